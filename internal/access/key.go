@@ -1,0 +1,320 @@
+package access
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"net/netip"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"turnpike/internal/accounts"
+	"turnpike/internal/audit"
+	"turnpike/internal/credits"
+	"turnpike/internal/db"
+	"turnpike/internal/fault"
+	"turnpike/internal/ids"
+	"turnpike/internal/keyring"
+)
+
+// SignalKey tells nodes that a key or one of its tokens changed; the payload
+// is the key's id.
+const SignalKey = "key"
+
+const (
+	maxNameLen    = 200
+	maxAllowedIPs = 100
+	maxRateLimit  = 100_000_000
+)
+
+// Key is the record of an API key. Its secret is not in it.
+type Key struct {
+	ID            string
+	WorkspaceID   string
+	Environment   accounts.Environment
+	Name          string
+	Prefix        string
+	LastFour      string
+	Scopes        []string
+	MonthlyBudget *credits.Micro
+	Project       string
+	AllowedIPs    []netip.Prefix
+	RateLimit     *int64 // requests per minute
+	CreatedAt     time.Time
+	CreatedBy     string
+	ExpiresAt     *time.Time
+	RevokedAt     *time.Time
+	LastUsedAt    *time.Time
+	LastUsedIP    string
+	Previous      *PreviousSecret // during a rotation's grace
+}
+
+// PreviousSecret is the secret that a rotation replaced, while it still works.
+type PreviousSecret struct {
+	LastFour   string
+	ExpiresAt  time.Time
+	LastUsedAt *time.Time
+}
+
+// Hint is the part of a key that may be shown.
+func (k *Key) Hint() string { return k.Prefix + "…" + k.LastFour }
+
+// Status is active, rotating, revoked or expired.
+func (k *Key) Status(now time.Time) string {
+	switch {
+	case k.RevokedAt != nil:
+		return "revoked"
+	case k.ExpiresAt != nil && !now.Before(*k.ExpiresAt):
+		return "expired"
+	case k.Previous != nil && now.Before(k.Previous.ExpiresAt):
+		return "rotating"
+	}
+	return "active"
+}
+
+// Keys manages key records. Whoever acts is a Caller: the principal bounds
+// what it may touch, the actor is what the admin log shows.
+type Keys struct {
+	ring *keyring.Ring
+	now  func() time.Time
+}
+
+// NewKeys makes a manager.
+func NewKeys(ring *keyring.Ring, now func() time.Time) *Keys { return &Keys{ring, now} }
+
+// Caller is who manages keys. An operator has no principal and no bounds.
+type Caller struct {
+	Principal *Principal
+	Actor     audit.Actor
+}
+
+func (c Caller) covers(k *Key) error {
+	if c.Principal == nil {
+		return nil
+	}
+	return c.Principal.covers(k)
+}
+
+// Create stores a new key and returns its value, which is shown this once.
+func (m *Keys) Create(ctx context.Context, tx *db.Tx, by Caller, k *Key) (value string, err error) {
+	now := m.now()
+	k.Prefix = PrefixOf(k.Environment)
+	if err := k.check(now); err != nil {
+		return "", err
+	}
+	if err := by.covers(k); err != nil {
+		return "", err
+	}
+	value = newSecret(k.Prefix)
+	k.ID = ids.New(ids.Key)
+	k.LastFour = lastFour(value)
+	k.CreatedAt = now
+	k.CreatedBy = by.Actor.Name
+	scopes, ips := k.listsAsJSON()
+	_, err = tx.Exec(ctx, `INSERT INTO keys (id, workspace_id, environment, name, prefix, scopes, monthly_budget, project,
+		allowed_ips, rate_limit, created_at, created_by, expires_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`,
+		k.ID, k.WorkspaceID, string(k.Environment), k.Name, k.Prefix, scopes, (*int64)(k.MonthlyBudget), db.OrNull(k.Project),
+		ips, k.RateLimit, now.UnixMicro(), k.CreatedBy, db.Micros(k.ExpiresAt))
+	if err != nil {
+		return "", err
+	}
+	if err := m.addSecret(ctx, tx, k.ID, value, now); err != nil {
+		return "", err
+	}
+	return value, m.log(ctx, tx, by, k, "key.created", map[string]any{"name": k.Name, "scopes": k.Scopes, "key_hint": k.Hint()})
+}
+
+func (m *Keys) addSecret(ctx context.Context, tx *db.Tx, keyID, value string, now time.Time) error {
+	_, err := tx.Exec(ctx, "INSERT INTO key_secrets (hash, key_id, last_four, created_at) VALUES ($1, $2, $3, $4)",
+		hashOf(m.ring, value), keyID, lastFour(value), now.UnixMicro())
+	return err
+}
+
+func hashOf(ring *keyring.Ring, secret string) string {
+	h := ring.Hash(secret)
+	return hex.EncodeToString(h[:])
+}
+
+// Update stores a key's changed fields. Both what the key was and what it
+// becomes must be within the caller's bounds, so nobody widens itself or
+// narrows its betters.
+func (m *Keys) Update(ctx context.Context, tx *db.Tx, by Caller, before, after *Key) error {
+	if before.RevokedAt != nil {
+		return fault.New(fault.InvalidState, "the key is revoked, so it cannot be changed")
+	}
+	if err := after.check(m.now()); err != nil {
+		return err
+	}
+	if err := by.covers(before); err != nil {
+		return err
+	}
+	if err := by.covers(after); err != nil {
+		return err
+	}
+	scopes, ips := after.listsAsJSON()
+	_, err := tx.Exec(ctx, `UPDATE keys SET name = $2, scopes = $3, monthly_budget = $4, project = $5, allowed_ips = $6,
+		rate_limit = $7, expires_at = $8 WHERE id = $1`,
+		after.ID, after.Name, scopes, (*int64)(after.MonthlyBudget), db.OrNull(after.Project), ips, after.RateLimit, db.Micros(after.ExpiresAt))
+	if err != nil {
+		return err
+	}
+	tx.Signal(SignalKey, after.ID)
+	return m.log(ctx, tx, by, after, "key.updated", map[string]any{"name": after.Name, "scopes": after.Scopes})
+}
+
+// Revoke ends a key and everything minted from it. A second time is no error.
+func (m *Keys) Revoke(ctx context.Context, tx *db.Tx, by Caller, k *Key) error {
+	if k.RevokedAt != nil {
+		return nil
+	}
+	now := m.now()
+	if _, err := tx.Exec(ctx, "UPDATE keys SET revoked_at = $2 WHERE id = $1 AND revoked_at IS NULL", k.ID, now.UnixMicro()); err != nil {
+		return err
+	}
+	k.RevokedAt = &now
+	k.Previous = nil
+	tx.Signal(SignalKey, k.ID)
+	return m.log(ctx, tx, by, k, "key.revoked", map[string]any{"key_hint": k.Hint()})
+}
+
+func (m *Keys) log(ctx context.Context, tx *db.Tx, by Caller, k *Key, action string, detail map[string]any) error {
+	return audit.LogAction(ctx, tx, by.Actor, audit.Action{
+		WorkspaceID: k.WorkspaceID, Environment: string(k.Environment), Action: action, Target: k.ID}, detail, m.now())
+}
+
+// check validates what a caller set.
+func (k *Key) check(now time.Time) error {
+	if strings.TrimSpace(k.Name) == "" {
+		return fault.Missing("name", "name must say what the key is for")
+	}
+	if len(k.Name) > maxNameLen || !utf8.ValidString(k.Name) || strings.ContainsFunc(k.Name, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+		return fault.Invalid("name", "name must be at most %d bytes of text without control characters", maxNameLen)
+	}
+	scopes, _, err := ParseScopes(k.Scopes)
+	if err != nil {
+		return err
+	}
+	k.Scopes = scopes
+	if k.Project != "" {
+		if err := accounts.CheckProjectID("project", k.Project); err != nil {
+			return err
+		}
+	}
+	if len(k.AllowedIPs) > maxAllowedIPs {
+		return fault.Invalid("allowed_ips", "allowed_ips may have at most %d entries", maxAllowedIPs)
+	}
+	if k.RateLimit != nil && (*k.RateLimit < 1 || *k.RateLimit > maxRateLimit) {
+		return fault.Invalid("rate_limit", "rate_limit is a number of requests per minute from 1 to %d, or null", maxRateLimit)
+	}
+	if k.ExpiresAt != nil && !k.ExpiresAt.After(now) {
+		return fault.Invalid("expires_at", "expires_at must be a Unix time in the future")
+	}
+	return nil
+}
+
+// ParseAllowedIPs reads addresses and CIDR ranges.
+func ParseAllowedIPs(list []string) ([]netip.Prefix, error) {
+	out := make([]netip.Prefix, 0, len(list))
+	for _, s := range list {
+		if addr, err := netip.ParseAddr(s); err == nil && addr.Zone() == "" {
+			addr = addr.Unmap()
+			out = append(out, netip.PrefixFrom(addr, addr.BitLen()))
+			continue
+		}
+		n, err := netip.ParsePrefix(s)
+		if err != nil || n.Addr().Is4In6() {
+			return nil, fault.Invalid("allowed_ips", "%q is neither an IP address nor a CIDR range such as 10.0.0.0/8", s)
+		}
+		out = append(out, n.Masked())
+	}
+	return out, nil
+}
+
+func (k *Key) listsAsJSON() (scopes, ips string) {
+	// Neither can fail: strings and text marshalers.
+	a, _ := json.Marshal(k.Scopes)
+	list := k.AllowedIPs
+	if list == nil {
+		list = []netip.Prefix{}
+	}
+	b, _ := json.Marshal(list)
+	return string(a), string(b)
+}
+
+const keyColumns = `k.id, k.workspace_id, k.environment, k.name, k.prefix, k.scopes, k.monthly_budget, k.project, k.allowed_ips,
+	k.rate_limit, k.created_at, k.created_by, k.expires_at, k.revoked_at, k.last_used_at, k.last_used_ip`
+
+// keyFrom joins a key with its current secret and with the previous one while
+// its grace lasts. $1 is now.
+const keyFrom = ` FROM keys k JOIN key_secrets s ON s.key_id = k.id AND s.retires_at IS NULL
+	LEFT JOIN key_secrets p ON p.key_id = k.id AND p.retires_at > $1 AND k.revoked_at IS NULL`
+
+const keySelect = "SELECT " + keyColumns + ", s.last_four, p.last_four, p.retires_at, p.last_used_at" + keyFrom
+
+// scanKeyColumns reads keyColumns into k and whatever else follows them.
+func scanKeyColumns(r db.Row, k *Key, more ...any) error {
+	var env, scopes, ips string
+	var project, usedIP *string
+	var budget, expires, revoked, used *int64
+	var created int64
+	dest := append([]any{&k.ID, &k.WorkspaceID, &env, &k.Name, &k.Prefix, &scopes, &budget, &project, &ips,
+		&k.RateLimit, &created, &k.CreatedBy, &expires, &revoked, &used, &usedIP}, more...)
+	if err := r.Scan(dest...); err != nil {
+		return err
+	}
+	k.Environment = accounts.Environment(env)
+	k.MonthlyBudget = (*credits.Micro)(budget)
+	k.CreatedAt = time.UnixMicro(created)
+	k.ExpiresAt, k.RevokedAt, k.LastUsedAt = db.Time(expires), db.Time(revoked), db.Time(used)
+	k.Project, k.LastUsedIP = db.Text(project), db.Text(usedIP)
+	return errors.Join(json.Unmarshal([]byte(scopes), &k.Scopes), json.Unmarshal([]byte(ips), &k.AllowedIPs))
+}
+
+func scanKey(r db.Row) (*Key, error) {
+	var k Key
+	var prevFour *string
+	var prevEnds, prevUsed *int64
+	if err := scanKeyColumns(r, &k, &k.LastFour, &prevFour, &prevEnds, &prevUsed); err != nil {
+		return nil, err
+	}
+	if prevFour != nil {
+		k.Previous = &PreviousSecret{LastFour: *prevFour, ExpiresAt: time.UnixMicro(*prevEnds), LastUsedAt: db.Time(prevUsed)}
+	}
+	return &k, nil
+}
+
+// Get returns a key of the workspace and environment; another's is not found.
+func (m *Keys) Get(ctx context.Context, q db.Querier, workspaceID string, env accounts.Environment, id string) (*Key, error) {
+	k, err := scanKey(q.QueryRow(ctx, keySelect+" WHERE k.id = $2 AND k.workspace_id = $3 AND k.environment = $4",
+		m.now().UnixMicro(), id, workspaceID, string(env)))
+	if errors.Is(err, db.ErrNotFound) {
+		return nil, fault.NoSuch("key", id)
+	}
+	return k, err
+}
+
+// Find returns a key of any workspace, for operators.
+func (m *Keys) Find(ctx context.Context, q db.Querier, id string) (*Key, error) {
+	k, err := scanKey(q.QueryRow(ctx, keySelect+" WHERE k.id = $2", m.now().UnixMicro(), id))
+	if errors.Is(err, db.ErrNotFound) {
+		return nil, fault.NoSuch("key", id)
+	}
+	return k, err
+}
+
+// List returns a page of keys, newest first unless asked otherwise.
+func (m *Keys) List(ctx context.Context, q db.Querier, workspaceID string, env accounts.Environment, page db.Page) ([]*Key, bool, error) {
+	query := keySelect + " WHERE k.workspace_id = $2 AND k.environment = $3"
+	args := []any{m.now().UnixMicro(), workspaceID, string(env), int64(page.Limit + 1)}
+	if page.After != "" {
+		query += " AND k.id " + page.Past() + " $5"
+		args = append(args, page.After)
+	}
+	rows, err := q.Query(ctx, query+" ORDER BY k.id "+page.Order()+" LIMIT $4", args...)
+	list, err := db.All(rows, err, scanKey)
+	list, more := db.Cut(page, list)
+	return list, more, err
+}

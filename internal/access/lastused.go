@@ -1,0 +1,95 @@
+package access
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"turnpike/internal/db"
+)
+
+const (
+	// touchEvery is how exact last_used_at is: a busy key is noted this often.
+	touchEvery = 5 * time.Second
+	flushEvery = 2 * time.Second
+)
+
+// LastUsed notes when and from where keys were used and stores it now and
+// then. It is a convenience for people, not a log: a crash loses seconds of it.
+type LastUsed struct {
+	db      *db.DB
+	mu      sync.Mutex
+	keys    map[string]use // by key id
+	secrets map[string]use // by hash
+}
+
+type use struct {
+	ip string
+	at time.Time
+}
+
+// NewLastUsed makes a recorder; Run stores what it notes.
+func NewLastUsed(d *db.DB) *LastUsed {
+	return &LastUsed{db: d, keys: map[string]use{}, secrets: map[string]use{}}
+}
+
+func (l *LastUsed) touch(c *credential, ip string, now time.Time) {
+	last := c.lastTouch.Load()
+	if now.UnixMicro()-last < touchEvery.Microseconds() || !c.lastTouch.CompareAndSwap(last, now.UnixMicro()) {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.keys[c.principal.KeyID] = use{ip, now}
+	if c.hash != "" { // a key's secret, not a token
+		l.secrets[c.hash] = use{ip, now}
+	}
+}
+
+// Run stores notes until ctx ends, and then the last of them.
+func (l *LastUsed) Run(ctx context.Context) {
+	tick := time.NewTicker(flushEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			l.flush(ctx)
+		case <-ctx.Done():
+			l.flush(context.WithoutCancel(ctx))
+			return
+		}
+	}
+}
+
+func (l *LastUsed) flush(ctx context.Context) {
+	l.mu.Lock()
+	keys, secrets := l.keys, l.secrets
+	l.keys, l.secrets = map[string]use{}, map[string]use{}
+	l.mu.Unlock()
+	if len(keys) == 0 {
+		return
+	}
+	err := l.db.Write(ctx, func(tx *db.Tx) error {
+		// In a fixed order, so that two nodes cannot lock each other out.
+		for _, id := range slices.Sorted(maps.Keys(keys)) {
+			_, err := tx.Exec(ctx, `UPDATE keys SET last_used_at = $2, last_used_ip = $3
+				WHERE id = $1 AND (last_used_at IS NULL OR last_used_at < $2)`, id, keys[id].at.UnixMicro(), keys[id].ip)
+			if err != nil {
+				return err
+			}
+		}
+		for _, hash := range slices.Sorted(maps.Keys(secrets)) {
+			_, err := tx.Exec(ctx, "UPDATE key_secrets SET last_used_at = $2 WHERE hash = $1", hash, secrets[hash].at.UnixMicro())
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		slog.Warn("could not store when keys were last used", "error", err)
+	}
+}

@@ -1,0 +1,111 @@
+// Package access decides who is calling and what they may do: keys, their
+// scopes and secrets, scoped tokens, and the Principal that they become.
+package access
+
+import (
+	"encoding/json"
+	"net/netip"
+	"slices"
+	"time"
+
+	"turnpike/internal/accounts"
+	"turnpike/internal/credits"
+	"turnpike/internal/fault"
+)
+
+// Principal is an authenticated caller: a key, or a scoped token of one. It is
+// shared between requests and never changed.
+type Principal struct {
+	WorkspaceID   string
+	Environment   accounts.Environment
+	KeyID         string
+	KeyHint       string // prefix and last four: all that may be shown
+	Scopes        []string
+	Grant         Grant
+	Project       string // pinned; empty when free
+	AllowedIPs    []netip.Prefix
+	MonthlyBudget *credits.Micro
+	RateLimit     *int64
+	ExpiresAt     *time.Time
+	Token         *TokenIdentity // nil for a key
+}
+
+// TokenIdentity is what a scoped token adds to its parent key.
+type TokenIdentity struct {
+	ID           string
+	Metadata     json.RawMessage
+	MetadataHash string
+}
+
+// ID is the id of the key or token itself.
+func (p *Principal) ID() string {
+	if p.Token != nil {
+		return p.Token.ID
+	}
+	return p.KeyID
+}
+
+// Require returns an error that names the scope when the principal lacks it.
+func (p *Principal) Require(s Scope) error {
+	if p.Grant.Allows(s) {
+		return nil
+	}
+	if p.Token != nil && !delegable.Allows(s) {
+		return fault.New(fault.ScopedTokenNotAllowed, "a scoped token cannot do this; call it from your backend with a key that has the scope %s", s)
+	}
+	return fault.New(fault.InsufficientScope, "this needs the scope %s, which the key does not have", s)
+}
+
+// AllowsIP checks the key's address list; an empty list allows all.
+func (p *Principal) AllowsIP(ip netip.Addr) bool {
+	return len(p.AllowedIPs) == 0 || slices.ContainsFunc(p.AllowedIPs, func(n netip.Prefix) bool { return n.Contains(ip.Unmap()) })
+}
+
+// ProjectFor settles which project a request belongs to, from the header and
+// the key's pin.
+func (p *Principal) ProjectFor(header string) (string, error) {
+	if p.Project != "" && header != "" && header != p.Project {
+		return "", fault.Param(fault.ProjectNotAllowed, "Service-Project", "this key is for the project %q alone", p.Project)
+	}
+	if header != "" {
+		return header, nil
+	}
+	return p.Project, nil
+}
+
+// covers refuses a key that would be wider than the principal in any way.
+func (p *Principal) covers(k *Key) error {
+	if name := beyond(k.Scopes, p.Scopes, p.Grant); name != "" {
+		return fault.Param(fault.InsufficientScope, "scopes", "a key may only manage keys that are no wider than itself, and it does not have the scope %s", name)
+	}
+	if p.Project != "" && k.Project != p.Project {
+		return fault.Param(fault.ProjectNotAllowed, "project", "this key is for the project %q alone, and so must be the keys it manages", p.Project)
+	}
+	wider := func(param, what string) error {
+		return fault.Param(fault.InsufficientScope, param, "a key may only manage keys that are no wider than itself: %s", what)
+	}
+	if p.MonthlyBudget != nil && (k.MonthlyBudget == nil || *k.MonthlyBudget > *p.MonthlyBudget) {
+		return wider("monthly_budget", "set monthly_budget to at most "+p.MonthlyBudget.String())
+	}
+	if p.RateLimit != nil && (k.RateLimit == nil || *k.RateLimit > *p.RateLimit) {
+		return wider("rate_limit", "set rate_limit to at most its own")
+	}
+	if p.ExpiresAt != nil && (k.ExpiresAt == nil || k.ExpiresAt.After(*p.ExpiresAt)) {
+		return wider("expires_at", "set expires_at no later than its own")
+	}
+	if len(p.AllowedIPs) > 0 {
+		inside := func(n netip.Prefix) bool {
+			return slices.ContainsFunc(p.AllowedIPs, func(own netip.Prefix) bool {
+				return own.Bits() <= n.Bits() && own.Contains(n.Addr())
+			})
+		}
+		if len(k.AllowedIPs) == 0 || !allOf(k.AllowedIPs, inside) {
+			return wider("allowed_ips", "set allowed_ips to addresses within its own")
+		}
+	}
+	return nil
+}
+
+func allOf[T any](list []T, ok func(T) bool) bool {
+	return !slices.ContainsFunc(list, func(v T) bool { return !ok(v) })
+}

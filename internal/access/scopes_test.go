@@ -1,0 +1,61 @@
+package access
+
+import (
+	"testing"
+
+	"turnpike/internal/fault"
+)
+
+func TestScopesGrantWhatTheirNamesSayAndNothingElse(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		names  []string
+		allows []Scope
+	}{
+		{[]string{"models:read"}, []Scope{ModelsRead}},
+		{[]string{"images:create"}, []Scope{ImagesCreate, ImagesRead}},
+		{[]string{"images:read"}, []Scope{ImagesRead}},
+		{[]string{"images:*"}, []Scope{ImagesCreate, ImagesRead}},
+		{[]string{"keys:write"}, []Scope{KeysWrite}},
+		{[]string{"agents.runs:create"}, []Scope{AgentRunsCreate, AgentRunsRead}},
+		{[]string{"agents.runs:*"}, []Scope{AgentRunsCreate, AgentRunsRead, AgentRunsApprove}},
+		{[]string{"*"}, Scopes()},
+		{[]string{"webhooks:read", "webhooks:read", "usage:read"}, []Scope{WebhooksRead, UsageRead}},
+	} {
+		_, got, err := ParseScopes(c.names)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := grantOf(c.allows...); got != want {
+			t.Errorf("%v grants %b, expected %b", c.names, got, want)
+		}
+	}
+}
+
+func TestUnknownScopesAreRefused(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"", "images", "images:", "images:delete", "image:*", "*:*", ":*", "models:read ", "Models:read", "**"} {
+		if _, _, err := ParseScopes([]string{"models:read", name}); !fault.Is(err, fault.InvalidParameter) {
+			t.Errorf("%q gave %v", name, err)
+		}
+	}
+	if _, _, err := ParseScopes(nil); !fault.Is(err, fault.MissingParameter) {
+		t.Errorf("no scopes gave %v", err)
+	}
+}
+
+func TestAWildcardIsWiderThanTheListOfWhatItMeansToday(t *testing.T) {
+	t.Parallel()
+	all := make([]string, len(registry))
+	for i, s := range registry {
+		all[i] = string(s)
+	}
+	_, grant, _ := ParseScopes(all)
+	if beyond([]string{"*"}, all, grant) != "*" || beyond([]string{"images:*"}, all, grant) != "images:*" {
+		t.Error("a key with every scope by name could make one with a wildcard")
+	}
+	_, star, _ := ParseScopes([]string{"*"})
+	if name := beyond([]string{"*", "images:*", "keys:write"}, []string{"*"}, star); name != "" {
+		t.Errorf("a key with everything could not pass on %s", name)
+	}
+}

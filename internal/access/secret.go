@@ -1,0 +1,89 @@
+package access
+
+import (
+	"crypto/rand"
+	"hash/crc32"
+	"strings"
+
+	"turnpike/internal/accounts"
+)
+
+// The prefixes of the three kinds of bearer value.
+const (
+	PrefixLive   = "tp_live_"
+	PrefixTest   = "tp_test_"
+	PrefixScoped = "tp_scoped_"
+)
+
+const (
+	base62      = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+	randomSize  = 32
+	checkSize   = 6 // 62⁶ > 2³²
+	lastFourLen = 4
+)
+
+// PrefixOf is the key prefix of an environment.
+func PrefixOf(env accounts.Environment) string {
+	if env == accounts.Live {
+		return PrefixLive
+	}
+	return PrefixTest
+}
+
+// newSecret makes a bearer value: prefix, 32 random characters, and a checksum
+// of all before it, so that a mistyped or invented one is refused without
+// asking the store and scanners can tell a key from a lookalike.
+func newSecret(prefix string) string {
+	b := make([]byte, 0, len(prefix)+randomSize+checkSize)
+	b = append(b, prefix...)
+	var buf [64]byte
+	for len(b) < len(prefix)+randomSize {
+		rand.Read(buf[:]) // never fails: crypto/rand aborts the program instead
+		for _, c := range buf {
+			// Bytes from 248 on would make the first eight letters likelier.
+			if c < 248 && len(b) < len(prefix)+randomSize {
+				b = append(b, base62[c%62])
+			}
+		}
+	}
+	return string(appendChecksum(b))
+}
+
+func appendChecksum(b []byte) []byte {
+	sum := crc32.ChecksumIEEE(b)
+	var digits [checkSize]byte
+	for i := checkSize - 1; i >= 0; i-- {
+		digits[i] = base62[sum%62]
+		sum /= 62
+	}
+	return append(b, digits[:]...)
+}
+
+// ParseSecret checks a bearer value's shape and checksum and returns its prefix.
+func ParseSecret(s string) (prefix string, ok bool) {
+	switch {
+	case strings.HasPrefix(s, PrefixLive):
+		prefix = PrefixLive
+	case strings.HasPrefix(s, PrefixTest):
+		prefix = PrefixTest
+	case strings.HasPrefix(s, PrefixScoped):
+		prefix = PrefixScoped
+	default:
+		return "", false
+	}
+	if len(s) != len(prefix)+randomSize+checkSize {
+		return "", false
+	}
+	for i := len(prefix); i < len(s); i++ {
+		c := s[i]
+		if (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') {
+			return "", false
+		}
+	}
+	var buf [len(PrefixScoped) + randomSize + checkSize]byte
+	body := len(s) - checkSize
+	want := appendChecksum(append(buf[:0], s[:body]...))
+	return prefix, string(want) == s
+}
+
+func lastFour(secret string) string { return secret[len(secret)-lastFourLen:] }

@@ -1,0 +1,165 @@
+package access
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"turnpike/internal/accounts"
+	"turnpike/internal/audit"
+	"turnpike/internal/db"
+	"turnpike/internal/fault"
+	"turnpike/internal/ids"
+	"turnpike/internal/keyring"
+)
+
+const (
+	// MaxTokenLifetime is the specification's 900 seconds.
+	MaxTokenLifetime = 900 * time.Second
+	maxTokenMetadata = 4 << 10
+	// tokenRecordKept is how long the record stays after the token expired,
+	// for the audit log's readers.
+	tokenRecordKept = 30 * 24 * time.Hour
+)
+
+// Token is the record of a scoped token.
+type Token struct {
+	ID          string
+	KeyID       string
+	WorkspaceID string
+	Environment accounts.Environment
+	Scopes      []string
+	Project     string
+	Metadata    json.RawMessage
+	CreatedAt   time.Time
+	ExpiresAt   time.Time
+	RevokedAt   *time.Time
+}
+
+// Tokens mints and revokes scoped tokens.
+type Tokens struct {
+	ring *keyring.Ring
+	now  func() time.Time
+}
+
+// NewTokens makes a minter.
+func NewTokens(ring *keyring.Ring, now func() time.Time) *Tokens { return &Tokens{ring, now} }
+
+// Mint makes a token of the principal, which must be a key, and returns the
+// value that is shown this once. Lifetime, Scopes, Project and Metadata of t are the wish.
+func (m *Tokens) Mint(ctx context.Context, tx *db.Tx, parent *Principal, t *Token, lifetime time.Duration) (value string, err error) {
+	if parent.Token != nil {
+		return "", fault.New(fault.ScopedTokenNotAllowed, "a scoped token cannot mint another; call this from your backend with a key")
+	}
+	names, wanted, err := ParseScopes(t.Scopes)
+	if err != nil {
+		return "", err
+	}
+	if extra := wanted &^ delegable; extra != 0 {
+		return "", fault.Param(fault.ScopedTokenNotAllowed, "scopes", "the scope %s cannot be given to a scoped token", extra.first())
+	}
+	if lacking := wanted &^ parent.Grant; lacking != 0 {
+		return "", fault.Param(fault.InsufficientScope, "scopes", "the key does not have the scope %s, so its tokens cannot have it", lacking.first())
+	}
+	if lifetime < time.Second || lifetime > MaxTokenLifetime {
+		return "", fault.Invalid("expires_in", "expires_in must be from 1 to %d seconds", MaxTokenLifetime/time.Second)
+	}
+	canonical, err := canonicalMetadata(t.Metadata)
+	if err != nil {
+		return "", err
+	}
+	now := m.now()
+	value = newSecret(PrefixScoped)
+	t.ID = ids.New(ids.ScopedToken)
+	t.KeyID, t.WorkspaceID, t.Environment = parent.KeyID, parent.WorkspaceID, parent.Environment
+	t.Scopes = names
+	t.CreatedAt, t.ExpiresAt = now, now.Add(lifetime)
+	scopes, err := json.Marshal(t.Scopes)
+	if err != nil {
+		return "", err
+	}
+	_, err = tx.Exec(ctx, `INSERT INTO scoped_tokens
+		(id, hash, key_id, workspace_id, environment, scopes, project, metadata, metadata_hash, created_at, expires_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`,
+		t.ID, hashOf(m.ring, value), t.KeyID, t.WorkspaceID, string(t.Environment), string(scopes), db.OrNull(t.Project),
+		string(t.Metadata), hashText(canonical), now.UnixMicro(), t.ExpiresAt.UnixMicro())
+	return value, err
+}
+
+// canonicalMetadata checks the metadata and returns the form in which equal
+// objects are equal bytes.
+func canonicalMetadata(raw json.RawMessage) ([]byte, error) {
+	if len(raw) > maxTokenMetadata {
+		return nil, fault.Invalid("metadata", "metadata may have at most %d bytes of JSON", maxTokenMetadata)
+	}
+	canonical := jsontext.Value(raw).Clone()
+	if canonical.Kind() != '{' {
+		return nil, fault.Invalid("metadata", "metadata must be a JSON object")
+	}
+	if err := canonical.Canonicalize(); err != nil {
+		return nil, fault.Invalid("metadata", "metadata must be a JSON object in which no name appears twice")
+	}
+	return canonical, nil
+}
+
+func hashText(b []byte) string {
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
+}
+
+// Revoke ends a token before its time. A second time is no error.
+func (m *Tokens) Revoke(ctx context.Context, tx *db.Tx, by Caller, workspaceID string, env accounts.Environment, id string) (*Token, error) {
+	t, err := m.Get(ctx, tx, workspaceID, env, id)
+	if err != nil || t.RevokedAt != nil {
+		return t, err
+	}
+	now := m.now()
+	if _, err := tx.Exec(ctx, "UPDATE scoped_tokens SET revoked_at = $2, hash = NULL WHERE id = $1", id, now.UnixMicro()); err != nil {
+		return nil, err
+	}
+	t.RevokedAt = &now
+	tx.Signal(SignalKey, t.KeyID)
+	return t, audit.LogAction(ctx, tx, by.Actor, audit.Action{WorkspaceID: workspaceID, Environment: string(env),
+		Action: "scoped_token.revoked", Target: id}, map[string]any{"key_id": t.KeyID}, now)
+}
+
+// Get returns a token of the workspace and environment.
+func (m *Tokens) Get(ctx context.Context, q db.Querier, workspaceID string, env accounts.Environment, id string) (*Token, error) {
+	var t Token
+	var scopes, metadata string
+	var project *string
+	var created, expires int64
+	var revoked *int64
+	err := q.QueryRow(ctx, `SELECT id, key_id, scopes, project, metadata, created_at, expires_at, revoked_at FROM scoped_tokens
+		WHERE id = $1 AND workspace_id = $2 AND environment = $3`, id, workspaceID, string(env)).
+		Scan(&t.ID, &t.KeyID, &scopes, &project, &metadata, &created, &expires, &revoked)
+	if errors.Is(err, db.ErrNotFound) {
+		return nil, fault.NoSuch("scoped token", id)
+	}
+	if err != nil {
+		return nil, err
+	}
+	t.WorkspaceID, t.Environment = workspaceID, env
+	t.Project, t.Metadata = db.Text(project), json.RawMessage(metadata)
+	t.CreatedAt, t.ExpiresAt, t.RevokedAt = time.UnixMicro(created), time.UnixMicro(expires), db.Time(revoked)
+	return &t, json.Unmarshal([]byte(scopes), &t.Scopes)
+}
+
+// ForgetExpired drops the hashes of expired tokens, so that not even a stolen
+// master key says anything about them, a batch at a time.
+func (m *Tokens) ForgetExpired(ctx context.Context, tx *db.Tx, limit int64) (int64, error) {
+	return tx.Exec(ctx, `UPDATE scoped_tokens SET hash = NULL WHERE id IN
+		(SELECT id FROM scoped_tokens WHERE hash IS NOT NULL AND expires_at <= $1 LIMIT $2)`, m.now().UnixMicro(), limit)
+}
+
+// Purge deletes records that nobody can need any more, a batch at a time.
+func (m *Tokens) Purge(ctx context.Context, tx *db.Tx, limit int64) (int64, error) {
+	before := ids.Floor(ids.ScopedToken, m.now().Add(-tokenRecordKept))
+	return tx.Exec(ctx, `DELETE FROM scoped_tokens WHERE id IN
+		(SELECT id FROM scoped_tokens WHERE id < $1 ORDER BY id LIMIT $2)`, before, limit)
+}

@@ -1,0 +1,82 @@
+package accounts
+
+import (
+	"context"
+	"errors"
+	"net/mail"
+	"slices"
+	"strings"
+	"time"
+
+	"turnpike/internal/db"
+	"turnpike/internal/fault"
+	"turnpike/internal/ids"
+)
+
+// Role is what a person may do in a workspace.
+type Role string
+
+// The roles, from the one that may do everything down.
+const (
+	Owner     Role = "owner"
+	Admin     Role = "admin"
+	Developer Role = "developer"
+	Viewer    Role = "viewer"
+)
+
+// Roles lists every role.
+var Roles = []Role{Owner, Admin, Developer, Viewer}
+
+// User is a person, with the role in the workspace at hand.
+type User struct {
+	ID          string
+	Email       string
+	Name        string
+	WorkspaceID string
+	Role        Role
+	CreatedAt   time.Time
+}
+
+// CreateUser makes a person a member of the workspace; somebody who is known
+// by e-mail from another workspace keeps their id.
+func CreateUser(ctx context.Context, tx *db.Tx, u *User, now time.Time) error {
+	address, err := mail.ParseAddress(u.Email)
+	if err != nil || address.Address != u.Email {
+		return fault.Invalid("email", "%q is not an e-mail address", u.Email)
+	}
+	u.Email = strings.ToLower(u.Email)
+	if !slices.Contains(Roles, u.Role) {
+		return fault.Invalid("role", "role must be one of owner, admin, developer, viewer, not %q", u.Role)
+	}
+	u.CreatedAt = now
+	err = tx.QueryRow(ctx, "SELECT id, name FROM users WHERE email = $1", u.Email).Scan(&u.ID, &u.Name)
+	if errors.Is(err, db.ErrNotFound) {
+		u.ID = ids.New(ids.User)
+		_, err = tx.Exec(ctx, "INSERT INTO users (id, email, name, created_at) VALUES ($1, $2, $3, $4)",
+			u.ID, u.Email, u.Name, now.UnixMicro())
+	}
+	if err != nil {
+		return err
+	}
+	_, err = tx.Exec(ctx, "INSERT INTO members (workspace_id, user_id, role, created_at) VALUES ($1, $2, $3, $4)",
+		u.WorkspaceID, u.ID, string(u.Role), now.UnixMicro())
+	if errors.Is(err, db.ErrExists) {
+		return fault.Param(fault.Conflict, "email", "%s is a member of this workspace already", u.Email)
+	}
+	return err
+}
+
+// ListUsers returns the members of a workspace, oldest first.
+func ListUsers(ctx context.Context, q db.Querier, workspaceID string) ([]*User, error) {
+	rows, err := q.Query(ctx, `SELECT u.id, u.email, u.name, m.workspace_id, m.role, m.created_at
+		FROM members m JOIN users u ON u.id = m.user_id WHERE m.workspace_id = $1 ORDER BY u.id`, workspaceID)
+	return db.All(rows, err, func(r db.Row) (*User, error) {
+		var u User
+		var role string
+		var created int64
+		err := r.Scan(&u.ID, &u.Email, &u.Name, &u.WorkspaceID, &role, &created)
+		u.Role = Role(role)
+		u.CreatedAt = time.UnixMicro(created)
+		return &u, err
+	})
+}

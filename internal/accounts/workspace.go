@@ -1,0 +1,157 @@
+// Package accounts holds who there is: workspaces, the people in them and
+// their projects.
+package accounts
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"turnpike/internal/credits"
+	"turnpike/internal/db"
+	"turnpike/internal/fault"
+	"turnpike/internal/ids"
+)
+
+// Environment separates production from the sandbox. Everything belongs to one.
+type Environment string
+
+// The two environments.
+const (
+	Live Environment = "live"
+	Test Environment = "test"
+)
+
+// ParseEnvironment reads an environment's name.
+func ParseEnvironment(s string) (Environment, error) {
+	switch e := Environment(s); e {
+	case Live, Test:
+		return e, nil
+	}
+	return "", fault.Invalid("environment", "environment must be live or test, not %q", s)
+}
+
+const (
+	// DefaultRotationGrace is how long an old secret works after a rotation.
+	DefaultRotationGrace = 24 * time.Hour
+	// MaxRotationGrace bounds it to a week.
+	MaxRotationGrace = 7 * 24 * time.Hour
+
+	// DefaultWorkspace is the name of the one that a first start makes.
+	DefaultWorkspace = "default"
+
+	maxName = 200
+)
+
+// SignalWorkspace tells nodes that a workspace's settings or projects changed;
+// the payload is the workspace's id.
+const SignalWorkspace = "workspace"
+
+// Workspace is a tenant.
+type Workspace struct {
+	ID                   string
+	Name                 string
+	StrictProjects       bool           // unknown projects are refused instead of created
+	DefaultProjectBudget *credits.Micro // of projects created at first use
+	RotationGrace        time.Duration
+	CreatedAt            time.Time
+}
+
+const workspaceColumns = "id, name, strict_projects, default_project_budget, rotation_grace_seconds, created_at"
+
+func scanWorkspace(r db.Row) (*Workspace, error) {
+	var w Workspace
+	var budget *int64
+	var grace, created int64
+	if err := r.Scan(&w.ID, &w.Name, &w.StrictProjects, &budget, &grace, &created); err != nil {
+		return nil, err
+	}
+	w.DefaultProjectBudget = (*credits.Micro)(budget)
+	w.RotationGrace = time.Duration(grace) * time.Second
+	w.CreatedAt = time.UnixMicro(created)
+	return &w, nil
+}
+
+// CreateWorkspace stores a new workspace and fills its id.
+func CreateWorkspace(ctx context.Context, tx *db.Tx, w *Workspace, now time.Time) error {
+	if err := checkName("name", w.Name); err != nil {
+		return err
+	}
+	if w.RotationGrace < 0 || w.RotationGrace > MaxRotationGrace {
+		return fault.Invalid("rotation_grace", "the rotation grace must be from 0 to %s", MaxRotationGrace)
+	}
+	w.ID = ids.New(ids.Workspace)
+	w.CreatedAt = now
+	_, err := tx.Exec(ctx, "INSERT INTO workspaces ("+workspaceColumns+") VALUES ($1, $2, $3, $4, $5, $6)",
+		w.ID, w.Name, w.StrictProjects, (*int64)(w.DefaultProjectBudget), int64(w.RotationGrace/time.Second), now.UnixMicro())
+	if errors.Is(err, db.ErrExists) {
+		return fault.Param(fault.Conflict, "name", "there is a workspace named %q already", w.Name)
+	}
+	return err
+}
+
+// UpdateWorkspace stores changed settings.
+func UpdateWorkspace(ctx context.Context, tx *db.Tx, w *Workspace) error {
+	if w.RotationGrace < 0 || w.RotationGrace > MaxRotationGrace {
+		return fault.Invalid("rotation_grace", "the rotation grace must be from 0 to %s", MaxRotationGrace)
+	}
+	_, err := tx.Exec(ctx, `UPDATE workspaces SET strict_projects = $2, default_project_budget = $3, rotation_grace_seconds = $4
+		WHERE id = $1`, w.ID, w.StrictProjects, (*int64)(w.DefaultProjectBudget), int64(w.RotationGrace/time.Second))
+	tx.Signal(SignalWorkspace, w.ID)
+	return err
+}
+
+// GetWorkspace returns the workspace with the id.
+func GetWorkspace(ctx context.Context, q db.Querier, id string) (*Workspace, error) {
+	w, err := scanWorkspace(q.QueryRow(ctx, "SELECT "+workspaceColumns+" FROM workspaces WHERE id = $1", id))
+	if errors.Is(err, db.ErrNotFound) {
+		return nil, fault.NoSuch("workspace", id)
+	}
+	return w, err
+}
+
+// FindWorkspace returns the workspace that an operator means: by id, by name,
+// or the only one there is when nothing is named.
+func FindWorkspace(ctx context.Context, q db.Querier, idOrName string) (*Workspace, error) {
+	if ids.Valid(ids.Workspace, idOrName) {
+		return GetWorkspace(ctx, q, idOrName)
+	}
+	if idOrName != "" {
+		w, err := scanWorkspace(q.QueryRow(ctx, "SELECT "+workspaceColumns+" FROM workspaces WHERE name = $1", idOrName))
+		if errors.Is(err, db.ErrNotFound) {
+			return nil, fault.New(fault.NotFound, "there is no workspace named %q; see: turnpike workspaces list", idOrName)
+		}
+		return w, err
+	}
+	all, err := ListWorkspaces(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	if len(all) != 1 {
+		names := make([]string, len(all))
+		for i, w := range all {
+			names[i] = w.Name
+		}
+		return nil, fault.Missing("workspace", "there are %d workspaces, so say which: %s", len(all), strings.Join(names, ", "))
+	}
+	return all[0], nil
+}
+
+// ListWorkspaces returns every workspace, oldest first. They are few: an
+// operator makes each by hand.
+func ListWorkspaces(ctx context.Context, q db.Querier) ([]*Workspace, error) {
+	rows, err := q.Query(ctx, "SELECT "+workspaceColumns+" FROM workspaces ORDER BY id")
+	return db.All(rows, err, scanWorkspace)
+}
+
+func checkName(param, name string) error {
+	if strings.TrimSpace(name) == "" {
+		return fault.Missing(param, "%s must not be empty", param)
+	}
+	if len(name) > maxName || !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+		return fault.Invalid(param, "%s must be at most %d bytes of text without control characters", param, maxName)
+	}
+	return nil
+}

@@ -1,0 +1,84 @@
+package api
+
+import (
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"turnpike/internal/fault"
+	"turnpike/internal/jsonbody"
+)
+
+// A body must begin within bodyPatience and then arrive at bodyRate at least:
+// a slow line can send a large body, a drip cannot hold a connection.
+const (
+	bodyPatience = 20 * time.Second
+	bodyRate     = 8 << 10 // bytes per second
+)
+
+// readJSON reads a JSON body of at most limit bytes. No body at all is an
+// empty object.
+func (c *Call) readJSON(limit int64) ([]byte, error) {
+	body, err := c.readBody(limit)
+	if err != nil {
+		return nil, err
+	}
+	if len(body) == 0 {
+		return []byte("{}"), nil
+	}
+	if err := checkJSONType(c.r.Header.Get("Content-Type")); err != nil {
+		return nil, err
+	}
+	return body, jsonbody.CheckDepth(body, c.s.Limits.JSONDepth)
+}
+
+func checkJSONType(header string) error {
+	if header == "" {
+		return nil
+	}
+	typ, params, err := mime.ParseMediaType(header)
+	if err == nil && (typ == jsonType || strings.HasPrefix(typ, "application/") && strings.HasSuffix(typ, "+json")) {
+		if charset := params["charset"]; charset == "" || strings.EqualFold(charset, "utf-8") {
+			return nil
+		}
+	}
+	return fault.Param(fault.UnsupportedMediaType, "Content-Type", "the body must be JSON: send Content-Type: application/json")
+}
+
+func (c *Call) readBody(limit int64) ([]byte, error) {
+	tooLarge := fault.New(fault.RequestTooLarge, "the body is larger than %d bytes, which is the most that is accepted here", limit)
+	if c.r.ContentLength > limit {
+		return nil, tooLarge
+	}
+	control := http.NewResponseController(c.w)
+	from := http.MaxBytesReader(c.w, c.r.Body, limit)
+	begun := time.Now()
+	body := make([]byte, 0, max(c.r.ContentLength, 512)+1)
+	for {
+		allowed := bodyPatience + time.Duration(len(body))*time.Second/bodyRate
+		_ = control.SetReadDeadline(begun.Add(allowed)) // not every transport has one
+		if len(body) == cap(body) {
+			body = append(body, 0)[:len(body)]
+		}
+		n, err := from.Read(body[len(body):min(cap(body), len(body)+64<<10)])
+		body = body[:len(body)+n]
+		if err == nil {
+			continue
+		}
+		_ = control.SetReadDeadline(time.Time{})
+		var big *http.MaxBytesError
+		switch {
+		case err == io.EOF:
+			return body, nil
+		case errors.As(err, &big):
+			return nil, tooLarge
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return nil, fault.New(fault.RequestTimeout, "the body did not arrive in time")
+		}
+		return nil, fault.New(fault.InvalidJSON, "the body could not be read to its end").Because(err)
+	}
+}

@@ -1,0 +1,100 @@
+package api
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"time"
+
+	"turnpike/internal/gateway"
+)
+
+func createChatCompletion(c *Call) error {
+	body, err := c.readJSON(c.s.Limits.ModelBody)
+	if err != nil {
+		return err
+	}
+	answer, err := c.s.Gateway.Chat(c.Context(), gateway.Call{Principal: c.Principal, Record: c.record, Body: body})
+	if err != nil {
+		return err
+	}
+	h := c.w.Header()
+	h.Set("Service-Model", answer.Model)
+	h.Set("Service-Provider", answer.Provider)
+	if answer.Stream != nil {
+		return c.stream(answer.Stream)
+	}
+	h.Set("Service-Credits", answer.Credits.String())
+	c.send(http.StatusOK, jsonType, answer.Body)
+	return nil
+}
+
+// stream copies events to the client as they arrive. An error before the first
+// one is an ordinary answer; after it, it is the stream's last event.
+func (c *Call) stream(s *gateway.Stream) error {
+	defer s.Close()
+	out := &eventWriter{c: c}
+	for {
+		data, err := s.Next()
+		if err == io.EOF {
+			out.event([]byte("[DONE]"))
+			break
+		}
+		if err != nil {
+			if !c.wrote {
+				return err
+			}
+			f := c.faultOf(err)
+			out.event(c.errorJSON(f))
+			out.code = string(f.Code)
+			break
+		}
+		if out.event(data); out.err != nil {
+			break
+		}
+	}
+	if !c.wrote { // the log could not be written
+		return out.err
+	}
+	_ = s.Close() // before the entry is settled, so that it knows what was used
+	c.settle(http.StatusOK, out.code)
+	return nil
+}
+
+// eventWriter writes server-sent events.
+type eventWriter struct {
+	c    *Call
+	err  error
+	code string // of an error that ended the stream
+	buf  []byte
+}
+
+var errLeft = errors.New("the client left")
+
+func (w *eventWriter) event(data []byte) {
+	if w.err != nil {
+		return
+	}
+	control := http.NewResponseController(w.c.w)
+	if !w.c.wrote {
+		// No byte leaves before the request is in the log.
+		if w.err = w.c.record.Durable(w.c.Context()); w.err != nil {
+			return
+		}
+		w.c.wrote = true
+		h := w.c.w.Header()
+		h.Set("Content-Type", "text/event-stream; charset=utf-8")
+		h.Set("Cache-Control", "no-cache")
+		h.Set("X-Accel-Buffering", "no") // a proxy must not hold events back
+		w.c.w.WriteHeader(http.StatusOK)
+	}
+	w.buf = append(append(append(w.buf[:0], "data: "...), data...), "\n\n"...)
+	_ = control.SetWriteDeadline(time.Now().Add(writeTimeout))
+	if _, err := w.c.w.Write(w.buf); err != nil {
+		w.err = errLeft
+		return
+	}
+	if err := control.Flush(); err != nil {
+		w.err = errLeft
+	}
+}

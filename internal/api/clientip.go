@@ -1,0 +1,48 @@
+package api
+
+import (
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// clientIP is the address of the caller. Behind proxies that the operator
+// trusts, it is the last address in X-Forwarded-For that is not one of them:
+// what stands further left was written by the client and proves nothing.
+func clientIP(r *http.Request, trusted []netip.Prefix) netip.Addr {
+	peer, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return netip.IPv4Unspecified()
+	}
+	ip := peer.Addr().Unmap().WithZone("")
+	if !contains(trusted, ip) {
+		return ip
+	}
+	hops := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
+	for _, hop := range slices.Backward(hops) {
+		addr, ok := parseHop(hop)
+		if !ok {
+			return ip
+		}
+		ip = addr
+		if !contains(trusted, ip) {
+			return ip
+		}
+	}
+	return ip
+}
+
+// parseHop reads an address as proxies write it: bare, with a port, in brackets.
+func parseHop(s string) (netip.Addr, bool) {
+	s = strings.TrimSpace(s)
+	if ap, err := netip.ParseAddrPort(s); err == nil {
+		return ap.Addr().Unmap().WithZone(""), true
+	}
+	addr, err := netip.ParseAddr(strings.Trim(s, "[]"))
+	return addr.Unmap().WithZone(""), err == nil
+}
+
+func contains(list []netip.Prefix, ip netip.Addr) bool {
+	return slices.ContainsFunc(list, func(n netip.Prefix) bool { return n.Contains(ip) })
+}

@@ -1,0 +1,125 @@
+package api
+
+import (
+	"errors"
+	"net/http"
+
+	"github.com/go-json-experiment/json"
+
+	"turnpike/internal/db"
+	"turnpike/internal/fault"
+	"turnpike/internal/idempotency"
+	"turnpike/internal/jsonbody"
+)
+
+// handler answers a call, or returns the error to answer with.
+type handler func(c *Call) error
+
+// read is a handler that changes nothing: what fn returns is the answer.
+func read(fn func(c *Call) (any, error)) handler {
+	return func(c *Call) error {
+		v, err := fn(c)
+		if err != nil {
+			return err
+		}
+		return c.sendJSON(v)
+	}
+}
+
+// act is a handler that changes something. The change, its admin log, the
+// remembered answer of an Idempotency-Key and the request's log entry are one
+// transaction; fn runs inside it and may run again if it loses a race.
+func act[In any](fn func(c *Call, tx *db.Tx, in In) (any, error)) handler {
+	return func(c *Call) error {
+		body, err := c.readJSON(c.s.Limits.Body)
+		if err != nil {
+			return err
+		}
+		var in In
+		if err := jsonbody.DecodeStrict(body, &in); err != nil {
+			return err
+		}
+		do := func(tx *db.Tx) ([]byte, error) {
+			v, err := fn(c, tx, in)
+			if err != nil {
+				return nil, err
+			}
+			return json.Marshal(v)
+		}
+		key := c.r.Header.Get("Idempotency-Key")
+		if key == "" || c.r.Method != http.MethodPost {
+			return c.actOnce(do, nil)
+		}
+		req, err := idempotency.NewRequest(c.Principal.ID(), c.r.Method, c.r.URL.Path, key, body)
+		if err != nil {
+			return err
+		}
+		return c.actIdempotently(do, req)
+	}
+}
+
+// actOnce runs the transaction and answers.
+func (c *Call) actOnce(do func(tx *db.Tx) ([]byte, error), remember func(tx *db.Tx, answer []byte) error) error {
+	var answer []byte
+	err := c.s.DB.Write(c.Context(), func(tx *db.Tx) (err error) {
+		if answer, err = do(tx); err != nil {
+			return err
+		}
+		if remember != nil {
+			if err := remember(tx, answer); err != nil {
+				return err
+			}
+		}
+		return c.record.SettleIn(c.Context(), tx, c.ending(http.StatusOK, ""))
+	})
+	if err != nil {
+		return err
+	}
+	c.status = http.StatusOK
+	c.write(http.StatusOK, jsonType, answer)
+	return nil
+}
+
+func (c *Call) actIdempotently(do func(tx *db.Tx) ([]byte, error), req idempotency.Request) error {
+	store, ctx := c.s.Idempotency, c.Context()
+	release, err := store.Claim(req)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if found, err := c.replay(req); found || err != nil {
+		return err
+	}
+	err = c.actOnce(do, func(tx *db.Tx, answer []byte) error {
+		return store.Remember(ctx, tx, req, idempotency.Answer{Status: http.StatusOK, Body: answer})
+	})
+	if errors.Is(err, idempotency.ErrTaken) {
+		_, err = c.replay(req)
+		return err
+	}
+	// A refusal is remembered too, so that the retry hears the same. What a
+	// retry could change is not: outages, faults of ours, races.
+	if f, ok := fault.As(err); ok && f.Code != fault.Conflict && fault.FamilyOf(f.Code).Status < 500 {
+		status := fault.FamilyOf(f.Code).Status
+		body := c.errorJSON(f)
+		err := c.s.DB.Write(ctx, func(tx *db.Tx) error {
+			return store.Remember(ctx, tx, req, idempotency.Answer{Status: status, Body: body})
+		})
+		if err != nil && !errors.Is(err, idempotency.ErrTaken) {
+			return err
+		}
+		return f
+	}
+	return err
+}
+
+// replay sends the remembered answer, if there is one.
+func (c *Call) replay(req idempotency.Request) (found bool, err error) {
+	a, err := c.s.Idempotency.Find(c.Context(), c.s.DB, req)
+	if err != nil || a == nil {
+		return false, err
+	}
+	c.w.Header().Set("Idempotent-Replayed", "true")
+	c.send(a.Status, jsonType, a.Body)
+	return true, nil
+}

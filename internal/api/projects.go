@@ -1,0 +1,160 @@
+package api
+
+import (
+	"turnpike/internal/accounts"
+	"turnpike/internal/audit"
+	"turnpike/internal/credits"
+	"turnpike/internal/db"
+	"turnpike/internal/fault"
+	"turnpike/internal/jsonbody"
+)
+
+type projectObject struct {
+	ID             string         `json:"id"`
+	Object         string         `json:"object"`
+	Name           string         `json:"name"`
+	Environment    string         `json:"environment"`
+	MonthlyBudget  *credits.Micro `json:"monthly_budget"`
+	SpentThisMonth credits.Micro  `json:"spent_this_month"`
+	Status         string         `json:"status"`
+	CreatedAt      int64          `json:"created_at"`
+	ArchivedAt     *int64         `json:"archived_at"`
+}
+
+func newProjectObject(p *accounts.Project) *projectObject {
+	o := &projectObject{ID: p.ID, Object: "project", Name: p.Name, Environment: string(p.Environment), MonthlyBudget: p.MonthlyBudget,
+		Status: "active", CreatedAt: p.CreatedAt.Unix(), ArchivedAt: unix(p.ArchivedAt)}
+	if p.ArchivedAt != nil {
+		o.Status = "archived"
+	}
+	return o
+}
+
+// findProject reads the project that the path names. A key that is pinned to
+// another one does not see it.
+func (c *Call) findProject(q db.Querier) (*accounts.Project, error) {
+	id := c.r.PathValue("id")
+	if accounts.CheckProjectID("id", id) != nil || c.Principal.Project != "" && c.Principal.Project != id {
+		return nil, fault.NoSuch("project", masked(id, 64))
+	}
+	return accounts.GetProject(c.Context(), q, c.Principal.WorkspaceID, c.Principal.Environment, id)
+}
+
+type createProjectRequest struct {
+	ID            string         `json:"id"`
+	Name          string         `json:"name"`
+	MonthlyBudget *credits.Micro `json:"monthly_budget"`
+}
+
+func createProject(c *Call, tx *db.Tx, in createProjectRequest) (any, error) {
+	if in.ID == "" {
+		return nil, fault.Missing("id", "id must be the project's id, as sent in the Service-Project header")
+	}
+	if err := c.free(); err != nil {
+		return nil, err
+	}
+	p := &accounts.Project{WorkspaceID: c.Principal.WorkspaceID, Environment: c.Principal.Environment, ID: in.ID, Name: in.Name, MonthlyBudget: in.MonthlyBudget}
+	if err := accounts.CreateProject(c.Context(), tx, p, c.s.Now()); err != nil {
+		return nil, err
+	}
+	return newProjectObject(p), c.logProject(tx, p, "project.created")
+}
+
+// free refuses a key that is pinned: it manages no projects, its own included,
+// or it could lift its own budget.
+func (c *Call) free() error {
+	if c.Principal.Project == "" {
+		return nil
+	}
+	return fault.New(fault.ProjectNotAllowed, "this key is for the project %q alone and cannot manage projects", c.Principal.Project)
+}
+
+func (c *Call) logProject(tx *db.Tx, p *accounts.Project, action string) error {
+	return audit.LogAction(c.Context(), tx, c.Actor(), audit.Action{WorkspaceID: p.WorkspaceID, Environment: string(p.Environment),
+		Action: action, Target: p.ID}, map[string]any{"name": p.Name, "monthly_budget": p.MonthlyBudget}, c.s.Now())
+}
+
+func listProjects(c *Call) (any, error) {
+	q := c.query(pageParams...)
+	page := q.page("")
+	if q.err != nil {
+		return nil, q.err
+	}
+	if err := c.free(); err != nil {
+		return nil, err
+	}
+	projects, more, err := accounts.ListProjects(c.Context(), c.s.DB, c.Principal.WorkspaceID, c.Principal.Environment, page)
+	if err != nil {
+		return nil, err
+	}
+	data := make([]*projectObject, len(projects))
+	for i, p := range projects {
+		data[i] = newProjectObject(p)
+	}
+	return newList(data, func(p *projectObject) string { return p.ID }, more), nil
+}
+
+func getProject(c *Call) (any, error) {
+	p, err := c.findProject(c.s.DB)
+	if err != nil {
+		return nil, err
+	}
+	return newProjectObject(p), nil
+}
+
+type updateProjectRequest struct {
+	Name          jsonbody.Optional[string]        `json:"name"`
+	MonthlyBudget jsonbody.Optional[credits.Micro] `json:"monthly_budget"`
+	Status        jsonbody.Optional[string]        `json:"status"`
+}
+
+// updateProject changes a project. One that is archived is restored by it,
+// unless the change says to leave it archived.
+func updateProject(c *Call, tx *db.Tx, in updateProjectRequest) (any, error) {
+	p, err := c.findProject(tx)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.free(); err != nil {
+		return nil, err
+	}
+	if in.Name.Set {
+		p.Name = in.Name.Value
+	}
+	if in.MonthlyBudget.Set {
+		p.MonthlyBudget = in.MonthlyBudget.Pointer()
+	}
+	switch {
+	case !in.Status.Set || in.Status.Value == "active":
+		p.ArchivedAt = nil
+	case in.Status.Value == "archived":
+		if p.ArchivedAt == nil {
+			now := c.s.Now()
+			p.ArchivedAt = &now
+		}
+	default:
+		return nil, fault.Invalid("status", "status must be active or archived")
+	}
+	if err := accounts.SaveProject(c.Context(), tx, p); err != nil {
+		return nil, err
+	}
+	return newProjectObject(p), c.logProject(tx, p, "project.updated")
+}
+
+func archiveProject(c *Call, tx *db.Tx, _ struct{}) (any, error) {
+	p, err := c.findProject(tx)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.free(); err != nil {
+		return nil, err
+	}
+	if p.ArchivedAt == nil {
+		now := c.s.Now()
+		p.ArchivedAt = &now
+		if err := accounts.SaveProject(c.Context(), tx, p); err != nil {
+			return nil, err
+		}
+	}
+	return newProjectObject(p), c.logProject(tx, p, "project.archived")
+}

@@ -1,0 +1,99 @@
+package api
+
+import (
+	"net/http"
+	"strings"
+
+	"turnpike/internal/access"
+	"turnpike/internal/fault"
+)
+
+// Route is one line of the interface.
+type Route struct {
+	Method string
+	Path   string // in the syntax of http.ServeMux
+	Scope  access.Scope
+	handle handler
+}
+
+// Routes is the table of everything under /v1, with the scope each needs.
+func Routes() []Route {
+	return []Route{
+		{"GET", "/v1/models", access.ModelsRead, read(listModels)},
+		{"GET", "/v1/models/{id...}", access.ModelsRead, read(getModel)},
+		{"POST", "/v1/chat/completions", access.ChatCompletionsCreate, createChatCompletion},
+
+		{"POST", "/v1/scoped_tokens", access.ScopedTokensCreate, act(createScopedToken)},
+		{"DELETE", "/v1/scoped_tokens/{id}", access.ScopedTokensCreate, act(revokeScopedToken)},
+
+		{"POST", "/v1/keys", access.KeysWrite, act(createKey)},
+		{"GET", "/v1/keys", access.KeysRead, read(listKeys)},
+		{"GET", "/v1/keys/{id}", access.KeysRead, read(getKey)},
+		{"PATCH", "/v1/keys/{id}", access.KeysWrite, act(updateKey)},
+		{"DELETE", "/v1/keys/{id}", access.KeysWrite, act(revokeKey)},
+		{"POST", "/v1/keys/{id}/rotate", access.KeysWrite, act(rotateKey)},
+		{"POST", "/v1/keys/{id}/end_grace", access.KeysWrite, act(endKeyGrace)},
+
+		{"POST", "/v1/projects", access.ProjectsWrite, act(createProject)},
+		{"GET", "/v1/projects", access.ProjectsRead, read(listProjects)},
+		{"GET", "/v1/projects/{id}", access.ProjectsRead, read(getProject)},
+		{"PATCH", "/v1/projects/{id}", access.ProjectsWrite, act(updateProject)},
+		{"DELETE", "/v1/projects/{id}", access.ProjectsWrite, act(archiveProject)},
+
+		{"GET", "/v1/audit", access.AuditRead, listAudit},
+		{"GET", "/v1/audit/{id}", access.AuditRead, read(getAudit)},
+		{"GET", "/v1/audit/actions", access.AuditRead, read(listActions)},
+	}
+}
+
+// mux registers the table and an answer to everything that is not in it.
+func (s *Server) mux(routes []Route) *http.ServeMux {
+	mux := http.NewServeMux()
+	for _, rt := range routes {
+		mux.HandleFunc(rt.Method+" "+rt.Path, func(_ http.ResponseWriter, r *http.Request) {
+			callOf(r).serve(rt, r)
+		})
+	}
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		c := callOf(r)
+		allowed := methodsAt(mux, r)
+		if len(allowed) == 0 {
+			c.fail(c.noRoute())
+			return
+		}
+		list := strings.Join(allowed, ", ")
+		w.Header().Set("Allow", list)
+		c.fail(fault.New(fault.MethodNotAllowed, "%s is not possible here; possible: %s", masked(r.Method, 16), list))
+	})
+	return mux
+}
+
+// methodsAt finds the methods that the path does have.
+func methodsAt(mux *http.ServeMux, r *http.Request) []string {
+	var out []string
+	for _, method := range []string{"DELETE", "GET", "HEAD", "PATCH", "POST", "PUT"} {
+		probe := *r
+		probe.Method = method
+		if _, pattern := mux.Handler(&probe); pattern != "/" {
+			out = append(out, method)
+		}
+	}
+	return out
+}
+
+// serve checks the route's scope and runs its handler. The mux hands on a copy
+// of the request that knows the path's values.
+func (c *Call) serve(rt Route, r *http.Request) {
+	c.r = r
+	if err := c.Principal.Require(rt.Scope); err != nil {
+		c.fail(err)
+		return
+	}
+	if err := rt.handle(c); err != nil {
+		c.fail(err)
+	}
+}
+
+func (c *Call) noRoute() error {
+	return fault.New(fault.NotFound, "there is nothing at %s; /docs lists what there is", masked(c.r.URL.Path, maxLoggedText))
+}

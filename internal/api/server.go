@@ -1,0 +1,189 @@
+// Package api is the HTTP edge: bytes in, bytes out. routes.go is the table of
+// everything that can be called; each resource has a file.
+package api
+
+import (
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"path"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"turnpike/internal/access"
+	"turnpike/internal/accounts"
+	"turnpike/internal/audit"
+	"turnpike/internal/db"
+	"turnpike/internal/fault"
+	"turnpike/internal/gateway"
+	"turnpike/internal/idempotency"
+	"turnpike/internal/ids"
+)
+
+// Deps is everything the edge calls.
+type Deps struct {
+	DB          *db.DB
+	Auth        *access.Authenticator
+	Keys        *access.Keys
+	Tokens      *access.Tokens
+	Projects    *accounts.Directory
+	Log         *audit.Log
+	Refused     *audit.Refused
+	Gateway     *gateway.Gateway
+	Idempotency *idempotency.Store
+	Now         func() time.Time
+
+	TrustedProxies []netip.Prefix
+	AllowedOrigins []string
+	Limits         Limits
+}
+
+// Limits bound what one request may ask of the server.
+type Limits struct {
+	Body      int64 // bytes of a body
+	ModelBody int64 // bytes of a model call's body
+	Header    int64 // bytes of all headers
+	JSONDepth int
+}
+
+// Server is the http.Handler of the whole interface.
+type Server struct {
+	Deps
+	v1     *http.ServeMux
+	public *http.ServeMux
+}
+
+// New builds the edge from the route table.
+func New(d Deps) *Server {
+	s := &Server{Deps: d}
+	s.v1 = s.mux(Routes())
+	s.public = s.publicMux()
+	return s
+}
+
+// ServeHTTP gives the request its id, its address and its end.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	c := &Call{s: s, w: w, r: r, id: ids.New(ids.Request), start: s.Now(), ip: clientIP(r, s.TrustedProxies)}
+	w.Header().Set("X-Request-Id", c.id)
+	defer s.recovered(c)
+	defer c.logLine()
+
+	if size := headerSize(r); size > s.Limits.Header {
+		c.fail(fault.New(fault.RequestTooLarge, "the headers have %d bytes; at most %d are accepted", size, s.Limits.Header))
+		return
+	}
+	if r.URL.Path == "/v1" || strings.HasPrefix(r.URL.Path, "/v1/") {
+		s.serveV1(c)
+		return
+	}
+	s.public.ServeHTTP(w, r.WithContext(withCall(r.Context(), c)))
+}
+
+// serveV1 asks for a valid key first; only then does it look at the path.
+func (s *Server) serveV1(c *Call) {
+	bearer, hasBearer := bearerOf(c.r)
+	c.setCORS(bearer)
+	if isPreflight(c.r) {
+		c.answerPreflight()
+		return
+	}
+	if err := s.authenticate(c, bearer, hasBearer); err != nil {
+		c.fail(err)
+		return
+	}
+	c.record = s.Log.Open(c.entry())
+	if err := s.admit(c); err != nil {
+		c.fail(err)
+		return
+	}
+	// The mux redirects unclean paths, to a page that is not JSON; here they
+	// simply do not exist.
+	if p := c.r.URL.Path; p != path.Clean(p) || !plainText(p) {
+		c.fail(c.noRoute())
+		return
+	}
+	s.v1.ServeHTTP(c.w, c.r.WithContext(withCall(c.r.Context(), c)))
+}
+
+// authenticate finds the principal. What is refused is counted by address.
+func (s *Server) authenticate(c *Call, bearer string, hasBearer bool) error {
+	p, err := s.Auth.Authenticate(c.r.Context(), bearer, c.ip.String())
+	if err == nil {
+		c.Principal = p
+		return nil
+	}
+	if !fault.Is(err, fault.Authentication) || !hasBearer {
+		return err
+	}
+	if wait, limited := s.Refused.Add(c.ip.String()); limited {
+		e := fault.New(fault.RateLimitExceeded, "too many refused keys from this address; try again in %d s", int(wait.Seconds())+1)
+		e.RetryAfter = wait
+		return e
+	}
+	return err
+}
+
+// admit applies the rules that hold for every path: the browser rule, the
+// key's addresses, the project.
+func (s *Server) admit(c *Call) error {
+	if err := s.checkBrowser(c); err != nil {
+		return err
+	}
+	p := c.Principal
+	if !p.AllowsIP(c.ip) {
+		return fault.New(fault.IPNotAllowed, "this key may not be used from the address %s", c.ip)
+	}
+	project, err := p.ProjectFor(c.r.Header.Get("Service-Project"))
+	if err != nil {
+		return err
+	}
+	if project != "" {
+		if err := s.Projects.Use(c.r.Context(), p.WorkspaceID, p.Environment, project, p.Token == nil); err != nil {
+			return err
+		}
+		c.Project = project
+		c.record.Note(func(e *audit.Entry) { e.Project = project })
+	}
+	return nil
+}
+
+// recovered turns a panic into a 500 and a logged stack.
+func (s *Server) recovered(c *Call) {
+	v := recover()
+	if v == nil {
+		return
+	}
+	if err, ok := v.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+		panic(v) // the server's own way to drop a connection
+	}
+	slog.Error("panic", "request_id", c.id, "method", c.r.Method, "path", c.r.URL.Path, "panic", v, "stack", string(debug.Stack()))
+	if c.wrote {
+		// The answer has begun: dropping the connection is the only way left
+		// to say that it is not whole.
+		c.settle(http.StatusInternalServerError, string(fault.Internal))
+		panic(http.ErrAbortHandler)
+	}
+	c.fail(fault.New(fault.Internal, "something went wrong on our side; the request id helps to find out what"))
+}
+
+// headerSize is what the headers took on the wire, near enough.
+func headerSize(r *http.Request) int64 {
+	n := int64(len(r.Method) + len(r.RequestURI) + len(r.Host) + 16)
+	for name, values := range r.Header {
+		for _, v := range values {
+			n += int64(len(name) + len(v) + 4)
+		}
+	}
+	return n
+}
+
+// bearerOf returns the Authorization header's bearer value.
+func bearerOf(r *http.Request) (value string, ok bool) {
+	scheme, value, found := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !found || !strings.EqualFold(scheme, "Bearer") {
+		return "", false
+	}
+	return strings.TrimSpace(value), true
+}

@@ -1,0 +1,256 @@
+package app
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"turnpike/internal/access"
+	"turnpike/internal/accounts"
+	"turnpike/internal/api"
+	"turnpike/internal/audit"
+	"turnpike/internal/catalog"
+	"turnpike/internal/config"
+	"turnpike/internal/db"
+	"turnpike/internal/gateway"
+	"turnpike/internal/idempotency"
+	"turnpike/internal/nodes"
+	"turnpike/internal/providers/simulator"
+	"turnpike/internal/retention"
+)
+
+// Timeouts against clients that hold a connection and say nothing. Bodies and
+// answers have their own, in the edge.
+const (
+	headerTimeout = 10 * time.Second
+	idleTimeout   = 2 * time.Minute
+	recoverEvery  = 30 * time.Second
+)
+
+// App is a running server.
+type App struct {
+	cfg     config.Config
+	store   *Store
+	node    *nodes.Node
+	group   *db.Group
+	log     *audit.Log
+	handler *api.Server
+	server  *http.Server
+	ln      net.Listener
+	unlock  func()
+
+	stopWork context.CancelFunc // ends the background work
+	work     sync.WaitGroup
+	closing  sync.Once
+	closeErr error
+	served   chan error
+
+	// FirstRun is set when this start made the database.
+	FirstRun *FirstRun
+}
+
+// Start opens the store, starts every part and listens. Close stops it. A nil
+// now is the time of day.
+func Start(ctx context.Context, cfg config.Config, now func() time.Time) (_ *App, err error) {
+	if now == nil {
+		now = clock
+	}
+	a := &App{cfg: cfg, served: make(chan error, 1), unlock: func() {}}
+	defer func() {
+		if err != nil {
+			a.release(context.WithoutCancel(ctx))
+		}
+	}()
+	if cfg.DatabaseURL == "" {
+		if err := makeDataFolder(cfg.Data); err != nil {
+			return nil, err
+		}
+		if a.unlock, err = lockData(cfg.Data); err != nil {
+			return nil, err
+		}
+	}
+	// The address is taken before anything is made: a first run that fails on
+	// it can be repeated, and its key is still to be shown.
+	if err := a.listen(); err != nil {
+		return nil, err
+	}
+	if a.store, err = OpenStore(ctx, cfg); err != nil {
+		return nil, err
+	}
+	if a.FirstRun, err = firstRun(ctx, a.store, now); err != nil {
+		return nil, err
+	}
+	if err := a.build(ctx, now); err != nil {
+		return nil, err
+	}
+	a.serve()
+	return a, nil
+}
+
+// build makes the parts in the order of the layers and starts their work.
+func (a *App) build(ctx context.Context, now func() time.Time) (err error) {
+	d, ring := a.store.DB, a.store.Ring
+	if err := audit.Requests.Prepare(ctx, d, now()); err != nil {
+		return err
+	}
+	if a.node, err = nodes.Join(ctx, d, now); err != nil {
+		return err
+	}
+	a.group = db.NewGroup(d)
+	a.log = audit.NewLog(a.group, a.node)
+	if _, err := a.log.Recover(ctx, d); err != nil {
+		return err
+	}
+	models, err := catalog.Load()
+	if err != nil {
+		return err
+	}
+	used := access.NewLastUsed(d)
+	auth, err := access.NewAuthenticator(d, ring, used, now)
+	if err != nil {
+		return err
+	}
+	keys, tokens := access.NewKeys(ring, now), access.NewTokens(ring, now)
+	remembered := idempotency.New(ring, now)
+	refused := audit.NewRefused(d, int64(a.cfg.Limits.RefusedKeys), now)
+
+	a.handler = api.New(api.Deps{
+		DB: d, Auth: auth, Keys: keys, Tokens: tokens, Projects: accounts.NewDirectory(d, now), Log: a.log, Refused: refused,
+		Gateway:     gateway.New(gateway.Options{Catalog: models, Simulator: simulator.New(simulator.Options{}), Strict: a.cfg.Audit.Strict, Now: now}),
+		Idempotency: remembered, Now: now, TrustedProxies: a.cfg.TrustedProxies, AllowedOrigins: a.cfg.AllowedOrigins,
+		Limits: api.Limits{Body: int64(a.cfg.Limits.BodyBytes), ModelBody: int64(a.cfg.Limits.ModelBodyBytes),
+			Header: int64(a.cfg.Limits.HeaderBytes), JSONDepth: a.cfg.Limits.JSONDepth},
+	})
+
+	workCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	a.stopWork = stop
+	keeper := &retention.Keeper{DB: d, Before: func(ctx context.Context) error {
+		if err := audit.Requests.Prepare(ctx, d, now()); err != nil {
+			return err
+		}
+		return audit.Requests.Drop(ctx, d, a.logWindow(now))
+	}, Purges: []retention.Purge{
+		{Name: "expired token hashes", Run: tokens.ForgetExpired},
+		{Name: "scoped tokens", Run: tokens.Purge},
+		{Name: "retired secrets", Run: keys.PurgeSecrets},
+		{Name: "idempotency keys", Run: remembered.Purge},
+		{Name: "requests", Run: func(ctx context.Context, tx *db.Tx, n int64) (int64, error) {
+			return audit.Purge(ctx, tx, a.logWindow(now), n)
+		}},
+		{Name: "admin actions", Run: func(ctx context.Context, tx *db.Tx, n int64) (int64, error) {
+			return audit.PurgeActions(ctx, tx, a.logWindow(now), n)
+		}},
+		{Name: "refused keys", Run: func(ctx context.Context, tx *db.Tx, n int64) (int64, error) {
+			return audit.PurgeRefused(ctx, tx, a.logWindow(now), n)
+		}},
+	}}
+	for _, run := range []func(context.Context){a.node.Run, used.Run, refused.Run, keeper.Run, a.recoverDeadNodes} {
+		a.work.Go(func() { run(workCtx) })
+	}
+	return nil
+}
+
+// logWindow is the moment before which the request log is let go.
+func (a *App) logWindow(now func() time.Time) time.Time {
+	return now().AddDate(0, 0, -a.cfg.Audit.RetentionDays)
+}
+
+// recoverDeadNodes closes what nodes that died left open, while others run.
+func (a *App) recoverDeadNodes(ctx context.Context) {
+	tick := time.NewTicker(recoverEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			_, err := a.log.Recover(ctx, a.store.DB)
+			if err = errors.Join(err, a.node.Forget(ctx)); err != nil && ctx.Err() == nil {
+				slog.Warn("could not recover from dead nodes; it is tried again", "error", err)
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (a *App) listen() (err error) {
+	var cert tls.Certificate
+	if a.cfg.TLS.Cert != "" {
+		if cert, err = tls.LoadX509KeyPair(a.cfg.TLS.Cert, a.cfg.TLS.Key); err != nil {
+			return fmt.Errorf("load TLS certificate: %w", err)
+		}
+	}
+	if a.ln, err = net.Listen("tcp", a.cfg.Listen); err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	if a.cfg.TLS.Cert != "" {
+		a.ln = tls.NewListener(a.ln, &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}})
+	}
+	return nil
+}
+
+func (a *App) serve() {
+	// Room beyond our own limit, so that headers which are only somewhat too
+	// large get our answer and not the server library's bare one.
+	a.server = &http.Server{Handler: a.handler, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
+		MaxHeaderBytes: 2 * int(a.cfg.Limits.HeaderBytes), ErrorLog: slog.NewLogLogger(slog.Default().Handler(), slog.LevelDebug)}
+	go func() { a.served <- a.server.Serve(a.ln) }()
+}
+
+// URL is the address at which the server can be reached.
+func (a *App) URL() string { return a.cfg.BaseURL(a.ln.Addr().String()) }
+
+// Wait returns when the listener fails, or nil after Close.
+func (a *App) Wait() error {
+	err := <-a.served
+	a.served <- err
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
+
+// Close stops taking requests, finishes those in flight within the configured
+// time, writes what is still to be written, and releases everything. It is
+// idempotent and waits.
+func (a *App) Close() error {
+	a.closing.Do(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), a.cfg.ShutdownTimeout)
+		defer cancel()
+		if a.server != nil {
+			if err := a.server.Shutdown(ctx); err != nil {
+				a.closeErr = fmt.Errorf("requests were still running after %s and were cut off", a.cfg.ShutdownTimeout)
+				_ = a.server.Close()
+			}
+		}
+		a.release(context.Background())
+	})
+	return a.closeErr
+}
+
+func (a *App) release(ctx context.Context) {
+	if a.ln != nil {
+		_ = a.ln.Close() // a server that ran has closed it already
+	}
+	if a.stopWork != nil {
+		a.stopWork()
+	}
+	a.work.Wait()
+	if a.group != nil {
+		a.group.Stop()
+	}
+	if a.node != nil {
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		_ = a.node.Leave(ctx) // another node takes over what a missing goodbye leaves
+		cancel()
+	}
+	if a.store != nil {
+		a.store.Close()
+	}
+	a.unlock()
+}

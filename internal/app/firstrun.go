@@ -1,0 +1,44 @@
+package app
+
+import (
+	"context"
+	"time"
+
+	"turnpike/internal/access"
+	"turnpike/internal/accounts"
+	"turnpike/internal/audit"
+	"turnpike/internal/db"
+	"turnpike/internal/fault"
+)
+
+// FirstRun is what the first start on an empty database made. TestKey is shown
+// once.
+type FirstRun struct {
+	Workspace string
+	TestKey   string
+}
+
+// firstRun makes a workspace and a test key when there is no workspace yet.
+// Nodes that start at once agree through the workspace's unique name.
+func firstRun(ctx context.Context, s *Store, now func() time.Time) (*FirstRun, error) {
+	var made *FirstRun
+	err := s.DB.Write(ctx, func(tx *db.Tx) error {
+		made = nil
+		all, err := accounts.ListWorkspaces(ctx, tx)
+		if err != nil || len(all) > 0 {
+			return err
+		}
+		w := &accounts.Workspace{Name: accounts.DefaultWorkspace, RotationGrace: accounts.DefaultRotationGrace}
+		if err := accounts.CreateWorkspace(ctx, tx, w, now()); err != nil {
+			return err
+		}
+		value, err := access.NewKeys(s.Ring, now).Create(ctx, tx, access.Caller{Actor: audit.Operator},
+			&access.Key{WorkspaceID: w.ID, Environment: accounts.Test, Name: "first run", Scopes: []string{"*"}})
+		made = &FirstRun{Workspace: w.Name, TestKey: value}
+		return err
+	})
+	if fault.Is(err, fault.Conflict) {
+		return nil, nil // another node was faster
+	}
+	return made, err
+}

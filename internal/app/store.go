@@ -1,0 +1,135 @@
+// Package app wires the parts together, starts them and stops them in reverse.
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"turnpike/internal/config"
+	"turnpike/internal/db"
+	"turnpike/internal/keyring"
+)
+
+const (
+	databaseFile  = "turnpike.db"
+	masterKeyFile = "master.key"
+)
+
+// Store is the database with the keys to read it: all that an operator's
+// command needs.
+type Store struct {
+	DB   *db.DB
+	Ring *keyring.Ring
+}
+
+// OpenStore opens the database that the configuration names, brings its schema
+// up to date, and checks that the master key is the one it was made with.
+func OpenStore(ctx context.Context, cfg config.Config) (*Store, error) {
+	ring, err := openRing(cfg)
+	if err != nil {
+		return nil, err
+	}
+	d, err := OpenDatabase(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{DB: d, Ring: ring}
+	if _, err := d.Migrate(ctx); err != nil {
+		s.Close()
+		return nil, err
+	}
+	if err := s.checkMasterKey(ctx); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// OpenDatabase opens the database as it is.
+func OpenDatabase(ctx context.Context, cfg config.Config) (*db.DB, error) {
+	if cfg.DatabaseURL != "" {
+		return db.Open(ctx, string(cfg.DatabaseURL))
+	}
+	if err := makeDataFolder(cfg.Data); err != nil {
+		return nil, err
+	}
+	return db.Open(ctx, filepath.Join(cfg.Data, databaseFile))
+}
+
+// Close releases the database.
+func (s *Store) Close() { s.DB.Close() }
+
+func makeDataFolder(path string) error {
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return fmt.Errorf("create data folder: %w", err)
+	}
+	return nil
+}
+
+// openRing takes the master key from the configuration, or from the data
+// folder, where the embedded database gets one made on the first run. With
+// PostgreSQL it is never made: every node must have the same.
+func openRing(cfg config.Config) (*keyring.Ring, error) {
+	if cfg.MasterKey != "" {
+		master, err := keyring.ParseMaster(string(cfg.MasterKey))
+		if err != nil {
+			return nil, err
+		}
+		return keyring.New(master)
+	}
+	if cfg.DatabaseURL != "" {
+		return nil, errors.New("with PostgreSQL every node needs the same master key: set TURNPIKE_MASTER_KEY to the output of: openssl rand -hex 32")
+	}
+	if err := makeDataFolder(cfg.Data); err != nil {
+		return nil, err
+	}
+	master, _, err := keyring.LoadOrCreate(filepath.Join(cfg.Data, masterKeyFile))
+	if err != nil {
+		return nil, err
+	}
+	return keyring.New(master)
+}
+
+const masterKeyMark = "master_key_check"
+
+// checkMasterKey leaves the first key's mark in the database and compares
+// every later one with it. With another key every stored secret would be
+// refused, which looks like an outage; better to say so at once.
+func (s *Store) checkMasterKey(ctx context.Context) error {
+	err := s.DB.Write(ctx, func(tx *db.Tx) error {
+		_, err := tx.Exec(ctx, "INSERT INTO meta (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING", masterKeyMark, s.Ring.Check())
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("check master key: %w", err)
+	}
+	return compareMark(ctx, s.DB, s.Ring)
+}
+
+func compareMark(ctx context.Context, q db.Querier, ring *keyring.Ring) error {
+	var value string
+	if err := q.QueryRow(ctx, "SELECT value FROM meta WHERE name = $1", masterKeyMark).Scan(&value); err != nil {
+		return fmt.Errorf("check master key: %w", err)
+	}
+	if value != ring.Check() {
+		return errors.New("this is not the master key that the database was made with; keys and sealed values could not be read with it")
+	}
+	return nil
+}
+
+// CheckMasterKey tells whether the configured master key is the database's. It
+// changes nothing.
+func CheckMasterKey(ctx context.Context, cfg config.Config, d *db.DB) error {
+	ring, err := openRing(cfg)
+	if err != nil {
+		return err
+	}
+	return compareMark(ctx, d, ring)
+}
+
+// clock is the time of day; tests have their own.
+func clock() time.Time { return time.Now() }

@@ -1,0 +1,80 @@
+package audit
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"turnpike/internal/db"
+	"turnpike/internal/ids"
+)
+
+// Actor is who does an administrative act: a key ("key_…"), a person
+// ("usr_…"), the operator at the command line, or the system itself.
+type Actor struct {
+	Name      string
+	IP        string
+	RequestID string
+}
+
+// Operator is whoever runs commands on the database.
+var Operator = Actor{Name: "operator"}
+
+// Action is an administrative act as the log keeps it.
+type Action struct {
+	ID          string
+	WorkspaceID string
+	Environment string // empty for what concerns both
+	Actor       string
+	Action      string // such as "key.created"
+	Target      string // the id it was done to
+	Detail      json.RawMessage
+	IP          string
+	RequestID   string
+	CreatedAt   time.Time
+}
+
+// LogAction records an act in the transaction that does it, so that neither
+// can be without the other. Detail must hold no secret.
+func LogAction(ctx context.Context, tx *db.Tx, by Actor, a Action, detail any, now time.Time) error {
+	text, err := json.Marshal(detail)
+	if err != nil {
+		return fmt.Errorf("admin log detail: %w", err)
+	}
+	_, err = tx.Exec(ctx, `INSERT INTO admin_actions
+		(id, workspace_id, environment, actor, action, target, detail, ip, request_id, created_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`,
+		ids.New(ids.AdminAction), a.WorkspaceID, db.OrNull(a.Environment), by.Name, a.Action, a.Target, string(text),
+		db.OrNull(by.IP), db.OrNull(by.RequestID), now.UnixMicro())
+	if err != nil {
+		return fmt.Errorf("admin log: %w", err)
+	}
+	return nil
+}
+
+// ListActions returns a page of a workspace's administrative acts: those of
+// the environment and those that concern both.
+func ListActions(ctx context.Context, q db.Querier, workspaceID, environment string, page db.Page) ([]*Action, bool, error) {
+	query := `SELECT id, workspace_id, environment, actor, action, target, detail, ip, request_id, created_at
+		FROM admin_actions WHERE workspace_id = $1 AND (environment = $2 OR environment IS NULL)`
+	args := []any{workspaceID, environment, int64(page.Limit + 1)}
+	if page.After != "" {
+		query += " AND id " + page.Past() + " $4"
+		args = append(args, page.After)
+	}
+	rows, err := q.Query(ctx, query+" ORDER BY id "+page.Order()+" LIMIT $3", args...)
+	list, err := db.All(rows, err, func(r db.Row) (*Action, error) {
+		var a Action
+		var env, ip, request *string
+		var detail string
+		var created int64
+		err := r.Scan(&a.ID, &a.WorkspaceID, &env, &a.Actor, &a.Action, &a.Target, &detail, &ip, &request, &created)
+		a.Environment, a.IP, a.RequestID = db.Text(env), db.Text(ip), db.Text(request)
+		a.Detail = json.RawMessage(detail)
+		a.CreatedAt = time.UnixMicro(created)
+		return &a, err
+	})
+	list, more := db.Cut(page, list)
+	return list, more, err
+}

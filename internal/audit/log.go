@@ -1,0 +1,214 @@
+package audit
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"turnpike/internal/db"
+	"turnpike/internal/ids"
+	"turnpike/internal/nodes"
+)
+
+// Requests is the table, for partitions and retention.
+var Requests = db.Partitioned{Table: "requests", Prefix: ids.Request}
+
+// Log writes entries by group commit.
+type Log struct {
+	node        *nodes.Node
+	intents     *db.Queue[*Record]
+	settlements *db.Queue[*Record]
+}
+
+// NewLog makes a log whose writes share the group's commits. Intents come
+// first, so that a settlement never overtakes its own.
+func NewLog(g *db.Group, node *nodes.Node) *Log {
+	l := &Log{node: node}
+	l.intents = db.NewQueue(g, false, l.write)
+	l.settlements = db.NewQueue(g, true, l.write)
+	return l
+}
+
+func (l *Log) write(ctx context.Context, tx *db.Tx, records []*Record) error {
+	rows := make([][]any, len(records))
+	for i, r := range records {
+		rows[i] = r.take(l.node.ID)
+	}
+	_, err := insertRequests.Insert(ctx, tx, rows)
+	if err != nil {
+		return fmt.Errorf("request log: %w", err)
+	}
+	return nil
+}
+
+// Record is one request's way into the log:
+//
+//	open → (Start) → waiting → written → (Settle) → settled
+//
+// A request that is settled while its intent still waits, or before it was
+// started, becomes one row in one write.
+type Record struct {
+	log *Log
+
+	mu      sync.Mutex
+	entry   Entry
+	taken   bool        // the writer has read the intent
+	pending *db.Pending // of the intent; nil before Start
+}
+
+// Open begins a record. Nothing is written until Start, Durable or Settle.
+func (l *Log) Open(e Entry) *Record { return &Record{log: l, entry: e} }
+
+// take is called by the writer. Only a second write of the same record may
+// follow it, so the values are read under the lock.
+func (r *Record) take(nodeID string) []any {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.taken = true
+	return r.entry.row(nodeID)
+}
+
+// Start hands the intent over, with what is known by now, and returns at once.
+// Model calls do this at the moment the upstream call starts, so that the
+// disk works while the provider does.
+func (r *Record) Start(change func(*Entry)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.pending != nil {
+		return
+	}
+	if change != nil {
+		change(&r.entry)
+	}
+	r.pending = r.log.intents.Add(r)
+}
+
+// Durable returns when the entry is on the disk. No byte of an answer may
+// leave before that.
+func (r *Record) Durable(ctx context.Context) error {
+	r.Start(nil)
+	r.mu.Lock()
+	p := r.pending
+	r.mu.Unlock()
+	return p.Wait(ctx)
+}
+
+// Settle completes the entry. It does not wait.
+func (r *Record) Settle(change func(*Entry)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.entry.Settled {
+		return
+	}
+	change(&r.entry)
+	r.entry.Settled = true
+	switch {
+	case r.pending == nil:
+		r.pending = r.log.intents.Add(r)
+	case r.pending.Failed():
+		// The answer was 503 because the log could not be written: nothing
+		// was acknowledged, and an outage must not fill the memory.
+	case r.taken:
+		r.log.settlements.Add(r)
+	}
+}
+
+// Note keeps what was learned on the way for when the entry is settled.
+func (r *Record) Note(change func(*Entry)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.entry.Settled {
+		change(&r.entry)
+	}
+}
+
+// SettleIn completes the entry inside the transaction of the act itself, so
+// that the act and its entry are one commit. If the transaction fails, Settle
+// can still be called.
+func (r *Record) SettleIn(ctx context.Context, tx *db.Tx, change func(*Entry)) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	settled := r.entry
+	change(&settled)
+	settled.Settled = true
+	if _, err := insertRequests.Insert(ctx, tx, [][]any{settled.row(r.log.node.ID)}); err != nil {
+		return fmt.Errorf("request log: %w", err)
+	}
+	tx.OnCommit(func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.entry = settled
+		r.pending = db.Written
+	})
+	return nil
+}
+
+// Recover closes the entries that dead nodes left open: they were answered, or
+// about to be, and are charged as reserved. It returns how many there were.
+func (l *Log) Recover(ctx context.Context, d *db.DB) (int64, error) {
+	alive, err := l.node.Alive(ctx, d)
+	if err != nil {
+		return 0, fmt.Errorf("recover request log: %w", err)
+	}
+	rows, err := d.Query(ctx, "SELECT DISTINCT node_id FROM requests WHERE NOT settled")
+	owners, err := db.All(rows, err, func(r db.Row) (id string, err error) {
+		err = r.Scan(&id)
+		return id, err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("recover request log: %w", err)
+	}
+	living := map[string]bool{}
+	for _, id := range alive {
+		living[id] = true
+	}
+	var total int64
+	for _, owner := range owners {
+		if living[owner] {
+			continue
+		}
+		n, err := l.recoverNode(ctx, d, owner)
+		total += n
+		if err != nil {
+			return total, fmt.Errorf("recover request log: %w", err)
+		}
+	}
+	if total > 0 {
+		slog.Info("closed the open log entries of nodes that died", "entries", total)
+	}
+	return total, nil
+}
+
+// recoverBatch bounds how long a recovery holds the writer.
+const recoverBatch = 1000
+
+func (l *Log) recoverNode(ctx context.Context, d *db.DB, owner string) (total int64, err error) {
+	for {
+		var n int64
+		err := d.Write(ctx, func(tx *db.Tx) error {
+			n, err = tx.Exec(ctx, `UPDATE requests SET settled = TRUE, usage_source = $2, credits = reserved
+				WHERE NOT settled AND id IN (SELECT id FROM requests WHERE node_id = $1 AND NOT settled LIMIT $3)`,
+				owner, UsageRecovered, int64(recoverBatch))
+			return err
+		})
+		total += n
+		if err != nil || n < recoverBatch {
+			return total, err
+		}
+	}
+}
+
+// Purge deletes entries past their window, a batch at a time. PostgreSQL drops
+// whole months first, so that little is left to delete.
+func Purge(ctx context.Context, tx *db.Tx, before time.Time, limit int64) (int64, error) {
+	return tx.Exec(ctx, "DELETE FROM requests WHERE id IN (SELECT id FROM requests WHERE id < $1 ORDER BY id LIMIT $2)",
+		ids.Floor(ids.Request, before), limit)
+}
+
+// PurgeActions deletes administrative acts past their window.
+func PurgeActions(ctx context.Context, tx *db.Tx, before time.Time, limit int64) (int64, error) {
+	return tx.Exec(ctx, "DELETE FROM admin_actions WHERE id IN (SELECT id FROM admin_actions WHERE id < $1 ORDER BY id LIMIT $2)",
+		ids.Floor(ids.AdminAction, before), limit)
+}

@@ -1,0 +1,196 @@
+// Package cli is the command line: one file per command.
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"turnpike/internal/app"
+	"turnpike/internal/config"
+	"turnpike/internal/fault"
+)
+
+// version is set by the linker.
+var version = "dev"
+
+// env is what a command talks to.
+type env struct {
+	in       io.Reader
+	out, err io.Writer
+	asJSON   bool
+	loaded   config.Loaded
+}
+
+// Main runs the program and returns its exit code: 0 for success, 1 for a
+// failure, 2 for a command line that makes no sense.
+func Main(args []string, in io.Reader, out, errOut io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	e := &env{in: in, out: out, err: errOut}
+	root := newRoot(e)
+	root.SetArgs(args)
+	root.SetIn(in)
+	root.SetOut(out)
+	root.SetErr(errOut)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintf(errOut, "turnpike: %s\n", message(err))
+	var usage usageError
+	if errors.As(err, &usage) {
+		fmt.Fprintf(errOut, "Run '%s --help' for what is possible.\n", usage.command)
+		return 2
+	}
+	return 1
+}
+
+// message is an error for people: codes are for machines.
+func message(err error) string {
+	if f, ok := fault.As(err); ok {
+		return f.Message
+	}
+	return err.Error()
+}
+
+// usageError is a command line that makes no sense.
+type usageError struct {
+	command string
+	err     error
+}
+
+func (u usageError) Error() string { return u.err.Error() }
+func (u usageError) Unwrap() error { return u.err }
+
+func newRoot(e *env) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "turnpike",
+		Short: "The self-hosted AI API platform in one binary",
+		Long: `Turnpike runs in front of your model providers and gives your team what the big
+hosted APIs give their customers: keys with scopes and budgets, short-lived
+tokens for browsers, an OpenAI-compatible gateway and a log of every request.
+
+Start it with:  turnpike serve`,
+		Version:           version,
+		SilenceUsage:      true,
+		SilenceErrors:     true,
+		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usageError{cmd.CommandPath(), fmt.Errorf("there is no command %q", args[0])}
+			}
+			return cmd.Help()
+		},
+		Args: cobra.ArbitraryArgs,
+	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usageError{cmd.CommandPath(), err} })
+	root.AddCommand(newServe(e), newKeys(e), newUsers(e), newWorkspaces(e), newConfig(e), newMigrate(e), newDoctor(e), newVersion(e))
+	return root
+}
+
+// operator makes a command that works on the database, server running or not.
+func (e *env) operator(cmd *cobra.Command, run func(ctx context.Context, s *app.Store, args []string) error) *cobra.Command {
+	e.configured(cmd)
+	e.jsonFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := e.load(cmd); err != nil {
+			return err
+		}
+		s, err := app.OpenStore(cmd.Context(), e.loaded.Config)
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		return run(cmd.Context(), s, args)
+	}
+	return cmd
+}
+
+func (e *env) jsonFlag(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&e.asJSON, "json", false, "print JSON")
+}
+
+// configured gives a command the settings' flags.
+func (e *env) configured(cmd *cobra.Command) {
+	config.AddFlags(cmd.Flags())
+	if cmd.Args == nil {
+		cmd.Args = cobra.NoArgs
+	}
+	args := cmd.Args
+	cmd.Args = func(cmd *cobra.Command, given []string) error {
+		if err := args(cmd, given); err != nil {
+			return usageError{cmd.CommandPath(), err}
+		}
+		return nil
+	}
+}
+
+// load reads the configuration, says what is odd about it, and sets up the log.
+func (e *env) load(cmd *cobra.Command) error {
+	if err := e.read(cmd); err != nil {
+		return err
+	}
+	return e.loaded.Validate()
+}
+
+func (e *env) read(cmd *cobra.Command) error {
+	loaded, err := config.Load(config.Sources{Flags: cmd.Flags(), Environ: os.Environ()})
+	if err != nil {
+		return err
+	}
+	e.loaded = loaded
+	e.setUpLog(loaded.Log)
+	for _, w := range loaded.Warnings {
+		slog.Warn(w)
+	}
+	return nil
+}
+
+func (e *env) setUpLog(c config.Log) {
+	options := &slog.HandlerOptions{Level: c.Level}
+	if c.Format == "text" || c.Format == "auto" && isTerminal(e.err) {
+		slog.SetDefault(slog.New(slog.NewTextHandler(e.err, options)))
+		return
+	}
+	slog.SetDefault(slog.New(slog.NewJSONHandler(e.err, options)))
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// printJSON writes a value for machines.
+func (e *env) printJSON(v any) error {
+	enc := json.NewEncoder(e.out)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}
+
+// table prints rows for people.
+func (e *env) table(header string, rows [][]any) error {
+	w := tabwriter.NewWriter(e.out, 0, 4, 2, ' ', 0)
+	fmt.Fprintln(w, header)
+	for _, r := range rows {
+		for i, cell := range r {
+			if i > 0 {
+				fmt.Fprint(w, "\t")
+			}
+			fmt.Fprint(w, cell)
+		}
+		fmt.Fprintln(w)
+	}
+	return w.Flush()
+}

@@ -1,0 +1,129 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"turnpike/internal/app"
+	"turnpike/internal/config"
+	"turnpike/internal/nodes"
+)
+
+// finding is one thing the doctor looked at.
+type finding struct {
+	Check   string `json:"check"`
+	OK      bool   `json:"ok"`
+	Message string `json:"message"`
+}
+
+func newDoctor(e *env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Look for what is wrong with the set-up and say how to mend it",
+		Long: `Checks the settings, the data folder, the master key and the database, server
+running or not, and changes nothing. It exits with 1 when something is wrong.`,
+	}
+	e.configured(cmd)
+	e.jsonFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := e.read(cmd); err != nil {
+			return err
+		}
+		findings := examine(cmd.Context(), e.loaded)
+		ok := true
+		for _, f := range findings {
+			ok = ok && f.OK
+		}
+		if err := e.printFindings(findings, ok); err != nil {
+			return err
+		}
+		if !ok {
+			return errors.New("something is wrong, see above")
+		}
+		return nil
+	}
+	return cmd
+}
+
+func (e *env) printFindings(findings []finding, ok bool) error {
+	if e.asJSON {
+		return e.printJSON(map[string]any{"ok": ok, "findings": findings})
+	}
+	for _, f := range findings {
+		mark := "ok   "
+		if !f.OK {
+			mark = "WRONG"
+		}
+		fmt.Fprintf(e.out, "%s  %-12s %s\n", mark, f.Check, f.Message)
+	}
+	return nil
+}
+
+func examine(ctx context.Context, l config.Loaded) []finding {
+	var out []finding
+	add := func(check string, err error, good string) bool {
+		f := finding{check, err == nil, good}
+		if err != nil {
+			f.Message = message(err)
+		}
+		out = append(out, f)
+		return err == nil
+	}
+	if !add("settings", l.Validate(), "the settings make sense") {
+		return out
+	}
+	if l.DatabaseURL == "" {
+		state, err := checkDataFolder(l.Data)
+		if !add("data", err, state) || state == emptyFolder {
+			return out
+		}
+	}
+	d, err := app.OpenDatabase(ctx, l.Config)
+	if !add("database", err, "the database can be reached") {
+		return out
+	}
+	defer d.Close()
+	have, want, err := d.SchemaVersion(ctx)
+	if err == nil && have != want {
+		err = fmt.Errorf("the schema is at version %d and this program needs %d; run: turnpike migrate", have, want)
+	}
+	if !add("schema", err, fmt.Sprintf("%s, version %d", d.Engine(), have)) {
+		return out
+	}
+	add("master key", app.CheckMasterKey(ctx, l.Config, d), "it is the one that the database was made with")
+	n, err := nodes.Count(ctx, d, time.Now())
+	add("nodes", err, fmt.Sprintf("%d running", n))
+	return append(out, finding{"providers", true, "none set up: live keys get 503 no_provider, test keys the simulator"})
+}
+
+const emptyFolder = "not made yet: the first turnpike serve will"
+
+func checkDataFolder(path string) (string, error) {
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return emptyFolder, nil
+	}
+	if err != nil {
+		return "", err
+	}
+	if !info.IsDir() {
+		return "", fmt.Errorf("%s is not a folder", path)
+	}
+	for _, name := range []string{"master.key", "turnpike.db", "first-run.txt"} {
+		info, err := os.Stat(filepath.Join(path, name))
+		if err == nil && info.Mode().Perm()&0o077 != 0 {
+			return "", fmt.Errorf("%s can be read by others; run: chmod 600 %s", name, filepath.Join(path, name))
+		}
+	}
+	if _, err := os.Stat(filepath.Join(path, "turnpike.db")); errors.Is(err, fs.ErrNotExist) {
+		return emptyFolder, nil
+	}
+	return path, nil
+}

@@ -1,0 +1,86 @@
+package cli
+
+import (
+	"fmt"
+	"runtime"
+
+	"github.com/spf13/cobra"
+
+	"turnpike/internal/app"
+	"turnpike/internal/db"
+)
+
+func newConfig(e *env) *cobra.Command {
+	cmd := &cobra.Command{Use: "config", Short: "Print the settings in force, with secrets masked, and where each came from"}
+	e.configured(cmd)
+	e.jsonFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := e.read(cmd); err != nil {
+			return err
+		}
+		print := e.loaded.Print
+		if e.asJSON {
+			print = e.loaded.PrintJSON
+		}
+		if err := print(e.out); err != nil {
+			return err
+		}
+		return e.loaded.Validate() // printed first: it helps to see what is wrong
+	}
+	return cmd
+}
+
+func newMigrate(e *env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "migrate",
+		Short: "Bring the database's schema up to date",
+		Long: `Brings the database's schema up to date and says what it did. The server does the
+same at its start; this is for those who want it to happen before.`,
+	}
+	e.configured(cmd)
+	e.jsonFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := e.load(cmd); err != nil {
+			return err
+		}
+		d, err := app.OpenDatabase(cmd.Context(), e.loaded.Config)
+		if err != nil {
+			return err
+		}
+		defer d.Close()
+		applied, err := d.Migrate(cmd.Context())
+		if err != nil {
+			return err
+		}
+		return e.printMigrations(d, applied)
+	}
+	return cmd
+}
+
+func (e *env) printMigrations(d *db.DB, applied []db.Migration) error {
+	if e.asJSON {
+		names := make([]string, len(applied))
+		for i, m := range applied {
+			names[i] = fmt.Sprintf("%04d_%s", m.Version, m.Name)
+		}
+		return e.printJSON(map[string]any{"engine": d.Engine(), "applied": names, "version": len(db.Migrations())})
+	}
+	for _, m := range applied {
+		fmt.Fprintf(e.out, "applied %04d_%s\n", m.Version, m.Name)
+	}
+	fmt.Fprintf(e.out, "The %s schema is at version %d.\n", d.Engine(), len(db.Migrations()))
+	return nil
+}
+
+func newVersion(e *env) *cobra.Command {
+	cmd := &cobra.Command{Use: "version", Short: "Print the version", Args: cobra.NoArgs}
+	e.jsonFlag(cmd)
+	cmd.RunE = func(*cobra.Command, []string) error {
+		if e.asJSON {
+			return e.printJSON(map[string]string{"version": version, "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH})
+		}
+		fmt.Fprintf(e.out, "turnpike %s (%s, %s/%s)\n", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+		return nil
+	}
+	return cmd
+}

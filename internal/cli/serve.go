@@ -1,0 +1,103 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"turnpike/internal/app"
+)
+
+func newServe(e *env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run the server",
+		Long: `Runs the server until it gets SIGINT or SIGTERM; then it finishes the requests in
+flight and stops.
+
+Without a database it keeps everything in the data folder (SQLite). With
+--database-url it is one node of a cluster on PostgreSQL, and every node needs
+the same TURNPIKE_MASTER_KEY.
+
+The first run makes a workspace and a test key. Their printout goes to the
+terminal, or, when there is none, into first-run.txt in the data folder.`,
+		Example: `  turnpike serve
+  turnpike serve --listen 0.0.0.0:8080 --data /var/lib/turnpike
+  TURNPIKE_MASTER_KEY=… turnpike serve --database-url postgres://turnpike@db/turnpike`,
+	}
+	e.configured(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return e.serve(cmd) }
+	return cmd
+}
+
+func (e *env) serve(cmd *cobra.Command) error {
+	if err := e.load(cmd); err != nil {
+		return err
+	}
+	a, err := app.Start(cmd.Context(), e.loaded.Config, nil)
+	if err != nil {
+		return err
+	}
+	if err := e.welcome(a); err != nil {
+		return errors.Join(err, a.Close())
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- a.Wait() }()
+	select {
+	case err = <-failed:
+	case <-cmd.Context().Done():
+		slog.Info("stopping: finishing the requests in flight")
+	}
+	err = errors.Join(err, a.Close())
+	if err == nil {
+		slog.Info("stopped")
+	}
+	return err
+}
+
+// welcome tells where the server is, and on the first run how to call it. The
+// key goes to a terminal, which forgets, or into a file that only the owner
+// reads: not into a log that is kept.
+func (e *env) welcome(a *app.App) error {
+	fmt.Fprintf(e.out, "Turnpike %s is listening on %s\n", version, a.URL())
+	if a.FirstRun == nil {
+		fmt.Fprintf(e.out, "Make a key with:  turnpike keys create --env test\n")
+		return nil
+	}
+	text := firstRunText(a)
+	if isTerminal(e.out) {
+		fmt.Fprint(e.out, text)
+		return nil
+	}
+	path := filepath.Join(e.loaded.Data, "first-run.txt")
+	if err := os.MkdirAll(e.loaded.Data, 0o700); err != nil {
+		return fmt.Errorf("write first-run.txt: %w", err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		return fmt.Errorf("write first-run.txt: %w", err)
+	}
+	fmt.Fprintf(e.out, "First run: a test key and a call to try it are in %s\n", path)
+	return nil
+}
+
+func firstRunText(a *app.App) string {
+	return fmt.Sprintf(`
+This is the first run. Here is a test key; it is shown this once:
+
+  %[2]s
+
+Test keys are free: a simulator answers. Try it:
+
+  curl %[1]s/v1/chat/completions \
+    -H "Authorization: Bearer %[2]s" \
+    -H "Content-Type: application/json" \
+    -d '{"model":"gpt-4o-mini","messages":[{"role":"user","content":"Hello!"}]}'
+
+The reference is at %[1]s/docs
+
+`, a.URL(), a.FirstRun.TestKey)
+}

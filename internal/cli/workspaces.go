@@ -1,0 +1,142 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"turnpike/internal/accounts"
+	"turnpike/internal/app"
+	"turnpike/internal/audit"
+	"turnpike/internal/credits"
+	"turnpike/internal/db"
+)
+
+func newWorkspaces(e *env) *cobra.Command {
+	cmd := &cobra.Command{Use: "workspaces", Short: "Create, list and change workspaces", Args: cobra.NoArgs}
+	cmd.AddCommand(e.workspacesCreate(), e.workspacesList(), e.workspacesUpdate())
+	return cmd
+}
+
+// workspaceFlags are the settings of a workspace.
+type workspaceFlags struct {
+	strict bool
+	grace  time.Duration
+	budget string
+}
+
+func (w *workspaceFlags) add(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.BoolVar(&w.strict, "strict-projects", false, "refuse unknown projects instead of creating them")
+	f.DurationVar(&w.grace, "rotation-grace", accounts.DefaultRotationGrace, "how long an old secret works after a rotation, up to 168h")
+	f.StringVar(&w.budget, "default-project-budget", "", "monthly budget in credits of projects created at first use, or none")
+}
+
+// apply sets what was given on the command line.
+func (w *workspaceFlags) apply(cmd *cobra.Command, ws *accounts.Workspace) error {
+	f := cmd.Flags()
+	if f.Changed("strict-projects") {
+		ws.StrictProjects = w.strict
+	}
+	if f.Changed("rotation-grace") {
+		ws.RotationGrace = w.grace
+	}
+	if w.budget == "none" {
+		ws.DefaultProjectBudget = nil
+	} else if w.budget != "" {
+		amount, err := credits.Parse(w.budget)
+		if err != nil {
+			return fmt.Errorf("--default-project-budget: %w", err)
+		}
+		ws.DefaultProjectBudget = &amount
+	}
+	return nil
+}
+
+func (e *env) workspacesCreate() *cobra.Command {
+	var flags workspaceFlags
+	cmd := &cobra.Command{Use: "create NAME", Short: "Create a workspace", Args: cobra.ExactArgs(1)}
+	flags.add(cmd)
+	return e.operator(cmd, func(ctx context.Context, s *app.Store, args []string) error {
+		w := &accounts.Workspace{Name: args[0], RotationGrace: accounts.DefaultRotationGrace}
+		if err := flags.apply(cmd, w); err != nil {
+			return err
+		}
+		err := s.DB.Write(ctx, func(tx *db.Tx) error {
+			if err := accounts.CreateWorkspace(ctx, tx, w, time.Now()); err != nil {
+				return err
+			}
+			return logWorkspace(ctx, tx, w, "workspace.created")
+		})
+		if err != nil {
+			return err
+		}
+		return e.printWorkspaces([]*accounts.Workspace{w})
+	})
+}
+
+func (e *env) workspacesUpdate() *cobra.Command {
+	var flags workspaceFlags
+	cmd := &cobra.Command{Use: "update WORKSPACE", Short: "Change a workspace's settings", Args: cobra.ExactArgs(1)}
+	flags.add(cmd)
+	return e.operator(cmd, func(ctx context.Context, s *app.Store, args []string) error {
+		var w *accounts.Workspace
+		err := s.DB.Write(ctx, func(tx *db.Tx) (err error) {
+			if w, err = accounts.FindWorkspace(ctx, tx, args[0]); err != nil {
+				return err
+			}
+			if err := flags.apply(cmd, w); err != nil {
+				return err
+			}
+			if err := accounts.UpdateWorkspace(ctx, tx, w); err != nil {
+				return err
+			}
+			return logWorkspace(ctx, tx, w, "workspace.updated")
+		})
+		if err != nil {
+			return err
+		}
+		return e.printWorkspaces([]*accounts.Workspace{w})
+	})
+}
+
+func logWorkspace(ctx context.Context, tx *db.Tx, w *accounts.Workspace, action string) error {
+	return audit.LogAction(ctx, tx, audit.Operator, audit.Action{WorkspaceID: w.ID, Action: action, Target: w.ID},
+		map[string]any{"name": w.Name, "strict_projects": w.StrictProjects}, time.Now())
+}
+
+func (e *env) workspacesList() *cobra.Command {
+	cmd := &cobra.Command{Use: "list", Short: "List workspaces"}
+	return e.operator(cmd, func(ctx context.Context, s *app.Store, _ []string) error {
+		all, err := accounts.ListWorkspaces(ctx, s.DB)
+		if err != nil {
+			return err
+		}
+		return e.printWorkspaces(all)
+	})
+}
+
+type workspaceObject struct {
+	ID                   string         `json:"id"`
+	Object               string         `json:"object"`
+	Name                 string         `json:"name"`
+	StrictProjects       bool           `json:"strict_projects"`
+	DefaultProjectBudget *credits.Micro `json:"default_project_budget"`
+	RotationGraceSeconds int64          `json:"rotation_grace_seconds"`
+	CreatedAt            int64          `json:"created_at"`
+}
+
+func (e *env) printWorkspaces(all []*accounts.Workspace) error {
+	objects := make([]workspaceObject, len(all))
+	rows := make([][]any, len(all))
+	for i, w := range all {
+		objects[i] = workspaceObject{w.ID, "workspace", w.Name, w.StrictProjects, w.DefaultProjectBudget, int64(w.RotationGrace / time.Second), w.CreatedAt.Unix()}
+		rows[i] = []any{w.ID, w.Name, w.StrictProjects, w.RotationGrace}
+	}
+	if e.asJSON {
+		return e.printJSON(objects)
+	}
+	return e.table("ID\tNAME\tSTRICT PROJECTS\tROTATION GRACE", rows)
+}

@@ -1,0 +1,98 @@
+// Package config holds every setting of the server in one struct, filled from
+// defaults, then a YAML file, then the environment, then flags; the later wins.
+package config
+
+import (
+	"log/slog"
+	"net"
+	"net/netip"
+	"net/url"
+	"time"
+)
+
+// Config is every setting. A field's tags are its only declaration: the file,
+// the environment, the flags, the help, the printout and docs/configuration.md
+// all come from them, so a new setting is one new line here (and a check in
+// validate.go when a range or a list of words does not say it all).
+//
+//	name     the key in the file; groups join with a dot, as in tls.cert
+//	default  in the same notation as in the environment
+//	help     one sentence, for --help and the docs
+//	min,max  bounds, for numbers, sizes and durations
+//	oneof    the allowed words, comma-separated
+//
+// Secret values have the types Secret and SecretURL, which mask themselves
+// wherever they are printed.
+type Config struct {
+	Listen          string         `name:"listen" default:"127.0.0.1:8080" help:"Address and port the server listens on; port 0 picks a free one."`
+	Data            string         `name:"data" default:"./turnpike-data" help:"Folder of the embedded database, the files and the generated master key."`
+	DatabaseURL     SecretURL      `name:"database_url" help:"PostgreSQL address (postgres://user:password@host/database), which makes this server one node of a cluster; empty means the embedded database in the data folder."`
+	PublicURL       string         `name:"public_url" help:"Address under which clients reach the server, used in links and signed URLs; empty derives it from listen."`
+	MasterKey       Secret         `name:"master_key" help:"32 random bytes in base64 or hex that protect all stored secrets; required with PostgreSQL and the same on every node, empty means the one generated in the data folder."`
+	TrustedProxies  []netip.Prefix `name:"trusted_proxies" help:"Addresses or CIDR ranges of reverse proxies whose X-Forwarded-For is believed; empty believes none."`
+	AllowedOrigins  []string       `name:"allowed_origins" help:"Browser origins from which tp_live_ keys are accepted; empty accepts none."`
+	ShutdownTimeout time.Duration  `name:"shutdown_timeout" default:"30s" min:"0s" max:"1h" help:"How long a stopping server waits for requests in flight."`
+
+	TLS    TLS    `name:"tls"`
+	Log    Log    `name:"log"`
+	Limits Limits `name:"limits"`
+	Audit  Audit  `name:"audit"`
+}
+
+// TLS makes the server speak HTTPS itself; both files or none.
+type TLS struct {
+	Cert string `name:"cert" help:"PEM file with the certificate chain; makes the server speak HTTPS, together with tls.key."`
+	Key  string `name:"key" help:"PEM file with the private key of tls.cert."`
+}
+
+// Log says what is logged and how.
+type Log struct {
+	Level  slog.Level `name:"level" default:"info" help:"Least severe level that is logged: debug, info, warn or error."`
+	Format string     `name:"format" default:"auto" oneof:"auto,text,json" help:"Form of the log lines: text, json, or auto, which is text on a terminal and json elsewhere."`
+}
+
+// Limits bounds what one request, or one address, may send.
+type Limits struct {
+	BodyBytes      Size `name:"body_bytes" default:"1MiB" min:"1KiB" max:"1GiB" help:"Largest request body, except on model calls."`
+	ModelBodyBytes Size `name:"model_body_bytes" default:"32MiB" min:"1KiB" max:"1GiB" help:"Largest request body on model calls, which carry images and audio."`
+	// encoding/json itself gives up at a depth of 10,000.
+	JSONDepth   int  `name:"json_depth" default:"128" min:"1" max:"10000" help:"Deepest nesting of a JSON body."`
+	HeaderBytes Size `name:"header_bytes" default:"32KiB" min:"4KiB" max:"1MiB" help:"Largest request header, all fields together."`
+	RefusedKeys int  `name:"refused_keys" default:"60" min:"0" max:"1000000" help:"Refused keys per minute after which an address must wait; 0 turns this off."`
+}
+
+// Audit configures the request log.
+type Audit struct {
+	Strict        bool `name:"strict" default:"false" help:"Call a provider only after the request's log entry is durable; costs latency."`
+	RetentionDays int  `name:"retention_days" default:"400" min:"1" max:"36500" help:"Days for which the request log is kept."`
+}
+
+// Default returns the settings of a server that was told nothing.
+func Default() Config {
+	var c Config
+	for _, s := range c.settings() {
+		s.reset()
+	}
+	return c
+}
+
+// BaseURL is the {base_url} of links: PublicURL, or the address that the
+// server is bound to, which may differ from Listen when that has port 0.
+func (c Config) BaseURL(bound string) string {
+	if c.PublicURL != "" {
+		return c.PublicURL
+	}
+	host, port, err := net.SplitHostPort(bound)
+	if err != nil {
+		return ""
+	}
+	if ip, err := netip.ParseAddr(host); host == "" || err == nil && ip.IsUnspecified() {
+		host = "localhost"
+	}
+	scheme := "http"
+	if c.TLS.Cert != "" {
+		scheme = "https"
+	}
+	u := url.URL{Scheme: scheme, Host: net.JoinHostPort(host, port)}
+	return u.String()
+}

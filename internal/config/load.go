@@ -1,0 +1,141 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+// Sources is where Load looks. The zero value gives the defaults.
+type Sources struct {
+	Flags    *pflag.FlagSet               // parsed, after AddFlags
+	Environ  []string                     // as from os.Environ
+	ReadFile func(string) ([]byte, error) // os.ReadFile when nil
+}
+
+// Loaded is the configuration in force and where it came from.
+type Loaded struct {
+	Config
+	Warnings []string          // unknown environment variables
+	Origin   map[string]string // setting → default, file F:LINE, environment NAME or flag --NAME
+}
+
+// notSettings are variables with our prefix that other parts read: the client
+// commands and the tests.
+var notSettings = []string{"TURNPIKE_CONFIG", "TURNPIKE_BASE_URL", "TURNPIKE_API_KEY", "TURNPIKE_CHAOS"}
+
+const testEnvPrefix = "TURNPIKE_TEST_"
+
+// Load reads all sources. Values that cannot be read are reported together as
+// Problems, and Loaded then has the rest; whether the values make sense
+// together is for Validate. There is no file unless one is named.
+func Load(from Sources) (Loaded, error) {
+	l := loader{Loaded: Loaded{Config: Default(), Origin: map[string]string{}}}
+	l.all = l.Config.settings()
+	for _, s := range l.all {
+		l.Origin[s.name] = "default"
+	}
+	env := l.environ(from.Environ)
+	if path := configPath(from.Flags, env); path != "" {
+		read := from.ReadFile
+		if read == nil {
+			read = os.ReadFile
+		}
+		data, err := read(path)
+		if err != nil {
+			return l.Loaded, fmt.Errorf("read the configuration file: %w", err)
+		}
+		if err := l.file(path, data); err != nil {
+			return l.Loaded, fmt.Errorf("configuration file %s: %w", path, err)
+		}
+	}
+	for _, s := range l.all {
+		// A variable that is empty counts as not set, as in compose files.
+		if value := env[s.env()]; value != "" {
+			l.set(s, "environment "+s.env(), setText(s.value, value))
+		}
+	}
+	l.flags(from.Flags)
+	l.derive()
+	if len(l.problems) > 0 {
+		return l.Loaded, l.problems
+	}
+	return l.Loaded, nil
+}
+
+// loader is a Loaded in the making.
+type loader struct {
+	Loaded
+	all      []setting // leaves of Loaded.Config
+	problems Problems
+}
+
+// set records the outcome of writing a setting.
+func (l *loader) set(s setting, origin string, err error) {
+	if err != nil {
+		l.problems = append(l.problems, Problem{Setting: s.name, Message: err.Error(), Origin: origin})
+		return
+	}
+	l.Origin[s.name] = origin
+}
+
+// environ returns our variables by name and warns of those nobody knows.
+func (l *loader) environ(environ []string) map[string]string {
+	env := map[string]string{}
+	for _, entry := range environ {
+		if name, value, ok := strings.Cut(entry, "="); ok && strings.HasPrefix(name, envPrefix) {
+			env[name] = value
+		}
+	}
+	known := names(l.all, setting.env)
+	for name := range env {
+		if slices.Contains(known, name) || slices.Contains(notSettings, name) || strings.HasPrefix(name, testEnvPrefix) {
+			continue
+		}
+		l.Warnings = append(l.Warnings, name+" is not a setting"+didYouMean(name, envPrefix, known))
+	}
+	slices.Sort(l.Warnings)
+	return env
+}
+
+// configPath is the named file, "" for none. --config= undoes TURNPIKE_CONFIG.
+func configPath(fs *pflag.FlagSet, env map[string]string) string {
+	if fs != nil {
+		if f := fs.Lookup(configFlag); f != nil && f.Changed {
+			return f.Value.String()
+		}
+	}
+	return env["TURNPIKE_CONFIG"]
+}
+
+func (l *loader) flags(fs *pflag.FlagSet) {
+	if fs == nil {
+		return
+	}
+	for _, s := range l.all {
+		f := fs.Lookup(s.flag())
+		if f == nil || !f.Changed {
+			continue
+		}
+		if v, ok := f.Value.(*flagValue); ok {
+			l.set(s, "flag --"+s.flag(), setText(s.value, strings.Join(v.given, ",")))
+		}
+	}
+}
+
+// derive fills in what follows from other settings.
+func (l *loader) derive() {
+	l.PublicURL = strings.TrimSuffix(l.PublicURL, "/")
+	if l.PublicURL != "" {
+		return
+	}
+	// With port 0 the address is known only once the server is bound.
+	if _, port, err := net.SplitHostPort(l.Listen); err == nil && port != "0" {
+		l.PublicURL = l.BaseURL(l.Listen)
+		l.Origin["public_url"] = "default, from listen"
+	}
+}

@@ -1,0 +1,78 @@
+package config
+
+import (
+	"encoding/json"
+	"io"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Print writes what is in force as YAML, with secrets masked and the origin
+// of each setting as a comment. Without its secrets it is a valid file.
+func (l Loaded) Print(w io.Writer) error {
+	root := &yaml.Node{Kind: yaml.MappingNode}
+	groups := map[string]*yaml.Node{"": root}
+	for _, s := range l.Config.settings() {
+		group, key := splitName(s.name)
+		into, ok := groups[group]
+		if !ok {
+			into = &yaml.Node{Kind: yaml.MappingNode}
+			groups[group] = into
+			root.Content = append(root.Content, keyNode(group), into)
+		}
+		var value yaml.Node
+		if err := value.Encode(plain(s.value)); err != nil {
+			return err
+		}
+		if value.Kind == yaml.SequenceNode {
+			value.Style = yaml.FlowStyle
+		} else if strings.Contains(value.Value, "\n") {
+			value.Style = yaml.DoubleQuotedStyle // a block would have no room for the comment
+		}
+		value.LineComment = "# " + l.Origin[s.name]
+		into.Content = append(into.Content, keyNode(key), &value)
+	}
+	enc := yaml.NewEncoder(w)
+	enc.SetIndent(2)
+	if err := enc.Encode(root); err != nil {
+		return err
+	}
+	return enc.Close()
+}
+
+func keyNode(name string) *yaml.Node {
+	return &yaml.Node{Kind: yaml.ScalarNode, Value: name}
+}
+
+// splitName parts tls.cert into its group and its key; the group may be "".
+func splitName(name string) (group, key string) {
+	if i := strings.LastIndexByte(name, '.'); i >= 0 {
+		return name[:i], name[i+1:]
+	}
+	return "", name
+}
+
+// PrintJSON writes the same for programs: the settings by their full name,
+// sizes in bytes, durations and secrets as Print shows them.
+func (l Loaded) PrintJSON(w io.Writer) error {
+	type entry struct {
+		Value  any    `json:"value"`
+		Origin string `json:"origin"`
+	}
+	out := struct {
+		Settings map[string]entry `json:"settings"`
+		Warnings []string         `json:"warnings"`
+	}{map[string]entry{}, append([]string{}, l.Warnings...)}
+	for _, s := range l.Config.settings() {
+		value := plain(s.value)
+		if size, ok := s.value.(*Size); ok {
+			value = int64(*size)
+		}
+		out.Settings[s.name] = entry{value, l.Origin[s.name]}
+	}
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(out)
+}

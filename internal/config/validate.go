@@ -1,0 +1,228 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"turnpike/internal/keyring"
+)
+
+// Problem is one setting that cannot be used.
+type Problem struct {
+	Setting string // tls.cert
+	Message string // what is wrong and what is expected; never a secret
+	Origin  string // where the value came from, when known
+}
+
+func (p Problem) String() string {
+	out := p.Setting + ": " + p.Message
+	if p.Origin != "" {
+		out += " (" + p.Origin + ")"
+	}
+	return out
+}
+
+// Problems is everything wrong with a configuration.
+type Problems []Problem
+
+// Error lists them, one to a line when there are several.
+func (ps Problems) Error() string {
+	if len(ps) == 1 {
+		return "configuration: " + ps[0].String()
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "configuration: %d problems", len(ps))
+	for _, p := range ps {
+		b.WriteString("\n  " + p.String())
+	}
+	return b.String()
+}
+
+// Validate reports every setting that cannot work, as Problems. It looks at
+// the values only, never at files or the network.
+func (c Config) Validate() error {
+	var ps Problems
+	for _, s := range c.settings() {
+		if message := s.fault(); message != "" {
+			ps = append(ps, Problem{Setting: s.name, Message: message})
+		}
+	}
+	for _, check := range []struct{ setting, message string }{
+		{"listen", listenFault(c.Listen)},
+		{"data", dataFault(c.Data)},
+		{"database_url", databaseFault(c.DatabaseURL)},
+		{"public_url", publicURLFault(c.PublicURL)},
+		{"master_key", masterKeyFault(c)},
+		{"tls.cert", pairFault(c.TLS.Cert, c.TLS.Key, "tls.key is set, so its certificate file is expected here too")},
+		{"tls.key", pairFault(c.TLS.Key, c.TLS.Cert, "tls.cert is set, so its key file is expected here too")},
+	} {
+		if check.message != "" {
+			ps = append(ps, Problem{Setting: check.setting, Message: check.message})
+		}
+	}
+	for _, o := range c.AllowedOrigins {
+		if message := originFault(o); message != "" {
+			ps = append(ps, Problem{Setting: "allowed_origins", Message: message})
+		}
+	}
+	if len(ps) > 0 {
+		return ps
+	}
+	return nil
+}
+
+// Validate is Config.Validate with the origin of each problem.
+func (l Loaded) Validate() error {
+	ps, _ := l.Config.Validate().(Problems)
+	if len(ps) == 0 {
+		return nil
+	}
+	for i := range ps {
+		if o := l.Origin[ps[i].Setting]; o != "default" {
+			ps[i].Origin = o
+		}
+	}
+	return ps
+}
+
+// fault checks what the tags of a setting promise.
+func (s setting) fault() string {
+	if len(s.oneof) > 0 && !slices.Contains(s.oneof, notation(s.value)) {
+		return fmt.Sprintf("%q is not one of %s", notation(s.value), strings.Join(s.oneof, ", "))
+	}
+	n, ok := number(s.value)
+	if !ok || s.min == "" || n >= s.bound(s.min) && n <= s.bound(s.max) {
+		return ""
+	}
+	return fmt.Sprintf("%s is out of range; expected %s to %s", notation(s.value), s.min, s.max)
+}
+
+// bound reads a limit in the notation of the setting.
+func (s setting) bound(limit string) int64 {
+	value := reflect.New(reflect.TypeOf(s.value).Elem()).Interface()
+	if err := setText(value, limit); err != nil {
+		panic("config: bounds of " + s.name + ": " + err.Error())
+	}
+	n, _ := number(value)
+	return n
+}
+
+var hostName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`)
+
+func listenFault(address string) string {
+	host, port, err := net.SplitHostPort(address)
+	if err == nil && validPort(port) {
+		if _, err := netip.ParseAddr(host); host == "" || err == nil || hostName.MatchString(host) {
+			return ""
+		}
+	}
+	return fmt.Sprintf("%q is not an address with a port; expected such as 127.0.0.1:8080, [::1]:8080, or :8080 for all interfaces", address)
+}
+
+func validPort(port string) bool {
+	_, err := strconv.ParseUint(port, 10, 16)
+	return err == nil
+}
+
+func dataFault(folder string) string {
+	if folder == "" {
+		return "is empty; expected a folder"
+	}
+	return ""
+}
+
+func databaseFault(u SecretURL) string {
+	if u == "" {
+		return ""
+	}
+	return u.fault()
+}
+
+func masterKeyFault(c Config) string {
+	if c.MasterKey == "" {
+		// Each node would generate its own and could not read the others' secrets.
+		if c.DatabaseURL != "" {
+			return "is required with database_url; expected 32 bytes in base64 or hex, the same on every node"
+		}
+		return ""
+	}
+	if _, err := keyring.ParseMaster(string(c.MasterKey)); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+func pairFault(value, other, message string) string {
+	if value == "" && other != "" {
+		return message
+	}
+	return ""
+}
+
+func publicURLFault(raw string) string {
+	if raw == "" {
+		return ""
+	}
+	o, fault := parseOrigin(raw)
+	if fault == "" && o.Scheme != "http" && o.Scheme != "https" {
+		fault = "is neither http nor https"
+	}
+	if fault == "" {
+		return ""
+	}
+	return fault + "; expected an absolute address without path and query, such as https://api.example.com"
+}
+
+// originFault wants an origin exactly as browsers write it, because it is
+// compared byte by byte.
+func originFault(raw string) string {
+	o, fault := parseOrigin(raw)
+	if fault != "" {
+		if !strings.Contains(raw, "@") { // it could be a password's
+			fault = fmt.Sprintf("%q %s", raw, fault)
+		}
+		return fault + "; expected an origin, such as https://app.example.com"
+	}
+	host := strings.ToLower(o.Host)
+	switch o.Scheme {
+	case "http":
+		host = strings.TrimSuffix(host, ":80")
+	case "https":
+		host = strings.TrimSuffix(host, ":443")
+	}
+	if sent := o.Scheme + "://" + host; sent != raw {
+		return fmt.Sprintf("%q is not how a browser sends it; expected %s", raw, sent)
+	}
+	return ""
+}
+
+// parseOrigin reads scheme://host[:port], or says what else is in it. The
+// fault does not quote raw, which may have a password in it.
+func parseOrigin(raw string) (*url.URL, string) {
+	u, err := url.Parse(raw)
+	switch {
+	case strings.Contains(raw, "*"):
+		return nil, "has a wildcard"
+	case err != nil || u.Scheme == "" || u.Hostname() == "":
+		return nil, "is not an absolute address"
+	case u.User != nil:
+		return nil, "has a user name in it"
+	case u.Path != "":
+		return nil, "has a path"
+	case strings.ContainsAny(raw, "?#"):
+		return nil, "has a query or a fragment"
+	case strings.HasSuffix(u.Host, ":") || u.Port() != "" && (!validPort(u.Port()) || u.Port() == "0"):
+		return nil, "has a bad port"
+	}
+	if _, err := netip.ParseAddr(u.Hostname()); err != nil && !hostName.MatchString(u.Hostname()) {
+		return nil, "has a bad host name (international names are written as xn--…)"
+	}
+	return u, ""
+}

@@ -1,0 +1,163 @@
+package config
+
+import (
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+)
+
+const testMasterKey = "3q2+7wABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhs="
+
+func TestDefaultsAreValid(t *testing.T) {
+	t.Parallel()
+	if err := Default().Validate(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestNamesAreUnique(t *testing.T) {
+	t.Parallel()
+	var c Config
+	seen := map[string]string{configFlag: "--config", "TURNPIKE_CONFIG": "TURNPIKE_CONFIG"}
+	for _, s := range c.settings() {
+		if s.help == "" || strings.HasSuffix(s.name, ".") {
+			t.Errorf("%s: name or help is missing", s.name)
+		}
+		if (s.min == "") != (s.max == "") {
+			t.Errorf("%s: one bound without the other", s.name)
+		}
+		for _, name := range []string{s.env(), "--" + s.flag()} {
+			if other, taken := seen[name]; taken {
+				t.Errorf("%s is both %s and %s", name, s.name, other)
+			}
+			seen[name] = s.name
+		}
+	}
+}
+
+func TestValidate(t *testing.T) {
+	t.Parallel()
+	const databaseKey = SecretURL("postgres://turnpike@db/turnpike")
+	tests := map[string]struct {
+		change func(*Config)
+		want   string // part of the one problem; "" for none
+	}{
+		"listen without a port":     {func(c *Config) { c.Listen = "127.0.0.1" }, "listen: \"127.0.0.1\" is not an address with a port; expected such as 127.0.0.1:8080"},
+		"listen empty":              {func(c *Config) { c.Listen = "" }, "listen: "},
+		"listen with a large port":  {func(c *Config) { c.Listen = ":65536" }, "listen: "},
+		"listen with a named port":  {func(c *Config) { c.Listen = ":http" }, "listen: "},
+		"listen with a bad host":    {func(c *Config) { c.Listen = "http://x:80" }, "listen: "},
+		"listen on all interfaces":  {func(c *Config) { c.Listen = ":0" }, ""},
+		"listen on IPv6":            {func(c *Config) { c.Listen = "[::1]:8080" }, ""},
+		"listen on a name":          {func(c *Config) { c.Listen = "localhost:8080" }, ""},
+		"data empty":                {func(c *Config) { c.Data = "" }, "data: is empty; expected a folder"},
+		"database with another DB":  {func(c *Config) { c.MasterKey, c.DatabaseURL = testMasterKey, "mysql://db/x" }, "database_url: does not start with postgres://"},
+		"database without a scheme": {func(c *Config) { c.MasterKey, c.DatabaseURL = testMasterKey, "host=db user=x" }, "database_url: does not start"},
+		"database with one slash":   {func(c *Config) { c.MasterKey, c.DatabaseURL = testMasterKey, "postgres:/db/x" }, "database_url: does not start"},
+		"database, bad escape":      {func(c *Config) { c.MasterKey, c.DatabaseURL = testMasterKey, "postgres://u:%zz@db/x" }, "database_url: is not a URL"},
+		"database, raw slash":       {func(c *Config) { c.MasterKey, c.DatabaseURL = testMasterKey, "postgres://u:1/2@db/x" }, "database_url: has a # or a misplaced @"},
+		"database without a key":    {func(c *Config) { c.DatabaseURL = databaseKey }, "master_key: is required with database_url"},
+		"database with a key":       {func(c *Config) { c.MasterKey, c.DatabaseURL = testMasterKey, databaseKey }, ""},
+		"database, several hosts":   {func(c *Config) { c.MasterKey, c.DatabaseURL = testMasterKey, "postgresql://u:p@a:1,b:2/x" }, ""},
+		"database, a socket":        {func(c *Config) { c.MasterKey, c.DatabaseURL = testMasterKey, "postgres:///x?host=/run" }, ""},
+		"master key too short":      {func(c *Config) { c.MasterKey = "c2hvcnQ=" }, "master_key: is not a master key; expected 32 bytes in base64 or hex"},
+		"master key masked":         {func(c *Config) { c.MasterKey = mask }, "master_key: "},
+		"public_url relative":       {func(c *Config) { c.PublicURL = "api.example.com" }, "public_url: is not an absolute address; expected an absolute address"},
+		"public_url another scheme": {func(c *Config) { c.PublicURL = "ftp://api.example.com" }, "public_url: is neither http nor https"},
+		"public_url with a path":    {func(c *Config) { c.PublicURL = "https://api.example.com/x" }, "public_url: has a path"},
+		"public_url with a query":   {func(c *Config) { c.PublicURL = "https://api.example.com?" }, "public_url: has a query"},
+		"public_url with a user":    {func(c *Config) { c.PublicURL = "https://u@api.example.com" }, "public_url: has a user name"},
+		"public_url with bad port":  {func(c *Config) { c.PublicURL = "https://api.example.com:99999" }, "public_url: has a bad port"},
+		"public_url with no host":   {func(c *Config) { c.PublicURL = "https://:80" }, "public_url: is not an absolute"},
+		"public_url":                {func(c *Config) { c.PublicURL = "https://[::1]:8443" }, ""},
+		"cert without key":          {func(c *Config) { c.TLS.Cert = "a" }, "tls.key: tls.cert is set"},
+		"key without cert":          {func(c *Config) { c.TLS.Key = "a" }, "tls.cert: tls.key is set"},
+		"cert and key":              {func(c *Config) { c.TLS = TLS{"a", "b"} }, ""},
+		"log format":                {func(c *Config) { c.Log.Format = "xml" }, `log.format: "xml" is not one of auto, text, json`},
+		"body too small":            {func(c *Config) { c.Limits.BodyBytes = 1 }, "limits.body_bytes: 1 is out of range; expected 1KiB to 1GiB"},
+		"body unlimited":            {func(c *Config) { c.Limits.BodyBytes = 0 }, "limits.body_bytes: 0 is out of range"},
+		"model body too large":      {func(c *Config) { c.Limits.ModelBodyBytes = 2 << 30 }, "limits.model_body_bytes: 2GiB is out"},
+		"json depth":                {func(c *Config) { c.Limits.JSONDepth = 0 }, "limits.json_depth: 0 is out of range; expected 1 to 10000"},
+		"header":                    {func(c *Config) { c.Limits.HeaderBytes = 100 }, "limits.header_bytes: 100 is out"},
+		"refused keys negative":     {func(c *Config) { c.Limits.RefusedKeys = -1 }, "limits.refused_keys: -1 is out"},
+		"refused keys off":          {func(c *Config) { c.Limits.RefusedKeys = 0 }, ""},
+		"retention":                 {func(c *Config) { c.Audit.RetentionDays = 0 }, "audit.retention_days: 0 is out"},
+		"shutdown negative":         {func(c *Config) { c.ShutdownTimeout = -time.Second }, "shutdown_timeout: -1s is out of range; expected 0s to 1h"},
+		"origin":                    {func(c *Config) { c.AllowedOrigins = []string{"https://a.example", "http://localhost:3000"} }, ""},
+		"origin of an extension":    {func(c *Config) { c.AllowedOrigins = []string{"chrome-extension://abcdef"} }, ""},
+		"origin with a path":        {func(c *Config) { c.AllowedOrigins = []string{"https://a.example/"} }, `allowed_origins: "https://a.example/" has a path; expected an origin`},
+		"origin without a scheme":   {func(c *Config) { c.AllowedOrigins = []string{"a.example"} }, "allowed_origins: "},
+		"origin of anyone":          {func(c *Config) { c.AllowedOrigins = []string{"*"} }, "has a wildcard"},
+		"origin null":               {func(c *Config) { c.AllowedOrigins = []string{"null"} }, "is not an absolute"},
+		"origin in capitals":        {func(c *Config) { c.AllowedOrigins = []string{"https://A.example"} }, "is not how a browser sends it; expected https://a.example"},
+		"origin with default port":  {func(c *Config) { c.AllowedOrigins = []string{"https://a.example:443"} }, "expected https://a.example"},
+		"origin in Unicode":         {func(c *Config) { c.AllowedOrigins = []string{"https://bücher.example"} }, "bad host name"},
+		"proxies":                   {func(c *Config) { c.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("::/0")} }, ""},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := Default()
+			tt.change(&c)
+			err := c.Validate()
+			if tt.want == "" {
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			var ps Problems
+			if !errors.As(err, &ps) || len(ps) != 1 || !strings.Contains(ps[0].String(), tt.want) {
+				t.Errorf("got %v, want one problem with %q", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestValidateReportsAllWithTheirOrigin(t *testing.T) {
+	t.Parallel()
+	l := mustLoad(t, "log: {format: xml}", []string{"TURNPIKE_LISTEN=x", "TURNPIKE_ALLOWED_ORIGINS=*,null"}, []string{"--tls-cert=c"})
+	err := l.Validate()
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for _, want := range []string{
+		"5 problems",
+		`not one of auto, text, json (file turnpike.yaml:1)`,
+		"for all interfaces (environment TURNPIKE_LISTEN)",
+		"\n  tls.key: tls.cert is set, so its key file is expected here too\n",
+		`"*" has a wildcard`, `"null" is not`, "(environment TURNPIKE_ALLOWED_ORIGINS)",
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("error lacks %q:\n%v", want, err)
+		}
+	}
+}
+
+func TestBaseURLFollowsTheBoundAddress(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		config Config
+		bound  string
+		want   string
+	}{
+		{Config{}, "127.0.0.1:41234", "http://127.0.0.1:41234"},
+		{Config{}, ":8080", "http://localhost:8080"},
+		{Config{}, "0.0.0.0:8080", "http://localhost:8080"},
+		{Config{}, "[::]:8080", "http://localhost:8080"},
+		{Config{}, "[::1]:8080", "http://[::1]:8080"},
+		{Config{TLS: TLS{Cert: "c"}}, "example.com:8443", "https://example.com:8443"},
+		{Config{PublicURL: "https://api.example.com"}, ":1", "https://api.example.com"},
+		{Config{}, "nonsense", ""},
+	}
+	for _, tt := range tests {
+		if got := tt.config.BaseURL(tt.bound); got != tt.want {
+			t.Errorf("%s: got %q, want %q", tt.bound, got, tt.want)
+		}
+	}
+	if l := mustLoad(t, "", nil, []string{"--listen=127.0.0.1:0"}); l.PublicURL != "" {
+		t.Errorf("port 0 gave the public URL %q", l.PublicURL)
+	}
+}

@@ -1,0 +1,66 @@
+// Package credits is the service's money: whole microcredits inside, decimal
+// numbers with at most six places in JSON, no floating point anywhere.
+package credits
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Micro is an amount in millionths of a credit.
+type Micro int64
+
+// One credit, and the largest amount the interface accepts (10¹² credits).
+const (
+	Credit Micro = 1_000_000
+	Max    Micro = 1_000_000_000_000 * Credit
+)
+
+const places = 6
+
+var errShape = errors.New("expected a decimal number from 0 to 1000000000000 with at most six decimal places")
+
+// Parse reads a decimal number such as 12, 0.5 or 1e3's plain form 1000.
+func Parse(s string) (Micro, error) {
+	whole, frac, _ := strings.Cut(s, ".")
+	if whole == "" || len(whole) > 13 || len(frac) > places || strings.HasSuffix(s, ".") {
+		return 0, errShape
+	}
+	if len(whole) > 1 && whole[0] == '0' {
+		return 0, errShape
+	}
+	n, err := strconv.ParseUint(whole+frac+strings.Repeat("0", places-len(frac)), 10, 63)
+	if err != nil || Micro(n) > Max {
+		return 0, errShape
+	}
+	return Micro(n), nil
+}
+
+// String writes the amount in credits, without trailing zeros.
+func (m Micro) String() string {
+	sign := ""
+	n := int64(m)
+	if n < 0 {
+		sign, n = "-", -n
+	}
+	s := sign + strconv.FormatInt(n/int64(Credit), 10)
+	if frac := n % int64(Credit); frac != 0 {
+		s += "." + strings.TrimRight(fmt.Sprintf("%06d", frac), "0")
+	}
+	return s
+}
+
+// MarshalJSON writes a JSON number.
+func (m Micro) MarshalJSON() ([]byte, error) { return []byte(m.String()), nil }
+
+// UnmarshalJSON reads a JSON number.
+func (m *Micro) UnmarshalJSON(b []byte) error {
+	v, err := Parse(string(b))
+	if err != nil {
+		return err
+	}
+	*m = v
+	return nil
+}

@@ -1,0 +1,90 @@
+package db
+
+import (
+	"context"
+	"fmt"
+	"strings"
+)
+
+// Bulk is an INSERT of many rows: one statement over arrays on PostgreSQL, one
+// prepared statement per row on SQLite. Measured with 26 columns and 64 rows,
+// SQLite took 19 µs a row that way and 63 µs through json_each.
+type Bulk struct {
+	columns  []string
+	types    []string
+	postgres string
+	sqlite   string
+}
+
+// NewBulk describes the insert. Columns are "name type" with the type text,
+// bigint or boolean; conflict is the ON CONFLICT clause or empty.
+func NewBulk(table, conflict string, columns ...string) *Bulk {
+	b := &Bulk{}
+	arrays := make([]string, len(columns))
+	marks := make([]string, len(columns))
+	for i, c := range columns {
+		name, typ, ok := strings.Cut(c, " ")
+		if !ok {
+			panic("db.NewBulk: column without a type: " + c)
+		}
+		b.columns = append(b.columns, name)
+		b.types = append(b.types, typ)
+		arrays[i] = fmt.Sprintf("$%d::%s[]", i+1, typ)
+		// Unnamed marks: the driver looks numbered ones up by name, which is
+		// quadratic in the number of columns.
+		marks[i] = "?"
+	}
+	into := "INSERT INTO " + table + " (" + strings.Join(b.columns, ", ") + ") "
+	b.postgres = into + "SELECT * FROM unnest(" + strings.Join(arrays, ", ") + ") " + conflict
+	b.sqlite = into + "VALUES (" + strings.Join(marks, ", ") + ") " + conflict
+	return b
+}
+
+// Insert writes the rows and returns how many were inserted or changed. A nil
+// value is NULL; other values must be string, int64 or bool as the column says.
+func (b *Bulk) Insert(ctx context.Context, tx *Tx, rows [][]any) (int64, error) {
+	if len(rows) == 0 {
+		return 0, nil
+	}
+	n, err := tx.eng.bulkInsert(ctx, tx.tx, b, rows)
+	return n, fold(err)
+}
+
+// arrays turns rows into one typed slice per column, which is what unnest takes.
+func (b *Bulk) arrays(rows [][]any) ([]any, error) {
+	out := make([]any, len(b.columns))
+	for c, typ := range b.types {
+		var err error
+		switch typ {
+		case "text":
+			out[c], err = column[string](rows, c)
+		case "bigint":
+			out[c], err = column[int64](rows, c)
+		case "boolean":
+			out[c], err = column[bool](rows, c)
+		default:
+			err = fmt.Errorf("bulk insert knows no type %q", typ)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("column %s: %w", b.columns[c], err)
+		}
+	}
+	return out, nil
+}
+
+func column[T any](rows [][]any, c int) ([]*T, error) {
+	values := make([]T, len(rows))
+	out := make([]*T, len(rows))
+	for i, r := range rows {
+		if r[c] == nil {
+			continue
+		}
+		v, ok := r[c].(T)
+		if !ok {
+			return nil, fmt.Errorf("a %T where %T was expected", r[c], v)
+		}
+		values[i] = v
+		out[i] = &values[i]
+	}
+	return out, nil
+}

@@ -1,0 +1,313 @@
+package db_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"turnpike/internal/db"
+	"turnpike/internal/db/dbtest"
+	"turnpike/internal/ids"
+)
+
+// scratch makes a table for tests of the store itself.
+func scratch(t *testing.T, d *db.DB) {
+	t.Helper()
+	write(t, d, `CREATE TABLE scratch (id TEXT PRIMARY KEY, n BIGINT, flag BOOLEAN)`)
+}
+
+func write(t *testing.T, d *db.DB, query string, args ...any) {
+	t.Helper()
+	err := d.Write(t.Context(), func(tx *db.Tx) error {
+		_, err := tx.Exec(t.Context(), query, args...)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func count(t *testing.T, q db.Querier) (n int64) {
+	t.Helper()
+	if err := q.QueryRow(t.Context(), "SELECT count(*) FROM scratch").Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func TestWriteIsAllOrNothing(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		scratch(t, d)
+		committed := false
+		boom := errors.New("boom")
+		err := d.Write(t.Context(), func(tx *db.Tx) error {
+			tx.OnCommit(func() { committed = true })
+			if _, err := tx.Exec(t.Context(), "INSERT INTO scratch (id) VALUES ($1)", "a"); err != nil {
+				return err
+			}
+			return boom
+		})
+		if !errors.Is(err, boom) || committed || count(t, d) != 0 {
+			t.Errorf("a failed write left traces: err %v, on-commit ran %v, rows %d", err, committed, count(t, d))
+		}
+		func() {
+			defer func() { _ = recover() }()
+			_ = d.Write(t.Context(), func(tx *db.Tx) error {
+				_, _ = tx.Exec(t.Context(), "INSERT INTO scratch (id) VALUES ($1)", "a")
+				panic("boom")
+			})
+		}()
+		if count(t, d) != 0 {
+			t.Error("a write that panicked left a row")
+		}
+		write(t, d, "INSERT INTO scratch (id) VALUES ($1)", "a") // the writer is still usable
+	})
+}
+
+func TestErrorsHaveAClass(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		scratch(t, d)
+		write(t, d, "INSERT INTO scratch (id) VALUES ($1)", "a")
+		err := d.Write(t.Context(), func(tx *db.Tx) error {
+			_, err := tx.Exec(t.Context(), "INSERT INTO scratch (id) VALUES ($1)", "a")
+			return err
+		})
+		if !errors.Is(err, db.ErrExists) {
+			t.Errorf("a taken key gave %v", err)
+		}
+		var n int64
+		if err := d.QueryRow(t.Context(), "SELECT n FROM scratch WHERE id = $1", "none").Scan(&n); !errors.Is(err, db.ErrNotFound) {
+			t.Errorf("a missing row gave %v", err)
+		}
+	})
+}
+
+func TestBulkInsertWritesEveryTypeAndCountsChanges(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		scratch(t, d)
+		bulk := db.NewBulk("scratch", "ON CONFLICT (id) DO UPDATE SET n = excluded.n WHERE scratch.flag", "id text", "n bigint", "flag boolean")
+		insert := func(rows ...[]any) (changed int64) {
+			err := d.Write(t.Context(), func(tx *db.Tx) (err error) {
+				changed, err = bulk.Insert(t.Context(), tx, rows)
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return changed
+		}
+		if n := insert([]any{"a", int64(1), true}, []any{"b", nil, false}, []any{"c", int64(-1 << 62), nil}); n != 3 {
+			t.Errorf("3 rows were counted as %d", n)
+		}
+		if n := insert([]any{"a", int64(2), true}, []any{"b", int64(2), true}); n != 1 {
+			t.Errorf("one row passed the condition, %d were counted", n)
+		}
+		var a, c int64
+		var b *int64
+		err := d.QueryRow(t.Context(), `SELECT (SELECT n FROM scratch WHERE id = 'a'), (SELECT n FROM scratch WHERE id = 'b'),
+			(SELECT n FROM scratch WHERE id = 'c')`).Scan(&a, &b, &c)
+		if err != nil || a != 2 || b != nil || c != -1<<62 {
+			t.Errorf("read %d %v %d, %v", a, b, c, err)
+		}
+	})
+}
+
+func TestConcurrentWritersLoseNothing(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		scratch(t, d)
+		write(t, d, "INSERT INTO scratch (id, n) VALUES ('sum', 0)")
+		var wg sync.WaitGroup
+		for range 16 {
+			wg.Go(func() {
+				for range 25 {
+					err := d.Write(t.Context(), func(tx *db.Tx) error {
+						_, err := tx.Exec(t.Context(), "UPDATE scratch SET n = n + 1 WHERE id = 'sum'")
+						return err
+					})
+					if err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		var n int64
+		if err := d.QueryRow(t.Context(), "SELECT n FROM scratch").Scan(&n); err != nil || n != 16*25 {
+			t.Errorf("%d of %d increments are there (%v)", n, 16*25, err)
+		}
+	})
+}
+
+func TestMigrationsRunOnceUnderTheirLock(t *testing.T) {
+	t.Parallel()
+	dbtest.EachAddress(t, func(t *testing.T, address string) {
+		var applied atomic.Int64
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				d, err := db.Open(t.Context(), address)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer d.Close()
+				list, err := d.Migrate(t.Context())
+				if err != nil {
+					t.Error(err)
+				}
+				applied.Add(int64(len(list)))
+			})
+		}
+		wg.Wait()
+		if int(applied.Load()) != len(db.Migrations()) {
+			t.Errorf("%d migrations were applied, there are %d", applied.Load(), len(db.Migrations()))
+		}
+		d := dbtest.Open(t, address)
+		have, want, err := d.SchemaVersion(t.Context())
+		if err != nil || have != want {
+			t.Errorf("at version %d of %d, %v", have, want, err)
+		}
+		write(t, d, "INSERT INTO schema_migrations (version, name, applied_at) VALUES (9999, 'future', 0)")
+		if _, err := d.Migrate(t.Context()); err == nil {
+			t.Error("an old program accepted a newer schema")
+		}
+	})
+}
+
+func TestGroupIsolatesTheRowThatSpoilsABatch(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		scratch(t, d)
+		g := db.NewGroup(d)
+		defer g.Stop()
+		bulk := db.NewBulk("scratch", "", "id text")
+		hold := make(chan struct{})
+		q := db.NewQueue(g, false, func(ctx context.Context, tx *db.Tx, items []string) error {
+			<-hold
+			rows := make([][]any, len(items))
+			for i, id := range items {
+				rows[i] = []any{id}
+			}
+			_, err := bulk.Insert(ctx, tx, rows)
+			return err
+		})
+		var pending []*db.Pending
+		for i := range 50 {
+			pending = append(pending, q.Add(fmt.Sprint(i%49))) // the last repeats the first
+		}
+		close(hold)
+		failed := 0
+		for _, p := range pending {
+			if err := p.Wait(t.Context()); err != nil {
+				failed++
+				if !errors.Is(err, db.ErrExists) {
+					t.Errorf("failed with %v", err)
+				}
+			}
+		}
+		if failed != 1 || count(t, d) != 49 {
+			t.Errorf("%d writes failed and %d rows are there; one bad row must fail alone", failed, count(t, d))
+		}
+	})
+}
+
+func TestStoppingAGroupWritesWhatWaits(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		scratch(t, d)
+		g := db.NewGroup(d)
+		bulk := db.NewBulk("scratch", "", "id text")
+		q := db.NewQueue(g, false, func(ctx context.Context, tx *db.Tx, items []string) error {
+			for _, id := range items {
+				if _, err := bulk.Insert(ctx, tx, [][]any{{id}}); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		for i := range 3000 {
+			q.Add(fmt.Sprint(i))
+		}
+		g.Stop()
+		g.Stop()
+		if n := count(t, d); n != 3000 {
+			t.Errorf("%d of 3000 writes are there after Stop", n)
+		}
+	})
+}
+
+func TestSignalsReachOtherNodes(t *testing.T) {
+	t.Parallel()
+	dbtest.EachAddress(t, func(t *testing.T, address string) {
+		a, b := dbtest.Open(t, address), dbtest.Open(t, address)
+		scratch(t, a)
+		heard := make(chan string, 100)
+		b.OnSignal("topic", func(payload string) { heard <- payload })
+		own := ""
+		a.OnSignal("topic", func(payload string) { own = payload })
+		// The listener of b starts beside the test, so say it until it is heard.
+		deadline := time.After(10 * time.Second)
+		for i := 0; ; i++ {
+			err := a.Write(t.Context(), func(tx *db.Tx) error {
+				tx.Signal("topic", "x")
+				_, err := tx.Exec(t.Context(), "INSERT INTO scratch (id) VALUES ($1)", fmt.Sprint(i))
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if own != "x" {
+				t.Fatal("the node that did it was not told before Write returned")
+			}
+			select {
+			case got := <-heard:
+				// PostgreSQL says what changed, SQLite that something did.
+				if got != "x" && got != "" {
+					t.Errorf("heard %q", got)
+				}
+				return
+			case <-time.After(300 * time.Millisecond):
+			case <-deadline:
+				t.Fatal("the other node heard nothing")
+			}
+		}
+	})
+}
+
+func TestPartitionsHoldTheirMonthAndGoAtOnce(t *testing.T) {
+	t.Parallel()
+	d := dbtest.Open(t, dbtest.Address(t, "postgres"))
+	write(t, d, "CREATE TABLE parts (id TEXT PRIMARY KEY) PARTITION BY RANGE (id)")
+	write(t, d, "CREATE TABLE parts_default PARTITION OF parts DEFAULT")
+	parts := db.Partitioned{Table: "parts", Prefix: "req_"}
+	january := time.Date(2026, 1, 31, 23, 59, 59, 0, time.UTC)
+	for range 2 { // making them again is fine
+		if err := parts.Prepare(t.Context(), d, january); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, at := range []time.Time{january, january.Add(time.Second), january.AddDate(-1, 0, 0)} {
+		write(t, d, "INSERT INTO parts (id) VALUES ($1)", ids.Floor("req_", at))
+	}
+	for _, name := range []string{"parts_2026_01", "parts_2026_02", "parts_default"} {
+		var n int64
+		if err := d.QueryRow(t.Context(), "SELECT count(*) FROM "+name).Scan(&n); err != nil || n != 1 {
+			t.Errorf("%s has %d rows (%v), expected 1", name, n, err)
+		}
+	}
+	if err := parts.Drop(t.Context(), d, time.Date(2026, 2, 15, 0, 0, 0, 0, time.UTC)); err != nil {
+		t.Fatal(err)
+	}
+	var n int64
+	if err := d.QueryRow(t.Context(), "SELECT count(*) FROM parts").Scan(&n); err != nil || n != 2 {
+		t.Errorf("%d rows are left (%v), expected February's and the default's", n, err)
+	}
+}

@@ -1,0 +1,88 @@
+// Package dbtest gives each test its own database, and runs a test on both
+// engines, so that one suite states what the store promises.
+package dbtest
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"turnpike/internal/db"
+	"turnpike/internal/ids"
+)
+
+// Engines are the engines that every test of a record runs on.
+var Engines = []string{"sqlite", "postgres"}
+
+// Each runs fn on a fresh, migrated database of each engine, in parallel.
+func Each(t *testing.T, fn func(t *testing.T, d *db.DB)) {
+	t.Helper()
+	EachAddress(t, func(t *testing.T, address string) {
+		fn(t, Open(t, address))
+	})
+}
+
+// EachAddress runs fn with the address of an empty database of each engine,
+// for tests that open it themselves, several times, or in another process.
+func EachAddress(t *testing.T, fn func(t *testing.T, address string)) {
+	t.Helper()
+	for _, engine := range Engines {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			fn(t, Address(t, engine))
+		})
+	}
+}
+
+// Open opens and migrates the database and closes it with the test.
+func Open(t testing.TB, address string) *db.DB {
+	t.Helper()
+	d, err := db.Open(context.Background(), address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(d.Close)
+	if _, err := d.Migrate(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// Address returns the address of an empty database: a file in the test's
+// folder, or a schema of its own on the test server.
+func Address(t testing.TB, engine string) string {
+	t.Helper()
+	if engine == "sqlite" {
+		return filepath.Join(t.TempDir(), "turnpike.db")
+	}
+	server := URL(t)
+	schema := "t_" + ids.New("")
+	onServer(t, server, "CREATE SCHEMA "+schema)
+	t.Cleanup(func() { onServer(t, server, "DROP SCHEMA "+schema+" CASCADE") })
+	u, err := url.Parse(server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := u.Query()
+	q.Set("search_path", schema)
+	q.Set("pool_max_conns", "8")
+	u.RawQuery = q.Encode()
+	return u.String()
+}
+
+func onServer(t testing.TB, server, statement string) {
+	t.Helper()
+	ctx := context.Background()
+	conn, err := pgx.Connect(ctx, server)
+	if err != nil {
+		t.Fatal(fmt.Errorf("connect to the test server: %w", err))
+	}
+	defer conn.Close(ctx)
+	if _, err := conn.Exec(ctx, statement); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,33 @@
+package dbtest
+
+import (
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// dieWithParent makes the kernel shut the server down when the supervisor is
+// killed, which nobody does on purpose. The caller must stay on its thread.
+func dieWithParent(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGQUIT }
+
+// adoptOrphans makes this process the parent of a killed server's sessions, so
+// that it can wait for them. Left to process 1 they stay as zombies where that
+// does not collect them, as in many containers.
+func adoptOrphans() error {
+	return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+}
+
+// reapOrphans waits until no child is left. Call it with no command running.
+func reapOrphans(patience time.Duration) {
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+		pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
+		switch {
+		case err == syscall.EINTR || pid > 0:
+		case err != nil: // ECHILD
+			return
+		default:
+			time.Sleep(5 * time.Millisecond)
+		}
+	}
+}

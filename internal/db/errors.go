@@ -1,0 +1,109 @@
+package db
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+)
+
+// The classes that callers act on. Every error that leaves this package and
+// belongs to one of them satisfies errors.Is.
+var (
+	// ErrNotFound: the query has no row.
+	ErrNotFound = errors.New("no such row")
+	// ErrExists: a unique or primary key is taken.
+	ErrExists = errors.New("already exists")
+	// ErrRace: the transaction lost against another and may be run again.
+	ErrRace = errors.New("lost a race with another transaction")
+	// ErrUnavailable: the store cannot be reached or cannot take writes now.
+	ErrUnavailable = errors.New("storage unavailable")
+)
+
+// classified is a driver's error with its class.
+type classified struct {
+	class error
+	err   error
+}
+
+func (c *classified) Error() string   { return fmt.Sprintf("%v: %v", c.class, c.err) }
+func (c *classified) Unwrap() []error { return []error{c.class, c.err} }
+
+// fold gives a driver's error its class.
+func fold(err error) error {
+	if err == nil {
+		return nil
+	}
+	var done *classified
+	if errors.As(err, &done) || errors.Is(err, ErrNotFound) || errors.Is(err, ErrUnavailable) {
+		return err
+	}
+	if errors.Is(err, pgx.ErrNoRows) {
+		return ErrNotFound
+	}
+	if class := classOf(err); class != nil {
+		return &classified{class, err}
+	}
+	return err
+}
+
+func classOf(err error) error {
+	var lite *sqlite.Error
+	if errors.As(err, &lite) {
+		return classOfSQLite(lite.Code())
+	}
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		return classOfPostgres(pg.Code)
+	}
+	// A cancelled caller is not an outage.
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	var connect *pgconn.ConnectError
+	var network net.Error
+	switch {
+	case errors.As(err, &connect), errors.As(err, &network),
+		errors.Is(err, context.DeadlineExceeded),
+		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed),
+		strings.Contains(err.Error(), "conn closed"), strings.Contains(err.Error(), "closed pool"):
+		return ErrUnavailable
+	}
+	return nil
+}
+
+func classOfSQLite(code int) error {
+	switch code {
+	case sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_CONSTRAINT_UNIQUE, sqlite3.SQLITE_CONSTRAINT_ROWID:
+		return ErrExists
+	}
+	switch code & 0xff { // the primary code of an extended one
+	case sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY,
+		sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM:
+		return ErrUnavailable
+	}
+	return nil
+}
+
+func classOfPostgres(code string) error {
+	switch code {
+	case "23505":
+		return ErrExists
+	case "40001", "40P01", "55P03":
+		return ErrRace
+	}
+	switch code[:min(2, len(code))] {
+	// connection exception, insufficient resources, operator intervention
+	// (shutdown, crash, cancelled), system error (disk, I/O).
+	case "08", "53", "57", "58":
+		return ErrUnavailable
+	}
+	return nil
+}

@@ -1,0 +1,129 @@
+package db
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+//go:embed migrations/*.sql
+var migrationFiles embed.FS
+
+// Migration is one step of the schema.
+type Migration struct {
+	Version int
+	Name    string
+	sql     string
+}
+
+// Migrations returns the steps this program knows, in order.
+func Migrations() []Migration {
+	names, err := fs.Glob(migrationFiles, "migrations/*.sql")
+	if err != nil {
+		panic(err)
+	}
+	slices.Sort(names)
+	var out []Migration
+	for _, file := range names {
+		text, err := migrationFiles.ReadFile(file)
+		if err != nil {
+			panic(err)
+		}
+		base := strings.TrimSuffix(strings.TrimPrefix(file, "migrations/"), ".sql")
+		number, name, _ := strings.Cut(base, "_")
+		version, err := strconv.Atoi(number)
+		if err != nil || version != len(out)+1 {
+			panic("db: migrations are numbered 0001, 0002, …; found " + file)
+		}
+		out = append(out, Migration{version, name, string(text)})
+	}
+	return out
+}
+
+// forEngine keeps the lines that are for the engine: a line that ends in
+// "--sqlite" or "--postgres" is for that one alone.
+func (m Migration) forEngine(name string) string {
+	other := map[string]string{"sqlite": "--postgres", "postgres": "--sqlite"}[name]
+	var out strings.Builder
+	for line := range strings.Lines(m.sql) {
+		if !strings.HasSuffix(strings.TrimRight(line, "\n "), other) {
+			out.WriteString(line)
+		}
+	}
+	return out.String()
+}
+
+// Migrate brings the schema up to date, each step in its own transaction under
+// a lock that all nodes share, and returns the steps it applied.
+func (d *DB) Migrate(ctx context.Context) ([]Migration, error) {
+	var applied []Migration
+	for {
+		var did *Migration
+		err := d.Write(ctx, func(tx *Tx) error {
+			did = nil
+			if err := tx.tx.lockMigrations(ctx); err != nil {
+				return err
+			}
+			if _, err := tx.Exec(ctx, `CREATE TABLE IF NOT EXISTS schema_migrations (
+				version BIGINT PRIMARY KEY, name TEXT NOT NULL, applied_at BIGINT NOT NULL)`); err != nil {
+				return err
+			}
+			current, err := schemaVersion(ctx, tx)
+			if err != nil {
+				return err
+			}
+			known := Migrations()
+			if current > len(known) {
+				return fmt.Errorf("the database is at schema version %d and this program knows only %d: use the newer program", current, len(known))
+			}
+			if current == len(known) {
+				return nil
+			}
+			next := known[current]
+			if err := tx.tx.script(ctx, next.forEngine(d.Engine())); err != nil {
+				return fmt.Errorf("migration %04d_%s: %w", next.Version, next.Name, fold(err))
+			}
+			_, err = tx.Exec(ctx, "INSERT INTO schema_migrations (version, name, applied_at) VALUES ($1, $2, $3)",
+				int64(next.Version), next.Name, time.Now().UnixMicro())
+			did = &next
+			return err
+		})
+		if err != nil {
+			return applied, fmt.Errorf("migrate: %w", err)
+		}
+		if did == nil {
+			return applied, nil
+		}
+		applied = append(applied, *did)
+	}
+}
+
+// SchemaVersion returns the database's version and the one this program needs.
+func (d *DB) SchemaVersion(ctx context.Context) (have, want int, err error) {
+	want = len(Migrations())
+	var exists bool
+	query := "SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE name = 'schema_migrations')"
+	if d.Engine() == "postgres" {
+		query = "SELECT to_regclass('schema_migrations') IS NOT NULL"
+	}
+	if err := d.QueryRow(ctx, query).Scan(&exists); err != nil || !exists {
+		return 0, want, err
+	}
+	have, err = schemaVersion(ctx, d)
+	return have, want, err
+}
+
+func schemaVersion(ctx context.Context, q Querier) (int, error) {
+	var v int64
+	err := q.QueryRow(ctx, "SELECT version FROM schema_migrations ORDER BY version DESC LIMIT 1").Scan(&v)
+	if errors.Is(err, ErrNotFound) {
+		return 0, nil
+	}
+	return int(v), err
+}

@@ -1,0 +1,101 @@
+package db_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"turnpike/internal/db"
+	"turnpike/internal/db/dbtest"
+)
+
+// fill makes SQLite believe that the disk is full, and lift that it is not any more.
+func fill(t *testing.T, d *db.DB, full bool) {
+	t.Helper()
+	pages := "1" // SQLite raises it to what the file has
+	if !full {
+		pages = "1000000000"
+	}
+	err := d.Write(t.Context(), func(tx *db.Tx) error {
+		var n int64
+		return tx.QueryRow(t.Context(), "PRAGMA max_page_count = "+pages).Scan(&n)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestFullDiskIsAnOutageThatEndsByItself(t *testing.T) {
+	t.Parallel()
+	d := dbtest.Open(t, dbtest.Address(t, "sqlite"))
+	scratch(t, d)
+	big := strings.Repeat("x", 100_000)
+	insert := func(id string) error {
+		return d.Write(t.Context(), func(tx *db.Tx) error {
+			_, err := tx.Exec(t.Context(), "INSERT INTO scratch (id) VALUES ($1)", id+big)
+			return err
+		})
+	}
+	fill(t, d, true)
+	if err := insert("a"); !errors.Is(err, db.ErrUnavailable) {
+		t.Fatalf("a full disk gave %v", err)
+	}
+	fill(t, d, false)
+	if err := insert("b"); err != nil {
+		t.Fatalf("after there was room again: %v", err)
+	}
+	if n := count(t, d); n != 1 {
+		t.Errorf("%d rows, expected the one that was acknowledged", n)
+	}
+}
+
+func TestKeepingQueueOffersItsWritesUntilTheOutageEnds(t *testing.T) {
+	t.Parallel()
+	d := dbtest.Open(t, dbtest.Address(t, "sqlite"))
+	scratch(t, d)
+	g := db.NewGroup(d)
+	defer g.Stop()
+	big := strings.Repeat("x", 100_000)
+	save := func(ctx context.Context, tx *db.Tx, items []string) error {
+		for _, id := range items {
+			if _, err := tx.Exec(ctx, "INSERT INTO scratch (id) VALUES ($1)", id+big); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	failing, keeping := db.NewQueue(g, false, save), db.NewQueue(g, true, save)
+	fill(t, d, true)
+	kept := make([]*db.Pending, 5)
+	for i := range kept {
+		kept[i] = keeping.Add(fmt.Sprint("kept", i))
+	}
+	if err := failing.Add("failing").Wait(t.Context()); !errors.Is(err, db.ErrUnavailable) {
+		t.Errorf("who waits for an answer was told %v", err)
+	}
+	fill(t, d, false)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for _, p := range kept {
+		if err := p.Wait(ctx); err != nil {
+			t.Errorf("a kept write ended with %v", err)
+		}
+	}
+	if n := count(t, d); n != 5 {
+		t.Errorf("%d rows, expected the 5 kept ones", n)
+	}
+}
+
+func TestUnreachablePostgresIsAnOutage(t *testing.T) {
+	t.Parallel()
+	_, err := db.Open(t.Context(), "postgres://nobody@127.0.0.1:1/none?connect_timeout=2")
+	if !errors.Is(err, db.ErrUnavailable) {
+		t.Errorf("got %v", err)
+	}
+	if err != nil && strings.Contains(err.Error(), "secret") {
+		t.Error("the error shows the password")
+	}
+}

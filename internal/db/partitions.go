@@ -1,0 +1,86 @@
+package db
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"turnpike/internal/ids"
+)
+
+// Partitioned is a big table that PostgreSQL keeps in monthly partitions by
+// id. Ids sort by time, so a month is an id range and the primary key still
+// holds over all of them; a month past its window is dropped at once instead
+// of being deleted row by row. SQLite has no partitions: there the functions
+// here do nothing and Purge deletes in batches.
+type Partitioned struct {
+	Table  string
+	Prefix string // of the ids
+}
+
+// monthsAhead is how far partitions are made in advance. They are checked
+// daily, and the default partition takes what none of them covers.
+const monthsAhead = 2
+
+// Prepare makes the partitions from now's month on.
+func (p Partitioned) Prepare(ctx context.Context, d *DB, now time.Time) error {
+	if d.Engine() != "postgres" {
+		return nil
+	}
+	month := monthOf(now)
+	for range monthsAhead + 1 {
+		next := month.AddDate(0, 1, 0)
+		err := d.Write(ctx, func(tx *Tx) error {
+			if err := tx.tx.lockMigrations(ctx); err != nil {
+				return err
+			}
+			_, err := tx.Exec(ctx, fmt.Sprintf(
+				"CREATE TABLE IF NOT EXISTS %s PARTITION OF %s FOR VALUES FROM ('%s') TO ('%s')",
+				p.name(month), p.Table, ids.Floor(p.Prefix, month), ids.Floor(p.Prefix, next)))
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("partition %s: %w", p.name(month), err)
+		}
+		month = next
+	}
+	return nil
+}
+
+// Drop removes the partitions that lie wholly before the moment.
+func (p Partitioned) Drop(ctx context.Context, d *DB, before time.Time) error {
+	if d.Engine() != "postgres" {
+		return nil
+	}
+	rows, err := d.Query(ctx, `SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+		WHERE i.inhparent = to_regclass($1)`, p.Table)
+	names, err := All(rows, err, func(r Row) (name string, err error) {
+		err = r.Scan(&name)
+		return name, err
+	})
+	if err != nil {
+		return fmt.Errorf("list partitions: %w", err)
+	}
+	for _, name := range names {
+		month, err := time.Parse("2006_01", strings.TrimPrefix(name, p.Table+"_"))
+		if err != nil || month.AddDate(0, 1, 0).After(before) {
+			continue
+		}
+		err = d.Write(ctx, func(tx *Tx) error {
+			_, err := tx.Exec(ctx, "DROP TABLE IF EXISTS "+name)
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("drop partition %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func (p Partitioned) name(month time.Time) string { return p.Table + month.Format("_2006_01") }
+
+func monthOf(t time.Time) time.Time {
+	t = t.UTC()
+	return time.Date(t.Year(), t.Month(), 1, 0, 0, 0, 0, time.UTC)
+}

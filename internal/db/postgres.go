@@ -1,0 +1,186 @@
+package db
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"turnpike/internal/ids"
+)
+
+const (
+	// A dead LISTEN connection that nobody notices delays revocations until
+	// the cache's own limit, so it is probed well within that.
+	listenProbe = 3 * time.Second
+	listenRetry = 250 * time.Millisecond
+
+	// connectTimeout bounds how long a request waits to learn that the server
+	// is gone.
+	connectTimeout = 5 * time.Second
+)
+
+type postgresEngine struct {
+	pool    *pgxpool.Pool
+	channel string // one per schema: databases may be shared
+	self    string // tells our own notifications from others'
+}
+
+func openPostgres(ctx context.Context, address string) (*postgresEngine, error) {
+	cfg, err := pgxpool.ParseConfig(address)
+	if err != nil {
+		// pgx masks the password in its message.
+		return nil, fmt.Errorf("read database url: %w", err)
+	}
+	if cfg.ConnConfig.ConnectTimeout == 0 {
+		cfg.ConnConfig.ConnectTimeout = connectTimeout
+	}
+	if !strings.Contains(address, "pool_max_conns") {
+		cfg.MaxConns = max(cfg.MaxConns, 16)
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("open postgres: %w", fold(err))
+	}
+	e := &postgresEngine{pool: pool, self: ids.New(ids.Node)}
+	var schema string
+	if err := pool.QueryRow(ctx, "SELECT coalesce(current_schema(), '')").Scan(&schema); err != nil {
+		pool.Close()
+		return nil, fmt.Errorf("connect to postgres: %w", fold(err))
+	}
+	if schema == "" {
+		pool.Close()
+		return nil, errors.New("connect to postgres: the search_path names no schema that exists")
+	}
+	sum := sha256.Sum256([]byte(schema))
+	e.channel = "turnpike_" + hex.EncodeToString(sum[:8])
+	return e, nil
+}
+
+func (e *postgresEngine) name() string                   { return "postgres" }
+func (e *postgresEngine) ping(ctx context.Context) error { return e.pool.Ping(ctx) }
+func (e *postgresEngine) close()                         { e.pool.Close() }
+
+func (e *postgresEngine) Query(ctx context.Context, query string, args ...any) (Rows, error) {
+	rows, err := e.pool.Query(ctx, query, args...)
+	return rows, fold(err)
+}
+
+func (e *postgresEngine) QueryRow(ctx context.Context, query string, args ...any) Row {
+	rows, err := e.Query(ctx, query, args...)
+	return row{rows, err}
+}
+
+func (e *postgresEngine) begin(ctx context.Context) (engineTx, error) {
+	tx, err := e.pool.Begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &postgresTx{eng: e, tx: tx}, nil
+}
+
+func (e *postgresEngine) bulkInsert(ctx context.Context, etx engineTx, b *Bulk, rows [][]any) (int64, error) {
+	arrays, err := b.arrays(rows)
+	if err != nil {
+		return 0, err
+	}
+	return etx.exec(ctx, b.postgres, arrays...)
+}
+
+// watch keeps one connection listening. Whenever it had to be made anew,
+// notifications may have been missed, so everything counts as changed.
+func (e *postgresEngine) watch(ctx context.Context, changed func(topic, payload string)) {
+	for ctx.Err() == nil {
+		_ = e.listen(ctx, changed) // lost connections are routine; the loop is the handling
+		changed("", "")
+		select {
+		case <-ctx.Done():
+		case <-time.After(listenRetry):
+		}
+	}
+}
+
+func (e *postgresEngine) listen(ctx context.Context, changed func(topic, payload string)) error {
+	conn, err := pgx.ConnectConfig(ctx, e.pool.Config().ConnConfig)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	if _, err := conn.Exec(ctx, "LISTEN "+e.channel); err != nil {
+		return err
+	}
+	changed("", "")
+	for {
+		wait, cancel := context.WithTimeout(ctx, listenProbe)
+		n, err := conn.WaitForNotification(wait)
+		cancel()
+		switch {
+		case err == nil:
+			sender, rest, _ := strings.Cut(n.Payload, " ")
+			topic, payload, _ := strings.Cut(rest, " ")
+			if sender != e.self {
+				changed(topic, payload)
+			}
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.Is(err, context.DeadlineExceeded):
+			probe, cancel := context.WithTimeout(ctx, listenProbe)
+			err := conn.Ping(probe)
+			cancel()
+			if err != nil {
+				return err
+			}
+		default:
+			return err
+		}
+	}
+}
+
+type postgresTx struct {
+	eng *postgresEngine
+	tx  pgx.Tx
+}
+
+func (t *postgresTx) exec(ctx context.Context, query string, args ...any) (int64, error) {
+	tag, err := t.tx.Exec(ctx, query, args...)
+	return tag.RowsAffected(), err
+}
+
+func (t *postgresTx) Query(ctx context.Context, query string, args ...any) (Rows, error) {
+	rows, err := t.tx.Query(ctx, query, args...)
+	return rows, fold(err)
+}
+
+func (t *postgresTx) QueryRow(ctx context.Context, query string, args ...any) Row {
+	rows, err := t.Query(ctx, query, args...)
+	return row{rows, err}
+}
+
+func (t *postgresTx) script(ctx context.Context, statements string) error {
+	_, err := t.tx.Conn().PgConn().Exec(ctx, statements).ReadAll()
+	return err
+}
+
+func (t *postgresTx) notify(ctx context.Context, topic, payload string) error {
+	_, err := t.tx.Exec(ctx, "SELECT pg_notify($1, $2)", t.eng.channel, t.eng.self+" "+topic+" "+payload)
+	return err
+}
+
+func (t *postgresTx) lockMigrations(ctx context.Context) error {
+	_, err := t.tx.Exec(ctx, "SELECT pg_advisory_xact_lock(hashtext($1))", t.eng.channel)
+	return err
+}
+
+func (t *postgresTx) commit(ctx context.Context) error { return t.tx.Commit(ctx) }
+
+func (t *postgresTx) rollback() {
+	ctx, cancel := context.WithTimeout(context.Background(), connectTimeout)
+	defer cancel()
+	_ = t.tx.Rollback(ctx) // a closed transaction says so; a broken connection is dropped by the pool
+}

@@ -1,0 +1,208 @@
+package db
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	_ "modernc.org/sqlite" // the pure Go driver: no C compiler is needed
+)
+
+const (
+	// foreignPoll is how often the writer asks whether another process has
+	// committed. The promise is 250 ms; the poll costs a few microseconds.
+	foreignPoll = 100 * time.Millisecond
+
+	// Checkpoints are kept off the commit path: a second connection moves
+	// pages back into the database while the writer goes on, and only a log
+	// that outgrows walLimit makes the writer wait. PASSIVE alone let the log
+	// reach 573 MB in 15 s of load.
+	checkpointPoll = 500 * time.Millisecond
+	walSoft        = 4 << 20
+	walLimit       = 64 << 20
+)
+
+type sqliteEngine struct {
+	path    string
+	writer  *sqliteWriter
+	readers *sql.DB // as many as there are cores: reads got slower beyond it
+	check   *sql.DB // the checkpointer's own
+	reads   stmtCache
+}
+
+func openSQLite(path string) (*sqliteEngine, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, fmt.Errorf("create data folder: %w", err)
+	}
+	if err := touch(path); err != nil {
+		return nil, fmt.Errorf("create database file: %w", err)
+	}
+	e := &sqliteEngine{path: path}
+	var err error
+	open := func(conns int, extra ...string) *sql.DB {
+		if err != nil {
+			return nil
+		}
+		var d *sql.DB
+		d, err = sql.Open("sqlite", dsn(path, extra...))
+		if err != nil {
+			return nil
+		}
+		d.SetMaxOpenConns(conns)
+		d.SetMaxIdleConns(conns)
+		return d
+	}
+	writer := open(1)
+	e.readers = open(runtime.GOMAXPROCS(0), "query_only(1)")
+	e.check = open(1)
+	if err != nil {
+		return nil, fmt.Errorf("open sqlite: %w", err)
+	}
+	e.writer = newSQLiteWriter(writer)
+	// The writer must come first: it creates the file's WAL, and a query_only
+	// reader cannot.
+	if err := e.ping(context.Background()); err != nil {
+		e.close()
+		return nil, fmt.Errorf("open sqlite database: %w", fold(err))
+	}
+	return e, nil
+}
+
+// touch creates the database file readable by its owner alone; SQLite gives
+// the -wal and -shm files the same mode.
+func touch(path string) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+func dsn(path string, pragmas ...string) string {
+	q := url.Values{"_txlock": {"immediate"}}
+	for _, p := range append([]string{
+		"busy_timeout(5000)", // another process (an operator's command) may hold the write lock for a moment
+		"journal_mode(WAL)",
+		"synchronous(FULL)", // a commit is on the disk before it is acknowledged
+		"foreign_keys(1)",
+		"wal_autocheckpoint(0)",
+		"cache_size(-8000)",
+	}, pragmas...) {
+		q.Add("_pragma", p)
+	}
+	return (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: q.Encode()}).String()
+}
+
+func (e *sqliteEngine) name() string { return "sqlite" }
+
+func (e *sqliteEngine) ping(ctx context.Context) error {
+	// Reading proves that the file is there, taking the write lock that it
+	// can be written.
+	tx, err := e.begin(ctx)
+	if err != nil {
+		return err
+	}
+	tx.rollback()
+	var one int
+	return e.readers.QueryRowContext(ctx, "SELECT 1").Scan(&one)
+}
+
+func (e *sqliteEngine) close() {
+	e.readers.Close()
+	e.check.Close()
+	e.writer.close() // the last connection to close moves the log into the database
+}
+
+func (e *sqliteEngine) Query(ctx context.Context, query string, args ...any) (Rows, error) {
+	st, err := e.reads.get(query, e.readers.PrepareContext)
+	if err != nil {
+		return nil, fold(err)
+	}
+	return sqlRows(st.QueryContext(ctx, args...))
+}
+
+func (e *sqliteEngine) QueryRow(ctx context.Context, query string, args ...any) Row {
+	rows, err := e.Query(ctx, query, args...)
+	return row{rows, err}
+}
+
+func (e *sqliteEngine) begin(ctx context.Context) (engineTx, error) { return e.writer.begin(ctx) }
+
+func (e *sqliteEngine) bulkInsert(_ context.Context, etx engineTx, b *Bulk, rows [][]any) (int64, error) {
+	st, err := etx.(*sqliteTx).stmt(b.sqlite)
+	if err != nil {
+		return 0, err
+	}
+	var total int64
+	for _, r := range rows {
+		res, err := st.Exec(r...)
+		if err != nil {
+			return total, err
+		}
+		n, err := res.RowsAffected()
+		if err != nil {
+			return total, err
+		}
+		total += n
+	}
+	return total, nil
+}
+
+// watch polls for commits of other processes and keeps the log short.
+func (e *sqliteEngine) watch(ctx context.Context, changed func(topic, payload string)) {
+	foreign := time.NewTicker(foreignPoll)
+	defer foreign.Stop()
+	checkpoint := time.NewTicker(checkpointPoll)
+	defer checkpoint.Stop()
+	last := int64(-1)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-foreign.C:
+			// Asked on the writing connection, data_version stays the same
+			// through our own commits and changes with anybody else's.
+			v, err := e.writer.dataVersion(ctx)
+			if err != nil {
+				continue
+			}
+			if last != -1 && v != last {
+				changed("", "")
+			}
+			last = v
+		case <-checkpoint.C:
+			e.checkpoint(ctx)
+		}
+	}
+}
+
+func (e *sqliteEngine) checkpoint(ctx context.Context) {
+	info, err := os.Stat(e.path + "-wal")
+	if err != nil || info.Size() < walSoft {
+		return
+	}
+	// Errors here are not fatal: the next round tries again, and a store that
+	// cannot be written shows it at the next commit.
+	if info.Size() > walLimit {
+		_ = e.writer.restartLog(ctx)
+		return
+	}
+	_, _ = e.check.ExecContext(ctx, "PRAGMA wal_checkpoint(PASSIVE)")
+}
+
+// rowsOf adapts database/sql's result set to Rows.
+type rowsOf struct{ *sql.Rows }
+
+func (r rowsOf) Close() { _ = r.Rows.Close() }
+
+func sqlRows(rows *sql.Rows, err error) (Rows, error) {
+	if err != nil {
+		return nil, fold(err)
+	}
+	return rowsOf{rows}, nil
+}

@@ -1,0 +1,190 @@
+// Package fault is the one error type of the service: a code for machines, a
+// message for people, a cause for the log.
+package fault
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Code is the stable machine word of an error.
+type Code string
+
+// The codes of the service contract. Family gives each its status and type.
+const (
+	InvalidJSON         Code = "invalid_json"
+	InvalidParameter    Code = "invalid_parameter"
+	UnknownParameter    Code = "unknown_parameter"
+	MissingParameter    Code = "missing_parameter"
+	ModelNotPriced      Code = "model_not_priced"
+	UnknownProject      Code = "unknown_project"
+	OutsideReplayWindow Code = "outside_replay_window"
+
+	Authentication Code = "authentication_error"
+
+	InsufficientCredits Code = "insufficient_credits"
+	BudgetExceeded      Code = "budget_exceeded"
+
+	InsufficientScope     Code = "insufficient_scope"
+	IPNotAllowed          Code = "ip_not_allowed"
+	LiveKeyInBrowser      Code = "live_key_in_browser"
+	ScopedTokenNotAllowed Code = "scoped_token_not_allowed"
+	ProjectNotAllowed     Code = "project_not_allowed"
+	InvalidSignature      Code = "invalid_signature"
+
+	NotFound      Code = "not_found"
+	ModelNotFound Code = "model_not_found"
+
+	MethodNotAllowed     Code = "method_not_allowed"
+	NotAcceptable        Code = "not_acceptable"
+	RequestTimeout       Code = "request_timeout"
+	RequestTooLarge      Code = "request_too_large"
+	UnsupportedMediaType Code = "unsupported_media_type"
+
+	InvalidState         Code = "invalid_state"
+	IdempotencyKeyReused Code = "idempotency_key_reused"
+	LimitReached         Code = "limit_reached"
+	Conflict             Code = "conflict"
+
+	RateLimitExceeded Code = "rate_limit_exceeded"
+
+	Internal Code = "internal_error"
+
+	Upstream        Code = "upstream_error"
+	UpstreamTimeout Code = "upstream_timeout"
+
+	NoProvider         Code = "no_provider"
+	Overloaded         Code = "overloaded"
+	StorageUnavailable Code = "storage_unavailable"
+)
+
+// Family is what the HTTP edge says for a code.
+type Family struct {
+	Status int
+	Type   string
+	// Final marks an answer that a retry cannot change although its status
+	// makes SDKs retry by themselves (408, 409, 429, 5xx).
+	Final bool
+}
+
+var families = map[Code]Family{
+	InvalidJSON:         {Status: 400, Type: "invalid_request_error"},
+	InvalidParameter:    {Status: 400, Type: "invalid_request_error"},
+	UnknownParameter:    {Status: 400, Type: "invalid_request_error"},
+	MissingParameter:    {Status: 400, Type: "invalid_request_error"},
+	ModelNotPriced:      {Status: 400, Type: "invalid_request_error"},
+	UnknownProject:      {Status: 400, Type: "invalid_request_error"},
+	OutsideReplayWindow: {Status: 400, Type: "invalid_request_error"},
+
+	Authentication: {Status: 401, Type: "authentication_error"},
+
+	InsufficientCredits: {Status: 402, Type: "billing_error"},
+	BudgetExceeded:      {Status: 402, Type: "billing_error"},
+
+	InsufficientScope:     {Status: 403, Type: "permission_error"},
+	IPNotAllowed:          {Status: 403, Type: "permission_error"},
+	LiveKeyInBrowser:      {Status: 403, Type: "permission_error"},
+	ScopedTokenNotAllowed: {Status: 403, Type: "permission_error"},
+	ProjectNotAllowed:     {Status: 403, Type: "permission_error"},
+	InvalidSignature:      {Status: 403, Type: "permission_error"},
+
+	NotFound:      {Status: 404, Type: "not_found_error"},
+	ModelNotFound: {Status: 404, Type: "not_found_error"},
+
+	MethodNotAllowed:     {Status: 405, Type: "invalid_request_error"},
+	NotAcceptable:        {Status: 406, Type: "invalid_request_error"},
+	RequestTimeout:       {Status: 408, Type: "invalid_request_error"},
+	RequestTooLarge:      {Status: 413, Type: "invalid_request_error"},
+	UnsupportedMediaType: {Status: 415, Type: "invalid_request_error"},
+
+	InvalidState:         {Status: 409, Type: "conflict_error", Final: true},
+	IdempotencyKeyReused: {Status: 409, Type: "conflict_error", Final: true},
+	LimitReached:         {Status: 409, Type: "conflict_error", Final: true},
+	Conflict:             {Status: 409, Type: "conflict_error"},
+
+	RateLimitExceeded: {Status: 429, Type: "rate_limit_error"},
+
+	Internal: {Status: 500, Type: "api_error"},
+
+	Upstream:        {Status: 502, Type: "upstream_error"},
+	UpstreamTimeout: {Status: 504, Type: "upstream_error"},
+
+	NoProvider:         {Status: 503, Type: "unavailable_error", Final: true},
+	Overloaded:         {Status: 503, Type: "unavailable_error"},
+	StorageUnavailable: {Status: 503, Type: "unavailable_error"},
+}
+
+// FamilyOf returns a code's family; an unknown code is an internal error.
+func FamilyOf(c Code) Family {
+	if f, ok := families[c]; ok {
+		return f
+	}
+	return families[Internal]
+}
+
+// Codes lists every code, for the reference's test.
+func Codes() map[Code]Family { return families }
+
+// Error is an answer to the caller. Message and Param are shown; Cause is only logged.
+type Error struct {
+	Code       Code
+	Message    string
+	Param      string
+	Details    any
+	RetryAfter time.Duration
+	Cause      error
+}
+
+func (e *Error) Error() string {
+	if e.Cause != nil {
+		return fmt.Sprintf("%s: %s: %v", e.Code, e.Message, e.Cause)
+	}
+	return fmt.Sprintf("%s: %s", e.Code, e.Message)
+}
+
+func (e *Error) Unwrap() error { return e.Cause }
+
+// New makes an error with a message for people.
+func New(code Code, format string, args ...any) *Error {
+	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+// Param makes an error about one request field, header or query parameter.
+func Param(code Code, param, format string, args ...any) *Error {
+	return &Error{Code: code, Param: param, Message: fmt.Sprintf(format, args...)}
+}
+
+// Invalid is the commonest one: a field whose value is not acceptable.
+func Invalid(param, format string, args ...any) *Error {
+	return Param(InvalidParameter, param, format, args...)
+}
+
+// Missing says that a required field is absent.
+func Missing(param, format string, args ...any) *Error {
+	return Param(MissingParameter, param, format, args...)
+}
+
+// NoSuch is the 404 for an id, the same whether it never was or is another tenant's.
+func NoSuch(kind, id string) *Error {
+	return New(NotFound, "no %s %q here", kind, id)
+}
+
+// Because attaches the cause that the log should show.
+func (e *Error) Because(cause error) *Error {
+	e.Cause = cause
+	return e
+}
+
+// As finds the *Error in err's chain.
+func As(err error) (*Error, bool) {
+	var e *Error
+	ok := errors.As(err, &e)
+	return e, ok
+}
+
+// Is reports whether err carries the code.
+func Is(err error, code Code) bool {
+	e, ok := As(err)
+	return ok && e.Code == code
+}

@@ -1,0 +1,51 @@
+package ids_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"turnpike/internal/ids"
+)
+
+func TestIDsSortInTheOrderTheyWereMade(t *testing.T) {
+	t.Parallel()
+	made := make([]string, 10_000)
+	for i := range made {
+		made[i] = ids.New(ids.Request)
+	}
+	if !slices.IsSorted(made) {
+		t.Fatal("ids made one after the other do not sort in that order")
+	}
+	if len(slices.Compact(made)) != 10_000 {
+		t.Fatal("an id was made twice")
+	}
+	for _, id := range made[:10] {
+		if !ids.Valid(ids.Request, id) {
+			t.Fatalf("%q is not valid", id)
+		}
+	}
+}
+
+func TestFloorBoundsTheIDsOfAMoment(t *testing.T) {
+	t.Parallel()
+	before := time.Now()
+	id := ids.New(ids.Request)
+	after := time.Now().Add(time.Millisecond)
+	if lo := ids.Floor(ids.Request, before); id < lo {
+		t.Errorf("%s sorts before the floor %s of the moment before it", id, lo)
+	}
+	if hi := ids.Floor(ids.Request, after); id >= hi {
+		t.Errorf("%s does not sort before the floor %s of the moment after it", id, hi)
+	}
+}
+
+func TestValidRefusesWhatIsNoID(t *testing.T) {
+	t.Parallel()
+	good := ids.New(ids.Key)
+	for _, bad := range []string{"", "key_", good + "0", good[:len(good)-1], "wh_" + good[4:], "key_" + "u" + good[5:], "key_8" + good[5:]} {
+		if ids.Valid(ids.Key, bad) {
+			t.Errorf("%q passed as a key id", bad)
+		}
+	}
+}

@@ -1,0 +1,170 @@
+// Package jsonbody reads JSON that strangers send: exact names, no duplicates,
+// bounded depth, and errors that say which field was wrong and what was expected.
+package jsonbody
+
+import (
+	"errors"
+	"reflect"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"turnpike/internal/fault"
+)
+
+// DecodeStrict reads a body of one of our own resources: a field that the
+// resource does not have is an error.
+func DecodeStrict(body []byte, into any) error {
+	return decode(body, into, json.RejectUnknownMembers(true))
+}
+
+// DecodeLenient reads a few fields of a body whose other fields belong to
+// somebody else.
+func DecodeLenient(body []byte, into any) error { return decode(body, into) }
+
+func decode(body []byte, into any, opts ...json.Options) error {
+	err := json.Unmarshal(body, into, opts...)
+	if err == nil {
+		return nil
+	}
+	var semantic *json.SemanticError
+	if errors.As(err, &semantic) {
+		return semanticFault(semantic)
+	}
+	var syntactic *jsontext.SyntacticError
+	if errors.As(err, &syntactic) {
+		if errors.Is(err, jsontext.ErrDuplicateName) {
+			name := Path(syntactic.JSONPointer)
+			return fault.Param(fault.InvalidJSON, name, "%s appears twice in the same object", name)
+		}
+		return fault.New(fault.InvalidJSON, "the body is not valid JSON: the problem is near byte %d", syntactic.ByteOffset).Because(err)
+	}
+	return fault.New(fault.InvalidJSON, "the body is not valid JSON").Because(err)
+}
+
+func semanticFault(err *json.SemanticError) error {
+	param := Path(err.JSONPointer)
+	if errors.Is(err, json.ErrUnknownName) {
+		return fault.Param(fault.UnknownParameter, param, "there is no field %s here", param)
+	}
+	var own *fault.Error
+	if errors.As(err.Err, &own) { // a type's own check
+		return fault.Invalid(param, "%s: %s", param, own.Message)
+	}
+	if param == "" {
+		return fault.New(fault.InvalidJSON, "the body must be a JSON object")
+	}
+	if err.Err != nil {
+		return fault.Invalid(param, "%s: %s", param, explain(err))
+	}
+	return fault.Invalid(param, "%s must be %s, not a JSON %s", param, nameOf(err.GoType), err.JSONKind)
+}
+
+// explain gives the innermost message, which is written for the caller, unless
+// it is the decoder's own.
+func explain(err *json.SemanticError) string {
+	inner := err.Err
+	for {
+		next := errors.Unwrap(inner)
+		if next == nil {
+			break
+		}
+		inner = next
+	}
+	text := inner.Error()
+	if strings.Contains(text, "json") || strings.Contains(text, "Go ") || strings.Contains(text, "strconv") {
+		return "expected " + nameOf(err.GoType)
+	}
+	return text
+}
+
+func nameOf(t reflect.Type) string {
+	if t == nil {
+		return "another type"
+	}
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	switch t.Kind() {
+	case reflect.String:
+		return "a string"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Int, reflect.Int64:
+		return "a whole number"
+	case reflect.Float64:
+		return "a number"
+	case reflect.Slice:
+		return "an array"
+	}
+	return "an object"
+}
+
+// Path writes a JSON pointer the way callers write paths in code: a.b[0].c
+func Path(p jsontext.Pointer) string {
+	var out strings.Builder
+	for token := range p.Tokens() {
+		if token != "" && strings.Trim(token, "0123456789") == "" {
+			out.WriteString("[" + token + "]")
+			continue
+		}
+		if out.Len() > 0 {
+			out.WriteByte('.')
+		}
+		out.WriteString(token)
+	}
+	return out.String()
+}
+
+// CheckDepth refuses nesting beyond the limit without parsing: it counts
+// brackets outside strings, and leaves every other fault to the decoder.
+func CheckDepth(body []byte, limit int) error {
+	depth := 0
+	inString := false
+	for i := 0; i < len(body); i++ {
+		switch c := body[i]; {
+		case inString:
+			if c == '\\' {
+				i++
+			} else if c == '"' {
+				inString = false
+			}
+		case c == '"':
+			inString = true
+		case c == '{' || c == '[':
+			if depth++; depth > limit {
+				return fault.New(fault.InvalidJSON, "the body nests deeper than %d levels", limit)
+			}
+		case c == '}' || c == ']':
+			depth--
+		}
+	}
+	return nil
+}
+
+// Optional is a field that may be absent, null or a value: what PATCH needs.
+type Optional[T any] struct {
+	Set   bool
+	Null  bool
+	Value T
+}
+
+// UnmarshalJSONFrom notes that the field was there.
+func (o *Optional[T]) UnmarshalJSONFrom(d *jsontext.Decoder) error {
+	o.Set = true
+	if d.PeekKind() == 'n' {
+		o.Null = true
+		return d.SkipValue()
+	}
+	return json.UnmarshalDecode(d, &o.Value)
+}
+
+// Pointer is the value, or nil when it was null or absent.
+func (o *Optional[T]) Pointer() *T {
+	if !o.Set || o.Null {
+		return nil
+	}
+	v := o.Value
+	return &v
+}

@@ -1,0 +1,154 @@
+package simulator
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"turnpike/internal/fault"
+)
+
+const (
+	opening = "[[sim:"
+	closing = "]]"
+)
+
+// magicHelp is what a caller who mistyped a magic input is told.
+const magicHelp = "known are [[sim:error=STATUS]] (400, 401, 402, 403, 404, 408, 409, 413, 429, 500, 502, 503, 504), " +
+	"[[sim:delay=2s]] and [[sim:chunk_delay=20ms]] (up to 60s), [[sim:length=500]] (1 to 16384 tokens), [[sim:text=…]], [[sim:tool=NAME]], " +
+	"[[sim:finish=REASON]] (stop, length, content_filter), [[sim:refusal]] and [[sim:cut=5]]"
+
+const (
+	maxDelay  = 60 * time.Second
+	maxLength = 16_384
+)
+
+// errorCodes are the faults that can be asked for, by status.
+var errorCodes = map[int]fault.Code{
+	400: fault.InvalidParameter,
+	401: fault.Authentication,
+	402: fault.InsufficientCredits,
+	403: fault.InsufficientScope,
+	404: fault.ModelNotFound,
+	408: fault.RequestTimeout,
+	409: fault.Conflict,
+	413: fault.RequestTooLarge,
+	429: fault.RateLimitExceeded,
+	500: fault.Internal,
+	502: fault.Upstream,
+	503: fault.Overloaded,
+	504: fault.UpstreamTimeout,
+}
+
+// magic is what a message asks of the simulator. Of an input that is given
+// twice the last counts, but every tool is called.
+type magic struct {
+	status     int // of an error; 0 is none
+	delay      time.Duration
+	chunkDelay time.Duration
+	length     int // in tokens; 0 is not asked for
+	text       string
+	hasText    bool
+	tools      []string
+	finish     string
+	refusal    bool
+	cut        int // content chunks before a stream fails
+	hasCut     bool
+}
+
+// read takes the magic inputs out of a text and returns the rest.
+func (m *magic) read(text string) (rest string, err error) {
+	start := strings.Index(text, opening)
+	if start < 0 {
+		return text, nil
+	}
+	var b strings.Builder
+	for start >= 0 {
+		b.WriteString(text[:start])
+		text = text[start+len(opening):]
+		end := strings.Index(text, closing)
+		if end < 0 {
+			return "", badMagic(text)
+		}
+		// Of more than two brackets the first belong to the value: [[sim:text=[1]]].
+		for strings.HasPrefix(text[end+1:], closing) {
+			end++
+		}
+		if err := m.apply(text[:end]); err != nil {
+			return "", err
+		}
+		text = text[end+len(closing):]
+		start = strings.Index(text, opening)
+	}
+	b.WriteString(text)
+	return b.String(), nil
+}
+
+func badMagic(input string) error {
+	if len(input) > 40 {
+		input = strings.ToValidUTF8(input[:40], "") + "…"
+	}
+	return fault.Invalid("messages", "the magic input \"%s%s\" is not valid; %s", opening, input, magicHelp)
+}
+
+// apply reads one magic input, without its brackets.
+func (m *magic) apply(input string) error {
+	name, value, hasValue := strings.Cut(input, "=")
+	ok := hasValue
+	switch name {
+	case "error":
+		m.status, ok = number(value, 0, 599)
+		ok = ok && errorCodes[m.status] != ""
+	case "delay":
+		m.delay, ok = duration(value)
+	case "chunk_delay":
+		m.chunkDelay, ok = duration(value)
+	case "length":
+		m.length, ok = number(value, 1, maxLength)
+	case "text":
+		m.text, m.hasText = value, true
+	case "tool":
+		if len(m.tools) < maxToolCalls {
+			m.tools = append(m.tools, value)
+		}
+		ok = isName(value)
+	case "finish":
+		m.finish = value
+		ok = slices.Contains([]string{"stop", "length", "content_filter"}, value)
+	case "refusal":
+		m.refusal = true
+		ok = !hasValue
+	case "cut":
+		m.cut, ok = number(value, 0, maxLength)
+		m.hasCut = true
+	default:
+		ok = false
+	}
+	if !ok {
+		return badMagic(input + closing)
+	}
+	return nil
+}
+
+func number(s string, low, high int) (int, bool) {
+	n, err := strconv.Atoi(s)
+	return n, err == nil && low <= n && n <= high
+}
+
+func duration(s string) (time.Duration, bool) {
+	d, err := time.ParseDuration(s)
+	return d, err == nil && 0 <= d && d <= maxDelay
+}
+
+// fault is the error that was asked for.
+func (m *magic) fault() error {
+	f := fault.New(errorCodes[m.status], "simulated error, asked for by [[sim:error=%d]]", m.status)
+	switch m.status {
+	case 400:
+		f.Param = "messages"
+	case 429:
+		f.RetryAfter = time.Second
+	}
+	return f
+}

@@ -1,0 +1,117 @@
+// Package simulator answers the model calls of test keys: free, deterministic,
+// in OpenAI's exact wire shape and with real token counts. What it is asked to
+// do, by magic inputs in a message, is documented in docs/simulator.md.
+package simulator
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"time"
+
+	"turnpike/internal/fault"
+	"turnpike/internal/providers"
+)
+
+// Options are the simulator's settings; the zero value is usable.
+type Options struct {
+	Now func() time.Time // for "created"; time.Now if nil
+}
+
+// Simulator is a providers.Provider without a model behind it.
+type Simulator struct {
+	now func() time.Time
+}
+
+var _ providers.Provider = (*Simulator)(nil)
+
+// New makes a simulator.
+func New(o Options) *Simulator {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return &Simulator{now: o.Now}
+}
+
+// Name is the provider's name.
+func (s *Simulator) Name() string { return "simulator" }
+
+// Chat answers a chat completion. The model's name is echoed, whatever it is.
+func (s *Simulator) Chat(ctx context.Context, req *providers.ChatRequest) (*providers.Answer, error) {
+	r, err := decode(req.Body)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.validate(req.Stream); err != nil {
+		return nil, err
+	}
+	turn := r.turn()
+	m, err := turn.magic()
+	if err != nil {
+		return nil, err
+	}
+	if err := wait(ctx, m.delay); err != nil {
+		return nil, err
+	}
+	if m.status != 0 {
+		return nil, m.fault()
+	}
+	reply, err := r.reply(turn, m)
+	if err != nil {
+		return nil, err
+	}
+	a := &answer{
+		reply:   reply,
+		digest:  digest(req),
+		model:   req.Model,
+		created: s.now().Unix(),
+		choices: 1,
+	}
+	if r.N != nil {
+		a.choices = int(*r.N)
+	}
+	a.logprobs, a.topLogprobs = r.Logprobs, r.TopLogprobs != nil && *r.TopLogprobs > 0
+	a.usage = providers.Usage{
+		InputTokens:  int64(r.promptTokens()),
+		OutputTokens: int64(reply.tokens * a.choices),
+	}
+	if req.Stream {
+		return &providers.Answer{Stream: newStream(ctx, a, m, r.StreamOptions)}, nil
+	}
+	if m.hasCut {
+		return nil, cutShort()
+	}
+	return &providers.Answer{Body: a.body(), Usage: a.usage}, nil
+}
+
+// digest is what ids are made from: equal calls get equal ids.
+func digest(req *providers.ChatRequest) [sha256.Size]byte {
+	h := sha256.New()
+	h.Write([]byte(req.Model))
+	h.Write([]byte{0})
+	h.Write(req.Body)
+	var sum [sha256.Size]byte
+	h.Sum(sum[:0])
+	return sum
+}
+
+// cutShort is how an answer ends that [[sim:cut]] breaks off.
+func cutShort() error {
+	return fault.New(fault.Upstream, "simulated failure in the middle of the answer, asked for by [[sim:cut]]")
+}
+
+// wait waits, or returns the context's error when that ends first.
+func wait(ctx context.Context, d time.Duration) error {
+	if d > 0 {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("simulator: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,142 @@
+package simulator
+
+import (
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// turn is what the conversation's end asks for: the user's last words, or the
+// results of tools. Magic inputs count only while the user's words are what
+// is answered: once tool results follow them the answer is a summary, so that
+// an agent's loop comes to its end.
+type turn struct {
+	texts   []string // the user's text, in parts
+	results []result // of tools, if they are what is answered
+}
+
+type result struct {
+	tool    string
+	content string
+}
+
+// turn finds what is to be answered. Instructions may follow it.
+func (r *request) turn() turn {
+	last := len(r.Messages) - 1
+	for last >= 0 && (r.Messages[last].Role == "system" || r.Messages[last].Role == "developer") {
+		last--
+	}
+	if last < 0 {
+		return turn{}
+	}
+	if r.Messages[last].Role == "user" {
+		return turn{texts: r.Messages[last].Content.texts()}
+	}
+	first := last
+	for first >= 0 && (r.Messages[first].Role == "tool" || r.Messages[first].Role == "function") {
+		first--
+	}
+	var t turn
+	for i := first + 1; i <= last; i++ {
+		m := &r.Messages[i]
+		res := result{tool: m.Name, content: strings.Join(m.Content.texts(), " ")}
+		if first >= 0 {
+			for _, call := range r.Messages[first].ToolCalls {
+				if call.ID == m.ToolCallID {
+					res.tool = call.Function.Name
+				}
+			}
+		}
+		t.results = append(t.results, res)
+	}
+	return t
+}
+
+// magic reads the magic inputs and takes them out of the texts.
+func (t *turn) magic() (*magic, error) {
+	m := new(magic)
+	for i, text := range t.texts {
+		rest, err := m.read(text)
+		if err != nil {
+			return nil, err
+		}
+		t.texts[i] = rest
+	}
+	return m, nil
+}
+
+// texts are the content's texts; images and the like have none.
+func (c *content) texts() []string {
+	if c.kind == jsontext.KindString {
+		return []string{c.text}
+	}
+	var texts []string
+	for _, p := range c.parts {
+		if p.Text != nil {
+			texts = append(texts, *p.Text)
+		}
+	}
+	return texts
+}
+
+const (
+	greeting = "This is a simulated answer"
+	// maxQuote is how many characters of a message an answer repeats.
+	maxQuote = 100
+	// maxResults is how many tool results an answer names.
+	maxResults = 8
+)
+
+// sentence is the answer where nothing else was asked for.
+func (t *turn) sentence() string {
+	var b strings.Builder
+	b.WriteString(greeting)
+	if len(t.results) > 0 {
+		b.WriteString(" from the tool results: ")
+		for i, r := range t.results[:min(len(t.results), maxResults)] {
+			if i > 0 {
+				b.WriteString("; ")
+			}
+			b.WriteString(r.tool)
+			b.WriteString(" returned ")
+			quote(&b, r.content)
+		}
+		if more := len(t.results) > maxResults; more {
+			b.WriteString("; and more")
+		}
+		b.WriteByte('.')
+		return b.String()
+	}
+	start := b.Len()
+	for _, text := range t.texts {
+		if b.Len() == start {
+			b.WriteString(" to: ")
+		} else {
+			b.WriteByte(' ')
+		}
+		quote(&b, text)
+	}
+	if b.Len() == start+len(" to: ") { // nothing was quoted
+		return greeting + "."
+	}
+	return b.String()
+}
+
+// quote writes the beginning of a text with its white space folded.
+func quote(b *strings.Builder, text string) {
+	count := 0
+	for word := range strings.FieldsSeq(text) {
+		if count > 0 {
+			b.WriteByte(' ')
+			count++
+		}
+		for _, c := range word {
+			if count >= maxQuote {
+				b.WriteString("…")
+				return
+			}
+			b.WriteRune(c)
+			count++
+		}
+	}
+}

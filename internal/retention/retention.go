@@ -1,0 +1,79 @@
+// Package retention lets records go when their time is over: it calls each
+// record's own purge, in batches small enough that nobody waits for one.
+package retention
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"turnpike/internal/db"
+)
+
+const (
+	batch = 1000
+	every = time.Hour
+	// pause between batches leaves the writer to those who have customers.
+	pause = 20 * time.Millisecond
+)
+
+// Purge removes at most limit rows and says how many there were.
+type Purge struct {
+	Name string
+	Run  func(ctx context.Context, tx *db.Tx, limit int64) (int64, error)
+}
+
+// Keeper runs the purges.
+type Keeper struct {
+	DB     *db.DB
+	Purges []Purge
+	// Before runs ahead of the purges: partitions are made and dropped there.
+	Before func(ctx context.Context) error
+}
+
+// Run purges now and then until ctx ends.
+func (k *Keeper) Run(ctx context.Context) {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		if err := k.RunOnce(ctx); err != nil && ctx.Err() == nil {
+			slog.Warn("retention failed; it is tried again later", "error", err)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// RunOnce removes everything that is due.
+func (k *Keeper) RunOnce(ctx context.Context) error {
+	if k.Before != nil {
+		if err := k.Before(ctx); err != nil {
+			return err
+		}
+	}
+	for _, p := range k.Purges {
+		for {
+			var n int64
+			err := k.DB.Write(ctx, func(tx *db.Tx) (err error) {
+				n, err = p.Run(ctx, tx, batch)
+				return err
+			})
+			if err != nil {
+				return fmt.Errorf("purge %s: %w", p.Name, err)
+			}
+			if n < batch {
+				break
+			}
+			select {
+			case <-time.After(pause):
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	}
+	return nil
+}

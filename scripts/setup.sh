@@ -1,0 +1,94 @@
+#!/bin/sh
+# Makes sure that what the tests need is on this machine: PostgreSQL's server
+# binaries, and a C compiler for the race detector. Installs what is missing
+# where apt-get and the right to use it exist, else says what to install.
+set -eu
+
+has_postgres() {
+	for dir in $(echo "$PATH" | tr ':' ' ') /usr/lib/postgresql/*/bin; do
+		if [ -x "$dir/initdb" ] && [ -x "$dir/postgres" ]; then
+			return 0
+		fi
+	done
+	return 1
+}
+
+# A compiler without the C library's headers is not enough.
+has_compiler() {
+	cc=$(go env CC)
+	echo '#include <stdlib.h>' | ${cc:-gcc} -E - >/dev/null 2>&1
+}
+
+as_root() {
+	if [ "$(id -u)" = 0 ]; then
+		"$@"
+	else
+		sudo -n "$@"
+	fi
+}
+
+may_install() {
+	command -v apt-get >/dev/null 2>&1 || return 1
+	[ "$(id -u)" = 0 ] || sudo -n true >/dev/null 2>&1
+}
+
+apt_install() {
+	as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends \
+		-o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold "$@" </dev/null
+}
+
+# Debian's package creates and starts a server of its own. The tests have no use
+# for it, so it is told not to, and only for this one installation.
+install_postgres() {
+	conf=/etc/postgresql-common/createcluster.conf
+	apt_install postgresql-common
+	as_root cp -p "$conf" "$conf.turnpike"
+	trap 'as_root mv -f "$conf.turnpike" "$conf"' EXIT
+	echo 'create_main_cluster = false' | as_root tee -a "$conf" >/dev/null
+	apt_install postgresql
+	as_root mv -f "$conf.turnpike" "$conf"
+	trap - EXIT
+}
+
+missing=
+if ! has_postgres; then
+	if [ -n "${TURNPIKE_TEST_DATABASE_URL:-}" ]; then
+		echo "setup: no PostgreSQL server binaries; the tests use TURNPIKE_TEST_DATABASE_URL," \
+			"those that restart a server will fail"
+	else
+		missing="$missing postgresql"
+	fi
+fi
+has_compiler || missing="$missing gcc"
+
+if [ -z "$missing" ]; then
+	exit 0
+fi
+if may_install; then
+	echo "setup: installing$missing"
+	as_root apt-get update -q </dev/null || echo "setup: apt-get update failed, trying with the lists there are"
+	case "$missing" in *gcc*) apt_install gcc libc6-dev ;; esac
+	case "$missing" in *postgresql*) install_postgres ;; esac
+fi
+
+failed=
+case "$missing" in
+*postgresql*)
+	if ! has_postgres; then
+		failed=1
+		echo "setup: the tests need PostgreSQL's server binaries (initdb and postgres) on PATH or in" \
+			"/usr/lib/postgresql/*/bin. Debian and Ubuntu: apt-get install postgresql; Fedora: dnf install" \
+			"postgresql-server; macOS: brew install postgresql. Or set TURNPIKE_TEST_DATABASE_URL to a server" \
+			"that the tests may create schemas on." >&2
+	fi
+	;;
+esac
+if ! has_compiler; then
+	failed=1
+	echo "setup: the race detector needs a C compiler and the C library's headers. Debian and Ubuntu:" \
+		"apt-get install gcc libc6-dev; Fedora: dnf install gcc; macOS: xcode-select --install." >&2
+fi
+if [ -n "$failed" ]; then
+	echo "setup: could not install them from here: that takes apt-get, and root or sudo without a password." >&2
+	exit 1
+fi

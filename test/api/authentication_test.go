@@ -1,0 +1,222 @@
+package api_test
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"turnpike/internal/access"
+	"turnpike/internal/accounts"
+	"turnpike/test/harness"
+)
+
+func models(key string) harness.Request {
+	return harness.Request{Method: "GET", Path: "/v1/models", Key: key}
+}
+
+func TestEveryKeyThatIsNotValidGetsTheSame401(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		w := s.Workspace(t, "acme")
+		good, _ := s.Key(t, w, accounts.Test)
+		s.Do(t, models(good)).Want(t, 200, "")
+
+		revoked, revokedID := s.Key(t, w, accounts.Test)
+		s.Do(t, models(revoked)).Want(t, 200, "") // it is in the cache now
+		s.Do(t, harness.Request{Method: "DELETE", Path: "/v1/keys/" + revokedID, Key: good}).Want(t, 200, "")
+
+		soon := s.Clock.Now().Add(time.Minute)
+		expiring, _ := s.KeyOf(t, &access.Key{WorkspaceID: w.ID, Environment: accounts.Test, Name: "e", Scopes: []string{"*"}, ExpiresAt: &soon})
+		s.Do(t, models(expiring)).Want(t, 200, "")
+		s.Clock.Turn(time.Minute)
+
+		last := good[len(good)-1:]
+		other := map[bool]string{true: "1", false: "0"}[last == "0"]
+		unknown := "tp_test_00000000000000000000000000000000" // with a right checksum, below
+		for name, header := range map[string]string{
+			"no header":    "",
+			"empty bearer": "Bearer ",
+			"wrong scheme": "Basic " + good,
+			"no scheme":    good,
+			"bad checksum": "Bearer " + good[:len(good)-1] + other,
+			"too short":    "Bearer tp_test_abc",
+			"unknown":      "Bearer " + withChecksum(t, unknown),
+			"revoked":      "Bearer " + revoked,
+			"expired":      "Bearer " + expiring,
+			"another kind": "Bearer sk-abc",
+			"two spaces":   "Bearer  " + good + " x",
+		} {
+			req := harness.Request{Method: "GET", Path: "/v1/models", Header: http.Header{}}
+			if header != "" {
+				req.Header.Set("Authorization", header)
+			}
+			r := s.Do(t, req).Want(t, 401, "authentication_error")
+			if r.Header.Get("WWW-Authenticate") != "Bearer" {
+				t.Errorf("%s: no WWW-Authenticate header", name)
+			}
+			if r.Header.Get("X-Request-Id") != r.Text("error.request_id") || r.Text("error.request_id") == "" {
+				t.Errorf("%s: the request id is not in header and body", name)
+			}
+		}
+		s.Do(t, models(good)).Want(t, 200, "")
+	})
+}
+
+// withChecksum completes a key body the way the service makes them.
+func withChecksum(t *testing.T, body string) string {
+	t.Helper()
+	const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+	crc := uint32(0xffffffff)
+	for _, c := range []byte(body) { // CRC-32 (IEEE), bit by bit, so that this is a second opinion
+		crc ^= uint32(c)
+		for range 8 {
+			if crc&1 == 1 {
+				crc = crc>>1 ^ 0xedb88320
+			} else {
+				crc >>= 1
+			}
+		}
+	}
+	crc = ^crc
+	tail := make([]byte, 6)
+	for i := 5; i >= 0; i-- {
+		tail[i] = base62[crc%62]
+		crc /= 62
+	}
+	value := body + string(tail)
+	if _, ok := access.ParseSecret(value); !ok {
+		t.Fatal("the service reads checksums differently from its description")
+	}
+	return value
+}
+
+func TestOldSecretWorksUntilTheExactEndOfItsGrace(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		w := s.Workspace(t, "acme")
+		admin, _ := s.Key(t, w, accounts.Live)
+		old, id := s.Key(t, w, accounts.Live)
+		s.Do(t, models(old)).Want(t, 200, "")
+
+		r := s.Do(t, harness.Request{Method: "POST", Path: "/v1/keys/" + id + "/rotate", Key: admin, Body: map[string]any{"grace_period_seconds": 3600}}).Want(t, 200, "")
+		fresh := r.Text("value")
+		if r.Text("id") != id || r.Text("status") != "rotating" || r.Text("previous.last_four") != old[len(old)-4:] {
+			t.Errorf("the rotated key looks wrong: %s", r.Body)
+		}
+		s.Do(t, models(old)).Want(t, 200, "")
+		s.Do(t, models(fresh)).Want(t, 200, "")
+		s.Do(t, harness.Request{Method: "POST", Path: "/v1/keys/" + id + "/rotate", Key: admin}).Want(t, 409, "invalid_state")
+
+		s.Clock.Turn(time.Hour - time.Microsecond)
+		s.Do(t, models(old)).Want(t, 200, "") // a microsecond before, from the cache
+		s.Clock.Turn(time.Microsecond)
+		s.Do(t, models(old)).Want(t, 401, "authentication_error") // still in the cache, and over
+		s.Do(t, models(fresh)).Want(t, 200, "")
+
+		r = s.Do(t, harness.Request{Method: "GET", Path: "/v1/keys/" + id, Key: admin}).Want(t, 200, "")
+		if r.Text("status") != "active" || r.At("previous") != nil {
+			t.Errorf("after the grace: %s", r.Body)
+		}
+	})
+}
+
+func TestGraceCanBeEndedForcedAndZero(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		w := s.Workspace(t, "acme")
+		admin, _ := s.Key(t, w, accounts.Test)
+		first, id := s.Key(t, w, accounts.Test)
+		rotate := func(body map[string]any) string {
+			return s.Do(t, harness.Request{Method: "POST", Path: "/v1/keys/" + id + "/rotate", Key: admin, Body: body}).Want(t, 200, "").Text("value")
+		}
+		second := rotate(map[string]any{}) // the workspace's default, a day
+		s.Do(t, models(first)).Want(t, 200, "")
+		third := rotate(map[string]any{"force": true})
+		s.Do(t, models(first)).Want(t, 401, "authentication_error")
+		s.Do(t, models(second)).Want(t, 200, "")
+		end := harness.Request{Method: "POST", Path: "/v1/keys/" + id + "/end_grace", Key: admin}
+		s.Do(t, end).Want(t, 200, "")
+		s.Do(t, models(second)).Want(t, 401, "authentication_error")
+		s.Do(t, end).Want(t, 409, "invalid_state")
+		fourth := rotate(map[string]any{"grace_period_seconds": 0})
+		s.Do(t, models(third)).Want(t, 401, "authentication_error")
+		s.Do(t, models(fourth)).Want(t, 200, "")
+		for _, bad := range []any{-1, 604801, 1e18, "60", 1.5} {
+			r := s.Do(t, harness.Request{Method: "POST", Path: "/v1/keys/" + id + "/rotate", Key: admin, Body: map[string]any{"grace_period_seconds": bad}})
+			if r.Status != 400 || r.Text("error.param") != "grace_period_seconds" {
+				t.Errorf("grace %v gave %d %s", bad, r.Status, r.Body)
+			}
+		}
+	})
+}
+
+func TestRevocationOnOneNodeIsSeenOnTheOther(t *testing.T) {
+	t.Parallel()
+	cfg := harness.Config(t, "postgres")
+	clock := harness.NewClock()
+	a, b := harness.Start(t, cfg, clock), harness.Start(t, cfg, clock)
+	w := a.Workspace(t, "acme")
+	admin, _ := a.Key(t, w, accounts.Test)
+	for range 10 {
+		victim, id := a.Key(t, w, accounts.Test)
+		b.Do(t, models(victim)).Want(t, 200, "")
+		a.Do(t, harness.Request{Method: "DELETE", Path: "/v1/keys/" + id, Key: admin}).Want(t, 200, "")
+		a.Do(t, models(victim)).Want(t, 401, "authentication_error") // at once where it was done
+		begun := time.Now()
+		for b.Do(t, models(victim)).Status != 401 {
+			if time.Since(begun) > time.Second {
+				t.Fatal("the other node still accepts the key after a second")
+			}
+		}
+		// The clock of the servers stands still, so it was the message and
+		// not the cache's time limit that did it.
+	}
+}
+
+func TestOperatorsRevocationIsSeenByARunningServer(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		w := s.Workspace(t, "acme")
+		victim, id := s.Key(t, w, accounts.Test)
+		s.Do(t, models(victim)).Want(t, 200, "")
+		s.RevokeAsOperator(t, id)
+		begun := time.Now()
+		for s.Do(t, models(victim)).Status != 401 {
+			if time.Since(begun) > time.Second {
+				t.Fatal("the server still accepts a key that an operator's command revoked a second ago")
+			}
+		}
+	})
+}
+
+func TestRefusedKeysAreLimitedPerAddress(t *testing.T) {
+	t.Parallel()
+	cfg := harness.Config(t, "sqlite")
+	cfg.Limits.RefusedKeys = 60
+	s := harness.Start(t, cfg, harness.NewClock())
+	good, _ := s.Key(t, s.Workspace(t, "acme"), accounts.Test)
+	for range 60 {
+		s.Do(t, models("tp_test_nonsense")).Want(t, 401, "authentication_error")
+	}
+	r := s.Do(t, models("tp_test_nonsense")).Want(t, 429, "rate_limit_exceeded")
+	if r.Header.Get("Retry-After") == "" {
+		t.Error("no Retry-After")
+	}
+	s.Do(t, models(good)).Want(t, 200, "") // a neighbour behind the same address is not punished
+	s.Clock.Turn(time.Minute)
+	s.Do(t, models("tp_test_nonsense")).Want(t, 401, "authentication_error")
+}
+
+func TestKeysWorkFromTheirAddressesOnly(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		w := s.Workspace(t, "acme")
+		admin, _ := s.Key(t, w, accounts.Test)
+		create := func(ips ...string) string {
+			return s.Do(t, harness.Request{Method: "POST", Path: "/v1/keys", Key: admin,
+				Body: map[string]any{"name": "n", "scopes": []string{"models:read"}, "allowed_ips": ips}}).Want(t, 200, "").Text("value")
+		}
+		s.Do(t, models(create("127.0.0.0/8", "::1"))).Want(t, 200, "")
+		s.Do(t, models(create("10.0.0.1"))).Want(t, 403, "ip_not_allowed")
+	})
+}

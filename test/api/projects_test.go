@@ -1,0 +1,132 @@
+package api_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"turnpike/internal/accounts"
+	"turnpike/test/harness"
+)
+
+func inProject(key, project string) harness.Request {
+	r := models(key)
+	r.Header = http.Header{"Service-Project": {project}}
+	return r
+}
+
+func TestProjectIsCreatedAtItsFirstUse(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		w := s.Workspace(t, "acme")
+		key, _ := s.Key(t, w, accounts.Test)
+		live, _ := s.Key(t, w, accounts.Live)
+		get := func(key, id string) *harness.Response {
+			return s.Do(t, harness.Request{Method: "GET", Path: "/v1/projects/" + id, Key: key})
+		}
+		get(key, "web").Want(t, 404, "not_found")
+		s.Do(t, inProject(key, "web")).Want(t, 200, "")
+		s.Do(t, inProject(key, "web")).Want(t, 200, "")
+		get(key, "web").Want(t, 200, "")
+		get(live, "web").Want(t, 404, "not_found") // projects are per environment
+		for _, bad := range []string{"-x", ".x", "a b", strings.Repeat("a", 65), "ä", "a/b"} {
+			r := s.Do(t, inProject(key, bad)).Want(t, 400, "invalid_parameter")
+			if r.Text("error.param") != "Service-Project" {
+				t.Errorf("%q: param %q", bad, r.Text("error.param"))
+			}
+		}
+		audit := s.Do(t, harness.Request{Method: "GET", Path: "/v1/audit?project=web", Key: key}).Want(t, 200, "")
+		if n := len(audit.At("data").([]any)); n != 2 {
+			t.Errorf("%d requests are attributed to the project, expected 2", n)
+		}
+	})
+}
+
+func TestStrictWorkspaceAndTokensCreateNoProjects(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		w := s.Workspace(t, "acme")
+		key, _ := s.Key(t, w, accounts.Test)
+		token := s.Do(t, mint(key, map[string]any{"scopes": []string{"models:read"}})).Want(t, 200, "").Text("value")
+		s.Do(t, inProject(token, "web")).Want(t, 400, "unknown_project")
+		s.MakeStrict(t, w)
+		s.Do(t, inProject(key, "web")).Want(t, 400, "unknown_project")
+		s.Do(t, harness.Request{Method: "POST", Path: "/v1/projects", Key: key, Body: map[string]any{"id": "web", "monthly_budget": 5}}).Want(t, 200, "")
+		s.Do(t, inProject(key, "web")).Want(t, 200, "")
+		s.Do(t, inProject(token, "web")).Want(t, 200, "")
+	})
+}
+
+func TestArchivedProjectIsRefusedUntilRestored(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		key, _ := s.Key(t, s.Workspace(t, "acme"), accounts.Test)
+		s.Do(t, inProject(key, "web")).Want(t, 200, "")
+		at := func(method string, body any) *harness.Response {
+			return s.Do(t, harness.Request{Method: method, Path: "/v1/projects/web", Key: key, Body: body})
+		}
+		if r := at("DELETE", nil).Want(t, 200, ""); r.Text("status") != "archived" {
+			t.Errorf("%s", r.Body)
+		}
+		s.Do(t, inProject(key, "web")).Want(t, 400, "unknown_project")
+		s.Do(t, harness.Request{Method: "POST", Path: "/v1/projects", Key: key, Body: map[string]any{"id": "web"}}).Want(t, 409, "invalid_state")
+		at("PATCH", map[string]any{"monthly_budget": 7, "status": "archived"}).Want(t, 200, "")
+		s.Do(t, inProject(key, "web")).Want(t, 400, "unknown_project")
+		at("PATCH", map[string]any{}).Want(t, 200, "")
+		s.Do(t, inProject(key, "web")).Want(t, 200, "")
+		at("PATCH", map[string]any{"status": "gone"}).Want(t, 400, "invalid_parameter")
+	})
+}
+
+func TestPinnedKeyStaysInItsProject(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		admin, _ := s.Key(t, s.Workspace(t, "acme"), accounts.Test)
+		pinned := s.Do(t, newKey(admin, map[string]any{"name": "n", "scopes": []string{"*"}, "project": "web"})).Want(t, 200, "").Text("value")
+		s.Do(t, models(pinned)).Want(t, 200, "")
+		s.Do(t, inProject(pinned, "web")).Want(t, 200, "")
+		s.Do(t, inProject(pinned, "app")).Want(t, 403, "project_not_allowed")
+		s.Do(t, harness.Request{Method: "GET", Path: "/v1/projects/app", Key: pinned}).Want(t, 404, "not_found")
+		s.Do(t, harness.Request{Method: "PATCH", Path: "/v1/projects/web", Key: pinned, Body: map[string]any{"monthly_budget": nil}}).Want(t, 403, "project_not_allowed")
+		token := s.Do(t, mint(pinned, map[string]any{"scopes": []string{"models:read"}})).Want(t, 200, "").Text("value")
+		s.Do(t, inProject(token, "app")).Want(t, 403, "project_not_allowed")
+	})
+}
+
+func TestWorkspaceHasAThousandProjectsAtMost(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		w := s.Workspace(t, "acme")
+		key, _ := s.Key(t, w, accounts.Test)
+		s.FillProjects(t, w, accounts.Test, accounts.MaxProjects-1)
+		create := func(id string) *harness.Response {
+			return s.Do(t, harness.Request{Method: "POST", Path: "/v1/projects", Key: key, Body: map[string]any{"id": id}})
+		}
+		create("last").Want(t, 200, "")
+		create("more").Want(t, 409, "limit_reached")
+		s.Do(t, inProject(key, "more")).Want(t, 409, "limit_reached")
+		s.Do(t, inProject(key, "last")).Want(t, 200, "")
+	})
+}
+
+func TestProjectListPages(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		w := s.Workspace(t, "acme")
+		key, _ := s.Key(t, w, accounts.Test)
+		s.FillProjects(t, w, accounts.Test, 5) // at the same moment: the id decides
+		seen := map[string]bool{}
+		after := ""
+		for range 3 {
+			r := s.Do(t, harness.Request{Method: "GET", Path: "/v1/projects?limit=2" + after, Key: key}).Want(t, 200, "")
+			for _, p := range r.At("data").([]any) {
+				seen[fmt.Sprint(p.(map[string]any)["id"])] = true
+			}
+			after = "&after=" + r.Text("last_id")
+		}
+		if len(seen) != 5 {
+			t.Errorf("three pages of two showed %d of 5 projects", len(seen))
+		}
+	})
+}

@@ -1,0 +1,293 @@
+// Package harness starts the whole program inside a test, with a clock that
+// the test turns, and calls it over HTTP like anybody else.
+package harness
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"turnpike/internal/access"
+	"turnpike/internal/accounts"
+	"turnpike/internal/api/apitest"
+	"turnpike/internal/app"
+	"turnpike/internal/audit"
+	"turnpike/internal/config"
+	"turnpike/internal/db"
+	"turnpike/internal/db/dbtest"
+	"turnpike/internal/keyring"
+)
+
+// MasterKey is the test servers' master key.
+const MasterKey = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f"
+
+// Clock is a time of day that stands still until it is turned.
+type Clock struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+// NewClock begins now.
+func NewClock() *Clock { return &Clock{now: time.Now()} }
+
+// Now is the clock's time.
+func (c *Clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+// Turn moves the clock forward.
+func (c *Clock) Turn(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+}
+
+// Server is a running server and a second door to its database.
+type Server struct {
+	App   *app.App
+	URL   string
+	Clock *Clock
+	DB    *db.DB
+	Ring  *keyring.Ring
+
+	validator *apitest.Validator
+}
+
+// Each runs fn against a fresh server on each engine.
+func Each(t *testing.T, fn func(t *testing.T, s *Server)) {
+	t.Helper()
+	for _, engine := range dbtest.Engines {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			fn(t, Start(t, Config(t, engine), NewClock()))
+		})
+	}
+}
+
+// Config is a server's configuration on an empty database of the engine.
+func Config(t testing.TB, engine string) config.Config {
+	t.Helper()
+	cfg := config.Default()
+	cfg.Listen = "127.0.0.1:0"
+	cfg.PublicURL = ""
+	cfg.MasterKey = MasterKey
+	cfg.Limits.RefusedKeys = 0
+	cfg.ShutdownTimeout = 10 * time.Second
+	address := dbtest.Address(t, engine)
+	if engine == "sqlite" {
+		cfg.Data = filepath.Dir(address)
+	} else {
+		cfg.Data = t.TempDir()
+		cfg.DatabaseURL = config.SecretURL(address)
+	}
+	return cfg
+}
+
+// Start runs a server until the test ends.
+func Start(t testing.TB, cfg config.Config, clock *Clock) *Server {
+	t.Helper()
+	a, err := app.Start(context.Background(), cfg, clock.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := a.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	master, err := keyring.ParseMaster(MasterKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ring, err := keyring.New(master)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := app.OpenDatabase(context.Background(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(d.Close)
+	return &Server{App: a, URL: a.URL(), Clock: clock, DB: d, Ring: ring, validator: apitest.New(t)}
+}
+
+// Workspace makes a tenant.
+func (s *Server) Workspace(t testing.TB, name string) *accounts.Workspace {
+	t.Helper()
+	w := &accounts.Workspace{Name: name, RotationGrace: accounts.DefaultRotationGrace}
+	s.write(t, func(tx *db.Tx) error { return accounts.CreateWorkspace(t.Context(), tx, w, s.Clock.Now()) })
+	return w
+}
+
+// Key makes a key in the workspace with the scopes, or with all of them.
+func (s *Server) Key(t testing.TB, w *accounts.Workspace, env accounts.Environment, scopes ...string) (value, id string) {
+	t.Helper()
+	if len(scopes) == 0 {
+		scopes = []string{"*"}
+	}
+	return s.KeyOf(t, &access.Key{WorkspaceID: w.ID, Environment: env, Name: "test", Scopes: scopes})
+}
+
+// KeyOf makes a key as described.
+func (s *Server) KeyOf(t testing.TB, k *access.Key) (value, id string) {
+	t.Helper()
+	s.write(t, func(tx *db.Tx) (err error) {
+		value, err = access.NewKeys(s.Ring, s.Clock.Now).Create(t.Context(), tx, access.Caller{Actor: audit.Operator}, k)
+		return err
+	})
+	return value, k.ID
+}
+
+func (s *Server) write(t testing.TB, fn func(tx *db.Tx) error) {
+	t.Helper()
+	if err := s.DB.Write(t.Context(), fn); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Request is a call to make.
+type Request struct {
+	Method string
+	Path   string
+	Key    string
+	Body   any // a string is sent as it is, anything else as JSON
+	Header http.Header
+}
+
+// Response is what came back.
+type Response struct {
+	Status int
+	Header http.Header
+	Body   []byte
+}
+
+// Do makes the call and checks the answer against the reference.
+func (s *Server) Do(t testing.TB, r Request) *Response {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), r.Method, s.URL+r.Path, bodyOf(t, r.Body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, values := range r.Header {
+		req.Header[http.CanonicalHeaderKey(name)] = values
+	}
+	if r.Key != "" {
+		req.Header.Set("Authorization", "Bearer "+r.Key)
+	}
+	if r.Body != nil && req.Header.Get("Content-Type") == "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	res, err := http.DefaultTransport.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.validator.Check(t, req, res, body)
+	return &Response{res.StatusCode, res.Header, body}
+}
+
+func bodyOf(t testing.TB, body any) io.Reader {
+	t.Helper()
+	switch b := body.(type) {
+	case nil:
+		return nil
+	case string:
+		return strings.NewReader(b)
+	}
+	b, err := json.Marshal(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bytes.NewReader(b)
+}
+
+// Want fails the test unless the status and, for an error, its code are these.
+func (r *Response) Want(t testing.TB, status int, code string) *Response {
+	t.Helper()
+	if r.Status != status || r.Code() != code {
+		t.Fatalf("got %d %q, expected %d %q\n%s", r.Status, r.Code(), status, code, r.Body)
+	}
+	return r
+}
+
+// Code is the error's code, or empty.
+func (r *Response) Code() string { return r.Text("error.code") }
+
+// Text is the text at a path such as error.code or data.0.id.
+func (r *Response) Text(path string) string {
+	s, _ := r.At(path).(string)
+	return s
+}
+
+// At is the value at a path in the JSON body, or nil.
+func (r *Response) At(path string) any {
+	var v any
+	if json.Unmarshal(r.Body, &v) != nil {
+		return nil
+	}
+	for name := range strings.SplitSeq(path, ".") {
+		switch at := v.(type) {
+		case map[string]any:
+			v = at[name]
+		case []any:
+			var i int
+			if json.Unmarshal([]byte(name), &i) != nil || i >= len(at) {
+				return nil
+			}
+			v = at[i]
+		default:
+			return nil
+		}
+	}
+	return v
+}
+
+// RevokeAsOperator revokes a key through the database, as a command would.
+func (s *Server) RevokeAsOperator(t testing.TB, id string) {
+	t.Helper()
+	keys := access.NewKeys(s.Ring, s.Clock.Now)
+	s.write(t, func(tx *db.Tx) error {
+		k, err := keys.Find(t.Context(), tx, id)
+		if err != nil {
+			return err
+		}
+		return keys.Revoke(t.Context(), tx, access.Caller{Actor: audit.Operator}, k)
+	})
+}
+
+// MakeStrict makes the workspace refuse unknown projects, and returns when
+// the server knows.
+func (s *Server) MakeStrict(t testing.TB, w *accounts.Workspace) {
+	t.Helper()
+	w.StrictProjects = true
+	s.write(t, func(tx *db.Tx) error { return accounts.UpdateWorkspace(t.Context(), tx, w) })
+}
+
+// FillProjects makes n projects.
+func (s *Server) FillProjects(t testing.TB, w *accounts.Workspace, env accounts.Environment, n int) {
+	t.Helper()
+	bulk := db.NewBulk("projects", "", "workspace_id text", "environment text", "id text", "name text", "created_at bigint")
+	rows := make([][]any, n)
+	for i := range rows {
+		id := fmt.Sprintf("p%d", i)
+		rows[i] = []any{w.ID, string(env), id, id, s.Clock.Now().UnixMicro()}
+	}
+	s.write(t, func(tx *db.Tx) error {
+		_, err := bulk.Insert(t.Context(), tx, rows)
+		return err
+	})
+}
