@@ -13,12 +13,10 @@ import (
 	"turnpike/internal/jsonbody"
 )
 
-// A body must begin within bodyPatience and then arrive at bodyRate at least:
-// a slow line can send a large body, a drip cannot hold a connection.
-const (
-	bodyPatience = 20 * time.Second
-	bodyRate     = 8 << 10 // bytes per second
-)
+// bodyRate is the slowest that a body may arrive, in bytes per second, after
+// the time that Limits.BodyPatience gives every one: a slow line can send a
+// large body, a drip cannot hold a connection.
+const bodyRate = 8 << 10
 
 // readJSON reads a JSON body of at most limit bytes. No body at all is an
 // empty object.
@@ -59,7 +57,7 @@ func (c *Call) readBody(limit int64) ([]byte, error) {
 	begun := time.Now()
 	body := make([]byte, 0, max(c.r.ContentLength, 512)+1)
 	for {
-		allowed := bodyPatience + time.Duration(len(body))*time.Second/bodyRate
+		allowed := c.s.Limits.BodyPatience + time.Duration(len(body))*time.Second/bodyRate
 		_ = control.SetReadDeadline(begun.Add(allowed)) // not every transport has one
 		if len(body) == cap(body) {
 			body = append(body, 0)[:len(body)]
@@ -69,11 +67,15 @@ func (c *Call) readBody(limit int64) ([]byte, error) {
 		if err == nil {
 			continue
 		}
-		_ = control.SetReadDeadline(time.Time{})
+		if err == io.EOF {
+			_ = control.SetReadDeadline(time.Time{})
+			return body, nil
+		}
+		// What is left of the body is not waited for: the answer goes out and
+		// the connection is closed.
+		c.w.Header().Set("Connection", "close")
 		var big *http.MaxBytesError
 		switch {
-		case err == io.EOF:
-			return body, nil
 		case errors.As(err, &big):
 			return nil, tooLarge
 		case errors.Is(err, os.ErrDeadlineExceeded):

@@ -46,6 +46,8 @@ type Limits struct {
 	ModelBody int64 // bytes of a model call's body
 	Header    int64 // bytes of all headers
 	JSONDepth int
+	// BodyPatience is how long any body may take; a large one gets more.
+	BodyPatience time.Duration
 }
 
 // Server is the http.Handler of the whole interface.

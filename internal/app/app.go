@@ -125,7 +125,7 @@ func (a *App) build(ctx context.Context, now func() time.Time) (err error) {
 		Gateway:     gateway.New(gateway.Options{Catalog: models, Simulator: simulator.New(simulator.Options{}), Strict: a.cfg.Audit.Strict, Now: now}),
 		Idempotency: remembered, Now: now, TrustedProxies: a.cfg.TrustedProxies, AllowedOrigins: a.cfg.AllowedOrigins,
 		Limits: api.Limits{Body: int64(a.cfg.Limits.BodyBytes), ModelBody: int64(a.cfg.Limits.ModelBodyBytes),
-			Header: int64(a.cfg.Limits.HeaderBytes), JSONDepth: a.cfg.Limits.JSONDepth},
+			Header: int64(a.cfg.Limits.HeaderBytes), JSONDepth: a.cfg.Limits.JSONDepth, BodyPatience: a.cfg.Limits.BodyTimeout},
 	})
 
 	workCtx, stop := context.WithCancel(context.WithoutCancel(ctx))

@@ -56,9 +56,10 @@ type Limits struct {
 	BodyBytes      Size `name:"body_bytes" default:"1MiB" min:"1KiB" max:"1GiB" help:"Largest request body, except on model calls."`
 	ModelBodyBytes Size `name:"model_body_bytes" default:"32MiB" min:"1KiB" max:"1GiB" help:"Largest request body on model calls, which carry images and audio."`
 	// encoding/json itself gives up at a depth of 10,000.
-	JSONDepth   int  `name:"json_depth" default:"128" min:"1" max:"10000" help:"Deepest nesting of a JSON body."`
-	HeaderBytes Size `name:"header_bytes" default:"32KiB" min:"4KiB" max:"1MiB" help:"Largest request header, all fields together."`
-	RefusedKeys int  `name:"refused_keys" default:"60" min:"0" max:"1000000" help:"Refused keys per minute after which an address must wait; 0 turns this off."`
+	JSONDepth   int           `name:"json_depth" default:"128" min:"1" max:"10000" help:"Deepest nesting of a JSON body."`
+	HeaderBytes Size          `name:"header_bytes" default:"32KiB" min:"4KiB" max:"1MiB" help:"Largest request header, all fields together."`
+	BodyTimeout time.Duration `name:"body_timeout" default:"20s" min:"100ms" max:"10m" help:"How long a request body may take to arrive; a large one gets a second more for every 8 KiB."`
+	RefusedKeys int           `name:"refused_keys" default:"60" min:"0" max:"1000000" help:"Refused keys per minute after which an address must wait; 0 turns this off."`
 }
 
 // Audit configures the request log.

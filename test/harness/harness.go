@@ -23,7 +23,9 @@ import (
 	"turnpike/internal/config"
 	"turnpike/internal/db"
 	"turnpike/internal/db/dbtest"
+	"turnpike/internal/ids"
 	"turnpike/internal/keyring"
+	"turnpike/internal/nodes"
 )
 
 // MasterKey is the test servers' master key.
@@ -59,6 +61,7 @@ type Server struct {
 	Clock *Clock
 	DB    *db.DB
 	Ring  *keyring.Ring
+	Data  string // the data folder
 
 	validator *apitest.Validator
 }
@@ -118,7 +121,7 @@ func Start(t testing.TB, cfg config.Config, clock *Clock) *Server {
 		t.Fatal(err)
 	}
 	t.Cleanup(d.Close)
-	return &Server{App: a, URL: a.URL(), Clock: clock, DB: d, Ring: ring, validator: apitest.New(t)}
+	return &Server{App: a, URL: a.URL(), Clock: clock, DB: d, Ring: ring, Data: cfg.Data, validator: apitest.New(t)}
 }
 
 // Workspace makes a tenant.
@@ -290,4 +293,96 @@ func (s *Server) FillProjects(t testing.TB, w *accounts.Workspace, env accounts.
 		_, err := bulk.Insert(t.Context(), tx, rows)
 		return err
 	})
+}
+
+// FillRequests puts n entries of the model "common" into the log, and makes
+// the oldest one's model "rare".
+func (s *Server) FillRequests(t testing.TB, w *accounts.Workspace, keyID string, n int) {
+	t.Helper()
+	bulk := db.NewBulk("requests", "", "id text", "workspace_id text", "environment text", "key_id text", "key_hint text", "ip text",
+		"method text", "path text", "user_agent text", "node_id text", "created_at bigint", "settled boolean", "status bigint", "model text",
+		"reserved bigint", "credits bigint", "simulated_credits bigint")
+	rows := make([][]any, n)
+	for i := range rows {
+		model := "common"
+		if i == 0 {
+			model = "rare"
+		}
+		rows[i] = []any{ids.New(ids.Request), w.ID, string(accounts.Test), keyID, "tp_test_…0000", "127.0.0.1", "POST", "/v1/chat/completions", "",
+			"node_x", s.Clock.Now().UnixMicro(), true, int64(200), model, int64(0), int64(0), int64(0)}
+	}
+	s.write(t, func(tx *db.Tx) error {
+		_, err := bulk.Insert(t.Context(), tx, rows)
+		return err
+	})
+}
+
+// LeaveOpen puts an intent into the log as a node does that then dies.
+func (s *Server) LeaveOpen(t testing.TB, w *accounts.Workspace, keyID string, reserved int64) (requestID string) {
+	t.Helper()
+	requestID = ids.New(ids.Request)
+	s.write(t, func(tx *db.Tx) error {
+		_, err := tx.Exec(t.Context(), `INSERT INTO requests (id, workspace_id, environment, key_id, key_hint, ip, method, path, user_agent, node_id,
+			created_at, settled, reserved, credits, simulated_credits)
+			VALUES ($1, $2, 'test', $3, '', '127.0.0.1', 'POST', '/v1/chat/completions', '', 'node_dead', $4, FALSE, $5, 0, 0)`,
+			requestID, w.ID, keyID, s.Clock.Now().UnixMicro(), reserved)
+		return err
+	})
+	return requestID
+}
+
+// Recover runs what a node does at its start and now and then.
+func (s *Server) Recover(t testing.TB) (int64, error) {
+	t.Helper()
+	node, err := nodes.Join(t.Context(), s.DB, s.Clock.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := db.NewGroup(s.DB)
+	defer g.Stop()
+	return audit.NewLog(g, node).Recover(t.Context(), s.DB)
+}
+
+// DumpDatabase is every text of every table.
+func (s *Server) DumpDatabase(t testing.TB) []byte {
+	t.Helper()
+	tables := "SELECT name FROM sqlite_master WHERE type = 'table'"
+	if s.DB.Engine() == "postgres" {
+		tables = "SELECT table_name::text FROM information_schema.tables WHERE table_schema = current_schema()"
+	}
+	rows, err := s.DB.Query(t.Context(), tables)
+	names, err := db.All(rows, err, func(r db.Row) (name string, err error) {
+		err = r.Scan(&name)
+		return name, err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var dump bytes.Buffer
+	for _, name := range names {
+		columns := "SELECT name FROM pragma_table_info('" + name + "')"
+		if s.DB.Engine() == "postgres" {
+			columns = "SELECT column_name::text FROM information_schema.columns WHERE table_schema = current_schema() AND table_name = '" + name + "'"
+		}
+		rows, err := s.DB.Query(t.Context(), columns)
+		err = db.Each(rows, err, func(r db.Row) error {
+			var column string
+			if err := r.Scan(&column); err != nil {
+				return err
+			}
+			values, err := s.DB.Query(t.Context(), "SELECT CAST("+column+" AS TEXT) FROM "+name)
+			return db.Each(values, err, func(r db.Row) error {
+				var v *string
+				if err := r.Scan(&v); err != nil {
+					return err
+				}
+				dump.WriteString(db.Text(v) + "\n")
+				return nil
+			})
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dump.Bytes()
 }

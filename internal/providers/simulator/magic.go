@@ -16,12 +16,14 @@ const (
 
 // magicHelp is what a caller who mistyped a magic input is told.
 const magicHelp = "known are [[sim:error=STATUS]] (400, 401, 402, 403, 404, 408, 409, 413, 429, 500, 502, 503, 504), " +
-	"[[sim:delay=2s]] and [[sim:chunk_delay=20ms]] (up to 60s), [[sim:length=500]] (1 to 16384 tokens), [[sim:text=…]], [[sim:tool=NAME]], " +
+	"[[sim:delay=2s]] and [[sim:chunk_delay=20ms]] (up to 60s), [[sim:length=500]] (1 to 16384 tokens), [[sim:text=…]], [[sim:tool=NAME]] (up to 16 times), " +
 	"[[sim:finish=REASON]] (stop, length, content_filter), [[sim:refusal]] and [[sim:cut=5]]"
 
 const (
 	maxDelay  = 60 * time.Second
 	maxLength = 16_384
+	// maxMagicTools bounds the work for schemas: each call has its own arguments.
+	maxMagicTools = 16
 )
 
 // errorCodes are the faults that can be asked for, by status.
@@ -109,10 +111,8 @@ func (m *magic) apply(input string) error {
 	case "text":
 		m.text, m.hasText = value, true
 	case "tool":
-		if len(m.tools) < maxToolCalls {
-			m.tools = append(m.tools, value)
-		}
-		ok = isName(value)
+		m.tools = append(m.tools, value)
+		ok = isName(value) && len(m.tools) <= maxMagicTools
 	case "finish":
 		m.finish = value
 		ok = slices.Contains([]string{"stop", "length", "content_filter"}, value)

@@ -74,16 +74,21 @@ func (m *message) validate(i int) error {
 	default:
 		return fault.Invalid(param("role"), "%s must be system, developer, user, assistant or tool", param("role"))
 	}
-	if len(m.ToolCalls) > 0 && m.Role != "assistant" {
-		return fault.Invalid(param("tool_calls"), "%s is only allowed in an assistant message", param("tool_calls"))
+	if len(m.ToolCalls) > 0 {
+		if err := m.validateCalls(param("tool_calls")); err != nil {
+			return err
+		}
 	}
-	if err := m.validateCalls(param("tool_calls")); err != nil {
-		return err
+	if m.Content.kind == jsontext.KindString { // the commonest, and always right
+		return nil
 	}
 	return m.validateContent(param("content"))
 }
 
 func (m *message) validateCalls(param string) error {
+	if m.Role != "assistant" {
+		return fault.Invalid(param, "%s is only allowed in an assistant message", param)
+	}
 	if len(m.ToolCalls) > maxToolCalls {
 		return fault.Invalid(param, "%s must have at most %d calls", param, maxToolCalls)
 	}
@@ -105,8 +110,6 @@ func (m *message) validateCalls(param string) error {
 
 func (m *message) validateContent(param string) error {
 	switch m.Content.kind {
-	case jsontext.KindString:
-		return nil
 	case jsontext.KindInvalid, jsontext.KindNull:
 		// What the assistant did may stand in for what it said.
 		if m.Role == "assistant" && (len(m.ToolCalls) > 0 || m.Function != nil || m.Refusal != "" || m.Audio != nil) {

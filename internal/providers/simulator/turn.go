@@ -16,8 +16,8 @@ type turn struct {
 }
 
 type result struct {
-	tool    string
-	content string
+	tool  string
+	texts []string
 }
 
 // turn finds what is to be answered. Instructions may follow it.
@@ -39,7 +39,7 @@ func (r *request) turn() turn {
 	var t turn
 	for i := first + 1; i <= last; i++ {
 		m := &r.Messages[i]
-		res := result{tool: m.Name, content: strings.Join(m.Content.texts(), " ")}
+		res := result{tool: m.Name, texts: m.Content.texts()}
 		if first >= 0 {
 			for _, call := range r.Messages[first].ToolCalls {
 				if call.ID == m.ToolCallID {
@@ -90,53 +90,48 @@ const (
 // sentence is the answer where nothing else was asked for.
 func (t *turn) sentence() string {
 	var b strings.Builder
+	b.Grow(2 * maxQuote)
 	b.WriteString(greeting)
-	if len(t.results) > 0 {
-		b.WriteString(" from the tool results: ")
-		for i, r := range t.results[:min(len(t.results), maxResults)] {
-			if i > 0 {
-				b.WriteString("; ")
-			}
-			b.WriteString(r.tool)
-			b.WriteString(" returned ")
-			quote(&b, r.content)
+	if len(t.results) == 0 {
+		quote(&b, " to: ", t.texts...)
+		if b.Len() == len(greeting) {
+			b.WriteByte('.')
 		}
-		if more := len(t.results) > maxResults; more {
-			b.WriteString("; and more")
-		}
-		b.WriteByte('.')
 		return b.String()
 	}
-	start := b.Len()
-	for _, text := range t.texts {
-		if b.Len() == start {
-			b.WriteString(" to: ")
-		} else {
-			b.WriteByte(' ')
+	b.WriteString(" from the tool results: ")
+	for i, r := range t.results {
+		if i > 0 {
+			b.WriteString("; ")
 		}
-		quote(&b, text)
+		if i == maxResults {
+			b.WriteString("and more")
+			break
+		}
+		b.WriteString(r.tool)
+		b.WriteString(" returned")
+		quote(&b, " ", r.texts...)
 	}
-	if b.Len() == start+len(" to: ") { // nothing was quoted
-		return greeting + "."
-	}
+	b.WriteByte('.')
 	return b.String()
 }
 
-// quote writes the beginning of a text with its white space folded.
-func quote(b *strings.Builder, text string) {
+// quote writes the beginning of a text with its white space folded, after a
+// lead if there is any text.
+func quote(b *strings.Builder, lead string, texts ...string) {
 	count := 0
-	for word := range strings.FieldsSeq(text) {
-		if count > 0 {
-			b.WriteByte(' ')
-			count++
-		}
-		for _, c := range word {
-			if count >= maxQuote {
-				b.WriteString("…")
-				return
+	for _, text := range texts {
+		for word := range strings.FieldsSeq(text) {
+			b.WriteString(lead)
+			lead = " "
+			for _, c := range word {
+				if count == maxQuote {
+					b.WriteString("…")
+					return
+				}
+				b.WriteRune(c)
+				count++
 			}
-			b.WriteRune(c)
-			count++
 		}
 	}
 }

@@ -72,8 +72,8 @@ func TestSplitFollowsThePattern(t *testing.T) {
 // mergeNaively is byte-pair encoding as it is defined: join the first pair of
 // lowest rank until none is left.
 func mergeNaively(piece string) []string {
-	vocabulary := load()
-	if vocabulary.rank(piece) != noRank {
+	table := load()
+	if table.rank(piece) != noRank {
 		return []string{piece}
 	}
 	parts := make([]string, len(piece))
@@ -83,7 +83,7 @@ func mergeNaively(piece string) []string {
 	for {
 		best, at := noRank, 0
 		for i := range len(parts) - 1 {
-			if rank := vocabulary.rank(parts[i] + parts[i+1]); rank < best {
+			if rank := table.rank(parts[i] + parts[i+1]); rank < best {
 				best, at = rank, i
 			}
 		}
@@ -106,6 +106,26 @@ func TestTokensFollowTheDefinition(t *testing.T) {
 			t.Fatalf("tokens of %q:\n got %q\nwant %q", text, got, want)
 		}
 	})
+}
+
+func TestVocabularyIsTheTokenizerModules(t *testing.T) {
+	t.Parallel()
+	module := codec.NewO200kBase()
+	if n := len(load().starts); n != tokenCount {
+		t.Fatalf("%d tokens, want %d", n, tokenCount)
+	}
+	for rank := range uint(tokenCount) {
+		want, err := module.Decode([]uint{rank})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := load().token(uint32(rank)); got != want || load().rank(want) != uint32(rank) {
+			t.Fatalf("token %d is %q with rank %d, want %q", rank, got, load().rank(want), want)
+		}
+	}
+	if _, err := module.Decode([]uint{tokenCount}); err == nil {
+		t.Error("the module has more tokens")
+	}
 }
 
 func TestOrdinaryTextCountsAsTheTokenizerModuleDoes(t *testing.T) {

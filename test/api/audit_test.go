@@ -1,0 +1,216 @@
+package api_test
+
+import (
+	"bytes"
+	"encoding/csv"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"turnpike/internal/accounts"
+	"turnpike/internal/ids"
+	"turnpike/test/harness"
+)
+
+func TestEveryAuthenticatedRequestIsInTheLogOnce(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		w := s.Workspace(t, "acme")
+		key, keyID := s.Key(t, w, accounts.Test)
+		token := s.Do(t, mint(key, map[string]any{"scopes": []string{"chat.completions:create"}, "metadata": map[string]any{"user": "u7"}})).Want(t, 200, "")
+		want := map[string]int{}
+		did := func(r *harness.Response) *harness.Response {
+			want[r.Header.Get("X-Request-Id")] = r.Status
+			return r
+		}
+		did(s.Do(t, models(key)))
+		did(s.Do(t, harness.Request{Method: "GET", Path: "/v1/nothing", Key: key}))
+		did(s.Do(t, harness.Request{Method: "PUT", Path: "/v1/keys", Key: key}))
+		did(s.Do(t, newKey(key, map[string]any{"name": "n"})))
+		made := did(s.Do(t, newKey(key, map[string]any{"name": "n", "scopes": []string{"models:read"}})))
+		did(s.Do(t, harness.Request{Method: "POST", Path: "/v1/chat/completions", Key: key, Body: chatBody("[[sim:error=500]]")}))
+		chat := did(s.Do(t, harness.Request{Method: "POST", Path: "/v1/chat/completions", Key: token.Text("value"), Body: chatBody("hello")}))
+		stream := chatBody("hello")
+		stream["stream"] = true
+		did(s.Do(t, harness.Request{Method: "POST", Path: "/v1/chat/completions", Key: key, Body: stream}))
+		s.Do(t, models("tp_test_wrong")).Want(t, 401, "authentication_error") // not in it
+
+		for id, status := range want {
+			r := s.Do(t, harness.Request{Method: "GET", Path: "/v1/audit/" + id, Key: key}).Want(t, 200, "")
+			if r.At("status") != float64(status) || r.Text("key_id") != keyID || r.Text("ip") != "127.0.0.1" {
+				t.Errorf("the entry of a %d: %s", status, r.Body)
+			}
+		}
+		entry := s.Do(t, harness.Request{Method: "GET", Path: "/v1/audit/" + chat.Header.Get("X-Request-Id"), Key: key}).Want(t, 200, "")
+		if entry.Text("model") != "gpt-4o-mini" || entry.Text("provider") != "simulator" || entry.Text("scoped_token_id") != token.Text("id") ||
+			entry.Text("token_metadata.user") != "u7" || entry.At("input_tokens") != chat.At("usage.prompt_tokens") ||
+			entry.At("credits") != 0.0 || entry.At("simulated_credits") == 0.0 || entry.Text("usage_source") != "provider" {
+			t.Errorf("the chat's entry: %s", entry.Body)
+		}
+		actions := string(s.Do(t, harness.Request{Method: "GET", Path: "/v1/audit/actions", Key: key}).Want(t, 200, "").Body)
+		if !strings.Contains(actions, `"key.created"`) || !strings.Contains(actions, made.Text("id")) || !strings.Contains(actions, made.Header.Get("X-Request-Id")) {
+			t.Errorf("the admin log does not say who made the key: %s", actions)
+		}
+	})
+}
+
+func TestAuditFiltersAndCSV(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		w := s.Workspace(t, "acme")
+		key, _ := s.Key(t, w, accounts.Test)
+		other, otherID := s.Key(t, w, accounts.Test)
+		for range 3 {
+			s.Do(t, harness.Request{Method: "POST", Path: "/v1/chat/completions", Key: other, Body: chatBody("hello")}).Want(t, 200, "")
+		}
+		s.Do(t, harness.Request{Method: "GET", Path: "/v1/nothing", Key: other, Header: http.Header{"User-Agent": {"=cmd()"}}}).Want(t, 404, "not_found")
+		count := func(filter string) int {
+			r := s.Do(t, harness.Request{Method: "GET", Path: "/v1/audit?limit=100&" + filter, Key: key}).Want(t, 200, "")
+			return len(r.At("data").([]any))
+		}
+		now := s.Clock.Now().Unix()
+		for filter, n := range map[string]int{
+			"key=" + otherID:                   4,
+			"model=gpt-4o-mini":                3,
+			"status=404":                       1,
+			"status=404&key=" + otherID:        1,
+			"model=gpt-4o-mini&status=404":     0,
+			"ip=127.0.0.1&key=" + otherID:      4,
+			"ip=10.0.0.1":                      0,
+			"project=none":                     0,
+			fmt.Sprintf("start=%d", now+86400): 0,
+			fmt.Sprintf("end=%d", now-86400):   0,
+			fmt.Sprintf("start=%d&end=%d&key=%s", now-3600, now+3600, otherID): 4,
+		} {
+			if got := count(filter); got != n {
+				t.Errorf("%s: %d entries, expected %d", filter, got, n)
+			}
+		}
+		for _, bad := range []string{"start=x", "end=-1", "key=tp_live_x", "status=9", "format=xml", "who=me"} {
+			if r := s.Do(t, harness.Request{Method: "GET", Path: "/v1/audit?" + bad, Key: key}); r.Status != 400 {
+				t.Errorf("%s: %d", bad, r.Status)
+			}
+		}
+		r := s.Do(t, harness.Request{Method: "GET", Path: "/v1/audit?key=" + otherID, Key: key, Header: http.Header{"Accept": {"text/csv"}}}).Want(t, 200, "")
+		rows, err := csv.NewReader(bytes.NewReader(r.Body)).ReadAll()
+		if err != nil || len(rows) != 5 || rows[0][0] != "request_id" {
+			t.Errorf("the CSV has %d rows: %v\n%s", len(rows), err, r.Body)
+		}
+		if strings.Contains(string(r.Body), ",=cmd()") {
+			t.Error("a stranger's header is a formula in the CSV")
+		}
+		s.Do(t, harness.Request{Method: "GET", Path: "/v1/audit", Key: key, Header: http.Header{"Accept": {"image/png"}}}).Want(t, 406, "not_acceptable")
+	})
+}
+
+func TestUnindexedFilterLooksThroughABoundedPart(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		w := s.Workspace(t, "acme")
+		key, keyID := s.Key(t, w, accounts.Test)
+		// 25,000 entries of one model, and the oldest is of another.
+		s.FillRequests(t, w, keyID, 25_000)
+		path := "/v1/audit?model=rare&limit=5"
+		pages, found := 0, 0
+		for after := ""; ; pages++ {
+			r := s.Do(t, harness.Request{Method: "GET", Path: path + after, Key: key}).Want(t, 200, "")
+			found += len(r.At("data").([]any))
+			if r.At("has_more") != true {
+				break
+			}
+			after = "&after=" + r.Text("last_id")
+			if pages > 10 {
+				t.Fatal("the cursor does not get to the end")
+			}
+		}
+		if found != 1 || pages < 2 {
+			t.Errorf("found %d of 1 in %d partial pages", found, pages)
+		}
+		r := s.Do(t, harness.Request{Method: "GET", Path: "/v1/audit?format=csv&model=common", Key: key}).Want(t, 200, "")
+		if n := bytes.Count(r.Body, []byte("\n")); n != 25_000 {
+			t.Errorf("the CSV has %d lines, expected 24,999 and the header", n)
+		}
+	})
+}
+
+func TestNoIssuedSecretCanBeFoundAnywhere(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		w := s.Workspace(t, "acme")
+		admin, _ := s.Key(t, w, accounts.Test)
+		made := s.Do(t, harness.Request{Method: "POST", Path: "/v1/keys", Key: admin, Body: map[string]any{"name": "n", "scopes": []string{"*"}},
+			Header: http.Header{"Idempotency-Key": {"once"}}}).Want(t, 200, "")
+		rotated := s.Do(t, harness.Request{Method: "POST", Path: "/v1/keys/" + made.Text("id") + "/rotate", Key: admin}).Want(t, 200, "")
+		token := s.Do(t, mint(admin, map[string]any{"scopes": []string{"models:read"}})).Want(t, 200, "")
+		secrets := []string{admin, made.Text("value"), rotated.Text("value"), token.Text("value")}
+		for _, secret := range secrets {
+			// Where people put keys by mistake: path, query, user agent.
+			s.Do(t, harness.Request{Method: "GET", Path: "/v1/keys/" + secret + "?key=" + secret, Key: admin, Header: http.Header{"User-Agent": {"curl " + secret}}})
+		}
+		audit := s.Do(t, harness.Request{Method: "GET", Path: "/v1/audit?limit=100", Key: admin}).Want(t, 200, "").Body
+		csv := s.Do(t, harness.Request{Method: "GET", Path: "/v1/audit?format=csv", Key: admin}).Want(t, 200, "").Body
+		actions := s.Do(t, harness.Request{Method: "GET", Path: "/v1/audit/actions", Key: admin}).Want(t, 200, "").Body
+		places := map[string][]byte{"audit": audit, "csv": csv, "actions": actions, "database": s.DumpDatabase(t)}
+		if s.DB.Engine() == "sqlite" {
+			files, err := filepath.Glob(filepath.Join(s.Data, "turnpike.db*"))
+			if err != nil || len(files) == 0 {
+				t.Fatal("no database files to search", err)
+			}
+			for _, f := range files {
+				b, err := os.ReadFile(f)
+				if err != nil {
+					t.Fatal(err)
+				}
+				places[filepath.Base(f)] = b
+			}
+		}
+		for place, content := range places {
+			if len(content) < 100 {
+				t.Errorf("%s has only %d bytes: nothing was searched", place, len(content))
+			}
+			for i, secret := range secrets {
+				if bytes.Contains(content, []byte(secret)) || bytes.Contains(content, []byte(secret[10:])) {
+					t.Errorf("secret %d is in the %s", i, place)
+				}
+			}
+		}
+	})
+}
+
+func TestRequestIDsAreTheLogsOrder(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		key, _ := s.Key(t, s.Workspace(t, "acme"), accounts.Test)
+		first := s.Do(t, models(key)).Header.Get("X-Request-Id")
+		second := s.Do(t, models(key)).Header.Get("X-Request-Id")
+		if !ids.Valid(ids.Request, first) || first >= second {
+			t.Errorf("%s, then %s", first, second)
+		}
+		r := s.Do(t, harness.Request{Method: "GET", Path: "/v1/audit?order=asc&after=" + first, Key: key}).Want(t, 200, "")
+		if r.Text("data.0.id") != second {
+			t.Errorf("after the first comes %s", r.Text("data.0.id"))
+		}
+	})
+}
+
+func TestOpenEntriesOfADeadNodeAreRecovered(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		w := s.Workspace(t, "acme")
+		key, keyID := s.Key(t, w, accounts.Test)
+		id := s.LeaveOpen(t, w, keyID, 5_000_000)
+		if r := s.Do(t, harness.Request{Method: "GET", Path: "/v1/audit/" + id, Key: key}).Want(t, 200, ""); r.At("usage_source") != nil {
+			t.Fatalf("the entry is not open: %s", r.Body)
+		}
+		if n, err := s.Recover(t); err != nil || n != 1 {
+			t.Fatalf("recovered %d, %v", n, err)
+		}
+		r := s.Do(t, harness.Request{Method: "GET", Path: "/v1/audit/" + id, Key: key}).Want(t, 200, "")
+		if r.Text("usage_source") != "recovered" || r.At("credits") != 5.0 || r.At("status") != nil {
+			t.Errorf("the recovered entry: %s", r.Body)
+		}
+	})
+}

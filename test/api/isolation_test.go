@@ -1,0 +1,115 @@
+package api_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"turnpike/internal/accounts"
+	"turnpike/internal/api"
+	"turnpike/test/harness"
+)
+
+// tenant is one workspace and environment with one of everything in it.
+type tenant struct {
+	name string
+	key  string
+	ids  map[string]string // the path up to {id} → an id that exists there
+}
+
+func newTenant(t *testing.T, s *harness.Server, w *accounts.Workspace, env accounts.Environment) tenant {
+	t.Helper()
+	key, _ := s.Key(t, w, env)
+	_, other := s.Key(t, w, env)
+	project := "p-" + w.Name + "-" + string(env)
+	s.Do(t, inProject(key, project)).Want(t, 200, "")
+	token := s.Do(t, mint(key, map[string]any{"scopes": []string{"models:read"}})).Want(t, 200, "")
+	request := s.Do(t, models(key)).Want(t, 200, "").Header.Get("X-Request-Id")
+	return tenant{name: w.Name + "/" + string(env), key: key, ids: map[string]string{
+		"/v1/keys/": other, "/v1/projects/": project, "/v1/scoped_tokens/": token.Text("id"), "/v1/audit/": request,
+	}}
+}
+
+// public paths have ids that are everybody's.
+var public = map[string]bool{"/v1/models/": true}
+
+func TestNoIDOfOneTenantExistsForAnother(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		a, b := s.Workspace(t, "a"), s.Workspace(t, "b")
+		tenants := []tenant{newTenant(t, s, a, accounts.Live), newTenant(t, s, a, accounts.Test), newTenant(t, s, b, accounts.Test)}
+		for _, rt := range api.Routes() {
+			before, after, hasID := strings.Cut(rt.Path, "{id")
+			if !hasID || public[before] {
+				continue
+			}
+			after = after[strings.Index(after, "}")+1:]
+			for _, owner := range tenants {
+				id, known := owner.ids[before]
+				if !known {
+					t.Fatalf("the route %s has an id and this test makes none for it: add one to newTenant", rt.Path)
+				}
+				call := func(by tenant) *harness.Response {
+					r := harness.Request{Method: rt.Method, Path: before + id + after, Key: by.key}
+					if rt.Method == "PATCH" {
+						r.Body = map[string]any{"name": "x"}
+					}
+					return s.Do(t, r)
+				}
+				for _, stranger := range tenants {
+					if stranger.name == owner.name {
+						continue
+					}
+					if r := call(stranger); r.Status != 404 || r.Code() != "not_found" {
+						t.Errorf("%s %s of %s: %s got %d %s", rt.Method, rt.Path, owner.name, stranger.name, r.Status, r.Body)
+					}
+				}
+			}
+		}
+		// And each still has its own.
+		for _, owner := range tenants {
+			for before, id := range owner.ids {
+				if before != "/v1/scoped_tokens/" {
+					s.Do(t, harness.Request{Method: "GET", Path: before + id, Key: owner.key}).Want(t, 200, "")
+				}
+			}
+		}
+	})
+}
+
+func TestListsShowOnlyTheCallersTenant(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		a, b := s.Workspace(t, "a"), s.Workspace(t, "b")
+		tenants := []tenant{newTenant(t, s, a, accounts.Live), newTenant(t, s, a, accounts.Test), newTenant(t, s, b, accounts.Test)}
+		for _, path := range []string{"/v1/keys", "/v1/projects", "/v1/audit", "/v1/audit/actions"} {
+			for _, own := range tenants {
+				body := string(s.Do(t, harness.Request{Method: "GET", Path: path + "?limit=100", Key: own.key}).Want(t, 200, "").Body)
+				for _, stranger := range tenants {
+					for _, id := range stranger.ids {
+						if stranger.name != own.name && strings.Contains(body, id) {
+							t.Errorf("%s shows %s an id of %s", path, own.name, stranger.name)
+						}
+					}
+				}
+			}
+		}
+	})
+}
+
+func TestEveryRouteNeedsItsScope(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		w := s.Workspace(t, "acme")
+		for _, rt := range api.Routes() {
+			other := "usage:read"
+			key, _ := s.Key(t, w, accounts.Test, other)
+			path := strings.NewReplacer("{id...}", "x", "{id}", "x").Replace(rt.Path)
+			r := s.Do(t, harness.Request{Method: rt.Method, Path: path, Key: key})
+			if r.Status != 403 || !strings.Contains(r.Text("error.message"), string(rt.Scope)) {
+				t.Errorf("%s %s without its scope: %d %s", rt.Method, rt.Path, r.Status, r.Body)
+			}
+			s.Do(t, harness.Request{Method: rt.Method, Path: path}).Want(t, http.StatusUnauthorized, "authentication_error")
+		}
+	})
+}

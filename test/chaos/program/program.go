@@ -1,0 +1,179 @@
+// Package program builds the real binary and runs it as a process of its own,
+// for the tests that crash it and the measurements that compare it.
+package program
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// MasterKey is the master key of every server that is given one.
+const MasterKey = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f"
+
+// startTimeout bounds a start on a loaded machine, migrations included.
+const startTimeout = 60 * time.Second
+
+// Binary is the built program.
+type Binary string
+
+// Build compiles the program into the folder, the way `make build` does.
+func Build(folder string) (Binary, error) {
+	path := filepath.Join(folder, "turnpike")
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", path, "turnpike")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build the program: %w\n%s", err, out)
+	}
+	return Binary(path), nil
+}
+
+// Place is where a server keeps its data: in Folder alone, or with DatabaseURL
+// in PostgreSQL. Servers and commands that share a Place share the data.
+type Place struct {
+	Folder      string
+	DatabaseURL string
+}
+
+// command prepares the program with the place's settings and none of those
+// that happen to be around us.
+func (b Binary) command(at Place, args ...string) *exec.Cmd {
+	cmd := exec.Command(string(b), args...)
+	cmd.Dir = at.Folder
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, "TURNPIKE_") && !strings.HasPrefix(v, "PG") {
+			cmd.Env = append(cmd.Env, v)
+		}
+	}
+	cmd.Env = append(cmd.Env, "TURNPIKE_DATA="+at.Folder)
+	if at.DatabaseURL != "" {
+		cmd.Env = append(cmd.Env, "TURNPIKE_DATABASE_URL="+at.DatabaseURL, "TURNPIKE_MASTER_KEY="+MasterKey)
+	}
+	return cmd
+}
+
+// Run runs a command to its end and returns what it wrote.
+func (b Binary) Run(at Place, args ...string) (stdout, stderr string, err error) {
+	var out, errOut strings.Builder
+	cmd := b.command(at, args...)
+	cmd.Stdout, cmd.Stderr = &out, &errOut
+	err = cmd.Run()
+	return out.String(), errOut.String(), err
+}
+
+// Server is a running `turnpike serve`.
+type Server struct {
+	URL  string
+	cmd  *exec.Cmd
+	log  *tail
+	done chan struct{}
+	err  error // of the process, once done is closed
+}
+
+// announced is how a server says where it can be reached.
+var announced = regexp.MustCompile(`listening on (http://[0-9.:]+)`)
+
+// Serve starts a server on a free port and returns when it takes requests.
+func (b Binary) Serve(at Place, args ...string) (*Server, error) {
+	cmd := b.command(at, append([]string{"serve", "--listen", "127.0.0.1:0", "--limits-refused-keys", "0"}, args...)...)
+	s := &Server{cmd: cmd, log: &tail{}, done: make(chan struct{})}
+	// Our own pipe and not the command's: that one is closed when the process
+	// ends, which may be before its last words were read.
+	read, write, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	cmd.Stdout, cmd.Stderr = write, s.log
+	dieWithParent(cmd)
+	if err := cmd.Start(); err != nil {
+		return nil, errors.Join(err, read.Close(), write.Close())
+	}
+	_ = write.Close() // the process has its own
+	go func() {
+		s.err = cmd.Wait()
+		close(s.done)
+	}()
+
+	address := make(chan string, 1)
+	go func() {
+		defer read.Close()
+		in := bufio.NewScanner(read)
+		for in.Scan() {
+			if found := announced.FindStringSubmatch(in.Text()); found != nil {
+				address <- found[1]
+			}
+		}
+	}()
+	select {
+	case s.URL = <-address:
+		return s, nil
+	case <-s.done:
+		return nil, fmt.Errorf("the server ended while starting: %w\n%s", s.err, s.Log())
+	case <-time.After(startTimeout):
+		s.Kill()
+		return nil, fmt.Errorf("the server did not start within %v\n%s", startTimeout, s.Log())
+	}
+}
+
+// Pid is the server's process.
+func (s *Server) Pid() int { return s.cmd.Process.Pid }
+
+// Log is the end of what the server logged.
+func (s *Server) Log() string { return s.log.String() }
+
+// Kill ends the server as kill -9 does, and returns when it is gone. It may be
+// called again.
+func (s *Server) Kill() {
+	_ = s.cmd.Process.Signal(syscall.SIGKILL) // fails only when it has ended already
+	<-s.done
+}
+
+// Terminate asks the server to stop.
+func (s *Server) Terminate() error { return s.cmd.Process.Signal(syscall.SIGTERM) }
+
+// Wait returns when the server has ended, with its exit code: -1 for one that
+// was killed, or that did not end in time.
+func (s *Server) Wait(patience time.Duration) (code int, err error) {
+	select {
+	case <-s.done:
+		return s.cmd.ProcessState.ExitCode(), nil
+	case <-time.After(patience):
+		return -1, fmt.Errorf("the server still runs after %v", patience)
+	}
+}
+
+// tail keeps the end of a log, so that a failing test can show it and a noisy
+// server cannot fill the memory.
+type tail struct {
+	mu  sync.Mutex
+	buf []byte
+}
+
+var _ io.Writer = (*tail)(nil)
+
+const tailSize = 16 << 10
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.buf = append(t.buf, p...)
+	if len(t.buf) > 2*tailSize {
+		t.buf = append(t.buf[:0], t.buf[len(t.buf)-tailSize:]...)
+	}
+	return len(p), nil
+}
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return string(t.buf)
+}
