@@ -233,8 +233,11 @@ func (c *Call) errorJSON(f *fault.Error) []byte {
 // record; this is for whoever watches the process, so what went well is quiet.
 func (c *Call) logLine() {
 	level := slog.LevelDebug
-	if c.status >= 500 {
-		level = slog.LevelError
+	switch {
+	case c.status == http.StatusInternalServerError:
+		level = slog.LevelError // a fault of ours
+	case c.status > http.StatusInternalServerError:
+		level = slog.LevelWarn // somebody else's: the store's, a provider's
 	}
 	ctx := c.Context()
 	if !slog.Default().Enabled(ctx, level) {

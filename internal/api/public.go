@@ -20,6 +20,11 @@ func (s *Server) publicMux() *http.ServeMux {
 		}
 		c.send(http.StatusOK, jsonType, []byte(`{"status":"ok"}`))
 	})
+	r := reference()
+	public("GET /openapi.json", r.json.serve)
+	public("GET /openapi.yaml", r.yaml.serve)
+	public("GET /docs", r.page.serve)
+	public("GET /docs/docs.css", r.css.serve)
 	public("/", func(c *Call) {
 		c.fail(fault.New(fault.NotFound, "there is nothing at %s; the interface is under /v1 and its reference at /docs", masked(c.r.URL.Path, maxLoggedText)))
 	})

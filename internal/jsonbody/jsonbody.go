@@ -5,6 +5,7 @@ package jsonbody
 import (
 	"errors"
 	"reflect"
+	"strconv"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -61,22 +62,17 @@ func semanticFault(err *json.SemanticError) error {
 	return fault.Invalid(param, "%s must be %s, not a JSON %s", param, nameOf(err.GoType), err.JSONKind)
 }
 
-// explain gives the innermost message, which is written for the caller, unless
-// it is the decoder's own.
+// explain gives the message of a type's own check, which is written for the
+// caller, and words of its own for what the decoder itself says.
 func explain(err *json.SemanticError) string {
-	inner := err.Err
-	for {
-		next := errors.Unwrap(inner)
-		if next == nil {
-			break
-		}
-		inner = next
-	}
-	text := inner.Error()
-	if strings.Contains(text, "json") || strings.Contains(text, "Go ") || strings.Contains(text, "strconv") {
+	if errors.Is(err, strconv.ErrSyntax) || errors.Is(err, strconv.ErrRange) {
 		return "expected " + nameOf(err.GoType)
 	}
-	return text
+	inner := err.Err
+	for next := errors.Unwrap(inner); next != nil; next = errors.Unwrap(inner) {
+		inner = next
+	}
+	return inner.Error()
 }
 
 func nameOf(t reflect.Type) string {

@@ -386,3 +386,18 @@ func (s *Server) DumpDatabase(t testing.TB) []byte {
 	}
 	return dump.Bytes()
 }
+
+// Eventually waits for something that happens by itself, ten seconds at most.
+func (s *Server) Eventually(t testing.TB, ok func() bool) {
+	t.Helper()
+	deadline := time.After(10 * time.Second)
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatal("it has not happened in ten seconds")
+		}
+	}
+}

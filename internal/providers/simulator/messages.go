@@ -112,7 +112,7 @@ func (m *message) validateContent(param string) error {
 	switch m.Content.kind {
 	case jsontext.KindInvalid, jsontext.KindNull:
 		// What the assistant did may stand in for what it said.
-		if m.Role == "assistant" && (len(m.ToolCalls) > 0 || m.Function != nil || m.Refusal != "" || m.Audio != nil) {
+		if m.Role == "assistant" && (len(m.ToolCalls) > 0 || m.Function != nil || m.Refusal != "" || m.Audio.Kind() == jsontext.KindBeginObject) {
 			return nil
 		}
 		return fault.Missing(param, "%s is required: a string or an array of parts; null is for an assistant message with tool_calls", param)

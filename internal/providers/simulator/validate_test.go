@@ -37,6 +37,7 @@ func TestBadRequestIsRefusedWithItsParameter(t *testing.T) {
 		{messages(`{"role":1,"content":"hi"}`), fault.InvalidParameter, "messages[0].role"},
 		{messages(`{"role":"user"}`), fault.MissingParameter, "messages[0].content"},
 		{messages(`{"role":"user","content":null}`), fault.MissingParameter, "messages[0].content"},
+		{messages(`{"role":"assistant","content":null,"refusal":null,"audio":null,"function_call":null,"tool_calls":[]}`), fault.MissingParameter, "messages[0].content"},
 		{messages(`{"role":"assistant","content":null}`), fault.MissingParameter, "messages[0].content"},
 		{messages(`{"role":"user","content":1}`), fault.InvalidParameter, "messages[0].content"},
 		{messages(`{"role":"user","content":{"a":1}}`), fault.InvalidParameter, "messages[0].content"},

@@ -83,6 +83,7 @@ func TestDocumentIsValidForItsSchema(t *testing.T) {
 		"empty string":        {`{"type":"string","maxLength":0}`, `""`},
 		"pattern":             {`{"type":"string","pattern":"^[A-Z]{3}-\\d{4}(-x)?$"}`, `"AAA-0000"`},
 		"pattern with length": {`{"type":"string","pattern":"^[a-z]+$","minLength":12}`, ``},
+		"pattern inside":      {`{"type":"string","pattern":"q","minLength":4,"maxLength":6}`, `"qxxx"`},
 		"pattern choice":      {`{"type":"string","pattern":"^(foo|bar)_.+$"}`, ``},
 		"slug":                {`{"type":"string","pattern":"^[a-z0-9]+(?:-[a-z0-9]+)*$"}`, ``},
 		"format":              {`{"type":"string","format":"date-time"}`, `"2025-01-01T12:00:00Z"`},

@@ -70,7 +70,7 @@ func (s *schema) sample(root *value) ([]byte, error) {
 }
 
 // errTooMuch ends the search for another way.
-var errTooMuch = fmt.Errorf("the schema asks for more than is simulated: %d values, %d bytes of text", maxValues, maxBytes)
+var errTooMuch = fmt.Errorf("the schema asks for more than is simulated: %d values, %d bytes of text, %d steps to find them", maxValues, maxBytes, maxSteps)
 
 // maker makes one document.
 type maker struct {

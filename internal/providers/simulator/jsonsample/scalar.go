@@ -52,7 +52,8 @@ func (m *maker) string(g group) (*value, error) {
 		}
 		if pattern := s.get("pattern"); pattern != nil && m.charge(m.patterns[pattern.text].weight) {
 			for _, extra := range []int{m.variant, least + m.variant} {
-				candidates = append(candidates, fromPattern(pattern.text, extra))
+				text := fromPattern(pattern.text, extra)
+				candidates = append(candidates, text, fit(text, least, most))
 			}
 		}
 	}
@@ -140,7 +141,11 @@ func (m *maker) variantOf(g group, c, step *big.Rat, integer bool) *value {
 
 // numeral is the number as a value, or nil if the group does not allow it.
 func (m *maker) numeral(g group, c *big.Rat, integer bool) *value {
-	if v := numberValue(c); (c.IsInt() || !integer) && m.allValid(g.list, v) {
+	// Exact numbers cost as much as many other steps.
+	if integer && !c.IsInt() || !m.charge(8) {
+		return nil
+	}
+	if v := numberValue(c); m.allValid(g.list, v) {
 		return v
 	}
 	return nil

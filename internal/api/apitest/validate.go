@@ -1,0 +1,486 @@
+// Package apitest holds the server to its word: it checks answers against the
+// OpenAPI document that the server shows.
+//
+// The schemas are JSON Schema 2020-12 and are compiled once. What the document
+// does not mention is wrong too: a status, a header, a content type, a field
+// of one of our own objects, an error code that belongs to another status.
+package apitest
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"turnpike/internal/api"
+)
+
+// Validator checks answers. It may be used from several goroutines.
+type Validator struct {
+	routes *http.ServeMux    // finds the operation
+	shared map[int]*response // the errors, for paths and methods that no operation has
+	final  map[string]bool   // codes that a retry cannot change
+}
+
+// operation is an http.Handler only so that a ServeMux can find it by the
+// server's own rules.
+type operation struct {
+	request   *jsonschema.Schema // nil without a body
+	responses map[int]*response
+}
+
+func (*operation) ServeHTTP(http.ResponseWriter, *http.Request) {}
+
+type response struct {
+	headers map[string]header
+	content map[string]media
+}
+
+type header struct {
+	required bool
+	schema   *jsonschema.Schema
+}
+
+type media struct {
+	schema  *jsonschema.Schema
+	event   *jsonschema.Schema // of a stream
+	columns []string           // of CSV
+}
+
+var load = sync.OnceValues(newValidator)
+
+// New returns the validator of the embedded document.
+func New(t testing.TB) *Validator {
+	t.Helper()
+	v, err := load()
+	if err != nil {
+		t.Fatalf("API document: %v", err)
+	}
+	return v
+}
+
+// Check fails the test when an answer is not what the document says. Paths
+// outside the document are left alone, except under /v1, where even those get
+// a documented error. The request of a 200 must be a documented one as well,
+// if its body can be read again (GetBody).
+func (v *Validator) Check(t testing.TB, req *http.Request, res *http.Response, body []byte) {
+	t.Helper()
+	v.report(t, req, res, body, true)
+}
+
+func (v *Validator) report(t testing.TB, req *http.Request, res *http.Response, body []byte, whole bool) {
+	t.Helper()
+	for _, problem := range v.problems(req, res, body, whole) {
+		shown := body[:min(len(body), 2000)]
+		t.Errorf("%s %s answered %d against the API document: %s\n%s", req.Method, req.URL.Path, res.StatusCode, problem, shown)
+	}
+}
+
+// Transport checks every answer that passes through it. Ordinary bodies are
+// read, checked and handed on; streams are handed on as they arrive and
+// checked when they end.
+func (v *Validator) Transport(t testing.TB, base http.RoundTripper) http.RoundTripper {
+	if base == nil {
+		base = http.DefaultTransport
+	}
+	return transport{v, t, base}
+}
+
+type transport struct {
+	v    *Validator
+	t    testing.TB
+	base http.RoundTripper
+}
+
+func (tr transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	res, err := tr.base.RoundTrip(req)
+	if err != nil {
+		return nil, err
+	}
+	if strings.HasPrefix(res.Header.Get("Content-Type"), "text/event-stream") {
+		res.Body = &stream{ReadCloser: res.Body, end: func(seen []byte, whole bool) { tr.v.report(tr.t, req, res, seen, whole) }}
+		return res, nil
+	}
+	body, err := io.ReadAll(res.Body)
+	_ = res.Body.Close()
+	if err != nil { // the caller's to notice
+		res.Body = io.NopCloser(io.MultiReader(bytes.NewReader(body), broken{err}))
+		return res, nil
+	}
+	tr.v.report(tr.t, req, res, body, true)
+	res.Body = io.NopCloser(bytes.NewReader(body))
+	return res, nil
+}
+
+type broken struct{ err error }
+
+func (b broken) Read([]byte) (int, error) { return 0, b.err }
+
+// stream keeps what passes through it, for the check at its end. One that is
+// closed before that may lack its last event.
+type stream struct {
+	io.ReadCloser
+	seen bytes.Buffer
+	once sync.Once
+	end  func(seen []byte, whole bool)
+}
+
+func (s *stream) Read(p []byte) (int, error) {
+	n, err := s.ReadCloser.Read(p)
+	s.seen.Write(p[:n])
+	if err != nil {
+		s.once.Do(func() { s.end(s.seen.Bytes(), err == io.EOF) })
+	}
+	return n, err
+}
+
+func (s *stream) Close() error {
+	s.once.Do(func() { s.end(s.seen.Bytes(), false) })
+	return s.ReadCloser.Close()
+}
+
+// problems lists how an answer differs from the document.
+func (v *Validator) problems(req *http.Request, res *http.Response, body []byte, whole bool) []string {
+	if req.Method == http.MethodOptions && req.Header.Get("Access-Control-Request-Method") != "" {
+		return preflightProblems(res, body)
+	}
+	var expected *response
+	handler, _ := v.routes.Handler(req)
+	op, found := handler.(*operation)
+	switch {
+	case found:
+		expected = op.responses[res.StatusCode]
+	case req.URL.Path == "/v1" || strings.HasPrefix(req.URL.Path, "/v1/"):
+		expected = v.shared[res.StatusCode]
+	default:
+		return nil
+	}
+	if expected == nil {
+		return []string{"the status is not documented"}
+	}
+	out := expected.headerProblems(res.Header)
+	out = append(out, v.bodyProblems(req, res, expected, body, whole)...)
+	if found && res.StatusCode == http.StatusOK {
+		out = append(out, op.requestProblems(req)...)
+	}
+	return out
+}
+
+func preflightProblems(res *http.Response, body []byte) []string {
+	if res.StatusCode != http.StatusNoContent || len(body) > 0 {
+		return []string{"a preflight is answered with 204 and no body"}
+	}
+	return nil
+}
+
+// undocumented are headers of the transport, of caches and of browsers, which
+// the document leaves to their own standards.
+var undocumented = []string{"Content-Type", "Content-Length", "Content-Encoding", "Date", "Vary", "Cache-Control", "Connection",
+	"Transfer-Encoding", "X-Accel-Buffering", "X-Content-Type-Options", "Content-Security-Policy", "Referrer-Policy", "Strict-Transport-Security"}
+
+func (r *response) headerProblems(got http.Header) []string {
+	var out []string
+	for name, h := range r.headers {
+		values := got.Values(name)
+		if len(values) == 0 && h.required {
+			out = append(out, fmt.Sprintf("the header %s is missing", name))
+		}
+		if len(values) > 1 {
+			out = append(out, fmt.Sprintf("the header %s is there %d times", name, len(values)))
+		}
+		for _, value := range values {
+			if err := h.schema.Validate(headerValue(h.schema, value)); err != nil {
+				out = append(out, fmt.Sprintf("the header %s: %v", name, err))
+			}
+		}
+	}
+	for name := range got {
+		if _, ok := r.headers[name]; !ok && !slices.Contains(undocumented, name) && !strings.HasPrefix(name, "Access-Control-") {
+			out = append(out, fmt.Sprintf("the header %s is not documented for this answer", name))
+		}
+	}
+	return out
+}
+
+// headerValue reads a header's text as what its schema wants.
+func headerValue(s *jsonschema.Schema, text string) any {
+	for s.Ref != nil {
+		s = s.Ref
+	}
+	if s.Types != nil && (slices.Contains(s.Types.ToStrings(), "integer") || slices.Contains(s.Types.ToStrings(), "number")) {
+		if _, err := strconv.ParseFloat(text, 64); err == nil {
+			return json.Number(text)
+		}
+	}
+	return text
+}
+
+func (v *Validator) bodyProblems(req *http.Request, res *http.Response, expected *response, body []byte, whole bool) []string {
+	contentType, _, err := mime.ParseMediaType(res.Header.Get("Content-Type"))
+	if err != nil {
+		return []string{fmt.Sprintf("the content type cannot be read: %v", err)}
+	}
+	m, ok := expected.content[contentType]
+	if !ok {
+		return []string{fmt.Sprintf("the content type %s is not documented for this answer", contentType)}
+	}
+	if req.Method == http.MethodHead {
+		return nil
+	}
+	switch {
+	case m.event != nil:
+		return eventProblems(m.event, body, whole)
+	case m.columns != nil:
+		return csvProblems(m.columns, body)
+	case contentType != "application/json":
+		return nil
+	}
+	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(body))
+	if err != nil {
+		return []string{fmt.Sprintf("the body is not JSON: %v", err)}
+	}
+	var out []string
+	if err := m.schema.Validate(value); err != nil {
+		out = append(out, fmt.Sprintf("the body: %v", err))
+	}
+	if res.StatusCode >= 400 {
+		out = append(out, v.errorProblems(value, res.Header)...)
+	}
+	return out
+}
+
+// errorProblems checks what an error's body and headers say together.
+func (v *Validator) errorProblems(body any, h http.Header) []string {
+	object, _ := body.(map[string]any)
+	e, _ := object["error"].(map[string]any)
+	var out []string
+	if code, _ := e["code"].(string); v.final[code] != (h.Get("X-Should-Retry") == "false") {
+		out = append(out, fmt.Sprintf("x-should-retry is %q, which is wrong for %s", h.Get("X-Should-Retry"), code))
+	}
+	// A repeated answer carries the id of the request that it was first given to.
+	if e["request_id"] != h.Get("X-Request-Id") && h.Get("Idempotent-Replayed") == "" {
+		out = append(out, fmt.Sprintf("the body has the request id %v, the header %s", e["request_id"], h.Get("X-Request-Id")))
+	}
+	return out
+}
+
+// eventProblems checks a stream of server-sent events. One that was read to
+// its end has [DONE] as its last event, or an error.
+func eventProblems(schema *jsonschema.Schema, body []byte, whole bool) []string {
+	text := string(body)
+	if end := strings.LastIndex(text, "\n\n"); !whole {
+		text = text[:max(end, 0)]
+	} else if end != len(text)-2 {
+		return []string{"the stream does not end with a whole event"}
+	}
+	var out []string
+	ended := false
+	for i, event := range strings.Split(strings.TrimSuffix(text, "\n\n"), "\n\n") {
+		if event == "" && !whole {
+			continue
+		}
+		data, ok := strings.CutPrefix(event, "data: ")
+		switch {
+		case ended:
+			return append(out, fmt.Sprintf("event %d comes after the last", i))
+		case !ok || strings.Contains(data, "\n"):
+			out = append(out, fmt.Sprintf("event %d is not one data line", i))
+			continue
+		case data == "[DONE]":
+			ended = true
+			continue
+		}
+		value, err := jsonschema.UnmarshalJSON(strings.NewReader(data))
+		if err == nil {
+			err = schema.Validate(value)
+		}
+		if err != nil {
+			out = append(out, fmt.Sprintf("event %d: %v", i, err))
+		}
+		object, _ := value.(map[string]any)
+		ended = object["error"] != nil
+	}
+	if whole && !ended {
+		out = append(out, "the stream ends without [DONE] and without an error")
+	}
+	return out
+}
+
+func csvProblems(columns []string, body []byte) []string {
+	rows, err := csv.NewReader(bytes.NewReader(body)).ReadAll() // lines of unequal length are an error
+	if err != nil {
+		return []string{fmt.Sprintf("the body is not CSV: %v", err)}
+	}
+	if len(rows) == 0 || !slices.Equal(rows[0], columns) {
+		return []string{fmt.Sprintf("the first line does not have the documented columns %v", columns)}
+	}
+	return nil
+}
+
+func (op *operation) requestProblems(req *http.Request) []string {
+	if req.GetBody == nil {
+		return nil
+	}
+	r, err := req.GetBody()
+	if err != nil {
+		return nil
+	}
+	defer r.Close()
+	body, err := io.ReadAll(r)
+	if err != nil || len(body) == 0 {
+		return nil
+	}
+	if op.request == nil {
+		body = bytes.TrimSpace(body)
+		if string(body) == "{}" {
+			return nil
+		}
+		return []string{"the request has a body, which is accepted but not documented"}
+	}
+	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(body))
+	if err == nil {
+		err = op.request.Validate(value)
+	}
+	if err != nil {
+		return []string{fmt.Sprintf("the request was accepted, but the document does not allow its body: %v", err)}
+	}
+	return nil
+}
+
+// document is the OpenAPI document with the means to compile its schemas.
+type document struct {
+	root     map[string]any
+	compiler *jsonschema.Compiler
+}
+
+const documentURL = "https://turnpike.invalid/openapi.json"
+
+func newValidator() (*Validator, error) {
+	root, err := jsonschema.UnmarshalJSON(bytes.NewReader(api.OpenAPI()))
+	if err != nil {
+		return nil, err
+	}
+	d := &document{root.(map[string]any), jsonschema.NewCompiler()}
+	d.compiler.DefaultDraft(jsonschema.Draft2020)
+	if err := d.compiler.AddResource(documentURL, root); err != nil {
+		return nil, err
+	}
+	v := &Validator{routes: http.NewServeMux(), shared: map[int]*response{}, final: map[string]bool{}}
+	for _, c := range d.root["x-error-codes"].([]any) {
+		c := c.(map[string]any)
+		v.final[c["code"].(string)] = c["final"] == true
+	}
+	for name, r := range d.object("components", "responses") {
+		status, err := strconv.Atoi(fmt.Sprint(r.(map[string]any)["x-status"]))
+		if err != nil {
+			return nil, fmt.Errorf("response %s: x-status: %w", name, err)
+		}
+		if v.shared[status], err = d.response("components", "responses", name); err != nil {
+			return nil, err
+		}
+	}
+	for path, methods := range d.object("paths") {
+		for method := range methods.(map[string]any) {
+			op, pattern, err := d.operation(path, method)
+			if err != nil {
+				return nil, fmt.Errorf("%s %s: %w", method, path, err)
+			}
+			v.routes.Handle(strings.ToUpper(method)+" "+pattern, op)
+		}
+	}
+	return v, nil
+}
+
+// object follows names from the root, and references on the way.
+func (d *document) object(names ...string) map[string]any {
+	o := d.root
+	for _, name := range names {
+		o, _ = o[name].(map[string]any)
+		if ref, ok := o["$ref"].(string); ok {
+			o = d.object(strings.Split(strings.TrimPrefix(ref, "#/"), "/")...)
+		}
+	}
+	return o
+}
+
+// schema compiles the schema at a place; nil when there is none.
+func (d *document) schema(place ...string) (*jsonschema.Schema, error) {
+	last := len(place) - 1
+	if d.object(place[:last]...)[place[last]] == nil {
+		return nil, nil
+	}
+	pointer := ""
+	at := d.root
+	for _, name := range place {
+		pointer += "/" + url.PathEscape(strings.NewReplacer("~", "~0", "/", "~1").Replace(name))
+		at, _ = at[name].(map[string]any)
+		if ref, ok := at["$ref"].(string); ok { // also outside of schemas, where the compiler does not follow it
+			pointer = strings.TrimPrefix(ref, "#")
+			at = d.object(strings.Split(strings.TrimPrefix(ref, "#/"), "/")...)
+		}
+	}
+	return d.compiler.Compile(documentURL + "#" + pointer)
+}
+
+func (d *document) operation(path, method string) (*operation, string, error) {
+	op := &operation{responses: map[int]*response{}}
+	var err error
+	if op.request, err = d.schema("paths", path, method, "requestBody", "content", "application/json", "schema"); err != nil {
+		return nil, "", err
+	}
+	for status := range d.object("paths", path, method, "responses") {
+		code, err := strconv.Atoi(status)
+		if err != nil {
+			return nil, "", err
+		}
+		if op.responses[code], err = d.response("paths", path, method, "responses", status); err != nil {
+			return nil, "", fmt.Errorf("%s: %w", status, err)
+		}
+	}
+	parameters, _ := d.object("paths", path, method)["parameters"].([]any)
+	for _, p := range parameters {
+		if p := p.(map[string]any); p["x-may-contain-slashes"] == true {
+			path = strings.ReplaceAll(path, fmt.Sprintf("{%s}", p["name"]), fmt.Sprintf("{%s...}", p["name"]))
+		}
+	}
+	return op, path, nil
+}
+
+func (d *document) response(place ...string) (*response, error) {
+	r := &response{headers: map[string]header{}, content: map[string]media{}}
+	at := func(more ...string) []string { return append(slices.Clone(place), more...) }
+	for name := range d.object(at("headers")...) {
+		schema, err := d.schema(at("headers", name, "schema")...)
+		if err != nil {
+			return nil, err
+		}
+		r.headers[http.CanonicalHeaderKey(name)] = header{d.object(at("headers", name)...)["required"] == true, schema}
+	}
+	for contentType, o := range d.object(at("content")...) {
+		var m media
+		var err error
+		if m.schema, err = d.schema(at("content", contentType, "schema")...); err != nil {
+			return nil, err
+		}
+		if m.event, err = d.schema(at("content", contentType, "x-event-schema")...); err != nil {
+			return nil, err
+		}
+		columns, _ := o.(map[string]any)["x-columns"].([]any)
+		for _, c := range columns {
+			m.columns = append(m.columns, c.(string))
+		}
+		r.content[contentType] = m
+	}
+	return r, nil
+}

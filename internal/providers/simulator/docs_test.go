@@ -1,0 +1,27 @@
+package simulator
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+)
+
+func TestDocsNameEveryErrorAndMagicInput(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../../docs/simulator.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	docs := string(text)
+	for status, code := range errorCodes {
+		if row := fmt.Sprintf("| %d | `%s`", status, code); !strings.Contains(docs, row) {
+			t.Errorf("the docs lack %q", row)
+		}
+	}
+	for _, name := range []string{"error", "delay", "chunk_delay", "length", "text", "tool", "finish", "refusal", "cut"} {
+		if !strings.Contains(docs, "| `[[sim:"+name) {
+			t.Errorf("the docs lack [[sim:%s]]", name)
+		}
+	}
+}

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// connections is the number that the targets are stated for.
+	connections = 64
+	// maxRequests bounds a measurement, and the memory for its latencies.
+	maxRequests = 1_000_000
+)
+
+// loadOrder tells the generator what to do.
+type loadOrder struct {
+	Address  string        `json:"address"`
+	Request  []byte        `json:"request"` // sent as it is, again and again
+	Duration time.Duration `json:"duration"`
+}
+
+// loadResult is what it found.
+type loadResult struct {
+	Requests int           `json:"requests"`
+	Took     time.Duration `json:"took"`
+	P50      time.Duration `json:"p50"`
+	P99      time.Duration `json:"p99"`
+}
+
+// generate runs a load generator.
+func generate(o loadOrder) (r loadResult, err error) {
+	order, err := json.Marshal(o)
+	if err != nil {
+		return r, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return r, err
+	}
+	cmd := exec.Command(self)
+	cmd.Env = append(os.Environ(), roleVariable+"="+roleLoad)
+	cmd.Stdin = bytes.NewReader(order)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return r, fmt.Errorf("load generator: %w", err)
+	}
+	return r, json.Unmarshal(out, &r)
+}
+
+// playLoad is the generator's process.
+func playLoad(in io.Reader, out io.Writer) error {
+	var o loadOrder
+	if err := json.NewDecoder(in).Decode(&o); err != nil {
+		return err
+	}
+	var left atomic.Int64
+	left.Store(maxRequests)
+	latencies := make([][]time.Duration, connections)
+	errs := make([]error, connections)
+	begun := time.Now()
+	var clients sync.WaitGroup
+	for i := range connections {
+		clients.Go(func() {
+			latencies[i], errs[i] = repeat(o, begun.Add(o.Duration), &left)
+		})
+	}
+	clients.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	r := loadResult{Took: time.Since(begun)}
+	all := slices.Concat(latencies...)
+	slices.Sort(all)
+	if r.Requests = len(all); r.Requests > 0 {
+		r.P50, r.P99 = all[len(all)/2], all[len(all)*99/100]
+	}
+	return json.NewEncoder(out).Encode(r)
+}
+
+// repeat makes requests on one keep-alive connection, each as soon as the one
+// before is answered, and returns how long each took.
+func repeat(o loadOrder, until time.Time, left *atomic.Int64) ([]time.Duration, error) {
+	conn, err := net.Dial("tcp", o.Address)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(until.Add(30 * time.Second)); err != nil {
+		return nil, err
+	}
+	from := bufio.NewReaderSize(conn, 16<<10)
+	took := make([]time.Duration, 0, maxRequests/connections)
+	for left.Add(-1) >= 0 {
+		begun := time.Now()
+		if begun.After(until) {
+			break
+		}
+		if _, err := conn.Write(o.Request); err != nil {
+			return nil, err
+		}
+		if err := readAnswer(from); err != nil {
+			return nil, err
+		}
+		took = append(took, time.Since(begun))
+	}
+	return took, nil
+}
+
+// readAnswer reads a response to its end, by hand: what the generator spends is
+// taken from the server, which has the same two cores.
+func readAnswer(from *bufio.Reader) error {
+	line, err := from.ReadSlice('\n')
+	if err != nil {
+		return err
+	}
+	if !bytes.HasPrefix(line, []byte("HTTP/1.1 200 ")) {
+		return fmt.Errorf("answered with %q", bytes.TrimSpace(line))
+	}
+	size, chunked := -1, false
+	for {
+		if line, err = from.ReadSlice('\n'); err != nil {
+			return err
+		}
+		if line = bytes.TrimSpace(line); len(line) == 0 {
+			break
+		}
+		name, value, _ := bytes.Cut(line, []byte(": "))
+		switch string(name) {
+		case "Content-Length":
+			if size, err = strconv.Atoi(string(value)); err != nil {
+				return err
+			}
+		case "Transfer-Encoding":
+			chunked = string(value) == "chunked"
+		}
+	}
+	if !chunked {
+		if size < 0 {
+			return errors.New("answered without a length")
+		}
+		_, err = from.Discard(size)
+		return err
+	}
+	for {
+		if line, err = from.ReadSlice('\n'); err != nil {
+			return err
+		}
+		n, err := strconv.ParseInt(string(bytes.TrimSpace(line)), 16, 32)
+		if err != nil {
+			return err
+		}
+		if _, err := from.Discard(int(n) + len("\r\n")); err != nil || n == 0 {
+			return err
+		}
+	}
+}

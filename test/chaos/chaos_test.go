@@ -1,0 +1,136 @@
+// Package chaos crashes the real program, its database and its disk, and checks
+// that nothing which was acknowledged is lost.
+package chaos
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"turnpike/internal/db"
+	"turnpike/internal/db/dbtest"
+	"turnpike/test/chaos/program"
+)
+
+// full is the long form of the tests, which `make chaos` runs.
+var full = os.Getenv("TURNPIKE_CHAOS") == "full"
+
+// build compiles the program once for all tests of this process.
+var build = sync.OnceValues(func() (program.Binary, error) { return program.Build(buildFolder) })
+
+var buildFolder string
+
+func TestMain(m *testing.M) {
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	var err error
+	if buildFolder, err = os.MkdirTemp("", "turnpike-chaos-"); err != nil {
+		fmt.Fprintln(os.Stderr, "chaos:", err)
+		return 1
+	}
+	defer os.RemoveAll(buildFolder)
+	return m.Run()
+}
+
+// binary is the program, built.
+func binary(t *testing.T) program.Binary {
+	t.Helper()
+	b, err := build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// eachEngine runs fn with an empty place of each engine.
+func eachEngine(t *testing.T, fn func(t *testing.T, at program.Place)) {
+	t.Helper()
+	for _, engine := range dbtest.Engines {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			at := program.Place{Folder: t.TempDir()}
+			if engine == "postgres" {
+				at.DatabaseURL = dbtest.Address(t, engine)
+			}
+			fn(t, at)
+		})
+	}
+}
+
+// serve starts a server, which is gone at the end of the test at the latest.
+func serve(t *testing.T, at program.Place) *program.Server {
+	t.Helper()
+	s, err := binary(t).Serve(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		s.Kill()
+		if t.Failed() {
+			t.Logf("the server's last words:\n%s", s.Log())
+		}
+	})
+	return s
+}
+
+// newKey makes a test key with the operator's command.
+func newKey(t *testing.T, at program.Place) string {
+	t.Helper()
+	out, errOut, err := binary(t).Run(at, "keys", "create", "--env", "test", "--json")
+	if err != nil {
+		t.Fatalf("keys create: %v\n%s", err, errOut)
+	}
+	var key struct{ Value string }
+	if err := json.Unmarshal([]byte(out), &key); err != nil || key.Value == "" {
+		t.Fatalf("keys create --json printed no value (%v):\n%s", err, out)
+	}
+	return key.Value
+}
+
+// open opens the database beside whoever uses it.
+func open(t *testing.T, at program.Place) *db.DB {
+	t.Helper()
+	address := at.DatabaseURL
+	if address == "" {
+		address = filepath.Join(at.Folder, "turnpike.db")
+	}
+	d, err := db.Open(t.Context(), address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(d.Close)
+	return d
+}
+
+// count answers a query for one number.
+func count(t *testing.T, d *db.DB, query string, args ...any) int {
+	t.Helper()
+	var n int64
+	if err := d.QueryRow(t.Context(), query, args...).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return int(n)
+}
+
+// eventually waits for a condition of another process, which can only be polled.
+func eventually(t *testing.T, patience time.Duration, what string, holds func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	look := time.NewTicker(20 * time.Millisecond)
+	defer look.Stop()
+	for !holds() {
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			t.Fatalf("within %v it did not happen that %s", patience, what)
+		}
+	}
+}

@@ -1,0 +1,77 @@
+package chaos
+
+import (
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"turnpike/test/chaos/program"
+)
+
+// TestGracefulShutdownFinishesWhatIsInFlight asks a busy server to stop.
+func TestGracefulShutdownFinishesWhatIsInFlight(t *testing.T) {
+	t.Parallel()
+	eachEngine(t, func(t *testing.T, at program.Place) {
+		server := serve(t, at)
+		key := newKey(t, at)
+		const streams, plain, tokens = 20, 10, 60
+		outcomes := make([]*outcome, streams+plain)
+		var begun, calls sync.WaitGroup
+		begun.Add(streams)
+		for i := range outcomes {
+			r := chat(fmt.Sprintf("shutdown/%d", i), key, "Take your time. [[sim:delay=1500ms]]", false)
+			var watch func([]byte)
+			if i < streams {
+				r = chat(r.mark, key, fmt.Sprintf("Slowly. [[sim:length=%d]] [[sim:chunk_delay=25ms]]", tokens), true)
+				once := sync.OnceFunc(begun.Done)
+				watch = func([]byte) { once() }
+			}
+			calls.Go(func() {
+				c := newClient(server.URL)
+				defer c.close()
+				outcomes[i] = c.do(r, watch)
+			})
+		}
+		begun.Wait()
+		d := open(t, at)
+		eventually(t, 10*time.Second, "every call is in flight", func() bool {
+			return count(t, d, "SELECT count(*) FROM requests WHERE NOT settled AND user_agent LIKE 'shutdown/%'") == len(outcomes)
+		})
+
+		if err := server.Terminate(); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, 10*time.Second, "the server takes no more calls", func() bool {
+			conn, err := net.Dial("tcp", strings.TrimPrefix(server.URL, "http://"))
+			if err != nil {
+				return true
+			}
+			conn.Close()
+			return false
+		})
+		calls.Wait()
+		if code, err := server.Wait(30 * time.Second); code != 0 || err != nil {
+			t.Errorf("the server ended with %d, %v", code, err)
+		}
+
+		wrong := &complaints{t: t}
+		defer wrong.done()
+		for _, o := range outcomes {
+			if !o.whole || !acknowledged(o) {
+				wrong.add("not finished: %v", o)
+			}
+			if chunks := strings.Count(string(o.body), `"content":"`); o.path != "" && strings.Contains(o.request.body, `"stream":true`) && chunks != tokens+1 {
+				wrong.add("%d pieces of %d: %v", chunks-1, tokens, o)
+			}
+		}
+		checkStreams(t, outcomes)
+		settled := count(t, d, `SELECT count(*) FROM requests WHERE user_agent LIKE 'shutdown/%'
+			AND settled AND status = 200 AND usage_source = 'provider' AND output_tokens > 0`)
+		if settled != len(outcomes) {
+			t.Errorf("%d of %d calls are settled in the log", settled, len(outcomes))
+		}
+	})
+}
