@@ -101,7 +101,10 @@ func (c Caller) covers(k *Key) error {
 func (m *Keys) Create(ctx context.Context, tx *db.Tx, by Caller, k *Key) (value string, err error) {
 	now := m.now()
 	k.Prefix = PrefixOf(k.Environment)
-	if err := k.check(now); err != nil {
+	if err := k.check(); err != nil {
+		return "", err
+	}
+	if err := checkExpiry(k.ExpiresAt, now); err != nil {
 		return "", err
 	}
 	if err := by.covers(k); err != nil {
@@ -138,15 +141,20 @@ func hashOf(ring *keyring.Ring, secret string) string {
 	return hex.EncodeToString(h[:])
 }
 
-// Update stores a key's changed fields. Both what the key was and what it
+// Update stores the changed fields of a key read by GetLocked. Both what the key was and what it
 // becomes must be within the caller's bounds, so nobody widens itself or
 // narrows its betters.
 func (m *Keys) Update(ctx context.Context, tx *db.Tx, by Caller, before, after *Key) error {
 	if before.RevokedAt != nil {
 		return fault.New(fault.InvalidState, "the key is revoked, so it cannot be changed")
 	}
-	if err := after.check(m.now()); err != nil {
+	if err := after.check(); err != nil {
 		return err
+	}
+	if after.ExpiresAt != before.ExpiresAt {
+		if err := checkExpiry(after.ExpiresAt, m.now()); err != nil {
+			return err
+		}
 	}
 	if err := by.covers(before); err != nil {
 		return err
@@ -186,7 +194,7 @@ func (m *Keys) log(ctx context.Context, tx *db.Tx, by Caller, k *Key, action str
 }
 
 // check validates what a caller set.
-func (k *Key) check(now time.Time) error {
+func (k *Key) check() error {
 	if strings.TrimSpace(k.Name) == "" {
 		return fault.Missing("name", "name must say what the key is for")
 	}
@@ -209,7 +217,11 @@ func (k *Key) check(now time.Time) error {
 	if k.RateLimit != nil && (*k.RateLimit < 1 || *k.RateLimit > maxRateLimit) {
 		return fault.Invalid("rate_limit", "rate_limit is a number of requests per minute from 1 to %d, or null", maxRateLimit)
 	}
-	if k.ExpiresAt != nil && !k.ExpiresAt.After(now) {
+	return nil
+}
+
+func checkExpiry(expires *time.Time, now time.Time) error {
+	if expires != nil && !expires.After(now) {
 		return fault.Invalid("expires_at", "expires_at must be a Unix time in the future")
 	}
 	return nil
@@ -296,9 +308,19 @@ func (m *Keys) Get(ctx context.Context, q db.Querier, workspaceID string, env ac
 	return k, err
 }
 
-// Find returns a key of any workspace, for operators.
-func (m *Keys) Find(ctx context.Context, q db.Querier, id string) (*Key, error) {
-	k, err := scanKey(q.QueryRow(ctx, keySelect+" WHERE k.id = $2", m.now().UnixMicro(), id))
+// GetLocked is Get for a change: the key stays as it was read until the
+// transaction ends.
+func (m *Keys) GetLocked(ctx context.Context, tx *db.Tx, workspaceID string, env accounts.Environment, id string) (*Key, error) {
+	k, err := m.FindLocked(ctx, tx, id)
+	if err == nil && (k.WorkspaceID != workspaceID || k.Environment != env) {
+		return nil, fault.NoSuch("key", id)
+	}
+	return k, err
+}
+
+// FindLocked is GetLocked for operators, who reach every workspace.
+func (m *Keys) FindLocked(ctx context.Context, tx *db.Tx, id string) (*Key, error) {
+	k, err := scanKey(tx.QueryRow(ctx, keySelect+" WHERE k.id = $2"+tx.Lock("k"), m.now().UnixMicro(), id))
 	if errors.Is(err, db.ErrNotFound) {
 		return nil, fault.NoSuch("key", id)
 	}

@@ -15,8 +15,8 @@ type Rotation struct {
 	Force bool // even inside the grace of an earlier rotation
 }
 
-// Rotate gives the key a second secret and returns it. The key keeps its id,
-// scopes, budget and usage.
+// Rotate gives the key, read by GetLocked, a second secret and returns it. The
+// key keeps its id, scopes, budget and usage.
 func (m *Keys) Rotate(ctx context.Context, tx *db.Tx, by Caller, k *Key, r Rotation) (value string, err error) {
 	now := m.now()
 	if s := k.Status(now); s == "revoked" || s == "expired" {
@@ -28,16 +28,7 @@ func (m *Keys) Rotate(ctx context.Context, tx *db.Tx, by Caller, k *Key, r Rotat
 	if err := by.covers(k); err != nil {
 		return "", err
 	}
-	// Two rotations at once queue here, and the second sees the first's grace.
-	if _, err := tx.Exec(ctx, "UPDATE keys SET name = name WHERE id = $1", k.ID); err != nil {
-		return "", err
-	}
-	var inGrace int64
-	err = tx.QueryRow(ctx, "SELECT count(*) FROM key_secrets WHERE key_id = $1 AND retires_at > $2", k.ID, now.UnixMicro()).Scan(&inGrace)
-	if err != nil {
-		return "", err
-	}
-	if inGrace > 0 && !r.Force {
+	if k.Previous != nil && !r.Force {
 		return "", fault.New(fault.InvalidState, "the key was rotated a moment ago and its old secret still works; end its grace first, or send force: true to end it now")
 	}
 	if _, err := tx.Exec(ctx, "DELETE FROM key_secrets WHERE key_id = $1 AND retires_at IS NOT NULL", k.ID); err != nil {

@@ -83,7 +83,8 @@ func CreateProject(ctx context.Context, tx *db.Tx, p *Project, now time.Time) er
 // belowCap locks the workspace, so that two creations at once cannot both take
 // the last place.
 func belowCap(ctx context.Context, tx *db.Tx, workspaceID string, env Environment) error {
-	if _, err := tx.Exec(ctx, "UPDATE workspaces SET name = name WHERE id = $1", workspaceID); err != nil {
+	var id string
+	if err := tx.QueryRow(ctx, "SELECT id FROM workspaces WHERE id = $1"+tx.Lock("workspaces"), workspaceID).Scan(&id); err != nil {
 		return err
 	}
 	var n int64
@@ -98,10 +99,21 @@ func belowCap(ctx context.Context, tx *db.Tx, workspaceID string, env Environmen
 	return nil
 }
 
+const projectByID = "SELECT " + projectColumns + " FROM projects WHERE workspace_id = $1 AND environment = $2 AND id = $3"
+
 // GetProject returns one project.
 func GetProject(ctx context.Context, q db.Querier, workspaceID string, env Environment, id string) (*Project, error) {
-	p, err := scanProject(q.QueryRow(ctx, "SELECT "+projectColumns+" FROM projects WHERE workspace_id = $1 AND environment = $2 AND id = $3",
-		workspaceID, string(env), id))
+	return oneProject(id, q.QueryRow(ctx, projectByID, workspaceID, string(env), id))
+}
+
+// GetProjectLocked is GetProject for a change: the project stays as it was
+// read until the transaction ends.
+func GetProjectLocked(ctx context.Context, tx *db.Tx, workspaceID string, env Environment, id string) (*Project, error) {
+	return oneProject(id, tx.QueryRow(ctx, projectByID+tx.Lock("projects"), workspaceID, string(env), id))
+}
+
+func oneProject(id string, r db.Row) (*Project, error) {
+	p, err := scanProject(r)
 	if errors.Is(err, db.ErrNotFound) {
 		return nil, fault.NoSuch("project", id)
 	}

@@ -170,7 +170,7 @@ func csvMS(d time.Duration) string {
 // log needs no memory.
 func (c *Call) exportAudit(f audit.Filter, page db.Page) error {
 	page.Limit = maxLimit * 10
-	if err := c.record.Durable(c.Context()); err != nil {
+	if err := c.logged(); err != nil {
 		return err
 	}
 	var buf bytes.Buffer

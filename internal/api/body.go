@@ -31,6 +31,9 @@ func (c *Call) readJSON(limit int64) ([]byte, error) {
 	if err := checkJSONType(c.r.Header.Get("Content-Type")); err != nil {
 		return nil, err
 	}
+	if coding := c.r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
+		return nil, fault.Param(fault.UnsupportedMediaType, "Content-Encoding", "compressed bodies are not accepted; send the JSON as it is")
+	}
 	return body, jsonbody.CheckDepth(body, c.s.Limits.JSONDepth)
 }
 

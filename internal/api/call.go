@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"math"
 	"net/http"
 	"net/netip"
@@ -33,11 +34,12 @@ type Call struct {
 	Principal *access.Principal
 	Project   string
 
-	record *audit.Record // nil before a valid key was seen
-	wrote  bool          // the answer has begun
-	status int
-	code   string
-	cause  error
+	record  *audit.Record // nil before a valid key was seen
+	success http.Header   // of the answer, if it does not become an error on its way
+	wrote   bool          // the answer has begun
+	status  int
+	code    string
+	cause   error
 }
 
 type callKey struct{}
@@ -114,20 +116,25 @@ func (c *Call) send(status int, contentType string, body []byte) {
 }
 
 func (c *Call) transmit(status int, contentType string, body []byte) {
-	if c.record != nil {
-		if err := c.record.Durable(c.Context()); err != nil {
-			c.unlogged(err)
-			return
-		}
+	if err := c.logged(); err != nil {
+		c.unlogged(err)
+		return
 	}
 	c.write(status, contentType, body)
 }
 
+// logged waits until the request is in the log. It does not stop waiting when
+// the request's context ends: that ends with the first failed read too, and
+// then there is still an answer to send.
+func (c *Call) logged() error {
+	if c.record == nil {
+		return nil
+	}
+	return c.record.Durable(context.WithoutCancel(c.Context()))
+}
+
 // unlogged is the answer when the log cannot be written.
 func (c *Call) unlogged(err error) {
-	if errors.Is(err, context.Canceled) {
-		return // nobody is listening any more
-	}
 	c.cause = err
 	f := storageFault(err)
 	c.status, c.code = fault.FamilyOf(f.Code).Status, string(f.Code)
@@ -142,6 +149,9 @@ const writeTimeout = 30 * time.Second
 func (c *Call) write(status int, contentType string, body []byte) {
 	c.wrote = true
 	h := c.w.Header()
+	if status < http.StatusBadRequest {
+		maps.Copy(h, c.success)
+	}
 	h.Set("Content-Type", contentType)
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	_ = http.NewResponseController(c.w).SetWriteDeadline(time.Now().Add(writeTimeout))

@@ -3,6 +3,7 @@ package api
 import (
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"time"
 
@@ -18,13 +19,11 @@ func createChatCompletion(c *Call) error {
 	if err != nil {
 		return err
 	}
-	h := c.w.Header()
-	h.Set("Service-Model", answer.Model)
-	h.Set("Service-Provider", answer.Provider)
+	c.success = http.Header{"Service-Model": {answer.Model}, "Service-Provider": {answer.Provider}}
 	if answer.Stream != nil {
 		return c.stream(answer.Stream)
 	}
-	h.Set("Service-Credits", answer.Credits.String())
+	c.success.Set("Service-Credits", answer.Credits.String())
 	c.send(http.StatusOK, jsonType, answer.Body)
 	return nil
 }
@@ -78,11 +77,12 @@ func (w *eventWriter) event(data []byte) {
 	control := http.NewResponseController(w.c.w)
 	if !w.c.wrote {
 		// No byte leaves before the request is in the log.
-		if w.err = w.c.record.Durable(w.c.Context()); w.err != nil {
+		if w.err = w.c.logged(); w.err != nil {
 			return
 		}
 		w.c.wrote = true
 		h := w.c.w.Header()
+		maps.Copy(h, w.c.success)
 		h.Set("Content-Type", "text/event-stream; charset=utf-8")
 		h.Set("Cache-Control", "no-cache")
 		h.Set("X-Accel-Buffering", "no") // a proxy must not hold events back

@@ -120,6 +120,18 @@ func (c *Call) replay(req idempotency.Request) (found bool, err error) {
 		return false, err
 	}
 	c.w.Header().Set("Idempotent-Replayed", "true")
-	c.send(a.Status, jsonType, a.Body)
+	if a.Status < http.StatusBadRequest {
+		c.send(a.Status, jsonType, a.Body)
+		return true, nil
+	}
+	var refusal errorBody
+	if err := json.Unmarshal(a.Body, &refusal); err != nil {
+		return false, err
+	}
+	if fault.FamilyOf(refusal.Error.Code).Final {
+		c.w.Header().Set("X-Should-Retry", "false")
+	}
+	c.settle(a.Status, string(refusal.Error.Code))
+	c.transmit(a.Status, jsonType, a.Body)
 	return true, nil
 }

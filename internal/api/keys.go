@@ -70,13 +70,14 @@ func showPrefix(n netip.Prefix) string {
 
 func (c *Call) key(k *access.Key) *KeyObject { return NewKeyObject(k, c.s.Now()) }
 
-// findKey reads the key that the path names, within the caller's tenancy.
-func (c *Call) findKey(q db.Querier) (*access.Key, error) {
+// lockKey reads the key that the path names, within the caller's tenancy, for
+// a change.
+func (c *Call) lockKey(tx *db.Tx) (*access.Key, error) {
 	id, err := c.pathID(ids.Key, "key")
 	if err != nil {
 		return nil, err
 	}
-	return c.s.Keys.Get(c.Context(), q, c.Principal.WorkspaceID, c.Principal.Environment, id)
+	return c.s.Keys.GetLocked(c.Context(), tx, c.Principal.WorkspaceID, c.Principal.Environment, id)
 }
 
 type createKeyRequest struct {
@@ -171,7 +172,11 @@ func listKeys(c *Call) (any, error) {
 }
 
 func getKey(c *Call) (any, error) {
-	k, err := c.findKey(c.s.DB)
+	id, err := c.pathID(ids.Key, "key")
+	if err != nil {
+		return nil, err
+	}
+	k, err := c.s.Keys.Get(c.Context(), c.s.DB, c.Principal.WorkspaceID, c.Principal.Environment, id)
 	if err != nil {
 		return nil, err
 	}
@@ -189,7 +194,7 @@ type updateKeyRequest struct {
 }
 
 func updateKey(c *Call, tx *db.Tx, in updateKeyRequest) (any, error) {
-	before, err := c.findKey(tx)
+	before, err := c.lockKey(tx)
 	if err != nil {
 		return nil, err
 	}
@@ -231,7 +236,7 @@ func updateKey(c *Call, tx *db.Tx, in updateKeyRequest) (any, error) {
 }
 
 func revokeKey(c *Call, tx *db.Tx, _ struct{}) (any, error) {
-	k, err := c.findKey(tx)
+	k, err := c.lockKey(tx)
 	if err != nil {
 		return nil, err
 	}
@@ -247,7 +252,7 @@ type rotateKeyRequest struct {
 }
 
 func rotateKey(c *Call, tx *db.Tx, in rotateKeyRequest) (any, error) {
-	k, err := c.findKey(tx)
+	k, err := c.lockKey(tx)
 	if err != nil {
 		return nil, err
 	}
@@ -267,7 +272,7 @@ func rotateKey(c *Call, tx *db.Tx, in rotateKeyRequest) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if k, err = c.findKey(tx); err != nil {
+	if k, err = c.lockKey(tx); err != nil {
 		return nil, errors.Join(errors.New("read rotated key"), err)
 	}
 	o := c.key(k)
@@ -276,7 +281,7 @@ func rotateKey(c *Call, tx *db.Tx, in rotateKeyRequest) (any, error) {
 }
 
 func endKeyGrace(c *Call, tx *db.Tx, _ struct{}) (any, error) {
-	k, err := c.findKey(tx)
+	k, err := c.lockKey(tx)
 	if err != nil {
 		return nil, err
 	}

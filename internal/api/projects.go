@@ -30,14 +30,26 @@ func newProjectObject(p *accounts.Project) *projectObject {
 	return o
 }
 
-// findProject reads the project that the path names. A key that is pinned to
+// projectID is the project that the path names. A key that is pinned to
 // another one does not see it.
-func (c *Call) findProject(q db.Querier) (*accounts.Project, error) {
+func (c *Call) projectID() (string, error) {
 	id := c.r.PathValue("id")
 	if accounts.CheckProjectID("id", id) != nil || c.Principal.Project != "" && c.Principal.Project != id {
-		return nil, fault.NoSuch("project", masked(id, 64))
+		return "", fault.NoSuch("project", masked(id, 64))
 	}
-	return accounts.GetProject(c.Context(), q, c.Principal.WorkspaceID, c.Principal.Environment, id)
+	return id, nil
+}
+
+// lockProject reads it for a change, which a pinned key cannot make.
+func (c *Call) lockProject(tx *db.Tx) (*accounts.Project, error) {
+	id, err := c.projectID()
+	if err != nil {
+		return nil, err
+	}
+	if err := c.free(); err != nil {
+		return nil, err
+	}
+	return accounts.GetProjectLocked(c.Context(), tx, c.Principal.WorkspaceID, c.Principal.Environment, id)
 }
 
 type createProjectRequest struct {
@@ -95,7 +107,11 @@ func listProjects(c *Call) (any, error) {
 }
 
 func getProject(c *Call) (any, error) {
-	p, err := c.findProject(c.s.DB)
+	id, err := c.projectID()
+	if err != nil {
+		return nil, err
+	}
+	p, err := accounts.GetProject(c.Context(), c.s.DB, c.Principal.WorkspaceID, c.Principal.Environment, id)
 	if err != nil {
 		return nil, err
 	}
@@ -111,11 +127,8 @@ type updateProjectRequest struct {
 // updateProject changes a project. One that is archived is restored by it,
 // unless the change says to leave it archived.
 func updateProject(c *Call, tx *db.Tx, in updateProjectRequest) (any, error) {
-	p, err := c.findProject(tx)
+	p, err := c.lockProject(tx)
 	if err != nil {
-		return nil, err
-	}
-	if err := c.free(); err != nil {
 		return nil, err
 	}
 	if in.Name.Set {
@@ -142,11 +155,8 @@ func updateProject(c *Call, tx *db.Tx, in updateProjectRequest) (any, error) {
 }
 
 func archiveProject(c *Call, tx *db.Tx, _ struct{}) (any, error) {
-	p, err := c.findProject(tx)
+	p, err := c.lockProject(tx)
 	if err != nil {
-		return nil, err
-	}
-	if err := c.free(); err != nil {
 		return nil, err
 	}
 	if p.ArchivedAt == nil {

@@ -41,6 +41,7 @@ type App struct {
 	group   *db.Group
 	log     *audit.Log
 	handler *api.Server
+	keeper  *retention.Keeper
 	server  *http.Server
 	ln      net.Listener
 	unlock  func()
@@ -130,7 +131,7 @@ func (a *App) build(ctx context.Context, now func() time.Time) (err error) {
 
 	workCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	a.stopWork = stop
-	keeper := &retention.Keeper{DB: d, Before: func(ctx context.Context) error {
+	a.keeper = &retention.Keeper{DB: d, Before: func(ctx context.Context) error {
 		if err := audit.Requests.Prepare(ctx, d, now()); err != nil {
 			return err
 		}
@@ -150,7 +151,7 @@ func (a *App) build(ctx context.Context, now func() time.Time) (err error) {
 			return audit.PurgeRefused(ctx, tx, a.logWindow(now), n)
 		}},
 	}}
-	for _, run := range []func(context.Context){a.node.Run, used.Run, refused.Run, keeper.Run, a.recoverDeadNodes} {
+	for _, run := range []func(context.Context){a.node.Run, used.Run, refused.Run, a.keeper.Run, a.recoverDeadNodes} {
 		a.work.Go(func() { run(workCtx) })
 	}
 	return nil
@@ -201,6 +202,10 @@ func (a *App) serve() {
 		MaxHeaderBytes: 2 * int(a.cfg.Limits.HeaderBytes), ErrorLog: slog.NewLogLogger(slog.Default().Handler(), slog.LevelDebug)}
 	go func() { a.served <- a.server.Serve(a.ln) }()
 }
+
+// RunRetention lets go now what is due to go. The server does it by itself,
+// hourly.
+func (a *App) RunRetention(ctx context.Context) error { return a.keeper.RunOnce(ctx) }
 
 // URL is the address at which the server can be reached.
 func (a *App) URL() string { return a.cfg.BaseURL(a.ln.Addr().String()) }

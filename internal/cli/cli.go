@@ -37,6 +37,7 @@ type env struct {
 func Main(args []string, in io.Reader, out, errOut io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the program at once
 	e := &env{in: in, out: out, err: errOut}
 	root := newRoot(e)
 	root.SetArgs(args)

@@ -182,7 +182,7 @@ func (e *env) keysRotate() *cobra.Command {
 		var k *access.Key
 		var value string
 		err := s.DB.Write(ctx, func(tx *db.Tx) (err error) {
-			if k, err = keys.Find(ctx, tx, args[0]); err != nil {
+			if k, err = keys.FindLocked(ctx, tx, args[0]); err != nil {
 				return err
 			}
 			r := access.Rotation{Grace: grace, Force: force}
@@ -196,7 +196,7 @@ func (e *env) keysRotate() *cobra.Command {
 			if value, err = keys.Rotate(ctx, tx, operator, k, r); err != nil {
 				return err
 			}
-			k, err = keys.Find(ctx, tx, args[0])
+			k, err = keys.FindLocked(ctx, tx, args[0])
 			return err
 		})
 		if err != nil {
@@ -212,7 +212,7 @@ func (e *env) keysRevoke() *cobra.Command {
 		keys := access.NewKeys(s.Ring, time.Now)
 		var k *access.Key
 		err := s.DB.Write(ctx, func(tx *db.Tx) (err error) {
-			if k, err = keys.Find(ctx, tx, args[0]); err != nil {
+			if k, err = keys.FindLocked(ctx, tx, args[0]); err != nil {
 				return err
 			}
 			return keys.Revoke(ctx, tx, operator, k)

@@ -54,6 +54,7 @@ type engineTx interface {
 	script(ctx context.Context, statements string) error
 	notify(ctx context.Context, topic, payload string) error
 	lockMigrations(ctx context.Context) error
+	lockRows(table string) string
 	commit(ctx context.Context) error
 	rollback()
 }
@@ -139,6 +140,11 @@ func (t *Tx) Exec(ctx context.Context, query string, args ...any) (int64, error)
 	n, err := t.tx.exec(ctx, query, args...)
 	return n, fold(err)
 }
+
+// Lock is the suffix of a SELECT that holds the rows of the table (or its
+// alias) until the transaction ends, so that what was read is still true when
+// it is written. SQLite needs none: a transaction is its only writer.
+func (t *Tx) Lock(table string) string { return t.tx.lockRows(table) }
 
 // OnCommit runs fn after the transaction is durable, before Write returns.
 func (t *Tx) OnCommit(fn func()) { t.onCommit = append(t.onCommit, fn) }

@@ -177,6 +177,9 @@ func (t *postgresTx) lockMigrations(ctx context.Context) error {
 	return err
 }
 
+// lockRows leaves others free to refer to the rows by foreign key.
+func (t *postgresTx) lockRows(table string) string { return " FOR NO KEY UPDATE OF " + table }
+
 func (t *postgresTx) commit(ctx context.Context) error { return t.tx.Commit(ctx) }
 
 func (t *postgresTx) rollback() {

@@ -149,6 +149,8 @@ func (t *sqliteTx) notify(context.Context, string, string) error { return nil }
 // the only writer of all processes.
 func (t *sqliteTx) lockMigrations(context.Context) error { return nil }
 
+func (t *sqliteTx) lockRows(string) string { return "" }
+
 func (t *sqliteTx) commit(context.Context) error {
 	if _, err := t.run("COMMIT"); err != nil {
 		// A COMMIT that failed (disk full, busy) leaves the transaction open;

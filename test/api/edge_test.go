@@ -101,6 +101,13 @@ func TestIdempotencyKeyGivesTheFirstAnswerAgain(t *testing.T) {
 		if replay := create(key, "k2", `{"name":"n","scopes":["keys:write"],"expires_at":1}`); string(replay.Body) != string(refused.Body) {
 			t.Errorf("a refusal was not repeated: %s", replay.Body)
 		}
+		reused := harness.Request{Method: "POST", Path: "/v1/projects", Key: key, Body: `{"id":"twice"}`}
+		s.Do(t, reused).Want(t, 200, "")
+		reused.Header = http.Header{"Idempotency-Key": {"k3"}}
+		s.Do(t, reused).Want(t, 409, "invalid_state")
+		if r := s.Do(t, reused).Want(t, 409, "invalid_state"); r.Header.Get("X-Should-Retry") != "false" || r.Header.Get("Idempotent-Replayed") != "true" {
+			t.Errorf("a repeated refusal has the headers %v", r.Header)
+		}
 		create(key, "a\tb", body).Want(t, 400, "invalid_parameter")
 		create(key, strings.Repeat("x", 256), body).Want(t, 400, "invalid_parameter")
 		s.Clock.Turn(24 * time.Hour)
@@ -257,6 +264,7 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 	}
 	defer res.Body.Close()
 	if res.StatusCode != 408 {
-		t.Errorf("got %d, expected 408", res.StatusCode)
+		body, _ := io.ReadAll(res.Body)
+		t.Errorf("got %d, expected 408: %v %s", res.StatusCode, res.Header, body)
 	}
 }

@@ -264,7 +264,7 @@ func (s *Server) RevokeAsOperator(t testing.TB, id string) {
 	t.Helper()
 	keys := access.NewKeys(s.Ring, s.Clock.Now)
 	s.write(t, func(tx *db.Tx) error {
-		k, err := keys.Find(t.Context(), tx, id)
+		k, err := keys.FindLocked(t.Context(), tx, id)
 		if err != nil {
 			return err
 		}
