@@ -24,7 +24,9 @@ func TestPanicIsA500WithALoggedStack(t *testing.T) {
 	w := httptest.NewRecorder()
 	s.ServeHTTP(w, httptest.NewRequest("GET", "/x", nil))
 
-	var body struct{ Error struct{ Code, Message string } }
+	var body struct {
+		Error struct{ Code, Message string }
+	}
 	if err := json.Unmarshal(w.Body.Bytes(), &body); err != nil || w.Code != 500 || body.Error.Code != "internal_error" {
 		t.Errorf("answered %d %s", w.Code, w.Body)
 	}

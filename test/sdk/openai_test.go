@@ -21,7 +21,7 @@ func client(s *harness.Server, key string) openai.Client {
 }
 
 func ask(prompt string) openai.ChatCompletionNewParams {
-	return openai.ChatCompletionNewParams{Model: openai.ChatModelGPT4oMini, Messages: []openai.ChatCompletionMessageParamUnion{openai.UserMessage(prompt)}}
+	return openai.ChatCompletionNewParams{Model: "gpt-4o-mini", Messages: []openai.ChatCompletionMessageParamUnion{openai.UserMessage(prompt)}}
 }
 
 func each(t *testing.T, fn func(t *testing.T, c openai.Client)) {
