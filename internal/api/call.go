@@ -123,6 +123,21 @@ func (c *Call) transmit(status int, contentType string, body []byte) {
 	c.write(status, contentType, body)
 }
 
+// storagePatience is how long a request waits for the store, which takes
+// milliseconds, before it says that the store cannot be reached.
+const storagePatience = 4 * time.Second
+
+// impatient bounds what follows by storagePatience.
+func (c *Call) impatient() (done func()) {
+	ctx, cancel := context.WithTimeout(c.r.Context(), storagePatience)
+	whole := c.r
+	c.r = c.r.WithContext(ctx)
+	return func() {
+		cancel()
+		c.r = whole
+	}
+}
+
 // logged waits until the request is in the log. It does not stop waiting when
 // the request's context ends: that ends with the first failed read too, and
 // then there is still an answer to send.
@@ -130,7 +145,13 @@ func (c *Call) logged() error {
 	if c.record == nil {
 		return nil
 	}
-	return c.record.Durable(context.WithoutCancel(c.Context()))
+	patience := storagePatience
+	if c.code == string(fault.StorageUnavailable) {
+		patience = storagePatience / 10 // it was waited for already
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Context()), patience)
+	defer cancel()
+	return c.record.Durable(ctx)
 }
 
 // unlogged is the answer when the log cannot be written.
@@ -183,7 +204,7 @@ func (c *Call) faultOf(err error) *fault.Error {
 	if f, ok := fault.As(err); ok {
 		return f
 	}
-	if errors.Is(err, db.ErrUnavailable) {
+	if errors.Is(err, db.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
 		return storageFault(err)
 	}
 	if errors.Is(err, context.Canceled) {

@@ -18,6 +18,7 @@ type handler func(c *Call) error
 // read is a handler that changes nothing: what fn returns is the answer.
 func read(fn func(c *Call) (any, error)) handler {
 	return func(c *Call) error {
+		defer c.impatient()()
 		v, err := fn(c)
 		if err != nil {
 			return err
@@ -39,6 +40,7 @@ func act[In any](fn func(c *Call, tx *db.Tx, in In) (any, error)) handler {
 		if err := jsonbody.DecodeStrict(body, &in); err != nil {
 			return err
 		}
+		defer c.impatient()()
 		do := func(tx *db.Tx) ([]byte, error) {
 			v, err := fn(c, tx, in)
 			if err != nil {

@@ -91,12 +91,7 @@ func (s *Server) serveV1(c *Call) {
 		c.answerPreflight()
 		return
 	}
-	if err := s.authenticate(c, bearer, hasBearer); err != nil {
-		c.fail(err)
-		return
-	}
-	c.record = s.Log.Open(c.entry())
-	if err := s.admit(c); err != nil {
+	if err := s.enter(c, bearer, hasBearer); err != nil {
 		c.fail(err)
 		return
 	}
@@ -107,6 +102,16 @@ func (s *Server) serveV1(c *Call) {
 		return
 	}
 	s.v1.ServeHTTP(c.w, c.r.WithContext(withCall(c.r.Context(), c)))
+}
+
+// enter lets the request in: a key first, and from then on it is in the log.
+func (s *Server) enter(c *Call, bearer string, hasBearer bool) error {
+	defer c.impatient()()
+	if err := s.authenticate(c, bearer, hasBearer); err != nil {
+		return err
+	}
+	c.record = s.Log.Open(c.entry())
+	return s.admit(c)
 }
 
 // authenticate finds the principal. What is refused is counted by address.

@@ -72,9 +72,11 @@ func Start(ctx context.Context, cfg config.Config, now func() time.Time) (_ *App
 		if err := makeDataFolder(cfg.Data); err != nil {
 			return nil, err
 		}
-		if a.unlock, err = lockData(cfg.Data); err != nil {
+		unlock, err := lockData(cfg.Data)
+		if err != nil {
 			return nil, err
 		}
+		a.unlock = unlock
 	}
 	// The address is taken before anything is made: a first run that fails on
 	// it can be repeated, and its key is still to be shown.

@@ -21,9 +21,11 @@ const (
 	listenProbe = 3 * time.Second
 	listenRetry = 250 * time.Millisecond
 
-	// connectTimeout bounds how long a request waits to learn that the server
-	// is gone.
-	connectTimeout = 5 * time.Second
+	// connectTimeout and statementTimeout bound how long a request waits to
+	// learn that the server is gone without a word, as when the network is cut.
+	// Migrations alone may take longer.
+	connectTimeout   = 3 * time.Second
+	statementTimeout = 5 * time.Second
 )
 
 type postgresEngine struct {
@@ -63,13 +65,38 @@ func openPostgres(ctx context.Context, address string) (*postgresEngine, error) 
 	return e, nil
 }
 
-func (e *postgresEngine) name() string                   { return "postgres" }
-func (e *postgresEngine) ping(ctx context.Context) error { return e.pool.Ping(ctx) }
-func (e *postgresEngine) close()                         { e.pool.Close() }
+func (e *postgresEngine) name() string { return "postgres" }
+func (e *postgresEngine) ping(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	return e.pool.Ping(ctx)
+}
+
+func (e *postgresEngine) close() { e.pool.Close() }
 
 func (e *postgresEngine) Query(ctx context.Context, query string, args ...any) (Rows, error) {
-	rows, err := e.pool.Query(ctx, query, args...)
-	return rows, fold(err)
+	return timedQuery(ctx, e.pool.Query, query, args)
+}
+
+// timedQuery runs a query whose rows must have been read within the limit.
+func timedQuery(ctx context.Context, run func(context.Context, string, ...any) (pgx.Rows, error), query string, args []any) (Rows, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	rows, err := run(ctx, query, args...)
+	if err != nil {
+		cancel()
+		return nil, fold(err)
+	}
+	return timedRows{rows, cancel}, nil
+}
+
+type timedRows struct {
+	pgx.Rows
+	cancel context.CancelFunc
+}
+
+func (r timedRows) Close() {
+	r.Rows.Close()
+	r.cancel()
 }
 
 func (e *postgresEngine) QueryRow(ctx context.Context, query string, args ...any) Row {
@@ -78,6 +105,8 @@ func (e *postgresEngine) QueryRow(ctx context.Context, query string, args ...any
 }
 
 func (e *postgresEngine) begin(ctx context.Context) (engineTx, error) {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
 	tx, err := e.pool.Begin(ctx)
 	if err != nil {
 		return nil, err
@@ -148,13 +177,14 @@ type postgresTx struct {
 }
 
 func (t *postgresTx) exec(ctx context.Context, query string, args ...any) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
 	tag, err := t.tx.Exec(ctx, query, args...)
 	return tag.RowsAffected(), err
 }
 
 func (t *postgresTx) Query(ctx context.Context, query string, args ...any) (Rows, error) {
-	rows, err := t.tx.Query(ctx, query, args...)
-	return rows, fold(err)
+	return timedQuery(ctx, t.tx.Query, query, args)
 }
 
 func (t *postgresTx) QueryRow(ctx context.Context, query string, args ...any) Row {
@@ -168,7 +198,7 @@ func (t *postgresTx) script(ctx context.Context, statements string) error {
 }
 
 func (t *postgresTx) notify(ctx context.Context, topic, payload string) error {
-	_, err := t.tx.Exec(ctx, "SELECT pg_notify($1, $2)", t.eng.channel, t.eng.self+" "+topic+" "+payload)
+	_, err := t.exec(ctx, "SELECT pg_notify($1, $2)", t.eng.channel, t.eng.self+" "+topic+" "+payload)
 	return err
 }
 
@@ -180,7 +210,11 @@ func (t *postgresTx) lockMigrations(ctx context.Context) error {
 // lockRows leaves others free to refer to the rows by foreign key.
 func (t *postgresTx) lockRows(table string) string { return " FOR NO KEY UPDATE OF " + table }
 
-func (t *postgresTx) commit(ctx context.Context) error { return t.tx.Commit(ctx) }
+func (t *postgresTx) commit(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
+	return t.tx.Commit(ctx)
+}
 
 func (t *postgresTx) rollback() {
 	ctx, cancel := context.WithTimeout(context.Background(), connectTimeout)
