@@ -59,14 +59,14 @@ func semanticFault(err *json.SemanticError) error {
 	if err.Err != nil {
 		return fault.Invalid(param, "%s: %s", param, explain(err))
 	}
-	return fault.Invalid(param, "%s must be %s, not a JSON %s", param, nameOf(err.GoType), err.JSONKind)
+	return fault.Invalid(param, "%s must be %s, not %s", param, expected(err.GoType), found(err.JSONKind))
 }
 
 // explain gives the message of a type's own check, which is written for the
 // caller, and words of its own for what the decoder itself says.
 func explain(err *json.SemanticError) string {
 	if errors.Is(err, strconv.ErrSyntax) || errors.Is(err, strconv.ErrRange) {
-		return "expected " + nameOf(err.GoType)
+		return "expected " + expected(err.GoType)
 	}
 	inner := err.Err
 	for next := errors.Unwrap(inner); next != nil; next = errors.Unwrap(inner) {
@@ -75,23 +75,40 @@ func explain(err *json.SemanticError) string {
 	return inner.Error()
 }
 
-func nameOf(t reflect.Type) string {
-	if t == nil {
-		return "another type"
-	}
-	for t.Kind() == reflect.Pointer {
+// expected says in JSON's words what a Go type takes.
+func expected(t reflect.Type) string {
+	for t != nil && t.Kind() == reflect.Pointer {
 		t = t.Elem()
+	}
+	if t == nil {
+		return "of another type"
 	}
 	switch t.Kind() {
 	case reflect.String:
 		return "a string"
 	case reflect.Bool:
 		return "true or false"
-	case reflect.Int, reflect.Int64:
+	case reflect.Int64:
 		return "a whole number"
 	case reflect.Float64:
 		return "a number"
 	case reflect.Slice:
+		return "an array"
+	}
+	return "an object"
+}
+
+func found(kind jsontext.Kind) string {
+	switch kind {
+	case jsontext.KindNull:
+		return "null"
+	case jsontext.KindTrue, jsontext.KindFalse:
+		return "a boolean"
+	case jsontext.KindString:
+		return "a string"
+	case jsontext.KindNumber:
+		return "this number" // the type may fit and the value not: 1.5 for an integer
+	case jsontext.KindBeginArray:
 		return "an array"
 	}
 	return "an object"

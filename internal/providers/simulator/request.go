@@ -1,16 +1,10 @@
 package simulator
 
 import (
-	"errors"
-	"fmt"
-	"reflect"
-	"strconv"
-	"strings"
-
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"turnpike/internal/fault"
+	"turnpike/internal/jsonbody"
 )
 
 // request is what the simulator reads of a chat completion request. Fields
@@ -134,82 +128,7 @@ func (c *content) UnmarshalJSONFrom(in *jsontext.Decoder) error {
 	return in.SkipValue()
 }
 
-// decode reads the body and turns what JSON cannot express in a type into a fault.
 func decode(body []byte) (*request, error) {
 	r := new(request)
-	err := json.Unmarshal(body, r)
-	if err == nil {
-		return r, nil
-	}
-	var wrongType *json.SemanticError
-	if errors.As(err, &wrongType) && wrongType.JSONPointer != "" {
-		param := paramOf(wrongType.JSONPointer)
-		return nil, fault.Invalid(param, "%s must be %s, not %s", param, expected(wrongType.GoType), found(wrongType.JSONKind))
-	}
-	if wrongType != nil {
-		return nil, fault.New(fault.InvalidJSON, "the body must be a JSON object, not %s", found(wrongType.JSONKind))
-	}
-	var malformed *jsontext.SyntacticError
-	if errors.As(err, &malformed) {
-		if errors.Is(err, jsontext.ErrDuplicateName) {
-			return nil, fault.New(fault.InvalidJSON, "the body has a name twice, at byte %d", malformed.ByteOffset)
-		}
-		return nil, fault.New(fault.InvalidJSON, "the body is not valid JSON, at byte %d", malformed.ByteOffset).Because(err)
-	}
-	return nil, fault.New(fault.InvalidJSON, "the body is not valid JSON").Because(err)
-}
-
-// paramOf writes a JSON pointer as error messages do: messages[0].role.
-func paramOf(pointer jsontext.Pointer) string {
-	var b strings.Builder
-	for token := range pointer.Tokens() {
-		if _, err := strconv.Atoi(token); err == nil && b.Len() > 0 {
-			fmt.Fprintf(&b, "[%s]", token)
-			continue
-		}
-		if b.Len() > 0 {
-			b.WriteByte('.')
-		}
-		b.WriteString(token)
-	}
-	return b.String()
-}
-
-// expected says in JSON's words what a Go type takes.
-func expected(t reflect.Type) string {
-	for t != nil && t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
-	if t == nil {
-		return "of another type"
-	}
-	switch t.Kind() {
-	case reflect.String:
-		return "a string"
-	case reflect.Bool:
-		return "a boolean"
-	case reflect.Int64:
-		return "an integer"
-	case reflect.Float64:
-		return "a number"
-	case reflect.Slice:
-		return "an array"
-	}
-	return "an object"
-}
-
-func found(kind jsontext.Kind) string {
-	switch kind {
-	case jsontext.KindNull:
-		return "null"
-	case jsontext.KindTrue, jsontext.KindFalse:
-		return "a boolean"
-	case jsontext.KindString:
-		return "a string"
-	case jsontext.KindNumber:
-		return "this number" // the type may fit and the value not: 1.5 for an integer
-	case jsontext.KindBeginArray:
-		return "an array"
-	}
-	return "an object"
+	return r, jsonbody.DecodeLenient(body, r)
 }

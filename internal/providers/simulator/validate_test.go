@@ -23,7 +23,7 @@ func TestBadRequestIsRefusedWithItsParameter(t *testing.T) {
 		{`"x"`, fault.InvalidJSON, ""},
 		{`{"messages":[]} x`, fault.InvalidJSON, ""},
 		{"{\"messages\":\"\xff\"}", fault.InvalidJSON, ""},
-		{`{"messages":[],"messages":[]}`, fault.InvalidJSON, ""},
+		{`{"messages":[],"messages":[]}`, fault.InvalidJSON, "messages"},
 
 		{`null`, fault.MissingParameter, "messages"},
 		{`{}`, fault.MissingParameter, "messages"},
