@@ -188,12 +188,9 @@ func (d *Directory) forget(workspaceID string) {
 	}
 }
 
-// Use checks that the project may be used and creates it if it is new and the
-// workspace allows that. Nothing is created for a caller that may not.
+// Use checks that the project, whose id has the right shape, may be used and
+// creates it if it is new and the workspace allows that. Nothing is created for a caller that may not.
 func (d *Directory) Use(ctx context.Context, workspaceID string, env Environment, id string, mayCreate bool) error {
-	if err := CheckProjectID("Service-Project", id); err != nil {
-		return err
-	}
 	key := projectKey{workspaceID, env, id}
 	d.mu.RLock()
 	usable, known := d.known[key]

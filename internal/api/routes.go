@@ -85,13 +85,27 @@ func methodsAt(mux *http.ServeMux, r *http.Request) []string {
 // of the request that knows the path's values.
 func (c *Call) serve(rt Route, r *http.Request) {
 	c.r = r
-	if err := c.Principal.Require(rt.Scope); err != nil {
-		c.fail(err)
-		return
+	err := c.Principal.Require(rt.Scope)
+	if err == nil {
+		err = c.useProject()
 	}
-	if err := rt.handle(c); err != nil {
+	if err == nil {
+		err = rt.handle(c)
+	}
+	if err != nil {
 		c.fail(err)
 	}
+}
+
+// useProject makes sure that the request's project exists, now that it is
+// clear that there is something to do in it.
+func (c *Call) useProject() error {
+	if c.Project == "" {
+		return nil
+	}
+	defer c.impatient()()
+	p := c.Principal
+	return c.s.Projects.Use(c.Context(), p.WorkspaceID, p.Environment, c.Project, p.Token == nil)
 }
 
 func (c *Call) noRoute() error {

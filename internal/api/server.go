@@ -143,16 +143,14 @@ func (s *Server) admit(c *Call) error {
 		return fault.New(fault.IPNotAllowed, "this key may not be used from the address %s", c.ip)
 	}
 	project, err := p.ProjectFor(c.r.Header.Get("Service-Project"))
-	if err != nil {
+	if err != nil || project == "" {
 		return err
 	}
-	if project != "" {
-		if err := s.Projects.Use(c.r.Context(), p.WorkspaceID, p.Environment, project, p.Token == nil); err != nil {
-			return err
-		}
-		c.Project = project
-		c.record.Note(func(e *audit.Entry) { e.Project = project })
+	if err := accounts.CheckProjectID("Service-Project", project); err != nil {
+		return err
 	}
+	c.Project = project
+	c.record.Note(func(e *audit.Entry) { e.Project = project })
 	return nil
 }
 

@@ -33,6 +33,7 @@ type sqliteEngine struct {
 	readers *sql.DB // as many as there are cores: reads got slower beyond it
 	check   *sql.DB // the checkpointer's own
 	reads   stmtCache
+	seen    int64 // the data_version up to which other processes' commits are known
 }
 
 func openSQLite(path string) (*sqliteEngine, error) {
@@ -67,6 +68,12 @@ func openSQLite(path string) (*sqliteEngine, error) {
 	// The writer must come first: it creates the file's WAL, and a query_only
 	// reader cannot.
 	if err := e.ping(context.Background()); err != nil {
+		e.close()
+		return nil, fmt.Errorf("open sqlite database: %w", fold(err))
+	}
+	// Before anybody can read and remember anything: what others commit from
+	// here on is a change.
+	if e.seen, err = e.writer.dataVersion(context.Background()); err != nil {
 		e.close()
 		return nil, fmt.Errorf("open sqlite database: %w", fold(err))
 	}
@@ -159,7 +166,6 @@ func (e *sqliteEngine) watch(ctx context.Context, changed func(topic, payload st
 	defer foreign.Stop()
 	checkpoint := time.NewTicker(checkpointPoll)
 	defer checkpoint.Stop()
-	last := int64(-1)
 	for {
 		select {
 		case <-ctx.Done():
@@ -171,10 +177,10 @@ func (e *sqliteEngine) watch(ctx context.Context, changed func(topic, payload st
 			if err != nil {
 				continue
 			}
-			if last != -1 && v != last {
+			if v != e.seen {
+				e.seen = v
 				changed("", "")
 			}
-			last = v
 		case <-checkpoint.C:
 			e.checkpoint(ctx)
 		}

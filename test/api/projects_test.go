@@ -25,6 +25,9 @@ func TestProjectIsCreatedAtItsFirstUse(t *testing.T) {
 		get := func(key, id string) *harness.Response {
 			return s.Do(t, harness.Request{Method: "GET", Path: "/v1/projects/" + id, Key: key})
 		}
+		nowhere := inProject(key, "web")
+		nowhere.Path = "/v1/nothing"
+		s.Do(t, nowhere).Want(t, 404, "not_found")
 		get(key, "web").Want(t, 404, "not_found")
 		s.Do(t, inProject(key, "web")).Want(t, 200, "")
 		s.Do(t, inProject(key, "web")).Want(t, 200, "")
@@ -37,8 +40,8 @@ func TestProjectIsCreatedAtItsFirstUse(t *testing.T) {
 			}
 		}
 		audit := s.Do(t, harness.Request{Method: "GET", Path: "/v1/audit?project=web", Key: key}).Want(t, 200, "")
-		if n := len(audit.At("data").([]any)); n != 2 {
-			t.Errorf("%d requests are attributed to the project, expected 2", n)
+		if n := len(audit.At("data").([]any)); n != 3 {
+			t.Errorf("%d requests are attributed to the project, expected 3", n)
 		}
 	})
 }

@@ -12,6 +12,8 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+
+	"turnpike/test/chaos/program"
 )
 
 // bareOrder is what the bare server answers: the bytes that Turnpike did.
@@ -77,6 +79,7 @@ func startBare(o bareOrder) (*bareServer, error) {
 	cmd := exec.Command(self)
 	cmd.Env = append(os.Environ(), roleVariable+"="+roleBare)
 	cmd.Stderr = os.Stderr
+	program.EndWithParent(cmd)
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,6 +16,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"turnpike/test/chaos/program"
 )
 
 const (
@@ -37,10 +40,12 @@ type loadResult struct {
 	Took     time.Duration `json:"took"`
 	P50      time.Duration `json:"p50"`
 	P99      time.Duration `json:"p99"`
+
+	cpu time.Duration // of the generator
 }
 
 // generate runs a load generator.
-func generate(o loadOrder) (r loadResult, err error) {
+func generate(ctx context.Context, o loadOrder) (r loadResult, err error) {
 	order, err := json.Marshal(o)
 	if err != nil {
 		return r, err
@@ -49,14 +54,16 @@ func generate(o loadOrder) (r loadResult, err error) {
 	if err != nil {
 		return r, err
 	}
-	cmd := exec.Command(self)
+	cmd := exec.CommandContext(ctx, self)
 	cmd.Env = append(os.Environ(), roleVariable+"="+roleLoad)
 	cmd.Stdin = bytes.NewReader(order)
 	cmd.Stderr = os.Stderr
+	program.EndWithParent(cmd)
 	out, err := cmd.Output()
 	if err != nil {
 		return r, fmt.Errorf("load generator: %w", err)
 	}
+	r.cpu = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 	return r, json.Unmarshal(out, &r)
 }
 

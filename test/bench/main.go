@@ -8,9 +8,12 @@
 package main
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"os"
+	"os/signal"
+	"syscall"
 	"time"
 )
 
@@ -49,14 +52,17 @@ func main() {
 
 func bench() error {
 	var o options
-	flag.IntVar(&o.rounds, "rounds", 3, "rounds; each measures everything once, and the median counts")
-	flag.DurationVar(&o.duration, "duration", 5*time.Second, "length of one measurement, at most 8s")
+	flag.IntVar(&o.rounds, "rounds", 5, "rounds; each measures everything once, and the median counts")
+	flag.DurationVar(&o.duration, "duration", 3*time.Second, "length of one measurement, at most 8s")
 	flag.StringVar(&o.document, "document", "docs/benchmarks.md", "file to write the report to; empty writes none")
 	flag.StringVar(&o.folder, "folder", "", "folder on the disk to measure (default: the system's temporary folder)")
 	flag.Parse()
 	if o.rounds < 1 || o.duration <= 0 || o.duration > 8*time.Second || flag.NArg() > 0 {
 		return fmt.Errorf("one round at least, measurements of at most 8s, and no arguments; see -help")
 	}
+	// Children of ours are ended and their folder removed on a signal, too.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
 	folder, err := os.MkdirTemp(o.folder, "turnpike-bench-")
 	if err != nil {
 		return err
@@ -64,7 +70,7 @@ func bench() error {
 	defer os.RemoveAll(folder)
 	o.folder = folder
 
-	r, err := measure(o)
+	r, err := measure(ctx, o)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -40,6 +41,7 @@ type sample struct {
 	loadResult
 	cpu      time.Duration // of the server, for all requests
 	storeCPU time.Duration
+	others   float64 // share of all cores that went to processes which are not ours
 }
 
 func (s sample) rate() float64 { return float64(s.Requests) / s.Took.Seconds() }
@@ -51,7 +53,7 @@ type series struct {
 }
 
 // measure does all of it.
-func measure(o options) (*report, error) {
+func measure(ctx context.Context, o options) (*report, error) {
 	r := &report{options: o, cores: runtime.NumCPU(), goVersion: runtime.Version()}
 	say := func(format string, args ...any) { fmt.Fprintf(os.Stderr, "bench: "+format+"\n", args...) }
 
@@ -64,12 +66,8 @@ func measure(o options) (*report, error) {
 		return nil, err
 	}
 	say("fsync %v", r.fsync50)
-	for range o.rounds {
-		took, err := keyCheck(must(os.MkdirTemp(o.folder, "keys-")))
-		if err != nil {
-			return nil, err
-		}
-		r.keyChecks = append(r.keyChecks, took)
+	if r.keyChecks, err = keyChecks(o.folder, o.rounds); err != nil {
+		return nil, err
 	}
 	say("key check %v", median(r.keyChecks))
 	if err := r.memory(binary, o.folder); err != nil {
@@ -91,7 +89,7 @@ func measure(o options) (*report, error) {
 		// does then meets all of them.
 		for n := range o.rounds {
 			for i, s := range subjects {
-				sample, err := s.measure(kind, o.duration)
+				sample, err := s.measure(ctx, kind, o.duration)
 				if err != nil {
 					return nil, fmt.Errorf("%s, %s: %w", s.name, kind, err)
 				}
@@ -105,34 +103,41 @@ func measure(o options) (*report, error) {
 			r.stream = all
 		}
 	}
-	for _, s := range subjects[1:] {
-		if r.loadedMB, err = residentMB(s.pid); err != nil {
-			return nil, err
-		}
-		break // the embedded database's
-	}
-	return r, nil
+	r.loadedMB, err = residentMB(subjects[1].pid)
+	return r, err
 }
 
 // measure puts the subject under load.
-func (s *subject) measure(kind string, duration time.Duration) (out sample, err error) {
+func (s *subject) measure(ctx context.Context, kind string, duration time.Duration) (out sample, err error) {
 	order := loadOrder{Address: s.address, Request: s.plain, Duration: warmUp}
 	if kind == "stream" {
 		order.Request = s.stream
 	}
-	if _, err := generate(order); err != nil {
+	if _, err := generate(ctx, order); err != nil {
 		return out, err
 	}
 	before, storeBefore, err := s.cpu()
 	if err != nil {
 		return out, err
 	}
-	order.Duration = duration
-	if out.loadResult, err = generate(order); err != nil {
+	busyBefore, err := machineBusy()
+	if err != nil {
 		return out, err
 	}
+	begun := time.Now()
+	order.Duration = duration
+	if out.loadResult, err = generate(ctx, order); err != nil {
+		return out, err
+	}
+	busy, err := machineBusy()
+	if err != nil {
+		return out, err
+	}
+	capacity := time.Since(begun) * time.Duration(runtime.NumCPU())
 	after, storeAfter, err := s.cpu()
 	out.cpu, out.storeCPU = after-before, storeAfter-storeBefore
+	ours := out.cpu + out.storeCPU + out.loadResult.cpu
+	out.others = max(0, float64(busy-busyBefore-ours)/float64(capacity))
 	return out, err
 }
 
@@ -147,7 +152,7 @@ func (s *subject) cpu() (own, store time.Duration, err error) {
 // memory looks at a server that has done nothing, and at one that has answered
 // one call.
 func (r *report) memory(binary program.Binary, folder string) error {
-	at := program.Place{Folder: must(os.MkdirTemp(folder, "memory-"))}
+	at := program.Place{Folder: filepath.Join(folder, "memory")}
 	server, err := binary.Serve(at)
 	if err != nil {
 		return err
@@ -198,7 +203,7 @@ func (r *report) start(binary program.Binary, folder string) (subjects []*subjec
 		return s, nil
 	}
 
-	embedded, err := turnpike("Turnpike, SQLite", program.Place{Folder: must(os.MkdirTemp(folder, "sqlite-"))})
+	embedded, err := turnpike("Turnpike, SQLite", program.Place{Folder: filepath.Join(folder, "sqlite")})
 	if err != nil {
 		return nil, stop, err
 	}
@@ -222,7 +227,7 @@ func (r *report) start(binary program.Binary, folder string) (subjects []*subjec
 	if r.postgresVersion, err = database.version(); err != nil {
 		return nil, stop, err
 	}
-	scaled, err := turnpike("Turnpike, PostgreSQL", program.Place{Folder: must(os.MkdirTemp(folder, "node-")), DatabaseURL: database.url})
+	scaled, err := turnpike("Turnpike, PostgreSQL", program.Place{Folder: filepath.Join(folder, "node"), DatabaseURL: database.url})
 	if err != nil {
 		return nil, stop, err
 	}
@@ -267,12 +272,4 @@ func rawRequest(path, key, body string) []byte {
 func median[T cmp.Ordered](values []T) T {
 	sorted := slices.Sorted(slices.Values(values))
 	return sorted[len(sorted)/2]
-}
-
-// must is for temporary folders inside our own.
-func must(folder string, err error) string {
-	if err != nil {
-		panic(err)
-	}
-	return filepath.Clean(folder)
 }

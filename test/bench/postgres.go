@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"turnpike/test/chaos/program"
 )
 
 // postgres is a server with the settings it has when it is installed. The
@@ -53,6 +55,7 @@ func startPostgres(folder string) (*postgres, error) {
 	p.cmd = exec.Command(filepath.Join(bin, "postgres"), "-D", data, "-p", strconv.Itoa(port),
 		"-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=")
 	p.cmd.Dir, p.cmd.SysProcAttr = dir, attr
+	program.EndWithParent(p.cmd)
 	if err := p.cmd.Start(); err != nil {
 		return nil, err
 	}

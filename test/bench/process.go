@@ -62,6 +62,30 @@ func readStat(path string) (s processStat, err error) {
 	return s, nil
 }
 
+// machineBusy is what all cores have worked so far, for anybody.
+func machineBusy() (time.Duration, error) {
+	text, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return 0, err
+	}
+	line, _, _ := strings.Cut(string(text), "\n")
+	fields := strings.Fields(line)
+	if len(fields) < 9 {
+		return 0, fmt.Errorf("/proc/stat has another form than expected: %q", line)
+	}
+	var busy time.Duration
+	for i, f := range fields[1:9] { // user nice system idle iowait irq softirq steal
+		n, err := strconv.ParseInt(f, 10, 64)
+		if err != nil {
+			return 0, err
+		}
+		if i != 3 && i != 4 {
+			busy += time.Duration(n) * tick
+		}
+	}
+	return busy, nil
+}
+
 // residentMB is the memory that the process occupies.
 func residentMB(pid int) (float64, error) {
 	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))

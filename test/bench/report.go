@@ -136,8 +136,8 @@ func (r *report) postgresText() string {
 }
 
 func (r *report) table(line func(string, ...any), all []*series) {
-	line("| | requests/s | ratio | rounds | p50 | p99 | CPU per request | of its database |")
-	line("|---|---|---|---|---|---|---|---|")
+	line("| | requests/s | ratio | rounds | p50 | p99 | CPU per request | of its database | others |")
+	line("|---|---|---|---|---|---|---|---|---|")
 	for _, s := range all {
 		rates := make([]float64, len(s.samples))
 		for i, sample := range s.samples {
@@ -147,7 +147,7 @@ func (r *report) table(line func(string, ...any), all []*series) {
 		if per := s.of(func(x sample) float64 { return float64(x.storeCPU) / float64(x.Requests) }); per > 0 {
 			store = fmt.Sprintf("%.0f µs", per/1e3)
 		}
-		line("| %s | %.0f | %.2f | %s | %s | %s | %.0f µs | %s |", s.subject,
+		line("| %s | %.0f | %.2f | %s | %s | %s | %.0f µs | %s | %.0f %% |", s.subject,
 			median(rates), s.ratio(all[0]), joined(rates, func(v float64) string { return fmt.Sprintf("%.0f", v) }),
 			millis(time.Duration(s.of(func(x sample) float64 { return float64(x.P50) }))),
 			millis(time.Duration(s.of(func(x sample) float64 { return float64(x.P99) }))),

@@ -17,11 +17,12 @@ import (
 // keeps, so that a call can be found there even when its answer was lost on
 // the way, and counted when it is there twice.
 type request struct {
-	mark   string
-	method string
-	path   string
-	key    string
-	body   string
+	mark     string
+	method   string
+	path     string
+	key      string
+	body     string
+	streamed bool
 }
 
 // outcome is what the client saw of a call.
@@ -48,7 +49,7 @@ func (o *outcome) code() string {
 }
 
 // callTimeout ends a call that hangs; every test asks for far less.
-const callTimeout = 60 * time.Second
+const callTimeout = 20 * time.Second
 
 // client is one keep-alive connection. It is not the standard library's client,
 // because that sends some requests again by itself, and does not tell how much
@@ -153,7 +154,7 @@ func get(url, path string) *outcome {
 // chat is a chat completion, streamed or not.
 func chat(mark, key, content string, stream bool) request {
 	body := fmt.Sprintf(`{"model":"gpt-4o-mini","stream":%t,"messages":[{"role":"user","content":%q}]}`, stream, content)
-	return request{mark: mark, method: "POST", path: "/v1/chat/completions", key: key, body: body}
+	return request{mark: mark, method: "POST", path: "/v1/chat/completions", key: key, body: body, streamed: stream}
 }
 
 // serves fails the test unless the server answers a model call.

@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -17,5 +18,7 @@ func fullDisk(t *testing.T, pid int) outage {
 	return outage{
 		begin: func() error { return unix.Prlimit(pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 1, Max: before.Max}, nil) },
 		end:   func() error { return unix.Prlimit(pid, unix.RLIMIT_FSIZE, &before, nil) },
+		// The readiness probe writes nothing, so it is not asked.
+		refusal: 3 * time.Second,
 	}
 }

@@ -5,6 +5,11 @@ import (
 	"syscall"
 )
 
-// dieWithParent makes the kernel end the server when the test is killed before
-// it could clean up.
-func dieWithParent(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
+// EndWithParent makes the kernel end the command when we are killed before we
+// could do it ourselves. Call it before the command starts.
+func EndWithParent(cmd *exec.Cmd) {
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+}

@@ -84,8 +84,11 @@ var announced = regexp.MustCompile(`listening on (http://[0-9.:]+)`)
 
 // Serve starts a server on a free port and returns when it takes requests.
 func (b Binary) Serve(at Place, args ...string) (*Server, error) {
-	cmd := b.command(at, append([]string{"serve", "--listen", "127.0.0.1:0", "--limits-refused-keys", "0"}, args...)...)
+	cmd := b.command(at, append([]string{"serve", "--listen", "127.0.0.1:0"}, args...)...)
 	s := &Server{cmd: cmd, log: &tail{}, done: make(chan struct{})}
+	if err := os.MkdirAll(at.Folder, 0o700); err != nil {
+		return nil, err
+	}
 	// Our own pipe and not the command's: that one is closed when the process
 	// ends, which may be before its last words were read.
 	read, write, err := os.Pipe()
@@ -93,7 +96,7 @@ func (b Binary) Serve(at Place, args ...string) (*Server, error) {
 		return nil, err
 	}
 	cmd.Stdout, cmd.Stderr = write, s.log
-	dieWithParent(cmd)
+	EndWithParent(cmd)
 	if err := cmd.Start(); err != nil {
 		return nil, errors.Join(err, read.Close(), write.Close())
 	}
