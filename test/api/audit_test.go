@@ -39,12 +39,12 @@ func TestEveryAuthenticatedRequestIsInTheLogOnce(t *testing.T) {
 		s.Do(t, models("tp_test_wrong")).Want(t, 401, "authentication_error") // not in it
 
 		for id, status := range want {
-			r := s.Do(t, harness.Request{Method: "GET", Path: "/v1/audit/" + id, Key: key}).Want(t, 200, "")
+			r := settled(t, s, key, id)
 			if r.At("status") != float64(status) || r.Text("key_id") != keyID || r.Text("ip") != "127.0.0.1" {
 				t.Errorf("the entry of a %d: %s", status, r.Body)
 			}
 		}
-		entry := s.Do(t, harness.Request{Method: "GET", Path: "/v1/audit/" + chat.Header.Get("X-Request-Id"), Key: key}).Want(t, 200, "")
+		entry := settled(t, s, key, chat.Header.Get("X-Request-Id"))
 		if entry.Text("model") != "gpt-4o-mini" || entry.Text("provider") != "simulator" || entry.Text("scoped_token_id") != token.Text("id") ||
 			entry.Text("token_metadata.user") != "u7" || entry.At("input_tokens") != chat.At("usage.prompt_tokens") ||
 			entry.At("credits") != 0.0 || entry.At("simulated_credits") == 0.0 || entry.Text("usage_source") != "provider" {
@@ -55,6 +55,17 @@ func TestEveryAuthenticatedRequestIsInTheLogOnce(t *testing.T) {
 			t.Errorf("the admin log does not say who made the key: %s", actions)
 		}
 	})
+}
+
+// settled returns a request's entry. It is in the log at once, and complete a
+// moment after the answer's end.
+func settled(t *testing.T, s *harness.Server, key, id string) (entry *harness.Response) {
+	t.Helper()
+	s.Eventually(t, func() bool {
+		entry = s.Do(t, harness.Request{Method: "GET", Path: "/v1/audit/" + id, Key: key}).Want(t, 200, "")
+		return entry.At("status") != nil
+	})
+	return entry
 }
 
 func TestAuditFiltersAndCSV(t *testing.T) {
@@ -72,6 +83,7 @@ func TestAuditFiltersAndCSV(t *testing.T) {
 			return len(r.At("data").([]any))
 		}
 		now := s.Clock.Now().Unix()
+		s.Eventually(t, func() bool { return count("status=200&model=gpt-4o-mini") == 3 })
 		for filter, n := range map[string]int{
 			"key=" + otherID:                   4,
 			"model=gpt-4o-mini":                3,

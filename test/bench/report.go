@@ -124,6 +124,7 @@ func (r *report) markdown() string {
 	line("- The bare server is `net/http` with a handler that writes the very bytes that Turnpike answered (%d plain; %d in %d events, flushed one by one, when streamed). It has no log, no key check, and does not look at the request.", len(r.answer), len(r.events), len(splitEvents(r.events)))
 	line("- The load generator is a third process: %d keep-alive connections over loopback, each sending its next request when the last is answered, %v after %v of warm-up. Every answer is read to its end, and any but 200 ends the run.", connections, r.options.duration, warmUp)
 	line("- %d rounds measure the servers in turn; a figure is the median of the rounds, a ratio the median of the rounds' ratios. CPU is the server's process time per request, its threads, the kernel's work for it and the garbage collector included, the generator's not.", r.options.rounds)
+	line("- Others is the share of all cores that processes which have nothing to do with this run had meanwhile. They take more from a server that waits for its disk and its writer than from one that never waits: with more than a few percent the ratios are lower than on a quiet machine.")
 	line("- Memory is the resident size, the highest within two seconds. The key check is a Go benchmark of `access.Authenticator` on SQLite, in memory, with the reload every ten seconds.")
 	return b.String()
 }
@@ -151,7 +152,8 @@ func (r *report) table(line func(string, ...any), all []*series) {
 			median(rates), s.ratio(all[0]), joined(rates, func(v float64) string { return fmt.Sprintf("%.0f", v) }),
 			millis(time.Duration(s.of(func(x sample) float64 { return float64(x.P50) }))),
 			millis(time.Duration(s.of(func(x sample) float64 { return float64(x.P99) }))),
-			s.of(func(x sample) float64 { return float64(x.cpu) / float64(x.Requests) })/1e3, store)
+			s.of(func(x sample) float64 { return float64(x.cpu) / float64(x.Requests) })/1e3, store,
+			100*s.of(func(x sample) float64 { return x.others }))
 	}
 }
 
