@@ -22,6 +22,9 @@ const (
 	// asks the store again after this long, and refuses when it cannot.
 	cacheTTL  = 10 * time.Second
 	cacheSize = 100_000
+
+	// loadPatience is how long a caller waits for the store to say who it is.
+	loadPatience = 4 * time.Second
 )
 
 // Authenticator turns a bearer value into a Principal: shape and checksum,
@@ -112,6 +115,8 @@ func (a *Authenticator) load(ctx context.Context, prefix string, hash [32]byte, 
 	if prefix == PrefixScoped {
 		read = a.loadToken
 	}
+	ctx, cancel := context.WithTimeout(ctx, loadPatience)
+	defer cancel()
 	c, err := read(ctx, hex.EncodeToString(hash[:]))
 	if errors.Is(err, db.ErrNotFound) {
 		return nil, errRefused()
@@ -120,12 +125,17 @@ func (a *Authenticator) load(ctx context.Context, prefix string, hash [32]byte, 
 		return nil, fmt.Errorf("look up key: %w", err)
 	}
 	c.loadedAt = now
+	a.remember(hash, c, generation)
+	return c, nil
+}
+
+// remember caches what was read, unless something changed since the reading began.
+func (a *Authenticator) remember(hash [32]byte, c *credential, generation int64) {
 	a.mu.RLock()
+	defer a.mu.RUnlock()
 	if generation == a.generation {
 		a.cache.Set(hash, c)
 	}
-	a.mu.RUnlock()
-	return c, nil
 }
 
 func (a *Authenticator) loadKey(ctx context.Context, hash string) (*credential, error) {
@@ -182,8 +192,8 @@ func (a *Authenticator) loadToken(ctx context.Context, hash string) (*credential
 	p.Scopes = own
 	p.Grant &= grant // what it may do is its own scopes and its parent's, now
 	p.AllowedIPs = nil
-	if project != nil {
-		p.Project = *project
+	if p.Project == "" { // the parent's pin, if it has one by now, holds for its tokens
+		p.Project = db.Text(project)
 	}
 	return &credential{principal: p, ends: earliest(k.ExpiresAt, &ends)}, nil
 }

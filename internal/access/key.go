@@ -6,9 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/netip"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"turnpike/internal/accounts"
 	"turnpike/internal/audit"
@@ -24,7 +22,6 @@ import (
 const SignalKey = "key"
 
 const (
-	maxNameLen    = 200
 	maxAllowedIPs = 100
 	maxRateLimit  = 100_000_000
 )
@@ -175,6 +172,9 @@ func (m *Keys) Update(ctx context.Context, tx *db.Tx, by Caller, before, after *
 
 // Revoke ends a key and everything minted from it. A second time is no error.
 func (m *Keys) Revoke(ctx context.Context, tx *db.Tx, by Caller, k *Key) error {
+	if err := by.covers(k); err != nil {
+		return err
+	}
 	if k.RevokedAt != nil {
 		return nil
 	}
@@ -195,11 +195,8 @@ func (m *Keys) log(ctx context.Context, tx *db.Tx, by Caller, k *Key, action str
 
 // check validates what a caller set.
 func (k *Key) check() error {
-	if strings.TrimSpace(k.Name) == "" {
-		return fault.Missing("name", "name must say what the key is for")
-	}
-	if len(k.Name) > maxNameLen || !utf8.ValidString(k.Name) || strings.ContainsFunc(k.Name, func(r rune) bool { return r < ' ' || r == 0x7f }) {
-		return fault.Invalid("name", "name must be at most %d bytes of text without control characters", maxNameLen)
+	if err := accounts.CheckName("name", k.Name); err != nil {
+		return err
 	}
 	scopes, _, err := ParseScopes(k.Scopes)
 	if err != nil {
@@ -320,7 +317,18 @@ func (m *Keys) GetLocked(ctx context.Context, tx *db.Tx, workspaceID string, env
 
 // FindLocked is GetLocked for operators, who reach every workspace.
 func (m *Keys) FindLocked(ctx context.Context, tx *db.Tx, id string) (*Key, error) {
-	k, err := scanKey(tx.QueryRow(ctx, keySelect+" WHERE k.id = $2"+tx.Lock("k"), m.now().UnixMicro(), id))
+	// The lock first and the reading after it, in a statement of its own:
+	// secrets that a transaction before us changed would otherwise be read as
+	// they were when we began to wait.
+	var locked string
+	err := tx.QueryRow(ctx, "SELECT id FROM keys WHERE id = $1"+tx.Lock("keys"), id).Scan(&locked)
+	if errors.Is(err, db.ErrNotFound) {
+		return nil, fault.NoSuch("key", id)
+	}
+	if err != nil {
+		return nil, err
+	}
+	k, err := scanKey(tx.QueryRow(ctx, keySelect+" WHERE k.id = $2", m.now().UnixMicro(), id))
 	if errors.Is(err, db.ErrNotFound) {
 		return nil, fault.NoSuch("key", id)
 	}

@@ -9,9 +9,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"turnpike/internal/audit"
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
+	"turnpike/internal/keyring"
 )
 
 // MaxProjects is how many projects a workspace may have in one environment.
@@ -21,6 +23,9 @@ var projectID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
 // CheckProjectID refuses what cannot be a project's id.
 func CheckProjectID(param, id string) error {
+	if keyring.HoldsSecret(id) {
+		return fault.Invalid(param, "this looks like an API key; a project id is no secret")
+	}
 	if !projectID.MatchString(id) {
 		return fault.Invalid(param, "a project id is 1 to 64 letters, digits, dots, underscores and dashes and begins with a letter or digit")
 	}
@@ -64,7 +69,7 @@ func CreateProject(ctx context.Context, tx *db.Tx, p *Project, now time.Time) er
 	if p.Name == "" {
 		p.Name = p.ID
 	}
-	if err := checkName("name", p.Name); err != nil {
+	if err := CheckName("name", p.Name); err != nil {
 		return err
 	}
 	if err := belowCap(ctx, tx, p.WorkspaceID, p.Environment); err != nil {
@@ -99,6 +104,42 @@ func belowCap(ctx context.Context, tx *db.Tx, workspaceID string, env Environmen
 	return nil
 }
 
+// EnsureProject makes sure that a project can be used, and creates one that is
+// new if the workspace allows that and mayCreate does. param names, in errors,
+// where the id came from.
+func EnsureProject(ctx context.Context, tx *db.Tx, by audit.Actor, p *Project, param string, mayCreate bool, now time.Time) error {
+	if err := CheckProjectID(param, p.ID); err != nil {
+		return err
+	}
+	found, err := GetProject(ctx, tx, p.WorkspaceID, p.Environment, p.ID)
+	if err == nil {
+		return found.usable(param)
+	}
+	if !fault.Is(err, fault.NotFound) {
+		return err
+	}
+	w, err := GetWorkspace(ctx, tx, p.WorkspaceID)
+	if err != nil {
+		return err
+	}
+	if w.StrictProjects || !mayCreate {
+		return fault.Param(fault.UnknownProject, param, "there is no project %q; create it with POST /v1/projects", p.ID)
+	}
+	p.MonthlyBudget = w.DefaultProjectBudget
+	if err := CreateProject(ctx, tx, p, now); err != nil {
+		return err
+	}
+	return audit.LogAction(ctx, tx, by, audit.Action{WorkspaceID: p.WorkspaceID, Environment: string(p.Environment),
+		Action: "project.created", Target: p.ID}, map[string]any{"name": p.Name, "monthly_budget": p.MonthlyBudget, "by_first_use": true}, now)
+}
+
+func (p *Project) usable(param string) error {
+	if p.ArchivedAt != nil {
+		return fault.Param(fault.UnknownProject, param, "project %q is archived; restore it with PATCH /v1/projects/%s", p.ID, p.ID)
+	}
+	return nil
+}
+
 const projectByID = "SELECT " + projectColumns + " FROM projects WHERE workspace_id = $1 AND environment = $2 AND id = $3"
 
 // GetProject returns one project.
@@ -122,7 +163,7 @@ func oneProject(id string, r db.Row) (*Project, error) {
 
 // SaveProject stores a project's changed name, budget and archival.
 func SaveProject(ctx context.Context, tx *db.Tx, p *Project) error {
-	if err := checkName("name", p.Name); err != nil {
+	if err := CheckName("name", p.Name); err != nil {
 		return err
 	}
 	_, err := tx.Exec(ctx, `UPDATE projects SET name = $4, monthly_budget = $5, archived_at = $6
@@ -158,7 +199,7 @@ type Directory struct {
 	now func() time.Time
 
 	mu    sync.RWMutex
-	known map[projectKey]bool // false: archived
+	known map[projectKey]struct{} // those that can be used
 	// generation tells a read that was under way from one that began after a
 	// change, so that an old answer is not remembered past it.
 	generation atomic.Int64
@@ -172,7 +213,7 @@ type projectKey struct {
 
 // NewDirectory makes a directory that follows changes made on any node.
 func NewDirectory(d *db.DB, now func() time.Time) *Directory {
-	dir := &Directory{db: d, now: now, known: map[projectKey]bool{}}
+	dir := &Directory{db: d, now: now, known: map[projectKey]struct{}{}}
 	d.OnSignal(SignalWorkspace, dir.forget)
 	return dir
 }
@@ -188,52 +229,49 @@ func (d *Directory) forget(workspaceID string) {
 	}
 }
 
-// Use checks that the project, whose id has the right shape, may be used and
-// creates it if it is new and the workspace allows that. Nothing is created for a caller that may not.
-func (d *Directory) Use(ctx context.Context, workspaceID string, env Environment, id string, mayCreate bool) error {
-	key := projectKey{workspaceID, env, id}
+// loadPatience is how long a request waits for the store to know its project.
+const loadPatience = 4 * time.Second
+
+// Use checks that the project may be used and creates it if it is new and the
+// workspace allows that. Nothing is created for a caller that may not.
+func (d *Directory) Use(ctx context.Context, by audit.Actor, p Project, mayCreate bool) error {
+	key := projectKey{p.WorkspaceID, p.Environment, p.ID}
 	d.mu.RLock()
-	usable, known := d.known[key]
+	_, known := d.known[key]
 	d.mu.RUnlock()
+	if known {
+		return nil
+	}
 	generation := d.generation.Load()
-	if !known {
-		var err error
-		if usable, err = d.load(ctx, key, mayCreate); err != nil {
-			return err
-		}
-		d.mu.Lock()
-		if generation == d.generation.Load() {
-			d.known[key] = usable
-		}
-		d.mu.Unlock()
+	if err := d.load(ctx, by, p, mayCreate); err != nil {
+		return err
 	}
-	if !usable {
-		return fault.Param(fault.UnknownProject, "Service-Project", "project %q is archived; restore it with PATCH /v1/projects/%s", id, id)
+	d.mu.Lock()
+	if generation == d.generation.Load() {
+		d.known[key] = struct{}{}
 	}
+	d.mu.Unlock()
 	return nil
 }
 
-func (d *Directory) load(ctx context.Context, key projectKey, mayCreate bool) (usable bool, err error) {
-	p, err := GetProject(ctx, d.db, key.workspaceID, key.environment, key.id)
+// load reads before it writes: most projects are there, and a read waits for nobody.
+func (d *Directory) load(ctx context.Context, by audit.Actor, p Project, mayCreate bool) error {
+	ctx, cancel := context.WithTimeout(ctx, loadPatience)
+	defer cancel()
+	const param = "Service-Project"
+	found, err := GetProject(ctx, d.db, p.WorkspaceID, p.Environment, p.ID)
 	if err == nil {
-		return p.ArchivedAt == nil, nil
+		return found.usable(param)
 	}
 	if !fault.Is(err, fault.NotFound) {
-		return false, err
-	}
-	w, err := GetWorkspace(ctx, d.db, key.workspaceID)
-	if err != nil {
-		return false, err
-	}
-	if w.StrictProjects || !mayCreate {
-		return false, fault.Param(fault.UnknownProject, "Service-Project", "there is no project %q; create it with POST /v1/projects", key.id)
+		return err
 	}
 	err = d.db.Write(ctx, func(tx *db.Tx) error {
-		return CreateProject(ctx, tx, &Project{WorkspaceID: key.workspaceID, Environment: key.environment, ID: key.id,
-			MonthlyBudget: w.DefaultProjectBudget}, d.now())
+		made := p
+		return EnsureProject(ctx, tx, by, &made, param, mayCreate, d.now())
 	})
-	if fault.Is(err, fault.InvalidState) { // somebody else was faster
-		return true, nil
+	if fault.Is(err, fault.InvalidState) { // another node has just created it
+		return nil
 	}
-	return err == nil, err
+	return err
 }

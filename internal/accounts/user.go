@@ -48,6 +48,11 @@ func CreateUser(ctx context.Context, tx *db.Tx, u *User, now time.Time) error {
 	if !slices.Contains(Roles, u.Role) {
 		return fault.Invalid("role", "role must be one of owner, admin, developer, viewer, not %q", u.Role)
 	}
+	if u.Name != "" {
+		if err := CheckName("name", u.Name); err != nil {
+			return err
+		}
+	}
 	u.CreatedAt = now
 	err = tx.QueryRow(ctx, "SELECT id, name FROM users WHERE email = $1", u.Email).Scan(&u.ID, &u.Name)
 	if errors.Is(err, db.ErrNotFound) {

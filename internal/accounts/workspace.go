@@ -13,6 +13,7 @@ import (
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
 	"turnpike/internal/ids"
+	"turnpike/internal/keyring"
 )
 
 // Environment separates production from the sandbox. Everything belongs to one.
@@ -76,7 +77,7 @@ func scanWorkspace(r db.Row) (*Workspace, error) {
 
 // CreateWorkspace stores a new workspace and fills its id.
 func CreateWorkspace(ctx context.Context, tx *db.Tx, w *Workspace, now time.Time) error {
-	if err := checkName("name", w.Name); err != nil {
+	if err := CheckName("name", w.Name); err != nil {
 		return err
 	}
 	if w.RotationGrace < 0 || w.RotationGrace > MaxRotationGrace {
@@ -146,9 +147,13 @@ func ListWorkspaces(ctx context.Context, q db.Querier) ([]*Workspace, error) {
 	return db.All(rows, err, scanWorkspace)
 }
 
-func checkName(param, name string) error {
+// CheckName refuses what is no name for people to read.
+func CheckName(param, name string) error {
 	if strings.TrimSpace(name) == "" {
 		return fault.Missing(param, "%s must not be empty", param)
+	}
+	if keyring.HoldsSecret(name) {
+		return fault.Invalid(param, "%s looks like an API key, which must not be stored", param)
 	}
 	if len(name) > maxName || !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 		return fault.Invalid(param, "%s must be at most %d bytes of text without control characters", param, maxName)

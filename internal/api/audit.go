@@ -136,12 +136,12 @@ func wantsCSV(format, accept string) (bool, error) {
 }
 
 var csvHeader = []string{"request_id", "created_at", "key_id", "key_hint", "scoped_token_id", "token_metadata", "ip", "method", "path", "status",
-	"error_code", "model", "provider", "project", "environment", "input_tokens", "output_tokens", "credits", "simulated_credits",
+	"error_code", "model", "provider", "attempts", "project", "environment", "input_tokens", "output_tokens", "credits", "simulated_credits",
 	"usage_source", "latency_ms", "upstream_ms", "user_agent"}
 
 func csvRow(e *audit.Entry) []string {
 	return []string{e.RequestID, e.CreatedAt.UTC().Format(time.RFC3339Nano), e.KeyID, e.KeyHint, e.TokenID, string(e.TokenMetadata), e.IP, e.Method, e.Path,
-		csvNumber(int64(e.Status)), e.ErrorCode, e.Model, e.Provider, e.Project, e.Environment, csvCount(e.InputTokens), csvCount(e.OutputTokens),
+		csvNumber(int64(e.Status)), e.ErrorCode, e.Model, e.Provider, string(e.Attempts), e.Project, e.Environment, csvCount(e.InputTokens), csvCount(e.OutputTokens),
 		e.Credits.String(), e.SimulatedCredits.String(), e.UsageSource, csvMS(e.Latency), csvMS(e.Upstream), e.UserAgent}
 }
 

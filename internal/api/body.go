@@ -18,6 +18,14 @@ import (
 // large body, a drip cannot hold a connection.
 const bodyRate = 8 << 10
 
+const (
+	// firstPiece is the memory that a body gets before any of it is there.
+	firstPiece = 64 << 10
+	// bodyAtOnce tells a body that came with its headers from one that was
+	// waited for.
+	bodyAtOnce = 5 * time.Millisecond
+)
+
 // readJSON reads a JSON body of at most limit bytes. No body at all is an
 // empty object.
 func (c *Call) readJSON(limit int64) ([]byte, error) {
@@ -58,7 +66,9 @@ func (c *Call) readBody(limit int64) ([]byte, error) {
 	control := http.NewResponseController(c.w)
 	from := http.MaxBytesReader(c.w, c.r.Body, limit)
 	begun := time.Now()
-	body := make([]byte, 0, max(c.r.ContentLength, 512)+1)
+	defer func() { c.bodyTook = time.Since(begun) }()
+	// It grows with what arrives, not with what was announced.
+	body := make([]byte, 0, min(max(c.r.ContentLength, 512)+1, firstPiece))
 	for {
 		allowed := c.s.Limits.BodyPatience + time.Duration(len(body))*time.Second/bodyRate
 		_ = control.SetReadDeadline(begun.Add(allowed)) // not every transport has one

@@ -8,7 +8,6 @@ import (
 	"math"
 	"net/http"
 	"net/netip"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -20,6 +19,7 @@ import (
 	"turnpike/internal/audit"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
+	"turnpike/internal/keyring"
 )
 
 // Call is one request on its way through the edge.
@@ -34,21 +34,25 @@ type Call struct {
 	Principal *access.Principal
 	Project   string
 
-	record  *audit.Record // nil before a valid key was seen
-	success http.Header   // of the answer, if it does not become an error on its way
-	wrote   bool          // the answer has begun
-	status  int
-	code    string
-	cause   error
+	record   *audit.Record // nil before a valid key was seen
+	scope    access.Scope  // that the route needs
+	success  http.Header   // of the answer, if it does not become an error on its way
+	bodyTook time.Duration // to arrive
+	wrote    bool          // the answer has begun
+	status   int
+	code     string
+	cause    error
 }
 
-type callKey struct{}
+// A Call goes through the mux as the http.ResponseWriter, so that a handler
+// finds it again without a context to carry it.
 
-func withCall(ctx context.Context, c *Call) context.Context {
-	return context.WithValue(ctx, callKey{}, c)
-}
-
-func callOf(r *http.Request) *Call { return r.Context().Value(callKey{}).(*Call) }
+// Header, Write, WriteHeader and Unwrap are those of the connection.
+func (c *Call) Header() http.Header         { return c.w.Header() }
+func (c *Call) Write(b []byte) (int, error) { return c.w.Write(b) }
+func (c *Call) WriteHeader(status int)      { c.w.WriteHeader(status) }
+func (c *Call) Unwrap() http.ResponseWriter { return c.w }
+func callOf(w http.ResponseWriter) *Call    { return w.(*Call) }
 
 // Context ends when the client leaves.
 func (c *Call) Context() context.Context { return c.r.Context() }
@@ -61,16 +65,10 @@ func (c *Call) Actor() audit.Actor {
 	return audit.Actor{Name: c.Principal.ID(), IP: c.ip.String(), RequestID: c.id}
 }
 
-// secretLike finds our own bearer values, so that they are never stored where
-// somebody put one by mistake.
-var secretLike = regexp.MustCompile(`tp_(live|test|scoped)_[A-Za-z0-9]+`)
-
 // masked makes a stranger's text fit to be stored and shown: no secrets of
 // ours, valid UTF-8 without NUL (PostgreSQL takes no other), bounded.
 func masked(s string, limit int) string {
-	if strings.Contains(s, "tp_") {
-		s = secretLike.ReplaceAllString(s, "tp_${1}_***")
-	}
+	s = keyring.Mask(s)
 	s = s[:min(len(s), limit)]
 	if !plainText(s) {
 		s = strings.ToValidUTF8(strings.ReplaceAll(s, "\x00", "\uFFFD"), "\uFFFD")
@@ -138,9 +136,7 @@ func (c *Call) impatient() (done func()) {
 	}
 }
 
-// logged waits until the request is in the log. It does not stop waiting when
-// the request's context ends: that ends with the first failed read too, and
-// then there is still an answer to send.
+// logged waits until the request is in the log.
 func (c *Call) logged() error {
 	if c.record == nil {
 		return nil
@@ -149,9 +145,7 @@ func (c *Call) logged() error {
 	if c.code == string(fault.StorageUnavailable) {
 		patience = storagePatience / 10 // it was waited for already
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Context()), patience)
-	defer cancel()
-	return c.record.Durable(ctx)
+	return c.record.Durable(patience)
 }
 
 // unlogged is the answer when the log cannot be written.
@@ -159,6 +153,7 @@ func (c *Call) unlogged(err error) {
 	c.cause = err
 	f := storageFault(err)
 	c.status, c.code = fault.FamilyOf(f.Code).Status, string(f.Code)
+	c.record.Refuse(c.ending(c.status, c.code)) // if it is written after all, it says what was answered
 	c.write(c.status, jsonType, c.render(f))
 }
 

@@ -15,6 +15,9 @@ func createChatCompletion(c *Call) error {
 	if err != nil {
 		return err
 	}
+	if err := c.still(); err != nil {
+		return err
+	}
 	answer, err := c.s.Gateway.Chat(c.Context(), gateway.Call{Principal: c.Principal, Record: c.record, Body: body})
 	if err != nil {
 		return err

@@ -36,6 +36,9 @@ func act[In any](fn func(c *Call, tx *db.Tx, in In) (any, error)) handler {
 		if err != nil {
 			return err
 		}
+		if err := c.still(); err != nil {
+			return err
+		}
 		var in In
 		if err := jsonbody.DecodeStrict(body, &in); err != nil {
 			return err
@@ -96,8 +99,7 @@ func (c *Call) actIdempotently(do func(tx *db.Tx) ([]byte, error), req idempoten
 		return store.Remember(ctx, tx, req, idempotency.Answer{Status: http.StatusOK, Body: answer})
 	})
 	if errors.Is(err, idempotency.ErrTaken) {
-		_, err = c.replay(req)
-		return err
+		return c.replayTaken(req)
 	}
 	// A refusal is remembered too, so that the retry hears the same. What a
 	// retry could change is not: outages, faults of ours, races.
@@ -107,10 +109,22 @@ func (c *Call) actIdempotently(do func(tx *db.Tx) ([]byte, error), req idempoten
 		err := c.s.DB.Write(ctx, func(tx *db.Tx) error {
 			return store.Remember(ctx, tx, req, idempotency.Answer{Status: status, Body: body})
 		})
-		if err != nil && !errors.Is(err, idempotency.ErrTaken) {
+		if errors.Is(err, idempotency.ErrTaken) {
+			return c.replayTaken(req) // another node did it, and so it could not be done here
+		}
+		if err != nil {
 			return err
 		}
 		return f
+	}
+	return err
+}
+
+// replayTaken sends what another node has answered meanwhile.
+func (c *Call) replayTaken(req idempotency.Request) error {
+	found, err := c.replay(req)
+	if err == nil && !found {
+		err = fault.Param(fault.Conflict, "Idempotency-Key", "another request with this Idempotency-Key is being answered; try again in a moment")
 	}
 	return err
 }

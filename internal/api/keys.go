@@ -128,30 +128,9 @@ func expiry(seconds *int64) (*time.Time, error) {
 
 // pin binds the key to a project, which must exist or may be made by its use.
 func (c *Call) pin(tx *db.Tx, k *access.Key, project string) error {
-	if err := accounts.CheckProjectID("project", project); err != nil {
-		return err
-	}
-	p, err := accounts.GetProject(c.Context(), tx, k.WorkspaceID, k.Environment, project)
-	if fault.Is(err, fault.NotFound) {
-		w, err := accounts.GetWorkspace(c.Context(), tx, k.WorkspaceID)
-		if err != nil {
-			return err
-		}
-		if w.StrictProjects {
-			return fault.Param(fault.UnknownProject, "project", "there is no project %q; create it with POST /v1/projects", project)
-		}
-		err = accounts.CreateProject(c.Context(), tx, &accounts.Project{WorkspaceID: w.ID, Environment: k.Environment, ID: project,
-			MonthlyBudget: w.DefaultProjectBudget}, c.s.Now())
-		if err != nil {
-			return err
-		}
-	} else if err != nil {
-		return err
-	} else if p.ArchivedAt != nil {
-		return fault.Param(fault.UnknownProject, "project", "project %q is archived; restore it with PATCH /v1/projects/%s", project, project)
-	}
 	k.Project = project
-	return nil
+	return accounts.EnsureProject(c.Context(), tx, c.Actor(),
+		&accounts.Project{WorkspaceID: k.WorkspaceID, Environment: k.Environment, ID: project}, "project", true, c.s.Now())
 }
 
 func listKeys(c *Call) (any, error) {

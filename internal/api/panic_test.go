@@ -42,8 +42,8 @@ func TestPanicAfterTheFirstByteDropsTheConnection(t *testing.T) {
 	t.Parallel()
 	s := &Server{Deps: Deps{Now: time.Now, Limits: Limits{Header: 1 << 15}}}
 	s.public = http.NewServeMux()
-	s.public.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		callOf(r).wrote = true
+	s.public.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
+		callOf(w).wrote = true
 		_, _ = w.Write([]byte("half an ans"))
 		_ = http.NewResponseController(w).Flush()
 		panic("boom")

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"turnpike/internal/access"
+	"turnpike/internal/accounts"
 	"turnpike/internal/fault"
 )
 
@@ -50,12 +51,18 @@ func Routes() []Route {
 func (s *Server) mux(routes []Route) *http.ServeMux {
 	mux := http.NewServeMux()
 	for _, rt := range routes {
-		mux.HandleFunc(rt.Method+" "+rt.Path, func(_ http.ResponseWriter, r *http.Request) {
-			callOf(r).serve(rt, r)
+		mux.HandleFunc(rt.Method+" "+rt.Path, func(w http.ResponseWriter, r *http.Request) {
+			callOf(w).serve(rt, r)
 		})
 	}
+	answerTheRest(mux)
+	return mux
+}
+
+// answerTheRest says what there is instead: no such path, or not with this method.
+func answerTheRest(mux *http.ServeMux) {
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		c := callOf(r)
+		c := callOf(w)
 		allowed := methodsAt(mux, r)
 		if len(allowed) == 0 {
 			c.fail(c.noRoute())
@@ -65,7 +72,6 @@ func (s *Server) mux(routes []Route) *http.ServeMux {
 		w.Header().Set("Allow", list)
 		c.fail(fault.New(fault.MethodNotAllowed, "%s is not possible here; possible: %s", masked(r.Method, 16), list))
 	})
-	return mux
 }
 
 // methodsAt finds the methods that the path does have.
@@ -81,10 +87,10 @@ func methodsAt(mux *http.ServeMux, r *http.Request) []string {
 	return out
 }
 
-// serve checks the route's scope and runs its handler. The mux hands on a copy
-// of the request that knows the path's values.
+// serve checks the route's scope and runs its handler. The mux has put the
+// path's values into the request.
 func (c *Call) serve(rt Route, r *http.Request) {
-	c.r = r
+	c.r, c.scope = r, rt.Scope
 	err := c.Principal.Require(rt.Scope)
 	if err == nil {
 		err = c.useProject()
@@ -103,9 +109,8 @@ func (c *Call) useProject() error {
 	if c.Project == "" {
 		return nil
 	}
-	defer c.impatient()()
 	p := c.Principal
-	return c.s.Projects.Use(c.Context(), p.WorkspaceID, p.Environment, c.Project, p.Token == nil)
+	return c.s.Projects.Use(c.Context(), c.Actor(), accounts.Project{WorkspaceID: p.WorkspaceID, Environment: p.Environment, ID: c.Project}, p.Token == nil)
 }
 
 func (c *Call) noRoute() error {

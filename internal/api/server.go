@@ -69,8 +69,8 @@ func New(d Deps) *Server {
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := &Call{s: s, w: w, r: r, id: ids.New(ids.Request), start: s.Now(), ip: clientIP(r, s.TrustedProxies)}
 	w.Header().Set("X-Request-Id", c.id)
-	defer s.recovered(c)
 	defer c.logLine()
+	defer s.recovered(c)
 
 	if size := headerSize(r); size > s.Limits.Header {
 		c.fail(fault.New(fault.RequestTooLarge, "the headers have %d bytes; at most %d are accepted", size, s.Limits.Header))
@@ -80,7 +80,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.serveV1(c)
 		return
 	}
-	s.public.ServeHTTP(w, r.WithContext(withCall(r.Context(), c)))
+	if !c.cleanPath() {
+		c.fail(c.noRoute())
+		return
+	}
+	s.public.ServeHTTP(c, r)
 }
 
 // serveV1 asks for a valid key first; only then does it look at the path.
@@ -95,18 +99,22 @@ func (s *Server) serveV1(c *Call) {
 		c.fail(err)
 		return
 	}
-	// The mux redirects unclean paths, to a page that is not JSON; here they
-	// simply do not exist.
-	if p := c.r.URL.Path; p != path.Clean(p) || !plainText(p) {
+	if !c.cleanPath() {
 		c.fail(c.noRoute())
 		return
 	}
-	s.v1.ServeHTTP(c.w, c.r.WithContext(withCall(c.r.Context(), c)))
+	s.v1.ServeHTTP(c, c.r)
+}
+
+// cleanPath: the mux redirects unclean paths, to a page that is not JSON; here
+// they simply do not exist.
+func (c *Call) cleanPath() bool {
+	p := c.r.URL.Path
+	return p == path.Clean(p) && plainText(p)
 }
 
 // enter lets the request in: a key first, and from then on it is in the log.
 func (s *Server) enter(c *Call, bearer string, hasBearer bool) error {
-	defer c.impatient()()
 	if err := s.authenticate(c, bearer, hasBearer); err != nil {
 		return err
 	}
@@ -130,6 +138,22 @@ func (s *Server) authenticate(c *Call, bearer string, hasBearer bool) error {
 		return e
 	}
 	return err
+}
+
+// still asks again who the caller is, after a body that may have taken its
+// time: a key that was revoked meanwhile does nothing any more, and one that
+// was narrowed does what it still may.
+func (c *Call) still() error {
+	if c.bodyTook < bodyAtOnce {
+		return nil
+	}
+	bearer, _ := bearerOf(c.r)
+	p, err := c.s.Auth.Authenticate(c.Context(), bearer, c.ip.String())
+	if err != nil {
+		return err
+	}
+	c.Principal = p
+	return p.Require(c.scope)
 }
 
 // admit applies the rules that hold for every path: the browser rule, the
@@ -163,7 +187,7 @@ func (s *Server) recovered(c *Call) {
 	if err, ok := v.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 		panic(v) // the server's own way to drop a connection
 	}
-	slog.Error("panic", "request_id", c.id, "method", c.r.Method, "path", c.r.URL.Path, "panic", v, "stack", string(debug.Stack()))
+	slog.Error("panic", "request_id", c.id, "method", masked(c.r.Method, maxLoggedText), "path", masked(c.r.URL.Path, maxLoggedText), "panic", v, "stack", string(debug.Stack()))
 	if c.wrote {
 		// The answer has begun: dropping the connection is the only way left
 		// to say that it is not whole.

@@ -100,7 +100,8 @@ func Start(ctx context.Context, cfg config.Config, now func() time.Time) (_ *App
 func (a *App) build(ctx context.Context, now func() time.Time) (err error) {
 	d, ring := a.store.DB, a.store.Ring
 	if err := audit.Requests.Prepare(ctx, d, now()); err != nil {
-		return err
+		// The default partition takes what has none of its own.
+		slog.Warn("could not make the log's next partitions; it is tried again", "error", err)
 	}
 	if a.node, err = nodes.Join(ctx, d, now); err != nil {
 		return err
@@ -205,8 +206,7 @@ func (a *App) serve() {
 	go func() { a.served <- a.server.Serve(a.ln) }()
 }
 
-// RunRetention lets go now what is due to go. The server does it by itself,
-// hourly.
+// RunRetention lets go now what is due to go. The server does it by itself.
 func (a *App) RunRetention(ctx context.Context) error { return a.keeper.RunOnce(ctx) }
 
 // URL is the address at which the server can be reached.

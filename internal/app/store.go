@@ -87,7 +87,14 @@ func openRing(cfg config.Config) (*keyring.Ring, error) {
 	if err := makeDataFolder(cfg.Data); err != nil {
 		return nil, err
 	}
-	master, _, err := keyring.LoadOrCreate(filepath.Join(cfg.Data, masterKeyFile))
+	path := filepath.Join(cfg.Data, masterKeyFile)
+	if _, err := os.Stat(filepath.Join(cfg.Data, databaseFile)); err == nil {
+		// A new key beside an old database would only look like the right one.
+		if _, err := os.Stat(path); err != nil {
+			return nil, fmt.Errorf("the master key of this database is missing: restore %s, or set TURNPIKE_MASTER_KEY", path)
+		}
+	}
+	master, _, err := keyring.LoadOrCreate(path)
 	if err != nil {
 		return nil, err
 	}

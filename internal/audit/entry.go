@@ -55,6 +55,7 @@ type Entry struct {
 	Latency          time.Duration
 	Upstream         time.Duration
 	Settled          bool
+	Refused          bool // the caller was told 503, whatever was settled before; not stored
 }
 
 var insertRequests = db.NewBulk("requests", `ON CONFLICT (id) DO UPDATE SET
@@ -63,7 +64,9 @@ var insertRequests = db.NewBulk("requests", `ON CONFLICT (id) DO UPDATE SET
 	input_tokens = excluded.input_tokens, output_tokens = excluded.output_tokens, reserved = excluded.reserved,
 	credits = excluded.credits, simulated_credits = excluded.simulated_credits, usage_source = excluded.usage_source,
 	latency_us = excluded.latency_us, upstream_us = excluded.upstream_us
-	WHERE NOT requests.settled OR requests.usage_source = 'recovered'`, // a node that was only slow knows better
+	WHERE NOT requests.settled
+	OR requests.usage_source = 'recovered' -- a node that was only slow knows better
+	OR excluded.error_code = 'storage_unavailable' -- a refusal after all`,
 	"id text", "workspace_id text", "environment text", "key_id text", "key_hint text", "scoped_token_id text", "token_metadata text",
 	"ip text", "method text", "path text", "project text", "user_agent text", "node_id text", "created_at bigint", "settled boolean",
 	"status bigint", "error_code text", "model text", "provider text", "attempts text", "input_tokens bigint", "output_tokens bigint",

@@ -73,26 +73,24 @@ func (r *Record) take(nodeID string) []any {
 // Start hands the intent over, with what is known by now, and returns at once.
 // Model calls do this at the moment the upstream call starts, so that the
 // disk works while the provider does.
-func (r *Record) Start(change func(*Entry)) {
+func (r *Record) Start() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.pending != nil {
-		return
+	if r.pending == nil {
+		r.pending = r.log.intents.Add(r)
 	}
-	if change != nil {
-		change(&r.entry)
-	}
-	r.pending = r.log.intents.Add(r)
 }
 
-// Durable returns when the entry is on the disk. No byte of an answer may
-// leave before that.
-func (r *Record) Durable(ctx context.Context) error {
-	r.Start(nil)
+// Durable returns when the entry is on the disk, or with an error after the
+// limit. No byte of an answer may leave before that. It does not stop with the
+// request's context: that ends with the first failed read too, and then there
+// is still an answer to send.
+func (r *Record) Durable(limit time.Duration) error {
+	r.Start()
 	r.mu.Lock()
 	p := r.pending
 	r.mu.Unlock()
-	return p.Wait(ctx)
+	return p.WaitFor(limit)
 }
 
 // Settle completes the entry. It does not wait.
@@ -107,10 +105,25 @@ func (r *Record) Settle(change func(*Entry)) {
 	switch {
 	case r.pending == nil:
 		r.pending = r.log.intents.Add(r)
-	case r.pending.Failed():
+	case r.pending.Failed() || r.entry.Refused:
 		// The answer was 503 because the log could not be written: nothing
 		// was acknowledged, and an outage must not fill the memory.
 	case r.taken:
+		r.log.settlements.Add(r)
+	}
+}
+
+// Refuse corrects an entry that was not durable in time, so that the caller
+// was told so: should it be written after all, it must not say that the call
+// succeeded or cost anything.
+func (r *Record) Refuse(change func(*Entry)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	change(&r.entry)
+	r.entry.Settled, r.entry.Refused = true, true
+	r.entry.Credits, r.entry.SimulatedCredits = 0, 0
+	r.entry.InputTokens, r.entry.OutputTokens, r.entry.UsageSource = nil, nil, ""
+	if r.taken && !r.pending.Failed() {
 		r.log.settlements.Add(r)
 	}
 }

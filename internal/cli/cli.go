@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"text/tabwriter"
 
@@ -87,17 +88,21 @@ Start it with:  turnpike serve`,
 		SilenceUsage:      true,
 		SilenceErrors:     true,
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usageError{cmd.CommandPath(), fmt.Errorf("there is no command %q", args[0])}
-			}
-			return cmd.Help()
-		},
-		Args: cobra.ArbitraryArgs,
+		RunE:              noSuchCommand,
+		Args:              cobra.ArbitraryArgs,
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usageError{cmd.CommandPath(), err} })
 	root.AddCommand(newServe(e), newKeys(e), newUsers(e), newWorkspaces(e), newConfig(e), newMigrate(e), newDoctor(e), newVersion(e))
 	return root
+}
+
+// noSuchCommand is what a command does that only has commands below it: a word
+// that is none of them is a mistake, and no word at all a question.
+func noSuchCommand(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usageError{cmd.CommandPath(), fmt.Errorf("there is no command %q", strings.TrimPrefix(cmd.CommandPath()+" "+args[0], "turnpike "))}
+	}
+	return cmd.Help()
 }
 
 // operator makes a command that works on the database, server running or not.

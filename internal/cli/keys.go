@@ -21,7 +21,7 @@ import (
 var operator = access.Caller{Actor: audit.Operator}
 
 func newKeys(e *env) *cobra.Command {
-	cmd := &cobra.Command{Use: "keys", Short: "Create, list, rotate and revoke API keys", Args: cobra.NoArgs}
+	cmd := &cobra.Command{Use: "keys", Short: "Create, list, rotate and revoke API keys", RunE: noSuchCommand}
 	cmd.AddCommand(e.keysCreate(), e.keysList(), e.keysRotate(), e.keysRevoke())
 	return cmd
 }
@@ -81,6 +81,12 @@ func (e *env) keysCreate() *cobra.Command {
 				return err
 			}
 			k.WorkspaceID = w.ID
+			if k.Project != "" {
+				p := &accounts.Project{WorkspaceID: w.ID, Environment: k.Environment, ID: k.Project}
+				if err := accounts.EnsureProject(ctx, tx, audit.Operator, p, "project", true, time.Now()); err != nil {
+					return err
+				}
+			}
 			value, err = keys.Create(ctx, tx, operator, k)
 			return err
 		})

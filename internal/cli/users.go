@@ -13,7 +13,7 @@ import (
 )
 
 func newUsers(e *env) *cobra.Command {
-	cmd := &cobra.Command{Use: "users", Short: "Create and list the people of a workspace", Args: cobra.NoArgs}
+	cmd := &cobra.Command{Use: "users", Short: "Create and list the people of a workspace", RunE: noSuchCommand}
 	cmd.AddCommand(e.usersCreate(), e.usersList())
 	return cmd
 }

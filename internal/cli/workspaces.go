@@ -15,7 +15,7 @@ import (
 )
 
 func newWorkspaces(e *env) *cobra.Command {
-	cmd := &cobra.Command{Use: "workspaces", Short: "Create, list and change workspaces", Args: cobra.NoArgs}
+	cmd := &cobra.Command{Use: "workspaces", Short: "Create, list and change workspaces", RunE: noSuchCommand}
 	cmd.AddCommand(e.workspacesCreate(), e.workspacesList(), e.workspacesUpdate())
 	return cmd
 }

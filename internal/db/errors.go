@@ -25,6 +25,8 @@ var (
 	ErrRace = errors.New("lost a race with another transaction")
 	// ErrUnavailable: the store cannot be reached or cannot take writes now.
 	ErrUnavailable = errors.New("storage unavailable")
+	// ErrData: the store will never take this value.
+	ErrData = errors.New("the store refuses the value")
 )
 
 // classified is a driver's error with its class.
@@ -59,6 +61,11 @@ func classOf(err error) error {
 	if errors.As(err, &lite) {
 		return classOfSQLite(lite.Code())
 	}
+	// Before the server's own codes: a refused login is an outage too.
+	var connect *pgconn.ConnectError
+	if errors.As(err, &connect) {
+		return ErrUnavailable
+	}
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) {
 		return classOfPostgres(pg.Code)
@@ -67,10 +74,9 @@ func classOf(err error) error {
 	if errors.Is(err, context.Canceled) {
 		return nil
 	}
-	var connect *pgconn.ConnectError
 	var network net.Error
 	switch {
-	case errors.As(err, &connect), errors.As(err, &network),
+	case errors.As(err, &network),
 		errors.Is(err, context.DeadlineExceeded),
 		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed),
 		strings.Contains(err.Error(), "conn closed"), strings.Contains(err.Error(), "closed pool"):
@@ -88,6 +94,8 @@ func classOfSQLite(code int) error {
 	case sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY,
 		sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM:
 		return ErrUnavailable
+	case sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_RANGE:
+		return ErrData
 	}
 	return nil
 }
@@ -98,12 +106,17 @@ func classOfPostgres(code string) error {
 		return ErrExists
 	case "40001", "40P01", "55P03":
 		return ErrRace
+	case "25006": // read-only: a demoted primary, or a server that ran out of disk
+		return ErrUnavailable
 	}
 	switch code[:min(2, len(code))] {
 	// connection exception, insufficient resources, operator intervention
 	// (shutdown, crash, cancelled), system error (disk, I/O).
 	case "08", "53", "57", "58":
 		return ErrUnavailable
+	// data exception, integrity constraint, program limit
+	case "22", "23", "54":
+		return ErrData
 	}
 	return nil
 }

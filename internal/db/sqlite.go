@@ -22,9 +22,13 @@ const (
 	// pages back into the database while the writer goes on, and only a log
 	// that outgrows walLimit makes the writer wait. PASSIVE alone let the log
 	// reach 573 MB in 15 s of load.
-	checkpointPoll = 500 * time.Millisecond
+	checkpointPoll = 250 * time.Millisecond
 	walSoft        = 4 << 20
 	walLimit       = 64 << 20
+
+	// busyTimeout: another process, an operator's command, may hold the write
+	// lock for a moment.
+	busyTimeout = 5 * time.Second
 )
 
 type sqliteEngine struct {
@@ -93,7 +97,7 @@ func touch(path string) error {
 func dsn(path string, pragmas ...string) string {
 	q := url.Values{"_txlock": {"immediate"}}
 	for _, p := range append([]string{
-		"busy_timeout(5000)", // another process (an operator's command) may hold the write lock for a moment
+		fmt.Sprintf("busy_timeout(%d)", busyTimeout.Milliseconds()),
 		"journal_mode(WAL)",
 		"synchronous(FULL)", // a commit is on the disk before it is acknowledged
 		"foreign_keys(1)",
@@ -141,23 +145,7 @@ func (e *sqliteEngine) QueryRow(ctx context.Context, query string, args ...any) 
 func (e *sqliteEngine) begin(ctx context.Context) (engineTx, error) { return e.writer.begin(ctx) }
 
 func (e *sqliteEngine) bulkInsert(_ context.Context, etx engineTx, b *Bulk, rows [][]any) (int64, error) {
-	st, err := etx.(*sqliteTx).stmt(b.sqlite)
-	if err != nil {
-		return 0, err
-	}
-	var total int64
-	for _, r := range rows {
-		res, err := st.Exec(r...)
-		if err != nil {
-			return total, err
-		}
-		n, err := res.RowsAffected()
-		if err != nil {
-			return total, err
-		}
-		total += n
-	}
-	return total, nil
+	return etx.(*sqliteTx).w.insertAll(b.sqlite, rows)
 }
 
 // watch polls for commits of other processes and keeps the log short.
@@ -195,7 +183,7 @@ func (e *sqliteEngine) checkpoint(ctx context.Context) {
 	// Errors here are not fatal: the next round tries again, and a store that
 	// cannot be written shows it at the next commit.
 	if info.Size() > walLimit {
-		_ = e.writer.restartLog(ctx)
+		_ = e.writer.truncateLog(ctx)
 		return
 	}
 	_, _ = e.check.ExecContext(ctx, "PRAGMA wal_checkpoint(PASSIVE)")

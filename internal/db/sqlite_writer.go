@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"fmt"
 	"sync"
 )
 
@@ -16,6 +17,7 @@ type sqliteWriter struct {
 	turn  chan struct{} // holds one token: whoever has it has the connection
 	conn  *sql.Conn     // nil until first used, and after it broke
 	stmts stmtCache
+	bulk  map[string]driver.StmtExecContext // of the driver itself: see insertAll
 }
 
 func newSQLiteWriter(db *sql.DB) *sqliteWriter {
@@ -52,7 +54,52 @@ func (w *sqliteWriter) discard() {
 	_ = w.conn.Raw(func(any) error { return driver.ErrBadConn })
 	_ = w.conn.Close()
 	w.conn = nil
+	w.forgetStatements()
+}
+
+func (w *sqliteWriter) forgetStatements() {
 	w.stmts.clear()
+	for _, st := range w.bulk {
+		_ = st.(driver.Stmt).Close()
+	}
+	w.bulk = nil
+}
+
+// insertAll runs one statement for every row, past database/sql: what that
+// does for each statement took a sixth of the time of the request log.
+func (w *sqliteWriter) insertAll(query string, rows [][]any) (total int64, err error) {
+	err = w.conn.Raw(func(dc any) error {
+		st := w.bulk[query]
+		if st == nil {
+			prepared, err := dc.(driver.Conn).Prepare(query)
+			if err != nil {
+				return err
+			}
+			st = prepared.(driver.StmtExecContext)
+			if w.bulk == nil {
+				w.bulk = map[string]driver.StmtExecContext{}
+			}
+			w.bulk[query] = st
+		}
+		var args []driver.NamedValue
+		for _, r := range rows {
+			args = args[:0]
+			for i, v := range r {
+				args = append(args, driver.NamedValue{Ordinal: i + 1, Value: v})
+			}
+			res, err := st.ExecContext(context.Background(), args)
+			if err != nil {
+				return err
+			}
+			n, err := res.RowsAffected()
+			if err != nil {
+				return err
+			}
+			total += n
+		}
+		return nil
+	})
+	return total, err
 }
 
 func (w *sqliteWriter) begin(ctx context.Context) (*sqliteTx, error) {
@@ -80,18 +127,25 @@ func (w *sqliteWriter) dataVersion(ctx context.Context) (v int64, err error) {
 	return v, err
 }
 
-func (w *sqliteWriter) restartLog(ctx context.Context) error {
+// truncateLog moves everything into the database and empties the log. It does
+// not wait for readers: one that is in the way postpones it, and must not stop
+// the writer.
+func (w *sqliteWriter) truncateLog(ctx context.Context) error {
 	if err := w.acquire(ctx); err != nil {
 		return err
 	}
 	defer w.release()
-	_, err := w.conn.ExecContext(context.Background(), "PRAGMA wal_checkpoint(RESTART)")
-	return err
+	_, err := w.conn.ExecContext(context.Background(), "PRAGMA busy_timeout = 0")
+	if err == nil {
+		_, err = w.conn.ExecContext(context.Background(), "PRAGMA wal_checkpoint(TRUNCATE)")
+	}
+	_, restore := w.conn.ExecContext(context.Background(), fmt.Sprintf("PRAGMA busy_timeout = %d", busyTimeout.Milliseconds()))
+	return errors.Join(err, restore)
 }
 
 func (w *sqliteWriter) close() {
 	<-w.turn
-	w.stmts.clear()
+	w.forgetStatements()
 	if w.conn != nil {
 		_ = w.conn.Close()
 	}

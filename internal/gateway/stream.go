@@ -42,7 +42,7 @@ func (s *Stream) Next() ([]byte, error) {
 }
 
 // Close ends the upstream call. A stream that was left before its usage was
-// known is marked partial. A second call does nothing.
+// known is charged for what was produced. A second call does nothing.
 func (s *Stream) Close() error {
 	if s.closed {
 		return nil
@@ -50,7 +50,7 @@ func (s *Stream) Close() error {
 	s.closed = true
 	if !s.settled {
 		s.settled = true
-		s.meter.left()
+		s.meter.settle(s.from.SoFar(), audit.UsagePartial)
 	}
 	return s.from.Close()
 }
@@ -74,13 +74,6 @@ func (m *meter) settle(u providers.Usage, source string) (charged credits.Micro)
 		e.SimulatedCredits = m.price.Cost(u.InputTokens, u.OutputTokens)
 	})
 	return charged
-}
-
-func (m *meter) left() {
-	m.record.Note(func(e *audit.Entry) {
-		e.UsageSource = audit.UsagePartial
-		e.Upstream = m.now().Sub(m.started)
-	})
 }
 
 func (m *meter) failed() {

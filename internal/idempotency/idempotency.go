@@ -32,22 +32,29 @@ var ErrTaken = errors.New("the idempotency key was taken by another node")
 type Request struct {
 	Principal string
 	Method    string
-	Path      string
+	PathHash  string // a path may be longer than an index can hold
 	Key       string
 	BodyHash  string
 }
 
-// NewRequest checks the key and hashes the body.
+// NewRequest checks the key and hashes path and body.
 func NewRequest(principal, method, path, key string, body []byte) (Request, error) {
 	if len(key) > maxKey || strings.ContainsFunc(key, func(r rune) bool { return r < ' ' || r > '~' }) {
 		return Request{}, fault.Invalid("Idempotency-Key", "an Idempotency-Key is 1 to %d printable ASCII characters", maxKey)
 	}
-	sum := sha256.Sum256(body)
-	return Request{principal, method, path, key, hex.EncodeToString(sum[:])}, nil
+	if keyring.HoldsSecret(key) {
+		return Request{}, fault.Invalid("Idempotency-Key", "this looks like an API key; an Idempotency-Key is no secret")
+	}
+	return Request{principal, method, hash([]byte(path)), key, hash(body)}, nil
+}
+
+func hash(b []byte) string {
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
 }
 
 func (r Request) place() string {
-	return strings.Join([]string{"idempotency", r.Principal, r.Method, r.Path, r.Key}, "\x00")
+	return strings.Join([]string{"idempotency", r.Principal, r.Method, r.PathHash, r.Key}, "\x00")
 }
 
 // Answer is what is remembered.
@@ -96,8 +103,8 @@ func (s *Store) Find(ctx context.Context, q db.Querier, r Request) (*Answer, err
 	var hash, sealed string
 	var status int64
 	err := q.QueryRow(ctx, `SELECT body_hash, status, answer FROM idempotency
-		WHERE principal = $1 AND method = $2 AND path = $3 AND idem_key = $4 AND created_at > $5`,
-		r.Principal, r.Method, r.Path, r.Key, s.now().Add(-Kept).UnixMicro()).Scan(&hash, &status, &sealed)
+		WHERE principal = $1 AND method = $2 AND path_hash = $3 AND idem_key = $4 AND created_at > $5`,
+		r.Principal, r.Method, r.PathHash, r.Key, s.now().Add(-Kept).UnixMicro()).Scan(&hash, &status, &sealed)
 	if errors.Is(err, db.ErrNotFound) {
 		return nil, nil
 	}
@@ -119,12 +126,12 @@ func (s *Store) Find(ctx context.Context, q db.Querier, r Request) (*Answer, err
 // was faster: then this transaction must not happen.
 func (s *Store) Remember(ctx context.Context, tx *db.Tx, r Request, a Answer) error {
 	now := s.now()
-	n, err := tx.Exec(ctx, `INSERT INTO idempotency (principal, method, path, idem_key, body_hash, status, answer, created_at)
+	n, err := tx.Exec(ctx, `INSERT INTO idempotency (principal, method, path_hash, idem_key, body_hash, status, answer, created_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
-		ON CONFLICT (principal, method, path, idem_key) DO UPDATE SET
+		ON CONFLICT (principal, method, path_hash, idem_key) DO UPDATE SET
 		body_hash = excluded.body_hash, status = excluded.status, answer = excluded.answer, created_at = excluded.created_at
 		WHERE idempotency.created_at <= $9`,
-		r.Principal, r.Method, r.Path, r.Key, r.BodyHash, int64(a.Status), s.ring.Seal(a.Body, r.place()),
+		r.Principal, r.Method, r.PathHash, r.Key, r.BodyHash, int64(a.Status), s.ring.Seal(a.Body, r.place()),
 		now.UnixMicro(), now.Add(-Kept).UnixMicro())
 	if err == nil && n == 0 {
 		return ErrTaken
@@ -134,7 +141,7 @@ func (s *Store) Remember(ctx context.Context, tx *db.Tx, r Request, a Answer) er
 
 // Purge deletes forgotten answers, a batch at a time.
 func (s *Store) Purge(ctx context.Context, tx *db.Tx, limit int64) (int64, error) {
-	return tx.Exec(ctx, `DELETE FROM idempotency WHERE (principal, method, path, idem_key) IN
-		(SELECT principal, method, path, idem_key FROM idempotency WHERE created_at <= $1 LIMIT $2)`,
+	return tx.Exec(ctx, `DELETE FROM idempotency WHERE (principal, method, path_hash, idem_key) IN
+		(SELECT principal, method, path_hash, idem_key FROM idempotency WHERE created_at <= $1 LIMIT $2)`,
 		s.now().Add(-Kept).UnixMicro(), limit)
 }

@@ -16,6 +16,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 )
 
@@ -114,6 +115,21 @@ func ParseMaster(text string) ([]byte, error) {
 		return key, nil
 	}
 	return nil, fmt.Errorf("is not a master key; expected %d bytes in base64 or hex, such as openssl rand -base64 %d prints", Size, Size)
+}
+
+// secretLike finds our own bearer values in a text.
+var secretLike = regexp.MustCompile(`tp_(live|test|scoped)_[A-Za-z0-9]+`)
+
+// HoldsSecret reports whether a text has something in it that looks like one
+// of our bearer values. Such a text is refused wherever it would be stored.
+func HoldsSecret(s string) bool { return strings.Contains(s, "tp_") && secretLike.MatchString(s) }
+
+// Mask takes such values out of a text.
+func Mask(s string) string {
+	if !strings.Contains(s, "tp_") {
+		return s
+	}
+	return secretLike.ReplaceAllString(s, "tp_${1}_***")
 }
 
 // LoadOrCreate reads the master key file, or makes one that only the owner can read.

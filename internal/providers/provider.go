@@ -39,6 +39,9 @@ type Answer struct {
 // "[DONE]" line is the gateway's to write.
 type Stream interface {
 	Next() (Chunk, error)
+	// SoFar is what was used by what Next has returned: the charge for a
+	// stream that ends before its usage chunk.
+	SoFar() Usage
 	Close() error
 }
 

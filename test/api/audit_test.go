@@ -161,6 +161,10 @@ func TestNoIssuedSecretCanBeFoundAnywhere(t *testing.T) {
 		for _, secret := range secrets {
 			// Where people put keys by mistake: path, query, user agent.
 			s.Do(t, harness.Request{Method: "GET", Path: "/v1/keys/" + secret + "?key=" + secret, Key: admin, Header: http.Header{"User-Agent": {"curl " + secret}}})
+			s.Do(t, inProject(admin, secret)).Want(t, 400, "invalid_parameter")
+			s.Do(t, newKey(admin, map[string]any{"name": "key " + secret, "scopes": []string{"*"}})).Want(t, 400, "invalid_parameter")
+			s.Do(t, harness.Request{Method: "POST", Path: "/v1/keys", Key: admin, Body: map[string]any{"name": "n", "scopes": []string{"*"}},
+				Header: http.Header{"Idempotency-Key": {secret}}}).Want(t, 400, "invalid_parameter")
 		}
 		audit := s.Do(t, harness.Request{Method: "GET", Path: "/v1/audit?limit=100", Key: admin}).Want(t, 200, "").Body
 		csv := s.Do(t, harness.Request{Method: "GET", Path: "/v1/audit?format=csv", Key: admin}).Want(t, 200, "").Body
@@ -190,6 +194,23 @@ func TestNoIssuedSecretCanBeFoundAnywhere(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestCallThatWasRefusedIsNotLoggedAsServed(t *testing.T) {
+	t.Parallel()
+	s := harness.Start(t, harness.Config(t, "sqlite"), harness.NewClock())
+	key, _ := s.Key(t, s.Workspace(t, "acme"), accounts.Test)
+	s.Do(t, models(key)).Want(t, 200, "")
+	release := s.HoldTheWriter(t)
+	r := s.Do(t, harness.Request{Method: "POST", Path: "/v1/chat/completions", Key: key, Body: chatBody("hi")}).Want(t, 503, "storage_unavailable")
+	release()
+	s.Eventually(t, func() bool {
+		return s.Do(t, harness.Request{Method: "GET", Path: "/v1/audit/" + r.Header.Get("X-Request-Id"), Key: key}).Status == 200
+	})
+	entry := settled(t, s, key, r.Header.Get("X-Request-Id"))
+	if entry.At("status") != 503.0 || entry.Text("error_code") != "storage_unavailable" || entry.At("output_tokens") != nil {
+		t.Errorf("logged as %s", entry.Body)
+	}
 }
 
 func TestRequestIDsAreTheLogsOrder(t *testing.T) {

@@ -1,8 +1,11 @@
 package api_test
 
 import (
+	"io"
 	"net/http"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -147,6 +150,73 @@ func TestGraceCanBeEndedForcedAndZero(t *testing.T) {
 			if r.Status != 400 || r.Text("error.param") != "grace_period_seconds" {
 				t.Errorf("grace %v gave %d %s", bad, r.Status, r.Body)
 			}
+		}
+	})
+}
+
+func TestOfManyRotationsAtOnceOneHappens(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		w := s.Workspace(t, "acme")
+		admin, _ := s.Key(t, w, accounts.Test)
+		old, id := s.Key(t, w, accounts.Test)
+		var done atomic.Int64
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() {
+				r := s.Do(t, harness.Request{Method: "POST", Path: "/v1/keys/" + id + "/rotate", Key: admin})
+				if r.Status == 200 {
+					done.Add(1)
+				} else if r.Code() != "invalid_state" {
+					t.Errorf("got %d %s", r.Status, r.Body)
+				}
+			})
+		}
+		wg.Wait()
+		if done.Load() != 1 {
+			t.Errorf("%d rotations happened", done.Load())
+		}
+		s.Do(t, models(old)).Want(t, 200, "") // its grace has just begun
+	})
+}
+
+func TestKeyRevokedWhileItsBodyArrivesDoesNothing(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		w := s.Workspace(t, "acme")
+		admin, _ := s.Key(t, w, accounts.Test)
+		victim, id := s.Key(t, w, accounts.Test)
+		body, feed := io.Pipe()
+		answered := make(chan *http.Response, 1)
+		go func() {
+			req, err := http.NewRequestWithContext(t.Context(), "POST", s.URL+"/v1/keys", body)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			req.Header.Set("Authorization", "Bearer "+victim)
+			req.Header.Set("Content-Type", "application/json")
+			res, err := http.DefaultTransport.RoundTrip(req)
+			if err != nil {
+				t.Error(err)
+			}
+			answered <- res
+		}()
+		_, _ = feed.Write([]byte(`{"name":"n",`))
+		// The server knows the key by now: it noted its use.
+		s.Eventually(t, func() bool {
+			return s.Do(t, harness.Request{Method: "GET", Path: "/v1/keys/" + id, Key: admin}).At("last_used_at") != nil
+		})
+		s.Do(t, harness.Request{Method: "DELETE", Path: "/v1/keys/" + id, Key: admin}).Want(t, 200, "")
+		_, _ = feed.Write([]byte(`"scopes":["*"]}`))
+		feed.Close()
+		res := <-answered
+		if res == nil {
+			return
+		}
+		res.Body.Close()
+		if res.StatusCode != 401 {
+			t.Errorf("a revoked key made another: %d", res.StatusCode)
 		}
 	})
 }

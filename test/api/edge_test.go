@@ -31,6 +31,8 @@ func TestUnknownPathsAndMethodsAreJSONAfterTheKey(t *testing.T) {
 			}
 		}
 		s.Do(t, harness.Request{Method: "GET", Path: "/nothing"}).Want(t, 404, "not_found")
+		s.Do(t, harness.Request{Method: "GET", Path: "//v1/keys"}).Want(t, 404, "not_found")
+		s.Do(t, harness.Request{Method: "POST", Path: "/healthz"}).Want(t, 405, "method_not_allowed")
 		s.Do(t, harness.Request{Method: "GET", Path: "/healthz"}).Want(t, 200, "")
 		s.Do(t, harness.Request{Method: "GET", Path: "/readyz"}).Want(t, 200, "")
 	})

@@ -80,6 +80,8 @@ func TestKeyMayOnlyManageKeysNoWiderThanItself(t *testing.T) {
 		patch(boundedID, map[string]any{"project": nil}).Want(t, 403, "project_not_allowed")
 		patch(boundedID, map[string]any{"name": "renamed", "monthly_budget": 50}).Want(t, 200, "")
 		patch(adminID, map[string]any{"name": "x"}).Want(t, 403, "insufficient_scope")
+		patch(adminID, bounds).Want(t, 403, "insufficient_scope") // it would be narrow then, but it is not now
+		s.Do(t, harness.Request{Method: "DELETE", Path: "/v1/keys/" + adminID, Key: bounded}).Want(t, 403, "insufficient_scope")
 		s.Do(t, harness.Request{Method: "POST", Path: "/v1/keys/" + adminID + "/rotate", Key: bounded}).Want(t, 403, "insufficient_scope")
 	})
 }

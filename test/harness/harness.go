@@ -401,3 +401,22 @@ func (s *Server) Eventually(t testing.TB, ok func() bool) {
 		}
 	}
 }
+
+// HoldTheWriter keeps SQLite's write lock, as another process can, until release.
+func (s *Server) HoldTheWriter(t testing.TB) (release func()) {
+	t.Helper()
+	held, done, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = s.DB.Write(context.Background(), func(*db.Tx) error {
+			close(held)
+			<-done
+			return nil
+		})
+	}()
+	<-held
+	return sync.OnceFunc(func() {
+		close(done)
+		<-ended
+	})
+}

@@ -169,12 +169,12 @@ CREATE INDEX admin_actions_by_workspace ON admin_actions (workspace_id, id);
 CREATE TABLE idempotency (
   principal   TEXT NOT NULL,
   method      TEXT NOT NULL,
-  path        TEXT NOT NULL,
+  path_hash   TEXT NOT NULL,
   idem_key    TEXT NOT NULL,
   body_hash   TEXT NOT NULL,
   status      BIGINT NOT NULL,
   answer      TEXT NOT NULL,
   created_at  BIGINT NOT NULL,
-  PRIMARY KEY (principal, method, path, idem_key)
+  PRIMARY KEY (principal, method, path_hash, idem_key)
 );
 CREATE INDEX idempotency_by_age ON idempotency (created_at);

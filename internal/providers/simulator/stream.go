@@ -17,6 +17,7 @@ type stream struct {
 	deltas []delta // of one choice
 	next   int     // chunk, counted over all choices
 	sent   int     // content chunks
+	tokens int64   // in them
 
 	chunkDelay time.Duration
 	cut        int // content chunks before it fails; -1 is never
@@ -116,6 +117,11 @@ func (s *stream) Next() (providers.Chunk, error) {
 	return providers.Chunk{}, io.EOF
 }
 
+// SoFar counts the prompt and the tokens that were sent.
+func (s *stream) SoFar() providers.Usage {
+	return providers.Usage{InputTokens: s.answer.usage.InputTokens, OutputTokens: s.tokens}
+}
+
 // Close has nothing to release.
 func (s *stream) Close() error { return nil }
 
@@ -126,6 +132,7 @@ func (s *stream) chunk(choice int, d delta) (providers.Chunk, error) {
 			return providers.Chunk{}, s.err
 		}
 		s.sent++
+		s.tokens += int64(d.to - d.from)
 	}
 	b := s.begin()
 	b = append(b, `{"index":`...)

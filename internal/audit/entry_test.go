@@ -1,0 +1,53 @@
+package audit
+
+import (
+	"testing"
+	"time"
+
+	"turnpike/internal/db"
+	"turnpike/internal/db/dbtest"
+	"turnpike/internal/ids"
+)
+
+func TestSettledEntryStaysUnlessSomethingTruerComes(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		store := func(e Entry) *Entry {
+			t.Helper()
+			err := d.Write(t.Context(), func(tx *db.Tx) error {
+				_, err := insertRequests.Insert(t.Context(), tx, [][]any{e.row("node_x")})
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := Get(t.Context(), d, "ws", "test", e.RequestID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return got
+		}
+		intent := Entry{RequestID: ids.New(ids.Request), WorkspaceID: "ws", Environment: "test", CreatedAt: time.Now()}
+		settled := intent
+		settled.Settled, settled.Status = true, 200
+		if got := store(settled); got.Status != 200 {
+			t.Fatalf("stored as %+v", got)
+		}
+		if got := store(intent); !got.Settled || got.Status != 200 {
+			t.Errorf("an intent that came late changed a settled entry: %+v", got)
+		}
+		refused := settled
+		refused.Status, refused.ErrorCode = 503, "storage_unavailable"
+		if got := store(refused); got.Status != 503 {
+			t.Errorf("a call that was refused after all is logged as %d", got.Status)
+		}
+
+		recovered := Entry{RequestID: ids.New(ids.Request), WorkspaceID: "ws", Environment: "test", CreatedAt: time.Now(), Settled: true, UsageSource: UsageRecovered}
+		store(recovered)
+		late := recovered
+		late.Status, late.UsageSource = 200, UsageProvider
+		if got := store(late); got.Status != 200 || got.UsageSource != UsageProvider {
+			t.Errorf("a node that was only slow could not correct a recovered entry: %+v", got)
+		}
+	})
+}
