@@ -58,10 +58,13 @@ func checkJSONType(header string) error {
 	return fault.Param(fault.UnsupportedMediaType, "Content-Type", "the body must be JSON: send Content-Type: application/json")
 }
 
+func tooLarge(limit int64) error {
+	return fault.New(fault.RequestTooLarge, "the body is larger than %d bytes, which is the most that is accepted here", limit)
+}
+
 func (c *Call) readBody(limit int64) ([]byte, error) {
-	tooLarge := fault.New(fault.RequestTooLarge, "the body is larger than %d bytes, which is the most that is accepted here", limit)
 	if c.r.ContentLength > limit {
-		return nil, tooLarge
+		return nil, tooLarge(limit)
 	}
 	control := http.NewResponseController(c.w)
 	from := http.MaxBytesReader(c.w, c.r.Body, limit)
@@ -90,7 +93,7 @@ func (c *Call) readBody(limit int64) ([]byte, error) {
 		var big *http.MaxBytesError
 		switch {
 		case errors.As(err, &big):
-			return nil, tooLarge
+			return nil, tooLarge(limit)
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return nil, fault.New(fault.RequestTimeout, "the body did not arrive in time")
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"maps"
 	"math"
 	"net/http"
 	"net/netip"
@@ -36,7 +35,7 @@ type Call struct {
 
 	record   *audit.Record // nil before a valid key was seen
 	scope    access.Scope  // that the route needs
-	success  http.Header   // of the answer, if it does not become an error on its way
+	success  []headerLine  // of the answer, if it does not become an error on its way
 	bodyTook time.Duration // to arrive
 	wrote    bool          // the answer has begun
 	status   int
@@ -166,13 +165,21 @@ func (c *Call) write(status int, contentType string, body []byte) {
 	c.wrote = true
 	h := c.w.Header()
 	if status < http.StatusBadRequest {
-		maps.Copy(h, c.success)
+		c.setSuccess(h)
 	}
 	h.Set("Content-Type", contentType)
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	_ = http.NewResponseController(c.w).SetWriteDeadline(time.Now().Add(writeTimeout))
 	c.w.WriteHeader(status)
 	_, _ = c.w.Write(body) // a client that left is no fault of ours
+}
+
+type headerLine struct{ name, value string }
+
+func (c *Call) setSuccess(h http.Header) {
+	for _, line := range c.success {
+		h.Set(line.name, line.value)
+	}
 }
 
 // sendJSON answers with a resource.

@@ -3,7 +3,6 @@ package api
 import (
 	"errors"
 	"io"
-	"maps"
 	"net/http"
 	"time"
 
@@ -22,11 +21,11 @@ func createChatCompletion(c *Call) error {
 	if err != nil {
 		return err
 	}
-	c.success = http.Header{"Service-Model": {answer.Model}, "Service-Provider": {answer.Provider}}
+	c.success = append(c.success, headerLine{"Service-Model", answer.Model}, headerLine{"Service-Provider", answer.Provider})
 	if answer.Stream != nil {
 		return c.stream(answer.Stream)
 	}
-	c.success.Set("Service-Credits", answer.Credits.String())
+	c.success = append(c.success, headerLine{"Service-Credits", answer.Credits.String()})
 	c.send(http.StatusOK, jsonType, answer.Body)
 	return nil
 }
@@ -85,7 +84,7 @@ func (w *eventWriter) event(data []byte) {
 		}
 		w.c.wrote = true
 		h := w.c.w.Header()
-		maps.Copy(h, w.c.success)
+		w.c.setSuccess(h)
 		h.Set("Content-Type", "text/event-stream; charset=utf-8")
 		h.Set("Cache-Control", "no-cache")
 		h.Set("X-Accel-Buffering", "no") // a proxy must not hold events back

@@ -17,8 +17,16 @@ import (
 	"turnpike/test/chaos/program"
 )
 
-// warmUp is how long a server is under load before a measurement begins.
-const warmUp = time.Second
+const (
+	// warmUp is how long a server is under load before a measurement begins.
+	warmUp = time.Second
+
+	// A measurement during which others had more of the cores than this is
+	// repeated, and the least disturbed one counts. It is chosen by what the
+	// others did, never by its outcome.
+	disturbed = 0.10
+	attempts  = 3
+)
 
 // The call that is measured: a short question, answered in a sentence.
 const (
@@ -89,12 +97,12 @@ func measure(ctx context.Context, o options) (*report, error) {
 		// does then meets all of them.
 		for n := range o.rounds {
 			for i, s := range subjects {
-				sample, err := s.measure(ctx, kind, o.duration)
+				sample, err := s.leastDisturbed(ctx, kind, o.duration)
 				if err != nil {
 					return nil, fmt.Errorf("%s, %s: %w", s.name, kind, err)
 				}
 				all[i].samples = append(all[i].samples, sample)
-				say("round %d, %s, %s: %.0f requests/s", n+1, kind, s.name, sample.rate())
+				say("round %d, %s, %s: %.0f requests/s, others had %.0f %%", n+1, kind, s.name, sample.rate(), 100*sample.others)
 			}
 		}
 		if kind == "plain" {
@@ -105,6 +113,23 @@ func measure(ctx context.Context, o options) (*report, error) {
 	}
 	r.loadedMB, err = residentMB(subjects[1].pid)
 	return r, err
+}
+
+// leastDisturbed measures until the others are quiet, or often enough.
+func (s *subject) leastDisturbed(ctx context.Context, kind string, duration time.Duration) (best sample, err error) {
+	for n := range attempts {
+		next, err := s.measure(ctx, kind, duration)
+		if err != nil {
+			return best, err
+		}
+		if n == 0 || next.others < best.others {
+			best = next
+		}
+		if best.others <= disturbed {
+			break
+		}
+	}
+	return best, nil
 }
 
 // measure puts the subject under load.
