@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 
 	"github.com/spf13/cobra"
 
@@ -38,6 +39,7 @@ func (e *env) serve(cmd *cobra.Command) error {
 	if err := e.load(cmd); err != nil {
 		return err
 	}
+	makeRoomForTheWriter()
 	a, err := app.Start(cmd.Context(), e.loaded.Config, nil)
 	if err != nil {
 		return err
@@ -57,6 +59,16 @@ func (e *env) serve(cmd *cobra.Command) error {
 		slog.Info("stopped")
 	}
 	return err
+}
+
+// makeRoomForTheWriter runs twice as many threads as there are cores. The one
+// that comes back from the disk with a commit has everybody waiting for it; with
+// a thread per core it would queue behind the requests that arrived meanwhile.
+// Measured on two cores: a quarter to a third more calls per second.
+func makeRoomForTheWriter() {
+	if os.Getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(2 * runtime.GOMAXPROCS(0))
+	}
 }
 
 // welcome tells where the server is, and on the first run how to call it. The

@@ -23,7 +23,7 @@ const (
 	// that outgrows walLimit makes the writer wait. PASSIVE alone let the log
 	// reach 573 MB in 15 s of load.
 	checkpointPoll = 250 * time.Millisecond
-	walSoft        = 4 << 20
+	walSoft        = 16 << 20
 	walLimit       = 64 << 20
 
 	// busyTimeout: another process, an operator's command, may hold the write

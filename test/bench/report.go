@@ -106,7 +106,7 @@ func (r *report) markdown() string {
 	r.table(line, r.stream)
 	line("")
 	if r.withoutPostgres != nil {
-		line("PostgreSQL was not measured in this run: %v.", r.withoutPostgres)
+		line("PostgreSQL could not be started and was not measured in this run.") // why is on standard error; it may name folders
 		line("")
 	}
 	line("## Context")

@@ -65,9 +65,9 @@ func eachEngine(t *testing.T, fn func(t *testing.T, at program.Place)) {
 }
 
 // serve starts a server, which is gone at the end of the test at the latest.
-func serve(t *testing.T, at program.Place) *program.Server {
+func serve(t *testing.T, at program.Place, args ...string) *program.Server {
 	t.Helper()
-	s, err := binary(t).Serve(at)
+	s, err := binary(t).Serve(at, args...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,6 +23,7 @@ type request struct {
 	key      string
 	body     string
 	streamed bool
+	expect   bool // send the body only when the server asks for it, which shows that it works on the call
 }
 
 // outcome is what the client saw of a call.
@@ -77,7 +78,8 @@ func (c *client) close() {
 }
 
 // do makes the call and reads the answer as far as it comes. Every piece that
-// arrived is shown to watch, if there is one.
+// arrives is shown to watch, if there is one; the wish for the body is an empty
+// piece.
 func (c *client) do(r request, watch func(piece []byte)) *outcome {
 	o := &outcome{request: r, begun: time.Now()}
 	o.err = c.exchange(o, watch)
@@ -109,11 +111,26 @@ func (c *client) exchange(o *outcome, watch func([]byte)) error {
 	if o.request.body != "" {
 		fmt.Fprintf(&head, "Content-Type: application/json\r\nContent-Length: %d\r\n", len(o.request.body))
 	}
-	head.WriteString("\r\n" + o.request.body)
+	if o.expect {
+		head.WriteString("Expect: 100-continue\r\n")
+	}
+	head.WriteString("\r\n")
+	if !o.expect {
+		head.WriteString(o.request.body)
+	}
 	if _, err := c.conn.Write(head.Bytes()); err != nil {
 		return err
 	}
 	res, err := http.ReadResponse(c.from, &http.Request{Method: o.method})
+	if err == nil && res.StatusCode == http.StatusContinue {
+		if watch != nil {
+			watch(nil)
+		}
+		if _, err := io.WriteString(c.conn, o.request.body); err != nil {
+			return err
+		}
+		res, err = http.ReadResponse(c.from, &http.Request{Method: o.method})
+	}
 	if err != nil {
 		return err
 	}

@@ -20,26 +20,23 @@ func TestGracefulShutdownFinishesWhatIsInFlight(t *testing.T) {
 		const streams, plain, tokens = 20, 10, 60
 		outcomes := make([]*outcome, streams+plain)
 		var begun, calls sync.WaitGroup
-		begun.Add(streams)
+		begun.Add(len(outcomes))
 		for i := range outcomes {
-			r := chat(fmt.Sprintf("shutdown/%d", i), key, "Take your time. [[sim:delay=1500ms]]", false)
-			var watch func([]byte)
+			mark := fmt.Sprintf("shutdown/%d", i)
+			r := chat(mark, key, "Take your time. [[sim:delay=1500ms]]", false)
+			r.expect = true
 			if i < streams {
-				r = chat(r.mark, key, fmt.Sprintf("Slowly. [[sim:length=%d]] [[sim:chunk_delay=25ms]]", tokens), true)
-				once := sync.OnceFunc(begun.Done)
-				watch = func([]byte) { once() }
+				r = chat(mark, key, fmt.Sprintf("Slowly. [[sim:length=%d]] [[sim:chunk_delay=25ms]]", tokens), true)
 			}
+			once := sync.OnceFunc(begun.Done)
 			calls.Go(func() {
+				defer once() // a call that fails has begun, too
 				c := newClient(server.URL)
 				defer c.close()
-				outcomes[i] = c.do(r, watch)
+				outcomes[i] = c.do(r, func([]byte) { once() })
 			})
 		}
 		begun.Wait()
-		d := open(t, at)
-		eventually(t, 10*time.Second, "every call is in flight", func() bool {
-			return count(t, d, "SELECT count(*) FROM requests WHERE NOT settled AND user_agent LIKE 'shutdown/%'") == len(outcomes)
-		})
 
 		if err := server.Terminate(); err != nil {
 			t.Fatal(err)
@@ -69,7 +66,7 @@ func TestGracefulShutdownFinishesWhatIsInFlight(t *testing.T) {
 				wrong.add("%d pieces of %d: %v", pieces, tokens, o)
 			}
 		}
-		settled := count(t, d, `SELECT count(*) FROM requests WHERE user_agent LIKE 'shutdown/%'
+		settled := count(t, open(t, at), `SELECT count(*) FROM requests WHERE user_agent LIKE 'shutdown/%'
 			AND settled AND status = 200 AND usage_source = 'provider' AND output_tokens > 0`)
 		if settled != len(outcomes) {
 			t.Errorf("%d of %d calls are settled in the log", settled, len(outcomes))
