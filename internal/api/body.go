@@ -71,7 +71,11 @@ func (c *Call) readBody(limit int64) ([]byte, error) {
 	begun := time.Now()
 	defer func() { c.bodyTook = time.Since(begun) }()
 	// It grows with what arrives, not with what was announced.
-	body := make([]byte, 0, min(max(c.r.ContentLength, 512)+1, firstPiece))
+	room := int64(512)
+	if c.r.ContentLength > 0 {
+		room = c.r.ContentLength + 1
+	}
+	body := make([]byte, 0, min(room, firstPiece))
 	for {
 		allowed := c.s.Limits.BodyPatience + time.Duration(len(body))*time.Second/bodyRate
 		_ = control.SetReadDeadline(begun.Add(allowed)) // not every transport has one

@@ -22,8 +22,9 @@ const (
 // Store is the database with the keys to read it: all that an operator's
 // command needs.
 type Store struct {
-	DB   *db.DB
-	Ring *keyring.Ring
+	DB      *db.DB
+	Ring    *keyring.Ring
+	Applied []db.Migration // by opening it
 }
 
 // OpenStore opens the database that the configuration names, brings its schema
@@ -38,7 +39,7 @@ func OpenStore(ctx context.Context, cfg config.Config) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{DB: d, Ring: ring}
-	if _, err := d.Migrate(ctx); err != nil {
+	if s.Applied, err = d.Migrate(ctx); err != nil {
 		s.Close()
 		return nil, err
 	}

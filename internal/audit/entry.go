@@ -72,14 +72,16 @@ var insertRequests = db.NewBulk("requests", `ON CONFLICT (id) DO UPDATE SET
 	"status bigint", "error_code text", "model text", "provider text", "attempts text", "input_tokens bigint", "output_tokens bigint",
 	"reserved bigint", "credits bigint", "simulated_credits bigint", "usage_source text", "latency_us bigint", "upstream_us bigint")
 
-// row is the entry in the order of insertRequests.
-func (e *Entry) row(nodeID string) []any {
-	return []any{e.RequestID, e.WorkspaceID, e.Environment, e.KeyID, e.KeyHint, db.OrNull(e.TokenID), db.OrNull(string(e.TokenMetadata)),
+const requestColumns = 28
+
+// appendRow appends the entry in the order of insertRequests.
+func (e *Entry) appendRow(row []any, nodeID string) []any {
+	return append(row, e.RequestID, e.WorkspaceID, e.Environment, e.KeyID, e.KeyHint, db.OrNull(e.TokenID), db.OrNull(string(e.TokenMetadata)),
 		e.IP, e.Method, e.Path, db.OrNull(e.Project), e.UserAgent, nodeID, e.CreatedAt.UnixMicro(), e.Settled,
 		orNullInt(int64(e.Status)), db.OrNull(e.ErrorCode), db.OrNull(e.Model), db.OrNull(e.Provider), db.OrNull(string(e.Attempts)),
 		number(e.InputTokens), number(e.OutputTokens),
 		int64(e.Reserved), int64(e.Credits), int64(e.SimulatedCredits), db.OrNull(e.UsageSource),
-		orNullInt(e.Latency.Microseconds()), orNullInt(e.Upstream.Microseconds())}
+		orNullInt(e.Latency.Microseconds()), orNullInt(e.Upstream.Microseconds()))
 }
 
 func orNullInt(n int64) any {

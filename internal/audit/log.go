@@ -33,8 +33,10 @@ func NewLog(g *db.Group, node *nodes.Node) *Log {
 
 func (l *Log) write(ctx context.Context, tx *db.Tx, records []*Record) error {
 	rows := make([][]any, len(records))
+	values := make([]any, 0, len(records)*requestColumns)
 	for i, r := range records {
-		rows[i] = r.take(l.node.ID)
+		values = r.take(values, l.node.ID)
+		rows[i] = values[i*requestColumns : (i+1)*requestColumns]
 	}
 	_, err := insertRequests.Insert(ctx, tx, rows)
 	if err != nil {
@@ -63,11 +65,11 @@ func (l *Log) Open(e Entry) *Record { return &Record{log: l, entry: e} }
 
 // take is called by the writer. Only a second write of the same record may
 // follow it, so the values are read under the lock.
-func (r *Record) take(nodeID string) []any {
+func (r *Record) take(values []any, nodeID string) []any {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.taken = true
-	return r.entry.row(nodeID)
+	return r.entry.appendRow(values, nodeID)
 }
 
 // Start hands the intent over, with what is known by now, and returns at once.
@@ -146,7 +148,7 @@ func (r *Record) SettleIn(ctx context.Context, tx *db.Tx, change func(*Entry)) e
 	settled := r.entry
 	change(&settled)
 	settled.Settled = true
-	if _, err := insertRequests.Insert(ctx, tx, [][]any{settled.row(r.log.node.ID)}); err != nil {
+	if _, err := insertRequests.Insert(ctx, tx, [][]any{settled.appendRow(nil, r.log.node.ID)}); err != nil {
 		return fmt.Errorf("request log: %w", err)
 	}
 	tx.OnCommit(func() {

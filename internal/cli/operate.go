@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"runtime"
 
@@ -37,24 +38,7 @@ func newMigrate(e *env) *cobra.Command {
 		Long: `Brings the database's schema up to date and says what it did. The server does the
 same at its start; this is for those who want it to happen before.`,
 	}
-	e.configured(cmd)
-	e.jsonFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := e.load(cmd); err != nil {
-			return err
-		}
-		d, err := app.OpenDatabase(cmd.Context(), e.loaded.Config)
-		if err != nil {
-			return err
-		}
-		defer d.Close()
-		applied, err := d.Migrate(cmd.Context())
-		if err != nil {
-			return err
-		}
-		return e.printMigrations(d, applied)
-	}
-	return cmd
+	return e.operator(cmd, func(_ context.Context, s *app.Store, _ []string) error { return e.printMigrations(s.DB, s.Applied) })
 }
 
 func (e *env) printMigrations(d *db.DB, applied []db.Migration) error {

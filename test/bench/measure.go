@@ -21,11 +21,14 @@ const (
 	// warmUp is how long a server is under load before a measurement begins.
 	warmUp = time.Second
 
-	// A measurement during which others had more of the cores than this is
-	// repeated, and the least disturbed one counts. It is chosen by what the
-	// others did, never by its outcome.
+	// A measurement begins when others have less of the cores than this, and
+	// one during which they had more is repeated; of several the least
+	// disturbed one counts. It is chosen by what the others did, never by its
+	// outcome. When patience, which is for the whole run, is spent, things are
+	// measured as they are.
 	disturbed = 0.10
 	attempts  = 3
+	patience  = 4 * time.Minute
 )
 
 // The call that is measured: a short question, answered in a sentence.
@@ -83,6 +86,7 @@ func measure(ctx context.Context, o options) (*report, error) {
 	}
 	say("idle %.1f MB, after one call %.1f MB", r.idleMB, r.afterCallMB)
 
+	calm := &calm{left: patience}
 	subjects, stop, err := r.start(binary, o.folder)
 	defer stop()
 	if err != nil {
@@ -97,7 +101,7 @@ func measure(ctx context.Context, o options) (*report, error) {
 		// does then meets all of them.
 		for n := range o.rounds {
 			for i, s := range subjects {
-				sample, err := s.leastDisturbed(ctx, kind, o.duration)
+				sample, err := s.leastDisturbed(ctx, calm, kind, o.duration)
 				if err != nil {
 					return nil, fmt.Errorf("%s, %s: %w", s.name, kind, err)
 				}
@@ -116,8 +120,12 @@ func measure(ctx context.Context, o options) (*report, error) {
 }
 
 // leastDisturbed measures until the others are quiet, or often enough.
-func (s *subject) leastDisturbed(ctx context.Context, kind string, duration time.Duration) (best sample, err error) {
+func (s *subject) leastDisturbed(ctx context.Context, c *calm, kind string, duration time.Duration) (best sample, err error) {
 	for n := range attempts {
+		if err := c.wait(); err != nil {
+			return best, err
+		}
+		begun := time.Now()
 		next, err := s.measure(ctx, kind, duration)
 		if err != nil {
 			return best, err
@@ -126,6 +134,9 @@ func (s *subject) leastDisturbed(ctx context.Context, kind string, duration time
 			best = next
 		}
 		if best.others <= disturbed {
+			break
+		}
+		if c.left -= time.Since(begun); c.left <= 0 {
 			break
 		}
 	}
