@@ -56,8 +56,8 @@ type App struct {
 	FirstRun *FirstRun
 }
 
-// Start opens the store, starts every part and listens. Close stops it. A nil
-// now is the time of day.
+// Start opens the store, starts every part and listens, so that callers wait
+// in line until Serve lets them in. Close stops it. A nil now is the time of day.
 func Start(ctx context.Context, cfg config.Config, now func() time.Time) (_ *App, err error) {
 	if now == nil {
 		now = clock
@@ -92,7 +92,6 @@ func Start(ctx context.Context, cfg config.Config, now func() time.Time) (_ *App
 	if err := a.build(ctx, now); err != nil {
 		return nil, err
 	}
-	a.serve()
 	return a, nil
 }
 
@@ -198,7 +197,8 @@ func (a *App) listen() (err error) {
 	return nil
 }
 
-func (a *App) serve() {
+// Serve begins to answer. It returns at once.
+func (a *App) Serve() {
 	// Room beyond our own limit, so that headers which are only somewhat too
 	// large get our answer and not the server library's bare one.
 	a.server = &http.Server{Handler: a.handler, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,

@@ -48,6 +48,7 @@ func (e *env) serve(cmd *cobra.Command) error {
 	if err := e.welcome(a); err != nil {
 		return errors.Join(err, a.Close())
 	}
+	a.Serve() // only now: whoever gets an answer finds first-run.txt written
 	failed := make(chan error, 1)
 	go func() { failed <- a.Wait() }()
 	select {

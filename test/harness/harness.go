@@ -103,6 +103,7 @@ func Start(t testing.TB, cfg config.Config, clock *Clock) *Server {
 	if err != nil {
 		t.Fatal(err)
 	}
+	a.Serve()
 	t.Cleanup(func() {
 		if err := a.Close(); err != nil {
 			t.Error(err)
