@@ -246,12 +246,17 @@ func (d *Directory) Use(ctx context.Context, by audit.Actor, p Project, mayCreat
 	if err := d.load(ctx, by, p, mayCreate); err != nil {
 		return err
 	}
+	d.remember(key, generation)
+	return nil
+}
+
+// remember keeps what was read, unless something changed since the reading began.
+func (d *Directory) remember(key projectKey, generation int64) {
 	d.mu.Lock()
+	defer d.mu.Unlock()
 	if generation == d.generation.Load() {
 		d.known[key] = struct{}{}
 	}
-	d.mu.Unlock()
-	return nil
 }
 
 // load reads before it writes: most projects are there, and a read waits for nobody.

@@ -1,0 +1,43 @@
+package accounts
+
+import (
+	"testing"
+	"time"
+
+	"turnpike/internal/audit"
+	"turnpike/internal/db"
+	"turnpike/internal/db/dbtest"
+	"turnpike/internal/fault"
+)
+
+func TestReadThatBeganBeforeAnArchivalIsNotRemembered(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		dir := NewDirectory(d, time.Now)
+		w := &Workspace{Name: "acme"}
+		p := &Project{Environment: Test, ID: "web"}
+		err := d.Write(t.Context(), func(tx *db.Tx) error {
+			if err := CreateWorkspace(t.Context(), tx, w, time.Now()); err != nil {
+				return err
+			}
+			p.WorkspaceID = w.ID
+			return CreateProject(t.Context(), tx, p, time.Now())
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := dir.generation.Load() // a request reads the project as usable here
+		err = d.Write(t.Context(), func(tx *db.Tx) error {
+			now := time.Now()
+			p.ArchivedAt = &now
+			return SaveProject(t.Context(), tx, p)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir.remember(projectKey{w.ID, Test, "web"}, began)
+		if err := dir.Use(t.Context(), audit.Operator, Project{WorkspaceID: w.ID, Environment: Test, ID: "web"}, true); !fault.Is(err, fault.UnknownProject) {
+			t.Errorf("an archived project can be used: %v", err)
+		}
+	})
+}
