@@ -7,6 +7,7 @@ import (
 	"turnpike/internal/db"
 	"turnpike/internal/db/dbtest"
 	"turnpike/internal/ids"
+	"turnpike/internal/nodes"
 )
 
 func TestSettledEntryStaysUnlessSomethingTruerComes(t *testing.T) {
@@ -48,6 +49,23 @@ func TestSettledEntryStaysUnlessSomethingTruerComes(t *testing.T) {
 		late.Status, late.UsageSource = 200, UsageProvider
 		if got := store(late); got.Status != 200 || got.UsageSource != UsageProvider {
 			t.Errorf("a node that was only slow could not correct a recovered entry: %+v", got)
+		}
+	})
+}
+
+// TestARecordMayWaitTwice: in an outage a call is settled and then refused
+// while the first write still waits.
+func TestARecordMayWaitTwice(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		l := &Log{node: &nodes.Node{ID: "node_x"}}
+		r := l.Open(Entry{RequestID: ids.New(ids.Request), WorkspaceID: "ws", Environment: "test", CreatedAt: time.Now(), Settled: true, Status: 503})
+		err := d.Write(t.Context(), func(tx *db.Tx) error { return l.writeOnce(t.Context(), tx, []*Record{r, r}) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Get(t.Context(), d, "ws", "test", r.entry.RequestID); err != nil {
+			t.Error(err)
 		}
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -27,8 +28,19 @@ type Log struct {
 func NewLog(g *db.Group, node *nodes.Node) *Log {
 	l := &Log{node: node}
 	l.intents = db.NewQueue(g, false, l.write)
-	l.settlements = db.NewQueue(g, true, l.write)
+	l.settlements = db.NewQueue(g, true, l.writeOnce)
 	return l
+}
+
+// writeOnce writes a record that waits twice, settled and then refused in an
+// outage, as it is now. PostgreSQL takes no row twice in one statement.
+func (l *Log) writeOnce(ctx context.Context, tx *db.Tx, records []*Record) error {
+	seen := make(map[*Record]bool, len(records))
+	return l.write(ctx, tx, slices.DeleteFunc(records, func(r *Record) bool {
+		again := seen[r]
+		seen[r] = true
+		return again
+	}))
 }
 
 func (l *Log) write(ctx context.Context, tx *db.Tx, records []*Record) error {

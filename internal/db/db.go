@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -65,6 +66,7 @@ type DB struct {
 	signals signals
 	stop    context.CancelFunc
 	watched chan struct{}
+	ailing  atomic.Bool // the last write found the store away or full
 }
 
 // Open opens the database that the address names: a postgres:// URL, or the
@@ -104,8 +106,18 @@ func (d *DB) Close() {
 	d.eng.close()
 }
 
-// Ping tells whether the store can be reached.
-func (d *DB) Ping(ctx context.Context) error { return fold(d.eng.ping(ctx)) }
+// Ping tells whether the store can be reached and takes writes. It writes only
+// after a write has failed: a full disk shows in no other way, and whoever may
+// ask for readiness must not be able to keep the disk busy.
+func (d *DB) Ping(ctx context.Context) error {
+	if !d.ailing.Load() {
+		return fold(d.eng.ping(ctx))
+	}
+	return d.Write(ctx, func(tx *Tx) error {
+		_, err := tx.Exec(ctx, "UPDATE schema_migrations SET version = version")
+		return err
+	})
+}
 
 // Query reads committed data.
 func (d *DB) Query(ctx context.Context, query string, args ...any) (Rows, error) {
@@ -159,6 +171,9 @@ const maxAttempts = 5
 func (d *DB) Write(ctx context.Context, fn func(tx *Tx) error) error {
 	for attempt := 1; ; attempt++ {
 		err := d.writeOnce(ctx, fn)
+		if unavailable := errors.Is(err, ErrUnavailable); unavailable != d.ailing.Load() && (unavailable || err == nil) {
+			d.ailing.Store(unavailable)
+		}
 		if attempt == maxAttempts || !errors.Is(err, ErrRace) {
 			return err
 		}

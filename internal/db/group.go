@@ -149,7 +149,7 @@ func (g *Group) commit(batches []groupBatch) (kept bool) {
 	})
 	// A row that the store refuses (a bug, or a value no check caught) must
 	// not take its neighbours with it: then each item is written by itself.
-	if errors.Is(err, ErrData) || errors.Is(err, ErrExists) {
+	if err != nil && !errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrRace) {
 		var all []groupBatch
 		for _, b := range batches {
 			all = append(all, b.singles()...)

@@ -16,9 +16,8 @@ func fullDisk(t *testing.T, pid int) outage {
 		t.Fatal(err)
 	}
 	return outage{
-		begin: func() error { return unix.Prlimit(pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 1, Max: before.Max}, nil) },
-		end:   func() error { return unix.Prlimit(pid, unix.RLIMIT_FSIZE, &before, nil) },
-		// The readiness probe writes nothing, so it is not asked.
+		begin:   func() error { return unix.Prlimit(pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 1, Max: before.Max}, nil) },
+		end:     func() error { return unix.Prlimit(pid, unix.RLIMIT_FSIZE, &before, nil) },
 		refusal: 3 * time.Second,
 	}
 }

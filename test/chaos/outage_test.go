@@ -17,7 +17,6 @@ const returnTime = 10 * time.Second
 type outage struct {
 	begin, end func() error
 	refusal    time.Duration // within which a call hears of it
-	unready    bool          // the readiness probe notices too
 }
 
 // TestStorageOutageAnswers503AndRecovers takes the store away under load.
@@ -36,14 +35,14 @@ func TestStorageOutageAnswers503AndRecovers(t *testing.T) {
 			}
 		})
 		at := program.Place{Folder: t.TempDir(), DatabaseURL: cluster.URL()}
-		endure(t, at, serve(t, at), outage{begin: cluster.Kill, end: cluster.Restart, refusal: 3 * time.Second, unready: true})
+		endure(t, at, serve(t, at), outage{begin: cluster.Kill, end: cluster.Restart, refusal: 3 * time.Second})
 	})
 	t.Run("postgres is out of reach", func(t *testing.T) {
 		t.Parallel()
 		network, address := wire(t, dbtest.Address(t, "postgres"))
 		at := program.Place{Folder: t.TempDir(), DatabaseURL: address}
 		// Silence takes its time to be told from slowness.
-		endure(t, at, serve(t, at), outage{begin: network.cut, end: network.mend, refusal: 10 * time.Second, unready: true})
+		endure(t, at, serve(t, at), outage{begin: network.cut, end: network.mend, refusal: 10 * time.Second})
 	})
 	t.Run("sqlite on a full disk", func(t *testing.T) {
 		t.Parallel()
@@ -79,7 +78,7 @@ func endure(t *testing.T, at program.Place, server *program.Server, away outage)
 	if o := get(server.URL, "/healthz"); o.status != http.StatusOK {
 		t.Errorf("the process is well, but /healthz: %v", o)
 	}
-	if o := get(server.URL, "/readyz"); away.unready && o.status != http.StatusServiceUnavailable {
+	if o := get(server.URL, "/readyz"); o.status != http.StatusServiceUnavailable {
 		t.Errorf("the store is away, but /readyz: %v", o)
 	}
 
