@@ -71,7 +71,7 @@ func milliseconds(d time.Duration) *float64 {
 	if d == 0 {
 		return nil
 	}
-	ms := float64(d.Microseconds()) / 1000
+	ms := inMS(d)
 	return &ms
 }
 
@@ -100,14 +100,12 @@ func listAudit(c *Call) error {
 	if err != nil {
 		return err
 	}
-	data := make([]*auditObject, len(r.Entries))
-	for i, e := range r.Entries {
+	data := make([]*auditObject, len(r.Rows))
+	for i, e := range r.Rows {
 		data[i] = newAuditObject(e)
 	}
 	l := newList(data, func(o *auditObject) string { return o.ID }, r.More)
-	if r.More {
-		l.LastID = &r.Cursor // of a page that looked through its bound, where it stopped looking
-	}
+	l.goOnFrom(r.Cursor)
 	return c.sendJSON(l)
 }
 
@@ -186,7 +184,7 @@ func (c *Call) exportAudit(f audit.Filter, page db.Page) error {
 			c.settle(http.StatusOK, string(fault.Internal))
 			panic(http.ErrAbortHandler) // a short file must not look whole
 		}
-		for _, e := range r.Entries {
+		for _, e := range r.Rows {
 			_ = w.Write(safeCells(csvRow(e)))
 		}
 		w.Flush()

@@ -35,6 +35,14 @@ func newList[T any](data []T, id func(T) string, more bool) *list[T] {
 	return l
 }
 
+// goOnFrom sets where the next page begins: on a page that looked through its
+// bound, that is where it stopped looking.
+func (l *list[T]) goOnFrom(cursor string) {
+	if l.HasMore {
+		l.LastID = &cursor
+	}
+}
+
 // query reads a request's query parameters and refuses those nobody knows.
 type query struct {
 	values url.Values

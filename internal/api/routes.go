@@ -41,6 +41,26 @@ func Routes() []Route {
 		{"PATCH", "/v1/projects/{id}", access.ProjectsWrite, act(updateProject)},
 		{"DELETE", "/v1/projects/{id}", access.ProjectsWrite, act(archiveProject)},
 
+		{"POST", "/v1/webhooks", access.WebhooksWrite, act(createEndpoint)},
+		{"GET", "/v1/webhooks", access.WebhooksRead, read(listEndpoints)},
+		{"GET", "/v1/webhooks/{id}", access.WebhooksRead, read(getEndpoint)},
+		{"PATCH", "/v1/webhooks/{id}", access.WebhooksWrite, act(updateEndpoint)},
+		{"DELETE", "/v1/webhooks/{id}", access.WebhooksWrite, act(deleteEndpoint)},
+		{"POST", "/v1/webhooks/{id}/pause", access.WebhooksWrite, act(pauseEndpoint)},
+		{"POST", "/v1/webhooks/{id}/resume", access.WebhooksWrite, act(resumeEndpoint)},
+		{"POST", "/v1/webhooks/{id}/rotate_secret", access.WebhooksWrite, act(rotateEndpointSecret)},
+		{"POST", "/v1/webhooks/{id}/end_grace", access.WebhooksWrite, act(endEndpointGrace)},
+		{"POST", "/v1/webhooks/{id}/test", access.WebhooksWrite, act(testEndpoint)},
+		{"POST", "/v1/webhooks/{id}/replay", access.EventsReplay, act(replayEndpoint)},
+
+		{"GET", "/v1/deliveries", access.WebhooksRead, read(listDeliveries)},
+		{"GET", "/v1/deliveries/{id}", access.WebhooksRead, read(getDelivery)},
+		{"POST", "/v1/deliveries/{id}/replay", access.EventsReplay, act(replayDelivery)},
+		{"GET", "/v1/replays/{id}", access.WebhooksRead, read(getReplay)},
+
+		{"GET", "/v1/events", access.EventsRead, read(listEvents)},
+		{"GET", "/v1/events/{id}", access.EventsRead, read(getEvent)},
+
 		{"GET", "/v1/audit", access.AuditRead, listAudit},
 		{"GET", "/v1/audit/{id}", access.AuditRead, read(getAudit)},
 		{"GET", "/v1/audit/actions", access.AuditRead, read(listActions)},

@@ -19,6 +19,7 @@ import (
 	"turnpike/internal/fault"
 	"turnpike/internal/gateway"
 	"turnpike/internal/idempotency"
+	"turnpike/internal/webhooks"
 	"turnpike/internal/ids"
 )
 
@@ -32,6 +33,7 @@ type Deps struct {
 	Log         *audit.Log
 	Refused     *audit.Refused
 	Gateway     *gateway.Gateway
+	Webhooks    *webhooks.Service
 	Idempotency *idempotency.Store
 	Now         func() time.Time
 

@@ -18,11 +18,16 @@ import (
 	"turnpike/internal/catalog"
 	"turnpike/internal/config"
 	"turnpike/internal/db"
+	"turnpike/internal/events"
 	"turnpike/internal/gateway"
 	"turnpike/internal/idempotency"
+	"turnpike/internal/lanes"
+	"turnpike/internal/mail"
 	"turnpike/internal/nodes"
 	"turnpike/internal/providers/simulator"
 	"turnpike/internal/retention"
+	"turnpike/internal/safehttp"
+	"turnpike/internal/webhooks"
 )
 
 // Timeouts against clients that hold a connection and say nothing. Bodies and
@@ -36,6 +41,7 @@ const (
 // App is a running server.
 type App struct {
 	cfg     config.Config
+	version string
 	store   *Store
 	node    *nodes.Node
 	group   *db.Group
@@ -44,6 +50,7 @@ type App struct {
 	keeper  *retention.Keeper
 	server  *http.Server
 	ln      net.Listener
+	metrics *metricsServer
 	unlock  func()
 
 	stopWork context.CancelFunc // ends the background work
@@ -58,11 +65,11 @@ type App struct {
 
 // Start opens the store, starts every part and listens, so that callers wait
 // in line until Serve lets them in. Close stops it. A nil now is the time of day.
-func Start(ctx context.Context, cfg config.Config, now func() time.Time) (_ *App, err error) {
+func Start(ctx context.Context, cfg config.Config, version string, now func() time.Time) (_ *App, err error) {
 	if now == nil {
 		now = clock
 	}
-	a := &App{cfg: cfg, served: make(chan error, 1), unlock: func() {}}
+	a := &App{cfg: cfg, version: version, served: make(chan error, 1), unlock: func() {}}
 	defer func() {
 		if err != nil {
 			a.release(context.WithoutCancel(ctx))
@@ -98,9 +105,9 @@ func Start(ctx context.Context, cfg config.Config, now func() time.Time) (_ *App
 // build makes the parts in the order of the layers and starts their work.
 func (a *App) build(ctx context.Context, now func() time.Time) (err error) {
 	d, ring := a.store.DB, a.store.Ring
-	if err := audit.Requests.Prepare(ctx, d, now()); err != nil {
+	if err := preparePartitions(ctx, d, now()); err != nil {
 		// The default partition takes what has none of its own.
-		slog.Warn("could not make the log's next partitions; it is tried again", "error", err)
+		slog.Warn("could not make the next partitions; it is tried again", "error", err)
 	}
 	if a.node, err = nodes.Join(ctx, d, now); err != nil {
 		return err
@@ -119,12 +126,27 @@ func (a *App) build(ctx context.Context, now func() time.Time) (err error) {
 	if err != nil {
 		return err
 	}
+	if d.Engine() == "sqlite" {
+		// The lock on the data folder says that whoever had lanes is gone.
+		if err := lanes.FreeAll(ctx, d); err != nil {
+			return err
+		}
+	}
+	outbox, err := a.newOutbox(now)
+	if err != nil {
+		return err
+	}
+	publisher := events.NewPublisher(now)
+	hooks := webhooks.New(webhooks.Options{DB: d, Group: a.group, Ring: ring, Publisher: publisher, Outbox: outbox, Node: a.node.ID,
+		Guard:    safehttp.New(safehttp.Policy{AllowCIDRs: a.cfg.Webhooks.AllowCIDRs, AllowHTTP: a.cfg.Webhooks.AllowHTTP}),
+		Schedule: a.cfg.Webhooks.RetrySchedule, Timeout: a.cfg.Webhooks.Timeout, PerEndpoint: a.cfg.Webhooks.PerEndpoint,
+		Slots: a.cfg.Webhooks.Concurrency, Version: a.version, Now: now})
 	keys, tokens := access.NewKeys(ring, now), access.NewTokens(ring, now)
 	remembered := idempotency.New(ring, now)
 	refused := audit.NewRefused(d, int64(a.cfg.Limits.RefusedKeys), now)
 
 	a.handler = api.New(api.Deps{
-		DB: d, Auth: auth, Keys: keys, Tokens: tokens, Projects: accounts.NewDirectory(d, now), Log: a.log, Refused: refused,
+		DB: d, Auth: auth, Keys: keys, Tokens: tokens, Projects: accounts.NewDirectory(d, now), Log: a.log, Refused: refused, Webhooks: hooks,
 		Gateway:     gateway.New(gateway.Options{Catalog: models, Simulator: simulator.New(simulator.Options{}), Strict: a.cfg.Audit.Strict, Now: now}),
 		Idempotency: remembered, Now: now, TrustedProxies: a.cfg.TrustedProxies, AllowedOrigins: a.cfg.AllowedOrigins,
 		Limits: api.Limits{Body: int64(a.cfg.Limits.BodyBytes), ModelBody: int64(a.cfg.Limits.ModelBodyBytes),
@@ -134,11 +156,16 @@ func (a *App) build(ctx context.Context, now func() time.Time) (err error) {
 	workCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	a.stopWork = stop
 	a.keeper = &retention.Keeper{DB: d, Before: func(ctx context.Context) error {
-		if err := audit.Requests.Prepare(ctx, d, now()); err != nil {
+		if err := preparePartitions(ctx, d, now()); err != nil {
 			return err
 		}
+		for _, p := range []db.Partitioned{webhooks.Attempts, webhooks.Deliveries, events.Table} {
+			if err := p.Drop(ctx, d, hooks.RowsBefore()); err != nil {
+				return err
+			}
+		}
 		return audit.Requests.Drop(ctx, d, a.logWindow(now))
-	}, Purges: []retention.Purge{
+	}, Purges: append(hooks.Purges(), []retention.Purge{
 		{Name: "expired token hashes", Run: tokens.ForgetExpired},
 		{Name: "scoped tokens", Run: tokens.Purge},
 		{Name: "retired secrets", Run: keys.PurgeSecrets},
@@ -152,9 +179,37 @@ func (a *App) build(ctx context.Context, now func() time.Time) (err error) {
 		{Name: "refused keys", Run: func(ctx context.Context, tx *db.Tx, n int64) (int64, error) {
 			return audit.PurgeRefused(ctx, tx, a.logWindow(now), n)
 		}},
-	}}
-	for _, run := range []func(context.Context){a.node.Run, used.Run, refused.Run, a.keeper.Run, a.recoverDeadNodes} {
+		{Name: "mails", Run: func(ctx context.Context, tx *db.Tx, n int64) (int64, error) {
+			return mail.Purge(ctx, tx, hooks.RowsBefore(), n)
+		}},
+	}...)}
+	if a.metrics, err = startMetrics(a.cfg.MetricsListen, hooks); err != nil {
+		return err
+	}
+	for _, run := range []func(context.Context){a.node.Run, used.Run, refused.Run, a.keeper.Run, a.recoverDeadNodes, outbox.Run, hooks.Run} {
 		a.work.Go(func() { run(workCtx) })
+	}
+	return nil
+}
+
+// newOutbox makes the way out for mail; without a mail server it is the log.
+func (a *App) newOutbox(now func() time.Time) (*mail.Outbox, error) {
+	var smtp *mail.SMTP
+	if a.cfg.SMTP.URL != "" {
+		var err error
+		if smtp, err = mail.NewSMTP(string(a.cfg.SMTP.URL), a.cfg.Mail.From); err != nil {
+			return nil, err
+		}
+	}
+	return mail.New(a.store.DB, smtp, mail.Options{PublicURL: a.URL(), Now: now}), nil
+}
+
+// preparePartitions makes the next months' of every big table.
+func preparePartitions(ctx context.Context, d *db.DB, now time.Time) error {
+	for _, p := range []db.Partitioned{audit.Requests, events.Table, webhooks.Deliveries, webhooks.Attempts} {
+		if err := p.Prepare(ctx, d, now); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -209,6 +264,14 @@ func (a *App) Serve() {
 // RunRetention lets go now what is due to go. The server does it by itself.
 func (a *App) RunRetention(ctx context.Context) error { return a.keeper.RunOnce(ctx) }
 
+// MetricsURL is where metrics are, or empty.
+func (a *App) MetricsURL() string {
+	if a.metrics == nil {
+		return ""
+	}
+	return a.metrics.url()
+}
+
 // URL is the address at which the server can be reached.
 func (a *App) URL() string { return a.cfg.BaseURL(a.ln.Addr().String()) }
 
@@ -243,6 +306,9 @@ func (a *App) Close() error {
 func (a *App) release(ctx context.Context) {
 	if a.ln != nil {
 		_ = a.ln.Close() // a server that ran has closed it already
+	}
+	if a.metrics != nil {
+		a.metrics.close()
 	}
 	if a.stopWork != nil {
 		a.stopWork()

@@ -16,7 +16,7 @@ func TestSettledEntryStaysUnlessSomethingTruerComes(t *testing.T) {
 		store := func(e Entry) *Entry {
 			t.Helper()
 			err := d.Write(t.Context(), func(tx *db.Tx) error {
-				_, err := insertRequests.Insert(t.Context(), tx, [][]any{e.appendRow(nil, "node_x")})
+				_, err := insertRequests.Write(t.Context(), tx, [][]any{e.appendRow(nil, "node_x")})
 				return err
 			})
 			if err != nil {

@@ -50,7 +50,7 @@ func (l *Log) write(ctx context.Context, tx *db.Tx, records []*Record) error {
 		values = r.take(values, l.node.ID)
 		rows[i] = values[i*requestColumns : (i+1)*requestColumns]
 	}
-	_, err := insertRequests.Insert(ctx, tx, rows)
+	_, err := insertRequests.Write(ctx, tx, rows)
 	if err != nil {
 		return fmt.Errorf("request log: %w", err)
 	}
@@ -160,7 +160,7 @@ func (r *Record) SettleIn(ctx context.Context, tx *db.Tx, change func(*Entry)) e
 	settled := r.entry
 	change(&settled)
 	settled.Settled = true
-	if _, err := insertRequests.Insert(ctx, tx, [][]any{settled.appendRow(nil, r.log.node.ID)}); err != nil {
+	if _, err := insertRequests.Write(ctx, tx, [][]any{settled.appendRow(nil, r.log.node.ID)}); err != nil {
 		return fmt.Errorf("request log: %w", err)
 	}
 	tx.OnCommit(func() {

@@ -102,7 +102,7 @@ func (r *Refused) flush(ctx context.Context) {
 		return
 	}
 	err := r.db.Write(ctx, func(tx *db.Tx) error {
-		_, err := insertRefused.Insert(ctx, tx, rows)
+		_, err := insertRefused.Write(ctx, tx, rows)
 		return err
 	})
 	if err != nil {

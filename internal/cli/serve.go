@@ -40,7 +40,7 @@ func (e *env) serve(cmd *cobra.Command) error {
 		return err
 	}
 	tuneRuntime()
-	a, err := app.Start(cmd.Context(), e.loaded.Config, nil)
+	a, err := app.Start(cmd.Context(), e.loaded.Config, version, nil)
 	if err != nil {
 		return err
 	}

@@ -31,12 +31,16 @@ type Config struct {
 	MasterKey       Secret         `name:"master_key" help:"32 random bytes in base64 or hex that protect all stored secrets; required with PostgreSQL and the same on every node, empty means the one generated in the data folder."`
 	TrustedProxies  []netip.Prefix `name:"trusted_proxies" help:"Addresses or CIDR ranges of reverse proxies whose X-Forwarded-For is believed; empty believes none."`
 	AllowedOrigins  []string       `name:"allowed_origins" help:"Browser origins from which tp_live_ keys are accepted; empty accepts none."`
+	MetricsListen   string         `name:"metrics_listen" help:"Address and port of GET /metrics for Prometheus, on a listener of its own; empty turns it off."`
 	ShutdownTimeout time.Duration  `name:"shutdown_timeout" default:"30s" min:"0s" max:"1h" help:"How long a stopping server waits for requests in flight."`
 
-	TLS    TLS    `name:"tls"`
-	Log    Log    `name:"log"`
-	Limits Limits `name:"limits"`
-	Audit  Audit  `name:"audit"`
+	TLS      TLS      `name:"tls"`
+	Log      Log      `name:"log"`
+	Limits   Limits   `name:"limits"`
+	Audit    Audit    `name:"audit"`
+	Webhooks Webhooks `name:"webhooks"`
+	SMTP     SMTP     `name:"smtp"`
+	Mail     Mail     `name:"mail"`
 }
 
 // TLS makes the server speak HTTPS itself; both files or none.
@@ -66,6 +70,26 @@ type Limits struct {
 type Audit struct {
 	Strict        bool `name:"strict" default:"false" help:"Call a provider only after the request's log entry is durable; costs latency."`
 	RetentionDays int  `name:"retention_days" default:"400" min:"1" max:"36500" help:"Days for which the request log is kept."`
+}
+
+// Webhooks configures deliveries.
+type Webhooks struct {
+	RetrySchedule []time.Duration `name:"retry_schedule" default:"1m,5m,30m,2h,12h" help:"How long after each failed attempt the next one is made; after the last the endpoint is paused."`
+	Timeout       time.Duration   `name:"timeout" default:"10s" min:"100ms" max:"1m" help:"How long an endpoint may take for its answer."`
+	PerEndpoint   int             `name:"per_endpoint" default:"32" min:"1" max:"1000" help:"Most attempts at once to one endpoint; one that fails or is slow gets fewer."`
+	Concurrency   int             `name:"concurrency" default:"512" min:"1" max:"100000" help:"Most attempts at once on this node."`
+	AllowCIDRs    []netip.Prefix  `name:"allow_cidrs" help:"Private or otherwise refused addresses that endpoints may have, such as 10.20.0.0/16; unsafe unless every customer may reach them."`
+	AllowHTTP     bool            `name:"allow_http" default:"false" help:"Accept http:// endpoints, whose deliveries anybody on the way can read."`
+}
+
+// SMTP is the way out for mail.
+type SMTP struct {
+	URL SecretURL `name:"url" help:"Mail server: smtp://user:password@host:587 (STARTTLS is required, except on this machine) or smtps://user:password@host:465; ?tls=insecure-plaintext does without encryption, ?tls=starttls asks for it on this machine too; empty writes a line to the log instead of sending."`
+}
+
+// Mail says how mails look.
+type Mail struct {
+	From string `name:"from" help:"Sender of mails, such as turnpike@example.com; required with smtp.url."`
 }
 
 // Default returns the settings of a server that was told nothing.

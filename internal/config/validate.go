@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"net"
+	"net/mail"
 	"net/netip"
 	"net/url"
 	"reflect"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"turnpike/internal/keyring"
 )
@@ -62,6 +64,10 @@ func (c Config) Validate() error {
 		{"master_key", masterKeyFault(c)},
 		{"tls.cert", pairFault(c.TLS.Cert, c.TLS.Key, "tls.key is set, so its certificate file is expected here too")},
 		{"tls.key", pairFault(c.TLS.Key, c.TLS.Cert, "tls.cert is set, so its key file is expected here too")},
+		{"metrics_listen", metricsFault(c.MetricsListen)},
+		{"webhooks.retry_schedule", scheduleFault(c.Webhooks.RetrySchedule)},
+		{"smtp.url", smtpFault(c.SMTP.URL)},
+		{"mail.from", senderFault(c.Mail.From, c.SMTP.URL)},
 	} {
 		if check.message != "" {
 			ps = append(ps, Problem{Setting: check.setting, Message: check.message})
@@ -126,6 +132,11 @@ func listenFault(address string) string {
 	return fmt.Sprintf("%q is not an address with a port; expected such as 127.0.0.1:8080, [::1]:8080, or :8080 for all interfaces", address)
 }
 
+func validHost(host string) bool {
+	_, err := netip.ParseAddr(host)
+	return err == nil || hostName.MatchString(host)
+}
+
 func validPort(port string) bool {
 	_, err := strconv.ParseUint(port, 10, 16)
 	return err == nil
@@ -180,6 +191,56 @@ func publicURLFault(raw string) string {
 	return fault + "; expected an absolute address without path and query, such as https://api.example.com"
 }
 
+// smtpFault says, without quoting it, what is wrong with a mail server's
+// address. mail.NewSMTP reads the same addresses.
+func smtpFault(address SecretURL) string {
+	const expected = "; expected smtp://user:password@host:587 or smtps://user:password@host:465, with special characters in the password percent-encoded (# is %23, / is %2F, ? is %3F, @ is %40)"
+	if address == "" {
+		return ""
+	}
+	u, err := url.Parse(string(address))
+	if err != nil {
+		return "is not a URL" + expected
+	}
+	query, err := url.ParseQuery(u.RawQuery)
+	tls := query.Get("tls")
+	delete(query, "tls")
+	password, _ := u.User.Password()
+	switch {
+	case u.Scheme != "smtp" && u.Scheme != "smtps":
+		return "does not start with smtp:// or smtps://" + expected
+	case !validHost(u.Hostname()):
+		return "names no host" + expected
+	case strings.HasSuffix(u.Host, ":") || u.Port() != "" && (!validPort(u.Port()) || u.Port() == "0"):
+		return "has a bad port" + expected
+	case strings.Trim(u.Path, "/") != "" || u.Fragment != "":
+		return "has a path or a fragment" + expected
+	case u.User != nil && (u.User.Username() == "" || password == ""):
+		return "has a user name or a password, but not both" + expected
+	case err != nil || len(query) > 0:
+		return "has a query other than tls" + expected
+	case u.Scheme == "smtps" && tls != "":
+		return "has a tls query, which is for smtp:// alone: smtps:// is always encrypted"
+	case tls != "" && tls != "starttls" && tls != "insecure-plaintext":
+		return "has an unknown tls query; expected ?tls=starttls or ?tls=insecure-plaintext"
+	}
+	return ""
+}
+
+func senderFault(from string, server SecretURL) string {
+	const expected = "expected an address such as turnpike@example.com or Turnpike <turnpike@example.com>"
+	if from == "" {
+		if server != "" {
+			return "is required with smtp.url; " + expected
+		}
+		return ""
+	}
+	if _, err := mail.ParseAddress(from); err != nil {
+		return fmt.Sprintf("%q is not an e-mail address; %s", from, expected)
+	}
+	return ""
+}
+
 // originFault wants an origin exactly as browsers write it, because it is
 // compared byte by byte.
 func originFault(raw string) string {
@@ -225,4 +286,25 @@ func parseOrigin(raw string) (*url.URL, string) {
 		return nil, "has a bad host name (international names are written as xn--…)"
 	}
 	return u, ""
+}
+
+// metricsFault is listenFault for a listener that need not be.
+func metricsFault(address string) string {
+	if address == "" {
+		return ""
+	}
+	return listenFault(address)
+}
+
+// scheduleFault bounds the retries; none means that the first failure pauses.
+func scheduleFault(schedule []time.Duration) string {
+	if len(schedule) > 20 {
+		return "at most 20 retries are possible"
+	}
+	for _, d := range schedule {
+		if d < time.Millisecond || d > 7*24*time.Hour {
+			return fmt.Sprintf("%v is no delay between 1ms and 168h", d)
+		}
+	}
+	return ""
 }

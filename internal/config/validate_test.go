@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -94,6 +95,22 @@ func TestValidate(t *testing.T) {
 		"origin in capitals":        {func(c *Config) { c.AllowedOrigins = []string{"https://A.example"} }, "is not how a browser sends it; expected https://a.example"},
 		"origin with default port":  {func(c *Config) { c.AllowedOrigins = []string{"https://a.example:443"} }, "expected https://a.example"},
 		"origin in Unicode":         {func(c *Config) { c.AllowedOrigins = []string{"https://bücher.example"} }, "bad host name"},
+		"smtp":                      {func(c *Config) { c.SMTP.URL, c.Mail.From = "smtp://u:p%40@mail.example.com:587", "a@example.com" }, ""},
+		"smtp over TLS":             {func(c *Config) { c.SMTP.URL, c.Mail.From = "smtps://[2001:db8::1]", "Turnpike <a@example.com>" }, ""},
+		"smtp in plain text":        {func(c *Config) { c.SMTP.URL, c.Mail.From = "smtp://h:25?tls=insecure-plaintext", "a@example.com" }, ""},
+		"smtp without a sender":     {func(c *Config) { c.SMTP.URL = "smtp://h" }, "mail.from: is required with smtp.url; expected an address such as"},
+		"smtp with another scheme":  {func(c *Config) { c.SMTP.URL, c.Mail.From = "https://h", "a@example.com" }, "smtp.url: does not start with smtp:// or smtps://"},
+		"smtp without a scheme":     {func(c *Config) { c.SMTP.URL, c.Mail.From = "mail.example.com:587", "a@example.com" }, "smtp.url: does not start with"},
+		"smtp without a host":       {func(c *Config) { c.SMTP.URL, c.Mail.From = "smtp://:587", "a@example.com" }, "smtp.url: names no host"},
+		"smtp with a bad port":      {func(c *Config) { c.SMTP.URL, c.Mail.From = "smtp://h:0", "a@example.com" }, "smtp.url: has a bad port"},
+		"smtp with a path":          {func(c *Config) { c.SMTP.URL, c.Mail.From = "smtp://h/x", "a@example.com" }, "smtp.url: has a path"},
+		"smtp without a password":   {func(c *Config) { c.SMTP.URL, c.Mail.From = "smtp://u@h", "a@example.com" }, "smtp.url: has a user name or a password, but not both"},
+		"smtp with a bad query":     {func(c *Config) { c.SMTP.URL, c.Mail.From = "smtp://h?starttls=off", "a@example.com" }, "smtp.url: has a query other than tls"},
+		"smtp with unknown tls":     {func(c *Config) { c.SMTP.URL, c.Mail.From = "smtp://h?tls=off", "a@example.com" }, "smtp.url: has an unknown tls query; expected"},
+		"smtps in plain text":       {func(c *Config) { c.SMTP.URL, c.Mail.From = "smtps://h?tls=insecure-plaintext", "a@example.com" }, "smtps:// is always encrypted"},
+		"sender that is none":       {func(c *Config) { c.Mail.From = "Turnpike" }, `mail.from: "Turnpike" is not an e-mail address`},
+		"sender with a new line":    {func(c *Config) { c.Mail.From = "a@example.com\r\nBcc: b@example.com" }, "is not an e-mail address"},
+		"sender alone":              {func(c *Config) { c.Mail.From = "a@example.com" }, ""},
 		"proxies":                   {func(c *Config) { c.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("::/0")} }, ""},
 	}
 	for name, tt := range tests {
@@ -113,6 +130,19 @@ func TestValidate(t *testing.T) {
 				t.Errorf("got %v, want one problem with %q", err, tt.want)
 			}
 		})
+	}
+}
+
+func TestMailPasswordIsNeverPrinted(t *testing.T) {
+	t.Parallel()
+	for _, around := range []string{"", "/", "1/", "?", "?tls=", "#", "@", ":", "%", "%zz", " "} {
+		for _, scheme := range []string{"smtp://", "smtps://", ""} {
+			c := Default()
+			c.SMTP.URL = SecretURL(scheme + "u:" + around + sentinel + around + "@mail.example.com:587")
+			if printed := fmt.Sprint(c.Validate(), c); strings.Contains(printed, sentinel) {
+				t.Errorf("with %q around it: %s", around, printed)
+			}
+		}
 	}
 }
 

@@ -61,7 +61,7 @@ func setText(target any, text string) error {
 
 func isList(target any) bool {
 	switch target.(type) {
-	case *[]string, *[]netip.Prefix:
+	case *[]string, *[]netip.Prefix, *[]time.Duration:
 		return true
 	}
 	return false
@@ -131,6 +131,14 @@ func setList(target any, items []string) error {
 			return errors.New(strings.Join(faults, "; "))
 		}
 		*v = prefixes
+	case *[]time.Duration:
+		durations := make([]time.Duration, len(items))
+		for i, item := range items {
+			if err := setScalar(&durations[i], item); err != nil {
+				return err
+			}
+		}
+		*v = durations
 	}
 	return nil
 }
@@ -178,12 +186,30 @@ func plain(target any) any {
 			items = append(items, p.String())
 		}
 		return items
+	case *[]time.Duration:
+		items := make([]string, 0, len(*v))
+		for _, d := range *v {
+			items = append(items, shortest(d))
+		}
+		return items
 	case *slog.Level:
 		return strings.ToLower(v.String())
 	case fmt.Stringer: // *Secret, *SecretURL, *Size, *time.Duration
 		return v.String()
 	}
 	panic(fmt.Sprintf("config: no notation for a %T", target))
+}
+
+// shortest writes 1m for what Go writes as 1m0s.
+func shortest(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
 }
 
 // notation is plain as one string, the inverse of setText but for the masking.

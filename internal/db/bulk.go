@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Bulk is an INSERT of many rows: one statement over arrays on PostgreSQL,
+// Bulk is an INSERT or UPDATE of many rows: one statement over arrays on PostgreSQL,
 // prepared statements of several rows each on SQLite. Measured with 26 columns
 // and 64 rows, SQLite took 16 µs a row that way, 19 µs with a statement per
 // row and 63 µs through json_each.
@@ -15,45 +15,70 @@ type Bulk struct {
 	types    []string
 	postgres string
 	sqlite   string // of one row
-	several  string // of bulkRows rows
+	several  string // of bulkRows rows; empty for an update
 }
 
 // bulkRows is how many rows a statement takes on SQLite while there are as many.
 const bulkRows = 8
 
-// NewBulk describes the insert. Columns are "name type" with the type text,
+// NewBulk describes an insert. Columns are "name type" with the type text,
 // bigint or boolean; conflict is the ON CONFLICT clause or empty.
 func NewBulk(table, conflict string, columns ...string) *Bulk {
-	b := &Bulk{}
-	arrays := make([]string, len(columns))
-	marks := make([]string, len(columns))
-	for i, c := range columns {
-		name, typ, ok := strings.Cut(c, " ")
-		if !ok {
-			panic("db.NewBulk: column without a type: " + c)
-		}
-		b.columns = append(b.columns, name)
-		b.types = append(b.types, typ)
-		arrays[i] = fmt.Sprintf("$%d::%s[]", i+1, typ)
-		// Unnamed marks: the driver looks numbered ones up by name, which is
-		// quadratic in the number of columns.
-		marks[i] = "?"
-	}
+	b := newBulk(columns)
 	into := "INSERT INTO " + table + " (" + strings.Join(b.columns, ", ") + ") "
-	b.postgres = into + "SELECT * FROM unnest(" + strings.Join(arrays, ", ") + ") " + conflict
-	row := "(" + strings.Join(marks, ", ") + ")"
+	b.postgres = into + "SELECT * FROM " + b.unnest() + " " + conflict
+	// Unnamed marks: the driver looks numbered ones up by name, which is
+	// quadratic in the number of columns.
+	row := "(" + strings.Repeat("?, ", len(columns)-1) + "?)"
 	b.sqlite = into + "VALUES " + row + " " + conflict
 	b.several = into + "VALUES " + strings.Repeat(row+", ", bulkRows-1) + row + " " + conflict
 	return b
 }
 
-// Insert writes the rows and returns how many were inserted or changed. A nil
+// NewBulkUpdate describes an update of single rows. set and where are SQL in
+// which v.name stands for a row's value of the column and table.name for what
+// is stored; where must name the primary key.
+func NewBulkUpdate(table, set, where string, columns ...string) *Bulk {
+	b := newBulk(columns)
+	from := "UPDATE " + table + " SET " + set + " FROM "
+	b.postgres = from + b.unnest() + " AS v(" + strings.Join(b.columns, ", ") + ") WHERE " + where
+	marks := make([]string, len(columns))
+	for i, name := range b.columns {
+		marks[i] = "? AS " + name
+	}
+	b.sqlite = from + "(SELECT " + strings.Join(marks, ", ") + ") AS v WHERE " + where
+	return b
+}
+
+func newBulk(columns []string) *Bulk {
+	b := &Bulk{}
+	for _, c := range columns {
+		name, typ, ok := strings.Cut(c, " ")
+		if !ok {
+			panic("db.Bulk: column without a type: " + c)
+		}
+		b.columns = append(b.columns, name)
+		b.types = append(b.types, typ)
+	}
+	return b
+}
+
+// unnest makes rows of one array per column.
+func (b *Bulk) unnest() string {
+	arrays := make([]string, len(b.types))
+	for i, typ := range b.types {
+		arrays[i] = fmt.Sprintf("$%d::%s[]", i+1, typ)
+	}
+	return "unnest(" + strings.Join(arrays, ", ") + ")"
+}
+
+// Write writes the rows and returns how many were inserted or changed. A nil
 // value is NULL; other values must be string, int64 or bool as the column says.
-func (b *Bulk) Insert(ctx context.Context, tx *Tx, rows [][]any) (int64, error) {
+func (b *Bulk) Write(ctx context.Context, tx *Tx, rows [][]any) (int64, error) {
 	if len(rows) == 0 {
 		return 0, nil
 	}
-	n, err := tx.eng.bulkInsert(ctx, tx.tx, b, rows)
+	n, err := tx.eng.bulkWrite(ctx, tx.tx, b, rows)
 	return n, fold(err)
 }
 

@@ -45,8 +45,8 @@ type engine interface {
 	// watch runs until ctx ends and calls changed when another process may
 	// have changed what this one has cached. An empty topic means anything.
 	watch(ctx context.Context, changed func(topic, payload string))
-	// bulkInsert writes rows with one statement or one prepared statement.
-	bulkInsert(ctx context.Context, tx engineTx, b *Bulk, rows [][]any) (int64, error)
+	// bulkWrite writes rows with one statement over arrays or a few prepared ones.
+	bulkWrite(ctx context.Context, tx engineTx, b *Bulk, rows [][]any) (int64, error)
 }
 
 type engineTx interface {
@@ -56,6 +56,7 @@ type engineTx interface {
 	notify(ctx context.Context, topic, payload string) error
 	lockMigrations(ctx context.Context) error
 	lockRows(table string) string
+	claimRows(table string) string
 	commit(ctx context.Context) error
 	rollback()
 }
@@ -157,6 +158,10 @@ func (t *Tx) Exec(ctx context.Context, query string, args ...any) (int64, error)
 // alias) until the transaction ends, so that what was read is still true when
 // it is written. SQLite needs none: a transaction is its only writer.
 func (t *Tx) Lock(table string) string { return t.tx.lockRows(table) }
+
+// Claim is Lock that leaves out what others hold, so that several nodes take
+// from one queue without waiting for each other.
+func (t *Tx) Claim(table string) string { return t.tx.claimRows(table) }
 
 // OnCommit runs fn after the transaction is durable, before Write returns.
 func (t *Tx) OnCommit(fn func()) { t.onCommit = append(t.onCommit, fn) }

@@ -95,7 +95,7 @@ func TestBulkInsertWritesEveryTypeAndCountsChanges(t *testing.T) {
 		bulk := db.NewBulk("scratch", "ON CONFLICT (id) DO UPDATE SET n = excluded.n WHERE scratch.flag", "id text", "n bigint", "flag boolean")
 		insert := func(rows ...[]any) (changed int64) {
 			err := d.Write(t.Context(), func(tx *db.Tx) (err error) {
-				changed, err = bulk.Insert(t.Context(), tx, rows)
+				changed, err = bulk.Write(t.Context(), tx, rows)
 				return err
 			})
 			if err != nil {
@@ -196,7 +196,7 @@ func TestGroupIsolatesTheRowThatSpoilsABatch(t *testing.T) {
 			for i, id := range items {
 				rows[i] = []any{id}
 			}
-			_, err := bulk.Insert(ctx, tx, rows)
+			_, err := bulk.Write(ctx, tx, rows)
 			return err
 		})
 		var pending []*db.Pending
@@ -227,7 +227,7 @@ func TestStoppingAGroupWritesWhatWaits(t *testing.T) {
 		bulk := db.NewBulk("scratch", "", "id text")
 		q := db.NewQueue(g, false, func(ctx context.Context, tx *db.Tx, items []string) error {
 			for _, id := range items {
-				if _, err := bulk.Insert(ctx, tx, [][]any{{id}}); err != nil {
+				if _, err := bulk.Write(ctx, tx, [][]any{{id}}); err != nil {
 					return err
 				}
 			}

@@ -114,7 +114,7 @@ func (e *postgresEngine) begin(ctx context.Context) (engineTx, error) {
 	return &postgresTx{eng: e, tx: tx}, nil
 }
 
-func (e *postgresEngine) bulkInsert(ctx context.Context, etx engineTx, b *Bulk, rows [][]any) (int64, error) {
+func (e *postgresEngine) bulkWrite(ctx context.Context, etx engineTx, b *Bulk, rows [][]any) (int64, error) {
 	arrays, err := b.arrays(rows)
 	if err != nil {
 		return 0, err
@@ -209,6 +209,10 @@ func (t *postgresTx) lockMigrations(ctx context.Context) error {
 
 // lockRows leaves others free to refer to the rows by foreign key.
 func (t *postgresTx) lockRows(table string) string { return " FOR NO KEY UPDATE OF " + table }
+
+func (t *postgresTx) claimRows(table string) string {
+	return " FOR UPDATE OF " + table + " SKIP LOCKED"
+}
 
 func (t *postgresTx) commit(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)

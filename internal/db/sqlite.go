@@ -145,8 +145,8 @@ func (e *sqliteEngine) QueryRow(ctx context.Context, query string, args ...any) 
 
 func (e *sqliteEngine) begin(ctx context.Context) (engineTx, error) { return e.writer.begin(ctx) }
 
-func (e *sqliteEngine) bulkInsert(_ context.Context, etx engineTx, b *Bulk, rows [][]any) (int64, error) {
-	return etx.(*sqliteTx).w.insertAll(b, rows)
+func (e *sqliteEngine) bulkWrite(_ context.Context, etx engineTx, b *Bulk, rows [][]any) (int64, error) {
+	return etx.(*sqliteTx).w.writeAll(b, rows)
 }
 
 // watch polls for commits of other processes and keeps the log short.

@@ -65,14 +65,14 @@ func (w *sqliteWriter) forgetStatements() {
 	w.bulk = nil
 }
 
-// insertAll writes the rows past database/sql: what that does for each
+// writeAll writes the rows past database/sql: what that does for each
 // statement took a sixth of the time of the request log.
-func (w *sqliteWriter) insertAll(b *Bulk, rows [][]any) (total int64, err error) {
+func (w *sqliteWriter) writeAll(b *Bulk, rows [][]any) (total int64, err error) {
 	err = w.conn.Raw(func(dc any) error {
 		var args []driver.NamedValue
 		for len(rows) > 0 {
 			query, n := b.sqlite, 1
-			if len(rows) >= bulkRows {
+			if b.several != "" && len(rows) >= bulkRows {
 				query, n = b.several, bulkRows
 			}
 			st, err := w.bulkStatement(dc.(driver.Conn), query)
@@ -219,6 +219,8 @@ func (t *sqliteTx) notify(context.Context, string, string) error { return nil }
 func (t *sqliteTx) lockMigrations(context.Context) error { return nil }
 
 func (t *sqliteTx) lockRows(string) string { return "" }
+
+func (t *sqliteTx) claimRows(string) string { return "" }
 
 func (t *sqliteTx) commit(context.Context) error {
 	if _, err := t.run("COMMIT"); err != nil {

@@ -16,8 +16,14 @@ const (
 	Key         = "key_"
 	ScopedToken = "st_"
 	Request     = "req_"
+	Endpoint    = "wh_"
+	Event       = "evt_"
+	Delivery    = "dlv_"
+	Attempt     = "att_"
+	Replay      = "rpl_"
 	AdminAction = "act_"
 	Node        = "node_"
+	Mail        = "mail_"
 )
 
 const alphabet = "0123456789abcdefghjkmnpqrstvwxyz"

@@ -99,7 +99,7 @@ func Config(t testing.TB, engine string) config.Config {
 // Start runs a server until the test ends.
 func Start(t testing.TB, cfg config.Config, clock *Clock) *Server {
 	t.Helper()
-	a, err := app.Start(context.Background(), cfg, clock.Now)
+	a, err := app.Start(context.Background(), cfg, "test", clock.Now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -291,7 +291,7 @@ func (s *Server) FillProjects(t testing.TB, w *accounts.Workspace, env accounts.
 		rows[i] = []any{w.ID, string(env), id, id, s.Clock.Now().UnixMicro()}
 	}
 	s.write(t, func(tx *db.Tx) error {
-		_, err := bulk.Insert(t.Context(), tx, rows)
+		_, err := bulk.Write(t.Context(), tx, rows)
 		return err
 	})
 }
@@ -313,7 +313,7 @@ func (s *Server) FillRequests(t testing.TB, w *accounts.Workspace, keyID string,
 			"node_x", s.Clock.Now().UnixMicro(), true, int64(200), model, int64(0), int64(0), int64(0)}
 	}
 	s.write(t, func(tx *db.Tx) error {
-		_, err := bulk.Insert(t.Context(), tx, rows)
+		_, err := bulk.Write(t.Context(), tx, rows)
 		return err
 	})
 }

@@ -1,0 +1,97 @@
+package db
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// scanBound is how many rows one page looks through for filters that have no
+// index. A page may then be short or empty and still have a cursor.
+const scanBound = 10_000
+
+// Search is a list of a big table by id with filters. Those of Where have an
+// index; those of Filter are found by looking through a bounded number of rows.
+type Search struct {
+	Table   string
+	Columns string
+	Where   Conditions
+	Filter  Conditions
+}
+
+// Found is a page of a search. Cursor is where the next page goes on from.
+type Found[T any] struct {
+	Rows   []T
+	Cursor string
+	More   bool
+}
+
+// Find reads a page.
+func Find[T any](ctx context.Context, q Querier, s Search, page Page, scan func(Row) (T, error), id func(T) string) (*Found[T], error) {
+	where := Conditions{slices.Clone(s.Where.list), slices.Clone(s.Where.args)}
+	if page.After != "" {
+		where.Add("id "+page.Past(), page.After)
+	}
+	order := " ORDER BY id " + page.Order()
+	read := func(query string, args []any) (*Found[T], error) {
+		rows, err := q.Query(ctx, fmt.Sprintf("%s LIMIT $%d", query, len(args)+1), append(args, int64(page.Limit+1))...)
+		list, err := All(rows, err, scan)
+		if err != nil {
+			return nil, err
+		}
+		f := &Found[T]{}
+		f.Rows, f.More = Cut(page, list)
+		if n := len(f.Rows); n > 0 {
+			f.Cursor = id(f.Rows[n-1])
+		}
+		return f, nil
+	}
+	if len(s.Filter.list) == 0 {
+		return read("SELECT "+s.Columns+" FROM "+s.Table+" WHERE "+where.sql(0)+order, where.args)
+	}
+
+	looked := fmt.Sprintf(" FROM %s WHERE %s%s LIMIT %d", s.Table, where.sql(0), order, scanBound)
+	f, err := read("SELECT "+s.Columns+" FROM (SELECT *"+looked+") AS looked WHERE "+s.Filter.sql(len(where.args))+order,
+		slices.Concat(where.args, s.Filter.args))
+	if err != nil || f.More {
+		return f, err
+	}
+	// What was looked through has no more: go on from its end, if the bound
+	// and not the table ended it.
+	edge := "min(id)"
+	if page.Asc {
+		edge = "max(id)"
+	}
+	var n int64
+	var last *string
+	err = q.QueryRow(ctx, "SELECT count(*), "+edge+" FROM (SELECT id"+looked+") AS looked", where.args...).Scan(&n, &last)
+	if err != nil {
+		return nil, err
+	}
+	if n == scanBound {
+		f.More, f.Cursor = true, Text(last)
+	}
+	return f, nil
+}
+
+// Conditions is a WHERE clause in the making.
+type Conditions struct {
+	list []string
+	args []any
+}
+
+// Add adds a comparison, such as "status =", with its right side.
+func (c *Conditions) Add(comparison string, value any) {
+	c.list = append(c.list, comparison)
+	c.args = append(c.args, value)
+}
+
+// sql numbers the parameters from offset on.
+func (c *Conditions) sql(offset int) string {
+	out := make([]string, len(c.list))
+	for i, comparison := range c.list {
+		out[i] = fmt.Sprintf("%s $%d", comparison, offset+i+1)
+	}
+	return strings.Join(out, " AND ")
+}

@@ -1,0 +1,208 @@
+package events
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"turnpike/internal/db"
+	"turnpike/internal/fault"
+	"turnpike/internal/ids"
+)
+
+// Table is the table of events, for partitions and retention.
+var Table = db.Partitioned{Table: "events", Prefix: ids.Event}
+
+// MaxBody bounds the body of a delivery.
+const MaxBody = 1 << 20
+
+// Event is something that happened. Body is what is delivered, byte for byte.
+type Event struct {
+	ID          string
+	WorkspaceID string
+	Environment string
+	Project     string
+	Type        Type
+	Sample      bool
+	CreatedAt   time.Time
+	Body        []byte
+}
+
+// Origin is to whom something happened.
+type Origin struct {
+	WorkspaceID string
+	Environment string
+	Project     string
+}
+
+// envelope is the body around the data.
+type envelope struct {
+	ID          string  `json:"id"`
+	Object      string  `json:"object"`
+	Type        Type    `json:"type"`
+	Sample      bool    `json:"sample,omitzero"`
+	CreatedAt   int64   `json:"created_at"`
+	Environment string  `json:"environment"`
+	Workspace   string  `json:"workspace"`
+	Project     *string `json:"project"`
+	Data        Payload `json:"data"`
+}
+
+// Publisher stores events. Publish is its only way in.
+type Publisher struct {
+	now  func() time.Time
+	wake func()
+}
+
+// NewPublisher makes a publisher.
+func NewPublisher(now func() time.Time) *Publisher { return &Publisher{now: now, wake: func() {}} }
+
+// OnPublished sets what is called after a commit that published something.
+// Without it the next poll finds the event.
+func (p *Publisher) OnPublished(wake func()) { p.wake = wake }
+
+// Publish stores the event in the transaction that causes it: neither can be
+// without the other.
+func (p *Publisher) Publish(ctx context.Context, tx *db.Tx, from Origin, data Payload) (*Event, error) {
+	e, err := p.store(ctx, tx, from, data, false)
+	if err != nil {
+		return nil, err
+	}
+	return e, p.queue(ctx, tx, e)
+}
+
+// PublishSample is Publish with made-up data.
+func (p *Publisher) PublishSample(ctx context.Context, tx *db.Tx, from Origin, t Type) (*Event, error) {
+	e, err := p.store(ctx, tx, from, Sample(t, p.now()), true)
+	if err != nil {
+		return nil, err
+	}
+	return e, p.queue(ctx, tx, e)
+}
+
+// StoreSample stores a made-up event that nobody is told of: the caller sends
+// it where it is wanted.
+func (p *Publisher) StoreSample(ctx context.Context, tx *db.Tx, from Origin, t Type) (*Event, error) {
+	return p.store(ctx, tx, from, Sample(t, p.now()), true)
+}
+
+func (p *Publisher) store(ctx context.Context, tx *db.Tx, from Origin, data Payload, sample bool) (*Event, error) {
+	e := &Event{ID: ids.New(ids.Event), WorkspaceID: from.WorkspaceID, Environment: from.Environment, Project: from.Project,
+		Type: data.eventType(), Sample: sample, CreatedAt: p.now()}
+	shape := envelope{ID: e.ID, Object: "event", Type: e.Type, Sample: sample, CreatedAt: e.CreatedAt.Unix(),
+		Environment: e.Environment, Workspace: e.WorkspaceID, Data: data}
+	if e.Project != "" {
+		shape.Project = &e.Project
+	}
+	var err error
+	if e.Body, err = json.Marshal(shape, jsontext.EscapeForHTML(false)); err != nil {
+		return nil, fmt.Errorf("event body: %w", err)
+	}
+	if len(e.Body) > MaxBody {
+		return nil, fmt.Errorf("an event of type %s has %d bytes, at most %d are delivered", e.Type, len(e.Body), MaxBody)
+	}
+	if _, err := tx.Exec(ctx, `INSERT INTO events (id, workspace_id, environment, project, type, sample, created_at, body)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
+		e.ID, e.WorkspaceID, e.Environment, db.OrNull(e.Project), string(e.Type), sample, e.CreatedAt.UnixMicro(), string(e.Body)); err != nil {
+		return nil, fmt.Errorf("store event: %w", err)
+	}
+	return e, nil
+}
+
+// queue has the event fanned out after the commit.
+func (p *Publisher) queue(ctx context.Context, tx *db.Tx, e *Event) error {
+	if _, err := tx.Exec(ctx, `INSERT INTO new_events (event_id, workspace_id, environment, type, created_at)
+		VALUES ($1, $2, $3, $4, $5)`, e.ID, e.WorkspaceID, e.Environment, string(e.Type), e.CreatedAt.UnixMicro()); err != nil {
+		return fmt.Errorf("queue event: %w", err)
+	}
+	tx.OnCommit(p.wake)
+	return nil
+}
+
+// New is an event that was not fanned out yet.
+type New struct {
+	ID          string
+	WorkspaceID string
+	Environment string
+	Type        Type
+	CreatedAt   time.Time
+}
+
+// TakeNew takes up to n new events: whoever takes them has to fan them out in
+// the same transaction.
+func TakeNew(ctx context.Context, tx *db.Tx, n int) ([]New, error) {
+	rows, err := tx.Query(ctx, `DELETE FROM new_events WHERE event_id IN
+		(SELECT event_id FROM new_events ORDER BY event_id LIMIT $1`+tx.Claim("new_events")+`)
+		RETURNING event_id, workspace_id, environment, type, created_at`, int64(n))
+	list, err := db.All(rows, err, func(r db.Row) (e New, err error) {
+		var typ string
+		var at int64
+		err = r.Scan(&e.ID, &e.WorkspaceID, &e.Environment, &typ, &at)
+		e.Type, e.CreatedAt = Type(typ), time.UnixMicro(at)
+		return e, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("take new events: %w", err)
+	}
+	return list, nil
+}
+
+// AnyNew reports whether there are new events, without the write lock.
+func AnyNew(ctx context.Context, q db.Querier) (any bool, err error) {
+	err = q.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM new_events)").Scan(&any)
+	return any, err
+}
+
+const columns = "id, workspace_id, environment, project, type, sample, created_at, body"
+
+func scan(r db.Row) (*Event, error) {
+	var e Event
+	var typ, body string
+	var project *string
+	var at int64
+	err := r.Scan(&e.ID, &e.WorkspaceID, &e.Environment, &project, &typ, &e.Sample, &at, &body)
+	e.Type, e.Project, e.CreatedAt, e.Body = Type(typ), db.Text(project), time.UnixMicro(at), []byte(body)
+	return &e, err
+}
+
+// Get returns an event of the tenant.
+func Get(ctx context.Context, q db.Querier, workspaceID, environment, id string) (*Event, error) {
+	e, err := scan(q.QueryRow(ctx, "SELECT "+columns+" FROM events WHERE id = $1 AND workspace_id = $2 AND environment = $3", id, workspaceID, environment))
+	if errors.Is(err, db.ErrNotFound) {
+		return nil, fault.NoSuch("event", id)
+	}
+	return e, err
+}
+
+// Filter narrows a list of events.
+type Filter struct {
+	Type         Type
+	Since, Until time.Time // zero for open
+}
+
+// List returns a page of a tenant's events.
+func List(ctx context.Context, q db.Querier, workspaceID, environment string, f Filter, page db.Page) (*db.Found[*Event], error) {
+	s := db.Search{Table: "events", Columns: columns}
+	s.Where.Add("workspace_id =", workspaceID)
+	s.Where.Add("environment =", environment)
+	if !f.Since.IsZero() {
+		s.Where.Add("id >=", ids.Floor(ids.Event, f.Since))
+	}
+	if !f.Until.IsZero() {
+		s.Where.Add("id <", ids.Floor(ids.Event, f.Until))
+	}
+	if f.Type != "" {
+		s.Filter.Add("type =", string(f.Type))
+	}
+	return db.Find(ctx, q, s, page, scan, func(e *Event) string { return e.ID })
+}
+
+// Purge removes up to n events that were made before the moment.
+func Purge(ctx context.Context, tx *db.Tx, before time.Time, n int64) (int64, error) {
+	return tx.Exec(ctx, "DELETE FROM events WHERE id IN (SELECT id FROM events WHERE id < $1 ORDER BY id LIMIT $2)",
+		ids.Floor(ids.Event, before), n)
+}

@@ -1,0 +1,192 @@
+package events
+
+import (
+	"turnpike/internal/credits"
+)
+
+// Payload is the data of an event. Each type of event has one Go type, and
+// nothing else can be published.
+type Payload interface {
+	eventType() Type
+}
+
+// ImageBatch is the data of image.batch.completed, which fires when a batch
+// has ended in whatever way: Status says how.
+type ImageBatch struct {
+	ID               string            `json:"id"`
+	Object           string            `json:"object"`
+	Status           string            `json:"status"`
+	Model            string            `json:"model"`
+	RequestCounts    ImageCounts       `json:"request_counts"`
+	Results          []ImageResult     `json:"results"`
+	ResultsTruncated bool              `json:"results_truncated,omitzero"`
+	Cost             credits.Micro     `json:"cost"`
+	Metadata         map[string]string `json:"metadata"`
+	Error            *JobError         `json:"error"`
+	CreatedAt        int64             `json:"created_at"`
+	CompletedAt      *int64            `json:"completed_at"`
+}
+
+// ImageCounts says how many of a batch's requests did what.
+type ImageCounts struct {
+	Total     int `json:"total"`
+	Completed int `json:"completed"`
+	Failed    int `json:"failed"`
+}
+
+// ImageResult is the outcome of one request of a batch.
+type ImageResult struct {
+	CustomID string    `json:"custom_id"`
+	Status   string    `json:"status"`
+	Images   []Image   `json:"images"`
+	Error    *JobError `json:"error"`
+}
+
+// Image is a file behind a signed URL.
+type Image struct {
+	URL          string `json:"url"`
+	URLExpiresAt int64  `json:"url_expires_at"`
+	ContentType  string `json:"content_type"`
+	Bytes        int64  `json:"bytes"`
+	SHA256       string `json:"sha256"`
+}
+
+// JobError is why a job or a part of it failed.
+type JobError struct {
+	Code      string `json:"code"`
+	Message   string `json:"message"`
+	Retryable bool   `json:"retryable"`
+}
+
+func (ImageBatch) eventType() Type { return ImageBatchCompleted }
+
+// VideoRender is the data of video.render.completed: a video with its URL, or
+// with the reason why there is none.
+type VideoRender struct {
+	ID            string        `json:"id"`
+	Object        string        `json:"object"`
+	Status        string        `json:"status"`
+	Model         string        `json:"model"`
+	Progress      int           `json:"progress"`
+	Seconds       string        `json:"seconds"`
+	Size          string        `json:"size"`
+	URL           *string       `json:"url"`
+	URLExpiresAt  *int64        `json:"url_expires_at"`
+	FailureReason *string       `json:"failure_reason"`
+	Error         *JobError     `json:"error"`
+	Cost          credits.Micro `json:"cost"`
+	CreatedAt     int64         `json:"created_at"`
+	CompletedAt   *int64        `json:"completed_at"`
+}
+
+func (VideoRender) eventType() Type { return VideoRenderCompleted }
+
+// VoiceRender is the data of voice.render.completed.
+type VoiceRender struct {
+	ID              string            `json:"id"`
+	Object          string            `json:"object"`
+	Status          string            `json:"status"`
+	Model           string            `json:"model"`
+	Voice           string            `json:"voice"`
+	Progress        int               `json:"progress"`
+	Segments        VoiceSegments     `json:"segments"`
+	Characters      int64             `json:"characters"`
+	DurationSeconds float64           `json:"duration_seconds"`
+	ContentType     string            `json:"content_type"`
+	URL             *string           `json:"url"`
+	URLExpiresAt    *int64            `json:"url_expires_at"`
+	Cost            credits.Micro     `json:"cost"`
+	Metadata        map[string]string `json:"metadata"`
+	Error           *JobError         `json:"error"`
+	CreatedAt       int64             `json:"created_at"`
+	CompletedAt     *int64            `json:"completed_at"`
+}
+
+// VoiceSegments says how far a long text has come.
+type VoiceSegments struct {
+	Total     int `json:"total"`
+	Completed int `json:"completed"`
+}
+
+func (VoiceRender) eventType() Type { return VoiceRenderCompleted }
+
+// AgentRun is the data of the three agent.run events; which of them it is
+// follows from the status.
+type AgentRun struct {
+	ID              string            `json:"id"`
+	Object          string            `json:"object"`
+	Status          string            `json:"status"`
+	Model           string            `json:"model"`
+	MaxSteps        int               `json:"max_steps"`
+	StepsUsed       int               `json:"steps_used"`
+	Usage           AgentUsage        `json:"usage"`
+	RequiredActions []RequiredAction  `json:"required_actions"`
+	Result          *AgentResult      `json:"result"`
+	PartialResult   *string           `json:"partial_result"`
+	Error           *AgentError       `json:"error"`
+	Metadata        map[string]string `json:"metadata"`
+	CreatedAt       int64             `json:"created_at"`
+	CompletedAt     *int64            `json:"completed_at"`
+}
+
+// AgentUsage is what a run has used so far.
+type AgentUsage struct {
+	InputTokens  int64         `json:"input_tokens"`
+	OutputTokens int64         `json:"output_tokens"`
+	Credits      credits.Micro `json:"credits"`
+}
+
+// RequiredAction is what a run waits for.
+type RequiredAction struct {
+	Type          string `json:"type"`
+	ID            string `json:"id,omitzero"`
+	CallID        string `json:"call_id"`
+	Tool          string `json:"tool"`
+	Arguments     string `json:"arguments"`
+	ArgumentsHash string `json:"arguments_hash,omitzero"`
+	ExpiresAt     int64  `json:"expires_at"`
+}
+
+// AgentResult is what a run came to. Verified is null when nothing was to be checked.
+type AgentResult struct {
+	OutputText string `json:"output_text"`
+	Output     any    `json:"output"`
+	Verified   *bool  `json:"verified"`
+}
+
+// AgentError is why a run failed.
+type AgentError struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+func (r AgentRun) eventType() Type {
+	switch r.Status {
+	case "awaiting_approval":
+		return AgentRunAwaitingApproval
+	case "completed":
+		return AgentRunCompleted
+	}
+	return AgentRunFailed // and cancelled
+}
+
+// CreditsLow is the data of billing.credits.low.
+type CreditsLow struct {
+	Remaining      credits.Micro `json:"remaining"`
+	Threshold      credits.Micro `json:"threshold"`
+	MonthlyCredits credits.Micro `json:"monthly_credits"`
+	Period         string        `json:"period"`
+}
+
+func (CreditsLow) eventType() Type { return BillingCreditsLow }
+
+// KeyRevoked is the data of key.auto_revoked. The secret is nowhere in it.
+type KeyRevoked struct {
+	KeyID      string  `json:"key_id"`
+	KeyHint    string  `json:"key_hint"`
+	Source     string  `json:"source"`
+	URL        *string `json:"url"`
+	DetectedAt int64   `json:"detected_at"`
+}
+
+func (KeyRevoked) eventType() Type { return KeyAutoRevoked }

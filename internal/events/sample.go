@@ -1,0 +1,78 @@
+package events
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"time"
+
+	"turnpike/internal/credits"
+	"turnpike/internal/ids"
+)
+
+// Sample makes up the data of an event, such as a customer will see it.
+func Sample(t Type, now time.Time) Payload {
+	at := func(ago time.Duration) int64 { return now.Add(-ago).Unix() }
+	done := at(0)
+	expires := now.Add(48 * time.Hour).Unix()
+	none := map[string]string{}
+	switch t {
+	case ImageBatchCompleted:
+		id := ids.New("imgbatch_")
+		sum := sha256.Sum256([]byte(id))
+		return ImageBatch{ID: id, Object: "image.batch", Status: "completed", Model: "gpt-image-1",
+			RequestCounts: ImageCounts{Total: 2, Completed: 1, Failed: 1},
+			Results: []ImageResult{
+				{CustomID: "cover", Status: "completed", Images: []Image{{URL: sampleURL("image.png"), URLExpiresAt: expires,
+					ContentType: "image/png", Bytes: 184_213, SHA256: hex.EncodeToString(sum[:])}}},
+				{CustomID: "back", Status: "failed", Images: []Image{}, Error: &JobError{Code: "moderation_blocked_output",
+					Message: "the provider's moderation blocked the image"}},
+			},
+			Cost: 42 * credits.Credit, Metadata: map[string]string{"book": "42"}, CreatedAt: at(90 * time.Second), CompletedAt: &done}
+	case VideoRenderCompleted:
+		url := sampleURL("video.mp4")
+		return VideoRender{ID: ids.New("video_"), Object: "video", Status: "completed", Model: "sora-2", Progress: 100, Seconds: "8",
+			Size: "1280x720", URL: &url, URLExpiresAt: &expires, Cost: 800 * credits.Credit, CreatedAt: at(4 * time.Minute), CompletedAt: &done}
+	case VoiceRenderCompleted:
+		url := sampleURL("speech.wav")
+		return VoiceRender{ID: ids.New("voice_"), Object: "voice.render", Status: "completed", Model: "gpt-4o-mini-tts", Voice: "alloy",
+			Progress: 100, Segments: VoiceSegments{Total: 12, Completed: 12}, Characters: 8_431, DurationSeconds: 541.2, ContentType: "audio/wav",
+			URL: &url, URLExpiresAt: &expires, Cost: 126 * credits.Credit, Metadata: none, CreatedAt: at(2 * time.Minute), CompletedAt: &done}
+	case AgentRunAwaitingApproval:
+		arguments := `{"order":"A-1042","amount":49.9}`
+		sum := sha256.Sum256([]byte(arguments))
+		r := sampleRun("awaiting_approval", at(30*time.Second))
+		r.RequiredActions = []RequiredAction{{Type: "approval", ID: ids.New("appr_"), CallID: "call_1", Tool: "refund_order",
+			Arguments: arguments, ArgumentsHash: hex.EncodeToString(sum[:]), ExpiresAt: now.Add(24 * time.Hour).Unix()}}
+		return r
+	case AgentRunCompleted:
+		verified := true
+		r := sampleRun("completed", at(time.Minute))
+		r.Result = &AgentResult{OutputText: `{"refunded":true}`, Output: map[string]bool{"refunded": true}, Verified: &verified}
+		r.CompletedAt = &done
+		return r
+	case AgentRunFailed:
+		partial := "The order was found, its payment was not."
+		r := sampleRun("failed", at(3*time.Minute))
+		r.StepsUsed = r.MaxSteps
+		r.PartialResult = &partial
+		r.Error = &AgentError{Code: "max_steps_exceeded", Message: "the run used all of its 20 steps without a result"}
+		r.CompletedAt = &done
+		return r
+	case BillingCreditsLow:
+		return CreditsLow{Remaining: 1_950 * credits.Credit, Threshold: 2_000 * credits.Credit, MonthlyCredits: 10_000 * credits.Credit,
+			Period: now.UTC().Format("2006-01")}
+	case KeyAutoRevoked:
+		url := "https://example.com/octocat/app/blob/main/.env"
+		return KeyRevoked{KeyID: ids.New(ids.Key), KeyHint: "tp_live_…x7Qm", Source: "report", URL: &url, DetectedAt: done}
+	}
+	panic("events: no sample for " + string(t))
+}
+
+func sampleRun(status string, created int64) AgentRun {
+	return AgentRun{ID: ids.New("run_"), Object: "agent.run", Status: status, Model: "gpt-4o", MaxSteps: 20, StepsUsed: 3,
+		Usage: AgentUsage{InputTokens: 4_210, OutputTokens: 388, Credits: 14 * credits.Credit}, RequiredActions: []RequiredAction{},
+		Metadata: map[string]string{"customer": "c_17"}, CreatedAt: created}
+}
+
+// sampleURL has a host that nobody can own.
+func sampleURL(name string) string { return "https://files.example.com/" + name + "?signature=sample" }

@@ -1,0 +1,72 @@
+// Package lanes is the fair work queue under deliveries, jobs and agent runs.
+//
+// A lane is whatever must not starve its neighbours: an endpoint, a workspace's
+// jobs. A node leases whole lanes, works what is due in them with a cap per
+// lane and a number of slots for all, and gives a drained lane back. The work
+// itself lies in its owner's tables: the queue knows only which lane has some,
+// and from when on.
+package lanes
+
+import (
+	"context"
+	"time"
+)
+
+// Item is a piece of work. Within a lane items are taken in the order of their keys.
+type Item interface {
+	Key() Key
+}
+
+// Key is an item's place in its lane: when it is due, and its id.
+type Key struct {
+	Due int64 // microseconds
+	ID  string
+}
+
+// Batch is what a lane has to do.
+type Batch[T Item] struct {
+	Items []T
+	// Next is when the lane has something again if there are no items; zero
+	// for not before something is put in.
+	Next time.Time
+	// Again asks for another look at once, although there are no items.
+	Again bool
+}
+
+// Source has the work behind a queue's lanes.
+type Source[T Item] interface {
+	// Fetch returns up to n items of the lane that are due and lie behind the
+	// key, in order. Only the lane's owner calls it, one call at a time.
+	Fetch(ctx context.Context, lane string, after Key, n int) (Batch[T], error)
+	// Work does one item and returns when its outcome is durable. It returns
+	// false when the lane turned out to be slow or dead.
+	Work(ctx context.Context, lane string, item T) (well bool)
+}
+
+const (
+	lease     = 15 * time.Second
+	heartbeat = 5 * time.Second
+	// poll is the safety net: commits kick the runner in the same process and
+	// by signal in others.
+	poll = time.Second
+	// linger is how long a drained lane is kept: the next item then needs no claim.
+	linger = 2 * time.Second
+
+	claimBatch = 64
+	// startCap is how many items of a lane are worked at once before anything
+	// is known of it; well lanes grow to the queue's cap, others shrink to one.
+	startCap   = 4
+	maxFetches = 4
+)
+
+// Options configure a runner.
+type Options struct {
+	Queue string
+	Node  string
+	// Cap is the most items of one lane that are worked at once, Slots of all.
+	Cap   int
+	Slots int
+	// Lanes is the most lanes that this node has at once.
+	Lanes int
+	Now   func() time.Time
+}

@@ -1,0 +1,72 @@
+package mail_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"turnpike/internal/mail"
+)
+
+// rendered is the text of a mail, and its subject.
+func rendered(t *testing.T, data mail.Data) (subject, text string) {
+	t.Helper()
+	d := onSQLite(t)
+	enqueue(t, d, newOutbox(d, nil, time.Now), mail.Message{WorkspaceID: workspace, To: reader, Data: data})
+	m := wantStatus(t, d, mail.Waiting, 0, "")
+	return m.Subject, m.Text
+}
+
+func TestPausedMailSaysWhatHappenedAndWhatToDo(t *testing.T) {
+	t.Parallel()
+	subject, text := rendered(t, paused())
+	if subject != "Webhook endpoint paused in Acme (live)" {
+		t.Errorf("the subject is %q", subject)
+	}
+	for _, want := range []string{"Acme (live)", "wh_1", "https://hooks.example.com/in", "Orders", "503 Service Unavailable", "6 attempts",
+		"4 March 2026, 05:06 UTC", "Nothing is lost", "30 days", "POST https://api.example.com/v1/webhooks/wh_1/resume\n",
+		"https://api.example.com/dashboard/webhooks/wh_1\n"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the text lacks %q:\n%s", want, text)
+		}
+	}
+	bare := paused()
+	bare.Description, bare.DashboardURL = "", ""
+	if _, text := rendered(t, bare); strings.Contains(text, "Description") || strings.Contains(text, "ashboard") || strings.Contains(text, "\n\n\n") {
+		t.Errorf("what is not known is in the text:\n%s", text)
+	}
+}
+
+func TestHeldMailSaysHowMuchGoesAndWhen(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 3, 4, 23, 30, 0, 0, time.FixedZone("", -3600))
+	data := mail.HeldExpiring{Workspace: "Acme", Environment: "test", EndpointID: "wh_1", URL: "https://hooks.example.com/in",
+		Held: 1234, OldestAt: at.AddDate(0, 0, -23), ExpiresAt: at.AddDate(0, 0, 7)}
+	subject, text := rendered(t, data)
+	if subject != "Held webhook events will be discarded from 12 March 2026: Acme (test)" {
+		t.Errorf("the subject is %q", subject)
+	}
+	for _, want := range []string{"1234 deliveries, the oldest since 10 February 2026, 00:30 UTC", "from 12 March 2026, 00:30 UTC",
+		"https://hooks.example.com/in", "POST https://api.example.com/v1/webhooks/wh_1/resume\n"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the text lacks %q:\n%s", want, text)
+		}
+	}
+	data.Held = 1
+	if _, text := rendered(t, data); !strings.Contains(text, "1 delivery,") {
+		t.Errorf("one is not one:\n%s", text)
+	}
+}
+
+func TestLongTextsAreCut(t *testing.T) {
+	t.Parallel()
+	data := paused()
+	data.Workspace, data.LastError, data.Description = strings.Repeat("ü", 500), strings.Repeat("e", 10_000), strings.Repeat("d", 10_000)
+	subject, text := rendered(t, data)
+	if n := len([]rune(subject)); n != 200 || !strings.HasSuffix(subject, "…") {
+		t.Errorf("the subject has %d characters", n)
+	}
+	if strings.Contains(text, strings.Repeat("e", 301)) || len(text) > 10_000 {
+		t.Errorf("the text has %d bytes", len(text))
+	}
+}

@@ -1,0 +1,143 @@
+package webhooks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"turnpike/internal/db"
+	"turnpike/internal/lanes"
+)
+
+// job is a delivery that is due.
+type job struct {
+	id       string
+	eventID  string
+	attempts int64
+	tries    int64
+	due      int64
+	sample   bool
+	body     string // empty for a large one, which is read when it is sent
+}
+
+// Key is the delivery's place in its lane.
+func (j *job) Key() lanes.Key { return lanes.Key{Due: j.due, ID: j.id} }
+
+// inlineBody is up to which size bodies are read with their deliveries. Lanes
+// buffer some of those, so this bounds memory.
+const inlineBody = 4 << 10
+
+// Fetch returns what is due at an endpoint. Before that it does what is left
+// to do to the endpoint's deliveries, and with nothing due it goes on with a
+// replay: live events come first.
+func (s *Service) Fetch(ctx context.Context, lane string, after lanes.Key, n int) (lanes.Batch[*job], error) {
+	var none lanes.Batch[*job]
+	e, err := find(ctx, s.db, lane, "")
+	if errors.Is(err, db.ErrNotFound) {
+		return none, nil
+	}
+	if err != nil {
+		return none, fmt.Errorf("read endpoint: %w", err)
+	}
+	if e.Status != Active || e.DeletedAt != nil || e.chore != "" {
+		more, err := s.tidyNow(ctx, e.ID)
+		if err != nil || more {
+			return lanes.Batch[*job]{Again: more}, err
+		}
+		if e.Status != Active || e.DeletedAt != nil {
+			return none, nil
+		}
+	}
+	now := s.now()
+	jobs, err := s.dueAt(ctx, e.ID, now, after, n)
+	if err != nil || len(jobs) > 0 {
+		return lanes.Batch[*job]{Items: jobs}, err
+	}
+	fed, err := s.feedReplay(ctx, e, n)
+	if err != nil || fed {
+		return lanes.Batch[*job]{Again: fed}, err
+	}
+	var next *int64
+	err = s.db.QueryRow(ctx, "SELECT min(due_at) FROM deliveries WHERE endpoint_id = $1 AND due_at > $2", e.ID, now.UnixMicro()).Scan(&next)
+	if err != nil {
+		return none, fmt.Errorf("read next delivery: %w", err)
+	}
+	if at := db.Time(next); at != nil {
+		none.Next = *at
+	}
+	return none, nil
+}
+
+func (s *Service) dueAt(ctx context.Context, endpointID string, now time.Time, after lanes.Key, n int) ([]*job, error) {
+	rows, err := s.db.Query(ctx, `SELECT d.id, d.event_id, d.attempts, d.tries, d.due_at, e.sample, CASE WHEN length(e.body) <= $6 THEN e.body ELSE '' END
+		FROM deliveries d JOIN events e ON e.id = d.event_id
+		WHERE d.endpoint_id = $1 AND d.due_at <= $2 AND (d.due_at, d.id) > ($3, $4) ORDER BY d.due_at, d.id LIMIT $5`,
+		endpointID, now.UnixMicro(), after.Due, after.ID, int64(n), int64(inlineBody))
+	jobs, err := db.All(rows, err, func(r db.Row) (*job, error) {
+		var j job
+		err := r.Scan(&j.id, &j.eventID, &j.attempts, &j.tries, &j.due, &j.sample, &j.body)
+		return &j, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read due deliveries: %w", err)
+	}
+	return jobs, nil
+}
+
+// Work makes one attempt and returns when what came of it is durable.
+func (s *Service) Work(ctx context.Context, lane string, j *job) (well bool) {
+	t, err := s.target(ctx, lane)
+	if err != nil {
+		slog.Warn("cannot read an endpoint; its delivery is tried again", "endpoint", lane, "error", err)
+		s.breathe(ctx)
+		return false
+	}
+	if t == nil || t.Status != Active || t.DeletedAt != nil {
+		return true // the next look into the lane holds or discards it
+	}
+	r, err := s.attempt(ctx, t, j)
+	if err != nil {
+		slog.Warn("cannot attempt a delivery; it is tried again", "delivery", j.id, "error", err)
+		s.breathe(ctx)
+		return false
+	}
+	if r == nil {
+		return false // the tunnel is gone: nothing was tried
+	}
+	// It waits for as long as the store is away: an attempt that was made
+	// must be known before the delivery is looked at again.
+	_ = s.results.Add(r).Wait(ctx)
+	s.counts.observe(r)
+	return !r.slow
+}
+
+// breathe keeps a fault of ours from going in circles at full speed.
+func (s *Service) breathe(ctx context.Context) {
+	select {
+	case <-time.After(time.Second):
+	case <-ctx.Done():
+	}
+}
+
+// target reads the endpoint as it is now, or was a moment ago.
+func (s *Service) target(ctx context.Context, id string) (*target, error) {
+	if t := s.targets.get(id); t != nil {
+		return t, nil
+	}
+	e, err := find(ctx, s.db, id, "")
+	if errors.Is(err, db.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var origin *Endpoint
+	if e.Mirrors != "" {
+		if origin, err = find(ctx, s.db, e.Mirrors, ""); err != nil {
+			return nil, err
+		}
+	}
+	return s.targets.put(e, origin)
+}

@@ -1,0 +1,332 @@
+package webhooks
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"turnpike/internal/accounts"
+	"turnpike/internal/audit"
+	"turnpike/internal/db"
+	"turnpike/internal/events"
+	"turnpike/internal/fault"
+	"turnpike/internal/ids"
+	"turnpike/internal/keyring"
+	"turnpike/internal/lanes"
+	"turnpike/webhook"
+)
+
+// Kind is how an endpoint is reached.
+type Kind string
+
+// The kinds.
+const (
+	HTTP   Kind = "http"
+	Tunnel Kind = "tunnel"
+)
+
+// Status is whether an endpoint is delivered to.
+type Status string
+
+// The statuses of an endpoint.
+const (
+	Active Status = "active"
+	Paused Status = "paused"
+)
+
+// Why an endpoint is paused.
+const (
+	PausedManually     = "manual"
+	PausedFailed       = "delivery_failed" // the last retry of a delivery failed, too
+	pausedDisconnected = "disconnected"    // a tunnel whose client is away
+)
+
+const (
+	maxEndpoints   = 1000 // per workspace and environment
+	maxDescription = 500
+
+	// DefaultSecretGrace is how long an old secret goes on signing.
+	DefaultSecretGrace = 24 * time.Hour
+	// MaxSecretGrace bounds it to a week.
+	MaxSecretGrace = 7 * 24 * time.Hour
+)
+
+// Endpoint is where events are delivered to.
+type Endpoint struct {
+	ID             string
+	WorkspaceID    string
+	Environment    accounts.Environment
+	Kind           Kind
+	URL            string // empty for a tunnel
+	Events         []string
+	Description    string
+	Status         Status
+	PausedReason   string
+	PausedAt       *time.Time
+	SecretHint     string
+	OldSecretUntil *time.Time // while a rotation's grace lasts
+	Mirrors        string     // of a tunnel: the endpoint whose events and secret it has
+	CreatedAt      time.Time
+	DeletedAt      *time.Time
+
+	secret    string // sealed
+	oldSecret string // sealed
+	chore     chore
+}
+
+// chore is what is still to be done to an active endpoint's held deliveries,
+// batch by batch, by whoever has its lane.
+type chore string
+
+const (
+	choreDeliver chore = "deliver"
+	choreDiscard chore = "discard"
+)
+
+const endpointColumns = `id, workspace_id, environment, kind, url, events, description, status, paused_reason, paused_at,
+	secret, secret_hint, old_secret, old_secret_until, mirrors, chore, created_at, deleted_at`
+
+func scanEndpoint(r db.Row) (*Endpoint, error) {
+	var e Endpoint
+	var env, kind, list, status string
+	var url, reason, old, mirrors, todo *string
+	var paused, until, deleted *int64
+	var created int64
+	err := r.Scan(&e.ID, &e.WorkspaceID, &env, &kind, &url, &list, &e.Description, &status, &reason, &paused,
+		&e.secret, &e.SecretHint, &old, &until, &mirrors, &todo, &created, &deleted)
+	if err != nil {
+		return nil, err
+	}
+	e.Environment, e.Kind, e.Status = accounts.Environment(env), Kind(kind), Status(status)
+	e.URL, e.PausedReason, e.oldSecret, e.Mirrors, e.chore = db.Text(url), db.Text(reason), db.Text(old), db.Text(mirrors), chore(db.Text(todo))
+	e.PausedAt, e.OldSecretUntil, e.DeletedAt = db.Time(paused), db.Time(until), db.Time(deleted)
+	e.CreatedAt = time.UnixMicro(created)
+	return &e, json.Unmarshal([]byte(list), &e.Events)
+}
+
+// place binds a sealed secret to its endpoint.
+func place(endpointID string) string { return "endpoint " + endpointID }
+
+// Create stores a new endpoint and returns its secret, which is shown this once.
+func (s *Service) Create(ctx context.Context, tx *db.Tx, by audit.Actor, e *Endpoint) (secret string, err error) {
+	if e.Kind == "" {
+		e.Kind = HTTP
+	}
+	if err := s.check(e); err != nil {
+		return "", err
+	}
+	// Counting is exact where it matters: whoever creates locks the workspace.
+	var workspace string
+	if err := tx.QueryRow(ctx, "SELECT id FROM workspaces WHERE id = $1"+tx.Lock("workspaces"), e.WorkspaceID).Scan(&workspace); err != nil {
+		return "", err
+	}
+	var n int
+	err = tx.QueryRow(ctx, "SELECT count(*) FROM endpoints WHERE workspace_id = $1 AND environment = $2 AND deleted_at IS NULL",
+		e.WorkspaceID, string(e.Environment)).Scan(&n)
+	if err != nil {
+		return "", err
+	}
+	if n >= maxEndpoints {
+		return "", fault.New(fault.LimitReached, "a workspace has at most %d endpoints in an environment; delete one that is not needed", maxEndpoints)
+	}
+	secret = webhook.NewSecret()
+	e.ID = ids.New(ids.Endpoint)
+	e.Status = Active
+	e.CreatedAt = s.now()
+	e.secret, e.SecretHint = s.ring.Seal([]byte(secret), place(e.ID)), hint(secret)
+	list, err := json.Marshal(e.Events)
+	if err != nil {
+		return "", err
+	}
+	_, err = tx.Exec(ctx, `INSERT INTO endpoints (id, workspace_id, environment, kind, url, events, description, status, secret, secret_hint, mirrors, created_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`,
+		e.ID, e.WorkspaceID, string(e.Environment), string(e.Kind), db.OrNull(e.URL), string(list), e.Description, string(e.Status),
+		e.secret, e.SecretHint, db.OrNull(e.Mirrors), e.CreatedAt.UnixMicro())
+	if err != nil {
+		return "", fmt.Errorf("store endpoint: %w", err)
+	}
+	return secret, s.log(ctx, tx, by, e, "webhook.created", map[string]any{"url": e.URL, "events": e.Events, "kind": e.Kind})
+}
+
+func hint(secret string) string { return "whsec_…" + secret[len(secret)-5:len(secret)-1] }
+
+// check validates what a caller set.
+func (s *Service) check(e *Endpoint) error {
+	if e.Kind == HTTP {
+		if e.URL == "" {
+			return fault.Missing("url", "url must be the https:// address that receives the deliveries")
+		}
+		if _, err := s.guard.CheckURL("url", e.URL); err != nil {
+			return err
+		}
+	}
+	if err := events.CheckPatterns("events", e.Events); err != nil {
+		return err
+	}
+	return checkDescription(e.Description)
+}
+
+func checkDescription(text string) error {
+	if keyring.HoldsSecret(text) {
+		return fault.Invalid("description", "description looks like an API key, which must not be stored")
+	}
+	if len(text) > maxDescription || !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
+		return fault.Invalid("description", "description must be at most %d bytes of text", maxDescription)
+	}
+	return nil
+}
+
+func (s *Service) log(ctx context.Context, tx *db.Tx, by audit.Actor, e *Endpoint, action string, detail map[string]any) error {
+	return audit.LogAction(ctx, tx, by, audit.Action{WorkspaceID: e.WorkspaceID, Environment: string(e.Environment), Action: action, Target: e.ID}, detail, s.now())
+}
+
+// Get returns an endpoint of the tenant that was not deleted.
+func (s *Service) Get(ctx context.Context, q db.Querier, workspaceID string, env accounts.Environment, id string) (*Endpoint, error) {
+	return s.get(ctx, q, workspaceID, env, id, "")
+}
+
+// GetLocked is Get for a change.
+func (s *Service) GetLocked(ctx context.Context, tx *db.Tx, workspaceID string, env accounts.Environment, id string) (*Endpoint, error) {
+	return s.get(ctx, tx, workspaceID, env, id, tx.Lock("endpoints"))
+}
+
+func (s *Service) get(ctx context.Context, q db.Querier, workspaceID string, env accounts.Environment, id, lock string) (*Endpoint, error) {
+	e, err := find(ctx, q, id, lock)
+	if err == nil && (e.WorkspaceID != workspaceID || e.Environment != env || e.DeletedAt != nil) {
+		err = db.ErrNotFound
+	}
+	if errors.Is(err, db.ErrNotFound) {
+		return nil, fault.NoSuch("webhook endpoint", id)
+	}
+	return e, err
+}
+
+// find returns an endpoint whoever it belongs to, deleted or not.
+func find(ctx context.Context, q db.Querier, id, lock string) (*Endpoint, error) {
+	return scanEndpoint(q.QueryRow(ctx, "SELECT "+endpointColumns+" FROM endpoints WHERE id = $1"+lock, id))
+}
+
+// List returns a page of a tenant's endpoints; tunnels only when asked for.
+func (s *Service) List(ctx context.Context, q db.Querier, workspaceID string, env accounts.Environment, tunnels bool, page db.Page) (*db.Found[*Endpoint], error) {
+	search := db.Search{Table: "endpoints", Columns: endpointColumns}
+	search.Where.Add("deleted_at IS NULL AND workspace_id =", workspaceID)
+	search.Where.Add("environment =", string(env))
+	if !tunnels {
+		search.Where.Add("kind =", string(HTTP))
+	}
+	return db.Find(ctx, q, search, page, scanEndpoint, func(e *Endpoint) string { return e.ID })
+}
+
+// Update stores a changed url, subscription or description. Attempts from here
+// on use it; events that were published before keep their deliveries.
+func (s *Service) Update(ctx context.Context, tx *db.Tx, by audit.Actor, e *Endpoint) error {
+	if e.Kind == Tunnel && e.URL != "" {
+		return fault.Invalid("url", "a tunnel has no url; it forwards to wherever its client listens")
+	}
+	if err := s.check(e); err != nil {
+		return err
+	}
+	list, err := json.Marshal(e.Events)
+	if err != nil {
+		return err
+	}
+	if _, err := tx.Exec(ctx, "UPDATE endpoints SET url = $2, events = $3, description = $4 WHERE id = $1",
+		e.ID, db.OrNull(e.URL), string(list), e.Description); err != nil {
+		return err
+	}
+	tx.Signal(signalEndpoint, e.ID)
+	return s.log(ctx, tx, by, e, "webhook.updated", map[string]any{"url": e.URL, "events": e.Events})
+}
+
+// Delete ends an endpoint. What was not delivered is discarded; the history
+// stays readable.
+func (s *Service) Delete(ctx context.Context, tx *db.Tx, by audit.Actor, e *Endpoint) error {
+	now := s.now()
+	e.DeletedAt = &now
+	if _, err := tx.Exec(ctx, `UPDATE endpoints SET deleted_at = $2, chore = NULL, old_secret = NULL, old_secret_until = NULL WHERE id = $1`,
+		e.ID, now.UnixMicro()); err != nil {
+		return err
+	}
+	if err := s.stopReplays(ctx, tx, e.ID); err != nil {
+		return err
+	}
+	if err := s.tidy(ctx, tx, e); err != nil {
+		return err
+	}
+	return s.log(ctx, tx, by, e, "webhook.deleted", map[string]any{"url": e.URL})
+}
+
+// RotateSecret makes a new secret, which is shown this once. Until the grace
+// ends Service-Signature stays with the old one and webhook-signature has both.
+func (s *Service) RotateSecret(ctx context.Context, tx *db.Tx, by audit.Actor, e *Endpoint, grace time.Duration) (secret string, err error) {
+	now := s.now()
+	if grace < 0 || grace > MaxSecretGrace {
+		return "", fault.Invalid("grace_period_seconds", "grace_period_seconds must be from 0 to %d", int(MaxSecretGrace.Seconds()))
+	}
+	if e.Mirrors != "" {
+		return "", fault.New(fault.InvalidState, "this tunnel signs with the secret of %s; rotate that one", e.Mirrors)
+	}
+	if e.inGrace(now) {
+		return "", fault.New(fault.InvalidState, "the secret before this one still signs until its grace ends; end it first (POST /v1/webhooks/%s/end_grace)", e.ID)
+	}
+	secret = webhook.NewSecret()
+	old, until := e.secret, now.Add(grace)
+	e.oldSecret, e.OldSecretUntil = "", nil
+	if grace > 0 {
+		e.oldSecret, e.OldSecretUntil = old, &until
+	}
+	e.secret, e.SecretHint = s.ring.Seal([]byte(secret), place(e.ID)), hint(secret)
+	if _, err := tx.Exec(ctx, "UPDATE endpoints SET secret = $2, secret_hint = $3, old_secret = $4, old_secret_until = $5 WHERE id = $1",
+		e.ID, e.secret, e.SecretHint, db.OrNull(e.oldSecret), db.Micros(e.OldSecretUntil)); err != nil {
+		return "", err
+	}
+	tx.Signal(signalEndpoint, e.ID)
+	return secret, s.log(ctx, tx, by, e, "webhook.secret_rotated", map[string]any{"grace_seconds": int(grace.Seconds())})
+}
+
+// EndGrace makes the new secret the only one.
+func (s *Service) EndGrace(ctx context.Context, tx *db.Tx, by audit.Actor, e *Endpoint) error {
+	if !e.inGrace(s.now()) {
+		return nil
+	}
+	e.oldSecret, e.OldSecretUntil = "", nil
+	if _, err := tx.Exec(ctx, "UPDATE endpoints SET old_secret = NULL, old_secret_until = NULL WHERE id = $1", e.ID); err != nil {
+		return err
+	}
+	tx.Signal(signalEndpoint, e.ID)
+	return s.log(ctx, tx, by, e, "webhook.grace_ended", nil)
+}
+
+func (e *Endpoint) inGrace(now time.Time) bool {
+	return e.OldSecretUntil != nil && now.Before(*e.OldSecretUntil)
+}
+
+// SendTest delivers a made-up event to this endpoint alone.
+func (s *Service) SendTest(ctx context.Context, tx *db.Tx, by audit.Actor, e *Endpoint, t events.Type, project string) (*Delivery, error) {
+	if t == "" {
+		for _, t = range events.Types {
+			if t.Matches(e.Events) {
+				break
+			}
+		}
+	}
+	event, err := s.publisher.StoreSample(ctx, tx, events.Origin{WorkspaceID: e.WorkspaceID, Environment: string(e.Environment), Project: project}, t)
+	if err != nil {
+		return nil, err
+	}
+	d := newDelivery(e, event.ID, event.Type, event.CreatedAt, s.now())
+	d.Sample = true
+	if _, err := insertDeliveries.Write(ctx, tx, [][]any{d.row()}); err != nil {
+		return nil, fmt.Errorf("store delivery: %w", err)
+	}
+	if d.DueAt != nil {
+		if err := lanes.Enqueue(ctx, tx, Queue, map[string]time.Time{e.ID: *d.DueAt}); err != nil {
+			return nil, err
+		}
+	}
+	return d, s.log(ctx, tx, by, e, "webhook.tested", map[string]any{"type": t, "delivery": d.ID})
+}

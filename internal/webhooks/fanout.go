@@ -1,0 +1,142 @@
+package webhooks
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"turnpike/internal/db"
+	"turnpike/internal/events"
+	"turnpike/internal/lanes"
+)
+
+const (
+	// signalEvents has no sender: it is heard when another process changed the
+	// embedded database, which may have been an event.
+	signalEvents = "events"
+
+	// fanoutPoll finds what a node that died had published and not fanned out.
+	fanoutPoll = time.Second
+
+	// maxFanout bounds the events of one transaction. When they have so many
+	// endpoints that it makes more than manyDeliveries, the next takes fewer.
+	maxFanout      = 256
+	manyDeliveries = 2000
+)
+
+func (s *Service) wakeFanout() {
+	select {
+	case s.fanWake <- struct{}{}:
+	default:
+	}
+}
+
+func (s *Service) runFanout(ctx context.Context) {
+	tick := time.NewTicker(fanoutPoll)
+	defer tick.Stop()
+	n := maxFanout
+	for {
+		for ctx.Err() == nil {
+			took, made, err := s.fanOut(ctx, n)
+			if err != nil {
+				if ctx.Err() == nil {
+					slog.Warn("cannot fan events out; it is tried again", "error", err)
+				}
+				break
+			}
+			full := took == n
+			if made > manyDeliveries {
+				n = max(1, n/2)
+			} else {
+				n = min(2*n, maxFanout)
+			}
+			if !full {
+				break
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.fanWake:
+		case <-tick.C:
+		}
+	}
+}
+
+// fanOut makes the deliveries of up to n new events. Taking the events, the
+// deliveries and their lanes are one transaction: an event is fanned out once.
+func (s *Service) fanOut(ctx context.Context, n int) (took, made int, err error) {
+	any, err := events.AnyNew(ctx, s.db)
+	if err != nil || !any {
+		return 0, 0, err
+	}
+	err = s.db.Write(ctx, func(tx *db.Tx) error {
+		list, err := events.TakeNew(ctx, tx, n)
+		if err != nil {
+			return err
+		}
+		rows, due, err := s.deliveriesOf(ctx, tx, list)
+		if err != nil {
+			return err
+		}
+		took, made = len(list), len(rows)
+		if _, err := insertDeliveries.Write(ctx, tx, rows); err != nil {
+			return fmt.Errorf("store deliveries: %w", err)
+		}
+		return lanes.Enqueue(ctx, tx, Queue, due)
+	})
+	return took, made, err
+}
+
+// deliveriesOf makes one delivery for each event and endpoint that wants it.
+func (s *Service) deliveriesOf(ctx context.Context, tx *db.Tx, list []events.New) (rows [][]any, due map[string]time.Time, err error) {
+	type tenant struct{ workspace, environment string }
+	known := map[tenant][]*Endpoint{}
+	due = map[string]time.Time{}
+	now := s.now()
+	for _, event := range list {
+		t := tenant{event.WorkspaceID, event.Environment}
+		endpoints, ok := known[t]
+		if !ok {
+			if endpoints, err = subscribers(ctx, tx, t.workspace, t.environment); err != nil {
+				return nil, nil, err
+			}
+			known[t] = endpoints
+		}
+		for _, e := range endpoints {
+			// One that was made after the event did not ask for it; a replay
+			// with status missed gets it there.
+			if !event.Type.Matches(e.Events) || e.CreatedAt.After(event.CreatedAt) {
+				continue
+			}
+			d := newDelivery(e, event.ID, event.Type, event.CreatedAt, now)
+			rows = append(rows, d.row())
+			if d.DueAt != nil {
+				due[e.ID] = *d.DueAt
+			}
+		}
+	}
+	return rows, due, nil
+}
+
+// subscribers are the endpoints of a tenant. A tunnel that mirrors another
+// endpoint wants what that one wants.
+func subscribers(ctx context.Context, tx *db.Tx, workspaceID, environment string) ([]*Endpoint, error) {
+	rows, err := tx.Query(ctx, "SELECT "+endpointColumns+" FROM endpoints WHERE workspace_id = $1 AND environment = $2 AND deleted_at IS NULL ORDER BY id",
+		workspaceID, environment)
+	list, err := db.All(rows, err, scanEndpoint)
+	if err != nil {
+		return nil, fmt.Errorf("read endpoints: %w", err)
+	}
+	byID := make(map[string]*Endpoint, len(list))
+	for _, e := range list {
+		byID[e.ID] = e
+	}
+	for _, e := range list {
+		if origin := byID[e.Mirrors]; origin != nil {
+			e.Events = origin.Events
+		}
+	}
+	return list, nil
+}

@@ -1,0 +1,78 @@
+package webhooks
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// counts are what this node did.
+type counts struct {
+	deliveries *prometheus.CounterVec
+	latency    prometheus.Histogram
+}
+
+func newCounts() counts {
+	return counts{
+		deliveries: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "turnpike_webhook_attempts_total",
+			Help: "Attempts to deliver, by what the delivery became: succeeded, retrying or failed."}, []string{"result"}),
+		latency: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "turnpike_webhook_attempt_seconds",
+			Help:    "How long attempts took.",
+			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}}),
+	}
+}
+
+func (c *counts) observe(r *result) {
+	c.deliveries.WithLabelValues(string(r.state)).Inc()
+	c.latency.Observe(r.attempt.Duration.Seconds())
+}
+
+// scrapeTimeout bounds what a scrape asks the store.
+const scrapeTimeout = 5 * time.Second
+
+var (
+	dueDesc    = prometheus.NewDesc("turnpike_webhook_due_deliveries", "Deliveries that are due and not done, on all nodes.", nil, nil)
+	oldestDesc = prometheus.NewDesc("turnpike_webhook_oldest_due_seconds", "For how long the oldest of them has been due.", nil, nil)
+	pausedDesc = prometheus.NewDesc("turnpike_webhook_paused_endpoints", "Endpoints that are paused.", nil, nil)
+	newDesc    = prometheus.NewDesc("turnpike_webhook_new_events", "Events that were not fanned out yet.", nil, nil)
+	lanesDesc  = prometheus.NewDesc("turnpike_webhook_lanes", "Endpoints that this node has in hand.", nil, nil)
+	atWorkDesc = prometheus.NewDesc("turnpike_webhook_attempts_running", "Attempts that this node is making, by how the endpoint has been doing.", []string{"endpoint"}, nil)
+)
+
+// Describe lists the metrics for Prometheus.
+func (s *Service) Describe(out chan<- *prometheus.Desc) { prometheus.DescribeByCollect(s, out) }
+
+// Collect reads the metrics for Prometheus.
+func (s *Service) Collect(out chan<- prometheus.Metric) {
+	s.counts.deliveries.Collect(out)
+	s.counts.latency.Collect(out)
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	st := s.runner.Stats()
+	gauge(lanesDesc, float64(st.Lanes))
+	gauge(atWorkDesc, float64(st.Running-st.Slow), "well")
+	gauge(atWorkDesc, float64(st.Slow), "slow")
+
+	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
+	defer cancel()
+	now := s.now()
+	var due, paused, fresh int64
+	var oldest *int64
+	err := s.db.QueryRow(ctx, `SELECT (SELECT count(*) FROM endpoints WHERE status = 'paused' AND kind = 'http' AND deleted_at IS NULL),
+		(SELECT count(*) FROM new_events), count(*), min(due_at) FROM deliveries WHERE due_at <= $1`, now.UnixMicro()).Scan(&paused, &fresh, &due, &oldest)
+	if err != nil {
+		slog.Warn("cannot read webhook metrics", "error", err)
+		return
+	}
+	gauge(dueDesc, float64(due))
+	gauge(pausedDesc, float64(paused))
+	gauge(newDesc, float64(fresh))
+	age := 0.0
+	if oldest != nil {
+		age = max(0, now.Sub(time.UnixMicro(*oldest)).Seconds())
+	}
+	gauge(oldestDesc, age)
+}

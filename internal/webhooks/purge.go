@@ -1,0 +1,142 @@
+package webhooks
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"turnpike/internal/db"
+	"turnpike/internal/events"
+	"turnpike/internal/ids"
+	"turnpike/internal/lanes"
+	"turnpike/internal/mail"
+	"turnpike/internal/retention"
+)
+
+const (
+	// keepRows is how long events, deliveries and attempts stay: a week longer
+	// than they can be replayed.
+	keepRows = 37 * 24 * time.Hour
+	// heldLife is how long deliveries are held, and warnBefore how long before
+	// that admins hear of it.
+	heldLife   = 30 * 24 * time.Hour
+	warnBefore = 7 * 24 * time.Hour
+)
+
+// RowsBefore is the moment before which rows go.
+func (s *Service) RowsBefore() time.Time { return s.now().Add(-keepRows) }
+
+// Purges lets go what is past its time.
+func (s *Service) Purges() []retention.Purge {
+	return []retention.Purge{
+		{Name: "held deliveries", Run: s.expireHeld},
+		{Name: "warnings of held deliveries", Run: s.warnHeld},
+		{Name: "tunnels", Run: s.removeTunnels},
+		{Name: "attempts", Run: func(ctx context.Context, tx *db.Tx, n int64) (int64, error) {
+			return tx.Exec(ctx, `DELETE FROM attempts WHERE (delivery_id, id) IN
+				(SELECT delivery_id, id FROM attempts WHERE delivery_id < $1 ORDER BY delivery_id, id LIMIT $2)`, ids.Floor(ids.Delivery, s.RowsBefore()), n)
+		}},
+		{Name: "deliveries", Run: func(ctx context.Context, tx *db.Tx, n int64) (int64, error) {
+			return tx.Exec(ctx, "DELETE FROM deliveries WHERE id IN (SELECT id FROM deliveries WHERE id < $1 ORDER BY id LIMIT $2)",
+				ids.Floor(ids.Delivery, s.RowsBefore()), n)
+		}},
+		{Name: "events", Run: func(ctx context.Context, tx *db.Tx, n int64) (int64, error) {
+			return events.Purge(ctx, tx, s.RowsBefore(), n)
+		}},
+		{Name: "replays", Run: func(ctx context.Context, tx *db.Tx, n int64) (int64, error) {
+			return tx.Exec(ctx, "DELETE FROM replays WHERE id IN (SELECT id FROM replays WHERE id < $1 AND status <> 'running' ORDER BY id LIMIT $2)",
+				ids.Floor(ids.Replay, s.RowsBefore()), n)
+		}},
+		{Name: "deleted endpoints", Run: s.forgetDeleted},
+	}
+}
+
+// overdue are the endpoints whose oldest held delivery is older than the
+// moment, with that delivery's event time.
+func (s *Service) overdue(ctx context.Context, q db.Querier, before time.Time, more string) (map[*Endpoint]time.Time, error) {
+	rows, err := q.Query(ctx, "SELECT "+endpointColumns+" FROM endpoints WHERE status = 'paused' AND deleted_at IS NULL"+more+" ORDER BY id")
+	paused, err := db.All(rows, err, scanEndpoint)
+	if err != nil {
+		return nil, err
+	}
+	out := map[*Endpoint]time.Time{}
+	for _, e := range paused {
+		var at *int64
+		err := q.QueryRow(ctx, `SELECT min(event_at) FROM (SELECT event_at FROM deliveries WHERE endpoint_id = $1 AND status = 'held'
+			ORDER BY id LIMIT 100) AS oldest`, e.ID).Scan(&at)
+		if err != nil {
+			return nil, err
+		}
+		if oldest := db.Time(at); oldest != nil && oldest.Before(before) {
+			out[e] = *oldest
+		}
+	}
+	return out, nil
+}
+
+// expireHeld discards what was held for too long.
+func (s *Service) expireHeld(ctx context.Context, tx *db.Tx, n int64) (total int64, err error) {
+	before := s.now().Add(-heldLife)
+	late, err := s.overdue(ctx, tx, before, "")
+	if err != nil {
+		return 0, err
+	}
+	for e := range late {
+		done, err := tx.Exec(ctx, `UPDATE deliveries SET status = 'discarded', reason = $2, finished_at = $3 WHERE id IN
+			(SELECT id FROM deliveries WHERE endpoint_id = $1 AND status = 'held' AND event_at < $4 ORDER BY id LIMIT $5)`,
+			e.ID, DiscardedExpired, s.now().UnixMicro(), before.UnixMicro(), n-total)
+		if err != nil {
+			return 0, fmt.Errorf("expire held deliveries of %s: %w", e.ID, err)
+		}
+		if total += done; total >= n {
+			break
+		}
+	}
+	return total, nil
+}
+
+// warnHeld mails the admins of endpoints whose held deliveries expire within a
+// week, once per pause.
+func (s *Service) warnHeld(ctx context.Context, tx *db.Tx, _ int64) (int64, error) {
+	late, err := s.overdue(ctx, tx, s.now().Add(warnBefore-heldLife), " AND warned_at IS NULL AND kind = 'http'")
+	if err != nil {
+		return 0, err
+	}
+	for e, oldest := range late {
+		held, err := s.HeldCount(ctx, tx, e.ID, 1_000_000)
+		if err != nil {
+			return 0, err
+		}
+		err = s.mailAdmins(ctx, tx, e, fmt.Sprintf("held %s %d", e.ID, e.PausedAt.UnixMicro()), func(workspace string) mail.Data {
+			return mail.HeldExpiring{Workspace: workspace, Environment: string(e.Environment), EndpointID: e.ID, URL: e.URL,
+				Held: int64(held), OldestAt: oldest, ExpiresAt: oldest.Add(heldLife)}
+		})
+		if err != nil {
+			return 0, err
+		}
+		if _, err := tx.Exec(ctx, "UPDATE endpoints SET warned_at = $2 WHERE id = $1", e.ID, s.now().UnixMicro()); err != nil {
+			return 0, err
+		}
+	}
+	return 0, nil
+}
+
+// forgetDeleted removes deleted endpoints when nothing refers to them any more.
+func (s *Service) forgetDeleted(ctx context.Context, tx *db.Tx, n int64) (int64, error) {
+	rows, err := tx.Query(ctx, "SELECT id FROM endpoints WHERE deleted_at < $1 ORDER BY id LIMIT $2", s.RowsBefore().UnixMicro(), n)
+	gone, err := db.All(rows, err, func(r db.Row) (id string, err error) {
+		err = r.Scan(&id)
+		return id, err
+	})
+	if err != nil {
+		return 0, err
+	}
+	for _, id := range gone {
+		for _, table := range []string{"endpoint_stats WHERE endpoint_id", "endpoints WHERE id"} {
+			if _, err := tx.Exec(ctx, "DELETE FROM "+table+" = $1", id); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return int64(len(gone)), lanes.Remove(ctx, tx, Queue, gone...)
+}

@@ -1,0 +1,161 @@
+package webhooks
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"turnpike/internal/db"
+)
+
+// result is an attempt that was made, and what follows from it.
+type result struct {
+	attempt  *Attempt
+	job      *job
+	endpoint *Endpoint
+	slow     bool
+
+	state State
+	due   *time.Time
+	ended time.Time
+}
+
+// plan decides what follows: success, the next retry, or the end.
+func (r *result) plan(schedule []time.Duration, ended time.Time) {
+	r.ended = ended
+	switch tries := int(r.job.tries); {
+	case r.attempt.ErrorClass == "":
+		r.state = Succeeded
+	case tries < len(schedule):
+		due := ended.Add(schedule[tries])
+		r.state, r.due = Retrying, &due
+		r.attempt.NextRetryAt = &due
+	default:
+		r.state = Failed
+	}
+}
+
+// pauses reports whether the endpoint is paused for it: samples and tunnels
+// never are.
+func (r *result) pauses() bool {
+	return r.state == Failed && !r.job.sample && r.endpoint.Kind == HTTP
+}
+
+// updateDeliveries moves deliveries on. The number of attempts is the guard:
+// what another node wrote about the same turn stays. A delivery that was held
+// or discarded meanwhile stays so unless it succeeded.
+var updateDeliveries = db.NewBulkUpdate("deliveries", `
+	status = CASE WHEN v.status = 'succeeded' OR deliveries.status IN ('pending', 'retrying') THEN v.status ELSE deliveries.status END,
+	due_at = CASE WHEN v.status = 'succeeded' OR deliveries.status IN ('pending', 'retrying') THEN v.due_at ELSE deliveries.due_at END,
+	reason = CASE WHEN v.status = 'succeeded' THEN NULL ELSE deliveries.reason END,
+	finished_at = CASE WHEN v.status = 'succeeded' OR deliveries.status IN ('pending', 'retrying') THEN v.finished_at ELSE deliveries.finished_at END,
+	attempts = deliveries.attempts + 1, tries = v.tries`,
+	"deliveries.id = v.id AND deliveries.attempts = v.attempts",
+	"id text", "attempts bigint", "status text", "tries bigint", "due_at bigint", "finished_at bigint")
+
+var countResults = db.NewBulk("endpoint_stats", `ON CONFLICT (endpoint_id) DO UPDATE SET
+	succeeded = endpoint_stats.succeeded + excluded.succeeded, failed = endpoint_stats.failed + excluded.failed,
+	failed_attempts = endpoint_stats.failed_attempts + excluded.failed_attempts,
+	last_success_at = COALESCE(excluded.last_success_at, endpoint_stats.last_success_at),
+	last_failure_at = COALESCE(excluded.last_failure_at, endpoint_stats.last_failure_at),
+	last_error = COALESCE(excluded.last_error, endpoint_stats.last_error)`,
+	"endpoint_id text", "succeeded bigint", "failed bigint", "failed_attempts bigint", "last_success_at bigint", "last_failure_at bigint", "last_error text")
+
+// writeResults is the group commit of attempts: their records, the deliveries'
+// next states, the endpoints' counts, and the pause of those that gave up.
+func (s *Service) writeResults(ctx context.Context, tx *db.Tx, list []*result) error {
+	attempts := make([][]any, len(list))
+	updates := make([][]any, len(list))
+	// By id, as everybody locks them.
+	slices.SortFunc(list, func(a, b *result) int { return cmp.Compare(a.job.id, b.job.id) })
+	for i, r := range list {
+		var due, finished any
+		if r.due != nil {
+			due = r.due.UnixMicro()
+		} else {
+			finished = r.ended.UnixMicro()
+		}
+		attempts[i] = r.attempt.row()
+		updates[i] = []any{r.job.id, r.job.attempts, string(r.state), r.job.tries + 1, due, finished}
+	}
+	if _, err := insertAttempts.Write(ctx, tx, attempts); err != nil {
+		return fmt.Errorf("store attempts: %w", err)
+	}
+	if _, err := updateDeliveries.Write(ctx, tx, updates); err != nil {
+		return fmt.Errorf("update deliveries: %w", err)
+	}
+	if _, err := countResults.Write(ctx, tx, tally(list)); err != nil {
+		return fmt.Errorf("count results: %w", err)
+	}
+	for _, r := range list {
+		if r.pauses() {
+			if err := s.pauseFailed(ctx, tx, r); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// tally counts results by endpoint.
+func tally(list []*result) [][]any {
+	type counts struct {
+		succeeded, failed, failedAttempts int64
+		success, failure                  any
+		last                              any
+	}
+	by := map[string]*counts{}
+	for _, r := range list {
+		c := by[r.endpoint.ID]
+		if c == nil {
+			c = &counts{}
+			by[r.endpoint.ID] = c
+		}
+		if r.state == Succeeded {
+			c.succeeded++
+			c.success = r.ended.UnixMicro()
+			continue
+		}
+		c.failedAttempts++
+		c.failure, c.last = r.ended.UnixMicro(), r.attempt.Error
+		if r.state == Failed {
+			c.failed++
+		}
+	}
+	rows := make([][]any, 0, len(by))
+	for id, c := range by {
+		rows = append(rows, []any{id, c.succeeded, c.failed, c.failedAttempts, c.success, c.failure, c.last})
+	}
+	slices.SortFunc(rows, func(a, b []any) int { return cmp.Compare(a[0].(string), b[0].(string)) })
+	return rows
+}
+
+// EndpointStats is what an endpoint's deliveries came to, ever.
+type EndpointStats struct {
+	Succeeded      int64
+	Failed         int64
+	FailedAttempts int64
+	LastSuccessAt  *time.Time
+	LastFailureAt  *time.Time
+	LastError      string
+}
+
+// Stats reads the counts of endpoints.
+func (s *Service) Stats(ctx context.Context, q db.Querier, endpointIDs ...string) (map[string]*EndpointStats, error) {
+	out := make(map[string]*EndpointStats, len(endpointIDs))
+	for _, id := range endpointIDs {
+		var st EndpointStats
+		var success, failure *int64
+		var last *string
+		err := q.QueryRow(ctx, `SELECT succeeded, failed, failed_attempts, last_success_at, last_failure_at, last_error
+			FROM endpoint_stats WHERE endpoint_id = $1`, id).Scan(&st.Succeeded, &st.Failed, &st.FailedAttempts, &success, &failure, &last)
+		if err != nil && err != db.ErrNotFound {
+			return nil, err
+		}
+		st.LastSuccessAt, st.LastFailureAt, st.LastError = db.Time(success), db.Time(failure), db.Text(last)
+		out[id] = &st
+	}
+	return out, nil
+}

@@ -1,0 +1,168 @@
+package webhooks
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"turnpike/internal/ids"
+	"turnpike/internal/safehttp"
+	"turnpike/webhook"
+)
+
+const (
+	readBody  = 64 << 10 // of an answer, so that its connection can be used again
+	keepBody  = 16 << 10 // of it in the attempt's record
+	keepHead  = 16 << 10 // of the answer's headers there
+	idleConns = 90 * time.Second
+)
+
+// Message is a signed delivery.
+type Message struct {
+	DeliveryID string
+	Attempt    int64
+	URL        string
+	Header     http.Header
+	Body       []byte
+	Timeout    time.Duration // within which the status line and headers must be there
+}
+
+// Outcome is what came of sending a message.
+type Outcome struct {
+	Status  int // 0 for no answer
+	Header  http.Header
+	Body    []byte
+	Timings safehttp.Timings
+	// Class and Error say why there was no answer; see safehttp.Class.
+	Class string
+	Error string
+	// Unsent means that nobody was there to send it to: that is no attempt.
+	Unsent bool
+}
+
+// Sender carries messages to one kind of endpoint.
+type Sender interface {
+	Send(ctx context.Context, e *Endpoint, m *Message) Outcome
+}
+
+// attempt signs and sends a delivery. It returns nil when nothing was sent.
+func (s *Service) attempt(ctx context.Context, t *target, j *job) (*result, error) {
+	body := []byte(j.body)
+	if len(body) == 0 {
+		var text string
+		if err := s.db.QueryRow(ctx, "SELECT body FROM events WHERE id = $1", j.eventID).Scan(&text); err != nil {
+			return nil, err
+		}
+		body = []byte(text)
+	}
+	started := s.now()
+	h := make(http.Header, 8)
+	if err := webhook.Sign(h, j.id, started, body, t.secrets(started)...); err != nil {
+		return nil, err
+	}
+	h.Set("Content-Type", "application/json")
+	h.Set("User-Agent", s.agent)
+	begun := time.Now()
+	out := s.senders[t.Kind].Send(ctx, t.Endpoint, &Message{DeliveryID: j.id, Attempt: j.attempts + 1, URL: t.URL, Header: h, Body: body, Timeout: s.timeout})
+	if out.Unsent {
+		return nil, nil
+	}
+	took := time.Since(begun)
+	return s.judge(t.Endpoint, j, h, out, started, took), nil
+}
+
+// judge turns an outcome into an attempt and the delivery's next state.
+func (s *Service) judge(e *Endpoint, j *job, sent http.Header, out Outcome, started time.Time, took time.Duration) *result {
+	a := &Attempt{ID: ids.New(ids.Attempt), DeliveryID: j.id, Number: j.attempts + 1, StartedAt: started, Duration: took,
+		DNS: out.Timings.DNS, Connect: out.Timings.Connect, TLS: out.Timings.TLS, FirstByte: out.Timings.FirstByte, Address: out.Timings.Address,
+		URL: e.URL, RequestHeaders: headerJSON(sent), ErrorClass: out.Class, Error: out.Error}
+	if out.Status != 0 {
+		a.Status = int64(out.Status)
+		a.ResponseHeaders = headerJSON(out.Header)
+		a.ResponseBody = text(out.Body)
+		switch {
+		case out.Status >= 300 && out.Status < 400:
+			a.ErrorClass, a.Error = "redirect", "the endpoint answered with a redirect, which is not followed; set its url to where it leads"
+		case out.Status < 200 || out.Status > 299:
+			a.ErrorClass, a.Error = "status", "the endpoint answered with "+statusText(out.Status)+" instead of a 2xx status"
+		}
+	}
+	r := &result{attempt: a, job: j, endpoint: e, slow: slowClass(a.ErrorClass) || took > s.timeout/2}
+	r.plan(s.schedule, started.Add(took))
+	return r
+}
+
+// slowClass are the failures that take time or find nobody: a lane with one
+// of them works one delivery at a time.
+func slowClass(class string) bool {
+	switch class {
+	case "", "status", "redirect", "refused_address":
+		return false
+	}
+	return true
+}
+
+func statusText(code int) string {
+	digits := []byte{byte('0' + code/100%10), byte('0' + code/10%10), byte('0' + code%10)}
+	if name := http.StatusText(code); name != "" {
+		return string(digits) + " " + name
+	}
+	return string(digits)
+}
+
+// headerJSON is a header as records show it, bounded.
+func headerJSON(h http.Header) json.RawMessage {
+	flat := make(map[string]string, len(h))
+	size := 0
+	for name, values := range h {
+		v := text([]byte(strings.Join(values, ", ")))
+		if size += len(name) + len(v); size > keepHead {
+			break
+		}
+		flat[text([]byte(name))] = v
+	}
+	out, _ := json.Marshal(flat) // strings always marshal
+	return out
+}
+
+// text makes what strangers sent fit to be stored: both databases take valid
+// UTF-8 without NUL.
+func text(b []byte) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(string(b), "\uFFFD"), "\x00", "\uFFFD")
+}
+
+// httpSender posts to the endpoint's url by the guarded client.
+type httpSender struct{ client *http.Client }
+
+func newHTTPSender(g *safehttp.Guard, perEndpoint int) *httpSender {
+	return &httpSender{g.Client(safehttp.ClientOptions{MaxIdlePerHost: perEndpoint, IdleTimeout: idleConns, MaxResponseHeaderBytes: readBody})}
+}
+
+func (s *httpSender) Send(ctx context.Context, _ *Endpoint, m *Message) (out Outcome) {
+	ctx, cancel := context.WithTimeout(ctx, m.Timeout)
+	defer cancel()
+	ctx, trace := safehttp.WithTrace(ctx)
+	defer func() { out.Timings = trace.Timings() }()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, m.URL, bytes.NewReader(m.Body))
+	if err != nil {
+		return Outcome{Class: "other", Error: "the url cannot be used any more"}
+	}
+	req.Header = m.Header
+	resp, err := s.client.Do(req)
+	if err != nil {
+		return Outcome{Class: safehttp.Class(err), Error: safehttp.Explain(err)}
+	}
+	// Closed before its end, the body takes the connection with it.
+	defer resp.Body.Close()
+	out = Outcome{Status: resp.StatusCode, Header: resp.Header}
+	// The answer is known; its body is read for the record and may fail.
+	out.Body, err = io.ReadAll(io.LimitReader(resp.Body, keepBody))
+	if err == nil && len(out.Body) == keepBody {
+		_, _ = io.CopyN(io.Discard, resp.Body, readBody-keepBody)
+	}
+	return out
+}

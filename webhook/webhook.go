@@ -1,0 +1,203 @@
+// Package webhook receives Turnpike's webhooks. It checks that a delivery
+// comes from the server that knows the endpoint's secret, and reads the event
+// in it. The server signs with this same package.
+//
+// This file stands alone and needs the standard library only: a receiver in
+// another module copies it.
+package webhook
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// The headers of a delivery.
+const (
+	HeaderSignature = "Service-Signature" // hex HMAC-SHA256 of "{timestamp}.{body}"
+	HeaderTimestamp = "Service-Timestamp" // Unix seconds at which the delivery was signed
+	HeaderEventID   = "Service-Event-Id"  // the delivery's id, the same on every retry
+)
+
+// Tolerance is how far a delivery's timestamp may be from the current time, in
+// both directions. It bounds for how long a stolen delivery can be sent again.
+const Tolerance = 5 * time.Minute
+
+// What Verify can find wrong.
+var (
+	ErrNoSecret     = errors.New("webhook: there is no secret")
+	ErrNoSignature  = errors.New("webhook: the " + HeaderSignature + " header is missing")
+	ErrBadTimestamp = errors.New("webhook: the " + HeaderTimestamp + " header is missing or is not a time in Unix seconds")
+	ErrStale        = errors.New("webhook: the " + HeaderTimestamp + " header is too far from the current time")
+	ErrSignature    = errors.New("webhook: the signature does not fit the body, the timestamp and the secret")
+)
+
+// Verify checks a delivery: body is the request's body as it came, header its
+// headers, secret the endpoint's whole whsec_… string. The body may be trusted
+// when the error is nil.
+func Verify(body []byte, header http.Header, secret string) error {
+	return Verifier{Secrets: []string{secret}}.Verify(body, header)
+}
+
+// Verifier is Verify with settings.
+type Verifier struct {
+	// Secrets are those that may have signed. While an endpoint's secret is
+	// rotated there are two, the old one and the new one.
+	Secrets []string
+	// Tolerance replaces the package's when it is not zero. Its unit is the second.
+	Tolerance time.Duration
+	// Now is the clock, time.Now when nil.
+	Now func() time.Time
+}
+
+// Verify checks a delivery against each of the secrets.
+func (v Verifier) Verify(body []byte, header http.Header) error {
+	signature, timestamp := header.Get(HeaderSignature), header.Get(HeaderTimestamp)
+	if signature == "" {
+		return ErrNoSignature
+	}
+	at, err := strconv.ParseUint(timestamp, 10, 63) // 63 bits, so that the difference below cannot overflow
+	if err != nil {
+		return ErrBadTimestamp
+	}
+	if d := v.now().Unix() - int64(at); d > v.tolerance() || -d > v.tolerance() {
+		return ErrStale
+	}
+	result := ErrNoSecret
+	for _, secret := range v.Secrets {
+		if secret == "" { // a setting that was forgotten; everybody can sign with it
+			continue
+		}
+		result = ErrSignature
+		if equal(signature, hex.EncodeToString(sum([]byte(secret), []byte(timestamp+"."), body))) {
+			return nil
+		}
+	}
+	return result
+}
+
+func (v Verifier) now() time.Time {
+	if v.Now == nil {
+		return time.Now()
+	}
+	return v.Now()
+}
+
+func (v Verifier) tolerance() int64 {
+	if v.Tolerance == 0 {
+		return int64(Tolerance / time.Second)
+	}
+	return int64(v.Tolerance / time.Second)
+}
+
+// equal takes the same time wherever the first difference is, so that a
+// signature cannot be guessed byte by byte. Its length is no secret.
+func equal(got, want string) bool {
+	return len(got) == len(want) && hmac.Equal([]byte(got), []byte(want))
+}
+
+// sum is the HMAC-SHA256 of prefix and body, one after the other: a body can
+// be a megabyte, and joining them would copy it.
+func sum(key, prefix, body []byte) []byte {
+	mac := hmac.New(sha256.New, key)
+	mac.Write(prefix)
+	mac.Write(body)
+	return mac.Sum(nil)
+}
+
+// Event is the body of a delivery.
+type Event struct {
+	ID          string          `json:"id"`   // evt_…, the same at every endpoint
+	Type        string          `json:"type"` // such as image.batch.completed
+	CreatedAt   int64           `json:"created_at"`
+	Environment string          `json:"environment"` // live or test
+	Workspace   string          `json:"workspace"`
+	Project     *string         `json:"project"` // nil when it belongs to none
+	Sample      bool            `json:"sample"`  // sent to try out the endpoint; nothing happened
+	Data        json.RawMessage `json:"data"`    // depends on the type
+}
+
+// Parse reads a body that was verified.
+func Parse(body []byte) (*Event, error) {
+	var e Event
+	if err := json.Unmarshal(body, &e); err != nil {
+		return nil, fmt.Errorf("webhook: read the event: %w", err)
+	}
+	if e.Type == "" {
+		return nil, errors.New("webhook: read the event: it has no type")
+	}
+	return &e, nil
+}
+
+// maxBody is what the server sends at most, 1 MiB, and some room.
+const maxBody = 1<<20 + 64<<10
+
+// Func takes in a verified event. The server waits 10 seconds for the answer,
+// so it stores the event and leaves the work for later; what it has seen under
+// the same delivery id before, it ignores.
+type Func func(ctx context.Context, e *Event, deliveryID string) error
+
+// Handler receives deliveries that are signed with the secret.
+func Handler(secret string, fn Func) http.Handler {
+	return Verifier{Secrets: []string{secret}}.Handler(fn)
+}
+
+// Handler answers 204 when fn took the event in, 400 to a stale or unreadable
+// delivery, 401 to one that is not signed with one of the secrets, and 500 when
+// fn fails. All but the first make the server try again later. The sender does
+// not see fn's error: fn logs it.
+func (v Verifier) Handler(fn Func) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost {
+			w.Header().Set("Allow", http.MethodPost)
+			http.Error(w, "webhook: deliveries come by POST", http.StatusMethodNotAllowed)
+			return
+		}
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+		if tooLarge := new(http.MaxBytesError); errors.As(err, &tooLarge) {
+			http.Error(w, "webhook: the body is too large", http.StatusRequestEntityTooLarge)
+			return
+		} else if err != nil {
+			http.Error(w, "webhook: the body did not arrive whole", http.StatusBadRequest)
+			return
+		}
+		if err := v.Verify(body, r.Header); err != nil {
+			http.Error(w, err.Error(), statusOf(err))
+			return
+		}
+		id := r.Header.Get(HeaderEventID)
+		if id == "" {
+			http.Error(w, "webhook: the "+HeaderEventID+" header is missing", http.StatusBadRequest)
+			return
+		}
+		e, err := Parse(body)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		if err := fn(r.Context(), e, id); err != nil {
+			http.Error(w, "webhook: the event could not be taken in", http.StatusInternalServerError)
+			return
+		}
+		w.WriteHeader(http.StatusNoContent)
+	})
+}
+
+func statusOf(err error) int {
+	switch {
+	case errors.Is(err, ErrNoSecret):
+		return http.StatusInternalServerError // ours to mend, not the sender's
+	case errors.Is(err, ErrStale), errors.Is(err, ErrBadTimestamp):
+		return http.StatusBadRequest
+	default:
+		return http.StatusUnauthorized
+	}
+}
