@@ -27,6 +27,7 @@ import (
 	"turnpike/internal/providers/simulator"
 	"turnpike/internal/retention"
 	"turnpike/internal/safehttp"
+	"turnpike/internal/tunnel"
 	"turnpike/internal/webhooks"
 )
 
@@ -46,8 +47,10 @@ type App struct {
 	node    *nodes.Node
 	group   *db.Group
 	log     *audit.Log
+	hooks   *webhooks.Service
 	handler *api.Server
 	keeper  *retention.Keeper
+	events  *events.Publisher
 	server  *http.Server
 	ln      net.Listener
 	metrics *metricsServer
@@ -136,17 +139,23 @@ func (a *App) build(ctx context.Context, now func() time.Time) (err error) {
 	if err != nil {
 		return err
 	}
-	publisher := events.NewPublisher(now)
-	hooks := webhooks.New(webhooks.Options{DB: d, Group: a.group, Ring: ring, Publisher: publisher, Outbox: outbox, Node: a.node.ID,
+	a.events = events.NewPublisher(now)
+	hooks := webhooks.New(webhooks.Options{DB: d, Group: a.group, Ring: ring, Publisher: a.events, Outbox: outbox, Node: a.node.ID,
 		Guard:    safehttp.New(safehttp.Policy{AllowCIDRs: a.cfg.Webhooks.AllowCIDRs, AllowHTTP: a.cfg.Webhooks.AllowHTTP}),
 		Schedule: a.cfg.Webhooks.RetrySchedule, Timeout: a.cfg.Webhooks.Timeout, PerEndpoint: a.cfg.Webhooks.PerEndpoint,
 		Slots: a.cfg.Webhooks.Concurrency, Version: a.version, Now: now})
+	a.hooks = hooks
+	tunnels := tunnel.NewHub(d, hooks)
+	hooks.AddSender(webhooks.Tunnel, tunnels)
+	if err := a.disconnectDead(ctx); err != nil {
+		return err
+	}
 	keys, tokens := access.NewKeys(ring, now), access.NewTokens(ring, now)
 	remembered := idempotency.New(ring, now)
 	refused := audit.NewRefused(d, int64(a.cfg.Limits.RefusedKeys), now)
 
 	a.handler = api.New(api.Deps{
-		DB: d, Auth: auth, Keys: keys, Tokens: tokens, Projects: accounts.NewDirectory(d, now), Log: a.log, Refused: refused, Webhooks: hooks,
+		DB: d, Auth: auth, Keys: keys, Tokens: tokens, Projects: accounts.NewDirectory(d, now), Log: a.log, Refused: refused, Webhooks: hooks, Tunnels: tunnels,
 		Gateway:     gateway.New(gateway.Options{Catalog: models, Simulator: simulator.New(simulator.Options{}), Strict: a.cfg.Audit.Strict, Now: now}),
 		Idempotency: remembered, Now: now, TrustedProxies: a.cfg.TrustedProxies, AllowedOrigins: a.cfg.AllowedOrigins,
 		Limits: api.Limits{Body: int64(a.cfg.Limits.BodyBytes), ModelBody: int64(a.cfg.Limits.ModelBodyBytes),
@@ -186,7 +195,7 @@ func (a *App) build(ctx context.Context, now func() time.Time) (err error) {
 	if a.metrics, err = startMetrics(a.cfg.MetricsListen, hooks); err != nil {
 		return err
 	}
-	for _, run := range []func(context.Context){a.node.Run, used.Run, refused.Run, a.keeper.Run, a.recoverDeadNodes, outbox.Run, hooks.Run} {
+	for _, run := range []func(context.Context){a.node.Run, used.Run, refused.Run, a.keeper.Run, a.recoverDeadNodes, outbox.Run, hooks.Run, tunnels.Run} {
 		a.work.Go(func() { run(workCtx) })
 	}
 	return nil
@@ -227,13 +236,22 @@ func (a *App) recoverDeadNodes(ctx context.Context) {
 		select {
 		case <-tick.C:
 			_, err := a.log.Recover(ctx, a.store.DB)
-			if err = errors.Join(err, a.node.Forget(ctx)); err != nil && ctx.Err() == nil {
+			if err = errors.Join(err, a.disconnectDead(ctx), a.node.Forget(ctx)); err != nil && ctx.Err() == nil {
 				slog.Warn("could not recover from dead nodes; it is tried again", "error", err)
 			}
 		case <-ctx.Done():
 			return
 		}
 	}
+}
+
+// disconnectDead has the tunnels of dead nodes wait for their clients.
+func (a *App) disconnectDead(ctx context.Context) error {
+	alive, err := a.node.Alive(ctx, a.store.DB)
+	if err != nil {
+		return err
+	}
+	return a.hooks.DisconnectDead(ctx, alive)
 }
 
 func (a *App) listen() (err error) {
@@ -263,6 +281,18 @@ func (a *App) Serve() {
 
 // RunRetention lets go now what is due to go. The server does it by itself.
 func (a *App) RunRetention(ctx context.Context) error { return a.keeper.RunOnce(ctx) }
+
+// Publish makes something happen, as the parts of the server do.
+func (a *App) Publish(ctx context.Context, from events.Origin, data ...events.Payload) error {
+	return a.store.DB.Write(ctx, func(tx *db.Tx) error {
+		for _, d := range data {
+			if _, err := a.events.Publish(ctx, tx, from, d); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
 
 // MetricsURL is where metrics are, or empty.
 func (a *App) MetricsURL() string {

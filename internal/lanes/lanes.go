@@ -46,11 +46,12 @@ type Source[T Item] interface {
 const (
 	lease     = 15 * time.Second
 	heartbeat = 5 * time.Second
-	// poll is the safety net: commits kick the runner in the same process and
-	// by signal in others.
-	poll = time.Second
-	// linger is how long a drained lane is kept: the next item then needs no claim.
-	linger = 2 * time.Second
+	// defaultPoll is the safety net: commits kick the runner in the same
+	// process and by signal in others.
+	defaultPoll = time.Second
+	// defaultLinger is how long a drained lane is kept: the next item then
+	// needs no claim.
+	defaultLinger = 2 * time.Second
 
 	claimBatch = 64
 	// startCap is how many items of a lane are worked at once before anything
@@ -69,4 +70,8 @@ type Options struct {
 	// Lanes is the most lanes that this node has at once.
 	Lanes int
 	Now   func() time.Time
+
+	// Poll and Linger are for tests that must not wait; zero is the default.
+	Poll   time.Duration
+	Linger time.Duration
 }

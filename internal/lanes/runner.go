@@ -1,6 +1,7 @@
 package lanes
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"slices"
@@ -25,6 +26,8 @@ type Runner[T Item] struct {
 	cap    int
 	slots  int
 	limit  int
+	poll   time.Duration
+	linger time.Duration
 
 	wake chan struct{} // for keep: there may be lanes to claim
 
@@ -69,6 +72,7 @@ type lane[T Item] struct {
 // NewRunner makes a runner; Run starts it.
 func NewRunner[T Item](d *db.DB, source Source[T], o Options) *Runner[T] {
 	r := &Runner[T]{queue: o.Queue, node: o.Node, db: d, source: source, now: o.Now, cap: o.Cap, slots: o.Slots, limit: o.Lanes,
+		poll: cmp.Or(o.Poll, defaultPoll), linger: cmp.Or(o.Linger, defaultLinger),
 		wake: make(chan struct{}, 1), lanes: map[string]*lane[T]{}}
 	d.OnSignal(signalOf(o.Queue), r.kick)
 	return r
@@ -127,7 +131,7 @@ func (r *Runner[T]) Run(ctx context.Context) {
 
 // keep claims, renews and releases.
 func (r *Runner[T]) keep(ctx context.Context) {
-	tick := time.NewTicker(poll)
+	tick := time.NewTicker(r.poll)
 	defer tick.Stop()
 	var renewed time.Time
 	for {
@@ -246,7 +250,7 @@ func (r *Runner[T]) giveBack(ctx context.Context) {
 		case l.dirty || !l.next.IsZero() && !l.next.After(now):
 			l.dirty = true
 			r.offer(l)
-		case time.Since(l.drained) >= linger || len(r.lanes) >= r.limit:
+		case time.Since(l.drained) >= r.linger || len(r.lanes) >= r.limit:
 			l.releasing = true
 			list = append(list, released{l.id, l.seq, l.next})
 		}

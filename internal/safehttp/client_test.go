@@ -127,8 +127,8 @@ func TestNameOfARefusedAddressIsNotDialled(t *testing.T) {
 			if Class(err) != "refused_address" || Explain(err) != refused.Error() {
 				t.Errorf("Class %q, Explain %q", Class(err), Explain(err))
 			}
-			if n := r.conns.Load(); n != 0 {
-				t.Errorf("the server saw %d connections", n)
+			if n := r.requests.Load(); n != 0 {
+				t.Errorf("the server saw %d requests", n)
 			}
 		})
 	}
@@ -196,8 +196,8 @@ func TestRequestToARefusedURLIsNotSent(t *testing.T) {
 			t.Errorf("POST %s: %v (Class %q, Explain %q)", url, err, Class(err), Explain(err))
 		}
 	}
-	if n := r.conns.Load(); n != 0 {
-		t.Errorf("the server saw %d connections", n)
+	if n := r.requests.Load(); n != 0 {
+		t.Errorf("the server saw %d requests", n)
 	}
 }
 

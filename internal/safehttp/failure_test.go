@@ -50,15 +50,16 @@ func request(conn net.Conn) error {
 	return err
 }
 
-// closedPort is a port of 127.0.0.1 that nobody listens on.
+// closedPort is a port of 127.0.0.1 that nobody listens on, nor can while the
+// test runs: it is the near end of a connection.
 func closedPort(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	conn, err := net.Dial("tcp", listen(t, hang))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().String()
+	t.Cleanup(func() { conn.Close() })
+	return conn.LocalAddr().String()
 }
 
 // hang keeps a connection open in silence until the client gives up.
@@ -269,20 +270,15 @@ func TestServerThatWantsAClientCertificateIsATLSFailure(t *testing.T) {
 	}
 }
 
-// slowly answers when the request is over: never, for who waits for it.
-func slowly(_ http.ResponseWriter, r *http.Request) {
-	io.Copy(io.Discard, r.Body) // the server notices a lost client only after the body
-	<-r.Context().Done()
-}
-
 func TestServerThatDoesNotAnswerIsATimeout(t *testing.T) {
 	t.Parallel()
 	for _, http2 := range []bool{false, true} {
-		r := receive(t, slowly, func(s *httptest.Server) { s.EnableHTTP2 = http2 })
-		c := client(t, New(loopbackAllowed), r, ClientOptions{})
+		over := make(chan struct{})
+		r := receive(t, func(http.ResponseWriter, *http.Request) { <-over }, func(s *httptest.Server) { s.EnableHTTP2 = http2 })
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
-		_, err := post(t, ctx, c, r.URL)
+		_, err := post(t, ctx, client(t, New(loopbackAllowed), r, ClientOptions{}), r.URL)
+		close(over)
 		// Where the machine is so slow that no connection was made either, it still is a timeout.
 		if Class(err) != "timeout" || r.requests.Load() > 0 && !strings.HasPrefix(Explain(err), "no answer within ") {
 			t.Errorf("Class %q and Explain %q; the error is %v", Class(err), Explain(err), err)
@@ -298,11 +294,13 @@ func TestRequestCancelledInFlight(t *testing.T) {
 	t.Parallel()
 	for _, http2 := range []bool{false, true} {
 		ctx, cancel := context.WithCancel(t.Context())
-		r := receive(t, func(w http.ResponseWriter, r *http.Request) {
+		over := make(chan struct{})
+		r := receive(t, func(http.ResponseWriter, *http.Request) {
 			cancel()
-			slowly(w, r)
+			<-over
 		}, func(s *httptest.Server) { s.EnableHTTP2 = http2 })
 		_, err := post(t, ctx, client(t, New(loopbackAllowed), r, ClientOptions{}), r.URL)
+		close(over)
 		if Class(err) != "cancelled" || Explain(err) != "the request was cancelled" {
 			t.Errorf("Class %q and Explain %q; the error is %v", Class(err), Explain(err), err)
 		}

@@ -29,9 +29,10 @@ var beside = []grant{
 	{from: list("agents"), to: list("gateway")},
 	{from: list("media"), to: list("gateway providers")},
 	{from: list("gateway"), to: list("providers")},
-	{from: members("engines"), to: list("lanes mail")},
+	{from: members("engines"), to: list("lanes mail retention")},
 	{from: members("records"), to: list("accounts events audit")},
 	{from: list("spend"), to: list("catalog")},
+	{from: list("api"), to: list("tunnel")}, // its route hands the connection over
 }
 
 // restricted takes back what the layers alone would allow, or says once more,

@@ -1,0 +1,18 @@
+package lanes
+
+import (
+	"context"
+	"errors"
+
+	"turnpike/internal/db"
+)
+
+// SeemsPinnedTo is PinnedTo without the lock: it may be another's by now.
+func SeemsPinnedTo(ctx context.Context, q db.Querier, queue, id string) (string, error) {
+	var node *string
+	err := q.QueryRow(ctx, "SELECT pinned_to FROM lanes WHERE queue = $1 AND id = $2", queue, id).Scan(&node)
+	if errors.Is(err, db.ErrNotFound) {
+		return "", nil
+	}
+	return db.Text(node), err
+}
