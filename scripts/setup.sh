@@ -1,6 +1,6 @@
 #!/bin/sh
 # Makes sure that what the tests need is on this machine: PostgreSQL's server
-# binaries, and a C compiler for the race detector. Installs what is missing
+# binaries, a C compiler for the race detector, and Node for clients in its language. Installs what is missing
 # where apt-get and the right to use it exist, else says what to install.
 set -eu
 
@@ -60,6 +60,7 @@ if ! has_postgres; then
 	fi
 fi
 has_compiler || missing="$missing gcc"
+command -v node >/dev/null 2>&1 || missing="$missing nodejs"
 
 if [ -z "$missing" ]; then
 	exit 0
@@ -68,6 +69,7 @@ if may_install; then
 	echo "setup: installing$missing"
 	as_root apt-get update -q </dev/null || echo "setup: apt-get update failed, trying with the lists there are"
 	case "$missing" in *gcc*) apt_install gcc libc6-dev ;; esac
+	case "$missing" in *nodejs*) apt_install nodejs ;; esac
 	case "$missing" in *postgresql*) install_postgres ;; esac
 fi
 
@@ -87,6 +89,11 @@ if ! has_compiler; then
 	failed=1
 	echo "setup: the race detector needs a C compiler and the C library's headers. Debian and Ubuntu:" \
 		"apt-get install gcc libc6-dev; Fedora: dnf install gcc; macOS: xcode-select --install." >&2
+fi
+if ! command -v node >/dev/null 2>&1; then
+	failed=1
+	echo "setup: the tests run receivers in several languages and need Node (18 or later)." \
+		"Debian and Ubuntu: apt-get install nodejs." >&2
 fi
 if [ -n "$failed" ]; then
 	echo "setup: could not install them from here: that takes apt-get, and root or sudo without a password." >&2

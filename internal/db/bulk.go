@@ -3,6 +3,7 @@ package db
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"strings"
 )
 
@@ -40,13 +41,16 @@ func NewBulk(table, conflict string, columns ...string) *Bulk {
 // is stored; where must name the primary key.
 func NewBulkUpdate(table, set, where string, columns ...string) *Bulk {
 	b := newBulk(columns)
-	from := "UPDATE " + table + " SET " + set + " FROM "
-	b.postgres = from + b.unnest() + " AS v(" + strings.Join(b.columns, ", ") + ") WHERE " + where
-	marks := make([]string, len(columns))
-	for i, name := range b.columns {
-		marks[i] = "? AS " + name
+	b.postgres = "UPDATE " + table + " SET " + set + " FROM " + b.unnest() + " AS v(" + strings.Join(b.columns, ", ") + ") WHERE " + where
+	// SQLite takes the values where they stand: with a subquery as on
+	// PostgreSQL an update took half as long again.
+	inline := func(clause string) string {
+		for i, name := range b.columns {
+			clause = regexp.MustCompile(`\bv\.`+name+`\b`).ReplaceAllString(clause, fmt.Sprintf("?%d", i+1))
+		}
+		return clause
 	}
-	b.sqlite = from + "(SELECT " + strings.Join(marks, ", ") + ") AS v WHERE " + where
+	b.sqlite = "UPDATE " + table + " SET " + inline(set) + " WHERE " + inline(where)
 	return b
 }
 

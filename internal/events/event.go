@@ -90,6 +90,13 @@ func (p *Publisher) StoreSample(ctx context.Context, tx *db.Tx, from Origin, t T
 	return p.store(ctx, tx, from, Sample(t, p.now()), true)
 }
 
+// One row each, but as bulk writes, which are cheaper on both engines.
+var (
+	insertEvent = db.NewBulk("events", "", "id text", "workspace_id text", "environment text", "project text", "type text", "sample boolean",
+		"created_at bigint", "body text")
+	insertNew = db.NewBulk("new_events", "", "event_id text", "workspace_id text", "environment text", "type text", "created_at bigint")
+)
+
 func (p *Publisher) store(ctx context.Context, tx *db.Tx, from Origin, data Payload, sample bool) (*Event, error) {
 	e := &Event{ID: ids.New(ids.Event), WorkspaceID: from.WorkspaceID, Environment: from.Environment, Project: from.Project,
 		Type: data.eventType(), Sample: sample, CreatedAt: p.now()}
@@ -105,9 +112,8 @@ func (p *Publisher) store(ctx context.Context, tx *db.Tx, from Origin, data Payl
 	if len(e.Body) > MaxBody {
 		return nil, fmt.Errorf("an event of type %s has %d bytes, at most %d are delivered", e.Type, len(e.Body), MaxBody)
 	}
-	if _, err := tx.Exec(ctx, `INSERT INTO events (id, workspace_id, environment, project, type, sample, created_at, body)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
-		e.ID, e.WorkspaceID, e.Environment, db.OrNull(e.Project), string(e.Type), sample, e.CreatedAt.UnixMicro(), string(e.Body)); err != nil {
+	if _, err := insertEvent.Write(ctx, tx, [][]any{{e.ID, e.WorkspaceID, e.Environment, db.OrNull(e.Project), string(e.Type), sample,
+		e.CreatedAt.UnixMicro(), string(e.Body)}}); err != nil {
 		return nil, fmt.Errorf("store event: %w", err)
 	}
 	return e, nil
@@ -115,8 +121,7 @@ func (p *Publisher) store(ctx context.Context, tx *db.Tx, from Origin, data Payl
 
 // queue has the event fanned out after the commit.
 func (p *Publisher) queue(ctx context.Context, tx *db.Tx, e *Event) error {
-	if _, err := tx.Exec(ctx, `INSERT INTO new_events (event_id, workspace_id, environment, type, created_at)
-		VALUES ($1, $2, $3, $4, $5)`, e.ID, e.WorkspaceID, e.Environment, string(e.Type), e.CreatedAt.UnixMicro()); err != nil {
+	if _, err := insertNew.Write(ctx, tx, [][]any{{e.ID, e.WorkspaceID, e.Environment, string(e.Type), e.CreatedAt.UnixMicro()}}); err != nil {
 		return fmt.Errorf("queue event: %w", err)
 	}
 	tx.OnCommit(p.wake)

@@ -3,6 +3,8 @@
 package ids
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"strings"
 	"time"
 
@@ -53,6 +55,16 @@ func Floor(prefix string, t time.Time) string {
 	return prefix + encode(u)
 }
 
+// Derive returns the identifier of what one thing is to another: always the
+// same for the same two, with the time of the first. Both must be valid.
+func Derive(prefix, first, second string) string {
+	sum := sha256.Sum256([]byte(first + " " + second))
+	u := decode(first[len(first)-length:])
+	copy(u[8:], sum[:8])
+	u[8] = u[8]&0x3f | 0x80 // the variant's bits, as in any other
+	return prefix + encode(u)
+}
+
 // Valid reports whether s is an identifier of the kind. It says nothing about
 // whether the thing exists; it keeps nonsense away from the store.
 func Valid(prefix, s string) bool {
@@ -71,8 +83,8 @@ func Valid(prefix, s string) bool {
 func encode(u uuid.UUID) string {
 	var out [length]byte
 	// Walk from the low end, five bits at a time, over a two-word integer.
-	hi := be64(u[:8])
-	lo := be64(u[8:])
+	hi := binary.BigEndian.Uint64(u[:8])
+	lo := binary.BigEndian.Uint64(u[8:])
 	for i := length - 1; i >= 0; i-- {
 		out[i] = alphabet[lo&31]
 		lo = lo>>5 | hi<<59
@@ -81,10 +93,13 @@ func encode(u uuid.UUID) string {
 	return string(out[:])
 }
 
-func be64(b []byte) uint64 {
-	var v uint64
-	for _, c := range b {
-		v = v<<8 | uint64(c)
+func decode(s string) (u uuid.UUID) {
+	var hi, lo uint64
+	for i := range len(s) {
+		hi = hi<<5 | lo>>59
+		lo = lo<<5 | uint64(strings.IndexByte(alphabet, s[i]))
 	}
-	return v
+	binary.BigEndian.PutUint64(u[:8], hi)
+	binary.BigEndian.PutUint64(u[8:], lo)
+	return u
 }

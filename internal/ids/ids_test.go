@@ -49,3 +49,23 @@ func TestValidRefusesWhatIsNoID(t *testing.T) {
 		}
 	}
 }
+
+func TestDerivedIDsAreTheSameForTheSameTwo(t *testing.T) {
+	t.Parallel()
+	made := map[string]bool{}
+	for range 100 {
+		first, second := ids.New(ids.Event), ids.New(ids.Endpoint)
+		d := ids.Derive(ids.Delivery, first, second)
+		if d != ids.Derive(ids.Delivery, first, second) || !ids.Valid(ids.Delivery, d) || made[d] {
+			t.Fatalf("%q of %s and %s", d, first, second)
+		}
+		made[d] = true
+		if other := ids.Derive(ids.Delivery, first, ids.New(ids.Endpoint)); other == d {
+			t.Fatalf("%s has the same for two", first)
+		}
+		// Within the range of ids of its moment: what goes by time goes by id.
+		if d[:len(ids.Delivery)+9] != ids.Delivery+first[len(ids.Event):len(ids.Event)+9] {
+			t.Errorf("%s does not have the time of %s", d, first)
+		}
+	}
+}

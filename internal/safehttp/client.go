@@ -84,8 +84,11 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	start := time.Now()
-	ctx, trace := WithTrace(req.Context())
-	resp, err := t.pool.RoundTrip(req.WithContext(ctx))
+	ctx, trace := traceOf(req.Context())
+	if ctx != req.Context() {
+		req = req.WithContext(ctx)
+	}
+	resp, err := t.pool.RoundTrip(req)
 	if err != nil {
 		return nil, &failure{stage: trace.reached(), after: time.Since(start), err: err}
 	}

@@ -39,9 +39,22 @@ type Trace struct {
 	start, lookupStart, connectStart, handshakeStart time.Time
 }
 
+// traceKey is a trace's place in its context.
+type traceKey struct{}
+
+// traceOf returns the context's trace, or one that is added to it: two would be
+// composed by reflection, which takes longer than the rest of a request.
+func traceOf(ctx context.Context) (context.Context, *Trace) {
+	if t, ok := ctx.Value(traceKey{}).(*Trace); ok {
+		return ctx, t
+	}
+	return WithTrace(ctx)
+}
+
 // WithTrace returns a context for one request and the trace that it fills.
 func WithTrace(ctx context.Context) (context.Context, *Trace) {
 	t := &Trace{}
+	ctx = context.WithValue(ctx, traceKey{}, t)
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GetConn:              func(string) { t.begin() },
 		DNSStart:             func(httptrace.DNSStartInfo) { t.dialling(t.startLookup) },

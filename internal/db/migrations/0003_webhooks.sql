@@ -77,6 +77,8 @@ CREATE TABLE endpoint_stats (
   last_error      TEXT
 );
 
+-- The id follows from the event and the endpoint, so that an event has one
+-- delivery to an endpoint; a replay may make others.
 CREATE TABLE deliveries (
   id           TEXT NOT NULL PRIMARY KEY,
   event_id     TEXT NOT NULL,
@@ -98,7 +100,6 @@ CREATE TABLE deliveries_default PARTITION OF deliveries DEFAULT; --postgres
 CREATE INDEX deliveries_due ON deliveries (endpoint_id, due_at, id) WHERE due_at IS NOT NULL;
 CREATE INDEX deliveries_by_workspace ON deliveries (workspace_id, environment, id);
 CREATE INDEX deliveries_by_endpoint ON deliveries (endpoint_id, id);
-CREATE INDEX deliveries_by_event ON deliveries (event_id, endpoint_id);
 CREATE INDEX deliveries_in_trouble ON deliveries (endpoint_id, status, id) WHERE status IN ('held', 'failed', 'retrying');
 CREATE INDEX deliveries_troubled ON deliveries (workspace_id, environment, status, id) WHERE status IN ('held', 'failed', 'retrying');
 
