@@ -92,8 +92,21 @@ Start it with:  turnpike serve`,
 		Args:              cobra.ArbitraryArgs,
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usageError{cmd.CommandPath(), err} })
-	root.AddCommand(newServe(e), newKeys(e), newUsers(e), newWorkspaces(e), newConfig(e), newMigrate(e), newDoctor(e), newVersion(e))
+	addGroup(root, "Where the server runs, on its database:",
+		newServe(e), newKeys(e), newUsers(e), newWorkspaces(e), newTrigger(e), newConfig(e), newMigrate(e), newDoctor(e))
+	addGroup(root, "From anywhere, with TURNPIKE_BASE_URL and TURNPIKE_API_KEY:",
+		newListen(e), newDeliveries(e))
+	root.AddCommand(newVersion(e))
 	return root
+}
+
+// addGroup adds commands that the help shows together.
+func addGroup(root *cobra.Command, title string, commands ...*cobra.Command) {
+	root.AddGroup(&cobra.Group{ID: title, Title: title})
+	for _, c := range commands {
+		c.GroupID = title
+	}
+	root.AddCommand(commands...)
 }
 
 // noSuchCommand is what a command does that only has commands below it: a word
@@ -107,8 +120,8 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 
 // operator makes a command that works on the database, server running or not.
 func (e *env) operator(cmd *cobra.Command, run func(ctx context.Context, s *app.Store, args []string) error) *cobra.Command {
-	e.configured(cmd)
 	e.jsonFlag(cmd)
+	e.configured(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := e.load(cmd); err != nil {
 			return err
@@ -127,9 +140,16 @@ func (e *env) jsonFlag(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&e.asJSON, "json", false, "print JSON")
 }
 
-// configured gives a command the settings' flags.
+// configured gives a command the settings' flags, which the help shows behind
+// the command's own.
 func (e *env) configured(cmd *cobra.Command) {
+	cmd.Flags().SortFlags = false
 	config.AddFlags(cmd.Flags())
+	checkArgs(cmd)
+}
+
+// checkArgs makes wrong arguments a command line that makes no sense.
+func checkArgs(cmd *cobra.Command) {
 	if cmd.Args == nil {
 		cmd.Args = cobra.NoArgs
 	}

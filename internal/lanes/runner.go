@@ -113,16 +113,20 @@ func (r *Runner[T]) wakeUp() {
 }
 
 // Run works until ctx ends. Then it starts nothing more, lets what is at work
-// finish, and gives the lanes back.
+// finish for a while, and gives the lanes back.
 func (r *Runner[T]) Run(ctx context.Context) {
-	r.work = context.WithoutCancel(ctx)
+	work, giveUp := context.WithCancel(context.WithoutCancel(ctx))
+	defer giveUp()
+	r.work = work
 	r.wakeUp()
 	r.keep(ctx)
 	r.mu.Lock()
 	r.stopping = true
 	r.mu.Unlock()
+	// What waits for a store that is away would wait for ever.
+	defer time.AfterFunc(lease, giveUp).Stop()
 	r.idle.Wait()
-	ctx, cancel := context.WithTimeout(r.work, heartbeat)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), heartbeat)
 	defer cancel()
 	if err := r.releaseAll(ctx); err != nil {
 		slog.Warn("lanes were not given back; others have them when the lease ends", "queue", r.queue, "error", err)

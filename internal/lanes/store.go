@@ -45,10 +45,12 @@ func Enqueue(ctx context.Context, tx *db.Tx, queue string, due map[string]time.T
 	return nil
 }
 
-// Pin gives a lane to one node alone, at once, and says that it has work.
+// Pin gives a lane to one node alone, at once, and says that it has work. A
+// node that has it already keeps it, with what it has in hand of it.
 func Pin(ctx context.Context, tx *db.Tx, queue, id, node string, now time.Time) error {
 	_, err := tx.Exec(ctx, `INSERT INTO lanes (queue, id, due_at, seq, pinned_to) VALUES ($1, $2, $3, 1, $4)
-		ON CONFLICT (queue, id) DO UPDATE SET due_at = $3, seq = lanes.seq + 1, pinned_to = $4, owner = NULL, lease_until = NULL`,
+		ON CONFLICT (queue, id) DO UPDATE SET due_at = $3, seq = lanes.seq + 1, pinned_to = $4,
+			owner = CASE WHEN lanes.owner = $4 THEN lanes.owner END, lease_until = CASE WHEN lanes.owner = $4 THEN lanes.lease_until END`,
 		queue, id, now.UnixMicro(), node)
 	if err != nil {
 		return fmt.Errorf("pin lane: %w", err)

@@ -62,9 +62,10 @@ type Delivery struct {
 	Sample      bool // only where the event was read, too
 }
 
-// newDelivery is held at a paused endpoint and due at once at any other.
+// newDelivery is held at a paused endpoint and due at once at any other. Its
+// id follows from the two, so that storing it a second time changes nothing.
 func newDelivery(e *Endpoint, eventID string, t events.Type, eventAt, now time.Time) *Delivery {
-	d := &Delivery{ID: ids.New(ids.Delivery), EventID: eventID, EndpointID: e.ID, WorkspaceID: e.WorkspaceID, Environment: string(e.Environment),
+	d := &Delivery{ID: ids.Derive(ids.Delivery, eventID, e.ID), EventID: eventID, EndpointID: e.ID, WorkspaceID: e.WorkspaceID, Environment: string(e.Environment),
 		Type: t, State: Held, EventAt: eventAt, CreatedAt: now}
 	if e.Status == Active {
 		d.State, d.DueAt = Pending, &now
@@ -72,7 +73,13 @@ func newDelivery(e *Endpoint, eventID string, t events.Type, eventAt, now time.T
 	return d
 }
 
-var insertDeliveries = db.NewBulk("deliveries", "", "id text", "event_id text", "endpoint_id text", "workspace_id text", "environment text",
+// anew gives the delivery an id of its own, beside the first one's.
+func (d *Delivery) anew() *Delivery {
+	d.ID = ids.New(ids.Delivery)
+	return d
+}
+
+var insertDeliveries = db.NewBulk("deliveries", "ON CONFLICT (id) DO NOTHING", "id text", "event_id text", "endpoint_id text", "workspace_id text", "environment text",
 	"type text", "status text", "attempts bigint", "tries bigint", "due_at bigint", "event_at bigint", "created_at bigint")
 
 func (d *Delivery) row() []any {

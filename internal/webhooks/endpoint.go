@@ -257,6 +257,7 @@ func (s *Service) Delete(ctx context.Context, tx *db.Tx, by audit.Actor, e *Endp
 	if err := s.tidy(ctx, tx, e); err != nil {
 		return err
 	}
+	tx.Signal(signalEndpoint, e.ID)
 	return s.log(ctx, tx, by, e, "webhook.deleted", map[string]any{"url": e.URL})
 }
 

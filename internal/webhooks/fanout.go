@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"turnpike/internal/db"
@@ -105,9 +106,7 @@ func (s *Service) deliveriesOf(ctx context.Context, tx *db.Tx, list []events.New
 			known[t] = endpoints
 		}
 		for _, e := range endpoints {
-			// One that was made after the event did not ask for it; a replay
-			// with status missed gets it there.
-			if !event.Type.Matches(e.Events) || e.CreatedAt.After(event.CreatedAt) {
+			if !event.Type.Matches(e.Events) {
 				continue
 			}
 			d := newDelivery(e, event.ID, event.Type, event.CreatedAt, now)
@@ -139,4 +138,11 @@ func subscribers(ctx context.Context, tx *db.Tx, workspaceID, environment string
 		}
 	}
 	return list, nil
+}
+
+// Subscribers are the endpoints of a tenant that want the event. A paused one
+// is among them: it holds what it gets.
+func Subscribers(ctx context.Context, tx *db.Tx, workspaceID, environment string, t events.Type) ([]*Endpoint, error) {
+	all, err := subscribers(ctx, tx, workspaceID, environment)
+	return slices.DeleteFunc(all, func(e *Endpoint) bool { return !t.Matches(e.Events) }), err
 }

@@ -145,7 +145,9 @@ func (s *Service) tidySome(ctx context.Context, tx *db.Tx, e *Endpoint) (more bo
 	)
 	now := s.now().UnixMicro()
 	move := func(set, which string, args ...any) (bool, error) {
-		n, err := tx.Exec(ctx, "UPDATE deliveries SET "+set+" WHERE id IN (SELECT id FROM deliveries WHERE endpoint_id = $1 AND "+which+" ORDER BY id LIMIT $2)",
+		// Locked, so that PostgreSQL looks again at what an attempt that was
+		// recorded meanwhile has changed.
+		n, err := tx.Exec(ctx, "UPDATE deliveries SET "+set+" WHERE id IN (SELECT id FROM deliveries WHERE endpoint_id = $1 AND "+which+" ORDER BY id LIMIT $2"+tx.Lock("deliveries")+")",
 			append([]any{e.ID, int64(tidyBatch)}, args...)...)
 		if err != nil {
 			return false, fmt.Errorf("tidy deliveries: %w", err)

@@ -40,7 +40,7 @@ func (s *Service) ReplayDelivery(ctx context.Context, tx *db.Tx, by audit.Actor,
 		return nil, err
 	}
 	if newID {
-		d = newDelivery(e, d.EventID, d.Type, d.EventAt, now)
+		d = newDelivery(e, d.EventID, d.Type, d.EventAt, now).anew()
 		_, err = insertDeliveries.Write(ctx, tx, [][]any{d.row()})
 	} else {
 		d.State, d.Reason, d.Tries, d.DueAt, d.FinishedAt = Pending, "", 0, &now, nil
@@ -76,7 +76,7 @@ func replayable(e *Endpoint) error {
 const (
 	ReplayFailed = "failed" // deliveries whose last retry failed
 	ReplayAll    = "all"    // every delivery
-	ReplayMissed = "missed" // events that have no delivery here
+	ReplayMissed = "missed" // events that have no delivery here; its total counts all that are looked at
 )
 
 // States of a replay.
@@ -195,13 +195,14 @@ func (s *Service) stopReplays(ctx context.Context, tx *db.Tx, endpointID string)
 }
 
 // candidates is the query for what a replay sends, in the order of its ids:
-// $1 is the endpoint, $2 and $3 the time, $4 the id to begin behind and $5 the
+// $1 is whose they are, $2 and $3 the time, $4 the id to begin behind and $5 the
 // one to end before. What is on its way already is left alone.
 func (p *Replay) candidates() string {
 	switch p.Mode {
 	case ReplayMissed:
-		return `FROM events c WHERE c.workspace_id = $6 AND c.environment = $7 AND c.created_at >= $2 AND c.created_at < $3 AND c.id > $4 AND c.id < $5
-			AND NOT c.sample AND NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.event_id = c.id AND d.endpoint_id = $1)`
+		// Every event: a delivery that is there already is not stored again.
+		return `FROM events c WHERE c.workspace_id = $1 AND c.environment = $6 AND c.created_at >= $2 AND c.created_at < $3 AND c.id > $4 AND c.id < $5
+			AND NOT c.sample`
 	case ReplayFailed:
 		return `FROM deliveries c WHERE c.endpoint_id = $1 AND c.event_at >= $2 AND c.event_at < $3 AND c.id > $4 AND c.id < $5
 			AND c.status = 'failed'`
@@ -214,15 +215,11 @@ func (p *Replay) candidates() string {
 // replay's own one tells what was there before it: the deliveries that it makes
 // were not.
 func (p *Replay) args(e *Endpoint, after string) []any {
-	prefix := ids.Delivery
+	before := strings.TrimPrefix(p.ID, ids.Replay)
 	if p.Mode == ReplayMissed {
-		prefix = ids.Event
+		return []any{e.WorkspaceID, p.Since.UnixMicro(), p.Until.UnixMicro(), after, ids.Event + before, string(e.Environment)}
 	}
-	args := []any{e.ID, p.Since.UnixMicro(), p.Until.UnixMicro(), after, prefix + strings.TrimPrefix(p.ID, ids.Replay)}
-	if p.Mode == ReplayMissed {
-		args = append(args, e.WorkspaceID, string(e.Environment))
-	}
-	return args
+	return []any{e.ID, p.Since.UnixMicro(), p.Until.UnixMicro(), after, ids.Delivery + before}
 }
 
 // wants reports whether the replay is about the type.
@@ -314,8 +311,12 @@ func (s *Service) feed(ctx context.Context, tx *db.Tx, e *Endpoint, p *Replay, n
 			continue
 		}
 		done++
-		if p.NewIDs || p.Mode == ReplayMissed {
-			fresh = append(fresh, newDelivery(e, c.eventID, c.typ, c.at, now).row())
+		switch d := newDelivery(e, c.eventID, c.typ, c.at, now); {
+		case p.Mode == ReplayMissed:
+			fresh = append(fresh, d.row())
+			continue
+		case p.NewIDs:
+			fresh = append(fresh, d.anew().row())
 			continue
 		}
 		if _, err := tx.Exec(ctx, again+" WHERE id = $2", now.UnixMicro(), c.id); err != nil {

@@ -5,9 +5,13 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"turnpike/internal/ids"
 	"turnpike/internal/safehttp"
@@ -83,7 +87,7 @@ func (s *Service) judge(e *Endpoint, j *job, sent http.Header, out Outcome, star
 	if out.Status != 0 {
 		a.Status = int64(out.Status)
 		a.ResponseHeaders = headerJSON(out.Header)
-		a.ResponseBody = text(out.Body)
+		a.ResponseBody = cut(text(string(out.Body)), keepBody)
 		switch {
 		case out.Status >= 300 && out.Status < 400:
 			a.ErrorClass, a.Error = "redirect", "the endpoint answered with a redirect, which is not followed; set its url to where it leads"
@@ -114,25 +118,43 @@ func statusText(code int) string {
 	return string(digits)
 }
 
-// headerJSON is a header as records show it, bounded.
+// headerJSON is a header as records show it, bounded: a field that does not
+// fit any more is left out.
 func headerJSON(h http.Header) json.RawMessage {
-	flat := make(map[string]string, len(h))
-	size := 0
-	for name, values := range h {
-		v := text([]byte(strings.Join(values, ", ")))
-		if size += len(name) + len(v); size > keepHead {
-			break
+	out := append(make([]byte, 0, 512), '{')
+	for _, name := range slices.Sorted(maps.Keys(h)) {
+		if len(h[name]) == 0 {
+			continue
 		}
-		flat[text([]byte(name))] = v
+		value := text(h[name][0])
+		if len(h[name]) > 1 {
+			value = text(strings.Join(h[name], ", "))
+		}
+		if len(out)+len(name)+len(value) > keepHead {
+			continue
+		}
+		if len(out) > 1 {
+			out = append(out, ',')
+		}
+		out, _ = jsontext.AppendQuote(out, text(name)) // valid UTF-8 always can be
+		out = append(out, ':')
+		out, _ = jsontext.AppendQuote(out, value)
 	}
-	out, _ := json.Marshal(flat) // strings always marshal
-	return out
+	return append(out, '}')
 }
 
 // text makes what strangers sent fit to be stored: both databases take valid
 // UTF-8 without NUL.
-func text(b []byte) string {
-	return strings.ReplaceAll(strings.ToValidUTF8(string(b), "\uFFFD"), "\x00", "\uFFFD")
+func text(s string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
+}
+
+// cut shortens a text to at most n bytes: replaced, what was no text is longer.
+func cut(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(s[:n], "")
 }
 
 // httpSender posts to the endpoint's url by the guarded client.
@@ -152,6 +174,9 @@ func (s *httpSender) Send(ctx context.Context, _ *Endpoint, m *Message) (out Out
 		return Outcome{Class: "other", Error: "the url cannot be used any more"}
 	}
 	req.Header = m.Header
+	// Not sent, this lets the client send again when a connection that it kept
+	// turns out to have been closed: receivers know a delivery by its id.
+	req.Header["X-Idempotency-Key"] = nil
 	resp, err := s.client.Do(req)
 	if err != nil {
 		return Outcome{Class: safehttp.Class(err), Error: safehttp.Explain(err)}

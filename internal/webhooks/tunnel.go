@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"turnpike/internal/accounts"
@@ -68,16 +69,43 @@ func (s *Service) ConnectTunnel(ctx context.Context, tx *db.Tx, by audit.Actor, 
 // DisconnectTunnel holds a tunnel's deliveries until its client is back. It
 // does nothing when the client has connected to another node meanwhile.
 func (s *Service) DisconnectTunnel(ctx context.Context, id string) error {
-	return s.db.Write(ctx, func(tx *db.Tx) error {
-		pinned, err := lanes.PinnedTo(ctx, tx, Queue, id)
-		if err != nil || pinned != s.node {
-			return err
+	return s.disconnect(ctx, id, func(node string) bool { return node == s.node })
+}
+
+// DisconnectDead does for the tunnels of nodes that died what those could not.
+func (s *Service) DisconnectDead(ctx context.Context, alive []string) error {
+	rows, err := s.db.Query(ctx, "SELECT id FROM endpoints WHERE kind = 'tunnel' AND disconnected_at IS NULL AND deleted_at IS NULL ORDER BY id")
+	connected, err := db.All(rows, err, func(r db.Row) (id string, err error) {
+		err = r.Scan(&id)
+		return id, err
+	})
+	if err != nil {
+		return fmt.Errorf("read tunnels: %w", err)
+	}
+	dead := func(node string) bool { return !slices.Contains(alive, node) }
+	for _, id := range connected {
+		node, err := lanes.SeemsPinnedTo(ctx, s.db, Queue, id)
+		if err == nil && dead(node) {
+			err = s.disconnect(ctx, id, dead)
 		}
+		if err != nil {
+			return fmt.Errorf("disconnect tunnel %s: %w", id, err)
+		}
+	}
+	return nil
+}
+
+func (s *Service) disconnect(ctx context.Context, id string, from func(node string) bool) error {
+	return s.db.Write(ctx, func(tx *db.Tx) error {
 		e, err := find(ctx, tx, id, tx.Lock("endpoints"))
 		if errors.Is(err, db.ErrNotFound) {
 			return nil
 		}
 		if err != nil || e.DeletedAt != nil {
+			return err
+		}
+		pinned, err := lanes.PinnedTo(ctx, tx, Queue, id)
+		if err != nil || !from(pinned) {
 			return err
 		}
 		if _, err := tx.Exec(ctx, "UPDATE endpoints SET disconnected_at = $2 WHERE id = $1", id, s.now().UnixMicro()); err != nil {
@@ -90,9 +118,41 @@ func (s *Service) DisconnectTunnel(ctx context.Context, id string) error {
 	})
 }
 
+// TunnelState is what became of a tunnel whose client is connected.
+type TunnelState string
+
+// The states.
+const (
+	TunnelHere    TunnelState = "here"         // as it should be
+	TunnelMoved   TunnelState = "moved"        // a client has connected to another node
+	TunnelHeld    TunnelState = "disconnected" // others thought that this node had died
+	TunnelDeleted TunnelState = "deleted"
+)
+
+// TunnelState tells whether a connection to this node is still the tunnel's.
+func (s *Service) TunnelState(ctx context.Context, id string) (TunnelState, error) {
+	e, err := find(ctx, s.db, id, "")
+	switch {
+	case errors.Is(err, db.ErrNotFound) || err == nil && e.DeletedAt != nil:
+		return TunnelDeleted, nil
+	case err != nil:
+		return "", err
+	}
+	node, err := lanes.SeemsPinnedTo(ctx, s.db, Queue, id)
+	switch {
+	case err != nil:
+		return "", err
+	case node != s.node:
+		return TunnelMoved, nil
+	case e.Status != Active:
+		return TunnelHeld, nil
+	}
+	return TunnelHere, nil
+}
+
 // removeTunnels deletes those whose clients have been away for too long.
 func (s *Service) removeTunnels(ctx context.Context, tx *db.Tx, n int64) (int64, error) {
-	rows, err := tx.Query(ctx, "SELECT "+endpointColumns+" FROM endpoints WHERE disconnected_at < $1 AND disconnected_at IS NOT NULL AND deleted_at IS NULL LIMIT $2",
+	rows, err := tx.Query(ctx, "SELECT "+endpointColumns+" FROM endpoints WHERE disconnected_at < $1 AND disconnected_at IS NOT NULL AND deleted_at IS NULL ORDER BY id LIMIT $2"+tx.Lock("endpoints"),
 		s.now().Add(-tunnelLife).UnixMicro(), n)
 	list, err := db.All(rows, err, scanEndpoint)
 	if err != nil {

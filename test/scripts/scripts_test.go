@@ -54,10 +54,16 @@ func run(t *testing.T, postgres bool, engine func(env *testscript.Env) error) {
 			defer ln.Close()
 			env.Setenv("TURNPIKE_LISTEN", ln.Addr().String())
 			env.Setenv("URL", "http://"+ln.Addr().String())
+			// The race detector would have each command wait for a second at its end.
+			env.Setenv("GORACE", "atexit_sleep_ms=0")
+			env.Values[receiverKey{}] = newReceiver()
 			return engine(env)
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+			"await":   await,
 			"capture": capture,
+			"hook":    hook,
+			"hooked":  hooked,
 			"http":    call,
 		},
 		Condition: func(cond string) (bool, error) {
