@@ -64,9 +64,9 @@ type (
 	docsField struct {
 		Name        string
 		Type        string
-		Object      string // the section that describes it
-		Required    bool   // in a request
-		Optional    bool   // in an answer
+		Objects     []string // the sections that describe it
+		Required    bool     // in a request
+		Optional    bool     // in an answer
 		Notes       []string
 		Bounds      []string
 		Description string
@@ -130,6 +130,20 @@ func (d *apiDocument) page(css string) *docsPage {
 	return p
 }
 
+// choices are the objects, if there are several, of which a value is one.
+func (d *apiDocument) choices(s *apiSchema) []*apiSchema {
+	var out []*apiSchema
+	for _, one := range d.resolve(s).AnyOf {
+		if len(d.resolve(one).Properties) > 0 {
+			out = append(out, one)
+		}
+	}
+	if len(out) < 2 {
+		return nil
+	}
+	return out
+}
+
 // objectsOf are the objects, by tag, that have a description of their own: those
 // that the tag's operations answer with.
 type objectsOf map[string][]string
@@ -145,15 +159,23 @@ func (o objectsOf) has(name string) bool {
 
 func (d *apiDocument) describedObjects() objectsOf {
 	found := objectsOf{}
-	add := func(tag string, s *apiSchema) {
-		if name := schemaName(s); name != "" && name != "Error" && !found.has(name) && len(d.resolve(s).Properties) > 0 {
-			found[tag] = append(found[tag], name)
+	var add func(tag string, s *apiSchema)
+	add = func(tag string, s *apiSchema) {
+		name := schemaName(s)
+		if s = d.resolve(s); name == "" || name == "Error" || found.has(name) || len(s.Properties) == 0 {
+			return
+		}
+		found[tag] = append(found[tag], name)
+		for _, p := range s.Properties {
+			for _, one := range d.choices(p.Value) {
+				add(tag, one)
+			}
 		}
 	}
 	for _, path := range d.Paths {
 		for _, op := range path.Value {
 			tag := op.Value.Tags[0]
-			for _, m := range op.Value.Responses.get("200").Content {
+			for _, m := range op.Value.success().Value.Content {
 				if item := d.listItem(m.Value.Schema); item != nil {
 					add(tag, item)
 				} else {
@@ -209,7 +231,7 @@ func (d *apiDocument) operation(method, path string, op *apiOperation, described
 	if op.RequestBody != nil {
 		o.Body = d.fields(d.resolve(op.RequestBody.Content.get(jsonType).Schema), described)
 	}
-	ok := op.Responses.get("200")
+	ok := op.success().Value
 	for _, h := range ok.Headers {
 		if h.Name != "X-Request-Id" {
 			p := d.parameter(h.Value)
@@ -222,7 +244,7 @@ func (d *apiDocument) operation(method, path string, op *apiOperation, described
 		o.Returns = append(o.Returns, d.returned(ok.Description, m.Name, m.Value, described))
 	}
 	for _, r := range op.Responses {
-		if r.Name != "200" {
+		if r.Name != op.success().Name {
 			o.Errors = append(o.Errors, r.Name)
 		}
 	}
@@ -268,6 +290,12 @@ func answered(fields []*docsField) []*docsField {
 func (d *apiDocument) field(name string, schema *apiSchema, described objectsOf) *docsField {
 	s := d.resolve(schema)
 	f := &docsField{Name: name, Type: d.typeOf(s), Description: s.Description, Notes: s.notes(), Bounds: s.bounds()}
+	if several := d.choices(s); several != nil {
+		for _, one := range several {
+			f.Objects = append(f.Objects, schemaName(one))
+		}
+		return f
+	}
 	inner := schema
 	switch {
 	case s.Items != nil:
@@ -282,7 +310,7 @@ func (d *apiDocument) field(name string, schema *apiSchema, described objectsOf)
 		}
 	}
 	if n := schemaName(inner); described.has(n) {
-		f.Object = n
+		f.Objects = []string{n}
 		return f
 	}
 	f.Fields = d.fields(d.resolve(inner), described)
@@ -321,7 +349,7 @@ func (d *apiDocument) samples(o *docsOperation, path string) []docsSample {
 			call("Request", &m.Example)
 		}
 	}
-	for _, m := range o.Responses.get("200").Content {
+	for _, m := range o.success().Value.Content {
 		if text := d.answer(m.Value); text != "" {
 			title := "Answer"
 			if m.Value.Event != nil {

@@ -36,6 +36,9 @@ func (o ordered[T]) get(name string) (value T) {
 	return value
 }
 
+// success is the answer when all goes well: the document has it first.
+func (o *apiOperation) success() entry[*apiResponse] { return o.Responses[0] }
+
 // oneOrMore is a YAML value that may be a list.
 type oneOrMore []string
 

@@ -52,6 +52,7 @@ func Routes() []Route {
 		{"POST", "/v1/webhooks/{id}/end_grace", access.WebhooksWrite, act(endEndpointGrace)},
 		{"POST", "/v1/webhooks/{id}/test", access.WebhooksWrite, act(testEndpoint)},
 		{"POST", "/v1/webhooks/{id}/replay", access.EventsReplay, act(replayEndpoint)},
+		{"GET", "/v1/tunnel", access.WebhooksWrite, openTunnel},
 
 		{"GET", "/v1/deliveries", access.WebhooksRead, read(listDeliveries)},
 		{"GET", "/v1/deliveries/{id}", access.WebhooksRead, read(getDelivery)},

@@ -19,8 +19,9 @@ import (
 	"turnpike/internal/fault"
 	"turnpike/internal/gateway"
 	"turnpike/internal/idempotency"
-	"turnpike/internal/webhooks"
 	"turnpike/internal/ids"
+	"turnpike/internal/tunnel"
+	"turnpike/internal/webhooks"
 )
 
 // Deps is everything the edge calls.
@@ -34,6 +35,7 @@ type Deps struct {
 	Refused     *audit.Refused
 	Gateway     *gateway.Gateway
 	Webhooks    *webhooks.Service
+	Tunnels     *tunnel.Hub
 	Idempotency *idempotency.Store
 	Now         func() time.Time
 

@@ -198,9 +198,12 @@ func (n *narrator) goodbye(endpoint, to string) {
 		n.line(map[string]any{"type": "end", "endpoint": endpoint, "forwarded": n.forwarded, "failed": n.failed})
 		return
 	}
-	text := fmt.Sprintf("Forwarded %d", n.forwarded)
+	text := fmt.Sprintf("Forwarded %d deliveries", n.forwarded)
+	if n.forwarded == 1 {
+		text = "Forwarded 1 delivery"
+	}
 	if n.failed > 0 {
-		text += fmt.Sprintf(", of which %d failed", n.failed)
+		text += fmt.Sprintf(", %d of which failed", n.failed)
 	}
 	fmt.Fprintf(n.err, "%s. The server holds what comes for 24 hours; come back with:\n  turnpike listen --resume %s --forward-to %s\n", text, endpoint, to)
 }

@@ -58,6 +58,9 @@ const (
 	// is known of it; well lanes grow to the queue's cap, others shrink to one.
 	startCap   = 4
 	maxFetches = 4
+	// maxTardy bounds how many slow lanes are remembered while others have
+	// them, or nobody; each takes some fifty bytes.
+	maxTardy = 16384
 )
 
 // Options configure a runner.
@@ -70,6 +73,9 @@ type Options struct {
 	// Lanes is the most lanes that this node has at once.
 	Lanes int
 	Now   func() time.Time
+	// Grace is how long a runner that stops waits for what is at work; zero is
+	// a lease.
+	Grace time.Duration
 
 	// Poll and Linger are for tests that must not wait; zero is the default.
 	Poll   time.Duration

@@ -28,13 +28,15 @@ type Runner[T Item] struct {
 	limit  int
 	poll   time.Duration
 	linger time.Duration
+	grace  time.Duration
 
 	wake chan struct{} // for keep: there may be lanes to claim
 
 	mu       sync.Mutex
 	lanes    map[string]*lane[T]
-	looks    fifo[T] // lanes that are to be looked into
-	ready    fifo[T] // lanes that have an item to start, well and slow ones apart
+	tardy    map[string]struct{} // those that were slow when they were given back
+	looks    fifo[T]             // lanes that are to be looked into
+	ready    fifo[T]             // lanes that have an item to start, well and slow ones apart
 	slow     fifo[T]
 	running  int // items at work
 	slowly   int // of them in slow lanes
@@ -72,8 +74,8 @@ type lane[T Item] struct {
 // NewRunner makes a runner; Run starts it.
 func NewRunner[T Item](d *db.DB, source Source[T], o Options) *Runner[T] {
 	r := &Runner[T]{queue: o.Queue, node: o.Node, db: d, source: source, now: o.Now, cap: o.Cap, slots: o.Slots, limit: o.Lanes,
-		poll: cmp.Or(o.Poll, defaultPoll), linger: cmp.Or(o.Linger, defaultLinger),
-		wake: make(chan struct{}, 1), lanes: map[string]*lane[T]{}}
+		poll: cmp.Or(o.Poll, defaultPoll), linger: cmp.Or(o.Linger, defaultLinger), grace: cmp.Or(o.Grace, lease),
+		wake: make(chan struct{}, 1), lanes: map[string]*lane[T]{}, tardy: map[string]struct{}{}}
 	d.OnSignal(signalOf(o.Queue), r.kick)
 	return r
 }
@@ -113,7 +115,7 @@ func (r *Runner[T]) wakeUp() {
 }
 
 // Run works until ctx ends. Then it starts nothing more, lets what is at work
-// finish for a while, and gives the lanes back.
+// finish, and gives the lanes back.
 func (r *Runner[T]) Run(ctx context.Context) {
 	work, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer giveUp()
@@ -123,13 +125,78 @@ func (r *Runner[T]) Run(ctx context.Context) {
 	r.mu.Lock()
 	r.stopping = true
 	r.mu.Unlock()
-	// What waits for a store that is away would wait for ever.
-	defer time.AfterFunc(lease, giveUp).Stop()
-	r.idle.Wait()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), heartbeat)
+	after := context.WithoutCancel(ctx)
+	r.leave(after, giveUp)
+	ctx, cancel := context.WithTimeout(after, heartbeat)
 	defer cancel()
 	if err := r.releaseAll(ctx); err != nil {
 		slog.Warn("lanes were not given back; others have them when the lease ends", "queue", r.queue, "error", err)
+	}
+}
+
+// leave waits for what is at work. Others get the lanes with nothing at work
+// now, as those must not wait for their neighbours, and are kept from the rest
+// by renewing. What takes too long is given up, and all of it when the store is
+// away until the leases have run out: it would wait for ever, and then be
+// another's.
+func (r *Runner[T]) leave(ctx context.Context, giveUp func()) {
+	defer time.AfterFunc(r.grace, giveUp).Stop()
+	done := make(chan struct{})
+	go func() {
+		r.idle.Wait()
+		close(done)
+	}()
+	tick := time.NewTicker(r.poll)
+	defer tick.Stop()
+	var renewed time.Time
+	for {
+		select {
+		case <-done:
+			return
+		default:
+		}
+		if time.Since(renewed) >= heartbeat && r.renewAll(ctx) {
+			renewed = time.Now()
+		}
+		r.handOver(ctx)
+		if r.expired() {
+			giveUp()
+		}
+		select {
+		case <-done:
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// expired reports whether others may have our lanes by now.
+func (r *Runner[T]) expired() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !time.Now().Before(r.valid)
+}
+
+// handOver gives lanes with nothing at work to whoever comes next.
+func (r *Runner[T]) handOver(ctx context.Context) {
+	var free []string
+	r.mu.Lock()
+	for id, l := range r.lanes {
+		if l.active == 0 && !l.fetching {
+			free = append(free, id)
+		}
+	}
+	r.mu.Unlock()
+	for part := range slices.Chunk(free, claimBatch) {
+		if err := r.freeLanes(ctx, part); err != nil {
+			slog.Warn("cannot hand lanes over; it is tried again", "queue", r.queue, "error", err)
+			return
+		}
+		r.mu.Lock()
+		for _, id := range part {
+			r.forget(r.lanes[id])
+		}
+		r.mu.Unlock()
 	}
 }
 
@@ -206,6 +273,10 @@ func (r *Runner[T]) take(got []leased) {
 			continue // our own, whose lease had run out
 		}
 		l := &lane[T]{id: g.id, seq: g.seq, known: map[string]struct{}{}, cap: min(startCap, r.cap), dirty: true}
+		if _, slow := r.tardy[g.id]; slow {
+			delete(r.tardy, g.id)
+			l.slow, l.cap = true, 1
+		}
 		r.lanes[g.id] = l
 		r.offer(l)
 	}
@@ -231,13 +302,30 @@ func (r *Runner[T]) renewAll(ctx context.Context) bool {
 	r.valid = until
 	for id, l := range r.lanes {
 		if !ours[id] {
-			l.lost = true
-			l.buffer = nil
-			delete(r.lanes, id)
+			r.forget(l)
 		}
 	}
 	r.pump()
 	return true
+}
+
+// forget drops a lane that is no longer ours. That it was slow is remembered:
+// otherwise a crowd of dead ones would have all the slots again each time that
+// they come back with a retry.
+func (r *Runner[T]) forget(l *lane[T]) {
+	l.lost = true
+	l.buffer = nil
+	delete(r.lanes, l.id)
+	if !l.slow {
+		return
+	}
+	if len(r.tardy) >= maxTardy {
+		for other := range r.tardy {
+			delete(r.tardy, other) // any one
+			break
+		}
+	}
+	r.tardy[l.id] = struct{}{}
 }
 
 // giveBack releases what has been drained for a while, and looks again at
@@ -284,8 +372,7 @@ func (r *Runner[T]) afterRelease(list []released, gone []string, looked bool) {
 		}
 		l.releasing = false
 		if slices.Contains(gone, g.id) {
-			l.lost = true
-			delete(r.lanes, g.id)
+			r.forget(l)
 			if l.dirty { // put in after it was given back: it is due, and ours to claim again
 				r.wakeUp()
 			}

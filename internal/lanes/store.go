@@ -37,12 +37,16 @@ func Enqueue(ctx context.Context, tx *db.Tx, queue string, due map[string]time.T
 	if _, err := upsert.Write(ctx, tx, rows); err != nil {
 		return fmt.Errorf("enqueue: %w", err)
 	}
-	payload := ""
-	if len(names) <= maxSignal {
-		payload = strings.Join(names, ",")
-	}
-	tx.Signal(signalOf(queue), payload)
+	tx.Signal(signalOf(queue), payloadOf(names))
 	return nil
+}
+
+// payloadOf names lanes, or any if there are too many.
+func payloadOf(names []string) string {
+	if len(names) > maxSignal {
+		return ""
+	}
+	return strings.Join(names, ",")
 }
 
 // Pin gives a lane to one node alone, at once, and says that it has work. A
@@ -170,6 +174,21 @@ func (r *Runner[T]) release(ctx context.Context, list []released) (gone []string
 		return nil, fmt.Errorf("release lanes: %w", err)
 	}
 	return gone, nil
+}
+
+// freeLanes gives lanes back, to be looked at by others now.
+func (r *Runner[T]) freeLanes(ctx context.Context, names []string) error {
+	slices.Sort(names)
+	return r.db.Write(ctx, func(tx *db.Tx) error {
+		for _, id := range names {
+			if _, err := tx.Exec(ctx, `UPDATE lanes SET owner = NULL, lease_until = NULL, due_at = $1
+				WHERE queue = $2 AND id = $3 AND owner = $4`, r.now().UnixMicro(), r.queue, id, r.node); err != nil {
+				return fmt.Errorf("free lanes: %w", err)
+			}
+		}
+		tx.Signal(signalOf(r.queue), payloadOf(names))
+		return nil
+	})
 }
 
 // releaseAll gives everything back at the end, to be looked at by whoever comes next.

@@ -106,6 +106,9 @@ func (s *Service) Work(ctx context.Context, lane string, j *job) (well bool) {
 	if r == nil {
 		return false // the tunnel is gone: nothing was tried
 	}
+	if r.attempt.Status == 0 && ctx.Err() != nil {
+		return false // it was cut off here, and the endpoint is not to blame
+	}
 	// It waits for as long as the store is away: an attempt that was made
 	// must be known before the delivery is looked at again.
 	_ = s.results.Add(r).Wait(ctx)

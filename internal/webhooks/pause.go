@@ -59,6 +59,14 @@ func (s *Service) pauseFailed(ctx context.Context, tx *db.Tx, r *result) error {
 	if e.Status != Active || e.DeletedAt != nil {
 		return nil
 	}
+	// Another node may have been luckier with the same turn.
+	d, err := scanDelivery(tx.QueryRow(ctx, "SELECT "+deliveryColumns+" FROM deliveries WHERE id = $1", r.job.id))
+	if err != nil {
+		return fmt.Errorf("read delivery: %w", err)
+	}
+	if d.State != Failed {
+		return nil
+	}
 	if err := s.pause(ctx, tx, system, e, PausedFailed); err != nil {
 		return err
 	}

@@ -125,7 +125,8 @@ func scanReplay(r db.Row) (*Replay, error) {
 
 // StartReplay stores a replay; its endpoint's lane does the work.
 func (s *Service) StartReplay(ctx context.Context, tx *db.Tx, by audit.Actor, p *Replay) error {
-	e, err := find(ctx, tx, p.EndpointID, "")
+	// Locked, so that a pause at the same moment stops it or refuses it.
+	e, err := find(ctx, tx, p.EndpointID, tx.Lock("endpoints"))
 	if err == nil && (e.WorkspaceID != p.WorkspaceID || e.Environment != p.Environment) {
 		err = db.ErrNotFound
 	}
@@ -331,6 +332,8 @@ func (s *Service) feed(ctx context.Context, tx *db.Tx, e *Endpoint, p *Replay, n
 	if complete {
 		state, finished = ReplayCompleted, now.UnixMicro()
 	}
-	_, err = tx.Exec(ctx, "UPDATE replays SET at = $2, done = $3, status = $4, finished_at = $5 WHERE id = $1", p.ID, p.at, p.Done, state, finished)
+	// What was on its way at the beginning may be finished by now, and is sent too.
+	p.Total = max(p.Total, p.Done)
+	_, err = tx.Exec(ctx, "UPDATE replays SET at = $2, done = $3, total = $4, status = $5, finished_at = $6 WHERE id = $1", p.ID, p.at, p.Done, p.Total, state, finished)
 	return err
 }

@@ -20,6 +20,8 @@ type result struct {
 	state State
 	due   *time.Time
 	ended time.Time
+
+	offered bool // to the store before, which may have taken it
 }
 
 // plan decides what follows: success, the next retry, or the end.
@@ -44,16 +46,20 @@ func (r *result) pauses() bool {
 }
 
 // updateDeliveries moves deliveries on. The number of attempts is the guard:
-// what another node wrote about the same turn stays. A delivery that was held
-// or discarded meanwhile stays so unless it succeeded.
+// when another node wrote about the same turn, because this one was thought
+// dead, then only a success is news. A delivery that was held or discarded
+// meanwhile stays so unless it succeeded.
 var updateDeliveries = db.NewBulkUpdate("deliveries", `
-	status = CASE WHEN v.status = 'succeeded' OR deliveries.status IN ('pending', 'retrying') THEN v.status ELSE deliveries.status END,
-	due_at = CASE WHEN v.status = 'succeeded' OR deliveries.status IN ('pending', 'retrying') THEN v.due_at ELSE deliveries.due_at END,
+	status = CASE WHEN `+moves+` THEN v.status ELSE deliveries.status END,
+	due_at = CASE WHEN `+moves+` THEN v.due_at ELSE deliveries.due_at END,
 	reason = CASE WHEN v.status = 'succeeded' THEN NULL ELSE deliveries.reason END,
-	finished_at = CASE WHEN v.status = 'succeeded' OR deliveries.status IN ('pending', 'retrying') THEN v.finished_at ELSE deliveries.finished_at END,
-	attempts = deliveries.attempts + 1, tries = v.tries`,
-	"deliveries.id = v.id AND deliveries.attempts = v.attempts",
+	finished_at = CASE WHEN `+moves+` THEN v.finished_at ELSE deliveries.finished_at END,
+	tries = CASE WHEN deliveries.attempts = v.attempts THEN v.tries ELSE deliveries.tries END,
+	attempts = deliveries.attempts + 1`,
+	"deliveries.id = v.id",
 	"id text", "attempts bigint", "status text", "tries bigint", "due_at bigint", "finished_at bigint")
+
+const moves = `v.status = 'succeeded' OR deliveries.attempts = v.attempts AND deliveries.status IN ('pending', 'retrying')`
 
 var countResults = db.NewBulk("endpoint_stats", `ON CONFLICT (endpoint_id) DO UPDATE SET
 	succeeded = endpoint_stats.succeeded + excluded.succeeded, failed = endpoint_stats.failed + excluded.failed,
@@ -66,6 +72,10 @@ var countResults = db.NewBulk("endpoint_stats", `ON CONFLICT (endpoint_id) DO UP
 // writeResults is the group commit of attempts: their records, the deliveries'
 // next states, the endpoints' counts, and the pause of those that gave up.
 func (s *Service) writeResults(ctx context.Context, tx *db.Tx, list []*result) error {
+	list, err := unwritten(ctx, tx, list)
+	if err != nil {
+		return err
+	}
 	attempts := make([][]any, len(list))
 	updates := make([][]any, len(list))
 	// By id, as everybody locks them.
@@ -80,8 +90,13 @@ func (s *Service) writeResults(ctx context.Context, tx *db.Tx, list []*result) e
 		attempts[i] = r.attempt.row()
 		updates[i] = []any{r.job.id, r.job.attempts, string(r.state), r.job.tries + 1, due, finished}
 	}
-	if _, err := insertAttempts.Write(ctx, tx, attempts); err != nil {
+	n, err := insertAttempts.Write(ctx, tx, attempts)
+	if err != nil {
 		return fmt.Errorf("store attempts: %w", err)
+	}
+	if n < int64(len(attempts)) {
+		// The commit that was given up came through at this very moment.
+		return fmt.Errorf("store attempts: %w", db.ErrRace)
 	}
 	if _, err := updateDeliveries.Write(ctx, tx, updates); err != nil {
 		return fmt.Errorf("update deliveries: %w", err)
@@ -97,6 +112,26 @@ func (s *Service) writeResults(ctx context.Context, tx *db.Tx, list []*result) e
 		}
 	}
 	return nil
+}
+
+// unwritten leaves out what the store has already: when the answer to a commit
+// is lost, the same results are offered again.
+func unwritten(ctx context.Context, tx *db.Tx, list []*result) ([]*result, error) {
+	fresh := make([]*result, 0, len(list))
+	for _, r := range list {
+		n := 0
+		if r.offered {
+			err := tx.QueryRow(ctx, "SELECT count(*) FROM attempts WHERE delivery_id = $1 AND id = $2", r.job.id, r.attempt.ID).Scan(&n)
+			if err != nil {
+				return nil, fmt.Errorf("look for attempts: %w", err)
+			}
+		}
+		r.offered = true
+		if n == 0 {
+			fresh = append(fresh, r)
+		}
+	}
+	return fresh, nil
 }
 
 // tally counts results by endpoint.

@@ -74,6 +74,10 @@ type Service struct {
 // hundred bytes.
 const maxLanes = 4096
 
+// writeGrace is how long an attempt that has ended may take to be written when
+// the server stops.
+const writeGrace = 10 * time.Second
+
 // New makes the service; Run starts it.
 func New(o Options) *Service {
 	s := &Service{db: o.DB, ring: o.Ring, guard: o.Guard, publisher: o.Publisher, outbox: o.Outbox, node: o.Node,
@@ -81,7 +85,8 @@ func New(o Options) *Service {
 	s.counts = newCounts()
 	s.results = db.NewQueue(o.Group, true, s.writeResults)
 	s.senders = map[Kind]Sender{HTTP: newHTTPSender(o.Guard, o.PerEndpoint)}
-	s.runner = lanes.NewRunner[*job](o.DB, s, lanes.Options{Queue: Queue, Node: o.Node, Cap: o.PerEndpoint, Slots: o.Slots, Lanes: maxLanes, Now: o.Now})
+	s.runner = lanes.NewRunner[*job](o.DB, s, lanes.Options{Queue: Queue, Node: o.Node, Cap: o.PerEndpoint, Slots: o.Slots, Lanes: maxLanes, Now: o.Now,
+		Grace: o.Timeout + writeGrace})
 	s.targets.ring = o.Ring
 	o.DB.OnSignal(signalEndpoint, s.targets.forget)
 	// Published in this process, or by another on the same embedded database.

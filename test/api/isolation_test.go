@@ -25,8 +25,16 @@ func newTenant(t *testing.T, s *harness.Server, w *accounts.Workspace, env accou
 	s.Do(t, inProject(key, project)).Want(t, 200, "")
 	token := s.Do(t, mint(key, map[string]any{"scopes": []string{"models:read"}})).Want(t, 200, "")
 	request := s.Do(t, models(key)).Want(t, 200, "").Header.Get("X-Request-Id")
+	post := func(path string, body any) *harness.Response {
+		return s.Do(t, harness.Request{Method: "POST", Path: path, Key: key, Body: body}).Want(t, 200, "")
+	}
+	endpoint := post("/v1/webhooks", map[string]any{"url": "https://example.com/", "events": []string{"*"}}).Text("id")
+	replay := post("/v1/webhooks/"+endpoint+"/replay", map[string]any{"since": s.Clock.Now().Unix()})
+	post("/v1/webhooks/"+endpoint+"/pause", nil) // so that nothing is sent
+	delivery := post("/v1/webhooks/"+endpoint+"/test", nil)
 	return tenant{name: w.Name + "/" + string(env), key: key, ids: map[string]string{
 		"/v1/keys/": other, "/v1/projects/": project, "/v1/scoped_tokens/": token.Text("id"), "/v1/audit/": request,
+		"/v1/webhooks/": endpoint, "/v1/deliveries/": delivery.Text("id"), "/v1/events/": delivery.Text("event_id"), "/v1/replays/": replay.Text("id"),
 	}}
 }
 
@@ -51,7 +59,12 @@ func TestNoIDOfOneTenantExistsForAnother(t *testing.T) {
 				}
 				call := func(by tenant) *harness.Response {
 					r := harness.Request{Method: rt.Method, Path: before + id + after, Key: by.key}
-					if rt.Method == "PATCH" {
+					switch rt.Method + " " + rt.Path { // a body that the owner could send
+					case "PATCH /v1/webhooks/{id}":
+						r.Body = map[string]any{"description": "x"}
+					case "POST /v1/webhooks/{id}/replay":
+						r.Body = map[string]any{"since": s.Clock.Now().Unix()}
+					case "PATCH /v1/keys/{id}", "PATCH /v1/projects/{id}":
 						r.Body = map[string]any{"name": "x"}
 					}
 					return s.Do(t, r)
@@ -82,7 +95,7 @@ func TestListsShowOnlyTheCallersTenant(t *testing.T) {
 	harness.Each(t, func(t *testing.T, s *harness.Server) {
 		a, b := s.Workspace(t, "a"), s.Workspace(t, "b")
 		tenants := []tenant{newTenant(t, s, a, accounts.Live), newTenant(t, s, a, accounts.Test), newTenant(t, s, b, accounts.Test)}
-		for _, path := range []string{"/v1/keys", "/v1/projects", "/v1/audit", "/v1/audit/actions"} {
+		for _, path := range []string{"/v1/keys", "/v1/projects", "/v1/audit", "/v1/audit/actions", "/v1/webhooks", "/v1/deliveries", "/v1/events"} {
 			for _, own := range tenants {
 				body := string(s.Do(t, harness.Request{Method: "GET", Path: path + "?limit=100", Key: own.key}).Want(t, 200, "").Body)
 				for _, stranger := range tenants {

@@ -32,7 +32,7 @@ func TestForbiddenImportsAreReported(t *testing.T) {
 		"within a package's folder":   {"internal/providers/openai", "internal/providers", ""},
 		"upward":                      {"internal/access", "internal/api", "api is above"},
 		"upward from a subfolder":     {"internal/providers/openai", "internal/app", "app is above"},
-		"between faces":               {"internal/api", "internal/tunnel", "both are faces"},
+		"between faces":               {"internal/tunnel", "internal/api", "both are faces"},
 		"between engines":             {"internal/webhooks", "internal/media", "both are engines"},
 		"agents call models":          {"internal/agents", "internal/gateway", ""},
 		"models do not call agents":   {"internal/gateway", "internal/agents", "both are engines"},

@@ -1,0 +1,88 @@
+package events_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"turnpike/internal/api"
+	"turnpike/internal/db"
+	"turnpike/internal/db/dbtest"
+	"turnpike/internal/events"
+)
+
+// The API reference and the catalogue are kept in two places, and must agree.
+
+func TestReferenceNamesTheCatalogue(t *testing.T) {
+	t.Parallel()
+	var doc struct {
+		Webhooks   map[string]any
+		Components struct {
+			Schemas map[string]struct{ Enum []string }
+		}
+	}
+	if err := json.Unmarshal(api.OpenAPI(), &doc); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, typ := range events.Types {
+		names = append(names, string(typ))
+	}
+	same := func(what string, got, want []string) {
+		t.Helper()
+		if got, want = slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(want)); !slices.Equal(got, want) {
+			t.Errorf("%s are\n%v, want\n%v", what, got, want)
+		}
+	}
+	same("the document's webhooks", slices.Collect(maps.Keys(doc.Webhooks)), names)
+	same("the event names", doc.Components.Schemas["EventName"].Enum, names)
+	same("the subscriptions", doc.Components.Schemas["EventPattern"].Enum, append(slices.Collect(maps.Keys(resources)), names...))
+}
+
+func TestEverySampleIsWhatTheReferencePromises(t *testing.T) {
+	t.Parallel()
+	const at = "https://turnpike.invalid/openapi.json"
+	root, err := jsonschema.UnmarshalJSON(bytes.NewReader(api.OpenAPI()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	compiler := jsonschema.NewCompiler()
+	compiler.DefaultDraft(jsonschema.Draft2020)
+	if err := compiler.AddResource(at, root); err != nil {
+		t.Fatal(err)
+	}
+	schemas := map[events.Type]*jsonschema.Schema{}
+	for _, typ := range events.Types {
+		schema, err := compiler.Compile(at + "#/webhooks/" + string(typ) + "/post/requestBody/content/application~1json/schema")
+		if err != nil {
+			t.Fatal(err)
+		}
+		schemas[typ] = schema
+	}
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		for _, typ := range events.Types {
+			err := d.Write(t.Context(), func(tx *db.Tx) error {
+				e, err := newPublisher().PublishSample(t.Context(), tx, acme, typ)
+				if err != nil {
+					return err
+				}
+				body, err := jsonschema.UnmarshalJSON(bytes.NewReader(e.Body))
+				if err == nil {
+					err = schemas[typ].Validate(body)
+				}
+				if e.Type != typ || !strings.Contains(string(e.Body), `"sample":true`) {
+					t.Errorf("the sample of %s is %s", typ, e.Body)
+				}
+				return err
+			})
+			if err != nil {
+				t.Errorf("%s: %v", typ, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,127 @@
+package tunnel
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/coder/websocket"
+)
+
+func TestTargetsAreReadAsPeopleWriteThem(t *testing.T) {
+	t.Parallel()
+	for given, want := range map[string]string{
+		"localhost:3000/hooks":           "http://localhost:3000/hooks",
+		"localhost:3000":                 "http://localhost:3000/",
+		"3000":                           "http://localhost:3000/",
+		"3000/hooks?a=b":                 "http://localhost:3000/hooks?a=b",
+		"http://127.0.0.1:3000":          "http://127.0.0.1:3000/",
+		"https://localhost:8443/a%2Fb":   "https://localhost:8443/a%2Fb",
+		" [::1]:3000/hooks ":             "http://[::1]:3000/hooks",
+		"host.docker.internal:3000/hook": "http://host.docker.internal:3000/hook",
+	} {
+		if u, err := ParseTarget(given); err != nil || u.String() != want {
+			t.Errorf("%q became %v, %v", given, u, err)
+		}
+	}
+	for _, wrong := range []string{"", "/hooks", "ftp://localhost", "http://", "http://user:secret@localhost:3000", "localhost:3000/#top", "http://local host"} {
+		if u, err := ParseTarget(wrong); err == nil {
+			t.Errorf("%q became %v", wrong, u)
+		}
+	}
+}
+
+func TestMemoryIsBounded(t *testing.T) {
+	t.Parallel()
+	m := newMemory()
+	const n = maxRemembered + 100
+	made := make([]*call, n)
+	for i := range n {
+		key := turn{fmt.Sprint(i), 1}
+		c, fresh := m.begin(key)
+		if !fresh {
+			t.Fatalf("%d is known", i)
+		}
+		made[i] = c
+		m.finish(key, c, &result{ID: key.id, Status: 200 + i%2, Body: make([]byte, keepBody)})
+	}
+	if len(m.calls) != maxRemembered || m.bytes > maxRememberedBytes || len(m.whole)*keepBody != m.bytes {
+		t.Errorf("%d calls with %d bytes", len(m.calls), m.bytes)
+	}
+	// The last ones are whole, those before them have their status, the first
+	// ones are gone.
+	for i, wanted := range map[int]struct{ known, whole bool }{0: {false, false}, 99: {false, false}, 100: {true, false}, n - 1: {true, true}} {
+		c, fresh := m.begin(turn{fmt.Sprint(i), 1})
+		if fresh == wanted.known {
+			t.Errorf("%d is known: %t", i, !fresh)
+		}
+		if fresh {
+			continue
+		}
+		if r := m.answer(c); c != made[i] || r.Status != 200+i%2 || (len(r.Body) > 0) != wanted.whole {
+			t.Errorf("%d has the status %d and %d bytes", i, r.Status, len(r.Body))
+		}
+	}
+	if _, fresh := m.begin(turn{fmt.Sprint(n - 1), 2}); !fresh {
+		t.Error("the next attempt was answered with the one before it")
+	}
+}
+
+func TestTryingAgainIsOfUseUnlessTheServerSaidNo(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		err  error
+		want bool
+	}{
+		{errors.New("connection refused"), false},
+		{ended(websocket.CloseError{Code: websocket.StatusServiceRestart, Reason: "the server is stopping"}), false},
+		{ended(websocket.CloseError{Code: closeReplaced, Reason: "another client has connected"}), true},
+		{ended(websocket.CloseError{Code: closeRefused, Reason: "the key may not listen any more"}), true},
+		{&Refusal{Status: 401, Code: "authentication_error"}, true},
+		{&Refusal{Status: 404, Code: "not_found"}, true},
+		{&Refusal{Status: 404}, false}, // a proxy's
+		{&Refusal{Status: 429, Code: "rate_limit_exceeded"}, false},
+		{&Refusal{Status: 503, Code: "storage_unavailable"}, false},
+		{&Refusal{Status: 502}, false},
+	} {
+		if got := final(c.err); got != c.want {
+			t.Errorf("%v (%T) is final: %t", c.err, c.err, got)
+		}
+	}
+}
+
+// FuzzResult: whatever a client reports, the record can hold it, and nothing
+// but an answer is a success.
+func FuzzResult(f *testing.F) {
+	f.Add([]byte(`{"type":"result","result":{"id":"dlv_1","attempt":1,"status":200,"header":[["A","b"]],"body":"b2s="}}`))
+	f.Add([]byte(`{"type":"result","result":{"class":"dns","error":"\u0000","timings":{"dns_us":-1,"address":"\ud800"}}}`))
+	f.Add([]byte(`{"type":"result","result":{"status":99999,"header":[[]]}}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var fr frame
+		if json.Unmarshal(b, &fr) != nil || fr.Result == nil {
+			return
+		}
+		out := fr.Result.outcome()
+		if out.Unsent || (out.Status == 0) == (out.Class == "") || out.Status < 0 || out.Status > 999 || len(out.Body) > keepBody {
+			t.Errorf("%s became %+v", b, out)
+		}
+		if out.Status == 0 && (!slices.Contains(classes, out.Class) || out.Error == "") {
+			t.Errorf("%s became %+v", b, out)
+		}
+		for _, text := range []string{out.Error, out.Timings.Address} {
+			if !utf8.ValidString(text) || strings.ContainsRune(text, 0) || len(text) > 3*keepError {
+				t.Errorf("%q cannot be stored", text)
+			}
+		}
+		for _, d := range []time.Duration{out.Timings.DNS, out.Timings.Connect, out.Timings.TLS, out.Timings.FirstByte} {
+			if d < 0 || d > time.Hour {
+				t.Errorf("it took %v", d)
+			}
+		}
+	})
+}

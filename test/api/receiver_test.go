@@ -1,0 +1,325 @@
+package api_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"turnpike/internal/accounts"
+	"turnpike/internal/config"
+	"turnpike/internal/db"
+	"turnpike/internal/db/dbtest"
+	"turnpike/internal/events"
+	"turnpike/internal/ids"
+	"turnpike/internal/lanes"
+	"turnpike/internal/webhooks"
+	"turnpike/test/harness"
+	"turnpike/webhook"
+)
+
+// hookedConfig lets the server deliver to this machine.
+func hookedConfig(t *testing.T, engine string) config.Config {
+	t.Helper()
+	cfg := harness.Config(t, engine)
+	cfg.Webhooks.AllowHTTP = true
+	cfg.Webhooks.AllowCIDRs = prefixes(t, "127.0.0.0/8")
+	return cfg
+}
+
+// eachHooked is harness.Each with a server that delivers to this machine, and
+// with a customer on it.
+func eachHooked(t *testing.T, change func(t *testing.T, cfg *config.Config), fn func(t *testing.T, c *customer)) {
+	t.Helper()
+	for _, engine := range dbtest.Engines {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			cfg := hookedConfig(t, engine)
+			if change != nil {
+				change(t, &cfg)
+			}
+			fn(t, newCustomer(t, harness.Start(t, cfg, harness.NewClock()), accounts.Live))
+		})
+	}
+}
+
+// customer has a workspace and a key that may do everything in one environment.
+type customer struct {
+	*harness.Server
+	workspace *accounts.Workspace
+	env       accounts.Environment
+	key       string
+}
+
+func newCustomer(t *testing.T, s *harness.Server, env accounts.Environment) *customer {
+	t.Helper()
+	c := &customer{Server: s, workspace: s.Workspace(t, ids.New("acme ")), env: env}
+	c.key, _ = s.Key(t, c.workspace, env)
+	return c
+}
+
+// inTest is the same customer with a test key.
+func (c *customer) inTest(t *testing.T) *customer {
+	t.Helper()
+	other := *c
+	other.env = accounts.Test
+	other.key, _ = c.Key(t, c.workspace, accounts.Test)
+	return &other
+}
+
+func (c *customer) ask(t *testing.T, method, path string, body any) *harness.Response {
+	t.Helper()
+	return c.Do(t, harness.Request{Method: method, Path: path, Key: c.key, Body: body})
+}
+
+func (c *customer) get(t *testing.T, path string) *harness.Response {
+	t.Helper()
+	return c.ask(t, "GET", path, nil).Want(t, 200, "")
+}
+
+func (c *customer) post(t *testing.T, path string, body any) *harness.Response {
+	t.Helper()
+	return c.ask(t, "POST", path, body).Want(t, 200, "")
+}
+
+// endpoint makes one at the address for the events, or for all.
+func (c *customer) endpoint(t *testing.T, url string, names ...string) (id, secret string) {
+	t.Helper()
+	if len(names) == 0 {
+		names = []string{"*"}
+	}
+	r := c.post(t, "/v1/webhooks", map[string]any{"url": url, "events": names})
+	return r.Text("id"), r.Text("secret")
+}
+
+var creditsLow = events.CreditsLow{Remaining: 5, Threshold: 10, MonthlyCredits: 100, Period: "2026-10"}
+
+// publish has events happen, in one transaction, as another process would.
+func (c *customer) publish(t *testing.T, payloads ...events.Payload) []*events.Event {
+	t.Helper()
+	var out []*events.Event
+	c.write(t, func(tx *db.Tx) error {
+		out = nil
+		for _, p := range payloads {
+			e, err := events.NewPublisher(c.Clock.Now).Publish(t.Context(), tx, events.Origin{WorkspaceID: c.workspace.ID, Environment: string(c.env), Project: "shop"}, p)
+			if err != nil {
+				return err
+			}
+			out = append(out, e)
+		}
+		tx.Signal("events", "") // the poll would find it, a second later
+		return nil
+	})
+	return out
+}
+
+func (c *customer) write(t *testing.T, fn func(tx *db.Tx) error) {
+	t.Helper()
+	if err := c.DB.Write(t.Context(), fn); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (c *customer) exec(t *testing.T, query string, args ...any) {
+	t.Helper()
+	c.write(t, func(tx *db.Tx) error {
+		_, err := tx.Exec(t.Context(), query, args...)
+		return err
+	})
+}
+
+func (c *customer) rows(t *testing.T, what string) (n int) {
+	t.Helper()
+	if err := c.DB.QueryRow(t.Context(), "SELECT count(*) FROM "+what).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// look has the endpoint's lane looked into now: after the clock was turned the
+// poll would do so, a second later.
+func (c *customer) look(t *testing.T, endpointID string) {
+	t.Helper()
+	c.write(t, func(tx *db.Tx) error {
+		return lanes.Enqueue(t.Context(), tx, webhooks.Queue, map[string]time.Time{endpointID: c.Clock.Now()})
+	})
+}
+
+// turn moves the clock on and has the endpoint's lane looked into.
+func (c *customer) turn(t *testing.T, d time.Duration, endpointID string) {
+	t.Helper()
+	c.Clock.Turn(d)
+	c.look(t, endpointID)
+}
+
+// deliveries are the ids of an endpoint's deliveries, oldest first, when there
+// are n of them.
+func (c *customer) deliveries(t *testing.T, endpointID string, n int) []string {
+	t.Helper()
+	var found []string
+	c.Eventually(t, func() bool {
+		found = idsOf(c.get(t, "/v1/deliveries?order=asc&limit=100&endpoint="+endpointID))
+		return len(found) >= n
+	})
+	if len(found) != n {
+		t.Fatalf("there are %d deliveries, expected %d", len(found), n)
+	}
+	return found
+}
+
+func idsOf(list *harness.Response) (found []string) {
+	for _, one := range list.At("data").([]any) {
+		found = append(found, one.(map[string]any)["id"].(string))
+	}
+	return found
+}
+
+// until waits for a delivery to have the status after so many attempts.
+func (c *customer) until(t *testing.T, deliveryID, status string, attempts int) *harness.Response {
+	t.Helper()
+	var last *harness.Response
+	t.Cleanup(func() {
+		if t.Failed() && last != nil && (last.Text("status") != status || last.At("attempt_count") != float64(attempts)) {
+			t.Logf("a delivery was waited for to be %s after %d attempts: %s", status, attempts, last.Body)
+		}
+	})
+	c.Eventually(t, func() bool {
+		last = c.get(t, "/v1/deliveries/"+deliveryID)
+		return last.Text("status") == status && last.At("attempt_count") == float64(attempts)
+	})
+	return last
+}
+
+// received is a request that came to a receiver.
+type received struct {
+	id     string
+	header http.Header
+	body   []byte
+	at     time.Time // by the server's clock
+}
+
+func (r received) sample() bool { return bytes.Contains(r.body, []byte(`"sample":true`)) }
+
+// receiver is an endpoint's other side. It keeps what comes and answers as it
+// is told to.
+type receiver struct {
+	*httptest.Server
+	ended chan struct{} // closed before the server is: whoever waits may stop
+
+	mu     sync.Mutex
+	got    []received
+	answer http.HandlerFunc
+}
+
+func newReceiver(t *testing.T, clock *harness.Clock, answer http.HandlerFunc) *receiver {
+	t.Helper()
+	r := unstarted(t, clock, answer)
+	r.Start()
+	return r
+}
+
+func unstarted(t *testing.T, clock *harness.Clock, answer http.HandlerFunc) *receiver {
+	t.Helper()
+	r := &receiver{ended: make(chan struct{}), answer: answer}
+	r.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		body, err := io.ReadAll(req.Body)
+		if err != nil {
+			return // it has left
+		}
+		r.mu.Lock()
+		r.got = append(r.got, received{req.Header.Get(webhook.HeaderEventID), req.Header, body, clock.Now()})
+		answer := r.answer
+		r.mu.Unlock()
+		answer(w, req)
+	}))
+	t.Cleanup(func() {
+		close(r.ended)
+		r.CloseClientConnections()
+		r.Close()
+	})
+	return r
+}
+
+// become changes the answer.
+func (r *receiver) become(answer http.HandlerFunc) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.answer = answer
+}
+
+// all is what came, samples left out.
+func (r *receiver) all() []received {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(r.got), received.sample)
+}
+
+func (r *receiver) count() int { return len(r.all()) }
+
+// wait returns when n have come, and fails when there are more.
+func (r *receiver) wait(t *testing.T, c *customer, n int) []received {
+	t.Helper()
+	c.Eventually(t, func() bool { return r.count() >= n })
+	got := r.all()
+	if len(got) != n {
+		t.Fatalf("%d deliveries came, expected %d", len(got), n)
+	}
+	return got
+}
+
+// answering is a receiver's answer with the status.
+func answering(status int) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }
+}
+
+// unlessSample answers samples with 204 and the others with the status.
+func unlessSample(r *receiver, status int) http.HandlerFunc {
+	return func(w http.ResponseWriter, req *http.Request) {
+		r.mu.Lock()
+		last := r.got
+		r.mu.Unlock()
+		id := req.Header.Get(webhook.HeaderEventID)
+		i := slices.IndexFunc(last, func(got received) bool { return got.id == id })
+		if i >= 0 && last[i].sample() {
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
+		w.WriteHeader(status)
+	}
+}
+
+// held answers with the status when the gate opens.
+func (r *receiver) held(gate <-chan struct{}, status int) http.HandlerFunc {
+	return func(w http.ResponseWriter, req *http.Request) {
+		select {
+		case <-gate:
+		case <-r.ended:
+		case <-req.Context().Done():
+		}
+		w.WriteHeader(status)
+	}
+}
+
+// signedBy reports whether Service-Signature is the secret's.
+func (r received) signedBy(secret string) bool {
+	return webhook.Verifier{Secrets: []string{secret}, Now: func() time.Time { return r.at }}.Verify(r.body, r.header) == nil
+}
+
+func decode(t *testing.T, body []byte, into any) {
+	t.Helper()
+	if err := json.Unmarshal(body, into); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// discardLog is for a server whose client must not trust it.
+func discardLog() *log.Logger { return log.New(io.Discard, "", 0) }
+
+func itoa(n int64) string { return strconv.FormatInt(n, 10) }

@@ -1,0 +1,458 @@
+package api_test
+
+import (
+	"bytes"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"turnpike/internal/accounts"
+	"turnpike/internal/config"
+	"turnpike/internal/db"
+	"turnpike/internal/db/dbtest"
+	"turnpike/internal/events"
+	"turnpike/test/harness"
+)
+
+// replay starts a bulk replay and waits for its end.
+func (c *customer) replay(t *testing.T, endpointID string, body map[string]any) *harness.Response {
+	t.Helper()
+	return c.replayed(t, c.post(t, "/v1/webhooks/"+endpointID+"/replay", body).Text("id"), "completed")
+}
+
+func (c *customer) replayed(t *testing.T, id, status string) (r *harness.Response) {
+	t.Helper()
+	c.Eventually(t, func() bool {
+		r = c.get(t, "/v1/replays/"+id)
+		return r.Text("status") == status
+	})
+	return r
+}
+
+// missed has n events happen before an endpoint is made for them at the address.
+func (c *customer) missed(t *testing.T, n int, address string) (endpointID string, since int64) {
+	t.Helper()
+	since = c.Clock.Now().Unix()
+	c.publish(t, slices.Repeat([]events.Payload{creditsLow}, n)...)
+	c.Clock.Turn(time.Second)
+	c.Eventually(t, func() bool { return c.rows(t, "new_events") == 0 })
+	endpointID, _ = c.endpoint(t, address)
+	return endpointID, since
+}
+
+func TestReplayedDeliveryKeepsItsIDUnlessANewOneIsWanted(t *testing.T) {
+	t.Parallel()
+	eachHooked(t, nil, func(t *testing.T, c *customer) {
+		r := newReceiver(t, c.Clock, answering(200))
+		id, secret := c.endpoint(t, r.URL)
+		event := c.publish(t, creditsLow)[0]
+		delivery := c.deliveries(t, id, 1)[0]
+		c.until(t, delivery, "succeeded", 1)
+		c.Clock.Turn(time.Hour)
+
+		again := c.post(t, "/v1/deliveries/"+delivery+"/replay", nil)
+		if again.Text("id") != delivery || again.Text("status") != "pending" || again.At("finished_at") != nil || again.At("next_attempt_at") != float64(c.Clock.Now().Unix()) {
+			t.Errorf("replayed it is %s", again.Body)
+		}
+		c.until(t, delivery, "succeeded", 2)
+		other := c.post(t, "/v1/deliveries/"+delivery+"/replay", map[string]any{"new_id": true})
+		if other.Text("id") == delivery || other.Text("event_id") != event.ID || other.Text("endpoint_id") != id || other.At("attempt_count") != float64(0) ||
+			other.At("event_created_at") != float64(event.CreatedAt.Unix()) {
+			t.Errorf("replayed under a new id it is %s", other.Body)
+		}
+		c.until(t, other.Text("id"), "succeeded", 1)
+		c.until(t, delivery, "succeeded", 2)
+		got := r.wait(t, c, 3)
+		for i, want := range []string{delivery, delivery, other.Text("id")} {
+			if got[i].id != want || !bytes.Equal(got[i].body, event.Body) || !got[i].signedBy(secret) {
+				t.Errorf("request %d came as %v %s", i+1, got[i].header, got[i].body)
+			}
+		}
+		c.deliveries(t, id, 2)
+		c.ask(t, "POST", "/v1/deliveries/dlv_01h455vb4pex5vsknk084sn02q/replay", nil).Want(t, 404, "not_found")
+		c.ask(t, "POST", "/v1/deliveries/"+delivery+"/replay", `{"newid":true}`).Want(t, 400, "unknown_parameter")
+	})
+}
+
+func TestReplayRunsAWholeScheduleWhateverBecameOfTheDelivery(t *testing.T) {
+	t.Parallel()
+	eachHooked(t, nil, func(t *testing.T, c *customer) {
+		r := newReceiver(t, c.Clock, answering(500))
+		id, _ := c.endpoint(t, r.URL)
+		c.publish(t, creditsLow)
+		delivery := c.deliveries(t, id, 1)[0]
+		c.until(t, delivery, "retrying", 1)
+		c.turn(t, 2*time.Minute, id)
+		c.until(t, delivery, "retrying", 2) // and next in five minutes
+		for attempts, status := range []string{"retrying", "failed", "discarded"} {
+			c.exec(t, "UPDATE deliveries SET status = $2, due_at = NULL, reason = 'expired', finished_at = 1 WHERE id = $1", delivery, status)
+			c.post(t, "/v1/deliveries/"+delivery+"/replay", nil)
+			d := c.until(t, delivery, "retrying", attempts+3)
+			last := d.At("attempts").([]any)[attempts+2].(map[string]any)
+			if plan := last["next_retry_at"].(float64) - last["started_at"].(float64); plan < 60 || plan > 61 || d.At("reason") != nil || d.At("finished_at") != nil {
+				t.Errorf("replayed when it was %s, it is %s", status, d.Body)
+			}
+		}
+		// The sixth failure of the replay pauses the endpoint like any other.
+		for attempts := 6; attempts <= 10; attempts++ {
+			c.turn(t, 13*time.Hour, id)
+			c.until(t, delivery, map[bool]string{true: "failed", false: "retrying"}[attempts == 10], attempts)
+		}
+		if e := c.get(t, "/v1/webhooks/"+id); e.Text("paused_reason") != "delivery_failed" {
+			t.Errorf("the endpoint is %s", e.Body)
+		}
+	})
+}
+
+func TestReplayIsRefusedWhereItCannotBe(t *testing.T) {
+	t.Parallel()
+	eachHooked(t, nil, func(t *testing.T, c *customer) {
+		r := newReceiver(t, c.Clock, answering(200))
+		id, _ := c.endpoint(t, r.URL)
+		c.publish(t, creditsLow)
+		delivery := c.deliveries(t, id, 1)[0]
+		c.until(t, delivery, "succeeded", 1)
+		began := c.Clock.Now().Unix()
+		both := func(status int, code string) {
+			t.Helper()
+			c.ask(t, "POST", "/v1/deliveries/"+delivery+"/replay", nil).Want(t, status, code)
+			c.ask(t, "POST", "/v1/deliveries/"+delivery+"/replay", `{"new_id":true}`).Want(t, status, code)
+			c.ask(t, "POST", "/v1/webhooks/"+id+"/replay", map[string]any{"since": began, "status": "all"}).Want(t, status, code)
+		}
+		for body, want := range map[string]string{
+			`{}`: "missing_parameter since", `{"since":null}`: "missing_parameter since", `{"since":"x"}`: "invalid_parameter since", `{"since":-1}`: "invalid_parameter since",
+			`{"since":1}`: "outside_replay_window since", `{"since":99999999999}`: "invalid_parameter until", `{"since":SINCE,"until":SINCE}`: "invalid_parameter until",
+			`{"since":SINCE,"until":-5}`: "invalid_parameter until", `{"since":SINCE,"status":"lost"}`: "invalid_parameter status",
+			`{"since":SINCE,"types":["agent.run.*"]}`: "invalid_parameter types", `{"since":SINCE,"new":true}`: "unknown_parameter new",
+		} {
+			body = strings.ReplaceAll(body, "SINCE", itoa(began))
+			if r := c.ask(t, "POST", "/v1/webhooks/"+id+"/replay", body); r.Status != 400 || r.Code()+" "+r.Text("error.param") != want {
+				t.Errorf("%s: %d %s", body, r.Status, r.Body)
+			}
+		}
+		c.ask(t, "POST", "/v1/webhooks/wh_01h455vb4pex5vsknk084sn02q/replay", map[string]any{"since": began}).Want(t, 404, "not_found")
+		c.ask(t, "GET", "/v1/replays/rpl_01h455vb4pex5vsknk084sn02q", nil).Want(t, 404, "not_found")
+
+		c.post(t, "/v1/webhooks/"+id+"/pause", nil)
+		both(409, "invalid_state")
+		c.post(t, "/v1/webhooks/"+id+"/resume", nil)
+
+		// The event's time counts, to the moment; the bulk's is in whole seconds.
+		c.Clock.Turn(30*24*time.Hour - time.Second)
+		c.post(t, "/v1/deliveries/"+delivery+"/replay", nil)
+		c.until(t, delivery, "succeeded", 2)
+		c.Clock.Turn(2 * time.Second)
+		both(400, "outside_replay_window")
+
+		c.ask(t, "DELETE", "/v1/webhooks/"+id, nil).Want(t, 200, "")
+		began = c.Clock.Now().Unix()
+		c.exec(t, "UPDATE deliveries SET event_at = $2 WHERE id = $1", delivery, c.Clock.Now().UnixMicro())
+		both(409, "invalid_state")
+		if r.count() != 2 || c.rows(t, "replays") != 0 {
+			t.Errorf("%d requests came, and %d replays are stored", r.count(), c.rows(t, "replays"))
+		}
+	})
+}
+
+func TestBulkReplaySendsWhatWasAskedForAndNothingElse(t *testing.T) {
+	t.Parallel()
+	eachHooked(t, nil, func(t *testing.T, c *customer) {
+		r := newReceiver(t, c.Clock, answering(200))
+		id, _ := c.endpoint(t, r.URL)
+		morning := c.Clock.Now().Unix()
+		c.publish(t, creditsLow, events.KeyRevoked{KeyID: "key_1"})
+		c.deliveries(t, id, 2)
+		c.Clock.Turn(time.Hour)
+		noon := c.Clock.Now().Unix()
+		c.publish(t, creditsLow, events.KeyRevoked{KeyID: "key_2"})
+		all := c.deliveries(t, id, 4)
+		sent := map[string]int{}
+		for _, one := range all {
+			c.until(t, one, "succeeded", 1)
+			sent[one] = 1
+		}
+		// replays runs one and checks how often each delivery came.
+		replays := func(body map[string]any, want ...string) {
+			t.Helper()
+			done := c.replay(t, id, body)
+			if number(t, done, "total") != int64(len(want)) || number(t, done, "done") != int64(len(want)) || done.At("finished_at") == nil || done.Text("endpoint_id") != id ||
+				number(t, done, "since") != body["since"] {
+				t.Errorf("%v: %s", body, done.Body)
+			}
+			for _, one := range want {
+				sent[one]++
+				c.until(t, one, "succeeded", sent[one])
+			}
+			got := map[string]int{}
+			for _, one := range r.all() {
+				got[one.id]++
+			}
+			for one, n := range sent {
+				if got[one] != n {
+					t.Errorf("%v: %s came %d times in all, expected %d", body, one, got[one], n)
+				}
+			}
+		}
+		replays(map[string]any{"since": morning})
+		for _, one := range all[:3] {
+			c.exec(t, "UPDATE deliveries SET status = 'failed' WHERE id = $1", one)
+		}
+		replays(map[string]any{"since": morning, "types": []string{"key.auto_revoked"}}, all[1])
+		replays(map[string]any{"since": noon, "status": "failed"}, all[2])
+		replays(map[string]any{"since": morning, "until": noon}, all[0])
+		replays(map[string]any{"since": morning})
+		c.exec(t, "UPDATE deliveries SET status = 'discarded', reason = 'expired' WHERE id = $1", all[0])
+		replays(map[string]any{"since": morning, "status": "all", "until": noon}, all[:2]...)
+		replays(map[string]any{"since": noon, "status": "all", "types": []string{"billing.credits.low", "agent.run.failed"}}, all[2])
+		replays(map[string]any{"since": morning, "status": "all"}, all...)
+		c.replay(t, id, map[string]any{"since": morning, "status": "missed"})
+		replays(map[string]any{"since": noon}) // and nothing more has come
+		c.deliveries(t, id, 4)
+	})
+}
+
+func TestMissedEventsAreThoseWithoutADelivery(t *testing.T) {
+	t.Parallel()
+	eachHooked(t, nil, func(t *testing.T, c *customer) {
+		r := newReceiver(t, c.Clock, answering(200))
+		began := c.Clock.Now().Unix()
+		early := c.publish(t, creditsLow, events.KeyRevoked{KeyID: "key_1"}, events.AgentRun{ID: "run_1", Status: "failed"}, events.KeyRevoked{KeyID: "key_2"})
+		c.inTest(t).publish(t, events.KeyRevoked{KeyID: "key_3"})
+		c.Eventually(t, func() bool { return c.rows(t, "new_events") == 0 })
+		c.Clock.Turn(time.Minute)
+		id, _ := c.endpoint(t, r.URL, "key.*", "billing.credits.*")
+		c.publish(t, events.KeyRevoked{KeyID: "key_4"})
+		c.until(t, c.deliveries(t, id, 1)[0], "succeeded", 1)
+		c.until(t, c.post(t, "/v1/webhooks/"+id+"/test", nil).Text("id"), "succeeded", 1)
+		other, _ := c.endpoint(t, r.URL, "agent.run.*")
+		c.until(t, c.post(t, "/v1/webhooks/"+other+"/test", nil).Text("id"), "succeeded", 1) // a sample was not missed by the first
+
+		// With the sample and the one that it did not miss, there are then so many.
+		for _, turn := range []struct {
+			body map[string]any
+			want int
+		}{
+			{map[string]any{"types": []string{"key.auto_revoked", "agent.run.failed"}, "until": began + 60}, 4},
+			{map[string]any{}, 5},
+			{map[string]any{"new_id": true}, 5},
+		} {
+			turn.body["since"], turn.body["status"] = began, "missed"
+			done := c.replay(t, id, turn.body)
+			if number(t, done, "done") != number(t, done, "total") || done.Text("selection") != "missed" {
+				t.Errorf("it is %s", done.Body)
+			}
+			for _, one := range c.deliveries(t, id, turn.want) {
+				c.until(t, one, "succeeded", 1)
+			}
+		}
+		got := r.wait(t, c, 4)
+		for i, e := range []*events.Event{nil, early[1], early[3], early[0]} {
+			if e != nil && !slices.ContainsFunc(got, func(g received) bool { return bytes.Equal(g.body, e.Body) }) {
+				t.Errorf("event %d has not come", i)
+			}
+		}
+	})
+}
+
+// The fan-out of an event is still to come when a replay finds that it was
+// missed: both make its delivery, which must be one.
+func TestEventThatIsNotFannedOutYetIsDeliveredOnce(t *testing.T) {
+	t.Parallel()
+	c := newCustomer(t, harness.Start(t, hookedConfig(t, "postgres"), harness.NewClock()), accounts.Live)
+	r := newReceiver(t, c.Clock, answering(200))
+	id, _ := c.endpoint(t, r.URL)
+	began := c.Clock.Now().Unix()
+	locked, release := make(chan int), make(chan struct{})
+	events := 0
+	for n := 0; n == 0; n = <-locked {
+		c.publish(t, creditsLow)
+		events++
+		go func() {
+			_ = c.DB.Write(t.Context(), func(tx *db.Tx) error {
+				rows, err := tx.Query(t.Context(), "SELECT event_id FROM new_events FOR UPDATE SKIP LOCKED")
+				list, err := db.All(rows, err, func(r db.Row) (id string, err error) {
+					err = r.Scan(&id)
+					return id, err
+				})
+				locked <- len(list) // none when the fan-out was faster
+				if len(list) > 0 {
+					<-release
+				}
+				return err
+			})
+		}()
+	}
+	c.replay(t, id, map[string]any{"since": began, "status": "missed"})
+	close(release)
+	c.Eventually(t, func() bool { return c.rows(t, "new_events") == 0 })
+	for _, one := range c.deliveries(t, id, events) {
+		c.until(t, one, "succeeded", 1)
+	}
+	r.wait(t, c, events)
+}
+
+func TestReplayUnderNewIDsEnds(t *testing.T) {
+	t.Parallel()
+	eachHooked(t, func(_ *testing.T, cfg *config.Config) { cfg.Webhooks.PerEndpoint = 2 }, func(t *testing.T, c *customer) {
+		r := newReceiver(t, c.Clock, answering(200))
+		id, _ := c.endpoint(t, r.URL)
+		const total = 50 // many times what one step of it takes
+		began := c.Clock.Now().Unix()
+		c.publish(t, slices.Repeat([]events.Payload{creditsLow}, total)...)
+		succeeded := func(n int) {
+			t.Helper()
+			c.Eventually(t, func() bool { return c.rows(t, "deliveries WHERE status = 'succeeded' AND attempts = 1") == n })
+		}
+		succeeded(total)
+		if done := c.replay(t, id, map[string]any{"since": began, "status": "all", "new_id": true}); number(t, done, "total") != total || number(t, done, "done") != total || done.At("new_id") != true {
+			t.Errorf("it is %s", done.Body)
+		}
+		succeeded(2 * total)
+		came := map[string]int{}
+		for _, got := range r.wait(t, c, 2*total) {
+			came[got.id]++
+		}
+		if len(came) != 2*total || len(c.deliveries(t, id, 2*total)) != 2*total {
+			t.Errorf("there came %d ids, expected %d", len(came), 2*total)
+		}
+	})
+}
+
+// What is on its way when it begins is finished when the replay gets there.
+func TestReplayIsNeverDoneWithMoreThanItsTotal(t *testing.T) {
+	t.Parallel()
+	eachHooked(t, func(_ *testing.T, cfg *config.Config) { cfg.Webhooks.PerEndpoint = 1 }, func(t *testing.T, c *customer) {
+		r := newReceiver(t, c.Clock, answering(200))
+		id, _ := c.endpoint(t, r.URL)
+		began := c.Clock.Now().Unix()
+		c.publish(t, creditsLow, creditsLow)
+		for _, one := range c.deliveries(t, id, 2) {
+			c.until(t, one, "succeeded", 1)
+		}
+		gate := make(chan struct{})
+		r.become(r.held(gate, 200))
+		c.publish(t, creditsLow, creditsLow)
+		c.Eventually(t, func() bool { return r.count() == 3 })
+		started := c.post(t, "/v1/webhooks/"+id+"/replay", map[string]any{"since": began, "status": "all"})
+		if number(t, started, "total") != 2 {
+			t.Errorf("it began as %s", started.Body)
+		}
+		close(gate)
+		if done := c.replayed(t, started.Text("id"), "completed"); number(t, done, "done") > number(t, done, "total") {
+			t.Errorf("it ended as %s", done.Body)
+		}
+	})
+}
+
+func TestReplayStopsWhenItsEndpointIsPausedOrDeleted(t *testing.T) {
+	t.Parallel()
+	eachHooked(t, nil, func(t *testing.T, c *customer) {
+		r := newReceiver(t, c.Clock, answering(200))
+		for _, turn := range []struct{ method, path string }{{"POST", "/pause"}, {"DELETE", ""}} {
+			gate := make(chan struct{})
+			r.become(r.held(gate, 200))
+			before := r.count()
+			id, since := c.missed(t, 100, r.URL)
+			started := c.post(t, "/v1/webhooks/"+id+"/replay", map[string]any{"since": since, "status": "missed"})
+			if started.Text("status") != "running" || number(t, started, "total") != 100 || number(t, started, "done") != 0 || started.At("finished_at") != nil {
+				t.Errorf("it began as %s", started.Body)
+			}
+			c.Eventually(t, func() bool { return r.count() >= before+4 })
+			if running := c.get(t, "/v1/replays/"+started.Text("id")); running.Text("status") != "running" || number(t, running, "done") == 0 {
+				t.Errorf("under way it is %s", running.Body)
+			}
+			c.ask(t, turn.method, "/v1/webhooks/"+id+turn.path, nil).Want(t, 200, "")
+			r.become(answering(200))
+			close(gate)
+			stopped := c.replayed(t, started.Text("id"), "stopped")
+			done := number(t, stopped, "done")
+			if done == 0 || done > 50 || stopped.At("finished_at") == nil {
+				t.Errorf("stopped it is %s", stopped.Body)
+			}
+			if turn.method == "DELETE" {
+				continue
+			}
+			// Resumed, what was handed over is delivered, and not the rest.
+			c.post(t, "/v1/webhooks/"+id+"/resume", nil)
+			for _, one := range c.deliveries(t, id, int(done)) {
+				c.until(t, one, "succeeded", 1)
+			}
+			witness := c.post(t, "/v1/webhooks/"+id+"/test", nil).Text("id")
+			c.until(t, witness, "succeeded", 1)
+			c.deliveries(t, id, int(done)+1)
+			if again := c.get(t, "/v1/replays/"+started.Text("id")); again.Text("status") != "stopped" {
+				t.Errorf("after a resume it is %s", again.Body)
+			}
+			c.ask(t, "DELETE", "/v1/webhooks/"+id, nil).Want(t, 200, "")
+			c.Clock.Turn(time.Second) // the next turn's events are not these
+		}
+	})
+}
+
+func TestReplaySurvivesARestart(t *testing.T) {
+	t.Parallel()
+	for _, engine := range dbtest.Engines {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			const total = 300
+			cfg := hookedConfig(t, engine)
+			c := newCustomer(t, harness.Start(t, cfg, harness.NewClock()), accounts.Live)
+			r := newReceiver(t, c.Clock, nil)
+			r.become(func(w http.ResponseWriter, _ *http.Request) {
+				if r.count() > 20 { // slow enough that the server stops in the middle
+					select {
+					case <-time.After(100 * time.Millisecond):
+					case <-r.ended:
+					}
+				}
+			})
+			id, since := c.missed(t, total, r.URL)
+			started := c.post(t, "/v1/webhooks/"+id+"/replay", map[string]any{"since": since, "status": "missed"}).Text("id")
+			c.Eventually(t, func() bool { return r.count() > 20 })
+			if err := c.App.Close(); err != nil {
+				t.Fatal(err)
+			}
+			before := r.count()
+			if before >= total {
+				t.Fatal("it was over before the server stopped")
+			}
+			r.become(answering(200))
+			c.Server = harness.Start(t, cfg, c.Clock)
+			if done := c.replayed(t, started, "completed"); number(t, done, "done") != total {
+				t.Errorf("after the restart it is %s", done.Body)
+			}
+			came := map[string]int{}
+			for _, got := range r.wait(t, c, total) {
+				came[got.id]++
+			}
+			if len(came) != total {
+				t.Errorf("%d of %d deliveries came, %d before the restart", len(came), total, before)
+			}
+		})
+	}
+}
+
+func TestLiveEventGoesAheadOfAReplay(t *testing.T) {
+	t.Parallel()
+	eachHooked(t, nil, func(t *testing.T, c *customer) {
+		const total = 300
+		r := newReceiver(t, c.Clock, nil)
+		gate := make(chan struct{})
+		r.become(r.held(gate, 200))
+		id, since := c.missed(t, total, r.URL)
+		replay := c.post(t, "/v1/webhooks/"+id+"/replay", map[string]any{"since": since, "status": "missed"}).Text("id")
+		c.Eventually(t, func() bool { return r.count() >= 4 })
+		c.publish(t, events.KeyRevoked{KeyID: "key_1"})
+		c.Eventually(t, func() bool { return c.rows(t, "deliveries WHERE type = 'key.auto_revoked'") == 1 })
+		r.become(answering(200))
+		close(gate)
+		got := r.wait(t, c, total+1)
+		place := slices.IndexFunc(got, func(g received) bool { return bytes.Contains(g.body, []byte("key.auto_revoked")) })
+		if place < 0 || place > 50 {
+			t.Errorf("the live event came as number %d of %d", place+1, len(got))
+		}
+		c.replayed(t, replay, "completed")
+	})
+}

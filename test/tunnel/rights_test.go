@@ -1,0 +1,121 @@
+package tunnel_test
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	"turnpike/internal/accounts"
+	"turnpike/internal/events"
+	"turnpike/internal/tunnel"
+	"turnpike/test/harness"
+)
+
+// wrongRequestsGetOrdinaryErrors: before the upgrade a tunnel is a request
+// like any other.
+func wrongRequestsGetOrdinaryErrors(t *testing.T, c *customer) {
+	local := newReceiver(t, answering(200))
+	_, ready := c.listen(t, local.URL, nil)
+	reader, _ := c.Key(t, c.workspace, accounts.Test, "webhooks:read")
+	live, _ := c.Key(t, c.workspace, accounts.Live)
+	stranger, _ := c.Key(t, c.Workspace(t, "strangers of "+t.Name()), accounts.Test)
+	token := c.post(t, "/v1/scoped_tokens", map[string]any{"scopes": []string{"chat.completions:create"}, "expires_in": 60}).Text("value")
+	for _, wrong := range []struct {
+		key, query string
+		status     int
+		code, says string
+	}{
+		{"", "", 401, "authentication_error", ""},
+		{"tp_test_nonsense", "", 401, "authentication_error", ""},
+		{reader, "", 403, "insufficient_scope", "webhooks:write"},
+		{token, "", 403, "scoped_token_not_allowed", ""},
+		{c.key, "", 400, "invalid_parameter", "turnpike listen"}, // no upgrade
+		{c.key, "events=agent.run.*,image.batch.exploded", 400, "invalid_parameter", `"image.batch.exploded"`},
+		{c.key, "events=,", 400, "invalid_parameter", ""},
+		{c.key, "event=agent.run.*", 400, "unknown_parameter", ""},
+		{c.key, "events=*&resume=" + ready.Endpoint, 400, "invalid_parameter", "exclude"},
+		{c.key, "endpoint=wh_nonsense", 404, "not_found", ""},
+		{c.key, "endpoint=wh_01m7ew1ndjemb9htnpcswfzf8f", 404, "not_found", ""},
+		{c.key, "endpoint=" + ready.Endpoint, 400, "invalid_parameter", "tunnel itself"},
+		{stranger, "resume=" + ready.Endpoint, 404, "not_found", ""},
+		{live, "resume=" + ready.Endpoint, 404, "not_found", ""},
+	} {
+		h := http.Header{"Connection": {"Upgrade"}, "Upgrade": {"websocket"}, "Sec-WebSocket-Version": {"13"}, "Sec-WebSocket-Key": {"dGhlIHNhbXBsZSBub25jZQ=="}}
+		if wrong.says == "turnpike listen" {
+			h = nil
+		}
+		r := c.Do(t, harness.Request{Method: "GET", Path: "/v1/tunnel?" + wrong.query, Key: wrong.key, Header: h}).Want(t, wrong.status, wrong.code)
+		if !strings.Contains(r.Text("error.message"), wrong.says) {
+			t.Errorf("%s: %s", wrong.query, r.Body)
+		}
+	}
+	// The client tells the developer what the server said, and gives up.
+	l := c.start(t, local.URL, func(o *tunnel.Options) { o.Key = reader })
+	var refused *tunnel.Refusal
+	if err := l.end(t); !errors.As(err, &refused) || refused.Status != 403 || !strings.Contains(refused.Message, "webhooks:write") {
+		t.Errorf("the client ended with %v", err)
+	}
+	// Nobody's connection was disturbed by any of it.
+	c.publish(t, events.AgentRunCompleted, 1)
+	local.wait(t, 1)
+}
+
+// revokedKeyHearsNothingMore: within a moment, not at the next connection.
+func revokedKeyHearsNothingMore(t *testing.T, c *customer) {
+	local := newReceiver(t, answering(200))
+	l, _ := c.listen(t, local.URL, nil)
+	c.RevokeAsOperator(t, c.keyID)
+	if err := l.end(t); err == nil || !strings.Contains(err.Error(), "the key may not listen any more") {
+		t.Errorf("the client ended with %v", err)
+	}
+}
+
+// tunnelIsInTheLogBeforeItIsThere: with the status 101, and nothing of the
+// secret.
+func tunnelIsInTheLogBeforeItIsThere(t *testing.T, c *customer) {
+	_, ready := c.listen(t, newReceiver(t, answering(200)).URL, nil)
+	entry := c.get(t, "/v1/audit?limit=1")
+	if entry.Text("data.0.path") != "/v1/tunnel" || entry.At("data.0.status") != float64(101) || entry.Text("data.0.key_id") != c.keyID {
+		t.Errorf("the log says %s", entry.Body)
+	}
+	var sealed string
+	if err := c.DB.QueryRow(t.Context(), "SELECT secret FROM endpoints WHERE id = $1", ready.Endpoint).Scan(&sealed); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(sealed, strings.TrimPrefix(ready.Secret, "whsec_")) {
+		t.Error("the secret is in the database in the clear")
+	}
+}
+
+func tunnelIsHiddenFromListsUnlessAskedFor(t *testing.T, c *customer) {
+	_, ready := c.listen(t, newReceiver(t, answering(200)).URL, nil)
+	if list := c.get(t, "/v1/webhooks"); len(list.At("data").([]any)) != 0 {
+		t.Errorf("the list is %s", list.Body)
+	}
+	list := c.get(t, "/v1/webhooks?kind=all")
+	if list.Text("data.0.id") != ready.Endpoint || list.Text("data.0.kind") != "tunnel" || list.At("data.0.url") != nil || list.Text("data.0.status") != "active" {
+		t.Errorf("the list is %s", list.Body)
+	}
+}
+
+// newClientTakesTheTunnelOver: the one before it is told, and leaves it.
+func newClientTakesTheTunnelOver(t *testing.T, c *customer) {
+	first, second := newReceiver(t, answering(200)), newReceiver(t, answering(200))
+	l, ready := c.listen(t, first.URL, nil)
+	c.publish(t, events.AgentRunCompleted, 1)
+	first.wait(t, 1)
+	taker, _ := c.listen(t, second.URL, func(o *tunnel.Options) { o.Resume = ready.Endpoint })
+	if err := l.end(t); err == nil || !strings.Contains(err.Error(), "another client has connected") {
+		t.Errorf("the first client ended with %v", err)
+	}
+	c.publish(t, events.AgentRunCompleted, 1)
+	second.wait(t, 1)
+	c.await(t, ready.Endpoint, "succeeded", 2)
+	if first.count() != 1 {
+		t.Errorf("the first client forwarded %d", first.count())
+	}
+	if len(taker.lost) > 0 {
+		t.Errorf("the leaving of the first client disconnected the second: %v", <-taker.lost)
+	}
+}
