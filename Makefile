@@ -34,7 +34,7 @@ test: setup withpostgres ## run all tests on both databases, with the race detec
 	exec env CGO_ENABLED=1 bin/withpostgres -- go test $(RACE) -timeout $(TEST_TIMEOUT) $(ARGS) ./...
 
 chaos: setup withpostgres ## run the long form of the crash tests
-	exec env CGO_ENABLED=1 TURNPIKE_CHAOS=full bin/withpostgres -- go test $(RACE) -count=1 -timeout $(CHAOS_TIMEOUT) $(ARGS) ./test/chaos/...
+	exec env CGO_ENABLED=1 TURNPIKE_CHAOS=full bin/withpostgres -- go test $(RACE) -count=1 -timeout $(CHAOS_TIMEOUT) $(ARGS) ./test/chaos/... ./internal/spend
 
 bench: ## measure speed and memory, as docs/benchmarks.md reports them
 	go run ./test/bench $(ARGS)

@@ -4,6 +4,8 @@ package providers
 
 import (
 	"context"
+	"fmt"
+	"time"
 )
 
 // Provider answers model calls.
@@ -11,7 +13,7 @@ type Provider interface {
 	// Name is the word the audit log and the Service-Provider header use.
 	Name() string
 	// Chat answers one chat completion. A refusal that the caller can act on
-	// is a *fault.Error; anything else is an upstream failure.
+	// is a *fault.Error; an upstream failure is a *Failure.
 	Chat(ctx context.Context, req *ChatRequest) (*Answer, error)
 }
 
@@ -20,12 +22,18 @@ type ChatRequest struct {
 	Model  string // the provider's own name for the model
 	Body   []byte // the caller's JSON; read it, never change it
 	Stream bool
+	// MaxOutput bounds the tokens of the answer, whatever the body says; 0 for
+	// no bound. The gateway has reserved credits for so many.
+	MaxOutput int64
 }
 
-// Usage is what a call consumed, in tokens.
+// Usage is what a call consumed, in tokens. Cached and written input are part
+// of the input, and have prices of their own.
 type Usage struct {
 	InputTokens  int64
 	OutputTokens int64
+	CachedInput  int64 // read from the provider's cache
+	CacheWrite   int64 // written to it
 }
 
 // Answer is a provider's answer: Body for a plain call, Stream for a streamed one.
@@ -52,3 +60,39 @@ type Chunk struct {
 	Data  []byte
 	Usage *Usage
 }
+
+// Kind is in which way an upstream call failed.
+type Kind string
+
+// The kinds. What the gateway does with each stands there.
+const (
+	KindConnect     Kind = "connect"      // nobody was reached
+	KindTimeout     Kind = "timeout"      // no answer in time, or 408
+	KindRateLimited Kind = "rate_limited" // 429
+	KindOverloaded  Kind = "overloaded"   // 503, 529
+	KindServer      Kind = "server_error" // other 5xx, 409
+	KindAuth        Kind = "auth"         // 401, 403: the operator's key is not accepted
+	KindNoModel     Kind = "no_model"     // 404: the provider does not know the model
+	KindInvalid     Kind = "invalid"      // 400, 413, 422: the caller's request is at fault
+	KindProtocol    Kind = "protocol"     // an answer that cannot be understood
+	KindCut         Kind = "cut"          // a stream that ended before its end
+)
+
+// Failure is an upstream call that failed. Its Error is for the log: what a
+// provider says never reaches the caller.
+type Failure struct {
+	Kind       Kind
+	Status     int           // of the answer, or 0
+	RetryAfter time.Duration // as the provider asked, or 0
+	Param      string        // for KindInvalid: the field that the provider named, if any
+	Err        error
+}
+
+func (f *Failure) Error() string {
+	if f.Status != 0 {
+		return fmt.Sprintf("%s (%d): %v", f.Kind, f.Status, f.Err)
+	}
+	return fmt.Sprintf("%s: %v", f.Kind, f.Err)
+}
+
+func (f *Failure) Unwrap() error { return f.Err }

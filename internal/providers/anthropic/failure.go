@@ -1,0 +1,125 @@
+package anthropic
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"turnpike/internal/providers"
+	"turnpike/internal/providers/wire"
+)
+
+// lenient is how a provider's JSON is read: what can be understood is.
+var lenient = json.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+
+// apiError is the body of an error, or an error event of a stream.
+type apiError struct {
+	Error struct {
+		Type    string `json:"type"`
+		Message string `json:"message"`
+	} `json:"error"`
+}
+
+func readError(text []byte) (e apiError) {
+	if json.Unmarshal(text, &e, lenient) != nil {
+		return apiError{}
+	}
+	return e
+}
+
+// text is for the log.
+func (e *apiError) text() string {
+	if e.Error.Type == "" {
+		return e.Error.Message
+	}
+	return e.Error.Type + ": " + e.Error.Message
+}
+
+// kind is what the error's type stands for, or "" if it is not known.
+func (e *apiError) kind() providers.Kind {
+	switch e.Error.Type {
+	case "invalid_request_error":
+		// An account without money is refused with the same type and status
+		// as a request that is at fault; only the words differ.
+		for _, words := range []string{"credit balance", "usage limits", "spend limit"} {
+			if strings.Contains(e.Error.Message, words) {
+				return providers.KindAuth
+			}
+		}
+		return providers.KindInvalid
+	case "request_too_large":
+		return providers.KindInvalid
+	case "authentication_error", "permission_error", "billing_error":
+		return providers.KindAuth
+	case "not_found_error":
+		return providers.KindNoModel
+	case "rate_limit_error":
+		return providers.KindRateLimited
+	case "overloaded_error":
+		return providers.KindOverloaded
+	case "timeout_error":
+		return providers.KindTimeout
+	case "api_error", "conflict_error":
+		return providers.KindServer
+	}
+	return ""
+}
+
+// fields are the caller's names of the fields that Anthropic's errors name.
+var fields = map[string]string{
+	"max_tokens":     "max_tokens",
+	"messages":       "messages",
+	"metadata":       "user",
+	"model":          "model",
+	"output_config":  "response_format",
+	"stop_sequences": "stop",
+	"system":         "messages",
+	"temperature":    "temperature",
+	"thinking":       "reasoning_effort",
+	"tool_choice":    "tool_choice",
+	"tools":          "tools",
+	"top_p":          "top_p",
+}
+
+// param is the caller's field that is at fault. Messages begin with a path,
+// like "messages.0.content: …"; its numbers are not the caller's.
+func (e *apiError) param() string {
+	path, _, _ := strings.Cut(e.Error.Message, ":")
+	if path == "prompt is too long" {
+		return "messages"
+	}
+	name, _, _ := strings.Cut(path, ".")
+	return fields[name]
+}
+
+// failed is an error that came with a status of success.
+func (p *Provider) failed(text []byte) error {
+	e := readError(text)
+	kind := e.kind()
+	if kind == "" {
+		kind = providers.KindServer
+	}
+	return &providers.Failure{Kind: kind, Param: e.param(), Err: errors.New(wire.Loggable(e.text(), p.key))}
+}
+
+// garbled is an answer that cannot be understood.
+func (p *Provider) garbled(format string, args ...any) error {
+	text := fmt.Errorf(format, args...).Error()
+	return &providers.Failure{Kind: providers.KindProtocol, Err: errors.New(wire.Loggable(text, p.key))}
+}
+
+// loggable takes what a decoder quotes out of its error: it may be anything.
+func loggable(err error) error {
+	var semantic *json.SemanticError
+	if errors.As(err, &semantic) {
+		return fmt.Errorf("%.80q has the wrong type", string(semantic.JSONPointer))
+	}
+	var syntactic *jsontext.SyntacticError
+	if errors.As(err, &syntactic) {
+		return fmt.Errorf("no JSON at byte %d", syntactic.ByteOffset)
+	}
+	return errors.New("no JSON")
+}

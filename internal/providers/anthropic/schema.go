@@ -1,0 +1,257 @@
+package anthropic
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// maxSchemaDepth ends the walk through schemas that nest beyond reason.
+const maxSchemaDepth = 64
+
+// member is one of an object's members. Schemas are kept in their order,
+// because a model writes its answer in it.
+type member struct {
+	name  string
+	value jsontext.Value
+}
+
+// members reads an object; of anything else it reads nothing.
+func members(object jsontext.Value) []member {
+	if object.Kind() != jsontext.KindBeginObject {
+		return nil
+	}
+	d := jsontext.NewDecoder(bytes.NewReader(object), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	if _, err := d.ReadToken(); err != nil {
+		return nil
+	}
+	var list []member
+	for d.PeekKind() == jsontext.KindString {
+		name, err := d.ReadToken()
+		if err != nil {
+			return nil
+		}
+		m := member{name: name.String()}
+		value, err := d.ReadValue()
+		if err != nil {
+			return nil
+		}
+		m.value = value.Clone()
+		list = append(list, m)
+	}
+	return list
+}
+
+func elements(array jsontext.Value) (list []jsontext.Value) {
+	_ = json.Unmarshal(array, &list, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	return list
+}
+
+func appendObject(b []byte, list []member) []byte {
+	b = append(b, '{')
+	for i, m := range list {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendString(b, m.name)
+		b = append(b, ':')
+		b = append(b, m.value...)
+	}
+	return append(b, '}')
+}
+
+// objectSchema makes a tool's input schema of a function's parameters: it must
+// be that of an object, and says so.
+func objectSchema(v jsontext.Value) (jsontext.Value, bool) {
+	switch v.Kind() {
+	case jsontext.KindInvalid, jsontext.KindNull:
+		return jsontext.Value(noParameters), true
+	case jsontext.KindBeginObject:
+	default:
+		return nil, false
+	}
+	list := members(v)
+	at := slices.IndexFunc(list, func(m member) bool { return m.name == "type" })
+	if at < 0 {
+		return appendObject(nil, slices.Insert(list, 0, member{"type", jsontext.Value(`"object"`)})), true
+	}
+	return v, list[at].value.Kind() != jsontext.KindString || string(list[at].value) == `"object"`
+}
+
+// isClosed: a grammar can express the schema. No object in it takes names that
+// the schema does not know, and it does not contain itself.
+func isClosed(schema jsontext.Value) bool {
+	w := &closedWalk{definitions: map[string]jsontext.Value{}}
+	for _, m := range members(schema) {
+		if m.name == "$defs" || m.name == "definitions" {
+			for _, d := range members(m.value) {
+				w.definitions["#/"+m.name+"/"+d.name] = d.value
+			}
+		}
+	}
+	return w.check(schema, 0)
+}
+
+type closedWalk struct {
+	definitions map[string]jsontext.Value
+	inside      []string // the definitions that are being walked
+	checked     []string // those that were
+}
+
+func (w *closedWalk) check(schema jsontext.Value, depth int) bool {
+	if depth > maxSchemaDepth {
+		return false
+	}
+	for _, m := range members(schema) {
+		closed := true
+		switch m.name {
+		case "additionalProperties", "unevaluatedProperties":
+			closed = m.value.Kind() == jsontext.KindFalse
+		case "patternProperties":
+			closed = false
+		case "$ref":
+			closed = w.checkRef(m.value, depth)
+		case "properties":
+			for _, p := range members(m.value) {
+				closed = closed && w.check(p.value, depth+1)
+			}
+		case "items":
+			closed = w.check(m.value, depth+1)
+		case "anyOf", "oneOf", "allOf":
+			for _, e := range elements(m.value) {
+				closed = closed && w.check(e, depth+1)
+			}
+		}
+		if !closed {
+			return false
+		}
+	}
+	return true
+}
+
+func (w *closedWalk) checkRef(ref jsontext.Value, depth int) bool {
+	var to string
+	_ = json.Unmarshal(ref, &to, jsontext.AllowInvalidUTF8(true))
+	definition, ok := w.definitions[to]
+	if !ok || slices.Contains(w.inside, to) {
+		return false
+	}
+	if slices.Contains(w.checked, to) {
+		return true
+	}
+	w.inside = append(w.inside, to)
+	closed := w.check(definition, depth+1)
+	w.inside = w.inside[:len(w.inside)-1]
+	w.checked = append(w.checked, to)
+	return closed
+}
+
+// kept are the keywords that Anthropic's grammars have, with plain values.
+var kept = []string{"type", "enum", "const", "default", "description", "title", "required"}
+
+// keptFormats are the formats of strings that they have.
+var keptFormats = []string{"date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid"}
+
+// grammar makes a schema that Anthropic's structured output accepts. It
+// refuses keywords that it cannot enforce; those move into the description,
+// where the model can read them.
+func grammar(schema jsontext.Value) jsontext.Value { return grammarAt(schema, 0) }
+
+func grammarAt(schema jsontext.Value, depth int) jsontext.Value {
+	if schema.Kind() != jsontext.KindBeginObject || depth > maxSchemaDepth {
+		return schema
+	}
+	list := members(schema)
+	isRef := slices.ContainsFunc(list, func(m member) bool { return m.name == "$ref" })
+	var out []member
+	var notes []string
+	object := false
+	for _, m := range list {
+		switch m.name {
+		case "$defs", "definitions":
+			out = append(out, member{m.name, eachMember(m.value, depth+1)})
+			continue
+		case "$ref":
+			out = append(out, m)
+			continue
+		}
+		if isRef { // nothing may stand beside it
+			continue
+		}
+		switch {
+		case slices.Contains(kept, m.name):
+			object = object || m.name == "type" && strings.Contains(string(m.value), `"object"`)
+			out = append(out, m)
+		case m.name == "properties":
+			object = true
+			out = append(out, member{m.name, eachMember(m.value, depth+1)})
+		case m.name == "items" && m.value.Kind() == jsontext.KindBeginObject:
+			out = append(out, member{m.name, grammarAt(m.value, depth+1)})
+		case m.name == "anyOf", m.name == "allOf":
+			out = append(out, member{m.name, eachElement(m.value, depth+1)})
+		case m.name == "oneOf":
+			out = append(out, member{"anyOf", eachElement(m.value, depth+1)})
+		case m.name == "format" && slices.Contains(keptFormats, strings.Trim(string(m.value), `"`)),
+			m.name == "minItems" && (string(m.value) == "0" || string(m.value) == "1"):
+			out = append(out, m)
+		case m.name == "additionalProperties", strings.HasPrefix(m.name, "$"):
+		default:
+			notes = append(notes, m.name+": "+compact(m.value))
+		}
+	}
+	if object {
+		out = append(out, member{"additionalProperties", jsontext.Value("false")})
+	}
+	return appendObject(nil, describe(out, notes))
+}
+
+// describe adds notes to the description.
+func describe(list []member, notes []string) []member {
+	if len(notes) == 0 {
+		return list
+	}
+	note := "(" + strings.Join(notes, ", ") + ")"
+	at := slices.IndexFunc(list, func(m member) bool { return m.name == "description" })
+	if at < 0 {
+		return append(list, member{"description", appendString(nil, note)})
+	}
+	var text string
+	_ = json.Unmarshal(list[at].value, &text, jsontext.AllowInvalidUTF8(true))
+	list[at].value = appendString(nil, strings.TrimSpace(text+" "+note))
+	return list
+}
+
+func eachMember(object jsontext.Value, depth int) jsontext.Value {
+	if object.Kind() != jsontext.KindBeginObject {
+		return object
+	}
+	list := members(object)
+	for i := range list {
+		list[i].value = grammarAt(list[i].value, depth)
+	}
+	return appendObject(nil, list)
+}
+
+func eachElement(array jsontext.Value, depth int) jsontext.Value {
+	if array.Kind() != jsontext.KindBeginArray {
+		return array
+	}
+	b := []byte{'['}
+	for i, e := range elements(array) {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, grammarAt(e, depth)...)
+	}
+	return append(b, ']')
+}
+
+// compact writes a value without its white space.
+func compact(v jsontext.Value) string {
+	v = v.Clone()
+	_ = v.Compact(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	return string(v)
+}

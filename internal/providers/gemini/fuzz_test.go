@@ -1,0 +1,161 @@
+package gemini
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"turnpike/internal/fault"
+	"turnpike/internal/providers"
+)
+
+// seeds adds testdata's files of a kind.
+func seeds(f *testing.F, pattern string, add func(text []byte)) {
+	files, err := filepath.Glob(filepath.Join("testdata", pattern))
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		add(text)
+	}
+}
+
+// FuzzRequest holds for every body: no panic; what is accepted becomes JSON,
+// and what is refused has a message for people.
+func FuzzRequest(f *testing.F) {
+	seeds(f, "request/*.json", func(text []byte) { f.Add("gemini-3-pro", text) })
+	f.Add("gemini-2.0-flash", []byte(`{"messages":1}`))
+	f.Fuzz(func(t *testing.T, model string, body []byte) {
+		call, err := translate(&providers.ChatRequest{Model: model, Body: body, MaxOutput: 100})
+		if err != nil {
+			if e, ok := fault.As(err); !ok || e.Message == "" || !utf8.ValidString(e.Message) || !utf8.ValidString(e.Param) {
+				t.Errorf("refused with %v", err)
+			}
+			return
+		}
+		if !jsontext.Value(call.body).IsValid() {
+			t.Errorf("not JSON: %s", call.body)
+		}
+		if call.promptTokens < 0 {
+			t.Errorf("%d tokens", call.promptTokens)
+		}
+	})
+}
+
+// FuzzSchema holds for every schema: it stays JSON, and cleaning it again
+// changes nothing.
+func FuzzSchema(f *testing.F) {
+	f.Add([]byte(`{"$schema":"x","properties":{"const":{"const":1}},"definitions":{"A":true},"$ref":"#/definitions/A","anyOf":[{"enum":[1],"const":2}]}`))
+	f.Fuzz(func(t *testing.T, schema []byte) {
+		if !jsontext.Value(schema).IsValid() {
+			return
+		}
+		once, err := cleanSchema(schema)
+		if err != nil || !once.IsValid() {
+			t.Fatalf("%s became %s, %v", schema, once, err)
+		}
+		twice, err := cleanSchema(once)
+		if err != nil || string(twice) != string(once) {
+			t.Errorf("%s became %s and then %s, %v", schema, once, twice, err)
+		}
+	})
+}
+
+func testHead() head {
+	return head{id: "chatcmpl-1", created: 1, model: "m", newID: func(prefix string) string { return prefix + "1" }}
+}
+
+// FuzzAnswer holds for every body: no panic; an answer is JSON with tokens
+// that are not negative, and all else is a failure.
+func FuzzAnswer(f *testing.F) {
+	seeds(f, "answer/*.json", func(text []byte) { f.Add(text) })
+	f.Fuzz(func(t *testing.T, body []byte) {
+		answer, err := testHead().answer(body, &call{promptTokens: 1}, testKey)
+		if err != nil {
+			var failure *providers.Failure
+			if !errors.As(err, &failure) {
+				t.Errorf("failed with %v", err)
+			}
+			return
+		}
+		checkJSON(t, answer.Body)
+		checkUsage(t, answer.Usage)
+	})
+}
+
+// FuzzStream holds for every sequence of events, one a line: chunks are JSON,
+// and an end has usage before it.
+func FuzzStream(f *testing.F) {
+	seeds(f, "stream/*.sse", func(text []byte) { f.Add(string(text)) })
+	f.Fuzz(func(t *testing.T, text string) {
+		lines := lineEvents(strings.Split(text, "\n"))
+		s := newStream(&lines, testHead(), &call{promptTokens: 1}, testKey)
+		var last *providers.Usage
+		for {
+			chunk, err := s.Next()
+			checkUsage(t, s.SoFar())
+			if err != nil {
+				var failure *providers.Failure
+				if err == io.EOF && last == nil || err != io.EOF && !errors.As(err, &failure) {
+					t.Errorf("ended with %v and usage %v", err, last)
+				}
+				return
+			}
+			checkJSON(t, chunk.Data)
+			if last = chunk.Usage; last != nil {
+				checkUsage(t, *last)
+			}
+		}
+	})
+}
+
+// lineEvents are the events that are left.
+type lineEvents []string
+
+func (e *lineEvents) Next() (string, []byte, error) {
+	if len(*e) == 0 {
+		return "", nil, io.EOF
+	}
+	data := (*e)[0]
+	*e = (*e)[1:]
+	return "", []byte(data), nil
+}
+
+func (e *lineEvents) Close() error { return nil }
+
+func checkJSON(t *testing.T, data []byte) {
+	t.Helper()
+	if !jsontext.Value(data).IsValid() {
+		t.Errorf("not JSON: %q", data)
+	}
+}
+
+func checkUsage(t *testing.T, u providers.Usage) {
+	t.Helper()
+	if u.InputTokens < 0 || u.OutputTokens < 0 || u.CachedInput < 0 || u.CachedInput > u.InputTokens {
+		t.Errorf("usage %+v", u)
+	}
+}
+
+// FuzzError holds for every body of an error: a kind, and no key.
+func FuzzError(f *testing.F) {
+	f.Add([]byte(`{"error":{"code":429,"status":"RESOURCE_EXHAUSTED","message":"m","details":[{"retryDelay":"3s"},{"fieldViolations":[{"field":"contents[0]"}]}]}}`))
+	f.Add([]byte(`[{"error":{"message":"* GenerateContentRequest.tools[0].function_declarations[1].x: y"}}]`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		e := readError(body)
+		failure := e.failure(testKey)
+		if failure.Kind == "" || failure.RetryAfter < 0 || strings.Contains(failure.Error(), testKey) {
+			t.Errorf("%+v", failure)
+		}
+	})
+}

@@ -1,0 +1,299 @@
+package openai_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"turnpike/internal/providers"
+	"turnpike/internal/providers/openai"
+	"turnpike/internal/providers/upstreamtest"
+	"turnpike/internal/providers/wire"
+)
+
+const (
+	key  = "sk-proj-0123456789abcdef"
+	body = `{"model":"ours", "messages":[{"role":"user","content":"Hi"}], "top_k": 5 }`
+)
+
+var _ providers.Provider = (*openai.Provider)(nil)
+
+func TestPlainAnswerPassesAsItIs(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		reply upstreamtest.OpenAIReply
+		body  string
+		has   string
+		usage providers.Usage
+	}{
+		"text":          {upstreamtest.OpenAIReply{Text: "Good day. Ünïcode \u2028"}, "", `"content":"Good day. Ünïcode`, providers.Usage{InputTokens: 10, OutputTokens: 3}},
+		"cached":        {upstreamtest.OpenAIReply{Usage: &upstreamtest.OpenAIUsage{Input: 2000, Output: 7, Cached: 1920}}, "", "", providers.Usage{InputTokens: 2000, OutputTokens: 7, CachedInput: 1920}},
+		"tools":         {upstreamtest.OpenAIReply{Calls: []upstreamtest.OpenAICall{{Name: "weather", Arguments: `{"city":"Paris"}`}}, Usage: &upstreamtest.OpenAIUsage{Input: 5, Output: 6}}, "", `"arguments":"{\"city\":\"Paris\"}"`, providers.Usage{InputTokens: 5, OutputTokens: 6}},
+		"forced tool":   {upstreamtest.OpenAIReply{Usage: &upstreamtest.OpenAIUsage{Input: 5, Output: 6}}, `{"model":"ours","messages":[{}],"tools":[{"type":"function","function":{"name":"now"}}],"tool_choice":"required"}`, `"name":"now"`, providers.Usage{InputTokens: 5, OutputTokens: 6}},
+		"schema":        {upstreamtest.OpenAIReply{}, `{"model":"ours","messages":[{}],"response_format":{"type":"json_schema","json_schema":{"name":"x","schema":{}}}}`, `"content":"{\"answer\": \"Hello!\"}"`, providers.Usage{InputTokens: 10, OutputTokens: 2}},
+		"no usage":      {upstreamtest.OpenAIReply{Counts: upstreamtest.CountsMissing}, "", "", providers.Usage{}},
+		"zero usage":    {upstreamtest.OpenAIReply{Counts: upstreamtest.CountsZero}, "", "", providers.Usage{}},
+		"late and slow": {upstreamtest.OpenAIReply{Delay: 5 * time.Millisecond}, "", "", providers.Usage{InputTokens: 10, OutputTokens: 7}},
+		"no error":      {upstreamtest.OpenAIReply{Body: `{"error":null,"choices":[],"usage":{"prompt_tokens":1}}`}, "", `{"error":null,"choices":[],"usage":{"prompt_tokens":1}}`, providers.Usage{InputTokens: 1}},
+		"odd usage":     {upstreamtest.OpenAIReply{Body: `{"choices":[],"usage":{"prompt_tokens":3.0,"completion_tokens":"4"}}`}, "", "", providers.Usage{}},
+		"usage in float": {upstreamtest.OpenAIReply{Body: `{"choices":[],"usage":{"prompt_tokens":3.0,"completion_tokens":4e0,"prompt_tokens_details":{"cached_tokens":9}}}`}, "", "",
+			providers.Usage{InputTokens: 3, OutputTokens: 4, CachedInput: 3}},
+		"reasoning apart": {upstreamtest.OpenAIReply{Body: `{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":4,"total_tokens":107,"completion_tokens_details":{"reasoning_tokens":100}}}`}, "", "",
+			providers.Usage{InputTokens: 3, OutputTokens: 104}},
+		"negative usage": {upstreamtest.OpenAIReply{Body: `{"choices":[],"usage":{"prompt_tokens":-3,"completion_tokens":4}}`}, "", "", providers.Usage{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			upstream, p := start(t)
+			upstream.Queue(c.reply)
+			answer, err := p.Chat(t.Context(), &providers.ChatRequest{Model: "theirs", Body: []byte(cmp.Or(c.body, body))})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if answer.Usage != c.usage || !strings.Contains(string(answer.Body), c.has) || answer.Stream != nil {
+				t.Errorf("got %+v and %s, want %+v and %s", answer.Usage, answer.Body, c.usage, c.has)
+			}
+			if c.reply.Body != "" && string(answer.Body) != c.reply.Body {
+				t.Errorf("%s came as %s", c.reply.Body, answer.Body)
+			}
+		})
+	}
+}
+
+func TestRequestReachesTheProvider(t *testing.T) {
+	t.Parallel()
+	upstream, p := start(t)
+	if _, err := p.Chat(t.Context(), &providers.ChatRequest{Model: "theirs", Body: []byte(body), MaxOutput: 50}); err != nil {
+		t.Fatal(err)
+	}
+	req := upstream.Requests()[0]
+	if want := `{"model":"theirs", "messages":[{"role":"user","content":"Hi"}], "top_k": 5,"max_tokens":50 }`; string(req.Body) != want {
+		t.Errorf("got  %s\nwant %s", req.Body, want)
+	}
+	if req.Path != "/chat/completions" || req.Header.Get("Authorization") != "Bearer "+key || req.Header.Get("Content-Type") != "application/json" || req.Header.Get("Openai-Project") != "proj_0123456789" {
+		t.Errorf("got %s with %v", req.Path, req.Header)
+	}
+}
+
+func TestServerWithoutKeysGetsNone(t *testing.T) {
+	t.Parallel()
+	upstream := upstreamtest.NewOpenAI(t, "")
+	p := openai.New(openai.Options{Name: "ollama", BaseURL: upstream.BaseURL() + "/", Client: wire.NewClient(wire.Timeouts{})})
+	if _, err := p.Chat(t.Context(), &providers.ChatRequest{Model: "m", Body: []byte(body)}); err != nil {
+		t.Fatal(err)
+	}
+	if got, has := upstream.Requests()[0].Header["Authorization"]; has {
+		t.Errorf("it got %q", got)
+	}
+}
+
+func TestAzureIsAddressedByDeployment(t *testing.T) {
+	t.Parallel()
+	upstream := upstreamtest.NewOpenAI(t, key)
+	p := openai.New(openai.Options{Name: "azure", BaseURL: upstream.BaseURL(), Key: key, APIVersion: "2024-10-21", Client: wire.NewClient(wire.Timeouts{})})
+	if _, err := p.Chat(t.Context(), &providers.ChatRequest{Model: "my gpt/4", Body: []byte(body)}); err != nil {
+		t.Fatal(err)
+	}
+	req := upstream.Requests()[0]
+	if req.Path != "/deployments/my gpt/4/chat/completions" || req.Query != "api-version=2024-10-21" || req.Header.Get("Api-Key") != key || req.Header.Get("Authorization") != "" {
+		t.Errorf("got %s?%s with %v", req.Path, req.Query, req.Header)
+	}
+}
+
+func TestEmbeddingsPass(t *testing.T) {
+	t.Parallel()
+	upstream, p := start(t)
+	answer, err := p.Embeddings(t.Context(), "embed", []byte(`{"model":"ours","input":["two words","x"],"dimensions":3}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := (providers.Usage{InputTokens: 3}); answer.Usage != want || !strings.Contains(string(answer.Body), `"embedding":[9,0.5,-0.25]`) {
+		t.Errorf("got %+v and %s", answer.Usage, answer.Body)
+	}
+	if req := upstream.Requests()[0]; req.Path != "/embeddings" || string(req.Body) != `{"model":"embed","input":["two words","x"],"dimensions":3}` {
+		t.Errorf("it was asked %s %s", req.Path, req.Body)
+	}
+	upstream.Queue(upstreamtest.OpenAIReply{Counts: upstreamtest.CountsMissing}, upstreamtest.OpenAIReply{Body: `{"choices":[]}`})
+	if answer, err := p.Embeddings(t.Context(), "embed", []byte(`{"input":"x"}`)); err != nil || answer.Usage != (providers.Usage{}) {
+		t.Errorf("without usage: %v", err)
+	}
+	if _, err := p.Embeddings(t.Context(), "embed", []byte(`{"input":"x"}`)); failure(err).Kind != providers.KindProtocol {
+		t.Errorf("without data: %v", err)
+	}
+}
+
+// A failure of the call as a whole is the same for a plain call and a stream.
+func TestFailureIsNamed(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		reply upstreamtest.OpenAIReply
+		want  providers.Failure
+		says  string
+	}{
+		"invalid":          {upstreamtest.OpenAIReply{Status: 400, Param: "temperature", Message: "too hot", Code: "out_of_range"}, providers.Failure{Kind: providers.KindInvalid, Status: 400, Param: "temperature"}, "invalid_request_error out_of_range: too hot"},
+		"long param":       {upstreamtest.OpenAIReply{Status: 400, Param: strings.Repeat("x", 200)}, providers.Failure{Kind: providers.KindInvalid, Status: 400}, ""},
+		"rate limit":       {upstreamtest.OpenAIReply{Status: 429, Header: http.Header{"Retry-After": {"20"}}, Code: "rate_limit_exceeded"}, providers.Failure{Kind: providers.KindRateLimited, Status: 429, RetryAfter: 20 * time.Second}, "rate_limit_exceeded"},
+		"in milliseconds":  {upstreamtest.OpenAIReply{Status: 429, Header: http.Header{"Retry-After": {"1"}, "Retry-After-Ms": {"250"}}}, providers.Failure{Kind: providers.KindRateLimited, Status: 429, RetryAfter: 2150 * time.Millisecond}, ""},
+		"no model":         {upstreamtest.OpenAIReply{Status: 404, Code: "model_not_found"}, providers.Failure{Kind: providers.KindNoModel, Status: 404}, "model_not_found"},
+		"server":           {upstreamtest.OpenAIReply{Status: 500}, providers.Failure{Kind: providers.KindServer, Status: 500}, "server_error"},
+		"overloaded":       {upstreamtest.OpenAIReply{Status: 503}, providers.Failure{Kind: providers.KindOverloaded, Status: 503}, ""},
+		"proxy":            {upstreamtest.OpenAIReply{Status: 502, Body: upstreamtest.HTML}, providers.Failure{Kind: providers.KindServer, Status: 502}, "502 Bad Gateway"},
+		"FastAPI":          {upstreamtest.OpenAIReply{Status: 422, Body: `{"detail":[{"loc":["body"],"msg":"Field required"}]}`}, providers.Failure{Kind: providers.KindInvalid, Status: 422}, "Field required"},
+		"Mistral":          {upstreamtest.OpenAIReply{Status: 422, Body: `{"object":"error","message":{"detail":[{"msg":"Extra inputs"}]},"type":"invalid_request_error","param":null,"code":null}`}, providers.Failure{Kind: providers.KindInvalid, Status: 422}, "Extra inputs"},
+		"Ollama":           {upstreamtest.OpenAIReply{Status: 404, Body: `{"error":"model 'x' not found"}`}, providers.Failure{Kind: providers.KindNoModel, Status: 404}, "model 'x' not found"},
+		"no words":         {upstreamtest.OpenAIReply{Status: 500, Empty: true}, providers.Failure{Kind: providers.KindServer, Status: 500}, "no text"},
+		"HTML":             {upstreamtest.OpenAIReply{Body: upstreamtest.HTML}, providers.Failure{Kind: providers.KindProtocol}, "text/html"},
+		"half JSON":        {upstreamtest.OpenAIReply{Body: `{"choices":[{"index":0,`}, providers.Failure{Kind: providers.KindProtocol}, ""},
+		"more than JSON":   {upstreamtest.OpenAIReply{Body: `{"choices":[]} {}`}, providers.Failure{Kind: providers.KindProtocol}, ""},
+		"another object":   {upstreamtest.OpenAIReply{Body: `{"hello":"there"}`}, providers.Failure{Kind: providers.KindProtocol}, "no choices"},
+		"an array":         {upstreamtest.OpenAIReply{Body: `[]`}, providers.Failure{Kind: providers.KindProtocol}, ""},
+		"nothing":          {upstreamtest.OpenAIReply{Empty: true}, providers.Failure{Kind: providers.KindProtocol}, ""},
+		"200 with error":   {upstreamtest.OpenAIReply{Body: `{"error":{"message":"strange"}}`}, providers.Failure{Kind: providers.KindProtocol, Status: 200}, "strange"},
+		"200 overloaded":   {upstreamtest.OpenAIReply{Body: `{"error":{"type":"overloaded_error","message":"busy"}}`}, providers.Failure{Kind: providers.KindOverloaded, Status: 200}, "busy"},
+		"200 rate limited": {upstreamtest.OpenAIReply{Body: `{"error":{"code":429,"message":"busy"}}`}, providers.Failure{Kind: providers.KindRateLimited, Status: 200}, "busy"},
+		"200 bad key":      {upstreamtest.OpenAIReply{Body: `{"error":{"type":"invalid_request_error","code":"invalid_api_key"}}`}, providers.Failure{Kind: providers.KindAuth, Status: 200}, "invalid_api_key"},
+		"200 older vLLM":   {upstreamtest.OpenAIReply{Body: `{"object":"error","message":"too long","type":"BadRequestError","param":"messages","code":400}`}, providers.Failure{Kind: providers.KindInvalid, Status: 200, Param: "messages"}, "too long"},
+		"hung up":          {upstreamtest.OpenAIReply{Cut: -1}, providers.Failure{Kind: providers.KindConnect}, ""},
+		"hangs":            {upstreamtest.OpenAIReply{Stall: -1}, providers.Failure{Kind: providers.KindTimeout}, "no answer within"},
+	} {
+		for _, stream := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/stream=%v", name, stream), func(t *testing.T) {
+				t.Parallel()
+				upstream := upstreamtest.NewOpenAI(t, key)
+				timeouts := wire.Timeouts{}
+				if c.want.Kind == providers.KindTimeout {
+					timeouts.FirstByte = 150 * time.Millisecond
+				}
+				p := newProvider(upstream.BaseURL(), timeouts)
+				upstream.Queue(c.reply)
+				_, err := p.Chat(t.Context(), &providers.ChatRequest{Model: "m", Body: []byte(body), Stream: stream})
+				got := failure(err)
+				if got.Kind != c.want.Kind || got.Status != c.want.Status || got.RetryAfter != c.want.RetryAfter || got.Param != c.want.Param || !strings.Contains(got.Error(), c.says) {
+					t.Errorf("got  %#v: %v\nwant %#v with %q", got, got, c.want, c.says)
+				}
+			})
+		}
+	}
+}
+
+func TestBodyThatBreaksOffIsCut(t *testing.T) {
+	t.Parallel()
+	upstream := upstreamtest.NewOpenAI(t, key)
+	p := newProvider(upstream.BaseURL(), wire.Timeouts{Idle: 150 * time.Millisecond})
+	upstream.Queue(upstreamtest.OpenAIReply{Cut: 40}, upstreamtest.OpenAIReply{Stall: 40})
+	for _, want := range []providers.Kind{providers.KindCut, providers.KindTimeout} {
+		if _, err := p.Chat(t.Context(), &providers.ChatRequest{Model: "m", Body: []byte(body)}); failure(err).Kind != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+}
+
+func TestStreamedCallAnsweredPlainlyIsRefused(t *testing.T) {
+	t.Parallel()
+	upstream, p := start(t)
+	upstream.Queue(upstreamtest.OpenAIReply{Body: `{"choices":[{"index":0,"message":{"content":"Hi"}}]}`})
+	if _, err := p.Chat(t.Context(), &providers.ChatRequest{Model: "m", Body: streamed(), Stream: true}); failure(err).Kind != providers.KindProtocol {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestKeyIsNeverShown(t *testing.T) {
+	t.Parallel()
+	upstream := upstreamtest.NewOpenAI(t, "another")
+	p := newProvider(upstream.BaseURL(), wire.Timeouts{})
+	texts := []string{p.String(), fmt.Sprintf("%v %+v %#v %s", p, p, p, p)}
+	echo := `{"error":{"message":"not with ` + key + ` of proj_0123456789 or tp_live_abcdefghijklmnop"}}`
+	open := openai.New(openai.Options{Name: "open", BaseURL: "http://user:hunter2222@" + strings.TrimPrefix(upstreamtest.NewOpenAI(t, "").BaseURL(), "http://"), Client: wire.NewClient(wire.Timeouts{})})
+	texts = append(texts, open.String())
+
+	_, err := p.Chat(t.Context(), &providers.ChatRequest{Model: "m", Body: []byte(body)})
+	if failure(err).Kind != providers.KindAuth {
+		t.Errorf("another key: %v", err)
+	}
+	texts = append(texts, fmt.Sprintf("%v %+v", err, err))
+
+	accepted, q := start(t)
+	accepted.Queue(upstreamtest.OpenAIReply{Body: echo}, upstreamtest.OpenAIReply{Status: 400, Body: echo}, upstreamtest.OpenAIReply{Body: "data: " + echo + "\n\n"})
+	for range 2 {
+		_, err := q.Chat(t.Context(), &providers.ChatRequest{Model: "m", Body: []byte(body)})
+		texts = append(texts, fmt.Sprintf("%v %+v", err, err))
+	}
+	_, _, err = collect(q.Chat(t.Context(), &providers.ChatRequest{Model: "m", Body: streamed(), Stream: true}))
+	texts = append(texts, fmt.Sprintf("%v %+v", err, err))
+
+	for _, text := range texts {
+		for _, secret := range []string{key, "proj_0123456789", "abcdefghijklmnop", "hunter2222"} {
+			if strings.Contains(text, secret) {
+				t.Errorf("%s is in %s", secret, text)
+			}
+		}
+	}
+	if !slices.ContainsFunc(texts, func(s string) bool { return strings.Contains(s, "not with ***") }) {
+		t.Errorf("the texts are %q", texts)
+	}
+}
+
+func TestCallerWhoHangsUpIsNoFailure(t *testing.T) {
+	t.Parallel()
+	upstream, p := start(t)
+	upstream.Queue(upstreamtest.OpenAIReply{Stall: 20})
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-upstream.Wait(1).Began
+		cancel()
+	}()
+	_, err := p.Chat(ctx, &providers.ChatRequest{Model: "m", Body: []byte(body)})
+	if err != context.Canceled {
+		t.Errorf("got %v", err)
+	}
+	<-upstream.Requests()[0].Gone
+}
+
+func start(t *testing.T) (*upstreamtest.OpenAI, *openai.Provider) {
+	upstream := upstreamtest.NewOpenAI(t, key)
+	return upstream, newProvider(upstream.BaseURL(), wire.Timeouts{})
+}
+
+func newProvider(base string, timeouts wire.Timeouts) *openai.Provider {
+	return openai.New(openai.Options{
+		Name: "openai", BaseURL: base, Key: key, Client: wire.NewClient(timeouts),
+		Headers: map[string]string{"OpenAI-Project": "proj_0123456789"},
+	})
+}
+
+// streamed is the body of a streamed call.
+func streamed() []byte { return []byte(`{"model":"ours","messages":[{}],"stream":true}`) }
+
+// collect reads a stream to its end.
+func collect(answer *providers.Answer, err error) (chunks []string, usage *providers.Usage, _ error) {
+	if err != nil {
+		return nil, nil, err
+	}
+	defer answer.Stream.Close()
+	for {
+		chunk, err := answer.Stream.Next()
+		if err == io.EOF {
+			return chunks, usage, nil
+		}
+		if err != nil {
+			return chunks, usage, err
+		}
+		if usage != nil {
+			return chunks, usage, errors.New("a chunk came after the usage")
+		}
+		chunks, usage = append(chunks, string(chunk.Data)), chunk.Usage
+	}
+}
+
+func failure(err error) *providers.Failure {
+	f := &providers.Failure{Err: fmt.Errorf("no failure but %v", err)}
+	errors.As(err, &f)
+	return f
+}

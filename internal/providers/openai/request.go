@@ -1,0 +1,143 @@
+package openai
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"turnpike/internal/fault"
+	"turnpike/internal/providers"
+)
+
+// chatBody is the caller's body with what the provider must be told otherwise.
+func (d dialect) chatBody(req *providers.ChatRequest) ([]byte, error) {
+	var o object
+	if err := o.parse(req.Body); err != nil {
+		return nil, badBody(err)
+	}
+	setModel(&o, req.Model)
+	if d.noStreamOptions {
+		o.drop("stream_options")
+	} else if req.Stream {
+		if err := askForUsage(&o); err != nil {
+			return nil, badBody(err)
+		}
+	}
+	d.limitOutput(&o, req.Model, req.MaxOutput)
+	return o.bytes(), nil
+}
+
+func embeddingsBody(model string, body []byte) ([]byte, error) {
+	var o object
+	if err := o.parse(body); err != nil {
+		return nil, badBody(err)
+	}
+	setModel(&o, model)
+	return o.bytes(), nil
+}
+
+// badBody is not seen by callers: the edge has refused such bodies before.
+func badBody(err error) error {
+	return fault.New(fault.InvalidJSON, "the body must be a JSON object").Because(err)
+}
+
+// setModel names the model as the provider does, and takes out the list of
+// models to fall back to, which is ours alone.
+func setModel(o *object, model string) {
+	name, _ := jsontext.AppendQuote(nil, model)
+	o.set("model", string(name))
+	o.drop("models")
+}
+
+// askForUsage makes a stream say what it used, whether the caller wants to
+// know or not.
+func askForUsage(o *object) error {
+	if !o.has("stream_options") {
+		o.set("stream_options", `{"include_usage":true}`)
+		return nil
+	}
+	given := o.get("stream_options")
+	if given.Kind() != '{' {
+		return nil // the provider says what is wrong with it
+	}
+	var options object
+	if err := options.parse(given); err != nil {
+		return err
+	}
+	options.set("include_usage", "true")
+	o.set("stream_options", string(options.bytes()))
+	return nil
+}
+
+const (
+	oldLimit  = "max_tokens"
+	newLimit  = "max_completion_tokens"
+	llamaCPPs = "n_predict" // which llama.cpp takes before either
+)
+
+// limitOutput keeps the answer within the tokens that credits are reserved
+// for, under a name that the server knows.
+func (d dialect) limitOutput(o *object, model string, most int64) {
+	name := limitName(model)
+	if d.oldLimitOnly {
+		name = oldLimit
+		if o.has(newLimit) && !o.has(oldLimit) {
+			o.set(oldLimit, string(within(o.get(newLimit), most)))
+		}
+		o.drop(newLimit)
+	}
+	if most <= 0 {
+		return
+	}
+	for i := range o.members {
+		switch m := &o.members[i]; string(m.name) {
+		case oldLimit, newLimit, llamaCPPs:
+			if given := jsontext.Value(o.text[m.from:m.end]); given.Kind() != 'n' {
+				m.value = within(given, most)
+			}
+		}
+	}
+	if !o.has(oldLimit) && !o.has(newLimit) {
+		o.set(name, strconv.FormatInt(most, 10))
+	}
+}
+
+// within is a limit that does not exceed ours, if there is one. Ours also
+// stands in for what is no number, which some servers convert, and for what is
+// below one, which some take for "no limit".
+func within(given jsontext.Value, most int64) jsontext.Value {
+	n, err := strconv.ParseFloat(string(given), 64)
+	if most <= 0 || err == nil && n >= 1 && n <= float64(most) {
+		return given
+	}
+	return strconv.AppendInt(nil, most, 10)
+}
+
+// limitName is the field that bounds a model's output. OpenAI's models that
+// reason know the new one only; many other servers the old one only.
+func limitName(model string) string {
+	if i := strings.LastIndexByte(model, '/'); i >= 0 {
+		model = model[i+1:]
+	}
+	if rest, ok := strings.CutPrefix(model, "gpt-"); ok && leadingNumber(rest) >= 5 {
+		return newLimit
+	}
+	if rest, ok := strings.CutPrefix(model, "o"); ok && leadingNumber(rest) >= 1 {
+		return newLimit
+	}
+	return oldLimit
+}
+
+// leadingNumber is the number that a text begins with, or -1.
+func leadingNumber(s string) int {
+	end := 0
+	for end < len(s) && s[end] >= '0' && s[end] <= '9' {
+		end++
+	}
+	n, err := strconv.Atoi(s[:end])
+	if err != nil {
+		return -1
+	}
+	return n
+}

@@ -1,0 +1,302 @@
+package openai_test
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"turnpike/internal/providers"
+	"turnpike/internal/providers/openai"
+	"turnpike/internal/providers/upstreamtest"
+	"turnpike/internal/providers/wire"
+)
+
+const (
+	hello = `{"id":"1","choices":[{"index":0,"delta":{"content":"Hello"},"finish_reason":null}]}`
+	stop  = `{"id":"1","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}`
+	used  = `{"id":"1","choices":[],"usage":{"prompt_tokens":3,"completion_tokens":4}}`
+	done  = "data: [DONE]\n\n"
+)
+
+func event(data string) string { return "data: " + data + "\n\n" }
+
+func TestStreamPassesAsItIs(t *testing.T) {
+	t.Parallel()
+	ofThree := &providers.Usage{InputTokens: 3, OutputTokens: 4}
+	for name, c := range map[string]struct {
+		events string
+		want   []string
+		usage  *providers.Usage
+		fails  providers.Kind
+	}{
+		"as OpenAI has it": {event(hello) + event(stop) + event(used) + done, []string{hello, stop, used}, ofThree, ""},
+		"no usage":         {event(hello) + event(stop) + done, []string{hello, stop}, nil, ""},
+		"zero usage":       {event(hello) + event(stop) + event(`{"choices":[],"usage":{"prompt_tokens":0,"completion_tokens":0}}`) + done, []string{hello, stop}, nil, ""},
+		"no output counted": {event(hello) + event(stop) + event(`{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":0}}`) + done,
+			[]string{hello, stop}, nil, ""},
+		"usage null": {event(`{"choices":[{"delta":{"content":"a"}}],"usage":null}`) + done, []string{`{"choices":[{"delta":{"content":"a"}}],"usage":null}`}, nil, ""},
+		"usage on the last": {event(hello) + event(`{"id":"1","choices":[{"index":0,"delta":{"content":"!"},"finish_reason":"stop"}],"usage":{"prompt_tokens":3,"completion_tokens":4},"x":1}`) + done,
+			[]string{hello, `{"id":"1","choices":[{"index":0,"delta":{"content":"!"},"finish_reason":"stop"}],"usage":null,"x":1}`,
+				`{"id":"1","choices":[],"usage":{"prompt_tokens":3,"completion_tokens":4},"x":1}`}, ofThree, ""},
+		"usage on every one": {event(`{"choices":[{"delta":{"content":"a"}}],"usage":{"prompt_tokens":3,"completion_tokens":1}}`) +
+			event(`{"choices":[{"delta":{"content":"b"},"finish_reason":"stop"}],"usage":{"prompt_tokens":3,"completion_tokens":2}}`) + event(used) + done,
+			[]string{`{"choices":[{"delta":{"content":"a"}}],"usage":null}`, `{"choices":[{"delta":{"content":"b"},"finish_reason":"stop"}],"usage":null}`, used}, ofThree, ""},
+		"usage twice": {event(hello) + event(`{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":1}}`) + event(stop) + event(used) + done, []string{hello, stop, used}, ofThree, ""},
+		"usage without choices": {event(stop) + event(`{"usage":{"prompt_tokens":3,"completion_tokens":4}}`) + done,
+			[]string{stop, `{"usage":{"prompt_tokens":3,"completion_tokens":4},"choices":[]}`}, ofThree, ""},
+		"Azure's filter":     {event(`{"choices":[],"prompt_filter_results":[{}]}`) + event(hello) + event(stop) + done, []string{`{"choices":[],"prompt_filter_results":[{}]}`, hello, stop}, nil, ""},
+		"comments":           {": OPENROUTER PROCESSING\n\n" + event(hello) + ": x\n\n" + event(stop) + done, []string{hello, stop}, nil, ""},
+		"empty data":         {event(hello) + "data:\n\n" + event(stop) + done, []string{hello, stop}, nil, ""},
+		"several lines":      {"data: {\ndata: \"choices\":[]}\n\n" + done, []string{`{ "choices":[]}`}, nil, ""},
+		"carriage returns":   {"data: " + hello + "\r\n\r\ndata: [DONE]\r\n\r\n", []string{hello}, nil, ""},
+		"not for us":         {event(`{"a":[1,2],"choices":null}`) + event(`{"choices":[7,{"delta":"x"},{"delta":{"tool_calls":{}}}]}`) + done, []string{`{"a":[1,2],"choices":null}`, `{"choices":[7,{"delta":"x"},{"delta":{"tool_calls":{}}}]}`}, nil, ""},
+		"more after the end": {event(stop) + done + event(hello), []string{stop}, nil, ""},
+		"no [DONE]":          {event(hello) + event(stop), []string{hello, stop}, nil, ""},
+		"no empty line":      {event(hello) + "data: [DONE]\n", []string{hello}, nil, ""},
+		"no line's end":      {event(hello) + "data: [DONE]", []string{hello}, nil, ""},
+
+		"no end at all":      {event(hello), []string{hello}, nil, providers.KindCut},
+		"nothing":            {": hello\n\n", nil, nil, providers.KindCut},
+		"half a chunk":       {event(hello) + "data: {\"id\":", []string{hello}, nil, providers.KindCut},
+		"half a last chunk":  {event(stop) + "data: {\"id\":", []string{stop}, nil, providers.KindCut},
+		"broken JSON":        {event(hello) + event(`{"id":`), []string{hello}, nil, providers.KindProtocol},
+		"broken inside":      {event(hello) + event(`{"choices":[{"delta":{"content":"a}]}`), []string{hello}, nil, providers.KindProtocol},
+		"no JSON":            {event("hello"), nil, nil, providers.KindProtocol},
+		"no object":          {event("[]"), nil, nil, providers.KindProtocol},
+		"an error":           {event(hello) + event(`{"error":{"message":"no","type":"server_error"}}`), []string{hello}, nil, providers.KindServer},
+		"an error's number":  {event(hello) + event(`{"error":{"message":"no","code":"503"},"choices":[{"finish_reason":"error"}]}`), []string{hello}, nil, providers.KindOverloaded},
+		"an error's words":   {event(`{"error":"no"}`), nil, nil, providers.KindProtocol},
+		"an error's event":   {"event: error\n" + event(`{"message":"no","type":"rate_limit_error"}`), nil, nil, providers.KindRateLimited},
+		"older vLLM's error": {event(`{"object":"error","message":"no","code":400}`), nil, nil, providers.KindInvalid},
+		"no error":           {event(`{"error":null,"choices":[]}`) + event(`{"error":{}}`) + done, []string{`{"error":null,"choices":[]}`, `{"error":{}}`}, nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			upstream, p := start(t)
+			upstream.Queue(upstreamtest.OpenAIReply{Body: c.events, Type: "text/event-stream"})
+			got, usage, err := collect(p.Chat(t.Context(), &providers.ChatRequest{Model: "m", Body: streamed(), Stream: true}))
+			if !slices.Equal(got, c.want) {
+				t.Errorf("got  %q\nwant %q", got, c.want)
+			}
+			if (usage == nil) != (c.usage == nil) || usage != nil && *usage != *c.usage {
+				t.Errorf("the usage is %+v, not %+v", usage, c.usage)
+			}
+			if c.fails == "" && err != nil || c.fails != "" && failure(err).Kind != c.fails {
+				t.Errorf("it ended with %v, not %s", err, c.fails)
+			}
+		})
+	}
+}
+
+func TestServersCountInTheirOwnWays(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		counts upstreamtest.OpenAICounts
+		known  bool
+	}{
+		"OpenAI":         {upstreamtest.CountsUsual, true},
+		"not at all":     {upstreamtest.CountsMissing, false},
+		"zero":           {upstreamtest.CountsZero, false},
+		"last chunk":     {upstreamtest.CountsOnLast, true},
+		"on every chunk": {upstreamtest.CountsOnEvery, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			upstream, p := start(t)
+			upstream.Queue(upstreamtest.OpenAIReply{Text: "one two three", Reasoning: "hm hm", Usage: &upstreamtest.OpenAIUsage{Input: 20, Output: 30, Cached: 16}, Counts: c.counts})
+			answer, err := p.Chat(t.Context(), &providers.ChatRequest{Model: "m", Body: streamed(), Stream: true})
+			chunks, usage, err := collect(answer, err)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := providers.Usage{InputTokens: 20, OutputTokens: 30, CachedInput: 16}
+			if !c.known {
+				want = providers.Usage{OutputTokens: 5} // five chunks, 18 characters
+			}
+			if (usage != nil) != c.known || c.known && *usage != want || answer.Stream.SoFar() != want {
+				t.Errorf("usage %+v, so far %+v, want %+v", usage, answer.Stream.SoFar(), want)
+			}
+			text := ""
+			for _, chunk := range chunks {
+				var in struct {
+					Choices []struct{ Delta struct{ Content string } }
+				}
+				if err := json.Unmarshal([]byte(chunk), &in); err != nil {
+					t.Errorf("%s: %v", chunk, err)
+				}
+				for _, choice := range in.Choices {
+					text += choice.Delta.Content
+				}
+			}
+			if text != "one two three" {
+				t.Errorf("it said %q", text)
+			}
+		})
+	}
+}
+
+func TestWhatWasSaidIsEstimated(t *testing.T) {
+	t.Parallel()
+	delta := func(s string) string { return `{"choices":[{"delta":` + s + `}]}` }
+	for name, c := range map[string]struct {
+		chunks []string
+		want   int64
+	}{
+		"nothing":         {[]string{delta(`{"role":"assistant","content":""}`), delta(`{"content":null}`)}, 0},
+		"one per chunk":   {[]string{delta(`{"content":"a"}`), delta(`{"content":"b"}`), delta(`{"content":"c"}`)}, 3},
+		"by characters":   {[]string{delta(`{"content":"123456789"}`)}, 3},
+		"not by bytes":    {[]string{delta(`{"content":"日本語の"}`), delta(`{"content":"ünïç"}`)}, 2},
+		"nor by escapes":  {[]string{delta(`{"content":"\u00e9\"\\\n"}`)}, 1},
+		"refusal":         {[]string{delta(`{"refusal":"12345"}`)}, 2},
+		"reasoning":       {[]string{delta(`{"reasoning_content":"12345"}`), delta(`{"reasoning":"12345678"}`)}, 4},
+		"tools":           {[]string{delta(`{"tool_calls":[{"index":0,"id":"call_123456789","function":{"name":"1234","arguments":""}},{"function":{"arguments":"{\"a\":1}"}}]}`)}, 3},
+		"older functions": {[]string{delta(`{"function_call":{"name":"1234","arguments":"1234"}}`)}, 2},
+		"choices":         {[]string{`{"choices":[{"delta":{"content":"1234"}},{"delta":{"content":"1234"}}]}`}, 2},
+		"parts":           {[]string{delta(`{"content":[1,2]}`)}, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			upstream, p := start(t)
+			events := ""
+			for _, chunk := range c.chunks {
+				events += event(chunk)
+			}
+			upstream.Queue(upstreamtest.OpenAIReply{Body: events + event(stop) + done})
+			answer, err := p.Chat(t.Context(), &providers.ChatRequest{Model: "m", Body: streamed(), Stream: true})
+			if _, _, err := collect(answer, err); err != nil {
+				t.Fatal(err)
+			}
+			if got := answer.Stream.SoFar(); got != (providers.Usage{OutputTokens: c.want}) {
+				t.Errorf("%+v, want %d", got, c.want)
+			}
+		})
+	}
+}
+
+func TestClientWhoLeavesAStreamEndsIt(t *testing.T) {
+	t.Parallel()
+	upstream, p := start(t)
+	upstream.Queue(upstreamtest.OpenAIReply{Body: event(hello), Stall: len(event(hello))})
+	ctx, cancel := context.WithCancel(t.Context())
+	answer, err := p.Chat(ctx, &providers.ChatRequest{Model: "m", Body: streamed(), Stream: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Stream.Close()
+	if chunk, err := answer.Stream.Next(); string(chunk.Data) != hello || err != nil {
+		t.Fatalf("%s, %v", chunk.Data, err)
+	}
+	cancel()
+	for range 2 {
+		if _, err := answer.Stream.Next(); err != context.Canceled {
+			t.Errorf("got %v", err)
+		}
+	}
+	if got := answer.Stream.SoFar(); got != (providers.Usage{OutputTokens: 2}) {
+		t.Errorf("so far %+v", got)
+	}
+	<-upstream.Requests()[0].Gone
+}
+
+func TestClosedStreamEndsTheCall(t *testing.T) {
+	t.Parallel()
+	upstream, p := start(t)
+	upstream.Queue(upstreamtest.OpenAIReply{Body: event(hello), Stall: len(event(hello))})
+	answer, err := p.Chat(t.Context(), &providers.ChatRequest{Model: "m", Body: streamed(), Stream: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := answer.Stream.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	<-upstream.Requests()[0].Gone
+}
+
+func TestStreamThatFailsOnTheWay(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		reply upstreamtest.OpenAIReply
+		want  providers.Kind
+	}{
+		"cut":            {upstreamtest.OpenAIReply{Cut: 400}, providers.KindCut},
+		"stalled":        {upstreamtest.OpenAIReply{Stall: 400}, providers.KindTimeout},
+		"an endless":     {upstreamtest.OpenAIReply{Body: event(hello) + "data: " + strings.Repeat("x", 11<<20)}, providers.KindProtocol},
+		"drips, is fine": {upstreamtest.OpenAIReply{Drip: time.Millisecond}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			upstream := upstreamtest.NewOpenAI(t, key)
+			timeouts := wire.Timeouts{}
+			if c.want == providers.KindTimeout {
+				timeouts.Idle = 150 * time.Millisecond
+			}
+			upstream.Queue(c.reply)
+			chunks, _, err := collect(newProvider(upstream.BaseURL(), timeouts).Chat(t.Context(), &providers.ChatRequest{Model: "m", Body: streamed(), Stream: true}))
+			if c.want == "" && err != nil || c.want != "" && failure(err).Kind != c.want || len(chunks) == 0 {
+				t.Errorf("%d chunks and %v, want %s", len(chunks), err, c.want)
+			}
+		})
+	}
+}
+
+func TestLongChunkPasses(t *testing.T) {
+	t.Parallel()
+	long := `{"choices":[{"delta":{"content":"` + strings.Repeat("x", 10_000_000) + `"}}]}`
+	upstream, p := start(t)
+	upstream.Queue(upstreamtest.OpenAIReply{Body: event(long) + event(stop) + done})
+	chunks, _, err := collect(p.Chat(t.Context(), &providers.ChatRequest{Model: "m", Body: streamed(), Stream: true}))
+	if err != nil || len(chunks) != 2 || chunks[0] != long {
+		t.Errorf("%d chunks, %v", len(chunks), err)
+	}
+}
+
+// FuzzStream holds for every body: no panic; chunks are JSON of one line, and
+// usage comes at most once, at the end.
+func FuzzStream(f *testing.F) {
+	for _, body := range []string{
+		"", event(hello) + event(stop) + event(used) + done, event(`{"choices":[{"delta":{"content":"a"}}],"usage":{"prompt_tokens":3}}`) + done,
+		event(`{"error":{"code":429}}`), "data: {\ndata: \"choices\":[],\"usage\":{\"total_tokens\":3}}\n\n" + event(stop), event(`{"choices":[{"delta":{"tool_calls":[{"function":{"arguments":"\u`),
+	} {
+		f.Add([]byte(body))
+	}
+	var body atomic.Pointer[[]byte]
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = w.Write(*body.Load())
+	}))
+	f.Cleanup(server.Close)
+	p := openai.New(openai.Options{Name: "fuzz", BaseURL: server.URL, Client: wire.NewClient(wire.Timeouts{})})
+	f.Fuzz(func(t *testing.T, events []byte) {
+		body.Store(&events)
+		answer, err := p.Chat(t.Context(), &providers.ChatRequest{Model: "m", Body: []byte(`{}`), Stream: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answer.Stream.Close()
+		for ended := false; ; {
+			chunk, err := answer.Stream.Next()
+			if err != nil {
+				if err != io.EOF && failure(err).Kind == "" {
+					t.Errorf("ended with %v", err)
+				}
+				return
+			}
+			if ended || strings.ContainsAny(string(chunk.Data), "\r\n") || !json.Valid(chunk.Data) {
+				t.Errorf("chunk %q", chunk.Data)
+			}
+			ended = chunk.Usage != nil
+			if u := answer.Stream.SoFar(); u.InputTokens < 0 || u.OutputTokens < 0 || u.CachedInput > u.InputTokens {
+				t.Errorf("so far %+v", u)
+			}
+		}
+	})
+}

@@ -1,0 +1,182 @@
+// Package wire is what providers behind HTTP share: the call itself, the body
+// of its answer, server-sent events, and the names of what can go wrong.
+package wire
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"turnpike/internal/providers"
+)
+
+// Timeouts of upstream calls. A zero means the default.
+type Timeouts struct {
+	Connect   time.Duration // for the connection and for the TLS handshake, each; 0 is 10 s
+	FirstByte time.Duration // until the answer's headers; 0 is 10 min, as reasoning models think before they speak
+	Idle      time.Duration // between two reads of a stream or a body; 0 is 2 min
+}
+
+const (
+	// maxIdlePerHost is how many calls to one provider may come and go at
+	// once without dialling anew: an HTTP/1 connection carries one at a time.
+	maxIdlePerHost = 512
+	// idleConnTimeout is shorter than what common servers and load balancers
+	// grant, most of which close after 60 s or more.
+	idleConnTimeout = 50 * time.Second
+	// pingEvery finds HTTP/2 connections that died silently. Without it they
+	// swallow call after call, as one connection serves all of a host.
+	pingEvery = 15 * time.Second
+	// maxRedirects is enough for a server that adds or drops a slash.
+	maxRedirects = 3
+	// errorPatience bounds the wait for the text of an error whose status is known.
+	errorPatience = 5 * time.Second
+	// maxErrorBody bounds that text; real ones are below a kilobyte.
+	maxErrorBody = 64 << 10
+)
+
+// Client calls providers. One client serves all of them.
+type Client struct {
+	http     *http.Client
+	timeouts Timeouts
+}
+
+// NewClient makes a client with its own pool of connections. Providers are the
+// operator's choice and not a customer's, so private addresses and the
+// environment's proxy are allowed.
+func NewClient(t Timeouts) *Client {
+	t.Connect = cmp.Or(t.Connect, 10*time.Second)
+	t.FirstByte = cmp.Or(t.FirstByte, 10*time.Minute)
+	t.Idle = cmp.Or(t.Idle, 2*time.Minute)
+	return &Client{
+		timeouts: t,
+		http: &http.Client{
+			CheckRedirect: stayOnHost,
+			Transport: &http.Transport{
+				Proxy:               http.ProxyFromEnvironment,
+				DialContext:         (&net.Dialer{Timeout: t.Connect}).DialContext,
+				TLSHandshakeTimeout: t.Connect,
+				ForceAttemptHTTP2:   true, // a DialContext turns it off otherwise
+				HTTP2:               &http.HTTP2Config{SendPingTimeout: pingEvery, PingTimeout: pingEvery},
+				MaxIdleConnsPerHost: maxIdlePerHost,
+				IdleConnTimeout:     idleConnTimeout,
+				DisableCompression:  true, // it would hold back a stream's events
+			},
+		},
+	}
+}
+
+// stayOnHost follows a redirect that repeats the call at the same server. Any
+// other would lose the body or hand the key to somebody else.
+func stayOnHost(req *http.Request, via []*http.Request) error {
+	first := via[0]
+	if len(via) > maxRedirects || req.Method != first.Method || req.URL.Scheme != first.URL.Scheme || req.URL.Host != first.URL.Host {
+		return http.ErrUseLastResponse
+	}
+	return nil
+}
+
+// Post sends JSON and returns the response if its status is 2xx; the caller
+// closes its body. Anything else is a *providers.Failure, or context.Canceled
+// if the caller's own context was cancelled.
+//
+// explain reads the error body of the provider's format: the request's field
+// that it names, and its message. It may be nil. What it returns is cleaned of
+// secrets here.
+func (c *Client) Post(ctx context.Context, url string, header http.Header, body []byte, explain func(status int, body []byte) (param, message string)) (*http.Response, error) {
+	callCtx, cancel := context.WithCancelCause(ctx)
+	req, err := http.NewRequestWithContext(callCtx, http.MethodPost, url, bytes.NewReader(body))
+	if err != nil {
+		cancel(nil)
+		// The error quotes the URL, which may have a password in it.
+		return nil, &providers.Failure{Kind: providers.KindConnect, Err: errors.New("the provider's address is not a URL")}
+	}
+	req.Header = header.Clone()
+	if req.Header == nil {
+		req.Header = http.Header{}
+	}
+	setDefault(req.Header, "Content-Type", "application/json")
+	setDefault(req.Header, "User-Agent", "Turnpike")
+
+	timer := time.AfterFunc(c.timeouts.FirstByte, func() { cancel(&tooSlow{"no answer", c.timeouts.FirstByte}) })
+	resp, err := c.http.Do(req)
+	timer.Stop()
+	if err != nil {
+		defer cancel(nil)
+		return nil, callFailure(ctx, callCtx, err)
+	}
+	b := newBody(ctx, callCtx, cancel, resp.Body, c.timeouts.Idle)
+	resp.Body = b
+	if resp.StatusCode/100 == 2 {
+		return resp, nil
+	}
+	defer b.Close()
+	return nil, statusFailure(resp, b, header, explain)
+}
+
+func setDefault(h http.Header, name, value string) {
+	if h.Get(name) == "" {
+		h.Set(name, value)
+	}
+}
+
+// statusFailure reads the body of an answer that is an error.
+func statusFailure(resp *http.Response, b *body, header http.Header, explain func(int, []byte) (string, string)) error {
+	text, err := b.readFor(errorPatience, maxErrorBody)
+	if errors.Is(err, context.Canceled) {
+		return err
+	}
+	f := &providers.Failure{Kind: KindOf(resp.StatusCode), Status: resp.StatusCode, RetryAfter: retryAfter(resp.Header, time.Now())}
+	message := ""
+	if explain != nil {
+		f.Param, message = explain(resp.StatusCode, text)
+	}
+	if to, err := resp.Location(); err == nil {
+		message = "redirects to " + to.Host
+	}
+	f.Err = errors.New(Loggable(cmp.Or(message, string(text), "no text"), secrets(header)...))
+	return f
+}
+
+// callFailure names why no answer came.
+func callFailure(ctx, callCtx context.Context, err error) error {
+	var outer *url.Error
+	if errors.As(err, &outer) { // it quotes the URL
+		err = outer.Err
+	}
+	kind := providers.KindConnect
+	// net/http has no types for its own words.
+	if s := err.Error(); strings.Contains(s, "malformed") || strings.Contains(s, "response headers exceeded") {
+		kind = providers.KindProtocol
+	}
+	return failure(ctx, callCtx, kind, err)
+}
+
+// failure is of the kind given, unless the caller has gone or time has run out.
+func failure(ctx, callCtx context.Context, kind providers.Kind, err error) error {
+	var slow *tooSlow
+	switch {
+	case errors.Is(ctx.Err(), context.Canceled):
+		return ctx.Err()
+	case ctx.Err() != nil:
+		return &providers.Failure{Kind: providers.KindTimeout, Err: ctx.Err()}
+	case errors.As(context.Cause(callCtx), &slow):
+		return &providers.Failure{Kind: providers.KindTimeout, Err: slow}
+	}
+	return &providers.Failure{Kind: kind, Err: err}
+}
+
+// tooSlow is why we gave a call up.
+type tooSlow struct {
+	what  string
+	after time.Duration
+}
+
+func (e *tooSlow) Error() string { return fmt.Sprintf("%s within %s", e.what, e.after) }

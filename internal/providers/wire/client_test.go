@@ -1,0 +1,391 @@
+package wire
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"turnpike/internal/providers"
+)
+
+const apiKey = "sk-secret-0123456789"
+
+func TestStatusNamesTheKindOfFailure(t *testing.T) {
+	t.Parallel()
+	for status, want := range map[int]providers.Kind{
+		400: providers.KindInvalid, 413: providers.KindInvalid, 422: providers.KindInvalid,
+		401: providers.KindAuth, 402: providers.KindAuth, 403: providers.KindAuth,
+		404: providers.KindNoModel, 408: providers.KindTimeout, 409: providers.KindServer,
+		429: providers.KindRateLimited, 503: providers.KindOverloaded, 529: providers.KindOverloaded,
+		500: providers.KindServer, 502: providers.KindServer, 504: providers.KindServer, 524: providers.KindServer,
+		302: providers.KindProtocol, 405: providers.KindProtocol, 999: providers.KindProtocol,
+	} {
+		url := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Retry-After", "7")
+			w.WriteHeader(status)
+			_, _ = io.WriteString(w, `{"error":"why"}`)
+		})
+		_, err := post(t.Context(), NewClient(Timeouts{}), url)
+		var f *providers.Failure
+		if !errors.As(err, &f) || f.Kind != want || f.Status != status || f.RetryAfter != 7*time.Second {
+			t.Errorf("%d is %#v, want %s", status, err, want)
+		}
+	}
+}
+
+func TestRetryAfterIsReadInEveryForm(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	for name, c := range map[string]struct {
+		after, ms string
+		want      time.Duration
+	}{
+		"none":            {"", "", 0},
+		"seconds":         {"20", "", 20 * time.Second},
+		"fraction":        {"0.5", "", 500 * time.Millisecond},
+		"milliseconds":    {"2", "1500", 1500 * time.Millisecond},
+		"date":            {"Thu, 01 Jan 2026 12:00:30 GMT", "", 30 * time.Second},
+		"date gone by":    {"Thu, 01 Jan 2026 11:00:00 GMT", "", 0},
+		"negative":        {"-5", "", 0},
+		"endless":         {"inf", "", maxRetryAfter},
+		"not a number":    {"NaN", "", 0},
+		"words":           {"soon", "", 0},
+		"far too long":    {"999999999999999999999", "", maxRetryAfter},
+		"unreadable ms":   {"3", "x", 3 * time.Second},
+		"date far in the": {"Thu, 01 Jan 2099 12:00:00 GMT", "", maxRetryAfter},
+	} {
+		h := http.Header{}
+		h.Set("Retry-After", c.after)
+		h.Set("Retry-After-Ms", c.ms)
+		if got := retryAfter(h, now); got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
+}
+
+func TestProviderExplainsItsError(t *testing.T) {
+	t.Parallel()
+	url := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(400)
+		_, _ = io.WriteString(w, "the body")
+	})
+	_, err := NewClient(Timeouts{}).Post(t.Context(), url, nil, nil, func(status int, body []byte) (string, string) {
+		return "temperature", fmt.Sprintf("%d with %s", status, body)
+	})
+	var f *providers.Failure
+	if !errors.As(err, &f) || f.Param != "temperature" || f.Err.Error() != "400 with the body" {
+		t.Errorf("got %#v", err)
+	}
+}
+
+func TestNoSecretReachesAnError(t *testing.T) {
+	t.Parallel()
+	const customers = "tp_live_0123456789abcdefghijABCDEFGHIJ"
+	echo := func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(401)
+		_, _ = fmt.Fprintf(w, "%s and %v are not accepted", customers, r.Header)
+	}
+	// The end of what is logged falls into the middle of the key.
+	longEcho := func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(401)
+		_, _ = io.WriteString(w, strings.Repeat("x", maxLogged-len(apiKey)/2)+apiKey)
+	}
+	closed := httptest.NewServer(nil)
+	closed.Close()
+	for name, url := range map[string]string{
+		"echo":           serve(t, echo) + "?key=" + apiKey,
+		"long echo":      serve(t, longEcho),
+		"refused":        closed.URL + "/?key=" + apiKey,
+		"not a URL":      "http://[" + apiKey,
+		"wrong protocol": strings.Replace(serve(t, echo), "http:", "https:", 1) + "?key=" + apiKey,
+		"unknown host":   "http://user:" + apiKey + "@nowhere.invalid",
+	} {
+		_, err := post(t.Context(), NewClient(Timeouts{}), url)
+		if err == nil {
+			t.Fatalf("%s: no error", name)
+		}
+		for _, secret := range []string{apiKey[:8], customers[8:], "another-one"} {
+			if text := fmt.Sprintf("%v %+v", err, err); strings.Contains(text, secret) {
+				t.Errorf("%s: the error has %s in it: %s", name, secret, text)
+			}
+		}
+	}
+}
+
+func TestConnectionThatFailsIsNamed(t *testing.T) {
+	t.Parallel()
+	closed := httptest.NewServer(nil)
+	closed.Close()
+	for name, c := range map[string]struct {
+		url  string
+		want providers.Kind
+	}{
+		"refused":      {closed.URL, providers.KindConnect},
+		"unknown name": {"http://nowhere.invalid", providers.KindConnect},
+		"no TLS":       {"https" + strings.TrimPrefix(rawServer(t, "hello\r\n"), "http"), providers.KindConnect},
+		"hung up":      {rawServer(t, ""), providers.KindConnect},
+		"not HTTP":     {rawServer(t, "SSH-2.0-OpenSSH_9.6\r\n\r\n"), providers.KindProtocol},
+	} {
+		if _, err := post(t.Context(), NewClient(Timeouts{}), c.url); kindOf(err) != c.want {
+			t.Errorf("%s is %v, want %s", name, err, c.want)
+		}
+	}
+}
+
+func TestSlowProviderTimesOut(t *testing.T) {
+	t.Parallel()
+	hang := func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+	half := func(status int, text string) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(status)
+			_, _ = io.WriteString(w, text)
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+		}
+	}
+	short := 150 * time.Millisecond
+
+	_, err := post(t.Context(), NewClient(Timeouts{FirstByte: short}), serve(t, hang))
+	if kindOf(err) != providers.KindTimeout {
+		t.Errorf("before the headers: %v", err)
+	}
+	resp, err := post(t.Context(), NewClient(Timeouts{Idle: short}), serve(t, half(200, `{"a":`)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadAll(resp); kindOf(err) != providers.KindTimeout {
+		t.Errorf("inside a body: %v", err)
+	}
+	resp, err = post(t.Context(), NewClient(Timeouts{Idle: short}), serve(t, half(200, "data: a\n\ndata: b")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	events := NewEvents(resp)
+	defer events.Close()
+	if _, data, err := events.Next(); string(data) != "a" || err != nil {
+		t.Errorf("before the pause: %q, %v", data, err)
+	}
+	if _, _, err := events.Next(); kindOf(err) != providers.KindTimeout {
+		t.Errorf("inside a stream: %v", err)
+	}
+	// An error's status is known already: its text may be lost, but not that.
+	_, err = post(t.Context(), NewClient(Timeouts{Idle: short}), serve(t, half(503, "half of the reason")))
+	if kindOf(err) != providers.KindOverloaded || !strings.Contains(err.Error(), "half of the reason") {
+		t.Errorf("inside an error: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), short)
+	defer cancel()
+	if _, err = post(ctx, NewClient(Timeouts{}), serve(t, hang)); kindOf(err) != providers.KindTimeout || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the caller's deadline: %v", err)
+	}
+}
+
+func TestCallerWhoHangsUpEndsTheUpstreamCall(t *testing.T) {
+	t.Parallel()
+	for name, begin := range map[string]string{"before the headers": "", "inside the stream": "data: a\n\n"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			began, ended := make(chan bool), make(chan bool)
+			url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+				if begin != "" {
+					_, _ = io.WriteString(w, begin)
+					w.(http.Flusher).Flush()
+				}
+				close(began)
+				<-r.Context().Done()
+				close(ended)
+			})
+			ctx, cancel := context.WithCancel(t.Context())
+			go func() { <-began; cancel() }()
+			resp, err := post(ctx, NewClient(Timeouts{}), url)
+			if err == nil {
+				events := NewEvents(resp)
+				defer events.Close()
+				for err == nil {
+					_, _, err = events.Next()
+				}
+			}
+			if err != context.Canceled {
+				t.Errorf("got %v, want context.Canceled", err)
+			}
+			<-ended
+		})
+	}
+}
+
+func TestRedirectIsFollowedOnTheSameServerOnly(t *testing.T) {
+	t.Parallel()
+	var got atomic.Value
+	got.Store("")
+	elsewhere := serve(t, func(_ http.ResponseWriter, r *http.Request) { got.Store(r.Header.Get("Authorization")) })
+	here := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/slash":
+			http.Redirect(w, r, "/slash/", http.StatusPermanentRedirect)
+		case "/get":
+			http.Redirect(w, r, "/slash/", http.StatusFound)
+		case "/loop":
+			http.Redirect(w, r, "/loop", http.StatusTemporaryRedirect)
+		case "/away":
+			http.Redirect(w, r, elsewhere+"?token=very-private", http.StatusPermanentRedirect)
+		case "/slash/":
+			body, _ := io.ReadAll(r.Body)
+			_, _ = fmt.Fprintf(w, "%s %s", r.Method, body)
+		}
+	})
+	client := NewClient(Timeouts{})
+	resp, err := post(t.Context(), client, here+"/slash")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if body, err := ReadAll(resp); string(body) != `POST {"a":1}` || err != nil {
+		t.Errorf("on the same server: %q, %v", body, err)
+	}
+	for _, path := range []string{"/get", "/loop", "/away"} {
+		if _, err := post(t.Context(), client, here+path); kindOf(err) != providers.KindProtocol || !strings.Contains(err.Error(), "redirects to 127.0.0.1") || strings.Contains(err.Error(), "very-private") {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	if got.Load() != "" {
+		t.Errorf("another server was given %q", got.Load())
+	}
+}
+
+func TestConnectionIsUsedAgain(t *testing.T) {
+	t.Parallel()
+	var connections atomic.Int32
+	read := make(chan bool)
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/error":
+			w.WriteHeader(500)
+			_, _ = io.WriteString(w, "why")
+		case "/stream":
+			_, _ = io.WriteString(w, "data: a\n\ndata: [DONE]\n\n")
+			w.(http.Flusher).Flush()
+			<-read // the body's end is not with its last event
+		default:
+			_, _ = io.WriteString(w, "{}")
+		}
+	}))
+	server.Config.ConnState = func(_ net.Conn, s http.ConnState) {
+		if s == http.StateNew {
+			connections.Add(1)
+		}
+	}
+	server.Start()
+	defer server.Close()
+	client := NewClient(Timeouts{})
+	for range 3 {
+		_, _ = post(t.Context(), client, server.URL+"/error")
+		if resp, err := post(t.Context(), client, server.URL); err != nil {
+			t.Error(err)
+		} else if _, err := ReadAll(resp); err != nil {
+			t.Error(err)
+		}
+		resp, err := post(t.Context(), client, server.URL+"/stream")
+		if err != nil {
+			t.Fatal(err)
+		}
+		events := NewEvents(resp)
+		_, _, _ = events.Next()
+		_, _, _ = events.Next()
+		read <- true
+		events.Drain()
+		_ = events.Close()
+	}
+	// One would do. A machine that is too busy to end the body in time may
+	// need another, but not one for each stream.
+	if n := connections.Load(); n > 2 {
+		t.Errorf("%d connections were made", n)
+	}
+}
+
+func TestHTTP2IsSpoken(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Proto) }))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	client := NewClient(Timeouts{})
+	client.http.Transport.(*http.Transport).TLSClientConfig = &tls.Config{RootCAs: server.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs}
+	resp, err := post(t.Context(), client, server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if body, _ := ReadAll(resp); string(body) != "HTTP/2.0" {
+		t.Errorf("spoke %s", body)
+	}
+}
+
+func TestBodyIsReadWholeOrNotAtAll(t *testing.T) {
+	t.Parallel()
+	if body, err := ReadAll(response(strings.NewReader("all of it"))); string(body) != "all of it" || err != nil {
+		t.Errorf("got %q, %v", body, err)
+	}
+	if _, err := ReadAll(response(endless('x'))); kindOf(err) != providers.KindProtocol {
+		t.Errorf("without an end: %v", err)
+	}
+	url := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "100")
+		_, _ = io.WriteString(w, "half")
+	})
+	resp, err := post(t.Context(), NewClient(Timeouts{}), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadAll(resp); kindOf(err) != providers.KindCut {
+		t.Errorf("cut: %v", err)
+	}
+}
+
+func post(ctx context.Context, c *Client, url string) (*http.Response, error) {
+	header := http.Header{"Authorization": {"Bearer " + apiKey}, "X-Other": {"another-one"}}
+	return c.Post(ctx, url, header, []byte(`{"a":1}`), nil)
+}
+
+func serve(t *testing.T, handler http.HandlerFunc) string {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body) // or the server does not notice that a client leaves
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		handler(w, r)
+	}))
+	t.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+	})
+	return server.URL
+}
+
+// rawServer answers every connection with a text and closes it.
+func rawServer(t *testing.T, text string) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = conn.Read(make([]byte, 4096))
+			_, _ = io.WriteString(conn, text)
+			_ = conn.Close()
+		}
+	}()
+	return "http://" + l.Addr().String()
+}

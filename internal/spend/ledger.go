@@ -1,0 +1,289 @@
+package spend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"turnpike/internal/credits"
+)
+
+// bank is where a ledger gets its leases: the store, shared with other nodes.
+type bank interface {
+	// take leases at least need and at most want of what the line has left
+	// under the limit, or nothing. It returns what was spent and leased by
+	// everybody before, for the refusal.
+	take(ctx context.Context, l line, limit, need, want credits.Micro) (got credits.Micro, left balance, err error)
+	// keep lowers this node's lease of the line to the amount; the rest is
+	// everybody's again. A second time changes nothing.
+	keep(ctx context.Context, l line, amount credits.Micro) error
+	// recall asks every other node to give back what it does not use of the line.
+	recall(ctx context.Context, l line) error
+}
+
+// balance is a line of the books.
+type balance struct {
+	Settled credits.Micro // charged
+	Leased  credits.Micro // handed out to nodes and neither charged nor given back
+}
+
+const (
+	// chunkCalls is for how many calls like this one a lease is taken at once,
+	// and chunkShare of what is left it is at most: chunks shrink near the end.
+	chunkCalls = 64
+	chunkShare = 8
+
+	// recallPatience is how long a refusal waits for other nodes to give back
+	// what they do not use, recallPoll how often it looks.
+	recallPatience = time.Second
+	recallPoll     = 25 * time.Millisecond
+)
+
+// Ledger is this node's share of the budgets.
+type Ledger struct {
+	bank     bank
+	alone    bool // no other node can have anything to give back
+	patience time.Duration
+	poll     time.Duration
+
+	mu     sync.Mutex
+	leases map[line]*lease
+}
+
+// lease is what this node has of a line. The store may think that it has more,
+// when the answer to a commit was lost, and never that it has less.
+type lease struct {
+	mu       sync.Mutex // held while the store changes it, so that a crowd takes once
+	granted  credits.Micro
+	reserved credits.Micro
+	used     bool // since the last look for idle ones
+	unsure   bool // the store may think that it is more
+
+	refused *Refusal      // the last time that there was no room, after everybody was asked
+	asked   time.Time     // when that was
+	wanted  credits.Micro // and for how much
+}
+
+func newLedger(b bank, alone bool) *Ledger {
+	return &Ledger{bank: b, alone: alone, patience: recallPatience, poll: recallPoll, leases: map[line]*lease{}}
+}
+
+// Refusal says which cap has no room.
+type Refusal struct {
+	Level  Level
+	Limit  credits.Micro
+	Spent  credits.Micro
+	Resets time.Time
+}
+
+func (r *Refusal) Error() string {
+	return fmt.Sprintf("the %s has spent %s of %s", r.Level, r.Spent, r.Limit)
+}
+
+// Reservation is an upper bound that was set aside under every cap. It is
+// settled or released once; the month it was made in stays its month.
+type Reservation struct {
+	Amount credits.Micro
+	Period Period
+
+	ledger *Ledger
+	lines  []line
+	once   sync.Once
+}
+
+// Reserve sets the amount aside under every cap, or under none and returns a
+// *Refusal.
+func (g *Ledger) Reserve(ctx context.Context, caps []Cap, amount credits.Micro, now time.Time) (*Reservation, error) {
+	r := &Reservation{Amount: amount, Period: PeriodOf(now), ledger: g}
+	for _, c := range caps {
+		if c.Limit == nil {
+			continue
+		}
+		l := line{c.Account, r.Period}
+		if err := g.hold(ctx, l, *c.Limit, amount); err != nil {
+			r.free(amount)
+			return nil, err
+		}
+		r.lines = append(r.lines, l)
+	}
+	return r, nil
+}
+
+// hold reserves under one cap.
+func (g *Ledger) hold(ctx context.Context, l line, limit, amount credits.Micro) error {
+	came := time.Now()
+	for {
+		g.mu.Lock()
+		le := g.leases[l]
+		if le == nil {
+			le = &lease{}
+			g.leases[l] = le
+		}
+		if limit > 0 && le.fits(amount) {
+			g.mu.Unlock()
+			return nil
+		}
+		g.mu.Unlock()
+		le.mu.Lock()
+		if g.current(l, le) {
+			err := g.holdMore(ctx, l, le, limit, amount, came)
+			le.mu.Unlock()
+			return err
+		}
+		le.mu.Unlock() // it was given back while we waited for it
+	}
+}
+
+func (g *Ledger) current(l line, le *lease) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.leases[l] == le
+}
+
+// fits reserves if the lease has room. The ledger's lock is held.
+func (le *lease) fits(amount credits.Micro) bool {
+	if le.granted-le.reserved < amount {
+		return false
+	}
+	le.reserved += amount
+	le.used = true
+	return true
+}
+
+// holdMore takes a chunk from the bank first. When there is nothing left, what
+// other nodes have and do not use is called back before anybody is refused.
+// Whoever came while that was done shares the outcome: a crowd does not wait
+// one by one. The lease's lock is held.
+func (g *Ledger) holdMore(ctx context.Context, l line, le *lease, limit, amount credits.Micro, came time.Time) error {
+	var recalled time.Time
+	for {
+		g.mu.Lock()
+		if limit > 0 && le.fits(amount) { // somebody before us in line took enough
+			g.mu.Unlock()
+			return nil
+		}
+		need := amount - (le.granted - le.reserved)
+		le.unsure = true
+		g.mu.Unlock()
+		if le.refused != nil && le.asked.After(came) && need >= le.wanted && le.refused.Limit == limit {
+			return le.refused
+		}
+		got, left, err := g.bank.take(ctx, l, limit, need, max(need, min((limit-amount)/chunkShare, chunkCalls*amount)))
+		if err != nil {
+			return err
+		}
+		if got > 0 {
+			g.mu.Lock()
+			le.granted += got
+			g.mu.Unlock()
+			continue
+		}
+		refusal := &Refusal{Level: l.Level, Limit: limit, Spent: left.Settled + left.Leased, Resets: l.Period.Ends()}
+		le.refused, le.asked, le.wanted = refusal, time.Now(), need
+		if g.alone || left.Settled+need > limit {
+			return refusal
+		}
+		switch {
+		case recalled.IsZero():
+			recalled = time.Now()
+			if err := g.bank.recall(ctx, l); err != nil {
+				return err
+			}
+		case time.Since(recalled) > g.patience:
+			return refusal
+		}
+		select {
+		case <-time.After(g.poll):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// free gives back what a reservation held, in memory.
+func (r *Reservation) free(amount credits.Micro) {
+	g := r.ledger
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, l := range r.lines {
+		g.leases[l].reserved -= amount
+	}
+}
+
+// Release ends a reservation that costs nothing.
+func (r *Reservation) Release() { r.once.Do(func() { r.free(r.Amount) }) }
+
+// Settled ends a reservation whose charge the store has booked, out of the
+// lease: see Books.Settle. It must be called after that commit.
+func (r *Reservation) Settled(charge credits.Micro) {
+	r.once.Do(func() {
+		r.free(r.Amount)
+		g := r.ledger
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		for _, l := range r.lines {
+			g.leases[l].granted -= min(charge, r.Amount)
+		}
+	})
+}
+
+// GiveBackIdle returns what was not used since the last time. With what other
+// nodes asked for back it does not wait for that.
+func (g *Ledger) GiveBackIdle(ctx context.Context) error {
+	return g.giveBack(ctx, func(_ line, le *lease) bool {
+		used := le.used
+		le.used = false
+		return !used
+	})
+}
+
+// Recalled returns what is not in use of the account's lines.
+func (g *Ledger) Recalled(ctx context.Context, name string) error {
+	return g.giveBack(ctx, func(l line, _ *lease) bool { return l.String() == name || name == "" })
+}
+
+func (g *Ledger) giveBack(ctx context.Context, which func(line, *lease) bool) error {
+	g.mu.Lock()
+	var list []line
+	for l, le := range g.leases {
+		if which(l, le) && (le.unsure || le.granted > le.reserved || le.granted == 0) {
+			list = append(list, l)
+		}
+	}
+	g.mu.Unlock()
+	slices.SortFunc(list, compare)
+	var failed error
+	for _, l := range list {
+		failed = errors.Join(failed, g.shrink(ctx, l))
+	}
+	return failed
+}
+
+// shrink lowers a lease to what is reserved of it.
+func (g *Ledger) shrink(ctx context.Context, l line) error {
+	g.mu.Lock()
+	le := g.leases[l]
+	g.mu.Unlock()
+	if le == nil || !le.mu.TryLock() {
+		return nil // whoever takes more for it is not idle
+	}
+	defer le.mu.Unlock()
+	g.mu.Lock()
+	le.granted = le.reserved // first here: it must not be spent while it is on its way back
+	keep := le.granted
+	le.unsure = true
+	g.mu.Unlock()
+	if err := g.bank.keep(ctx, l, keep); err != nil {
+		return err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	le.unsure = false
+	if le.granted == 0 && le.reserved == 0 {
+		delete(g.leases, l)
+	}
+	return nil
+}
