@@ -28,8 +28,8 @@ func TestModelIsOneSegmentOfThePath(t *testing.T) {
 
 func TestAnswersHaveIdsOfOurOwn(t *testing.T) {
 	t.Parallel()
-	p, server := start(t)
-	p = New(Options{Name: "google", BaseURL: server.BaseURL(), Key: testKey})
+	_, server := start(t)
+	p := New(Options{Name: "google", BaseURL: server.BaseURL(), Key: testKey})
 	if p.Name() != "google" || New(Options{}).Name() != "gemini" {
 		t.Errorf("named %s and %s", p.Name(), New(Options{}).Name())
 	}

@@ -166,7 +166,11 @@ func (r *chatRequest) generationConfig(model family, maxOutput int64) (c generat
 		}
 	}
 	if r.Seed != nil {
-		c.Seed = new(int32(*r.Seed ^ *r.Seed>>32)) // Gemini's has half the bits
+		seed := *r.Seed
+		if seed != int64(int32(seed)) {
+			seed ^= seed >> 32 // Gemini's has half the bits
+		}
+		c.Seed = new(int32(seed))
 	}
 	if c.StopSequences, err = r.stops(); err != nil {
 		return c, err

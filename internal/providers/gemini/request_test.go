@@ -144,6 +144,15 @@ func TestOutputIsBoundByTheLeastOfAllLimits(t *testing.T) {
 	}
 }
 
+func TestSeedsStayApart(t *testing.T) {
+	t.Parallel()
+	for seed, want := range map[string]int32{"0": 0, "-1": -1, "2147483647": 1<<31 - 1, "4294967296": 1, "8589934593": 3} {
+		if got := translated(t, "m", say(`"Hi"`, `"seed":`+seed), 0).GenerationConfig.Seed; got == nil || *got != want {
+			t.Errorf("seed %s became %v, want %d", seed, got, want)
+		}
+	}
+}
+
 func TestReasoningEffortBecomesWhatTheModelKnows(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ model, effort, want string }{

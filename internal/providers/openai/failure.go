@@ -29,10 +29,7 @@ func explain(_ int, body []byte) (param, message string) {
 		// FastAPI's, which many servers in Python show, and others.
 		return "", cmp.Or(text(o.get("message")), text(o.get("detail")))
 	}
-	if len(c.param) <= maxParam {
-		param = c.param
-	}
-	return param, c.String()
+	return c.param, c.String()
 }
 
 // complaintIn finds an error in an object, in the shapes that are in use.
@@ -55,7 +52,11 @@ func complaintIn(o *object) (complaint, bool) {
 }
 
 func readComplaint(o *object) complaint {
-	return complaint{message: text(o.get("message")), kind: text(o.get("type")), param: text(o.get("param")), code: text(o.get("code"))}
+	c := complaint{message: text(o.get("message")), kind: text(o.get("type")), param: text(o.get("param")), code: text(o.get("code"))}
+	if len(c.param) > maxParam {
+		c.param = ""
+	}
+	return c
 }
 
 // text is what a string says, or any other value but null as it is written.
@@ -82,7 +83,7 @@ func (c complaint) String() string {
 // stream. The status is 0 there.
 func (c complaint) failure(status int, secrets []string) error {
 	return &providers.Failure{
-		Kind: c.failureKind(), Status: status, Param: c.param,
+		Kind: c.failureKind(), Status: status, Param: wire.Loggable(c.param, secrets...),
 		Err: errors.New(wire.Loggable(cmp.Or(c.String(), "an error without a word"), secrets...)),
 	}
 }

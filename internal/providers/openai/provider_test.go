@@ -140,7 +140,7 @@ func TestFailureIsNamed(t *testing.T) {
 		"invalid":          {upstreamtest.OpenAIReply{Status: 400, Param: "temperature", Message: "too hot", Code: "out_of_range"}, providers.Failure{Kind: providers.KindInvalid, Status: 400, Param: "temperature"}, "invalid_request_error out_of_range: too hot"},
 		"long param":       {upstreamtest.OpenAIReply{Status: 400, Param: strings.Repeat("x", 200)}, providers.Failure{Kind: providers.KindInvalid, Status: 400}, ""},
 		"rate limit":       {upstreamtest.OpenAIReply{Status: 429, Header: http.Header{"Retry-After": {"20"}}, Code: "rate_limit_exceeded"}, providers.Failure{Kind: providers.KindRateLimited, Status: 429, RetryAfter: 20 * time.Second}, "rate_limit_exceeded"},
-		"in milliseconds":  {upstreamtest.OpenAIReply{Status: 429, Header: http.Header{"Retry-After": {"1"}, "Retry-After-Ms": {"250"}}}, providers.Failure{Kind: providers.KindRateLimited, Status: 429, RetryAfter: 2150 * time.Millisecond}, ""},
+		"in milliseconds":  {upstreamtest.OpenAIReply{Status: 429, Header: http.Header{"Retry-After": {"1"}, "Retry-After-Ms": {"250"}}}, providers.Failure{Kind: providers.KindRateLimited, Status: 429, RetryAfter: 250 * time.Millisecond}, ""},
 		"no model":         {upstreamtest.OpenAIReply{Status: 404, Code: "model_not_found"}, providers.Failure{Kind: providers.KindNoModel, Status: 404}, "model_not_found"},
 		"server":           {upstreamtest.OpenAIReply{Status: 500}, providers.Failure{Kind: providers.KindServer, Status: 500}, "server_error"},
 		"overloaded":       {upstreamtest.OpenAIReply{Status: 503}, providers.Failure{Kind: providers.KindOverloaded, Status: 503}, ""},

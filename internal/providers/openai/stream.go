@@ -53,9 +53,9 @@ func (s *stream) Next() (providers.Chunk, error) {
 	return providers.Chunk{}, s.err
 }
 
-// SoFar is what the provider said last. If it has not, the output is an
-// estimate, by which four characters are a token and no chunk has less than
-// one, and the input is unknown: zero.
+// SoFar is what the provider said last. If it has said nothing, the output is
+// an estimate, by which four characters are a token and no chunk with content
+// has less than one, and the input is unknown: zero.
 func (s *stream) SoFar() providers.Usage {
 	if s.reliable() {
 		return s.usage

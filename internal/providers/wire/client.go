@@ -134,14 +134,16 @@ func statusFailure(resp *http.Response, b *body, header http.Header, explain fun
 		return err
 	}
 	f := &providers.Failure{Kind: KindOf(resp.StatusCode), Status: resp.StatusCode, RetryAfter: retryAfter(resp.Header, time.Now())}
-	message := ""
+	param, message := "", ""
 	if explain != nil {
-		f.Param, message = explain(resp.StatusCode, text)
+		param, message = explain(resp.StatusCode, text)
 	}
-	if to, err := resp.Location(); err == nil {
+	if to, err := resp.Location(); err == nil && resp.StatusCode/100 == 3 {
 		message = "redirects to " + to.Host
 	}
-	f.Err = errors.New(Loggable(cmp.Or(message, string(text), "no text"), secrets(header)...))
+	hidden := secrets(header)
+	f.Param = Loggable(param, hidden...)
+	f.Err = errors.New(Loggable(cmp.Or(message, string(text), "no text"), hidden...))
 	return f
 }
 
