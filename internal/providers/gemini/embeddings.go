@@ -181,7 +181,7 @@ func readVectors(body []byte, texts []string, key string) ([]embeddingValues, in
 		return nil, 0, &providers.Failure{Kind: providers.KindProtocol, Err: fmt.Errorf("%d embeddings for %d texts", len(r.Embeddings), len(texts))}
 	}
 	if m := r.UsageMetadata; m != nil && m.Prompt > 0 {
-		return r.Embeddings, m.Prompt, nil
+		return r.Embeddings, sane(m.Prompt), nil
 	}
 	var tokens int64 // older models do not count
 	for _, text := range texts {

@@ -79,6 +79,7 @@ func testHead() head {
 // that are not negative, and all else is a failure.
 func FuzzAnswer(f *testing.F) {
 	seeds(f, "answer/*.json", func(text []byte) { f.Add(text) })
+	f.Add([]byte(`{"candidates":[{}],"usageMetadata":{"promptTokenCount":9223372036854775807,"toolUsePromptTokenCount":1,"candidatesTokenCount":9223372036854775807,"thoughtsTokenCount":1,"cachedContentTokenCount":-1}}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		answer, err := testHead().answer(body, &call{promptTokens: 1}, testKey)
 		if err != nil {

@@ -40,11 +40,11 @@ func (c *counter) counts() (input, cached, output, thoughts int64) {
 	input = c.prompt
 	if m := c.metadata; m != nil {
 		if m.Prompt > 0 {
-			input = m.Prompt
+			input = sane(m.Prompt)
 		}
-		input += max(0, m.ToolUsePrompt)
-		cached = min(max(0, m.Cached), input)
-		output, thoughts = max(0, m.Candidates), max(0, m.Thoughts)
+		input += sane(m.ToolUsePrompt)
+		cached = min(sane(m.Cached), input)
+		output, thoughts = sane(m.Candidates), sane(m.Thoughts)
 	}
 	// A count may be left out of a stream's first events.
 	if output == 0 {
@@ -55,6 +55,9 @@ func (c *counter) counts() (input, cached, output, thoughts int64) {
 	}
 	return input, cached, output, thoughts
 }
+
+// sane keeps nonsense from becoming a negative or overflowing sum.
+func sane(tokens int64) int64 { return min(max(0, tokens), 1<<40) }
 
 // completionUsage is OpenAI's.
 type completionUsage struct {
