@@ -36,10 +36,6 @@ func (b *bucket) take(limit, n int64, now time.Time) (wait time.Duration, ok boo
 	return 0, true
 }
 
-// correct puts back units that were taken and not used, or takes those that
-// were used beyond.
-func (b *bucket) correct(limit, n int64) { b.full = b.full.Add(time.Duration(n) * pace(limit)) }
-
 // State is a limit as its headers show it.
 type State struct {
 	Limit     int64
