@@ -197,6 +197,14 @@ func (c *customer) until(t *testing.T, deliveryID, status string, attempts int) 
 	return last
 }
 
+// grow waits for a count to reach n, for as long as there is progress.
+func (c *customer) grow(t *testing.T, n int, count func() int) {
+	t.Helper()
+	for have := count(); have < n; have = count() {
+		c.Eventually(t, func() bool { return count() > have })
+	}
+}
+
 // received is a request that came to a receiver.
 type received struct {
 	id     string
@@ -266,7 +274,7 @@ func (r *receiver) count() int { return len(r.all()) }
 // wait returns when n have come, and fails when there are more.
 func (r *receiver) wait(t *testing.T, c *customer, n int) []received {
 	t.Helper()
-	c.Eventually(t, func() bool { return r.count() >= n })
+	c.grow(t, n, r.count)
 	got := r.all()
 	if len(got) != n {
 		t.Fatalf("%d deliveries came, expected %d", len(got), n)

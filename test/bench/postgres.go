@@ -90,6 +90,29 @@ func (p *postgres) version() (v string, err error) {
 	return v, err
 }
 
+// create makes an empty database beside the one that url names.
+func (p *postgres) create(ctx context.Context, name string) (url string, err error) {
+	conn, err := pgx.Connect(ctx, p.url)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close(ctx)
+	_, err = conn.Exec(ctx, "CREATE DATABASE "+name)
+	return strings.Replace(p.url, "/postgres?", "/"+name+"?", 1), err
+}
+
+// drop removes it. What stays behind goes with the server.
+func (p *postgres) drop(name string) {
+	ctx, cancel := context.WithTimeout(context.Background(), askPatience)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, p.url)
+	if err != nil {
+		return
+	}
+	defer conn.Close(ctx)
+	_, _ = conn.Exec(ctx, "DROP DATABASE "+name+" WITH (FORCE)")
+}
+
 func (p *postgres) stop() {
 	_ = p.cmd.Process.Signal(syscall.SIGQUIT) // at once: nobody needs the data
 	_ = p.cmd.Wait()
