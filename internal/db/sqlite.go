@@ -64,8 +64,8 @@ func openSQLite(path string) (*sqliteEngine, error) {
 		return d
 	}
 	writer := open(1)
-	e.readers = open(runtime.GOMAXPROCS(0), "query_only(1)")
-	e.check = open(1)
+	e.readers = open(runtime.GOMAXPROCS(0), "query_only(1)", "cache_size(-2000)")
+	e.check = open(1, "cache_size(-500)")
 	if err != nil {
 		return nil, fmt.Errorf("open sqlite: %w", err)
 	}

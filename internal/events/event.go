@@ -140,9 +140,11 @@ type New struct {
 // TakeNew takes up to n new events: whoever takes them has to fan them out in
 // the same transaction.
 func TakeNew(ctx context.Context, tx *db.Tx, n int) ([]New, error) {
-	rows, err := tx.Query(ctx, `DELETE FROM new_events WHERE event_id IN
-		(SELECT event_id FROM new_events ORDER BY event_id LIMIT $1`+tx.Claim("new_events")+`)
-		RETURNING event_id, workspace_id, environment, type, created_at`, int64(n))
+	// n is in the text: SQLite compiles a statement anew whenever the parameter
+	// of a LIMIT is bound.
+	rows, err := tx.Query(ctx, fmt.Sprintf(`DELETE FROM new_events WHERE event_id IN
+		(SELECT event_id FROM new_events ORDER BY event_id LIMIT %d%s)
+		RETURNING event_id, workspace_id, environment, type, created_at`, n, tx.Claim("new_events")))
 	list, err := db.All(rows, err, func(r db.Row) (e New, err error) {
 		var typ string
 		var at int64

@@ -219,10 +219,10 @@ func (r *Runner[T]) keep(ctx context.Context) {
 				renewed = time.Now()
 			}
 		}
-		r.claimAll(ctx, expired)
-		if expired { // that is, once per poll
+		if expired { // that is, once per poll; before there is more, as there may be no room
 			r.giveBack(ctx)
 		}
+		r.claimAll(ctx, expired)
 	}
 }
 
