@@ -57,6 +57,7 @@ type engineTx interface {
 	lockMigrations(ctx context.Context) error
 	lockRows(table string) string
 	claimRows(table string) string
+	shareRows(table string) string
 	commit(ctx context.Context) error
 	rollback()
 }
@@ -158,6 +159,10 @@ func (t *Tx) Exec(ctx context.Context, query string, args ...any) (int64, error)
 // alias) until the transaction ends, so that what was read is still true when
 // it is written. SQLite needs none: a transaction is its only writer.
 func (t *Tx) Lock(table string) string { return t.tx.lockRows(table) }
+
+// Share is Lock among readers: several may hold the rows at once, and whoever
+// wants to change them waits for all.
+func (t *Tx) Share(table string) string { return t.tx.shareRows(table) }
 
 // Claim is Lock that leaves out what others hold, so that several nodes take
 // from one queue without waiting for each other.

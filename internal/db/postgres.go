@@ -210,6 +210,8 @@ func (t *postgresTx) lockMigrations(ctx context.Context) error {
 // lockRows leaves others free to refer to the rows by foreign key.
 func (t *postgresTx) lockRows(table string) string { return " FOR NO KEY UPDATE OF " + table }
 
+func (t *postgresTx) shareRows(table string) string { return " FOR SHARE OF " + table }
+
 func (t *postgresTx) claimRows(table string) string {
 	return " FOR UPDATE OF " + table + " SKIP LOCKED"
 }

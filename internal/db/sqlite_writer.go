@@ -222,6 +222,8 @@ func (t *sqliteTx) lockRows(string) string { return "" }
 
 func (t *sqliteTx) claimRows(string) string { return "" }
 
+func (t *sqliteTx) shareRows(string) string { return "" }
+
 func (t *sqliteTx) commit(context.Context) error {
 	if _, err := t.run("COMMIT"); err != nil {
 		// A COMMIT that failed (disk full, busy) leaves the transaction open;

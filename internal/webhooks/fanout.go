@@ -119,10 +119,12 @@ func (s *Service) deliveriesOf(ctx context.Context, tx *db.Tx, list []events.New
 	return rows, due, nil
 }
 
-// subscribers are the endpoints of a tenant. A tunnel that mirrors another
-// endpoint wants what that one wants.
+// subscribers are the endpoints of a tenant, held as they are until their
+// deliveries are stored: one that was resumed in between would never look at
+// what is held for it. A tunnel that mirrors another endpoint wants what that
+// one wants.
 func subscribers(ctx context.Context, tx *db.Tx, workspaceID, environment string) ([]*Endpoint, error) {
-	rows, err := tx.Query(ctx, "SELECT "+endpointColumns+" FROM endpoints WHERE workspace_id = $1 AND environment = $2 AND deleted_at IS NULL ORDER BY id",
+	rows, err := tx.Query(ctx, "SELECT "+endpointColumns+" FROM endpoints WHERE workspace_id = $1 AND environment = $2 AND deleted_at IS NULL ORDER BY id"+tx.Share("endpoints"),
 		workspaceID, environment)
 	list, err := db.All(rows, err, scanEndpoint)
 	if err != nil {
