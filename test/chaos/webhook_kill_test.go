@@ -79,9 +79,7 @@ func TestEveryEventIsDeliveredThoughTheServerIsKilled(t *testing.T) {
 			begun := time.Now()
 			d.begun = begun
 			deaths = append(deaths, d)
-			for _, b := range c.inboxes {
-				eventually(t, patience, "deliveries go on", func() bool { return b.came(begun) > 0 })
-			}
+			c.goOn(t, begun, patience)
 			t.Logf("killed at arrival %d; deliveries went on %v after the start", killAt, time.Since(begun).Round(time.Millisecond))
 		}
 		published()
@@ -93,6 +91,15 @@ func TestEveryEventIsDeliveredThoughTheServerIsKilled(t *testing.T) {
 		}
 		t.Logf("%d of %d deliveries came again", len(repeats), amount*endpoints)
 	})
+}
+
+// goOn waits until each inbox got something since the moment, unless all was
+// delivered before.
+func (c *customer) goOn(t *testing.T, begun time.Time, patience time.Duration) {
+	t.Helper()
+	for _, b := range c.inboxes {
+		eventually(t, patience, "deliveries go on", func() bool { return b.came(begun) > 0 || c.open(t) == 0 })
+	}
 }
 
 // expireLeases ages all leases. TestNodesShareDeliveries waits for a real one.
@@ -146,9 +153,7 @@ func TestStoppingServerRepeatsNothing(t *testing.T) {
 			c.happen(t, 1) // for the next one, should the burst be over
 			server = serveHooks(t, at)
 			begun := time.Now()
-			for _, b := range c.inboxes {
-				eventually(t, promptly, "deliveries go on", func() bool { return b.came(begun) > 0 })
-			}
+			c.goOn(t, begun, promptly)
 			t.Logf("deliveries went on %v after the start", time.Since(begun).Round(time.Millisecond))
 		}
 		published()

@@ -33,7 +33,10 @@ func TestNodesShareDeliveries(t *testing.T) {
 	if full {
 		turns = 6
 	}
-	const endpoints = 50
+	const (
+		endpoints = 50
+		each      = 8 // events at a time
+	)
 	at := program.Place{Folder: t.TempDir(), DatabaseURL: dbtest.Address(t, "postgres")}
 	c := &customer{}
 	join := func() *node {
@@ -53,7 +56,7 @@ func TestNodesShareDeliveries(t *testing.T) {
 		c.inbox(t, first.URL, string(events.Types[i%len(events.Types)]))
 	}
 	// Eight types, a turn of each every four seconds.
-	stream := func() func() { return c.stream(t, 4*time.Second/time.Duration(len(events.Types)), 8) }
+	stream := func() func() { return c.stream(t, 4*time.Second/time.Duration(len(events.Types)), each) }
 	stop := stream()
 	var deaths []death
 	for range turns {
@@ -67,8 +70,7 @@ func TestNodesShareDeliveries(t *testing.T) {
 		}
 		stop = stream()
 
-		c.engage(t, second, third)
-		d := death{killed: time.Now()}
+		d := death{engaged: c.engage(t, second, third), killed: time.Now()}
 		second.Kill()
 		third.signal(t, syscall.SIGSTOP)
 		c.hold(false)
@@ -87,7 +89,7 @@ func TestNodesShareDeliveries(t *testing.T) {
 	stop()
 	c.settle(t, promptly)
 	repeats := c.check(t, first.URL)
-	excused(t, repeats, deaths, 2*turns*endpoints*perEndpoint)
+	excused(t, repeats, deaths, turns*endpoints*each)
 	if count(t, c.d, "SELECT count(*) FROM deliveries WHERE attempts > 1") == 0 {
 		t.Error("no delivery has two attempts: the one that stood still had nothing to say")
 	}
@@ -107,8 +109,9 @@ func (n *node) signal(t *testing.T, what syscall.Signal) {
 	}
 }
 
-// engage returns when all inboxes have attempts under way, some of each node's.
-func (c *customer) engage(t *testing.T, nodes ...*node) {
+// engage returns when all inboxes keep attempts waiting, some of each node's,
+// and since when.
+func (c *customer) engage(t *testing.T, nodes ...*node) (since time.Time) {
 	t.Helper()
 	for range 10 {
 		begun := time.Now()
@@ -123,11 +126,12 @@ func (c *customer) engage(t *testing.T, nodes ...*node) {
 			}
 		}
 		if idle == 0 {
-			return
+			return begun
 		}
 		c.hold(false) // others were faster each time
 	}
 	t.Fatal("some node never has anything to do")
+	return since
 }
 
 // owners counts the nodes that have lanes.

@@ -80,7 +80,7 @@ func (o ordeal) endure(t *testing.T, at program.Place, server *program.Server) {
 	for range 3 {
 		c.inbox(t, server.URL)
 	}
-	stop := c.stream(t, 5*time.Millisecond, 2)
+	stop := c.stream(t, 20*time.Millisecond, 2)
 	for round := range rounds {
 		goesOn(t, c, "the stream runs", time.Now())
 		if o.blink != nil {

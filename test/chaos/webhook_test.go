@@ -290,10 +290,14 @@ func (c *customer) settle(t *testing.T, patience time.Duration) {
 		}
 	})
 	begun := time.Now()
-	eventually(t, patience, "everything is delivered", func() bool {
-		return count(t, c.d, "SELECT (SELECT count(*) FROM new_events) + (SELECT count(*) FROM deliveries WHERE status <> 'succeeded')") == 0
-	})
+	eventually(t, patience, "everything is delivered", func() bool { return c.open(t) == 0 })
 	t.Logf("settled after %v", time.Since(begun).Round(time.Millisecond))
+}
+
+// open counts what is not delivered yet.
+func (c *customer) open(t *testing.T) int {
+	t.Helper()
+	return count(t, c.d, "SELECT (SELECT count(*) FROM new_events) + (SELECT count(*) FROM deliveries WHERE status <> 'succeeded')")
 }
 
 // showOpen logs a few deliveries that are not done, and who has their lanes.
@@ -351,6 +355,7 @@ func (c *customer) deliveries(t *testing.T, url, endpoint string) (all []deliver
 // repeat is a delivery that came again.
 type repeat struct {
 	id            string
+	happened      time.Time // the event
 	before, after time.Time // when it came, and when it came again
 }
 
@@ -364,9 +369,9 @@ func (c *customer) check(t *testing.T, url string) (repeats []repeat) {
 	t.Helper()
 	wrong := &complaints{t: t}
 	defer wrong.done()
-	bodies, types := c.truth(t)
-	if len(bodies) < int(c.stored.Load()) {
-		wrong.add("%d events are stored, %d commits were acknowledged", len(bodies), c.stored.Load())
+	truth := c.truth(t)
+	if len(truth) < int(c.stored.Load()) {
+		wrong.add("%d events are stored, %d were acknowledged", len(truth), c.stored.Load())
 	}
 	attempts := c.attempts(t)
 	for _, b := range c.inboxes {
@@ -396,8 +401,8 @@ func (c *customer) check(t *testing.T, url string) (repeats []repeat) {
 		for _, complaint := range b.wrong {
 			wrong.add("%s: %s", b.id, complaint)
 		}
-		for id, body := range bodies {
-			if !types[id].Matches(endpoint.Events) {
+		for id, event := range truth {
+			if !event.kind.Matches(endpoint.Events) {
 				continue
 			}
 			d, came := shown[id], b.got[shown[id].ID]
@@ -406,11 +411,11 @@ func (c *customer) check(t *testing.T, url string) (repeats []repeat) {
 				continue
 			}
 			for i, a := range came {
-				if a.event != id || a.body != body {
-					wrong.add("%s came as %s with the body %q, stored is %q", id, d.ID, a.body, body)
+				if a.event != id || a.body != event.body {
+					wrong.add("%s came as %s with the body %q, stored is %q", id, d.ID, a.body, event.body)
 				}
 				if i > 0 {
-					repeats = append(repeats, repeat{d.ID, came[i-1].at, a.at})
+					repeats = append(repeats, repeat{d.ID, event.at, came[i-1].at, a.at})
 				}
 			}
 			if d.Status != "succeeded" || d.AttemptCount != attempts[d.ID] || d.AttemptCount < 1 || d.AttemptCount > len(came) {
@@ -427,21 +432,29 @@ func (c *customer) check(t *testing.T, url string) (repeats []repeat) {
 	return repeats
 }
 
-// truth is what the store has: the events that must have come, and their bodies.
-func (c *customer) truth(t *testing.T) (bodies map[string]string, types map[string]events.Type) {
+// stored is an event as the store has it.
+type stored struct {
+	kind events.Type
+	at   time.Time
+	body string
+}
+
+// truth is what must have come.
+func (c *customer) truth(t *testing.T) map[string]stored {
 	t.Helper()
-	bodies, types = map[string]string{}, map[string]events.Type{}
-	rows, err := c.d.Query(t.Context(), "SELECT id, type, body FROM events")
+	all := map[string]stored{}
+	rows, err := c.d.Query(t.Context(), "SELECT id, type, created_at, body FROM events")
 	err = db.Each(rows, err, func(r db.Row) error {
 		var id, kind, body string
-		err := r.Scan(&id, &kind, &body)
-		bodies[id], types[id] = body, events.Type(kind)
+		var at int64
+		err := r.Scan(&id, &kind, &at, &body)
+		all[id] = stored{events.Type(kind), time.UnixMicro(at), body}
 		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return bodies, types
+	return all
 }
 
 // attempts counts the recorded attempts of each delivery.
@@ -509,7 +522,10 @@ func noRepeats(t *testing.T, repeats []repeat) {
 
 // death is when a server was killed, and when another began; or when it stood
 // still, and when it went on.
-type death struct{ killed, begun, resumed time.Time }
+type death struct {
+	engaged                time.Time // since when attempts were kept waiting, if they were
+	killed, begun, resumed time.Time
+}
 
 // explains reports whether what was under way then can have come again: before
 // and after, or from the one that took over and from the one that went on.
@@ -517,7 +533,14 @@ func (d death) explains(r repeat) bool {
 	// An attempt is written down within milliseconds of its answer; a busy
 	// machine gets more.
 	const recent = 5 * time.Second
-	if r.before.After(d.killed.Add(-recent)) && r.before.Before(d.begun) && r.after.After(d.killed) {
+	if !r.happened.Before(d.begun) {
+		return false
+	}
+	underway := d.engaged
+	if underway.IsZero() {
+		underway = d.killed.Add(-recent)
+	}
+	if r.before.After(underway) && r.before.Before(d.begun) && r.after.After(d.killed) {
 		return true
 	}
 	return !d.resumed.IsZero() && r.before.After(d.killed) && r.after.After(d.resumed) && r.after.Before(d.resumed.Add(recent))
