@@ -285,12 +285,8 @@ func (a *App) RunRetention(ctx context.Context) error { return a.keeper.RunOnce(
 // Publish makes something happen, as the parts of the server do.
 func (a *App) Publish(ctx context.Context, from events.Origin, data ...events.Payload) error {
 	return a.store.DB.Write(ctx, func(tx *db.Tx) error {
-		for _, d := range data {
-			if _, err := a.events.Publish(ctx, tx, from, d); err != nil {
-				return err
-			}
-		}
-		return nil
+		_, err := a.events.PublishAll(ctx, tx, from, data...)
+		return err
 	})
 }
 

@@ -1,15 +1,11 @@
 package cli
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"runtime/debug"
-	"runtime/metrics"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -42,7 +38,7 @@ func (e *env) serve(cmd *cobra.Command) error {
 	if err := e.load(cmd); err != nil {
 		return err
 	}
-	tuneMemory(cmd.Context())
+	app.TuneMemory(cmd.Context())
 	a, err := app.Start(cmd.Context(), e.loaded.Config, version, nil)
 	if err != nil {
 		return err
@@ -63,46 +59,6 @@ func (e *env) serve(cmd *cobra.Command) error {
 		slog.Info("stopped")
 	}
 	return err
-}
-
-// garbage is how much may lie about before it is collected while little is
-// alive: some 10 MB are between requests, and Go by itself would collect dozens
-// of times a second under load. (14 % more calls per second.)
-const (
-	garbage    = 40 << 20
-	mostGOGC   = 400
-	leastGOGC  = 100
-	tuneEvery  = time.Second
-	liveMetric = "/gc/heap/live:bytes"
-)
-
-// tuneMemory keeps what is collected in proportion to that, unless the
-// operator has set GOGC.
-func tuneMemory(ctx context.Context) {
-	if os.Getenv("GOGC") != "" {
-		return
-	}
-	debug.SetGCPercent(mostGOGC)
-	go func() {
-		tick := time.NewTicker(tuneEvery)
-		defer tick.Stop()
-		sample := []metrics.Sample{{Name: liveMetric}}
-		set := mostGOGC
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-			}
-			metrics.Read(sample)
-			live := int(max(sample[0].Value.Uint64(), 1<<20))
-			// In steps: setting it costs a collection.
-			if want := min(max(garbage*100/live, leastGOGC), mostGOGC) / 50 * 50; want != set {
-				debug.SetGCPercent(want)
-				set = want
-			}
-		}
-	}()
 }
 
 // welcome tells where the server is, and on the first run how to call it. The

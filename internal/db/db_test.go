@@ -182,6 +182,57 @@ func TestMigrationsRunOnceUnderTheirLock(t *testing.T) {
 	})
 }
 
+// TestTextIsOrderedByBytes on both engines, whatever language the operator's
+// database has.
+func TestTextIsOrderedByBytes(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		if d.Engine() == "sqlite" {
+			return // its default
+		}
+		rows, err := d.Query(t.Context(), `SELECT table_name || '.' || column_name FROM information_schema.columns
+			WHERE table_schema = current_schema() AND data_type = 'text' AND collation_name IS DISTINCT FROM 'C' AND table_name <> 'schema_migrations'`)
+		others, err := db.All(rows, err, func(r db.Row) (name string, err error) {
+			err = r.Scan(&name)
+			return name, err
+		})
+		if err != nil || len(others) > 0 {
+			t.Errorf("not in the order of bytes: %v, %v", others, err)
+		}
+	})
+}
+
+func TestThenIsCalledOnceForAWriteThatWaitsAndForOneThatIsOver(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		g := db.NewGroup(d)
+		defer g.Stop()
+		hold := make(chan struct{})
+		q := db.NewQueue(g, false, func(context.Context, *db.Tx, []string) error {
+			<-hold
+			return nil
+		})
+		var calls atomic.Int64
+		p := q.Add("x")
+		p.Then(func() { calls.Add(1) })
+		if n := calls.Load(); n != 0 {
+			t.Errorf("called %d times before the write", n)
+		}
+		close(hold)
+		if err := p.Wait(t.Context()); err != nil {
+			t.Error(err)
+		}
+		p.Then(func() { calls.Add(10) })
+		db.Written.Then(func() { calls.Add(100) })
+		for end := time.Now().Add(10 * time.Second); calls.Load() < 111 && time.Now().Before(end); {
+			time.Sleep(time.Millisecond)
+		}
+		if n := calls.Load(); n != 111 {
+			t.Errorf("the calls sum to %d, want 111", n)
+		}
+	})
+}
+
 func TestGroupIsolatesTheRowThatSpoilsABatch(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {

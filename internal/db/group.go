@@ -184,6 +184,9 @@ type queued[T any] struct {
 type Pending struct {
 	done chan struct{}
 	err  error
+
+	mu   sync.Mutex
+	then func()
 }
 
 // Written is a write that is durable already.
@@ -192,6 +195,31 @@ var Written = func() *Pending {
 	close(p.done)
 	return p
 }()
+
+// Then has f called when the write is durable or has failed, instead of a
+// goroutine that waits. It takes one f, which must be brief: the writer calls it.
+func (p *Pending) Then(f func()) {
+	p.mu.Lock()
+	select {
+	case <-p.done:
+		p.mu.Unlock()
+		f()
+	default:
+		p.then = f
+		p.mu.Unlock()
+	}
+}
+
+func (p *Pending) finish(err error) {
+	p.mu.Lock()
+	p.err = err
+	close(p.done)
+	then := p.then
+	p.mu.Unlock()
+	if then != nil {
+		then()
+	}
+}
 
 // Wait returns when the write is durable or has failed, or when ctx ends.
 func (p *Pending) Wait(ctx context.Context) error {
@@ -293,8 +321,7 @@ func (b *batch[T]) finish(g *Group, err error) bool {
 		return true
 	}
 	for _, it := range b.items {
-		it.p.err = err
-		close(it.p.done)
+		it.p.finish(err)
 	}
 	return false
 }

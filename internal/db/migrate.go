@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -46,6 +47,12 @@ func Migrations() []Migration {
 	return out
 }
 
+// textColumn is a column of text where it is declared. On PostgreSQL it gets
+// the order of bytes, as SQLite has: ids are compared all the time, which takes
+// several times as long in a language's order, and the order of what is listed
+// must not depend on how the operator's database was made.
+var textColumn = regexp.MustCompile(`(?m)^(\s+\w+\s*) TEXT\b`)
+
 // forEngine keeps the lines that are for the engine: a line that ends in
 // "--sqlite" or "--postgres" is for that one alone.
 func (m Migration) forEngine(name string) string {
@@ -55,6 +62,9 @@ func (m Migration) forEngine(name string) string {
 		if !strings.HasSuffix(strings.TrimRight(line, "\n "), other) {
 			out.WriteString(line)
 		}
+	}
+	if name == "postgres" {
+		return textColumn.ReplaceAllString(out.String(), `$1 TEXT COLLATE "C"`)
 	}
 	return out.String()
 }

@@ -43,6 +43,14 @@ func openPostgres(ctx context.Context, address string) (*postgresEngine, error) 
 	if cfg.ConnConfig.ConnectTimeout == 0 {
 		cfg.ConnConfig.ConnectTimeout = connectTimeout
 	}
+	// Our tables have indexes for what we ask, and change too fast for the
+	// planner's statistics: left to them, an update of a few rows by their ids
+	// reads the whole table.
+	for _, way := range []string{"enable_hashjoin", "enable_mergejoin", "enable_seqscan"} {
+		if _, set := cfg.ConnConfig.RuntimeParams[way]; !set {
+			cfg.ConnConfig.RuntimeParams[way] = "off"
+		}
+	}
 	if !strings.Contains(address, "pool_max_conns") {
 		cfg.MaxConns = max(cfg.MaxConns, 16)
 	}

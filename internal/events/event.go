@@ -68,16 +68,32 @@ func (p *Publisher) OnPublished(wake func()) { p.wake = wake }
 // Publish stores the event in the transaction that causes it: neither can be
 // without the other.
 func (p *Publisher) Publish(ctx context.Context, tx *db.Tx, from Origin, data Payload) (*Event, error) {
-	e, err := p.store(ctx, tx, from, data, false)
+	list, err := p.PublishAll(ctx, tx, from, data)
 	if err != nil {
 		return nil, err
 	}
-	return e, p.queue(ctx, tx, e)
+	return list[0], nil
+}
+
+// PublishAll is Publish for many events at once, which costs little more.
+func (p *Publisher) PublishAll(ctx context.Context, tx *db.Tx, from Origin, data ...Payload) ([]*Event, error) {
+	list := make([]*Event, len(data))
+	for i, d := range data {
+		e, err := p.compose(from, d, false)
+		if err != nil {
+			return nil, err
+		}
+		list[i] = e
+	}
+	if err := store(ctx, tx, list...); err != nil {
+		return nil, err
+	}
+	return list, p.queue(ctx, tx, list...)
 }
 
 // PublishSample is Publish with made-up data.
 func (p *Publisher) PublishSample(ctx context.Context, tx *db.Tx, from Origin, t Type) (*Event, error) {
-	e, err := p.store(ctx, tx, from, Sample(t, p.now()), true)
+	e, err := p.StoreSample(ctx, tx, from, t)
 	if err != nil {
 		return nil, err
 	}
@@ -87,17 +103,15 @@ func (p *Publisher) PublishSample(ctx context.Context, tx *db.Tx, from Origin, t
 // StoreSample stores a made-up event that nobody is told of: the caller sends
 // it where it is wanted.
 func (p *Publisher) StoreSample(ctx context.Context, tx *db.Tx, from Origin, t Type) (*Event, error) {
-	return p.store(ctx, tx, from, Sample(t, p.now()), true)
+	e, err := p.compose(from, Sample(t, p.now()), true)
+	if err != nil {
+		return nil, err
+	}
+	return e, store(ctx, tx, e)
 }
 
-// One row each, but as bulk writes, which are cheaper on both engines.
-var (
-	insertEvent = db.NewBulk("events", "", "id text", "workspace_id text", "environment text", "project text", "type text", "sample boolean",
-		"created_at bigint", "body text")
-	insertNew = db.NewBulk("new_events", "", "event_id text", "workspace_id text", "environment text", "type text", "created_at bigint")
-)
-
-func (p *Publisher) store(ctx context.Context, tx *db.Tx, from Origin, data Payload, sample bool) (*Event, error) {
+// compose makes an event with the body that is delivered.
+func (p *Publisher) compose(from Origin, data Payload, sample bool) (*Event, error) {
 	e := &Event{ID: ids.New(ids.Event), WorkspaceID: from.WorkspaceID, Environment: from.Environment, Project: from.Project,
 		Type: data.eventType(), Sample: sample, CreatedAt: p.now()}
 	shape := envelope{ID: e.ID, Object: "event", Type: e.Type, Sample: sample, CreatedAt: e.CreatedAt.Unix(),
@@ -112,17 +126,34 @@ func (p *Publisher) store(ctx context.Context, tx *db.Tx, from Origin, data Payl
 	if len(e.Body) > MaxBody {
 		return nil, fmt.Errorf("an event of type %s has %d bytes, at most %d are delivered", e.Type, len(e.Body), MaxBody)
 	}
-	if _, err := insertEvent.Write(ctx, tx, [][]any{{e.ID, e.WorkspaceID, e.Environment, db.OrNull(e.Project), string(e.Type), sample,
-		e.CreatedAt.UnixMicro(), string(e.Body)}}); err != nil {
-		return nil, fmt.Errorf("store event: %w", err)
-	}
 	return e, nil
 }
 
-// queue has the event fanned out after the commit.
-func (p *Publisher) queue(ctx context.Context, tx *db.Tx, e *Event) error {
-	if _, err := insertNew.Write(ctx, tx, [][]any{{e.ID, e.WorkspaceID, e.Environment, string(e.Type), e.CreatedAt.UnixMicro()}}); err != nil {
-		return fmt.Errorf("queue event: %w", err)
+var (
+	insertEvents = db.NewBulk("events", "", "id text", "workspace_id text", "environment text", "project text", "type text", "sample boolean",
+		"created_at bigint", "body text")
+	insertNew = db.NewBulk("new_events", "", "event_id text", "workspace_id text", "environment text", "type text", "created_at bigint")
+)
+
+func store(ctx context.Context, tx *db.Tx, list ...*Event) error {
+	rows := make([][]any, len(list))
+	for i, e := range list {
+		rows[i] = []any{e.ID, e.WorkspaceID, e.Environment, db.OrNull(e.Project), string(e.Type), e.Sample, e.CreatedAt.UnixMicro(), string(e.Body)}
+	}
+	if _, err := insertEvents.Write(ctx, tx, rows); err != nil {
+		return fmt.Errorf("store events: %w", err)
+	}
+	return nil
+}
+
+// queue has events fanned out after the commit.
+func (p *Publisher) queue(ctx context.Context, tx *db.Tx, list ...*Event) error {
+	rows := make([][]any, len(list))
+	for i, e := range list {
+		rows[i] = []any{e.ID, e.WorkspaceID, e.Environment, string(e.Type), e.CreatedAt.UnixMicro()}
+	}
+	if _, err := insertNew.Write(ctx, tx, rows); err != nil {
+		return fmt.Errorf("queue events: %w", err)
 	}
 	tx.OnCommit(p.wake)
 	return nil

@@ -10,6 +10,8 @@ package lanes
 import (
 	"context"
 	"time"
+
+	"turnpike/internal/db"
 )
 
 // Item is a piece of work. Within a lane items are taken in the order of their keys.
@@ -38,9 +40,10 @@ type Source[T Item] interface {
 	// Fetch returns up to n items of the lane that are due and lie behind the
 	// key, in order. Only the lane's owner calls it, one call at a time.
 	Fetch(ctx context.Context, lane string, after Key, n int) (Batch[T], error)
-	// Work does one item and returns when its outcome is durable. It returns
-	// false when the lane turned out to be slow or dead.
-	Work(ctx context.Context, lane string, item T) (well bool)
+	// Work does one item. It returns false when the lane turned out to be slow
+	// or dead, and the write of what came of it: until that is durable the
+	// item is not fetched again.
+	Work(ctx context.Context, lane string, item T) (well bool, outcome *db.Pending)
 }
 
 const (
@@ -58,6 +61,9 @@ const (
 	// is known of it; well lanes grow to the queue's cap, others shrink to one.
 	startCap   = 4
 	maxFetches = 4
+	// maxUnwritten bounds the items that were worked and whose outcome waits
+	// for the store: as many may be done again after a crash.
+	maxUnwritten = 256
 	// maxTardy bounds how many slow lanes are remembered while others have
 	// them, or nobody; each takes some fifty bytes.
 	maxTardy = 16384

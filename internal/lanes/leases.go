@@ -19,8 +19,12 @@ func (r *Runner[T]) leave(ctx context.Context, giveUp func()) {
 	defer time.AfterFunc(r.grace, giveUp).Stop()
 	done := make(chan struct{})
 	go func() {
+		defer close(done)
 		r.idle.Wait()
-		close(done)
+		select {
+		case <-r.allWritten():
+		case <-r.work.Done():
+		}
 	}()
 	tick := time.NewTicker(r.poll)
 	defer tick.Stop()
@@ -46,6 +50,20 @@ func (r *Runner[T]) leave(ctx context.Context, giveUp func()) {
 	}
 }
 
+// allWritten is closed when no outcome waits for the store. Nothing may be at
+// work any more.
+func (r *Runner[T]) allWritten() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := make(chan struct{})
+	if r.open == 0 {
+		close(all)
+	} else {
+		r.leaving = all
+	}
+	return all
+}
+
 // expired reports whether others may have our lanes by now.
 func (r *Runner[T]) expired() bool {
 	r.mu.Lock()
@@ -58,7 +76,7 @@ func (r *Runner[T]) handOver(ctx context.Context) {
 	var free []string
 	r.mu.Lock()
 	for id, l := range r.lanes {
-		if l.active == 0 && !l.fetching {
+		if l.open == 0 && !l.fetching {
 			free = append(free, id)
 		}
 	}

@@ -35,10 +35,10 @@ func (s *staged) Fetch(context.Context, string, lanes.Key, int) (b lanes.Batch[t
 	return b, nil
 }
 
-func (s *staged) Work(context.Context, string, task) bool {
+func (s *staged) Work(context.Context, string, task) (bool, *db.Pending) {
 	s.works.Add(1)
 	<-s.finish
-	return true
+	return true, db.Written
 }
 
 // TestAnItemThatFinishesDuringALookIsNotWorkedAgain, although the look has
@@ -48,7 +48,7 @@ func TestAnItemThatFinishesDuringALookIsNotWorkedAgain(t *testing.T) {
 	d := dbtest.Open(t, dbtest.Address(t, "sqlite"))
 	s := &staged{finish: make(chan struct{})}
 	r := lanes.NewRunner(d, lanes.Source[task](s), lanes.Options{Queue: queue, Node: "a", Cap: 8, Slots: 8, Lanes: 8, Now: time.Now})
-	s.over = func() bool { return r.Stats().Running == 0 }
+	s.over = func() bool { return r.Stats().Open == 0 }
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -68,7 +68,7 @@ func TestAnItemThatFinishesDuringALookIsNotWorkedAgain(t *testing.T) {
 			eventually(t, 10*time.Second, "the item is at work", func() bool { return s.works.Load() == 1 })
 		}
 	}
-	eventually(t, 10*time.Second, "the lane is at rest", func() bool { return s.looks.Load() > 3 && r.Stats().Running == 0 })
+	eventually(t, 10*time.Second, "the lane is at rest", func() bool { return s.looks.Load() > 3 && r.Stats().Open == 0 })
 	if n := s.works.Load(); n != 1 {
 		t.Errorf("the item was worked %d times", n)
 	}

@@ -39,10 +39,13 @@ type Runner[T Item] struct {
 	slow     fifo[T]
 	running  int // items at work
 	slowly   int // of them in slow lanes
+	open     int // items at work or whose outcome is not written yet
 	fetches  int
 	valid    time.Time // until when the leases hold
+	turns    uint64
 	stopping bool
-	idle     sync.WaitGroup // items and fetches
+	idle     sync.WaitGroup // items at work and fetches
+	leaving  chan struct{}  // closed when the last outcome is written
 	work     context.Context
 }
 
@@ -54,7 +57,8 @@ type lane[T Item] struct {
 	known  map[string]struct{} // ids that are buffered or at work
 	late   map[string]struct{} // ids that were finished while a look was under way
 	after  Key                 // behind which the next look begins
-	active int
+	active int                 // items at work
+	open   int                 // items at work or whose outcome is not written yet
 	cap    int
 	streak int // of well items, to grow the cap
 	slow   bool
@@ -138,11 +142,12 @@ type Stats struct {
 	Lanes   int // leased
 	Running int // items at work
 	Slow    int // of them in slow lanes
+	Open    int // items at work or whose outcome is not written yet
 }
 
 // Stats tells how it is going.
 func (r *Runner[T]) Stats() Stats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return Stats{len(r.lanes), r.running, r.slowly}
+	return Stats{len(r.lanes), r.running, r.slowly, r.open}
 }

@@ -10,7 +10,7 @@ import (
 // and what a look into a lane brought. The runner's lock is held throughout.
 
 // idle reports whether nothing of the lane is in hand.
-func (l *lane[T]) idle() bool { return l.active == 0 && !l.fetching && len(l.buffer) == 0 }
+func (l *lane[T]) idle() bool { return l.open == 0 && !l.fetching && len(l.buffer) == 0 }
 
 // offer puts a lane at the end of the line for what it can do next, once.
 func (r *Runner[T]) offer(l *lane[T]) {
@@ -31,78 +31,146 @@ func (r *Runner[T]) offer(l *lane[T]) {
 	l.queued = true
 }
 
-// pump starts what can be started: one item per lane and turn, so that lanes
-// go round; slow ones get at most three quarters of the slots, so that however
-// many there are, the well ones find room.
+// pump starts what can be started.
 func (r *Runner[T]) pump() {
-	if r.stopping || !time.Now().Before(r.valid) {
-		return
-	}
-	for r.running < r.slots {
-		for r.fetches < maxFetches {
-			l := r.looks.pop()
-			if l == nil {
-				break
-			}
-			l.queued = false
-			if !l.lost && !l.releasing && !l.fetching {
-				r.look(l)
-			}
+	for {
+		t, ok := r.next()
+		if !ok {
+			return
 		}
-		l := r.ready.pop()
-		if l == nil && r.slowly < max(1, r.slots*3/4) {
+		r.idle.Go(func() { r.do(t) })
+	}
+}
+
+// turn is an item that is at work.
+type turn[T Item] struct {
+	lane *lane[T]
+	item T
+	slow bool // its lane was when it began
+}
+
+// next begins one item, if there is one and a place for it. Lanes go round, an
+// item each. Slow ones get every eighth turn while there are others, and at
+// most three quarters of the places, so that however many there are, the well
+// ones find room.
+func (r *Runner[T]) next() (t turn[T], ok bool) {
+	if r.stopping || !time.Now().Before(r.valid) {
+		return t, false
+	}
+	for r.running < r.slots && r.open < r.slots+maxUnwritten {
+		r.lookAround()
+		var l *lane[T]
+		r.turns++
+		room := r.slowly < max(1, r.slots*3/4)
+		if room && r.turns%8 == 0 {
 			l = r.slow.pop()
 		}
 		if l == nil {
-			return
+			l = r.ready.pop()
+		}
+		if l == nil && room {
+			l = r.slow.pop()
+		}
+		if l == nil {
+			return t, false
 		}
 		l.queued = false
 		if l.lost || len(l.buffer) == 0 || l.active >= l.cap {
 			r.offer(l)
 			continue
 		}
-		r.start(l)
-		if len(l.buffer) <= l.cap/2 && l.more && !l.fetching && r.fetches < maxFetches {
+		t = r.begin(l)
+		if len(l.buffer) <= l.cap && l.more && !l.fetching && r.fetches < maxFetches {
 			r.look(l) // ahead of time, so that the lane does not run dry
 		}
 		r.offer(l)
+		return t, true
+	}
+	return t, false
+}
+
+// lookAround looks into lanes while there are not enough known to have work.
+func (r *Runner[T]) lookAround() {
+	for r.fetches < maxFetches && r.ready.len() < r.slots {
+		l := r.looks.pop()
+		if l == nil {
+			return
+		}
+		l.queued = false
+		if !l.lost && !l.releasing && !l.fetching {
+			r.look(l)
+		}
 	}
 }
 
-// start works the lane's next item.
-func (r *Runner[T]) start(l *lane[T]) {
-	item := l.buffer[0]
+// begin takes the lane's next item.
+func (r *Runner[T]) begin(l *lane[T]) turn[T] {
+	t := turn[T]{l, l.buffer[0], l.slow}
 	l.buffer = l.buffer[1:]
 	l.active++
+	l.open++
 	l.drained = time.Time{}
 	r.running++
-	slow := l.slow
-	if slow {
+	r.open++
+	if t.slow {
 		r.slowly++
 	}
-	r.idle.Go(func() {
-		well := r.source.Work(r.work, l.id, item)
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.running--
-		if slow {
-			r.slowly--
-		}
-		l.active--
-		id := item.Key().ID
-		delete(l.known, id)
-		if l.fetching {
-			// The look may have seen it as it was before.
-			l.late[id] = struct{}{}
-		}
-		l.judge(well, r.cap)
-		if l.active == 0 && len(l.buffer) == 0 {
-			// What was put off to later while it was worked is not known yet.
-			l.dirty = true
-		}
-		r.offer(l)
-		r.pump()
-	})
+	return t
+}
+
+// do works an item, and then the next as long as there is one: a goroutine
+// that has grown its stack is worth keeping.
+func (r *Runner[T]) do(t turn[T]) {
+	for ok := true; ok; {
+		well, outcome := r.source.Work(r.work, t.lane.id, t.item)
+		l, id := t.lane, t.item.Key().ID
+		outcome.Then(func() { r.written(l, id) })
+		t, ok = r.done(t, well)
+	}
+}
+
+// done frees the place of an item, and returns what to do in it. What came of
+// the item is written meanwhile, many of them in one commit; until then it
+// stays known.
+func (r *Runner[T]) done(t turn[T], well bool) (turn[T], bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.running--
+	if t.slow {
+		r.slowly--
+	}
+	l := t.lane
+	l.active--
+	l.judge(well, r.cap)
+	r.offer(l)
+	next, ok := r.next()
+	if ok {
+		r.pump() // the lane may have more at once now
+	}
+	return next, ok
+}
+
+// written forgets an item: the next look finds it as it is now.
+func (r *Runner[T]) written(l *lane[T], id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.open--
+	l.open--
+	delete(l.known, id)
+	if l.fetching {
+		// The look may have seen it as it was before.
+		l.late[id] = struct{}{}
+	}
+	if l.open == 0 && len(l.buffer) == 0 {
+		// What was put off to later while it was worked is not known yet.
+		l.dirty = true
+	}
+	if r.open == 0 && r.leaving != nil {
+		close(r.leaving)
+		r.leaving = nil
+	}
+	r.offer(l)
+	r.pump()
 }
 
 // judge lets a lane that does well have more at once, and one that does not
@@ -127,9 +195,12 @@ func (r *Runner[T]) look(l *lane[T]) {
 	l.late = map[string]struct{}{}
 	r.fetches++
 	after, n := l.after, 2*l.cap
+	if r.ready.len() == 0 {
+		n *= 4 // nobody else's items take the memory
+	}
 	// At rest a lane is looked at from its beginning: an item may have been
 	// put in that is due before those that were seen.
-	if l.active == 0 && len(l.buffer) == 0 {
+	if l.open == 0 && len(l.buffer) == 0 {
 		after = Key{}
 	}
 	r.idle.Go(func() {
@@ -173,7 +244,7 @@ func (r *Runner[T]) found(l *lane[T], seq int64, after Key, b Batch[T], n int) {
 	if len(b.Items) == 0 && !b.Again {
 		l.after = Key{}
 		switch {
-		case l.active > 0 || len(l.buffer) > 0:
+		case l.open > 0 || len(l.buffer) > 0:
 			// The last of them to finish has the lane looked at again.
 		case after != (Key{}):
 			l.dirty = true // only behind the key was nothing
@@ -188,6 +259,8 @@ func (r *Runner[T]) found(l *lane[T], seq int64, after Key, b Batch[T], n int) {
 
 // fifo is a line of lanes.
 type fifo[T Item] struct{ in, out []*lane[T] }
+
+func (f *fifo[T]) len() int { return len(f.in) + len(f.out) }
 
 func (f *fifo[T]) push(l *lane[T]) { f.in = append(f.in, l) }
 

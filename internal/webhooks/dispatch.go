@@ -88,34 +88,33 @@ func (s *Service) dueAt(ctx context.Context, endpointID string, now time.Time, a
 	return jobs, nil
 }
 
-// Work makes one attempt and returns when what came of it is durable.
-func (s *Service) Work(ctx context.Context, lane string, j *job) (well bool) {
+// Work makes one attempt and hands over what came of it.
+func (s *Service) Work(ctx context.Context, lane string, j *job) (well bool, outcome *db.Pending) {
 	t, err := s.target(ctx, lane)
 	if err != nil {
 		slog.Warn("cannot read an endpoint; its delivery is tried again", "endpoint", lane, "error", err)
 		s.breathe(ctx)
-		return false
+		return false, db.Written
 	}
 	if t == nil || t.Status != Active || t.DeletedAt != nil {
-		return true // the next look into the lane holds or discards it
+		return true, db.Written // the next look into the lane holds or discards it
 	}
 	r, err := s.attempt(ctx, t, j)
 	if err != nil {
 		slog.Warn("cannot attempt a delivery; it is tried again", "delivery", j.id, "error", err)
 		s.breathe(ctx)
-		return false
+		return false, db.Written
 	}
 	if r == nil {
-		return false // the tunnel is gone: nothing was tried
+		return false, db.Written // the tunnel is gone: nothing was tried
 	}
 	if r.attempt.Status == 0 && ctx.Err() != nil {
-		return false // it was cut off here, and the endpoint is not to blame
+		return false, db.Written // it was cut off here, and the endpoint is not to blame
 	}
+	s.counts.observe(r)
 	// It waits for as long as the store is away: an attempt that was made
 	// must be known before the delivery is looked at again.
-	_ = s.results.Add(r).Wait(ctx)
-	s.counts.observe(r)
-	return !r.slow
+	return !r.slow, s.results.Add(r)
 }
 
 // breathe keeps a fault of ours from going in circles at full speed.

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
-	"runtime/debug"
 	"time"
 
 	"turnpike/internal/access"
@@ -47,14 +46,13 @@ type ready struct {
 
 // playNode is the process of a server whose events happen when it is told.
 func playNode(in orders) error {
-	// As `turnpike serve` does.
-	debug.SetGCPercent(400)
+	ctx := context.Background()
+	app.TuneMemory(ctx) // as `turnpike serve` does
 	slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
 	var at program.Place
 	if err := in.in.Decode(&at); err != nil {
 		return err
 	}
-	ctx := context.Background()
 	begun := time.Now()
 	a, err := app.Start(ctx, settings(at), "bench", nil)
 	if err != nil {
