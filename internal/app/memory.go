@@ -16,7 +16,7 @@ const (
 
 	// roomy is up to where that goes; above it garbage is collected once there
 	// is as much of it as is alive.
-	roomy = 64 << 20
+	roomy = 48 << 20
 
 	tuneEvery  = time.Second
 	tuneStep   = 16 << 20

@@ -108,11 +108,13 @@ func (b *Bulk) arrays(rows [][]any) ([]any, error) {
 	return out, nil
 }
 
-func column[T any](rows [][]any, c int) ([]*T, error) {
+// column is a []T, or a []*T where a value is NULL, which takes pgx longer.
+func column[T any](rows [][]any, c int) (any, error) {
 	values := make([]T, len(rows))
-	out := make([]*T, len(rows))
+	nulls := false
 	for i, r := range rows {
 		if r[c] == nil {
+			nulls = true
 			continue
 		}
 		v, ok := r[c].(T)
@@ -120,7 +122,15 @@ func column[T any](rows [][]any, c int) ([]*T, error) {
 			return nil, fmt.Errorf("a %T where %T was expected", r[c], v)
 		}
 		values[i] = v
-		out[i] = &values[i]
+	}
+	if !nulls {
+		return values, nil
+	}
+	out := make([]*T, len(rows))
+	for i, r := range rows {
+		if r[c] != nil {
+			out[i] = &values[i]
+		}
 	}
 	return out, nil
 }

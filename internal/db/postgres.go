@@ -28,6 +28,11 @@ const (
 	statementTimeout = 5 * time.Second
 )
 
+// planning is what the planner is told. We ask for few rows by their indexes,
+// in tables that change too fast for its statistics: left to them, an update of
+// a few rows by their ids joins with the whole table.
+var planning = map[string]string{"enable_hashjoin": "off", "enable_mergejoin": "off", "random_page_cost": "1.1"}
+
 type postgresEngine struct {
 	pool    *pgxpool.Pool
 	channel string // one per schema: databases may be shared
@@ -43,12 +48,9 @@ func openPostgres(ctx context.Context, address string) (*postgresEngine, error) 
 	if cfg.ConnConfig.ConnectTimeout == 0 {
 		cfg.ConnConfig.ConnectTimeout = connectTimeout
 	}
-	// Our tables have indexes for what we ask, and change too fast for the
-	// planner's statistics: left to them, an update of a few rows by their ids
-	// reads the whole table.
-	for _, way := range []string{"enable_hashjoin", "enable_mergejoin", "enable_seqscan"} {
-		if _, set := cfg.ConnConfig.RuntimeParams[way]; !set {
-			cfg.ConnConfig.RuntimeParams[way] = "off"
+	for name, value := range planning {
+		if _, set := cfg.ConnConfig.RuntimeParams[name]; !set {
+			cfg.ConnConfig.RuntimeParams[name] = value
 		}
 	}
 	if !strings.Contains(address, "pool_max_conns") {

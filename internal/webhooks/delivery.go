@@ -119,9 +119,18 @@ type DeliveryFilter struct {
 // the states in which something is wrong have an index.
 func (s *Service) ListDeliveries(ctx context.Context, q db.Querier, workspaceID string, env accounts.Environment, f DeliveryFilter, page db.Page) (*db.Found[*Delivery], error) {
 	search := db.Search{Table: "deliveries", Columns: deliveryColumns}
-	search.Where.Add("workspace_id =", workspaceID)
-	search.Where.Add("environment =", string(env))
-	if f.EndpointID != "" {
+	if f.EndpointID == "" {
+		search.Where.Add("workspace_id =", workspaceID)
+		search.Where.Add("environment =", string(env))
+	} else {
+		// An endpoint has one tenant, so its index does without them.
+		e, err := find(ctx, q, f.EndpointID, "")
+		if errors.Is(err, db.ErrNotFound) || err == nil && (e.WorkspaceID != workspaceID || e.Environment != env) {
+			return &db.Found[*Delivery]{}, nil
+		}
+		if err != nil {
+			return nil, err
+		}
 		search.Where.Add("endpoint_id =", f.EndpointID)
 	}
 	if !f.Since.IsZero() {

@@ -205,10 +205,10 @@ func (p *Replay) candidates() string {
 		return `FROM events c WHERE c.workspace_id = $1 AND c.environment = $6 AND c.created_at >= $2 AND c.created_at < $3 AND c.id > $4 AND c.id < $5
 			AND NOT c.sample`
 	case ReplayFailed:
-		return `FROM deliveries c WHERE c.workspace_id = $6 AND c.environment = $7 AND c.endpoint_id = $1 AND c.event_at >= $2 AND c.event_at < $3 AND c.id > $4 AND c.id < $5
+		return `FROM deliveries c WHERE c.endpoint_id = $1 AND c.event_at >= $2 AND c.event_at < $3 AND c.id > $4 AND c.id < $5
 			AND c.status = 'failed'`
 	}
-	return `FROM deliveries c WHERE c.workspace_id = $6 AND c.environment = $7 AND c.endpoint_id = $1 AND c.event_at >= $2 AND c.event_at < $3 AND c.id > $4 AND c.id < $5
+	return `FROM deliveries c WHERE c.endpoint_id = $1 AND c.event_at >= $2 AND c.event_at < $3 AND c.id > $4 AND c.id < $5
 		AND c.status IN ('succeeded', 'failed', 'discarded')`
 }
 
@@ -220,7 +220,7 @@ func (p *Replay) args(e *Endpoint, after string) []any {
 	if p.Mode == ReplayMissed {
 		return []any{e.WorkspaceID, p.Since.UnixMicro(), p.Until.UnixMicro(), after, ids.Event + before, string(e.Environment)}
 	}
-	return []any{e.ID, p.Since.UnixMicro(), p.Until.UnixMicro(), after, ids.Delivery + before, e.WorkspaceID, string(e.Environment)}
+	return []any{e.ID, p.Since.UnixMicro(), p.Until.UnixMicro(), after, ids.Delivery + before}
 }
 
 // wants reports whether the replay is about the type.

@@ -121,8 +121,10 @@ func statusText(code int) string {
 // headerJSON is a header as records show it, bounded: a field that does not
 // fit any more is left out.
 func headerJSON(h http.Header) json.RawMessage {
-	out := append(make([]byte, 0, 512), '{')
-	for _, name := range slices.Sorted(maps.Keys(h)) {
+	out := append(make([]byte, 0, 640), '{')
+	names := slices.AppendSeq(make([]string, 0, 16), maps.Keys(h))
+	slices.Sort(names)
+	for _, name := range names {
 		if len(h[name]) == 0 {
 			continue
 		}
@@ -157,11 +159,12 @@ func cut(s string, n int) string {
 	return strings.ToValidUTF8(s[:n], "")
 }
 
-// httpSender posts to the endpoint's url by the guarded client.
-type httpSender struct{ client *http.Client }
+// httpSender posts to the endpoint's url by the guarded client's transport: what
+// http.Client adds is for redirects, which are not followed, and cookies.
+type httpSender struct{ transport http.RoundTripper }
 
 func newHTTPSender(g *safehttp.Guard, perEndpoint int) *httpSender {
-	return &httpSender{g.Client(safehttp.ClientOptions{MaxIdlePerHost: perEndpoint, IdleTimeout: idleConns, MaxResponseHeaderBytes: readBody})}
+	return &httpSender{g.Client(safehttp.ClientOptions{MaxIdlePerHost: perEndpoint, IdleTimeout: idleConns, MaxResponseHeaderBytes: readBody}).Transport}
 }
 
 func (s *httpSender) Send(ctx context.Context, _ *Endpoint, m *Message) (out Outcome) {
@@ -177,7 +180,7 @@ func (s *httpSender) Send(ctx context.Context, _ *Endpoint, m *Message) (out Out
 	// Not sent, this lets the client send again when a connection that it kept
 	// turns out to have been closed: receivers know a delivery by its id.
 	req.Header["X-Idempotency-Key"] = nil
-	resp, err := s.client.Do(req)
+	resp, err := s.transport.RoundTrip(req)
 	if err != nil {
 		return Outcome{Class: safehttp.Class(err), Error: safehttp.Explain(err)}
 	}

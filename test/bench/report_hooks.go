@@ -17,7 +17,7 @@ const (
 
 func (h *hooks) targets() (all []target) {
 	for i, name := range h.engines {
-		ratio := ratioOf(h.meanwhile[i+1].samples, h.meanwhile[0].samples, hookSample.rate)
+		ratio := ratioOf(h.before[i+1].samples, h.before[0].samples, hookSample.rate)
 		all = append(all, atLeast("a burst of deliveries on "+name+" against a bare loop", ratio, minDeliveryRatio))
 	}
 	for i, name := range h.engines {

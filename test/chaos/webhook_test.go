@@ -20,8 +20,12 @@ import (
 )
 
 // perEndpoint is the server's default: so many attempts to one endpoint can be
-// under way, or made and not written down yet, when a server dies.
-const perEndpoint = 32
+// under way when a server dies. As many as unwritten were made and are not
+// written down yet.
+const (
+	perEndpoint = 32
+	unwritten   = 256
+)
 
 // serveHooks starts a server that delivers to this machine.
 func serveHooks(t *testing.T, at program.Place, args ...string) *program.Server {
