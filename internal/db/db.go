@@ -168,7 +168,8 @@ func (t *Tx) Share(table string) string { return t.tx.shareRows(table) }
 // from one queue without waiting for each other.
 func (t *Tx) Claim(table string) string { return t.tx.claimRows(table) }
 
-// OnCommit runs fn after the transaction is durable, before Write returns.
+// OnCommit runs fn after the transaction is durable, before its signals are
+// heard and before Write returns.
 func (t *Tx) OnCommit(fn func()) { t.onCommit = append(t.onCommit, fn) }
 
 // maxAttempts bounds how often a transaction that lost a race with another is
@@ -214,11 +215,11 @@ func (d *DB) writeOnce(ctx context.Context, fn func(tx *Tx) error) error {
 	if err := etx.commit(context.WithoutCancel(ctx)); err != nil {
 		return fmt.Errorf("commit: %w", fold(err))
 	}
-	for _, s := range tx.signals {
-		d.signals.dispatch(s.topic, s.payload)
-	}
 	for _, fn := range tx.onCommit {
 		fn()
+	}
+	for _, s := range tx.signals {
+		d.signals.dispatch(s.topic, s.payload)
 	}
 	return nil
 }

@@ -132,7 +132,7 @@ func (p *Publisher) compose(from Origin, data Payload, sample bool) (*Event, err
 var (
 	insertEvents = db.NewBulk("events", "", "id text", "workspace_id text", "environment text", "project text", "type text", "sample boolean",
 		"created_at bigint", "body text")
-	insertNew = db.NewBulk("new_events", "", "event_id text", "workspace_id text", "environment text", "type text", "created_at bigint")
+	insertNew = db.NewBulk("new_events", "", "event_id text", "workspace_id text", "environment text", "type text", "sample boolean", "created_at bigint")
 )
 
 func store(ctx context.Context, tx *db.Tx, list ...*Event) error {
@@ -150,7 +150,7 @@ func store(ctx context.Context, tx *db.Tx, list ...*Event) error {
 func (p *Publisher) queue(ctx context.Context, tx *db.Tx, list ...*Event) error {
 	rows := make([][]any, len(list))
 	for i, e := range list {
-		rows[i] = []any{e.ID, e.WorkspaceID, e.Environment, string(e.Type), e.CreatedAt.UnixMicro()}
+		rows[i] = []any{e.ID, e.WorkspaceID, e.Environment, string(e.Type), e.Sample, e.CreatedAt.UnixMicro()}
 	}
 	if _, err := insertNew.Write(ctx, tx, rows); err != nil {
 		return fmt.Errorf("queue events: %w", err)
@@ -165,22 +165,26 @@ type New struct {
 	WorkspaceID string
 	Environment string
 	Type        Type
+	Sample      bool
 	CreatedAt   time.Time
+	Body        string // empty for a large one
 }
 
-// TakeNew takes up to n new events: whoever takes them has to fan them out in
-// the same transaction.
-func TakeNew(ctx context.Context, tx *db.Tx, n int) ([]New, error) {
+// TakeNew takes up to n new events, with their bodies if those have at most
+// inline bytes: whoever takes them has to fan them out in the same transaction.
+func TakeNew(ctx context.Context, tx *db.Tx, n, inline int) ([]New, error) {
 	// n is in the text: SQLite compiles a statement anew whenever the parameter
 	// of a LIMIT is bound.
 	rows, err := tx.Query(ctx, fmt.Sprintf(`DELETE FROM new_events WHERE event_id IN
 		(SELECT event_id FROM new_events ORDER BY event_id LIMIT %d%s)
-		RETURNING event_id, workspace_id, environment, type, created_at`, n, tx.Claim("new_events")))
+		RETURNING event_id, workspace_id, environment, type, sample, created_at,
+			(SELECT body FROM events WHERE id = event_id AND length(body) <= %d)`, n, tx.Claim("new_events"), inline))
 	list, err := db.All(rows, err, func(r db.Row) (e New, err error) {
 		var typ string
 		var at int64
-		err = r.Scan(&e.ID, &e.WorkspaceID, &e.Environment, &typ, &at)
-		e.Type, e.CreatedAt = Type(typ), time.UnixMicro(at)
+		var body *string
+		err = r.Scan(&e.ID, &e.WorkspaceID, &e.Environment, &typ, &e.Sample, &at, &body)
+		e.Type, e.CreatedAt, e.Body = Type(typ), time.UnixMicro(at), db.Text(body)
 		return e, err
 	})
 	if err != nil {

@@ -50,7 +50,7 @@ func count(t *testing.T, d *db.DB, table string) (n int) {
 func take(t *testing.T, d *db.DB, n int) (list []events.New) {
 	t.Helper()
 	err := d.Write(t.Context(), func(tx *db.Tx) (err error) {
-		list, err = events.TakeNew(t.Context(), tx, n)
+		list, err = events.TakeNew(t.Context(), tx, n, 4096)
 		return err
 	})
 	if err != nil {
@@ -152,7 +152,7 @@ func TestNewEventIsTakenOnceAndComesBackWhenItsFanOutFails(t *testing.T) {
 		}
 		failed := errors.New("no")
 		err := d.Write(t.Context(), func(tx *db.Tx) error {
-			if list, err := events.TakeNew(t.Context(), tx, 10); err != nil || len(list) != 5 {
+			if list, err := events.TakeNew(t.Context(), tx, 10, 4096); err != nil || len(list) != 5 {
 				t.Errorf("took %d (%v)", len(list), err)
 			}
 			return failed
@@ -195,7 +195,7 @@ func TestTwoNodesNeverTakeTheSameEvent(t *testing.T) {
 				for {
 					var list []events.New
 					err := d.Write(context.Background(), func(tx *db.Tx) (err error) {
-						list, err = events.TakeNew(context.Background(), tx, 3)
+						list, err = events.TakeNew(context.Background(), tx, 3, 4096)
 						return err
 					})
 					if err != nil || len(list) == 0 {

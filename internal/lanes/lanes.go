@@ -40,10 +40,16 @@ type Source[T Item] interface {
 	// Fetch returns up to n items of the lane that are due and lie behind the
 	// key, in order. Only the lane's owner calls it, one call at a time.
 	Fetch(ctx context.Context, lane string, after Key, n int) (Batch[T], error)
-	// Work does one item. It returns false when the lane turned out to be slow
-	// or dead, and the write of what came of it: until that is durable the
-	// item is not fetched again.
-	Work(ctx context.Context, lane string, item T) (well bool, outcome *db.Pending)
+	// Work does one item. Until what came of it is durable the item is not
+	// fetched again.
+	Work(ctx context.Context, lane string, item T) Result
+}
+
+// Result is what came of an item.
+type Result struct {
+	Well    bool        // false when the lane turned out to be slow or dead
+	Over    bool        // nothing of the item is left to be done later
+	Outcome *db.Pending // its write
 }
 
 const (

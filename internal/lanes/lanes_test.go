@@ -67,13 +67,13 @@ func (s *tasks) Fetch(ctx context.Context, lane string, after lanes.Key, n int) 
 	return b, err
 }
 
-func (s *tasks) Work(ctx context.Context, lane string, i task) (bool, *db.Pending) {
+func (s *tasks) Work(ctx context.Context, lane string, i task) lanes.Result {
 	well := s.work(lane, i)
 	err := s.d.Write(ctx, func(tx *db.Tx) error {
 		_, err := tx.Exec(ctx, "UPDATE tasks SET due_at = NULL, done = done + 1 WHERE id = $1", i.id)
 		return err
 	})
-	return well && err == nil, db.Written
+	return lanes.Result{Well: well && err == nil, Outcome: db.Written}
 }
 
 // put stores tasks that are due after the delay.

@@ -225,7 +225,6 @@ func (r *Runner[T]) forget(l *lane[T]) {
 // giveBack releases what has been drained for a while, and looks again at
 // lanes whose next item has become due.
 func (r *Runner[T]) giveBack(ctx context.Context) {
-	now := r.now()
 	var list []released
 	r.mu.Lock()
 	for _, l := range r.lanes {
@@ -233,7 +232,7 @@ func (r *Runner[T]) giveBack(ctx context.Context) {
 			continue
 		}
 		switch {
-		case l.dirty || !l.next.IsZero() && !l.next.After(now):
+		case l.dirty || r.overdue(l):
 			l.dirty = true
 			r.offer(l)
 		case time.Since(l.drained) >= r.linger || len(r.lanes) >= r.limit:

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -68,6 +69,7 @@ type lane[T Item] struct {
 	queued    bool // in a line
 	more      bool // the last look was cut off at its limit
 	dirty     bool // something was put in since the last look began
+	unsure    bool // whether there is more, now or later, takes another look
 	lost      bool // the lease is another's now
 
 	next    time.Time // when a drained lane has work again
@@ -84,7 +86,7 @@ func NewRunner[T Item](d *db.DB, source Source[T], o Options) *Runner[T] {
 }
 
 // kick is called when something was put into lanes, here or elsewhere. The
-// payload names them, or is empty for any.
+// payload names them, each with its seq, or is empty for any.
 func (r *Runner[T]) kick(payload string) {
 	r.mu.Lock()
 	foreign := payload == ""
@@ -94,12 +96,15 @@ func (r *Runner[T]) kick(payload string) {
 			r.offer(l)
 		}
 	} else {
-		for id := range strings.SplitSeq(payload, ",") {
-			if l := r.lanes[id]; l != nil {
+		for name := range strings.SplitSeq(payload, ",") {
+			id, text, _ := strings.Cut(name, ":")
+			seq, err := strconv.ParseInt(text, 10, 64)
+			switch l := r.lanes[id]; {
+			case l == nil:
+				foreign = true
+			case err != nil || l.seq < seq:
 				l.dirty = true
 				r.offer(l)
-			} else {
-				foreign = true
 			}
 		}
 	}
@@ -108,6 +113,52 @@ func (r *Runner[T]) kick(payload string) {
 	if foreign {
 		r.wakeUp()
 	}
+}
+
+// Put is Enqueue for items that are due at once, in the order of their keys. A
+// lane that this node has, and of which it has seen everything else, gets them
+// after the commit without a look.
+func (r *Runner[T]) Put(ctx context.Context, tx *db.Tx, items map[string][]T, now time.Time) error {
+	due := make(map[string]time.Time, len(items))
+	for id := range items {
+		due[id] = now
+	}
+	seqs, err := enqueue(ctx, tx, r.queue, due)
+	if err != nil {
+		return err
+	}
+	tx.OnCommit(func() { r.handOut(items, seqs) })
+	return nil
+}
+
+// handOut gives lanes what was put into them. Where it cannot, the signal that
+// follows has the lane looked into.
+func (r *Runner[T]) handOut(items map[string][]T, seqs map[string]int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for id, list := range items {
+		l := r.lanes[id]
+		if l == nil || l.lost || l.releasing || l.fetching || l.dirty || l.more || seqs[id] != l.seq+1 || len(l.buffer) >= 8*l.cap {
+			continue
+		}
+		if r.overdue(l) {
+			l.after = Key{} // what was put off lies before what is put in now
+			continue
+		}
+		l.seq = seqs[id]
+		for _, item := range list {
+			k := item.Key()
+			if _, again := l.known[k.ID]; again {
+				continue
+			}
+			l.known[k.ID] = struct{}{}
+			l.buffer = append(l.buffer, item)
+			l.after = k
+		}
+		l.drained = time.Time{}
+		r.offer(l)
+	}
+	r.pump()
 }
 
 func (r *Runner[T]) wakeUp() {

@@ -12,6 +12,9 @@ import (
 // idle reports whether nothing of the lane is in hand.
 func (l *lane[T]) idle() bool { return l.open == 0 && !l.fetching && len(l.buffer) == 0 }
 
+// overdue reports whether something in the lane that was put off is due by now.
+func (r *Runner[T]) overdue(l *lane[T]) bool { return !l.next.IsZero() && !l.next.After(r.now()) }
+
 // offer puts a lane at the end of the line for what it can do next, once.
 func (r *Runner[T]) offer(l *lane[T]) {
 	switch {
@@ -122,10 +125,10 @@ func (r *Runner[T]) begin(l *lane[T]) turn[T] {
 // that has grown its stack is worth keeping.
 func (r *Runner[T]) do(t turn[T]) {
 	for ok := true; ok; {
-		well, outcome := r.source.Work(r.work, t.lane.id, t.item)
+		result := r.source.Work(r.work, t.lane.id, t.item)
 		l, id := t.lane, t.item.Key().ID
-		outcome.Then(func() { r.written(l, id) })
-		t, ok = r.done(t, well)
+		result.Outcome.Then(func() { r.written(l, id, result.Over) })
+		t, ok = r.done(t, result.Well)
 	}
 }
 
@@ -151,7 +154,7 @@ func (r *Runner[T]) done(t turn[T], well bool) (turn[T], bool) {
 }
 
 // written forgets an item: the next look finds it as it is now.
-func (r *Runner[T]) written(l *lane[T], id string) {
+func (r *Runner[T]) written(l *lane[T], id string, over bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.open--
@@ -161,9 +164,13 @@ func (r *Runner[T]) written(l *lane[T], id string) {
 		// The look may have seen it as it was before.
 		l.late[id] = struct{}{}
 	}
+	l.unsure = l.unsure || !over
 	if l.open == 0 && len(l.buffer) == 0 {
-		// What was put off to later while it was worked is not known yet.
-		l.dirty = true
+		if l.unsure || r.overdue(l) {
+			l.dirty = true
+		} else if !l.dirty && !l.more && !l.fetching && l.drained.IsZero() {
+			l.drained = time.Now()
+		}
 	}
 	if r.open == 0 && r.leaving != nil {
 		close(r.leaving)
@@ -241,18 +248,21 @@ func (r *Runner[T]) found(l *lane[T], seq int64, after Key, b Batch[T], n int) {
 		l.known[k.ID] = struct{}{}
 		l.buffer = append(l.buffer, item)
 	}
-	if len(b.Items) == 0 && !b.Again {
+	l.unsure = true
+	switch {
+	case len(b.Items) > 0 || b.Again:
+		l.drained = time.Time{}
+	case l.open > 0 || len(l.buffer) > 0:
+		// The last of them to finish has the lane looked at again.
 		l.after = Key{}
-		switch {
-		case l.open > 0 || len(l.buffer) > 0:
-			// The last of them to finish has the lane looked at again.
-		case after != (Key{}):
-			l.dirty = true // only behind the key was nothing
-		case l.drained.IsZero():
+	case after != (Key{}):
+		l.after = Key{}
+		l.dirty = true // only behind the key was nothing
+	default:
+		l.unsure = false
+		if l.drained.IsZero() {
 			l.drained = time.Now()
 		}
-	} else {
-		l.drained = time.Time{}
 	}
 	r.offer(l)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -18,14 +19,20 @@ var upsert = db.NewBulk("lanes", `ON CONFLICT (queue, id) DO UPDATE SET seq = la
 	due_at = CASE WHEN lanes.due_at IS NULL OR lanes.due_at > excluded.due_at THEN excluded.due_at ELSE lanes.due_at END`,
 	"queue text", "id text", "due_at bigint", "seq bigint")
 
-// maxSignal bounds the ids that a signal names; PostgreSQL takes 8,000 bytes.
+// maxSignal bounds the lanes that a signal names; PostgreSQL takes 8,000 bytes.
 const maxSignal = 128
 
 // Enqueue says, in the transaction that stores the work, that lanes have some
 // from the given moments on.
 func Enqueue(ctx context.Context, tx *db.Tx, queue string, due map[string]time.Time) error {
+	_, err := enqueue(ctx, tx, queue, due)
+	return err
+}
+
+// enqueue returns the lanes' new seqs, unless there are very many.
+func enqueue(ctx context.Context, tx *db.Tx, queue string, due map[string]time.Time) (map[string]int64, error) {
 	if len(due) == 0 {
-		return nil
+		return nil, nil
 	}
 	// In the order of their ids, as everybody locks them: otherwise two nodes
 	// would wait for each other.
@@ -35,18 +42,49 @@ func Enqueue(ctx context.Context, tx *db.Tx, queue string, due map[string]time.T
 		rows[i] = []any{queue, id, due[id].UnixMicro(), int64(1)}
 	}
 	if _, err := upsert.Write(ctx, tx, rows); err != nil {
-		return fmt.Errorf("enqueue: %w", err)
+		return nil, fmt.Errorf("enqueue: %w", err)
 	}
-	tx.Signal(signalOf(queue), payloadOf(names))
-	return nil
+	if len(names) > maxSignal {
+		tx.Signal(signalOf(queue), "") // any
+		return nil, nil
+	}
+	seqs, err := readSeqs(ctx, tx, queue, names)
+	if err != nil {
+		return nil, fmt.Errorf("enqueue: %w", err)
+	}
+	tx.Signal(signalOf(queue), payloadOf(names, seqs))
+	return seqs, nil
 }
 
-// payloadOf names lanes, or any if there are too many.
-func payloadOf(names []string) string {
-	if len(names) > maxSignal {
-		return ""
+func readSeqs(ctx context.Context, tx *db.Tx, queue string, names []string) (map[string]int64, error) {
+	args, marks := []any{queue}, make([]string, len(names))
+	for i, id := range names {
+		args = append(args, id)
+		marks[i] = fmt.Sprintf("$%d", i+2)
 	}
-	return strings.Join(names, ",")
+	rows, err := tx.Query(ctx, "SELECT id, seq FROM lanes WHERE queue = $1 AND id IN ("+strings.Join(marks, ", ")+")", args...)
+	seqs := make(map[string]int64, len(names))
+	err = db.Each(rows, err, func(r db.Row) error {
+		l, err := scanLeased(r)
+		seqs[l.id] = l.seq
+		return err
+	})
+	return seqs, err
+}
+
+// payloadOf names lanes with their seqs, so that whoever has seen that much of
+// them need not look.
+func payloadOf(names []string, seqs map[string]int64) string {
+	var b strings.Builder
+	for i, id := range names {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(id)
+		b.WriteByte(':')
+		b.WriteString(strconv.FormatInt(seqs[id], 10))
+	}
+	return b.String()
 }
 
 // Pin gives a lane to one node alone, at once, and says that it has work. A
@@ -186,7 +224,7 @@ func (r *Runner[T]) freeLanes(ctx context.Context, names []string) error {
 				return fmt.Errorf("free lanes: %w", err)
 			}
 		}
-		tx.Signal(signalOf(r.queue), payloadOf(names))
+		tx.Signal(signalOf(r.queue), strings.Join(names, ","))
 		return nil
 	})
 }

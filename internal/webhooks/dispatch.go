@@ -89,32 +89,32 @@ func (s *Service) dueAt(ctx context.Context, endpointID string, now time.Time, a
 }
 
 // Work makes one attempt and hands over what came of it.
-func (s *Service) Work(ctx context.Context, lane string, j *job) (well bool, outcome *db.Pending) {
+func (s *Service) Work(ctx context.Context, lane string, j *job) lanes.Result {
 	t, err := s.target(ctx, lane)
 	if err != nil {
 		slog.Warn("cannot read an endpoint; its delivery is tried again", "endpoint", lane, "error", err)
 		s.breathe(ctx)
-		return false, db.Written
+		return lanes.Result{Outcome: db.Written}
 	}
 	if t == nil || t.Status != Active || t.DeletedAt != nil {
-		return true, db.Written // the next look into the lane holds or discards it
+		return lanes.Result{Well: true, Outcome: db.Written} // the next look into the lane holds or discards it
 	}
 	r, err := s.attempt(ctx, t, j)
 	if err != nil {
 		slog.Warn("cannot attempt a delivery; it is tried again", "delivery", j.id, "error", err)
 		s.breathe(ctx)
-		return false, db.Written
+		return lanes.Result{Outcome: db.Written}
 	}
 	if r == nil {
-		return false, db.Written // the tunnel is gone: nothing was tried
+		return lanes.Result{Outcome: db.Written} // the tunnel is gone: nothing was tried
 	}
 	if r.attempt.Status == 0 && ctx.Err() != nil {
-		return false, db.Written // it was cut off here, and the endpoint is not to blame
+		return lanes.Result{Outcome: db.Written} // it was cut off here, and the endpoint is not to blame
 	}
 	s.counts.observe(r)
 	// It waits for as long as the store is away: an attempt that was made
 	// must be known before the delivery is looked at again.
-	return !r.slow, s.results.Add(r)
+	return lanes.Result{Well: !r.slow, Over: r.state == Succeeded, Outcome: s.results.Add(r)}
 }
 
 // breathe keeps a fault of ours from going in circles at full speed.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"turnpike/internal/db"
@@ -72,30 +73,45 @@ func (s *Service) fanOut(ctx context.Context, n int) (took, made int, err error)
 	if err != nil || !any {
 		return 0, 0, err
 	}
+	now := s.now()
 	err = s.db.Write(ctx, func(tx *db.Tx) error {
-		list, err := events.TakeNew(ctx, tx, n)
+		list, err := events.TakeNew(ctx, tx, n, inlineBody)
 		if err != nil {
 			return err
 		}
-		rows, due, err := s.deliveriesOf(ctx, tx, list)
+		rows, jobs, err := s.deliveriesOf(ctx, tx, list, now)
 		if err != nil {
 			return err
 		}
 		took, made = len(list), len(rows)
-		if _, err := insertDeliveries.Write(ctx, tx, rows); err != nil {
+		n, err := insertDeliveries.Write(ctx, tx, rows)
+		if err != nil {
 			return fmt.Errorf("store deliveries: %w", err)
 		}
-		return lanes.Enqueue(ctx, tx, Queue, due)
+		if n < int64(len(rows)) {
+			// A replay made some of them before: what is still to be done is
+			// for the lanes to see.
+			return lanes.Enqueue(ctx, tx, Queue, dueLanes(jobs, now))
+		}
+		return s.runner.Put(ctx, tx, jobs, now)
 	})
 	return took, made, err
 }
 
-// deliveriesOf makes one delivery for each event and endpoint that wants it.
-func (s *Service) deliveriesOf(ctx context.Context, tx *db.Tx, list []events.New) (rows [][]any, due map[string]time.Time, err error) {
+func dueLanes(jobs map[string][]*job, at time.Time) map[string]time.Time {
+	due := make(map[string]time.Time, len(jobs))
+	for id := range jobs {
+		due[id] = at
+	}
+	return due
+}
+
+// deliveriesOf makes one delivery for each event and endpoint that wants it,
+// and the jobs of those that are due.
+func (s *Service) deliveriesOf(ctx context.Context, tx *db.Tx, list []events.New, now time.Time) (rows [][]any, jobs map[string][]*job, err error) {
 	type tenant struct{ workspace, environment string }
 	known := map[tenant][]*Endpoint{}
-	due = map[string]time.Time{}
-	now := s.now()
+	jobs = map[string][]*job{}
 	for _, event := range list {
 		t := tenant{event.WorkspaceID, event.Environment}
 		endpoints, ok := known[t]
@@ -112,11 +128,14 @@ func (s *Service) deliveriesOf(ctx context.Context, tx *db.Tx, list []events.New
 			d := newDelivery(e, event.ID, event.Type, event.CreatedAt, now)
 			rows = append(rows, d.row())
 			if d.DueAt != nil {
-				due[e.ID] = *d.DueAt
+				jobs[e.ID] = append(jobs[e.ID], &job{id: d.ID, eventID: event.ID, due: d.DueAt.UnixMicro(), sample: event.Sample, body: event.Body})
 			}
 		}
 	}
-	return rows, due, nil
+	for _, list := range jobs {
+		slices.SortFunc(list, func(a, b *job) int { return strings.Compare(a.id, b.id) })
+	}
+	return rows, jobs, nil
 }
 
 // subscribers are the endpoints of a tenant, held as they are until their

@@ -40,7 +40,7 @@ func TestAResumeMissesNothingThatIsBeingFannedOut(t *testing.T) {
 
 		resumed := make(chan struct{})
 		write(t, d, func(tx *db.Tx) error {
-			rows, _, err := s.deliveriesOf(ctx, tx, []events.New{event})
+			rows, _, err := s.deliveriesOf(ctx, tx, []events.New{event}, time.Now())
 			if err != nil {
 				return err
 			}

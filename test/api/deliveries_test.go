@@ -263,7 +263,7 @@ func TestWhateverAReceiverDoesIsRecordedAndBounded(t *testing.T) {
 			{"a redirect that cannot be read", func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("Location", "http://[::1")
 				w.WriteHeader(302)
-			}, 0, "protocol", "the answer is a redirect to an address that is not valid"},
+			}, 302, "redirect", "the endpoint answered with a redirect, which is not followed; set its url to where it leads"},
 			{"304", answering(304), 304, "redirect", "the endpoint answered with a redirect, which is not followed; set its url to where it leads"},
 			{"no answer in time", never, 0, "timeout", "no answer within "},
 			{"headers that drip", drip("HTTP/1.1 200 OK\r\n", "X-Drip: 1\r\n"), 0, "timeout", "no answer within "},

@@ -37,6 +37,7 @@ CREATE TABLE new_events (
   workspace_id TEXT NOT NULL,
   environment  TEXT NOT NULL,
   type         TEXT NOT NULL,
+  sample       BOOLEAN NOT NULL,
   created_at   BIGINT NOT NULL
 ) WITHOUT ROWID; --sqlite
 ); --postgres
