@@ -198,8 +198,9 @@ type Directory struct {
 	db  *db.DB
 	now func() time.Time
 
-	mu    sync.RWMutex
-	known map[projectKey]struct{} // those that can be used
+	mu         sync.RWMutex
+	known      map[projectKey]*Project // those that can be used
+	workspaces map[string]*Workspace
 	// generation tells a read that was under way from one that began after a
 	// change, so that an old answer is not remembered past it.
 	generation atomic.Int64
@@ -213,7 +214,7 @@ type projectKey struct {
 
 // NewDirectory makes a directory that follows changes made on any node.
 func NewDirectory(d *db.DB, now func() time.Time) *Directory {
-	dir := &Directory{db: d, now: now, known: map[projectKey]struct{}{}}
+	dir := &Directory{db: d, now: now, known: map[projectKey]*Project{}, workspaces: map[string]*Workspace{}}
 	d.OnSignal(SignalWorkspace, dir.forget)
 	return dir
 }
@@ -226,6 +227,58 @@ func (d *Directory) forget(workspaceID string) {
 		if workspaceID == "" || k.workspaceID == workspaceID {
 			delete(d.known, k)
 		}
+	}
+	if workspaceID == "" {
+		clear(d.workspaces)
+	}
+	delete(d.workspaces, workspaceID)
+}
+
+// Budgets are the caps of a call beside its key's own: the workspace's and the
+// project's, which may be empty. Most calls read them from memory.
+func (d *Directory) Budgets(ctx context.Context, workspaceID string, env Environment, project string) (workspace, ofProject *credits.Micro, err error) {
+	w, p, err := d.budgets(ctx, workspaceID, projectKey{workspaceID, env, project})
+	if err != nil {
+		return nil, nil, err
+	}
+	if p != nil {
+		ofProject = p.MonthlyBudget
+	}
+	return w.MonthlyCredits, ofProject, nil
+}
+
+func (d *Directory) budgets(ctx context.Context, workspaceID string, key projectKey) (w *Workspace, p *Project, err error) {
+	d.mu.RLock()
+	w, p = d.workspaces[workspaceID], d.known[key]
+	d.mu.RUnlock()
+	if w != nil && (p != nil || key.id == "") {
+		return w, p, nil
+	}
+	generation := d.generation.Load()
+	ctx, cancel := context.WithTimeout(ctx, loadPatience)
+	defer cancel()
+	if w, err = GetWorkspace(ctx, d.db, workspaceID); err != nil {
+		return nil, nil, err
+	}
+	if key.id != "" {
+		if p, err = GetProject(ctx, d.db, workspaceID, key.environment, key.id); err != nil {
+			return nil, nil, err
+		}
+	}
+	d.remember(w, key, p, generation)
+	return w, p, nil
+}
+
+// remember keeps what was read, unless something changed since the reading began.
+func (d *Directory) remember(w *Workspace, key projectKey, p *Project, generation int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if generation != d.generation.Load() {
+		return
+	}
+	d.workspaces[w.ID] = w
+	if p != nil && p.ArchivedAt == nil {
+		d.known[key] = p
 	}
 }
 
@@ -242,21 +295,11 @@ func (d *Directory) Use(ctx context.Context, by audit.Actor, p Project, mayCreat
 	if known {
 		return nil
 	}
-	generation := d.generation.Load()
 	if err := d.load(ctx, by, p, mayCreate); err != nil {
 		return err
 	}
-	d.remember(key, generation)
-	return nil
-}
-
-// remember keeps what was read, unless something changed since the reading began.
-func (d *Directory) remember(key projectKey, generation int64) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if generation == d.generation.Load() {
-		d.known[key] = struct{}{}
-	}
+	_, _, err := d.budgets(ctx, p.WorkspaceID, key) // which remembers it
+	return err
 }
 
 // load reads before it writes: most projects are there, and a read waits for nobody.

@@ -57,17 +57,44 @@ type Workspace struct {
 	StrictProjects       bool           // unknown projects are refused instead of created
 	DefaultProjectBudget *credits.Micro // of projects created at first use
 	RotationGrace        time.Duration
+	MonthlyCredits       *credits.Micro // nil for no limit
+	Alert                Threshold
 	CreatedAt            time.Time
 }
 
-const workspaceColumns = "id, name, strict_projects, default_project_budget, rotation_grace_seconds, created_at"
+// Threshold is how little may be left of a month's credits before the
+// workspace is told: an amount, or a share in percent.
+type Threshold struct {
+	Credits *credits.Micro
+	Percent int64 // when there is no amount
+}
+
+// DefaultAlert is a fifth of the month's credits.
+var DefaultAlert = Threshold{Percent: 20}
+
+// Of is the threshold for so many credits a month.
+func (t Threshold) Of(monthly credits.Micro) credits.Micro {
+	if t.Credits != nil {
+		return *t.Credits
+	}
+	return monthly / 100 * credits.Micro(t.Percent)
+}
+
+const workspaceColumns = "id, name, strict_projects, default_project_budget, rotation_grace_seconds, created_at, monthly_credits, alert_credits, alert_percent"
 
 func scanWorkspace(r db.Row) (*Workspace, error) {
 	var w Workspace
-	var budget *int64
+	var budget, monthly, alert, percent *int64
 	var grace, created int64
-	if err := r.Scan(&w.ID, &w.Name, &w.StrictProjects, &budget, &grace, &created); err != nil {
+	if err := r.Scan(&w.ID, &w.Name, &w.StrictProjects, &budget, &grace, &created, &monthly, &alert, &percent); err != nil {
 		return nil, err
+	}
+	w.MonthlyCredits, w.Alert = (*credits.Micro)(monthly), DefaultAlert
+	switch {
+	case alert != nil:
+		w.Alert = Threshold{Credits: (*credits.Micro)(alert)}
+	case percent != nil:
+		w.Alert = Threshold{Percent: *percent}
 	}
 	w.DefaultProjectBudget = (*credits.Micro)(budget)
 	w.RotationGrace = time.Duration(grace) * time.Second
@@ -85,7 +112,7 @@ func CreateWorkspace(ctx context.Context, tx *db.Tx, w *Workspace, now time.Time
 	}
 	w.ID = ids.New(ids.Workspace)
 	w.CreatedAt = now
-	_, err := tx.Exec(ctx, "INSERT INTO workspaces ("+workspaceColumns+") VALUES ($1, $2, $3, $4, $5, $6)",
+	_, err := tx.Exec(ctx, "INSERT INTO workspaces (id, name, strict_projects, default_project_budget, rotation_grace_seconds, created_at) VALUES ($1, $2, $3, $4, $5, $6)",
 		w.ID, w.Name, w.StrictProjects, (*int64)(w.DefaultProjectBudget), int64(w.RotationGrace/time.Second), now.UnixMicro())
 	if errors.Is(err, db.ErrExists) {
 		return fault.Param(fault.Conflict, "name", "there is a workspace named %q already", w.Name)
@@ -102,6 +129,25 @@ func UpdateWorkspace(ctx context.Context, tx *db.Tx, w *Workspace) error {
 		WHERE id = $1`, w.ID, w.StrictProjects, (*int64)(w.DefaultProjectBudget), int64(w.RotationGrace/time.Second))
 	tx.Signal(SignalWorkspace, w.ID)
 	return err
+}
+
+// SetCredits stores what a workspace may use in a month and when it is told
+// that little is left.
+func SetCredits(ctx context.Context, tx *db.Tx, w *Workspace) error {
+	var percent *int64
+	if w.Alert.Credits == nil {
+		percent = &w.Alert.Percent
+	}
+	_, err := tx.Exec(ctx, "UPDATE workspaces SET monthly_credits = $2, alert_credits = $3, alert_percent = $4 WHERE id = $1",
+		w.ID, (*int64)(w.MonthlyCredits), (*int64)(w.Alert.Credits), percent)
+	tx.Signal(SignalWorkspace, w.ID)
+	return err
+}
+
+// GetWorkspaceLocked is GetWorkspace for a change: the workspace stays as it
+// was read until the transaction ends.
+func GetWorkspaceLocked(ctx context.Context, tx *db.Tx, id string) (*Workspace, error) {
+	return scanWorkspace(tx.QueryRow(ctx, "SELECT "+workspaceColumns+" FROM workspaces WHERE id = $1"+tx.Lock("workspaces"), id))
 }
 
 // GetWorkspace returns the workspace with the id.

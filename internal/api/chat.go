@@ -17,7 +17,7 @@ func createChatCompletion(c *Call) error {
 	if err := c.still(); err != nil {
 		return err
 	}
-	answer, err := c.s.Gateway.Chat(c.Context(), gateway.Call{Principal: c.Principal, Record: c.record, Body: body})
+	answer, err := c.s.Gateway.Chat(c.Context(), c.modelCall(body))
 	if err != nil {
 		return err
 	}
@@ -28,6 +28,11 @@ func createChatCompletion(c *Call) error {
 	c.success = append(c.success, headerLine{"Service-Credits", answer.Credits.String()})
 	c.send(http.StatusOK, jsonType, answer.Body)
 	return nil
+}
+
+// modelCall is the request as the gateway sees it.
+func (c *Call) modelCall(body []byte) gateway.Call {
+	return gateway.Call{Principal: c.Principal, Project: c.Project, Record: c.record, Body: body, Header: c.w.Header()}
 }
 
 // stream copies events to the client as they arrive. An error before the first
@@ -54,6 +59,11 @@ func (c *Call) stream(s *gateway.Stream) error {
 			break
 		}
 	}
+	return c.streamed(s, out)
+}
+
+// streamed ends a stream that was written.
+func (c *Call) streamed(s *gateway.Stream, out *eventWriter) error {
 	if !c.wrote { // the log could not be written
 		return out.err
 	}
@@ -72,7 +82,10 @@ type eventWriter struct {
 
 var errLeft = errors.New("the client left")
 
-func (w *eventWriter) event(data []byte) {
+func (w *eventWriter) event(data []byte) { w.named("", data) }
+
+// named writes an event with a type of its own.
+func (w *eventWriter) named(name string, data []byte) {
 	if w.err != nil {
 		return
 	}
@@ -90,7 +103,11 @@ func (w *eventWriter) event(data []byte) {
 		h.Set("X-Accel-Buffering", "no") // a proxy must not hold events back
 		w.c.w.WriteHeader(http.StatusOK)
 	}
-	w.buf = append(append(append(w.buf[:0], "data: "...), data...), "\n\n"...)
+	w.buf = w.buf[:0]
+	if name != "" {
+		w.buf = append(append(append(w.buf, "event: "...), name...), '\n')
+	}
+	w.buf = append(append(append(w.buf, "data: "...), data...), "\n\n"...)
 	_ = control.SetWriteDeadline(time.Now().Add(writeTimeout))
 	if _, err := w.c.w.Write(w.buf); err != nil {
 		w.err = errLeft

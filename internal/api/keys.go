@@ -12,6 +12,7 @@ import (
 	"turnpike/internal/fault"
 	"turnpike/internal/ids"
 	"turnpike/internal/jsonbody"
+	"turnpike/internal/spend"
 )
 
 // KeyObject is a key as the interface shows it. Value is there only in the
@@ -211,6 +212,7 @@ func updateKey(c *Call, tx *db.Tx, in updateKeyRequest) (any, error) {
 	if err := c.s.Keys.Update(c.Context(), tx, c.Caller(), before, &k); err != nil {
 		return nil, err
 	}
+	spend.Recall(tx, spend.Account{Level: spend.Key, ID: k.ID}, spend.PeriodOf(c.s.Now()))
 	return c.key(&k), nil
 }
 

@@ -7,14 +7,14 @@ import (
 
 // modelObject is OpenAI's shape and what Turnpike adds to it.
 type modelObject struct {
-	ID              string       `json:"id"`
-	Object          string       `json:"object"`
-	Created         int64        `json:"created"`
-	OwnedBy         string       `json:"owned_by"`
-	ContextWindow   *int64       `json:"context_window"`
-	MaxOutputTokens *int64       `json:"max_output_tokens"`
-	Modalities      []string     `json:"modalities"`
-	Pricing         modelPricing `json:"pricing"`
+	ID              string        `json:"id"`
+	Object          string        `json:"object"`
+	Created         int64         `json:"created"`
+	OwnedBy         string        `json:"owned_by"`
+	ContextWindow   *int64        `json:"context_window"`
+	MaxOutputTokens *int64        `json:"max_output_tokens"`
+	Modalities      []string      `json:"modalities"`
+	Pricing         *modelPricing `json:"pricing"` // none of the router's own names
 }
 
 // modelPricing is in credits per million tokens.
@@ -25,9 +25,9 @@ type modelPricing struct {
 }
 
 func (c *Call) model(m *catalog.Model) *modelObject {
-	return &modelObject{ID: m.ID, Object: "model", Created: c.s.Gateway.CatalogDate().Unix(), OwnedBy: m.OwnedBy,
+	return &modelObject{ID: m.ID, Object: "model", Created: c.s.Gateway.CatalogDate().Unix(), OwnedBy: m.Provider,
 		ContextWindow: positive(m.ContextWindow), MaxOutputTokens: positive(m.MaxOutputTokens), Modalities: m.Modalities,
-		Pricing: modelPricing{m.Price.Input, m.Price.Output, m.Price.CachedInput}}
+		Pricing: &modelPricing{m.Price.Input, m.Price.Output, m.Price.CachedInput}}
 }
 
 func positive(n int64) *int64 {
@@ -39,15 +39,26 @@ func positive(n int64) *int64 {
 
 // listModels answers with all of them on one page, as OpenAI does.
 func listModels(c *Call) (any, error) {
-	models := c.s.Gateway.Models(c.Principal)
-	data := make([]*modelObject, len(models))
-	for i, m := range models {
-		data[i] = c.model(m)
+	var data []*modelObject
+	for _, name := range c.s.Gateway.RouterValues() {
+		data = append(data, c.routerValue(name))
+	}
+	for _, m := range c.s.Gateway.Models(c.Principal) {
+		data = append(data, c.model(m))
 	}
 	return newList(data, func(m *modelObject) string { return m.ID }, false), nil
 }
 
+// routerValue is a name of the router in the shape of a model. What it costs is
+// the price of the model that answers.
+func (c *Call) routerValue(name string) *modelObject {
+	return &modelObject{ID: name, Object: "model", Created: c.s.Gateway.CatalogDate().Unix(), OwnedBy: "turnpike", Modalities: []string{"text", "image"}}
+}
+
 func getModel(c *Call) (any, error) {
+	if name := c.r.PathValue("id"); c.s.Gateway.IsRouterValue(name) {
+		return c.routerValue(name), nil
+	}
 	m, err := c.s.Gateway.Model(c.Principal, c.r.PathValue("id"))
 	if err != nil {
 		return nil, err

@@ -7,6 +7,7 @@ import (
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
 	"turnpike/internal/jsonbody"
+	"turnpike/internal/spend"
 )
 
 type projectObject struct {
@@ -151,6 +152,7 @@ func updateProject(c *Call, tx *db.Tx, in updateProjectRequest) (any, error) {
 	if err := accounts.SaveProject(c.Context(), tx, p); err != nil {
 		return nil, err
 	}
+	spend.Recall(tx, spend.Account{Level: spend.Project, ID: spend.ProjectID(p.WorkspaceID, p.ID)}, spend.PeriodOf(c.s.Now()))
 	return newProjectObject(p), c.logProject(tx, p, "project.updated")
 }
 

@@ -23,6 +23,8 @@ func Routes() []Route {
 		{"GET", "/v1/models", access.ModelsRead, read(listModels)},
 		{"GET", "/v1/models/{id...}", access.ModelsRead, read(getModel)},
 		{"POST", "/v1/chat/completions", access.ChatCompletionsCreate, createChatCompletion},
+		{"POST", "/v1/responses", access.ResponsesCreate, createResponse},
+		{"POST", "/v1/embeddings", access.EmbeddingsCreate, createEmbeddings},
 
 		{"POST", "/v1/scoped_tokens", access.ScopedTokensCreate, act(createScopedToken)},
 		{"DELETE", "/v1/scoped_tokens/{id}", access.ScopedTokensCreate, act(revokeScopedToken)},
@@ -61,6 +63,10 @@ func Routes() []Route {
 
 		{"GET", "/v1/events", access.EventsRead, read(listEvents)},
 		{"GET", "/v1/events/{id}", access.EventsRead, read(getEvent)},
+
+		{"GET", "/v1/billing", access.BillingRead, read(getBilling)},
+		{"PATCH", "/v1/billing", access.BillingWrite, act(updateBilling)},
+		{"GET", "/v1/usage", access.UsageRead, read(getUsage)},
 
 		{"GET", "/v1/audit", access.AuditRead, listAudit},
 		{"GET", "/v1/audit/{id}", access.AuditRead, read(getAudit)},

@@ -15,18 +15,19 @@ import (
 	"turnpike/internal/accounts"
 	"turnpike/internal/api"
 	"turnpike/internal/audit"
-	"turnpike/internal/catalog"
 	"turnpike/internal/config"
 	"turnpike/internal/db"
 	"turnpike/internal/events"
 	"turnpike/internal/gateway"
 	"turnpike/internal/idempotency"
 	"turnpike/internal/lanes"
+	"turnpike/internal/limits"
 	"turnpike/internal/mail"
 	"turnpike/internal/nodes"
 	"turnpike/internal/providers/simulator"
 	"turnpike/internal/retention"
 	"turnpike/internal/safehttp"
+	"turnpike/internal/spend"
 	"turnpike/internal/tunnel"
 	"turnpike/internal/webhooks"
 )
@@ -47,6 +48,8 @@ type App struct {
 	node    *nodes.Node
 	group   *db.Group
 	log     *audit.Log
+	books   *spend.Books
+	ledger  *spend.Ledger
 	hooks   *webhooks.Service
 	handler *api.Server
 	keeper  *retention.Keeper
@@ -116,11 +119,16 @@ func (a *App) build(ctx context.Context, now func() time.Time) (err error) {
 		return err
 	}
 	a.group = db.NewGroup(d)
-	a.log = audit.NewLog(a.group, a.node)
-	if _, err := a.log.Recover(ctx, d); err != nil {
+	a.events = events.NewPublisher(now)
+	a.books = spend.NewBooks(d)
+	a.log = audit.NewLog(a.group, a.node, spend.NewBookkeeper(a.books, a.events, now).Book)
+	if err := a.recoverOnce(ctx); err != nil {
 		return err
 	}
-	models, err := catalog.Load()
+	a.ledger = a.books.Ledger(a.node.ID, a.node.Sure)
+	a.node.OnRejoin(func(life int) { a.ledger.Renounce(spend.Owner(a.node.ID, life)) })
+	limiter := limits.New(d, a.node.ID, now)
+	models, err := LoadCatalog(a.cfg)
 	if err != nil {
 		return err
 	}
@@ -139,7 +147,6 @@ func (a *App) build(ctx context.Context, now func() time.Time) (err error) {
 	if err != nil {
 		return err
 	}
-	a.events = events.NewPublisher(now)
 	hooks := webhooks.New(webhooks.Options{DB: d, Group: a.group, Ring: ring, Publisher: a.events, Outbox: outbox, Node: a.node.ID,
 		Guard:    safehttp.New(safehttp.Policy{AllowCIDRs: a.cfg.Webhooks.AllowCIDRs, AllowHTTP: a.cfg.Webhooks.AllowHTTP}),
 		Schedule: a.cfg.Webhooks.RetrySchedule, Timeout: a.cfg.Webhooks.Timeout, PerEndpoint: a.cfg.Webhooks.PerEndpoint,
@@ -153,10 +160,13 @@ func (a *App) build(ctx context.Context, now func() time.Time) (err error) {
 	keys, tokens := access.NewKeys(ring, now), access.NewTokens(ring, now)
 	remembered := idempotency.New(ring, now)
 	refused := audit.NewRefused(d, int64(a.cfg.Limits.RefusedKeys), now)
+	directory := accounts.NewDirectory(d, now)
 
 	a.handler = api.New(api.Deps{
-		DB: d, Auth: auth, Keys: keys, Tokens: tokens, Projects: accounts.NewDirectory(d, now), Log: a.log, Refused: refused, Webhooks: hooks, Tunnels: tunnels,
-		Gateway:     gateway.New(gateway.Options{Catalog: models, Simulator: simulator.New(simulator.Options{}), Strict: a.cfg.Audit.Strict, Now: now}),
+		DB: d, Auth: auth, Keys: keys, Tokens: tokens, Projects: directory, Log: a.log, Refused: refused, Webhooks: hooks, Tunnels: tunnels,
+		Gateway: gateway.New(gateway.Options{Catalog: models, Simulator: simulator.New(simulator.Options{}), Upstreams: upstreams(a.cfg), Routes: routes(a.cfg),
+			Ledger: a.ledger, Budgets: directory, Limiter: limiter, Rates: rates(a.cfg.Limits), DefaultMaxOutput: int64(a.cfg.Gateway.DefaultMaxOutput),
+			Strict: a.cfg.Audit.Strict, Now: now}),
 		Idempotency: remembered, Now: now, TrustedProxies: a.cfg.TrustedProxies, AllowedOrigins: a.cfg.AllowedOrigins,
 		Limits: api.Limits{Body: int64(a.cfg.Limits.BodyBytes), ModelBody: int64(a.cfg.Limits.ModelBodyBytes),
 			Header: int64(a.cfg.Limits.HeaderBytes), JSONDepth: a.cfg.Limits.JSONDepth, BodyPatience: a.cfg.Limits.BodyTimeout},
@@ -188,6 +198,12 @@ func (a *App) build(ctx context.Context, now func() time.Time) (err error) {
 		{Name: "refused keys", Run: func(ctx context.Context, tx *db.Tx, n int64) (int64, error) {
 			return audit.PurgeRefused(ctx, tx, a.logWindow(now), n)
 		}},
+		{Name: "usage by the minute", Run: func(ctx context.Context, tx *db.Tx, n int64) (int64, error) {
+			return spend.PurgeUsage(ctx, tx, now().Add(-spend.MinutesKept), n)
+		}},
+		{Name: "shares of limits", Run: func(ctx context.Context, tx *db.Tx, n int64) (int64, error) {
+			return limits.Purge(ctx, tx, now(), n)
+		}},
 		{Name: "mails", Run: func(ctx context.Context, tx *db.Tx, n int64) (int64, error) {
 			return mail.Purge(ctx, tx, hooks.RowsBefore(), n)
 		}},
@@ -195,7 +211,8 @@ func (a *App) build(ctx context.Context, now func() time.Time) (err error) {
 	if a.metrics, err = startMetrics(a.cfg.MetricsListen, hooks); err != nil {
 		return err
 	}
-	for _, run := range []func(context.Context){a.node.Run, used.Run, refused.Run, a.keeper.Run, a.recoverDeadNodes, outbox.Run, hooks.Run, tunnels.Run} {
+	for _, run := range []func(context.Context){a.node.Run, used.Run, refused.Run, a.keeper.Run, a.recoverDeadNodes, outbox.Run, hooks.Run, tunnels.Run, limiter.Run,
+		func(ctx context.Context) { a.ledger.Run(ctx, d) }} {
 		a.work.Go(func() { run(workCtx) })
 	}
 	return nil
@@ -235,14 +252,22 @@ func (a *App) recoverDeadNodes(ctx context.Context) {
 	for {
 		select {
 		case <-tick.C:
-			_, err := a.log.Recover(ctx, a.store.DB)
-			if err = errors.Join(err, a.disconnectDead(ctx), a.node.Forget(ctx)); err != nil && ctx.Err() == nil {
+			if err := errors.Join(a.recoverOnce(ctx), a.disconnectDead(ctx), a.node.Forget(ctx)); err != nil && ctx.Err() == nil {
 				slog.Warn("could not recover from dead nodes; it is tried again", "error", err)
 			}
 		case <-ctx.Done():
 			return
 		}
 	}
+}
+
+// recoverOnce charges what dead nodes left open, and only then lets go of what
+// they had set aside: never the other way round.
+func (a *App) recoverOnce(ctx context.Context) error {
+	if _, err := a.log.Recover(ctx, a.store.DB); err != nil {
+		return err
+	}
+	return a.books.CloseDead(ctx, a.node.Bury)
 }
 
 // disconnectDead has the tunnels of dead nodes wait for their clients.
@@ -345,7 +370,11 @@ func (a *App) release(ctx context.Context) {
 	}
 	if a.node != nil {
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-		_ = a.node.Leave(ctx) // another node takes over what a missing goodbye leaves
+		// Another node takes over what a missing goodbye leaves.
+		if a.ledger != nil {
+			_ = a.ledger.Recalled(ctx, "")
+		}
+		_ = a.node.Leave(ctx)
 		cancel()
 	}
 	if a.store != nil {

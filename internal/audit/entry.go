@@ -39,9 +39,11 @@ type Entry struct {
 	CreatedAt     time.Time
 
 	// Known when the upstream call starts.
-	Model    string
-	Provider string
-	Reserved credits.Micro
+	Model        string
+	Provider     string
+	Reserved     credits.Micro
+	PriceVersion string
+	Hold         Hold // what was set aside for the call; not stored
 
 	// Known at the end.
 	Status           int // 0 when the node died before the end
@@ -49,7 +51,9 @@ type Entry struct {
 	Attempts         json.RawMessage
 	InputTokens      *int64
 	OutputTokens     *int64
+	CachedTokens     *int64 // of the input
 	Credits          credits.Micro
+	UnbilledCredits  credits.Micro // what it cost beyond what was reserved
 	SimulatedCredits credits.Micro
 	UsageSource      string
 	Latency          time.Duration
@@ -58,21 +62,27 @@ type Entry struct {
 	Refused          bool // the caller was told 503, whatever was settled before; not stored
 }
 
+// Hold is what was set aside for a call. It ends when the call's entry is
+// written; a call whose entry never will be releases it.
+type Hold interface{ Release() }
+
 var insertRequests = db.NewBulk("requests", `ON CONFLICT (id) DO UPDATE SET
 	settled = excluded.settled, status = excluded.status, error_code = excluded.error_code, project = excluded.project,
 	model = excluded.model, provider = excluded.provider, attempts = excluded.attempts,
 	input_tokens = excluded.input_tokens, output_tokens = excluded.output_tokens, reserved = excluded.reserved,
 	credits = excluded.credits, simulated_credits = excluded.simulated_credits, usage_source = excluded.usage_source,
-	latency_us = excluded.latency_us, upstream_us = excluded.upstream_us
+	latency_us = excluded.latency_us, upstream_us = excluded.upstream_us, unbilled_credits = excluded.unbilled_credits,
+	price_version = excluded.price_version, cached_tokens = excluded.cached_tokens
 	WHERE NOT requests.settled
 	OR requests.usage_source = 'recovered' -- a node that was only slow knows better
 	OR excluded.error_code = 'storage_unavailable' -- a refusal after all`,
 	"id text", "workspace_id text", "environment text", "key_id text", "key_hint text", "scoped_token_id text", "token_metadata text",
 	"ip text", "method text", "path text", "project text", "user_agent text", "node_id text", "created_at bigint", "settled boolean",
 	"status bigint", "error_code text", "model text", "provider text", "attempts text", "input_tokens bigint", "output_tokens bigint",
-	"reserved bigint", "credits bigint", "simulated_credits bigint", "usage_source text", "latency_us bigint", "upstream_us bigint")
+	"reserved bigint", "credits bigint", "simulated_credits bigint", "usage_source text", "latency_us bigint", "upstream_us bigint",
+	"unbilled_credits bigint", "price_version text", "cached_tokens bigint")
 
-const requestColumns = 28
+const requestColumns = 31
 
 // appendRow appends the entry in the order of insertRequests.
 func (e *Entry) appendRow(row []any, nodeID string) []any {
@@ -81,7 +91,8 @@ func (e *Entry) appendRow(row []any, nodeID string) []any {
 		orNullInt(int64(e.Status)), db.OrNull(e.ErrorCode), db.OrNull(e.Model), db.OrNull(e.Provider), db.OrNull(string(e.Attempts)),
 		number(e.InputTokens), number(e.OutputTokens),
 		int64(e.Reserved), int64(e.Credits), int64(e.SimulatedCredits), db.OrNull(e.UsageSource),
-		orNullInt(e.Latency.Microseconds()), orNullInt(e.Upstream.Microseconds()))
+		orNullInt(e.Latency.Microseconds()), orNullInt(e.Upstream.Microseconds()),
+		int64(e.UnbilledCredits), db.OrNull(e.PriceVersion), number(e.CachedTokens))
 }
 
 func orNullInt(n int64) any {
@@ -101,16 +112,16 @@ func number(n *int64) any {
 
 const entryColumns = `id, workspace_id, environment, key_id, key_hint, scoped_token_id, token_metadata, ip, method, path, project,
 	user_agent, created_at, settled, status, error_code, model, provider, attempts, input_tokens, output_tokens, reserved, credits,
-	simulated_credits, usage_source, latency_us, upstream_us`
+	simulated_credits, usage_source, latency_us, upstream_us, unbilled_credits, price_version, cached_tokens`
 
 func scanEntry(r db.Row) (*Entry, error) {
 	var e Entry
-	var token, metadata, project, code, model, provider, attempts, source *string
-	var created, reserved, charged, simulated int64
+	var token, metadata, project, code, model, provider, attempts, source, version *string
+	var created, reserved, charged, simulated, unbilled int64
 	var status, latency, upstream *int64
 	err := r.Scan(&e.RequestID, &e.WorkspaceID, &e.Environment, &e.KeyID, &e.KeyHint, &token, &metadata, &e.IP, &e.Method, &e.Path, &project,
 		&e.UserAgent, &created, &e.Settled, &status, &code, &model, &provider, &attempts, &e.InputTokens, &e.OutputTokens, &reserved, &charged,
-		&simulated, &source, &latency, &upstream)
+		&simulated, &source, &latency, &upstream, &unbilled, &version, &e.CachedTokens)
 	if err != nil {
 		return nil, err
 	}
@@ -119,6 +130,7 @@ func scanEntry(r db.Row) (*Entry, error) {
 	e.TokenMetadata, e.Attempts = json.RawMessage(db.Text(metadata)), json.RawMessage(db.Text(attempts))
 	e.CreatedAt = time.UnixMicro(created)
 	e.Reserved, e.Credits, e.SimulatedCredits = credits.Micro(reserved), credits.Micro(charged), credits.Micro(simulated)
+	e.UnbilledCredits, e.PriceVersion = credits.Micro(unbilled), db.Text(version)
 	e.Status = int(orZero(status))
 	e.Latency = time.Duration(orZero(latency)) * time.Microsecond
 	e.Upstream = time.Duration(orZero(upstream)) * time.Microsecond

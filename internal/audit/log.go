@@ -2,6 +2,7 @@ package audit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"turnpike/internal/db"
+	"turnpike/internal/fault"
 	"turnpike/internal/ids"
 	"turnpike/internal/nodes"
 )
@@ -16,17 +18,31 @@ import (
 // Requests is the table, for partitions and retention.
 var Requests = db.Partitioned{Table: "requests", Prefix: ids.Request}
 
+// Booking is an entry that is settled in a transaction, for whoever keeps
+// accounts of calls: both are one commit.
+type Booking struct {
+	Entry *Entry
+	// Old is how the entry was settled before, or nil: a recovered one that is
+	// corrected, or one whose first commit was not answered. What counts is the
+	// difference.
+	Old *Entry
+}
+
+// Book is called in the transaction that settles entries.
+type Book func(ctx context.Context, tx *db.Tx, list []Booking) error
+
 // Log writes entries by group commit.
 type Log struct {
 	node        *nodes.Node
+	book        Book
 	intents     *db.Queue[*Record]
 	settlements *db.Queue[*Record]
 }
 
 // NewLog makes a log whose writes share the group's commits. Intents come
 // first, so that a settlement never overtakes its own.
-func NewLog(g *db.Group, node *nodes.Node) *Log {
-	l := &Log{node: node}
+func NewLog(g *db.Group, node *nodes.Node, book Book) *Log {
+	l := &Log{node: node, book: book}
 	l.intents = db.NewQueue(g, false, l.write)
 	l.settlements = db.NewQueue(g, true, l.writeOnce)
 	return l
@@ -46,15 +62,44 @@ func (l *Log) writeOnce(ctx context.Context, tx *db.Tx, records []*Record) error
 func (l *Log) write(ctx context.Context, tx *db.Tx, records []*Record) error {
 	rows := make([][]any, len(records))
 	values := make([]any, 0, len(records)*requestColumns)
+	var settled []Booking
 	for i, r := range records {
-		values = r.take(values, l.node.ID)
+		var e *Entry
+		var again bool
+		values, e, again = r.take(values, l.node.ID)
 		rows[i] = values[i*requestColumns : (i+1)*requestColumns]
+		if e == nil {
+			continue
+		}
+		b := Booking{Entry: e}
+		if again || !l.node.Sure() || e.CreatedAt.Before(l.node.Rejoined()) {
+			var err error
+			if b.Old, err = settledBefore(ctx, tx, e); err != nil {
+				return fmt.Errorf("request log: %w", err)
+			}
+		}
+		settled = append(settled, b)
 	}
-	_, err := insertRequests.Write(ctx, tx, rows)
-	if err != nil {
+	if _, err := insertRequests.Write(ctx, tx, rows); err != nil {
 		return fmt.Errorf("request log: %w", err)
 	}
-	return nil
+	if len(settled) == 0 {
+		return nil
+	}
+	return l.book(ctx, tx, settled)
+}
+
+// settledBefore returns the entry as it is stored, or nil when it is not there
+// or open. One that stays as it is counts as it is.
+func settledBefore(ctx context.Context, tx *db.Tx, e *Entry) (*Entry, error) {
+	old, err := scanEntry(tx.QueryRow(ctx, "SELECT "+entryColumns+" FROM requests WHERE id = $1"+tx.Lock("requests"), e.RequestID))
+	if errors.Is(err, db.ErrNotFound) || err == nil && !old.Settled {
+		return nil, nil
+	}
+	if err == nil && old.UsageSource != UsageRecovered && e.ErrorCode != string(fault.StorageUnavailable) {
+		*old = *e // insertRequests leaves it alone
+	}
+	return old, err
 }
 
 // Record is one request's way into the log:
@@ -69,6 +114,7 @@ type Record struct {
 	mu      sync.Mutex
 	entry   Entry
 	taken   bool        // the writer has read the intent
+	final   bool        // the writer has read it settled
 	pending *db.Pending // of the intent; nil before Start
 }
 
@@ -76,12 +122,18 @@ type Record struct {
 func (l *Log) Open(e Entry) *Record { return &Record{log: l, entry: e} }
 
 // take is called by the writer. Only a second write of the same record may
-// follow it, so the values are read under the lock.
-func (r *Record) take(values []any, nodeID string) []any {
+// follow it, so the values are read under the lock. A settled entry that is to
+// be booked is returned, and whether it was before.
+func (r *Record) take(values []any, nodeID string) (_ []any, settled *Entry, again bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.taken = true
-	return r.entry.appendRow(values, nodeID)
+	if r.entry.Settled && (r.entry.Model != "" || r.entry.Hold != nil) && r.log.book != nil {
+		e := r.entry
+		settled, again = &e, r.final
+		r.final = true
+	}
+	return r.entry.appendRow(values, nodeID), settled, again
 }
 
 // Start hands the intent over, with what is known by now, and returns at once.
@@ -122,6 +174,7 @@ func (r *Record) Settle(change func(*Entry)) {
 	case r.pending.Failed() || r.entry.Refused:
 		// The answer was 503 because the log could not be written: nothing
 		// was acknowledged, and an outage must not fill the memory.
+		r.release()
 	case r.taken:
 		r.log.settlements.Add(r)
 	}
@@ -135,10 +188,19 @@ func (r *Record) Refuse(change func(*Entry)) {
 	defer r.mu.Unlock()
 	change(&r.entry)
 	r.entry.Settled, r.entry.Refused = true, true
-	r.entry.Credits, r.entry.SimulatedCredits = 0, 0
-	r.entry.InputTokens, r.entry.OutputTokens, r.entry.UsageSource = nil, nil, ""
+	r.entry.Credits, r.entry.SimulatedCredits, r.entry.UnbilledCredits = 0, 0, 0
+	r.entry.InputTokens, r.entry.OutputTokens, r.entry.CachedTokens, r.entry.UsageSource = nil, nil, nil, ""
 	if r.taken && !r.pending.Failed() {
 		r.log.settlements.Add(r)
+	} else if r.pending.Failed() {
+		r.release()
+	}
+}
+
+// release ends what was set aside for a call that will not be written.
+func (r *Record) release() {
+	if r.entry.Hold != nil {
+		r.entry.Hold.Release()
 	}
 }
 
@@ -196,6 +258,13 @@ func (l *Log) Recover(ctx context.Context, d *db.DB) (int64, error) {
 		if living[owner] {
 			continue
 		}
+		dead, err := l.node.Bury(ctx, owner)
+		if err != nil {
+			return total, fmt.Errorf("recover request log: %w", err)
+		}
+		if !dead {
+			continue
+		}
 		n, err := l.recoverNode(ctx, d, owner)
 		total += n
 		if err != nil {
@@ -213,14 +282,26 @@ const recoverBatch = 1000
 
 func (l *Log) recoverNode(ctx context.Context, d *db.DB, owner string) (total int64, err error) {
 	for {
-		var n int64
+		n := 0
 		err := d.Write(ctx, func(tx *db.Tx) error {
-			n, err = tx.Exec(ctx, `UPDATE requests SET settled = TRUE, usage_source = $2, credits = reserved
-				WHERE NOT settled AND id IN (SELECT id FROM requests WHERE node_id = $1 AND NOT settled LIMIT $3)`,
-				owner, UsageRecovered, int64(recoverBatch))
-			return err
+			rows, err := tx.Query(ctx, "SELECT "+entryColumns+" FROM requests WHERE node_id = $1 AND NOT settled ORDER BY id LIMIT $2"+tx.Lock("requests"),
+				owner, int64(recoverBatch))
+			open, err := db.All(rows, err, scanEntry)
+			if err != nil || len(open) == 0 {
+				return err
+			}
+			n = len(open)
+			list, values := make([]Booking, n), make([][]any, n)
+			for i, e := range open {
+				e.Settled, e.UsageSource, e.Credits = true, UsageRecovered, e.Reserved
+				list[i], values[i] = Booking{Entry: e}, e.appendRow(nil, owner)
+			}
+			if _, err := insertRequests.Write(ctx, tx, values); err != nil || l.book == nil {
+				return err
+			}
+			return l.book(ctx, tx, list)
 		})
-		total += n
+		total += int64(n)
 		if err != nil || n < recoverBatch {
 			return total, err
 		}

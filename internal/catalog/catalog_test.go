@@ -1,42 +1,158 @@
 package catalog_test
 
 import (
-	"math"
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"turnpike/internal/catalog"
 	"turnpike/internal/credits"
 )
 
-func TestPricesAreExact(t *testing.T) {
-	t.Parallel()
-	c, err := catalog.Load()
+func load(t *testing.T, terms catalog.Terms) *catalog.Catalog {
+	t.Helper()
+	c, err := catalog.Load(terms)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := c.Find("gpt-4o-mini")
+	return c
+}
+
+func TestTableHasTheModelsAndTheirFacts(t *testing.T) {
+	t.Parallel()
+	c := load(t, catalog.Terms{})
+	if got := c.AsOf.Format(time.DateOnly); got != "2026-08-08" {
+		t.Errorf("the table is of %s", got)
+	}
+	count := map[catalog.Kind]int{}
+	for _, m := range c.Models() {
+		count[m.Kind]++
+		if m.Priced && m.Kind == catalog.Chat && m.Price.Dearest() < m.Price.Input {
+			t.Errorf("%s: a reservation would be too small", m.ID)
+		}
+	}
+	want := map[catalog.Kind]int{catalog.Chat: 369, catalog.Embedding: 38, catalog.Image: 22, catalog.Video: 9, catalog.Speech: 9}
+	for kind, n := range want {
+		if count[kind] != n {
+			t.Errorf("%d models of kind %q, expected %d", count[kind], kind, n)
+		}
+	}
+	m := c.Find("anthropic", "claude-3-7-sonnet-20250219")
 	if m == nil {
-		t.Fatal("gpt-4o-mini is not in the table")
+		t.Fatal("claude-3-7-sonnet-20250219 is not in the table")
 	}
-	// US$0.15 and US$0.60 a million tokens are 150 and 600 credits.
-	if m.Price.Input != 150*credits.Credit || m.Price.Output != 600*credits.Credit {
-		t.Errorf("price of gpt-4o-mini is %v and %v", m.Price.Input, m.Price.Output)
+	if m.ContextWindow != 200_000 || m.MaxOutputTokens != 64_000 || m.Deprecated.Format(time.DateOnly) != "2026-02-19" ||
+		m.Capabilities != (catalog.Capabilities{Vision: true, Tools: true, JSONSchema: true, Reasoning: true, PromptCaching: true}) ||
+		!slices.Equal(m.Modalities, []string{"text", "image"}) {
+		t.Errorf("got %+v", m)
 	}
-	if got := m.Price.Cost(1000, 500); got != 450_000 {
-		t.Errorf("1,000 in and 500 out cost %v credits, expected 0.45", got)
+	if c.Find("anthropic", "claude-opus-5").Deprecated != (time.Time{}) {
+		t.Error("claude-opus-5 is marked as deprecated")
 	}
 }
 
-func TestCostRoundsUpAndNeverOverflows(t *testing.T) {
+func TestListPricesAreExact(t *testing.T) {
 	t.Parallel()
-	p := catalog.Price{Input: 1, Output: credits.Max}
-	if got := p.Cost(1, 0); got != 1 {
-		t.Errorf("a millionth of a microcredit costs %d, expected it rounded up to 1", got)
+	c := load(t, catalog.Terms{})
+	const credit = credits.Credit
+	for _, tt := range []struct {
+		provider, id string
+		want         catalog.Price
+	}{
+		// US$0.15 and US$0.60 a million tokens are 150 and 600 credits. What is
+		// written to OpenAI's cache has no price of its own.
+		{"openai", "gpt-4o-mini", catalog.Price{Input: 150 * credit, Output: 600 * credit, CachedInput: 75 * credit, CacheWrite: 150 * credit}},
+		{"anthropic", "claude-opus-4-5", catalog.Price{Input: 5000 * credit, Output: 25000 * credit, CachedInput: 500 * credit, CacheWrite: 6250 * credit}},
+		// Writing costs nothing on top there, so it costs what input costs.
+		{"deepseek", "deepseek-v4-pro", catalog.Price{Input: 435 * credit, Output: 870 * credit, CachedInput: 3_625_000, CacheWrite: 435 * credit}},
+		{"openai", "text-embedding-3-small", catalog.Price{Input: 20 * credit, CachedInput: 20 * credit, CacheWrite: 20 * credit}},
+		{"openai", "dall-e-3", catalog.Price{PerImage: 40 * credit}},
+		{"openai", "sora-2", catalog.Price{PerSecond: 100 * credit}},
+		{"openai", "tts-1", catalog.Price{PerCharacter: 15_000}},
+	} {
+		m := c.Find(tt.provider, tt.id)
+		if m == nil {
+			t.Errorf("%s has no %s", tt.provider, tt.id)
+			continue
+		}
+		if m.Price != tt.want || !m.Priced {
+			t.Errorf("price of %s is %+v (priced: %t), expected %+v", tt.id, m.Price, m.Priced, tt.want)
+		}
 	}
-	if got := (catalog.Price{Input: credits.Max}).Cost(math.MaxInt64, 0); got != credits.Max {
-		t.Errorf("an absurd number of tokens costs %d", got)
+	// A price per input token alone does not say what an image costs.
+	if c.Find("openai", "gpt-image-1").Priced {
+		t.Error("gpt-image-1 counts as priced")
 	}
-	if got := p.Cost(-5, 0); got != 0 {
-		t.Errorf("a negative count costs %d", got)
+}
+
+func TestOneIDAtSeveralProviders(t *testing.T) {
+	t.Parallel()
+	c := load(t, catalog.Terms{})
+	const id = "openai/gpt-oss-120b"
+	groq, together := c.Find("groq", id), c.Find("together", id)
+	if groq == nil || together == nil || groq == together {
+		t.Fatalf("got %v and %v", groq, together)
+	}
+	if got := c.Lookup(id); got != groq {
+		t.Errorf("Lookup found it at %s, expected the first of two hosts, groq", got.Provider)
+	}
+	if c.Find("openai", id) != nil || c.Find("groq", "gpt-4o") != nil {
+		t.Error("a model was found at a provider that does not have it")
+	}
+	once := c.Distinct(catalog.Chat)
+	if n := len(slices.DeleteFunc(slices.Clone(once), func(m *catalog.Model) bool { return m.ID != id })); n != 1 {
+		t.Errorf("%s is listed %d times", id, n)
+	}
+	if slices.ContainsFunc(once, func(m *catalog.Model) bool { return m.Kind != catalog.Chat }) {
+		t.Error("another kind is listed among the chat models")
+	}
+	if !slices.IsSortedFunc(once, func(a, b *catalog.Model) int { return strings.Compare(a.ID, b.ID) }) {
+		t.Error("the list is not in order")
+	}
+}
+
+func TestSnapshotsHaveTheirModelsPrice(t *testing.T) {
+	t.Parallel()
+	c := load(t, catalog.Terms{})
+	for _, tt := range []struct{ id, of string }{
+		{"gpt-4o-2031-08-06", "gpt-4o"},
+		{"gpt-4o-mini-2031-07-18", "gpt-4o-mini"}, // the longest, not gpt-4o
+		{"claude-opus-4-5-20310101", "claude-opus-4-5"},
+		{"gpt-4-0614", "gpt-4"},
+		{"open-mistral-nemo-2712", "open-mistral-nemo"},
+		{"gemini-2.5-flash-002", "gemini-2.5-flash"},
+		{"gemini-2.5-flash-09-2031", "gemini-2.5-flash"},
+		{"gemini-2.5-flash-06-18", "gemini-2.5-flash"},
+	} {
+		m := c.Lookup(tt.id)
+		base := c.Lookup(tt.of)
+		if m == nil || base == nil {
+			t.Errorf("%s: got %v of %v", tt.id, m, base)
+			continue
+		}
+		if m.ID != tt.id || m.Price != base.Price || m.ContextWindow != base.ContextWindow || base.ID != tt.of {
+			t.Errorf("%s: got %+v", tt.id, m)
+		}
+		if found := c.Find(base.Provider, tt.id); found == nil || found.ID != tt.id {
+			t.Errorf("Find(%s, %s) gave %v", base.Provider, tt.id, found)
+		}
+	}
+}
+
+func TestAnotherFamilyIsNoSnapshot(t *testing.T) {
+	t.Parallel()
+	c := load(t, catalog.Terms{})
+	for _, id := range []string{
+		"gpt-4o-tiny", "gpt-4o-mini-tiny", "gpt-4o2024-08-06", "gpt-4o-", "gpt-4o--2024-08-06", "-2024-08-06", "", "2024-08-06",
+		"claude-sonnet-5-1", "claude-opus-5-12", "grok-4-5", // versions, not dates
+		"gpt-4-32k", "gpt-4o-2024-13-06", "gpt-4o-99999999", "gpt-4o-12345", "gpt-4o-123", "gpt-4o-0x1", "gpt-4o-20240806-preview",
+	} {
+		if m := c.Lookup(id); m != nil {
+			t.Errorf("%q was taken for a snapshot of %s", id, m.Provider)
+		}
+	}
+	if m := c.Find("anthropic", "gpt-4o-2031-08-06"); m != nil {
+		t.Errorf("found another provider's snapshot: %+v", m)
 	}
 }

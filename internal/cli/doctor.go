@@ -28,7 +28,9 @@ func newDoctor(e *env) *cobra.Command {
 		Use:   "doctor",
 		Short: "Look for what is wrong with the set-up and say how to mend it",
 		Long: `Checks the settings, the data folder, the master key and the database, server
-running or not, and changes nothing. It exits with 1 when something is wrong.`,
+running or not, and changes nothing. It lists the model providers that are set
+up and asks each for its models, to see whether it accepts its key. It exits
+with 1 when something is wrong.`,
 	}
 	e.configured(cmd)
 	e.jsonFlag(cmd)
@@ -67,6 +69,16 @@ func (e *env) printFindings(findings []finding, ok bool) error {
 }
 
 func examine(ctx context.Context, l config.Loaded) []finding {
+	if err := l.Validate(); err != nil {
+		return []finding{{"settings", false, message(err)}}
+	}
+	out := []finding{{"settings", true, "the settings make sense"}}
+	out = append(out, examineStorage(ctx, l)...)
+	return append(out, examineProviders(ctx, l)...)
+}
+
+// examineStorage looks as far as one thing allows the next.
+func examineStorage(ctx context.Context, l config.Loaded) []finding {
 	var out []finding
 	add := func(check string, err error, good string) bool {
 		f := finding{check, err == nil, good}
@@ -75,9 +87,6 @@ func examine(ctx context.Context, l config.Loaded) []finding {
 		}
 		out = append(out, f)
 		return err == nil
-	}
-	if !add("settings", l.Validate(), "the settings make sense") {
-		return out
 	}
 	if l.DatabaseURL == "" {
 		state, err := checkDataFolder(l.Data)
@@ -100,7 +109,7 @@ func examine(ctx context.Context, l config.Loaded) []finding {
 	add("master key", app.CheckMasterKey(ctx, l.Config, d), "it is the one that the database was made with")
 	n, err := nodes.Count(ctx, d, time.Now())
 	add("nodes", err, fmt.Sprintf("%d running", n))
-	return append(out, finding{"providers", true, "none set up: live keys get 503 no_provider, test keys the simulator"})
+	return out
 }
 
 const emptyFolder = "not made yet: the first turnpike serve will"

@@ -20,6 +20,8 @@ import (
 //	help     one sentence, for --help and the docs
 //	min,max  bounds, for numbers, sizes and durations
 //	oneof    the allowed words, comma-separated
+//	alias    a second, shorter variable for what scripts set often
+//	section  instead of all these: a list that only the file has (sections.go)
 //
 // Secret values have the types Secret and SecretURL, which mask themselves
 // wherever they are printed.
@@ -34,13 +36,20 @@ type Config struct {
 	MetricsListen   string         `name:"metrics_listen" help:"Address and port of GET /metrics for Prometheus, on a listener of its own; empty turns it off."`
 	ShutdownTimeout time.Duration  `name:"shutdown_timeout" default:"30s" min:"0s" max:"1h" help:"How long a stopping server waits for requests in flight."`
 
+	CreditUSD     Decimal `name:"credit_usd" default:"0.001" min:"0.000001" max:"1000" help:"US dollars of list price that one credit pays."`
+	MarkupPercent Decimal `name:"markup_percent" default:"0" min:"0" max:"1000" help:"What is added to every list price, in percent."`
+
 	TLS      TLS      `name:"tls"`
 	Log      Log      `name:"log"`
 	Limits   Limits   `name:"limits"`
+	Gateway  Gateway  `name:"gateway"`
 	Audit    Audit    `name:"audit"`
 	Webhooks Webhooks `name:"webhooks"`
 	SMTP     SMTP     `name:"smtp"`
 	Mail     Mail     `name:"mail"`
+
+	Providers []Provider `section:"providers"`
+	Routes    []Route    `section:"routes"`
 }
 
 // TLS makes the server speak HTTPS itself; both files or none.
@@ -64,6 +73,19 @@ type Limits struct {
 	HeaderBytes Size          `name:"header_bytes" default:"32KiB" min:"4KiB" max:"1MiB" help:"Largest request header, all fields together."`
 	BodyTimeout time.Duration `name:"body_timeout" default:"20s" min:"100ms" max:"10m" help:"How long a request body may take to arrive; a large one gets a second more for every 8 KiB."`
 	RefusedKeys int           `name:"refused_keys" default:"60" min:"0" max:"1000000" help:"Refused keys per minute after which an address must wait; 0 turns this off."`
+
+	LiveRequestsPerMinute int `name:"live_requests_per_minute" alias:"TURNPIKE_RATE_LIMIT_LIVE" default:"1000" min:"0" max:"100000000" help:"Requests that a live key may make in a minute; 0 turns this off."`
+	LiveTokensPerMinute   int `name:"live_tokens_per_minute" default:"2000000" min:"0" max:"1000000000000" help:"Tokens that a live key may use in a minute; 0 turns this off."`
+	LiveInFlight          int `name:"live_in_flight" alias:"TURNPIKE_MAX_IN_FLIGHT" default:"200" min:"0" max:"1000000" help:"Requests that a live key may have in flight; 0 turns this off."`
+	TestFactor            int `name:"test_factor" default:"10" min:"1" max:"1000" help:"How many times as much a test key may do."`
+}
+
+// Gateway bounds model calls.
+type Gateway struct {
+	DefaultMaxOutput int           `name:"default_max_output" default:"16384" min:"1" max:"10000000" help:"Most tokens of an answer whose request names no limit; credits are reserved for so many."`
+	ConnectTimeout   time.Duration `name:"connect_timeout" default:"10s" min:"100ms" max:"1m" help:"How long a provider may take to accept a connection."`
+	FirstByteTimeout time.Duration `name:"first_byte_timeout" default:"120s" min:"1s" max:"1h" help:"How long a provider may take to begin its answer."`
+	IdleTimeout      time.Duration `name:"idle_timeout" default:"60s" min:"1s" max:"1h" help:"How long a provider may pause between two pieces of a stream."`
 }
 
 // Audit configures the request log.

@@ -3,6 +3,7 @@ package config
 import (
 	"flag"
 	"os"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
@@ -10,7 +11,10 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the table in docs/configuration.md")
 
-const docFile = "../../docs/configuration.md"
+const (
+	docFile          = "../../docs/configuration.md"
+	providersDocFile = "../../docs/providers.md"
+)
 
 // docTable is what the tags say, as Markdown.
 func docTable() string {
@@ -26,7 +30,7 @@ func docTable() string {
 		if s.min != "" {
 			meaning += " From " + s.min + " to " + s.max + "."
 		}
-		b.WriteString("| `" + s.name + "` | `" + s.env() + "` | `--" + s.flag() + "` | " + preset + " | " + meaning + " |\n")
+		b.WriteString("| `" + s.name + "` | `" + strings.TrimSuffix(s.env()+"`, `"+s.alias, "`, `") + "` | `--" + s.flag() + "` | " + preset + " | " + meaning + " |\n")
 	}
 	return b.String()
 }
@@ -56,21 +60,40 @@ func TestDocsListEverySetting(t *testing.T) {
 
 func TestExamplesInDocsWork(t *testing.T) {
 	t.Parallel()
-	doc, err := os.ReadFile(docFile)
+	environ := []string{"TURNPIKE_MASTER_KEY=" + testMasterKey, "OPENAI_API_KEY=k", "GROQ_API_KEY=k", "AZURE_OPENAI_KEY=k"}
+	for _, file := range []string{docFile, providersDocFile} {
+		doc, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		examples := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(string(doc), -1)
+		if len(examples) == 0 {
+			t.Errorf("no examples found in %s", file)
+		}
+		for _, example := range examples {
+			l, err := load(t, example[1], environ, nil)
+			if err == nil {
+				err = l.Validate()
+			}
+			if err != nil {
+				t.Errorf("%s: %v in\n%s", file, err, example[1])
+			}
+		}
+	}
+}
+
+// Every key of the file's lists is explained.
+func TestDocsListEveryKeyOfAProvider(t *testing.T) {
+	t.Parallel()
+	doc, err := os.ReadFile(providersDocFile)
 	if err != nil {
 		t.Fatal(err)
 	}
-	examples := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(string(doc), -1)
-	if len(examples) == 0 {
-		t.Fatal("no examples found")
-	}
-	for _, example := range examples {
-		l, err := load(t, example[1], []string{"TURNPIKE_MASTER_KEY=" + testMasterKey}, nil)
-		if err == nil {
-			err = l.Validate()
-		}
-		if err != nil {
-			t.Errorf("%v in\n%s", err, example[1])
+	keys := append(recordKeys(reflect.TypeFor[Provider]()), recordKeys(reflect.TypeFor[ProviderModel]())...)
+	keys = append(append(keys, recordKeys(reflect.TypeFor[ModelPrice]())...), capabilityNames...)
+	for _, key := range keys {
+		if !strings.Contains(string(doc), "`"+key+"`") {
+			t.Errorf("%s lacks `%s`", providersDocFile, key)
 		}
 	}
 }

@@ -81,6 +81,10 @@ func (r *fileReader) entry(name string, key, value *yaml.Node) {
 			return
 		}
 	}
+	if into, ok := r.Config.section(name); ok {
+		r.section(name, value, into)
+		return
+	}
 	members := groupMembers(r.all, name)
 	switch {
 	case len(members) == 0:
@@ -101,7 +105,7 @@ func (r *fileReader) candidates() []string {
 			all = append(all, group)
 		}
 	}
-	return all
+	return append(all, sectionNames()...)
 }
 
 func (r *fileReader) origin(at *yaml.Node) string {

@@ -49,6 +49,8 @@ func (f *flagValue) Type() string {
 		return "bool"
 	case *int:
 		return "int"
+	case *Decimal:
+		return "decimal"
 	case *Size:
 		return "size"
 	case *time.Duration:

@@ -39,7 +39,8 @@ func Load(from Sources) (Loaded, error) {
 	for _, s := range l.all {
 		l.Origin[s.name] = "default"
 	}
-	env := l.environ(from.Environ)
+	all := variables(from.Environ)
+	env := l.environ(all)
 	if path := configPath(from.Flags, env); path != "" {
 		read := from.ReadFile
 		if read == nil {
@@ -55,11 +56,16 @@ func Load(from Sources) (Loaded, error) {
 	}
 	for _, s := range l.all {
 		// A variable that is empty counts as not set, as in compose files.
-		if value := env[s.env()]; value != "" {
-			l.set(s, "environment "+s.env(), setText(s.value, value))
+		for _, name := range []string{s.env(), s.alias} {
+			if value := env[name]; value != "" {
+				l.set(s, "environment "+name, setText(s.value, value))
+				break
+			}
 		}
 	}
 	l.flags(from.Flags)
+	l.discover(all)
+	l.completeProviders(all)
 	l.derive()
 	if len(l.problems) > 0 {
 		return l.Loaded, l.problems
@@ -83,15 +89,26 @@ func (l *loader) set(s setting, origin string, err error) {
 	l.Origin[s.name] = origin
 }
 
-// environ returns our variables by name and warns of those nobody knows.
-func (l *loader) environ(environ []string) map[string]string {
-	env := map[string]string{}
+// variables parts the environment into names and values.
+func variables(environ []string) map[string]string {
+	all := map[string]string{}
 	for _, entry := range environ {
-		if name, value, ok := strings.Cut(entry, "="); ok && strings.HasPrefix(name, envPrefix) {
+		if name, value, ok := strings.Cut(entry, "="); ok {
+			all[name] = value
+		}
+	}
+	return all
+}
+
+// environ returns our variables by name and warns of those nobody knows.
+func (l *loader) environ(all map[string]string) map[string]string {
+	env := map[string]string{}
+	for name, value := range all {
+		if strings.HasPrefix(name, envPrefix) {
 			env[name] = value
 		}
 	}
-	known := names(l.all, setting.env)
+	known := append(names(l.all, setting.env), names(l.all, func(s setting) string { return s.alias })...)
 	for name := range env {
 		if slices.Contains(known, name) || slices.Contains(notSettings, name) || strings.HasPrefix(name, testEnvPrefix) {
 			continue

@@ -33,6 +33,11 @@ func (l Loaded) Print(w io.Writer) error {
 		value.LineComment = "# " + l.Origin[s.name]
 		into.Content = append(into.Content, keyNode(key), &value)
 	}
+	for _, name := range sectionNames() {
+		if list := l.sectionNode(name); len(list.Content) > 0 {
+			root.Content = append(root.Content, keyNode(name), list)
+		}
+	}
 	enc := yaml.NewEncoder(w)
 	enc.SetIndent(2)
 	if err := enc.Encode(root); err != nil {
@@ -61,9 +66,11 @@ func (l Loaded) PrintJSON(w io.Writer) error {
 		Origin string `json:"origin"`
 	}
 	out := struct {
-		Settings map[string]entry `json:"settings"`
-		Warnings []string         `json:"warnings"`
-	}{map[string]entry{}, append([]string{}, l.Warnings...)}
+		Settings  map[string]entry `json:"settings"`
+		Providers []map[string]any `json:"providers"`
+		Routes    []map[string]any `json:"routes"`
+		Warnings  []string         `json:"warnings"`
+	}{map[string]entry{}, l.sectionValues("providers"), l.sectionValues("routes"), append([]string{}, l.Warnings...)}
 	for _, s := range l.Config.settings() {
 		value := plain(s.value)
 		if size, ok := s.value.(*Size); ok {

@@ -84,6 +84,7 @@ func FuzzLoadFile(f *testing.F) {
 	for _, seed := range []string{
 		"", "listen: :1", "tls: {cert: a, key: b}", "limits:\n  body_bytes: 1MiB", "trusted_proxies: [10.0.0.0/8, '::1']",
 		"a: &a [*a]", "tls: &t {tls: *t}", "? [a]\n: b", "<<: {data: x}", "data: |\n  x\n  y", "---\n...\n---\n", "data: !!binary YQ==", "data: *x", "data: \"\\u0085\\t \"",
+		"providers: [{name: a, type: openai, base_url: 'http://u:p@h', headers: {X: y}, default_price: {input: 1}, models: [{id: b, capabilities: [c]}]}]", "providers: &p [*p]", "routes: [{name: \"a\\n# b\", models: [x, '']}, ]",
 	} {
 		f.Add(seed)
 	}

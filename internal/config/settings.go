@@ -15,6 +15,7 @@ type setting struct {
 	preset   string   // the default, as text
 	min, max string   // bounds, as text; empty means none
 	oneof    []string // allowed words; none means any
+	alias    string   // a second environment variable; empty means none
 	value    any      // pointer to the field
 }
 
@@ -46,6 +47,9 @@ func collect(group reflect.Value, prefix string) []setting {
 	var all []setting
 	for i := range group.NumField() {
 		tag := group.Type().Field(i).Tag
+		if tag.Get("section") != "" {
+			continue
+		}
 		name := prefix + tag.Get("name")
 		help, leaf := tag.Lookup("help")
 		if !leaf {
@@ -54,7 +58,7 @@ func collect(group reflect.Value, prefix string) []setting {
 		}
 		s := setting{
 			name: name, help: help, preset: tag.Get("default"),
-			min: tag.Get("min"), max: tag.Get("max"),
+			min: tag.Get("min"), max: tag.Get("max"), alias: tag.Get("alias"),
 			value: group.Field(i).Addr().Interface(),
 		}
 		if words := tag.Get("oneof"); words != "" {

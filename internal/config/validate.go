@@ -78,6 +78,8 @@ func (c Config) Validate() error {
 			ps = append(ps, Problem{Setting: "allowed_origins", Message: message})
 		}
 	}
+	ps = append(ps, providerProblems(c.Providers)...)
+	ps = append(ps, routeProblems(c.Routes)...)
 	if len(ps) > 0 {
 		return ps
 	}
@@ -91,11 +93,24 @@ func (l Loaded) Validate() error {
 		return nil
 	}
 	for i := range ps {
-		if o := l.Origin[ps[i].Setting]; o != "default" {
+		if o := l.origin(ps[i].Setting); o != "default" {
 			ps[i].Origin = o
 		}
 	}
 	return ps
+}
+
+// origin is where a setting came from, or else what it stands in: what is
+// missing from providers[0] came from there.
+func (l Loaded) origin(name string) string {
+	for {
+		if o, ok := l.Origin[name]; ok {
+			return o
+		}
+		if name, _ = splitName(name); name == "" {
+			return ""
+		}
+	}
 }
 
 // fault checks what the tags of a setting promise.

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"math/big"
 	"net/netip"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -44,6 +46,23 @@ func parseSize(text string) (Size, error) {
 	return Size(n * factor), nil
 }
 
+// Decimal is an exact decimal number as it was written; empty means not given.
+type Decimal string
+
+var decimalForm = regexp.MustCompile(`^[0-9]{1,9}(\.[0-9]{1,9})?$`)
+
+// Rat is its value, nil when it was not given.
+func (d Decimal) Rat() *big.Rat {
+	if d == "" {
+		return nil
+	}
+	r, ok := new(big.Rat).SetString(string(d))
+	if !ok {
+		return nil
+	}
+	return r
+}
+
 // setText reads a value as it stands in the environment, in a flag or in a
 // default. Lists are comma-separated there.
 func setText(target any, text string) error {
@@ -74,6 +93,8 @@ func setScalar(target any, text string) error {
 		*v = text
 	case *Secret:
 		*v = Secret(text)
+	case *Address:
+		*v = Address(text)
 	case *SecretURL:
 		*v = SecretURL(text)
 	case *bool:
@@ -88,6 +109,11 @@ func setScalar(target any, text string) error {
 			return fmt.Errorf("%q is not a whole number", text)
 		}
 		*v = n
+	case *Decimal:
+		if !decimalForm.MatchString(text) {
+			return fmt.Errorf("%q is not a decimal number; expected such as 12 or 0.15, with at most nine digits on either side of the point", text)
+		}
+		*v = Decimal(text)
 	case *Size:
 		n, err := parseSize(text)
 		if err != nil {
@@ -174,6 +200,8 @@ func plain(target any) any {
 	switch v := target.(type) {
 	case *string:
 		return *v
+	case *Decimal:
+		return string(*v)
 	case *bool:
 		return *v
 	case *int:
@@ -231,6 +259,10 @@ func number(target any) (int64, bool) {
 		return int64(*v), true
 	case *time.Duration:
 		return int64(*v), true
+	case *Decimal:
+		if r := v.Rat(); r != nil { // in billionths, which its form keeps whole and in range
+			return r.Mul(r, big.NewRat(1_000_000_000, 1)).Num().Int64(), true
+		}
 	}
 	return 0, false
 }

@@ -4,7 +4,9 @@ package gateway
 
 import (
 	"context"
-	"errors"
+	"net/http"
+	"slices"
+	"sync"
 	"time"
 
 	"turnpike/internal/access"
@@ -12,22 +14,51 @@ import (
 	"turnpike/internal/audit"
 	"turnpike/internal/catalog"
 	"turnpike/internal/credits"
-	"turnpike/internal/fault"
+	"turnpike/internal/limits"
 	"turnpike/internal/providers"
+	"turnpike/internal/spend"
 )
 
 // Gateway routes model calls to providers.
 type Gateway struct {
-	catalog   *catalog.Catalog
-	simulator providers.Provider
-	strict    bool
-	now       func() time.Time
+	catalog          *catalog.Catalog
+	simulator        providers.Provider
+	upstreams        []Upstream
+	routes           map[string][]string
+	routeNames       []string
+	ledger           *spend.Ledger
+	budgets          Budgets
+	limiter          *limits.Limiter
+	rates            Rates
+	defaultMaxOutput int64
+	strict           bool
+	now              func() time.Time
+
+	mu      sync.Mutex
+	healths map[[2]string]*health
 }
+
+// Route is a name of the operator's for a list of models.
+type Route struct {
+	Name   string
+	Models []string
+}
+
+// Rates are the limits of keys that have none of their own.
+type Rates struct{ Live, Test limits.Limits }
 
 // Options configure a gateway.
 type Options struct {
 	Catalog   *catalog.Catalog
 	Simulator providers.Provider
+	Upstreams []Upstream
+	Routes    []Route
+	Ledger    *spend.Ledger
+	Budgets   Budgets
+	Limiter   *limits.Limiter
+	Rates     Rates
+	// DefaultMaxOutput bounds the answer's tokens when the caller does not.
+	DefaultMaxOutput int64
 	// Strict makes the upstream call itself wait until the request is in the
 	// log, so that no provider is ever called unrecorded.
 	Strict bool
@@ -36,7 +67,14 @@ type Options struct {
 
 // New makes a gateway.
 func New(o Options) *Gateway {
-	return &Gateway{catalog: o.Catalog, simulator: o.Simulator, strict: o.Strict, now: o.Now}
+	g := &Gateway{catalog: o.Catalog, simulator: o.Simulator, upstreams: o.Upstreams, routes: map[string][]string{}, ledger: o.Ledger, budgets: o.Budgets,
+		limiter: o.Limiter, rates: o.Rates, defaultMaxOutput: o.DefaultMaxOutput, strict: o.Strict, now: o.Now, healths: map[[2]string]*health{}}
+	for _, r := range o.Routes {
+		g.routes[r.Name] = r.Models
+		g.routeNames = append(g.routeNames, r.Name)
+	}
+	slices.Sort(g.routeNames)
+	return g
 }
 
 // recordPatience is how long a strict call waits for the log before it gives
@@ -46,8 +84,11 @@ const recordPatience = 4 * time.Second
 // Call is one model call.
 type Call struct {
 	Principal *access.Principal
+	Project   string
 	Record    *audit.Record
 	Body      []byte
+	// Header is the answer's: it gets the state of the rate limits.
+	Header http.Header
 }
 
 // Answer is what goes back: Body for a plain call, Stream for a streamed one.
@@ -61,90 +102,90 @@ type Answer struct {
 
 // Chat answers a chat completion.
 func (g *Gateway) Chat(ctx context.Context, c Call) (*Answer, error) {
-	fields, err := readFields(c.Body)
+	r, err := readChat(c.Body)
 	if err != nil {
 		return nil, err
 	}
-	model, provider, err := g.route(c.Principal, fields.Model)
+	targets, err := g.route(c.Principal.Environment, r.models, catalog.Chat, r)
 	if err != nil {
 		return nil, err
 	}
+	return g.run(ctx, c, r, targets, chat)
+}
 
-	c.Record.Note(func(e *audit.Entry) { e.Model, e.Provider = model.ID, provider.Name() })
+// run is the way of every model call: limits, reservation, log, provider,
+// settlement. Whatever happens, what was set aside ends with the log's entry,
+// and the place among the calls in flight with the answer.
+func (g *Gateway) run(ctx context.Context, c Call, r *request, targets []target, ask operation) (*Answer, error) {
+	ticket, err := g.admit(c, r)
+	if err != nil {
+		return nil, err
+	}
+	m := &meter{record: c.Record, ticket: ticket, now: g.now, started: g.now(), choices: r.choices}
+	free := c.Principal.Environment == accounts.Test
+	if !free {
+		var output int64
+		if m.hold, output, err = g.reserve(ctx, c, r, targets); err != nil {
+			ticket.End()
+			return nil, err
+		}
+		if output > 0 {
+			r.maxOutput = output
+		}
+	}
+	first := targets[0]
+	c.Record.Note(func(e *audit.Entry) {
+		e.Model, e.Provider = first.offer.ID, first.provider.Name()
+		if m.hold != nil {
+			e.Hold, e.Reserved, e.PriceVersion = m.hold, m.hold.Amount, g.catalog.PriceVersion()
+		}
+	})
 	// The intent is handed to the log at the moment the upstream call starts,
 	// and whoever sends the answer's first byte waits for it. The simulator is
 	// no upstream: it costs nobody anything and is faster than a disk, so its
 	// intent is written together with its end.
-	if provider != g.simulator {
+	if !free {
 		c.Record.Start()
 	}
 	if g.strict {
 		if err := c.Record.Durable(recordPatience); err != nil {
+			ticket.End()
 			return nil, err
 		}
 	}
-	started := g.now()
-	answer, err := provider.Chat(ctx, &providers.ChatRequest{Model: model.ID, Body: c.Body, Stream: fields.Stream})
-	m := &meter{record: c.Record, price: model.Price, started: started, now: g.now}
+	answer, err := g.try(ctx, c, r, targets, m, ask)
 	if err != nil {
-		m.failed()
-		return nil, upstreamFault(err)
+		m.failed(err, r)
+		ticket.End()
+		return nil, err
 	}
-	out := &Answer{Model: model.ID, Provider: provider.Name()}
+	out := &Answer{Model: m.target.offer.ID, Provider: m.target.provider.Name()}
 	if answer.Stream != nil {
-		out.Stream = &Stream{from: answer.Stream, meter: m, wantUsage: fields.IncludeUsage}
+		out.Stream = newStream(answer.Stream, m, r)
 		return out, nil
 	}
-	out.Credits = m.settle(answer.Usage, audit.UsageProvider)
+	out.Credits = m.plain(answer, r)
 	out.Body = answer.Body
+	ticket.End()
 	return out, nil
 }
 
-// route picks the model and its provider. Test keys are answered by the
-// simulator; live keys need a provider.
-func (g *Gateway) route(p *access.Principal, name string) (*catalog.Model, providers.Provider, error) {
-	if p.Environment == accounts.Live {
-		return nil, nil, fault.New(fault.NoProvider, "no model provider is set up for live keys on this server; test keys (tp_test_…) are answered by the simulator")
+// admit counts the call against the key's limits.
+func (g *Gateway) admit(c Call, r *request) (*limits.Ticket, error) {
+	l := g.rates.Live
+	if c.Principal.Environment == accounts.Test {
+		l = g.rates.Test
 	}
-	model := g.catalog.Find(name)
-	if model == nil {
-		return nil, nil, fault.Param(fault.ModelNotFound, "model", "there is no model %q; GET /v1/models lists those there are", name)
+	if c.Principal.RateLimit != nil {
+		l.RequestsPerMinute = *c.Principal.RateLimit
 	}
-	return model, g.simulator, nil
-}
-
-// Models lists what the principal can call.
-func (g *Gateway) Models(p *access.Principal) []*catalog.Model {
-	if p.Environment == accounts.Live {
-		return nil
+	ticket, err := g.limiter.Begin(subject(c.Principal), l, r.inputBound/4+r.maxOutput, g.now())
+	if err != nil {
+		return nil, limitFault(err, c.Header)
 	}
-	return g.catalog.Models()
+	ticket.Headers(c.Header)
+	return ticket, nil
 }
 
 // CatalogDate is the day of the table of models.
 func (g *Gateway) CatalogDate() time.Time { return g.catalog.AsOf }
-
-// Model returns one of them.
-func (g *Gateway) Model(p *access.Principal, id string) (*catalog.Model, error) {
-	if p.Environment == accounts.Test {
-		if m := g.catalog.Find(id); m != nil {
-			return m, nil
-		}
-	}
-	return nil, fault.New(fault.ModelNotFound, "there is no model %q; GET /v1/models lists those there are", id)
-}
-
-// upstreamFault keeps what a provider says to itself: the caller gets a code
-// of ours, the log the cause.
-func upstreamFault(err error) error {
-	if _, ok := fault.As(err); ok {
-		return err
-	}
-	if errors.Is(err, context.Canceled) {
-		return err
-	}
-	if errors.Is(err, context.DeadlineExceeded) {
-		return fault.New(fault.UpstreamTimeout, "the model provider did not answer in time").Because(err)
-	}
-	return fault.New(fault.Upstream, "the model provider failed to answer").Because(err)
-}

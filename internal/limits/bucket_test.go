@@ -1,62 +1,159 @@
 package limits
 
 import (
+	"flag"
+	"os"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
 )
 
-// TestABucketLetsExactlyTheRateThrough: in any stretch of time no more than
-// the rest that has gathered and what the time brings.
+// TestMain has the properties checked for more sequences than by default: few
+// of them come near the limit.
+func TestMain(m *testing.M) {
+	if err := flag.Set("rapid.checks", "1000"); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
+
+const second = int64(time.Second)
+
+// passed is what went through and when; it checks the promise of a bucket.
+type passed []struct{ at, n int64 }
+
+// check: in any stretch of time d no more than limit × (1 + d/minute). Each
+// charge is rounded down to a nanosecond, so so many are allowed for.
+func (p passed) check(rt *rapid.T, limit int64) {
+	for i := range p {
+		sum := int64(0)
+		for j := i; j < len(p); j++ {
+			sum += p[j].n
+			d := p[j].at - p[i].at
+			if sum > limit+units(limit, d+int64(j-i+1))+1 {
+				rt.Fatalf("%d in %v of %d a minute", sum, time.Duration(d), limit)
+			}
+		}
+	}
+}
+
 func TestABucketLetsExactlyTheRateThrough(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
-		limit := rapid.Int64Range(1, 10_000).Draw(rt, "limit")
-		start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-		now := start
+		limit := rapid.Int64Range(1, 10_000_000).Draw(rt, "limit")
+		now := int64(0)
 		var b bucket
-		through := int64(0)
-		for range rapid.IntRange(1, 200).Draw(rt, "calls") {
-			now = now.Add(time.Duration(rapid.Int64Range(0, int64(window/4)).Draw(rt, "pause")))
-			wait, ok := b.take(limit, 1, now)
-			if ok {
-				through++
-			} else if _, early := b.take(limit, 1, now.Add(wait-time.Nanosecond)); early {
-				rt.Fatalf("it said to wait %v, and less was enough", wait)
+		var through passed
+		for range rapid.IntRange(1, 100).Draw(rt, "calls") {
+			now += rapid.Int64Range(0, window/4).Draw(rt, "pause")
+			n := rapid.Int64Range(1, max(1, limit/3)).Draw(rt, "n")
+			wait := b.wait(limit, n, now)
+			if wait > 0 {
+				if b.wait(limit, n, now+wait) != 0 || b.wait(limit, n, now+wait-1) == 0 {
+					rt.Fatalf("it said to wait %v, which is not when it fits", time.Duration(wait))
+				}
+				continue
 			}
-			if most := limit + int64(now.Sub(start)/pace(limit)); through > most {
-				rt.Fatalf("%d in %v of %d a minute", through, now.Sub(start), limit)
+			if n > b.room(limit, now) {
+				rt.Fatalf("%d fit, and there is room for %d", n, b.room(limit, now))
+			}
+			b.charge(limit, n, now)
+			through = append(through, struct{ at, n int64 }{now, n})
+		}
+		through.check(rt, limit)
+	})
+}
+
+// TestWhatIsGivenBackIsNotGivenTwice: calls that reserve more than they use, and
+// end when they like, together use no more than the rate.
+func TestWhatIsGivenBackIsNotGivenTwice(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(rt *rapid.T) {
+		limit := rapid.Int64Range(1, 10_000).Draw(rt, "limit")
+		l := alone(func() time.Time { return time.Unix(0, 0) })
+		now := l.start
+		type call struct {
+			*Ticket
+			used int
+		}
+		var open []call
+		var used passed
+		for range rapid.IntRange(1, 100).Draw(rt, "steps") {
+			now = now.Add(time.Duration(rapid.Int64Range(0, window/3).Draw(rt, "pause")))
+			if len(open) > 0 && rapid.Bool().Draw(rt, "end") {
+				i := rapid.IntRange(0, len(open)-1).Draw(rt, "which")
+				c := open[i]
+				real := rapid.SampledFrom([]int64{0, c.tokens / 2, c.tokens}).Draw(rt, "real")
+				used[c.used].n = real
+				c.Adjust(real, now)
+				c.End()
+				open = append(open[:i], open[i+1:]...)
+				continue
+			}
+			n := rapid.SampledFrom([]int64{1, limit / 3, limit}).Draw(rt, "estimate")
+			if ticket, err := l.Begin("key", Limits{TokensPerMinute: limit}, n, now); err == nil {
+				open = append(open, call{ticket, len(used)})
+				used = append(used, struct{ at, n int64 }{int64(now.Sub(l.start)), n})
 			}
 		}
+		used.check(rt, limit)
 	})
 }
 
 func TestABucketFillsAgain(t *testing.T) {
 	t.Parallel()
-	now := time.Now()
-	var b bucket
-	for i := range 60 {
-		if _, ok := b.take(60, 1, now); !ok {
-			t.Fatalf("refused after %d of 60", i)
+	for _, limit := range []int64{1, 7, 60, 999, 1_000_003} {
+		var b bucket
+		for i := range min(limit, 1000) {
+			n := int64(1)
+			if i == 999 {
+				n = limit - 999
+			}
+			if b.wait(limit, n, 0) > 0 {
+				t.Fatalf("refused after %d of %d", i, limit)
+			}
+			b.charge(limit, n, 0)
+		}
+		if b.wait(limit, 1, 0) == 0 || b.room(limit, 0) != 0 {
+			t.Errorf("more than %d went through", limit)
+		}
+		if n := b.room(limit, window); n != limit {
+			t.Errorf("after a minute there is room for %d of %d", n, limit)
 		}
 	}
-	wait, ok := b.take(60, 1, now)
-	if ok || wait != time.Second {
-		t.Errorf("let through, or wait %v", wait)
+	var b bucket
+	b.charge(60, 60, 0)
+	if w := b.wait(60, 1, 0); w != second {
+		t.Errorf("wait %v", time.Duration(w))
 	}
-	if s := b.state(60, now); s != (State{60, 0, time.Minute}) {
+	if s := b.state(60, 0, 0); s != (State{60, 0, time.Minute}) {
 		t.Errorf("%+v", s)
 	}
-	if s := b.state(60, now.Add(30*time.Second)); s != (State{60, 30, 30 * time.Second}) {
+	if s := b.state(60, 0, 30*second); s != (State{60, 30, 30 * time.Second}) {
 		t.Errorf("%+v", s)
 	}
 	// More than there ever is goes through once, and is waited for.
 	b = bucket{}
-	if _, ok := b.take(60, 600, now); !ok {
+	if b.wait(60, 600, 0) != 0 {
 		t.Error("a call that is larger than the limit can never be made")
 	}
-	if wait, ok := b.take(60, 1, now); ok || wait < 9*time.Minute {
-		t.Errorf("it was not waited for: %v %v", wait, ok)
+	b.charge(60, 600, 0)
+	if w := b.wait(60, 1, 0); w < 9*window {
+		t.Errorf("it was not waited for: %v", time.Duration(w))
+	}
+}
+
+func TestNoNumberIsTooLarge(t *testing.T) {
+	t.Parallel()
+	var b bucket
+	b.charge(1, 1<<62, 0)
+	b.charge(1, 1_000_000, 0)
+	b.charge(1<<62, 1<<62, 0)
+	if b.full != 2*longest+window {
+		t.Errorf("full at %v", time.Duration(b.full))
+	}
+	if n := (&bucket{}).room(1<<62, 0); n != 1<<62 {
+		t.Errorf("room for %d", n)
 	}
 }

@@ -4,8 +4,10 @@ package nodes
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"turnpike/internal/db"
@@ -17,6 +19,9 @@ const (
 	// deadAfter is generous against clocks that differ between machines: what
 	// waits for it (closing a dead node's open requests) is not urgent.
 	deadAfter = time.Minute
+	// sureFor is how long after a heartbeat a node relies on being thought
+	// alive; beyond it, it must not spend what others may have closed.
+	sureFor = deadAfter / 2
 )
 
 // Node is this process.
@@ -24,12 +29,18 @@ type Node struct {
 	ID  string
 	db  *db.DB
 	now func() time.Time
+
+	mu       sync.Mutex
+	beaten   time.Time // when the last heartbeat that was stored began
+	rejoined time.Time // when it found itself declared dead
+	lives    int
+	onRejoin []func(life int)
 }
 
 // Join registers this process.
 func Join(ctx context.Context, d *db.DB, now func() time.Time) (*Node, error) {
 	n := &Node{ID: ids.New(ids.Node), db: d, now: now}
-	if err := n.beat(ctx); err != nil {
+	if err := n.beat(ctx, true); err != nil {
 		return nil, fmt.Errorf("register node: %w", err)
 	}
 	return n, nil
@@ -42,7 +53,7 @@ func (n *Node) Run(ctx context.Context) {
 	for {
 		select {
 		case <-tick.C:
-			if err := n.beat(ctx); err != nil && ctx.Err() == nil {
+			if err := n.beat(ctx, false); err != nil && ctx.Err() == nil {
 				slog.Warn("heartbeat failed", "node", n.ID, "error", err)
 			}
 		case <-ctx.Done():
@@ -59,13 +70,85 @@ func (n *Node) Leave(ctx context.Context) error {
 	})
 }
 
-func (n *Node) beat(ctx context.Context) error {
-	now := n.now().UnixMicro()
-	return n.db.Write(ctx, func(tx *db.Tx) error {
-		_, err := tx.Exec(ctx, `INSERT INTO nodes (id, started_at, seen_at) VALUES ($1, $2, $2)
-			ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at`, n.ID, now)
+// beat stores a heartbeat. A node whose row is gone was declared dead: what it
+// had was taken over, and it goes on in a new life.
+func (n *Node) beat(ctx context.Context, first bool) error {
+	begun, now := time.Now(), n.now()
+	dead := false
+	err := n.db.Write(ctx, func(tx *db.Tx) error {
+		found, err := tx.Exec(ctx, "UPDATE nodes SET seen_at = $2 WHERE id = $1", n.ID, now.UnixMicro())
+		if err != nil || found > 0 {
+			return err
+		}
+		dead = !first
+		_, err = tx.Exec(ctx, "INSERT INTO nodes (id, started_at, seen_at) VALUES ($1, $2, $2)", n.ID, now.UnixMicro())
 		return err
 	})
+	if err != nil {
+		return err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.beaten = begun
+	if dead {
+		slog.Warn("this node was thought dead, and what it had set aside was taken over; it starts anew", "node", n.ID)
+		n.rejoined = now
+		n.lives++
+		for _, fn := range n.onRejoin {
+			fn(n.lives)
+		}
+	}
+	return nil
+}
+
+// OnRejoin registers what is to be given up when this node was declared dead.
+func (n *Node) OnRejoin(fn func(life int)) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.onRejoin = append(n.onRejoin, fn)
+}
+
+// Sure reports whether nobody can have declared this node dead.
+func (n *Node) Sure() bool {
+	if n.db.Engine() == "sqlite" {
+		return true // there is no other
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return time.Since(n.beaten) < sureFor
+}
+
+// Rejoined is when this node last found itself declared dead, or zero.
+func (n *Node) Rejoined() time.Time {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.rejoined
+}
+
+// Bury makes sure that a node is dead before what it had is taken over: it
+// reports false for one that lives. A buried one that comes back knows it.
+func (n *Node) Bury(ctx context.Context, id string) (dead bool, err error) {
+	if n.db.Engine() == "sqlite" {
+		return id != n.ID, nil
+	}
+	if id == n.ID {
+		return false, nil
+	}
+	err = n.db.Write(ctx, func(tx *db.Tx) error {
+		var seen int64
+		err := tx.QueryRow(ctx, "SELECT seen_at FROM nodes WHERE id = $1"+tx.Lock("nodes"), id).Scan(&seen)
+		if errors.Is(err, db.ErrNotFound) {
+			dead = true
+			return nil
+		}
+		if err != nil || time.UnixMicro(seen).After(n.now().Add(-deadAfter)) {
+			return err
+		}
+		dead = true
+		_, err = tx.Exec(ctx, "DELETE FROM nodes WHERE id = $1", id)
+		return err
+	})
+	return dead && err == nil, err
 }
 
 // Alive lists the processes whose heartbeat is recent, this one included. The

@@ -1,11 +1,13 @@
 package spend
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
@@ -15,18 +17,24 @@ import (
 const SignalRecall = "spend.recall"
 
 // Books are the accounts in the store: the bank of every node's ledger.
-type Books struct {
-	db   *db.DB
-	node string
+type Books struct{ db *db.DB }
+
+// NewBooks opens the books.
+func NewBooks(d *db.DB) *Books { return &Books{d} }
+
+// Ledger makes a node's ledger. sure reports whether nobody can have declared
+// the node dead.
+func (b *Books) Ledger(node string, sure func() bool) *Ledger {
+	return newLedger(b, node, b.db.Engine() == "sqlite", sure)
 }
 
-// NewBooks opens the books for a node.
-func NewBooks(d *db.DB, node string) *Books { return &Books{d, node} }
-
-// Ledger makes this node's ledger.
-func (b *Books) Ledger() *Ledger {
-	g := newLedger(b, b.db.Engine() == "sqlite")
-	return g
+// Owner is in whose name a node takes leases in one of its lives: one that was
+// declared dead begins another.
+func Owner(node string, life int) string {
+	if life == 0 {
+		return node
+	}
+	return fmt.Sprintf("%s/%d", node, life)
 }
 
 // read returns a line's balance, and holds the line until the transaction ends.
@@ -48,7 +56,7 @@ func book(ctx context.Context, tx *db.Tx, l line, settled, leased credits.Micro)
 	return err
 }
 
-func (b *Books) take(ctx context.Context, l line, limit, need, want credits.Micro) (got credits.Micro, left balance, err error) {
+func (b *Books) take(ctx context.Context, owner string, l line, limit, need, want credits.Micro) (got credits.Micro, left balance, err error) {
 	err = b.db.Write(ctx, func(tx *db.Tx) error {
 		got = 0
 		// The row must be there to be held.
@@ -68,7 +76,7 @@ func (b *Books) take(ctx context.Context, l line, limit, need, want credits.Micr
 		}
 		_, err := tx.Exec(ctx, `INSERT INTO spend_leases (node_id, level, account_id, period, granted) VALUES ($1, $2, $3, $4, $5)
 			ON CONFLICT (node_id, level, account_id, period) DO UPDATE SET granted = spend_leases.granted + $5`,
-			b.node, string(l.Level), l.ID, string(l.Period), int64(got))
+			owner, string(l.Level), l.ID, string(l.Period), int64(got))
 		return err
 	})
 	if err != nil {
@@ -77,14 +85,14 @@ func (b *Books) take(ctx context.Context, l line, limit, need, want credits.Micr
 	return got, left, nil
 }
 
-func (b *Books) keep(ctx context.Context, l line, amount credits.Micro) error {
+func (b *Books) keep(ctx context.Context, owner string, l line, amount credits.Micro) error {
 	err := b.db.Write(ctx, func(tx *db.Tx) error {
 		if _, err := read(ctx, tx, l); err != nil {
 			return err
 		}
 		var granted int64
 		err := tx.QueryRow(ctx, "SELECT granted FROM spend_leases WHERE node_id = $1 AND level = $2 AND account_id = $3 AND period = $4",
-			b.node, string(l.Level), l.ID, string(l.Period)).Scan(&granted)
+			owner, string(l.Level), l.ID, string(l.Period)).Scan(&granted)
 		if errors.Is(err, db.ErrNotFound) || err == nil && granted <= int64(amount) {
 			return nil
 		}
@@ -94,7 +102,7 @@ func (b *Books) keep(ctx context.Context, l line, amount credits.Micro) error {
 		if err := book(ctx, tx, l, 0, amount-credits.Micro(granted)); err != nil {
 			return err
 		}
-		return b.setLease(ctx, tx, l, amount)
+		return setLease(ctx, tx, owner, l, amount)
 	})
 	if err != nil {
 		return fmt.Errorf("give credits back: %w", err)
@@ -102,9 +110,9 @@ func (b *Books) keep(ctx context.Context, l line, amount credits.Micro) error {
 	return nil
 }
 
-func (b *Books) setLease(ctx context.Context, tx *db.Tx, l line, amount credits.Micro) error {
+func setLease(ctx context.Context, tx *db.Tx, owner string, l line, amount credits.Micro) error {
 	query := "UPDATE spend_leases SET granted = $5 WHERE node_id = $1 AND level = $2 AND account_id = $3 AND period = $4"
-	args := []any{b.node, string(l.Level), l.ID, string(l.Period), int64(amount)}
+	args := []any{owner, string(l.Level), l.ID, string(l.Period), int64(amount)}
 	if amount == 0 {
 		query, args = "DELETE FROM spend_leases WHERE node_id = $1 AND level = $2 AND account_id = $3 AND period = $4", args[:4]
 	}
@@ -125,87 +133,164 @@ type Charge struct {
 	Period   Period
 	Accounts []Account
 	Amount   credits.Micro
-	// Leased are the lines of the call's reservation.
-	Leased []line
+	// Leased is what the call's reservation held.
+	Leased []leased
+}
+
+// leased is a line and who has the lease of it.
+type leased struct {
+	line  line
+	owner string
 }
 
 // ChargeOf makes the charge that settles a reservation.
 func ChargeOf(r *Reservation, accounts []Account, amount credits.Micro) Charge {
-	return Charge{Period: r.Period, Accounts: accounts, Amount: min(amount, r.Amount), Leased: r.lines}
+	c := Charge{Period: r.Period, Accounts: accounts, Amount: min(amount, r.Amount)}
+	for _, h := range r.holds {
+		c.Leased = append(c.Leased, leased{h.line, h.lease.owner})
+	}
+	return c
 }
+
+var (
+	bookLines = db.NewBulk("spend", `ON CONFLICT (level, account_id, period) DO UPDATE SET
+		settled = spend.settled + excluded.settled, leased = spend.leased + excluded.leased`,
+		"level text", "account_id text", "period text", "settled bigint", "leased bigint")
+	lowerLeases = db.NewBulkUpdate("spend_leases", "granted = spend_leases.granted - v.amount",
+		`spend_leases.node_id = v.node_id AND spend_leases.level = v.level AND spend_leases.account_id = v.account_id
+		AND spend_leases.period = v.period AND spend_leases.granted >= v.amount`,
+		"node_id text", "level text", "account_id text", "period text", "amount bigint")
+)
 
 // Settle books charges in the transaction that records the calls.
 func (b *Books) Settle(ctx context.Context, tx *db.Tx, charges []Charge) error {
-	type sums struct{ settled, leased credits.Micro }
-	by := map[line]*sums{}
-	of := func(l line) *sums {
-		if by[l] == nil {
-			by[l] = &sums{}
-		}
-		return by[l]
-	}
+	settled, lowered := map[line]credits.Micro{}, map[leased]credits.Micro{}
 	for _, c := range charges {
+		if c.Amount == 0 {
+			continue
+		}
 		for _, a := range c.Accounts {
-			of(line{a, c.Period}).settled += c.Amount
+			settled[line{a, c.Period}] += c.Amount
 		}
 		for _, l := range c.Leased {
-			of(l).leased += c.Amount
+			lowered[l] += c.Amount
 		}
 	}
-	for _, l := range slices.SortedFunc(maps.Keys(by), compare) {
-		s := by[l]
-		if s.settled == 0 && s.leased == 0 {
-			continue
+	// Lines first, their leases after them, each in order, as everybody locks them.
+	if err := bookAll(ctx, tx, settled, 0); err != nil {
+		return err
+	}
+	back, err := b.lower(ctx, tx, lowered)
+	if err != nil {
+		return err
+	}
+	return bookAll(ctx, tx, back, 1)
+}
+
+// bookAll adds the amounts to what is settled, or takes them from what is leased.
+func bookAll(ctx context.Context, tx *db.Tx, amounts map[line]credits.Micro, leased int) error {
+	rows := make([][]any, 0, len(amounts))
+	for _, l := range slices.SortedFunc(maps.Keys(amounts), compare) {
+		change := [2]int64{}
+		change[leased] = int64(amounts[l]) * int64(1-2*leased)
+		rows = append(rows, []any{string(l.Level), l.ID, string(l.Period), change[0], change[1]})
+	}
+	if _, err := bookLines.Write(ctx, tx, rows); err != nil {
+		return fmt.Errorf("book charges: %w", err)
+	}
+	return nil
+}
+
+// lower takes what was charged out of the leases, and returns what of each
+// line is no longer leased. A node that was thought dead has no lease any more,
+// and none to lower.
+func (b *Books) lower(ctx context.Context, tx *db.Tx, amounts map[leased]credits.Micro) (map[line]credits.Micro, error) {
+	order := slices.SortedFunc(maps.Keys(amounts), func(a, b leased) int {
+		return cmp.Or(compare(a.line, b.line), strings.Compare(a.owner, b.owner))
+	})
+	rows := make([][]any, len(order))
+	for i, l := range order {
+		rows[i] = []any{l.owner, string(l.line.Level), l.line.ID, string(l.line.Period), int64(amounts[l])}
+	}
+	n, err := lowerLeases.Write(ctx, tx, rows)
+	if err != nil {
+		return nil, fmt.Errorf("book charges: %w", err)
+	}
+	out := map[line]credits.Micro{}
+	for _, l := range order {
+		if n < int64(len(order)) {
+			var there int64
+			err := tx.QueryRow(ctx, "SELECT count(*) FROM spend_leases WHERE node_id = $1 AND level = $2 AND account_id = $3 AND period = $4",
+				l.owner, string(l.line.Level), l.line.ID, string(l.line.Period)).Scan(&there)
+			if err != nil {
+				return nil, fmt.Errorf("book charges: %w", err)
+			}
+			if there == 0 {
+				continue
+			}
 		}
-		if err := book(ctx, tx, l, s.settled, 0); err != nil {
-			return fmt.Errorf("book charges: %w", err)
-		}
-		if s.leased == 0 {
-			continue
-		}
-		// A node that was thought dead has no lease any more, and none to lower.
-		n, err := tx.Exec(ctx, `UPDATE spend_leases SET granted = granted - $5
-			WHERE node_id = $1 AND level = $2 AND account_id = $3 AND period = $4 AND granted >= $5`,
-			b.node, string(l.Level), l.ID, string(l.Period), int64(s.leased))
-		if err == nil && n > 0 {
-			err = book(ctx, tx, l, 0, -s.leased)
+		out[l.line] += amounts[l]
+	}
+	return out, nil
+}
+
+// CloseDead ends the leases of nodes that are gone. What they had left open in
+// the log must have been charged before. bury makes sure that one is dead.
+func (b *Books) CloseDead(ctx context.Context, bury func(ctx context.Context, node string) (bool, error)) error {
+	rows, err := b.db.Query(ctx, "SELECT DISTINCT node_id FROM spend_leases")
+	owners, err := db.All(rows, err, func(r db.Row) (id string, err error) {
+		err = r.Scan(&id)
+		return id, err
+	})
+	if err != nil {
+		return fmt.Errorf("close leases: %w", err)
+	}
+	for _, owner := range owners {
+		node, _, _ := strings.Cut(owner, "/")
+		dead, err := bury(ctx, node)
+		if err == nil && dead {
+			err = b.db.Write(ctx, func(tx *db.Tx) error { return Close(ctx, tx, owner) })
 		}
 		if err != nil {
-			return fmt.Errorf("book charges: %w", err)
+			return err
 		}
 	}
 	return nil
 }
 
-// Close ends the leases of a dead node, in the transaction that closes what it
-// left open: what it had not spent is everybody's again.
-func Close(ctx context.Context, tx *db.Tx, node string) error {
-	rows, err := tx.Query(ctx, "SELECT level, account_id, period, granted FROM spend_leases WHERE node_id = $1", node)
-	held := map[line]credits.Micro{}
-	err = db.Each(rows, err, func(r db.Row) error {
-		var level, period string
-		var l line
-		var granted int64
-		if err := r.Scan(&level, &l.ID, &period, &granted); err != nil {
-			return err
-		}
-		l.Level, l.Period = Level(level), Period(period)
-		held[l] = credits.Micro(granted)
-		return nil
+// Close ends a dead node's leases: what it had not spent is everybody's again.
+func Close(ctx context.Context, tx *db.Tx, owner string) error {
+	rows, err := tx.Query(ctx, "SELECT level, account_id, period FROM spend_leases WHERE node_id = $1", owner)
+	lines, err := db.All(rows, err, func(r db.Row) (l line, err error) {
+		err = r.Scan((*string)(&l.Level), &l.ID, (*string)(&l.Period))
+		return l, err
 	})
 	if err != nil {
 		return fmt.Errorf("read leases: %w", err)
 	}
-	for _, l := range slices.SortedFunc(maps.Keys(held), compare) {
-		if err := book(ctx, tx, l, 0, -held[l]); err != nil {
-			return fmt.Errorf("close leases: %w", err)
-		}
-		if _, err := tx.Exec(ctx, "DELETE FROM spend_leases WHERE node_id = $1 AND level = $2 AND account_id = $3 AND period = $4",
-			node, string(l.Level), l.ID, string(l.Period)); err != nil {
+	slices.SortFunc(lines, compare)
+	for _, l := range lines {
+		if err := closeLease(ctx, tx, owner, l); err != nil {
 			return fmt.Errorf("close leases: %w", err)
 		}
 	}
 	return nil
+}
+
+func closeLease(ctx context.Context, tx *db.Tx, owner string, l line) error {
+	if _, err := read(ctx, tx, l); err != nil { // held first, as everybody does
+		return err
+	}
+	var granted int64
+	err := tx.QueryRow(ctx, "DELETE FROM spend_leases WHERE node_id = $1 AND level = $2 AND account_id = $3 AND period = $4 RETURNING granted",
+		owner, string(l.Level), l.ID, string(l.Period)).Scan(&granted)
+	if errors.Is(err, db.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return book(ctx, tx, l, 0, -credits.Micro(granted))
 }
 
 // Balance is what an account has spent in a month, and what is set aside.

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
 
 	"turnpike/internal/credits"
+	"turnpike/internal/db"
 )
 
 // bank is where a ledger gets its leases: the store, shared with other nodes.
@@ -16,10 +18,10 @@ type bank interface {
 	// take leases at least need and at most want of what the line has left
 	// under the limit, or nothing. It returns what was spent and leased by
 	// everybody before, for the refusal.
-	take(ctx context.Context, l line, limit, need, want credits.Micro) (got credits.Micro, left balance, err error)
-	// keep lowers this node's lease of the line to the amount; the rest is
+	take(ctx context.Context, owner string, l line, limit, need, want credits.Micro) (got credits.Micro, left balance, err error)
+	// keep lowers the owner's lease of the line to the amount; the rest is
 	// everybody's again. A second time changes nothing.
-	keep(ctx context.Context, l line, amount credits.Micro) error
+	keep(ctx context.Context, owner string, l line, amount credits.Micro) error
 	// recall asks every other node to give back what it does not use of the line.
 	recall(ctx context.Context, l line) error
 }
@@ -40,22 +42,28 @@ const (
 	// what they do not use, recallPoll how often it looks.
 	recallPatience = time.Second
 	recallPoll     = 25 * time.Millisecond
+
+	// idleAfter is how long a lease may lie about unused.
+	idleAfter = 5 * time.Second
 )
 
 // Ledger is this node's share of the budgets.
 type Ledger struct {
 	bank     bank
-	alone    bool // no other node can have anything to give back
+	alone    bool        // no other node can have anything to give back
+	sure     func() bool // nobody else can have closed our leases
 	patience time.Duration
 	poll     time.Duration
 
 	mu     sync.Mutex
+	owner  string // in whose name leases are taken
 	leases map[line]*lease
 }
 
 // lease is what this node has of a line. The store may think that it has more,
 // when the answer to a commit was lost, and never that it has less.
 type lease struct {
+	owner    string
 	mu       sync.Mutex // held while the store changes it, so that a crowd takes once
 	granted  credits.Micro
 	reserved credits.Micro
@@ -67,9 +75,20 @@ type lease struct {
 	wanted  credits.Micro // and for how much
 }
 
-func newLedger(b bank, alone bool) *Ledger {
-	return &Ledger{bank: b, alone: alone, patience: recallPatience, poll: recallPoll, leases: map[line]*lease{}}
+func newLedger(b bank, owner string, alone bool, sure func() bool) *Ledger {
+	return &Ledger{bank: b, owner: owner, alone: alone, sure: sure, patience: recallPatience, poll: recallPoll, leases: map[line]*lease{}}
 }
+
+// Renounce gives up every lease, because others have closed them, and goes on
+// in another name: what is still settled of the old ones is not in the way.
+func (g *Ledger) Renounce(owner string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.owner, g.leases = owner, map[line]*lease{}
+}
+
+// ErrUnsure is returned while this node may have been declared dead.
+var ErrUnsure = fmt.Errorf("this node has not been able to say that it is alive: %w", db.ErrUnavailable)
 
 // Refusal says which cap has no room.
 type Refusal struct {
@@ -90,8 +109,14 @@ type Reservation struct {
 	Period Period
 
 	ledger *Ledger
-	lines  []line
+	holds  []hold
 	once   sync.Once
+}
+
+// hold is what a reservation has of one line.
+type hold struct {
+	line  line
+	lease *lease
 }
 
 // Reserve sets the amount aside under every cap, or under none and returns a
@@ -103,35 +128,39 @@ func (g *Ledger) Reserve(ctx context.Context, caps []Cap, amount credits.Micro, 
 			continue
 		}
 		l := line{c.Account, r.Period}
-		if err := g.hold(ctx, l, *c.Limit, amount); err != nil {
+		le, err := g.hold(ctx, l, *c.Limit, amount)
+		if err != nil {
 			r.free(amount)
 			return nil, err
 		}
-		r.lines = append(r.lines, l)
+		r.holds = append(r.holds, hold{l, le})
 	}
 	return r, nil
 }
 
 // hold reserves under one cap.
-func (g *Ledger) hold(ctx context.Context, l line, limit, amount credits.Micro) error {
+func (g *Ledger) hold(ctx context.Context, l line, limit, amount credits.Micro) (*lease, error) {
+	if !g.sure() {
+		return nil, ErrUnsure
+	}
 	came := time.Now()
 	for {
 		g.mu.Lock()
 		le := g.leases[l]
 		if le == nil {
-			le = &lease{}
+			le = &lease{owner: g.owner}
 			g.leases[l] = le
 		}
 		if limit > 0 && le.fits(amount) {
 			g.mu.Unlock()
-			return nil
+			return le, nil
 		}
 		g.mu.Unlock()
 		le.mu.Lock()
 		if g.current(l, le) {
 			err := g.holdMore(ctx, l, le, limit, amount, came)
 			le.mu.Unlock()
-			return err
+			return le, err
 		}
 		le.mu.Unlock() // it was given back while we waited for it
 	}
@@ -171,7 +200,7 @@ func (g *Ledger) holdMore(ctx context.Context, l line, le *lease, limit, amount 
 		if le.refused != nil && le.asked.After(came) && need >= le.wanted && le.refused.Limit == limit {
 			return le.refused
 		}
-		got, left, err := g.bank.take(ctx, l, limit, need, max(need, min((limit-amount)/chunkShare, chunkCalls*amount)))
+		got, left, err := g.bank.take(ctx, le.owner, l, limit, need, max(need, min((limit-amount)/chunkShare, chunkCalls*amount)))
 		if err != nil {
 			return err
 		}
@@ -208,8 +237,8 @@ func (r *Reservation) free(amount credits.Micro) {
 	g := r.ledger
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, l := range r.lines {
-		g.leases[l].reserved -= amount
+	for _, h := range r.holds {
+		h.lease.reserved -= amount
 	}
 }
 
@@ -224,8 +253,8 @@ func (r *Reservation) Settled(charge credits.Micro) {
 		g := r.ledger
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		for _, l := range r.lines {
-			g.leases[l].granted -= min(charge, r.Amount)
+		for _, h := range r.holds {
+			h.lease.granted -= min(charge, r.Amount)
 		}
 	})
 }
@@ -276,14 +305,42 @@ func (g *Ledger) shrink(ctx context.Context, l line) error {
 	keep := le.granted
 	le.unsure = true
 	g.mu.Unlock()
-	if err := g.bank.keep(ctx, l, keep); err != nil {
+	if err := g.bank.keep(ctx, le.owner, l, keep); err != nil {
 		return err
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	le.unsure = false
-	if le.granted == 0 && le.reserved == 0 {
+	if le.granted == 0 && le.reserved == 0 && g.leases[l] == le {
 		delete(g.leases, l)
 	}
 	return nil
+}
+
+// Run gives back what this node does not use, and what others ask for, until
+// ctx ends.
+func (g *Ledger) Run(ctx context.Context, d *db.DB) {
+	recalls := make(chan string, 64)
+	d.OnSignal(SignalRecall, func(payload string) {
+		select {
+		case recalls <- payload:
+		default: // what was not heard is given back when it is idle
+		}
+	})
+	tick := time.NewTicker(idleAfter)
+	defer tick.Stop()
+	for {
+		var err error
+		select {
+		case name := <-recalls:
+			err = g.Recalled(ctx, name)
+		case <-tick.C:
+			err = g.GiveBackIdle(ctx)
+		case <-ctx.Done():
+			return
+		}
+		if err != nil && ctx.Err() == nil {
+			slog.Warn("could not give credits back; it is tried again", "error", err)
+		}
+	}
 }

@@ -49,7 +49,7 @@ type teller struct {
 
 var errLost = errors.New("the answer was lost")
 
-func (m teller) take(_ context.Context, l line, limit, need, want credits.Micro) (credits.Micro, balance, error) {
+func (m teller) take(_ context.Context, _ string, l line, limit, need, want credits.Micro) (credits.Micro, balance, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	left := m.lines[l]
@@ -66,7 +66,7 @@ func (m teller) take(_ context.Context, l line, limit, need, want credits.Micro)
 	return got, left, nil
 }
 
-func (m teller) keep(_ context.Context, l line, amount credits.Micro) error {
+func (m teller) keep(_ context.Context, _ string, l line, amount credits.Micro) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if granted := m.leases[m.node][l]; granted > amount {
@@ -98,7 +98,8 @@ func (m *model) settle(node string, c Charge) {
 		left := m.lines[l]
 		m.lines[l] = balance{left.Settled + c.Amount, left.Leased}
 	}
-	for _, l := range c.Leased {
+	for _, h := range c.Leased {
+		l := h.line
 		if m.leases[node][l] >= c.Amount {
 			m.leases[node][l] -= c.Amount
 			left := m.lines[l]
@@ -134,7 +135,7 @@ func TestNoCapIsEverOverspent(t *testing.T) {
 		m := &model{limits: map[line]credits.Micro{}, lines: map[line]balance{}, leases: map[string]map[line]credits.Micro{}, ledgers: map[string]*Ledger{},
 			faulty: func() bool { return lose }}
 		join := func(node string) {
-			g := newLedger(teller{m, node}, false)
+			g := newLedger(teller{m, node}, node, false, func() bool { return true })
 			g.patience, g.poll = 0, 0
 			m.leases[node], m.ledgers[node] = map[line]credits.Micro{}, g
 		}
@@ -251,8 +252,8 @@ func TestACrowdOnTwoNodesSpendsExactlyTheBudget(t *testing.T) {
 		}
 		for n := range nodes {
 			d := dbtest.Open(t, address)
-			b := NewBooks(d, fmt.Sprintf("node_%d", n))
-			g := b.Ledger()
+			b := NewBooks(d)
+			g := b.Ledger(fmt.Sprintf("node_%d", n), func() bool { return true })
 			d.OnSignal(SignalRecall, func(payload string) { go func() { _ = g.Recalled(context.Background(), payload) }() })
 			for range calls / nodes {
 				all.Go(func() {

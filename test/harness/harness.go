@@ -341,7 +341,7 @@ func (s *Server) Recover(t testing.TB) (int64, error) {
 	}
 	g := db.NewGroup(s.DB)
 	defer g.Stop()
-	return audit.NewLog(g, node).Recover(t.Context(), s.DB)
+	return audit.NewLog(g, node, nil).Recover(t.Context(), s.DB)
 }
 
 // DumpDatabase is every text of every table.

@@ -37,7 +37,6 @@ CREATE TABLE new_events (
   workspace_id TEXT NOT NULL,
   environment  TEXT NOT NULL,
   type         TEXT NOT NULL,
-  sample       BOOLEAN NOT NULL,
   created_at   BIGINT NOT NULL
 ) WITHOUT ROWID; --sqlite
 ); --postgres
@@ -100,7 +99,7 @@ CREATE TABLE deliveries (
 CREATE TABLE deliveries_default PARTITION OF deliveries DEFAULT; --postgres
 CREATE INDEX deliveries_due ON deliveries (endpoint_id, due_at, id) WHERE due_at IS NOT NULL;
 CREATE INDEX deliveries_by_workspace ON deliveries (workspace_id, environment, id);
-CREATE INDEX deliveries_by_endpoint ON deliveries (endpoint_id, id);
+CREATE INDEX deliveries_by_endpoint ON deliveries (workspace_id, environment, endpoint_id, id);
 -- With OR and not with IN: SQLite sees only then that status = 'failed' is among them.
 CREATE INDEX deliveries_in_trouble ON deliveries (endpoint_id, status, id) WHERE status = 'held' OR status = 'failed' OR status = 'retrying';
 CREATE INDEX deliveries_troubled ON deliveries (workspace_id, environment, status, id) WHERE status = 'held' OR status = 'failed' OR status = 'retrying';

@@ -1,0 +1,21 @@
+package api
+
+import "net/http"
+
+func createEmbeddings(c *Call) error {
+	body, err := c.readJSON(c.s.Limits.ModelBody)
+	if err != nil {
+		return err
+	}
+	if err := c.still(); err != nil {
+		return err
+	}
+	answer, err := c.s.Gateway.Embeddings(c.Context(), c.modelCall(body))
+	if err != nil {
+		return err
+	}
+	c.success = append(c.success, headerLine{"Service-Model", answer.Model}, headerLine{"Service-Provider", answer.Provider},
+		headerLine{"Service-Credits", answer.Credits.String()})
+	c.send(http.StatusOK, jsonType, answer.Body)
+	return nil
+}

@@ -1,0 +1,75 @@
+package api
+
+import (
+	"io"
+	"net/http"
+
+	"turnpike/internal/gateway"
+	"turnpike/internal/gateway/responses"
+)
+
+// createResponse is the Responses API as a face on chat completions.
+func createResponse(c *Call) error {
+	body, err := c.readJSON(c.s.Limits.ModelBody)
+	if err != nil {
+		return err
+	}
+	if err := c.still(); err != nil {
+		return err
+	}
+	r, err := responses.ToChat(body)
+	if err != nil {
+		return err
+	}
+	r.ID = c.id
+	answer, err := c.s.Gateway.Chat(c.Context(), c.modelCall(r.Chat))
+	if err != nil {
+		return r.Fault(err)
+	}
+	c.success = append(c.success, headerLine{"Service-Model", answer.Model}, headerLine{"Service-Provider", answer.Provider})
+	if answer.Stream != nil {
+		return c.streamResponse(r, answer.Stream)
+	}
+	c.success = append(c.success, headerLine{"Service-Credits", answer.Credits.String()})
+	out, err := r.Answer(answer.Body)
+	if err != nil {
+		return err
+	}
+	c.send(http.StatusOK, jsonType, out)
+	return nil
+}
+
+// streamResponse is stream with the events of the Responses API.
+func (c *Call) streamResponse(r *responses.Request, s *gateway.Stream) error {
+	defer s.Close()
+	out, events := &eventWriter{c: c}, r.NewStream()
+	write := func(list []responses.Event) {
+		for _, e := range list {
+			out.named(e.Type, e.Data)
+		}
+	}
+	for {
+		data, err := s.Next()
+		if err == io.EOF {
+			write(events.End())
+			break
+		}
+		var list []responses.Event
+		if err == nil {
+			list, err = events.Push(data)
+		}
+		if err != nil {
+			if !c.wrote {
+				return r.Fault(err)
+			}
+			f := c.faultOf(err)
+			write(events.Fail(string(f.Code), f.Message))
+			out.code = string(f.Code)
+			break
+		}
+		if write(list); out.err != nil {
+			break
+		}
+	}
+	return c.streamed(s, out)
+}

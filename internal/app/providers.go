@@ -1,0 +1,76 @@
+package app
+
+import (
+	"turnpike/internal/catalog"
+	"turnpike/internal/config"
+	"turnpike/internal/gateway"
+	"turnpike/internal/limits"
+	"turnpike/internal/providers"
+	"turnpike/internal/providers/anthropic"
+	"turnpike/internal/providers/gemini"
+	"turnpike/internal/providers/openai"
+	"turnpike/internal/providers/wire"
+)
+
+// LoadCatalog makes the table of models at the operator's prices, with what
+// each provider of the configuration offers.
+func LoadCatalog(cfg config.Config) (*catalog.Catalog, error) {
+	t := catalog.Terms{CreditUSD: cfg.CreditUSD.Rat(), MarkupPercent: cfg.MarkupPercent.Rat()}
+	for _, p := range cfg.Providers {
+		s := catalog.Supplier{Name: p.Name, Table: p.Catalog, Vendor: p.Vendor(), Local: p.Local, Default: listPrice(p.DefaultPrice)}
+		for _, m := range p.Models {
+			s.Models = append(s.Models, catalog.Supply{ID: m.ID, Upstream: m.Upstream, Price: listPrice(m.Price),
+				ContextWindow: int64(m.ContextWindow), MaxOutputTokens: int64(m.MaxOutputTokens), Capabilities: m.Capabilities})
+		}
+		t.Suppliers = append(t.Suppliers, s)
+	}
+	return catalog.Load(t)
+}
+
+func listPrice(p *config.ModelPrice) *catalog.ListPrice {
+	if p == nil {
+		return nil
+	}
+	return &catalog.ListPrice{Input: p.Input.Rat(), Output: p.Output.Rat(), CachedInput: p.CachedInput.Rat(), CacheWrite: p.CacheWrite.Rat()}
+}
+
+// upstreams makes the clients of the configuration's providers, each with its
+// own connections.
+func upstreams(cfg config.Config) []gateway.Upstream {
+	var list []gateway.Upstream
+	for _, p := range cfg.Providers {
+		client := wire.NewClient(wire.Timeouts{Connect: cfg.Gateway.ConnectTimeout, FirstByte: cfg.Gateway.FirstByteTimeout, Idle: cfg.Gateway.IdleTimeout})
+		list = append(list, gateway.Upstream{Provider: upstream(p, client), Weight: p.Weight})
+	}
+	return list
+}
+
+func upstream(p config.Provider, client *wire.Client) providers.Provider {
+	base, key := string(p.BaseURL), string(p.APIKey)
+	switch p.Type {
+	case config.Anthropic:
+		return anthropic.New(anthropic.Options{Name: p.Name, BaseURL: base, Key: key, Client: client})
+	case config.Gemini:
+		return gemini.New(gemini.Options{Name: p.Name, BaseURL: base, Key: key, Client: client})
+	}
+	headers := make(map[string]string, len(p.Headers))
+	for name, value := range p.Headers {
+		headers[name] = string(value)
+	}
+	return openai.New(openai.Options{Name: p.Name, BaseURL: base, Key: key, Headers: headers, APIVersion: p.APIVersion,
+		OldLimitOnly: p.OldLimitField, NoStreamOptions: p.NoStreamOptions, Client: client})
+}
+
+func routes(cfg config.Config) []gateway.Route {
+	list := make([]gateway.Route, len(cfg.Routes))
+	for i, r := range cfg.Routes {
+		list[i] = gateway.Route{Name: r.Name, Models: r.Models}
+	}
+	return list
+}
+
+func rates(l config.Limits) gateway.Rates {
+	live := limits.Limits{RequestsPerMinute: int64(l.LiveRequestsPerMinute), TokensPerMinute: int64(l.LiveTokensPerMinute), InFlight: int64(l.LiveInFlight)}
+	n := int64(l.TestFactor)
+	return gateway.Rates{Live: live, Test: limits.Limits{RequestsPerMinute: n * live.RequestsPerMinute, TokensPerMinute: n * live.TokensPerMinute, InFlight: n * live.InFlight}}
+}

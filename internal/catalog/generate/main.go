@@ -1,0 +1,133 @@
+// Command generate makes the embedded table of models from a file of facts:
+//
+//	MODEL_PRICES=model-prices.json go generate ./internal/catalog
+//
+// It keeps what the catalogue uses, in a fixed order and a line to a model, so
+// that the next version's changes can be read as a diff.
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"time"
+
+	"turnpike/internal/catalog/table"
+)
+
+func main() {
+	out := flag.String("out", "models.json", "file to write")
+	flag.Parse()
+	if err := run(flag.Arg(0), *out); err != nil {
+		fmt.Fprintln(os.Stderr, "generate:", err)
+		os.Exit(1)
+	}
+}
+
+func run(from, to string) error {
+	if from == "" {
+		return errors.New("expected the file of model prices as the argument; with go generate, set MODEL_PRICES to its full name")
+	}
+	source, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	made, err := convert(source)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, made, 0o644)
+}
+
+func convert(source []byte) ([]byte, error) {
+	var t table.Table
+	if err := json.Unmarshal(source, &t); err != nil {
+		return nil, err
+	}
+	if _, err := time.Parse(time.DateOnly, t.AsOf); err != nil {
+		return nil, fmt.Errorf("as_of: %w", err)
+	}
+	slices.SortFunc(t.Models, func(a, b table.Row) int {
+		return cmp.Or(cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.ID, b.ID))
+	})
+	for i := range t.Models {
+		row := &t.Models[i]
+		tidy(row)
+		if err := check(*row); err != nil {
+			return nil, fmt.Errorf("%s at %s: %w", row.ID, row.Provider, err)
+		}
+		if i > 0 && t.Models[i-1].Provider == row.Provider && t.Models[i-1].ID == row.ID {
+			return nil, fmt.Errorf("%s at %s is there twice", row.ID, row.Provider)
+		}
+	}
+	return write(t)
+}
+
+// tidy takes out a price of zero for writing the cache when input has a price:
+// it means that writing costs nothing on top, not that the tokens are free.
+func tidy(row *table.Row) {
+	if row.USD.CacheWrite == "0" && row.USD.Input != "0" {
+		row.USD.CacheWrite = ""
+	}
+	slices.Sort(row.Capabilities)
+}
+
+var (
+	kinds        = []string{"chat", "embedding", "image", "video", "speech"}
+	capabilities = []string{"vision", "tools", "json_schema", "reasoning", "audio_input", "prompt_caching"}
+	decimal      = regexp.MustCompile(`^[0-9]+(\.[0-9]+)?$`)
+)
+
+func check(row table.Row) error {
+	if row.Provider == "" || row.ID == "" {
+		return errors.New("provider or id is missing")
+	}
+	if !slices.Contains(kinds, row.Kind) {
+		return fmt.Errorf("kind %q is not one of %v", row.Kind, kinds)
+	}
+	for _, c := range row.Capabilities {
+		if !slices.Contains(capabilities, c) {
+			return fmt.Errorf("capability %q is not one of %v", c, capabilities)
+		}
+	}
+	u := row.USD
+	for _, price := range []string{u.Input, u.Output, u.CachedInput, u.CacheWrite, u.PerImage, u.PerSecond, u.PerCharacter} {
+		if price != "" && !decimal.MatchString(price) {
+			return fmt.Errorf("price %q is not a plain decimal number", price)
+		}
+	}
+	if row.ContextWindow < 0 || row.MaxOutputTokens < 0 {
+		return errors.New("a number of tokens is negative")
+	}
+	if row.DeprecatedOn != "" {
+		if _, err := time.Parse(time.DateOnly, row.DeprecatedOn); err != nil {
+			return fmt.Errorf("deprecated_on: %w", err)
+		}
+	}
+	return nil
+}
+
+// write puts a model on a line.
+func write(t table.Table) ([]byte, error) {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "{\"as_of\":%q,\"models\":[\n", t.AsOf)
+	for i, row := range t.Models {
+		line, err := json.Marshal(row)
+		if err != nil {
+			return nil, err
+		}
+		b.Write(line)
+		if i < len(t.Models)-1 {
+			b.WriteByte(',')
+		}
+		b.WriteByte('\n')
+	}
+	b.WriteString("]}\n")
+	return b.Bytes(), nil
+}

@@ -1,0 +1,146 @@
+package catalog
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"math/big"
+	"slices"
+	"strings"
+
+	"turnpike/internal/catalog/table"
+	"turnpike/internal/credits"
+)
+
+// Terms are how an operator sells: what a credit is worth, what is added to
+// list prices, and what the configured providers have and ask for it.
+type Terms struct {
+	CreditUSD     *big.Rat // list price in dollars that one credit pays; nil is 0.001
+	MarkupPercent *big.Rat // on top of list prices; nil is 0
+	Suppliers     []Supplier
+}
+
+// ListPrice is a price in dollars, token prices per million; nil is not given.
+type ListPrice struct {
+	Input, Output, CachedInput, CacheWrite *big.Rat
+	PerImage, PerSecond, PerCharacter      *big.Rat
+}
+
+var defaultCreditUSD = big.NewRat(1, 1000)
+
+// rate turns dollars into microcredits.
+type rate struct{ microPerUSD *big.Rat }
+
+func newRate(t Terms) (rate, error) {
+	worth, markup := defaultCreditUSD, new(big.Rat)
+	if t.CreditUSD != nil {
+		worth = t.CreditUSD
+	}
+	if t.MarkupPercent != nil {
+		markup = t.MarkupPercent
+	}
+	if worth.Sign() <= 0 || markup.Sign() < 0 {
+		return rate{}, errors.New("a credit's worth must be above 0, and the markup 0 or more")
+	}
+	factor := new(big.Rat).Add(big.NewRat(100, 1), markup)
+	factor.Mul(factor, big.NewRat(int64(credits.Credit), 100))
+	return rate{factor.Quo(factor, worth)}, nil
+}
+
+// micro rounds up what is no whole number of microcredits.
+func (r rate) micro(usd *big.Rat) (credits.Micro, error) {
+	if usd == nil {
+		return 0, nil
+	}
+	exact := new(big.Rat).Mul(usd, r.microPerUSD)
+	up := new(big.Int).Add(exact.Num(), new(big.Int).Sub(exact.Denom(), big.NewInt(1)))
+	up.Div(up, exact.Denom())
+	if exact.Sign() < 0 || !up.IsInt64() || credits.Micro(up.Int64()) > credits.Max {
+		return 0, fmt.Errorf("US$%s is out of range: expected 0 to %v credits", usd.FloatString(6), credits.Max)
+	}
+	return credits.Micro(up.Int64()), nil
+}
+
+// price converts a list price. Input that is read from a cache or written to
+// it costs what other input costs unless it has a price of its own.
+func (r rate) price(l ListPrice) (Price, error) {
+	if l.CachedInput == nil {
+		l.CachedInput = l.Input
+	}
+	if l.CacheWrite == nil {
+		l.CacheWrite = l.Input
+	}
+	var p Price
+	for _, f := range []struct {
+		usd  *big.Rat
+		into *credits.Micro
+	}{
+		{l.Input, &p.Input}, {l.Output, &p.Output}, {l.CachedInput, &p.CachedInput}, {l.CacheWrite, &p.CacheWrite},
+		{l.PerImage, &p.PerImage}, {l.PerSecond, &p.PerSecond}, {l.PerCharacter, &p.PerCharacter},
+	} {
+		var err error
+		if *f.into, err = r.micro(f.usd); err != nil {
+			return Price{}, err
+		}
+	}
+	return p, nil
+}
+
+// listPrice reads the table's decimals.
+func listPrice(usd table.USD) (ListPrice, error) {
+	var l ListPrice
+	for _, f := range []struct {
+		text string
+		into **big.Rat
+	}{
+		{usd.Input, &l.Input}, {usd.Output, &l.Output}, {usd.CachedInput, &l.CachedInput}, {usd.CacheWrite, &l.CacheWrite},
+		{usd.PerImage, &l.PerImage}, {usd.PerSecond, &l.PerSecond}, {usd.PerCharacter, &l.PerCharacter},
+	} {
+		if f.text == "" {
+			continue
+		}
+		value, ok := new(big.Rat).SetString(f.text)
+		if !ok {
+			return ListPrice{}, fmt.Errorf("%q is not a number", f.text)
+		}
+		*f.into = value
+	}
+	return l, nil
+}
+
+// version names the prices in force: the table's day, and a hash of whatever
+// an operator has changed about them.
+func (t Terms) version(asOf string) string {
+	var changed strings.Builder
+	if t.CreditUSD != nil && t.CreditUSD.Cmp(defaultCreditUSD) != 0 {
+		fmt.Fprintf(&changed, "credit_usd %s\n", t.CreditUSD.RatString())
+	}
+	if t.MarkupPercent != nil && t.MarkupPercent.Sign() != 0 {
+		fmt.Fprintf(&changed, "markup_percent %s\n", t.MarkupPercent.RatString())
+	}
+	var own []string
+	for _, s := range t.Suppliers {
+		if text := s.changes(); text != "" {
+			own = append(own, fmt.Sprintf("supplier %q\n%s", s.Name, text))
+		}
+	}
+	slices.Sort(own) // the order of suppliers prices nothing
+	changed.WriteString(strings.Join(own, ""))
+	if changed.Len() == 0 {
+		return asOf
+	}
+	sum := sha256.Sum256([]byte(changed.String()))
+	return fmt.Sprintf("%s+%x", asOf, sum[:4])
+}
+
+// String writes a price for the hash.
+func (l ListPrice) String() string {
+	var b strings.Builder
+	for _, usd := range []*big.Rat{l.Input, l.Output, l.CachedInput, l.CacheWrite, l.PerImage, l.PerSecond, l.PerCharacter} {
+		if usd != nil {
+			b.WriteString(usd.RatString())
+		}
+		b.WriteByte(';')
+	}
+	return b.String()
+}

@@ -1,0 +1,27 @@
+package catalog
+
+import "testing"
+
+// The built-in table has no model of a vendor that a host has under the same
+// name, so this one is made up.
+func TestTheVendorComesBeforeHosts(t *testing.T) {
+	t.Parallel()
+	c, err := load([]byte(`{"as_of":"2026-01-02","models":[
+		{"provider":"groq","id":"m","kind":"chat","usd":{"input_per_million":"1","output_per_million":"1"}},
+		{"provider":"zai","id":"m","kind":"chat","usd":{"input_per_million":"2","output_per_million":"2"}},
+		{"provider":"together","id":"m","kind":"chat","usd":{}}]}`), Terms{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id, want := range map[string]string{"m": "zai", "m-2026-01-02": "zai"} {
+		if m := c.Lookup(id); m == nil || m.Provider != want {
+			t.Errorf("%s: got %+v, expected %s", id, m, want)
+		}
+	}
+	if got := c.Distinct(Chat); len(got) != 1 || got[0].Provider != "zai" {
+		t.Errorf("got %+v", got)
+	}
+	if c.Find("together", "m").Priced {
+		t.Error("a chat model without a price counts as priced")
+	}
+}

@@ -1,0 +1,207 @@
+package config
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// Provider is a model provider, or a server of one's own that speaks like one.
+type Provider struct {
+	Name            string            `key:"name"` // also the word in Service-Provider
+	Type            string            `key:"type"` // openai, anthropic or gemini: what it speaks
+	BaseURL         Address           `key:"base_url"`
+	APIKey          Secret            `key:"api_key"`
+	APIKeyEnv       string            `key:"api_key_env"` // the variable that APIKey was read from, if any
+	APIVersion      string            `key:"api_version"` // of Azure's dated API
+	Headers         map[string]Secret `key:"headers"`
+	Catalog         string            `key:"catalog"` // whose models it has in the table; empty means by its name or type
+	Local           bool              `key:"local"`   // costs nothing unless priced
+	OldLimitField   bool              `key:"old_limit_field"`
+	NoStreamOptions bool              `key:"no_stream_options"`
+	Weight          int               `key:"weight" default:"1"`
+	DefaultPrice    *ModelPrice       `key:"default_price"`
+	Models          []ProviderModel   `key:"models"` // none: all that the table has for it
+}
+
+// ProviderModel is a model that a provider offers; what it leaves out is the
+// table's.
+type ProviderModel struct {
+	ID              string      `key:"id"`
+	Upstream        string      `key:"upstream"` // the provider's own name for it
+	Price           *ModelPrice `key:"price"`
+	ContextWindow   int         `key:"context_window"`
+	MaxOutputTokens int         `key:"max_output_tokens"`
+	Capabilities    []string    `key:"capabilities"`
+}
+
+// ModelPrice is in US dollars per million tokens.
+type ModelPrice struct {
+	Input       Decimal `key:"input"`
+	Output      Decimal `key:"output"`
+	CachedInput Decimal `key:"cached_input"`
+	CacheWrite  Decimal `key:"cache_write"`
+}
+
+// Route is an ordered list of models behind one name, route/NAME.
+type Route struct {
+	Name   string   `key:"name"`
+	Models []string `key:"models"`
+}
+
+// The types of providers, each with its vendor's own address.
+const (
+	OpenAI    = "openai"
+	Anthropic = "anthropic"
+	Gemini    = "gemini"
+)
+
+var (
+	providerTypes = []string{OpenAI, Anthropic, Gemini}
+	vendorAddress = map[string]Address{
+		OpenAI:    "https://api.openai.com/v1",
+		Anthropic: "https://api.anthropic.com",
+		Gemini:    "https://generativelanguage.googleapis.com" + geminiVersion,
+	}
+)
+
+const geminiVersion = "/v1beta"
+
+// Vendor names whose models a provider most likely has: the one whose protocol
+// it speaks. OpenAI's is spoken by everybody, so there the address decides.
+func (p Provider) Vendor() string {
+	if p.Type != OpenAI {
+		return p.Type
+	}
+	u, err := url.Parse(string(p.BaseURL))
+	if err == nil && (u.Hostname() == "api.openai.com" || strings.HasSuffix(u.Hostname(), ".api.openai.com")) {
+		return OpenAI
+	}
+	return ""
+}
+
+// Address is a provider's base URL. It has no place for credentials, but
+// somebody may put some there: it is printed only if it has none.
+type Address string
+
+// String is the address, or a mask if a part of it may be a secret.
+func (a Address) String() string {
+	if a == "" || a.fault() == "" {
+		return string(a)
+	}
+	return mask
+}
+
+// Format masks under every verb.
+func (a Address) Format(f fmt.State, _ rune) { io.WriteString(f, a.String()) }
+
+// MarshalText masks in JSON, YAML and log records.
+func (a Address) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
+
+// fault says, without quoting it, what is wrong with the address.
+func (a Address) fault() string {
+	u, err := url.Parse(string(a))
+	switch {
+	case err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https":
+		return "is not an absolute http:// or https:// address"
+	case strings.Contains(string(a), "@"):
+		return "has a user name or an @ in it; credentials belong into api_key or headers"
+	case strings.ContainsAny(string(a), "?#"):
+		return "has a query or a fragment"
+	case !validHost(u.Hostname()):
+		return "has a bad host name"
+	case strings.HasSuffix(u.Host, ":") || u.Port() != "" && (!validPort(u.Port()) || u.Port() == "0"):
+		return "has a bad port"
+	}
+	return ""
+}
+
+// discover adds the providers that the environment tells of, where the file
+// has none of that name.
+func (l *loader) discover(env map[string]string) {
+	for _, kind := range providerTypes {
+		prefix := strings.ToUpper(kind)
+		key := strings.TrimSpace(env[prefix+"_API_KEY"])
+		if key == "" {
+			continue
+		}
+		l.found(Provider{Name: kind, Type: kind, APIKeyEnv: prefix + "_API_KEY", BaseURL: Address(strings.TrimSpace(env[prefix+"_BASE_URL"]))},
+			prefix+"_API_KEY", prefix+"_BASE_URL")
+	}
+	if host := strings.TrimSpace(env["OLLAMA_HOST"]); host != "" {
+		l.found(Provider{Name: "ollama", Type: OpenAI, BaseURL: ollamaAddress(host), Local: true, OldLimitField: true}, "OLLAMA_HOST", "OLLAMA_HOST")
+	}
+}
+
+func (l *loader) found(p Provider, variable, addressVariable string) {
+	if slices.ContainsFunc(l.Providers, func(have Provider) bool { return have.Name == p.Name }) {
+		return
+	}
+	path := fmt.Sprintf("providers[%d]", len(l.Providers))
+	l.Origin[path] = "environment " + variable
+	l.Origin[path+".base_url"] = "environment " + addressVariable
+	p.Weight = 1
+	l.Providers = append(l.Providers, p)
+}
+
+// ollamaAddress reads what Ollama itself reads: a host, a host with a port or
+// a URL; without a port 11434, or a URL's usual one.
+func ollamaAddress(host string) Address {
+	scheme, rest, isURL := strings.Cut(host, "://")
+	port := "11434"
+	switch {
+	case !isURL:
+		scheme, rest = "http", host
+	case scheme == "http":
+		port = "80"
+	case scheme == "https":
+		port = "443"
+	}
+	rest, path, _ := strings.Cut(rest, "/")
+	name, given, err := net.SplitHostPort(rest)
+	if err != nil {
+		name, given = strings.Trim(rest, "[]"), port
+	}
+	// A server listens on all addresses under one that nobody can call.
+	if ip, err := netip.ParseAddr(name); name == "" || err == nil && ip.IsUnspecified() {
+		name = "127.0.0.1"
+	}
+	return Address(scheme + "://" + net.JoinHostPort(name, given) + strings.TrimRight("/"+path, "/") + "/v1")
+}
+
+// completeProviders reads the keys that are in the environment and fills in
+// what has a default.
+func (l *loader) completeProviders(env map[string]string) {
+	for i := range l.Providers {
+		p := &l.Providers[i]
+		if p.APIKeyEnv != "" {
+			if p.APIKey != "" {
+				path := fmt.Sprintf("providers[%d].api_key_env", i)
+				l.problems = append(l.problems, Problem{Setting: path, Message: "is set beside api_key; expected one of the two", Origin: l.origin(path)})
+			}
+			p.APIKey = Secret(strings.TrimSpace(env[p.APIKeyEnv]))
+		}
+		p.completeAddress()
+		for j := range p.Models {
+			if p.Models[j].Upstream == "" {
+				p.Models[j].Upstream = p.Models[j].ID
+			}
+		}
+	}
+}
+
+func (p *Provider) completeAddress() {
+	// Another server that speaks OpenAI's protocol must not end up with
+	// OpenAI's address and send its key there.
+	if p.BaseURL == "" && (p.Type != OpenAI || p.Name == OpenAI || p.Catalog == OpenAI) {
+		p.BaseURL = vendorAddress[p.Type]
+	}
+	p.BaseURL = Address(strings.TrimRight(string(p.BaseURL), "/"))
+	if u, err := url.Parse(string(p.BaseURL)); err == nil && p.Type == Gemini && u.Host != "" && u.Path == "" && p.BaseURL.fault() == "" {
+		p.BaseURL += geminiVersion
+	}
+}

@@ -1,0 +1,213 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+var (
+	providerName = regexp.MustCompile(`^[a-z0-9-]{1,32}$`)
+	routeName    = regexp.MustCompile(`^[a-z0-9-]{1,64}$`)
+	variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
+	headerName   = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}$")
+	keyForm      = regexp.MustCompile(`^[!-~]+$`)
+	headerForm   = regexp.MustCompile(`^[ -~]+$`)
+	modelForm    = regexp.MustCompile(`^[!-~]{1,200}$`)
+)
+
+// ownHeaders are set by each call itself.
+var ownHeaders = []string{"Host", "Connection", "Content-Length", "Content-Type", "Transfer-Encoding"}
+
+// capabilityNames are those that the catalogue knows.
+var capabilityNames = []string{"vision", "tools", "json_schema", "reasoning", "audio_input", "prompt_caching"}
+
+// faults collects the problems of one entry. Messages never quote a value: a
+// key may stand in the wrong line.
+type faults struct {
+	path string
+	all  Problems
+}
+
+func (f *faults) add(key, format string, args ...any) {
+	name := f.path
+	if key != "" {
+		name += "." + key
+	}
+	f.all = append(f.all, Problem{Setting: name, Message: fmt.Sprintf(format, args...)})
+}
+
+func (f *faults) addIf(wrong bool, key, format string, args ...any) {
+	if wrong {
+		f.add(key, format, args...)
+	}
+}
+
+func providerProblems(providers []Provider) Problems {
+	var all Problems
+	seen := map[string]int{}
+	for i, p := range providers {
+		f := &faults{path: fmt.Sprintf("providers[%d]", i)}
+		if first, again := seen[p.Name]; again && p.Name != "" {
+			f.add("name", "is that of providers[%d] too; expected another one", first)
+		} else {
+			seen[p.Name] = i
+		}
+		p.check(f)
+		all = append(all, f.all...)
+	}
+	return all
+}
+
+func (p Provider) check(f *faults) {
+	switch {
+	case p.Name == "simulator":
+		f.add("name", "simulator is taken: it answers test keys")
+	case !providerName.MatchString(p.Name):
+		f.add("name", "is missing or not a name; expected 1 to 32 of a-z, 0-9 and -")
+	}
+	if !slices.Contains(providerTypes, p.Type) {
+		f.add("type", "is missing or not one of %s", strings.Join(providerTypes, ", "))
+		return // the rest depends on it
+	}
+	p.checkAddress(f)
+	p.checkKey(f)
+	p.checkDialect(f)
+	f.addIf(p.Catalog != "" && !providerName.MatchString(p.Catalog), "catalog", "is not a provider of the table of models; expected such as openai or mistral")
+	f.addIf(p.Weight < 1 || p.Weight > 1000, "weight", "%d is out of range; expected 1 to 1000", p.Weight)
+	p.DefaultPrice.check(f, "default_price")
+	f.addIf(p.Models != nil && len(p.Models) == 0, "models", "is an empty list; expected models, or no list for all that the table has")
+	seen := map[string]int{}
+	for i, m := range p.Models {
+		key := fmt.Sprintf("models[%d]", i)
+		if first, again := seen[m.ID]; again && m.ID != "" {
+			f.add(key+".id", "is that of models[%d] too; expected another one", first)
+		} else {
+			seen[m.ID] = i
+		}
+		m.check(f, key)
+	}
+}
+
+func (p Provider) checkAddress(f *faults) {
+	const expected = "; expected such as https://api.example.com/v1"
+	if p.BaseURL == "" {
+		f.add("base_url", "is missing%s", expected)
+	} else if fault := p.BaseURL.fault(); fault != "" {
+		f.add("base_url", "%s%s", fault, expected)
+	}
+}
+
+func (p Provider) checkKey(f *faults) {
+	_, authorized := p.header("Authorization")
+	switch {
+	case p.APIKey == mask:
+		f.add("api_key", "is the mask of a printout; expected the key itself, or its variable in api_key_env")
+	case p.APIKey != "" && !keyForm.MatchString(string(p.APIKey)):
+		f.add("api_key", "has a space, a line break or a character that is not ASCII in it; expected the key alone")
+	case p.APIKeyEnv != "" && !variableName.MatchString(p.APIKeyEnv):
+		f.add("api_key_env", "is not the name of an environment variable; the key itself belongs into api_key")
+	case p.APIKeyEnv != "" && p.APIKey == "":
+		f.add("api_key_env", "names the environment variable %s, which is empty or not set", p.APIKeyEnv)
+	case p.APIKey == "" && !p.Local && !authorized && p.BaseURL == vendorAddress[p.Type]:
+		f.add("api_key", "is missing; expected the provider's key, or the name of its environment variable in api_key_env")
+	}
+}
+
+func (p Provider) header(name string) (Secret, bool) {
+	for have, value := range p.Headers {
+		if strings.EqualFold(have, name) {
+			return value, true
+		}
+	}
+	return "", false
+}
+
+// checkDialect refuses what the other types have no use for, and checks the
+// headers.
+func (p Provider) checkDialect(f *faults) {
+	if p.Type != OpenAI {
+		const only = "is for type openai alone"
+		f.addIf(p.APIVersion != "", "api_version", only)
+		f.addIf(len(p.Headers) > 0, "headers", only)
+		f.addIf(p.OldLimitField, "old_limit_field", only)
+		f.addIf(p.NoStreamOptions, "no_stream_options", only)
+		return
+	}
+	f.addIf(p.APIVersion != "" && !modelForm.MatchString(p.APIVersion), "api_version", "is not a version; expected such as 2024-10-21")
+	seen := map[string]bool{}
+	for _, name := range slices.Sorted(maps.Keys(p.Headers)) {
+		value, canonical := p.Headers[name], http.CanonicalHeaderKey(name)
+		switch {
+		case !headerName.MatchString(name):
+			f.add("headers", "has a key that is not the name of a header")
+			continue
+		case seen[canonical]:
+			f.add("headers."+name, "is there twice")
+		case slices.Contains(ownHeaders, canonical):
+			f.add("headers."+name, "is set by each call itself; remove it")
+		case value == mask:
+			f.add("headers."+name, "is the mask of a printout; expected the value itself")
+		case !headerForm.MatchString(string(value)):
+			f.add("headers."+name, "is empty or has a character that a header cannot carry")
+		}
+		seen[canonical] = true
+	}
+}
+
+func (m ProviderModel) check(f *faults, key string) {
+	f.addIf(!modelForm.MatchString(m.ID), key+".id", "is missing or not a name; expected at most 200 characters without spaces")
+	f.addIf(reserved(m.ID), key+".id", "is a name of the router: auto, auto:… and route/… are taken")
+	f.addIf(m.ID != "" && m.Upstream != "" && !modelForm.MatchString(m.Upstream), key+".upstream", "is not a name; expected at most 200 characters without spaces")
+	f.addIf(m.ContextWindow < 0, key+".context_window", "%d is out of range; expected a number of tokens", m.ContextWindow)
+	f.addIf(m.MaxOutputTokens < 0, key+".max_output_tokens", "%d is out of range; expected a number of tokens", m.MaxOutputTokens)
+	m.Price.check(f, key+".price")
+	for _, c := range m.Capabilities {
+		f.addIf(!slices.Contains(capabilityNames, c), key+".capabilities", "has a word that is not one of %s", strings.Join(capabilityNames, ", "))
+	}
+}
+
+// reserved reports whether the router takes the name for something else.
+func reserved(model string) bool {
+	return model == "auto" || strings.HasPrefix(model, "auto:") || strings.HasPrefix(model, "route/")
+}
+
+// check wants input and output: one that is forgotten would be free.
+func (p *ModelPrice) check(f *faults, key string) {
+	if p == nil {
+		return
+	}
+	const expected = "is missing; expected US dollars per million tokens, such as 0.15, or 0"
+	f.addIf(p.Input == "", key+".input", expected)
+	f.addIf(p.Output == "", key+".output", expected)
+}
+
+func routeProblems(routes []Route) Problems {
+	var all Problems
+	seen := map[string]int{}
+	for i, r := range routes {
+		f := &faults{path: fmt.Sprintf("routes[%d]", i)}
+		if first, again := seen[r.Name]; again && r.Name != "" {
+			f.add("name", "is that of routes[%d] too; expected another one", first)
+		} else {
+			seen[r.Name] = i
+		}
+		f.addIf(!routeName.MatchString(r.Name), "name", "is missing or not a name; expected 1 to 64 of a-z, 0-9 and -")
+		f.addIf(len(r.Models) == 0, "models", "is missing or empty; expected the models to try, in their order")
+		for j, m := range r.Models {
+			switch {
+			case !modelForm.MatchString(m):
+				f.add("models", "has an entry that is not a model; expected at most 200 characters without spaces")
+			case reserved(m):
+				f.add("models", "has an entry of the router; a route is made of models")
+			case slices.Contains(r.Models[:j], m):
+				f.add("models", "has %s twice", m)
+			}
+		}
+		all = append(all, f.all...)
+	}
+	return all
+}

@@ -1,0 +1,212 @@
+package config
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// A section is a list in the file: it has no flag and no variable. Like a
+// setting, an entry is declared by its struct alone: the key tag of a field is
+// its name in the file, default what it has when the file says nothing.
+
+// section finds the list of a name.
+func (c *Config) section(name string) (reflect.Value, bool) {
+	config := reflect.ValueOf(c).Elem()
+	for i := range config.NumField() {
+		if tag := config.Type().Field(i).Tag.Get("section"); tag != "" && tag == name {
+			return config.Field(i), true
+		}
+	}
+	return reflect.Value{}, false
+}
+
+func sectionNames() []string {
+	var names []string
+	config := reflect.TypeFor[Config]()
+	for i := range config.NumField() {
+		if tag := config.Field(i).Tag.Get("section"); tag != "" {
+			names = append(names, tag)
+		}
+	}
+	return names
+}
+
+// section reads a node of the file into what it is for. The path, such as
+// providers[0].models, is made of our own names and of numbers.
+func (r *fileReader) section(path string, n *yaml.Node, into reflect.Value) {
+	if isNull(n) { // "models:" with nothing behind it is as if it were not there
+		return
+	}
+	r.Origin[path] = r.origin(n)
+	target := into.Addr().Interface()
+	switch {
+	case into.Kind() == reflect.Pointer:
+		into.Set(reflect.New(into.Type().Elem()))
+		r.section(path, n, into.Elem())
+	case into.Kind() == reflect.Struct:
+		r.record(path, n, into)
+	case into.Kind() == reflect.Map:
+		r.headers(path, n, target.(*map[string]Secret))
+	case into.Kind() == reflect.Slice && !isList(target):
+		r.entries(path, n, into)
+	default:
+		if err := setNode(target, n); err != nil {
+			r.refuse(path, n, err.Error())
+		}
+	}
+}
+
+func (r *fileReader) entries(path string, n *yaml.Node, into reflect.Value) {
+	if n.Kind != yaml.SequenceNode {
+		r.refuse(path, n, "expected a list, with a - before each entry")
+		return
+	}
+	into.Set(reflect.MakeSlice(into.Type(), len(n.Content), len(n.Content)))
+	for i, item := range n.Content {
+		entry := into.Index(i)
+		setDefaults(entry)
+		r.section(fmt.Sprintf("%s[%d]", path, i), resolve(item), entry)
+	}
+}
+
+func setDefaults(record reflect.Value) {
+	for i := range record.NumField() {
+		if preset := record.Type().Field(i).Tag.Get("default"); preset != "" {
+			if err := setText(record.Field(i).Addr().Interface(), preset); err != nil {
+				panic("config: default in a section: " + err.Error())
+			}
+		}
+	}
+}
+
+func (r *fileReader) record(path string, n *yaml.Node, into reflect.Value) {
+	keys := recordKeys(into.Type())
+	if n.Kind != yaml.MappingNode {
+		r.refuse(path, n, "expected "+strings.Join(keys, ", "))
+		return
+	}
+	r.pairs(path, n, func(key, value *yaml.Node) {
+		i := slices.Index(keys, key.Value)
+		if i < 0 {
+			word := "a key"
+			if settingLike.MatchString(key.Value) {
+				word = key.Value
+			}
+			r.refuse(path+"."+word, key, "is not known here"+didYouMean(key.Value, "", keys)+"; expected "+strings.Join(keys, ", "))
+			return
+		}
+		r.section(path+"."+keys[i], value, into.Field(i))
+	})
+}
+
+// recordKeys are the names of a struct's fields, all of which have one.
+func recordKeys(record reflect.Type) []string {
+	keys := make([]string, record.NumField())
+	for i := range keys {
+		keys[i] = record.Field(i).Tag.Get("key")
+	}
+	return keys
+}
+
+func (r *fileReader) headers(path string, n *yaml.Node, into *map[string]Secret) {
+	if n.Kind != yaml.MappingNode {
+		r.refuse(path, n, "expected names with values, as in \"OpenAI-Organization: org-1\"")
+		return
+	}
+	*into = map[string]Secret{}
+	r.pairs(path, n, func(key, value *yaml.Node) {
+		var secret Secret
+		if err := setNode(&secret, value); err != nil {
+			r.refuse(path, key, err.Error())
+			return
+		}
+		(*into)[key.Value] = secret
+	})
+}
+
+// pairs walks a mapping and refuses a key's second appearance.
+func (r *fileReader) pairs(path string, m *yaml.Node, visit func(key, value *yaml.Node)) {
+	seen := map[string]int{}
+	for i := 0; i+1 < len(m.Content); i += 2 {
+		key := m.Content[i]
+		if first, again := seen[key.Value]; again {
+			r.refuse(path, key, fmt.Sprintf("has the same key as in line %d", first))
+			continue
+		}
+		seen[key.Value] = key.Line
+		visit(key, resolve(m.Content[i+1]))
+	}
+}
+
+func (r *fileReader) refuse(path string, at *yaml.Node, message string) {
+	r.problems = append(r.problems, Problem{Setting: path, Message: message, Origin: r.origin(at)})
+}
+
+// sectionNode is a section as it is printed: secrets masked, what is empty
+// left out, and above each entry where it came from.
+func (l Loaded) sectionNode(name string) *yaml.Node {
+	list, _ := l.Config.section(name)
+	node := &yaml.Node{Kind: yaml.SequenceNode}
+	for i := range list.Len() {
+		entry := printed(list.Index(i))
+		entry.HeadComment = "# " + l.Origin[fmt.Sprintf("%s[%d]", name, i)]
+		node.Content = append(node.Content, entry)
+	}
+	return node
+}
+
+// sectionValues is the same for programs.
+func (l Loaded) sectionValues(name string) []map[string]any {
+	values := []map[string]any{}
+	for i, entry := range l.sectionNode(name).Content {
+		value := map[string]any{}
+		if err := entry.Decode(&value); err != nil {
+			panic("config: " + name + ": " + err.Error())
+		}
+		value["origin"] = l.Origin[fmt.Sprintf("%s[%d]", name, i)]
+		values = append(values, value)
+	}
+	return values
+}
+
+func printed(v reflect.Value) *yaml.Node {
+	if p, ok := v.Interface().(Provider); ok && p.APIKeyEnv != "" {
+		p.APIKey = "" // its variable says where it is, and works in a file
+		v = reflect.ValueOf(p)
+	}
+	switch v.Kind() {
+	case reflect.Pointer:
+		return printed(v.Elem())
+	case reflect.Struct:
+		node := &yaml.Node{Kind: yaml.MappingNode}
+		for i, key := range recordKeys(v.Type()) {
+			if field := v.Field(i); !isEmpty(field) {
+				node.Content = append(node.Content, keyNode(key), printed(field))
+			}
+		}
+		return node
+	case reflect.Slice:
+		node := &yaml.Node{Kind: yaml.SequenceNode}
+		for i := range v.Len() {
+			node.Content = append(node.Content, printed(v.Index(i)))
+		}
+		return node
+	}
+	node := new(yaml.Node)
+	if err := node.Encode(v.Interface()); err != nil { // a Secret masks itself
+		panic("config: " + err.Error())
+	}
+	return node
+}
+
+func isEmpty(v reflect.Value) bool {
+	switch v.Kind() {
+	case reflect.Slice, reflect.Map:
+		return v.IsNil()
+	}
+	return v.IsZero()
+}

@@ -1,0 +1,200 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"time"
+
+	"turnpike/internal/audit"
+	"turnpike/internal/fault"
+	"turnpike/internal/limits"
+	"turnpike/internal/providers"
+)
+
+// operation is what a provider is asked for.
+type operation func(ctx context.Context, t target, r *request, output int64) (*providers.Answer, error)
+
+func chat(ctx context.Context, t target, r *request, output int64) (*providers.Answer, error) {
+	return t.provider.Chat(ctx, &providers.ChatRequest{Model: t.offer.Upstream, Body: r.body, Stream: r.stream, MaxOutput: output})
+}
+
+const (
+	// sameAgain is how often a call is repeated at its only target, and
+	// pauses how long before each.
+	sameAgain = 2
+	// patientFor is the longest wait that a provider may ask for before it is
+	// asked again, if there is no other.
+	patientFor = 3 * time.Second
+)
+
+var pauses = []time.Duration{250 * time.Millisecond, time.Second}
+
+// attempt is what the log says of one try.
+type attempt struct {
+	Provider string `json:"provider"`
+	Model    string `json:"model"`
+	Outcome  string `json:"outcome"` // "ok", or the kind of the failure
+	Status   int    `json:"status,omitzero"`
+	MS       int64  `json:"ms"`
+}
+
+// try asks one target after the other until one answers. Nothing has been sent
+// to the caller yet, so nobody notices.
+func (g *Gateway) try(ctx context.Context, c Call, r *request, targets []target, m *meter, ask operation) (*providers.Answer, error) {
+	var tried []attempt
+	defer func() {
+		if len(tried) > 1 || len(tried) == 1 && tried[0].Outcome != ok {
+			text, err := json.Marshal(tried)
+			if err == nil {
+				c.Record.Note(func(e *audit.Entry) { e.Attempts = text })
+			}
+		}
+	}()
+	again := 0
+	for i := 0; ; {
+		t := targets[i]
+		m.target = t
+		if i > 0 {
+			c.Record.Note(func(e *audit.Entry) { e.Model, e.Provider = t.offer.ID, t.provider.Name() })
+		}
+		begun := time.Now()
+		answer, err := begin(ctx, t, r, g.outputOf(t, r), ask)
+		took := time.Since(begun)
+		note := attempt{Provider: t.provider.Name(), Model: t.offer.ID, Outcome: ok, MS: took.Milliseconds()}
+		if err == nil {
+			tried = append(tried, note)
+			t.health.worked(took)
+			m.firstByte = took
+			return answer, nil
+		}
+		var f *providers.Failure
+		if !errors.As(err, &f) || ctx.Err() != nil {
+			return nil, err
+		}
+		note.Outcome, note.Status = string(f.Kind), f.Status
+		tried = append(tried, note)
+		if f.Kind == providers.KindInvalid {
+			return nil, upstreamFault(err)
+		}
+		t.health.failed(f, g.now())
+		switch {
+		case i+1 < len(targets):
+			i++
+		case len(targets) == 1 && again < sameAgain && repeatable(f):
+			if !pause(ctx, max(pauses[again], f.RetryAfter)) {
+				return nil, ctx.Err()
+			}
+			again++
+		default:
+			return nil, upstreamFault(err)
+		}
+	}
+}
+
+const ok = "ok"
+
+// repeatable reports whether the same target may do better in a moment.
+func repeatable(f *providers.Failure) bool {
+	switch f.Kind {
+	case providers.KindConnect, providers.KindRateLimited, providers.KindOverloaded, providers.KindServer:
+		return f.RetryAfter <= patientFor
+	}
+	return false
+}
+
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// begin asks a target and, of a stream, waits for its first piece: providers
+// say what is wrong there, too.
+func begin(ctx context.Context, t target, r *request, output int64, ask operation) (*providers.Answer, error) {
+	answer, err := ask(ctx, t, r, output)
+	if err != nil || answer.Stream == nil {
+		return answer, err
+	}
+	first, err := answer.Stream.Next()
+	if err != nil && err != io.EOF {
+		_ = answer.Stream.Close()
+		return nil, err
+	}
+	answer.Stream = &begun{Stream: answer.Stream, first: &first, end: err}
+	return answer, nil
+}
+
+// begun is a stream whose first chunk was read already.
+type begun struct {
+	providers.Stream
+	first *providers.Chunk
+	end   error
+}
+
+func (b *begun) Next() (providers.Chunk, error) {
+	if b.end != nil {
+		return providers.Chunk{}, b.end
+	}
+	if b.first != nil {
+		c := *b.first
+		b.first = nil
+		return c, nil
+	}
+	return b.Stream.Next()
+}
+
+// upstreamFault keeps what a provider says to itself: the caller gets a code
+// of ours, the log the cause.
+func upstreamFault(err error) error {
+	if _, ok := fault.As(err); ok {
+		return err
+	}
+	if errors.Is(err, context.Canceled) {
+		return err
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fault.New(fault.UpstreamTimeout, "the model provider did not answer in time").Because(err)
+	}
+	var f *providers.Failure
+	if !errors.As(err, &f) {
+		return fault.New(fault.Upstream, "the model provider failed to answer").Because(err)
+	}
+	switch f.Kind {
+	case providers.KindInvalid:
+		if f.Param != "" {
+			return fault.Param(fault.InvalidParameter, f.Param, "the model provider does not accept %s as it is here; see what the model supports", f.Param).Because(err)
+		}
+		return fault.New(fault.InvalidParameter, "the model provider does not accept the request as it is; see what the model supports").Because(err)
+	case providers.KindTimeout:
+		return fault.New(fault.UpstreamTimeout, "the model provider did not answer in time").Because(err)
+	case providers.KindRateLimited, providers.KindOverloaded:
+		out := fault.New(fault.Overloaded, "the model provider has too much to do at the moment; try again shortly").Because(err)
+		out.RetryAfter = max(f.RetryAfter, time.Second)
+		return out
+	case providers.KindAuth:
+		return fault.New(fault.Upstream, "the model provider does not accept this server's key for it; an operator can see that with: turnpike doctor").Because(err)
+	case providers.KindNoModel:
+		return fault.New(fault.Upstream, "the model provider does not have this model, although it is listed").Because(err)
+	case providers.KindConnect:
+		return fault.New(fault.Upstream, "the model provider cannot be reached").Because(err)
+	}
+	return fault.New(fault.Upstream, "the model provider failed to answer").Because(err)
+}
+
+// limitFault is the answer to a call that comes too soon.
+func limitFault(err error, h http.Header) error {
+	var r *limits.Refusal
+	if !errors.As(err, &r) {
+		return err
+	}
+	r.Headers(h)
+	f := fault.New(fault.RateLimitExceeded, "%s", r.Error())
+	f.RetryAfter = r.RetryAfter
+	return f
+}

@@ -1,0 +1,56 @@
+package gateway
+
+import (
+	"context"
+
+	"turnpike/internal/catalog"
+	"turnpike/internal/fault"
+	"turnpike/internal/jsonbody"
+	"turnpike/internal/providers"
+)
+
+// embedder is a provider that has embeddings.
+type embedder interface {
+	Embeddings(ctx context.Context, model string, body []byte) (*providers.Answer, error)
+}
+
+// Embeddings answers an embeddings call.
+func (g *Gateway) Embeddings(ctx context.Context, c Call) (*Answer, error) {
+	r, err := readEmbeddings(c.Body)
+	if err != nil {
+		return nil, err
+	}
+	targets, err := g.route(c.Principal.Environment, r.models, catalog.Embedding, r)
+	if err != nil {
+		return nil, err
+	}
+	var able []target
+	for _, t := range targets {
+		if _, can := t.provider.(embedder); can {
+			able = append(able, t)
+		}
+	}
+	if len(able) == 0 {
+		return nil, fault.Param(fault.ModelNotFound, "model", "the provider of %q has no embeddings", r.models[0])
+	}
+	return g.run(ctx, c, r, able, func(ctx context.Context, t target, r *request, _ int64) (*providers.Answer, error) {
+		return t.provider.(embedder).Embeddings(ctx, t.offer.Upstream, r.body)
+	})
+}
+
+func readEmbeddings(body []byte) (*request, error) {
+	var in struct {
+		Model  *string  `json:"model"`
+		Models []string `json:"models"`
+	}
+	if err := jsonbody.DecodeLenient(body, &in); err != nil {
+		return nil, err
+	}
+	r := &request{body: body, choices: 0} // nothing comes out of it that is charged
+	var err error
+	if r.models, err = modelList(in.Model, in.Models); err != nil {
+		return nil, err
+	}
+	r.inputBound = bound(body, &r.needs)
+	return r, nil
+}

@@ -1,0 +1,132 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+
+	"turnpike/internal/access"
+	"turnpike/internal/accounts"
+	"turnpike/internal/catalog"
+	"turnpike/internal/credits"
+	"turnpike/internal/fault"
+	"turnpike/internal/spend"
+)
+
+// leastOutput is how many tokens of an answer a budget must have room for.
+const leastOutput = 16
+
+// outputOf is the most tokens of one choice: the caller's limit or the
+// server's, within the model's.
+func (g *Gateway) outputOf(t target, r *request) int64 {
+	n := r.maxOutput
+	if n == 0 {
+		n = g.defaultMaxOutput
+	}
+	if most := t.offer.MaxOutputTokens; most > 0 {
+		n = min(n, most)
+	}
+	return n
+}
+
+// upperBound is what a call can cost at a target.
+func upperBound(t target, input, output int64) credits.Micro {
+	p := t.offer.Price
+	p.Input = p.Dearest()
+	return p.Cost(catalog.Tokens{Input: input, Output: output})
+}
+
+// reserve sets aside what the call can cost, under every budget that applies,
+// at the dearest of the targets. When a budget has less left than that, and the
+// caller named no limit, the answer is bounded to what is left. It returns the
+// bound on the output of one choice, 0 for none but each target's own.
+func (g *Gateway) reserve(ctx context.Context, c Call, r *request, targets []target) (*spend.Reservation, int64, error) {
+	caps, err := g.caps(ctx, c)
+	if err != nil {
+		return nil, 0, err
+	}
+	var amount credits.Micro
+	for _, t := range targets {
+		amount = max(amount, upperBound(t, r.inputBound, r.choices*g.outputOf(t, r)))
+	}
+	hold, err := g.ledger.Reserve(ctx, caps, amount, g.now())
+	var refusal *spend.Refusal
+	if err == nil || !errors.As(err, &refusal) {
+		return hold, 0, err
+	}
+	if left := refusal.Limit - refusal.Spent; r.maxOutput == 0 && left > 0 {
+		if output := affordable(targets, r, left); output >= leastOutput {
+			if hold, err := g.ledger.Reserve(ctx, caps, left, g.now()); err == nil {
+				return hold, output, nil
+			}
+		}
+	}
+	return nil, 0, refusalFault(refusal)
+}
+
+// affordable is how many tokens of one choice every target can give for the amount.
+func affordable(targets []target, r *request, amount credits.Micro) int64 {
+	least := int64(-1)
+	for _, t := range targets {
+		rest := amount - upperBound(t, r.inputBound, 0)
+		if rest <= 0 {
+			return 0
+		}
+		if t.offer.Price.Output == 0 {
+			continue
+		}
+		n := int64(rest) / r.choices
+		if n > 1<<40 {
+			n = 1 << 40
+		}
+		n = n * 1_000_000 / int64(t.offer.Price.Output)
+		if least < 0 || n < least {
+			least = n
+		}
+	}
+	return least
+}
+
+// caps are the budgets of a call, in the order in which everybody takes them.
+func (g *Gateway) caps(ctx context.Context, c Call) ([]spend.Cap, error) {
+	p := c.Principal
+	workspace, project, err := g.budgets.Budgets(ctx, p.WorkspaceID, p.Environment, c.Project)
+	if err != nil {
+		return nil, err
+	}
+	caps := []spend.Cap{
+		{Account: spend.Account{Level: spend.Workspace, ID: p.WorkspaceID}, Limit: workspace},
+		{Account: spend.Account{Level: spend.Project, ID: spend.ProjectID(p.WorkspaceID, c.Project)}, Limit: project},
+		{Account: spend.Account{Level: spend.Key, ID: p.KeyID}, Limit: p.MonthlyBudget},
+	}
+	return caps, nil
+}
+
+// Budgets knows what workspaces and projects may spend.
+type Budgets interface {
+	Budgets(ctx context.Context, workspaceID string, env accounts.Environment, project string) (workspace, ofProject *credits.Micro, err error)
+}
+
+var _ Budgets = (*accounts.Directory)(nil)
+
+// limitDetails says which budget has no room.
+type limitDetails struct {
+	LimitSource spend.Level   `json:"limit_source"`
+	Limit       credits.Micro `json:"limit"`
+	Spent       credits.Micro `json:"spent"`
+	ResetsAt    int64         `json:"resets_at"`
+}
+
+func refusalFault(r *spend.Refusal) error {
+	details := limitDetails{r.Level, r.Limit, min(r.Spent, r.Limit), r.Resets.Unix()}
+	var f *fault.Error
+	if r.Level == spend.Workspace {
+		f = fault.New(fault.InsufficientCredits, "the workspace has used %s of its %s credits this month, and the call could cost more than is left; an admin can raise them with PATCH /v1/billing", details.Spent, r.Limit)
+	} else {
+		f = fault.New(fault.BudgetExceeded, "the %s has used %s of its monthly budget of %s credits, and the call could cost more than is left; raise the budget, or ask for fewer tokens with max_tokens", r.Level, details.Spent, r.Limit)
+	}
+	f.Details = details
+	return f
+}
+
+// subject is whose limits a call counts to: a scoped token's are its key's.
+func subject(p *access.Principal) string { return p.KeyID }

@@ -1,0 +1,286 @@
+package responses_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/openai/openai-go/v3"
+	"github.com/openai/openai-go/v3/option"
+	oai "github.com/openai/openai-go/v3/responses"
+
+	"turnpike/internal/gateway/responses"
+)
+
+// client is OpenAI's own, on a server that answers as a golden folder has it.
+// With a failure the stream breaks after its chunks.
+func client(t *testing.T, folder, failure string) openai.Client {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		body, _ := io.ReadAll(req.Body)
+		r, err := responses.ToChat(body)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		if !r.Stream {
+			answer, err := r.Answer(read(t, folder, "completion.json"))
+			if err != nil {
+				t.Error(err)
+			}
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = w.Write(answer)
+			return
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		s := r.NewStream()
+		for line := range strings.Lines(string(read(t, folder, "chunks.jsonl"))) {
+			events, err := s.Push([]byte(line))
+			if err != nil {
+				t.Error(err)
+			}
+			write(w, events)
+		}
+		if failure != "" {
+			write(w, s.Fail("upstream_error", failure))
+		}
+		write(w, s.End())
+	}))
+	t.Cleanup(server.Close)
+	return openai.NewClient(option.WithBaseURL(server.URL), option.WithAPIKey("x"), option.WithMaxRetries(0))
+}
+
+func write(w io.Writer, events []responses.Event) {
+	for _, e := range events {
+		fmt.Fprintf(w, "event: %s\ndata: %s\n\n", e.Type, e.Data)
+	}
+}
+
+var question = oai.ResponseNewParams{
+	Model:           "gpt-4.1",
+	Instructions:    openai.String("Be brief."),
+	Input:           oai.ResponseNewParamsInputUnion{OfString: openai.String("Hi.")},
+	Temperature:     openai.Float(0.5),
+	MaxOutputTokens: openai.Int(100),
+	Tools:           []oai.ToolUnionParam{oai.ToolParamOfFunction("weather", map[string]any{"type": "object"}, true)},
+}
+
+func TestTheOfficialClientReadsAnswers(t *testing.T) {
+	t.Parallel()
+	c := client(t, "testdata/golden/calls", "")
+	got, err := c.Responses.New(t.Context(), question)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.OutputText() != "One moment." || got.Status != "completed" || got.Usage.TotalTokens != 27 || got.CreatedAt != 1750000000 {
+		t.Error(got.RawJSON())
+	}
+	if len(got.Output) != 3 || got.Output[1].AsFunctionCall().Name != "weather" || got.Output[2].AsFunctionCall().CallID != "call_b" {
+		t.Error(got.RawJSON())
+	}
+	if got.Instructions.OfString != "Be brief." || got.Temperature != 0.5 || got.Tools[0].AsFunction().Name != "weather" || !got.Tools[0].AsFunction().Strict {
+		t.Error(got.RawJSON())
+	}
+	for name, field := range map[string]bool{
+		"id": got.JSON.ID.Valid(), "object": got.JSON.Object.Valid(), "model": got.JSON.Model.Valid(), "metadata": got.JSON.Metadata.Valid(),
+		"parallel_tool_calls": got.JSON.ParallelToolCalls.Valid(), "tool_choice": got.JSON.ToolChoice.Valid(), "text": got.JSON.Text.Valid(),
+		"cache_write_tokens": got.Usage.InputTokensDetails.JSON.CacheWriteTokens.Valid(),
+	} {
+		if !field {
+			t.Errorf("the client finds no %s", name)
+		}
+	}
+}
+
+// Of every stream the client's deltas, its done events and the last response
+// say the same, and all numbers count up.
+func TestTheOfficialClientReadsStreams(t *testing.T) {
+	t.Parallel()
+	for _, folder := range folders(t) {
+		if read(t, folder, "chunks.jsonl") == nil {
+			continue
+		}
+		t.Run(filepath.Base(folder), func(t *testing.T) {
+			t.Parallel()
+			c := client(t, folder, "")
+			stream := c.Responses.NewStreaming(t.Context(), question)
+			defer stream.Close()
+			w := watcher{t: t, deltas: map[string]string{}, open: map[string]bool{}}
+			var collected oai.ResponseAccumulator
+			for stream.Next() {
+				event := stream.Current()
+				w.see(event)
+				var same oai.ResponsesServerEventUnion
+				if err := json.Unmarshal([]byte(event.RawJSON()), &same); err != nil {
+					t.Fatal(err)
+				}
+				if err := collected.AddEvent(same); err != nil {
+					t.Error(err)
+				}
+			}
+			if err := stream.Err(); err != nil {
+				t.Fatal(err)
+			}
+			w.end()
+			if s := collected.Snapshot(); s.OutputText() != w.last.OutputText() || s.TerminalEvent != "response."+string(w.last.Status) {
+				t.Errorf("collected %+v", s)
+			}
+			switch filepath.Base(folder) {
+			case "other-servers", "schema": // their two answers have other calls and tokens
+				return
+			}
+			plain, err := c.Responses.New(t.Context(), question)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !reflect.DeepEqual(raws(plain.Output), raws(w.last.Output)) {
+				t.Errorf("streamed\n%s\nbut plain\n%s", raws(w.last.Output), raws(plain.Output))
+			}
+		})
+	}
+}
+
+func raws(items []oai.ResponseOutputItemUnion) (list []string) {
+	for _, i := range items {
+		list = append(list, i.RawJSON())
+	}
+	return list
+}
+
+// watcher checks a stream's events against each other.
+type watcher struct {
+	t      *testing.T
+	count  int64
+	deltas map[string]string // by item and part
+	open   map[string]bool   // items and parts that were added and are not done
+	items  int64
+	last   oai.Response
+}
+
+func (w *watcher) see(event oai.ResponseStreamEventUnion) {
+	t := w.t
+	if event.SequenceNumber != w.count {
+		t.Errorf("%s has number %d, not %d", event.Type, event.SequenceNumber, w.count)
+	}
+	w.count++
+	part := fmt.Sprint(event.ItemID, "/", event.ContentIndex)
+	switch e := event.AsAny().(type) {
+	case oai.ResponseCreatedEvent:
+		if event.SequenceNumber != 0 || e.Response.Status != "in_progress" {
+			t.Error(e.RawJSON())
+		}
+	case oai.ResponseInProgressEvent:
+		if event.SequenceNumber != 1 {
+			t.Error(e.RawJSON())
+		}
+	case oai.ResponseOutputItemAddedEvent:
+		if e.OutputIndex != w.items {
+			t.Errorf("item %d is number %d", e.OutputIndex, w.items)
+		}
+		w.items++
+		w.open[e.Item.ID] = true
+	case oai.ResponseContentPartAddedEvent:
+		w.open[part] = true
+	case oai.ResponseTextDeltaEvent:
+		w.deltas[part] += e.Delta
+	case oai.ResponseRefusalDeltaEvent:
+		w.deltas[part] += e.Delta
+	case oai.ResponseFunctionCallArgumentsDeltaEvent:
+		w.deltas[part] += e.Delta
+	case oai.ResponseTextDoneEvent:
+		w.same(part, e.Text)
+	case oai.ResponseRefusalDoneEvent:
+		w.same(part, e.Refusal)
+	case oai.ResponseFunctionCallArgumentsDoneEvent:
+		w.same(part, e.Arguments)
+	case oai.ResponseContentPartDoneEvent:
+		w.same(part, e.Part.Text+e.Part.Refusal)
+		delete(w.open, part)
+	case oai.ResponseOutputItemDoneEvent:
+		if !w.open[e.Item.ID] {
+			t.Errorf("%s was not open", e.Item.ID)
+		}
+		delete(w.open, e.Item.ID)
+	case oai.ResponseCompletedEvent:
+		w.last = e.Response
+	case oai.ResponseIncompleteEvent:
+		w.last = e.Response
+	default:
+		t.Errorf("an event %T", e)
+	}
+}
+
+func (w *watcher) same(part, whole string) {
+	if w.deltas[part] != whole {
+		w.t.Errorf("%s: %q in deltas, %q at the end", part, w.deltas[part], whole)
+	}
+}
+
+func (w *watcher) end() {
+	if w.last.ID == "" || len(w.open) > 0 || int64(len(w.last.Output)) != w.items {
+		w.t.Errorf("at the end %v is open and the response is %s", w.open, w.last.RawJSON())
+	}
+}
+
+func TestTheOfficialClientSeesAFailure(t *testing.T) {
+	t.Parallel()
+	c := client(t, "testdata/golden/cut", "the model provider failed")
+	stream := c.Responses.NewStreaming(t.Context(), question)
+	defer stream.Close()
+	for stream.Next() {
+	}
+	if err := stream.Err(); err == nil || !strings.Contains(err.Error(), "the model provider failed") {
+		t.Error(err)
+	}
+}
+
+func TestAFailedStreamEndsWithTheResponse(t *testing.T) {
+	t.Parallel()
+	r := toChat(t, `{"model":"m","input":"hi","stream":true}`)
+	r.ID = "req_abc"
+	s := r.NewStream()
+	if _, err := s.Push([]byte(`{"id":"1","created":5,"model":"m2","choices":[{"delta":{"content":"Hel"}}]}`)); err != nil {
+		t.Fatal(err)
+	}
+	events := s.Fail("upstream_timeout", "too slow")
+	if len(events) != 2 || events[0].Type != "error" || events[1].Type != "response.failed" {
+		t.Fatalf("%s", events)
+	}
+	if got, want := string(events[0].Data), `{"type":"error","sequence_number":5,"code":"upstream_timeout","message":"too slow","param":null,"error":{"type":"upstream_error","code":"upstream_timeout","message":"too slow","param":null}}`; got != want {
+		t.Error(got)
+	}
+	var last oai.ResponseFailedEvent
+	if err := json.Unmarshal(events[1].Data, &last); err != nil {
+		t.Fatal(err)
+	}
+	got := last.Response
+	if got.ID != "resp_abc" || got.Model != "m2" || got.Status != "failed" || got.Error.Code != "upstream_timeout" || got.OutputText() != "Hel" || got.Output[0].ID != "msg_abc_0" || got.Output[0].Status != "incomplete" {
+		t.Error(got.RawJSON())
+	}
+	if more, err := s.Push([]byte(`{}`)); more != nil || err != nil || s.End() != nil || s.Fail("x", "y") != nil {
+		t.Error("the stream goes on after its end")
+	}
+}
+
+// A stream that never began still tells its whole story.
+func TestAStreamOfNothing(t *testing.T) {
+	t.Parallel()
+	r := toChat(t, `{"model":"m","input":"hi","stream":true}`)
+	for want, events := range map[string][]responses.Event{
+		"response.created response.in_progress response.completed":    r.NewStream().End(),
+		"response.created response.in_progress error response.failed": r.NewStream().Fail("upstream_error", "x"),
+	} {
+		var types []string
+		for _, e := range events {
+			types = append(types, e.Type)
+		}
+		if got := strings.Join(types, " "); got != want {
+			t.Error(got)
+		}
+	}
+}

@@ -1,0 +1,243 @@
+package responses
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// The words of a status.
+const (
+	inProgress = "in_progress"
+	completed  = "completed"
+	incomplete = "incomplete"
+	failed     = "failed"
+)
+
+// response is the object that the caller gets. Half of it repeats the request.
+type response struct {
+	ID                 string             `json:"id"`
+	Object             string             `json:"object"`
+	CreatedAt          int64              `json:"created_at"`
+	Status             string             `json:"status"`
+	Background         bool               `json:"background"`
+	Error              *responseError     `json:"error"`
+	IncompleteDetails  *incompleteDetails `json:"incomplete_details"`
+	Instructions       *string            `json:"instructions"`
+	MaxOutputTokens    *int64             `json:"max_output_tokens"`
+	MaxToolCalls       *int64             `json:"max_tool_calls"`
+	Model              string             `json:"model"`
+	Output             []outputItem       `json:"output"`
+	ParallelToolCalls  bool               `json:"parallel_tool_calls"`
+	PreviousResponseID *string            `json:"previous_response_id"`
+	PromptCacheKey     *string            `json:"prompt_cache_key"`
+	Reasoning          reasoningEcho      `json:"reasoning"`
+	SafetyIdentifier   *string            `json:"safety_identifier"`
+	ServiceTier        *string            `json:"service_tier"`
+	Store              bool               `json:"store"`
+	Temperature        *float64           `json:"temperature"`
+	Text               textSettings       `json:"text"`
+	ToolChoice         toolChoice         `json:"tool_choice"`
+	Tools              []toolEcho         `json:"tools"`
+	TopLogprobs        int64              `json:"top_logprobs"`
+	TopP               *float64           `json:"top_p"`
+	Truncation         string             `json:"truncation"`
+	Usage              *usage             `json:"usage"`
+	User               *string            `json:"user"`
+	Metadata           jsontext.Value     `json:"metadata"`
+}
+
+type responseError struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+type incompleteDetails struct {
+	Reason string `json:"reason"`
+}
+
+type reasoningEcho struct {
+	Effort  *string `json:"effort"`
+	Summary *string `json:"summary"` // a chat makes none
+}
+
+// toolEcho is a tool with what was in force where the caller left it open.
+type toolEcho struct {
+	Type        string         `json:"type"`
+	Name        string         `json:"name"`
+	Description *string        `json:"description"`
+	Parameters  jsontext.Value `json:"parameters"`
+	Strict      bool           `json:"strict"`
+}
+
+// outputItem is a message or a call of a function.
+type outputItem struct {
+	ID        string       `json:"id"`
+	Type      string       `json:"type"`
+	Status    string       `json:"status"`
+	Role      string       `json:"role,omitzero"`
+	Content   []outputPart `json:"content,omitzero"`
+	CallID    string       `json:"call_id,omitzero"`
+	Name      *string      `json:"name,omitzero"`
+	Arguments *string      `json:"arguments,omitzero"`
+}
+
+// outputPart is a text or a refusal.
+type outputPart struct {
+	Type        string     `json:"type"`
+	Annotations []struct{} `json:"annotations,omitzero"` // always empty
+	Logprobs    []logprob  `json:"logprobs,omitzero"`
+	Text        *string    `json:"text,omitzero"`
+	Refusal     *string    `json:"refusal,omitzero"`
+}
+
+func messageItem(id, status string, parts []outputPart) outputItem {
+	if parts == nil {
+		parts = []outputPart{}
+	}
+	return outputItem{ID: id, Type: "message", Status: status, Role: "assistant", Content: parts}
+}
+
+func callItem(id, status, callID, name, arguments string) outputItem {
+	return outputItem{ID: id, Type: "function_call", Status: status, CallID: callID, Name: &name, Arguments: &arguments}
+}
+
+func textOutput(text string, logprobs []logprob) outputPart {
+	if logprobs == nil {
+		logprobs = []logprob{}
+	}
+	return outputPart{Type: "output_text", Annotations: []struct{}{}, Logprobs: logprobs, Text: &text}
+}
+
+func refusalOutput(text string) outputPart {
+	return outputPart{Type: "refusal", Refusal: &text}
+}
+
+type usage struct {
+	InputTokens        int64 `json:"input_tokens"`
+	InputTokensDetails struct {
+		CachedTokens     int64 `json:"cached_tokens"`
+		CacheWriteTokens int64 `json:"cache_write_tokens"`
+	} `json:"input_tokens_details"`
+	OutputTokens        int64 `json:"output_tokens"`
+	OutputTokensDetails struct {
+		ReasoningTokens int64 `json:"reasoning_tokens"`
+	} `json:"output_tokens_details"`
+	TotalTokens int64          `json:"total_tokens"`
+	Credits     jsontext.Value `json:"credits,omitzero"`
+}
+
+// response is nil if the chat does not say what it used.
+func (u *chatUsage) response() *usage {
+	if !u.set {
+		return nil
+	}
+	out := &usage{InputTokens: int64(u.Prompt), OutputTokens: int64(u.Output), TotalTokens: int64(u.Total)}
+	if out.TotalTokens == 0 {
+		out.TotalTokens = out.InputTokens + out.OutputTokens
+	}
+	out.InputTokensDetails.CachedTokens = int64(u.Details.Cached)
+	out.InputTokensDetails.CacheWriteTokens = int64(u.Details.Written)
+	out.OutputTokensDetails.ReasoningTokens = int64(u.OutputDetails.Reasoning)
+	if u.Credits.Kind() == jsontext.KindNumber {
+		out.Credits = u.Credits
+	}
+	return out
+}
+
+// response begins the answer to the request, with an empty output.
+func (r *Request) response(of *completion) *response {
+	in := r.in
+	out := &response{
+		ID:                "resp_" + r.suffix(string(of.ID)),
+		Object:            "response",
+		CreatedAt:         int64(of.Created),
+		Status:            inProgress,
+		Instructions:      in.Instructions,
+		MaxOutputTokens:   in.MaxOutputTokens,
+		MaxToolCalls:      in.MaxToolCalls,
+		Model:             string(of.Model),
+		ParallelToolCalls: in.ParallelToolCalls == nil || *in.ParallelToolCalls,
+		PromptCacheKey:    in.PromptCacheKey,
+		SafetyIdentifier:  in.SafetyIdentifier,
+		ServiceTier:       in.ServiceTier,
+		Temperature:       in.Temperature,
+		Text:              textSettings{Format: &textFormat{Type: "text"}},
+		ToolChoice:        in.ToolChoice,
+		TopP:              in.TopP,
+		Truncation:        "disabled",
+		User:              in.User,
+		Metadata:          jsontext.Value("{}"),
+	}
+	if out.Model == "" {
+		out.Model = r.Model
+	}
+	if in.Reasoning != nil {
+		out.Reasoning.Effort = in.Reasoning.Effort
+	}
+	if in.Text != nil {
+		out.Text.Verbosity = in.Text.Verbosity
+		if in.Text.Format != nil {
+			out.Text.Format = in.Text.Format
+		}
+	}
+	if in.TopLogprobs != nil {
+		out.TopLogprobs = *in.TopLogprobs
+	}
+	if isSet(in.Metadata) {
+		out.Metadata = in.Metadata
+	}
+	for _, t := range in.Tools {
+		out.Tools = append(out.Tools, toolEcho{
+			Type: t.Type, Name: t.Name, Description: t.Description, Parameters: t.Parameters, Strict: t.Strict != nil && *t.Strict,
+		})
+	}
+	out.tier(of)
+	return out
+}
+
+// tier notes which tier served the call, which may be another than was asked for.
+func (r *response) tier(of *completion) {
+	if of.ServiceTier != "" {
+		tier := string(of.ServiceTier)
+		r.ServiceTier = &tier
+	}
+}
+
+// finish sets the status by the reason for a chat's end. The last item is the
+// one that was cut.
+func (r *response) finish(reason text) {
+	r.Status = completed
+	switch reason {
+	case "length":
+		r.IncompleteDetails = &incompleteDetails{Reason: "max_output_tokens"}
+	case "content_filter":
+		r.IncompleteDetails = &incompleteDetails{Reason: "content_filter"}
+	default:
+		return
+	}
+	r.Status = incomplete
+	if n := len(r.Output); n > 0 {
+		r.Output[n-1].Status = incomplete
+	}
+}
+
+// suffix is what all ids of an answer have in common.
+func (r *Request) suffix(chatID string) string {
+	if r.ID == "" {
+		sum := sha256.Sum256([]byte(chatID))
+		return hex.EncodeToString(sum[:16])
+	}
+	if _, rest, ok := strings.Cut(r.ID, "_"); ok && rest != "" {
+		return rest
+	}
+	return r.ID
+}
+
+// itemID makes an id of the kind given: msg, fc or call.
+func itemID(kind, responseID string, index int) string {
+	return kind + strings.TrimPrefix(responseID, "resp") + "_" + strconv.Itoa(index)
+}

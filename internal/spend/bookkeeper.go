@@ -1,0 +1,189 @@
+package spend
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"turnpike/internal/accounts"
+	"turnpike/internal/audit"
+	"turnpike/internal/credits"
+	"turnpike/internal/db"
+	"turnpike/internal/events"
+)
+
+// Bookkeeper adds up the entries of the request log as they are settled, in
+// the same transaction: charges, usage, and the alert that little is left.
+type Bookkeeper struct {
+	books     *Books
+	publisher *events.Publisher
+	now       func() time.Time
+
+	mu      sync.Mutex
+	alerted map[string]Period // workspaces that were told, for as long as nobody changes that
+}
+
+// NewBookkeeper makes a bookkeeper; its Book is the log's.
+func NewBookkeeper(b *Books, p *events.Publisher, now func() time.Time) *Bookkeeper {
+	k := &Bookkeeper{books: b, publisher: p, now: now, alerted: map[string]Period{}}
+	b.db.OnSignal(accounts.SignalWorkspace, k.forget)
+	return k
+}
+
+func (k *Bookkeeper) forget(workspaceID string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if workspaceID == "" {
+		clear(k.alerted)
+	}
+	delete(k.alerted, workspaceID)
+}
+
+// AccountsOf are the accounts that a call is booked to.
+func AccountsOf(workspaceID, project, keyID string) []Account {
+	list := []Account{{Workspace, workspaceID}, {Key, keyID}}
+	if project != "" {
+		list = append(list, Account{Project, ProjectID(workspaceID, project)})
+	}
+	return list
+}
+
+// Book is called with the entries that a transaction settles.
+func (k *Bookkeeper) Book(ctx context.Context, tx *db.Tx, list []audit.Booking) error {
+	var charges []Charge
+	capped := map[string]Period{}
+	for _, b := range list {
+		e := b.Entry
+		if e.Environment != string(accounts.Live) {
+			continue // test calls are free
+		}
+		c := Charge{Period: PeriodOf(e.CreatedAt), Accounts: AccountsOf(e.WorkspaceID, e.Project, e.KeyID), Amount: e.Credits}
+		r, held := e.Hold.(*Reservation)
+		switch {
+		case b.Old != nil:
+			c.Amount -= b.Old.Credits // what was set aside went with the first one
+		case held:
+			c = ChargeOf(r, c.Accounts, e.Credits)
+		}
+		if held && slices.ContainsFunc(r.holds, func(h hold) bool { return h.line.Level == Workspace }) {
+			capped[e.WorkspaceID] = c.Period
+		}
+		charges = append(charges, c)
+	}
+	if err := k.books.Settle(ctx, tx, charges); err != nil {
+		return err
+	}
+	if err := addUsage(ctx, tx, list); err != nil {
+		return err
+	}
+	for workspaceID, period := range capped {
+		if err := k.alert(ctx, tx, workspaceID, period); err != nil {
+			return err
+		}
+	}
+	tx.OnCommit(func() {
+		for _, b := range list {
+			if r, held := b.Entry.Hold.(*Reservation); held {
+				r.Settled(b.Entry.Credits)
+			}
+		}
+	})
+	return nil
+}
+
+// alert publishes billing.credits.low when a charge has brought a workspace
+// below its threshold, once until it is above again.
+func (k *Bookkeeper) alert(ctx context.Context, tx *db.Tx, workspaceID string, period Period) error {
+	k.mu.Lock()
+	told := k.alerted[workspaceID] == period
+	k.mu.Unlock()
+	if told {
+		return nil
+	}
+	w, err := accounts.GetWorkspace(ctx, tx, workspaceID)
+	if err != nil {
+		return err
+	}
+	if w.MonthlyCredits == nil {
+		return nil
+	}
+	b, err := Read(ctx, tx, Account{Workspace, workspaceID}, period)
+	if err != nil {
+		return err
+	}
+	remaining, threshold := *w.MonthlyCredits-b.Spent, w.Alert.Of(*w.MonthlyCredits)
+	if remaining > threshold {
+		return nil
+	}
+	n, err := tx.Exec(ctx, "INSERT INTO credit_alerts (workspace_id, period, fired_at) VALUES ($1, $2, $3) ON CONFLICT (workspace_id, period) DO NOTHING",
+		workspaceID, string(period), k.now().UnixMicro())
+	if err != nil {
+		return fmt.Errorf("credit alert: %w", err)
+	}
+	if n > 0 {
+		_, err := k.publisher.Publish(ctx, tx, events.Origin{WorkspaceID: workspaceID, Environment: string(accounts.Live)},
+			events.CreditsLow{Remaining: max(0, remaining), Threshold: threshold, MonthlyCredits: *w.MonthlyCredits, Period: string(period)})
+		if err != nil {
+			return err
+		}
+	}
+	tx.OnCommit(func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.alerted[workspaceID] = period
+	})
+	return nil
+}
+
+// Billing is how a workspace stands in a month.
+type Billing struct {
+	Workspace *accounts.Workspace
+	Period    Period
+	Balance
+}
+
+// Remaining is what may still be used, or nil without a limit.
+func (b *Billing) Remaining() *credits.Micro {
+	if b.Workspace.MonthlyCredits == nil {
+		return nil
+	}
+	left := max(0, *b.Workspace.MonthlyCredits-b.Spent)
+	return &left
+}
+
+// ReadBilling reads how a workspace stands now.
+func ReadBilling(ctx context.Context, q db.Querier, workspaceID string, now time.Time) (*Billing, error) {
+	w, err := accounts.GetWorkspace(ctx, q, workspaceID)
+	if err != nil {
+		return nil, err
+	}
+	b := &Billing{Workspace: w, Period: PeriodOf(now)}
+	b.Balance, err = Read(ctx, q, Account{Workspace, workspaceID}, b.Period)
+	return b, err
+}
+
+// SetBilling changes a workspace's limit and threshold. Leases that nodes took
+// under the old limit are called back, and the alert is armed again when there
+// is more left than the threshold.
+func SetBilling(ctx context.Context, tx *db.Tx, w *accounts.Workspace, now time.Time) error {
+	if err := accounts.SetCredits(ctx, tx, w); err != nil {
+		return err
+	}
+	period := PeriodOf(now)
+	Recall(tx, Account{Workspace, w.ID}, period)
+	b, err := Read(ctx, tx, Account{Workspace, w.ID}, period)
+	if err != nil {
+		return err
+	}
+	if w.MonthlyCredits != nil && *w.MonthlyCredits-b.Spent <= w.Alert.Of(*w.MonthlyCredits) {
+		return nil
+	}
+	_, err = tx.Exec(ctx, "DELETE FROM credit_alerts WHERE workspace_id = $1 AND period = $2", w.ID, string(period))
+	return err
+}
+
+// Recall calls back what nodes have leased of an account and do not use, after
+// the commit: its budget was changed.
+func Recall(tx *db.Tx, a Account, p Period) { tx.Signal(SignalRecall, line{a, p}.String()) }

@@ -1,0 +1,242 @@
+package spend
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"turnpike/internal/audit"
+	"turnpike/internal/credits"
+	"turnpike/internal/db"
+)
+
+// Usage is what calls of one kind came to in a stretch of time.
+type Usage struct {
+	Start            time.Time
+	KeyID            string
+	Project          string
+	Model            string
+	Provider         string
+	Requests         int64
+	Errors           int64
+	InputTokens      int64
+	OutputTokens     int64
+	Credits          credits.Micro
+	SimulatedCredits credits.Micro
+}
+
+const usageConflict = `ON CONFLICT (workspace_id, environment, start, key_id, project, model, provider) DO UPDATE SET
+	requests = %[1]s.requests + excluded.requests, errors = %[1]s.errors + excluded.errors,
+	input_tokens = %[1]s.input_tokens + excluded.input_tokens, output_tokens = %[1]s.output_tokens + excluded.output_tokens,
+	credits = %[1]s.credits + excluded.credits, simulated_credits = %[1]s.simulated_credits + excluded.simulated_credits`
+
+var usageColumns = []string{"workspace_id text", "environment text", "start bigint", "key_id text", "project text", "model text", "provider text",
+	"requests bigint", "errors bigint", "input_tokens bigint", "output_tokens bigint", "credits bigint", "simulated_credits bigint"}
+
+// rollup is a table of usage in steps of a size.
+type rollup struct {
+	table string
+	step  time.Duration
+	add   *db.Bulk
+}
+
+func newRollup(table string, step time.Duration) rollup {
+	return rollup{table, step, db.NewBulk(table, fmt.Sprintf(usageConflict, table), usageColumns...)}
+}
+
+var (
+	minutes = newRollup("usage_minutes", time.Minute)
+	hours   = newRollup("usage_hours", time.Hour)
+)
+
+// usageKey is a row of a rollup.
+type usageKey struct {
+	workspace, environment, key, project, model, provider string
+	start                                                 int64
+}
+
+func (a usageKey) compare(b usageKey) int {
+	return cmp.Or(strings.Compare(a.workspace, b.workspace), strings.Compare(a.environment, b.environment), cmp.Compare(a.start, b.start),
+		strings.Compare(a.key, b.key), strings.Compare(a.project, b.project), strings.Compare(a.model, b.model), strings.Compare(a.provider, b.provider))
+}
+
+type usageSums struct{ requests, errors, input, output, credits, simulated int64 }
+
+// count adds an entry, or takes it away with a sign of -1.
+func (s *usageSums) count(e *audit.Entry, sign int64) {
+	s.requests += sign
+	if e.Status >= 400 {
+		s.errors += sign
+	}
+	if e.InputTokens != nil {
+		s.input += sign * *e.InputTokens
+	}
+	if e.OutputTokens != nil {
+		s.output += sign * *e.OutputTokens
+	}
+	s.credits += sign * int64(e.Credits)
+	s.simulated += sign * int64(e.SimulatedCredits)
+}
+
+// addUsage adds settled model calls to the rollups.
+func addUsage(ctx context.Context, tx *db.Tx, list []audit.Booking) error {
+	for _, r := range []rollup{minutes, hours} {
+		sums := map[usageKey]*usageSums{}
+		for _, b := range list {
+			if b.Entry.Model == "" {
+				continue
+			}
+			r.count(sums, b.Entry, 1)
+			if b.Old != nil {
+				r.count(sums, b.Old, -1)
+			}
+		}
+		if err := r.write(ctx, tx, sums); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r rollup) count(sums map[usageKey]*usageSums, e *audit.Entry, sign int64) {
+	k := usageKey{workspace: e.WorkspaceID, environment: e.Environment, key: e.KeyID, project: e.Project, model: e.Model, provider: e.Provider,
+		start: e.CreatedAt.Truncate(r.step).Unix()}
+	if sums[k] == nil {
+		sums[k] = &usageSums{}
+	}
+	sums[k].count(e, sign)
+}
+
+// write adds the sums, in the order in which everybody locks rows.
+func (r rollup) write(ctx context.Context, tx *db.Tx, sums map[usageKey]*usageSums) error {
+	keys := make([]usageKey, 0, len(sums))
+	for k, s := range sums {
+		if *s != (usageSums{}) {
+			keys = append(keys, k)
+		}
+	}
+	slices.SortFunc(keys, usageKey.compare)
+	rows := make([][]any, len(keys))
+	for i, k := range keys {
+		s := sums[k]
+		rows[i] = []any{k.workspace, k.environment, k.start, k.key, k.project, k.model, k.provider,
+			s.requests, s.errors, s.input, s.output, s.credits, s.simulated}
+	}
+	if _, err := r.add.Write(ctx, tx, rows); err != nil {
+		return fmt.Errorf("add usage: %w", err)
+	}
+	return nil
+}
+
+// Bucket is the size of a step of usage.
+type Bucket string
+
+// The buckets.
+const (
+	ByMinute Bucket = "minute"
+	ByHour   Bucket = "hour"
+	ByDay    Bucket = "day"
+	ByMonth  Bucket = "month"
+)
+
+// Buckets lists them.
+var Buckets = []Bucket{ByMinute, ByHour, ByDay, ByMonth}
+
+// MinutesKept is for how long usage is known by the minute.
+const MinutesKept = 7 * 24 * time.Hour
+
+// Dimensions are what usage can be grouped by, with their columns.
+var Dimensions = []string{"key", "project", "model", "provider"}
+
+var dimensionColumns = map[string]string{"key": "key_id", "project": "project", "model": "model", "provider": "provider"}
+
+// UsageQuery asks for a tenant's usage.
+type UsageQuery struct {
+	WorkspaceID string
+	Environment string
+	Start, End  time.Time
+	Bucket      Bucket
+	GroupBy     []string // of Dimensions
+}
+
+// floor is the start of the bucket that the moment is in.
+func (b Bucket) floor(t time.Time) time.Time {
+	t = t.UTC()
+	switch b {
+	case ByMinute:
+		return t.Truncate(time.Minute)
+	case ByHour:
+		return t.Truncate(time.Hour)
+	case ByDay:
+		return time.Date(t.Year(), t.Month(), t.Day(), 0, 0, 0, 0, time.UTC)
+	}
+	return time.Date(t.Year(), t.Month(), 1, 0, 0, 0, 0, time.UTC)
+}
+
+// usageSum adds up; PostgreSQL's sums of bigints are of another type.
+const usageSum = `CAST(sum(requests) AS BIGINT), CAST(sum(errors) AS BIGINT), CAST(sum(input_tokens) AS BIGINT),
+	CAST(sum(output_tokens) AS BIGINT), CAST(sum(credits) AS BIGINT), CAST(sum(simulated_credits) AS BIGINT)`
+
+// ReadUsage returns usage by bucket and group, oldest first. Start and End are
+// widened to whole buckets.
+func ReadUsage(ctx context.Context, q db.Querier, u UsageQuery) ([]Usage, error) {
+	table := hours.table
+	if u.Bucket == ByMinute {
+		table = minutes.table
+	}
+	columns := make([]string, len(Dimensions))
+	for i, d := range Dimensions {
+		columns[i] = "''"
+		if slices.Contains(u.GroupBy, d) {
+			columns[i] = dimensionColumns[d]
+		}
+	}
+	group := strings.Join(columns, ", ")
+	// Days and months are added up here: the two databases count them differently.
+	rows, err := q.Query(ctx, `SELECT start, `+group+`, `+usageSum+`
+		FROM `+table+` WHERE workspace_id = $1 AND environment = $2 AND start >= $3 AND start < $4 GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5`,
+		u.WorkspaceID, u.Environment, u.Bucket.floor(u.Start).Unix(), u.End.Unix())
+	type key struct {
+		start                         int64
+		key, project, model, provider string
+	}
+	at := map[key]int{}
+	var out []Usage
+	err = db.Each(rows, err, func(r db.Row) error {
+		var start int64
+		var x Usage
+		if err := r.Scan(&start, &x.KeyID, &x.Project, &x.Model, &x.Provider, &x.Requests, &x.Errors, &x.InputTokens, &x.OutputTokens,
+			(*int64)(&x.Credits), (*int64)(&x.SimulatedCredits)); err != nil {
+			return err
+		}
+		x.Start = u.Bucket.floor(time.Unix(start, 0))
+		k := key{x.Start.Unix(), x.KeyID, x.Project, x.Model, x.Provider}
+		i, known := at[k]
+		if !known {
+			at[k] = len(out)
+			out = append(out, x)
+			return nil
+		}
+		sum := &out[i]
+		sum.Requests += x.Requests
+		sum.Errors += x.Errors
+		sum.InputTokens += x.InputTokens
+		sum.OutputTokens += x.OutputTokens
+		sum.Credits += x.Credits
+		sum.SimulatedCredits += x.SimulatedCredits
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read usage: %w", err)
+	}
+	return out, nil
+}
+
+// PurgeUsage deletes usage by the minute past its window.
+func PurgeUsage(ctx context.Context, tx *db.Tx, before time.Time, n int64) (int64, error) {
+	return tx.Exec(ctx, `DELETE FROM usage_minutes WHERE (workspace_id, environment, start, key_id, project, model, provider) IN
+		(SELECT workspace_id, environment, start, key_id, project, model, provider FROM usage_minutes WHERE start < $1 ORDER BY start LIMIT $2)`, before.Unix(), n)
+}
