@@ -32,9 +32,9 @@ const (
 
 // Model is a model's facts.
 type Model struct {
-	ID              string
-	Provider        string // such as "openai"
-	OwnedBy         string // the same, as OpenAI's shape of a model calls it
+	ID       string
+	Provider string // such as "openai"
+
 	Kind            Kind
 	ContextWindow   int64 // 0: not known
 	MaxOutputTokens int64 // 0: not known
@@ -146,7 +146,7 @@ func newModel(row table.Row, r rate) (*Model, error) {
 		}
 	}
 	kind := Kind(row.Kind)
-	return &Model{ID: row.ID, Provider: row.Provider, OwnedBy: row.Provider, Kind: kind, ContextWindow: row.ContextWindow,
+	return &Model{ID: row.ID, Provider: row.Provider, Kind: kind, ContextWindow: row.ContextWindow,
 		MaxOutputTokens: row.MaxOutputTokens, Modalities: modalities(kind, can), Capabilities: can, Deprecated: deprecated,
 		Price: price, Priced: list.covers(kind)}, nil
 }

@@ -83,7 +83,7 @@ func (c *Catalog) Offer(supplier, id string) *Offer {
 	if s.any == nil {
 		return nil
 	}
-	return s.offer(Model{Provider: supplier, OwnedBy: supplier, Modalities: []string{"text"}}, id)
+	return s.offer(Model{Provider: supplier, Modalities: []string{"text"}}, id)
 }
 
 // offer is a model that no operator has listed.
@@ -132,7 +132,7 @@ func (c *Catalog) listed(st *stock, l Supply, fallback *Price, r rate) (*Offer, 
 	o := &Offer{Supplier: st.supplier.Name, Upstream: cmp.Or(l.Upstream, l.ID)}
 	known := c.Find(st.table, o.Upstream)
 	if known == nil {
-		known = &Model{Provider: st.supplier.Name, OwnedBy: st.supplier.Name, Modalities: []string{"text"}}
+		known = &Model{Provider: st.supplier.Name, Modalities: []string{"text"}}
 	}
 	o.Model = *known
 	o.ID = l.ID

@@ -51,7 +51,7 @@ func Migrations() []Migration {
 // the order of bytes, as SQLite has: ids are compared all the time, which takes
 // several times as long in a language's order, and the order of what is listed
 // must not depend on how the operator's database was made.
-var textColumn = regexp.MustCompile(`(?m)^(\s+\w+\s*) TEXT\b`)
+var textColumn = regexp.MustCompile(`(?m)^(\s+\w+\s*|ALTER TABLE \w+ ADD COLUMN \w+) TEXT\b`)
 
 // forEngine keeps the lines that are for the engine: a line that ends in
 // "--sqlite" or "--postgres" is for that one alone.

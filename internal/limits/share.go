@@ -134,10 +134,11 @@ func (e *entry) tryShared(t *Ticket, at int64) (waits, bool) {
 	return waits{}, true
 }
 
-// known reports whether the store said no a moment ago.
+// known reports whether the store said no a moment ago, perhaps to somebody who
+// came a little later.
 func (e *entry) known(w waits, at int64) bool {
 	since := at - e.refused
-	return w.any() && since >= 0 && since < askPause
+	return w.any() && since > -askPause && since < askPause
 }
 
 // wait asks the store until the call is let in or the store says no. A crowd

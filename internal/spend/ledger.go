@@ -183,7 +183,8 @@ func (le *lease) fits(amount credits.Micro) bool {
 }
 
 // holdMore takes a chunk from the bank first. When there is nothing left, what
-// other nodes have and do not use is called back before anybody is refused.
+// other nodes have and do not use is called back, and what calls under way do
+// not need is waited for, before anybody is refused.
 // Whoever came while that was done shares the outcome: a crowd does not wait
 // one by one. The lease's lock is held.
 func (g *Ledger) holdMore(ctx context.Context, l line, le *lease, limit, amount credits.Micro, came time.Time) error {
@@ -212,7 +213,7 @@ func (g *Ledger) holdMore(ctx context.Context, l line, le *lease, limit, amount 
 		}
 		refusal := &Refusal{Level: l.Level, Limit: limit, Spent: left.Settled + left.Leased, Resets: l.Period.Ends()}
 		le.refused, le.asked, le.wanted = refusal, time.Now(), need
-		if g.alone || left.Settled+need > limit {
+		if left.Settled+need > limit || g.alone && !g.inUse(le) {
 			return refusal
 		}
 		switch {
@@ -230,6 +231,14 @@ func (g *Ledger) holdMore(ctx context.Context, l line, le *lease, limit, amount 
 			return ctx.Err()
 		}
 	}
+}
+
+// inUse reports whether calls of ours are under way, which may cost less than
+// was set aside for them.
+func (g *Ledger) inUse(le *lease) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return le.reserved > 0
 }
 
 // free gives back what a reservation held, in memory.
