@@ -1,0 +1,162 @@
+package simulator
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"turnpike/internal/fault"
+	"turnpike/internal/jsonbody"
+	"turnpike/internal/providers"
+	"turnpike/internal/providers/simulator/o200k"
+)
+
+// What OpenAI documents of embeddings.
+const (
+	usualDimensions = 1536
+	largeDimensions = 3072
+	maxInputs       = 2048
+	maxInputTokens  = 8192
+)
+
+type embeddingsRequest struct {
+	Input          jsontext.Value `json:"input"`
+	Dimensions     *int           `json:"dimensions"`
+	EncodingFormat *string        `json:"encoding_format"`
+}
+
+// Embeddings answers with vectors of length 1 that follow from the text alone:
+// the same text has the same vector, and texts that share words are nearer to
+// each other than others.
+func (s *Simulator) Embeddings(_ context.Context, model string, body []byte) (*providers.Answer, error) {
+	var in embeddingsRequest
+	if err := jsonbody.DecodeLenient(body, &in); err != nil {
+		return nil, err
+	}
+	inputs, err := in.inputs()
+	if err != nil {
+		return nil, err
+	}
+	size, err := in.size(model)
+	if err != nil {
+		return nil, err
+	}
+	inBase64 := in.EncodingFormat != nil && *in.EncodingFormat == "base64"
+	if in.EncodingFormat != nil && !inBase64 && *in.EncodingFormat != "float" {
+		return nil, fault.Invalid("encoding_format", "encoding_format must be float or base64")
+	}
+	type item struct {
+		Object    string `json:"object"`
+		Index     int    `json:"index"`
+		Embedding any    `json:"embedding"`
+	}
+	data := make([]item, len(inputs))
+	tokens := 0
+	for i, x := range inputs {
+		tokens += x.tokens
+		vector := embed(x.text, size)
+		data[i] = item{"embedding", i, vector}
+		if inBase64 {
+			data[i].Embedding = base64.StdEncoding.EncodeToString(littleEndian(vector))
+		}
+	}
+	out, err := json.Marshal(map[string]any{"object": "list", "data": data, "model": model,
+		"usage": map[string]int{"prompt_tokens": tokens, "total_tokens": tokens}})
+	return &providers.Answer{Body: out, Usage: providers.Usage{InputTokens: int64(tokens)}}, err
+}
+
+type embeddingsInput struct {
+	text   string
+	tokens int
+}
+
+// inputs reads a text, a list of texts, a list of tokens or a list of those.
+func (r *embeddingsRequest) inputs() ([]embeddingsInput, error) {
+	var texts []string
+	var one string
+	var ids []int
+	var lists [][]int
+	switch {
+	case len(r.Input) == 0:
+		return nil, fault.Missing("input", "input must be a text, a list of texts, or tokens")
+	case json.Unmarshal(r.Input, &one) == nil:
+		texts = []string{one}
+	case json.Unmarshal(r.Input, &texts) == nil:
+	case json.Unmarshal(r.Input, &ids) == nil:
+		lists = [][]int{ids}
+	case json.Unmarshal(r.Input, &lists) == nil:
+	default:
+		return nil, fault.Invalid("input", "input must be a text, a list of texts, a list of tokens, or a list of lists of tokens")
+	}
+	var out []embeddingsInput
+	for _, text := range texts {
+		out = append(out, embeddingsInput{text, o200k.Count(text)})
+	}
+	for _, list := range lists {
+		out = append(out, embeddingsInput{fmt.Sprint(list), len(list)})
+	}
+	if len(out) == 0 || len(out) > maxInputs {
+		return nil, fault.Invalid("input", "input must have from 1 to %d entries", maxInputs)
+	}
+	for i, x := range out {
+		if x.tokens == 0 || x.tokens > maxInputTokens {
+			return nil, fault.Invalid("input", "entry %d of input must have from 1 to %d tokens", i, maxInputTokens)
+		}
+	}
+	return out, nil
+}
+
+func (r *embeddingsRequest) size(model string) (int, error) {
+	most := usualDimensions
+	if strings.Contains(model, "large") {
+		most = largeDimensions
+	}
+	if r.Dimensions == nil {
+		return most, nil
+	}
+	if *r.Dimensions < 1 || *r.Dimensions > most {
+		return 0, fault.Invalid("dimensions", "dimensions must be from 1 to %d", most)
+	}
+	return *r.Dimensions, nil
+}
+
+// embed adds up a direction for each word.
+func embed(text string, size int) []float32 {
+	sum := make([]float64, size)
+	for _, word := range strings.Fields(strings.ToLower(text)) {
+		add(sum, word)
+	}
+	add(sum, text) // so that the order of words matters a little, and no text is nothing
+	length := 0.0
+	for _, x := range sum {
+		length += x * x
+	}
+	out := make([]float32, size)
+	for i, x := range sum {
+		out[i] = float32(x / math.Sqrt(length))
+	}
+	return out
+}
+
+func add(sum []float64, text string) {
+	random := rand.New(rand.NewChaCha8(sha256.Sum256([]byte(text))))
+	for i := range sum {
+		sum[i] += random.NormFloat64()
+	}
+}
+
+func littleEndian(vector []float32) []byte {
+	out := make([]byte, 0, 4*len(vector))
+	for _, x := range vector {
+		out = binary.LittleEndian.AppendUint32(out, math.Float32bits(x))
+	}
+	return out
+}
