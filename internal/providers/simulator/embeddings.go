@@ -80,20 +80,18 @@ type embeddingsInput struct {
 
 // inputs reads a text, a list of texts, a list of tokens or a list of those.
 func (r *embeddingsRequest) inputs() ([]embeddingsInput, error) {
-	var texts []string
-	var one string
-	var ids []int
-	var lists [][]int
-	switch {
-	case len(r.Input) == 0:
+	if len(r.Input) == 0 {
 		return nil, fault.Missing("input", "input must be a text, a list of texts, or tokens")
-	case json.Unmarshal(r.Input, &one) == nil:
-		texts = []string{one}
-	case json.Unmarshal(r.Input, &texts) == nil:
-	case json.Unmarshal(r.Input, &ids) == nil:
-		lists = [][]int{ids}
-	case json.Unmarshal(r.Input, &lists) == nil:
-	default:
+	}
+	texts, isTexts := as[[]string](r.Input)
+	if one, isText := as[string](r.Input); isText {
+		texts, isTexts = []string{one}, true
+	}
+	lists, isLists := as[[][]int](r.Input)
+	if one, isTokens := as[[]int](r.Input); isTokens {
+		lists, isLists = [][]int{one}, true
+	}
+	if !isTexts && !isLists {
 		return nil, fault.Invalid("input", "input must be a text, a list of texts, a list of tokens, or a list of lists of tokens")
 	}
 	var out []embeddingsInput
@@ -112,6 +110,15 @@ func (r *embeddingsRequest) inputs() ([]embeddingsInput, error) {
 		}
 	}
 	return out, nil
+}
+
+// as reads a value if it is of the type.
+func as[T any](value jsontext.Value) (T, bool) {
+	var out, none T
+	if json.Unmarshal(value, &out) != nil {
+		return none, false
+	}
+	return out, true
 }
 
 func (r *embeddingsRequest) size(model string) (int, error) {
