@@ -52,6 +52,9 @@ func (m Micro) String() string {
 	return s
 }
 
+// Float is for instruments that take nothing exact.
+func (m Micro) Float() float64 { return float64(m) / float64(Credit) }
+
 // MarshalJSON writes a JSON number.
 func (m Micro) MarshalJSON() ([]byte, error) { return []byte(m.String()), nil }
 

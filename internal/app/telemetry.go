@@ -1,0 +1,202 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetrichttp"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/propagation"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+
+	"turnpike/internal/gateway"
+)
+
+// telemetry tells Prometheus and OpenTelemetry of model calls. Labels are
+// bounded: a model that only a caller has named is "other".
+type telemetry struct {
+	calls    *prometheus.CounterVec
+	tokens   *prometheus.CounterVec
+	credits  *prometheus.CounterVec
+	failures *prometheus.CounterVec
+	latency  *prometheus.HistogramVec
+	first    *prometheus.HistogramVec
+
+	otel *openTelemetry // nil when it is not configured
+}
+
+// buckets reach from a cached answer to a long one.
+var buckets = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300}
+
+func newTelemetry(ctx context.Context, version string) (*telemetry, error) {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	}
+	histogram := func(name, help string) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, []string{"operation", "provider"})
+	}
+	t := &telemetry{
+		calls:    counter("turnpike_model_calls_total", "Model calls that have ended, by how; the result is ok or an error code.", "operation", "provider", "model", "environment", "result"),
+		tokens:   counter("turnpike_model_tokens_total", "Tokens of model calls.", "provider", "model", "environment", "direction"),
+		credits:  counter("turnpike_model_credits_total", "Credits that model calls were charged.", "provider", "model"),
+		failures: counter("turnpike_provider_failures_total", "Attempts at providers that failed, by kind; a call may have several.", "provider", "kind"),
+		latency:  histogram("turnpike_model_call_seconds", "How long model calls take, until the last byte."),
+		first:    histogram("turnpike_model_first_byte_seconds", "How long providers take to begin an answer."),
+	}
+	for _, name := range []string{"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"} {
+		if os.Getenv(name) != "" {
+			var err error
+			t.otel, err = startOpenTelemetry(ctx, version)
+			return t, err
+		}
+	}
+	return t, nil
+}
+
+func (t *telemetry) vectors() []prometheus.Collector {
+	return []prometheus.Collector{t.calls, t.tokens, t.credits, t.failures, t.latency, t.first}
+}
+
+// Describe lists the metrics for Prometheus.
+func (t *telemetry) Describe(out chan<- *prometheus.Desc) {
+	for _, v := range t.vectors() {
+		v.Describe(out)
+	}
+}
+
+// Collect reads the metrics for Prometheus.
+func (t *telemetry) Collect(out chan<- prometheus.Metric) {
+	for _, v := range t.vectors() {
+		v.Collect(out)
+	}
+}
+
+// observe counts a call that has ended.
+func (t *telemetry) observe(o gateway.Observation) {
+	model, result := "other", "ok"
+	if o.Known {
+		model = o.Model
+	}
+	if o.Failure != "" {
+		result = o.Failure
+	}
+	t.calls.WithLabelValues(o.Operation, o.Provider, model, o.Environment, result).Inc()
+	t.tokens.WithLabelValues(o.Provider, model, o.Environment, "input").Add(float64(max(0, o.Input)))
+	t.tokens.WithLabelValues(o.Provider, model, o.Environment, "output").Add(float64(max(0, o.Output)))
+	t.credits.WithLabelValues(o.Provider, model).Add(o.Credits.Float())
+	for _, a := range o.Attempts {
+		if a.Outcome != gateway.AttemptOK {
+			t.failures.WithLabelValues(a.Provider, a.Outcome).Inc()
+		}
+	}
+	t.latency.WithLabelValues(o.Operation, o.Provider).Observe(o.Duration.Seconds())
+	if o.FirstByte > 0 {
+		t.first.WithLabelValues(o.Operation, o.Provider).Observe(o.FirstByte.Seconds())
+	}
+	if t.otel != nil {
+		t.otel.observe(o)
+	}
+}
+
+// close sends what was not sent yet.
+func (t *telemetry) close(ctx context.Context) {
+	if t.otel != nil {
+		t.otel.close(ctx)
+	}
+}
+
+// openTelemetry sends spans and metrics by OTLP over HTTP, to where the
+// standard variables (OTEL_EXPORTER_OTLP_ENDPOINT and the like) say, in the
+// words of the semantic conventions for generative AI.
+type openTelemetry struct {
+	traces   *sdktrace.TracerProvider
+	meters   *sdkmetric.MeterProvider
+	tracer   trace.Tracer
+	tokens   metric.Int64Histogram
+	duration metric.Float64Histogram
+	first    metric.Float64Histogram
+}
+
+func startOpenTelemetry(ctx context.Context, version string) (*openTelemetry, error) {
+	spans, err := otlptracehttp.New(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("OpenTelemetry: %w", err)
+	}
+	points, err := otlpmetrichttp.New(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("OpenTelemetry: %w", err)
+	}
+	about, err := resource.New(ctx, resource.WithAttributes(attribute.String("service.name", "turnpike"), attribute.String("service.version", version)),
+		resource.WithFromEnv()) // OTEL_SERVICE_NAME wins
+	if err != nil {
+		return nil, fmt.Errorf("OpenTelemetry: %w", err)
+	}
+	o := &openTelemetry{
+		traces: sdktrace.NewTracerProvider(sdktrace.WithBatcher(spans), sdktrace.WithResource(about)),
+		meters: sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewPeriodicReader(points)), sdkmetric.WithResource(about)),
+	}
+	o.tracer = o.traces.Tracer("turnpike")
+	m := o.meters.Meter("turnpike")
+	var errs [3]error
+	o.tokens, errs[0] = m.Int64Histogram("gen_ai.client.token.usage", metric.WithUnit("{token}"), metric.WithDescription("Tokens of a call, by kind."),
+		metric.WithExplicitBucketBoundaries(1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304))
+	o.duration, errs[1] = m.Float64Histogram("gen_ai.client.operation.duration", metric.WithUnit("s"), metric.WithDescription("How long calls take."),
+		metric.WithExplicitBucketBoundaries(buckets...))
+	o.first, errs[2] = m.Float64Histogram("gen_ai.server.time_to_first_token", metric.WithUnit("s"), metric.WithDescription("How long providers take to begin an answer."),
+		metric.WithExplicitBucketBoundaries(buckets...))
+	return o, errors.Join(errs[:]...)
+}
+
+// observe makes the span of a call that has ended, under the caller's if it
+// named one, and counts it.
+func (t *openTelemetry) observe(o gateway.Observation) {
+	ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{"traceparent": o.TraceParent})
+	common := []attribute.KeyValue{
+		attribute.String("gen_ai.operation.name", o.Operation), attribute.String("gen_ai.provider.name", o.Provider),
+		attribute.String("gen_ai.request.model", o.Requested), attribute.String("gen_ai.response.model", o.Model),
+	}
+	if o.Failure != "" {
+		common = append(common, attribute.String("error.type", o.Failure))
+	}
+	_, span := t.tracer.Start(ctx, o.Operation+" "+o.Model, trace.WithTimestamp(o.Started), trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(common...),
+		trace.WithAttributes(attribute.Int64("gen_ai.usage.input_tokens", o.Input), attribute.Int64("gen_ai.usage.output_tokens", o.Output),
+			attribute.Float64("turnpike.credits", o.Credits.Float()), attribute.String("turnpike.environment", o.Environment),
+			attribute.Int("turnpike.attempts", len(o.Attempts))))
+	if o.Failure != "" {
+		span.SetStatus(codes.Error, o.Failure)
+	}
+	span.End(trace.WithTimestamp(o.Started.Add(o.Duration)))
+
+	set := metric.WithAttributes(common...)
+	t.duration.Record(ctx, o.Duration.Seconds(), set)
+	if o.FirstByte > 0 {
+		t.first.Record(ctx, o.FirstByte.Seconds(), set)
+	}
+	for kind, n := range map[string]int64{"input": o.Input, "output": o.Output} {
+		if n > 0 {
+			t.tokens.Record(ctx, n, set, metric.WithAttributes(attribute.String("gen_ai.token.type", kind)))
+		}
+	}
+}
+
+// telemetryPatience is how long a stopping server waits for the collector.
+const telemetryPatience = 3 * time.Second
+
+func (t *openTelemetry) close(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, telemetryPatience)
+	defer cancel()
+	if err := errors.Join(t.traces.Shutdown(ctx), t.meters.Shutdown(ctx)); err != nil {
+		slog.Warn("the last telemetry was not sent", "error", err)
+	}
+}

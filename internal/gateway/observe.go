@@ -1,0 +1,34 @@
+package gateway
+
+import (
+	"time"
+
+	"turnpike/internal/credits"
+)
+
+// Observation is a model call that has ended, for whoever watches the server.
+// It holds no secrets and nothing of what was said.
+type Observation struct {
+	Operation   string // "chat" or "embeddings"
+	Environment string
+	Provider    string
+	Requested   string // the caller's name of the model
+	Model       string // what ran, or was tried last
+	Known       bool   // the model is in the catalogue, so that its name is no caller's invention
+	Stream      bool
+	Started     time.Time
+	FirstByte   time.Duration // zero without an answer
+	Duration    time.Duration
+	Input       int64
+	Output      int64
+	Credits     credits.Micro
+	Failure     string // a fault's code, or empty
+	Attempts    []Attempt
+	TraceParent string // of the caller, as in the header of that name
+}
+
+// Attempt is what the log says of one try.
+type Attempt = attempt
+
+// AttemptOK is the outcome of an attempt that was answered.
+const AttemptOK = ok
