@@ -114,37 +114,36 @@ func measureChat(ctx context.Context, o options, database *postgres) (*chat, err
 }
 
 // measure puts the subject under load.
-func (s *subject) measure(ctx context.Context, kind string, duration time.Duration) (out sample, err error) {
-	order := loadOrder{Address: s.address, Request: s.plain, Duration: warmUp}
+func (s *subject) measure(ctx context.Context, kind string, duration time.Duration) (sample, error) {
+	return s.beside(ctx, kind, loadOrder{Duration: duration}, 0)
+}
+
+// beside is measure with a process of ours, unless it is 0, whose time is
+// nobody else's.
+func (s *subject) beside(ctx context.Context, kind string, order loadOrder, pid int) (out sample, err error) {
+	duration := order.Duration
+	order.Address, order.Request, order.Duration = s.address, s.plain, warmUp
 	if kind == "stream" {
 		order.Request = s.stream
 	}
 	if _, err := generate(ctx, order); err != nil {
 		return out, err
 	}
-	before, storeBefore, err := s.cpu()
+	u, err := watch(present(s.pid, pid, s.store), func() (err error) {
+		order.Duration = duration
+		out.loadResult, err = generate(ctx, order)
+		return err
+	})
 	if err != nil {
 		return out, err
 	}
-	busyBefore, err := machineBusy()
-	if err != nil {
-		return out, err
+	out.cpu = u.cpu[0]
+	if s.store != 0 {
+		out.storeCPU = u.cpu[len(u.cpu)-1]
 	}
-	begun := time.Now()
-	order.Duration = duration
-	if out.loadResult, err = generate(ctx, order); err != nil {
-		return out, err
-	}
-	busy, err := machineBusy()
-	if err != nil {
-		return out, err
-	}
-	capacity := time.Since(begun) * time.Duration(runtime.NumCPU())
-	after, storeAfter, err := s.cpu()
-	out.cpu, out.storeCPU = after-before, storeAfter-storeBefore
-	ours := out.cpu + out.storeCPU + out.loadResult.cpu
-	out.others = max(0, float64(busy-busyBefore-ours)/float64(capacity))
-	return out, err
+	// The generator is no process that was there all the time.
+	out.others = max(0, u.others-float64(out.loadResult.cpu)/float64(u.took*time.Duration(runtime.NumCPU())))
+	return out, nil
 }
 
 func (s *subject) cpu() (own, store time.Duration, err error) {

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -32,6 +33,10 @@ type loadOrder struct {
 	Address  string        `json:"address"`
 	Request  []byte        `json:"request"` // sent as it is, again and again
 	Duration time.Duration `json:"duration"`
+	// Connections is how many there are; 0 is the usual number.
+	Connections int `json:"connections"`
+	// First measures until the first piece of the answer's body is there.
+	First bool `json:"first"`
 }
 
 // loadResult is what it found.
@@ -75,11 +80,12 @@ func playLoad(in io.Reader, out io.Writer) error {
 	}
 	var left atomic.Int64
 	left.Store(maxRequests)
-	latencies := make([][]time.Duration, connections)
-	errs := make([]error, connections)
+	o.Connections = cmp.Or(o.Connections, connections)
+	latencies := make([][]time.Duration, o.Connections)
+	errs := make([]error, o.Connections)
 	begun := time.Now()
 	var clients sync.WaitGroup
-	for i := range connections {
+	for i := range o.Connections {
 		clients.Go(func() {
 			latencies[i], errs[i] = repeat(o, begun.Add(o.Duration), &left)
 		})
@@ -105,11 +111,11 @@ func repeat(o loadOrder, until time.Time, left *atomic.Int64) ([]time.Duration, 
 		return nil, err
 	}
 	defer conn.Close()
-	if err := conn.SetDeadline(until.Add(30 * time.Second)); err != nil {
+	if err := conn.SetDeadline(until.Add(time.Minute)); err != nil {
 		return nil, err
 	}
 	from := bufio.NewReaderSize(conn, 16<<10)
-	took := make([]time.Duration, 0, maxRequests/connections)
+	took := make([]time.Duration, 0, min(4096, maxRequests/o.Connections))
 	for left.Add(-1) >= 0 {
 		begun := time.Now()
 		if begun.After(until) {
@@ -118,28 +124,33 @@ func repeat(o loadOrder, until time.Time, left *atomic.Int64) ([]time.Duration, 
 		if _, err := conn.Write(o.Request); err != nil {
 			return nil, err
 		}
-		if err := readAnswer(from); err != nil {
+		first, err := readAnswer(from)
+		if err != nil {
 			return nil, err
 		}
-		took = append(took, time.Since(begun))
+		if !o.First {
+			first = time.Now()
+		}
+		took = append(took, first.Sub(begun))
 	}
 	return took, nil
 }
 
 // readAnswer reads a response to its end, by hand: what the generator spends is
-// taken from the server, which has the same two cores.
-func readAnswer(from *bufio.Reader) error {
+// taken from the server, which has the same two cores. It returns when the
+// first piece of a body in pieces was there.
+func readAnswer(from *bufio.Reader) (first time.Time, err error) {
 	line, err := from.ReadSlice('\n')
 	if err != nil {
-		return err
+		return first, err
 	}
 	if !bytes.HasPrefix(line, []byte("HTTP/1.1 200 ")) {
-		return fmt.Errorf("answered with %q", bytes.TrimSpace(line))
+		return first, fmt.Errorf("answered with %q", bytes.TrimSpace(line))
 	}
 	size, chunked := -1, false
 	for {
 		if line, err = from.ReadSlice('\n'); err != nil {
-			return err
+			return first, err
 		}
 		if line = bytes.TrimSpace(line); len(line) == 0 {
 			break
@@ -148,7 +159,7 @@ func readAnswer(from *bufio.Reader) error {
 		switch string(name) {
 		case "Content-Length":
 			if size, err = strconv.Atoi(string(value)); err != nil {
-				return err
+				return first, err
 			}
 		case "Transfer-Encoding":
 			chunked = string(value) == "chunked"
@@ -156,21 +167,24 @@ func readAnswer(from *bufio.Reader) error {
 	}
 	if !chunked {
 		if size < 0 {
-			return errors.New("answered without a length")
+			return first, errors.New("answered without a length")
 		}
 		_, err = from.Discard(size)
-		return err
+		return first, err
 	}
 	for {
 		if line, err = from.ReadSlice('\n'); err != nil {
-			return err
+			return first, err
+		}
+		if first.IsZero() {
+			first = time.Now()
 		}
 		n, err := strconv.ParseInt(string(bytes.TrimSpace(line)), 16, 32)
 		if err != nil {
-			return err
+			return first, err
 		}
 		if _, err := from.Discard(int(n) + len("\r\n")); err != nil || n == 0 {
-			return err
+			return first, err
 		}
 	}
 }

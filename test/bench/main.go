@@ -32,12 +32,15 @@ const (
 	roleNode     = "server"
 	roleReceiver = "receiver"
 	roleSender   = "bare loop"
+	roleUpstream = "mock provider"
+	roleProxy    = "reverse proxy"
 )
 
 // The parts that can be measured alone.
 const (
 	onlyChat     = "chat"
 	onlyWebhooks = "webhooks"
+	onlyGateway  = "gateway"
 )
 
 // options are the command line.
@@ -64,6 +67,10 @@ func main() {
 		err = playReceiver(in)
 	case roleSender:
 		err = playSender(in)
+	case roleUpstream:
+		err = playUpstream(in)
+	case roleProxy:
+		err = playProxy(in)
 	default:
 		err = bench()
 	}
@@ -77,7 +84,7 @@ func bench() error {
 	o := options{pending: []int{10_000, 100_000, 1_000_000}}
 	flag.IntVar(&o.rounds, "rounds", 5, "rounds; each measures everything once, and the median counts")
 	flag.DurationVar(&o.duration, "duration", 3*time.Second, "length of one measurement, at most 8s")
-	flag.StringVar(&o.only, "only", "", "measure only chat or only webhooks; half a report is printed and not written")
+	flag.StringVar(&o.only, "only", "", "measure only chat, only webhooks or only gateway; a part of the report is printed and not written")
 	flag.Func("pending", "numbers of waiting deliveries to measure with (default 10000,100000,1000000)", func(text string) (err error) {
 		o.pending, err = parseNumbers(text)
 		return err
@@ -90,10 +97,10 @@ func bench() error {
 	}
 	switch o.only {
 	case "":
-	case onlyChat, onlyWebhooks:
+	case onlyChat, onlyWebhooks, onlyGateway:
 		o.document = ""
 	default:
-		return fmt.Errorf("-only takes %s or %s", onlyChat, onlyWebhooks)
+		return fmt.Errorf("-only takes %s, %s or %s", onlyChat, onlyWebhooks, onlyGateway)
 	}
 	// Children of ours are ended and their folder removed on a signal, too.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -28,12 +28,18 @@ func measure(ctx context.Context, o options) (*report, error) {
 		r.withoutPostgres = err
 		say("without PostgreSQL: %v", err)
 	}
-	if o.only != onlyWebhooks {
+	wanted := func(part string) bool { return o.only == "" || o.only == part }
+	if wanted(onlyChat) {
 		if r.chat, err = measureChat(ctx, o, database); err != nil {
 			return nil, err
 		}
 	}
-	if o.only != onlyChat {
+	if wanted(onlyGateway) {
+		if r.gateway, err = measureGateway(ctx, o, database); err != nil {
+			return nil, err
+		}
+	}
+	if wanted(onlyWebhooks) {
 		if r.hooks, err = measureHooks(ctx, o, database); err != nil {
 			return nil, err
 		}

@@ -16,8 +16,9 @@ type report struct {
 
 	fsync50, fsync99 time.Duration
 
-	chat  *chat  // nil when it was not asked for
-	hooks *hooks // likewise
+	chat    *chat    // nil when it was not asked for
+	gateway *gateway // likewise
+	hooks   *hooks   // likewise
 }
 
 // target is a bound that the run must keep.
@@ -31,6 +32,9 @@ type target struct {
 func (r *report) targets() (all []target) {
 	if r.chat != nil {
 		all = append(all, r.chat.targets()...)
+	}
+	if r.gateway != nil {
+		all = append(all, r.gateway.targets()...)
 	}
 	if r.hooks != nil {
 		all = append(all, r.hooks.targets()...)
@@ -65,6 +69,9 @@ func (r *report) markdown() string {
 	if r.chat != nil {
 		r.chat.tables(line)
 	}
+	if r.gateway != nil {
+		r.gateway.tables(line)
+	}
 	if r.hooks != nil {
 		r.hooks.tables(line)
 	}
@@ -80,12 +87,18 @@ func (r *report) markdown() string {
 	if r.chat != nil {
 		r.chat.context(line)
 	}
+	if r.gateway != nil {
+		r.gateway.context(line)
+	}
 	line("")
 	line("## How it is measured")
 	line("")
 	line("- Everything that a server answers or delivers is durable: SQLite runs with `synchronous=FULL`%s. Servers, and what they are compared with, called by or deliver to, are processes of their own.", r.postgresText())
 	if r.chat != nil {
 		r.chat.method(line, r.options)
+	}
+	if r.gateway != nil {
+		r.gateway.method(line)
 	}
 	if r.hooks != nil {
 		r.hooks.method(line)

@@ -10,7 +10,8 @@ import (
 // usage is what processes did during a measurement.
 type usage struct {
 	cpu    []time.Duration // of each
-	others float64         // share of all cores that went to processes which are not ours
+	took   time.Duration
+	others float64 // share of all cores that went to processes which are not ours
 }
 
 // watch runs fn and tells what the processes, which besides this one are all
@@ -28,7 +29,8 @@ func watch(pids []int, fn func() error) (u usage, err error) {
 	if err := fn(); err != nil {
 		return u, err
 	}
-	capacity := time.Since(begun) * time.Duration(runtime.NumCPU())
+	u.took = time.Since(begun)
+	capacity := u.took * time.Duration(runtime.NumCPU())
 	after, busy, err := spent(pids)
 	if err != nil {
 		return u, err
