@@ -67,6 +67,10 @@ const (
 	// is known of it; well lanes grow to the queue's cap, others shrink to one.
 	startCap   = 4
 	maxFetches = 4
+	// maxBuffered is about how many items lanes hold that are not at work, and
+	// leastLook what a look brings however many lanes there are.
+	maxBuffered = 4096
+	leastLook   = 4
 	// maxUnwritten bounds the items that were worked and whose outcome waits
 	// for the store: as many may be done again after a crash.
 	maxUnwritten = 256

@@ -2,6 +2,7 @@ package lanes
 
 import (
 	"log/slog"
+	"math/bits"
 	"slices"
 	"time"
 )
@@ -201,10 +202,11 @@ func (r *Runner[T]) look(l *lane[T]) {
 	l.fetching, l.dirty = true, false
 	l.late = map[string]struct{}{}
 	r.fetches++
-	after, n := l.after, 2*l.cap
-	if r.ready.len() == 0 {
-		n *= 4 // nobody else's items take the memory
-	}
+	// Alone a lane gets enough for a while. Among many it is its turn seldom,
+	// and what it holds meanwhile takes memory. Powers of two, as sources may
+	// have a statement for each number.
+	after, n := l.after, min(8*l.cap, max(leastLook, maxBuffered/(1+r.ready.len())))
+	n = 1 << (bits.Len(uint(n)) - 1)
 	// At rest a lane is looked at from its beginning: an item may have been
 	// put in that is due before those that were seen.
 	if l.open == 0 && len(l.buffer) == 0 {
