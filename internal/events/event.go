@@ -175,10 +175,13 @@ type New struct {
 func TakeNew(ctx context.Context, tx *db.Tx, n, inline int) ([]New, error) {
 	// n is in the text: SQLite compiles a statement anew whenever the parameter
 	// of a LIMIT is bound.
+	body := "NULL"
+	if inline > 0 {
+		body = fmt.Sprintf("(SELECT body FROM events WHERE id = event_id AND length(body) <= %d)", inline)
+	}
 	rows, err := tx.Query(ctx, fmt.Sprintf(`DELETE FROM new_events WHERE event_id IN
 		(SELECT event_id FROM new_events ORDER BY event_id LIMIT %d%s)
-		RETURNING event_id, workspace_id, environment, type, sample, created_at,
-			(SELECT body FROM events WHERE id = event_id AND length(body) <= %d)`, n, tx.Claim("new_events"), inline))
+		RETURNING event_id, workspace_id, environment, type, sample, created_at, %s`, n, tx.Claim("new_events"), body))
 	list, err := db.All(rows, err, func(r db.Row) (e New, err error) {
 		var typ string
 		var at int64

@@ -189,7 +189,7 @@ type Attempt struct {
 	NextRetryAt     *time.Time
 }
 
-var insertAttempts = db.NewBulk("attempts", "ON CONFLICT (delivery_id, id) DO NOTHING", "id text", "delivery_id text", "number bigint", "started_at bigint", "duration_us bigint",
+var insertAttempts = db.NewBulk("attempts", "", "id text", "delivery_id text", "number bigint", "started_at bigint", "duration_us bigint",
 	"dns_us bigint", "connect_us bigint", "tls_us bigint", "first_byte_us bigint", "url text", "address text", "request_headers text",
 	"status bigint", "response_headers text", "response_body text", "error_class text", "error text", "next_retry_at bigint")
 

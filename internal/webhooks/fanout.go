@@ -37,23 +37,23 @@ func (s *Service) wakeFanout() {
 func (s *Service) runFanout(ctx context.Context) {
 	tick := time.NewTicker(fanoutPoll)
 	defer tick.Stop()
-	n := maxFanout
+	n, behind := maxFanout, false
 	for {
 		for ctx.Err() == nil {
-			took, made, err := s.fanOut(ctx, n)
+			took, made, err := s.fanOut(ctx, n, behind)
 			if err != nil {
 				if ctx.Err() == nil {
 					slog.Warn("cannot fan events out; it is tried again", "error", err)
 				}
 				break
 			}
-			full := took == n
+			behind = took == n
 			if made > manyDeliveries {
 				n = max(1, n/2)
 			} else {
 				n = min(2*n, maxFanout)
 			}
-			if !full {
+			if !behind {
 				break
 			}
 		}
@@ -68,14 +68,21 @@ func (s *Service) runFanout(ctx context.Context) {
 
 // fanOut makes the deliveries of up to n new events. Taking the events, the
 // deliveries and their lanes are one transaction: an event is fanned out once.
-func (s *Service) fanOut(ctx context.Context, n int) (took, made int, err error) {
-	any, err := events.AnyNew(ctx, s.db)
-	if err != nil || !any {
-		return 0, 0, err
+// When it is behind, lanes have enough to do, and are only told.
+func (s *Service) fanOut(ctx context.Context, n int, behind bool) (took, made int, err error) {
+	if !behind {
+		any, err := events.AnyNew(ctx, s.db)
+		if err != nil || !any {
+			return 0, 0, err
+		}
+	}
+	inline := inlineBody
+	if behind {
+		inline = 0
 	}
 	now := s.now()
 	err = s.db.Write(ctx, func(tx *db.Tx) error {
-		list, err := events.TakeNew(ctx, tx, n, inlineBody)
+		list, err := events.TakeNew(ctx, tx, n, inline)
 		if err != nil {
 			return err
 		}
@@ -84,11 +91,11 @@ func (s *Service) fanOut(ctx context.Context, n int) (took, made int, err error)
 			return err
 		}
 		took, made = len(list), len(rows)
-		n, err := insertDeliveries.Write(ctx, tx, rows)
+		stored, err := insertDeliveries.Write(ctx, tx, rows)
 		if err != nil {
 			return fmt.Errorf("store deliveries: %w", err)
 		}
-		if n < int64(len(rows)) {
+		if behind || stored < int64(len(rows)) {
 			// A replay made some of them before: what is still to be done is
 			// for the lanes to see.
 			return lanes.Enqueue(ctx, tx, Queue, dueLanes(jobs, now))

@@ -3,6 +3,7 @@ package webhooks
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -90,13 +91,13 @@ func (s *Service) writeResults(ctx context.Context, tx *db.Tx, list []*result) e
 		attempts[i] = r.attempt.row()
 		updates[i] = []any{r.job.id, r.job.attempts, string(r.state), r.job.tries + 1, due, finished}
 	}
-	n, err := insertAttempts.Write(ctx, tx, attempts)
-	if err != nil {
-		return fmt.Errorf("store attempts: %w", err)
-	}
-	if n < int64(len(attempts)) {
+	_, err = insertAttempts.Write(ctx, tx, attempts)
+	if errors.Is(err, db.ErrExists) {
 		// The commit that was given up came through at this very moment.
 		return fmt.Errorf("store attempts: %w", db.ErrRace)
+	}
+	if err != nil {
+		return fmt.Errorf("store attempts: %w", err)
 	}
 	if _, err := updateDeliveries.Write(ctx, tx, updates); err != nil {
 		return fmt.Errorf("update deliveries: %w", err)
