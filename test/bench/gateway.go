@@ -28,6 +28,7 @@ type gateway struct {
 	in, out int // bytes of a call and of its answer
 
 	plain, stream []*series // the reverse proxy's first
+	grown         []*series // plain, with a long log
 	added         []*latencySeries
 	first         []*latencySeries
 	open          []openSample
@@ -60,7 +61,7 @@ func measureGateway(ctx context.Context, o options, database *postgres) (*gatewa
 		return nil, err
 	}
 	g := &gateway{in: len(gatewayBody(false)), out: len(upstreamAnswer)}
-	for _, part := range []func(context.Context, *gateway) error{b.throughput, b.latency, b.firstBytes, b.memory} {
+	for _, part := range []func(context.Context, *gateway) error{b.throughput, b.grown, b.latency, b.firstBytes, b.memory} {
 		if err := part(ctx, g); err != nil {
 			return nil, err
 		}
@@ -75,6 +76,7 @@ type gatewayBench struct {
 	upstream *child
 	direct   *subject   // the mock itself
 	subjects []*subject // the proxy first
+	places   []program.Place
 	stops    []func()
 }
 
@@ -112,6 +114,7 @@ func (b *gatewayBench) start(ctx context.Context, database *postgres) error {
 		}
 		places = append(places, program.Place{Folder: filepath.Join(b.options.folder, "gateway-node"), DatabaseURL: url})
 	}
+	b.places = places
 	for _, place := range places {
 		s, err := b.turnpike(ctx, place, address)
 		if err != nil {
@@ -175,31 +178,44 @@ func (s *subject) calls(key string) {
 }
 
 // throughput is how many calls a second there are, with a mock that answers at once.
-func (b *gatewayBench) throughput(ctx context.Context, g *gateway) error {
-	for _, kind := range []string{"plain", "stream"} {
-		var all []*series
-		for _, s := range b.subjects {
-			all = append(all, &series{subject: s.name})
+func (b *gatewayBench) throughput(ctx context.Context, g *gateway) (err error) {
+	if g.plain, err = b.rounds(ctx, "gateway", "plain"); err != nil {
+		return err
+	}
+	g.stream, err = b.rounds(ctx, "gateway", "stream")
+	return err
+}
+
+// grown is the same when the log has many entries already.
+func (b *gatewayBench) grown(ctx context.Context, g *gateway) (err error) {
+	for _, at := range b.places {
+		begun := time.Now()
+		if err := fillLog(ctx, at); err != nil {
+			return fmt.Errorf("fill the log: %w", err)
 		}
-		for n := range b.options.rounds {
-			for i, s := range b.subjects {
-				x, err := leastDisturbed(b.calm, func(x sample) float64 { return x.others }, func() (sample, error) {
-					return s.beside(ctx, kind, loadOrder{Duration: b.options.duration}, b.upstream.pid())
-				})
-				if err != nil {
-					return fmt.Errorf("%s, %s: %w", s.name, kind, err)
-				}
-				all[i].samples = append(all[i].samples, x)
-				say("round %d, gateway %s, %s: %.0f requests/s, others had %.0f %%", n+1, kind, s.name, x.rate(), 100*x.others)
+		say("filled a log in %.1f s", time.Since(begun).Seconds())
+	}
+	g.grown, err = b.rounds(ctx, "gateway with a long log", "plain")
+	return err
+}
+
+func (b *gatewayBench) rounds(ctx context.Context, name, kind string) (all []*series, err error) {
+	for _, s := range b.subjects {
+		all = append(all, &series{subject: s.name})
+	}
+	for n := range b.options.rounds {
+		for i, s := range b.subjects {
+			x, err := leastDisturbed(b.calm, func(x sample) float64 { return x.others }, func() (sample, error) {
+				return s.beside(ctx, kind, loadOrder{Duration: b.options.duration}, b.upstream.pid())
+			})
+			if err != nil {
+				return nil, fmt.Errorf("%s, %s: %w", s.name, kind, err)
 			}
-		}
-		if kind == "plain" {
-			g.plain = all
-		} else {
-			g.stream = all
+			all[i].samples = append(all[i].samples, x)
+			say("round %d, %s, %s, %s: %.0f requests/s, others had %.0f %%", n+1, name, kind, s.name, x.rate(), 100*x.others)
 		}
 	}
-	return nil
+	return all, nil
 }
 
 // latency is what a server adds to a call that takes a few milliseconds, at
