@@ -1,6 +1,6 @@
 #!/bin/sh
 # Makes sure that what the tests need is on this machine: PostgreSQL's server
-# binaries, a C compiler for the race detector, and Node for clients in its language. Installs what is missing
+# binaries, a C compiler for the race detector, and Node with npm for clients in its language. Installs what is missing
 # where apt-get and the right to use it exist, else says what to install.
 set -eu
 
@@ -61,6 +61,7 @@ if ! has_postgres; then
 fi
 has_compiler || missing="$missing gcc"
 command -v node >/dev/null 2>&1 || missing="$missing nodejs"
+command -v npm >/dev/null 2>&1 || missing="$missing npm"
 
 if [ -z "$missing" ]; then
 	exit 0
@@ -70,6 +71,7 @@ if may_install; then
 	as_root apt-get update -q </dev/null || echo "setup: apt-get update failed, trying with the lists there are"
 	case "$missing" in *gcc*) apt_install gcc libc6-dev ;; esac
 	case "$missing" in *nodejs*) apt_install nodejs ;; esac
+	case "$missing" in *npm*) apt_install npm ;; esac
 	case "$missing" in *postgresql*) install_postgres ;; esac
 fi
 
@@ -90,10 +92,10 @@ if ! has_compiler; then
 	echo "setup: the race detector needs a C compiler and the C library's headers. Debian and Ubuntu:" \
 		"apt-get install gcc libc6-dev; Fedora: dnf install gcc; macOS: xcode-select --install." >&2
 fi
-if ! command -v node >/dev/null 2>&1; then
+if ! command -v node >/dev/null 2>&1 || ! command -v npm >/dev/null 2>&1; then
 	failed=1
-	echo "setup: the tests run receivers in several languages and need Node (18 or later)." \
-		"Debian and Ubuntu: apt-get install nodejs." >&2
+	echo "setup: the tests run receivers and clients in several languages and need Node (18 or later) and npm." \
+		"Debian and Ubuntu: apt-get install nodejs npm." >&2
 fi
 if [ -n "$failed" ]; then
 	echo "setup: could not install them from here: that takes apt-get, and root or sudo without a password." >&2

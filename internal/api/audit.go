@@ -38,8 +38,11 @@ type auditObject struct {
 	Environment      string          `json:"environment"`
 	InputTokens      *int64          `json:"input_tokens"`
 	OutputTokens     *int64          `json:"output_tokens"`
+	CachedTokens     *int64          `json:"cached_tokens"`
 	Credits          credits.Micro   `json:"credits"`
+	UnbilledCredits  credits.Micro   `json:"unbilled_credits"`
 	SimulatedCredits credits.Micro   `json:"simulated_credits"`
+	PriceVersion     *string         `json:"price_version"`
 	UsageSource      *string         `json:"usage_source"`
 	LatencyMS        *float64        `json:"latency_ms"`
 	UpstreamMS       *float64        `json:"upstream_ms"`
@@ -51,8 +54,8 @@ func newAuditObject(e *audit.Entry) *auditObject {
 	o := &auditObject{ID: e.RequestID, Object: "audit.entry", RequestID: e.RequestID, KeyID: e.KeyID, KeyHint: e.KeyHint,
 		ScopedTokenID: orNil(e.TokenID), TokenMetadata: orNull(e.TokenMetadata), IP: e.IP, Method: e.Method, Path: e.Path,
 		ErrorCode: orNil(e.ErrorCode), Model: orNil(e.Model), Provider: orNil(e.Provider), Attempts: orNull(e.Attempts),
-		Project: orNil(e.Project), Environment: e.Environment, InputTokens: e.InputTokens, OutputTokens: e.OutputTokens,
-		Credits: e.Credits, SimulatedCredits: e.SimulatedCredits, UsageSource: orNil(e.UsageSource),
+		Project: orNil(e.Project), Environment: e.Environment, InputTokens: e.InputTokens, OutputTokens: e.OutputTokens, CachedTokens: e.CachedTokens,
+		Credits: e.Credits, UnbilledCredits: e.UnbilledCredits, SimulatedCredits: e.SimulatedCredits, PriceVersion: orNil(e.PriceVersion), UsageSource: orNil(e.UsageSource),
 		LatencyMS: milliseconds(e.Latency), UpstreamMS: milliseconds(e.Upstream), UserAgent: e.UserAgent, CreatedAt: e.CreatedAt.Unix()}
 	if e.Status != 0 {
 		o.Status = &e.Status
@@ -134,13 +137,13 @@ func wantsCSV(format, accept string) (bool, error) {
 }
 
 var csvHeader = []string{"request_id", "created_at", "key_id", "key_hint", "scoped_token_id", "token_metadata", "ip", "method", "path", "status",
-	"error_code", "model", "provider", "attempts", "project", "environment", "input_tokens", "output_tokens", "credits", "simulated_credits",
-	"usage_source", "latency_ms", "upstream_ms", "user_agent"}
+	"error_code", "model", "provider", "attempts", "project", "environment", "input_tokens", "output_tokens", "cached_tokens", "credits",
+	"unbilled_credits", "simulated_credits", "price_version", "usage_source", "latency_ms", "upstream_ms", "user_agent"}
 
 func csvRow(e *audit.Entry) []string {
 	return []string{e.RequestID, e.CreatedAt.UTC().Format(time.RFC3339Nano), e.KeyID, e.KeyHint, e.TokenID, string(e.TokenMetadata), e.IP, e.Method, e.Path,
-		csvNumber(int64(e.Status)), e.ErrorCode, e.Model, e.Provider, string(e.Attempts), e.Project, e.Environment, csvCount(e.InputTokens), csvCount(e.OutputTokens),
-		e.Credits.String(), e.SimulatedCredits.String(), e.UsageSource, csvMS(e.Latency), csvMS(e.Upstream), e.UserAgent}
+		csvNumber(int64(e.Status)), e.ErrorCode, e.Model, e.Provider, string(e.Attempts), e.Project, e.Environment, csvCount(e.InputTokens), csvCount(e.OutputTokens), csvCount(e.CachedTokens),
+		e.Credits.String(), e.UnbilledCredits.String(), e.SimulatedCredits.String(), e.PriceVersion, e.UsageSource, csvMS(e.Latency), csvMS(e.Upstream), e.UserAgent}
 }
 
 func csvNumber(n int64) string {

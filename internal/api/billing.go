@@ -97,11 +97,11 @@ func readThreshold(in jsonbody.Optional[json.RawMessage]) (accounts.Threshold, e
 	var share string
 	if json.Unmarshal(in.Value, &share) == nil {
 		digits, isShare := strings.CutSuffix(share, "%")
-		n, err := strconv.ParseInt(digits, 10, 64)
-		if !isShare || err != nil || n < 0 || n > 100 {
+		n, err := strconv.ParseUint(digits, 10, 8)
+		if !isShare || err != nil || n > 100 {
 			return accounts.Threshold{}, bad
 		}
-		return accounts.Threshold{Percent: n}, nil
+		return accounts.Threshold{Percent: int64(n)}, nil
 	}
 	amount, err := credits.Parse(string(in.Value))
 	if err != nil || amount < 0 {

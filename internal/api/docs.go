@@ -115,7 +115,7 @@ func (d *apiDocument) page(css string) *docsPage {
 	for _, r := range d.Components.Responses {
 		e := &docsError{apiResponse: r.Value}
 		for _, h := range r.Value.Headers {
-			if h.Name != "X-Request-Id" {
+			if h.Name != "X-Request-Id" && (r.Value.Status == http.StatusTooManyRequests || !strings.HasPrefix(h.Name, "x-ratelimit-")) {
 				e.Headers = append(e.Headers, h.Name)
 			}
 		}

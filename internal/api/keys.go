@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"errors"
 	"net/netip"
 	"time"
@@ -46,7 +47,21 @@ type previousObject struct {
 	LastUsedAt *int64 `json:"last_used_at"`
 }
 
-// NewKeyObject shows a key. The command line shows the same.
+// KeyObjects shows keys with what they have spent. The command line shows the
+// same. Test calls are free.
+func KeyObjects(ctx context.Context, q db.Querier, now time.Time, list ...*access.Key) ([]*KeyObject, error) {
+	out, ids := make([]*KeyObject, len(list)), make([]string, len(list))
+	for i, k := range list {
+		out[i], ids[i] = NewKeyObject(k, now), k.ID
+	}
+	spent, err := spend.Spent(ctx, q, spend.Key, ids, spend.PeriodOf(now))
+	for _, o := range out {
+		o.SpentThisMonth = spent[o.ID]
+	}
+	return out, err
+}
+
+// NewKeyObject shows a key that has spent nothing.
 func NewKeyObject(k *access.Key, now time.Time) *KeyObject {
 	o := &KeyObject{ID: k.ID, Object: "key", Name: k.Name, Prefix: k.Prefix, LastFour: k.LastFour, Environment: string(k.Environment),
 		Scopes: k.Scopes, MonthlyBudget: k.MonthlyBudget, Project: orNil(k.Project), RateLimit: k.RateLimit, Status: k.Status(now),
@@ -69,7 +84,10 @@ func showPrefix(n netip.Prefix) string {
 	return n.String()
 }
 
-func (c *Call) key(k *access.Key) *KeyObject { return NewKeyObject(k, c.s.Now()) }
+func (c *Call) key(q db.Querier, k *access.Key) (*KeyObject, error) {
+	list, err := KeyObjects(c.Context(), q, c.s.Now(), k)
+	return list[0], err
+}
 
 // lockKey reads the key that the path names, within the caller's tenancy, for
 // a change.
@@ -110,9 +128,9 @@ func createKey(c *Call, tx *db.Tx, in createKeyRequest) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := c.key(k)
+	o, err := c.key(tx, k)
 	o.Value = value
-	return o, nil
+	return o, err
 }
 
 // expiry reads a Unix time; what is too large for a clock is no time.
@@ -144,9 +162,9 @@ func listKeys(c *Call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	data := make([]*KeyObject, len(keys))
-	for i, k := range keys {
-		data[i] = c.key(k)
+	data, err := KeyObjects(c.Context(), c.s.DB, c.s.Now(), keys...)
+	if err != nil {
+		return nil, err
 	}
 	return newList(data, func(k *KeyObject) string { return k.ID }, more), nil
 }
@@ -160,7 +178,7 @@ func getKey(c *Call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.key(k), nil
+	return c.key(c.s.DB, k)
 }
 
 type updateKeyRequest struct {
@@ -213,7 +231,7 @@ func updateKey(c *Call, tx *db.Tx, in updateKeyRequest) (any, error) {
 		return nil, err
 	}
 	spend.Recall(tx, spend.Account{Level: spend.Key, ID: k.ID}, spend.PeriodOf(c.s.Now()))
-	return c.key(&k), nil
+	return c.key(tx, &k)
 }
 
 func revokeKey(c *Call, tx *db.Tx, _ struct{}) (any, error) {
@@ -224,7 +242,7 @@ func revokeKey(c *Call, tx *db.Tx, _ struct{}) (any, error) {
 	if err := c.s.Keys.Revoke(c.Context(), tx, c.Caller(), k); err != nil {
 		return nil, err
 	}
-	return c.key(k), nil
+	return c.key(tx, k)
 }
 
 type rotateKeyRequest struct {
@@ -256,9 +274,9 @@ func rotateKey(c *Call, tx *db.Tx, in rotateKeyRequest) (any, error) {
 	if k, err = c.lockKey(tx); err != nil {
 		return nil, errors.Join(errors.New("read rotated key"), err)
 	}
-	o := c.key(k)
+	o, err := c.key(tx, k)
 	o.Value = value
-	return o, nil
+	return o, err
 }
 
 func endKeyGrace(c *Call, tx *db.Tx, _ struct{}) (any, error) {
@@ -270,5 +288,5 @@ func endKeyGrace(c *Call, tx *db.Tx, _ struct{}) (any, error) {
 		return nil, err
 	}
 	k.Previous = nil
-	return c.key(k), nil
+	return c.key(tx, k)
 }

@@ -31,6 +31,37 @@ func newProjectObject(p *accounts.Project) *projectObject {
 	return o
 }
 
+// projects shows projects with what was spent in them. Test calls are free, and
+// a test project may have a live one's id.
+func (c *Call) projects(q db.Querier, list ...*accounts.Project) ([]*projectObject, error) {
+	out := make([]*projectObject, len(list))
+	var ids []string
+	for i, p := range list {
+		out[i] = newProjectObject(p)
+		if p.Environment == accounts.Live {
+			ids = append(ids, spend.ProjectID(p.WorkspaceID, p.ID))
+		}
+	}
+	spent, err := spend.Spent(c.Context(), q, spend.Project, ids, spend.PeriodOf(c.s.Now()))
+	for _, o := range out {
+		o.SpentThisMonth = spent[spend.ProjectID(c.Principal.WorkspaceID, o.ID)]
+	}
+	return out, err
+}
+
+func (c *Call) project(q db.Querier, p *accounts.Project) (*projectObject, error) {
+	list, err := c.projects(q, p)
+	return list[0], err
+}
+
+// changed logs a change of a project, and shows it.
+func (c *Call) changed(tx *db.Tx, p *accounts.Project, action string) (any, error) {
+	if err := c.logProject(tx, p, action); err != nil {
+		return nil, err
+	}
+	return c.project(tx, p)
+}
+
 // projectID is the project that the path names. A key that is pinned to
 // another one does not see it.
 func (c *Call) projectID() (string, error) {
@@ -70,7 +101,7 @@ func createProject(c *Call, tx *db.Tx, in createProjectRequest) (any, error) {
 	if err := accounts.CreateProject(c.Context(), tx, p, c.s.Now()); err != nil {
 		return nil, err
 	}
-	return newProjectObject(p), c.logProject(tx, p, "project.created")
+	return c.changed(tx, p, "project.created")
 }
 
 // free refuses a key that is pinned: it manages no projects, its own included,
@@ -100,9 +131,9 @@ func listProjects(c *Call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	data := make([]*projectObject, len(projects))
-	for i, p := range projects {
-		data[i] = newProjectObject(p)
+	data, err := c.projects(c.s.DB, projects...)
+	if err != nil {
+		return nil, err
 	}
 	return newList(data, func(p *projectObject) string { return p.ID }, more), nil
 }
@@ -116,7 +147,7 @@ func getProject(c *Call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newProjectObject(p), nil
+	return c.project(c.s.DB, p)
 }
 
 type updateProjectRequest struct {
@@ -153,7 +184,7 @@ func updateProject(c *Call, tx *db.Tx, in updateProjectRequest) (any, error) {
 		return nil, err
 	}
 	spend.Recall(tx, spend.Account{Level: spend.Project, ID: spend.ProjectID(p.WorkspaceID, p.ID)}, spend.PeriodOf(c.s.Now()))
-	return newProjectObject(p), c.logProject(tx, p, "project.updated")
+	return c.changed(tx, p, "project.updated")
 }
 
 func archiveProject(c *Call, tx *db.Tx, _ struct{}) (any, error) {
@@ -168,5 +199,5 @@ func archiveProject(c *Call, tx *db.Tx, _ struct{}) (any, error) {
 			return nil, err
 		}
 	}
-	return newProjectObject(p), c.logProject(tx, p, "project.archived")
+	return c.changed(tx, p, "project.archived")
 }

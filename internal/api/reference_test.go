@@ -31,6 +31,9 @@ import (
 // publicPaths need no key, so they are not in the route table.
 var publicPaths = []string{"GET /healthz", "GET /readyz", "GET /openapi.json", "GET /openapi.yaml", "GET /docs"}
 
+// modelCalls are not remembered under an Idempotency-Key.
+var modelCalls = []string{"POST /v1/chat/completions", "POST /v1/responses", "POST /v1/embeddings"}
+
 // referenceServer serves what needs neither a store nor a key.
 func referenceServer(t *testing.T) *httptest.Server {
 	t.Helper()
@@ -143,7 +146,7 @@ func TestEveryOperationIsDescribedWhole(t *testing.T) {
 		}
 		underV1 := strings.Contains(name, " /v1/")
 		want := map[string]bool{"Service-Project": underV1,
-			"Idempotency-Key": strings.HasPrefix(name, "POST ") && name != "POST /v1/chat/completions"}
+			"Idempotency-Key": strings.HasPrefix(name, "POST ") && !slices.Contains(modelCalls, name)}
 		for header, wanted := range want {
 			if has := op.Parameters.GetByInAndName("header", header) != nil; has != wanted {
 				t.Errorf("%s: the header %s is documented: %t, want %t", name, header, has, wanted)
@@ -325,11 +328,13 @@ func TestExamplesSatisfyTheirSchemas(t *testing.T) {
 // The example of a stream is text, so it is checked as an answer.
 func TestExampleOfAStreamIsOne(t *testing.T) {
 	t.Parallel()
-	content := operations(t)["POST /v1/chat/completions"].Responses.Status(200).Value.Content["text/event-stream"]
-	res := &http.Response{StatusCode: http.StatusOK, Header: http.Header{
-		"Content-Type": {"text/event-stream; charset=utf-8"}, "X-Request-Id": {"req_01h455vb4pex5vsknk084sn02q"},
-		"Service-Model": {"gpt-4o-mini"}, "Service-Provider": {"simulator"}}}
-	apitest.New(t).Check(t, httptest.NewRequest("POST", "/v1/chat/completions", nil), res, []byte(content.Example.(string)))
+	for _, path := range []string{"/v1/chat/completions", "/v1/responses"} {
+		content := operations(t)["POST "+path].Responses.Status(200).Value.Content["text/event-stream"]
+		res := &http.Response{StatusCode: http.StatusOK, Header: http.Header{
+			"Content-Type": {"text/event-stream; charset=utf-8"}, "X-Request-Id": {"req_01h455vb4pex5vsknk084sn02q"},
+			"Service-Model": {"gpt-4o-mini"}, "Service-Provider": {"simulator"}}}
+		apitest.New(t).Check(t, httptest.NewRequest("POST", path, nil), res, []byte(content.Example.(string)))
+	}
 }
 
 func TestDocumentIsServedToEveryOrigin(t *testing.T) {

@@ -42,22 +42,23 @@ const (
 
 // App is a running server.
 type App struct {
-	cfg     config.Config
-	version string
-	store   *Store
-	node    *nodes.Node
-	group   *db.Group
-	log     *audit.Log
-	books   *spend.Books
-	ledger  *spend.Ledger
-	hooks   *webhooks.Service
-	handler *api.Server
-	keeper  *retention.Keeper
-	events  *events.Publisher
-	server  *http.Server
-	ln      net.Listener
-	metrics *metricsServer
-	unlock  func()
+	cfg       config.Config
+	version   string
+	store     *Store
+	node      *nodes.Node
+	group     *db.Group
+	log       *audit.Log
+	books     *spend.Books
+	ledger    *spend.Ledger
+	hooks     *webhooks.Service
+	handler   *api.Server
+	keeper    *retention.Keeper
+	events    *events.Publisher
+	server    *http.Server
+	ln        net.Listener
+	metrics   *metricsServer
+	telemetry *telemetry
+	unlock    func()
 
 	stopWork context.CancelFunc // ends the background work
 	work     sync.WaitGroup
@@ -128,6 +129,9 @@ func (a *App) build(ctx context.Context, now func() time.Time) (err error) {
 	a.ledger = a.books.Ledger(a.node.ID, a.node.Sure)
 	a.node.OnRejoin(func(life int) { a.ledger.Renounce(spend.Owner(a.node.ID, life)) })
 	limiter := limits.New(d, a.node.ID, now)
+	if a.telemetry, err = newTelemetry(ctx, a.version); err != nil {
+		return err
+	}
 	models, err := LoadCatalog(a.cfg)
 	if err != nil {
 		return err
@@ -166,7 +170,7 @@ func (a *App) build(ctx context.Context, now func() time.Time) (err error) {
 		DB: d, Auth: auth, Keys: keys, Tokens: tokens, Projects: directory, Log: a.log, Refused: refused, Webhooks: hooks, Tunnels: tunnels,
 		Gateway: gateway.New(gateway.Options{Catalog: models, Simulator: simulator.New(simulator.Options{}), Upstreams: upstreams(a.cfg), Routes: routes(a.cfg),
 			Ledger: a.ledger, Budgets: directory, Limiter: limiter, Rates: rates(a.cfg.Limits), DefaultMaxOutput: int64(a.cfg.Gateway.DefaultMaxOutput),
-			Strict: a.cfg.Audit.Strict, Now: now}),
+			Strict: a.cfg.Audit.Strict, Now: now, Observe: a.telemetry.observe}),
 		Idempotency: remembered, Now: now, TrustedProxies: a.cfg.TrustedProxies, AllowedOrigins: a.cfg.AllowedOrigins,
 		Limits: api.Limits{Body: int64(a.cfg.Limits.BodyBytes), ModelBody: int64(a.cfg.Limits.ModelBodyBytes),
 			Header: int64(a.cfg.Limits.HeaderBytes), JSONDepth: a.cfg.Limits.JSONDepth, BodyPatience: a.cfg.Limits.BodyTimeout},
@@ -208,7 +212,7 @@ func (a *App) build(ctx context.Context, now func() time.Time) (err error) {
 			return mail.Purge(ctx, tx, hooks.RowsBefore(), n)
 		}},
 	}...)}
-	if a.metrics, err = startMetrics(a.cfg.MetricsListen, hooks); err != nil {
+	if a.metrics, err = startMetrics(a.cfg.MetricsListen, hooks, a.telemetry); err != nil {
 		return err
 	}
 	for _, run := range []func(context.Context){a.node.Run, used.Run, refused.Run, a.keeper.Run, a.recoverDeadNodes, outbox.Run, hooks.Run, tunnels.Run, limiter.Run,
@@ -376,6 +380,9 @@ func (a *App) release(ctx context.Context) {
 		}
 		_ = a.node.Leave(ctx)
 		cancel()
+	}
+	if a.telemetry != nil {
+		a.telemetry.close(ctx)
 	}
 	if a.store != nil {
 		a.store.Close()

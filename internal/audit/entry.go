@@ -59,7 +59,6 @@ type Entry struct {
 	Latency          time.Duration
 	Upstream         time.Duration
 	Settled          bool
-	Refused          bool // the caller was told 503, whatever was settled before; not stored
 }
 
 // Hold is what was set aside for a call. It ends when the call's entry is

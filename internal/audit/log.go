@@ -43,9 +43,28 @@ type Log struct {
 // first, so that a settlement never overtakes its own.
 func NewLog(g *db.Group, node *nodes.Node, book Book) *Log {
 	l := &Log{node: node, book: book}
-	l.intents = db.NewQueue(g, false, l.write)
+	l.intents = db.NewQueue(g, false, l.writeIntents)
 	l.settlements = db.NewQueue(g, true, l.writeOnce)
 	return l
+}
+
+// errGivenAway is a call whose reservation went to others with its node's death.
+var errGivenAway = errors.New("what was set aside for the call was taken over from this node")
+
+// writeIntents refuses calls with a reservation that others may have given
+// away: nobody has charged a call that nobody knew of. The rest of a batch is
+// written without it.
+func (l *Log) writeIntents(ctx context.Context, tx *db.Tx, records []*Record) error {
+	for _, r := range records {
+		switch created, held := r.held(); {
+		case !held:
+		case !l.node.Sure():
+			return fmt.Errorf("request log: %w", nodes.ErrUnsure)
+		case created.Before(l.node.Rejoined()):
+			return fmt.Errorf("request log: %w", errGivenAway)
+		}
+	}
+	return l.write(ctx, tx, records)
 }
 
 // writeOnce writes a record that waits twice, settled and then refused in an
@@ -115,6 +134,7 @@ type Record struct {
 	entry   Entry
 	taken   bool        // the writer has read the intent
 	final   bool        // the writer has read it settled
+	queued  bool        // it was handed over a second time, and will be written
 	pending *db.Pending // of the intent; nil before Start
 }
 
@@ -134,6 +154,13 @@ func (r *Record) take(values []any, nodeID string) (_ []any, settled *Entry, aga
 		r.final = true
 	}
 	return r.entry.appendRow(values, nodeID), settled, again
+}
+
+// held reports whether something was set aside for the call, and when it came.
+func (r *Record) held() (created time.Time, held bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.entry.CreatedAt, r.entry.Hold != nil
 }
 
 // Start hands the intent over, with what is known by now, and returns at once.
@@ -161,45 +188,86 @@ func (r *Record) Durable(limit time.Duration) error {
 
 // Settle completes the entry. It does not wait.
 func (r *Record) Settle(change func(*Entry)) {
+	if r.settle(change) {
+		r.pending.Then(r.written)
+	}
+}
+
+// settle reports whether the end is written with the intent, which may fail.
+func (r *Record) settle(change func(*Entry)) (waits bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.entry.Settled {
-		return
+		return false
 	}
 	change(&r.entry)
 	r.entry.Settled = true
 	switch {
 	case r.pending == nil:
 		r.pending = r.log.intents.Add(r)
-	case r.pending.Failed() || r.entry.Refused:
-		// The answer was 503 because the log could not be written: nothing
-		// was acknowledged, and an outage must not fill the memory.
-		r.release()
+		return r.entry.Hold != nil
+	case r.pending.Failed():
+		r.giveUp()
 	case r.taken:
-		r.log.settlements.Add(r)
+		r.again()
+	default:
+		return r.entry.Hold != nil
 	}
+	return false
 }
 
 // Refuse corrects an entry that was not durable in time, so that the caller
 // was told so: should it be written after all, it must not say that the call
 // succeeded or cost anything.
 func (r *Record) Refuse(change func(*Entry)) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	change(&r.entry)
-	r.entry.Settled, r.entry.Refused = true, true
-	r.entry.Credits, r.entry.SimulatedCredits, r.entry.UnbilledCredits = 0, 0, 0
-	r.entry.InputTokens, r.entry.OutputTokens, r.entry.CachedTokens, r.entry.UsageSource = nil, nil, nil, ""
-	if r.taken && !r.pending.Failed() {
-		r.log.settlements.Add(r)
-	} else if r.pending.Failed() {
-		r.release()
+	if r.refuse(change) {
+		r.pending.Then(r.written)
 	}
 }
 
-// release ends what was set aside for a call that will not be written.
-func (r *Record) release() {
-	if r.entry.Hold != nil {
+func (r *Record) refuse(change func(*Entry)) (waits bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	change(&r.entry)
+	r.entry.Settled = true
+	r.entry.Credits, r.entry.SimulatedCredits, r.entry.UnbilledCredits = 0, 0, 0
+	r.entry.InputTokens, r.entry.OutputTokens, r.entry.CachedTokens, r.entry.UsageSource = nil, nil, nil, ""
+	switch failed := r.pending.Failed(); {
+	case r.queued, r.taken && !failed:
+		r.again()
+	case failed:
+		r.giveUp()
+	default:
+		return r.entry.Hold != nil
+	}
+	return false
+}
+
+// written is called when the intent was written, settled, or was not.
+func (r *Record) written() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.pending.Failed() {
+		r.giveUp()
+	}
+}
+
+// again hands the record over to be written as it is now.
+func (r *Record) again() {
+	r.queued = true
+	r.log.settlements.Add(r)
+}
+
+// giveUp ends a record that could not be written. The caller is told 503:
+// nothing was acknowledged, and an outage must not fill the memory. Only where
+// the commit was not answered, and something was set aside for the call, it is
+// written again: left open or charged, it would use what others are given.
+func (r *Record) giveUp() {
+	switch {
+	case r.entry.Hold == nil || r.queued:
+	case errors.Is(r.pending.Wait(context.Background()), db.ErrInDoubt):
+		r.again()
+	default:
 		r.entry.Hold.Release()
 	}
 }
@@ -258,14 +326,7 @@ func (l *Log) Recover(ctx context.Context, d *db.DB) (int64, error) {
 		if living[owner] {
 			continue
 		}
-		dead, err := l.node.Bury(ctx, owner)
-		if err != nil {
-			return total, fmt.Errorf("recover request log: %w", err)
-		}
-		if !dead {
-			continue
-		}
-		n, err := l.recoverNode(ctx, d, owner)
+		n, err := l.recoverNode(ctx, owner)
 		total += n
 		if err != nil {
 			return total, fmt.Errorf("recover request log: %w", err)
@@ -280,32 +341,45 @@ func (l *Log) Recover(ctx context.Context, d *db.DB) (int64, error) {
 // recoverBatch bounds how long a recovery holds the writer.
 const recoverBatch = 1000
 
-func (l *Log) recoverNode(ctx context.Context, d *db.DB, owner string) (total int64, err error) {
+func (l *Log) recoverNode(ctx context.Context, owner string) (total int64, err error) {
 	for {
 		n := 0
-		err := d.Write(ctx, func(tx *db.Tx) error {
-			rows, err := tx.Query(ctx, "SELECT "+entryColumns+" FROM requests WHERE node_id = $1 AND NOT settled ORDER BY id LIMIT $2"+tx.Lock("requests"),
-				owner, int64(recoverBatch))
-			open, err := db.All(rows, err, scanEntry)
-			if err != nil || len(open) == 0 {
-				return err
-			}
-			n = len(open)
-			list, values := make([]Booking, n), make([][]any, n)
-			for i, e := range open {
-				e.Settled, e.UsageSource, e.Credits = true, UsageRecovered, e.Reserved
-				list[i], values[i] = Booking{Entry: e}, e.appendRow(nil, owner)
-			}
-			if _, err := insertRequests.Write(ctx, tx, values); err != nil || l.book == nil {
-				return err
-			}
-			return l.book(ctx, tx, list)
+		dead, err := l.node.Bury(ctx, owner, func(ctx context.Context, tx *db.Tx) (err error) {
+			n, err = l.recoverBatch(ctx, tx, owner)
+			return err
 		})
-		total += int64(n)
-		if err != nil || n < recoverBatch {
+		if err != nil || !dead {
 			return total, err
 		}
+		if total += int64(n); n < recoverBatch {
+			return total, nil
+		}
 	}
+}
+
+func (l *Log) recoverBatch(ctx context.Context, tx *db.Tx, owner string) (int, error) {
+	rows, err := tx.Query(ctx, "SELECT "+entryColumns+" FROM requests WHERE node_id = $1 AND NOT settled ORDER BY id LIMIT $2"+tx.Lock("requests"),
+		owner, int64(recoverBatch))
+	open, err := db.All(rows, err, scanEntry)
+	if err != nil || len(open) == 0 {
+		return 0, err
+	}
+	list, values := make([]Booking, len(open)), make([][]any, len(open))
+	for i, e := range open {
+		e.Settled, e.UsageSource, e.Credits = true, UsageRecovered, e.Reserved
+		list[i], values[i] = Booking{Entry: e}, e.appendRow(nil, owner)
+	}
+	if _, err := insertRequests.Write(ctx, tx, values); err != nil || l.book == nil {
+		return len(open), err
+	}
+	return len(open), l.book(ctx, tx, list)
+}
+
+// HasOpen reports whether a node has left entries open.
+func HasOpen(ctx context.Context, q db.Querier, node string) (bool, error) {
+	var n int64
+	err := q.QueryRow(ctx, "SELECT count(*) FROM requests WHERE node_id = $1 AND NOT settled", node).Scan(&n)
+	return n > 0, err
 }
 
 // Purge deletes entries past their window, a batch at a time. PostgreSQL drops

@@ -134,9 +134,11 @@ func (e *env) keysList() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			for _, k := range keys {
-				objects = append(objects, api.NewKeyObject(k, time.Now()))
+			shown, err := api.KeyObjects(ctx, s.DB, time.Now(), keys...)
+			if err != nil {
+				return err
 			}
+			objects = append(objects, shown...)
 		}
 		if e.asJSON {
 			return e.printJSON(objects)
@@ -227,7 +229,11 @@ func (e *env) keysRevoke() *cobra.Command {
 			return err
 		}
 		if e.asJSON {
-			return e.printJSON(api.NewKeyObject(k, time.Now()))
+			shown, err := api.KeyObjects(ctx, s.DB, time.Now(), k)
+			if err != nil {
+				return err
+			}
+			return e.printJSON(shown[0])
 		}
 		fmt.Fprintf(e.out, "Revoked %s (%s).\n", k.ID, k.Hint())
 		return nil

@@ -25,6 +25,9 @@ var (
 	ErrRace = errors.New("lost a race with another transaction")
 	// ErrUnavailable: the store cannot be reached or cannot take writes now.
 	ErrUnavailable = errors.New("storage unavailable")
+	// ErrInDoubt, always with ErrUnavailable: the commit was not answered, and
+	// may have happened.
+	ErrInDoubt = errors.New("the commit was not answered")
 	// ErrData: the store will never take this value.
 	ErrData = errors.New("the store refuses the value")
 )

@@ -6,10 +6,12 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"turnpike/internal/ids"
@@ -26,6 +28,12 @@ const (
 	// Migrations alone may take longer.
 	connectTimeout   = 3 * time.Second
 	statementTimeout = 5 * time.Second
+
+	// idleTransaction is how long the server lets a transaction of ours do
+	// nothing. What one has seen at its beginning it may rely on for no longer:
+	// a node that was frozen in the middle of it must not commit when others
+	// have taken over from it (see nodes).
+	idleTransaction = 15 * time.Second
 )
 
 // planning is what the planner is told. We ask for few rows by their indexes,
@@ -52,6 +60,10 @@ func openPostgres(ctx context.Context, address string) (*postgresEngine, error) 
 		if _, set := cfg.ConnConfig.RuntimeParams[name]; !set {
 			cfg.ConnConfig.RuntimeParams[name] = value
 		}
+	}
+	const idle = "idle_in_transaction_session_timeout"
+	if _, set := cfg.ConnConfig.RuntimeParams[idle]; !set {
+		cfg.ConnConfig.RuntimeParams[idle] = strconv.FormatInt(idleTransaction.Milliseconds(), 10)
 	}
 	if !strings.Contains(address, "pool_max_conns") {
 		cfg.MaxConns = max(cfg.MaxConns, 16)
@@ -229,7 +241,12 @@ func (t *postgresTx) claimRows(table string) string {
 func (t *postgresTx) commit(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	return t.tx.Commit(ctx)
+	err := fold(t.tx.Commit(ctx))
+	var said *pgconn.PgError // the server itself
+	if errors.Is(err, ErrUnavailable) && !errors.As(err, &said) {
+		return fmt.Errorf("%w: %w", ErrInDoubt, err)
+	}
+	return err
 }
 
 func (t *postgresTx) rollback() {

@@ -32,8 +32,8 @@ const (
 
 var pauses = []time.Duration{250 * time.Millisecond, time.Second}
 
-// attempt is what the log says of one try.
-type attempt struct {
+// Attempt is what the log says of one try.
+type Attempt struct {
 	Provider string `json:"provider"`
 	Model    string `json:"model"`
 	Outcome  string `json:"outcome"` // "ok", or the kind of the failure
@@ -44,9 +44,10 @@ type attempt struct {
 // try asks one target after the other until one answers. Nothing has been sent
 // to the caller yet, so nobody notices.
 func (g *Gateway) try(ctx context.Context, c Call, r *request, targets []target, m *meter, ask operation) (*providers.Answer, error) {
-	var tried []attempt
+	var tried []Attempt
 	defer func() {
-		if len(tried) > 1 || len(tried) == 1 && tried[0].Outcome != ok {
+		m.seen.Attempts = tried
+		if len(tried) > 0 {
 			text, err := json.Marshal(tried)
 			if err == nil {
 				c.Record.Note(func(e *audit.Entry) { e.Attempts = text })
@@ -55,28 +56,36 @@ func (g *Gateway) try(ctx context.Context, c Call, r *request, targets []target,
 	}()
 	again := 0
 	for i := 0; ; {
+		if ctx.Err() != nil {
+			return nil, upstreamFault(ctx.Err())
+		}
 		t := targets[i]
-		m.target = t
+		m.target, m.output, m.asked, m.began = t, g.outputOf(t, r), true, g.now()
 		if i > 0 {
 			c.Record.Note(func(e *audit.Entry) { e.Model, e.Provider = t.offer.ID, t.provider.Name() })
 		}
 		begun := time.Now()
-		answer, err := begin(ctx, t, r, g.outputOf(t, r), ask)
+		answer, err := begin(ctx, t, r, m.output, ask)
 		took := time.Since(begun)
-		note := attempt{Provider: t.provider.Name(), Model: t.offer.ID, Outcome: ok, MS: took.Milliseconds()}
 		if err == nil {
-			tried = append(tried, note)
-			t.health.worked(took)
-			m.firstByte = took
+			t.health.begun(took)
+			m.seen.FirstByte = took
+			if len(tried) > 0 {
+				tried = append(tried, Attempt{t.provider.Name(), t.offer.ID, AttemptOK, 0, took.Milliseconds()})
+			}
 			return answer, nil
 		}
-		var f *providers.Failure
-		if !errors.As(err, &f) || ctx.Err() != nil {
-			return nil, err
+		if errors.Is(ctx.Err(), context.Canceled) {
+			return nil, ctx.Err()
 		}
-		note.Outcome, note.Status = string(f.Kind), f.Status
-		tried = append(tried, note)
+		m.asked = false
+		var f *providers.Failure
+		if !errors.As(err, &f) {
+			return nil, upstreamFault(err)
+		}
+		tried = append(tried, Attempt{t.provider.Name(), t.offer.ID, string(f.Kind), f.Status, took.Milliseconds()})
 		if f.Kind == providers.KindInvalid {
+			t.health.refused()
 			return nil, upstreamFault(err)
 		}
 		t.health.failed(f, g.now())
@@ -84,9 +93,7 @@ func (g *Gateway) try(ctx context.Context, c Call, r *request, targets []target,
 		case i+1 < len(targets):
 			i++
 		case len(targets) == 1 && again < sameAgain && repeatable(f):
-			if !pause(ctx, max(pauses[again], f.RetryAfter)) {
-				return nil, ctx.Err()
-			}
+			pause(ctx, max(pauses[again], f.RetryAfter))
 			again++
 		default:
 			return nil, upstreamFault(err)
@@ -94,23 +101,26 @@ func (g *Gateway) try(ctx context.Context, c Call, r *request, targets []target,
 	}
 }
 
-const ok = "ok"
+// AttemptOK is the outcome of an attempt that was answered.
+const AttemptOK = "ok"
 
-// repeatable reports whether the same target may do better in a moment.
+// repeatable reports whether the same target may do better in a moment. One
+// that has let our own patience run out is not waited for again.
 func repeatable(f *providers.Failure) bool {
 	switch f.Kind {
 	case providers.KindConnect, providers.KindRateLimited, providers.KindOverloaded, providers.KindServer:
 		return f.RetryAfter <= patientFor
+	case providers.KindTimeout:
+		return f.Status != 0 && f.RetryAfter <= patientFor
 	}
 	return false
 }
 
-func pause(ctx context.Context, d time.Duration) bool {
+// pause waits, unless the caller leaves.
+func pause(ctx context.Context, d time.Duration) {
 	select {
 	case <-time.After(d):
-		return true
 	case <-ctx.Done():
-		return false
 	}
 }
 
@@ -122,29 +132,28 @@ func begin(ctx context.Context, t target, r *request, output int64, ask operatio
 		return answer, err
 	}
 	first, err := answer.Stream.Next()
-	if err != nil && err != io.EOF {
+	if err == io.EOF {
+		err = &providers.Failure{Kind: providers.KindCut, Err: errors.New("the stream ended before it began")}
+	}
+	if err != nil {
 		_ = answer.Stream.Close()
 		return nil, err
 	}
-	answer.Stream = &begun{Stream: answer.Stream, first: &first, end: err}
+	answer.Stream = &begun{Stream: answer.Stream, first: first, unread: true}
 	return answer, nil
 }
 
 // begun is a stream whose first chunk was read already.
 type begun struct {
 	providers.Stream
-	first *providers.Chunk
-	end   error
+	first  providers.Chunk
+	unread bool
 }
 
 func (b *begun) Next() (providers.Chunk, error) {
-	if b.end != nil {
-		return providers.Chunk{}, b.end
-	}
-	if b.first != nil {
-		c := *b.first
-		b.first = nil
-		return c, nil
+	if b.unread {
+		b.unread = false
+		return b.first, nil
 	}
 	return b.Stream.Next()
 }
@@ -155,14 +164,14 @@ func upstreamFault(err error) error {
 	if _, ok := fault.As(err); ok {
 		return err
 	}
-	if errors.Is(err, context.Canceled) {
-		return err
-	}
-	if errors.Is(err, context.DeadlineExceeded) {
-		return fault.New(fault.UpstreamTimeout, "the model provider did not answer in time").Because(err)
-	}
 	var f *providers.Failure
 	if !errors.As(err, &f) {
+		switch {
+		case errors.Is(err, context.Canceled):
+			return err
+		case errors.Is(err, context.DeadlineExceeded):
+			return fault.New(fault.UpstreamTimeout, "the model provider did not answer in time").Because(err)
+		}
 		return fault.New(fault.Upstream, "the model provider failed to answer").Because(err)
 	}
 	switch f.Kind {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"net/http"
 	"slices"
-	"sync"
 	"time"
 
 	"turnpike/internal/access"
@@ -33,9 +32,11 @@ type Gateway struct {
 	defaultMaxOutput int64
 	strict           bool
 	now              func() time.Time
+	observe          func(Observation)
 
-	mu      sync.Mutex
-	healths map[[2]string]*health
+	healths   healths
+	simulated map[string]target      // by the model's id
+	choice    map[choiceKey][]target // what the router may choose from
 }
 
 // Route is a name of the operator's for a list of models.
@@ -63,17 +64,20 @@ type Options struct {
 	// log, so that no provider is ever called unrecorded.
 	Strict bool
 	Now    func() time.Time
+	// Observe is told of every call that has ended; nil is for nobody.
+	Observe func(Observation)
 }
 
 // New makes a gateway.
 func New(o Options) *Gateway {
 	g := &Gateway{catalog: o.Catalog, simulator: o.Simulator, upstreams: o.Upstreams, routes: map[string][]string{}, ledger: o.Ledger, budgets: o.Budgets,
-		limiter: o.Limiter, rates: o.Rates, defaultMaxOutput: o.DefaultMaxOutput, strict: o.Strict, now: o.Now, healths: map[[2]string]*health{}}
+		limiter: o.Limiter, rates: o.Rates, defaultMaxOutput: o.DefaultMaxOutput, strict: o.Strict, now: o.Now}
 	for _, r := range o.Routes {
 		g.routes[r.Name] = r.Models
 		g.routeNames = append(g.routeNames, r.Name)
 	}
 	slices.Sort(g.routeNames)
+	g.prepare()
 	return g
 }
 
@@ -89,6 +93,8 @@ type Call struct {
 	Body      []byte
 	// Header is the answer's: it gets the state of the rate limits.
 	Header http.Header
+	// TraceParent is the caller's span, in the notation of that header, or empty.
+	TraceParent string
 }
 
 // Answer is what goes back: Body for a plain call, Stream for a streamed one.
@@ -117,16 +123,23 @@ func (g *Gateway) Chat(ctx context.Context, c Call) (*Answer, error) {
 // settlement. Whatever happens, what was set aside ends with the log's entry,
 // and the place among the calls in flight with the answer.
 func (g *Gateway) run(ctx context.Context, c Call, r *request, targets []target, ask operation) (*Answer, error) {
-	ticket, err := g.admit(c, r)
+	ticket, err := g.admit(c, r, targets[0])
 	if err != nil {
 		return nil, err
 	}
-	m := &meter{record: c.Record, ticket: ticket, now: g.now, started: g.now(), choices: r.choices}
+	m := &meter{record: c.Record, ticket: ticket, now: g.now, started: g.now(), target: targets[0], observe: g.observe}
+	m.seen = Observation{Operation: r.operation, Environment: string(c.Principal.Environment), Requested: r.models[0], Stream: r.stream, TraceParent: c.TraceParent}
+	streams := false
+	defer func() {
+		if !streams { // an error, a plain answer, or a panic on its way
+			m.end()
+		}
+	}()
 	free := c.Principal.Environment == accounts.Test
 	if !free {
 		var output int64
 		if m.hold, output, err = g.reserve(ctx, c, r, targets); err != nil {
-			ticket.End()
+			m.broke(err)
 			return nil, err
 		}
 		if output > 0 {
@@ -149,29 +162,27 @@ func (g *Gateway) run(ctx context.Context, c Call, r *request, targets []target,
 	}
 	if g.strict {
 		if err := c.Record.Durable(recordPatience); err != nil {
-			ticket.End()
 			return nil, err
 		}
 	}
 	answer, err := g.try(ctx, c, r, targets, m, ask)
 	if err != nil {
 		m.failed(err, r)
-		ticket.End()
 		return nil, err
 	}
 	out := &Answer{Model: m.target.offer.ID, Provider: m.target.provider.Name()}
 	if answer.Stream != nil {
+		streams = true
 		out.Stream = newStream(answer.Stream, m, r)
 		return out, nil
 	}
 	out.Credits = m.plain(answer, r)
 	out.Body = answer.Body
-	ticket.End()
 	return out, nil
 }
 
 // admit counts the call against the key's limits.
-func (g *Gateway) admit(c Call, r *request) (*limits.Ticket, error) {
+func (g *Gateway) admit(c Call, r *request, t target) (*limits.Ticket, error) {
 	l := g.rates.Live
 	if c.Principal.Environment == accounts.Test {
 		l = g.rates.Test
@@ -179,7 +190,11 @@ func (g *Gateway) admit(c Call, r *request) (*limits.Ticket, error) {
 	if c.Principal.RateLimit != nil {
 		l.RequestsPerMinute = *c.Principal.RateLimit
 	}
-	ticket, err := g.limiter.Begin(subject(c.Principal), l, r.inputBound/4+r.maxOutput, g.now())
+	tokens := aboutTokens(r.inputBound)
+	if r.maxOutput > 0 {
+		tokens += r.choices * g.outputOf(t, r)
+	}
+	ticket, err := g.limiter.Begin(subject(c.Principal), l, tokens, g.now())
 	if err != nil {
 		return nil, limitFault(err, c.Header)
 	}

@@ -46,7 +46,7 @@ func readEmbeddings(body []byte) (*request, error) {
 	if err := jsonbody.DecodeLenient(body, &in); err != nil {
 		return nil, err
 	}
-	r := &request{body: body, choices: 0} // nothing comes out of it that is charged
+	r := &request{operation: "embeddings", body: body, choices: 0} // nothing comes out of it that is charged
 	var err error
 	if r.models, err = modelList(in.Model, in.Models); err != nil {
 		return nil, err

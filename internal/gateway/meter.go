@@ -8,6 +8,7 @@ import (
 	"turnpike/internal/audit"
 	"turnpike/internal/catalog"
 	"turnpike/internal/credits"
+	"turnpike/internal/fault"
 	"turnpike/internal/limits"
 	"turnpike/internal/providers"
 	"turnpike/internal/spend"
@@ -16,21 +17,29 @@ import (
 // meter turns what a call used into the log's figures, and ends its
 // reservation by them.
 type meter struct {
-	record    *audit.Record
-	ticket    *limits.Ticket
-	hold      *spend.Reservation // nil for a test call
-	target    target             // that answered, or was tried last
-	choices   int64
-	started   time.Time
-	firstByte time.Duration
-	now       func() time.Time
+	record  *audit.Record
+	ticket  *limits.Ticket
+	hold    *spend.Reservation // nil for a test call
+	target  target             // that answered, or was tried last
+	output  int64              // tokens of one choice that it was told
+	asked   bool               // it has the call, and did not say that it failed
+	settled bool               // what the call used is noted
+	started time.Time
+	began   time.Time // at the target
+	now     func() time.Time
+
+	seen    Observation
+	observe func(Observation) // nil for nobody
 }
 
-// settle notes what the call used, and returns what it is charged. Test calls
-// are free: what they would have cost stands beside the zero.
+// settle notes what the call used, and returns what it is charged. It may be
+// called again with better figures. Test calls are free: what they would have
+// cost stands beside the zero.
 func (m *meter) settle(u providers.Usage, source string, r *request) (charged credits.Micro) {
-	if u.InputTokens == 0 && source != audit.UsageProvider {
-		u.InputTokens = r.inputBound / 4 // about four bytes are a token
+	m.settled = true
+	u = sane(u)
+	if source != audit.UsageProvider {
+		u = r.completed(u)
 	}
 	cost := m.target.offer.Price.Cost(catalog.Tokens{Input: u.InputTokens, Output: u.OutputTokens, CachedInput: u.CachedInput, CacheWrite: u.CacheWrite})
 	var unbilled credits.Micro
@@ -38,14 +47,16 @@ func (m *meter) settle(u providers.Usage, source string, r *request) (charged cr
 		charged = min(cost, m.hold.Amount)
 		unbilled = cost - charged
 	}
-	m.ticket.Adjust(u.InputTokens+u.OutputTokens, m.now())
+	now := m.now()
+	// No nonsense of a provider's closes the key.
+	m.ticket.Adjust(min(u.InputTokens+u.OutputTokens, r.inputBound+r.choices*m.output), now)
 	m.record.Note(func(e *audit.Entry) {
-		e.InputTokens, e.OutputTokens = &u.InputTokens, &u.OutputTokens
+		e.InputTokens, e.OutputTokens, e.CachedTokens = &u.InputTokens, &u.OutputTokens, nil
 		if u.CachedInput > 0 {
 			e.CachedTokens = &u.CachedInput
 		}
 		e.UsageSource = source
-		e.Upstream = m.now().Sub(m.started)
+		e.Upstream = now.Sub(m.started)
 		e.Credits, e.UnbilledCredits = charged, unbilled
 		if m.hold == nil {
 			e.SimulatedCredits = cost
@@ -54,45 +65,85 @@ func (m *meter) settle(u providers.Usage, source string, r *request) (charged cr
 	return charged
 }
 
+// sane keeps nonsense out of the log and its sums.
+func sane(u providers.Usage) providers.Usage {
+	const most = 1 << 40
+	for _, n := range []*int64{&u.InputTokens, &u.OutputTokens, &u.CachedInput, &u.CacheWrite} {
+		*n = min(max(0, *n), most)
+	}
+	return u
+}
+
 // plain settles an answer in one piece.
 func (m *meter) plain(a *providers.Answer, r *request) credits.Micro {
-	u := a.Usage
-	if u.InputTokens == 0 && u.OutputTokens == 0 && m.hold != nil {
-		u.OutputTokens = int64(len(a.Body)+3) / 4
-		return m.settle(u, audit.UsageEstimated, r)
+	m.target.health.worked(m.began)
+	u, source := a.Usage, audit.UsageProvider
+	if r.choices > 0 && u.OutputTokens <= 0 {
+		if u.OutputTokens = saidIn(a.Body); u.OutputTokens > 0 { // else there is none: a refusal, say
+			source = audit.UsageEstimated
+		}
 	}
-	return m.settle(u, audit.UsageProvider, r)
+	if u.InputTokens <= 0 { // no call has none
+		source = audit.UsageEstimated
+	}
+	return m.settle(u, source, r)
 }
 
-// source is how the usage of a stream came to be known. A provider that says
-// zero where it has sent something has not counted.
-func (m *meter) source(u providers.Usage, r *request, sent providers.Usage) string {
-	if u.InputTokens == 0 && (u.OutputTokens == 0 || sent.OutputTokens > 0) && m.hold != nil {
-		return audit.UsageEstimated
+// counted settles a stream by the provider's own count. One that says zero
+// where it has sent something has not counted.
+func (m *meter) counted(u, sent providers.Usage, r *request) credits.Micro {
+	source := audit.UsageProvider
+	if u.OutputTokens <= 0 && sent.OutputTokens > 0 {
+		u.OutputTokens, source = sent.OutputTokens, audit.UsageEstimated
 	}
-	return audit.UsageProvider
+	if u.InputTokens <= 0 {
+		source = audit.UsageEstimated
+	}
+	return m.settle(u, source, r)
 }
 
-// failed notes a call without an answer. One whose client left has cost its
-// input; what was produced of a plain answer is not known.
+// failed notes a call without an answer. One whose client left while a provider
+// had it has cost its input; what was produced of a plain answer is not known.
 func (m *meter) failed(err error, r *request) {
-	if errors.Is(err, context.Canceled) && m.hold != nil {
+	m.broke(err)
+	if m.asked && m.hold != nil && errors.Is(err, context.Canceled) {
 		m.settle(providers.Usage{}, audit.UsagePartial, r)
 		return
 	}
-	m.ticket.Adjust(0, m.now())
 	m.record.Note(func(e *audit.Entry) { e.Upstream = m.now().Sub(m.started) })
 }
 
-// begun notes when the first piece of an answer was there.
-func (m *meter) begun() {}
+// end frees the call's place, and gives back the tokens of one that used none.
+func (m *meter) end() {
+	if !m.settled {
+		m.ticket.Adjust(0, m.now())
+	}
+	m.ticket.End()
+	if m.observe == nil {
+		return
+	}
+	m.seen.Provider, m.seen.Model, m.seen.Known = m.target.provider.Name(), m.target.offer.ID, m.target.offer.Kind != ""
+	m.seen.Started, m.seen.Duration = m.started, m.now().Sub(m.started)
+	m.observe(m.seen)
+}
 
-// outputRoom is after how many output tokens a stream has used up what was
-// reserved for it; 0 for never.
+// broke notes why a call failed, for whoever watches the server.
+func (m *meter) broke(err error) {
+	m.seen.Failure = "client_left"
+	if f, ok := fault.As(err); ok {
+		m.seen.Failure = string(f.Code)
+	}
+}
+
+// outputRoom is after how many output tokens a stream is over because it has
+// used up what was reserved for it; 0 for never. That is twice what the
+// provider was told: it keeps to its limit by its own count, and ours may be an
+// estimate that must not cut an answer short which is within it. So only one
+// that does not keep to it is cut.
 func (m *meter) outputRoom(r *request) int64 {
 	if m.hold == nil || m.target.offer.Price.Output == 0 {
 		return 0
 	}
-	rest := m.hold.Amount - upperBound(m.target, r.inputBound, 0)
-	return max(1, int64(min(rest, 1<<40))*1_000_000/int64(m.target.offer.Price.Output))
+	rest := max(0, m.hold.Amount-upperBound(m.target, r.inputBound, 0))
+	return 2 * max(1, int64(min(rest, 1<<40))*1_000_000/int64(m.target.offer.Price.Output))
 }

@@ -26,9 +26,3 @@ type Observation struct {
 	Attempts    []Attempt
 	TraceParent string // of the caller, as in the header of that name
 }
-
-// Attempt is what the log says of one try.
-type Attempt = attempt
-
-// AttemptOK is the outcome of an attempt that was answered.
-const AttemptOK = ok

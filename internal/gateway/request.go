@@ -2,17 +2,21 @@ package gateway
 
 import (
 	"bytes"
+	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"turnpike/internal/fault"
 	"turnpike/internal/jsonbody"
+	"turnpike/internal/providers"
 )
 
 // request is what the gateway itself reads of a call. All the rest belongs to
 // the provider and is passed on as it is.
 type request struct {
+	operation    string // as telemetry calls it
 	body         []byte
 	models       []string // in the order in which they are tried
 	stream       bool
@@ -26,8 +30,14 @@ type request struct {
 // needs are what a model must be able to do for a call.
 type needs struct{ tools, vision, audio, schema bool }
 
-// maxModels bounds a fallback list.
-const maxModels = 16
+const (
+	// maxModels bounds a fallback list, and maxModelName what a provider that
+	// takes any name can be asked for: it stands in the log and in a header.
+	maxModels    = 16
+	maxModelName = 256
+	// mostOutput keeps a caller's limit within what can be multiplied.
+	mostOutput = 1 << 40
+)
 
 func readChat(body []byte) (*request, error) {
 	var in struct {
@@ -37,11 +47,11 @@ func readChat(body []byte) (*request, error) {
 		StreamOptions *struct {
 			IncludeUsage *bool `json:"include_usage"`
 		} `json:"stream_options"`
-		N              *int64           `json:"n"`
-		MaxTokens      *int64           `json:"max_tokens"`
-		MaxCompletion  *int64           `json:"max_completion_tokens"`
-		Tools          []jsontext.Value `json:"tools"`
-		Functions      []jsontext.Value `json:"functions"`
+		N              *int64         `json:"n"`
+		MaxTokens      *int64         `json:"max_tokens"`
+		MaxCompletion  *int64         `json:"max_completion_tokens"`
+		Tools          jsontext.Value `json:"tools"`
+		Functions      jsontext.Value `json:"functions"`
 		ResponseFormat *struct {
 			Type string `json:"type"`
 		} `json:"response_format"`
@@ -49,7 +59,7 @@ func readChat(body []byte) (*request, error) {
 	if err := jsonbody.DecodeLenient(body, &in); err != nil {
 		return nil, err
 	}
-	r := &request{body: body, choices: 1, stream: in.Stream != nil && *in.Stream}
+	r := &request{operation: "chat", body: body, choices: 1, stream: in.Stream != nil && *in.Stream}
 	var err error
 	if r.models, err = modelList(in.Model, in.Models); err != nil {
 		return nil, err
@@ -71,28 +81,50 @@ func readChat(body []byte) (*request, error) {
 		if *limit.value < 1 {
 			return nil, fault.Invalid(limit.name, "%s must be at least 1", limit.name)
 		}
-		r.maxOutput = *limit.value
+		r.maxOutput = min(*limit.value, mostOutput)
 	}
-	r.needs.tools = len(in.Tools) > 0 || len(in.Functions) > 0
+	for _, list := range []struct {
+		name  string
+		value jsontext.Value
+	}{{"tools", in.Tools}, {"functions", in.Functions}} {
+		switch list.value.Kind() {
+		case '[':
+			r.needs.tools = r.needs.tools || len(bytes.TrimSpace(list.value[1:len(list.value)-1])) > 0
+		case jsontext.KindInvalid, jsontext.KindNull: // not there
+		default:
+			return nil, fault.Invalid(list.name, "%s must be an array", list.name)
+		}
+	}
 	r.needs.schema = in.ResponseFormat != nil && in.ResponseFormat.Type == "json_schema"
-	r.inputBound = bound(body, &r.needs)
+	r.inputBound = bound(body, &r.needs) + mediaTokens(body, &r.needs)
 	return r, nil
 }
 
-// modelList is the call's model and what to fall back to.
-func modelList(model *string, models []string) ([]string, error) {
-	var list []string
-	if model != nil && *model != "" {
-		list = append(list, *model)
+// completed fills in the input of a call whose provider has not counted it.
+func (r *request) completed(u providers.Usage) providers.Usage {
+	if u.InputTokens == 0 {
+		u.InputTokens = aboutTokens(r.inputBound)
 	}
+	return u
+}
+
+// modelList is the call's model and what to fall back to, each once.
+func modelList(model *string, models []string) ([]string, error) {
 	if len(models) > maxModels {
 		return nil, fault.Invalid("models", "models must have at most %d entries", maxModels)
 	}
-	for _, m := range models {
-		if m == "" {
-			return nil, fault.Invalid("models", "models must name models")
+	list := make([]string, 0, 1+len(models))
+	if model != nil && *model != "" {
+		if !isName(*model) {
+			return nil, fault.Invalid("model", "model must have at most %d bytes and no control characters", maxModelName)
 		}
-		if len(list) != 1 || m != list[0] {
+		list = append(list, *model)
+	}
+	for _, m := range models {
+		if m == "" || !isName(m) {
+			return nil, fault.Invalid("models", "models must name models, each in at most %d bytes without control characters", maxModelName)
+		}
+		if !slices.Contains(list, m) {
 			list = append(list, m)
 		}
 	}
@@ -102,12 +134,11 @@ func modelList(model *string, models []string) ([]string, error) {
 	return list, nil
 }
 
-// What media in a call can come to at most. Providers count images by their
-// size, which an address does not tell, and cut them down to a most; sound
-// comes at least a token for so many bytes of its data.
+func isName(s string) bool {
+	return len(s) <= maxModelName && !strings.ContainsFunc(s, unicode.IsControl)
+}
+
 const (
-	imageTokens  = 40_000
-	bytesOfSound = 32
 	// Providers wrap the conversation, and describe tools, in words of their own.
 	frameTokens = 64
 	toolTokens  = 1024
@@ -120,40 +151,5 @@ func bound(body []byte, n *needs) int64 {
 	if n.tools {
 		tokens += toolTokens
 	}
-	if bytes.Contains(body, []byte(`image`)) || bytes.Contains(body, []byte(`input_audio`)) {
-		tokens += mediaTokens(body, n)
-	}
 	return tokens
-}
-
-// mediaTokens is what media add to the number of bytes, which may be less than
-// nothing: their data is no text.
-func mediaTokens(body []byte, n *needs) (more int64) {
-	d := jsontext.NewDecoder(bytes.NewReader(body), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-	for {
-		t, err := d.ReadToken()
-		if err != nil {
-			return more
-		}
-		if t.Kind() != '"' {
-			continue
-		}
-		kind, length := d.StackIndex(d.StackDepth())
-		if kind == '{' && length%2 == 1 { // a name
-			switch t.String() {
-			case "image_url", "image":
-				n.vision = true
-				more += imageTokens
-			case "input_audio":
-				n.audio = true
-			}
-			continue
-		}
-		switch text := t.String(); {
-		case strings.HasPrefix(text, "data:image/"):
-			more -= int64(len(text))
-		case strings.HasPrefix(text, "data:audio/") || n.audio && len(text) > 4096:
-			more -= int64(len(text)) - int64(len(text))/bytesOfSound
-		}
-	}
 }

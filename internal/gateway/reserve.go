@@ -15,12 +15,21 @@ import (
 // leastOutput is how many tokens of an answer a budget must have room for.
 const leastOutput = 16
 
+// maxLowered is how often a reservation is tried, each time for what the budget
+// that refused the last one has left. There are few budgets.
+const maxLowered = 5
+
 // outputOf is the most tokens of one choice: the caller's limit or the
-// server's, within the model's.
+// server's, within the model's. Ours also leaves room for the input, as models
+// with a small window refuse a limit that does not fit beside it; what media
+// take of that is not known well enough.
 func (g *Gateway) outputOf(t target, r *request) int64 {
 	n := r.maxOutput
 	if n == 0 {
 		n = g.defaultMaxOutput
+		if rest := t.offer.ContextWindow - aboutTokens(r.inputBound); rest >= leastOutput && !r.needs.vision && !r.needs.audio {
+			n = min(n, rest)
+		}
 	}
 	if most := t.offer.MaxOutputTokens; most > 0 {
 		n = min(n, most)
@@ -45,26 +54,32 @@ func (g *Gateway) reserve(ctx context.Context, c Call, r *request, targets []tar
 		return nil, 0, err
 	}
 	var amount credits.Micro
+	var last *spend.Refusal
 	for _, t := range targets {
 		amount = max(amount, upperBound(t, r.inputBound, r.choices*g.outputOf(t, r)))
 	}
-	hold, err := g.ledger.Reserve(ctx, caps, amount, g.now())
-	var refusal *spend.Refusal
-	if err == nil || !errors.As(err, &refusal) {
-		return hold, 0, err
-	}
-	if left := refusal.Limit - refusal.Spent; r.maxOutput == 0 && left > 0 {
-		if output := affordable(targets, r, left); output >= leastOutput {
-			if hold, err := g.ledger.Reserve(ctx, caps, left, g.now()); err == nil {
-				return hold, output, nil
-			}
+	output := int64(0)
+	for range maxLowered {
+		hold, err := g.ledger.Reserve(ctx, caps, amount, g.now())
+		var refusal *spend.Refusal
+		if err == nil || !errors.As(err, &refusal) {
+			return hold, output, err
 		}
+		left := refusal.Limit - refusal.Spent
+		lower := affordable(targets, r, left)
+		if r.maxOutput != 0 || left >= amount || lower < leastOutput {
+			return nil, 0, refusalFault(refusal)
+		}
+		last, amount, output = refusal, left, lower // another budget may have less left still
 	}
-	return nil, 0, refusalFault(refusal)
+	return nil, 0, refusalFault(last)
 }
 
 // affordable is how many tokens of one choice every target can give for the amount.
 func affordable(targets []target, r *request, amount credits.Micro) int64 {
+	if r.choices == 0 {
+		return 0
+	}
 	least := int64(-1)
 	for _, t := range targets {
 		rest := amount - upperBound(t, r.inputBound, 0)

@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"time"
 
 	"turnpike/internal/accounts"
 	"turnpike/internal/catalog"
@@ -55,31 +54,32 @@ func (g *Gateway) route(env accounts.Environment, names []string, kind catalog.K
 	if env == accounts.Live && len(g.upstreams) == 0 {
 		return nil, fault.New(fault.NoProvider, "no model provider is set up on this server, so that live keys have nothing to call; test keys (tp_test_…) are answered by the simulator")
 	}
-	var list []target
+	var list, unable []target
 	unpriced := ""
-	for _, name := range g.expand(names) {
+	models := g.expand(names)
+	for _, name := range models {
+		if isAuto(name) {
+			list = join(list, g.auto(env, name, kind, r))
+			continue
+		}
 		var found []target
-		switch {
-		case isAuto(name):
-			found = g.auto(env, name, kind, r)
-		default:
-			for _, t := range g.offering(env, name, kind) {
-				if !t.offer.Priced {
-					unpriced = name
-					continue
-				}
-				if len(names) > 1 && !t.can(r) {
-					continue // a list is there to find one that can
-				}
+		for _, t := range g.offering(env, name, kind) {
+			switch {
+			case !t.offer.Priced:
+				unpriced = name
+			case len(models) > 1 && !t.can(r):
+				unable = join(unable, []target{t}) // a list is there to find one that can
+			default:
 				found = append(found, t)
 			}
-			found = g.inOrder(found)
 		}
-		list = append(list, found...)
+		list = join(list, g.inOrder(found))
 	}
 	switch {
 	case len(list) > 0:
 		return list, nil
+	case len(unable) > 0:
+		return unable, nil // the table may be wrong, and else the provider says what it does not take
 	case unpriced != "":
 		return nil, fault.Param(fault.ModelNotPriced, "model", "it is not known what %q costs; set a price for it, or a default price for its provider, in the configuration", unpriced)
 	case len(names) == 1 && isAuto(names[0]):
@@ -88,12 +88,29 @@ func (g *Gateway) route(env accounts.Environment, names []string, kind catalog.K
 	return nil, fault.Param(fault.ModelNotFound, "model", "there is no model %q; GET /v1/models lists those there are", names[0])
 }
 
+// join appends those that are not there yet: nobody is asked twice because two
+// names of a list mean the same.
+func join(list, more []target) []target {
+	if list == nil {
+		return more
+	}
+	for _, t := range more {
+		if !slices.ContainsFunc(list, func(o target) bool { return o.provider == t.provider && o.offer.ID == t.offer.ID }) {
+			list = append(list, t)
+		}
+	}
+	return list
+}
+
 func isAuto(name string) bool {
 	return name == Auto || name == AutoCheapest || name == AutoFastest || name == AutoStrongest
 }
 
 // expand puts the models of routes in their place.
 func (g *Gateway) expand(names []string) []string {
+	if !slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(name, routePrefix) }) {
+		return names
+	}
 	var out []string
 	for _, name := range names {
 		if route, ok := strings.CutPrefix(name, routePrefix); ok {
@@ -108,21 +125,73 @@ func (g *Gateway) expand(names []string) []string {
 // offering are the providers that have the model.
 func (g *Gateway) offering(env accounts.Environment, name string, kind catalog.Kind) (list []target) {
 	if env == accounts.Test {
-		m := g.catalog.Lookup(name)
-		if m == nil || m.Kind != kind {
+		t, found := g.simulated[name]
+		if !found {
+			m := g.catalog.Lookup(name) // a snapshot
+			if m == nil {
+				return nil
+			}
+			t = g.simulate(m)
+		}
+		if t.offer.Kind != kind {
 			return nil
 		}
-		return []target{{provider: g.simulator, offer: &catalog.Offer{Model: *m, Upstream: name}, health: &health{}}}
+		return []target{t}
 	}
 	for _, u := range g.upstreams {
 		if o := g.catalog.Offer(u.Provider.Name(), name); o != nil && (o.Kind == kind || o.Kind == "") {
-			list = append(list, target{u.Provider, o, u.Weight, g.healthOf(u.Provider.Name(), name)})
+			list = append(list, target{u.Provider, o, u.Weight, g.healths.of(spot{u.Provider.Name(), name}, g.now)})
 		}
 	}
 	return list
 }
 
-// can reports whether the model is known to be unable to do what is asked.
+// simulate is a model of the table at the simulator.
+func (g *Gateway) simulate(m *catalog.Model) target {
+	return target{provider: g.simulator, offer: &catalog.Offer{Model: *m, Upstream: m.ID}, health: &health{}}
+}
+
+// prepare works out, once, what does not change: the simulator's models, the
+// state of the listed ones, and those that the router may choose from.
+func (g *Gateway) prepare() {
+	g.simulated = map[string]target{}
+	for _, m := range g.catalog.Distinct(listed...) {
+		g.simulated[m.ID] = g.simulate(m)
+	}
+	g.healths = healths{listed: map[spot]*health{}, others: map[spot]*health{}}
+	for _, u := range g.upstreams {
+		for _, o := range g.catalog.Offers(u.Provider.Name()) {
+			g.healths.listed[spot{u.Provider.Name(), o.ID}] = &health{}
+		}
+	}
+	g.choice = map[choiceKey][]target{}
+	for _, env := range []accounts.Environment{accounts.Live, accounts.Test} {
+		for _, kind := range listed {
+			g.choice[choiceKey{env, kind}] = g.choosable(env, kind)
+		}
+	}
+}
+
+type choiceKey struct {
+	env  accounts.Environment
+	kind catalog.Kind
+}
+
+// choosable are all that the router may choose from, the cheapest first: known,
+// priced, and not about to go.
+func (g *Gateway) choosable(env accounts.Environment, kind catalog.Kind) (all []target) {
+	for _, id := range g.callable(env, kind) {
+		for _, t := range g.offering(env, id, kind) {
+			if t.offer.Priced && t.offer.Kind == kind && t.offer.Deprecated.IsZero() {
+				all = append(all, t)
+			}
+		}
+	}
+	slices.SortStableFunc(all, func(a, b target) int { return cmp.Compare(a.price(), b.price()) })
+	return all
+}
+
+// can reports whether the model can do what is asked, as far as is known.
 func (t target) can(r *request) bool {
 	m := t.offer
 	if m.Kind == "" {
@@ -140,50 +209,52 @@ func (t target) can(r *request) bool {
 	return true
 }
 
-// auto ranks all models that can do what is asked and are not about to go.
+// auto finds the best few of all models that can do what is asked. Those that
+// fail at the moment come last.
 func (g *Gateway) auto(env accounts.Environment, name string, kind catalog.Kind, r *request) []target {
-	var all []target
-	for _, id := range g.callable(env, kind) {
-		for _, t := range g.offering(env, id, kind) {
-			if t.offer.Priced && t.offer.Kind == kind && t.offer.Deprecated.IsZero() && t.can(r) {
-				all = append(all, t)
-			}
+	var able []target
+	for _, t := range g.choice[choiceKey{env, kind}] {
+		if t.can(r) {
+			able = append(able, t)
 		}
 	}
-	slices.SortStableFunc(all, g.ranking(name, all))
-	now := g.now()
-	slices.SortStableFunc(all, func(a, b target) int { return cmp.Compare(a.health.rank(now), b.health.rank(now)) })
-	return all[:min(len(all), autoTries)]
+	now, compare := g.now(), ranking(name, able)
+	var best []target
+	for _, t := range able {
+		at := len(best)
+		for at > 0 && cmp.Or(cmp.Compare(t.health.rank(now), best[at-1].health.rank(now)), compare(t, best[at-1])) < 0 {
+			at--
+		}
+		if at < autoTries {
+			best = slices.Insert(best, at, t)
+			best = best[:min(len(best), autoTries)]
+		}
+	}
+	return best
 }
 
 // price is what a target's model costs for as much out as in: the only measure
 // of strength that all providers give.
 func (t target) price() int64 { return int64(t.offer.Price.Input) + int64(t.offer.Price.Output) }
 
-func (g *Gateway) ranking(name string, all []target) func(a, b target) int {
-	byID := func(a, b target) int { return strings.Compare(a.offer.ID, b.offer.ID) }
-	cheapest := func(a, b target) int { return cmp.Or(cmp.Compare(a.price(), b.price()), byID(a, b)) }
+// ranking compares targets by a router's value. The list is in the order of
+// prices, and what compares as equal stays in its order.
+func ranking(name string, all []target) func(a, b target) int {
 	switch name {
-	case AutoStrongest:
-		return func(a, b target) int { return cmp.Or(cmp.Compare(b.price(), a.price()), byID(a, b)) }
-	case AutoFastest:
-		// Those of which nothing was learned yet come first, so that it will be.
-		return func(a, b target) int { return cmp.Or(cmp.Compare(a.health.pace(), b.health.pace()), cheapest(a, b)) }
 	case AutoCheapest:
-		return cheapest
+		return func(a, b target) int { return cmp.Compare(a.price(), b.price()) }
+	case AutoStrongest:
+		return func(a, b target) int { return cmp.Compare(b.price(), a.price()) }
+	case AutoFastest:
+		return func(a, b target) int { return cmp.Compare(a.health.expected(), b.health.expected()) }
 	}
 	// Neither the weakest nor the dearest: nearest to the middle of the prices.
-	prices := make([]int64, len(all))
-	for i, t := range all {
-		prices[i] = t.price()
-	}
-	slices.Sort(prices)
 	middle := int64(0)
-	if len(prices) > 0 {
-		middle = prices[len(prices)/2]
+	if len(all) > 0 {
+		middle = all[len(all)/2].price()
 	}
 	away := func(t target) int64 { return max(t.price()-middle, middle-t.price()) }
-	return func(a, b target) int { return cmp.Or(cmp.Compare(away(a), away(b)), cheapest(a, b)) }
+	return func(a, b target) int { return cmp.Compare(away(a), away(b)) }
 }
 
 // inOrder draws the order of a model's providers by their weights; those that
@@ -222,24 +293,3 @@ func (g *Gateway) callable(env accounts.Environment, kinds ...catalog.Kind) []st
 	slices.Sort(out)
 	return slices.Compact(out)
 }
-
-// healthOf is how a model at a provider has been doing.
-func (g *Gateway) healthOf(provider, model string) *health {
-	key := [2]string{provider, model}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	h := g.healths[key]
-	if h == nil {
-		if len(g.healths) >= maxHealths { // names are the callers' where a provider takes any
-			clear(g.healths)
-		}
-		h = &health{}
-		g.healths[key] = h
-	}
-	return h
-}
-
-const maxHealths = 10_000
-
-// coolDowns is how long a target that failed so often in a row comes last.
-var coolDowns = []time.Duration{0, 0, 5 * time.Second, 15 * time.Second, time.Minute}

@@ -1,7 +1,9 @@
 package gateway
 
 import (
-	"bytes"
+	"cmp"
+	"context"
+	"errors"
 	"io"
 	"strconv"
 
@@ -13,91 +15,125 @@ import (
 
 // Stream is a streamed answer on its way to the client.
 type Stream struct {
-	from      providers.Stream
-	meter     *meter
-	request   *request
-	wantUsage bool
-	cut       int64 // output tokens after which it is over
-	ending    [][]byte
-	settled   bool
-	closed    bool
-	head      streamHead // of the chunks, for one of ours
-}
+	from    providers.Stream
+	meter   *meter
+	request *request
+	cut     int64 // output tokens after which it is over
 
-// streamHead is what all chunks of a stream share.
-type streamHead struct {
-	ID      string `json:"id"`
-	Object  string `json:"object"`
-	Created int64  `json:"created"`
-	Model   string `json:"model"`
+	last    []byte          // chunk of the provider's, for one of ours
+	said    providers.Usage // what the provider said was used
+	settled bool            // nothing came after what it was settled by
+	ending  [][]byte        // chunks of ours
+	end     error           // what follows them: io.EOF, or why it broke
+	closed  bool
 }
 
 func newStream(from providers.Stream, m *meter, r *request) *Stream {
-	return &Stream{from: from, meter: m, request: r, wantUsage: r.includeUsage, cut: m.outputRoom(r)}
+	return &Stream{from: from, meter: m, request: r, cut: m.outputRoom(r)}
 }
 
 // Next returns the next event's JSON, or io.EOF after the last. The usage
-// chunk is read on the way and kept from a client that did not ask for it. A
-// stream that has used up what was reserved for it ends there.
+// chunk is read on the way and kept from a client that did not ask for it; one
+// who did gets an estimate where the provider has none. A stream that has used
+// up what was reserved for it ends there.
 func (s *Stream) Next() ([]byte, error) {
 	for {
 		if len(s.ending) > 0 {
 			next := s.ending[0]
-			if s.ending = s.ending[1:]; next == nil {
-				return nil, io.EOF
-			}
+			s.ending = s.ending[1:]
 			return next, nil
 		}
+		if s.end != nil {
+			return nil, s.end
+		}
 		chunk, err := s.from.Next()
-		if err == io.EOF {
-			return nil, io.EOF
-		}
-		if err != nil {
-			return nil, upstreamFault(err)
-		}
-		if chunk.Usage == nil {
-			s.meter.begun()
-			if s.cut > 0 && s.from.SoFar().OutputTokens > s.cut {
-				s.cutShort(chunk.Data)
-				continue
+		switch {
+		case err == io.EOF:
+			s.finish()
+		case err != nil:
+			s.broke(err)
+		case chunk.Usage != nil:
+			s.said, s.settled = *chunk.Usage, true
+			charged := s.meter.counted(s.said, s.from.SoFar(), s.request)
+			if s.request.includeUsage {
+				return spliceUsage(chunk.Data, charged), nil
 			}
+		case s.cut > 0 && s.from.SoFar().OutputTokens > s.cut:
+			s.last = chunk.Data
+			s.cutShort()
+		default:
+			s.last, s.settled = chunk.Data, false
 			return chunk.Data, nil
 		}
-		s.settled = true
-		charged := s.meter.settle(*chunk.Usage, s.meter.source(*chunk.Usage, s.request, s.from.SoFar()), s.request)
-		if s.wantUsage {
-			return spliceUsage(chunk.Data, charged), nil
-		}
+	}
+}
+
+// soFar is what was used by now.
+func (s *Stream) soFar() providers.Usage {
+	u := s.from.SoFar()
+	u.InputTokens = cmp.Or(u.InputTokens, s.said.InputTokens)
+	u.OutputTokens = max(u.OutputTokens, s.said.OutputTokens)
+	return u
+}
+
+// finish is the provider's end of the stream.
+func (s *Stream) finish() {
+	s.end = io.EOF
+	s.meter.target.health.worked(s.meter.began)
+	if !s.settled {
+		s.settleHere()
+	}
+}
+
+// broke is a stream that failed on its way.
+func (s *Stream) broke(err error) {
+	s.end = upstreamFault(err)
+	s.meter.broke(s.end)
+	var f *providers.Failure
+	if errors.As(err, &f) && !errors.Is(err, context.Canceled) {
+		s.meter.target.health.failed(f, s.meter.now())
 	}
 }
 
 // cutShort ends a stream as if the model had reached its limit.
-func (s *Stream) cutShort(last []byte) {
-	_ = json.Unmarshal(last, &s.head, json.RejectUnknownMembers(false))
-	usage := s.from.SoFar()
-	s.settled = true
-	charged := s.meter.settle(usage, audit.UsageEstimated, s.request)
-	var choices bytes.Buffer
+func (s *Stream) cutShort() {
+	s.end = io.EOF
+	var choices []byte
 	for i := range s.request.choices {
 		if i > 0 {
-			choices.WriteByte(',')
+			choices = append(choices, ',')
 		}
-		choices.WriteString(`{"index":` + strconv.FormatInt(i, 10) + `,"delta":{},"logprobs":null,"finish_reason":"length"}`)
+		choices = append(strconv.AppendInt(append(choices, `{"index":`...), i, 10), `,"delta":{},"logprobs":null,"finish_reason":"length"}`...)
 	}
-	s.ending = append(s.ending, s.chunk(choices.String(), ""))
-	if s.wantUsage {
-		s.ending = append(s.ending, spliceUsage(s.chunk("", usageJSON(usage)), charged))
+	s.ending = append(s.ending, s.chunk(string(choices), ""))
+	s.settleHere()
+}
+
+// settleHere settles by our own count, and says so to a client that asked.
+func (s *Stream) settleHere() {
+	s.settled = true
+	u := s.request.completed(s.soFar())
+	charged := s.meter.settle(u, audit.UsageEstimated, s.request)
+	if s.request.includeUsage {
+		s.ending = append(s.ending, spliceUsage(s.chunk("", usageJSON(u)), charged))
 	}
-	s.ending = append(s.ending, nil) // the end
 }
 
 // chunk makes one of our own in the form of the others.
 func (s *Stream) chunk(choices, usage string) []byte {
-	head, err := json.Marshal(s.head)
-	if err != nil { // it was read from JSON
-		head = []byte("{}")
+	var head struct {
+		ID      string `json:"id"`
+		Object  string `json:"object"`
+		Created int64  `json:"created"`
+		Model   string `json:"model"`
 	}
-	out := append(head[:len(head)-1], `,"choices":[`...)
+	_ = json.Unmarshal(s.last, &head) // what cannot be read stays empty
+	head.Object = "chat.completion.chunk"
+	out, err := json.Marshal(head)
+	if err != nil { // it was read from JSON
+		return []byte("{}")
+	}
+	out = append(out[:len(out)-1], `,"choices":[`...)
 	out = append(append(out, choices...), ']')
 	if usage != "" {
 		out = append(append(out, `,"usage":`...), usage...)
@@ -117,10 +153,10 @@ func (s *Stream) Close() error {
 		return nil
 	}
 	s.closed = true
+	defer s.meter.end() // even if a provider panics
 	if !s.settled {
 		s.settled = true
-		s.meter.settle(s.from.SoFar(), audit.UsagePartial, s.request)
+		s.meter.settle(s.soFar(), audit.UsagePartial, s.request)
 	}
-	s.meter.ticket.End()
 	return s.from.Close()
 }

@@ -20,9 +20,13 @@ const (
 	// waits for it (closing a dead node's open requests) is not urgent.
 	deadAfter = time.Minute
 	// sureFor is how long after a heartbeat a node relies on being thought
-	// alive; beyond it, it must not spend what others may have closed.
+	// alive; beyond it, it must not spend what others may have closed. With the
+	// time that the store leaves an idle transaction it is less than deadAfter.
 	sureFor = deadAfter / 2
 )
+
+// ErrUnsure is returned while this node may have been declared dead.
+var ErrUnsure = fmt.Errorf("this node has not been able to say that it is alive: %w", db.ErrUnavailable)
 
 // Node is this process.
 type Node struct {
@@ -76,6 +80,7 @@ func (n *Node) beat(ctx context.Context, first bool) error {
 	begun, now := time.Now(), n.now()
 	dead := false
 	err := n.db.Write(ctx, func(tx *db.Tx) error {
+		dead = false
 		found, err := tx.Exec(ctx, "UPDATE nodes SET seen_at = $2 WHERE id = $1", n.ID, now.UnixMicro())
 		if err != nil || found > 0 {
 			return err
@@ -125,30 +130,36 @@ func (n *Node) Rejoined() time.Time {
 	return n.rejoined
 }
 
-// Bury makes sure that a node is dead before what it had is taken over: it
-// reports false for one that lives. A buried one that comes back knows it.
-func (n *Node) Bury(ctx context.Context, id string) (dead bool, err error) {
-	if n.db.Engine() == "sqlite" {
-		return id != n.ID, nil
-	}
+// Bury makes sure that a node is dead, and has what it had taken over in the
+// same transaction: before that ends it cannot come back, and then it knows. It
+// reports false for a node that lives.
+func (n *Node) Bury(ctx context.Context, id string, takeOver func(ctx context.Context, tx *db.Tx) error) (dead bool, err error) {
 	if id == n.ID {
 		return false, nil
 	}
 	err = n.db.Write(ctx, func(tx *db.Tx) error {
-		var seen int64
-		err := tx.QueryRow(ctx, "SELECT seen_at FROM nodes WHERE id = $1"+tx.Lock("nodes"), id).Scan(&seen)
-		if errors.Is(err, db.ErrNotFound) {
-			dead = true
-			return nil
-		}
-		if err != nil || time.UnixMicro(seen).After(n.now().Add(-deadAfter)) {
+		if dead, err = n.bury(ctx, tx, id); err != nil || !dead {
 			return err
 		}
-		dead = true
-		_, err = tx.Exec(ctx, "DELETE FROM nodes WHERE id = $1", id)
-		return err
+		return takeOver(ctx, tx)
 	})
 	return dead && err == nil, err
+}
+
+func (n *Node) bury(ctx context.Context, tx *db.Tx, id string) (dead bool, err error) {
+	if n.db.Engine() == "sqlite" {
+		return true, nil // there is no other than us
+	}
+	var seen int64
+	err = tx.QueryRow(ctx, "SELECT seen_at FROM nodes WHERE id = $1"+tx.Lock("nodes"), id).Scan(&seen)
+	if errors.Is(err, db.ErrNotFound) {
+		return true, nil
+	}
+	if err != nil || time.UnixMicro(seen).After(n.now().Add(-deadAfter)) {
+		return false, err
+	}
+	_, err = tx.Exec(ctx, "DELETE FROM nodes WHERE id = $1", id)
+	return err == nil, err
 }
 
 // Alive lists the processes whose heartbeat is recent, this one included. The

@@ -85,7 +85,11 @@ func (k *Bookkeeper) Book(ctx context.Context, tx *db.Tx, list []audit.Booking) 
 	}
 	tx.OnCommit(func() {
 		for _, b := range list {
-			if r, held := b.Entry.Hold.(*Reservation); held {
+			r, held := b.Entry.Hold.(*Reservation)
+			switch {
+			case held && b.Old != nil:
+				r.Settled(b.Old.Credits) // which is what came out of the lease
+			case held:
 				r.Settled(b.Entry.Credits)
 			}
 		}

@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
+	"turnpike/internal/audit"
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
 )
@@ -93,7 +95,8 @@ func (b *Books) keep(ctx context.Context, owner string, l line, amount credits.M
 		var granted int64
 		err := tx.QueryRow(ctx, "SELECT granted FROM spend_leases WHERE node_id = $1 AND level = $2 AND account_id = $3 AND period = $4",
 			owner, string(l.Level), l.ID, string(l.Period)).Scan(&granted)
-		if errors.Is(err, db.ErrNotFound) || err == nil && granted <= int64(amount) {
+		spent := granted == 0 && amount == 0 // its row is left
+		if errors.Is(err, db.ErrNotFound) || err == nil && granted <= int64(amount) && !spent {
 			return nil
 		}
 		if err != nil {
@@ -234,9 +237,10 @@ func (b *Books) lower(ctx context.Context, tx *db.Tx, amounts map[leased]credits
 	return out, nil
 }
 
-// CloseDead ends the leases of nodes that are gone. What they had left open in
-// the log must have been charged before. bury makes sure that one is dead.
-func (b *Books) CloseDead(ctx context.Context, bury func(ctx context.Context, node string) (bool, error)) error {
+// CloseDead ends the leases of nodes that are gone, once what they left open in
+// the log is charged: that is paid out of them. bury makes sure that one is
+// dead, and takes over from it in one transaction.
+func (b *Books) CloseDead(ctx context.Context, bury func(ctx context.Context, node string, takeOver func(context.Context, *db.Tx) error) (bool, error)) error {
 	rows, err := b.db.Query(ctx, "SELECT DISTINCT node_id FROM spend_leases")
 	owners, err := db.All(rows, err, func(r db.Row) (id string, err error) {
 		err = r.Scan(&id)
@@ -247,12 +251,14 @@ func (b *Books) CloseDead(ctx context.Context, bury func(ctx context.Context, no
 	}
 	for _, owner := range owners {
 		node, _, _ := strings.Cut(owner, "/")
-		dead, err := bury(ctx, node)
-		if err == nil && dead {
-			err = b.db.Write(ctx, func(tx *db.Tx) error { return Close(ctx, tx, owner) })
-		}
+		_, err := bury(ctx, node, func(ctx context.Context, tx *db.Tx) error {
+			if open, err := audit.HasOpen(ctx, tx, node); err != nil || open {
+				return err // it died just now; the next time
+			}
+			return Close(ctx, tx, owner)
+		})
 		if err != nil {
-			return err
+			return fmt.Errorf("close leases: %w", err)
 		}
 	}
 	return nil
@@ -307,4 +313,31 @@ func Read(ctx context.Context, q db.Querier, a Account, p Period) (out Balance, 
 		return Balance{}, nil
 	}
 	return out, err
+}
+
+// Spent is what accounts of a level have spent in a month, by their ids; those
+// that have spent nothing are left out.
+func Spent(ctx context.Context, q db.Querier, level Level, ids []string, p Period) (map[string]credits.Micro, error) {
+	out := make(map[string]credits.Micro, len(ids))
+	for some := range slices.Chunk(ids, 500) { // a statement has room for so many, and more
+		args, places := []any{string(level), string(p)}, make([]string, len(some))
+		for i, id := range some {
+			args = append(args, id)
+			places[i] = "$" + strconv.Itoa(len(args))
+		}
+		rows, err := q.Query(ctx, "SELECT account_id, settled FROM spend WHERE level = $1 AND period = $2 AND account_id IN ("+strings.Join(places, ", ")+")", args...)
+		err = db.Each(rows, err, func(r db.Row) error {
+			var id string
+			var settled int64
+			if err := r.Scan(&id, &settled); err != nil {
+				return err
+			}
+			out[id] = credits.Micro(settled)
+			return nil
+		})
+		if err != nil {
+			return nil, fmt.Errorf("read spend: %w", err)
+		}
+	}
+	return out, nil
 }

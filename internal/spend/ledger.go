@@ -11,6 +11,7 @@ import (
 
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
+	"turnpike/internal/nodes"
 )
 
 // bank is where a ledger gets its leases: the store, shared with other nodes.
@@ -87,9 +88,6 @@ func (g *Ledger) Renounce(owner string) {
 	g.owner, g.leases = owner, map[line]*lease{}
 }
 
-// ErrUnsure is returned while this node may have been declared dead.
-var ErrUnsure = fmt.Errorf("this node has not been able to say that it is alive: %w", db.ErrUnavailable)
-
 // Refusal says which cap has no room.
 type Refusal struct {
 	Level  Level
@@ -141,7 +139,7 @@ func (g *Ledger) Reserve(ctx context.Context, caps []Cap, amount credits.Micro, 
 // hold reserves under one cap.
 func (g *Ledger) hold(ctx context.Context, l line, limit, amount credits.Micro) (*lease, error) {
 	if !g.sure() {
-		return nil, ErrUnsure
+		return nil, nodes.ErrUnsure
 	}
 	came := time.Now()
 	for {
@@ -195,7 +193,8 @@ func (g *Ledger) holdMore(ctx context.Context, l line, le *lease, limit, amount 
 			g.mu.Unlock()
 			return nil
 		}
-		need := amount - (le.granted - le.reserved)
+		free := le.granted - le.reserved
+		need := amount - free
 		le.unsure = true
 		g.mu.Unlock()
 		if le.refused != nil && le.asked.After(came) && need >= le.wanted && le.refused.Limit == limit {
@@ -211,19 +210,22 @@ func (g *Ledger) holdMore(ctx context.Context, l line, le *lease, limit, amount 
 			g.mu.Unlock()
 			continue
 		}
-		refusal := &Refusal{Level: l.Level, Limit: limit, Spent: left.Settled + left.Leased, Resets: l.Period.Ends()}
-		le.refused, le.asked, le.wanted = refusal, time.Now(), need
-		if left.Settled+need > limit || g.alone && !g.inUse(le) {
+		refusal := &Refusal{Level: l.Level, Limit: limit, Spent: left.Settled + left.Leased - free, Resets: l.Period.Ends()}
+		if left.Settled+need > limit || g.alone && !g.inUse(le) || !recalled.IsZero() && time.Since(recalled) > g.patience {
+			le.refused, le.asked, le.wanted = refusal, time.Now(), need
 			return refusal
 		}
-		switch {
-		case recalled.IsZero():
+		if free > 0 && !g.alone {
+			// Two nodes that wait for each other must not both keep too little.
+			if err := g.lower(ctx, l, le); err != nil {
+				return err
+			}
+		}
+		if recalled.IsZero() {
 			recalled = time.Now()
 			if err := g.bank.recall(ctx, l); err != nil {
 				return err
 			}
-		case time.Since(recalled) > g.patience:
-			return refusal
 		}
 		select {
 		case <-time.After(g.poll):
@@ -309,6 +311,19 @@ func (g *Ledger) shrink(ctx context.Context, l line) error {
 		return nil // whoever takes more for it is not idle
 	}
 	defer le.mu.Unlock()
+	if err := g.lower(ctx, l, le); err != nil {
+		return err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if le.granted == 0 && le.reserved == 0 && g.leases[l] == le {
+		delete(g.leases, l)
+	}
+	return nil
+}
+
+// lower gives back what is not reserved. The lease's lock is held.
+func (g *Ledger) lower(ctx context.Context, l line, le *lease) error {
 	g.mu.Lock()
 	le.granted = le.reserved // first here: it must not be spent while it is on its way back
 	keep := le.granted
@@ -320,9 +335,6 @@ func (g *Ledger) shrink(ctx context.Context, l line) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	le.unsure = false
-	if le.granted == 0 && le.reserved == 0 && g.leases[l] == le {
-		delete(g.leases, l)
-	}
 	return nil
 }
 

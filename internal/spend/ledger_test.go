@@ -35,11 +35,10 @@ func TestMain(m *testing.M) {
 // store promise, without the store.
 type model struct {
 	mu      sync.Mutex
-	limits  map[line]credits.Micro
 	lines   map[line]balance
-	leases  map[string]map[line]credits.Micro
-	ledgers map[string]*Ledger
-	faulty  func() bool // the answer to a commit is lost
+	leases  map[string]map[line]credits.Micro // by owner
+	ledgers map[string]*Ledger                // by node
+	faulty  func() bool                       // the answer to a commit is lost
 }
 
 type teller struct {
@@ -49,7 +48,7 @@ type teller struct {
 
 var errLost = errors.New("the answer was lost")
 
-func (m teller) take(_ context.Context, _ string, l line, limit, need, want credits.Micro) (credits.Micro, balance, error) {
+func (m teller) take(_ context.Context, owner string, l line, limit, need, want credits.Micro) (credits.Micro, balance, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	left := m.lines[l]
@@ -59,20 +58,23 @@ func (m teller) take(_ context.Context, _ string, l line, limit, need, want cred
 	}
 	got := min(max(need, min(want, room/chunkShare)), room)
 	m.lines[l] = balance{left.Settled, left.Leased + got}
-	m.leases[m.node][l] += got
+	if m.leases[owner] == nil {
+		m.leases[owner] = map[line]credits.Micro{}
+	}
+	m.leases[owner][l] += got
 	if m.faulty() {
 		return 0, balance{}, errLost
 	}
 	return got, left, nil
 }
 
-func (m teller) keep(_ context.Context, _ string, l line, amount credits.Micro) error {
+func (m teller) keep(_ context.Context, owner string, l line, amount credits.Micro) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if granted := m.leases[m.node][l]; granted > amount {
+	if granted := m.leases[owner][l]; granted > amount {
 		left := m.lines[l]
 		m.lines[l] = balance{left.Settled, left.Leased - (granted - amount)}
-		m.leases[m.node][l] = amount
+		m.leases[owner][l] = amount
 	}
 	if m.faulty() {
 		return errLost
@@ -90,7 +92,7 @@ func (m teller) recall(ctx context.Context, l line) error {
 }
 
 // settle books a charge as Books.Settle does.
-func (m *model) settle(node string, c Charge) {
+func (m *model) settle(c Charge) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, a := range c.Accounts {
@@ -99,49 +101,53 @@ func (m *model) settle(node string, c Charge) {
 		m.lines[l] = balance{left.Settled + c.Amount, left.Leased}
 	}
 	for _, h := range c.Leased {
-		l := h.line
-		if m.leases[node][l] >= c.Amount {
-			m.leases[node][l] -= c.Amount
-			left := m.lines[l]
-			m.lines[l] = balance{left.Settled, left.Leased - c.Amount}
+		if granted, there := m.leases[h.owner][h.line]; there {
+			m.leases[h.owner][h.line] = granted - c.Amount
+			left := m.lines[h.line]
+			m.lines[h.line] = balance{left.Settled, left.Leased - c.Amount}
 		}
 	}
 }
 
-// die closes a node: its open reservations are charged as reserved.
-func (m *model) die(node string, open []*Reservation, accounts []Account) (charged credits.Micro) {
-	for _, r := range open {
-		m.settle(node, Charge{Period: r.Period, Accounts: accounts, Amount: r.Amount})
-		charged += r.Amount
-	}
+// bury ends an owner's leases; what it had open was charged before.
+func (m *model) bury(owner string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for l, granted := range m.leases[node] {
+	for l, granted := range m.leases[owner] {
 		left := m.lines[l]
 		m.lines[l] = balance{left.Settled, left.Leased - granted}
 	}
-	m.leases[node] = map[line]credits.Micro{}
-	return charged
+	delete(m.leases, owner)
+}
+
+// caller is a node of the model, with its calls under way.
+type caller struct {
+	name   string
+	life   int
+	buried bool // and does not know it yet
+	open   []*Reservation
+	// charged are calls under way that others have charged as reserved.
+	charged []*Reservation
 }
 
 // TestNoCapIsEverOverspent tries random sequences of calls, crashes, lost
-// answers and new months on three nodes.
+// answers, burials of the living and new months on three nodes.
 func TestNoCapIsEverOverspent(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		ctx := t.Context()
 		now := time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
 		lose := false
-		m := &model{limits: map[line]credits.Micro{}, lines: map[line]balance{}, leases: map[string]map[line]credits.Micro{}, ledgers: map[string]*Ledger{},
+		m := &model{lines: map[line]balance{}, leases: map[string]map[line]credits.Micro{}, ledgers: map[string]*Ledger{},
 			faulty: func() bool { return lose }}
-		join := func(node string) {
-			g := newLedger(teller{m, node}, node, false, func() bool { return true })
+		join := func(c *caller) {
+			g := newLedger(teller{m, c.name}, Owner(c.name, c.life), false, func() bool { return !c.buried })
 			g.patience, g.poll = 0, 0
-			m.leases[node], m.ledgers[node] = map[line]credits.Micro{}, g
+			m.ledgers[c.name] = g
 		}
-		nodes := []string{"a", "b", "c"}
-		for _, n := range nodes {
-			join(n)
+		nodes := []*caller{{name: "a"}, {name: "b"}, {name: "c"}}
+		for _, c := range nodes {
+			join(c)
 		}
 		accounts := []Account{{Workspace, "ws"}, {Project, "ws/p"}, {Key, "key"}}
 		limits := make([]credits.Micro, len(accounts))
@@ -150,8 +156,39 @@ func TestNoCapIsEverOverspent(t *testing.T) {
 			limits[i] = credits.Micro(rapid.Int64Range(0, 300).Draw(rt, "limit"))
 			caps[i] = Cap{Account: a, Limit: &limits[i]}
 		}
-		open := map[string][]*Reservation{}
 		spent := map[Period]credits.Micro{}
+		settle := func(c Charge) {
+			m.settle(c)
+			spent[c.Period] += c.Amount
+		}
+		// recover is what others do with a node that is dead, or seems so.
+		recover := func(c *caller) {
+			for _, r := range c.open {
+				settle(Charge{Period: r.Period, Accounts: accounts, Amount: r.Amount})
+			}
+			for life := range c.life + 1 {
+				m.bury(Owner(c.name, life))
+			}
+		}
+		// end is the end of a call: it costs so much.
+		end := func(c *caller, cost credits.Micro) {
+			if n := len(c.charged); n > 0 { // a correction
+				r := c.charged[0]
+				c.charged = c.charged[1:]
+				cost = min(cost, r.Amount)
+				settle(Charge{Period: r.Period, Accounts: accounts, Amount: cost - r.Amount})
+				r.Settled(r.Amount)
+				return
+			}
+			r := c.open[0]
+			c.open = c.open[1:]
+			if cost = min(cost, r.Amount); cost == 0 {
+				r.Release()
+				return
+			}
+			settle(ChargeOf(r, accounts, cost))
+			r.Settled(cost)
+		}
 		check := func() {
 			m.mu.Lock()
 			defer m.mu.Unlock()
@@ -165,73 +202,138 @@ func TestNoCapIsEverOverspent(t *testing.T) {
 					rt.Fatalf("%v: the books say %d settled and %d leased, %d were charged", l, b.Settled, b.Leased, spent[l.Period])
 				}
 			}
-			for node, g := range m.ledgers {
-				for l, le := range g.leases {
-					if le.granted < le.reserved || le.granted > m.leases[node][l] {
-						rt.Fatalf("%s has %d of %v, %d reserved; the books say %d", node, le.granted, l, le.reserved, m.leases[node][l])
+			for _, c := range nodes {
+				for l, le := range m.ledgers[c.name].leases {
+					if le.granted < le.reserved || !c.buried && le.granted > m.leases[le.owner][l] {
+						rt.Fatalf("%s has %d of %v, %d reserved; the books say %d", le.owner, le.granted, l, le.reserved, m.leases[le.owner][l])
 					}
 				}
 			}
 		}
 		for range rapid.IntRange(1, 25).Draw(rt, "steps") {
-			node := rapid.SampledFrom(nodes).Draw(rt, "node")
-			g := m.ledgers[node]
+			c := rapid.SampledFrom(nodes).Draw(rt, "node")
+			g := m.ledgers[c.name]
 			lose = rapid.IntRange(0, 19).Draw(rt, "fault") == 0
-			switch rapid.IntRange(0, 9).Draw(rt, "step") {
+			switch rapid.IntRange(0, 11).Draw(rt, "step") {
 			case 0, 1, 2, 3:
 				amount := credits.Micro(rapid.Int64Range(1, 40).Draw(rt, "amount"))
 				r, err := g.Reserve(ctx, caps, amount, now)
 				var refusal *Refusal
 				switch {
 				case err == nil:
-					open[node] = append(open[node], r)
-				case errors.As(err, &refusal), errors.Is(err, errLost):
+					c.open = append(c.open, r)
+				case errors.As(err, &refusal), errors.Is(err, errLost), c.buried && errors.Is(err, db.ErrUnavailable):
 				default:
 					rt.Fatal(err)
 				}
 			case 4, 5, 6:
-				if len(open[node]) == 0 {
-					continue
+				if len(c.open)+len(c.charged) > 0 {
+					end(c, credits.Micro(rapid.Int64Range(0, 40).Draw(rt, "cost")))
 				}
-				r := open[node][0]
-				open[node] = open[node][1:]
-				cost := credits.Micro(rapid.Int64Range(0, int64(r.Amount)).Draw(rt, "cost"))
-				if cost == 0 {
-					r.Release()
-					break
-				}
-				c := ChargeOf(r, accounts, cost)
-				m.settle(node, c)
-				spent[c.Period] += cost
-				r.Settled(cost)
 			case 7:
 				_ = g.GiveBackIdle(ctx)
-			case 8:
-				for _, r := range open[node] {
-					spent[r.Period] += r.Amount
+			case 8: // it dies, and another is started
+				recover(c)
+				*c = caller{name: c.name, life: c.life + 1}
+				join(c)
+			case 9: // others declare it dead, and it lives
+				recover(c)
+				c.charged, c.open, c.buried = append(c.charged, c.open...), nil, true
+			case 10: // it notices
+				if c.buried {
+					c.buried = false
+					c.life++
+					g.Renounce(Owner(c.name, c.life))
 				}
-				m.die(node, open[node], accounts)
-				open[node] = nil
-				join(node)
-			case 9:
+			case 11:
 				now = now.Add(20 * time.Hour)
 			}
 			lose = false
 			check()
 		}
 		// At rest nothing is set aside.
-		for _, node := range nodes {
-			for _, r := range open[node] {
-				r.Release()
+		for _, c := range nodes {
+			for len(c.open)+len(c.charged) > 0 {
+				end(c, 0)
 			}
 			for range 3 {
-				_ = m.ledgers[node].GiveBackIdle(ctx)
+				_ = m.ledgers[c.name].GiveBackIdle(ctx)
 			}
 		}
+		check()
 		for l, b := range m.lines {
 			if b.Leased != 0 {
 				rt.Fatalf("%v: %d are still set aside", l, b.Leased)
 			}
+		}
+	})
+}
+
+// TestRenouncedReservationsLeaveNewLeasesAlone, on the store itself.
+func TestRenouncedReservationsLeaveNewLeasesAlone(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		limit := 100 * credits.Credit
+		account := Account{Workspace, "ws"}
+		caps := []Cap{{account, &limit}}
+		books, now := NewBooks(d), time.Now()
+		g := books.Ledger("node_1", func() bool { return true })
+		reserve := func() *Reservation {
+			t.Helper()
+			r, err := g.Reserve(t.Context(), caps, credits.Credit, now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r
+		}
+		settle := func(c Charge) {
+			t.Helper()
+			if err := d.Write(t.Context(), func(tx *db.Tx) error { return books.Settle(t.Context(), tx, []Charge{c}) }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		stored := func() (b Balance, lease int64) {
+			t.Helper()
+			b, err := Read(t.Context(), d, account, PeriodOf(now))
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = d.QueryRow(t.Context(), "SELECT CAST(coalesce(sum(granted), 0) AS BIGINT) FROM spend_leases").Scan(&lease)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return b, lease
+		}
+		// Declared dead: it is charged as reserved, and the lease is closed.
+		old := reserve()
+		settle(Charge{Period: old.Period, Accounts: []Account{account}, Amount: old.Amount})
+		if err := d.Write(t.Context(), func(tx *db.Tx) error { return Close(t.Context(), tx, "node_1") }); err != nil {
+			t.Fatal(err)
+		}
+		g.Renounce(Owner("node_1", 1))
+		present := reserve()
+		before, lease := stored()
+		if before.Spent != credits.Credit || before.Reserved != credits.Micro(lease) || lease == 0 {
+			t.Fatalf("the books say %+v, with leases of %d", before, lease)
+		}
+		// The old one ends, at half of it.
+		settle(Charge{Period: old.Period, Accounts: []Account{account}, Amount: -credits.Credit / 2})
+		old.Settled(old.Amount)
+		if after, still := stored(); after.Spent != credits.Credit/2 || after.Reserved != before.Reserved || still != lease {
+			t.Errorf("the books say %+v, with leases of %d, of %+v, %d", after, still, before, lease)
+		}
+		// One of which nobody knew has no lease to come out of either.
+		settle(Charge{Period: old.Period, Accounts: []Account{account}, Amount: credits.Credit / 4, Leased: []leased{{line{account, old.Period}, "node_1"}}})
+		if after, still := stored(); after.Reserved != before.Reserved || still != lease {
+			t.Errorf("the books say %+v, with leases of %d, of %+v, %d", after, still, before, lease)
+		}
+		settle(ChargeOf(present, []Account{account}, credits.Credit))
+		present.Settled(credits.Credit)
+		if err := g.Recalled(t.Context(), ""); err != nil {
+			t.Fatal(err)
+		}
+		if after, still := stored(); after.Spent != 7*credits.Credit/4 || after.Reserved != 0 || still != 0 {
+			t.Errorf("at rest the books say %+v, with leases of %d", after, still)
 		}
 	})
 }
@@ -286,4 +388,28 @@ func TestACrowdOnTwoNodesSpendsExactlyTheBudget(t *testing.T) {
 			t.Errorf("the books say %+v (%v)", got, err)
 		}
 	})
+}
+
+// TestWhatOthersDoNotUseIsCalledBack before anybody is refused.
+func TestWhatOthersDoNotUseIsCalledBack(t *testing.T) {
+	t.Parallel()
+	address := dbtest.Address(t, "postgres")
+	limit := 64 * credits.Credit
+	caps := []Cap{{Account{Workspace, "ws"}, &limit}}
+	ledgers := make([]*Ledger, 2)
+	for n := range ledgers {
+		d := dbtest.Open(t, address)
+		g := NewBooks(d).Ledger(fmt.Sprintf("node_%d", n), func() bool { return true })
+		g.patience = 10 * time.Second // on a busy machine
+		d.OnSignal(SignalRecall, func(payload string) { go func() { _ = g.Recalled(context.Background(), payload) }() })
+		ledgers[n] = g
+	}
+	// The first has leased more than it uses.
+	small, err := ledgers[0].Reserve(t.Context(), caps, credits.Credit, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ledgers[1].Reserve(t.Context(), caps, limit-credits.Credit, time.Now()); err != nil {
+		t.Fatalf("refused, where only %v were in use: %v", small.Amount, err)
+	}
 }

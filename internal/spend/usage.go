@@ -176,11 +176,28 @@ func (b Bucket) floor(t time.Time) time.Time {
 	return time.Date(t.Year(), t.Month(), 1, 0, 0, 0, 0, time.UTC)
 }
 
+// ceil is the end of the bucket that the moment is in, or the moment itself
+// where one ends.
+func (b Bucket) ceil(t time.Time) time.Time {
+	start := b.floor(t)
+	switch {
+	case start.Equal(t):
+		return start
+	case b == ByMinute:
+		return start.Add(time.Minute)
+	case b == ByHour:
+		return start.Add(time.Hour)
+	case b == ByDay:
+		return start.AddDate(0, 0, 1)
+	}
+	return start.AddDate(0, 1, 0)
+}
+
 // usageSum adds up; PostgreSQL's sums of bigints are of another type.
 const usageSum = `CAST(sum(requests) AS BIGINT), CAST(sum(errors) AS BIGINT), CAST(sum(input_tokens) AS BIGINT),
 	CAST(sum(output_tokens) AS BIGINT), CAST(sum(credits) AS BIGINT), CAST(sum(simulated_credits) AS BIGINT)`
 
-// ReadUsage returns usage by bucket and group, oldest first. Start and End are
+// ReadUsage returns usage by bucket and group, in their order. Start and End are
 // widened to whole buckets.
 func ReadUsage(ctx context.Context, q db.Querier, u UsageQuery) ([]Usage, error) {
 	table := hours.table
@@ -195,10 +212,11 @@ func ReadUsage(ctx context.Context, q db.Querier, u UsageQuery) ([]Usage, error)
 		}
 	}
 	group := strings.Join(columns, ", ")
-	// Days and months are added up here: the two databases count them differently.
+	// Days and months are added up here, and put in order: the two databases
+	// count and compare differently.
 	rows, err := q.Query(ctx, `SELECT start, `+group+`, `+usageSum+`
-		FROM `+table+` WHERE workspace_id = $1 AND environment = $2 AND start >= $3 AND start < $4 GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5`,
-		u.WorkspaceID, u.Environment, u.Bucket.floor(u.Start).Unix(), u.End.Unix())
+		FROM `+table+` WHERE workspace_id = $1 AND environment = $2 AND start >= $3 AND start < $4 GROUP BY 1, 2, 3, 4, 5`,
+		u.WorkspaceID, u.Environment, u.Bucket.floor(u.Start).Unix(), u.Bucket.ceil(u.End).Unix())
 	type key struct {
 		start                         int64
 		key, project, model, provider string
@@ -232,6 +250,10 @@ func ReadUsage(ctx context.Context, q db.Querier, u UsageQuery) ([]Usage, error)
 	if err != nil {
 		return nil, fmt.Errorf("read usage: %w", err)
 	}
+	slices.SortFunc(out, func(a, b Usage) int {
+		return cmp.Or(a.Start.Compare(b.Start), strings.Compare(a.KeyID, b.KeyID), strings.Compare(a.Project, b.Project),
+			strings.Compare(a.Model, b.Model), strings.Compare(a.Provider, b.Provider))
+	})
 	return out, nil
 }
 

@@ -16,6 +16,7 @@ type swallower struct {
 
 	mu    sync.Mutex
 	on    bool
+	hangs bool // up instead of being silent
 	lost  int
 	conns []net.Conn
 }
@@ -68,6 +69,11 @@ func (s *swallower) accept(all *sync.WaitGroup) {
 			s.carry(near, far, func([]byte) bool {
 				select {
 				case <-mute:
+					s.mu.Lock()
+					defer s.mu.Unlock()
+					if s.hangs {
+						near.Close()
+					}
 					return false
 				default:
 					return true
@@ -113,6 +119,14 @@ func (s *swallower) set(on bool) error {
 	defer s.mu.Unlock()
 	s.on = on
 	return nil
+}
+
+// hangUp says whether connections break instead of falling silent, which is
+// noticed at once.
+func (s *swallower) hangUp(hangs bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hangs = hangs
 }
 
 func (s *swallower) begin() error { return s.set(true) }

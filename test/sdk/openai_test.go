@@ -24,7 +24,7 @@ func ask(prompt string) openai.ChatCompletionNewParams {
 	return openai.ChatCompletionNewParams{Model: "gpt-4o-mini", Messages: []openai.ChatCompletionMessageParamUnion{openai.UserMessage(prompt)}}
 }
 
-func each(t *testing.T, fn func(t *testing.T, c openai.Client)) {
+func onEach(t *testing.T, fn func(t *testing.T, c openai.Client)) {
 	t.Helper()
 	harness.Each(t, func(t *testing.T, s *harness.Server) {
 		key, _ := s.Key(t, s.Workspace(t, "acme"), accounts.Test)
@@ -34,7 +34,7 @@ func each(t *testing.T, fn func(t *testing.T, c openai.Client)) {
 
 func TestSDKListsModels(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, c openai.Client) {
+	onEach(t, func(t *testing.T, c openai.Client) {
 		seen := map[string]bool{}
 		pager := c.Models.ListAutoPaging(t.Context())
 		for pager.Next() {
@@ -55,7 +55,7 @@ func TestSDKListsModels(t *testing.T) {
 
 func TestSDKChatsPlainAndStreaming(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, c openai.Client) {
+	onEach(t, func(t *testing.T, c openai.Client) {
 		plain, err := c.Chat.Completions.New(t.Context(), ask("What is a turnpike?"))
 		if err != nil {
 			t.Fatal(err)
@@ -83,7 +83,7 @@ func TestSDKChatsPlainAndStreaming(t *testing.T) {
 
 func TestSDKRunsAToolLoop(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, c openai.Client) {
+	onEach(t, func(t *testing.T, c openai.Client) {
 		p := ask("[[sim:tool=get_weather]] in Paris")
 		p.Tools = []openai.ChatCompletionToolUnionParam{openai.ChatCompletionFunctionTool(shared.FunctionDefinitionParam{
 			Name: "get_weather",
@@ -125,7 +125,7 @@ func TestSDKRunsAToolLoop(t *testing.T) {
 
 func TestSDKGetsJSONOfTheSchema(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, c openai.Client) {
+	onEach(t, func(t *testing.T, c openai.Client) {
 		p := ask("Describe a person")
 		p.ResponseFormat.OfJSONSchema = &shared.ResponseFormatJSONSchemaParam{JSONSchema: shared.ResponseFormatJSONSchemaJSONSchemaParam{
 			Name: "person", Strict: openai.Bool(true), Schema: map[string]any{"type": "object", "additionalProperties": false,

@@ -56,6 +56,7 @@ type header struct {
 type media struct {
 	schema  *jsonschema.Schema
 	event   *jsonschema.Schema // of a stream
+	last    []string           // of a stream with named events: those that end it
 	columns []string           // of CSV
 }
 
@@ -241,7 +242,7 @@ func (v *Validator) bodyProblems(req *http.Request, res *http.Response, expected
 	}
 	switch {
 	case m.event != nil:
-		return eventProblems(m.event, body, whole)
+		return m.eventProblems(body, whole)
 	case m.columns != nil:
 		return csvProblems(m.columns, body)
 	case contentType != "application/json":
@@ -277,8 +278,9 @@ func (v *Validator) errorProblems(body any, h http.Header) []string {
 }
 
 // eventProblems checks a stream of server-sent events. One that was read to
-// its end has [DONE] as its last event, or an error.
-func eventProblems(schema *jsonschema.Schema, body []byte, whole bool) []string {
+// its end has [DONE] as its last event, or an error; one whose events have
+// names, which are the types of their data, has one of those that end it.
+func (m media) eventProblems(body []byte, whole bool) []string {
 	text := string(body)
 	if end := strings.LastIndex(text, "\n\n"); !whole {
 		text = text[:max(end, 0)]
@@ -291,6 +293,10 @@ func eventProblems(schema *jsonschema.Schema, body []byte, whole bool) []string 
 		if event == "" && !whole {
 			continue
 		}
+		name := ""
+		if m.last != nil {
+			name, event, _ = strings.Cut(strings.TrimPrefix(event, "event: "), "\n")
+		}
 		data, ok := strings.CutPrefix(event, "data: ")
 		switch {
 		case ended:
@@ -298,22 +304,29 @@ func eventProblems(schema *jsonschema.Schema, body []byte, whole bool) []string 
 		case !ok || strings.Contains(data, "\n"):
 			out = append(out, fmt.Sprintf("event %d is not one data line", i))
 			continue
-		case data == "[DONE]":
+		case data == "[DONE]" && m.last == nil:
 			ended = true
 			continue
 		}
 		value, err := jsonschema.UnmarshalJSON(strings.NewReader(data))
 		if err == nil {
-			err = schema.Validate(value)
+			err = m.event.Validate(value)
 		}
 		if err != nil {
 			out = append(out, fmt.Sprintf("event %d: %v", i, err))
 		}
 		object, _ := value.(map[string]any)
-		ended = object["error"] != nil
+		if m.last == nil {
+			ended = object["error"] != nil
+			continue
+		}
+		if object["type"] != name {
+			out = append(out, fmt.Sprintf("event %d has the name %q and the type %v", i, name, object["type"]))
+		}
+		ended = slices.Contains(m.last, name)
 	}
 	if whole && !ended {
-		out = append(out, "the stream ends without [DONE] and without an error")
+		out = append(out, fmt.Sprintf("the stream ends without [DONE] and without an error, or without one of %v", m.last))
 	}
 	return out
 }
@@ -483,11 +496,17 @@ func (d *document) response(place ...string) (*response, error) {
 		if m.event, err = d.schema(at("content", contentType, "x-event-schema")...); err != nil {
 			return nil, err
 		}
-		columns, _ := o.(map[string]any)["x-columns"].([]any)
-		for _, c := range columns {
-			m.columns = append(m.columns, c.(string))
-		}
+		m.columns, m.last = texts(o, "x-columns"), texts(o, "x-last-events")
 		r.content[contentType] = m
 	}
 	return r, nil
+}
+
+// texts is a list of texts in an object, if it is there.
+func texts(object any, name string) (out []string) {
+	list, _ := object.(map[string]any)[name].([]any)
+	for _, text := range list {
+		out = append(out, text.(string))
+	}
+	return out
 }

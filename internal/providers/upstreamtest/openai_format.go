@@ -2,7 +2,10 @@ package upstreamtest
 
 import (
 	"cmp"
+	"encoding/base64"
+	"encoding/binary"
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -181,8 +184,9 @@ func openAIError(r OpenAIReply) string {
 // from its length.
 func openAIVectors(body []byte, r OpenAIReply) string {
 	var in struct {
-		Model string         `json:"model"`
-		Input jsontext.Value `json:"input"`
+		Model  string         `json:"model"`
+		Input  jsontext.Value `json:"input"`
+		Format string         `json:"encoding_format"`
 	}
 	_ = json.Unmarshal(body, &in)
 	inputs := []string{""}
@@ -191,7 +195,11 @@ func openAIVectors(body []byte, r OpenAIReply) string {
 	}
 	vectors, tokens := make([]string, len(inputs)), 0
 	for i, text := range inputs {
-		vectors[i] = fmt.Sprintf(`{"object":"embedding","index":%d,"embedding":[%d,0.5,-0.25]}`, i, len(text))
+		vector := fmt.Sprintf(`[%d,0.5,-0.25]`, len(text))
+		if in.Format == "base64" {
+			vector = openAIString(openAIFloats(float32(len(text)), 0.5, -0.25))
+		}
+		vectors[i] = fmt.Sprintf(`{"object":"embedding","index":%d,"embedding":%s}`, i, vector)
 		tokens += len(strings.Fields(text))
 	}
 	usage := fmt.Sprintf(`,"usage":{"prompt_tokens":%d,"total_tokens":%d}`, tokens, tokens)
@@ -199,6 +207,15 @@ func openAIVectors(body []byte, r OpenAIReply) string {
 		usage = ""
 	}
 	return fmt.Sprintf(`{"object":"list","data":[%s],"model":%s%s}`, strings.Join(vectors, ","), openAIString(in.Model), usage)
+}
+
+// openAIFloats is a vector in base64, as OpenAI's own clients ask for it.
+func openAIFloats(vector ...float32) string {
+	var b []byte
+	for _, x := range vector {
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(x))
+	}
+	return base64.StdEncoding.EncodeToString(b)
 }
 
 func callID(c OpenAICall, i int) string { return cmp.Or(c.ID, fmt.Sprintf("call_%024d", i+1)) }

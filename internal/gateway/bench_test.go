@@ -1,0 +1,56 @@
+package gateway
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"turnpike/internal/access"
+	"turnpike/internal/accounts"
+	"turnpike/internal/audit"
+	"turnpike/internal/db"
+	"turnpike/internal/providers"
+)
+
+// BenchmarkRun is what the gateway itself costs a call of a kilobyte, with a
+// provider that answers at once and a log that is not written.
+func BenchmarkRun(b *testing.B) {
+	body := `{"model":"small","max_tokens":100,"temperature":0.7,"messages":[{"role":"system","content":"You are helpful."},{"role":"user","content":"` + strings.Repeat("word ", 180) + `"}]}`
+	for name, fields := range map[string]string{"plain": "", "stream": `"stream":true,`, "list": `"models":["large"],`, "image": `"image":1,`, "auto": ""} {
+		b.Run(name, func(b *testing.B) {
+			body := body
+			if name == "auto" {
+				body = strings.Replace(body, `"small"`, `"auto:cheapest"`, 1)
+			}
+			text := []byte("{" + fields + body[1:])
+			p := doer("one", says(10, 5))
+			r := newRig(b, []providers.Provider{p})
+			if name == "auto" {
+				r = newRig(b, []providers.Provider{p}, shop())
+			}
+			month := *r.budget * 1000
+			r.budget, r.rates = &month, Rates{}
+			principal := &access.Principal{WorkspaceID: r.workspace, Environment: accounts.Live, KeyID: testKey}
+			var log *audit.Log
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				if i%1000 == 0 { // a log that has ended writes nothing, and forgets nothing
+					group := db.NewGroup(r.db)
+					group.Stop()
+					log = audit.NewLog(group, nil, nil)
+				}
+				p.asked = p.asked[:0]
+				c := Call{Principal: principal, Record: log.Open(audit.Entry{}), Body: text, Header: http.Header{}}
+				answer, err := r.Chat(b.Context(), c)
+				if err != nil {
+					b.Fatal(err)
+				}
+				if answer.Stream != nil {
+					_, _ = drain(answer.Stream)
+					_ = answer.Stream.Close()
+				}
+				c.Record.Note(func(e *audit.Entry) { e.Hold.Release() })
+			}
+		})
+	}
+}

@@ -1,0 +1,136 @@
+package nodes
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"turnpike/internal/db"
+	"turnpike/internal/db/dbtest"
+)
+
+// join makes a node whose clock is ahead by so much.
+func join(t *testing.T, d *db.DB, ahead time.Duration) *Node {
+	t.Helper()
+	n, err := Join(t.Context(), d, func() time.Time { return time.Now().Add(ahead) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// bury has one node take over from another, and reports whether it did.
+func bury(t *testing.T, by *Node, id string) bool {
+	t.Helper()
+	taken := false
+	dead, err := by.Bury(t.Context(), id, func(context.Context, *db.Tx) error {
+		taken = true
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if taken != dead {
+		t.Errorf("taken over: %t, dead: %t", taken, dead)
+	}
+	return dead
+}
+
+func TestBurySparesTheLiving(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		a, b := join(t, d, 0), join(t, d, deadAfter-10*time.Second)
+		if bury(t, b, b.ID) {
+			t.Error("a node has buried itself")
+		}
+		// The embedded database has one server: whoever else has a row is dead.
+		if dead := bury(t, b, a.ID); dead != (d.Engine() == "sqlite") {
+			t.Errorf("after less than the time it takes to be dead, dead is %t", dead)
+		}
+		late := join(t, d, deadAfter+time.Second)
+		if !bury(t, late, a.ID) {
+			t.Error("a node whose heartbeat is old is not dead")
+		}
+		if !bury(t, late, "node_that_never_was") {
+			t.Error("a node without a row is not dead")
+		}
+	})
+}
+
+func TestANodeThatCannotBeTakenOverFromIsNotBuried(t *testing.T) {
+	t.Parallel()
+	d := dbtest.Open(t, dbtest.Address(t, "postgres"))
+	a, late := join(t, d, 0), join(t, d, deadAfter+time.Second)
+	failure := errors.New("no")
+	dead, err := late.Bury(t.Context(), a.ID, func(context.Context, *db.Tx) error { return failure })
+	if dead || !errors.Is(err, failure) {
+		t.Fatalf("dead is %t, with %v", dead, err)
+	}
+	a.OnRejoin(func(int) { t.Error("it was not declared dead, and begins anew") })
+	if err := a.beat(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestABuriedNodeThatLivesBeginsAnew: it gives up what it had, each time that
+// it was declared dead.
+func TestABuriedNodeThatLivesBeginsAnew(t *testing.T) {
+	t.Parallel()
+	d := dbtest.Open(t, dbtest.Address(t, "postgres"))
+	a, late := join(t, d, 0), join(t, d, deadAfter+time.Second)
+	var lives []int
+	a.OnRejoin(func(life int) { lives = append(lives, life) })
+	beat := func() {
+		t.Helper()
+		if err := a.beat(t.Context(), false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	beat()
+	if len(lives) > 0 || !a.Rejoined().IsZero() {
+		t.Fatalf("it was never dead, and lives for the %v", lives)
+	}
+	for n := 1; n <= 2; n++ {
+		if !bury(t, late, a.ID) {
+			t.Fatal("it was not buried")
+		}
+		before := time.Now()
+		beat()
+		if len(lives) != n || lives[n-1] != n {
+			t.Fatalf("buried %d times, it lives for the %v", n, lives)
+		}
+		if a.Rejoined().Before(before) {
+			t.Errorf("it came back at %v, before %v", a.Rejoined(), before)
+		}
+		beat()
+		if len(lives) != n {
+			t.Errorf("it begins anew with every heartbeat: %v", lives)
+		}
+	}
+	alive, err := late.Alive(t.Context(), d)
+	if err != nil || len(alive) != 1 || alive[0] != late.ID {
+		t.Errorf("alive for a node that is late are %v (%v)", alive, err)
+	}
+}
+
+func TestANodeWithoutHeartbeatsIsNotSure(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		n := join(t, d, 0)
+		if !n.Sure() {
+			t.Error("not sure after a heartbeat")
+		}
+		n.beaten = n.beaten.Add(-sureFor)
+		// The embedded database has nobody else who could take over.
+		if sure := n.Sure(); sure != (d.Engine() == "sqlite") {
+			t.Errorf("without a heartbeat sure is %t", sure)
+		}
+		if err := n.beat(t.Context(), false); err != nil {
+			t.Fatal(err)
+		}
+		if !n.Sure() {
+			t.Error("not sure after another heartbeat")
+		}
+	})
+}

@@ -1,0 +1,378 @@
+package spend
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"turnpike/internal/accounts"
+	"turnpike/internal/audit"
+	"turnpike/internal/credits"
+	"turnpike/internal/db"
+	"turnpike/internal/db/dbtest"
+	"turnpike/internal/events"
+	"turnpike/internal/ids"
+	"turnpike/internal/nodes"
+)
+
+// office is a bookkeeper with a workspace, its books and a ledger.
+type office struct {
+	t         *testing.T
+	d         *db.DB
+	books     *Books
+	keeper    *Bookkeeper
+	ledger    *Ledger
+	workspace *accounts.Workspace
+	now       time.Time
+}
+
+func newOffice(t *testing.T, d *db.DB, limit credits.Micro) *office {
+	t.Helper()
+	o := &office{t: t, d: d, books: NewBooks(d), now: time.Now()}
+	clock := func() time.Time { return o.now }
+	o.keeper = NewBookkeeper(o.books, events.NewPublisher(clock), clock)
+	o.ledger = o.books.Ledger("node_1", func() bool { return true })
+	o.workspace = &accounts.Workspace{Name: "w", Alert: accounts.DefaultAlert}
+	o.write(func(ctx context.Context, tx *db.Tx) error {
+		if err := accounts.CreateWorkspace(ctx, tx, o.workspace, o.now); err != nil {
+			return err
+		}
+		o.workspace.MonthlyCredits = &limit
+		return SetBilling(ctx, tx, o.workspace, o.now)
+	})
+	return o
+}
+
+func (o *office) write(fn func(ctx context.Context, tx *db.Tx) error) {
+	o.t.Helper()
+	if err := o.d.Write(o.t.Context(), func(tx *db.Tx) error { return fn(o.t.Context(), tx) }); err != nil {
+		o.t.Fatal(err)
+	}
+}
+
+func (o *office) book(list ...audit.Booking) {
+	o.t.Helper()
+	o.write(func(ctx context.Context, tx *db.Tx) error { return o.keeper.Book(ctx, tx, list) })
+}
+
+func (o *office) account() Account { return Account{Workspace, o.workspace.ID} }
+
+func (o *office) reserve(amount credits.Micro) *Reservation {
+	o.t.Helper()
+	r, err := o.ledger.Reserve(o.t.Context(), []Cap{{o.account(), o.workspace.MonthlyCredits}}, amount, o.now)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	return r
+}
+
+// entry is a call that was reserved, at what it came to.
+func (o *office) entry(r *Reservation, amount credits.Micro) *audit.Entry {
+	input, output := int64(10), int64(5)
+	e := &audit.Entry{RequestID: ids.New(ids.Request), WorkspaceID: o.workspace.ID, Environment: "live", KeyID: "key_1", Project: "p", Model: "m", Provider: "openai",
+		CreatedAt: o.now, Status: 200, InputTokens: &input, OutputTokens: &output, Credits: amount, UsageSource: audit.UsageProvider, Settled: true}
+	if r != nil {
+		e.Hold, e.Reserved = r, r.Amount
+	}
+	return e
+}
+
+// expect holds the books of all accounts against what was charged, and what the
+// node thinks that it has against the store.
+func (o *office) expect(spent credits.Micro) {
+	o.t.Helper()
+	period := PeriodOf(o.now)
+	for _, a := range AccountsOf(o.workspace.ID, "p", "key_1") {
+		if b, err := Read(o.t.Context(), o.d, a, period); err != nil || b.Spent != spent {
+			o.t.Errorf("the %s has spent %v of %v (%v)", a.Level, b.Spent, spent, err)
+		}
+	}
+	var leased, granted int64
+	if err := o.d.QueryRow(o.t.Context(), "SELECT CAST(coalesce(sum(leased), 0) AS BIGINT) FROM spend").Scan(&leased); err != nil {
+		o.t.Fatal(err)
+	}
+	if err := o.d.QueryRow(o.t.Context(), "SELECT CAST(coalesce(sum(granted), 0) AS BIGINT) FROM spend_leases").Scan(&granted); err != nil {
+		o.t.Fatal(err)
+	}
+	var mine credits.Micro
+	if le := o.ledger.leases[line{o.account(), period}]; le != nil {
+		mine = le.granted
+	}
+	if leased != granted || mine != credits.Micro(granted) {
+		o.t.Errorf("%d are leased, by leases of %d, of which the node knows %d", leased, granted, mine)
+	}
+}
+
+// used is the usage of the hour.
+func (o *office) used(environment string) Usage {
+	o.t.Helper()
+	list, err := ReadUsage(o.t.Context(), o.d, UsageQuery{WorkspaceID: o.workspace.ID, Environment: environment,
+		Start: o.now.Add(-time.Hour), End: o.now.Add(time.Hour), Bucket: ByMonth})
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	var sum Usage
+	for _, u := range list {
+		sum.Requests += u.Requests
+		sum.Errors += u.Errors
+		sum.InputTokens += u.InputTokens
+		sum.OutputTokens += u.OutputTokens
+		sum.Credits += u.Credits
+		sum.SimulatedCredits += u.SimulatedCredits
+	}
+	return sum
+}
+
+// TestAChargeWhoseCommitWasNotAnsweredIsBookedOnce, whether the call is then
+// settled again as it was, or refused because nobody could say that it was
+// written.
+func TestAChargeWhoseCommitWasNotAnsweredIsBookedOnce(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name  string
+		again credits.Micro
+		want  Usage
+	}{
+		{"settled", 4 * credits.Credit, Usage{Requests: 1, InputTokens: 10, OutputTokens: 5, Credits: 4 * credits.Credit}},
+		{"refused", 0, Usage{Requests: 1, Errors: 1}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			dbtest.Each(t, func(t *testing.T, d *db.DB) {
+				o := newOffice(t, d, 100*credits.Credit)
+				r := o.reserve(10 * credits.Credit)
+				// The first time the node does not hear of it.
+				old := o.entry(nil, 4*credits.Credit)
+				o.write(func(ctx context.Context, tx *db.Tx) error {
+					if err := addUsage(ctx, tx, []audit.Booking{{Entry: old}}); err != nil {
+						return err
+					}
+					return o.books.Settle(ctx, tx, []Charge{ChargeOf(r, AccountsOf(o.workspace.ID, "p", "key_1"), old.Credits)})
+				})
+				e := o.entry(r, test.again)
+				if test.again == 0 {
+					e.Status, e.InputTokens, e.OutputTokens = 503, nil, nil
+				}
+				o.book(audit.Booking{Entry: e, Old: old})
+				o.expect(test.again)
+				if got := o.used("live"); got != test.want {
+					t.Errorf("usage is %+v", got)
+				}
+				o.book(audit.Booking{Entry: e, Old: e})
+				o.expect(test.again)
+				if err := o.ledger.Recalled(t.Context(), ""); err != nil {
+					t.Fatal(err)
+				}
+				o.expect(test.again)
+				if len(o.ledger.leases) > 0 {
+					t.Error("at rest there is a lease")
+				}
+			})
+		})
+	}
+}
+
+// TestASlowNodeCorrectsWhatWasRecovered goes the whole way: the node's open
+// call is charged as reserved by another, its leases are closed, and then it
+// settles the call after all.
+func TestASlowNodeCorrectsWhatWasRecovered(t *testing.T) {
+	t.Parallel()
+	address := dbtest.Address(t, "postgres")
+	d := dbtest.Open(t, address)
+	o := newOffice(t, d, 100*credits.Credit)
+	slow, err := nodes.Join(t.Context(), d, time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.ledger = o.books.Ledger(slow.ID, slow.Sure)
+	life := make(chan int, 1)
+	slow.OnRejoin(func(n int) {
+		o.ledger.Renounce(Owner(slow.ID, n))
+		life <- n
+	})
+	group := db.NewGroup(d)
+	log := audit.NewLog(group, slow, o.keeper.Book)
+	r := o.reserve(10 * credits.Credit)
+	intent := *o.entry(r, 0)
+	intent.Status, intent.InputTokens, intent.OutputTokens, intent.UsageSource, intent.Settled = 0, nil, nil, "", false
+	record := log.Open(intent)
+	if err := record.Durable(5 * time.Second); err != nil {
+		t.Fatal(err)
+	}
+
+	// Another node, for which the slow one's heartbeat is an old one.
+	other := dbtest.Open(t, address)
+	late, err := nodes.Join(t.Context(), other, func() time.Time { return time.Now().Add(10 * time.Minute) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	otherBooks := NewBooks(other)
+	otherGroup := db.NewGroup(other)
+	defer otherGroup.Stop()
+	otherLog := audit.NewLog(otherGroup, late, NewBookkeeper(otherBooks, events.NewPublisher(time.Now), time.Now).Book)
+	if n, err := otherLog.Recover(t.Context(), other); err != nil || n != 1 {
+		t.Fatalf("%d recovered (%v)", n, err)
+	}
+	if err := otherBooks.CloseDead(t.Context(), late.Bury); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := Read(t.Context(), d, o.account(), PeriodOf(o.now)); err != nil || b.Spent != 10*credits.Credit || b.Reserved != 0 {
+		t.Fatalf("after the recovery the books say %+v (%v)", b, err)
+	}
+
+	ctx, stop := context.WithCancel(t.Context())
+	running := make(chan struct{})
+	go func() {
+		defer close(running)
+		slow.Run(ctx)
+	}()
+	defer func() {
+		stop()
+		<-running
+	}()
+	select {
+	case <-life: // with its next heartbeat
+	case <-time.After(20 * time.Second):
+		t.Fatal("the slow node does not notice that it was buried")
+	}
+	present := o.reserve(10 * credits.Credit)
+	record.Settle(func(e *audit.Entry) { *e = *o.entryLike(e, 3*credits.Credit) })
+	group.Stop()
+	o.expect(3 * credits.Credit)
+	want := Usage{Requests: 1, InputTokens: 10, OutputTokens: 5, Credits: 3 * credits.Credit}
+	if got := o.used("live"); got != want {
+		t.Errorf("usage is %+v", got)
+	}
+	present.Release()
+}
+
+// entryLike is the entry, settled.
+func (o *office) entryLike(e *audit.Entry, amount credits.Micro) *audit.Entry {
+	done := o.entry(nil, amount)
+	done.RequestID, done.Hold, done.Reserved = e.RequestID, e.Hold, e.Reserved
+	return done
+}
+
+// TestLeasesStayUntilWhatIsOpenIsCharged: they pay for it.
+func TestLeasesStayUntilWhatIsOpenIsCharged(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		o := newOffice(t, d, 100*credits.Credit)
+		dead, err := nodes.Join(t.Context(), d, time.Now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.ledger = o.books.Ledger(dead.ID, dead.Sure)
+		group := db.NewGroup(d)
+		r := o.reserve(10 * credits.Credit)
+		intent := *o.entry(r, 0)
+		intent.Settled = false
+		if err := audit.NewLog(group, dead, o.keeper.Book).Open(intent).Durable(5 * time.Second); err != nil {
+			t.Fatal(err)
+		}
+		group.Stop()
+
+		late, err := nodes.Join(t.Context(), d, func() time.Time { return time.Now().Add(10 * time.Minute) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		leased := func() credits.Micro {
+			t.Helper()
+			b, err := Read(t.Context(), d, o.account(), PeriodOf(o.now))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return b.Reserved
+		}
+		before := leased()
+		if err := o.books.CloseDead(t.Context(), late.Bury); err != nil {
+			t.Fatal(err)
+		}
+		if left := leased(); left != before {
+			t.Errorf("%v are set aside of %v, and nobody has charged what was open", left, before)
+		}
+		otherGroup := db.NewGroup(d)
+		defer otherGroup.Stop()
+		if n, err := audit.NewLog(otherGroup, late, o.keeper.Book).Recover(t.Context(), d); err != nil || n != 1 {
+			t.Fatalf("%d recovered (%v)", n, err)
+		}
+		if err := o.books.CloseDead(t.Context(), late.Bury); err != nil {
+			t.Fatal(err)
+		}
+		if left := leased(); left != 0 {
+			t.Errorf("%v are still set aside", left)
+		}
+	})
+}
+
+func TestTestCallsAreBookedAsUsageAlone(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		o := newOffice(t, d, 100*credits.Credit)
+		e := o.entry(nil, credits.Credit) // even if it should say that it cost something
+		e.Environment, e.SimulatedCredits = "test", 7*credits.Credit
+		o.book(audit.Booking{Entry: e})
+		o.expect(0)
+		want := Usage{Requests: 1, InputTokens: 10, OutputTokens: 5, Credits: credits.Credit, SimulatedCredits: 7 * credits.Credit}
+		if got := o.used("test"); got != want {
+			t.Errorf("usage is %+v", got)
+		}
+		if got := o.used("live"); got != (Usage{}) {
+			t.Errorf("live usage is %+v", got)
+		}
+		var lines int64
+		if err := d.QueryRow(t.Context(), "SELECT count(*) FROM spend").Scan(&lines); err != nil || lines != 0 {
+			t.Errorf("the books have %d lines (%v)", lines, err)
+		}
+	})
+}
+
+// TestLittleLeftIsToldOnce, and again when it was more in between.
+func TestLittleLeftIsToldOnce(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		o := newOffice(t, d, 100*credits.Credit)
+		spend := func(amount credits.Micro) {
+			t.Helper()
+			o.book(audit.Booking{Entry: o.entry(o.reserve(amount), amount)})
+		}
+		told := func(want int64) {
+			t.Helper()
+			var n int64
+			err := d.QueryRow(t.Context(), "SELECT count(*) FROM events WHERE type = $1 AND workspace_id = $2", string(events.BillingCreditsLow), o.workspace.ID).Scan(&n)
+			if err != nil || n != want {
+				t.Fatalf("told %d times, not %d (%v)", n, want, err)
+			}
+		}
+		set := func(limit credits.Micro) {
+			t.Helper()
+			o.workspace.MonthlyCredits = &limit
+			o.write(func(ctx context.Context, tx *db.Tx) error { return SetBilling(ctx, tx, o.workspace, o.now) })
+		}
+		spend(79 * credits.Credit)
+		told(0)
+		spend(1 * credits.Credit) // 20 are left, which is the threshold
+		told(1)
+		spend(5 * credits.Credit)
+		// Another node does not know who was told what.
+		o.keeper = NewBookkeeper(o.books, events.NewPublisher(func() time.Time { return o.now }), func() time.Time { return o.now })
+		spend(1 * credits.Credit)
+		told(1)
+		set(101 * credits.Credit) // still below
+		spend(1 * credits.Credit)
+		told(1)
+		set(200 * credits.Credit)
+		spend(1 * credits.Credit)
+		told(1)
+		spend(72 * credits.Credit) // 40 are left
+		told(2)
+		spend(1 * credits.Credit)
+		told(2)
+		// A new month begins with everything.
+		o.now = PeriodOf(o.now).Ends().Add(time.Hour)
+		spend(159 * credits.Credit)
+		told(2)
+		spend(2 * credits.Credit)
+		told(3)
+	})
+}

@@ -1,0 +1,128 @@
+package spend
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"turnpike/internal/audit"
+	"turnpike/internal/credits"
+	"turnpike/internal/db"
+	"turnpike/internal/db/dbtest"
+	"turnpike/internal/ids"
+)
+
+// TestUsageIsReadByBucketAndGroup on both engines, of calls around the ends of
+// minutes, hours, days and months.
+func TestUsageIsReadByBucketAndGroup(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		at := func(s string) time.Time {
+			v, err := time.Parse("2006-01-02 15:04:05", s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return v
+		}
+		var list []audit.Booking
+		for i, c := range []struct{ time, key, project, model, provider string }{
+			{"2026-10-31 23:59:59", "k1", "p1", "a", "x"},
+			{"2026-11-01 00:00:00", "k1", "p1", "a", "x"},
+			{"2026-11-01 00:00:59", "k1", "p2", "a", "y"},
+			{"2026-11-01 00:01:00", "k2", "p1", "b", "x"},
+			{"2026-11-01 01:00:00", "k2", "", "b", "y"},
+			{"2026-11-02 00:00:00", "k1", "p1", "a", "x"},
+			{"2026-12-01 00:00:00", "k1", "p1", "a", "x"},
+		} {
+			tokens := int64(1) << i // so that a sum tells of what
+			list = append(list, audit.Booking{Entry: &audit.Entry{RequestID: ids.New(ids.Request), WorkspaceID: "ws", Environment: "live", KeyID: c.key, Project: c.project,
+				Model: c.model, Provider: c.provider, CreatedAt: at(c.time), Status: 200, InputTokens: &tokens, Credits: credits.Micro(tokens)}})
+		}
+		// Of others, which no sum has.
+		for _, other := range []struct{ workspace, environment string }{{"other", "live"}, {"ws", "test"}} {
+			e := *list[1].Entry
+			e.WorkspaceID, e.Environment = other.workspace, other.environment
+			list = append(list, audit.Booking{Entry: &e})
+		}
+		// In two commits: rows are added to.
+		for _, part := range [][]audit.Booking{list[:3], list[3:]} {
+			if err := d.Write(t.Context(), func(tx *db.Tx) error { return addUsage(t.Context(), tx, part) }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, test := range []struct {
+			start, end string
+			bucket     Bucket
+			groups     []string
+			want       []string
+		}{
+			{"2026-11-01 00:00:00", "2026-11-01 00:02:00", ByMinute, nil, []string{"01 00:00 6", "01 00:01 8"}},
+			{"2026-10-31 23:59:30", "2026-11-01 00:00:00", ByMinute, nil, []string{"31 23:59 1"}},
+			{"2026-11-01 00:00:00", "2026-11-01 02:00:00", ByHour, nil, []string{"01 00:00 14", "01 01:00 16"}},
+			{"2026-10-31 12:00:00", "2026-11-03 00:00:00", ByDay, nil, []string{"31 00:00 1", "01 00:00 30", "02 00:00 32"}},
+			{"2026-10-15 00:00:00", "2027-01-01 00:00:00", ByMonth, nil, []string{"01 00:00 1", "01 00:00 62", "01 00:00 64"}},
+			{"2026-11-01 00:00:00", "2026-12-01 00:00:00", ByMonth, []string{"key"}, []string{"01 00:00 k1 38", "01 00:00 k2 24"}},
+			{"2026-11-01 00:00:00", "2026-12-01 00:00:00", ByMonth, []string{"model", "provider"}, []string{"01 00:00 a x 34", "01 00:00 a y 4", "01 00:00 b x 8", "01 00:00 b y 16"}},
+			{"2026-11-01 00:00:00", "2026-11-02 00:00:00", ByDay, []string{"project"}, []string{"01 00:00 16", "01 00:00 p1 10", "01 00:00 p2 4"}},
+			{"2026-11-01 00:00:00", "2026-11-01 01:00:00", ByHour, Dimensions, []string{"01 00:00 k1 p1 a x 2", "01 00:00 k1 p2 a y 4", "01 00:00 k2 p1 b x 8"}},
+			{"2026-09-01 00:00:00", "2026-10-01 00:00:00", ByDay, nil, nil},
+		} {
+			got, err := ReadUsage(t.Context(), d, UsageQuery{WorkspaceID: "ws", Environment: "live", Start: at(test.start), End: at(test.end), Bucket: test.bucket, GroupBy: test.groups})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var lines []string
+			for _, u := range got {
+				line := u.Start.Format("02 15:04")
+				for _, name := range []string{u.KeyID, u.Project, u.Model, u.Provider} {
+					if name != "" {
+						line += " " + name
+					}
+				}
+				lines = append(lines, fmt.Sprintf("%s %d", line, u.InputTokens))
+				if int64(u.Credits) != u.InputTokens {
+					t.Errorf("%d credits for %d tokens", u.Credits, u.InputTokens)
+				}
+			}
+			if fmt.Sprint(lines) != fmt.Sprint(test.want) {
+				t.Errorf("by %s and %v from %s to %s: %q, not %q", test.bucket, test.groups, test.start, test.end, lines, test.want)
+			}
+		}
+	})
+}
+
+// TestUsageByTheMinuteIsLetGo and by the hour it stays.
+func TestUsageByTheMinuteIsLetGo(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		now := time.Now().UTC().Truncate(time.Minute)
+		var list []audit.Booking
+		for i := range 5 {
+			list = append(list, audit.Booking{Entry: &audit.Entry{WorkspaceID: "ws", Environment: "live", KeyID: "k", Model: "m", CreatedAt: now.Add(-time.Duration(i) * time.Minute), Status: 200}})
+		}
+		var first, second int64
+		err := d.Write(t.Context(), func(tx *db.Tx) (err error) {
+			if err := addUsage(t.Context(), tx, list); err != nil {
+				return err
+			}
+			if first, err = PurgeUsage(t.Context(), tx, now.Add(-time.Minute), 2); err != nil {
+				return err
+			}
+			second, err = PurgeUsage(t.Context(), tx, now.Add(-time.Minute), 2)
+			return err
+		})
+		if err != nil || first != 2 || second != 1 {
+			t.Fatalf("%d and %d went (%v)", first, second, err)
+		}
+		for bucket, want := range map[Bucket]int64{ByMinute: 2, ByHour: 5} {
+			got, err := ReadUsage(t.Context(), d, UsageQuery{WorkspaceID: "ws", Environment: "live", Start: now.Add(-2 * time.Hour), End: now.Add(time.Minute), Bucket: bucket})
+			var sum int64
+			for _, u := range got {
+				sum += u.Requests
+			}
+			if err != nil || sum != want {
+				t.Errorf("by %s there are %d requests, not %d (%v)", bucket, sum, want, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,256 @@
+package api_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"turnpike/internal/access"
+	"turnpike/internal/accounts"
+	"turnpike/internal/credits"
+	"turnpike/internal/providers/upstreamtest"
+	"turnpike/test/harness"
+)
+
+// costsOne makes the next n calls of "small" cost a credit each: 100 tokens in
+// at 0.002, and 100 out at 0.008.
+func (m *market) costsOne(n int) {
+	for range n {
+		m.openai.Queue(upstreamtest.OpenAIReply{Usage: &upstreamtest.OpenAIUsage{Input: 100, Output: 100}})
+	}
+}
+
+// hundred is a call that costsOne.
+func hundred() map[string]any { return body("small", "hi", map[string]any{"max_tokens": 100}) }
+
+func nextMonth(now time.Time) float64 {
+	now = now.UTC()
+	return float64(time.Date(now.Year(), now.Month()+1, 1, 0, 0, 0, 0, time.UTC).Unix())
+}
+
+func TestBillingShowsAndSetsTheMonthsCredits(t *testing.T) {
+	t.Parallel()
+	eachMarket(t, nil, func(t *testing.T, m *market) {
+		now := m.Clock.Now()
+		b := m.get(t, "/v1/billing")
+		if b.At("monthly_credits") != nil || b.At("remaining") != nil || b.At("used") != 0.0 || b.At("reserved") != 0.0 || b.At("alert_threshold") != "20%" ||
+			b.Text("period") != now.UTC().Format("2006-01") || b.At("resets_at") != nextMonth(now) {
+			t.Errorf("at first: %s", b.Body)
+		}
+		patch := func(body any) *harness.Response { return m.ask(t, "PATCH", "/v1/billing", body) }
+		m.costsOne(1)
+		m.entry(t, m.chat(t, hundred()).Want(t, 200, ""))
+		for _, c := range []struct {
+			body                       map[string]any
+			monthly, left, alert, used any
+		}{
+			{map[string]any{"monthly_credits": 10}, 10.0, 9.0, "20%", 1.0},
+			{map[string]any{"alert_threshold": 2.5}, 10.0, 9.0, 2.5, 1.0},
+			{map[string]any{"alert_threshold": "0%"}, 10.0, 9.0, "0%", 1.0},
+			{map[string]any{"alert_threshold": "100%", "monthly_credits": 0.000001}, 0.000001, 0.0, "100%", 1.0},
+			{map[string]any{"alert_threshold": nil}, 0.000001, 0.0, "20%", 1.0},
+			{map[string]any{}, 0.000001, 0.0, "20%", 1.0},
+			{map[string]any{"monthly_credits": nil, "alert_threshold": 0}, nil, nil, 0.0, 1.0},
+			{map[string]any{"monthly_credits": 1000000000000}, 1000000000000.0, 999999999999.0, 0.0, 1.0},
+		} {
+			for _, r := range []*harness.Response{patch(c.body).Want(t, 200, ""), m.get(t, "/v1/billing")} {
+				if r.At("monthly_credits") != c.monthly || r.At("remaining") != c.left || r.At("alert_threshold") != c.alert || r.At("used") != c.used {
+					t.Errorf("after %v: %s", c.body, r.Body)
+				}
+			}
+		}
+		for text, param := range map[string]string{
+			`{"monthly_credits":-1}`: "monthly_credits", `{"monthly_credits":"10"}`: "monthly_credits", `{"monthly_credits":1000000000001}`: "monthly_credits", `{"monthly_credits":0.0000001}`: "monthly_credits",
+			`{"alert_threshold":"20"}`: "alert_threshold", `{"alert_threshold":"101%"}`: "alert_threshold", `{"alert_threshold":"-1%"}`: "alert_threshold", `{"alert_threshold":"+5%"}`: "alert_threshold",
+			`{"alert_threshold":"2.5%"}`: "alert_threshold", `{"alert_threshold":"%"}`: "alert_threshold", `{"alert_threshold":-1}`: "alert_threshold", `{"alert_threshold":true}`: "alert_threshold",
+			`{"alert_threshold":{}}`: "alert_threshold", `{"alert_threshold":[1]}`: "alert_threshold",
+		} {
+			if r := patch(text).Want(t, 400, "invalid_parameter"); r.Text("error.param") != param {
+				t.Errorf("%s: %s", text, r.Body)
+			}
+		}
+		patch(map[string]any{"used": 0}).Want(t, 400, "unknown_parameter")
+		if r := m.get(t, "/v1/billing"); r.At("monthly_credits") != 1000000000000.0 || r.At("alert_threshold") != 0.0 {
+			t.Errorf("after what was refused: %s", r.Body)
+		}
+		if actions := string(m.get(t, "/v1/audit/actions").Body); !strings.Contains(actions, "billing.updated") {
+			t.Errorf("nobody knows who changed it: %s", actions)
+		}
+		m.inTest(t).ask(t, "PATCH", "/v1/billing", map[string]any{"monthly_credits": 1}).Want(t, 409, "invalid_state")
+
+		// A new month begins with nothing used.
+		m.Clock.Turn(32 * 24 * time.Hour)
+		if r := m.get(t, "/v1/billing"); r.At("used") != 0.0 || r.Text("period") == b.Text("period") || r.At("resets_at") != nextMonth(m.Clock.Now()) {
+			t.Errorf("in the next month: %s", r.Body)
+		}
+	})
+}
+
+func TestReservedCreditsAreThoseOfCallsUnderWay(t *testing.T) {
+	t.Parallel()
+	eachMarket(t, nil, func(t *testing.T, m *market) {
+		m.ask(t, "PATCH", "/v1/billing", map[string]any{"monthly_credits": 2}).Want(t, 200, "")
+		m.openai.Queue(upstreamtest.OpenAIReply{Delay: time.Second, Usage: &upstreamtest.OpenAIUsage{Input: 100, Output: 100}})
+		done := make(chan *harness.Response)
+		go func() { done <- m.chat(t, hundred()) }()
+		m.openai.Wait(1)
+		b := m.get(t, "/v1/billing")
+		if b.At("used") != 0.0 || b.At("remaining") != 2.0 || amount(t, b, "reserved") < 1_000_000 {
+			t.Errorf("while it runs: %s", b.Body)
+		}
+		m.entry(t, (<-done).Want(t, 200, ""))
+		if b := m.get(t, "/v1/billing"); b.At("used") != 1.0 || b.At("remaining") != 1.0 || amount(t, b, "reserved") > 1_000_000 {
+			t.Errorf("afterwards: %s", b.Body)
+		}
+	})
+}
+
+func TestBudgetsOfEveryLevelRefuseWhatDoesNotFit(t *testing.T) {
+	t.Parallel()
+	eachMarket(t, nil, func(t *testing.T, m *market) {
+		// Each call sets aside a little more than a credit and costs one, so
+		// that a budget of 2.5 has room for two.
+		limit := credits.Micro(2_500_000)
+		resets := nextMonth(m.Clock.Now())
+		refused := func(r *harness.Response, code, source string, limit, spent float64) {
+			t.Helper()
+			r.Want(t, 402, code)
+			if r.Text("error.details.limit_source") != source || r.At("error.details.limit") != limit || r.At("error.details.spent") != spent || r.At("error.details.resets_at") != resets {
+				t.Errorf("%s: %s", source, r.Body)
+			}
+			if e := m.entry(t, r); e.At("credits") != 0.0 || e.Text("error_code") != code || e.At("model") != nil {
+				t.Errorf("%s: the entry is %s", source, e.Body)
+			}
+		}
+		twice := func(c *market, more func(*harness.Request)) (third *harness.Response) {
+			t.Helper()
+			for i := range 3 {
+				r := harness.Request{Method: "POST", Path: "/v1/chat/completions", Key: c.key, Body: hundred()}
+				if more != nil {
+					more(&r)
+				}
+				if third = c.Do(t, r); i < 2 {
+					c.entry(t, third.Want(t, 200, ""))
+				}
+			}
+			return third
+		}
+		m.costsOne(20)
+		poor := m.keyed(t, access.Key{MonthlyBudget: &limit})
+		refused(twice(poor, nil), "budget_exceeded", "key", 2.5, 2)
+		id := m.get(t, "/v1/keys").Text("data.0.id")                    // the newest first
+		for budget, status := range map[float64]int{1: 402, 100: 200} { // changes hold at once
+			m.ask(t, "PATCH", "/v1/keys/"+id, map[string]any{"monthly_budget": budget}).Want(t, 200, "")
+			if r := poor.chat(t, hundred()); r.Status != status {
+				t.Errorf("with a budget of %v: %s", budget, r.Body)
+			}
+		}
+
+		m.post(t, "/v1/projects", map[string]any{"id": "shop", "monthly_budget": 2.5})
+		refused(twice(m, func(r *harness.Request) { r.Header = map[string][]string{"Service-Project": {"shop"}} }), "budget_exceeded", "project", 2.5, 2)
+		if list := m.get(t, "/v1/keys"); list.At("data.0.spent_this_month") != 3.0 || list.At("data.0.monthly_budget") == nil {
+			t.Errorf("the keys are %s", list.Body)
+		}
+		if list := m.get(t, "/v1/projects"); list.At("data.0.spent_this_month") != 2.0 || list.At("data.0.monthly_budget") != 2.5 {
+			t.Errorf("the projects are %s", list.Body)
+		}
+		if p := m.get(t, "/v1/projects/shop"); p.At("spent_this_month") != 2.0 {
+			t.Errorf("the project is %s", p.Body)
+		}
+		if p := m.inTest(t).ask(t, "POST", "/v1/projects", map[string]any{"id": "shop"}).Want(t, 200, ""); p.At("spent_this_month") != 0.0 {
+			t.Errorf("a test project is %s", p.Body)
+		}
+
+		m.ask(t, "PATCH", "/v1/billing", map[string]any{"monthly_credits": 7.5}).Want(t, 200, "") // five are used
+		refused(twice(m, nil), "insufficient_credits", "workspace", 7.5, 7)
+
+		// Nothing at all is refused at once, at every level, and the narrowest
+		// does not matter when a wider one is empty.
+		none := credits.Micro(0)
+		m.ask(t, "PATCH", "/v1/billing", map[string]any{"monthly_credits": nil}).Want(t, 200, "")
+		refused(m.keyed(t, access.Key{MonthlyBudget: &none}).chat(t, hundred()), "budget_exceeded", "key", 0, 0)
+		m.post(t, "/v1/projects", map[string]any{"id": "none", "monthly_budget": 0})
+		refused(m.Do(t, harness.Request{Method: "POST", Path: "/v1/chat/completions", Key: m.key, Body: hundred(), Header: map[string][]string{"Service-Project": {"none"}}}), "budget_exceeded", "project", 0, 0)
+		m.ask(t, "PATCH", "/v1/billing", map[string]any{"monthly_credits": 0}).Want(t, 200, "")
+		refused(m.keyed(t, access.Key{MonthlyBudget: &none}).chat(t, hundred()), "insufficient_credits", "workspace", 0, 0)
+		m.ask(t, "POST", "/v1/embeddings", map[string]any{"model": "odd-embed", "input": "hi"}).Want(t, 402, "insufficient_credits")
+
+		// A new month opens what is not 0.
+		m.ask(t, "PATCH", "/v1/billing", map[string]any{"monthly_credits": 2.5}).Want(t, 200, "")
+		m.chat(t, hundred()).Want(t, 402, "insufficient_credits")
+		m.Clock.Turn(32 * 24 * time.Hour)
+		m.chat(t, hundred()).Want(t, 200, "")
+		asked := len(m.openai.Requests())
+		if asked != 8 {
+			t.Errorf("%d calls reached the provider, expected 8", asked)
+		}
+	})
+}
+
+func TestAlertIsPublishedOncePerCrossing(t *testing.T) {
+	t.Parallel()
+	eachMarket(t, nil, func(t *testing.T, m *market) {
+		alerts := func() []any {
+			list, _ := m.get(t, "/v1/events?type=billing.credits.low&order=asc").At("data").([]any)
+			return list
+		}
+		spend := func(want int) {
+			t.Helper()
+			m.costsOne(1)
+			m.entry(t, m.chat(t, hundred()).Want(t, 200, ""))
+			if got := alerts(); len(got) != want {
+				t.Fatalf("%d alerts, expected %d", len(got), want)
+			}
+		}
+		spend(0) // no limit, no alert
+		m.ask(t, "PATCH", "/v1/billing", map[string]any{"monthly_credits": 10, "alert_threshold": "70%"}).Want(t, 200, "")
+		spend(0) // 8 are left
+		spend(1) // 7 are
+		spend(1)
+		event := m.get(t, "/v1/events?type=billing.credits.low")
+		if event.At("data.0.data.remaining") != 7.0 || event.At("data.0.data.threshold") != 7.0 || event.At("data.0.data.monthly_credits") != 10.0 ||
+			event.Text("data.0.data.period") != m.Clock.Now().UTC().Format("2006-01") || event.Text("data.0.environment") != "live" {
+			t.Errorf("the event is %s", event.Body)
+		}
+		// Raised, but not above the threshold: still the same crossing.
+		m.ask(t, "PATCH", "/v1/billing", map[string]any{"monthly_credits": 12}).Want(t, 200, "")
+		spend(1)
+		m.ask(t, "PATCH", "/v1/billing", map[string]any{"monthly_credits": 20}).Want(t, 200, "") // 15 of 20 are left
+		spend(2)                                                                                 // 14 are: 70 %
+		spend(2)
+		// A lower threshold arms it, too.
+		m.ask(t, "PATCH", "/v1/billing", map[string]any{"alert_threshold": 12}).Want(t, 200, "")
+		spend(3)
+		m.Clock.Turn(32 * 24 * time.Hour)
+		spend(3)
+		m.ask(t, "PATCH", "/v1/billing", map[string]any{"alert_threshold": "100%"}).Want(t, 200, "")
+		spend(4)
+	})
+}
+
+func TestTenantsSeeNothingOfEachOthersBillingAndUsage(t *testing.T) {
+	t.Parallel()
+	eachMarket(t, nil, func(t *testing.T, m *market) {
+		m.costsOne(1)
+		m.entry(t, m.chat(t, hundred()).Want(t, 200, ""))
+		test := m.inTest(t)
+		test.entry(t, test.chat(t, chatBody("hello")).Want(t, 200, ""))
+		other := newCustomer(t, m.Server, accounts.Live)
+		other.ask(t, "PATCH", "/v1/billing", map[string]any{"monthly_credits": 0}).Want(t, 200, "")
+		if b := other.get(t, "/v1/billing"); b.At("used") != 0.0 {
+			t.Errorf("another workspace sees %s", b.Body)
+		}
+		if b := m.get(t, "/v1/billing"); b.At("used") != 1.0 || b.At("monthly_credits") != nil {
+			t.Errorf("another workspace has changed %s", b.Body)
+		}
+		if u := other.get(t, "/v1/usage?group_by=key,model"); len(u.At("data").([]any)) != 0 {
+			t.Errorf("another workspace sees %s", u.Body)
+		}
+		live, tested := m.get(t, "/v1/usage?group_by=provider"), test.get(t, "/v1/usage?group_by=provider")
+		if live.At("data.0.requests") != 1.0 || live.At("data.1") != nil || live.At("data.0.credits") != 1.0 || live.Text("data.0.provider") != "first" ||
+			tested.At("data.0.requests") != 1.0 || tested.At("data.0.credits") != 0.0 || tested.At("data.0.simulated_credits") == 0.0 || tested.Text("data.0.provider") != "simulator" {
+			t.Errorf("live %s\ntest %s", live.Body, tested.Body)
+		}
+		m.chat(t, hundred()).Want(t, 200, "") // the other's budget of 0 is not ours
+	})
+}

@@ -1,0 +1,140 @@
+package api_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"turnpike/internal/config"
+	"turnpike/internal/providers/upstreamtest"
+)
+
+// threeModels leaves one provider with models that the table knows: cheap,
+// middling and dear.
+func threeModels(cfg *config.Config) {
+	cfg.Providers = cfg.Providers[:1]
+	cfg.Providers[0].Catalog = "openai"
+	cfg.Providers[0].Models = []config.ProviderModel{
+		{ID: "gpt-4o-mini", Price: price("1", "1", ""), Capabilities: []string{}},
+		{ID: "gpt-4o", Price: price("5", "5", "")},
+		{ID: "gpt-4.1", Price: price("20", "20", "")},
+		{ID: "stranger", Price: price("0.5", "0.5", "")}, // nothing is known of it
+		{ID: "text-embedding-3-small"},
+	}
+	cfg.Routes = []config.Route{{Name: "see", Models: []string{"gpt-4o-mini", "gpt-4o"}}}
+}
+
+func TestRouterValuesAreListedAsModels(t *testing.T) {
+	t.Parallel()
+	eachMarket(t, threeModels, func(t *testing.T, m *market) {
+		r := m.get(t, "/v1/models")
+		var ids []string
+		for i := range r.At("data").([]any) {
+			ids = append(ids, r.Text("data."+string(rune('0'+i))+".id"))
+		}
+		want := []string{"auto", "auto:cheapest", "auto:fastest", "auto:strongest", "route/see", "gpt-4.1", "gpt-4o", "gpt-4o-mini", "stranger", "text-embedding-3-small"}
+		if !slices.Equal(ids, want) {
+			t.Errorf("the models are %v", ids)
+		}
+		for _, id := range want[:5] {
+			one := m.get(t, "/v1/models/"+id)
+			if one.Text("id") != id || one.At("pricing") != nil || one.At("context_window") != nil || one.At("max_output_tokens") != nil || one.Text("owned_by") != "turnpike" {
+				t.Errorf("%s is %s", id, one.Body)
+			}
+		}
+		if one := m.get(t, "/v1/models/gpt-4o"); one.At("pricing.input_per_million") != 5000.0 || one.At("context_window") != 128000.0 {
+			t.Errorf("gpt-4o is %s", one.Body)
+		}
+		m.ask(t, "GET", "/v1/models/route/none", nil).Want(t, 404, "model_not_found")
+		test := m.inTest(t)
+		if r := test.get(t, "/v1/models/route/see"); r.Text("id") != "route/see" {
+			t.Errorf("with a test key: %s", r.Body)
+		}
+		for _, id := range want[:5] {
+			if r := test.chat(t, body(id, "hello", nil)).Want(t, 200, ""); r.Header.Get("Service-Model") == id || r.Text("model") == id {
+				t.Errorf("%s was answered by %v", id, r.Header)
+			}
+		}
+	})
+}
+
+func TestRouterChoosesAsItsValuesSay(t *testing.T) {
+	t.Parallel()
+	eachMarket(t, threeModels, func(t *testing.T, m *market) {
+		answered := func(b map[string]any) string {
+			t.Helper()
+			r := m.chat(t, b).Want(t, 200, "")
+			e := m.entry(t, r)
+			if e.Text("model") != r.Header.Get("Service-Model") || r.Text("model") != e.Text("model") {
+				t.Errorf("the answer says %s, the log %s", r.Text("model"), e.Body)
+			}
+			return e.Text("model")
+		}
+		for value, model := range map[string]string{"auto:cheapest": "gpt-4o-mini", "auto": "gpt-4o", "auto:strongest": "gpt-4.1"} {
+			if got := answered(body(value, "hi", nil)); got != model {
+				t.Errorf("%s was answered by %s, expected %s", value, got, model)
+			}
+		}
+		// The next one when it fails.
+		m.openai.Queue(upstreamtest.OpenAIReply{Status: 500})
+		if got := answered(body("auto:strongest", "hi", nil)); got != "gpt-4o" {
+			t.Errorf("after the strongest came %s", got)
+		}
+		// Only those that can do what is asked; the cheapest can do nothing but text.
+		picture := map[string]any{"messages": []any{map[string]any{"role": "user", "content": []any{
+			map[string]any{"type": "text", "text": "what is this"}, map[string]any{"type": "image_url", "image_url": map[string]any{"url": "https://example.com/a.png"}}}}}}
+		tools := map[string]any{"tools": []any{map[string]any{"type": "function", "function": map[string]any{"name": "f"}}}}
+		schema := map[string]any{"response_format": map[string]any{"type": "json_schema", "json_schema": map[string]any{"name": "s", "schema": map[string]any{"type": "object"}}}}
+		for name, more := range map[string]map[string]any{"a picture": picture, "tools": tools, "a schema": schema} {
+			for _, model := range []string{"auto:cheapest", "route/see"} {
+				if got := answered(body(model, "hi", more)); got != "gpt-4o" {
+					t.Errorf("%s with %s was answered by %s", model, name, got)
+				}
+			}
+			if got := answered(body("gpt-4o-mini", "hi", more)); got != "gpt-4o-mini" { // who names one means it
+				t.Errorf("%s with %s was answered by %s", "gpt-4o-mini", name, got)
+			}
+		}
+		if got := answered(body("auto:cheapest", strings.Repeat("long ", 130_000), nil)); got != "gpt-4.1" { // the others have 128,000 tokens
+			t.Errorf("a long text was answered by %s", got)
+		}
+	})
+}
+
+func TestRouterLearnsWhoIsFastest(t *testing.T) {
+	t.Parallel()
+	eachMarket(t, threeModels, func(t *testing.T, m *market) {
+		call := func(model string, delay time.Duration) string {
+			t.Helper()
+			m.openai.Queue(upstreamtest.OpenAIReply{Delay: delay})
+			return m.chat(t, body(model, "hi", nil)).Want(t, 200, "").Header.Get("Service-Model")
+		}
+		call("gpt-4o-mini", 1200*time.Millisecond)
+		call("gpt-4o", 0)
+		call("gpt-4.1", 900*time.Millisecond)
+		for range 3 {
+			if got := call("auto:fastest", 0); got != "gpt-4o" {
+				t.Errorf("the fastest is said to be %s", got)
+			}
+		}
+	})
+}
+
+func TestModelsListMayNameRouterValuesAndEveryTargetIsAskedOnce(t *testing.T) {
+	t.Parallel()
+	eachMarket(t, threeModels, func(t *testing.T, m *market) {
+		for range 3 {
+			m.openai.Queue(upstreamtest.OpenAIReply{Status: 500})
+		}
+		r := m.chat(t, body("gpt-4o", "hi", map[string]any{"models": []string{"gpt-4o", "auto:cheapest"}})).Want(t, 502, "upstream_error")
+		var asked []string
+		e := m.entry(t, r)
+		for i := range outcomes(e) {
+			asked = append(asked, e.Text("attempts."+string(rune('0'+i))+".model"))
+		}
+		if !slices.Equal(asked, []string{"gpt-4o", "gpt-4o-mini", "gpt-4.1"}) {
+			t.Errorf("asked were %v", asked)
+		}
+	})
+}

@@ -1,0 +1,74 @@
+package sdk_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"turnpike/test/harness"
+)
+
+// npmOpenAI is the version of the npm package "openai" that is tried.
+const npmOpenAI = "6.49.0"
+
+// TestNodeSDKWithEveryProvider runs the npm package, as it is published, through
+// the same conversation as Go's.
+func TestNodeSDKWithEveryProvider(t *testing.T) {
+	t.Parallel()
+	pkg, err := installed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	withUpstreams(t, "sqlite", func(t *testing.T, s *harness.Server, key string, u upstream) {
+		cmd := exec.CommandContext(t.Context(), "node", "testdata/openai.mjs")
+		cmd.Env = append(os.Environ(), "PACKAGE="+pkg, "BASE_URL="+s.URL+"/v1", "KEY="+key, "MODEL="+u.model, "EMBEDDINGS="+u.embeddings,
+			"SPOKEN="+spoken, "TOOL="+toolName, "ARGS="+toolArgs, "PERSON="+person, "PIXEL="+pixel)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+	})
+}
+
+// installed returns the package's entry, which is installed once and kept
+// beside what is built. It is moved there whole, so that an installation that
+// broke off leaves nothing to trip over.
+var installed = sync.OnceValues(func() (string, error) {
+	folder, err := filepath.Abs("../../bin/npm/openai-" + npmOpenAI)
+	if err != nil {
+		return "", err
+	}
+	entry := filepath.Join(folder, "node_modules", "openai", "index.mjs")
+	if _, err := os.Stat(entry); err == nil {
+		return entry, nil
+	}
+	if err := os.MkdirAll(filepath.Dir(folder), 0o755); err != nil {
+		return "", err
+	}
+	fresh, err := os.MkdirTemp(filepath.Dir(folder), "new-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(fresh)
+	alone, err := json.Marshal(map[string]any{"private": true}) // so that npm looks for no other project around it
+	if err != nil {
+		return "", err
+	}
+	if err := os.WriteFile(filepath.Join(fresh, "package.json"), alone, 0o644); err != nil {
+		return "", err
+	}
+	cmd := exec.Command("npm", "install", "--no-audit", "--no-fund", "--no-save", "--ignore-scripts", "--omit=peer", "openai@"+npmOpenAI)
+	cmd.Dir = fresh
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("install the npm package openai, which takes npm and its registry: %w\n%s", err, out)
+	}
+	if err := os.Rename(fresh, folder); err != nil {
+		if _, found := os.Stat(entry); found != nil { // another run was faster
+			return "", err
+		}
+	}
+	return entry, nil
+})

@@ -1,0 +1,89 @@
+// The same conversation as the Go client's, with the npm package as it is.
+import assert from "node:assert/strict";
+import { pathToFileURL } from "node:url";
+
+const { PACKAGE, BASE_URL, KEY, MODEL, EMBEDDINGS, SPOKEN, TOOL, ARGS, PERSON, PIXEL } = process.env;
+const { default: OpenAI } = await import(pathToFileURL(PACKAGE));
+const client = new OpenAI({ baseURL: BASE_URL, apiKey: KEY, maxRetries: 0 });
+const args = JSON.parse(ARGS);
+const parameters = { type: "object", properties: { city: { type: "string" } }, required: ["city"], additionalProperties: false };
+const user = (content) => [{ role: "user", content }];
+
+// Chat, plain and streamed.
+const plain = await client.chat.completions.create({ model: MODEL, messages: user("What is the answer?") });
+assert.equal(plain.choices[0].message.content, SPOKEN);
+assert.equal(plain.choices[0].finish_reason, "stop");
+assert.equal(plain.usage.total_tokens, plain.usage.prompt_tokens + plain.usage.completion_tokens);
+
+const stream = client.chat.completions.stream({ model: MODEL, messages: user("What is the answer?"), stream_options: { include_usage: true } });
+const streamed = await stream.finalChatCompletion();
+assert.equal(streamed.choices[0].message.content, SPOKEN);
+assert.equal(streamed.choices[0].finish_reason, "stop");
+assert.ok(streamed.usage.total_tokens > 0 && streamed.usage.credits > 0, JSON.stringify(streamed.usage));
+
+// Tools: the loop that the package itself drives, and a streamed call.
+const seen = [];
+const runner = client.chat.completions.runTools({
+  model: MODEL,
+  messages: user("How is the weather in Paris?"),
+  tools: [{ type: "function", function: { name: TOOL, parameters, parse: JSON.parse, function: (given) => (seen.push(given), "sunny") } }],
+});
+assert.equal(await runner.finalContent(), SPOKEN);
+assert.deepEqual(seen, [args]);
+
+const tools = [{ type: "function", function: { name: TOOL, parameters } }];
+const calling = await client.chat.completions.stream({ model: MODEL, messages: user("How is the weather in Paris?"), tools }).finalChatCompletion();
+assert.equal(calling.choices[0].finish_reason, "tool_calls");
+assert.equal(calling.choices[0].message.tool_calls[0].function.name, TOOL);
+assert.deepEqual(JSON.parse(calling.choices[0].message.tool_calls[0].function.arguments), args);
+
+// JSON of a schema, and an image.
+const person = { type: "object", properties: { name: { type: "string" }, age: { type: "integer" } }, required: ["name", "age"], additionalProperties: false };
+const parsed = await client.chat.completions.parse({
+  model: MODEL,
+  messages: user("Describe a person"),
+  response_format: { type: "json_schema", json_schema: { name: "person", strict: true, schema: person } },
+});
+assert.deepEqual(JSON.parse(parsed.choices[0].message.content), JSON.parse(PERSON));
+
+const shown = await client.chat.completions.create({
+  model: MODEL,
+  messages: user([{ type: "text", text: "What is this?" }, { type: "image_url", image_url: { url: "data:image/png;base64," + PIXEL } }]),
+});
+assert.equal(shown.choices[0].message.content, SPOKEN);
+
+// Responses: plain, streamed, and a loop.
+const response = await client.responses.create({ model: MODEL, instructions: "Be brief.", input: "What is the answer?" });
+assert.equal(response.output_text, SPOKEN);
+assert.equal(response.status, "completed");
+
+let text = "";
+const events = client.responses.stream({ model: MODEL, input: "What is the answer?" });
+events.on("response.output_text.delta", (event) => (text += event.delta));
+assert.equal((await events.finalResponse()).output_text, SPOKEN);
+assert.equal(text, SPOKEN);
+
+const input = user("How is the weather in Paris?");
+const functions = [{ type: "function", name: TOOL, parameters, strict: true }];
+const first = await client.responses.create({ model: MODEL, input, tools: functions });
+const call = first.output.find((item) => item.type === "function_call");
+assert.equal(call.name, TOOL);
+assert.deepEqual(JSON.parse(call.arguments), args);
+const second = await client.responses.create({
+  model: MODEL,
+  input: [...input, ...first.output, { type: "function_call_output", call_id: call.call_id, output: "sunny" }],
+  tools: functions,
+});
+assert.equal(second.output_text, SPOKEN);
+
+// Embeddings, which the package asks for in base64 and turns into numbers.
+if (EMBEDDINGS) {
+  const list = await client.embeddings.create({ model: EMBEDDINGS, input: ["one", "three"] });
+  assert.equal(list.data.length, 2);
+  assert.ok(list.data[1].embedding.every(Number.isFinite) && list.data[1].embedding.length > 0, JSON.stringify(list.data[1]));
+} else {
+  await assert.rejects(client.embeddings.create({ model: MODEL, input: "one" }), (e) => e.status === 404 && e.code === "model_not_found");
+}
+
+// Errors keep their type.
+await assert.rejects(client.chat.completions.create({ model: "no-such-model", messages: user("hi") }), OpenAI.NotFoundError);

@@ -1,0 +1,148 @@
+package sdk_test
+
+import (
+	"bytes"
+	"fmt"
+	"strconv"
+	"testing"
+
+	"turnpike/internal/accounts"
+	"turnpike/internal/config"
+	"turnpike/internal/providers/upstreamtest"
+	"turnpike/test/harness"
+)
+
+// What the upstreams say, whichever format they say it in.
+const (
+	spoken   = "It is forty-two, of course."
+	toolName = "get_weather"
+	toolArgs = `{"city":"Paris"}`
+	person   = `{"name":"Ada","age":36}`
+	// pixel is an image of one.
+	pixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+
+// step is one answer of an upstream in the conversation that every client has.
+type step struct {
+	text   string // or a call of the tool
+	stream bool
+}
+
+// conversation is what upstreams answer, in the order of the clients' calls.
+var conversation = []step{
+	{spoken, false}, {spoken, true}, // chat
+	{"", false}, {spoken, false}, {"", true}, // tools: a loop, and a streamed call
+	{person, false}, {spoken, false}, // JSON schema, vision
+	{spoken, false}, {spoken, true}, {"", false}, {spoken, false}, // responses: plain, streamed, a tool loop
+}
+
+// upstream is a mock of a provider with what the clients need to know of it.
+type upstream struct {
+	name       string
+	model      string
+	embeddings string // a model for them, if it has any
+	base       string
+	prepare    func()        // queues the conversation
+	bodies     func() []byte // everything it was asked
+}
+
+const upstreamKey = "the-upstream-key"
+
+// upstreams are all providers' mocks.
+func upstreams(t *testing.T) []upstream {
+	o, a, g := upstreamtest.NewOpenAI(t, upstreamKey), upstreamtest.NewAnthropic(t, upstreamKey), upstreamtest.NewGemini(t, upstreamKey)
+	return []upstream{
+		{"openai", "gpt-4o-mini", "text-embedding-3-small", o.BaseURL(), func() {
+			for _, s := range conversation {
+				reply := upstreamtest.OpenAIReply{Text: s.text}
+				if s.text == "" {
+					reply.Calls = []upstreamtest.OpenAICall{{Name: toolName, Arguments: toolArgs}}
+				}
+				o.Queue(reply)
+			}
+		}, func() (all []byte) {
+			for _, r := range o.Requests() {
+				all = append(all, r.Body...)
+			}
+			return all
+		}},
+		{"anthropic", "claude-sonnet-4-5", "", a.BaseURL(), func() {
+			for _, s := range conversation {
+				a.Queue(anthropicReply(s))
+			}
+		}, func() (all []byte) {
+			for _, r := range a.Requests() {
+				all = append(all, r.Body...)
+			}
+			return all
+		}},
+		{"gemini", "gemini-2.5-flash", "gemini-embedding-001", g.BaseURL(), func() {
+			for _, s := range conversation {
+				g.Queue(geminiReply(s))
+			}
+		}, func() (all []byte) {
+			for _, r := range g.Requests() {
+				all = append(all, r.Body...)
+			}
+			return all
+		}},
+	}
+}
+
+func anthropicReply(s step) upstreamtest.AnthropicReply {
+	block, start, delta, stop := fmt.Sprintf(`{"type":"text","text":%q}`, s.text), `{"type":"text","text":""}`, fmt.Sprintf(`{"type":"text_delta","text":%q}`, s.text), "end_turn"
+	if s.text == "" {
+		block = `{"type":"tool_use","id":"toolu_01A","name":"` + toolName + `","input":` + toolArgs + `}`
+		start = `{"type":"tool_use","id":"toolu_01A","name":"` + toolName + `","input":{}}`
+		delta = fmt.Sprintf(`{"type":"input_json_delta","partial_json":%q}`, toolArgs)
+		stop = "tool_use"
+	}
+	const message = `{"id":"msg_01A","type":"message","role":"assistant","model":"claude-sonnet-4-5","content":[%s],"stop_reason":%s,"stop_sequence":null,"usage":{"input_tokens":12,"output_tokens":%d}}`
+	if !s.stream {
+		return upstreamtest.AnthropicReply{Body: fmt.Sprintf(message, block, strconv.Quote(stop), 9)}
+	}
+	return upstreamtest.AnthropicReply{Events: []string{
+		`{"type":"message_start","message":` + fmt.Sprintf(message, "", "null", 1) + `}`,
+		`{"type":"content_block_start","index":0,"content_block":` + start + `}`,
+		`{"type":"content_block_delta","index":0,"delta":` + delta + `}`,
+		`{"type":"content_block_stop","index":0}`,
+		`{"type":"message_delta","delta":{"stop_reason":"` + stop + `","stop_sequence":null},"usage":{"output_tokens":9}}`,
+		`{"type":"message_stop"}`,
+	}}
+}
+
+func geminiReply(s step) upstreamtest.GeminiReply {
+	part := fmt.Sprintf(`{"text":%q}`, s.text)
+	if s.text == "" {
+		part = `{"functionCall":{"name":"` + toolName + `","args":` + toolArgs + `}}`
+	}
+	body := `{"candidates":[{"content":{"parts":[` + part + `],"role":"model"},"finishReason":"STOP","index":0}],` +
+		`"usageMetadata":{"promptTokenCount":12,"candidatesTokenCount":9,"totalTokenCount":21},"modelVersion":"gemini-2.5-flash","responseId":"r"}`
+	if s.stream {
+		return upstreamtest.GeminiReply{Events: []string{body}}
+	}
+	return upstreamtest.GeminiReply{Body: body}
+}
+
+// withUpstreams runs fn once for each provider, with a server that has all of
+// them and a live key, and checks what the provider has seen.
+func withUpstreams(t *testing.T, engine string, fn func(t *testing.T, s *harness.Server, key string, u upstream)) {
+	t.Helper()
+	list := upstreams(t)
+	cfg := harness.Config(t, engine)
+	for _, u := range list {
+		cfg.Providers = append(cfg.Providers, config.Provider{Name: u.name, Type: u.name, BaseURL: config.Address(u.base), APIKey: upstreamKey, Weight: 1})
+	}
+	s := harness.Start(t, cfg, harness.NewClock())
+	key, _ := s.Key(t, s.Workspace(t, "acme"), accounts.Live)
+	for _, u := range list {
+		t.Run(u.name, func(t *testing.T) {
+			t.Parallel()
+			u.prepare()
+			fn(t, s, key, u)
+			if seen := u.bodies(); !bytes.Contains(seen, []byte(pixel)) || !bytes.Contains(seen, []byte("sunny")) {
+				t.Error("the image or the tool's answer has not reached the provider")
+			}
+		})
+	}
+}
