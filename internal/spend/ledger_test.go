@@ -413,3 +413,42 @@ func TestWhatOthersDoNotUseIsCalledBack(t *testing.T) {
 		t.Fatalf("refused, where only %v were in use: %v", small.Amount, err)
 	}
 }
+
+// TestTwoNodesThatWaitForEachOther have together what one of them needs: it is
+// served, and they do not both keep too little.
+func TestTwoNodesThatWaitForEachOther(t *testing.T) {
+	t.Parallel()
+	address := dbtest.Address(t, "postgres")
+	limit := 10 * credits.Credit
+	caps := []Cap{{Account{Workspace, "ws"}, &limit}}
+	var served atomic.Int64
+	var ready, all sync.WaitGroup
+	ready.Add(2)
+	for n := range 2 {
+		d := dbtest.Open(t, address)
+		g := NewBooks(d).Ledger(fmt.Sprintf("node_%d", n), func() bool { return true })
+		g.patience = 3 * time.Second
+		d.OnSignal(SignalRecall, func(payload string) { go func() { _ = g.Recalled(context.Background(), payload) }() })
+		all.Go(func() {
+			_, err := g.Reserve(t.Context(), caps, credits.Credit, time.Now())
+			ready.Done()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			ready.Wait()
+			_, err = g.Reserve(t.Context(), caps, 8*credits.Credit, time.Now())
+			var refusal *Refusal
+			switch {
+			case err == nil:
+				served.Add(1)
+			case !errors.As(err, &refusal):
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if n := served.Load(); n != 1 {
+		t.Errorf("%d were served, where there was room for one", n)
+	}
+}

@@ -146,14 +146,6 @@ func (s *subject) beside(ctx context.Context, kind string, order loadOrder, pid 
 	return out, nil
 }
 
-func (s *subject) cpu() (own, store time.Duration, err error) {
-	if own, err = cpuTime(s.pid); err != nil || s.store == 0 {
-		return own, 0, err
-	}
-	store, err = cpuTime(s.store)
-	return own, store, err
-}
-
 // memory looks at a server that has done nothing, and at one that has answered
 // one call.
 func (c *chat) memory(binary program.Binary, folder string) error {
