@@ -401,7 +401,10 @@ func TestWhatOthersDoNotUseIsCalledBack(t *testing.T) {
 		d := dbtest.Open(t, address)
 		g := NewBooks(d).Ledger(fmt.Sprintf("node_%d", n), func() bool { return true })
 		g.patience = 10 * time.Second // on a busy machine
-		d.OnSignal(SignalRecall, func(payload string) { go func() { _ = g.Recalled(context.Background(), payload) }() })
+		d.OnSignal(SignalRecall, func(payload string) {
+			// It takes a while, and whoever asked waits for it.
+			time.AfterFunc(200*time.Millisecond, func() { _ = g.Recalled(context.Background(), payload) })
+		})
 		ledgers[n] = g
 	}
 	// The first has leased more than it uses.

@@ -32,6 +32,8 @@ type subject struct {
 	store   int // process of its database, 0 when it has none
 	plain   []byte
 	stream  []byte // requests
+
+	forgiving bool // see loadOrder
 }
 
 // sample is one measurement.
@@ -122,7 +124,7 @@ func (s *subject) measure(ctx context.Context, kind string, duration time.Durati
 // nobody else's.
 func (s *subject) beside(ctx context.Context, kind string, order loadOrder, pid int) (out sample, err error) {
 	duration := order.Duration
-	order.Address, order.Request, order.Duration = s.address, s.plain, warmUp
+	order.Address, order.Request, order.Duration, order.Forgiving = s.address, s.plain, warmUp, s.forgiving
 	if kind == "stream" {
 		order.Request = s.stream
 	}

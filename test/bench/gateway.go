@@ -103,7 +103,7 @@ func (b *gatewayBench) start(ctx context.Context, database *postgres) error {
 		return err
 	}
 	b.stops = append(b.stops, proxy.kill)
-	reverse := &subject{name: "httputil.ReverseProxy", address: at, pid: proxy.pid()}
+	reverse := &subject{name: "httputil.ReverseProxy", address: at, pid: proxy.pid(), forgiving: true}
 	reverse.calls(anyKey)
 	b.subjects = []*subject{reverse}
 	places := []program.Place{{Folder: filepath.Join(b.options.folder, "gateway-sqlite")}}
@@ -234,7 +234,7 @@ func (b *gatewayBench) firstBytes(ctx context.Context, g *gateway) (err error) {
 	if err := b.mock(ctx, upstreamOrder{Plain: upstreamAnswer, Events: upstreamEvents(10), Delay: streamPause, Every: streamPause}); err != nil {
 		return err
 	}
-	g.first, err = b.against(ctx, "many streams", "stream", loadOrder{Duration: b.options.duration, Connections: streamsAtOnce, First: true})
+	g.first, err = b.against(ctx, "many streams", "stream", loadOrder{Duration: b.options.duration, Connections: streamsAtOnce, First: true, Spread: 12 * streamPause})
 	return err
 }
 

@@ -37,6 +37,11 @@ type loadOrder struct {
 	Connections int `json:"connections"`
 	// First measures until the first piece of the answer's body is there.
 	First bool `json:"first"`
+	// Spread lets the connections begin one after the other over that time.
+	Spread time.Duration `json:"spread"`
+	// Forgiving goes on with a new connection when an answer breaks off. Go's
+	// reverse proxy now and then breaks a stream off; a server of ours must not.
+	Forgiving bool `json:"forgiving"`
 }
 
 // loadResult is what it found.
@@ -87,7 +92,8 @@ func playLoad(in io.Reader, out io.Writer) error {
 	var clients sync.WaitGroup
 	for i := range o.Connections {
 		clients.Go(func() {
-			latencies[i], errs[i] = repeat(o, begun.Add(o.Duration), &left)
+			time.Sleep(o.Spread * time.Duration(i) / time.Duration(o.Connections))
+			latencies[i], errs[i] = repeat(o, begun.Add(o.Spread+o.Duration), &left)
 		})
 	}
 	clients.Wait()
@@ -106,15 +112,11 @@ func playLoad(in io.Reader, out io.Writer) error {
 // repeat makes requests on one keep-alive connection, each as soon as the one
 // before is answered, and returns how long each took.
 func repeat(o loadOrder, until time.Time, left *atomic.Int64) ([]time.Duration, error) {
-	conn, err := net.Dial("tcp", o.Address)
+	conn, from, err := connect(o.Address, until)
 	if err != nil {
 		return nil, err
 	}
-	defer conn.Close()
-	if err := conn.SetDeadline(until.Add(time.Minute)); err != nil {
-		return nil, err
-	}
-	from := bufio.NewReaderSize(conn, 16<<10)
+	defer func() { _ = conn.Close() }()
 	took := make([]time.Duration, 0, min(4096, maxRequests/o.Connections))
 	for left.Add(-1) >= 0 {
 		begun := time.Now()
@@ -125,6 +127,12 @@ func repeat(o loadOrder, until time.Time, left *atomic.Int64) ([]time.Duration, 
 			return nil, err
 		}
 		first, err := readAnswer(from)
+		if err != nil && o.Forgiving {
+			_ = conn.Close()
+			if conn, from, err = connect(o.Address, until); err == nil {
+				continue
+			}
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -134,6 +142,14 @@ func repeat(o loadOrder, until time.Time, left *atomic.Int64) ([]time.Duration, 
 		took = append(took, first.Sub(begun))
 	}
 	return took, nil
+}
+
+func connect(address string, until time.Time) (net.Conn, *bufio.Reader, error) {
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		return nil, nil, err
+	}
+	return conn, bufio.NewReaderSize(conn, 16<<10), conn.SetDeadline(until.Add(time.Minute))
 }
 
 // readAnswer reads a response to its end, by hand: what the generator spends is

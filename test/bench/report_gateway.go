@@ -88,6 +88,6 @@ func (g *gateway) context(line line) {
 
 func (g *gateway) method(line line) {
 	line("- Gateway: a live key with a budget, in a workspace with one, calls a mock of OpenAI's API on this machine (%d bytes in, %d out; 22 events when streamed), with limits and the durable log on. The mock is a process of its own, and so is `httputil.ReverseProxy` in front of it, which has no keys, budgets or log. Their CPU is not the server's.", g.in, g.out)
-	line("- Latency: what a server adds is the difference to calling the mock itself in the same round. For the first token the mock waits %v, and as long between events.", streamPause)
+	line("- Latency: what a server adds is the difference to calling the mock itself in the same round. For the first token the mock waits %v, and as long between events; the streams begin one after the other over the time that one takes.", streamPause)
 	line("- Open streams: %d connections, each with one stream that lasts half a minute; the resident size is the highest of 15 seconds.", openStreams)
 }
