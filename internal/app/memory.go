@@ -18,9 +18,8 @@ const (
 	// is as much of it as is alive.
 	roomy = 48 << 20
 
-	tuneEvery  = time.Second
-	tuneStep   = 16 << 20
-	liveMetric = "/gc/heap/live:bytes"
+	tuneEvery = 250 * time.Millisecond
+	tuneStep  = 16 << 20
 )
 
 // TuneMemory has the process collect garbage seldom while it is small, unless
@@ -34,7 +33,6 @@ func TuneMemory(ctx context.Context) {
 	go func() {
 		tick := time.NewTicker(tuneEvery)
 		defer tick.Stop()
-		sample := []metrics.Sample{{Name: liveMetric}}
 		set := int64(roomy)
 		for {
 			select {
@@ -42,12 +40,24 @@ func TuneMemory(ctx context.Context) {
 				return
 			case <-tick.C:
 			}
-			metrics.Read(sample)
-			live := int64(sample[0].Value.Uint64())
-			if want := max(roomy, (2*live+tuneStep)/tuneStep*tuneStep); want != set {
+			live, beside := inUse()
+			if want := max(roomy, (2*live+beside+tuneStep)/tuneStep*tuneStep); want != set {
 				debug.SetMemoryLimit(want)
 				set = want
 			}
 		}
 	}()
+}
+
+// inUse is the memory that was alive at the last collection, and what is not
+// the heap's: stacks above all, of which each open stream has several.
+func inUse() (live, beside int64) {
+	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"},
+		{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/free:bytes"}, {Name: "/memory/classes/heap/unused:bytes"}}
+	metrics.Read(sample)
+	live, beside = int64(sample[0].Value.Uint64()), int64(sample[1].Value.Uint64())
+	for _, s := range sample[2:] {
+		beside -= int64(s.Value.Uint64())
+	}
+	return live, max(0, beside)
 }
