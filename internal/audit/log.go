@@ -39,12 +39,16 @@ type Log struct {
 	settlements *db.Queue[*Record]
 }
 
+// settleLinger is how long a settlement waits for an intent to be written
+// with. Nobody waits for it, and what was set aside is held as long.
+const settleLinger = 2 * time.Millisecond
+
 // NewLog makes a log whose writes share the group's commits. Intents come
 // first, so that a settlement never overtakes its own.
 func NewLog(g *db.Group, node *nodes.Node, book Book) *Log {
 	l := &Log{node: node, book: book}
 	l.intents = db.NewQueue(g, false, l.writeIntents)
-	l.settlements = db.NewQueue(g, true, l.writeOnce)
+	l.settlements = db.NewQueue(g, true, l.writeOnce).Lingers(settleLinger)
 	return l
 }
 
