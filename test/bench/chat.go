@@ -24,6 +24,9 @@ const (
 	streamBody = `{"model":"gpt-4o-mini","stream":true,"stream_options":{"include_usage":true},"messages":[{"role":"system","content":"You are a helpful assistant."},{"role":"user","content":"What is the capital of France, and since when?"}]}`
 )
 
+// noLimits is so much that nobody reaches it: limits are on, and refuse nothing.
+var noLimits = []string{"--limits-live-requests-per-minute", "100000000", "--limits-live-tokens-per-minute", "1000000000000", "--limits-live-in-flight", "1000000"}
+
 // subject is a server under measurement.
 type subject struct {
 	name    string
@@ -180,7 +183,7 @@ func (c *chat) start(ctx context.Context, binary program.Binary, folder string, 
 		}
 	}
 	turnpike := func(name string, at program.Place) (*subject, error) {
-		server, err := binary.Serve(at)
+		server, err := binary.Serve(at, noLimits...)
 		if err != nil {
 			return nil, err
 		}

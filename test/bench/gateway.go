@@ -139,8 +139,7 @@ func (b *gatewayBench) turnpike(ctx context.Context, at program.Place, upstream 
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return nil, err
 	}
-	server, err := b.binary.Serve(at, "--config", config, "--limits-live-requests-per-minute", "100000000",
-		"--limits-live-tokens-per-minute", "1000000000000", "--limits-live-in-flight", "1000000")
+	server, err := b.binary.Serve(at, append([]string{"--config", config}, noLimits...)...)
 	if err != nil {
 		return nil, err
 	}
