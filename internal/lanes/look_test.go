@@ -153,3 +153,34 @@ func (s *counted) Work(_ context.Context, _ string, i task) lanes.Result {
 	}
 	return lanes.Result{Well: true, Over: true, Outcome: db.Written}
 }
+
+// TestPutDoesNotHideWhatOthersPutIn before it: their signal comes later, and
+// names a seq that this node must not believe to have seen.
+func TestPutDoesNotHideWhatOthersPutIn(t *testing.T) {
+	t.Parallel()
+	d := dbtest.Open(t, dbtest.Address(t, "sqlite"))
+	s := &counted{later: make(chan task, 1)}
+	r := lanes.NewRunner(d, lanes.Source[task](s), lanes.Options{Queue: queue, Node: "a", Cap: 8, Slots: 8, Lanes: 8, Now: time.Now, Linger: time.Hour})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		r.Run(ctx)
+		close(done)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+	now := time.Now()
+	due := map[string]time.Time{"lane": now}
+	write(t, d, func(tx *db.Tx) error { return lanes.Enqueue(t.Context(), tx, queue, due) })
+	eventually(t, 10*time.Second, "the lane is at rest", func() bool { return s.looks.Load() > 0 && r.Stats().Open == 0 && r.Stats().Lanes == 1 })
+	s.later <- task{id: "late", due: now.UnixMicro()} // only a look finds it
+	write(t, d, func(tx *db.Tx) error {
+		if err := lanes.Enqueue(t.Context(), tx, queue, due); err != nil {
+			return err
+		}
+		return r.Put(t.Context(), tx, map[string][]task{"lane": {{id: "own", due: now.UnixMicro()}}}, now)
+	})
+	eventually(t, 10*time.Second, "what another put in is done", s.lateDone.Load)
+}
