@@ -96,8 +96,8 @@ func (s *Service) fanOut(ctx context.Context, n int, behind bool) (took, made in
 			return fmt.Errorf("store deliveries: %w", err)
 		}
 		if behind || stored < int64(len(rows)) {
-			// A replay made some of them before: what is still to be done is
-			// for the lanes to see.
+			// Without their bodies, or when a replay made some of them before,
+			// what is to be done is for the lanes to see.
 			return lanes.Enqueue(ctx, tx, Queue, dueLanes(jobs, now))
 		}
 		return s.runner.Put(ctx, tx, jobs, now)
