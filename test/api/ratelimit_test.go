@@ -111,7 +111,7 @@ func TestKeyHasSoManyCallsAtOnce(t *testing.T) {
 		m.chat(t, body("small", "hi", nil)).Want(t, 200, "")
 		// A stream has its place until it ends, or its client leaves.
 		m.openai.Queue(upstreamtest.OpenAIReply{Stall: 1000})
-		m.hangUp(t, body("small", "hi", map[string]any{"stream": true}))
+		m.hangUp(t, body("small", "hi", map[string]any{"stream": true}), "data:")
 		m.Eventually(t, func() bool { return m.chat(t, body("small", "hi", nil)).Status == 200 })
 	})
 }
