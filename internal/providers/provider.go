@@ -28,12 +28,17 @@ type ChatRequest struct {
 }
 
 // Usage is what a call consumed, in tokens. Cached and written input are part
-// of the input, and have prices of their own.
+// of the input, and have prices of their own. Media are counted in their own
+// units beside that.
 type Usage struct {
 	InputTokens  int64
 	OutputTokens int64
 	CachedInput  int64 // read from the provider's cache
 	CacheWrite   int64 // written to it
+
+	Images       int64
+	Characters   int64 // read aloud
+	Milliseconds int64 // of video or sound
 }
 
 // Answer is a provider's answer: Body for a plain call, Stream for a streamed one.
@@ -76,6 +81,9 @@ const (
 	KindInvalid     Kind = "invalid"      // 400, 413, 422: the caller's request is at fault
 	KindProtocol    Kind = "protocol"     // an answer that cannot be understood
 	KindCut         Kind = "cut"          // a stream that ended before its end
+
+	KindBlockedInput  Kind = "blocked_input"  // a filter refused what the caller asked for
+	KindBlockedOutput Kind = "blocked_output" // or what the model made of it
 )
 
 // Failure is an upstream call that failed. Its Error is for the log: what a
