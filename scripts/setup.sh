@@ -1,7 +1,8 @@
 #!/bin/sh
 # Makes sure that what the tests need is on this machine: PostgreSQL's server
-# binaries, a C compiler for the race detector, and Node with npm for clients in its language. Installs what is missing
-# where apt-get and the right to use it exist, else says what to install.
+# binaries, a C compiler for the race detector, Node with npm for clients in its language, espeak-ng for a voice, and
+# ffmpeg for sound in other formats and to check videos. Installs what is missing where apt-get and the right to use it
+# exist, else says what to install. The server itself needs none of them.
 set -eu
 
 has_postgres() {
@@ -17,6 +18,10 @@ has_postgres() {
 has_compiler() {
 	cc=$(go env CC)
 	echo '#include <stdlib.h>' | ${cc:-gcc} -E - >/dev/null 2>&1
+}
+
+has_ffmpeg() {
+	command -v ffmpeg >/dev/null 2>&1 && command -v ffprobe >/dev/null 2>&1
 }
 
 as_root() {
@@ -62,6 +67,8 @@ fi
 has_compiler || missing="$missing gcc"
 command -v node >/dev/null 2>&1 || missing="$missing nodejs"
 command -v npm >/dev/null 2>&1 || missing="$missing npm"
+command -v espeak-ng >/dev/null 2>&1 || missing="$missing espeak-ng"
+has_ffmpeg || missing="$missing ffmpeg"
 
 if [ -z "$missing" ]; then
 	exit 0
@@ -72,6 +79,8 @@ if may_install; then
 	case "$missing" in *gcc*) apt_install gcc libc6-dev ;; esac
 	case "$missing" in *nodejs*) apt_install nodejs ;; esac
 	case "$missing" in *npm*) apt_install npm ;; esac
+	case "$missing" in *espeak-ng*) apt_install espeak-ng ;; esac
+	case "$missing" in *ffmpeg*) apt_install ffmpeg ;; esac
 	case "$missing" in *postgresql*) install_postgres ;; esac
 fi
 
@@ -96,6 +105,11 @@ if ! command -v node >/dev/null 2>&1 || ! command -v npm >/dev/null 2>&1; then
 	failed=1
 	echo "setup: the tests run receivers and clients in several languages and need Node (18 or later) and npm." \
 		"Debian and Ubuntu: apt-get install nodejs npm." >&2
+fi
+if ! command -v espeak-ng >/dev/null 2>&1 || ! has_ffmpeg; then
+	failed=1
+	echo "setup: the tests make speech and videos and need espeak-ng, and ffmpeg with ffprobe. Debian and Ubuntu:" \
+		"apt-get install espeak-ng ffmpeg; Fedora: dnf install espeak-ng ffmpeg-free; macOS: brew install espeak-ng ffmpeg." >&2
 fi
 if [ -n "$failed" ]; then
 	echo "setup: could not install them from here: that takes apt-get, and root or sudo without a password." >&2

@@ -2,12 +2,26 @@ package api
 
 import (
 	"encoding/json"
+	"time"
 
 	"turnpike/internal/events"
+	"turnpike/internal/files"
 	"turnpike/internal/ids"
 )
 
-// An event is shown as it is delivered, byte for byte.
+// An event is shown as it is delivered, byte for byte, but for links: those are
+// minted anew for whoever asks.
+const linkLife = 24 * time.Hour
+
+func (c *Call) shownEvent(e *events.Event) (json.RawMessage, error) {
+	if c.s.Files == nil {
+		return e.Body, nil
+	}
+	expires := c.s.Now().Add(linkLife)
+	return events.Link(e.Type, e.Body, func(sha256, name string) (string, int64) {
+		return c.s.Files.URL(files.Owner{WorkspaceID: e.WorkspaceID, Environment: e.Environment}, files.File{SHA256: sha256}, name, expires), expires.Unix()
+	})
+}
 
 func listEvents(c *Call) (any, error) {
 	q := c.query(append(pageParams, "type", "since", "until")...)
@@ -28,7 +42,9 @@ func listEvents(c *Call) (any, error) {
 	data := make([]json.RawMessage, len(found.Rows))
 	l := newList(data, func(json.RawMessage) string { return "" }, found.More)
 	for i, e := range found.Rows {
-		data[i] = e.Body
+		if data[i], err = c.shownEvent(e); err != nil {
+			return nil, err
+		}
 	}
 	if n := len(found.Rows); n > 0 {
 		l.FirstID, l.LastID = &found.Rows[0].ID, &found.Rows[n-1].ID
@@ -46,5 +62,5 @@ func getEvent(c *Call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return json.RawMessage(e.Body), nil
+	return c.shownEvent(e)
 }

@@ -43,31 +43,54 @@ func act[In any](fn func(c *Call, tx *db.Tx, in In) (any, error)) handler {
 		if err := jsonbody.DecodeStrict(body, &in); err != nil {
 			return err
 		}
-		defer c.impatient()()
-		do := func(tx *db.Tx) ([]byte, error) {
-			v, err := fn(c, tx, in)
-			if err != nil {
-				return nil, err
-			}
-			return json.Marshal(v)
-		}
-		key := c.r.Header.Get("Idempotency-Key")
-		if key == "" || c.r.Method != http.MethodPost {
-			return c.actOnce(do, nil)
-		}
-		req, err := idempotency.NewRequest(c.Principal.ID(), c.r.Method, c.r.URL.Path, key, body)
-		if err != nil {
-			return err
-		}
-		return c.actIdempotently(do, req)
+		return c.perform(body, action{do: func(tx *db.Tx) (any, error) { return fn(c, tx, in) }})
 	}
 }
 
+// action is something that a call does, once however often it is asked for.
+type action struct {
+	// before is what cannot be done inside the transaction, and after is told
+	// what came of it then, whatever that is. Both may be nil.
+	before func() error
+	do     func(tx *db.Tx) (any, error)
+	after  func(err error)
+}
+
+// perform does it. What was asked for is the same if the body is.
+func (c *Call) perform(body []byte, a action) error {
+	defer c.impatient()()
+	key := c.r.Header.Get("Idempotency-Key")
+	if key == "" || c.r.Method != http.MethodPost {
+		return c.actOnce(a, nil)
+	}
+	req, err := idempotency.NewRequest(c.Principal.ID(), c.r.Method, c.r.URL.Path, key, body)
+	if err != nil {
+		return err
+	}
+	return c.actIdempotently(a, req)
+}
+
+// errPanicked is what an action came to that did not return.
+var errPanicked = errors.New("api: an action panicked")
+
 // actOnce runs the transaction and answers.
-func (c *Call) actOnce(do func(tx *db.Tx) ([]byte, error), remember func(tx *db.Tx, answer []byte) error) error {
+func (c *Call) actOnce(a action, remember func(tx *db.Tx, answer []byte) error) (err error) {
+	if a.before != nil {
+		if err := a.before(); err != nil {
+			return err
+		}
+	}
+	if a.after != nil {
+		err = errPanicked
+		defer func() { a.after(err) }()
+	}
 	var answer []byte
-	err := c.s.DB.Write(c.Context(), func(tx *db.Tx) (err error) {
-		if answer, err = do(tx); err != nil {
+	err = c.s.DB.Write(c.Context(), func(tx *db.Tx) error {
+		v, err := a.do(tx)
+		if err != nil {
+			return err
+		}
+		if answer, err = json.Marshal(v); err != nil {
 			return err
 		}
 		if remember != nil {
@@ -85,7 +108,7 @@ func (c *Call) actOnce(do func(tx *db.Tx) ([]byte, error), remember func(tx *db.
 	return nil
 }
 
-func (c *Call) actIdempotently(do func(tx *db.Tx) ([]byte, error), req idempotency.Request) error {
+func (c *Call) actIdempotently(a action, req idempotency.Request) error {
 	store, ctx := c.s.Idempotency, c.Context()
 	release, err := store.Claim(req)
 	if err != nil {
@@ -95,7 +118,7 @@ func (c *Call) actIdempotently(do func(tx *db.Tx) ([]byte, error), req idempoten
 	if found, err := c.replay(req); found || err != nil {
 		return err
 	}
-	err = c.actOnce(do, func(tx *db.Tx, answer []byte) error {
+	err = c.actOnce(a, func(tx *db.Tx, answer []byte) error {
 		return store.Remember(ctx, tx, req, idempotency.Answer{Status: http.StatusOK, Body: answer})
 	})
 	if errors.Is(err, idempotency.ErrTaken) {

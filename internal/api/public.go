@@ -2,9 +2,12 @@ package api
 
 import (
 	"net/http"
+
+	"turnpike/internal/files"
 )
 
-// publicMux is what needs no key: health, the reference.
+// publicMux is what needs no key: health, the reference, and files, whose URLs
+// are signed.
 func (s *Server) publicMux() *http.ServeMux {
 	mux := http.NewServeMux()
 	public := func(pattern string, fn func(c *Call)) {
@@ -23,6 +26,9 @@ func (s *Server) publicMux() *http.ServeMux {
 	public("GET /openapi.yaml", r.yaml.serve)
 	public("GET /docs", r.page.serve)
 	public("GET /docs/docs.css", r.css.serve)
+	if s.Files != nil {
+		public("GET "+files.Prefix, func(c *Call) { c.serveFile() })
+	}
 	answerTheRest(mux)
 	return mux
 }

@@ -7,6 +7,7 @@ import (
 	"turnpike/internal/access"
 	"turnpike/internal/accounts"
 	"turnpike/internal/fault"
+	"turnpike/internal/media"
 )
 
 // Route is one line of the interface.
@@ -25,6 +26,28 @@ func Routes() []Route {
 		{"POST", "/v1/chat/completions", access.ChatCompletionsCreate, createChatCompletion},
 		{"POST", "/v1/responses", access.ResponsesCreate, createResponse},
 		{"POST", "/v1/embeddings", access.EmbeddingsCreate, createEmbeddings},
+
+		{"POST", "/v1/images/generations", access.ImagesCreate, createImage},
+		{"POST", "/v1/images/edits", access.ImagesCreate, editImage},
+		{"POST", "/v1/images/batches", access.ImagesCreate, createImageBatch},
+		{"GET", "/v1/images/batches", access.ImagesRead, read(listJobs(media.Images))},
+		{"GET", "/v1/images/batches/{id}", access.ImagesRead, read(getJob(media.Images))},
+		{"POST", "/v1/images/batches/{id}/cancel", access.ImagesCreate, act(cancelJob(media.Images))},
+		{"DELETE", "/v1/images/batches/{id}", access.ImagesCreate, act(deleteJob(media.Images))},
+
+		{"POST", "/v1/videos", access.VideosCreate, createVideo},
+		{"GET", "/v1/videos", access.VideosRead, read(listJobs(media.Video))},
+		{"GET", "/v1/videos/{id}", access.VideosRead, read(getJob(media.Video))},
+		{"GET", "/v1/videos/{id}/content", access.VideosRead, getVideoContent},
+		{"POST", "/v1/videos/{id}/cancel", access.VideosCreate, act(cancelJob(media.Video))},
+		{"DELETE", "/v1/videos/{id}", access.VideosCreate, act(deleteJob(media.Video))},
+
+		{"POST", "/v1/audio/speech", access.VoiceCreate, createSpeech},
+		{"POST", "/v1/voice/renders", access.VoiceCreate, createVoiceRender},
+		{"GET", "/v1/voice/renders", access.VoiceRead, read(listJobs(media.Voice))},
+		{"GET", "/v1/voice/renders/{id}", access.VoiceRead, read(getJob(media.Voice))},
+		{"POST", "/v1/voice/renders/{id}/cancel", access.VoiceCreate, act(cancelJob(media.Voice))},
+		{"DELETE", "/v1/voice/renders/{id}", access.VoiceCreate, act(deleteJob(media.Voice))},
 
 		{"POST", "/v1/scoped_tokens", access.ScopedTokensCreate, act(createScopedToken)},
 		{"DELETE", "/v1/scoped_tokens/{id}", access.ScopedTokensCreate, act(revokeScopedToken)},

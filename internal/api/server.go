@@ -17,9 +17,11 @@ import (
 	"turnpike/internal/audit"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
+	"turnpike/internal/files"
 	"turnpike/internal/gateway"
 	"turnpike/internal/idempotency"
 	"turnpike/internal/ids"
+	"turnpike/internal/media"
 	"turnpike/internal/tunnel"
 	"turnpike/internal/webhooks"
 )
@@ -36,6 +38,8 @@ type Deps struct {
 	Gateway     *gateway.Gateway
 	Webhooks    *webhooks.Service
 	Tunnels     *tunnel.Hub
+	Files       *files.Store
+	Media       *media.Service
 	Idempotency *idempotency.Store
 	Now         func() time.Time
 

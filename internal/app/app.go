@@ -18,11 +18,13 @@ import (
 	"turnpike/internal/config"
 	"turnpike/internal/db"
 	"turnpike/internal/events"
+	"turnpike/internal/files"
 	"turnpike/internal/gateway"
 	"turnpike/internal/idempotency"
 	"turnpike/internal/lanes"
 	"turnpike/internal/limits"
 	"turnpike/internal/mail"
+	"turnpike/internal/media"
 	"turnpike/internal/nodes"
 	"turnpike/internal/providers/simulator"
 	"turnpike/internal/retention"
@@ -50,6 +52,7 @@ type App struct {
 	log       *audit.Log
 	books     *spend.Books
 	ledger    *spend.Ledger
+	files     *files.Store
 	hooks     *webhooks.Service
 	handler   *api.Server
 	keeper    *retention.Keeper
@@ -122,7 +125,8 @@ func (a *App) build(ctx context.Context, now func() time.Time) (err error) {
 	a.group = db.NewGroup(d)
 	a.events = events.NewPublisher(now)
 	a.books = spend.NewBooks(d)
-	a.log = audit.NewLog(a.group, a.node, spend.NewBookkeeper(a.books, a.events, now).Book)
+	bookkeeper := spend.NewBookkeeper(a.books, a.events, now)
+	a.log = audit.NewLog(a.group, a.node, bookkeeper.Book)
 	if err := a.recoverOnce(ctx); err != nil {
 		return err
 	}
@@ -130,10 +134,6 @@ func (a *App) build(ctx context.Context, now func() time.Time) (err error) {
 	a.node.OnRejoin(func(life int) { a.ledger.Renounce(spend.Owner(a.node.ID, life)) })
 	limiter := limits.New(d, a.node.ID, now)
 	if a.telemetry, err = newTelemetry(ctx, a.version); err != nil {
-		return err
-	}
-	models, err := LoadCatalog(a.cfg)
-	if err != nil {
 		return err
 	}
 	used := access.NewLastUsed(d)
@@ -151,10 +151,13 @@ func (a *App) build(ctx context.Context, now func() time.Time) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := a.openFiles(ctx, now); err != nil {
+		return err
+	}
 	hooks := webhooks.New(webhooks.Options{DB: d, Group: a.group, Ring: ring, Publisher: a.events, Outbox: outbox, Node: a.node.ID,
 		Guard:    safehttp.New(safehttp.Policy{AllowCIDRs: a.cfg.Webhooks.AllowCIDRs, AllowHTTP: a.cfg.Webhooks.AllowHTTP}),
 		Schedule: a.cfg.Webhooks.RetrySchedule, Timeout: a.cfg.Webhooks.Timeout, PerEndpoint: a.cfg.Webhooks.PerEndpoint,
-		Slots: a.cfg.Webhooks.Concurrency, Version: a.version, Now: now})
+		Slots: a.cfg.Webhooks.Concurrency, Version: a.version, Link: a.fileURL, Now: now})
 	a.hooks = hooks
 	tunnels := tunnel.NewHub(d, hooks)
 	hooks.AddSender(webhooks.Tunnel, tunnels)
@@ -166,12 +169,19 @@ func (a *App) build(ctx context.Context, now func() time.Time) (err error) {
 	refused := audit.NewRefused(d, int64(a.cfg.Limits.RefusedKeys), now)
 	directory := accounts.NewDirectory(d, now)
 
+	models, err := LoadCatalog(a.cfg)
+	if err != nil {
+		return err
+	}
+	gate := gateway.New(gateway.Options{Catalog: models, Simulator: simulator.New(simulator.Options{}), Upstreams: upstreams(a.cfg), Routes: routes(a.cfg),
+		Ledger: a.ledger, Budgets: directory, Limiter: limiter, Rates: rates(a.cfg.Limits), DefaultMaxOutput: int64(a.cfg.Gateway.DefaultMaxOutput),
+		Strict: a.cfg.Audit.Strict, Now: now, Observe: a.telemetry.observe})
+	jobs := media.New(media.Options{DB: d, Files: a.files, Gateway: gate, Books: bookkeeper, Publisher: a.events, Node: a.node.ID,
+		PerLane: a.cfg.Media.PerWorkspace, Slots: a.cfg.Media.Concurrency, Deadline: a.cfg.Media.Deadline, PollEvery: a.cfg.Media.PollInterval, Now: now})
+
 	a.handler = api.New(api.Deps{
-		DB: d, Auth: auth, Keys: keys, Tokens: tokens, Projects: directory, Log: a.log, Refused: refused, Webhooks: hooks, Tunnels: tunnels,
-		Gateway: gateway.New(gateway.Options{Catalog: models, Simulator: simulator.New(simulator.Options{}), Upstreams: upstreams(a.cfg), Routes: routes(a.cfg),
-			Ledger: a.ledger, Budgets: directory, Limiter: limiter, Rates: rates(a.cfg.Limits), DefaultMaxOutput: int64(a.cfg.Gateway.DefaultMaxOutput),
-			Strict: a.cfg.Audit.Strict, Now: now, Observe: a.telemetry.observe}),
-		Idempotency: remembered, Now: now, TrustedProxies: a.cfg.TrustedProxies, AllowedOrigins: a.cfg.AllowedOrigins,
+		DB: d, Auth: auth, Keys: keys, Tokens: tokens, Projects: directory, Log: a.log, Refused: refused, Webhooks: hooks, Tunnels: tunnels, Files: a.files, Media: jobs,
+		Gateway: gate, Idempotency: remembered, Now: now, TrustedProxies: a.cfg.TrustedProxies, AllowedOrigins: a.cfg.AllowedOrigins,
 		Limits: api.Limits{Body: int64(a.cfg.Limits.BodyBytes), ModelBody: int64(a.cfg.Limits.ModelBodyBytes),
 			Header: int64(a.cfg.Limits.HeaderBytes), JSONDepth: a.cfg.Limits.JSONDepth, BodyPatience: a.cfg.Limits.BodyTimeout},
 	})
@@ -211,11 +221,14 @@ func (a *App) build(ctx context.Context, now func() time.Time) (err error) {
 		{Name: "mails", Run: func(ctx context.Context, tx *db.Tx, n int64) (int64, error) {
 			return mail.Purge(ctx, tx, hooks.RowsBefore(), n)
 		}},
+		{Name: "media jobs", Run: jobs.Purge},
+		// The last, as it is the one that a bucket's outage can stop.
+		{Name: "files", Run: a.files.Purge},
 	}...)}
 	if a.metrics, err = startMetrics(a.cfg.MetricsListen, hooks, a.telemetry); err != nil {
 		return err
 	}
-	for _, run := range []func(context.Context){a.node.Run, used.Run, refused.Run, a.keeper.Run, a.recoverDeadNodes, outbox.Run, hooks.Run, tunnels.Run, limiter.Run,
+	for _, run := range []func(context.Context){a.node.Run, used.Run, refused.Run, a.keeper.Run, a.recoverDeadNodes, outbox.Run, hooks.Run, tunnels.Run, jobs.Run, limiter.Run,
 		func(ctx context.Context) { a.ledger.Run(ctx, d) }} {
 		a.work.Go(func() { run(workCtx) })
 	}
@@ -369,6 +382,9 @@ func (a *App) release(ctx context.Context) {
 		a.stopWork()
 	}
 	a.work.Wait()
+	if a.files != nil {
+		_ = a.files.Close()
+	}
 	if a.group != nil {
 		a.group.Stop()
 	}

@@ -19,7 +19,7 @@ const (
 	roomy = 48 << 20
 
 	tuneEvery = 250 * time.Millisecond
-	tuneStep  = 16 << 20
+	tuneStep  = 4 << 20
 )
 
 // TuneMemory has the process collect garbage seldom while it is small, unless

@@ -1,12 +1,15 @@
 package app
 
 import (
+	"slices"
+
 	"turnpike/internal/catalog"
 	"turnpike/internal/config"
 	"turnpike/internal/gateway"
 	"turnpike/internal/limits"
 	"turnpike/internal/providers"
 	"turnpike/internal/providers/anthropic"
+	"turnpike/internal/providers/espeak"
 	"turnpike/internal/providers/gemini"
 	"turnpike/internal/providers/openai"
 	"turnpike/internal/providers/wire"
@@ -19,19 +22,32 @@ func LoadCatalog(cfg config.Config) (*catalog.Catalog, error) {
 	for _, p := range cfg.Providers {
 		s := catalog.Supplier{Name: p.Name, Table: p.Catalog, Vendor: p.Vendor(), Local: p.Local, Default: listPrice(p.DefaultPrice)}
 		for _, m := range p.Models {
-			s.Models = append(s.Models, catalog.Supply{ID: m.ID, Upstream: m.Upstream, Price: listPrice(m.Price),
+			s.Models = append(s.Models, catalog.Supply{ID: m.ID, Upstream: m.Upstream, Kind: catalog.Kind(m.Kind), Price: listPrice(m.Price),
 				ContextWindow: int64(m.ContextWindow), MaxOutputTokens: int64(m.MaxOutputTokens), Capabilities: m.Capabilities})
 		}
 		t.Suppliers = append(t.Suppliers, s)
 	}
+	if _, found := findEspeak(cfg); found {
+		t.Suppliers = append(t.Suppliers, catalog.Supplier{Name: espeak.Name, Local: true, Models: []catalog.Supply{{ID: espeak.Name, Kind: catalog.Speech}}})
+	}
 	return catalog.Load(t)
+}
+
+// findEspeak finds the speech engine of this machine, unless the operator does
+// not want it, or has a provider of that name.
+func findEspeak(cfg config.Config) (path string, found bool) {
+	if !cfg.Media.Espeak || slices.ContainsFunc(cfg.Providers, func(p config.Provider) bool { return p.Name == espeak.Name }) {
+		return "", false
+	}
+	return espeak.Find()
 }
 
 func listPrice(p *config.ModelPrice) *catalog.ListPrice {
 	if p == nil {
 		return nil
 	}
-	return &catalog.ListPrice{Input: p.Input.Rat(), Output: p.Output.Rat(), CachedInput: p.CachedInput.Rat(), CacheWrite: p.CacheWrite.Rat()}
+	return &catalog.ListPrice{Input: p.Input.Rat(), Output: p.Output.Rat(), CachedInput: p.CachedInput.Rat(), CacheWrite: p.CacheWrite.Rat(),
+		PerImage: p.PerImage.Rat(), PerSecond: p.PerSecond.Rat(), PerCharacter: p.PerCharacter.Rat()}
 }
 
 // upstreams makes the clients of the configuration's providers, each with its
@@ -41,6 +57,9 @@ func upstreams(cfg config.Config) []gateway.Upstream {
 	for _, p := range cfg.Providers {
 		client := wire.NewClient(wire.Timeouts{Connect: cfg.Gateway.ConnectTimeout, FirstByte: cfg.Gateway.FirstByteTimeout, Idle: cfg.Gateway.IdleTimeout})
 		list = append(list, gateway.Upstream{Provider: upstream(p, client), Weight: p.Weight})
+	}
+	if path, found := findEspeak(cfg); found {
+		list = append(list, gateway.Upstream{Provider: espeak.New(path), Weight: 1})
 	}
 	return list
 }

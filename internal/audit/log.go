@@ -39,15 +39,21 @@ type Log struct {
 	settlements *db.Queue[*Record]
 }
 
-// settleLinger is how long a settlement waits for an intent to be written
-// with. Nobody waits for it, and what was set aside is held as long.
-const settleLinger = 2 * time.Millisecond
+const (
+	// intentLinger is how long an intent waits for others to be written with
+	// while nobody waits for it: the call that it is of goes on the wire first,
+	// and one that is over by then is written once. Providers take longer.
+	intentLinger = 2 * time.Millisecond
+	// settleLinger is how long a settlement waits for an intent to be written
+	// with. Nobody waits for it, and what was set aside is held as long.
+	settleLinger = 5 * time.Millisecond
+)
 
 // NewLog makes a log whose writes share the group's commits. Intents come
 // first, so that a settlement never overtakes its own.
 func NewLog(g *db.Group, node *nodes.Node, book Book) *Log {
 	l := &Log{node: node, book: book}
-	l.intents = db.NewQueue(g, false, l.writeIntents)
+	l.intents = db.NewQueue(g, false, l.writeIntents).Lingers(intentLinger)
 	l.settlements = db.NewQueue(g, true, l.writeOnce).Lingers(settleLinger)
 	return l
 }
@@ -103,7 +109,7 @@ func (l *Log) write(ctx context.Context, tx *db.Tx, records []*Record) error {
 		}
 		settled = append(settled, b)
 	}
-	if _, err := insertRequests.Write(ctx, tx, rows); err != nil {
+	if err := insertRequests.Send(ctx, tx, rows, nil); err != nil {
 		return fmt.Errorf("request log: %w", err)
 	}
 	if len(settled) == 0 {

@@ -25,6 +25,7 @@ type Supplier struct {
 type Supply struct {
 	ID              string // what callers write
 	Upstream        string // what the supplier calls it; empty is ID
+	Kind            Kind   // empty is the table's
 	Price           *ListPrice
 	ContextWindow   int64
 	MaxOutputTokens int64
@@ -136,6 +137,9 @@ func (c *Catalog) listed(st *stock, l Supply, fallback *Price, r rate) (*Offer, 
 	}
 	o.Model = *known
 	o.ID = l.ID
+	if l.Kind != "" && l.Kind != known.Kind {
+		o.Kind, o.Modalities = l.Kind, modalities(l.Kind, known.Capabilities)
+	}
 	o.ContextWindow = cmp.Or(l.ContextWindow, known.ContextWindow)
 	o.MaxOutputTokens = cmp.Or(l.MaxOutputTokens, known.MaxOutputTokens)
 	if l.Capabilities != nil {

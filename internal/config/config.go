@@ -45,6 +45,8 @@ type Config struct {
 	Gateway  Gateway  `name:"gateway"`
 	Audit    Audit    `name:"audit"`
 	Webhooks Webhooks `name:"webhooks"`
+	Files    Files    `name:"files"`
+	Media    Media    `name:"media"`
 	SMTP     SMTP     `name:"smtp"`
 	Mail     Mail     `name:"mail"`
 
@@ -102,6 +104,22 @@ type Webhooks struct {
 	Concurrency   int             `name:"concurrency" default:"512" min:"1" max:"100000" help:"Most attempts at once on this node."`
 	AllowCIDRs    []netip.Prefix  `name:"allow_cidrs" help:"Private or otherwise refused addresses that endpoints may have, such as 10.20.0.0/16; unsafe unless every customer may reach them."`
 	AllowHTTP     bool            `name:"allow_http" default:"false" help:"Accept http:// endpoints, whose deliveries anybody on the way can read."`
+}
+
+// Files says where files are kept, and for how long.
+type Files struct {
+	URL        string        `name:"url" help:"Bucket for files, such as s3://name?region=eu-central-1, with &endpoint=https://… and &use_path_style=true for other makes than Amazon's; credentials are found as the AWS tools find them. Empty means a folder in the data folder, which other nodes cannot read."`
+	Retention  time.Duration `name:"retention" default:"720h" min:"1h" max:"87600h" help:"How long files are kept."`
+	FromBucket bool          `name:"from_bucket" default:"false" help:"Redirect downloads to the bucket, which then sends the file itself, instead of sending it from here."`
+}
+
+// Media says how jobs are worked that make pictures, videos and speech.
+type Media struct {
+	Concurrency  int           `name:"concurrency" default:"64" min:"1" max:"100000" help:"Most pieces of such jobs that are worked at once on this node."`
+	PerWorkspace int           `name:"per_workspace" default:"8" min:"1" max:"1000" help:"Most of them in one of a workspace's lanes, of which it has 16 for each kind of job; one whose provider fails gets fewer."`
+	Deadline     time.Duration `name:"deadline" default:"24h" min:"1s" max:"720h" help:"How long a job may take before it fails."`
+	PollInterval time.Duration `name:"poll_interval" default:"5s" min:"100ms" max:"10m" help:"How often a provider is asked how far a video is; the first times are sooner."`
+	Espeak       bool          `name:"espeak" default:"true" help:"Let live keys use espeak-ng for speech, free of charge, if it is installed."`
 }
 
 // SMTP is the way out for mail.

@@ -33,18 +33,24 @@ type Provider struct {
 type ProviderModel struct {
 	ID              string      `key:"id"`
 	Upstream        string      `key:"upstream"` // the provider's own name for it
+	Kind            string      `key:"kind"`     // what it makes, if the table does not know it
 	Price           *ModelPrice `key:"price"`
 	ContextWindow   int         `key:"context_window"`
 	MaxOutputTokens int         `key:"max_output_tokens"`
 	Capabilities    []string    `key:"capabilities"`
 }
 
-// ModelPrice is in US dollars per million tokens.
+// ModelPrice is in US dollars: per million tokens, and of media for one
+// picture, a second of sound or video, a character that is read aloud.
 type ModelPrice struct {
 	Input       Decimal `key:"input"`
 	Output      Decimal `key:"output"`
 	CachedInput Decimal `key:"cached_input"`
 	CacheWrite  Decimal `key:"cache_write"`
+
+	PerImage     Decimal `key:"per_image"`
+	PerSecond    Decimal `key:"per_second"`
+	PerCharacter Decimal `key:"per_character"`
 }
 
 // Route is an ordered list of models behind one name, route/NAME.

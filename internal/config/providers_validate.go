@@ -25,6 +25,9 @@ var ownHeaders = []string{"Host", "Connection", "Content-Length", "Content-Type"
 // capabilityNames are those that the catalogue knows.
 var capabilityNames = []string{"vision", "tools", "json_schema", "reasoning", "audio_input", "prompt_caching"}
 
+// modelKinds are what a model can make.
+var modelKinds = []string{"chat", "embedding", "image", "video", "speech"}
+
 // faults collects the problems of one entry. Messages never quote a value: a
 // key may stand in the wrong line.
 type faults struct {
@@ -164,6 +167,7 @@ func (m ProviderModel) check(f *faults, key string) {
 	f.addIf(m.ID != "" && m.Upstream != "" && !modelForm.MatchString(m.Upstream), key+".upstream", "is not a name; expected at most 200 characters without spaces")
 	f.addIf(m.ContextWindow < 0, key+".context_window", "%d is out of range; expected a number of tokens", m.ContextWindow)
 	f.addIf(m.MaxOutputTokens < 0, key+".max_output_tokens", "%d is out of range; expected a number of tokens", m.MaxOutputTokens)
+	f.addIf(m.Kind != "" && !slices.Contains(modelKinds, m.Kind), key+".kind", "is not one of %s", strings.Join(modelKinds, ", "))
 	m.Price.check(f, key+".price")
 	for _, c := range m.Capabilities {
 		f.addIf(!slices.Contains(capabilityNames, c), key+".capabilities", "has a word that is not one of %s", strings.Join(capabilityNames, ", "))
@@ -175,9 +179,10 @@ func reserved(model string) bool {
 	return model == "auto" || strings.HasPrefix(model, "auto:") || strings.HasPrefix(model, "route/")
 }
 
-// check wants input and output: one that is forgotten would be free.
+// check wants input and output, or a price of media: one that is forgotten
+// would be free.
 func (p *ModelPrice) check(f *faults, key string) {
-	if p == nil {
+	if p == nil || p.PerImage != "" || p.PerSecond != "" || p.PerCharacter != "" {
 		return
 	}
 	const expected = "is missing; expected US dollars per million tokens, such as 0.15, or 0"

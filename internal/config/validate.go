@@ -66,6 +66,8 @@ func (c Config) Validate() error {
 		{"tls.key", pairFault(c.TLS.Key, c.TLS.Cert, "tls.cert is set, so its key file is expected here too")},
 		{"metrics_listen", metricsFault(c.MetricsListen)},
 		{"webhooks.retry_schedule", scheduleFault(c.Webhooks.RetrySchedule)},
+		{"files.url", bucketFault(c.Files.URL)},
+		{"files.from_bucket", fromBucketFault(c.Files)},
 		{"smtp.url", smtpFault(c.SMTP.URL)},
 		{"mail.from", senderFault(c.Mail.From, c.SMTP.URL)},
 	} {
@@ -309,6 +311,35 @@ func metricsFault(address string) string {
 		return ""
 	}
 	return listenFault(address)
+}
+
+// bucketFault says, without quoting it, what is wrong with a bucket's address.
+func bucketFault(address string) string {
+	const expected = "; expected such as s3://name?region=eu-central-1"
+	if address == "" {
+		return ""
+	}
+	u, err := url.Parse(address)
+	switch {
+	case err != nil:
+		return "is not a URL" + expected
+	case u.Scheme != "s3":
+		return "does not start with s3://" + expected
+	case u.User != nil:
+		return "has credentials in it, which belong into the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY)" + expected
+	case u.Host == "":
+		return "names no bucket" + expected
+	case strings.Trim(u.Path, "/") != "" || u.Fragment != "":
+		return "has a path or a fragment" + expected
+	}
+	return ""
+}
+
+func fromBucketFault(f Files) string {
+	if f.FromBucket && f.URL == "" {
+		return "needs a bucket in files.url: a folder cannot send files itself"
+	}
+	return ""
 }
 
 // scheduleFault bounds the retries; none means that the first failure pauses.

@@ -98,6 +98,15 @@ func TestValidate(t *testing.T) {
 		"smtp":                      {func(c *Config) { c.SMTP.URL, c.Mail.From = "smtp://u:p%40@mail.example.com:587", "a@example.com" }, ""},
 		"smtp over TLS":             {func(c *Config) { c.SMTP.URL, c.Mail.From = "smtps://[2001:db8::1]", "Turnpike <a@example.com>" }, ""},
 		"smtp in plain text":        {func(c *Config) { c.SMTP.URL, c.Mail.From = "smtp://h:25?tls=insecure-plaintext", "a@example.com" }, ""},
+		"a bucket": {func(c *Config) {
+			c.Files.URL, c.Files.FromBucket = "s3://name?region=eu-central-1&endpoint=https://h", true
+		}, ""},
+		"a bucket elsewhere":        {func(c *Config) { c.Files.URL = "gs://name" }, "files.url: does not start with s3://"},
+		"a bucket without a name":   {func(c *Config) { c.Files.URL = "s3://?region=x" }, "files.url: names no bucket"},
+		"a bucket with a path":      {func(c *Config) { c.Files.URL = "s3://name/path" }, "files.url: has a path or a fragment"},
+		"a bucket with credentials": {func(c *Config) { c.Files.URL = "s3://key:secret@name" }, "files.url: has credentials in it"},
+		"no bucket to send files":   {func(c *Config) { c.Files.FromBucket = true }, "files.from_bucket: needs a bucket in files.url"},
+		"files kept for no time":    {func(c *Config) { c.Files.Retention = time.Minute }, "files.retention: 1m0s is out of range"},
 		"smtp without a sender":     {func(c *Config) { c.SMTP.URL = "smtp://h" }, "mail.from: is required with smtp.url; expected an address such as"},
 		"smtp with another scheme":  {func(c *Config) { c.SMTP.URL, c.Mail.From = "https://h", "a@example.com" }, "smtp.url: does not start with smtp:// or smtps://"},
 		"smtp without a scheme":     {func(c *Config) { c.SMTP.URL, c.Mail.From = "mail.example.com:587", "a@example.com" }, "smtp.url: does not start with"},

@@ -86,6 +86,17 @@ func (b *Bulk) Write(ctx context.Context, tx *Tx, rows [][]any) (int64, error) {
 	return n, fold(err)
 }
 
+// Send is Write for whoever does not go by its outcome. PostgreSQL gets what was
+// sent together with the transaction's next statement, or before its commit, in
+// one round trip; an error comes from there. then, which may be nil, is called
+// with the number of rows that were inserted or changed.
+func (b *Bulk) Send(ctx context.Context, tx *Tx, rows [][]any, then func(n int64) error) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	return fold(tx.eng.bulkSend(ctx, tx.tx, b, rows, then))
+}
+
 // arrays turns rows into one typed slice per column, which is what unnest takes.
 func (b *Bulk) arrays(rows [][]any) ([]any, error) {
 	out := make([]any, len(b.columns))

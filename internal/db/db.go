@@ -47,6 +47,8 @@ type engine interface {
 	watch(ctx context.Context, changed func(topic, payload string))
 	// bulkWrite writes rows with one statement over arrays or a few prepared ones.
 	bulkWrite(ctx context.Context, tx engineTx, b *Bulk, rows [][]any) (int64, error)
+	// bulkSend is bulkWrite with the next statement, or flush.
+	bulkSend(ctx context.Context, tx engineTx, b *Bulk, rows [][]any, then func(n int64) error) error
 }
 
 type engineTx interface {
@@ -58,6 +60,7 @@ type engineTx interface {
 	lockRows(table string) string
 	claimRows(table string) string
 	shareRows(table string) string
+	flush(ctx context.Context) error
 	commit(ctx context.Context) error
 	rollback()
 }
@@ -204,6 +207,9 @@ func (d *DB) writeOnce(ctx context.Context, fn func(tx *Tx) error) error {
 	tx := &Tx{eng: d.eng, tx: etx}
 	defer etx.rollback() // a no-op after commit; it also runs when fn panics
 	if err := fn(tx); err != nil {
+		return err
+	}
+	if err := etx.flush(ctx); err != nil {
 		return err
 	}
 	for _, s := range tx.signals {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 )
@@ -21,8 +22,9 @@ const (
 )
 
 // Group commits the hot writes of every kind that wait in one transaction. It
-// is greedy: it takes whatever is there and never waits for more, so a lone
-// write is not delayed and a crowd shares one fsync. (A 2 ms timer was slower.)
+// is greedy: as soon as somebody waits for a write it takes whatever is there,
+// so a lone write is not delayed and a crowd shares one fsync. (A 2 ms timer was
+// slower.) Only what nobody waits for yet may linger.
 type Group struct {
 	db   *DB
 	mu   sync.Mutex
@@ -36,6 +38,7 @@ type Group struct {
 // groupQueue is a Queue of any type.
 type groupQueue interface {
 	len() int
+	urgent() bool
 	take() groupBatch
 }
 
@@ -66,7 +69,7 @@ func (g *Group) run() {
 	defer close(g.done)
 	stopping := false
 	for {
-		kept := g.runOnce()
+		kept := g.runOnce(stopping)
 		switch {
 		case kept && stopping:
 			slog.Error("the store is away at shutdown: what was not settled will be recovered at the next start")
@@ -89,9 +92,10 @@ func (g *Group) run() {
 	}
 }
 
-// runOnce commits until nothing waits, or until an outage made a queue keep its items.
-func (g *Group) runOnce() (kept bool) {
-	for {
+// runOnce commits until nothing is urgent, or until an outage made a queue keep
+// its items. With all it commits what may linger, too.
+func (g *Group) runOnce(all bool) (kept bool) {
+	for all || g.hurries() {
 		g.gather()
 		g.mu.Lock()
 		var batches []groupBatch
@@ -108,6 +112,14 @@ func (g *Group) runOnce() (kept bool) {
 			return true
 		}
 	}
+	return false
+}
+
+// hurries reports whether anything that waits must not wait any longer.
+func (g *Group) hurries() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.ContainsFunc(g.qs, groupQueue.urgent)
 }
 
 // maxGather bounds how often the writer lets others go first.
@@ -172,7 +184,9 @@ type Queue[T any] struct {
 	g       *Group
 	write   func(ctx context.Context, tx *Tx, items []T) error
 	keep    bool
-	linger  time.Duration // how long an item may wait for others to be written with
+	linger  time.Duration // how long an item that nobody waits for may wait for others to be written with
+	timer   *time.Timer   // the end of that; nil without
+	hurry   bool          // it has come, or somebody waits
 	waiting []queued[T]
 }
 
@@ -183,8 +197,10 @@ type queued[T any] struct {
 
 // Pending is a write that was handed over.
 type Pending struct {
-	done chan struct{}
-	err  error
+	done  chan struct{}
+	err   error
+	queue interface{ wanted(*Pending) } // nil if it does not linger
+	taken bool                          // into a commit; the group's lock is for it
 
 	mu   sync.Mutex
 	then func()
@@ -224,10 +240,8 @@ func (p *Pending) finish(err error) {
 
 // Wait returns when the write is durable or has failed, or when ctx ends.
 func (p *Pending) Wait(ctx context.Context) error {
-	select {
-	case <-p.done:
+	if p.wanted() {
 		return p.err
-	default:
 	}
 	select {
 	case <-p.done:
@@ -237,8 +251,24 @@ func (p *Pending) Wait(ctx context.Context) error {
 	}
 }
 
+// wanted reports whether the write has ended, and lets it linger no longer if not.
+func (p *Pending) wanted() (ended bool) {
+	select {
+	case <-p.done:
+		return true
+	default:
+	}
+	if p.queue != nil {
+		p.queue.wanted(p)
+	}
+	return false
+}
+
 // WaitFor is Wait with a limit of its own, for the hot path: it needs no context.
 func (p *Pending) WaitFor(limit time.Duration) error {
+	if p.wanted() {
+		return p.err
+	}
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {
@@ -271,27 +301,52 @@ func NewQueue[T any](g *Group, keep bool, write func(ctx context.Context, tx *Tx
 	return q
 }
 
-// Lingers lets writes that nobody waits for go with others, or alone after a
-// while: at low load that halves the number of commits.
+// Lingers lets writes go with others for as long as nobody waits for them, or
+// alone after a while: at low load that halves the number of commits. The first
+// Wait for one of them ends it.
 func (q *Queue[T]) Lingers(d time.Duration) *Queue[T] {
 	q.linger = d
+	q.timer = time.AfterFunc(d, q.hurryUp)
+	q.timer.Stop()
 	return q
 }
 
 // Add hands a write over and returns at once.
 func (q *Queue[T]) Add(item T) *Pending {
 	p := &Pending{done: make(chan struct{})}
+	if q.linger > 0 {
+		p.queue = q
+	}
 	q.g.mu.Lock()
-	first := len(q.waiting) == 0
 	q.waiting = append(q.waiting, queued[T]{item, p})
+	q.hurry = q.hurry || q.linger == 0
+	if q.linger > 0 && len(q.waiting) == 1 {
+		q.timer.Reset(q.linger)
+	}
 	q.g.mu.Unlock()
-	switch {
-	case q.linger == 0:
+	if q.linger == 0 {
 		q.g.wakeUp()
-	case first:
-		time.AfterFunc(q.linger, q.g.wakeUp)
 	}
 	return p
+}
+
+// hurryUp ends the linger of what waits.
+func (q *Queue[T]) hurryUp() {
+	q.g.mu.Lock()
+	q.hurry = true
+	q.g.mu.Unlock()
+	q.g.wakeUp()
+}
+
+// wanted is hurryUp, unless the write is in a commit already.
+func (q *Queue[T]) wanted(p *Pending) {
+	q.g.mu.Lock()
+	late := p.taken || q.hurry
+	q.hurry = q.hurry || !p.taken
+	q.g.mu.Unlock()
+	if !late {
+		q.g.wakeUp()
+	}
 }
 
 func (g *Group) wakeUp() {
@@ -303,14 +358,22 @@ func (g *Group) wakeUp() {
 
 func (q *Queue[T]) len() int { return len(q.waiting) }
 
+func (q *Queue[T]) urgent() bool { return q.hurry && len(q.waiting) > 0 }
+
 func (q *Queue[T]) take() groupBatch {
 	n := min(len(q.waiting), groupMax)
 	if n == 0 {
 		return nil
 	}
 	b := &batch[T]{q: q, items: q.waiting[:n:n]}
+	for _, it := range b.items {
+		it.p.taken = true
+	}
 	if n == len(q.waiting) {
-		q.waiting = nil
+		q.waiting, q.hurry = nil, false
+		if q.linger > 0 {
+			q.timer.Stop()
+		}
 	} else {
 		q.waiting = q.waiting[n:]
 	}
@@ -335,6 +398,7 @@ func (b *batch[T]) finish(g *Group, err error) bool {
 		slog.Warn("writes wait for the store", "waiting", len(b.items), "error", err)
 		g.mu.Lock()
 		b.q.waiting = append(b.items, b.q.waiting...)
+		b.q.hurry = true
 		g.mu.Unlock()
 		return true
 	}

@@ -144,6 +144,17 @@ func (e *postgresEngine) bulkWrite(ctx context.Context, etx engineTx, b *Bulk, r
 	return etx.exec(ctx, b.postgres, arrays...)
 }
 
+func (e *postgresEngine) bulkSend(_ context.Context, etx engineTx, b *Bulk, rows [][]any, then func(n int64) error) error {
+	arrays, err := b.arrays(rows)
+	if err != nil {
+		return err
+	}
+	t := etx.(*postgresTx)
+	t.unsent.Queue(b.postgres, arrays...)
+	t.then = append(t.then, then)
+	return nil
+}
+
 // watch keeps one connection listening. Whenever it had to be made anew,
 // notifications may have been missed, so everything counts as changed.
 func (e *postgresEngine) watch(ctx context.Context, changed func(topic, payload string)) {
@@ -196,9 +207,52 @@ func (e *postgresEngine) listen(ctx context.Context, changed func(topic, payload
 type postgresTx struct {
 	eng *postgresEngine
 	tx  pgx.Tx
+
+	unsent pgx.Batch // goes before the next statement, in one round trip
+	then   []func(n int64) error
+}
+
+// flush sends what waits, and does what follows from it.
+func (t *postgresTx) flush(ctx context.Context) error {
+	for t.unsent.Len() > 0 {
+		batch, then := t.unsent, t.then
+		t.unsent, t.then = pgx.Batch{}, nil
+		changed, err := t.send(ctx, &batch)
+		if err != nil {
+			return fold(err)
+		}
+		for i, follow := range then {
+			if follow == nil {
+				continue
+			}
+			if err := follow(changed[i]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// send returns how many rows each statement has changed.
+func (t *postgresTx) send(ctx context.Context, batch *pgx.Batch) (changed []int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
+	results := t.tx.SendBatch(ctx, batch)
+	for range batch.Len() {
+		tag, err := results.Exec()
+		if err != nil {
+			_ = results.Close()
+			return nil, err
+		}
+		changed = append(changed, tag.RowsAffected())
+	}
+	return changed, results.Close()
 }
 
 func (t *postgresTx) exec(ctx context.Context, query string, args ...any) (int64, error) {
+	if err := t.flush(ctx); err != nil {
+		return 0, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	tag, err := t.tx.Exec(ctx, query, args...)
@@ -206,6 +260,9 @@ func (t *postgresTx) exec(ctx context.Context, query string, args ...any) (int64
 }
 
 func (t *postgresTx) Query(ctx context.Context, query string, args ...any) (Rows, error) {
+	if err := t.flush(ctx); err != nil {
+		return nil, err
+	}
 	return timedQuery(ctx, t.tx.Query, query, args)
 }
 
@@ -215,6 +272,9 @@ func (t *postgresTx) QueryRow(ctx context.Context, query string, args ...any) Ro
 }
 
 func (t *postgresTx) script(ctx context.Context, statements string) error {
+	if err := t.flush(ctx); err != nil {
+		return err
+	}
 	_, err := t.tx.Conn().PgConn().Exec(ctx, statements).ReadAll()
 	return err
 }

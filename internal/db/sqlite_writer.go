@@ -224,6 +224,8 @@ func (t *sqliteTx) claimRows(string) string { return "" }
 
 func (t *sqliteTx) shareRows(string) string { return "" }
 
+func (t *sqliteTx) flush(context.Context) error { return nil }
+
 func (t *sqliteTx) commit(context.Context) error {
 	if _, err := t.run("COMMIT"); err != nil {
 		// A COMMIT that failed (disk full, busy) leaves the transaction open;

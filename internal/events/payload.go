@@ -17,21 +17,24 @@ type ImageBatch struct {
 	Object           string            `json:"object"`
 	Status           string            `json:"status"`
 	Model            string            `json:"model"`
+	Progress         int64             `json:"progress"`
 	RequestCounts    ImageCounts       `json:"request_counts"`
-	Results          []ImageResult     `json:"results"`
+	Results          []ImageResult     `json:"results,omitzero"` // none in lists
 	ResultsTruncated bool              `json:"results_truncated,omitzero"`
 	Cost             credits.Micro     `json:"cost"`
 	Metadata         map[string]string `json:"metadata"`
 	Error            *JobError         `json:"error"`
 	CreatedAt        int64             `json:"created_at"`
+	StartedAt        *int64            `json:"started_at"`
 	CompletedAt      *int64            `json:"completed_at"`
+	ExpiresAt        *int64            `json:"expires_at"` // when its files go
 }
 
 // ImageCounts says how many of a batch's requests did what.
 type ImageCounts struct {
-	Total     int `json:"total"`
-	Completed int `json:"completed"`
-	Failed    int `json:"failed"`
+	Total     int64 `json:"total"`
+	Completed int64 `json:"completed"`
+	Failed    int64 `json:"failed"`
 }
 
 // ImageResult is the outcome of one request of a batch.
@@ -61,22 +64,26 @@ type JobError struct {
 func (ImageBatch) eventType() Type { return ImageBatchCompleted }
 
 // VideoRender is the data of video.render.completed: a video with its URL, or
-// with the reason why there is none.
+// with the reason why there is none. Clients of OpenAI's know its fields.
 type VideoRender struct {
-	ID            string        `json:"id"`
-	Object        string        `json:"object"`
-	Status        string        `json:"status"`
-	Model         string        `json:"model"`
-	Progress      int           `json:"progress"`
-	Seconds       string        `json:"seconds"`
-	Size          string        `json:"size"`
-	URL           *string       `json:"url"`
-	URLExpiresAt  *int64        `json:"url_expires_at"`
-	FailureReason *string       `json:"failure_reason"`
-	Error         *JobError     `json:"error"`
-	Cost          credits.Micro `json:"cost"`
-	CreatedAt     int64         `json:"created_at"`
-	CompletedAt   *int64        `json:"completed_at"`
+	ID            string            `json:"id"`
+	Object        string            `json:"object"`
+	Status        string            `json:"status"`
+	Model         string            `json:"model"`
+	Progress      int64             `json:"progress"`
+	Prompt        string            `json:"prompt"`
+	Seconds       string            `json:"seconds"`
+	Size          string            `json:"size"`
+	RemixedFrom   *string           `json:"remixed_from_video_id"`
+	URL           *string           `json:"url"`
+	URLExpiresAt  *int64            `json:"url_expires_at"`
+	FailureReason *string           `json:"failure_reason"`
+	Error         *JobError         `json:"error"`
+	Cost          credits.Micro     `json:"cost"`
+	Metadata      map[string]string `json:"metadata"`
+	CreatedAt     int64             `json:"created_at"`
+	CompletedAt   *int64            `json:"completed_at"`
+	ExpiresAt     *int64            `json:"expires_at"`
 }
 
 func (VideoRender) eventType() Type { return VideoRenderCompleted }
@@ -88,7 +95,7 @@ type VoiceRender struct {
 	Status          string            `json:"status"`
 	Model           string            `json:"model"`
 	Voice           string            `json:"voice"`
-	Progress        int               `json:"progress"`
+	Progress        int64             `json:"progress"`
 	Segments        VoiceSegments     `json:"segments"`
 	Characters      int64             `json:"characters"`
 	DurationSeconds float64           `json:"duration_seconds"`
@@ -99,13 +106,15 @@ type VoiceRender struct {
 	Metadata        map[string]string `json:"metadata"`
 	Error           *JobError         `json:"error"`
 	CreatedAt       int64             `json:"created_at"`
+	StartedAt       *int64            `json:"started_at"`
 	CompletedAt     *int64            `json:"completed_at"`
+	ExpiresAt       *int64            `json:"expires_at"`
 }
 
 // VoiceSegments says how far a long text has come.
 type VoiceSegments struct {
-	Total     int `json:"total"`
-	Completed int `json:"completed"`
+	Total     int64 `json:"total"`
+	Completed int64 `json:"completed"`
 }
 
 func (VoiceRender) eventType() Type { return VoiceRenderCompleted }

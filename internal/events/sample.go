@@ -12,14 +12,16 @@ import (
 // Sample makes up the data of an event, such as a customer will see it.
 func Sample(t Type, now time.Time) Payload {
 	at := func(ago time.Duration) int64 { return now.Add(-ago).Unix() }
+	ago := func(d time.Duration) *int64 { s := at(d); return &s }
 	done := at(0)
 	expires := now.Add(48 * time.Hour).Unix()
+	gone := now.Add(30 * 24 * time.Hour).Unix()
 	none := map[string]string{}
 	switch t {
 	case ImageBatchCompleted:
 		id := ids.New("imgbatch_")
 		sum := sha256.Sum256([]byte(id))
-		return ImageBatch{ID: id, Object: "image.batch", Status: "completed", Model: "gpt-image-1",
+		return ImageBatch{ID: id, Object: "image.batch", Status: "completed", Model: "gpt-image-1", Progress: 100,
 			RequestCounts: ImageCounts{Total: 2, Completed: 1, Failed: 1},
 			Results: []ImageResult{
 				{CustomID: "cover", Status: "completed", Images: []Image{{URL: sampleURL("image.png"), URLExpiresAt: expires,
@@ -27,16 +29,18 @@ func Sample(t Type, now time.Time) Payload {
 				{CustomID: "back", Status: "failed", Images: []Image{}, Error: &JobError{Code: "moderation_blocked_output",
 					Message: "the provider's moderation blocked the image"}},
 			},
-			Cost: 42 * credits.Credit, Metadata: map[string]string{"book": "42"}, CreatedAt: at(90 * time.Second), CompletedAt: &done}
+			Cost: 42 * credits.Credit, Metadata: map[string]string{"book": "42"}, CreatedAt: at(90 * time.Second), StartedAt: ago(89 * time.Second), CompletedAt: &done, ExpiresAt: &gone}
 	case VideoRenderCompleted:
 		url := sampleURL("video.mp4")
-		return VideoRender{ID: ids.New("video_"), Object: "video", Status: "completed", Model: "sora-2", Progress: 100, Seconds: "8",
-			Size: "1280x720", URL: &url, URLExpiresAt: &expires, Cost: 800 * credits.Credit, CreatedAt: at(4 * time.Minute), CompletedAt: &done}
+		return VideoRender{ID: ids.New("video_"), Object: "video", Status: "completed", Model: "sora-2", Progress: 100,
+			Prompt: "A ferry leaves the harbour in the morning fog.", Seconds: "8", Size: "1280x720", URL: &url, URLExpiresAt: &expires,
+			Cost: 800 * credits.Credit, Metadata: none, CreatedAt: at(4 * time.Minute), CompletedAt: &done, ExpiresAt: &gone}
 	case VoiceRenderCompleted:
 		url := sampleURL("speech.wav")
 		return VoiceRender{ID: ids.New("voice_"), Object: "voice.render", Status: "completed", Model: "gpt-4o-mini-tts", Voice: "alloy",
 			Progress: 100, Segments: VoiceSegments{Total: 12, Completed: 12}, Characters: 8_431, DurationSeconds: 541.2, ContentType: "audio/wav",
-			URL: &url, URLExpiresAt: &expires, Cost: 126 * credits.Credit, Metadata: none, CreatedAt: at(2 * time.Minute), CompletedAt: &done}
+			URL: &url, URLExpiresAt: &expires, Cost: 126 * credits.Credit, Metadata: none, CreatedAt: at(2 * time.Minute),
+			StartedAt: ago(119 * time.Second), CompletedAt: &done, ExpiresAt: &gone}
 	case AgentRunAwaitingApproval:
 		arguments := `{"order":"A-1042","amount":49.9}`
 		sum := sha256.Sum256([]byte(arguments))

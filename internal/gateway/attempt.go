@@ -18,7 +18,7 @@ import (
 type operation func(ctx context.Context, t target, r *request, output int64) (*providers.Answer, error)
 
 func chat(ctx context.Context, t target, r *request, output int64) (*providers.Answer, error) {
-	return t.provider.Chat(ctx, &providers.ChatRequest{Model: t.offer.Upstream, Body: r.body, Stream: r.stream, MaxOutput: output})
+	return t.provider.(providers.Chatter).Chat(ctx, &providers.ChatRequest{Model: t.offer.Upstream, Body: r.body, Stream: r.stream, MaxOutput: output})
 }
 
 const (
@@ -84,7 +84,7 @@ func (g *Gateway) try(ctx context.Context, c Call, r *request, targets []target,
 			return nil, upstreamFault(err)
 		}
 		tried = append(tried, Attempt{t.provider.Name(), t.offer.ID, string(f.Kind), f.Status, took.Milliseconds()})
-		if f.Kind == providers.KindInvalid {
+		if refusesCaller(f) {
 			t.health.refused()
 			return nil, upstreamFault(err)
 		}
@@ -99,6 +99,12 @@ func (g *Gateway) try(ctx context.Context, c Call, r *request, targets []target,
 			return nil, upstreamFault(err)
 		}
 	}
+}
+
+// refusesCaller reports whether it is the request that a provider does not
+// take: another would be asked in vain, and this one is well.
+func refusesCaller(f *providers.Failure) bool {
+	return f.Kind == providers.KindInvalid || f.Kind == providers.KindBlockedInput || f.Kind == providers.KindBlockedOutput
 }
 
 // AttemptOK is the outcome of an attempt that was answered.
@@ -180,6 +186,10 @@ func upstreamFault(err error) error {
 			return fault.Param(fault.InvalidParameter, f.Param, "the model provider does not accept %s as it is here; see what the model supports", f.Param).Because(err)
 		}
 		return fault.New(fault.InvalidParameter, "the model provider does not accept the request as it is; see what the model supports").Because(err)
+	case providers.KindBlockedInput:
+		return fault.Param(fault.InvalidParameter, "prompt", "the model provider's filter refused the prompt").Because(err)
+	case providers.KindBlockedOutput:
+		return fault.Param(fault.InvalidParameter, "prompt", "the model provider's filter refused what came of the prompt").Because(err)
 	case providers.KindTimeout:
 		return fault.New(fault.UpstreamTimeout, "the model provider did not answer in time").Because(err)
 	case providers.KindRateLimited, providers.KindOverloaded:

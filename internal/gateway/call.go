@@ -97,13 +97,15 @@ type Call struct {
 	TraceParent string
 }
 
-// Answer is what goes back: Body for a plain call, Stream for a streamed one.
+// Answer is what goes back: Body for a plain call, Stream for a streamed one,
+// Sound for speech.
 type Answer struct {
 	Model    string // what really ran
 	Provider string
 	Credits  credits.Micro // of a plain call; a stream says it in its usage chunk
 	Body     []byte
 	Stream   *Stream
+	Sound    *Sound
 }
 
 // Chat answers a chat completion.
@@ -174,6 +176,11 @@ func (g *Gateway) run(ctx context.Context, c Call, r *request, targets []target,
 	if answer.Stream != nil {
 		streams = true
 		out.Stream = newStream(answer.Stream, m, r)
+		return out, nil
+	}
+	if answer.Content != nil {
+		streams = true
+		out.Sound = &Sound{content: answer.Content, meter: m, request: r, used: answer.Usage}
 		return out, nil
 	}
 	out.Credits = m.plain(answer, r)

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"turnpike/internal/catalog"
-	"turnpike/internal/fault"
 	"turnpike/internal/jsonbody"
 	"turnpike/internal/providers"
 )
@@ -24,16 +23,7 @@ func (g *Gateway) Embeddings(ctx context.Context, c Call) (*Answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	var able []target
-	for _, t := range targets {
-		if _, can := t.provider.(embedder); can {
-			able = append(able, t)
-		}
-	}
-	if len(able) == 0 {
-		return nil, fault.Param(fault.ModelNotFound, "model", "the provider of %q has no embeddings", r.models[0])
-	}
-	return g.run(ctx, c, r, able, func(ctx context.Context, t target, r *request, _ int64) (*providers.Answer, error) {
+	return g.run(ctx, c, r, targets, func(ctx context.Context, t target, r *request, _ int64) (*providers.Answer, error) {
 		return t.provider.(embedder).Embeddings(ctx, t.offer.Upstream, r.body)
 	})
 }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"turnpike/internal/audit"
-	"turnpike/internal/catalog"
 	"turnpike/internal/credits"
 	"turnpike/internal/fault"
 	"turnpike/internal/limits"
@@ -41,7 +40,7 @@ func (m *meter) settle(u providers.Usage, source string, r *request) (charged cr
 	if source != audit.UsageProvider {
 		u = r.completed(u)
 	}
-	cost := m.target.offer.Price.Cost(catalog.Tokens{Input: u.InputTokens, Output: u.OutputTokens, CachedInput: u.CachedInput, CacheWrite: u.CacheWrite})
+	cost := m.target.offer.Cost(unitsOf(u))
 	var unbilled credits.Micro
 	if m.hold != nil {
 		charged = min(cost, m.hold.Amount)

@@ -10,7 +10,7 @@ import (
 )
 
 // listed are the kinds of models that can be called by their name.
-var listed = []catalog.Kind{catalog.Chat, catalog.Embedding}
+var listed = []catalog.Kind{catalog.Chat, catalog.Embedding, catalog.Image, catalog.Speech, catalog.Video}
 
 // Models lists what the principal can call, by id.
 func (g *Gateway) Models(p *access.Principal) []*catalog.Model {

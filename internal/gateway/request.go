@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"turnpike/internal/catalog"
 	"turnpike/internal/fault"
 	"turnpike/internal/jsonbody"
 	"turnpike/internal/providers"
@@ -24,7 +25,8 @@ type request struct {
 	choices      int64
 	maxOutput    int64 // tokens of one choice, as the caller said; 0 if not
 	needs        needs
-	inputBound   int64 // tokens that the input can come to at most
+	inputBound   int64         // tokens that the input can come to at most
+	media        catalog.Units // that can come of it at most
 }
 
 // needs are what a model must be able to do for a call.

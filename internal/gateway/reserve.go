@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"time"
 
 	"turnpike/internal/access"
 	"turnpike/internal/accounts"
@@ -44,6 +45,14 @@ func upperBound(t target, input, output int64) credits.Micro {
 	return p.Cost(catalog.Tokens{Input: input, Output: output})
 }
 
+// mostOf is what a call can cost at a target, with what it may make.
+func (g *Gateway) mostOf(t target, r *request) credits.Micro {
+	if r.media != (catalog.Units{}) {
+		return t.most(r.media)
+	}
+	return upperBound(t, r.inputBound, r.choices*g.outputOf(t, r))
+}
+
 // reserve sets aside what the call can cost, under every budget that applies,
 // at the dearest of the targets. When a budget has less left than that, and the
 // caller named no limit, the answer is bounded to what is left. It returns the
@@ -56,7 +65,7 @@ func (g *Gateway) reserve(ctx context.Context, c Call, r *request, targets []tar
 	var amount credits.Micro
 	var last *spend.Refusal
 	for _, t := range targets {
-		amount = max(amount, upperBound(t, r.inputBound, r.choices*g.outputOf(t, r)))
+		amount = max(amount, g.mostOf(t, r))
 	}
 	output := int64(0)
 	for range maxLowered {
@@ -145,3 +154,28 @@ func refusalFault(r *spend.Refusal) error {
 
 // subject is whose limits a call counts to: a scoped token's are its key's.
 func subject(p *access.Principal) string { return p.KeyID }
+
+// Reserve sets aside what a job can cost, under every budget that applies.
+func (g *Gateway) Reserve(ctx context.Context, c Call, amount credits.Micro, now time.Time) (*spend.Reservation, error) {
+	caps, err := g.caps(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	hold, err := g.ledger.Reserve(ctx, caps, amount, now)
+	var refusal *spend.Refusal
+	if errors.As(err, &refusal) {
+		return nil, refusalFault(refusal)
+	}
+	return hold, err
+}
+
+// Admit counts a request that makes a job against the key's limits: jobs have
+// their own pace, so it takes no place among the calls in flight.
+func (g *Gateway) Admit(c Call) error {
+	ticket, err := g.admit(c, &request{}, target{offer: &catalog.Offer{}})
+	if err != nil {
+		return err
+	}
+	ticket.End()
+	return nil
+}

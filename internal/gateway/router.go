@@ -51,8 +51,8 @@ const autoTries = 3
 
 // route finds what can answer a call, in the order in which it is tried.
 func (g *Gateway) route(env accounts.Environment, names []string, kind catalog.Kind, r *request) ([]target, error) {
-	if env == accounts.Live && len(g.upstreams) == 0 {
-		return nil, fault.New(fault.NoProvider, "no model provider is set up on this server, so that live keys have nothing to call; test keys (tp_test_…) are answered by the simulator")
+	if env == accounts.Live && !slices.ContainsFunc(g.upstreams, func(u Upstream) bool { return makes(u.Provider, kind) }) {
+		return nil, fault.New(fault.NoProvider, "no provider of %s is set up on this server, so that live keys have nothing to call; test keys (tp_test_…) are answered by the simulator", products[kind])
 	}
 	var list, unable []target
 	unpriced := ""
@@ -139,7 +139,7 @@ func (g *Gateway) offering(env accounts.Environment, name string, kind catalog.K
 		return []target{t}
 	}
 	for _, u := range g.upstreams {
-		if o := g.catalog.Offer(u.Provider.Name(), name); o != nil && (o.Kind == kind || o.Kind == "") {
+		if o := g.catalog.Offer(u.Provider.Name(), name); o != nil && (o.Kind == kind || o.Kind == "") && makes(u.Provider, kind) {
 			list = append(list, target{u.Provider, o, u.Weight, g.healths.of(spot{u.Provider.Name(), name}, g.now)})
 		}
 	}
@@ -233,9 +233,9 @@ func (g *Gateway) auto(env accounts.Environment, name string, kind catalog.Kind,
 	return best
 }
 
-// price is what a target's model costs for as much out as in: the only measure
-// of strength that all providers give.
-func (t target) price() int64 { return int64(t.offer.Price.Input) + int64(t.offer.Price.Output) }
+// price is what an ordinary request costs: the only measure of strength that
+// all providers give.
+func (t target) price() int64 { return int64(t.offer.Typical()) }
 
 // ranking compares targets by a router's value. The list is in the order of
 // prices, and what compares as equal stays in its order.
@@ -285,7 +285,7 @@ func (g *Gateway) callable(env accounts.Environment, kinds ...catalog.Kind) []st
 	}
 	for _, u := range g.upstreams {
 		for _, o := range g.catalog.Offers(u.Provider.Name()) {
-			if o.Priced && (o.Kind == "" || slices.Contains(kinds, o.Kind)) {
+			if o.Priced && (o.Kind == "" || slices.Contains(kinds, o.Kind) && makes(u.Provider, o.Kind)) {
 				out = append(out, o.ID)
 			}
 		}

@@ -26,6 +26,9 @@ const (
 	AdminAction = "act_"
 	Node        = "node_"
 	Mail        = "mail_"
+	ImageBatch  = "imgbatch_"
+	Video       = "video_"
+	Voice       = "voice_"
 )
 
 const alphabet = "0123456789abcdefghjkmnpqrstvwxyz"

@@ -110,7 +110,10 @@ func (r *Runner[T]) lookAround() {
 // begin takes the lane's next item.
 func (r *Runner[T]) begin(l *lane[T]) turn[T] {
 	t := turn[T]{l, l.buffer[0], l.slow}
-	l.buffer = l.buffer[1:]
+	clear(l.buffer[:1]) // or the lane would keep what is done
+	if l.buffer = l.buffer[1:]; len(l.buffer) == 0 {
+		l.buffer = nil
+	}
 	l.active++
 	l.open++
 	l.drained = time.Time{}
@@ -250,6 +253,7 @@ func (r *Runner[T]) found(l *lane[T], seq int64, after Key, b Batch[T], n int) {
 		l.known[k.ID] = struct{}{}
 		l.buffer = append(l.buffer, item)
 	}
+	l.late = nil
 	l.unsure = true
 	switch {
 	case len(b.Items) > 0 || b.Again:

@@ -8,10 +8,15 @@ import (
 	"time"
 )
 
-// Provider answers model calls.
+// Provider is somebody who can be asked for something: what, is said by the
+// interfaces that it has beside this one.
 type Provider interface {
 	// Name is the word the audit log and the Service-Provider header use.
 	Name() string
+}
+
+// Chatter answers chat completions.
+type Chatter interface {
 	// Chat answers one chat completion. A refusal that the caller can act on
 	// is a *fault.Error; an upstream failure is a *Failure.
 	Chat(ctx context.Context, req *ChatRequest) (*Answer, error)
@@ -41,11 +46,13 @@ type Usage struct {
 	Milliseconds int64 // of video or sound
 }
 
-// Answer is a provider's answer: Body for a plain call, Stream for a streamed one.
+// Answer is a provider's answer: Body for a plain call, Stream for a streamed
+// one, Content for a file as it arrives.
 type Answer struct {
-	Body   []byte
-	Usage  Usage // of a plain call; a stream carries its own
-	Stream Stream
+	Body    []byte
+	Usage   Usage // of a plain call; a stream carries its own
+	Stream  Stream
+	Content *Content
 }
 
 // Stream is a streamed answer. Next returns io.EOF after the last chunk; the

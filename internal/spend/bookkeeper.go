@@ -22,12 +22,17 @@ type Bookkeeper struct {
 	now       func() time.Time
 
 	mu      sync.Mutex
-	alerted map[string]Period // workspaces that were told, for as long as nobody changes that
+	alerted map[string]Period              // workspaces that were told, for as long as nobody changes that
+	known   map[string]*accounts.Workspace // as they were read, for as long
+	changes int                            // of workspaces that were heard of
 }
+
+// maxKnown bounds the workspaces that are remembered.
+const maxKnown = 4096
 
 // NewBookkeeper makes a bookkeeper; its Book is the log's.
 func NewBookkeeper(b *Books, p *events.Publisher, now func() time.Time) *Bookkeeper {
-	k := &Bookkeeper{books: b, publisher: p, now: now, alerted: map[string]Period{}}
+	k := &Bookkeeper{books: b, publisher: p, now: now, alerted: map[string]Period{}, known: map[string]*accounts.Workspace{}}
 	b.db.OnSignal(accounts.SignalWorkspace, k.forget)
 	return k
 }
@@ -35,10 +40,36 @@ func NewBookkeeper(b *Books, p *events.Publisher, now func() time.Time) *Bookkee
 func (k *Bookkeeper) forget(workspaceID string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.changes++
 	if workspaceID == "" {
 		clear(k.alerted)
+		clear(k.known)
 	}
 	delete(k.alerted, workspaceID)
+	delete(k.known, workspaceID)
+}
+
+// workspace reads a workspace, unless it is known.
+func (k *Bookkeeper) workspace(ctx context.Context, tx *db.Tx, id string) (*accounts.Workspace, error) {
+	k.mu.Lock()
+	w, heard := k.known[id], k.changes
+	k.mu.Unlock()
+	if w != nil {
+		return w, nil
+	}
+	w, err := accounts.GetWorkspace(ctx, tx, id)
+	if err != nil {
+		return nil, err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.changes == heard { // otherwise it may have been read before the change
+		if len(k.known) >= maxKnown {
+			clear(k.known)
+		}
+		k.known[id] = w
+	}
+	return w, nil
 }
 
 // AccountsOf are the accounts that a call is booked to.
@@ -106,7 +137,7 @@ func (k *Bookkeeper) alert(ctx context.Context, tx *db.Tx, workspaceID string, p
 	if told {
 		return nil
 	}
-	w, err := accounts.GetWorkspace(ctx, tx, workspaceID)
+	w, err := k.workspace(ctx, tx, workspaceID)
 	if err != nil {
 		return err
 	}

@@ -167,47 +167,45 @@ var (
 
 // Settle books charges in the transaction that records the calls.
 func (b *Books) Settle(ctx context.Context, tx *db.Tx, charges []Charge) error {
-	settled, lowered := map[line]credits.Micro{}, map[leased]credits.Micro{}
+	changes, lowered := map[line]balance{}, map[leased]credits.Micro{}
 	for _, c := range charges {
 		if c.Amount == 0 {
 			continue
 		}
 		for _, a := range c.Accounts {
-			settled[line{a, c.Period}] += c.Amount
+			add(changes, line{a, c.Period}, balance{Settled: c.Amount})
 		}
 		for _, l := range c.Leased {
 			lowered[l] += c.Amount
+			add(changes, l.line, balance{Leased: -c.Amount})
 		}
 	}
 	// Lines first, their leases after them, each in order, as everybody locks them.
-	if err := bookAll(ctx, tx, settled, 0); err != nil {
+	if err := bookAll(ctx, tx, changes); err != nil {
 		return err
 	}
-	back, err := b.lower(ctx, tx, lowered)
-	if err != nil {
-		return err
-	}
-	return bookAll(ctx, tx, back, 1)
+	return lower(ctx, tx, lowered)
 }
 
-// bookAll adds the amounts to what is settled, or takes them from what is leased.
-func bookAll(ctx context.Context, tx *db.Tx, amounts map[line]credits.Micro, leased int) error {
-	rows := make([][]any, 0, len(amounts))
-	for _, l := range slices.SortedFunc(maps.Keys(amounts), compare) {
-		change := [2]int64{}
-		change[leased] = int64(amounts[l]) * int64(1-2*leased)
-		rows = append(rows, []any{string(l.Level), l.ID, string(l.Period), change[0], change[1]})
+func add(to map[line]balance, l line, b balance) {
+	sum := to[l]
+	to[l] = balance{Settled: sum.Settled + b.Settled, Leased: sum.Leased + b.Leased}
+}
+
+// bookAll changes the lines' balances.
+func bookAll(ctx context.Context, tx *db.Tx, changes map[line]balance) error {
+	rows := make([][]any, 0, len(changes))
+	for _, l := range slices.SortedFunc(maps.Keys(changes), compare) {
+		rows = append(rows, []any{string(l.Level), l.ID, string(l.Period), int64(changes[l].Settled), int64(changes[l].Leased)})
 	}
-	if _, err := bookLines.Write(ctx, tx, rows); err != nil {
+	if err := bookLines.Send(ctx, tx, rows, nil); err != nil {
 		return fmt.Errorf("book charges: %w", err)
 	}
 	return nil
 }
 
-// lower takes what was charged out of the leases, and returns what of each
-// line is no longer leased. A node that was thought dead has no lease any more,
-// and none to lower.
-func (b *Books) lower(ctx context.Context, tx *db.Tx, amounts map[leased]credits.Micro) (map[line]credits.Micro, error) {
+// lower takes what was charged out of the leases.
+func lower(ctx context.Context, tx *db.Tx, amounts map[leased]credits.Micro) error {
 	order := slices.SortedFunc(maps.Keys(amounts), func(a, b leased) int {
 		return cmp.Or(compare(a.line, b.line), strings.Compare(a.owner, b.owner))
 	})
@@ -215,33 +213,42 @@ func (b *Books) lower(ctx context.Context, tx *db.Tx, amounts map[leased]credits
 	for i, l := range order {
 		rows[i] = []any{l.owner, string(l.line.Level), l.line.ID, string(l.line.Period), int64(amounts[l])}
 	}
-	n, err := lowerLeases.Write(ctx, tx, rows)
-	if err != nil {
-		return nil, fmt.Errorf("book charges: %w", err)
-	}
-	out := map[line]credits.Micro{}
-	for _, l := range order {
-		if n < int64(len(order)) {
-			var there int64
-			err := tx.QueryRow(ctx, "SELECT count(*) FROM spend_leases WHERE node_id = $1 AND level = $2 AND account_id = $3 AND period = $4",
-				l.owner, string(l.line.Level), l.line.ID, string(l.line.Period)).Scan(&there)
-			if err != nil {
-				return nil, fmt.Errorf("book charges: %w", err)
-			}
-			if there == 0 {
-				continue
-			}
+	err := lowerLeases.Send(ctx, tx, rows, func(n int64) error {
+		if n == int64(len(order)) {
+			return nil
 		}
-		out[l.line] += amounts[l]
+		return unleased(ctx, tx, order, amounts)
+	})
+	if err != nil {
+		return fmt.Errorf("book charges: %w", err)
 	}
-	return out, nil
+	return nil
+}
+
+// unleased makes good for leases that were not there to be lowered: a node that
+// was thought dead has none any more, and what it had is no longer leased.
+func unleased(ctx context.Context, tx *db.Tx, order []leased, amounts map[leased]credits.Micro) error {
+	back := map[line]balance{}
+	for _, l := range order {
+		var there int64
+		err := tx.QueryRow(ctx, "SELECT count(*) FROM spend_leases WHERE node_id = $1 AND level = $2 AND account_id = $3 AND period = $4",
+			l.owner, string(l.line.Level), l.line.ID, string(l.line.Period)).Scan(&there)
+		if err != nil {
+			return fmt.Errorf("book charges: %w", err)
+		}
+		if there == 0 {
+			add(back, l.line, balance{Leased: amounts[l]})
+		}
+	}
+	return bookAll(ctx, tx, back)
 }
 
 // CloseDead ends the leases of nodes that are gone, once what they left open in
 // the log is charged: that is paid out of them. bury makes sure that one is
 // dead, and takes over from it in one transaction.
 func (b *Books) CloseDead(ctx context.Context, bury func(ctx context.Context, node string, takeOver func(context.Context, *db.Tx) error) (bool, error)) error {
-	rows, err := b.db.Query(ctx, "SELECT DISTINCT node_id FROM spend_leases")
+	// A job ends its own.
+	rows, err := b.db.Query(ctx, "SELECT DISTINCT node_id FROM spend_leases WHERE node_id < $1 OR node_id >= $2", jobPrefix, afterJobs)
 	owners, err := db.All(rows, err, func(r db.Row) (id string, err error) {
 		err = r.Scan(&id)
 		return id, err
@@ -266,21 +273,30 @@ func (b *Books) CloseDead(ctx context.Context, bury func(ctx context.Context, no
 
 // Close ends a dead node's leases: what it had not spent is everybody's again.
 func Close(ctx context.Context, tx *db.Tx, owner string) error {
-	rows, err := tx.Query(ctx, "SELECT level, account_id, period FROM spend_leases WHERE node_id = $1", owner)
-	lines, err := db.All(rows, err, func(r db.Row) (l line, err error) {
-		err = r.Scan((*string)(&l.Level), &l.ID, (*string)(&l.Period))
-		return l, err
-	})
+	lines, err := leasesOf(ctx, tx, owner)
 	if err != nil {
-		return fmt.Errorf("read leases: %w", err)
+		return err
 	}
-	slices.SortFunc(lines, compare)
 	for _, l := range lines {
 		if err := closeLease(ctx, tx, owner, l); err != nil {
 			return fmt.Errorf("close leases: %w", err)
 		}
 	}
 	return nil
+}
+
+// leasesOf are the lines that an owner has leases of, as everybody locks them.
+func leasesOf(ctx context.Context, tx *db.Tx, owner string) ([]line, error) {
+	rows, err := tx.Query(ctx, "SELECT level, account_id, period FROM spend_leases WHERE node_id = $1", owner)
+	lines, err := db.All(rows, err, func(r db.Row) (l line, err error) {
+		err = r.Scan((*string)(&l.Level), &l.ID, (*string)(&l.Period))
+		return l, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read leases: %w", err)
+	}
+	slices.SortFunc(lines, compare)
+	return lines, nil
 }
 
 func closeLease(ctx context.Context, tx *db.Tx, owner string, l line) error {

@@ -125,7 +125,7 @@ func (r rollup) write(ctx context.Context, tx *db.Tx, sums map[usageKey]*usageSu
 		rows[i] = []any{k.workspace, k.environment, k.start, k.key, k.project, k.model, k.provider,
 			s.requests, s.errors, s.input, s.output, s.credits, s.simulated}
 	}
-	if _, err := r.add.Write(ctx, tx, rows); err != nil {
+	if err := r.add.Send(ctx, tx, rows, nil); err != nil {
 		return fmt.Errorf("add usage: %w", err)
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"turnpike/internal/db"
+	"turnpike/internal/events"
 	"turnpike/internal/lanes"
 )
 
@@ -19,6 +20,8 @@ type job struct {
 	tries    int64
 	due      int64
 	sample   bool
+	typ      events.Type
+	linksAt  int64  // from when the links in its body count
 	body     string // empty for a large one, which is read when it is sent
 }
 
@@ -73,13 +76,15 @@ func (s *Service) Fetch(ctx context.Context, lane string, after lanes.Key, n int
 func (s *Service) dueAt(ctx context.Context, endpointID string, now time.Time, after lanes.Key, n int) ([]*job, error) {
 	// The limits are in the text, of which there are a few: SQLite compiles a
 	// statement anew whenever the parameter of a LIMIT is bound.
-	rows, err := s.db.Query(ctx, fmt.Sprintf(`SELECT d.id, d.event_id, d.attempts, d.tries, d.due_at, e.sample, CASE WHEN length(e.body) <= %d THEN e.body ELSE '' END
+	rows, err := s.db.Query(ctx, fmt.Sprintf(`SELECT d.id, d.event_id, d.attempts, d.tries, d.due_at, e.sample, d.type, COALESCE(d.links_at, d.created_at), CASE WHEN length(e.body) <= %d THEN e.body ELSE '' END
 		FROM deliveries d JOIN events e ON e.id = d.event_id
 		WHERE d.endpoint_id = $1 AND d.due_at <= $2 AND (d.due_at, d.id) > ($3, $4) ORDER BY d.due_at, d.id LIMIT %d`, inlineBody, n),
 		endpointID, now.UnixMicro(), after.Due, after.ID)
 	jobs, err := db.All(rows, err, func(r db.Row) (*job, error) {
 		var j job
-		err := r.Scan(&j.id, &j.eventID, &j.attempts, &j.tries, &j.due, &j.sample, &j.body)
+		var typ string
+		err := r.Scan(&j.id, &j.eventID, &j.attempts, &j.tries, &j.due, &j.sample, &typ, &j.linksAt, &j.body)
+		j.typ = events.Type(typ)
 		return &j, err
 	})
 	if err != nil {

@@ -135,7 +135,8 @@ func (s *Service) deliveriesOf(ctx context.Context, tx *db.Tx, list []events.New
 			d := newDelivery(e, event.ID, event.Type, event.CreatedAt, now)
 			rows = append(rows, d.row())
 			if d.DueAt != nil {
-				jobs[e.ID] = append(jobs[e.ID], &job{id: d.ID, eventID: event.ID, due: d.DueAt.UnixMicro(), sample: event.Sample, body: event.Body})
+				jobs[e.ID] = append(jobs[e.ID], &job{id: d.ID, eventID: event.ID, due: d.DueAt.UnixMicro(), sample: event.Sample,
+					typ: event.Type, linksAt: d.CreatedAt.UnixMicro(), body: event.Body})
 			}
 		}
 	}

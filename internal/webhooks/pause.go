@@ -172,8 +172,9 @@ func (s *Service) tidySome(ctx context.Context, tx *db.Tx, e *Endpoint) (more bo
 	case e.Status == Paused:
 		return move("status = 'held', due_at = NULL", due)
 	case e.chore == choreDeliver:
-		// Due since they happened, so that the oldest goes first.
-		more, err = move("status = 'pending', tries = 0, due_at = event_at", held)
+		// Due since they happened, so that the oldest goes first. Links that
+		// were to be minted back then would have expired by now.
+		more, err = move("status = 'pending', tries = 0, due_at = event_at, links_at = $3", held, now)
 	case e.chore == choreDiscard:
 		more, err = move(discard, held, DiscardedResume, now)
 	default:

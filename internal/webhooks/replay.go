@@ -56,7 +56,7 @@ func (s *Service) ReplayDelivery(ctx context.Context, tx *db.Tx, by audit.Actor,
 }
 
 // again makes a delivery due once more. $1 is now.
-const again = "UPDATE deliveries SET status = 'pending', reason = NULL, tries = 0, due_at = $1, finished_at = NULL"
+const again = "UPDATE deliveries SET status = 'pending', reason = NULL, tries = 0, due_at = $1, links_at = $1, finished_at = NULL"
 
 func outsideWindow(param string) error {
 	return fault.Param(fault.OutsideReplayWindow, param, "events can be replayed for 30 days after they happened")

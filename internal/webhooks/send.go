@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"turnpike/internal/events"
 	"turnpike/internal/ids"
 	"turnpike/internal/safehttp"
 	"turnpike/webhook"
@@ -63,6 +64,10 @@ func (s *Service) attempt(ctx context.Context, t *target, j *job) (*result, erro
 		}
 		body = []byte(text)
 	}
+	body, err := s.linked(t, j, body)
+	if err != nil {
+		return nil, err
+	}
 	started := s.now()
 	h := make(http.Header, 8)
 	if err := webhook.Sign(h, j.id, started, body, t.secrets(started)...); err != nil {
@@ -77,6 +82,21 @@ func (s *Service) attempt(ctx context.Context, t *target, j *job) (*result, erro
 	}
 	took := time.Since(begun)
 	return s.judge(t.Endpoint, j, h, out, started, took), nil
+}
+
+// linkLife is how long a link in a delivery can be used.
+const linkLife = 48 * time.Hour
+
+// linked is the body with the links to its files. They count from a moment
+// that is stored, so that every attempt sends the same bytes.
+func (s *Service) linked(t *target, j *job, body []byte) ([]byte, error) {
+	if s.link == nil || !j.typ.HasFiles() {
+		return body, nil
+	}
+	expires := time.UnixMicro(j.linksAt).Add(linkLife)
+	return events.Link(j.typ, body, func(sha256, name string) (string, int64) {
+		return s.link(t.WorkspaceID, string(t.Environment), sha256, name, expires), expires.Unix()
+	})
 }
 
 // judge turns an outcome into an attempt and the delivery's next state.

@@ -46,7 +46,9 @@ type Options struct {
 	PerEndpoint int
 	Slots       int
 	Version     string // for the User-Agent
-	Now         func() time.Time
+	// Link mints the URL of a tenant's file, for events that speak of files.
+	Link func(workspaceID, environment, sha256, name string, expires time.Time) string
+	Now  func() time.Time
 }
 
 // Service is the webhooks of this node.
@@ -60,6 +62,7 @@ type Service struct {
 	schedule  []time.Duration
 	timeout   time.Duration
 	agent     string
+	link      func(workspaceID, environment, sha256, name string, expires time.Time) string
 	now       func() time.Time
 
 	runner  *lanes.Runner[*job]
@@ -81,7 +84,7 @@ const writeGrace = 10 * time.Second
 // New makes the service; Run starts it.
 func New(o Options) *Service {
 	s := &Service{db: o.DB, ring: o.Ring, guard: o.Guard, publisher: o.Publisher, outbox: o.Outbox, node: o.Node,
-		schedule: o.Schedule, timeout: o.Timeout, agent: "Turnpike/" + o.Version + " (webhooks)", now: o.Now, fanWake: make(chan struct{}, 1)}
+		schedule: o.Schedule, timeout: o.Timeout, agent: "Turnpike/" + o.Version + " (webhooks)", link: o.Link, now: o.Now, fanWake: make(chan struct{}, 1)}
 	s.counts = newCounts()
 	s.results = db.NewQueue(o.Group, true, s.writeResults)
 	s.senders = map[Kind]Sender{HTTP: newHTTPSender(o.Guard, o.PerEndpoint)}

@@ -28,7 +28,7 @@ func (t *target) secrets(now time.Time) []string {
 // long a change by another node, whose signal was lost, may go unnoticed.
 const (
 	targetTTL  = 250 * time.Millisecond
-	maxTargets = 2 * maxLanes
+	maxTargets = maxLanes / 4 // as few lanes are worked within that
 )
 
 // targets remembers endpoints between attempts for a moment.

@@ -19,9 +19,14 @@ func TestDocsNameEveryErrorAndMagicInput(t *testing.T) {
 			t.Errorf("the docs lack %q", row)
 		}
 	}
-	for _, name := range []string{"error", "delay", "chunk_delay", "length", "text", "tool", "finish", "refusal", "cut"} {
+	for _, name := range []string{"error", "delay", "chunk_delay", "length", "text", "tool", "finish", "refusal", "cut", "fail"} {
 		if !strings.Contains(docs, "| `[[sim:"+name) {
 			t.Errorf("the docs lack [[sim:%s]]", name)
+		}
+	}
+	for code := range failures {
+		if !strings.Contains(docs, "| `"+string(code)+"` |") {
+			t.Errorf("the docs lack the failure %s", code)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package simulator
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -46,7 +47,9 @@ var errorCodes = map[int]fault.Code{
 // magic is what a message asks of the simulator. Of an input that is given
 // twice the last counts, but every tool is called.
 type magic struct {
-	status     int // of an error; 0 is none
+	param      string      // the field it was read from, if that is not a message's
+	fail       failureCode // of a picture, a sound or a video
+	status     int         // of an error; 0 is none
 	delay      time.Duration
 	chunkDelay time.Duration
 	length     int // in tokens; 0 is not asked for
@@ -71,7 +74,7 @@ func (m *magic) read(text string) (rest string, err error) {
 		text = text[start+len(opening):]
 		end := strings.Index(text, closing)
 		if end < 0 {
-			return "", badMagic(text)
+			return "", m.bad(text)
 		}
 		// Of more than two brackets the first belong to the value: [[sim:text=[1]]].
 		for strings.HasPrefix(text[end+1:], closing) {
@@ -87,17 +90,25 @@ func (m *magic) read(text string) (rest string, err error) {
 	return b.String(), nil
 }
 
-func badMagic(input string) error {
+// bad refuses a magic input. Those of media are others than those of messages.
+func (m *magic) bad(input string) error {
 	if len(input) > 40 {
 		input = strings.ToValidUTF8(input[:40], "") + "…"
 	}
-	return fault.Invalid("messages", "the magic input \"%s%s\" is not valid; %s", opening, input, magicHelp)
+	param, help := "messages", magicHelp
+	if m.param != "" {
+		param, help = m.param, mediaMagicHelp
+	}
+	return fault.Invalid(param, "the magic input \"%s%s\" is not valid; %s", opening, input, help)
 }
 
 // apply reads one magic input, without its brackets.
 func (m *magic) apply(input string) error {
 	name, value, hasValue := strings.Cut(input, "=")
 	ok := hasValue
+	if m.param != "" && !slices.Contains(mediaMagic, name) || m.param == "" && name == "fail" {
+		return m.bad(input + closing)
+	}
 	switch name {
 	case "error":
 		m.status, ok = number(value, 0, 599)
@@ -122,11 +133,14 @@ func (m *magic) apply(input string) error {
 	case "cut":
 		m.cut, ok = number(value, 0, maxLength)
 		m.hasCut = true
+	case "fail":
+		m.fail = failureCode(value)
+		ok = failures[m.fail] != ""
 	default:
 		ok = false
 	}
 	if !ok {
-		return badMagic(input + closing)
+		return m.bad(input + closing)
 	}
 	return nil
 }
@@ -146,7 +160,7 @@ func (m *magic) fault() error {
 	f := fault.New(errorCodes[m.status], "simulated error, asked for by [[sim:error=%d]]", m.status)
 	switch m.status {
 	case 400:
-		f.Param = "messages"
+		f.Param = cmp.Or(m.param, "messages")
 	case 429:
 		f.RetryAfter = time.Second
 	}

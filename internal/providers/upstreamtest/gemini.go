@@ -16,14 +16,20 @@ import (
 
 // Gemini is a server that speaks Gemini's published v1beta format. Like the
 // real one it refuses a key that is not its own and a field that it does not
-// know. It answers what the test has queued, and else repeats the last text.
+// know. It answers what the test has queued, and else repeats the last text, or
+// makes a small file.
 type Gemini struct {
-	server *httptest.Server
-	key    string
+	server  *httptest.Server
+	key     string
+	closing chan struct{}
 
 	mu       sync.Mutex
 	replies  []GeminiReply
 	requests []GeminiRequest
+	arrived  *sync.Cond
+	renders  map[string]*geminiRender
+	running  int // calls for media that run now
+	most     int // and at most
 }
 
 // GeminiReply is an answer that a test has made up.
@@ -33,21 +39,29 @@ type GeminiReply struct {
 	Body   string      // of a plain answer
 	Events []string    // of a stream: the data of each
 	Cut    bool        // breaks the connection off after them
+	Stall  bool        // after them nothing comes until the client leaves
+	Media  GeminiMedia // of a call for pictures, speech or a video, if Body is empty
 }
 
 // GeminiRequest is a call as it came in.
 type GeminiRequest struct {
+	Method string
 	Path   string // escaped
 	Query  url.Values
 	Header http.Header
 	Body   []byte
+	Gone   <-chan struct{} // closed when the client has left or has got all
 }
 
 // NewGemini starts a server that lives as long as the test.
 func NewGemini(t testing.TB, key string) *Gemini {
-	g := &Gemini{key: key}
+	g := &Gemini{key: key, closing: make(chan struct{})}
+	g.arrived = sync.NewCond(&g.mu)
 	g.server = httptest.NewServer(g)
-	t.Cleanup(g.server.Close)
+	t.Cleanup(func() {
+		close(g.closing)
+		g.server.Close()
+	})
 	return g
 }
 
@@ -83,7 +97,8 @@ func (g *Gemini) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return // the client has gone
 	}
 	g.mu.Lock()
-	g.requests = append(g.requests, GeminiRequest{Path: r.URL.EscapedPath(), Query: r.URL.Query(), Header: r.Header.Clone(), Body: body})
+	g.requests = append(g.requests, GeminiRequest{Method: r.Method, Path: r.URL.EscapedPath(), Query: r.URL.Query(), Header: r.Header.Clone(), Body: body, Gone: r.Context().Done()})
+	g.arrived.Broadcast()
 	var reply *GeminiReply
 	if len(g.replies) > 0 {
 		reply, g.replies = &g.replies[0], g.replies[1:]
@@ -91,23 +106,27 @@ func (g *Gemini) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.mu.Unlock()
 
 	if r.Header.Get("X-Goog-Api-Key") != g.key {
-		sendGemini(w, GeminiReply{Status: 400, Body: GeminiError(400, "INVALID_ARGUMENT", "API key not valid. Please pass a valid API key.",
+		g.send(w, r, GeminiReply{Status: 400, Body: GeminiError(400, "INVALID_ARGUMENT", "API key not valid. Please pass a valid API key.",
 			`[{"@type":"type.googleapis.com/google.rpc.ErrorInfo","reason":"API_KEY_INVALID","domain":"googleapis.com"}]`)})
+		return
+	}
+	if answer, ok := g.media(r, body, reply); ok {
+		g.send(w, r, answer)
 		return
 	}
 	_, method, _ := strings.Cut(strings.TrimPrefix(r.URL.EscapedPath(), "/v1beta/models/"), ":")
 	echo, err := geminiEcho(method, body)
 	switch {
 	case err != nil:
-		sendGemini(w, GeminiReply{Status: 400, Body: GeminiError(400, "INVALID_ARGUMENT", err.Error(), "")})
+		g.send(w, r, GeminiReply{Status: 400, Body: GeminiError(400, "INVALID_ARGUMENT", err.Error(), "")})
 	case reply != nil:
-		sendGemini(w, *reply)
+		g.send(w, r, *reply)
 	default:
-		sendGemini(w, echo)
+		g.send(w, r, echo)
 	}
 }
 
-func sendGemini(w http.ResponseWriter, reply GeminiReply) {
+func (g *Gemini) send(w http.ResponseWriter, r *http.Request, reply GeminiReply) {
 	w.Header().Set("Content-Type", "application/json; charset=UTF-8")
 	if reply.Events != nil {
 		w.Header().Set("Content-Type", "text/event-stream")
@@ -124,6 +143,13 @@ func sendGemini(w http.ResponseWriter, reply GeminiReply) {
 	if reply.Cut {
 		_ = http.NewResponseController(w).Flush()
 		panic(http.ErrAbortHandler)
+	}
+	if reply.Stall {
+		_ = http.NewResponseController(w).Flush()
+		select {
+		case <-r.Context().Done():
+		case <-g.closing:
+		}
 	}
 }
 

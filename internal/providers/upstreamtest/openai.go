@@ -15,9 +15,9 @@ import (
 	"time"
 )
 
-// OpenAI is a server that speaks OpenAI's chat completions and embeddings,
-// and like the real one refuses a key that is not its own. It answers what the
-// test has queued, and else a sentence.
+// OpenAI is a server that speaks OpenAI's chat completions, embeddings, images,
+// speech and videos, and like the real one refuses a key that is not its own.
+// It answers what the test has queued, and else a sentence or a small file.
 type OpenAI struct {
 	server  *httptest.Server
 	key     string
@@ -27,6 +27,7 @@ type OpenAI struct {
 	replies  []OpenAIReply
 	requests []*OpenAIRequest
 	arrived  *sync.Cond
+	videos   map[string]*openAIVideo
 }
 
 // OpenAIReply says how a call is answered. The zero value answers it well.
@@ -40,6 +41,7 @@ type OpenAIReply struct {
 	Finish    string       // finish_reason; empty is what fits
 	Usage     *OpenAIUsage // nil is ten tokens of input, and one of output for each word
 	Counts    OpenAICounts // where usage is said
+	Media     OpenAIMedia  // of a call for pictures, speech or a video
 
 	// How it fails.
 
@@ -80,10 +82,12 @@ const HTML = "<html>\r\n<head><title>502 Bad Gateway</title></head>\r\n<body>\r\
 
 // OpenAIRequest is a call as it came in.
 type OpenAIRequest struct {
-	Path   string // after the base URL
-	Query  string
-	Header http.Header
-	Body   []byte
+	Method  string
+	Path    string // after the base URL
+	Escaped string // the whole path as it was sent
+	Query   string
+	Header  http.Header
+	Body    []byte
 	// Began is closed when the first byte of the answer's body has left, or
 	// the answer has stalled before it; Gone when the client has left or has
 	// got all.
@@ -138,10 +142,13 @@ func (o *OpenAI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return // the client has gone
 	}
 	req := &OpenAIRequest{
-		Path: strings.TrimPrefix(r.URL.Path, "/v1"), Query: r.URL.RawQuery, Header: r.Header.Clone(), Body: body,
+		Method: r.Method, Path: strings.TrimPrefix(r.URL.Path, "/v1"), Escaped: r.URL.EscapedPath(), Query: r.URL.RawQuery, Header: r.Header.Clone(), Body: body,
 		Began: make(chan struct{}), Gone: r.Context().Done(),
 	}
-	out := &openAIWriter{w: w, req: req, closing: o.closing}
+	if o.serveFile(w, r) {
+		return
+	}
+	out := &openAIWriter{w: w, upstream: o, req: req, closing: o.closing}
 	defer out.began()
 	out.reply = o.take(req)
 	if o.key != "" && r.Header.Get("Authorization") != "Bearer "+o.key && r.Header.Get("Api-Key") != o.key {
@@ -164,12 +171,13 @@ func (o *OpenAI) take(req *OpenAIRequest) (reply OpenAIReply) {
 
 // openAIWriter sends one answer the way its reply wants it.
 type openAIWriter struct {
-	w       http.ResponseWriter
-	req     *OpenAIRequest
-	reply   OpenAIReply
-	closing <-chan struct{}
-	sent    int // bytes of the body
-	once    sync.Once
+	w        http.ResponseWriter
+	upstream *OpenAI
+	req      *OpenAIRequest
+	reply    OpenAIReply
+	closing  <-chan struct{}
+	sent     int // bytes of the body
+	once     sync.Once
 }
 
 func (o *openAIWriter) began() { o.once.Do(func() { close(o.req.Began) }) }
@@ -212,6 +220,9 @@ func (o *openAIWriter) content() (contentType string, status int, pieces []strin
 		return jsonType, status, []string{openAIError(o.reply)}
 	case strings.HasSuffix(o.req.Path, "/embeddings"):
 		return jsonType, status, []string{openAIVectors(o.req.Body, o.reply)}
+	case isOpenAIMedia(o.req.Path):
+		a := o.upstream.media(o.req, o.reply.Media)
+		return a.kind, a.status, []string{a.body}
 	case !strings.HasSuffix(o.req.Path, "/chat/completions"):
 		return jsonType, http.StatusNotFound, []string{openAIError(OpenAIReply{Message: "Invalid URL (POST /v1" + o.req.Path + ")"})}
 	}

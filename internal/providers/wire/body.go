@@ -58,20 +58,39 @@ func (b *body) readFor(patience time.Duration, limit int64) ([]byte, error) {
 }
 
 // ReadAll reads and closes the body of a plain answer.
-func ReadAll(resp *http.Response) ([]byte, error) {
+func ReadAll(resp *http.Response) ([]byte, error) { return ReadAtMost(resp, maxAnswer) }
+
+// ReadAtMost reads and closes a body that has no more than limit bytes. A
+// longer one is a failure.
+func ReadAtMost(resp *http.Response, limit int64) ([]byte, error) {
 	defer resp.Body.Close()
 	var all bytes.Buffer
 	if resp.ContentLength > 0 {
 		// No more than is usual: a header alone must not cost us much.
 		all.Grow(int(min(resp.ContentLength, 1<<20)) + bytes.MinRead)
 	}
-	if _, err := all.ReadFrom(io.LimitReader(resp.Body, maxAnswer+1)); err != nil {
+	if _, err := all.ReadFrom(&limited{resp.Body, limit, limit}); err != nil {
 		return nil, cut(err)
 	}
-	if all.Len() > maxAnswer {
-		return nil, &providers.Failure{Kind: providers.KindProtocol, Err: fmt.Errorf("the answer has more than %d bytes", maxAnswer)}
-	}
 	return all.Bytes(), nil
+}
+
+// limited fails where a body goes on beyond its limit.
+type limited struct {
+	from        io.Reader
+	left, limit int64
+}
+
+func (l *limited) Read(p []byte) (int, error) {
+	if int64(len(p)) > l.left+1 {
+		p = p[:l.left+1]
+	}
+	n, err := l.from.Read(p)
+	if int64(n) > l.left {
+		return 0, &providers.Failure{Kind: providers.KindProtocol, Err: fmt.Errorf("the answer has more than %d bytes", l.limit)}
+	}
+	l.left -= int64(n)
+	return n, err
 }
 
 // cut gives an error of a body that is not ours its kind.

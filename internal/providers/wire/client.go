@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -83,28 +84,56 @@ func stayOnHost(req *http.Request, via []*http.Request) error {
 	return nil
 }
 
+// Explain reads the error body of a provider's format: the request's field
+// that it names, and its message. What it returns is cleaned of secrets here.
+type Explain func(status int, body []byte) (param, message string)
+
+// Call is one request to a provider.
+type Call struct {
+	Method  string
+	URL     string
+	Header  http.Header
+	Body    [][]byte // sent one after the other, and not copied
+	Explain Explain  // may be nil
+}
+
 // Post sends JSON and returns the response if its status is 2xx; the caller
 // closes its body. Anything else is a *providers.Failure, or context.Canceled
-// if the caller's own context was cancelled.
-//
-// explain reads the error body of the provider's format: the request's field
-// that it names, and its message. It may be nil. What it returns is cleaned of
-// secrets here.
-func (c *Client) Post(ctx context.Context, url string, header http.Header, body []byte, explain func(status int, body []byte) (param, message string)) (*http.Response, error) {
+// if the caller's own context was cancelled. explain may be nil.
+func (c *Client) Post(ctx context.Context, url string, header http.Header, body []byte, explain Explain) (*http.Response, error) {
+	return c.Do(ctx, Call{Method: http.MethodPost, URL: url, Header: header, Body: [][]byte{body}, Explain: explain})
+}
+
+// Do makes a call, with the results of Post. A body is JSON unless the header
+// says otherwise.
+func (c *Client) Do(ctx context.Context, call Call) (*http.Response, error) {
+	resp, err := c.send(ctx, call)
+	if err != nil {
+		return nil, err
+	}
+	return call.succeeded(resp)
+}
+
+// succeeded passes a response whose status is 2xx, and closes any other.
+func (call Call) succeeded(resp *http.Response) (*http.Response, error) {
+	if resp.StatusCode/100 == 2 {
+		return resp, nil
+	}
+	b := resp.Body.(*body)
+	defer b.Close()
+	return nil, statusFailure(resp, b, call.Header, call.Explain)
+}
+
+// send makes a call and returns the response whatever its status. Its body is
+// a *body.
+func (c *Client) send(ctx context.Context, call Call) (*http.Response, error) {
 	callCtx, cancel := context.WithCancelCause(ctx)
-	req, err := http.NewRequestWithContext(callCtx, http.MethodPost, url, bytes.NewReader(body))
+	req, err := call.request(callCtx)
 	if err != nil {
 		cancel(nil)
 		// The error quotes the URL, which may have a password in it.
 		return nil, &providers.Failure{Kind: providers.KindConnect, Err: errors.New("the provider's address is not a URL")}
 	}
-	req.Header = header.Clone()
-	if req.Header == nil {
-		req.Header = http.Header{}
-	}
-	setDefault(req.Header, "Content-Type", "application/json")
-	setDefault(req.Header, "User-Agent", "Turnpike")
-
 	timer := time.AfterFunc(c.timeouts.FirstByte, func() { cancel(&tooSlow{"no answer", c.timeouts.FirstByte}) })
 	resp, err := c.http.Do(req)
 	timer.Stop()
@@ -112,13 +141,39 @@ func (c *Client) Post(ctx context.Context, url string, header http.Header, body 
 		defer cancel(nil)
 		return nil, callFailure(ctx, callCtx, err)
 	}
-	b := newBody(ctx, callCtx, cancel, resp.Body, c.timeouts.Idle)
-	resp.Body = b
-	if resp.StatusCode/100 == 2 {
-		return resp, nil
+	resp.Body = newBody(ctx, callCtx, cancel, resp.Body, c.timeouts.Idle)
+	return resp, nil
+}
+
+func (call Call) request(ctx context.Context) (*http.Request, error) {
+	req, err := http.NewRequestWithContext(ctx, call.Method, call.URL, nil)
+	if err != nil {
+		return nil, err
 	}
-	defer b.Close()
-	return nil, statusFailure(resp, b, header, explain)
+	for _, piece := range call.Body {
+		req.ContentLength += int64(len(piece))
+	}
+	if req.ContentLength > 0 {
+		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(readerOf(call.Body)), nil } // for a redirect
+		req.Body, _ = req.GetBody()
+	}
+	req.Header = call.Header.Clone()
+	if req.Header == nil {
+		req.Header = http.Header{}
+	}
+	if call.Body != nil {
+		setDefault(req.Header, "Content-Type", "application/json")
+	}
+	setDefault(req.Header, "User-Agent", "Turnpike")
+	return req, nil
+}
+
+func readerOf(pieces [][]byte) io.Reader {
+	readers := make([]io.Reader, len(pieces))
+	for i, piece := range pieces {
+		readers[i] = bytes.NewReader(piece)
+	}
+	return io.MultiReader(readers...)
 }
 
 func setDefault(h http.Header, name, value string) {
@@ -128,7 +183,7 @@ func setDefault(h http.Header, name, value string) {
 }
 
 // statusFailure reads the body of an answer that is an error.
-func statusFailure(resp *http.Response, b *body, header http.Header, explain func(int, []byte) (string, string)) error {
+func statusFailure(resp *http.Response, b *body, header http.Header, explain Explain) error {
 	text, err := b.readFor(errorPatience, maxErrorBody)
 	if errors.Is(err, context.Canceled) {
 		return err

@@ -1,0 +1,73 @@
+package api
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"turnpike/internal/gateway"
+)
+
+func createSpeech(c *Call) error {
+	body, err := c.readJSON(c.s.Limits.ModelBody)
+	if err != nil {
+		return err
+	}
+	if err := c.still(); err != nil {
+		return err
+	}
+	answer, err := c.s.Gateway.Speech(c.Context(), c.modelCall(body))
+	if err != nil {
+		return err
+	}
+	c.success = append(c.success, headerLine{"Service-Model", answer.Model}, headerLine{"Service-Provider", answer.Provider})
+	return c.sound(answer.Sound)
+}
+
+// sound copies a file to the client as it is made. An error before its first
+// byte is an ordinary answer; after it, the connection is dropped: there is no
+// other way to say that the file is not whole.
+func (c *Call) sound(s *gateway.Sound) error {
+	defer s.Close()
+	buf := make([]byte, 32<<10)
+	n, err := io.ReadAtLeast(s, buf, 1)
+	if err != nil && err != io.EOF {
+		return err
+	}
+	// No byte leaves before the request is in the log.
+	if err := c.logged(); err != nil {
+		return err
+	}
+	c.wrote = true
+	h := c.w.Header()
+	c.setSuccess(h)
+	h.Set("Content-Type", s.ContentType())
+	if size := s.Size(); size >= 0 {
+		h.Set("Content-Length", strconv.FormatInt(size, 10))
+	}
+	c.w.WriteHeader(http.StatusOK)
+	control := http.NewResponseController(c.w)
+	for n > 0 {
+		_ = control.SetWriteDeadline(time.Now().Add(writeTimeout))
+		if _, failed := c.w.Write(buf[:n]); failed != nil {
+			err = errLeft
+			break
+		}
+		if failed := control.Flush(); failed != nil {
+			err = errLeft
+			break
+		}
+		if n, err = s.Read(buf); err != nil && n == 0 {
+			break
+		}
+	}
+	_ = s.Close() // before the entry is settled, so that it knows what was used
+	if err == nil || err == io.EOF || errors.Is(err, errLeft) {
+		c.settle(http.StatusOK, "")
+		return nil
+	}
+	c.settle(http.StatusOK, string(c.faultOf(err).Code))
+	panic(http.ErrAbortHandler)
+}

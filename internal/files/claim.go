@@ -1,0 +1,158 @@
+package files
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"gocloud.dev/gcerrors"
+
+	"turnpike/internal/db"
+)
+
+// claim says that a holder is about to rely on a file.
+type claim struct {
+	owner   Owner
+	holder  string
+	file    File
+	at      time.Time
+	expires time.Time
+}
+
+var (
+	// A file that is claimed again stays for longer, whoever held it before.
+	upsertFiles = db.NewBulk("files", `ON CONFLICT (workspace_id, environment, sha256) DO UPDATE SET
+		bytes = excluded.bytes, content_type = excluded.content_type,
+		expires_at = CASE WHEN excluded.expires_at > files.expires_at THEN excluded.expires_at ELSE files.expires_at END`,
+		"workspace_id text", "environment text", "sha256 text", "bytes bigint", "content_type text", "created_at bigint", "expires_at bigint")
+	insertUses = db.NewBulk("file_uses", "ON CONFLICT (holder, workspace_id, environment, sha256) DO NOTHING",
+		"holder text", "workspace_id text", "environment text", "sha256 text")
+)
+
+func compareClaims(a, b claim) int {
+	return cmp.Or(cmp.Compare(a.owner.WorkspaceID, b.owner.WorkspaceID), cmp.Compare(a.owner.Environment, b.owner.Environment),
+		cmp.Compare(a.file.SHA256, b.file.SHA256), b.expires.Compare(a.expires))
+}
+
+// writeClaims is the group commit of claims. The file's row comes before its
+// use: who holds the row's lock knows all of its uses.
+func writeClaims(ctx context.Context, tx *db.Tx, list []claim) error {
+	slices.SortFunc(list, compareClaims) // as everybody locks them
+	var rows, uses [][]any
+	for i, c := range list {
+		uses = append(uses, []any{c.holder, c.owner.WorkspaceID, c.owner.Environment, c.file.SHA256})
+		// A statement must not touch a row twice; the first lasts longest.
+		if i > 0 && list[i-1].owner == c.owner && list[i-1].file.SHA256 == c.file.SHA256 {
+			continue
+		}
+		rows = append(rows, []any{c.owner.WorkspaceID, c.owner.Environment, c.file.SHA256, c.file.Bytes, c.file.ContentType,
+			c.at.UnixMicro(), c.expires.UnixMicro()})
+	}
+	if _, err := upsertFiles.Write(ctx, tx, rows); err != nil {
+		return fmt.Errorf("store files: %w", err)
+	}
+	if _, err := insertUses.Write(ctx, tx, uses); err != nil {
+		return fmt.Errorf("store uses of files: %w", err)
+	}
+	return nil
+}
+
+// Drop ends a holder's hold. A file that nobody else holds cannot be had any
+// more from the commit on, and the next purge removes it.
+func (s *Store) Drop(ctx context.Context, tx *db.Tx, o Owner, holder string) error {
+	const held = "workspace_id = $1 AND environment = $2 AND sha256 IN (SELECT sha256 FROM file_uses WHERE holder = $3 AND workspace_id = $1 AND environment = $2)"
+	args := []any{o.WorkspaceID, o.Environment, holder}
+	// Locked by a statement of its own: the next one then sees the use of
+	// whoever claimed a file at the same moment.
+	rows, err := tx.Query(ctx, "SELECT sha256 FROM files WHERE "+held+" ORDER BY sha256"+tx.Lock("files"), args...)
+	if err := db.Each(rows, err, func(db.Row) error { return nil }); err != nil {
+		return fmt.Errorf("lock files: %w", err)
+	}
+	if _, err := tx.Exec(ctx, "UPDATE files SET expires_at = 0 WHERE "+held+` AND NOT EXISTS (SELECT 1 FROM file_uses u
+		WHERE u.workspace_id = files.workspace_id AND u.environment = files.environment AND u.sha256 = files.sha256 AND u.holder <> $3)`, args...); err != nil {
+		return fmt.Errorf("let go of files: %w", err)
+	}
+	if _, err := tx.Exec(ctx, "DELETE FROM file_uses WHERE workspace_id = $1 AND environment = $2 AND holder = $3", args...); err != nil {
+		return fmt.Errorf("remove uses of files: %w", err)
+	}
+	return nil
+}
+
+const (
+	// purgeBatch is how many files one transaction removes, all at once: with
+	// the embedded database nobody writes meanwhile, and a bucket takes its time.
+	purgeBatch = 16
+	// purgePatience is how long the bucket may take for them.
+	purgePatience = 2 * time.Second
+)
+
+// Purge removes files whose time is over. Their rows stay locked until their
+// bytes are gone: whoever claims one of them meanwhile has to wait, and then
+// finds nothing. A full batch counts as the limit, so that another follows.
+func (s *Store) Purge(ctx context.Context, tx *db.Tx, limit int64) (int64, error) {
+	n := min(limit, purgeBatch)
+	rows, err := tx.Query(ctx, "SELECT workspace_id, environment, sha256 FROM files WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2"+tx.Claim("files"),
+		s.now().UnixMicro(), n)
+	type over struct {
+		Owner
+		sha256 string
+	}
+	list, err := db.All(rows, err, func(r db.Row) (f over, err error) {
+		err = r.Scan(&f.WorkspaceID, &f.Environment, &f.sha256)
+		return f, err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("read files: %w", err)
+	}
+	keys := make([]string, len(list))
+	for i, f := range list {
+		keys[i] = f.key(f.sha256)
+	}
+	if err := s.remove(ctx, keys); err != nil {
+		return 0, fmt.Errorf("remove files: %w", err)
+	}
+	for _, f := range list {
+		for _, table := range []string{"file_uses", "files"} {
+			if _, err := tx.Exec(ctx, "DELETE FROM "+table+" WHERE workspace_id = $1 AND environment = $2 AND sha256 = $3", f.WorkspaceID, f.Environment, f.sha256); err != nil {
+				return 0, fmt.Errorf("remove %s: %w", table, err)
+			}
+		}
+	}
+	if int64(len(list)) == n {
+		return limit, nil
+	}
+	return int64(len(list)), nil
+}
+
+// remove deletes blobs side by side. One that is not there is as good as gone:
+// it was claimed and never written, or the commit after its removal failed.
+func (s *Store) remove(ctx context.Context, keys []string) error {
+	ctx, cancel := context.WithTimeout(ctx, purgePatience)
+	defer cancel()
+	failures := make([]error, len(keys))
+	var all sync.WaitGroup
+	for i, key := range keys {
+		all.Go(func() {
+			if err := s.bucket.Delete(ctx, key); gcerrors.Code(err) != gcerrors.NotFound {
+				failures[i] = err
+			}
+		})
+	}
+	all.Wait()
+	return errors.Join(failures...)
+}
+
+// find reads what is known of a file that can be had.
+func (s *Store) find(ctx context.Context, o Owner, sha256 string) (File, error) {
+	f := File{SHA256: sha256}
+	err := s.db.QueryRow(ctx, "SELECT bytes, content_type FROM files WHERE workspace_id = $1 AND environment = $2 AND sha256 = $3 AND expires_at > $4",
+		o.WorkspaceID, o.Environment, sha256, s.now().UnixMicro()).Scan(&f.Bytes, &f.ContentType)
+	if errors.Is(err, db.ErrNotFound) {
+		return f, ErrGone
+	}
+	return f, err
+}

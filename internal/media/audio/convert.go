@@ -1,0 +1,119 @@
+package audio
+
+import (
+	"bufio"
+	"encoding/binary"
+	"fmt"
+	"io"
+)
+
+// Convert returns PCM in another format: channels are mixed, and values
+// between two samples are taken from the line between them. That is good
+// enough for speech, of which the pieces of one file hardly ever differ.
+func Convert(dst, src Format, r io.Reader) io.Reader {
+	if dst == src {
+		return r
+	}
+	return &converter{
+		dst: dst, src: src,
+		from: bufio.NewReaderSize(r, 16<<10),
+		raw:  make([]byte, src.frame()),
+		this: make([]int, dst.Channels),
+		next: make([]int, dst.Channels),
+	}
+}
+
+// converter goes through the source moment by moment, and holds the two
+// between which it stands.
+type converter struct {
+	dst, src   Format
+	from       *bufio.Reader
+	raw        []byte
+	this, next []int
+	// passed is how far it stands behind this, in parts of a sample of which
+	// dst.Rate are a whole one.
+	passed int
+	begun  bool
+	last   bool // this is the source's last moment
+	ended  bool
+	out    []byte
+	err    error
+}
+
+func (c *converter) Read(p []byte) (int, error) {
+	if len(c.out) == 0 && c.err == nil {
+		c.fill()
+	}
+	if len(c.out) == 0 {
+		return 0, c.err
+	}
+	n := copy(p, c.out)
+	c.out = c.out[n:]
+	return n, nil
+}
+
+const convertAtOnce = 16 << 10
+
+// fill makes the next stretch.
+func (c *converter) fill() {
+	c.out = c.out[:0]
+	if !c.begun {
+		c.begun = true
+		c.advance() // the first into next
+		c.advance() // and on into this
+	}
+	for len(c.out) < convertAtOnce && c.err == nil {
+		for c.passed >= c.dst.Rate && c.err == nil && !c.ended {
+			c.passed -= c.dst.Rate
+			c.advance()
+		}
+		if c.ended && c.err == nil {
+			c.err = io.EOF
+		}
+		if c.err != nil {
+			return
+		}
+		for i, a := range c.this {
+			value := a + (c.next[i]-a)*c.passed/c.dst.Rate
+			c.out = binary.LittleEndian.AppendUint16(c.out, uint16(int16(value)))
+		}
+		c.passed += c.src.Rate
+	}
+}
+
+// advance moves on by one moment of the source. Behind its last one the value
+// stays as it is.
+func (c *converter) advance() {
+	if c.last {
+		c.ended = true
+		return
+	}
+	c.this, c.next = c.next, c.this
+	_, err := io.ReadFull(c.from, c.raw)
+	switch {
+	case err == nil:
+		c.mix()
+	case err == io.EOF:
+		c.last = true
+		copy(c.next, c.this)
+	default:
+		c.err = fmt.Errorf("audio: convert: %w", err)
+	}
+}
+
+// mix makes next of the moment that was read. Of more channels those that fall
+// together are averaged, of fewer each is repeated.
+func (c *converter) mix() {
+	n, m := c.src.Channels, c.dst.Channels
+	for i := range m {
+		sum, count := 0, 0
+		for k := i % n; k < n; k += m {
+			sum += int(int16(binary.LittleEndian.Uint16(c.raw[2*k:])))
+			count++
+			if n < m {
+				break
+			}
+		}
+		c.next[i] = sum / count
+	}
+}

@@ -1,0 +1,208 @@
+package audio
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+)
+
+// Encodings that a WAV file can name.
+const (
+	encodingPCM        = 1
+	encodingFloat      = 3
+	encodingExtensible = 0xFFFE // the real one follows in the chunk
+)
+
+// What is taken for sound. Beyond it a header is damaged or hostile.
+const (
+	maxRate     = 768_000
+	maxChannels = 64
+	maxFmtChunk = 1 << 10
+)
+
+var errNotWAV = errors.New("audio: not a WAV file")
+
+// ReadWAV reads a WAV file up to its samples and returns these as 16-bit PCM.
+// Chunks that are not needed are skipped. A file that ends before its header
+// says so is an error, unless the header says that the size was not known.
+func ReadWAV(r io.Reader) (Format, io.Reader, error) {
+	var head [12]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return Format{}, nil, readError(err)
+	}
+	long := string(head[:4]) == "RF64"
+	if !long && string(head[:4]) != "RIFF" || string(head[8:]) != "WAVE" {
+		return Format{}, nil, errNotWAV
+	}
+	var (
+		coded    coding
+		longSize uint64
+	)
+	for {
+		var chunk [8]byte
+		if _, err := io.ReadFull(r, chunk[:]); err != nil {
+			return Format{}, nil, readError(err)
+		}
+		size := int64(binary.LittleEndian.Uint32(chunk[4:]))
+		switch string(chunk[:4]) {
+		case "fmt ", "ds64":
+			if size > maxFmtChunk {
+				return Format{}, nil, errNotWAV
+			}
+			data := make([]byte, size+size%2)
+			if _, err := io.ReadFull(r, data); err != nil {
+				return Format{}, nil, readError(err)
+			}
+			if chunk[0] == 'f' {
+				var err error
+				if coded, err = readFormat(data); err != nil {
+					return Format{}, nil, err
+				}
+			} else if long && len(data) >= 16 {
+				longSize = binary.LittleEndian.Uint64(data[8:])
+			}
+		case "data":
+			if coded.frame == 0 {
+				return Format{}, nil, errNotWAV
+			}
+			if long && size == unknownSize && longSize > 0 && longSize <= math.MaxInt64 {
+				size = int64(longSize)
+			} else if unknown(size) {
+				size = -1
+			}
+			return coded.Format, &samples{from: r, left: size, coding: coded}, nil
+		default:
+			if _, err := io.CopyN(io.Discard, r, size+size%2); err != nil {
+				return Format{}, nil, readError(err)
+			}
+		}
+	}
+}
+
+// unknown reports whether a header's size stands for one that was not known
+// when the header was written: none, the highest, or what espeak-ng and sox
+// put in their place.
+func unknown(size int64) bool {
+	return size == 0 || size >= 0xFFFFFF00 || 0x7FFFF000 <= size && size <= 0x7FFFFFFF
+}
+
+func readError(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return errNotWAV
+	}
+	return fmt.Errorf("audio: read a WAV file: %w", err)
+}
+
+// coding is how a file stores its samples.
+type coding struct {
+	Format
+	bits  int
+	float bool
+	frame int // bytes of one moment
+}
+
+func readFormat(data []byte) (coding, error) {
+	if len(data) < 16 {
+		return coding{}, errNotWAV
+	}
+	encoding := binary.LittleEndian.Uint16(data)
+	if encoding == encodingExtensible && len(data) >= 26 {
+		encoding = binary.LittleEndian.Uint16(data[24:])
+	}
+	c := coding{
+		Format: Format{
+			Rate:     int(binary.LittleEndian.Uint32(data[4:])),
+			Channels: int(binary.LittleEndian.Uint16(data[2:])),
+		},
+		bits:  int(binary.LittleEndian.Uint16(data[14:])),
+		float: encoding == encodingFloat,
+	}
+	if c.Rate < 1 || c.Rate > maxRate || c.Channels < 1 || c.Channels > maxChannels {
+		return coding{}, fmt.Errorf("audio: a WAV file with %d samples a second and %d channels", c.Rate, c.Channels)
+	}
+	known := encoding == encodingPCM && (c.bits == 8 || c.bits == 16 || c.bits == 24 || c.bits == 32) ||
+		encoding == encodingFloat && (c.bits == 32 || c.bits == 64)
+	if !known {
+		return coding{}, fmt.Errorf("audio: a WAV file with encoding %d and %d bits; only PCM and floating point are understood", encoding, c.bits)
+	}
+	c.frame = c.bits / 8 * c.Channels
+	return c, nil
+}
+
+// samples hands out what a file holds as 16-bit PCM. What is left at the end
+// and is no whole moment is dropped.
+type samples struct {
+	from io.Reader
+	left int64 // of the file; negative if it is not known
+	coding
+	raw   []byte // as read, with the beginning of a moment at most left over
+	out   []byte // converted, not handed out yet
+	err   error
+	space [8 << 10]byte
+}
+
+func (s *samples) Read(p []byte) (int, error) {
+	for len(s.out) == 0 && s.err == nil {
+		s.fill()
+	}
+	if len(s.out) == 0 {
+		return 0, s.err
+	}
+	n := copy(p, s.out)
+	s.out = s.out[n:]
+	return n, nil
+}
+
+// fill reads once and converts what is whole.
+func (s *samples) fill() {
+	room := s.space[len(s.raw):]
+	if s.left >= 0 && int64(len(room)) > s.left {
+		room = room[:s.left]
+	}
+	if len(room) == 0 {
+		s.err = io.EOF
+		return
+	}
+	n, err := s.from.Read(room)
+	if s.left >= 0 {
+		s.left -= int64(n)
+		if err == io.EOF && s.left > 0 {
+			err = fmt.Errorf("audio: a WAV file that is %d bytes short: %w", s.left, io.ErrUnexpectedEOF)
+		}
+	}
+	s.err = err
+	held := s.space[:len(s.raw)+n]
+	whole := len(held) / s.frame * s.frame
+	s.out = s.convert(s.out[:0], held[:whole])
+	s.raw = s.space[:copy(s.space[:], held[whole:])]
+}
+
+// convert appends samples of the file's kind as 16-bit ones.
+func (s *samples) convert(out, in []byte) []byte {
+	if s.bits == 16 {
+		return append(out, in...)
+	}
+	for width := s.bits / 8; len(in) > 0; in = in[width:] {
+		switch {
+		case s.float && s.bits == 32:
+			out = appendFloat(out, float64(math.Float32frombits(binary.LittleEndian.Uint32(in))))
+		case s.float:
+			out = appendFloat(out, math.Float64frombits(binary.LittleEndian.Uint64(in)))
+		case s.bits == 8: // the only unsigned one
+			out = append(out, 0, in[0]-128)
+		default: // the two highest bytes
+			out = append(out, in[width-2], in[width-1])
+		}
+	}
+	return out
+}
+
+func appendFloat(out []byte, x float64) []byte {
+	if math.IsNaN(x) {
+		x = 0
+	}
+	x = max(-1, min(1, x))
+	return binary.LittleEndian.AppendUint16(out, uint16(int16(math.Round(x*math.MaxInt16))))
+}

@@ -1,0 +1,114 @@
+package media
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"strings"
+	"unicode/utf8"
+
+	"turnpike/internal/catalog"
+	"turnpike/internal/events"
+	"turnpike/internal/fault"
+	"turnpike/internal/gateway"
+	"turnpike/internal/providers"
+)
+
+// ImageBatchRequest is what a batch is made of.
+type ImageBatchRequest struct {
+	Model    string            `json:"model"`
+	Requests []ImageRequest    `json:"requests"`
+	Metadata map[string]string `json:"metadata"`
+}
+
+// ImageRequest is one of a batch's requests, with the caller's own id of it.
+type ImageRequest struct {
+	CustomID string          `json:"custom_id"`
+	Body     json.RawMessage `json:"body"`
+}
+
+const (
+	maxRequests = 1000
+	maxCustomID = 64
+)
+
+// OrderImages checks a batch.
+func (s *Service) OrderImages(from From, in ImageBatchRequest) (*Order, error) {
+	switch {
+	case len(in.Requests) == 0:
+		return nil, fault.Missing("requests", "requests must have 1 to %d entries", maxRequests)
+	case len(in.Requests) > maxRequests:
+		return nil, fault.Invalid("requests", "requests must have 1 to %d entries, and has %d", maxRequests, len(in.Requests))
+	}
+	var models []string
+	if in.Model != "" {
+		models = []string{in.Model}
+	}
+	var most catalog.Units
+	seen := make(map[string]int, len(in.Requests))
+	for i, r := range in.Requests {
+		place := placeOf("requests", i)
+		if strings.TrimSpace(r.CustomID) == "" || utf8.RuneCountInString(r.CustomID) > maxCustomID {
+			return nil, within(place, fault.Invalid("custom_id", "custom_id must be your own id of the request, of 1 to %d characters", maxCustomID))
+		}
+		if first, twice := seen[r.CustomID]; twice {
+			return nil, within(place, fault.Invalid("custom_id", "custom_id is that of requests[%d], too; each needs its own", first))
+		}
+		seen[r.CustomID] = i
+		if !bytes.HasPrefix(bytes.TrimSpace(r.Body), []byte("{")) {
+			return nil, within(place, fault.Missing("body", "body must be an object with a prompt"))
+		}
+		order, err := gateway.ReadImages(r.Body, 0)
+		switch {
+		case err != nil:
+			return nil, within(place+".body", err)
+		case len(order.Models) > 0:
+			return nil, within(place+".body", fault.Invalid("model", "the model is that of the whole batch: set model beside requests"))
+		}
+		most.Images += order.Most.Images
+		most.Input += order.Most.Input
+		most.Output += order.Most.Output
+	}
+	o, err := s.newOrder(from, Images, models, catalog.Image, most, struct{}{}, in.Metadata)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range in.Requests {
+		if err := o.add(r.CustomID, r.Body); err != nil {
+			return nil, err
+		}
+	}
+	o.Job.Total = int64(len(o.tasks))
+	return o, nil
+}
+
+// workImages makes the pictures of one request.
+func (s *Service) workImages(ctx context.Context, j *Job, t *task) *result {
+	answer, by, err := s.gateway.MakeImages(ctx, j.Environment, j.Models, providers.ImageRequest{Body: t.Input})
+	if err != nil {
+		return failedResult(t, err)
+	}
+	var out made
+	for _, p := range answer.Images {
+		f, err := s.files.PutBytes(ctx, j.Owner(), j.ID, p.ContentType, p.Data)
+		if err != nil {
+			return failedResult(t, err)
+		}
+		out.Files = append(out.Files, newMadeFile(f))
+	}
+	return &result{task: t, status: taskCompleted, output: out, cost: by.Cost, model: by.Model, provider: by.Provider}
+}
+
+// advanceImages follows from a request of a batch that has ended.
+func (s *Service) advanceImages(j *Job) (ended Status, why *events.JobError) {
+	j.Progress = (j.Completed + j.Failed) * 100 / j.Total
+	switch {
+	case j.Completed+j.Failed < j.Total:
+		return "", nil
+	case j.Status == Cancelling:
+		return Cancelled, errCancelled
+	case j.Completed == 0:
+		return Failed, nil // each of them says why
+	}
+	return Completed, nil
+}

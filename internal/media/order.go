@@ -1,0 +1,150 @@
+package media
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+	"unicode/utf8"
+
+	"turnpike/internal/access"
+	"turnpike/internal/accounts"
+	"turnpike/internal/catalog"
+	"turnpike/internal/db"
+	"turnpike/internal/fault"
+	"turnpike/internal/gateway"
+	"turnpike/internal/ids"
+	"turnpike/internal/lanes"
+	"turnpike/internal/spend"
+)
+
+// Order is a job that is about to be made: it was checked, and it is known
+// what it can cost.
+type Order struct {
+	Job   *Job
+	tasks []*task
+	hold  *spend.Reservation
+}
+
+// From is who orders, by which request.
+type From struct {
+	Principal *access.Principal
+	Project   string
+	RequestID string
+}
+
+// newOrder makes a job of the kind, with a quote for what can come of it.
+func (s *Service) newOrder(from From, k Kind, models []string, of catalog.Kind, most catalog.Units, input any, metadata map[string]string) (*Order, error) {
+	if err := checkMetadata(metadata); err != nil {
+		return nil, err
+	}
+	p := from.Principal
+	quote, err := s.gateway.Quote(p.Environment, models, of, most)
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(input)
+	if err != nil {
+		return nil, err
+	}
+	if metadata == nil {
+		metadata = map[string]string{}
+	}
+	now := s.now()
+	j := &Job{ID: ids.New(k.Prefix()), Kind: k, WorkspaceID: p.WorkspaceID, Environment: p.Environment, Project: from.Project, KeyID: p.KeyID,
+		Reader: reader(p), RequestID: from.RequestID, Status: Queued, Models: models, Model: quote.Model, Input: text, Metadata: metadata,
+		PriceVersion: quote.PriceVersion, CreatedAt: now, DeadlineAt: now.Add(s.deadline)}
+	j.Lane = laneOf(j.WorkspaceID, j.Environment, k, j.ID)
+	if p.Environment == accounts.Live {
+		j.Reserved = quote.Most
+	}
+	return &Order{Job: j}, nil
+}
+
+// add gives the job another task, which is due at once.
+func (o *Order) add(name string, input any) error {
+	text, err := json.Marshal(input)
+	if err != nil {
+		return err
+	}
+	j := o.Job
+	o.tasks = append(o.tasks, &task{JobID: j.ID, Position: int64(len(o.tasks)), Name: name, Lane: j.Lane, Status: taskWaiting, DueAt: &j.CreatedAt, Input: text})
+	return nil
+}
+
+// Reserve sets aside what the job can cost, under every budget that applies.
+// It must not be called inside a transaction. Handed ends what it began.
+func (s *Service) Reserve(ctx context.Context, c gateway.Call, o *Order) (err error) {
+	if o.Job.Environment == accounts.Test {
+		return nil // test calls are free
+	}
+	o.hold, err = s.gateway.Reserve(ctx, c, o.Job.Reserved, o.Job.CreatedAt)
+	return err
+}
+
+// Create stores the job in a transaction.
+func (s *Service) Create(ctx context.Context, tx *db.Tx, o *Order) error {
+	if o.hold != nil {
+		if err := o.hold.HandToJob(ctx, tx, o.Job.ID); err != nil {
+			return err
+		}
+	}
+	if err := insertJob(ctx, tx, o.Job); err != nil {
+		return err
+	}
+	rows := make([][]any, len(o.tasks))
+	for i, t := range o.tasks {
+		rows[i] = t.row()
+	}
+	if _, err := insertTasks.Write(ctx, tx, rows); err != nil {
+		return fmt.Errorf("store tasks: %w", err)
+	}
+	return s.wake(ctx, tx, o.Job.Lane, o.Job.CreatedAt)
+}
+
+// Handed ends the reservation of an order, whatever came of its transaction.
+func (s *Service) Handed(o *Order, err error) {
+	if o.hold != nil {
+		o.hold.Handed(err)
+	}
+}
+
+// wake says that a lane has something to do from a moment on.
+func (s *Service) wake(ctx context.Context, tx *db.Tx, lane string, due time.Time) error {
+	return lanes.Enqueue(ctx, tx, Queue, map[string]time.Time{lane: due})
+}
+
+const (
+	maxMetadata      = 16
+	maxMetadataKey   = 64
+	maxMetadataValue = 512
+)
+
+func checkMetadata(m map[string]string) error {
+	if len(m) > maxMetadata {
+		return fault.Invalid("metadata", "metadata may have at most %d entries", maxMetadata)
+	}
+	for k, v := range m {
+		if k == "" || utf8.RuneCountInString(k) > maxMetadataKey || utf8.RuneCountInString(v) > maxMetadataValue {
+			return fault.Invalid("metadata", "metadata may have keys of 1 to %d characters, and values of up to %d", maxMetadataKey, maxMetadataValue)
+		}
+	}
+	return nil
+}
+
+// within names the place of a fault: prompt becomes requests[3].body.prompt.
+func within(place string, err error) error {
+	var f *fault.Error
+	if !errors.As(err, &f) {
+		return err
+	}
+	inside := *f
+	if inside.Param == "" {
+		inside.Param = place
+	} else {
+		inside.Param = place + "." + inside.Param
+	}
+	inside.Message = place + ": " + inside.Message
+	return &inside
+}

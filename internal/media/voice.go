@@ -1,0 +1,224 @@
+package media
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"turnpike/internal/catalog"
+	"turnpike/internal/events"
+	"turnpike/internal/fault"
+	"turnpike/internal/gateway"
+	"turnpike/internal/media/audio"
+	"turnpike/internal/media/sentences"
+	"turnpike/internal/providers"
+)
+
+// VoiceRequest is a long text to be read aloud.
+type VoiceRequest struct {
+	Model    string            `json:"model"`
+	Voice    string            `json:"voice"`
+	Input    string            `json:"input"`
+	Segments []VoiceSegment    `json:"segments"`
+	Format   string            `json:"response_format"`
+	Speed    *float64          `json:"speed"`
+	Metadata map[string]string `json:"metadata"`
+}
+
+// VoiceSegment is a part of it with a voice of its own, and silence after it.
+type VoiceSegment struct {
+	Text    string `json:"text"`
+	Voice   string `json:"voice"`
+	PauseMS int64  `json:"pause_ms"`
+}
+
+const (
+	maxCharacters = 1_000_000
+	maxSegments   = 10_000
+	maxPause      = 60_000 // milliseconds
+	// pieceLength is how many characters are read at once: all providers take
+	// so many, and a crash costs no more.
+	pieceLength = 1500
+)
+
+// voiceInput is what a job keeps of the request.
+type voiceInput struct {
+	Voice      string          `json:"voice"`
+	Format     string          `json:"format"`
+	Characters int64           `json:"characters"`
+	Body       json.RawMessage `json:"body"` // for the provider, without the text
+}
+
+// pieceInput is a piece of the text.
+type pieceInput struct {
+	Text    string `json:"text"`
+	Voice   string `json:"voice"`
+	PauseMS int64  `json:"pause_ms,omitzero"`
+}
+
+// OrderVoice checks a long text.
+func (s *Service) OrderVoice(from From, in VoiceRequest) (*Order, error) {
+	if in.Format == "" {
+		in.Format = "wav"
+	}
+	if err := gateway.CheckSpeechFormat(in.Format); err != nil {
+		return nil, err
+	}
+	if in.Format != "wav" && in.Format != "pcm" && !audio.CanTranscode() {
+		return nil, fault.Invalid("response_format", "response_format must be wav or pcm on this server: for others it needs ffmpeg, which is not installed")
+	}
+	if in.Speed != nil && (*in.Speed < 0.25 || *in.Speed > 4) {
+		return nil, fault.Invalid("speed", "speed must be from 0.25 to 4")
+	}
+	segments, characters, err := in.segments()
+	if err != nil {
+		return nil, err
+	}
+	var models []string
+	if in.Model != "" {
+		models = []string{in.Model}
+	}
+	body := map[string]any{}
+	if in.Speed != nil {
+		body["speed"] = *in.Speed
+	}
+	rest, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	var length int64
+	for _, seg := range segments {
+		length += int64(len(seg.Text))
+	}
+	most := gateway.SpeechUnits(characters, length)
+	o, err := s.newOrder(from, Voice, models, catalog.Speech, most, voiceInput{in.Voice, in.Format, characters, rest}, in.Metadata)
+	if err != nil {
+		return nil, err
+	}
+	for _, seg := range segments {
+		pieces := sentences.Split(seg.Text, pieceLength)
+		for i, text := range pieces {
+			p := pieceInput{Text: text, Voice: seg.Voice}
+			if i == len(pieces)-1 {
+				p.PauseMS = seg.PauseMS
+			}
+			if err := o.add("", p); err != nil {
+				return nil, err
+			}
+		}
+	}
+	o.Job.Total = int64(len(o.tasks))
+	// When all are there, they become one file.
+	if err := o.add("stitch", struct{}{}); err != nil {
+		return nil, err
+	}
+	last := o.tasks[len(o.tasks)-1]
+	last.Status, last.DueAt = taskLater, nil
+	return o, nil
+}
+
+// segments checks the text and returns its parts, each with its voice.
+func (in *VoiceRequest) segments() ([]VoiceSegment, int64, error) {
+	if (in.Input == "") == (len(in.Segments) == 0) {
+		return nil, 0, fault.Missing("input", "give the text as input, or its parts as segments, and not both")
+	}
+	list := in.Segments
+	if in.Input != "" {
+		list = []VoiceSegment{{Text: in.Input}}
+	}
+	if len(list) > maxSegments {
+		return nil, 0, fault.Invalid("segments", "segments must have 1 to %d entries, and has %d", maxSegments, len(list))
+	}
+	var characters int64
+	list = slices.Clone(list)
+	for i := range list {
+		seg := &list[i]
+		param := "input"
+		if in.Input == "" {
+			param = placeOf("segments", i) + ".text"
+		}
+		if strings.TrimSpace(seg.Text) == "" {
+			return nil, 0, fault.Missing(param, "%s must be the text to read aloud", param)
+		}
+		characters += int64(utf8.RuneCountInString(seg.Text))
+		if seg.PauseMS < 0 || seg.PauseMS > maxPause {
+			return nil, 0, fault.Invalid(placeOf("segments", i)+".pause_ms", "pause_ms must be from 0 to %d", maxPause)
+		}
+		switch {
+		case seg.Voice == "" && in.Voice == "":
+			return nil, 0, fault.Missing("voice", "voice must name a voice, such as alloy")
+		case seg.Voice == "":
+			seg.Voice = in.Voice
+		default:
+			if err := gateway.CheckVoice(placeOf("segments", i)+".voice", seg.Voice); err != nil {
+				return nil, 0, err
+			}
+		}
+	}
+	if in.Voice != "" {
+		if err := gateway.CheckVoice("voice", in.Voice); err != nil {
+			return nil, 0, err
+		}
+	}
+	if characters > maxCharacters {
+		param := "input"
+		if in.Input == "" {
+			param = "segments"
+		}
+		return nil, 0, fault.Invalid(param, "the text must have at most %d characters, and has %d", maxCharacters, characters)
+	}
+	return list, characters, nil
+}
+
+func placeOf(list string, i int) string { return fmt.Sprintf("%s[%d]", list, i) }
+
+// workVoice reads one piece aloud, or puts all of them together.
+func (s *Service) workVoice(ctx context.Context, j *Job, t *task) *result {
+	var in voiceInput
+	if err := json.Unmarshal(j.Input, &in); err != nil {
+		return failedResult(t, err)
+	}
+	if t.Position == j.Total {
+		return s.stitch(ctx, j, t, in)
+	}
+	var piece pieceInput
+	if err := json.Unmarshal(t.Input, &piece); err != nil {
+		return failedResult(t, err)
+	}
+	content, by, err := s.gateway.MakeSpeech(ctx, j.Environment, j.Models, providers.SpeechRequest{Input: piece.Text, Voice: piece.Voice, Format: "wav", Body: in.Body})
+	if err != nil {
+		return failedResult(t, err)
+	}
+	defer content.Body.Close()
+	format, pcm, err := audio.ReadWAV(content.Body)
+	if err != nil {
+		return failedResult(t, &providers.Failure{Kind: providers.KindProtocol, Err: err})
+	}
+	f, err := s.files.Put(ctx, j.Owner(), segmentsOf(j), "audio/pcm", pcm)
+	if err != nil {
+		return failedResult(t, err)
+	}
+	out := made{Files: []madeFile{newMadeFile(f)}, Rate: format.Rate, Channels: format.Channels, PauseMS: piece.PauseMS,
+		Milliseconds: format.Duration(f.Bytes).Milliseconds()}
+	used := providers.Usage{Characters: int64(utf8.RuneCountInString(piece.Text)), Milliseconds: out.Milliseconds, InputTokens: int64(len(piece.Text)+3) / 4}
+	return &result{task: t, status: taskCompleted, output: out, cost: s.gateway.SpeechCost(j.Environment, by, used), model: by.Model, provider: by.Provider}
+}
+
+// segmentsOf is the holder of the pieces, which go when the whole is there.
+func segmentsOf(j *Job) string { return j.ID + "/segments" }
+
+// advanceVoice follows from a piece that is done: the last one of them lets
+// them be put together.
+func (s *Service) advanceVoice(j *Job, stitched bool, why *events.JobError) (ended Status, failure *events.JobError) {
+	switch {
+	case why != nil:
+		return Failed, why
+	case stitched:
+		return Completed, nil
+	}
+	j.Progress = j.Completed * 99 / j.Total
+	return "", nil
+}

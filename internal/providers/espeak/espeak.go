@@ -1,0 +1,202 @@
+// Package espeak reads text aloud with espeak-ng, a small speech engine that
+// many systems have. Nothing leaves the machine.
+package espeak
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+
+	"turnpike/internal/fault"
+	"turnpike/internal/jsonbody"
+	"turnpike/internal/media/audio"
+	"turnpike/internal/providers"
+)
+
+const (
+	// wordsPerMinute is espeak-ng's own speed, which counts as 1.
+	wordsPerMinute = 175
+	// slowest is the fewest words a minute that it can do.
+	slowest = 80
+)
+
+// rawPCM is what callers take "pcm" for: a file without a header cannot say.
+var rawPCM = audio.Format{Rate: 24_000, Channels: 1}
+
+// Name is the provider's name, and that of its only model.
+const Name = "espeak"
+
+// Espeak is a provider that can only speak.
+type Espeak struct {
+	path   string
+	voices voices
+}
+
+var (
+	_ providers.Provider    = (*Espeak)(nil)
+	_ providers.SpeechMaker = (*Espeak)(nil)
+)
+
+// Find looks for espeak-ng on the PATH.
+func Find() (path string, ok bool) {
+	path, err := exec.LookPath("espeak-ng")
+	return path, err == nil
+}
+
+// New makes a provider of the program at a path.
+func New(path string) *Espeak { return &Espeak{path: path} }
+
+// Name is the provider's name.
+func (e *Espeak) Name() string { return Name }
+
+// Speech reads a text aloud.
+func (e *Espeak) Speech(ctx context.Context, req *providers.SpeechRequest) (*providers.Content, error) {
+	contentType, ok := audio.Types[req.Format]
+	if !ok {
+		return nil, fault.Invalid("response_format", "response_format must be wav, mp3, opus, aac, flac or pcm")
+	}
+	if req.Format != "wav" && req.Format != "pcm" && !audio.CanTranscode() {
+		return nil, fault.Invalid("response_format", "response_format must be wav or pcm: for %s the server needs ffmpeg, which is not installed", req.Format)
+	}
+	speed, err := readSpeed(req.Body)
+	if err != nil {
+		return nil, err
+	}
+	text := plain(req.Input)
+	if strings.TrimSpace(text) == "" {
+		return nil, fault.Missing("input", "input must have something to read aloud")
+	}
+	voice, err := e.voice(ctx, req.Voice)
+	if err != nil {
+		return nil, err
+	}
+	// The text goes by standard input: arguments are seen by everybody on the
+	// machine. Without -m markup is text like any other.
+	spoken, err := audio.Program(ctx, strings.NewReader(text), e.path, "--stdin", "--stdout", "-b", "1", "-v", voice, "-s", strconv.Itoa(speed))
+	if err != nil {
+		return nil, failure(err)
+	}
+	body, size, err := inFormat(ctx, spoken, req.Format)
+	if err != nil {
+		spoken.Close()
+		return nil, err
+	}
+	return &providers.Content{ContentType: contentType, Body: body, Size: size}, nil
+}
+
+// readSpeed is the speed that the caller asks for, in words a minute.
+func readSpeed(body []byte) (int, error) {
+	var in struct {
+		Speed *float64 `json:"speed"`
+	}
+	if len(body) > 0 {
+		if err := jsonbody.DecodeLenient(body, &in); err != nil {
+			return 0, err
+		}
+	}
+	if in.Speed == nil {
+		return wordsPerMinute, nil
+	}
+	if !(*in.Speed >= 0.25 && *in.Speed <= 4) {
+		return 0, fault.Invalid("speed", "speed must be from 0.25 to 4")
+	}
+	return max(slowest, int(*in.Speed*wordsPerMinute)), nil
+}
+
+// plain takes out of a text what espeak-ng would obey instead of reading it:
+// phonemes in double brackets, and commands behind control characters.
+func plain(text string) string {
+	text = strings.Map(func(c rune) rune {
+		if c < ' ' && c != '\n' && c != '\t' || 0x7F <= c && c < 0xA0 {
+			return ' '
+		}
+		return c
+	}, strings.ToValidUTF8(text, " "))
+	// Twice, as three brackets are two pairs.
+	text = strings.ReplaceAll(text, "[[", "[ [")
+	return strings.ReplaceAll(text, "[[", "[ [")
+}
+
+// inFormat makes of espeak-ng's WAV what was asked for. It returns once the
+// first sound is there, so that what cannot be spoken is an error and not an
+// empty file.
+func inFormat(ctx context.Context, spoken io.ReadCloser, format string) (io.ReadCloser, int64, error) {
+	pcm, sound, err := audio.ReadWAV(spoken)
+	if err != nil {
+		return nil, 0, failure(errors.Join(err, drain(spoken)))
+	}
+	switch format {
+	case "pcm":
+		return &body{audio.Convert(rawPCM, pcm, sound), spoken}, -1, nil
+	case "wav":
+		return wholeFile(pcm, sound, spoken)
+	}
+	wav := &body{io.MultiReader(strings.NewReader(string(audio.Header(pcm, -1))), sound), spoken}
+	out, err := audio.Encode(ctx, wav, format)
+	if err != nil {
+		return nil, 0, failure(err)
+	}
+	return &body{out, out}, -1, nil
+}
+
+// drain returns why the program failed, if it did: a file that is no WAV file
+// hides that.
+func drain(spoken io.Reader) error {
+	_, err := io.Copy(io.Discard, spoken)
+	return err
+}
+
+// wholeFile keeps the sound until its size is known, as many players want it
+// in the header. It takes espeak-ng a hundredth of the time that it takes to
+// listen.
+func wholeFile(pcm audio.Format, sound io.Reader, spoken io.Closer) (io.ReadCloser, int64, error) {
+	file, err := os.CreateTemp("", "turnpike-speech-*.wav")
+	if err != nil {
+		return nil, 0, failure(err)
+	}
+	kept := &tempFile{file}
+	w := audio.NewWriter(file, pcm)
+	_, err = io.Copy(w, sound)
+	err = errors.Join(err, w.Close(), spoken.Close())
+	size, seekErr := file.Seek(0, io.SeekCurrent)
+	_, rewindErr := file.Seek(0, io.SeekStart)
+	if err = errors.Join(err, seekErr, rewindErr); err != nil {
+		kept.Close()
+		return nil, 0, failure(err)
+	}
+	return kept, size, nil
+}
+
+// tempFile is removed when it is closed.
+type tempFile struct{ *os.File }
+
+func (f *tempFile) Close() error {
+	return errors.Join(f.File.Close(), os.Remove(f.Name()))
+}
+
+// body is a stream whose errors are the provider's.
+type body struct {
+	io.Reader
+	io.Closer
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	if err != nil && err != io.EOF {
+		err = failure(err)
+	}
+	return n, err
+}
+
+// failure is what the log is told.
+func failure(err error) error {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("espeak: %w", err)
+	}
+	return &providers.Failure{Kind: providers.KindServer, Err: fmt.Errorf("espeak: %w", err)}
+}

@@ -1,0 +1,120 @@
+package espeak
+
+import (
+	"context"
+	"io"
+	"regexp"
+	"strings"
+	"sync"
+
+	"turnpike/internal/fault"
+	"turnpike/internal/media/audio"
+)
+
+// openAI are the voices of OpenAI's names: programs that were written for
+// those are heard, too, and the voices differ.
+var openAI = map[string]string{
+	"alloy":   "en-us+m3",
+	"ash":     "en-us+m1",
+	"ballad":  "en+m7",
+	"cedar":   "en-us+m6",
+	"coral":   "en-us+f2",
+	"echo":    "en-us+m2",
+	"fable":   "en+m5",
+	"marin":   "en-us+f5",
+	"nova":    "en-us+f3",
+	"onyx":    "en-us+m4",
+	"sage":    "en+f4",
+	"shimmer": "en-us+f1",
+	"verse":   "en+m8",
+}
+
+// voiceName is what an espeak-ng voice looks like: a language, and a variant
+// behind a plus. A path it can never be.
+var voiceName = regexp.MustCompile(`^[a-z0-9][a-z0-9+-]{0,39}$`)
+
+// voice is espeak-ng's name for the voice that a caller asks for.
+func (e *Espeak) voice(ctx context.Context, name string) (string, error) {
+	if own, ok := openAI[name]; ok {
+		return own, nil
+	}
+	unknown := fault.Invalid("voice", "voice must be alloy, echo, fable, nova, onyx or another of OpenAI's names, "+
+		"or a voice of espeak-ng such as en-gb, de, fr+f3 or ja: `espeak-ng --voices` lists them")
+	if !voiceName.MatchString(name) {
+		return "", unknown
+	}
+	known, err := e.voices.load(ctx, e.path)
+	if err != nil {
+		return "", failure(err)
+	}
+	language, variant, hasVariant := strings.Cut(name, "+")
+	file, ok := known[language]
+	switch {
+	case !ok:
+		return "", unknown
+	case !hasVariant:
+		return name, nil
+	case known[variantFolder+variant] == "":
+		return "", unknown
+	}
+	// A variant counts only behind the name of a file.
+	return file + "+" + variant, nil
+}
+
+// voices are those that are installed, and their files. espeak-ng is asked
+// once: it takes a variant that is none for the plain voice, and crashes on
+// some names that are no voices.
+type voices struct {
+	mu    sync.Mutex
+	known map[string]string
+}
+
+const variantFolder = "!v/"
+
+func (v *voices) load(ctx context.Context, path string) (map[string]string, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.known != nil {
+		return v.known, nil
+	}
+	known := map[string]string{}
+	for _, list := range []string{"--voices", "--voices=variant"} {
+		out, err := audio.Program(ctx, nil, path, list)
+		if err != nil {
+			return nil, err
+		}
+		text, err := io.ReadAll(out)
+		out.Close()
+		if err != nil {
+			return nil, err
+		}
+		addVoices(known, string(text))
+	}
+	v.known = known
+	return known, nil
+}
+
+// addVoices reads a list of voices: priority, language, age and gender, name,
+// file, and in brackets other languages it can do.
+func addVoices(known map[string]string, list string) {
+	for line := range strings.Lines(list) {
+		fields := strings.Fields(line)
+		if len(fields) < 5 || fields[0] == "Pty" {
+			continue
+		}
+		name, file := fields[1], fields[4]
+		if strings.HasPrefix(file, variantFolder) {
+			known[file] = file
+			continue
+		}
+		// The first of a language is its usual one.
+		if known[name] == "" {
+			known[name] = file
+		}
+		for _, other := range fields[5:] {
+			if language, ok := strings.CutPrefix(other, "("); ok && known[language] == "" {
+				known[language] = file
+			}
+		}
+	}
+}

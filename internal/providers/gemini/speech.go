@@ -1,0 +1,138 @@
+package gemini
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"io"
+	"mime"
+	"strconv"
+	"strings"
+
+	"turnpike/internal/fault"
+	"turnpike/internal/jsonbody"
+	"turnpike/internal/providers"
+	"turnpike/internal/providers/wire"
+)
+
+type speechConfig struct {
+	VoiceConfig struct {
+		PrebuiltVoiceConfig struct {
+			VoiceName string `json:"voiceName"`
+		} `json:"prebuiltVoiceConfig"`
+	} `json:"voiceConfig"`
+}
+
+// speechExtras is what is read of the caller's body beside the request's own
+// fields.
+type speechExtras struct {
+	Instructions string   `json:"instructions"`
+	Speed        *float64 `json:"speed"`
+}
+
+// usualRate is the samples per second of Gemini's sound, and of OpenAI's pcm.
+const usualRate = 24000
+
+// Speech reads a text aloud. The sound comes in one piece, without a header:
+// one is put before it for wav.
+func (p *Provider) Speech(ctx context.Context, req *providers.SpeechRequest) (*providers.Content, error) {
+	call, err := speechCall(req)
+	if err != nil {
+		return nil, err
+	}
+	var r mediaResponse
+	if err := p.postMedia(ctx, req.Model, "generateContent", call, &r); err != nil {
+		return nil, err
+	}
+	return p.readSpeech(&r, req.Format)
+}
+
+func (p *Provider) readSpeech(r *mediaResponse, format string) (*providers.Content, error) {
+	blobs, err := p.blobs(r)
+	if err != nil {
+		return nil, err
+	}
+	var sound []byte
+	rate := 0
+	for _, b := range blobs {
+		var ok bool
+		if rate, ok = sampleRate(b.MimeType); !ok {
+			return nil, protocol("a sound of type %s", wire.Loggable(b.MimeType, p.key))
+		}
+		sound = append(sound, b.Data...)
+	}
+	if len(sound) == 0 {
+		return nil, protocol("an answer without a sound")
+	}
+	if format == "pcm" {
+		kind := "audio/pcm"
+		if rate != usualRate {
+			kind += ";rate=" + strconv.Itoa(rate)
+		}
+		return soundOf(kind, bytes.NewReader(sound), len(sound)), nil
+	}
+	header := wavHeader(len(sound), rate)
+	return soundOf("audio/wav", io.MultiReader(bytes.NewReader(header), bytes.NewReader(sound)), len(header)+len(sound)), nil
+}
+
+func soundOf(kind string, sound io.Reader, size int) *providers.Content {
+	return &providers.Content{ContentType: kind, Body: io.NopCloser(sound), Size: int64(size)}
+}
+
+func speechCall(req *providers.SpeechRequest) (*mediaRequest, error) {
+	if req.Format != "wav" && req.Format != "pcm" {
+		return nil, fault.Invalid("response_format", "response_format must be wav or pcm for this model")
+	}
+	var extras speechExtras
+	if req.Body != nil {
+		if err := jsonbody.DecodeLenient(req.Body, &extras); err != nil {
+			return nil, err
+		}
+	}
+	if extras.Speed != nil && *extras.Speed != 1 {
+		return nil, fault.Invalid("speed", "this model knows no speed: leave it out, and say in instructions how fast to speak")
+	}
+	text := req.Input
+	if style := strings.TrimRight(extras.Instructions, " \n\t.:"); style != "" {
+		text = style + ":\n" + text // as Google writes it: the style, a colon, the words
+	}
+	call := &mediaRequest{Contents: []content{{Role: "user", Parts: []part{{Text: text}}}}}
+	call.GenerationConfig.ResponseModalities = []string{"AUDIO"}
+	if req.Voice != "" {
+		voice := new(speechConfig)
+		voice.VoiceConfig.PrebuiltVoiceConfig.VoiceName = req.Voice
+		call.GenerationConfig.SpeechConfig = voice
+	}
+	return call, nil
+}
+
+// sampleRate reads a type such as audio/L16;codec=pcm;rate=24000. In spite of
+// that name's standard, the samples begin with their lower byte.
+func sampleRate(kind string) (int, bool) {
+	name, params, err := mime.ParseMediaType(kind)
+	if err != nil || name != "audio/l16" && name != "audio/pcm" {
+		return 0, false
+	}
+	if params["rate"] == "" {
+		return usualRate, true
+	}
+	rate, err := strconv.Atoi(params["rate"])
+	return rate, err == nil && rate > 0 && rate <= 384000
+}
+
+// wavHeader is for sound of one channel with samples of 16 bits.
+func wavHeader(size, rate int) []byte {
+	const fmtSize, pcm, channels, sample = 16, 1, 1, 2
+	h := append(make([]byte, 0, 44), "RIFF"...)
+	h = binary.LittleEndian.AppendUint32(h, uint32(36+size))
+	h = append(h, "WAVEfmt "...)
+	h = binary.LittleEndian.AppendUint32(h, fmtSize)
+	h = binary.LittleEndian.AppendUint16(h, pcm)
+	h = binary.LittleEndian.AppendUint16(h, channels)
+	h = binary.LittleEndian.AppendUint32(h, uint32(rate))
+	h = binary.LittleEndian.AppendUint32(h, uint32(rate*sample*channels))
+	h = binary.LittleEndian.AppendUint16(h, sample*channels)
+	h = binary.LittleEndian.AppendUint16(h, 8*sample)
+	h = append(h, "data"...)
+	return binary.LittleEndian.AppendUint32(h, uint32(size))
+}

@@ -1,0 +1,114 @@
+package gemini
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"io"
+	"testing"
+
+	"turnpike/internal/fault"
+	"turnpike/internal/providers"
+	"turnpike/internal/providers/upstreamtest"
+)
+
+const tts = "gemini-2.5-flash-preview-tts"
+
+func speak(t *testing.T, p *Provider, format string) (*providers.Content, []byte) {
+	t.Helper()
+	content, err := p.Speech(t.Context(), &providers.SpeechRequest{Model: tts, Input: "Good day.", Voice: "Kore", Format: format})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer content.Body.Close()
+	sound, err := io.ReadAll(content.Body)
+	if err != nil || content.Size != int64(len(sound)) {
+		t.Errorf("%d bytes of %d, %v", len(sound), content.Size, err)
+	}
+	return content, sound
+}
+
+func TestSpeechIsMade(t *testing.T) {
+	t.Parallel()
+	p, server := start(t)
+	raw, sound := speak(t, p, "pcm")
+	if raw.ContentType != "audio/pcm" || len(sound) != 4800 {
+		t.Errorf("%d bytes of %s", len(sound), raw.ContentType)
+	}
+	file, wav := speak(t, p, "wav")
+	u16, u32 := binary.LittleEndian.Uint16, binary.LittleEndian.Uint32
+	if file.ContentType != "audio/wav" || len(wav) != 44+4800 || string(wav[:4])+string(wav[8:16])+string(wav[36:40]) != "RIFFWAVEfmt data" || string(wav[44:]) != string(sound) {
+		t.Fatalf("%d bytes of %s", len(wav), file.ContentType)
+	}
+	if u32(wav[4:]) != uint32(len(wav)-8) || u32(wav[16:]) != 16 || u16(wav[20:]) != 1 || u16(wav[22:]) != 1 || u32(wav[24:]) != 24000 || u32(wav[28:]) != 48000 || u16(wav[32:]) != 2 || u16(wav[34:]) != 16 || u32(wav[40:]) != 4800 {
+		t.Errorf("the header is %x", wav[:44])
+	}
+	if want := `{"contents":[{"role":"user","parts":[{"text":"Good day."}]}],"generationConfig":{"responseModalities":["AUDIO"],"speechConfig":{"voiceConfig":{"prebuiltVoiceConfig":{"voiceName":"Kore"}}}}}`; string(server.Requests()[0].Body) != want {
+		t.Errorf("got %s", server.Requests()[0].Body)
+	}
+}
+
+func TestSpeechIsGivenAStyle(t *testing.T) {
+	t.Parallel()
+	p, server := start(t)
+	_, err := p.Speech(t.Context(), &providers.SpeechRequest{Model: tts, Input: "Good day.", Format: "wav", Body: []byte(`{"input":"another","instructions":"Say cheerfully. ","speed":1}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := `{"contents":[{"role":"user","parts":[{"text":"Say cheerfully:\nGood day."}]}],"generationConfig":{"responseModalities":["AUDIO"]}}`; string(server.Requests()[0].Body) != want {
+		t.Errorf("got %s", server.Requests()[0].Body)
+	}
+}
+
+func TestSampleRateIsTheProviders(t *testing.T) {
+	t.Parallel()
+	p, server := start(t)
+	server.Queue(makeMedia(upstreamtest.GeminiMedia{Type: "audio/L16;rate=16000"}), makeMedia(upstreamtest.GeminiMedia{Type: "audio/L16;rate=16000"}))
+	if _, wav := speak(t, p, "wav"); binary.LittleEndian.Uint32(wav[24:]) != 16000 {
+		t.Errorf("the header is %x", wav[:44])
+	}
+	if raw, _ := speak(t, p, "pcm"); raw.ContentType != "audio/pcm;rate=16000" {
+		t.Errorf("the type is %s", raw.ContentType)
+	}
+}
+
+func TestBadSpeechRequestsAreRefused(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ format, body, param string }{
+		{"mp3", `{}`, "response_format"}, {"", `{}`, "response_format"}, {"wav", `{"speed":2}`, "speed"}, {"wav", `{"instructions":7}`, "instructions"},
+	} {
+		p, server := start(t)
+		_, err := p.Speech(t.Context(), &providers.SpeechRequest{Model: tts, Input: "x", Format: c.format, Body: []byte(c.body)})
+		if f, ok := fault.As(err); !ok || f.Param != c.param || len(server.Requests()) != 0 {
+			t.Errorf("%s %s: %v", c.format, c.body, err)
+		}
+	}
+}
+
+func TestSpeechFailureIsNamed(t *testing.T) {
+	t.Parallel()
+	sound := base64.StdEncoding.EncodeToString([]byte("sound"))
+	for name, c := range map[string]struct {
+		voice string
+		reply upstreamtest.GeminiReply
+		want  providers.Kind
+		param string
+	}{
+		"voice":      {"alloy", upstreamtest.GeminiReply{}, providers.KindInvalid, "voice"},
+		"blocked":    {"Kore", makeMedia(upstreamtest.GeminiMedia{Block: "SAFETY"}), providers.KindBlockedInput, ""},
+		"output":     {"Kore", makeMedia(upstreamtest.GeminiMedia{Finish: "PROHIBITED_CONTENT"}), providers.KindBlockedOutput, ""},
+		"no sound":   {"Kore", makeMedia(upstreamtest.GeminiMedia{Finish: "OTHER"}), providers.KindProtocol, ""},
+		"other type": {"Kore", makeMedia(upstreamtest.GeminiMedia{Type: "audio/mpeg"}), providers.KindProtocol, ""},
+		"other rate": {"Kore", makeMedia(upstreamtest.GeminiMedia{Type: "audio/L16;rate=-1"}), providers.KindProtocol, ""},
+		"empty":      {"Kore", upstreamtest.GeminiReply{Body: `{"candidates":[{"content":{"parts":[{"inlineData":{"mimeType":"audio/L16","data":""}}]}}]}`}, providers.KindProtocol, ""},
+		"thought":    {"Kore", upstreamtest.GeminiReply{Body: `{"candidates":[{"content":{"parts":[{"thought":true,"inlineData":{"mimeType":"audio/L16","data":"` + sound + `"}}]}}]}`}, providers.KindProtocol, ""},
+		"HTML":       {"Kore", upstreamtest.GeminiReply{Body: upstreamtest.HTML}, providers.KindProtocol, ""},
+		"cut":        {"Kore", upstreamtest.GeminiReply{Cut: true}, providers.KindCut, ""},
+	} {
+		p, server := start(t)
+		server.Queue(c.reply)
+		_, err := p.Speech(t.Context(), &providers.SpeechRequest{Model: tts, Input: "x", Voice: c.voice, Format: "wav"})
+		if f := failureOf(t, err); f.Kind != c.want || f.Param != c.param {
+			t.Errorf("%s: %#v, %v, want %s", name, f, f, c.want)
+		}
+	}
+}

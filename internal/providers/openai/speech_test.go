@@ -1,0 +1,160 @@
+package openai_test
+
+import (
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"turnpike/internal/providers"
+	"turnpike/internal/providers/openai"
+	"turnpike/internal/providers/upstreamtest"
+	"turnpike/internal/providers/wire"
+)
+
+func readContent(c *providers.Content) ([]byte, error) {
+	defer c.Body.Close()
+	return io.ReadAll(c.Body)
+}
+
+func TestSpeechIsPassedOn(t *testing.T) {
+	t.Parallel()
+	for format, c := range map[string]struct{ begins, kind, fallback string }{
+		"mp3":  {"ID3", "audio/mpeg", "audio/mpeg"},
+		"opus": {"OggS", "audio/opus", "audio/ogg"},
+		"aac":  {"\xff\xf1", "audio/aac", "audio/aac"},
+		"flac": {"fLaC", "audio/flac", "audio/flac"},
+		"wav":  {"RIFF", "audio/wav", "audio/wav"},
+		"pcm":  {"\x00\x00", "audio/pcm", "audio/pcm"},
+		"":     {"ID3", "audio/mpeg", "audio/mpeg"},
+	} {
+		upstream, p := start(t)
+		upstream.Queue(media(upstreamtest.OpenAIMedia{}), media(upstreamtest.OpenAIMedia{Type: "none"}), media(upstreamtest.OpenAIMedia{Type: "application/octet-stream"}))
+		for _, want := range []string{c.kind, c.fallback, c.fallback} {
+			content, err := p.Speech(t.Context(), &providers.SpeechRequest{Model: "tts-1", Input: "Good day.", Voice: "alloy", Format: format})
+			if err != nil {
+				t.Fatalf("%s: %v", format, err)
+			}
+			sound, err := readContent(content)
+			if err != nil || content.ContentType != want || len(sound) < 4800 || !strings.HasPrefix(string(sound), c.begins) {
+				t.Errorf("%s: %d bytes of %s, want %s: %v", format, len(sound), content.ContentType, want, err)
+			}
+		}
+	}
+}
+
+func TestSpeechRequestIsSpliced(t *testing.T) {
+	t.Parallel()
+	upstream, p := start(t)
+	for _, c := range []struct {
+		req  providers.SpeechRequest
+		want string
+	}{
+		{providers.SpeechRequest{Input: "a \"b\"", Voice: "alloy", Format: "wav"}, `{"model":"tts-1","input":"a \"b\"","voice":"alloy","response_format":"wav"}`},
+		{providers.SpeechRequest{Input: "a", Voice: "echo", Format: "pcm", Body: []byte(`{"model":"ours","input":"all of it", "voice":"alloy","stream_format":"sse", "speed":1.5,"instructions":"slowly"}`)},
+			`{"model":"tts-1","input":"a", "voice":"echo", "speed":1.5,"instructions":"slowly","response_format":"pcm"}`},
+		{providers.SpeechRequest{Input: "a", Body: []byte(`{"voice":{"id":"voice_1"}}`)}, `{"voice":{"id":"voice_1"},"model":"tts-1","input":"a"}`},
+	} {
+		c.req.Model = "tts-1"
+		content, err := p.Speech(t.Context(), &c.req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = readContent(content)
+		requests := upstream.Requests()
+		if req := requests[len(requests)-1]; string(req.Body) != c.want || req.Path != "/audio/speech" {
+			t.Errorf("%s got  %s\nwant %s", req.Path, req.Body, c.want)
+		}
+	}
+}
+
+func TestSpeechArrivesAsItIsMade(t *testing.T) {
+	t.Parallel()
+	upstream, p := start(t)
+	upstream.Queue(upstreamtest.OpenAIReply{Stall: 100})
+	content, err := p.Speech(t.Context(), &providers.SpeechRequest{Model: "tts-1", Input: "x", Voice: "alloy", Format: "wav"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := make([]byte, 100) // no more of it comes
+	if _, err := io.ReadFull(content.Body, first); err != nil || string(first[:4]) != "RIFF" {
+		t.Errorf("got %q, %v", first[:4], err)
+	}
+	_ = content.Body.Close()
+	<-upstream.Requests()[0].Gone
+}
+
+func TestSpeechFailureIsNamed(t *testing.T) {
+	t.Parallel()
+	words := func(kind, file string) upstreamtest.OpenAIReply {
+		return media(upstreamtest.OpenAIMedia{Type: kind, File: []byte(file)})
+	}
+	for name, c := range map[string]struct {
+		reply upstreamtest.OpenAIReply
+		want  providers.Kind
+	}{
+		"invalid":         {upstreamtest.OpenAIReply{Status: 400, Param: "voice"}, providers.KindInvalid},
+		"blocked":         {upstreamtest.OpenAIBlocked("content_policy_violation", ""), providers.KindBlockedInput},
+		"no model":        {upstreamtest.OpenAIReply{Status: 404, Code: "model_not_found"}, providers.KindNoModel},
+		"error in a 200":  {upstreamtest.OpenAIReply{Body: `{"error":{"message":"strange"}}`}, providers.KindProtocol},
+		"busy in a 200":   {upstreamtest.OpenAIReply{Body: `{"error":{"type":"overloaded_error"}}`}, providers.KindOverloaded},
+		"error as sound":  {words("application/octet-stream", `{"error":{"message":"strange"}}`), providers.KindProtocol},
+		"HTML":            {upstreamtest.OpenAIReply{Body: upstreamtest.HTML}, providers.KindProtocol},
+		"HTML as sound":   {words("none", upstreamtest.HTML), providers.KindProtocol},
+		"events":          {upstreamtest.OpenAIReply{Body: "data: {}\n\n"}, providers.KindProtocol},
+		"nothing":         {upstreamtest.OpenAIReply{Empty: true, Type: "audio/wav"}, providers.KindProtocol},
+		"hung up":         {upstreamtest.OpenAIReply{Cut: -1}, providers.KindConnect},
+		"cut":             {upstreamtest.OpenAIReply{Cut: 1000}, providers.KindCut},
+		"hangs":           {upstreamtest.OpenAIReply{Stall: -1}, providers.KindTimeout},
+		"hangs in middle": {upstreamtest.OpenAIReply{Stall: 1000}, providers.KindTimeout},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			upstream := upstreamtest.NewOpenAI(t, key)
+			upstream.Queue(c.reply)
+			timeouts := wire.Timeouts{}
+			if c.want == providers.KindTimeout {
+				timeouts = wire.Timeouts{FirstByte: 150 * time.Millisecond, Idle: 150 * time.Millisecond}
+			}
+			content, err := newProvider(upstream.BaseURL(), timeouts).Speech(t.Context(), &providers.SpeechRequest{Model: "tts-1", Input: "x", Voice: "alloy", Format: "wav"})
+			if err == nil {
+				_, err = readContent(content)
+			}
+			if failure(err).Kind != c.want {
+				t.Errorf("got %v, want %s", err, c.want)
+			}
+		})
+	}
+}
+
+// PCM may begin with any byte: it is not to be taken for words.
+func TestRawSoundIsNotTakenForWords(t *testing.T) {
+	t.Parallel()
+	upstream, p := start(t)
+	upstream.Queue(media(upstreamtest.OpenAIMedia{Type: "application/octet-stream", File: []byte("{<{<")}))
+	content, err := p.Speech(t.Context(), &providers.SpeechRequest{Model: "tts-1", Input: "x", Voice: "alloy", Format: "pcm"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sound, err := readContent(content); string(sound) != "{<{<" || err != nil {
+		t.Errorf("got %q, %v", sound, err)
+	}
+}
+
+func TestAzureMediaAreAddressedByDeployment(t *testing.T) {
+	t.Parallel()
+	upstream := upstreamtest.NewOpenAI(t, key)
+	p := openai.New(openai.Options{Name: "azure", BaseURL: upstream.BaseURL(), Key: key, APIVersion: "2025-04-01-preview", Client: wire.NewClient(wire.Timeouts{})})
+	if _, err := p.Images(t.Context(), &providers.ImageRequest{Model: "gpt-image-1", Body: []byte(`{"prompt":"x"}`)}); err != nil {
+		t.Error(err)
+	}
+	if _, err := p.Speech(t.Context(), &providers.SpeechRequest{Model: "tts", Input: "x", Voice: "alloy"}); err != nil {
+		t.Error(err)
+	}
+	_, _ = p.PollVideo(t.Context(), "video_1")
+	for i, want := range []string{"/v1/deployments/gpt-image-1/images/generations", "/v1/deployments/tts/audio/speech", "/v1/v1/videos/video_1"} {
+		if req := upstream.Requests()[i]; req.Escaped != want || req.Header.Get("Api-Key") != key {
+			t.Errorf("called %s, want %s", req.Escaped, want)
+		}
+	}
+}

@@ -1,0 +1,230 @@
+package openai_test
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"turnpike/internal/providers"
+	"turnpike/internal/providers/upstreamtest"
+	"turnpike/internal/providers/wire"
+)
+
+func TestVideoIsRendered(t *testing.T) {
+	t.Parallel()
+	upstream, p := start(t)
+	upstream.Queue(media(upstreamtest.OpenAIMedia{Polls: 3}))
+	id, err := p.StartVideo(t.Context(), &providers.VideoRequest{Model: "sora-2", Prompt: "a \"cat\"", Seconds: 8, Size: "1280x720", Key: "video_0123"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	req := upstream.Requests()[0]
+	if want := `{"model":"sora-2","prompt":"a \"cat\"","seconds":"8","size":"1280x720"}`; string(req.Body) != want || req.Path != "/videos" || req.Header.Get("Idempotency-Key") != "video_0123" || req.Header.Get("Content-Type") != "application/json" {
+		t.Errorf("%s got %s with %v", req.Path, req.Body, req.Header)
+	}
+	for i, want := range []providers.VideoState{{Progress: 33}, {Progress: 66}, {Done: true, Progress: 100}} {
+		state, err := p.PollVideo(t.Context(), id)
+		if err != nil || *state != want {
+			t.Errorf("poll %d: %+v, %v", i, state, err)
+		}
+	}
+	for variant, kind := range map[string]string{"video": "video/mp4", "thumbnail": "image/webp", "spritesheet": "image/jpeg"} {
+		for _, header := range []string{"", "none", "application/octet-stream"} {
+			upstream.Queue(media(upstreamtest.OpenAIMedia{Type: header}))
+			content, err := p.FetchVideo(t.Context(), id, variant)
+			if err != nil {
+				t.Fatalf("%s: %v", variant, err)
+			}
+			file, err := readContent(content)
+			if err != nil || content.ContentType != kind || content.Size != -1 && content.Size != int64(len(file)) || variant == "video" && !bytes.Equal(file, upstreamtest.MP4()) {
+				t.Errorf("%s: %d bytes of %d of %s, %v", variant, len(file), content.Size, content.ContentType, err)
+			}
+		}
+	}
+	for range 2 { // the second time it is not there any more
+		if err := p.DropVideo(t.Context(), id); err != nil {
+			t.Error(err)
+		}
+	}
+	if requests := upstream.Requests(); requests[len(requests)-1].Method != http.MethodDelete {
+		t.Errorf("dropped by %s", requests[len(requests)-1].Method)
+	}
+	if _, err := p.PollVideo(t.Context(), id); failure(err).Status != 404 {
+		t.Errorf("afterwards: %v", err)
+	}
+}
+
+func TestVideoBeginsWithAPicture(t *testing.T) {
+	t.Parallel()
+	upstream, p := start(t)
+	_, err := p.StartVideo(t.Context(), &providers.VideoRequest{
+		Model: "sora-2", Prompt: "x", Seconds: 4, Size: "720x1280", Key: "k",
+		Source: &providers.Upload{Name: "a.png", ContentType: "image/png", Data: upstreamtest.PNG()},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	req := upstream.Requests()[0]
+	values, files := upstreamtest.FormOf(req.Header, req.Body)
+	if got := fmt.Sprint(values); got != "map[model:sora-2 prompt:x seconds:4 size:720x1280]" || files["input_reference a.png (image/png)"] != string(upstreamtest.PNG()) || req.Header.Get("Idempotency-Key") != "k" {
+		t.Errorf("got %s and %d files with %v", got, len(files), req.Header)
+	}
+}
+
+func TestWhyARenderFailedIsNamed(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		said string
+		want providers.Kind
+	}{
+		"blocked":        {upstreamtest.OpenAIBlockedError("moderation_blocked", ""), providers.KindBlockedInput},
+		"blocked output": {upstreamtest.OpenAIBlockedError("moderation_blocked", "output"), providers.KindBlockedOutput},
+		"generated":      {`{"code":"content_policy_violation","message":"The generated video was blocked."}`, providers.KindBlockedOutput},
+		"invalid":        {`{"code":"invalid_prompt","message":"m"}`, providers.KindInvalid},
+		"server":         {`{"code":"server_error","message":"m"}`, providers.KindServer},
+		"rate limit":     {`{"code":"rate_limit_exceeded","message":"m"}`, providers.KindRateLimited},
+		"unknown":        {`{"code":"video_generation_failed","message":"m"}`, providers.KindServer},
+		"no words":       {`null`, providers.KindServer},
+	} {
+		upstream, p := start(t)
+		upstream.Queue(media(upstreamtest.OpenAIMedia{Polls: 1, Status: "failed", Error: c.said}))
+		id, err := p.StartVideo(t.Context(), &providers.VideoRequest{Model: "sora-2", Prompt: "x"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		state, err := p.PollVideo(t.Context(), id)
+		if err != nil || !state.Done || state.Failure == nil || state.Failure.Kind != c.want || state.Failure.Status != 0 {
+			t.Errorf("%s: %+v, %v, want %s", name, state, err, c.want)
+		}
+	}
+}
+
+func TestVideoAnswersAreNamed(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		reply upstreamtest.OpenAIReply
+		start providers.Kind // of StartVideo
+		poll  providers.Kind
+	}{
+		"blocked":          {upstreamtest.OpenAIBlocked("moderation_blocked", "input"), providers.KindBlockedInput, providers.KindBlockedInput},
+		"invalid":          {upstreamtest.OpenAIReply{Status: 400, Param: "seconds"}, providers.KindInvalid, providers.KindInvalid},
+		"overloaded":       {upstreamtest.OpenAIReply{Status: 503}, providers.KindOverloaded, providers.KindOverloaded},
+		"HTML":             {upstreamtest.OpenAIReply{Body: upstreamtest.HTML}, providers.KindProtocol, providers.KindProtocol},
+		"half":             {upstreamtest.OpenAIReply{Body: `{"id":"vi`}, providers.KindProtocol, providers.KindProtocol},
+		"cut":              {upstreamtest.OpenAIReply{Body: `{"id":"v","status":"queued"}`, Cut: 5}, providers.KindCut, providers.KindCut},
+		"hangs":            {upstreamtest.OpenAIReply{Stall: -1}, providers.KindTimeout, providers.KindTimeout},
+		"no id, no status": {upstreamtest.OpenAIReply{Body: `{}`}, providers.KindProtocol, providers.KindProtocol},
+		"dots":             {upstreamtest.OpenAIReply{Body: `{"id":"..","status":"queued"}`}, providers.KindProtocol, ""},
+		"long id":          {upstreamtest.OpenAIReply{Body: `{"id":"` + strings.Repeat("x", 600) + `","status":"queued"}`}, providers.KindProtocol, ""},
+		"another status":   {upstreamtest.OpenAIReply{Body: `{"id":"v","status":"preparing","progress":"1e300"}`}, "", ""},
+		"odd progress":     {upstreamtest.OpenAIReply{Body: `{"id":"v","status":"queued","progress":{"a":-1}}`}, "", ""},
+		"error in a 200":   {upstreamtest.OpenAIReply{Body: `{"error":{"code":"rate_limit_exceeded"}}`}, providers.KindRateLimited, providers.KindRateLimited},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			upstream := upstreamtest.NewOpenAI(t, key)
+			timeouts := wire.Timeouts{}
+			if c.start == providers.KindTimeout {
+				timeouts.FirstByte = 150 * time.Millisecond
+			}
+			p := newProvider(upstream.BaseURL(), timeouts)
+			upstream.Queue(c.reply, c.reply)
+			if _, err := p.StartVideo(t.Context(), &providers.VideoRequest{Model: "sora-2", Prompt: "x"}); c.start == "" && err != nil || c.start != "" && failure(err).Kind != c.start {
+				t.Errorf("start: %v, want %s", err, c.start)
+			}
+			state, err := p.PollVideo(t.Context(), "v")
+			if c.poll == "" && (err != nil || state.Done || state.Failure != nil || state.Progress < 0 || state.Progress > 100) || c.poll != "" && failure(err).Kind != c.poll {
+				t.Errorf("poll: %+v, %v, want %s", state, err, c.poll)
+			}
+		})
+	}
+}
+
+func TestVideoIdIsOneSegment(t *testing.T) {
+	t.Parallel()
+	upstream, p := start(t)
+	_, _ = p.PollVideo(t.Context(), "a/../b?c#d")
+	_ = p.DropVideo(t.Context(), "a/../b?c#d")
+	_, _ = p.FetchVideo(t.Context(), "a/../b?c#d", "video")
+	for i, want := range []string{"/v1/videos/a%2F..%2Fb%3Fc%23d", "/v1/videos/a%2F..%2Fb%3Fc%23d", "/v1/videos/a%2F..%2Fb%3Fc%23d/content"} {
+		if got := upstream.Requests()[i].Escaped; got != want {
+			t.Errorf("called %s, want %s", got, want)
+		}
+	}
+	for _, id := range []string{"", ".", "..", strings.Repeat("x", 600)} {
+		_, poll := p.PollVideo(t.Context(), id)
+		_, fetch := p.FetchVideo(t.Context(), id, "video")
+		for _, err := range []error{poll, fetch, p.DropVideo(t.Context(), id)} {
+			if failure(err).Kind != providers.KindProtocol {
+				t.Errorf("%.10s: %v", id, err)
+			}
+		}
+	}
+	if n := len(upstream.Requests()); n != 3 {
+		t.Errorf("%d calls were made", n)
+	}
+	if _, err := p.FetchVideo(t.Context(), "v", "poster"); failure(err).Kind != providers.KindInvalid {
+		t.Errorf("another variant: %v", err)
+	}
+}
+
+// A provider keeps its videos elsewhere: the download follows it there, and
+// the key does not.
+func TestVideoIsFetchedFromElsewhereWithoutTheKey(t *testing.T) {
+	t.Parallel()
+	var got atomic.Value
+	store := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got.Store(r.Header.Get("Authorization") + r.Header.Get("Openai-Project"))
+		_, _ = w.Write(upstreamtest.MP4())
+	}))
+	defer store.Close()
+	upstream, p := start(t)
+	upstream.Queue(upstreamtest.OpenAIReply{Status: 302, Header: http.Header{"Location": {store.URL + "/v.mp4"}}})
+	content, err := p.FetchVideo(t.Context(), "v", "video")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if file, err := readContent(content); !bytes.Equal(file, upstreamtest.MP4()) || err != nil {
+		t.Errorf("%d bytes, %v", len(file), err)
+	}
+	if got.Load() != "" {
+		t.Errorf("the store was given %q", got.Load())
+	}
+	if upstream.Requests()[0].Header.Get("Authorization") != "Bearer "+key {
+		t.Error("the provider was given no key")
+	}
+}
+
+func TestFetchedVideoFailsByKind(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		reply upstreamtest.OpenAIReply
+		want  providers.Kind
+	}{
+		"gone":  {upstreamtest.OpenAIReply{Status: 404}, providers.KindNoModel},
+		"HTML":  {upstreamtest.OpenAIReply{Body: upstreamtest.HTML}, providers.KindProtocol},
+		"error": {upstreamtest.OpenAIReply{Body: `{"error":{"type":"server_error"}}`}, providers.KindServer},
+		"cut":   {upstreamtest.OpenAIReply{Cut: 100}, providers.KindCut},
+	} {
+		upstream, p := start(t)
+		upstream.Queue(media(upstreamtest.OpenAIMedia{Polls: 1}))
+		id, err := p.StartVideo(t.Context(), &providers.VideoRequest{Model: "sora-2", Prompt: "x"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = p.PollVideo(t.Context(), id)
+		upstream.Queue(c.reply)
+		content, err := p.FetchVideo(t.Context(), id, "video")
+		if err == nil {
+			_, err = readContent(content)
+		}
+		if failure(err).Kind != c.want {
+			t.Errorf("%s: %v, want %s", name, err, c.want)
+		}
+	}
+}

@@ -1,0 +1,98 @@
+package simulator
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"strings"
+
+	"turnpike/internal/fault"
+	"turnpike/internal/jsonbody"
+	sound "turnpike/internal/media/audio"
+	"turnpike/internal/providers"
+	"turnpike/internal/providers/simulator/tones"
+)
+
+var _ providers.SpeechMaker = (*Simulator)(nil)
+
+// The rates of speech. Long texts are made and kept at a third of the cost by
+// a model whose name ends in lowRateModel.
+const (
+	usualRate    = 24_000
+	lowRate      = 8_000
+	lowRateModel = "-8k"
+)
+
+// Speech answers with tones instead of a voice: as long as the text would take
+// to be read aloud, and others for other texts and voices.
+func (s *Simulator) Speech(ctx context.Context, req *providers.SpeechRequest) (*providers.Content, error) {
+	contentType, ok := sound.Types[req.Format]
+	if !ok {
+		return nil, fault.Invalid("response_format", "response_format must be wav, mp3, opus, aac, flac or pcm")
+	}
+	if req.Format != "wav" && req.Format != "pcm" && !sound.CanTranscode() {
+		return nil, fault.Invalid("response_format", "response_format must be wav or pcm: for %s the server needs ffmpeg, which is not installed", req.Format)
+	}
+	if strings.TrimSpace(req.Input) == "" {
+		return nil, fault.Missing("input", "input must have something to read aloud")
+	}
+	speed, err := readSpeed(req.Body)
+	if err != nil {
+		return nil, err
+	}
+	m, text, err := readMedia("input", req.Input)
+	if err != nil {
+		return nil, err
+	}
+	if err := wait(ctx, m.delay); err != nil {
+		return nil, err
+	}
+	if err := m.refused(); err != nil {
+		return nil, err
+	}
+	return speak(ctx, req, text, speed, contentType)
+}
+
+// readSpeed is how much faster than usual the caller wants it.
+func readSpeed(body []byte) (float64, error) {
+	var in struct {
+		Speed *float64 `json:"speed"`
+	}
+	if len(body) > 0 {
+		if err := jsonbody.DecodeLenient(body, &in); err != nil {
+			return 0, err
+		}
+	}
+	if in.Speed == nil {
+		return 1, nil
+	}
+	if !(*in.Speed >= 0.25 && *in.Speed <= 4) {
+		return 0, fault.Invalid("speed", "speed must be from 0.25 to 4")
+	}
+	return *in.Speed, nil
+}
+
+func speak(ctx context.Context, req *providers.SpeechRequest, text string, speed float64, contentType string) (*providers.Content, error) {
+	rate := usualRate
+	if strings.HasSuffix(req.Model, lowRateModel) {
+		rate = lowRate
+	}
+	// Where nothing but magic was said there is still a file with a sound.
+	if strings.TrimSpace(text) == "" {
+		text = "-"
+	}
+	pcm, size := tones.New(text, req.Voice, rate, speed)
+	if req.Format == "pcm" {
+		return &providers.Content{ContentType: contentType, Body: pcm, Size: size}, nil
+	}
+	header := sound.Header(sound.Format{Rate: rate, Channels: 1}, size)
+	wav := io.NopCloser(io.MultiReader(bytes.NewReader(header), pcm))
+	if req.Format == "wav" {
+		return &providers.Content{ContentType: contentType, Body: wav, Size: size + int64(len(header))}, nil
+	}
+	out, err := sound.Encode(ctx, wav, req.Format)
+	if err != nil {
+		return nil, &providers.Failure{Kind: providers.KindServer, Err: err}
+	}
+	return &providers.Content{ContentType: contentType, Body: out, Size: -1}, nil
+}

@@ -1,0 +1,188 @@
+package simulator
+
+import (
+	"bytes"
+	"errors"
+	pictures "image"
+	"image/png"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"turnpike/internal/fault"
+	"turnpike/internal/providers"
+)
+
+func start(t *testing.T, s *Simulator, req providers.VideoRequest) string {
+	t.Helper()
+	if req.Seconds == 0 {
+		req.Seconds = 2
+	}
+	if req.Size == "" {
+		req.Size = "320x240"
+	}
+	id, err := s.StartVideo(t.Context(), &req)
+	if err != nil {
+		t.Fatalf("%+v: %v", req, err)
+	}
+	return id
+}
+
+func fetch(t *testing.T, s *Simulator, id, variant string) (contentType string, data []byte) {
+	t.Helper()
+	c, err := s.FetchVideo(t.Context(), id, variant)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err = io.ReadAll(c.Body)
+	if err != nil || c.Size != int64(len(data)) {
+		t.Errorf("%d bytes of %d, %v", len(data), c.Size, err)
+	}
+	c.Body.Close()
+	return c.ContentType, data
+}
+
+func TestVideosPlay(t *testing.T) {
+	t.Parallel()
+	s := newSimulator()
+	for measures, seconds := range map[string]int{"1280x720": 4, "720x1280": 8, "1792x1024": 1, "1920x1080": 2, "64x64": 12, "2048x2048": 1} {
+		id := start(t, s, providers.VideoRequest{Prompt: "waves at " + measures, Size: measures, Seconds: seconds})
+		contentType, file := fetch(t, s, id, "video")
+		if contentType != "video/mp4" || len(file) > 400_000 {
+			t.Errorf("%s: %s of %d bytes", measures, contentType, len(file))
+		}
+		path := filepath.Join(t.TempDir(), "video.mp4")
+		if err := os.WriteFile(path, file, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := exec.Command("ffmpeg", "-v", "error", "-i", path, "-f", "null", "-").CombinedOutput(); err != nil || len(out) > 0 {
+			t.Errorf("%s: %v: %s", measures, err, out)
+		}
+		out, err := exec.Command("ffprobe", "-v", "error", "-show_entries", "stream=width,height:format=duration", "-of", "csv=p=0:s=x", path).CombinedOutput()
+		lasts, _ := time.ParseDuration(strings.TrimSpace(strings.TrimPrefix(string(out), measures)) + "s")
+		if err != nil || !strings.HasPrefix(string(out), measures+"\n") || lasts != time.Duration(seconds)*time.Second {
+			t.Errorf("%s of %d s is %s, %v", measures, seconds, out, err)
+		}
+		if bytes.Index(file, []byte("moov")) > bytes.Index(file, []byte("mdat")) {
+			t.Errorf("%s has its table at the end", measures)
+		}
+	}
+}
+
+func TestVideosFollowFromTheRequest(t *testing.T) {
+	t.Parallel()
+	photo := &providers.Upload{Data: encoded(func(b *bytes.Buffer) error { return png.Encode(b, red(8, 8)) })}
+	s := newSimulator()
+	seen := map[string]int{}
+	for i, req := range []providers.VideoRequest{
+		{Prompt: "waves"}, {Prompt: "waves[[sim:delay=0s]]"}, {Prompt: "woods"}, {Prompt: "waves", Source: photo}, {Prompt: "waves", Seconds: 3},
+	} {
+		_, file := fetch(t, s, start(t, s, req), "video")
+		// A process that was started anew makes the same of the id.
+		if _, again := fetch(t, newSimulator(), start(t, s, req), "video"); !bytes.Equal(file, again) {
+			t.Errorf("%+v has two videos", req)
+		}
+		if other, ok := seen[string(file)]; ok != (i == 1) {
+			t.Errorf("%+v is as number %d", req, other)
+		}
+		seen[string(file)] = i
+	}
+}
+
+func TestPicturesOfVideos(t *testing.T) {
+	t.Parallel()
+	s := newSimulator()
+	for _, c := range []struct {
+		size         string
+		seconds      int
+		thumb, sheet pictures.Point
+	}{
+		{"320x240", 6, pictures.Pt(320, 240), pictures.Pt(640, 240)},
+		{"64x2048", 60, pictures.Pt(64, 2048), pictures.Pt(20, 2400)},
+	} {
+		id := start(t, s, providers.VideoRequest{Prompt: "waves", Size: c.size, Seconds: c.seconds})
+		for variant, want := range map[string]pictures.Point{"thumbnail": c.thumb, "spritesheet": c.sheet} {
+			contentType, file := fetch(t, s, id, variant)
+			m, kind, err := pictures.Decode(bytes.NewReader(file))
+			if err != nil || contentType != "image/jpeg" || kind != "jpeg" || m.Bounds().Size() != want {
+				t.Errorf("%s: %s %v, %v", variant, contentType, m.Bounds(), err)
+			}
+		}
+	}
+	_, err := s.FetchVideo(t.Context(), start(t, s, providers.VideoRequest{Prompt: "waves"}), "sound")
+	if f, ok := fault.As(err); !ok || f.Param != "variant" {
+		t.Errorf("another variant: %v", err)
+	}
+}
+
+func TestVideosTakeTheirTime(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(created, 0)
+	clock := func() time.Time { return now }
+	s := New(Options{Now: clock})
+	done := start(t, s, providers.VideoRequest{Prompt: "waves [[sim:delay=10s]]"})
+	failed := start(t, s, providers.VideoRequest{Prompt: "waves [[sim:delay=10s]] [[sim:fail=capacity]]"})
+	s = New(Options{Now: clock}) // nothing is remembered
+	for _, c := range []struct {
+		after    time.Duration
+		progress int
+		ended    bool
+	}{{-time.Second, 0, false}, {0, 0, false}, {2500 * time.Millisecond, 25, false}, {9999 * time.Millisecond, 99, false}, {10 * time.Second, 100, true}, {time.Hour, 100, true}} {
+		now = time.Unix(created, 0).Add(c.after)
+		state, err := s.PollVideo(t.Context(), done)
+		if err != nil || state.Failure != nil || state.Done != c.ended || state.Progress != c.progress {
+			t.Errorf("after %v: %+v, %v", c.after, state, err)
+		}
+		bad, err := s.PollVideo(t.Context(), failed)
+		if err != nil || bad.Done || (bad.Failure != nil) != c.ended {
+			t.Errorf("after %v: %+v, %v", c.after, bad, err)
+		}
+		if _, err := s.FetchVideo(t.Context(), done, "video"); (err == nil) != c.ended {
+			t.Errorf("fetched after %v: %v", c.after, err)
+		}
+		if _, err := s.FetchVideo(t.Context(), failed, "video"); err == nil {
+			t.Errorf("a failed video was fetched after %v", c.after)
+		}
+	}
+}
+
+func TestOtherIDsAreUnknown(t *testing.T) {
+	t.Parallel()
+	s := newSimulator()
+	id := start(t, s, providers.VideoRequest{Prompt: "my secret plan"})
+	if err := s.DropVideo(t.Context(), id); err != nil || len(id) > 100 || strings.Contains(id, "secret") {
+		t.Errorf("%s: %v", id, err)
+	}
+	other := []byte(id)
+	other[20] ^= 1
+	for _, wrong := range []string{"", "video_123", id[:len(id)-1], id + "A", string(other), renderPrefix, renderPrefix + "!"} {
+		_, pollErr := s.PollVideo(t.Context(), wrong)
+		_, fetchErr := s.FetchVideo(t.Context(), wrong, "video")
+		for _, err := range []error{pollErr, fetchErr, s.DropVideo(t.Context(), wrong)} {
+			var f *providers.Failure
+			if !errors.As(err, &f) || f.Status != 404 {
+				t.Errorf("%q: %v", wrong, err)
+			}
+		}
+	}
+}
+
+func TestBadVideoRequestsAreRefused(t *testing.T) {
+	t.Parallel()
+	for param, requests := range map[string][]providers.VideoRequest{
+		"seconds":         {{Prompt: "a", Size: "64x64"}, {Prompt: "a", Size: "64x64", Seconds: 61}, {Prompt: "a", Size: "64x64", Seconds: -1}},
+		"size":            {{Prompt: "a", Seconds: 1}, {Prompt: "a", Seconds: 1, Size: "65x64"}, {Prompt: "a", Seconds: 1, Size: "64x4096"}, {Prompt: "a", Seconds: 1, Size: "16x16"}},
+		"input_reference": {{Prompt: "a", Seconds: 1, Size: "64x64", Source: &providers.Upload{Data: []byte("hello")}}},
+	} {
+		for _, req := range requests {
+			_, err := newSimulator().StartVideo(t.Context(), &req)
+			if f, ok := fault.As(err); !ok || f.Param != param {
+				t.Errorf("%+v: %v", req, err)
+			}
+		}
+	}
+}

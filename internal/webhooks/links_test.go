@@ -1,0 +1,164 @@
+package webhooks
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"turnpike/internal/accounts"
+	"turnpike/internal/db"
+	"turnpike/internal/db/dbtest"
+	"turnpike/internal/events"
+	"turnpike/internal/lanes"
+)
+
+// recorder is an endpoint that never answers well.
+type recorder struct {
+	mu     sync.Mutex
+	bodies []string
+}
+
+func (r *recorder) Send(_ context.Context, _ *Endpoint, m *Message) Outcome {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.bodies = append(r.bodies, string(m.Body))
+	return Outcome{Status: http.StatusInternalServerError}
+}
+
+func (r *recorder) last() string { return r.bodies[len(r.bodies)-1] }
+
+// TestLinksAreTheSameInEveryAttemptAndNewInAReplay: links count from when a
+// delivery was made, replayed or resumed, and from nothing that an attempt
+// changes.
+func TestLinksAreTheSameInEveryAttemptAndNewInAReplay(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		ctx := t.Context()
+		s, sent := newService(t, d), &recorder{}
+		now := time.Date(2026, 3, 14, 12, 0, 0, 0, time.UTC)
+		s.now = func() time.Time { return now }
+		s.schedule = slices.Repeat([]time.Duration{time.Minute}, 10)
+		s.senders[HTTP] = sent
+		s.link = func(workspaceID, environment, sha256, name string, expires time.Time) string {
+			return fmt.Sprintf("https://api.example.com/%s/%s/%s/%s?expires=%d", workspaceID, environment, sha256, name, expires.Unix())
+		}
+		w := &accounts.Workspace{Name: "w"}
+		e := &Endpoint{Environment: accounts.Test, URL: "https://example.com/", Events: []string{"*"}}
+		ref, zero := events.FileRef("abc", "video_1.mp4"), int64(0)
+		var jobs map[string][]*job
+		write(t, d, func(tx *db.Tx) error {
+			if err := accounts.CreateWorkspace(ctx, tx, w, now); err != nil {
+				return err
+			}
+			e.WorkspaceID = w.ID
+			if _, err := s.Create(ctx, tx, system, e); err != nil {
+				return err
+			}
+			_, err := events.NewPublisher(s.now).Publish(ctx, tx, events.Origin{WorkspaceID: w.ID, Environment: "test"},
+				events.VideoRender{ID: "video_1", Status: "completed", URL: &ref, URLExpiresAt: &zero})
+			return err
+		})
+		// As a fan-out does, which hands its jobs to the lane at once.
+		write(t, d, func(tx *db.Tx) error {
+			list, err := events.TakeNew(ctx, tx, 10, inlineBody)
+			if err != nil {
+				return err
+			}
+			var rows [][]any
+			if rows, jobs, err = s.deliveriesOf(ctx, tx, list, now); err != nil {
+				return err
+			}
+			_, err = insertDeliveries.Write(ctx, tx, rows)
+			return err
+		})
+		attempt := func(j *job) {
+			t.Helper()
+			target, err := s.target(ctx, e.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := s.attempt(ctx, target, j)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := s.results.Add(r).Wait(ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+		due := func() *job {
+			t.Helper()
+			list, err := s.dueAt(ctx, e.ID, now, lanes.Key{}, 10)
+			if err != nil || len(list) != 1 {
+				t.Fatalf("%d deliveries are due (%v)", len(list), err)
+			}
+			return list[0]
+		}
+		expires := func() string {
+			return fmt.Sprintf(`"url":"https://api.example.com/%s/test/abc/video_1.mp4?expires=%d","url_expires_at":%[2]d`, w.ID, now.Add(48*time.Hour).Unix())
+		}
+
+		first := expires()
+		attempt(jobs[e.ID][0])
+		if !strings.Contains(sent.last(), first) {
+			t.Fatalf("sent was %s, want %s", sent.last(), first)
+		}
+		body := sent.last()
+		for range 2 {
+			now = now.Add(2 * time.Minute)
+			attempt(due())
+			if sent.last() != body {
+				t.Errorf("a retry sends other bytes:\n%s\n%s", sent.last(), body)
+			}
+			now = now.Add(2 * time.Minute)
+			j := due()
+			j.body = "" // as that of a large one
+			attempt(j)
+			if sent.last() != body {
+				t.Errorf("a large one is other bytes:\n%s\n%s", sent.last(), body)
+			}
+		}
+
+		now = now.Add(20 * 24 * time.Hour)
+		id := jobs[e.ID][0].id
+		write(t, d, func(tx *db.Tx) error {
+			_, err := s.ReplayDelivery(ctx, tx, system, w.ID, accounts.Test, id, false)
+			return err
+		})
+		replayed := expires()
+		attempt(due())
+		if !strings.Contains(sent.last(), replayed) {
+			t.Errorf("replayed was %s, want %s", sent.last(), replayed)
+		}
+		now = now.Add(2 * time.Minute)
+		attempt(due())
+		if !strings.Contains(sent.last(), replayed) {
+			t.Errorf("the replay's retry was %s", sent.last())
+		}
+
+		// Held for longer than its links would have lived.
+		hold := func(do func(tx *db.Tx, e *Endpoint) error) {
+			write(t, d, func(tx *db.Tx) error {
+				e, err := s.GetLocked(ctx, tx, w.ID, accounts.Test, e.ID)
+				if err != nil {
+					return err
+				}
+				return do(tx, e)
+			})
+			s.targets.forget("")
+		}
+		hold(func(tx *db.Tx, e *Endpoint) error { return s.Pause(ctx, tx, system, e) })
+		now = now.Add(3 * 24 * time.Hour)
+		hold(func(tx *db.Tx, e *Endpoint) error { return s.Resume(ctx, tx, system, e, false) })
+		resumed := expires()
+		now = now.Add(time.Minute)
+		attempt(due())
+		if !strings.Contains(sent.last(), resumed) {
+			t.Errorf("resumed was %s, want %s", sent.last(), resumed)
+		}
+	})
+}

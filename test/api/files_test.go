@@ -1,0 +1,103 @@
+package api_test
+
+import (
+	"io"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"turnpike/internal/db"
+	"turnpike/internal/events"
+	"turnpike/internal/files"
+	"turnpike/internal/ids"
+)
+
+// TestEventsCarryLinksThatOpenTheirFiles: a link in a delivery lives for two
+// days and is the same in a retry; one that is shown lives for a day, from then.
+func TestEventsCarryLinksThatOpenTheirFiles(t *testing.T) {
+	t.Parallel()
+	eachHooked(t, nil, func(t *testing.T, c *customer) {
+		// As the server's own jobs do.
+		store, err := files.Open(t.Context(), files.Options{DB: c.DB, Folder: filepath.Join(c.Data, "files"), Retention: 30 * 24 * time.Hour, Now: c.Clock.Now})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer store.Close()
+		owner := files.Owner{WorkspaceID: c.workspace.ID, Environment: string(c.env)}
+		id := ids.New("video_")
+		f, err := store.Put(t.Context(), owner, id, "video/mp4", strings.NewReader("a video"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		hook := newReceiver(t, c.Clock, answering(http.StatusInternalServerError))
+		endpoint, _ := c.endpoint(t, hook.URL)
+		ref, zero := events.FileRef(f.SHA256, id+".mp4"), int64(0)
+		made := c.publish(t, events.VideoRender{ID: id, Object: "video", Status: "completed", Model: "sora-2", Progress: 100, Seconds: "8", Size: "1280x720",
+			URL: &ref, URLExpiresAt: &zero, CreatedAt: c.Clock.Now().Unix()})[0]
+		first := hook.wait(t, c, 1)[0]
+		sent := linkIn(t, first.body)
+		if body := follow(t, sent, http.StatusOK); body != "a video" {
+			t.Errorf("the link leads to %q", body)
+		}
+		follow(t, strings.Replace(sent, ".mp4", ".html", 1), http.StatusForbidden)
+		c.until(t, c.deliveries(t, endpoint, 1)[0], "retrying", 1)
+		hook.become(answering(http.StatusOK))
+		c.turn(t, 2*time.Minute, endpoint)
+		if again := hook.wait(t, c, 2)[1]; string(again.body) != string(first.body) {
+			t.Errorf("the retry's body is\n%s, the first was\n%s", again.body, first.body)
+		}
+
+		c.Clock.Turn(30 * time.Hour)
+		shown := linkIn(t, c.get(t, "/v1/events/"+made.ID).Body)
+		listed := linkIn(t, c.get(t, "/v1/events?type=video.render.completed").Body)
+		if shown != listed || shown == sent {
+			t.Errorf("shown are %s and %s, sent was %s", shown, listed, sent)
+		}
+		follow(t, sent, http.StatusOK)
+		c.Clock.Turn(20 * time.Hour)
+		follow(t, sent, http.StatusForbidden)
+		follow(t, shown, http.StatusOK)
+		c.post(t, "/v1/deliveries/"+first.id+"/replay", map[string]any{})
+		replayed := linkIn(t, hook.wait(t, c, 3)[2].body)
+		c.Clock.Turn(20 * time.Hour)
+		follow(t, shown, http.StatusForbidden)
+		follow(t, replayed, http.StatusOK)
+
+		c.write(t, func(tx *db.Tx) error { return store.Drop(t.Context(), tx, owner, id) })
+		follow(t, replayed, http.StatusNotFound)
+		if err := c.App.RunRetention(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if n := c.rows(t, "files"); n != 0 {
+			t.Errorf("%d files are left", n)
+		}
+	})
+}
+
+// linkIn is the one link in a body.
+func linkIn(t *testing.T, body []byte) string {
+	t.Helper()
+	_, rest, found := strings.Cut(string(body), `"url":"`)
+	link, _, _ := strings.Cut(rest, `"`)
+	if !found || strings.Contains(rest, `"url":"`) || strings.Contains(string(body), `"file:`) {
+		t.Fatalf("there is not one link in %s", body)
+	}
+	return link
+}
+
+// follow opens a link without a key.
+func follow(t *testing.T, link string, want int) string {
+	t.Helper()
+	res, err := http.Get(link)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err != nil || res.StatusCode != want {
+		t.Errorf("%s answers %d %s, expected %d (%v)", link, res.StatusCode, body, want, err)
+	}
+	return string(body)
+}
