@@ -18,3 +18,19 @@ func KeyLives(ctx context.Context, q db.Querier, keyID string, now time.Time) (b
 	}
 	return err == nil && revoked == nil && (expires == nil || now.UnixMicro() < *expires), err
 }
+
+// PrincipalOf is who a key is, for work that it began, or nil when it is no
+// longer good.
+func PrincipalOf(ctx context.Context, q db.Querier, keyID string, now time.Time) (*Principal, error) {
+	var k Key
+	err := scanKeyColumns(q.QueryRow(ctx, "SELECT "+keyColumns+`, s.last_four
+		FROM keys k JOIN key_secrets s ON s.key_id = k.id AND s.retires_at IS NULL WHERE k.id = $1`, keyID), &k, &k.LastFour)
+	if errors.Is(err, db.ErrNotFound) || err == nil && (k.RevokedAt != nil || k.ExpiresAt != nil && !now.Before(*k.ExpiresAt)) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	p, err := k.principal()
+	return &p, err
+}

@@ -93,9 +93,17 @@ type Call struct {
 	Body      []byte
 	// Header is the answer's: it gets the state of the rate limits.
 	Header http.Header
+	// Allowance is what is left for a run of which this call is a step; nil for
+	// no limit. Steps are no requests of their own to the key's limits.
+	Allowance *Allowance
+	Step      bool
 	// TraceParent is the caller's span, in the notation of that header, or empty.
 	TraceParent string
 }
+
+// Allowance is a budget that only one call at a time is made under, so that
+// nothing of it is leased.
+type Allowance struct{ Limit, Spent credits.Micro }
 
 // Answer is what goes back: Body for a plain call, Stream for a streamed one,
 // Sound for speech.
@@ -196,6 +204,9 @@ func (g *Gateway) admit(c Call, r *request, t target) (*limits.Ticket, error) {
 	}
 	if c.Principal.RateLimit != nil {
 		l.RequestsPerMinute = *c.Principal.RateLimit
+	}
+	if c.Step {
+		l.RequestsPerMinute = 0
 	}
 	tokens := aboutTokens(r.inputBound)
 	if r.maxOutput > 0 {

@@ -69,7 +69,7 @@ func (g *Gateway) reserve(ctx context.Context, c Call, r *request, targets []tar
 	}
 	output := int64(0)
 	for range maxLowered {
-		hold, err := g.ledger.Reserve(ctx, caps, amount, g.now())
+		hold, err := g.setAside(ctx, c, caps, amount)
 		var refusal *spend.Refusal
 		if err == nil || !errors.As(err, &refusal) {
 			return hold, output, err
@@ -82,6 +82,13 @@ func (g *Gateway) reserve(ctx context.Context, c Call, r *request, targets []tar
 		last, amount, output = refusal, left, lower // another budget may have less left still
 	}
 	return nil, 0, refusalFault(last)
+}
+
+func (g *Gateway) setAside(ctx context.Context, c Call, caps []spend.Cap, amount credits.Micro) (*spend.Reservation, error) {
+	if a := c.Allowance; a != nil && amount > a.Limit-a.Spent {
+		return nil, &spend.Refusal{Level: spend.Run, Limit: a.Limit, Spent: a.Spent}
+	}
+	return g.ledger.Reserve(ctx, caps, amount, g.now())
 }
 
 // affordable is how many tokens of one choice every target can give for the amount.
@@ -137,11 +144,15 @@ type limitDetails struct {
 	LimitSource spend.Level   `json:"limit_source"`
 	Limit       credits.Micro `json:"limit"`
 	Spent       credits.Micro `json:"spent"`
-	ResetsAt    int64         `json:"resets_at"`
+	ResetsAt    *int64        `json:"resets_at"` // null for a run's, which never does
 }
 
 func refusalFault(r *spend.Refusal) error {
-	details := limitDetails{r.Level, r.Limit, min(r.Spent, r.Limit), r.Resets.Unix()}
+	details := limitDetails{LimitSource: r.Level, Limit: r.Limit, Spent: min(r.Spent, r.Limit)}
+	if !r.Resets.IsZero() {
+		at := r.Resets.Unix()
+		details.ResetsAt = &at
+	}
 	var f *fault.Error
 	if r.Level == spend.Workspace {
 		f = fault.New(fault.InsufficientCredits, "the workspace has used %s of its %s credits this month, and the call could cost more than is left; an admin can raise them with PATCH /v1/billing", details.Spent, r.Limit)

@@ -29,6 +29,9 @@ const (
 	ImageBatch  = "imgbatch_"
 	Video       = "video_"
 	Voice       = "voice_"
+	Run         = "run_"
+	Step        = "step_"
+	Approval    = "appr_"
 )
 
 const alphabet = "0123456789abcdefghjkmnpqrstvwxyz"

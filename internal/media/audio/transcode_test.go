@@ -84,14 +84,16 @@ func TestWhatIsNotSoundIsNotTranscoded(t *testing.T) {
 	dir := t.TempDir()
 	in, out := filepath.Join(dir, "in.wav"), filepath.Join(dir, "out.mp3")
 	// A list of files: ffmpeg would open them if it guessed what this is.
-	if err := os.WriteFile(in, []byte("#EXTM3U\n#EXTINF:1,\nfile:///etc/hostname\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := Transcode(t.Context(), in, out, "mp3", 0); err == nil {
-		t.Error("a playlist was transcoded")
+	for path, data := range map[string]string{in: "ffconcat version 1.0\nfile other.wav\n", filepath.Join(dir, "other.wav"): string(tone()), out: "older"} {
+		if err := os.WriteFile(path, []byte(data), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := Transcode(t.Context(), in, out, "exe", 0); err == nil {
 		t.Error("an unknown format was made")
+	}
+	if err := Transcode(t.Context(), in, out, "mp3", 0); err == nil {
+		t.Error("a list of files was transcoded")
 	}
 	if _, err := os.Stat(out); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("something is left of it: %v", err)
