@@ -32,8 +32,11 @@ func (c *Call) createJob(identity []byte, order func() (*media.Order, error)) er
 			if o, err = order(); err != nil {
 				return err
 			}
+			if err := c.s.Media.Reserve(c.Context(), c.modelCall(nil), o); err != nil {
+				return err // what is refused was no call of a model
+			}
 			c.record.Note(func(e *audit.Entry) { e.Model, e.Reserved = o.Job.Model, o.Job.Reserved })
-			return c.s.Media.Reserve(c.Context(), c.modelCall(nil), o)
+			return nil
 		},
 		do: func(tx *db.Tx) (any, error) {
 			if err := c.s.Media.Create(c.Context(), tx, o); err != nil {

@@ -46,7 +46,7 @@ func createVideo(c *Call) error {
 	if order.Source, err = in.InputReference.source(); err != nil {
 		return err
 	}
-	return c.createJob(body, func() (*media.Order, error) { return c.s.Media.OrderVideo(c.Context(), c.from(), order) })
+	return c.createJob(body, func() (*media.Order, error) { return c.s.Media.OrderVideo(c.from(), order) })
 }
 
 func secondsOf(v jsontext.Value) (string, error) {
@@ -118,5 +118,5 @@ func (c *Call) createVideoOfForm() error {
 	if err != nil {
 		return err
 	}
-	return c.createJob(identity, func() (*media.Order, error) { return c.s.Media.OrderVideo(c.Context(), c.from(), order) })
+	return c.createJob(identity, func() (*media.Order, error) { return c.s.Media.OrderVideo(c.from(), order) })
 }

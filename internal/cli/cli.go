@@ -34,7 +34,8 @@ type env struct {
 }
 
 // Main runs the program and returns its exit code: 0 for success, 1 for a
-// failure, 2 for a command line that makes no sense.
+// failure, 2 for a command line that makes no sense, 3 for something that was
+// not done in the time that it was given.
 func Main(args []string, in io.Reader, out, errOut io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -54,6 +55,10 @@ func Main(args []string, in io.Reader, out, errOut io.Writer) int {
 	if errors.As(err, &usage) {
 		fmt.Fprintf(errOut, "Run '%s --help' for what is possible.\n", usage.command)
 		return 2
+	}
+	var late timeoutError
+	if errors.As(err, &late) {
+		return 3
 	}
 	return 1
 }
@@ -75,6 +80,11 @@ type usageError struct {
 func (u usageError) Error() string { return u.err.Error() }
 func (u usageError) Unwrap() error { return u.err }
 
+// timeoutError is something that was not done in time, and may still be.
+type timeoutError string
+
+func (t timeoutError) Error() string { return string(t) }
+
 func newRoot(e *env) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "turnpike",
@@ -95,7 +105,7 @@ Start it with:  turnpike serve`,
 	addGroup(root, "Where the server runs, on its database:",
 		newServe(e), newKeys(e), newUsers(e), newWorkspaces(e), newTrigger(e), newConfig(e), newMigrate(e), newDoctor(e))
 	addGroup(root, "From anywhere, with TURNPIKE_BASE_URL and TURNPIKE_API_KEY:",
-		newListen(e), newDeliveries(e))
+		newListen(e), newDeliveries(e), newJobs(e))
 	root.AddCommand(newVersion(e))
 	return root
 }

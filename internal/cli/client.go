@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -38,6 +39,9 @@ type apiError struct {
 	Code      string
 	Message   string
 	RequestID string
+	// RetryAfter is how long the server wants to be left alone; 0 if it does
+	// not say.
+	RetryAfter time.Duration
 }
 
 // Error is for people: the message says what to do, and for a fault of the
@@ -114,7 +118,7 @@ func (c *apiClient) do(ctx context.Context, method, path string, in, out any) er
 		return unreachable(c.base, err)
 	}
 	if res.StatusCode >= http.StatusMultipleChoices {
-		return refusal(c.base, res.StatusCode, answer)
+		return refusal(c.base, res, answer)
 	}
 	if out == nil {
 		return nil
@@ -126,7 +130,8 @@ func (c *apiClient) do(ctx context.Context, method, path string, in, out any) er
 }
 
 // refusal reads an error's body. What a proxy in between says is no JSON.
-func refusal(base string, status int, body []byte) error {
+func refusal(base string, res *http.Response, body []byte) error {
+	status := res.StatusCode
 	var refused struct {
 		Error struct {
 			Code      string `json:"code"`
@@ -135,9 +140,21 @@ func refusal(base string, status int, body []byte) error {
 		} `json:"error"`
 	}
 	if json.Unmarshal(body, &refused) != nil || refused.Error.Message == "" {
-		return &apiError{Status: status, Message: fmt.Sprintf("%s answered with %d %s; is it a Turnpike server?", base, status, http.StatusText(status))}
+		return &apiError{Status: status, RetryAfter: retryAfter(res.Header), Message: fmt.Sprintf("%s answered with %d %s; is it a Turnpike server?", base, status, http.StatusText(status))}
 	}
-	return &apiError{status, refused.Error.Code, refused.Error.Message, refused.Error.RequestID}
+	return &apiError{status, refused.Error.Code, refused.Error.Message, refused.Error.RequestID, retryAfter(res.Header)}
+}
+
+// retryAfter is what the server asks for, in milliseconds or else in seconds.
+func retryAfter(h http.Header) time.Duration {
+	// A date, which it may be elsewhere, is not ours.
+	if n, err := strconv.ParseInt(h.Get("Retry-After-Ms"), 10, 32); err == nil && n > 0 {
+		return time.Duration(n) * time.Millisecond
+	}
+	if n, err := strconv.ParseInt(h.Get("Retry-After"), 10, 32); err == nil && n > 0 {
+		return time.Duration(n) * time.Second
+	}
+	return 0
 }
 
 // unreachable says why there was no answer, without the request's address

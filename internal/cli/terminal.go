@@ -34,9 +34,9 @@ func (e *env) status(word string) string {
 		return e.paint(green, word)
 	case "failed", "stopped":
 		return e.paint(red, word)
-	case "retrying", "held", "paused":
+	case "retrying", "held", "paused", "cancelling", "cancelled":
 		return e.paint(yellow, word)
-	case "pending", "running":
+	case "pending", "running", "queued", "in_progress":
 		return e.paint(blue, word)
 	}
 	return e.paint(plain, word)

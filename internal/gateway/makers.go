@@ -88,7 +88,7 @@ func (g *Gateway) make(env accounts.Environment, models []string, kind catalog.K
 	if err != nil {
 		return Made{}, err
 	}
-	for i, t := range targets {
+	for _, t := range targets {
 		began := g.now()
 		var used providers.Usage
 		if used, err = ask(t); err == nil {
@@ -96,7 +96,7 @@ func (g *Gateway) make(env accounts.Environment, models []string, kind catalog.K
 			return Made{t.offer.ID, t.provider.Name(), t.offer.Cost(unitsOf(sane(used)))}, nil
 		}
 		var f *providers.Failure
-		if !errors.As(err, &f) || i+1 == len(targets) || errors.Is(err, context.Canceled) {
+		if !errors.As(err, &f) || errors.Is(err, context.Canceled) {
 			break
 		}
 		if refusesCaller(f) {

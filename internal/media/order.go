@@ -25,6 +25,7 @@ type Order struct {
 	Job   *Job
 	tasks []*task
 	hold  *spend.Reservation
+	store func(ctx context.Context) error // keeps the file that came with it, or nil
 }
 
 // From is who orders, by which request.
@@ -73,13 +74,21 @@ func (o *Order) add(name string, input any) error {
 	return nil
 }
 
-// Reserve sets aside what the job can cost, under every budget that applies.
-// It must not be called inside a transaction. Handed ends what it began.
+// Reserve sets aside what the job can cost, under every budget that applies,
+// and then keeps the file that came with it: who cannot pay fills no disk. It
+// must not be called inside a transaction. Handed ends what it began.
 func (s *Service) Reserve(ctx context.Context, c gateway.Call, o *Order) (err error) {
-	if o.Job.Environment == accounts.Test {
-		return nil // test calls are free
+	if o.Job.Environment == accounts.Live { // test calls are free
+		if o.hold, err = s.gateway.Reserve(ctx, c, o.Job.Reserved, o.Job.CreatedAt); err != nil {
+			return err
+		}
 	}
-	o.hold, err = s.gateway.Reserve(ctx, c, o.Job.Reserved, o.Job.CreatedAt)
+	if o.store == nil {
+		return nil
+	}
+	if err = o.store(ctx); err != nil {
+		s.Handed(o, err)
+	}
 	return err
 }
 

@@ -99,12 +99,21 @@ func (s *Service) writeResults(ctx context.Context, tx *db.Tx, list []*result) e
 	}
 	var rows [][]any
 	for _, j := range jobs {
+		if j.Kind == Voice && j.Status.Ended() { // pieces that came too late are nobody's
+			if err := s.files.Drop(ctx, tx, j.Owner(), segmentsOf(j)); err != nil {
+				return err
+			}
+		}
 		news, err := unwritten(ctx, tx, byJob[j.ID])
 		if err != nil {
 			return err
 		}
-		if len(news) == 0 {
+		// What others did first must not decide anything, either.
+		if byJob[j.ID] = news; len(news) == 0 {
 			continue
+		}
+		if j.Status == Cancelling {
+			stopRetries(news)
 		}
 		for _, r := range news {
 			row, err := r.row(j, s.now())
@@ -123,11 +132,24 @@ func (s *Service) writeResults(ctx context.Context, tx *db.Tx, list []*result) e
 		return fmt.Errorf("update tasks: %w", err)
 	}
 	for _, j := range jobs {
+		if len(byJob[j.ID]) == 0 {
+			continue
+		}
 		if err := s.advance(ctx, tx, j, byJob[j.ID]); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// stopRetries ends what would have been tried again, had nobody cancelled the
+// job meanwhile.
+func stopRetries(list []*result) {
+	for _, r := range list {
+		if r.status == taskWaiting {
+			r.status, r.due, r.why = taskCancelled, nil, errCancelled
+		}
+	}
 }
 
 // lockJobs holds jobs until the transaction ends. Those that were deleted are

@@ -7,7 +7,7 @@ import (
 	"io"
 	"time"
 
-	"turnpike/internal/media/audio"
+	"turnpike/internal/audio"
 )
 
 // sound is a piece of a render: samples, and silence after them.

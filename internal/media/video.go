@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"log/slog"
 	"regexp"
 	"strconv"
 	"strings"
@@ -56,9 +57,8 @@ type videoInput struct {
 	SourceName string    `json:"source_name,omitzero"`
 }
 
-// OrderVideo checks a render. A source is stored at once, so that the order
-// holds nothing but its name.
-func (s *Service) OrderVideo(ctx context.Context, from From, in VideoRequest) (*Order, error) {
+// OrderVideo checks a render.
+func (s *Service) OrderVideo(from From, in VideoRequest) (*Order, error) {
 	v := videoInput{Prompt: in.Prompt, Seconds: defaultSeconds, Size: defaultSize}
 	switch {
 	case strings.TrimSpace(in.Prompt) == "":
@@ -87,14 +87,15 @@ func (s *Service) OrderVideo(ctx context.Context, from From, in VideoRequest) (*
 		return nil, err
 	}
 	if in.Source != nil {
-		f, err := s.files.PutBytes(ctx, o.Job.Owner(), o.Job.ID, in.Source.ContentType, in.Source.Data)
-		if err != nil {
-			return nil, err
-		}
-		kept := newMadeFile(f)
-		v.Source, v.SourceName = &kept, in.Source.Name
-		if o.Job.Input, err = json.Marshal(v); err != nil {
-			return nil, err
+		o.store = func(ctx context.Context) error {
+			f, err := s.files.PutBytes(ctx, o.Job.Owner(), o.Job.ID, in.Source.ContentType, in.Source.Data)
+			if err != nil {
+				return err
+			}
+			kept := newMadeFile(f)
+			v.Source, v.SourceName = &kept, in.Source.Name
+			o.Job.Input, err = json.Marshal(v)
+			return err
 		}
 	}
 	o.Job.Total = 1
@@ -201,11 +202,14 @@ func (s *Service) advanceVideo(done bool, why *events.JobError) (ended Status, f
 	return "", nil
 }
 
-// dropVideo lets a provider forget a render that nobody wants any more.
-func (s *Service) dropVideo(ctx context.Context, j *Job, m made) error {
+// stopVideo lets a provider forget a render that nobody wants any more. One
+// that cannot be told goes on there, and nobody hears of it.
+func (s *Service) stopVideo(ctx context.Context, j *Job, m made) {
 	maker, err := s.gateway.VideoMaker(j.Environment, m.Provider)
-	if err != nil {
-		return err
+	if err == nil {
+		err = maker.DropVideo(ctx, m.Upstream)
 	}
-	return maker.DropVideo(ctx, m.Upstream)
+	if err != nil {
+		slog.Warn("could not stop a render at its provider", "video", j.ID, "error", err)
+	}
 }

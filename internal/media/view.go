@@ -8,11 +8,11 @@ import (
 	"strconv"
 	"time"
 
+	"turnpike/internal/audio"
 	"turnpike/internal/db"
 	"turnpike/internal/events"
 	"turnpike/internal/fault"
 	"turnpike/internal/files"
-	"turnpike/internal/media/audio"
 )
 
 // linkLife is for how long a link is good that was asked for.

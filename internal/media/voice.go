@@ -8,11 +8,11 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"turnpike/internal/audio"
 	"turnpike/internal/catalog"
 	"turnpike/internal/events"
 	"turnpike/internal/fault"
 	"turnpike/internal/gateway"
-	"turnpike/internal/media/audio"
 	"turnpike/internal/media/sentences"
 	"turnpike/internal/providers"
 )

@@ -104,17 +104,19 @@ func (s *Service) do(ctx context.Context, j *Job, t *task) *result {
 	switch {
 	case j.Status.Ended():
 		if submitted {
-			if err := s.dropVideo(ctx, j, m); err != nil {
-				slog.Warn("could not stop a render at its provider", "video", j.ID, "error", err)
-			}
+			s.stopVideo(ctx, j, m)
 		}
 		return &result{task: t, status: taskCancelled}
 	case j.Status == Cancelling:
 		return &result{task: t, status: taskCancelled, why: errCancelled}
 	case !s.now().Before(j.DeadlineAt):
+		if submitted {
+			s.stopVideo(ctx, j, m)
+		}
 		return &result{task: t, status: taskFailed, why: errDeadline}
 	}
-	if !submitted {
+	// What puts pieces together asks no provider for anything.
+	if stitches := j.Kind == Voice && t.Position == j.Total; !submitted && !stitches {
 		lives, err := access.KeyLives(ctx, s.db, j.KeyID, s.now())
 		if err != nil {
 			slog.Warn("cannot read a job's key; the job is tried again", "job", j.ID, "error", err)

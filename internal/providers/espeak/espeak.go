@@ -12,9 +12,9 @@ import (
 	"strconv"
 	"strings"
 
+	"turnpike/internal/audio"
 	"turnpike/internal/fault"
 	"turnpike/internal/jsonbody"
-	"turnpike/internal/media/audio"
 	"turnpike/internal/providers"
 )
 

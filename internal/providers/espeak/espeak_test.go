@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"turnpike/internal/audio"
 	"turnpike/internal/fault"
-	"turnpike/internal/media/audio"
 	"turnpike/internal/providers"
 	"turnpike/internal/providers/espeak"
 )

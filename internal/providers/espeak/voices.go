@@ -7,8 +7,8 @@ import (
 	"strings"
 	"sync"
 
+	"turnpike/internal/audio"
 	"turnpike/internal/fault"
-	"turnpike/internal/media/audio"
 )
 
 // openAI are the voices of OpenAI's names: programs that were written for

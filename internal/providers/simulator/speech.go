@@ -6,9 +6,9 @@ import (
 	"io"
 	"strings"
 
+	sound "turnpike/internal/audio"
 	"turnpike/internal/fault"
 	"turnpike/internal/jsonbody"
-	sound "turnpike/internal/media/audio"
 	"turnpike/internal/providers"
 	"turnpike/internal/providers/simulator/tones"
 )

@@ -11,8 +11,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	sound "turnpike/internal/audio"
 	"turnpike/internal/fault"
-	sound "turnpike/internal/media/audio"
 	"turnpike/internal/providers"
 )
 
