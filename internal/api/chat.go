@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strconv"
 	"time"
 
 	"turnpike/internal/gateway"
@@ -87,6 +88,28 @@ func (w *eventWriter) event(data []byte) { w.named("", data) }
 
 // named writes an event with a type of its own.
 func (w *eventWriter) named(name string, data []byte) {
+	w.buf = w.buf[:0]
+	if name != "" {
+		w.buf = append(append(append(w.buf, "event: "...), name...), '\n')
+	}
+	w.buf = append(append(append(w.buf, "data: "...), data...), "\n\n"...)
+	w.flush()
+}
+
+// numbered writes an event that a client can go on after.
+func (w *eventWriter) numbered(id int64, name string, data []byte) {
+	w.buf = append(strconv.AppendInt(append(w.buf[:0], "id: "...), id, 10), "\nevent: "...)
+	w.buf = append(append(append(append(w.buf, name...), "\ndata: "...), data...), "\n\n"...)
+	w.flush()
+}
+
+// comment says nothing, so that nobody on the way takes the line for dead.
+func (w *eventWriter) comment() {
+	w.buf = append(w.buf[:0], ": still there\n\n"...)
+	w.flush()
+}
+
+func (w *eventWriter) flush() {
 	if w.err != nil {
 		return
 	}
@@ -104,11 +127,6 @@ func (w *eventWriter) named(name string, data []byte) {
 		h.Set("X-Accel-Buffering", "no") // a proxy must not hold events back
 		w.c.w.WriteHeader(http.StatusOK)
 	}
-	w.buf = w.buf[:0]
-	if name != "" {
-		w.buf = append(append(append(w.buf, "event: "...), name...), '\n')
-	}
-	w.buf = append(append(append(w.buf, "data: "...), data...), "\n\n"...)
 	_ = control.SetWriteDeadline(time.Now().Add(writeTimeout))
 	if _, err := w.c.w.Write(w.buf); err != nil {
 		w.err = errLeft

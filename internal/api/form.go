@@ -81,7 +81,8 @@ func (f *form) add(part *multipart.Part) error {
 		return fault.New(fault.InvalidParameter, "a part of the form has no name")
 	}
 	if part.FileName() == "" {
-		if len(data) > maxFormValue || !plainText(string(data)) {
+		// A picture in a text is as long as one in a file may be.
+		if len(data) > maxFormValue && name != referenceURL || !plainText(string(data)) {
 			return fault.Invalid(name, "%s must be a text of at most %d bytes; a file needs a filename", name, maxFormValue)
 		}
 		f.values[name] = append(f.values[name], string(data))

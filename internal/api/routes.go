@@ -49,6 +49,15 @@ func Routes() []Route {
 		{"POST", "/v1/voice/renders/{id}/cancel", access.VoiceCreate, act(cancelJob(media.Voice))},
 		{"DELETE", "/v1/voice/renders/{id}", access.VoiceCreate, act(deleteJob(media.Voice))},
 
+		{"POST", "/v1/agents/runs", access.AgentRunsCreate, createRun},
+		{"GET", "/v1/agents/runs", access.AgentRunsRead, read(listRuns)},
+		{"GET", "/v1/agents/runs/{id}", access.AgentRunsRead, read(getRun)},
+		{"GET", "/v1/agents/runs/{id}/steps", access.AgentRunsRead, read(listSteps)},
+		{"GET", "/v1/agents/runs/{id}/events", access.AgentRunsRead, getRunEvents},
+		{"POST", "/v1/agents/runs/{id}/cancel", access.AgentRunsCreate, act(cancelRun)},
+		{"POST", "/v1/agents/runs/{id}/tool_outputs", access.AgentRunsCreate, act(sendToolOutputs)},
+		{"POST", "/v1/agents/runs/{id}/approvals/{approval}", access.AgentRunsApprove, act(decideApproval)},
+
 		{"POST", "/v1/scoped_tokens", access.ScopedTokensCreate, act(createScopedToken)},
 		{"DELETE", "/v1/scoped_tokens/{id}", access.ScopedTokensCreate, act(revokeScopedToken)},
 

@@ -14,6 +14,7 @@ import (
 
 	"turnpike/internal/access"
 	"turnpike/internal/accounts"
+	"turnpike/internal/agents"
 	"turnpike/internal/audit"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
@@ -40,6 +41,7 @@ type Deps struct {
 	Tunnels     *tunnel.Hub
 	Files       *files.Store
 	Media       *media.Service
+	Agents      *agents.Service
 	Idempotency *idempotency.Store
 	Now         func() time.Time
 

@@ -85,7 +85,11 @@ func pictureOf(u providers.Upload) (*providers.Upload, error) {
 	return &u, nil
 }
 
-var videoFields = map[string]bool{"model": true, "prompt": true, "seconds": true, "size": true, "metadata": true}
+// videoFields are a form's. The last two are how OpenAI's clients put an object
+// into one.
+var videoFields = map[string]bool{"model": true, "prompt": true, "seconds": true, "size": true, "metadata": true, referenceURL: true, referenceFile: true}
+
+const referenceURL, referenceFile = "input_reference[image_url]", "input_reference[file_id]"
 
 func (c *Call) createVideoOfForm() error {
 	f, err := c.readForm()
@@ -106,17 +110,27 @@ func (c *Call) createVideoOfForm() error {
 			return fault.Invalid("metadata", "metadata must be a JSON object of texts").Because(err)
 		}
 	}
-	if list := f.files["input_reference"]; len(list) > 0 {
-		if len(list) > 1 {
-			return fault.Invalid("input_reference", "there may be one input_reference")
-		}
-		if order.Source, err = pictureOf(list[0]); err != nil {
-			return err
-		}
+	if order.Source, err = f.reference(); err != nil {
+		return err
 	}
 	identity, err := f.identity()
 	if err != nil {
 		return err
 	}
 	return c.createJob(identity, func() (*media.Order, error) { return c.s.Media.OrderVideo(c.from(), order) })
+}
+
+// reference is the picture to begin with, which is a file or an object.
+func (f *form) reference() (*providers.Upload, error) {
+	list := f.files["input_reference"]
+	object := f.values[referenceURL] != nil || f.values[referenceFile] != nil
+	switch {
+	case len(list) > 1 || len(list) == 1 && object:
+		return nil, fault.Invalid("input_reference", "there may be one input_reference")
+	case len(list) == 1:
+		return pictureOf(list[0])
+	case object:
+		return (&videoReference{ImageURL: f.text(referenceURL), FileID: f.text(referenceFile)}).source()
+	}
+	return nil, nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"turnpike/internal/access"
 	"turnpike/internal/accounts"
+	"turnpike/internal/agents"
 	"turnpike/internal/api"
 	"turnpike/internal/audit"
 	"turnpike/internal/config"
@@ -179,8 +180,12 @@ func (a *App) build(ctx context.Context, now func() time.Time) (err error) {
 	jobs := media.New(media.Options{DB: d, Files: a.files, Gateway: gate, Books: bookkeeper, Publisher: a.events, Node: a.node.ID,
 		PerLane: a.cfg.Media.PerWorkspace, Slots: a.cfg.Media.Concurrency, Deadline: a.cfg.Media.Deadline, PollEvery: a.cfg.Media.PollInterval, Now: now})
 
+	runs := agents.New(agents.Options{DB: d, Ring: ring, Gateway: gate, Log: a.log, Publisher: a.events, Node: a.node.ID,
+		Guard:   safehttp.New(safehttp.Policy{AllowCIDRs: a.cfg.Agents.AllowCIDRs, AllowHTTP: a.cfg.Agents.AllowHTTP}),
+		PerLane: a.cfg.Agents.PerWorkspace, Slots: a.cfg.Agents.Concurrency, Version: a.version, Now: now})
+
 	a.handler = api.New(api.Deps{
-		DB: d, Auth: auth, Keys: keys, Tokens: tokens, Projects: directory, Log: a.log, Refused: refused, Webhooks: hooks, Tunnels: tunnels, Files: a.files, Media: jobs,
+		DB: d, Auth: auth, Keys: keys, Tokens: tokens, Projects: directory, Log: a.log, Refused: refused, Webhooks: hooks, Tunnels: tunnels, Files: a.files, Media: jobs, Agents: runs,
 		Gateway: gate, Idempotency: remembered, Now: now, TrustedProxies: a.cfg.TrustedProxies, AllowedOrigins: a.cfg.AllowedOrigins,
 		Limits: api.Limits{Body: int64(a.cfg.Limits.BodyBytes), ModelBody: int64(a.cfg.Limits.ModelBodyBytes),
 			Header: int64(a.cfg.Limits.HeaderBytes), JSONDepth: a.cfg.Limits.JSONDepth, BodyPatience: a.cfg.Limits.BodyTimeout},
@@ -222,13 +227,14 @@ func (a *App) build(ctx context.Context, now func() time.Time) (err error) {
 			return mail.Purge(ctx, tx, hooks.RowsBefore(), n)
 		}},
 		{Name: "media jobs", Run: jobs.Purge},
+		{Name: "agent runs", Run: runs.Purge},
 		// The last, as it is the one that a bucket's outage can stop.
 		{Name: "files", Run: a.files.Purge},
 	}...)}
 	if a.metrics, err = startMetrics(a.cfg.MetricsListen, hooks, a.telemetry); err != nil {
 		return err
 	}
-	for _, run := range []func(context.Context){a.node.Run, used.Run, refused.Run, a.keeper.Run, a.recoverDeadNodes, outbox.Run, hooks.Run, tunnels.Run, jobs.Run, limiter.Run,
+	for _, run := range []func(context.Context){a.node.Run, used.Run, refused.Run, a.keeper.Run, a.recoverDeadNodes, outbox.Run, hooks.Run, tunnels.Run, jobs.Run, runs.Run, limiter.Run,
 		func(ctx context.Context) { a.ledger.Run(ctx, d) }} {
 		a.work.Go(func() { run(workCtx) })
 	}

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"io"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 	"testing/iotest"
@@ -116,46 +114,6 @@ func TestAFileThatIsCutOffIsAnError(t *testing.T) {
 	}
 }
 
-func create(t *testing.T) *os.File {
-	t.Helper()
-	f, err := os.Create(filepath.Join(t.TempDir(), "sound.wav"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { f.Close() })
-	return f
-}
-
-func TestWhatIsWrittenCanBeRead(t *testing.T) {
-	t.Parallel()
-	file, f := create(t), Format{Rate: 44100, Channels: 2}
-	w := NewWriter(file, f)
-	for _, err := range []error{
-		second(w.Write(pcm(1, 2))), w.Silence(1500 * time.Microsecond), second(w.Write(pcm(3, 4))), w.Silence(-time.Second), w.Close(),
-	} {
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	want := slices.Concat(pcm(1, 2), make([]byte, 4*66), pcm(3, 4)) // 66.15 samples of silence
-	if d := w.Duration(); d != 68*time.Second/44100 {
-		t.Errorf("it lasts %v", d)
-	}
-	data, _ := os.ReadFile(file.Name())
-	if size := binary.LittleEndian.Uint32(data[4:]); string(data[:4]) != "RIFF" || int(size) != len(data)-8 {
-		t.Errorf("%s with %d of %d bytes", data[:4], size, len(data))
-	}
-	got, sound, err := ReadWAV(bytes.NewReader(data))
-	if err != nil || got != f {
-		t.Fatal(got, err)
-	}
-	if all, err := io.ReadAll(sound); err != nil || !bytes.Equal(all, want) {
-		t.Errorf("%d bytes, want %d, %v", len(all), len(want), err)
-	}
-}
-
-func second[T any](_ T, err error) error { return err }
-
 func TestSilenceIsExact(t *testing.T) {
 	t.Parallel()
 	for d, want := range map[time.Duration]int64{
@@ -170,56 +128,79 @@ func TestSilenceIsExact(t *testing.T) {
 	}
 }
 
+// read is what a file says of its samples.
+func read(t *testing.T, file []byte) (Format, []byte) {
+	t.Helper()
+	f, sound, err := ReadWAV(bytes.NewReader(file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := io.ReadAll(sound)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f, got
+}
+
+func TestWhatIsWrittenCanBeRead(t *testing.T) {
+	t.Parallel()
+	behind := chunk("LIST", 2, 1, 2) // is none of the samples
+	for _, f := range []Format{mono, {Rate: 44100, Channels: 2}} {
+		sound := pcm(1, 2, 3, -4, 5, 6)
+		file := append(Header(f, int64(len(sound))), sound...)
+		if size := binary.LittleEndian.Uint32(file[4:]); string(file[:4]) != "RIFF" || int(size) != len(file)-8 {
+			t.Errorf("%s with %d of %d bytes", file[:4], size, len(file))
+		}
+		if got, samples := read(t, append(file, behind...)); got != f || !bytes.Equal(samples, sound) {
+			t.Errorf("%v: %v as %v", f, samples, got)
+		}
+		// A size that was not known ends with the file.
+		file = append(Header(f, -1), sound...)
+		if got, samples := read(t, file); string(file[:4]) != "RIFF" || got != f || !bytes.Equal(samples, sound) {
+			t.Errorf("%v: %v as %v", f, samples, got)
+		}
+	}
+}
+
 func TestLargeFilesAreRF64(t *testing.T) {
 	t.Parallel()
 	sound := pcm(1, 2, 3, 4)
-	for limit, name := range map[int64]string{fileHeaderSize: "RIFF", fileHeaderSize - 1: "RF64"} {
-		file := create(t)
-		w := NewWriter(file, mono)
-		w.limit = limit // instead of 4 GiB; the size in the header is 8 less, and 8 bytes are written
-		w.Write(sound)
-		if err := w.Close(); err != nil {
-			t.Fatal(err)
+	// Eight bytes of samples, and a limit for the file instead of 4 GiB.
+	const riff = headerSize - 8 + 8
+	for limit, want := range map[int64]string{riff: "RIFF", riff - 1: "RF64"} {
+		f := Format{Rate: 8000, Channels: 2}
+		head := header(f, 8, limit)
+		if got, samples := read(t, slices.Concat(head, sound, chunk("LIST", 2, 1, 2))); string(head[:4]) != want || got != f || !bytes.Equal(samples, sound) {
+			t.Errorf("%q, and not %q, holds %v as %v", head[:4], want, samples, got)
 		}
-		data, _ := os.ReadFile(file.Name())
-		if string(data[:4]) != name || len(data) != fileHeaderSize+8 {
-			t.Errorf("%d bytes that begin with %q, want %q", len(data), data[:4], name)
+	}
+	// The sizes themselves, where they are really too long.
+	for size, want := range map[int64]string{math.MaxUint32 - headerSize + 7: "RIFF", math.MaxUint32 - headerSize + 8: "RF64", 1 << 40: "RF64"} {
+		head := Header(mono, size)
+		if string(head[:4]) != want {
+			t.Errorf("%d bytes are %q", size, head[:4])
 		}
-		f, r, err := ReadWAV(bytes.NewReader(append(data, chunk("LIST", 2, 1, 2)...)))
-		if err != nil || f != mono {
-			t.Fatal(f, err)
+		if want == "RIFF" {
+			continue
 		}
-		if got, err := io.ReadAll(r); err != nil || !bytes.Equal(got, sound) {
-			t.Errorf("%s holds %v, %v", name, got, err)
+		long := func(at int) int64 { return int64(binary.LittleEndian.Uint64(head[at:])) }
+		if string(head[12:16]) != "ds64" || long(20) != size+int64(len(head))-8 || long(28) != size || long(36) != size/2 {
+			t.Errorf("%d bytes are said to be %d, %d and %d", size, long(20), long(28), long(36))
+		}
+		if string(head[len(head)-8:]) != "data\xff\xff\xff\xff" {
+			t.Errorf("a header ends with %q", head[len(head)-8:])
 		}
 	}
 }
 
-func TestHalfASampleIsNoFile(t *testing.T) {
+func TestALargeFileThatIsCutOffIsAnError(t *testing.T) {
 	t.Parallel()
-	w := NewWriter(create(t), mono)
-	w.Write([]byte{1})
-	if w.Silence(time.Second) == nil || w.Close() == nil {
-		t.Error("a file with half a sample was closed")
+	_, sound, err := ReadWAV(bytes.NewReader(append(Header(mono, 1<<40), pcm(1, 2)...)))
+	if err != nil {
+		t.Fatal(err)
 	}
-	full := NewWriter(failing{}, mono)
-	if _, err := full.Write(pcm(1)); err == nil || full.Silence(time.Second) == nil || full.Close() == nil {
-		t.Error("a full disk was not noticed")
-	}
-}
-
-type failing struct{}
-
-func (failing) Write([]byte) (int, error)      { return 0, errors.New("no space left") }
-func (failing) Seek(int64, int) (int64, error) { return 0, nil }
-
-func TestHeaderNamesItsSize(t *testing.T) {
-	t.Parallel()
-	for size, want := range map[int64]uint32{0: 0, 100: 100, -1: math.MaxUint32, math.MaxUint32: math.MaxUint32, 1 << 40: math.MaxUint32} {
-		h := Header(mono, size)
-		if got := binary.LittleEndian.Uint32(h[40:]); len(h) != streamHeaderSize || got != want {
-			t.Errorf("a header of %d bytes says %d for %d", len(h), got, size)
-		}
+	if got, err := io.ReadAll(sound); !errors.Is(err, io.ErrUnexpectedEOF) || len(got) != 4 {
+		t.Errorf("%d bytes and %v", len(got), err)
 	}
 }
 

@@ -47,27 +47,50 @@ var Types = map[string]string{
 }
 
 const (
-	// unknownSize is what a header says of a size that was not known yet.
+	// unknownSize is what a header says of a size that was not known yet, or
+	// that it has no room for.
 	unknownSize = math.MaxUint32
-	// streamHeaderSize is RIFF, fmt and data with nothing else.
-	streamHeaderSize = 44
+	// headerSize is RIFF, fmt and data with nothing else.
+	headerSize = 44
+	// ds64Size is the chunk that holds what 32 bits cannot.
+	ds64Size = 28
 )
 
 // Header is the beginning of a WAV file that is written in one go: so many
-// bytes of PCM follow it, or an unknown number if the size is negative or too
-// large for the format.
-func Header(f Format, size int64) []byte {
-	riff, data := uint32(unknownSize), uint32(unknownSize)
-	if size >= 0 && size+streamHeaderSize-8 < unknownSize {
-		riff, data = uint32(size+streamHeaderSize-8), uint32(size)
+// bytes of PCM follow it, or an unknown number if the size is negative. Where
+// 32 bits are too few for the size, the file is an RF64 one.
+func Header(f Format, size int64) []byte { return header(f, size, unknownSize-1) }
+
+// header is the same with the highest size that a WAV file can name of itself.
+func header(f Format, size, most int64) []byte {
+	switch riff := size + headerSize - 8; {
+	case size < 0:
+		return appendHeader("RIFF", unknownSize, nil, f, unknownSize)
+	case riff > most:
+		return appendHeader("RF64", unknownSize, longSizes(f, size), f, unknownSize)
+	default:
+		return appendHeader("RIFF", uint32(riff), nil, f, uint32(size))
 	}
-	out := make([]byte, 0, streamHeaderSize)
-	out = append(out, "RIFF"...)
-	out = binary.LittleEndian.AppendUint32(out, riff)
+}
+
+func appendHeader(name string, riff uint32, sizes []byte, f Format, data uint32) []byte {
+	out := binary.LittleEndian.AppendUint32([]byte(name), riff)
 	out = append(out, "WAVE"...)
+	out = append(out, sizes...)
 	out = appendFormat(out, f)
 	out = append(out, "data"...)
 	return binary.LittleEndian.AppendUint32(out, data)
+}
+
+// longSizes is the chunk with the sizes of an RF64 file: of all that follows
+// the first one, of the samples, and how many of these there are. It ends with
+// an empty table of other long chunks.
+func longSizes(f Format, size int64) []byte {
+	out := binary.LittleEndian.AppendUint32([]byte("ds64"), ds64Size)
+	out = binary.LittleEndian.AppendUint64(out, uint64(size+headerSize-8+8+ds64Size))
+	out = binary.LittleEndian.AppendUint64(out, uint64(size))
+	out = binary.LittleEndian.AppendUint64(out, uint64(size/int64(f.frame())))
+	return binary.LittleEndian.AppendUint32(out, 0)
 }
 
 // appendFormat appends the chunk that says how the samples are stored.

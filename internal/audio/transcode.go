@@ -4,15 +4,13 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
-	"strconv"
 )
 
 // ffmpegFormats are ffmpeg's options for the formats it makes, by OpenAI's
 // names for them.
 var ffmpegFormats = map[string][]string{
-	"wav":  {"-c:a", "pcm_s16le", "-rf64", "auto", "-f", "wav"},
+	"wav":  {"-c:a", "pcm_s16le", "-f", "wav"},
 	"mp3":  {"-c:a", "libmp3lame", "-f", "mp3"},
 	"opus": {"-c:a", "libopus", "-f", "ogg"},
 	"aac":  {"-c:a", "aac", "-f", "adts"},
@@ -26,30 +24,6 @@ func CanTranscode() bool {
 	return err == nil
 }
 
-// Transcode makes a file of another format from a WAV file, by ffmpeg. kbps is
-// the bit rate where the format has one; 0 leaves it to the encoder. What is
-// at out is overwritten, and removed if that fails.
-func Transcode(ctx context.Context, in, out, format string, kbps int) error {
-	options, ok := ffmpegFormats[format]
-	if !ok {
-		return fmt.Errorf("audio: no format %q", format)
-	}
-	if kbps > 0 {
-		options = append([]string{"-b:a", strconv.Itoa(kbps) + "k"}, options...)
-	}
-	// A prefix, as a path can look like a URL or an option.
-	run, err := ffmpeg(ctx, nil, "file:"+in, "file:"+out, options)
-	if err != nil {
-		return err
-	}
-	defer run.Close()
-	if _, err := io.Copy(io.Discard, run); err != nil {
-		os.Remove(out)
-		return err
-	}
-	return nil
-}
-
 // Encode makes a stream of another format from a WAV stream, by ffmpeg, as it
 // arrives. It closes the WAV stream when its own is closed, or at once if it
 // cannot start.
@@ -59,7 +33,7 @@ func Encode(ctx context.Context, wav io.ReadCloser, format string) (io.ReadClose
 		wav.Close()
 		return nil, fmt.Errorf("audio: no format %q", format)
 	}
-	out, err := ffmpeg(ctx, wav, "pipe:0", "pipe:1", options)
+	out, err := ffmpeg(ctx, wav, options)
 	if err != nil {
 		wav.Close()
 		return nil, err
@@ -69,13 +43,13 @@ func Encode(ctx context.Context, wav io.ReadCloser, format string) (io.ReadClose
 
 // ffmpeg starts it. The input is taken for WAV, whatever is in it: no other
 // of its many readers, of which some open further files, is ever used.
-func ffmpeg(ctx context.Context, stdin io.Reader, in, out string, options []string) (io.ReadCloser, error) {
+func ffmpeg(ctx context.Context, wav io.Reader, options []string) (io.ReadCloser, error) {
 	path, err := exec.LookPath("ffmpeg")
 	if err != nil {
 		return nil, fmt.Errorf("audio: %w", err)
 	}
-	args := []string{"-v", "error", "-nostdin", "-y", "-protocol_whitelist", "file,pipe", "-f", "wav", "-i", in,
+	args := []string{"-v", "error", "-nostdin", "-protocol_whitelist", "pipe", "-f", "wav", "-i", "pipe:0",
 		"-map", "0:a:0", "-map_metadata", "-1", "-fflags", "+bitexact", "-flags:a", "+bitexact", "-threads", "1"}
 	args = append(args, options...)
-	return Program(ctx, stdin, path, append(args, out)...)
+	return Program(ctx, wav, path, append(args, "pipe:1")...)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"turnpike/internal/credits"
 	"turnpike/internal/db"
 )
 
@@ -27,4 +28,11 @@ func Amend(ctx context.Context, tx *db.Tx, requestID string, change func(*Entry)
 		return nil, fmt.Errorf("request log: %w", err)
 	}
 	return e, nil
+}
+
+// Charged is what the call of a settled record costs.
+func (r *Record) Charged() credits.Micro {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.entry.Credits
 }

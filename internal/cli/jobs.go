@@ -182,14 +182,14 @@ func (e *env) listJobs(ctx context.Context, c *apiClient, kinds []media.Kind, st
 		return nil, false, refused
 	}
 	// Behind its prefix an id is a time.
-	slices.SortFunc(all, func(a, b listedJob) int { return cmp.Compare(moment(b.ID), moment(a.ID)) })
+	slices.SortFunc(all, func(a, b listedJob) int { return cmp.Compare(timeOf(b.ID), timeOf(a.ID)) })
 	if len(all) > limit {
 		all, more = all[:limit], true
 	}
 	return all, more, nil
 }
 
-func moment(id string) string { return id[strings.IndexByte(id, '_')+1:] }
+func timeOf(id string) string { return id[strings.IndexByte(id, '_')+1:] }
 
 // unscoped reports whether the key lacks the scope.
 func unscoped(err error) bool {
@@ -265,7 +265,9 @@ a day, and what went wrong.`,
 
 // printJob shows everything but the results.
 func (e *env) printJob(k media.Kind, j *job) {
-	line := func(name, format string, args ...any) { fmt.Fprintf(e.out, "%-9s "+format+"\n", append([]any{name}, args...)...) }
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(e.out, "%-9s "+format+"\n", append([]any{name}, args...)...)
+	}
 	line("Job", "%s, %s", j.ID, k.Noun())
 	progress := ""
 	if j.Status == media.InProgress || j.Status == media.Cancelling {
@@ -279,7 +281,7 @@ func (e *env) printJob(k media.Kind, j *job) {
 	case media.Images:
 		line("Requests", "%d of %d completed, %d failed", j.Counts.Completed, j.Counts.Total, j.Counts.Failed)
 	case media.Video:
-		line("Video", "%s seconds of %s", visible(j.Seconds), visible(j.Size))
+		line("Video", "%s s, %s", visible(j.Seconds), visible(j.Size))
 		line("Prompt", "%s", shortened(j.Prompt))
 	case media.Voice:
 		line("Text", "%s characters by %s, %d of %d segments read", grouped(j.Characters), visible(j.Voice), j.Segments.Completed, j.Segments.Total)

@@ -47,6 +47,7 @@ type Config struct {
 	Webhooks Webhooks `name:"webhooks"`
 	Files    Files    `name:"files"`
 	Media    Media    `name:"media"`
+	Agents   Agents   `name:"agents"`
 	SMTP     SMTP     `name:"smtp"`
 	Mail     Mail     `name:"mail"`
 
@@ -120,6 +121,14 @@ type Media struct {
 	Deadline     time.Duration `name:"deadline" default:"24h" min:"1s" max:"720h" help:"How long a job may take before it fails."`
 	PollInterval time.Duration `name:"poll_interval" default:"5s" min:"100ms" max:"10m" help:"How often a provider is asked how far a video is; the first times are sooner."`
 	Espeak       bool          `name:"espeak" default:"true" help:"Let live keys use espeak-ng for speech, free of charge, if it is installed."`
+}
+
+// Agents says how agent runs are worked, and what their tools may reach.
+type Agents struct {
+	Concurrency  int            `name:"concurrency" default:"256" min:"1" max:"100000" help:"Most agent runs that are worked at once on this node; those that wait for somebody do not count."`
+	PerWorkspace int            `name:"per_workspace" default:"32" min:"1" max:"1000" help:"Most of them in one of a workspace's lanes, of which it has 16."`
+	AllowCIDRs   []netip.Prefix `name:"allow_cidrs" help:"Private or otherwise refused addresses that tools of runs may have, such as 10.20.0.0/16; unsafe unless every customer may reach them."`
+	AllowHTTP    bool           `name:"allow_http" default:"false" help:"Accept http:// addresses of tools, whose calls anybody on the way can read."`
 }
 
 // SMTP is the way out for mail.

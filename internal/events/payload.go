@@ -129,13 +129,20 @@ type AgentRun struct {
 	MaxSteps        int               `json:"max_steps"`
 	StepsUsed       int               `json:"steps_used"`
 	Usage           AgentUsage        `json:"usage"`
+	Budget          *AgentBudget      `json:"budget"`
 	RequiredActions []RequiredAction  `json:"required_actions"`
 	Result          *AgentResult      `json:"result"`
 	PartialResult   *string           `json:"partial_result"`
 	Error           *AgentError       `json:"error"`
 	Metadata        map[string]string `json:"metadata"`
 	CreatedAt       int64             `json:"created_at"`
+	StartedAt       *int64            `json:"started_at"`
 	CompletedAt     *int64            `json:"completed_at"`
+}
+
+// AgentBudget is what a run may cost.
+type AgentBudget struct {
+	MaxCredits credits.Micro `json:"max_credits"`
 }
 
 // AgentUsage is what a run has used so far.
@@ -153,14 +160,29 @@ type RequiredAction struct {
 	Tool          string `json:"tool"`
 	Arguments     string `json:"arguments"`
 	ArgumentsHash string `json:"arguments_hash,omitzero"`
+	Note          string `json:"note,omitzero"` // why it asks, if not because its tool does
 	ExpiresAt     int64  `json:"expires_at"`
 }
 
 // AgentResult is what a run came to. Verified is null when nothing was to be checked.
 type AgentResult struct {
-	OutputText string `json:"output_text"`
-	Output     any    `json:"output"`
-	Verified   *bool  `json:"verified"`
+	OutputText   string        `json:"output_text"`
+	Output       any           `json:"output"`
+	Verified     *bool         `json:"verified"`
+	Verification *Verification `json:"verification"`
+}
+
+// Verification is what the checks of a result came to.
+type Verification struct {
+	Checks    []VerificationCheck `json:"checks"`
+	Revisions int64               `json:"revisions"`
+}
+
+// VerificationCheck is one of them.
+type VerificationCheck struct {
+	Type   string `json:"type"`
+	Passed bool   `json:"passed"`
+	Reason string `json:"reason"`
 }
 
 // AgentError is why a run failed.

@@ -16,8 +16,8 @@ import (
 
 // parcel is an item that takes memory.
 type parcel struct {
-	id   string
-	body [4 << 10]byte
+	id string
+	_  [4 << 10]byte
 }
 
 func (p *parcel) Key() lanes.Key { return lanes.Key{Due: 1, ID: p.id} }

@@ -34,6 +34,7 @@ const (
 	roleSender   = "bare loop"
 	roleUpstream = "mock provider"
 	roleProxy    = "reverse proxy"
+	rolePool     = "drawing loop"
 )
 
 // The parts that can be measured alone.
@@ -41,6 +42,7 @@ const (
 	onlyChat     = "chat"
 	onlyWebhooks = "webhooks"
 	onlyGateway  = "gateway"
+	onlyMedia    = "media"
 )
 
 // options are the command line.
@@ -71,6 +73,8 @@ func main() {
 		err = playUpstream(in)
 	case roleProxy:
 		err = playProxy(in)
+	case rolePool:
+		err = playPool(in)
 	default:
 		err = bench()
 	}
@@ -84,7 +88,7 @@ func bench() error {
 	o := options{pending: []int{10_000, 100_000, 1_000_000}}
 	flag.IntVar(&o.rounds, "rounds", 5, "rounds; each measures everything once, and the median counts")
 	flag.DurationVar(&o.duration, "duration", 3*time.Second, "length of one measurement, at most 8s")
-	flag.StringVar(&o.only, "only", "", "measure only chat, only webhooks or only gateway; a part of the report is printed and not written")
+	flag.StringVar(&o.only, "only", "", "measure only chat, webhooks, gateway or media; a part of the report is printed and not written")
 	flag.Func("pending", "numbers of waiting deliveries to measure with (default 10000,100000,1000000)", func(text string) (err error) {
 		o.pending, err = parseNumbers(text)
 		return err
@@ -97,10 +101,10 @@ func bench() error {
 	}
 	switch o.only {
 	case "":
-	case onlyChat, onlyWebhooks, onlyGateway:
+	case onlyChat, onlyWebhooks, onlyGateway, onlyMedia:
 		o.document = ""
 	default:
-		return fmt.Errorf("-only takes %s, %s or %s", onlyChat, onlyWebhooks, onlyGateway)
+		return fmt.Errorf("-only takes %s, %s, %s or %s", onlyChat, onlyWebhooks, onlyGateway, onlyMedia)
 	}
 	// Children of ours are ended and their folder removed on a signal, too.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -44,6 +44,11 @@ func measure(ctx context.Context, o options) (*report, error) {
 			return nil, err
 		}
 	}
+	if wanted(onlyMedia) {
+		if r.media, err = measureMedia(ctx, o, database); err != nil {
+			return nil, err
+		}
+	}
 	return r, nil
 }
 

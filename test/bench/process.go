@@ -87,13 +87,18 @@ func machineBusy() (time.Duration, error) {
 }
 
 // residentMB is the memory that the process occupies.
-func residentMB(pid int) (float64, error) {
+func residentMB(pid int) (float64, error) { return memoryMB(pid, "VmRSS:") }
+
+// peakMB is the most that it ever occupied.
+func peakMB(pid int) (float64, error) { return memoryMB(pid, "VmHWM:") }
+
+func memoryMB(pid int, field string) (float64, error) {
 	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
 	if err != nil {
 		return 0, err
 	}
 	for line := range strings.Lines(string(text)) {
-		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+		if rest, ok := strings.CutPrefix(line, field); ok {
 			kb, err := strconv.ParseFloat(strings.Fields(rest)[0], 64)
 			return kb / 1024, err
 		}

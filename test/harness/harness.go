@@ -54,6 +54,28 @@ func (c *Clock) Turn(d time.Duration) {
 	c.now = c.now.Add(d)
 }
 
+// Run lets the clock go on by itself until the test ends, for what is told by
+// several steps of a job and not by one.
+func (c *Clock) Run(t testing.TB) {
+	t.Helper()
+	const step = 10 * time.Millisecond
+	var going sync.WaitGroup
+	going.Go(func() {
+		tick := time.NewTicker(step)
+		defer tick.Stop()
+		for last := time.Now(); ; {
+			select {
+			case now := <-tick.C:
+				c.Turn(now.Sub(last))
+				last = now
+			case <-t.Context().Done():
+				return
+			}
+		}
+	})
+	t.Cleanup(going.Wait)
+}
+
 // Server is a running server and a second door to its database.
 type Server struct {
 	App   *app.App
@@ -228,8 +250,13 @@ func (r *Response) Want(t testing.TB, status int, code string) *Response {
 	return r
 }
 
-// Code is the error's code, or empty.
-func (r *Response) Code() string { return r.Text("error.code") }
+// Code is that of a refusal, or empty: an object may have an error, too.
+func (r *Response) Code() string {
+	if r.Status < http.StatusBadRequest {
+		return ""
+	}
+	return r.Text("error.code")
+}
 
 // Text is the text at a path such as error.code or data.0.id.
 func (r *Response) Text(path string) string {

@@ -95,11 +95,11 @@ func (d *document) operation(path, method string) (*operation, string, error) {
 	if op.request, err = d.schema("paths", path, method, "requestBody", "content", "application/json", "schema"); err != nil {
 		return nil, "", err
 	}
-	if s := op.request; s != nil {
-		for s.Ref != nil {
-			s = s.Ref
-		}
-		op.foreign = s.AdditionalProperties != false
+	if op.form, err = d.schema("paths", path, method, "requestBody", "content", formType, "schema"); err != nil {
+		return nil, "", err
+	}
+	if op.request != nil {
+		op.foreign = target(op.request).AdditionalProperties != false
 	}
 	for status := range d.object("paths", path, method, "responses") {
 		code, err := strconv.Atoi(status)
@@ -117,6 +117,14 @@ func (d *document) operation(path, method string) (*operation, string, error) {
 		}
 	}
 	return op, path, nil
+}
+
+// target is the schema itself, behind references to it.
+func target(s *jsonschema.Schema) *jsonschema.Schema {
+	for s.Ref != nil {
+		s = s.Ref
+	}
+	return s
 }
 
 func (d *document) response(place ...string) (*response, error) {

@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"mime"
 	"net/http"
 	"slices"
@@ -35,6 +36,7 @@ type Validator struct {
 type operation struct {
 	request   *jsonschema.Schema // nil without a body
 	foreign   bool               // the request is the provider's to judge
+	form      *jsonschema.Schema // of a body that is a form; nil where none is taken
 	responses map[int]*response
 }
 
@@ -159,7 +161,7 @@ func (v *Validator) problems(req *http.Request, res *http.Response, body []byte,
 	op, found := handler.(*operation)
 	switch {
 	case found:
-		expected = op.responses[res.StatusCode]
+		expected = op.response(res.StatusCode)
 	case req.URL.Path == "/v1" || strings.HasPrefix(req.URL.Path, "/v1/"):
 		expected = v.shared[res.StatusCode]
 	default:
@@ -176,6 +178,28 @@ func (v *Validator) problems(req *http.Request, res *http.Response, body []byte,
 	return out
 }
 
+// response is what the document says of a status. A part of a file, and the
+// word that a client has it already, are HTTP's own forms of the whole file,
+// which is what the document describes.
+func (op *operation) response(status int) *response {
+	whole := op.responses[http.StatusOK]
+	if r := op.responses[status]; r != nil || whole == nil || !whole.isFile() {
+		return r
+	}
+	switch status {
+	case http.StatusPartialContent:
+		return whole
+	case http.StatusNotModified:
+		headers := maps.Clone(whole.headers)
+		headers["Accept-Ranges"] = header{false, headers["Accept-Ranges"].schema}
+		return &response{headers: headers}
+	}
+	return nil
+}
+
+// isFile reports whether a client may ask for parts of it.
+func (r *response) isFile() bool { return r.headers["Accept-Ranges"].required }
+
 func preflightProblems(res *http.Response, body []byte) []string {
 	if res.StatusCode != http.StatusNoContent || len(body) > 0 {
 		return []string{"a preflight is answered with 204 and no body"}
@@ -185,7 +209,7 @@ func preflightProblems(res *http.Response, body []byte) []string {
 
 // undocumented are headers of the transport, of caches and of browsers, which
 // the document leaves to their own standards.
-var undocumented = []string{"Content-Type", "Content-Length", "Content-Encoding", "Date", "Vary", "Cache-Control", "Connection",
+var undocumented = []string{"Content-Type", "Content-Length", "Content-Range", "Content-Encoding", "Date", "Vary", "Cache-Control", "Connection",
 	"Transfer-Encoding", "X-Accel-Buffering", "X-Content-Type-Options", "Content-Security-Policy", "Referrer-Policy", "Strict-Transport-Security"}
 
 func (r *response) headerProblems(got http.Header) []string {
@@ -214,9 +238,7 @@ func (r *response) headerProblems(got http.Header) []string {
 
 // headerValue reads a header's text as what its schema wants.
 func headerValue(s *jsonschema.Schema, text string) any {
-	for s.Ref != nil {
-		s = s.Ref
-	}
+	s = target(s)
 	if s.Types != nil && (slices.Contains(s.Types.ToStrings(), "integer") || slices.Contains(s.Types.ToStrings(), "number")) {
 		if _, err := strconv.ParseFloat(text, 64); err == nil {
 			return json.Number(text)
@@ -226,11 +248,21 @@ func headerValue(s *jsonschema.Schema, text string) any {
 }
 
 func (v *Validator) bodyProblems(req *http.Request, res *http.Response, expected *response, body []byte, whole bool) []string {
+	if len(expected.content) == 0 {
+		if len(body) > 0 {
+			return []string{"there is a body, and the document has none for this answer"}
+		}
+		return nil
+	}
 	contentType, _, err := mime.ParseMediaType(res.Header.Get("Content-Type"))
 	if err != nil {
 		return []string{fmt.Sprintf("the content type cannot be read: %v", err)}
 	}
 	m, ok := expected.content[contentType]
+	if !ok {
+		family, _, _ := strings.Cut(contentType, "/")
+		m, ok = expected.content[family+"/*"]
+	}
 	if !ok {
 		return []string{fmt.Sprintf("the content type %s is not documented for this answer", contentType)}
 	}
@@ -340,7 +372,7 @@ func csvProblems(columns []string, body []byte) []string {
 }
 
 func (op *operation) requestProblems(req *http.Request) []string {
-	if req.GetBody == nil || op.foreign {
+	if req.GetBody == nil {
 		return nil
 	}
 	r, err := req.GetBody()
@@ -350,6 +382,12 @@ func (op *operation) requestProblems(req *http.Request) []string {
 	defer r.Close()
 	body, err := io.ReadAll(r)
 	if err != nil || len(body) == 0 {
+		return nil
+	}
+	if kind, params, err := mime.ParseMediaType(req.Header.Get("Content-Type")); err == nil && kind == formType {
+		return op.formProblems(body, params["boundary"])
+	}
+	if op.foreign {
 		return nil
 	}
 	if op.request == nil {

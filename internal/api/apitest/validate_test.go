@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"maps"
+	"mime/multipart"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -31,6 +33,18 @@ const (
 		`"metadata":{},"project":null,"environment":"test","created_at":0,"revoked":true}`
 	chunk = `{"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"content":"a"}}]}`
 )
+
+const (
+	content = "/v1/videos/video_01h455vb4pex5vsknk084sn02q/content"
+	tag     = `"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"`
+)
+
+// file is the headers of a video, but for what is changed.
+func file(changed map[string]string) map[string]string {
+	h := map[string]string{"Content-Type": "video/mp4", "Content-Disposition": "inline", "ETag": tag, "Accept-Ranges": "bytes"}
+	maps.Copy(h, changed)
+	return h
+}
 
 func problem(code, kind string) string {
 	return `{"error":{"code":"` + code + `","type":"` + kind + `","message":"m","param":null,"request_id":"` + requestID + `"}}`
@@ -100,6 +114,18 @@ func TestAnswersAreHeldAgainstTheDocument(t *testing.T) {
 		"no such method":              {method: "PUT", path: "/v1/keys", status: 405, header: map[string]string{"Allow": "GET, HEAD, POST"}, body: problem("method_not_allowed", "invalid_request_error")},
 		"no such method, no Allow":    {method: "PUT", path: "/v1/keys", status: 405, body: problem("method_not_allowed", "invalid_request_error"), want: "Allow is missing"},
 
+		"a file":                    {path: content, header: file(nil), body: "…"},
+		"a thumbnail":               {path: content, header: file(map[string]string{"Content-Type": "image/webp"}), body: "…"},
+		"a file of another kind":    {path: content, header: file(map[string]string{"Content-Type": "text/html"}), body: "…", want: "text/html"},
+		"a file without a tag":      {path: content, header: file(map[string]string{"ETag": "-"}), body: "…", want: "Etag is missing"},
+		"a part of a file":          {path: content, status: 206, header: file(map[string]string{"Content-Range": "bytes 0-2/9"}), body: "…"},
+		"a file that is unchanged":  {path: content, status: 304, header: map[string]string{"Content-Type": "-", "Content-Disposition": "inline", "ETag": tag}},
+		"unchanged, and yet a body": {path: content, status: 304, header: map[string]string{"Content-Type": "-", "Content-Disposition": "inline", "ETag": tag}, body: "…", want: "there is a body"},
+		"unchanged without a tag":   {path: content, status: 304, header: map[string]string{"Content-Type": "-", "Content-Disposition": "inline"}, want: "Etag is missing"},
+		"a part of an object":       {path: "/v1/projects/p", status: 206, body: project, want: "status is not documented"},
+		"a refused link":            {path: "/files/ws/live/" + strings.Trim(tag, `"`) + "/a.png", status: 403, body: problem("invalid_signature", "permission_error")},
+		"a picture behind a link":   {path: "/files/ws/live/" + strings.Trim(tag, `"`) + "/a.png", header: file(map[string]string{"Content-Type": "image/png"}), body: "…"},
+
 		"alive":                   {path: "/healthz", body: `{"status":"ok"}`},
 		"half alive":              {path: "/healthz", body: `{"status":"so-so"}`, want: "/status"},
 		"somebody else's path":    {path: "/dashboard", status: 418, body: "teapot"},
@@ -140,6 +166,50 @@ func expect(t *testing.T, v *Validator, req *http.Request, res *http.Response, b
 		t.Errorf("a right answer was refused: %s", got)
 	case want != "" && !strings.Contains(got, want):
 		t.Errorf("a wrong answer gave %q, want something about %s", got, want)
+	}
+}
+
+func TestFormsAreHeldAgainstTheDocument(t *testing.T) {
+	t.Parallel()
+	v := New(t)
+	const video = `{"id":"video_01h455vb4pex5vsknk084sn02q","object":"video","status":"queued","model":"m","progress":0,"prompt":"p","seconds":"4","size":"720x1280",` +
+		`"remixed_from_video_id":null,"url":null,"url_expires_at":null,"failure_reason":null,"error":null,"cost":0,"metadata":{},"created_at":1,"completed_at":null,"expires_at":null}`
+	for name, c := range map[string]struct {
+		path   string
+		fields []string
+		body   string
+		want   string
+	}{
+		"a video":                 {"/v1/videos", []string{"prompt", "seconds", "input_reference"}, video, ""},
+		"an unknown field":        {"/v1/videos", []string{"prompt", "colour"}, video, "colour"},
+		"a field is missing":      {"/v1/videos", []string{"seconds"}, video, "prompt"},
+		"a form for the provider": {"/v1/images/edits", []string{"prompt", "image[]", "image[]", "quality"}, `{"created":1,"data":[]}`, ""},
+		"no form is taken":        {"/v1/projects", []string{"id"}, project, "the document has none"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var form bytes.Buffer
+			w := multipart.NewWriter(&form)
+			for _, field := range c.fields {
+				if err := w.WriteField(field, "x"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := w.Close(); err != nil {
+				t.Fatal(err)
+			}
+			req, err := http.NewRequestWithContext(t.Context(), "POST", "http://turnpike.invalid"+c.path, bytes.NewReader(form.Bytes()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Content-Type", w.FormDataContentType())
+			res := &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}, "X-Request-Id": {requestID}}}
+			if c.path == "/v1/images/edits" {
+				res.Header.Set("Service-Model", "m")
+				res.Header.Set("Service-Provider", "p")
+			}
+			expect(t, v, req, res, c.body, c.want)
+		})
 	}
 }
 

@@ -31,6 +31,7 @@ CREATE TABLE agent_runs (
   tries           BIGINT NOT NULL, -- that failed, one after the other
   due_at          BIGINT, -- when it is worked again, or its time is up; null when it has ended
   worked_us       BIGINT NOT NULL, -- how long it was at work
+  messages        BIGINT NOT NULL, -- of the conversation
   logged          BIGINT NOT NULL, -- entries of its log
   created_at      BIGINT NOT NULL,
   started_at      BIGINT,

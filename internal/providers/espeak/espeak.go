@@ -155,21 +155,19 @@ func drain(spoken io.Reader) error {
 // in the header. It takes espeak-ng a hundredth of the time that it takes to
 // listen.
 func wholeFile(pcm audio.Format, sound io.Reader, spoken io.Closer) (io.ReadCloser, int64, error) {
-	file, err := os.CreateTemp("", "turnpike-speech-*.wav")
+	file, err := os.CreateTemp("", "turnpike-speech-*.pcm")
 	if err != nil {
 		return nil, 0, failure(err)
 	}
 	kept := &tempFile{file}
-	w := audio.NewWriter(file, pcm)
-	_, err = io.Copy(w, sound)
-	err = errors.Join(err, w.Close(), spoken.Close())
-	size, seekErr := file.Seek(0, io.SeekCurrent)
+	size, err := io.Copy(file, sound)
 	_, rewindErr := file.Seek(0, io.SeekStart)
-	if err = errors.Join(err, seekErr, rewindErr); err != nil {
+	if err = errors.Join(err, spoken.Close(), rewindErr); err != nil {
 		kept.Close()
 		return nil, 0, failure(err)
 	}
-	return kept, size, nil
+	header := string(audio.Header(pcm, size))
+	return &body{io.MultiReader(strings.NewReader(header), file), kept}, int64(len(header)) + size, nil
 }
 
 // tempFile is removed when it is closed.

@@ -1,0 +1,302 @@
+package agents
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"turnpike/internal/access"
+	"turnpike/internal/agents/tools"
+	"turnpike/internal/catalog"
+	"turnpike/internal/credits"
+	"turnpike/internal/db"
+	"turnpike/internal/fault"
+	"turnpike/internal/ids"
+	"turnpike/internal/jsonbody"
+	"turnpike/internal/lanes"
+)
+
+// Request is what a run is made of.
+type Request struct {
+	Model             string            `json:"model"`
+	Instructions      string            `json:"instructions"`
+	Input             jsontext.Value    `json:"input"`
+	Tools             []json.RawMessage `json:"tools"`
+	MaxSteps          *int64            `json:"max_steps"`
+	Budget            *Budget           `json:"budget"`
+	TimeoutSeconds    *int64            `json:"timeout_seconds"`
+	ApprovalSeconds   *int64            `json:"approval_timeout_seconds"`
+	ToolOutputSeconds *int64            `json:"tool_output_timeout_seconds"`
+	Output            *Output           `json:"output"`
+	Metadata          map[string]string `json:"metadata"`
+	Stream            bool              `json:"stream"`
+}
+
+// Budget is what a run may cost.
+type Budget struct {
+	MaxCredits *credits.Micro `json:"max_credits"`
+}
+
+// Output is what the result must be.
+type Output struct {
+	Schema       jsontext.Value `json:"schema"`
+	Checks       []check        `json:"checks"`
+	MaxRevisions *int64         `json:"max_revisions"`
+}
+
+// check is a test of the result: a judge, which is a model with a rubric, or a
+// server of the customer's.
+type check struct {
+	Type   string `json:"type"`
+	Model  string `json:"model,omitzero"`
+	Rubric string `json:"rubric,omitzero"`
+	URL    string `json:"url,omitzero"`
+}
+
+const (
+	checkJudge = "judge"
+	checkHTTP  = "http"
+)
+
+const (
+	defaultMaxSteps   = 20
+	maxMaxSteps       = 200
+	defaultApproval   = 86_400
+	maxApproval       = 30 * 86_400
+	defaultToolOutput = 600
+	maxToolOutput     = 86_400
+	maxTimeout        = 7 * 86_400
+	defaultRevisions  = 1
+	maxRevisions      = 10
+	maxChecks         = 8
+	maxRubric         = 16_000
+	maxMessages       = 1000
+	maxInstructions   = 256 << 10
+	maxMetadata       = 16
+	maxMetadataKey    = 64
+	maxMetadataValue  = 512
+)
+
+// From is who orders, by which request, from where.
+type From struct {
+	Principal *access.Principal
+	Project   string
+	RequestID string
+	IP        string
+}
+
+// Order is a run that is about to be made.
+type Order struct {
+	Run      *Run
+	messages []json.RawMessage
+}
+
+// Order checks a request.
+func (s *Service) Order(from From, in Request) (*Order, error) {
+	p := from.Principal
+	if in.Model == "" {
+		return nil, fault.Missing("model", "model must name a model; GET /v1/models lists those there are")
+	}
+	if _, err := s.gateway.Quote(p.Environment, []string{in.Model}, catalog.Chat, catalog.Units{}); err != nil {
+		return nil, err
+	}
+	if len(in.Instructions) > maxInstructions {
+		return nil, fault.Invalid("instructions", "instructions must have at most %d bytes", maxInstructions)
+	}
+	if err := checkMetadata(in.Metadata); err != nil {
+		return nil, err
+	}
+	messages, err := readInput(in.Input)
+	if err != nil {
+		return nil, err
+	}
+	now := s.now()
+	r := &Run{ID: ids.New(ids.Run), WorkspaceID: p.WorkspaceID, Environment: p.Environment, Project: from.Project, KeyID: p.KeyID, Reader: reader(p),
+		RequestID: from.RequestID, Status: Queued, Model: in.Model, Metadata: in.Metadata, DueAt: &now, CreatedAt: now, Messages: int64(len(messages))}
+	if r.Metadata == nil {
+		r.Metadata = map[string]string{}
+	}
+	r.Lane = laneOf(r.WorkspaceID, r.Environment, r.ID)
+	r.Orders = orders{Instructions: in.Instructions, IP: from.IP}
+	for _, n := range []struct {
+		name        string
+		given       *int64
+		least, most int64
+		otherwise   int64
+		into        *int64
+	}{
+		{"max_steps", in.MaxSteps, 1, maxMaxSteps, defaultMaxSteps, &r.MaxSteps},
+		{"timeout_seconds", in.TimeoutSeconds, 1, maxTimeout, 0, &r.Orders.TimeoutSeconds},
+		{"approval_timeout_seconds", in.ApprovalSeconds, 1, maxApproval, defaultApproval, &r.Orders.ApprovalSeconds},
+		{"tool_output_timeout_seconds", in.ToolOutputSeconds, 1, maxToolOutput, defaultToolOutput, &r.Orders.ToolOutputSeconds},
+	} {
+		*n.into = n.otherwise
+		if n.given == nil {
+			continue
+		}
+		if *n.given < n.least || *n.given > n.most {
+			return nil, fault.Invalid(n.name, "%s must be from %d to %d", n.name, n.least, n.most)
+		}
+		*n.into = *n.given
+	}
+	if in.Budget != nil {
+		if in.Budget.MaxCredits == nil || *in.Budget.MaxCredits < 0 {
+			return nil, fault.Invalid("budget.max_credits", "budget.max_credits must be an amount of credits")
+		}
+		r.Budget = in.Budget.MaxCredits
+	}
+	if err := s.readOutput(p, in.Output, &r.Orders); err != nil {
+		return nil, err
+	}
+	var secrets tools.Secrets
+	if r.Specs, secrets, err = s.tools.Parse(in.Tools); err != nil {
+		return nil, err
+	}
+	if len(secrets) > 0 {
+		text, err := json.Marshal(secrets)
+		if err != nil {
+			return nil, err
+		}
+		r.Secrets = s.ring.Seal(text, secretsPlace(r.ID))
+	}
+	return &Order{r, messages}, nil
+}
+
+func (s *Service) readOutput(p *access.Principal, out *Output, into *orders) error {
+	if out == nil {
+		return nil
+	}
+	if len(out.Schema) > 0 && out.Schema.Kind() != 'n' {
+		if err := tools.CheckSchema("output.schema", json.RawMessage(out.Schema)); err != nil {
+			return err
+		}
+		into.Schema = json.RawMessage(out.Schema)
+	}
+	if len(out.Checks) > maxChecks {
+		return fault.Invalid("output.checks", "output.checks may have at most %d entries", maxChecks)
+	}
+	for i, c := range out.Checks {
+		place := fmt.Sprintf("output.checks[%d]", i)
+		switch c.Type {
+		case checkJudge:
+			if strings.TrimSpace(c.Rubric) == "" || len(c.Rubric) > maxRubric {
+				return fault.Invalid(place+".rubric", "rubric must say what a good answer is, in at most %d bytes", maxRubric)
+			}
+			if c.Model == "" {
+				return fault.Missing(place+".model", "model must name the model that judges")
+			}
+			if _, err := s.gateway.Quote(p.Environment, []string{c.Model}, catalog.Chat, catalog.Units{}); err != nil {
+				if f, ok := fault.As(err); ok && f.Param == "model" {
+					return fault.Param(f.Code, place+".model", "%s", f.Message)
+				}
+				return err
+			}
+		case checkHTTP:
+			if _, err := s.guard.CheckURL(place+".url", c.URL); err != nil {
+				return err
+			}
+		default:
+			return fault.Invalid(place+".type", "type must be judge or http")
+		}
+	}
+	into.Checks = out.Checks
+	into.MaxRevisions = defaultRevisions
+	if out.MaxRevisions != nil {
+		if *out.MaxRevisions < 0 || *out.MaxRevisions > maxRevisions {
+			return fault.Invalid("output.max_revisions", "output.max_revisions must be from 0 to %d", maxRevisions)
+		}
+		into.MaxRevisions = *out.MaxRevisions
+	}
+	return nil
+}
+
+// readInput reads what the run is about: a text, or messages.
+func readInput(v jsontext.Value) ([]json.RawMessage, error) {
+	switch v.Kind() {
+	case '"':
+		text, err := jsontext.AppendUnquote(nil, v)
+		if err != nil || strings.TrimSpace(string(text)) == "" {
+			return nil, fault.Missing("input", "input must say what the run is to do")
+		}
+		m, err := plainMessage("user", string(text))
+		return []json.RawMessage{m}, err
+	case '[':
+		var list []json.RawMessage
+		if err := jsonbody.DecodeLenient(v, &list); err != nil {
+			return nil, err
+		}
+		if len(list) == 0 || len(list) > maxMessages {
+			return nil, fault.Invalid("input", "input must have 1 to %d messages", maxMessages)
+		}
+		for i, m := range list {
+			var head struct {
+				Role    string         `json:"role"`
+				Content jsontext.Value `json:"content"`
+			}
+			place := fmt.Sprintf("input[%d]", i)
+			if err := json.Unmarshal(m, &head); err != nil {
+				return nil, fault.Invalid(place, "%s must be a message: an object with role and content", place)
+			}
+			switch head.Role {
+			case "user", "assistant", "system", "developer":
+			default:
+				return nil, fault.Invalid(place+".role", "role must be user, assistant, system or developer")
+			}
+			if k := head.Content.Kind(); k != '"' && k != '[' {
+				return nil, fault.Invalid(place+".content", "content must be a text or a list of parts")
+			}
+		}
+		return list, nil
+	}
+	return nil, fault.Missing("input", "input must be a text, or a list of messages")
+}
+
+// plainMessage is a message with nothing but a text.
+func plainMessage(role, text string) (json.RawMessage, error) {
+	return json.Marshal(struct {
+		Role    string `json:"role"`
+		Content string `json:"content"`
+	}{role, text})
+}
+
+func checkMetadata(m map[string]string) error {
+	if len(m) > maxMetadata {
+		return fault.Invalid("metadata", "metadata may have at most %d entries", maxMetadata)
+	}
+	for k, v := range m {
+		if k == "" || utf8.RuneCountInString(k) > maxMetadataKey || utf8.RuneCountInString(v) > maxMetadataValue {
+			return fault.Invalid("metadata", "metadata may have keys of 1 to %d characters, and values of up to %d", maxMetadataKey, maxMetadataValue)
+		}
+	}
+	return nil
+}
+
+// Create stores the run in a transaction.
+func (s *Service) Create(ctx context.Context, tx *db.Tx, o *Order) error {
+	r := o.Run
+	r.Logged = 1
+	if err := insertRun(ctx, tx, r); err != nil {
+		return err
+	}
+	rows := make([][]any, len(o.messages))
+	for i, m := range o.messages {
+		rows[i] = []any{r.ID, int64(i), string(m)}
+	}
+	if _, err := insertMessages.Write(ctx, tx, rows); err != nil {
+		return fmt.Errorf("store messages: %w", err)
+	}
+	if _, err := insertEntries.Write(ctx, tx, [][]any{{r.ID, int64(1), "run.queued", `{"status":"queued"}`, r.CreatedAt.UnixMicro()}}); err != nil {
+		return fmt.Errorf("store the log of a run: %w", err)
+	}
+	return wake(ctx, tx, r.Lane, r.CreatedAt)
+}
+
+// wake says that a lane has something to do from a moment on.
+func wake(ctx context.Context, tx *db.Tx, lane string, due time.Time) error {
+	return lanes.Enqueue(ctx, tx, Queue, map[string]time.Time{lane: due})
+}

@@ -1,0 +1,305 @@
+package agents
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"time"
+
+	"turnpike/internal/access"
+	"turnpike/internal/accounts"
+	"turnpike/internal/agents/tools"
+	"turnpike/internal/credits"
+	"turnpike/internal/db"
+	"turnpike/internal/events"
+	"turnpike/internal/fault"
+)
+
+// Status is how far a run has come.
+type Status string
+
+// The states. Which moves there are stands in the table below.
+const (
+	Queued           Status = "queued"
+	InProgress       Status = "in_progress"
+	AwaitingApproval Status = "awaiting_approval"
+	RequiresAction   Status = "requires_action"
+	Verifying        Status = "verifying"
+	Cancelling       Status = "cancelling"
+	Completed        Status = "completed"
+	Failed           Status = "failed"
+	Cancelled        Status = "cancelled"
+)
+
+// Statuses lists them.
+var Statuses = []Status{Queued, InProgress, AwaitingApproval, RequiresAction, Verifying, Cancelling, Completed, Failed, Cancelled}
+
+// moves are all that there are.
+var moves = map[Status][]Status{
+	Queued:           {InProgress, Cancelled, Failed},
+	InProgress:       {AwaitingApproval, RequiresAction, Verifying, Cancelling, Queued, Failed, Completed},
+	AwaitingApproval: {Queued, RequiresAction, Failed, Cancelled},
+	RequiresAction:   {Queued, Failed, Cancelled},
+	Verifying:        {Completed, InProgress, Cancelling, Queued, Failed},
+	Cancelling:       {Cancelled},
+}
+
+// Ended reports whether nothing follows.
+func (s Status) Ended() bool { return s == Completed || s == Failed || s == Cancelled }
+
+// Run is a record.
+type Run struct {
+	ID           string
+	WorkspaceID  string
+	Environment  accounts.Environment
+	Project      string
+	KeyID        string
+	Reader       string
+	RequestID    string
+	Lane         string
+	Status       Status
+	Model        string
+	Orders       orders
+	Specs        []tools.Spec
+	Secrets      string // encrypted
+	Tools        []tools.Tool
+	Resolved     bool // Tools are known
+	Metadata     map[string]string
+	MaxSteps     int64
+	StepsUsed    int64
+	Revisions    int64
+	Budget       *credits.Micro
+	InputTokens  int64
+	OutputTokens int64
+	Credits      credits.Micro
+	Answer       string
+	Result       *events.AgentResult
+	Error        *events.AgentError
+	Turn         int64
+	Tries        int64
+	DueAt        *time.Time
+	Worked       time.Duration
+	Messages     int64
+	Logged       int64
+	CreatedAt    time.Time
+	StartedAt    *time.Time
+	CompletedAt  *time.Time
+}
+
+// orders are what a run was told at its creation and nobody counts.
+type orders struct {
+	Instructions      string          `json:"instructions,omitzero"`
+	TimeoutSeconds    int64           `json:"timeout_seconds,omitzero"`
+	ApprovalSeconds   int64           `json:"approval_timeout_seconds"`
+	ToolOutputSeconds int64           `json:"tool_output_timeout_seconds"`
+	Schema            json.RawMessage `json:"schema,omitzero"`
+	Checks            []check         `json:"checks,omitzero"`
+	MaxRevisions      int64           `json:"max_revisions,omitzero"`
+	IP                string          `json:"ip"` // of whoever made the run
+}
+
+// move changes the state, which must be one of the moves.
+func (r *Run) move(to Status) error {
+	if r.Status == to {
+		return nil
+	}
+	if !slices.Contains(moves[r.Status], to) {
+		return fmt.Errorf("agents: a run that is %s cannot become %s", r.Status, to)
+	}
+	r.Status = to
+	return nil
+}
+
+// shards are how many lanes a workspace has for runs, so that a busy one
+// spreads over nodes.
+const shards = 16
+
+func laneOf(workspaceID string, env accounts.Environment, runID string) string {
+	h := fnv.New32a()
+	h.Write([]byte(runID))
+	return fmt.Sprintf("%s.%s.%d", workspaceID, env, h.Sum32()%shards)
+}
+
+const runColumns = `id, workspace_id, environment, project, key_id, reader, request_id, lane, status, model, orders, specs, secrets, tools, metadata,
+	max_steps, steps_used, revisions, budget, input_tokens, output_tokens, credits, answer, result, error, turn, tries, due_at, worked_us, messages, logged,
+	created_at, started_at, completed_at`
+
+func insertRun(ctx context.Context, tx *db.Tx, r *Run) error {
+	orders, err := json.Marshal(r.Orders)
+	if err != nil {
+		return err
+	}
+	specs, err := json.Marshal(r.Specs)
+	if err != nil {
+		return err
+	}
+	metadata, err := json.Marshal(r.Metadata)
+	if err != nil {
+		return err
+	}
+	_, err = tx.Exec(ctx, "INSERT INTO agent_runs ("+runColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, NULL, $14,
+		$15, 0, 0, $16, 0, 0, 0, NULL, NULL, NULL, 0, 0, $17, 0, $18, $19, $20, NULL, NULL)`,
+		r.ID, r.WorkspaceID, string(r.Environment), db.OrNull(r.Project), r.KeyID, r.Reader, r.RequestID, r.Lane, string(r.Status), r.Model, string(orders),
+		string(specs), db.OrNull(r.Secrets), string(metadata), r.MaxSteps, (*int64)(r.Budget), db.Micros(r.DueAt), r.Messages, r.Logged, r.CreatedAt.UnixMicro())
+	if err != nil {
+		return fmt.Errorf("store run: %w", err)
+	}
+	return nil
+}
+
+// saveRuns writes what changes in a run's life. The caller holds the rows.
+var saveRuns = db.NewBulkUpdate("agent_runs", `status = v.status, tools = v.tools, steps_used = v.steps_used, revisions = v.revisions,
+	input_tokens = v.input_tokens, output_tokens = v.output_tokens, credits = v.credits, answer = v.answer, result = v.result, error = v.error,
+	turn = v.turn, tries = v.tries, due_at = v.due_at, worked_us = v.worked_us, messages = v.messages, logged = v.logged,
+	started_at = v.started_at, completed_at = v.completed_at`, "agent_runs.id = v.id",
+	"id text", "status text", "tools text", "steps_used bigint", "revisions bigint", "input_tokens bigint", "output_tokens bigint", "credits bigint",
+	"answer text", "result text", "error text", "turn bigint", "tries bigint", "due_at bigint", "worked_us bigint", "messages bigint", "logged bigint",
+	"started_at bigint", "completed_at bigint")
+
+func (r *Run) row() ([]any, error) {
+	var list, result, failure any
+	for _, f := range []struct {
+		there bool
+		value any
+		into  *any
+	}{{r.Resolved, r.Tools, &list}, {r.Result != nil, r.Result, &result}, {r.Error != nil, r.Error, &failure}} {
+		if !f.there {
+			continue
+		}
+		text, err := json.Marshal(f.value)
+		if err != nil {
+			return nil, err
+		}
+		*f.into = string(text)
+	}
+	return []any{r.ID, string(r.Status), list, r.StepsUsed, r.Revisions, r.InputTokens, r.OutputTokens, int64(r.Credits), db.OrNull(r.Answer), result, failure,
+		r.Turn, r.Tries, moment(r.DueAt), r.Worked.Microseconds(), r.Messages, r.Logged, moment(r.StartedAt), moment(r.CompletedAt)}, nil
+}
+
+// moment is a time as a row of many has it.
+func moment(t *time.Time) any {
+	if t == nil {
+		return nil
+	}
+	return t.UnixMicro()
+}
+
+func scanRun(row db.Row) (*Run, error) {
+	var r Run
+	var env, status, orders, specs, metadata string
+	var project, secrets, list, answer, result, failure *string
+	var budget, due, started, completed *int64
+	var worked, created int64
+	err := row.Scan(&r.ID, &r.WorkspaceID, &env, &project, &r.KeyID, &r.Reader, &r.RequestID, &r.Lane, &status, &r.Model, &orders, &specs, &secrets, &list,
+		&metadata, &r.MaxSteps, &r.StepsUsed, &r.Revisions, &budget, &r.InputTokens, &r.OutputTokens, (*int64)(&r.Credits), &answer, &result, &failure,
+		&r.Turn, &r.Tries, &due, &worked, &r.Messages, &r.Logged, &created, &started, &completed)
+	if err != nil {
+		return nil, err
+	}
+	r.Environment, r.Status = accounts.Environment(env), Status(status)
+	r.Project, r.Secrets, r.Answer = db.Text(project), db.Text(secrets), db.Text(answer)
+	r.Budget = (*credits.Micro)(budget)
+	r.DueAt, r.StartedAt, r.CompletedAt = db.Time(due), db.Time(started), db.Time(completed)
+	r.Worked, r.CreatedAt = time.Duration(worked)*time.Microsecond, time.UnixMicro(created)
+	r.Resolved = list != nil
+	for _, f := range []struct {
+		text *string
+		into any
+	}{{&orders, &r.Orders}, {&specs, &r.Specs}, {&metadata, &r.Metadata}, {list, &r.Tools}, {result, &r.Result}, {failure, &r.Error}} {
+		if f.text == nil {
+			continue
+		}
+		if err := json.Unmarshal([]byte(*f.text), f.into); err != nil {
+			return nil, fmt.Errorf("read run: %w", err)
+		}
+	}
+	return &r, nil
+}
+
+// reader is what a scoped token's runs are marked with: tokens of the same key
+// with the same metadata see each other's. Keys see all of their workspace.
+func reader(p *access.Principal) string {
+	if p.Token == nil {
+		return ""
+	}
+	return p.KeyID + "/" + p.Token.MetadataHash
+}
+
+// Get returns a run of the principal's.
+func (s *Service) Get(ctx context.Context, q db.Querier, p *access.Principal, id string) (*Run, error) {
+	return get(ctx, q, p, id, "")
+}
+
+func get(ctx context.Context, q db.Querier, p *access.Principal, id, lock string) (*Run, error) {
+	r, err := scanRun(q.QueryRow(ctx, "SELECT "+runColumns+" FROM agent_runs WHERE id = $1 AND workspace_id = $2 AND environment = $3"+lock,
+		id, p.WorkspaceID, string(p.Environment)))
+	if errors.Is(err, db.ErrNotFound) || err == nil && p.Token != nil && r.Reader != reader(p) {
+		return nil, fault.NoSuch("agent run", id)
+	}
+	return r, err
+}
+
+// List returns a page of the principal's runs.
+func (s *Service) List(ctx context.Context, q db.Querier, p *access.Principal, status Status, page db.Page) (*db.Found[*Run], error) {
+	search := db.Search{Table: "agent_runs", Columns: runColumns}
+	search.Where.Add("workspace_id =", p.WorkspaceID)
+	search.Where.Add("environment =", string(p.Environment))
+	if p.Token != nil {
+		search.Filter.Add("reader =", reader(p))
+	}
+	if status != "" {
+		search.Filter.Add("status =", string(status))
+	}
+	return db.Find(ctx, q, search, page, scanRun, func(r *Run) string { return r.ID })
+}
+
+// secrets are the headers of the run's tools.
+func (s *Service) secrets(r *Run) (tools.Secrets, error) {
+	if r.Secrets == "" {
+		return nil, nil
+	}
+	text, err := s.ring.Open(r.Secrets, secretsPlace(r.ID))
+	if err != nil {
+		return nil, fmt.Errorf("open the headers of tools: %w", err)
+	}
+	var out tools.Secrets
+	return out, json.Unmarshal(text, &out)
+}
+
+func secretsPlace(runID string) string { return "agent_runs.secrets/" + runID }
+
+// kept is for how long a run is, after its end.
+const kept = 30 * 24 * time.Hour
+
+// Purge deletes old runs, a batch at a time.
+func (s *Service) Purge(ctx context.Context, tx *db.Tx, limit int64) (int64, error) {
+	few := max(1, limit/100) // a run has many rows
+	rows, err := tx.Query(ctx, "SELECT id FROM agent_runs WHERE completed_at < $1 ORDER BY completed_at LIMIT $2", s.now().Add(-kept).UnixMicro(), few)
+	ids, err := db.All(rows, err, func(r db.Row) (id string, err error) {
+		err = r.Scan(&id)
+		return id, err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("purge runs: %w", err)
+	}
+	for _, id := range ids {
+		for _, table := range []string{"agent_messages", "agent_steps", "agent_calls", "agent_events"} {
+			if _, err := tx.Exec(ctx, "DELETE FROM "+table+" WHERE run_id = $1", id); err != nil {
+				return 0, fmt.Errorf("purge runs: %w", err)
+			}
+		}
+		if _, err := tx.Exec(ctx, "DELETE FROM agent_runs WHERE id = $1", id); err != nil {
+			return 0, fmt.Errorf("purge runs: %w", err)
+		}
+	}
+	if int64(len(ids)) == few {
+		return limit, nil // there may be more
+	}
+	return int64(len(ids)), nil
+}
+
+// Waits reports whether the run waits for somebody.
+func (r *Run) Waits() bool { return r.Status == AwaitingApproval || r.Status == RequiresAction }

@@ -1,0 +1,126 @@
+package agents
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"turnpike/internal/credits"
+	"turnpike/internal/db"
+	"turnpike/internal/events"
+)
+
+// The states of a step.
+const (
+	stepStarted   = "started"
+	stepCompleted = "completed"
+	stepFailed    = "failed"
+)
+
+// Step is one call of the model.
+type Step struct {
+	RunID        string
+	Number       int64
+	ID           string
+	RequestID    string
+	Status       string
+	Model        string
+	Provider     string
+	InputTokens  int64
+	OutputTokens int64
+	Credits      credits.Micro
+	Text         string
+	Error        *events.AgentError
+	CreatedAt    time.Time
+	CompletedAt  *time.Time
+}
+
+const stepColumns = "run_id, number, id, request_id, status, model, provider, input_tokens, output_tokens, credits, text, error, created_at, completed_at"
+
+var writeSteps = db.NewBulk("agent_steps", `ON CONFLICT (run_id, number) DO UPDATE SET request_id = excluded.request_id, status = excluded.status,
+	model = excluded.model, provider = excluded.provider, input_tokens = excluded.input_tokens, output_tokens = excluded.output_tokens,
+	credits = excluded.credits, text = excluded.text, error = excluded.error, completed_at = excluded.completed_at`,
+	"run_id text", "number bigint", "id text", "request_id text", "status text", "model text", "provider text", "input_tokens bigint", "output_tokens bigint",
+	"credits bigint", "text text", "error text", "created_at bigint", "completed_at bigint")
+
+func (p *Step) row() ([]any, error) {
+	var failure any
+	if p.Error != nil {
+		text, err := json.Marshal(p.Error)
+		if err != nil {
+			return nil, err
+		}
+		failure = string(text)
+	}
+	return []any{p.RunID, p.Number, p.ID, p.RequestID, p.Status, db.OrNull(p.Model), db.OrNull(p.Provider), p.InputTokens, p.OutputTokens, int64(p.Credits),
+		db.OrNull(p.Text), failure, p.CreatedAt.UnixMicro(), moment(p.CompletedAt)}, nil
+}
+
+func scanStep(row db.Row) (*Step, error) {
+	var p Step
+	var model, provider, text, failure *string
+	var created int64
+	var completed *int64
+	err := row.Scan(&p.RunID, &p.Number, &p.ID, &p.RequestID, &p.Status, &model, &provider, &p.InputTokens, &p.OutputTokens, (*int64)(&p.Credits), &text, &failure,
+		&created, &completed)
+	if err != nil {
+		return nil, err
+	}
+	p.Model, p.Provider, p.Text = db.Text(model), db.Text(provider), db.Text(text)
+	p.CreatedAt, p.CompletedAt = time.UnixMicro(created), db.Time(completed)
+	if failure != nil {
+		if err := json.Unmarshal([]byte(*failure), &p.Error); err != nil {
+			return nil, fmt.Errorf("read step: %w", err)
+		}
+	}
+	return &p, nil
+}
+
+// getStep returns a run's step, or nil.
+func getStep(ctx context.Context, q db.Querier, runID string, number int64) (*Step, error) {
+	p, err := scanStep(q.QueryRow(ctx, "SELECT "+stepColumns+" FROM agent_steps WHERE run_id = $1 AND number = $2", runID, number))
+	if errors.Is(err, db.ErrNotFound) {
+		return nil, nil
+	}
+	return p, err
+}
+
+// Steps returns a page of a run's steps, in their order. After is a number.
+func (s *Service) Steps(ctx context.Context, q db.Querier, runID string, after int64, limit int) ([]*Step, bool, error) {
+	rows, err := q.Query(ctx, "SELECT "+stepColumns+" FROM agent_steps WHERE run_id = $1 AND number > $2 ORDER BY number LIMIT $3", runID, after, int64(limit)+1)
+	list, err := db.All(rows, err, scanStep)
+	if err != nil {
+		return nil, false, fmt.Errorf("read steps: %w", err)
+	}
+	if len(list) > limit {
+		return list[:limit], true, nil
+	}
+	return list, false, nil
+}
+
+// StepNumber finds a step by its id, for a page after it.
+func (s *Service) StepNumber(ctx context.Context, q db.Querier, runID, stepID string) (int64, error) {
+	var n int64
+	err := q.QueryRow(ctx, "SELECT number FROM agent_steps WHERE run_id = $1 AND id = $2", runID, stepID).Scan(&n)
+	return n, err
+}
+
+// message is a part of the conversation, as the model's API has it.
+type message struct {
+	runID    string
+	position int64
+	body     json.RawMessage
+}
+
+var insertMessages = db.NewBulk("agent_messages", "", "run_id text", "position bigint", "message text")
+
+func (s *Service) conversation(ctx context.Context, runID string) ([]json.RawMessage, error) {
+	rows, err := s.db.Query(ctx, "SELECT message FROM agent_messages WHERE run_id = $1 ORDER BY position", runID)
+	return db.All(rows, err, func(r db.Row) (json.RawMessage, error) {
+		var text string
+		err := r.Scan(&text)
+		return json.RawMessage(text), err
+	})
+}

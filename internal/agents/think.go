@@ -1,0 +1,410 @@
+package agents
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"turnpike/internal/access"
+	"turnpike/internal/agents/tools"
+	"turnpike/internal/audit"
+	"turnpike/internal/credits"
+	"turnpike/internal/events"
+	"turnpike/internal/fault"
+	"turnpike/internal/gateway"
+	"turnpike/internal/ids"
+)
+
+// think asks the model for the next step. That it is asked is written down
+// first, with the name under which the call will be in the request log: should
+// this node die meanwhile, the next one finds there what the call has cost.
+func (s *Service) think(ctx context.Context, r *Run, p *access.Principal, calls []*Call) (*outcome, error) {
+	dead, err := getStep(ctx, s.db, r.ID, r.StepsUsed)
+	if err != nil {
+		return nil, err
+	}
+	o := begin(r)
+	o.run.Tools, o.run.Resolved = r.Tools, true
+	var step *Step
+	if dead != nil && dead.Status == stepStarted {
+		// A node died over it, or could not ask. It is the same step.
+		if step, err = s.revive(ctx, o, dead); step == nil || err != nil {
+			return o, err
+		}
+	} else {
+		if r.StepsUsed >= r.MaxSteps {
+			return o, o.end(Failed, failure("max_steps_exceeded", "the run used all of its %d steps without a result", r.MaxSteps), s.now())
+		}
+		for _, c := range calls { // what came of the step before
+			m, err := c.answer()
+			if err != nil {
+				return nil, err
+			}
+			o.messages = append(o.messages, m)
+		}
+		o.run.StepsUsed++
+		step = &Step{RunID: r.ID, Number: o.run.StepsUsed, ID: ids.New(ids.Step), Status: stepStarted, CreatedAt: s.now()}
+	}
+	step.RequestID = ids.New(ids.Request)
+	o.step = step
+	if o.run.StartedAt == nil {
+		now := s.now()
+		o.run.StartedAt = &now
+	}
+	if err := o.move(InProgress); err != nil {
+		return nil, err
+	}
+	o.say("step.started", map[string]any{"step": step.Number, "step_id": step.ID})
+	if err := s.checkpoint(ctx, o); err != nil {
+		return nil, err
+	}
+	return s.ask(ctx, o.run, p, step)
+}
+
+// checkpoint writes an outcome and waits until it is durable.
+func (s *Service) checkpoint(ctx context.Context, o *outcome) error {
+	if err := s.outcomes.Add(o).Wait(ctx); err != nil {
+		return err
+	}
+	if o.lost {
+		return errLost
+	}
+	if o.run.Status == Cancelling {
+		return errLost // the next turn ends it
+	}
+	return nil
+}
+
+// revive takes over a step that was begun. What its call has cost is in the
+// request log, once that is settled there.
+func (s *Service) revive(ctx context.Context, o *outcome, dead *Step) (*Step, error) {
+	e, err := audit.Get(ctx, s.db, o.run.WorkspaceID, string(o.run.Environment), dead.RequestID)
+	switch {
+	case fault.Is(err, fault.NotFound): // it was not asked at all
+	case err != nil:
+		return nil, err
+	case !e.Settled:
+		o.again(s.now().Add(unsettledPause))
+		return nil, nil
+	default:
+		dead.Credits += e.Credits
+		o.run.Credits += e.Credits
+	}
+	if o.run.Status == InProgress {
+		if err := o.move(Queued); err != nil {
+			return nil, err
+		}
+	}
+	return dead, nil
+}
+
+// unsettledPause is how long a run waits for the books of a node that died.
+const unsettledPause = 5 * time.Second
+
+// ask makes the call, and decides what follows from its answer.
+func (s *Service) ask(ctx context.Context, r *Run, p *access.Principal, step *Step) (*outcome, error) {
+	o := begin(r)
+	finished := *step
+	o.step = &finished
+	body, err := s.prompt(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	said, err := s.chat(ctx, r, p, step.RequestID, body)
+	o.run.Credits += said.cost
+	finished.Credits += said.cost
+	now := s.now()
+	if err != nil {
+		if errors.Is(err, context.Canceled) {
+			return nil, err
+		}
+		finished.Error = failure("model_error", "the model did not answer")
+		if f, ok := fault.As(err); ok {
+			finished.Error.Message = f.Message
+		}
+		if o, err = s.retry(ctx, o, "model_error", err); err == nil && o.run.Status.Ended() {
+			finished.Status, finished.CompletedAt = stepFailed, &now
+		}
+		// One that is tried again stays open: its next try is the same step,
+		// under another name in the request log, so what it cost counts now.
+		if err == nil && !o.run.Status.Ended() {
+			finished.RequestID = ""
+		}
+		return o, err
+	}
+	finished.Status, finished.CompletedAt = stepCompleted, &now
+	finished.Model, finished.Provider, finished.Text = said.model, said.provider, said.text
+	finished.InputTokens, finished.OutputTokens = said.input, said.output
+	o.run.InputTokens += said.input
+	o.run.OutputTokens += said.output
+	o.run.Tries = 0
+	if said.text != "" {
+		o.run.Answer = said.text
+	}
+	o.messages = append(o.messages, said.message(r.StepsUsed))
+	o.say("step.completed", map[string]any{"step": finished.Number, "step_id": finished.ID, "text": said.text, "credits": said.cost})
+	if len(said.calls) == 0 {
+		return o, s.answered(o, now)
+	}
+	for i, c := range said.calls {
+		o.calls = append(o.calls, s.plan(r, i, c, now))
+	}
+	return o, s.proceed(o, now)
+}
+
+// answered is an answer without calls: the result, unless it is to be checked.
+func (s *Service) answered(o *outcome, now time.Time) error {
+	r := o.run
+	if len(r.Orders.Schema) > 0 || len(r.Orders.Checks) > 0 {
+		o.again(now)
+		return o.move(Verifying)
+	}
+	r.Result = &events.AgentResult{OutputText: r.Answer}
+	return o.end(Completed, nil, now)
+}
+
+// plan says what is to be done with a call that the model wants.
+func (s *Service) plan(r *Run, position int, wanted wantedCall, now time.Time) *Call {
+	c := &Call{RunID: r.ID, Step: r.StepsUsed, Position: int64(position), ID: callID(r.StepsUsed, position), Tool: wanted.name, Arguments: wanted.arguments,
+		Hash: hashOf(wanted.arguments)}
+	t, found := toolOf(r, wanted.name)
+	if !found {
+		c.finish(fmt.Sprintf("There is no tool %q. Use one of those that you were given.", wanted.name), true, now)
+		return c
+	}
+	c.Kind = t.Kind
+	if err := tools.CheckArguments(t, json.RawMessage(wanted.arguments)); err != nil {
+		c.finish("The arguments were not accepted: "+err.Error(), true, now)
+		return c
+	}
+	switch {
+	case t.NeedsApproval:
+		s.askFor(r, c, "", now)
+	case t.Kind == tools.Function:
+		c.await(r, now)
+	default:
+		c.Status = callReady
+	}
+	return c
+}
+
+// askFor has a person decide about a call.
+func (s *Service) askFor(r *Run, c *Call, note string, now time.Time) {
+	expires := now.Add(time.Duration(r.Orders.ApprovalSeconds) * time.Second)
+	c.Status, c.ApprovalID, c.ExpiresAt, c.Note = callAsking, ids.New(ids.Approval), &expires, note
+	c.Decision, c.DecidedBy, c.DecidedAt, c.Reason = "", "", nil, ""
+}
+
+// await has the customer execute a call.
+func (c *Call) await(r *Run, now time.Time) {
+	expires := now.Add(time.Duration(r.Orders.ToolOutputSeconds) * time.Second)
+	c.Status, c.ExpiresAt = callWaiting, &expires
+}
+
+func toolOf(r *Run, name string) (tools.Tool, bool) {
+	for _, t := range r.Tools {
+		if t.Name == name {
+			return t, true
+		}
+	}
+	return tools.Tool{}, false
+}
+
+// callID is unique in its run, which the ids of models are not always.
+func callID(step int64, position int) string { return fmt.Sprintf("call_%d_%d", step, position) }
+
+// proceed takes a run on by where its calls stand: approvals come first, then
+// what is executed here, then what the customer executes.
+func (s *Service) proceed(o *outcome, now time.Time) error {
+	var asking, waiting *time.Time
+	ready := false
+	for _, c := range o.calls {
+		switch c.Status {
+		case callAsking:
+			asking = earliest(asking, c.ExpiresAt)
+		case callWaiting:
+			waiting = earliest(waiting, c.ExpiresAt)
+		case callReady, callStarted:
+			ready = true
+		}
+	}
+	switch {
+	case asking != nil:
+		o.run.DueAt, o.tell = asking, true
+		for _, c := range o.calls {
+			if c.Status == callAsking {
+				o.say("approval.requested", map[string]any{"approval_id": c.ApprovalID, "call_id": c.ID, "tool": c.Tool, "arguments": c.Arguments, "arguments_hash": c.Hash})
+			}
+		}
+		return o.move(AwaitingApproval)
+	case ready:
+		o.again(now)
+		return nil
+	case waiting != nil:
+		o.run.DueAt = waiting
+		return o.move(RequiresAction)
+	}
+	o.again(now)
+	return nil
+}
+
+func earliest(a, b *time.Time) *time.Time {
+	if a == nil || b != nil && b.Before(*a) {
+		return b
+	}
+	return a
+}
+
+// prompt is the body of the model call.
+func (s *Service) prompt(ctx context.Context, r *Run) ([]byte, error) {
+	messages, err := s.conversation(ctx, r.ID)
+	if err != nil {
+		return nil, err
+	}
+	if r.Orders.Instructions != "" {
+		first, err := plainMessage("system", r.Orders.Instructions)
+		if err != nil {
+			return nil, err
+		}
+		messages = append([]json.RawMessage{first}, messages...)
+	}
+	body := map[string]any{"model": r.Model, "messages": messages}
+	if len(r.Tools) > 0 {
+		body["tools"] = offered(r.Tools)
+	}
+	if len(r.Orders.Schema) > 0 {
+		body["response_format"] = map[string]any{"type": "json_schema", "json_schema": map[string]any{"name": "result", "schema": r.Orders.Schema}}
+	}
+	return json.Marshal(body)
+}
+
+// offered are tools as a model is told of them.
+func offered(list []tools.Tool) []any {
+	out := make([]any, len(list))
+	for i, t := range list {
+		function := map[string]any{"name": t.Name}
+		if t.Description != "" {
+			function["description"] = t.Description
+		}
+		if len(t.Parameters) > 0 {
+			function["parameters"] = t.Parameters
+		}
+		out[i] = map[string]any{"type": "function", "function": function}
+	}
+	return out
+}
+
+// answer is what a model said.
+type answer struct {
+	model, provider string
+	text            string
+	calls           []wantedCall
+	raw             []map[string]json.RawMessage // the calls as they came
+	input, output   int64
+	cost            credits.Micro
+}
+
+type wantedCall struct{ name, arguments string }
+
+// recordPatience is how long a step waits for its entry in the request log.
+const recordPatience = 4 * time.Second
+
+// chat makes a model call through the gateway, as any other: with the key's
+// budgets, and in the request log.
+func (s *Service) chat(ctx context.Context, r *Run, p *access.Principal, requestID string, body []byte) (answer, error) {
+	start := s.now()
+	record := s.log.Open(audit.Entry{RequestID: requestID, WorkspaceID: r.WorkspaceID, Environment: string(r.Environment), KeyID: p.KeyID, KeyHint: p.KeyHint,
+		IP: r.Orders.IP, Method: http.MethodPost, Path: "/v1/agents/runs/" + r.ID, Project: r.Project, UserAgent: "Turnpike agent run", CreatedAt: start})
+	c := gateway.Call{Principal: p, Project: r.Project, Record: record, Body: body, Header: http.Header{}, Step: true}
+	if r.Budget != nil {
+		c.Allowance = &gateway.Allowance{Limit: *r.Budget, Spent: r.Credits}
+	}
+	got, err := s.gateway.Chat(ctx, c)
+	status, code := http.StatusOK, ""
+	if err != nil {
+		status = http.StatusBadGateway
+		if f, ok := fault.As(err); ok {
+			status, code = fault.FamilyOf(f.Code).Status, string(f.Code)
+		}
+	}
+	record.Settle(func(e *audit.Entry) { e.Status, e.ErrorCode, e.Latency = status, code, s.now().Sub(start) })
+	if unlogged := record.Durable(recordPatience); unlogged != nil && err == nil {
+		return answer{}, unlogged // what is not in the log did not happen
+	}
+	a := answer{cost: record.Charged()}
+	if err != nil {
+		return a, err
+	}
+	a.model, a.provider = got.Model, got.Provider
+	return a, a.read(got.Body)
+}
+
+// read takes the answer of a chat completion apart.
+func (a *answer) read(body []byte) error {
+	var in struct {
+		Choices []struct {
+			Message struct {
+				Content *string                      `json:"content"`
+				Refusal *string                      `json:"refusal"`
+				Calls   []map[string]json.RawMessage `json:"tool_calls"`
+			} `json:"message"`
+		} `json:"choices"`
+		Usage struct {
+			Input  int64 `json:"prompt_tokens"`
+			Output int64 `json:"completion_tokens"`
+		} `json:"usage"`
+	}
+	if err := json.Unmarshal(body, &in); err != nil || len(in.Choices) == 0 {
+		return fault.New(fault.Upstream, "the model's answer cannot be understood").Because(err)
+	}
+	m := in.Choices[0].Message
+	switch {
+	case m.Content != nil:
+		a.text = *m.Content
+	case m.Refusal != nil:
+		a.text = *m.Refusal
+	}
+	a.input, a.output, a.raw = max(0, in.Usage.Input), max(0, in.Usage.Output), m.Calls
+	for _, c := range m.Calls {
+		var function struct {
+			Name      string `json:"name"`
+			Arguments string `json:"arguments"`
+		}
+		if err := json.Unmarshal(c["function"], &function); err != nil {
+			return fault.New(fault.Upstream, "the model's answer cannot be understood").Because(err)
+		}
+		if function.Arguments == "" {
+			function.Arguments = "{}"
+		}
+		a.calls = append(a.calls, wantedCall{function.Name, function.Arguments})
+	}
+	return nil
+}
+
+// message is the answer as a part of the conversation. Its calls have our own
+// ids; what else a provider has put into them must come back to it.
+func (a *answer) message(step int64) json.RawMessage {
+	out := map[string]any{"role": "assistant", "content": a.text}
+	if len(a.raw) > 0 {
+		if a.text == "" {
+			out["content"] = nil
+		}
+		list := make([]map[string]json.RawMessage, len(a.raw))
+		for i, c := range a.raw {
+			list[i] = map[string]json.RawMessage{}
+			for name, value := range c {
+				list[i][name] = value
+			}
+			list[i]["id"] = json.RawMessage(`"` + callID(step, i) + `"`)
+		}
+		out["tool_calls"] = list
+	}
+	text, err := json.Marshal(out)
+	if err != nil { // it was read from JSON
+		return json.RawMessage(`{"role":"assistant","content":""}`)
+	}
+	return text
+}

@@ -1,0 +1,87 @@
+package tools
+
+import (
+	"net/http"
+	"strings"
+
+	"turnpike/internal/fault"
+)
+
+const (
+	maxHeaders     = 32
+	maxHeaderBytes = 8 << 10 // of one name or value
+)
+
+// reserved are headers that belong to the connection or to us.
+var reserved = map[string]bool{
+	"Host": true, "Content-Length": true, "Connection": true, "Keep-Alive": true, "Te": true, "Trailer": true,
+	"Transfer-Encoding": true, "Upgrade": true, "Expect": true, "Proxy-Connection": true, "Proxy-Authorization": true,
+	"Proxy-Authenticate": true, "User-Agent": true, "Idempotency-Key": true,
+	"X-Idempotency-Key": true, // net/http repeats requests that have it
+}
+
+// reservedForMCP belong to the protocol; what begins with Mcp- does, too.
+var reservedForMCP = map[string]bool{"Accept": true, "Content-Type": true, "Last-Event-Id": true}
+
+// checkHeaders checks headers and writes their names the usual way. What it
+// complains about it does not repeat, except for names that it knows.
+func checkHeaders(param string, kind Kind, given map[string]string) (map[string]string, error) {
+	if len(given) == 0 {
+		return nil, nil
+	}
+	if len(given) > maxHeaders {
+		return nil, fault.Invalid(param, "%s must have at most %d headers", param, maxHeaders)
+	}
+	headers := make(map[string]string, len(given))
+	for name, value := range given {
+		if !validHeaderName(name) {
+			return nil, fault.Invalid(param, "%s has a name that is not valid; names have letters, digits and hyphens", param)
+		}
+		name = http.CanonicalHeaderKey(name)
+		if reserved[name] || kind == MCP && (reservedForMCP[name] || strings.HasPrefix(name, "Mcp-")) {
+			return nil, fault.Invalid(param, "%s must not have %s, which is set by the server", param, name)
+		}
+		if !validHeaderValue(value) {
+			return nil, fault.Invalid(param, "%s has a value that is not valid; values have at most %d bytes, no line breaks or control characters, and no spaces around them", param, maxHeaderBytes)
+		}
+		if _, twice := headers[name]; twice {
+			return nil, fault.Invalid(param, "%s has a name twice; upper and lower case are the same there", param)
+		}
+		headers[name] = value
+	}
+	return headers, nil
+}
+
+func validHeaderName(name string) bool {
+	if name == "" || len(name) > maxHeaderBytes {
+		return false
+	}
+	return !strings.ContainsFunc(name, func(r rune) bool {
+		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("!#$%&'*+-.^_`|~", r))
+	})
+}
+
+func validHeaderValue(value string) bool {
+	if len(value) > maxHeaderBytes || strings.TrimSpace(value) != value {
+		return false
+	}
+	return !strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f })
+}
+
+// hide takes the headers' values out of a text: servers that show what they
+// were sent must not put them into a run's record. Short values would take
+// ordinary words with them.
+func hide(text string, headers map[string]string) string {
+	for _, value := range headers {
+		secrets := []string{value}
+		if _, credentials, ok := strings.Cut(value, " "); ok { // Bearer …
+			secrets = append(secrets, strings.TrimSpace(credentials))
+		}
+		for _, secret := range secrets {
+			if len(secret) >= 8 {
+				text = strings.ReplaceAll(text, secret, "[hidden]")
+			}
+		}
+	}
+	return text
+}

@@ -1,0 +1,330 @@
+package tools
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"reflect"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"turnpike/internal/safehttp"
+)
+
+const testSecret = "Bearer sk-very-secret-value"
+
+// call runs the one http tool that the fields describe.
+func call(t *testing.T, ctx context.Context, x *Executor, fields object, arguments string) (Output, error) {
+	t.Helper()
+	fields["type"], fields["name"] = "http", "tool"
+	specs, secrets := parsed(t, x, fields)
+	tools, err := x.Resolve(ctx, specs, secrets)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return x.Run(ctx, tools[0], specs[0], secrets, json.RawMessage(arguments), "run_1:call_1")
+}
+
+func failure(t *testing.T, err error) *Failure {
+	t.Helper()
+	var f *Failure
+	if !errors.As(err, &f) {
+		t.Fatalf("%v, want a *Failure", err)
+	}
+	return f
+}
+
+func TestHTTPRequestIsWhatTheToolSays(t *testing.T) {
+	t.Parallel()
+	type seen struct {
+		method, query, body, key, agent, secret, kind string
+	}
+	var got seen
+	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		got = seen{r.Method, r.URL.RawQuery, string(body), r.Header.Get("Idempotency-Key"), r.Header.Get("User-Agent"), r.Header.Get("Authorization"), r.Header.Get("Content-Type")}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"ok":true}`)
+	})
+	headers := object{"authorization": testSecret}
+	const agent = "Turnpike/1.2.3 (agents)"
+	for _, c := range []struct {
+		fields    object
+		arguments string
+		want      seen
+	}{
+		{object{}, `{"a": 12345678901234567890}`, seen{"POST", "", `{"a": 12345678901234567890}`, "run_1:call_1", agent, testSecret, "application/json"}},
+		{object{"method": "DELETE"}, ``, seen{"DELETE", "", `{}`, "run_1:call_1", agent, testSecret, "application/json"}},
+		{object{"method": "GET", "url": url + "/?k=v"}, `{"q":"a b&c","n":12345678901234567890,"l":["x",1,null],"o":{"b":1},"no":null,"y":true}`,
+			seen{"GET", "k=v&l=x&l=1&n=12345678901234567890&o=%7B%22b%22%3A1%7D&q=a+b%26c&y=true", "", "run_1:call_1", agent, testSecret, ""}},
+	} {
+		c.fields["headers"] = headers
+		if c.fields["url"] == nil {
+			c.fields["url"] = url
+		}
+		out, err := call(t, t.Context(), local(), c.fields, c.arguments)
+		if err != nil || out != (Output{Text: `{"ok":true}`}) {
+			t.Errorf("%v: %+v, %v", c.fields, out, err)
+		}
+		if got != c.want {
+			t.Errorf("sent %+v, want %+v", got, c.want)
+		}
+	}
+	out, err := call(t, t.Context(), local(), object{"url": url, "method": "GET"}, `{"q":"`+strings.Repeat("a", 10_000)+`"}`)
+	if err != nil || !out.IsError || !strings.Contains(out.Text, "too long") {
+		t.Errorf("a long query: %+v, %v", out, err)
+	}
+}
+
+func TestHTTPAnswersAreBoundedText(t *testing.T) {
+	t.Parallel()
+	for what, c := range map[string]struct {
+		status         int
+		kind, body     string
+		isError        bool
+		begins, within string
+		atMost         int
+	}{
+		"JSON":            {200, "application/json", `{"a":1}`, false, `{"a":1}`, "", 7},
+		"text":            {201, "text/plain", "hello", false, "hello", "", 5},
+		"nothing":         {204, "", "", false, "", "", 0},
+		"a page":          {200, "text/html; charset=utf-8", "<html>" + strings.Repeat("ä", 100_000), false, "<html>", "longer than 16 KiB", 17 << 10},
+		"much":            {200, "application/json", strings.Repeat("ä", 200_000), false, "ää", "longer than 256 KiB", 257 << 10},
+		"a picture":       {200, "image/png", "\x89PNG\r\n\x1a\n\x00\x00", true, "the answer is image/png", "", 200},
+		"NUL in text":     {200, "text/plain", "a\x00b", true, "the answer is text/plain", "", 200},
+		"Latin-1":         {200, "text/plain", "caf\xe9", false, "caf\uFFFD", "", 10},
+		"unknown bytes":   {200, "application/octet-stream", "caf\xe9", true, "the answer is application/octet-stream", "", 200},
+		"unknown text":    {200, "application/octet-stream", "café", false, "café", "", 5},
+		"an error":        {500, "application/json", `{"error":"broken"}`, true, "the tool answered with 500 Internal Server Error:\n", `{"error":"broken"}`, 200},
+		"a long error":    {400, "text/plain", strings.Repeat("a", 100_000), true, "the tool answered with 400 Bad Request", "aaa", 17 << 10},
+		"a page of error": {404, "text/html", "<h1>no</h1>", true, "the tool answered with 404 Not Found", "<h1>", 200},
+		"the secret":      {200, "application/json", `{"headers":"` + testSecret + `"}`, false, `{"headers":"[hidden]"}`, "", 100},
+		"half of it":      {500, "text/plain", "sk-very-secret-value", true, "the tool answered with 500 Internal Server Error:\n[hidden]", "", 100},
+		"it at the limit": {200, "text/plain", strings.Repeat("a", maxOutput-5) + testSecret, false, "aa", "[hid", maxOutput + 100},
+	} {
+		url := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", c.kind)
+			w.WriteHeader(c.status)
+			_, _ = io.WriteString(w, c.body)
+		})
+		out, err := call(t, t.Context(), local(), object{"url": url, "headers": object{"Authorization": testSecret}}, `{}`)
+		if err != nil || out.IsError != c.isError || !strings.HasPrefix(out.Text, c.begins) || !strings.Contains(out.Text, c.within) || len(out.Text) > c.atMost {
+			t.Errorf("%s: %t %d %.200q, %v", what, out.IsError, len(out.Text), out.Text, err)
+		}
+		if strings.Contains(out.Text, "sk-very") || strings.Contains(out.Text, "Bearer") {
+			t.Errorf("%s: the secret is in the output", what)
+		}
+	}
+}
+
+func TestHTTPGigabyteCostsNeitherMemoryNorTime(t *testing.T) {
+	var wrote atomic.Int64
+	url := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		block := []byte(strings.Repeat("a", 64<<10))
+		for wrote.Load() < 1<<30 {
+			n, err := w.Write(block)
+			wrote.Add(int64(n))
+			if err != nil {
+				return
+			}
+		}
+	})
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	out, err := call(t, t.Context(), local(), object{"url": url}, `{}`)
+	runtime.ReadMemStats(&after)
+	if err != nil || len(out.Text) > maxOutput+100 || !strings.Contains(out.Text, "cut") {
+		t.Errorf("%d bytes, %v", len(out.Text), err)
+	}
+	if took := after.TotalAlloc - before.TotalAlloc; took > 16<<20 {
+		t.Errorf("it took %d bytes of memory", took)
+	}
+	if n := wrote.Load(); n > 64<<20 {
+		t.Errorf("the server could write %d bytes", n)
+	}
+}
+
+func TestHTTPRedirectIsNotFollowed(t *testing.T) {
+	t.Parallel()
+	var reached atomic.Bool
+	inner := serve(t, func(http.ResponseWriter, *http.Request) { reached.Store(true) })
+	url := serve(t, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, inner, http.StatusTemporaryRedirect) })
+	out, err := call(t, t.Context(), local(), object{"url": url}, `{}`)
+	if err != nil || !out.IsError || !strings.Contains(out.Text, "307 Temporary Redirect") || reached.Load() {
+		t.Errorf("%+v, %v, reached %t", out, err, reached.Load())
+	}
+}
+
+func TestHTTPFailuresSayWhetherTheCallMayHaveHappened(t *testing.T) {
+	t.Parallel()
+	release := make(chan struct{})
+	t.Cleanup(func() { close(release) })
+	hanging := serve(t, func(_ http.ResponseWriter, r *http.Request) {
+		select {
+		case <-release:
+		case <-r.Context().Done():
+		}
+	})
+	breaking := serve(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	halfway := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "100")
+		_, _ = io.WriteString(w, "half")
+	})
+	dripping := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, "begun")
+		_ = http.NewResponseController(w).Flush()
+		select {
+		case <-release:
+		case <-r.Context().Done():
+		}
+	})
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	for what, c := range map[string]struct {
+		url     string
+		unknown bool
+		says    string
+	}{
+		"a timeout":            {hanging, true, "no answer within 1 s"},
+		"a slow body":          {dripping, true, "no answer within 1 s"},
+		"a broken connection":  {breaking, true, "closed the connection"},
+		"a broken answer":      {halfway, true, "broke off"},
+		"nobody there":         {"http://" + closed.Addr().String(), false, "refused the connection"},
+		"no such name":         {"http://nowhere.invalid/", false, "nowhere.invalid"},
+		"an address not meant": {"http://127.0.0.1.nip.invalid/", false, "nip.invalid"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			out, err := call(t, t.Context(), local(), object{"url": c.url, "timeout_seconds": 1, "headers": object{"Authorization": testSecret}}, `{}`)
+			f := failure(t, err)
+			if out != (Output{}) || f.Unknown != c.unknown || !strings.Contains(f.Error(), c.says) || strings.Contains(f.Error(), "secret") {
+				t.Errorf("%+v: %q, unknown %t", out, f, f.Unknown)
+			}
+		})
+	}
+}
+
+func TestHTTPPrivateAddressIsRefusedWhenItIsDialled(t *testing.T) {
+	t.Parallel()
+	var reached atomic.Bool
+	url := serve(t, func(http.ResponseWriter, *http.Request) { reached.Store(true) })
+	// The policy was another one when the tool was checked.
+	specs, secrets := parsed(t, local(), object{"type": "http", "name": "tool", "url": url})
+	strict := NewExecutor(safehttp.New(safehttp.Policy{AllowHTTP: true}), "1")
+	tools, err := strict.Resolve(t.Context(), specs, secrets)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = strict.Run(t.Context(), tools[0], specs[0], secrets, nil, "k")
+	if f := failure(t, err); f.Unknown || !strings.Contains(f.Message, "loopback") || reached.Load() {
+		t.Errorf("%+v, reached %t", f, reached.Load())
+	}
+}
+
+func TestHTTPCancelledCallEndsAtOnce(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	url := serve(t, func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // only then the server notices that the client has gone
+		cancel()
+		<-r.Context().Done()
+	})
+	_, err := call(t, ctx, local(), object{"url": url, "timeout_seconds": 300}, `{}`)
+	if f := failure(t, err); !f.Unknown || !errors.Is(err, context.Canceled) {
+		t.Errorf("%+v", f)
+	}
+	specs, secrets := parsed(t, local(), object{"type": "http", "name": "tool", "url": url})
+	_, err = local().Run(ctx, Tool{Kind: HTTP}, specs[0], secrets, nil, "k")
+	if f := failure(t, err); f.Unknown {
+		t.Error("a call that was cancelled before it began had no effect")
+	}
+}
+
+// A server that closes a kept connection just as a request arrives makes
+// net/http send it again, because it has an Idempotency-Key.
+func TestHTTPRequestIsNeverSentTwice(t *testing.T) {
+	t.Parallel()
+	var requests atomic.Int64
+	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		if requests.Add(1) == 1 {
+			return // well, and the connection could be kept
+		}
+		panic(http.ErrAbortHandler)
+	})
+	x := local()
+	if _, err := call(t, t.Context(), x, object{"url": url}, `{}`); err != nil {
+		t.Fatal(err)
+	}
+	_, err := call(t, t.Context(), x, object{"url": url}, `{}`)
+	if f := failure(t, err); !f.Unknown || requests.Load() != 2 {
+		t.Errorf("%+v, %d requests, want 2", f, requests.Load())
+	}
+}
+
+func TestHTTPWorksOverHTTP2WithoutKeptConnections(t *testing.T) {
+	t.Parallel()
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Proto) }))
+	s.EnableHTTP2 = true
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	roots := x509.NewCertPool()
+	roots.AddCert(s.Certificate())
+	guard := safehttp.New(safehttp.Policy{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
+	x := NewExecutor(guard, "1")
+	x.single = guard.Client(safehttp.ClientOptions{MaxIdlePerHost: -1, RootCAs: roots}).Transport
+	for range 3 {
+		out, err := call(t, t.Context(), x, object{"url": s.URL}, `{}`)
+		if err != nil || out.Text != "HTTP/2.0" {
+			t.Fatalf("%+v, %v", out, err)
+		}
+	}
+}
+
+func TestFailuresAndSpecsDoNotShowHeaders(t *testing.T) {
+	t.Parallel()
+	specs, secrets := parsed(t, local(), object{"type": "http", "name": "tool", "url": "http://nowhere.invalid/?token=hidden-in-query", "headers": object{"Authorization": testSecret}})
+	_, err := local().Run(t.Context(), Tool{Kind: HTTP}, specs[0], secrets, nil, "k")
+	var log strings.Builder
+	slog.New(slog.NewJSONHandler(&log, nil)).Error("failed", "error", err)
+	if text := log.String(); strings.Contains(text, "sk-very") || strings.Contains(text, "hidden-in-query") {
+		t.Errorf("the log has it: %s", text)
+	}
+}
+
+func TestFunctionsAreNotExecutedHere(t *testing.T) {
+	t.Parallel()
+	specs, secrets := parsed(t, local(), `{"type":"function","name":"f","require_approval":"always"}`)
+	tools, err := local().Resolve(t.Context(), specs, secrets)
+	if want := []Tool{{Name: "f", Kind: Function, Parameters: noParameters, NeedsApproval: true}}; err != nil || !reflect.DeepEqual(tools, want) {
+		t.Errorf("%+v, %v", tools, err)
+	}
+	if _, err := local().Run(t.Context(), tools[0], specs[0], secrets, nil, "k"); err == nil {
+		t.Error("a function was executed")
+	}
+}
+
+// within fails a call that does not come back.
+func within5s(t *testing.T, f func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() { defer close(done); f() }()
+	select {
+	case <-done:
+	case <-time.After(5 * time.Second):
+		t.Fatal("it does not come back")
+	}
+}

@@ -1,0 +1,83 @@
+package tools
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// keyInMeta is where an MCP server finds the call's key.
+const keyInMeta = "turnpike/idempotency-key"
+
+// runMCP calls a tool of an MCP server, in a session of its own.
+func (x *Executor) runMCP(ctx context.Context, t Tool, spec Spec, headers map[string]string, arguments json.RawMessage, key string) (Output, error) {
+	session, w, err := x.connect(ctx, spec, headers)
+	if err != nil {
+		return Output{}, &Failure{Message: "the tool's MCP server: " + w.explain(ctx, err), Cause: ctx.Err()}
+	}
+	defer leave(session)
+	if len(arguments) == 0 {
+		arguments = json.RawMessage("{}")
+	}
+	w.calling.Store(true)
+	result, err := session.CallTool(ctx, &mcp.CallToolParams{Meta: mcp.Meta{keyInMeta: key}, Name: t.Remote, Arguments: arguments})
+	if err == nil {
+		return mcpOutput(result, headers), nil
+	}
+	if ctx.Err() == nil {
+		if said := w.answered(err); said != "" {
+			return Output{Text: "the tool failed at its MCP server: " + said, IsError: true}, nil
+		}
+	}
+	return Output{}, &Failure{Message: "the tool's MCP server: " + w.explain(ctx, err), Unknown: w.sent.Load(), Cause: ctx.Err()}
+}
+
+// mcpOutput is a result as the model sees it: its texts, and names for what is
+// no text. Structured content is added unless a text has it already, which is
+// what the protocol recommends.
+func mcpOutput(result *mcp.CallToolResult, headers map[string]string) Output {
+	if result.InputRequests != nil {
+		return Output{Text: "the tool asks for more input, which a run cannot give", IsError: true}
+	}
+	var parts []string
+	structured := result.StructuredContent == nil
+	for _, content := range result.Content {
+		if text, ok := content.(*mcp.TextContent); ok {
+			structured = structured || json.Valid([]byte(text.Text))
+		}
+		if part := describe(content); part != "" {
+			parts = append(parts, part)
+		}
+	}
+	if !structured {
+		if raw, err := json.Marshal(result.StructuredContent); err == nil {
+			parts = append(parts, string(raw))
+		}
+	}
+	return Output{Text: shown(strings.Join(parts, "\n"), headers, maxOutput), IsError: result.IsError}
+}
+
+func describe(content mcp.Content) string {
+	switch c := content.(type) {
+	case *mcp.TextContent:
+		return c.Text
+	case *mcp.ImageContent:
+		return fmt.Sprintf("[an image, %s, %d bytes, not shown]", c.MIMEType, len(c.Data))
+	case *mcp.AudioContent:
+		return fmt.Sprintf("[a sound, %s, %d bytes, not shown]", c.MIMEType, len(c.Data))
+	case *mcp.ResourceLink:
+		return fmt.Sprintf("[a link to the resource %s]", c.URI)
+	case *mcp.EmbeddedResource:
+		switch {
+		case c.Resource == nil:
+			return ""
+		case c.Resource.Text != "":
+			return c.Resource.Text
+		}
+		return fmt.Sprintf("[the resource %s, %s, %d bytes, not shown]", c.Resource.URI, c.Resource.MIMEType, len(c.Resource.Blob))
+	}
+	return "[content of a kind that cannot be shown]"
+}

@@ -1,0 +1,288 @@
+package tools
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"turnpike/internal/fault"
+	"turnpike/internal/jsonbody"
+)
+
+// functionFields are a function's, beside its type or inside "function".
+// Strict is accepted as OpenAI's clients send it; arguments are always checked.
+type functionFields struct {
+	Name        string         `json:"name"`
+	Description string         `json:"description"`
+	Parameters  jsontext.Value `json:"parameters"`
+	Strict      *bool          `json:"strict"`
+}
+
+type givenFunction struct {
+	Type string `json:"type"`
+	functionFields
+	Function *functionFields `json:"function"`
+	Approval *Approval       `json:"require_approval"`
+}
+
+type givenHTTP struct {
+	Type           string            `json:"type"`
+	Name           string            `json:"name"`
+	Description    string            `json:"description"`
+	Parameters     jsontext.Value    `json:"parameters"`
+	Method         *string           `json:"method"`
+	URL            string            `json:"url"`
+	Headers        map[string]string `json:"headers"`
+	TimeoutSeconds *int64            `json:"timeout_seconds"`
+	Idempotent     bool              `json:"idempotent"`
+	Approval       *Approval         `json:"require_approval"`
+}
+
+type givenMCP struct {
+	Type           string            `json:"type"`
+	ServerLabel    string            `json:"server_label"`
+	ServerURL      string            `json:"server_url"`
+	Headers        map[string]string `json:"headers"`
+	AllowedTools   *[]string         `json:"allowed_tools"`
+	TimeoutSeconds *int64            `json:"timeout_seconds"`
+	Approval       *Approval         `json:"require_approval"`
+}
+
+var methods = []string{"POST", "GET", "PUT", "PATCH", "DELETE"}
+
+// noParameters is the schema of a function that takes nothing.
+var noParameters = json.RawMessage(`{"type":"object","properties":{}}`)
+
+// Parse checks the "tools" of a run. A fault's param names the field, such as
+// tools[2].parameters.
+func (x *Executor) Parse(list []json.RawMessage) ([]Spec, Secrets, error) {
+	if len(list) > maxGiven {
+		return nil, nil, fault.Invalid("tools", "tools must have at most %d entries", maxGiven)
+	}
+	specs := make([]Spec, 0, len(list))
+	secrets := Secrets{}
+	for i, raw := range list {
+		at := fmt.Sprintf("tools[%d]", i)
+		spec, headers, err := x.parse(at, raw)
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, other := range specs {
+			if other.id() == spec.id() {
+				return nil, nil, fault.Invalid(at+"."+spec.nameField(), "%s.%s is already the name of another tool or server", at, spec.nameField())
+			}
+		}
+		if headers != nil {
+			secrets[spec.id()] = headers
+		}
+		specs = append(specs, *spec)
+	}
+	return specs, secrets, nil
+}
+
+func (s *Spec) nameField() string {
+	if s.Type == MCP {
+		return "server_label"
+	}
+	return "name"
+}
+
+func (x *Executor) parse(at string, raw json.RawMessage) (*Spec, map[string]string, error) {
+	var what struct {
+		Type string `json:"type"`
+	}
+	if err := jsonbody.DecodeLenient(raw, &what); err != nil {
+		return nil, nil, within(at, err)
+	}
+	switch Kind(what.Type) {
+	case Function:
+		spec, err := parseFunction(at, raw)
+		return spec, nil, err
+	case HTTP:
+		return x.parseHTTP(at, raw)
+	case MCP:
+		return x.parseMCP(at, raw)
+	case "":
+		return nil, nil, fault.Missing(at+".type", "%s.type is missing; it is function, http or mcp", at)
+	}
+	return nil, nil, fault.Invalid(at+".type", "%s.type must be function, http or mcp", at)
+}
+
+func parseFunction(at string, raw json.RawMessage) (*Spec, error) {
+	var in givenFunction
+	if err := jsonbody.DecodeStrict(raw, &in); err != nil {
+		return nil, within(at, err)
+	}
+	fields := in.functionFields
+	inside := at
+	if in.Function != nil {
+		if fields.Name != "" || fields.Description != "" || fields.Parameters != nil || fields.Strict != nil {
+			return nil, fault.Invalid(at+".function", "%s must have its fields either beside type or inside function, not both", at)
+		}
+		fields, inside = *in.Function, at+".function"
+	}
+	spec := &Spec{Type: Function, Name: fields.Name, Description: fields.Description}
+	if err := spec.describe(inside, fields.Parameters); err != nil {
+		return nil, err
+	}
+	return spec, spec.approve(at, in.Approval, never)
+}
+
+func (x *Executor) parseHTTP(at string, raw json.RawMessage) (*Spec, map[string]string, error) {
+	var in givenHTTP
+	if err := jsonbody.DecodeStrict(raw, &in); err != nil {
+		return nil, nil, within(at, err)
+	}
+	spec := &Spec{Type: HTTP, Name: in.Name, Description: in.Description, Method: "POST", URL: in.URL, Idempotent: in.Idempotent}
+	if err := spec.describe(at, in.Parameters); err != nil {
+		return nil, nil, err
+	}
+	if in.Method != nil {
+		if !slices.Contains(methods, *in.Method) {
+			return nil, nil, fault.Invalid(at+".method", "%s.method must be one of %s", at, strings.Join(methods, ", "))
+		}
+		spec.Method = *in.Method
+	}
+	if err := x.checkURL(at+".url", in.URL); err != nil {
+		return nil, nil, err
+	}
+	if err := spec.wait(at, in.TimeoutSeconds); err != nil {
+		return nil, nil, err
+	}
+	if err := spec.approve(at, in.Approval, never); err != nil {
+		return nil, nil, err
+	}
+	headers, err := checkHeaders(at+".headers", HTTP, in.Headers)
+	return spec, headers, err
+}
+
+func (x *Executor) parseMCP(at string, raw json.RawMessage) (*Spec, map[string]string, error) {
+	var in givenMCP
+	if err := jsonbody.DecodeStrict(raw, &in); err != nil {
+		return nil, nil, within(at, err)
+	}
+	spec := &Spec{Type: MCP, ServerLabel: in.ServerLabel, ServerURL: in.ServerURL}
+	if err := checkName(at+".server_label", in.ServerLabel); err != nil {
+		return nil, nil, err
+	}
+	if err := x.checkURL(at+".server_url", in.ServerURL); err != nil {
+		return nil, nil, err
+	}
+	if in.AllowedTools != nil {
+		if err := checkAllowed(at+".allowed_tools", *in.AllowedTools); err != nil {
+			return nil, nil, err
+		}
+		spec.AllowedTools = *in.AllowedTools
+	}
+	if err := spec.wait(at, in.TimeoutSeconds); err != nil {
+		return nil, nil, err
+	}
+	if err := spec.approve(at, in.Approval, always); err != nil {
+		return nil, nil, err
+	}
+	headers, err := checkHeaders(at+".headers", MCP, in.Headers)
+	return spec, headers, err
+}
+
+// describe checks what a function and an http tool have in common.
+func (s *Spec) describe(at string, parameters jsontext.Value) error {
+	if err := checkName(at+".name", s.Name); err != nil {
+		return err
+	}
+	if len(s.Description) > maxDescription {
+		return fault.Invalid(at+".description", "%s.description must have at most %d bytes", at, maxDescription)
+	}
+	if len(parameters) == 0 || parameters.Kind() == 'n' {
+		s.Parameters = noParameters
+		return nil
+	}
+	s.Parameters = json.RawMessage(parameters)
+	return checkParameters(at+".parameters", s.Parameters)
+}
+
+func (s *Spec) wait(at string, given *int64) error {
+	s.TimeoutSeconds = defaultTimeout
+	if given == nil {
+		return nil
+	}
+	if *given < 1 || *given > maxTimeout {
+		return fault.Invalid(at+".timeout_seconds", "%s.timeout_seconds must be from 1 to %d", at, maxTimeout)
+	}
+	s.TimeoutSeconds = int(*given)
+	return nil
+}
+
+func (s *Spec) approve(at string, given *Approval, otherwise string) error {
+	if given == nil {
+		s.Approval = Approval{mode: otherwise}
+		return nil
+	}
+	if given.lists() && s.Type != MCP {
+		return fault.Invalid(at+".require_approval", "%s.require_approval must be %q or %q; lists of names are for mcp", at, always, never)
+	}
+	s.Approval = *given
+	return nil
+}
+
+func (x *Executor) checkURL(param, raw string) error {
+	if raw == "" {
+		return fault.Missing(param, "%s is missing", param)
+	}
+	_, err := x.guard.CheckURL(param, raw)
+	return err
+}
+
+// checkParameters wants what models take: a schema for an object.
+func checkParameters(param string, schema json.RawMessage) error {
+	if err := CheckSchema(param, schema); err != nil {
+		return err
+	}
+	var root struct {
+		Type any `json:"type"`
+	}
+	if err := json.Unmarshal(schema, &root); err != nil || root.Type != "object" {
+		return fault.Invalid(param, `%s must be a schema with "type": "object", as arguments are an object`, param)
+	}
+	return nil
+}
+
+func checkAllowed(param string, names []string) error {
+	if len(names) == 0 || len(names) > maxTools {
+		return fault.Invalid(param, "%s must name 1 to %d tools; leave it out to allow all", param, maxTools)
+	}
+	for i, name := range names {
+		if name == "" || len(name) > maxRemoteName {
+			return fault.Invalid(fmt.Sprintf("%s[%d]", param, i), "%s[%d] must have 1 to %d bytes", param, i, maxRemoteName)
+		}
+	}
+	return nil
+}
+
+func checkName(param, name string) error {
+	if name == "" {
+		return fault.Missing(param, "%s is missing", param)
+	}
+	if !validName(name) {
+		return fault.Invalid(param, "%s must have 1 to %d letters, digits, hyphens and underscores", param, maxName)
+	}
+	return nil
+}
+
+// within moves a fault about a field to where the field's object is.
+func within(at string, err error) error {
+	f, ok := fault.As(err)
+	if !ok {
+		return err
+	}
+	moved := *f
+	if f.Param == "" {
+		moved.Code, moved.Param, moved.Message = fault.InvalidParameter, at, at+" must be a tool: an object with its type"
+		return &moved
+	}
+	moved.Param = at + "." + f.Param
+	moved.Message = strings.Replace(f.Message, f.Param, moved.Param, 1)
+	return &moved
+}

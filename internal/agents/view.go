@@ -1,0 +1,58 @@
+package agents
+
+import (
+	"time"
+
+	"turnpike/internal/agents/tools"
+	"turnpike/internal/events"
+)
+
+// Object is a run as the interface and its events show it.
+func Object(r *Run, calls []*Call) events.AgentRun {
+	o := events.AgentRun{ID: r.ID, Object: "agent.run", Status: string(r.Status), Model: r.Model, MaxSteps: int(r.MaxSteps), StepsUsed: int(r.StepsUsed),
+		Usage:           events.AgentUsage{InputTokens: r.InputTokens, OutputTokens: r.OutputTokens, Credits: r.Credits},
+		RequiredActions: required(r, calls), Error: r.Error, Metadata: r.Metadata, CreatedAt: r.CreatedAt.Unix(), StartedAt: unix(r.StartedAt),
+		CompletedAt: unix(r.CompletedAt)}
+	if r.Budget != nil {
+		o.Budget = &events.AgentBudget{MaxCredits: *r.Budget}
+	}
+	switch {
+	case r.Status == Completed:
+		o.Result = r.Result
+	case r.Answer != "":
+		o.PartialResult = &r.Answer
+	}
+	return o
+}
+
+// required is what a run waits for.
+func required(r *Run, calls []*Call) []events.RequiredAction {
+	list := []events.RequiredAction{}
+	if r.Status != AwaitingApproval && r.Status != RequiresAction {
+		return list
+	}
+	for _, c := range calls {
+		a := events.RequiredAction{CallID: c.ID, Tool: c.Tool, Arguments: c.Arguments}
+		if c.ExpiresAt != nil {
+			a.ExpiresAt = c.ExpiresAt.Unix()
+		}
+		switch {
+		case c.Status == callAsking:
+			a.Type, a.ID, a.ArgumentsHash, a.Note = "approval", c.ApprovalID, c.Hash, c.Note
+		case c.Status == callWaiting && c.Kind == tools.Function:
+			a.Type = "function_call"
+		default:
+			continue
+		}
+		list = append(list, a)
+	}
+	return list
+}
+
+func unix(t *time.Time) *int64 {
+	if t == nil {
+		return nil
+	}
+	s := t.Unix()
+	return &s
+}

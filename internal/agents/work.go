@@ -1,0 +1,201 @@
+package agents
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"turnpike/internal/access"
+	"turnpike/internal/accounts"
+	"turnpike/internal/db"
+	"turnpike/internal/fault"
+	"turnpike/internal/lanes"
+)
+
+// item is a run that is due.
+type item struct {
+	id  string
+	due int64
+}
+
+// Key is the run's place in its lane.
+func (i *item) Key() lanes.Key { return lanes.Key{Due: i.due, ID: i.id} }
+
+// Fetch returns what is due in a lane.
+func (s *Service) Fetch(ctx context.Context, lane string, after lanes.Key, n int) (b lanes.Batch[*item], err error) {
+	now := s.now().UnixMicro()
+	// The limits are in the text, of which there are a few: SQLite compiles a
+	// statement anew whenever the parameter of a LIMIT is bound.
+	rows, err := s.db.Query(ctx, fmt.Sprintf("SELECT id, due_at FROM agent_runs WHERE lane = $1 AND due_at <= $2 AND (due_at, id) > ($3, $4) ORDER BY due_at, id LIMIT %d", n),
+		lane, now, after.Due, after.ID)
+	b.Items, err = db.All(rows, err, func(r db.Row) (*item, error) {
+		var i item
+		err := r.Scan(&i.id, &i.due)
+		return &i, err
+	})
+	if err != nil || len(b.Items) > 0 {
+		return b, err
+	}
+	var next *int64
+	if err := s.db.QueryRow(ctx, "SELECT min(due_at) FROM agent_runs WHERE lane = $1 AND due_at > $2", lane, now).Scan(&next); err != nil {
+		return b, fmt.Errorf("read next run: %w", err)
+	}
+	if at := db.Time(next); at != nil {
+		b.Next = *at
+	}
+	return b, nil
+}
+
+// errLost is a run that another node has by now.
+var errLost = errors.New("agents: another node has the run")
+
+// Work does one turn of a run and hands over what came of it.
+func (s *Service) Work(ctx context.Context, _ string, i *item) lanes.Result {
+	r, err := scanRun(s.db.QueryRow(ctx, "SELECT "+runColumns+" FROM agent_runs WHERE id = $1", i.id))
+	switch {
+	case errors.Is(err, db.ErrNotFound):
+		return lanes.Result{Well: true, Over: true, Outcome: db.Written}
+	case err != nil:
+		slog.Warn("cannot read a run; it is tried again", "run", i.id, "error", err)
+		breathe(ctx)
+		return lanes.Result{Outcome: db.Written}
+	case r.DueAt == nil || r.DueAt.After(s.now()):
+		return lanes.Result{Well: true, Outcome: db.Written} // it was taken care of
+	}
+	turn, done := s.working(ctx, r.ID)
+	defer done()
+	o, err := s.turn(turn, r)
+	switch {
+	case errors.Is(err, errLost), ctx.Err() != nil:
+		return lanes.Result{Well: true, Outcome: db.Written} // somebody else's, or later
+	case err != nil && turn.Err() != nil:
+		return lanes.Result{Well: true, Outcome: db.Written} // it was cancelled, which the next look finds
+	case err != nil:
+		slog.Warn("a turn of a run failed; it is tried again", "run", r.ID, "error", err)
+		breathe(ctx)
+		return lanes.Result{Outcome: db.Written}
+	}
+	return lanes.Result{Well: true, Over: o.run.DueAt == nil, Outcome: s.outcomes.Add(o)}
+}
+
+// breathe keeps a fault of ours from going in circles at full speed.
+func breathe(ctx context.Context) {
+	select {
+	case <-time.After(time.Second):
+	case <-ctx.Done():
+	}
+}
+
+// turn does what is next in a run.
+func (s *Service) turn(ctx context.Context, r *Run) (*outcome, error) {
+	now := s.now()
+	o := begin(r)
+	switch r.Status {
+	case Cancelling:
+		return o, o.end(Cancelled, errCancelled, now)
+	case AwaitingApproval:
+		return o, o.end(Failed, failure("approval_expired", "nobody decided about the run's call in time"), now)
+	case RequiresAction:
+		return o, o.end(Failed, failure("tool_output_timeout", "the outputs of the run's tools were not sent in time"), now)
+	}
+	limit := time.Duration(r.Orders.TimeoutSeconds) * time.Second
+	if limit > 0 {
+		if r.Worked >= limit {
+			return o, o.end(Failed, failure("run_timeout", "the run has worked for the %d s that it was given", r.Orders.TimeoutSeconds), now)
+		}
+		// By the time of day: tests that move the clock do not wait.
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeout(ctx, limit-r.Worked)
+		defer stop()
+	}
+	p, err := access.PrincipalOf(ctx, s.db, r.KeyID, now)
+	if err != nil {
+		return nil, err
+	}
+	if p == nil {
+		return o, o.end(Failed, failure("key_revoked", "the key that made the run was revoked or has expired"), now)
+	}
+	began := time.Now()
+	o, err = s.goOn(ctx, r, p)
+	if err == nil {
+		o.run.Worked += time.Since(began)
+	}
+	return o, err
+}
+
+// goOn finds out where a run stands, and does the next thing.
+func (s *Service) goOn(ctx context.Context, r *Run, p *access.Principal) (*outcome, error) {
+	if !r.Resolved {
+		if o, err := s.resolve(ctx, r); o != nil || err != nil {
+			return o, err
+		}
+	}
+	if r.Status == Verifying {
+		return s.verify(ctx, r, p)
+	}
+	calls, err := callsOf(ctx, s.db, r.ID, r.StepsUsed, r.StepsUsed)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range calls {
+		if c.Status == callReady || c.Status == callStarted {
+			return s.act(ctx, r, calls)
+		}
+	}
+	return s.think(ctx, r, p, calls)
+}
+
+// resolve asks what the tools are that the model can call. It returns an
+// outcome only when that failed.
+func (s *Service) resolve(ctx context.Context, r *Run) (*outcome, error) {
+	secrets, err := s.secrets(r)
+	if err != nil {
+		return nil, err
+	}
+	list, err := s.tools.Resolve(ctx, r.Specs, secrets)
+	if err != nil {
+		if errors.Is(ctx.Err(), context.Canceled) {
+			return nil, ctx.Err()
+		}
+		return s.retry(ctx, begin(r), "tool_error", err)
+	}
+	r.Tools, r.Resolved = list, true
+	return nil, nil
+}
+
+// retries is how long after each failure a turn is tried again.
+var retries = []time.Duration{5 * time.Second, 30 * time.Second, 2 * time.Minute}
+
+// retry has a turn done again later, or ends the run: what will not pass is not
+// waited for, and a test that asks for a failure should see it.
+func (s *Service) retry(ctx context.Context, o *outcome, code string, err error) (*outcome, error) {
+	r, now := o.run, s.now()
+	if ctx.Err() != nil {
+		o.again(now) // its own time is over, which the next turn finds
+		return o, nil
+	}
+	message := "something went wrong on the server's side"
+	passing := true
+	if f, ok := fault.As(err); ok {
+		message = f.Message
+		passing = fault.FamilyOf(f.Code).Status >= 500 || f.Code == fault.RateLimitExceeded
+		switch f.Code {
+		case fault.BudgetExceeded, fault.InsufficientCredits:
+			code = string(f.Code)
+		case fault.RateLimitExceeded:
+			o.again(now.Add(max(f.RetryAfter, time.Second))) // the key's own limit: it only takes longer
+			return o, nil
+		}
+	} else if code == "tool_error" {
+		message = err.Error()
+	}
+	slog.Debug("a turn of a run failed", "run", r.ID, "error", err)
+	if passing && r.Environment == accounts.Live && int(r.Tries) < len(retries) {
+		o.again(now.Add(retries[r.Tries]))
+		r.Tries++
+		return o, nil
+	}
+	return o, o.end(Failed, failure(code, "%s", message), now)
+}

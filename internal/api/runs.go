@@ -1,0 +1,371 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"turnpike/internal/agents"
+	"turnpike/internal/db"
+	"turnpike/internal/events"
+	"turnpike/internal/fault"
+	"turnpike/internal/ids"
+)
+
+func createRun(c *Call) error {
+	var in agents.Request
+	body, err := c.readOrder(&in)
+	if err != nil {
+		return err
+	}
+	if err := c.s.Gateway.Admit(c.modelCall(nil)); err != nil {
+		return err
+	}
+	order, err := c.s.Agents.Order(agents.From{Principal: c.Principal, Project: c.Project, RequestID: c.id, IP: c.ip.String()}, in)
+	if err != nil {
+		return err
+	}
+	create := func(tx *db.Tx) (any, error) {
+		if err := c.s.Agents.Create(c.Context(), tx, order); err != nil {
+			return nil, err
+		}
+		return agents.Object(order.Run, nil), nil
+	}
+	if !in.Stream {
+		return c.perform(body, action{do: create})
+	}
+	if c.r.Header.Get("Idempotency-Key") != "" {
+		return fault.Param(fault.InvalidParameter, "Idempotency-Key", "a streamed run cannot be asked for twice; leave stream out, and read its events")
+	}
+	if err := c.s.DB.Write(c.Context(), func(tx *db.Tx) error {
+		_, err := create(tx)
+		return err
+	}); err != nil {
+		return err
+	}
+	return c.streamRun(order.Run, 0)
+}
+
+func listRuns(c *Call) (any, error) {
+	q := c.query(append(pageParams, "status")...)
+	page := q.page(ids.Run)
+	status := agents.Status(q.text("status"))
+	if status != "" && !slices.Contains(agents.Statuses, status) {
+		q.fail(fault.Invalid("status", "status must be queued, in_progress, awaiting_approval, requires_action, verifying, cancelling, completed, failed or cancelled"))
+	}
+	if q.err != nil {
+		return nil, q.err
+	}
+	found, err := c.s.Agents.List(c.Context(), c.s.DB, c.Principal, status, page)
+	if err != nil {
+		return nil, err
+	}
+	data := make([]events.AgentRun, len(found.Rows))
+	for i, r := range found.Rows {
+		if data[i], err = c.runObject(c.s.DB, r); err != nil {
+			return nil, err
+		}
+	}
+	l := newList(data, func(r events.AgentRun) string { return r.ID }, found.More)
+	l.goOnFrom(found.Cursor)
+	return l, nil
+}
+
+func (c *Call) runObject(q db.Querier, r *agents.Run) (events.AgentRun, error) {
+	if !r.Waits() {
+		return agents.Object(r, nil), nil
+	}
+	calls, err := c.s.Agents.Calls(c.Context(), q, r.ID, r.StepsUsed, r.StepsUsed)
+	return agents.Object(r, calls), err
+}
+
+// run is the one that the path names.
+func (c *Call) run() (*agents.Run, error) {
+	id, err := c.pathID(ids.Run, "agent run")
+	if err != nil {
+		return nil, err
+	}
+	return c.s.Agents.Get(c.Context(), c.s.DB, c.Principal, id)
+}
+
+func getRun(c *Call) (any, error) {
+	r, err := c.run()
+	if err != nil {
+		return nil, err
+	}
+	return c.runObject(c.s.DB, r)
+}
+
+// stepObject is a step as the interface shows it, with the tools that it called.
+type stepObject struct {
+	ID          string             `json:"id"`
+	Object      string             `json:"object"`
+	RunID       string             `json:"run_id"`
+	Number      int64              `json:"number"`
+	Status      string             `json:"status"`
+	Model       *string            `json:"model"`
+	Provider    *string            `json:"provider"`
+	Text        *string            `json:"text"`
+	ToolCalls   []*toolCallObject  `json:"tool_calls"`
+	Usage       events.AgentUsage  `json:"usage"`
+	RequestID   *string            `json:"request_id"`
+	Error       *events.AgentError `json:"error"`
+	CreatedAt   int64              `json:"created_at"`
+	CompletedAt *int64             `json:"completed_at"`
+}
+
+type toolCallObject struct {
+	ID         string          `json:"id"`
+	Tool       string          `json:"tool"`
+	Type       string          `json:"type"`
+	Arguments  string          `json:"arguments"`
+	Hash       string          `json:"arguments_hash"`
+	Status     string          `json:"status"`
+	Approval   *approvalObject `json:"approval"`
+	Output     *string         `json:"output"`
+	IsError    bool            `json:"is_error"`
+	StartedAt  *int64          `json:"started_at"`
+	FinishedAt *int64          `json:"finished_at"`
+}
+
+type approvalObject struct {
+	ID        string  `json:"id"`
+	Decision  *string `json:"decision"`
+	DecidedBy *string `json:"decided_by"`
+	DecidedAt *int64  `json:"decided_at"`
+	Reason    *string `json:"reason"`
+	Note      *string `json:"note"`
+	ExpiresAt *int64  `json:"expires_at"`
+}
+
+func newToolCallObject(k *agents.Call) *toolCallObject {
+	o := &toolCallObject{ID: k.ID, Tool: k.Tool, Type: string(k.Kind), Arguments: k.Arguments, Hash: k.Hash, Status: k.Status, Output: orNil(k.Output),
+		IsError: k.IsError, StartedAt: unix(k.StartedAt), FinishedAt: unix(k.FinishedAt)}
+	if k.ApprovalID != "" {
+		o.Approval = &approvalObject{ID: k.ApprovalID, Decision: orNil(k.Decision), DecidedBy: orNil(k.DecidedBy), DecidedAt: unix(k.DecidedAt),
+			Reason: orNil(k.Reason), Note: orNil(k.Note), ExpiresAt: unix(k.ExpiresAt)}
+	}
+	return o
+}
+
+// listSteps lists a run's steps, the first one first.
+func listSteps(c *Call) (any, error) {
+	q := c.query("limit", "after")
+	page := q.page(ids.Step)
+	if q.err != nil {
+		return nil, q.err
+	}
+	r, err := c.run()
+	if err != nil {
+		return nil, err
+	}
+	after := int64(0)
+	if page.After != "" {
+		if after, err = c.s.Agents.StepNumber(c.Context(), c.s.DB, r.ID, page.After); err != nil {
+			return nil, fault.Invalid("after", "after must be the id of one of the run's steps").Because(err)
+		}
+	}
+	steps, more, err := c.s.Agents.Steps(c.Context(), c.s.DB, r.ID, after, page.Limit)
+	if err != nil {
+		return nil, err
+	}
+	calls, err := c.s.Agents.Calls(c.Context(), c.s.DB, r.ID, after+1, after+int64(len(steps)))
+	if err != nil {
+		return nil, err
+	}
+	data := make([]*stepObject, len(steps))
+	for i, p := range steps {
+		data[i] = &stepObject{ID: p.ID, Object: "agent.step", RunID: p.RunID, Number: p.Number, Status: p.Status, Model: orNil(p.Model), Provider: orNil(p.Provider),
+			Text: orNil(p.Text), ToolCalls: []*toolCallObject{}, Usage: events.AgentUsage{InputTokens: p.InputTokens, OutputTokens: p.OutputTokens, Credits: p.Credits},
+			RequestID: orNil(p.RequestID), Error: p.Error, CreatedAt: p.CreatedAt.Unix(), CompletedAt: unix(p.CompletedAt)}
+		for _, k := range calls {
+			if k.Step == p.Number {
+				data[i].ToolCalls = append(data[i].ToolCalls, newToolCallObject(k))
+			}
+		}
+	}
+	return newList(data, func(p *stepObject) string { return p.ID }, more), nil
+}
+
+func cancelRun(c *Call, tx *db.Tx, _ struct{}) (any, error) {
+	id, err := c.pathID(ids.Run, "agent run")
+	if err != nil {
+		return nil, err
+	}
+	r, calls, err := c.s.Agents.Cancel(c.Context(), tx, c.Principal, id)
+	if err != nil {
+		return nil, err
+	}
+	return agents.Object(r, calls), nil
+}
+
+type toolOutputsRequest struct {
+	ToolOutputs []agents.ToolOutput `json:"tool_outputs"`
+}
+
+func sendToolOutputs(c *Call, tx *db.Tx, in toolOutputsRequest) (any, error) {
+	id, err := c.pathID(ids.Run, "agent run")
+	if err != nil {
+		return nil, err
+	}
+	r, calls, err := c.s.Agents.Outputs(c.Context(), tx, c.Principal, id, in.ToolOutputs)
+	if err != nil {
+		return nil, err
+	}
+	return agents.Object(r, calls), nil
+}
+
+func decideApproval(c *Call, tx *db.Tx, in agents.Decision) (any, error) {
+	id, err := c.pathID(ids.Run, "agent run")
+	if err != nil {
+		return nil, err
+	}
+	approval := c.r.PathValue("approval")
+	if !ids.Valid(ids.Approval, approval) {
+		return nil, fault.NoSuch("approval", masked(approval, 64))
+	}
+	r, calls, err := c.s.Agents.Decide(c.Context(), tx, c.Principal, c.Actor(), id, approval, in)
+	if err != nil {
+		return nil, err
+	}
+	return agents.Object(r, calls), nil
+}
+
+// runEvent is a line of a run's log.
+type runEvent struct {
+	Object    string         `json:"object"`
+	Seq       int64          `json:"seq"`
+	RunID     string         `json:"run_id"`
+	Type      string         `json:"type"`
+	Data      jsontext.Value `json:"data"`
+	CreatedAt int64          `json:"created_at"`
+}
+
+func newRunEvent(runID string, e *agents.Entry) runEvent {
+	return runEvent{Object: "agent.run.event", Seq: e.Seq, RunID: runID, Type: e.Type, Data: jsontext.Value(e.Data), CreatedAt: e.CreatedAt.Unix()}
+}
+
+const (
+	// watchBatch is how many lines are read at once.
+	watchBatch = 100
+	// watchPoll is how often a log is looked into for what another node wrote,
+	// and watchBeat how often a silent stream says that it is there.
+	watchPoll = 500 * time.Millisecond
+	watchBeat = 15 * time.Second
+)
+
+// getRunEvents lists a run's log, or streams it as it grows.
+func getRunEvents(c *Call) error {
+	q := c.query("stream", "starting_after", "limit")
+	after := q.number("starting_after", 0, 1<<53, 0)
+	limit := q.number("limit", 1, watchBatch, watchBatch)
+	stream := q.text("stream")
+	if stream != "" && stream != "true" && stream != "false" {
+		q.fail(fault.Invalid("stream", "stream must be true or false"))
+	}
+	if last := c.r.Header.Get("Last-Event-ID"); last != "" && q.err == nil {
+		n, err := strconv.ParseInt(last, 10, 64)
+		if err != nil || n < 0 {
+			q.fail(fault.Invalid("Last-Event-ID", "Last-Event-ID must be the id of an event of this run"))
+		}
+		after = n
+	}
+	if q.err != nil {
+		return q.err
+	}
+	r, err := c.run()
+	if err != nil {
+		return err
+	}
+	if stream == "true" {
+		return c.streamRun(r, after)
+	}
+	list, err := c.s.Agents.Entries(c.Context(), c.s.DB, r.ID, after, int(limit)+1)
+	if err != nil {
+		return err
+	}
+	more := len(list) > int(limit)
+	if more {
+		list = list[:limit]
+	}
+	data := make([]runEvent, len(list))
+	for i, e := range list {
+		data[i] = newRunEvent(r.ID, e)
+	}
+	return c.sendJSON(newList(data, func(e runEvent) string { return strconv.FormatInt(e.Seq, 10) }, more))
+}
+
+// streamRun sends a run's log as it grows, until the run has ended.
+func (c *Call) streamRun(r *agents.Run, after int64) error {
+	grown, end := c.s.Agents.Watch(r.ID)
+	defer end()
+	poll, beat := time.NewTicker(watchPoll), time.NewTicker(watchBeat)
+	defer poll.Stop()
+	defer beat.Stop()
+	out := &eventWriter{c: c}
+	for out.err == nil {
+		// Asked first: what ended it is in the log by then.
+		now, err := c.s.Agents.Get(c.Context(), c.s.DB, c.Principal, r.ID)
+		if err != nil {
+			return c.streamFailed(out, err)
+		}
+		after, err = c.sendEntries(out, r.ID, after)
+		if err != nil {
+			return c.streamFailed(out, err)
+		}
+		if now.Status.Ended() {
+			out.event([]byte("[DONE]"))
+			break
+		}
+		select {
+		case <-grown:
+		case <-poll.C:
+		case <-beat.C:
+			out.comment()
+		case <-c.Context().Done():
+			out.err = errLeft
+		}
+	}
+	if !c.wrote {
+		return out.err
+	}
+	c.settle(http.StatusOK, out.code)
+	return nil
+}
+
+func (c *Call) sendEntries(out *eventWriter, runID string, after int64) (int64, error) {
+	for out.err == nil {
+		list, err := c.s.Agents.Entries(c.Context(), c.s.DB, runID, after, watchBatch)
+		if err != nil {
+			return after, err
+		}
+		for _, e := range list {
+			data, err := json.Marshal(newRunEvent(runID, e))
+			if err != nil {
+				return after, err
+			}
+			out.numbered(e.Seq, e.Type, data)
+			after = e.Seq
+		}
+		if len(list) < watchBatch {
+			break
+		}
+	}
+	return after, nil
+}
+
+// streamFailed ends a stream that the store cannot feed.
+func (c *Call) streamFailed(out *eventWriter, err error) error {
+	if !c.wrote || context.Cause(c.Context()) != nil {
+		return err
+	}
+	f := c.faultOf(err)
+	out.named("error", c.errorJSON(f))
+	c.settle(http.StatusOK, string(f.Code))
+	return nil
+}

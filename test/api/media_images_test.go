@@ -1,0 +1,369 @@
+package api_test
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"turnpike/internal/config"
+	"turnpike/internal/spend"
+	"turnpike/test/harness"
+)
+
+// TestABatchMakesWhatItCan: some of its requests fail, the others are there,
+// and only these are paid for.
+func TestABatchMakesWhatItCan(t *testing.T) {
+	t.Parallel()
+	eachShop(t, nil, func(t *testing.T, s *shop) {
+		hook := newReceiver(t, s.Clock, answering(http.StatusOK))
+		s.endpoint(t, hook.URL, "image.batch.completed")
+		order := batch("a house", "[blocked] a fight", "a sea")
+		order["metadata"] = map[string]string{"for": "shop"}
+		order["requests"].([]map[string]any)[2]["body"] = map[string]any{"prompt": "a sea", "n": 2, "size": "64x64"}
+		made := s.Do(t, harness.Request{Method: "POST", Path: batches, Key: s.key, Body: order, Header: http.Header{"Service-Project": {"sea"}}}).Want(t, 200, "")
+		path := batches + "/" + made.Text("id")
+		r := s.ended(t, path, "completed")
+		if r.At("progress") != 100.0 || r.At("request_counts.total") != 3.0 || r.At("request_counts.completed") != 2.0 || r.At("request_counts.failed") != 1.0 ||
+			r.At("cost") != 3.0 || r.At("error") != nil || r.Text("metadata.for") != "shop" || r.Text("model") != "pic" || r.At("started_at") == nil {
+			t.Errorf("it came to %s", r.Body)
+		}
+		for i, want := range []string{"completed", "failed", "completed"} {
+			if r.Text(fmt.Sprintf("results.%d.status", i)) != want || r.Text(fmt.Sprintf("results.%d.custom_id", i)) != fmt.Sprint("c", i) {
+				t.Errorf("result %d of %s", i, r.Body)
+			}
+		}
+		if r.Text("results.1.error.code") != "moderation_blocked_output" || r.At("results.1.error.retryable") != false || len(r.At("results.1.images").([]any)) != 0 {
+			t.Errorf("what was blocked is %v", r.At("results.1"))
+		}
+		checkFiles(t, r.Body, 3)
+		s.balanced(t, 3*credit)
+		if b := s.spent(t, spend.Project, spend.ProjectID(s.workspace.ID, "sea")); b.Spent != 3*credit {
+			t.Errorf("the project was charged %s", b.Spent)
+		}
+		if e := s.entry(t, made); e.At("credits") != 3.0 || e.Text("model") != "pic" || e.Text("provider") != "studio" || e.Text("project") != "sea" || e.Text("usage_source") != "provider" {
+			t.Errorf("the entry of the request is %s", e.Body)
+		}
+
+		// One event, whose links open the same files.
+		got := hook.wait(t, s.customer, 1)[0]
+		var event struct {
+			Type, Project string
+			Data          json.RawMessage
+		}
+		decode(t, got.body, &event)
+		if event.Type != "image.batch.completed" || event.Project != "sea" || len(s.eventsOf(t, idOf(path))) != 1 {
+			t.Errorf("the event is %s", got.body)
+		}
+		checkFiles(t, event.Data, 3)
+	})
+}
+
+// checkFiles opens every link of a batch, and compares what is there with what
+// is said of it.
+func checkFiles(t *testing.T, body []byte, n int) (links []string) {
+	t.Helper()
+	var b struct {
+		Results []struct {
+			Images []struct {
+				URL         string
+				SHA256      string
+				Bytes       int
+				ContentType string `json:"content_type"`
+			}
+		}
+	}
+	decode(t, body, &b)
+	for _, r := range b.Results {
+		for _, f := range r.Images {
+			links = append(links, f.URL)
+			data := follow(t, f.URL, http.StatusOK)
+			sum := sha256.Sum256([]byte(data))
+			if hex.EncodeToString(sum[:]) != f.SHA256 || len(data) != f.Bytes || f.ContentType != "image/png" {
+				t.Errorf("the file is not what is said of it: %+v", f)
+			}
+		}
+	}
+	if len(links) != n {
+		t.Errorf("%d files, expected %d", len(links), n)
+	}
+	return links
+}
+
+func TestABatchOfWhichNothingComesFailsAndIsFree(t *testing.T) {
+	t.Parallel()
+	eachShop(t, nil, func(t *testing.T, s *shop) {
+		path := s.make(t, batches, batch("[blocked] one", "[blocked] two"))
+		r := s.ended(t, path, "failed")
+		if r.At("cost") != 0.0 || r.At("request_counts.failed") != 2.0 {
+			t.Errorf("it came to %s", r.Body)
+		}
+		s.balanced(t, 0)
+		if found := s.eventsOf(t, idOf(path)); len(found) != 1 || found[0]["data"].(map[string]any)["status"] != "failed" {
+			t.Errorf("its events are %v", found)
+		}
+	})
+}
+
+func TestAQueuedBatchIsCancelledAtOnce(t *testing.T) {
+	t.Parallel()
+	// Nobody works: the lane is another node's, for an hour.
+	eachShop(t, nil, func(t *testing.T, s *shop) {
+		s.credits(t, 100)
+		path := s.occupied(t, func() string { return s.make(t, batches, batch("one", "two")) })
+		if b := s.get(t, "/v1/billing"); amount(t, b, "reserved") < 2*credit {
+			t.Errorf("while it waits: %s", b.Body)
+		}
+		s.ask(t, "DELETE", path, nil).Want(t, 409, "invalid_state")
+		for range 2 { // a second time changes nothing
+			if r := s.post(t, path+"/cancel", nil); r.Text("status") != "cancelled" || r.At("cost") != 0.0 || r.Text("error.code") != "cancelled" {
+				t.Errorf("cancelled is %s", r.Body)
+			}
+		}
+		if r := s.get(t, path); r.Text("results.0.status") != "cancelled" || r.At("completed_at") == nil {
+			t.Errorf("afterwards it is %s", r.Body)
+		}
+		if n := len(s.eventsOf(t, idOf(path))); n != 1 {
+			t.Errorf("%d events", n)
+		}
+		s.balanced(t, 0)
+		if n := s.studio.count("POST", ""); n != 0 {
+			t.Errorf("the provider was asked %d times", n)
+		}
+	})
+}
+
+// credits sets what the workspace may spend this month.
+func (c *customer) credits(t *testing.T, n float64) {
+	t.Helper()
+	c.ask(t, "PATCH", "/v1/billing", map[string]any{"monthly_credits": n}).Want(t, 200, "")
+}
+
+// occupied makes jobs while all lanes of jobs are another node's, so that
+// nobody works them before free is called.
+func (s *shop) occupied(t *testing.T, fn func() string) string {
+	t.Helper()
+	for _, kind := range []string{"image", "video", "voice"} {
+		for shard := range 16 {
+			s.exec(t, "INSERT INTO lanes (queue, id, due_at, seq, pinned_to) VALUES ('media', $1, NULL, 1, 'nobody')",
+				fmt.Sprintf("%s.%s.%s.%d", s.workspace.ID, s.env, kind, shard))
+		}
+	}
+	return fn()
+}
+
+// free lets the lanes be worked that were occupied.
+func (s *shop) free(t *testing.T) {
+	t.Helper()
+	s.exec(t, "UPDATE lanes SET pinned_to = NULL WHERE queue = 'media' AND pinned_to = 'nobody'")
+	s.wake(t)
+}
+
+// TestCancellingABatchKeepsWhatIsUnderWay, and what is done, and both are paid
+// for; the rest is not begun.
+func TestCancellingABatchKeepsWhatIsUnderWay(t *testing.T) {
+	t.Parallel()
+	eachShop(t, func(cfg *config.Config) { cfg.Media.PerWorkspace = 2 }, func(t *testing.T, s *shop) {
+		path := s.make(t, batches, batch("done", "[gate g] one", "[gate g] two", "never", "never again", "[fails 9] broken"))
+		s.Eventually(t, func() bool { return s.studio.count("POST", "[gate g]") == 2 })
+		s.Eventually(t, func() bool { return s.get(t, path).At("request_counts.completed") == 1.0 })
+		r := s.post(t, path+"/cancel", map[string]any{})
+		if r.Text("status") != "cancelling" {
+			t.Errorf("it is %s", r.Body)
+		}
+		s.ask(t, "DELETE", path, nil).Want(t, 409, "invalid_state")
+		if again := s.post(t, path+"/cancel", nil); again.Text("status") != "cancelling" {
+			t.Errorf("a second time: %s", again.Body)
+		}
+		if n := len(s.eventsOf(t, idOf(path))); n != 0 {
+			t.Errorf("%d events before the end", n)
+		}
+		s.studio.open("g")
+		r = s.ended(t, path, "cancelled")
+		if r.At("request_counts.completed") != 3.0 || r.At("request_counts.failed") != 3.0 || r.At("cost") != 3.0 || r.Text("error.code") != "cancelled" {
+			t.Errorf("in the end it is %s", r.Body)
+		}
+		for i, want := range []string{"completed", "completed", "completed", "cancelled", "cancelled", "cancelled"} {
+			if got := r.Text(fmt.Sprintf("results.%d.status", i)); got != want {
+				t.Errorf("result %d is %s, expected %s", i, got, want)
+			}
+		}
+		checkFiles(t, r.Body, 3)
+		s.balanced(t, 3*credit)
+		if n := len(s.eventsOf(t, idOf(path))); n != 1 {
+			t.Errorf("%d events", n)
+		}
+		if r := s.post(t, path+"/cancel", nil); r.Text("status") != "cancelled" {
+			t.Errorf("cancelled once more: %s", r.Body)
+		}
+	})
+}
+
+// TestARetryDoesNotHoldUpACancel: what fails just after the cancel is not
+// tried again in half a minute.
+func TestARetryDoesNotHoldUpACancel(t *testing.T) {
+	t.Parallel()
+	eachShop(t, nil, func(t *testing.T, s *shop) {
+		path := s.make(t, batches, batch("[gate g] [fails 9] one"))
+		s.Eventually(t, func() bool { return s.studio.count("POST", "") == 1 })
+		s.becomes(t, path, "in_progress")
+		s.post(t, path+"/cancel", nil)
+		s.studio.open("g")
+		if r := s.ended(t, path, "cancelled"); r.Text("results.0.status") != "cancelled" {
+			t.Errorf("it is %s", r.Body)
+		}
+		s.balanced(t, 0)
+	})
+}
+
+func TestAFailureOfTheProviderIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	eachShop(t, nil, func(t *testing.T, s *shop) {
+		path := s.make(t, batches, batch("[fails 2] one"))
+		for n, wait := range []time.Duration{5 * time.Second, 30 * time.Second} {
+			s.Eventually(t, func() bool { return s.tries(t, path) == int64(n+1) })
+			if got := s.studio.count("POST", ""); got != n+1 {
+				t.Errorf("it was tried %d times, expected %d", got, n+1)
+			}
+			s.later(t, wait)
+		}
+		r := s.ended(t, path, "completed")
+		if s.studio.count("POST", "") != 3 || r.At("cost") != 1.0 {
+			t.Errorf("it came to %s", r.Body)
+		}
+		s.balanced(t, credit)
+	})
+}
+
+// tries is how often the first task of a job has failed, one after the other.
+func (c *customer) tries(t *testing.T, path string) int64 {
+	t.Helper()
+	return c.number(t, "SELECT tries FROM media_tasks WHERE job_id = $1 AND position = 0", idOf(path))
+}
+
+func TestAProviderThatStaysBrokenFailsTheJob(t *testing.T) {
+	t.Parallel()
+	eachShop(t, nil, func(t *testing.T, s *shop) {
+		path := s.make(t, batches, batch("[fails 9] one"))
+		for n, wait := range []time.Duration{5 * time.Second, 30 * time.Second, 2 * time.Minute, 10 * time.Minute} {
+			s.Eventually(t, func() bool { return s.tries(t, path) == int64(n+1) })
+			s.later(t, wait)
+		}
+		r := s.ended(t, path, "failed")
+		if r.Text("results.0.error.code") != "upstream_error" || r.At("results.0.error.retryable") != true || s.studio.count("POST", "") != 5 {
+			t.Errorf("it came to %s", r.Body)
+		}
+		s.balanced(t, 0)
+	})
+}
+
+func TestAJobHasADeadline(t *testing.T) {
+	t.Parallel()
+	eachShop(t, func(cfg *config.Config) { cfg.Media.Deadline = time.Minute }, func(t *testing.T, s *shop) {
+		path := s.make(t, batches, batch("fine", "[fails 9] one"))
+		for range 3 {
+			s.Eventually(t, func() bool {
+				return s.rows(t, "media_tasks WHERE due_at <= "+fmt.Sprint(s.Clock.Now().UnixMicro())) == 0
+			})
+			s.later(t, 30*time.Second)
+		}
+		r := s.ended(t, path, "completed")
+		if r.Text("results.1.error.code") != "deadline_exceeded" || r.At("results.1.error.retryable") != true || r.At("cost") != 1.0 {
+			t.Errorf("it came to %s", r.Body)
+		}
+		s.balanced(t, credit)
+	})
+}
+
+// TestADeletedJobsFilesAreGone, unless another job has the same one.
+func TestADeletedJobsFilesAreGone(t *testing.T) {
+	t.Parallel()
+	eachShop(t, nil, func(t *testing.T, s *shop) {
+		one := s.make(t, batches, batch("same", "mine"))
+		two := s.make(t, batches, batch("same"))
+		links := checkFiles(t, s.ended(t, one, "completed").Body, 2)
+		other := checkFiles(t, s.ended(t, two, "completed").Body, 1)
+		s.ask(t, "POST", one+"/cancel", nil).Want(t, 409, "invalid_state")
+		if r := s.ask(t, "DELETE", one, nil).Want(t, 200, ""); r.At("deleted") != true || r.Text("object") != "image.batch.deleted" {
+			t.Errorf("deleted: %s", r.Body)
+		}
+		s.ask(t, "GET", one, nil).Want(t, 404, "not_found")
+		s.ask(t, "DELETE", one, nil).Want(t, 404, "not_found")
+		s.ask(t, "POST", one+"/cancel", nil).Want(t, 404, "not_found")
+		follow(t, links[1], http.StatusNotFound)
+		follow(t, other[0], http.StatusOK)
+		if n := s.rows(t, "media_tasks WHERE job_id = '"+idOf(one)+"'"); n != 0 {
+			t.Errorf("%d tasks are left", n)
+		}
+		s.ask(t, "DELETE", two, nil).Want(t, 200, "")
+		follow(t, other[0], http.StatusNotFound)
+		follow(t, links[0], http.StatusNotFound)
+		s.balanced(t, 3*credit)
+	})
+}
+
+// TestForeignAndForgedLinksAreRefused with 403, whatever was changed of them.
+func TestForeignAndForgedLinksAreRefused(t *testing.T) {
+	t.Parallel()
+	eachShop(t, nil, func(t *testing.T, s *shop) {
+		link := checkFiles(t, s.ended(t, s.make(t, batches, batch("one")), "completed").Body, 1)[0]
+		mine := checkFiles(t, s.ended(t, s.make(t, batches, batch("two")), "completed").Body, 1)[0]
+		other := newCustomer(t, s.Server, s.env)
+		path := func(link string) string { p, _, _ := strings.Cut(link, "?"); return p }
+		query := func(link string) string { _, q, _ := strings.Cut(link, "?"); return q }
+		for _, forged := range []string{
+			strings.Replace(link, s.workspace.ID, other.workspace.ID, 1),
+			strings.Replace(link, "/live/", "/test/", 1),
+			path(link) + "?" + query(mine),
+			path(link),
+			link + "0",
+			strings.Replace(link, ".png", ".html", 1),
+		} {
+			if forged == link {
+				t.Errorf("%s was not changed", link)
+			}
+			res, err := http.Get(forged)
+			if err != nil {
+				t.Fatal(err)
+			}
+			res.Body.Close()
+			if res.StatusCode != 403 && res.StatusCode != 404 || res.StatusCode == 404 && strings.Contains(forged, "sha") {
+				t.Errorf("%s answers %d", forged, res.StatusCode)
+			}
+		}
+		s.Clock.Turn(24*time.Hour + time.Second)
+		follow(t, link, http.StatusForbidden)
+	})
+}
+
+// TestAVeryLargeBatchsEventIsCutShort: the batch itself has all results.
+func TestAVeryLargeBatchsEventIsCutShort(t *testing.T) {
+	t.Parallel()
+	eachShop(t, func(cfg *config.Config) { cfg.Media.PerWorkspace = 64 }, func(t *testing.T, s *shop) {
+		hook := newReceiver(t, s.Clock, answering(http.StatusOK))
+		s.endpoint(t, hook.URL, "image.batch.completed")
+		list := make([]map[string]any, 1000)
+		for i := range list {
+			// Ids that take as much room in JSON as they can.
+			list[i] = map[string]any{"custom_id": fmt.Sprintf("%s%04d", strings.Repeat("\x01", 60), i), "body": map[string]any{"prompt": "p", "n": 10}}
+		}
+		path := s.make(t, batches, map[string]any{"model": "pic", "requests": list})
+		var r *harness.Response
+		done := func() int { return s.rows(t, "media_tasks WHERE status = 'completed'") }
+		s.grow(t, 1000, done)
+		r = s.ended(t, path, "completed")
+		if len(r.At("results").([]any)) != 1000 || r.At("results_truncated") == true || r.At("cost") != 10_000.0 {
+			t.Errorf("the batch has %d results and costs %v", len(r.At("results").([]any)), r.At("cost"))
+		}
+		got := hook.wait(t, s.customer, 1)[0]
+		if len(got.body) > 1<<20 || !bytes.Contains(got.body, []byte(`"results_truncated":true`)) {
+			t.Errorf("the event has %d bytes: %.300s", len(got.body), got.body)
+		}
+		s.balanced(t, 10_000*credit)
+	})
+}

@@ -1,0 +1,240 @@
+package api_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"turnpike/internal/providers/upstreamtest"
+	"turnpike/test/harness"
+)
+
+// with is an order with other fields.
+func with(order map[string]any, more ...any) map[string]any {
+	for i := 0; i < len(more); i += 2 {
+		order[more[i].(string)] = more[i+1]
+	}
+	return order
+}
+
+// one is a batch of one request.
+func one(custom any, body any) map[string]any {
+	return map[string]any{"model": "pic", "requests": []any{map[string]any{"custom_id": custom, "body": body}}}
+}
+
+func prompted(more ...any) map[string]any { return with(map[string]any{"prompt": "p"}, more...) }
+
+// TestBadOrdersAreRefused with the field that is wrong, and nothing is made.
+func TestBadOrdersAreRefused(t *testing.T) {
+	t.Parallel()
+	eachShop(t, nil, func(t *testing.T, s *shop) {
+		many := make([]string, 1001)
+		twice := batch("a", "b")
+		twice["requests"].([]map[string]any)[1]["custom_id"] = "c0"
+		segments := func(list ...any) map[string]any { return map[string]any{"model": "talk", "voice": "alloy", "segments": list} }
+		for _, c := range []struct {
+			path  string
+			order any
+			code  string
+			param string
+		}{
+			{batches, map[string]any{}, "missing_parameter", "requests"},
+			{batches, map[string]any{"requests": []any{}}, "missing_parameter", "requests"},
+			{batches, batch(many...), "invalid_parameter", "requests"},
+			{batches, twice, "invalid_parameter", "requests[1].custom_id"},
+			{batches, one("", prompted()), "invalid_parameter", "requests[0].custom_id"},
+			{batches, one(" ", prompted()), "invalid_parameter", "requests[0].custom_id"},
+			{batches, one(strings.Repeat("é", 65), prompted()), "invalid_parameter", "requests[0].custom_id"},
+			{batches, one("a\x00b", prompted()), "invalid_parameter", "requests[0].custom_id"},
+			{batches, one("a", nil), "missing_parameter", "requests[0].body"},
+			{batches, one("a", "p"), "missing_parameter", "requests[0].body"},
+			{batches, one("a", map[string]any{}), "missing_parameter", "requests[0].body.prompt"},
+			{batches, one("a", prompted("prompt", " ")), "missing_parameter", "requests[0].body.prompt"},
+			{batches, one("a", prompted("prompt", strings.Repeat("x", 32_001))), "invalid_parameter", "requests[0].body.prompt"},
+			{batches, one("a", prompted("n", 0)), "invalid_parameter", "requests[0].body.n"},
+			{batches, one("a", prompted("n", 11)), "invalid_parameter", "requests[0].body.n"},
+			{batches, one("a", prompted("n", 1.5)), "invalid_parameter", "requests[0].body.n"},
+			{batches, one("a", prompted("size", "big")), "invalid_parameter", "requests[0].body.size"},
+			{batches, one("a", prompted("size", "0x0")), "invalid_parameter", "requests[0].body.size"},
+			{batches, one("a", prompted("size", "64x9999")), "invalid_parameter", "requests[0].body.size"},
+			{batches, one("a", prompted("size", "-1x64")), "invalid_parameter", "requests[0].body.size"},
+			{batches, one("a", prompted("model", "pic")), "invalid_parameter", "requests[0].body.model"},
+			{batches, one("a", prompted("stream", true)), "invalid_parameter", "requests[0].body.stream"},
+			{batches, with(batch("a"), "model", "none"), "model_not_found", "model"},
+			{batches, with(batch("a"), "model", "film"), "model_not_found", "model"},
+			{batches, with(batch("a"), "model", 7), "invalid_parameter", "model"},
+			{batches, with(batch("a"), "colour", "red"), "unknown_parameter", "colour"},
+			{batches, with(batch("a"), "metadata", map[string]any{"": "x"}), "invalid_parameter", "metadata"},
+			{batches, with(batch("a"), "metadata", map[string]any{"a": strings.Repeat("x", 513)}), "invalid_parameter", "metadata"},
+			{batches, with(batch("a"), "metadata", seventeen()), "invalid_parameter", "metadata"},
+			{batches, `{"requests":`, "invalid_json", ""},
+
+			{videos, film(""), "missing_parameter", "prompt"},
+			{videos, film(" \n"), "missing_parameter", "prompt"},
+			{videos, film(strings.Repeat("x", 32_001)), "invalid_parameter", "prompt"},
+			{videos, with(film("p"), "size", "wide"), "invalid_parameter", "size"},
+			{videos, with(film("p"), "size", "0x0"), "invalid_parameter", "size"},
+			{videos, with(film("p"), "seconds", "0"), "invalid_parameter", "seconds"},
+			{videos, with(film("p"), "seconds", "61"), "invalid_parameter", "seconds"},
+			{videos, with(film("p"), "seconds", "four"), "invalid_parameter", "seconds"},
+			{videos, with(film("p"), "seconds", -4), "invalid_parameter", "seconds"},
+			{videos, with(film("p"), "seconds", 4.5), "invalid_parameter", "seconds"},
+			{videos, with(film("p"), "seconds", []int{4}), "invalid_parameter", "seconds"},
+			{videos, with(film("p"), "model", "pic"), "model_not_found", "model"},
+			{videos, with(film("p"), "input_reference", map[string]any{"file_id": "file_1"}), "invalid_parameter", "input_reference"},
+			{videos, with(film("p"), "input_reference", map[string]any{"image_url": "https://example.com/a.png"}), "invalid_parameter", "input_reference"},
+			{videos, with(film("p"), "input_reference", map[string]any{"image_url": "data:image/png;base64,!"}), "invalid_parameter", "input_reference"},
+			{videos, with(film("p"), "input_reference", map[string]any{"image_url": "data:image/png;base64,aGVsbG8="}), "invalid_parameter", "input_reference"},
+			{videos, with(film("p"), "colour", "red"), "unknown_parameter", "colour"},
+
+			{renders, map[string]any{"voice": "alloy"}, "missing_parameter", "input"},
+			{renders, talk(""), "missing_parameter", "input"},
+			{renders, talk(" \n\t"), "missing_parameter", "input"},
+			{renders, talk(strings.Repeat("é", 1_000_001)), "invalid_parameter", "input"},
+			{renders, with(talk("a"), "voice", ""), "missing_parameter", "voice"},
+			{renders, with(talk("a"), "voice", strings.Repeat("v", 200)), "invalid_parameter", "voice"},
+			{renders, with(talk("a"), "segments", []any{map[string]any{"text": "b"}}), "missing_parameter", "input"},
+			{renders, with(talk("a"), "response_format", "ogg"), "invalid_parameter", "response_format"},
+			{renders, with(talk("a"), "response_format", "WAV"), "invalid_parameter", "response_format"},
+			{renders, with(talk("a"), "speed", 0.1), "invalid_parameter", "speed"},
+			{renders, with(talk("a"), "speed", 5), "invalid_parameter", "speed"},
+			{renders, with(talk("a"), "model", "pic"), "model_not_found", "model"},
+			{renders, segments(), "missing_parameter", "input"},
+			{renders, segments(map[string]any{"text": "a"}, map[string]any{"text": " "}), "missing_parameter", "segments[1].text"},
+			{renders, segments(map[string]any{"text": "a", "pause_ms": -1}), "invalid_parameter", "segments[0].pause_ms"},
+			{renders, segments(map[string]any{"text": "a", "pause_ms": 60_001}), "invalid_parameter", "segments[0].pause_ms"},
+			{renders, segments(map[string]any{"text": "a", "voice": "\n"}), "invalid_parameter", "segments[0].voice"},
+			{renders, segments(map[string]any{"text": strings.Repeat("a", 600_000)}, map[string]any{"text": strings.Repeat("a", 400_001)}), "invalid_parameter", "segments"},
+			{renders, segments(map[string]any{"text": "a", "tone": "high"}), "unknown_parameter", "segments[0].tone"},
+		} {
+			r := s.ask(t, "POST", c.path, c.order)
+			if status := map[bool]int{true: 404, false: 400}[c.code == "model_not_found"]; r.Status != status || r.Code() != c.code || r.Text("error.param") != c.param {
+				t.Errorf("%s %.100v: %d %s", c.path, fmt.Sprint(c.order), r.Status, r.Body)
+			}
+		}
+		if n := s.rows(t, "media_jobs"); n != 0 {
+			t.Errorf("%d jobs were made", n)
+		}
+		for _, path := range []string{batches, videos, renders} {
+			for _, id := range []string{"x", "imgbatch_", "video_00000000000000000000000000", "%00"} {
+				for _, r := range []*harness.Response{s.ask(t, "GET", path+"/"+id, nil), s.ask(t, "DELETE", path+"/"+id, nil), s.ask(t, "POST", path+"/"+id+"/cancel", nil)} {
+					r.Want(t, 404, "not_found")
+				}
+			}
+		}
+	})
+}
+
+func seventeen() map[string]any {
+	out := map[string]any{}
+	for i := range 17 {
+		out[fmt.Sprint("k", i)] = "v"
+	}
+	return out
+}
+
+// TestBadFormsAreRefused: a form without its fields, files that are no
+// pictures, and what cannot be read at all.
+func TestBadFormsAreRefused(t *testing.T) {
+	t.Parallel()
+	eachShop(t, nil, func(t *testing.T, s *shop) {
+		text := func(name, value string) formPart { return formPart{name: name, data: []byte(value)} }
+		file := func(name, data string) formPart { return formPart{name, "a.png", "image/png", []byte(data)} }
+		picture := string(upstreamtest.PNG())
+		for _, c := range []struct {
+			path  string
+			parts []formPart
+			param string
+		}{
+			{videos, nil, "prompt"},
+			{videos, []formPart{text("model", "film")}, "prompt"},
+			{videos, []formPart{text("prompt", "p"), text("prompt", "q")}, "prompt"},
+			{videos, []formPart{text("prompt", "p"), text("colour", "red")}, "colour"},
+			{videos, []formPart{text("prompt", "p"), text("metadata", "[]")}, "metadata"},
+			{videos, []formPart{text("prompt", "p"), text("seconds", "x")}, "seconds"},
+			{videos, []formPart{text("prompt", "p"), file("input_reference", "no picture")}, "input_reference"},
+			{videos, []formPart{text("prompt", "p"), file("input_reference", "<html><script>")}, "input_reference"},
+			{videos, []formPart{text("prompt", "p"), file("input_reference", picture), file("input_reference", picture)}, "input_reference"},
+			{"/v1/images/edits", nil, "image"},
+			{"/v1/images/edits", []formPart{text("prompt", "p")}, "image"},
+			{"/v1/images/edits", []formPart{text("model", "pic"), file("image", picture)}, "prompt"},
+			{"/v1/images/edits", []formPart{text("prompt", "p"), file("image", "no picture")}, "image"},
+			{"/v1/images/edits", []formPart{text("prompt", "p"), file("image", picture), file("mask", "no picture")}, "mask"},
+			{"/v1/images/edits", []formPart{text("prompt", "p"), text("n", "11"), file("image", picture)}, "n"},
+			{"/v1/images/edits", []formPart{text("prompt", "p"), text("n", "x"), file("image", picture)}, "n"},
+			{"/v1/images/edits", []formPart{text("prompt", "p"), text("size", "x"), file("image", picture)}, "size"},
+		} {
+			body, header := formOf(t, "edge", c.parts...)
+			r := s.Do(t, harness.Request{Method: "POST", Path: c.path, Key: s.key, Body: body, Header: header})
+			if r.Status != 400 || r.Text("error.param") != c.param {
+				t.Errorf("%s without %s: %d %s", c.path, c.param, r.Status, r.Body)
+			}
+		}
+		send := func(path, kind, body string) *harness.Response {
+			return s.Do(t, harness.Request{Method: "POST", Path: path, Key: s.key, Body: body, Header: http.Header{"Content-Type": {kind}}})
+		}
+		for _, path := range []string{videos, "/v1/images/edits"} {
+			send(path, "multipart/form-data", "--x--").Want(t, 415, "unsupported_media_type")
+			if r := send(path, "multipart/form-data; boundary=x", "nothing of the kind"); r.Status != 400 {
+				t.Errorf("%s takes what is no form: %d %s", path, r.Status, r.Body)
+			}
+			if r := send(path, "multipart/form-data; boundary=x", "--x\r\nContent-Disposition: form-data; name=\"prompt\"\r\n\r\ncut"); r.Status != 400 {
+				t.Errorf("%s takes a form that was cut off: %d %s", path, r.Status, r.Body)
+			}
+			if r := send(path, "multipart/form-data; boundary=x", strings.Repeat("--x\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n1\r\n", 200)+"--x--\r\n"); r.Status != 400 {
+				t.Errorf("%s takes a form with 200 parts: %d %s", path, r.Status, r.Body)
+			}
+		}
+		send("/v1/images/edits", "application/json", `{"prompt":"p"}`).Want(t, 415, "unsupported_media_type")
+		send(batches, "multipart/form-data; boundary=x", "--x--").Want(t, 415, "unsupported_media_type")
+		if n := s.rows(t, "files"); n != 0 {
+			t.Errorf("%d files are kept", n)
+		}
+	})
+}
+
+// TestOrdersAtTheirLimitsAreTaken: a million characters, a thousand requests.
+func TestOrdersAtTheirLimitsAreTaken(t *testing.T) {
+	t.Parallel()
+	eachShop(t, nil, func(t *testing.T, s *shop) {
+		s.occupied(t, func() string {
+			list := make([]string, 1000)
+			for i := range list {
+				list[i] = "p"
+			}
+			s.make(t, batches, batch(list...))
+			s.make(t, batches, one(strings.Repeat("é", 64), prompted("n", 10, "size", "auto", "quality", "hd", "unknown", map[string]any{"to": "us"})))
+			s.make(t, videos, with(film(strings.Repeat("é", 32_000)), "seconds", 60, "size", "4096x4096"))
+			return s.make(t, renders, talk(strings.Repeat("é", 1_000_000)))
+		})
+		for _, path := range []string{batches, videos, renders} {
+			for _, id := range idsOf(s.get(t, path)) {
+				s.post(t, path+"/"+id+"/cancel", nil)
+			}
+		}
+		s.balanced(t, 0)
+	})
+}
+
+// TestAnOrderIsRepeatedSafely with an Idempotency-Key.
+func TestAnOrderIsRepeatedSafely(t *testing.T) {
+	t.Parallel()
+	eachShop(t, nil, func(t *testing.T, s *shop) {
+		for path, order := range map[string]any{batches: batch("one"), videos: film("one"), renders: talk("One.")} {
+			send := func(order any) *harness.Response {
+				return s.Do(t, harness.Request{Method: "POST", Path: path, Key: s.key, Body: order, Header: http.Header{"Idempotency-Key": {"once"}}})
+			}
+			first := send(order).Want(t, 200, "")
+			for range 2 {
+				if again := send(order).Want(t, 200, ""); string(again.Body) != string(first.Body) || again.Header.Get("Idempotent-Replayed") != "true" {
+					t.Errorf("a second time: %s", again.Body)
+				}
+			}
+			send(with(map[string]any{}, "metadata", map[string]any{})).Want(t, 409, "idempotency_key_reused")
+			if n := len(idsOf(s.get(t, path))); n != 1 {
+				t.Errorf("%d jobs were made at %s", n, path)
+			}
+		}
+	})
+}

@@ -1,0 +1,450 @@
+package api_test
+
+import (
+	"bytes"
+	"encoding/base64"
+	"fmt"
+	"mime/multipart"
+	"net/http"
+	"net/textproto"
+	"strings"
+	"testing"
+	"time"
+
+	"turnpike/internal/accounts"
+	"turnpike/internal/config"
+	"turnpike/internal/providers/upstreamtest"
+	"turnpike/test/harness"
+)
+
+func TestAVideoIsRenderedAndFetched(t *testing.T) {
+	t.Parallel()
+	eachShop(t, nil, func(t *testing.T, s *shop) {
+		hook := newReceiver(t, s.Clock, answering(http.StatusOK))
+		s.endpoint(t, hook.URL, "video.render.completed")
+		order := film("[polls 3] a ship")
+		order["seconds"], order["size"] = "8", "1280x720"
+		made := s.post(t, videos, order)
+		path := videos + "/" + made.Text("id")
+		if made.Text("object") != "video" || made.Text("seconds") != "8" || made.Text("size") != "1280x720" || made.Text("prompt") != "[polls 3] a ship" {
+			t.Errorf("it begins as %s", made.Body)
+		}
+		s.ask(t, "GET", path+"/content", nil).Want(t, 409, "invalid_state")
+		s.Eventually(t, func() bool { return s.upstream(t, path) != "" })
+		var seen float64
+		for range 3 { // progress never falls
+			s.later(t, time.Second)
+			if p := s.get(t, path).At("progress").(float64); p < seen || p > 100 {
+				t.Errorf("progress goes from %v to %v", seen, p)
+			} else {
+				seen = p
+			}
+		}
+		r := s.rendered(t, path, "completed")
+		if r.At("progress") != 100.0 || r.At("cost") != 8.0 || r.At("error") != nil || r.At("failure_reason") != nil || r.At("remixed_from_video_id") != nil {
+			t.Errorf("it came to %s", r.Body)
+		}
+		want := string(upstreamtest.MP4()) + "[polls 3] a ship"
+		if follow(t, r.Text("url"), http.StatusOK) != want {
+			t.Error("the link does not lead to the video")
+		}
+		for variant, kind := range map[string]string{"": "video/mp4", "?variant=video": "video/mp4", "?variant=thumbnail": "image/png"} {
+			got := s.ask(t, "GET", path+"/content"+variant, nil)
+			if got.Status != 200 || got.Header.Get("Content-Type") != kind || kind == "video/mp4" && string(got.Body) != want {
+				t.Errorf("%s: %d %s", variant, got.Status, got.Header.Get("Content-Type"))
+			}
+		}
+		s.ask(t, "GET", path+"/content?variant=spritesheet", nil).Want(t, 404, "not_found") // the provider has none
+		if r := s.ask(t, "GET", path+"/content?variant=poster", nil).Want(t, 400, "invalid_parameter"); r.Text("error.param") != "variant" {
+			t.Errorf("refused as %s", r.Body)
+		}
+		s.balanced(t, 8*credit)
+		got := hook.wait(t, s.customer, 1)[0]
+		if follow(t, linkIn(t, got.body), http.StatusOK) != want {
+			t.Error("the event's link does not lead to the video")
+		}
+		if n := s.studio.count("POST /videos", ""); n != 1 || s.studio.came("POST /videos", "")[0].key != idOf(path) {
+			t.Errorf("it was started %d times", n)
+		}
+		s.ask(t, "POST", path+"/cancel", nil).Want(t, 409, "invalid_state")
+		s.ask(t, "DELETE", path, nil).Want(t, 200, "")
+		follow(t, r.Text("url"), http.StatusNotFound)
+		s.ask(t, "GET", path+"/content", nil).Want(t, 404, "not_found")
+	})
+}
+
+// upstream is the render's id at the provider, as it is stored.
+func (c *customer) upstream(t *testing.T, path string) string {
+	t.Helper()
+	var output *string
+	if err := c.DB.QueryRow(t.Context(), "SELECT output FROM media_tasks WHERE job_id = $1", idOf(path)).Scan(&output); err != nil {
+		t.Fatal(err)
+	}
+	if output == nil {
+		return ""
+	}
+	_, rest, _ := strings.Cut(*output, `"upstream":"`)
+	id, _, _ := strings.Cut(rest, `"`)
+	return id
+}
+
+// formPart is a part of a form.
+type formPart struct {
+	name, file, kind string
+	data             []byte
+}
+
+func formOf(t *testing.T, boundary string, parts ...formPart) (body string, header http.Header) {
+	t.Helper()
+	var b bytes.Buffer
+	w := multipart.NewWriter(&b)
+	if err := w.SetBoundary(boundary); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range parts {
+		h := textproto.MIMEHeader{"Content-Disposition": {fmt.Sprintf("form-data; name=%q", p.name)}}
+		if p.file != "" {
+			h.Set("Content-Disposition", fmt.Sprintf("form-data; name=%q; filename=%q", p.name, p.file))
+			h.Set("Content-Type", p.kind)
+		}
+		one, err := w.CreatePart(h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = one.Write(p.data)
+	}
+	_ = w.Close()
+	return b.String(), http.Header{"Content-Type": {w.FormDataContentType()}}
+}
+
+// TestAVideoBeginsWithAPicture, which comes in a form or in JSON. A retry of
+// the form is the same request, although its boundary is another.
+func TestAVideoBeginsWithAPicture(t *testing.T) {
+	t.Parallel()
+	eachShop(t, nil, func(t *testing.T, s *shop) {
+		picture := upstreamtest.PNGOf(30, 20)
+		send := func(boundary string, picture []byte) *harness.Response {
+			body, header := formOf(t, boundary, formPart{name: "model", data: []byte("film")}, formPart{name: "prompt", data: []byte("a form")},
+				formPart{name: "metadata", data: []byte(`{"a":"b"}`)}, formPart{"input_reference", "start.png", "image/png", picture})
+			header.Set("Idempotency-Key", "once")
+			return s.Do(t, harness.Request{Method: "POST", Path: videos, Key: s.key, Body: body, Header: header})
+		}
+		first := send("one", picture).Want(t, 200, "")
+		again := send("two", picture).Want(t, 200, "")
+		if again.Header.Get("Idempotent-Replayed") != "true" || again.Text("id") != first.Text("id") || first.Text("metadata.a") != "b" {
+			t.Errorf("a second time: %s", again.Body)
+		}
+		send("one", upstreamtest.PNGOf(31, 20)).Want(t, 409, "idempotency_key_reused")
+		s.rendered(t, videos+"/"+first.Text("id"), "completed")
+		order := film("in JSON")
+		order["input_reference"] = map[string]any{"image_url": "data:image/png;base64," + base64.StdEncoding.EncodeToString(picture)}
+		s.rendered(t, s.make(t, videos, order), "completed")
+		for _, prompt := range []string{"a form", "in JSON"} {
+			calls := s.studio.came("POST /videos", prompt)
+			if len(calls) != 1 {
+				t.Fatalf("%d renders of %q", len(calls), prompt)
+			}
+			_, files := upstreamtest.FormOf(calls[0].header, calls[0].body)
+			found := false
+			for name, data := range files {
+				found = found || strings.HasPrefix(name, "input_reference ") && strings.HasSuffix(name, "(image/png)") && data == string(picture)
+			}
+			if !found {
+				t.Errorf("the provider got no picture with %q", prompt)
+			}
+		}
+		s.balanced(t, 8*credit)
+	})
+}
+
+// TestWhoCannotPayLeavesNoFile: the picture of a render that is refused is not
+// kept.
+func TestWhoCannotPayLeavesNoFile(t *testing.T) {
+	t.Parallel()
+	eachShop(t, nil, func(t *testing.T, s *shop) {
+		s.credits(t, 1)
+		body, header := formOf(t, "one", formPart{name: "model", data: []byte("film")}, formPart{name: "prompt", data: []byte("a form")},
+			formPart{"input_reference", "start.png", "image/png", upstreamtest.PNG()})
+		s.Do(t, harness.Request{Method: "POST", Path: videos, Key: s.key, Body: body, Header: header}).Want(t, 402, "insufficient_credits")
+		if n := s.rows(t, "files"); n != 0 {
+			t.Errorf("%d files are kept", n)
+		}
+	})
+}
+
+// TestACancelledVideoIsAFailedOne for pollers, costs nothing, and the provider
+// is told to stop.
+func TestACancelledVideoIsAFailedOne(t *testing.T) {
+	t.Parallel()
+	eachShop(t, nil, func(t *testing.T, s *shop) {
+		path := s.make(t, videos, film("[polls 99] a ship"))
+		s.Eventually(t, func() bool { return s.upstream(t, path) != "" })
+		for range 2 {
+			r := s.post(t, path+"/cancel", nil)
+			if r.Text("status") != "failed" || r.Text("error.code") != "cancelled" || r.Text("failure_reason") != "cancelled" || r.At("cost") != 0.0 {
+				t.Errorf("it is %s", r.Body)
+			}
+		}
+		s.Eventually(t, func() bool { return s.studio.count("DELETE /videos/video_1", "") == 1 })
+		s.Eventually(t, func() bool { return s.rows(t, "media_tasks WHERE due_at IS NOT NULL") == 0 })
+		if n := len(s.eventsOf(t, idOf(path))); n != 1 {
+			t.Errorf("%d events", n)
+		}
+		s.ask(t, "GET", path+"/content", nil).Want(t, 404, "not_found")
+		s.balanced(t, 0)
+	})
+}
+
+// TestARenderThatIsBeingStartedWhenItIsCancelled is stopped as soon as its id
+// is known.
+func TestARenderThatIsBeingStartedWhenItIsCancelled(t *testing.T) {
+	t.Parallel()
+	eachShop(t, nil, func(t *testing.T, s *shop) {
+		path := s.make(t, videos, film("[gate g] [polls 99] a ship"))
+		s.Eventually(t, func() bool { return s.studio.count("POST /videos", "") == 1 })
+		s.post(t, path+"/cancel", nil)
+		s.studio.open("g")
+		s.Eventually(t, func() bool { return s.studio.count("DELETE /videos/video_1", "") == 1 })
+		s.Eventually(t, func() bool { return s.rows(t, "media_tasks WHERE due_at IS NOT NULL") == 0 })
+		if s.studio.count("POST /videos", "") != 1 || len(s.eventsOf(t, idOf(path))) != 1 {
+			t.Error("it was started or told twice")
+		}
+		s.balanced(t, 0)
+	})
+}
+
+func TestAVideoThatIsBlockedSaysSo(t *testing.T) {
+	t.Parallel()
+	eachShop(t, nil, func(t *testing.T, s *shop) {
+		r := s.rendered(t, s.make(t, videos, film("[blocked] a fight")), "failed")
+		if r.Text("error.code") != "moderation_blocked_output" || r.Text("failure_reason") != "moderation_blocked_output" || r.At("url") != nil {
+			t.Errorf("it came to %s", r.Body)
+		}
+		s.ask(t, "POST", videos+"/"+r.Text("id")+"/cancel", nil).Want(t, 409, "invalid_state")
+		s.balanced(t, 0)
+	})
+}
+
+// TestAVideoOutlivesABadMinute: the provider fails twice at each step, and the
+// render is started once.
+func TestAVideoOutlivesABadMinute(t *testing.T) {
+	t.Parallel()
+	eachShop(t, nil, func(t *testing.T, s *shop) {
+		path := s.make(t, videos, film("[fails 2] [polls 1] a ship"))
+		for n, wait := range []time.Duration{5 * time.Second, 30 * time.Second} {
+			s.Eventually(t, func() bool { return s.tries(t, path) == int64(n+1) })
+			s.later(t, wait)
+		}
+		s.Eventually(t, func() bool { return s.upstream(t, path) != "" })
+		if n := s.tries(t, path); n != 0 {
+			t.Errorf("after it went well %d failures are counted", n)
+		}
+		s.later(t, time.Second)
+		for n, wait := range []time.Duration{5 * time.Second, 30 * time.Second} { // now the polls fail
+			s.Eventually(t, func() bool { return s.tries(t, path) == int64(n+1) })
+			s.later(t, wait)
+		}
+		// The file fails twice, too, which makes four in a row.
+		for n, wait := range []time.Duration{2 * time.Minute, 10 * time.Minute} {
+			s.Eventually(t, func() bool {
+				return s.tries(t, path) == int64(n+3) && s.studio.count("GET /videos/video_1/content", "") == n+1
+			})
+			s.later(t, wait)
+		}
+		r := s.rendered(t, path, "completed")
+		if r.At("cost") != 4.0 || s.studio.count("POST /videos", "") != 3 {
+			t.Errorf("%d starts: %s", s.studio.count("POST /videos", ""), r.Body)
+		}
+		s.balanced(t, 4*credit)
+	})
+}
+
+func TestAVideoThatTakesTooLongFails(t *testing.T) {
+	t.Parallel()
+	eachShop(t, func(cfg *config.Config) { cfg.Media.Deadline = time.Minute }, func(t *testing.T, s *shop) {
+		path := s.make(t, videos, film("[polls 999] a ship"))
+		s.Eventually(t, func() bool { return s.upstream(t, path) != "" })
+		s.later(t, time.Minute)
+		r := s.ended(t, path, "failed")
+		if r.Text("error.code") != "deadline_exceeded" || r.At("cost") != 0.0 {
+			t.Errorf("it came to %s", r.Body)
+		}
+		if n := s.studio.count("DELETE /videos/video_1", ""); n != 1 {
+			t.Errorf("the provider was told %d times to stop", n)
+		}
+		s.balanced(t, 0)
+	})
+}
+
+// TestARestartedServerGoesOnWithARender: its id at the provider was stored
+// before it was asked for again, so it is not started twice.
+func TestARestartedServerGoesOnWithARender(t *testing.T) {
+	t.Parallel()
+	eachShop(t, nil, func(t *testing.T, s *shop) {
+		s.credits(t, 100)
+		path := s.make(t, videos, film("[polls 3] a ship"))
+		s.Eventually(t, func() bool { return s.upstream(t, path) != "" })
+		s.restart(t)
+		// Nobody has ended what the job has set aside.
+		if n := s.rows(t, "spend_leases WHERE node_id = 'job:"+idOf(path)+"'"); n != 1 {
+			t.Errorf("the job has %d leases", n)
+		}
+		r := s.rendered(t, path, "completed")
+		if n := s.studio.count("POST /videos", ""); n != 1 || r.At("cost") != 4.0 {
+			t.Errorf("it was started %d times: %s", n, r.Body)
+		}
+		s.balanced(t, 4*credit)
+	})
+}
+
+// restart stops the server and starts another on the same store.
+func (s *shop) restart(t *testing.T) {
+	t.Helper()
+	if err := s.App.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again := harness.Start(t, s.cfg, s.Clock)
+	c := *s.customer
+	c.Server = again
+	s.customer = &c
+}
+
+// TestARevokedKeysJobs: what was not begun fails, what a provider works on
+// goes on.
+func TestARevokedKeysJobs(t *testing.T) {
+	t.Parallel()
+	eachShop(t, nil, func(t *testing.T, s *shop) {
+		owner, id := s.keyed(t, liveKey())
+		begun := owner.make(t, videos, film("[polls 3] a ship"))
+		s.Eventually(t, func() bool { return s.upstream(t, begun) != "" })
+		waiting := []string{owner.make(t, videos, film("[fails 1] never")), owner.make(t, batches, batch("[fails 1] never", "[fails 1] never, too")),
+			owner.make(t, renders, talk("[fails 1] Never."))}
+		s.Eventually(t, func() bool { return s.rows(t, "media_tasks WHERE tries = 1") == 4 })
+		s.ask(t, "DELETE", "/v1/keys/"+id, nil).Want(t, 200, "")
+		s.later(t, 5*time.Second)
+		for i, path := range waiting {
+			r := s.ended(t, path, "failed")
+			code := r.Text("error.code")
+			if i == 1 {
+				code = r.Text("results.1.error.code")
+			}
+			if code != "key_revoked" {
+				t.Errorf("%s", r.Body)
+			}
+		}
+		if n := s.studio.count("POST", "ever"); n != 4 {
+			t.Errorf("after it was revoked a provider was asked %d times", n-4)
+		}
+		s.rendered(t, begun, "completed")
+		s.balanced(t, 4*credit)
+	})
+}
+
+// TestOthersSeeNothingOfAJob: another workspace, the other environment, and
+// tokens of another user.
+func TestOthersSeeNothingOfAJob(t *testing.T) {
+	t.Parallel()
+	eachShop(t, nil, func(t *testing.T, s *shop) {
+		token := func(metadata map[string]any) *shop {
+			r := s.post(t, "/v1/scoped_tokens", map[string]any{"scopes": []string{"images:create", "videos:create", "voice:create"}, "metadata": metadata})
+			return s.as(r.Text("value"))
+		}
+		ann, ann2, bob := token(map[string]any{"user": "ann", "n": 1}), token(map[string]any{"n": 1, "user": "ann"}), token(map[string]any{"user": "bob"})
+		stranger := newCustomer(t, s.Server, accounts.Live)
+		for _, kind := range []struct {
+			path  string
+			order any
+		}{{batches, batch("one")}, {videos, film("one")}, {renders, talk("One.")}} {
+			mine, hers := s.make(t, kind.path, kind.order), ann.make(t, kind.path, kind.order)
+			for name, c := range map[string]struct {
+				who   *customer
+				sees  int
+				paths []string
+			}{
+				"bob":      {bob.customer, 0, []string{mine, hers}},
+				"ann":      {ann.customer, 1, []string{mine}},
+				"ann2":     {ann2.customer, 1, []string{mine}},
+				"stranger": {stranger, 0, []string{mine, hers}},
+				"test":     {s.inTest(t), 0, []string{mine, hers}},
+				"key":      {s.customer, 2, nil},
+			} {
+				if n := len(idsOf(c.who.get(t, kind.path))); n != c.sees {
+					t.Errorf("%s sees %d of %s, expected %d", name, n, kind.path, c.sees)
+				}
+				for _, path := range c.paths {
+					c.who.ask(t, "GET", path, nil).Want(t, 404, "not_found")
+					c.who.ask(t, "DELETE", path, nil).Want(t, 404, "not_found")
+					c.who.ask(t, "POST", path+"/cancel", nil).Want(t, 404, "not_found")
+					if kind.path == videos {
+						c.who.ask(t, "GET", path+"/content", nil).Want(t, 404, "not_found")
+					}
+				}
+			}
+			ann2.get(t, hers)
+			s.get(t, hers)
+			// An id of another kind is none of this one.
+			for _, other := range []string{batches, videos, renders} {
+				if other != kind.path {
+					s.ask(t, "GET", other+"/"+idOf(mine), nil).Want(t, 404, "not_found")
+				}
+			}
+		}
+		reader, _ := s.keyed(t, liveKey("images:read"))
+		reader.get(t, batches)
+		reader.ask(t, "POST", batches, batch("one")).Want(t, 403, "insufficient_scope")
+		reader.ask(t, "GET", videos, nil).Want(t, 403, "insufficient_scope")
+	})
+}
+
+// TestATokensJobOutlivesIt: its expiry stops nothing.
+func TestATokensJobOutlivesIt(t *testing.T) {
+	t.Parallel()
+	eachShop(t, nil, func(t *testing.T, s *shop) {
+		r := s.post(t, "/v1/scoped_tokens", map[string]any{"scopes": []string{"images:create"}, "expires_in": 1})
+		path := s.as(r.Text("value")).make(t, batches, batch("[fails 1] one"))
+		s.Eventually(t, func() bool { return s.tries(t, path) == 1 })
+		s.later(t, time.Minute)
+		s.ended(t, path, "completed")
+		s.balanced(t, credit)
+	})
+}
+
+func TestListsOfJobsAreFilteredAndPaged(t *testing.T) {
+	t.Parallel()
+	eachShop(t, nil, func(t *testing.T, s *shop) {
+		var all []string
+		for i := range 5 {
+			prompt := "fine"
+			if i%2 == 1 {
+				prompt = "[blocked] no"
+			}
+			path := s.make(t, batches, batch(prompt))
+			s.becomes(t, path, "completed", "failed")
+			all = append(all, idOf(path))
+		}
+		if got := idsOf(s.get(t, batches+"?status=failed&order=asc")); fmt.Sprint(got) != fmt.Sprint([]string{all[1], all[3]}) {
+			t.Errorf("those that failed are %v of %v", got, all)
+		}
+		var paged []string
+		after := ""
+		for {
+			r := s.get(t, batches+"?limit=2&order=asc"+after)
+			paged = append(paged, idsOf(r)...)
+			if r.At("has_more") != true {
+				break
+			}
+			after = "&after=" + r.Text("last_id")
+		}
+		if fmt.Sprint(paged) != fmt.Sprint(all) {
+			t.Errorf("page by page: %v", paged)
+		}
+		if r := s.get(t, batches); r.At("data.0.results") != nil {
+			t.Errorf("a list is brief: %s", r.Body)
+		}
+		for query, param := range map[string]string{"status=done": "status", "limit=0": "limit", "after=video_1": "after", "colour=red": "colour"} {
+			if r := s.ask(t, "GET", batches+"?"+query, nil); r.Status != 400 || r.Text("error.param") != param {
+				t.Errorf("%s: %d %s", query, r.Status, r.Body)
+			}
+		}
+	})
+}

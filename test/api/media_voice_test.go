@@ -1,0 +1,265 @@
+package api_test
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"turnpike/internal/audio"
+	"turnpike/internal/config"
+	"turnpike/test/harness"
+)
+
+// samplesOf reads a WAV file of the studio's format.
+func samplesOf(t *testing.T, file string) []int16 {
+	t.Helper()
+	format, pcm, err := audio.ReadWAV(strings.NewReader(file))
+	if err != nil || format.Rate != speechRate || format.Channels != 1 {
+		t.Fatalf("not the WAV file that was expected: %+v, %v", format, err)
+	}
+	var data bytes.Buffer
+	if _, err := data.ReadFrom(pcm); err != nil {
+		t.Fatal(err)
+	}
+	out := make([]int16, data.Len()/2)
+	if err := binary.Read(&data, binary.LittleEndian, out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func silence(ms int) []int16 { return make([]int16, speechRate*ms/1000) }
+
+// TestVoicesAreStitchedToTheSample: every piece is where it belongs, and the
+// pauses between them are as long as they should be.
+func TestVoicesAreStitchedToTheSample(t *testing.T) {
+	t.Parallel()
+	eachShop(t, nil, func(t *testing.T, s *shop) {
+		hook := newReceiver(t, s.Clock, answering(http.StatusOK))
+		s.endpoint(t, hook.URL, "voice.render.completed")
+		order := map[string]any{"model": "talk", "voice": "alloy", "segments": []map[string]any{
+			{"text": "Once there was a ship.", "pause_ms": 333},
+			{"text": "It sailed 🚢 far.", "voice": "echo"},
+			{"text": "Once there was a ship.", "pause_ms": 60_000}, // the same file as the first
+			{"text": "سافرت السفينة بعيدا.", "voice": "shimmer", "pause_ms": 1},
+		}}
+		path := s.make(t, renders, order)
+		r := s.ended(t, path, "completed")
+		want := slices.Concat(spoken("Once there was a ship.", "alloy"), silence(333), spoken("It sailed 🚢 far.", "echo"),
+			spoken("Once there was a ship.", "alloy"), silence(60_000), spoken("سافرت السفينة بعيدا.", "shimmer"), silence(1))
+		file := follow(t, r.Text("url"), http.StatusOK)
+		if got := samplesOf(t, file); !slices.Equal(got, want) {
+			t.Errorf("there are %d samples, expected %d, or others", len(got), len(want))
+		}
+		characters := 22 + utf8.RuneCountInString("It sailed 🚢 far.") + 22 + utf8.RuneCountInString("سافرت السفينة بعيدا.")
+		if r.At("characters") != float64(characters) || r.At("segments.total") != 4.0 || r.At("segments.completed") != 4.0 || r.At("progress") != 100.0 ||
+			r.Text("content_type") != "audio/wav" || r.At("duration_seconds") != float64(len(want)*1000/speechRate)/1000 {
+			t.Errorf("it came to %s", r.Body)
+		}
+		if cost := amount(t, r, "cost"); cost != mills(characters) {
+			t.Errorf("%d characters cost %s", characters, cost)
+		}
+		s.balanced(t, mills(characters))
+		if got := hook.wait(t, s.customer, 1)[0]; sha256.Sum256([]byte(follow(t, linkIn(t, got.body), http.StatusOK))) != sha256.Sum256([]byte(file)) {
+			t.Error("the event's link leads to another file")
+		}
+		// The pieces are nobody's now.
+		if n := s.rows(t, "files WHERE expires_at > 0"); n != 1 {
+			t.Errorf("%d files are kept", n)
+		}
+	})
+}
+
+// TestTextsAreReadInPieces: sentences stay whole, every character is read
+// once, and a text without an end of a sentence is read, too.
+func TestTextsAreReadInPieces(t *testing.T) {
+	t.Parallel()
+	eachShop(t, nil, func(t *testing.T, s *shop) {
+		for name, text := range map[string]string{
+			"sentences":       strings.Repeat("The quick brown fox jumps over the lazy dog. ", 100),
+			"no sentence end": strings.Repeat("word ", 1000),
+			"no word end":     strings.Repeat("x", 4000),
+			"emoji":           strings.Repeat("👩‍👩‍👧‍👦", 500),
+			"right to left":   strings.Repeat("هذه جملة قصيرة جدا. ", 200),
+			"short":           "Hi",
+		} {
+			path := s.make(t, renders, talk(text))
+			r := s.ended(t, path, "completed")
+			var read strings.Builder
+			rows := s.number(t, "SELECT count(*) FROM media_tasks WHERE job_id = $1 AND name <> 'stitch'", idOf(path))
+			pieces := s.pieces(t, path)
+			for _, p := range pieces {
+				if utf8.RuneCountInString(p) > 1500 {
+					t.Errorf("%s: a piece has %d characters", name, utf8.RuneCountInString(p))
+				}
+				read.WriteString(p)
+			}
+			plain := func(text string) string { return strings.Join(strings.Fields(text), "") }
+			if plain(read.String()) != plain(text) || r.At("segments.total") != float64(rows) {
+				t.Errorf("%s: other characters were read than there are", name)
+			}
+			total := 0
+			for _, p := range pieces {
+				total += len(spoken(p, "alloy"))
+			}
+			if got := samplesOf(t, follow(t, r.Text("url"), http.StatusOK)); len(got) != total {
+				t.Errorf("%s: %d samples, expected %d", name, len(got), total)
+			}
+		}
+	})
+}
+
+// pieces are the texts that a render is read in, in their order.
+func (c *customer) pieces(t *testing.T, path string) (out []string) {
+	t.Helper()
+	for i := range c.number(t, "SELECT total FROM media_jobs WHERE id = $1", idOf(path)) {
+		var input string
+		if err := c.DB.QueryRow(t.Context(), "SELECT input FROM media_tasks WHERE job_id = $1 AND position = $2", idOf(path), i).Scan(&input); err != nil {
+			t.Fatal(err)
+		}
+		var p struct{ Text string }
+		decode(t, []byte(input), &p)
+		out = append(out, p.Text)
+	}
+	return out
+}
+
+func TestVoicesComeInOtherFormats(t *testing.T) {
+	t.Parallel()
+	eachShop(t, nil, func(t *testing.T, s *shop) {
+		for format, kind := range map[string]string{"pcm": "audio/pcm", "mp3": "audio/mpeg", "flac": "audio/flac"} {
+			if format != "pcm" && !audio.CanTranscode() {
+				t.Fatalf("ffmpeg is missing, which %s needs", format)
+			}
+			order := talk("A short text.")
+			order["response_format"] = format
+			r := s.ended(t, s.make(t, renders, order), "completed")
+			file := follow(t, r.Text("url"), http.StatusOK)
+			begins := map[string][]string{"pcm": {"\x88\x13"}, "mp3": {"ID3", "\xff\xfb", "\xff\xf3"}, "flac": {"fLaC"}}[format]
+			if r.Text("content_type") != kind || !slices.ContainsFunc(begins, func(b string) bool { return strings.HasPrefix(file, b) }) {
+				t.Errorf("%s: %s begins with %q", format, r.Text("content_type"), file[:min(8, len(file))])
+			}
+			if r.At("duration_seconds") != 0.13 {
+				t.Errorf("%s takes %v seconds", format, r.At("duration_seconds"))
+			}
+			if format == "pcm" && len(file) != 2*len(spoken("A short text.", "alloy")) {
+				t.Errorf("%d bytes", len(file))
+			}
+		}
+	})
+}
+
+// TestACancelledRenderIsPaidAsFarAsItWent.
+func TestACancelledRenderIsPaidAsFarAsItWent(t *testing.T) {
+	t.Parallel()
+	eachShop(t, nil, func(t *testing.T, s *shop) {
+		order := map[string]any{"model": "talk", "voice": "alloy", "segments": []map[string]any{{"text": "One."}, {"text": "[gate g] Two."}}}
+		path := s.make(t, renders, order)
+		s.Eventually(t, func() bool {
+			return s.get(t, path).At("segments.completed") == 1.0 && s.studio.count("POST", "Two") == 1
+		})
+		r := s.post(t, path+"/cancel", nil)
+		if r.Text("status") != "cancelled" || amount(t, r, "cost") != mills(4) || r.At("url") != nil {
+			t.Errorf("it is %s", r.Body)
+		}
+		s.post(t, path+"/cancel", nil)
+		s.studio.open("g")
+		// What comes too late changes nothing, and leaves no file.
+		s.Eventually(t, func() bool { return s.rows(t, "file_uses") == 0 && s.rows(t, "files WHERE expires_at > 0") == 0 })
+		if r := s.get(t, path); r.Text("status") != "cancelled" || amount(t, r, "cost") != mills(4) || len(s.eventsOf(t, idOf(path))) != 1 {
+			t.Errorf("afterwards it is %s", r.Body)
+		}
+		s.balanced(t, mills(4))
+	})
+}
+
+// TestARenderFailsWithItsFirstPiece that cannot be read, and is free.
+func TestARenderFailsWithItsFirstPiece(t *testing.T) {
+	t.Parallel()
+	eachShop(t, nil, func(t *testing.T, s *shop) {
+		order := map[string]any{"model": "talk", "voice": "alloy", "segments": []map[string]any{{"text": "One."}, {"text": "[blocked] Two."}, {"text": "[fails 9] Three."}}}
+		r := s.ended(t, s.make(t, renders, order), "failed")
+		if r.Text("error.code") != "moderation_blocked_output" || r.At("cost") != 0.0 || r.At("url") != nil {
+			t.Errorf("it came to %s", r.Body)
+		}
+		s.Eventually(t, func() bool { return s.rows(t, "media_tasks WHERE due_at IS NOT NULL") == 0 })
+		s.ask(t, "POST", renders+"/"+r.Text("id")+"/cancel", nil).Want(t, 409, "invalid_state")
+		s.balanced(t, 0)
+	})
+}
+
+// TestARestartCostsOnePieceAtMost: those that were read are not read again.
+func TestARestartCostsOnePieceAtMost(t *testing.T) {
+	t.Parallel()
+	eachShop(t, nil, func(t *testing.T, s *shop) {
+		order := map[string]any{"model": "talk", "voice": "alloy", "segments": []map[string]any{{"text": "One."}, {"text": "[fails 1] Two."}, {"text": "Three."}}}
+		path := s.make(t, renders, order)
+		s.Eventually(t, func() bool {
+			return s.get(t, path).At("segments.completed") == 2.0 && s.rows(t, "media_tasks WHERE tries = 1") == 1
+		})
+		s.restart(t)
+		s.later(t, 5*time.Second)
+		r := s.ended(t, path, "completed")
+		want := slices.Concat(spoken("One.", "alloy"), spoken("[fails 1] Two.", "alloy"), spoken("Three.", "alloy"))
+		if got := samplesOf(t, follow(t, r.Text("url"), http.StatusOK)); !slices.Equal(got, want) {
+			t.Errorf("there are %d samples, expected %d", len(got), len(want))
+		}
+		for text, n := range map[string]int{"One": 1, "Two": 2, "Three": 1} {
+			if got := s.studio.count("POST", text); got != n {
+				t.Errorf("%q was read %d times", text, got)
+			}
+		}
+		s.balanced(t, mills(24))
+	})
+}
+
+// TestAKeyRevokedAfterTheLastPieceStopsNothing: what is left asks no provider.
+func TestAKeyRevokedAfterTheLastPieceStopsNothing(t *testing.T) {
+	t.Parallel()
+	eachShop(t, nil, func(t *testing.T, s *shop) {
+		owner, id := s.keyed(t, liveKey())
+		path := owner.make(t, renders, talk("[gate g] One."))
+		s.Eventually(t, func() bool { return s.studio.count("POST", "") == 1 })
+		s.ask(t, "DELETE", "/v1/keys/"+id, nil).Want(t, 200, "")
+		s.studio.open("g")
+		s.ended(t, path, "completed")
+		s.balanced(t, mills(13))
+	})
+}
+
+// TestSpeechAtOnce is answered with the file itself, and charged.
+func TestSpeechAtOnce(t *testing.T) {
+	t.Parallel()
+	eachShop(t, nil, func(t *testing.T, s *shop) {
+		r := s.Do(t, harness.Request{Method: "POST", Path: "/v1/audio/speech", Key: s.key, Body: map[string]any{"model": "talk", "voice": "alloy", "input": "Hello there.", "response_format": "wav"}})
+		if r.Status != 200 || r.Header.Get("Content-Type") != "audio/wav" || !slices.Equal(samplesOf(t, string(r.Body)), spoken("Hello there.", "alloy")) {
+			t.Errorf("answered %d %s", r.Status, r.Header.Get("Content-Type"))
+		}
+		if e := s.entry(t, r); amount(t, e, "credits") != mills(12) || e.Text("model") != "talk" {
+			t.Errorf("the entry is %s", e.Body)
+		}
+		s.balanced(t, mills(12))
+	})
+}
+
+// TestTextsAreReadBesideEachOther: no piece waits for another.
+func TestTextsAreReadBesideEachOther(t *testing.T) {
+	t.Parallel()
+	eachShop(t, func(cfg *config.Config) { cfg.Media.PerWorkspace = 4 }, func(t *testing.T, s *shop) {
+		var list []map[string]any
+		for i := range 4 {
+			list = append(list, map[string]any{"text": fmt.Sprintf("[gate g] number %d.", i)})
+		}
+		path := s.make(t, renders, map[string]any{"model": "talk", "voice": "alloy", "segments": list})
+		s.Eventually(t, func() bool { return s.studio.count("POST", "number") == 4 })
+		s.studio.open("g")
+		s.ended(t, path, "completed")
+	})
+}
