@@ -40,7 +40,7 @@ var Statuses = []Status{Queued, InProgress, AwaitingApproval, RequiresAction, Ve
 // moves are all that there are.
 var moves = map[Status][]Status{
 	Queued:           {InProgress, Cancelled, Failed},
-	InProgress:       {AwaitingApproval, RequiresAction, Verifying, Cancelling, Queued, Failed, Completed},
+	InProgress:       {AwaitingApproval, RequiresAction, Verifying, Cancelling, Queued, Failed},
 	AwaitingApproval: {Queued, RequiresAction, Failed, Cancelled},
 	RequiresAction:   {Queued, Failed, Cancelled},
 	Verifying:        {Completed, InProgress, Cancelling, Queued, Failed},

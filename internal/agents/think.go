@@ -158,9 +158,12 @@ func (s *Service) ask(ctx context.Context, r *Run, p *access.Principal, step *St
 // answered is an answer without calls: the result, unless it is to be checked.
 func (s *Service) answered(o *outcome, now time.Time) error {
 	r := o.run
+	if err := o.move(Verifying); err != nil {
+		return err
+	}
 	if len(r.Orders.Schema) > 0 || len(r.Orders.Checks) > 0 {
 		o.again(now)
-		return o.move(Verifying)
+		return nil
 	}
 	r.Result = &events.AgentResult{OutputText: r.Answer}
 	return o.end(Completed, nil, now)

@@ -48,7 +48,7 @@ func (s *Service) OrderImages(from From, in ImageBatchRequest) (*Order, error) {
 	seen := make(map[string]int, len(in.Requests))
 	for i, r := range in.Requests {
 		place := placeOf("requests", i)
-		if strings.TrimSpace(r.CustomID) == "" || utf8.RuneCountInString(r.CustomID) > maxCustomID {
+		if strings.TrimSpace(r.CustomID) == "" || utf8.RuneCountInString(r.CustomID) > maxCustomID || strings.IndexByte(r.CustomID, 0) >= 0 { // PostgreSQL stores no zero
 			return nil, within(place, fault.Invalid("custom_id", "custom_id must be your own id of the request, of 1 to %d characters", maxCustomID))
 		}
 		if first, twice := seen[r.CustomID]; twice {

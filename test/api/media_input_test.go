@@ -32,7 +32,9 @@ func TestBadOrdersAreRefused(t *testing.T) {
 		many := make([]string, 1001)
 		twice := batch("a", "b")
 		twice["requests"].([]map[string]any)[1]["custom_id"] = "c0"
-		segments := func(list ...any) map[string]any { return map[string]any{"model": "talk", "voice": "alloy", "segments": list} }
+		segments := func(list ...any) map[string]any {
+			return map[string]any{"model": "talk", "voice": "alloy", "segments": list}
+		}
 		for _, c := range []struct {
 			path  string
 			order any

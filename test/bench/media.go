@@ -32,7 +32,7 @@ func measureMedia(ctx context.Context, o options, database *postgres) (*media, e
 	if err != nil {
 		return nil, err
 	}
-	b := &mediaBench{options: o, binary: binary, engines: []*engine{{name: "SQLite", folder: o.folder}}, calm: &calm{left: patience}}
+	b := &mediaBench{options: o, binary: binary, engines: []*engine{{name: "SQLite", folder: o.folder}}, calm: &calm{left: mediaPatience}}
 	if database != nil {
 		b.engines = append(b.engines, &engine{name: "PostgreSQL", folder: o.folder, database: database})
 	}
@@ -47,6 +47,10 @@ func measureMedia(ctx context.Context, o options, database *postgres) (*media, e
 	}
 	return m, nil
 }
+
+// mediaPatience is less than that of other parts, which measure more: a round
+// should take less than three minutes.
+const mediaPatience = time.Minute
 
 // mediaBench is what the measurements share.
 type mediaBench struct {

@@ -11,7 +11,7 @@ import (
 const (
 	busyJobs  = 5000
 	lateJobs  = 10
-	latePoll  = 2 * time.Millisecond
+	latePoll  = 20 * time.Millisecond
 	slowModel = 500 * time.Millisecond
 )
 

@@ -75,4 +75,5 @@ func (m *media) method(line line) {
 	line("- The drawing loop is a process with a worker for each core that calls the same code for the same pictures and keeps none of them.")
 	line("- Beside a busy workspace: another one orders %d jobs of one picture, one after the other, and asks every %v for its end. Alone is the same server with nothing else to do; what is added is the longest of them less the median alone.", lateJobs, latePoll)
 	line("- A text: at %d times the usual speed, which makes the file smaller and not its text, on a server that has done nothing else; memory is the highest resident size of its life. Every piece is a file, and so is the whole.", voiceSpeed)
+	line("- Jobs wait for quiet, and are measured again, for %v in all.", mediaPatience)
 }

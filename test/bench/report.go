@@ -114,7 +114,7 @@ func (r *report) markdown() string {
 		r.media.method(line)
 	}
 	line("- The subjects are measured in turn, in %d rounds; a figure is the median of the rounds, a ratio the median of the rounds' ratios. CPU is the server's process time per request or delivery, its threads, the kernel's work for it and the garbage collector included, that of the other processes not.", r.options.rounds)
-	line("- Others is the share of all cores that processes which have nothing to do with this run had meanwhile. They take more from a server that waits for its disk and its writer than from one that never waits: with more than a few percent the ratios are lower than on a quiet machine. So a measurement waits until they have less than %.0f %%, and one during which they had more is repeated, up to %d times in all; the least disturbed one counts. After %v of waiting, for each part of the run, things are measured as they are.", 100*disturbed, attempts, patience)
+	line("- Others is the share of all cores that processes which have nothing to do with this run had meanwhile. They take more from a server that waits for its disk and its writer than from one that never waits: with more than a few percent the ratios are lower than on a quiet machine. So a measurement waits until they have less than %.0f %%, and one during which they had more is repeated, up to %d times in all; the least disturbed one counts. After %v of waiting, for each part of the run unless it says otherwise, things are measured as they are.", 100*disturbed, attempts, patience)
 	return b.String()
 }
 

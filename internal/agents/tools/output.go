@@ -46,8 +46,11 @@ func readable(contentType string, body []byte, headers map[string]string) (text 
 		media = "application/octet-stream"
 	}
 	whole := body
-	for i := 0; i < utf8.UTFMax-1 && len(whole) > 0 && !utf8.Valid(whole[max(0, len(whole)-utf8.UTFMax):]); i++ {
-		whole = whole[:len(whole)-1] // what was read may end inside a character
+	if len(body) == readBytes { // there may be more, and a character in two
+		for len(whole) > readBytes-utf8.UTFMax && !utf8.RuneStart(whole[len(whole)-1]) {
+			whole = whole[:len(whole)-1]
+		}
+		whole = whole[:len(whole)-1]
 	}
 	texty := strings.HasPrefix(media, "text/") || media == "application/json" || strings.HasSuffix(media, "+json")
 	if bytes.IndexByte(body, 0) >= 0 || !texty && !utf8.Valid(whole) {
