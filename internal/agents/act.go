@@ -49,14 +49,12 @@ func (s *Service) act(ctx context.Context, r *Run, calls []*Call) (*outcome, err
 		return nil, err
 	}
 	s.execute(ctx, o.run, list, secrets)
-	if errors.Is(ctx.Err(), context.Canceled) {
-		// The server stops, or somebody cancelled the run: what was under way
-		// is not known to be over.
-		return nil, ctx.Err()
-	}
 	after := begin(o.run)
 	after.calls = calls
 	for _, c := range list {
+		if !c.over() {
+			continue
+		}
 		after.say("tool_call.completed", map[string]any{"call_id": c.ID, "tool": c.Tool, "is_error": c.IsError, "output": c.Output})
 	}
 	return after, s.proceed(after, s.now())
@@ -87,6 +85,9 @@ func (s *Service) call(ctx context.Context, r *Run, c *Call, secrets tools.Secre
 	if err == nil {
 		c.finish(out.Text, out.IsError, s.now())
 		return
+	}
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return // the server stops, or somebody cancelled the run: nobody knows what came of it
 	}
 	text := "The call failed: " + err.Error()
 	var f *tools.Failure

@@ -68,10 +68,10 @@ func (s *Service) Work(ctx context.Context, _ string, i *item) lanes.Result {
 	defer done()
 	o, err := s.turn(turn, r)
 	switch {
-	case errors.Is(err, errLost), ctx.Err() != nil:
+	case errors.Is(err, errLost):
 		return lanes.Result{Well: true, Outcome: db.Written} // somebody else's, or later
 	case err != nil && turn.Err() != nil:
-		return lanes.Result{Well: true, Outcome: db.Written} // it was cancelled, which the next look finds
+		return lanes.Result{Well: true, Outcome: db.Written} // the server stops, or the run was cancelled, which the next look finds
 	case err != nil:
 		slog.Warn("a turn of a run failed; it is tried again", "run", r.ID, "error", err)
 		breathe(ctx)
