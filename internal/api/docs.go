@@ -229,7 +229,7 @@ func (d *apiDocument) operation(method, path string, op *apiOperation, described
 		}
 	}
 	if op.RequestBody != nil {
-		o.Body = d.fields(d.resolve(op.RequestBody.Content.get(jsonType).Schema), described)
+		o.Body = d.fields(d.resolve(op.body().Value.Schema), described)
 	}
 	ok := op.success().Value
 	for _, h := range ok.Headers {
@@ -244,7 +244,7 @@ func (d *apiDocument) operation(method, path string, op *apiOperation, described
 		o.Returns = append(o.Returns, d.returned(ok.Description, m.Name, m.Value, described))
 	}
 	for _, r := range op.Responses {
-		if r.Name != op.success().Name {
+		if r.Value.Ref != "" { // the others are forms of success, which the text describes
 			o.Errors = append(o.Errors, r.Name)
 		}
 	}
@@ -330,8 +330,18 @@ func (d *apiDocument) samples(o *docsOperation, path string) []docsSample {
 		if o.Scope != "" {
 			b.WriteString(" \\\n  -H \"Authorization: Bearer $TURNPIKE_API_KEY\"")
 		}
-		if body != nil {
-			fmt.Fprintf(&b, " \\\n  -H \"Content-Type: application/json\" \\\n  -d '%s'", strings.ReplaceAll(pretty(body), "'", `'\''`))
+		switch {
+		case body == nil:
+		case o.body().Name == jsonType:
+			fmt.Fprintf(&b, " \\\n  -H \"Content-Type: application/json\" \\\n  -d %s", quoted(pretty(body)))
+		default:
+			for i := 0; i+1 < len(body.Content); i += 2 {
+				value := body.Content[i+1]
+				if value.Kind == yaml.SequenceNode {
+					value = value.Content[0]
+				}
+				fmt.Fprintf(&b, " \\\n  -F %s", quoted(body.Content[i].Value+"="+value.Value))
+			}
 		}
 		out = append(out, docsSample{title, b.String()})
 	}
@@ -339,7 +349,7 @@ func (d *apiDocument) samples(o *docsOperation, path string) []docsSample {
 	case o.RequestBody == nil:
 		call("Request", nil)
 	default:
-		m := o.RequestBody.Content.get(jsonType)
+		m := o.body().Value
 		for _, e := range m.Examples {
 			call(e.Value.Summary, &e.Value.Value)
 		}
@@ -360,6 +370,9 @@ func (d *apiDocument) samples(o *docsOperation, path string) []docsSample {
 	}
 	return out
 }
+
+// quoted is a text as a shell takes it for one word.
+func quoted(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
 
 // answer is an example of a response body; of a list, a page with one entry.
 func (d *apiDocument) answer(m *apiMedia) string {

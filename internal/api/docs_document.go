@@ -39,6 +39,17 @@ func (o ordered[T]) get(name string) (value T) {
 // success is the answer when all goes well: the document has it first.
 func (o *apiOperation) success() entry[*apiResponse] { return o.Responses[0] }
 
+// body is what the page shows of a request: its JSON, or its form where only
+// that is taken.
+func (o *apiOperation) body() entry[*apiMedia] {
+	for _, m := range o.RequestBody.Content {
+		if m.Name == jsonType {
+			return m
+		}
+	}
+	return o.RequestBody.Content[0]
+}
+
 // oneOrMore is a YAML value that may be a list.
 type oneOrMore []string
 

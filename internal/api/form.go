@@ -9,6 +9,7 @@ import (
 	"mime"
 	"mime/multipart"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -89,6 +90,16 @@ func (f *form) add(part *multipart.Part) error {
 		return nil
 	}
 	f.files[name] = append(f.files[name], providers.Upload{Name: masked(part.FileName(), 256), ContentType: http.DetectContentType(data), Data: data})
+	return nil
+}
+
+// onlyFiles refuses files that nobody expects.
+func (f *form) onlyFiles(names ...string) error {
+	for name := range f.files {
+		if !slices.Contains(names, name) {
+			return fault.Param(fault.UnknownParameter, masked(name, 64), "there is no file %q here; there are: %s", masked(name, 64), strings.Join(names, ", "))
+		}
+	}
 	return nil
 }
 

@@ -126,7 +126,7 @@ func (c *Call) actIdempotently(a action, req idempotency.Request) error {
 	}
 	// A refusal is remembered too, so that the retry hears the same. What a
 	// retry could change is not: outages, faults of ours, races.
-	if f, ok := fault.As(err); ok && f.Code != fault.Conflict && fault.FamilyOf(f.Code).Status < 500 {
+	if f, ok := fault.As(err); ok && f.Code != fault.Conflict && lasting(fault.FamilyOf(f.Code).Status) {
 		status := fault.FamilyOf(f.Code).Status
 		body := c.errorJSON(f)
 		err := c.s.DB.Write(ctx, func(tx *db.Tx) error {
@@ -141,6 +141,12 @@ func (c *Call) actIdempotently(a action, req idempotency.Request) error {
 		return f
 	}
 	return err
+}
+
+// lasting reports whether a refusal stays what it is: budgets are raised, and
+// limits pass.
+func lasting(status int) bool {
+	return status < http.StatusInternalServerError && status != http.StatusPaymentRequired && status != http.StatusTooManyRequests
 }
 
 // replayTaken sends what another node has answered meanwhile.

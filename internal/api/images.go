@@ -2,6 +2,7 @@ package api
 
 import (
 	"encoding/base64"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"turnpike/internal/fault"
 	"turnpike/internal/files"
 	"turnpike/internal/gateway"
+	"turnpike/internal/media"
 	"turnpike/internal/providers"
 )
 
@@ -37,6 +39,9 @@ func editImage(c *Call) error {
 	}
 	f, err := c.readForm()
 	if err != nil {
+		return err
+	}
+	if err := f.onlyFiles("image", "mask"); err != nil {
 		return err
 	}
 	sources := f.files["image"]
@@ -90,7 +95,7 @@ func (c *Call) images(body []byte, sources []providers.Upload, mask *providers.U
 			out.Data[i].B64JSON = base64.StdEncoding.EncodeToString(p.Data)
 			continue
 		}
-		if out.Data[i].URL, err = c.storeImage(p); err != nil {
+		if out.Data[i].URL, err = c.storeImage(p, i); err != nil {
 			return err
 		}
 	}
@@ -106,13 +111,14 @@ func (c *Call) images(body []byte, sources []providers.Upload, mask *providers.U
 }
 
 // storeImage keeps a picture under the request's name and links to it.
-func (c *Call) storeImage(p providers.Picture) (string, error) {
+func (c *Call) storeImage(p providers.Picture, i int) (string, error) {
 	owner := files.Owner{WorkspaceID: c.Principal.WorkspaceID, Environment: string(c.Principal.Environment)}
 	f, err := c.s.Files.PutBytes(c.Context(), owner, c.id, p.ContentType, p.Data)
 	if err != nil {
 		return "", err
 	}
-	return c.s.Files.URL(owner, f, c.id, c.s.Now().Add(imageLink)), nil
+	name := fmt.Sprintf("%s-%d%s", c.id, i, media.Extension(p.ContentType))
+	return c.s.Files.URL(owner, f, name, c.s.Now().Add(imageLink)), nil
 }
 
 // imagesObject is the answer in OpenAI's form.

@@ -80,7 +80,7 @@ func (r *videoReference) source() (*providers.Upload, error) {
 
 func pictureOf(u providers.Upload) (*providers.Upload, error) {
 	if !isPicture(u) && u.ContentType != "video/mp4" {
-		return nil, fault.Invalid("input_reference", "input_reference must be a PNG, JPEG or WebP picture or an MP4 video")
+		return nil, fault.Invalid("input_reference", "input_reference must be a PNG, JPEG, GIF or WebP picture or an MP4 video")
 	}
 	return &u, nil
 }
@@ -103,6 +103,9 @@ func (c *Call) createVideoOfForm() error {
 		case len(list) > 1:
 			return fault.Invalid(name, "%s may be given once", name)
 		}
+	}
+	if err := f.onlyFiles("input_reference"); err != nil {
+		return err
 	}
 	order := media.VideoRequest{Model: f.text("model"), Prompt: f.text("prompt"), Seconds: f.text("seconds"), Size: f.text("size")}
 	if text := f.text("metadata"); text != "" {

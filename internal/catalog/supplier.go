@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -151,6 +152,9 @@ func (c *Catalog) listed(st *stock, l Supply, fallback *Price, r rate) (*Offer, 
 	}
 	switch {
 	case l.Price != nil:
+		if o.Kind == "" && (l.Price.PerImage != nil || l.Price.PerSecond != nil || l.Price.PerCharacter != nil) {
+			return nil, errors.New("the table does not know it, so its kind is needed for a price by the picture, second or character")
+		}
 		price, err := r.price(*l.Price)
 		if err != nil {
 			return nil, err

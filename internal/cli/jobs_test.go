@@ -136,6 +136,7 @@ func TestOnlyWholeFilesAreSaved(t *testing.T) {
 	}{
 		"another content": {"a picturE", sumOf("a picture"), 9},
 		"a part":          {"a pict", sumOf("a picture"), 9},
+		"a part, unknown": {"a pict", "", 9},
 	} {
 		folder, code, errOut := downloadOne(t, "one.png", c.content, c.sum, c.size)
 		left, err := os.ReadDir(folder)

@@ -50,7 +50,7 @@ func TestProvidersAndRoutesAreRead(t *testing.T) {
 		{Name: "openai", Type: "openai", BaseURL: "https://api.openai.com/v1", APIKey: "sk-file", Weight: 1}, // the file wins
 		{Name: "azure", Type: "openai", BaseURL: "https://house.openai.azure.com/openai", APIKey: "sk-azure", APIKeyEnv: "AZURE_KEY",
 			APIVersion: "2024-10-21", Headers: map[string]Secret{"X-Team": sentinel}, Catalog: "openai", Weight: 5,
-			DefaultPrice: &ModelPrice{"1", "2.50", "0.1", "1.25"},
+			DefaultPrice: &ModelPrice{Input: "1", Output: "2.50", CachedInput: "0.1", CacheWrite: "1.25"},
 			Models: []ProviderModel{
 				{ID: "gpt-4o", Upstream: "my-gpt-4o", Price: &ModelPrice{Input: "0.15", Output: "0.6"}, ContextWindow: 1000, MaxOutputTokens: 100, Capabilities: []string{"tools", "vision"}},
 				{ID: "plain", Upstream: "plain"},
@@ -171,7 +171,7 @@ func TestUnknownOrMisshapenKeysAreNamed(t *testing.T) {
 		"not a list":         {"providers: {openai: {}}", "providers: expected a list"},
 		"not an entry":       {"providers: [openai]", "providers[0]: expected name, type, base_url, api_key, api_key_env"},
 		"key":                {"providers:\n  - name: a\n    modles: []", "providers[0].modles: is not known here; did you mean models?; expected name, type, base_url"},
-		"key of a model":     {"providers: [{models: [{}, {nmae: x}]}]", "providers[0].models[1].nmae: is not known here; expected id, upstream, price"},
+		"key of a model":     {"providers: [{models: [{}, {nmae: x}]}]", "providers[0].models[1].nmae: is not known here; expected id, upstream, kind, price"},
 		"key of a price":     {"providers: [{default_price: {in: 1}}]", "providers[0].default_price.in: is not known here"},
 		"key of a route":     {"routes: [{nam: x}]", "routes[0].nam: is not known here; did you mean name?; expected name, models"},
 		"key twice":          {"routes: [{name: x, name: y}]", "routes[0]: has the same key as in line 1"},

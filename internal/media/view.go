@@ -8,7 +8,9 @@ import (
 	"strconv"
 	"time"
 
+	"turnpike/internal/accounts"
 	"turnpike/internal/audio"
+	"turnpike/internal/credits"
 	"turnpike/internal/db"
 	"turnpike/internal/events"
 	"turnpike/internal/fault"
@@ -65,7 +67,7 @@ func (s *Service) Show(ctx context.Context, q db.Querier, j *Job, brief bool) (a
 
 func batchObject(j *Job) *events.ImageBatch {
 	return &events.ImageBatch{ID: j.ID, Object: "image.batch", Status: string(j.Status), Model: j.Model, Progress: j.Progress,
-		RequestCounts: events.ImageCounts{Total: j.Total, Completed: j.Completed, Failed: j.Failed}, Cost: j.Cost, Metadata: j.Metadata, Error: j.Error,
+		RequestCounts: events.ImageCounts{Total: j.Total, Completed: j.Completed, Failed: j.Failed}, Cost: j.shownCost(), Metadata: j.Metadata, Error: j.Error,
 		CreatedAt: j.CreatedAt.Unix(), StartedAt: unix(j.StartedAt), CompletedAt: unix(j.CompletedAt), ExpiresAt: j.expires()}
 }
 
@@ -87,7 +89,7 @@ func (s *Service) batch(ctx context.Context, q db.Querier, j *Job, link linker) 
 			return nil, fmt.Errorf("read results: %w", err)
 		}
 		for n, f := range m.Files {
-			url, until := link(f, fmt.Sprintf("%s-%d-%d%s", j.ID, t.Position, n, extension(f.ContentType)))
+			url, until := link(f, fmt.Sprintf("%s-%d-%d%s", j.ID, t.Position, n, Extension(f.ContentType)))
 			r.Images = append(r.Images, events.Image{URL: url, URLExpiresAt: until, ContentType: f.ContentType, Bytes: f.Bytes, SHA256: f.SHA256})
 		}
 		b.Results[i] = r
@@ -122,14 +124,14 @@ func videoObject(j *Job, link linker) (*events.VideoRender, error) {
 		return nil, fmt.Errorf("read video: %w", err)
 	}
 	v := &events.VideoRender{ID: j.ID, Object: "video", Status: string(j.Status), Model: j.Model, Progress: j.Progress, Prompt: in.Prompt,
-		Seconds: strconv.Itoa(in.Seconds), Size: in.Size, Error: j.Error, Cost: j.Cost, Metadata: j.Metadata,
+		Seconds: strconv.Itoa(in.Seconds), Size: in.Size, Error: j.Error, Cost: j.shownCost(), Metadata: j.Metadata,
 		CreatedAt: j.CreatedAt.Unix(), CompletedAt: unix(j.CompletedAt), ExpiresAt: j.expires()}
 	if j.Error != nil {
 		v.FailureReason = &j.Error.Code
 	}
 	f, found, err := j.output(theVideo)
 	if found {
-		url, until := link(f, j.ID+extension(f.ContentType))
+		url, until := link(f, j.ID+Extension(f.ContentType))
 		v.URL, v.URLExpiresAt = &url, &until
 	}
 	return v, err
@@ -142,7 +144,7 @@ func voiceObject(j *Job, link linker) (*events.VoiceRender, error) {
 	}
 	v := &events.VoiceRender{ID: j.ID, Object: "voice.render", Status: string(j.Status), Model: j.Model, Voice: in.Voice, Progress: j.Progress,
 		Segments: events.VoiceSegments{Total: j.Total, Completed: j.Completed}, Characters: in.Characters, ContentType: audio.Types[in.Format],
-		Cost: j.Cost, Metadata: j.Metadata, Error: j.Error, CreatedAt: j.CreatedAt.Unix(), StartedAt: unix(j.StartedAt),
+		Cost: j.shownCost(), Metadata: j.Metadata, Error: j.Error, CreatedAt: j.CreatedAt.Unix(), StartedAt: unix(j.StartedAt),
 		CompletedAt: unix(j.CompletedAt), ExpiresAt: j.expires()}
 	m, err := readMade(j.Output)
 	if err != nil {
@@ -171,6 +173,15 @@ func (j *Job) output(variant string) (f madeFile, found bool, err error) {
 	return f, false, nil
 }
 
+// shownCost is what a job costs its owner: a test costs nothing, and what it
+// would have cost is in the request log.
+func (j *Job) shownCost() credits.Micro {
+	if j.Environment == accounts.Test {
+		return 0
+	}
+	return j.Cost
+}
+
 // expires is when the job's files go.
 func (j *Job) expires() *int64 {
 	if j.CompletedAt == nil {
@@ -188,8 +199,8 @@ func unix(t *time.Time) *int64 {
 	return &s
 }
 
-// extension is what a file of the type is usually called.
-func extension(contentType string) string {
+// Extension is what a file of the type is usually called.
+func Extension(contentType string) string {
 	switch kind, _, _ := mime.ParseMediaType(contentType); kind {
 	case "image/png":
 		return ".png"
@@ -215,5 +226,5 @@ func (s *Service) Content(j *Job, variant string) (files.File, string, error) {
 	if !found {
 		return files.File{}, "", fault.New(fault.NotFound, "there is no %s of this video", variant)
 	}
-	return f.file(), j.ID + extension(f.ContentType), nil
+	return f.file(), j.ID + Extension(f.ContentType), nil
 }

@@ -122,8 +122,11 @@ func (s *Service) OrderVoice(from From, in VoiceRequest) (*Order, error) {
 
 // segments checks the text and returns its parts, each with its voice.
 func (in *VoiceRequest) segments() ([]VoiceSegment, int64, error) {
-	if (in.Input == "") == (len(in.Segments) == 0) {
-		return nil, 0, fault.Missing("input", "give the text as input, or its parts as segments, and not both")
+	switch {
+	case in.Input == "" && len(in.Segments) == 0:
+		return nil, 0, fault.Missing("input", "give the text as input, or its parts as segments")
+	case in.Input != "" && len(in.Segments) > 0:
+		return nil, 0, fault.Invalid("segments", "give the text as input, or its parts as segments, and not both")
 	}
 	list := in.Segments
 	if in.Input != "" {

@@ -13,12 +13,12 @@ const (
 	// maxSteps is what one validation may take. A small schema can ask for
 	// 2^1000 of them: two references to a place with two references to a
 	// place … . All of it is some tenths of a second.
-	maxSteps = 1 << 19
+	maxSteps = 1 << 18
 
 	maxPattern      = 1 << 10 // bytes
 	maxInstructions = 50_000  // of all patterns, compiled
 	// A step is as much work as this many instructions for a character.
-	matchingPerStep = 64
+	matchingPerStep = 128
 )
 
 // budget bounds the work of one validation. The validator has no such bound,

@@ -230,7 +230,7 @@ func TestMCPResultsAreBoundedText(t *testing.T) {
 		"a resource": {returns(&mcp.CallToolResult{Content: []mcp.Content{&mcp.EmbeddedResource{Resource: &mcp.ResourceContents{URI: "x:y", Text: "inside"}}}}),
 			false, "inside", "", 10},
 		"much":       {texts(strings.Repeat("a", 1<<20)), false, "aaa", "longer than 256 KiB]", maxOutput + 100},
-		"too much":   {texts(strings.Repeat("a", 10<<20)), true, "the tool failed at its MCP server: it sent more than 8 MiB", "", 100},
+		"too much":   {texts(strings.Repeat("a", 9<<20)), true, "the tool failed at its MCP server: it sent more than 8 MiB", "", 100},
 		"the secret": {texts("you sent " + testSecret), false, "you sent [hidden]", "", 20},
 		"a protocol error": {func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			return nil, &jsonrpc.Error{Code: -32602, Message: "bad " + testSecret}
@@ -289,7 +289,7 @@ func TestMCPServersThatAreNone(t *testing.T) {
 		"an endless stream": {plain(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "text/event-stream")
 			for r.Context().Err() == nil {
-				if _, err := io.WriteString(w, strings.Repeat(": nothing\n\n", 1000)); err != nil {
+				if _, err := io.WriteString(w, strings.Repeat(": "+strings.Repeat("nothing", 1000)+"\n\n", 10)); err != nil {
 					return
 				}
 			}
@@ -379,7 +379,11 @@ func TestMCPFailuresSayWhetherTheCallMayHaveHappened(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			specs, secrets := parsed(t, local(), server(serve(t, c.serve), object{"timeout_seconds": 1}))
+			start := time.Now()
 			_, err := local().Run(t.Context(), Tool{Kind: MCP, Remote: "t"}, specs[0], secrets, nil, "k")
+			if took := time.Since(start); took > 4*time.Second {
+				t.Errorf("it took %v", took)
+			}
 			if f := failure(t, err); f.Unknown != c.unknown || !strings.Contains(f.Message, c.says) {
 				t.Errorf("%q, unknown %t", f.Message, f.Unknown)
 			}

@@ -42,7 +42,9 @@ func CheckSchema(param string, schema json.RawMessage) error {
 
 // Validate checks a value against a schema: nil, or an error whose text says
 // what is wrong and where.
-func Validate(schema, value json.RawMessage) error {
+func Validate(schema, value json.RawMessage) error { return validate(schema, value, maxSteps) }
+
+func validate(schema, value json.RawMessage, steps int) error {
 	if err := jsonbody.CheckDepth(value, maxValueDepth); err != nil {
 		return fmt.Errorf("the value nests deeper than %d levels", maxValueDepth)
 	}
@@ -50,7 +52,7 @@ func Validate(schema, value json.RawMessage) error {
 	if err != nil {
 		return err
 	}
-	left := &budget{left: maxSteps}
+	left := &budget{left: steps}
 	compiled, err := compile(schema, left)
 	if err != nil {
 		return fmt.Errorf("the schema is not usable: %w", err)

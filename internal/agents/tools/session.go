@@ -29,13 +29,13 @@ var errTooMuch = errors.New("the server sends too much")
 
 // connect opens a session. The wire tells what went over it, also when it failed.
 func (x *Executor) connect(ctx context.Context, spec Spec, headers map[string]string) (*mcp.ClientSession, *wire, error) {
-	w := &wire{base: x.pooled, headers: headers, agent: x.agent}
+	w := &wire{base: x.pooled, headers: headers, agent: x.agent, opening: ctx}
 	w.left.Store(sessionBytes)
 	client := mcp.NewClient(&mcp.Implementation{Name: "turnpike", Version: x.version}, &mcp.ClientOptions{
 		// Nothing of ours is offered to servers: no roots, no sampling, no
 		// questions. One that asks back gets no second call.
 		Capabilities:   &mcp.ClientCapabilities{},
-		MultiRoundTrip: &mcp.MultiRoundTripOptions{Disabled: true},
+		
 	})
 	session, err := client.Connect(ctx, &mcp.StreamableClientTransport{
 		Endpoint: spec.ServerURL,
@@ -45,6 +45,7 @@ func (x *Executor) connect(ctx context.Context, spec Spec, headers map[string]st
 		MaxEventSize:         sessionBytes,
 		DisableStandaloneSSE: true,
 	}, nil)
+	w.opened.Store(true)
 	return session, w, err
 }
 
@@ -58,6 +59,8 @@ type wire struct {
 	base    http.RoundTripper
 	headers map[string]string
 	agent   string
+	opening context.Context
+	opened  atomic.Bool
 	left    atomic.Int64 // bytes that may still come
 	calling atomic.Bool  // the tool is about to be called
 	sent    atomic.Bool  // the request for that may have left
@@ -69,6 +72,11 @@ type wire struct {
 }
 
 func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
+	// A session that could not be opened in time is given up, and the SDK would
+	// wait for five seconds until the server has heard of it.
+	if err := w.opening.Err(); err != nil && !w.opened.Load() {
+		return nil, err
+	}
 	ctx := req.Context()
 	message := req.Method == http.MethodPost
 	if message && w.calling.Load() {

@@ -12,7 +12,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
 	"mime"
 	"net/http"
 	"slices"
@@ -161,7 +160,7 @@ func (v *Validator) problems(req *http.Request, res *http.Response, body []byte,
 	op, found := handler.(*operation)
 	switch {
 	case found:
-		expected = op.response(res.StatusCode)
+		expected = op.responses[res.StatusCode]
 	case req.URL.Path == "/v1" || strings.HasPrefix(req.URL.Path, "/v1/"):
 		expected = v.shared[res.StatusCode]
 	default:
@@ -178,28 +177,6 @@ func (v *Validator) problems(req *http.Request, res *http.Response, body []byte,
 	return out
 }
 
-// response is what the document says of a status. A part of a file, and the
-// word that a client has it already, are HTTP's own forms of the whole file,
-// which is what the document describes.
-func (op *operation) response(status int) *response {
-	whole := op.responses[http.StatusOK]
-	if r := op.responses[status]; r != nil || whole == nil || !whole.isFile() {
-		return r
-	}
-	switch status {
-	case http.StatusPartialContent:
-		return whole
-	case http.StatusNotModified:
-		headers := maps.Clone(whole.headers)
-		headers["Accept-Ranges"] = header{false, headers["Accept-Ranges"].schema}
-		return &response{headers: headers}
-	}
-	return nil
-}
-
-// isFile reports whether a client may ask for parts of it.
-func (r *response) isFile() bool { return r.headers["Accept-Ranges"].required }
-
 func preflightProblems(res *http.Response, body []byte) []string {
 	if res.StatusCode != http.StatusNoContent || len(body) > 0 {
 		return []string{"a preflight is answered with 204 and no body"}
@@ -209,7 +186,7 @@ func preflightProblems(res *http.Response, body []byte) []string {
 
 // undocumented are headers of the transport, of caches and of browsers, which
 // the document leaves to their own standards.
-var undocumented = []string{"Content-Type", "Content-Length", "Content-Range", "Content-Encoding", "Date", "Vary", "Cache-Control", "Connection",
+var undocumented = []string{"Content-Type", "Content-Length", "Content-Encoding", "Date", "Vary", "Cache-Control", "Connection",
 	"Transfer-Encoding", "X-Accel-Buffering", "X-Content-Type-Options", "Content-Security-Policy", "Referrer-Policy", "Strict-Transport-Security"}
 
 func (r *response) headerProblems(got http.Header) []string {

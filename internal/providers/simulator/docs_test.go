@@ -19,9 +19,14 @@ func TestDocsNameEveryErrorAndMagicInput(t *testing.T) {
 			t.Errorf("the docs lack %q", row)
 		}
 	}
-	for _, name := range []string{"error", "delay", "chunk_delay", "length", "text", "tool", "finish", "refusal", "cut", "fail"} {
+	for _, name := range []string{"error", "delay", "chunk_delay", "length", "text", "tool", "finish", "refusal", "cut", "script", "fail"} {
 		if !strings.Contains(docs, "| `[[sim:"+name) {
 			t.Errorf("the docs lack [[sim:%s]]", name)
+		}
+	}
+	for _, step := range []string{"tool:NAME", "tool:NAME{…}", "unknown:NAME", "broken:NAME", "text:…", "answer", "invalid", "refusal", "error:503"} {
+		if !strings.Contains(docs, "| `"+step+"` |") {
+			t.Errorf("the docs lack the step %s", step)
 		}
 	}
 	for code := range failures {

@@ -21,6 +21,7 @@ func FuzzChat(f *testing.F) {
 		say("Hello there"),
 		say("日本語 🦩", `"max_tokens":3,"n":2,"stop":["a"],"logprobs":true`),
 		say("[[sim:error=429]]"), say("[[sim:cut=2]]"), say("[[sim:length=30]] [[sim:finish=length]]"), say("[[sim:refusal]]"), say("[[sim:text=[x]]]"), say("[[sim:"),
+		say("[[sim:script=tool:now+broken:weather*2;invalid;text:x]]", weatherTool), say("[[sim:script=tool:now{*;]]"),
 		say("[[sim:tool=weather]] [[sim:tool=now]]", weatherTool, `"max_tokens":20`),
 		say("hi", weatherTool, `"tool_choice":{"type":"function","function":{"name":"now"}}`),
 		say("hi", `"response_format":{"type":"json_schema","json_schema":{"name":"x","schema":{"type":"object","properties":{"a":{"$ref":"#"},"b":{"enum":[1,"x"]},"c":{"type":"string","pattern":"^a+$"}},"required":["b","c"]}}}`),

@@ -18,7 +18,8 @@ const (
 // magicHelp is what a caller who mistyped a magic input is told.
 const magicHelp = "known are [[sim:error=STATUS]] (400, 401, 402, 403, 404, 408, 409, 413, 429, 500, 502, 503, 504), " +
 	"[[sim:delay=2s]] and [[sim:chunk_delay=20ms]] (up to 60s), [[sim:length=500]] (1 to 16384 tokens), [[sim:text=…]], [[sim:tool=NAME]] (up to 16 times), " +
-	"[[sim:finish=REASON]] (stop, length, content_filter), [[sim:refusal]] and [[sim:cut=5]]"
+	"[[sim:finish=REASON]] (stop, length, content_filter), [[sim:refusal]], [[sim:cut=5]] and [[sim:script=STEPS]] (tool:NAME, tool:NAME{…}, unknown:NAME, " +
+	"broken:NAME, joined by + for one answer; text:…, answer, invalid, refusal, error:STATUS; separated by semicolons, repeated by *3, or at the end * for ever)"
 
 const (
 	maxDelay  = 60 * time.Second
@@ -60,6 +61,8 @@ type magic struct {
 	refusal    bool
 	cut        int // content chunks before a stream fails
 	hasCut     bool
+	script     script
+	calls      []scriptCall // of a script's step
 }
 
 // read takes the magic inputs out of a text and returns the rest.
@@ -133,6 +136,8 @@ func (m *magic) apply(input string) error {
 	case "cut":
 		m.cut, ok = number(value, 0, maxLength)
 		m.hasCut = true
+	case "script":
+		m.script, ok = parseScript(value)
 	case "fail":
 		m.fail = failureCode(value)
 		ok = failures[m.fail] != ""

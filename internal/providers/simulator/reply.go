@@ -25,20 +25,13 @@ const refusalText = "This is a simulated refusal: I can't help with that."
 
 // reply makes up the answer.
 func (r *request) reply(t turn, m *magic) (*reply, error) {
-	names, err := r.toolsToCall(t, m)
+	calls, err := r.calls(t, m)
 	if err != nil {
 		return nil, err
 	}
-	reply := &reply{finish: "stop"}
-	if len(names) > 0 {
+	reply := &reply{finish: "stop", calls: calls}
+	if len(calls) > 0 {
 		reply.finish = "tool_calls"
-		for _, name := range names {
-			c, err := r.newCall(name)
-			if err != nil {
-				return nil, err
-			}
-			reply.calls = append(reply.calls, c)
-		}
 		reply.countCalls(r.limit())
 	} else {
 		reply.refusal = m.refusal
@@ -52,6 +45,25 @@ func (r *request) reply(t turn, m *magic) (*reply, error) {
 		reply.finish = m.finish
 	}
 	return reply, nil
+}
+
+// calls are the tool calls of the answer.
+func (r *request) calls(t turn, m *magic) (calls []call, err error) {
+	if len(m.calls) > 0 && r.choice.mode != "none" {
+		return r.scriptedCalls(m.calls)
+	}
+	names, err := r.toolsToCall(t, m)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		c, err := r.newCall(name)
+		if err != nil {
+			return nil, err
+		}
+		calls = append(calls, c)
+	}
+	return calls, nil
 }
 
 // toolsToCall names the tools that the answer calls.

@@ -50,6 +50,7 @@ func (s *Simulator) Chat(ctx context.Context, req *providers.ChatRequest) (*prov
 	if err != nil {
 		return nil, err
 	}
+	m = r.follow(m)
 	if err := wait(ctx, m.delay); err != nil {
 		return nil, err
 	}

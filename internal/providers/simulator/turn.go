@@ -9,7 +9,7 @@ import (
 // turn is what the conversation's end asks for: the user's last words, or the
 // results of tools. Magic inputs count only while the user's words are what
 // is answered: once tool results follow them the answer is a summary, so that
-// an agent's loop comes to its end.
+// an agent's loop comes to its end. A script alone goes on (follow).
 type turn struct {
 	texts   []string // the user's text, in parts
 	results []result // of tools, if they are what is answered

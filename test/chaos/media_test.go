@@ -1,0 +1,249 @@
+package chaos
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"turnpike/internal/credits"
+	"turnpike/internal/db"
+	"turnpike/test/chaos/program"
+)
+
+// What media costs here. A dollar is a thousand credits.
+const (
+	characterPrice = credits.Credit / 100
+	picturePrice   = 2 * credits.Credit
+	secondPrice    = 5 * credits.Credit
+)
+
+// workshop is a server that makes media at the studio, and who pays for it.
+type workshop struct {
+	at     program.Place
+	args   []string
+	studio *studio
+	server *program.Server
+	payer  *payer
+	d      *db.DB
+	deaths int
+}
+
+func newWorkshop(t *testing.T, at program.Place, s *studio, args ...string) *workshop {
+	t.Helper()
+	path := filepath.Join(at.Folder, "media.yaml")
+	settings := fmt.Sprintf(`
+limits: {live_requests_per_minute: 0, live_tokens_per_minute: 0, live_in_flight: 0}
+media: {poll_interval: 200ms, espeak: false}
+webhooks: {allow_http: true, allow_cidrs: [127.0.0.0/8]}
+providers:
+  - name: studio
+    type: openai
+    base_url: %s/v1
+    api_key: sk-studio
+    models:
+      - {id: speaker, kind: speech, price: {per_character: 0.00001}}
+      - {id: painter, kind: image, price: {per_image: 0.002}}
+      - {id: director, kind: video, price: {per_second: 0.005}}
+`, s.server.URL)
+	if err := os.WriteFile(path, []byte(settings), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w := &workshop{at: at, studio: s, args: append([]string{"--config=" + path}, args...)}
+	w.server = serve(t, at, w.args...)
+	w.d = open(t, at)
+	w.payer = newPayer(t, at, w.server.URL)
+	w.payer.setCredits(t, w.server.URL, 20_000*credits.Credit)
+	return w
+}
+
+// revive starts the server again after it was killed. Others believe in a dead
+// one for a while; here nobody waits for that.
+func (w *workshop) revive(t *testing.T) {
+	t.Helper()
+	w.deaths++
+	if w.at.DatabaseURL != "" {
+		(&customer{d: w.d}).expireLeases(t)
+		err := w.d.Write(t.Context(), func(tx *db.Tx) error {
+			_, err := tx.Exec(t.Context(), "UPDATE nodes SET seen_at = 0")
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.server = serve(t, w.at, w.args...)
+}
+
+// order makes a job and returns its path.
+func (w *workshop) order(t *testing.T, key, path string, body any) string {
+	t.Helper()
+	text, err := json.Marshal(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := call(w.server.URL, request{mark: "order", method: "POST", path: path, key: key, body: string(text)})
+	var j job
+	if o.status != http.StatusOK || json.Unmarshal(o.body, &j) != nil || j.Status != "queued" {
+		t.Fatalf("no job was made: %v\n%s", o, o.body)
+	}
+	return path + "/" + j.ID
+}
+
+// job is what the interface says of one, of any kind.
+type job struct {
+	ID       string
+	Status   string
+	Progress int
+	Cost     credits.Micro
+	URL      string
+	Duration float64 `json:"duration_seconds"`
+	Error    *struct{ Code, Message string }
+	Segments struct{ Total, Completed int }
+	Results  []struct {
+		CustomID string `json:"custom_id"`
+		Status   string
+		Images   []madeImage
+		Error    *struct{ Code, Message string }
+	}
+}
+
+type madeImage struct {
+	URL    string
+	SHA256 string
+	Bytes  int
+}
+
+func (w *workshop) look(t *testing.T, key, path string) (j job) {
+	t.Helper()
+	o := call(w.server.URL, request{mark: "look", method: "GET", path: path, key: key})
+	if err := json.Unmarshal(o.body, &j); o.status != http.StatusOK || err != nil {
+		t.Fatalf("%v, %v\n%s", o, err, o.body)
+	}
+	return j
+}
+
+// ended waits for the job's end.
+func (w *workshop) ended(t *testing.T, key, path string, patience time.Duration) (j job) {
+	t.Helper()
+	last := 0
+	defer func() {
+		if t.Failed() {
+			w.showTasks(t, j.ID)
+		}
+	}()
+	eventually(t, patience, "the job ends", func() bool {
+		if j = w.look(t, key, path); j.Progress < last {
+			t.Errorf("the progress fell from %d to %d", last, j.Progress)
+		}
+		last = j.Progress
+		return j.Status == "completed" || j.Status == "failed" || j.Status == "cancelled"
+	})
+	return j
+}
+
+// showTasks logs what is left of a job.
+func (w *workshop) showTasks(t *testing.T, id string) {
+	t.Helper()
+	rows, err := w.d.Query(context.WithoutCancel(t.Context()), `SELECT k.position, k.status, k.tries, COALESCE(k.due_at, 0), COALESCE(k.error, ''), COALESCE(l.owner, 'nobody'), COALESCE(l.due_at, 0)
+		FROM media_tasks k LEFT JOIN lanes l ON l.id = k.lane WHERE k.job_id = $1 AND k.status <> 'completed' ORDER BY k.position LIMIT 10`, id)
+	err = db.Each(rows, err, func(r db.Row) error {
+		var position, tries, due, next int64
+		var status, failure, owner string
+		err := r.Scan(&position, &status, &tries, &due, &failure, &owner, &next)
+		t.Logf("task %d is %s after %d failures (%s) and due at %s; %s has its lane, which is due at %s", position, status, tries, failure, clock(time.UnixMicro(due)), owner, clock(time.UnixMicro(next)))
+		return err
+	})
+	if err != nil {
+		t.Logf("tasks cannot be shown: %v", err)
+	}
+}
+
+// done counts the finished tasks of the only job there is.
+func (w *workshop) done(t *testing.T) int {
+	t.Helper()
+	return count(t, w.d, "SELECT count(*) FROM media_tasks WHERE status = 'completed'")
+}
+
+// fetch downloads a link. It leads to the server that made it, which may be
+// dead; so the one that lives is asked.
+func (w *workshop) fetch(link string) ([]byte, error) {
+	u, err := url.Parse(link)
+	if err != nil {
+		return nil, err
+	}
+	res, err := http.Get(w.server.URL + u.RequestURI())
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	data, err := io.ReadAll(res.Body)
+	if err == nil && res.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %d %s", link, res.StatusCode, data)
+	}
+	return data, err
+}
+
+// checkImage downloads a picture, which must be the one that was promised.
+func (w *workshop) checkImage(wrong *complaints, name string, made madeImage) {
+	data, err := w.fetch(made.URL)
+	if err != nil || hashOf(data) != made.SHA256 || len(data) != made.Bytes {
+		wrong.add("%s: %d of %d bytes, %s instead of %s, %v", name, len(data), made.Bytes, hashOf(data), made.SHA256, err)
+	}
+}
+
+func hashOf(data []byte) string {
+	h := sha256.Sum256(data)
+	return hex.EncodeToString(h[:])
+}
+
+// checkFiles sees that every stored file is what its name says: there are no
+// halves.
+func (w *workshop) checkFiles(t *testing.T) (n int) {
+	t.Helper()
+	root := filepath.Join(w.at.Folder, "files")
+	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() && e.Name() != ".spool" {
+			return err
+		}
+		if e.IsDir() {
+			return fs.SkipDir
+		}
+		data, err := os.ReadFile(path)
+		if n++; err == nil && hashOf(data) != e.Name() {
+			t.Errorf("%s is half a file, with %d bytes", path, len(data))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// settled checks, when all is over, that a job has told its end once and was
+// charged once.
+func (w *workshop) settled(t *testing.T, event string, cost credits.Micro) {
+	t.Helper()
+	if n := count(t, w.d, "SELECT count(*) FROM events WHERE type = $1", event); n != 1 {
+		t.Errorf("%s happened %d times", event, n)
+	}
+	if spent := total(t, w.d); spent != cost {
+		t.Errorf("%s were charged, it costs %s", spent, cost)
+	}
+	stop(t, w.server)
+	checkBooks(t, w.d)
+}
+
+// squeezed leaves out the spaces, of which a provider does not get all.
+func squeezed(text string) string { return strings.Join(strings.Fields(text), "") }
