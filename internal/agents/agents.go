@@ -17,6 +17,7 @@ package agents
 
 import (
 	"context"
+	"net/http"
 	"sync"
 	"time"
 
@@ -57,6 +58,7 @@ type Service struct {
 	log       *audit.Log
 	guard     *safehttp.Guard
 	tools     *tools.Executor
+	checker   *http.Client // of checks: a connection for each, as none is made twice
 	publisher *events.Publisher
 	now       func() time.Time
 
@@ -75,6 +77,7 @@ const maxLanes = 1024
 // New makes the service; Run starts it.
 func New(o Options) *Service {
 	s := &Service{db: o.DB, ring: o.Ring, gateway: o.Gateway, log: o.Log, guard: o.Guard, tools: tools.NewExecutor(o.Guard, o.Version),
+		checker:   o.Guard.Client(safehttp.ClientOptions{MaxIdlePerHost: -1}),
 		publisher: o.Publisher, now: o.Now, at: map[string]context.CancelFunc{}}
 	s.group = db.NewGroup(o.DB)
 	s.outcomes = db.NewQueue(s.group, true, s.writeOutcomes)

@@ -60,6 +60,7 @@ func (s *Service) Decide(ctx context.Context, tx *db.Tx, p *access.Principal, by
 	}
 	o := begin(r)
 	o.calls = calls
+	d.Reason = storable(d.Reason)
 	c.Decision, c.DecidedBy, c.DecidedAt, c.Reason = d.Decision, by.Name, &now, d.Reason
 	switch {
 	case d.Decision == Deny:
@@ -102,9 +103,11 @@ func goesOn(o *outcome, now time.Time) error {
 	case asking != nil:
 		o.run.DueAt = asking
 		return nil
-	case !ready && waiting != nil:
+	case !ready && waiting != nil && o.run.Status == RequiresAction:
 		o.run.DueAt = waiting
-		return o.move(RequiresAction)
+		return nil
+	case !ready && waiting != nil:
+		return o.handOver(now)
 	}
 	o.again(now)
 	return o.move(Queued)
@@ -120,11 +123,11 @@ func lockRun(ctx context.Context, tx *db.Tx, p *access.Principal, id string) (*R
 	return r, current(calls, r.StepsUsed), err
 }
 
-// current are a step's calls, and those of others that were decided about: a
-// decision may come twice.
+// current are a step's calls, and those of others that were decided about or
+// were the customer's: a decision or an output may come twice.
 func current(calls []*Call, step int64) (out []*Call) {
 	for _, c := range calls {
-		if c.Step == step || c.Decision != "" {
+		if c.Step == step || c.Decision != "" || c.Kind == tools.Function {
 			out = append(out, c)
 		}
 	}
@@ -170,9 +173,10 @@ func (s *Service) Outputs(ctx context.Context, tx *db.Tx, p *access.Principal, r
 		if len(out.Output) > maxOutput {
 			return nil, nil, fault.Invalid(place+".output", "output must have at most %d bytes", maxOutput)
 		}
+		out.Output = storable(out.Output)
 		c := callOf(calls, out.CallID)
 		switch {
-		case c == nil || c.Kind != tools.Function || c.Step != r.StepsUsed:
+		case c == nil || c.Kind != tools.Function:
 			return nil, nil, fault.Invalid(place+".call_id", "the run has no call %q that waits for an output", out.CallID)
 		case c.Status == callDone && c.Output == out.Output && c.IsError == out.IsError:
 			continue // a second time changes nothing

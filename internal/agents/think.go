@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"turnpike/internal/access"
@@ -22,17 +23,18 @@ import (
 // first, with the name under which the call will be in the request log: should
 // this node die meanwhile, the next one finds there what the call has cost.
 func (s *Service) think(ctx context.Context, r *Run, p *access.Principal, calls []*Call) (*outcome, error) {
-	dead, err := getStep(ctx, s.db, r.ID, r.StepsUsed)
-	if err != nil {
-		return nil, err
-	}
 	o := begin(r)
 	o.run.Tools, o.run.Resolved = r.Tools, true
-	var step *Step
-	if dead != nil && dead.Status == stepStarted {
+	step, wait, err := s.takeOver(ctx, o)
+	if err != nil || wait {
+		return o, err
+	}
+	if step != nil {
 		// A node died over it, or could not ask. It is the same step.
-		if step, err = s.revive(ctx, o, dead); step == nil || err != nil {
-			return o, err
+		if r.Status == InProgress {
+			if err := o.move(Queued); err != nil {
+				return nil, err
+			}
 		}
 	} else {
 		if r.StepsUsed >= r.MaxSteps {
@@ -78,27 +80,49 @@ func (s *Service) checkpoint(ctx context.Context, o *outcome) error {
 	return nil
 }
 
-// revive takes over a step that was begun. What its call has cost is in the
-// request log, once that is settled there.
-func (s *Service) revive(ctx context.Context, o *outcome, dead *Step) (*Step, error) {
-	e, err := audit.Get(ctx, s.db, o.run.WorkspaceID, string(o.run.Environment), dead.RequestID)
+// takeOver counts what a call has cost that nobody saw the end of: a node died
+// over it, or it was cancelled. It is in the request log, once it is settled
+// there; until then the run waits. It returns the step that the call was for,
+// if it was for one.
+func (s *Service) takeOver(ctx context.Context, o *outcome) (dead *Step, wait bool, err error) {
+	step, err := getStep(ctx, s.db, o.run.ID, o.run.StepsUsed)
+	if err != nil {
+		return nil, false, err
+	}
+	if step != nil && step.Status == stepStarted {
+		var cost credits.Micro
+		if cost, wait, err = s.costOf(ctx, o, step.RequestID); err != nil || wait {
+			return nil, wait, err
+		}
+		step.Credits += cost
+		return step, false, nil
+	}
+	check, err := openCheck(ctx, s.db, o.run.ID)
+	if err != nil || check == "" {
+		return nil, false, err
+	}
+	cost, wait, err := s.costOf(ctx, o, check)
+	if err != nil || wait {
+		return nil, wait, err
+	}
+	o.say(checkCompleted, map[string]any{"request_id": check, "credits": cost})
+	return nil, false, nil
+}
+
+// costOf adds what a call has cost to the run, or has the run wait for it.
+func (s *Service) costOf(ctx context.Context, o *outcome, requestID string) (cost credits.Micro, wait bool, err error) {
+	e, err := audit.Get(ctx, s.db, o.run.WorkspaceID, string(o.run.Environment), requestID)
 	switch {
 	case fault.Is(err, fault.NotFound): // it was not asked at all
+		return 0, false, nil
 	case err != nil:
-		return nil, err
+		return 0, false, err
 	case !e.Settled:
 		o.again(s.now().Add(unsettledPause))
-		return nil, nil
-	default:
-		dead.Credits += e.Credits
-		o.run.Credits += e.Credits
+		return 0, true, nil
 	}
-	if o.run.Status == InProgress {
-		if err := o.move(Queued); err != nil {
-			return nil, err
-		}
-	}
-	return dead, nil
+	o.run.Credits += e.Credits
+	return e.Credits, false, nil
 }
 
 // unsettledPause is how long a run waits for the books of a node that died.
@@ -118,8 +142,8 @@ func (s *Service) ask(ctx context.Context, r *Run, p *access.Principal, step *St
 	finished.Credits += said.cost
 	now := s.now()
 	if err != nil {
-		if errors.Is(err, context.Canceled) {
-			return nil, err
+		if errors.Is(err, context.Canceled) || errors.Is(err, errUnlogged) {
+			return nil, err // what it cost is found in the log
 		}
 		finished.Error = failure("model_error", "the model did not answer")
 		if f, ok := fault.As(err); ok {
@@ -141,7 +165,7 @@ func (s *Service) ask(ctx context.Context, r *Run, p *access.Principal, step *St
 	o.run.InputTokens += said.input
 	o.run.OutputTokens += said.output
 	o.run.Tries = 0
-	if said.text != "" {
+	if said.text != "" || len(said.calls) == 0 {
 		o.run.Answer = said.text
 	}
 	o.messages = append(o.messages, said.message(r.StepsUsed))
@@ -247,11 +271,22 @@ func (s *Service) proceed(o *outcome, now time.Time) error {
 		o.again(now)
 		return nil
 	case waiting != nil:
-		o.run.DueAt = waiting
-		return o.move(RequiresAction)
+		return o.handOver(now)
 	}
 	o.again(now)
 	return nil
+}
+
+// handOver has the run wait for the customer's tools. Their time begins now:
+// approvals and other tools came first.
+func (o *outcome) handOver(now time.Time) error {
+	for _, c := range o.calls {
+		if c.Status == callWaiting {
+			c.await(o.run, now)
+			o.run.DueAt = c.ExpiresAt
+		}
+	}
+	return o.move(RequiresAction)
 }
 
 func earliest(a, b *time.Time) *time.Time {
@@ -312,6 +347,9 @@ type answer struct {
 
 type wantedCall struct{ name, arguments string }
 
+// errUnlogged is a call that may not be in the request log.
+var errUnlogged = errors.New("agents: the request log cannot be written")
+
 // recordPatience is how long a step waits for its entry in the request log.
 const recordPatience = 4 * time.Second
 
@@ -335,7 +373,7 @@ func (s *Service) chat(ctx context.Context, r *Run, p *access.Principal, request
 	}
 	record.Settle(func(e *audit.Entry) { e.Status, e.ErrorCode, e.Latency = status, code, s.now().Sub(start) })
 	if unlogged := record.Durable(recordPatience); unlogged != nil && err == nil {
-		return answer{}, unlogged // what is not in the log did not happen
+		return answer{}, fmt.Errorf("%w: %w", errUnlogged, unlogged) // what is not in the log did not happen
 	}
 	a := answer{cost: record.Charged()}
 	if err != nil {
@@ -366,9 +404,9 @@ func (a *answer) read(body []byte) error {
 	m := in.Choices[0].Message
 	switch {
 	case m.Content != nil:
-		a.text = *m.Content
+		a.text = storable(*m.Content)
 	case m.Refusal != nil:
-		a.text = *m.Refusal
+		a.text = storable(*m.Refusal)
 	}
 	a.input, a.output, a.raw = max(0, in.Usage.Input), max(0, in.Usage.Output), m.Calls
 	for _, c := range m.Calls {
@@ -382,9 +420,15 @@ func (a *answer) read(body []byte) error {
 		if function.Arguments == "" {
 			function.Arguments = "{}"
 		}
-		a.calls = append(a.calls, wantedCall{function.Name, function.Arguments})
+		a.calls = append(a.calls, wantedCall{storable(function.Name), storable(function.Arguments)})
 	}
 	return nil
+}
+
+// storable makes a stranger's text one that every store can hold: PostgreSQL
+// takes no NUL.
+func storable(s string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 }
 
 // message is the answer as a part of the conversation. Its calls have our own

@@ -10,6 +10,7 @@ import (
 	"turnpike/internal/access"
 	"turnpike/internal/accounts"
 	"turnpike/internal/db"
+	"turnpike/internal/events"
 	"turnpike/internal/fault"
 	"turnpike/internal/lanes"
 )
@@ -94,16 +95,17 @@ func (s *Service) turn(ctx context.Context, r *Run) (*outcome, error) {
 	o := begin(r)
 	switch r.Status {
 	case Cancelling:
-		return o, o.end(Cancelled, errCancelled, now)
+		return s.close(ctx, o, Cancelled, errCancelled)
 	case AwaitingApproval:
 		return o, o.end(Failed, failure("approval_expired", "nobody decided about the run's call in time"), now)
 	case RequiresAction:
 		return o, o.end(Failed, failure("tool_output_timeout", "the outputs of the run's tools were not sent in time"), now)
 	}
 	limit := time.Duration(r.Orders.TimeoutSeconds) * time.Second
+	began := time.Now() // before its end is set, so that all of it is counted
 	if limit > 0 {
 		if r.Worked >= limit {
-			return o, o.end(Failed, failure("run_timeout", "the run has worked for the %d s that it was given", r.Orders.TimeoutSeconds), now)
+			return s.close(ctx, o, Failed, failure("run_timeout", "the run has worked for the %d s that it was given", r.Orders.TimeoutSeconds))
 		}
 		// By the time of day: tests that move the clock do not wait.
 		var stop context.CancelFunc
@@ -115,9 +117,8 @@ func (s *Service) turn(ctx context.Context, r *Run) (*outcome, error) {
 		return nil, err
 	}
 	if p == nil {
-		return o, o.end(Failed, failure("key_revoked", "the key that made the run was revoked or has expired"), now)
+		return s.close(ctx, o, Failed, failure("key_revoked", "the key that made the run was revoked or has expired"))
 	}
-	began := time.Now()
 	o, err = s.goOn(ctx, r, p)
 	if err == nil {
 		o.run.Worked += time.Since(began)
@@ -145,6 +146,20 @@ func (s *Service) goOn(ctx context.Context, r *Run, p *access.Principal) (*outco
 		}
 	}
 	return s.think(ctx, r, p, calls)
+}
+
+// close ends a run that may have been in the middle of something.
+func (s *Service) close(ctx context.Context, o *outcome, to Status, why *events.AgentError) (*outcome, error) {
+	dead, wait, err := s.takeOver(ctx, o)
+	if err != nil || wait {
+		return o, err
+	}
+	now := s.now()
+	if dead != nil {
+		dead.Status, dead.Error, dead.CompletedAt = stepFailed, why, &now
+		o.step = dead
+	}
+	return o, o.end(to, why, now)
 }
 
 // resolve asks what the tools are that the model can call. It returns an

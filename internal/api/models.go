@@ -17,17 +17,22 @@ type modelObject struct {
 	Pricing         *modelPricing `json:"pricing"` // none of the router's own names
 }
 
-// modelPricing is in credits per million tokens.
+// modelPricing is in credits: per million tokens, and of media for a picture, a
+// second of sound or video, and a character that is read aloud.
 type modelPricing struct {
 	Input       credits.Micro `json:"input_per_million"`
 	Output      credits.Micro `json:"output_per_million"`
 	CachedInput credits.Micro `json:"cached_input_per_million"`
+
+	PerImage     credits.Micro `json:"per_image,omitzero"`
+	PerSecond    credits.Micro `json:"per_second,omitzero"`
+	PerCharacter credits.Micro `json:"per_character,omitzero"`
 }
 
 func (c *Call) model(m *catalog.Model) *modelObject {
 	return &modelObject{ID: m.ID, Object: "model", Created: c.s.Gateway.CatalogDate().Unix(), OwnedBy: m.Provider,
 		ContextWindow: positive(m.ContextWindow), MaxOutputTokens: positive(m.MaxOutputTokens), Modalities: m.Modalities,
-		Pricing: &modelPricing{m.Price.Input, m.Price.Output, m.Price.CachedInput}}
+		Pricing: &modelPricing{m.Price.Input, m.Price.Output, m.Price.CachedInput, m.Price.PerImage, m.Price.PerSecond, m.Price.PerCharacter}}
 }
 
 func positive(n int64) *int64 {

@@ -105,7 +105,7 @@ Start it with:  turnpike serve`,
 	addGroup(root, "Where the server runs, on its database:",
 		newServe(e), newKeys(e), newUsers(e), newWorkspaces(e), newTrigger(e), newConfig(e), newMigrate(e), newDoctor(e))
 	addGroup(root, "From anywhere, with TURNPIKE_BASE_URL and TURNPIKE_API_KEY:",
-		newListen(e), newDeliveries(e), newJobs(e))
+		newListen(e), newDeliveries(e), newJobs(e), newRuns(e))
 	root.AddCommand(newVersion(e))
 	return root
 }

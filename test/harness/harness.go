@@ -200,6 +200,33 @@ type Response struct {
 // Do makes the call and checks the answer against the reference.
 func (s *Server) Do(t testing.TB, r Request) *Response {
 	t.Helper()
+	req := s.request(t, r)
+	res, err := http.DefaultTransport.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.validator.Check(t, req, res, body)
+	return &Response{res.StatusCode, res.Header, body}
+}
+
+// Open makes the call and leaves the answer to be read as it comes.
+func (s *Server) Open(t testing.TB, r Request) *http.Response {
+	t.Helper()
+	res, err := http.DefaultTransport.RoundTrip(s.request(t, r))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = res.Body.Close() })
+	return res
+}
+
+func (s *Server) request(t testing.TB, r Request) *http.Request {
+	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), r.Method, s.URL+r.Path, bodyOf(t, r.Body))
 	if err != nil {
 		t.Fatal(err)
@@ -213,17 +240,7 @@ func (s *Server) Do(t testing.TB, r Request) *Response {
 	if r.Body != nil && req.Header.Get("Content-Type") == "" {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	res, err := http.DefaultTransport.RoundTrip(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer res.Body.Close()
-	body, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.validator.Check(t, req, res, body)
-	return &Response{res.StatusCode, res.Header, body}
+	return req
 }
 
 func bodyOf(t testing.TB, body any) io.Reader {

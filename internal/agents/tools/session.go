@@ -35,7 +35,7 @@ func (x *Executor) connect(ctx context.Context, spec Spec, headers map[string]st
 		// Nothing of ours is offered to servers: no roots, no sampling, no
 		// questions. One that asks back gets no second call.
 		Capabilities:   &mcp.ClientCapabilities{},
-		
+		MultiRoundTrip: &mcp.MultiRoundTripOptions{Disabled: true},
 	})
 	session, err := client.Connect(ctx, &mcp.StreamableClientTransport{
 		Endpoint: spec.ServerURL,
