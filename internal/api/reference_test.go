@@ -329,12 +329,17 @@ func TestExamplesSatisfyTheirSchemas(t *testing.T) {
 // The example of a stream is text, so it is checked as an answer.
 func TestExampleOfAStreamIsOne(t *testing.T) {
 	t.Parallel()
-	for _, path := range []string{"/v1/chat/completions", "/v1/responses"} {
-		content := operations(t)["POST "+path].Responses.Status(200).Value.Content["text/event-stream"]
-		res := &http.Response{StatusCode: http.StatusOK, Header: http.Header{
-			"Content-Type": {"text/event-stream; charset=utf-8"}, "X-Request-Id": {"req_01h455vb4pex5vsknk084sn02q"},
-			"Service-Model": {"gpt-4o-mini"}, "Service-Provider": {"simulator"}}}
-		apitest.New(t).Check(t, httptest.NewRequest("POST", path, nil), res, []byte(content.Example.(string)))
+	for name, headers := range map[string]http.Header{
+		"POST /v1/chat/completions":       {"Service-Model": {"gpt-4o-mini"}, "Service-Provider": {"simulator"}},
+		"POST /v1/responses":              {"Service-Model": {"gpt-4o-mini"}, "Service-Provider": {"simulator"}},
+		"GET /v1/agents/runs/{id}/events": {},
+	} {
+		method, path, _ := strings.Cut(name, " ")
+		content := operations(t)[name].Responses.Status(200).Value.Content["text/event-stream"]
+		headers.Set("Content-Type", "text/event-stream; charset=utf-8")
+		headers.Set("X-Request-Id", "req_01h455vb4pex5vsknk084sn02q")
+		res := &http.Response{StatusCode: http.StatusOK, Header: headers}
+		apitest.New(t).Check(t, httptest.NewRequest(method, strings.ReplaceAll(path, "{id}", "run_1"), nil), res, []byte(content.Example.(string)))
 	}
 }
 

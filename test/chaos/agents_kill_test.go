@@ -142,8 +142,8 @@ var moments = []moment{
 		return id
 	}, then: func(t *testing.T, a *agency, run string) {
 		a.reaches(t, run, "completed")
-		if n := a.checker.made(run + ":check:0"); n != 2 {
-			t.Errorf("the check was asked %d times with its key", n)
+		if keys := a.checker.keys(run); len(keys) != 1 || a.checker.made(keys[0]) != 2 {
+			t.Errorf("the check was asked with the keys %v, and not twice with the same", keys)
 		}
 	}},
 	{name: "during a judge's call", order: order{judge: true}, least: 1, most: 1, then: recovered, reach: func(t *testing.T, a *agency) string {

@@ -258,7 +258,9 @@ func killVideo(t *testing.T, at program.Place) {
 	before := looks()
 	for _, answered := range []bool{false, true} {
 		w.revive(t)
-		w.killWhen(t, func(c studioCall, done bool) bool { return done == answered && strings.HasPrefix(c.what, "GET /videos") })
+		w.killWhen(t, func(c studioCall, done bool) bool {
+			return done == answered && strings.HasPrefix(c.what, "GET /videos")
+		})
 	}
 	w.revive(t)
 

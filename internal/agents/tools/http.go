@@ -35,7 +35,7 @@ func (x *Executor) runHTTP(ctx context.Context, spec Spec, headers map[string]st
 	req.Header.Set("Idempotency-Key", key)
 	resp, err := x.single.RoundTrip(req)
 	if err != nil {
-		return Output{}, &Failure{Message: safehttp.Explain(err), Unknown: true, Cause: err}
+		return Output{}, &Failure{Message: safehttp.Explain(err), Unknown: sent.Load(), Cause: err}
 	}
 	// Closed before its end, the body takes the connection with it.
 	defer resp.Body.Close()

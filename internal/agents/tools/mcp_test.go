@@ -359,8 +359,12 @@ func TestMCPFailuresSayWhetherTheCallMayHaveHappened(t *testing.T) {
 			oldServer(w, r, "")
 		}
 	}
-	hangs := func(_ http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body)
+	hangs := func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if strings.Contains(string(body), "notifications/cancelled") {
+			w.WriteHeader(http.StatusAccepted)
+			return
+		}
 		<-r.Context().Done()
 	}
 	for what, c := range map[string]struct {

@@ -1,6 +1,7 @@
 package tools
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,7 +30,7 @@ var errTooMuch = errors.New("the server sends too much")
 
 // connect opens a session. The wire tells what went over it, also when it failed.
 func (x *Executor) connect(ctx context.Context, spec Spec, headers map[string]string) (*mcp.ClientSession, *wire, error) {
-	w := &wire{base: x.pooled, headers: headers, agent: x.agent, opening: ctx}
+	w := &wire{base: x.pooled, headers: headers, agent: x.agent}
 	w.left.Store(sessionBytes)
 	client := mcp.NewClient(&mcp.Implementation{Name: "turnpike", Version: x.version}, &mcp.ClientOptions{
 		// Nothing of ours is offered to servers: no roots, no sampling, no
@@ -45,7 +46,6 @@ func (x *Executor) connect(ctx context.Context, spec Spec, headers map[string]st
 		MaxEventSize:         sessionBytes,
 		DisableStandaloneSSE: true,
 	}, nil)
-	w.opened.Store(true)
 	return session, w, err
 }
 
@@ -59,8 +59,6 @@ type wire struct {
 	base    http.RoundTripper
 	headers map[string]string
 	agent   string
-	opening context.Context
-	opened  atomic.Bool
 	left    atomic.Int64 // bytes that may still come
 	calling atomic.Bool  // the tool is about to be called
 	sent    atomic.Bool  // the request for that may have left
@@ -72,11 +70,6 @@ type wire struct {
 }
 
 func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
-	// A session that could not be opened in time is given up, and the SDK would
-	// wait for five seconds until the server has heard of it.
-	if err := w.opening.Err(); err != nil && !w.opened.Load() {
-		return nil, err
-	}
 	ctx := req.Context()
 	message := req.Method == http.MethodPost
 	if message && w.calling.Load() {
@@ -131,7 +124,7 @@ func (w *wire) answered(err error) string {
 	case w.status < 200 || w.status > 299:
 		return "it answered with " + statusText(w.status)
 	case w.media != "application/json" && w.media != "text/event-stream" && w.status != http.StatusAccepted:
-		return fmt.Sprintf("it answered with %s, which is not MCP; check the URL", hide(clean(cut(w.media, 100)), w.headers))
+		return fmt.Sprintf("it answered with %s, which is not MCP; check the URL", cmp.Or(hide(clean(cut(w.media, 100)), w.headers), "no content type"))
 	}
 	return ""
 }

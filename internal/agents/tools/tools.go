@@ -145,7 +145,7 @@ func (x *Executor) Run(ctx context.Context, t Tool, spec Spec, secrets Secrets, 
 	if timeout <= 0 {
 		timeout = defaultTimeout * time.Second
 	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	headers := secrets[spec.id()]
 	var (
@@ -154,14 +154,14 @@ func (x *Executor) Run(ctx context.Context, t Tool, spec Spec, secrets Secrets, 
 	)
 	switch t.Kind {
 	case HTTP:
-		out, err = x.runHTTP(ctx, spec, headers, arguments, key)
+		out, err = x.runHTTP(limited, spec, headers, arguments, key)
 	case MCP:
-		out, err = x.runMCP(ctx, t, spec, headers, arguments, key)
+		out, err = x.runMCP(limited, t, spec, headers, arguments, key)
 	default:
 		return Output{}, fmt.Errorf("a tool of kind %q is not executed here", t.Kind)
 	}
 	var failure *Failure
-	if errors.As(err, &failure) && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+	if errors.As(err, &failure) && ctx.Err() == nil && limited.Err() != nil {
 		failure.Message = fmt.Sprintf("no answer within %d s", int(timeout.Seconds()))
 	}
 	return out, err

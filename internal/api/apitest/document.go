@@ -147,6 +147,7 @@ func (d *document) response(place ...string) (*response, error) {
 			return nil, err
 		}
 		m.columns, m.last = texts(o, "x-columns"), texts(o, "x-last-events")
+		m.numbered = o.(map[string]any)["x-numbered-events"] == true
 		r.content[contentType] = m
 	}
 	return r, nil

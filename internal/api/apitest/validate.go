@@ -52,10 +52,11 @@ type header struct {
 }
 
 type media struct {
-	schema  *jsonschema.Schema
-	event   *jsonschema.Schema // of a stream
-	last    []string           // of a stream with named events: those that end it
-	columns []string           // of CSV
+	schema   *jsonschema.Schema
+	event    *jsonschema.Schema // of a stream
+	last     []string           // of a stream with named events: those that end it
+	numbered bool               // of a stream that can be gone on with
+	columns  []string           // of CSV
 }
 
 var load = sync.OnceValues(newValidator)
@@ -286,6 +287,7 @@ func (v *Validator) errorProblems(body any, h http.Header) []string {
 // eventProblems checks a stream of server-sent events. One that was read to
 // its end has [DONE] as its last event, or an error; one whose events have
 // names, which are the types of their data, has one of those that end it.
+// Numbered events have names as well, but end with [DONE] or an error.
 func (m media) eventProblems(body []byte, whole bool) []string {
 	text := string(body)
 	if end := strings.LastIndex(text, "\n\n"); !whole {
@@ -295,26 +297,23 @@ func (m media) eventProblems(body []byte, whole bool) []string {
 	}
 	var out []string
 	ended := false
-	for i, event := range strings.Split(strings.TrimSuffix(text, "\n\n"), "\n\n") {
-		if event == "" && !whole {
-			continue
+	number := int64(0)
+	for i, lines := range strings.Split(strings.TrimSuffix(text, "\n\n"), "\n\n") {
+		if lines == "" && !whole || m.numbered && strings.HasPrefix(lines, ": ") {
+			continue // nothing, or a comment
 		}
-		name := ""
-		if m.last != nil {
-			name, event, _ = strings.Cut(strings.TrimPrefix(event, "event: "), "\n")
-		}
-		data, ok := strings.CutPrefix(event, "data: ")
+		e, ok := m.readEvent(lines)
 		switch {
 		case ended:
 			return append(out, fmt.Sprintf("event %d comes after the last", i))
-		case !ok || strings.Contains(data, "\n"):
+		case !ok:
 			out = append(out, fmt.Sprintf("event %d is not one data line", i))
 			continue
-		case data == "[DONE]" && m.last == nil:
+		case e == sentEvent{data: "[DONE]"} && m.last == nil:
 			ended = true
 			continue
 		}
-		value, err := jsonschema.UnmarshalJSON(strings.NewReader(data))
+		value, err := jsonschema.UnmarshalJSON(strings.NewReader(e.data))
 		if err == nil {
 			err = m.event.Validate(value)
 		}
@@ -322,19 +321,48 @@ func (m media) eventProblems(body []byte, whole bool) []string {
 			out = append(out, fmt.Sprintf("event %d: %v", i, err))
 		}
 		object, _ := value.(map[string]any)
-		if m.last == nil {
+		switch {
+		case m.numbered && object["error"] != nil:
+			ended = true
+			if e.name != "error" || e.id != "" {
+				out = append(out, fmt.Sprintf("event %d is an error with the name %q and the id %q", i, e.name, e.id))
+			}
+			continue
+		case m.numbered:
+			n, err := strconv.ParseInt(e.id, 10, 64)
+			if err != nil || fmt.Sprint(object["seq"]) != e.id || number > 0 && n != number+1 {
+				out = append(out, fmt.Sprintf("event %d has the id %q and the number %v, after %d", i, e.id, object["seq"], number))
+			}
+			number = n
+		case m.last == nil:
 			ended = object["error"] != nil
 			continue
 		}
-		if object["type"] != name {
-			out = append(out, fmt.Sprintf("event %d has the name %q and the type %v", i, name, object["type"]))
+		if object["type"] != e.name {
+			out = append(out, fmt.Sprintf("event %d has the name %q and the type %v", i, e.name, object["type"]))
 		}
-		ended = slices.Contains(m.last, name)
+		ended = slices.Contains(m.last, e.name)
 	}
 	if whole && !ended {
 		out = append(out, fmt.Sprintf("the stream ends without [DONE] and without an error, or without one of %v", m.last))
 	}
 	return out
+}
+
+// sentEvent is an event as it is written.
+type sentEvent struct{ id, name, data string }
+
+// readEvent reads the lines of an event: its id and its name, where a stream
+// has such, and one line of data.
+func (m media) readEvent(lines string) (e sentEvent, ok bool) {
+	if rest, found := strings.CutPrefix(lines, "id: "); found && m.numbered {
+		e.id, lines, _ = strings.Cut(rest, "\n")
+	}
+	if rest, found := strings.CutPrefix(lines, "event: "); found && (m.numbered || m.last != nil) {
+		e.name, lines, _ = strings.Cut(rest, "\n")
+	}
+	e.data, ok = strings.CutPrefix(lines, "data: ")
+	return e, ok && !strings.Contains(e.data, "\n")
 }
 
 func csvProblems(columns []string, body []byte) []string {

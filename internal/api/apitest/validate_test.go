@@ -237,6 +237,38 @@ func TestStreamsAreHeldAgainstTheDocument(t *testing.T) {
 	}
 }
 
+func TestNumberedStreamsAreHeldAgainstTheDocument(t *testing.T) {
+	t.Parallel()
+	v := New(t)
+	event := func(id, seq, name, data string) string {
+		return fmt.Sprintf("id: %s\nevent: %s\ndata: {\"object\":\"agent.run.event\",\"seq\":%s,\"run_id\":\"run_01h455vb4pex5vsknk084sn02q\",\"type\":\"run.queued\",\"data\":%s,\"created_at\":1}\n\n", id, name, seq, data)
+	}
+	const queued, done, failed = `{"status":"queued"}`, "data: [DONE]\n\n", "event: error\ndata: "
+	fault := problem("storage_unavailable", "unavailable_error") + "\n\n"
+	good := event("7", "7", "run.queued", queued)
+	for name, c := range map[string]struct{ body, want string }{
+		"whole":                   {good + event("8", "8", "run.queued", queued) + done, ""},
+		"with a comment":          {good + ": still there\n\n" + done, ""},
+		"ends with an error":      {good + failed + fault, ""},
+		"an error without a name": {good + "data: " + fault, "an error with the name"},
+		"goes on after that":      {good + done + good, "after the last"},
+		"a number is left out":    {good + event("9", "9", "run.queued", queued) + done, "after 7"},
+		"another id":              {event("7", "8", "run.queued", queued) + done, `the id "7"`},
+		"no id":                   {strings.TrimPrefix(good, "id: 7\n") + done, `the id ""`},
+		"another name":            {event("7", "7", "run.failed", queued) + done, `the name "run.failed"`},
+		"data of another type":    {event("7", "7", "run.queued", `{"step":1}`) + done, "event 0"},
+		"no such state":           {event("7", "7", "run.queued", `{"status":"lost"}`) + done, "event 0"},
+		"ends too early":          {good, "without [DONE]"},
+		"an end with a name":      {good + "event: x\n" + done, "event 1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			res := &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"text/event-stream; charset=utf-8"}, "X-Request-Id": {requestID}}}
+			expect(t, v, httptest.NewRequestWithContext(t.Context(), "GET", "/v1/agents/runs/run_1/events?stream=true", nil), res, c.body, c.want)
+		})
+	}
+}
+
 func TestTransportHandsOnWhatItChecks(t *testing.T) {
 	t.Parallel()
 	read := make(chan struct{})
