@@ -372,7 +372,7 @@ func (s *Service) chat(ctx context.Context, r *Run, p *access.Principal, request
 		}
 	}
 	record.Settle(func(e *audit.Entry) { e.Status, e.ErrorCode, e.Latency = status, code, s.now().Sub(start) })
-	if unlogged := record.Durable(recordPatience); unlogged != nil && err == nil {
+	if unlogged := record.Settled(recordPatience); unlogged != nil && err == nil {
 		return answer{}, fmt.Errorf("%w: %w", errUnlogged, unlogged) // what is not in the log did not happen
 	}
 	a := answer{cost: record.Charged()}

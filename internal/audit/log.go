@@ -146,6 +146,7 @@ type Record struct {
 	final   bool        // the writer has read it settled
 	queued  bool        // it was handed over a second time, and will be written
 	pending *db.Pending // of the intent; nil before Start
+	ended   *db.Pending // of the settled entry, if that is a write of its own
 }
 
 // Open begins a record. Nothing is written until Start, Durable or Settle.
@@ -192,6 +193,19 @@ func (r *Record) Durable(limit time.Duration) error {
 	r.Start()
 	r.mu.Lock()
 	p := r.pending
+	r.mu.Unlock()
+	return p.WaitFor(limit)
+}
+
+// Settled returns when the entry is on the disk as it was settled, or with an
+// error after the limit. Who keeps accounts of their own waits for it: until
+// then a crash has the call cost what was reserved for it.
+func (r *Record) Settled(limit time.Duration) error {
+	r.mu.Lock()
+	p := r.pending
+	if r.ended != nil {
+		p = r.ended
+	}
 	r.mu.Unlock()
 	return p.WaitFor(limit)
 }
@@ -265,7 +279,7 @@ func (r *Record) written() {
 // again hands the record over to be written as it is now.
 func (r *Record) again() {
 	r.queued = true
-	r.log.settlements.Add(r)
+	r.ended = r.log.settlements.Add(r)
 }
 
 // giveUp ends a record that could not be written. The caller is told 503:

@@ -71,9 +71,9 @@ const (
 	// leastLook what a look brings however many lanes there are.
 	maxBuffered = 4096
 	leastLook   = 4
-	// maxUnwritten bounds the items that were worked and whose outcome waits
+	// defaultUnwritten bounds the items that were worked and whose outcome waits
 	// for the store: as many may be done again after a crash.
-	maxUnwritten = 256
+	defaultUnwritten = 256
 	// maxTardy bounds how many slow lanes are remembered while others have
 	// them, or nobody; each takes some fifty bytes.
 	maxTardy = 16384
@@ -88,7 +88,11 @@ type Options struct {
 	Slots int
 	// Lanes is the most lanes that this node has at once.
 	Lanes int
-	Now   func() time.Time
+	// Unwritten is the most items that were worked and whose outcome waits for
+	// the store; zero is the default. Where outcomes are much work, a newcomer's
+	// waits behind so many.
+	Unwritten int
+	Now       func() time.Time
 	// Grace is how long a runner that stops waits for what is at work; zero is
 	// a lease.
 	Grace time.Duration

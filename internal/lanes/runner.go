@@ -30,6 +30,8 @@ type Runner[T Item] struct {
 	linger time.Duration
 	grace  time.Duration
 
+	unwritten int
+
 	wake chan struct{} // for keep: there may be lanes to claim
 
 	mu       sync.Mutex
@@ -79,7 +81,7 @@ type lane[T Item] struct {
 // NewRunner makes a runner; Run starts it.
 func NewRunner[T Item](d *db.DB, source Source[T], o Options) *Runner[T] {
 	r := &Runner[T]{queue: o.Queue, node: o.Node, db: d, source: source, now: o.Now, cap: o.Cap, slots: o.Slots, limit: o.Lanes,
-		poll: cmp.Or(o.Poll, defaultPoll), linger: cmp.Or(o.Linger, defaultLinger), grace: cmp.Or(o.Grace, lease),
+		poll: cmp.Or(o.Poll, defaultPoll), linger: cmp.Or(o.Linger, defaultLinger), grace: cmp.Or(o.Grace, lease), unwritten: cmp.Or(o.Unwritten, defaultUnwritten),
 		wake: make(chan struct{}, 1), lanes: map[string]*lane[T]{}, tardy: map[string]struct{}{}}
 	d.OnSignal(signalOf(o.Queue), r.kick)
 	return r

@@ -61,7 +61,7 @@ func (r *Runner[T]) next() (t turn[T], ok bool) {
 	if r.stopping || !time.Now().Before(r.valid) {
 		return t, false
 	}
-	for r.running < r.slots && r.open-r.running < maxUnwritten {
+	for r.running < r.slots && r.open-r.running < r.unwritten {
 		r.lookAround()
 		var l *lane[T]
 		r.turns++

@@ -60,6 +60,9 @@ func (s *Service) endTasks(ctx context.Context, tx *db.Tx, j *Job, now time.Time
 		}
 		return s.wake(ctx, tx, j.Lane, now)
 	}
+	if j.Kind == Images && j.Completed+j.Failed == j.Total {
+		return nil // all of them have ended by themselves
+	}
 	_, err := tx.Exec(ctx, "UPDATE media_tasks SET status = $2, due_at = NULL WHERE job_id = $1 AND (due_at IS NOT NULL OR status = $3)", j.ID, taskCancelled, taskLater)
 	if err != nil {
 		return fmt.Errorf("end tasks: %w", err)

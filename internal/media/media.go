@@ -61,8 +61,12 @@ type Service struct {
 	runner  *lanes.Runner[*item]
 }
 
-// maxLanes is how many lanes a node has in hand at once.
-const maxLanes = 1024
+const (
+	// maxLanes is how many lanes a node has in hand at once.
+	maxLanes = 1024
+	// maxUnwritten keeps commits small: the end of a job is a dozen statements.
+	maxUnwritten = 32
+)
 
 // New makes the service; Run starts it.
 func New(o Options) *Service {
@@ -71,7 +75,7 @@ func New(o Options) *Service {
 	s.group = db.NewGroup(o.DB)
 	s.starts = db.NewQueue(s.group, false, s.writeStarts)
 	s.results = db.NewQueue(s.group, true, s.writeResults)
-	s.runner = lanes.NewRunner[*item](o.DB, s, lanes.Options{Queue: Queue, Node: o.Node, Cap: o.PerLane, Slots: o.Slots, Lanes: maxLanes, Now: o.Now})
+	s.runner = lanes.NewRunner[*item](o.DB, s, lanes.Options{Queue: Queue, Node: o.Node, Cap: o.PerLane, Slots: o.Slots, Lanes: maxLanes, Unwritten: maxUnwritten, Now: o.Now})
 	return s
 }
 

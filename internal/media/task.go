@@ -114,20 +114,23 @@ var updateTasks = db.NewBulkUpdate("media_tasks", `status = v.status, due_at = v
 
 func scanTask(r db.Row) (*task, error) {
 	var t task
+	dest, done := t.dest()
+	if err := r.Scan(dest...); err != nil {
+		return nil, err
+	}
+	return &t, done()
+}
+
+// dest is where the columns of a task go; done completes it when they are there.
+func (t *task) dest() (dest []any, done func() error) {
 	var input string
 	var output, failure *string
 	var due *int64
-	err := r.Scan(&t.JobID, &t.Position, &t.Name, &t.Lane, &t.Status, &due, &t.Attempts, &t.Tries, &input, &output, &failure)
-	if err != nil {
-		return nil, err
+	return []any{&t.JobID, &t.Position, &t.Name, &t.Lane, &t.Status, &due, &t.Attempts, &t.Tries, &input, &output, &failure}, func() (err error) {
+		t.DueAt, t.Input, t.Output = db.Time(due), json.RawMessage(input), json.RawMessage(db.Text(output))
+		t.Error, err = readError(failure)
+		return err
 	}
-	t.DueAt, t.Input, t.Output = db.Time(due), json.RawMessage(input), json.RawMessage(db.Text(output))
-	t.Error, err = readError(failure)
-	return &t, err
-}
-
-func getTask(ctx context.Context, q db.Querier, jobID string, position int64) (*task, error) {
-	return scanTask(q.QueryRow(ctx, "SELECT "+taskColumns+" FROM media_tasks WHERE job_id = $1 AND position = $2", jobID, position))
 }
 
 // tasksOf returns a job's tasks in their order, without what went into them.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -76,13 +77,39 @@ func (s *Service) Work(ctx context.Context, _ string, i *item) lanes.Result {
 	return lanes.Result{Well: !r.upstream, Over: r.due == nil, Outcome: s.results.Add(r)}
 }
 
+// load reads a task and its job as they are now: what was cancelled since it
+// was fetched is not worked.
 func (s *Service) load(ctx context.Context, i *item) (*Job, *task, error) {
-	t, err := getTask(ctx, s.db, i.jobID, i.position)
+	row := s.db.QueryRow(ctx, loadTask, i.jobID, i.position)
+	var t task
+	dest, done := t.dest()
+	j, err := scanJob(behindRow{row, dest})
 	if err != nil {
 		return nil, nil, err
 	}
-	j, err := scanJob(s.db.QueryRow(ctx, "SELECT "+jobColumns+" FROM media_jobs WHERE id = $1", i.jobID))
-	return j, t, err
+	return j, &t, done()
+}
+
+var loadTask = "SELECT " + columnsOf("t", taskColumns) + ", " + columnsOf("j", jobColumns) +
+	" FROM media_tasks t JOIN media_jobs j ON j.id = t.job_id WHERE t.job_id = $1 AND t.position = $2"
+
+// columnsOf names the columns of one of several tables.
+func columnsOf(table, columns string) string {
+	names := strings.Fields(columns)
+	for i, name := range names {
+		names[i] = table + "." + name
+	}
+	return strings.Join(names, " ")
+}
+
+// behindRow is a row whose first columns go elsewhere.
+type behindRow struct {
+	db.Row
+	first []any
+}
+
+func (r behindRow) Scan(dest ...any) error {
+	return r.Row.Scan(append(slices.Clone(r.first), dest...)...)
 }
 
 // breathe keeps a fault of ours from going in circles at full speed.

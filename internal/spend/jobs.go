@@ -100,21 +100,12 @@ func (k *Bookkeeper) SettleJob(ctx context.Context, tx *db.Tx, c JobCharge) (cre
 	} else {
 		simulated = c.Cost
 	}
-	lines, err := leasesOf(ctx, tx, jobOwner(c.JobID))
-	if err != nil {
-		return 0, err
-	}
-	charge := Charge{Period: PeriodOf(c.CreatedAt), Accounts: AccountsOf(c.WorkspaceID, c.Project, c.KeyID), Amount: charged}
 	capped := false
-	for _, l := range lines {
-		charge.Leased = append(charge.Leased, leased{l, jobOwner(c.JobID)})
-		capped = capped || l.Level == Workspace
-	}
-	if err := k.books.Settle(ctx, tx, []Charge{charge}); err != nil {
-		return 0, err
-	}
-	if err := Close(ctx, tx, jobOwner(c.JobID)); err != nil {
-		return 0, err
+	if c.Environment == accounts.Live {
+		var err error
+		if capped, err = k.payJob(ctx, tx, c, charged); err != nil {
+			return 0, err
+		}
 	}
 	e, err := audit.Amend(ctx, tx, c.RequestID, func(e *audit.Entry) {
 		e.Model, e.Provider, e.PriceVersion, e.UsageSource = c.Model, c.Provider, c.PriceVersion, audit.UsageProvider
@@ -129,7 +120,25 @@ func (k *Bookkeeper) SettleJob(ctx context.Context, tx *db.Tx, c JobCharge) (cre
 		}
 	}
 	if capped {
-		return charged, k.alert(ctx, tx, c.WorkspaceID, charge.Period)
+		return charged, k.alert(ctx, tx, c.WorkspaceID, PeriodOf(c.CreatedAt))
 	}
 	return charged, nil
+}
+
+// payJob books a job's charge out of its lease, and ends the lease. It reports
+// whether the workspace has a limit.
+func (k *Bookkeeper) payJob(ctx context.Context, tx *db.Tx, c JobCharge, charged credits.Micro) (capped bool, err error) {
+	lines, err := leasesOf(ctx, tx, jobOwner(c.JobID))
+	if err != nil {
+		return false, err
+	}
+	charge := Charge{Period: PeriodOf(c.CreatedAt), Accounts: AccountsOf(c.WorkspaceID, c.Project, c.KeyID), Amount: charged}
+	for _, l := range lines {
+		charge.Leased = append(charge.Leased, leased{l, jobOwner(c.JobID)})
+		capped = capped || l.Level == Workspace
+	}
+	if err := k.books.Settle(ctx, tx, []Charge{charge}); err != nil {
+		return false, err
+	}
+	return capped, Close(ctx, tx, jobOwner(c.JobID))
 }

@@ -31,6 +31,7 @@ type saying struct {
 	body   string // the whole answer, instead
 	status int    // of a refusal, instead
 	gate   string // that is waited for first
+	greedy bool   // it uses all the output that it may
 }
 
 type toolCall struct{ name, arguments string }
@@ -128,8 +129,10 @@ func (b *brain) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	q := question{body: map[string]any{}}
 	var in struct {
-		Model    string
-		Messages []map[string]any
+		Model               string
+		Messages            []map[string]any
+		MaxTokens           int `json:"max_tokens"`
+		MaxCompletionTokens int `json:"max_completion_tokens"`
 	}
 	if json.Unmarshal(raw, &in) != nil || json.Unmarshal(raw, &q.body) != nil {
 		http.Error(w, `{"error":{"message":"no JSON"}}`, http.StatusBadRequest)
@@ -186,9 +189,13 @@ func (b *brain) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		message["tool_calls"] = list
 	}
+	out := tokensOut
+	if now.greedy {
+		out = max(in.MaxTokens, in.MaxCompletionTokens)
+	}
 	_ = json.NewEncoder(w).Encode(map[string]any{"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": in.Model,
 		"choices": []any{map[string]any{"index": 0, "message": message, "finish_reason": "stop"}},
-		"usage":   map[string]any{"prompt_tokens": tokensIn, "completion_tokens": tokensOut, "total_tokens": tokensIn + tokensOut}})
+		"usage":   map[string]any{"prompt_tokens": tokensIn, "completion_tokens": out, "total_tokens": tokensIn + out}})
 }
 
 // calls is an answer that wants tools to be called with the arguments.
@@ -373,6 +380,16 @@ func (l *lab) failed(t *testing.T, path, code string) *harness.Response {
 		t.Fatalf("it did not fail with %s: %s", code, r.Body)
 	}
 	return r
+}
+
+// exhausts turns the clock for a run that is tried again, until it is no more.
+func (l *lab) exhausts(t *testing.T, path string) {
+	t.Helper()
+	tries := func() int64 { return l.number(t, "SELECT tries FROM agent_runs WHERE id = $1", idOf(path)) }
+	for n := int64(1); n <= 3; n++ {
+		l.Eventually(t, func() bool { return tries() == n })
+		l.later(t, 2*time.Minute)
+	}
 }
 
 // waits waits for a run to wait for somebody, and returns what for.

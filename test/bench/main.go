@@ -43,6 +43,7 @@ const (
 	onlyWebhooks = "webhooks"
 	onlyGateway  = "gateway"
 	onlyMedia    = "media"
+	onlyAgents   = "agents"
 )
 
 // options are the command line.
@@ -88,7 +89,7 @@ func bench() error {
 	o := options{pending: []int{10_000, 100_000, 1_000_000}}
 	flag.IntVar(&o.rounds, "rounds", 5, "rounds; each measures everything once, and the median counts")
 	flag.DurationVar(&o.duration, "duration", 3*time.Second, "length of one measurement, at most 8s")
-	flag.StringVar(&o.only, "only", "", "measure only chat, webhooks, gateway or media; a part of the report is printed and not written")
+	flag.StringVar(&o.only, "only", "", "measure only chat, webhooks, gateway, media or agents; a part of the report is printed and not written")
 	flag.Func("pending", "numbers of waiting deliveries to measure with (default 10000,100000,1000000)", func(text string) (err error) {
 		o.pending, err = parseNumbers(text)
 		return err
@@ -101,10 +102,10 @@ func bench() error {
 	}
 	switch o.only {
 	case "":
-	case onlyChat, onlyWebhooks, onlyGateway, onlyMedia:
+	case onlyChat, onlyWebhooks, onlyGateway, onlyMedia, onlyAgents:
 		o.document = ""
 	default:
-		return fmt.Errorf("-only takes %s, %s, %s or %s", onlyChat, onlyWebhooks, onlyGateway, onlyMedia)
+		return fmt.Errorf("-only takes %s, %s, %s, %s or %s", onlyChat, onlyWebhooks, onlyGateway, onlyMedia, onlyAgents)
 	}
 	// Children of ours are ended and their folder removed on a signal, too.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -49,6 +49,11 @@ func measure(ctx context.Context, o options) (*report, error) {
 			return nil, err
 		}
 	}
+	if wanted(onlyAgents) {
+		if r.agents, err = measureAgents(ctx, o, database); err != nil {
+			return nil, err
+		}
+	}
 	return r, nil
 }
 

@@ -88,6 +88,17 @@ var moments = []moment{
 		known(t, a, id)
 		return id
 	}},
+	{name: "right after a step is written", least: 1, most: 1, reach: func(t *testing.T, a *agency) string {
+		// Looked at without a pause: what the step cost is in the run by now,
+		// and must not become what was reserved for it.
+		id := a.create(t, a.server.URL, order{})
+		for deadline := time.Now().Add(patience); count(t, a.d, "SELECT count(*) FROM agent_steps WHERE run_id = $1 AND status = 'completed'", id) == 0; {
+			if time.Now().After(deadline) {
+				t.Fatal("the step is never written")
+			}
+		}
+		return id
+	}},
 	{name: "before the event is delivered", least: 1, most: 1, reach: func(t *testing.T, a *agency) string {
 		before := a.arrivals.Load()
 		a.inbox.hold(true)

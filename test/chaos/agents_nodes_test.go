@@ -25,8 +25,7 @@ type team struct {
 func newTeam(t *testing.T) *team {
 	t.Helper()
 	at := program.Place{Folder: t.TempDir(), DatabaseURL: dbtest.Address(t, "postgres")}
-	a := newAgency(t, at)
-	return &team{agency: a, nodes: []*node{{a.server, newestNode(t, a.d)}}}
+	return alone(t, newAgency(t, at))
 }
 
 func (c *team) join(t *testing.T) *node {
@@ -55,7 +54,7 @@ func (c *team) any() *node {
 	return c.nodes[rand.IntN(len(c.nodes))]
 }
 
-// at works finds the node that has a run's lane.
+// workedBy finds the node that has a run's lane.
 func (c *team) workedBy(t *testing.T, run string) *node {
 	t.Helper()
 	var owner string

@@ -1,0 +1,137 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"math/big"
+	"sync"
+	"testing"
+
+	"turnpike/internal/accounts"
+	"turnpike/internal/catalog"
+	"turnpike/internal/credits"
+	"turnpike/internal/fault"
+	"turnpike/internal/providers"
+)
+
+// painter makes pictures and videos, or fails as it is told to.
+type painter struct {
+	name string
+	fail error
+
+	mu    sync.Mutex
+	asked int
+}
+
+func (p *painter) Name() string { return p.name }
+
+func (p *painter) Images(context.Context, *providers.ImageRequest) (*providers.ImageAnswer, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.asked++
+	if p.fail != nil {
+		return nil, p.fail
+	}
+	return &providers.ImageAnswer{Images: make([]providers.Picture, 2), Usage: providers.Usage{Images: 2}}, nil
+}
+
+func (p *painter) StartVideo(context.Context, *providers.VideoRequest) (string, error) {
+	return "video_1", p.fail
+}
+
+func (p *painter) PollVideo(context.Context, string) (*providers.VideoState, error) { return nil, nil }
+
+func (p *painter) FetchVideo(context.Context, string, string) (*providers.Content, error) {
+	return nil, nil
+}
+
+func (p *painter) DropVideo(context.Context, string) error { return nil }
+
+func painted(dollars int64) catalog.Supplier {
+	return catalog.Supplier{Models: []catalog.Supply{
+		{ID: "pic", Kind: catalog.Image, Price: &catalog.ListPrice{PerImage: big.NewRat(dollars, 1000)}},
+		{ID: "film", Kind: catalog.Video, Price: &catalog.ListPrice{PerSecond: big.NewRat(dollars, 1000)}},
+	}}
+}
+
+// TestAJobIsQuotedAtTheDearest that may work it.
+func TestAJobIsQuotedAtTheDearest(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, []providers.Provider{&painter{name: "a"}, &painter{name: "b"}}, painted(1), painted(3))
+	q, err := r.Quote(accounts.Live, []string{"pic"}, catalog.Image, catalog.Units{Images: 10})
+	if err != nil || q.Most != 30*credits.Credit || q.Model != "pic" {
+		t.Errorf("quoted %+v, %v", q, err)
+	}
+	if q, err := r.Quote(accounts.Live, nil, catalog.Video, catalog.Units{Milliseconds: 4000}); err != nil || q.Most != 12*credits.Credit || q.Model != "film" {
+		t.Errorf("quoted %+v, %v", q, err)
+	}
+	if _, err := r.Quote(accounts.Live, []string{"film"}, catalog.Image, catalog.Units{}); !fault.Is(err, fault.ModelNotFound) {
+		t.Errorf("a film makes pictures: %v", err)
+	}
+	if _, err := r.Quote(accounts.Live, nil, catalog.Speech, catalog.Units{}); err == nil {
+		t.Error("nobody speaks here, and it is quoted")
+	}
+}
+
+// TestAJobsTaskGoesToWhoeverCan: another is asked when one fails, and none
+// when it is the request that is refused.
+func TestAJobsTaskGoesToWhoeverCan(t *testing.T) {
+	t.Parallel()
+	broken := &providers.Failure{Kind: providers.KindServer, Err: errors.New("broken")}
+	blocked := &providers.Failure{Kind: providers.KindBlockedInput, Err: errors.New("blocked")}
+	for name, c := range map[string]struct {
+		first  error
+		asked  int // of the second
+		answer bool
+	}{
+		"broken":    {broken, 1, true},
+		"blocked":   {blocked, 0, false},
+		"cancelled": {context.Canceled, 0, false},
+		"fault":     {fault.Invalid("size", "no"), 0, false},
+	} {
+		one, two := &painter{name: "a", fail: c.first}, &painter{name: "b"}
+		r := newRig(t, []providers.Provider{one, two}, painted(1), catalog.Supplier{Models: []catalog.Supply{
+			{ID: "other", Kind: catalog.Image, Price: &catalog.ListPrice{PerImage: big.NewRat(2, 1000)}}}})
+		answer, by, err := r.MakeImages(t.Context(), accounts.Live, []string{"pic", "other"}, providers.ImageRequest{})
+		if one.asked != 1 || two.asked != c.asked || (err == nil) != c.answer {
+			t.Errorf("%s: asked %d and %d times, %v", name, one.asked, two.asked, err)
+		}
+		if c.answer && (len(answer.Images) != 2 || by.Provider != "b" || by.Model != "other" || by.Cost != 4*credits.Credit) {
+			t.Errorf("%s: made by %+v", name, by)
+		}
+	}
+}
+
+// TestAProviderThatFailsJobsComesLast, if it was the only one, too: others that
+// have the model later are asked before it.
+func TestAProviderThatFailsJobsComesLast(t *testing.T) {
+	t.Parallel()
+	sick := &painter{name: "a", fail: &providers.Failure{Kind: providers.KindAuth, Err: errors.New("no key")}}
+	r := newRig(t, []providers.Provider{sick}, painted(1))
+	if _, _, err := r.MakeImages(t.Context(), accounts.Live, []string{"pic"}, providers.ImageRequest{}); err == nil {
+		t.Fatal("it answered")
+	}
+	targets, err := r.makers(accounts.Live, []string{"pic"}, catalog.Image)
+	if err != nil || len(targets) != 1 || targets[0].health.rank(r.now()) == 0 {
+		t.Errorf("nobody knows that it fails: %v", err)
+	}
+}
+
+// TestARendersProviderIsFoundAgain by its name, or it is said that it is gone.
+func TestARendersProviderIsFoundAgain(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, []providers.Provider{&painter{name: "a"}}, painted(1))
+	id, by, err := r.StartVideo(t.Context(), accounts.Live, []string{"film"}, providers.VideoRequest{Seconds: 4})
+	if err != nil || id != "video_1" || by.Cost != 4*credits.Credit || by.Provider != "a" {
+		t.Fatalf("started %q by %+v, %v", id, by, err)
+	}
+	if _, err := r.VideoMaker(accounts.Live, by.Provider); err != nil {
+		t.Error(err)
+	}
+	if _, err := r.VideoMaker(accounts.Live, "gone"); !fault.Is(err, fault.NoProvider) {
+		t.Errorf("one that is gone: %v", err)
+	}
+	if _, err := r.VideoMaker(accounts.Test, "simulator"); err != nil {
+		t.Error(err)
+	}
+}

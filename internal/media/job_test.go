@@ -1,0 +1,267 @@
+package media
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"turnpike/internal/accounts"
+	"turnpike/internal/db"
+	"turnpike/internal/db/dbtest"
+	"turnpike/internal/events"
+	"turnpike/internal/files"
+	"turnpike/internal/ids"
+	"turnpike/internal/spend"
+)
+
+var states = []Status{Queued, InProgress, Cancelling, Completed, Failed, Cancelled}
+
+// TestNoMoveThatIsNotInTheTable, and the table is the contract's.
+func TestNoMoveThatIsNotInTheTable(t *testing.T) {
+	t.Parallel()
+	allowed := map[string]bool{}
+	for _, m := range []string{
+		"image queued in_progress", "image queued cancelled", "image queued failed",
+		"image in_progress completed", "image in_progress failed", "image in_progress cancelling", "image cancelling cancelled",
+		"video queued in_progress", "video queued failed", "video in_progress completed", "video in_progress failed",
+		"voice queued in_progress", "voice queued cancelled", "voice in_progress completed", "voice in_progress failed", "voice in_progress cancelled",
+	} {
+		allowed[m] = true
+	}
+	for kind := range kinds {
+		for _, from := range states {
+			for _, to := range states {
+				j := &Job{Kind: kind, Status: from}
+				err := j.move(to)
+				if want := allowed[fmt.Sprintf("%s %s %s", kind, from, to)]; want != (err == nil) {
+					t.Errorf("%s: %s to %s: %v", kind, from, to, err)
+				}
+				if err != nil && j.Status != from {
+					t.Errorf("%s: a refused move to %s changed %s to %s", kind, to, from, j.Status)
+				}
+				if from.Ended() && err == nil {
+					t.Errorf("%s: something follows %s", kind, from)
+				}
+			}
+		}
+	}
+}
+
+// bench is a service whose tasks are worked by the test.
+type bench struct {
+	*Service
+	t         *testing.T
+	workspace *accounts.Workspace
+}
+
+func newBench(t *testing.T, d *db.DB) *bench {
+	t.Helper()
+	store, err := files.Open(t.Context(), files.Options{DB: d, Folder: filepath.Join(t.TempDir(), "files"), Retention: kept, Now: time.Now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	publisher := events.NewPublisher(time.Now)
+	s := &Service{db: d, files: store, books: spend.NewBookkeeper(spend.NewBooks(d), publisher, time.Now), publisher: publisher, now: time.Now}
+	b := &bench{Service: s, t: t, workspace: &accounts.Workspace{Name: "w"}}
+	b.write(func(ctx context.Context, tx *db.Tx) error { return accounts.CreateWorkspace(ctx, tx, b.workspace, time.Now()) })
+	return b
+}
+
+func (b *bench) write(fn func(ctx context.Context, tx *db.Tx) error) {
+	b.t.Helper()
+	if err := b.db.Write(b.t.Context(), func(tx *db.Tx) error { return fn(b.t.Context(), tx) }); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// job stores one with so many tasks, and one more that puts voices together.
+func (b *bench) job(kind Kind, tasks int) *Job {
+	b.t.Helper()
+	now := time.Now()
+	j := &Job{ID: ids.New(kind.Prefix()), Kind: kind, WorkspaceID: b.workspace.ID, Environment: accounts.Test, KeyID: "key_1", RequestID: "req_1", Status: Queued,
+		Model: "m", Input: json.RawMessage("{}"), Metadata: map[string]string{}, Total: int64(tasks), CreatedAt: now, DeadlineAt: now.Add(time.Hour)}
+	j.Lane = laneOf(j.WorkspaceID, j.Environment, kind, j.ID)
+	o := &Order{Job: j}
+	for i := range tasks {
+		if err := o.add(fmt.Sprint("c", i), struct{}{}); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	if kind == Voice {
+		if err := o.add("stitch", struct{}{}); err != nil {
+			b.t.Fatal(err)
+		}
+		last := o.tasks[tasks]
+		last.Status, last.DueAt = taskLater, nil
+	}
+	b.write(func(ctx context.Context, tx *db.Tx) error { return b.Create(ctx, tx, o) })
+	return j
+}
+
+// results writes what came of tasks, each worked as often before as is said.
+func (b *bench) results(list ...*result) {
+	b.t.Helper()
+	b.write(func(ctx context.Context, tx *db.Tx) error { return b.writeResults(ctx, tx, list) })
+}
+
+func of(j *Job, position, attempts int64, r result) *result {
+	r.task = &task{JobID: j.ID, Position: position, Attempts: attempts}
+	return &r
+}
+
+func (b *bench) read(j *Job) *Job {
+	b.t.Helper()
+	got, err := scanJob(b.db.QueryRow(b.t.Context(), "SELECT "+jobColumns+" FROM media_jobs WHERE id = $1", j.ID))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return got
+}
+
+func (b *bench) count(what string) (n int) {
+	b.t.Helper()
+	if err := b.db.QueryRow(b.t.Context(), "SELECT count(*) FROM "+what).Scan(&n); err != nil {
+		b.t.Fatal(err)
+	}
+	return n
+}
+
+// TestWhatOthersDidFirstCounts: a node that was thought dead brings its result
+// of a task that another has done meanwhile. It changes nothing.
+func TestWhatOthersDidFirstCounts(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		b := newBench(t, d)
+		done := result{status: taskCompleted, cost: 5, output: made{Milliseconds: 1}}
+		broken := result{status: taskFailed, why: errDeadline}
+
+		voice := b.job(Voice, 2)
+		b.results(of(voice, 0, 0, done))
+		b.results(of(voice, 0, 0, broken), of(voice, 0, 0, done))
+		if j := b.read(voice); j.Status != InProgress || j.Completed != 1 || j.Failed != 0 || j.Cost != 5 {
+			t.Errorf("a late failure makes it %+v", j)
+		}
+		b.results(of(voice, 1, 0, done), of(voice, 1, 0, broken)) // both in one commit
+		if j := b.read(voice); j.Status != InProgress || j.Completed != 2 || j.Cost != 10 {
+			t.Errorf("two results of one task make it %+v", j)
+		}
+		b.results(of(voice, 2, 0, done))
+		b.results(of(voice, 2, 0, done))
+		b.results(of(voice, 1, 0, broken))
+		if j := b.read(voice); j.Status != Completed || j.Completed != 2 || b.count("events") != 1 {
+			t.Errorf("in the end it is %+v, with %d events", j, b.count("events"))
+		}
+
+		video := b.job(Video, 1)
+		due := time.Now()
+		b.results(of(video, 0, 0, result{status: taskWaiting, due: &due, output: made{Upstream: "first"}}))
+		b.results(of(video, 0, 0, broken))
+		b.results(of(video, 0, 0, result{status: taskWaiting, due: &due, output: made{Upstream: "second"}}))
+		if task, err := tasksOf(t.Context(), d, video.ID); err != nil || string(task[0].Output) != `{"upstream":"first"}` || b.read(video).Status != InProgress {
+			t.Errorf("a late result makes it %s, %v", task[0].Output, err)
+		}
+
+		batch := b.job(Images, 2)
+		b.results(of(batch, 0, 0, done))
+		b.results(of(batch, 0, 0, done))
+		b.results(of(batch, 0, 0, broken))
+		if j := b.read(batch); j.Status != InProgress || j.Completed != 1 || j.Cost != 5 {
+			t.Errorf("late results make it %+v", j)
+		}
+	})
+}
+
+// TestADeletedJobsResultsAreNobodys.
+func TestADeletedJobsResultsAreNobodys(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		b := newBench(t, d)
+		gone, there := b.job(Images, 1), b.job(Images, 1)
+		b.write(func(ctx context.Context, tx *db.Tx) error {
+			_, err := tx.Exec(ctx, "DELETE FROM media_jobs WHERE id = $1", gone.ID)
+			return err
+		})
+		b.results(of(gone, 0, 0, result{status: taskCompleted}), of(there, 0, 0, result{status: taskCompleted}))
+		if j := b.read(there); j.Status != Completed {
+			t.Errorf("its neighbour is %+v", j)
+		}
+	})
+}
+
+// TestAStartComesTooLate for a job that has ended: it stays so.
+func TestAStartComesTooLate(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		b := newBench(t, d)
+		j := b.job(Images, 1)
+		b.results(of(j, 0, 0, result{status: taskCompleted}))
+		b.write(func(ctx context.Context, tx *db.Tx) error { return b.writeStarts(ctx, tx, []string{j.ID, j.ID}) })
+		if got := b.read(j); got.Status != Completed {
+			t.Errorf("it is %+v", got)
+		}
+	})
+}
+
+// TestOldJobsAreLetGo after 30 days, with their tasks, and no others.
+func TestOldJobsAreLetGo(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		b := newBench(t, d)
+		old, running := b.job(Images, 3), b.job(Images, 1)
+		for i := range int64(3) {
+			b.results(of(old, i, 0, result{status: taskCompleted}))
+		}
+		purge := func() (n int64) {
+			b.write(func(ctx context.Context, tx *db.Tx) (err error) {
+				n, err = b.Purge(ctx, tx, 1000)
+				return err
+			})
+			return n
+		}
+		b.now = func() time.Time { return time.Now().Add(kept - time.Minute) }
+		if n := purge(); n != 0 {
+			t.Errorf("%d went before their time", n)
+		}
+		b.now = func() time.Time { return time.Now().Add(kept + time.Minute) }
+		if n := purge(); n != 1 || b.count("media_jobs") != 1 || b.count("media_tasks") != 1 {
+			t.Errorf("%d went; %d jobs and %d tasks are left", n, b.count("media_jobs"), b.count("media_tasks"))
+		}
+		if b.read(running).Status != Queued {
+			t.Error("the running one is another")
+		}
+	})
+}
+
+// TestEveryTaskHasItsPlace: the key of an item leads behind it, and to no other.
+func TestEveryTaskHasItsPlace(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		b := newBench(t, d)
+		j := b.job(Images, 25)
+		var seen []int64
+		after := (&item{}).Key()
+		after.ID = ""
+		for {
+			got, err := b.Fetch(t.Context(), j.Lane, after, 4)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(got.Items) == 0 {
+				break
+			}
+			for _, i := range got.Items {
+				seen = append(seen, i.position)
+				after = i.Key()
+			}
+		}
+		for i := range int64(25) {
+			if i >= int64(len(seen)) || seen[i] != i {
+				t.Fatalf("the tasks came as %v", seen)
+			}
+		}
+	})
+}

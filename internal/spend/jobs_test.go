@@ -1,0 +1,280 @@
+package spend
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"turnpike/internal/accounts"
+	"turnpike/internal/audit"
+	"turnpike/internal/credits"
+	"turnpike/internal/db"
+	"turnpike/internal/db/dbtest"
+	"turnpike/internal/events"
+	"turnpike/internal/ids"
+	"turnpike/internal/nodes"
+)
+
+// order is a job that was made with a reservation, by a request in the log.
+func (o *office) order(amount credits.Micro) JobCharge {
+	o.t.Helper()
+	c := JobCharge{JobID: ids.New(ids.Video), RequestID: ids.New(ids.Request), WorkspaceID: o.workspace.ID, Environment: accounts.Live, Project: "p", KeyID: "key_1",
+		CreatedAt: o.now, Model: "m", Provider: "openai", Reserved: amount, PriceVersion: "1"}
+	r := o.reserve(amount)
+	group := db.NewGroup(o.d)
+	defer group.Stop()
+	node, err := nodes.Join(o.t.Context(), o.d, func() time.Time { return o.now })
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	record := audit.NewLog(group, node, o.keeper.Book).Open(audit.Entry{RequestID: c.RequestID, WorkspaceID: o.workspace.ID, Environment: "live", KeyID: "key_1",
+		Project: "p", CreatedAt: o.now, Method: "POST", Path: "/v1/videos", Model: "m", Reserved: amount})
+	o.write(func(ctx context.Context, tx *db.Tx) error {
+		if err := r.HandToJob(ctx, tx, c.JobID); err != nil {
+			return err
+		}
+		return record.SettleIn(ctx, tx, func(e *audit.Entry) { e.Status = 200 })
+	})
+	r.Handed(nil)
+	return c
+}
+
+func (o *office) settle(c JobCharge) (charged credits.Micro) {
+	o.t.Helper()
+	o.write(func(ctx context.Context, tx *db.Tx) (err error) {
+		charged, err = o.keeper.SettleJob(ctx, tx, c)
+		return err
+	})
+	return charged
+}
+
+// leases are what jobs have.
+func (o *office) leases() (n int, sum credits.Micro) {
+	o.t.Helper()
+	if err := o.d.QueryRow(o.t.Context(), "SELECT count(*), CAST(coalesce(sum(granted), 0) AS BIGINT) FROM spend_leases WHERE node_id LIKE 'job:%'").Scan(&n, (*int64)(&sum)); err != nil {
+		o.t.Fatal(err)
+	}
+	return n, sum
+}
+
+// balance is the workspace's.
+func (o *office) balance() Balance {
+	o.t.Helper()
+	b, err := Read(o.t.Context(), o.d, o.account(), PeriodOf(o.now))
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	return b
+}
+
+// even checks that what is leased is what somebody has.
+func (o *office) even() {
+	o.t.Helper()
+	var off int
+	if err := o.d.QueryRow(o.t.Context(), `SELECT count(*) FROM spend s WHERE leased <> (SELECT coalesce(sum(granted), 0) FROM spend_leases l
+		WHERE l.level = s.level AND l.account_id = s.account_id AND l.period = s.period)`).Scan(&off); err != nil {
+		o.t.Fatal(err)
+	}
+	if off != 0 {
+		o.t.Errorf("%d lines do not add up", off)
+	}
+}
+
+func TestAJobIsChargedOutOfItsOwnLease(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ cost, charged, unbilled credits.Micro }{
+		"less":    {3 * credits.Credit, 3 * credits.Credit, 0},
+		"all":     {10 * credits.Credit, 10 * credits.Credit, 0},
+		"nothing": {0, 0, 0},
+		"more":    {12 * credits.Credit, 10 * credits.Credit, 2 * credits.Credit},
+	} {
+		dbtest.Each(t, func(t *testing.T, d *db.DB) {
+			o := newOffice(t, d, 100*credits.Credit)
+			job := o.order(10 * credits.Credit)
+			if n, sum := o.leases(); n != 1 || sum != 10*credits.Credit {
+				t.Errorf("%s: the job has %d leases of %s", name, n, sum)
+			}
+			o.even()
+			job.Cost = c.cost
+			if charged := o.settle(job); charged != c.charged {
+				t.Errorf("%s: %s were charged", name, charged)
+			}
+			if n, _ := o.leases(); n != 0 || o.balance().Spent != c.charged {
+				t.Errorf("%s: %d leases are left, and %s were charged", name, n, o.balance().Spent)
+			}
+			o.even()
+			if err := o.ledger.Recalled(t.Context(), ""); err != nil {
+				t.Fatal(err)
+			}
+			if b := o.balance(); b.Reserved != 0 {
+				t.Errorf("%s: %s stay set aside", name, b.Reserved)
+			}
+			if u := o.used("live"); u.Requests != 1 || u.Credits != c.charged {
+				t.Errorf("%s: the usage is %+v", name, u)
+			}
+			var charged, unbilled int64
+			if err := d.QueryRow(t.Context(), "SELECT credits, unbilled_credits FROM requests WHERE id = $1", job.RequestID).Scan(&charged, &unbilled); err != nil {
+				t.Fatal(err)
+			}
+			if charged != int64(c.charged) || unbilled != int64(c.unbilled) {
+				t.Errorf("%s: the log says %d and %d", name, charged, unbilled)
+			}
+		})
+	}
+}
+
+// TestTheDeathOfANodeEndsNoJob: what it left to jobs is theirs.
+func TestTheDeathOfANodeEndsNoJob(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		o := newOffice(t, d, 100*credits.Credit)
+		job := o.order(10 * credits.Credit)
+		o.reserve(credits.Credit) // of the node itself
+		var buried []string
+		err := o.books.CloseDead(t.Context(), func(ctx context.Context, node string, takeOver func(context.Context, *db.Tx) error) (bool, error) {
+			buried = append(buried, node)
+			return true, d.Write(ctx, func(tx *db.Tx) error { return takeOver(ctx, tx) })
+		})
+		if err != nil || len(buried) != 1 || buried[0] != "node_1" {
+			t.Errorf("buried were %v, %v", buried, err)
+		}
+		if b := o.balance(); b.Reserved != 10*credits.Credit {
+			t.Errorf("%s are set aside, expected what the job has", b.Reserved)
+		}
+		o.even()
+		job.Cost = 4 * credits.Credit
+		o.settle(job)
+		if b := o.balance(); b.Spent != 4*credits.Credit || b.Reserved != 0 {
+			t.Errorf("in the end the books say %+v", b)
+		}
+	})
+}
+
+// TestAJobOfANodeThatIsThoughtDeadIsNotMade: what it has set aside is others' now.
+func TestAJobOfANodeThatIsThoughtDeadIsNotMade(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		o := newOffice(t, d, 100*credits.Credit)
+		r := o.reserve(10 * credits.Credit)
+		o.write(func(ctx context.Context, tx *db.Tx) error { return Close(ctx, tx, "node_1") })
+		err := d.Write(t.Context(), func(tx *db.Tx) error { return r.HandToJob(t.Context(), tx, "job_1") })
+		r.Handed(err)
+		if !errors.Is(err, nodes.ErrUnsure) {
+			t.Errorf("it was made: %v", err)
+		}
+		if n, _ := o.leases(); n != 0 || o.balance() != (Balance{}) {
+			t.Errorf("%d leases, and the books say %+v", n, o.balance())
+		}
+	})
+}
+
+// TestWhatWasNotHandedOverIsFreeAgain, unless nobody knows whether it was: then
+// this node has less, and the store's view wins when it is idle.
+func TestWhatWasNotHandedOverIsFreeAgain(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		commits bool
+		err     error
+		left    credits.Micro // of the job
+	}{
+		"refused":                     {false, errors.New("refused"), 0},
+		"in doubt, and was committed": {true, db.ErrInDoubt, 10 * credits.Credit},
+		"in doubt, and was not":       {false, db.ErrInDoubt, 0},
+	} {
+		dbtest.Each(t, func(t *testing.T, d *db.DB) {
+			o := newOffice(t, d, 20*credits.Credit)
+			r := o.reserve(10 * credits.Credit)
+			back := errors.New("rolled back")
+			err := d.Write(t.Context(), func(tx *db.Tx) error {
+				if err := r.HandToJob(t.Context(), tx, ids.New(ids.Video)); err != nil {
+					return err
+				}
+				if c.commits {
+					return nil
+				}
+				return back
+			})
+			if err != nil && !errors.Is(err, back) {
+				t.Fatal(err)
+			}
+			r.Handed(c.err)
+			if err := o.ledger.Recalled(t.Context(), ""); err != nil {
+				t.Fatal(err)
+			}
+			if b := o.balance(); b.Reserved != c.left || b.Spent != 0 {
+				t.Errorf("%s: the books say %+v", name, b)
+			}
+			o.even()
+			// All of the rest can be had.
+			o.reserve(20*credits.Credit - c.left).Release()
+		})
+	}
+}
+
+// TestAJobIsChargedInItsMonth under every cap that applied.
+func TestAJobIsChargedInItsMonth(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		o := newOffice(t, d, 100*credits.Credit)
+		limit := 50 * credits.Credit
+		var caps []Cap
+		for _, a := range AccountsOf(o.workspace.ID, "p", "key_1") {
+			caps = append(caps, Cap{a, &limit})
+		}
+		r, err := o.ledger.Reserve(t.Context(), caps, 10*credits.Credit, o.now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := JobCharge{JobID: "job_1", RequestID: "gone", WorkspaceID: o.workspace.ID, Environment: accounts.Live, Project: "p", KeyID: "key_1", CreatedAt: o.now,
+			Reserved: 10 * credits.Credit, Cost: 7 * credits.Credit}
+		o.write(func(ctx context.Context, tx *db.Tx) error { return r.HandToJob(ctx, tx, c.JobID) })
+		r.Handed(nil)
+		if n, sum := o.leases(); n != 3 || sum != 30*credits.Credit {
+			t.Errorf("the job has %d leases of %s", n, sum)
+		}
+		month := PeriodOf(o.now)
+		o.now = o.now.AddDate(0, 1, 1)
+		if charged := o.settle(c); charged != 7*credits.Credit { // although the log no longer has the request
+			t.Errorf("%s were charged", charged)
+		}
+		if err := o.ledger.Recalled(t.Context(), ""); err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range AccountsOf(o.workspace.ID, "p", "key_1") {
+			old, err := Read(t.Context(), d, a, month)
+			if err != nil || old != (Balance{Spent: 7 * credits.Credit}) {
+				t.Errorf("%s: the old month says %+v, %v", a.Level, old, err)
+			}
+			if now, err := Read(t.Context(), d, a, PeriodOf(o.now)); err != nil || now != (Balance{}) {
+				t.Errorf("%s: the new month says %+v, %v", a.Level, now, err)
+			}
+		}
+		o.even()
+	})
+}
+
+// TestATestJobIsUsageAlone.
+func TestATestJobIsUsageAlone(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		o := newOffice(t, d, 0)
+		if charged := o.settle(JobCharge{JobID: "job_1", RequestID: "none", WorkspaceID: o.workspace.ID, Environment: accounts.Test, KeyID: "key_1", CreatedAt: o.now, Cost: credits.Credit}); charged != 0 {
+			t.Errorf("%s were charged", charged)
+		}
+		if o.balance() != (Balance{}) {
+			t.Errorf("the books say %+v", o.balance())
+		}
+		if n := o.alerts(); n != 0 {
+			t.Errorf("%d alerts", n)
+		}
+	})
+}
+
+func (o *office) alerts() (n int) {
+	o.t.Helper()
+	if err := o.d.QueryRow(o.t.Context(), "SELECT count(*) FROM events WHERE type = $1", string(events.BillingCreditsLow)).Scan(&n); err != nil {
+		o.t.Fatal(err)
+	}
+	return n
+}
