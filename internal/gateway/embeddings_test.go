@@ -57,7 +57,7 @@ func TestEmbeddings(t *testing.T) {
 		t.Errorf("%+v", out)
 	}
 	unable := newRig(t, []providers.Provider{doer("one", says(1, 1))}, catalog.Supplier{Table: "openai"})
-	if out := unable.embed(body); out.code != string(fault.ModelNotFound) {
+	if out := unable.embed(body); out.code != string(fault.NoProvider) {
 		t.Errorf("%+v", out)
 	}
 }

@@ -165,7 +165,7 @@ func TestARevokedKeysRuns(t *testing.T) {
 // count when there is room for them.
 func TestRateLimitsOnlyDelayARun(t *testing.T) {
 	t.Parallel()
-	eachLab(t, func(cfg *config.Config) { cfg.Limits.TokensPerMinute = 2000 }, func(t *testing.T, l *lab) {
+	eachLab(t, func(cfg *config.Config) { cfg.Limits.LiveTokensPerMinute = 2000 }, func(t *testing.T, l *lab) {
 		shop := tellAll(t, l, "3")
 		rate := int64(3)
 		slow, _ := l.keyed(t, access.Key{RateLimit: &rate, Scopes: []string{"agents.runs:create"}})

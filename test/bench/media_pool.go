@@ -43,5 +43,5 @@ func playPool(in orders) error {
 
 // pictureBody is a request for a picture that no other asks for.
 func pictureBody(n int) string {
-	return fmt.Sprintf(`{"prompt":"a harbour at dawn, number %d","size":"256x256","n":1}`, n)
+	return fmt.Sprintf(`{"prompt":"a harbour at dawn, number %d","n":1}`, n)
 }

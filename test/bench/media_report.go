@@ -38,7 +38,7 @@ func (s *besideSeries) kind() string {
 }
 
 func (m *media) tables(line line) {
-	line("## Jobs, %d pictures of 256x256 in %d batches of %d workspaces", picturesInAll, pictureBatches, pictureWorkspaces)
+	line("## Jobs, %d pictures of the usual size (1024x1024) in %d batches of %d workspaces", picturesInAll, pictureBatches, pictureWorkspaces)
 	line("")
 	line("| | pictures/s | ratio | rounds | CPU per picture | of its database | others |")
 	line("|---|---|---|---|---|---|---|")
@@ -74,6 +74,6 @@ func (m *media) method(line line) {
 	line("- Jobs: test keys, so that the simulator makes everything, at once unless it is said. Batches are made through the API by a server that works one picture at a time, which is then stopped; a server with the default settings is started on the same data. The clock begins when that one takes requests, by when it is at work: the pictures that wait at that moment are counted, and the time is that to the end of the last batch. Making the batches is not in it; every picture is a file on disk, a row and an entry in its batch before it counts.")
 	line("- The drawing loop is a process with a worker for each core that calls the same code for the same pictures and keeps none of them.")
 	line("- Beside a busy workspace: another one orders %d jobs of one picture, one after the other, and asks every %v for its end. Alone is the same server with nothing else to do; what is added is the longest of them less the median alone.", lateJobs, latePoll)
-	line("- A text: at %d times the usual speed, which makes the file smaller and not its text, on a server that has done nothing else; memory is the highest resident size of its life. Every piece is a file, and so is the whole.", voiceSpeed)
+	line("- A text: at 8 kHz, on a server that has done nothing else; memory is the highest resident size of its life. Every piece is a file, and so is the whole.")
 	line("- Jobs wait for quiet, and are measured again, for %v in all.", mediaPatience)
 }

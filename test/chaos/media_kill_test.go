@@ -22,9 +22,9 @@ import (
 // charged when it was asked for, and not with its record, would be paid twice.
 func TestLongTextIsReadAloudThoughTheServerIsKilled(t *testing.T) {
 	t.Parallel()
-	kills := 3
+	kills, length := 3, 50_000
 	if full {
-		kills = 12
+		kills, length = 12, 200_000
 	}
 	eachEngine(t, func(t *testing.T, at program.Place) {
 		seed := rand.Uint64()
@@ -32,7 +32,7 @@ func TestLongTextIsReadAloudThoughTheServerIsKilled(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, 0))
 		s := newStudio(t, func() time.Duration { return 20*time.Millisecond + rand.N(60*time.Millisecond) })
 		w := newWorkshop(t, at, s, "--media-per-workspace=3")
-		parts, want := longText()
+		parts, want := longText(length)
 		path := w.order(t, w.payer.key, "/v1/voice/renders", map[string]any{"model": "speaker", "voice": "alloy", "segments": parts})
 		pieces := w.look(t, w.payer.key, path).Segments.Total
 		for range kills {
@@ -84,10 +84,10 @@ func TestLongTextIsReadAloudThoughTheServerIsKilled(t *testing.T) {
 	})
 }
 
-// longText is fifty thousand characters in parts with pauses, and what is to be
-// heard of them.
-func longText() (parts []map[string]any, want string) {
-	const length, partLength = 50_000, 4000
+// longText is so many characters in parts with pauses, and what is to be heard
+// of them.
+func longText(length int) (parts []map[string]any, want string) {
+	const partLength = 4000
 	var all strings.Builder
 	for n, left := 0, length; left > 0; {
 		var part strings.Builder
@@ -130,10 +130,9 @@ func (w *workshop) killWhen(t *testing.T, now func(c studioCall, answered bool) 
 // batch. Every picture is there in the end, and the receiver hears of it once.
 func TestImageBatchEndsThoughTheServerIsKilled(t *testing.T) {
 	t.Parallel()
-	const items = 200
-	kills := 2
+	kills, items := 2, 200
 	if full {
-		kills = 10
+		kills, items = 10, 600
 	}
 	eachEngine(t, func(t *testing.T, at program.Place) {
 		seed := rand.Uint64()
@@ -148,8 +147,9 @@ func TestImageBatchEndsThoughTheServerIsKilled(t *testing.T) {
 		price := count(t, w.d, "SELECT CAST(sum(simulated_credits) AS BIGINT) FROM requests")
 		inbox := c.inbox(t, w.server.URL, "image.batch.completed")
 		path := w.order(t, c.key, "/v1/images/batches", batch(items))
-		for n := range kills {
-			killAt := 1 + 1 + n*items/kills + random.IntN(items/kills-20)
+		for range kills {
+			// So soon that the last kill comes before the end.
+			killAt := w.done(t) + 1 + random.IntN(items/kills/2)
 			eventually(t, time.Minute, "pictures are made", func() bool { return w.done(t) >= killAt })
 			w.server.Kill()
 			before := w.done(t) - 1

@@ -106,7 +106,7 @@ func TestProviderThatStaysAwayEndsAJob(t *testing.T) {
 	t.Parallel()
 	eachEngine(t, func(t *testing.T, at program.Place) {
 		w := newWorkshop(t, at, newStudio(t, steady), "--media-per-workspace=2", "--media-deadline=4s")
-		parts, _ := longText()
+		parts, _ := longText(50_000)
 		path := w.order(t, w.payer.key, "/v1/voice/renders", map[string]any{"model": "speaker", "voice": "alloy", "segments": parts})
 		if n := count(t, w.d, "SELECT count(*) FROM spend_leases WHERE node_id LIKE 'job:%' AND granted >= $1", int64(50_000*characterPrice)); n != 3 {
 			t.Errorf("the job has %d leases, of the workspace, the project and the key", n)

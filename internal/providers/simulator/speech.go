@@ -16,11 +16,11 @@ import (
 var _ providers.SpeechMaker = (*Simulator)(nil)
 
 // The rates of speech. Long texts are made and kept at a third of the cost by
-// a model whose name ends in lowRateModel.
+// a voice whose name ends in lowRateVoice.
 const (
 	usualRate    = 24_000
 	lowRate      = 8_000
-	lowRateModel = "-8k"
+	lowRateVoice = "-8k"
 )
 
 // Speech answers with tones instead of a voice: as long as the text would take
@@ -74,7 +74,7 @@ func readSpeed(body []byte) (float64, error) {
 
 func speak(ctx context.Context, req *providers.SpeechRequest, text string, speed float64, contentType string) (*providers.Content, error) {
 	rate := usualRate
-	if strings.HasSuffix(req.Model, lowRateModel) {
+	if strings.HasSuffix(req.Voice, lowRateVoice) {
 		rate = lowRate
 	}
 	// Where nothing but magic was said there is still a file with a sound.

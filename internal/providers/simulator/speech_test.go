@@ -39,8 +39,8 @@ func heard(t *testing.T, req providers.SpeechRequest) []byte {
 func TestSpeechLastsAsLongAsItsText(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"a", "Hello there", strings.Repeat("fifteen letters", 20), "مرحبا بالعالم", "日本語を話す", "🦩 👨‍👩‍👧‍👦", "one\n\n  two", "bad \xff bytes", "[[sim:delay=0s]]"} {
-		for model, rate := range map[string]int{"tts-1": 24_000, "tts-1-8k": 8_000} {
-			wav := heard(t, providers.SpeechRequest{Model: model, Input: text})
+		for voice, rate := range map[string]int{"alloy": 24_000, "alloy-8k": 8_000} {
+			wav := heard(t, providers.SpeechRequest{Voice: voice, Input: text})
 			f, pcm, err := sound.ReadWAV(bytes.NewReader(wav))
 			if err != nil || f != (sound.Format{Rate: rate, Channels: 1}) {
 				t.Fatalf("%q: %v, %v", text, f, err)
@@ -61,7 +61,7 @@ func TestSpeechLastsAsLongAsItsText(t *testing.T) {
 			if loudest < 2000 || loudest > 8000 {
 				t.Errorf("%q has %d at its loudest", text, loudest)
 			}
-			if raw := heard(t, providers.SpeechRequest{Model: model, Input: text, Format: "pcm"}); !bytes.Equal(raw, samples) {
+			if raw := heard(t, providers.SpeechRequest{Voice: voice, Input: text, Format: "pcm"}); !bytes.Equal(raw, samples) {
 				t.Errorf("%q: pcm is not what is in wav", text)
 			}
 		}
@@ -121,7 +121,7 @@ func TestSpeechIsMadeAsItIsRead(t *testing.T) {
 	text := strings.Repeat("a long story and ", 60_000)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	c, err := newSimulator().Speech(t.Context(), &providers.SpeechRequest{Model: "tts-8k", Input: text, Format: "wav"})
+	c, err := newSimulator().Speech(t.Context(), &providers.SpeechRequest{Voice: "alloy-8k", Input: text, Format: "wav"})
 	if err != nil {
 		t.Fatal(err)
 	}
