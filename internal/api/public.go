@@ -6,8 +6,8 @@ import (
 	"turnpike/internal/files"
 )
 
-// publicMux is what needs no key: health, the reference, and files, whose URLs
-// are signed.
+// publicMux is what needs no key: health, the reference, files, whose URLs are
+// signed, and reports of leaked keys.
 func (s *Server) publicMux() *http.ServeMux {
 	mux := http.NewServeMux()
 	public := func(pattern string, fn func(c *Call)) {
@@ -28,6 +28,9 @@ func (s *Server) publicMux() *http.ServeMux {
 	public("GET /docs/docs.css", r.css.serve)
 	if s.Files != nil {
 		public("GET "+files.Prefix, func(c *Call) { c.serveFile() })
+	}
+	if s.Leaks != nil {
+		s.leakRoutes(public)
 	}
 	answerTheRest(mux)
 	return mux

@@ -23,6 +23,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"turnpike/internal/access"
+	"turnpike/internal/agents"
 	"turnpike/internal/api"
 	"turnpike/internal/api/apitest"
 	"turnpike/internal/fault"
@@ -259,6 +260,18 @@ func TestScopesAndDocumentAgree(t *testing.T) {
 		known = append(known, string(s))
 	}
 	sameSet(t, "the scopes", documented, known)
+}
+
+func TestStatesOfRunsAndDocumentAgree(t *testing.T) {
+	t.Parallel()
+	var documented, known []string
+	for _, s := range loadDocument(t).Components.Schemas["AgentRunStatus"].Value.Enum {
+		documented = append(documented, s.(string))
+	}
+	for _, s := range agents.Statuses {
+		known = append(known, string(s))
+	}
+	sameSet(t, "the states of runs", documented, known)
 }
 
 func sameSet(t *testing.T, what string, got, want []string) {

@@ -22,6 +22,7 @@ import (
 	"turnpike/internal/gateway"
 	"turnpike/internal/idempotency"
 	"turnpike/internal/ids"
+	"turnpike/internal/leaks"
 	"turnpike/internal/media"
 	"turnpike/internal/tunnel"
 	"turnpike/internal/webhooks"
@@ -42,6 +43,7 @@ type Deps struct {
 	Files       *files.Store
 	Media       *media.Service
 	Agents      *agents.Service
+	Leaks       *leaks.Service
 	Idempotency *idempotency.Store
 	Now         func() time.Time
 
@@ -105,7 +107,14 @@ func (s *Server) serveV1(c *Call) {
 		c.answerPreflight()
 		return
 	}
-	if err := s.enter(c, bearer, hasBearer); err != nil {
+	leaked, err := s.endKeysInURL(c)
+	if err == nil {
+		err = s.enter(c, bearer, hasBearer)
+	}
+	if leaked {
+		err = keyInURL(err)
+	}
+	if err != nil {
 		c.fail(err)
 		return
 	}

@@ -23,6 +23,7 @@ import (
 	"turnpike/internal/gateway"
 	"turnpike/internal/idempotency"
 	"turnpike/internal/lanes"
+	"turnpike/internal/leaks"
 	"turnpike/internal/limits"
 	"turnpike/internal/mail"
 	"turnpike/internal/media"
@@ -184,8 +185,11 @@ func (a *App) build(ctx context.Context, now func() time.Time) (err error) {
 		Guard:   safehttp.New(safehttp.Policy{AllowCIDRs: a.cfg.Agents.AllowCIDRs, AllowHTTP: a.cfg.Agents.AllowHTTP}),
 		PerLane: a.cfg.Agents.PerWorkspace, Slots: a.cfg.Agents.Concurrency, Version: a.version, Now: now})
 
+	leaked := leaks.New(leaks.Options{DB: d, Keys: keys, Tokens: tokens, Publisher: a.events, Outbox: outbox, Now: now,
+		GitHubKeysURL: a.cfg.Leaks.GitHubKeysURL, GitLabToken: string(a.cfg.Leaks.GitLabToken), ReportsPerMinute: int64(a.cfg.Leaks.ReportPerMinute)})
+
 	a.handler = api.New(api.Deps{
-		DB: d, Auth: auth, Keys: keys, Tokens: tokens, Projects: directory, Log: a.log, Refused: refused, Webhooks: hooks, Tunnels: tunnels, Files: a.files, Media: jobs, Agents: runs,
+		DB: d, Auth: auth, Keys: keys, Tokens: tokens, Projects: directory, Log: a.log, Refused: refused, Webhooks: hooks, Tunnels: tunnels, Files: a.files, Media: jobs, Agents: runs, Leaks: leaked,
 		Gateway: gate, Idempotency: remembered, Now: now, TrustedProxies: a.cfg.TrustedProxies, AllowedOrigins: a.cfg.AllowedOrigins,
 		Limits: api.Limits{Body: int64(a.cfg.Limits.BodyBytes), ModelBody: int64(a.cfg.Limits.ModelBodyBytes),
 			Header: int64(a.cfg.Limits.HeaderBytes), JSONDepth: a.cfg.Limits.JSONDepth, BodyPatience: a.cfg.Limits.BodyTimeout},
@@ -216,6 +220,9 @@ func (a *App) build(ctx context.Context, now func() time.Time) (err error) {
 		}},
 		{Name: "refused keys", Run: func(ctx context.Context, tx *db.Tx, n int64) (int64, error) {
 			return audit.PurgeRefused(ctx, tx, a.logWindow(now), n)
+		}},
+		{Name: "leak reports", Run: func(ctx context.Context, tx *db.Tx, n int64) (int64, error) {
+			return leaks.Purge(ctx, tx, a.logWindow(now), n)
 		}},
 		{Name: "usage by the minute", Run: func(ctx context.Context, tx *db.Tx, n int64) (int64, error) {
 			return spend.PurgeUsage(ctx, tx, now().Add(-spend.MinutesKept), n)

@@ -35,7 +35,8 @@ type env struct {
 
 // Main runs the program and returns its exit code: 0 for success, 1 for a
 // failure, 2 for a command line that makes no sense, 3 for something that was
-// not done in the time that it was given.
+// not done in the time that it was given. A scan's 1 is a key that was found, and
+// its 2 any failure.
 func Main(args []string, in io.Reader, out, errOut io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -54,6 +55,10 @@ func Main(args []string, in io.Reader, out, errOut io.Writer) int {
 	var usage usageError
 	if errors.As(err, &usage) {
 		fmt.Fprintf(errOut, "Run '%s --help' for what is possible.\n", usage.command)
+		return 2
+	}
+	var unscanned scanError
+	if errors.As(err, &unscanned) {
 		return 2
 	}
 	var late timeoutError
@@ -105,7 +110,7 @@ Start it with:  turnpike serve`,
 	addGroup(root, "Where the server runs, on its database:",
 		newServe(e), newKeys(e), newUsers(e), newWorkspaces(e), newTrigger(e), newConfig(e), newMigrate(e), newDoctor(e))
 	addGroup(root, "From anywhere, with TURNPIKE_BASE_URL and TURNPIKE_API_KEY:",
-		newListen(e), newDeliveries(e), newJobs(e), newRuns(e))
+		newListen(e), newDeliveries(e), newJobs(e), newRuns(e), newScan(e))
 	root.AddCommand(newVersion(e))
 	return root
 }

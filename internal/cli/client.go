@@ -72,6 +72,18 @@ func (e *env) client(cmd *cobra.Command, run func(ctx context.Context, c *apiCli
 }
 
 func newAPIClient(base, key string) (*apiClient, error) {
+	c, err := newPublicClient(base)
+	if err != nil {
+		return nil, err
+	}
+	if c.key = strings.TrimSpace(key); c.key == "" {
+		return nil, errors.New("this needs an API key: set TURNPIKE_API_KEY or --api-key (turnpike keys create makes one)")
+	}
+	return c, nil
+}
+
+// newPublicClient calls what needs no key.
+func newPublicClient(base string) (*apiClient, error) {
 	if !strings.Contains(base, "://") {
 		base = "http://" + base
 	}
@@ -81,11 +93,7 @@ func newAPIClient(base, key string) (*apiClient, error) {
 	}
 	// A copied OpenAI base address ends with /v1, which our paths have already.
 	base = strings.TrimSuffix(strings.TrimRight(u.Scheme+"://"+u.Host+u.Path, "/"), "/v1")
-	key = strings.TrimSpace(key)
-	if key == "" {
-		return nil, errors.New("this needs an API key: set TURNPIKE_API_KEY or --api-key (turnpike keys create makes one)")
-	}
-	return &apiClient{base: base, key: key, http: &http.Client{Timeout: callTimeout}}, nil
+	return &apiClient{base: base, http: &http.Client{Timeout: callTimeout}}, nil
 }
 
 // do calls the API. in is the JSON body, or nil; the answer goes into out,
@@ -103,7 +111,9 @@ func (c *apiClient) do(ctx context.Context, method, path string, in, out any) er
 	if err != nil {
 		return err
 	}
-	req.Header.Set("Authorization", "Bearer "+c.key)
+	if c.key != "" {
+		req.Header.Set("Authorization", "Bearer "+c.key)
+	}
 	req.Header.Set("User-Agent", "turnpike-cli/"+version)
 	if in != nil {
 		req.Header.Set("Content-Type", "application/json")

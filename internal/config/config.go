@@ -48,6 +48,7 @@ type Config struct {
 	Files    Files    `name:"files"`
 	Media    Media    `name:"media"`
 	Agents   Agents   `name:"agents"`
+	Leaks    Leaks    `name:"leaks"`
 	SMTP     SMTP     `name:"smtp"`
 	Mail     Mail     `name:"mail"`
 
@@ -129,6 +130,13 @@ type Agents struct {
 	PerWorkspace int            `name:"per_workspace" default:"32" min:"1" max:"1000" help:"Most of them in one of a workspace's lanes, of which it has 16."`
 	AllowCIDRs   []netip.Prefix `name:"allow_cidrs" help:"Private or otherwise refused addresses that tools of runs may have, such as 10.20.0.0/16; unsafe unless every customer may reach them."`
 	AllowHTTP    bool           `name:"allow_http" default:"false" help:"Accept http:// addresses of tools, whose calls anybody on the way can read."`
+}
+
+// Leaks says who may report leaked keys.
+type Leaks struct {
+	ReportPerMinute int    `name:"report_per_minute" default:"60" min:"0" max:"1000000" help:"Reports of leaked keys without a login that one address may send in a minute; 0 turns this limit off."`
+	GitHubKeysURL   string `name:"github_keys_url" default:"https://api.github.com/meta/public_keys/secret_scanning" help:"Where the public keys are that sign reports to /leaks/github."`
+	GitLabToken     Secret `name:"gitlab_token" help:"Token that a GitLab server sends with its reports to /leaks/gitlab, of at least 16 characters; empty turns these reports off."`
 }
 
 // SMTP is the way out for mail.

@@ -68,6 +68,8 @@ func (c Config) Validate() error {
 		{"webhooks.retry_schedule", scheduleFault(c.Webhooks.RetrySchedule)},
 		{"files.url", bucketFault(c.Files.URL)},
 		{"files.from_bucket", fromBucketFault(c.Files)},
+		{"leaks.github_keys_url", keysURLFault(c.Leaks.GitHubKeysURL)},
+		{"leaks.gitlab_token", gitLabTokenFault(c.Leaks.GitLabToken)},
 		{"smtp.url", smtpFault(c.SMTP.URL)},
 		{"mail.from", senderFault(c.Mail.From, c.SMTP.URL)},
 	} {
@@ -351,6 +353,30 @@ func scheduleFault(schedule []time.Duration) string {
 		if d < time.Millisecond || d > 7*24*time.Hour {
 			return fmt.Sprintf("%v is no delay between 1ms and 168h", d)
 		}
+	}
+	return ""
+}
+
+// keysURLFault: whoever could change the list on its way could revoke keys.
+func keysURLFault(address string) string {
+	u, err := url.Parse(address)
+	switch {
+	case err != nil || u.Host == "" || u.User != nil || u.Scheme != "https" && u.Scheme != "http":
+		return "is not a web address; expected https://…"
+	case u.Scheme == "http" && !isLocal(u.Hostname()):
+		return "must be https://, except on this machine"
+	}
+	return ""
+}
+
+func isLocal(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.IsLoopback()
+}
+
+func gitLabTokenFault(token Secret) string {
+	if token != "" && len(token) < 16 {
+		return "is shorter than 16 characters, which can be guessed; openssl rand -hex 24 makes a good one"
 	}
 	return ""
 }

@@ -178,21 +178,23 @@ func (r *Runner[T]) take(got []leased) {
 }
 
 // renewAll extends the leases, and drops lanes that turn out to be another's.
+// Those of which it did not know that they are its own are taken: their claim
+// was committed, and nobody said so. Renewed and not worked, they would be
+// nobody's for as long as this node lives.
 func (r *Runner[T]) renewAll(ctx context.Context) bool {
 	until := time.Now().Add(lease)
-	ids, err := r.renew(ctx, until)
+	have, err := r.renew(ctx, until)
 	if err != nil {
 		if ctx.Err() == nil {
 			slog.Warn("cannot renew leases; it is tried again", "queue", r.queue, "error", err)
 		}
 		return false
 	}
-	ours := make(map[string]bool, len(ids))
-	for _, id := range ids {
-		ours[id] = true
+	ours := make(map[string]bool, len(have))
+	for _, l := range have {
+		ours[l.id] = true
 	}
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	r.valid = until
 	for id, l := range r.lanes {
 		if !ours[id] {
@@ -200,6 +202,11 @@ func (r *Runner[T]) renewAll(ctx context.Context) bool {
 		}
 	}
 	r.pump()
+	stopping := r.stopping
+	r.mu.Unlock()
+	if !stopping {
+		r.take(have) // what it has already is left as it is
+	}
 	return true
 }
 

@@ -160,22 +160,19 @@ func (r *Runner[T]) due(ctx context.Context, expired bool) (bool, error) {
 	return any, err
 }
 
-// renew extends the leases of everything this node has, and returns the ids.
-func (r *Runner[T]) renew(ctx context.Context, until time.Time) (ids []string, err error) {
+// renew extends the leases of everything this node has, and returns it.
+func (r *Runner[T]) renew(ctx context.Context, until time.Time) (have []leased, err error) {
 	err = r.db.Write(ctx, func(tx *db.Tx) error {
 		rows, err := tx.Query(ctx, `UPDATE lanes SET lease_until = $1 WHERE queue = $2 AND id IN
-			(SELECT id FROM lanes WHERE queue = $2 AND owner = $3 ORDER BY id`+tx.Lock("lanes")+`) RETURNING id`,
+			(SELECT id FROM lanes WHERE queue = $2 AND owner = $3 ORDER BY id`+tx.Lock("lanes")+`) RETURNING id, seq`,
 			until.UnixMicro(), r.queue, r.node)
-		ids, err = db.All(rows, err, func(row db.Row) (id string, err error) {
-			err = row.Scan(&id)
-			return id, err
-		})
+		have, err = db.All(rows, err, scanLeased)
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("renew leases: %w", err)
 	}
-	return ids, nil
+	return have, nil
 }
 
 // released is a lane to be given back.

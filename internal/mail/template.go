@@ -49,6 +49,21 @@ type HeldExpiring struct {
 
 func (HeldExpiring) kind() string { return "held_expiring" }
 
+// KeyRevoked tells that a key was leaked and is dead.
+type KeyRevoked struct {
+	Workspace   string // its name
+	Environment string
+	KeyID       string
+	KeyName     string
+	KeyHint     string // of the secret that was found
+	Found       string // by whom: "by GitHub's secret scanning"
+	URL         string // where, as the finder says; empty leaves it out
+	Previous    bool   // it was the old secret of a rotated key, which lives on
+	DetectedAt  time.Time
+}
+
+func (KeyRevoked) kind() string { return "key_revoked" }
+
 const (
 	maxText    = 2048 // an endpoint's address can be as long
 	maxSubject = 200

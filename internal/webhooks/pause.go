@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"turnpike/internal/accounts"
 	"turnpike/internal/audit"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
@@ -70,28 +69,10 @@ func (s *Service) pauseFailed(ctx context.Context, tx *db.Tx, r *result) error {
 	if err := s.pause(ctx, tx, system, e, PausedFailed); err != nil {
 		return err
 	}
-	return s.mailAdmins(ctx, tx, e, fmt.Sprintf("paused %s %d", e.ID, e.PausedAt.UnixMicro()), func(workspace string) mail.Data {
+	return s.outbox.EnqueueAdmins(ctx, tx, e.WorkspaceID, fmt.Sprintf("paused %s %d", e.ID, e.PausedAt.UnixMicro()), func(workspace string) mail.Data {
 		return mail.EndpointPaused{Workspace: workspace, Environment: string(e.Environment), EndpointID: e.ID, URL: e.URL,
 			Description: e.Description, LastError: r.attempt.Error, Attempts: int(r.job.tries) + 1, PausedAt: *e.PausedAt}
 	})
-}
-
-func (s *Service) mailAdmins(ctx context.Context, tx *db.Tx, e *Endpoint, once string, data func(workspace string) mail.Data) error {
-	w, err := accounts.GetWorkspace(ctx, tx, e.WorkspaceID)
-	if err != nil {
-		return err
-	}
-	people, err := accounts.ListUsers(ctx, tx, e.WorkspaceID)
-	if err != nil {
-		return err
-	}
-	var messages []mail.Message
-	for _, p := range people {
-		if p.Role == accounts.Owner || p.Role == accounts.Admin {
-			messages = append(messages, mail.Message{WorkspaceID: e.WorkspaceID, To: p.Email, Once: once, Data: data(w.Name)})
-		}
-	}
-	return s.outbox.Enqueue(ctx, tx, messages...)
 }
 
 // Resume starts the deliveries to an endpoint again. What was held starts with

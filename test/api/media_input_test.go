@@ -96,7 +96,7 @@ func TestBadOrdersAreRefused(t *testing.T) {
 			{renders, talk(strings.Repeat("é", 1_000_001)), "invalid_parameter", "input"},
 			{renders, with(talk("a"), "voice", ""), "missing_parameter", "voice"},
 			{renders, with(talk("a"), "voice", strings.Repeat("v", 200)), "invalid_parameter", "voice"},
-			{renders, with(talk("a"), "segments", []any{map[string]any{"text": "b"}}), "missing_parameter", "input"},
+			{renders, with(talk("a"), "segments", []any{map[string]any{"text": "b"}}), "invalid_parameter", "segments"},
 			{renders, with(talk("a"), "response_format", "ogg"), "invalid_parameter", "response_format"},
 			{renders, with(talk("a"), "response_format", "WAV"), "invalid_parameter", "response_format"},
 			{renders, with(talk("a"), "speed", 0.1), "invalid_parameter", "speed"},

@@ -277,7 +277,6 @@ func eachShop(t *testing.T, change func(cfg *config.Config), fn func(t *testing.
 					{ID: "film", Kind: "video", Price: &config.ModelPrice{PerSecond: "0.001"}},
 					{ID: "talk", Kind: "speech", Price: &config.ModelPrice{PerCharacter: "0.000001"}},
 				}}}
-			s.cfg.Media.Espeak = false
 			if change != nil {
 				change(&s.cfg)
 			}

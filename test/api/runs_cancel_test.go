@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -43,7 +44,7 @@ func (l *lab) occupied(t *testing.T) (free func()) {
 	t.Helper()
 	for shard := range 16 {
 		l.exec(t, "INSERT INTO lanes (queue, id, due_at, seq, pinned_to) VALUES ('agents', $1, NULL, 1, 'nobody')",
-			l.workspace.ID+"."+string(l.env)+"."+string("0123456789"[shard/10])[:shard/10]+string("0123456789"[shard%10]))
+			fmt.Sprintf("%s.%s.%d", l.workspace.ID, l.env, shard))
 	}
 	return func() {
 		l.exec(t, "UPDATE lanes SET pinned_to = NULL WHERE queue = 'agents' AND pinned_to = 'nobody'")
@@ -72,7 +73,7 @@ func TestCancel(t *testing.T) {
 		free()
 		l.cancelled(t, queued)
 		l.deliveries(t, endpoint, 1)
-		if got := receiver.wait(t, l.customer, 1); !slices.Contains([]string{"cancelled"}, bodyStatus(t, got[0].body)) {
+		if got := receiver.wait(t, l.customer, 1); bodyStatus(t, got[0].body) != "cancelled" {
 			t.Errorf("delivered was %s", got[0].body)
 		}
 
@@ -160,7 +161,7 @@ func TestACrash(t *testing.T) {
 					continue
 				}
 				before := bank.count()
-				name := decision + string("ny"[map[bool]int{false: 0, true: 1}[idempotent]])
+				name := fmt.Sprint(decision, idempotent)
 				path := l.begin(t, task(l.brain.learn(name, calls(toolCall{"pay", ok}, toolCall{"mine", ok}), saying{text: "Done."}),
 					[]any{approved("pay", bank.URL, "idempotent", idempotent), function("mine")}))
 				first := l.waits(t, path, "awaiting_approval")
@@ -257,7 +258,6 @@ func TestAStepThatANodeDiedOver(t *testing.T) {
 				t.Errorf("the steps are %v", s)
 			}
 		}
-		// A run's budget knows of it.
 		q := l.brain.questions("died completed")
 		if got := q[len(q)-1].answers(); len(q) != 2 || !slices.Equal(got, []string{"x"}) {
 			t.Errorf("the model was told %q", got)

@@ -94,7 +94,7 @@ func TestOtherBudgetsHoldForRuns(t *testing.T) {
 			t.Errorf("it came to %s", r.Body)
 		}
 		l.post(t, "/v1/projects", map[string]any{"id": "sea", "monthly_budget": 0})
-		made := l.send(t, harness.Request{Method: "POST", Path: runs, Key: l.key, Body: task(input, nil), Header: http.Header{"Service-Project": {"sea"}}}).Want(t, 200, "")
+		made := l.Do(t, harness.Request{Method: "POST", Path: runs, Key: l.key, Body: task(input, nil), Header: http.Header{"Service-Project": {"sea"}}}).Want(t, 200, "")
 		if r := l.failed(t, runs+"/"+made.Text("id"), "budget_exceeded"); !strings.Contains(r.Text("error.message"), "project") {
 			t.Errorf("it came to %s", r.Body)
 		}
@@ -176,8 +176,11 @@ func TestRateLimitsOnlyDelayARun(t *testing.T) {
 		slow.ask(t, "POST", runs, task("four", nil)).Want(t, 429, "rate_limit_exceeded")
 
 		other, _ := l.keyed(t, liveKey())
-		long := strings.Repeat("word ", 800)
-		path = other.begin(t, task(l.brain.learn("long", append(again(2), saying{text: "Done."})...)+long, []any{webTool("stock", shop.URL)}))
+		script := append(again(2), saying{text: "Done."})
+		for i := range script {
+			script[i].greedy = true // a thousand tokens each
+		}
+		path = other.begin(t, task(l.brain.learn("long", script...), []any{webTool("stock", shop.URL)}))
 		for range 10 {
 			l.Eventually(t, func() bool {
 				return l.get(t, path).Text("status") == "completed" || l.rows(t, fmt.Sprintf("agent_runs WHERE id = '%s' AND due_at > %d", idOf(path), l.Clock.Now().UnixMicro())) == 1
@@ -194,7 +197,7 @@ func TestRateLimitsOnlyDelayARun(t *testing.T) {
 		if r := l.get(t, path); r.At("steps_used") != 3.0 || len(l.brain.questions("long")) != 3 {
 			t.Errorf("it came to %s", r.Body)
 		}
-		l.paid(t, path, 3*oneAnswer)
+		l.paid(t, path, 3*(10+2*1000)*1000)
 	})
 }
 

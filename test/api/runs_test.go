@@ -288,55 +288,6 @@ func task(input string, tools []any, more ...any) map[string]any {
 	return out
 }
 
-// ask, get and the like leave the document out of it.
-func (l *lab) ask(t *testing.T, method, path string, body any) *harness.Response {
-	t.Helper()
-	return l.send(t, harness.Request{Method: method, Path: path, Key: l.key, Body: body})
-}
-
-func (l *lab) send(t *testing.T, r harness.Request) *harness.Response {
-	t.Helper()
-	res := l.Open(t, r)
-	body, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &harness.Response{Status: res.StatusCode, Header: res.Header, Body: body}
-}
-
-func (l *lab) get(t *testing.T, path string) *harness.Response {
-	t.Helper()
-	return l.ask(t, "GET", path, nil).Want(t, 200, "")
-}
-
-func (l *lab) post(t *testing.T, path string, body any) *harness.Response {
-	t.Helper()
-	return l.ask(t, "POST", path, body).Want(t, 200, "")
-}
-
-func (l *lab) becomes(t *testing.T, path string, states ...string) (r *harness.Response) {
-	t.Helper()
-	t.Cleanup(func() {
-		if t.Failed() && r != nil && !slices.Contains(states, r.Text("status")) {
-			t.Logf("a run was waited for to be %v: %s", states, r.Body)
-		}
-	})
-	l.Eventually(t, func() bool {
-		r = l.get(t, path)
-		return slices.Contains(states, r.Text("status"))
-	})
-	return r
-}
-
-func (l *lab) ended(t *testing.T, path, status string) *harness.Response {
-	t.Helper()
-	r := l.becomes(t, path, "completed", "failed", "cancelled")
-	if r.Text("status") != status {
-		t.Fatalf("it has ended otherwise than %s: %s", status, r.Body)
-	}
-	return r
-}
-
 // begin makes a run and returns its path.
 func (l *lab) begin(t *testing.T, body any) string {
 	t.Helper()

@@ -358,7 +358,7 @@ func TestToolSecretsStaySecret(t *testing.T) {
 		headers := map[string]string{"X-Secret": secret, "Authorization": "Bearer " + secret}
 		body := task(l.brain.learn("secret", calls(toolCall{"open", ok}), calls(toolCall{"ask", ok}), saying{text: "Done."}),
 			[]any{webTool("open", shop.URL, "headers", headers), approved("ask", shop.URL, "headers", headers)})
-		r := l.send(t, harness.Request{Method: "POST", Path: runs, Key: l.key, Body: body, Header: http.Header{"Idempotency-Key": {"once"}}}).Want(t, 200, "")
+		r := l.Do(t, harness.Request{Method: "POST", Path: runs, Key: l.key, Body: body, Header: http.Header{"Idempotency-Key": {"once"}}}).Want(t, 200, "")
 		path := runs + "/" + r.Text("id")
 		seen := string(r.Body)
 		id := l.waits(t, path, "awaiting_approval")[0]["id"].(string)

@@ -72,7 +72,7 @@ func TestRunsSurviveAStorageOutage(t *testing.T) {
 			away(t)
 		}
 		// A model call that could not be written down is tried again after a while.
-		c.allEnd(t, len(all), 3*time.Minute)
+		c.allEnd(t, len(all), time.Minute)
 		done()
 		for id, o := range all {
 			c.checkRun(t, c.server.URL, id, o)

@@ -108,6 +108,7 @@ func Config(t testing.TB, engine string) config.Config {
 	cfg.MasterKey = MasterKey
 	cfg.Limits.RefusedKeys = 0
 	cfg.ShutdownTimeout = 10 * time.Second
+	cfg.Media.Espeak = false // whether it is installed must not matter
 	address := dbtest.Address(t, engine)
 	if engine == "sqlite" {
 		cfg.Data = filepath.Dir(address)
@@ -214,10 +215,11 @@ func (s *Server) Do(t testing.TB, r Request) *Response {
 	return &Response{res.StatusCode, res.Header, body}
 }
 
-// Open makes the call and leaves the answer to be read as it comes.
+// Open makes the call and leaves the answer to be read as it comes; it is
+// checked against the reference all the same.
 func (s *Server) Open(t testing.TB, r Request) *http.Response {
 	t.Helper()
-	res, err := http.DefaultTransport.RoundTrip(s.request(t, r))
+	res, err := s.validator.Transport(t, nil).RoundTrip(s.request(t, r))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -75,7 +75,8 @@ func (s *Simulator) Images(ctx context.Context, req *providers.ImageRequest) (*p
 	if err := m.refused(); err != nil {
 		return nil, err
 	}
-	answer := &providers.ImageAnswer{Usage: providers.Usage{Images: int64(count)}}
+	answer := &providers.ImageAnswer{Usage: providers.Usage{Images: int64(count), InputTokens: int64(len(prompt)+3) / 4,
+		OutputTokens: int64(count) * pictureTokens(want.width, want.height)}}
 	for i := range count {
 		if err := ctx.Err(); err != nil {
 			return nil, fmt.Errorf("simulator: %w", err)
@@ -205,4 +206,10 @@ func (p packing) pack(m pictures.Image) (providers.Picture, error) {
 		return providers.Picture{}, fmt.Errorf("simulator: %w", err)
 	}
 	return providers.Picture{ContentType: p.contentType, Data: b.Bytes()}, nil
+}
+
+// pictureTokens is about what models that sell pictures by tokens count for one
+// of medium quality.
+func pictureTokens(width, height int) int64 {
+	return max(1, int64(width)*int64(height)*1056/(1024*1024))
 }

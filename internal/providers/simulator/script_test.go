@@ -116,7 +116,7 @@ func TestAScriptOutlivesMessagesThatAskForNothing(t *testing.T) {
 	}
 	// One that asks for something ends it, even if that cannot be read any more.
 	for _, text := range []string{"[[sim:text=other]]", "[[sim:nonsense]]"} {
-		list := []any{messages[0], map[string]any{"role": "assistant", "content": "x"}, map[string]any{"role": "user", "content": text},
+		list := []any{map[string]any{"role": "user", "content": "[[sim:script=invalid*]]"}, map[string]any{"role": "assistant", "content": "x"}, map[string]any{"role": "user", "content": text},
 			map[string]any{"role": "assistant", "content": "y"}, map[string]any{"role": "user", "content": "Well?"}}
 		if got := *ask(t, conversation(t, list)).Choices[0].Message.Content; got != "This is a simulated answer to: Well?" {
 			t.Errorf("after %s: %s", text, got)

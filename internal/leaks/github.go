@@ -1,0 +1,185 @@
+package leaks
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"turnpike/internal/fault"
+	"turnpike/internal/jsonbody"
+)
+
+const (
+	keysFresh = time.Hour
+	// keysStale is how long a list serves while no newer one can be had: a
+	// leaked key is worse than a signing key that was withdrawn today.
+	keysStale = 24 * time.Hour
+	// refetch bounds how often strangers can make us ask GitHub, which answers
+	// 60 times an hour without a login, by naming keys that do not exist.
+	refetch      = 5 * time.Minute
+	refetchEmpty = time.Minute // while there is no list at all
+	fetchTimeout = 10 * time.Second
+	maxKeyList   = 1 << 20
+)
+
+// githubKeys are the public keys with which GitHub signs its reports.
+type githubKeys struct {
+	url    string
+	client *http.Client
+	now    func() time.Time
+
+	mu      sync.Mutex // held while asking, so that one asks and the others wait
+	keys    map[string]*ecdsa.PublicKey
+	fetched time.Time
+	asked   time.Time
+}
+
+// match is one key that GitHub has found.
+type match struct {
+	Token  string `json:"token"`
+	Type   string `json:"type"`
+	URL    string `json:"url"`
+	Source string `json:"source"`
+}
+
+// Verdict tells GitHub whether a match was a key of ours. It names the match by
+// its hash, so that no secret is in the answer.
+type Verdict struct {
+	TokenHash string `json:"token_hash"`
+	TokenType string `json:"token_type"`
+	Label     string `json:"label"`
+}
+
+// FromGitHub takes a report in the format of GitHub's secret scanning partner
+// program: the body exactly as it came, the id of the signing key, and the
+// signature in base64. GitHub's scheme has no timestamp; a report that is sent
+// again finds the key dead.
+func (s *Service) FromGitHub(ctx context.Context, body []byte, keyID, signature string, from Report) ([]Verdict, error) {
+	if err := s.github.verify(ctx, body, keyID, signature); err != nil {
+		return nil, err
+	}
+	var matches []match
+	if err := jsonbody.DecodeLenient(body, &matches); err != nil {
+		return nil, err
+	}
+	verdicts := make([]Verdict, len(matches))
+	for i, m := range matches {
+		from.Secret, from.Source, from.URL = m.Token, GitHub, m.URL
+		outcome, err := s.Revoke(ctx, from)
+		if err != nil {
+			return nil, err
+		}
+		sum := sha256.Sum256([]byte(m.Token))
+		verdicts[i] = Verdict{TokenHash: hex.EncodeToString(sum[:]), TokenType: m.Type, Label: "true_positive"}
+		if outcome == Unknown {
+			verdicts[i].Label = "false_positive"
+		}
+	}
+	return verdicts, nil
+}
+
+// verify checks the signature over the body's bytes.
+func (g *githubKeys) verify(ctx context.Context, body []byte, keyID, signature string) error {
+	refused := fault.New(fault.InvalidSignature, "the report is not signed by GitHub: Github-Public-Key-Identifier must name one of its keys, and Github-Public-Key-Signature must be that key's signature of the body")
+	raw, err := base64.StdEncoding.DecodeString(signature)
+	if err != nil || keyID == "" || len(raw) == 0 {
+		return refused
+	}
+	key, err := g.find(ctx, keyID)
+	if err != nil {
+		return err
+	}
+	sum := sha256.Sum256(body)
+	if key == nil || !ecdsa.VerifyASN1(key, sum[:], raw) {
+		return refused
+	}
+	return nil
+}
+
+// find returns the key of the id, or nil when GitHub has none of that name.
+func (g *githubKeys) find(ctx context.Context, id string) (*ecdsa.PublicKey, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := g.now()
+	key := g.keys[id]
+	pause := refetch
+	if len(g.keys) == 0 {
+		pause = refetchEmpty
+	}
+	if (key == nil || now.Sub(g.fetched) >= keysFresh) && (g.asked.IsZero() || now.Sub(g.asked) >= pause) {
+		g.asked = now
+		if keys, err := g.fetch(ctx); err == nil {
+			g.keys, g.fetched = keys, now
+		} else {
+			slog.Warn("could not fetch the keys of GitHub's secret scanning; it is tried again", "error", err)
+		}
+	}
+	if len(g.keys) == 0 || now.Sub(g.fetched) >= keysStale {
+		return nil, fault.New(fault.Upstream, "GitHub's signing keys cannot be fetched at the moment; try again in a minute")
+	}
+	return g.keys[id], nil
+}
+
+// fetch asks GitHub. A reporter who leaves must not end it, or strangers could
+// keep it from ever being done.
+func (g *githubKeys) fetch(ctx context.Context) (map[string]*ecdsa.PublicKey, error) {
+	req, err := http.NewRequestWithContext(context.WithoutCancel(ctx), http.MethodGet, g.url, nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Accept", "application/json")
+	req.Header.Set("User-Agent", "turnpike")
+	res, err := g.client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(res.Body, maxKeyList))
+	if err != nil {
+		return nil, err
+	}
+	if res.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("the answer was %s", res.Status)
+	}
+	return parseKeys(body)
+}
+
+// parseKeys reads the list. A key of a kind that we cannot check is left out.
+func parseKeys(body []byte) (map[string]*ecdsa.PublicKey, error) {
+	var list struct {
+		PublicKeys []struct {
+			ID  string `json:"key_identifier"`
+			Key string `json:"key"`
+		} `json:"public_keys"`
+	}
+	if err := json.Unmarshal(body, &list); err != nil {
+		return nil, fmt.Errorf("the list of keys is not JSON: %w", err)
+	}
+	keys := map[string]*ecdsa.PublicKey{}
+	for _, k := range list.PublicKeys {
+		block, _ := pem.Decode([]byte(k.Key))
+		if block == nil || k.ID == "" {
+			continue
+		}
+		parsed, err := x509.ParsePKIXPublicKey(block.Bytes)
+		if key, ok := parsed.(*ecdsa.PublicKey); err == nil && ok && key.Curve == elliptic.P256() {
+			keys[k.ID] = key
+		}
+	}
+	if len(keys) == 0 {
+		return nil, fmt.Errorf("the list has no key that can be used")
+	}
+	return keys, nil
+}

@@ -1,0 +1,174 @@
+// Package leaks ends keys that strangers have seen. Everything that can report
+// one (GitHub, GitLab, anybody, our own traffic) ends in Revoke.
+package leaks
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"turnpike/internal/access"
+	"turnpike/internal/audit"
+	"turnpike/internal/db"
+	"turnpike/internal/events"
+	"turnpike/internal/fault"
+	"turnpike/internal/mail"
+)
+
+// Source is who found a key.
+type Source string
+
+// The sources.
+const (
+	GitHub  Source = "github"
+	GitLab  Source = "gitlab"
+	Public  Source = "report"  // somebody, by /leaks/report
+	Scan    Source = "scan"    // turnpike scan, by the same way
+	Traffic Source = "traffic" // a request that had it in its URL
+)
+
+// Outcome is what a report led to.
+type Outcome string
+
+// The outcomes. Unknown leaves no trace.
+const (
+	Unknown      Outcome = ""
+	Revoked      Outcome = "revoked"
+	GraceEnded   Outcome = "grace_ended"   // it was a key's previous secret
+	TokenRevoked Outcome = "token_revoked" // it was a scoped token
+	Already      Outcome = "already_dead"
+)
+
+// patience is how long a report waits for the store. Whoever sent it may have
+// left by then.
+const patience = 10 * time.Second
+
+// Options is what the service works with.
+type Options struct {
+	DB        *db.DB
+	Keys      *access.Keys
+	Tokens    *access.Tokens
+	Publisher *events.Publisher
+	Outbox    *mail.Outbox
+	Now       func() time.Time
+
+	GitHubKeysURL    string
+	GitLabToken      string // empty: GitLab's reports are not taken
+	ReportsPerMinute int64  // from one address, without a login; 0: no limit
+}
+
+// Service takes reports.
+type Service struct {
+	Options
+	github   *githubKeys
+	visitors *visitors
+}
+
+// New makes the service.
+func New(o Options) *Service {
+	return &Service{Options: o, visitors: newVisitors(o.ReportsPerMinute, o.Now),
+		github: &githubKeys{url: o.GitHubKeysURL, now: o.Now, client: &http.Client{Timeout: fetchTimeout}}}
+}
+
+// Report is a key that somebody has found. The secret is stored nowhere.
+type Report struct {
+	Secret string
+	Source Source
+	URL    string // where, as the reporter says
+	// Where the report came from, for the admin log.
+	IP, RequestID string
+}
+
+// Revoke ends whatever the secret belongs to and tells its people, once: a
+// report of what is dead already is only noted. It goes on when the reporter
+// leaves.
+func (s *Service) Revoke(ctx context.Context, r Report) (outcome Outcome, err error) {
+	if _, ok := access.ParseSecret(r.Secret); !ok {
+		return Unknown, nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	// Lookalikes must not stand in line for the one writer.
+	known, err := s.Keys.KnowsSecret(ctx, s.DB, r.Secret)
+	if err != nil || !known {
+		return Unknown, wrap(err)
+	}
+	err = s.DB.Write(ctx, func(tx *db.Tx) error {
+		e, err := s.Keys.FindExposed(ctx, tx, r.Secret)
+		if err != nil {
+			return err
+		}
+		if e == nil { // gone since we looked
+			outcome = Unknown
+			return nil
+		}
+		if outcome, err = s.end(ctx, tx, r, e); err != nil {
+			return err
+		}
+		return s.note(ctx, tx, r, e, outcome)
+	})
+	return outcome, wrap(err)
+}
+
+func wrap(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("leaked key: %w", err)
+}
+
+// end makes the secret stop working.
+func (s *Service) end(ctx context.Context, tx *db.Tx, r Report, e *access.Exposed) (Outcome, error) {
+	by := access.Caller{Actor: audit.Actor{Name: "leak scanner", IP: r.IP, RequestID: r.RequestID}}
+	if t := e.Token; t != nil {
+		if t.RevokedAt != nil || !s.Now().Before(t.ExpiresAt) {
+			return Already, nil
+		}
+		_, err := s.Tokens.Revoke(ctx, tx, by, t.WorkspaceID, t.Environment, t.ID)
+		return TokenRevoked, err
+	}
+	switch k := e.Key; {
+	case k.RevokedAt != nil:
+		return Already, nil
+	// An expired key is revoked too: its expiry could be moved.
+	case e.Current:
+		if err := s.Keys.Revoke(ctx, tx, by, k); err != nil {
+			return "", err
+		}
+		return Revoked, s.tell(ctx, tx, r, e)
+	case e.Previous:
+		if err := s.Keys.EndGrace(ctx, tx, by, k); err != nil && !fault.Is(err, fault.InvalidState) {
+			return "", err
+		}
+		return GraceEnded, s.tell(ctx, tx, r, e)
+	}
+	return Already, nil
+}
+
+// tell publishes the event and mails the workspace's owners and admins.
+func (s *Service) tell(ctx context.Context, tx *db.Tx, r Report, e *access.Exposed) error {
+	k, now := e.Key, s.Now()
+	data := events.KeyRevoked{KeyID: k.ID, KeyHint: e.Hint, Source: string(r.Source), DetectedAt: now.Unix()}
+	url := cleanURL(r.URL)
+	if url != "" {
+		data.URL = &url
+	}
+	from := events.Origin{WorkspaceID: k.WorkspaceID, Environment: string(k.Environment), Project: k.Project}
+	if _, err := s.Publisher.Publish(ctx, tx, from, data); err != nil {
+		return err
+	}
+	return s.Outbox.EnqueueAdmins(ctx, tx, k.WorkspaceID, "leaked "+k.ID+" "+e.Hint, func(workspace string) mail.Data {
+		return mail.KeyRevoked{Workspace: workspace, Environment: string(k.Environment), KeyID: k.ID, KeyName: k.Name, KeyHint: e.Hint,
+			Found: foundBy[r.Source], URL: url, Previous: e.Previous, DetectedAt: now}
+	})
+}
+
+// foundBy says in the mail who found the key.
+var foundBy = map[Source]string{
+	GitHub:  "by GitHub's secret scanning",
+	GitLab:  "by GitLab's secret detection",
+	Public:  "by somebody who reported it",
+	Scan:    "by turnpike scan",
+	Traffic: "in the URL of a request to the API, where logs and proxies keep it",
+}
