@@ -176,6 +176,14 @@ func (s *Service) ask(ctx context.Context, r *Run, p *access.Principal, step *St
 	for i, c := range said.calls {
 		o.calls = append(o.calls, s.plan(r, i, c, now))
 	}
+	if r.StepsUsed >= r.MaxSteps {
+		// No step is left to read what would come of them.
+		for _, c := range o.calls {
+			if !c.over() {
+				c.finish("The call was not made: the run has no step left.", true, now)
+			}
+		}
+	}
 	return o, s.proceed(o, now)
 }
 

@@ -200,8 +200,10 @@ func (s *Service) retry(ctx context.Context, o *outcome, code string, err error)
 		case fault.BudgetExceeded, fault.InsufficientCredits:
 			code = string(f.Code)
 		case fault.RateLimitExceeded:
-			o.again(now.Add(max(f.RetryAfter, time.Second))) // the key's own limit: it only takes longer
-			return o, nil
+			if r.Environment == accounts.Live { // the key's own limit: it only takes longer
+				o.again(now.Add(max(f.RetryAfter, time.Second)))
+				return o, nil
+			}
 		}
 	} else if code == "tool_error" {
 		message = err.Error()

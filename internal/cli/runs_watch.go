@@ -232,6 +232,7 @@ func (w *runWatcher) show(ctx context.Context, data []byte) error {
 			waits = r
 		}
 	}
+	w.state.set(&e)
 	w.state.aside(func() {
 		w.print(&e)
 		if waits != nil {
@@ -239,7 +240,6 @@ func (w *runWatcher) show(ctx context.Context, data []byte) error {
 			fmt.Fprintln(w.out)
 		}
 	})
-	w.state.set(&e)
 	return nil
 }
 

@@ -154,9 +154,12 @@ func refusalFault(r *spend.Refusal) error {
 		details.ResetsAt = &at
 	}
 	var f *fault.Error
-	if r.Level == spend.Workspace {
+	switch r.Level {
+	case spend.Workspace:
 		f = fault.New(fault.InsufficientCredits, "the workspace has used %s of its %s credits this month, and the call could cost more than is left; an admin can raise them with PATCH /v1/billing", details.Spent, r.Limit)
-	} else {
+	case spend.Run:
+		f = fault.New(fault.BudgetExceeded, "the run has used %s of the %s credits that it was given, and its next step could cost more than is left", details.Spent, r.Limit)
+	default:
 		f = fault.New(fault.BudgetExceeded, "the %s has used %s of its monthly budget of %s credits, and the call could cost more than is left; raise the budget, or ask for fewer tokens with max_tokens", r.Level, details.Spent, r.Limit)
 	}
 	f.Details = details

@@ -13,10 +13,7 @@ const (
 	longest     = len(access.PrefixScoped) + afterPrefix
 )
 
-var (
-	mark     = []byte("tp_")
-	prefixes = [][]byte{[]byte(access.PrefixLive), []byte(access.PrefixTest), []byte(access.PrefixScoped)}
-)
+var prefixes = [][]byte{[]byte(access.PrefixLive), []byte(access.PrefixTest), []byte(access.PrefixScoped)}
 
 // Find returns the keys and tokens in a text, in order and each as often as it
 // is there. The checksum tells them from lookalikes, so what stands around one
@@ -36,7 +33,7 @@ func Find(text []byte) []string {
 // next finds the first key in a text and where it begins, or -1.
 func next(text []byte) (at int, secret string) {
 	for {
-		// By its rarest letter: twice as fast as looking for all three.
+		// "tp_" by its rarest letter, which is faster than by all three.
 		i := bytes.IndexByte(text[min(at+2, len(text)):], '_')
 		if i < 0 {
 			return -1, ""
@@ -56,7 +53,7 @@ func next(text []byte) (at int, secret string) {
 				return at, secret
 			}
 		}
-		at += len(mark)
+		at++
 	}
 }
 

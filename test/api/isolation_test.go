@@ -38,7 +38,7 @@ func newTenant(t *testing.T, s *harness.Server, w *accounts.Workspace, env accou
 	batch := post("/v1/images/batches", map[string]any{"requests": []any{image}})
 	video := post("/v1/videos", map[string]any{"prompt": "p", "size": "64x64", "seconds": 1})
 	voice := post("/v1/voice/renders", map[string]any{"voice": "alloy", "input": "Hi."})
-	run := post("/v1/agents/runs", map[string]any{"input": "hi"})
+	run := post("/v1/agents/runs", map[string]any{"model": "gpt-4o-mini", "input": "hi"})
 	return tenant{name: w.Name + "/" + string(env), key: key, ids: map[string]string{
 		"/v1/keys/": other, "/v1/projects/": project, "/v1/scoped_tokens/": token.Text("id"), "/v1/audit/": request,
 		"/v1/webhooks/": endpoint, "/v1/deliveries/": delivery.Text("id"), "/v1/events/": delivery.Text("event_id"), "/v1/replays/": replay.Text("id"),
@@ -55,7 +55,7 @@ func eachMaker(t *testing.T, fn func(t *testing.T, s *harness.Server)) {
 			t.Parallel()
 			cfg := harness.Config(t, engine)
 			cfg.Providers = []config.Provider{{Name: "away", Type: config.OpenAI, BaseURL: "http://127.0.0.1:1/v1", Weight: 1, Models: []config.ProviderModel{
-				{ID: "gpt-4o-mini"}, {ID: "pic", Kind: "image", Price: &config.ModelPrice{PerImage: "1"}}, {ID: "film", Kind: "video", Price: &config.ModelPrice{PerSecond: "1"}},
+				{ID: "gpt-4o-mini", Price: price("1", "1", "")}, {ID: "pic", Kind: "image", Price: &config.ModelPrice{PerImage: "1"}}, {ID: "film", Kind: "video", Price: &config.ModelPrice{PerSecond: "1"}},
 				{ID: "talk", Kind: "speech", Price: &config.ModelPrice{PerCharacter: "1"}}}}}
 			fn(t, harness.Start(t, cfg, harness.NewClock()))
 		})
