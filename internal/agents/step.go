@@ -107,13 +107,7 @@ func (s *Service) StepNumber(ctx context.Context, q db.Querier, runID, stepID st
 	return n, err
 }
 
-// message is a part of the conversation, as the model's API has it.
-type message struct {
-	runID    string
-	position int64
-	body     json.RawMessage
-}
-
+// A message is a part of the conversation, as the model's API has it.
 var insertMessages = db.NewBulk("agent_messages", "", "run_id text", "position bigint", "message text")
 
 func (s *Service) conversation(ctx context.Context, runID string) ([]json.RawMessage, error) {

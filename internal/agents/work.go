@@ -78,7 +78,8 @@ func (s *Service) Work(ctx context.Context, _ string, i *item) lanes.Result {
 		breathe(ctx)
 		return lanes.Result{Outcome: db.Written}
 	}
-	return lanes.Result{Well: true, Over: o.run.DueAt == nil, Outcome: s.outcomes.Add(o)}
+	over := o.run.DueAt == nil // before it is handed over: the writer may change it
+	return lanes.Result{Well: true, Over: over, Outcome: s.outcomes.Add(o)}
 }
 
 // breathe keeps a fault of ours from going in circles at full speed.

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -10,17 +11,23 @@ import (
 	"turnpike/internal/app"
 	"turnpike/internal/audit"
 	"turnpike/internal/db"
+	"turnpike/internal/people"
 )
 
 func newUsers(e *env) *cobra.Command {
-	cmd := &cobra.Command{Use: "users", Short: "Create and list the people of a workspace", RunE: noSuchCommand}
-	cmd.AddCommand(e.usersCreate(), e.usersList())
+	cmd := &cobra.Command{Use: "users", Short: "Create and list the people of a workspace, and let them in again", RunE: noSuchCommand}
+	cmd.AddCommand(e.usersCreate(), e.usersList(), e.usersResetPassword())
 	return cmd
 }
 
 func (e *env) usersCreate() *cobra.Command {
 	var workspace, email, name, role string
-	cmd := &cobra.Command{Use: "create --email E --role owner|admin|developer|viewer", Short: "Add a person to a workspace"}
+	cmd := &cobra.Command{
+		Use:   "create --email E --role owner|admin|developer|viewer",
+		Short: "Add a person to a workspace",
+		Long: `Adds a person to a workspace. Somebody who has no password yet gets one by a link,
+which is printed, works once, and for a week. Hand it over as you would a password.`,
+	}
 	f := cmd.Flags()
 	f.StringVar(&email, "email", "", "e-mail address (required)")
 	f.StringVar(&role, "role", string(accounts.Developer), "owner, admin, developer or viewer")
@@ -28,6 +35,7 @@ func (e *env) usersCreate() *cobra.Command {
 	f.StringVar(&workspace, "workspace", "", "workspace, by id or name (default: the only one)")
 	return e.operator(cmd, func(ctx context.Context, s *app.Store, _ []string) error {
 		u := &accounts.User{Email: email, Name: name, Role: accounts.Role(role)}
+		var link *people.Link
 		err := s.DB.Write(ctx, func(tx *db.Tx) error {
 			w, err := accounts.FindWorkspace(ctx, tx, workspace)
 			if err != nil {
@@ -37,14 +45,76 @@ func (e *env) usersCreate() *cobra.Command {
 			if err := accounts.CreateUser(ctx, tx, u, time.Now()); err != nil {
 				return err
 			}
-			return audit.LogAction(ctx, tx, audit.Operator, audit.Action{WorkspaceID: w.ID, Action: "member.added", Target: u.ID},
+			err = audit.LogAction(ctx, tx, audit.Operator, audit.Action{WorkspaceID: w.ID, Action: "member.added", Target: u.ID},
 				map[string]any{"email": u.Email, "role": u.Role}, time.Now())
+			if err != nil {
+				return err
+			}
+			link, err = firstPassword(ctx, tx, s, u.ID)
+			return err
 		})
 		if err != nil {
 			return err
 		}
-		return e.printUsers([]*accounts.User{u})
+		return e.printCreated(u, link)
 	})
+}
+
+// firstPassword makes a link for somebody who has no password; others keep theirs.
+func firstPassword(ctx context.Context, tx *db.Tx, s *app.Store, userID string) (*people.Link, error) {
+	p := people.New(s.DB, s.Ring, people.Options{})
+	person, err := p.Get(ctx, tx, userID)
+	if err != nil || person.HasPassword {
+		return nil, err
+	}
+	return p.NewPasswordLink(ctx, tx, userID, people.WelcomeLimit)
+}
+
+func (e *env) usersResetPassword() *cobra.Command {
+	var email string
+	var secondFactor bool
+	cmd := &cobra.Command{
+		Use:   "reset-password --email E",
+		Short: "Print a link by which a person chooses a new password",
+		Long: `Prints a link by which a person chooses a new password. It works once, and for an
+hour. Hand it over as you would a password. The old password works until then;
+when the link is used, all sessions of the person end.`,
+	}
+	cmd.Flags().StringVar(&email, "email", "", "e-mail address (required)")
+	cmd.Flags().BoolVar(&secondFactor, "remove-second-factor", false, "also remove the authenticator app, for a person who has lost it and the recovery codes")
+	return e.operator(cmd, func(ctx context.Context, s *app.Store, _ []string) error {
+		p := people.New(s.DB, s.Ring, people.Options{})
+		var link *people.Link
+		err := s.DB.Write(ctx, func(tx *db.Tx) error {
+			person, err := p.Find(ctx, tx, email)
+			if err != nil {
+				return err
+			}
+			if secondFactor {
+				if err := p.RemoveSecondFactor(ctx, tx, person.ID); err != nil {
+					return err
+				}
+			}
+			link, err = p.NewPasswordLink(ctx, tx, person.ID, people.ResetLimit)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if e.asJSON {
+			return e.printJSON(map[string]any{"object": "password_link", "user": link.Person.ID, "email": link.Person.Email,
+				"link": e.linkURL(link), "expires_at": link.ExpiresAt.Unix()})
+		}
+		e.printLink(link)
+		return nil
+	})
+}
+
+func (e *env) linkURL(l *people.Link) string { return l.URL(e.loaded.BaseURL(e.loaded.Listen)) }
+
+func (e *env) printLink(l *people.Link) {
+	fmt.Fprintf(e.out, "%s chooses a password here, once, until %s:\n\n  %s\n",
+		l.Person.Email, l.ExpiresAt.UTC().Format("2 January 2006, 15:04 UTC"), e.linkURL(l))
 }
 
 func (e *env) usersList() *cobra.Command {
@@ -72,13 +142,35 @@ type userObject struct {
 	Workspace string        `json:"workspace"`
 	Role      accounts.Role `json:"role"`
 	CreatedAt int64         `json:"created_at"`
+	Link      string        `json:"link,omitempty"` // to a first password
+}
+
+func newUserObject(u *accounts.User) userObject {
+	return userObject{ID: u.ID, Object: "user", Email: u.Email, Name: u.Name, Workspace: u.WorkspaceID, Role: u.Role, CreatedAt: u.CreatedAt.Unix()}
+}
+
+func (e *env) printCreated(u *accounts.User, link *people.Link) error {
+	if link == nil {
+		return e.printUsers([]*accounts.User{u})
+	}
+	if e.asJSON {
+		o := newUserObject(u)
+		o.Link = e.linkURL(link)
+		return e.printJSON([]userObject{o})
+	}
+	if err := e.printUsers([]*accounts.User{u}); err != nil {
+		return err
+	}
+	fmt.Fprintln(e.out)
+	e.printLink(link)
+	return nil
 }
 
 func (e *env) printUsers(users []*accounts.User) error {
 	objects := make([]userObject, len(users))
 	rows := make([][]any, len(users))
 	for i, u := range users {
-		objects[i] = userObject{u.ID, "user", u.Email, u.Name, u.WorkspaceID, u.Role, u.CreatedAt.Unix()}
+		objects[i] = newUserObject(u)
 		rows[i] = []any{u.ID, u.Email, u.Role, u.Name}
 	}
 	if e.asJSON {

@@ -44,7 +44,7 @@ func (s *Service) note(ctx context.Context, tx *db.Tx, r Report, e *access.Expos
 	}
 	if outcome == Already {
 		var have int64
-		err := tx.QueryRow(ctx, "SELECT count(*) FROM (SELECT 1 FROM leak_reports WHERE key_id = $1 LIMIT $2) AS some", n.KeyID, int64(maxNotes)).Scan(&have)
+		err := tx.QueryRow(ctx, "SELECT count(*) FROM (SELECT 1 FROM leak_reports WHERE key_id = $1 LIMIT $2) AS noted", n.KeyID, int64(maxNotes)).Scan(&have)
 		if err != nil || have == maxNotes {
 			return err
 		}

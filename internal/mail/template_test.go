@@ -58,6 +58,28 @@ func TestHeldMailSaysHowMuchGoesAndWhen(t *testing.T) {
 	}
 }
 
+func TestLeakMailSaysWhatIsDeadAndWhatToDo(t *testing.T) {
+	t.Parallel()
+	data := mail.KeyRevoked{Workspace: "Acme", Environment: "live", KeyID: "key_1", KeyName: "Shop", KeyHint: "tp_live_…x7Qm", Found: "by turnpike scan",
+		URL: "https://git.example.com/app/.env", DetectedAt: time.Date(2026, 3, 4, 5, 6, 0, 0, time.UTC)}
+	subject, text := rendered(t, data)
+	if subject != "API key revoked, it was leaked: tp_live_…x7Qm in Acme (live)" {
+		t.Errorf("the subject is %q", subject)
+	}
+	for _, want := range []string{"Acme (live)", "tp_live_…x7Qm (Shop, key_1)", "4 March 2026, 05:06 UTC, by turnpike scan", "https://git.example.com/app/.env\n",
+		"POST https://api.example.com/v1/keys\n", "GET https://api.example.com/v1/audit?key=key_1\n"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the text lacks %q:\n%s", want, text)
+		}
+	}
+	data.URL, data.Previous = "", true
+	subject, text = rendered(t, data)
+	if subject != "Old secret of an API key ended, it was leaked: tp_live_…x7Qm in Acme (live)" || strings.Contains(text, "Where:") ||
+		strings.Contains(text, "/v1/keys") || !strings.Contains(text, "goes on with its new secret") || strings.Contains(text, "\n\n\n") {
+		t.Errorf("of an old secret it says %q\n%s", subject, text)
+	}
+}
+
 func TestLongTextsAreCut(t *testing.T) {
 	t.Parallel()
 	data := paused()

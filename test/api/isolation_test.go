@@ -89,7 +89,7 @@ func TestNoIDOfOneTenantExistsForAnother(t *testing.T) {
 					case "POST /v1/webhooks/{id}/replay":
 						r.Body = map[string]any{"since": s.Clock.Now().Unix()}
 					case "POST /v1/agents/runs/{id}/tool_outputs":
-						r.Body = map[string]any{"tool_outputs": []any{map[string]any{"tool_call_id": "call_1", "output": "x"}}}
+						r.Body = map[string]any{"tool_outputs": []any{map[string]any{"call_id": "call_1", "output": "x"}}}
 					case "POST /v1/agents/runs/{id}/approvals/{approval}":
 						r.Body = map[string]any{"decision": "approve"}
 					case "PATCH /v1/keys/{id}", "PATCH /v1/projects/{id}":

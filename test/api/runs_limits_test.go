@@ -30,8 +30,20 @@ func TestStepsAreLimited(t *testing.T) {
 		if r.At("steps_used") != 3.0 || r.Text("partial_result") != "So far." || len(l.steps(t, path)) != 3 || len(l.brain.questions("endless")) != 3 {
 			t.Errorf("it came to %s", r.Body)
 		}
-		shop.wait(t, l.customer, 3) // the last step's, too: it was promised
+		shop.wait(t, l.customer, 2) // no step is left to read what the last call would bring
+		if c := called(l.steps(t, path)[2]); len(c) != 1 || c[0]["status"] != "completed" || c[0]["is_error"] != true || c[0]["started_at"] != nil {
+			t.Errorf("the last call is %v", c)
+		}
 		l.paid(t, path, 3*oneAnswer)
+		// Nor is anybody asked for what nobody would read.
+		for name, tool := range map[string]any{"person": approved("stock", shop.URL), "customer": function("stock")} {
+			path := l.begin(t, task(l.brain.learn(name, again(1)...), []any{tool}, "max_steps", 1))
+			l.failed(t, path, "max_steps_exceeded")
+			if e := l.eventsOf(t, idOf(path)); len(e) != 1 {
+				t.Errorf("the events are %v", e)
+			}
+		}
+		shop.wait(t, l.customer, 2)
 	})
 }
 

@@ -16,7 +16,7 @@ var layers = []layer{
 	{"wiring", list("app")},
 	{"faces", list("api dashboard tunnel")},
 	{"engines", list("gateway providers media agents webhooks leaks lanes mail retention")},
-	{"records", list("accounts idempotency access limits spend catalog events audit files")},
+	{"records", list("accounts idempotency access people limits spend catalog events audit files")},
 	{"settings", list("config")},
 	{"upper ground", list("nodes")},
 	{"middle ground", list("db safehttp jsonbody")},
@@ -32,6 +32,7 @@ var beside = []grant{
 	{from: members("engines"), to: list("lanes mail retention")},
 	{from: members("records"), to: list("accounts events audit")},
 	{from: list("spend"), to: list("catalog")},
+	{from: list("people"), to: list("access")}, // what a role may do stands there
 	{from: list("api"), to: list("tunnel")}, // its route hands the connection over
 }
 

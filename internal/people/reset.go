@@ -1,0 +1,190 @@
+package people
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"turnpike/internal/db"
+	"turnpike/internal/fault"
+)
+
+// RequestPasswordReset makes a link to a new password, to be mailed in the same
+// transaction. It is nil for an address that nobody has, and when one was made
+// a moment ago: say the same in every case.
+func (p *People) RequestPasswordReset(ctx context.Context, tx *db.Tx, email string, from Browser) (*Link, error) {
+	person, err := p.byEmail(ctx, tx, normal(email))
+	if err != nil || person == nil {
+		return nil, err
+	}
+	if person, err = p.lock(ctx, tx, person.ID); err != nil {
+		return nil, err
+	}
+	var recent int64
+	err = tx.QueryRow(ctx, "SELECT count(*) FROM one_time_links WHERE user_id = $1 AND created_at > $2",
+		person.ID, p.now().Add(-resetPause).UnixMicro()).Scan(&recent)
+	if err != nil || recent > 0 {
+		return nil, err
+	}
+	l, err := p.passwordLink(ctx, tx, person, ResetLimit)
+	if err != nil || l.WorkspaceID == "" { // a member of nothing has nothing to sign in to
+		return nil, err
+	}
+	return l, p.log(ctx, tx, from.actor("anonymous"), person.ID, "password.reset_requested", nil)
+}
+
+// NewPasswordLink is RequestPasswordReset for operators, who hand the link over
+// themselves. Older links of the person are dead.
+func (p *People) NewPasswordLink(ctx context.Context, tx *db.Tx, userID string, validFor time.Duration) (*Link, error) {
+	person, err := p.lock(ctx, tx, userID)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := tx.Exec(ctx, "DELETE FROM one_time_links WHERE user_id = $1", person.ID); err != nil {
+		return nil, err
+	}
+	l, err := p.passwordLink(ctx, tx, person, validFor)
+	if err != nil {
+		return nil, err
+	}
+	return l, p.log(ctx, tx, Operator().actor, person.ID, "password.link_created", nil)
+}
+
+// passwordLink leaves older links alone: anybody may ask for a reset, and must
+// not take away a link that the person already has.
+func (p *People) passwordLink(ctx context.Context, tx *db.Tx, person *Person, validFor time.Duration) (*Link, error) {
+	memberships, err := Memberships(ctx, tx, person.ID)
+	if err != nil {
+		return nil, err
+	}
+	expires := p.now().Add(validFor)
+	l := &Link{Path: PasswordPath, Person: person, ExpiresAt: &expires}
+	if len(memberships) > 0 {
+		l.WorkspaceID = memberships[0].WorkspaceID
+	}
+	return l, p.storeLink(ctx, tx, kindPassword, l)
+}
+
+// RemoveSecondFactor is for operators, when a person has lost both the app and
+// the recovery codes.
+func (p *People) RemoveSecondFactor(ctx context.Context, tx *db.Tx, userID string) error {
+	if _, err := p.lock(ctx, tx, userID); err != nil {
+		return err
+	}
+	return p.removeTOTP(ctx, tx, Operator(), userID)
+}
+
+// FindPasswordLink returns whose password a link is for.
+func (p *People) FindPasswordLink(ctx context.Context, q db.Querier, token string) (*Person, error) {
+	person, err := scanPerson(q.QueryRow(ctx, "SELECT "+personColumns+` FROM one_time_links l JOIN users u ON u.id = l.user_id
+		WHERE l.token_hash = $1 AND l.kind = $2 AND l.expires_at > $3`, hashToken(token), kindPassword, p.now().UnixMicro()))
+	if errors.Is(err, db.ErrNotFound) {
+		return nil, errDeadLink()
+	}
+	return person, err
+}
+
+// ResetPassword uses a password link. The person signs in afterwards, with the
+// second factor if there is one: whoever reads the mail alone does not get in.
+func (p *People) ResetPassword(ctx context.Context, token, password string, from Browser) (*Person, error) {
+	person, err := p.FindPasswordLink(ctx, p.db, token)
+	if err != nil {
+		return nil, err
+	}
+	if err := CheckPassword(password, person.Email); err != nil {
+		return nil, err
+	}
+	hash, err := p.passwords.hash(ctx, password)
+	if err != nil {
+		return nil, err
+	}
+	err = p.db.Write(ctx, func(tx *db.Tx) (err error) {
+		if person, err = p.lock(ctx, tx, person.ID); err != nil {
+			return err
+		}
+		n, err := tx.Exec(ctx, "DELETE FROM one_time_links WHERE token_hash = $1 AND kind = $2 AND user_id = $3 AND expires_at > $4",
+			hashToken(token), kindPassword, person.ID, p.now().UnixMicro())
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			return errDeadLink()
+		}
+		// The link has proved more than a guess could: the waits may end.
+		if err := forgetFailures(ctx, tx, emailSubject(person.Email)); err != nil {
+			return err
+		}
+		if err := p.setPassword(ctx, tx, person, hash, ""); err != nil {
+			return err
+		}
+		return p.log(ctx, tx, from.actor(person.ID), person.ID, "password.reset", nil)
+	})
+	return person, err
+}
+
+// ChangePassword replaces the password of somebody who is signed in and returns
+// the session's new token; all other sessions end. Who has no password yet sets
+// one in a confirmed session, and old is not read.
+func (p *People) ChangePassword(ctx context.Context, s *Session, old, password string, from Browser) (token string, err error) {
+	person, err := p.Get(ctx, p.db, s.UserID)
+	if err != nil {
+		return "", err
+	}
+	if err := CheckPassword(password, person.Email); err != nil {
+		return "", err
+	}
+	var try *attempt
+	if person.HasPassword {
+		if try, err = p.begin(ctx, confirmSubject(s.UserID), from); err != nil {
+			return "", err
+		}
+		if _, err = p.comparePassword(ctx, s.UserID, old, try); err != nil {
+			return "", err
+		}
+	} else if err := p.RequireConfirmed(s); err != nil {
+		return "", err
+	}
+	hash, err := p.passwords.hash(ctx, password)
+	if err != nil {
+		return "", err
+	}
+	err = p.db.Write(ctx, func(tx *db.Tx) error {
+		now, err := p.lock(ctx, tx, s.UserID)
+		if err != nil {
+			return err
+		}
+		if now.passwordHash != person.passwordHash {
+			return fault.New(fault.Conflict, "the password was changed a moment ago")
+		}
+		if try != nil {
+			if err := try.succeeded(ctx, tx); err != nil {
+				return err
+			}
+		}
+		if err := p.setPassword(ctx, tx, now, hash, s.ID); err != nil {
+			return err
+		}
+		if token, err = p.renewToken(ctx, tx, s, p.now()); err != nil {
+			return err
+		}
+		return p.log(ctx, tx, from.actor(s.UserID), s.UserID, "password.changed", nil)
+	})
+	if err != nil {
+		return "", err
+	}
+	return token, nil
+}
+
+// setPassword stores a hash, and ends what the old password or a link could
+// still open: sessions but the one to keep, half-way sign-ins, links.
+func (p *People) setPassword(ctx context.Context, tx *db.Tx, person *Person, hash, keep string) error {
+	if _, err := tx.Exec(ctx, "UPDATE users SET password_hash = $2 WHERE id = $1", person.ID, hash); err != nil {
+		return err
+	}
+	if _, err := tx.Exec(ctx, "DELETE FROM one_time_links WHERE user_id = $1", person.ID); err != nil {
+		return err
+	}
+	person.passwordHash, person.HasPassword = hash, true
+	_, err := endSessions(ctx, tx, person.ID, keep)
+	return err
+}

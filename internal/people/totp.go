@@ -1,0 +1,256 @@
+package people
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/pquerna/otp"
+	"github.com/pquerna/otp/hotp"
+	"github.com/pquerna/otp/totp"
+
+	"turnpike/internal/db"
+	"turnpike/internal/fault"
+)
+
+const (
+	stepSeconds   = 30
+	digits        = 6
+	recoveryCodes = 10
+	// recoveryAlphabet leaves out what looks alike. 10 characters are 50 bits:
+	// enough behind the throttle, and the pepper guards a stolen database.
+	recoveryAlphabet = "0123456789abcdefghjkmnpqrstvwxyz"
+	recoveryLength   = 10
+)
+
+// Enrolment is what an authenticator app needs; it is shown until the first
+// code comes back.
+type Enrolment struct {
+	Secret string // to type
+	URL    string // otpauth://, to draw as a QR code
+}
+
+// SecondFactor is the state of a person's authenticator app.
+type SecondFactor struct {
+	Enabled           bool
+	EnabledAt         *time.Time
+	RecoveryCodesLeft int64
+}
+
+// GetSecondFactor tells whether a person uses an app.
+func (p *People) GetSecondFactor(ctx context.Context, q db.Querier, userID string) (*SecondFactor, error) {
+	var f SecondFactor
+	var enabled *int64
+	err := q.QueryRow(ctx, `SELECT enabled_at, (SELECT count(*) FROM recovery_codes WHERE user_id = $1 AND used_at IS NULL)
+		FROM totp WHERE user_id = $1`, userID).Scan(&enabled, &f.RecoveryCodesLeft)
+	if errors.Is(err, db.ErrNotFound) {
+		return &f, nil
+	}
+	f.Enabled, f.EnabledAt = enabled != nil, db.Time(enabled)
+	return &f, err
+}
+
+func (p *People) hasTOTP(ctx context.Context, q db.Querier, userID string) (bool, error) {
+	f, err := p.GetSecondFactor(ctx, q, userID)
+	return err == nil && f.Enabled, err
+}
+
+func totpPlace(userID string) string { return "totp " + userID }
+
+// StartTOTP makes a secret for an app. It counts from EnableTOTP on; starting
+// again replaces it. issuer is how the app calls this service.
+func (p *People) StartTOTP(ctx context.Context, tx *db.Tx, s *Session, issuer string) (*Enrolment, error) {
+	if err := p.RequireConfirmed(s); err != nil {
+		return nil, err
+	}
+	person, err := p.lock(ctx, tx, s.UserID)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.requireNoTOTP(ctx, tx, s.UserID); err != nil {
+		return nil, err
+	}
+	key, err := totp.Generate(totp.GenerateOpts{Issuer: issuer, AccountName: person.Email, Period: stepSeconds, Digits: otp.DigitsSix})
+	if err != nil {
+		return nil, fmt.Errorf("make a TOTP secret: %w", err)
+	}
+	_, err = tx.Exec(ctx, `INSERT INTO totp (user_id, secret, last_step, created_at) VALUES ($1, $2, 0, $3)
+		ON CONFLICT (user_id) DO UPDATE SET secret = excluded.secret, last_step = 0, created_at = excluded.created_at`,
+		s.UserID, p.ring.Seal([]byte(key.Secret()), totpPlace(s.UserID)), p.now().UnixMicro())
+	return &Enrolment{Secret: key.Secret(), URL: key.URL()}, err
+}
+
+func (p *People) requireNoTOTP(ctx context.Context, q db.Querier, userID string) error {
+	on, err := p.hasTOTP(ctx, q, userID)
+	if err == nil && on {
+		err = fault.New(fault.InvalidState, "an authenticator app is set up already; remove it first")
+	}
+	return err
+}
+
+// EnableTOTP ends the enrolment with a first code of the app, and returns the
+// recovery codes, which are shown this once. Other sessions end: they were
+// begun with less.
+func (p *People) EnableTOTP(ctx context.Context, tx *db.Tx, s *Session, code string, from Browser) (recovery []string, err error) {
+	if err := p.RequireConfirmed(s); err != nil {
+		return nil, err
+	}
+	if _, err := p.lock(ctx, tx, s.UserID); err != nil {
+		return nil, err
+	}
+	if err := p.requireNoTOTP(ctx, tx, s.UserID); err != nil {
+		return nil, err
+	}
+	if err := p.useStep(ctx, tx, s.UserID, code); err != nil {
+		return nil, err
+	}
+	if _, err := tx.Exec(ctx, "UPDATE totp SET enabled_at = $2 WHERE user_id = $1", s.UserID, p.now().UnixMicro()); err != nil {
+		return nil, err
+	}
+	if _, err := endSessions(ctx, tx, s.UserID, s.ID); err != nil {
+		return nil, err
+	}
+	if recovery, err = p.renewRecoveryCodes(ctx, tx, s.UserID); err != nil {
+		return nil, err
+	}
+	return recovery, p.log(ctx, tx, from.actor(s.UserID), s.UserID, "totp.enabled", nil)
+}
+
+// DisableTOTP removes the app and the recovery codes.
+func (p *People) DisableTOTP(ctx context.Context, tx *db.Tx, s *Session, from Browser) error {
+	if err := p.RequireConfirmed(s); err != nil {
+		return err
+	}
+	if _, err := p.lock(ctx, tx, s.UserID); err != nil {
+		return err
+	}
+	return p.removeTOTP(ctx, tx, Caller{userID: s.UserID, actor: from.actor(s.UserID)}, s.UserID)
+}
+
+func (p *People) removeTOTP(ctx context.Context, tx *db.Tx, by Caller, userID string) error {
+	on, err := p.hasTOTP(ctx, tx, userID)
+	if err != nil {
+		return err
+	}
+	if _, err := tx.Exec(ctx, "DELETE FROM recovery_codes WHERE user_id = $1", userID); err != nil {
+		return err
+	}
+	if _, err := tx.Exec(ctx, "DELETE FROM totp WHERE user_id = $1", userID); err != nil || !on {
+		return err
+	}
+	return p.log(ctx, tx, by.actor, userID, "totp.disabled", nil)
+}
+
+// RenewRecoveryCodes replaces the recovery codes, used and unused.
+func (p *People) RenewRecoveryCodes(ctx context.Context, tx *db.Tx, s *Session, from Browser) ([]string, error) {
+	if err := p.RequireConfirmed(s); err != nil {
+		return nil, err
+	}
+	if _, err := p.lock(ctx, tx, s.UserID); err != nil {
+		return nil, err
+	}
+	on, err := p.hasTOTP(ctx, tx, s.UserID)
+	if err != nil {
+		return nil, err
+	}
+	if !on {
+		return nil, fault.New(fault.InvalidState, "recovery codes belong to an authenticator app; set one up first")
+	}
+	codes, err := p.renewRecoveryCodes(ctx, tx, s.UserID)
+	if err != nil {
+		return nil, err
+	}
+	return codes, p.log(ctx, tx, from.actor(s.UserID), s.UserID, "recovery_codes.renewed", nil)
+}
+
+func (p *People) renewRecoveryCodes(ctx context.Context, tx *db.Tx, userID string) ([]string, error) {
+	if _, err := tx.Exec(ctx, "DELETE FROM recovery_codes WHERE user_id = $1", userID); err != nil {
+		return nil, err
+	}
+	codes := make([]string, recoveryCodes)
+	for i := range codes {
+		code := newRecoveryCode()
+		if _, err := tx.Exec(ctx, "INSERT INTO recovery_codes (user_id, hash) VALUES ($1, $2)", userID, p.recoveryHash(code)); err != nil {
+			return nil, err
+		}
+		codes[i] = code[:recoveryLength/2] + "-" + code[recoveryLength/2:]
+	}
+	return codes, nil
+}
+
+func newRecoveryCode() string {
+	raw := make([]byte, recoveryLength)
+	rand.Read(raw)
+	for i, b := range raw {
+		raw[i] = recoveryAlphabet[int(b)%len(recoveryAlphabet)] // 32 divides 256: no letter is likelier
+	}
+	return string(raw)
+}
+
+func (p *People) recoveryHash(code string) string {
+	h := p.ring.Hash("recovery code " + code)
+	return hex.EncodeToString(h[:])
+}
+
+// typed forgives what people do to codes: spaces, dashes, letters for digits.
+var typed = strings.NewReplacer(" ", "", "-", "", "o", "0", "i", "1", "l", "1")
+
+func errWrongCode() error {
+	return fault.Param(fault.Authentication, "code", "the code is wrong or was used already; wait for the app's next one")
+}
+
+// useCode checks a code of the app or a recovery code, and uses it up. The
+// person must be locked.
+func (p *People) useCode(ctx context.Context, tx *db.Tx, userID, code string) (Method, error) {
+	on, err := p.hasTOTP(ctx, tx, userID)
+	if err != nil {
+		return "", err
+	}
+	if !on {
+		return "", errWrongCode()
+	}
+	code = typed.Replace(strings.ToLower(code))
+	if len(code) == digits {
+		return ByTOTP, p.useStep(ctx, tx, userID, code)
+	}
+	n, err := tx.Exec(ctx, "UPDATE recovery_codes SET used_at = $3 WHERE user_id = $1 AND hash = $2 AND used_at IS NULL",
+		userID, p.recoveryHash(code), p.now().UnixMicro())
+	if err == nil && n == 0 {
+		err = errWrongCode()
+	}
+	return ByRecoveryCode, err
+}
+
+// useStep accepts the code of now, and of the step before and after for clocks
+// that differ, but none that is not later than the last one used.
+func (p *People) useStep(ctx context.Context, tx *db.Tx, userID, code string) error {
+	var sealed string
+	var last int64
+	err := tx.QueryRow(ctx, "SELECT secret, last_step FROM totp WHERE user_id = $1", userID).Scan(&sealed, &last)
+	if errors.Is(err, db.ErrNotFound) {
+		return fault.New(fault.InvalidState, "no authenticator app is being set up; begin again")
+	}
+	if err != nil {
+		return err
+	}
+	secret, err := p.ring.Open(sealed, totpPlace(userID))
+	if err != nil {
+		return fmt.Errorf("TOTP secret: %w", err)
+	}
+	now := p.now().Unix() / stepSeconds
+	for step := max(now-1, last+1); step <= now+1; step++ {
+		right, err := hotp.ValidateCustom(typed.Replace(code), uint64(step), string(secret), hotp.ValidateOpts{Digits: otp.DigitsSix})
+		if err != nil {
+			return errWrongCode() // of another length
+		}
+		if right {
+			_, err := tx.Exec(ctx, "UPDATE totp SET last_step = $2 WHERE user_id = $1", userID, step)
+			return err
+		}
+	}
+	return errWrongCode()
+}
