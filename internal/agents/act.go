@@ -55,7 +55,7 @@ func (s *Service) act(ctx context.Context, r *Run, calls []*Call) (*outcome, err
 		if !c.over() {
 			continue
 		}
-		after.say("tool_call.completed", map[string]any{"call_id": c.ID, "tool": c.Tool, "is_error": c.IsError, "output": c.Output})
+		after.sayDone(c)
 	}
 	return after, s.proceed(after, s.now())
 }

@@ -184,7 +184,7 @@ func (s *Service) Outputs(ctx context.Context, tx *db.Tx, p *access.Principal, r
 			return nil, nil, fault.New(fault.InvalidState, "the call %s does not wait for an output: it is %s", out.CallID, c.Status)
 		}
 		c.finish(out.Output, out.IsError, now)
-		o.say("tool_call.completed", map[string]any{"call_id": c.ID, "tool": c.Tool, "is_error": c.IsError, "output": c.Output})
+		o.sayDone(c)
 		news = true
 	}
 	if !news {

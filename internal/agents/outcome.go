@@ -35,6 +35,11 @@ func begin(r *Run) *outcome {
 // say adds a line to the run's log.
 func (o *outcome) say(kind string, data any) { o.log = append(o.log, entry{kind, data}) }
 
+// sayDone logs what came of a call.
+func (o *outcome) sayDone(c *Call) {
+	o.say("tool_call.completed", map[string]any{"call_id": c.ID, "tool": c.Tool, "is_error": c.IsError, "output": c.Output})
+}
+
 // move changes the run's state and logs it.
 func (o *outcome) move(to Status) error {
 	from := o.run.Status

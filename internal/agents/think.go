@@ -184,6 +184,12 @@ func (s *Service) ask(ctx context.Context, r *Run, p *access.Principal, step *St
 			}
 		}
 	}
+	for _, c := range o.calls {
+		o.say("tool_call.requested", map[string]any{"call_id": c.ID, "tool": c.Tool, "arguments": c.Arguments})
+		if c.over() { // it cannot be made
+			o.sayDone(c)
+		}
+	}
 	return o, s.proceed(o, now)
 }
 

@@ -32,7 +32,11 @@ func (s *Service) verify(ctx context.Context, r *Run, p *access.Principal) (*out
 		return nil, err
 	}
 	if err != nil {
-		return s.retry(ctx, o, "model_error", err)
+		code := "model_error"
+		if errors.Is(err, errCheckServer) {
+			code = "check_error"
+		}
+		return s.retry(ctx, o, code, err)
 	}
 	now := s.now()
 	o.run.Tries = 0
@@ -200,6 +204,9 @@ const (
 	maxVerdict   = 64 << 10
 )
 
+// errCheckServer is a server of the customer's that could not be asked.
+var errCheckServer = errors.New("agents: a check's server failed")
+
 // askServer asks a server of the customer's.
 func (s *Service) askServer(ctx context.Context, r *Run, number int, c check, output any) (events.VerificationCheck, error) {
 	out := events.VerificationCheck{Type: checkHTTP}
@@ -220,12 +227,12 @@ func (s *Service) askServer(ctx context.Context, r *Run, number int, c check, ou
 		if errors.Is(ctx.Err(), context.Canceled) {
 			return out, ctx.Err()
 		}
-		return out, fault.New(fault.Upstream, "the check's server failed: %s", safehttp.Explain(err)).Because(err)
+		return out, fault.New(fault.Upstream, "the check's server failed: %s", safehttp.Explain(err)).Because(fmt.Errorf("%w: %w", errCheckServer, err))
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxVerdict))
 	if err != nil || resp.StatusCode/100 != 2 {
-		return out, fault.New(fault.Upstream, "the check's server answered with status %d", resp.StatusCode).Because(err)
+		return out, fault.New(fault.Upstream, "the check's server answered with status %d", resp.StatusCode).Because(errCheckServer)
 	}
 	return verdict(out, text), nil
 }

@@ -110,9 +110,6 @@ func reportFromGitHub(c *Call) error {
 	if err != nil {
 		return err
 	}
-	if err := jsonbody.CheckDepth(body, c.s.Limits.JSONDepth); err != nil {
-		return err
-	}
 	h := c.r.Header
 	verdicts, err := c.s.Leaks.FromGitHub(c.Context(), body, h.Get("Github-Public-Key-Identifier"), h.Get("Github-Public-Key-Signature"), c.leakReport())
 	if err != nil {

@@ -255,6 +255,9 @@ func (w *runWatcher) print(e *runEvent) {
 	case "step.completed":
 		line("step %d %s, %s credits", d.Step, w.status("completed"), d.Credits)
 		w.printIndented("    ", longText(d.Text))
+	case "tool_call.requested":
+		line("%s  %s wanted", visible(d.CallID), visible(d.Tool))
+		w.printIndented("    ", longText(d.Arguments))
 	case "tool_call.started":
 		line("%s  %s", visible(d.CallID), visible(d.Tool))
 	case "tool_call.completed":

@@ -333,8 +333,9 @@ func TestKeyInAURLIsRefusedAndRevoked(t *testing.T) {
 			if status := c.get(t, "/v1/keys/"+id).Text("status"); status != "revoked" {
 				t.Errorf("%s: the key is %s", name, status)
 			}
-			if n := c.leakNotes(t)[0]; n.KeyID != id || n.Source != leaks.Traffic || n.Outcome != leaks.Revoked || n.URL != "" {
-				t.Errorf("%s: the note is %+v", name, n)
+			notes := c.leakNotes(t)
+			if len(notes) == 0 || notes[0].KeyID != id || notes[0].Source != leaks.Traffic || notes[0].Outcome != leaks.Revoked || notes[0].URL != "" {
+				t.Errorf("%s: the last of %d notes is not about it", name, len(notes))
 			}
 		}
 		// With a good key where keys belong it is the request that is wrong.
@@ -406,6 +407,7 @@ func TestGitHubReportsOnlyWhatItHasSigned(t *testing.T) {
 			"no signature":  func(r *harness.Request) { r.Header.Del("Github-Public-Key-Signature") },
 			"no headers":    func(r *harness.Request) { r.Header = nil },
 			"another's":     func(r *harness.Request) { r.Header = newGitHub(t).report(t, match).Header },
+			"no JSON":       func(r *harness.Request) { r.Body = strings.Repeat("[", 1000) },
 			"not in base64": func(r *harness.Request) { r.Header.Set("Github-Public-Key-Signature", "!") },
 		} {
 			bad := good
@@ -435,9 +437,6 @@ func TestGitHubReportsOnlyWhatItHasSigned(t *testing.T) {
 		if !slices.Equal(outcomesOf(notes), []leaks.Outcome{leaks.Revoked, leaks.Already}) || notes[1].Source != leaks.GitHub || notes[1].KeyID != id || notes[1].URL != match["url"] {
 			t.Errorf("the notes are %v", notes)
 		}
-		signed := g.report(t)
-		signed.Body = "{}"
-		c.Do(t, signed).Want(t, 403, "invalid_signature")
 	})
 }
 

@@ -221,6 +221,21 @@ func TestARetryDoesNotHoldUpACancel(t *testing.T) {
 	})
 }
 
+// TestWhatWaitsForAnotherTryIsCancelledAtOnce, and not when its time has come.
+func TestWhatWaitsForAnotherTryIsCancelledAtOnce(t *testing.T) {
+	t.Parallel()
+	eachShop(t, nil, func(t *testing.T, s *shop) {
+		path := s.make(t, batches, batch("[fails 9] one"))
+		s.Eventually(t, func() bool { return s.tries(t, path) == 1 })
+		s.post(t, path+"/cancel", nil)
+		s.ended(t, path, "cancelled")
+		if n := s.studio.count("POST", ""); n != 1 {
+			t.Errorf("it was tried %d times", n)
+		}
+		s.balanced(t, 0)
+	})
+}
+
 func TestAFailureOfTheProviderIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	eachShop(t, nil, func(t *testing.T, s *shop) {

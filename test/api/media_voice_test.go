@@ -172,6 +172,7 @@ func TestACancelledRenderIsPaidAsFarAsItWent(t *testing.T) {
 		s.post(t, path+"/cancel", nil)
 		s.studio.open("g")
 		// What comes too late changes nothing, and leaves no file.
+		s.Eventually(t, func() bool { return s.rows(t, "files") == 2 })
 		s.Eventually(t, func() bool { return s.rows(t, "file_uses") == 0 && s.rows(t, "files WHERE expires_at > 0") == 0 })
 		if r := s.get(t, path); r.Text("status") != "cancelled" || amount(t, r, "cost") != mills(4) || len(s.eventsOf(t, idOf(path))) != 1 {
 			t.Errorf("afterwards it is %s", r.Body)
@@ -184,8 +185,11 @@ func TestACancelledRenderIsPaidAsFarAsItWent(t *testing.T) {
 func TestARenderFailsWithItsFirstPiece(t *testing.T) {
 	t.Parallel()
 	eachShop(t, nil, func(t *testing.T, s *shop) {
-		order := map[string]any{"model": "talk", "voice": "alloy", "segments": []map[string]any{{"text": "One."}, {"text": "[blocked] Two."}, {"text": "[fails 9] Three."}}}
-		r := s.ended(t, s.make(t, renders, order), "failed")
+		order := map[string]any{"model": "talk", "voice": "alloy", "segments": []map[string]any{{"text": "One."}, {"text": "[gate g] [blocked] Two."}, {"text": "[fails 9] Three."}}}
+		path := s.make(t, renders, order)
+		s.Eventually(t, func() bool { return s.get(t, path).At("segments.completed") == 1.0 })
+		s.studio.open("g")
+		r := s.ended(t, path, "failed")
 		if r.Text("error.code") != "moderation_blocked_output" || r.At("cost") != 0.0 || r.At("url") != nil {
 			t.Errorf("it came to %s", r.Body)
 		}

@@ -1,0 +1,276 @@
+package people_test
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"turnpike/internal/accounts"
+	"turnpike/internal/db"
+	"turnpike/internal/fault"
+	"turnpike/internal/people"
+)
+
+func TestLoginStartsASessionThatNobodyKnewBefore(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.member("ada@example.com", accounts.Owner)
+		// An attacker plants a token of their own, and a token of a session.
+		planted := w.login("ada@example.com")
+		in, err := w.Login(t.Context(), " Ada@Example.com ", password, planted.Token, browser)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if in.Token == planted.Token || in.Session.ID == planted.Session.ID || w.alive(planted.Token) {
+			t.Error("the session that the browser came with goes on")
+		}
+		if !w.alive(in.Token) || w.alive("planted") || w.alive("") || w.alive(in.Session.ID) {
+			t.Error("another token than the new one works, or that does not")
+		}
+		var stored string
+		if err := w.db.QueryRow(t.Context(), "SELECT token_hash FROM sessions WHERE id = $1", in.Session.ID).Scan(&stored); err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(stored, in.Token) || w.alive(stored) {
+			t.Error("what is stored opens the session")
+		}
+		if !strings.HasSuffix(w.actions(), "person.signed_in person.signed_in") {
+			t.Errorf("the log is %s", w.actions())
+		}
+	})
+}
+
+func TestUnknownAddressCostsAsMuchAsAKnownOne(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.member("ada@example.com", accounts.Owner)
+		w.write(func(tx *db.Tx) error { // has no password
+			return accounts.CreateUser(t.Context(), tx, &accounts.User{Email: "new@example.com", WorkspaceID: w.acme.ID, Role: accounts.Viewer}, w.clock())
+		})
+		var said []string
+		for _, try := range [][2]string{{"ada@example.com", "wrong"}, {"eve@example.com", "wrong"}, {"new@example.com", "wrong"},
+			{"new@example.com", ""}, {"ada@example.com", strings.Repeat("x", people.MaxPassword+1)}, {"eve@example.com", strings.Repeat("x", 10_000)}} {
+			before := w.Hashes()
+			_, err := w.Login(t.Context(), try[0], try[1], "", browser)
+			want(t, err, fault.Authentication)
+			if n := w.Hashes() - before; n != 1 {
+				t.Errorf("%s: %d hashes", try[0], n)
+			}
+			f, _ := fault.As(err)
+			said = append(said, f.Message)
+		}
+		for _, s := range said {
+			if s != said[0] {
+				t.Errorf("the answers differ: %q, %q", s, said[0])
+			}
+		}
+	})
+}
+
+func TestGuessingWaitsLongerAndLongerAndNeverForGood(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.member("ada@example.com", accounts.Owner)
+		guess := func(email string) error {
+			_, err := w.Login(t.Context(), email, "wrong password", "", people.Browser{IP: "192.0.2.1"})
+			return err
+		}
+		for _, email := range []string{"ada@example.com", "eve@example.com"} { // nobody is throttled like somebody
+			for range 5 {
+				want(t, guess(email), fault.Authentication)
+			}
+			last := time.Duration(0)
+			for range 8 {
+				err := guess(email)
+				want(t, err, fault.RateLimitExceeded)
+				f, _ := fault.As(err)
+				if f.RetryAfter < last || f.RetryAfter > 15*time.Minute {
+					t.Errorf("wait %s after %s", f.RetryAfter, last)
+				}
+				last = f.RetryAfter
+				if email == "ada@example.com" {
+					// Neither the right password nor another address helps meanwhile.
+					_, err = w.Login(t.Context(), email, password, "", people.Browser{IP: "198.51.100.9"})
+					want(t, err, fault.RateLimitExceeded)
+				}
+				w.pass(f.RetryAfter)
+				want(t, guess(email), fault.Authentication)
+			}
+			if last != 15*time.Minute {
+				t.Errorf("the wait ends at %s", last)
+			}
+			w.pass(15 * time.Minute)
+		}
+		w.login("ada@example.com") // success forgets
+		for range 4 {
+			want(t, guess("ada@example.com"), fault.Authentication)
+		}
+		w.login("ada@example.com")
+		if n := strings.Count(w.actions(), "person.login_throttled"); n != 1 {
+			t.Errorf("the log tells %d times of it", n)
+		}
+	})
+}
+
+func TestOldFailuresAreForgotten(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.member("ada@example.com", accounts.Owner)
+		for range 12 {
+			_, err := w.Login(t.Context(), "ada@example.com", "wrong password", "", browser)
+			want(t, err, fault.Authentication)
+			w.pass(4 * time.Minute) // four in any quarter of an hour
+		}
+	})
+}
+
+func TestAddressThatTriesManyAccountsWaits(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.member("ada@example.com", accounts.Owner)
+		spray := func(i int, ip string) error {
+			_, err := w.Login(t.Context(), strings.Repeat("a", i+1)+"@example.com", "wrong password", "", people.Browser{IP: ip})
+			return err
+		}
+		for i := range 20 {
+			// Signing in with an account of one's own clears nothing.
+			if _, err := w.Login(t.Context(), "ada@example.com", password, "", people.Browser{IP: "2001:db8::1"}); err != nil {
+				t.Fatal(err)
+			}
+			want(t, spray(i, "2001:db8::"+string(rune('1'+i%9))), fault.Authentication)
+		}
+		want(t, spray(30, "2001:db8::abcd"), fault.RateLimitExceeded)
+		want(t, spray(30, "2001:db8:0:1::1"), fault.Authentication) // another network
+	})
+}
+
+func TestManyGuessesAtOnceGetNoMoreThanOneAfterTheOther(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.member("ada@example.com", accounts.Owner)
+		before := w.Hashes()
+		var wg sync.WaitGroup
+		for range 30 {
+			wg.Go(func() {
+				if _, err := w.Login(t.Context(), "ada@example.com", "wrong password", "", people.Browser{}); err == nil {
+					t.Error("a wrong password is right")
+				}
+			})
+		}
+		wg.Wait()
+		if n := w.Hashes() - before; n != 5 {
+			t.Errorf("%d guesses were compared", n)
+		}
+	})
+}
+
+func TestLoginStormIsRefusedAndCountsAgainstNobody(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.member("ada@example.com", accounts.Owner)
+		release := w.HoldTurns()
+		var wg sync.WaitGroup
+		for range people.MaxWaiting {
+			wg.Go(func() { _ = people.VerifyOnce(w.People, t.Context()) })
+		}
+		for w.Waiting() < people.MaxWaiting {
+			time.Sleep(time.Millisecond) // until goroutines of our own have got there
+		}
+		for range 7 {
+			_, err := w.Login(t.Context(), "ada@example.com", password, "", browser)
+			want(t, err, fault.Overloaded)
+		}
+		release()
+		wg.Wait()
+		w.login("ada@example.com")
+	})
+}
+
+func TestPasswordsAreHashedAnewWhenTheCostChanges(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		id := w.member("ada@example.com", accounts.Owner)
+		stored := func() (hash string) {
+			if err := w.db.QueryRow(t.Context(), "SELECT password_hash FROM users WHERE id = $1", id).Scan(&hash); err != nil {
+				t.Fatal(err)
+			}
+			return hash
+		}
+		if !strings.HasPrefix(stored(), "$argon2id$v=19$m=64,t=1,p=1$") {
+			t.Errorf("stored: %s", stored())
+		}
+		w.login("ada@example.com")
+		unchanged := stored()
+		if w.login("ada@example.com"); stored() != unchanged {
+			t.Error("hashed anew for nothing")
+		}
+		dearer := people.New(w.db, w.ring, people.Options{Now: w.clock, Cost: people.Cost{Memory: 128, Passes: 2, Lanes: 1}})
+		if _, err := dearer.Login(t.Context(), "ada@example.com", password, "", browser); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasPrefix(stored(), "$argon2id$v=19$m=128,t=2,p=1$") {
+			t.Errorf("stored: %s", stored())
+		}
+		w.login("ada@example.com") // either node reads either
+	})
+}
+
+func TestPasswordRules(t *testing.T) {
+	t.Parallel()
+	for bad, email := range map[string]string{"short": "", strings.Repeat("x", 257): "", " Ada@example.com": "ada@example.com", "bad\xff utf8 text": ""} {
+		want(t, people.CheckPassword(bad, email), fault.InvalidParameter)
+	}
+	for _, good := range []string{strings.Repeat("x", 10), strings.Repeat("x", 256), "пароль"} {
+		if err := people.CheckPassword(good, "ada@example.com"); err != nil {
+			t.Error(err)
+		}
+	}
+	if people.DefaultCost.Memory < 19<<10 || people.DefaultCost.Passes < 2 {
+		t.Error("a hash costs less than OWASP asks for")
+	}
+}
+
+func TestMemberOfNothingCannotSignIn(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.member("ada@example.com", accounts.Owner)
+		bob := w.member("bob@example.com", accounts.Viewer)
+		in := w.login("bob@example.com")
+		w.write(func(tx *db.Tx) error {
+			return w.RemoveMember(t.Context(), tx, in.Session.Caller(browser), w.acme.ID, bob)
+		})
+		_, err := w.Login(t.Context(), "bob@example.com", password, "", browser)
+		want(t, err, fault.Authentication)
+	})
+}
+
+func TestConfirmationIsAskedForAfterTenMinutes(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.member("ada@example.com", accounts.Owner)
+		in := w.login("ada@example.com")
+		w.pass(10 * time.Minute)
+		if err := w.RequireConfirmed(in.Session); err != nil {
+			t.Error(err)
+		}
+		w.pass(time.Second)
+		if err := w.RequireConfirmed(in.Session); !errors.Is(err, people.ErrConfirm) {
+			t.Errorf("after ten minutes: %v", err)
+		}
+		_, err := w.Confirm(t.Context(), in.Session, people.Proof{Password: "wrong"}, browser)
+		want(t, err, fault.Authentication)
+		_, err = w.Confirm(t.Context(), in.Session, people.Proof{}, browser)
+		want(t, err, fault.Authentication)
+		_, err = w.Confirm(t.Context(), in.Session, people.Proof{Code: "123456"}, browser)
+		want(t, err, fault.Authentication)
+		token, err := w.Confirm(t.Context(), in.Session, people.Proof{Password: password}, browser)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if w.alive(in.Token) || !w.alive(token) {
+			t.Error("the token was not replaced")
+		}
+		if err := w.RequireConfirmed(in.Session); err != nil {
+			t.Error(err)
+		}
+		for range 4 {
+			_, err = w.Confirm(t.Context(), in.Session, people.Proof{Password: "wrong"}, browser)
+			want(t, err, fault.Authentication)
+		}
+		_, _ = w.Confirm(t.Context(), in.Session, people.Proof{Password: "wrong"}, browser)
+		_, err = w.Confirm(t.Context(), in.Session, people.Proof{Password: password}, browser)
+		want(t, err, fault.RateLimitExceeded)
+	})
+}

@@ -1,0 +1,125 @@
+package people_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"turnpike/internal/accounts"
+	"turnpike/internal/db"
+	"turnpike/internal/fault"
+	"turnpike/internal/people"
+)
+
+func TestSessionsEndWhenIdleAndInTheEnd(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.member("ada@example.com", accounts.Owner)
+		idle, busy := w.login("ada@example.com"), w.login("ada@example.com")
+		w.pass(12*time.Hour - time.Second)
+		if !w.alive(busy.Token) {
+			t.Error("ended early")
+		}
+		w.pass(time.Second)
+		if w.alive(idle.Token) || !w.alive(busy.Token) {
+			t.Error("twelve idle hours")
+		}
+		for range 27 {
+			w.pass(11 * time.Hour)
+			if !w.alive(busy.Token) {
+				t.Fatal("ended although it is used")
+			}
+		}
+		// A fresh proof changes the token, not the end.
+		s, err := w.Authenticate(t.Context(), busy.Token, browser)
+		if err != nil {
+			t.Fatal(err)
+		}
+		token, err := w.Confirm(t.Context(), s, people.Proof{Password: password}, browser)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			w.pass(11 * time.Hour)
+			w.alive(token)
+		}
+		if w.alive(token) {
+			t.Errorf("alive after %s", w.clock().Sub(s.CreatedAt))
+		}
+		if list, err := w.Sessions(t.Context(), w.db, s.UserID); err != nil || len(list) != 0 {
+			t.Errorf("ended ones are listed: %v, %v", list, err)
+		}
+	})
+}
+
+func TestLastSeenIsWrittenAtMostOnceAMinute(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.member("ada@example.com", accounts.Owner)
+		in := w.login("ada@example.com")
+		began := w.clock()
+		seen := func(from people.Browser) (time.Time, string) {
+			if _, err := w.Authenticate(t.Context(), in.Token, from); err != nil {
+				t.Fatal(err)
+			}
+			list, err := w.Sessions(t.Context(), w.db, in.Session.UserID)
+			if err != nil || len(list) != 1 {
+				t.Fatal(list, err)
+			}
+			return list[0].SeenAt, list[0].IP + " " + list[0].UserAgent
+		}
+		w.pass(59 * time.Second)
+		if at, _ := seen(people.Browser{IP: "198.51.100.1"}); !at.Equal(began) {
+			t.Errorf("written after %s", at.Sub(began))
+		}
+		w.pass(time.Second)
+		at, where := seen(people.Browser{IP: "198.51.100.1", UserAgent: "Chrome\n\x00tp_live_abc " + strings.Repeat("ü", 500)})
+		if at.Sub(began) != time.Minute || !strings.HasPrefix(where, "198.51.100.1 Chrometp_live_*** ü") || len(where) > 320 {
+			t.Errorf("seen after %s at %q", at.Sub(began), where)
+		}
+	})
+}
+
+func TestPeopleRevokeTheirOwnSessionsOnly(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.member("ada@example.com", accounts.Owner)
+		w.member("bob@example.com", accounts.Admin)
+		a, b, c := w.login("ada@example.com"), w.login("ada@example.com"), w.login("ada@example.com")
+		bob := w.login("bob@example.com")
+		want(t, w.try(func(tx *db.Tx) error { return w.Revoke(t.Context(), tx, bob.Session, a.Session.ID, browser) }), fault.NotFound)
+		w.write(func(tx *db.Tx) error { return w.Revoke(t.Context(), tx, a.Session, b.Session.ID, browser) })
+		if !w.alive(a.Token) || w.alive(b.Token) || !w.alive(c.Token) {
+			t.Error("revoking one")
+		}
+		w.write(func(tx *db.Tx) error { return w.RevokeOthers(t.Context(), tx, a.Session, browser) })
+		if !w.alive(a.Token) || w.alive(c.Token) || !w.alive(bob.Token) {
+			t.Error("revoking the others")
+		}
+		w.write(func(tx *db.Tx) error { return w.Revoke(t.Context(), tx, a.Session, a.Session.ID, browser) })
+		if w.alive(a.Token) {
+			t.Error("signing out")
+		}
+		if !strings.HasSuffix(w.actions(), "session.revoked session.others_revoked person.signed_out") {
+			t.Errorf("the log is %s", w.actions())
+		}
+	})
+}
+
+func TestPasswordChangeEndsAllOtherSessions(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.member("ada@example.com", accounts.Owner)
+		a, b := w.login("ada@example.com"), w.login("ada@example.com")
+		const better = "another fine password"
+		_, err := w.ChangePassword(t.Context(), a.Session, "wrong", better, browser)
+		want(t, err, fault.Authentication)
+		_, err = w.ChangePassword(t.Context(), a.Session, password, "short", browser)
+		want(t, err, fault.InvalidParameter)
+		token, err := w.ChangePassword(t.Context(), a.Session, password, better, browser)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if w.alive(a.Token) || w.alive(b.Token) || !w.alive(token) {
+			t.Error("an old token works, or the new one does not")
+		}
+		_, err = w.Login(t.Context(), "ada@example.com", password, "", browser)
+		want(t, err, fault.Authentication)
+	})
+}
