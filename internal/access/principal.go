@@ -45,6 +45,16 @@ func (p *Principal) ID() string {
 	return p.KeyID
 }
 
+// Reader is what a scoped token's work is marked with: tokens of the same key
+// with the same metadata see each other's. It is empty for a key, which sees
+// all of its workspace.
+func (p *Principal) Reader() string {
+	if p.Token == nil {
+		return ""
+	}
+	return p.KeyID + "/" + p.Token.MetadataHash
+}
+
 // Require returns an error that names the scope when the principal lacks it.
 func (p *Principal) Require(s Scope) error {
 	if p.Grant.Allows(s) {

@@ -335,22 +335,6 @@ func TestADecisionAndItsExpiry(t *testing.T) {
 	})
 }
 
-// TestLanes: the runs of a workspace spread over all of its lanes.
-func TestLanes(t *testing.T) {
-	t.Parallel()
-	seen := map[string]int{}
-	for range 1000 {
-		seen[laneOf("ws", accounts.Live, ids.New(ids.Run))]++
-	}
-	counts := make([]int, 0, shards)
-	for _, n := range seen {
-		counts = append(counts, n)
-	}
-	if len(seen) != shards || slices.Min(counts) < 20 {
-		t.Errorf("%d lanes: %v", len(seen), seen)
-	}
-}
-
 // TestPurge: an old run goes with all that belongs to it, and no other.
 func TestPurge(t *testing.T) {
 	t.Parallel()

@@ -87,9 +87,9 @@ var writeCalls = db.NewBulk("agent_calls", `ON CONFLICT (run_id, step, position)
 	"is_error boolean", "started_at bigint", "finished_at bigint")
 
 func (c *Call) row() []any {
-	return []any{c.RunID, c.Step, c.Position, c.ID, c.Tool, string(c.Kind), c.Arguments, c.Hash, c.Status, db.OrNull(c.ApprovalID), moment(c.ExpiresAt),
-		db.OrNull(c.Note), db.OrNull(c.Decision), db.OrNull(c.DecidedBy), moment(c.DecidedAt), db.OrNull(c.Reason), db.OrNull(c.Output), c.IsError,
-		moment(c.StartedAt), moment(c.FinishedAt)}
+	return []any{c.RunID, c.Step, c.Position, c.ID, c.Tool, string(c.Kind), c.Arguments, c.Hash, c.Status, db.OrNull(c.ApprovalID), db.Moment(c.ExpiresAt),
+		db.OrNull(c.Note), db.OrNull(c.Decision), db.OrNull(c.DecidedBy), db.Moment(c.DecidedAt), db.OrNull(c.Reason), db.OrNull(c.Output), c.IsError,
+		db.Moment(c.StartedAt), db.Moment(c.FinishedAt)}
 }
 
 func scanCall(row db.Row) (*Call, error) {

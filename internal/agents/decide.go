@@ -87,18 +87,7 @@ func (s *Service) Decide(ctx context.Context, tx *db.Tx, p *access.Principal, by
 
 // goesOn takes a run on that waited, if it need not wait any more.
 func goesOn(o *outcome, now time.Time) error {
-	var asking, waiting *time.Time
-	ready := false
-	for _, c := range o.calls {
-		switch c.Status {
-		case callAsking:
-			asking = earliest(asking, c.ExpiresAt)
-		case callWaiting:
-			waiting = earliest(waiting, c.ExpiresAt)
-		case callReady:
-			ready = true
-		}
-	}
+	asking, waiting, ready := o.standing()
 	switch {
 	case asking != nil:
 		o.run.DueAt = asking

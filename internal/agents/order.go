@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"turnpike/internal/access"
+	"turnpike/internal/accounts"
 	"turnpike/internal/agents/tools"
 	"turnpike/internal/catalog"
 	"turnpike/internal/credits"
@@ -77,9 +77,6 @@ const (
 	maxRubric         = 16_000
 	maxMessages       = 1000
 	maxInstructions   = 256 << 10
-	maxMetadata       = 16
-	maxMetadataKey    = 64
-	maxMetadataValue  = 512
 )
 
 // From is who orders, by which request, from where.
@@ -108,7 +105,7 @@ func (s *Service) Order(from From, in Request) (*Order, error) {
 	if len(in.Instructions) > maxInstructions {
 		return nil, fault.Invalid("instructions", "instructions must have at most %d bytes", maxInstructions)
 	}
-	if err := checkMetadata(in.Metadata); err != nil {
+	if err := accounts.CheckMetadata(in.Metadata); err != nil {
 		return nil, err
 	}
 	messages, err := readInput(in.Input)
@@ -116,12 +113,12 @@ func (s *Service) Order(from From, in Request) (*Order, error) {
 		return nil, err
 	}
 	now := s.now()
-	r := &Run{ID: ids.New(ids.Run), WorkspaceID: p.WorkspaceID, Environment: p.Environment, Project: from.Project, KeyID: p.KeyID, Reader: reader(p),
+	r := &Run{ID: ids.New(ids.Run), WorkspaceID: p.WorkspaceID, Environment: p.Environment, Project: from.Project, KeyID: p.KeyID, Reader: p.Reader(),
 		RequestID: from.RequestID, Status: Queued, Model: in.Model, Metadata: in.Metadata, DueAt: &now, CreatedAt: now, Messages: int64(len(messages))}
 	if r.Metadata == nil {
 		r.Metadata = map[string]string{}
 	}
-	r.Lane = laneOf(r.WorkspaceID, r.Environment, r.ID)
+	r.Lane = lanes.Sharded(fmt.Sprintf("%s.%s", r.WorkspaceID, r.Environment), r.ID)
 	r.Orders = orders{Instructions: in.Instructions, IP: from.IP}
 	for _, n := range []struct {
 		name        string
@@ -262,18 +259,6 @@ func plainMessage(role, text string) (json.RawMessage, error) {
 		Role    string `json:"role"`
 		Content string `json:"content"`
 	}{role, text})
-}
-
-func checkMetadata(m map[string]string) error {
-	if len(m) > maxMetadata {
-		return fault.Invalid("metadata", "metadata may have at most %d entries", maxMetadata)
-	}
-	for k, v := range m {
-		if k == "" || utf8.RuneCountInString(k) > maxMetadataKey || utf8.RuneCountInString(v) > maxMetadataValue {
-			return fault.Invalid("metadata", "metadata may have keys of 1 to %d characters, and values of up to %d", maxMetadataKey, maxMetadataValue)
-		}
-	}
-	return nil
 }
 
 // Create stores the run in a transaction.

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"slices"
 	"time"
 
@@ -113,16 +112,6 @@ func (r *Run) move(to Status) error {
 	return nil
 }
 
-// shards are how many lanes a workspace has for runs, so that a busy one
-// spreads over nodes.
-const shards = 16
-
-func laneOf(workspaceID string, env accounts.Environment, runID string) string {
-	h := fnv.New32a()
-	h.Write([]byte(runID))
-	return fmt.Sprintf("%s.%s.%d", workspaceID, env, h.Sum32()%shards)
-}
-
 const runColumns = `id, workspace_id, environment, project, key_id, reader, request_id, lane, status, model, orders, specs, secrets, tools, metadata,
 	max_steps, steps_used, revisions, budget, input_tokens, output_tokens, credits, answer, result, error, turn, tries, due_at, worked_us, messages, logged,
 	created_at, started_at, completed_at`
@@ -176,15 +165,7 @@ func (r *Run) row() ([]any, error) {
 		*f.into = string(text)
 	}
 	return []any{r.ID, string(r.Status), list, r.StepsUsed, r.Revisions, r.InputTokens, r.OutputTokens, int64(r.Credits), db.OrNull(r.Answer), result, failure,
-		r.Turn, r.Tries, moment(r.DueAt), r.Worked.Microseconds(), r.Messages, r.Logged, moment(r.StartedAt), moment(r.CompletedAt)}, nil
-}
-
-// moment is a time as a row of many has it.
-func moment(t *time.Time) any {
-	if t == nil {
-		return nil
-	}
-	return t.UnixMicro()
+		r.Turn, r.Tries, db.Moment(r.DueAt), r.Worked.Microseconds(), r.Messages, r.Logged, db.Moment(r.StartedAt), db.Moment(r.CompletedAt)}, nil
 }
 
 func scanRun(row db.Row) (*Run, error) {
@@ -219,15 +200,6 @@ func scanRun(row db.Row) (*Run, error) {
 	return &r, nil
 }
 
-// reader is what a scoped token's runs are marked with: tokens of the same key
-// with the same metadata see each other's. Keys see all of their workspace.
-func reader(p *access.Principal) string {
-	if p.Token == nil {
-		return ""
-	}
-	return p.KeyID + "/" + p.Token.MetadataHash
-}
-
 // Get returns a run of the principal's.
 func (s *Service) Get(ctx context.Context, q db.Querier, p *access.Principal, id string) (*Run, error) {
 	return get(ctx, q, p, id, "")
@@ -236,7 +208,7 @@ func (s *Service) Get(ctx context.Context, q db.Querier, p *access.Principal, id
 func get(ctx context.Context, q db.Querier, p *access.Principal, id, lock string) (*Run, error) {
 	r, err := scanRun(q.QueryRow(ctx, "SELECT "+runColumns+" FROM agent_runs WHERE id = $1 AND workspace_id = $2 AND environment = $3"+lock,
 		id, p.WorkspaceID, string(p.Environment)))
-	if errors.Is(err, db.ErrNotFound) || err == nil && p.Token != nil && r.Reader != reader(p) {
+	if errors.Is(err, db.ErrNotFound) || err == nil && p.Token != nil && r.Reader != p.Reader() {
 		return nil, fault.NoSuch("agent run", id)
 	}
 	return r, err
@@ -248,7 +220,7 @@ func (s *Service) List(ctx context.Context, q db.Querier, p *access.Principal, s
 	search.Where.Add("workspace_id =", p.WorkspaceID)
 	search.Where.Add("environment =", string(p.Environment))
 	if p.Token != nil {
-		search.Filter.Add("reader =", reader(p))
+		search.Filter.Add("reader =", p.Reader())
 	}
 	if status != "" {
 		search.Filter.Add("status =", string(status))

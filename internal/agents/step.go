@@ -55,7 +55,7 @@ func (p *Step) row() ([]any, error) {
 		failure = string(text)
 	}
 	return []any{p.RunID, p.Number, p.ID, p.RequestID, p.Status, db.OrNull(p.Model), db.OrNull(p.Provider), p.InputTokens, p.OutputTokens, int64(p.Credits),
-		db.OrNull(p.Text), failure, p.CreatedAt.UnixMicro(), moment(p.CompletedAt)}, nil
+		db.OrNull(p.Text), failure, p.CreatedAt.UnixMicro(), db.Moment(p.CompletedAt)}, nil
 }
 
 func scanStep(row db.Row) (*Step, error) {

@@ -260,18 +260,7 @@ func callID(step int64, position int) string { return fmt.Sprintf("call_%d_%d", 
 // proceed takes a run on by where its calls stand: approvals come first, then
 // what is executed here, then what the customer executes.
 func (s *Service) proceed(o *outcome, now time.Time) error {
-	var asking, waiting *time.Time
-	ready := false
-	for _, c := range o.calls {
-		switch c.Status {
-		case callAsking:
-			asking = earliest(asking, c.ExpiresAt)
-		case callWaiting:
-			waiting = earliest(waiting, c.ExpiresAt)
-		case callReady, callStarted:
-			ready = true
-		}
-	}
+	asking, waiting, ready := o.standing()
 	switch {
 	case asking != nil:
 		o.run.DueAt, o.tell = asking, true
@@ -289,6 +278,22 @@ func (s *Service) proceed(o *outcome, now time.Time) error {
 	}
 	o.again(now)
 	return nil
+}
+
+// standing is where a run's calls stand: until when decisions and the
+// customer's outputs are waited for, and whether something is to be executed.
+func (o *outcome) standing() (asking, waiting *time.Time, ready bool) {
+	for _, c := range o.calls {
+		switch c.Status {
+		case callAsking:
+			asking = earliest(asking, c.ExpiresAt)
+		case callWaiting:
+			waiting = earliest(waiting, c.ExpiresAt)
+		case callReady, callStarted:
+			ready = true
+		}
+	}
+	return asking, waiting, ready
 }
 
 // handOver has the run wait for the customer's tools. Their time begins now:

@@ -60,7 +60,7 @@ func (s *Service) Work(ctx context.Context, _ string, i *item) lanes.Result {
 		return lanes.Result{Well: true, Over: true, Outcome: db.Written}
 	case err != nil:
 		slog.Warn("cannot read a run; it is tried again", "run", i.id, "error", err)
-		breathe(ctx)
+		lanes.Breathe(ctx)
 		return lanes.Result{Outcome: db.Written}
 	case r.DueAt == nil || r.DueAt.After(s.now()):
 		return lanes.Result{Well: true, Outcome: db.Written} // it was taken care of
@@ -75,19 +75,11 @@ func (s *Service) Work(ctx context.Context, _ string, i *item) lanes.Result {
 		return lanes.Result{Well: true, Outcome: db.Written} // the server stops, or the run was cancelled, which the next look finds
 	case err != nil:
 		slog.Warn("a turn of a run failed; it is tried again", "run", r.ID, "error", err)
-		breathe(ctx)
+		lanes.Breathe(ctx)
 		return lanes.Result{Outcome: db.Written}
 	}
 	over := o.run.DueAt == nil // before it is handed over: the writer may change it
 	return lanes.Result{Well: true, Over: over, Outcome: s.outcomes.Add(o)}
-}
-
-// breathe keeps a fault of ours from going in circles at full speed.
-func breathe(ctx context.Context) {
-	select {
-	case <-time.After(time.Second):
-	case <-ctx.Done():
-	}
 }
 
 // turn does what is next in a run.

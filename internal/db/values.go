@@ -37,3 +37,11 @@ func Time(us *int64) *time.Time {
 	t := time.UnixMicro(*us)
 	return &t
 }
+
+// Moment is a time as a row of a Bulk has it: in microseconds, or nil.
+func Moment(t *time.Time) any {
+	if t == nil {
+		return nil
+	}
+	return t.UnixMicro()
+}

@@ -40,6 +40,7 @@ func passing(code, message string) *events.JobError {
 var (
 	errCancelled = failure(codeCancelled, "the job was cancelled")
 	errDeadline  = passing(codeDeadline, "the job was not done in the time that jobs have on this server")
+	errAllFailed = failure(codeUpstream, "every request of the batch failed; each of them says why")
 	errKeyGone   = failure(codeKeyRevoked, "the key that made the job was revoked or has expired")
 )
 

@@ -108,7 +108,7 @@ func (s *Service) advanceImages(j *Job) (ended Status, why *events.JobError) {
 	case j.Status == Cancelling:
 		return Cancelled, errCancelled
 	case j.Completed == 0:
-		return Failed, nil // each of them says why
+		return Failed, errAllFailed
 	}
 	return Completed, nil
 }

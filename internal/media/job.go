@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"time"
 
 	"turnpike/internal/access"
@@ -123,16 +122,6 @@ func (j *Job) move(to Status) error {
 	return fmt.Errorf("media: a %s that is %s cannot become %s", j.Kind.Noun(), j.Status, to)
 }
 
-// shards are how many lanes a workspace has for each kind of job, so that a
-// busy one spreads over nodes.
-const shards = 16
-
-func laneOf(workspaceID string, env accounts.Environment, k Kind, jobID string) string {
-	h := fnv.New32a()
-	h.Write([]byte(jobID))
-	return fmt.Sprintf("%s.%s.%s.%d", workspaceID, env, k, h.Sum32()%shards)
-}
-
 const jobColumns = `id, kind, workspace_id, environment, project, key_id, reader, request_id, lane, status, models, model, provider, input, metadata,
 	total, completed, failed, progress, reserved, cost, price_version, output, error, created_at, started_at, deadline_at, completed_at`
 
@@ -223,15 +212,6 @@ func readError(text *string) (*events.JobError, error) {
 	return &e, nil
 }
 
-// reader is what a scoped token's jobs are marked with: tokens of the same key
-// with the same metadata see each other's. Keys see all of their workspace.
-func reader(p *access.Principal) string {
-	if p.Token == nil {
-		return ""
-	}
-	return p.KeyID + "/" + p.Token.MetadataHash
-}
-
 // Get returns a job of the principal's.
 func (s *Service) Get(ctx context.Context, q db.Querier, p *access.Principal, k Kind, id string) (*Job, error) {
 	return s.get(ctx, q, p, k, id, "")
@@ -240,7 +220,7 @@ func (s *Service) Get(ctx context.Context, q db.Querier, p *access.Principal, k 
 func (s *Service) get(ctx context.Context, q db.Querier, p *access.Principal, k Kind, id, lock string) (*Job, error) {
 	j, err := scanJob(q.QueryRow(ctx, "SELECT "+jobColumns+" FROM media_jobs WHERE id = $1 AND workspace_id = $2 AND environment = $3 AND kind = $4"+lock,
 		id, p.WorkspaceID, string(p.Environment), string(k)))
-	if errors.Is(err, db.ErrNotFound) || err == nil && p.Token != nil && j.Reader != reader(p) {
+	if errors.Is(err, db.ErrNotFound) || err == nil && p.Token != nil && j.Reader != p.Reader() {
 		return nil, fault.NoSuch(k.Noun(), id)
 	}
 	return j, err
@@ -253,7 +233,7 @@ func (s *Service) List(ctx context.Context, q db.Querier, p *access.Principal, k
 	search.Where.Add("environment =", string(p.Environment))
 	search.Where.Add("kind =", string(k))
 	if p.Token != nil {
-		search.Filter.Add("reader =", reader(p))
+		search.Filter.Add("reader =", p.Reader())
 	}
 	if status != "" {
 		search.Filter.Add("status =", string(status))

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"time"
-	"unicode/utf8"
 
 	"turnpike/internal/access"
 	"turnpike/internal/accounts"
@@ -37,7 +36,7 @@ type From struct {
 
 // newOrder makes a job of the kind, with a quote for what can come of it.
 func (s *Service) newOrder(from From, k Kind, models []string, of catalog.Kind, most catalog.Units, input any, metadata map[string]string) (*Order, error) {
-	if err := checkMetadata(metadata); err != nil {
+	if err := accounts.CheckMetadata(metadata); err != nil {
 		return nil, err
 	}
 	p := from.Principal
@@ -54,9 +53,9 @@ func (s *Service) newOrder(from From, k Kind, models []string, of catalog.Kind, 
 	}
 	now := s.now()
 	j := &Job{ID: ids.New(k.Prefix()), Kind: k, WorkspaceID: p.WorkspaceID, Environment: p.Environment, Project: from.Project, KeyID: p.KeyID,
-		Reader: reader(p), RequestID: from.RequestID, Status: Queued, Models: models, Model: quote.Model, Input: text, Metadata: metadata,
+		Reader: p.Reader(), RequestID: from.RequestID, Status: Queued, Models: models, Model: quote.Model, Input: text, Metadata: metadata,
 		PriceVersion: quote.PriceVersion, CreatedAt: now, DeadlineAt: now.Add(s.deadline)}
-	j.Lane = laneOf(j.WorkspaceID, j.Environment, k, j.ID)
+	j.Lane = lanes.Sharded(fmt.Sprintf("%s.%s.%s", j.WorkspaceID, j.Environment, k), j.ID)
 	if p.Environment == accounts.Live {
 		j.Reserved = quote.Most
 	}
@@ -122,24 +121,6 @@ func (s *Service) Handed(o *Order, err error) {
 // wake says that a lane has something to do from a moment on.
 func (s *Service) wake(ctx context.Context, tx *db.Tx, lane string, due time.Time) error {
 	return lanes.Enqueue(ctx, tx, Queue, map[string]time.Time{lane: due})
-}
-
-const (
-	maxMetadata      = 16
-	maxMetadataKey   = 64
-	maxMetadataValue = 512
-)
-
-func checkMetadata(m map[string]string) error {
-	if len(m) > maxMetadata {
-		return fault.Invalid("metadata", "metadata may have at most %d entries", maxMetadata)
-	}
-	for k, v := range m {
-		if k == "" || utf8.RuneCountInString(k) > maxMetadataKey || utf8.RuneCountInString(v) > maxMetadataValue {
-			return fault.Invalid("metadata", "metadata may have keys of 1 to %d characters, and values of up to %d", maxMetadataKey, maxMetadataValue)
-		}
-	}
-	return nil
 }
 
 // within names the place of a fault: prompt becomes requests[3].body.prompt.

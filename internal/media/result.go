@@ -213,7 +213,7 @@ func (r *result) row(j *Job, now time.Time) ([]any, error) {
 			return nil, err
 		}
 	}
-	return []any{r.task.JobID, r.task.Position, status, moment(due), r.tries, output, failure}, nil
+	return []any{r.task.JobID, r.task.Position, status, db.Moment(due), r.tries, output, failure}, nil
 }
 
 // count adds results to the job's sums.

@@ -97,15 +97,7 @@ var insertTasks = db.NewBulk("media_tasks", "", "job_id text", "position bigint"
 	"attempts bigint", "tries bigint", "input text")
 
 func (t *task) row() []any {
-	return []any{t.JobID, t.Position, t.Name, t.Lane, t.Status, moment(t.DueAt), t.Attempts, t.Tries, string(t.Input)}
-}
-
-// moment is a time as a row of many has it.
-func moment(t *time.Time) any {
-	if t == nil {
-		return nil
-	}
-	return t.UnixMicro()
+	return []any{t.JobID, t.Position, t.Name, t.Lane, t.Status, db.Moment(t.DueAt), t.Attempts, t.Tries, string(t.Input)}
 }
 
 var updateTasks = db.NewBulkUpdate("media_tasks", `status = v.status, due_at = v.due_at, attempts = media_tasks.attempts + 1, tries = v.tries,

@@ -64,7 +64,7 @@ func (s *Service) Work(ctx context.Context, _ string, i *item) lanes.Result {
 		return lanes.Result{Well: true, Over: true, Outcome: db.Written} // it was deleted
 	case err != nil:
 		slog.Warn("cannot read a task; it is tried again", "job", i.jobID, "error", err)
-		breathe(ctx)
+		lanes.Breathe(ctx)
 		return lanes.Result{Outcome: db.Written}
 	case t.DueAt == nil:
 		return lanes.Result{Well: true, Over: true, Outcome: db.Written} // somebody did it already
@@ -112,14 +112,6 @@ func (r behindRow) Scan(dest ...any) error {
 	return r.Row.Scan(append(slices.Clone(r.first), dest...)...)
 }
 
-// breathe keeps a fault of ours from going in circles at full speed.
-func breathe(ctx context.Context) {
-	select {
-	case <-time.After(time.Second):
-	case <-ctx.Done():
-	}
-}
-
 // do works a task, unless there is a reason not to. It returns nil when the
 // store cannot be asked.
 func (s *Service) do(ctx context.Context, j *Job, t *task) *result {
@@ -147,7 +139,7 @@ func (s *Service) do(ctx context.Context, j *Job, t *task) *result {
 		lives, err := access.KeyLives(ctx, s.db, j.KeyID, s.now())
 		if err != nil {
 			slog.Warn("cannot read a job's key; the job is tried again", "job", j.ID, "error", err)
-			breathe(ctx)
+			lanes.Breathe(ctx)
 			return nil
 		}
 		if !lives {

@@ -98,7 +98,7 @@ func (s *Service) Work(ctx context.Context, lane string, j *job) lanes.Result {
 	t, err := s.target(ctx, lane)
 	if err != nil {
 		slog.Warn("cannot read an endpoint; its delivery is tried again", "endpoint", lane, "error", err)
-		s.breathe(ctx)
+		lanes.Breathe(ctx)
 		return lanes.Result{Outcome: db.Written}
 	}
 	if t == nil || t.Status != Active || t.DeletedAt != nil {
@@ -107,7 +107,7 @@ func (s *Service) Work(ctx context.Context, lane string, j *job) lanes.Result {
 	r, err := s.attempt(ctx, t, j)
 	if err != nil {
 		slog.Warn("cannot attempt a delivery; it is tried again", "delivery", j.id, "error", err)
-		s.breathe(ctx)
+		lanes.Breathe(ctx)
 		return lanes.Result{Outcome: db.Written}
 	}
 	if r == nil {
@@ -120,14 +120,6 @@ func (s *Service) Work(ctx context.Context, lane string, j *job) lanes.Result {
 	// It waits for as long as the store is away: an attempt that was made
 	// must be known before the delivery is looked at again.
 	return lanes.Result{Well: !r.slow, Over: r.state == Succeeded, Outcome: s.results.Add(r)}
-}
-
-// breathe keeps a fault of ours from going in circles at full speed.
-func (s *Service) breathe(ctx context.Context) {
-	select {
-	case <-time.After(time.Second):
-	case <-ctx.Done():
-	}
 }
 
 // target reads the endpoint as it is now, or was a moment ago.

@@ -145,7 +145,7 @@ func (c *customer) credits(t *testing.T, n float64) {
 }
 
 // occupied makes jobs while all lanes of jobs are another node's, so that
-// nobody works them before free is called.
+// nobody works them.
 func (s *shop) occupied(t *testing.T, fn func() string) string {
 	t.Helper()
 	for _, kind := range []string{"image", "video", "voice"} {
@@ -155,13 +155,6 @@ func (s *shop) occupied(t *testing.T, fn func() string) string {
 		}
 	}
 	return fn()
-}
-
-// free lets the lanes be worked that were occupied.
-func (s *shop) free(t *testing.T) {
-	t.Helper()
-	s.exec(t, "UPDATE lanes SET pinned_to = NULL WHERE queue = 'media' AND pinned_to = 'nobody'")
-	s.wake(t)
 }
 
 // TestCancellingABatchKeepsWhatIsUnderWay, and what is done, and both are paid

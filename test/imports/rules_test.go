@@ -33,7 +33,7 @@ var beside = []grant{
 	{from: members("records"), to: list("accounts events audit")},
 	{from: list("spend"), to: list("catalog")},
 	{from: list("people"), to: list("access")}, // what a role may do stands there
-	{from: list("api"), to: list("tunnel")}, // its route hands the connection over
+	{from: list("api"), to: list("tunnel")},    // its route hands the connection over
 }
 
 // restricted takes back what the layers alone would allow, or says once more,

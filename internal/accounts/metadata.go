@@ -1,0 +1,26 @@
+package accounts
+
+import (
+	"unicode/utf8"
+
+	"turnpike/internal/fault"
+)
+
+const (
+	maxMetadata      = 16
+	maxMetadataKey   = 64
+	maxMetadataValue = 512
+)
+
+// CheckMetadata checks what a customer notes on a job or a run.
+func CheckMetadata(m map[string]string) error {
+	if len(m) > maxMetadata {
+		return fault.Invalid("metadata", "metadata may have at most %d entries", maxMetadata)
+	}
+	for k, v := range m {
+		if k == "" || utf8.RuneCountInString(k) > maxMetadataKey || utf8.RuneCountInString(v) > maxMetadataValue {
+			return fault.Invalid("metadata", "metadata may have keys of 1 to %d characters, and values of up to %d", maxMetadataKey, maxMetadataValue)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,158 @@
+package people_test
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"turnpike/internal/accounts"
+	"turnpike/internal/db"
+	"turnpike/internal/fault"
+	"turnpike/internal/people"
+)
+
+func (w *world) invite(by people.Caller, email string, role accounts.Role) (*people.Invitation, *people.Link, error) {
+	i := &people.Invitation{WorkspaceID: w.acme.ID, Email: email, Role: role}
+	var link *people.Link
+	err := w.try(func(tx *db.Tx) (err error) {
+		link, err = w.Invite(w.t.Context(), tx, by, i)
+		return err
+	})
+	return i, link, err
+}
+
+func (w *world) invited(email string, role accounts.Role) (*people.Invitation, *people.Link) {
+	w.t.Helper()
+	i, link, err := w.invite(people.Operator(), email, role)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return i, link
+}
+
+var newcomer = people.Newcomer{Name: "Bob", Password: password}
+
+func TestInvitationIsAcceptedOnce(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.member("ada@example.com", accounts.Owner)
+		_, link := w.invited("Bob@example.com", accounts.Developer)
+		var in atomic.Int64
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				got, err := w.AcceptInvitation(t.Context(), link.Token, newcomer, browser)
+				if err == nil && w.alive(got.Token) {
+					in.Add(1)
+				} else if !fault.Is(err, fault.NotFound) && !fault.Is(err, fault.InvalidState) {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if in.Load() != 1 {
+			t.Errorf("%d came in", in.Load())
+		}
+		s := w.login("bob@example.com").Session
+		if role, err := people.RoleIn(t.Context(), w.db, s.UserID, w.acme.ID); err != nil || role != accounts.Developer || s.Person.Name != "Bob" {
+			t.Errorf("%s is %s, %v", s.Person.Name, role, err)
+		}
+		if n := strings.Count(w.actions(), "invitation.accepted"); n != 1 {
+			t.Errorf("the log tells %d times of it", n)
+		}
+	})
+}
+
+func TestInvitationsEnd(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		ada := w.member("ada@example.com", accounts.Owner)
+		accept := func(l *people.Link) error {
+			_, err := w.AcceptInvitation(t.Context(), l.Token, newcomer, browser)
+			return err
+		}
+		revoked, revokedLink := w.invited("bob@example.com", accounts.Viewer)
+		revoke := func(tx *db.Tx) error {
+			return w.RevokeInvitation(t.Context(), tx, people.Operator(), w.acme.ID, revoked.ID)
+		}
+		w.write(revoke)
+		want(t, w.try(revoke), fault.InvalidState)
+		want(t, accept(revokedLink), fault.NotFound)
+		_, replaced := w.invited("bob@example.com", accounts.Viewer)
+		_, late := w.invited("bob@example.com", accounts.Viewer)
+		want(t, accept(replaced), fault.NotFound)
+		w.pass(7 * 24 * time.Hour)
+		want(t, accept(late), fault.NotFound)
+		list, more, err := w.Invitations(t.Context(), w.db, w.acme.ID, db.Page{Limit: 2})
+		if err != nil || len(list) != 2 || !more || list[0].Status(w.clock()) != "expired" || list[1].Status(w.clock()) != "revoked" {
+			t.Errorf("%v, %v, %v", list, more, err)
+		}
+		_, _, err = w.invite(people.Operator(), "ada@example.com", accounts.Viewer)
+		want(t, err, fault.Conflict)
+		// The invitations of somebody who is no admin any more are worth nothing.
+		w.member("dan@example.com", accounts.Owner)
+		_, ofAda, err := w.invite(w.login("ada@example.com").Session.Caller(browser), "eve@example.com", accounts.Owner)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.write(func(tx *db.Tx) error {
+			return w.ChangeRole(t.Context(), tx, people.Operator(), w.acme.ID, ada, accounts.Viewer)
+		})
+		want(t, accept(ofAda), fault.NotFound)
+	})
+}
+
+func TestInvitationChangesNobodysPassword(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.member("bob@example.com", accounts.Owner)
+		in := w.login("bob@example.com")
+		// The owner of another workspace invites bob, and reads the link.
+		other := w.workspace("other")
+		i := &people.Invitation{WorkspaceID: other.ID, Email: "bob@example.com", Role: accounts.Viewer}
+		var link *people.Link
+		w.write(func(tx *db.Tx) (err error) {
+			link, err = w.Invite(t.Context(), tx, people.Operator(), i)
+			return err
+		})
+		_, err := w.AcceptInvitation(t.Context(), link.Token, people.Newcomer{Name: "Eve", Password: "the password of eve"}, browser)
+		want(t, err, fault.InvalidState)
+		if _, hasAccount, err := w.FindInvitation(t.Context(), w.db, link.Token); err != nil || !hasAccount {
+			t.Errorf("hasAccount %t, %v", hasAccount, err)
+		}
+		w.member("eve@example.com", accounts.Viewer)
+		_, err = w.JoinByInvitation(t.Context(), w.login("eve@example.com").Session, link.Token, browser)
+		want(t, err, fault.InvalidState)
+		token, err := w.JoinByInvitation(t.Context(), in.Session, link.Token, browser)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if w.alive(in.Token) || !w.alive(token) {
+			t.Error("the token was not replaced")
+		}
+		_, err = w.JoinByInvitation(t.Context(), in.Session, link.Token, browser)
+		want(t, err, fault.NotFound)
+		list, err := people.Memberships(t.Context(), w.db, in.Person.ID)
+		if err != nil || len(list) != 2 {
+			t.Errorf("%v, %v", list, err)
+		}
+		w.login("bob@example.com")
+	})
+}
+
+func TestOpenInvitationsAreBounded(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.write(func(tx *db.Tx) error {
+			for n := range 100 {
+				i := &people.Invitation{WorkspaceID: w.acme.ID, Email: fmt.Sprintf("p%d@example.com", n), Role: accounts.Viewer}
+				if _, err := w.Invite(t.Context(), tx, people.Operator(), i); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		_, _, err := w.invite(people.Operator(), "one@example.com", accounts.Viewer)
+		want(t, err, fault.LimitReached)
+		w.invited("p7@example.com", accounts.Viewer) // replaces its own
+	})
+}

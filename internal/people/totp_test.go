@@ -1,0 +1,230 @@
+package people_test
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"turnpike/internal/accounts"
+	"turnpike/internal/db"
+	"turnpike/internal/fault"
+	"turnpike/internal/people"
+)
+
+// half begins a sign-in that waits for the second factor.
+func (w *world) half(email string) string {
+	w.t.Helper()
+	in, err := w.Login(w.t.Context(), email, password, "", browser)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if in.Complete() || in.Token != "" || in.Half == "" || w.alive(in.Half) {
+		w.t.Fatal("the password alone is enough")
+	}
+	return in.Half
+}
+
+func TestCodeWorksOnce(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.member("ada@example.com", accounts.Owner)
+		other := w.login("ada@example.com")
+		secret, _ := w.withApp(w.login("ada@example.com").Session)
+		if w.alive(other.Token) {
+			t.Error("a session that began with less goes on")
+		}
+		finish := func(half, code string) (*people.SignIn, error) {
+			return w.FinishLogin(t.Context(), half, code, other.Token, browser)
+		}
+		_, err := finish(w.half("ada@example.com"), w.code(secret))
+		want(t, err, fault.Authentication) // the code that enabled it
+		w.pass(30 * time.Second)
+		half, code := w.half("ada@example.com"), w.code(secret)
+		in, err := finish(half, code[:3]+" "+code[3:])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !w.alive(in.Token) || in.Session.Method != people.ByTOTP {
+			t.Error("no session")
+		}
+		_, err = finish(half, code)
+		want(t, err, fault.Authentication)
+		for range 2 { // in the same and in the next step, where it would still fit
+			_, err = finish(w.half("ada@example.com"), code)
+			want(t, err, fault.Authentication)
+			w.pass(30 * time.Second)
+		}
+		if _, err = finish(w.half("ada@example.com"), w.code(secret)); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestOneCodeAtOnceSignsInOnce(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.member("ada@example.com", accounts.Owner)
+		secret, _ := w.withApp(w.login("ada@example.com").Session)
+		w.pass(time.Minute)
+		code := w.code(secret)
+		halves := []string{w.half("ada@example.com"), w.half("ada@example.com"), w.half("ada@example.com"), w.half("ada@example.com")}
+		var in atomic.Int64
+		var wg sync.WaitGroup
+		for _, half := range halves {
+			wg.Go(func() {
+				if _, err := w.FinishLogin(t.Context(), half, code, "", browser); err == nil {
+					in.Add(1)
+				}
+			})
+		}
+		wg.Wait()
+		if in.Load() != 1 {
+			t.Errorf("%d sessions with one code", in.Load())
+		}
+	})
+}
+
+func TestClocksMayDifferByAStep(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.member("ada@example.com", accounts.Owner)
+		secret, _ := w.withApp(w.login("ada@example.com").Session)
+		at := func(ahead time.Duration) string {
+			w.pass(ahead)
+			defer w.pass(-ahead)
+			return w.code(secret)
+		}
+		w.pass(10 * time.Minute)
+		for ahead, fits := range map[time.Duration]bool{-time.Minute: false, time.Minute: false} {
+			_, err := w.FinishLogin(t.Context(), w.half("ada@example.com"), at(ahead), "", browser)
+			if (err == nil) != fits {
+				t.Errorf("%s ahead: %v", ahead, err)
+			}
+		}
+		for _, ahead := range []time.Duration{-30 * time.Second, 30 * time.Second} {
+			if _, err := w.FinishLogin(t.Context(), w.half("ada@example.com"), at(ahead), "", browser); err != nil {
+				t.Errorf("%s ahead: %v", ahead, err)
+			}
+		}
+	})
+}
+
+func TestGuessingCodesIsThrottledWhateverThePassword(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.member("ada@example.com", accounts.Owner)
+		secret, _ := w.withApp(w.login("ada@example.com").Session)
+		w.pass(time.Minute)
+		for range 5 { // the right password each time, which forgets its own failures
+			_, err := w.FinishLogin(t.Context(), w.half("ada@example.com"), "000000", "", browser)
+			want(t, err, fault.Authentication)
+		}
+		half := w.half("ada@example.com")
+		_, err := w.FinishLogin(t.Context(), half, w.code(secret), "", people.Browser{IP: "198.51.100.3"})
+		want(t, err, fault.RateLimitExceeded)
+		if !strings.Contains(w.actions(), "person.login_throttled") {
+			t.Error("the log does not tell")
+		}
+		w.pass(30 * time.Second)
+		if _, err := w.FinishLogin(t.Context(), half, w.code(secret), "", browser); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestHalfLoginEnds(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		id := w.member("ada@example.com", accounts.Owner)
+		secret, _ := w.withApp(w.login("ada@example.com").Session)
+		w.pass(time.Minute)
+		late := w.half("ada@example.com")
+		w.pass(10 * time.Minute)
+		_, err := w.FinishLogin(t.Context(), late, w.code(secret), "", browser)
+		want(t, err, fault.Authentication)
+		_, err = w.FinishLogin(t.Context(), "nonsense", w.code(secret), "", browser)
+		want(t, err, fault.Authentication)
+		// A new password ends it too.
+		begun := w.half("ada@example.com")
+		var link *people.Link
+		w.write(func(tx *db.Tx) (err error) {
+			link, err = w.NewPasswordLink(t.Context(), tx, id, people.ResetLimit)
+			return err
+		})
+		if _, err := w.ResetPassword(t.Context(), link.Token, password, browser); err != nil {
+			t.Fatal(err)
+		}
+		_, err = w.FinishLogin(t.Context(), begun, w.code(secret), "", browser)
+		want(t, err, fault.Authentication)
+		w.half("ada@example.com") // and the second factor is still asked for
+	})
+}
+
+func TestRecoveryCodesWorkOnceEach(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		id := w.member("ada@example.com", accounts.Owner)
+		in := w.login("ada@example.com")
+		_, codes := w.withApp(in.Session)
+		if len(codes) != 10 {
+			t.Fatalf("%d codes", len(codes))
+		}
+		got, err := w.FinishLogin(t.Context(), w.half("ada@example.com"), " "+strings.ToUpper(codes[3]), "", browser)
+		if err != nil || got.Session.Method != people.ByRecoveryCode {
+			t.Fatal(got, err)
+		}
+		_, err = w.FinishLogin(t.Context(), w.half("ada@example.com"), codes[3], "", browser)
+		want(t, err, fault.Authentication)
+		if f, err := w.GetSecondFactor(t.Context(), w.db, id); err != nil || !f.Enabled || f.RecoveryCodesLeft != 9 {
+			t.Errorf("%+v, %v", f, err)
+		}
+		w.write(func(tx *db.Tx) (err error) {
+			_, err = w.RenewRecoveryCodes(t.Context(), tx, got.Session, browser)
+			return err
+		})
+		_, err = w.FinishLogin(t.Context(), w.half("ada@example.com"), codes[4], "", browser)
+		want(t, err, fault.Authentication) // replaced
+	})
+}
+
+func TestAppIsChangedOnlyAfterConfirmation(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.member("ada@example.com", accounts.Owner)
+		in := w.login("ada@example.com")
+		secret, _ := w.withApp(in.Session)
+		start := func(tx *db.Tx) error {
+			_, err := w.StartTOTP(t.Context(), tx, in.Session, "Turnpike")
+			return err
+		}
+		want(t, w.try(start), fault.InvalidState) // not over the one that works
+		w.pass(11 * time.Minute)
+		disable := func(tx *db.Tx) error { return w.DisableTOTP(t.Context(), tx, in.Session, browser) }
+		for _, change := range []func(tx *db.Tx) error{start, disable} {
+			if err := w.try(change); !errors.Is(err, people.ErrConfirm) {
+				t.Errorf("without confirmation: %v", err)
+			}
+		}
+		if _, err := w.Confirm(t.Context(), in.Session, people.Proof{Code: w.code(secret)}, browser); err != nil {
+			t.Fatal(err)
+		}
+		_, err := w.Confirm(t.Context(), in.Session, people.Proof{Code: w.code(secret)}, browser)
+		want(t, err, fault.Authentication) // used
+		w.write(disable)
+		w.login("ada@example.com")
+		if log := w.actions(); !strings.Contains(log, "totp.enabled") || !strings.Contains(log, "totp.disabled") {
+			t.Errorf("the log is %s", log)
+		}
+	})
+}
+
+func TestSecretOfTheAppIsSealed(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		id := w.member("ada@example.com", accounts.Owner)
+		secret, codes := w.withApp(w.login("ada@example.com").Session)
+		var stored, hash string
+		err := w.db.QueryRow(t.Context(), `SELECT t.secret, (SELECT max(hash) FROM recovery_codes WHERE user_id = $1) FROM totp t WHERE t.user_id = $1`, id).Scan(&stored, &hash)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(stored, secret) || strings.Contains(strings.Join(codes, " "), hash) {
+			t.Error("a secret is stored in the clear")
+		}
+	})
+}
