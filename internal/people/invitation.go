@@ -100,18 +100,12 @@ func (p *People) Invite(ctx context.Context, tx *db.Tx, by Caller, i *Invitation
 
 // checkInvitable refuses members and too many, and revokes what the new one replaces.
 func (p *People) checkInvitable(ctx context.Context, tx *db.Tx, i *Invitation) error {
-	person, err := p.byEmail(ctx, tx, i.Email)
+	member, err := p.isMember(ctx, tx, i)
 	if err != nil {
 		return err
 	}
-	if person != nil {
-		_, err := RoleIn(ctx, tx, person.ID, i.WorkspaceID)
-		if err == nil {
-			return fault.Param(fault.Conflict, "email", "%s is a member of this workspace already", i.Email)
-		}
-		if !fault.Is(err, fault.NotFound) {
-			return err
-		}
+	if member {
+		return fault.Param(fault.Conflict, "email", "%s is a member of this workspace already", i.Email)
 	}
 	now := p.now().UnixMicro()
 	if _, err := tx.Exec(ctx, "UPDATE invitations SET revoked_at = $1 WHERE workspace_id = $2 AND email = $3 AND "+open, now, i.WorkspaceID, i.Email); err != nil {
@@ -123,6 +117,19 @@ func (p *People) checkInvitable(ctx context.Context, tx *db.Tx, i *Invitation) e
 		err = fault.New(fault.LimitReached, "%d invitations are open already; revoke some, or wait until they are accepted", maxOpen)
 	}
 	return err
+}
+
+// isMember tells whether the invited address is a member's already.
+func (p *People) isMember(ctx context.Context, q db.Querier, i *Invitation) (bool, error) {
+	person, err := p.byEmail(ctx, q, i.Email)
+	if err != nil || person == nil {
+		return false, err
+	}
+	_, err = RoleIn(ctx, q, person.ID, i.WorkspaceID)
+	if fault.Is(err, fault.NotFound) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 func (p *People) logInvitation(ctx context.Context, tx *db.Tx, by audit.Actor, i *Invitation, action string) error {
@@ -204,12 +211,18 @@ func (p *People) AcceptInvitation(ctx context.Context, token string, n Newcomer,
 	if err != nil {
 		return nil, err
 	}
+	return p.accept(ctx, i, n.Name, hash, from)
+}
+
+// accept checks again what was found: meanwhile another request may have
+// accepted it, or the person may have got a password.
+func (p *People) accept(ctx context.Context, i *Invitation, name, hash string, from Browser) (*SignIn, error) {
 	var out *SignIn
-	err = p.db.Write(ctx, func(tx *db.Tx) error {
+	err := p.db.Write(ctx, func(tx *db.Tx) error {
 		if err := p.useInvitation(ctx, tx, i); err != nil {
 			return err
 		}
-		person, err := p.welcome(ctx, tx, &accounts.User{Email: i.Email, Name: n.Name, WorkspaceID: i.WorkspaceID, Role: i.Role}, hash)
+		person, err := p.welcome(ctx, tx, &accounts.User{Email: i.Email, Name: name, WorkspaceID: i.WorkspaceID, Role: i.Role}, hash)
 		if err != nil {
 			return err
 		}

@@ -38,7 +38,7 @@ var newcomer = people.Newcomer{Name: "Bob", Password: password}
 func TestInvitationIsAcceptedOnce(t *testing.T) {
 	each(t, func(t *testing.T, w *world) {
 		w.member("ada@example.com", accounts.Owner)
-		_, link := w.invited("Bob@example.com", accounts.Developer)
+		i, link := w.invited("Bob@example.com", accounts.Developer)
 		var in atomic.Int64
 		var wg sync.WaitGroup
 		for range 4 {
@@ -55,6 +55,7 @@ func TestInvitationIsAcceptedOnce(t *testing.T) {
 		if in.Load() != 1 {
 			t.Errorf("%d came in", in.Load())
 		}
+		want(t, w.Accept(t.Context(), i, "Eve", "the slower request's hash"), fault.NotFound)
 		s := w.login("bob@example.com").Session
 		if role, err := people.RoleIn(t.Context(), w.db, s.UserID, w.acme.ID); err != nil || role != accounts.Developer || s.Person.Name != "Bob" {
 			t.Errorf("%s is %s, %v", s.Person.Name, role, err)
@@ -117,6 +118,7 @@ func TestInvitationChangesNobodysPassword(t *testing.T) {
 		})
 		_, err := w.AcceptInvitation(t.Context(), link.Token, people.Newcomer{Name: "Eve", Password: "the password of eve"}, browser)
 		want(t, err, fault.InvalidState)
+		want(t, w.Accept(t.Context(), i, "Eve", "a hash that came late"), fault.InvalidState)
 		if _, hasAccount, err := w.FindInvitation(t.Context(), w.db, link.Token); err != nil || !hasAccount {
 			t.Errorf("hasAccount %t, %v", hasAccount, err)
 		}

@@ -128,6 +128,7 @@ func TestResetLinkWorksOnceAndForAnHour(t *testing.T) {
 		if done.Load() != 1 {
 			t.Errorf("the link worked %d times", done.Load())
 		}
+		want(t, w.UseReset(t.Context(), link, "the slower request's hash"), fault.NotFound)
 		if w.alive(in.Token) {
 			t.Error("a session outlives its password")
 		}

@@ -56,13 +56,19 @@ func (p *People) Login(ctx context.Context, email, password, replaced string, fr
 	if err != nil {
 		return nil, errors.Join(err, p.undo(ctx, try))
 	}
+	return p.passwordWasRight(ctx, person, better, try, replaced, from)
+}
+
+// passwordWasRight lets a person in whose password was compared, and stores the
+// better hash, if there is one.
+func (p *People) passwordWasRight(ctx context.Context, compared *Person, better string, try *attempt, replaced string, from Browser) (*SignIn, error) {
 	var out *SignIn
-	err = p.db.Write(ctx, func(tx *db.Tx) error {
-		now, err := p.lock(ctx, tx, person.ID)
+	err := p.db.Write(ctx, func(tx *db.Tx) error {
+		person, err := p.lock(ctx, tx, compared.ID)
 		if err != nil {
 			return err
 		}
-		if now.passwordHash != stored {
+		if person.passwordHash != compared.passwordHash {
 			return errWrong() // it was changed while we compared
 		}
 		if err := try.succeeded(ctx, tx); err != nil {
@@ -73,7 +79,7 @@ func (p *People) Login(ctx context.Context, email, password, replaced string, fr
 				return err
 			}
 		}
-		out, err = p.enter(ctx, tx, now, ByPassword, replaced, from)
+		out, err = p.enter(ctx, tx, person, ByPassword, replaced, from)
 		return err
 	})
 	if err != nil {
@@ -201,27 +207,24 @@ func (p *People) Confirm(ctx context.Context, s *Session, proof Proof, from Brow
 	if err != nil {
 		return "", err
 	}
-	stored := ""
 	if proof.Code == "" {
-		if stored, err = p.comparePassword(ctx, s.UserID, proof.Password, try); err != nil {
+		if err := p.comparePassword(ctx, s.UserID, proof.Password, try); err != nil {
 			return "", err
 		}
 	}
 	err = p.db.Write(ctx, func(tx *db.Tx) error {
-		person, err := p.lock(ctx, tx, s.UserID)
-		if err != nil {
+		if _, err := p.lock(ctx, tx, s.UserID); err != nil {
 			return err
 		}
 		if proof.Code != "" {
 			if _, err := p.useCode(ctx, tx, s.UserID, proof.Code); err != nil {
 				return err
 			}
-		} else if person.passwordHash != stored {
-			return errWrongPassword() // it was changed while we compared
 		}
 		if err := try.succeeded(ctx, tx); err != nil {
 			return err
 		}
+		// A password that was changed meanwhile has ended the session or its token.
 		token, err = p.renewToken(ctx, tx, s, p.now())
 		return err
 	})
@@ -235,18 +238,17 @@ func errWrongPassword() error {
 	return fault.Param(fault.Authentication, "password", "the password is wrong")
 }
 
-// comparePassword returns the hash that the password was compared with.
-func (p *People) comparePassword(ctx context.Context, userID, password string, try *attempt) (stored string, err error) {
+func (p *People) comparePassword(ctx context.Context, userID, password string, try *attempt) error {
 	person, err := p.Get(ctx, p.db, userID)
 	if err != nil {
-		return "", err
+		return err
 	}
 	right, err := p.passwords.verify(ctx, password, person.passwordHash)
 	if err != nil {
-		return "", errors.Join(err, p.undo(ctx, try))
+		return errors.Join(err, p.undo(ctx, try))
 	}
 	if !right {
-		return "", errWrongPassword()
+		return errWrongPassword()
 	}
-	return person.passwordHash, nil
+	return nil
 }

@@ -208,6 +208,11 @@ func (p *People) acceptAll(ctx context.Context, tx *db.Tx, who *claims, from Bro
 		if err := p.useInvitation(ctx, tx, i); err != nil {
 			return err
 		}
+		if member, err := p.isMember(ctx, tx, i); err != nil {
+			return err
+		} else if member {
+			continue // an operator was faster
+		}
 		u := &accounts.User{Email: i.Email, Name: who.Name, WorkspaceID: i.WorkspaceID, Role: i.Role}
 		if err := accounts.CreateUser(ctx, tx, u, p.now()); err != nil {
 			return err

@@ -125,6 +125,14 @@ func TestProviderSignsInMembersAndTheInvited(t *testing.T) {
 		want(t, err, fault.Authentication)
 		_, err = finish("3", "eve@example.com")
 		want(t, err, fault.Authentication)
+		w.invited("cyd@example.com", accounts.Admin)
+		cyd := w.member("cyd@example.com", accounts.Viewer) // by the operator, meanwhile
+		if _, err := finish("5", "cyd@example.com"); err != nil {
+			t.Error(err)
+		}
+		if role, err := people.RoleIn(t.Context(), w.db, cyd, w.acme.ID); err != nil || role != accounts.Viewer {
+			t.Errorf("%s, %v", role, err)
+		}
 		w.invited("bob@example.com", accounts.Developer)
 		bob, err := finish("4", "bob@example.com")
 		if err != nil {

@@ -349,15 +349,18 @@ func (p *People) passkeyUsed(ctx context.Context, tx *db.Tx, h holder, used *web
 }
 
 // RenamePasskey changes what a person calls a passkey.
-func (p *People) RenamePasskey(ctx context.Context, tx *db.Tx, s *Session, id, name string) error {
+func (p *People) RenamePasskey(ctx context.Context, tx *db.Tx, s *Session, id, name string, from Browser) error {
 	if err := accounts.CheckName("name", name); err != nil {
 		return err
 	}
 	n, err := tx.Exec(ctx, "UPDATE passkeys SET name = $3 WHERE id = $1 AND user_id = $2", id, s.UserID, name)
-	if err == nil && n == 0 {
-		err = fault.NoSuch("passkey", id)
+	if err != nil {
+		return err
 	}
-	return err
+	if n == 0 {
+		return fault.NoSuch("passkey", id)
+	}
+	return p.log(ctx, tx, from.actor(s.UserID), s.UserID, "passkey.renamed", map[string]any{"passkey": id, "name": name})
 }
 
 // DeletePasskey removes a passkey, unless it is the only way to sign in.

@@ -252,7 +252,7 @@ func TestPasskeysAreManagedByTheirOwner(t *testing.T) {
 			return w.try(func(tx *db.Tx) error { return w.DeletePasskey(t.Context(), tx, s, k.ID, browser) })
 		}
 		rename := func(s *people.Session, name string) error {
-			return w.try(func(tx *db.Tx) error { return w.RenamePasskey(t.Context(), tx, s, k.ID, name) })
+			return w.try(func(tx *db.Tx) error { return w.RenamePasskey(t.Context(), tx, s, k.ID, name, browser) })
 		}
 		want(t, remove(eve.Session), fault.NotFound)
 		want(t, rename(eve.Session, "Mine"), fault.NotFound)

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"turnpike/internal/db"
-	"turnpike/internal/fault"
 )
 
 // RequestPasswordReset makes a link to a new password, to be mailed in the same
@@ -98,8 +97,13 @@ func (p *People) ResetPassword(ctx context.Context, token, password string, from
 	if err != nil {
 		return nil, err
 	}
+	return p.useReset(ctx, token, person.ID, hash, from)
+}
+
+// useReset checks the link again: meanwhile another request may have used it.
+func (p *People) useReset(ctx context.Context, token, userID, hash string, from Browser) (person *Person, err error) {
 	err = p.db.Write(ctx, func(tx *db.Tx) (err error) {
-		if person, err = p.lock(ctx, tx, person.ID); err != nil {
+		if person, err = p.lock(ctx, tx, userID); err != nil {
 			return err
 		}
 		n, err := tx.Exec(ctx, "DELETE FROM one_time_links WHERE token_hash = $1 AND kind = $2 AND user_id = $3 AND expires_at > $4",
@@ -119,7 +123,10 @@ func (p *People) ResetPassword(ctx context.Context, token, password string, from
 		}
 		return p.log(ctx, tx, from.actor(person.ID), person.ID, "password.reset", nil)
 	})
-	return person, err
+	if err != nil {
+		return nil, err
+	}
+	return person, nil
 }
 
 // ChangePassword replaces the password of somebody who is signed in and returns
@@ -138,7 +145,7 @@ func (p *People) ChangePassword(ctx context.Context, s *Session, old, password s
 		if try, err = p.begin(ctx, confirmSubject(s.UserID), from); err != nil {
 			return "", err
 		}
-		if _, err = p.comparePassword(ctx, s.UserID, old, try); err != nil {
+		if err := p.comparePassword(ctx, s.UserID, old, try); err != nil {
 			return "", err
 		}
 	} else if err := p.RequireConfirmed(s); err != nil {
@@ -149,19 +156,16 @@ func (p *People) ChangePassword(ctx context.Context, s *Session, old, password s
 		return "", err
 	}
 	err = p.db.Write(ctx, func(tx *db.Tx) error {
-		now, err := p.lock(ctx, tx, s.UserID)
+		person, err := p.lock(ctx, tx, s.UserID)
 		if err != nil {
 			return err
-		}
-		if now.passwordHash != person.passwordHash {
-			return fault.New(fault.Conflict, "the password was changed a moment ago")
 		}
 		if try != nil {
 			if err := try.succeeded(ctx, tx); err != nil {
 				return err
 			}
 		}
-		if err := p.setPassword(ctx, tx, now, hash, s.ID); err != nil {
+		if err := p.setPassword(ctx, tx, person, hash, s.ID); err != nil {
 			return err
 		}
 		if token, err = p.renewToken(ctx, tx, s, p.now()); err != nil {

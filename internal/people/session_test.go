@@ -112,10 +112,21 @@ func TestPasswordChangeEndsAllOtherSessions(t *testing.T) {
 		want(t, err, fault.Authentication)
 		_, err = w.ChangePassword(t.Context(), a.Session, password, "short", browser)
 		want(t, err, fault.InvalidParameter)
+		compared, err := w.Get(t.Context(), w.db, a.Person.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stale := *a.Session
 		token, err := w.ChangePassword(t.Context(), a.Session, password, better, browser)
 		if err != nil {
 			t.Fatal(err)
 		}
+		// Requests that compared the old password come too late.
+		want(t, w.PasswordWasRight(t.Context(), compared), fault.Authentication)
+		_, err = w.ChangePassword(t.Context(), &stale, better, password, browser)
+		want(t, err, fault.Authentication)
+		_, err = w.Confirm(t.Context(), b.Session, people.Proof{Password: better}, browser)
+		want(t, err, fault.Authentication)
 		if w.alive(a.Token) || w.alive(b.Token) || !w.alive(token) {
 			t.Error("an old token works, or the new one does not")
 		}

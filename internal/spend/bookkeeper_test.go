@@ -32,6 +32,7 @@ func newOffice(t *testing.T, d *db.DB, limit credits.Micro) *office {
 	clock := func() time.Time { return o.now }
 	o.keeper = NewBookkeeper(o.books, events.NewPublisher(clock), clock)
 	o.ledger = o.books.Ledger("node_1", func() bool { return true })
+	o.ledger.aside = nil // the books are looked at in between
 	o.workspace = &accounts.Workspace{Name: "w", Alert: accounts.DefaultAlert}
 	o.write(func(ctx context.Context, tx *db.Tx) error {
 		if err := accounts.CreateWorkspace(ctx, tx, o.workspace, o.now); err != nil {
@@ -185,6 +186,7 @@ func TestASlowNodeCorrectsWhatWasRecovered(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.ledger = o.books.Ledger(slow.ID, slow.Sure)
+	o.ledger.aside = nil
 	life := make(chan int, 1)
 	slow.OnRejoin(func(n int) {
 		o.ledger.Renounce(Owner(slow.ID, n))
@@ -263,6 +265,7 @@ func TestLeasesStayUntilWhatIsOpenIsCharged(t *testing.T) {
 			t.Fatal(err)
 		}
 		o.ledger = o.books.Ledger(dead.ID, dead.Sure)
+		o.ledger.aside = nil
 		group := db.NewGroup(d)
 		r := o.reserve(10 * credits.Credit)
 		intent := *o.entry(r, 0)

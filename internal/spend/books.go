@@ -27,7 +27,9 @@ func NewBooks(d *db.DB) *Books { return &Books{d} }
 // Ledger makes a node's ledger. sure reports whether nobody can have declared
 // the node dead.
 func (b *Books) Ledger(node string, sure func() bool) *Ledger {
-	return newLedger(b, node, b.db.Engine() == "sqlite", sure)
+	g := newLedger(b, node, b.db.Engine() == "sqlite", sure)
+	g.aside = func(f func()) { go f() }
+	return g
 }
 
 // Owner is in whose name a node takes leases in one of its lives: one that was

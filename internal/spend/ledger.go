@@ -44,6 +44,11 @@ const (
 	recallPatience = time.Second
 	recallPoll     = 25 * time.Millisecond
 
+	// refillAt is at which part of a chunk the next one is taken, so that calls
+	// do not wait for it, and refillPatience how long that may take.
+	refillAt       = 2
+	refillPatience = 5 * time.Second
+
 	// idleAfter is how long a lease may lie about unused.
 	idleAfter = 5 * time.Second
 )
@@ -55,6 +60,7 @@ type Ledger struct {
 	sure     func() bool // nobody else can have closed our leases
 	patience time.Duration
 	poll     time.Duration
+	aside    func(func()) // runs what nobody waits for; nil for not at all
 
 	mu     sync.Mutex
 	owner  string // in whose name leases are taken
@@ -68,7 +74,9 @@ type lease struct {
 	mu       sync.Mutex // held while the store changes it, so that a crowd takes once
 	granted  credits.Micro
 	reserved credits.Micro
-	used     bool // since the last look for idle ones
+	chunk    credits.Micro // that was taken last
+	filling  bool          // the next one is on its way
+	used     bool          // since the last look for idle ones
 	unsure   bool // the store may think that it is more
 
 	refused *Refusal      // the last time that there was no room, after everybody was asked
@@ -150,7 +158,12 @@ func (g *Ledger) hold(ctx context.Context, l line, limit, amount credits.Micro) 
 			g.leases[l] = le
 		}
 		if limit > 0 && le.fits(amount) {
+			low := g.aside != nil && !le.filling && le.granted-le.reserved < le.chunk/refillAt
+			le.filling = le.filling || low
 			g.mu.Unlock()
+			if low {
+				g.aside(func() { g.refill(l, le, limit, amount) })
+			}
 			return le, nil
 		}
 		g.mu.Unlock()
@@ -200,14 +213,11 @@ func (g *Ledger) holdMore(ctx context.Context, l line, le *lease, limit, amount 
 		if le.refused != nil && le.asked.After(came) && need >= le.wanted && le.refused.Limit == limit {
 			return le.refused
 		}
-		got, left, err := g.bank.take(ctx, le.owner, l, limit, need, max(need, min((limit-amount)/chunkShare, chunkCalls*amount)))
+		got, left, err := g.take(ctx, l, le, limit, need, amount)
 		if err != nil {
 			return err
 		}
 		if got > 0 {
-			g.mu.Lock()
-			le.granted += got
-			g.mu.Unlock()
 			continue
 		}
 		refusal := &Refusal{Level: l.Level, Limit: limit, Spent: left.Settled + left.Leased - free, Resets: l.Period.Ends()}
@@ -232,6 +242,48 @@ func (g *Ledger) holdMore(ctx context.Context, l line, le *lease, limit, amount 
 		case <-ctx.Done():
 			return ctx.Err()
 		}
+	}
+}
+
+// take leases a chunk for calls of the amount, or nothing. The lease's lock is
+// held.
+func (g *Ledger) take(ctx context.Context, l line, le *lease, limit, need, amount credits.Micro) (got credits.Micro, left balance, err error) {
+	got, left, err = g.bank.take(ctx, le.owner, l, limit, need, max(need, min((limit-amount)/chunkShare, chunkCalls*amount)))
+	if err == nil && got > 0 {
+		g.mu.Lock()
+		le.granted += got
+		le.chunk = got
+		g.mu.Unlock()
+	}
+	return got, left, err
+}
+
+// refill takes the next chunk before the last one is used up. When there is
+// none left nobody is asked for it: that is for calls that need it.
+func (g *Ledger) refill(l line, le *lease, limit, amount credits.Micro) {
+	defer func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		le.filling = false
+	}()
+	if !le.mu.TryLock() {
+		return // somebody does already
+	}
+	defer le.mu.Unlock()
+	if !g.sure() || !g.current(l, le) {
+		return
+	}
+	g.mu.Lock()
+	le.unsure = true
+	g.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), refillPatience)
+	defer cancel()
+	got, _, err := g.take(ctx, l, le, limit, 1, amount)
+	if err != nil || got == 0 {
+		// The calls to come ask for themselves, and say why they cannot be.
+		g.mu.Lock()
+		le.chunk = 0
+		g.mu.Unlock()
 	}
 }
 
