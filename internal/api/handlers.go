@@ -58,7 +58,6 @@ type action struct {
 
 // perform does it. What was asked for is the same if the body is.
 func (c *Call) perform(body []byte, a action) error {
-	defer c.impatient()()
 	key := c.r.Header.Get("Idempotency-Key")
 	if key == "" || c.r.Method != http.MethodPost {
 		return c.actOnce(a, nil)
@@ -80,6 +79,7 @@ func (c *Call) actOnce(a action, remember func(tx *db.Tx, answer []byte) error) 
 			return err
 		}
 	}
+	defer c.impatient()()
 	if a.after != nil {
 		err = errPanicked
 		defer func() { a.after(err) }()
@@ -160,6 +160,7 @@ func (c *Call) replayTaken(req idempotency.Request) error {
 
 // replay sends the remembered answer, if there is one.
 func (c *Call) replay(req idempotency.Request) (found bool, err error) {
+	defer c.impatient()()
 	a, err := c.s.Idempotency.Find(c.Context(), c.s.DB, req)
 	if err != nil || a == nil {
 		return false, err

@@ -32,6 +32,7 @@ func (c *Call) createJob(identity []byte, order func() (*media.Order, error)) er
 			if o, err = order(); err != nil {
 				return err
 			}
+			defer c.impatient()() // from here on: a long text takes a while to be taken apart
 			if err := c.s.Media.Reserve(c.Context(), c.modelCall(nil), o); err != nil {
 				return err // what is refused was no call of a model
 			}

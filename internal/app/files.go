@@ -18,7 +18,7 @@ const (
 
 func (a *App) openFiles(ctx context.Context, now func() time.Time) (err error) {
 	if a.cfg.DatabaseURL != "" && a.cfg.Files.URL == "" {
-		slog.Warn("files are kept in this node's data folder, where other nodes cannot read them; set files.url if there are any")
+		slog.Info("files are kept in this node's data folder, where other nodes cannot read them; set files.url if there are any")
 	}
 	key := a.store.Ring.Hash(filesKey)
 	a.files, err = files.Open(ctx, files.Options{DB: a.store.DB, URL: a.cfg.Files.URL, Folder: filepath.Join(a.cfg.Data, filesFolder), Key: key[:],

@@ -77,7 +77,7 @@ type lease struct {
 	chunk    credits.Micro // that was taken last
 	filling  bool          // the next one is on its way
 	used     bool          // since the last look for idle ones
-	unsure   bool // the store may think that it is more
+	unsure   bool          // the store may think that it is more
 
 	refused *Refusal      // the last time that there was no room, after everybody was asked
 	asked   time.Time     // when that was

@@ -158,14 +158,18 @@ func TestNoIssuedSecretCanBeFoundAnywhere(t *testing.T) {
 		rotated := s.Do(t, harness.Request{Method: "POST", Path: "/v1/keys/" + made.Text("id") + "/rotate", Key: admin}).Want(t, 200, "")
 		token := s.Do(t, mint(admin, map[string]any{"scopes": []string{"models:read"}})).Want(t, 200, "")
 		secrets := []string{admin, made.Text("value"), rotated.Text("value"), token.Text("value")}
+		leaked := admin
+		admin, _ = s.Key(t, w, accounts.Test)
 		for _, secret := range secrets {
-			// Where people put keys by mistake: path, query, user agent.
-			s.Do(t, harness.Request{Method: "GET", Path: "/v1/keys/" + secret + "?key=" + secret, Key: admin, Header: http.Header{"User-Agent": {"curl " + secret}}})
+			// Where people put keys by mistake: path, query, user agent. It is
+			// the end of the key.
+			s.Do(t, harness.Request{Method: "GET", Path: "/v1/keys/" + secret + "?key=" + secret, Key: admin, Header: http.Header{"User-Agent": {"curl " + secret}}}).Want(t, 400, "invalid_parameter")
 			s.Do(t, inProject(admin, secret)).Want(t, 400, "invalid_parameter")
 			s.Do(t, newKey(admin, map[string]any{"name": "key " + secret, "scopes": []string{"*"}})).Want(t, 400, "invalid_parameter")
 			s.Do(t, harness.Request{Method: "POST", Path: "/v1/keys", Key: admin, Body: map[string]any{"name": "n", "scopes": []string{"*"}},
 				Header: http.Header{"Idempotency-Key": {secret}}}).Want(t, 400, "invalid_parameter")
 		}
+		s.Do(t, harness.Request{Method: "GET", Path: "/v1/models", Key: leaked}).Want(t, 401, "authentication_error")
 		audit := s.Do(t, harness.Request{Method: "GET", Path: "/v1/audit?limit=100", Key: admin}).Want(t, 200, "").Body
 		csv := s.Do(t, harness.Request{Method: "GET", Path: "/v1/audit?format=csv", Key: admin}).Want(t, 200, "").Body
 		actions := s.Do(t, harness.Request{Method: "GET", Path: "/v1/audit/actions", Key: admin}).Want(t, 200, "").Body
