@@ -22,7 +22,8 @@ func TestWorkSpreadsOverAFewLanes(t *testing.T) {
 			t.Errorf("%d of 1000 are in %s", n, lane)
 		}
 	}
-	if id := ids.New(ids.Run); lanes.Sharded("a", id) != lanes.Sharded("a", id) {
-		t.Error("a piece of work has two lanes")
+	id := ids.New(ids.Run)
+	if first, second := lanes.Sharded("a", id), lanes.Sharded("a", id); first != second {
+		t.Errorf("a piece of work has two lanes: %s and %s", first, second)
 	}
 }

@@ -74,7 +74,8 @@ func (s *Service) Work(ctx context.Context, _ string, i *item) lanes.Result {
 		return lanes.Result{Outcome: db.Written} // it was cut off here, and is nobody's fault
 	}
 	r.decide(j, s.now())
-	return lanes.Result{Well: !r.upstream, Over: r.due == nil, Outcome: s.results.Add(r)}
+	well, over := !r.upstream, r.due == nil // from the next line on it is the writer's
+	return lanes.Result{Well: well, Over: over, Outcome: s.results.Add(r)}
 }
 
 // load reads a task and its job as they are now: what was cancelled since it
