@@ -113,6 +113,13 @@ func (s *Service) takeOver(ctx context.Context, o *outcome) (dead *Step, wait bo
 func (s *Service) costOf(ctx context.Context, o *outcome, requestID string) (cost credits.Micro, wait bool, err error) {
 	e, err := audit.Get(ctx, s.db, o.run.WorkspaceID, string(o.run.Environment), requestID)
 	switch {
+	case fault.Is(err, fault.NotFound) && requestID > ids.Floor(ids.Request, time.Now().Add(-lastWrites)):
+		select {
+		case <-time.After(lastWritesPoll):
+		case <-ctx.Done():
+		}
+		o.again(s.now())
+		return 0, true, nil
 	case fault.Is(err, fault.NotFound): // it was not asked at all
 		return 0, false, nil
 	case err != nil:
@@ -124,6 +131,13 @@ func (s *Service) costOf(ctx context.Context, o *outcome, requestID string) (cos
 	o.run.Credits += e.Credits
 	return e.Credits, false, nil
 }
+
+// What a node that died has sent to its database may come through a moment
+// later: nobody takes a call for not made before that, and looks now and then.
+const (
+	lastWrites     = 3 * time.Second
+	lastWritesPoll = 200 * time.Millisecond
+)
 
 // unsettledPause is how long a run waits for the books of a node that died.
 const unsettledPause = 5 * time.Second
