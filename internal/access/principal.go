@@ -13,11 +13,12 @@ import (
 	"turnpike/internal/fault"
 )
 
-// Principal is an authenticated caller: a key, or a scoped token of one. It is
-// shared between requests and never changed.
+// Principal is an authenticated caller: a key, a scoped token of one, or a
+// person. It is shared between requests and never changed.
 type Principal struct {
 	WorkspaceID   string
 	Environment   accounts.Environment
+	UserID        string // of a person, who has no key
 	KeyID         string
 	KeyHint       string // prefix and last four: all that may be shown
 	Scopes        []string
@@ -37,8 +38,16 @@ type TokenIdentity struct {
 	MetadataHash string
 }
 
-// ID is the id of the key or token itself.
+// PersonPrincipal is a person who looks at one environment of a workspace.
+func PersonPrincipal(userID string, role accounts.Role, workspaceID string, env accounts.Environment) *Principal {
+	return &Principal{WorkspaceID: workspaceID, Environment: env, UserID: userID, Scopes: RoleScopes(role, env), Grant: RoleGrant(role, env)}
+}
+
+// ID is the id of the key, the token or the person.
 func (p *Principal) ID() string {
+	if p.UserID != "" {
+		return p.UserID
+	}
 	if p.Token != nil {
 		return p.Token.ID
 	}
@@ -63,6 +72,9 @@ func (p *Principal) Require(s Scope) error {
 	if p.Token != nil && !delegable.Allows(s) {
 		return fault.New(fault.ScopedTokenNotAllowed, "a scoped token cannot do this; call it from your backend with a key that has the scope %s", s)
 	}
+	if p.UserID != "" {
+		return fault.New(fault.InsufficientScope, "your role does not allow this; ask an owner or an admin (it needs %s)", s)
+	}
 	return fault.New(fault.InsufficientScope, "this needs the scope %s, which the key does not have", s)
 }
 
@@ -86,6 +98,9 @@ func (p *Principal) ProjectFor(header string) (string, error) {
 // covers refuses a key that would be wider than the principal in any way.
 func (p *Principal) covers(k *Key) error {
 	if name := beyond(k.Scopes, p.Scopes, p.Grant); name != "" {
+		if p.UserID != "" {
+			return fault.Param(fault.InsufficientScope, "scopes", "your role does not have the scope %s, so you cannot manage a key that has it", name)
+		}
 		return fault.Param(fault.InsufficientScope, "scopes", "a key may only manage keys that are no wider than itself, and it does not have the scope %s", name)
 	}
 	if p.Project != "" && k.Project != p.Project {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"turnpike/internal/access"
+	"turnpike/internal/clientip"
 )
 
 // FuzzHeaders: whatever a client writes into the headers that the edge reads,
@@ -26,7 +27,7 @@ func FuzzHeaders(f *testing.F) {
 		if ok && !strings.EqualFold(authorization[:6], "bearer") {
 			t.Errorf("%q was read as a bearer", authorization)
 		}
-		ip := clientIP(r, trusted)
+		ip := clientip.Of(r, trusted)
 		if !ip.IsValid() || ip.Zone() != "" || ip.Is4In6() {
 			t.Errorf("%q gave the address %v", forwarded, ip)
 		}

@@ -16,6 +16,7 @@ import (
 	"turnpike/internal/accounts"
 	"turnpike/internal/agents"
 	"turnpike/internal/audit"
+	"turnpike/internal/clientip"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
 	"turnpike/internal/files"
@@ -79,7 +80,7 @@ func New(d Deps) *Server {
 
 // ServeHTTP gives the request its id, its address and its end.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	c := &Call{s: s, w: w, r: r, id: ids.New(ids.Request), start: s.Now(), ip: clientIP(r, s.TrustedProxies)}
+	c := &Call{s: s, w: w, r: r, id: ids.New(ids.Request), start: s.Now(), ip: clientip.Of(r, s.TrustedProxies)}
 	w.Header().Set("X-Request-Id", c.id)
 	defer c.logLine()
 	defer s.recovered(c)

@@ -17,6 +17,7 @@ import (
 	"turnpike/internal/api"
 	"turnpike/internal/audit"
 	"turnpike/internal/config"
+	"turnpike/internal/dashboard"
 	"turnpike/internal/db"
 	"turnpike/internal/events"
 	"turnpike/internal/files"
@@ -28,6 +29,7 @@ import (
 	"turnpike/internal/mail"
 	"turnpike/internal/media"
 	"turnpike/internal/nodes"
+	"turnpike/internal/people"
 	"turnpike/internal/providers/simulator"
 	"turnpike/internal/retention"
 	"turnpike/internal/safehttp"
@@ -56,7 +58,8 @@ type App struct {
 	ledger    *spend.Ledger
 	files     *files.Store
 	hooks     *webhooks.Service
-	handler   *api.Server
+	people    *people.People
+	handler   http.Handler
 	keeper    *retention.Keeper
 	events    *events.Publisher
 	server    *http.Server
@@ -105,7 +108,8 @@ func Start(ctx context.Context, cfg config.Config, version string, now func() ti
 	if a.store, err = OpenStore(ctx, cfg); err != nil {
 		return nil, err
 	}
-	if a.FirstRun, err = firstRun(ctx, a.store, now); err != nil {
+	a.people = people.New(a.store.DB, a.store.Ring, people.Options{Now: now})
+	if a.FirstRun, err = firstRun(ctx, a.store, a.people, now); err != nil {
 		return nil, err
 	}
 	if err := a.build(ctx, now); err != nil {
@@ -188,12 +192,18 @@ func (a *App) build(ctx context.Context, now func() time.Time) (err error) {
 	leaked := leaks.New(leaks.Options{DB: d, Keys: keys, Tokens: tokens, Publisher: a.events, Outbox: outbox, Now: now,
 		GitHubKeysURL: a.cfg.Leaks.GitHubKeysURL, GitLabToken: string(a.cfg.Leaks.GitLabToken), ReportsPerMinute: int64(a.cfg.Leaks.ReportPerMinute)})
 
-	a.handler = api.New(api.Deps{
+	pages, err := dashboard.New(dashboard.Options{DB: d, Ring: ring, People: a.people, Keys: keys, Tokens: tokens, Projects: directory, Webhooks: hooks, Media: jobs,
+		Agents: runs, Leaks: leaked, Files: a.files, Outbox: outbox, PublicURL: a.URL(), TrustedProxies: a.cfg.TrustedProxies, Facts: a.facts(), Now: now})
+	if err != nil {
+		return err
+	}
+	edge := api.New(api.Deps{
 		DB: d, Auth: auth, Keys: keys, Tokens: tokens, Projects: directory, Log: a.log, Refused: refused, Webhooks: hooks, Tunnels: tunnels, Files: a.files, Media: jobs, Agents: runs, Leaks: leaked,
 		Gateway: gate, Idempotency: remembered, Now: now, TrustedProxies: a.cfg.TrustedProxies, AllowedOrigins: a.cfg.AllowedOrigins,
 		Limits: api.Limits{Body: int64(a.cfg.Limits.BodyBytes), ModelBody: int64(a.cfg.Limits.ModelBodyBytes),
 			Header: int64(a.cfg.Limits.HeaderBytes), JSONDepth: a.cfg.Limits.JSONDepth, BodyPatience: a.cfg.Limits.BodyTimeout},
 	})
+	a.handler = faces{pages: pages, api: edge}
 
 	workCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	a.stopWork = stop
@@ -233,6 +243,7 @@ func (a *App) build(ctx context.Context, now func() time.Time) (err error) {
 		{Name: "mails", Run: func(ctx context.Context, tx *db.Tx, n int64) (int64, error) {
 			return mail.Purge(ctx, tx, hooks.RowsBefore(), n)
 		}},
+		{Name: "sessions and links", Run: a.people.Purge},
 		{Name: "media jobs", Run: jobs.Purge},
 		{Name: "agent runs", Run: runs.Purge},
 		// The last, as it is the one that a bucket's outage can stop.

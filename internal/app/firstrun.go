@@ -9,18 +9,20 @@ import (
 	"turnpike/internal/audit"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
+	"turnpike/internal/people"
 )
 
-// FirstRun is what the first start on an empty database made. TestKey is shown
-// once.
+// FirstRun is what the first start on an empty database made. TestKey and SetUp
+// are shown once.
 type FirstRun struct {
 	Workspace string
 	TestKey   string
+	SetUp     *people.Link // by which the first owner comes in
 }
 
-// firstRun makes a workspace and a test key when there is no workspace yet.
+// firstRun makes a workspace, a test key and the set-up link when there is no workspace yet.
 // Nodes that start at once agree through the workspace's unique name.
-func firstRun(ctx context.Context, s *Store, now func() time.Time) (*FirstRun, error) {
+func firstRun(ctx context.Context, s *Store, folk *people.People, now func() time.Time) (*FirstRun, error) {
 	var made *FirstRun
 	err := s.DB.Write(ctx, func(tx *db.Tx) error {
 		made = nil
@@ -34,7 +36,11 @@ func firstRun(ctx context.Context, s *Store, now func() time.Time) (*FirstRun, e
 		}
 		value, err := access.NewKeys(s.Ring, now).Create(ctx, tx, access.Caller{Actor: audit.Operator},
 			&access.Key{WorkspaceID: w.ID, Environment: accounts.Test, Name: "first run", Scopes: []string{"*"}})
-		made = &FirstRun{Workspace: w.Name, TestKey: value}
+		if err != nil {
+			return err
+		}
+		link, err := folk.NewSetUpLink(ctx, tx, w.ID)
+		made = &FirstRun{Workspace: w.Name, TestKey: value, SetUp: link}
 		return err
 	})
 	if fault.Is(err, fault.Conflict) {

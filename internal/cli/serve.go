@@ -23,8 +23,9 @@ Without a database it keeps everything in the data folder (SQLite). With
 --database-url it is one node of a cluster on PostgreSQL, and every node needs
 the same TURNPIKE_MASTER_KEY.
 
-The first run makes a workspace and a test key. Their printout goes to the
-terminal, or, when there is none, into first-run.txt in the data folder.`,
+The first run makes a workspace, a test key, and a link by which you become the
+owner in the dashboard. They are printed to the terminal, or, when there is
+none, into first-run.txt in the data folder.`,
 		Example: `  turnpike serve
   turnpike serve --listen 0.0.0.0:8080 --data /var/lib/turnpike
   TURNPIKE_MASTER_KEY=… turnpike serve --database-url postgres://turnpike@db/turnpike`,
@@ -67,7 +68,7 @@ func (e *env) serve(cmd *cobra.Command) error {
 func (e *env) welcome(a *app.App) error {
 	fmt.Fprintf(e.out, "Turnpike %s is listening on %s\n", version, a.URL())
 	if a.FirstRun == nil {
-		fmt.Fprintf(e.out, "Make a key with:  turnpike keys create --env test\n")
+		fmt.Fprintf(e.out, "The dashboard is at %s/dashboard/\n", a.URL())
 		return nil
 	}
 	text := firstRunText(a)
@@ -82,7 +83,7 @@ func (e *env) welcome(a *app.App) error {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		return fmt.Errorf("write first-run.txt: %w", err)
 	}
-	fmt.Fprintf(e.out, "First run: a test key and a call to try it are in %s\n", path)
+	fmt.Fprintf(e.out, "First run: the link to the dashboard, a test key and a call to try it are in %s\n", path)
 	return nil
 }
 
@@ -101,5 +102,9 @@ Test keys are free: a simulator answers. Try it:
 
 The reference is at %[1]s/docs
 
-`, a.URL(), a.FirstRun.TestKey)
+Open the dashboard and become its owner; the link works once:
+
+  %[3]s
+
+`, a.URL(), a.FirstRun.TestKey, a.FirstRun.SetUp.URL(a.URL()))
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"time"
 
 	"turnpike/internal/access"
@@ -14,6 +15,7 @@ import (
 	"turnpike/internal/events"
 	"turnpike/internal/fault"
 	"turnpike/internal/mail"
+	"turnpike/internal/visitors"
 )
 
 // Source is who found a key.
@@ -62,14 +64,18 @@ type Options struct {
 type Service struct {
 	Options
 	github   *githubKeys
-	visitors *visitors
+	visitors *visitors.Counter
 }
 
 // New makes the service.
 func New(o Options) *Service {
-	return &Service{Options: o, visitors: newVisitors(o.ReportsPerMinute, o.Now),
+	return &Service{Options: o, visitors: visitors.New(o.ReportsPerMinute, o.Now),
 		github: &githubKeys{url: o.GitHubKeysURL, now: o.Now, client: &http.Client{Timeout: fetchTimeout}}}
 }
+
+// Admit counts a visit of somebody without a login. When the address has had
+// too many it returns how long to wait; 0 is welcome.
+func (s *Service) Admit(ip netip.Addr) (wait time.Duration) { return s.visitors.Admit(ip) }
 
 // Report is a key that somebody has found. The secret is stored nowhere.
 type Report struct {

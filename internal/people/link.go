@@ -86,6 +86,16 @@ func requireNoOwner(ctx context.Context, q db.Querier) error {
 	return err
 }
 
+// Unclaimed reports whether there is no owner yet, so that only the set-up link
+// leads in.
+func (p *People) Unclaimed(ctx context.Context, q db.Querier) (bool, error) {
+	err := requireNoOwner(ctx, q)
+	if fault.Is(err, fault.InvalidState) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
 // CheckSetUpLink tells whether a set-up link still works.
 func (p *People) CheckSetUpLink(ctx context.Context, q db.Querier, token string) error {
 	var kind string

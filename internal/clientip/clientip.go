@@ -1,4 +1,5 @@
-package api
+// Package clientip finds whose request it is behind proxies.
+package clientip
 
 import (
 	"net/http"
@@ -7,10 +8,10 @@ import (
 	"strings"
 )
 
-// clientIP is the address of the caller. Behind proxies that the operator
+// Of is the address of the caller. Behind proxies that the operator
 // trusts, it is the last address in X-Forwarded-For that is not one of them:
 // what stands further left was written by the client and proves nothing.
-func clientIP(r *http.Request, trusted []netip.Prefix) netip.Addr {
+func Of(r *http.Request, trusted []netip.Prefix) netip.Addr {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
 		return netip.IPv4Unspecified()

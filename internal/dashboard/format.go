@@ -1,0 +1,219 @@
+package dashboard
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"strconv"
+	"strings"
+	"time"
+
+	"turnpike/internal/credits"
+)
+
+// functions are what templates can call. Each takes the value and pointers to
+// it alike, and shows a dash for what is not there.
+var functions = template.FuncMap{
+	"time":    showTime,
+	"ago":     func(now time.Time, t any) template.HTML { return showAgo(now, t) },
+	"credits": showCredits,
+	"count":   showCount,
+	"bytes":   showBytes,
+	"ms":      showDuration,
+	"json":    showJSON,
+	"text":    text,
+	"dict":    dict,
+	"lower":   strings.ToLower,
+	"join":    strings.Join,
+	"percent": func(part, whole credits.Micro) int64 { return percent(int64(part), int64(whole)) },
+	"static":  staticURL,
+	"words":   func(s string) string { return strings.ReplaceAll(s, "_", " ") },
+}
+
+const none = "–"
+
+// text writes any value that a form field can begin with.
+func text(v any) string {
+	switch x := v.(type) {
+	case nil:
+		return ""
+	case string:
+		return x
+	case *string:
+		if x == nil {
+			return ""
+		}
+		return *x
+	case *int64:
+		if x == nil {
+			return ""
+		}
+		return strconv.FormatInt(*x, 10)
+	case *credits.Micro:
+		if x == nil {
+			return ""
+		}
+		return x.String()
+	}
+	return fmt.Sprint(v)
+}
+
+func timeOf(v any) (time.Time, bool) {
+	switch t := v.(type) {
+	case time.Time:
+		return t, !t.IsZero()
+	case *time.Time:
+		if t != nil {
+			return *t, true
+		}
+	}
+	return time.Time{}, false
+}
+
+// showTime is a moment, in UTC to the second. The script adds the reader's own
+// time to what hovering shows.
+func showTime(v any) template.HTML {
+	t, ok := timeOf(v)
+	if !ok {
+		return none
+	}
+	t = t.UTC()
+	return template.HTML(fmt.Sprintf(`<time datetime="%s" title="%s UTC">%s</time>`, //nolint:gosec // digits only
+		t.Format(time.RFC3339), t.Format("2006-01-02 15:04:05.000"), t.Format("2 Jan 2006 15:04:05")))
+}
+
+// showAgo is how long ago a moment was, or how long it will take to come.
+func showAgo(now time.Time, v any) template.HTML {
+	t, ok := timeOf(v)
+	if !ok {
+		return none
+	}
+	t = t.UTC()
+	d, form := now.Sub(t), "%s ago"
+	if d < 0 {
+		d, form = -d, "in %s"
+	}
+	words := fmt.Sprintf(form, roughly(d))
+	if d < time.Second {
+		words = "now"
+	}
+	return template.HTML(fmt.Sprintf(`<time datetime="%s" title="%s UTC">%s</time>`, t.Format(time.RFC3339), t.Format("2006-01-02 15:04:05.000"), words)) //nolint:gosec // digits only
+}
+
+// roughly is a duration in its largest unit.
+func roughly(d time.Duration) string {
+	switch {
+	case d < time.Minute:
+		return strconv.Itoa(int(d.Seconds())) + " s"
+	case d < time.Hour:
+		return strconv.Itoa(int(d.Minutes())) + " min"
+	case d < 48*time.Hour:
+		return strconv.Itoa(int(d.Hours())) + " h"
+	}
+	return strconv.Itoa(int(d.Hours()/24)) + " days"
+}
+
+// showCredits groups the digits and leaves at least two behind the point when
+// there are any.
+func showCredits(v any) string {
+	var m credits.Micro
+	switch x := v.(type) {
+	case credits.Micro:
+		m = x
+	case *credits.Micro:
+		if x == nil {
+			return none
+		}
+		m = *x
+	default:
+		return fmt.Sprint(v)
+	}
+	whole, part, hasPart := strings.Cut(m.String(), ".")
+	whole = grouped(whole)
+	if !hasPart {
+		return whole
+	}
+	if len(part) == 1 {
+		part += "0"
+	}
+	return whole + "." + part
+}
+
+func grouped(digits string) string {
+	sign := ""
+	if strings.HasPrefix(digits, "-") {
+		sign, digits = "-", digits[1:]
+	}
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return sign + digits
+}
+
+// showCount is a whole number with grouped digits.
+func showCount(v any) string {
+	switch n := v.(type) {
+	case *int64:
+		if n == nil {
+			return none
+		}
+		return grouped(strconv.FormatInt(*n, 10))
+	case nil:
+		return none
+	}
+	return grouped(fmt.Sprint(v))
+}
+
+func showBytes(n int64) string {
+	switch {
+	case n < 1000:
+		return strconv.FormatInt(n, 10) + " B"
+	case n < 1000*1000:
+		return strconv.FormatFloat(float64(n)/1000, 'f', 1, 64) + " kB"
+	case n < 1000*1000*1000:
+		return strconv.FormatFloat(float64(n)/1e6, 'f', 1, 64) + " MB"
+	}
+	return strconv.FormatFloat(float64(n)/1e9, 'f', 1, 64) + " GB"
+}
+
+func showDuration(d time.Duration) string {
+	switch {
+	case d == 0:
+		return none
+	case d < 10*time.Millisecond:
+		return strconv.FormatFloat(float64(d.Microseconds())/1000, 'f', 2, 64) + " ms"
+	case d < time.Second:
+		return strconv.FormatInt(d.Milliseconds(), 10) + " ms"
+	case d < time.Minute:
+		return strconv.FormatFloat(d.Seconds(), 'f', 2, 64) + " s"
+	}
+	return roughly(d)
+}
+
+// showJSON indents a document; what is none is shown as it is.
+func showJSON(v any) string {
+	var raw []byte
+	switch x := v.(type) {
+	case json.RawMessage:
+		raw = x
+	case []byte:
+		raw = x
+	case string:
+		raw = []byte(x)
+	default:
+		raw, _ = json.Marshal(v)
+	}
+	var out bytes.Buffer
+	if len(raw) == 0 || json.Indent(&out, raw, "", "  ") != nil {
+		return string(raw)
+	}
+	return out.String()
+}
+
+func percent(part, whole int64) int64 {
+	if whole <= 0 {
+		return 0
+	}
+	return min(100, max(0, int64(float64(part)/float64(whole)*100)))
+}

@@ -1,0 +1,229 @@
+package dashboard
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"turnpike/internal/accounts"
+	"turnpike/internal/db"
+	"turnpike/internal/fault"
+	"turnpike/internal/people"
+)
+
+// sessionLasts is how long the browser keeps the cookie. The server ends the
+// session earlier when nobody comes.
+const sessionLasts = 14 * 24 * time.Hour
+
+// recognise finds the session, if there is one.
+func (v *visit) recognise() error {
+	token := v.cookie(sessionCookie)
+	if token == "" || !v.private() {
+		return nil
+	}
+	s, err := v.s.People.Authenticate(v.ctx(), token, v.browser())
+	if fault.Is(err, fault.Authentication) {
+		return nil
+	}
+	v.session = s
+	return err
+}
+
+// comeBack is the query that leads back here. A form that was sent is not sent
+// again: it leads back to the page that it stood on.
+func (v *visit) comeBack() string {
+	next := v.r.URL.RequestURI()
+	if v.r.Method != http.MethodGet {
+		next = refererPath(v.r)
+	}
+	if next == Home {
+		return ""
+	}
+	return "?next=" + url.QueryEscape(next)
+}
+
+func refererPath(r *http.Request) string {
+	u, err := url.Parse(r.Referer())
+	if err != nil || u.Host != r.Host {
+		return Home
+	}
+	return ownPath(u.RequestURI())
+}
+
+// requirePrivate refuses to take a password over a connection that others can
+// read.
+func (v *visit) requirePrivate() error {
+	if v.private() {
+		return nil
+	}
+	return fault.New(fault.InsufficientScope, "this connection is not encrypted, so a password sent over it could be read on the way. "+
+		"Open the dashboard by HTTPS (see TURNPIKE_TLS_CERT, or put a proxy with HTTPS in front and set TURNPIKE_PUBLIC_URL), or on the server itself at http://localhost")
+}
+
+// start leads to where somebody begins: the sign-in, or the workspace that they
+// were in last.
+func start(v *visit) (*view, error) {
+	if v.session == nil {
+		v.redirect("/dashboard/login", flash{})
+		return nil, nil
+	}
+	memberships, err := people.Memberships(v.ctx(), v.s.DB, v.session.UserID)
+	if err != nil {
+		return nil, err
+	}
+	if len(memberships) == 0 {
+		return nil, fault.New(fault.NotFound, "you are not a member of any workspace; ask an owner to invite you")
+	}
+	v.redirect(lastPlace(v.cookie(lastCookie), memberships), flash{})
+	return nil, nil
+}
+
+// lastPlace is where somebody was last, if they may still go there. Newcomers
+// begin in the sandbox.
+func lastPlace(cookie string, memberships []people.Membership) string {
+	workspace, env, _ := strings.Cut(cookie, "/")
+	i := max(0, slices.IndexFunc(memberships, func(m people.Membership) bool { return m.WorkspaceID == workspace }))
+	if memberships[i].WorkspaceID != workspace || env != string(accounts.Live) {
+		env = string(accounts.Test)
+	}
+	return "/dashboard/w/" + memberships[i].WorkspaceID + "/" + env + "/"
+}
+
+// rememberPlace has the next visit begin here.
+func (v *visit) rememberPlace() {
+	if place := v.workspace.ID + "/" + string(v.env); v.cookie(lastCookie) != place {
+		v.setCookie(lastCookie, place, 365*24*time.Hour)
+	}
+}
+
+type loginData struct {
+	Next     string
+	Provider string // of OpenID Connect, or empty
+	SetUp    bool   // nobody has an account yet
+}
+
+func loginPage(v *visit) (*view, error) {
+	if v.session != nil && v.problem == nil {
+		v.redirect(ownPath(v.query("next")), flash{})
+		return nil, nil
+	}
+	if err := v.requirePrivate(); err != nil {
+		return nil, err
+	}
+	d := loginData{Next: v.query("next")}
+	if v.s.SignIn != nil {
+		d.Provider = v.s.SignIn.Name
+	}
+	var err error
+	d.SetUp, err = v.s.People.Unclaimed(v.ctx(), v.s.DB)
+	return &view{template: "login", title: "Sign in", data: d}, err
+}
+
+func login(v *visit) (*view, error) {
+	if err := v.requirePrivate(); err != nil {
+		return nil, err
+	}
+	in, err := v.s.People.Login(v.ctx(), v.form("email"), v.r.PostFormValue("password"), v.cookie(sessionCookie), v.browser())
+	if err != nil {
+		return nil, err
+	}
+	v.signedIn(in, v.query("next"))
+	return nil, nil
+}
+
+// signedIn keeps the session, or goes on to the second factor.
+func (v *visit) signedIn(in *people.SignIn, next string) {
+	next = ownPath(next)
+	if !in.Complete() {
+		v.setCookie(halfCookie, in.Half, 10*time.Minute)
+		v.redirect("/dashboard/login/code?next="+url.QueryEscape(next), flash{})
+		return
+	}
+	v.keepSession(in.Token)
+	v.setCookie(halfCookie, "", 0)
+	v.session = in.Session
+	v.redirect(next, flash{})
+}
+
+func (v *visit) keepSession(token string) { v.setCookie(sessionCookie, token, sessionLasts) }
+
+func logout(v *visit) (*view, error) {
+	err := v.write(func(tx *db.Tx) error { return v.s.People.Revoke(v.ctx(), tx, v.session, v.session.ID, v.browser()) })
+	if err != nil && !fault.Is(err, fault.NotFound) {
+		return nil, err
+	}
+	v.setCookie(sessionCookie, "", 0)
+	v.session = nil
+	v.redirect("/dashboard/login", flash{Notice: "You are signed out."})
+	return nil, nil
+}
+
+// askToConfirm leads to the proof of who somebody is, and back.
+func (v *visit) askToConfirm() { v.redirect("/dashboard/confirm"+v.comeBack(), flash{}) }
+
+type confirmData struct {
+	Next        string
+	HasPassword bool
+	HasCode     bool
+	HasPasskey  bool
+}
+
+func confirmPage(v *visit) (*view, error) {
+	if err := v.requirePrivate(); err != nil {
+		return nil, err
+	}
+	factor, err := v.s.People.GetSecondFactor(v.ctx(), v.s.DB, v.session.UserID)
+	if err != nil {
+		return nil, err
+	}
+	passkeys, err := v.s.People.Passkeys(v.ctx(), v.s.DB, v.session.UserID)
+	if err != nil {
+		return nil, err
+	}
+	return &view{template: "confirm", title: "Confirm that it is you", data: confirmData{Next: v.query("next"), HasPassword: v.session.Person.HasPassword,
+		HasCode: factor.Enabled, HasPasskey: len(passkeys) > 0}}, nil
+}
+
+func confirm(v *visit) (*view, error) {
+	if err := v.requirePrivate(); err != nil {
+		return nil, err
+	}
+	proof := people.Proof{Password: v.r.PostFormValue("password"), Code: v.form("code")}
+	if proof == (people.Proof{}) {
+		return nil, fault.Missing("password", "type your password")
+	}
+	token, err := v.s.People.Confirm(v.ctx(), v.session, proof, v.browser())
+	if err != nil {
+		return nil, err
+	}
+	v.keepSession(token)
+	v.redirect(ownPath(v.query("next")), flash{})
+	return nil, nil
+}
+
+type setUpData struct{ Token string }
+
+func setUpPage(v *visit) (*view, error) {
+	if err := v.requirePrivate(); err != nil {
+		return nil, err
+	}
+	token := v.query("token")
+	if err := v.s.People.CheckSetUpLink(v.ctx(), v.s.DB, token); err != nil {
+		return nil, err
+	}
+	return &view{template: "setup", title: "Set up Turnpike", data: setUpData{Token: token}}, nil
+}
+
+func setUp(v *visit) (*view, error) {
+	if err := v.requirePrivate(); err != nil {
+		return nil, err
+	}
+	in, err := v.s.People.SetUp(v.ctx(), v.query("token"), people.Newcomer{Email: v.form("email"), Name: v.form("name"), Password: v.r.PostFormValue("password")}, v.browser())
+	if err != nil {
+		return nil, err
+	}
+	v.signedIn(in, Home)
+	return nil, nil
+}

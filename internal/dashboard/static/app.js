@@ -1,0 +1,153 @@
+// What makes the pages better where there is JavaScript. Everything works without it.
+"use strict";
+
+const each = (root, selector, fn) => root.querySelectorAll(selector).forEach(fn);
+
+// What only works with this script is shown only with it.
+each(document, "[data-needs-script]", (e) => { e.hidden = false; });
+
+// Times are shown in UTC; hovering adds the reader's own.
+function localTimes(root) {
+  each(root, "time[datetime]", (e) => {
+    const at = new Date(e.dateTime);
+    if (!Number.isNaN(at.getTime()) && e.title.endsWith("UTC")) e.title += "\n" + at.toLocaleString();
+  });
+}
+localTimes(document);
+
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest("[data-copy]");
+  if (!button) return;
+  const from = document.querySelector(button.dataset.copy);
+  try {
+    await navigator.clipboard.writeText(from.value ?? from.textContent);
+    say(button, "Copied");
+  } catch {
+    getSelection().selectAllChildren(from);
+    say(button, "Press Ctrl+C");
+  }
+});
+
+function say(button, text) {
+  const before = button.dataset.label ??= button.textContent;
+  button.textContent = text;
+  setTimeout(() => { button.textContent = before; }, 2000);
+}
+
+// A question before what cannot be undone.
+document.addEventListener("submit", (event) => {
+  const question = event.submitter?.dataset.ask ?? event.target.dataset.ask;
+  if (question && !confirm(question)) event.preventDefault();
+});
+
+// A form is sent once, however often its button is pressed.
+document.addEventListener("submit", (event) => {
+  const form = event.target;
+  if (event.defaultPrevented || form.method !== "post" || form.dataset.passkey) return;
+  if (form.dataset.sent) { event.preventDefault(); return; }
+  form.dataset.sent = "yes";
+});
+addEventListener("pageshow", () => each(document, "form[data-sent]", (f) => { delete f.dataset.sent; }));
+
+// Filters apply when they are changed, and leave no empty parameters behind.
+document.addEventListener("change", (event) => {
+  const form = event.target.closest("form.filters");
+  if (form && event.target.matches("select, input[type=date], input[type=checkbox]")) form.requestSubmit();
+});
+document.addEventListener("formdata", (event) => {
+  if (!event.target.matches("form.filters")) return;
+  for (const [name, value] of [...event.formData]) if (value === "") event.formData.delete(name);
+});
+
+// One box ticks all.
+document.addEventListener("change", (event) => {
+  const all = event.target.closest("[data-all]");
+  if (all) each(document, `input[name="${all.dataset.all}"]`, (box) => { box.checked = all.checked; });
+});
+
+// A menu closes when something else is chosen.
+document.addEventListener("click", (event) => {
+  each(document, "details.menu[open]", (menu) => { if (!menu.contains(event.target)) menu.open = false; });
+});
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Escape") each(document, "details.menu[open]", (menu) => { menu.open = false; menu.querySelector("summary").focus(); });
+  if (event.key === "/" && !event.target.closest("input, textarea, select")) {
+    const first = document.querySelector("form.filters input:not([type=hidden]), form.filters select");
+    if (first) { event.preventDefault(); first.focus(); }
+  }
+});
+
+// Live parts: the server sends the page again when it has changed, and its
+// parts with data-live replace those that are here.
+function keepUpdated() {
+  let source = null;
+  const begin = () => {
+    if (source || document.hidden) return;
+    source = new EventSource(location.pathname + location.search);
+    source.addEventListener("page", (event) => update(event.data));
+    source.addEventListener("gone", () => location.reload());
+    source.addEventListener("error", () => {
+      if (source.readyState !== EventSource.CLOSED) return; // it tries again by itself
+      end();
+      setTimeout(begin, 60000);
+    });
+  };
+  const end = () => { source?.close(); source = null; };
+  document.addEventListener("visibilitychange", () => (document.hidden ? end() : begin()));
+  addEventListener("pagehide", end);
+  begin();
+}
+
+function update(html) {
+  const fresh = new DOMParser().parseFromString(html, "text/html");
+  each(document, "[data-live][id]", (old) => {
+    const next = fresh.getElementById(old.id);
+    if (!next || old.innerHTML === next.innerHTML || old.contains(document.activeElement) && document.activeElement.matches("input, select, textarea, button")) return;
+    const ticked = new Set([...old.querySelectorAll("input[type=checkbox]:checked")].map((box) => box.name + "=" + box.value));
+    const opened = new Set([...old.querySelectorAll("details[id][open]")].map((d) => d.id));
+    each(next, "input[type=checkbox]", (box) => { box.checked = ticked.has(box.name + "=" + box.value); });
+    each(next, "details[id]", (d) => { d.open = opened.has(d.id); });
+    const known = new Set([...old.querySelectorAll("[data-row]")].map((row) => row.dataset.row));
+    old.replaceChildren(...next.childNodes);
+    if (known.size) each(old, "[data-row]", (row) => { if (!known.has(row.dataset.row)) row.classList.add("changed"); });
+    localTimes(old);
+  });
+}
+if (document.body.hasAttribute("data-live")) keepUpdated();
+
+// Passkeys.
+const toBytes = (s) => Uint8Array.from(atob(s.replace(/-/g, "+").replace(/_/g, "/")), (c) => c.charCodeAt(0));
+const toText = (b) => btoa(String.fromCharCode(...new Uint8Array(b))).replace(/\+/g, "-").replace(/\//g, "_").replace(/=+$/, "");
+
+document.addEventListener("submit", async (event) => {
+  const form = event.target;
+  if (!form.dataset.passkey || form.dataset.answered) return;
+  event.preventDefault();
+  try {
+    const begun = await fetch(form.dataset.passkey, { method: "POST" });
+    if (!begun.ok) throw new Error(begun.status === 429 ? "Too many attempts; try again in a minute." : "The server did not begin it. Load the page again.");
+    const { options, token } = await begun.json();
+    const key = options.publicKey;
+    key.challenge = toBytes(key.challenge);
+    if (key.user) key.user.id = toBytes(key.user.id);
+    for (const list of [key.excludeCredentials, key.allowCredentials]) for (const c of list ?? []) c.id = toBytes(c.id);
+    const made = await (key.user ? navigator.credentials.create({ publicKey: key }) : navigator.credentials.get({ publicKey: key }));
+    const answer = { id: made.id, rawId: toText(made.rawId), type: made.type, clientExtensionResults: made.getClientExtensionResults(), response: {} };
+    for (const name of ["clientDataJSON", "attestationObject", "authenticatorData", "signature", "userHandle"]) {
+      if (made.response[name]) answer.response[name] = toText(made.response[name]);
+    }
+    form.elements.token.value = token;
+    form.elements.response.value = JSON.stringify(answer);
+    form.dataset.answered = "yes";
+    form.submit();
+  } catch (problem) {
+    let line = form.querySelector(".problem");
+    if (!line) {
+      line = document.createElement("p");
+      line.className = "problem";
+      line.setAttribute("role", "alert");
+      form.append(line);
+    }
+    line.textContent = problem.name === "NotAllowedError" ? "It was cancelled, or took too long." : problem.message;
+  }
+});

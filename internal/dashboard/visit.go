@@ -1,0 +1,235 @@
+package dashboard
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"turnpike/internal/access"
+	"turnpike/internal/accounts"
+	"turnpike/internal/audit"
+	"turnpike/internal/db"
+	"turnpike/internal/fault"
+	"turnpike/internal/ids"
+	"turnpike/internal/keyring"
+	"turnpike/internal/people"
+)
+
+// visit is one request on its way to a page. It goes through the mux as the
+// http.ResponseWriter, so that a page finds it again.
+type visit struct {
+	s     *Server
+	w     http.ResponseWriter
+	r     *http.Request
+	id    string
+	ip    netip.Addr
+	start time.Time
+
+	session   *people.Session      // nil for somebody who is not signed in
+	workspace *accounts.Workspace  // nil outside of a workspace
+	role      accounts.Role        // in it
+	env       accounts.Environment // that is looked at
+	principal *access.Principal    // the person in workspace and environment
+
+	problem *fault.Error // why the form that is shown again was refused
+	flash   *flash       // what the page before has left to say
+	wrote   bool
+	status  int
+	cause   error
+}
+
+// Header, Write, WriteHeader and Unwrap are those of the connection.
+func (v *visit) Header() http.Header         { return v.w.Header() }
+func (v *visit) Write(b []byte) (int, error) { return v.w.Write(b) }
+func (v *visit) Unwrap() http.ResponseWriter { return v.w }
+func visitOf(w http.ResponseWriter) *visit   { return w.(*visit) }
+
+// WriteHeader remembers the status for the log.
+func (v *visit) WriteHeader(status int) {
+	v.wrote, v.status = true, status
+	v.w.WriteHeader(status)
+}
+
+func (v *visit) ctx() context.Context { return v.r.Context() }
+func (v *visit) now() time.Time       { return v.s.Now() }
+
+// browser is where the visit comes from, for the records of people.
+func (v *visit) browser() people.Browser {
+	return people.Browser{IP: v.ip.String(), UserAgent: v.r.UserAgent(), RequestID: v.id}
+}
+
+// actor is who acts, for the admin log.
+func (v *visit) actor() audit.Actor {
+	return audit.Actor{Name: v.session.UserID, IP: v.ip.String(), RequestID: v.id}
+}
+
+// caller is who manages keys.
+func (v *visit) caller() access.Caller {
+	return access.Caller{Principal: v.principal, Actor: v.actor()}
+}
+
+// write runs fn in a transaction, with the patience that a person has.
+func (v *visit) write(fn func(tx *db.Tx) error) error {
+	ctx, cancel := context.WithTimeout(v.ctx(), patience)
+	defer cancel()
+	return v.s.DB.Write(ctx, fn)
+}
+
+// patience is how long a page waits for the store.
+const patience = 8 * time.Second
+
+// form is a field of the form that was sent, without white space around it.
+func (v *visit) form(name string) string { return strings.TrimSpace(v.r.PostFormValue(name)) }
+
+// query is a parameter of the page's address.
+func (v *visit) query(name string) string {
+	s := strings.TrimSpace(v.r.URL.Query().Get(name))
+	if strings.ContainsRune(s, 0) {
+		return ""
+	}
+	return strings.ToValidUTF8(s, "")
+}
+
+// pathID is the id in the page's path, when it has the right shape.
+func (v *visit) pathID(prefix, kind string) (string, error) {
+	id := v.r.PathValue("id")
+	if !ids.Valid(prefix, id) {
+		return "", fault.NoSuch(kind, keyring.Mask(id[:min(len(id), 64)]))
+	}
+	return id, nil
+}
+
+// base is the path of the workspace and environment that are looked at.
+func (v *visit) base() string {
+	return "/dashboard/w/" + v.workspace.ID + "/" + string(v.env) + "/"
+}
+
+// to is the path of another page of the same workspace and environment. What
+// is not a plain word must be escaped by the caller.
+func (v *visit) to(page string) string { return v.base() + page }
+
+// secure reports whether the browser talks to us by HTTPS, perhaps through a
+// proxy that ends it: then the public URL says so.
+func (v *visit) secure() bool {
+	return v.r.TLS != nil || v.s.public.Scheme == "https" && v.r.Host == v.s.public.Host
+}
+
+// private reports whether nobody can listen: HTTPS, or the same machine.
+func (v *visit) private() bool { return v.secure() || isLocal(v.r.Host) }
+
+func isLocal(host string) bool {
+	name, _, err := net.SplitHostPort(host)
+	if err != nil {
+		name = host
+	}
+	name = strings.Trim(name, "[]")
+	if name == "localhost" || strings.HasSuffix(name, ".localhost") {
+		return true
+	}
+	addr, err := netip.ParseAddr(name)
+	return err == nil && addr.IsLoopback()
+}
+
+// origin is where the browser believes to be.
+func (v *visit) origin() string {
+	if v.secure() {
+		return "https://" + v.r.Host
+	}
+	return "http://" + v.r.Host
+}
+
+// redirect leads to another page of ours, which then shows the flash.
+func (v *visit) redirect(to string, f flash) {
+	if f != (flash{}) {
+		v.setFlash(f)
+	}
+	v.w.Header().Set("Location", to)
+	v.WriteHeader(http.StatusSeeOther)
+}
+
+// ownPath is a path of the dashboard that an address names, or the beginning:
+// nobody is led to another site.
+func ownPath(s string) string {
+	u, err := url.Parse(s)
+	if err != nil || u.IsAbs() || u.Host != "" || !strings.HasPrefix(u.Path, Home) || strings.Contains(s, "\\") {
+		return Home
+	}
+	return u.RequestURI()
+}
+
+// fail shows a problem as a page.
+func (v *visit) fail(err error) {
+	f := v.faultOf(err)
+	if v.wrote {
+		return
+	}
+	status := fault.FamilyOf(f.Code).Status
+	if f.RetryAfter > 0 {
+		v.w.Header().Set("Retry-After", strconv.Itoa(int(f.RetryAfter.Seconds())+1))
+	}
+	v.show(&view{template: "problem", title: problemTitle(status), status: status, data: f})
+}
+
+func problemTitle(status int) string {
+	switch status {
+	case http.StatusNotFound:
+		return "Not found"
+	case http.StatusForbidden:
+		return "Not allowed"
+	case http.StatusServiceUnavailable:
+		return "Try again shortly"
+	}
+	return "That did not work"
+}
+
+// greetStranger counts what somebody begins who is not known yet, or refuses it.
+func (v *visit) greetStranger() error {
+	wait := v.s.strangers.Admit(v.ip)
+	if wait == 0 {
+		return nil
+	}
+	f := fault.New(fault.RateLimitExceeded, "there were too many attempts from your address; try again in a minute")
+	f.RetryAfter = wait
+	return f
+}
+
+// faultOf finds the words for an error.
+func (v *visit) faultOf(err error) *fault.Error {
+	v.cause = err
+	if f, ok := fault.As(err); ok {
+		return f
+	}
+	if errors.Is(err, db.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
+		return fault.New(fault.StorageUnavailable, "the server cannot reach its storage at the moment; try again shortly")
+	}
+	return fault.New(fault.Internal, "something went wrong on our side")
+}
+
+func (v *visit) loggedPath() string {
+	p := keyring.Mask(v.r.URL.Path)
+	return strings.ToValidUTF8(p[:min(len(p), 512)], "\uFFFD")
+}
+
+// logLine is for whoever watches the process.
+func (v *visit) logLine() {
+	level := slog.LevelDebug
+	if v.status >= http.StatusInternalServerError {
+		level = slog.LevelError
+	}
+	if !slog.Default().Enabled(v.ctx(), level) {
+		return
+	}
+	attrs := []slog.Attr{slog.String("request_id", v.id), slog.String("method", v.r.Method), slog.String("path", v.loggedPath()),
+		slog.Int("status", v.status), slog.Duration("latency", v.now().Sub(v.start)), slog.String("ip", v.ip.String())}
+	if v.cause != nil && level == slog.LevelError {
+		attrs = append(attrs, slog.String("error", keyring.Mask(v.cause.Error())))
+	}
+	slog.LogAttrs(v.ctx(), level, "page", attrs...)
+}
