@@ -3,7 +3,6 @@
 package wire
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -12,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -168,12 +168,11 @@ func (call Call) request(ctx context.Context) (*http.Request, error) {
 	return req, nil
 }
 
+// readerOf reads the pieces one after the other. io.MultiReader would copy them
+// through a buffer of its own, a new one for each call.
 func readerOf(pieces [][]byte) io.Reader {
-	readers := make([]io.Reader, len(pieces))
-	for i, piece := range pieces {
-		readers[i] = bytes.NewReader(piece)
-	}
-	return io.MultiReader(readers...)
+	buffers := net.Buffers(slices.Clone(pieces)) // reading takes from it
+	return &buffers
 }
 
 func setDefault(h http.Header, name, value string) {
