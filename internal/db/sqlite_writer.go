@@ -18,6 +18,7 @@ type sqliteWriter struct {
 	conn  *sql.Conn     // nil until first used, and after it broke
 	stmts stmtCache
 	bulk  map[string]driver.StmtExecContext // of the driver itself: see insertAll
+	args  []driver.NamedValue               // room for the arguments of a statement in bulk
 }
 
 func newSQLiteWriter(db *sql.DB) *sqliteWriter {
@@ -69,7 +70,11 @@ func (w *sqliteWriter) forgetStatements() {
 // statement took a sixth of the time of the request log.
 func (w *sqliteWriter) writeAll(b *Bulk, rows [][]any) (total int64, err error) {
 	err = w.conn.Raw(func(dc any) error {
-		var args []driver.NamedValue
+		args := w.args[:0]
+		defer func() {
+			clear(args[:cap(args)]) // it keeps the room, not the rows
+			w.args = args
+		}()
 		for len(rows) > 0 {
 			query, n := b.sqlite, 1
 			if b.several != "" && len(rows) >= bulkRows {
