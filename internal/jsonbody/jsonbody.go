@@ -47,6 +47,9 @@ func decode(body []byte, into any, opts ...json.Options) error {
 func semanticFault(err *json.SemanticError) error {
 	param := Path(err.JSONPointer)
 	if errors.Is(err, json.ErrUnknownName) {
+		if names := fieldsOf(err.GoType); len(names) > 0 {
+			return fault.Param(fault.UnknownParameter, param, "there is no field %s here; there are: %s", param, strings.Join(names, ", "))
+		}
 		return fault.Param(fault.UnknownParameter, param, "there is no field %s here", param)
 	}
 	var own *fault.Error
@@ -60,6 +63,20 @@ func semanticFault(err *json.SemanticError) error {
 		return fault.Invalid(param, "%s: %s", param, explain(err))
 	}
 	return fault.Invalid(param, "%s must be %s, not %s", param, expected(err.GoType), found(err.JSONKind))
+}
+
+// fieldsOf are the names that an object of the type takes.
+func fieldsOf(t reflect.Type) []string {
+	if t == nil || t.Kind() != reflect.Struct {
+		return nil
+	}
+	var names []string
+	for _, f := range reflect.VisibleFields(t) {
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); f.IsExported() && name != "" && name != "-" {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // explain gives the message of a type's own check, which is written for the

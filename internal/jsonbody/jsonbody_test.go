@@ -31,7 +31,7 @@ func TestErrorsNameTheFieldAndWhatWasExpected(t *testing.T) {
 		`{"budget":-1}`:           {"invalid_parameter", "budget", "from 0 to"},
 		`{"budget":1e3}`:          {"invalid_parameter", "budget", "decimal number"},
 		`{"patch":"x"}`:           {"invalid_parameter", "patch", "decimal number"},
-		`{"inner":{"nmae":1}}`:    {"unknown_parameter", "inner.nmae", "no field"},
+		`{"inner":{"nmae":1}}`:    {"unknown_parameter", "inner.nmae", "there are: name, count, list, budget, inner, patch"},
 		`{"name":"a","name":"b"}`: {"invalid_json", "name", "twice"},
 		`{"name":`:                {"invalid_json", "", "not valid JSON"},
 		`{"name":"a"}{}`:          {"invalid_json", "", "not valid JSON"},
