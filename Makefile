@@ -2,10 +2,11 @@
 # ARGS goes to the program or the test run: make run ARGS='--listen :9000', make test ARGS='-run Revoke'.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run build test chaos bench lint fuzz clean withpostgres
+.PHONY: help setup run build test test-browser screenshots chaos bench lint fuzz clean withpostgres
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 TEST_TIMEOUT ?= 10m
+BROWSER_TIMEOUT ?= 5m
 CHAOS_TIMEOUT ?= 60m
 FUZZTIME ?= 20s
 
@@ -19,7 +20,7 @@ export GOFLAGS := $(strip $(shell go env GOFLAGS) -buildvcs=false)
 RACE = -race -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/memory=-race=false
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## install what the tests need: PostgreSQL's server binaries, a C compiler
 	@scripts/setup.sh
@@ -33,6 +34,14 @@ build: ## build bin/turnpike
 test: setup withpostgres ## run all tests on both databases, with the race detector
 	exec env CGO_ENABLED=1 bin/withpostgres -- go test $(RACE) -timeout $(TEST_TIMEOUT) $(ARGS) ./...
 
+test-browser: setup withpostgres ## use the dashboard in Chromium, which is installed if it is missing
+	@scripts/setup.sh chromium
+	exec env CGO_ENABLED=1 bin/withpostgres -- go test -tags browser -timeout $(BROWSER_TIMEOUT) $(ARGS) ./test/browser
+
+screenshots: setup withpostgres ## take the pictures of docs/dashboard.md anew
+	@scripts/setup.sh chromium
+	exec env CGO_ENABLED=1 TURNPIKE_SCREENSHOTS=$(CURDIR)/docs/images bin/withpostgres -- go test -tags browser -count=1 -timeout $(BROWSER_TIMEOUT) -run '^TestScreenshots$$' ./test/browser
+
 chaos: setup withpostgres ## run the long form of the crash tests
 	exec env CGO_ENABLED=1 TURNPIKE_CHAOS=full bin/withpostgres -- go test $(RACE) -count=1 -timeout $(CHAOS_TIMEOUT) $(ARGS) ./test/chaos/... ./internal/spend
 
@@ -42,7 +51,9 @@ bench: ## measure speed and memory, as docs/benchmarks.md reports them
 lint: ## gofmt, vet, staticcheck; govulncheck where its database can be reached
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "not formatted, run gofmt -w on:"; echo "$$unformatted"; exit 1; }
 	go vet ./...
+	go vet -tags browser ./test/browser
 	go tool staticcheck ./...
+	go tool staticcheck -tags browser ./test/browser
 	@scripts/vulncheck.sh
 
 fuzz: ## run each fuzz target for FUZZTIME

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Makes sure that what the tests need is on this machine: PostgreSQL's server
 # binaries, a C compiler for the race detector, Node with npm for clients in its language, espeak-ng for a voice, and
-# ffmpeg for sound in other formats and to check videos. Installs what is missing where apt-get and the right to use it
+# ffmpeg for sound in other formats and to check videos. With the word chromium, a browser too, for the tests of the
+# dashboard in one. Installs what is missing where apt-get and the right to use it
 # exist, else says what to install. The server itself needs none of them.
 set -eu
 
@@ -22,6 +23,10 @@ has_compiler() {
 
 has_ffmpeg() {
 	command -v ffmpeg >/dev/null 2>&1 && command -v ffprobe >/dev/null 2>&1
+}
+
+has_chromium() {
+	command -v chromium >/dev/null 2>&1 || command -v chromium-browser >/dev/null 2>&1 || command -v google-chrome >/dev/null 2>&1
 }
 
 as_root() {
@@ -69,6 +74,9 @@ command -v node >/dev/null 2>&1 || missing="$missing nodejs"
 command -v npm >/dev/null 2>&1 || missing="$missing npm"
 command -v espeak-ng >/dev/null 2>&1 || missing="$missing espeak-ng"
 has_ffmpeg || missing="$missing ffmpeg"
+if [ "${1:-}" = chromium ]; then
+	has_chromium || missing="$missing chromium"
+fi
 
 if [ -z "$missing" ]; then
 	exit 0
@@ -81,6 +89,7 @@ if may_install; then
 	case "$missing" in *npm*) apt_install npm ;; esac
 	case "$missing" in *espeak-ng*) apt_install espeak-ng ;; esac
 	case "$missing" in *ffmpeg*) apt_install ffmpeg ;; esac
+	case "$missing" in *chromium*) apt_install chromium ;; esac
 	case "$missing" in *postgresql*) install_postgres ;; esac
 fi
 
@@ -110,6 +119,11 @@ if ! command -v espeak-ng >/dev/null 2>&1 || ! has_ffmpeg; then
 	failed=1
 	echo "setup: the tests make speech and videos and need espeak-ng, and ffmpeg with ffprobe. Debian and Ubuntu:" \
 		"apt-get install espeak-ng ffmpeg; Fedora: dnf install espeak-ng ffmpeg-free; macOS: brew install espeak-ng ffmpeg." >&2
+fi
+if [ "${1:-}" = chromium ] && ! has_chromium; then
+	failed=1
+	echo "setup: the tests of the dashboard need Chromium. Debian: apt-get install chromium; Fedora: dnf install chromium;" \
+		"macOS: brew install chromium." >&2
 fi
 if [ -n "$failed" ]; then
 	echo "setup: could not install them from here: that takes apt-get, and root or sudo without a password." >&2

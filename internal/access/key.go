@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/netip"
 	"time"
 
@@ -86,6 +87,10 @@ type Caller struct {
 	Principal *Principal
 	Actor     audit.Actor
 }
+
+// Manages reports whether the caller may change the key, so that a page offers
+// only what can be done.
+func (c Caller) Manages(k *Key) bool { return c.covers(k) == nil }
 
 func (c Caller) covers(k *Key) error {
 	if c.Principal == nil {
@@ -335,16 +340,53 @@ func (m *Keys) FindLocked(ctx context.Context, tx *db.Tx, id string) (*Key, erro
 	return k, err
 }
 
+// States are what Status can be.
+var States = []string{"active", "rotating", "revoked", "expired"}
+
+// stateIs finds by SQL what Status says. $1 is now.
+var stateIs = map[string]string{
+	"active":   "k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > $1) AND p.key_id IS NULL",
+	"rotating": "k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > $1) AND p.key_id IS NOT NULL",
+	"revoked":  "k.revoked_at IS NOT NULL",
+	"expired":  "k.revoked_at IS NULL AND k.expires_at <= $1",
+}
+
+// KeyFilter selects keys; what is empty selects all.
+type KeyFilter struct {
+	State   string // of States
+	Project string // that they are pinned to
+}
+
 // List returns a page of keys, newest first unless asked otherwise.
 func (m *Keys) List(ctx context.Context, q db.Querier, workspaceID string, env accounts.Environment, page db.Page) ([]*Key, bool, error) {
+	return m.Search(ctx, q, workspaceID, env, KeyFilter{}, page)
+}
+
+// Search is List of the keys that a filter selects.
+func (m *Keys) Search(ctx context.Context, q db.Querier, workspaceID string, env accounts.Environment, f KeyFilter, page db.Page) ([]*Key, bool, error) {
 	query := keySelect + " WHERE k.workspace_id = $2 AND k.environment = $3"
 	args := []any{m.now().UnixMicro(), workspaceID, string(env), int64(page.Limit + 1)}
-	if page.After != "" {
-		query += " AND k.id " + page.Past() + " $5"
-		args = append(args, page.After)
+	if condition := stateIs[f.State]; condition != "" {
+		query += " AND " + condition
+	}
+	for _, by := range []struct{ comparison, value string }{{"k.project =", f.Project}, {"k.id " + page.Past(), page.After}} {
+		if by.value != "" {
+			args = append(args, by.value)
+			query += fmt.Sprintf(" AND %s $%d", by.comparison, len(args))
+		}
 	}
 	rows, err := q.Query(ctx, query+" ORDER BY k.id "+page.Order()+" LIMIT $4", args...)
 	list, err := db.All(rows, err, scanKey)
 	list, more := db.Cut(page, list)
 	return list, more, err
+}
+
+// Ending returns keys whose life, or whose previous secret's, ends before a
+// time, the soonest first.
+func (m *Keys) Ending(ctx context.Context, q db.Querier, workspaceID string, env accounts.Environment, before time.Time, limit int) ([]*Key, error) {
+	rows, err := q.Query(ctx, keySelect+` WHERE k.workspace_id = $2 AND k.environment = $3 AND k.revoked_at IS NULL
+		AND (k.expires_at IS NULL OR k.expires_at > $1) AND (k.expires_at <= $4 OR p.retires_at <= $4)
+		ORDER BY CASE WHEN k.expires_at IS NULL OR p.retires_at < k.expires_at THEN p.retires_at ELSE k.expires_at END, k.id LIMIT $5`,
+		m.now().UnixMicro(), workspaceID, string(env), before.UnixMicro(), int64(limit))
+	return db.All(rows, err, scanKey)
 }

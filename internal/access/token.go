@@ -128,26 +128,57 @@ func (m *Tokens) Revoke(ctx context.Context, tx *db.Tx, by Caller, workspaceID s
 		Action: "scoped_token.revoked", Target: id}, map[string]any{"key_id": t.KeyID}, now)
 }
 
-// Get returns a token of the workspace and environment.
-func (m *Tokens) Get(ctx context.Context, q db.Querier, workspaceID string, env accounts.Environment, id string) (*Token, error) {
+const tokenColumns = "id, key_id, workspace_id, environment, scopes, project, metadata, created_at, expires_at, revoked_at"
+
+func scanToken(r db.Row) (*Token, error) {
 	var t Token
-	var scopes, metadata string
+	var env, scopes, metadata string
 	var project *string
 	var created, expires int64
 	var revoked *int64
-	err := q.QueryRow(ctx, `SELECT id, key_id, scopes, project, metadata, created_at, expires_at, revoked_at FROM scoped_tokens
-		WHERE id = $1 AND workspace_id = $2 AND environment = $3`, id, workspaceID, string(env)).
-		Scan(&t.ID, &t.KeyID, &scopes, &project, &metadata, &created, &expires, &revoked)
-	if errors.Is(err, db.ErrNotFound) {
-		return nil, fault.NoSuch("scoped token", id)
-	}
-	if err != nil {
+	if err := r.Scan(&t.ID, &t.KeyID, &t.WorkspaceID, &env, &scopes, &project, &metadata, &created, &expires, &revoked); err != nil {
 		return nil, err
 	}
-	t.WorkspaceID, t.Environment = workspaceID, env
+	t.Environment = accounts.Environment(env)
 	t.Project, t.Metadata = db.Text(project), json.RawMessage(metadata)
 	t.CreatedAt, t.ExpiresAt, t.RevokedAt = time.UnixMicro(created), time.UnixMicro(expires), db.Time(revoked)
 	return &t, json.Unmarshal([]byte(scopes), &t.Scopes)
+}
+
+// Status is active, expired or revoked.
+func (t *Token) Status(now time.Time) string {
+	switch {
+	case t.RevokedAt != nil:
+		return "revoked"
+	case !now.Before(t.ExpiresAt):
+		return "expired"
+	}
+	return "active"
+}
+
+// Get returns a token of the workspace and environment.
+func (m *Tokens) Get(ctx context.Context, q db.Querier, workspaceID string, env accounts.Environment, id string) (*Token, error) {
+	t, err := scanToken(q.QueryRow(ctx, "SELECT "+tokenColumns+" FROM scoped_tokens WHERE id = $1 AND workspace_id = $2 AND environment = $3",
+		id, workspaceID, string(env)))
+	if errors.Is(err, db.ErrNotFound) {
+		return nil, fault.NoSuch("scoped token", id)
+	}
+	return t, err
+}
+
+// ListByKey returns a page of the tokens that a key has minted, newest first
+// unless asked otherwise.
+func (m *Tokens) ListByKey(ctx context.Context, q db.Querier, keyID string, page db.Page) ([]*Token, bool, error) {
+	query := "SELECT " + tokenColumns + " FROM scoped_tokens WHERE key_id = $1"
+	args := []any{keyID, int64(page.Limit + 1)}
+	if page.After != "" {
+		query += " AND id " + page.Past() + " $3"
+		args = append(args, page.After)
+	}
+	rows, err := q.Query(ctx, query+" ORDER BY id "+page.Order()+" LIMIT $2", args...)
+	list, err := db.All(rows, err, scanToken)
+	list, more := db.Cut(page, list)
+	return list, more, err
 }
 
 // ForgetExpired drops the hashes of expired tokens, so that not even a stolen

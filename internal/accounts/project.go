@@ -247,6 +247,15 @@ func (d *Directory) Budgets(ctx context.Context, workspaceID string, env Environ
 	return w.MonthlyCredits, ofProject, nil
 }
 
+// LeakPolicy is the workspace's. Most requests read it from memory.
+func (d *Directory) LeakPolicy(ctx context.Context, workspaceID string) (LeakPolicy, error) {
+	w, _, err := d.budgets(ctx, workspaceID, projectKey{})
+	if err != nil {
+		return LeaksIgnored, err
+	}
+	return w.LeakPolicy, nil
+}
+
 func (d *Directory) budgets(ctx context.Context, workspaceID string, key projectKey) (w *Workspace, p *Project, err error) {
 	d.mu.RLock()
 	w, p = d.workspaces[workspaceID], d.known[key]

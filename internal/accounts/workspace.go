@@ -5,6 +5,7 @@ package accounts
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -59,8 +60,23 @@ type Workspace struct {
 	RotationGrace        time.Duration
 	MonthlyCredits       *credits.Micro // nil for no limit
 	Alert                Threshold
+	LeakPolicy           LeakPolicy
 	CreatedAt            time.Time
 }
+
+// LeakPolicy is what becomes of a key that a workspace sends in the body of a
+// request: in a prompt or in metadata.
+type LeakPolicy string
+
+// The policies.
+const (
+	LeaksIgnored  LeakPolicy = "off"
+	LeaksReported LeakPolicy = "report" // noted, and its people are told
+	LeaksRevoked  LeakPolicy = "revoke" // ended, like one that was found elsewhere
+)
+
+// LeakPolicies lists every policy.
+var LeakPolicies = []LeakPolicy{LeaksIgnored, LeaksReported, LeaksRevoked}
 
 // Threshold is how little may be left of a month's credits before the
 // workspace is told: an amount, or a share in percent.
@@ -80,15 +96,17 @@ func (t Threshold) Of(monthly credits.Micro) credits.Micro {
 	return monthly / 100 * credits.Micro(t.Percent)
 }
 
-const workspaceColumns = "id, name, strict_projects, default_project_budget, rotation_grace_seconds, created_at, monthly_credits, alert_credits, alert_percent"
+const workspaceColumns = "id, name, strict_projects, default_project_budget, rotation_grace_seconds, created_at, monthly_credits, alert_credits, alert_percent, leak_policy"
 
 func scanWorkspace(r db.Row) (*Workspace, error) {
 	var w Workspace
 	var budget, monthly, alert, percent *int64
 	var grace, created int64
-	if err := r.Scan(&w.ID, &w.Name, &w.StrictProjects, &budget, &grace, &created, &monthly, &alert, &percent); err != nil {
+	var policy string
+	if err := r.Scan(&w.ID, &w.Name, &w.StrictProjects, &budget, &grace, &created, &monthly, &alert, &percent, &policy); err != nil {
 		return nil, err
 	}
+	w.LeakPolicy = LeakPolicy(policy)
 	w.MonthlyCredits, w.Alert = (*credits.Micro)(monthly), DefaultAlert
 	switch {
 	case alert != nil:
@@ -111,7 +129,7 @@ func CreateWorkspace(ctx context.Context, tx *db.Tx, w *Workspace, now time.Time
 		return fault.Invalid("rotation_grace", "the rotation grace must be from 0 to %s", MaxRotationGrace)
 	}
 	w.ID = ids.New(ids.Workspace)
-	w.CreatedAt = now
+	w.CreatedAt, w.LeakPolicy = now, LeaksIgnored
 	_, err := tx.Exec(ctx, "INSERT INTO workspaces (id, name, strict_projects, default_project_budget, rotation_grace_seconds, created_at) VALUES ($1, $2, $3, $4, $5, $6)",
 		w.ID, w.Name, w.StrictProjects, (*int64)(w.DefaultProjectBudget), int64(w.RotationGrace/time.Second), now.UnixMicro())
 	if errors.Is(err, db.ErrExists) {
@@ -141,6 +159,16 @@ func SetCredits(ctx context.Context, tx *db.Tx, w *Workspace) error {
 	_, err := tx.Exec(ctx, "UPDATE workspaces SET monthly_credits = $2, alert_credits = $3, alert_percent = $4 WHERE id = $1",
 		w.ID, (*int64)(w.MonthlyCredits), (*int64)(w.Alert.Credits), percent)
 	tx.Signal(SignalWorkspace, w.ID)
+	return err
+}
+
+// SetLeakPolicy stores what becomes of keys in the workspace's own requests.
+func SetLeakPolicy(ctx context.Context, tx *db.Tx, workspaceID string, policy LeakPolicy) error {
+	if !slices.Contains(LeakPolicies, policy) {
+		return fault.Invalid("leak_policy", "the leak policy must be off, report or revoke, not %q", policy)
+	}
+	_, err := tx.Exec(ctx, "UPDATE workspaces SET leak_policy = $2 WHERE id = $1", workspaceID, string(policy))
+	tx.Signal(SignalWorkspace, workspaceID)
 	return err
 }
 

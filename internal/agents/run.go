@@ -217,7 +217,12 @@ func get(ctx context.Context, q db.Querier, p *access.Principal, id, lock string
 // List returns a page of the principal's runs.
 func (s *Service) List(ctx context.Context, q db.Querier, p *access.Principal, status Status, page db.Page) (*db.Found[*Run], error) {
 	search := db.Search{Table: "agent_runs", Columns: runColumns}
-	search.Where.Add("workspace_id =", p.WorkspaceID)
+	tenant := "workspace_id ="
+	if status == AwaitingApproval {
+		// As the index of those that wait has it: people ask for them often.
+		tenant, status = "status = 'awaiting_approval' AND workspace_id =", ""
+	}
+	search.Where.Add(tenant, p.WorkspaceID)
 	search.Where.Add("environment =", string(p.Environment))
 	if p.Token != nil {
 		search.Filter.Add("reader =", p.Reader())

@@ -1,13 +1,11 @@
 package api
 
 import (
-	"bytes"
-	"encoding/csv"
 	"encoding/json"
+	"errors"
 	"mime"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -136,61 +134,12 @@ func wantsCSV(format, accept string) (bool, error) {
 	return false, fault.Param(fault.NotAcceptable, "Accept", "the log can be had as application/json or text/csv")
 }
 
-var csvHeader = []string{"request_id", "created_at", "key_id", "key_hint", "scoped_token_id", "token_metadata", "ip", "method", "path", "status",
-	"error_code", "model", "provider", "attempts", "project", "environment", "input_tokens", "output_tokens", "cached_tokens", "credits",
-	"unbilled_credits", "simulated_credits", "price_version", "usage_source", "latency_ms", "upstream_ms", "user_agent"}
-
-func csvRow(e *audit.Entry) []string {
-	return []string{e.RequestID, e.CreatedAt.UTC().Format(time.RFC3339Nano), e.KeyID, e.KeyHint, e.TokenID, string(e.TokenMetadata), e.IP, e.Method, e.Path,
-		csvNumber(int64(e.Status)), e.ErrorCode, e.Model, e.Provider, string(e.Attempts), e.Project, e.Environment, csvCount(e.InputTokens), csvCount(e.OutputTokens), csvCount(e.CachedTokens),
-		e.Credits.String(), e.UnbilledCredits.String(), e.SimulatedCredits.String(), e.PriceVersion, e.UsageSource, csvMS(e.Latency), csvMS(e.Upstream), e.UserAgent}
-}
-
-func csvNumber(n int64) string {
-	if n == 0 {
-		return ""
-	}
-	return strconv.FormatInt(n, 10)
-}
-
-func csvCount(n *int64) string {
-	if n == nil {
-		return ""
-	}
-	return strconv.FormatInt(*n, 10)
-}
-
-func csvMS(d time.Duration) string {
-	if d == 0 {
-		return ""
-	}
-	return strconv.FormatFloat(float64(d.Microseconds())/1000, 'f', 3, 64)
-}
-
-// exportAudit streams every matching entry, a page at a time, so that a large
-// log needs no memory.
+// exportAudit streams every matching entry.
 func (c *Call) exportAudit(f audit.Filter, page db.Page) error {
-	page.Limit = maxLimit * 10
 	if err := c.logged(); err != nil {
 		return err
 	}
-	var buf bytes.Buffer
-	w := csv.NewWriter(&buf)
-	_ = w.Write(csvHeader) // into memory: cannot fail
-	for {
-		r, err := audit.List(c.Context(), c.s.DB, c.Principal.WorkspaceID, string(c.Principal.Environment), f, page)
-		if err != nil && !c.wrote {
-			return err
-		}
-		if err != nil {
-			c.faultOf(err)
-			c.settle(http.StatusOK, string(fault.Internal))
-			panic(http.ErrAbortHandler) // a short file must not look whole
-		}
-		for _, e := range r.Rows {
-			_ = w.Write(safeCells(csvRow(e)))
-		}
-		w.Flush()
+	err := audit.Export(c.Context(), c.s.DB, c.Principal.WorkspaceID, string(c.Principal.Environment), f, page, func(part []byte) error {
 		if !c.wrote {
 			c.wrote = true
 			c.w.Header().Set("Content-Type", "text/csv; charset=utf-8")
@@ -198,25 +147,21 @@ func (c *Call) exportAudit(f audit.Filter, page db.Page) error {
 			c.w.WriteHeader(http.StatusOK)
 		}
 		_ = http.NewResponseController(c.w).SetWriteDeadline(time.Now().Add(writeTimeout))
-		if _, err := c.w.Write(buf.Bytes()); err != nil || !r.More {
-			break
+		if _, err := c.w.Write(part); err != nil {
+			return errLeft
 		}
-		buf.Reset()
-		page.After = r.Cursor
+		return nil
+	})
+	switch {
+	case err == nil || errors.Is(err, errLeft):
+		c.settle(http.StatusOK, "")
+		return nil
+	case !c.wrote:
+		return err
 	}
-	c.settle(http.StatusOK, "")
-	return nil
-}
-
-// safeCells keeps spreadsheets from running what a stranger wrote into a
-// header: a cell that begins like a formula gets a quote in front.
-func safeCells(row []string) []string {
-	for i, cell := range row {
-		if cell != "" && strings.ContainsRune("=+-@\t\r", rune(cell[0])) {
-			row[i] = "'" + cell
-		}
-	}
-	return row
+	c.faultOf(err)
+	c.settle(http.StatusOK, string(fault.Internal))
+	panic(http.ErrAbortHandler) // a short file must not look whole
 }
 
 func getAudit(c *Call) (any, error) {

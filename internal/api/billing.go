@@ -2,11 +2,9 @@ package api
 
 import (
 	"encoding/json"
-	"strconv"
 	"strings"
 
 	"turnpike/internal/accounts"
-	"turnpike/internal/audit"
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
@@ -16,25 +14,19 @@ import (
 
 // billingObject is how the workspace stands in the present month.
 type billingObject struct {
-	Object         string         `json:"object"`
-	MonthlyCredits *credits.Micro `json:"monthly_credits"`
-	Used           credits.Micro  `json:"used"`
-	Reserved       credits.Micro  `json:"reserved"`
-	Remaining      *credits.Micro `json:"remaining"`
-	AlertThreshold any            `json:"alert_threshold"`
-	Period         spend.Period   `json:"period"`
-	ResetsAt       int64          `json:"resets_at"`
+	Object         string             `json:"object"`
+	MonthlyCredits *credits.Micro     `json:"monthly_credits"`
+	Used           credits.Micro      `json:"used"`
+	Reserved       credits.Micro      `json:"reserved"`
+	Remaining      *credits.Micro     `json:"remaining"`
+	AlertThreshold accounts.Threshold `json:"alert_threshold"`
+	Period         spend.Period       `json:"period"`
+	ResetsAt       int64              `json:"resets_at"`
 }
 
 func newBillingObject(b *spend.Billing) *billingObject {
-	o := &billingObject{Object: "billing", MonthlyCredits: b.Workspace.MonthlyCredits, Used: b.Spent, Reserved: b.Reserved, Remaining: b.Remaining(),
-		Period: b.Period, ResetsAt: b.Period.Ends().Unix()}
-	if t := b.Workspace.Alert; t.Credits != nil {
-		o.AlertThreshold = *t.Credits
-	} else {
-		o.AlertThreshold = strconv.FormatInt(t.Percent, 10) + "%"
-	}
-	return o
+	return &billingObject{Object: "billing", MonthlyCredits: b.Workspace.MonthlyCredits, Used: b.Spent, Reserved: b.Reserved, Remaining: b.Remaining(),
+		AlertThreshold: b.Workspace.Alert, Period: b.Period, ResetsAt: b.Period.Ends().Unix()}
 }
 
 func (c *Call) liveOnly() error {
@@ -64,48 +56,39 @@ func updateBilling(c *Call, tx *db.Tx, in updateBillingRequest) (any, error) {
 	if err := c.liveOnly(); err != nil {
 		return nil, err
 	}
-	w, err := accounts.GetWorkspaceLocked(c.Context(), tx, c.Principal.WorkspaceID)
+	alert, err := readThreshold(in.AlertThreshold)
 	if err != nil {
 		return nil, err
 	}
-	if in.MonthlyCredits.Set {
-		w.MonthlyCredits = in.MonthlyCredits.Pointer()
-	}
-	if in.AlertThreshold.Set {
-		if w.Alert, err = readThreshold(in.AlertThreshold); err != nil {
-			return nil, err
+	b, err := spend.ChangeBilling(c.Context(), tx, c.Actor(), c.Principal.WorkspaceID, func(w *accounts.Workspace) {
+		if in.MonthlyCredits.Set {
+			w.MonthlyCredits = in.MonthlyCredits.Pointer()
 		}
-	}
-	if err := spend.SetBilling(c.Context(), tx, w, c.s.Now()); err != nil {
-		return nil, err
-	}
-	b, err := spend.ReadBilling(c.Context(), tx, w.ID, c.s.Now())
+		if in.AlertThreshold.Set {
+			w.Alert = alert
+		}
+	}, c.s.Now())
 	if err != nil {
 		return nil, err
 	}
-	o := newBillingObject(b)
-	return o, audit.LogAction(c.Context(), tx, c.Actor(), audit.Action{WorkspaceID: w.ID, Environment: string(c.Principal.Environment),
-		Action: "billing.updated", Target: w.ID}, map[string]any{"monthly_credits": o.MonthlyCredits, "alert_threshold": o.AlertThreshold}, c.s.Now())
+	return newBillingObject(b), nil
 }
 
 // readThreshold takes credits as a number, or a share such as "20%".
 func readThreshold(in jsonbody.Optional[json.RawMessage]) (accounts.Threshold, error) {
-	if in.Null {
+	if !in.Set || in.Null {
 		return accounts.DefaultAlert, nil
 	}
-	bad := fault.Invalid("alert_threshold", `alert_threshold must be a number of credits, or a share from "0%%" to "100%%"`)
+	text := string(in.Value)
 	var share string
 	if json.Unmarshal(in.Value, &share) == nil {
-		digits, isShare := strings.CutSuffix(share, "%")
-		n, err := strconv.ParseUint(digits, 10, 8)
-		if !isShare || err != nil || n > 100 {
-			return accounts.Threshold{}, bad
+		if text = share; !strings.HasSuffix(share, "%") {
+			text = "" // an amount is a number
 		}
-		return accounts.Threshold{Percent: int64(n)}, nil
 	}
-	amount, err := credits.Parse(string(in.Value))
-	if err != nil || amount < 0 {
-		return accounts.Threshold{}, bad
+	t, err := accounts.ParseThreshold(text)
+	if err != nil {
+		return t, fault.Invalid("alert_threshold", `alert_threshold must be a number of credits, or a share from "0%%" to "100%%"`)
 	}
-	return accounts.Threshold{Credits: &amount}, nil
+	return t, nil
 }

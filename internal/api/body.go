@@ -89,6 +89,7 @@ func (c *Call) readBody(limit int64) ([]byte, error) {
 		}
 		if err == io.EOF {
 			_ = control.SetReadDeadline(time.Time{})
+			c.body = body
 			return body, nil
 		}
 		// What is left of the body is not waited for: the answer goes out and

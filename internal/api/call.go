@@ -37,6 +37,7 @@ type Call struct {
 	scope    access.Scope  // that the route needs
 	success  []headerLine  // of the answer, if it does not become an error on its way
 	bodyTook time.Duration // to arrive
+	body     []byte        // as it came, until it was looked through for keys
 	wrote    bool          // the answer has begun
 	status   int
 	code     string
@@ -172,6 +173,7 @@ func (c *Call) write(status int, contentType string, body []byte) {
 	_ = http.NewResponseController(c.w).SetWriteDeadline(time.Now().Add(writeTimeout))
 	c.w.WriteHeader(status)
 	_, _ = c.w.Write(body) // a client that left is no fault of ours
+	c.lookForKeys()
 }
 
 type headerLine struct{ name, value string }

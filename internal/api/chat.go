@@ -126,6 +126,7 @@ func (w *eventWriter) flush() {
 		h.Set("Cache-Control", "no-cache")
 		h.Set("X-Accel-Buffering", "no") // a proxy must not hold events back
 		w.c.w.WriteHeader(http.StatusOK)
+		defer w.c.lookForKeys()
 	}
 	_ = control.SetWriteDeadline(time.Now().Add(writeTimeout))
 	if _, err := w.c.w.Write(w.buf); err != nil {

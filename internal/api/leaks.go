@@ -1,12 +1,15 @@
 package api
 
 import (
+	"context"
+	"log/slog"
 	"mime"
 	"net/http"
 	"net/url"
 	"strings"
 	"time"
 
+	"turnpike/internal/accounts"
 	"turnpike/internal/fault"
 	"turnpike/internal/jsonbody"
 	"turnpike/internal/leaks"
@@ -177,6 +180,28 @@ func (s *Server) endKeysInURL(c *Call) (found bool, err error) {
 		}
 	}
 	return true, nil
+}
+
+// lookForKeys looks for keys in the request's body, in prompts and metadata,
+// once its answer has begun and if its workspace wants that.
+func (c *Call) lookForKeys() {
+	body := c.body
+	c.body = nil
+	if len(body) == 0 || c.Principal == nil || c.s.Leaks == nil {
+		return
+	}
+	ctx := context.WithoutCancel(c.Context()) // whoever hangs up has sent it nevertheless
+	policy, err := c.s.Projects.LeakPolicy(ctx, c.Principal.WorkspaceID)
+	if err != nil {
+		slog.Warn("a body was not looked through for keys", "request_id", c.id, "error", err)
+		return
+	}
+	if policy == accounts.LeaksIgnored {
+		return
+	}
+	if secrets := leaks.Find(body); len(secrets) > 0 {
+		c.s.Leaks.See(ctx, leaks.Sighting{Secrets: secrets, Revoke: policy == accounts.LeaksRevoked, IP: c.ip.String(), RequestID: c.id})
+	}
 }
 
 // keyInURL is the answer to such a request: that of a missing key, unless it

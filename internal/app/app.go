@@ -193,7 +193,7 @@ func (a *App) build(ctx context.Context, now func() time.Time) (err error) {
 		GitHubKeysURL: a.cfg.Leaks.GitHubKeysURL, GitLabToken: string(a.cfg.Leaks.GitLabToken), ReportsPerMinute: int64(a.cfg.Leaks.ReportPerMinute)})
 
 	pages, err := dashboard.New(dashboard.Options{DB: d, Ring: ring, People: a.people, Keys: keys, Tokens: tokens, Projects: directory, Webhooks: hooks, Media: jobs,
-		Agents: runs, Leaks: leaked, Files: a.files, Outbox: outbox, PublicURL: a.URL(), TrustedProxies: a.cfg.TrustedProxies, Facts: a.facts(), Now: now})
+		Agents: runs, Leaks: leaked, Files: a.files, Outbox: outbox, SignIn: a.signIn(), PublicURL: a.URL(), TrustedProxies: a.cfg.TrustedProxies, Facts: a.facts(), Now: now})
 	if err != nil {
 		return err
 	}
@@ -252,7 +252,7 @@ func (a *App) build(ctx context.Context, now func() time.Time) (err error) {
 	if a.metrics, err = startMetrics(a.cfg.MetricsListen, hooks, a.telemetry); err != nil {
 		return err
 	}
-	for _, run := range []func(context.Context){a.node.Run, used.Run, refused.Run, a.keeper.Run, a.recoverDeadNodes, outbox.Run, hooks.Run, tunnels.Run, jobs.Run, runs.Run, limiter.Run,
+	for _, run := range []func(context.Context){a.node.Run, used.Run, refused.Run, a.keeper.Run, a.recoverDeadNodes, outbox.Run, hooks.Run, tunnels.Run, jobs.Run, runs.Run, limiter.Run, leaked.Run,
 		func(ctx context.Context) { a.ledger.Run(ctx, d) }} {
 		a.work.Go(func() { run(workCtx) })
 	}

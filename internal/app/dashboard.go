@@ -3,9 +3,11 @@ package app
 import (
 	"net/http"
 	"net/url"
+	"time"
 
 	"turnpike/internal/api"
 	"turnpike/internal/dashboard"
+	"turnpike/internal/people"
 )
 
 // faces leads a request to the pages or to the interface.
@@ -24,9 +26,29 @@ func (f faces) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // facts are what the pages show of the settings.
 func (a *App) facts() dashboard.Facts {
-	f := dashboard.Facts{Version: a.version, RetryAfter: a.cfg.Webhooks.RetrySchedule, LogRetentionDays: a.cfg.Audit.RetentionDays, MailFrom: a.cfg.Mail.From}
+	c := a.cfg
+	f := dashboard.Facts{Version: a.version, RetryAfter: c.Webhooks.RetrySchedule, LogRetentionDays: c.Audit.RetentionDays, MailFrom: c.Mail.From,
+		WebhookTimeout: c.Webhooks.Timeout, FileRetention: c.Files.Retention, BodyBytes: int64(c.Limits.BodyBytes), ModelBodyBytes: int64(c.Limits.ModelBodyBytes),
+		LiveRequests: c.Limits.LiveRequestsPerMinute, LiveTokens: c.Limits.LiveTokensPerMinute, LiveInFlight: c.Limits.LiveInFlight, TestFactor: c.Limits.TestFactor}
+	for _, p := range c.Providers {
+		f.Providers = append(f.Providers, p.Name)
+	}
 	if u, err := url.Parse(string(a.cfg.SMTP.URL)); err == nil {
 		f.MailServer = u.Host // without the password
 	}
 	return f
+}
+
+// signInTimeout is how long the sign-in provider may take for an answer, while
+// somebody looks at an empty page.
+const signInTimeout = 10 * time.Second
+
+// signIn is the operator's provider of OpenID Connect, or nil.
+func (a *App) signIn() *dashboard.SignInProvider {
+	o := a.cfg.OIDC
+	if o.Issuer == "" {
+		return nil
+	}
+	return &dashboard.SignInProvider{Name: o.Name, Provider: people.NewProvider(people.ProviderSettings{Issuer: o.Issuer, ClientID: o.ClientID,
+		ClientSecret: string(o.ClientSecret), RedirectURL: a.URL() + dashboard.SignInCallback}, &http.Client{Timeout: signInTimeout})}
 }

@@ -53,28 +53,52 @@ func LogAction(ctx context.Context, tx *db.Tx, by Actor, a Action, detail any, n
 	return nil
 }
 
+const actionColumns = "id, workspace_id, environment, actor, action, target, detail, ip, request_id, created_at"
+
+func scanAction(r db.Row) (*Action, error) {
+	var a Action
+	var env, ip, request *string
+	var detail string
+	var created int64
+	err := r.Scan(&a.ID, &a.WorkspaceID, &env, &a.Actor, &a.Action, &a.Target, &detail, &ip, &request, &created)
+	a.Environment, a.IP, a.RequestID = db.Text(env), db.Text(ip), db.Text(request)
+	a.Detail = json.RawMessage(detail)
+	a.CreatedAt = time.UnixMicro(created)
+	return &a, err
+}
+
 // ListActions returns a page of a workspace's administrative acts: those of
 // the environment and those that concern both.
 func ListActions(ctx context.Context, q db.Querier, workspaceID, environment string, page db.Page) ([]*Action, bool, error) {
-	query := `SELECT id, workspace_id, environment, actor, action, target, detail, ip, request_id, created_at
-		FROM admin_actions WHERE workspace_id = $1 AND (environment = $2 OR environment IS NULL)`
+	query := "SELECT " + actionColumns + " FROM admin_actions WHERE workspace_id = $1 AND (environment = $2 OR environment IS NULL)"
 	args := []any{workspaceID, environment, int64(page.Limit + 1)}
 	if page.After != "" {
 		query += " AND id " + page.Past() + " $4"
 		args = append(args, page.After)
 	}
 	rows, err := q.Query(ctx, query+" ORDER BY id "+page.Order()+" LIMIT $3", args...)
-	list, err := db.All(rows, err, func(r db.Row) (*Action, error) {
-		var a Action
-		var env, ip, request *string
-		var detail string
-		var created int64
-		err := r.Scan(&a.ID, &a.WorkspaceID, &env, &a.Actor, &a.Action, &a.Target, &detail, &ip, &request, &created)
-		a.Environment, a.IP, a.RequestID = db.Text(env), db.Text(ip), db.Text(request)
-		a.Detail = json.RawMessage(detail)
-		a.CreatedAt = time.UnixMicro(created)
-		return &a, err
-	})
+	list, err := db.All(rows, err, scanAction)
 	list, more := db.Cut(page, list)
 	return list, more, err
+}
+
+// ActionFilter selects acts; what is empty selects all.
+type ActionFilter struct {
+	Actor  string
+	Action string
+	Target string
+}
+
+// FindActions is ListActions of the acts that a filter selects, by looking
+// through a bounded number of them.
+func FindActions(ctx context.Context, q db.Querier, workspaceID, environment string, f ActionFilter, page db.Page) (*db.Found[*Action], error) {
+	s := db.Search{Table: "admin_actions", Columns: actionColumns}
+	s.Where.Add("workspace_id =", workspaceID)
+	s.Filter.Add("(environment = ? OR environment IS NULL)", environment)
+	for _, by := range []struct{ column, value string }{{"actor", f.Actor}, {"action", f.Action}, {"target", f.Target}} {
+		if by.value != "" {
+			s.Filter.Add(by.column+" =", by.value)
+		}
+	}
+	return db.Find(ctx, q, s, page, scanAction, func(a *Action) string { return a.ID })
 }

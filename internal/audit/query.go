@@ -20,16 +20,22 @@ type Filter struct {
 	Project string
 	IP      string
 	Status  int
+	Failed  bool // a status of 400 and above
+	Charged bool // for credits
 }
 
 // List returns a page of a workspace's entries in one environment.
 func List(ctx context.Context, q db.Querier, workspaceID, environment string, f Filter, page db.Page) (*db.Found[*Entry], error) {
 	s := db.Search{Table: "requests", Columns: entryColumns}
-	s.Where.Add("workspace_id =", workspaceID)
-	s.Where.Add("environment =", environment)
+	workspace, env := "workspace_id =", "environment ="
 	if f.KeyID != "" {
+		// By the key's index: SQLite would take the tenant's, which fits two
+		// columns, and look through all entries of the tenant.
+		workspace, env = "workspace_id || '' =", "environment || '' ="
 		s.Where.Add("key_id =", f.KeyID)
 	}
+	s.Where.Add(workspace, workspaceID)
+	s.Where.Add(env, environment)
 	if !f.Since.IsZero() {
 		s.Where.Add("id >=", ids.Floor(ids.Request, f.Since))
 	}
@@ -43,6 +49,12 @@ func List(ctx context.Context, q db.Querier, workspaceID, environment string, f 
 	}
 	if f.Status != 0 {
 		s.Filter.Add("status =", int64(f.Status))
+	}
+	if f.Failed {
+		s.Filter.Add("status >=", int64(400))
+	}
+	if f.Charged {
+		s.Filter.Add("credits >", int64(0))
 	}
 	return db.Find(ctx, q, s, page, scanEntry, func(e *Entry) string { return e.RequestID })
 }

@@ -25,6 +25,7 @@ type workspaceFlags struct {
 	strict bool
 	grace  time.Duration
 	budget string
+	leaks  string
 }
 
 func (w *workspaceFlags) add(cmd *cobra.Command) {
@@ -81,6 +82,7 @@ func (e *env) workspacesUpdate() *cobra.Command {
 	var flags workspaceFlags
 	cmd := &cobra.Command{Use: "update WORKSPACE", Short: "Change a workspace's settings", Args: cobra.ExactArgs(1)}
 	flags.add(cmd)
+	cmd.Flags().StringVar(&flags.leaks, "leak-policy", "", "what becomes of keys in the workspace's own prompts and metadata: off, report or revoke")
 	return e.operator(cmd, func(ctx context.Context, s *app.Store, args []string) error {
 		var w *accounts.Workspace
 		err := s.DB.Write(ctx, func(tx *db.Tx) (err error) {
@@ -93,6 +95,12 @@ func (e *env) workspacesUpdate() *cobra.Command {
 			if err := accounts.UpdateWorkspace(ctx, tx, w); err != nil {
 				return err
 			}
+			if flags.leaks != "" {
+				w.LeakPolicy = accounts.LeakPolicy(flags.leaks)
+				if err := accounts.SetLeakPolicy(ctx, tx, w.ID, w.LeakPolicy); err != nil {
+					return err
+				}
+			}
 			return logWorkspace(ctx, tx, w, "workspace.updated")
 		})
 		if err != nil {
@@ -104,7 +112,7 @@ func (e *env) workspacesUpdate() *cobra.Command {
 
 func logWorkspace(ctx context.Context, tx *db.Tx, w *accounts.Workspace, action string) error {
 	return audit.LogAction(ctx, tx, audit.Operator, audit.Action{WorkspaceID: w.ID, Action: action, Target: w.ID},
-		map[string]any{"name": w.Name, "strict_projects": w.StrictProjects}, time.Now())
+		map[string]any{"name": w.Name, "strict_projects": w.StrictProjects, "leak_policy": w.LeakPolicy}, time.Now())
 }
 
 func (e *env) workspacesList() *cobra.Command {
@@ -126,13 +134,15 @@ type workspaceObject struct {
 	DefaultProjectBudget *credits.Micro `json:"default_project_budget"`
 	RotationGraceSeconds int64          `json:"rotation_grace_seconds"`
 	CreatedAt            int64          `json:"created_at"`
+
+	LeakPolicy accounts.LeakPolicy `json:"leak_policy"`
 }
 
 func (e *env) printWorkspaces(all []*accounts.Workspace) error {
 	objects := make([]workspaceObject, len(all))
 	rows := make([][]any, len(all))
 	for i, w := range all {
-		objects[i] = workspaceObject{w.ID, "workspace", w.Name, w.StrictProjects, w.DefaultProjectBudget, int64(w.RotationGrace / time.Second), w.CreatedAt.Unix()}
+		objects[i] = workspaceObject{w.ID, "workspace", w.Name, w.StrictProjects, w.DefaultProjectBudget, int64(w.RotationGrace / time.Second), w.CreatedAt.Unix(), w.LeakPolicy}
 		rows[i] = []any{w.ID, w.Name, w.StrictProjects, w.RotationGrace}
 	}
 	if e.asJSON {

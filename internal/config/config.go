@@ -51,6 +51,7 @@ type Config struct {
 	Leaks    Leaks    `name:"leaks"`
 	SMTP     SMTP     `name:"smtp"`
 	Mail     Mail     `name:"mail"`
+	OIDC     OIDC     `name:"oidc"`
 
 	Providers []Provider `section:"providers"`
 	Routes    []Route    `section:"routes"`
@@ -147,6 +148,14 @@ type SMTP struct {
 // Mail says how mails look.
 type Mail struct {
 	From string `name:"from" help:"Sender of mails, such as turnpike@example.com; required with smtp.url."`
+}
+
+// OIDC is a provider of OpenID Connect at which people can sign in.
+type OIDC struct {
+	Issuer       string `name:"issuer" help:"OpenID Connect provider at which people may sign in to the dashboard, such as https://accounts.example.com; whoever it says owns a member's e-mail address is that member. Its redirect address is {public_url}/dashboard/login/oidc/callback. Empty turns this off."`
+	ClientID     string `name:"client_id" help:"Name that the provider knows this server by; required with oidc.issuer."`
+	ClientSecret Secret `name:"client_secret" help:"Password that the provider gave to this server; empty for providers that give none."`
+	Name         string `name:"name" default:"single sign-on" help:"How the button calls the provider: Sign in with …"`
 }
 
 // Default returns the settings of a server that was told nothing.

@@ -72,6 +72,9 @@ func (c Config) Validate() error {
 		{"leaks.gitlab_token", gitLabTokenFault(c.Leaks.GitLabToken)},
 		{"smtp.url", smtpFault(c.SMTP.URL)},
 		{"mail.from", senderFault(c.Mail.From, c.SMTP.URL)},
+		{"oidc.issuer", issuerFault(c.OIDC.Issuer)},
+		{"oidc.client_id", clientIDFault(c.OIDC)},
+		{"oidc.name", providerNameFault(c.OIDC)},
 	} {
 		if check.message != "" {
 			ps = append(ps, Problem{Setting: check.setting, Message: check.message})
@@ -377,6 +380,42 @@ func isLocal(host string) bool {
 func gitLabTokenFault(token Secret) string {
 	if token != "" && len(token) < 16 {
 		return "is shorter than 16 characters, which can be guessed; openssl rand -hex 24 makes a good one"
+	}
+	return ""
+}
+
+// issuerFault: whoever could change the provider's answers on their way could
+// sign in as anybody.
+func issuerFault(address string) string {
+	const expected = "; expected such as https://accounts.example.com"
+	if address == "" {
+		return ""
+	}
+	u, err := url.Parse(address)
+	switch {
+	case err != nil || u.Host == "" || u.User != nil || u.Scheme != "https" && u.Scheme != "http":
+		return "is not a web address" + expected
+	case strings.ContainsAny(address, "?#"):
+		return "has a query or a fragment" + expected
+	case u.Scheme == "http" && !isLocal(u.Hostname()):
+		return "must be https://, except on this machine"
+	}
+	return ""
+}
+
+func clientIDFault(o OIDC) string {
+	switch {
+	case o.Issuer != "" && o.ClientID == "":
+		return "is required with oidc.issuer; expected what the provider calls this server"
+	case o.Issuer == "" && (o.ClientID != "" || o.ClientSecret != ""):
+		return "is of no use without oidc.issuer"
+	}
+	return ""
+}
+
+func providerNameFault(o OIDC) string {
+	if o.Issuer != "" && (strings.TrimSpace(o.Name) == "" || len(o.Name) > 60) {
+		return "must have from 1 to 60 bytes, because it is on a button"
 	}
 	return ""
 }

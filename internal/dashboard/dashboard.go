@@ -72,6 +72,16 @@ type Facts struct {
 	LogRetentionDays int
 	MailServer       string // host and port, or empty
 	MailFrom         string
+
+	WebhookTimeout time.Duration
+	FileRetention  time.Duration
+	BodyBytes      int64 // of a request
+	ModelBodyBytes int64 // of a model call
+	LiveRequests   int   // of a key in a minute; 0 for no limit
+	LiveTokens     int
+	LiveInFlight   int
+	TestFactor     int
+	Providers      []string // by name
 }
 
 // strangersPerMinute is how often an address may begin what leaves a row behind

@@ -44,6 +44,15 @@ func (v *visit) comeBack() string {
 	return "?next=" + url.QueryEscape(next)
 }
 
+// nextQuery hands on where somebody wants to go after signing in.
+func (v *visit) nextQuery() string {
+	next := v.query("next")
+	if next == "" {
+		return ""
+	}
+	return "?next=" + url.QueryEscape(next)
+}
+
 func refererPath(r *http.Request) string {
 	u, err := url.Parse(r.Referer())
 	if err != nil || u.Host != r.Host {
@@ -101,6 +110,7 @@ func (v *visit) rememberPlace() {
 type loginData struct {
 	Next     string
 	Provider string // of OpenID Connect, or empty
+	Passkeys bool   // the browser does them under this name
 	SetUp    bool   // nobody has an account yet
 }
 
@@ -112,10 +122,7 @@ func loginPage(v *visit) (*view, error) {
 	if err := v.requirePrivate(); err != nil {
 		return nil, err
 	}
-	d := loginData{Next: v.query("next")}
-	if v.s.SignIn != nil {
-		d.Provider = v.s.SignIn.Name
-	}
+	d := loginData{Next: v.query("next"), Provider: v.providerName(), Passkeys: v.canPasskey()}
 	var err error
 	d.SetUp, err = v.s.People.Unclaimed(v.ctx(), v.s.DB)
 	return &view{template: "login", title: "Sign in", data: d}, err
@@ -134,7 +141,10 @@ func login(v *visit) (*view, error) {
 }
 
 // signedIn keeps the session, or goes on to the second factor.
-func (v *visit) signedIn(in *people.SignIn, next string) {
+func (v *visit) signedIn(in *people.SignIn, next string) { v.signedInWith(in, next, flash{}) }
+
+// signedInWith is signedIn with something to say on the page that follows.
+func (v *visit) signedInWith(in *people.SignIn, next string, f flash) {
 	next = ownPath(next)
 	if !in.Complete() {
 		v.setCookie(halfCookie, in.Half, 10*time.Minute)
@@ -144,19 +154,34 @@ func (v *visit) signedIn(in *people.SignIn, next string) {
 	v.keepSession(in.Token)
 	v.setCookie(halfCookie, "", 0)
 	v.session = in.Session
-	v.redirect(next, flash{})
+	v.redirect(next, f)
 }
 
 func (v *visit) keepSession(token string) { v.setCookie(sessionCookie, token, sessionLasts) }
 
-func logout(v *visit) (*view, error) {
+// signOut ends the browser's session, if it has one.
+func (v *visit) signOut() error {
+	if v.session == nil {
+		return nil
+	}
 	err := v.write(func(tx *db.Tx) error { return v.s.People.Revoke(v.ctx(), tx, v.session, v.session.ID, v.browser()) })
 	if err != nil && !fault.Is(err, fault.NotFound) {
-		return nil, err
+		return err
 	}
 	v.setCookie(sessionCookie, "", 0)
 	v.session = nil
-	v.redirect("/dashboard/login", flash{Notice: "You are signed out."})
+	return nil
+}
+
+func logout(v *visit) (*view, error) {
+	if err := v.signOut(); err != nil {
+		return nil, err
+	}
+	to := "/dashboard/login"
+	if next := v.query("next"); next != "" {
+		to = ownPath(next)
+	}
+	v.redirect(to, flash{Notice: "You are signed out."})
 	return nil, nil
 }
 
@@ -168,6 +193,7 @@ type confirmData struct {
 	HasPassword bool
 	HasCode     bool
 	HasPasskey  bool
+	Provider    string // to prove it by signing in there again
 }
 
 func confirmPage(v *visit) (*view, error) {
@@ -183,7 +209,7 @@ func confirmPage(v *visit) (*view, error) {
 		return nil, err
 	}
 	return &view{template: "confirm", title: "Confirm that it is you", data: confirmData{Next: v.query("next"), HasPassword: v.session.Person.HasPassword,
-		HasCode: factor.Enabled, HasPasskey: len(passkeys) > 0}}, nil
+		HasCode: factor.Enabled, HasPasskey: len(passkeys) > 0 && v.canPasskey(), Provider: v.providerName()}}, nil
 }
 
 func confirm(v *visit) (*view, error) {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"html/template"
-	"io/fs"
 	"net/http"
 	"strconv"
 	"sync"
@@ -26,6 +25,7 @@ type view struct {
 	title    string
 	data     any
 	status   int  // 0 is 200
+	wide     bool // outside of a workspace: it is more than a small form
 	live     bool // keep it up to date: its data-live parts are sent again when they change
 }
 
@@ -63,17 +63,12 @@ func (p *pages) get(name string) (*template.Template, error) {
 	return t, nil
 }
 
-// templateNames are all pages' templates, for the test that executes them.
-func templateNames() ([]string, error) {
-	names, err := fs.Glob(templateFiles, "templates/*.html")
-	return names, err
-}
-
 // shell is what templates see: the data of the page, and what surrounds it.
 type shell struct {
 	v     *visit
 	Title string
 	Data  any
+	Wide  bool
 	Live  bool
 
 	Person     *people.Person
@@ -118,8 +113,11 @@ func (s *shell) Section() string {
 			break
 		}
 	}
-	if rest == "" {
+	switch rest {
+	case "":
 		return "home"
+	case "events": // they are looked at beside what became of them
+		return "deliveries"
 	}
 	return rest
 }
@@ -203,7 +201,7 @@ func (v *visit) render(shown *view) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &shell{v: v, Title: shown.title, Data: shown.data, Live: shown.live, Workspace: v.workspace, Role: v.role, Env: v.env, Problem: v.problem,
+	s := &shell{v: v, Title: shown.title, Data: shown.data, Wide: shown.wide, Live: shown.live, Workspace: v.workspace, Role: v.role, Env: v.env, Problem: v.problem,
 		RequestID: v.id, Version: v.s.Facts.Version}
 	if v.flash != nil {
 		s.Notice = v.flash.Notice

@@ -2,10 +2,12 @@ package dashboard
 
 import (
 	"net/http"
+	"path"
 
 	"turnpike/internal/access"
 	"turnpike/internal/accounts"
 	"turnpike/internal/fault"
+	"turnpike/internal/media"
 	"turnpike/internal/people"
 )
 
@@ -56,6 +58,36 @@ func routes() []route {
 		{method: "POST", path: "logout", area: personal, deed: logout},
 		{method: "GET", path: "confirm", area: personal, page: confirmPage},
 		{method: "POST", path: "confirm", area: personal, deed: confirm, back: confirmPage},
+		{method: "GET", path: "login/code", area: open, page: factorPage},
+		{method: "POST", path: "login/code", area: open, deed: finishLogin, back: factorPage},
+		{method: "POST", path: "login/passkey/start", area: open, deed: startPasskeyLogin},
+		{method: "POST", path: "login/passkey", area: open, deed: passkeyLogin, back: loginPage},
+		{method: "POST", path: "login/oidc", area: open, deed: startOIDC, back: loginPage},
+		{method: "GET", path: "login/oidc/callback", area: open, page: finishOIDC},
+		{method: "GET", path: "forgot", area: open, page: forgotPage},
+		{method: "POST", path: "forgot", area: open, deed: forgot, back: forgotPage},
+		{method: "GET", path: "password", area: open, page: passwordPage},
+		{method: "POST", path: "password", area: open, deed: resetPassword, back: passwordPage},
+		{method: "GET", path: "invitation", area: open, page: invitationPage},
+		{method: "POST", path: "invitation", area: open, deed: acceptInvitation, back: invitationPage},
+		{method: "POST", path: "confirm/passkey/start", area: personal, deed: startPasskeyConfirm},
+		{method: "POST", path: "confirm/passkey", area: personal, deed: passkeyConfirm, back: confirmPage},
+
+		// One's own account.
+		{method: "GET", path: "account", area: personal, page: accountPage},
+		{method: "POST", path: "account/name", area: personal, deed: renamePerson, back: accountPage},
+		{method: "POST", path: "account/password", area: personal, deed: changePassword, back: accountPage},
+		{method: "POST", path: "account/app", area: personal, confirm: true, deed: startApp, back: accountPage},
+		{method: "GET", path: "account/app", area: personal, confirm: true, page: appPage},
+		{method: "POST", path: "account/app/enable", area: personal, confirm: true, deed: enableApp, back: appPage},
+		{method: "POST", path: "account/app/disable", area: personal, confirm: true, deed: disableApp, back: accountPage},
+		{method: "POST", path: "account/app/codes", area: personal, confirm: true, deed: renewCodes, back: accountPage},
+		{method: "POST", path: "account/passkeys/start", area: personal, confirm: true, deed: startPasskey},
+		{method: "POST", path: "account/passkeys", area: personal, confirm: true, deed: addPasskey, back: accountPage},
+		{method: "POST", path: "account/passkeys/{id}/rename", area: personal, deed: renamePasskey, back: accountPage},
+		{method: "POST", path: "account/passkeys/{id}/delete", area: personal, confirm: true, deed: deletePasskey, back: accountPage},
+		{method: "POST", path: "account/sessions/revoke", area: personal, deed: revokeOthers, back: accountPage},
+		{method: "POST", path: "account/sessions/{id}/revoke", area: personal, deed: revokeSession, back: accountPage},
 
 		// Home.
 		{method: "GET", path: "{$}", area: tenant, page: homePage},
@@ -65,14 +97,88 @@ func routes() []route {
 		{method: "GET", path: "keys/new", area: tenant, scope: access.KeysWrite, confirm: true, page: newKeyPage},
 		{method: "POST", path: "keys/new", area: tenant, scope: access.KeysWrite, confirm: true, deed: createKey, back: newKeyPage},
 		{method: "GET", path: "keys/{id}", area: tenant, scope: access.KeysRead, page: keyPage},
+		{method: "GET", path: "keys/{id}/edit", area: tenant, scope: access.KeysWrite, page: editKeyPage},
+		{method: "POST", path: "keys/{id}/edit", area: tenant, scope: access.KeysWrite, deed: updateKey, back: editKeyPage},
+		{method: "GET", path: "keys/{id}/rotate", area: tenant, scope: access.KeysWrite, confirm: true, page: rotateKeyPage},
+		{method: "POST", path: "keys/{id}/rotate", area: tenant, scope: access.KeysWrite, confirm: true, deed: rotateKey, back: rotateKeyPage},
+		{method: "POST", path: "keys/{id}/end-grace", area: tenant, scope: access.KeysWrite, deed: endGrace, back: keyPage},
+		{method: "POST", path: "keys/{id}/revoke", area: tenant, scope: access.KeysWrite, deed: revokeKey, back: keyPage},
+		{method: "GET", path: "keys/{id}/tokens", area: tenant, scope: access.KeysRead, page: tokensPage},
+		{method: "POST", path: "keys/{id}/tokens/{token}/revoke", area: tenant, scope: access.ScopedTokensCreate, deed: revokeToken},
+		{method: "GET", path: "projects", area: tenant, scope: access.ProjectsRead, page: projectsPage},
+		{method: "POST", path: "projects", area: tenant, scope: access.ProjectsWrite, deed: createProject, back: projectsPage},
+		{method: "GET", path: "projects/{id}", area: tenant, scope: access.ProjectsRead, page: projectPage},
+		{method: "POST", path: "projects/{id}", area: tenant, scope: access.ProjectsWrite, deed: updateProject, back: projectPage},
+		{method: "POST", path: "projects/{id}/archive", area: tenant, scope: access.ProjectsWrite, deed: archiveProject, back: projectPage},
+		{method: "POST", path: "projects/{id}/restore", area: tenant, scope: access.ProjectsWrite, deed: restoreProject, back: projectPage},
 
 		// Usage, requests, the admin log, billing.
+		{method: "GET", path: "usage", area: tenant, scope: access.UsageRead, page: usagePage},
+		{method: "GET", path: "usage/export.csv", area: tenant, scope: access.UsageRead, page: exportUsage},
+		{method: "GET", path: "requests", area: tenant, scope: access.AuditRead, page: requestsPage},
+		{method: "GET", path: "requests/export.csv", area: tenant, scope: access.AuditRead, page: exportRequests},
+		{method: "GET", path: "requests/{id}", area: tenant, scope: access.AuditRead, page: requestPage},
+		{method: "GET", path: "log", area: tenant, scope: access.AuditRead, page: adminLogPage},
+		{method: "GET", path: "billing", area: tenant, scope: access.BillingRead, page: billingPage},
+		{method: "POST", path: "billing", area: tenant, scope: access.BillingWrite, deed: changeBilling, back: billingPage},
 
 		// Webhooks and deliveries.
+		{method: "GET", path: "webhooks", area: tenant, scope: access.WebhooksRead, page: webhooksPage},
+		{method: "GET", path: "webhooks/new", area: tenant, scope: access.WebhooksWrite, confirm: true, page: newEndpointPage},
+		{method: "POST", path: "webhooks/new", area: tenant, scope: access.WebhooksWrite, confirm: true, deed: createEndpoint, back: newEndpointPage},
+		{method: "GET", path: "webhooks/{id}", area: tenant, scope: access.WebhooksRead, page: endpointPage},
+		{method: "GET", path: "webhooks/{id}/edit", area: tenant, scope: access.WebhooksWrite, page: editEndpointPage},
+		{method: "POST", path: "webhooks/{id}/edit", area: tenant, scope: access.WebhooksWrite, deed: editEndpoint, back: editEndpointPage},
+		{method: "POST", path: "webhooks/{id}/pause", area: tenant, scope: access.WebhooksWrite, deed: pauseEndpoint, back: endpointPage},
+		{method: "POST", path: "webhooks/{id}/resume", area: tenant, scope: access.WebhooksWrite, deed: resumeEndpoint, back: endpointPage},
+		{method: "GET", path: "webhooks/{id}/rotate", area: tenant, scope: access.WebhooksWrite, confirm: true, page: rotateSecretPage},
+		{method: "POST", path: "webhooks/{id}/rotate", area: tenant, scope: access.WebhooksWrite, confirm: true, deed: rotateSecret, back: rotateSecretPage},
+		{method: "POST", path: "webhooks/{id}/end_grace", area: tenant, scope: access.WebhooksWrite, confirm: true, deed: endSecretGrace, back: endpointPage},
+		{method: "POST", path: "webhooks/{id}/test", area: tenant, scope: access.WebhooksWrite, deed: testEndpoint, back: endpointPage},
+		{method: "POST", path: "webhooks/{id}/delete", area: tenant, scope: access.WebhooksWrite, deed: deleteEndpoint, back: endpointPage},
+		{method: "GET", path: "webhooks/{id}/replay", area: tenant, scope: access.EventsReplay, page: newReplayPage},
+		{method: "POST", path: "webhooks/{id}/replay", area: tenant, scope: access.EventsReplay, deed: startReplay, back: newReplayPage},
+		{method: "GET", path: "webhooks/{endpoint}/replays/{id}", area: tenant, scope: access.WebhooksRead, page: replayPage},
+		{method: "GET", path: "deliveries", area: tenant, scope: access.WebhooksRead, page: deliveriesPage},
+		{method: "POST", path: "deliveries", area: tenant, scope: access.EventsReplay, deed: replaySelected, back: deliveriesPage},
+		{method: "GET", path: "deliveries/{id}", area: tenant, scope: access.WebhooksRead, page: deliveryPage},
+		{method: "POST", path: "deliveries/{id}/replay", area: tenant, scope: access.EventsReplay, deed: replayDelivery, back: deliveryPage},
+		{method: "GET", path: "events", area: tenant, scope: access.EventsRead, page: eventsPage},
+		{method: "GET", path: "events/{id}", area: tenant, scope: access.EventsRead, page: eventPage},
+		{method: "GET", path: "events/{id}/body", area: tenant, scope: access.EventsRead, page: eventBody},
 
 		// Jobs and agent runs.
+		{method: "GET", path: "jobs", area: tenant, scope: access.ImagesRead, page: jobsStart},
+		{method: "GET", path: "jobs/images", area: tenant, scope: access.ImagesRead, page: jobsPage(media.Images)},
+		{method: "GET", path: "jobs/images/{id}", area: tenant, scope: access.ImagesRead, page: jobPage(media.Images)},
+		{method: "POST", path: "jobs/images/{id}/cancel", area: tenant, scope: access.ImagesCreate, deed: cancelJob(media.Images), back: jobPage(media.Images)},
+		{method: "POST", path: "jobs/images/{id}/delete", area: tenant, scope: access.ImagesCreate, deed: deleteJob(media.Images), back: jobPage(media.Images)},
+		{method: "GET", path: "jobs/videos", area: tenant, scope: access.VideosRead, page: jobsPage(media.Video)},
+		{method: "GET", path: "jobs/videos/{id}", area: tenant, scope: access.VideosRead, page: jobPage(media.Video)},
+		{method: "POST", path: "jobs/videos/{id}/cancel", area: tenant, scope: access.VideosCreate, deed: cancelJob(media.Video), back: jobPage(media.Video)},
+		{method: "POST", path: "jobs/videos/{id}/delete", area: tenant, scope: access.VideosCreate, deed: deleteJob(media.Video), back: jobPage(media.Video)},
+		{method: "GET", path: "jobs/voice", area: tenant, scope: access.VoiceRead, page: jobsPage(media.Voice)},
+		{method: "GET", path: "jobs/voice/{id}", area: tenant, scope: access.VoiceRead, page: jobPage(media.Voice)},
+		{method: "POST", path: "jobs/voice/{id}/cancel", area: tenant, scope: access.VoiceCreate, deed: cancelJob(media.Voice), back: jobPage(media.Voice)},
+		{method: "POST", path: "jobs/voice/{id}/delete", area: tenant, scope: access.VoiceCreate, deed: deleteJob(media.Voice), back: jobPage(media.Voice)},
+		{method: "GET", path: "runs", area: tenant, scope: access.AgentRunsRead, page: runsPage},
+		{method: "GET", path: "runs/{id}", area: tenant, scope: access.AgentRunsRead, page: runPage},
+		{method: "POST", path: "runs/{id}/approvals/{approval}", area: tenant, scope: access.AgentRunsApprove, deed: decideRun, back: runPage},
+		{method: "POST", path: "runs/{id}/cancel", area: tenant, scope: access.AgentRunsCreate, deed: cancelRun, back: runPage},
 
 		// Security, team, settings.
+		{method: "GET", path: "security", area: tenant, scope: access.AuditRead, page: securityPage},
+		{method: "POST", path: "security", area: tenant, scope: access.AuditRead, manages: true, deed: setLeakPolicy, back: securityPage},
+		{method: "GET", path: "team", area: tenant, page: teamPage},
+		{method: "POST", path: "team/leave", area: tenant, deed: leave, back: teamPage},
+		{method: "POST", path: "team/members/{id}/role", area: tenant, manages: true, confirm: true, deed: changeRole, back: teamPage},
+		{method: "POST", path: "team/members/{id}/remove", area: tenant, manages: true, deed: removeMember, back: teamPage},
+		{method: "POST", path: "team/invitations", area: tenant, manages: true, confirm: true, deed: invite, back: teamPage},
+		{method: "POST", path: "team/invitations/{id}/again", area: tenant, manages: true, confirm: true, deed: inviteAgain, back: teamPage},
+		{method: "POST", path: "team/invitations/{id}/revoke", area: tenant, manages: true, deed: revokeInvitation, back: teamPage},
+		{method: "GET", path: "settings", area: tenant, page: settingsPage},
+		{method: "POST", path: "settings", area: tenant, manages: true, deed: updateSettings, back: settingsPage},
+		{method: "POST", path: "settings/mail", area: tenant, manages: true, deed: sendTestMail, back: settingsPage},
 	}
 }
 
@@ -86,9 +192,23 @@ func (s *Server) newMux(table []route) *http.ServeMux {
 		})
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		visitOf(w).fail(fault.New(fault.NotFound, "there is no such page"))
+		v := visitOf(w)
+		if r.Method == http.MethodGet && isDeed(mux, r) {
+			// Where a form was refused, or somebody signed in again: what it belongs to.
+			v.redirect(path.Dir(r.URL.Path), flash{})
+			return
+		}
+		v.fail(fault.New(fault.NotFound, "there is no such page"))
 	})
 	return mux
+}
+
+// isDeed reports whether a form can be sent to the path.
+func isDeed(mux *http.ServeMux, r *http.Request) bool {
+	post := *r
+	post.Method = http.MethodPost
+	_, pattern := mux.Handler(&post)
+	return pattern != "/"
 }
 
 // serve lets the visit in and answers it.
@@ -153,6 +273,8 @@ func (v *visit) refused(rt route, err error) {
 		return
 	}
 	shown.status = status
+	shown.live = false // there may be no page at the address that the form went to
+	v.sayWhen(f)
 	v.show(shown)
 }
 

@@ -85,8 +85,13 @@ func (v *visit) write(fn func(tx *db.Tx) error) error {
 // patience is how long a page waits for the store.
 const patience = 8 * time.Second
 
-// form is a field of the form that was sent, without white space around it.
-func (v *visit) form(name string) string { return strings.TrimSpace(v.r.PostFormValue(name)) }
+// form is a field of the form that was sent, without white space around it
+// and without what no store keeps.
+func (v *visit) form(name string) string { return storable(v.r.PostFormValue(name)) }
+
+func storable(s string) string {
+	return strings.TrimSpace(strings.ReplaceAll(strings.ToValidUTF8(s, ""), "\x00", ""))
+}
 
 // query is a parameter of the page's address.
 func (v *visit) query(name string) string {
@@ -171,10 +176,15 @@ func (v *visit) fail(err error) {
 		return
 	}
 	status := fault.FamilyOf(f.Code).Status
+	v.sayWhen(f)
+	v.show(&view{template: "problem", title: problemTitle(status), status: status, data: f})
+}
+
+// sayWhen tells when to try again, for those who do not read the message.
+func (v *visit) sayWhen(f *fault.Error) {
 	if f.RetryAfter > 0 {
 		v.w.Header().Set("Retry-After", strconv.Itoa(int(f.RetryAfter.Seconds())+1))
 	}
-	v.show(&view{template: "problem", title: problemTitle(status), status: status, data: f})
 }
 
 func problemTitle(status int) string {

@@ -25,6 +25,7 @@ type Found[T any] struct {
 	Rows   []T
 	Cursor string
 	More   bool
+	Looked int // how many rows were looked through, when that bound has ended the page
 }
 
 // Find reads a page.
@@ -70,7 +71,7 @@ func Find[T any](ctx context.Context, q Querier, s Search, page Page, scan func(
 		return nil, err
 	}
 	if n == scanBound {
-		f.More, f.Cursor = true, Text(last)
+		f.More, f.Cursor, f.Looked = true, Text(last), scanBound
 	}
 	return f, nil
 }
@@ -81,7 +82,8 @@ type Conditions struct {
 	args []any
 }
 
-// Add adds a comparison, such as "status =", with its right side.
+// Add adds a comparison, such as "status =", with its right side, or a whole
+// condition with a ? where the value belongs.
 func (c *Conditions) Add(comparison string, value any) {
 	c.list = append(c.list, comparison)
 	c.args = append(c.args, value)
@@ -91,7 +93,28 @@ func (c *Conditions) Add(comparison string, value any) {
 func (c *Conditions) sql(offset int) string {
 	out := make([]string, len(c.list))
 	for i, comparison := range c.list {
-		out[i] = fmt.Sprintf("%s $%d", comparison, offset+i+1)
+		before, after, _ := strings.Cut(comparison, "?")
+		out[i] = fmt.Sprintf("%s $%d%s", before, offset+i+1, after)
 	}
 	return strings.Join(out, " AND ")
+}
+
+// perStatement is how many ids one statement names: it has room for more.
+const perStatement = 500
+
+// ByIDs reads the rows of a list of ids. The query ends in IN; the list is put
+// behind it.
+func ByIDs(ctx context.Context, q Querier, query string, args []any, ids []string, each func(Row) error) error {
+	for some := range slices.Chunk(ids, perStatement) {
+		all, places := slices.Clone(args), make([]string, len(some))
+		for i, id := range some {
+			all = append(all, id)
+			places[i] = fmt.Sprintf("$%d", len(all))
+		}
+		rows, err := q.Query(ctx, query+" ("+strings.Join(places, ", ")+")", all...)
+		if err := Each(rows, err, each); err != nil {
+			return err
+		}
+	}
+	return nil
 }

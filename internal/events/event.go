@@ -202,7 +202,10 @@ func AnyNew(ctx context.Context, q db.Querier) (any bool, err error) {
 	return any, err
 }
 
-const columns = "id, workspace_id, environment, project, type, sample, created_at, body"
+const (
+	columns = "id, workspace_id, environment, project, type, sample, created_at, body"
+	heads   = "id, workspace_id, environment, project, type, sample, created_at, ''"
+)
 
 func scan(r db.Row) (*Event, error) {
 	var e Event
@@ -231,6 +234,15 @@ type Filter struct {
 
 // List returns a page of a tenant's events.
 func List(ctx context.Context, q db.Querier, workspaceID, environment string, f Filter, page db.Page) (*db.Found[*Event], error) {
+	return list(ctx, q, columns, workspaceID, environment, f, page)
+}
+
+// ListHeads is List without the bodies, which may be large.
+func ListHeads(ctx context.Context, q db.Querier, workspaceID, environment string, f Filter, page db.Page) (*db.Found[*Event], error) {
+	return list(ctx, q, heads, workspaceID, environment, f, page)
+}
+
+func list(ctx context.Context, q db.Querier, columns, workspaceID, environment string, f Filter, page db.Page) (*db.Found[*Event], error) {
 	s := db.Search{Table: "events", Columns: columns}
 	s.Where.Add("workspace_id =", workspaceID)
 	s.Where.Add("environment =", environment)

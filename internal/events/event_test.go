@@ -124,6 +124,23 @@ func TestEventExistsForItsTenantAlone(t *testing.T) {
 	})
 }
 
+func TestHeadsAreEventsWithoutTheirBodies(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		e := publish(t, d, acme, low)
+		publish(t, d, acme, events.KeyRevoked{})
+		for _, f := range []events.Filter{{Type: e.Type}, {}} {
+			found, err := events.ListHeads(t.Context(), d, "ws_1", "live", f, db.Page{Limit: 1, Asc: true})
+			if err != nil || len(found.Rows) != 1 {
+				t.Fatalf("%d are found (%v)", len(found.Rows), err)
+			}
+			if got := found.Rows[0]; got.ID != e.ID || got.Type != e.Type || !got.CreatedAt.Equal(happened) || len(got.Body) != 0 {
+				t.Errorf("the head is %+v", got)
+			}
+		}
+	})
+}
+
 func TestBodyPastTheLimitIsRefused(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {

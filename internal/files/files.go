@@ -130,6 +130,10 @@ func openBucket(ctx context.Context, address string) (*blob.Bucket, error) {
 	return blob.OpenBucket(ctx, u.String())
 }
 
+// Redirects reports whether downloads come from the bucket itself, which is
+// another site than ours.
+func (s *Store) Redirects() bool { return s.fromBucket }
+
 // Close ends the store; a second time does nothing.
 func (s *Store) Close() error {
 	if s.closed.Swap(true) {

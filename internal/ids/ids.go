@@ -71,6 +71,17 @@ func Derive(prefix, first, second string) string {
 	return prefix + encode(u)
 }
 
+// shared is how many characters of an identifier Derive always keeps: 63 of the
+// 64 bits that it takes over.
+const shared = 13
+
+// DerivedFrom returns the smallest and the largest identifier that Derive can
+// make of the first thing and any second. The first must be valid.
+func DerivedFrom(prefix, first string) (low, high string) {
+	start := prefix + first[len(first)-length:][:shared]
+	return start + strings.Repeat(alphabet[:1], length-shared), start + strings.Repeat(alphabet[len(alphabet)-1:], length-shared)
+}
+
 // Valid reports whether s is an identifier of the kind. It says nothing about
 // whether the thing exists; it keeps nonsense away from the store.
 func Valid(prefix, s string) bool {
@@ -108,4 +119,10 @@ func decode(s string) (u uuid.UUID) {
 	binary.BigEndian.PutUint64(u[:8], hi)
 	binary.BigEndian.PutUint64(u[8:], lo)
 	return u
+}
+
+// Time is when an identifier was made, to the millisecond. It must be valid.
+func Time(id string) time.Time {
+	u := decode(id[len(id)-length:])
+	return time.UnixMilli(int64(binary.BigEndian.Uint64(u[:8]) >> 16)).UTC() //nolint:gosec // 48 bits
 }

@@ -63,9 +63,26 @@ func TestDerivedIDsAreTheSameForTheSameTwo(t *testing.T) {
 		if other := ids.Derive(ids.Delivery, first, ids.New(ids.Endpoint)); other == d {
 			t.Fatalf("%s has the same for two", first)
 		}
+		if low, high := ids.DerivedFrom(ids.Delivery, first); d < low || d > high || !ids.Valid(ids.Delivery, low) || !ids.Valid(ids.Delivery, high) {
+			t.Errorf("%s is not between %s and %s", d, low, high)
+		}
+		if low, high := ids.DerivedFrom(ids.Delivery, ids.Floor(ids.Event, time.Now().Add(time.Hour))); d >= low && d <= high {
+			t.Errorf("%s is between %s and %s, which another makes", d, low, high)
+		}
 		// Within the range of ids of its moment: what goes by time goes by id.
 		if d[:len(ids.Delivery)+9] != ids.Delivery+first[len(ids.Event):len(ids.Event)+9] {
 			t.Errorf("%s does not have the time of %s", d, first)
 		}
+	}
+}
+
+func TestTimeIsWhenAnIDWasMade(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 3, 4, 5, 6, 7, 89_000_000, time.UTC)
+	if got := ids.Time(ids.Floor(ids.Request, at)); !got.Equal(at) {
+		t.Errorf("%s instead of %s", got, at)
+	}
+	if got := ids.Time(ids.New(ids.Request)); time.Since(got) > time.Minute || time.Since(got) < -time.Minute {
+		t.Errorf("a fresh one was made %s", got)
 	}
 }

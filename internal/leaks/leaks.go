@@ -27,7 +27,7 @@ const (
 	GitLab  Source = "gitlab"
 	Public  Source = "report"  // somebody, by /leaks/report
 	Scan    Source = "scan"    // turnpike scan, by the same way
-	Traffic Source = "traffic" // a request that had it in its URL
+	Traffic Source = "traffic" // a request that had it in its URL or, where the workspace says so, in its body
 )
 
 // Outcome is what a report led to.
@@ -40,6 +40,7 @@ const (
 	GraceEnded   Outcome = "grace_ended"   // it was a key's previous secret
 	TokenRevoked Outcome = "token_revoked" // it was a scoped token
 	Already      Outcome = "already_dead"
+	Noted        Outcome = "noted" // it still works: the workspace only wants to know
 )
 
 // patience is how long a report waits for the store. Whoever sent it may have
@@ -63,13 +64,15 @@ type Options struct {
 // Service takes reports.
 type Service struct {
 	Options
-	github   *githubKeys
-	visitors *visitors.Counter
+	github    *githubKeys
+	visitors  *visitors.Counter
+	sightings chan Sighting
+	seen      seen
 }
 
 // New makes the service.
 func New(o Options) *Service {
-	return &Service{Options: o, visitors: visitors.New(o.ReportsPerMinute, o.Now),
+	return &Service{Options: o, visitors: visitors.New(o.ReportsPerMinute, o.Now), sightings: make(chan Sighting, waitingSightings),
 		github: &githubKeys{url: o.GitHubKeysURL, now: o.Now, client: &http.Client{Timeout: fetchTimeout}}}
 }
 
@@ -82,13 +85,15 @@ type Report struct {
 	Secret string
 	Source Source
 	URL    string // where, as the reporter says
+	InBody bool   // of a request; Traffic is in its URL otherwise
+	Spare  bool   // note it and tell its people, but let it live
 	// Where the report came from, for the admin log.
 	IP, RequestID string
 }
 
-// Revoke ends whatever the secret belongs to and tells its people, once: a
-// report of what is dead already is only noted. It goes on when the reporter
-// leaves.
+// Revoke ends whatever the secret belongs to, unless the report wants it
+// spared, and tells its people, once: a report of what is dead already is only
+// noted. It goes on when the reporter leaves.
 func (s *Service) Revoke(ctx context.Context, r Report) (outcome Outcome, err error) {
 	if _, ok := access.ParseSecret(r.Secret); !ok {
 		return Unknown, nil
@@ -131,25 +136,28 @@ func (s *Service) end(ctx context.Context, tx *db.Tx, r Report, e *access.Expose
 		if t.RevokedAt != nil || !s.Now().Before(t.ExpiresAt) {
 			return Already, nil
 		}
+		if r.Spare {
+			return Noted, nil
+		}
 		_, err := s.Tokens.Revoke(ctx, tx, by, t.WorkspaceID, t.Environment, t.ID)
 		return TokenRevoked, err
 	}
 	switch k := e.Key; {
-	case k.RevokedAt != nil:
+	case k.RevokedAt != nil, !e.Current && !e.Previous:
 		return Already, nil
+	case r.Spare:
+		return Noted, s.warn(ctx, tx, e)
 	// An expired key is revoked too: its expiry could be moved.
 	case e.Current:
 		if err := s.Keys.Revoke(ctx, tx, by, k); err != nil {
 			return "", err
 		}
 		return Revoked, s.tell(ctx, tx, r, e)
-	case e.Previous:
-		if err := s.Keys.EndGrace(ctx, tx, by, k); err != nil && !fault.Is(err, fault.InvalidState) {
-			return "", err
-		}
-		return GraceEnded, s.tell(ctx, tx, r, e)
 	}
-	return Already, nil
+	if err := s.Keys.EndGrace(ctx, tx, by, e.Key); err != nil && !fault.Is(err, fault.InvalidState) {
+		return "", err
+	}
+	return GraceEnded, s.tell(ctx, tx, r, e)
 }
 
 // tell publishes the event and mails the workspace's owners and admins.
@@ -166,8 +174,23 @@ func (s *Service) tell(ctx context.Context, tx *db.Tx, r Report, e *access.Expos
 	}
 	return s.Outbox.EnqueueAdmins(ctx, tx, k.WorkspaceID, "leaked "+k.ID+" "+e.Hint, func(workspace string) mail.Data {
 		return mail.KeyRevoked{Workspace: workspace, Environment: string(k.Environment), KeyID: k.ID, KeyName: k.Name, KeyHint: e.Hint,
-			Found: foundBy[r.Source], URL: url, Previous: e.Previous, DetectedAt: now}
+			Found: r.found(), URL: url, Previous: e.Previous, DetectedAt: now}
 	})
+}
+
+// warn mails the workspace's owners and admins, once for a secret.
+func (s *Service) warn(ctx context.Context, tx *db.Tx, e *access.Exposed) error {
+	k := e.Key
+	return s.Outbox.EnqueueAdmins(ctx, tx, k.WorkspaceID, "seen "+k.ID+" "+e.Hint, func(workspace string) mail.Data {
+		return mail.KeySeen{Workspace: workspace, Environment: string(k.Environment), KeyID: k.ID, KeyName: k.Name, KeyHint: e.Hint, DetectedAt: s.Now()}
+	})
+}
+
+func (r Report) found() string {
+	if r.InBody {
+		return "in a prompt or in metadata that was sent to the API"
+	}
+	return foundBy[r.Source]
 }
 
 // foundBy says in the mail who found the key.

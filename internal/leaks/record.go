@@ -14,7 +14,8 @@ import (
 )
 
 const (
-	idPrefix = "leak_"
+	// IDPrefix is that of the notes' ids.
+	IDPrefix = "leak_"
 	// maxNotes bounds what a reporter who repeats himself can make us keep.
 	maxNotes = 100
 	maxURL   = 2048
@@ -36,13 +37,13 @@ type Note struct {
 
 // note keeps a report, in the transaction of what it led to.
 func (s *Service) note(ctx context.Context, tx *db.Tx, r Report, e *access.Exposed, outcome Outcome) error {
-	n := Note{ID: ids.New(idPrefix), Hint: e.Hint}
+	n := Note{ID: ids.New(IDPrefix), Hint: e.Hint}
 	if t := e.Token; t != nil {
 		n.WorkspaceID, n.Environment, n.KeyID, n.TokenID = t.WorkspaceID, string(t.Environment), t.KeyID, t.ID
 	} else {
 		n.WorkspaceID, n.Environment, n.KeyID = e.Key.WorkspaceID, string(e.Key.Environment), e.Key.ID
 	}
-	if outcome == Already {
+	if outcome == Already || outcome == Noted {
 		var have int64
 		err := tx.QueryRow(ctx, "SELECT count(*) FROM (SELECT 1 FROM leak_reports WHERE key_id = $1 LIMIT $2) AS noted", n.KeyID, int64(maxNotes)).Scan(&have)
 		if err != nil || have == maxNotes {
@@ -55,11 +56,12 @@ func (s *Service) note(ctx context.Context, tx *db.Tx, r Report, e *access.Expos
 	return err
 }
 
+const noteSelect = "SELECT id, workspace_id, environment, key_id, token_id, hint, source, url, outcome, reported_at FROM leak_reports"
+
 // List returns a page of an environment's reports, newest first unless asked
 // otherwise, and whether there are more.
 func List(ctx context.Context, q db.Querier, workspaceID, environment string, page db.Page) ([]*Note, bool, error) {
-	query := `SELECT id, workspace_id, environment, key_id, token_id, hint, source, url, outcome, reported_at
-		FROM leak_reports WHERE workspace_id = $1 AND environment = $2`
+	query := noteSelect + " WHERE workspace_id = $1 AND environment = $2"
 	args := []any{workspaceID, environment, int64(page.Limit + 1)}
 	if page.After != "" {
 		query += " AND id " + page.Past() + " $4"
@@ -69,6 +71,12 @@ func List(ctx context.Context, q db.Querier, workspaceID, environment string, pa
 	list, err := db.All(rows, err, scanNote)
 	list, more := db.Cut(page, list)
 	return list, more, err
+}
+
+// ListByKey returns the newest reports of a key and of its tokens.
+func ListByKey(ctx context.Context, q db.Querier, keyID string, limit int) ([]*Note, error) {
+	rows, err := q.Query(ctx, noteSelect+" WHERE key_id = $1 ORDER BY id DESC LIMIT $2", keyID, int64(limit))
+	return db.All(rows, err, scanNote)
 }
 
 func scanNote(r db.Row) (*Note, error) {
@@ -85,7 +93,7 @@ func scanNote(r db.Row) (*Note, error) {
 // Purge deletes reports from before the time given, a batch at a time.
 func Purge(ctx context.Context, tx *db.Tx, before time.Time, limit int64) (int64, error) {
 	return tx.Exec(ctx, `DELETE FROM leak_reports WHERE id IN
-		(SELECT id FROM leak_reports WHERE id < $1 ORDER BY id LIMIT $2)`, ids.Floor(idPrefix, before), limit)
+		(SELECT id FROM leak_reports WHERE id < $1 ORDER BY id LIMIT $2)`, ids.Floor(IDPrefix, before), limit)
 }
 
 // cleanURL makes a stranger's address fit to be kept and shown: a web address

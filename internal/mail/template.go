@@ -64,6 +64,27 @@ type KeyRevoked struct {
 
 func (KeyRevoked) kind() string { return "key_revoked" }
 
+// KeySeen tells that a key stood in a request's body, and still works.
+type KeySeen struct {
+	Workspace   string // its name
+	Environment string
+	KeyID       string
+	KeyName     string
+	KeyHint     string // of the secret that was seen
+	DetectedAt  time.Time
+}
+
+func (KeySeen) kind() string { return "key_seen" }
+
+// Test shows that mail arrives.
+type Test struct {
+	Workspace string // its name
+	AskedBy   string // a name or an e-mail address
+	At        time.Time
+}
+
+func (Test) kind() string { return "test" }
+
 const (
 	maxText    = 2048 // an endpoint's address can be as long
 	maxSubject = 200

@@ -80,6 +80,21 @@ func TestLeakMailSaysWhatIsDeadAndWhatToDo(t *testing.T) {
 	}
 }
 
+func TestSeenMailSaysThatTheKeyLives(t *testing.T) {
+	t.Parallel()
+	subject, text := rendered(t, mail.KeySeen{Workspace: "Acme", Environment: "live", KeyID: "key_1", KeyName: "Shop", KeyHint: "tp_live_…x7Qm",
+		DetectedAt: time.Date(2026, 3, 4, 5, 6, 0, 0, time.UTC)})
+	if subject != "API key seen in a request: tp_live_…x7Qm in Acme (live)" {
+		t.Errorf("the subject is %q", subject)
+	}
+	for _, want := range []string{"It still works", "Acme (live)", "tp_live_…x7Qm (Shop, key_1)", "4 March 2026, 05:06 UTC",
+		"POST https://api.example.com/v1/keys/key_1/rotate\n", "GET https://api.example.com/v1/audit?key=key_1\n"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the text lacks %q:\n%s", want, text)
+		}
+	}
+}
+
 func TestLongTextsAreCut(t *testing.T) {
 	t.Parallel()
 	data := paused()

@@ -89,7 +89,7 @@ func (s *Service) batch(ctx context.Context, q db.Querier, j *Job, link linker) 
 			return nil, fmt.Errorf("read results: %w", err)
 		}
 		for n, f := range m.Files {
-			url, until := link(f, fmt.Sprintf("%s-%d-%d%s", j.ID, t.Position, n, Extension(f.ContentType)))
+			url, until := link(f, fileName(j, t, n, f))
 			r.Images = append(r.Images, events.Image{URL: url, URLExpiresAt: until, ContentType: f.ContentType, Bytes: f.Bytes, SHA256: f.SHA256})
 		}
 		b.Results[i] = r

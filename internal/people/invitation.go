@@ -86,7 +86,7 @@ func (p *People) Invite(ctx context.Context, tx *db.Tx, by Caller, i *Invitation
 		return nil, err
 	}
 	now := p.now()
-	i.ID, i.InvitedBy = ids.New(invitationID), by.actor.Name
+	i.ID, i.InvitedBy = ids.New(InvitationID), by.actor.Name
 	i.CreatedAt, i.ExpiresAt = now, now.Add(invitationLimit)
 	l := &Link{Path: InvitationPath, Token: newToken(), WorkspaceID: i.WorkspaceID, ExpiresAt: &i.ExpiresAt}
 	_, err := tx.Exec(ctx, `INSERT INTO invitations (id, token_hash, workspace_id, email, role, invited_by, created_at, expires_at)
@@ -150,6 +150,24 @@ func (p *People) Invitations(ctx context.Context, q db.Querier, workspaceID stri
 	list, err := db.All(rows, err, scanInvitation)
 	list, more := db.Cut(page, list)
 	return list, more, err
+}
+
+// InviteAgain replaces an invitation that nobody has accepted by a new one to
+// the same address, with a new link and a new end.
+func (p *People) InviteAgain(ctx context.Context, tx *db.Tx, by Caller, workspaceID, id string) (*Invitation, *Link, error) {
+	old, err := scanInvitation(tx.QueryRow(ctx, "SELECT "+invitationColumns+" FROM invitations WHERE id = $1 AND workspace_id = $2", id, workspaceID))
+	if errors.Is(err, db.ErrNotFound) {
+		return nil, nil, fault.NoSuch("invitation", id)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	if status := old.Status(p.now()); status != "open" && status != "expired" {
+		return nil, nil, fault.New(fault.InvalidState, "the invitation is %s, so it cannot be sent again", status)
+	}
+	i := &Invitation{WorkspaceID: workspaceID, Email: old.Email, Role: old.Role}
+	l, err := p.Invite(ctx, tx, by, i)
+	return i, l, err
 }
 
 // RevokeInvitation ends an open invitation. Only an owner takes back the

@@ -104,6 +104,40 @@ func TestInvitationsEnd(t *testing.T) {
 	})
 }
 
+func TestInvitationIsSentAgain(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.member("ada@example.com", accounts.Owner)
+		w.member("adam@example.com", accounts.Admin)
+		admin := w.login("adam@example.com").Session.Caller(browser)
+		again := func(by people.Caller, workspaceID, id string) (i *people.Invitation, l *people.Link, err error) {
+			err = w.try(func(tx *db.Tx) (err error) {
+				i, l, err = w.InviteAgain(t.Context(), tx, by, workspaceID, id)
+				return err
+			})
+			return i, l, err
+		}
+		first, old := w.invited("bob@example.com", accounts.Viewer)
+		w.pass(8 * 24 * time.Hour)
+		second, link, err := again(admin, w.acme.ID, first.ID)
+		if err != nil || second.Email != first.Email || second.Role != first.Role || second.ID == first.ID || !second.ExpiresAt.After(w.clock()) {
+			t.Fatalf("it became %+v: %v", second, err)
+		}
+		if _, _, err := w.FindInvitation(t.Context(), w.db, old.Token); !fault.Is(err, fault.NotFound) {
+			t.Errorf("the old link still works: %v", err)
+		}
+		if _, err := w.AcceptInvitation(t.Context(), link.Token, newcomer, browser); err != nil {
+			t.Fatal(err)
+		}
+		_, _, err = again(admin, w.acme.ID, second.ID)
+		want(t, err, fault.InvalidState)
+		_, _, err = again(admin, w.workspace("other").ID, second.ID)
+		want(t, err, fault.NotFound)
+		owner, _ := w.invited("eve@example.com", accounts.Owner)
+		_, _, err = again(admin, w.acme.ID, owner.ID)
+		want(t, err, fault.InsufficientScope)
+	})
+}
+
 func TestInvitationChangesNobodysPassword(t *testing.T) {
 	each(t, func(t *testing.T, w *world) {
 		w.member("bob@example.com", accounts.Owner)

@@ -96,12 +96,12 @@ func mayChange(ctx context.Context, tx *db.Tx, by Caller, workspaceID string, fr
 // ChangeRole gives a member another role. Their sessions end, so that no
 // browser goes on under rights that it did not begin with.
 func (p *People) ChangeRole(ctx context.Context, tx *db.Tx, by Caller, workspaceID, userID string, to accounts.Role) error {
-	if !slices.Contains(accounts.Roles, to) {
-		return fault.Invalid("role", "role must be one of owner, admin, developer, viewer, not %q", to)
-	}
 	from, err := p.lockMember(ctx, tx, by, workspaceID, userID)
 	if err != nil || from == to {
 		return err
+	}
+	if !slices.Contains(accounts.Roles, to) {
+		return fault.Invalid("role", "role must be one of owner, admin, developer, viewer, not %q", to)
 	}
 	if err := mayChange(ctx, tx, by, workspaceID, from, to); err != nil {
 		return err

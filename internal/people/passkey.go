@@ -189,7 +189,7 @@ func (p *People) FinishPasskey(ctx context.Context, s *Session, rp RelyingParty,
 	if err != nil {
 		return nil, errWrongPasskey(err)
 	}
-	k := &Passkey{ID: ids.New(passkeyID), UserID: s.UserID, Name: name, CreatedAt: p.now()}
+	k := &Passkey{ID: ids.New(PasskeyID), UserID: s.UserID, Name: name, CreatedAt: p.now()}
 	err = p.db.Write(ctx, func(tx *db.Tx) error {
 		h, err := p.hold(ctx, tx, s.UserID)
 		if err != nil {

@@ -27,9 +27,9 @@ import (
 
 // The prefixes of this package's ids.
 const (
-	sessionID    = "sess_"
-	passkeyID    = "pk_"
-	invitationID = "inv_"
+	SessionID    = "sess_"
+	PasskeyID    = "pk_"
+	InvitationID = "inv_"
 )
 
 // Options configures People.

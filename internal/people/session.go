@@ -167,7 +167,7 @@ func endSessions(ctx context.Context, tx *db.Tx, userID, keep string) (int64, er
 func (p *People) startSession(ctx context.Context, tx *db.Tx, person *Person, method Method, from Browser) (*Session, string, error) {
 	now := time.UnixMicro(p.now().UnixMicro()) // as it will be read
 	token := newToken()
-	s := &Session{ID: ids.New(sessionID), UserID: person.ID, Method: method, IP: from.IP, UserAgent: from.device(),
+	s := &Session{ID: ids.New(SessionID), UserID: person.ID, Method: method, IP: from.IP, UserAgent: from.device(),
 		CreatedAt: now, SeenAt: now, ConfirmedAt: now, Person: person, tokenHash: hashToken(token)}
 	_, err := tx.Exec(ctx, `INSERT INTO sessions (id, token_hash, user_id, method, ip, user_agent, created_at, seen_at, confirmed_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $7, $7)`, s.ID, s.tokenHash, s.UserID, string(method), s.IP, s.UserAgent, now.UnixMicro())

@@ -3,6 +3,7 @@ package people
 import (
 	"context"
 	"crypto/rand"
+	"encoding/base32"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -82,6 +83,43 @@ func (p *People) StartTOTP(ctx context.Context, tx *db.Tx, s *Session, issuer st
 		ON CONFLICT (user_id) DO UPDATE SET secret = excluded.secret, last_step = 0, created_at = excluded.created_at`,
 		s.UserID, p.ring.Seal([]byte(key.Secret()), totpPlace(s.UserID)), p.now().UnixMicro())
 	return &Enrolment{Secret: key.Secret(), URL: key.URL()}, err
+}
+
+// PendingTOTP is the enrolment that StartTOTP began, for as long as no code has
+// come back.
+func (p *People) PendingTOTP(ctx context.Context, q db.Querier, s *Session, issuer string) (*Enrolment, error) {
+	if err := p.RequireConfirmed(s); err != nil {
+		return nil, err
+	}
+	person, err := p.Get(ctx, q, s.UserID)
+	if err != nil {
+		return nil, err
+	}
+	var sealed string
+	err = q.QueryRow(ctx, "SELECT secret FROM totp WHERE user_id = $1 AND enabled_at IS NULL", s.UserID).Scan(&sealed)
+	if errors.Is(err, db.ErrNotFound) {
+		return nil, errNoEnrolment()
+	}
+	if err != nil {
+		return nil, err
+	}
+	secret, err := p.ring.Open(sealed, totpPlace(s.UserID))
+	if err != nil {
+		return nil, fmt.Errorf("TOTP secret: %w", err)
+	}
+	raw, err := base32.StdEncoding.WithPadding(base32.NoPadding).DecodeString(string(secret))
+	if err != nil {
+		return nil, fmt.Errorf("TOTP secret: %w", err)
+	}
+	key, err := totp.Generate(totp.GenerateOpts{Issuer: issuer, AccountName: person.Email, Period: stepSeconds, Digits: otp.DigitsSix, Secret: raw})
+	if err != nil {
+		return nil, fmt.Errorf("write a TOTP secret: %w", err)
+	}
+	return &Enrolment{Secret: key.Secret(), URL: key.URL()}, nil
+}
+
+func errNoEnrolment() error {
+	return fault.New(fault.InvalidState, "no authenticator app is being set up; begin again")
 }
 
 func (p *People) requireNoTOTP(ctx context.Context, q db.Querier, userID string) error {
@@ -232,7 +270,7 @@ func (p *People) useStep(ctx context.Context, tx *db.Tx, userID, code string) er
 	var last int64
 	err := tx.QueryRow(ctx, "SELECT secret, last_step FROM totp WHERE user_id = $1", userID).Scan(&sealed, &last)
 	if errors.Is(err, db.ErrNotFound) {
-		return fault.New(fault.InvalidState, "no authenticator app is being set up; begin again")
+		return errNoEnrolment()
 	}
 	if err != nil {
 		return err

@@ -228,3 +228,29 @@ func TestSecretOfTheAppIsSealed(t *testing.T) {
 		}
 	})
 }
+
+func TestEnrolmentIsShownUntilTheFirstCode(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.member("ada@example.com", accounts.Owner)
+		s := w.login("ada@example.com").Session
+		_, err := w.PendingTOTP(t.Context(), w.db, s, "Turnpike")
+		want(t, err, fault.InvalidState)
+		var begun *people.Enrolment
+		w.write(func(tx *db.Tx) (err error) {
+			begun, err = w.StartTOTP(t.Context(), tx, s, "Turnpike")
+			return err
+		})
+		if again, err := w.PendingTOTP(t.Context(), w.db, s, "Turnpike"); err != nil || *again != *begun {
+			t.Errorf("%+v, %v; begun was %+v", again, err, begun)
+		}
+		w.pass(11 * time.Minute)
+		_, err = w.PendingTOTP(t.Context(), w.db, s, "Turnpike")
+		if !errors.Is(err, people.ErrConfirm) {
+			t.Errorf("shown to who has not confirmed: %v", err)
+		}
+		s = w.login("ada@example.com").Session
+		w.withApp(s)
+		_, err = w.PendingTOTP(t.Context(), w.db, s, "Turnpike")
+		want(t, err, fault.InvalidState)
+	})
+}

@@ -219,6 +219,24 @@ func SetBilling(ctx context.Context, tx *db.Tx, w *accounts.Workspace, now time.
 	return err
 }
 
+// ChangeBilling is SetBilling of what somebody changes, with the admin log.
+func ChangeBilling(ctx context.Context, tx *db.Tx, by audit.Actor, workspaceID string, change func(*accounts.Workspace), now time.Time) (*Billing, error) {
+	w, err := accounts.GetWorkspaceLocked(ctx, tx, workspaceID)
+	if err != nil {
+		return nil, err
+	}
+	change(w)
+	if err := SetBilling(ctx, tx, w, now); err != nil {
+		return nil, err
+	}
+	b, err := ReadBilling(ctx, tx, w.ID, now)
+	if err != nil {
+		return nil, err
+	}
+	return b, audit.LogAction(ctx, tx, by, audit.Action{WorkspaceID: w.ID, Environment: string(accounts.Live), Action: "billing.updated", Target: w.ID},
+		map[string]any{"monthly_credits": w.MonthlyCredits, "alert_threshold": w.Alert}, now)
+}
+
 // Recall calls back what nodes have leased of an account and do not use, after
 // the commit: its budget was changed.
 func Recall(tx *db.Tx, a Account, p Period) { tx.Signal(SignalRecall, line{a, p}.String()) }

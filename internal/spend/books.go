@@ -359,3 +359,23 @@ func Spent(ctx context.Context, q db.Querier, level Level, ids []string, p Perio
 	}
 	return out, nil
 }
+
+// Month is what an account has spent in a month.
+type Month struct {
+	Period Period
+	Spent  credits.Micro
+}
+
+// Months are the newest months in which an account has spent something.
+func Months(ctx context.Context, q db.Querier, a Account, limit int) ([]Month, error) {
+	rows, err := q.Query(ctx, "SELECT period, settled FROM spend WHERE level = $1 AND account_id = $2 AND settled > 0 ORDER BY period DESC LIMIT $3",
+		string(a.Level), a.ID, int64(limit))
+	list, err := db.All(rows, err, func(r db.Row) (m Month, err error) {
+		err = r.Scan((*string)(&m.Period), (*int64)(&m.Spent))
+		return m, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read spend: %w", err)
+	}
+	return list, nil
+}

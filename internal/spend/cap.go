@@ -43,11 +43,20 @@ type Period string
 // PeriodOf is the month of a moment.
 func PeriodOf(t time.Time) Period { return Period(t.UTC().Format("2006-01")) }
 
-// Ends is when the next one begins.
-func (p Period) Ends() time.Time {
+// Begins is the month's first moment, or zero for what is no month.
+func (p Period) Begins() time.Time {
 	t, err := time.Parse("2006-01", string(p))
 	if err != nil {
 		return time.Time{}
+	}
+	return t
+}
+
+// Ends is when the next one begins.
+func (p Period) Ends() time.Time {
+	t := p.Begins()
+	if t.IsZero() {
+		return t
 	}
 	return t.AddDate(0, 1, 0)
 }

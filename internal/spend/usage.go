@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -160,6 +161,10 @@ type UsageQuery struct {
 	Start, End  time.Time
 	Bucket      Bucket
 	GroupBy     []string // of Dimensions
+	KeyID       string   // of this key alone; empty for all
+	Project     string   // of this project alone; empty for all
+
+	from time.Time // nothing before it, however wide a bucket is
 }
 
 // floor is the start of the bucket that the moment is in.
@@ -200,23 +205,25 @@ const usageSum = `CAST(sum(requests) AS BIGINT), CAST(sum(errors) AS BIGINT), CA
 // ReadUsage returns usage by bucket and group, in their order. Start and End are
 // widened to whole buckets.
 func ReadUsage(ctx context.Context, q db.Querier, u UsageQuery) ([]Usage, error) {
-	table := hours.table
+	table := hours
 	if u.Bucket == ByMinute {
-		table = minutes.table
+		table = minutes
 	}
-	columns := make([]string, len(Dimensions))
+	// Only what is grouped by is named, in the order of the table's key: then
+	// groups lie together, and nothing has to be sorted.
+	columns, groups := make([]string, len(Dimensions)), []string{"start"}
 	for i, d := range Dimensions {
 		columns[i] = "''"
 		if slices.Contains(u.GroupBy, d) {
 			columns[i] = dimensionColumns[d]
+			groups = append(groups, columns[i])
 		}
 	}
-	group := strings.Join(columns, ", ")
 	// Days and months are added up here, and put in order: the two databases
 	// count and compare differently.
-	rows, err := q.Query(ctx, `SELECT start, `+group+`, `+usageSum+`
-		FROM `+table+` WHERE workspace_id = $1 AND environment = $2 AND start >= $3 AND start < $4 GROUP BY 1, 2, 3, 4, 5`,
-		u.WorkspaceID, u.Environment, u.Bucket.floor(u.Start).Unix(), u.Bucket.ceil(u.End).Unix())
+	where, args := u.where(table)
+	rows, err := q.Query(ctx, `SELECT start, `+strings.Join(columns, ", ")+`, `+usageSum+`
+		FROM `+table.table+` WHERE `+where+` GROUP BY `+strings.Join(groups, ", "), args...)
 	type key struct {
 		start                         int64
 		key, project, model, provider string
@@ -238,13 +245,7 @@ func ReadUsage(ctx context.Context, q db.Querier, u UsageQuery) ([]Usage, error)
 			out = append(out, x)
 			return nil
 		}
-		sum := &out[i]
-		sum.Requests += x.Requests
-		sum.Errors += x.Errors
-		sum.InputTokens += x.InputTokens
-		sum.OutputTokens += x.OutputTokens
-		sum.Credits += x.Credits
-		sum.SimulatedCredits += x.SimulatedCredits
+		out[i].Add(x)
 		return nil
 	})
 	if err != nil {
@@ -255,6 +256,40 @@ func ReadUsage(ctx context.Context, q db.Querier, u UsageQuery) ([]Usage, error)
 			strings.Compare(a.Model, b.Model), strings.Compare(a.Provider, b.Provider))
 	})
 	return out, nil
+}
+
+// maxStarts is how many steps of time a statement names one by one: a month of
+// hours, and what is left of it at both ends.
+const maxStarts = 33 * 24
+
+// where selects the rows. Those of one key lie at each step of time behind the
+// keys before it: naming the steps finds them without a look at any other.
+func (u UsageQuery) where(table rollup) (string, []any) {
+	start, end := u.Bucket.floor(u.Start), u.Bucket.ceil(u.End)
+	if start.Before(u.from) {
+		start = u.from
+	}
+	where, args := "workspace_id = $1 AND environment = $2", []any{u.WorkspaceID, u.Environment}
+	add := func(value any) string {
+		args = append(args, value)
+		return "$" + strconv.Itoa(len(args))
+	}
+	if n := int(end.Sub(start) / table.step); u.KeyID != "" && n > 0 && n <= maxStarts {
+		places := make([]string, n)
+		for i := range places {
+			places[i] = add(start.Add(time.Duration(i) * table.step).Unix())
+		}
+		where += " AND start IN (" + strings.Join(places, ", ") + ")"
+	} else {
+		where += " AND start >= " + add(start.Unix()) + " AND start < " + add(end.Unix())
+	}
+	if u.KeyID != "" {
+		where += " AND key_id = " + add(u.KeyID)
+	}
+	if u.Project != "" {
+		where += " AND project = " + add(u.Project)
+	}
+	return where, args
 }
 
 // PurgeUsage deletes usage by the minute past its window.

@@ -126,3 +126,46 @@ func TestUsageByTheMinuteIsLetGo(t *testing.T) {
 		}
 	})
 }
+
+// TestUsageOfOneKeyOrProject is what grouping by them says, for a stretch whose
+// hours are named one by one and for one that is too long for that.
+func TestUsageOfOneKeyOrProject(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		now := time.Date(2026, 11, 15, 12, 30, 0, 0, time.UTC)
+		var list []audit.Booking
+		for i := range 60 {
+			tokens := int64(i)
+			list = append(list, audit.Booking{Entry: &audit.Entry{WorkspaceID: "ws", Environment: "live", KeyID: fmt.Sprintf("k%d", i%3), Project: fmt.Sprintf("p%d", i%2), Model: "m",
+				CreatedAt: now.Add(-time.Duration(i) * 23 * time.Hour), Status: 200, InputTokens: &tokens}})
+		}
+		if err := d.Write(t.Context(), func(tx *db.Tx) error { return addUsage(t.Context(), tx, list) }); err != nil {
+			t.Fatal(err)
+		}
+		for _, days := range []int{1, 30, 60} {
+			for _, bucket := range []Bucket{ByHour, ByDay, ByMonth} {
+				q := UsageQuery{WorkspaceID: "ws", Environment: "live", Start: now.AddDate(0, 0, -days), End: now, Bucket: bucket, GroupBy: []string{"key", "project"}}
+				all, err := ReadUsage(t.Context(), d, q)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, of := range []struct{ key, project string }{{"k1", ""}, {"", "p1"}, {"k1", "p1"}, {"none", ""}} {
+					var want []Usage
+					for _, u := range all {
+						if (of.key == "" || u.KeyID == of.key) && (of.project == "" || u.Project == of.project) {
+							want = append(want, u)
+						}
+					}
+					q.KeyID, q.Project = of.key, of.project
+					got, err := ReadUsage(t.Context(), d, q)
+					if err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
+						t.Errorf("of %v in %d days by %s: %v, not %v (%v)", of, days, bucket, got, want, err)
+					}
+				}
+				if len(all) == 0 {
+					t.Error("there is nothing to tell apart")
+				}
+			}
+		}
+	})
+}

@@ -153,6 +153,16 @@ func (s *Service) ListDeliveries(ctx context.Context, q db.Querier, workspaceID 
 	return db.Find(ctx, q, search, page, scanDelivery, func(d *Delivery) string { return d.ID })
 }
 
+// EventDeliveries returns where an event went, to a hundred endpoints at most.
+// What a replay sent under a new id is not among them: only ids that follow from
+// the event's are found without looking through the others.
+func (s *Service) EventDeliveries(ctx context.Context, q db.Querier, workspaceID string, env accounts.Environment, eventID string) ([]*Delivery, error) {
+	low, high := ids.DerivedFrom(ids.Delivery, eventID)
+	rows, err := q.Query(ctx, "SELECT "+deliveryColumns+` FROM deliveries WHERE workspace_id = $1 AND environment = $2 AND id >= $3 AND id <= $4 AND event_id = $5
+		ORDER BY id LIMIT 100`, workspaceID, string(env), low, high, eventID)
+	return db.All(rows, err, scanDelivery)
+}
+
 // GetDelivery returns a delivery of the tenant.
 func (s *Service) GetDelivery(ctx context.Context, q db.Querier, workspaceID string, env accounts.Environment, id string) (*Delivery, error) {
 	return getDelivery(ctx, q, workspaceID, env, id, "")

@@ -205,6 +205,26 @@ func (s *Service) get(ctx context.Context, q db.Querier, workspaceID string, env
 	return e, err
 }
 
+// Named returns those of the tenant's endpoints that have the ids, deleted ones
+// too: their deliveries are still looked at.
+func (s *Service) Named(ctx context.Context, q db.Querier, workspaceID string, env accounts.Environment, endpointIDs ...string) (map[string]*Endpoint, error) {
+	out := make(map[string]*Endpoint, len(endpointIDs))
+	for _, id := range endpointIDs {
+		if out[id] != nil {
+			continue
+		}
+		e, err := find(ctx, q, id, "")
+		if errors.Is(err, db.ErrNotFound) || err == nil && (e.WorkspaceID != workspaceID || e.Environment != env) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		out[id] = e
+	}
+	return out, nil
+}
+
 // find returns an endpoint whoever it belongs to, deleted or not.
 func find(ctx context.Context, q db.Querier, id, lock string) (*Endpoint, error) {
 	return scanEndpoint(q.QueryRow(ctx, "SELECT "+endpointColumns+" FROM endpoints WHERE id = $1"+lock, id))

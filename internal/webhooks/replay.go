@@ -188,6 +188,15 @@ func (s *Service) GetReplay(ctx context.Context, q db.Querier, workspaceID strin
 	return p, err
 }
 
+// ListReplays returns a page of an endpoint's replays.
+func (s *Service) ListReplays(ctx context.Context, q db.Querier, workspaceID string, env accounts.Environment, endpointID string, page db.Page) (*db.Found[*Replay], error) {
+	search := db.Search{Table: "replays", Columns: replayColumns}
+	search.Where.Add("workspace_id =", workspaceID)
+	search.Where.Add("environment =", string(env))
+	search.Filter.Add("endpoint_id =", endpointID)
+	return db.Find(ctx, q, search, page, scanReplay, func(p *Replay) string { return p.ID })
+}
+
 // stopReplays ends the replays of an endpoint that is not delivered to any more.
 func (s *Service) stopReplays(ctx context.Context, tx *db.Tx, endpointID string) error {
 	_, err := tx.Exec(ctx, "UPDATE replays SET status = $2, finished_at = $3 WHERE endpoint_id = $1 AND status = 'running'",

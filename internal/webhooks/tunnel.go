@@ -118,6 +118,15 @@ func (s *Service) disconnect(ctx context.Context, id string, from func(node stri
 	})
 }
 
+// ListTunnels returns a page of a tenant's tunnels alone.
+func (s *Service) ListTunnels(ctx context.Context, q db.Querier, workspaceID string, env accounts.Environment, page db.Page) (*db.Found[*Endpoint], error) {
+	search := db.Search{Table: "endpoints", Columns: endpointColumns}
+	search.Where.Add("deleted_at IS NULL AND workspace_id =", workspaceID)
+	search.Where.Add("environment =", string(env))
+	search.Where.Add("kind =", string(Tunnel))
+	return db.Find(ctx, q, search, page, scanEndpoint, func(e *Endpoint) string { return e.ID })
+}
+
 // TunnelState is what became of a tunnel whose client is connected.
 type TunnelState string
 

@@ -44,6 +44,7 @@ const (
 	onlyGateway  = "gateway"
 	onlyMedia    = "media"
 	onlyAgents   = "agents"
+	onlyPages    = "pages"
 )
 
 // options are the command line.
@@ -89,7 +90,7 @@ func bench() error {
 	o := options{pending: []int{10_000, 100_000, 1_000_000}}
 	flag.IntVar(&o.rounds, "rounds", 5, "rounds; each measures everything once, and the median counts")
 	flag.DurationVar(&o.duration, "duration", 3*time.Second, "length of one measurement, at most 8s")
-	flag.StringVar(&o.only, "only", "", "measure only chat, webhooks, gateway, media or agents; a part of the report is printed and not written")
+	flag.StringVar(&o.only, "only", "", "measure only chat, webhooks, gateway, media, agents or pages; a part of the report is printed and not written")
 	flag.Func("pending", "numbers of waiting deliveries to measure with (default 10000,100000,1000000)", func(text string) (err error) {
 		o.pending, err = parseNumbers(text)
 		return err
@@ -102,10 +103,10 @@ func bench() error {
 	}
 	switch o.only {
 	case "":
-	case onlyChat, onlyWebhooks, onlyGateway, onlyMedia, onlyAgents:
+	case onlyChat, onlyWebhooks, onlyGateway, onlyMedia, onlyAgents, onlyPages:
 		o.document = ""
 	default:
-		return fmt.Errorf("-only takes %s, %s, %s, %s or %s", onlyChat, onlyWebhooks, onlyGateway, onlyMedia, onlyAgents)
+		return fmt.Errorf("-only takes %s, %s, %s, %s, %s or %s", onlyChat, onlyWebhooks, onlyGateway, onlyMedia, onlyAgents, onlyPages)
 	}
 	// Children of ours are ended and their folder removed on a signal, too.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

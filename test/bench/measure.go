@@ -54,6 +54,11 @@ func measure(ctx context.Context, o options) (*report, error) {
 			return nil, err
 		}
 	}
+	if wanted(onlyPages) {
+		if r.pages, err = measurePages(ctx, o, database); err != nil {
+			return nil, err
+		}
+	}
 	return r, nil
 }
 

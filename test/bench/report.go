@@ -16,11 +16,12 @@ type report struct {
 
 	fsync50, fsync99 time.Duration
 
-	chat    *chat    // nil when it was not asked for
-	gateway *gateway // likewise
-	hooks   *hooks   // likewise
-	media   *media   // likewise
-	agents  *agents  // likewise
+	chat    *chat      // nil when it was not asked for
+	gateway *gateway   // likewise
+	hooks   *hooks     // likewise
+	media   *media     // likewise
+	agents  *agents    // likewise
+	pages   *dashboard // likewise
 }
 
 // target is a bound that the run must keep.
@@ -46,6 +47,9 @@ func (r *report) targets() (all []target) {
 	}
 	if r.agents != nil {
 		all = append(all, r.agents.targets()...)
+	}
+	if r.pages != nil {
+		all = append(all, r.pages.targets()...)
 	}
 	return all
 }
@@ -89,6 +93,9 @@ func (r *report) markdown() string {
 	if r.agents != nil {
 		r.agents.tables(line)
 	}
+	if r.pages != nil {
+		r.pages.tables(line)
+	}
 	if r.withoutPostgres != nil {
 		line("PostgreSQL could not be started and was not measured in this run.") // why is on standard error; it may name folders
 		line("")
@@ -122,6 +129,9 @@ func (r *report) markdown() string {
 	}
 	if r.agents != nil {
 		r.agents.method(line)
+	}
+	if r.pages != nil {
+		r.pages.method(line)
 	}
 	line("- The subjects are measured in turn, in %d rounds; a figure is the median of the rounds, a ratio the median of the rounds' ratios. CPU is the server's process time per request or delivery, its threads, the kernel's work for it and the garbage collector included, that of the other processes not.", r.options.rounds)
 	line("- Others is the share of all cores that processes which have nothing to do with this run had meanwhile. They take more from a server that waits for its disk and its writer than from one that never waits: with more than a few percent the ratios are lower than on a quiet machine. So a measurement waits until they have less than %.0f %%, and one during which they had more is repeated, up to %d times in all; the least disturbed one counts. After %v of waiting, for each part of the run unless it says otherwise, things are measured as they are.", 100*disturbed, attempts, patience)

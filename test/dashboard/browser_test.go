@@ -28,6 +28,7 @@ type browser struct {
 	workspace *accounts.Workspace
 	person    *accounts.User
 	header    http.Header // sent with every request
+	host      string      // that the browser believes to talk to, if it is another
 }
 
 // newBrowser is a stranger's.
@@ -121,6 +122,7 @@ func (b *browser) do(t testing.TB, method, path string, form url.Values) *answer
 	if err != nil {
 		t.Fatal(err)
 	}
+	req.Host = b.host
 	for name, values := range b.header {
 		req.Header[name] = values
 	}

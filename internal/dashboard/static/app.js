@@ -47,7 +47,7 @@ document.addEventListener("submit", (event) => {
   if (form.dataset.sent) { event.preventDefault(); return; }
   form.dataset.sent = "yes";
 });
-addEventListener("pageshow", () => each(document, "form[data-sent]", (f) => { delete f.dataset.sent; }));
+addEventListener("pageshow", () => each(document, "form", (f) => { delete f.dataset.sent; delete f.dataset.answered; }));
 
 // Filters apply when they are changed, and leave no empty parameters behind.
 document.addEventListener("change", (event) => {
@@ -119,12 +119,22 @@ if (document.body.hasAttribute("data-live")) keepUpdated();
 const toBytes = (s) => Uint8Array.from(atob(s.replace(/-/g, "+").replace(/_/g, "/")), (c) => c.charCodeAt(0));
 const toText = (b) => btoa(String.fromCharCode(...new Uint8Array(b))).replace(/\+/g, "-").replace(/\//g, "_").replace(/=+$/, "");
 
+const passkeyProblems = {
+  NotAllowedError: "It was cancelled, or took too long.",
+  InvalidStateError: "This device has a passkey for your account already.",
+  SecurityError: "The browser refuses passkeys here: they need HTTPS and a host name.",
+  TypeError: "This browser does not do passkeys, or the server could not be reached.",
+};
+
 document.addEventListener("submit", async (event) => {
   const form = event.target;
   if (!form.dataset.passkey || form.dataset.answered) return;
   event.preventDefault();
+  if (form.dataset.asking) return;
+  form.dataset.asking = "yes";
   try {
     const begun = await fetch(form.dataset.passkey, { method: "POST" });
+    if (begun.redirected) { location = begun.url; return; } // to the sign-in, or to confirm
     if (!begun.ok) throw new Error(begun.status === 429 ? "Too many attempts; try again in a minute." : "The server did not begin it. Load the page again.");
     const { options, token } = await begun.json();
     const key = options.publicKey;
@@ -148,6 +158,8 @@ document.addEventListener("submit", async (event) => {
       line.setAttribute("role", "alert");
       form.append(line);
     }
-    line.textContent = problem.name === "NotAllowedError" ? "It was cancelled, or took too long." : problem.message;
+    line.textContent = passkeyProblems[problem.name] ?? problem.message;
+  } finally {
+    delete form.dataset.asking;
   }
 });

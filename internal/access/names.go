@@ -1,0 +1,25 @@
+package access
+
+import (
+	"context"
+	"fmt"
+
+	"turnpike/internal/accounts"
+	"turnpike/internal/db"
+)
+
+// Names are the names of a tenant's keys by their ids; those of others are
+// left out.
+func (m *Keys) Names(ctx context.Context, q db.Querier, workspaceID string, env accounts.Environment, ids []string) (map[string]string, error) {
+	out := make(map[string]string, len(ids))
+	err := db.ByIDs(ctx, q, "SELECT id, name FROM keys WHERE workspace_id = $1 AND environment = $2 AND id IN", []any{workspaceID, string(env)}, ids, func(r db.Row) error {
+		var id, name string
+		err := r.Scan(&id, &name)
+		out[id] = name
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("names of keys: %w", err)
+	}
+	return out, nil
+}

@@ -1,0 +1,156 @@
+package dashboard
+
+import (
+	"context"
+	"time"
+
+	"turnpike/internal/accounts"
+	"turnpike/internal/credits"
+	"turnpike/internal/db"
+	"turnpike/internal/ids"
+	"turnpike/internal/spend"
+	"turnpike/internal/webhooks"
+)
+
+// What pages read across the tables of several records stands here. Each query
+// follows an index or looks at a bounded number of rows.
+
+// keyAddress is an address that a key was used from.
+type keyAddress struct {
+	IP       string
+	Requests int64
+	LastAt   time.Time
+}
+
+// addressesOf are those of the newest requests of a key, which must be the
+// tenant's, the latest first.
+func addressesOf(ctx context.Context, q db.Querier, keyID string) ([]keyAddress, error) {
+	rows, err := q.Query(ctx, `SELECT ip, count(*), max(created_at) FROM
+		(SELECT ip, created_at FROM requests WHERE key_id = $1 ORDER BY id DESC LIMIT $2) AS newest
+		GROUP BY ip ORDER BY 3 DESC, ip LIMIT $3`, keyID, int64(looksBack), int64(shortList))
+	return db.All(rows, err, func(r db.Row) (a keyAddress, err error) {
+		var last int64
+		err = r.Scan(&a.IP, &a.Requests, &last)
+		a.LastAt = time.UnixMicro(last)
+		return a, err
+	})
+}
+
+// maxErrorLook is how many of the newest requests are looked at for errors.
+const maxErrorLook = 1000
+
+// errorCount is how often an error occurred.
+type errorCount struct {
+	Code  string
+	Count int64
+}
+
+// frequentErrors are the most frequent codes among the newest requests since a
+// moment.
+func frequentErrors(ctx context.Context, q db.Querier, workspaceID string, env accounts.Environment, since time.Time) ([]errorCount, error) {
+	rows, err := q.Query(ctx, `SELECT error_code, count(*) FROM
+		(SELECT error_code FROM requests WHERE workspace_id = $1 AND environment = $2 AND id >= $3 ORDER BY id DESC LIMIT $4) AS newest
+		WHERE error_code IS NOT NULL GROUP BY error_code ORDER BY 2 DESC, 1 LIMIT $5`,
+		workspaceID, string(env), ids.Floor(ids.Request, since), int64(maxErrorLook), int64(fewRows))
+	return db.All(rows, err, func(r db.Row) (e errorCount, err error) { return e, r.Scan(&e.Code, &e.Count) })
+}
+
+// failingEndpoint is an endpoint that events do not reach.
+type failingEndpoint struct {
+	ID           string
+	URL          string
+	Paused       bool
+	PausedReason string
+	LastError    string
+	LastFailure  *time.Time
+}
+
+// failingEndpoints are those that are paused, and those to which a delivery
+// failed since a moment. A workspace has few endpoints.
+func failingEndpoints(ctx context.Context, q db.Querier, workspaceID string, env accounts.Environment, since time.Time) ([]failingEndpoint, error) {
+	rows, err := q.Query(ctx, `SELECT e.id, e.url, e.status, e.paused_reason, s.last_error, s.last_failure_at
+		FROM endpoints e LEFT JOIN endpoint_stats s ON s.endpoint_id = e.id
+		WHERE e.workspace_id = $1 AND e.environment = $2 AND e.kind = $3 AND e.deleted_at IS NULL AND (e.status = $4 OR s.last_failure_at >= $5)
+		ORDER BY e.id DESC LIMIT $6`,
+		workspaceID, string(env), string(webhooks.HTTP), string(webhooks.Paused), since.UnixMicro(), int64(fewRows))
+	return db.All(rows, err, func(r db.Row) (e failingEndpoint, err error) {
+		var status string
+		var address, reason, last *string
+		var failure *int64
+		err = r.Scan(&e.ID, &address, &status, &reason, &last, &failure)
+		e.URL, e.PausedReason, e.LastError, e.LastFailure = db.Text(address), db.Text(reason), db.Text(last), db.Time(failure)
+		e.Paused = status == string(webhooks.Paused)
+		return e, err
+	})
+}
+
+// teamMember is a member and how they prove who they are.
+type teamMember struct {
+	ID       string
+	Email    string
+	Name     string
+	Role     accounts.Role
+	Since    time.Time
+	HasApp   bool // an authenticator app
+	Passkeys int64
+}
+
+// teamMembers returns a page of a workspace's members.
+func teamMembers(ctx context.Context, q db.Querier, workspaceID string, page db.Page) ([]*teamMember, bool, error) {
+	query := `SELECT u.id, u.email, u.name, m.role, m.created_at,
+			(SELECT count(*) FROM totp t WHERE t.user_id = u.id AND t.enabled_at IS NOT NULL),
+			(SELECT count(*) FROM passkeys p WHERE p.user_id = u.id)
+		FROM members m JOIN users u ON u.id = m.user_id WHERE m.workspace_id = $1`
+	args := []any{workspaceID, int64(page.Limit + 1)}
+	if page.After != "" {
+		query += " AND m.user_id " + page.Past() + " $3"
+		args = append(args, page.After)
+	}
+	rows, err := q.Query(ctx, query+" ORDER BY m.user_id "+page.Order()+" LIMIT $2", args...)
+	list, err := db.All(rows, err, func(r db.Row) (*teamMember, error) {
+		var m teamMember
+		var role string
+		var since, apps int64
+		err := r.Scan(&m.ID, &m.Email, &m.Name, &role, &since, &apps, &m.Passkeys)
+		m.Role, m.Since, m.HasApp = accounts.Role(role), time.UnixMicro(since), apps > 0
+		return &m, err
+	})
+	list, more := db.Cut(page, list)
+	return list, more, err
+}
+
+// spender is a key or project that has spent something in a month.
+type spender struct {
+	ID    string
+	Name  string
+	Spent credits.Micro
+}
+
+// keysLookedAt bounds who is asked for what they spent: the newest keys. A
+// workspace with more has its sums in usage.
+const keysLookedAt = 10_000
+
+// keySpenders are the keys that have spent most in a month.
+func keySpenders(ctx context.Context, q db.Querier, workspaceID string, p spend.Period) ([]spender, error) {
+	return spenders(ctx, q, `SELECT k.id, k.name, s.settled
+		FROM (SELECT id, name FROM keys WHERE workspace_id = $1 AND environment = $2 ORDER BY id DESC LIMIT $6) AS k
+		JOIN spend s ON s.level = $3 AND s.account_id = k.id AND s.period = $4
+		WHERE s.settled > 0 ORDER BY s.settled DESC, k.id LIMIT $5`,
+		workspaceID, string(accounts.Live), string(spend.Key), string(p), int64(spendersShown), int64(keysLookedAt))
+}
+
+// projectSpenders are the projects that have spent most in a month.
+func projectSpenders(ctx context.Context, q db.Querier, workspaceID string, p spend.Period) ([]spender, error) {
+	return spenders(ctx, q, `SELECT p.id, p.name, s.settled FROM projects p
+		JOIN spend s ON s.level = $3 AND s.account_id = p.workspace_id || '/' || p.id AND s.period = $4
+		WHERE p.workspace_id = $1 AND p.environment = $2 AND s.settled > 0 ORDER BY s.settled DESC, p.id LIMIT $5`,
+		workspaceID, string(accounts.Live), string(spend.Project), string(p), int64(spendersShown))
+}
+
+func spenders(ctx context.Context, q db.Querier, query string, args ...any) ([]spender, error) {
+	rows, err := q.Query(ctx, query, args...)
+	return db.All(rows, err, func(r db.Row) (s spender, err error) {
+		err = r.Scan(&s.ID, &s.Name, (*int64)(&s.Spent))
+		return s, err
+	})
+}

@@ -1,0 +1,108 @@
+package dashboard
+
+import (
+	"time"
+
+	"turnpike/internal/db"
+	"turnpike/internal/events"
+	"turnpike/internal/fault"
+	"turnpike/internal/ids"
+	"turnpike/internal/webhooks"
+)
+
+type replayFormData struct {
+	Endpoint *webhooks.Endpoint
+	Types    []events.Type
+	Since    string // that the form begins with
+	Earliest string
+}
+
+// momentLayout is how browsers write a day and time.
+const momentLayout = "2006-01-02T15:04"
+
+// parseMoment reads a time in UTC; an empty one is none.
+func parseMoment(name, s string) (time.Time, error) {
+	if s == "" {
+		return time.Time{}, nil
+	}
+	for _, layout := range []string{momentLayout, "2006-01-02T15:04:05", time.DateOnly, time.RFC3339} {
+		if t, err := time.Parse(layout, s); err == nil {
+			return t, nil
+		}
+	}
+	return time.Time{}, fault.Invalid(name, "a time is written as 2006-01-31T15:04, in UTC")
+}
+
+func newReplayPage(v *visit) (*view, error) {
+	e, err := v.endpoint()
+	if err != nil {
+		return nil, err
+	}
+	now := v.now().UTC()
+	return &view{template: "replay_new", title: "Replay events", data: replayFormData{Endpoint: e, Types: events.Types,
+		Since: now.Add(-24 * time.Hour).Format(momentLayout), Earliest: now.Add(time.Minute - webhooks.ReplayWindow).Format(momentLayout)}}, nil
+}
+
+// startReplay sends many deliveries again, in the background.
+func startReplay(v *visit) (*view, error) {
+	e, err := v.endpoint()
+	if err != nil {
+		return nil, err
+	}
+	p := &webhooks.Replay{EndpointID: e.ID, WorkspaceID: v.workspace.ID, Environment: v.env, Mode: v.form("status"), NewIDs: v.form("new_id") != ""}
+	if p.Since, err = parseMoment("since", v.form("since")); err != nil {
+		return nil, err
+	}
+	if p.Since.IsZero() {
+		return nil, fault.Missing("since", "say from when on events are replayed")
+	}
+	if p.Until, err = parseMoment("until", v.form("until")); err != nil {
+		return nil, err
+	}
+	for _, name := range v.r.PostForm["types"] {
+		t, err := events.ParseType("types", name)
+		if err != nil {
+			return nil, err
+		}
+		p.Types = append(p.Types, t)
+	}
+	err = v.write(func(tx *db.Tx) error { return v.s.Webhooks.StartReplay(v.ctx(), tx, v.actor(), p) })
+	if err != nil {
+		return nil, v.saidToPeople(err)
+	}
+	v.redirect(v.to("webhooks/"+e.ID+"/replays/"+p.ID), flash{Notice: "The replay has begun. It goes on when you leave this page."})
+	return nil, nil
+}
+
+// saidToPeople is a refusal of a replay in words for somebody who sees buttons.
+func (v *visit) saidToPeople(err error) error {
+	if fault.Is(err, fault.InvalidState) {
+		return fault.New(fault.InvalidState, "nothing was sent: the endpoint is paused or deleted. Resume it first").Because(err)
+	}
+	return err
+}
+
+type replayData struct {
+	Now      time.Time
+	Replay   *webhooks.Replay
+	Endpoint *webhooks.Endpoint // deleted perhaps
+}
+
+func replayPage(v *visit) (*view, error) {
+	id, err := v.pathID(ids.Replay, "replay")
+	if err != nil {
+		return nil, err
+	}
+	p, err := v.s.Webhooks.GetReplay(v.ctx(), v.s.DB, v.workspace.ID, v.env, id)
+	if err != nil {
+		return nil, err
+	}
+	if p.EndpointID != v.r.PathValue("endpoint") {
+		return nil, fault.NoSuch("replay", id)
+	}
+	named, err := v.s.Webhooks.Named(v.ctx(), v.s.DB, v.workspace.ID, v.env, p.EndpointID)
+	if err != nil {
+		return nil, err
+	}
+	return &view{template: "replay", title: "Replay", data: replayData{v.now(), p, named[p.EndpointID]}, live: p.State == webhooks.ReplayRunning}, nil
+}

@@ -1,0 +1,180 @@
+package api_test
+
+import (
+	"bytes"
+	"mime/multipart"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"turnpike/internal/accounts"
+	"turnpike/internal/db"
+	"turnpike/internal/leaks"
+	"turnpike/internal/mail/mailtest"
+	"turnpike/test/harness"
+)
+
+// setLeakPolicy is what the workspace's people choose on the page about security.
+func (c *customer) setLeakPolicy(t *testing.T, p accounts.LeakPolicy) {
+	t.Helper()
+	c.write(t, func(tx *db.Tx) error { return accounts.SetLeakPolicy(t.Context(), tx, c.workspace.ID, p) })
+}
+
+// noted sends a prompt until there are as many notes: the server may learn of a
+// policy a moment late, and looks at a key once in a while only.
+func (c *customer) noted(t *testing.T, of *customer, prompt string, want ...leaks.Outcome) []*leaks.Note {
+	t.Helper()
+	c.Eventually(t, func() bool {
+		c.chat(t, chatBody(prompt)).Want(t, 200, "")
+		return len(of.leakNotes(t)) >= len(want)
+	})
+	notes := of.leakNotes(t)
+	if got := outcomesOf(notes); !slices.Equal(got, want) {
+		t.Fatalf("the notes are %v, want %v", got, want)
+	}
+	return notes
+}
+
+func TestKeyInAPromptIsAsTheWorkspaceSays(t *testing.T) {
+	t.Parallel()
+	eachMailed(t, func(t *testing.T, live *customer, mails *mailtest.Server) {
+		c := live.inTest(t)
+		early, _ := c.spare(t)
+		c.chat(t, chatBody(early)).Want(t, 200, "") // off, as delivered
+		key, id := c.spare(t)
+		prompt := "my key is " + key + ", is that a problem?"
+		c.setLeakPolicy(t, accounts.LeaksReported)
+		note := c.noted(t, c, prompt, leaks.Noted)[0] // and nothing of the one before
+		if note.KeyID != id || note.Source != leaks.Traffic || note.Hint != leaks.Hint(key) || note.URL != "" {
+			t.Errorf("the note is %+v", note)
+		}
+		c.Do(t, models(key)).Want(t, 200, "")
+		for _, m := range mails.Wait(t, 2) {
+			if text := plainMail(m); !strings.Contains(text, "It still works") || !strings.Contains(text, id) || strings.Contains(text, key) {
+				t.Errorf("the mail is\n%s", text)
+			}
+		}
+		// It is noted again later, and nobody is told twice.
+		c.Clock.Turn(11 * time.Minute)
+		c.noted(t, c, prompt, leaks.Noted, leaks.Noted)
+		if n := c.rows(t, "mails"); n != 2 {
+			t.Errorf("there are %d mails", n)
+		}
+		if n := c.rows(t, "events"); n != 0 {
+			t.Errorf("there are %d events of a key that lives", n)
+		}
+
+		c.setLeakPolicy(t, accounts.LeaksRevoked)
+		c.noted(t, c, prompt, leaks.Noted, leaks.Noted, leaks.Revoked)
+		c.Do(t, models(key)).Want(t, 401, "authentication_error")
+		c.Do(t, models(c.key)).Want(t, 200, "")
+		if text := plainMail(mails.Wait(t, 4)[3]); !strings.Contains(text, "in a prompt or in metadata") || !strings.Contains(text, "revoked") {
+			t.Errorf("the mail is\n%s", text)
+		}
+		if n := c.rows(t, "events WHERE type = 'key.auto_revoked'"); n != 1 {
+			t.Errorf("there are %d events", n)
+		}
+		if dump := c.DumpDatabase(t); bytes.Contains(dump, []byte(key[8:])) || bytes.Contains(dump, []byte(early[8:])) {
+			t.Error("a secret is in the database")
+		}
+	})
+}
+
+func TestKeysAreFoundWhereverABodyHasThem(t *testing.T) {
+	t.Parallel()
+	eachHooked(t, nil, func(t *testing.T, live *customer) {
+		c := live.inTest(t)
+		c.setLeakPolicy(t, accounts.LeaksRevoked)
+		metadata := func(key string) map[string]string { return map[string]string{"note": key} }
+		ask := map[string]func(key string) harness.Request{
+			"stream": func(key string) harness.Request {
+				body := chatBody(key)
+				body["stream"] = true
+				return harness.Request{Method: "POST", Path: "/v1/chat/completions", Body: body}
+			},
+			"responses": func(key string) harness.Request {
+				return harness.Request{Method: "POST", Path: "/v1/responses", Body: map[string]any{"model": "gpt-4o-mini", "input": key}}
+			},
+			"embeddings": func(key string) harness.Request {
+				return harness.Request{Method: "POST", Path: "/v1/embeddings", Body: map[string]any{"model": "text-embedding-3-small", "input": key}}
+			},
+			"a job's metadata": func(key string) harness.Request {
+				return harness.Request{Method: "POST", Path: batches, Body: map[string]any{"metadata": metadata(key),
+					"requests": []any{map[string]any{"custom_id": "a", "body": map[string]any{"prompt": "a cat"}}}}}
+			},
+			"a run's metadata": func(key string) harness.Request {
+				return harness.Request{Method: "POST", Path: runs, Body: map[string]any{"model": "gpt-4o-mini", "input": "hello", "metadata": metadata(key)}}
+			},
+			"a token's metadata": func(key string) harness.Request {
+				return harness.Request{Method: "POST", Path: "/v1/scoped_tokens", Body: map[string]any{"scopes": []string{"models:read"}, "metadata": metadata(key)}}
+			},
+			"a form": func(key string) harness.Request {
+				var body bytes.Buffer
+				form := multipart.NewWriter(&body)
+				_ = form.WriteField("prompt", key)
+				_ = form.Close()
+				return harness.Request{Method: "POST", Path: "/v1/images/edits", Body: body.String(), Header: http.Header{"Content-Type": {form.FormDataContentType()}}}
+			},
+			"what is refused": func(key string) harness.Request {
+				return harness.Request{Method: "POST", Path: "/v1/chat/completions", Body: map[string]any{"messages": key}}
+			},
+		}
+		for name, request := range ask {
+			key, _ := c.spare(t)
+			r := request(key)
+			r.Key = c.key
+			c.Do(t, r)
+			c.Eventually(t, func() bool { return c.Do(t, models(key)).Status == 401 })
+			if t.Failed() {
+				t.Fatal(name)
+			}
+		}
+		if n := len(c.leakNotes(t)); n != len(ask) {
+			t.Errorf("there are %d notes of %d keys", n, len(ask))
+		}
+	})
+}
+
+// Whose key it is does not matter, and what the sender wants is what counts.
+func TestKeyOfAnotherWorkspaceInAPrompt(t *testing.T) {
+	t.Parallel()
+	eachHooked(t, nil, func(t *testing.T, live *customer) {
+		c := live.inTest(t)
+		neighbour := newCustomer(t, c.Server, accounts.Test)
+		neighbour.setLeakPolicy(t, accounts.LeaksRevoked)
+		key, _ := neighbour.spare(t)
+		c.chat(t, chatBody(key)).Want(t, 200, "") // the sender's policy is off
+		c.setLeakPolicy(t, accounts.LeaksReported)
+		c.noted(t, neighbour, key, leaks.Noted)
+		c.Do(t, models(key)).Want(t, 200, "")
+		c.setLeakPolicy(t, accounts.LeaksRevoked)
+		c.noted(t, neighbour, key+" "+key+" "+strangersKey, leaks.Noted, leaks.Revoked)
+		c.Do(t, models(key)).Want(t, 401, "authentication_error")
+		if n := len(c.leakNotes(t)); n != 0 {
+			t.Errorf("the sender has %d notes of another's key", n)
+		}
+	})
+}
+
+// A server that stops deals first with what it has seen.
+func TestKeyInAPromptIsRevokedBeforeTheServerStops(t *testing.T) {
+	t.Parallel()
+	eachHooked(t, nil, func(t *testing.T, live *customer) {
+		c := live.inTest(t)
+		c.setLeakPolicy(t, accounts.LeaksRevoked)
+		var keys []string
+		for range 20 {
+			key, _ := c.spare(t)
+			keys = append(keys, key)
+		}
+		c.chat(t, chatBody(strings.Join(keys, " "))).Want(t, 200, "")
+		if err := c.App.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(c.leakNotes(t)); n != len(keys) {
+			t.Errorf("%d of %d keys were dealt with", n, len(keys))
+		}
+	})
+}

@@ -1,0 +1,62 @@
+//go:build browser
+
+package browser_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"turnpike/internal/accounts"
+	"turnpike/internal/dashboard"
+	"turnpike/test/harness"
+	"turnpike/test/world"
+)
+
+const (
+	maxBytes = 100 << 10 // of a page with its style and script
+	maxShift = 0.01      // of what moves while it loads
+)
+
+// measure is how the page came out.
+type measure struct {
+	Width, Wide, Bytes, Titles int
+	Shifted                    float64
+}
+
+func (b *tab) measure() measure {
+	b.t.Helper()
+	return eval[measure](b, `(() => {
+		const [page] = performance.getEntriesByType("navigation");
+		const parts = performance.getEntriesByType("resource").filter((e) => /[.](css|js|svg)/.test(e.name));
+		return {Width: innerWidth, Wide: document.documentElement.scrollWidth, Titles: document.querySelectorAll("h1").length,
+			Bytes: page.decodedBodySize + parts.reduce((sum, e) => sum + e.encodedBodySize, 0), Shifted: window.shifted};
+	})()`)
+}
+
+func TestEveryPageFitsPhonesAndDesktopsAndDoesNotJump(t *testing.T) {
+	t.Parallel()
+	s := harness.Start(t, world.Config(t, "sqlite"), harness.NewClock())
+	w := world.Fill(t, s, "acme", func(text string) string { return text })
+	b := owner(t, s, w.Workspace)
+	for _, width := range []int64{360, 1280} {
+		b.window(width, 800)
+		for _, rt := range dashboard.Routes() {
+			path, _ := w.Path(t, rt, w.Workspace, accounts.Test)
+			if rt.Method != http.MethodGet || !rt.SignedIn || strings.HasSuffix(path, ".csv") || strings.HasSuffix(path, "/body") || strings.HasSuffix(path, "/account/app") {
+				continue
+			}
+			b.open(path)
+			switch m := b.measure(); {
+			case m.Titles != 1:
+				t.Errorf("%s has %d titles", path, m.Titles)
+			case m.Wide > m.Width:
+				t.Errorf("%s is %d pixels wide in a window of %d", path, m.Wide, m.Width)
+			case m.Bytes == 0 || m.Bytes > maxBytes:
+				t.Errorf("%s has %d bytes", path, m.Bytes)
+			case m.Shifted > maxShift:
+				t.Errorf("%s moves by %.3f while it loads in a window of %d", path, m.Shifted, width)
+			}
+		}
+	}
+}

@@ -1,0 +1,107 @@
+//go:build browser
+
+package browser_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/webauthn"
+	"github.com/pquerna/otp/totp"
+
+	"turnpike/internal/accounts"
+	"turnpike/internal/db"
+	"turnpike/internal/people"
+	"turnpike/test/harness"
+)
+
+func start(t *testing.T) *harness.Server {
+	t.Helper()
+	return harness.Start(t, harness.Config(t, "sqlite"), harness.NewClock())
+}
+
+func TestSetUpLinkMakesTheOwner(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	w, err := accounts.FindWorkspace(t.Context(), s.DB, accounts.DefaultWorkspace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var link *people.Link
+	err = s.DB.Write(t.Context(), func(tx *db.Tx) (err error) {
+		link, err = people.New(s.DB, s.Ring, people.Options{Now: s.Clock.Now}).NewSetUpLink(t.Context(), tx, w.ID)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := newTab(t, s)
+	b.open(strings.TrimPrefix(link.URL(b.base), b.base))
+	b.sees("Set up Turnpike")
+	b.fill("Your name", "Olivia Owner")
+	b.fill("E-mail address", "olivia@example.com")
+	b.fill("Password", password)
+	b.press("Create the owner")
+	b.sees("Home", "Test mode", "Olivia Owner")
+	// It has worked once.
+	b.allow(404)
+	b.allow(401)
+	b.allow(410)
+	b.allow(400)
+	b.allow(403)
+	b.open(strings.TrimPrefix(link.URL(b.base), b.base))
+	b.misses("Create the owner")
+}
+
+func TestCodesOfAnAppAreAskedForAtTheNextSignIn(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	b := owner(t, s, s.Workspace(t, "acme"))
+	b.open("/dashboard/account")
+	b.press("Set up an app")
+	b.tap("Or type the secret")
+	secret := eval[string](b, `document.querySelector("#totp-secret").textContent.replaceAll(" ", "")`)
+	code := func() string {
+		t.Helper()
+		out, err := totp.GenerateCode(secret, s.Clock.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	b.fill("Code", code())
+	b.press("Turn it on")
+	b.sees("These are your recovery codes", "10 of 10 recovery codes are left")
+	email := eval[string](b, `document.querySelector("input[name=email]").value`)
+	b.tap("Olivia Owner")
+	b.press("Sign out")
+	b.sees("You are signed out")
+	b.signIn(email)
+	b.sees("One more step")
+	s.Clock.Turn(time.Minute) // a code works once
+	b.fill("Code", code())
+	b.press("Sign in")
+	b.sees("Home")
+}
+
+func TestPasskeySignsIn(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	b := owner(t, s, s.Workspace(t, "acme"))
+	// An authenticator that is built in and always says yes.
+	call(b, webauthn.Enable, webauthn.EnableParams{})
+	call(b, webauthn.AddVirtualAuthenticator, webauthn.AddVirtualAuthenticatorParams{Options: &webauthn.VirtualAuthenticatorOptions{Protocol: webauthn.AuthenticatorProtocolCtap2,
+		Transport: webauthn.AuthenticatorTransportInternal, HasResidentKey: true, HasUserVerification: true, IsUserVerified: true, AutomaticPresenceSimulation: true}})
+	b.open("/dashboard/account")
+	b.fill("Name of the new passkey", "Olivia's laptop")
+	b.press("Add a passkey")
+	b.sees("Olivia's laptop")
+	b.tap("Olivia Owner")
+	b.press("Sign out")
+	b.sees("You are signed out")
+	b.press("Sign in with a passkey")
+	b.sees("Home", "Olivia Owner")
+	b.open("/dashboard/account")
+	b.sees("by passkey")
+}

@@ -1,0 +1,104 @@
+package dashboard_test
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+
+	"turnpike/internal/access"
+	"turnpike/internal/accounts"
+	"turnpike/internal/audit"
+	"turnpike/internal/db"
+	"turnpike/internal/ids"
+	"turnpike/test/harness"
+)
+
+// act writes a line of the admin log.
+func act(t *testing.T, s *harness.Server, by string, a audit.Action, detail any) {
+	t.Helper()
+	err := s.DB.Write(t.Context(), func(tx *db.Tx) error {
+		return audit.LogAction(t.Context(), tx, audit.Actor{Name: by, IP: "192.0.2.7"}, a, detail, s.Clock.Now())
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestTheAdminLogSaysWhoDidWhatToWhich(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		w := s.Workspace(t, "acme")
+		owner := member(t, s, w, accounts.Owner)
+		viewer := member(t, s, w, accounts.Viewer)
+		const evil = `<script>alert(1)</script>`
+		to := owner.post(t, owner.in(accounts.Test, "keys/new"), url.Values{"name": {evil}, "scopes": {"*"}}).leadsTo(t, owner.in(accounts.Test, "keys/key_*"))
+		manager, managerID := s.KeyOf(t, &access.Key{WorkspaceID: w.ID, Environment: accounts.Test, Name: "deploy bot", Scopes: []string{"*"}})
+		made := s.Do(t, harness.Request{Method: "POST", Path: "/v1/projects", Key: manager, Body: map[string]any{"id": "shop", "name": evil}}).Want(t, 200, "")
+		hook := s.Do(t, harness.Request{Method: "POST", Path: "/v1/webhooks", Key: manager, Body: map[string]any{"url": "https://example.com/hooks", "events": []string{"*"}}}).Want(t, 200, "")
+		run := ids.New(ids.Run)
+		act(t, s, owner.person.ID, audit.Action{WorkspaceID: w.ID, Environment: "test", Action: "agent.run.approved", Target: run}, map[string]any{evil: "\u202e"})
+		act(t, s, owner.person.ID, audit.Action{WorkspaceID: w.ID, Environment: "live", Action: "only.live", Target: "x"}, nil)
+
+		a := viewer.get(t, viewer.in(accounts.Test, "log")).shows(t, "The owner", "the operator", "key deploy bot", "key.created", "project.created", "both environments",
+			`<a href="`+to+`">&lt;script&gt;alert(1)&lt;/script&gt;</a>`, `<a href="`+viewer.in(accounts.Test, "projects/shop")+`">shop</a>`,
+			`<a href="`+viewer.in(accounts.Test, "runs/"+run)+`">`, `<a href="`+viewer.in(accounts.Test, "webhooks/"+hook.Text("id"))+`">`,
+			`<a href="`+viewer.in(accounts.Test, "requests/"+made.Header.Get("X-Request-Id"))+`">`, `\u202e`, "&#34;scopes&#34;")
+		a.hides(t, evil, "only.live", "\u202e")
+		viewer.get(t, viewer.in(accounts.Live, "log")).shows(t, "only.live", "member.added").hides(t, "agent.run.approved", managerID)
+
+		// Filters, alone and together; the links of rows add to them.
+		viewer.get(t, viewer.in(accounts.Test, "log?action=project.created")).shows(t, "key deploy bot", `value="project.created"`).hides(t, "agent.run.approved", "The owner</a>")
+		viewer.get(t, viewer.in(accounts.Test, "log?actor="+managerID)).shows(t, "webhook.created", `<option value="`+managerID+`" selected>key deploy bot`).hides(t, "agent.run.approved")
+		both := viewer.get(t, viewer.in(accounts.Test, "log?actor="+owner.person.ID)).shows(t, "agent.run.approved").hides(t, "webhook.created").link(t, "key.created")
+		if !strings.Contains(both, "actor="+owner.person.ID) {
+			t.Errorf("the action leads to %s", both)
+		}
+		viewer.get(t, both).shows(t, to).hides(t, "agent.run.approved")
+		viewer.get(t, viewer.in(accounts.Test, "log?target="+run)).shows(t, "agent.run.approved").hides(t, "webhook.created")
+		viewer.get(t, viewer.in(accounts.Test, "log?target="+url.QueryEscape(`"><script>`))).shows(t, "Nothing in the log matches").hides(t, `"><script>`)
+
+		// Nobody else sees any of it.
+		stranger := member(t, s, s.Workspace(t, "other"), accounts.Owner)
+		stranger.get(t, viewer.in(accounts.Test, "log")).is(t, 404)
+		stranger.get(t, stranger.in(accounts.Test, "log?actor="+owner.person.ID)).shows(t, "Nothing in the log matches").hides(t, "The owner of acme", run)
+	})
+}
+
+func TestTheAdminLogIsReadPageByPage(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		w := s.Workspace(t, "acme")
+		b := member(t, s, w, accounts.Viewer)
+		err := s.DB.Write(t.Context(), func(tx *db.Tx) error {
+			for i := range 120 {
+				a := audit.Action{WorkspaceID: w.ID, Environment: "test", Action: []string{"even", "odd"}[i%2], Target: fmt.Sprintf("target-%03d", i)}
+				if err := audit.LogAction(t.Context(), tx, audit.Operator, a, nil, s.Clock.Now()); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen, pages := map[string]int{}, 0
+		for next := b.in(accounts.Test, "log?action=odd"); ; pages++ {
+			a := b.get(t, next).is(t, 200).hides(t, ">even</a>")
+			for i := range 120 {
+				if strings.Contains(a.body, fmt.Sprintf("<td>target-%03d</td>", i)) {
+					seen[fmt.Sprint(i%2)]++
+				}
+			}
+			if !strings.Contains(a.body, ">Older</a>") {
+				break
+			}
+			if next = a.link(t, "Older"); !strings.Contains(next, "action=odd") {
+				t.Fatalf("the next page is %s", next)
+			}
+		}
+		if seen["1"] != 60 || seen["0"] != 0 || pages != 1 {
+			t.Errorf("%d pages after the first, with %v", pages, seen)
+		}
+	})
+}

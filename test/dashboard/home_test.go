@@ -1,0 +1,164 @@
+package dashboard_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"turnpike/internal/access"
+	"turnpike/internal/accounts"
+	"turnpike/internal/db"
+	"turnpike/internal/ids"
+	"turnpike/test/harness"
+)
+
+// TestHomeBegins with what to do first, until something was called.
+func TestHomeBegins(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		w := s.Workspace(t, "acme")
+		b := member(t, s, w, accounts.Owner)
+		home := b.in(accounts.Test, "")
+		b.get(t, home).shows(t, "First steps", "curl "+s.URL+"/v1/chat/completions", "keys/new", "Free").hides(t, "Needs attention", "Most frequent errors")
+		viewer := member(t, s, w, accounts.Viewer)
+		viewer.get(t, home).shows(t, "First steps").hides(t, "keys/new")
+		key, _ := s.Key(t, w, accounts.Test)
+		chat(t, s, key, "")
+		s.Do(t, harness.Request{Method: "GET", Path: "/v1/jobs", Key: key}).Want(t, 404, "not_found")
+		s.Eventually(t, func() bool { return strings.Contains(b.get(t, home).body, "<strong>1</strong> calls") })
+		b.get(t, home).shows(t, `<span class="stat">1</span>`, "Simulated spend by day", "<code>not_found</code>").hides(t, "First steps")
+		b.get(t, b.in(accounts.Live, "")).shows(t, "First steps").hides(t, "<strong>1</strong> calls")
+	})
+}
+
+// TestHomeTellsHowLongCreditsLast by what the last seven days have cost.
+func TestHomeTellsHowLongCreditsLast(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		w := s.Workspace(t, "acme")
+		b := member(t, s, w, accounts.Owner)
+		home := b.in(accounts.Live, "")
+		now := s.Clock.Now().UTC()
+		err := s.DB.Write(t.Context(), func(tx *db.Tx) error {
+			_, err := tx.Exec(t.Context(), "INSERT INTO spend (level, account_id, period, settled, leased) VALUES ('workspace', $1, $2, 400000000, 0)", w.ID, now.Format("2006-01"))
+			if err != nil {
+				return err
+			}
+			// Seventy credits in seven days, and many more before.
+			for age, spent := range map[time.Duration]int64{time.Hour: 30_000_000, 100 * time.Hour: 40_000_000, 200 * time.Hour: 330_000_000} {
+				_, err := tx.Exec(t.Context(), `INSERT INTO usage_hours (workspace_id, environment, start, key_id, project, model, provider, requests, errors, input_tokens, output_tokens, credits, simulated_credits)
+					VALUES ($1, 'live', $2, 'key', '', 'm', 'p', 8, 2, 0, 0, $3, 0)`, w.ID, now.Add(-age).Truncate(time.Hour).Unix(), spent)
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.get(t, home).shows(t, "Spent this month", `<span class="stat">400</span>`, "no limit", `<span class="stat">8</span>`, `<span class="stat">2</span>`, "25.0 % of the model calls", "Spend by day")
+		err = s.DB.Write(t.Context(), func(tx *db.Tx) error {
+			_, err := tx.Exec(t.Context(), "UPDATE workspaces SET monthly_credits = 600000000 WHERE id = $1", w.ID)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.get(t, home).shows(t, "Credits left", `<span class="stat">200</span>`, "of 600 this month: about 20 days").hides(t, ">low<")
+		err = s.DB.Write(t.Context(), func(tx *db.Tx) error {
+			_, err := tx.Exec(t.Context(), "UPDATE workspaces SET monthly_credits = 410000000 WHERE id = $1", w.ID)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.get(t, home).shows(t, "about 24 h", ">low<")
+	})
+}
+
+// TestHomeTellsWhatNeedsAttention, of this environment alone.
+func TestHomeTellsWhatNeedsAttention(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		w, other := s.Workspace(t, "acme"), s.Workspace(t, "other")
+		b := member(t, s, w, accounts.Owner)
+		home := b.in(accounts.Live, "")
+		now := s.Clock.Now()
+		soon, late := now.Add(6*24*time.Hour+time.Hour), now.Add(8*24*time.Hour)
+		for name, ends := range map[string]*time.Time{"ends soon": &soon, "ends late": &late, "never ends": nil} {
+			s.KeyOf(t, &access.Key{WorkspaceID: w.ID, Environment: accounts.Live, Name: name, Scopes: []string{"*"}, ExpiresAt: ends})
+		}
+		b.get(t, home).shows(t, "Needs attention", "ends soon", "in 6 days").hides(t, "ends late", "never ends")
+
+		rotating, _ := b.makeKey(t, accounts.Live, url.Values{"name": {"was rotated"}, "preset": {"calls"}})
+		b.post(t, rotating+"/rotate", url.Values{"grace": {"3600"}}).leadsTo(t, rotating)
+		leaked, _ := s.Key(t, w, accounts.Live)
+		s.Do(t, harness.Request{Method: "POST", Path: "/leaks/report", Body: map[string]any{"keys": []string{leaked}}}).Want(t, 202, "")
+		endpoint := func(tenant *accounts.Workspace, name, status string, failedAt any) {
+			t.Helper()
+			id := ids.New(ids.Endpoint)
+			err := s.DB.Write(t.Context(), func(tx *db.Tx) error {
+				_, err := tx.Exec(t.Context(), `INSERT INTO endpoints (id, workspace_id, environment, kind, url, events, description, status, secret, secret_hint, created_at)
+					VALUES ($1, $2, 'live', 'http', $3, '[]', '', $4, '', '', 0)`, id, tenant.ID, "https://hooks.example/"+name, status)
+				if err != nil {
+					return err
+				}
+				_, err = tx.Exec(t.Context(), "INSERT INTO endpoint_stats (endpoint_id, succeeded, failed, failed_attempts, last_failure_at, last_error) VALUES ($1, 0, 0, 0, $2, '<b>503</b>')", id, failedAt)
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		endpoint(w, "paused", "paused", nil)
+		endpoint(w, "failing", "active", now.Add(-time.Hour).UnixMicro())
+		endpoint(w, "recovered", "active", now.Add(-25*time.Hour).UnixMicro())
+		endpoint(w, "healthy", "active", nil)
+		endpoint(other, "foreign", "paused", nil)
+		b.get(t, home).shows(t, "was rotated", "works for another 1 h", "…"+leaked[len(leaked)-4:], "hooks.example/paused", "hooks.example/failing", "&lt;b&gt;503").
+			hides(t, "hooks.example/recovered", "hooks.example/healthy", "hooks.example/foreign", "<b>503", leaked)
+		b.get(t, b.in(accounts.Test, "")).hides(t, "Needs attention")
+
+		s.Clock.Turn(31 * 24 * time.Hour)
+		b.signIn(t)
+		b.get(t, home).is(t, http.StatusOK).hides(t, "…"+leaked[len(leaked)-4:], "was rotated", "ends soon", "hooks.example/failing")
+	})
+}
+
+// TestHomeTellsWhichRunsWait for somebody's approval.
+func TestHomeTellsWhichRunsWait(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		w := s.Workspace(t, "acme")
+		b := member(t, s, w, accounts.Owner)
+		var waiting []string
+		err := s.DB.Write(t.Context(), func(tx *db.Tx) error {
+			for i := range 9 {
+				status := []string{"awaiting_approval", "completed", "queued"}[i%3]
+				id := ids.New(ids.Run)
+				if status == "awaiting_approval" {
+					waiting = append(waiting, id)
+				}
+				_, err := tx.Exec(t.Context(), `INSERT INTO agent_runs (id, workspace_id, environment, key_id, reader, request_id, lane, status, model, orders, specs, metadata,
+					max_steps, steps_used, revisions, input_tokens, output_tokens, credits, turn, tries, worked_us, messages, logged, created_at)
+					VALUES ($1, $2, 'test', 'key', '', 'req', $3, $4, 'm', '{}', '[]', '{}', 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, $5)`,
+					id, w.ID, fmt.Sprintf("lane%d", i), status, s.Clock.Now().UnixMicro())
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		home := b.get(t, b.in(accounts.Test, "")).shows(t, waiting...)
+		if n := strings.Count(home.body, "waits for a decision"); n != len(waiting) {
+			t.Errorf("%d runs wait, not %d", n, len(waiting))
+		}
+	})
+}

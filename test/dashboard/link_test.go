@@ -1,0 +1,229 @@
+package dashboard_test
+
+import (
+	"io"
+	"mime/quotedprintable"
+	"net/http"
+	netmail "net/mail"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"turnpike/internal/accounts"
+	"turnpike/internal/config"
+	"turnpike/internal/db"
+	"turnpike/internal/db/dbtest"
+	"turnpike/internal/mail/mailtest"
+	"turnpike/internal/people"
+	"turnpike/test/harness"
+)
+
+// eachWith is harness.Each with other settings.
+func eachWith(t *testing.T, change func(t *testing.T, cfg *config.Config), fn func(t *testing.T, s *harness.Server)) {
+	t.Helper()
+	for _, engine := range dbtest.Engines {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			cfg := harness.Config(t, engine)
+			change(t, &cfg)
+			fn(t, harness.Start(t, cfg, harness.NewClock()))
+		})
+	}
+}
+
+func withMail(to *mailtest.Server) func(*testing.T, *config.Config) {
+	return func(_ *testing.T, cfg *config.Config) {
+		cfg.SMTP.URL, cfg.Mail.From = config.SecretURL(to.URL()), "turnpike@example.com"
+	}
+}
+
+// linkIn is the address in a mail, as its reader sees it, without the host.
+func linkIn(t testing.TB, m mailtest.Message) string {
+	t.Helper()
+	msg, err := netmail.ReadMessage(strings.NewReader(string(m.Data)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(quotedprintable.NewReader(msg.Body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	link := regexp.MustCompile(`https?://[^/\s]+(/dashboard/\S+)`).FindSubmatch(text)
+	if link == nil {
+		t.Fatalf("no link in\n%s", text)
+	}
+	return string(link[1])
+}
+
+func TestForgottenPassword(t *testing.T) {
+	t.Parallel()
+	for _, engine := range dbtest.Engines {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			mails := mailtest.Start(t)
+			cfg := harness.Config(t, engine)
+			withMail(mails)(t, &cfg)
+			s := harness.Start(t, cfg, harness.NewClock())
+			b := member(t, s, s.Workspace(t, "acme"), accounts.Owner)
+			stranger := newBrowser(t, s)
+			stranger.get(t, "/dashboard/login").shows(t, "/dashboard/forgot")
+
+			// The same for somebody and for nobody, for the first time and for the second.
+			var pages []string
+			s.Clock.Turn(10 * time.Minute) // the link of addMember is a while ago
+			for _, email := range []string{"nobody@example.com", b.person.Email, b.person.Email, "not an address"} {
+				stranger.post(t, "/dashboard/forgot", url.Values{"email": {email}}).leadsTo(t, "/dashboard/forgot")
+				pages = append(pages, stranger.get(t, "/dashboard/forgot").shows(t, "a link is on its way").main())
+			}
+			for _, page := range pages[1:] {
+				if page != pages[0] {
+					t.Errorf("the page tells who has an account:\n%s\n%s", pages[0], page)
+				}
+			}
+			got := mails.Wait(t, 1)
+			if len(got) != 1 || got[0].To[0] != b.person.Email {
+				t.Fatalf("the mails are %+v", got)
+			}
+			link := linkIn(t, got[0])
+			if !strings.HasPrefix(link, "/dashboard/password?token=") {
+				t.Fatalf("the link is %s", link)
+			}
+
+			stranger.get(t, link).shows(t, b.person.Email)
+			stranger.post(t, link, url.Values{"password": {"short"}}).refuses(t, http.StatusBadRequest, "the password must have from 10")
+			b.signedIn(t, true)
+			const next = "some other words nobody says"
+			// In a browser that is signed in: it is asked to sign in again.
+			b.post(t, link, url.Values{"password": {next}}).leadsTo(t, "/dashboard/login")
+			b.get(t, "/dashboard/login").shows(t, "Your password is set")
+			b.signedIn(t, false)
+			stranger.post(t, link, url.Values{"password": {"a third one that works"}}).refuses(t, http.StatusNotFound, "used already or is too old")
+			stranger.get(t, link).refuses(t, http.StatusNotFound, "used already or is too old")
+			b.post(t, "/dashboard/login", credentials(b, password)).refuses(t, http.StatusUnauthorized, "wrong")
+			b.post(t, "/dashboard/login", credentials(b, next)).leadsTo(t, "/dashboard/")
+			if n := len(mails.Messages()); n != 1 {
+				t.Errorf("%d mails were sent", n)
+			}
+		})
+	}
+}
+
+func TestResetLinkGrowsOldAndEndsOtherSessions(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		b := member(t, s, s.Workspace(t, "acme"), accounts.Owner)
+		folk := people.New(s.DB, s.Ring, people.Options{Now: s.Clock.Now})
+		link := func() string {
+			var l *people.Link
+			err := s.DB.Write(t.Context(), func(tx *db.Tx) (err error) {
+				l, err = folk.NewPasswordLink(t.Context(), tx, b.person.ID, people.ResetLimit)
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return l.URL("")
+		}
+		stranger, old := newBrowser(t, s), link()
+		s.Clock.Turn(people.ResetLimit)
+		stranger.get(t, old).refuses(t, http.StatusNotFound, "too old")
+		stranger.post(t, old, url.Values{"password": {"a third one that works"}}).refuses(t, http.StatusNotFound, "too old")
+		b.signedIn(t, true)
+		stranger.post(t, link(), url.Values{"password": {"a third one that works"}}).leadsTo(t, "/dashboard/login")
+		b.signedIn(t, false)
+	})
+}
+
+func TestForgottenPasswordWithoutAMailServer(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		b := member(t, s, s.Workspace(t, "acme"), accounts.Owner)
+		b.get(t, "/dashboard/forgot").shows(t, "This server sends no mail").hides(t, "<form method=\"post\" class=\"stack\">")
+		b.post(t, "/dashboard/forgot", url.Values{"email": {b.person.Email}}).refuses(t, http.StatusConflict, "this server sends no mail")
+	})
+}
+
+func TestStrangersAreCounted(t *testing.T) {
+	t.Parallel()
+	mails := mailtest.Start(t)
+	eachWith(t, withMail(mails), func(t *testing.T, s *harness.Server) {
+		b := newBrowser(t, s)
+		b.s = localhost(s)
+		for range 30 {
+			b.post(t, "/dashboard/login/passkey/start", nil).is(t, http.StatusOK)
+		}
+		b.post(t, "/dashboard/login/passkey/start", nil).refuses(t, http.StatusTooManyRequests, "too many attempts from your address")
+		b.post(t, "/dashboard/forgot", url.Values{"email": {"nobody@example.com"}}).refuses(t, http.StatusTooManyRequests, "too many attempts from your address")
+		s.Clock.Turn(time.Minute)
+		b.post(t, "/dashboard/forgot", url.Values{"email": {"nobody@example.com"}}).leadsTo(t, "/dashboard/forgot")
+	})
+}
+
+// invite makes an invitation and returns the path of its link.
+func invite(t testing.TB, s *harness.Server, w *accounts.Workspace, email string, role accounts.Role) string {
+	t.Helper()
+	folk := people.New(s.DB, s.Ring, people.Options{Now: s.Clock.Now})
+	var link *people.Link
+	err := s.DB.Write(t.Context(), func(tx *db.Tx) (err error) {
+		link, err = folk.Invite(t.Context(), tx, people.Operator(), &people.Invitation{WorkspaceID: w.ID, Email: email, Role: role})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return link.URL("")
+}
+
+func TestNewcomerAcceptsAnInvitation(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		w := s.Workspace(t, "<b>acme</b>")
+		link := invite(t, s, w, "bob@example.com", accounts.Developer)
+		b := newBrowser(t, s)
+		b.get(t, link).shows(t, "Join &lt;b&gt;acme", "bob@example.com", "developer", "Whoever runs this server").hides(t, "<b>acme")
+		b.post(t, link, url.Values{"name": {"Bob"}, "password": {"short"}}).refuses(t, http.StatusBadRequest, "the password must have from 10")
+		// The address is the invitation's, whatever is sent.
+		b.post(t, link, url.Values{"name": {"Bob"}, "password": {password}, "email": {"eve@example.com"}}).leadsTo(t, "/dashboard/w/"+w.ID+"/test/")
+		b.get(t, "/dashboard/account").shows(t, `value="bob@example.com"`, `value="Bob"`, "developer")
+		eve := newBrowser(t, s)
+		eve.get(t, link).refuses(t, http.StatusNotFound, "used already")
+		eve.post(t, link, url.Values{"name": {"Eve"}, "password": {password}}).refuses(t, http.StatusNotFound, "used already")
+		eve.get(t, "/dashboard/invitation").is(t, http.StatusNotFound)
+		late := invite(t, s, w, "cyd@example.com", accounts.Viewer)
+		s.Clock.Turn(7 * 24 * time.Hour)
+		eve.post(t, late, url.Values{"name": {"Cyd"}, "password": {password}}).refuses(t, http.StatusNotFound, "too old")
+	})
+}
+
+func TestMemberElsewhereAcceptsAnInvitation(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		home, acme := s.Workspace(t, "home"), s.Workspace(t, "acme")
+		b := newBrowser(t, s)
+		b.person, b.workspace = addMember(t, s, home, "bob@example.com", accounts.Viewer), acme
+		eve := member(t, s, home, accounts.Owner)
+		link := invite(t, s, acme, "bob@example.com", accounts.Admin)
+
+		// Not signed in: to the sign-in and back. No password is taken by the link.
+		to := b.get(t, link).leadsTo(t, "/dashboard/login?next=*")
+		b.get(t, to).shows(t, "Sign in as bob@example.com to accept the invitation.")
+		b.post(t, link, url.Values{"name": {"Eve"}, "password": {"a third one that works"}}).leadsTo(t, "/dashboard/login?next=*")
+		b.post(t, to, credentials(b, password)).leadsTo(t, link)
+		before := b.token(t)
+		b.get(t, b.in(accounts.Test, "")).is(t, http.StatusNotFound)
+		// Somebody else is asked to sign out.
+		back := eve.get(t, link).shows(t, "Sign out to accept the invitation").find(t, `action="(/dashboard/logout\?next=[^"]+)"`)
+		eve.post(t, link, nil).refuses(t, http.StatusConflict, "the invitation is for bob@example.com")
+		eve.post(t, back, nil).leadsTo(t, link)
+
+		b.get(t, link).shows(t, "Join as admin").hides(t, "password")
+		b.post(t, link, nil).leadsTo(t, b.in(accounts.Test, ""))
+		if b.token(t) == before {
+			t.Error("the token is the same although the person may do more")
+		}
+		b.get(t, b.in(accounts.Test, "")).is(t, http.StatusOK)
+		b.get(t, link).refuses(t, http.StatusNotFound, "used already")
+	})
+}

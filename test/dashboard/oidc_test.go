@@ -1,0 +1,225 @@
+package dashboard_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"html"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"turnpike/internal/accounts"
+	"turnpike/internal/config"
+	"turnpike/internal/db/dbtest"
+	"turnpike/test/harness"
+)
+
+func b64(raw []byte) string { return base64.RawURLEncoding.EncodeToString(raw) }
+
+// issuer is a provider of OpenID Connect: whoever comes is who the test says.
+type issuer struct {
+	*httptest.Server
+	key   *ecdsa.PrivateKey
+	clock *harness.Clock
+
+	mu        sync.Mutex
+	email     string
+	nonce     string
+	challenge string
+}
+
+func newIssuer(t *testing.T, clock *harness.Clock) *issuer {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := &issuer{key: key, clock: clock}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(map[string]any{"issuer": i.URL, "authorization_endpoint": i.URL + "/authorize", "token_endpoint": i.URL + "/token",
+			"jwks_uri": i.URL + "/keys", "id_token_signing_alg_values_supported": []string{"ES256"}})
+	})
+	mux.HandleFunc("GET /keys", func(w http.ResponseWriter, _ *http.Request) {
+		point, err := key.PublicKey.Bytes()
+		if err != nil {
+			t.Error(err)
+		}
+		_ = json.NewEncoder(w).Encode(map[string]any{"keys": []any{map[string]string{"kty": "EC", "crv": "P-256", "alg": "ES256", "use": "sig", "kid": "1",
+			"x": b64(point[1:33]), "y": b64(point[33:])}}})
+	})
+	mux.HandleFunc("GET /authorize", i.authorize)
+	mux.HandleFunc("POST /token", i.token)
+	i.Server = httptest.NewServer(mux)
+	t.Cleanup(i.Close)
+	return i
+}
+
+// authorize lets everybody through, and back.
+func (i *issuer) authorize(w http.ResponseWriter, r *http.Request) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	q := r.URL.Query()
+	i.nonce, i.challenge = q.Get("nonce"), q.Get("code_challenge")
+	http.Redirect(w, r, q.Get("redirect_uri")+"?code=good&state="+url.QueryEscape(q.Get("state")), http.StatusSeeOther)
+}
+
+func (i *issuer) token(w http.ResponseWriter, r *http.Request) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	verifier := sha256.Sum256([]byte(r.FormValue("code_verifier")))
+	id, secret, _ := r.BasicAuth()
+	if r.FormValue("code") != "good" || b64(verifier[:]) != i.challenge || id != "turnpike" || secret != "the-client-secret" {
+		http.Error(w, `{"error":"invalid_grant"}`, http.StatusBadRequest)
+		return
+	}
+	now := i.clock.Now()
+	claims, _ := json.Marshal(map[string]any{"iss": i.URL, "aud": "turnpike", "sub": i.email, "email": i.email, "email_verified": true, "name": "Ada",
+		"nonce": i.nonce, "iat": now.Unix(), "exp": now.Add(time.Minute).Unix()})
+	text := b64([]byte(`{"alg":"ES256","kid":"1"}`)) + "." + b64(claims)
+	sum := sha256.Sum256([]byte(text))
+	x, y, err := ecdsa.Sign(rand.Reader, i.key, sum[:])
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(map[string]any{"access_token": "a", "token_type": "Bearer",
+		"id_token": text + "." + b64(append(x.FillBytes(make([]byte, 32)), y.FillBytes(make([]byte, 32))...))})
+}
+
+// eachWithIssuer runs fn against a server whose people can sign in at an issuer.
+func eachWithIssuer(t *testing.T, fn func(t *testing.T, s *harness.Server, i *issuer)) {
+	t.Helper()
+	for _, engine := range dbtest.Engines {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			clock := harness.NewClock()
+			i := newIssuer(t, clock)
+			cfg := harness.Config(t, engine)
+			cfg.OIDC = config.OIDC{Issuer: i.URL, ClientID: "turnpike", ClientSecret: "the-client-secret", Name: "Acme ID"}
+			fn(t, harness.Start(t, cfg, clock), i)
+		})
+	}
+}
+
+// toProvider presses the button, goes to the provider, and returns the path by
+// which it leads back.
+func (b *browser) toProvider(t testing.TB, i *issuer, next, email string) string {
+	t.Helper()
+	i.mu.Lock()
+	i.email = email
+	i.mu.Unlock()
+	a := b.post(t, "/dashboard/login/oidc?next="+url.QueryEscape(next), nil).shows(t, "Go to Acme ID")
+	address := html.UnescapeString(a.find(t, `href="(http[^"]+/authorize[^"]*)"`))
+	if refresh := a.header.Get("Refresh"); refresh != "0; url="+address {
+		t.Errorf("the page goes on to %q, and its link to %q", refresh, address)
+	}
+	if strings.Contains(a.body, "the-client-secret") || !strings.Contains(a.header.Get("Content-Security-Policy"), "form-action 'self';") {
+		t.Error("the page gives away the secret, or its policy is weaker than others'")
+	}
+	resp, err := b.client.Get(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	back := resp.Header.Get("Location")
+	if !strings.HasPrefix(back, b.s.URL+"/dashboard/login/oidc/callback?") {
+		t.Fatalf("the provider leads back to %s", back)
+	}
+	return strings.TrimPrefix(back, b.s.URL)
+}
+
+func TestSignInAtAProvider(t *testing.T) {
+	t.Parallel()
+	eachWithIssuer(t, func(t *testing.T, s *harness.Server, i *issuer) {
+		b := newBrowser(t, s)
+		b.workspace = s.Workspace(t, "acme")
+		b.person = addMember(t, s, b.workspace, "ada@example.com", accounts.Owner)
+		b.get(t, "/dashboard/login").shows(t, "Sign in with Acme ID")
+		back := b.toProvider(t, i, "/dashboard/account", "ada@example.com")
+		b.get(t, back).leadsTo(t, "/dashboard/account")
+		b.get(t, "/dashboard/account").shows(t, "by sign-in provider", "ada@example.com", i.URL)
+		first := b.token(t)
+		// The answer works once, and only in the browser that began.
+		b.get(t, back).refuses(t, http.StatusUnauthorized, "took too long or was answered already")
+		back = b.toProvider(t, i, "/dashboard/account", "ada@example.com")
+		eve := newBrowser(t, s)
+		eve.get(t, back).refuses(t, http.StatusUnauthorized, "took too long or was answered already")
+		eve.signedIn(t, false)
+		b.get(t, back).leadsTo(t, "/dashboard/account")
+		if b.token(t) == first {
+			t.Error("the token is the same")
+		}
+		// Strangers stay outside, the invited come in.
+		eve.get(t, eve.toProvider(t, i, "", "eve@example.com")).refuses(t, http.StatusUnauthorized, "ask an owner to invite you")
+		eve.signedIn(t, false)
+		invite(t, s, b.workspace, "eve@example.com", accounts.Viewer)
+		eve.get(t, eve.toProvider(t, i, "//evil.example", "eve@example.com")).leadsTo(t, "/dashboard/")
+		eve.get(t, "/dashboard/account").shows(t, "viewer", "You have none yet")
+		// Who has no password here confirms by signing in again, and may then set one.
+		s.Clock.Turn(11 * time.Minute)
+		eve.header.Set("Referer", s.URL+"/dashboard/account")
+		to := eve.post(t, "/dashboard/account/password", url.Values{"password": {password}}).leadsTo(t, "/dashboard/confirm?next=%2Fdashboard%2Faccount")
+		eve.get(t, to).shows(t, "Sign in with Acme ID").hides(t, `name="password"`)
+		eve.get(t, eve.toProvider(t, i, "/dashboard/account", "eve@example.com")).leadsTo(t, "/dashboard/account")
+		eve.post(t, "/dashboard/account/password", url.Values{"password": {password}}).leadsTo(t, "/dashboard/account")
+		// An authenticator app is still asked for.
+		b.signIn(t)
+		b.setUpApp(t)
+		b.get(t, b.toProvider(t, i, "/dashboard/account", "ada@example.com")).leadsTo(t, "/dashboard/login/code?next=%2Fdashboard%2Faccount")
+	})
+}
+
+func TestProviderAnswersThatAreRefused(t *testing.T) {
+	t.Parallel()
+	eachWithIssuer(t, func(t *testing.T, s *harness.Server, i *issuer) {
+		b := newBrowser(t, s)
+		b.person = addMember(t, s, s.Workspace(t, "acme"), "ada@example.com", accounts.Owner)
+		for what, change := range map[string]func(q url.Values){
+			"another state": func(q url.Values) { q.Set("state", "x") },
+			"no state":      func(q url.Values) { q.Del("state") },
+			"another code":  func(q url.Values) { q.Set("code", "bad") },
+			"cancelled": func(q url.Values) {
+				q.Del("code")
+				q.Set("error", "access_denied")
+				q.Set("error_description", "<i>evil words")
+			},
+		} {
+			u, err := url.Parse(b.toProvider(t, i, "", "ada@example.com"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			q := u.Query()
+			change(q)
+			a := b.get(t, u.Path+"?"+q.Encode())
+			if a.status != http.StatusUnauthorized || !strings.Contains(a.body, `role="alert"`) || strings.Contains(a.body, "evil words") {
+				t.Errorf("%s: %d\n%s", what, a.status, a.main())
+			}
+			b.signedIn(t, false)
+			b.get(t, u.RequestURI()).is(t, http.StatusUnauthorized) // the right answer after a wrong one
+		}
+		b.host = "localhost:1" // the provider would lead back to another host
+		b.post(t, "/dashboard/login/oidc", nil).refuses(t, http.StatusConflict, "works at "+s.URL+" only")
+		b.host = ""
+		i.Close()
+	})
+}
+
+func TestWithoutAProvider(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		b := newBrowser(t, s)
+		b.get(t, "/dashboard/login").shows(t, "Sign in").hides(t, "/dashboard/login/oidc")
+		b.post(t, "/dashboard/login/oidc", nil).is(t, http.StatusNotFound)
+		b.get(t, "/dashboard/login/oidc/callback?code=x&state=y").is(t, http.StatusNotFound)
+	})
+}

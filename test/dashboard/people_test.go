@@ -1,0 +1,197 @@
+package dashboard_test
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"turnpike/internal/accounts"
+	"turnpike/test/harness"
+)
+
+// token is the session's, as the browser keeps it.
+func (b *browser) token(t testing.TB) string {
+	t.Helper()
+	u, err := url.Parse(b.s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range b.client.Jar.Cookies(u) {
+		if strings.TrimPrefix(c.Name, "__Host-") == "turnpike" {
+			return c.Value
+		}
+	}
+	return ""
+}
+
+// plant gives the browser a cookie that the server did not make.
+func (b *browser) plant(t testing.TB, token string) {
+	t.Helper()
+	u, err := url.Parse(b.s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.client.Jar.SetCookies(u, []*http.Cookie{{Name: "turnpike", Value: token, Path: "/"}})
+}
+
+// signedIn checks whether the browser is.
+func (b *browser) signedIn(t testing.TB, want bool) {
+	t.Helper()
+	if want {
+		b.get(t, "/dashboard/account").shows(t, "Your account")
+		return
+	}
+	b.get(t, "/dashboard/account").leadsTo(t, "/dashboard/login?next=%2Fdashboard%2Faccount")
+}
+
+// again is another browser of the same person, signed in.
+func (b *browser) again(t testing.TB) *browser {
+	t.Helper()
+	other := newBrowser(t, b.s)
+	other.workspace, other.person = b.workspace, b.person
+	other.signIn(t)
+	return other
+}
+
+func credentials(b *browser, password string) url.Values {
+	return url.Values{"email": {b.person.Email}, "password": {password}}
+}
+
+func TestSessionTokenChangesWithEachProof(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		b := newBrowser(t, s)
+		b.workspace = s.Workspace(t, "acme")
+		b.person = addMember(t, s, b.workspace, "ada@example.com", accounts.Owner)
+		attacker := newBrowser(t, s)
+		const planted = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
+		b.plant(t, planted)
+		b.signedIn(t, false)
+		b.signIn(t)
+		first := b.token(t)
+		if first == planted || len(first) < 43 {
+			t.Fatalf("the token after the sign-in is %q", first)
+		}
+		attacker.plant(t, planted)
+		attacker.signedIn(t, false)
+		// Signing in again ends the session that the browser had.
+		b.signIn(t)
+		attacker.plant(t, first)
+		attacker.signedIn(t, false)
+		second := b.token(t)
+		attacker.plant(t, second)
+		attacker.signedIn(t, true)
+		b.post(t, "/dashboard/confirm?next=/dashboard/account", url.Values{"password": {password}}).leadsTo(t, "/dashboard/account")
+		if b.token(t) == second {
+			t.Error("confirming keeps the token")
+		}
+		attacker.signedIn(t, false)
+		b.signedIn(t, true)
+		last := b.token(t)
+		b.post(t, "/dashboard/logout", nil).leadsTo(t, "/dashboard/login")
+		b.get(t, "/dashboard/login").shows(t, "You are signed out.")
+		attacker.plant(t, last)
+		attacker.signedIn(t, false)
+	})
+}
+
+func TestGuessingIsThrottled(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		b := newBrowser(t, s)
+		b.person = addMember(t, s, s.Workspace(t, "acme"), "ada@example.com", accounts.Owner)
+		for range 5 {
+			b.post(t, "/dashboard/login", credentials(b, "wrong")).refuses(t, http.StatusUnauthorized, "the e-mail address or the password is wrong")
+		}
+		a := b.post(t, "/dashboard/login", credentials(b, password)).refuses(t, http.StatusTooManyRequests, "too many attempts; try again in 30s")
+		if a.header.Get("Retry-After") == "" || !strings.Contains(a.body, `value="ada@example.com"`) {
+			t.Errorf("Retry-After is %q", a.header.Get("Retry-After"))
+		}
+		// Nobody's account looks the same.
+		for range 5 {
+			b.post(t, "/dashboard/login", url.Values{"email": {"nobody@example.com"}, "password": {"wrong"}}).
+				refuses(t, http.StatusUnauthorized, "the e-mail address or the password is wrong")
+		}
+		b.post(t, "/dashboard/login", url.Values{"email": {"nobody@example.com"}, "password": {"wrong"}}).refuses(t, http.StatusTooManyRequests, "too many attempts")
+		s.Clock.Turn(time.Minute)
+		b.signIn(t)
+	})
+}
+
+func TestWrongConfirmationIsRefused(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		b := member(t, s, s.Workspace(t, "acme"), accounts.Owner)
+		s.Clock.Turn(11 * time.Minute)
+		to := b.get(t, b.in(accounts.Test, "keys/new")).leadsTo(t, "/dashboard/confirm?next=*")
+		b.get(t, to).shows(t, "Confirm that it is you")
+		b.post(t, to, url.Values{"password": {"wrong"}}).refuses(t, http.StatusUnauthorized, "the password is wrong")
+		b.get(t, b.in(accounts.Test, "keys/new")).leadsTo(t, "/dashboard/confirm?next=*")
+		b.post(t, to, url.Values{"password": {password}}).leadsTo(t, b.in(accounts.Test, "keys/new"))
+		b.get(t, b.in(accounts.Test, "keys/new")).is(t, http.StatusOK)
+	})
+}
+
+func TestNobodyIsLedToAnotherSite(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		b := member(t, s, s.Workspace(t, "acme"), accounts.Owner)
+		for i, next := range []string{"https://evil.example", "//evil.example", `/dashboard/\evil.example`, "//evil.example/dashboard/", `/\evil.example`,
+			`\\evil.example`, "/dashboard", "javascript:alert(1)", "/\t/evil.example", "/evil", "dashboard/x", "https:/evil.example", "/dashboard/\r\nSet-Cookie: x=y"} {
+			q := "?next=" + url.QueryEscape(next)
+			b.get(t, "/dashboard/login"+q).leadsTo(t, "/dashboard/") // signed in already
+			if i < 3 {                                               // passwords take their time
+				b.post(t, "/dashboard/login"+q, credentials(b, password)).leadsTo(t, "/dashboard/")
+				b.post(t, "/dashboard/confirm"+q, url.Values{"password": {password}}).leadsTo(t, "/dashboard/")
+			}
+		}
+		b.post(t, "/dashboard/login?next="+url.QueryEscape("/dashboard/account?x=1"), credentials(b, password)).leadsTo(t, "/dashboard/account?x=1")
+		b.post(t, "/dashboard/logout?next="+url.QueryEscape("//evil.example"), nil).leadsTo(t, "/dashboard/")
+	})
+}
+
+func TestFormsOfOtherSitesAreRefused(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		b := member(t, s, s.Workspace(t, "acme"), accounts.Owner)
+		for name, value := range map[string]string{"Sec-Fetch-Site": "cross-site", "Origin": "https://evil.example"} {
+			b.header = http.Header{name: {value}}
+			for _, path := range []string{"/dashboard/login", "/dashboard/logout", "/dashboard/account/name", "/dashboard/account/sessions/revoke", "/dashboard/forgot", "/dashboard/login/passkey/start"} {
+				b.post(t, path, url.Values{"name": {"Eve"}}).refuses(t, http.StatusForbidden, "this came from another site and was not done")
+			}
+		}
+		b.header = http.Header{"Sec-Fetch-Site": {"same-site"}} // another host of the same owner
+		b.post(t, "/dashboard/logout", nil).refuses(t, http.StatusForbidden, "another site")
+		b.header = http.Header{"Sec-Fetch-Site": {"same-origin"}, "Origin": {s.URL}}
+		b.post(t, "/dashboard/account/name", url.Values{"name": {"Ada"}}).leadsTo(t, "/dashboard/account")
+		b.get(t, "/dashboard/account").shows(t, `value="Ada"`).hides(t, "Eve")
+	})
+}
+
+func TestPlainConnectionsAreRefused(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		b := member(t, s, s.Workspace(t, "acme"), accounts.Owner)
+		b.signedIn(t, true)
+		const why = "this connection is not encrypted"
+		for _, host := range []string{"turnpike.example.com", "192.0.2.7:8080", "localhost.evil.example"} {
+			b.host = host
+			b.get(t, "/dashboard/account").leadsTo(t, "/dashboard/login*") // the session is not taken
+			for _, path := range []string{"/dashboard/login", "/dashboard/login/code", "/dashboard/forgot", "/dashboard/password?token=x", "/dashboard/invitation?token=x", "/dashboard/setup?token=x"} {
+				b.get(t, path).refuses(t, http.StatusForbidden, why)
+				a := b.post(t, path, credentials(b, password)).refuses(t, http.StatusForbidden, why)
+				if len(a.header.Values("Set-Cookie")) > 0 {
+					t.Errorf("POST %s at %s sets %v", path, host, a.header.Values("Set-Cookie"))
+				}
+			}
+			b.post(t, "/dashboard/login/passkey/start", nil).refuses(t, http.StatusForbidden, why)
+			b.post(t, "/dashboard/login/passkey", nil).refuses(t, http.StatusForbidden, why)
+		}
+		for _, host := range []string{"localhost:1", "turnpike.localhost", "[::1]:8080", "127.0.0.1"} {
+			b.host = host
+			b.get(t, "/dashboard/forgot").is(t, http.StatusOK)
+		}
+	})
+}

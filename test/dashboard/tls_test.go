@@ -1,0 +1,131 @@
+package dashboard_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"turnpike/internal/accounts"
+	"turnpike/internal/config"
+	"turnpike/test/harness"
+)
+
+// writeCertificate makes one for this machine and returns who trusts it.
+func writeCertificate(t *testing.T, cfg *config.Config) *x509.CertPool {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := t.TempDir()
+	write := func(name, kind string, raw []byte) string {
+		path := filepath.Join(folder, name)
+		if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: raw}), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	cfg.TLS.Cert, cfg.TLS.Key = write("cert.pem", "CERTIFICATE", der), write("key.pem", "PRIVATE KEY", private)
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(leaf)
+	return pool
+}
+
+// cookieOf is a cookie as the answer sets it.
+func cookieOf(t testing.TB, a *answer, name string) *http.Cookie {
+	t.Helper()
+	for _, line := range a.header.Values("Set-Cookie") {
+		if c, err := http.ParseSetCookie(line); err == nil && c.Name == name && c.MaxAge >= 0 {
+			return c
+		}
+	}
+	t.Fatalf("%s sets no %s: %v", a.path, name, a.header.Values("Set-Cookie"))
+	return nil
+}
+
+func TestCookiesOverTLS(t *testing.T) {
+	t.Parallel()
+	var roots *x509.CertPool
+	cfg := harness.Config(t, "sqlite")
+	roots = writeCertificate(t, &cfg)
+	s := harness.Start(t, cfg, harness.NewClock())
+	if !strings.HasPrefix(s.URL, "https://") {
+		t.Fatal(s.URL)
+	}
+	b := newBrowser(t, s)
+	b.client.Transport.(*http.Transport).TLSClientConfig = &tls.Config{RootCAs: roots}
+	b.workspace = s.Workspace(t, "acme")
+	b.person = addMember(t, s, b.workspace, "ada@example.com", accounts.Owner)
+	a := b.post(t, "/dashboard/login", credentials(b, password))
+	a.leadsTo(t, "/dashboard/")
+	c := cookieOf(t, a, "__Host-turnpike")
+	if !c.Secure || !c.HttpOnly || c.SameSite != http.SameSiteLaxMode || c.Path != "/" || c.Domain != "" {
+		t.Errorf("the session's cookie is %s", c)
+	}
+	if a.header.Get("Strict-Transport-Security") == "" {
+		t.Error("browsers are not told to stay with HTTPS")
+	}
+	b.signedIn(t, true)
+	// A name that others can set is not read.
+	eve := newBrowser(t, s)
+	eve.client.Transport = b.client.Transport
+	eve.plant(t, b.token(t))
+	eve.signedIn(t, false)
+	// HTTPS makes every host private: the certificate vouches for it.
+	b.host = "turnpike.example.com"
+	b.get(t, "/dashboard/forgot").is(t, http.StatusOK)
+
+	b.host = ""
+	secret, _ := b.setUpApp(t)
+	s.Clock.Turn(time.Minute)
+	for name, a := range map[string]*answer{
+		"__Host-turnpike-half":  b.post(t, "/dashboard/login", credentials(b, password)),
+		"__Host-turnpike-flash": b.post(t, "/dashboard/account/name", map[string][]string{"name": {"Ada"}}),
+	} {
+		if c := cookieOf(t, a, name); !c.Secure || !c.HttpOnly || c.SameSite != http.SameSiteLaxMode {
+			t.Errorf("%s", c)
+		}
+	}
+	b.post(t, "/dashboard/login/code", map[string][]string{"code": {code(t, s, secret)}}).leadsTo(t, "/dashboard/")
+}
+
+func TestCookiesOnThisMachine(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		b := newBrowser(t, s)
+		b.person = addMember(t, s, s.Workspace(t, "acme"), "ada@example.com", accounts.Owner)
+		a := b.post(t, "/dashboard/login", credentials(b, password))
+		c := cookieOf(t, a, "turnpike")
+		if c.Secure || !c.HttpOnly || c.SameSite != http.SameSiteLaxMode || c.Path != "/" || c.Domain != "" {
+			t.Errorf("the session's cookie is %s", c)
+		}
+		if a.header.Get("Strict-Transport-Security") != "" {
+			t.Error("localhost is told to stay with HTTPS, which it does not have")
+		}
+	})
+}

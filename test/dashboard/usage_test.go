@@ -1,0 +1,160 @@
+package dashboard_test
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"turnpike/internal/access"
+	"turnpike/internal/accounts"
+	"turnpike/internal/db"
+	"turnpike/test/harness"
+)
+
+// used is a row of the rollup by the hour.
+type used struct {
+	at             time.Time
+	key            string
+	project, model string
+	requests       int64
+	credits        int64
+}
+
+func rollUp(t *testing.T, s *harness.Server, w *accounts.Workspace, env accounts.Environment, list ...used) {
+	t.Helper()
+	bulk := db.NewBulk("usage_hours", "", "workspace_id text", "environment text", "start bigint", "key_id text", "project text", "model text", "provider text",
+		"requests bigint", "errors bigint", "input_tokens bigint", "output_tokens bigint", "credits bigint", "simulated_credits bigint")
+	rows := make([][]any, len(list))
+	for i, u := range list {
+		rows[i] = []any{w.ID, string(env), u.at.Truncate(time.Hour).Unix(), u.key, u.project, u.model, "somewhere", u.requests, int64(1), 10 * u.requests, 20 * u.requests, u.credits, int64(0)}
+	}
+	err := s.DB.Write(t.Context(), func(tx *db.Tx) error {
+		_, err := bulk.Write(t.Context(), tx, rows)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestUsageCountsTheCalls(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		w := s.Workspace(t, "acme")
+		b := member(t, s, w, accounts.Viewer)
+		b.get(t, b.in(accounts.Test, "usage")).shows(t, "Nothing to draw for this time", "UTC")
+		key, keyID := s.KeyOf(t, &access.Key{WorkspaceID: w.ID, Environment: accounts.Test, Name: "web <shop>", Scopes: []string{"*"}})
+		other, _ := s.KeyOf(t, &access.Key{WorkspaceID: w.ID, Environment: accounts.Test, Name: "=backend", Scopes: []string{"*"}})
+		for i, k := range []string{key, key, other} {
+			r := harness.Request{Method: "POST", Path: "/v1/chat/completions", Key: k, Body: chatWith("gpt-4o-mini", "hello")}
+			if i == 0 {
+				r.Header = map[string][]string{"Service-Project": {"shop"}}
+			}
+			s.Do(t, r).Want(t, 200, "")
+		}
+		s.Eventually(t, func() bool {
+			return strings.Contains(b.get(t, b.in(accounts.Test, "usage")).is(t, 200).body, "<h2>Requests: 3</h2>")
+		})
+		for _, bucket := range []string{"minute&range=1h", "hour&range=24h", "day", "month"} {
+			b.get(t, b.in(accounts.Test, "usage?bucket="+bucket)).shows(t, "<h2>Requests: 3</h2>", "<svg")
+		}
+		b.get(t, b.in(accounts.Test, "usage?group=key")).shows(t, "<h2>Requests by key: 3</h2>", `<a href="`+b.in(accounts.Test, "keys/"+keyID)+`">web &lt;shop&gt;</a>`, `<figcaption class="legend">`).hides(t, "web <shop>")
+		b.get(t, b.in(accounts.Test, "usage?group=project")).shows(t, "no project", `<a href="`+b.in(accounts.Test, "projects/shop")+`">shop</a>`)
+		b.get(t, b.in(accounts.Test, "usage?group=model")).shows(t, "gpt-4o-mini")
+		b.get(t, b.in(accounts.Test, "usage?group=provider&metric=simulated_credits")).shows(t, "Simulated credits by provider: 0.", "simulator")
+		b.get(t, b.in(accounts.Live, "usage?metric=credits")).shows(t, "<h2>Credits: 0</h2>").hides(t, "Simulated")
+
+		a := b.get(t, b.in(accounts.Test, "usage?group=key&bucket=day"))
+		rows := b.get(t, a.link(t, "Download as CSV")).table(t)
+		if len(rows) != 3 || strings.Join(rows[0], ",") != "start,key_id,key_name,requests,errors,input_tokens,output_tokens,credits,simulated_credits" {
+			t.Fatalf("the file is %q", rows)
+		}
+		if first := rows[1]; first[0] != s.Clock.Now().UTC().Format("2006-01-02")+"T00:00:00Z" || first[1] != keyID || first[2] != "web <shop>" || first[3] != "2" || first[7] != "0" || first[8] == "0" {
+			t.Errorf("the first row is %q", first)
+		}
+		if rows[2][2] != "'=backend" {
+			t.Errorf("a spreadsheet would run %q", rows[2][2])
+		}
+		// Of somebody else there is nothing.
+		stranger := member(t, s, s.Workspace(t, "other"), accounts.Owner)
+		stranger.get(t, stranger.in(accounts.Test, "usage?group=key")).shows(t, "Nothing to draw").hides(t, keyID)
+	})
+}
+
+func TestUsageOfManyGroupsStaysReadable(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		w := s.Workspace(t, "acme")
+		b := member(t, s, w, accounts.Viewer)
+		var list []used
+		now := s.Clock.Now()
+		for hour := range 120 {
+			for model := range 55 {
+				name := fmt.Sprintf("model-%02d with a name that is somewhat longer", model)
+				list = append(list, used{at: now.Add(-time.Duration(hour) * time.Hour), key: "key_x", model: name, requests: int64(100 - model), credits: 1_000_000})
+			}
+		}
+		rollUp(t, s, w, accounts.Live, list...)
+		day := func(back int) string { return now.UTC().AddDate(0, 0, back).Format(time.DateOnly) }
+		span := "&start=" + day(-3) + "&end=" + day(-1)
+		a := b.get(t, b.in(accounts.Live, "usage?group=model&bucket=hour"+span)).shows(t, "model-00", "model-49", "5 others, which the CSV has", "A bar is 2 hours.", "</i>other</span>")
+		for _, model := range []string{"model-00", "model-05"} {
+			a.find(t, `(<i class="s\d"></i>`+model+`)`)
+		}
+		if strings.Contains(a.body, "</i>model-06") {
+			t.Error("the seventh has a colour of its own")
+		}
+		if len(a.body) > 100_000 {
+			t.Errorf("the page has %d bytes", len(a.body))
+		}
+		// 3 days of hours, each with 55 models.
+		total := 0
+		for model := range 55 {
+			total += 3 * 24 * (100 - model)
+		}
+		a.shows(t, fmt.Sprintf("Requests by model: %d,%03d<", total/1000, total%1000))
+		rows := b.get(t, a.link(t, "Download as CSV")).table(t)
+		if len(rows) != 1+3*24*55 {
+			t.Errorf("the file has %d rows", len(rows))
+		}
+		for _, filter := range []string{"bucket=hour" + span, "bucket=day&start=" + day(-390), "bucket=minute"} {
+			if a := b.get(t, b.in(accounts.Live, "usage?"+filter)).is(t, 200); len(a.body) > 100_000 {
+				t.Errorf("%s: the page has %d bytes", filter, len(a.body))
+			}
+		}
+		b.get(t, b.in(accounts.Live, "usage?metric=credits&group=model&bucket=month&start="+day(-60))).shows(t, "Credits by model: 6,600")
+	})
+}
+
+func TestUsageFiltersAreKeptAndChecked(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		w := s.Workspace(t, "acme")
+		b := member(t, s, w, accounts.Viewer)
+		now := s.Clock.Now().UTC()
+		rollUp(t, s, w, accounts.Live, used{at: now, model: `<script>alert(1)</script>`, project: "p", requests: 1}, used{at: now.AddDate(0, 0, -40), model: "=old", requests: 5})
+		a := b.get(t, b.in(accounts.Live, "usage?group=model&metric=errors&range=24h")).
+			shows(t, `<option value="errors" selected>`, `<option value="model" selected>`, "&lt;script&gt;").hides(t, "<script>alert", "=old")
+		for _, text := range []string{"30 days", "Download as CSV"} {
+			if to := a.link(t, text); !strings.Contains(to, "group=model") || !strings.Contains(to, "metric=errors") {
+				t.Errorf("%s leads to %s", text, to)
+			}
+		}
+		b.get(t, a.link(t, "12 months")).shows(t, "=old")
+		// Days are whole, and win over a range.
+		old := now.AddDate(0, 0, -40).Format(time.DateOnly)
+		b.get(t, b.in(accounts.Live, "usage?range=24h&start="+old+"&end="+old)).shows(t, "<h2>Requests: 5</h2>", `value="`+old+`"`)
+		rows := b.get(t, b.in(accounts.Live, "usage/export.csv?group=model&start="+old+"&end="+old)).table(t)
+		if len(rows) != 2 || rows[1][1] != "'=old" || rows[1][2] != "5" {
+			t.Errorf("the file is %q", rows)
+		}
+		b.get(t, b.in(accounts.Live, "usage?bucket=minute&range=30d")).shows(t, "By minute, at most 1 days are shown at once")
+		b.get(t, b.in(accounts.Live, "usage?bucket=minute&start="+old+"&end="+old)).shows(t, "kept for 7 days")
+		for _, bad := range []string{"bucket=week", "group=ip", "group=" + url.QueryEscape("key; drop"), "start=x", "end=1", "start=2026-02-02&end=2026-02-01"} {
+			b.get(t, b.in(accounts.Live, "usage?"+bad)).is(t, 400)
+			b.get(t, b.in(accounts.Live, "usage/export.csv?"+bad)).is(t, 400)
+		}
+	})
+}

@@ -1,0 +1,366 @@
+package world
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"math"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"turnpike/internal/access"
+	"turnpike/internal/accounts"
+	"turnpike/internal/audit"
+	"turnpike/internal/config"
+	"turnpike/internal/credits"
+	"turnpike/internal/db"
+	"turnpike/internal/ids"
+	"turnpike/internal/people"
+	"turnpike/internal/spend"
+	"turnpike/test/harness"
+)
+
+// scripts are what the demo's model does, by the beginning of what it is asked.
+var scripts = map[string]string{
+	"Order LB-20417": `tool:find_order{"order":"LB-20417"};tool:refund_order{"order":"LB-20417","amount":"24.90","currency":"EUR"};text:Refunded.`,
+	"Order LB-20388": `tool:find_order{"order":"LB-20388"};text:Your parcel left Rotterdam yesterday evening and arrives on Thursday. You do not have to do anything.`,
+	"Order LB-20395": `tool:find_order{"order":"LB-20395"};text:The book is reserved for you until Saturday. You can pick it up in Lisbon from ten o'clock on.`,
+	"Order LB-20402": `error:400`,
+}
+
+// studio is the demo's provider: the simulator of another server, which is told
+// what to do behind the customer's back.
+func studio(t testing.TB) string {
+	t.Helper()
+	s := harness.Start(t, harness.Config(t, "sqlite"), harness.NewClock())
+	s.Clock.Run(t)
+	key, _ := s.Key(t, s.Workspace(t, "studio"), accounts.Test)
+	to, err := url.Parse(s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+		r.SetURL(to)
+		r.Out.Header.Set("Authorization", "Bearer "+key)
+		body, _ := io.ReadAll(r.In.Body)
+		for beginning, steps := range scripts {
+			quoted, _ := json.Marshal(" [[sim:script=" + steps + "]]")
+			body = bytes.ReplaceAll(body, []byte(`"`+beginning), append(append([]byte{'"'}, quoted[1:len(quoted)-1]...), (" "+beginning)...))
+		}
+		r.Out.Body, r.Out.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+		r.Out.Header.Set("Content-Length", strconv.Itoa(len(body)))
+	}}
+	front := httptest.NewServer(proxy)
+	t.Cleanup(front.Close)
+	return front.URL + "/v1"
+}
+
+// DemoPassword is that of the demo's people.
+const DemoPassword = "lanterns over the harbour"
+
+// Demo is a bookshop that has used the server for weeks, in production.
+func Demo(t testing.TB) *World {
+	t.Helper()
+	cfg := Config(t, "sqlite")
+	cfg.Providers = []config.Provider{{Name: "openai", Type: config.OpenAI, Catalog: "openai", BaseURL: config.Address(studio(t)), APIKey: "sk-demo", Weight: 1, Models: []config.ProviderModel{
+		{ID: "gpt-4.1"}, {ID: "gpt-4.1-mini"}, {ID: "gpt-4o-mini"}, {ID: "gpt-image-1", Price: &config.ModelPrice{PerImage: "0.04"}}, {ID: "tts-1", Price: &config.ModelPrice{PerCharacter: "0.000015"}}}}}
+	clock := harness.NewClock()
+	clock.Turn(-3 * time.Hour) // it is about now when all has happened
+	s := harness.Start(t, cfg, clock)
+	w := &World{Server: s, Workspace: s.Workspace(t, "Lantern Books"), text: func(s string) string { return s }}
+	w.demoPeople(t)
+	w.demoKeys(t)
+	w.demoJobs(t)
+	w.demoRuns(t)
+	w.demoWebhooks(t)
+	w.leakLive(t)
+	w.demoUsage(t)
+	w.age(t)
+	return w
+}
+
+func (w *World) demoPeople(t testing.TB) {
+	t.Helper()
+	folk := people.New(w.DB, w.Ring, people.Options{Now: w.Clock.Now})
+	w.write(t, func(tx *db.Tx) error {
+		for _, u := range []*accounts.User{{Name: "Maren Lindqvist", Email: "maren@lanternbooks.example", Role: accounts.Owner}, {Name: "Tomás Ferreira", Email: "tomas@lanternbooks.example", Role: accounts.Admin},
+			{Name: "Aiko Tanaka", Email: "aiko@lanternbooks.example", Role: accounts.Developer}, {Name: "Samuel Okoye", Email: "samuel@lanternbooks.example", Role: accounts.Viewer}} {
+			u.WorkspaceID = w.Workspace.ID
+			if err := accounts.CreateUser(t.Context(), tx, u, w.Clock.Now()); err != nil {
+				return err
+			}
+			if w.Owner == nil {
+				w.Owner = u
+			}
+			w.MemberID = u.ID
+		}
+		_, err := folk.Invite(t.Context(), tx, people.Operator(), &people.Invitation{WorkspaceID: w.Workspace.ID, Email: "ines@lanternbooks.example", Role: accounts.Developer})
+		return err
+	})
+	var link *people.Link
+	w.write(t, func(tx *db.Tx) (err error) {
+		link, err = folk.NewPasswordLink(t.Context(), tx, w.Owner.ID, people.WelcomeLimit)
+		return err
+	})
+	if _, err := folk.ResetPassword(t.Context(), link.Token, DemoPassword, people.Browser{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// demoKey is a key of the shop, with its share of the calls.
+type demoKey struct {
+	name, project, model string
+	budget               credits.Micro
+	perDay               float64 // calls
+	cost                 credits.Micro
+	id                   string
+}
+
+var demoKeys = []*demoKey{
+	{name: "Shop backend", project: "shop", model: "gpt-4.1-mini", budget: 400_000_000, perDay: 1900, cost: 3_400},
+	{name: "Support agent", project: "support", model: "gpt-4.1", budget: 250_000_000, perDay: 420, cost: 14_500},
+	{name: "Catalogue job", project: "catalogue", model: "gpt-4o-mini", budget: 100_000_000, perDay: 2600, cost: 700},
+}
+
+func (w *World) demoKeys(t testing.TB) {
+	t.Helper()
+	keys := access.NewKeys(w.Ring, w.Clock.Now)
+	by := access.Caller{Actor: audit.Actor{Name: w.Owner.ID, IP: "203.0.113.24"}}
+	monthly := credits.Micro(1_500_000_000)
+	w.write(t, func(tx *db.Tx) error {
+		for _, p := range []accounts.Project{{ID: "shop", Name: "Shop"}, {ID: "support", Name: "Customer support"}, {ID: "catalogue", Name: "Catalogue texts"}} {
+			p.WorkspaceID, p.Environment = w.Workspace.ID, accounts.Live
+			budget := credits.Micro(600_000_000)
+			p.MonthlyBudget = &budget
+			if err := accounts.CreateProject(t.Context(), tx, &p, w.Clock.Now()); err != nil {
+				return err
+			}
+		}
+		for _, k := range demoKeys {
+			made := &access.Key{Name: k.name, WorkspaceID: w.Workspace.ID, Environment: accounts.Live, Project: k.project, MonthlyBudget: &k.budget,
+				Scopes: []string{"chat.completions:create", "embeddings:create", "images:create", "images:read", "agents.runs:create", "agents.runs:read"}}
+			if k.name == "Shop backend" {
+				made.AllowedIPs = []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}
+			}
+			if _, err := keys.Create(t.Context(), tx, by, made); err != nil {
+				return err
+			}
+			k.id = made.ID
+			if k.name == "Support agent" {
+				if _, err := keys.Rotate(t.Context(), tx, by, made, access.Rotation{Grace: 24 * time.Hour}); err != nil {
+					return err
+				}
+			}
+		}
+		old := &access.Key{Name: "Tomás' laptop", WorkspaceID: w.Workspace.ID, Environment: accounts.Live, Scopes: []string{"models:read"}}
+		if _, err := keys.Create(t.Context(), tx, by, old); err != nil {
+			return err
+		}
+		if err := keys.Revoke(t.Context(), tx, by, old); err != nil {
+			return err
+		}
+		_, err := spend.ChangeBilling(t.Context(), tx, by.Actor, w.Workspace.ID, func(ws *accounts.Workspace) {
+			ws.MonthlyCredits, ws.Alert = &monthly, accounts.Threshold{Percent: 20}
+		}, w.Clock.Now())
+		return err
+	})
+	w.KeyID, w.ProjectID = demoKeys[0].id, "support"
+	w.Key, _ = w.KeyOf(t, &access.Key{WorkspaceID: w.Workspace.ID, Environment: accounts.Live, Name: "Operations", Scopes: []string{"*"}})
+}
+
+// demoUsage is a month of calls: busy days, quiet nights and weekends.
+func (w *World) demoUsage(t testing.TB) {
+	t.Helper()
+	dice := rand.New(rand.NewPCG(7, 42)) //nolint:gosec // the same pictures every time
+	now := w.Clock.Now()
+	hours := db.NewBulk("usage_hours", "", "workspace_id text", "environment text", "start bigint", "key_id text", "project text", "model text", "provider text",
+		"requests bigint", "errors bigint", "input_tokens bigint", "output_tokens bigint", "credits bigint", "simulated_credits bigint")
+	var rows [][]any
+	spent := map[spend.Account]int64{}
+	for at := now.Add(-30 * 24 * time.Hour).Truncate(time.Hour); at.Before(now); at = at.Add(time.Hour) {
+		busy := 0.55 + 0.45*math.Sin(float64(at.UTC().Hour()-8)/24*2*math.Pi)
+		if day := at.UTC().Weekday(); day == time.Saturday || day == time.Sunday {
+			busy *= 0.5
+		}
+		for _, k := range demoKeys {
+			n := int64(k.perDay / 24 * busy * (0.7 + 0.6*dice.Float64()))
+			cost := n * int64(k.cost)
+			rows = append(rows, []any{w.Workspace.ID, "live", at.Unix(), k.id, k.project, k.model, "openai", n, n / 90, n * 620, n * 180, cost, int64(0)})
+			if spend.PeriodOf(at) == spend.PeriodOf(now) {
+				for _, a := range spend.AccountsOf(w.Workspace.ID, k.project, k.id) {
+					spent[a] += cost
+				}
+			}
+		}
+	}
+	w.write(t, func(tx *db.Tx) error {
+		if _, err := hours.Write(t.Context(), tx, rows); err != nil {
+			return err
+		}
+		for a, n := range spent {
+			_, err := tx.Exec(t.Context(), `INSERT INTO spend (level, account_id, period, settled, leased) VALUES ($1, $2, $3, $4, 0)
+				ON CONFLICT (level, account_id, period) DO UPDATE SET settled = spend.settled + excluded.settled`, string(a.Level), a.ID, string(spend.PeriodOf(now)), n)
+			if err != nil {
+				return err
+			}
+		}
+		return w.demoRequests(t, tx, dice)
+	})
+}
+
+// demoRequests are the latest calls in the log.
+func (w *World) demoRequests(t testing.TB, tx *db.Tx, dice *rand.Rand) error {
+	t.Helper()
+	log := db.NewBulk("requests", "", "id text", "workspace_id text", "environment text", "key_id text", "key_hint text", "ip text", "method text", "path text", "project text",
+		"user_agent text", "node_id text", "created_at bigint", "settled boolean", "status bigint", "error_code text", "model text", "provider text", "input_tokens bigint", "output_tokens bigint",
+		"reserved bigint", "credits bigint", "simulated_credits bigint", "usage_source text", "latency_us bigint", "upstream_us bigint")
+	var rows [][]any
+	for i := range 90 {
+		at := w.Clock.Now().Add(time.Duration(i-90) * 47 * time.Second)
+		k := demoKeys[dice.IntN(len(demoKeys))]
+		status, code, out := int64(200), any(nil), int64(60+dice.IntN(400))
+		took := int64(600_000 + dice.IntN(2_600_000))
+		switch {
+		case i%17 == 5:
+			status, code, out, took = 429, "rate_limit_exceeded", 0, 1_400
+		case i%23 == 9:
+			status, code, out = 502, "upstream_error", 0
+		}
+		id := ids.Floor(ids.Request, at)
+		id = id[:len(id)-2] + strconv.Itoa(10+i)
+		rows = append(rows, []any{id, w.Workspace.ID, "live", k.id, "tp_live_…" + k.id[len(k.id)-4:], "203.0.113." + strconv.Itoa(20+dice.IntN(6)), "POST", "/v1/chat/completions", k.project,
+			"lantern-shop/4.2", "node_demo", at.UnixMicro(), true, status, code, k.model, "openai", int64(200 + dice.IntN(900)), out, int64(0), int64(k.cost) + out*3, int64(0), "provider", took, took - 900})
+		if code == nil {
+			w.RequestID = id
+		} else {
+			w.FailedRequestID = id
+		}
+	}
+	_, err := log.Write(t.Context(), tx, rows)
+	return err
+}
+
+func (w *World) demoJobs(t testing.TB) {
+	t.Helper()
+	picture := func(id, prompt string) map[string]any {
+		return map[string]any{"custom_id": id, "body": map[string]any{"prompt": prompt, "size": "1024x1024"}}
+	}
+	w.BatchID = w.post(t, "/v1/images/batches", map[string]any{"model": "gpt-image-1", "metadata": map[string]string{"season": "winter"}, "requests": []any{
+		picture("cover-1041", "A lighthouse in the snow at dusk, as the cover of a novel"), picture("cover-1042", "A harbour at night with paper lanterns"),
+		picture("cover-1043", "A reading chair beside a window, rain outside"), picture("cover-1044", "Hills and a small train, in the style of a woodcut")}}).Text("id")
+	w.Clock.Turn(4 * time.Minute)
+	w.VoiceID = w.post(t, "/v1/voice/renders", map[string]any{"model": "tts-1", "voice": "alloy", "input": "Welcome to Lantern Books. The shop opens at ten o'clock."}).Text("id")
+	for _, path := range []string{"/v1/images/batches/" + w.BatchID, "/v1/voice/renders/" + w.VoiceID} {
+		w.until(t, path, func(r *harness.Response) bool { return r.At("completed_at") != nil })
+	}
+	for _, prompt := range []string{"Six covers for the poetry shelf", "A map of the old town with every bookshop"} {
+		w.Clock.Turn(9 * time.Minute)
+		id := w.post(t, "/v1/images/batches", map[string]any{"model": "gpt-image-1", "requests": []any{picture("a", prompt), picture("b", prompt+", in blue")}}).Text("id")
+		w.until(t, "/v1/images/batches/"+id, func(r *harness.Response) bool { return r.At("completed_at") != nil })
+	}
+}
+
+// demoWebhooks are two endpoints, one of which has trouble.
+func (w *World) demoWebhooks(t testing.TB) {
+	t.Helper()
+	well := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusNoContent) }))
+	ill := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+		http.Error(rw, `{"error":"the queue is full"}`, http.StatusServiceUnavailable)
+	}))
+	t.Cleanup(well.Close)
+	t.Cleanup(ill.Close)
+	fine := w.post(t, "/v1/webhooks", map[string]any{"url": well.URL, "events": []string{"*"}, "description": "Orders and stock"}).Text("id")
+	broken := w.post(t, "/v1/webhooks", map[string]any{"url": ill.URL, "events": []string{"image.batch.completed", "video.render.completed"}, "description": "Covers, to the print shop"}).Text("id")
+	w.EndpointID = broken
+	for _, kind := range []string{"image.batch.completed", "agent.run.completed", "billing.credits.low", "voice.render.completed", "agent.run.awaiting_approval"} {
+		w.Clock.Turn(6 * time.Minute)
+		w.delivered(t, fine, kind)
+	}
+	w.Clock.Turn(2 * time.Minute)
+	w.delivered(t, broken, "video.render.completed")
+	w.DeliveryID = w.delivered(t, broken, "image.batch.completed")
+	w.addresses = map[string]string{fine: "https://api.lanternbooks.example/hooks/turnpike", broken: "https://print.lanternbooks.example/hooks"}
+}
+
+// age makes what was done a moment ago look like a shop's: the addresses of its
+// receivers, things that are weeks old, and a log without the looks of the demo.
+func (w *World) age(t testing.TB) {
+	t.Helper()
+	now := w.Clock.Now()
+	const weeks = int64(60 * 24 * time.Hour / time.Microsecond)
+	w.write(t, func(tx *db.Tx) error {
+		do := func(query string, args ...any) {
+			if _, err := tx.Exec(t.Context(), query, args...); err != nil {
+				t.Fatalf("%s: %v", query, err)
+			}
+		}
+		for id, address := range w.addresses {
+			do("UPDATE endpoints SET url = $2 WHERE id = $1", id, address)
+			do("UPDATE attempts SET url = $2, address = '198.51.100.40:443' WHERE delivery_id IN (SELECT id FROM deliveries WHERE endpoint_id = $1)", id, address)
+		}
+		for _, table := range []string{"keys", "projects", "members", "endpoints"} {
+			do("UPDATE "+table+" SET created_at = created_at - $2 WHERE workspace_id = $1", w.Workspace.ID, weeks)
+		}
+		do("UPDATE workspaces SET created_at = created_at - $2 WHERE id = $1", w.Workspace.ID, weeks)
+		do("DELETE FROM requests WHERE workspace_id = $1 AND method = 'GET'", w.Workspace.ID)
+		do("UPDATE requests SET ip = '203.0.113.20' WHERE workspace_id = $1 AND ip = '127.0.0.1'", w.Workspace.ID)
+		for i, k := range demoKeys {
+			do("UPDATE keys SET last_used_at = $2, last_used_ip = '203.0.113.21' WHERE id = $1", k.id, now.Add(-time.Duration(20+70*i)*time.Second).UnixMicro())
+		}
+		return nil
+	})
+}
+
+// delivered sends a test event and waits for its first attempt.
+func (w *World) delivered(t testing.TB, endpoint, kind string) (id string) {
+	t.Helper()
+	id = w.post(t, "/v1/webhooks/"+endpoint+"/test", map[string]any{"type": kind}).Text("id")
+	last := w.until(t, "/v1/deliveries/"+id, func(r *harness.Response) bool { return r.At("attempt_count") != 0.0 })
+	w.EventID = last.Text("event_id")
+	return id
+}
+
+func (w *World) demoRuns(t testing.TB) {
+	t.Helper()
+	tools := []any{
+		map[string]any{"type": "function", "name": "find_order", "description": "Finds an order of the shop.", "parameters": orderOnly},
+		map[string]any{"type": "http", "name": "refund_order", "url": "https://shop.lanternbooks.example/refunds", "require_approval": "always", "description": "Pays an order back.",
+			"parameters": map[string]any{"type": "object", "properties": map[string]any{"order": text, "amount": text, "currency": text}, "required": []string{"order", "amount", "currency"}}}}
+	for _, r := range []struct{ input, found, ends string }{
+		{"Order LB-20388 has not arrived yet. Where is it?", `{"status":"in transit","carrier":"PostNord","last_scan":"Rotterdam"}`, "completed"},
+		{"Order LB-20402 came with a torn cover.", "", "failed"},
+		{"Order LB-20395 should be ready for collection. Is it?", `{"status":"ready","shop":"Lisbon"}`, "completed"},
+		{"Order LB-20417 was cancelled by the customer before it left. Please sort it out.", `{"status":"cancelled","paid":"24.90 EUR"}`, "awaiting_approval"},
+	} {
+		w.Clock.Turn(11 * time.Minute)
+		id := w.post(t, "/v1/agents/runs", map[string]any{"model": "gpt-4.1", "input": r.input, "tools": tools, "instructions": "You answer customers of a bookshop. Be brief and kind, and never promise what you have not looked up.",
+			"metadata": map[string]string{"ticket": strings.TrimPrefix(strings.Fields(r.input)[1], "LB-")}}).Text("id")
+		path := "/v1/agents/runs/" + id
+		if r.found != "" {
+			w.until(t, path, func(r *harness.Response) bool { return r.Text("status") == "requires_action" })
+			w.post(t, path+"/tool_outputs", map[string]any{"tool_outputs": []any{map[string]string{"call_id": "call_1_0", "output": r.found}}})
+		}
+		w.until(t, path, func(got *harness.Response) bool { return got.Text("status") == r.ends })
+		w.RunID = id
+	}
+}
+
+var (
+	text      = map[string]any{"type": "string"}
+	orderOnly = map[string]any{"type": "object", "properties": map[string]any{"order": text}, "required": []string{"order"}}
+)
+
+func (w *World) leakLive(t testing.TB) {
+	t.Helper()
+	value, _ := w.KeyOf(t, &access.Key{WorkspaceID: w.Workspace.ID, Environment: accounts.Live, Name: "Prototype of the chat", Scopes: []string{"chat.completions:create"}})
+	w.Do(t, harness.Request{Method: "POST", Path: "/leaks/report", Body: map[string]any{"keys": []string{value}, "url": "https://git.example/lantern/prototype/blob/main/.env"}})
+	w.Clock.Turn(8 * time.Minute)
+}

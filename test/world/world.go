@@ -1,0 +1,273 @@
+// Package world fills a workspace with something of everything, so that every
+// page has something to show.
+package world
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"turnpike/internal/access"
+	"turnpike/internal/accounts"
+	"turnpike/internal/audit"
+	"turnpike/internal/config"
+	"turnpike/internal/credits"
+	"turnpike/internal/dashboard"
+	"turnpike/internal/db"
+	"turnpike/internal/people"
+	"turnpike/test/harness"
+)
+
+// World is a workspace and the ids of what is in it.
+type World struct {
+	*harness.Server
+	Workspace *accounts.Workspace
+	Owner     *accounts.User // who has no password
+	Key       string         // may do everything in the sandbox
+
+	KeyID, TokenID, ProjectID                 string
+	RequestID, FailedRequestID                string
+	EndpointID, DeliveryID, EventID, ReplayID string
+	BatchID, VideoID, VoiceID                 string
+	RunID, ApprovalID, DoneRunID              string
+	InvitationID, MemberID                    string
+
+	text      func(string) string
+	addresses map[string]string // of the demo's endpoints, in the end
+}
+
+// Config is a server's that sends webhooks to this machine.
+func Config(t testing.TB, engine string) config.Config {
+	t.Helper()
+	cfg := harness.Config(t, engine)
+	cfg.Webhooks.AllowHTTP = true
+	cfg.Webhooks.AllowCIDRs = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	return cfg
+}
+
+// Fill makes a workspace and fills its sandbox. Everything that a customer can
+// word goes through text.
+func Fill(t testing.TB, s *harness.Server, name string, text func(string) string) *World {
+	t.Helper()
+	w := &World{Server: s, Workspace: s.Workspace(t, text(name)), text: text}
+	w.Key, _ = s.Key(t, w.Workspace, accounts.Test)
+	w.people(t)
+	w.keys(t)
+	w.calls(t)
+	w.jobs(t)
+	w.runs(t)
+	w.webhooks(t)
+	w.leak(t)
+	return w
+}
+
+// Path is where a line of the dashboard's table leads to in a workspace, with
+// ids of this world. named says whether there is one in it.
+func (w *World) Path(t testing.TB, rt dashboard.Route, in *accounts.Workspace, env accounts.Environment) (path string, named bool) {
+	t.Helper()
+	path = strings.NewReplacer("{workspace}", in.ID, "{env}", string(env), "{$}", "").Replace(rt.Path)
+	for _, m := range placeholder.FindAllStringSubmatch(path, -1) {
+		id := w.id(rt.Path, m[1])
+		if id == "" {
+			t.Fatalf("the world has no %s for %s: add it to World.id", m[0], rt.Path)
+		}
+		path, named = strings.Replace(path, m[0], id, 1), true
+	}
+	return path, named
+}
+
+var placeholder = regexp.MustCompile(`\{(\w+)(?:\.\.\.)?\}`)
+
+// Named reports whether the path of a page has an id in it.
+func Named(rt dashboard.Route) bool {
+	return placeholder.MatchString(strings.NewReplacer("{workspace}", "", "{env}", "", "{file}", "").Replace(rt.Path))
+}
+
+// id finds what belongs into a page's path: of keys/{id} that of a key. What
+// belongs to a person is nobody's.
+func (w *World) id(path, name string) string {
+	before, _, _ := strings.Cut(path, "{"+name)
+	parts := strings.Split(strings.Trim(before, "/"), "/")
+	kind := parts[len(parts)-1]
+	if kind == "static" {
+		return "style.css"
+	}
+	if !strings.Contains(path, "{workspace}") {
+		return "nobodys"
+	}
+	return map[string]string{"keys": w.KeyID, "projects": w.ProjectID, "requests": w.RequestID, "webhooks": w.EndpointID, "deliveries": w.DeliveryID,
+		"events": w.EventID, "replays": w.ReplayID, "images": w.BatchID, "videos": w.VideoID, "voice": w.VoiceID, "tokens": w.TokenID, "runs": w.RunID, "approvals": w.ApprovalID, "invitations": w.InvitationID,
+		"members": w.MemberID}[kind]
+}
+
+func (w *World) call(t testing.TB, r harness.Request) *harness.Response {
+	t.Helper()
+	r.Key = w.Key
+	r.Header = http.Header{"User-Agent": {w.text("lantern-shop/4.2")}, "Service-Project": {w.ProjectID}}
+	return w.Do(t, r)
+}
+
+func (w *World) post(t testing.TB, path string, body any) *harness.Response {
+	t.Helper()
+	return w.call(t, harness.Request{Method: "POST", Path: path, Body: body}).Want(t, 200, "")
+}
+
+func (w *World) get(t testing.TB, path string) *harness.Response {
+	t.Helper()
+	return w.call(t, harness.Request{Method: "GET", Path: path}).Want(t, 200, "")
+}
+
+func (w *World) write(t testing.TB, fn func(tx *db.Tx) error) {
+	t.Helper()
+	if err := w.DB.Write(t.Context(), fn); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// people are an owner, a member, somebody invited, and what they have changed.
+func (w *World) people(t testing.TB) {
+	t.Helper()
+	folk := people.New(w.DB, w.Ring, people.Options{Now: w.Clock.Now})
+	id := strings.ToLower(w.Workspace.ID)
+	w.Owner = &accounts.User{Email: "first@" + id + ".example", Name: w.text("Ada First"), WorkspaceID: w.Workspace.ID, Role: accounts.Owner}
+	other := &accounts.User{Email: "second@" + id + ".example", Name: w.text("Ben Second"), WorkspaceID: w.Workspace.ID, Role: accounts.Developer}
+	invitation := &people.Invitation{WorkspaceID: w.Workspace.ID, Email: "third@" + id + ".example", Role: accounts.Viewer}
+	w.write(t, func(tx *db.Tx) error {
+		for _, u := range []*accounts.User{w.Owner, other} {
+			if err := accounts.CreateUser(t.Context(), tx, u, w.Clock.Now()); err != nil {
+				return err
+			}
+		}
+		_, err := folk.Invite(t.Context(), tx, people.Operator(), invitation)
+		return err
+	})
+	w.MemberID, w.InvitationID = other.ID, invitation.ID
+}
+
+// keys are one of each state, and a project.
+func (w *World) keys(t testing.TB) {
+	t.Helper()
+	keys := access.NewKeys(w.Ring, w.Clock.Now)
+	by := access.Caller{Actor: audit.Actor{Name: w.Owner.ID, IP: "203.0.113.7"}}
+	budget, soon := credits.Micro(40_000_000), w.Clock.Now().Add(40*24*time.Hour)
+	w.ProjectID = "shop-" + w.Workspace.ID[len(w.Workspace.ID)-6:]
+	w.Do(t, harness.Request{Method: "POST", Path: "/v1/projects", Key: w.Key, Body: map[string]any{"id": w.ProjectID, "name": w.text("Shop"), "monthly_budget": 100}}).Want(t, 200, "")
+	one := &access.Key{Name: w.text("backend"), Scopes: []string{"chat.completions:create", "models:read", "images:create", "webhooks:read"}, MonthlyBudget: &budget,
+		Project: w.ProjectID, ExpiresAt: &soon, AllowedIPs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
+	rotating := &access.Key{Name: w.text("worker"), Scopes: []string{"*"}}
+	revoked := &access.Key{Name: w.text("old laptop"), Scopes: []string{"models:read"}}
+	w.write(t, func(tx *db.Tx) error {
+		for _, k := range []*access.Key{one, rotating, revoked} {
+			k.WorkspaceID, k.Environment = w.Workspace.ID, accounts.Test
+			if _, err := keys.Create(t.Context(), tx, by, k); err != nil {
+				return err
+			}
+		}
+		if _, err := keys.Rotate(t.Context(), tx, by, rotating, access.Rotation{Grace: time.Hour}); err != nil {
+			return err
+		}
+		return keys.Revoke(t.Context(), tx, by, revoked)
+	})
+	w.KeyID = one.ID
+}
+
+func chat(prompt string) map[string]any {
+	return map[string]any{"model": "gpt-4o-mini", "messages": []map[string]string{{"role": "user", "content": prompt}}}
+}
+
+// calls are requests that went well and such that did not.
+func (w *World) calls(t testing.TB) {
+	t.Helper()
+	w.RequestID = w.post(t, "/v1/chat/completions", chat(w.text("Hello there"))).Header.Get("X-Request-Id")
+	failed := w.call(t, harness.Request{Method: "POST", Path: "/v1/chat/completions", Body: chat("[[sim:error=503]]")})
+	w.FailedRequestID = failed.Header.Get("X-Request-Id")
+	w.call(t, harness.Request{Method: "POST", Path: "/v1/chat/completions", Body: map[string]any{"model": w.text("no-such-model"), "messages": []any{}}})
+	w.TokenID = w.post(t, "/v1/scoped_tokens", map[string]any{"scopes": []string{"models:read"}, "metadata": map[string]string{"user": w.text("u-17")}}).Text("id")
+}
+
+// jobs are one of each kind, and one that fails.
+func (w *World) jobs(t testing.TB) {
+	t.Helper()
+	picture := func(id, prompt string) map[string]any {
+		return map[string]any{"custom_id": id, "body": map[string]any{"prompt": prompt, "size": "64x64"}}
+	}
+	about := map[string]string{"order": w.text("A-1042")}
+	w.BatchID = w.post(t, "/v1/images/batches", map[string]any{"metadata": about, "requests": []any{picture(w.text("front"), w.text("A red bicycle")),
+		picture("back", "A blue one [[sim:fail=moderation_blocked_input]]")}}).Text("id")
+	w.VideoID = w.post(t, "/v1/videos", map[string]any{"prompt": w.text("Waves at a beach"), "size": "64x64", "seconds": 1}).Text("id")
+	w.VoiceID = w.post(t, "/v1/voice/renders", map[string]any{"voice": "alloy", "input": w.text("Good morning.")}).Text("id")
+	failing := w.post(t, "/v1/videos", map[string]any{"prompt": w.text("Waves") + " [[sim:error=400]]", "size": "64x64", "seconds": 1}).Text("id")
+	for path, status := range map[string]string{"/v1/images/batches/" + w.BatchID: "", "/v1/videos/" + w.VideoID: "completed", "/v1/voice/renders/" + w.VoiceID: "completed",
+		"/v1/videos/" + failing: "failed"} {
+		w.until(t, path, func(r *harness.Response) bool {
+			return r.At("completed_at") != nil && (status == "" || r.Text("status") == status)
+		})
+	}
+}
+
+// runs are one that waits for approval, and others that have ended.
+func (w *World) runs(t testing.TB) {
+	t.Helper()
+	tools := []any{map[string]any{"type": "function", "name": "find_order", "description": w.text("Finds an order.")},
+		map[string]any{"type": "http", "name": "refund_order", "url": "https://shop.example.com/refunds", "require_approval": "always", "description": w.text("Pays an order back.")}}
+	begin := func(input string) string {
+		return w.post(t, "/v1/agents/runs", map[string]any{"model": "gpt-4o", "input": w.text("Order A-1042 never came.") + input, "tools": tools, "instructions": w.text("Be kind."),
+			"metadata": map[string]string{"customer": w.text("c-9")}}).Text("id")
+	}
+	w.RunID = begin(` [[sim:script=tool:refund_order{"order":"` + jsonText(w.text("A-1042")) + `"};answer]]`)
+	w.DoneRunID = begin("")
+	failed := begin(" [[sim:script=error:503]]")
+	waiting := begin(" [[sim:tool=find_order]]")
+	for id, status := range map[string]string{w.RunID: "awaiting_approval", w.DoneRunID: "completed", failed: "failed", waiting: "requires_action"} {
+		r := w.until(t, "/v1/agents/runs/"+id, func(r *harness.Response) bool { return r.Text("status") == status })
+		if id == w.RunID {
+			w.ApprovalID = r.Text("required_actions.0.id")
+		}
+	}
+}
+
+// webhooks are an endpoint that fails, one that is paused, and a replay.
+func (w *World) webhooks(t testing.TB) {
+	t.Helper()
+	broken := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+		http.Error(rw, w.text("the order could not be saved"), http.StatusInternalServerError)
+	}))
+	t.Cleanup(broken.Close)
+	w.EndpointID = w.post(t, "/v1/webhooks", map[string]any{"url": broken.URL + "/hooks", "events": []string{"*"}, "description": w.text("Orders")}).Text("id")
+	paused := w.post(t, "/v1/webhooks", map[string]any{"url": "https://example.com/hooks", "events": []string{"key.auto_revoked"}, "description": w.text("Alarm")}).Text("id")
+	w.post(t, "/v1/webhooks/"+paused+"/pause", nil)
+	tried := w.post(t, "/v1/webhooks/"+w.EndpointID+"/test", nil)
+	w.DeliveryID, w.EventID = tried.Text("id"), tried.Text("event_id")
+	w.ReplayID = w.post(t, "/v1/webhooks/"+w.EndpointID+"/replay", map[string]any{"since": w.Clock.Now().Add(-time.Hour).Unix()}).Text("id")
+	w.until(t, "/v1/deliveries/"+w.DeliveryID, func(r *harness.Response) bool { return r.At("attempt_count") != 0.0 })
+}
+
+// leak is a key that somebody has found.
+func (w *World) leak(t testing.TB) {
+	t.Helper()
+	value, _ := w.KeyOf(t, &access.Key{WorkspaceID: w.Workspace.ID, Environment: accounts.Test, Name: w.text("found in a repository"), Scopes: []string{"models:read"}})
+	w.Do(t, harness.Request{Method: "POST", Path: "/leaks/report", Body: map[string]any{"keys": []string{value}}}).Want(t, 202, "")
+}
+
+// until waits for what is at the path.
+func (w *World) until(t testing.TB, path string, ok func(r *harness.Response) bool) (last *harness.Response) {
+	t.Helper()
+	t.Cleanup(func() {
+		if t.Failed() && last != nil && !ok(last) {
+			t.Logf("%s stays %s", path, last.Body)
+		}
+	})
+	w.Eventually(t, func() bool {
+		w.Clock.Turn(100 * time.Millisecond) // a video is asked for now and then
+		last = w.get(t, path)
+		return ok(last)
+	})
+	return last
+}
+
+// jsonText is a text inside of quotes.
+func jsonText(s string) string { return strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s) }
