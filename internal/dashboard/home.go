@@ -71,11 +71,14 @@ func (t troubles) Any() bool {
 
 func homePage(v *visit) (*view, error) {
 	d := &homeData{Now: v.now(), Example: exampleCall(v.s.PublicURL, "$TURNPIKE_API_KEY")}
-	hours, err := v.usageSince(firstDay(v.now()), spend.UsageQuery{Bucket: spend.ByHour})
+	var err error
+	if d.Days, err = v.lastDays(spend.UsageQuery{}); err != nil {
+		return nil, err
+	}
+	hours, err := v.usageSince(v.now().Add(-pace), spend.UsageQuery{Bucket: spend.ByHour})
 	if err != nil {
 		return nil, err
 	}
-	d.Days = newDaily(v.env, v.now(), hours)
 	if d.Money, err = v.readMoney(hours); err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"net/http"
+	"net/url"
 	"path"
 
 	"turnpike/internal/access"
@@ -193,9 +194,8 @@ func (s *Server) newMux(table []route) *http.ServeMux {
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		v := visitOf(w)
-		if r.Method == http.MethodGet && isDeed(mux, r) {
-			// Where a form was refused, or somebody signed in again: what it belongs to.
-			v.redirect(path.Dir(r.URL.Path), flash{})
+		if r.Method == http.MethodGet && known(mux, http.MethodPost, r.URL.Path) {
+			v.redirect(pageAbove(mux, r.URL.Path), flash{})
 			return
 		}
 		v.fail(fault.New(fault.NotFound, "there is no such page"))
@@ -203,12 +203,21 @@ func (s *Server) newMux(table []route) *http.ServeMux {
 	return mux
 }
 
-// isDeed reports whether a form can be sent to the path.
-func isDeed(mux *http.ServeMux, r *http.Request) bool {
-	post := *r
-	post.Method = http.MethodPost
-	_, pattern := mux.Handler(&post)
-	return pattern != "/"
+// pageAbove is the page that a form belongs to: its address is opened when
+// somebody loads what a refused form has shown, or had to sign in again.
+func pageAbove(mux *http.ServeMux, address string) string {
+	for at := path.Dir(address); at != "/dashboard"; at = path.Dir(at) {
+		if known(mux, http.MethodGet, at) {
+			return at
+		}
+	}
+	return Home
+}
+
+// known reports whether the path can be asked for in this way.
+func known(mux *http.ServeMux, method, address string) bool {
+	_, pattern := mux.Handler(&http.Request{Method: method, URL: &url.URL{Path: address}})
+	return pattern != "" && pattern != "/"
 }
 
 // serve lets the visit in and answers it.

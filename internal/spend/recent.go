@@ -13,10 +13,7 @@ import (
 // the rollup than the bound, the newest. Where there are more, it returns since
 // when usage is whole; that is zero when nothing is missing.
 func RecentUsage(ctx context.Context, q db.Querier, u UsageQuery, bound int) (list []Usage, since time.Time, err error) {
-	table := hours
-	if u.Bucket == ByMinute {
-		table = minutes
-	}
+	table := u.Bucket.rollup()
 	where, args := u.where(table)
 	var edge int64
 	err = q.QueryRow(ctx, fmt.Sprintf("SELECT start FROM %s WHERE %s ORDER BY start DESC LIMIT 1 OFFSET %d", table.table, where, bound), args...).Scan(&edge)

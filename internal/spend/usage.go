@@ -51,7 +51,19 @@ func newRollup(table string, step time.Duration) rollup {
 var (
 	minutes = newRollup("usage_minutes", time.Minute)
 	hours   = newRollup("usage_hours", time.Hour)
+	days    = newRollup("usage_days", 24*time.Hour)
 )
+
+// rollup is the table that a bucket is added up from: the coarsest that does.
+func (b Bucket) rollup() rollup {
+	switch b {
+	case ByMinute:
+		return minutes
+	case ByHour:
+		return hours
+	}
+	return days
+}
 
 // usageKey is a row of a rollup.
 type usageKey struct {
@@ -84,7 +96,7 @@ func (s *usageSums) count(e *audit.Entry, sign int64) {
 
 // addUsage adds settled model calls to the rollups.
 func addUsage(ctx context.Context, tx *db.Tx, list []audit.Booking) error {
-	for _, r := range []rollup{minutes, hours} {
+	for _, r := range []rollup{minutes, hours, days} {
 		sums := map[usageKey]*usageSums{}
 		for _, b := range list {
 			if b.Entry.Model == "" {
@@ -205,10 +217,7 @@ const usageSum = `CAST(sum(requests) AS BIGINT), CAST(sum(errors) AS BIGINT), CA
 // ReadUsage returns usage by bucket and group, in their order. Start and End are
 // widened to whole buckets.
 func ReadUsage(ctx context.Context, q db.Querier, u UsageQuery) ([]Usage, error) {
-	table := hours
-	if u.Bucket == ByMinute {
-		table = minutes
-	}
+	table := u.Bucket.rollup()
 	// Only what is grouped by is named, in the order of the table's key: then
 	// groups lie together, and nothing has to be sorted.
 	columns, groups := make([]string, len(Dimensions)), []string{"start"}
@@ -219,8 +228,8 @@ func ReadUsage(ctx context.Context, q db.Querier, u UsageQuery) ([]Usage, error)
 			groups = append(groups, columns[i])
 		}
 	}
-	// Days and months are added up here, and put in order: the two databases
-	// count and compare differently.
+	// Months are added up here, and all put in order: the two databases count
+	// and compare differently.
 	where, args := u.where(table)
 	rows, err := q.Query(ctx, `SELECT start, `+strings.Join(columns, ", ")+`, `+usageSum+`
 		FROM `+table.table+` WHERE `+where+` GROUP BY `+strings.Join(groups, ", "), args...)

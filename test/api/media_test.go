@@ -436,7 +436,7 @@ func (c *customer) balanced(t *testing.T, amount credits.Micro) {
 	if sum := c.number(t, "SELECT CAST(COALESCE(SUM(credits), 0) AS BIGINT) FROM requests WHERE workspace_id = $1", c.workspace.ID); sum != int64(amount) {
 		t.Errorf("the log adds up to %d", sum)
 	}
-	for _, table := range []string{"usage_minutes", "usage_hours"} {
+	for _, table := range []string{"usage_minutes", "usage_hours", "usage_days"} {
 		if sum := c.number(t, "SELECT CAST(COALESCE(SUM(credits), 0) AS BIGINT) FROM "+table+" WHERE workspace_id = $1", c.workspace.ID); sum != int64(amount) {
 			t.Errorf("%s adds up to %d", table, sum)
 		}

@@ -131,6 +131,12 @@ func (w *pagesWorld) fillUsage(ctx context.Context, d *db.DB) error {
 			SELECT $1, 'live', $2 + (n.i / 120) * 3600, k.id, 'project-' || CAST(n.i % 20 AS TEXT), 'model-' || CAST(n.i % 3 AS TEXT), 'openai', 50, 1, 9000, 7000, 4500000, 0
 			FROM n JOIN k ON k.at = n.i % 40`,
 			w.workspace, w.began.Truncate(time.Hour).Unix(), int64(pagesDays*24*120)) // in seconds, as the rollup is
+		if err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, `INSERT INTO usage_days (workspace_id, environment, start, key_id, project, model, provider, requests, errors, input_tokens, output_tokens, credits, simulated_credits)
+			SELECT workspace_id, environment, start - start % 86400, key_id, project, model, provider, sum(requests), sum(errors), sum(input_tokens), sum(output_tokens), sum(credits), 0
+			FROM usage_hours GROUP BY workspace_id, environment, start - start % 86400, key_id, project, model, provider`)
 		return err
 	})
 }

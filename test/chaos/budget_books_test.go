@@ -182,7 +182,7 @@ func checkBooks(t *testing.T, d *db.DB) {
 		if status >= 400 {
 			failed = 1
 		}
-		for table, step := range map[string]int64{"usage_minutes": 60, "usage_hours": 3600} {
+		for table, step := range map[string]int64{"usage_minutes": 60, "usage_hours": 3600, "usage_days": 86400} {
 			start := created / 1e6 / step * step
 			s := slot{table, strings.Join([]string{workspace, environment, fmt.Sprint(start), key, project, model, provider}, " ")}
 			u := usage[s]
@@ -213,7 +213,7 @@ func checkBooks(t *testing.T, d *db.DB) {
 	for line, n := range spent {
 		wrong.add("%s: the log has %d, the books nothing", line, n)
 	}
-	for _, table := range []string{"usage_minutes", "usage_hours"} {
+	for _, table := range []string{"usage_minutes", "usage_hours", "usage_days"} {
 		rows, err := d.Query(t.Context(), `SELECT workspace_id, environment, start, key_id, project, model, provider, requests, errors, input_tokens, output_tokens, credits FROM `+table)
 		err = db.Each(rows, err, func(r db.Row) error {
 			var workspace, environment, key, project, model, provider string

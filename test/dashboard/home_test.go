@@ -49,10 +49,12 @@ func TestHomeTellsHowLongCreditsLast(t *testing.T) {
 			}
 			// Seventy credits in seven days, and many more before.
 			for age, spent := range map[time.Duration]int64{time.Hour: 30_000_000, 100 * time.Hour: 40_000_000, 200 * time.Hour: 330_000_000} {
-				_, err := tx.Exec(t.Context(), `INSERT INTO usage_hours (workspace_id, environment, start, key_id, project, model, provider, requests, errors, input_tokens, output_tokens, credits, simulated_credits)
-					VALUES ($1, 'live', $2, 'key', '', 'm', 'p', 8, 2, 0, 0, $3, 0)`, w.ID, now.Add(-age).Truncate(time.Hour).Unix(), spent)
-				if err != nil {
-					return err
+				for table, step := range map[string]time.Duration{"usage_hours": time.Hour, "usage_days": 24 * time.Hour} {
+					_, err := tx.Exec(t.Context(), `INSERT INTO `+table+` (workspace_id, environment, start, key_id, project, model, provider, requests, errors, input_tokens, output_tokens, credits, simulated_credits)
+						VALUES ($1, 'live', $2, 'key', '', 'm', 'p', 8, 2, 0, 0, $3, 0)`, w.ID, now.Add(-age).Truncate(step).Unix(), spent)
+					if err != nil {
+						return err
+					}
 				}
 			}
 			return nil

@@ -13,7 +13,7 @@ import (
 	"turnpike/test/harness"
 )
 
-// used is a row of the rollup by the hour.
+// used is what the rollups have.
 type used struct {
 	at             time.Time
 	key            string
@@ -24,15 +24,21 @@ type used struct {
 
 func rollUp(t *testing.T, s *harness.Server, w *accounts.Workspace, env accounts.Environment, list ...used) {
 	t.Helper()
-	bulk := db.NewBulk("usage_hours", "", "workspace_id text", "environment text", "start bigint", "key_id text", "project text", "model text", "provider text",
-		"requests bigint", "errors bigint", "input_tokens bigint", "output_tokens bigint", "credits bigint", "simulated_credits bigint")
-	rows := make([][]any, len(list))
-	for i, u := range list {
-		rows[i] = []any{w.ID, string(env), u.at.Truncate(time.Hour).Unix(), u.key, u.project, u.model, "somewhere", u.requests, int64(1), 10 * u.requests, 20 * u.requests, u.credits, int64(0)}
-	}
 	err := s.DB.Write(t.Context(), func(tx *db.Tx) error {
-		_, err := bulk.Write(t.Context(), tx, rows)
-		return err
+		for table, step := range map[string]time.Duration{"usage_hours": time.Hour, "usage_days": 24 * time.Hour} {
+			bulk := db.NewBulk(table, `ON CONFLICT (workspace_id, environment, start, key_id, project, model, provider) DO UPDATE SET
+				requests = `+table+`.requests + excluded.requests, errors = `+table+`.errors + excluded.errors, input_tokens = `+table+`.input_tokens + excluded.input_tokens,
+				output_tokens = `+table+`.output_tokens + excluded.output_tokens, credits = `+table+`.credits + excluded.credits`,
+				"workspace_id text", "environment text", "start bigint", "key_id text", "project text", "model text", "provider text",
+				"requests bigint", "errors bigint", "input_tokens bigint", "output_tokens bigint", "credits bigint", "simulated_credits bigint")
+			for _, u := range list {
+				row := []any{w.ID, string(env), u.at.Truncate(step).Unix(), u.key, u.project, u.model, "somewhere", u.requests, int64(1), 10 * u.requests, 20 * u.requests, u.credits, int64(0)}
+				if _, err := bulk.Write(t.Context(), tx, [][]any{row}); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
