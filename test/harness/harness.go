@@ -390,8 +390,8 @@ func (s *Server) Recover(t testing.TB) (int64, error) {
 	return audit.NewLog(g, node, nil).Recover(t.Context(), s.DB)
 }
 
-// DumpDatabase is every text of every table.
-func (s *Server) DumpDatabase(t testing.TB) []byte {
+// DumpDatabase is every text of every table, or of some.
+func (s *Server) DumpDatabase(t testing.TB, only ...string) []byte {
 	t.Helper()
 	tables := "SELECT name FROM sqlite_master WHERE type = 'table'"
 	if s.DB.Engine() == "postgres" {
@@ -404,6 +404,9 @@ func (s *Server) DumpDatabase(t testing.TB) []byte {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if only != nil {
+		names = only
 	}
 	var dump bytes.Buffer
 	for _, name := range names {

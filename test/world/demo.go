@@ -71,17 +71,17 @@ func Demo(t testing.TB) *World {
 	t.Helper()
 	cfg := Config(t, "sqlite")
 	cfg.Providers = []config.Provider{{Name: "openai", Type: config.OpenAI, Catalog: "openai", BaseURL: config.Address(studio(t)), APIKey: "sk-demo", Weight: 1, Models: []config.ProviderModel{
-		{ID: "gpt-4.1"}, {ID: "gpt-4.1-mini"}, {ID: "gpt-4o-mini"}, {ID: "gpt-image-1", Price: &config.ModelPrice{PerImage: "0.04"}}, {ID: "tts-1", Price: &config.ModelPrice{PerCharacter: "0.000015"}}}}}
+		{ID: "gpt-4.1"}, {ID: "gpt-4.1-mini"}, {ID: "gpt-4o-mini"}, {ID: "dall-e-3"}, {ID: "tts-1"}}}}
 	clock := harness.NewClock()
-	clock.Turn(-3 * time.Hour) // it is about now when all has happened
+	clock.Turn(-95 * time.Minute) // it is about now when all has happened
 	s := harness.Start(t, cfg, clock)
 	w := &World{Server: s, Workspace: s.Workspace(t, "Lantern Books"), text: func(s string) string { return s }}
 	w.demoPeople(t)
 	w.demoKeys(t)
 	w.demoJobs(t)
 	w.demoRuns(t)
-	w.demoWebhooks(t)
 	w.leakLive(t)
+	w.demoWebhooks(t) // no time passes afterwards: nothing is sent to the addresses that they get
 	w.demoUsage(t)
 	w.age(t)
 	return w
@@ -121,24 +121,24 @@ type demoKey struct {
 	budget               credits.Micro
 	perDay               float64 // calls
 	cost                 credits.Micro
-	id                   string
+	id, hint             string
 }
 
 var demoKeys = []*demoKey{
-	{name: "Shop backend", project: "shop", model: "gpt-4.1-mini", budget: 400_000_000, perDay: 1900, cost: 3_400},
-	{name: "Support agent", project: "support", model: "gpt-4.1", budget: 250_000_000, perDay: 420, cost: 14_500},
-	{name: "Catalogue job", project: "catalogue", model: "gpt-4o-mini", budget: 100_000_000, perDay: 2600, cost: 700},
+	{name: "Shop backend", project: "shop", model: "gpt-4.1-mini", budget: 900_000_000, perDay: 1900, cost: 20_400},
+	{name: "Support agent", project: "support", model: "gpt-4.1", budget: 800_000_000, perDay: 420, cost: 87_000},
+	{name: "Catalogue job", project: "catalogue", model: "gpt-4o-mini", budget: 300_000_000, perDay: 2600, cost: 4_200},
 }
 
 func (w *World) demoKeys(t testing.TB) {
 	t.Helper()
 	keys := access.NewKeys(w.Ring, w.Clock.Now)
 	by := access.Caller{Actor: audit.Actor{Name: w.Owner.ID, IP: "203.0.113.24"}}
-	monthly := credits.Micro(1_500_000_000)
+	monthly := credits.Micro(4_000_000_000)
 	w.write(t, func(tx *db.Tx) error {
 		for _, p := range []accounts.Project{{ID: "shop", Name: "Shop"}, {ID: "support", Name: "Customer support"}, {ID: "catalogue", Name: "Catalogue texts"}} {
 			p.WorkspaceID, p.Environment = w.Workspace.ID, accounts.Live
-			budget := credits.Micro(600_000_000)
+			budget := credits.Micro(1_500_000_000)
 			p.MonthlyBudget = &budget
 			if err := accounts.CreateProject(t.Context(), tx, &p, w.Clock.Now()); err != nil {
 				return err
@@ -153,7 +153,7 @@ func (w *World) demoKeys(t testing.TB) {
 			if _, err := keys.Create(t.Context(), tx, by, made); err != nil {
 				return err
 			}
-			k.id = made.ID
+			k.id, k.hint = made.ID, made.Hint()
 			if k.name == "Support agent" {
 				if _, err := keys.Rotate(t.Context(), tx, by, made, access.Rotation{Grace: 24 * time.Hour}); err != nil {
 					return err
@@ -193,7 +193,7 @@ func (w *World) demoUsage(t testing.TB) {
 		for _, k := range demoKeys {
 			n := int64(k.perDay / 24 * busy * (0.7 + 0.6*dice.Float64()))
 			cost := n * int64(k.cost)
-			rows = append(rows, []any{w.Workspace.ID, "live", at.Unix(), k.id, k.project, k.model, "openai", n, n / 90, n * 620, n * 180, cost, int64(0)})
+			rows = append(rows, []any{w.Workspace.ID, "live", at.Unix(), k.id, k.project, k.model, "openai", n, (n + 20) / 60, n * 620, n * 180, cost, int64(0)})
 			if spend.PeriodOf(at) == spend.PeriodOf(now) {
 				for _, a := range spend.AccountsOf(w.Workspace.ID, k.project, k.id) {
 					spent[a] += cost
@@ -203,6 +203,14 @@ func (w *World) demoUsage(t testing.TB) {
 	}
 	w.write(t, func(tx *db.Tx) error {
 		if _, err := hours.Write(t.Context(), tx, rows); err != nil {
+			return err
+		}
+		// Days are sums of hours.
+		_, err := tx.Exec(t.Context(), `INSERT INTO usage_days (workspace_id, environment, start, key_id, project, model, provider, requests, errors, input_tokens, output_tokens, credits, simulated_credits)
+			SELECT workspace_id, environment, start - start % 86400, key_id, project, model, provider, sum(requests), sum(errors), sum(input_tokens), sum(output_tokens), sum(credits), sum(simulated_credits)
+			FROM usage_hours WHERE workspace_id = $1 AND key_id IN ($2, $3, $4) GROUP BY workspace_id, environment, start - start % 86400, key_id, project, model, provider`,
+			w.Workspace.ID, demoKeys[0].id, demoKeys[1].id, demoKeys[2].id)
+		if err != nil {
 			return err
 		}
 		for a, n := range spent {
@@ -236,7 +244,7 @@ func (w *World) demoRequests(t testing.TB, tx *db.Tx, dice *rand.Rand) error {
 		}
 		id := ids.Floor(ids.Request, at)
 		id = id[:len(id)-2] + strconv.Itoa(10+i)
-		rows = append(rows, []any{id, w.Workspace.ID, "live", k.id, "tp_live_…" + k.id[len(k.id)-4:], "203.0.113." + strconv.Itoa(20+dice.IntN(6)), "POST", "/v1/chat/completions", k.project,
+		rows = append(rows, []any{id, w.Workspace.ID, "live", k.id, k.hint, "203.0.113." + strconv.Itoa(20+dice.IntN(6)), "POST", "/v1/chat/completions", k.project,
 			"lantern-shop/4.2", "node_demo", at.UnixMicro(), true, status, code, k.model, "openai", int64(200 + dice.IntN(900)), out, int64(0), int64(k.cost) + out*3, int64(0), "provider", took, took - 900})
 		if code == nil {
 			w.RequestID = id
@@ -253,7 +261,7 @@ func (w *World) demoJobs(t testing.TB) {
 	picture := func(id, prompt string) map[string]any {
 		return map[string]any{"custom_id": id, "body": map[string]any{"prompt": prompt, "size": "1024x1024"}}
 	}
-	w.BatchID = w.post(t, "/v1/images/batches", map[string]any{"model": "gpt-image-1", "metadata": map[string]string{"season": "winter"}, "requests": []any{
+	w.BatchID = w.post(t, "/v1/images/batches", map[string]any{"model": "dall-e-3", "metadata": map[string]string{"season": "winter"}, "requests": []any{
 		picture("cover-1041", "A lighthouse in the snow at dusk, as the cover of a novel"), picture("cover-1042", "A harbour at night with paper lanterns"),
 		picture("cover-1043", "A reading chair beside a window, rain outside"), picture("cover-1044", "Hills and a small train, in the style of a woodcut")}}).Text("id")
 	w.Clock.Turn(4 * time.Minute)
@@ -263,7 +271,7 @@ func (w *World) demoJobs(t testing.TB) {
 	}
 	for _, prompt := range []string{"Six covers for the poetry shelf", "A map of the old town with every bookshop"} {
 		w.Clock.Turn(9 * time.Minute)
-		id := w.post(t, "/v1/images/batches", map[string]any{"model": "gpt-image-1", "requests": []any{picture("a", prompt), picture("b", prompt+", in blue")}}).Text("id")
+		id := w.post(t, "/v1/images/batches", map[string]any{"model": "dall-e-3", "requests": []any{picture("a", prompt), picture("b", prompt+", in blue")}}).Text("id")
 		w.until(t, "/v1/images/batches/"+id, func(r *harness.Response) bool { return r.At("completed_at") != nil })
 	}
 }
@@ -312,6 +320,7 @@ func (w *World) age(t testing.TB) {
 		do("UPDATE workspaces SET created_at = created_at - $2 WHERE id = $1", w.Workspace.ID, weeks)
 		do("DELETE FROM requests WHERE workspace_id = $1 AND method = 'GET'", w.Workspace.ID)
 		do("UPDATE requests SET ip = '203.0.113.20' WHERE workspace_id = $1 AND ip = '127.0.0.1'", w.Workspace.ID)
+		do("UPDATE admin_actions SET ip = '203.0.113.20' WHERE workspace_id = $1 AND ip = '127.0.0.1'", w.Workspace.ID)
 		for i, k := range demoKeys {
 			do("UPDATE keys SET last_used_at = $2, last_used_ip = '203.0.113.21' WHERE id = $1", k.id, now.Add(-time.Duration(20+70*i)*time.Second).UnixMicro())
 		}
