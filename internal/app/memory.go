@@ -18,6 +18,9 @@ const (
 	// is as much of it as is alive.
 	roomy = 48 << 20
 
+	// startTakes is when what only the start needed is given back to the system.
+	startTakes = 2 * time.Second
+
 	tuneEvery = 250 * time.Millisecond
 	tuneStep  = 4 << 20
 )
@@ -33,11 +36,14 @@ func TuneMemory(ctx context.Context) {
 	go func() {
 		tick := time.NewTicker(tuneEvery)
 		defer tick.Stop()
+		giveBack := time.After(startTakes)
 		set := int64(roomy)
 		for {
 			select {
 			case <-ctx.Done():
 				return
+			case <-giveBack:
+				debug.FreeOSMemory()
 			case <-tick.C:
 			}
 			live, beside := inUse()
