@@ -173,6 +173,12 @@ func SaveProject(ctx context.Context, tx *db.Tx, p *Project) error {
 	return err
 }
 
+// LogProject writes into the admin log what somebody did to a project.
+func LogProject(ctx context.Context, tx *db.Tx, by audit.Actor, p *Project, action string, now time.Time) error {
+	return audit.LogAction(ctx, tx, by, audit.Action{WorkspaceID: p.WorkspaceID, Environment: string(p.Environment), Action: action, Target: p.ID},
+		map[string]any{"name": p.Name, "monthly_budget": p.MonthlyBudget}, now)
+}
+
 // ListProjects returns a page of projects by age.
 func ListProjects(ctx context.Context, q db.Querier, workspaceID string, env Environment, page db.Page) ([]*Project, bool, error) {
 	query := "SELECT " + projectColumns + " FROM projects WHERE workspace_id = $1 AND environment = $2"

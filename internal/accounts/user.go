@@ -71,6 +71,13 @@ func CreateUser(ctx context.Context, tx *db.Tx, u *User, now time.Time) error {
 	return err
 }
 
+// WorkspacesOf returns the workspaces that a person is a member of, oldest first.
+func WorkspacesOf(ctx context.Context, q db.Querier, userID string) ([]*Workspace, error) {
+	rows, err := q.Query(ctx, "SELECT "+workspaceColumns+` FROM workspaces
+		WHERE id IN (SELECT workspace_id FROM members WHERE user_id = $1) ORDER BY id`, userID)
+	return db.All(rows, err, scanWorkspace)
+}
+
 // ListUsers returns the members of a workspace, oldest first.
 func ListUsers(ctx context.Context, q db.Querier, workspaceID string) ([]*User, error) {
 	rows, err := q.Query(ctx, `SELECT u.id, u.email, u.name, m.workspace_id, m.role, m.created_at

@@ -120,7 +120,7 @@ func createKey(c *Call, tx *db.Tx, in createKeyRequest) (any, error) {
 		return nil, err
 	}
 	if in.Project != nil {
-		if err := c.pin(tx, k, *in.Project); err != nil {
+		if err := c.s.Keys.Pin(c.Context(), tx, c.Caller(), k, *in.Project); err != nil {
 			return nil, err
 		}
 	}
@@ -143,13 +143,6 @@ func expiry(seconds *int64) (*time.Time, error) {
 	}
 	t := time.Unix(*seconds, 0)
 	return &t, nil
-}
-
-// pin binds the key to a project, which must exist or may be made by its use.
-func (c *Call) pin(tx *db.Tx, k *access.Key, project string) error {
-	k.Project = project
-	return accounts.EnsureProject(c.Context(), tx, c.Actor(),
-		&accounts.Project{WorkspaceID: k.WorkspaceID, Environment: k.Environment, ID: project}, "project", true, c.s.Now())
 }
 
 func listKeys(c *Call) (any, error) {
@@ -222,7 +215,7 @@ func updateKey(c *Call, tx *db.Tx, in updateKeyRequest) (any, error) {
 	if in.Project.Set {
 		k.Project = ""
 		if !in.Project.Null {
-			if err := c.pin(tx, &k, in.Project.Value); err != nil {
+			if err := c.s.Keys.Pin(c.Context(), tx, c.Caller(), &k, in.Project.Value); err != nil {
 				return nil, err
 			}
 		}

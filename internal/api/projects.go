@@ -2,7 +2,6 @@ package api
 
 import (
 	"turnpike/internal/accounts"
-	"turnpike/internal/audit"
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
@@ -54,9 +53,9 @@ func (c *Call) project(q db.Querier, p *accounts.Project) (*projectObject, error
 	return list[0], err
 }
 
-// changed logs a change of a project, and shows it.
+// changed stores a change of a project, and shows it.
 func (c *Call) changed(tx *db.Tx, p *accounts.Project, action string) (any, error) {
-	if err := c.logProject(tx, p, action); err != nil {
+	if err := spend.ChangeProject(c.Context(), tx, c.Actor(), p, action, c.s.Now()); err != nil {
 		return nil, err
 	}
 	return c.project(tx, p)
@@ -101,7 +100,10 @@ func createProject(c *Call, tx *db.Tx, in createProjectRequest) (any, error) {
 	if err := accounts.CreateProject(c.Context(), tx, p, c.s.Now()); err != nil {
 		return nil, err
 	}
-	return c.changed(tx, p, "project.created")
+	if err := accounts.LogProject(c.Context(), tx, c.Actor(), p, "project.created", c.s.Now()); err != nil {
+		return nil, err
+	}
+	return c.project(tx, p)
 }
 
 // free refuses a key that is pinned: it manages no projects, its own included,
@@ -111,11 +113,6 @@ func (c *Call) free() error {
 		return nil
 	}
 	return fault.New(fault.ProjectNotAllowed, "this key is for the project %q alone and cannot manage projects", c.Principal.Project)
-}
-
-func (c *Call) logProject(tx *db.Tx, p *accounts.Project, action string) error {
-	return audit.LogAction(c.Context(), tx, c.Actor(), audit.Action{WorkspaceID: p.WorkspaceID, Environment: string(p.Environment),
-		Action: action, Target: p.ID}, map[string]any{"name": p.Name, "monthly_budget": p.MonthlyBudget}, c.s.Now())
 }
 
 func listProjects(c *Call) (any, error) {
@@ -180,10 +177,6 @@ func updateProject(c *Call, tx *db.Tx, in updateProjectRequest) (any, error) {
 	default:
 		return nil, fault.Invalid("status", "status must be active or archived")
 	}
-	if err := accounts.SaveProject(c.Context(), tx, p); err != nil {
-		return nil, err
-	}
-	spend.Recall(tx, spend.Account{Level: spend.Project, ID: spend.ProjectID(p.WorkspaceID, p.ID)}, spend.PeriodOf(c.s.Now()))
 	return c.changed(tx, p, "project.updated")
 }
 
@@ -195,9 +188,6 @@ func archiveProject(c *Call, tx *db.Tx, _ struct{}) (any, error) {
 	if p.ArchivedAt == nil {
 		now := c.s.Now()
 		p.ArchivedAt = &now
-		if err := accounts.SaveProject(c.Context(), tx, p); err != nil {
-			return nil, err
-		}
 	}
 	return c.changed(tx, p, "project.archived")
 }

@@ -34,11 +34,7 @@ type usageList struct {
 	Data    []*usageObject `json:"data"`
 }
 
-// longest is how much time one answer may cover.
-var longest = map[spend.Bucket]time.Duration{
-	spend.ByMinute: 24 * time.Hour, spend.ByHour: 31 * 24 * time.Hour, spend.ByDay: 400 * 24 * time.Hour, spend.ByMonth: 10 * 366 * 24 * time.Hour}
-
-// usual is how much it covers when the caller does not say.
+// usual is how much time an answer covers when the caller does not say.
 var usual = map[spend.Bucket]time.Duration{
 	spend.ByMinute: time.Hour, spend.ByHour: 24 * time.Hour, spend.ByDay: 30 * 24 * time.Hour, spend.ByMonth: 365 * 24 * time.Hour}
 
@@ -72,7 +68,7 @@ func getUsage(c *Call) (any, error) {
 	if !u.Start.Before(u.End) {
 		return nil, fault.Invalid("start", "start must be before end")
 	}
-	if most := longest[u.Bucket]; u.End.Sub(u.Start) > most {
+	if most := u.Bucket.Longest(); u.End.Sub(u.Start) > most {
 		return nil, fault.Invalid("start", "by %s, at most %d days can be asked for at once", u.Bucket, int(most.Hours()/24))
 	}
 	list, err := spend.ReadUsage(c.Context(), c.s.DB, u)

@@ -48,25 +48,26 @@ const (
 
 // App is a running server.
 type App struct {
-	cfg       config.Config
-	version   string
-	store     *Store
-	node      *nodes.Node
-	group     *db.Group
-	log       *audit.Log
-	books     *spend.Books
-	ledger    *spend.Ledger
-	files     *files.Store
-	hooks     *webhooks.Service
-	people    *people.People
-	handler   http.Handler
-	keeper    *retention.Keeper
-	events    *events.Publisher
-	server    *http.Server
-	ln        net.Listener
-	metrics   *metricsServer
-	telemetry *telemetry
-	unlock    func()
+	cfg          config.Config
+	version      string
+	store        *Store
+	node         *nodes.Node
+	group        *db.Group
+	log          *audit.Log
+	books        *spend.Books
+	ledger       *spend.Ledger
+	files        *files.Store
+	hooks        *webhooks.Service
+	people       *people.People
+	handler      http.Handler
+	stopWatching func() // ends the pages that are kept up to date
+	keeper       *retention.Keeper
+	events       *events.Publisher
+	server       *http.Server
+	ln           net.Listener
+	metrics      *metricsServer
+	telemetry    *telemetry
+	unlock       func()
 
 	stopWork context.CancelFunc // ends the background work
 	work     sync.WaitGroup
@@ -203,7 +204,7 @@ func (a *App) build(ctx context.Context, now func() time.Time) (err error) {
 		Limits: api.Limits{Body: int64(a.cfg.Limits.BodyBytes), ModelBody: int64(a.cfg.Limits.ModelBodyBytes),
 			Header: int64(a.cfg.Limits.HeaderBytes), JSONDepth: a.cfg.Limits.JSONDepth, BodyPatience: a.cfg.Limits.BodyTimeout},
 	})
-	a.handler = faces{pages: pages, api: edge}
+	a.handler, a.stopWatching = faces{pages: pages, api: edge}, pages.StopWatching
 
 	workCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	a.stopWork = stop
@@ -342,6 +343,7 @@ func (a *App) Serve() {
 	// large get our answer and not the server library's bare one.
 	a.server = &http.Server{Handler: a.handler, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
 		MaxHeaderBytes: 2 * int(a.cfg.Limits.HeaderBytes), ErrorLog: slog.NewLogLogger(slog.Default().Handler(), slog.LevelDebug)}
+	a.server.RegisterOnShutdown(a.stopWatching)
 	go func() { a.served <- a.server.Serve(a.ln) }()
 }
 

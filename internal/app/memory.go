@@ -19,7 +19,7 @@ const (
 	roomy = 48 << 20
 
 	// startTakes is when what only the start needed is given back to the system.
-	startTakes = 2 * time.Second
+	startTakes = time.Second
 
 	tuneEvery = 250 * time.Millisecond
 	tuneStep  = 4 << 20

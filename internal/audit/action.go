@@ -70,16 +70,11 @@ func scanAction(r db.Row) (*Action, error) {
 // ListActions returns a page of a workspace's administrative acts: those of
 // the environment and those that concern both.
 func ListActions(ctx context.Context, q db.Querier, workspaceID, environment string, page db.Page) ([]*Action, bool, error) {
-	query := "SELECT " + actionColumns + " FROM admin_actions WHERE workspace_id = $1 AND (environment = $2 OR environment IS NULL)"
-	args := []any{workspaceID, environment, int64(page.Limit + 1)}
-	if page.After != "" {
-		query += " AND id " + page.Past() + " $4"
-		args = append(args, page.After)
+	found, err := FindActions(ctx, q, workspaceID, environment, ActionFilter{}, page)
+	if err != nil {
+		return nil, false, err
 	}
-	rows, err := q.Query(ctx, query+" ORDER BY id "+page.Order()+" LIMIT $3", args...)
-	list, err := db.All(rows, err, scanAction)
-	list, more := db.Cut(page, list)
-	return list, more, err
+	return found.Rows, found.More, nil
 }
 
 // ActionFilter selects acts; what is empty selects all.
@@ -89,12 +84,12 @@ type ActionFilter struct {
 	Target string
 }
 
-// FindActions is ListActions of the acts that a filter selects, by looking
-// through a bounded number of them.
+// FindActions is ListActions of the acts that a filter selects, which are found
+// by looking through a bounded number of them.
 func FindActions(ctx context.Context, q db.Querier, workspaceID, environment string, f ActionFilter, page db.Page) (*db.Found[*Action], error) {
 	s := db.Search{Table: "admin_actions", Columns: actionColumns}
 	s.Where.Add("workspace_id =", workspaceID)
-	s.Filter.Add("(environment = ? OR environment IS NULL)", environment)
+	s.Where.Add("(environment = ? OR environment IS NULL)", environment)
 	for _, by := range []struct{ column, value string }{{"actor", f.Actor}, {"action", f.Action}, {"target", f.Target}} {
 		if by.value != "" {
 			s.Filter.Add(by.column+" =", by.value)

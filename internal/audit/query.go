@@ -27,15 +27,17 @@ type Filter struct {
 // List returns a page of a workspace's entries in one environment.
 func List(ctx context.Context, q db.Querier, workspaceID, environment string, f Filter, page db.Page) (*db.Found[*Entry], error) {
 	s := db.Search{Table: "requests", Columns: entryColumns}
-	workspace, env := "workspace_id =", "environment ="
-	if f.KeyID != "" {
-		// By the key's index: SQLite would take the tenant's, which fits two
-		// columns, and look through all entries of the tenant.
-		workspace, env = "workspace_id || '' =", "environment || '' ="
+	if f.KeyID == "" {
+		s.Where.Add("workspace_id =", workspaceID)
+		s.Where.Add("environment =", environment)
+	} else {
+		// A key has one tenant, so its index does without them.
+		theirs, err := keyBelongs(ctx, q, workspaceID, environment, f.KeyID)
+		if err != nil || !theirs {
+			return &db.Found[*Entry]{}, err
+		}
 		s.Where.Add("key_id =", f.KeyID)
 	}
-	s.Where.Add(workspace, workspaceID)
-	s.Where.Add(env, environment)
 	if !f.Since.IsZero() {
 		s.Where.Add("id >=", ids.Floor(ids.Request, f.Since))
 	}
@@ -57,6 +59,17 @@ func List(ctx context.Context, q db.Querier, workspaceID, environment string, f 
 		s.Filter.Add("credits >", int64(0))
 	}
 	return db.Find(ctx, q, s, page, scanEntry, func(e *Entry) string { return e.RequestID })
+}
+
+// keyBelongs reports whether a key is the tenant's, by its newest entry. Of one
+// that has none there is nothing to be seen.
+func keyBelongs(ctx context.Context, q db.Querier, workspaceID, environment, keyID string) (bool, error) {
+	var workspace, env string
+	err := q.QueryRow(ctx, "SELECT workspace_id, environment FROM requests WHERE key_id = $1 ORDER BY id DESC LIMIT 1", keyID).Scan(&workspace, &env)
+	if errors.Is(err, db.ErrNotFound) {
+		return false, nil
+	}
+	return workspace == workspaceID && env == environment, err
 }
 
 // Get returns one entry.

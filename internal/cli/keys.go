@@ -55,7 +55,7 @@ func (e *env) keysCreate() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		k := &access.Key{Environment: parsed, Name: name, Scopes: scopes, Project: project}
+		k := &access.Key{Environment: parsed, Name: name, Scopes: scopes}
 		if budget != "" {
 			amount, err := credits.Parse(budget)
 			if err != nil {
@@ -81,9 +81,8 @@ func (e *env) keysCreate() *cobra.Command {
 				return err
 			}
 			k.WorkspaceID = w.ID
-			if k.Project != "" {
-				p := &accounts.Project{WorkspaceID: w.ID, Environment: k.Environment, ID: k.Project}
-				if err := accounts.EnsureProject(ctx, tx, audit.Operator, p, "project", true, time.Now()); err != nil {
+			if project != "" {
+				if err := keys.Pin(ctx, tx, operator, k, project); err != nil {
 					return err
 				}
 			}

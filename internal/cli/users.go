@@ -11,6 +11,7 @@ import (
 	"turnpike/internal/app"
 	"turnpike/internal/audit"
 	"turnpike/internal/db"
+	"turnpike/internal/fault"
 	"turnpike/internal/people"
 )
 
@@ -25,8 +26,10 @@ func (e *env) usersCreate() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create --email E --role owner|admin|developer|viewer",
 		Short: "Add a person to a workspace",
-		Long: `Adds a person to a workspace. Somebody who has no password yet gets one by a link,
-which is printed, works once, and for a week. Hand it over as you would a password.`,
+		Long: `Adds a person to a workspace. Somebody new gets a password by a link, which is
+printed, works once, and for a week. Hand it over as you would a password.
+Somebody who has an account here already signs in with it, and gets no link:
+make sure that the account is theirs.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&email, "email", "", "e-mail address (required)")
@@ -35,13 +38,17 @@ which is printed, works once, and for a week. Hand it over as you would a passwo
 	f.StringVar(&workspace, "workspace", "", "workspace, by id or name (default: the only one)")
 	return e.operator(cmd, func(ctx context.Context, s *app.Store, _ []string) error {
 		u := &accounts.User{Email: email, Name: name, Role: accounts.Role(role)}
-		var link *people.Link
+		p := people.New(s.DB, s.Ring, people.Options{})
+		var c created
 		err := s.DB.Write(ctx, func(tx *db.Tx) error {
 			w, err := accounts.FindWorkspace(ctx, tx, workspace)
 			if err != nil {
 				return err
 			}
 			u.WorkspaceID = w.ID
+			if c, err = whoIs(ctx, tx, p, email); err != nil {
+				return err
+			}
 			if err := accounts.CreateUser(ctx, tx, u, time.Now()); err != nil {
 				return err
 			}
@@ -50,24 +57,41 @@ which is printed, works once, and for a week. Hand it over as you would a passwo
 			if err != nil {
 				return err
 			}
-			link, err = firstPassword(ctx, tx, s, u.ID)
+			if !c.existing {
+				c.link, err = p.NewPasswordLink(ctx, tx, u.ID, people.WelcomeLimit)
+			}
 			return err
 		})
 		if err != nil {
 			return err
 		}
-		return e.printCreated(u, link)
+		return e.printCreated(u, c)
 	})
 }
 
-// firstPassword makes a link for somebody who has no password; others keep theirs.
-func firstPassword(ctx context.Context, tx *db.Tx, s *app.Store, userID string) (*people.Link, error) {
-	p := people.New(s.DB, s.Ring, people.Options{})
-	person, err := p.Get(ctx, tx, userID)
-	if err != nil || person.HasPassword {
-		return nil, err
+// created is what there is to say about a person who was added.
+type created struct {
+	link     *people.Link // to a first password, for somebody new
+	existing bool         // they had an account
+	canEnter bool         // and a way to sign in
+	others   int          // workspaces that they were a member of
+}
+
+// whoIs looks whether an address has an account, before it is added.
+func whoIs(ctx context.Context, tx *db.Tx, p *people.People, email string) (created, error) {
+	person, err := p.Find(ctx, tx, email)
+	if fault.Is(err, fault.NotFound) {
+		return created{}, nil
 	}
-	return p.NewPasswordLink(ctx, tx, userID, people.WelcomeLimit)
+	if err != nil {
+		return created{}, err
+	}
+	can, err := p.CanSignIn(ctx, tx, person)
+	if err != nil {
+		return created{}, err
+	}
+	memberships, err := people.Memberships(ctx, tx, person.ID)
+	return created{existing: true, canEnter: can, others: len(memberships)}, err
 }
 
 func (e *env) usersResetPassword() *cobra.Command {
@@ -143,27 +167,55 @@ type userObject struct {
 	Role      accounts.Role `json:"role"`
 	CreatedAt int64         `json:"created_at"`
 	Link      string        `json:"link,omitempty"` // to a first password
+
+	Existing *existingAccount `json:"existing_account,omitempty"`
+}
+
+// existingAccount says that a person who was added had an account already.
+type existingAccount struct {
+	OtherWorkspaces int  `json:"other_workspaces"`
+	CanSignIn       bool `json:"can_sign_in"`
 }
 
 func newUserObject(u *accounts.User) userObject {
 	return userObject{ID: u.ID, Object: "user", Email: u.Email, Name: u.Name, Workspace: u.WorkspaceID, Role: u.Role, CreatedAt: u.CreatedAt.Unix()}
 }
 
-func (e *env) printCreated(u *accounts.User, link *people.Link) error {
-	if link == nil {
-		return e.printUsers([]*accounts.User{u})
-	}
+func (e *env) printCreated(u *accounts.User, c created) error {
 	if e.asJSON {
 		o := newUserObject(u)
-		o.Link = e.linkURL(link)
+		if c.link != nil {
+			o.Link = e.linkURL(c.link)
+		}
+		if c.existing {
+			o.Existing = &existingAccount{OtherWorkspaces: c.others, CanSignIn: c.canEnter}
+		}
 		return e.printJSON([]userObject{o})
 	}
 	if err := e.printUsers([]*accounts.User{u}); err != nil {
 		return err
 	}
 	fmt.Fprintln(e.out)
-	e.printLink(link)
+	if c.link != nil {
+		e.printLink(c.link)
+		return nil
+	}
+	fmt.Fprintf(e.out, "%s has an account here already, is a member of %s, and signs in as before.\nNo link was made. If the account may not be theirs, remove them again under Team.\n",
+		u.Email, otherWorkspaces(c.others))
+	if !c.canEnter {
+		fmt.Fprintf(e.out, "They have not chosen a password yet; for a new link: turnpike users reset-password --email %s\n", u.Email)
+	}
 	return nil
+}
+
+func otherWorkspaces(n int) string {
+	switch n {
+	case 0:
+		return "no other workspace"
+	case 1:
+		return "1 other workspace"
+	}
+	return fmt.Sprintf("%d other workspaces", n)
 }
 
 func (e *env) printUsers(users []*accounts.User) error {

@@ -26,6 +26,7 @@ type accountData struct {
 	More       int // sessions that are not listed
 	Identities []people.Identity
 	Provider   string // of OpenID Connect, or empty
+	Linked     bool   // an account there is linked
 	Workspaces []workspaceRow
 }
 
@@ -58,6 +59,7 @@ func accountPage(v *visit) (*view, error) {
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, err
 	}
+	d.Linked = v.linkedHere(d.Identities)
 	return &view{template: "account", title: "Your account", wide: true, data: d}, nil
 }
 

@@ -32,7 +32,7 @@ func (v *visit) actionRows(list []*audit.Action) ([]actionRow, error) {
 			}
 		}
 	}
-	people, err := v.s.People.Names(v.ctx(), v.s.DB, named[ids.User])
+	people, err := v.peopleNames(named[ids.User]...)
 	if err != nil {
 		return nil, err
 	}
@@ -71,20 +71,6 @@ func (v *visit) actionRows(list []*audit.Action) ([]actionRow, error) {
 		rows[i] = r
 	}
 	return rows, nil
-}
-
-func actorName(actor string, people, keys map[string]string) string {
-	switch {
-	case people[actor] != "":
-		return people[actor]
-	case keys[actor] != "":
-		return "key " + keys[actor]
-	case actor == audit.Operator.Name:
-		return "the operator"
-	case actor == "anonymous":
-		return "somebody not signed in"
-	}
-	return actor
 }
 
 type adminLogData struct {

@@ -47,6 +47,7 @@ type flash struct {
 	Notice string `json:"n,omitzero"`
 	Secret string `json:"s,omitzero"` // of what was just made: shown this once
 	Of     string `json:"o,omitzero"` // the id that the secret belongs to
+	Until  int64  `json:"u,omitzero"` // whatever the browser does with the cookie
 }
 
 // flashLasts is how long the browser may take to come to the next page.
@@ -55,7 +56,8 @@ const flashLasts = time.Minute
 // setFlash seals it: a secret is in it perhaps, and nobody else may put words
 // on a page.
 func (v *visit) setFlash(f flash) {
-	text, _ := json.Marshal(f) // strings only: cannot fail
+	f.Until = v.now().Add(flashLasts).Unix()
+	text, _ := json.Marshal(f) // texts and a number: cannot fail
 	v.setCookie(flashCookie, v.s.Ring.Seal(text, v.flashPlace()), flashLasts)
 }
 
@@ -78,7 +80,7 @@ func (v *visit) takeFlash() *flash {
 		return nil // of another session, or not ours
 	}
 	var f flash
-	if json.Unmarshal(text, &f) != nil {
+	if json.Unmarshal(text, &f) != nil || v.now().Unix() > f.Until {
 		return nil
 	}
 	return &f

@@ -97,7 +97,7 @@ type Server struct {
 	sameSite  *http.CrossOriginProtection
 	pages     *pages
 	strangers *visitors.Counter
-	watchers  chan struct{} // one for each page that is kept up to date
+	watchers  *watchers
 }
 
 // New builds the pages from the table.
@@ -107,7 +107,7 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{Options: o, public: public, sameSite: http.NewCrossOriginProtection(), pages: newPages(),
-		strangers: visitors.New(strangersPerMinute, o.Now), watchers: make(chan struct{}, maxWatchers)}
+		strangers: visitors.New(strangersPerMinute, o.Now), watchers: newWatchers()}
 	// Behind a proxy that changes the Host, the browser still says where it is.
 	if err := s.sameSite.AddTrustedOrigin(public.Scheme + "://" + public.Host); err != nil {
 		return nil, err
@@ -142,6 +142,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer v.logLine()
 	defer v.recovered()
+	v.hurry()
+	defer v.takeYourTime() // the connection may serve others after us
 
 	if r.URL.Path == "/" || r.URL.Path == "/dashboard" {
 		http.Redirect(w, r, Home, http.StatusSeeOther)

@@ -56,7 +56,7 @@ type deliveriesData struct {
 	Types     []events.Type
 	States    []webhooks.State
 	Filtered  bool
-	First     bool // it begins with the newest, and so is kept up to date
+	Live      bool // it begins with the newest and was found soon, and so is kept up to date
 	Next      pager
 }
 
@@ -117,7 +117,7 @@ func deliveriesPage(v *visit) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := deliveriesData{Now: v.now(), Types: events.Types, States: webhooks.States, Filtered: f != (webhooks.DeliveryFilter{}), First: page.After == "",
+	d := deliveriesData{Now: v.now(), Types: events.Types, States: webhooks.States, Filtered: f != (webhooks.DeliveryFilter{}), Live: page.After == "" && found.Looked == 0,
 		Next: v.pager(page, found.More, func() string { return found.Cursor })}
 	if d.Rows, err = v.deliveryRows(found.Rows); err != nil {
 		return nil, err
@@ -125,7 +125,7 @@ func deliveriesPage(v *visit) (*view, error) {
 	if d.Endpoints, err = v.endpointChoices(f.EndpointID); err != nil {
 		return nil, err
 	}
-	return &view{template: "deliveries", title: "Deliveries", data: d, live: d.First}, nil
+	return &view{template: "deliveries", title: "Deliveries", data: d, live: d.Live}, nil
 }
 
 // replaySelected sends what was ticked in the list again: all or nothing.

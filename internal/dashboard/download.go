@@ -18,7 +18,9 @@ func (v *visit) sendCSV(name string, part []byte) error {
 		v.WriteHeader(http.StatusOK)
 	}
 	_ = http.NewResponseController(v.w).SetWriteDeadline(time.Now().Add(sendLimit))
-	if _, err := v.w.Write(part); err != nil {
+	_, err := v.w.Write(part)
+	_ = http.NewResponseController(v.w).SetWriteDeadline(time.Time{}) // HTTP/2 ends a quiet stream at its deadline
+	if err != nil {
 		return errLeft
 	}
 	return nil

@@ -64,7 +64,7 @@ type eventsData struct {
 	Now   time.Time
 	Rows  []*events.Event
 	Types []events.Type
-	First bool
+	Live  bool // it begins with the newest and was found soon, and so is kept up to date
 	Next  pager
 }
 
@@ -80,8 +80,8 @@ func eventsPage(v *visit) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := eventsData{Now: v.now(), Rows: found.Rows, Types: events.Types, First: page.After == "", Next: v.pager(page, found.More, func() string { return found.Cursor })}
-	return &view{template: "events", title: "Events", data: d, live: d.First}, nil
+	d := eventsData{Now: v.now(), Rows: found.Rows, Types: events.Types, Live: page.After == "" && found.Looked == 0, Next: v.pager(page, found.More, func() string { return found.Cursor })}
+	return &view{template: "events", title: "Events", data: d, live: d.Live}, nil
 }
 
 type eventData struct {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"html/template"
+	"net/netip"
 	"strconv"
 	"strings"
 	"time"
@@ -116,6 +117,43 @@ func roughly(d time.Duration) string {
 	return strconv.Itoa(int(d.Hours()/24)) + " days"
 }
 
+// countdown is a duration in its two largest units.
+func countdown(d time.Duration) string {
+	d = max(d, 0).Round(time.Second)
+	switch {
+	case d < time.Minute:
+		return roughly(d)
+	case d < time.Hour:
+		return twoUnits(d, time.Minute, time.Second)
+	case d < 48*time.Hour:
+		return twoUnits(d, time.Hour, time.Minute)
+	}
+	return twoUnits(d, 24*time.Hour, time.Hour)
+}
+
+var unitNames = map[time.Duration]string{time.Second: " s", time.Minute: " min", time.Hour: " h", 24 * time.Hour: " days"}
+
+func twoUnits(d, large, small time.Duration) string {
+	first := showCount(int64(d/large)) + unitNames[large]
+	if rest := d % large / small; rest > 0 {
+		return first + " " + showCount(int64(rest)) + unitNames[small]
+	}
+	return first
+}
+
+// span is a duration that somebody has set: exact, in its largest whole unit.
+func span(d time.Duration) string {
+	for _, unit := range []struct {
+		size time.Duration
+		name string
+	}{{24 * time.Hour, " days"}, {time.Hour, " h"}, {time.Minute, " min"}, {time.Second, " s"}} {
+		if n := int64(d / unit.size); n > 0 && d%unit.size == 0 && (n > 1 || unit.size < 24*time.Hour) {
+			return strconv.FormatInt(n, 10) + unit.name
+		}
+	}
+	return d.String()
+}
+
 // showCredits groups the digits and leaves at least two behind the point when
 // there are any.
 func showCredits(v any) string {
@@ -218,4 +256,28 @@ func percent(part, whole int64) int64 {
 		return 0
 	}
 	return min(100, max(0, int64(float64(part)/float64(whole)*100)))
+}
+
+// shortened cuts a text for a line of a list.
+func shortened(s string, n int) string {
+	letters := []rune(s)
+	if len(letters) <= n {
+		return s
+	}
+	return string(letters[:n-1]) + "…"
+}
+
+// lastDay is the day that ends at the moment, or in which it lies.
+func lastDay(end time.Time) string { return end.UTC().Add(-time.Microsecond).Format(time.DateOnly) }
+
+// showAddresses writes ranges one to a line, those of one address as the address.
+func showAddresses(list []netip.Prefix) string {
+	out := make([]string, len(list))
+	for i, n := range list {
+		out[i] = n.String()
+		if n.IsSingleIP() {
+			out[i] = n.Addr().String()
+		}
+	}
+	return strings.Join(out, "\n")
 }

@@ -162,11 +162,9 @@ func rate(part, whole int64) string {
 }
 
 func (v *visit) readTroubles() (t troubles, err error) {
-	runs, err := v.s.Agents.List(v.ctx(), v.s.DB, v.principal, agents.AwaitingApproval, db.Page{Limit: fewRows})
-	if err != nil {
+	if t.Approvals, t.MoreApprovals, err = v.awaitingApproval(fewRows); err != nil {
 		return t, err
 	}
-	t.Approvals, t.MoreApprovals = runs.Rows, runs.More
 	if t.Endpoints, err = failingEndpoints(v.ctx(), v.s.DB, v.workspace.ID, v.env, v.now().Add(-24*time.Hour)); err != nil {
 		return t, err
 	}

@@ -92,7 +92,7 @@ func jobsPage(k media.Kind) page {
 				return nil, err
 			}
 		}
-		return &view{template: "jobs", title: d.Tab.Name, data: d, live: true}, nil
+		return &view{template: "jobs", title: d.Tab.Name, data: d, live: found.Looked == 0}, nil
 	}
 }
 
@@ -215,11 +215,11 @@ func (v *visit) jobParts(j *media.Job, d *jobData) error {
 		named := p.Files[:min(len(p.Files), picturesPerPart)]
 		d.Parts = append(d.Parts, partRow{Part: p, Short: clip(p.Text, text), Shown: v.shownFiles(j, named), More: len(p.Files) - len(named)})
 	}
-	at := db.Page{}
-	if after >= 0 {
-		at.After = "before this page"
+	next := ""
+	if more {
+		next = strconv.FormatInt(parts[len(parts)-1].Position, 10)
 	}
-	d.Next = v.pager(at, more, func() string { return strconv.FormatInt(parts[len(parts)-1].Position, 10) })
+	d.Next = v.pagerAt(after >= 0, next)
 	return nil
 }
 

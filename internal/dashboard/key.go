@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"turnpike/internal/access"
-	"turnpike/internal/accounts"
 	"turnpike/internal/audit"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
@@ -64,9 +63,11 @@ func keyPage(v *visit) (*view, error) {
 // keyHistory reads what the key was used for.
 func (v *visit) keyHistory(d *keyData) (err error) {
 	k := d.Key.Key
-	if d.CreatedBy, err = v.nameOfActor(k.CreatedBy); err != nil {
+	names, err := v.peopleNames(k.CreatedBy)
+	if err != nil {
 		return err
 	}
+	d.CreatedBy = actorName(k.CreatedBy, names, nil)
 	if d.Days, err = v.lastDays(spend.UsageQuery{KeyID: k.ID}); err != nil {
 		return err
 	}
@@ -85,20 +86,6 @@ func (v *visit) keyHistory(d *keyData) (err error) {
 	d.Tokens, d.More = tokenRows(tokens, v.now()), more
 	d.Leaks, err = leaks.ListByKey(v.ctx(), v.s.DB, k.ID, shortList)
 	return err
-}
-
-// nameOfActor is the e-mail address of a member, or what the log calls others.
-func (v *visit) nameOfActor(actor string) (string, error) {
-	if !ids.Valid(ids.User, actor) {
-		return actor, nil
-	}
-	members, err := accounts.ListUsers(v.ctx(), v.s.DB, v.workspace.ID)
-	for _, u := range members {
-		if u.ID == actor {
-			return u.Email, err
-		}
-	}
-	return actor, err
 }
 
 // example is a call for the command line that the key may make.

@@ -1,15 +1,11 @@
 package dashboard
 
 import (
-	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 
 	"turnpike/internal/access"
 	"turnpike/internal/accounts"
-	"turnpike/internal/credits"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
 	"turnpike/internal/ids"
@@ -114,21 +110,6 @@ func (v *visit) newKeyForm(k *access.Key, chosen string) (*keyForm, error) {
 	return f, err
 }
 
-// lastDay is the day that ends at the moment, or in which it lies.
-func lastDay(end time.Time) string { return end.UTC().Add(-time.Microsecond).Format(time.DateOnly) }
-
-// showAddresses writes ranges one to a line, those of one address as the address.
-func showAddresses(list []netip.Prefix) string {
-	out := make([]string, len(list))
-	for i, n := range list {
-		out[i] = n.String()
-		if n.IsSingleIP() {
-			out[i] = n.Addr().String()
-		}
-	}
-	return strings.Join(out, "\n")
-}
-
 func newKeyPage(v *visit) (*view, error) {
 	f, err := v.newKeyForm(&access.Key{}, "calls")
 	return &view{template: "key_new", title: "New API key", data: f}, err
@@ -141,8 +122,10 @@ func createKey(v *visit) (*view, error) {
 	}
 	var value string
 	err := v.write(func(tx *db.Tx) (err error) {
-		if err := v.ensurePinned(tx, k); err != nil {
-			return err
+		if k.Project != "" {
+			if err := v.s.Keys.Pin(v.ctx(), tx, v.caller(), k, k.Project); err != nil {
+				return err
+			}
 		}
 		value, err = v.s.Keys.Create(v.ctx(), tx, v.caller(), k)
 		return err
@@ -200,8 +183,8 @@ func updateKey(v *visit) (*view, error) {
 		if err := v.readKey(&k); err != nil {
 			return err
 		}
-		if k.Project != before.Project {
-			if err := v.ensurePinned(tx, &k); err != nil {
+		if k.Project != "" && k.Project != before.Project {
+			if err := v.s.Keys.Pin(v.ctx(), tx, v.caller(), &k, k.Project); err != nil {
 				return err
 			}
 		}
@@ -216,15 +199,6 @@ func updateKey(v *visit) (*view, error) {
 	}
 	v.redirect(v.to("keys/"+id), flash{Notice: "The key was changed. Requests follow the change within a second."})
 	return nil, nil
-}
-
-// ensurePinned makes sure that there is the project that the key is for.
-func (v *visit) ensurePinned(tx *db.Tx, k *access.Key) error {
-	if k.Project == "" {
-		return nil
-	}
-	p := &accounts.Project{WorkspaceID: k.WorkspaceID, Environment: k.Environment, ID: k.Project}
-	return accounts.EnsureProject(v.ctx(), tx, v.actor(), p, "project", true, v.now())
 }
 
 // readKey reads the form into a key.
@@ -251,51 +225,4 @@ func (v *visit) formScopes() []string {
 		}
 	}
 	return v.r.PostForm["scopes"]
-}
-
-// formCredits reads an amount; an empty field is none.
-func (v *visit) formCredits(name string) (*credits.Micro, error) {
-	s := strings.ReplaceAll(v.form(name), ",", "")
-	if s == "" {
-		return nil, nil
-	}
-	m, err := credits.Parse(s)
-	if err != nil || m < 0 {
-		return nil, fault.Invalid(name, "an amount is a number of credits, such as 100 or 2.5")
-	}
-	return &m, nil
-}
-
-// formNumber reads a whole number; an empty field is none.
-func (v *visit) formNumber(name string) (*int64, error) {
-	s := strings.ReplaceAll(v.form(name), ",", "")
-	if s == "" {
-		return nil, nil
-	}
-	n, err := strconv.ParseInt(s, 10, 64)
-	if err != nil || n < 0 {
-		return nil, fault.Invalid(name, "this must be a whole number")
-	}
-	return &n, nil
-}
-
-// formLastDay reads a day, which ends at midnight UTC; an empty field is none.
-// A day that was not changed leaves the moment as it was, to the second.
-func (v *visit) formLastDay(name string, before *time.Time) (*time.Time, error) {
-	s := v.form(name)
-	if s == "" {
-		return nil, nil
-	}
-	if before != nil && s == lastDay(*before) {
-		return before, nil
-	}
-	day, err := time.Parse(time.DateOnly, s)
-	if err != nil {
-		return nil, fault.Invalid(name, "a day is written as 2006-01-31")
-	}
-	day = day.AddDate(0, 0, 1)
-	if !day.After(v.now()) {
-		return nil, fault.Invalid(name, "the last day must not be in the past")
-	}
-	return &day, nil
 }

@@ -35,30 +35,6 @@ func (v *visit) keyRows(list ...*access.Key) ([]keyRow, error) {
 	return rows, err
 }
 
-// countdown is a duration in its two largest units.
-func countdown(d time.Duration) string {
-	d = max(d, 0).Round(time.Second)
-	switch {
-	case d < time.Minute:
-		return roughly(d)
-	case d < time.Hour:
-		return twoUnits(d, time.Minute, time.Second)
-	case d < 48*time.Hour:
-		return twoUnits(d, time.Hour, time.Minute)
-	}
-	return twoUnits(d, 24*time.Hour, time.Hour)
-}
-
-var unitNames = map[time.Duration]string{time.Second: " s", time.Minute: " min", time.Hour: " h", 24 * time.Hour: " days"}
-
-func twoUnits(d, large, small time.Duration) string {
-	first := showCount(int64(d/large)) + unitNames[large]
-	if rest := d % large / small; rest > 0 {
-		return first + " " + showCount(int64(rest)) + unitNames[small]
-	}
-	return first
-}
-
 type keysData struct {
 	Now    time.Time
 	States []string

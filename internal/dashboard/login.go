@@ -23,12 +23,21 @@ func (v *visit) recognise() error {
 	if token == "" || !v.private() {
 		return nil
 	}
-	s, err := v.s.People.Authenticate(v.ctx(), token, v.browser())
+	s, err := v.authenticate(token)
 	if fault.Is(err, fault.Authentication) {
 		return nil
 	}
 	v.session = s
 	return err
+}
+
+// authenticate notes that the person was there, unless nobody was: a page that
+// is kept up to date must not keep its session alive.
+func (v *visit) authenticate(token string) (*people.Session, error) {
+	if v.watches {
+		return v.s.People.Recognise(v.ctx(), token)
+	}
+	return v.s.People.Authenticate(v.ctx(), token, v.browser())
 }
 
 // comeBack is the query that leads back here. A form that was sent is not sent
@@ -186,17 +195,26 @@ func logout(v *visit) (*view, error) {
 }
 
 // askToConfirm leads to the proof of who somebody is, and back.
-func (v *visit) askToConfirm() { v.redirect("/dashboard/confirm"+v.comeBack(), flash{}) }
+func (v *visit) askToConfirm() {
+	var f flash
+	if v.r.Method == http.MethodPost {
+		f.Notice = "Nothing was changed yet. Confirm that it is you, then send the form again."
+	}
+	v.redirect("/dashboard/confirm"+v.comeBack(), f)
+}
 
 type confirmData struct {
 	Next        string
 	HasPassword bool
 	HasCode     bool
 	HasPasskey  bool
-	Provider    string // to prove it by signing in there again
+	Provider    string // to prove it by signing in there again, or empty
 }
 
-func confirmPage(v *visit) (*view, error) {
+func confirmPage(v *visit) (*view, error) { return v.confirmView(v.query("next")) }
+
+// confirmView asks for what counts: who has an app shows a code or a passkey.
+func (v *visit) confirmView(next string) (*view, error) {
 	if err := v.requirePrivate(); err != nil {
 		return nil, err
 	}
@@ -208,8 +226,18 @@ func confirmPage(v *visit) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &view{template: "confirm", title: "Confirm that it is you", data: confirmData{Next: v.query("next"), HasPassword: v.session.Person.HasPassword,
-		HasCode: factor.Enabled, HasPasskey: len(passkeys) > 0 && v.canPasskey(), Provider: v.providerName()}}, nil
+	identities, err := v.s.People.Identities(v.ctx(), v.s.DB, v.session.UserID)
+	if err != nil {
+		return nil, err
+	}
+	d := confirmData{Next: next, HasCode: factor.Enabled, HasPasskey: len(passkeys) > 0 && v.canPasskey()}
+	if !factor.Enabled {
+		d.HasPassword = v.session.Person.HasPassword
+		if v.linkedHere(identities) {
+			d.Provider = v.providerName()
+		}
+	}
+	return &view{template: "confirm", title: "Confirm that it is you", data: d}, nil
 }
 
 func confirm(v *visit) (*view, error) {
@@ -218,7 +246,7 @@ func confirm(v *visit) (*view, error) {
 	}
 	proof := people.Proof{Password: v.r.PostFormValue("password"), Code: v.form("code")}
 	if proof == (people.Proof{}) {
-		return nil, fault.Missing("password", "type your password")
+		return nil, fault.New(fault.MissingParameter, "type your password, or a code of your authenticator app")
 	}
 	token, err := v.s.People.Confirm(v.ctx(), v.session, proof, v.browser())
 	if err != nil {

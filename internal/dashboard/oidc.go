@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"encoding/base64"
+	"slices"
 	"strings"
 	"time"
 
@@ -49,13 +50,32 @@ func startOIDC(v *visit) (*view, error) {
 	if err := v.greetStranger(); err != nil {
 		return nil, err
 	}
-	address, cookie, err := v.s.People.StartOIDC(v.ctx(), v.s.SignIn.Provider)
+	address, cookie, err := v.beginOIDC()
 	if err != nil {
 		return nil, err
 	}
-	v.setCookie(oidcCookie, cookie+"."+packed(ownPath(v.query("next"))), oidcLasts)
+	v.setCookie(oidcCookie, cookie, oidcLasts)
 	v.w.Header().Set("Refresh", "0; url="+address)
 	return &view{template: "provider", title: "Sign in with " + v.s.SignIn.Name, data: providerData{v.s.SignIn.Name, address}}, nil
+}
+
+// toConfirm marks a cookie, and the form that begins it, of somebody who goes to
+// the provider to confirm that it is them.
+const toConfirm = "confirm"
+
+// beginOIDC begins a sign-in or a confirmation. The cookie also says where to go
+// afterwards.
+func (v *visit) beginOIDC() (address, cookie string, err error) {
+	next := "." + packed(ownPath(v.query("next")))
+	if v.query(toConfirm) == "" {
+		address, cookie, err = v.s.People.StartOIDC(v.ctx(), v.s.SignIn.Provider)
+		return address, cookie + next, err
+	}
+	if v.session == nil {
+		return "", "", errSignIn
+	}
+	address, cookie, err = v.s.People.StartOIDCConfirm(v.ctx(), v.s.SignIn.Provider, v.session)
+	return address, cookie + next + "." + toConfirm, err
 }
 
 // packed is a path as a cookie can hold it.
@@ -77,28 +97,71 @@ func unpacked(s string) string {
 // finishOIDC is where the provider leads back to. It is a GET that signs in: the
 // state in the address and the cookie must belong together, and work once.
 func finishOIDC(v *visit) (*view, error) {
-	in, next, err := v.oidcAnswer()
-	if err != nil {
-		v.refused(route{back: loginPage}, err)
+	cookie, rest, _ := strings.Cut(v.cookie(oidcCookie), ".")
+	place, errand, _ := strings.Cut(rest, ".")
+	v.setCookie(oidcCookie, "", 0)
+	a := people.OIDCAnswer{Cookie: cookie, State: v.query("state"), Code: v.query("code"), Replaced: v.cookie(sessionCookie)}
+	next := unpacked(place)
+	if errand == toConfirm && v.session != nil {
+		if err := v.confirmAtProvider(a, next); err != nil {
+			v.refused(route{back: func(v *visit) (*view, error) { return v.confirmView(next) }}, err)
+		}
 		return nil, nil
 	}
-	v.signedIn(in, next)
+	if err := v.signInAtProvider(a, next); err != nil {
+		back := loginPage
+		if v.session != nil { // they wanted to link it
+			back = accountPage
+		}
+		v.refused(route{back: back}, err)
+	}
 	return nil, nil
 }
 
-func (v *visit) oidcAnswer() (in *people.SignIn, next string, err error) {
+// checkAnswer refuses what is no answer to anything that we have asked.
+func (v *visit) checkAnswer(a people.OIDCAnswer) error {
 	if err := v.requirePrivate(); err != nil {
-		return nil, "", err
+		return err
 	}
 	if v.s.SignIn == nil {
-		return nil, "", fault.New(fault.NotFound, "there is no sign-in provider here")
+		return fault.New(fault.NotFound, "there is no sign-in provider here")
 	}
-	cookie, rest, _ := strings.Cut(v.cookie(oidcCookie), ".")
-	v.setCookie(oidcCookie, "", 0)
-	if v.query("code") == "" { // the provider says why in its own words, which we do not repeat
-		return nil, "", fault.New(fault.Authentication, "the sign-in at %s was cancelled or refused; try again, or sign in another way", v.s.SignIn.Name)
+	if a.Code == "" { // the provider says why in its own words, which we do not repeat
+		return fault.New(fault.Authentication, "the sign-in at %s was cancelled or refused; try again, or sign in another way", v.s.SignIn.Name)
 	}
-	in, err = v.s.People.FinishOIDC(v.ctx(), v.s.SignIn.Provider,
-		people.OIDCAnswer{Cookie: cookie, State: v.query("state"), Code: v.query("code"), Replaced: v.cookie(sessionCookie)}, v.browser())
-	return in, unpacked(rest), err
+	return nil
+}
+
+func (v *visit) signInAtProvider(a people.OIDCAnswer, next string) error {
+	if err := v.checkAnswer(a); err != nil {
+		return err
+	}
+	in, err := v.s.People.FinishOIDC(v.ctx(), v.s.SignIn.Provider, a, v.browser())
+	if err != nil {
+		return err
+	}
+	said := flash{}
+	if in.Linked && v.session != nil {
+		said.Notice = "Your account at " + v.s.SignIn.Name + " is linked. You can sign in with it from now on."
+	}
+	v.signedInWith(in, next, said)
+	return nil
+}
+
+func (v *visit) confirmAtProvider(a people.OIDCAnswer, next string) error {
+	if err := v.checkAnswer(a); err != nil {
+		return err
+	}
+	token, err := v.s.People.FinishOIDCConfirm(v.ctx(), v.s.SignIn.Provider, v.session, a)
+	if err != nil {
+		return err
+	}
+	v.keepSession(token)
+	v.redirect(next, flash{})
+	return nil
+}
+
+// linkedHere reports whether one of a person's accounts is at the provider.
+func (v *visit) linkedHere(identities []people.Identity) bool {
+	return v.s.SignIn != nil && slices.ContainsFunc(identities, func(i people.Identity) bool { return i.Issuer == v.s.SignIn.Provider.Issuer() })
 }

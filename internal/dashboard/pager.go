@@ -1,6 +1,8 @@
 package dashboard
 
 import (
+	"time"
+
 	"turnpike/internal/db"
 	"turnpike/internal/ids"
 )
@@ -24,16 +26,43 @@ type pager struct {
 	Next  string // what comes after this page
 }
 
+// pager is that of a list by id. Only a page that has more needs its last one.
 func (v *visit) pager(p db.Page, more bool, last func() string) pager {
+	next := ""
+	if more {
+		next = last()
+	}
+	return v.pagerAt(p.After != "", next)
+}
+
+// pagerAt is that of a page that is further on in a list, or its beginning.
+// What comes after it, if anything does, begins behind next.
+func (v *visit) pagerAt(further bool, next string) pager {
 	var out pager
 	q := v.r.URL.Query()
-	if p.After != "" {
+	if further {
 		q.Del("after")
 		out.First = v.r.URL.Path + "?" + q.Encode()
 	}
-	if more {
-		q.Set("after", last())
+	if next != "" {
+		q.Set("after", next)
 		out.Next = v.r.URL.Path + "?" + q.Encode()
 	}
 	return out
+}
+
+// looked is how far a search went that was ended by its bound: there may be
+// more further back.
+type looked struct {
+	Rows int
+	Back time.Time
+	Next string // goes on
+}
+
+// lookedThrough is nil for a page that is whole.
+func lookedThrough[T any](f *db.Found[T], next pager) *looked {
+	if f.Looked == 0 {
+		return nil
+	}
+	return &looked{f.Looked, ids.Time(f.Cursor), next.Next}
 }

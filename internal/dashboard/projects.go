@@ -6,7 +6,6 @@ import (
 
 	"turnpike/internal/access"
 	"turnpike/internal/accounts"
-	"turnpike/internal/audit"
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
@@ -68,7 +67,7 @@ func createProject(v *visit) (*view, error) {
 		if err := accounts.CreateProject(v.ctx(), tx, p, v.now()); err != nil {
 			return err
 		}
-		return v.logProject(tx, p, "project.created")
+		return accounts.LogProject(v.ctx(), tx, v.actor(), p, "project.created", v.now())
 	})
 	if fault.Is(err, fault.InvalidState) {
 		return nil, fault.Param(fault.InvalidState, "id", "there is a project with the id %s already", p.ID)
@@ -78,11 +77,6 @@ func createProject(v *visit) (*view, error) {
 	}
 	v.redirect(v.to("projects/"+url.PathEscape(p.ID)), flash{Notice: "The project was created."})
 	return nil, nil
-}
-
-func (v *visit) logProject(tx *db.Tx, p *accounts.Project, action string) error {
-	return audit.LogAction(v.ctx(), tx, v.actor(), audit.Action{WorkspaceID: p.WorkspaceID, Environment: string(p.Environment),
-		Action: action, Target: p.ID}, map[string]any{"name": p.Name, "monthly_budget": p.MonthlyBudget}, v.now())
 }
 
 // projectID is the project that the path names.
@@ -163,13 +157,7 @@ func (v *visit) changeProject(action, notice string, change func(p *accounts.Pro
 			return err
 		}
 		change(p)
-		if err := accounts.SaveProject(v.ctx(), tx, p); err != nil {
-			return err
-		}
-		if v.env == accounts.Live {
-			spend.Recall(tx, spend.Account{Level: spend.Project, ID: spend.ProjectID(p.WorkspaceID, p.ID)}, spend.PeriodOf(v.now()))
-		}
-		return v.logProject(tx, p, action)
+		return spend.ChangeProject(v.ctx(), tx, v.actor(), p, action, v.now())
 	})
 	if err != nil {
 		return nil, err

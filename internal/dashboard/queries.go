@@ -65,12 +65,13 @@ type failingEndpoint struct {
 	LastFailure  *time.Time
 }
 
-// failingEndpoints are those that are paused, and those to which a delivery
-// failed since a moment. A workspace has few endpoints.
+// failingEndpoints are those that are paused, and those whose last attempt
+// failed, since a moment. A workspace has few endpoints.
 func failingEndpoints(ctx context.Context, q db.Querier, workspaceID string, env accounts.Environment, since time.Time) ([]failingEndpoint, error) {
 	rows, err := q.Query(ctx, `SELECT e.id, e.url, e.status, e.paused_reason, s.last_error, s.last_failure_at
 		FROM endpoints e LEFT JOIN endpoint_stats s ON s.endpoint_id = e.id
-		WHERE e.workspace_id = $1 AND e.environment = $2 AND e.kind = $3 AND e.deleted_at IS NULL AND (e.status = $4 OR s.last_failure_at >= $5)
+		WHERE e.workspace_id = $1 AND e.environment = $2 AND e.kind = $3 AND e.deleted_at IS NULL
+			AND (e.status = $4 OR s.last_failure_at >= $5 AND (s.last_success_at IS NULL OR s.last_success_at < s.last_failure_at))
 		ORDER BY e.id DESC LIMIT $6`,
 		workspaceID, string(env), string(webhooks.HTTP), string(webhooks.Paused), since.UnixMicro(), int64(fewRows))
 	return db.All(rows, err, func(r db.Row) (e failingEndpoint, err error) {

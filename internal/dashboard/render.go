@@ -222,19 +222,11 @@ func (v *visit) render(shown *view) ([]byte, error) {
 }
 
 func (v *visit) otherWorkspaces() ([]*accounts.Workspace, error) {
-	memberships, err := people.Memberships(v.ctx(), v.s.DB, v.session.UserID)
-	if err != nil || len(memberships) < 2 {
+	all, err := accounts.WorkspacesOf(v.ctx(), v.s.DB, v.session.UserID)
+	if err != nil || len(all) < 2 {
 		return nil, err
 	}
-	var out []*accounts.Workspace
-	for _, m := range memberships {
-		w, err := accounts.GetWorkspace(v.ctx(), v.s.DB, m.WorkspaceID)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, w)
-	}
-	return out, nil
+	return all, nil
 }
 
 var errNoDict = errors.New("dict: names and values must come in pairs, and names must be texts")

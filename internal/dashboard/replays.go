@@ -17,22 +17,6 @@ type replayFormData struct {
 	Earliest string
 }
 
-// momentLayout is how browsers write a day and time.
-const momentLayout = "2006-01-02T15:04"
-
-// parseMoment reads a time in UTC; an empty one is none.
-func parseMoment(name, s string) (time.Time, error) {
-	if s == "" {
-		return time.Time{}, nil
-	}
-	for _, layout := range []string{momentLayout, "2006-01-02T15:04:05", time.DateOnly, time.RFC3339} {
-		if t, err := time.Parse(layout, s); err == nil {
-			return t, nil
-		}
-	}
-	return time.Time{}, fault.Invalid(name, "a time is written as 2006-01-31T15:04, in UTC")
-}
-
 func newReplayPage(v *visit) (*view, error) {
 	e, err := v.endpoint()
 	if err != nil {

@@ -2,7 +2,6 @@ package dashboard
 
 import (
 	"encoding/json"
-	"net/url"
 	"slices"
 	"strconv"
 	"time"
@@ -36,29 +35,6 @@ func (v *visit) requestRows(list []*audit.Entry) ([]requestRow, error) {
 	return rows, err
 }
 
-// keyNames are the names of keys of the environment; an id may come twice.
-func (v *visit) keyNames(list []string) (map[string]string, error) {
-	list = slices.Clone(list)
-	slices.Sort(list)
-	return v.s.Keys.Names(v.ctx(), v.s.DB, v.workspace.ID, v.env, slices.Compact(list))
-}
-
-// looked is how far a search went that was ended by its bound: there may be
-// more further back.
-type looked struct {
-	Rows int
-	Back time.Time
-	Next string // goes on
-}
-
-// lookedThrough is nil for a page that is whole.
-func lookedThrough[T any](f *db.Found[T], next pager) *looked {
-	if f.Looked == 0 {
-		return nil
-	}
-	return &looked{f.Looked, ids.Time(f.Cursor), next.Next}
-}
-
 // requestParams are what the address of the log and of its export can say.
 var requestParams = []string{"key", "model", "project", "ip", "status", "start", "end", "charged"}
 
@@ -87,20 +63,6 @@ func (v *visit) requestFilter() (f audit.Filter, err error) {
 		}
 	}
 	return f, nil
-}
-
-// kept is the part of the address that the parameters are.
-func (v *visit) kept(params []string) string {
-	out := url.Values{}
-	for _, name := range params {
-		if value := v.query(name); value != "" {
-			out.Set(name, value)
-		}
-	}
-	if len(out) == 0 {
-		return ""
-	}
-	return "?" + out.Encode()
 }
 
 type requestsData struct {

@@ -27,6 +27,7 @@ type route struct {
 	scope   access.Scope // that the person's role must have, in a workspace
 	manages bool         // only owners and admins
 	confirm bool         // only who has just proved who they are
+	long    bool         // a file, which may take its time
 	page    page         // of a GET
 	deed    deed         // of a POST
 	back    page         // shown again with the problem when the deed was refused
@@ -98,8 +99,8 @@ func routes() []route {
 		{method: "GET", path: "keys/new", area: tenant, scope: access.KeysWrite, confirm: true, page: newKeyPage},
 		{method: "POST", path: "keys/new", area: tenant, scope: access.KeysWrite, confirm: true, deed: createKey, back: newKeyPage},
 		{method: "GET", path: "keys/{id}", area: tenant, scope: access.KeysRead, page: keyPage},
-		{method: "GET", path: "keys/{id}/edit", area: tenant, scope: access.KeysWrite, page: editKeyPage},
-		{method: "POST", path: "keys/{id}/edit", area: tenant, scope: access.KeysWrite, deed: updateKey, back: editKeyPage},
+		{method: "GET", path: "keys/{id}/edit", area: tenant, scope: access.KeysWrite, confirm: true, page: editKeyPage},
+		{method: "POST", path: "keys/{id}/edit", area: tenant, scope: access.KeysWrite, confirm: true, deed: updateKey, back: editKeyPage},
 		{method: "GET", path: "keys/{id}/rotate", area: tenant, scope: access.KeysWrite, confirm: true, page: rotateKeyPage},
 		{method: "POST", path: "keys/{id}/rotate", area: tenant, scope: access.KeysWrite, confirm: true, deed: rotateKey, back: rotateKeyPage},
 		{method: "POST", path: "keys/{id}/end-grace", area: tenant, scope: access.KeysWrite, deed: endGrace, back: keyPage},
@@ -115,21 +116,21 @@ func routes() []route {
 
 		// Usage, requests, the admin log, billing.
 		{method: "GET", path: "usage", area: tenant, scope: access.UsageRead, page: usagePage},
-		{method: "GET", path: "usage/export.csv", area: tenant, scope: access.UsageRead, page: exportUsage},
+		{method: "GET", path: "usage/export.csv", area: tenant, scope: access.UsageRead, long: true, page: exportUsage},
 		{method: "GET", path: "requests", area: tenant, scope: access.AuditRead, page: requestsPage},
-		{method: "GET", path: "requests/export.csv", area: tenant, scope: access.AuditRead, page: exportRequests},
+		{method: "GET", path: "requests/export.csv", area: tenant, scope: access.AuditRead, long: true, page: exportRequests},
 		{method: "GET", path: "requests/{id}", area: tenant, scope: access.AuditRead, page: requestPage},
 		{method: "GET", path: "log", area: tenant, scope: access.AuditRead, page: adminLogPage},
 		{method: "GET", path: "billing", area: tenant, scope: access.BillingRead, page: billingPage},
-		{method: "POST", path: "billing", area: tenant, scope: access.BillingWrite, deed: changeBilling, back: billingPage},
+		{method: "POST", path: "billing", area: tenant, scope: access.BillingWrite, confirm: true, deed: changeBilling, back: billingPage},
 
 		// Webhooks and deliveries.
 		{method: "GET", path: "webhooks", area: tenant, scope: access.WebhooksRead, page: webhooksPage},
 		{method: "GET", path: "webhooks/new", area: tenant, scope: access.WebhooksWrite, confirm: true, page: newEndpointPage},
 		{method: "POST", path: "webhooks/new", area: tenant, scope: access.WebhooksWrite, confirm: true, deed: createEndpoint, back: newEndpointPage},
 		{method: "GET", path: "webhooks/{id}", area: tenant, scope: access.WebhooksRead, page: endpointPage},
-		{method: "GET", path: "webhooks/{id}/edit", area: tenant, scope: access.WebhooksWrite, page: editEndpointPage},
-		{method: "POST", path: "webhooks/{id}/edit", area: tenant, scope: access.WebhooksWrite, deed: editEndpoint, back: editEndpointPage},
+		{method: "GET", path: "webhooks/{id}/edit", area: tenant, scope: access.WebhooksWrite, confirm: true, page: editEndpointPage},
+		{method: "POST", path: "webhooks/{id}/edit", area: tenant, scope: access.WebhooksWrite, confirm: true, deed: editEndpoint, back: editEndpointPage},
 		{method: "POST", path: "webhooks/{id}/pause", area: tenant, scope: access.WebhooksWrite, deed: pauseEndpoint, back: endpointPage},
 		{method: "POST", path: "webhooks/{id}/resume", area: tenant, scope: access.WebhooksWrite, deed: resumeEndpoint, back: endpointPage},
 		{method: "GET", path: "webhooks/{id}/rotate", area: tenant, scope: access.WebhooksWrite, confirm: true, page: rotateSecretPage},
@@ -146,7 +147,7 @@ func routes() []route {
 		{method: "POST", path: "deliveries/{id}/replay", area: tenant, scope: access.EventsReplay, deed: replayDelivery, back: deliveryPage},
 		{method: "GET", path: "events", area: tenant, scope: access.EventsRead, page: eventsPage},
 		{method: "GET", path: "events/{id}", area: tenant, scope: access.EventsRead, page: eventPage},
-		{method: "GET", path: "events/{id}/body", area: tenant, scope: access.EventsRead, page: eventBody},
+		{method: "GET", path: "events/{id}/body", area: tenant, scope: access.EventsRead, long: true, page: eventBody},
 
 		// Jobs and agent runs.
 		{method: "GET", path: "jobs", area: tenant, scope: access.ImagesRead, page: jobsStart},
@@ -173,7 +174,7 @@ func routes() []route {
 		{method: "GET", path: "team", area: tenant, page: teamPage},
 		{method: "POST", path: "team/leave", area: tenant, deed: leave, back: teamPage},
 		{method: "POST", path: "team/members/{id}/role", area: tenant, manages: true, confirm: true, deed: changeRole, back: teamPage},
-		{method: "POST", path: "team/members/{id}/remove", area: tenant, manages: true, deed: removeMember, back: teamPage},
+		{method: "POST", path: "team/members/{id}/remove", area: tenant, manages: true, confirm: true, deed: removeMember, back: teamPage},
 		{method: "POST", path: "team/invitations", area: tenant, manages: true, confirm: true, deed: invite, back: teamPage},
 		{method: "POST", path: "team/invitations/{id}/again", area: tenant, manages: true, confirm: true, deed: inviteAgain, back: teamPage},
 		{method: "POST", path: "team/invitations/{id}/revoke", area: tenant, manages: true, deed: revokeInvitation, back: teamPage},
@@ -222,25 +223,35 @@ func known(mux *http.ServeMux, method, address string) bool {
 
 // serve lets the visit in and answers it.
 func (v *visit) serve(rt route) {
+	if rt.deed != nil {
+		// Before anybody is asked who they are: a form that takes its time must
+		// not be done under rights that are gone when it has arrived.
+		if err := v.r.ParseForm(); err != nil {
+			v.fail(fault.New(fault.RequestTooLarge, "the form cannot be read; it may be too large, or took too long to come").Because(err))
+			return
+		}
+	}
+	watches := rt.page != nil && v.wantsUpdates()
+	if rt.long || watches {
+		v.takeYourTime()
+	} else {
+		defer v.impatient()()
+	}
+	if watches {
+		v.keepUpdated(rt)
+		return
+	}
 	err := v.admit(rt)
 	if err != nil {
 		v.turnedAway(rt, err)
 		return
 	}
 	if rt.page != nil {
-		if v.wantsUpdates() {
-			v.keepUpdated(rt)
-			return
-		}
 		v.flash = v.takeFlash()
 		if rt.area == tenant {
 			v.rememberPlace()
 		}
 		v.answer(rt.page(v))
-		return
-	}
-	if err := v.r.ParseForm(); err != nil {
-		v.fail(fault.New(fault.RequestTooLarge, "the form cannot be read; it may be too large").Because(err))
 		return
 	}
 	shown, err := rt.deed(v)

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"turnpike/internal/accounts"
 	"turnpike/internal/agents"
 	"turnpike/internal/agents/tools"
 	"turnpike/internal/audit"
@@ -55,7 +54,7 @@ func runsPage(v *visit) (*view, error) {
 	}
 	d := runsData{Now: v.now(), States: agents.Statuses, Runs: found.Rows, Next: v.pager(page, found.More, func() string { return found.Cursor }),
 		Waiting: len(waiting), WaitMore: more}
-	return &view{template: "runs", title: "Agent runs", data: d, live: true}, nil
+	return &view{template: "runs", title: "Agent runs", data: d, live: found.Looked == 0}, nil
 }
 
 const (
@@ -311,7 +310,7 @@ func (v *visit) runSteps(d *runData) error {
 	if err != nil {
 		return err
 	}
-	names, err := v.deciders(calls)
+	names, err := v.deciders(calls...)
 	if err != nil {
 		return err
 	}
@@ -350,19 +349,12 @@ func (v *visit) stepNumber(name string) (int64, bool) {
 }
 
 // deciders are the names of the people who decided about calls.
-func (v *visit) deciders(calls []*agents.Call) (map[string]string, error) {
-	if !slices.ContainsFunc(calls, func(c *agents.Call) bool { return ids.Valid(ids.User, c.DecidedBy) }) {
-		return nil, nil
+func (v *visit) deciders(calls ...*agents.Call) (map[string]string, error) {
+	actors := make([]string, len(calls))
+	for i, c := range calls {
+		actors[i] = c.DecidedBy
 	}
-	list, err := accounts.ListUsers(v.ctx(), v.s.DB, v.workspace.ID)
-	names := map[string]string{}
-	for _, u := range list {
-		names[u.ID] = u.Name
-		if u.Name == "" {
-			names[u.ID] = u.Email
-		}
-	}
-	return names, err
+	return v.peopleNames(actors...)
 }
 
 // decided says in the past what a decision was.
@@ -420,7 +412,7 @@ func (v *visit) tooLate(runID, approval string, err error) error {
 	if c.DecidedBy == v.session.UserID {
 		return fault.New(fault.InvalidState, "your decision was not taken: you had %s this call already", decided[c.Decision])
 	}
-	names, readErr := v.deciders([]*agents.Call{c})
+	names, readErr := v.deciders(c)
 	if readErr != nil {
 		return readErr
 	}

@@ -51,19 +51,6 @@ func settingsPage(v *visit) (*view, error) {
 	return &view{template: "settings", title: "Settings", data: d}, nil
 }
 
-// span is a duration that somebody has set: exact, in its largest whole unit.
-func span(d time.Duration) string {
-	for _, unit := range []struct {
-		size time.Duration
-		name string
-	}{{24 * time.Hour, " days"}, {time.Hour, " h"}, {time.Minute, " min"}, {time.Second, " s"}} {
-		if n := int64(d / unit.size); n > 0 && d%unit.size == 0 && (n > 1 || unit.size < 24*time.Hour) {
-			return strconv.FormatInt(n, 10) + unit.name
-		}
-	}
-	return d.String()
-}
-
 func updateSettings(v *visit) (*view, error) {
 	budget, err := v.formCredits("default_project_budget")
 	if err != nil {

@@ -134,6 +134,9 @@ func (v *visit) mailInvitation(tx *db.Tx, i *people.Invitation, link *people.Lin
 	if !v.s.Outbox.Sends() {
 		return nil
 	}
+	if err := v.s.People.CheckInvitationMail(v.ctx(), tx, i); err != nil {
+		return err
+	}
 	return v.s.Outbox.Enqueue(v.ctx(), tx, mail.Message{WorkspaceID: i.WorkspaceID, To: i.Email, Data: mail.Invitation{Workspace: v.workspace.Name,
 		InvitedBy: v.called(), Role: string(i.Role), URL: link.URL(v.s.PublicURL), ExpiresAt: i.ExpiresAt}})
 }

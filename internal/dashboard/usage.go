@@ -81,10 +81,6 @@ var usageRanges = []usageRange{
 // usualRange is what a newcomer sees.
 const usualRange = "7d"
 
-// longestUsage is how much time one page may cover, as the API allows.
-var longestUsage = map[spend.Bucket]time.Duration{
-	spend.ByMinute: 24 * time.Hour, spend.ByHour: 31 * 24 * time.Hour, spend.ByDay: 400 * 24 * time.Hour, spend.ByMonth: 10 * 366 * 24 * time.Hour}
-
 // usageAsk is what the address asks for.
 type usageAsk struct {
 	spend.UsageQuery
@@ -171,7 +167,7 @@ func (v *visit) readUsageTime(a *usageAsk) error {
 
 // fit shortens the time to what the bucket allows, and says so.
 func (a *usageAsk) fit(now time.Time) {
-	if most := longestUsage[a.Bucket]; a.End.Sub(a.Start) > most {
+	if most := a.Bucket.Longest(); a.End.Sub(a.Start) > most {
 		a.Start = a.End.Add(-most)
 		a.Notes = append(a.Notes, fmt.Sprintf("By %s, at most %d days are shown at once: these are the last of them.", a.Bucket, int(most.Hours()/24)))
 	}

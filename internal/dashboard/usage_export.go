@@ -2,7 +2,10 @@ package dashboard
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/csv"
+	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -10,32 +13,51 @@ import (
 	"turnpike/internal/spend"
 )
 
-// exportUsage sends what the page shows as a file: a row for each bucket and
-// group in which something was used, and every group by name.
+// usagePart is how many rows of the file are sent at once.
+const usagePart = 1000
+
+// exportUsage sends what the page asks for as a file: a row for each bucket and
+// group in which something was used. Unlike the page it leaves nothing out.
 func exportUsage(v *visit) (*view, error) {
 	a, err := v.usageAsked()
 	if err != nil {
 		return nil, err
 	}
-	sum, err := v.readUsage(a)
+	list, err := spend.ReadUsage(v.ctx(), v.s.DB, a.UsageQuery)
 	if err != nil {
 		return nil, err
 	}
-	if err := v.nameGroups(a.Group, sum.groups); err != nil {
-		return nil, err
+	var names map[string]string
+	if a.Group == "key" {
+		if names, err = v.keyNames(usedKeys(list)); err != nil {
+			return nil, err
+		}
 	}
 	var out bytes.Buffer
 	w := csv.NewWriter(&out)
 	_ = w.Write(usageHeader(a.Group)) // into memory: cannot fail
-	for i, step := range sum.steps {
-		for _, g := range sum.groups {
-			if u, used := g.steps[i]; used {
-				_ = w.Write(audit.SafeCells(usageCells(a.Group, step, g, u)))
-			}
+	for some := range slices.Chunk(list, usagePart) {
+		for _, u := range some {
+			_ = w.Write(audit.SafeCells(usageCells(a.Group, u, names)))
 		}
+		w.Flush()
+		if err := v.sendCSV("usage.csv", out.Bytes()); err != nil {
+			return nil, v.sent(err)
+		}
+		out.Reset()
 	}
 	w.Flush()
 	return nil, v.sent(v.sendCSV("usage.csv", out.Bytes()))
+}
+
+// usedKeys are the keys of some usage, each once: one of many buckets is in it
+// many times.
+func usedKeys(list []spend.Usage) []string {
+	seen := map[string]bool{}
+	for _, u := range list {
+		seen[u.KeyID] = true
+	}
+	return slices.Collect(maps.Keys(seen))
 }
 
 func usageHeader(group string) []string {
@@ -50,14 +72,14 @@ func usageHeader(group string) []string {
 	return append(header, "requests", "errors", "input_tokens", "output_tokens", "credits", "simulated_credits")
 }
 
-func usageCells(group string, step time.Time, g *usageGroup, u spend.Usage) []string {
-	row := []string{step.Format(time.RFC3339)}
+func usageCells(group string, u spend.Usage, names map[string]string) []string {
+	row := []string{u.Start.Format(time.RFC3339)}
 	switch group {
 	case "":
 	case "key":
-		row = append(row, g.ID, g.Name)
+		row = append(row, u.KeyID, cmp.Or(names[u.KeyID], u.KeyID))
 	default:
-		row = append(row, g.ID)
+		row = append(row, groupID(u, group))
 	}
 	for _, n := range []int64{u.Requests, u.Errors, u.InputTokens, u.OutputTokens} {
 		row = append(row, strconv.FormatInt(n, 10))

@@ -40,6 +40,7 @@ type visit struct {
 
 	problem *fault.Error // why the form that is shown again was refused
 	flash   *flash       // what the page before has left to say
+	watches bool         // it is a look at a page that is open, and not somebody's doing
 	wrote   bool
 	status  int
 	cause   error
@@ -75,15 +76,38 @@ func (v *visit) caller() access.Caller {
 	return access.Caller{Principal: v.principal, Actor: v.actor()}
 }
 
-// write runs fn in a transaction, with the patience that a person has.
-func (v *visit) write(fn func(tx *db.Tx) error) error {
-	ctx, cancel := context.WithTimeout(v.ctx(), patience)
-	defer cancel()
-	return v.s.DB.Write(ctx, fn)
+// write runs fn in a transaction.
+func (v *visit) write(fn func(tx *db.Tx) error) error { return v.s.DB.Write(v.ctx(), fn) }
+
+const (
+	// patience is how long a page waits for the store.
+	patience = 8 * time.Second
+	// formPatience is how long a form may take to arrive, and pagePatience how
+	// long a browser may take to accept a page.
+	formPatience = 15 * time.Second
+	pagePatience = 30 * time.Second
+)
+
+// hurry bounds what the browser may take.
+func (v *visit) hurry() {
+	control := http.NewResponseController(v.w)
+	_ = control.SetReadDeadline(time.Now().Add(formPatience))
+	_ = control.SetWriteDeadline(time.Now().Add(pagePatience))
 }
 
-// patience is how long a page waits for the store.
-const patience = 8 * time.Second
+// takeYourTime takes hurry back: whatever sends for long sets bounds of its own.
+func (v *visit) takeYourTime() {
+	control := http.NewResponseController(v.w)
+	_ = control.SetReadDeadline(time.Time{}) // or it would end the request while we send
+	_ = control.SetWriteDeadline(time.Time{})
+}
+
+// impatient bounds what follows by patience.
+func (v *visit) impatient() (done func()) {
+	ctx, cancel := context.WithTimeout(v.ctx(), patience)
+	v.r = v.r.WithContext(ctx)
+	return cancel
+}
 
 // form is a field of the form that was sent, without white space around it
 // and without what no store keeps.
@@ -127,7 +151,19 @@ func (v *visit) secure() bool {
 }
 
 // private reports whether nobody can listen: HTTPS, or the same machine.
-func (v *visit) private() bool { return v.secure() || isLocal(v.r.Host) }
+func (v *visit) private() bool { return v.secure() || isLocal(v.r.Host) && !v.throughProxy() }
+
+// throughProxy reports whether a proxy on this machine has passed the request
+// on under its own idea of our name: the browser is somewhere else.
+func (v *visit) throughProxy() bool {
+	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host"} {
+		if v.r.Header.Get(name) != "" {
+			return true
+		}
+	}
+	origin, err := url.Parse(v.r.Header.Get("Origin"))
+	return err != nil || origin.Host != "" && !isLocal(origin.Host)
+}
 
 func isLocal(host string) bool {
 	name, _, err := net.SplitHostPort(host)

@@ -247,15 +247,6 @@ func endpointName(e *webhooks.Endpoint) string {
 	return shortened(e.URL, 60)
 }
 
-// shortened cuts a text for a line of a list.
-func shortened(s string, n int) string {
-	letters := []rune(s)
-	if len(letters) <= n {
-		return s
-	}
-	return string(letters[:n-1]) + "…"
-}
-
 func editEndpointPage(v *visit) (*view, error) {
 	e, err := v.endpoint()
 	if err != nil {

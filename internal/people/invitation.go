@@ -3,6 +3,7 @@ package people
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -15,8 +16,11 @@ import (
 
 const (
 	invitationLimit = 7 * 24 * time.Hour
-	// maxOpen bounds the mails that one workspace can have us send.
-	maxOpen = 100
+	// maxOpen and maxPerDay bound the mails that one workspace can have us send.
+	maxOpen   = 100
+	maxPerDay = 100
+	// mailPause keeps a workspace from filling somebody's mailbox.
+	mailPause = 5 * time.Minute
 )
 
 // Invitation asks somebody into a workspace.
@@ -107,6 +111,9 @@ func (p *People) checkInvitable(ctx context.Context, tx *db.Tx, i *Invitation) e
 	if member {
 		return fault.Param(fault.Conflict, "email", "%s is a member of this workspace already", i.Email)
 	}
+	if err := p.checkDay(ctx, tx, i.WorkspaceID); err != nil {
+		return err
+	}
 	now := p.now().UnixMicro()
 	if _, err := tx.Exec(ctx, "UPDATE invitations SET revoked_at = $1 WHERE workspace_id = $2 AND email = $3 AND "+open, now, i.WorkspaceID, i.Email); err != nil {
 		return err
@@ -117,6 +124,51 @@ func (p *People) checkInvitable(ctx context.Context, tx *db.Tx, i *Invitation) e
 		err = fault.New(fault.LimitReached, "%d invitations are open already; revoke some, or wait until they are accepted", maxOpen)
 	}
 	return err
+}
+
+// checkDay refuses more than a day's invitations, whatever became of them.
+func (p *People) checkDay(ctx context.Context, tx *db.Tx, workspaceID string) error {
+	const day = 24 * time.Hour
+	var made int64
+	var first *int64
+	err := tx.QueryRow(ctx, "SELECT count(*), min(created_at) FROM invitations WHERE workspace_id = $1 AND created_at > $2",
+		workspaceID, p.now().Add(-day).UnixMicro()).Scan(&made, &first)
+	if err != nil || made < maxPerDay {
+		return err
+	}
+	return p.errNotBefore(time.UnixMicro(*first).Add(day), "%d invitations were made in a day", maxPerDay)
+}
+
+// CheckInvitationMail refuses the mail of an invitation that was just made while
+// the last one to the same address, from the same workspace, is too recent.
+func (p *People) CheckInvitationMail(ctx context.Context, tx *db.Tx, i *Invitation) error {
+	var last *int64
+	err := tx.QueryRow(ctx, "SELECT max(created_at) FROM invitations WHERE email = $1 AND workspace_id = $2 AND id <> $3 AND created_at > $4",
+		i.Email, i.WorkspaceID, i.ID, p.now().Add(-mailPause).UnixMicro()).Scan(&last)
+	if err != nil || last == nil {
+		return err
+	}
+	return p.errNotBefore(time.UnixMicro(*last).Add(mailPause), "%s was sent an invitation a moment ago", i.Email)
+}
+
+// errNotBefore says when it can be done again.
+func (p *People) errNotBefore(at time.Time, why string, args ...any) error {
+	wait := at.Sub(p.now())
+	f := fault.New(fault.LimitReached, why+"; the next can be made in %s, at %s", append(args, roughly(wait), at.UTC().Format("15:04 UTC"))...)
+	f.RetryAfter = wait
+	return f
+}
+
+// roughly is a wait in whole minutes, or in seconds when it is short.
+func roughly(wait time.Duration) string {
+	if wait <= time.Minute {
+		return fmt.Sprintf("%d seconds", int(wait.Seconds()+0.999))
+	}
+	minutes := int(wait.Minutes() + 0.999)
+	if minutes < 120 {
+		return fmt.Sprintf("%d minutes", minutes)
+	}
+	return fmt.Sprintf("%d hours", (minutes+59)/60)
 }
 
 // isMember tells whether the invited address is a member's already.
@@ -209,7 +261,7 @@ func (p *People) FindInvitation(ctx context.Context, q db.Querier, token string)
 	if err != nil || person == nil {
 		return i, false, err
 	}
-	hasAccount, err = p.canSignIn(ctx, q, person)
+	hasAccount, err = p.hasAccount(ctx, q, person, i.WorkspaceID)
 	return i, hasAccount, err
 }
 
@@ -247,7 +299,7 @@ func (p *People) accept(ctx context.Context, i *Invitation, name, hash string, f
 		if err := p.logInvitation(ctx, tx, from.actor(person.ID), i, "invitation.accepted"); err != nil {
 			return err
 		}
-		out, err = p.enter(ctx, tx, person, ByLink, "", from)
+		out, err = p.enter(ctx, tx, person, entry{method: ByLink, proven: p.now(), from: from})
 		return err
 	})
 	if err != nil {

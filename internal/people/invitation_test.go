@@ -187,8 +187,110 @@ func TestOpenInvitationsAreBounded(t *testing.T) {
 			}
 			return nil
 		})
+		w.pass(24 * time.Hour)
 		_, _, err := w.invite(people.Operator(), "one@example.com", accounts.Viewer)
 		want(t, err, fault.LimitReached)
 		w.invited("p7@example.com", accounts.Viewer) // replaces its own
+	})
+}
+
+func TestInvitationsOfADayAreBounded(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		var last *people.Invitation
+		for n := range 100 {
+			i, _ := w.invited(fmt.Sprintf("p%d@example.com", n%7), accounts.Viewer)
+			if last = i; n == 0 {
+				w.pass(time.Hour)
+			}
+		}
+		refused := func(err error) {
+			t.Helper()
+			want(t, err, fault.LimitReached)
+			f, ok := fault.As(err)
+			if !ok || f.RetryAfter != 23*time.Hour || !strings.Contains(f.Message, "in 23 hours, at 05:06 UTC") {
+				t.Errorf("%v", err)
+			}
+		}
+		_, _, err := w.invite(people.Operator(), "one@example.com", accounts.Viewer)
+		refused(err)
+		refused(w.try(func(tx *db.Tx) error {
+			_, _, err := w.InviteAgain(t.Context(), tx, people.Operator(), w.acme.ID, last.ID)
+			return err
+		}))
+		w.pass(23 * time.Hour)
+		w.invited("one@example.com", accounts.Viewer) // the first is a day ago
+		_, _, err = w.invite(people.Operator(), "two@example.com", accounts.Viewer)
+		want(t, err, fault.LimitReached)
+		// Another workspace has a day of its own.
+		w.acme = w.workspace("other")
+		w.invited("two@example.com", accounts.Viewer)
+	})
+}
+
+func TestInvitationMailsToAnAddressPause(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		check := func(i *people.Invitation) error {
+			return w.try(func(tx *db.Tx) error { return w.CheckInvitationMail(t.Context(), tx, i) })
+		}
+		mailed := func(email string) error {
+			i, _ := w.invited(email, accounts.Viewer)
+			return check(i)
+		}
+		if err := mailed("bob@example.com"); err != nil {
+			t.Fatal(err)
+		}
+		w.pass(2 * time.Minute)
+		err := mailed("Bob@example.com")
+		want(t, err, fault.LimitReached)
+		if f, ok := fault.As(err); !ok || f.RetryAfter != 3*time.Minute || !strings.Contains(f.Message, "in 3 minutes, at 05:11 UTC") {
+			t.Errorf("%v", err)
+		}
+		if err := mailed("cyd@example.com"); err != nil {
+			t.Error(err)
+		}
+		acme := w.acme
+		w.acme = w.workspace("other")
+		if err := mailed("bob@example.com"); err != nil {
+			t.Error(err) // from another workspace
+		}
+		w.acme = acme
+		w.pass(5 * time.Minute)
+		if err := mailed("bob@example.com"); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Somebody whom the operator has put into another workspace, and who has not
+// chosen a password yet, does not get one by an invitation from here.
+func TestInvitationGivesNoPasswordToAMemberElsewhere(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		other := w.workspace("other")
+		bob := &accounts.User{Email: "bob@example.com", WorkspaceID: other.ID, Role: accounts.Owner}
+		i, link := w.invited("bob@example.com", accounts.Viewer)
+		if _, has, err := w.FindInvitation(t.Context(), w.db, link.Token); err != nil || has {
+			t.Fatalf("hasAccount %t before there is one, %v", has, err)
+		}
+		var first *people.Link
+		w.write(func(tx *db.Tx) (err error) {
+			if err := accounts.CreateUser(t.Context(), tx, bob, w.clock()); err != nil {
+				return err
+			}
+			first, err = w.NewPasswordLink(t.Context(), tx, bob.ID, people.WelcomeLimit)
+			return err
+		})
+		if _, has, err := w.FindInvitation(t.Context(), w.db, link.Token); err != nil || !has {
+			t.Errorf("hasAccount %t, %v", has, err)
+		}
+		_, err := w.AcceptInvitation(t.Context(), link.Token, newcomer, browser)
+		want(t, err, fault.InvalidState)
+		want(t, w.Accept(t.Context(), i, "Eve", "a hash that came late"), fault.InvalidState)
+		// With the operator's link they sign in, and then accept.
+		if _, err := w.ResetPassword(t.Context(), first.Token, password, browser); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.JoinByInvitation(t.Context(), w.login("bob@example.com").Session, link.Token, browser); err != nil {
+			t.Error(err)
+		}
 	})
 }

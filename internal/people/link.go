@@ -148,7 +148,7 @@ func (p *People) SetUp(ctx context.Context, token string, n Newcomer, from Brows
 		if err != nil {
 			return err
 		}
-		out, err = p.admit(ctx, tx, person, ByLink, "", from)
+		out, err = p.admit(ctx, tx, person, entry{method: ByLink, proven: p.now(), from: from})
 		return err
 	})
 	if err != nil {
@@ -157,8 +157,8 @@ func (p *People) SetUp(ctx context.Context, token string, n Newcomer, from Brows
 	return out, nil
 }
 
-// welcome makes a member with a password. Somebody who can sign in already must
-// do so: a link is no reason to change their password.
+// welcome makes a member with a password. Somebody who has an account already
+// must sign in with it: a link is no reason to change their password.
 func (p *People) welcome(ctx context.Context, tx *db.Tx, u *accounts.User, hash string) (*Person, error) {
 	name := u.Name
 	if err := accounts.CreateUser(ctx, tx, u, p.now()); err != nil {
@@ -168,7 +168,7 @@ func (p *People) welcome(ctx context.Context, tx *db.Tx, u *accounts.User, hash 
 	if err != nil {
 		return nil, err
 	}
-	known, err := p.canSignIn(ctx, tx, person)
+	known, err := p.hasAccount(ctx, tx, person, u.WorkspaceID)
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"turnpike/internal/audit"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
 )
@@ -19,6 +20,7 @@ type SignIn struct {
 	Session *Session // nil while the second factor is missing
 	Token   string   // of the session, for the cookie; shown this once
 	Half    string   // token of the half-way sign-in, for FinishLogin
+	Linked  bool     // an account at the provider was linked by it
 }
 
 // Complete reports whether the person is signed in.
@@ -33,7 +35,7 @@ func errWrong() error {
 // browser came with, if any: that session ends, and its token is never used on.
 func (p *People) Login(ctx context.Context, email, password, replaced string, from Browser) (*SignIn, error) {
 	email = normal(email)
-	try, err := p.begin(ctx, emailSubject(email), from)
+	try, err := p.begin(ctx, loginCounts(email, from))
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +52,7 @@ func (p *People) Login(ctx context.Context, email, password, replaced string, fr
 		return nil, errors.Join(err, p.undo(ctx, try))
 	}
 	if !right {
-		return nil, errors.Join(errWrong(), p.noteFailure(ctx, person, try, from))
+		return nil, errors.Join(errWrong(), p.noteFailure(ctx, person, try, from.actor("anonymous")))
 	}
 	better, err := p.betterHash(ctx, password, stored)
 	if err != nil {
@@ -71,7 +73,7 @@ func (p *People) passwordWasRight(ctx context.Context, compared *Person, better 
 		if person.passwordHash != compared.passwordHash {
 			return errWrong() // it was changed while we compared
 		}
-		if err := try.succeeded(ctx, tx); err != nil {
+		if err := try.succeeded(ctx, tx, p.now()); err != nil {
 			return err
 		}
 		if better != "" {
@@ -79,7 +81,7 @@ func (p *People) passwordWasRight(ctx context.Context, compared *Person, better 
 				return err
 			}
 		}
-		out, err = p.enter(ctx, tx, person, ByPassword, replaced, from)
+		out, err = p.enter(ctx, tx, person, entry{method: ByPassword, proven: p.now(), replaced: replaced, from: from})
 		return err
 	})
 	if err != nil {
@@ -97,19 +99,41 @@ func (p *People) betterHash(ctx context.Context, password, stored string) (strin
 }
 
 // noteFailure logs once per storm that an account is being tried: each single
-// failure would let an attacker fill the log. person is nil for nobody.
-func (p *People) noteFailure(ctx context.Context, person *Person, try *attempt, from Browser) error {
-	if person == nil || try.count != freePerAccount {
+// failure would let an attacker fill the log. person is nil for nobody, for whom
+// a row is written that says nothing: the time must not tell who exists.
+func (p *People) noteFailure(ctx context.Context, person *Person, try *attempt, by audit.Actor) error {
+	if try.storm == 0 {
 		return nil
 	}
 	return p.db.Write(ctx, func(tx *db.Tx) error {
-		return p.log(ctx, tx, from.actor("anonymous"), person.ID, "person.login_throttled", map[string]any{"failures": try.count})
+		if person == nil {
+			return p.noteNobody(ctx, tx, try)
+		}
+		return p.log(ctx, tx, by, person.ID, "person.login_throttled", map[string]any{"failures": try.storm})
 	})
+}
+
+// noteNobody costs what log does for a member of one workspace.
+func (p *People) noteNobody(ctx context.Context, tx *db.Tx, try *attempt) error {
+	if _, err := Memberships(ctx, tx, ""); err != nil {
+		return err
+	}
+	_, err := tx.Exec(ctx, `INSERT INTO login_failures (subject, failures, first_at, blocked_until) VALUES ($1, 0, $2, 0)
+		ON CONFLICT (subject) DO UPDATE SET first_at = excluded.first_at`, "nobody:"+try.counts[0].subject, p.now().UnixMicro())
+	return err
+}
+
+// entry is how somebody comes in.
+type entry struct {
+	method   Method
+	proven   time.Time // when they proved who they are
+	replaced string    // as for Login
+	from     Browser
 }
 
 // enter is what follows the first proof: a session, or the wait for the second
 // factor. The person must be locked.
-func (p *People) enter(ctx context.Context, tx *db.Tx, person *Person, method Method, replaced string, from Browser) (*SignIn, error) {
+func (p *People) enter(ctx context.Context, tx *db.Tx, person *Person, e entry) (*SignIn, error) {
 	memberships, err := Memberships(ctx, tx, person.ID)
 	if err != nil {
 		return nil, err
@@ -122,23 +146,23 @@ func (p *People) enter(ctx context.Context, tx *db.Tx, person *Person, method Me
 		return nil, err
 	}
 	// A passkey checks the person itself, by a finger or a PIN: it is two factors.
-	if second && method != ByPasskey {
+	if second && e.method != ByPasskey {
 		half := newToken()
 		_, err := tx.Exec(ctx, "INSERT INTO half_logins (token_hash, user_id, method, expires_at) VALUES ($1, $2, $3, $4)",
-			hashToken(half), person.ID, string(method), p.now().Add(halfLimit).UnixMicro())
+			hashToken(half), person.ID, string(e.method), p.now().Add(halfLimit).UnixMicro())
 		return &SignIn{Person: person, Half: half}, err
 	}
-	return p.admit(ctx, tx, person, method, replaced, from)
+	return p.admit(ctx, tx, person, e)
 }
 
 // admit ends the session that the browser had and starts another.
-func (p *People) admit(ctx context.Context, tx *db.Tx, person *Person, method Method, replaced string, from Browser) (*SignIn, error) {
-	if replaced != "" {
-		if _, err := tx.Exec(ctx, "DELETE FROM sessions WHERE token_hash = $1", hashToken(replaced)); err != nil {
+func (p *People) admit(ctx context.Context, tx *db.Tx, person *Person, e entry) (*SignIn, error) {
+	if e.replaced != "" {
+		if _, err := tx.Exec(ctx, "DELETE FROM sessions WHERE token_hash = $1", hashToken(e.replaced)); err != nil {
 			return nil, err
 		}
 	}
-	s, token, err := p.startSession(ctx, tx, person, method, from)
+	s, token, err := p.startSession(ctx, tx, person, e)
 	return &SignIn{Person: person, Session: s, Token: token}, err
 }
 
@@ -149,7 +173,7 @@ func (p *People) FinishLogin(ctx context.Context, half, code, replaced string, f
 	if err != nil {
 		return nil, err
 	}
-	try, err := p.begin(ctx, factorSubject(userID), from)
+	try, err := p.begin(ctx, proofCounts(factorSubject(userID), from))
 	if err != nil {
 		return nil, err
 	}
@@ -170,14 +194,14 @@ func (p *People) FinishLogin(ctx context.Context, half, code, replaced string, f
 		if _, err := tx.Exec(ctx, "DELETE FROM half_logins WHERE token_hash = $1", hashToken(half)); err != nil {
 			return err
 		}
-		if err := try.succeeded(ctx, tx); err != nil {
+		if err := try.succeeded(ctx, tx, p.now()); err != nil {
 			return err
 		}
-		out, err = p.admit(ctx, tx, person, method, replaced, from)
+		out, err = p.admit(ctx, tx, person, entry{method: method, proven: p.now(), replaced: replaced, from: from})
 		return err
 	})
 	if fault.Is(err, fault.Authentication) {
-		return nil, errors.Join(err, p.noteFailure(ctx, person, try, from))
+		return nil, errors.Join(err, p.noteFailure(ctx, person, try, from.actor("anonymous")))
 	}
 	if err != nil {
 		return nil, err
@@ -201,12 +225,33 @@ type Proof struct {
 }
 
 // Confirm checks a proof from somebody who is signed in, and returns the
-// session's new token.
+// session's new token. Who has an authenticator app must show a code: the
+// password alone does not sign them in either.
 func (p *People) Confirm(ctx context.Context, s *Session, proof Proof, from Browser) (token string, err error) {
-	try, err := p.begin(ctx, confirmSubject(s.UserID), from)
+	if proof.Code == "" {
+		if err := p.requirePasswordEnough(ctx, p.db, s.UserID); err != nil {
+			return "", err
+		}
+	}
+	try, err := p.begin(ctx, proofCounts(confirmSubject(s.UserID), from))
 	if err != nil {
 		return "", err
 	}
+	if token, err = p.confirm(ctx, s, proof, try); fault.Is(err, fault.Authentication) {
+		return "", errors.Join(err, p.noteFailure(ctx, s.Person, try, from.actor(s.UserID)))
+	}
+	return token, err
+}
+
+func (p *People) requirePasswordEnough(ctx context.Context, q db.Querier, userID string) error {
+	app, err := p.hasTOTP(ctx, q, userID)
+	if err == nil && app {
+		err = fault.Param(fault.Authentication, "code", "type a code of your authenticator app or a recovery code, or use a passkey")
+	}
+	return err
+}
+
+func (p *People) confirm(ctx context.Context, s *Session, proof Proof, try *attempt) (token string, err error) {
 	if proof.Code == "" {
 		if err := p.comparePassword(ctx, s.UserID, proof.Password, try); err != nil {
 			return "", err
@@ -216,12 +261,17 @@ func (p *People) Confirm(ctx context.Context, s *Session, proof Proof, from Brow
 		if _, err := p.lock(ctx, tx, s.UserID); err != nil {
 			return err
 		}
+		if proof.Code == "" { // again under the lock: the app may have come meanwhile
+			if err := p.requirePasswordEnough(ctx, tx, s.UserID); err != nil {
+				return err
+			}
+		}
 		if proof.Code != "" {
 			if _, err := p.useCode(ctx, tx, s.UserID, proof.Code); err != nil {
 				return err
 			}
 		}
-		if err := try.succeeded(ctx, tx); err != nil {
+		if err := try.succeeded(ctx, tx, p.now()); err != nil {
 			return err
 		}
 		// A password that was changed meanwhile has ended the session or its token.

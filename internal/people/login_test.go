@@ -2,6 +2,7 @@ package people_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -88,9 +89,10 @@ func TestGuessingWaitsLongerAndLongerAndNeverForGood(t *testing.T) {
 				}
 				last = f.RetryAfter
 				if email == "ada@example.com" {
-					// Neither the right password nor another address helps meanwhile.
-					_, err = w.Login(t.Context(), email, password, "", people.Browser{IP: "198.51.100.9"})
+					// The right password does not help meanwhile, but its owner elsewhere gets in.
+					_, err = w.Login(t.Context(), email, password, "", people.Browser{IP: "192.0.2.1"})
 					want(t, err, fault.RateLimitExceeded)
+					w.login(email)
 				}
 				w.pass(f.RetryAfter)
 				want(t, guess(email), fault.Authentication)
@@ -100,11 +102,17 @@ func TestGuessingWaitsLongerAndLongerAndNeverForGood(t *testing.T) {
 			}
 			w.pass(15 * time.Minute)
 		}
-		w.login("ada@example.com") // success forgets
+		here := func() {
+			t.Helper()
+			if _, err := w.Login(t.Context(), "ada@example.com", password, "", people.Browser{IP: "192.0.2.1"}); err != nil {
+				t.Error(err)
+			}
+		}
+		here() // success forgets
 		for range 4 {
 			want(t, guess("ada@example.com"), fault.Authentication)
 		}
-		w.login("ada@example.com")
+		here()
 		if n := strings.Count(w.actions(), "person.login_throttled"); n != 1 {
 			t.Errorf("the log tells %d times of it", n)
 		}
@@ -138,6 +146,105 @@ func TestAddressThatTriesManyAccountsWaits(t *testing.T) {
 		}
 		want(t, spray(30, "2001:db8::abcd"), fault.RateLimitExceeded)
 		want(t, spray(30, "2001:db8:0:1::1"), fault.Authentication) // another network
+	})
+}
+
+// network is one of many that an attacker has.
+func network(i int) people.Browser {
+	return people.Browser{IP: fmt.Sprintf("2001:db8:%x::1", i)}
+}
+
+func TestStrangersDoNotKeepTheOwnerOut(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.member("ada@example.com", accounts.Owner)
+		guess := func(from people.Browser) error {
+			_, err := w.Login(t.Context(), "ada@example.com", "wrong password", "", from)
+			return err
+		}
+		// From one network an attacker may go on as long as they like.
+		for range 100 {
+			if err := guess(network(0)); fault.Is(err, fault.RateLimitExceeded) {
+				w.pass(time.Second)
+			}
+			w.pass(10 * time.Second)
+		}
+		w.login("ada@example.com")
+		// From many they are stopped together, and their turn comes slowly.
+		w.pass(time.Hour)
+		for i := range 49 {
+			want(t, guess(network(i/4)), fault.Authentication)
+		}
+		w.login("ada@example.com") // takes back its own, and no more
+		want(t, guess(network(90)), fault.Authentication)
+		want(t, guess(network(91)), fault.RateLimitExceeded)
+		w.pass(30 * time.Second)
+		w.login("ada@example.com") // the waits are no lock
+		want(t, guess(network(92)), fault.Authentication)
+		want(t, guess(network(93)), fault.RateLimitExceeded)
+		w.pass(59 * time.Second)
+		want(t, guess(network(93)), fault.RateLimitExceeded) // and grow
+		if n := strings.Count(w.actions(), "person.login_throttled"); n != 2 {
+			t.Errorf("the log tells %d times of it", n)
+		}
+	})
+}
+
+func TestNodesCountTogether(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.member("ada@example.com", accounts.Owner)
+		nodes := []*people.People{w.People, people.New(w.db, w.ring, people.Options{Now: w.clock, Cost: cheap})}
+		for i := range 5 {
+			_, err := nodes[i%2].Login(t.Context(), "ada@example.com", "wrong password", "", browser)
+			want(t, err, fault.Authentication)
+		}
+		for _, node := range nodes {
+			_, err := node.Login(t.Context(), "ada@example.com", password, "", browser)
+			want(t, err, fault.RateLimitExceeded)
+		}
+	})
+}
+
+func TestOwnAccountDoesNotMakeAnAddressForget(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.member("ada@example.com", accounts.Owner)
+		spray := func(i int) error {
+			_, err := w.Login(t.Context(), fmt.Sprintf("p%d@example.com", i), "wrong password", "", browser)
+			return err
+		}
+		for i := range 20 {
+			want(t, spray(i), fault.Authentication)
+		}
+		w.pass(30 * time.Second)
+		w.login("ada@example.com")
+		want(t, spray(20), fault.Authentication)
+		want(t, spray(21), fault.RateLimitExceeded)
+	})
+}
+
+// What is written for the fifth failure of somebody is written for nobody, too.
+func TestFailuresOfNobodyCostAsMuch(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.member("ada@example.com", accounts.Owner)
+		rows := func() (n int64) {
+			err := w.db.QueryRow(t.Context(), "SELECT (SELECT count(*) FROM admin_actions) + (SELECT count(*) FROM login_failures)").Scan(&n)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+		var wrote []int64
+		for i, email := range []string{"ada@example.com", "eve@example.com"} {
+			var before int64
+			for range 5 {
+				before = rows()
+				_, err := w.Login(t.Context(), email, "wrong password", "", network(i))
+				want(t, err, fault.Authentication)
+			}
+			wrote = append(wrote, rows()-before)
+		}
+		if wrote[0] != 1 || wrote[1] != 1 {
+			t.Errorf("rows written at the fifth failure: %v", wrote)
+		}
 	})
 }
 
@@ -264,5 +371,8 @@ func TestConfirmationIsAskedForAfterTenMinutes(t *testing.T) {
 		_, _ = w.Confirm(t.Context(), in.Session, people.Proof{Password: "wrong"}, browser)
 		_, err = w.Confirm(t.Context(), in.Session, people.Proof{Password: password}, browser)
 		want(t, err, fault.RateLimitExceeded)
+		if !strings.Contains(w.actions(), "person.login_throttled") {
+			t.Error("the log does not tell of wrong proofs")
+		}
 	})
 }

@@ -3,6 +3,7 @@ package people
 import (
 	"context"
 	"crypto/subtle"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -11,13 +12,17 @@ import (
 
 	"github.com/coreos/go-oidc/v3/oidc"
 	"golang.org/x/oauth2"
+	"golang.org/x/sync/singleflight"
 
 	"turnpike/internal/accounts"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
 )
 
-const kindOIDC = "oidc"
+const (
+	kindOIDC        = "oidc"
+	kindOIDCConfirm = "oidc_confirm"
+)
 
 // ProviderSettings name a provider of OpenID Connect that the operator trusts:
 // whoever it says owns a member's e-mail address is that member.
@@ -33,28 +38,63 @@ type ProviderSettings struct {
 type Provider struct {
 	settings ProviderSettings
 	client   *http.Client
+	asking   singleflight.Group // one attempt at a time, for all who wait
 
-	mu    sync.Mutex
-	found *oidc.Provider
+	mu       sync.Mutex // not held while the provider is asked
+	found    *oidc.Provider
+	failed   error
+	failedAt time.Time
 }
+
+// failureLasts is how long a provider that did not answer is left alone, so
+// that sign-ins do not queue for it.
+const failureLasts = 30 * time.Second
 
 // NewProvider makes a Provider. The client must have a timeout.
 func NewProvider(s ProviderSettings, client *http.Client) *Provider {
 	return &Provider{settings: s, client: client}
 }
 
-func (o *Provider) discover(ctx context.Context) (*oidc.Provider, error) {
+// Issuer is the provider's name for itself, as in Identity.
+func (o *Provider) Issuer() string { return o.settings.Issuer }
+
+func (o *Provider) discover(ctx context.Context, now func() time.Time) (*oidc.Provider, error) {
+	if found, err := o.known(now()); found != nil || err != nil {
+		return found, err
+	}
+	// Whoever leaves does not end the attempt for the others; the client's timeout does.
+	answer := o.asking.DoChan("", func() (any, error) { return o.ask(context.WithoutCancel(ctx), now) })
+	select {
+	case a := <-answer:
+		found, _ := a.Val.(*oidc.Provider)
+		return found, a.Err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// known is what the last attempt has found, or why it failed a moment ago.
+func (o *Provider) known(now time.Time) (*oidc.Provider, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.found != nil {
-		return o.found, nil
+	if o.failed != nil && now.Sub(o.failedAt) < failureLasts {
+		return nil, o.failed
+	}
+	return o.found, nil
+}
+
+func (o *Provider) ask(ctx context.Context, now func() time.Time) (*oidc.Provider, error) {
+	if found, err := o.known(now()); found != nil || err != nil {
+		return found, err // another attempt has ended meanwhile
 	}
 	found, err := oidc.NewProvider(oidc.ClientContext(ctx, o.client), o.settings.Issuer)
 	if err != nil {
-		return nil, fault.New(fault.Upstream, "the sign-in provider cannot be reached; try again, or sign in another way").Because(err)
+		err = fault.New(fault.Upstream, "the sign-in provider cannot be reached; try again in half a minute, or sign in another way").Because(err)
 	}
-	o.found = found
-	return found, nil
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.found, o.failed, o.failedAt = found, err, now()
+	return found, err
 }
 
 func (o *Provider) oauth(found *oidc.Provider) *oauth2.Config {
@@ -68,16 +108,27 @@ type oidcState struct{ State, Nonce, Verifier string }
 // StartOIDC begins a sign-in at a provider. The browser goes to address, and
 // keeps cookie, which binds the answer to it.
 func (p *People) StartOIDC(ctx context.Context, o *Provider) (address, cookie string, err error) {
-	found, err := o.discover(ctx)
+	return p.startOIDC(ctx, o, kindOIDC, "")
+}
+
+// StartOIDCConfirm is StartOIDC for Confirm: the provider is told to ask who it
+// is, also somebody who is signed in there.
+func (p *People) StartOIDCConfirm(ctx context.Context, o *Provider, s *Session) (address, cookie string, err error) {
+	return p.startOIDC(ctx, o, kindOIDCConfirm, s.UserID, oauth2.SetAuthURLParam("prompt", "login"), oauth2.SetAuthURLParam("max_age", "0"))
+}
+
+func (p *People) startOIDC(ctx context.Context, o *Provider, kind, userID string, more ...oauth2.AuthCodeOption) (address, cookie string, err error) {
+	found, err := o.discover(ctx, p.now)
 	if err != nil {
 		return "", "", err
 	}
 	state := oidcState{State: newToken(), Nonce: newToken(), Verifier: oauth2.GenerateVerifier()}
 	err = p.db.Write(ctx, func(tx *db.Tx) (err error) {
-		cookie, err = p.beginCeremony(ctx, tx, kindOIDC, "", state)
+		cookie, err = p.beginCeremony(ctx, tx, kind, userID, state)
 		return err
 	})
-	return o.oauth(found).AuthCodeURL(state.State, oidc.Nonce(state.Nonce), oauth2.S256ChallengeOption(state.Verifier)), cookie, err
+	options := append(more, oidc.Nonce(state.Nonce), oauth2.S256ChallengeOption(state.Verifier))
+	return o.oauth(found).AuthCodeURL(state.State, options...), cookie, err
 }
 
 // OIDCAnswer is what the browser comes back with.
@@ -93,6 +144,29 @@ type claims struct {
 	Email         string `json:"email"`
 	EmailVerified bool   `json:"email_verified"`
 	Name          string `json:"name"`
+
+	// When they last proved there who they are. Not every provider says it.
+	AuthTime json.Number `json:"auth_time"`
+}
+
+// skew is how far the provider's clock may be ahead.
+const skew = time.Minute
+
+// proven is when the person proved to the provider who they are. It is long ago
+// when the provider does not say: they may have been signed in there all day.
+func (c *claims) proven(now time.Time) (at time.Time, said bool) {
+	seconds, err := c.AuthTime.Float64()
+	if err != nil {
+		return time.UnixMicro(0), false
+	}
+	at = time.Unix(int64(seconds), 0)
+	switch {
+	case at.After(now.Add(skew)):
+		return time.UnixMicro(0), true // nonsense proves nothing
+	case at.After(now):
+		return now, true
+	}
+	return at, true
 }
 
 func errOIDC(cause error) error {
@@ -101,9 +175,10 @@ func errOIDC(cause error) error {
 
 // FinishOIDC signs in a member, or somebody who is invited and so becomes one.
 // An authenticator app is still asked for: the provider's own factors are not
-// known here.
+// known here. Somebody who is signed in already goes on in their session, with
+// another token: that is how an account at the provider is linked.
 func (p *People) FinishOIDC(ctx context.Context, o *Provider, a OIDCAnswer, from Browser) (*SignIn, error) {
-	token, who, err := p.exchange(ctx, o, a)
+	token, who, err := p.exchange(ctx, o, a, kindOIDC, "")
 	if err != nil {
 		return nil, err
 	}
@@ -113,11 +188,23 @@ func (p *People) FinishOIDC(ctx context.Context, o *Provider, a OIDCAnswer, from
 	}
 	var out *SignIn
 	err = p.db.Write(ctx, func(tx *db.Tx) error {
-		person, err := p.identified(ctx, tx, token, who, from)
+		here, err := p.recognise(ctx, tx, a.Replaced)
+		if err != nil && !fault.Is(err, fault.Authentication) {
+			return err
+		}
+		person, linked, err := p.identified(ctx, tx, token, who, here, from)
 		if err != nil {
 			return err
 		}
-		out, err = p.enter(ctx, tx, person, ByOIDC, a.Replaced, from)
+		if here != nil && here.UserID == person.ID {
+			out, err = p.goOn(ctx, tx, here, who)
+		} else {
+			proven, _ := who.proven(p.now())
+			out, err = p.enter(ctx, tx, person, entry{method: ByOIDC, proven: proven, replaced: a.Replaced, from: from})
+		}
+		if err == nil {
+			out.Linked = linked
+		}
 		return err
 	})
 	if err != nil {
@@ -126,16 +213,67 @@ func (p *People) FinishOIDC(ctx context.Context, o *Provider, a OIDCAnswer, from
 	return out, nil
 }
 
+// goOn renews the session of somebody who has signed in again at the provider.
+// That confirms it if it was just now, and if there is no app to ask for.
+func (p *People) goOn(ctx context.Context, tx *db.Tx, s *Session, who *claims) (*SignIn, error) {
+	app, err := p.hasTOTP(ctx, tx, s.UserID)
+	if err != nil {
+		return nil, err
+	}
+	confirmed := s.ConfirmedAt
+	if proven, said := who.proven(p.now()); said && !app && proven.After(confirmed) {
+		confirmed = proven
+	}
+	token, err := p.renewToken(ctx, tx, s, confirmed)
+	return &SignIn{Person: s.Person, Session: s, Token: token}, err
+}
+
+// FinishOIDCConfirm is Confirm by a sign-in at the provider. It returns the
+// session's new token.
+func (p *People) FinishOIDCConfirm(ctx context.Context, o *Provider, s *Session, a OIDCAnswer) (token string, err error) {
+	answer, who, err := p.exchange(ctx, o, a, kindOIDCConfirm, s.UserID)
+	if err != nil {
+		return "", err
+	}
+	proven, said := who.proven(p.now())
+	if !said {
+		proven = p.now() // it was asked to ask them, and does not say that it did not
+	}
+	if p.now().Sub(proven) > confirmLimit {
+		return "", fault.New(fault.Authentication, "the provider did not ask who you are, so this confirms nothing; sign out there and try again, or confirm in another way")
+	}
+	err = p.db.Write(ctx, func(tx *db.Tx) error {
+		person, err := p.lock(ctx, tx, s.UserID)
+		if err != nil {
+			return err
+		}
+		if known, err := p.knownAs(ctx, tx, answer); err != nil {
+			return err
+		} else if known != person.ID {
+			return fault.New(fault.Authentication, "that is another account at the provider than the one that is linked to %s", person.Email)
+		}
+		if err := p.requirePasswordEnough(ctx, tx, person.ID); err != nil {
+			return err
+		}
+		token, err = p.renewToken(ctx, tx, s, proven)
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	return token, nil
+}
+
 // exchange checks the answer, and gets and checks the provider's token.
-func (p *People) exchange(ctx context.Context, o *Provider, a OIDCAnswer) (*oidc.IDToken, *claims, error) {
+func (p *People) exchange(ctx context.Context, o *Provider, a OIDCAnswer, kind, userID string) (*oidc.IDToken, *claims, error) {
 	var state oidcState
-	if err := p.endCeremony(ctx, a.Cookie, kindOIDC, "", &state); err != nil {
+	if err := p.endCeremony(ctx, a.Cookie, kind, userID, &state); err != nil {
 		return nil, nil, err
 	}
 	if subtle.ConstantTimeCompare([]byte(state.State), []byte(a.State)) != 1 {
 		return nil, nil, errOIDC(errors.New("another state"))
 	}
-	found, err := o.discover(ctx)
+	found, err := o.discover(ctx, p.now)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -158,40 +296,65 @@ func (p *People) exchange(ctx context.Context, o *Provider, a OIDCAnswer) (*oidc
 	return token, &who, nil
 }
 
+// knownAs is the person that the provider's id is linked to, or empty.
+func (p *People) knownAs(ctx context.Context, q db.Querier, token *oidc.IDToken) (userID string, err error) {
+	err = q.QueryRow(ctx, "SELECT user_id FROM identities WHERE issuer = $1 AND subject = $2", token.Issuer, token.Subject).Scan(&userID)
+	if errors.Is(err, db.ErrNotFound) {
+		return "", nil
+	}
+	return userID, err
+}
+
 // identified finds the person of a token, and lets those in who are invited. The
 // provider's id of a person counts before the address, which may be given to
-// somebody else one day.
-func (p *People) identified(ctx context.Context, tx *db.Tx, token *oidc.IDToken, who *claims, from Browser) (*Person, error) {
-	var userID string
-	err := tx.QueryRow(ctx, "SELECT user_id FROM identities WHERE issuer = $1 AND subject = $2", token.Issuer, token.Subject).Scan(&userID)
-	if err == nil {
-		return p.lock(ctx, tx, userID)
+// somebody else one day. here is the browser's session, or nil.
+func (p *People) identified(ctx context.Context, tx *db.Tx, token *oidc.IDToken, who *claims, here *Session, from Browser) (person *Person, linked bool, err error) {
+	userID, err := p.knownAs(ctx, tx, token)
+	if err != nil {
+		return nil, false, err
 	}
-	if !errors.Is(err, db.ErrNotFound) {
-		return nil, err
+	if userID != "" {
+		person, err = p.lock(ctx, tx, userID)
+		return person, false, err
 	}
 	if err := p.acceptAll(ctx, tx, who, from); err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	person, err := p.byEmail(ctx, tx, who.Email)
-	if err != nil {
-		return nil, err
+	if person, err = p.byEmail(ctx, tx, who.Email); err != nil {
+		return nil, false, err
 	}
 	if person == nil {
-		return nil, fault.New(fault.Authentication, "%s is not a member of any workspace here; ask an owner to invite you", who.Email)
+		return nil, false, fault.New(fault.Authentication, "%s is not a member of any workspace here; ask an owner to invite you", who.Email)
 	}
 	if person, err = p.lock(ctx, tx, person.ID); err != nil {
-		return nil, err
+		return nil, false, err
+	}
+	if err := p.mayLink(ctx, tx, person, here); err != nil {
+		return nil, false, err
 	}
 	_, err = tx.Exec(ctx, "INSERT INTO identities (issuer, subject, user_id, created_at) VALUES ($1, $2, $3, $4)",
 		token.Issuer, token.Subject, person.ID, p.now().UnixMicro())
 	if errors.Is(err, db.ErrExists) {
-		return nil, fault.New(fault.Authentication, "%s belongs to another account at the provider; ask the operator", who.Email)
+		return nil, false, fault.New(fault.Authentication, "%s belongs to another account at the provider; ask the operator", who.Email)
 	}
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	return person, p.log(ctx, tx, from.actor(person.ID), person.ID, "identity.linked", map[string]any{"issuer": token.Issuer})
+	return person, true, p.log(ctx, tx, from.actor(person.ID), person.ID, "identity.linked", map[string]any{"issuer": token.Issuer})
+}
+
+// mayLink wants whoever has a password or a passkey to have used it: somebody
+// else may have made the account by that address, and would share it from then on.
+func (p *People) mayLink(ctx context.Context, tx *db.Tx, person *Person, here *Session) error {
+	if here != nil && here.UserID == person.ID {
+		return nil
+	}
+	var passkeys int64
+	err := tx.QueryRow(ctx, "SELECT count(*) FROM passkeys WHERE user_id = $1", person.ID).Scan(&passkeys)
+	if err != nil || passkeys == 0 && !person.HasPassword {
+		return err
+	}
+	return fault.New(fault.Authentication, "%s has an account here that is not linked yet: sign in with your password or passkey, then link it under Your account", person.Email)
 }
 
 // acceptAll accepts the open invitations of an address that the provider vouches for.

@@ -1,19 +1,23 @@
 package people_test
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"turnpike/internal/accounts"
+	"turnpike/internal/db"
 	"turnpike/internal/fault"
 	"turnpike/internal/people"
 )
@@ -84,18 +88,31 @@ func (w *world) begin(i *issuer, o *people.Provider, subject, email string) peop
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	if strings.Contains(address, cookie) {
+		w.t.Errorf("the address is %s", address)
+	}
+	q := w.prepare(i, address, subject, email)
+	if q.Has("prompt") || q.Has("max_age") {
+		w.t.Errorf("the address is %s", address)
+	}
+	return people.OIDCAnswer{Cookie: cookie, State: q.Get("state"), Code: "good"}
+}
+
+// prepare has the provider know the sign-in at an address, and returns its query.
+func (w *world) prepare(i *issuer, address, subject, email string) url.Values {
+	w.t.Helper()
 	u, err := url.Parse(address)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	q := u.Query()
-	if q.Get("code_challenge_method") != "S256" || !strings.Contains(q.Get("scope"), "email") || strings.Contains(address, cookie) {
+	if q.Get("code_challenge_method") != "S256" || !strings.Contains(q.Get("scope"), "email") {
 		w.t.Errorf("the address is %s", address)
 	}
 	i.challenge = q.Get("code_challenge")
 	i.claims = map[string]any{"iss": i.URL, "aud": "turnpike", "sub": subject, "email": email, "email_verified": true, "name": "Ada L.",
 		"nonce": q.Get("nonce"), "iat": w.clock().Unix(), "exp": w.clock().Add(time.Minute).Unix()}
-	return people.OIDCAnswer{Cookie: cookie, State: q.Get("state"), Code: "good"}
+	return q
 }
 
 func provider(i *issuer) *people.Provider {
@@ -106,7 +123,7 @@ func TestProviderSignsInMembersAndTheInvited(t *testing.T) {
 	each(t, func(t *testing.T, w *world) {
 		i := newIssuer(t)
 		o := provider(i)
-		w.member("ada@example.com", accounts.Owner)
+		w.withoutPassword("ada@example.com", accounts.Owner)
 		finish := func(subject, email string) (*people.SignIn, error) {
 			return w.FinishOIDC(t.Context(), o, w.begin(i, o, subject, email), browser)
 		}
@@ -126,7 +143,7 @@ func TestProviderSignsInMembersAndTheInvited(t *testing.T) {
 		_, err = finish("3", "eve@example.com")
 		want(t, err, fault.Authentication)
 		w.invited("cyd@example.com", accounts.Admin)
-		cyd := w.member("cyd@example.com", accounts.Viewer) // by the operator, meanwhile
+		cyd := w.withoutPassword("cyd@example.com", accounts.Viewer) // by the operator, meanwhile
 		if _, err := finish("5", "cyd@example.com"); err != nil {
 			t.Error(err)
 		}
@@ -147,6 +164,10 @@ func TestProviderSignsInMembersAndTheInvited(t *testing.T) {
 		_, err = w.Login(t.Context(), "bob@example.com", "", "", browser)
 		want(t, err, fault.Authentication)
 		// Who has an app is asked for it.
+		w.pass(time.Second)
+		if in, err = finishWith(w, o, w.begin(i, o, "1", "ada@example.com"), i, w.clock()); err != nil {
+			t.Fatal(err)
+		}
 		w.withApp(in.Session)
 		if half, err := finish("1", "ada@example.com"); err != nil || half.Complete() || half.Half == "" {
 			t.Errorf("%+v, %v", half, err)
@@ -158,7 +179,7 @@ func TestProviderAnswersThatMustNotBeTaken(t *testing.T) {
 	each(t, func(t *testing.T, w *world) {
 		i := newIssuer(t)
 		o := provider(i)
-		w.member("ada@example.com", accounts.Owner)
+		w.withoutPassword("ada@example.com", accounts.Owner)
 		for what, change := range map[string]func(a *people.OIDCAnswer){
 			"another state":       func(a *people.OIDCAnswer) { a.State = "x" },
 			"another browser":     func(a *people.OIDCAnswer) { a.Cookie = "x" },
@@ -194,23 +215,235 @@ func TestProviderAnswersThatMustNotBeTaken(t *testing.T) {
 	})
 }
 
-func TestProviderThatIsAwayIsAskedAgain(t *testing.T) {
+// withoutPassword makes a member who has no way to sign in yet.
+func (w *world) withoutPassword(email string, role accounts.Role) string {
+	w.t.Helper()
+	u := &accounts.User{Email: email, WorkspaceID: w.acme.ID, Role: role}
+	w.write(func(tx *db.Tx) error { return accounts.CreateUser(w.t.Context(), tx, u, w.clock()) })
+	return u.ID
+}
+
+// finishWith has the provider say when the person proved who they are.
+func finishWith(w *world, o *people.Provider, a people.OIDCAnswer, i *issuer, at time.Time) (*people.SignIn, error) {
+	i.claims["auth_time"] = at.Unix()
+	return w.FinishOIDC(w.t.Context(), o, a, browser)
+}
+
+func TestAccountWithCredentialsIsLinkedByWhoIsSignedIn(t *testing.T) {
 	each(t, func(t *testing.T, w *world) {
 		i := newIssuer(t)
-		away := true
-		handler := i.Config.Handler
-		i.Config.Handler = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-			if away {
-				http.Error(rw, "away", http.StatusBadGateway)
-				return
-			}
-			handler.ServeHTTP(rw, r)
-		})
 		o := provider(i)
-		_, _, err := w.StartOIDC(t.Context(), o)
-		want(t, err, fault.Upstream)
-		away = false
-		if _, _, err := w.StartOIDC(t.Context(), o); err != nil {
+		ada := w.member("ada@example.com", accounts.Owner)
+		w.member("eve@example.com", accounts.Owner)
+		finish := func(replaced string) (*people.SignIn, error) {
+			a := w.begin(i, o, "1", "ada@example.com")
+			a.Replaced = replaced
+			return w.FinishOIDC(t.Context(), o, a, browser)
+		}
+		in, eve := w.login("ada@example.com"), w.login("eve@example.com")
+		gone := w.login("ada@example.com")
+		w.write(func(tx *db.Tx) error { return w.Revoke(t.Context(), tx, gone.Session, gone.Session.ID, browser) })
+		for what, token := range map[string]string{"nobody": "", "somebody else": eve.Token, "a session that has ended": gone.Token, "a session's id": in.Session.ID} {
+			_, err := finish(token)
+			if f, ok := fault.As(err); !ok || f.Code != fault.Authentication || !strings.Contains(f.Message, "then link it under Your account") {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		if list, err := w.Identities(t.Context(), w.db, ada); err != nil || len(list) != 0 {
+			t.Fatalf("%v, %v", list, err)
+		}
+		linked, err := finish(in.Token)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !linked.Linked || linked.Session.ID != in.Session.ID || w.alive(in.Token) || !w.alive(linked.Token) || !w.alive(eve.Token) {
+			t.Errorf("%+v", linked)
+		}
+		// From now on it signs in by itself.
+		again, err := finish("")
+		if err != nil || again.Linked || again.Session.ID == in.Session.ID || again.Person.ID != ada {
+			t.Errorf("%+v, %v", again, err)
+		}
+		if n := strings.Count(w.actions(), "identity.linked"); n != 1 {
+			t.Errorf("linked %d times", n)
+		}
+	})
+}
+
+func TestAccountWithAPasskeyIsNotLinkedByAnAddress(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		i := newIssuer(t)
+		o := provider(i)
+		id := w.withoutPassword("ada@example.com", accounts.Owner)
+		w.write(func(tx *db.Tx) error {
+			_, err := tx.Exec(t.Context(), "INSERT INTO passkeys (id, user_id, credential_id, name, credential, created_at) VALUES ('pk_1', $1, 'c', 'n', 's', 0)", id)
+			return err
+		})
+		_, err := w.FinishOIDC(t.Context(), o, w.begin(i, o, "1", "ada@example.com"), browser)
+		want(t, err, fault.Authentication)
+	})
+}
+
+func TestProviderConfirmsOnlyWhatWasJustProved(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		i := newIssuer(t)
+		o := provider(i)
+		w.withoutPassword("ada@example.com", accounts.Owner)
+		for what, c := range map[string]struct {
+			at        any
+			confirmed bool
+		}{
+			"unsaid": {nil, false}, "now": {w.clock().Unix(), true}, "nine minutes ago": {w.clock().Add(-9 * time.Minute).Unix(), true},
+			"an hour ago": {w.clock().Add(-time.Hour).Unix(), false}, "in an hour": {w.clock().Add(time.Hour).Unix(), false},
+			"a clock ahead": {w.clock().Add(30 * time.Second).Unix(), true}, "nonsense": {"", false},
+		} {
+			a := w.begin(i, o, "1", "ada@example.com")
+			if c.at != nil {
+				i.claims["auth_time"] = c.at
+			}
+			in, err := w.FinishOIDC(t.Context(), o, a, browser)
+			if what == "nonsense" {
+				want(t, err, fault.Authentication)
+				continue
+			}
+			if err != nil {
+				t.Fatal(what, err)
+			}
+			stored, err := w.Recognise(t.Context(), in.Token)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range []*people.Session{in.Session, stored} {
+				if err := w.RequireConfirmed(s); (err == nil) != c.confirmed {
+					t.Errorf("%s: %v", what, err)
+				}
+			}
+		}
+		// The ten minutes run from the proof, not from the sign-in.
+		in, err := finishWith(w, o, w.begin(i, o, "1", "ada@example.com"), i, w.clock().Add(-9*time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.pass(2 * time.Minute)
+		if err := w.RequireConfirmed(in.Session); !errors.Is(err, people.ErrConfirm) {
+			t.Errorf("eleven minutes after the proof: %v", err)
+		}
+	})
+}
+
+func TestConfirmationAtTheProvider(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		i := newIssuer(t)
+		o := provider(i)
+		w.withoutPassword("ada@example.com", accounts.Owner)
+		w.withoutPassword("eve@example.com", accounts.Owner)
+		eve, err := w.FinishOIDC(t.Context(), o, w.begin(i, o, "2", "eve@example.com"), browser)
+		if err != nil {
+			t.Fatal(err)
+		}
+		in, err := w.FinishOIDC(t.Context(), o, w.begin(i, o, "1", "ada@example.com"), browser)
+		if err != nil {
+			t.Fatal(err)
+		}
+		start := func(subject string, at any) people.OIDCAnswer {
+			address, cookie, err := w.StartOIDCConfirm(t.Context(), o, in.Session)
+			if err != nil {
+				t.Fatal(err)
+			}
+			q := w.prepare(i, address, subject, "ada@example.com")
+			if q.Get("prompt") != "login" || q.Get("max_age") != "0" {
+				t.Errorf("the address is %s", address)
+			}
+			if at != nil {
+				i.claims["auth_time"] = at
+			}
+			return people.OIDCAnswer{Cookie: cookie, State: q.Get("state"), Code: "good", Replaced: in.Token}
+		}
+		confirm := func(s *people.Session, a people.OIDCAnswer) error {
+			_, err := w.FinishOIDCConfirm(t.Context(), o, s, a)
+			return err
+		}
+		for range 2 { // a provider that says when, and one that does not
+			want(t, confirm(in.Session, start("1", w.clock().Add(-time.Hour).Unix())), fault.Authentication)
+			want(t, confirm(in.Session, start("2", w.clock().Unix())), fault.Authentication) // eve's account
+			want(t, confirm(in.Session, start("3", w.clock().Unix())), fault.Authentication) // nobody's
+			want(t, confirm(eve.Session, start("1", w.clock().Unix())), fault.Authentication)
+			// A sign-in is no confirmation, and the other way round.
+			want(t, confirm(in.Session, w.begin(i, o, "1", "ada@example.com")), fault.Authentication)
+			_, err = w.FinishOIDC(t.Context(), o, start("1", w.clock().Unix()), browser)
+			want(t, err, fault.Authentication)
+			if err := w.RequireConfirmed(in.Session); !errors.Is(err, people.ErrConfirm) {
+				t.Fatalf("confirmed: %v", err)
+			}
+		}
+		before := in.Token
+		for _, at := range []any{w.clock().Unix(), nil} {
+			token, err := w.FinishOIDCConfirm(t.Context(), o, in.Session, start("1", at))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := w.RequireConfirmed(in.Session); err != nil || w.alive(before) || !w.alive(token) {
+				t.Errorf("not confirmed, or the token is the same: %v", err)
+			}
+			before = token
+			w.pass(11 * time.Minute)
+		}
+		// Who has an app shows a code, here as anywhere.
+		if _, err := w.FinishOIDCConfirm(t.Context(), o, in.Session, start("1", w.clock().Unix())); err != nil {
+			t.Fatal(err)
+		}
+		w.withApp(in.Session)
+		w.pass(11 * time.Minute)
+		want(t, confirm(in.Session, start("1", w.clock().Unix())), fault.Authentication)
+	})
+}
+
+// away makes the provider answer nothing until release is called; asked counts
+// the questions.
+func (i *issuer) away() (asked *atomic.Int64, waiting chan struct{}, release func()) {
+	asked, waiting = &atomic.Int64{}, make(chan struct{}, 100)
+	held, handler := make(chan struct{}), i.Config.Handler
+	i.Config.Handler = http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
+		waiting <- struct{}{}
+		<-held
+		http.Error(rw, "away", http.StatusBadGateway)
+	})
+	return asked, waiting, func() { i.Config.Handler = handler; close(held) }
+}
+
+func TestProviderThatIsAwayIsAskedOnceForAllAndThenLeftAlone(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		i := newIssuer(t)
+		asked, waiting, release := i.away()
+		o := provider(i)
+		start := func(ctx context.Context) error {
+			_, _, err := w.StartOIDC(ctx, o)
+			return err
+		}
+		failed := make(chan error, 10)
+		go func() { failed <- start(t.Context()) }()
+		<-waiting
+		// Whoever leaves is not kept, and takes nobody along.
+		leaving, leave := context.WithCancel(t.Context())
+		leave()
+		if err := start(leaving); !errors.Is(err, context.Canceled) {
+			t.Errorf("%v", err)
+		}
+		for range 9 {
+			go func() { failed <- start(t.Context()) }()
+		}
+		release()
+		for range 10 {
+			want(t, <-failed, fault.Upstream)
+		}
+		w.pass(29 * time.Second)
+		want(t, start(t.Context()), fault.Upstream)
+		if n := asked.Load(); n != 1 {
+			t.Errorf("asked %d times", n)
+		}
+		w.pass(time.Second)
+		if err := start(t.Context()); err != nil {
 			t.Error(err)
 		}
 	})

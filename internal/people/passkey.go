@@ -247,7 +247,7 @@ func (p *People) StartPasskeyLogin(ctx context.Context, tx *db.Tx, rp RelyingPar
 func (p *People) FinishPasskeyLogin(ctx context.Context, rp RelyingParty, a Answer, replaced string, from Browser) (*SignIn, error) {
 	var out *SignIn
 	err := p.assert(ctx, rp, a, kindPasskeyLogin, "", from, func(tx *db.Tx, person *Person) (err error) {
-		out, err = p.enter(ctx, tx, person, ByPasskey, replaced, from)
+		out, err = p.enter(ctx, tx, person, entry{method: ByPasskey, proven: p.now(), replaced: replaced, from: from})
 		return err
 	})
 	if err != nil {
@@ -379,7 +379,7 @@ func (p *People) DeletePasskey(ctx context.Context, tx *db.Tx, s *Session, id st
 	if n == 0 {
 		return fault.NoSuch("passkey", id)
 	}
-	ways, err := p.canSignIn(ctx, tx, person)
+	ways, err := p.CanSignIn(ctx, tx, person)
 	if err != nil {
 		return err
 	}

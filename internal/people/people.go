@@ -141,9 +141,9 @@ func (p *People) SetName(ctx context.Context, tx *db.Tx, s *Session, name string
 	return p.log(ctx, tx, from.actor(s.UserID), s.UserID, "person.renamed", map[string]any{"name": name})
 }
 
-// canSignIn reports whether the person has any way to sign in. Who has none may
+// CanSignIn reports whether the person has any way to sign in. Who has none may
 // be given one by a link; who has one is asked for it.
-func (p *People) canSignIn(ctx context.Context, q db.Querier, person *Person) (bool, error) {
+func (p *People) CanSignIn(ctx context.Context, q db.Querier, person *Person) (bool, error) {
 	if person.HasPassword {
 		return true, nil
 	}
@@ -151,6 +151,19 @@ func (p *People) canSignIn(ctx context.Context, q db.Querier, person *Person) (b
 	err := q.QueryRow(ctx, `SELECT (SELECT count(*) FROM passkeys WHERE user_id = $1) + (SELECT count(*) FROM identities WHERE user_id = $1)`,
 		person.ID).Scan(&ways)
 	return ways > 0, err
+}
+
+// hasAccount reports whether a link into a workspace must not give the person a
+// password: they have a way to sign in, or belong to others, who may not have
+// handed theirs over yet.
+func (p *People) hasAccount(ctx context.Context, q db.Querier, person *Person, workspaceID string) (bool, error) {
+	can, err := p.CanSignIn(ctx, q, person)
+	if err != nil || can {
+		return can, err
+	}
+	var others int64
+	err = q.QueryRow(ctx, "SELECT count(*) FROM members WHERE user_id = $1 AND workspace_id <> $2", person.ID, workspaceID).Scan(&others)
+	return others > 0, err
 }
 
 // Browser is where a request comes from, as lists and the admin log show it.

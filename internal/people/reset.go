@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"turnpike/internal/db"
+	"turnpike/internal/fault"
 )
 
 // RequestPasswordReset makes a link to a new password, to be mailed in the same
@@ -115,7 +116,11 @@ func (p *People) useReset(ctx context.Context, token, userID, hash string, from 
 			return errDeadLink()
 		}
 		// The link has proved more than a guess could: the waits may end.
-		if err := forgetFailures(ctx, tx, emailSubject(person.Email)); err != nil {
+		account := emailSubject(person.Email)
+		if err := forgetFailures(ctx, tx, account); err != nil {
+			return err
+		}
+		if err := forgetFailures(ctx, tx, networkSubject(account, addressSubject(from.IP))); err != nil {
 			return err
 		}
 		if err := p.setPassword(ctx, tx, person, hash, ""); err != nil {
@@ -142,10 +147,12 @@ func (p *People) ChangePassword(ctx context.Context, s *Session, old, password s
 	}
 	var try *attempt
 	if person.HasPassword {
-		if try, err = p.begin(ctx, confirmSubject(s.UserID), from); err != nil {
+		if try, err = p.begin(ctx, proofCounts(confirmSubject(s.UserID), from)); err != nil {
 			return "", err
 		}
-		if err := p.comparePassword(ctx, s.UserID, old, try); err != nil {
+		if err := p.comparePassword(ctx, s.UserID, old, try); fault.Is(err, fault.Authentication) {
+			return "", errors.Join(err, p.noteFailure(ctx, person, try, from.actor(s.UserID)))
+		} else if err != nil {
 			return "", err
 		}
 	} else if err := p.RequireConfirmed(s); err != nil {
@@ -161,14 +168,21 @@ func (p *People) ChangePassword(ctx context.Context, s *Session, old, password s
 			return err
 		}
 		if try != nil {
-			if err := try.succeeded(ctx, tx); err != nil {
+			if err := try.succeeded(ctx, tx, p.now()); err != nil {
 				return err
 			}
 		}
 		if err := p.setPassword(ctx, tx, person, hash, s.ID); err != nil {
 			return err
 		}
-		if token, err = p.renewToken(ctx, tx, s, p.now()); err != nil {
+		// The password confirms, unless there is an app, whose code it did not need.
+		confirmed := p.now()
+		if err := p.requirePasswordEnough(ctx, tx, s.UserID); fault.Is(err, fault.Authentication) {
+			confirmed = s.ConfirmedAt
+		} else if err != nil {
+			return err
+		}
+		if token, err = p.renewToken(ctx, tx, s, confirmed); err != nil {
 			return err
 		}
 		return p.log(ctx, tx, from.actor(s.UserID), s.UserID, "password.changed", nil)

@@ -41,7 +41,7 @@ type Session struct {
 	CreatedAt   time.Time
 	SeenAt      time.Time // to the minute
 	ConfirmedAt time.Time // when the person last proved who they are
-	Person      *Person   // set by Authenticate and SignIn, not in lists
+	Person      *Person   // set by Recognise, Authenticate and SignIn, not in lists
 
 	tokenHash string
 }
@@ -91,14 +91,17 @@ func earliest(now time.Time) (seen, created int64) {
 	return now.Add(-idleLimit).UnixMicro(), now.Add(-absoluteLimit).UnixMicro()
 }
 
-// Authenticate returns the session of a token, with its person. It notes that
-// the person was there, at most once a minute.
-func (p *People) Authenticate(ctx context.Context, token string, from Browser) (*Session, error) {
-	now := p.now()
-	seen, created := earliest(now)
+// Recognise returns the session of a token, with its person, and does not note
+// that the person was there: it is for pages that ask by themselves.
+func (p *People) Recognise(ctx context.Context, token string) (*Session, error) {
+	return p.recognise(ctx, p.db, token)
+}
+
+func (p *People) recognise(ctx context.Context, q db.Querier, token string) (*Session, error) {
+	seen, created := earliest(p.now())
 	var person Person
 	dest, done := person.into()
-	s, err := scanSession(p.db.QueryRow(ctx, "SELECT "+sessionColumns+", "+personColumns+
+	s, err := scanSession(q.QueryRow(ctx, "SELECT "+sessionColumns+", "+personColumns+
 		" FROM sessions s JOIN users u ON u.id = s.user_id WHERE s.token_hash = $1 AND "+alive, hashToken(token), seen, created), dest...)
 	if errors.Is(err, db.ErrNotFound) {
 		return nil, errNoSession()
@@ -108,6 +111,17 @@ func (p *People) Authenticate(ctx context.Context, token string, from Browser) (
 	}
 	done()
 	s.Person = &person
+	return s, nil
+}
+
+// Authenticate is Recognise for what a person asks for: it notes that they were
+// there, at most once a minute.
+func (p *People) Authenticate(ctx context.Context, token string, from Browser) (*Session, error) {
+	s, err := p.recognise(ctx, p.db, token)
+	if err != nil {
+		return nil, err
+	}
+	now := p.now()
 	if now.Sub(s.SeenAt) < seenEvery {
 		return s, nil
 	}
@@ -164,17 +178,17 @@ func endSessions(ctx context.Context, tx *db.Tx, userID, keep string) (int64, er
 
 // startSession makes a session with a token that nobody has seen before. The
 // person must be locked.
-func (p *People) startSession(ctx context.Context, tx *db.Tx, person *Person, method Method, from Browser) (*Session, string, error) {
+func (p *People) startSession(ctx context.Context, tx *db.Tx, person *Person, e entry) (*Session, string, error) {
 	now := time.UnixMicro(p.now().UnixMicro()) // as it will be read
 	token := newToken()
-	s := &Session{ID: ids.New(SessionID), UserID: person.ID, Method: method, IP: from.IP, UserAgent: from.device(),
-		CreatedAt: now, SeenAt: now, ConfirmedAt: now, Person: person, tokenHash: hashToken(token)}
+	s := &Session{ID: ids.New(SessionID), UserID: person.ID, Method: e.method, IP: e.from.IP, UserAgent: e.from.device(),
+		CreatedAt: now, SeenAt: now, ConfirmedAt: time.UnixMicro(e.proven.UnixMicro()), Person: person, tokenHash: hashToken(token)}
 	_, err := tx.Exec(ctx, `INSERT INTO sessions (id, token_hash, user_id, method, ip, user_agent, created_at, seen_at, confirmed_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $7, $7)`, s.ID, s.tokenHash, s.UserID, string(method), s.IP, s.UserAgent, now.UnixMicro())
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $7, $8)`, s.ID, s.tokenHash, s.UserID, string(e.method), s.IP, s.UserAgent, now.UnixMicro(), s.ConfirmedAt.UnixMicro())
 	if err != nil {
 		return nil, "", err
 	}
-	return s, token, p.log(ctx, tx, from.actor(person.ID), person.ID, "person.signed_in", map[string]any{"method": method, "session": s.ID})
+	return s, token, p.log(ctx, tx, e.from.actor(person.ID), person.ID, "person.signed_in", map[string]any{"method": e.method, "session": s.ID})
 }
 
 // renewToken gives a session another token, whenever its person proves again
@@ -190,6 +204,7 @@ func (p *People) renewToken(ctx context.Context, tx *db.Tx, s *Session, confirme
 	if n == 0 {
 		return "", errNoSession() // it was ended meanwhile, or has another token
 	}
+	confirmed = time.UnixMicro(confirmed.UnixMicro())
 	tx.OnCommit(func() { s.tokenHash, s.ConfirmedAt = hashToken(token), confirmed })
 	return token, nil
 }

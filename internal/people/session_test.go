@@ -78,6 +78,23 @@ func TestLastSeenIsWrittenAtMostOnceAMinute(t *testing.T) {
 	})
 }
 
+func TestRecognisingKeepsNoSessionAlive(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.member("ada@example.com", accounts.Owner)
+		in := w.login("ada@example.com")
+		for range 12 {
+			w.pass(time.Hour - time.Second)
+			s, err := w.Recognise(t.Context(), in.Token)
+			if err != nil || s.ID != in.Session.ID || s.Person.Email != "ada@example.com" {
+				t.Fatal(s, err)
+			}
+		}
+		w.pass(12 * time.Second)
+		_, err := w.Recognise(t.Context(), in.Token)
+		want(t, err, fault.Authentication)
+	})
+}
+
 func TestPeopleRevokeTheirOwnSessionsOnly(t *testing.T) {
 	each(t, func(t *testing.T, w *world) {
 		w.member("ada@example.com", accounts.Owner)

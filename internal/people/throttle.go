@@ -11,35 +11,72 @@ import (
 
 const (
 	window = 15 * time.Minute
-	// An account has a few free attempts. An address has more, because an office
-	// may share one.
-	freePerAccount = 5
-	freePerAddress = 20
+	// An account has a few free attempts from each network. Everybody together has
+	// more: whoever knows an e-mail address must not be able to keep its owner out.
+	// An address has more, too, because an office may share one.
+	freeFromNetwork = 5
+	freePerAccount  = 50
+	freePerAddress  = 20
+	// A second factor, or a proof in a session, has a few from everywhere: nobody
+	// gets that far without the password.
+	freePerProof = 5
 
 	firstWait = 30 * time.Second
 	// maxWait is short enough that nobody is locked out for good by somebody who
-	// keeps trying: about a hundred guesses a day.
+	// keeps trying: about a hundred guesses a day from each network.
 	maxWait = 15 * time.Minute
 )
+
+// counted is what failures are counted for.
+type counted struct {
+	subject string
+	free    int64
+	own     bool // success forgets it; of what is shared with others it takes back one
+	noted   bool // the log says when the free attempts are used up
+}
+
+// loginCounts are in the order in which every attempt locks them.
+func loginCounts(email string, from Browser) []counted {
+	account, address := emailSubject(email), addressSubject(from.IP)
+	return withAddress(address,
+		counted{subject: account, free: freePerAccount, noted: true},
+		counted{subject: networkSubject(account, address), free: freeFromNetwork, own: true, noted: true})
+}
+
+func proofCounts(subject string, from Browser) []counted {
+	return withAddress(addressSubject(from.IP), counted{subject: subject, free: freePerProof, own: true, noted: true})
+}
+
+func withAddress(address string, list ...counted) []counted {
+	if address == "" { // it is not known
+		return list
+	}
+	return append(list, counted{subject: address, free: freePerAddress})
+}
 
 // attempt is a try that is counted as a failure from its beginning, so that
 // many at once get no more than one after the other. Success takes it back.
 type attempt struct {
-	account string
-	address string // empty when it is not known
-	count   int64  // of the account's failures, this one included
+	counts []counted
+	storm  int64 // failures of the account, when this one used up the free ones; else 0
 }
 
-// begin counts an attempt, or refuses it while its account or address must wait.
-func (p *People) begin(ctx context.Context, account string, from Browser) (*attempt, error) {
-	a := &attempt{account: account, address: addressSubject(from.IP)}
-	err := p.db.Write(ctx, func(tx *db.Tx) (err error) {
-		now := p.now()
-		a.count, err = countAttempt(ctx, tx, a.account, freePerAccount, now)
-		if err == nil && a.address != "" {
-			_, err = countAttempt(ctx, tx, a.address, freePerAddress, now)
+// begin counts an attempt, or refuses it while anything of it must wait: then it
+// counts for nothing.
+func (p *People) begin(ctx context.Context, counts []counted) (*attempt, error) {
+	a := &attempt{counts: counts}
+	err := p.db.Write(ctx, func(tx *db.Tx) error {
+		a.storm = 0
+		for _, c := range counts {
+			failures, err := countAttempt(ctx, tx, c.subject, c.free, p.now())
+			if err != nil {
+				return err
+			}
+			if c.noted && failures == c.free {
+				a.storm = failures
+			}
 		}
-		return err
+		return nil
 	})
 	return a, err
 }
@@ -82,13 +119,22 @@ func waitAfter(beyond int64) time.Duration {
 	return min(firstWait<<beyond, maxWait)
 }
 
-// succeeded forgets the account's failures. Of the address's it takes back only
-// this attempt: whoever has one account must not clear the way to others.
-func (a *attempt) succeeded(ctx context.Context, tx *db.Tx) error {
-	if err := forgetFailures(ctx, tx, a.account); err != nil || a.address == "" {
-		return err
+// succeeded forgets the failures that were the person's own. Of the others it
+// takes back only this attempt: whoever has one account must not clear the way
+// to others, and a stranger's guesses still count when the owner has come.
+func (a *attempt) succeeded(ctx context.Context, tx *db.Tx, now time.Time) error {
+	for _, c := range a.counts {
+		var err error
+		if c.own {
+			err = forgetFailures(ctx, tx, c.subject)
+		} else {
+			err = takeBack(ctx, tx, c.subject, now)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	return takeBack(ctx, tx, a.address)
+	return nil
 }
 
 func forgetFailures(ctx context.Context, tx *db.Tx, subject string) error {
@@ -97,8 +143,10 @@ func forgetFailures(ctx context.Context, tx *db.Tx, subject string) error {
 }
 
 // The block is this attempt's own: another one would have kept it from beginning.
-func takeBack(ctx context.Context, tx *db.Tx, subject string) error {
-	_, err := tx.Exec(ctx, "UPDATE login_failures SET failures = failures - 1, blocked_until = 0 WHERE subject = $1 AND failures > 0", subject)
+// It ends now, and not in the past, from where on failures are forgotten.
+func takeBack(ctx context.Context, tx *db.Tx, subject string, now time.Time) error {
+	_, err := tx.Exec(ctx, `UPDATE login_failures SET failures = failures - 1,
+		blocked_until = CASE WHEN blocked_until > $2 THEN $2 ELSE blocked_until END WHERE subject = $1 AND failures > 0`, subject, now.UnixMicro())
 	return err
 }
 
@@ -106,15 +154,20 @@ func takeBack(ctx context.Context, tx *db.Tx, subject string) error {
 func (p *People) undo(ctx context.Context, a *attempt) error {
 	ctx = context.WithoutCancel(ctx)
 	return p.db.Write(ctx, func(tx *db.Tx) error {
-		if err := takeBack(ctx, tx, a.account); err != nil || a.address == "" {
-			return err
+		for _, c := range a.counts {
+			if err := takeBack(ctx, tx, c.subject, p.now()); err != nil {
+				return err
+			}
 		}
-		return takeBack(ctx, tx, a.address)
+		return nil
 	})
 }
 
 // emailSubject is hashed, because anybody may type anything of any length.
 func emailSubject(email string) string { return "email:" + hashToken(email) }
+
+// networkSubject is an account as it is tried from one network.
+func networkSubject(account, address string) string { return account + " " + address }
 
 func factorSubject(userID string) string  { return "factor:" + userID }
 func confirmSubject(userID string) string { return "confirm:" + userID }

@@ -214,6 +214,42 @@ func TestAppIsChangedOnlyAfterConfirmation(t *testing.T) {
 	})
 }
 
+func TestPasswordAloneDoesNotConfirmWhoHasAnApp(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.member("ada@example.com", accounts.Owner)
+		in := w.login("ada@example.com")
+		secret, recovery := w.withApp(in.Session)
+		w.pass(11 * time.Minute)
+		for range 6 { // not a guess, so it is not counted as one
+			_, err := w.Confirm(t.Context(), in.Session, people.Proof{Password: password}, browser)
+			want(t, err, fault.Authentication)
+		}
+		const better = "another fine password"
+		if _, err := w.ChangePassword(t.Context(), in.Session, password, better, browser); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.RequireConfirmed(in.Session); !errors.Is(err, people.ErrConfirm) {
+			t.Errorf("changing the password confirms: %v", err)
+		}
+		for _, code := range []string{w.code(secret), recovery[0]} {
+			if _, err := w.Confirm(t.Context(), in.Session, people.Proof{Code: code}, browser); err != nil {
+				t.Fatal(err)
+			}
+			if err := w.RequireConfirmed(in.Session); err != nil {
+				t.Error(err)
+			}
+			w.pass(11 * time.Minute)
+		}
+		for range 5 {
+			_, err := w.ChangePassword(t.Context(), in.Session, "wrong", password, browser)
+			want(t, err, fault.Authentication)
+		}
+		if n := strings.Count(w.actions(), "person.login_throttled"); n != 1 {
+			t.Errorf("the log tells %d times of wrong proofs", n)
+		}
+	})
+}
+
 func TestSecretOfTheAppIsSealed(t *testing.T) {
 	each(t, func(t *testing.T, w *world) {
 		id := w.member("ada@example.com", accounts.Owner)

@@ -10,20 +10,35 @@ import (
 )
 
 // RecentUsage is ReadUsage for somebody who waits: it looks at no more rows of
-// the rollup than the bound, the newest. Where there are more, it returns since
-// when usage is whole; that is zero when nothing is missing.
+// the rollup than the bound, the newest, but always at a whole step of it. Where
+// there are more, it returns since when usage is whole; that is zero when nothing
+// is missing.
 func RecentUsage(ctx context.Context, q db.Querier, u UsageQuery, bound int) (list []Usage, since time.Time, err error) {
 	table := u.Bucket.rollup()
 	where, args := u.where(table)
-	var edge int64
-	err = q.QueryRow(ctx, fmt.Sprintf("SELECT start FROM %s WHERE %s ORDER BY start DESC LIMIT 1 OFFSET %d", table.table, where, bound), args...).Scan(&edge)
-	switch {
-	case err == nil:
-		since = time.Unix(edge, 0).UTC().Add(table.step)
-		u.from = since
-	case !errors.Is(err, db.ErrNotFound):
+	// startOf is the step of the row that so many newer ones are before.
+	startOf := func(newer int) (t time.Time, err error) {
+		var start int64
+		err = q.QueryRow(ctx, fmt.Sprintf("SELECT start FROM %s WHERE %s ORDER BY start DESC LIMIT 1 OFFSET %d", table.table, where, newer), args...).Scan(&start)
+		return time.Unix(start, 0).UTC(), err
+	}
+	edge, err := startOf(bound)
+	if errors.Is(err, db.ErrNotFound) {
+		list, err = ReadUsage(ctx, q, u)
+		return list, time.Time{}, err
+	}
+	if err != nil {
 		return nil, time.Time{}, fmt.Errorf("read usage: %w", err)
 	}
+	newest, err := startOf(0)
+	if err != nil {
+		return nil, time.Time{}, fmt.Errorf("read usage: %w", err)
+	}
+	// The step of the edge is cut, and left out, unless it is the only one.
+	if since = edge.Add(table.step); since.After(newest) {
+		since = newest
+	}
+	u.from = since
 	list, err = ReadUsage(ctx, q, u)
 	return list, since, err
 }

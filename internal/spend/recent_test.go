@@ -34,6 +34,8 @@ func TestRecentUsageLooksAtABoundedPart(t *testing.T) {
 			100: {30, time.Time{}}, 30: {30, time.Time{}},
 			29: {27, time.Date(2026, 3, 10, 4, 0, 0, 0, time.UTC)}, 27: {27, time.Date(2026, 3, 10, 4, 0, 0, 0, time.UTC)},
 			3: {3, time.Date(2026, 3, 10, 12, 0, 0, 0, time.UTC)},
+			// Fewer than one step has: it is there all the same, and whole.
+			2: {3, time.Date(2026, 3, 10, 12, 0, 0, 0, time.UTC)}, 1: {3, time.Date(2026, 3, 10, 12, 0, 0, 0, time.UTC)},
 		} {
 			list, since, err := RecentUsage(t.Context(), d, u, bound)
 			if err != nil {

@@ -158,6 +158,20 @@ const (
 // Buckets lists them.
 var Buckets = []Bucket{ByMinute, ByHour, ByDay, ByMonth}
 
+// Longest is how much time one answer may cover.
+func (b Bucket) Longest() time.Duration {
+	const day = 24 * time.Hour
+	switch b {
+	case ByMinute:
+		return day
+	case ByHour:
+		return 31 * day
+	case ByDay:
+		return 400 * day
+	}
+	return 10 * 366 * day
+}
+
 // MinutesKept is for how long usage is known by the minute.
 const MinutesKept = 7 * 24 * time.Hour
 

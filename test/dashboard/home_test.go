@@ -100,7 +100,7 @@ func TestHomeTellsWhatNeedsAttention(t *testing.T) {
 		b.post(t, rotating+"/rotate", url.Values{"grace": {"3600"}}).leadsTo(t, rotating)
 		leaked, _ := s.Key(t, w, accounts.Live)
 		s.Do(t, harness.Request{Method: "POST", Path: "/leaks/report", Body: map[string]any{"keys": []string{leaked}}}).Want(t, 202, "")
-		endpoint := func(tenant *accounts.Workspace, name, status string, failedAt any) {
+		endpoint := func(tenant *accounts.Workspace, name, status string, failedAt, succeededAt any) {
 			t.Helper()
 			id := ids.New(ids.Endpoint)
 			err := s.DB.Write(t.Context(), func(tx *db.Tx) error {
@@ -109,20 +109,23 @@ func TestHomeTellsWhatNeedsAttention(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				_, err = tx.Exec(t.Context(), "INSERT INTO endpoint_stats (endpoint_id, succeeded, failed, failed_attempts, last_failure_at, last_error) VALUES ($1, 0, 0, 0, $2, '<b>503</b>')", id, failedAt)
+				_, err = tx.Exec(t.Context(), "INSERT INTO endpoint_stats (endpoint_id, succeeded, failed, failed_attempts, last_failure_at, last_success_at, last_error) VALUES ($1, 0, 0, 0, $2, $3, '<b>503</b>')", id, failedAt, succeededAt)
 				return err
 			})
 			if err != nil {
 				t.Fatal(err)
 			}
 		}
-		endpoint(w, "paused", "paused", nil)
-		endpoint(w, "failing", "active", now.Add(-time.Hour).UnixMicro())
-		endpoint(w, "recovered", "active", now.Add(-25*time.Hour).UnixMicro())
-		endpoint(w, "healthy", "active", nil)
-		endpoint(other, "foreign", "paused", nil)
-		b.get(t, home).shows(t, "was rotated", "works for another 1 h", "…"+leaked[len(leaked)-4:], "hooks.example/paused", "hooks.example/failing", "&lt;b&gt;503").
-			hides(t, "hooks.example/recovered", "hooks.example/healthy", "hooks.example/foreign", "<b>503", leaked)
+		at := func(age time.Duration) any { return now.Add(-age).UnixMicro() }
+		endpoint(w, "paused", "paused", nil, nil)
+		endpoint(w, "failing", "active", at(time.Hour), nil)
+		endpoint(w, "worse", "active", at(time.Hour), at(2*time.Hour))
+		endpoint(w, "retried", "active", at(time.Hour), at(time.Minute))
+		endpoint(w, "recovered", "active", at(25*time.Hour), nil)
+		endpoint(w, "healthy", "active", nil, at(time.Minute))
+		endpoint(other, "foreign", "paused", nil, nil)
+		b.get(t, home).shows(t, "was rotated", "works for another 1 h", "…"+leaked[len(leaked)-4:], "hooks.example/paused", "hooks.example/failing", "hooks.example/worse", "&lt;b&gt;503").
+			hides(t, "hooks.example/retried", "hooks.example/recovered", "hooks.example/healthy", "hooks.example/foreign", "<b>503", leaked)
 		b.get(t, b.in(accounts.Test, "")).hides(t, "Needs attention")
 
 		s.Clock.Turn(31 * 24 * time.Hour)

@@ -136,7 +136,8 @@ func TestKeysAreChangedByForm(t *testing.T) {
 
 func TestWhoMayMakeKeys(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	// Roles are checked before anything is stored.
+	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		form := url.Values{"name": {"mine"}, "preset": {"calls"}}
 		_, live := s.Key(t, w, accounts.Live)

@@ -32,6 +32,8 @@ type issuer struct {
 
 	mu        sync.Mutex
 	email     string
+	asked     url.Values       // of the last sign-in
+	authTime  func() time.Time // when the person proved who they are; nil when it is not said
 	nonce     string
 	challenge string
 }
@@ -68,6 +70,7 @@ func (i *issuer) authorize(w http.ResponseWriter, r *http.Request) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	q := r.URL.Query()
+	i.asked = q
 	i.nonce, i.challenge = q.Get("nonce"), q.Get("code_challenge")
 	http.Redirect(w, r, q.Get("redirect_uri")+"?code=good&state="+url.QueryEscape(q.Get("state")), http.StatusSeeOther)
 }
@@ -82,8 +85,12 @@ func (i *issuer) token(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	now := i.clock.Now()
-	claims, _ := json.Marshal(map[string]any{"iss": i.URL, "aud": "turnpike", "sub": i.email, "email": i.email, "email_verified": true, "name": "Ada",
-		"nonce": i.nonce, "iat": now.Unix(), "exp": now.Add(time.Minute).Unix()})
+	said := map[string]any{"iss": i.URL, "aud": "turnpike", "sub": i.email, "email": i.email, "email_verified": true, "name": "Ada",
+		"nonce": i.nonce, "iat": now.Unix(), "exp": now.Add(time.Minute).Unix()}
+	if i.authTime != nil {
+		said["auth_time"] = i.authTime().Unix()
+	}
+	claims, _ := json.Marshal(said)
 	text := b64([]byte(`{"alg":"ES256","kid":"1"}`)) + "." + b64(claims)
 	sum := sha256.Sum256([]byte(text))
 	x, y, err := ecdsa.Sign(rand.Reader, i.key, sum[:])
@@ -115,10 +122,16 @@ func eachWithIssuer(t *testing.T, fn func(t *testing.T, s *harness.Server, i *is
 // which it leads back.
 func (b *browser) toProvider(t testing.TB, i *issuer, next, email string) string {
 	t.Helper()
+	return b.press(t, i, "/dashboard/login/oidc?next="+url.QueryEscape(next), email)
+}
+
+// press is toProvider for any button that leads there.
+func (b *browser) press(t testing.TB, i *issuer, button, email string) string {
+	t.Helper()
 	i.mu.Lock()
 	i.email = email
 	i.mu.Unlock()
-	a := b.post(t, "/dashboard/login/oidc?next="+url.QueryEscape(next), nil).shows(t, "Go to Acme ID")
+	a := b.post(t, html.UnescapeString(button), nil).shows(t, "Go to Acme ID")
 	address := html.UnescapeString(a.find(t, `href="(http[^"]+/authorize[^"]*)"`))
 	if refresh := a.header.Get("Refresh"); refresh != "0; url="+address {
 		t.Errorf("the page goes on to %q, and its link to %q", refresh, address)
@@ -144,6 +157,8 @@ func TestSignInAtAProvider(t *testing.T) {
 		b := newBrowser(t, s)
 		b.workspace = s.Workspace(t, "acme")
 		b.person = addMember(t, s, b.workspace, "ada@example.com", accounts.Owner)
+		b.link(t, i)
+		b.post(t, "/dashboard/logout", nil)
 		b.get(t, "/dashboard/login").shows(t, "Sign in with Acme ID")
 		back := b.toProvider(t, i, "/dashboard/account", "ada@example.com")
 		b.get(t, back).leadsTo(t, "/dashboard/account")
@@ -169,13 +184,82 @@ func TestSignInAtAProvider(t *testing.T) {
 		s.Clock.Turn(11 * time.Minute)
 		eve.header.Set("Referer", s.URL+"/dashboard/account")
 		to := eve.post(t, "/dashboard/account/password", url.Values{"password": {password}}).leadsTo(t, "/dashboard/confirm?next=%2Fdashboard%2Faccount")
-		eve.get(t, to).shows(t, "Sign in with Acme ID").hides(t, `name="password"`)
-		eve.get(t, eve.toProvider(t, i, "/dashboard/account", "eve@example.com")).leadsTo(t, "/dashboard/account")
+		button := eve.get(t, to).shows(t, "Confirm at Acme ID").hides(t, `name="password"`).find(t, `action="(/dashboard/login/oidc\?confirm=[^"]+)"`)
+		eve.get(t, eve.press(t, i, button, "eve@example.com")).leadsTo(t, "/dashboard/account")
 		eve.post(t, "/dashboard/account/password", url.Values{"password": {password}}).leadsTo(t, "/dashboard/account")
 		// An authenticator app is still asked for.
 		b.signIn(t)
 		b.setUpApp(t)
+		b.post(t, "/dashboard/logout", nil)
 		b.get(t, b.toProvider(t, i, "/dashboard/account", "ada@example.com")).leadsTo(t, "/dashboard/login/code?next=%2Fdashboard%2Faccount")
+	})
+}
+
+// link signs in with the password and links the account at the provider.
+func (b *browser) link(t testing.TB, i *issuer) {
+	t.Helper()
+	b.signIn(t)
+	page := b.get(t, "/dashboard/account").shows(t, "Link your account at Acme ID").hides(t, i.URL)
+	before := b.token(t)
+	b.get(t, b.press(t, i, page.find(t, `action="(/dashboard/login/oidc\?next=[^"]+)"`), b.person.Email)).leadsTo(t, "/dashboard/account")
+	b.get(t, "/dashboard/account").shows(t, "Your account at Acme ID is linked", i.URL, "by password").hides(t, "Link your account at")
+	if b.token(t) == before {
+		t.Error("the token is the same")
+	}
+}
+
+func TestProviderAccountIsLinkedByWhoIsSignedIn(t *testing.T) {
+	t.Parallel()
+	eachWithIssuer(t, func(t *testing.T, s *harness.Server, i *issuer) {
+		w := s.Workspace(t, "acme")
+		b := newBrowser(t, s)
+		b.person = addMember(t, s, w, "ada@example.com", accounts.Owner)
+		const first = "sign in with your password or passkey, then link it under Your account"
+		b.get(t, b.toProvider(t, i, "", "ada@example.com")).refuses(t, http.StatusUnauthorized, first)
+		b.signedIn(t, false)
+		eve := member(t, s, w, accounts.Owner)
+		eve.get(t, eve.toProvider(t, i, "/dashboard/account", "ada@example.com")).refuses(t, http.StatusUnauthorized, first)
+		eve.get(t, "/dashboard/account").shows(t, eve.person.Email, "Link your account at Acme ID")
+		b.link(t, i)
+		b.post(t, "/dashboard/logout", nil)
+		b.get(t, b.toProvider(t, i, "/dashboard/account", "ada@example.com")).leadsTo(t, "/dashboard/account")
+		b.get(t, "/dashboard/account").shows(t, "by sign-in provider").hides(t, "Link your account at")
+	})
+}
+
+func TestProviderConfirms(t *testing.T) {
+	t.Parallel()
+	eachWithIssuer(t, func(t *testing.T, s *harness.Server, i *issuer) {
+		w := s.Workspace(t, "acme")
+		b := newBrowser(t, s)
+		b.workspace, b.person = w, addMember(t, s, w, "ada@example.com", accounts.Owner)
+		b.link(t, i)
+		// Whoever was signed in there all day has proved nothing here.
+		i.authTime = func() time.Time { return s.Clock.Now().Add(-time.Hour) }
+		b.post(t, "/dashboard/logout", nil)
+		b.get(t, b.toProvider(t, i, "", "ada@example.com")).leadsTo(t, "/dashboard/")
+		page := b.in(accounts.Test, "keys/new")
+		to := b.get(t, page).leadsTo(t, "/dashboard/confirm?next=*")
+		button := b.get(t, to).shows(t, "Confirm at Acme ID", `name="password"`).find(t, `action="(/dashboard/login/oidc\?confirm=[^"]+)"`)
+		b.get(t, b.press(t, i, button, "ada@example.com")).refuses(t, http.StatusUnauthorized, "the provider did not ask who you are").showsToo(t, "Confirm at Acme ID")
+		b.get(t, page).leadsTo(t, "/dashboard/confirm?next=*")
+		if i.asked.Get("prompt") != "login" || i.asked.Get("max_age") != "0" {
+			t.Errorf("the provider was asked %v", i.asked)
+		}
+		i.authTime = s.Clock.Now
+		before := b.token(t)
+		b.get(t, b.press(t, i, button, "eve@example.com")).refuses(t, http.StatusUnauthorized, "another account at the provider")
+		b.get(t, b.press(t, i, button, "ada@example.com")).leadsTo(t, page)
+		if b.token(t) == before {
+			t.Error("the token is the same")
+		}
+		b.get(t, page).is(t, http.StatusOK)
+		newBrowser(t, s).post(t, "/dashboard/login/oidc?confirm=1", nil).refuses(t, http.StatusUnauthorized, "sign in first")
+		// With an app only a code counts.
+		b.setUpApp(t)
+		s.Clock.Turn(11 * time.Minute)
+		b.get(t, to).shows(t, `name="code"`).hides(t, `name="password"`, "Confirm at Acme ID")
+		b.get(t, b.press(t, i, button, "ada@example.com")).refuses(t, http.StatusUnauthorized, "type a code of your authenticator app")
 	})
 }
 
@@ -184,6 +268,8 @@ func TestProviderAnswersThatAreRefused(t *testing.T) {
 	eachWithIssuer(t, func(t *testing.T, s *harness.Server, i *issuer) {
 		b := newBrowser(t, s)
 		b.person = addMember(t, s, s.Workspace(t, "acme"), "ada@example.com", accounts.Owner)
+		b.link(t, i)
+		b.post(t, "/dashboard/logout", nil)
 		for what, change := range map[string]func(q url.Values){
 			"another state": func(q url.Values) { q.Set("state", "x") },
 			"no state":      func(q url.Values) { q.Del("state") },

@@ -12,8 +12,6 @@ import (
 
 	"turnpike/internal/accounts"
 	"turnpike/internal/dashboard"
-	"turnpike/internal/db/dbtest"
-	"turnpike/test/harness"
 	"turnpike/test/world"
 )
 
@@ -227,11 +225,9 @@ func (b *browser) walk(t *testing.T, w *world.World, look func(a *answer)) {
 	}
 }
 
-func TestPagesOfAnEmptyWorkspace(t *testing.T) {
-	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
-		member(t, s, s.Workspace(t, "acme"), accounts.Owner).walk(t, nil, func(*answer) {})
-	})
+// emptyPagesAreWhole walks through a workspace that has nothing yet.
+func (x *town) emptyPagesAreWhole(t *testing.T) {
+	member(t, x.own.Server, x.own.Server.Workspace(t, "empty"), accounts.Owner).walk(t, nil, func(*answer) {})
 }
 
 // attack breaks out of an attribute, an element and a template if anything
@@ -241,30 +237,23 @@ const (
 	attack = `"'></p><img src=x onerror=` + marker + `(1)>{{` + marker + `}}`
 )
 
-func TestPagesOfAFullWorkspaceShowWhatCustomersWriteAsText(t *testing.T) {
-	t.Parallel()
-	for _, engine := range dbtest.Engines {
-		t.Run(engine, func(t *testing.T) {
-			t.Parallel()
-			s := harness.Start(t, world.Config(t, engine), harness.NewClock())
-			w := world.Fill(t, s, "acme", func(s string) string { return s + attack })
-			seen := 0
-			member(t, s, w.Workspace, accounts.Owner).walk(t, w, func(a *answer) {
-				if strings.Contains(a.main(), marker) {
-					seen++
-				}
-				if !strings.HasPrefix(a.header.Get("Content-Type"), "text/html") {
-					return
-				}
-				for _, part := range []string{"<img src=x", "onerror=" + marker + "(1)>", `"'>`} {
-					if strings.Contains(a.body, part) {
-						t.Errorf("%s has the text %s as it was written:\n%s", a.path, part, a.main())
-					}
-				}
-			})
-			if seen < 5 {
-				t.Errorf("only %d pages show what customers write: the test looks at nothing", seen)
+// pagesShowText walks through a workspace in which every word is an attack.
+func (x *town) pagesShowText(t *testing.T) {
+	seen := 0
+	x.folk[accounts.Owner].walk(t, x.own, func(a *answer) {
+		if strings.Contains(a.main(), marker) {
+			seen++
+		}
+		if !strings.HasPrefix(a.header.Get("Content-Type"), "text/html") {
+			return
+		}
+		for _, part := range []string{"<img src=x", "onerror=" + marker + "(1)>", `"'>`} {
+			if strings.Contains(a.body, part) {
+				t.Errorf("%s has the text %s as it was written:\n%s", a.path, part, a.main())
 			}
-		})
+		}
+	})
+	if seen < 5 {
+		t.Errorf("only %d pages show what customers write: the test looks at nothing", seen)
 	}
 }

@@ -120,6 +120,29 @@ func TestGuessingIsThrottled(t *testing.T) {
 	})
 }
 
+func TestWhoHasAnAppConfirmsWithACode(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		b := member(t, s, s.Workspace(t, "acme"), accounts.Owner)
+		secret, _ := b.setUpApp(t)
+		s.Clock.Turn(11 * time.Minute)
+		page := b.in(accounts.Test, "keys/new")
+		to := b.get(t, page).leadsTo(t, "/dashboard/confirm?next=*")
+		b.get(t, to).shows(t, `name="code"`).hides(t, `name="password"`)
+		b.post(t, to, url.Values{"password": {password}}).refuses(t, http.StatusUnauthorized, "type a code of your authenticator app")
+		b.get(t, page).leadsTo(t, "/dashboard/confirm?next=*")
+		const next = "some other words nobody says"
+		b.post(t, "/dashboard/account/password", url.Values{"current": {password}, "password": {next}}).leadsTo(t, "/dashboard/account")
+		b.get(t, page).leadsTo(t, "/dashboard/confirm?next=*")
+		b.post(t, to, url.Values{"code": {code(t, s, secret)}}).leadsTo(t, page)
+		b.get(t, page).is(t, http.StatusOK)
+		for range 5 {
+			b.post(t, to, url.Values{"code": {"000000"}}).refuses(t, http.StatusUnauthorized, "the code is wrong")
+		}
+		b.get(t, b.in(accounts.Test, "log")).shows(t, "person.login_throttled")
+	})
+}
+
 func TestWrongConfirmationIsRefused(t *testing.T) {
 	t.Parallel()
 	harness.Each(t, func(t *testing.T, s *harness.Server) {

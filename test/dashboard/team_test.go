@@ -52,6 +52,11 @@ func TestInvitationByMail(t *testing.T) {
 
 			// Sent again, the first link is dead.
 			again := page.find(t, `action="([^"]+/again)"`)
+			for _, path := range []string{again, team + "/invitations"} { // not at once: it is somebody's mailbox
+				b.post(t, path, invitation("bob@example.com", accounts.Developer)).refuses(t, http.StatusConflict, "bob@example.com was sent an invitation a moment ago; the next can be made in 5 minutes")
+			}
+			newBrowser(t, s).get(t, link).is(t, http.StatusOK)
+			s.Clock.Turn(6 * time.Minute)
 			b.post(t, again, url.Values{}).leadsTo(t, team)
 			second := linkIn(t, mails.Wait(t, 2)[1])
 			bob := newBrowser(t, s)
@@ -191,6 +196,10 @@ func TestTeamShowsSecondFactorsAndPages(t *testing.T) {
 		b.get(t, team).shows(t, ">none<").hides(t, ">authenticator app<", ">passkey<")
 		b.setUpApp(t)
 		b.get(t, team).shows(t, ">authenticator app<").hides(t, ">none<")
+		// Who lacks one is not for everybody to know.
+		for _, role := range []accounts.Role{accounts.Developer, accounts.Viewer} {
+			member(t, s, w, role).get(t, team).shows(t, b.person.Email).hides(t, "Second factor", ">authenticator app<", ">passkey<", ">none<")
+		}
 		err := s.DB.Write(t.Context(), func(tx *db.Tx) error {
 			for i := range 60 {
 				u := &accounts.User{Email: "p" + ids.New("")[20:] + "@example.com", Name: `<script>alert(1)</script>`, WorkspaceID: w.ID, Role: accounts.Viewer}

@@ -20,6 +20,7 @@ type used struct {
 	project, model string
 	requests       int64
 	credits        int64
+	errors         int64 // that a sum of several has, one each
 }
 
 func rollUp(t *testing.T, s *harness.Server, w *accounts.Workspace, env accounts.Environment, list ...used) {
@@ -31,11 +32,23 @@ func rollUp(t *testing.T, s *harness.Server, w *accounts.Workspace, env accounts
 				output_tokens = `+table+`.output_tokens + excluded.output_tokens, credits = `+table+`.credits + excluded.credits`,
 				"workspace_id text", "environment text", "start bigint", "key_id text", "project text", "model text", "provider text",
 				"requests bigint", "errors bigint", "input_tokens bigint", "output_tokens bigint", "credits bigint", "simulated_credits bigint")
+			// One statement takes a row once, so what falls together is added up first.
+			sums := map[used]*used{}
 			for _, u := range list {
-				row := []any{w.ID, string(env), u.at.Truncate(step).Unix(), u.key, u.project, u.model, "somewhere", u.requests, int64(1), 10 * u.requests, 20 * u.requests, u.credits, int64(0)}
-				if _, err := bulk.Write(t.Context(), tx, [][]any{row}); err != nil {
-					return err
+				at := used{at: u.at.UTC().Truncate(step), key: u.key, project: u.project, model: u.model}
+				if sums[at] == nil {
+					sums[at] = &used{}
 				}
+				sums[at].errors++
+				sums[at].requests += u.requests
+				sums[at].credits += u.credits
+			}
+			var rows [][]any
+			for at, u := range sums {
+				rows = append(rows, []any{w.ID, string(env), at.at.Unix(), at.key, at.project, at.model, "somewhere", u.requests, u.errors, 10 * u.requests, 20 * u.requests, u.credits, int64(0)})
+			}
+			if _, err := bulk.Write(t.Context(), tx, rows); err != nil {
+				return err
 			}
 		}
 		return nil
@@ -134,9 +147,36 @@ func TestUsageOfManyGroupsStaysReadable(t *testing.T) {
 	})
 }
 
-func TestUsageFiltersAreKeptAndChecked(t *testing.T) {
+// TestTheFileOfUsageIsWhole: a page looks at a bounded part, and says so; the
+// file leaves nothing out.
+func TestTheFileOfUsageIsWhole(t *testing.T) {
 	t.Parallel()
 	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		const days, models = 3, 7_001 // more than 20,000 together
+		w := s.Workspace(t, "acme")
+		b := member(t, s, w, accounts.Viewer)
+		list := make([]used, 0, days*models)
+		for day := range days {
+			for model := range models {
+				list = append(list, used{at: s.Clock.Now().AddDate(0, 0, -day), key: "key_x", model: fmt.Sprintf("m%d", model), requests: 1})
+			}
+		}
+		rollUp(t, s, w, accounts.Live, list...)
+		a := b.get(t, b.in(accounts.Live, "usage?group=model&bucket=day&range=7d")).shows(t, "Requests by model: 14,002<", "There is more usage in this time")
+		rows := b.get(t, a.link(t, "Download as CSV")).table(t)
+		if len(rows) != 1+days*models {
+			t.Errorf("the file has %d rows", len(rows))
+		}
+		if first := rows[1]; first[0] != s.Clock.Now().UTC().AddDate(0, 0, 1-days).Format(time.DateOnly)+"T00:00:00Z" || first[1] != "m0" || first[2] != "1" {
+			t.Errorf("the first row is %q", first)
+		}
+	})
+}
+
+func TestUsageFiltersAreKeptAndChecked(t *testing.T) {
+	t.Parallel()
+	// What is read of the address: both engines count in the tests above.
+	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		b := member(t, s, w, accounts.Viewer)
 		now := s.Clock.Now().UTC()

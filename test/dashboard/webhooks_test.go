@@ -30,10 +30,15 @@ func eachHooked(t *testing.T, fn func(t *testing.T, b *browser, r *receiver)) {
 	for _, engine := range dbtest.Engines {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
-			s := harness.Start(t, world.Config(t, engine), harness.NewClock())
-			fn(t, member(t, s, s.Workspace(t, "acme"), accounts.Owner), newReceiver(t, s.Clock))
+			hooked(t, engine, fn)
 		})
 	}
+}
+
+func hooked(t *testing.T, engine string, fn func(t *testing.T, b *browser, r *receiver)) {
+	t.Helper()
+	s := harness.Start(t, world.Config(t, engine), harness.NewClock())
+	fn(t, member(t, s, s.Workspace(t, "acme"), accounts.Owner), newReceiver(t, s.Clock))
 }
 
 // receiver is an endpoint's other side. It keeps what comes and answers as it

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -97,6 +98,13 @@ func Each(t *testing.T, fn func(t *testing.T, s *Server)) {
 			fn(t, Start(t, Config(t, engine), NewClock()))
 		})
 	}
+}
+
+// OnSQLite is Each for a test of texts and forms, whose queries others run on
+// both engines: the second run would tell nothing new.
+func OnSQLite(t *testing.T, fn func(t *testing.T, s *Server)) {
+	t.Helper()
+	fn(t, Start(t, Config(t, "sqlite"), NewClock()))
 }
 
 // Config is a server's configuration on an empty database of the engine.
@@ -390,8 +398,8 @@ func (s *Server) Recover(t testing.TB) (int64, error) {
 	return audit.NewLog(g, node, nil).Recover(t.Context(), s.DB)
 }
 
-// DumpDatabase is every text of every table, or of some.
-func (s *Server) DumpDatabase(t testing.TB, only ...string) []byte {
+// DumpDatabase is every text of every table.
+func (s *Server) DumpDatabase(t testing.TB) []byte {
 	t.Helper()
 	tables := "SELECT name FROM sqlite_master WHERE type = 'table'"
 	if s.DB.Engine() == "postgres" {
@@ -405,9 +413,12 @@ func (s *Server) DumpDatabase(t testing.TB, only ...string) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if only != nil {
-		names = only
-	}
+	return s.DumpTables(t, names)
+}
+
+// DumpTables is every text of some tables, but for some columns.
+func (s *Server) DumpTables(t testing.TB, names []string, without ...string) []byte {
+	t.Helper()
 	var dump bytes.Buffer
 	for _, name := range names {
 		columns := "SELECT name FROM pragma_table_info('" + name + "')"
@@ -417,7 +428,7 @@ func (s *Server) DumpDatabase(t testing.TB, only ...string) []byte {
 		rows, err := s.DB.Query(t.Context(), columns)
 		err = db.Each(rows, err, func(r db.Row) error {
 			var column string
-			if err := r.Scan(&column); err != nil {
+			if err := r.Scan(&column); err != nil || slices.Contains(without, column) {
 				return err
 			}
 			values, err := s.DB.Query(t.Context(), "SELECT CAST("+column+" AS TEXT) FROM "+name)
@@ -440,14 +451,20 @@ func (s *Server) DumpDatabase(t testing.TB, only ...string) []byte {
 // Eventually waits for something that happens by itself, ten seconds at most.
 func (s *Server) Eventually(t testing.TB, ok func() bool) {
 	t.Helper()
-	deadline := time.After(10 * time.Second)
+	s.Within(t, 10*time.Second, ok)
+}
+
+// Within is Eventually with patience of the caller's own.
+func (s *Server) Within(t testing.TB, patience time.Duration, ok func() bool) {
+	t.Helper()
+	deadline := time.After(patience)
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for !ok() {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatal("it has not happened in ten seconds")
+			t.Fatalf("it has not happened in %s", patience)
 		}
 	}
 }

@@ -6,6 +6,11 @@ const each = (root, selector, fn) => root.querySelectorAll(selector).forEach(fn)
 // What only works with this script is shown only with it.
 each(document, "[data-needs-script]", (e) => { e.hidden = false; });
 
+// What the server sent of each live part, before this page changed it, and the
+// whole of what it sent last.
+const received = new Map();
+let latest = null;
+
 // Times are shown in UTC; hovering adds the reader's own.
 function localTimes(root) {
   each(root, "time[datetime]", (e) => {
@@ -13,6 +18,7 @@ function localTimes(root) {
     if (!Number.isNaN(at.getTime()) && e.title.endsWith("UTC")) e.title += "\n" + at.toLocaleString();
   });
 }
+each(document, "[data-live][id]", (part) => received.set(part.id, part.innerHTML));
 localTimes(document);
 
 document.addEventListener("click", async (event) => {
@@ -99,19 +105,33 @@ function keepUpdated() {
 }
 
 function update(html) {
+  latest = html;
   const fresh = new DOMParser().parseFromString(html, "text/html");
   each(document, "[data-live][id]", (old) => {
     const next = fresh.getElementById(old.id);
-    if (!next || old.innerHTML === next.innerHTML || old.contains(document.activeElement) && document.activeElement.matches("input, select, textarea, button")) return;
-    const ticked = new Set([...old.querySelectorAll("input[type=checkbox]:checked")].map((box) => box.name + "=" + box.value));
-    const opened = new Set([...old.querySelectorAll("details[id][open]")].map((d) => d.id));
-    each(next, "input[type=checkbox]", (box) => { box.checked = ticked.has(box.name + "=" + box.value); });
-    each(next, "details[id]", (d) => { d.open = opened.has(d.id); });
+    if (!next || received.get(old.id) === next.innerHTML) return;
+    if (old.contains(document.activeElement)) return; // somebody is there; when they have left, it is brought up to date
+    received.set(old.id, next.innerHTML);
+    keepTyped(old, next);
     const known = new Set([...old.querySelectorAll("[data-row]")].map((row) => row.dataset.row));
     old.replaceChildren(...next.childNodes);
     if (known.size) each(old, "[data-row]", (row) => { if (!known.has(row.dataset.row)) row.classList.add("changed"); });
     localTimes(old);
   });
+}
+document.addEventListener("focusout", () => setTimeout(() => { if (latest) update(latest); }, 200));
+
+// keepTyped carries over what somebody has typed, ticked or opened.
+function keepTyped(old, next) {
+  const place = (field) => (field.form?.getAttribute("action") ?? "") + " " + field.name + (field.type === "checkbox" || field.type === "radio" ? "=" + field.value : "");
+  const fields = new Map([...next.querySelectorAll("input[name], textarea[name], select[name]")].map((field) => [place(field), field]));
+  each(old, "input[name]:not([type=hidden]), textarea[name], select[name]", (field) => {
+    const to = fields.get(place(field));
+    if (!to) return;
+    if (field.type === "checkbox" || field.type === "radio") to.checked = field.checked;
+    else if (field.tagName === "SELECT" || field.value !== field.defaultValue) to.value = field.value;
+  });
+  each(old, "details[id]", (d) => { const to = next.querySelector("#" + CSS.escape(d.id)); if (to) to.open = d.open; });
 }
 if (document.body.hasAttribute("data-live")) keepUpdated();
 

@@ -57,16 +57,19 @@ func askForUsage(o *object) error {
 		o.set("stream_options", `{"include_usage":true}`)
 		return nil
 	}
-	given := o.get("stream_options")
-	if given.Kind() != '{' {
-		return nil // the provider says what is wrong with it
+	for i := range o.members {
+		m := &o.members[i]
+		given := jsontext.Value(o.text[m.from:m.end])
+		if string(m.name) != "stream_options" || given.Kind() != '{' {
+			continue // what is no object the provider says what is wrong with
+		}
+		var options object
+		if err := options.parse(given); err != nil {
+			return err
+		}
+		options.set("include_usage", "true")
+		m.value = options.bytes()
 	}
-	var options object
-	if err := options.parse(given); err != nil {
-		return err
-	}
-	options.set("include_usage", "true")
-	o.set("stream_options", string(options.bytes()))
 	return nil
 }
 

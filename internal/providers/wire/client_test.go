@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/tls"
@@ -382,7 +383,12 @@ func rawServer(t *testing.T, text string) string {
 			if err != nil {
 				return
 			}
-			_, _ = conn.Read(make([]byte, 4096))
+			// All of it: a connection that is closed on unread bytes is reset,
+			// and the client may notice that before it reads the answer.
+			_ = conn.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
+			if req, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
+				_, _ = io.Copy(io.Discard, req.Body)
+			}
 			_, _ = io.WriteString(conn, text)
 			_ = conn.Close()
 		}

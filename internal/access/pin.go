@@ -1,0 +1,16 @@
+package access
+
+import (
+	"context"
+
+	"turnpike/internal/accounts"
+	"turnpike/internal/db"
+)
+
+// Pin binds a key that is about to be stored to a project, which must exist or
+// may be made by its use.
+func (m *Keys) Pin(ctx context.Context, tx *db.Tx, by Caller, k *Key, project string) error {
+	k.Project = project
+	p := &accounts.Project{WorkspaceID: k.WorkspaceID, Environment: k.Environment, ID: project}
+	return accounts.EnsureProject(ctx, tx, by.Actor, p, "project", true, m.now())
+}

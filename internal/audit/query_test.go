@@ -1,0 +1,86 @@
+package audit
+
+import (
+	"testing"
+	"time"
+
+	"turnpike/internal/db"
+	"turnpike/internal/db/dbtest"
+	"turnpike/internal/ids"
+)
+
+// TestEntriesOfAKeyAreItsTenantsAlone: they are found by the key, which must be
+// the tenant's.
+func TestEntriesOfAKeyAreItsTenantsAlone(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		bulk := db.NewBulk("requests", "", "id text", "workspace_id text", "environment text", "key_id text", "key_hint text", "ip text", "method text", "path text",
+			"user_agent text", "node_id text", "created_at bigint", "settled boolean", "model text", "reserved bigint", "credits bigint", "simulated_credits bigint")
+		var rows [][]any
+		for _, e := range []struct{ workspace, environment, key, model string }{
+			{"ws_a", "live", "key_a", "m"}, {"ws_a", "live", "key_a", "n"}, {"ws_a", "live", "key_other", "m"}, {"ws_a", "test", "key_test", "m"}, {"ws_b", "live", "key_b", "m"},
+		} {
+			rows = append(rows, []any{ids.New(ids.Request), e.workspace, e.environment, e.key, "", "", "GET", "/", "", "node", time.Now().UnixMicro(), true, e.model, int64(0), int64(0), int64(0)})
+		}
+		err := d.Write(t.Context(), func(tx *db.Tx) error {
+			_, err := bulk.Write(t.Context(), tx, rows)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range []struct {
+			workspace, environment string
+			f                      Filter
+			want                   int
+		}{
+			{"ws_a", "live", Filter{}, 3},
+			{"ws_a", "live", Filter{KeyID: "key_a"}, 2},
+			{"ws_a", "live", Filter{KeyID: "key_a", Model: "m"}, 1},
+			{"ws_a", "test", Filter{KeyID: "key_a"}, 0},
+			{"ws_a", "live", Filter{KeyID: "key_test"}, 0},
+			{"ws_a", "live", Filter{KeyID: "key_b"}, 0},
+			{"ws_a", "live", Filter{KeyID: "key_b", Model: "m"}, 0},
+			{"ws_b", "live", Filter{KeyID: "key_a"}, 0},
+			{"ws_a", "live", Filter{KeyID: "key_unknown"}, 0},
+		} {
+			found, err := List(t.Context(), d, c.workspace, c.environment, c.f, db.Page{Limit: 10})
+			if err != nil || len(found.Rows) != c.want || found.More || found.Cursor != "" && c.want == 0 {
+				t.Errorf("%s finds %+v by %+v (%v), want %d", c.workspace, found, c.f, err, c.want)
+			}
+		}
+	})
+}
+
+// TestActsOfAnEnvironmentAreFoundBehindManyOfTheOther: the whole log is read by
+// its index and not by looking through a part of it.
+func TestActsOfAnEnvironmentAreFoundBehindManyOfTheOther(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		bulk := db.NewBulk("admin_actions", "", "id text", "workspace_id text", "environment text", "actor text", "action text", "target text", "detail text", "created_at bigint")
+		rows := [][]any{{ids.New(ids.AdminAction), "ws_a", nil, "operator", "both", "x", "null", int64(1)}, {ids.New(ids.AdminAction), "ws_a", "test", "operator", "sought", "x", "null", int64(1)}}
+		for range 10_001 {
+			rows = append(rows, []any{ids.New(ids.AdminAction), "ws_a", "live", "operator", "other", "x", "null", int64(1)})
+		}
+		err := d.Write(t.Context(), func(tx *db.Tx) error {
+			_, err := bulk.Write(t.Context(), tx, rows)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		found, err := FindActions(t.Context(), d, "ws_a", "test", ActionFilter{}, db.Page{Limit: 10})
+		if err != nil || len(found.Rows) != 2 || found.Looked != 0 || found.More {
+			t.Errorf("it found %+v (%v)", found, err)
+		}
+		list, more, err := ListActions(t.Context(), d, "ws_a", "test", db.Page{Limit: 1, Asc: true})
+		if err != nil || len(list) != 1 || !more || list[0].Action != "both" {
+			t.Errorf("the first is %+v, more %t (%v)", list, more, err)
+		}
+		// What has no index is still bounded.
+		found, err = FindActions(t.Context(), d, "ws_a", "live", ActionFilter{Action: "both"}, db.Page{Limit: 10})
+		if err != nil || len(found.Rows) != 0 || found.Looked == 0 || !found.More {
+			t.Errorf("the search found %+v (%v)", found, err)
+		}
+	})
+}

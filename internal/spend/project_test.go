@@ -1,0 +1,65 @@
+package spend
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"turnpike/internal/accounts"
+	"turnpike/internal/audit"
+	"turnpike/internal/credits"
+	"turnpike/internal/db"
+	"turnpike/internal/db/dbtest"
+)
+
+// TestAChangedProjectIsLoggedAndItsLeasesAreCalledBack, but not those of a live
+// project when the test one of the same id is changed.
+func TestAChangedProjectIsLoggedAndItsLeasesAreCalledBack(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		o := newOffice(t, d, 100*credits.Credit)
+		var mu sync.Mutex
+		var recalled []string
+		d.OnSignal(SignalRecall, func(what string) {
+			mu.Lock()
+			defer mu.Unlock()
+			if strings.Contains(what, "shop") { // the workspace's own may come late
+				recalled = append(recalled, what)
+			}
+		})
+		budget := 7 * credits.Credit
+		for _, env := range []accounts.Environment{accounts.Test, accounts.Live} {
+			o.write(func(ctx context.Context, tx *db.Tx) error {
+				p := &accounts.Project{WorkspaceID: o.workspace.ID, Environment: env, ID: "shop"}
+				if err := accounts.CreateProject(ctx, tx, p, o.now); err != nil {
+					return err
+				}
+				p.Name, p.MonthlyBudget = "The shop", &budget
+				return ChangeProject(ctx, tx, audit.Operator, p, "project.updated", o.now)
+			})
+			p, err := accounts.GetProject(t.Context(), d, o.workspace.ID, env, "shop")
+			if err != nil || p.Name != "The shop" || p.MonthlyBudget == nil || *p.MonthlyBudget != budget {
+				t.Errorf("the project is %+v (%v)", p, err)
+			}
+			acts, _, err := audit.ListActions(t.Context(), d, o.workspace.ID, string(env), db.Page{Limit: 10})
+			if err != nil || len(acts) != 1 || acts[0].Action != "project.updated" || acts[0].Target != "shop" || acts[0].Environment != string(env) {
+				t.Errorf("the log has %+v (%v)", acts, err)
+			}
+		}
+		want := []string{line{Account{Project, ProjectID(o.workspace.ID, "shop")}, PeriodOf(o.now)}.String()}
+		for begun := time.Now(); ; time.Sleep(time.Millisecond) {
+			mu.Lock()
+			got := slices.Clone(recalled)
+			mu.Unlock()
+			if len(got) > 0 || time.Since(begun) > 10*time.Second {
+				if !slices.Equal(got, want) {
+					t.Errorf("called back is %q, want %q", got, want)
+				}
+				return
+			}
+		}
+	})
+}

@@ -1,0 +1,136 @@
+package dashboard_test
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"turnpike/internal/accounts"
+	"turnpike/test/harness"
+)
+
+// watch opens a page as an EventSource does. next returns the next event's name
+// and data, or "" when the stream has ended.
+func (b *browser) watch(t *testing.T, path string) (status int, next func() (name, data string)) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	t.Cleanup(cancel)
+	req, err := http.NewRequestWithContext(ctx, "GET", b.s.URL+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Accept", "text/event-stream")
+	resp, err := b.client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { resp.Body.Close() })
+	lines := bufio.NewScanner(resp.Body)
+	lines.Buffer(nil, 1<<20)
+	return resp.StatusCode, func() (name, data string) {
+		for lines.Scan() {
+			switch line := lines.Text(); {
+			case line == "" && name != "":
+				return name, data
+			case strings.HasPrefix(line, "event: "):
+				name = line[len("event: "):]
+			case strings.HasPrefix(line, "data: "):
+				data += line[len("data: "):] + "\n"
+			}
+		}
+		return "", ""
+	}
+}
+
+func newKey(name string) url.Values { return url.Values{"name": {name}, "scopes": {"models:read"}} }
+
+func TestAPageIsSentAgainWhenItHasChangedAndGoesWithTheSession(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		b := member(t, s, s.Workspace(t, "acme"), accounts.Owner)
+		status, next := b.watch(t, b.in(accounts.Test, "keys"))
+		if name, data := next(); status != 200 || name != "page" || !strings.Contains(data, "There are no test keys yet") {
+			t.Fatalf("%d, %s: %s", status, name, data)
+		}
+		b.post(t, b.in(accounts.Test, "keys/new"), newKey("backend")).is(t, http.StatusSeeOther)
+		if name, data := next(); name != "page" || !strings.Contains(data, "backend") {
+			t.Fatalf("%s: %s", name, data)
+		}
+		b.post(t, "/dashboard/logout", url.Values{}).is(t, http.StatusSeeOther)
+		if name, data := next(); name != "gone" {
+			t.Fatalf("%s: %s", name, data)
+		}
+	})
+}
+
+func TestOnlyLivePagesAreWatchedAndNobodyTakesAllPlaces(t *testing.T) {
+	t.Parallel()
+	s := harness.Start(t, harness.Config(t, "sqlite"), harness.NewClock()) // nothing of it is the database's
+	b := member(t, s, s.Workspace(t, "acme"), accounts.Viewer)
+	if status, _ := b.watch(t, b.in(accounts.Test, "settings")); status != http.StatusNoContent {
+		t.Errorf("a page that is not live: %d", status)
+	}
+	_, next := newBrowser(t, s).watch(t, b.in(accounts.Test, "keys"))
+	if name, _ := next(); name != "gone" {
+		t.Errorf("a stranger is told %q", name)
+	}
+	const tabs = 8
+	for i := range tabs {
+		_, next := b.watch(t, b.in(accounts.Test, "keys"))
+		if name, _ := next(); name != "page" {
+			t.Fatalf("tab %d is told %q", i+1, name)
+		}
+	}
+	if status, _ := b.watch(t, b.in(accounts.Test, "keys")); status != http.StatusServiceUnavailable {
+		t.Errorf("one tab too many: %d", status)
+	}
+	_, next = member(t, s, b.workspace, accounts.Developer).watch(t, b.in(accounts.Test, "keys"))
+	if name, _ := next(); name != "page" {
+		t.Errorf("somebody else is told %q", name)
+	}
+	// The server stops at once all the same.
+	begun := time.Now()
+	if err := s.App.Close(); err != nil || time.Since(begun) > 8*time.Second {
+		t.Errorf("it stopped after %s: %v", time.Since(begun), err)
+	}
+}
+
+// TestAFormIsDoneUnderTheRightsThatAreLeft: a form whose end comes after its
+// sender was removed does nothing.
+func TestAFormIsDoneUnderTheRightsThatAreLeft(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		w := s.Workspace(t, "acme")
+		owner, leaver := member(t, s, w, accounts.Owner), member(t, s, w, accounts.Admin)
+		body, rest := io.Pipe()
+		req, err := http.NewRequestWithContext(t.Context(), "POST", s.URL+leaver.in(accounts.Live, "keys/new"), body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		answered := make(chan string, 1)
+		go func() {
+			resp, err := leaver.client.Do(req)
+			if err != nil {
+				answered <- err.Error()
+				return
+			}
+			resp.Body.Close()
+			answered <- resp.Header.Get("Location")
+		}()
+		form := newKey("late").Encode()
+		_, _ = io.WriteString(rest, form[:8]) // returns when it is on its way
+		owner.post(t, owner.in(accounts.Live, "team/members/"+leaver.person.ID+"/remove"), url.Values{}).is(t, http.StatusSeeOther)
+		_, _ = io.WriteString(rest, form[8:])
+		rest.Close()
+		if to := <-answered; !strings.HasPrefix(to, "/dashboard/login") {
+			t.Errorf("it leads to %q", to)
+		}
+		owner.get(t, owner.in(accounts.Live, "keys")).hides(t, "late")
+	})
+}

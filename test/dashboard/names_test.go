@@ -1,0 +1,25 @@
+package dashboard_test
+
+import (
+	"net/url"
+	"testing"
+
+	"turnpike/internal/accounts"
+)
+
+// TestWhoHasLeftIsStillNamed: what somebody did stays theirs.
+func TestWhoHasLeftIsStillNamed(t *testing.T) {
+	t.Parallel()
+	eachOffice(t, func(t *testing.T, o *office) {
+		leaver := member(t, o.s, o.workspace, accounts.Developer)
+		key, _ := leaver.makeKey(t, accounts.Test, url.Values{"name": {"theirs"}, "preset": {"calls"}})
+		run := o.begin(t, `tool:pay{};text:Done.`, "awaiting_approval")
+		path, hash := asked(t, leaver, run)
+		leaver.post(t, path, url.Values{"decision": {"deny"}, "arguments_hash": {hash}}).leadsTo(t, o.in(accounts.Test, "runs/"+run))
+		o.exec(t, "DELETE FROM members WHERE user_id = $1", leaver.person.ID)
+
+		o.get(t, key).shows(t, " by The developer")
+		o.get(t, o.in(accounts.Test, "runs/"+run)).shows(t, "Denied by The developer")
+		o.get(t, o.in(accounts.Test, "log?actor="+leaver.person.ID)).shows(t, "The developer", "key.created")
+	})
+}
