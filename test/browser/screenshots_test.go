@@ -36,9 +36,11 @@ func TestScreenshots(t *testing.T) {
 	b.window(1280, 800)
 	here := func(page string) string { return in(w.Workspace, accounts.Live, page) }
 	shots := []struct{ name, path string }{
-		{"home", here("")}, {"keys", here("keys")}, {"key", here("keys/" + w.KeyID)}, {"key-new", here("keys/new")}, {"projects", here("projects")},
-		{"usage", here("usage")}, {"requests", here("requests")}, {"request", here("requests/" + w.RequestID)}, {"webhooks", here("webhooks")},
-		{"webhook", here("webhooks/" + w.EndpointID)}, {"deliveries", here("deliveries")}, {"delivery", here("deliveries/" + w.DeliveryID)}, {"jobs", here("jobs/images")},
+		{"home", here("")}, {"keys", here("keys")}, {"key", here("keys/" + w.KeyID)}, {"key-new", here("keys/new")},
+		{"key-rotate", here("keys/" + w.KeyID + "/rotate")}, {"projects", here("projects")}, {"project", here("projects/shop")},
+		{"usage", here("usage?group=model&range=30d")}, {"requests", here("requests")}, {"request", here("requests/" + w.RequestID)}, {"webhooks", here("webhooks")},
+		{"webhook", here("webhooks/" + w.EndpointID)}, {"webhook-new", here("webhooks/new")}, {"replay", here("webhooks/" + w.EndpointID + "/replay")},
+		{"events", here("events")}, {"deliveries", here("deliveries")}, {"delivery", here("deliveries/" + w.DeliveryID)}, {"jobs", here("jobs/images")},
 		{"job", here("jobs/images/" + w.BatchID)}, {"runs", here("runs")}, {"run", here("runs/" + w.RunID)}, {"billing", here("billing")}, {"security", here("security")},
 		{"log", here("log")}, {"team", here("team")}, {"settings", here("settings")}, {"account", "/dashboard/account"}, {"test-mode", in(w.Workspace, accounts.Test, "")},
 	}

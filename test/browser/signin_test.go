@@ -89,6 +89,14 @@ func TestSignInAtAProviderGoesOverItsHosts(t *testing.T) {
 	member(t, s, s.Workspace(t, "acme"), "Olivia Owner", "olivia@example.com", accounts.Owner)
 	b := newTab(t, s)
 	b.base = s.URL // the provider leads back there
+	// Who has a password links the provider first.
+	b.signIn("olivia@example.com")
+	b.open("/dashboard/account")
+	b.press("Link your account at Acme ID")
+	b.sees("Your account")
+	b.misses("Link your account at Acme ID")
+	b.tap("Olivia Owner")
+	b.press("Sign out")
 	b.open("/dashboard/login?next=/dashboard/account")
 	b.press("Sign in with Acme ID")
 	b.sees("Your account", "by sign-in provider")
