@@ -19,6 +19,9 @@ export GOFLAGS := $(strip $(shell go env GOFLAGS) -buildvcs=false)
 # The detector then reports races that are none.
 RACE = -race -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/memory=-race=false
 
+# With the tests' flags, so that what both need is compiled once.
+LINT = env CGO_ENABLED=1 GOFLAGS='$(GOFLAGS) $(RACE)'
+
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
@@ -50,10 +53,10 @@ bench: ## measure speed and memory, as docs/benchmarks.md reports them
 
 lint: ## gofmt, vet, staticcheck; govulncheck where its database can be reached
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "not formatted, run gofmt -w on:"; echo "$$unformatted"; exit 1; }
-	go vet ./...
-	go vet -tags browser ./test/browser
-	go tool staticcheck ./...
-	go tool staticcheck -tags browser ./test/browser
+	$(LINT) go vet ./...
+	$(LINT) go vet -tags browser ./test/browser
+	$(LINT) $$(go tool -n staticcheck) ./...
+	$(LINT) $$(go tool -n staticcheck) -tags browser ./test/browser
 	@scripts/vulncheck.sh
 
 fuzz: ## run each fuzz target for FUZZTIME
