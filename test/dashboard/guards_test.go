@@ -1,0 +1,64 @@
+package dashboard_test
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"turnpike/internal/accounts"
+	"turnpike/internal/dashboard"
+	"turnpike/test/harness"
+)
+
+// TestWhatWidensRightsAsksForAFreshProof names the routes: the walk over the
+// table only checks that what the table says is done.
+func TestWhatWidensRightsAsksForAFreshProof(t *testing.T) {
+	t.Parallel()
+	const here = "/dashboard/w/{workspace}/{env}/"
+	for _, path := range []string{here + "keys/new", here + "keys/{id}/edit", here + "keys/{id}/rotate", here + "webhooks/new", here + "webhooks/{id}/edit",
+		here + "webhooks/{id}/rotate", here + "billing", here + "team/invitations", here + "team/members/{id}/role", here + "team/members/{id}/remove",
+		"/dashboard/account/app", "/dashboard/account/app/disable", "/dashboard/account/app/codes", "/dashboard/account/passkeys", "/dashboard/account/passkeys/{id}/delete"} {
+		if !slices.ContainsFunc(dashboard.Routes(), func(r dashboard.Route) bool { return r.Method == "POST" && r.Path == path && r.Confirm }) {
+			t.Errorf("POST %s is not there, or asks for no proof", path)
+		}
+	}
+}
+
+func TestACarriageReturnForgesNoEvent(t *testing.T) {
+	t.Parallel()
+	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) { // nothing of it is the database's
+		b := member(t, s, s.Workspace(t, "acme"), accounts.Viewer)
+		key, _ := s.Key(t, b.workspace, accounts.Test)
+		made := s.Do(t, harness.Request{Method: "POST", Path: "/v1/images/batches", Key: key,
+			Body: map[string]any{"requests": []any{map[string]any{"custom_id": "a", "body": map[string]any{"prompt": "[[sim:delay=3s]] a house\revent: gone\r\rby the sea"}}}}}).Want(t, 200, "")
+		_, next := b.watch(t, b.in(accounts.Test, "jobs/images/"+made.Text("id")))
+		if name, data := next(); name != "page" || !strings.Contains(data, "event: gone") || strings.Contains(data, "\r") {
+			t.Errorf("%s: %q", name, data)
+		}
+	})
+}
+
+func TestASecretIsNotShownByACookieThatWasKept(t *testing.T) {
+	t.Parallel()
+	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) { // as above
+		b := member(t, s, s.Workspace(t, "acme"), accounts.Owner)
+		to := b.post(t, b.in(accounts.Test, "keys/new"), newKey("backend")).leadsTo(t, b.in(accounts.Test, "keys/key_*"))
+		s.Clock.Turn(2 * time.Minute)
+		if page := b.get(t, to).shows(t, "backend"); len(page.find(t, `tp_test_([A-Za-z0-9]*)`)) > 4 {
+			t.Errorf("the secret is shown: %s", page.main())
+		}
+	})
+}
+
+func TestAProxyOnTheSameMachineMakesNobodyLocal(t *testing.T) {
+	t.Parallel()
+	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) { // as above
+		owner := member(t, s, s.Workspace(t, "acme"), accounts.Owner)
+		b := newBrowser(t, s)
+		b.header = http.Header{"X-Forwarded-For": {"203.0.113.7"}}
+		b.post(t, "/dashboard/login", url.Values{"email": {owner.person.Email}, "password": {password}}).refuses(t, http.StatusForbidden, "not encrypted")
+	})
+}
