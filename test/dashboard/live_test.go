@@ -134,3 +134,24 @@ func TestAFormIsDoneUnderTheRightsThatAreLeft(t *testing.T) {
 		owner.get(t, owner.in(accounts.Live, "keys")).hides(t, "late")
 	})
 }
+
+func TestAPageThatIsWatchedKeepsNoSessionAlive(t *testing.T) {
+	t.Parallel()
+	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) { // nothing of it is the database's
+		b := member(t, s, s.Workspace(t, "acme"), accounts.Viewer)
+		_, next := b.watch(t, b.in(accounts.Test, "keys"))
+		if name, _ := next(); name != "page" {
+			t.Fatal(name)
+		}
+		// Nobody is there for twice seven hours, with a look in between.
+		s.Clock.Turn(7 * time.Hour)
+		s.Key(t, b.workspace, accounts.Test)
+		if name, _ := next(); name != "page" {
+			t.Fatal(name)
+		}
+		s.Clock.Turn(7 * time.Hour)
+		if name, data := next(); name != "gone" {
+			t.Errorf("%q: %s", name, data)
+		}
+	})
+}
