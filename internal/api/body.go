@@ -46,7 +46,7 @@ func (c *Call) readJSON(limit int64) ([]byte, error) {
 }
 
 func checkJSONType(header string) error {
-	if header == "" {
+	if header == "" || header == jsonType {
 		return nil
 	}
 	typ, params, err := mime.ParseMediaType(header)

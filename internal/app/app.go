@@ -56,6 +56,7 @@ type App struct {
 	log          *audit.Log
 	books        *spend.Books
 	ledger       *spend.Ledger
+	gateway      *gateway.Gateway
 	files        *files.Store
 	hooks        *webhooks.Service
 	people       *people.People
@@ -180,13 +181,13 @@ func (a *App) build(ctx context.Context, now func() time.Time) (err error) {
 	if err != nil {
 		return err
 	}
-	gate := gateway.New(gateway.Options{Catalog: models, Simulator: simulator.New(simulator.Options{}), Upstreams: upstreams(a.cfg), Routes: routes(a.cfg),
+	a.gateway = gateway.New(gateway.Options{Catalog: models, Simulator: simulator.New(simulator.Options{}), Upstreams: upstreams(a.cfg), Routes: routes(a.cfg),
 		Ledger: a.ledger, Budgets: directory, Limiter: limiter, Rates: rates(a.cfg.Limits), DefaultMaxOutput: int64(a.cfg.Gateway.DefaultMaxOutput),
 		Strict: a.cfg.Audit.Strict, Now: now, Observe: a.telemetry.observe})
-	jobs := media.New(media.Options{DB: d, Files: a.files, Gateway: gate, Books: bookkeeper, Publisher: a.events, Node: a.node.ID,
+	jobs := media.New(media.Options{DB: d, Files: a.files, Gateway: a.gateway, Books: bookkeeper, Publisher: a.events, Node: a.node.ID,
 		PerLane: a.cfg.Media.PerWorkspace, Slots: a.cfg.Media.Concurrency, Deadline: a.cfg.Media.Deadline, PollEvery: a.cfg.Media.PollInterval, Now: now})
 
-	runs := agents.New(agents.Options{DB: d, Ring: ring, Gateway: gate, Log: a.log, Publisher: a.events, Node: a.node.ID,
+	runs := agents.New(agents.Options{DB: d, Ring: ring, Gateway: a.gateway, Log: a.log, Publisher: a.events, Node: a.node.ID,
 		Guard:   safehttp.New(safehttp.Policy{AllowCIDRs: a.cfg.Agents.AllowCIDRs, AllowHTTP: a.cfg.Agents.AllowHTTP}),
 		PerLane: a.cfg.Agents.PerWorkspace, Slots: a.cfg.Agents.Concurrency, Version: a.version, Now: now})
 
@@ -200,7 +201,7 @@ func (a *App) build(ctx context.Context, now func() time.Time) (err error) {
 	}
 	edge := api.New(api.Deps{
 		DB: d, Auth: auth, Keys: keys, Tokens: tokens, Projects: directory, Log: a.log, Refused: refused, Webhooks: hooks, Tunnels: tunnels, Files: a.files, Media: jobs, Agents: runs, Leaks: leaked,
-		Gateway: gate, Idempotency: remembered, Now: now, TrustedProxies: a.cfg.TrustedProxies, AllowedOrigins: a.cfg.AllowedOrigins,
+		Gateway: a.gateway, Idempotency: remembered, Now: now, TrustedProxies: a.cfg.TrustedProxies, AllowedOrigins: a.cfg.AllowedOrigins,
 		Limits: api.Limits{Body: int64(a.cfg.Limits.BodyBytes), ModelBody: int64(a.cfg.Limits.ModelBodyBytes),
 			Header: int64(a.cfg.Limits.HeaderBytes), JSONDepth: a.cfg.Limits.JSONDepth, BodyPatience: a.cfg.Limits.BodyTimeout},
 	})
@@ -250,7 +251,7 @@ func (a *App) build(ctx context.Context, now func() time.Time) (err error) {
 		// The last, as it is the one that a bucket's outage can stop.
 		{Name: "files", Run: a.files.Purge},
 	}...)}
-	if a.metrics, err = startMetrics(a.cfg.MetricsListen, hooks, a.telemetry); err != nil {
+	if a.metrics, err = startMetrics(a.cfg.MetricsListen, hooks, a.telemetry, callsInFlight(a.gateway)); err != nil {
 		return err
 	}
 	for _, run := range []func(context.Context){a.node.Run, used.Run, refused.Run, a.keeper.Run, a.recoverDeadNodes, outbox.Run, hooks.Run, tunnels.Run, jobs.Run, runs.Run, limiter.Run, leaked.Run,
@@ -365,6 +366,9 @@ func (a *App) MetricsURL() string {
 	}
 	return a.metrics.url()
 }
+
+// CallsInFlight is how many model calls are under way.
+func (a *App) CallsInFlight() int64 { return a.gateway.InFlight() }
 
 // URL is the address at which the server can be reached.
 func (a *App) URL() string { return a.cfg.BaseURL(a.ln.Addr().String()) }

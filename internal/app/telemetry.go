@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -32,8 +33,33 @@ type telemetry struct {
 	failures *prometheus.CounterVec
 	latency  *prometheus.HistogramVec
 	first    *prometheus.HistogramVec
+	found    sync.Map // labels → *series
 
 	otel *openTelemetry // nil when it is not configured
+}
+
+// labels are those of a call, and series the metrics that have them. They are
+// looked for once: a caller waits for it.
+type labels struct{ operation, provider, model, environment, result string }
+
+type series struct {
+	calls, input, output, credits prometheus.Counter
+	latency, first                prometheus.Observer
+}
+
+func (t *telemetry) series(l labels) *series {
+	if s, ok := t.found.Load(l); ok {
+		return s.(*series)
+	}
+	s, _ := t.found.LoadOrStore(l, &series{
+		calls:   t.calls.WithLabelValues(l.operation, l.provider, l.model, l.environment, l.result),
+		input:   t.tokens.WithLabelValues(l.provider, l.model, l.environment, "input"),
+		output:  t.tokens.WithLabelValues(l.provider, l.model, l.environment, "output"),
+		credits: t.credits.WithLabelValues(l.provider, l.model),
+		latency: t.latency.WithLabelValues(l.operation, l.provider),
+		first:   t.first.WithLabelValues(l.operation, l.provider),
+	})
+	return s.(*series)
 }
 
 // buckets reach from a cached answer to a long one.
@@ -64,6 +90,12 @@ func newTelemetry(ctx context.Context, version string) (*telemetry, error) {
 	return t, nil
 }
 
+// callsInFlight shows how many calls are under way.
+func callsInFlight(g *gateway.Gateway) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "turnpike_model_calls_in_flight", Help: "Model calls under way on this node."},
+		func() float64 { return float64(g.InFlight()) })
+}
+
 func (t *telemetry) vectors() []prometheus.Collector {
 	return []prometheus.Collector{t.calls, t.tokens, t.credits, t.failures, t.latency, t.first}
 }
@@ -91,18 +123,19 @@ func (t *telemetry) observe(o gateway.Observation) {
 	if o.Failure != "" {
 		result = o.Failure
 	}
-	t.calls.WithLabelValues(o.Operation, o.Provider, model, o.Environment, result).Inc()
-	t.tokens.WithLabelValues(o.Provider, model, o.Environment, "input").Add(float64(max(0, o.Input)))
-	t.tokens.WithLabelValues(o.Provider, model, o.Environment, "output").Add(float64(max(0, o.Output)))
-	t.credits.WithLabelValues(o.Provider, model).Add(o.Credits.Float())
+	s := t.series(labels{o.Operation, o.Provider, model, o.Environment, result})
+	s.calls.Inc()
+	s.input.Add(float64(max(0, o.Input)))
+	s.output.Add(float64(max(0, o.Output)))
+	s.credits.Add(o.Credits.Float())
 	for _, a := range o.Attempts {
 		if a.Outcome != gateway.AttemptOK {
 			t.failures.WithLabelValues(a.Provider, a.Outcome).Inc()
 		}
 	}
-	t.latency.WithLabelValues(o.Operation, o.Provider).Observe(o.Duration.Seconds())
+	s.latency.Observe(o.Duration.Seconds())
 	if o.FirstByte > 0 {
-		t.first.WithLabelValues(o.Operation, o.Provider).Observe(o.FirstByte.Seconds())
+		s.first.Observe(o.FirstByte.Seconds())
 	}
 	if t.otel != nil {
 		t.otel.observe(o)

@@ -40,20 +40,22 @@ type Log struct {
 }
 
 const (
-	// intentLinger is how long an intent waits for others to be written with
-	// while nobody waits for it: the call that it is of goes on the wire first,
-	// and one that is over by then is written once. Providers take longer.
-	intentLinger = 2 * time.Millisecond
+	// An intent waits for others to be written with while nobody waits for it:
+	// the call that it is of goes on the wire first, and one that is over by
+	// then is written once. That takes a quarter of the time in which the
+	// answer is expected, within these bounds.
+	leastLinger = 2 * time.Millisecond
+	mostLinger  = 20 * time.Millisecond
 	// settleLinger is how long a settlement waits for an intent to be written
 	// with. Nobody waits for it, and what was set aside is held as long.
-	settleLinger = 5 * time.Millisecond
+	settleLinger = 10 * time.Millisecond
 )
 
 // NewLog makes a log whose writes share the group's commits. Intents come
 // first, so that a settlement never overtakes its own.
 func NewLog(g *db.Group, node *nodes.Node, book Book) *Log {
 	l := &Log{node: node, book: book}
-	l.intents = db.NewQueue(g, false, l.writeIntents).Lingers(intentLinger)
+	l.intents = db.NewQueue(g, false, l.writeIntents).Lingers(leastLinger)
 	l.settlements = db.NewQueue(g, true, l.writeOnce).Lingers(settleLinger)
 	return l
 }
@@ -176,12 +178,13 @@ func (r *Record) held() (created time.Time, held bool) {
 
 // Start hands the intent over, with what is known by now, and returns at once.
 // Model calls do this at the moment the upstream call starts, so that the
-// disk works while the provider does.
-func (r *Record) Start() {
+// disk works while the provider does. expected is when the answer will be there,
+// as far as anybody knows.
+func (r *Record) Start(expected time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.pending == nil {
-		r.pending = r.log.intents.Add(r)
+		r.pending = r.log.intents.AddFor(r, min(max(leastLinger, expected/4), mostLinger))
 	}
 }
 
@@ -190,7 +193,7 @@ func (r *Record) Start() {
 // request's context: that ends with the first failed read too, and then there
 // is still an answer to send.
 func (r *Record) Durable(limit time.Duration) error {
-	r.Start()
+	r.Start(0)
 	r.mu.Lock()
 	p := r.pending
 	r.mu.Unlock()

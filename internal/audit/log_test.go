@@ -172,7 +172,7 @@ func TestACallThatWasRefusedWhileItWaitedGivesBackWhatWasSetAside(t *testing.T) 
 		}
 	})
 	<-begun
-	r.Start()
+	r.Start(0)
 	if err := r.Durable(10 * time.Millisecond); err == nil {
 		t.Fatal("durable while another writes")
 	}
@@ -220,8 +220,8 @@ func TestACallOfAFormerLifeIsNotWritten(t *testing.T) {
 		t.Fatal("the node does not notice that it was buried")
 	}
 	present := l.Open(live(&hold{}))
-	former.Start()
-	present.Start()
+	former.Start(0)
+	present.Start(0)
 	if err := present.Durable(5 * time.Second); err != nil {
 		t.Errorf("a call of this life: %v", err)
 	}

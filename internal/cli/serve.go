@@ -39,11 +39,11 @@ func (e *env) serve(cmd *cobra.Command) error {
 	if err := e.load(cmd); err != nil {
 		return err
 	}
-	app.TuneMemory(cmd.Context())
 	a, err := app.Start(cmd.Context(), e.loaded.Config, version, nil)
 	if err != nil {
 		return err
 	}
+	app.TuneMemory(cmd.Context(), a.CallsInFlight)
 	if err := e.welcome(a); err != nil {
 		return errors.Join(err, a.Close())
 	}

@@ -186,6 +186,7 @@ type Queue[T any] struct {
 	keep    bool
 	linger  time.Duration // how long an item that nobody waits for may wait for others to be written with
 	timer   *time.Timer   // the end of that; nil without
+	due     time.Time     // when it ends, while something waits
 	hurry   bool          // it has come, or somebody waits
 	waiting []queued[T]
 }
@@ -312,20 +313,26 @@ func (q *Queue[T]) Lingers(d time.Duration) *Queue[T] {
 }
 
 // Add hands a write over and returns at once.
-func (q *Queue[T]) Add(item T) *Pending {
+func (q *Queue[T]) Add(item T) *Pending { return q.AddFor(item, q.linger) }
+
+// AddFor is Add with a linger of the item's own, in a queue that lingers.
+func (q *Queue[T]) AddFor(item T, linger time.Duration) *Pending {
 	p := &Pending{done: make(chan struct{})}
-	if q.linger > 0 {
-		p.queue = q
-	}
-	q.g.mu.Lock()
-	q.waiting = append(q.waiting, queued[T]{item, p})
-	q.hurry = q.hurry || q.linger == 0
-	if q.linger > 0 && len(q.waiting) == 1 {
-		q.timer.Reset(q.linger)
-	}
-	q.g.mu.Unlock()
 	if q.linger == 0 {
+		q.g.mu.Lock()
+		q.waiting, q.hurry = append(q.waiting, queued[T]{item, p}), true
+		q.g.mu.Unlock()
 		q.g.wakeUp()
+		return p
+	}
+	p.queue = q
+	due := time.Now().Add(linger)
+	q.g.mu.Lock()
+	defer q.g.mu.Unlock()
+	q.waiting = append(q.waiting, queued[T]{item, p})
+	if len(q.waiting) == 1 || due.Before(q.due) {
+		q.due = due
+		q.timer.Reset(linger)
 	}
 	return p
 }

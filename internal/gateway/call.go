@@ -6,6 +6,7 @@ import (
 	"context"
 	"net/http"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"turnpike/internal/access"
@@ -34,6 +35,7 @@ type Gateway struct {
 	now              func() time.Time
 	observe          func(Observation)
 
+	inFlight  atomic.Int64
 	healths   healths
 	simulated map[string]target      // by the model's id
 	choice    map[choiceKey][]target // what the router may choose from
@@ -71,7 +73,7 @@ type Options struct {
 // New makes a gateway.
 func New(o Options) *Gateway {
 	g := &Gateway{catalog: o.Catalog, simulator: o.Simulator, upstreams: o.Upstreams, routes: map[string][]string{}, ledger: o.Ledger, budgets: o.Budgets,
-		limiter: o.Limiter, rates: o.Rates, defaultMaxOutput: o.DefaultMaxOutput, strict: o.Strict, now: o.Now}
+		limiter: o.Limiter, rates: o.Rates, defaultMaxOutput: o.DefaultMaxOutput, strict: o.Strict, now: o.Now, observe: o.Observe}
 	for _, r := range o.Routes {
 		g.routes[r.Name] = r.Models
 		g.routeNames = append(g.routeNames, r.Name)
@@ -137,7 +139,8 @@ func (g *Gateway) run(ctx context.Context, c Call, r *request, targets []target,
 	if err != nil {
 		return nil, err
 	}
-	m := &meter{record: c.Record, ticket: ticket, now: g.now, started: g.now(), target: targets[0], observe: g.observe}
+	g.inFlight.Add(1)
+	m := &meter{record: c.Record, ticket: ticket, inFlight: &g.inFlight, now: g.now, started: g.now(), target: targets[0], observe: g.observe}
 	m.seen = Observation{Operation: r.operation, Environment: string(c.Principal.Environment), Requested: r.models[0], Stream: r.stream, TraceParent: c.TraceParent}
 	streams := false
 	defer func() {
@@ -168,7 +171,7 @@ func (g *Gateway) run(ctx context.Context, c Call, r *request, targets []target,
 	// no upstream: it costs nobody anything and is faster than a disk, so its
 	// intent is written together with its end.
 	if !free {
-		c.Record.Start()
+		c.Record.Start(first.health.expected())
 	}
 	if g.strict {
 		if err := c.Record.Durable(recordPatience); err != nil {
@@ -219,6 +222,9 @@ func (g *Gateway) admit(c Call, r *request, t target) (*limits.Ticket, error) {
 	ticket.Headers(c.Header)
 	return ticket, nil
 }
+
+// InFlight is how many calls are under way.
+func (g *Gateway) InFlight() int64 { return g.inFlight.Load() }
 
 // CatalogDate is the day of the table of models.
 func (g *Gateway) CatalogDate() time.Time { return g.catalog.AsOf }

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"turnpike/internal/audit"
@@ -16,16 +17,17 @@ import (
 // meter turns what a call used into the log's figures, and ends its
 // reservation by them.
 type meter struct {
-	record  *audit.Record
-	ticket  *limits.Ticket
-	hold    *spend.Reservation // nil for a test call
-	target  target             // that answered, or was tried last
-	output  int64              // tokens of one choice that it was told
-	asked   bool               // it has the call, and did not say that it failed
-	settled bool               // what the call used is noted
-	started time.Time
-	began   time.Time // at the target
-	now     func() time.Time
+	record   *audit.Record
+	ticket   *limits.Ticket
+	inFlight *atomic.Int64      // one less when it ends
+	hold     *spend.Reservation // nil for a test call
+	target   target             // that answered, or was tried last
+	output   int64              // tokens of one choice that it was told
+	asked    bool               // it has the call, and did not say that it failed
+	settled  bool               // what the call used is noted
+	started  time.Time
+	began    time.Time // at the target
+	now      func() time.Time
 
 	seen    Observation
 	observe func(Observation) // nil for nobody
@@ -46,6 +48,7 @@ func (m *meter) settle(u providers.Usage, source string, r *request) (charged cr
 		charged = min(cost, m.hold.Amount)
 		unbilled = cost - charged
 	}
+	m.seen.Input, m.seen.Output, m.seen.Credits = u.InputTokens, u.OutputTokens, charged
 	now := m.now()
 	// No nonsense of a provider's closes the key.
 	m.ticket.Adjust(min(u.InputTokens+u.OutputTokens, r.inputBound+r.choices*m.output), now)
@@ -118,6 +121,7 @@ func (m *meter) end() {
 		m.ticket.Adjust(0, m.now())
 	}
 	m.ticket.End()
+	m.inFlight.Add(-1)
 	if m.observe == nil {
 		return
 	}

@@ -22,7 +22,7 @@ type poolOrder struct {
 // playPool is the process that batches are compared with: as many workers as
 // there are cores, which call the simulator and keep nothing.
 func playPool(in orders) error {
-	app.TuneMemory(context.Background()) // as `turnpike serve` does: drawing makes garbage
+	app.TuneMemory(context.Background(), nil) // as `turnpike serve` does: drawing makes garbage
 	draw := simulator.New(simulator.Options{})
 	return obey(in, func(o poolOrder) (published, error) {
 		var next atomic.Int64

@@ -47,7 +47,6 @@ type ready struct {
 // playNode is the process of a server whose events happen when it is told.
 func playNode(in orders) error {
 	ctx := context.Background()
-	app.TuneMemory(ctx) // as `turnpike serve` does
 	slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
 	var at program.Place
 	if err := in.in.Decode(&at); err != nil {
@@ -58,6 +57,7 @@ func playNode(in orders) error {
 	if err != nil {
 		return err
 	}
+	app.TuneMemory(ctx, a.CallsInFlight) // as `turnpike serve` does
 	a.Serve()
 	if err := in.out.Encode(ready{URL: a.URL(), Begun: begun.UnixNano()}); err != nil {
 		return err

@@ -1,9 +1,10 @@
 package openai
 
 import (
+	"errors"
 	"net/http"
+	"strconv"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"turnpike/internal/providers"
@@ -26,36 +27,64 @@ func (p *Provider) readAnswer(resp *http.Response, must string) (*providers.Answ
 	if o.get(must).Kind() != '[' {
 		return nil, protocol("the answer has no %s", must)
 	}
-	usage, _ := readUsage(o.get("usage"))
+	usage, _ := o.usage()
 	return &providers.Answer{Body: body, Usage: usage}, nil
 }
 
-// readUsage reads what a call used. It is not ok if that is missing, cannot be
-// understood, or is nothing at all, which no call is.
-func readUsage(value jsontext.Value) (u providers.Usage, ok bool) {
+// usage is what a call used, as the object says. It is not ok if that is
+// missing, cannot be understood, or is nothing at all, which no call is.
+func (o *object) usage() (u providers.Usage, ok bool) {
+	value := o.get("usage")
 	if value.Kind() != '{' {
 		return u, false
 	}
-	// Numbers with a fraction: not every server writes 12 as 12.
-	var in struct {
-		Prompt     float64 `json:"prompt_tokens"`
-		Completion float64 `json:"completion_tokens"`
-		Total      float64 `json:"total_tokens"`
-		Details    struct {
-			Cached float64 `json:"cached_tokens"`
-		} `json:"prompt_tokens_details"`
-	}
-	if err := json.Unmarshal(value, &in, lenient...); err != nil {
+	var prompt, completion, total, cached float64
+	d := o.reader(value)
+	err := members(d, func(name jsontext.Value) error {
+		switch string(name) {
+		case `"prompt_tokens"`:
+			return readNumber(d, &prompt)
+		case `"completion_tokens"`:
+			return readNumber(d, &completion)
+		case `"total_tokens"`:
+			return readNumber(d, &total)
+		case `"prompt_tokens_details"`:
+			return members(d, func(name jsontext.Value) error {
+				if string(name) == `"cached_tokens"` {
+					return readNumber(d, &cached)
+				}
+				return d.SkipValue()
+			})
+		}
+		return d.SkipValue()
+	})
+	if err != nil {
 		return u, false
 	}
 	// Some (xAI, Gemini's own compatible API) leave the tokens of reasoning,
 	// which they charge as output, out of all but the total.
-	output := max(in.Completion, in.Total-in.Prompt)
+	output := max(completion, total-prompt)
 	const absurd = 1e12
-	if in.Prompt < 0 || in.Prompt > absurd || output < 0 || output > absurd || in.Prompt+output == 0 {
+	if prompt < 0 || prompt > absurd || output < 0 || output > absurd || prompt+output == 0 {
 		return u, false
 	}
-	u.InputTokens, u.OutputTokens = int64(in.Prompt), int64(output)
-	u.CachedInput = int64(max(0, min(in.Details.Cached, in.Prompt)))
+	u.InputTokens, u.OutputTokens = int64(prompt), int64(output)
+	u.CachedInput = int64(max(0, min(cached, prompt)))
 	return u, true
+}
+
+// readNumber reads a number, which may have a fraction: not every server
+// writes 12 as 12. null is none.
+func readNumber(d *jsontext.Decoder, n *float64) error {
+	value, err := d.ReadValue()
+	switch {
+	case err != nil:
+	case value.Kind() == 'n':
+		*n = 0
+	case value.Kind() == '0':
+		*n, err = strconv.ParseFloat(string(value), 64)
+	default:
+		err = errors.New("not a number")
+	}
+	return err
 }

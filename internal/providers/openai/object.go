@@ -27,6 +27,9 @@ type member struct {
 	dropped          bool
 }
 
+// usualMembers is how many calls, answers and chunks have, or a few more.
+const usualMembers = 8
+
 var errNotObject = errors.New("not a JSON object")
 
 // lenient is for what others made: what is wrong with it is theirs to judge.
@@ -36,9 +39,10 @@ var lenient = []jsontext.Options{jsontext.AllowDuplicateNames(true), jsontext.Al
 // parse reads a text, which must stay as it is while the object is in use.
 func (o *object) parse(text []byte) error {
 	o.text, o.members, o.added = text, o.members[:0], o.added[:0]
-	o.from = *bytes.NewBuffer(text) // which the decoder reads without a copy
-	d := &o.decoder
-	d.Reset(&o.from, lenient...)
+	if o.members == nil {
+		o.members = make([]member, 0, usualMembers)
+	}
+	d := o.reader(text)
 	if d.PeekKind() != '{' {
 		if _, err := d.ReadToken(); err != nil {
 			return err
@@ -66,6 +70,13 @@ func (o *object) parse(text []byte) error {
 		return errors.New("more after the JSON object")
 	}
 	return nil
+}
+
+// reader reads a text without a copy of it.
+func (o *object) reader(text []byte) *jsontext.Decoder {
+	o.from = *bytes.NewBuffer(text)
+	o.decoder.Reset(&o.from, lenient...)
+	return &o.decoder
 }
 
 // get is a member's value as it stands there, or nil.

@@ -120,7 +120,7 @@ func (s *stream) take(data []byte) []byte {
 	if value.Kind() != '{' {
 		return oneLine(bytes.Clone(data))
 	}
-	if usage, ok := readUsage(value); ok {
+	if usage, ok := c.usage(); ok {
 		s.usage = usage
 		s.usageChunk = append(s.usageChunk[:0], data...)
 	}

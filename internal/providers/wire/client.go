@@ -3,6 +3,7 @@
 package wire
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -168,9 +169,14 @@ func (call Call) request(ctx context.Context) (*http.Request, error) {
 	return req, nil
 }
 
-// readerOf reads the pieces one after the other. io.MultiReader would copy them
-// through a buffer of its own, a new one for each call.
+// readerOf reads the pieces one after the other. One alone net/http knows to be
+// in memory, and sends it together with the headers: a provider has the whole
+// call at once. io.MultiReader would copy the others through a buffer of its
+// own, a new one for each call.
 func readerOf(pieces [][]byte) io.Reader {
+	if len(pieces) == 1 {
+		return bytes.NewReader(pieces[0])
+	}
 	buffers := net.Buffers(slices.Clone(pieces)) // reading takes from it
 	return &buffers
 }
