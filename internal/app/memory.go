@@ -53,17 +53,24 @@ func TuneMemory(ctx context.Context, inFlight func() int64) {
 				debug.FreeOSMemory()
 			case <-tick.C:
 			}
-			room := int64(roomy)
+			var calls int64
 			if inFlight != nil {
-				room += min(roomOfCall*inFlight(), roomOfAll)
+				calls = inFlight()
 			}
 			live, beside := inUse()
-			if want := (max(room, 2*live+beside) + tuneStep) / tuneStep * tuneStep; want != set {
+			if want := memoryLimit(live, beside, calls); want != set {
 				debug.SetMemoryLimit(want)
 				set = want
 			}
 		}
 	}()
+}
+
+// memoryLimit is how much memory may be in use before garbage is collected, in
+// steps, so that it is not set again and again.
+func memoryLimit(live, beside, calls int64) int64 {
+	room := roomy + min(calls*roomOfCall, roomOfAll)
+	return (max(room, 2*live+beside) + tuneStep - 1) / tuneStep * tuneStep
 }
 
 // inUse is the memory that was alive at the last collection, and what is not

@@ -86,3 +86,21 @@ func TestWhatLingersGoesWithOthers(t *testing.T) {
 		}
 	})
 }
+
+// TestTheShortestLingerCounts for all that waits.
+func TestTheShortestLingerCounts(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		scratch(t, d)
+		g := db.NewGroup(d)
+		defer g.Stop()
+		q := lingering(g, new(atomic.Int64))
+		q.Add("for an hour")
+		q.AddFor("for a moment", time.Millisecond)
+		for end := time.Now().Add(10 * time.Second); count(t, d) < 2; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%d rows are there", count(t, d))
+			}
+		}
+	})
+}

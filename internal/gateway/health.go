@@ -10,6 +10,8 @@ import (
 
 // health is how a model at a provider has been doing, as this node sees it.
 type health struct {
+	listed bool // somebody has listed the model, so that its name is no caller's invention
+
 	cool atomic.Int64 // until when others are tried first, in nanoseconds
 	pace atomic.Int64 // nanoseconds to the first byte; 0 before the first answer
 

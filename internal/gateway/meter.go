@@ -125,7 +125,8 @@ func (m *meter) end() {
 	if m.observe == nil {
 		return
 	}
-	m.seen.Provider, m.seen.Model, m.seen.Known = m.target.provider.Name(), m.target.offer.ID, m.target.offer.Kind != ""
+	m.seen.Provider, m.seen.Model = m.target.provider.Name(), m.target.offer.ID
+	m.seen.Known = m.target.offer.Kind != "" || m.target.health.listed
 	m.seen.Started, m.seen.Duration = m.started, m.now().Sub(m.started)
 	m.observe(m.seen)
 }

@@ -14,7 +14,7 @@ type Observation struct {
 	Provider    string
 	Requested   string // the caller's name of the model
 	Model       string // what ran, or was tried last
-	Known       bool   // the model is in the catalogue, so that its name is no caller's invention
+	Known       bool   // the table or the operator has it, so that its name is no caller's invention
 	Stream      bool
 	Started     time.Time
 	FirstByte   time.Duration // zero without an answer

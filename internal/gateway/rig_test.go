@@ -49,6 +49,7 @@ type rig struct {
 	budget    *credits.Micro // of the workspace
 	keyBudget *credits.Micro
 	env       accounts.Environment
+	observed  func() []Observation // since it was asked last
 }
 
 var onePlace = limits.Limits{InFlight: 1, TokensPerMinute: 1_000_000}
@@ -106,8 +107,22 @@ func (r *rig) serving(t testing.TB, list []providers.Provider, suppliers ...cata
 	}
 	other := *r
 	other.t = t
+	var mu sync.Mutex
+	var seen []Observation
+	other.observed = func() []Observation {
+		mu.Lock()
+		defer mu.Unlock()
+		all := seen
+		seen = nil
+		return all
+	}
 	other.Gateway = New(Options{Catalog: table.(*catalog.Catalog), Simulator: simulator.New(simulator.Options{}), Upstreams: upstreams, Ledger: r.stock,
-		Budgets: &other, Limiter: r.gate, Rates: Rates{Live: onePlace, Test: onePlace}, DefaultMaxOutput: 16_384, Now: time.Now})
+		Budgets: &other, Limiter: r.gate, Rates: Rates{Live: onePlace, Test: onePlace}, DefaultMaxOutput: 16_384, Now: time.Now,
+		Observe: func(o Observation) {
+			mu.Lock()
+			defer mu.Unlock()
+			seen = append(seen, o)
+		}})
 	return &other
 }
 

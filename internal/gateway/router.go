@@ -161,7 +161,7 @@ func (g *Gateway) prepare() {
 	g.healths = healths{listed: map[spot]*health{}, others: map[spot]*health{}}
 	for _, u := range g.upstreams {
 		for _, o := range g.catalog.Offers(u.Provider.Name()) {
-			g.healths.listed[spot{u.Provider.Name(), o.ID}] = &health{}
+			g.healths.listed[spot{u.Provider.Name(), o.ID}] = &health{listed: true}
 		}
 	}
 	g.choice = map[choiceKey][]target{}

@@ -1,0 +1,63 @@
+package gateway
+
+import (
+	"testing"
+
+	"turnpike/internal/audit"
+	"turnpike/internal/providers"
+)
+
+// TestCallsAreObserved as the log has them, each once.
+func TestCallsAreObserved(t *testing.T) {
+	t.Parallel()
+	base := newRig(t, nil)
+	for name, tt := range map[string]struct {
+		do      doing
+		call    string
+		failure string
+	}{
+		"plain":              {says(10, 5), plainCall, ""},
+		"stream":             {says(10, 5), streamedCall, ""},
+		"stream that breaks": {streams(&fakeStream{chunks: []providers.Chunk{said("a")}, end: &providers.Failure{Kind: providers.KindCut}}), streamedCall, "upstream_error"},
+		"refused":            {fails(providers.Failure{Kind: providers.KindInvalid, Status: 400}), plainCall, "invalid_parameter"},
+	} {
+		r := base.serving(t, []providers.Provider{doer("one", tt.do)})
+		out := r.chat(tt.call)
+		seen := r.observed()
+		if len(seen) != 1 {
+			t.Errorf("%s: observed %d times", name, len(seen))
+			continue
+		}
+		o := seen[0]
+		if o.Operation != "chat" || o.Environment != "live" || o.Provider != "one" || o.Requested != "small" || o.Model != "small" || !o.Known || o.Stream != (tt.call == streamedCall) {
+			t.Errorf("%s: observed as %+v", name, o)
+		}
+		if o.Input != out.Input || o.Output != out.Output || o.Credits != out.Charged || o.Failure != tt.failure {
+			t.Errorf("%s: observed with %d in, %d out, %s credits and %q; the log has %d, %d, %s", name, o.Input, o.Output, o.Credits, o.Failure, out.Input, out.Output, out.Charged)
+		}
+		if n := r.InFlight(); n != 0 {
+			t.Errorf("%s: %d calls are in flight", name, n)
+		}
+	}
+}
+
+// TestCallsInFlight are those whose answer has not ended.
+func TestCallsInFlight(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, []providers.Provider{doer("one", says(10, 5))})
+	c := r.open()
+	c.Body = []byte(streamedCall)
+	answer, err := r.Chat(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := r.InFlight(); n != 1 {
+		t.Errorf("%d in flight while it streams", n)
+	}
+	_ = answer.Stream.Close()
+	_ = answer.Stream.Close()
+	if n := r.InFlight(); n != 0 {
+		t.Errorf("%d in flight after its end", n)
+	}
+	c.Record.Settle(func(*audit.Entry) {})
+}
