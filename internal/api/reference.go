@@ -2,17 +2,15 @@ package api
 
 import (
 	"bytes"
-	"compress/gzip"
-	"crypto/sha256"
 	_ "embed"
-	"encoding/hex"
 	"fmt"
 	"net/http"
-	"regexp"
 	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"go.yaml.in/yaml/v3"
+
+	"turnpike/internal/assets"
 )
 
 // The reference: openapi.yaml is written by hand, and everything else is made
@@ -24,12 +22,10 @@ var (
 	docsCSS []byte
 )
 
-// asset is a file that is ready to be sent.
+// asset is a file with the headers that go with it.
 type asset struct {
-	contentType string
-	header      map[string]string
-	body        []byte
-	zipped      []byte
+	*assets.File
+	header map[string]string
 }
 
 type referenceAssets struct{ json, yaml, page, css *asset }
@@ -45,7 +41,7 @@ var reference = sync.OnceValue(func() *referenceAssets {
 })
 
 // OpenAPI is the interface's OpenAPI 3.1 document, as JSON.
-func OpenAPI() []byte { return reference().json.body }
+func OpenAPI() []byte { return reference().json.Body() }
 
 // The page runs no script and loads nothing from elsewhere.
 const docsPolicy = "default-src 'none'; style-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -59,46 +55,30 @@ func newReference() (*referenceAssets, error) {
 	if err != nil {
 		return nil, err
 	}
-	sum := sha256.Sum256(docsCSS)
-	version := hex.EncodeToString(sum[:4])
-	page, err := renderDocs(&root, "/docs/docs.css?v="+version)
+	css := assets.New("text/css; charset=utf-8", docsCSS)
+	page, err := renderDocs(&root, "/docs/docs.css?v="+css.Version())
 	if err != nil {
 		return nil, err
 	}
 	document := map[string]string{"Cache-Control": "public, max-age=300", "Access-Control-Allow-Origin": "*"}
 	return &referenceAssets{
-		json: newAsset(jsonType, asJSON, document),
-		yaml: newAsset("application/yaml", openAPIYAML, document),
-		page: newAsset("text/html; charset=utf-8", page, map[string]string{"Cache-Control": "public, max-age=300",
-			"Content-Security-Policy": docsPolicy, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}),
+		json: &asset{assets.New(jsonType, asJSON), document},
+		yaml: &asset{assets.New("application/yaml", openAPIYAML), document},
+		page: &asset{assets.New("text/html; charset=utf-8", page), map[string]string{"Cache-Control": "public, max-age=300",
+			"Content-Security-Policy": docsPolicy, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}},
 		// The page names the style sheet by its content, so it may be kept for good.
-		css: newAsset("text/css; charset=utf-8", docsCSS, map[string]string{"Cache-Control": "public, max-age=31536000, immutable",
-			"X-Content-Type-Options": "nosniff"}),
+		css: &asset{css, map[string]string{"Cache-Control": "public, max-age=31536000, immutable",
+			"X-Content-Type-Options": "nosniff"}},
 	}, nil
 }
-
-func newAsset(contentType string, body []byte, header map[string]string) *asset {
-	var zipped bytes.Buffer
-	w, _ := gzip.NewWriterLevel(&zipped, gzip.BestCompression) // a level there is
-	_, _ = w.Write(body)                                       // into memory: cannot fail
-	_ = w.Close()
-	return &asset{contentType: contentType, header: header, body: body, zipped: zipped.Bytes()}
-}
-
-var acceptsGzip = regexp.MustCompile(`(?i)(^|[, ])gzip *(,|$|; *q=(1|0\.\d*[1-9]))`)
 
 func (a *asset) serve(c *Call) {
 	h := c.w.Header()
 	for name, value := range a.header {
 		h.Set(name, value)
 	}
-	h.Set("Vary", "Accept-Encoding")
-	if acceptsGzip.MatchString(c.r.Header.Get("Accept-Encoding")) {
-		h.Set("Content-Encoding", "gzip")
-		c.send(http.StatusOK, a.contentType, a.zipped)
-		return
-	}
-	c.send(http.StatusOK, a.contentType, a.body)
+	contentType, body := a.For(c.r, h)
+	c.send(http.StatusOK, contentType, body)
 }
 
 // jsonOf writes YAML as JSON and keeps the order in which things were written.

@@ -20,7 +20,7 @@ var layers = []layer{
 	{"settings", list("config")},
 	{"upper ground", list("nodes")},
 	{"middle ground", list("db safehttp jsonbody")},
-	{"lower ground", list("ids fault credits keyring audio clientip visitors")},
+	{"lower ground", list("ids fault credits keyring audio clientip visitors assets")},
 	{"public", list("webhook")},
 }
 
