@@ -146,9 +146,20 @@ func TestConcurrentWritersLoseNothing(t *testing.T) {
 	})
 }
 
+// eachEmpty runs fn with the address of a database without tables.
+func eachEmpty(t *testing.T, fn func(t *testing.T, address string)) {
+	t.Helper()
+	for _, engine := range dbtest.Engines {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			fn(t, dbtest.Empty(t, engine))
+		})
+	}
+}
+
 func TestMigrationsRunOnceUnderTheirLock(t *testing.T) {
 	t.Parallel()
-	dbtest.EachAddress(t, func(t *testing.T, address string) {
+	eachEmpty(t, func(t *testing.T, address string) {
 		var applied atomic.Int64
 		var wg sync.WaitGroup
 		for range 4 {

@@ -2,9 +2,12 @@ package db
 
 import (
 	"context"
+	"crypto/sha256"
 	"embed"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"regexp"
 	"slices"
@@ -45,6 +48,15 @@ func Migrations() []Migration {
 		out = append(out, Migration{version, name, string(text)})
 	}
 	return out
+}
+
+// Fingerprint names the schema that the migrations make.
+func Fingerprint() string {
+	h := sha256.New()
+	for _, m := range Migrations() {
+		_, _ = io.WriteString(h, m.sql) // a hash takes everything
+	}
+	return hex.EncodeToString(h.Sum(nil)[:8])
 }
 
 // textColumn is a column of text where it is declared. On PostgreSQL it gets

@@ -36,7 +36,7 @@ func TestJourneysOnPostgres(t *testing.T) {
 	run(t, true, func(env *testscript.Env) error {
 		tb := env.T().(testing.TB)
 		env.Setenv("TURNPIKE_DATA", filepath.Join(env.WorkDir, "data"))
-		env.Setenv("TURNPIKE_DATABASE_URL", dbtest.Address(tb, "postgres"))
+		env.Setenv("TURNPIKE_DATABASE_URL", dbtest.Empty(tb, "postgres"))
 		env.Setenv("TURNPIKE_MASTER_KEY", strings.Repeat("0f", 32))
 		return nil
 	})

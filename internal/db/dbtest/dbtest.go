@@ -4,14 +4,12 @@ package dbtest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/url"
 	"path/filepath"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"turnpike/internal/db"
 	"turnpike/internal/ids"
@@ -28,8 +26,8 @@ func Each(t *testing.T, fn func(t *testing.T, d *db.DB)) {
 	})
 }
 
-// EachAddress runs fn with the address of an empty database of each engine,
-// for tests that open it themselves, several times, or in another process.
+// EachAddress runs fn with the address of such a database of each engine, for
+// tests that open it themselves, several times, or in another process.
 func EachAddress(t *testing.T, fn func(t *testing.T, address string)) {
 	t.Helper()
 	for _, engine := range Engines {
@@ -54,23 +52,36 @@ func Open(t testing.TB, address string) *db.DB {
 	return d
 }
 
-// Address returns the address of an empty database: a file in the test's
-// folder, or a schema of its own on the test server.
+// Address returns the address of a database that has all tables and no rows: a
+// file in the test's folder, or one of its own on the test server.
 func Address(t testing.TB, engine string) string {
 	t.Helper()
+	return copyOf(t, engine)
+}
+
+// Empty is Address without the tables, for tests that make them.
+func Empty(t testing.TB, engine string) string {
+	t.Helper()
 	if engine == "sqlite" {
-		return filepath.Join(t.TempDir(), "turnpike.db")
+		return sqlitePath(t)
 	}
+	return newDatabase(t, "")
+}
+
+func sqlitePath(t testing.TB) string { return filepath.Join(t.TempDir(), "turnpike.db") }
+
+// newDatabase makes a database on the test server that is gone with the test.
+func newDatabase(t testing.TB, like string) string {
+	t.Helper()
 	server := URL(t)
-	schema := "t_" + ids.New("")
-	onServer(t, server, "CREATE SCHEMA "+schema)
-	t.Cleanup(func() { onServer(t, server, "DROP SCHEMA "+schema+" CASCADE") })
-	u, err := url.Parse(server)
+	name := "t_" + ids.New("")
+	onServer(t, server, "CREATE DATABASE "+name+like)
+	t.Cleanup(func() { onServer(t, server, "DROP DATABASE "+name+" WITH (FORCE)") })
+	u, err := url.Parse(databaseURL(server, name))
 	if err != nil {
 		t.Fatal(err)
 	}
 	q := u.Query()
-	q.Set("search_path", schema)
 	q.Set("pool_max_conns", "8")
 	u.RawQuery = q.Encode()
 	return u.String()
@@ -84,17 +95,7 @@ func onServer(t testing.TB, server, statement string) {
 		t.Fatal(fmt.Errorf("connect to the test server: %w", err))
 	}
 	defer conn.Close(ctx)
-	// A server that was killed leaves sessions that end a moment later; until
-	// then dropping what they use may run into them.
-	_, err = conn.Exec(ctx, statement)
-	for range 5 {
-		var pg *pgconn.PgError
-		if !errors.As(err, &pg) || pg.Code != "40P01" { // deadlock
-			break
-		}
-		_, err = conn.Exec(ctx, statement)
-	}
-	if err != nil {
+	if _, err := conn.Exec(ctx, statement); err != nil {
 		t.Fatal(err)
 	}
 }

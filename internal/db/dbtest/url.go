@@ -7,7 +7,7 @@ import (
 )
 
 // URLVariable names the environment variable with the address of a PostgreSQL
-// server that the tests may use; they need the right to create schemas.
+// server that the tests may use; they need the right to create databases.
 const URLVariable = "TURNPIKE_TEST_DATABASE_URL"
 
 // processCluster is shared by the tests of one process. Nothing stops it: its
@@ -20,12 +20,20 @@ var processCluster = sync.OnceValues(StartCluster)
 // one has shown nothing.
 func URL(t testing.TB) string {
 	t.Helper()
-	if url := os.Getenv(URLVariable); url != "" {
-		return url
-	}
-	cluster, err := processCluster()
+	url, err := serverURL()
 	if err != nil {
 		t.Fatalf("this test needs PostgreSQL: %v", err)
 	}
-	return cluster.URL()
+	return url
+}
+
+func serverURL() (string, error) {
+	if url := os.Getenv(URLVariable); url != "" {
+		return url, nil
+	}
+	cluster, err := processCluster()
+	if err != nil {
+		return "", err
+	}
+	return cluster.URL(), nil
 }
