@@ -39,6 +39,8 @@ type Offer struct {
 	Model
 	Supplier string
 	Upstream string // what to call it there
+	Listed   bool   // by the operator
+	Any      bool   // nobody knows it, but the supplier takes any name
 }
 
 // stock is a supplier with its models worked out.
@@ -85,7 +87,9 @@ func (c *Catalog) Offer(supplier, id string) *Offer {
 	if s.any == nil {
 		return nil
 	}
-	return s.offer(Model{Provider: supplier, Modalities: []string{"text"}}, id)
+	o := s.offer(Model{Provider: supplier, Modalities: []string{"text"}}, id)
+	o.Any = true
+	return o
 }
 
 // offer is a model that no operator has listed.
@@ -131,7 +135,7 @@ func (c *Catalog) addSupplier(s Supplier, r rate) error {
 
 // listed is a model as an operator has listed it.
 func (c *Catalog) listed(st *stock, l Supply, fallback *Price, r rate) (*Offer, error) {
-	o := &Offer{Supplier: st.supplier.Name, Upstream: cmp.Or(l.Upstream, l.ID)}
+	o := &Offer{Supplier: st.supplier.Name, Upstream: cmp.Or(l.Upstream, l.ID), Listed: true}
 	known := c.Find(st.table, o.Upstream)
 	if known == nil {
 		known = &Model{Provider: st.supplier.Name, Modalities: []string{"text"}}
@@ -148,6 +152,7 @@ func (c *Catalog) listed(st *stock, l Supply, fallback *Price, r rate) (*Offer, 
 		if err != nil {
 			return nil, err
 		}
+		o.Kind = cmp.Or(o.Kind, Chat) // only those have any
 		o.Capabilities, o.Modalities = can, modalities(o.Kind, can)
 	}
 	switch {

@@ -36,7 +36,7 @@ var pauses = []time.Duration{250 * time.Millisecond, time.Second}
 type Attempt struct {
 	Provider string `json:"provider"`
 	Model    string `json:"model"`
-	Outcome  string `json:"outcome"` // "ok", or the kind of the failure
+	Outcome  string `json:"outcome"` // "ok", "unsupported", or the kind of the failure
 	Status   int    `json:"status,omitzero"`
 	MS       int64  `json:"ms"`
 }
@@ -81,6 +81,11 @@ func (g *Gateway) try(ctx context.Context, c Call, r *request, targets []target,
 		m.asked = false
 		var f *providers.Failure
 		if !errors.As(err, &f) {
+			if _, ok := fault.As(err); ok && i+1 < len(targets) { // its format has no words for the call; another's may
+				tried = append(tried, Attempt{t.provider.Name(), t.offer.ID, AttemptUnsupported, 0, took.Milliseconds()})
+				i++
+				continue
+			}
 			return nil, upstreamFault(err)
 		}
 		tried = append(tried, Attempt{t.provider.Name(), t.offer.ID, string(f.Kind), f.Status, took.Milliseconds()})
@@ -95,6 +100,8 @@ func (g *Gateway) try(ctx context.Context, c Call, r *request, targets []target,
 		case len(targets) == 1 && again < sameAgain && repeatable(f):
 			pause(ctx, max(pauses[again], f.RetryAfter))
 			again++
+		case t.offer.Any && f.Kind == providers.KindNoModel:
+			return nil, fault.Param(fault.ModelNotFound, "model", "there is no model %q; GET /v1/models lists those there are", r.models[0]).Because(err)
 		default:
 			return nil, upstreamFault(err)
 		}
@@ -107,8 +114,12 @@ func refusesCaller(f *providers.Failure) bool {
 	return f.Kind == providers.KindInvalid || f.Kind == providers.KindBlockedInput || f.Kind == providers.KindBlockedOutput
 }
 
-// AttemptOK is the outcome of an attempt that was answered.
-const AttemptOK = "ok"
+// Outcomes of attempts that were no failures of a provider: it was answered, or
+// could not be put in the provider's words.
+const (
+	AttemptOK          = "ok"
+	AttemptUnsupported = "unsupported"
+)
 
 // repeatable reports whether the same target may do better in a moment. One
 // that has let our own patience run out is not waited for again.

@@ -23,11 +23,12 @@ func (g *Gateway) Models(p *access.Principal) []*catalog.Model {
 	return out
 }
 
-// model is a model as the first provider that has it offers it.
+// model is a model as the first provider that has it offers it. One that
+// nobody knows is not listed, although it may be called.
 func (g *Gateway) model(env accounts.Environment, id string) *catalog.Model {
 	for _, kind := range listed {
 		for _, t := range g.offering(env, id, kind) {
-			if t.offer.Priced {
+			if t.offer.Priced && !t.offer.Any {
 				return &t.offer.Model
 			}
 		}

@@ -75,6 +75,8 @@ func (g *Gateway) route(env accounts.Environment, names []string, kind catalog.K
 		}
 		list = join(list, g.inOrder(found))
 	}
+	now := g.now()
+	slices.SortStableFunc(list, func(a, b target) int { return cmp.Compare(a.health.rank(now), b.health.rank(now)) })
 	switch {
 	case len(list) > 0:
 		return list, nil
@@ -122,7 +124,8 @@ func (g *Gateway) expand(names []string) []string {
 	return out
 }
 
-// offering are the providers that have the model.
+// offering are the providers that have the model: those that name it, or else
+// those that take any name.
 func (g *Gateway) offering(env accounts.Environment, name string, kind catalog.Kind) (list []target) {
 	if env == accounts.Test {
 		t, found := g.simulated[name]
@@ -138,12 +141,28 @@ func (g *Gateway) offering(env accounts.Environment, name string, kind catalog.K
 		}
 		return []target{t}
 	}
+	var untold []target // at providers that take any name
+	known := false
 	for _, u := range g.upstreams {
-		if o := g.catalog.Offer(u.Provider.Name(), name); o != nil && (o.Kind == kind || o.Kind == "") && makes(u.Provider, kind) {
-			list = append(list, target{u.Provider, o, u.Weight, g.healths.of(spot{u.Provider.Name(), name}, g.now)})
+		o := g.catalog.Offer(u.Provider.Name(), name)
+		if o == nil {
+			continue
+		}
+		known = known || !o.Any
+		if o.Kind != kind && o.Kind != "" || !makes(u.Provider, kind) {
+			continue
+		}
+		t := target{u.Provider, o, u.Weight, g.healths.of(spot{u.Provider.Name(), name}, g.now)}
+		if o.Any {
+			untold = append(untold, t)
+		} else {
+			list = append(list, t)
 		}
 	}
-	return list
+	if known { // what one is known to have is not looked for at others
+		return list
+	}
+	return untold
 }
 
 // simulate is a model of the table at the simulator.
@@ -178,11 +197,11 @@ type choiceKey struct {
 }
 
 // choosable are all that the router may choose from, the cheapest first: known,
-// priced, and not about to go.
+// priced, not about to go, and for general use.
 func (g *Gateway) choosable(env accounts.Environment, kind catalog.Kind) (all []target) {
 	for _, id := range g.callable(env, kind) {
 		for _, t := range g.offering(env, id, kind) {
-			if t.offer.Priced && t.offer.Kind == kind && t.offer.Deprecated.IsZero() {
+			if t.offer.Priced && t.offer.Kind == kind && t.offer.Deprecated.IsZero() && (t.offer.Listed || !t.offer.Special()) {
 				all = append(all, t)
 			}
 		}

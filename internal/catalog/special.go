@@ -1,0 +1,30 @@
+package catalog
+
+import "strings"
+
+// specialWords are parts of the names of chat models that are made for one
+// purpose, may go at any time, or are not to be had by chat completions.
+var specialWords = []string{"audio", "codex", "computer-use", "deep-research", "experimental", "gemma", "image", "learnlm", "live", "lyria",
+	"preview", "realtime", "robotics", "search", "transcribe", "tts"}
+
+// Special reports whether a model of the table is one that is to be called by
+// its name alone: the router does not choose it by itself. The table has no
+// such column.
+func (m *Model) Special() bool {
+	if m.Kind != Chat {
+		return false
+	}
+	id := strings.ToLower(m.ID)
+	for _, word := range specialWords {
+		if strings.Contains(id, word) {
+			return true
+		}
+	}
+	switch {
+	case strings.Contains(id+"-", "-exp-"):
+		return true
+	case m.Provider == "openai" && strings.Contains(id+"-", "-pro-"): // by the Responses API alone
+		return true
+	}
+	return m.Typical() == 0 // nobody gives a model away for good
+}

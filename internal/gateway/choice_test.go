@@ -1,0 +1,114 @@
+package gateway
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"turnpike/internal/accounts"
+	"turnpike/internal/catalog"
+	"turnpike/internal/fault"
+	"turnpike/internal/providers"
+)
+
+// TestWhoTakesAnyNameGetsWhatNobodyNames and nothing else: a local server beside
+// OpenAI must not get a share of OpenAI's models.
+func TestWhoTakesAnyNameGetsWhatNobodyNames(t *testing.T) {
+	t.Parallel()
+	local := doer("local", fails(providers.Failure{Kind: providers.KindNoModel, Status: 404}))
+	r := newRig(t, []providers.Provider{doer("shop", says(1, 1)), local}, shop(), catalog.Supplier{Local: true})
+	for model, want := range map[string]string{"dear": "shop/dear", "llama": "local/llama"} {
+		for range 20 { // the order is drawn
+			if got, err := r.models(`{"model":"` + model + `"}`); err != nil || strings.Join(got, " ") != want {
+				t.Fatalf("%s goes to %v (%v), expected %s", model, got, err, want)
+			}
+		}
+	}
+	p := r.open().Principal
+	if _, err := r.Model(p, "llama"); !fault.Is(err, fault.ModelNotFound) {
+		t.Errorf("a model that nobody lists: %v", err)
+	}
+	for _, m := range r.Models(p) {
+		if m.Provider == "local" {
+			t.Errorf("%s is listed", m.ID)
+		}
+	}
+	out := r.chat(`{"model":"llama","messages":[]}`)
+	if out.code != string(fault.ModelNotFound) {
+		t.Errorf("a model that the provider does not have either: %s", out.code)
+	}
+}
+
+// TestAListBeginsWithWhatWorks: a provider that fails is tried last, whatever
+// its place.
+func TestAListBeginsWithWhatWorks(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, []providers.Provider{doer("shop", says(1, 1))}, shop())
+	r.routes = map[string][]string{"mine": {"dear", "cheap"}}
+	r.healths.of(spot{"shop", "dear"}, time.Now).failed(&providers.Failure{Kind: providers.KindRateLimited, RetryAfter: time.Minute}, time.Now())
+	for _, body := range []string{`{"model":"dear","models":["cheap"]}`, `{"model":"route/mine"}`} {
+		if got, err := r.models(body); err != nil || !slices.Equal(got, []string{"shop/cheap", "shop/dear"}) {
+			t.Errorf("%s tries %v (%v)", body, got, err)
+		}
+	}
+}
+
+// TestTheRouterChoosesWhatIsForGeneralUse of the table, and whatever the
+// operator lists.
+func TestTheRouterChoosesWhatIsForGeneralUse(t *testing.T) {
+	t.Parallel()
+	table := newRig(t, []providers.Provider{doer("openai", says(1, 1))}, catalog.Supplier{Table: "openai"})
+	for _, name := range []string{Auto, AutoCheapest, AutoStrongest, AutoFastest} {
+		got, err := table.models(`{"model":"` + name + `"}`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, model := range got {
+			if strings.Contains(model, "-pro") || strings.Contains(model, "search") || strings.Contains(model, "audio") || strings.Contains(model, "preview") {
+				t.Errorf("%s chooses %s", name, model)
+			}
+		}
+	}
+	for _, kind := range []catalog.Kind{catalog.Image, catalog.Speech, catalog.Embedding} {
+		if len(table.choosable(accounts.Test, kind)) == 0 {
+			t.Errorf("no model of the kind %q is for general use", kind)
+		}
+	}
+	if got, err := table.models(`{"model":"o1-pro"}`); err != nil || len(got) != 1 {
+		t.Errorf("by its name: %v, %v", got, err)
+	}
+	own := newRig(t, []providers.Provider{doer("mine", says(1, 1))}, catalog.Supplier{Table: "openai", Models: []catalog.Supply{{ID: "o1-pro"}}})
+	if got, err := own.models(`{"model":"auto"}`); err != nil || !slices.Equal(got, []string{"mine/o1-pro"}) {
+		t.Errorf("of what the operator lists: %v, %v", got, err)
+	}
+}
+
+// TestWhatOneFormatCannotSayAnotherMay.
+func TestWhatOneFormatCannotSayAnotherMay(t *testing.T) {
+	t.Parallel()
+	cannot := doer("one", func(context.Context, *providers.ChatRequest) (*providers.Answer, error) {
+		return nil, fault.Invalid("logprobs", "logprobs are not possible with this model's provider")
+	})
+	r := newRig(t, []providers.Provider{cannot, doer("two", says(10, 5))},
+		catalog.Supplier{Models: []catalog.Supply{{ID: "a", Price: dollars(1, 1)}}}, catalog.Supplier{Models: []catalog.Supply{{ID: "b", Price: dollars(1, 1)}}})
+	out := r.chat(`{"model":"a","models":["b"],"messages":[]}`)
+	if out.err != nil || out.ModelRan != "b" || !strings.Contains(out.Attempts, `"unsupported"`) {
+		t.Errorf("%s by %q after %s (%v)", out.code, out.ModelRan, out.Attempts, out.err)
+	}
+	if out := r.chat(`{"model":"a","messages":[]}`); out.code != string(fault.InvalidParameter) {
+		t.Errorf("with nobody else: %s", out.code)
+	}
+}
+
+// TestCapabilitiesOfTheOperatorCount for a model that the table does not know.
+func TestCapabilitiesOfTheOperatorCount(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, []providers.Provider{doer("shop", says(1, 1))}, catalog.Supplier{Models: []catalog.Supply{
+		{ID: "blind", Price: dollars(1, 1), Capabilities: []string{"tools"}}, {ID: "seeing", Price: dollars(1, 1), Capabilities: []string{"vision"}}}})
+	got, err := r.models(`{"model":"blind","models":["seeing"],"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"https://x/y.png"}}]}]}`)
+	if err != nil || !slices.Equal(got, []string{"shop/seeing"}) {
+		t.Errorf("a picture goes to %v (%v)", got, err)
+	}
+}
