@@ -85,7 +85,7 @@ func (m *meter) plain(a *providers.Answer, r *request) credits.Micro {
 			source = audit.UsageEstimated
 		}
 	}
-	if u.InputTokens <= 0 { // no call has none
+	if u.InputTokens <= 0 || u.Estimated { // no call has none
 		source = audit.UsageEstimated
 	}
 	return m.settle(u, source, r)
@@ -98,7 +98,7 @@ func (m *meter) counted(u, sent providers.Usage, r *request) credits.Micro {
 	if u.OutputTokens <= 0 && sent.OutputTokens > 0 {
 		u.OutputTokens, source = sent.OutputTokens, audit.UsageEstimated
 	}
-	if u.InputTokens <= 0 {
+	if u.InputTokens <= 0 || u.Estimated {
 		source = audit.UsageEstimated
 	}
 	return m.settle(u, source, r)

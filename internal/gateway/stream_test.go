@@ -37,6 +37,8 @@ func TestWhereUsageComesFrom(t *testing.T) {
 		"stream":                     {says(10, 5), streamedCall, 10, 5, "provider"},
 		"stream without":             {streams(&fakeStream{chunks: []providers.Chunk{said("a"), said("b")}}), streamedCall, aboutStreamed, 2, "estimated"},
 		"stream with zero":           {streams(&fakeStream{chunks: []providers.Chunk{said("a"), counted(providers.Usage{})}}), streamedCall, aboutStreamed, 1, "estimated"},
+		"plain, estimated":           {plain(answer, providers.Usage{InputTokens: 3, OutputTokens: 4, Estimated: true}), plainCall, 3, 4, "estimated"},
+		"stream, estimated":          {streams(&fakeStream{chunks: []providers.Chunk{said("a"), counted(providers.Usage{InputTokens: 4, OutputTokens: 2, Estimated: true})}}), streamedCall, 4, 2, "estimated"},
 		"stream, twice":              {streams(&fakeStream{chunks: []providers.Chunk{said("a"), counted(providers.Usage{InputTokens: 4, OutputTokens: 1}), counted(providers.Usage{InputTokens: 4, OutputTokens: 9})}}), streamedCall, 4, 9, "provider"},
 		"stream, in the middle":      {streams(&fakeStream{chunks: []providers.Chunk{said("a"), counted(providers.Usage{InputTokens: 4, OutputTokens: 1}), said("b"), said("c")}}), streamedCall, 4, 3, "estimated"},
 		"stream, middle and the end": {streams(&fakeStream{chunks: []providers.Chunk{said("a"), counted(providers.Usage{InputTokens: 4, OutputTokens: 1}), said("b"), counted(providers.Usage{InputTokens: 4, OutputTokens: 2})}}), streamedCall, 4, 2, "provider"},

@@ -40,6 +40,7 @@ type Usage struct {
 	OutputTokens int64
 	CachedInput  int64 // read from the provider's cache
 	CacheWrite   int64 // written to it
+	Estimated    bool  // the provider has not counted some of these
 
 	Images       int64
 	Characters   int64 // read aloud

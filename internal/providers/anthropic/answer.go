@@ -35,6 +35,8 @@ type replyUsage struct {
 	Details       struct {
 		Thinking int64 `json:"thinking_tokens"`
 	} `json:"output_tokens_details"`
+
+	estimated bool
 }
 
 // maxTokens is beyond any context window, and safe to add up.
@@ -59,13 +61,21 @@ func (u *replyUsage) usage() providers.Usage {
 		OutputTokens: u.Output,
 		CachedInput:  u.CacheRead,
 		CacheWrite:   u.CacheCreation,
+		Estimated:    u.estimated,
 	}
 }
 
 // fillInput is for servers that do not count.
 func (u *replyUsage) fillInput(asked asked) {
 	if u.usage().InputTokens == 0 {
-		u.Input = estimate(asked.bytes)
+		u.Input, u.estimated = estimate(asked.bytes), true
+	}
+}
+
+// fillOutput is for servers that do not count, or not yet.
+func (u *replyUsage) fillOutput(sent int) {
+	if n := estimate(sent); n > u.Output {
+		u.Output, u.estimated = n, true
 	}
 }
 
@@ -111,7 +121,7 @@ func (p *Provider) answer(text []byte, asked asked, head head) (*providers.Answe
 		counted.merge(r.Usage)
 	}
 	if counted.Output == 0 {
-		counted.Output = estimate(s.bytes())
+		counted.fillOutput(s.bytes())
 	}
 	counted.fillInput(asked)
 	return &providers.Answer{Body: p.body(head, s, &counted), Usage: counted.usage()}, nil

@@ -152,7 +152,7 @@ func checkUsage(t *testing.T, body []byte, want providers.Usage) {
 		t.Fatal(err)
 	}
 	u := got.Usage
-	if (providers.Usage{InputTokens: u.Prompt, OutputTokens: u.Completion, CachedInput: u.Details.Cached, CacheWrite: u.Details.Written}) != want || u.Total != u.Prompt+u.Completion {
+	if (providers.Usage{InputTokens: u.Prompt, OutputTokens: u.Completion, CachedInput: u.Details.Cached, CacheWrite: u.Details.Written, Estimated: want.Estimated}) != want || u.Total != u.Prompt+u.Completion {
 		t.Errorf("the caller reads %+v, the gateway %+v", u, want)
 	}
 }

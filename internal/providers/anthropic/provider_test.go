@@ -200,7 +200,7 @@ func TestHangUpIsChargedByWhatCame(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	want.OutputTokens = (300 + int64(len("Hello, how are you today?")) + 3) / 4
+	want.OutputTokens, want.Estimated = (300+int64(len("Hello, how are you today?"))+3)/4, true
 	if got := answer.Stream.SoFar(); got != want {
 		t.Errorf("after the text %+v, not %+v", got, want)
 	}

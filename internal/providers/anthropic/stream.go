@@ -101,7 +101,7 @@ func (s *stream) SoFar() providers.Usage {
 func (s *stream) total() *replyUsage {
 	u := s.counted
 	if !s.final || u.Output == 0 { // a total of nothing, where something was sent, is none
-		u.Output = max(u.Output, estimate(s.sent))
+		u.fillOutput(s.sent)
 	}
 	u.fillInput(s.asked)
 	return &u

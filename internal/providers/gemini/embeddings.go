@@ -75,7 +75,7 @@ func (p *Provider) Embeddings(ctx context.Context, model string, body []byte) (*
 	if err != nil {
 		return nil, err
 	}
-	out := embeddingList{Object: "list", Model: model, Data: make([]embedding, 0, len(in.texts))}
+	out, estimated := embeddingList{Object: "list", Model: model, Data: make([]embedding, 0, len(in.texts))}, false
 	for start := 0; start < len(in.texts); start += perBatch {
 		texts := in.texts[start:min(start+perBatch, len(in.texts))]
 		method, body, err := in.batch(model, texts)
@@ -89,7 +89,7 @@ func (p *Provider) Embeddings(ctx context.Context, model string, body []byte) (*
 		if body, err = wire.ReadAll(resp); err != nil {
 			return nil, err
 		}
-		vectors, tokens, err := readVectors(body, texts, p.key)
+		vectors, tokens, counted, err := readVectors(body, texts, p.key)
 		if err != nil {
 			return nil, err
 		}
@@ -97,9 +97,10 @@ func (p *Provider) Embeddings(ctx context.Context, model string, body []byte) (*
 			out.Data = append(out.Data, embedding{"embedding", len(out.Data), in.encode(v.Values)})
 		}
 		out.Usage.PromptTokens += tokens
+		estimated = estimated || !counted
 	}
 	out.Usage.TotalTokens = out.Usage.PromptTokens
-	answer := &providers.Answer{Usage: providers.Usage{InputTokens: out.Usage.PromptTokens}}
+	answer := &providers.Answer{Usage: providers.Usage{InputTokens: out.Usage.PromptTokens, Estimated: estimated}}
 	if answer.Body, err = json.Marshal(out); err != nil {
 		return nil, fmt.Errorf("gemini: encode embeddings: %w", err)
 	}
@@ -166,28 +167,27 @@ func (r *embeddingsRequest) batch(model string, texts []string) (method string, 
 }
 
 // readVectors reads the answer for some texts, and how many tokens they have.
-func readVectors(body []byte, texts []string, key string) ([]embeddingValues, int64, error) {
+func readVectors(body []byte, texts []string, key string) (_ []embeddingValues, tokens int64, counted bool, err error) {
 	var r embedResponse
 	if err := json.Unmarshal(body, &r, fromGoogle); err != nil {
-		return nil, 0, &providers.Failure{Kind: providers.KindProtocol, Err: errors.New(wire.Loggable(err.Error(), key))}
+		return nil, 0, false, &providers.Failure{Kind: providers.KindProtocol, Err: errors.New(wire.Loggable(err.Error(), key))}
 	}
 	if r.Error != nil {
-		return nil, 0, r.Error.failure(key)
+		return nil, 0, false, r.Error.failure(key)
 	}
 	if r.Embedding != nil {
 		r.Embeddings = append(r.Embeddings, *r.Embedding)
 	}
 	if len(r.Embeddings) != len(texts) {
-		return nil, 0, &providers.Failure{Kind: providers.KindProtocol, Err: fmt.Errorf("%d embeddings for %d texts", len(r.Embeddings), len(texts))}
+		return nil, 0, false, &providers.Failure{Kind: providers.KindProtocol, Err: fmt.Errorf("%d embeddings for %d texts", len(r.Embeddings), len(texts))}
 	}
 	if m := r.UsageMetadata; m != nil && m.Prompt > 0 {
-		return r.Embeddings, sane(m.Prompt), nil
+		return r.Embeddings, sane(m.Prompt), true, nil
 	}
-	var tokens int64 // older models do not count
-	for _, text := range texts {
+	for _, text := range texts { // older models do not count
 		tokens += guessTokens(len(text))
 	}
-	return r.Embeddings, tokens, nil
+	return r.Embeddings, tokens, false, nil
 }
 
 // encode gives a vector the form that was asked for. One that Gemini has

@@ -39,12 +39,12 @@ func TestHangUpIsChargedByWhatIsKnown(t *testing.T) {
 		`{"candidates":[{"content":{"parts":[{"text":"twelve bytes"}]}}],"usageMetadata":{"promptTokenCount":30,"cachedContentTokenCount":9}}`,
 		`{"candidates":[{"content":{"parts":[{"text":"more"}]}}],"usageMetadata":{"promptTokenCount":30,"candidatesTokenCount":11,"thoughtsTokenCount":5}}`,
 	}}, say(`"12345678"`))
-	if got, want := s.SoFar(), (providers.Usage{InputTokens: 2}); got != want {
+	if got, want := s.SoFar(), (providers.Usage{InputTokens: 2, Estimated: true}); got != want {
 		t.Errorf("at first %+v, want %+v", got, want)
 	}
 	next(t, s) // role
 	next(t, s)
-	if got, want := s.SoFar(), (providers.Usage{InputTokens: 30, CachedInput: 9, OutputTokens: 3}); got != want {
+	if got, want := s.SoFar(), (providers.Usage{InputTokens: 30, CachedInput: 9, OutputTokens: 3, Estimated: true}); got != want {
 		t.Errorf("without a count %+v, want %+v", got, want)
 	}
 	next(t, s)

@@ -33,7 +33,9 @@ func (c *counter) add(p *part) {
 
 func (c *counter) usage() providers.Usage {
 	input, cached, output, thoughts := c.counts()
-	return providers.Usage{InputTokens: input, CachedInput: cached, OutputTokens: output + thoughts}
+	m := c.metadata
+	return providers.Usage{InputTokens: input, CachedInput: cached, OutputTokens: output + thoughts,
+		Estimated: m == nil || m.Prompt <= 0 || m.Candidates <= 0 && c.said > 0 || m.Thoughts <= 0 && c.thought > 0}
 }
 
 func (c *counter) counts() (input, cached, output, thoughts int64) {
