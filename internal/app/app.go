@@ -194,7 +194,7 @@ func (a *App) build(ctx context.Context, now func() time.Time) (err error) {
 	leaked := leaks.New(leaks.Options{DB: d, Keys: keys, Tokens: tokens, Publisher: a.events, Outbox: outbox, Now: now,
 		GitHubKeysURL: a.cfg.Leaks.GitHubKeysURL, GitLabToken: string(a.cfg.Leaks.GitLabToken), ReportsPerMinute: int64(a.cfg.Leaks.ReportPerMinute)})
 
-	pages, err := dashboard.New(dashboard.Options{DB: d, Ring: ring, People: a.people, Keys: keys, Tokens: tokens, Projects: directory, Webhooks: hooks, Media: jobs,
+	pages, err := dashboard.New(dashboard.Options{DB: d, Ring: ring, People: a.people, Keys: keys, Tokens: tokens, Webhooks: hooks, Media: jobs,
 		Agents: runs, Leaks: leaked, Files: a.files, Outbox: outbox, SignIn: a.signIn(), PublicURL: a.URL(), TrustedProxies: a.cfg.TrustedProxies, Facts: a.facts(), Now: now})
 	if err != nil {
 		return err

@@ -4,7 +4,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	"turnpike/internal/accounts"
 	"turnpike/internal/audit"
@@ -74,7 +73,6 @@ func (v *visit) actionRows(list []*audit.Action) ([]actionRow, error) {
 }
 
 type adminLogData struct {
-	Now      time.Time
 	Rows     []actionRow
 	Members  []*accounts.User // that the filter offers
 	Actions  []string         // that are on the page
@@ -94,7 +92,7 @@ func adminLogPage(v *visit) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := adminLogData{Now: v.now(), Filtered: f != (audit.ActionFilter{}), Next: v.pager(page, found.More, func() string { return found.Cursor })}
+	d := adminLogData{Filtered: f != (audit.ActionFilter{}), Next: v.pager(page, found.More, func() string { return found.Cursor })}
 	d.Looked = lookedThrough(found, d.Next)
 	if d.Rows, err = v.actionRows(found.Rows); err != nil {
 		return nil, err

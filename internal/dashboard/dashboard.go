@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"turnpike/internal/access"
-	"turnpike/internal/accounts"
 	"turnpike/internal/agents"
 	"turnpike/internal/clientip"
 	"turnpike/internal/db"
@@ -44,7 +43,6 @@ type Options struct {
 	People   *people.People
 	Keys     *access.Keys
 	Tokens   *access.Tokens
-	Projects *accounts.Directory
 	Webhooks *webhooks.Service
 	Media    *media.Service
 	Agents   *agents.Service

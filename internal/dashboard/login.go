@@ -257,17 +257,14 @@ func confirm(v *visit) (*view, error) {
 	return nil, nil
 }
 
-type setUpData struct{ Token string }
-
 func setUpPage(v *visit) (*view, error) {
 	if err := v.requirePrivate(); err != nil {
 		return nil, err
 	}
-	token := v.query("token")
-	if err := v.s.People.CheckSetUpLink(v.ctx(), v.s.DB, token); err != nil {
+	if err := v.s.People.CheckSetUpLink(v.ctx(), v.s.DB, v.query("token")); err != nil {
 		return nil, err
 	}
-	return &view{template: "setup", title: "Set up Turnpike", data: setUpData{Token: token}}, nil
+	return &view{template: "setup", title: "Set up Turnpike"}, nil
 }
 
 func setUp(v *visit) (*view, error) {

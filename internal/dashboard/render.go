@@ -79,7 +79,6 @@ type shell struct {
 	Problem    *fault.Error // of the form that is shown again
 	Notice     string
 	RequestID  string
-	Version    string
 }
 
 // URL is the path of another page of this workspace and environment.
@@ -202,7 +201,7 @@ func (v *visit) render(shown *view) ([]byte, error) {
 		return nil, err
 	}
 	s := &shell{v: v, Title: shown.title, Data: shown.data, Wide: shown.wide, Live: shown.live, Workspace: v.workspace, Role: v.role, Env: v.env, Problem: v.problem,
-		RequestID: v.id, Version: v.s.Facts.Version}
+		RequestID: v.id}
 	if v.flash != nil {
 		s.Notice = v.flash.Notice
 	}

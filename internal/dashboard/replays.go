@@ -67,7 +67,6 @@ func (v *visit) saidToPeople(err error) error {
 }
 
 type replayData struct {
-	Now      time.Time
 	Replay   *webhooks.Replay
 	Endpoint *webhooks.Endpoint // deleted perhaps
 }
@@ -88,5 +87,5 @@ func replayPage(v *visit) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &view{template: "replay", title: "Replay", data: replayData{v.now(), p, named[p.EndpointID]}, live: p.State == webhooks.ReplayRunning}, nil
+	return &view{template: "replay", title: "Replay", data: replayData{p, named[p.EndpointID]}, live: p.State == webhooks.ReplayRunning}, nil
 }

@@ -153,7 +153,6 @@ type runData struct {
 	Instructions clipped
 	Tools        []toolRow
 	Answer       clipped
-	AnswerJSON   bool
 	Steps        []stepRow
 	One          bool   // Steps is the one that the address asks for, whole
 	Earlier      string // the address of the steps before these
@@ -194,7 +193,7 @@ func runPage(v *visit) (*view, error) {
 	if whole {
 		d.Instructions = clipped{Text: r.Orders.Instructions}
 	}
-	d.Answer, d.AnswerJSON = answerOf(r, whole)
+	d.Answer = answerOf(r, whole)
 	if err := v.runOpening(&d, whole); err != nil {
 		return nil, err
 	}
@@ -234,19 +233,18 @@ func toolRows(list []tools.Spec) []toolRow {
 }
 
 // answerOf is what the model said last, indented if it is JSON.
-func answerOf(r *agents.Run, whole bool) (clipped, bool) {
+func answerOf(r *agents.Run, whole bool) clipped {
 	text := r.Answer
 	if r.Result != nil {
 		text = r.Result.OutputText
 	}
-	isJSON := r.Result != nil && r.Result.Output != nil
-	if isJSON {
+	if r.Result != nil && r.Result.Output != nil {
 		text = showJSON(strings.TrimSpace(text))
 	}
 	if whole {
-		return clipped{Text: text}, isJSON
+		return clipped{Text: text}
 	}
-	return clip(text, answerText), isJSON
+	return clip(text, answerText)
 }
 
 // runOpening reads what the run was asked.

@@ -65,9 +65,8 @@ func newOutbox(d *db.DB, s *mail.SMTP, now func() time.Time) *mail.Outbox {
 
 func paused() mail.EndpointPaused {
 	return mail.EndpointPaused{
-		Workspace: "Acme", Environment: "live", EndpointID: "wh_1", URL: "https://hooks.example.com/in", Description: "Orders",
+		Workspace: "Acme", WorkspaceID: "ws_1", Environment: "live", EndpointID: "wh_1", URL: "https://hooks.example.com/in", Description: "Orders",
 		LastError: "503 Service Unavailable", Attempts: 6, PausedAt: time.Date(2026, 3, 4, 5, 6, 0, 0, time.UTC),
-		DashboardURL: "https://api.example.com/dashboard/webhooks/wh_1",
 	}
 }
 

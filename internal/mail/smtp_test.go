@@ -162,9 +162,9 @@ func TestNothingACustomerWritesBecomesAHeaderOrAParagraph(t *testing.T) {
 		evil := "x" + end + "Bcc: victim@example.com" + end + "Injected: yes" + end + "\u202e\xff"
 		enqueue(t, d, o,
 			mail.Message{WorkspaceID: workspace, To: reader, Data: mail.EndpointPaused{
-				Workspace: evil, Environment: evil, EndpointID: evil, URL: evil, Description: evil, LastError: evil, DashboardURL: evil}},
+				Workspace: evil, WorkspaceID: evil, Environment: evil, EndpointID: evil, URL: evil, Description: evil, LastError: evil}},
 			mail.Message{WorkspaceID: workspace, To: reader, Data: &mail.HeldExpiring{
-				Workspace: evil, Environment: evil, EndpointID: evil, URL: evil, DashboardURL: evil}})
+				Workspace: evil, WorkspaceID: evil, Environment: evil, EndpointID: evil, URL: evil}})
 	}
 	sendDue(t, o)
 	got := server.Messages()

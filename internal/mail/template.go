@@ -22,29 +22,29 @@ type Data interface {
 
 // EndpointPaused tells that a webhook endpoint takes no events any more.
 type EndpointPaused struct {
-	Workspace    string // its name
-	Environment  string
-	EndpointID   string
-	URL          string
-	Description  string
-	LastError    string
-	Attempts     int
-	PausedAt     time.Time
-	DashboardURL string // of the endpoint's page; empty leaves it out
+	Workspace   string // its name
+	WorkspaceID string
+	Environment string
+	EndpointID  string
+	URL         string
+	Description string
+	LastError   string
+	Attempts    int
+	PausedAt    time.Time
 }
 
 func (EndpointPaused) kind() string { return "endpoint_paused" }
 
 // HeldExpiring tells that what is held for a paused endpoint will soon go.
 type HeldExpiring struct {
-	Workspace    string // its name
-	Environment  string
-	EndpointID   string
-	URL          string
-	Held         int64 // deliveries
-	OldestAt     time.Time
-	ExpiresAt    time.Time // when the oldest goes
-	DashboardURL string    // of the endpoint's page; empty leaves it out
+	Workspace   string // its name
+	WorkspaceID string
+	Environment string
+	EndpointID  string
+	URL         string
+	Held        int64 // deliveries
+	OldestAt    time.Time
+	ExpiresAt   time.Time // when the oldest goes
 }
 
 func (HeldExpiring) kind() string { return "held_expiring" }

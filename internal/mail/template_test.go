@@ -25,14 +25,14 @@ func TestPausedMailSaysWhatHappenedAndWhatToDo(t *testing.T) {
 	}
 	for _, want := range []string{"Acme (live)", "wh_1", "https://hooks.example.com/in", "Orders", "503 Service Unavailable", "6 attempts",
 		"4 March 2026, 05:06 UTC", "Nothing is lost", "30 days", "POST https://api.example.com/v1/webhooks/wh_1/resume\n",
-		"https://api.example.com/dashboard/webhooks/wh_1\n"} {
+		"https://api.example.com/dashboard/w/ws_1/live/webhooks/wh_1\n"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the text lacks %q:\n%s", want, text)
 		}
 	}
 	bare := paused()
-	bare.Description, bare.DashboardURL = "", ""
-	if _, text := rendered(t, bare); strings.Contains(text, "Description") || strings.Contains(text, "ashboard") || strings.Contains(text, "\n\n\n") {
+	bare.Description = ""
+	if _, text := rendered(t, bare); strings.Contains(text, "Description") || strings.Contains(text, "\n\n\n") {
 		t.Errorf("what is not known is in the text:\n%s", text)
 	}
 }
@@ -40,14 +40,14 @@ func TestPausedMailSaysWhatHappenedAndWhatToDo(t *testing.T) {
 func TestHeldMailSaysHowMuchGoesAndWhen(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 3, 4, 23, 30, 0, 0, time.FixedZone("", -3600))
-	data := mail.HeldExpiring{Workspace: "Acme", Environment: "test", EndpointID: "wh_1", URL: "https://hooks.example.com/in",
+	data := mail.HeldExpiring{Workspace: "Acme", WorkspaceID: "ws_1", Environment: "test", EndpointID: "wh_1", URL: "https://hooks.example.com/in",
 		Held: 1234, OldestAt: at.AddDate(0, 0, -23), ExpiresAt: at.AddDate(0, 0, 7)}
 	subject, text := rendered(t, data)
 	if subject != "Held webhook events will be discarded from 12 March 2026: Acme (test)" {
 		t.Errorf("the subject is %q", subject)
 	}
 	for _, want := range []string{"1234 deliveries, the oldest since 10 February 2026, 00:30 UTC", "from 12 March 2026, 00:30 UTC",
-		"https://hooks.example.com/in", "POST https://api.example.com/v1/webhooks/wh_1/resume\n"} {
+		"https://hooks.example.com/in", "https://api.example.com/dashboard/w/ws_1/test/webhooks/wh_1\n", "POST https://api.example.com/v1/webhooks/wh_1/resume\n"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the text lacks %q:\n%s", want, text)
 		}

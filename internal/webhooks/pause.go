@@ -70,7 +70,7 @@ func (s *Service) pauseFailed(ctx context.Context, tx *db.Tx, r *result) error {
 		return err
 	}
 	return s.outbox.EnqueueAdmins(ctx, tx, e.WorkspaceID, fmt.Sprintf("paused %s %d", e.ID, e.PausedAt.UnixMicro()), func(workspace string) mail.Data {
-		return mail.EndpointPaused{Workspace: workspace, Environment: string(e.Environment), EndpointID: e.ID, URL: e.URL,
+		return mail.EndpointPaused{Workspace: workspace, WorkspaceID: e.WorkspaceID, Environment: string(e.Environment), EndpointID: e.ID, URL: e.URL,
 			Description: e.Description, LastError: r.attempt.Error, Attempts: int(r.job.tries) + 1, PausedAt: *e.PausedAt}
 	})
 }

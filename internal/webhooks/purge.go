@@ -108,7 +108,7 @@ func (s *Service) warnHeld(ctx context.Context, tx *db.Tx, _ int64) (int64, erro
 			return 0, err
 		}
 		err = s.outbox.EnqueueAdmins(ctx, tx, e.WorkspaceID, fmt.Sprintf("held %s %d", e.ID, e.PausedAt.UnixMicro()), func(workspace string) mail.Data {
-			return mail.HeldExpiring{Workspace: workspace, Environment: string(e.Environment), EndpointID: e.ID, URL: e.URL,
+			return mail.HeldExpiring{Workspace: workspace, WorkspaceID: e.WorkspaceID, Environment: string(e.Environment), EndpointID: e.ID, URL: e.URL,
 				Held: int64(held), OldestAt: oldest, ExpiresAt: oldest.Add(heldLife)}
 		})
 		if err != nil {
