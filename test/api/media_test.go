@@ -270,20 +270,25 @@ func eachShop(t *testing.T, change func(cfg *config.Config), fn func(t *testing.
 	for _, engine := range dbtest.Engines {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
-			s := &shop{studio: newStudio(t), cfg: hookedConfig(t, engine)}
-			s.cfg.Providers = []config.Provider{{Name: "studio", Type: config.OpenAI, BaseURL: config.Address(s.studio.URL + "/v1"), APIKey: "sk-studio", Weight: 1,
-				Models: []config.ProviderModel{
-					{ID: "pic", Kind: "image", Price: &config.ModelPrice{PerImage: "0.001"}},
-					{ID: "film", Kind: "video", Price: &config.ModelPrice{PerSecond: "0.001"}},
-					{ID: "talk", Kind: "speech", Price: &config.ModelPrice{PerCharacter: "0.000001"}},
-				}}}
-			if change != nil {
-				change(&s.cfg)
-			}
-			s.customer = newCustomer(t, harness.Start(t, s.cfg, harness.NewClock()), accounts.Live)
-			fn(t, s)
+			fn(t, newShop(t, engine, change))
 		})
 	}
+}
+
+func newShop(t *testing.T, engine string, change func(cfg *config.Config)) *shop {
+	t.Helper()
+	s := &shop{studio: newStudio(t), cfg: hookedConfig(t, engine)}
+	s.cfg.Providers = []config.Provider{{Name: "studio", Type: config.OpenAI, BaseURL: config.Address(s.studio.URL + "/v1"), APIKey: "sk-studio", Weight: 1,
+		Models: []config.ProviderModel{
+			{ID: "pic", Kind: "image", Price: &config.ModelPrice{PerImage: "0.001"}},
+			{ID: "film", Kind: "video", Price: &config.ModelPrice{PerSecond: "0.001"}},
+			{ID: "talk", Kind: "speech", Price: &config.ModelPrice{PerCharacter: "0.000001"}},
+		}}}
+	if change != nil {
+		change(&s.cfg)
+	}
+	s.customer = newCustomer(t, harness.Start(t, s.cfg, harness.NewClock()), accounts.Live)
+	return s
 }
 
 // as is the same shop with another key.
