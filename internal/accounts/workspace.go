@@ -204,6 +204,9 @@ func FindWorkspace(ctx context.Context, q db.Querier, idOrName string) (*Workspa
 	if err != nil {
 		return nil, err
 	}
+	if len(all) == 0 {
+		return nil, fault.Missing("workspace", "there is no workspace yet; turnpike serve makes one at its first start, or: turnpike workspaces create NAME")
+	}
 	if len(all) != 1 {
 		names := make([]string, len(all))
 		for i, w := range all {

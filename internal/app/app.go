@@ -102,8 +102,8 @@ func Start(ctx context.Context, cfg config.Config, version string, now func() ti
 		}
 		a.unlock = unlock
 	}
-	// The address is taken before anything is made: a first run that fails on
-	// it can be repeated, and its key is still to be shown.
+	// The first run's workspace is made last: a start that fails can be repeated,
+	// and the key is still to be shown.
 	if err := a.listen(); err != nil {
 		return nil, err
 	}
@@ -111,10 +111,10 @@ func Start(ctx context.Context, cfg config.Config, version string, now func() ti
 		return nil, err
 	}
 	a.people = people.New(a.store.DB, a.store.Ring, people.Options{Now: now})
-	if a.FirstRun, err = firstRun(ctx, a.store, a.people, now); err != nil {
+	if err := a.build(ctx, now); err != nil {
 		return nil, err
 	}
-	if err := a.build(ctx, now); err != nil {
+	if a.FirstRun, err = firstRun(ctx, a.store, a.people, now); err != nil {
 		return nil, err
 	}
 	return a, nil

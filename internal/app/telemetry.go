@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetrichttp"
@@ -37,6 +38,9 @@ type telemetry struct {
 
 	otel *openTelemetry // nil when it is not configured
 }
+
+// otherModel stands for models that only a caller has named.
+const otherModel = "other"
 
 // labels are those of a call, and series the metrics that have them. They are
 // looked for once: a caller waits for it.
@@ -116,10 +120,7 @@ func (t *telemetry) Collect(out chan<- prometheus.Metric) {
 
 // observe counts a call that has ended.
 func (t *telemetry) observe(o gateway.Observation) {
-	model, result := "other", "ok"
-	if o.Known {
-		model = o.Model
-	}
+	model, result := bounded(o).Model, "ok"
 	if o.Failure != "" {
 		result = o.Failure
 	}
@@ -129,7 +130,7 @@ func (t *telemetry) observe(o gateway.Observation) {
 	s.output.Add(float64(max(0, o.Output)))
 	s.credits.Add(o.Credits.Float())
 	for _, a := range o.Attempts {
-		if a.Outcome != gateway.AttemptOK {
+		if a.Outcome != gateway.AttemptOK && a.Outcome != gateway.AttemptUnsupported {
 			t.failures.WithLabelValues(a.Provider, a.Outcome).Inc()
 		}
 	}
@@ -162,6 +163,7 @@ type openTelemetry struct {
 }
 
 func startOpenTelemetry(ctx context.Context, version string) (*openTelemetry, error) {
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { slog.Warn("OpenTelemetry cannot be told of calls", "error", err) }))
 	spans, err := otlptracehttp.New(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("OpenTelemetry: %w", err)
@@ -193,16 +195,38 @@ func startOpenTelemetry(ctx context.Context, version string) (*openTelemetry, er
 
 // observe makes the span of a call that has ended, under the caller's if it
 // named one, and counts it.
-func (t *openTelemetry) observe(o gateway.Observation) {
-	ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{"traceparent": o.TraceParent})
-	common := []attribute.KeyValue{
+// attributes are those that spans and metrics have in common.
+func attributes(o gateway.Observation) []attribute.KeyValue {
+	out := []attribute.KeyValue{
 		attribute.String("gen_ai.operation.name", o.Operation), attribute.String("gen_ai.provider.name", o.Provider),
 		attribute.String("gen_ai.request.model", o.Requested), attribute.String("gen_ai.response.model", o.Model),
 	}
 	if o.Failure != "" {
-		common = append(common, attribute.String("error.type", o.Failure))
+		out = append(out, attribute.String("error.type", o.Failure))
 	}
-	_, span := t.tracer.Start(ctx, o.Operation+" "+o.Model, trace.WithTimestamp(o.Started), trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(common...),
+	return out
+}
+
+// bounded leaves out the names that callers make up: a metric keeps each for good.
+func bounded(o gateway.Observation) gateway.Observation {
+	switch o.Requested {
+	case gateway.Auto, gateway.AutoCheapest, gateway.AutoFastest, gateway.AutoStrongest:
+	case o.Model:
+		if !o.Known {
+			o.Requested = otherModel
+		}
+	default:
+		o.Requested = otherModel
+	}
+	if !o.Known {
+		o.Model = otherModel
+	}
+	return o
+}
+
+func (t *openTelemetry) observe(o gateway.Observation) {
+	ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{"traceparent": o.TraceParent})
+	_, span := t.tracer.Start(ctx, o.Operation+" "+o.Model, trace.WithTimestamp(o.Started), trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(attributes(o)...),
 		trace.WithAttributes(attribute.Int64("gen_ai.usage.input_tokens", o.Input), attribute.Int64("gen_ai.usage.output_tokens", o.Output),
 			attribute.Float64("turnpike.credits", o.Credits.Float()), attribute.String("turnpike.environment", o.Environment),
 			attribute.Int("turnpike.attempts", len(o.Attempts))))
@@ -211,7 +235,7 @@ func (t *openTelemetry) observe(o gateway.Observation) {
 	}
 	span.End(trace.WithTimestamp(o.Started.Add(o.Duration)))
 
-	set := metric.WithAttributes(common...)
+	set := metric.WithAttributes(attributes(bounded(o))...)
 	t.duration.Record(ctx, o.Duration.Seconds(), set)
 	if o.FirstByte > 0 {
 		t.first.Record(ctx, o.FirstByte.Seconds(), set)

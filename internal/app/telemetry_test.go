@@ -24,6 +24,26 @@ var observed = gateway.Observation{Operation: "chat", Environment: "live", Provi
 	Attempts:    []gateway.Attempt{{Provider: "groq", Model: "x", Outcome: "rate_limited"}, {Provider: "openai", Model: "gpt-4o-mini", Outcome: gateway.AttemptOK}},
 	TraceParent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}
 
+// TestMetricsKeepNoNamesOfCallers: each would be kept for good.
+func TestMetricsKeepNoNamesOfCallers(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		requested, model         string
+		known                    bool
+		wantRequested, wantModel string
+	}{
+		{"auto", "gpt-4o-mini", true, "auto", "gpt-4o-mini"},
+		{"gpt-4o-mini", "gpt-4o-mini", true, "gpt-4o-mini", "gpt-4o-mini"},
+		{"invented", "gpt-4o-mini", true, "other", "gpt-4o-mini"},
+		{"invented", "invented", false, "other", "other"},
+	} {
+		o := bounded(gateway.Observation{Requested: tt.requested, Model: tt.model, Known: tt.known})
+		if o.Requested != tt.wantRequested || o.Model != tt.wantModel {
+			t.Errorf("%s at %s becomes %s at %s", tt.requested, tt.model, o.Requested, o.Model)
+		}
+	}
+}
+
 func TestCallsAreCountedForPrometheus(t *testing.T) {
 	m, err := newTelemetry(t.Context(), "test")
 	if err != nil {

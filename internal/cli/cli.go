@@ -10,11 +10,13 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
 	"turnpike/internal/app"
@@ -99,14 +101,13 @@ hosted APIs give their customers: keys with scopes and budgets, short-lived
 tokens for browsers, an OpenAI-compatible gateway and a log of every request.
 
 Start it with:  turnpike serve`,
-		Version:           version,
-		SilenceUsage:      true,
-		SilenceErrors:     true,
-		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
-		RunE:              noSuchCommand,
-		Args:              cobra.ArbitraryArgs,
+		Version:       version,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE:          noSuchCommand,
+		Args:          cobra.ArbitraryArgs,
 	}
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usageError{cmd.CommandPath(), err} })
+	root.SetFlagErrorFunc(wrongFlag)
 	addGroup(root, "Where the server runs, on its database:",
 		newServe(e), newKeys(e), newUsers(e), newWorkspaces(e), newTrigger(e), newConfig(e), newMigrate(e), newDoctor(e))
 	addGroup(root, "From anywhere, with TURNPIKE_BASE_URL and TURNPIKE_API_KEY:",
@@ -124,6 +125,15 @@ func addGroup(root *cobra.Command, title string, commands ...*cobra.Command) {
 	root.AddCommand(commands...)
 }
 
+// wrongFlag is a flag that a command does not have. Before a word that is no
+// command, the word is the mistake: "keys creat --env live" is not about --env.
+func wrongFlag(cmd *cobra.Command, err error) error {
+	if words := cmd.Flags().Args(); cmd.HasSubCommands() && len(words) > 0 {
+		return noSuchCommand(cmd, words)
+	}
+	return usageError{cmd.CommandPath(), err}
+}
+
 // noSuchCommand is what a command does that only has commands below it: a word
 // that is none of them is a mistake, and no word at all a question.
 func noSuchCommand(cmd *cobra.Command, args []string) error {
@@ -135,10 +145,24 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 
 // operator makes a command that works on the database, server running or not.
 func (e *env) operator(cmd *cobra.Command, run func(ctx context.Context, s *app.Store, args []string) error) *cobra.Command {
+	return e.onStore(cmd, run, needDatabase)
+}
+
+// founder makes such a command that may also be the first to use the database,
+// and makes it then.
+func (e *env) founder(cmd *cobra.Command, run func(ctx context.Context, s *app.Store, args []string) error) *cobra.Command {
+	return e.onStore(cmd, run, func(config.Config) error { return nil })
+}
+
+func (e *env) onStore(cmd *cobra.Command, run func(ctx context.Context, s *app.Store, args []string) error, check func(config.Config) error) *cobra.Command {
 	e.jsonFlag(cmd)
 	e.configured(cmd)
+	hideServing(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := e.load(cmd); err != nil {
+			return err
+		}
+		if err := check(e.loaded.Config); err != nil {
 			return err
 		}
 		s, err := app.OpenStore(cmd.Context(), e.loaded.Config)
@@ -163,6 +187,23 @@ func (e *env) configured(cmd *cobra.Command) {
 	checkArgs(cmd)
 }
 
+// whereItIs are the settings by which a command finds the database and prints
+// links.
+var whereItIs = []string{"config", "data", "database-url", "master-key", "public-url"}
+
+// hideServing leaves the settings that only a server goes by out of the help,
+// in which nobody would find the command's own flags.
+func hideServing(cmd *cobra.Command) {
+	settings := pflag.NewFlagSet("", pflag.ContinueOnError)
+	config.AddFlags(settings)
+	settings.VisitAll(func(f *pflag.Flag) {
+		if !slices.Contains(whereItIs, f.Name) {
+			cmd.Flags().Lookup(f.Name).Hidden = true
+		}
+	})
+	cmd.SetUsageTemplate(cmd.UsageTemplate() + "\nThe server's other settings are taken, too: turnpike serve --help\n")
+}
+
 // checkArgs makes wrong arguments a command line that makes no sense.
 func checkArgs(cmd *cobra.Command) {
 	if cmd.Args == nil {
@@ -171,7 +212,7 @@ func checkArgs(cmd *cobra.Command) {
 	args := cmd.Args
 	cmd.Args = func(cmd *cobra.Command, given []string) error {
 		if err := args(cmd, given); err != nil {
-			return usageError{cmd.CommandPath(), err}
+			return usageError{cmd.CommandPath(), fmt.Errorf("%w; the form is: %s", err, cmd.UseLine())}
 		}
 		return nil
 	}

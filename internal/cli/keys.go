@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -182,15 +183,21 @@ func (e *env) keysRotate() *cobra.Command {
 		Short: "Give a key a new secret and print it, once; the old one works until its grace ends",
 		Args:  cobra.ExactArgs(1),
 	}
-	cmd.Flags().DurationVar(&grace, "grace", -1, "how long the old secret still works, up to 168h (default: the workspace's setting)")
+	cmd.Flags().DurationVar(&grace, "grace", 0, "how long the old secret still works, up to 168h (default: the workspace's setting)")
 	cmd.Flags().BoolVar(&force, "force", false, "rotate although an earlier rotation's grace has not ended")
 	return e.operator(cmd, func(ctx context.Context, s *app.Store, args []string) error {
+		if grace < 0 || grace > accounts.MaxRotationGrace {
+			return usageError{cmd.CommandPath(), errors.New("--grace must be from 0s to 168h")}
+		}
 		keys := access.NewKeys(s.Ring, time.Now)
 		var k *access.Key
 		var value string
 		err := s.DB.Write(ctx, func(tx *db.Tx) (err error) {
 			if k, err = keys.FindLocked(ctx, tx, args[0]); err != nil {
 				return err
+			}
+			if k.Previous != nil && !force {
+				return errors.New("the key was rotated a moment ago and its old secret still works; wait until its grace ends, or end it now with --force")
 			}
 			r := access.Rotation{Grace: grace, Force: force}
 			if !cmd.Flags().Changed("grace") {

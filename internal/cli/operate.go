@@ -2,14 +2,32 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"runtime"
 
 	"github.com/spf13/cobra"
 
 	"turnpike/internal/app"
+	"turnpike/internal/config"
 	"turnpike/internal/db"
 )
+
+// needDatabase refuses to make a database where none is: in another folder than
+// the server's a command would answer for an empty one, and leave it behind.
+func needDatabase(cfg config.Config) error {
+	if cfg.DatabaseURL != "" {
+		return nil
+	}
+	_, err := os.Stat(filepath.Join(cfg.Data, "turnpike.db"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("there is no database in %s; name the server's folder with --data or TURNPIKE_DATA, or make one: turnpike serve", cfg.Data)
+	}
+	return err
+}
 
 func newConfig(e *env) *cobra.Command {
 	cmd := &cobra.Command{Use: "config", Short: "Print the settings in force, with secrets masked, and where each came from"}
@@ -38,7 +56,7 @@ func newMigrate(e *env) *cobra.Command {
 		Long: `Brings the database's schema up to date and says what it did. The server does the
 same at its start; this is for those who want it to happen before.`,
 	}
-	return e.operator(cmd, func(_ context.Context, s *app.Store, _ []string) error { return e.printMigrations(s.DB, s.Applied) })
+	return e.founder(cmd, func(_ context.Context, s *app.Store, _ []string) error { return e.printMigrations(s.DB, s.Applied) })
 }
 
 func (e *env) printMigrations(d *db.DB, applied []db.Migration) error {

@@ -62,7 +62,7 @@ A replayed delivery keeps its id, so a receiver that has it already knows it
 again; with --new-id it gets a new one and is processed a second time.`,
 		Example: `  turnpike deliveries replay dlv_01h455vb4pex5vsknk084sn02q
   turnpike deliveries replay --endpoint wh_01h455vb4pex5vsknk084sn02q --since 2h
-  turnpike deliveries replay --endpoint wh_01h455vb4pex5vsknk084sn02q --since 2026-03-01 --until 2026-03-02 --status all --yes
+  turnpike deliveries replay --endpoint wh_01h455vb4pex5vsknk084sn02q --since 3d --until 1d --status all --yes
   turnpike deliveries replay --endpoint wh_01h455vb4pex5vsknk084sn02q --since 30d --status missed --type image.batch.completed`,
 		Args: cobra.ArbitraryArgs,
 	}

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -40,6 +41,9 @@ func (e *env) serve(cmd *cobra.Command) error {
 		return err
 	}
 	a, err := app.Start(cmd.Context(), e.loaded.Config, version, nil)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("%w; stop what uses it, or choose another address with --listen (of metrics: --metrics-listen)", err)
+	}
 	if err != nil {
 		return err
 	}

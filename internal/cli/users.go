@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -37,6 +38,9 @@ make sure that the account is theirs.`,
 	f.StringVar(&name, "name", "", "the person's name")
 	f.StringVar(&workspace, "workspace", "", "workspace, by id or name (default: the only one)")
 	return e.operator(cmd, func(ctx context.Context, s *app.Store, _ []string) error {
+		if email == "" {
+			return usageError{cmd.CommandPath(), errors.New("say who it is: --email ada@example.com")}
+		}
 		u := &accounts.User{Email: email, Name: name, Role: accounts.Role(role)}
 		p := people.New(s.DB, s.Ring, people.Options{})
 		var c created
@@ -107,6 +111,9 @@ when the link is used, all sessions of the person end.`,
 	cmd.Flags().StringVar(&email, "email", "", "e-mail address (required)")
 	cmd.Flags().BoolVar(&secondFactor, "remove-second-factor", false, "also remove the authenticator app, for a person who has lost it and the recovery codes")
 	return e.operator(cmd, func(ctx context.Context, s *app.Store, _ []string) error {
+		if email == "" {
+			return usageError{cmd.CommandPath(), errors.New("say who it is: --email ada@example.com")}
+		}
 		p := people.New(s.DB, s.Ring, people.Options{})
 		var link *people.Link
 		err := s.DB.Write(ctx, func(tx *db.Tx) error {

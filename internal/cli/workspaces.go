@@ -60,7 +60,7 @@ func (e *env) workspacesCreate() *cobra.Command {
 	var flags workspaceFlags
 	cmd := &cobra.Command{Use: "create NAME", Short: "Create a workspace", Args: cobra.ExactArgs(1)}
 	flags.add(cmd)
-	return e.operator(cmd, func(ctx context.Context, s *app.Store, args []string) error {
+	return e.founder(cmd, func(ctx context.Context, s *app.Store, args []string) error {
 		w := &accounts.Workspace{Name: args[0], RotationGrace: accounts.DefaultRotationGrace}
 		if err := flags.apply(cmd, w); err != nil {
 			return err
@@ -112,7 +112,8 @@ func (e *env) workspacesUpdate() *cobra.Command {
 
 func logWorkspace(ctx context.Context, tx *db.Tx, w *accounts.Workspace, action string) error {
 	return audit.LogAction(ctx, tx, audit.Operator, audit.Action{WorkspaceID: w.ID, Action: action, Target: w.ID},
-		map[string]any{"name": w.Name, "strict_projects": w.StrictProjects, "leak_policy": w.LeakPolicy}, time.Now())
+		map[string]any{"name": w.Name, "strict_projects": w.StrictProjects, "default_project_budget": w.DefaultProjectBudget,
+			"rotation_grace_seconds": int64(w.RotationGrace / time.Second), "leak_policy": w.LeakPolicy}, time.Now())
 }
 
 func (e *env) workspacesList() *cobra.Command {
@@ -143,10 +144,14 @@ func (e *env) printWorkspaces(all []*accounts.Workspace) error {
 	rows := make([][]any, len(all))
 	for i, w := range all {
 		objects[i] = workspaceObject{w.ID, "workspace", w.Name, w.StrictProjects, w.DefaultProjectBudget, int64(w.RotationGrace / time.Second), w.CreatedAt.Unix(), w.LeakPolicy}
-		rows[i] = []any{w.ID, w.Name, w.StrictProjects, w.RotationGrace}
+		budget := "none"
+		if w.DefaultProjectBudget != nil {
+			budget = w.DefaultProjectBudget.String()
+		}
+		rows[i] = []any{w.ID, w.Name, w.StrictProjects, budget, w.RotationGrace, w.LeakPolicy}
 	}
 	if e.asJSON {
 		return e.printJSON(objects)
 	}
-	return e.table("ID\tNAME\tSTRICT PROJECTS\tROTATION GRACE", rows)
+	return e.table("ID\tNAME\tSTRICT PROJECTS\tPROJECT BUDGET\tROTATION GRACE\tLEAK POLICY", rows)
 }

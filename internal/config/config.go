@@ -118,7 +118,7 @@ type Files struct {
 
 // Media says how jobs are worked that make pictures, videos and speech.
 type Media struct {
-	Concurrency  int           `name:"concurrency" default:"64" min:"1" max:"100000" help:"Most pieces of such jobs that are worked at once on this node."`
+	Concurrency  int           `name:"concurrency" default:"64" min:"1" max:"100000" help:"Most pieces of image, video and voice jobs that are worked at once on this node."`
 	PerWorkspace int           `name:"per_workspace" default:"8" min:"1" max:"1000" help:"Most of them in one of a workspace's lanes, of which it has 16 for each kind of job; one whose provider fails gets fewer."`
 	Deadline     time.Duration `name:"deadline" default:"24h" min:"1s" max:"720h" help:"How long a job may take before it fails."`
 	PollInterval time.Duration `name:"poll_interval" default:"5s" min:"100ms" max:"10m" help:"How often a provider is asked how far a video is; the first times are sooner."`
@@ -152,7 +152,7 @@ type Mail struct {
 
 // OIDC is a provider of OpenID Connect at which people can sign in.
 type OIDC struct {
-	Issuer       string `name:"issuer" help:"OpenID Connect provider at which people may sign in to the dashboard, such as https://accounts.example.com; whoever it says owns a member's e-mail address is that member. Its redirect address is {public_url}/dashboard/login/oidc/callback. Empty turns this off."`
+	Issuer       string `name:"issuer" help:"OpenID Connect provider at which people may sign in to the dashboard, such as https://accounts.example.com; it signs in members whose account is linked to it, or who are invited or have neither password nor passkey, by the e-mail address that it has verified. Its redirect address is {public_url}/dashboard/login/oidc/callback. Empty turns this off."`
 	ClientID     string `name:"client_id" help:"Name that the provider knows this server by; required with oidc.issuer."`
 	ClientSecret Secret `name:"client_secret" help:"Password that the provider gave to this server; empty for providers that give none."`
 	Name         string `name:"name" default:"single sign-on" help:"How the button calls the provider: Sign in with …"`

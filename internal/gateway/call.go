@@ -175,6 +175,7 @@ func (g *Gateway) run(ctx context.Context, c Call, r *request, targets []target,
 	}
 	if g.strict {
 		if err := c.Record.Durable(recordPatience); err != nil {
+			m.unlogged()
 			return nil, err
 		}
 	}

@@ -139,6 +139,16 @@ func (m *meter) broke(err error) {
 	}
 }
 
+// unlogged notes a call that was not made, because it could not be recorded.
+func (m *meter) unlogged() { m.seen.Failure = string(fault.StorageUnavailable) }
+
+// failedAt notes a provider that failed after it had begun its answer.
+func (m *meter) failedAt(f *providers.Failure) {
+	now := m.now()
+	m.target.health.failed(f, now)
+	m.seen.Attempts = append(m.seen.Attempts, Attempt{m.target.provider.Name(), m.target.offer.ID, string(f.Kind), f.Status, now.Sub(m.began).Milliseconds()})
+}
+
 // outputRoom is after how many output tokens a stream is over because it has
 // used up what was reserved for it; 0 for never. That is twice what the
 // provider was told: it keeps to its limit by its own count, and ours may be an

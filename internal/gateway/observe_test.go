@@ -1,6 +1,8 @@
 package gateway
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	"turnpike/internal/audit"
@@ -35,6 +37,9 @@ func TestCallsAreObserved(t *testing.T) {
 		if o.Input != out.Input || o.Output != out.Output || o.Credits != out.Charged || o.Failure != tt.failure {
 			t.Errorf("%s: observed with %d in, %d out, %s credits and %q; the log has %d, %d, %s", name, o.Input, o.Output, o.Credits, o.Failure, out.Input, out.Output, out.Charged)
 		}
+		if broken := strings.Contains(name, "breaks"); broken != slices.ContainsFunc(o.Attempts, func(a Attempt) bool { return a.Outcome == string(providers.KindCut) }) {
+			t.Errorf("%s: the attempts are %v", name, o.Attempts)
+		}
 		if n := r.InFlight(); n != 0 {
 			t.Errorf("%s: %d calls are in flight", name, n)
 		}
@@ -56,6 +61,9 @@ func TestCallsInFlight(t *testing.T) {
 	}
 	_ = answer.Stream.Close()
 	_ = answer.Stream.Close()
+	if seen := r.observed(); len(seen) != 1 || seen[0].Failure != "client_left" {
+		t.Errorf("one that was left is observed as %+v", seen)
+	}
 	if n := r.InFlight(); n != 0 {
 		t.Errorf("%d in flight after its end", n)
 	}

@@ -151,6 +151,7 @@ type Sound struct {
 	meter   *meter
 	request *request
 	used    providers.Usage
+	ended   bool // it was read to its end
 	broke   error
 	closed  bool
 }
@@ -164,7 +165,10 @@ func (s *Sound) Size() int64 { return s.content.Size }
 // Read reads the file. An error of the provider's is a fault.
 func (s *Sound) Read(p []byte) (int, error) {
 	n, err := s.content.Body.Read(p)
-	if err != nil && err != io.EOF {
+	switch {
+	case err == io.EOF:
+		s.ended = true
+	case err != nil:
 		s.broke = err
 		err = upstreamFault(err)
 	}
@@ -183,9 +187,12 @@ func (s *Sound) Close() error {
 		s.meter.broke(upstreamFault(s.broke))
 		var f *providers.Failure
 		if errors.As(s.broke, &f) {
-			s.meter.target.health.failed(f, s.meter.now())
+			s.meter.failedAt(f)
 		}
 	} else {
+		if !s.ended {
+			s.meter.broke(context.Canceled)
+		}
 		s.meter.target.health.worked(s.meter.began)
 		s.meter.settle(s.used, audit.UsageEstimated, s.request)
 	}

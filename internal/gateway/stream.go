@@ -91,7 +91,7 @@ func (s *Stream) broke(err error) {
 	s.meter.broke(s.end)
 	var f *providers.Failure
 	if errors.As(err, &f) && !errors.Is(err, context.Canceled) {
-		s.meter.target.health.failed(f, s.meter.now())
+		s.meter.failedAt(f)
 	}
 }
 
@@ -154,6 +154,9 @@ func (s *Stream) Close() error {
 	}
 	s.closed = true
 	defer s.meter.end() // even if a provider panics
+	if s.end == nil {
+		s.meter.broke(context.Canceled)
+	}
 	if !s.settled {
 		s.settled = true
 		s.meter.settle(s.soFar(), audit.UsagePartial, s.request)

@@ -552,6 +552,10 @@ func TestRotatedSecretSignsBesideTheOldOneUntilTheGraceEnds(t *testing.T) {
 		}
 		signedWith("after its end", third, second, false)
 		c.post(t, "/v1/webhooks/"+id+"/end_grace", nil) // there is none: no error
+		// The admin log has no more to say about it, which the document must allow.
+		if actions := c.get(t, "/v1/audit/actions"); !strings.Contains(string(actions.Body), `"action":"webhook.grace_ended","target":"`+id+`","detail":null`) {
+			t.Errorf("the admin log is %s", actions.Body)
+		}
 
 		_, fourth := rotate(map[string]any{"grace_period_seconds": 0})
 		signedWith("without a grace", fourth, third, false)
