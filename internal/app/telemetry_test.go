@@ -1,19 +1,11 @@
 package app
 
 import (
-	"context"
-	"io"
-	"net/http"
-	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
-	collectormetrics "go.opentelemetry.io/proto/otlp/collector/metrics/v1"
-	collectortrace "go.opentelemetry.io/proto/otlp/collector/trace/v1"
-	"google.golang.org/protobuf/proto"
 
 	"turnpike/internal/credits"
 	"turnpike/internal/gateway"
@@ -68,77 +60,5 @@ func TestCallsAreCountedForPrometheus(t *testing.T) {
 	`
 	if err := testutil.CollectAndCompare(m, strings.NewReader(want), "turnpike_model_calls_total", "turnpike_model_credits_total", "turnpike_provider_failures_total"); err != nil {
 		t.Error(err)
-	}
-}
-
-// collector is a server that speaks OTLP over HTTP.
-type collector struct {
-	mu      sync.Mutex
-	traces  []*collectortrace.ExportTraceServiceRequest
-	metrics []*collectormetrics.ExportMetricsServiceRequest
-}
-
-func (c *collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	body, err := io.ReadAll(r.Body)
-	if err != nil {
-		return
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch r.URL.Path {
-	case "/v1/traces":
-		var in collectortrace.ExportTraceServiceRequest
-		if proto.Unmarshal(body, &in) == nil {
-			c.traces = append(c.traces, &in)
-		}
-	case "/v1/metrics":
-		var in collectormetrics.ExportMetricsServiceRequest
-		if proto.Unmarshal(body, &in) == nil {
-			c.metrics = append(c.metrics, &in)
-		}
-	default:
-		http.NotFound(w, r)
-	}
-}
-
-func TestCallsReachAnOpenTelemetryCollector(t *testing.T) {
-	c := &collector{}
-	server := httptest.NewServer(c)
-	defer server.Close()
-	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.URL)
-	m, err := newTelemetry(t.Context(), "test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	m.observe(observed)
-	m.close(context.Background())
-
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.traces) != 1 || len(c.metrics) == 0 {
-		t.Fatalf("%d exports of spans and %d of metrics", len(c.traces), len(c.metrics))
-	}
-	span := c.traces[0].ResourceSpans[0].ScopeSpans[0].Spans[0]
-	if span.Name != "chat gpt-4o-mini" || time.Duration(span.EndTimeUnixNano-span.StartTimeUnixNano) != time.Second || span.ParentSpanId == nil {
-		t.Errorf("the span is %v", span)
-	}
-	attributes := map[string]string{}
-	for _, a := range span.Attributes {
-		attributes[a.Key] = a.Value.String()
-	}
-	for key, want := range map[string]string{"gen_ai.operation.name": "chat", "gen_ai.provider.name": "openai", "gen_ai.request.model": "auto",
-		"gen_ai.response.model": "gpt-4o-mini", "gen_ai.usage.input_tokens": "10", "gen_ai.usage.output_tokens": "5"} {
-		if !strings.Contains(attributes[key], want) {
-			t.Errorf("%s is %q, want %s", key, attributes[key], want)
-		}
-	}
-	names := map[string]bool{}
-	for _, x := range c.metrics[0].ResourceMetrics[0].ScopeMetrics[0].Metrics {
-		names[x.Name] = true
-	}
-	for _, name := range []string{"gen_ai.client.token.usage", "gen_ai.client.operation.duration", "gen_ai.server.time_to_first_token"} {
-		if !names[name] {
-			t.Errorf("there is no %s among %v", name, names)
-		}
 	}
 }

@@ -112,3 +112,14 @@ func TestCapabilitiesOfTheOperatorCount(t *testing.T) {
 		t.Errorf("a picture goes to %v (%v)", got, err)
 	}
 }
+
+// TestAModelOfAnotherKindIsCalledThat.
+func TestAModelOfAnotherKindIsCalledThat(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	r.env = accounts.Test
+	_, err := r.models(`{"model":"text-embedding-3-small"}`)
+	if f, ok := fault.As(err); !ok || f.Code != fault.ModelNotFound || !strings.Contains(f.Message, `"embedding"`) {
+		t.Errorf("embeddings in a chat: %v", err)
+	}
+}

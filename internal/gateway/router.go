@@ -87,6 +87,9 @@ func (g *Gateway) route(env accounts.Environment, names []string, kind catalog.K
 	case len(names) == 1 && isAuto(names[0]):
 		return nil, fault.Param(fault.ModelNotFound, "model", "no model of this server can do what the request asks for: see its tools, images and length")
 	}
+	if m := g.model(env, names[0]); m != nil {
+		return nil, fault.Param(fault.ModelNotFound, "model", "%q is a model of the kind %q, which is not called here; GET /v1/models lists models with their modalities", names[0], m.Kind)
+	}
 	return nil, fault.Param(fault.ModelNotFound, "model", "there is no model %q; GET /v1/models lists those there are", names[0])
 }
 
