@@ -209,13 +209,7 @@ func attributes(o gateway.Observation) []attribute.KeyValue {
 
 // bounded leaves out the names that callers make up: a metric keeps each for good.
 func bounded(o gateway.Observation) gateway.Observation {
-	switch o.Requested {
-	case gateway.Auto, gateway.AutoCheapest, gateway.AutoFastest, gateway.AutoStrongest:
-	case o.Model:
-		if !o.Known {
-			o.Requested = otherModel
-		}
-	default:
+	if !o.Named {
 		o.Requested = otherModel
 	}
 	if !o.Known {

@@ -11,7 +11,7 @@ import (
 	"turnpike/internal/gateway"
 )
 
-var observed = gateway.Observation{Operation: "chat", Environment: "live", Provider: "openai", Requested: "auto", Model: "gpt-4o-mini", Known: true,
+var observed = gateway.Observation{Operation: "chat", Environment: "live", Provider: "openai", Requested: "auto", Named: true, Model: "gpt-4o-mini", Known: true,
 	Started: time.Now().Add(-time.Second), FirstByte: 200 * time.Millisecond, Duration: time.Second, Input: 10, Output: 5, Credits: credits.Credit / 2,
 	Attempts:    []gateway.Attempt{{Provider: "groq", Model: "x", Outcome: "rate_limited"}, {Provider: "openai", Model: "gpt-4o-mini", Outcome: gateway.AttemptOK}},
 	TraceParent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}
@@ -19,20 +19,13 @@ var observed = gateway.Observation{Operation: "chat", Environment: "live", Provi
 // TestMetricsKeepNoNamesOfCallers: each would be kept for good.
 func TestMetricsKeepNoNamesOfCallers(t *testing.T) {
 	t.Parallel()
-	for _, tt := range []struct {
-		requested, model         string
-		known                    bool
-		wantRequested, wantModel string
-	}{
-		{"auto", "gpt-4o-mini", true, "auto", "gpt-4o-mini"},
-		{"gpt-4o-mini", "gpt-4o-mini", true, "gpt-4o-mini", "gpt-4o-mini"},
-		{"invented", "gpt-4o-mini", true, "other", "gpt-4o-mini"},
-		{"invented", "invented", false, "other", "other"},
-	} {
-		o := bounded(gateway.Observation{Requested: tt.requested, Model: tt.model, Known: tt.known})
-		if o.Requested != tt.wantRequested || o.Model != tt.wantModel {
-			t.Errorf("%s at %s becomes %s at %s", tt.requested, tt.model, o.Requested, o.Model)
-		}
+	o := bounded(gateway.Observation{Requested: "auto", Named: true, Model: "gpt-4o-mini", Known: true})
+	if o.Requested != "auto" || o.Model != "gpt-4o-mini" {
+		t.Errorf("known names become %s and %s", o.Requested, o.Model)
+	}
+	o = bounded(gateway.Observation{Requested: "invented", Model: "invented"})
+	if o.Requested != "other" || o.Model != "other" {
+		t.Errorf("invented names stay %s and %s", o.Requested, o.Model)
 	}
 }
 

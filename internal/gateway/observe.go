@@ -13,6 +13,7 @@ type Observation struct {
 	Environment string
 	Provider    string
 	Requested   string // the caller's name of the model
+	Named       bool   // that is one of the router's, the table's or the operator's
 	Model       string // what ran, or was tried last
 	Known       bool   // the table or the operator has it, so that its name is no caller's invention
 	Stream      bool

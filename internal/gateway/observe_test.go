@@ -46,6 +46,18 @@ func TestCallsAreObserved(t *testing.T) {
 	}
 }
 
+// TestNames that no caller has made up.
+func TestNames(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, []providers.Provider{doer("shop", says(1, 1))}, shop())
+	r.routes = map[string][]string{"mine": {"dear"}}
+	for name, want := range map[string]bool{"auto": true, "auto:slowest": false, "route/mine": true, "route/yours": false, "cheap": true, "gpt-4o-mini": true, "invented": false} {
+		if r.named(name) != want {
+			t.Errorf("%s is named: %t", name, !want)
+		}
+	}
+}
+
 // TestCallsInFlight are those whose answer has not ended.
 func TestCallsInFlight(t *testing.T) {
 	t.Parallel()

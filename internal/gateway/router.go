@@ -93,6 +93,17 @@ func (g *Gateway) route(env accounts.Environment, names []string, kind catalog.K
 	return nil, fault.Param(fault.ModelNotFound, "model", "there is no model %q; GET /v1/models lists those there are", names[0])
 }
 
+// named reports whether a name is no caller's invention.
+func (g *Gateway) named(name string) bool {
+	if route, ok := strings.CutPrefix(name, routePrefix); ok {
+		return g.routes[route] != nil
+	}
+	if _, ok := g.simulated[name]; ok || isAuto(name) {
+		return true
+	}
+	return slices.ContainsFunc(g.upstreams, func(u Upstream) bool { return g.healths.listed[spot{u.Provider.Name(), name}] != nil })
+}
+
 // join appends those that are not there yet: nobody is asked twice because two
 // names of a list mean the same.
 func join(list, more []target) []target {
