@@ -76,6 +76,9 @@ func TestTheRouterChoosesWhatIsForGeneralUse(t *testing.T) {
 			t.Errorf("no model of the kind %q is for general use", kind)
 		}
 	}
+	if got, err := table.models(`{"model":"auto:strongest"}`); err != nil || got[0] != "openai/o1" {
+		t.Errorf("the strongest is %v (%v), and not the dearest that reasons", got, err)
+	}
 	if got, err := table.models(`{"model":"o1-pro"}`); err != nil || len(got) != 1 {
 		t.Errorf("by its name: %v, %v", got, err)
 	}

@@ -270,6 +270,15 @@ func (g *Gateway) auto(env accounts.Environment, name string, kind catalog.Kind,
 // all providers give.
 func (t target) price() int64 { return int64(t.offer.Typical()) }
 
+// reasons is 1 for a model that thinks before it speaks: the dearest of all are
+// old ones that do not.
+func (t target) reasons() int {
+	if t.offer.Capabilities.Reasoning {
+		return 1
+	}
+	return 0
+}
+
 // ranking compares targets by a router's value. The list is in the order of
 // prices, and what compares as equal stays in its order.
 func ranking(name string, all []target) func(a, b target) int {
@@ -277,7 +286,7 @@ func ranking(name string, all []target) func(a, b target) int {
 	case AutoCheapest:
 		return func(a, b target) int { return cmp.Compare(a.price(), b.price()) }
 	case AutoStrongest:
-		return func(a, b target) int { return cmp.Compare(b.price(), a.price()) }
+		return func(a, b target) int { return cmp.Or(b.reasons()-a.reasons(), cmp.Compare(b.price(), a.price())) }
 	case AutoFastest:
 		return func(a, b target) int { return cmp.Compare(a.health.expected(), b.health.expected()) }
 	}
