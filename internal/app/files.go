@@ -21,7 +21,7 @@ func (a *App) openFiles(ctx context.Context, now func() time.Time) (err error) {
 		slog.Info("files are kept in this node's data folder, where other nodes cannot read them; set files.url if there are any")
 	}
 	key := a.store.Ring.Hash(filesKey)
-	a.files, err = files.Open(ctx, files.Options{DB: a.store.DB, URL: a.cfg.Files.URL, Folder: filepath.Join(a.cfg.Data, filesFolder), Key: key[:],
+	a.files, err = files.Open(ctx, files.Options{DB: a.store.DB, URL: string(a.cfg.Files.URL), Folder: filepath.Join(a.cfg.Data, filesFolder), Key: key[:],
 		PublicURL: a.URL(), Retention: a.cfg.Files.Retention, FromBucket: a.cfg.Files.FromBucket, Now: now})
 	return err
 }

@@ -111,7 +111,7 @@ type Webhooks struct {
 
 // Files says where files are kept, and for how long.
 type Files struct {
-	URL        string        `name:"url" help:"Bucket for files, such as s3://name?region=eu-central-1, with &endpoint=https://… and &use_path_style=true for other makes than Amazon's; credentials are found as the AWS tools find them. Empty means a folder in the data folder, which other nodes cannot read."`
+	URL        SecretURL     `name:"url" help:"Bucket for files, such as s3://name?region=eu-central-1, with &endpoint=https://… and &use_path_style=true for other makes than Amazon's; credentials are found as the AWS tools find them. Empty means a folder in the data folder, which other nodes cannot read."`
 	Retention  time.Duration `name:"retention" default:"720h" min:"1h" max:"87600h" help:"How long files are kept."`
 	FromBucket bool          `name:"from_bucket" default:"false" help:"Redirect downloads to the bucket, which then sends the file itself, instead of sending it from here."`
 }

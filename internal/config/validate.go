@@ -66,7 +66,7 @@ func (c Config) Validate() error {
 		{"tls.key", pairFault(c.TLS.Key, c.TLS.Cert, "tls.cert is set, so its key file is expected here too")},
 		{"metrics_listen", metricsFault(c.MetricsListen)},
 		{"webhooks.retry_schedule", scheduleFault(c.Webhooks.RetrySchedule)},
-		{"files.url", bucketFault(c.Files.URL)},
+		{"files.url", bucketFault(string(c.Files.URL))},
 		{"files.from_bucket", fromBucketFault(c.Files)},
 		{"leaks.github_keys_url", keysURLFault(c.Leaks.GitHubKeysURL)},
 		{"leaks.gitlab_token", gitLabTokenFault(c.Leaks.GitLabToken)},
