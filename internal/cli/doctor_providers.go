@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -114,7 +115,11 @@ func probe(ctx context.Context, p config.Provider) (state string, err error) {
 		return "", fmt.Errorf("it cannot be reached: %w", errors.Unwrap(err)) // without the request's address
 	}
 	defer resp.Body.Close()
-	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 1<<20)) // so that the server does not see a broken connection
+	// Read whole, so that the server does not see a broken connection.
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	if text = bytes.TrimSpace(text); resp.StatusCode == http.StatusOK && !bytes.HasPrefix(text, []byte("{")) && !bytes.HasPrefix(text, []byte("[")) {
+		return "", errors.New("what answers there is no model provider's API; see whether base_url is complete")
+	}
 	return judge(p, resp.StatusCode)
 }
 

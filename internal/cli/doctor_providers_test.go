@@ -183,3 +183,15 @@ providers:
 		t.Error("a provider of type anthropic does not have Anthropic's models")
 	}
 }
+
+// TestDoctorKnowsAPageFromAnAPI: many servers answer any path with their page.
+func TestDoctorKnowsAPageFromAnAPI(t *testing.T) {
+	t.Parallel()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<!doctype html><title>Hello</title>") }))
+	t.Cleanup(s.Close)
+	l := loadProviders(t, "providers: [{name: a, type: openai, base_url: '"+s.URL+"', api_key: "+doctorKey+", models: [{id: x, price: {input: 1, output: 1}}]}]")
+	got := examineProviders(t.Context(), l)
+	if len(got) != 1 || got[0].OK || !strings.Contains(got[0].Message, "no model provider's API") {
+		t.Errorf("got %+v", got)
+	}
+}
