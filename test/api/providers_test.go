@@ -411,6 +411,9 @@ func TestStreamThatBreaksEndsWithAnErrorAndIsChargedForWhatCame(t *testing.T) {
 	})
 }
 
+// cooledDown is when a provider that has failed is tried in its place again.
+const cooledDown = 61 * time.Second
+
 func TestFailuresBeforeTheFirstByteAreTriedElsewhere(t *testing.T) {
 	t.Parallel()
 	eachMarket(t, nil, func(t *testing.T, m *market) {
@@ -420,6 +423,7 @@ func TestFailuresBeforeTheFirstByteAreTriedElsewhere(t *testing.T) {
 			"auth": {Status: 401}, "no_model": {Status: 404}, "connect": {Cut: -1}, "protocol": {Body: upstreamtest.HTML},
 		} {
 			for _, stream := range []bool{false, true} {
+				m.Clock.Turn(cooledDown)
 				m.openai.Queue(reply)
 				b := body("small", "hi", map[string]any{"models": []string{"small", "spare-small"}})
 				if stream {
@@ -441,12 +445,19 @@ func TestFailuresBeforeTheFirstByteAreTriedElsewhere(t *testing.T) {
 		if got := outcomes(e); !slices.Equal(got, []string{"dead:connect", "spare:ok"}) {
 			t.Errorf("attempts %v", got)
 		}
+		// One that has just failed again and again is not asked first.
+		e = m.entry(t, m.chat(t, body("", "hi", map[string]any{"models": []string{"small", "spare-small"}})).Want(t, 200, ""))
+		if e.Text("model") != "spare-small" || len(outcomes(e)) != 0 {
+			t.Errorf("asked for it by %s after %v", e.Text("model"), outcomes(e))
+		}
+		m.Clock.Turn(cooledDown)
 		// A route is a list, too; the next name of one may be the router's.
 		m.openai.Queue(upstreamtest.OpenAIReply{Status: 500})
 		if r := m.chat(t, body("route/fast", "hi", nil)).Want(t, 200, ""); r.Header.Get("Service-Model") != "spare-small" {
 			t.Errorf("the route led to %v", r.Header)
 		}
 		// When all fail it is one error of ours, with nothing of theirs in it.
+		m.Clock.Turn(cooledDown)
 		m.openai.Queue(upstreamtest.OpenAIReply{Status: 500, Message: "secret of a provider"})
 		m.spare.Queue(upstreamtest.OpenAIReply{Status: 500, Message: "secret of a provider"})
 		r := m.chat(t, body("route/fast", "hi", nil)).Want(t, 502, "upstream_error")
