@@ -227,6 +227,9 @@ func TestStrictCallsNobodyUnrecorded(t *testing.T) {
 	if r.settle(c, &out); !errors.Is(out.err, db.ErrUnavailable) || p.calls() != 1 || out.Charged != 0 || out.Reserved == 0 {
 		t.Errorf("the provider was asked %d times: %+v", p.calls(), out)
 	}
+	if seen := r.observed(); len(seen) != 3 || seen[2].Failure != string(fault.StorageUnavailable) {
+		t.Errorf("the calls are observed as %+v", seen)
+	}
 }
 
 func TestHealth(t *testing.T) {
