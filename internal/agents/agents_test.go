@@ -199,13 +199,16 @@ func TestTwoNodesWithOneRun(t *testing.T) {
 			err error
 		}
 		results := make(chan result, 2)
+		ready := make(chan struct{}) // both have read the run before either acts
 		for _, s := range []*Service{b.Service, other} {
 			r, calls := b.load(t)
 			go func() {
+				<-ready
 				o, err := s.act(t.Context(), r, calls)
 				results <- result{o, err}
 			}()
 		}
+		close(ready)
 		var won *outcome
 		lost := 0
 		for range 2 {
