@@ -193,8 +193,6 @@ func startOpenTelemetry(ctx context.Context, version string) (*openTelemetry, er
 	return o, errors.Join(errs[:]...)
 }
 
-// observe makes the span of a call that has ended, under the caller's if it
-// named one, and counts it.
 // attributes are those that spans and metrics have in common.
 func attributes(o gateway.Observation) []attribute.KeyValue {
 	out := []attribute.KeyValue{
@@ -218,6 +216,8 @@ func bounded(o gateway.Observation) gateway.Observation {
 	return o
 }
 
+// observe makes the span of a call that has ended, under the caller's if it
+// named one, and counts it.
 func (t *openTelemetry) observe(o gateway.Observation) {
 	ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{"traceparent": o.TraceParent})
 	_, span := t.tracer.Start(ctx, o.Operation+" "+o.Model, trace.WithTimestamp(o.Started), trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(attributes(o)...),

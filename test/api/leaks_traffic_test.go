@@ -41,12 +41,12 @@ func TestKeyInAPromptIsAsTheWorkspaceSays(t *testing.T) {
 	t.Parallel()
 	eachMailed(t, func(t *testing.T, live *customer, mails *mailtest.Server) {
 		c := live.inTest(t)
-		early, _ := c.spare(t)
-		c.chat(t, chatBody(early)).Want(t, 200, "") // off, as delivered
+		other, _ := c.spare(t)
+		newCustomer(t, c.Server, accounts.Test).chat(t, chatBody(other)).Want(t, 200, "") // whose workspace has it off, as delivered
 		key, id := c.spare(t)
 		prompt := "my key is " + key + ", is that a problem?"
 		c.setLeakPolicy(t, accounts.LeaksReported)
-		note := c.noted(t, c, prompt, leaks.Noted)[0] // and nothing of the one before
+		note := c.noted(t, c, prompt, leaks.Noted)[0] // and nothing of the other
 		if note.KeyID != id || note.Source != leaks.Traffic || note.Hint != leaks.Hint(key) || note.URL != "" {
 			t.Errorf("the note is %+v", note)
 		}
@@ -76,7 +76,7 @@ func TestKeyInAPromptIsAsTheWorkspaceSays(t *testing.T) {
 		if n := c.rows(t, "events WHERE type = 'key.auto_revoked'"); n != 1 {
 			t.Errorf("there are %d events", n)
 		}
-		if dump := c.DumpDatabase(t); bytes.Contains(dump, []byte(key[8:])) || bytes.Contains(dump, []byte(early[8:])) {
+		if dump := c.DumpDatabase(t); bytes.Contains(dump, []byte(key[8:])) || bytes.Contains(dump, []byte(other[8:])) {
 			t.Error("a secret is in the database")
 		}
 	})

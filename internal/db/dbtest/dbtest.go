@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -56,7 +57,22 @@ func Open(t testing.TB, address string) *db.DB {
 // file in the test's folder, or one of its own on the test server.
 func Address(t testing.TB, engine string) string {
 	t.Helper()
-	return copyOf(t, engine)
+	if engine == "sqlite" {
+		file, err := sqliteTemplate()
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := sqlitePath(t)
+		if err := os.WriteFile(path, file, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	template, err := postgresTemplate()
+	if err != nil {
+		t.Fatalf("this test needs PostgreSQL: %v", err)
+	}
+	return newDatabase(t, " TEMPLATE "+template+" STRATEGY FILE_COPY")
 }
 
 // Empty is Address without the tables, for tests that make them.

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"testing"
 
 	"github.com/jackc/pgx/v5"
 
@@ -86,25 +85,4 @@ func databaseURL(server, name string) string {
 	}
 	u.Path = "/" + name
 	return u.String()
-}
-
-// copyOf makes a database of the engine for the test, and returns its address.
-func copyOf(t testing.TB, engine string) string {
-	t.Helper()
-	if engine == "sqlite" {
-		file, err := sqliteTemplate()
-		if err != nil {
-			t.Fatal(err)
-		}
-		path := sqlitePath(t)
-		if err := os.WriteFile(path, file, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	template, err := postgresTemplate()
-	if err != nil {
-		t.Fatalf("this test needs PostgreSQL: %v", err)
-	}
-	return newDatabase(t, " TEMPLATE "+template+" STRATEGY FILE_COPY")
 }
