@@ -170,12 +170,9 @@ func (c *Call) write(status int, contentType string, body []byte) {
 	}
 	h.Set("Content-Type", contentType)
 	h.Set("Content-Length", strconv.Itoa(len(body)))
-	control := http.NewResponseController(c.w)
-	_ = control.SetWriteDeadline(time.Now().Add(writeTimeout))
+	_ = http.NewResponseController(c.w).SetWriteDeadline(time.Now().Add(writeTimeout))
 	c.w.WriteHeader(status)
 	_, _ = c.w.Write(body) // a client that left is no fault of ours
-	_ = control.Flush()    // what follows is not for the caller to wait for
-	c.lookForKeys()
 }
 
 type headerLine struct{ name, value string }

@@ -60,7 +60,12 @@ type action struct {
 func (c *Call) perform(body []byte, a action) error {
 	key := c.r.Header.Get("Idempotency-Key")
 	if key == "" || c.r.Method != http.MethodPost {
-		return c.actOnce(a, nil)
+		answer, err := c.commit(a, nil)
+		if err != nil {
+			return err
+		}
+		c.done(answer)
+		return nil
 	}
 	req, err := idempotency.NewRequest(c.Principal.ID(), c.r.Method, c.r.URL.Path, key, body)
 	if err != nil {
@@ -72,11 +77,11 @@ func (c *Call) perform(body []byte, a action) error {
 // errPanicked is what an action came to that did not return.
 var errPanicked = errors.New("api: an action panicked")
 
-// actOnce runs the transaction and answers.
-func (c *Call) actOnce(a action, remember func(tx *db.Tx, answer []byte) error) (err error) {
+// commit runs the transaction and returns what to answer.
+func (c *Call) commit(a action, remember func(tx *db.Tx, answer []byte) error) (answer []byte, err error) {
 	if a.before != nil {
 		if err := a.before(); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	defer c.impatient()()
@@ -84,7 +89,6 @@ func (c *Call) actOnce(a action, remember func(tx *db.Tx, answer []byte) error) 
 		err = errPanicked
 		defer func() { a.after(err) }()
 	}
-	var answer []byte
 	err = c.s.DB.Write(c.Context(), func(tx *db.Tx) error {
 		v, err := a.do(tx)
 		if err != nil {
@@ -100,12 +104,13 @@ func (c *Call) actOnce(a action, remember func(tx *db.Tx, answer []byte) error) 
 		}
 		return c.record.SettleIn(c.Context(), tx, c.ending(http.StatusOK, ""))
 	})
-	if err != nil {
-		return err
-	}
+	return answer, err
+}
+
+// done answers when the request's log entry is already settled.
+func (c *Call) done(answer []byte) {
 	c.status = http.StatusOK
 	c.write(http.StatusOK, jsonType, answer)
-	return nil
 }
 
 func (c *Call) actIdempotently(a action, req idempotency.Request) error {
@@ -114,13 +119,22 @@ func (c *Call) actIdempotently(a action, req idempotency.Request) error {
 	if err != nil {
 		return err
 	}
+	// Also before any answer: who has it may ask again.
 	defer release()
-	if found, err := c.replay(req); found || err != nil {
+	if found, err := c.remembered(req); err != nil {
 		return err
+	} else if found != nil {
+		release()
+		return c.replay(found)
 	}
-	err = c.actOnce(a, func(tx *db.Tx, answer []byte) error {
+	answer, err := c.commit(a, func(tx *db.Tx, answer []byte) error {
 		return store.Remember(ctx, tx, req, idempotency.Answer{Status: http.StatusOK, Body: answer})
 	})
+	if err == nil {
+		release()
+		c.done(answer)
+		return nil
+	}
 	if errors.Is(err, idempotency.ErrTaken) {
 		return c.replayTaken(req)
 	}
@@ -151,33 +165,37 @@ func lasting(status int) bool {
 
 // replayTaken sends what another node has answered meanwhile.
 func (c *Call) replayTaken(req idempotency.Request) error {
-	found, err := c.replay(req)
-	if err == nil && !found {
-		err = fault.Param(fault.Conflict, "Idempotency-Key", "another request with this Idempotency-Key is being answered; try again in a moment")
+	found, err := c.remembered(req)
+	if err != nil {
+		return err
 	}
-	return err
+	if found == nil {
+		return fault.Param(fault.Conflict, "Idempotency-Key", "another request with this Idempotency-Key is being answered; try again in a moment")
+	}
+	return c.replay(found)
 }
 
-// replay sends the remembered answer, if there is one.
-func (c *Call) replay(req idempotency.Request) (found bool, err error) {
+// remembered is the answer that was given before, or nil.
+func (c *Call) remembered(req idempotency.Request) (*idempotency.Answer, error) {
 	defer c.impatient()()
-	a, err := c.s.Idempotency.Find(c.Context(), c.s.DB, req)
-	if err != nil || a == nil {
-		return false, err
-	}
+	return c.s.Idempotency.Find(c.Context(), c.s.DB, req)
+}
+
+// replay gives it again.
+func (c *Call) replay(a *idempotency.Answer) error {
 	c.w.Header().Set("Idempotent-Replayed", "true")
 	if a.Status < http.StatusBadRequest {
 		c.send(a.Status, jsonType, a.Body)
-		return true, nil
+		return nil
 	}
 	var refusal errorBody
 	if err := json.Unmarshal(a.Body, &refusal); err != nil {
-		return false, err
+		return err
 	}
 	if fault.FamilyOf(refusal.Error.Code).Final {
 		c.w.Header().Set("X-Should-Retry", "false")
 	}
 	c.settle(a.Status, string(refusal.Error.Code))
 	c.transmit(a.Status, jsonType, a.Body)
-	return true, nil
+	return nil
 }

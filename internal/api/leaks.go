@@ -182,8 +182,9 @@ func (s *Server) endKeysInURL(c *Call) (found bool, err error) {
 	return true, nil
 }
 
-// lookForKeys looks for keys in the request's body, in prompts and metadata,
-// once its answer has begun and if its workspace wants that.
+// lookForKeys looks for keys in the request's body, in prompts and metadata, if
+// its workspace wants that: once a stream has begun, and otherwise when all is
+// done, because whoever has the answer may count on what it says.
 func (c *Call) lookForKeys() {
 	body := c.body
 	c.body = nil
@@ -199,6 +200,7 @@ func (c *Call) lookForKeys() {
 	if policy == accounts.LeaksIgnored {
 		return
 	}
+	_ = http.NewResponseController(c.w).Flush() // the caller need not wait for this
 	if secrets := leaks.Find(body); len(secrets) > 0 {
 		c.s.Leaks.See(ctx, leaks.Sighting{Secrets: secrets, Revoke: policy == accounts.LeaksRevoked, IP: c.ip.String(), RequestID: c.id})
 	}

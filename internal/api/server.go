@@ -83,8 +83,13 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := &Call{s: s, w: w, r: r, id: ids.New(ids.Request), start: s.Now(), ip: clientip.Of(r, s.TrustedProxies)}
 	w.Header().Set("X-Request-Id", c.id)
 	defer c.logLine()
-	defer s.recovered(c)
+	s.serve(c)
+	c.lookForKeys()
+}
 
+func (s *Server) serve(c *Call) {
+	defer s.recovered(c)
+	r := c.r
 	if size := headerSize(r); size > s.Limits.Header {
 		c.fail(fault.New(fault.RequestTooLarge, "the headers have %d bytes; at most %d are accepted", size, s.Limits.Header))
 		return

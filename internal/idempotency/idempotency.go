@@ -80,7 +80,8 @@ func New(ring *keyring.Ring, now func() time.Time) *Store {
 
 // Claim keeps a second request with the same key from running beside the
 // first on this node. (On another node it waits for the first's commit and
-// then finds its answer.) The caller calls release when it is done.
+// then finds its answer.) The caller calls release when it is done, at least
+// once.
 func (s *Store) Claim(r Request) (release func(), err error) {
 	at := r
 	at.BodyHash = ""
@@ -90,11 +91,11 @@ func (s *Store) Claim(r Request) (release func(), err error) {
 		return nil, fault.Param(fault.Conflict, "Idempotency-Key", "the first request with this Idempotency-Key is still running; try again in a moment")
 	}
 	s.running[at] = struct{}{}
-	return func() {
+	return sync.OnceFunc(func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		delete(s.running, at)
-	}, nil
+	}), nil
 }
 
 // Find returns the remembered answer, or nil when there is none. The same key

@@ -1,0 +1,81 @@
+package api
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"turnpike/internal/access"
+	"turnpike/internal/audit"
+	"turnpike/internal/db"
+	"turnpike/internal/db/dbtest"
+	"turnpike/internal/idempotency"
+	"turnpike/internal/ids"
+	"turnpike/internal/keyring"
+	"turnpike/internal/nodes"
+)
+
+// eagerWriter is a ResponseWriter whose reader acts as soon as it has a byte.
+type eagerWriter struct {
+	*httptest.ResponseRecorder
+	then func()
+}
+
+func (w eagerWriter) Write(p []byte) (int, error) {
+	defer w.then()
+	return w.ResponseRecorder.Write(p)
+}
+
+// TestWhoHasTheAnswerMayActOnIt: all of an action is done, and its
+// Idempotency-Key free again, before the first byte of its answer can be read.
+// Small answers wait in the server's buffer; large ones do not.
+func TestWhoHasTheAnswerMayActOnIt(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		ring, err := keyring.New(make([]byte, keyring.Size))
+		if err != nil {
+			t.Fatal(err)
+		}
+		node, err := nodes.Join(t.Context(), d, time.Now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		group := db.NewGroup(d)
+		t.Cleanup(group.Stop)
+		log := audit.NewLog(group, node, nil)
+		s := &Server{Deps: Deps{DB: d, Now: time.Now, Idempotency: idempotency.New(ring, time.Now)}}
+
+		var done, answers int
+		var ask func()
+		ask = func() {
+			w := eagerWriter{httptest.NewRecorder(), func() {
+				if done != 1 {
+					t.Error("the answer left before all was done")
+				}
+				if answers++; answers < 3 { // the second is a replay, and so is the third
+					ask()
+				}
+			}}
+			r := httptest.NewRequest("POST", "/v1/things", nil).WithContext(t.Context())
+			r.Header.Set("Idempotency-Key", "once")
+			c := &Call{s: s, w: w, r: r, id: ids.New(ids.Request), start: time.Now(), Principal: &access.Principal{WorkspaceID: "ws", KeyID: "key"}}
+			c.record = log.Open(c.entry())
+			err := c.perform([]byte("{}"), action{
+				do:    func(*db.Tx) (any, error) { return strings.Repeat("large ", 1000), nil },
+				after: func(error) { done++ },
+			})
+			if err != nil {
+				t.Errorf("refused: %v", err)
+			}
+			if w.Code != http.StatusOK {
+				t.Errorf("answered %d", w.Code)
+			}
+		}
+		ask()
+		if answers != 3 || done != 1 {
+			t.Errorf("%d answers to %d acts", answers, done)
+		}
+	})
+}
