@@ -45,41 +45,45 @@ func (c *Call) stream(s *gateway.Stream) error {
 	for {
 		data, err := s.Next()
 		if err == io.EOF {
-			out.event([]byte("[DONE]"))
-			break
+			return c.endStream(s, out, "", func() { out.event([]byte("[DONE]")) })
 		}
 		if err != nil {
 			if !c.wrote {
 				return err
 			}
 			f := c.faultOf(err)
-			out.event(c.errorJSON(f))
-			out.code = string(f.Code)
-			break
+			return c.endStream(s, out, string(f.Code), func() { out.event(c.errorJSON(f)) })
 		}
 		if out.event(data); out.err != nil {
-			break
+			return c.leftStream(s, out)
 		}
 	}
-	return c.streamed(s, out)
 }
 
-// streamed ends a stream that was written.
-func (c *Call) streamed(s *gateway.Stream, out *eventWriter) error {
+// endStream ends a stream with its last events. Whoever has those may call
+// again at once: by then the place and the credits of this call are free.
+func (c *Call) endStream(s *gateway.Stream, out *eventWriter, code string, last func()) error {
+	_ = s.Close() // before the entry is settled, so that it knows what was used
+	c.settle(http.StatusOK, code)
+	if last(); !c.wrote { // nothing was before, and the log cannot be written
+		return out.err
+	}
+	return nil
+}
+
+// leftStream ends a stream that could not be written.
+func (c *Call) leftStream(s *gateway.Stream, out *eventWriter) error {
 	if !c.wrote { // the log could not be written
 		return out.err
 	}
-	_ = s.Close() // before the entry is settled, so that it knows what was used
-	c.settle(http.StatusOK, out.code)
-	return nil
+	return c.endStream(s, out, "", func() {})
 }
 
 // eventWriter writes server-sent events.
 type eventWriter struct {
-	c    *Call
-	err  error
-	code string // of an error that ended the stream
-	buf  []byte
+	c   *Call
+	err error
+	buf []byte
 }
 
 var errLeft = errors.New("the client left")

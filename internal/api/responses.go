@@ -51,8 +51,7 @@ func (c *Call) streamResponse(r *responses.Request, s *gateway.Stream) error {
 	for {
 		data, err := s.Next()
 		if err == io.EOF {
-			write(events.End())
-			break
+			return c.endStream(s, out, "", func() { write(events.End()) })
 		}
 		var list []responses.Event
 		if err == nil {
@@ -63,13 +62,10 @@ func (c *Call) streamResponse(r *responses.Request, s *gateway.Stream) error {
 				return r.Fault(err)
 			}
 			f := c.faultOf(err)
-			write(events.Fail(string(f.Code), f.Message))
-			out.code = string(f.Code)
-			break
+			return c.endStream(s, out, string(f.Code), func() { write(events.Fail(string(f.Code), f.Message)) })
 		}
 		if write(list); out.err != nil {
-			break
+			return c.leftStream(s, out)
 		}
 	}
-	return c.streamed(s, out)
 }

@@ -334,7 +334,7 @@ func (c *Call) streamRun(r *agents.Run, after int64) error {
 	if !c.wrote {
 		return out.err
 	}
-	c.settle(http.StatusOK, out.code)
+	c.settle(http.StatusOK, "")
 	return nil
 }
 

@@ -113,5 +113,10 @@ func TestKeyHasSoManyCallsAtOnce(t *testing.T) {
 		m.openai.Queue(upstreamtest.OpenAIReply{Stall: 1000})
 		m.hangUp(t, body("small", "hi", map[string]any{"stream": true}), "data:")
 		m.Eventually(t, func() bool { return m.chat(t, body("small", "hi", nil)).Status == 200 })
+		// Whoever has read its end may call again at once.
+		for range 30 {
+			m.hangUp(t, body("small", "hi", map[string]any{"stream": true}), "[DONE]")
+			m.chat(t, body("small", "hi", nil)).Want(t, 200, "")
+		}
 	})
 }
