@@ -15,9 +15,8 @@ import (
 // FirstRun is what the first start on an empty database made. TestKey and SetUp
 // are shown once.
 type FirstRun struct {
-	Workspace string
-	TestKey   string
-	SetUp     *people.Link // by which the first owner comes in
+	TestKey string
+	SetUp   *people.Link // by which the first owner comes in
 }
 
 // firstRun makes a workspace, a test key and the set-up link when there is no workspace yet.
@@ -40,7 +39,7 @@ func firstRun(ctx context.Context, s *Store, folk *people.People, now func() tim
 			return err
 		}
 		link, err := folk.NewSetUpLink(ctx, tx, w.ID)
-		made = &FirstRun{Workspace: w.Name, TestKey: value, SetUp: link}
+		made = &FirstRun{TestKey: value, SetUp: link}
 		return err
 	})
 	if fault.Is(err, fault.Conflict) {

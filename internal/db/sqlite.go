@@ -33,7 +33,6 @@ const (
 )
 
 type sqliteEngine struct {
-	path    string
 	writer  *sqliteWriter
 	readers *sql.DB // as many as there are cores: reads got slower beyond it
 	check   *sql.DB // the checkpointer's own
@@ -48,7 +47,7 @@ func openSQLite(path string) (*sqliteEngine, error) {
 	if err := touch(path); err != nil {
 		return nil, fmt.Errorf("create database file: %w", err)
 	}
-	e := &sqliteEngine{path: path}
+	e := &sqliteEngine{}
 	var err error
 	open := func(conns int, extra ...string) *sql.DB {
 		if err != nil {

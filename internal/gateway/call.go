@@ -141,7 +141,7 @@ func (g *Gateway) run(ctx context.Context, c Call, r *request, targets []target,
 	}
 	g.inFlight.Add(1)
 	m := &meter{record: c.Record, ticket: ticket, inFlight: &g.inFlight, now: g.now, started: g.now(), target: targets[0], observe: g.observe}
-	m.seen = Observation{Operation: r.operation, Environment: string(c.Principal.Environment), Requested: r.models[0], Named: g.named(r.models[0]), Stream: r.stream, TraceParent: c.TraceParent}
+	m.seen = Observation{Operation: r.operation, Environment: string(c.Principal.Environment), Requested: r.models[0], Named: g.named(r.models[0]), TraceParent: c.TraceParent}
 	streams := false
 	defer func() {
 		if !streams { // an error, a plain answer, or a panic on its way

@@ -16,7 +16,6 @@ type Observation struct {
 	Named       bool   // that is one of the router's, the table's or the operator's
 	Model       string // what ran, or was tried last
 	Known       bool   // the table or the operator has it, so that its name is no caller's invention
-	Stream      bool
 	Started     time.Time
 	FirstByte   time.Duration // zero without an answer
 	Duration    time.Duration

@@ -59,7 +59,6 @@ type Delivery struct {
 	EventAt     time.Time
 	CreatedAt   time.Time
 	FinishedAt  *time.Time
-	Sample      bool // only where the event was read, too
 }
 
 // newDelivery is held at a paused endpoint and due at once at any other. Its

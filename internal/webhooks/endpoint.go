@@ -340,7 +340,6 @@ func (s *Service) SendTest(ctx context.Context, tx *db.Tx, by audit.Actor, e *En
 		return nil, err
 	}
 	d := newDelivery(e, event.ID, event.Type, event.CreatedAt, s.now())
-	d.Sample = true
 	if _, err := insertDeliveries.Write(ctx, tx, [][]any{d.row()}); err != nil {
 		return nil, fmt.Errorf("store delivery: %w", err)
 	}
