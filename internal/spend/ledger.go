@@ -368,13 +368,15 @@ func (g *Ledger) shrink(ctx context.Context, l line) error {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if le.granted == 0 && le.reserved == 0 && g.leases[l] == le {
+	if le.granted == 0 && le.reserved == 0 && !le.unsure && g.leases[l] == le {
 		delete(g.leases, l)
 	}
 	return nil
 }
 
-// lower gives back what is not reserved. The lease's lock is held.
+// lower gives back what is not reserved. The lease's lock is held. Calls that
+// end meanwhile have less of the lease than the store is told to keep, so that
+// only without any the two agree for sure.
 func (g *Ledger) lower(ctx context.Context, l line, le *lease) error {
 	g.mu.Lock()
 	le.granted = le.reserved // first here: it must not be spent while it is on its way back
@@ -386,7 +388,7 @@ func (g *Ledger) lower(ctx context.Context, l line, le *lease) error {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	le.unsure = false
+	le.unsure = keep > 0
 	return nil
 }
 

@@ -39,6 +39,8 @@ type model struct {
 	leases  map[string]map[line]credits.Micro // by owner
 	ledgers map[string]*Ledger                // by node
 	faulty  func() bool                       // the answer to a commit is lost
+	// meanwhile is what happens between a node's wish and its transaction.
+	meanwhile func()
 }
 
 type teller struct {
@@ -49,6 +51,7 @@ type teller struct {
 var errLost = errors.New("the answer was lost")
 
 func (m teller) take(_ context.Context, owner string, l line, limit, need, want credits.Micro) (credits.Micro, balance, error) {
+	m.meanwhile()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	left := m.lines[l]
@@ -69,6 +72,7 @@ func (m teller) take(_ context.Context, owner string, l line, limit, need, want 
 }
 
 func (m teller) keep(_ context.Context, owner string, l line, amount credits.Micro) error {
+	m.meanwhile()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if granted := m.leases[owner][l]; granted > amount {
@@ -170,8 +174,10 @@ func TestNoCapIsEverOverspent(t *testing.T) {
 				m.bury(Owner(c.name, life))
 			}
 		}
-		// end is the end of a call: it costs so much.
-		end := func(c *caller, cost credits.Micro) {
+		// end is the end of a call: it costs so much. Its node may hear later
+		// that the store has booked it.
+		var heard []func()
+		end := func(c *caller, cost credits.Micro, later bool) {
 			if n := len(c.charged); n > 0 { // a correction
 				r := c.charged[0]
 				c.charged = c.charged[1:]
@@ -187,7 +193,29 @@ func TestNoCapIsEverOverspent(t *testing.T) {
 				return
 			}
 			settle(ChargeOf(r, accounts, cost))
-			r.Settled(cost)
+			if later {
+				heard = append(heard, func() { r.Settled(cost) })
+			} else {
+				r.Settled(cost)
+			}
+		}
+		endAny := func(c *caller, later bool) {
+			if len(c.open)+len(c.charged) > 0 {
+				end(c, credits.Micro(rapid.Int64Range(0, 40).Draw(rt, "cost")), later)
+			}
+		}
+		hear := func() {
+			for _, f := range heard {
+				f()
+			}
+			heard = nil
+		}
+		busy := false // something happens while nodes ask the store
+		m.meanwhile = func() {
+			if busy {
+				busy = false
+				endAny(rapid.SampledFrom(nodes).Draw(rt, "other"), rapid.Bool().Draw(rt, "later"))
+			}
 		}
 		check := func() {
 			m.mu.Lock()
@@ -214,6 +242,7 @@ func TestNoCapIsEverOverspent(t *testing.T) {
 			c := rapid.SampledFrom(nodes).Draw(rt, "node")
 			g := m.ledgers[c.name]
 			lose = rapid.IntRange(0, 19).Draw(rt, "fault") == 0
+			busy = rapid.IntRange(0, 3).Draw(rt, "busy") == 0
 			switch rapid.IntRange(0, 11).Draw(rt, "step") {
 			case 0, 1, 2, 3:
 				amount := credits.Micro(rapid.Int64Range(1, 40).Draw(rt, "amount"))
@@ -227,9 +256,7 @@ func TestNoCapIsEverOverspent(t *testing.T) {
 					rt.Fatal(err)
 				}
 			case 4, 5, 6:
-				if len(c.open)+len(c.charged) > 0 {
-					end(c, credits.Micro(rapid.Int64Range(0, 40).Draw(rt, "cost")))
-				}
+				endAny(c, false)
 			case 7:
 				_ = g.GiveBackIdle(ctx)
 			case 8: // it dies, and another is started
@@ -248,13 +275,14 @@ func TestNoCapIsEverOverspent(t *testing.T) {
 			case 11:
 				now = now.Add(20 * time.Hour)
 			}
-			lose = false
+			lose, busy = false, false
+			hear()
 			check()
 		}
 		// At rest nothing is set aside.
 		for _, c := range nodes {
 			for len(c.open)+len(c.charged) > 0 {
-				end(c, 0)
+				end(c, 0, false)
 			}
 			for range 3 {
 				_ = m.ledgers[c.name].GiveBackIdle(ctx)

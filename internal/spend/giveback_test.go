@@ -1,0 +1,73 @@
+package spend
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"turnpike/internal/credits"
+	"turnpike/internal/db"
+	"turnpike/internal/db/dbtest"
+)
+
+// hurried is a bank where something happens before each lease is lowered.
+type hurried struct {
+	bank
+	first func()
+}
+
+func (b hurried) keep(ctx context.Context, owner string, l line, amount credits.Micro) error {
+	b.first()
+	return b.bank.keep(ctx, owner, l, amount)
+}
+
+// TestWhatIsSettledWhileALeaseIsLoweredIsNotLost: a call ends between the
+// moment in which its node decides how much to keep and the one in which the
+// store hears of it. Whatever the store thinks then, nothing stays set aside.
+func TestWhatIsSettledWhileALeaseIsLoweredIsNotLost(t *testing.T) {
+	t.Parallel()
+	for name, knows := range map[string]bool{"and the node knows it": true, "and the node hears of it afterwards": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dbtest.Each(t, func(t *testing.T, d *db.DB) {
+				books := NewBooks(d)
+				g := books.Ledger("node_1", func() bool { return true })
+				limit, now := 1000*credits.Credit, time.Now()
+				account := Account{Key, "key_1"}
+				r, err := g.Reserve(t.Context(), []Cap{{account, &limit}}, 10*credits.Credit, now)
+				if err != nil {
+					t.Fatal(err)
+				}
+				g.bank = hurried{books, func() {
+					if r == nil {
+						return
+					}
+					err := d.Write(t.Context(), func(tx *db.Tx) error {
+						return books.Settle(t.Context(), tx, []Charge{ChargeOf(r, []Account{account}, r.Amount)})
+					})
+					if err != nil {
+						t.Error(err)
+					}
+					if knows {
+						r.Settled(r.Amount)
+						r = nil
+					}
+				}}
+				if err := g.Recalled(t.Context(), ""); err != nil {
+					t.Fatal(err)
+				}
+				if !knows {
+					done := r
+					r = nil
+					done.Settled(done.Amount)
+				}
+				if err := g.Recalled(t.Context(), ""); err != nil {
+					t.Fatal(err)
+				}
+				if b, err := Read(t.Context(), d, account, PeriodOf(now)); err != nil || b.Spent != 10*credits.Credit || b.Reserved != 0 {
+					t.Errorf("%s are spent and %s set aside at rest (%v)", b.Spent, b.Reserved, err)
+				}
+			})
+		})
+	}
+}
