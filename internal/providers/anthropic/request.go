@@ -240,34 +240,52 @@ var shares = map[string]float64{"minimal": 0.1, "low": 0.2, "medium": 0.5, "high
 const minBudget = 1024
 
 // think turns reasoning_effort into what the model has of it. Without it the
-// model's own default holds. A forced tool call excludes thinking.
+// model's own default holds, unless a tool call is forced, which excludes
+// thinking.
 func (b *builder) think() error {
 	wanted := b.in.ReasoningEffort
-	switch _, known := shares[wanted]; {
-	case wanted == "":
-		return nil
+	_, known := shares[wanted]
+	switch {
 	case wanted == "none":
 		b.dontThink()
-		return nil
-	case !known:
+	case wanted != "" && !known:
 		return fault.Invalid("reasoning_effort", "reasoning_effort must be none, minimal, low, medium, high or xhigh")
-	}
-	switch forced := b.out.ToolChoice != nil && (b.out.ToolChoice.Type == "any" || b.out.ToolChoice.Type == "tool"); {
+	case b.forced():
+		b.callWithoutThinking(wanted)
+	case wanted == "":
 	case b.model.adaptive():
 		b.outputConfig().Effort = b.model.effort(wanted)
-		if !forced {
-			b.out.Thinking = &thinking{Type: "adaptive"}
-			if b.model.hidesThinking() {
-				b.out.Thinking.Display = "summarized"
-			}
+		b.out.Thinking = &thinking{Type: "adaptive"}
+		if b.model.hidesThinking() {
+			b.out.Thinking.Display = "summarized"
 		}
-	case b.model.budget() && !forced && !b.answersTools():
+	case b.model.budget() && b.out.MaxTokens >= 2*minBudget && !b.answersTools() && !b.continuesItself():
 		budget := int64(shares[wanted] * float64(b.out.MaxTokens))
-		if b.out.MaxTokens >= 2*minBudget {
-			b.out.Thinking = &thinking{Type: "enabled", BudgetTokens: max(budget, minBudget)}
-		}
+		b.out.Thinking = &thinking{Type: "enabled", BudgetTokens: max(budget, minBudget)}
 	}
 	return nil
+}
+
+// forced: the model has to call a tool.
+func (b *builder) forced() bool {
+	return b.out.ToolChoice != nil && (b.out.ToolChoice.Type == "any" || b.out.ToolChoice.Type == "tool")
+}
+
+// callWithoutThinking is for a forced call. A model that thinks unless it is
+// told otherwise is told so, and then takes no effort above high.
+func (b *builder) callWithoutThinking(wanted string) {
+	off := b.model.thinkingOff()
+	if off != "" {
+		b.out.Thinking = &thinking{Type: off}
+	}
+	if wanted == "" || !b.model.adaptive() {
+		return
+	}
+	effort := b.model.effort(wanted)
+	if off != "" && (effort == "xhigh" || effort == "max") {
+		effort = "high"
+	}
+	b.outputConfig().Effort = effort
 }
 
 func (b *builder) dontThink() {
@@ -284,6 +302,12 @@ func (b *builder) dontThink() {
 func (b *builder) answersTools() bool {
 	last := b.out.Messages[len(b.out.Messages)-1]
 	return last.Content[0].Type == "tool_result"
+}
+
+// continuesItself: the conversation ends with the assistant's own words, which
+// a model does not go on with while it thinks.
+func (b *builder) continuesItself() bool {
+	return b.out.Messages[len(b.out.Messages)-1].Role == "assistant"
 }
 
 func (b *builder) outputConfig() *outputConfig {
