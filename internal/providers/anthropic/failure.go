@@ -88,8 +88,11 @@ var fields = map[string]string{
 // like "messages.0.content: …"; its numbers are not the caller's.
 func (e *apiError) param() string {
 	path, _, _ := strings.Cut(e.Error.Message, ":")
-	if path == "prompt is too long" {
+	switch {
+	case path == "prompt is too long":
 		return "messages"
+	case strings.HasSuffix(path, "exceed context limit"): // the input's length and max_tokens
+		return "max_tokens"
 	}
 	name, _, _ := strings.Cut(path, ".")
 	return fields[name]

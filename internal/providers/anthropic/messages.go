@@ -81,7 +81,8 @@ type block struct {
 
 // messages sorts the conversation into what the system says and turns of user
 // and assistant. Instructions within the conversation move to its beginning:
-// there is no other place for them that every model has.
+// there is no other place for them that every model has. Those that follow the
+// assistant's last words are what it is to answer, and become the user's.
 func (b *builder) messages() error {
 	if b.in.Messages == nil {
 		return fault.Missing("messages", "messages is required: an array of messages")
@@ -89,18 +90,19 @@ func (b *builder) messages() error {
 	if len(b.in.Messages) == 0 {
 		return fault.Invalid("messages", "messages must have at least one message")
 	}
-	var open []string // calls that still need their result
+	var open []openCall // those that still need their result
+	last := b.afterAssistant()
 	for i := range b.in.Messages {
 		m := &b.in.Messages[i]
 		at := "messages[" + strconv.Itoa(i) + "]"
 		b.current = i
 		if len(open) > 0 && (m.Role == "user" || m.Role == "assistant") {
-			return unanswered(at, open[0])
+			return unanswered(at, open[0].id)
 		}
 		var err error
 		switch m.Role {
 		case "system", "developer":
-			err = b.system(m, at)
+			err = b.system(m, at, i >= last)
 		case "user":
 			err = b.say("user", m, at)
 		case "assistant":
@@ -119,9 +121,23 @@ func (b *builder) messages() error {
 		}
 	}
 	if len(open) > 0 {
-		return unanswered("messages["+strconv.Itoa(len(b.in.Messages))+"]", open[0])
+		return unanswered("messages["+strconv.Itoa(len(b.in.Messages))+"]", open[0].id)
 	}
 	return b.finishMessages()
+}
+
+// afterAssistant is where the instructions begin that follow the assistant's
+// last message and end the conversation; behind its end if there are none.
+func (b *builder) afterAssistant() int {
+	n := len(b.in.Messages)
+	at := n
+	for at > 0 && (b.in.Messages[at-1].Role == "system" || b.in.Messages[at-1].Role == "developer") {
+		at--
+	}
+	if at > 0 && b.in.Messages[at-1].Role == "assistant" {
+		return at
+	}
+	return n
 }
 
 func unanswered(at, id string) error {
@@ -167,9 +183,13 @@ func (b *builder) add(role string, blocks ...block) {
 	b.out.Messages = append(b.out.Messages, turn{Role: role, Content: blocks})
 }
 
-func (b *builder) system(m *message, at string) error {
+func (b *builder) system(m *message, at string, question bool) error {
 	blocks, err := m.Content.blocks(at+".content", m.Role)
-	b.out.System = append(b.out.System, blocks...)
+	if question {
+		b.add("user", blocks...)
+	} else {
+		b.out.System = append(b.out.System, blocks...)
+	}
 	return err
 }
 
@@ -179,9 +199,12 @@ func (b *builder) say(role string, m *message, at string) error {
 	return err
 }
 
-// assistant adds what the assistant said and called, and returns the ids of
-// the calls.
-func (b *builder) assistant(m *message, at string) (open []string, err error) {
+// openCall is a call that has no result yet: its id is the caller's, given is
+// the one that Anthropic gets.
+type openCall struct{ id, given string }
+
+// assistant adds what the assistant said and called, and returns the calls.
+func (b *builder) assistant(m *message, at string) (open []openCall, err error) {
 	if k := m.Function.Kind(); k != jsontext.KindInvalid && k != jsontext.KindNull {
 		return nil, fault.Invalid(at+".function_call", "%s.function_call is not possible with this model's provider: use tool_calls", at)
 	}
@@ -199,8 +222,9 @@ func (b *builder) assistant(m *message, at string) (open []string, err error) {
 		if err != nil {
 			return nil, err
 		}
+		use.ID = b.unusedID(use.ID)
 		b.add("assistant", use)
-		open = append(open, call.ID)
+		open = append(open, openCall{call.ID, use.ID})
 		if !slices.Contains(b.callNames, use.Name) {
 			b.callNames = append(b.callNames, use.Name)
 		}
@@ -232,12 +256,24 @@ func (c *toolCall) block(at string) (block, error) {
 	return block{Type: "tool_use", ID: toolID(c.ID), Name: c.Function.Name, Input: input}, nil
 }
 
+// unusedID makes the id of a call differ from those before it, as the API
+// wants it. Some models begin anew with each of their messages.
+func (b *builder) unusedID(id string) string {
+	unused := id
+	for b.callIDs[unused] > 0 {
+		b.callIDs[id]++
+		unused = id + "_" + strconv.Itoa(b.callIDs[id])
+	}
+	b.callIDs[unused] = 1
+	return unused
+}
+
 // result adds a tool's result and takes its call off the open ones.
-func (b *builder) result(m *message, at string, open []string) ([]string, error) {
+func (b *builder) result(m *message, at string, open []openCall) ([]openCall, error) {
 	if m.ToolCallID == "" {
 		return nil, fault.Missing(at+".tool_call_id", "%s.tool_call_id is required in a tool message", at)
 	}
-	i := slices.Index(open, m.ToolCallID)
+	i := slices.IndexFunc(open, func(c openCall) bool { return c.id == m.ToolCallID })
 	if i < 0 {
 		return nil, fault.Invalid(at+".tool_call_id", "%s.tool_call_id %.80q is not an open call of the assistant's message before it", at, m.ToolCallID)
 	}
@@ -245,7 +281,7 @@ func (b *builder) result(m *message, at string, open []string) ([]string, error)
 	if err != nil {
 		return nil, err
 	}
-	b.add("user", block{Type: "tool_result", ToolUseID: toolID(m.ToolCallID), Content: blocks})
+	b.add("user", block{Type: "tool_result", ToolUseID: open[i].given, Content: blocks})
 	return slices.Delete(open, i, i+1), nil
 }
 

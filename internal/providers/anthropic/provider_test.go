@@ -61,6 +61,7 @@ func TestErrorsHaveTheirKind(t *testing.T) {
 		{400, "invalid_request_error", "max_tokens: 9 > 8, which is the maximum", providers.KindInvalid, "max_tokens"},
 		{400, "invalid_request_error", "messages.3.content.0.image.source.base64: too large", providers.KindInvalid, "messages"},
 		{400, "invalid_request_error", "prompt is too long: 210000 tokens > 200000 maximum", providers.KindInvalid, "messages"},
+		{400, "invalid_request_error", "input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000, decrease input length or `max_tokens` and try again", providers.KindInvalid, "max_tokens"},
 		{400, "invalid_request_error", "output_config.format.schema: Schema is too complex.", providers.KindInvalid, "response_format"},
 		{400, "invalid_request_error", "Something else: it is wrong", providers.KindInvalid, ""},
 		{400, "invalid_request_error", "Your credit balance is too low to access the Anthropic API.", providers.KindAuth, ""},

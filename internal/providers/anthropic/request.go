@@ -96,10 +96,11 @@ type builder struct {
 	out   request
 	asked asked
 
-	mode       string   // of the tool choice: auto, any, tool or none
-	callNames  []string // of the tools that the conversation has used
-	current    int      // the message that is being translated
-	lastSource int      // the message that the last turn ends with
+	mode       string         // of the tool choice: auto, any, tool or none
+	callNames  []string       // of the tools that the conversation has used
+	callIDs    map[string]int // how often its calls have had an id
+	current    int            // the message that is being translated
+	lastSource int            // the message that the last turn ends with
 }
 
 // translate makes the body of a Messages call. What the API cannot do is
@@ -110,10 +111,11 @@ func translate(req *providers.ChatRequest) ([]byte, asked, error) {
 		return nil, asked{}, err
 	}
 	b := &builder{
-		in:    in,
-		model: readModel(req.Model),
-		out:   request{Model: req.Model, Stream: req.Stream},
-		asked: asked{model: req.Model, includeUsage: in.StreamOptions.IncludeUsage},
+		in:      in,
+		model:   readModel(req.Model),
+		out:     request{Model: req.Model, Stream: req.Stream},
+		asked:   asked{model: req.Model, includeUsage: in.StreamOptions.IncludeUsage},
+		callIDs: map[string]int{},
 	}
 	for _, step := range []func() error{
 		b.refuse, func() error { return b.maxTokens(req.MaxOutput) },

@@ -100,7 +100,7 @@ func (h head) answer(body []byte, call *call, key string) (*providers.Answer, er
 	switch {
 	case len(r.Candidates) > 0:
 		for i := range r.Candidates {
-			choice, err := h.choice(&r.Candidates[i], &count)
+			choice, err := h.choice(&r.Candidates[i], &count, call)
 			if err != nil {
 				return nil, err
 			}
@@ -120,18 +120,26 @@ func (h head) answer(body []byte, call *call, key string) (*providers.Answer, er
 	return answer, nil
 }
 
-func (h head) choice(c *candidate, count *counter) (completionChoice, error) {
+// choice collects a candidate's parts. Where a function's arguments are the
+// answer, no text is: a word beside it would break the caller's parser.
+func (h head) choice(c *candidate, count *counter, call *call) (completionChoice, error) {
 	var text, thoughts strings.Builder
 	message := completionMessage{Role: "assistant"}
 	for i := range c.Content.Parts {
 		p := &c.Content.Parts[i]
 		count.add(p)
 		switch {
+		case call.isAnswer(p):
+			if text.Len() == 0 {
+				text.WriteString(p.arguments())
+			}
 		case p.FunctionCall != nil:
-			message.ToolCalls = append(message.ToolCalls, h.toolCall(p))
+			if call.takes(len(message.ToolCalls)) {
+				message.ToolCalls = append(message.ToolCalls, h.toolCall(p))
+			}
 		case p.Thought:
 			thoughts.WriteString(p.Text)
-		default:
+		case call.answerTool == "":
 			text.WriteString(p.Text)
 		}
 	}
@@ -143,19 +151,33 @@ func (h head) choice(c *candidate, count *counter) (completionChoice, error) {
 	return completionChoice{Index: c.Index, Message: message, FinishReason: finish}, err
 }
 
+// isAnswer: the part calls the function whose arguments are the answer.
+func (c *call) isAnswer(p *part) bool {
+	return c.answerTool != "" && p.FunctionCall != nil && p.FunctionCall.Name == c.answerTool
+}
+
+// takes says whether the caller takes one more function call. Gemini cannot be
+// kept from making several at once; what the others are for, it sees again when
+// the first one has its result.
+func (c *call) takes(already int) bool { return already == 0 || !c.oneCall }
+
+// arguments are those of a function call, as text.
+func (p *part) arguments() string {
+	if p.FunctionCall.Args.Kind() != jsontext.KindBeginObject {
+		return "{}"
+	}
+	args := p.FunctionCall.Args.Clone()
+	_ = args.Compact(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) // it was read as JSON
+	return string(args)
+}
+
 // toolCall translates a function call. Its id is ours: Gemini has none, or one
 // that means nothing outside its answer.
 func (h head) toolCall(p *part) toolCall {
-	arguments := "{}"
-	if p.FunctionCall.Args.Kind() == jsontext.KindBeginObject {
-		args := p.FunctionCall.Args.Clone()
-		_ = args.Compact(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) // it was read as JSON
-		arguments = string(args)
-	}
 	c := toolCall{
 		ID:       h.newID("call_"),
 		Type:     "function",
-		Function: chatFunctionCall{Name: p.FunctionCall.Name, Arguments: arguments},
+		Function: chatFunctionCall{Name: p.FunctionCall.Name, Arguments: p.arguments()},
 	}
 	if p.ThoughtSignature != "" {
 		c.Extra = new(extra)
@@ -165,8 +187,9 @@ func (h head) toolCall(p *part) toolCall {
 }
 
 // finishReason translates why a candidate ended. One that ended over the
-// model's own mistake with nothing to show is a failure, which may be tried
-// again; a caller would take it for the model's last word.
+// model's own mistake, or for no reason given, with nothing to show is a
+// failure, which may be tried again; a caller would take it for the model's
+// last word.
 func finishReason(reason string, hasCalls, hasText bool) (string, error) {
 	switch reason {
 	case "MAX_TOKENS":
@@ -174,7 +197,7 @@ func finishReason(reason string, hasCalls, hasText bool) (string, error) {
 	case "SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "MODEL_ARMOR",
 		"IMAGE_SAFETY", "IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION":
 		return "content_filter", nil
-	case "MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS", "MALFORMED_RESPONSE", "MISSING_THOUGHT_SIGNATURE":
+	case "MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS", "MALFORMED_RESPONSE", "MISSING_THOUGHT_SIGNATURE", "OTHER":
 		if !hasCalls && !hasText {
 			return "", &providers.Failure{Kind: providers.KindServer, Err: fmt.Errorf("an empty answer that ended with %s", reason)}
 		}

@@ -77,6 +77,7 @@ type conversation struct {
 	instruction []part
 	callNames   map[string]string // by the id of the call
 	inResults   bool              // the last content has function responses
+	lastParam   string            // the assistant's last message
 
 	textBytes, images, audioBytes int
 }
@@ -88,13 +89,17 @@ func (t *conversation) read(messages []chatMessage) error {
 	if len(messages) == 0 {
 		return fault.Invalid("messages", "messages must have at least one message")
 	}
+	last := afterAssistant(messages)
 	for i := range messages {
-		if err := t.message(fmt.Sprintf("messages[%d]", i), &messages[i]); err != nil {
+		if err := t.message(fmt.Sprintf("messages[%d]", i), &messages[i], i >= last); err != nil {
 			return err
 		}
 	}
 	if len(t.contents) == 0 && len(t.instruction) == 0 {
 		return fault.Invalid("messages", "messages must have some content")
+	}
+	if n := len(t.contents); n > 0 && t.contents[n-1].Role == "model" && !t.model.continuesItself() {
+		return fault.Invalid(t.lastParam, "%s must be from the user or a tool: this model cannot continue the assistant's own words", t.lastParam)
 	}
 	// Gemini does not speak first: an instruction alone becomes the question.
 	if len(t.instruction) > 0 && (len(t.contents) == 0 || t.model.noInstructions) {
@@ -102,6 +107,24 @@ func (t *conversation) read(messages []chatMessage) error {
 		t.instruction = nil
 	}
 	return nil
+}
+
+// afterAssistant is where the instructions begin that follow the assistant's
+// last message and end the conversation; behind its end if there are none.
+func afterAssistant(messages []chatMessage) int {
+	at := len(messages)
+	for at > 0 && (messages[at-1].Role == "system" || messages[at-1].Role == "developer") {
+		at--
+	}
+	if at > 0 && messages[at-1].Role == "assistant" {
+		return at
+	}
+	return len(messages)
+}
+
+// instruct adds to what the system says.
+func (t *conversation) instruct(text string) {
+	t.instruction = t.appendText(t.instruction, text)
 }
 
 func (t *conversation) system() *content {
@@ -121,11 +144,17 @@ func (t *conversation) tokens() int64 {
 // guessTokens is for a text.
 func guessTokens(bytes int) int64 { return int64(bytes+3) / 4 }
 
-func (t *conversation) message(param string, m *chatMessage) error {
+// message adds a message. Instructions that follow the assistant's last words
+// are what it is to answer, the question, and become the user's.
+func (t *conversation) message(param string, m *chatMessage, question bool) error {
 	switch m.Role {
 	case "system", "developer":
 		parts, err := t.parts(param+".content", m)
-		t.instruction = append(t.instruction, parts...)
+		if question {
+			t.add("user", parts)
+		} else {
+			t.instruction = append(t.instruction, parts...)
+		}
 		return err
 	case "user":
 		parts, err := t.parts(param+".content", m)
@@ -154,12 +183,18 @@ func (t *conversation) message(param string, m *chatMessage) error {
 }
 
 // add appends a content. One without parts is left out: Gemini refuses it,
-// and it says nothing.
+// and it says nothing. What the model said in several messages becomes one, as
+// a function call must follow the user or a function's response.
 func (t *conversation) add(role string, parts []part) {
-	if len(parts) > 0 {
-		t.contents = append(t.contents, content{Role: role, Parts: parts})
-		t.inResults = false
+	if len(parts) == 0 {
+		return
 	}
+	t.inResults = false
+	if n := len(t.contents); n > 0 && role == "model" && t.contents[n-1].Role == role {
+		t.contents[n-1].Parts = append(t.contents[n-1].Parts, parts...)
+		return
+	}
+	t.contents = append(t.contents, content{Role: role, Parts: parts})
 }
 
 func (t *conversation) assistant(param string, m *chatMessage) error {
@@ -187,6 +222,9 @@ func (t *conversation) assistant(param string, m *chatMessage) error {
 			p.ThoughtSignature = foreignSignature // only a step's first call must have one
 		}
 		parts = append(parts, p)
+	}
+	if len(parts) > 0 {
+		t.lastParam = param
 	}
 	t.add("model", parts)
 	return nil

@@ -13,6 +13,7 @@ type family struct {
 	version float64 // 2.5, 3.1; 0 if the name has none
 	latest  bool    // an alias without a version, which is 2.5 or later
 	pro     bool
+	lite    bool
 	// noInstructions is for a model that refuses a system instruction.
 	noInstructions bool
 }
@@ -23,7 +24,7 @@ func familyOf(model string) family {
 		return family{noInstructions: strings.HasPrefix(name, "gemma-3")}
 	}
 	words := strings.Split(name, "-")
-	f := family{pro: slices.Contains(words, "pro")}
+	f := family{pro: slices.Contains(words, "pro"), lite: slices.Contains(words, "lite")}
 	if version, err := strconv.ParseFloat(words[0], 64); err == nil {
 		f.version = version
 	} else {
@@ -38,6 +39,26 @@ func (f family) wantsSignatures() bool { return f.version >= 3 || f.latest }
 
 // fetchesURLs says whether a model fetches files from the web.
 func (f family) fetchesURLs() bool { return f.version == 0 || f.version >= 2.5 }
+
+// jsonBesideTools says whether a JSON format and functions go together.
+func (f family) jsonBesideTools() bool { return f.version >= 3 }
+
+// penalties says whether a model takes presence_penalty and frequency_penalty.
+func (f family) penalties() bool { return !f.latest && f.version < 2.5 }
+
+// candidates says whether a model gives more than one answer to a request.
+func (f family) candidates() bool { return !f.latest && f.version < 3 }
+
+// settled is for 3.5 Flash-Lite and all from 3.6 on.
+func (f family) settled() bool { return f.version > 3.5 || f.version == 3.5 && f.lite }
+
+// sampling says whether temperature and topP do anything. Google has announced
+// that models after those that ignore them will refuse them.
+func (f family) sampling() bool { return !f.settled() }
+
+// continuesItself says whether a model takes a conversation that ends with its
+// own words.
+func (f family) continuesItself() bool { return !f.settled() }
 
 // thinkingConfig has either a budget or a level.
 type thinkingConfig struct {

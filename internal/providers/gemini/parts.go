@@ -17,6 +17,7 @@ type chatPart struct {
 	Refusal    *string    `json:"refusal"`
 	ImageURL   *chatImage `json:"image_url"`
 	InputAudio *chatAudio `json:"input_audio"`
+	File       *chatFile  `json:"file"`
 }
 
 type chatImage struct {
@@ -26,6 +27,11 @@ type chatImage struct {
 type chatAudio struct {
 	Data   string `json:"data"`
 	Format string `json:"format"`
+}
+
+type chatFile struct {
+	ID   string `json:"file_id"`
+	Data string `json:"file_data"`
 }
 
 // parts translates a message's content. Empty texts are left out.
@@ -87,10 +93,50 @@ func (t *conversation) media(param string, p *chatPart) (part, error) {
 		}
 		t.audioBytes += len(p.InputAudio.Data) / 4 * 3
 		return audio(param, p.InputAudio)
+	case "file":
+		if p.File == nil {
+			return part{}, fault.Missing(param+".file", "%s.file is required: an object with file_data", param)
+		}
+		return t.file(param+".file", p.File)
 	case "":
-		return part{}, fault.Missing(param+".type", "%s.type is required: text, image_url or input_audio", param)
+		return part{}, fault.Missing(param+".type", "%s.type is required: text, image_url, input_audio or file", param)
 	}
-	return part{}, fault.Invalid(param+".type", "%s.type must be text, image_url or input_audio for this model", param)
+	return part{}, fault.Invalid(param+".type", "%s.type must be text, image_url, input_audio or file for this model", param)
+}
+
+// file translates a PDF, of whose pages Gemini makes images, or a text.
+func (t *conversation) file(param string, f *chatFile) (part, error) {
+	switch {
+	case f.Data == "" && f.ID != "":
+		return part{}, fault.Invalid(param+".file_id", "%s.file_id is not possible with this model's provider: send the file itself in file_data", param)
+	case f.Data == "":
+		return part{}, fault.Missing(param+".file_data", "%s.file_data is required: a data URL in base64", param)
+	}
+	param += ".file_data"
+	mime, data, ok := readDataURL(f.Data)
+	switch {
+	case !ok:
+		return part{}, fault.Invalid(param, "%s must be a data URL in base64", param)
+	case mime == "application/pdf":
+		t.images++
+	case strings.HasPrefix(mime, "text/"):
+		mime = "text/plain" // what the text is written in, Gemini sees
+		t.textBytes += len(data) / 4 * 3
+	default:
+		return part{}, fault.Invalid(param, "%s must be an application/pdf or a text, not %.40q", param, mime)
+	}
+	return part{InlineData: &blob{MimeType: mime, Data: data}}, nil
+}
+
+// readDataURL reads data:image/png;base64,….
+func readDataURL(address string) (mime, data string, ok bool) {
+	rest, ok := strings.CutPrefix(address, "data:")
+	if !ok {
+		return "", "", false
+	}
+	kind, data, _ := strings.Cut(rest, ",")
+	mime, _, _ = strings.Cut(kind, ";")
+	return strings.ToLower(mime), data, strings.HasSuffix(kind, ";base64") && isBase64(data)
 }
 
 func audio(param string, a *chatAudio) (part, error) {
@@ -104,14 +150,15 @@ func audio(param string, a *chatAudio) (part, error) {
 }
 
 func (t *conversation) image(param, address string) (part, error) {
-	if rest, ok := strings.CutPrefix(address, "data:"); ok {
-		kind, data, ok := strings.Cut(rest, ",")
-		if !ok || !strings.HasSuffix(kind, ";base64") || !isBase64(data) {
+	if strings.HasPrefix(address, "data:") {
+		mime, data, ok := readDataURL(address)
+		switch {
+		case !ok:
 			return part{}, fault.Invalid(param, "%s must have base64 data: data:image/png;base64,…", param)
-		}
-		mime, _, _ := strings.Cut(kind, ";")
-		if !strings.HasPrefix(mime, "image/") {
+		case !strings.HasPrefix(mime, "image/"):
 			return part{}, fault.Invalid(param, "%s must be an image: data:image/png;base64,…", param)
+		case mime == "image/jpg": // a common mistake
+			mime = "image/jpeg"
 		}
 		return part{InlineData: &blob{MimeType: mime, Data: data}}, nil
 	}

@@ -27,22 +27,17 @@ type chatRequest struct {
 	Stop                jsontext.Value  `json:"stop"`
 	Tools               []chatTool      `json:"tools"`
 	ToolChoice          jsontext.Value  `json:"tool_choice"`
+	ParallelToolCalls   *bool           `json:"parallel_tool_calls"`
+	Functions           jsontext.Value  `json:"functions"`
 	ResponseFormat      *responseFormat `json:"response_format"`
 	ReasoningEffort     string          `json:"reasoning_effort"`
 	StreamOptions       *streamOptions  `json:"stream_options"`
+	Logprobs            bool            `json:"logprobs"`
+	Modalities          []string        `json:"modalities"`
 }
 
 type streamOptions struct {
 	IncludeUsage bool `json:"include_usage"`
-}
-
-type responseFormat struct {
-	Type       string      `json:"type"`
-	JSONSchema *jsonSchema `json:"json_schema"`
-}
-
-type jsonSchema struct {
-	Schema jsontext.Value `json:"schema"`
 }
 
 // generateRequest is Gemini's GenerateContentRequest.
@@ -111,12 +106,17 @@ type call struct {
 	body         []byte
 	promptTokens int64 // a guess, for an answer that does not count them
 	includeUsage bool
+	answerTool   string // the function whose arguments are the answer; "" if there is none
+	oneCall      bool   // the caller takes no more than one
 }
 
 // translate turns a chat completion request into Gemini's.
 func translate(req *providers.ChatRequest) (*call, error) {
 	in := new(chatRequest)
 	if err := jsonbody.DecodeLenient(req.Body, in); err != nil {
+		return nil, err
+	}
+	if err := in.refuse(); err != nil {
 		return nil, err
 	}
 	model := familyOf(req.Model)
@@ -135,24 +135,47 @@ func translate(req *providers.ChatRequest) (*call, error) {
 	if err := t.read(in.Messages); err != nil {
 		return nil, err
 	}
-	out.Contents, out.SystemInstruction = t.contents, t.system()
-
 	c := &call{
-		promptTokens: t.tokens(),
 		includeUsage: in.StreamOptions != nil && in.StreamOptions.IncludeUsage,
+		oneCall:      in.ParallelToolCalls != nil && !*in.ParallelToolCalls,
 	}
+	if !model.jsonBesideTools() {
+		if c.answerTool, err = out.formatBesideTools(&t); err != nil {
+			return nil, err
+		}
+	}
+	out.Contents, out.SystemInstruction = t.contents, t.system()
+	c.promptTokens = t.tokens()
 	if c.body, err = json.Marshal(out); err != nil {
 		return nil, fmt.Errorf("gemini: encode request: %w", err)
 	}
 	return c, nil
 }
 
+// refuse names what a caller would miss if it were ignored.
+func (r *chatRequest) refuse() error {
+	const not = "is not possible with this model's provider"
+	if r.Logprobs {
+		return fault.Invalid("logprobs", "logprobs %s", not)
+	}
+	for i, m := range r.Modalities {
+		if m != "text" {
+			param := fmt.Sprintf("modalities[%d]", i)
+			return fault.Invalid(param, "%s must be \"text\": other output %s", param, not)
+		}
+	}
+	if k := r.Functions.Kind(); k != jsontext.KindInvalid && k != jsontext.KindNull {
+		return fault.Invalid("functions", "functions %s: use tools", not)
+	}
+	return nil
+}
+
 func (r *chatRequest) generationConfig(model family, maxOutput int64) (c generationConfig, err error) {
-	c = generationConfig{
-		Temperature:      r.Temperature,
-		TopP:             r.TopP,
-		PresencePenalty:  r.PresencePenalty,
-		FrequencyPenalty: r.FrequencyPenalty,
+	if model.sampling() {
+		c.Temperature, c.TopP = r.Temperature, r.TopP
+	}
+	if model.penalties() {
+		c.PresencePenalty, c.FrequencyPenalty = r.PresencePenalty, r.FrequencyPenalty
 	}
 	if c.MaxOutputTokens, err = r.maxOutput(maxOutput); err != nil {
 		return c, err
@@ -160,6 +183,9 @@ func (r *chatRequest) generationConfig(model family, maxOutput int64) (c generat
 	if r.N != nil {
 		if *r.N < 1 || *r.N > math.MaxInt32 {
 			return c, fault.Invalid("n", "n must be a whole number from 1 on")
+		}
+		if *r.N > 1 && !model.candidates() {
+			return c, fault.Invalid("n", "n greater than 1 is not possible with this model: send the request several times")
 		}
 		if *r.N > 1 { // some models refuse the field itself
 			c.CandidateCount = *r.N
@@ -215,30 +241,4 @@ func (r *chatRequest) stops() ([]string, error) {
 		}
 	}
 	return nil, fault.Invalid("stop", "stop must be a string or an array of strings")
-}
-
-func (r *chatRequest) format(c *generationConfig) error {
-	f := r.ResponseFormat
-	if f == nil {
-		return nil
-	}
-	switch f.Type {
-	case "text":
-		return nil
-	case "json_object":
-		c.ResponseMimeType = "application/json"
-		return nil
-	case "json_schema":
-		const param = "response_format.json_schema.schema"
-		if f.JSONSchema == nil || f.JSONSchema.Schema.Kind() != jsontext.KindBeginObject {
-			return fault.Missing(param, "%s is required: a JSON schema", param)
-		}
-		schema, err := cleanSchema(f.JSONSchema.Schema)
-		if err != nil {
-			return fault.Invalid(param, "%s cannot be read as a JSON schema", param).Because(err)
-		}
-		c.ResponseMimeType, c.ResponseJSONSchema = "application/json", schema
-		return nil
-	}
-	return fault.Invalid("response_format.type", "response_format.type must be text, json_object or json_schema")
 }

@@ -62,7 +62,12 @@ func TestBadRequestsAreRefusedWithTheFieldAtFault(t *testing.T) {
 		{assistant(`{"id":"b","type":"custom","custom":{}}`), "messages[1].tool_calls[1].type"},
 		{say(`[{"type":"text"}]`), "messages[0].content[0].text"},
 		{say(`[{"text":"x"}]`), "messages[0].content[0].type"},
-		{say(`[{"type":"file","file":{"file_id":"f"}}]`), "messages[0].content[0].type"},
+		{say(`[{"type":"video"}]`), "messages[0].content[0].type"},
+		{say(`[{"type":"file"}]`), "messages[0].content[0].file"},
+		{say(`[{"type":"file","file":{"file_id":"f"}}]`), "messages[0].content[0].file.file_id"},
+		{say(`[{"type":"file","file":{"filename":"a.pdf"}}]`), "messages[0].content[0].file.file_data"},
+		{say(`[{"type":"file","file":{"file_data":"JVBERi0="}}]`), "messages[0].content[0].file.file_data"},
+		{say(`[{"type":"file","file":{"file_data":"data:video/mp4;base64,AAAA"}}]`), "messages[0].content[0].file.file_data"},
 		{say(`[{"type":"input_audio","input_audio":{"data":"","format":"wav"}}]`), "messages[0].content[0].input_audio.data"},
 		{say(`[{"type":"input_audio","input_audio":{"data":"UklGRg==","format":"ogg"}}]`), "messages[0].content[0].input_audio.format"},
 		{say(`[{"type":"input_audio","input_audio":{"data":"not base64!","format":"wav"}}]`), "messages[0].content[0].input_audio.data"},
@@ -82,6 +87,9 @@ func TestBadRequestsAreRefusedWithTheFieldAtFault(t *testing.T) {
 		{image("data:video/mp4;base64,AAAA"), imageParam},
 		{image("data:;base64,AAAA"), imageParam},
 		{say(`"Hi"`, `"n":0`), "n"},
+		{say(`"Hi"`, `"logprobs":true`), "logprobs"},
+		{say(`"Hi"`, `"modalities":["text","audio"]`), "modalities[1]"},
+		{say(`"Hi"`, `"functions":[{"name":"f"}]`), "functions"},
 		{say(`"Hi"`, `"max_tokens":0`), "max_tokens"},
 		{say(`"Hi"`, `"max_completion_tokens":-1`), "max_completion_tokens"},
 		{say(`"Hi"`, `"max_tokens":1.5`), "max_tokens"},
@@ -93,6 +101,8 @@ func TestBadRequestsAreRefusedWithTheFieldAtFault(t *testing.T) {
 		{say(`"Hi"`, `"tools":[{"type":"custom"}]`), "tools[0].type"},
 		{say(`"Hi"`, `"tools":[{"type":"function"}]`), "tools[0].function.name"},
 		{say(`"Hi"`, `"tools":[{"type":"function","function":{"name":"f","parameters":true}}]`), "tools[0].function.parameters"},
+		{say(`"Hi"`, `"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"string"}}}]`), "tools[0].function.parameters"},
+		{say(`"Hi"`, `"tools":[{"type":"function","function":{"name":"f"}}]`, `"response_format":{"type":"json_schema","json_schema":{"name":"x","schema":{"type":"array"}}}`), "response_format.json_schema.schema"},
 		{say(`"Hi"`, `"tool_choice":"perhaps"`), "tool_choice"},
 		{say(`"Hi"`, `"tool_choice":7`), "tool_choice"},
 		{say(`"Hi"`, `"tool_choice":{"type":"function","function":{"name":"f"}}`), "tool_choice"},
@@ -117,6 +127,27 @@ func TestModelsBefore25GetNoAddressesOfImages(t *testing.T) {
 	} {
 		_, err := translate(&providers.ChatRequest{Model: model, Body: body})
 		if fault.Is(err, fault.InvalidParameter) != refused || !refused && err != nil {
+			t.Errorf("%s: %v", model, err)
+		}
+	}
+}
+
+func TestModelsFrom3OnGiveOneAnswer(t *testing.T) {
+	t.Parallel()
+	for model, refused := range map[string]bool{"gemini-2.5-flash": false, "gemini-3-flash-preview": true, "gemini-3.6-flash": true, "gemini-flash-latest": true} {
+		_, err := translate(&providers.ChatRequest{Model: model, Body: []byte(say(`"Hi"`, `"n":2`))})
+		if f, ok := fault.As(err); ok != refused || refused && f.Param != "n" {
+			t.Errorf("%s: %v", model, err)
+		}
+	}
+}
+
+func TestNewestModelsDoNotContinueTheirOwnWords(t *testing.T) {
+	t.Parallel()
+	const body = `{"messages":[{"role":"user","content":"A rhyme."},{"role":"assistant","content":"Roses are"},{"role":"assistant","content":""}]}`
+	for model, refused := range map[string]bool{"gemini-2.5-flash": false, "gemini-3.5-flash": false, "gemini-3.5-flash-lite": true, "gemini-3.6-flash": true, "gemini-3.8-flash": true} {
+		_, err := translate(&providers.ChatRequest{Model: model, Body: []byte(body)})
+		if f, ok := fault.As(err); ok != refused || refused && f.Param != "messages[1]" {
 			t.Errorf("%s: %v", model, err)
 		}
 	}
@@ -236,7 +267,7 @@ func TestResultsBecomeObjects(t *testing.T) {
 
 func TestSignaturesAreForModelsThatWantThem(t *testing.T) {
 	t.Parallel()
-	body := `{"messages":[{"role":"user","content":"x"},{"role":"assistant","tool_calls":[{"id":"a","function":{"name":"f","arguments":"{}"}},{"id":"b","function":{"name":"f","arguments":"{}"}}]}]}`
+	body := `{"messages":[{"role":"user","content":"x"},{"role":"assistant","tool_calls":[{"id":"a","function":{"name":"f","arguments":"{}"}},{"id":"b","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"a","content":"1"},{"role":"tool","tool_call_id":"b","content":"2"}]}`
 	for model, want := range map[string]string{
 		"gemini-2.5-flash-native-audio-latest": "", "gemini-2.5-pro": "", "gemma-3-27b-it": "",
 		"gemini-3-flash-preview": foreignSignature, "gemini-3.6-flash": foreignSignature, "gemini-pro-latest": foreignSignature,
@@ -261,7 +292,8 @@ func TestSchemasAreCleaned(t *testing.T) {
 		`{"allOf":[{"not":{"const":1}}],"additionalProperties":{"const":2}}`: `{"allOf":[{"not":{"enum":[1]}}],"additionalProperties":{"enum":[2]}}`,
 		`{"$ref":"#/definitions/A~1B","definitions":{"A/B":{"const":1}}}`:    `{"$ref":"#/$defs/A~1B","$defs":{"A/B":{"enum":[1]}}}`,
 		`{"$ref":"#/definitions/A","definitions":{"A":{}},"$defs":{}}`:       `{"$ref":"#/definitions/A","definitions":{"A":{}},"$defs":{}}`,
-		`{"$ref":17,"properties":[],"required":["b","a"]}`:                   `{"$ref":17,"properties":[],"required":["b","a"]}`,
+		`{"properties":{"$ref":{"type":"string","title":"T"},"a":{"title":"A","$ref":"#/$defs/X","description":"d","nullable":true}}}`: `{"properties":{"$ref":{"type":"string","title":"T"},"a":{"$ref":"#/$defs/X","description":"d"}}}`,
+		`{"$ref":17,"properties":[],"required":["b","a"]}`: `{"$ref":17,"properties":[],"required":["b","a"]}`,
 	} {
 		got, err := cleanSchema([]byte(in))
 		if err != nil || string(got) != want {

@@ -17,21 +17,54 @@ type schemaCopy struct {
 	out *jsontext.Encoder
 	// rename makes definitions $defs; not in a schema that has both.
 	rename bool
+	refs   map[int64]bool // where the objects begin that have a $ref
 }
 
-// cleanSchema leaves $schema out, turns const into an enum of one value, and
-// definitions into $defs, with the references to them.
+// cleanSchema leaves out $schema and what may not stand beside a $ref, turns
+// const into an enum of one value, and definitions into $defs, with the
+// references to them.
 func cleanSchema(schema jsontext.Value) (jsontext.Value, error) {
 	var b bytes.Buffer
 	c := schemaCopy{
 		in:     jsontext.NewDecoder(bytes.NewReader(schema)),
 		out:    jsontext.NewEncoder(&b),
 		rename: !bytes.Contains(schema, []byte(`"$defs"`)),
+		refs:   findRefs(schema),
 	}
 	if err := c.schema(); err != nil {
 		return nil, err
 	}
 	return bytes.TrimSpace(b.Bytes()), nil
+}
+
+// findRefs finds the objects that have a $ref.
+func findRefs(schema jsontext.Value) map[int64]bool {
+	found := map[int64]bool{}
+	d := jsontext.NewDecoder(bytes.NewReader(schema))
+	var open []int64
+	for {
+		token, err := d.ReadToken()
+		if err != nil {
+			return found // at the end, or where the copy will fail
+		}
+		switch token.Kind() {
+		case jsontext.KindBeginObject, jsontext.KindBeginArray:
+			open = append(open, d.InputOffset())
+		case jsontext.KindEndObject, jsontext.KindEndArray:
+			open = open[:len(open)-1]
+		case jsontext.KindString:
+			in, n := d.StackIndex(d.StackDepth())
+			isName := in == jsontext.KindBeginObject && n%2 == 1
+			if isName && token.String() == "$ref" && d.PeekKind() == jsontext.KindString {
+				found[open[len(open)-1]] = true
+			}
+		}
+	}
+}
+
+// besideRef: Gemini refuses any other keyword beside a $ref.
+func besideRef(name string) bool {
+	return strings.HasPrefix(name, "$") || name == "definitions" || name == "description" || name == "default"
 }
 
 // schema copies one schema, which may be true or false.
@@ -40,7 +73,10 @@ func (c *schemaCopy) schema() error {
 		return c.value()
 	}
 	hasEnum := false
-	return c.object(func(name string) error {
+	return c.object(func(at int64, name string) error {
+		if c.refs[at] && !besideRef(name) {
+			return c.in.SkipValue()
+		}
 		if name != "const" && name != "enum" {
 			return c.keyword(name)
 		}
@@ -81,7 +117,7 @@ func (c *schemaCopy) keyword(name string) error {
 		}
 	case "properties", "patternProperties", "$defs", "definitions", "dependentSchemas":
 		if kind == jsontext.KindBeginObject {
-			return c.object(func(name string) error {
+			return c.object(func(_ int64, name string) error {
 				if err := c.out.WriteToken(jsontext.String(name)); err != nil {
 					return err
 				}
@@ -111,16 +147,18 @@ func (c *schemaCopy) ref() error {
 	return c.out.WriteToken(jsontext.String(ref))
 }
 
-func (c *schemaCopy) object(member func(name string) error) error {
+// object copies an object, member by member; at is where it begins.
+func (c *schemaCopy) object(member func(at int64, name string) error) error {
 	if err := c.token(); err != nil {
 		return err
 	}
+	at := c.in.InputOffset()
 	for c.in.PeekKind() != jsontext.KindEndObject {
 		token, err := c.in.ReadToken()
 		if err != nil {
 			return err
 		}
-		if err := member(token.String()); err != nil {
+		if err := member(at, token.String()); err != nil {
 			return err
 		}
 	}

@@ -47,14 +47,14 @@ type events interface {
 // stream translates events as they come.
 type stream struct {
 	head
-	events       events
-	key          string
-	includeUsage bool
-	count        counter
-	choices      []*streamChoice
-	blocked      bool // the prompt was
-	queue        []providers.Chunk
-	err          error // what follows the queue
+	events  events
+	key     string
+	call    *call
+	count   counter
+	choices []*streamChoice
+	blocked bool // the prompt was
+	queue   []providers.Chunk
+	err     error // what follows the queue
 }
 
 // streamChoice is what is known of a choice so far.
@@ -67,7 +67,7 @@ type streamChoice struct {
 }
 
 func newStream(e events, h head, c *call, key string) *stream {
-	return &stream{head: h, events: e, key: key, includeUsage: c.includeUsage, count: counter{prompt: c.promptTokens}}
+	return &stream{head: h, events: e, key: key, call: c, count: counter{prompt: c.promptTokens}}
 }
 
 // Next returns the next chunk. The stream has ended for good after an error.
@@ -124,7 +124,15 @@ func (s *stream) candidate(c *candidate) error {
 		p := &c.Content.Parts[i]
 		s.count.add(p)
 		switch {
+		case s.call.isAnswer(p):
+			if !choice.hasText {
+				choice.hasText = true
+				s.push(choice, delta{Content: new(p.arguments())}, "")
+			}
 		case p.FunctionCall != nil:
+			if !s.call.takes(choice.calls) {
+				continue
+			}
 			call := s.toolCall(p)
 			call.Index = new(choice.calls)
 			choice.calls++
@@ -132,7 +140,7 @@ func (s *stream) candidate(c *candidate) error {
 		case p.Text == "": // a signature alone
 		case p.Thought:
 			s.push(choice, delta{ReasoningContent: p.Text}, "")
-		default:
+		case s.call.answerTool == "":
 			choice.hasText = true
 			s.push(choice, delta{Content: &p.Text}, "")
 		}
@@ -208,7 +216,7 @@ func (s *stream) push(choice *streamChoice, d delta, finish string) {
 	if finish != "" {
 		c.Choices[0].FinishReason = &finish
 	}
-	if s.includeUsage {
+	if s.call.includeUsage {
 		c.Usage = jsontext.Value("null")
 	}
 	s.queue = append(s.queue, providers.Chunk{Data: encode(c)})

@@ -59,9 +59,13 @@ func (r *chatRequest) tools() ([]toolSet, error) {
 		switch t.Function.Parameters.Kind() {
 		case jsontext.KindInvalid, jsontext.KindNull:
 		case jsontext.KindBeginObject:
-			var err error
-			if d.ParametersJSONSchema, err = cleanSchema(t.Function.Parameters); err != nil {
+			schema, err := cleanSchema(t.Function.Parameters)
+			if err != nil {
 				return nil, fault.Invalid(param("function.parameters"), "%s cannot be read as a JSON schema", param("function.parameters")).Because(err)
+			}
+			var ok bool
+			if d.ParametersJSONSchema, ok = objectSchema(schema); !ok {
+				return nil, fault.Invalid(param("function.parameters"), "%s must be a JSON schema of an object", param("function.parameters"))
 			}
 		default:
 			return nil, fault.Invalid(param("function.parameters"), "%s must be a JSON schema: an object", param("function.parameters"))

@@ -38,7 +38,7 @@ func (o *object) usage() (u providers.Usage, ok bool) {
 	if value.Kind() != '{' {
 		return u, false
 	}
-	var prompt, completion, total, cached float64
+	var prompt, completion, total, cached, older, written float64
 	d := o.reader(value)
 	err := members(d, func(name jsontext.Value) error {
 		switch string(name) {
@@ -48,10 +48,15 @@ func (o *object) usage() (u providers.Usage, ok bool) {
 			return readNumber(d, &completion)
 		case `"total_tokens"`:
 			return readNumber(d, &total)
+		case `"cached_tokens"`: // Moonshot's place for it
+			return readNumber(d, &older)
 		case `"prompt_tokens_details"`:
 			return members(d, func(name jsontext.Value) error {
-				if string(name) == `"cached_tokens"` {
+				switch string(name) {
+				case `"cached_tokens"`:
 					return readNumber(d, &cached)
+				case `"cache_write_tokens"`: // OpenRouter's, and our own
+					return readNumber(d, &written)
 				}
 				return d.SkipValue()
 			})
@@ -69,7 +74,8 @@ func (o *object) usage() (u providers.Usage, ok bool) {
 		return u, false
 	}
 	u.InputTokens, u.OutputTokens = int64(prompt), int64(output)
-	u.CachedInput = int64(max(0, min(cached, prompt)))
+	u.CachedInput = int64(max(0, min(max(cached, older), prompt)))
+	u.CacheWrite = int64(max(0, min(written, prompt-float64(u.CachedInput))))
 	return u, true
 }
 

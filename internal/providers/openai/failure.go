@@ -3,6 +3,7 @@ package openai
 import (
 	"cmp"
 	"errors"
+	"net/http"
 	"strconv"
 	"strings"
 
@@ -30,6 +31,17 @@ func explain(_ int, body []byte) (param, message string) {
 		return "", cmp.Or(text(o.get("message")), text(o.get("detail")))
 	}
 	return c.param, c.String()
+}
+
+// isAboutAccount: a 429 is not for coming too often, but for an account that
+// has no money.
+func isAboutAccount(status int, body []byte) bool {
+	var o object
+	if status != http.StatusTooManyRequests || o.parse(body) != nil {
+		return false
+	}
+	c, ok := complaintIn(&o)
+	return ok && c.failureKind() == providers.KindAuth
 }
 
 // complaintIn finds an error in an object, in the shapes that are in use.
@@ -93,6 +105,8 @@ var meanings = []struct {
 	word string
 	kind providers.Kind
 }{
+	{"insufficient_quota", providers.KindAuth}, // the account has no money; waiting does not help
+	{"billing", providers.KindAuth},
 	{"rate_limit", providers.KindRateLimited},
 	{"ratelimit", providers.KindRateLimited},
 	{"quota", providers.KindRateLimited},

@@ -5,6 +5,7 @@ package openai
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -131,7 +132,16 @@ func (p *Provider) post(ctx context.Context, model, path string, body []byte) (*
 	if p.apiVersion != "" {
 		to = p.base + "/deployments/" + url.PathEscape(model) + path + "?api-version=" + url.QueryEscape(p.apiVersion)
 	}
-	return p.client.Post(ctx, to, p.header, body, explain)
+	account := false
+	resp, err := p.client.Post(ctx, to, p.header, body, func(status int, body []byte) (param, message string) {
+		account = isAboutAccount(status, body)
+		return explain(status, body)
+	})
+	var f *providers.Failure
+	if account && errors.As(err, &f) {
+		f.Kind = providers.KindAuth
+	}
+	return resp, err
 }
 
 // mayBeEvents reports whether an answer can be a stream. Not every server

@@ -47,6 +47,10 @@ func TestPlainAnswerPassesAsItIs(t *testing.T) {
 			providers.Usage{InputTokens: 3, OutputTokens: 4, CachedInput: 3}},
 		"reasoning apart": {upstreamtest.OpenAIReply{Body: `{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":4,"total_tokens":107,"completion_tokens_details":{"reasoning_tokens":100}}}`}, "", "",
 			providers.Usage{InputTokens: 3, OutputTokens: 104}},
+		"cache written": {upstreamtest.OpenAIReply{Body: `{"choices":[],"usage":{"prompt_tokens":90,"completion_tokens":4,"prompt_tokens_details":{"cached_tokens":50,"cache_write_tokens":30}}}`}, "", "",
+			providers.Usage{InputTokens: 90, OutputTokens: 4, CachedInput: 50, CacheWrite: 30}},
+		"cached elsewhere": {upstreamtest.OpenAIReply{Body: `{"choices":[],"usage":{"prompt_tokens":90,"completion_tokens":4,"cached_tokens":50}}`}, "", "",
+			providers.Usage{InputTokens: 90, OutputTokens: 4, CachedInput: 50}},
 		"negative usage": {upstreamtest.OpenAIReply{Body: `{"choices":[],"usage":{"prompt_tokens":-3,"completion_tokens":4}}`}, "", "", providers.Usage{}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -140,6 +144,7 @@ func TestFailureIsNamed(t *testing.T) {
 		"invalid":          {upstreamtest.OpenAIReply{Status: 400, Param: "temperature", Message: "too hot", Code: "out_of_range"}, providers.Failure{Kind: providers.KindInvalid, Status: 400, Param: "temperature"}, "invalid_request_error out_of_range: too hot"},
 		"long param":       {upstreamtest.OpenAIReply{Status: 400, Param: strings.Repeat("x", 200)}, providers.Failure{Kind: providers.KindInvalid, Status: 400}, ""},
 		"rate limit":       {upstreamtest.OpenAIReply{Status: 429, Header: http.Header{"Retry-After": {"20"}}, Code: "rate_limit_exceeded"}, providers.Failure{Kind: providers.KindRateLimited, Status: 429, RetryAfter: 20 * time.Second}, "rate_limit_exceeded"},
+		"no money":         {upstreamtest.OpenAIReply{Status: 429, Body: `{"error":{"message":"You exceeded your current quota.","type":"insufficient_quota","param":null,"code":"insufficient_quota"}}`}, providers.Failure{Kind: providers.KindAuth, Status: 429}, "insufficient_quota"},
 		"in milliseconds":  {upstreamtest.OpenAIReply{Status: 429, Header: http.Header{"Retry-After": {"1"}, "Retry-After-Ms": {"250"}}}, providers.Failure{Kind: providers.KindRateLimited, Status: 429, RetryAfter: 250 * time.Millisecond}, ""},
 		"no model":         {upstreamtest.OpenAIReply{Status: 404, Code: "model_not_found"}, providers.Failure{Kind: providers.KindNoModel, Status: 404}, "model_not_found"},
 		"server":           {upstreamtest.OpenAIReply{Status: 500}, providers.Failure{Kind: providers.KindServer, Status: 500}, "server_error"},

@@ -82,13 +82,15 @@ const (
 // limitOutput keeps the answer within the tokens that credits are reserved
 // for, under a name that the server knows.
 func (d dialect) limitOutput(o *object, model string, most int64) {
-	name := limitName(model)
+	name, other := limitName(model), oldLimit
 	if d.oldLimitOnly {
-		name = oldLimit
-		if o.has(newLimit) && !o.has(oldLimit) {
-			o.set(oldLimit, string(within(o.get(newLimit), most)))
+		name, other = oldLimit, newLimit
+	}
+	if d.oldLimitOnly || name == newLimit { // the server refuses or ignores the other
+		if o.has(other) && !o.has(name) {
+			o.set(name, string(within(o.get(other), most)))
 		}
-		o.drop(newLimit)
+		o.drop(other)
 	}
 	if most <= 0 {
 		return

@@ -65,6 +65,9 @@ func TestBodyIsSplicedAndNotRewritten(t *testing.T) {
 		"old, null":            {body: `{"model":"x","max_tokens":null,"max_completion_tokens":7}`, most: 100, dialect: dialect{oldLimitOnly: true}, want: `{"model":"m","max_tokens":7}`},
 		"old, unbounded":       {body: `{"model":"x","max_completion_tokens":7}`, dialect: dialect{oldLimitOnly: true}, want: `{"model":"m","max_tokens":7}`},
 		"old, both":            {body: `{"model":"x","max_completion_tokens":7,"max_tokens":900}`, most: 100, dialect: dialect{oldLimitOnly: true}, want: `{"model":"m","max_tokens":100}`},
+		"new limit only":       {body: `{"model":"x","max_tokens":7,"n":1}`, most: 100, model: "gpt-5-mini", want: `{"model":"gpt-5-mini","n":1,"max_completion_tokens":7}`},
+		"new, unbounded":       {body: `{"max_tokens":7,"model":"x"}`, model: "o3", want: `{"model":"o3","max_completion_tokens":7}`},
+		"new, both":            {body: `{"model":"x","max_tokens":7,"max_completion_tokens":900}`, most: 100, model: "o3", want: `{"model":"o3","max_completion_tokens":100}`},
 		"old, none":            {body: `{"model":"x"}`, most: 100, model: "o3", dialect: dialect{oldLimitOnly: true}, want: `{"model":"o3","max_tokens":100}`},
 	} {
 		t.Run(name, func(t *testing.T) {

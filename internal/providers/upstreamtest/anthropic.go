@@ -290,6 +290,7 @@ func (m *anthropicMessages) checkMessages() error {
 		}
 	}
 	var open []string
+	seen := map[string]bool{}
 	for i, t := range m.Messages {
 		at := fmt.Sprintf("messages.%d", i)
 		if t.Role != "user" && t.Role != "assistant" || len(t.Content) == 0 {
@@ -301,7 +302,10 @@ func (m *anthropicMessages) checkMessages() error {
 				return err
 			}
 			switch {
+			case b.Type == "tool_use" && seen[b.ID]:
+				return anthropicRefusal("messages: `tool_use` ids must be unique")
 			case b.Type == "tool_use" && t.Role == "assistant":
+				seen[b.ID] = true
 				uses = append(uses, b.ID)
 			case b.Type == "tool_result" && slices.Contains(open, b.ToolUseID):
 				open = slices.DeleteFunc(open, func(id string) bool { return id == b.ToolUseID })

@@ -114,8 +114,8 @@ func (g *Gemini) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.send(w, r, answer)
 		return
 	}
-	_, method, _ := strings.Cut(strings.TrimPrefix(r.URL.EscapedPath(), "/v1beta/models/"), ":")
-	echo, err := geminiEcho(method, body)
+	model, method, _ := strings.Cut(strings.TrimPrefix(r.URL.EscapedPath(), "/v1beta/models/"), ":")
+	echo, err := geminiEcho(model, method, body)
 	switch {
 	case err != nil:
 		g.send(w, r, GeminiReply{Status: 400, Body: GeminiError(400, "INVALID_ARGUMENT", err.Error(), "")})
@@ -223,13 +223,16 @@ type (
 )
 
 // geminiEcho checks a request and makes the answer that repeats it.
-func geminiEcho(method string, body []byte) (GeminiReply, error) {
+func geminiEcho(model, method string, body []byte) (GeminiReply, error) {
 	strict := json.RejectUnknownMembers(true)
 	switch method {
 	case "generateContent", "streamGenerateContent":
 		var r geminiGenerate
 		if err := json.Unmarshal(body, &r, strict); err != nil {
 			return GeminiReply{}, fmt.Errorf("invalid JSON payload received: %w", err)
+		}
+		if err := r.checkModel(model); err != nil {
+			return GeminiReply{}, err
 		}
 		text, err := r.check()
 		if err != nil {
@@ -293,6 +296,32 @@ func (r *geminiGenerate) check() (last string, err error) {
 		}
 	}
 	return last, nil
+}
+
+// checkModel refuses what some of the models refuse.
+func (r *geminiGenerate) checkModel(model string) error {
+	var version float64
+	_, _ = fmt.Sscanf(model, "gemini-%f", &version)
+	config, last := r.GenerationConfig, r.Contents[max(0, len(r.Contents)-1):]
+	switch {
+	case version == 0:
+	case version < 3 && len(r.Tools) > 0 && config.ResponseMimeType == "application/json":
+		return fmt.Errorf("function calling with a response mime type: 'application/json' is unsupported")
+	case version >= 2.5 && (config.PresencePenalty != 0 || config.FrequencyPenalty != 0):
+		return fmt.Errorf("penalty is not enabled for models/%s", model)
+	case version >= 3 && config.CandidateCount > 1:
+		return fmt.Errorf("multiple candidates is not enabled for models/%s", model)
+	case version >= 3.6 && len(last) > 0 && last[0].Role == "model":
+		return fmt.Errorf("requests ending with a model turn are not supported unless the last part is a function response")
+	}
+	for i := 1; i < len(r.Contents); i++ {
+		for _, p := range r.Contents[i].Parts {
+			if p.FunctionCall != nil && r.Contents[i-1].Role != "user" {
+				return fmt.Errorf("please ensure that function call turn comes immediately after a user turn or after a function response turn")
+			}
+		}
+	}
+	return nil
 }
 
 // geminiSay answers with a text, in a stream word by word.
