@@ -102,6 +102,27 @@ func TestResponsesCallToolsAndTakeTheirResults(t *testing.T) {
 	})
 }
 
+// picture asks what is on one, looked at as closely as detail says.
+func picture(detail string) map[string]any {
+	part := map[string]any{"type": "input_image", "image_url": "https://example.com/a.png", "detail": detail}
+	return map[string]any{"model": "gpt-4o-mini", "input": []any{map[string]any{"role": "user", "content": []any{part}}}}
+}
+
+// A chat refuses fields and words that only the Responses API has.
+func TestWhatOnlyResponsesKnowReachesNoProvider(t *testing.T) {
+	t.Parallel()
+	eachMarket(t, nil, func(t *testing.T, m *market) {
+		ask := picture("original")
+		m.inTest(t).respond(t, ask).Want(t, 200, "")
+		ask["model"], ask["client_metadata"] = "small", map[string]any{"session_id": "s"}
+		m.respond(t, ask).Want(t, 200, "")
+		sent := m.openai.Requests()
+		if got := string(sent[len(sent)-1].Body); !strings.Contains(got, `"detail":"high"`) || strings.Contains(got, "client_metadata") {
+			t.Errorf("the provider got %s", got)
+		}
+	})
+}
+
 func TestErrorsOfResponsesNameTheCallersField(t *testing.T) {
 	t.Parallel()
 	eachMarket(t, nil, func(t *testing.T, m *market) {
@@ -110,8 +131,9 @@ func TestErrorsOfResponsesNameTheCallersField(t *testing.T) {
 			`{"model":"M"}`: "input", `{"model":"M","input":[]}`: "input", `{"input":"hi"}`: "model", `{"model":"M","input":"hi","max_output_tokens":0}`: "max_output_tokens",
 			`{"model":"M","input":"hi","previous_response_id":"resp_1"}`: "previous_response_id", `{"model":"M","input":"hi","background":true}`: "background",
 			`{"model":"M","input":"hi","tools":[{"type":"web_search"}]}`: "tools[0].type", `{"model":"M","input":"hi","messages":[]}`: "messages",
-			`{"model":"M","input":[{"role":"user","content":[{"type":"text","text":"x"}]}]}`: "input[0].content[0].type",
-			`{"model":"M","input":"hi","text":{"format":{"type":"json_schema"}}}`:            "text.format.name", `{"model":"M","input":"hi","include":["nothing"]}`: "include[0]",
+			`{"model":"M","input":[{"role":"user","content":[{"type":"text","text":"x"}]}]}`:               "input[0].content[0].type",
+			`{"model":"M","input":[{"role":"user","content":"a"},{"type":"item_reference","id":"msg_1"}]}`: "input[1]",
+			`{"model":"M","input":"hi","text":{"format":{"type":"json_schema"}}}`:                          "text.format.name", `{"model":"M","input":"hi","include":["nothing"]}`: "include[0]",
 		} {
 			for model, c := range map[string]*customer{"small": m.customer, "gpt-4o-mini": test} {
 				r := c.respond(t, strings.ReplaceAll(text, `"M"`, `"`+model+`"`))
@@ -129,6 +151,9 @@ func TestErrorsOfResponsesNameTheCallersField(t *testing.T) {
 			}
 		}
 		if r := test.respond(t, map[string]any{"model": "gpt-4o-mini", "input": "hi", "temperature": 7}); r.Status != 400 || r.Text("error.param") != "temperature" {
+			t.Errorf("answered %s", r.Body)
+		}
+		if r := test.respond(t, picture("huge")); r.Status != 400 || r.Text("error.param") != "input[0].content[0].detail" {
 			t.Errorf("answered %s", r.Body)
 		}
 		test.respond(t, map[string]any{"model": "gpt-4o-mini", "input": "[[sim:error=429]]", "stream": true}).Want(t, 429, "rate_limit_exceeded")

@@ -33,17 +33,23 @@ func TestNodeSDKWithEveryProvider(t *testing.T) {
 	})
 }
 
-// installed returns the package's entry, which is installed once and kept
-// beside what is built. It is moved there whole, so that an installation that
-// broke off leaves nothing to trip over.
+// installed returns the package's entry.
 var installed = sync.OnceValues(func() (string, error) {
-	folder, err := filepath.Abs("../../bin/npm/openai-" + npmOpenAI)
+	modules, err := npmInstall("openai-"+npmOpenAI, "openai@"+npmOpenAI)
+	return filepath.Join(modules, "openai", "index.mjs"), err
+})
+
+// npmInstall installs packages once, into a folder that is kept beside what is
+// built, and returns where they are. The folder is moved there whole, so that
+// an installation that broke off leaves nothing to trip over.
+func npmInstall(name string, packages ...string) (string, error) {
+	folder, err := filepath.Abs("../../bin/npm/" + name)
 	if err != nil {
 		return "", err
 	}
-	entry := filepath.Join(folder, "node_modules", "openai", "index.mjs")
-	if _, err := os.Stat(entry); err == nil {
-		return entry, nil
+	modules := filepath.Join(folder, "node_modules")
+	if _, err := os.Stat(modules); err == nil {
+		return modules, nil
 	}
 	if err := os.MkdirAll(filepath.Dir(folder), 0o755); err != nil {
 		return "", err
@@ -60,15 +66,16 @@ var installed = sync.OnceValues(func() (string, error) {
 	if err := os.WriteFile(filepath.Join(fresh, "package.json"), alone, 0o644); err != nil {
 		return "", err
 	}
-	cmd := exec.Command("npm", "install", "--no-audit", "--no-fund", "--no-save", "--ignore-scripts", "--omit=peer", "openai@"+npmOpenAI)
+	args := append([]string{"install", "--no-audit", "--no-fund", "--no-save", "--ignore-scripts", "--omit=peer"}, packages...)
+	cmd := exec.Command("npm", args...)
 	cmd.Dir = fresh
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("install the npm package openai, which takes npm and its registry: %w\n%s", err, out)
+		return "", fmt.Errorf("install the npm package %s, which takes npm and its registry: %w\n%s", packages[0], err, out)
 	}
 	if err := os.Rename(fresh, folder); err != nil {
-		if _, found := os.Stat(entry); found != nil { // another run was faster
+		if _, found := os.Stat(modules); found != nil { // another run was faster
 			return "", err
 		}
 	}
-	return entry, nil
-})
+	return modules, nil
+}

@@ -128,7 +128,7 @@ func (c *conversation) item(i *item, at string) error {
 	case i.Type == "reasoning":
 		return nil // a chat has no place for it
 	case i.Type == "item_reference" || i.Type == "" && i.ID != "":
-		return fault.Invalid(at, "%s is an item_reference, which is not supported: items are not stored; send the item itself", at)
+		return fault.Invalid(at, "%s is an item_reference, which is not supported: items are not stored; send the item itself, as client libraries do with store: false", at)
 	case i.Type == "":
 		return fault.Missing(at+".type", "%s.type is required: message, function_call or function_call_output", at)
 	}
@@ -202,9 +202,12 @@ func (c *conversation) result(i *item, at string) error {
 	if len(calls) == 0 {
 		return fault.Invalid(at+".call_id", "%s.call_id %.80q belongs to no function_call before it that still has no output", at, i.CallID)
 	}
-	given, err := i.Output.chat(at+".output", true)
-	if err != nil {
-		return err
+	given := chatContent{textPart("")} // an empty list is of a function that gives nothing
+	if !i.Output.isEmptyList() {
+		var err error
+		if given, err = i.Output.chat(at+".output", true); err != nil {
+			return err
+		}
 	}
 	call := calls[len(calls)-1]
 	c.open[i.CallID] = calls[:len(calls)-1]

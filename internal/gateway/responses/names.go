@@ -81,6 +81,7 @@ func (o *origin) name(rest string) string {
 			return o.at
 		}
 		rest = strings.TrimSuffix(rest, ".url")
+		rest = strings.Replace(rest, ".image_url.", ".", 1)
 		return o.at + "." + o.content + strings.Replace(rest, ".file.", ".", 1)
 	}
 	switch rest {

@@ -87,13 +87,17 @@ func (c chatContent) MarshalJSONTo(out *jsontext.Encoder) error {
 	return json.MarshalEncode(out, []chatPart(c))
 }
 
+func (c *content) isEmptyList() bool {
+	return c.kind == jsontext.KindBeginArray && len(c.parts) == 0
+}
+
 // chat translates a content. Images and the like may stand only where media is true.
 func (c *content) chat(at string, media bool) (chatContent, error) {
 	switch c.kind {
 	case jsontext.KindString:
 		return chatContent{textPart(c.text)}, nil
 	case jsontext.KindBeginArray:
-		if len(c.parts) == 0 {
+		if c.isEmptyList() {
 			return nil, fault.Invalid(at, "%s must have at least one part", at)
 		}
 		out := make(chatContent, 0, len(c.parts))
@@ -152,12 +156,22 @@ func (p *part) chat(at string) (chatPart, error) {
 func (p *part) image(at string, out chatPart) (chatPart, error) {
 	switch {
 	case p.ImageURL != nil && *p.ImageURL != "":
-		out.Type, out.ImageURL = "image_url", &chatImage{URL: *p.ImageURL, Detail: p.Detail}
+		out.Type, out.ImageURL = "image_url", &chatImage{URL: *p.ImageURL, Detail: p.chatDetail()}
 		return out, nil
 	case p.FileID != nil:
 		return out, noFileID(at, "image_url as an https or data URL")
 	}
 	return out, fault.Missing(at+".image_url", "%s.image_url is required: an https or data URL as a string", at)
+}
+
+// chatDetail is how closely an image shall be looked at. The closest that a
+// chat has a word for is high.
+func (p *part) chatDetail() *string {
+	if p.Detail != nil && *p.Detail == "original" {
+		high := "high"
+		return &high
+	}
+	return p.Detail
 }
 
 func (p *part) file(at string, out chatPart) (chatPart, error) {

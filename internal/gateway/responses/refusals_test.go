@@ -43,6 +43,7 @@ func TestWhatIsRefusedNamesTheField(t *testing.T) {
 		{item(`{"role":"user","content":[]}`), invalid, "input[0].content", "at least one part"},
 		{item(`{"role":"user","content":[{"type":"input_text","text":5}]}`), invalid, "input[0].content[0].text", "a string"},
 		{item(`{"type":"item_reference","id":"msg_1"}`), invalid, "input[0]", "not stored"},
+		{item(`{"type":"item_reference","id":"msg_1"}`), invalid, "input[0]", "store: false"}, // the way out, in a client's words
 		{item(`{"id":"msg_1"}`), invalid, "input[0]", "not stored"},
 		{item(`{"type":"web_search_call","id":"ws_1","status":"completed"}`), invalid, "input[0].type", "web_search_call"},
 		{item(`{"type":"custom_tool_call","call_id":"c","name":"f","input":"x"}`), invalid, "input[0].type", "custom_tool_call"},
@@ -146,6 +147,7 @@ func TestFaultsNameTheCallersFields(t *testing.T) {
 		"messages[0].content":                              "instructions",
 		"messages[1]":                                      "input[0]",
 		"messages[1].content[1].image_url.url":             "input[0].content[1].image_url",
+		"messages[1].content[1].image_url.detail":          "input[0].content[1].detail",
 		"messages[1].content[1].file.file_data":            "input[0].content[1].file_data",
 		"messages[2].content":                              "input[2].content",
 		"messages[2].tool_calls[1].function.name":          "input[4].name",

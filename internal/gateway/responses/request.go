@@ -37,6 +37,10 @@ type request struct {
 	Background        bool           `json:"background"`
 	N                 *int64         `json:"n"`
 
+	// ClientMetadata is what Codex tells OpenAI's own server about itself. A chat
+	// has no such field, and OpenAI refuses one that it does not know.
+	ClientMetadata jsontext.Value `json:"client_metadata"`
+
 	// They refer to what a server would have had to store.
 	PreviousResponseID jsontext.Value `json:"previous_response_id"`
 	Conversation       jsontext.Value `json:"conversation"`

@@ -1,0 +1,53 @@
+// The same conversation as the other clients', with Vercel's AI SDK as it is.
+import assert from "node:assert/strict";
+import { createRequire } from "node:module";
+
+const { MODULES, BASE_URL, KEY, MODEL, SPOKEN, TOOL, ARGS, PERSON, PIXEL } = process.env;
+const require = createRequire(MODULES);
+const { generateText, streamText, jsonSchema, tool, stepCountIs, Output, APICallError } = require("ai");
+const { createOpenAI } = require("@ai-sdk/openai");
+globalThis.AI_SDK_LOG_WARNINGS = false;
+
+const provider = createOpenAI({ baseURL: BASE_URL, apiKey: KEY });
+const chat = { model: provider.chat(MODEL), maxRetries: 0 };
+const seen = [];
+const parameters = { type: "object", properties: { city: { type: "string" } }, required: ["city"], additionalProperties: false };
+const tools = { [TOOL]: tool({ inputSchema: jsonSchema(parameters), execute: (given) => (seen.push(given), "sunny") }) };
+const stopWhen = stepCountIs(5);
+
+// Chat, plain and streamed.
+const plain = await generateText({ ...chat, system: "Be brief.", prompt: "What is the answer?" });
+assert.equal(plain.text, SPOKEN);
+assert.equal(plain.finishReason, "stop");
+assert.equal(plain.usage.totalTokens, plain.usage.inputTokens + plain.usage.outputTokens);
+
+const streamed = streamText({ ...chat, prompt: "What is the answer?" });
+assert.equal(await streamed.text, SPOKEN);
+assert.ok((await streamed.usage).totalTokens > 0);
+
+// Tools: the loop that the SDK drives, and a streamed call.
+const loop = await generateText({ ...chat, prompt: "How is the weather in Paris?", tools, stopWhen });
+assert.equal(loop.text, SPOKEN);
+const calling = streamText({ ...chat, prompt: "How is the weather in Paris?", tools });
+assert.equal(await calling.finishReason, "tool-calls");
+assert.deepEqual(seen, [JSON.parse(ARGS), JSON.parse(ARGS)]);
+
+// JSON of a schema, and an image.
+const person = { type: "object", properties: { name: { type: "string" }, age: { type: "integer" } }, required: ["name", "age"], additionalProperties: false };
+const described = await generateText({ ...chat, prompt: "Describe a person", output: Output.object({ schema: jsonSchema(person) }) });
+assert.deepEqual(described.output, JSON.parse(PERSON));
+const picture = { role: "user", content: [{ type: "text", text: "What is this?" }, { type: "image", image: PIXEL }] };
+assert.equal((await generateText({ ...chat, messages: [picture] })).text, SPOKEN);
+
+// Responses, which are the SDK's default. Without store: false it sends its
+// second turn as references to what a server has stored.
+const responses = { model: provider(MODEL), maxRetries: 0, providerOptions: { openai: { store: false } } };
+const messages = [{ role: "user", content: "What is the answer?" }];
+const first = await generateText({ ...responses, messages });
+assert.equal(first.text, SPOKEN);
+messages.push(...first.response.messages, { role: "user", content: "Sure?" });
+assert.equal(await streamText({ ...responses, messages }).text, SPOKEN);
+assert.equal((await generateText({ ...responses, prompt: "How is the weather in Paris?", tools, stopWhen })).text, SPOKEN);
+
+const referring = generateText({ model: provider("gpt-4o-mini"), maxRetries: 0, messages });
+await assert.rejects(referring, (e) => APICallError.isInstance(e) && e.statusCode === 400 && e.message.includes("store: false"));
