@@ -197,6 +197,8 @@ var outcomes = map[string]string{
 	string(providers.KindAuth):          "the provider does not accept the server's key",
 	string(providers.KindNoModel):       "the provider does not know the model",
 	string(providers.KindInvalid):       "the provider does not accept the request",
+	string(providers.KindTooLong):       "the request is longer than the model takes",
+	gateway.AttemptUnsupported:          "the provider has no words for the request",
 	string(providers.KindProtocol):      "the answer could not be understood",
 	string(providers.KindCut):           "the answer ended before its end",
 	string(providers.KindBlockedInput):  "a filter refused what was asked for",

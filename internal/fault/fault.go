@@ -13,13 +13,14 @@ type Code string
 
 // The codes of the service contract. Family gives each its status and type.
 const (
-	InvalidJSON         Code = "invalid_json"
-	InvalidParameter    Code = "invalid_parameter"
-	UnknownParameter    Code = "unknown_parameter"
-	MissingParameter    Code = "missing_parameter"
-	ModelNotPriced      Code = "model_not_priced"
-	UnknownProject      Code = "unknown_project"
-	OutsideReplayWindow Code = "outside_replay_window"
+	InvalidJSON           Code = "invalid_json"
+	InvalidParameter      Code = "invalid_parameter"
+	UnknownParameter      Code = "unknown_parameter"
+	MissingParameter      Code = "missing_parameter"
+	ContextLengthExceeded Code = "context_length_exceeded"
+	ModelNotPriced        Code = "model_not_priced"
+	UnknownProject        Code = "unknown_project"
+	OutsideReplayWindow   Code = "outside_replay_window"
 
 	Authentication Code = "authentication_error"
 
@@ -69,13 +70,14 @@ type Family struct {
 }
 
 var families = map[Code]Family{
-	InvalidJSON:         {Status: 400, Type: "invalid_request_error"},
-	InvalidParameter:    {Status: 400, Type: "invalid_request_error"},
-	UnknownParameter:    {Status: 400, Type: "invalid_request_error"},
-	MissingParameter:    {Status: 400, Type: "invalid_request_error"},
-	ModelNotPriced:      {Status: 400, Type: "invalid_request_error"},
-	UnknownProject:      {Status: 400, Type: "invalid_request_error"},
-	OutsideReplayWindow: {Status: 400, Type: "invalid_request_error"},
+	InvalidJSON:           {Status: 400, Type: "invalid_request_error"},
+	InvalidParameter:      {Status: 400, Type: "invalid_request_error"},
+	UnknownParameter:      {Status: 400, Type: "invalid_request_error"},
+	MissingParameter:      {Status: 400, Type: "invalid_request_error"},
+	ContextLengthExceeded: {Status: 400, Type: "invalid_request_error"},
+	ModelNotPriced:        {Status: 400, Type: "invalid_request_error"},
+	UnknownProject:        {Status: 400, Type: "invalid_request_error"},
+	OutsideReplayWindow:   {Status: 400, Type: "invalid_request_error"},
 
 	Authentication: {Status: 401, Type: "authentication_error"},
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"turnpike/internal/audit"
+	"turnpike/internal/catalog"
 	"turnpike/internal/fault"
 	"turnpike/internal/limits"
 	"turnpike/internal/providers"
@@ -65,7 +66,7 @@ func (g *Gateway) try(ctx context.Context, c Call, r *request, targets []target,
 			c.Record.Note(func(e *audit.Entry) { e.Model, e.Provider = t.offer.ID, t.provider.Name() })
 		}
 		begun := time.Now()
-		answer, err := begin(ctx, t, r, m.output, ask)
+		answer, err := begin(ctx, t, r, limitFor(t, r, m.output), ask)
 		took := time.Since(begun)
 		if err == nil {
 			t.health.begun(took)
@@ -88,9 +89,16 @@ func (g *Gateway) try(ctx context.Context, c Call, r *request, targets []target,
 			}
 			return nil, upstreamFault(err)
 		}
+		if saysTooLong(f) {
+			f.Kind = providers.KindTooLong
+		}
 		tried = append(tried, Attempt{t.provider.Name(), t.offer.ID, string(f.Kind), f.Status, took.Milliseconds()})
 		if refusesCaller(f) {
 			t.health.refused()
+			if next := otherModel(targets, i); f.Kind == providers.KindTooLong && next > 0 { // its window may be larger
+				i = next
+				continue
+			}
 			return nil, upstreamFault(err)
 		}
 		t.health.failed(f, g.now())
@@ -108,10 +116,30 @@ func (g *Gateway) try(ctx context.Context, c Call, r *request, targets []target,
 	}
 }
 
+// limitFor is the limit that a provider is told. One that costs nothing keeps
+// to its own where the caller has none: nobody knows its model's window, and a
+// limit beyond that is refused.
+func limitFor(t target, r *request, output int64) int64 {
+	if r.maxOutput == 0 && t.offer.ContextWindow == 0 && t.offer.Price == (catalog.Price{}) {
+		return 0
+	}
+	return output
+}
+
+// otherModel is the next target that has another model than the one at i, or 0.
+func otherModel(targets []target, i int) int {
+	for n := i + 1; n < len(targets); n++ {
+		if targets[n].offer.ID != targets[i].offer.ID {
+			return n
+		}
+	}
+	return 0
+}
+
 // refusesCaller reports whether it is the request that a provider does not
 // take: another would be asked in vain, and this one is well.
 func refusesCaller(f *providers.Failure) bool {
-	return f.Kind == providers.KindInvalid || f.Kind == providers.KindBlockedInput || f.Kind == providers.KindBlockedOutput
+	return f.Kind == providers.KindInvalid || f.Kind == providers.KindTooLong || f.Kind == providers.KindBlockedInput || f.Kind == providers.KindBlockedOutput
 }
 
 // Outcomes of attempts that were no failures of a provider: it was answered, or
@@ -197,6 +225,8 @@ func upstreamFault(err error) error {
 			return fault.Param(fault.InvalidParameter, f.Param, "the model provider does not accept %s as it is here; see what the model supports", f.Param).Because(err)
 		}
 		return fault.New(fault.InvalidParameter, "the model provider does not accept the request as it is; see what the model supports").Because(err)
+	case providers.KindTooLong:
+		return fault.Param(fault.ContextLengthExceeded, f.Param, "the request is longer than the model takes; shorten it, ask for fewer tokens, or use a model with a larger context_window (GET /v1/models)").Because(err)
 	case providers.KindBlockedInput:
 		return fault.Param(fault.InvalidParameter, "prompt", "the model provider's filter refused the prompt").Because(err)
 	case providers.KindBlockedOutput:

@@ -37,6 +37,7 @@ func TestFallback(t *testing.T) {
 		"401":             {providers.Failure{Kind: providers.KindAuth, Status: 401}, true, false, fault.Upstream},
 		"404":             {providers.Failure{Kind: providers.KindNoModel, Status: 404}, true, false, fault.Upstream},
 		"400":             {providers.Failure{Kind: providers.KindInvalid, Status: 400, Param: "top_k"}, false, false, fault.InvalidParameter},
+		"too long":        {providers.Failure{Kind: providers.KindInvalid, Status: 400, Err: errors.New("This model's maximum context length is 8192 tokens.")}, false, false, fault.ContextLengthExceeded},
 		"garbage":         {providers.Failure{Kind: providers.KindProtocol}, true, false, fault.Upstream},
 		"cut":             {providers.Failure{Kind: providers.KindCut}, true, false, fault.Upstream},
 	} {

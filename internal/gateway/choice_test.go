@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -101,6 +102,24 @@ func TestWhatOneFormatCannotSayAnotherMay(t *testing.T) {
 		t.Errorf("%s by %q after %s (%v)", out.code, out.ModelRan, out.Attempts, out.err)
 	}
 	if out := r.chat(`{"model":"a","messages":[]}`); out.code != string(fault.InvalidParameter) {
+		t.Errorf("with nobody else: %s", out.code)
+	}
+}
+
+// TestAnotherModelMayTakeMore: what is too long for a model goes on to the next
+// in the list, and not to the same model elsewhere.
+func TestAnotherModelMayTakeMore(t *testing.T) {
+	t.Parallel()
+	long := providers.Failure{Kind: providers.KindInvalid, Status: 400, Err: errors.New("prompt is too long: 250000 tokens > 200000 maximum")}
+	small := catalog.Supplier{Models: []catalog.Supply{{ID: "a", Price: dollars(1, 1)}}}
+	one, two := doer("one", fails(long)), doer("two", fails(long))
+	r := newRig(t, []providers.Provider{one, two, doer("three", says(10, 5))}, small, small,
+		catalog.Supplier{Models: []catalog.Supply{{ID: "b", Price: dollars(1, 1)}}})
+	out := r.chat(`{"model":"a","models":["b"],"messages":[]}`)
+	if out.err != nil || out.ModelRan != "b" || one.calls()+two.calls() != 1 || !strings.Contains(out.Attempts, `"too_long"`) {
+		t.Errorf("%s by %q after %s (%v)", out.code, out.ModelRan, out.Attempts, out.err)
+	}
+	if out := r.chat(`{"model":"a","messages":[]}`); out.code != string(fault.ContextLengthExceeded) {
 		t.Errorf("with nobody else: %s", out.code)
 	}
 }

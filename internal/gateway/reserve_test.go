@@ -171,3 +171,28 @@ func TestRefusedCallsGiveTheirTokensBack(t *testing.T) {
 		}
 	}
 }
+
+// TestAModelThatCostsNothingKeepsToItsOwnLimit: nobody knows the window of a
+// local model that is not described, and a server with a smaller one than our
+// default refuses it.
+func TestAModelThatCostsNothingKeepsToItsOwnLimit(t *testing.T) {
+	t.Parallel()
+	p := doer("local", says(10, 5))
+	r := newRig(t, []providers.Provider{p}, catalog.Supplier{Local: true, Models: []catalog.Supply{{ID: "plain"}, {ID: "known", ContextWindow: 4096}, {ID: "paid", Price: dollars(1, 1)}}})
+	for i, tt := range []struct {
+		body string
+		told int64
+	}{
+		{`{"model":"plain","messages":[]}`, 0},
+		{`{"model":"plain","messages":[],"max_tokens":100}`, 100},
+		{`{"model":"known","messages":[]}`, 4096 - aboutTokens(int64(len(`{"model":"known","messages":[]}`))+frameTokens)},
+		{`{"model":"paid","messages":[]}`, r.defaultMaxOutput},
+	} {
+		if out := r.chat(tt.body); out.err != nil {
+			t.Fatalf("%s: %v", tt.body, out.err)
+		}
+		if told := p.asked[i].MaxOutput; told != tt.told {
+			t.Errorf("%s: told %d, expected %d", tt.body, told, tt.told)
+		}
+	}
+}

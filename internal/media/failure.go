@@ -65,7 +65,7 @@ func explain(err error) *events.JobError {
 	}
 	if f, ok := fault.As(err); ok {
 		switch f.Code {
-		case fault.InvalidParameter, fault.MissingParameter, fault.ModelNotFound, fault.ModelNotPriced:
+		case fault.InvalidParameter, fault.MissingParameter, fault.ContextLengthExceeded, fault.ModelNotFound, fault.ModelNotPriced:
 			return failure(codeInvalid, f.Message)
 		case fault.NoProvider:
 			return passing(codeUpstream, f.Message)

@@ -87,6 +87,7 @@ const (
 	KindAuth        Kind = "auth"         // 401, 403: the operator's key is not accepted
 	KindNoModel     Kind = "no_model"     // 404: the provider does not know the model
 	KindInvalid     Kind = "invalid"      // 400, 413, 422: the caller's request is at fault
+	KindTooLong     Kind = "too_long"     // and it is, for the model
 	KindProtocol    Kind = "protocol"     // an answer that cannot be understood
 	KindCut         Kind = "cut"          // a stream that ended before its end
 

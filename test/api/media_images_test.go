@@ -375,3 +375,14 @@ func TestAVeryLargeBatchsEventIsCutShort(t *testing.T) {
 	}
 	s.balanced(t, 1_000*credit)
 }
+
+// TestTestKeysNeedNoPrice: what nobody knows the price of costs nothing there.
+func TestTestKeysNeedNoPrice(t *testing.T) {
+	t.Parallel()
+	eachShop(t, nil, func(t *testing.T, s *shop) {
+		r := s.inTest(t).ask(t, "POST", "/v1/images/generations", map[string]any{"model": "gpt-image-1", "prompt": "a cat"})
+		if r.Want(t, 200, ""); len(r.Text("data.0.b64_json")) == 0 {
+			t.Errorf("answered %.200s", r.Body)
+		}
+	})
+}
