@@ -322,11 +322,16 @@ func (c *Call) streamRun(r *agents.Run, after int64) error {
 			out.event([]byte("[DONE]"))
 			break
 		}
+		if !c.wrote {
+			out.comment() // who has seen all that is there wants to know that they are connected
+		}
 		select {
 		case <-grown:
 		case <-poll.C:
 		case <-beat.C:
 			out.comment()
+		case <-c.s.watching.Done():
+			return c.streamFailed(out, fault.New(fault.Overloaded, "the server is stopping; connect again, and go on after the last event"))
 		case <-c.Context().Done():
 			out.err = errLeft
 		}

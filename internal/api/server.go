@@ -3,6 +3,7 @@
 package api
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -68,11 +69,20 @@ type Server struct {
 	Deps
 	v1     *http.ServeMux
 	public *http.ServeMux
+
+	watching     context.Context // until StopWatching
+	stopWatching context.CancelFunc
 }
+
+// StopWatching ends the streams of runs, which may be silent for days, so that a
+// server that stops need not wait for them. Whoever watches goes on at the next
+// one with Last-Event-ID.
+func (s *Server) StopWatching() { s.stopWatching() }
 
 // New builds the edge from the route table.
 func New(d Deps) *Server {
 	s := &Server{Deps: d}
+	s.watching, s.stopWatching = context.WithCancel(context.Background())
 	s.v1 = s.mux(Routes())
 	s.public = s.publicMux()
 	return s

@@ -61,7 +61,7 @@ type App struct {
 	hooks        *webhooks.Service
 	people       *people.People
 	handler      http.Handler
-	stopWatching func() // ends the pages that are kept up to date
+	stopWatching func() // ends the pages that are kept up to date, and the streams of runs
 	keeper       *retention.Keeper
 	events       *events.Publisher
 	server       *http.Server
@@ -205,7 +205,11 @@ func (a *App) build(ctx context.Context, now func() time.Time) (err error) {
 		Limits: api.Limits{Body: int64(a.cfg.Limits.BodyBytes), ModelBody: int64(a.cfg.Limits.ModelBodyBytes),
 			Header: int64(a.cfg.Limits.HeaderBytes), JSONDepth: a.cfg.Limits.JSONDepth, BodyPatience: a.cfg.Limits.BodyTimeout},
 	})
-	a.handler, a.stopWatching = faces{pages: pages, api: edge}, pages.StopWatching
+	a.handler = faces{pages: pages, api: edge}
+	a.stopWatching = func() {
+		pages.StopWatching()
+		edge.StopWatching()
+	}
 
 	workCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	a.stopWork = stop

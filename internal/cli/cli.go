@@ -40,7 +40,7 @@ type env struct {
 // not done in the time that it was given. A scan's 1 is a key that was found, and
 // its 2 any failure.
 func Main(args []string, in io.Reader, out, errOut io.Writer) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), stopSignals()...)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the program at once
 	e := &env{in: in, out: out, err: errOut}
@@ -68,6 +68,16 @@ func Main(args []string, in io.Reader, out, errOut io.Writer) int {
 		return 3
 	}
 	return 1
+}
+
+// stopSignals are those that end the program in good order. A terminal that is
+// closed is one of them, unless it was started to outlive that (nohup).
+func stopSignals() []os.Signal {
+	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) {
+		signals = append(signals, syscall.SIGHUP)
+	}
+	return signals
 }
 
 // message is an error for people: codes are for machines.

@@ -13,6 +13,7 @@ import (
 
 	"turnpike/internal/app"
 	"turnpike/internal/config"
+	"turnpike/internal/files"
 	"turnpike/internal/nodes"
 )
 
@@ -27,8 +28,8 @@ func newDoctor(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Look for what is wrong with the set-up and say how to mend it",
-		Long: `Checks the settings, the data folder, the master key and the database, server
-running or not, and changes nothing. It lists the model providers that are set
+		Long: `Checks the settings, the data folder, the master key, the database and the bucket
+for files, server running or not, and changes nothing. It lists the model providers that are set
 up and asks each for its models, to see whether it accepts its key. It exits
 with 1 when something is wrong.`,
 	}
@@ -90,7 +91,13 @@ func examineStorage(ctx context.Context, l config.Loaded) []finding {
 	}
 	if l.DatabaseURL == "" {
 		state, err := checkDataFolder(l.Data)
-		if !add("data", err, state) || state == emptyFolder {
+		if !add("data", err, state) {
+			return out
+		}
+		for _, err := range exposed(l.Data) {
+			add("data", err, "")
+		}
+		if state == emptyFolder {
 			return out
 		}
 	}
@@ -100,16 +107,44 @@ func examineStorage(ctx context.Context, l config.Loaded) []finding {
 	}
 	defer d.Close()
 	have, want, err := d.SchemaVersion(ctx)
-	if err == nil && have != want {
-		err = fmt.Errorf("the schema is at version %d and this program needs %d; run: turnpike migrate", have, want)
+	if err == nil {
+		err = compareVersions(have, want)
 	}
 	if !add("schema", err, fmt.Sprintf("%s, version %d", d.Engine(), have)) {
 		return out
 	}
 	add("master key", app.CheckMasterKey(ctx, l.Config, d), "it is the one that the database was made with")
 	n, err := nodes.Count(ctx, d, time.Now())
+	if d.Engine() == "sqlite" {
+		n = min(n, 1) // by the folder's lock: others are what a crash or a backup left
+	}
 	add("nodes", err, fmt.Sprintf("%d running", n))
-	return out
+	return append(out, examineFiles(ctx, l, n)...)
+}
+
+func compareVersions(have, want int) error {
+	switch {
+	case have > want:
+		return fmt.Errorf("the database is at schema version %d and this program knows only %d: use the newer program", have, want)
+	case have < want:
+		return fmt.Errorf("the schema is at version %d and this program needs %d; run: turnpike migrate", have, want)
+	}
+	return nil
+}
+
+// examineFiles tries the bucket, or says that a cluster has none. The folder of
+// a single server has been looked at with the rest of its data.
+func examineFiles(ctx context.Context, l config.Loaded, nodes int64) []finding {
+	if l.Files.URL == "" {
+		if nodes < 2 {
+			return nil
+		}
+		return []finding{{"files", false, fmt.Sprintf("%d nodes run without a bucket: none can read what the others have made; set files.url", nodes)}}
+	}
+	if err := files.CheckBucket(ctx, string(l.Files.URL)); err != nil {
+		return []finding{{"files", false, message(err)}}
+	}
+	return []finding{{"files", true, "the bucket can be reached"}}
 }
 
 const emptyFolder = "not made yet: the first turnpike serve will"
@@ -125,14 +160,39 @@ func checkDataFolder(path string) (string, error) {
 	if !info.IsDir() {
 		return "", fmt.Errorf("%s is not a folder", path)
 	}
-	for _, name := range []string{"master.key", "turnpike.db", "first-run.txt"} {
-		info, err := os.Stat(filepath.Join(path, name))
-		if err == nil && info.Mode().Perm()&0o077 != 0 {
-			return "", fmt.Errorf("%s can be read by others; run: chmod 600 %s", name, filepath.Join(path, name))
-		}
+	if err := writable(path); err != nil {
+		return "", err
 	}
 	if _, err := os.Stat(filepath.Join(path, "turnpike.db")); errors.Is(err, fs.ErrNotExist) {
 		return emptyFolder, nil
 	}
 	return path, nil
+}
+
+// exposed are the files that others than the owner can read.
+func exposed(path string) (out []error) {
+	for _, name := range []string{"master.key", "turnpike.db", "turnpike.db-wal", "turnpike.db-shm", "first-run.txt"} {
+		info, err := os.Stat(filepath.Join(path, name))
+		if err == nil && info.Mode().Perm()&0o077 != 0 {
+			out = append(out, fmt.Errorf("%s can be read by others; run: chmod 600 %s", name, filepath.Join(path, name)))
+		}
+	}
+	return out
+}
+
+// writable writes a file and takes it away again: modes alone do not tell of a
+// disk that is full or that is mounted for reading only.
+func writable(folder string) error {
+	f, err := os.CreateTemp(folder, ".doctor-*")
+	if err == nil {
+		_, err = f.Write(make([]byte, 4096))
+		err = errors.Join(err, f.Close(), os.Remove(f.Name()))
+	}
+	if cause, ok := errors.AsType[*fs.PathError](err); ok {
+		err = cause.Err
+	}
+	if err != nil {
+		return fmt.Errorf("%s cannot be written: %w", folder, err)
+	}
+	return nil
 }

@@ -17,8 +17,8 @@ func newServe(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the server",
-		Long: `Runs the server until it gets SIGINT or SIGTERM; then it finishes the requests in
-flight and stops.
+		Long: `Runs the server until it gets SIGINT, SIGTERM or SIGHUP; then it finishes the
+requests in flight and stops.
 
 Without a database it keeps everything in the data folder (SQLite). With
 --database-url it is one node of a cluster on PostgreSQL, and every node needs

@@ -20,6 +20,7 @@ import (
 	"mime"
 	"net/url"
 	"os"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -127,7 +128,34 @@ func openBucket(ctx context.Context, address string) (*blob.Bucket, error) {
 		}
 		u.RawQuery = query.Encode()
 	}
-	return blob.OpenBucket(ctx, u.String())
+	bucket, err := blob.OpenBucket(ctx, u.String())
+	if err != nil { // its words quote the address, which may have a secret in it
+		return nil, errors.New(strings.ReplaceAll(err.Error(), u.String(), u.Redacted()))
+	}
+	return bucket, nil
+}
+
+// bucketPatience is how long a bucket may take to say that it is there.
+const bucketPatience = 10 * time.Second
+
+// CheckBucket tells whether a bucket can be reached and listed, which a server
+// itself finds out when it first needs it.
+func CheckBucket(ctx context.Context, address string) error {
+	ctx, cancel := context.WithTimeout(ctx, bucketPatience)
+	defer cancel()
+	bucket, err := openBucket(ctx, address)
+	if err != nil {
+		return fmt.Errorf("open the bucket of files.url: %w", err)
+	}
+	defer bucket.Close()
+	there, err := bucket.IsAccessible(ctx)
+	if err != nil {
+		return fmt.Errorf("look into the bucket of files.url: %w", err)
+	}
+	if !there {
+		return errors.New("there is no such bucket as files.url names")
+	}
+	return nil
 }
 
 // Redirects reports whether downloads come from the bucket itself, which is

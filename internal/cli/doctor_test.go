@@ -1,0 +1,146 @@
+package cli
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"turnpike/internal/app"
+	"turnpike/internal/config"
+	"turnpike/internal/db"
+	"turnpike/internal/nodes"
+)
+
+// dataFolder makes a data folder with a database, as the first start does.
+func dataFolder(t *testing.T) config.Loaded {
+	t.Helper()
+	l := loadProviders(t, "data: "+t.TempDir())
+	s, err := app.OpenStore(t.Context(), l.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	return l
+}
+
+func wrong(findings []finding) (out []string) {
+	for _, f := range findings {
+		if !f.OK {
+			out = append(out, f.Check+": "+f.Message)
+		}
+	}
+	return out
+}
+
+func TestDoctorReportsWhatOthersCanReadAndGoesOn(t *testing.T) {
+	t.Parallel()
+	l := dataFolder(t)
+	for _, name := range []string{"turnpike.db", "master.key"} {
+		if err := os.Chmod(filepath.Join(l.Data, name), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := examineStorage(t.Context(), l)
+	if bad := wrong(got); len(bad) != 2 || !strings.Contains(bad[0], "chmod 600 "+filepath.Join(l.Data, "master.key")) || !strings.Contains(bad[1], "turnpike.db can be read") {
+		t.Errorf("wrong: %q", bad)
+	}
+	if last := got[len(got)-1]; last.Check != "nodes" || !last.OK {
+		t.Errorf("it stopped at %+v", last)
+	}
+}
+
+func TestDoctorNoticesAFolderThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("needs a folder that not even root can write")
+	}
+	if bad := wrong(examineStorage(t.Context(), loadProviders(t, "data: /proc"))); len(bad) != 1 || !strings.HasPrefix(bad[0], "data: /proc cannot be written: ") {
+		t.Errorf("wrong: %q", bad)
+	}
+	l := dataFolder(t)
+	before, _ := os.ReadDir(l.Data)
+	if bad := wrong(examineStorage(t.Context(), l)); bad != nil {
+		t.Errorf("wrong: %q", bad)
+	}
+	if after, _ := os.ReadDir(l.Data); fmt.Sprint(after) != fmt.Sprint(before) {
+		t.Errorf("left behind: %v, was %v", after, before)
+	}
+}
+
+// TestDoctorCountsOneServerOnAFolder leaves what a crash leaves.
+func TestDoctorCountsOneServerOnAFolder(t *testing.T) {
+	t.Parallel()
+	l := dataFolder(t)
+	d, err := db.Open(t.Context(), filepath.Join(l.Data, "turnpike.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := nodes.Join(t.Context(), d, time.Now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.Close()
+	got := examineStorage(t.Context(), l)
+	if last := got[len(got)-1]; last != (finding{"nodes", true, "1 running"}) {
+		t.Errorf("got %+v", last)
+	}
+}
+
+func TestDoctorKnowsWhichOfProgramAndDatabaseIsOlder(t *testing.T) {
+	t.Parallel()
+	for want, versions := range map[string][2]int{
+		"run: turnpike migrate":  {3, 4},
+		"use the newer program":  {4, 3},
+		"%!s(<nil>)":             {4, 4},
+		"and this program needs": {0, 4},
+	} {
+		if got := fmt.Sprintf("%s", compareVersions(versions[0], versions[1])); !strings.Contains(got, want) {
+			t.Errorf("database %d, program %d: %q, want %q", versions[0], versions[1], got, want)
+		}
+	}
+}
+
+func TestDoctorTriesTheBucket(t *testing.T) {
+	t.Setenv("AWS_ACCESS_KEY_ID", "id")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", doctorKey)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/ours":
+			fmt.Fprint(w, `<ListBucketResult><Name>ours</Name></ListBucketResult>`)
+		case "/theirs":
+			http.Error(w, `<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>`, http.StatusForbidden)
+		default:
+			http.Error(w, `<Error><Code>NoSuchBucket</Code></Error>`, http.StatusNotFound)
+		}
+	}))
+	defer s.Close()
+	bucket := func(name string) string {
+		return fmt.Sprintf("files: {url: 's3://%s?region=us-east-1&endpoint=%s&use_path_style=true'}", name, s.URL)
+	}
+	for _, tt := range []struct {
+		file  string
+		nodes int64
+		want  string
+		wrong bool
+	}{
+		{bucket("ours"), 2, "the bucket can be reached", false},
+		{bucket("theirs"), 1, "AccessDenied", true},
+		{bucket("nobodys"), 1, "there is no such bucket", true},
+		{"", 2, "2 nodes run without a bucket", true},
+	} {
+		got := examineFiles(t.Context(), loadProviders(t, tt.file), tt.nodes)
+		if len(got) != 1 || got[0].Check != "files" || got[0].OK == tt.wrong || !strings.Contains(got[0].Message, tt.want) || strings.Contains(got[0].Message, doctorKey) {
+			t.Errorf("%s: got %+v, want %q", tt.file, got, tt.want)
+		}
+	}
+	if got := examineFiles(t.Context(), loadProviders(t, ""), 1); got != nil {
+		t.Errorf("one node needs no bucket: %+v", got)
+	}
+}

@@ -1,0 +1,44 @@
+package api_test
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"turnpike/internal/accounts"
+	"turnpike/test/harness"
+)
+
+// TestStoppingServerDoesNotWaitForWhoWatchesARun: a run may wait for days, and
+// whoever watches it comes back. They get their answer before anything happens.
+func TestStoppingServerDoesNotWaitForWhoWatchesARun(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		key, _ := s.Key(t, s.Workspace(t, "watched"), accounts.Test, "*")
+		run := s.Do(t, harness.Request{Method: "POST", Path: "/v1/agents/runs", Key: key, Body: map[string]any{"model": "gpt-4o",
+			"input": "[[sim:script=tool:f]]", "tools": []any{map[string]any{"type": "function", "name": "f"}}}}).Want(t, 200, "")
+		path := "/v1/agents/runs/" + run.Text("id")
+		s.Eventually(t, func() bool {
+			return s.Do(t, harness.Request{Method: "GET", Path: path, Key: key}).Text("status") == "requires_action"
+		})
+		last := s.Do(t, harness.Request{Method: "GET", Path: path + "/events", Key: key}).Text("last_id")
+
+		begun := time.Now()
+		res := s.Open(t, harness.Request{Method: "GET", Path: path + "/events?stream=true", Key: key, Header: http.Header{"Last-Event-ID": {last}}})
+		if took := time.Since(begun); res.StatusCode != 200 || took > 10*time.Second {
+			t.Errorf("answered with %d after %s", res.StatusCode, took)
+		}
+		begun = time.Now()
+		if err := s.App.Close(); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(begun); took > 10*time.Second {
+			t.Errorf("it took %s to stop", took)
+		}
+		if rest, err := io.ReadAll(res.Body); err != nil || !strings.Contains(string(rest), `"code":"overloaded"`) {
+			t.Errorf("the stream ended with %q, %v", rest, err)
+		}
+	})
+}
