@@ -23,6 +23,7 @@ type modelPricing struct {
 	Input       credits.Micro `json:"input_per_million"`
 	Output      credits.Micro `json:"output_per_million"`
 	CachedInput credits.Micro `json:"cached_input_per_million"`
+	CacheWrite  credits.Micro `json:"cache_write_per_million"`
 
 	PerImage     credits.Micro `json:"per_image,omitzero"`
 	PerSecond    credits.Micro `json:"per_second,omitzero"`
@@ -32,7 +33,7 @@ type modelPricing struct {
 func (c *Call) model(m *catalog.Model) *modelObject {
 	return &modelObject{ID: m.ID, Object: "model", Created: c.s.Gateway.CatalogDate().Unix(), OwnedBy: m.Provider,
 		ContextWindow: positive(m.ContextWindow), MaxOutputTokens: positive(m.MaxOutputTokens), Modalities: m.Modalities,
-		Pricing: &modelPricing{m.Price.Input, m.Price.Output, m.Price.CachedInput, m.Price.PerImage, m.Price.PerSecond, m.Price.PerCharacter}}
+		Pricing: &modelPricing{m.Price.Input, m.Price.Output, m.Price.CachedInput, m.Price.CacheWrite, m.Price.PerImage, m.Price.PerSecond, m.Price.PerCharacter}}
 }
 
 func positive(n int64) *int64 {

@@ -151,11 +151,19 @@ func newModel(row table.Row, r rate) (*Model, error) {
 		Price: price, Priced: list.covers(kind)}, nil
 }
 
-// covers reports whether a price says all that a kind of model charges for.
+// soldBy says what covers asks for.
+var soldBy = map[Kind]string{"": "input and output", Chat: "input and output alone", Embedding: "input", Image: "per_image, or input and output",
+	Video: "per_second", Speech: "per_character, per_second, or input and output"}
+
+// covers reports whether a price says all that a kind of model charges for. One
+// of no known kind is charged by tokens. What a chat makes beside text is not
+// counted, so that one which is sold by it has no price here.
 func (l ListPrice) covers(kind Kind) bool {
 	switch kind {
+	case "":
+		return l.Input != nil || l.Output != nil
 	case Chat:
-		return l.Input != nil && l.Output != nil
+		return l.Input != nil && l.Output != nil && (l.PerImage == nil || l.PerImage.Sign() == 0)
 	case Embedding:
 		return l.Input != nil
 	case Image:

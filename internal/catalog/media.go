@@ -23,7 +23,8 @@ func (m *Model) Cost(u Units) credits.Micro {
 	switch {
 	case m.Kind == Image && p.PerImage > 0:
 		sum.add(u.Images*perMillion, p.PerImage)
-		sum.add(u.Input, p.Input)
+		sum.add(u.Input-u.CachedInput, p.Input)
+		sum.add(u.CachedInput, p.CachedInput)
 	case m.Kind == Video:
 		sum.add(u.Milliseconds*(perMillion/1000), p.PerSecond)
 	case m.Kind == Speech && p.PerCharacter > 0:

@@ -11,7 +11,7 @@ import (
 func TestMediaAreChargedByTheirUnits(t *testing.T) {
 	t.Parallel()
 	const c = credits.Credit
-	image := catalog.Model{Kind: catalog.Image, Price: catalog.Price{PerImage: 40 * c, Input: 1000 * c, Output: 1000 * c}}
+	image := catalog.Model{Kind: catalog.Image, Price: catalog.Price{PerImage: 40 * c, Input: 1000 * c, CachedInput: 100 * c, Output: 1000 * c}}
 	counted := catalog.Model{Kind: catalog.Image, Price: catalog.Price{Input: 10 * c, Output: 40 * c}}
 	video := catalog.Model{Kind: catalog.Video, Price: catalog.Price{PerSecond: 100 * c}}
 	read := catalog.Model{Kind: catalog.Speech, Price: catalog.Price{PerCharacter: c / 100}}
@@ -24,6 +24,7 @@ func TestMediaAreChargedByTheirUnits(t *testing.T) {
 	}{
 		"pictures":                        {image, catalog.Units{Images: 3, Tokens: catalog.Tokens{Output: 4000}}, 120 * c}, // their tokens have no price beside theirs
 		"pictures, and what was read":     {image, catalog.Units{Images: 1, Tokens: catalog.Tokens{Input: 1000}}, 41 * c},
+		"pictures, and what was cached":   {image, catalog.Units{Images: 1, Tokens: catalog.Tokens{Input: 1000, CachedInput: 1000}}, 40*c + c/10},
 		"pictures by tokens":              {counted, catalog.Units{Images: 3, Tokens: catalog.Tokens{Input: 100_000, Output: 50_000}}, c + 2*c},
 		"half a second":                   {video, catalog.Units{Milliseconds: 500}, 50 * c},
 		"a millisecond":                   {video, catalog.Units{Milliseconds: 1}, c / 10},

@@ -96,10 +96,17 @@ func (c *Catalog) Offer(supplier, id string) *Offer {
 func (s *stock) offer(m Model, id string) *Offer {
 	o := &Offer{Model: m, Supplier: s.supplier.Name, Upstream: id}
 	o.ID = id
-	if s.any != nil && (!m.Priced || s.supplier.Local) {
+	if s.any != nil && s.supplier.falls(&m) {
 		o.Price, o.Priced = *s.any, true
 	}
 	return o
+}
+
+// falls reports whether a model has the fallback's price: it has no other that
+// counts here, and is sold by what that one is a price of. Otherwise it would
+// be free.
+func (s Supplier) falls(m *Model) bool {
+	return (!m.Priced || s.Local) && (s.Default == nil || s.Default.covers(m.Kind))
 }
 
 func (c *Catalog) addSupplier(s Supplier, r rate) error {
@@ -160,12 +167,15 @@ func (c *Catalog) listed(st *stock, l Supply, fallback *Price, r rate) (*Offer, 
 		if o.Kind == "" && (l.Price.PerImage != nil || l.Price.PerSecond != nil || l.Price.PerCharacter != nil) {
 			return nil, errors.New("the table does not know it, so its kind is needed for a price by the picture, second or character")
 		}
+		if !l.Price.covers(o.Kind) { // it would be free
+			return nil, fmt.Errorf("its price must be what a model for %s is sold by: %s", o.Kind, soldBy[o.Kind])
+		}
 		price, err := r.price(*l.Price)
 		if err != nil {
 			return nil, err
 		}
 		o.Price, o.Priced = price, true
-	case fallback != nil && (!known.Priced || st.supplier.Local):
+	case fallback != nil && st.supplier.falls(&o.Model):
 		o.Price, o.Priced = *fallback, true
 	}
 	return o, nil

@@ -81,7 +81,7 @@ func (p Provider) check(f *faults) {
 	p.checkDialect(f)
 	f.addIf(p.Catalog != "" && !providerName.MatchString(p.Catalog), "catalog", "is not a provider of the table of models; expected such as openai or mistral")
 	f.addIf(p.Weight < 1 || p.Weight > 1000, "weight", "%d is out of range; expected 1 to 1000", p.Weight)
-	p.DefaultPrice.check(f, "default_price")
+	p.DefaultPrice.check(f, "default_price", "")
 	f.addIf(p.Models != nil && len(p.Models) == 0, "models", "is an empty list; expected models, or no list for all that the table has")
 	seen := map[string]int{}
 	for i, m := range p.Models {
@@ -168,7 +168,7 @@ func (m ProviderModel) check(f *faults, key string) {
 	f.addIf(m.ContextWindow < 0, key+".context_window", "%d is out of range; expected a number of tokens", m.ContextWindow)
 	f.addIf(m.MaxOutputTokens < 0, key+".max_output_tokens", "%d is out of range; expected a number of tokens", m.MaxOutputTokens)
 	f.addIf(m.Kind != "" && !slices.Contains(modelKinds, m.Kind), key+".kind", "is not one of %s", strings.Join(modelKinds, ", "))
-	m.Price.check(f, key+".price")
+	m.Price.check(f, key+".price", m.Kind)
 	for _, c := range m.Capabilities {
 		f.addIf(!slices.Contains(capabilityNames, c), key+".capabilities", "has a word that is not one of %s", strings.Join(capabilityNames, ", "))
 	}
@@ -180,14 +180,14 @@ func reserved(model string) bool {
 }
 
 // check wants input and output, or a price of media: one that is forgotten
-// would be free.
-func (p *ModelPrice) check(f *faults, key string) {
+// would be free. An embedding has no output.
+func (p *ModelPrice) check(f *faults, key, kind string) {
 	if p == nil || p.PerImage != "" || p.PerSecond != "" || p.PerCharacter != "" {
 		return
 	}
 	const expected = "is missing; expected US dollars per million tokens, such as 0.15, or 0"
 	f.addIf(p.Input == "", key+".input", expected)
-	f.addIf(p.Output == "", key+".output", expected)
+	f.addIf(p.Output == "" && kind != "embedding", key+".output", expected)
 }
 
 func routeProblems(routes []Route) Problems {

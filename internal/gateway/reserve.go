@@ -7,6 +7,7 @@ import (
 
 	"turnpike/internal/access"
 	"turnpike/internal/accounts"
+	"turnpike/internal/audit"
 	"turnpike/internal/catalog"
 	"turnpike/internal/credits"
 	"turnpike/internal/fault"
@@ -77,12 +78,26 @@ func (g *Gateway) reserve(ctx context.Context, c Call, r *request, targets []tar
 		left := refusal.Limit - refusal.Spent
 		lower := affordable(targets, r, left)
 		if r.maxOutput != 0 || left >= amount || lower < leastOutput {
-			return nil, 0, refusalFault(refusal)
+			return nil, 0, refused(c, r, targets[0], refusal)
 		}
 		last, amount, output = refusal, left, lower // another budget may have less left still
 	}
-	return nil, 0, refusalFault(last)
+	return nil, 0, refused(c, r, targets[0], last)
 }
+
+// refused notes in the log which model there were no credits for; nobody was
+// asked for it.
+func refused(c Call, r *request, t target, refusal *spend.Refusal) error {
+	c.Record.Note(func(e *audit.Entry) { e.Model = t.offer.ID })
+	if r.choices > 0 {
+		return refusalFault(refusal, "ask for fewer tokens with max_tokens")
+	}
+	return refusalFault(refusal, askForLess)
+}
+
+// askForLess is what can be done about a refusal where no number of tokens can
+// be named.
+const askForLess = "ask for less"
 
 func (g *Gateway) setAside(ctx context.Context, c Call, caps []spend.Cap, amount credits.Micro) (*spend.Reservation, error) {
 	if a := c.Allowance; a != nil && amount > a.Limit-a.Spent {
@@ -147,8 +162,9 @@ type limitDetails struct {
 	ResetsAt    *int64        `json:"resets_at"` // null for a run's, which never does
 }
 
-func refusalFault(r *spend.Refusal) error {
-	details := limitDetails{LimitSource: r.Level, Limit: r.Limit, Spent: min(r.Spent, r.Limit)}
+// refusalFault is the answer. The hint is what to do beside raising a budget.
+func refusalFault(r *spend.Refusal, hint string) error {
+	details := limitDetails{LimitSource: r.Level, Limit: r.Limit, Spent: r.Spent}
 	if !r.Resets.IsZero() {
 		at := r.Resets.Unix()
 		details.ResetsAt = &at
@@ -160,7 +176,7 @@ func refusalFault(r *spend.Refusal) error {
 	case spend.Run:
 		f = fault.New(fault.BudgetExceeded, "the run has used %s of the %s credits that it was given, and its next step could cost more than is left", details.Spent, r.Limit)
 	default:
-		f = fault.New(fault.BudgetExceeded, "the %s has used %s of its monthly budget of %s credits, and the call could cost more than is left; raise the budget, or ask for fewer tokens with max_tokens", r.Level, details.Spent, r.Limit)
+		f = fault.New(fault.BudgetExceeded, "the %s has used %s of its monthly budget of %s credits, and the call could cost more than is left; raise the budget, or %s", r.Level, details.Spent, r.Limit, hint)
 	}
 	f.Details = details
 	return f
@@ -178,7 +194,7 @@ func (g *Gateway) Reserve(ctx context.Context, c Call, amount credits.Micro, now
 	hold, err := g.ledger.Reserve(ctx, caps, amount, now)
 	var refusal *spend.Refusal
 	if errors.As(err, &refusal) {
-		return nil, refusalFault(refusal)
+		return nil, refusalFault(refusal, askForLess)
 	}
 	return hold, err
 }

@@ -33,6 +33,13 @@ type balance struct {
 	Leased  credits.Micro // handed out to nodes and neither charged nor given back
 }
 
+// usedOf is what is charged and set aside, without what is free to whoever asks.
+// Leases from before a limit was lowered are on their way back: beyond the limit
+// only charges count.
+func (b balance) usedOf(limit, free credits.Micro) credits.Micro {
+	return max(b.Settled, min(b.Settled+b.Leased-free, limit))
+}
+
 const (
 	// chunkCalls is for how many calls like this one a lease is taken at once,
 	// and chunkShare of what is left it is at most: chunks shrink near the end.
@@ -74,6 +81,9 @@ type lease struct {
 	mu       sync.Mutex // held while the store changes it, so that a crowd takes once
 	granted  credits.Micro
 	reserved credits.Micro
+	limit    credits.Micro // the highest that it was taken under
+	stale    credits.Micro // of granted: from before the limit was lowered, to be given back and not spent
+	lowered  int           // how often that was
 	chunk    credits.Micro // that was taken last
 	filling  bool          // the next one is on its way
 	used     bool          // since the last look for idle ones
@@ -121,8 +131,9 @@ type Reservation struct {
 
 // hold is what a reservation has of one line.
 type hold struct {
-	line  line
-	lease *lease
+	line    line
+	lease   *lease
+	lowered int // the lease's when it was made
 }
 
 // Reserve sets the amount aside under every cap, or under none and returns a
@@ -134,20 +145,20 @@ func (g *Ledger) Reserve(ctx context.Context, caps []Cap, amount credits.Micro, 
 			continue
 		}
 		l := line{c.Account, r.Period}
-		le, err := g.hold(ctx, l, *c.Limit, amount)
+		h, err := g.hold(ctx, l, *c.Limit, amount)
 		if err != nil {
-			r.free(amount)
+			r.end(0)
 			return nil, err
 		}
-		r.holds = append(r.holds, hold{l, le})
+		r.holds = append(r.holds, h)
 	}
 	return r, nil
 }
 
 // hold reserves under one cap.
-func (g *Ledger) hold(ctx context.Context, l line, limit, amount credits.Micro) (*lease, error) {
+func (g *Ledger) hold(ctx context.Context, l line, limit, amount credits.Micro) (hold, error) {
 	if !g.sure() {
-		return nil, nodes.ErrUnsure
+		return hold{}, nodes.ErrUnsure
 	}
 	came := time.Now()
 	for {
@@ -157,21 +168,22 @@ func (g *Ledger) hold(ctx context.Context, l line, limit, amount credits.Micro) 
 			le = &lease{owner: g.owner}
 			g.leases[l] = le
 		}
-		if limit > 0 && le.fits(amount) {
-			low := g.aside != nil && !le.filling && le.granted-le.reserved < le.chunk/refillAt
+		if le.fits(limit, amount) {
+			h := hold{l, le, le.lowered}
+			low := g.aside != nil && !le.filling && le.free() < le.chunk/refillAt
 			le.filling = le.filling || low
 			g.mu.Unlock()
 			if low {
 				g.aside(func() { g.refill(l, le, limit, amount) })
 			}
-			return le, nil
+			return h, nil
 		}
 		g.mu.Unlock()
 		le.mu.Lock()
 		if g.current(l, le) {
-			err := g.holdMore(ctx, l, le, limit, amount, came)
+			h, err := g.holdMore(ctx, l, le, limit, amount, came)
 			le.mu.Unlock()
-			return le, err
+			return h, err
 		}
 		le.mu.Unlock() // it was given back while we waited for it
 	}
@@ -183,9 +195,17 @@ func (g *Ledger) current(l line, le *lease) bool {
 	return g.leases[l] == le
 }
 
-// fits reserves if the lease has room. The ledger's lock is held.
-func (le *lease) fits(amount credits.Micro) bool {
-	if le.granted-le.reserved < amount {
+// free is what may be reserved. The ledger's lock is held.
+func (le *lease) free() credits.Micro { return le.granted - le.reserved - le.stale }
+
+// fits reserves if the lease has room; what was taken under a higher limit is
+// none. The ledger's lock is held.
+func (le *lease) fits(limit, amount credits.Micro) bool {
+	if limit < le.limit {
+		le.limit, le.stale = limit, le.granted-le.reserved
+		le.lowered++ // so that what is reserved does not become room either
+	}
+	if limit <= 0 || le.free() < amount {
 		return false
 	}
 	le.reserved += amount
@@ -198,49 +218,56 @@ func (le *lease) fits(amount credits.Micro) bool {
 // not need is waited for, before anybody is refused.
 // Whoever came while that was done shares the outcome: a crowd does not wait
 // one by one. The lease's lock is held.
-func (g *Ledger) holdMore(ctx context.Context, l line, le *lease, limit, amount credits.Micro, came time.Time) error {
+func (g *Ledger) holdMore(ctx context.Context, l line, le *lease, limit, amount credits.Micro, came time.Time) (hold, error) {
 	var recalled time.Time
 	for {
 		g.mu.Lock()
-		if limit > 0 && le.fits(amount) { // somebody before us in line took enough
+		if le.fits(limit, amount) { // somebody before us in line took enough
+			h := hold{l, le, le.lowered}
 			g.mu.Unlock()
-			return nil
+			return h, nil
 		}
-		free := le.granted - le.reserved
+		free, stale := le.free(), le.stale
 		need := amount - free
 		le.unsure = true
 		g.mu.Unlock()
+		if stale > 0 { // which we would be refused for
+			if err := g.lower(ctx, l, le); err != nil {
+				return hold{}, err
+			}
+			continue
+		}
 		if le.refused != nil && le.asked.After(came) && need >= le.wanted && le.refused.Limit == limit {
-			return le.refused
+			return hold{}, le.refused
 		}
 		got, left, err := g.take(ctx, l, le, limit, need, amount)
 		if err != nil {
-			return err
+			return hold{}, err
 		}
 		if got > 0 {
 			continue
 		}
-		refusal := &Refusal{Level: l.Level, Limit: limit, Spent: left.Settled + left.Leased - free, Resets: l.Period.Ends()}
+		refusal := &Refusal{Level: l.Level, Limit: limit, Spent: left.usedOf(limit, free), Resets: l.Period.Ends()}
 		if left.Settled+need > limit || g.alone && !g.inUse(le) || !recalled.IsZero() && time.Since(recalled) > g.patience {
 			le.refused, le.asked, le.wanted = refusal, time.Now(), need
-			return refusal
+			return hold{}, refusal
 		}
 		if free > 0 && !g.alone {
 			// Two nodes that wait for each other must not both keep too little.
 			if err := g.lower(ctx, l, le); err != nil {
-				return err
+				return hold{}, err
 			}
 		}
 		if recalled.IsZero() {
 			recalled = time.Now()
 			if err := g.bank.recall(ctx, l); err != nil {
-				return err
+				return hold{}, err
 			}
 		}
 		select {
 		case <-time.After(g.poll):
 		case <-ctx.Done():
-			return ctx.Err()
+			return hold{}, ctx.Err()
 		}
 	}
 }
@@ -252,6 +279,7 @@ func (g *Ledger) take(ctx context.Context, l line, le *lease, limit, need, amoun
 	if err == nil && got > 0 {
 		g.mu.Lock()
 		le.granted += got
+		le.limit = max(le.limit, limit)
 		le.chunk = got
 		g.mu.Unlock()
 	}
@@ -295,31 +323,28 @@ func (g *Ledger) inUse(le *lease) bool {
 	return le.reserved > 0
 }
 
-// free gives back what a reservation held, in memory.
-func (r *Reservation) free(amount credits.Micro) {
+// end takes a charge out of what a reservation held, and gives the rest back,
+// in memory.
+func (r *Reservation) end(charge credits.Micro) {
 	g := r.ledger
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, h := range r.holds {
-		h.lease.reserved -= amount
+		h.lease.reserved -= r.Amount
+		h.lease.granted -= charge
+		if h.lowered != h.lease.lowered {
+			h.lease.stale += r.Amount - charge
+		}
 	}
 }
 
 // Release ends a reservation that costs nothing.
-func (r *Reservation) Release() { r.once.Do(func() { r.free(r.Amount) }) }
+func (r *Reservation) Release() { r.once.Do(func() { r.end(0) }) }
 
 // Settled ends a reservation whose charge the store has booked, out of the
 // lease: see Books.Settle. It must be called after that commit.
 func (r *Reservation) Settled(charge credits.Micro) {
-	r.once.Do(func() {
-		r.free(r.Amount)
-		g := r.ledger
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		for _, h := range r.holds {
-			h.lease.granted -= min(charge, r.Amount)
-		}
-	})
+	r.once.Do(func() { r.end(min(charge, r.Amount)) })
 }
 
 // GiveBackIdle returns what was not used since the last time. With what other
@@ -328,7 +353,7 @@ func (g *Ledger) GiveBackIdle(ctx context.Context) error {
 	return g.giveBack(ctx, func(_ line, le *lease) bool {
 		used := le.used
 		le.used = false
-		return !used
+		return !used || le.stale > 0
 	})
 }
 
@@ -379,7 +404,7 @@ func (g *Ledger) shrink(ctx context.Context, l line) error {
 // only without any the two agree for sure.
 func (g *Ledger) lower(ctx context.Context, l line, le *lease) error {
 	g.mu.Lock()
-	le.granted = le.reserved // first here: it must not be spent while it is on its way back
+	le.granted, le.stale = le.reserved, 0 // first here: it must not be spent while it is on its way back
 	keep := le.granted
 	le.unsure = true
 	g.mu.Unlock()

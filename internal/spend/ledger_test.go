@@ -155,9 +155,14 @@ func TestNoCapIsEverOverspent(t *testing.T) {
 		}
 		accounts := []Account{{Workspace, "ws"}, {Project, "ws/p"}, {Key, "key"}}
 		limits := make([]credits.Micro, len(accounts))
+		highest := make([]credits.Micro, len(accounts)) // that there ever was
 		caps := make([]Cap, len(accounts))
-		for i, a := range accounts {
+		set := func(i int) {
 			limits[i] = credits.Micro(rapid.Int64Range(0, 300).Draw(rt, "limit"))
+			highest[i] = max(highest[i], limits[i])
+		}
+		for i, a := range accounts {
+			set(i)
 			caps[i] = Cap{Account: a, Limit: &limits[i]}
 		}
 		spent := map[Period]credits.Micro{}
@@ -217,15 +222,21 @@ func TestNoCapIsEverOverspent(t *testing.T) {
 				endAny(rapid.SampledFrom(nodes).Draw(rt, "other"), rapid.Bool().Draw(rt, "later"))
 			}
 		}
-		check := func() {
-			m.mu.Lock()
-			defer m.mu.Unlock()
+		// within holds the lines of a month, or of all, against limits.
+		within := func(limits []credits.Micro, p Period) {
 			for l, b := range m.lines {
 				for i, a := range accounts {
-					if a == l.Account && b.Settled+b.Leased > limits[i] {
+					if a == l.Account && (p == "" || p == l.Period) && b.Settled+b.Leased > limits[i] {
 						rt.Fatalf("%v: %d settled and %d leased of %d", l, b.Settled, b.Leased, limits[i])
 					}
 				}
+			}
+		}
+		check := func() {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			within(highest, "")
+			for l, b := range m.lines {
 				if b.Settled != spent[l.Period] || b.Leased < 0 {
 					rt.Fatalf("%v: the books say %d settled and %d leased, %d were charged", l, b.Settled, b.Leased, spent[l.Period])
 				}
@@ -243,7 +254,7 @@ func TestNoCapIsEverOverspent(t *testing.T) {
 			g := m.ledgers[c.name]
 			lose = rapid.IntRange(0, 19).Draw(rt, "fault") == 0
 			busy = rapid.IntRange(0, 3).Draw(rt, "busy") == 0
-			switch rapid.IntRange(0, 11).Draw(rt, "step") {
+			switch rapid.IntRange(0, 12).Draw(rt, "step") {
 			case 0, 1, 2, 3:
 				amount := credits.Micro(rapid.Int64Range(1, 40).Draw(rt, "amount"))
 				r, err := g.Reserve(ctx, caps, amount, now)
@@ -251,6 +262,7 @@ func TestNoCapIsEverOverspent(t *testing.T) {
 				switch {
 				case err == nil:
 					c.open = append(c.open, r)
+					within(limits, r.Period) // whatever was begun under others
 				case errors.As(err, &refusal), errors.Is(err, errLost), c.buried && errors.Is(err, db.ErrUnavailable):
 				default:
 					rt.Fatal(err)
@@ -274,6 +286,11 @@ func TestNoCapIsEverOverspent(t *testing.T) {
 				}
 			case 11:
 				now = now.Add(20 * time.Hour)
+			case 12:
+				set(rapid.IntRange(0, len(limits)-1).Draw(rt, "account"))
+				for _, g := range m.ledgers {
+					_ = g.Recalled(ctx, "")
+				}
 			}
 			lose, busy = false, false
 			hear()

@@ -118,7 +118,7 @@ func TestBudgetsOfEveryLevelRefuseWhatDoesNotFit(t *testing.T) {
 			if r.Text("error.details.limit_source") != source || r.At("error.details.limit") != limit || r.At("error.details.spent") != spent || r.At("error.details.resets_at") != resets {
 				t.Errorf("%s: %s", source, r.Body)
 			}
-			if e := m.entry(t, r); e.At("credits") != 0.0 || e.Text("error_code") != code || e.At("model") != nil {
+			if e := m.entry(t, r); e.At("credits") != 0.0 || e.Text("error_code") != code || e.Text("model") != "small" || e.At("provider") != nil {
 				t.Errorf("%s: the entry is %s", source, e.Body)
 			}
 		}
@@ -172,8 +172,17 @@ func TestBudgetsOfEveryLevelRefuseWhatDoesNotFit(t *testing.T) {
 		m.post(t, "/v1/projects", map[string]any{"id": "none", "monthly_budget": 0})
 		refused(m.Do(t, harness.Request{Method: "POST", Path: "/v1/chat/completions", Key: m.key, Body: hundred(), Header: map[string][]string{"Service-Project": {"none"}}}), "budget_exceeded", "project", 0, 0)
 		m.ask(t, "PATCH", "/v1/billing", map[string]any{"monthly_credits": 0}).Want(t, 200, "")
-		refused(m.keyed(t, access.Key{MonthlyBudget: &none}).chat(t, hundred()), "insufficient_credits", "workspace", 0, 0)
+		refused(m.keyed(t, access.Key{MonthlyBudget: &none}).chat(t, hundred()), "insufficient_credits", "workspace", 0, 7)
 		m.ask(t, "POST", "/v1/embeddings", map[string]any{"model": "odd-embed", "input": "hi"}).Want(t, 402, "insufficient_credits")
+		// What to do about it is not the same for all calls.
+		m.ask(t, "PATCH", "/v1/billing", map[string]any{"monthly_credits": nil}).Want(t, 200, "")
+		empty := m.keyed(t, access.Key{MonthlyBudget: &none})
+		if r := empty.chat(t, hundred()); !strings.Contains(r.Text("error.message"), "max_tokens") {
+			t.Errorf("of a chat: %s", r.Body)
+		}
+		if r := empty.ask(t, "POST", "/v1/embeddings", map[string]any{"model": "odd-embed", "input": "hi"}).Want(t, 402, "budget_exceeded"); strings.Contains(r.Text("error.message"), "max_tokens") {
+			t.Errorf("of embeddings: %s", r.Body)
+		}
 
 		// A new month opens what is not 0.
 		m.ask(t, "PATCH", "/v1/billing", map[string]any{"monthly_credits": 2.5}).Want(t, 200, "")
@@ -183,6 +192,63 @@ func TestBudgetsOfEveryLevelRefuseWhatDoesNotFit(t *testing.T) {
 		asked := len(m.openai.Requests())
 		if asked != 8 {
 			t.Errorf("%d calls reached the provider, expected 8", asked)
+		}
+	})
+}
+
+// TestALoweredBudgetHoldsAtOnce: what calls that are under way have set aside
+// under the old budget and do not need is no room under the new one.
+func TestALoweredBudgetHoldsAtOnce(t *testing.T) {
+	t.Parallel()
+	eachMarket(t, nil, func(t *testing.T, m *market) {
+		keyed := func(budget any) (caller *market, id string) {
+			made := m.post(t, "/v1/keys", map[string]any{"name": "lowered", "scopes": []string{"*"}, "monthly_budget": budget})
+			return m.as(made.Text("value")), made.Text("id")
+		}
+		m.post(t, "/v1/projects", map[string]any{"id": "shop", "monthly_budget": 10_000})
+		m.ask(t, "PATCH", "/v1/billing", map[string]any{"monthly_credits": 10_000}).Want(t, 200, "")
+		poor, id := keyed(10_000)
+		other, _ := keyed(nil)
+		calls := 0
+		for _, tt := range []struct {
+			source, path, field, project string
+			caller                       *market
+			used                         float64 // by what went before
+		}{
+			{"key", "/v1/keys/" + id, "monthly_budget", "", poor, 0},
+			{"project", "/v1/projects/shop", "monthly_budget", "shop", other, 0},
+			{"workspace", "/v1/billing", "monthly_credits", "", other, 8},
+		} {
+			call := func(most int) *harness.Response {
+				r := harness.Request{Method: "POST", Path: "/v1/chat/completions", Key: tt.caller.key, Body: body("small", "hi", map[string]any{"max_tokens": most})}
+				if tt.project != "" {
+					r.Header = map[string][]string{"Service-Project": {tt.project}}
+				}
+				return m.Do(t, r)
+			}
+			lower := func(to float64) { m.ask(t, "PATCH", tt.path, map[string]any{tt.field: to}).Want(t, 200, "") }
+			m.openai.Queue(upstreamtest.OpenAIReply{Delay: 300 * time.Millisecond, Usage: &upstreamtest.OpenAIUsage{Input: 100, Output: 100}})
+			done := make(chan *harness.Response)
+			go func() { done <- call(10_000) }() // sets 80 aside
+			calls++
+			m.openai.Wait(calls)
+			lower(tt.used + 4.5)
+			m.entry(t, (<-done).Want(t, 200, ""))
+			m.costsOne(3)
+			for range 3 {
+				m.entry(t, call(100).Want(t, 200, ""))
+				calls++
+			}
+			refused := func(budget float64) {
+				t.Helper()
+				r := call(100)
+				if r.Status != 402 || r.Text("error.details.limit_source") != tt.source || r.At("error.details.limit") != budget || r.At("error.details.spent") != tt.used+4 {
+					t.Errorf("%s of %v: %s", tt.source, budget, r.Body)
+				}
+			}
+			refused(tt.used + 4.5)
+			lower(tt.used + 0.5) // what was used is said, however little may be now
+			refused(tt.used + 0.5)
 		}
 	})
 }

@@ -48,7 +48,7 @@ func (o *object) usage() (u providers.Usage, ok bool) {
 			return readNumber(d, &completion)
 		case `"total_tokens"`:
 			return readNumber(d, &total)
-		case `"cached_tokens"`: // Moonshot's place for it
+		case `"cached_tokens"`, `"prompt_cache_hit_tokens"`: // Moonshot's and DeepSeek's place for it
 			return readNumber(d, &older)
 		case `"prompt_tokens_details"`:
 			return members(d, func(name jsontext.Value) error {

@@ -51,6 +51,8 @@ func TestPlainAnswerPassesAsItIs(t *testing.T) {
 			providers.Usage{InputTokens: 90, OutputTokens: 4, CachedInput: 50, CacheWrite: 30}},
 		"cached elsewhere": {upstreamtest.OpenAIReply{Body: `{"choices":[],"usage":{"prompt_tokens":90,"completion_tokens":4,"cached_tokens":50}}`}, "", "",
 			providers.Usage{InputTokens: 90, OutputTokens: 4, CachedInput: 50}},
+		"cache hits": {upstreamtest.OpenAIReply{Body: `{"choices":[],"usage":{"prompt_tokens":90,"completion_tokens":4,"prompt_cache_hit_tokens":60,"prompt_cache_miss_tokens":30}}`}, "", "",
+			providers.Usage{InputTokens: 90, OutputTokens: 4, CachedInput: 60}},
 		"negative usage": {upstreamtest.OpenAIReply{Body: `{"choices":[],"usage":{"prompt_tokens":-3,"completion_tokens":4}}`}, "", "", providers.Usage{}},
 	} {
 		t.Run(name, func(t *testing.T) {
