@@ -351,10 +351,16 @@ func TestPartitionsHoldTheirMonthAndGoAtOnce(t *testing.T) {
 	write(t, d, "CREATE TABLE parts_default PARTITION OF parts DEFAULT")
 	parts := db.Partitioned{Table: "parts", Prefix: "req_"}
 	january := time.Date(2026, 1, 31, 23, 59, 59, 0, time.UTC)
-	for range 2 { // making them again is fine
-		if err := parts.Prepare(t.Context(), d, january); err != nil {
-			t.Fatal(err)
+	for range 2 { // making them again is fine, and so are nodes that start at once
+		var nodes sync.WaitGroup
+		for range 8 {
+			nodes.Go(func() {
+				if err := parts.Prepare(t.Context(), d, january); err != nil {
+					t.Error(err)
+				}
+			})
 		}
+		nodes.Wait()
 	}
 	for _, at := range []time.Time{january, january.Add(time.Second), january.AddDate(-1, 0, 0)} {
 		write(t, d, "INSERT INTO parts (id) VALUES ($1)", ids.Floor("req_", at))

@@ -32,6 +32,10 @@ func (p Partitioned) Prepare(ctx context.Context, d *DB, now time.Time) error {
 	for range monthsAhead + 1 {
 		next := month.AddDate(0, 1, 0)
 		err := d.Write(ctx, func(tx *Tx) error {
+			// Nodes that start at once do not make the same one.
+			if err := tx.tx.lockMigrations(ctx); err != nil {
+				return err
+			}
 			var there bool
 			if err := tx.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", p.name(month)).Scan(&there); err != nil || there {
 				return err
