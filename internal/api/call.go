@@ -279,7 +279,7 @@ func (c *Call) logLine() {
 	}
 	attrs := []slog.Attr{slog.String("request_id", c.id), slog.String("method", masked(c.r.Method, maxLoggedText)),
 		slog.String("path", masked(c.r.URL.Path, maxLoggedText)), slog.Int("status", c.status),
-		slog.Duration("latency", c.s.Now().Sub(c.start)), slog.String("ip", c.ip.String())}
+		slog.Int64("latency_ms", c.s.Now().Sub(c.start).Milliseconds()), slog.String("ip", c.ip.String())}
 	if c.Principal != nil {
 		attrs = append(attrs, slog.String("key", c.Principal.KeyID))
 	}

@@ -273,7 +273,7 @@ func (v *visit) logLine() {
 		return
 	}
 	attrs := []slog.Attr{slog.String("request_id", v.id), slog.String("method", v.r.Method), slog.String("path", v.loggedPath()),
-		slog.Int("status", v.status), slog.Duration("latency", v.now().Sub(v.start)), slog.String("ip", v.ip.String())}
+		slog.Int("status", v.status), slog.Int64("latency_ms", v.now().Sub(v.start).Milliseconds()), slog.String("ip", v.ip.String())}
 	if v.cause != nil && level == slog.LevelError {
 		attrs = append(attrs, slog.String("error", keyring.Mask(v.cause.Error())))
 	}
