@@ -15,7 +15,8 @@ const sentinel = "S3ntinelS3ntinel"
 func TestSecretsAreMaskedWhereverPrinted(t *testing.T) {
 	t.Parallel()
 	l := mustLoad(t, "", []string{"TURNPIKE_MASTER_KEY=" + testMasterKey},
-		[]string{"--database-url", "postgres://turnpike:" + sentinel + "@db:5432/turnpike?sslmode=require&sslpassword=" + sentinel})
+		[]string{"--database-url", "postgres://turnpike:" + sentinel + "@db:5432/turnpike?sslmode=require&sslpassword=" + sentinel,
+			"--files-url", "s3://key:" + sentinel + "@bucket"})
 	if string(l.MasterKey) != testMasterKey || !strings.Contains(string(l.DatabaseURL), sentinel) {
 		t.Fatal("the secrets were not loaded")
 	}

@@ -1,11 +1,17 @@
 package gateway
 
 import (
+	"context"
+	"errors"
+	"io"
+	"math/big"
 	"slices"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"turnpike/internal/audit"
+	"turnpike/internal/catalog"
 	"turnpike/internal/providers"
 )
 
@@ -80,4 +86,48 @@ func TestCallsInFlight(t *testing.T) {
 		t.Errorf("%d in flight after its end", n)
 	}
 	c.Record.Settle(func(*audit.Entry) {})
+}
+
+// speaker is a provider that reads one file aloud.
+type speaker struct {
+	*fake
+	body io.Reader
+}
+
+func (s speaker) Speech(context.Context, *providers.SpeechRequest) (*providers.Content, error) {
+	return &providers.Content{ContentType: "audio/wav", Body: io.NopCloser(s.body), Size: -1}, nil
+}
+
+// TestSoundIsObserved as it ended: whole, left by its client, or broken off.
+func TestSoundIsObserved(t *testing.T) {
+	t.Parallel()
+	cut := &providers.Failure{Kind: providers.KindCut, Err: errors.New("as the test says")}
+	for name, tt := range map[string]struct {
+		body    io.Reader
+		read    int64 // how much of it the client takes
+		failure string
+	}{
+		"whole":  {strings.NewReader("sound"), 100, ""},
+		"left":   {strings.NewReader("sound"), 2, "client_left"},
+		"broken": {io.MultiReader(strings.NewReader("so"), iotest.ErrReader(cut)), 100, "upstream_error"},
+	} {
+		price := catalog.ListPrice{PerCharacter: big.NewRat(1, 1000)}
+		r := newRig(t, []providers.Provider{speaker{doer("mouth", says(1, 1)), tt.body}},
+			catalog.Supplier{Models: []catalog.Supply{{ID: "talk", Kind: catalog.Speech, Price: &price}}})
+		c := r.open()
+		c.Body = []byte(`{"model":"talk","voice":"alloy","input":"Hello","response_format":"wav"}`)
+		answer, err := r.Speech(t.Context(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, io.LimitReader(answer.Sound, tt.read))
+		_ = answer.Sound.Close()
+		c.Record.Settle(func(*audit.Entry) {})
+		seen := r.observed()
+		if len(seen) != 1 || seen[0].Operation != "speech" || seen[0].Failure != tt.failure {
+			t.Errorf("%s: observed as %+v", name, seen)
+		} else if broken := len(seen[0].Attempts) > 0 && seen[0].Attempts[0].Outcome == string(providers.KindCut); broken != (name == "broken") {
+			t.Errorf("%s: the attempts are %v", name, seen[0].Attempts)
+		}
+	}
 }

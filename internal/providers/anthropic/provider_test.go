@@ -332,3 +332,17 @@ func TestIDsAreOurOwn(t *testing.T) {
 		t.Error(body)
 	}
 }
+
+// TestCountsThatAreMissingAreEstimates, and are called that.
+func TestCountsThatAreMissingAreEstimates(t *testing.T) {
+	t.Parallel()
+	p, mock := newProvider(t)
+	mock.Queue(upstreamtest.AnthropicReply{Body: `{"type":"message","role":"assistant","content":[{"type":"text","text":"Hello"}],"stop_reason":"end_turn","usage":{"output_tokens":9}}`})
+	answer, err := p.Chat(t.Context(), simple(false))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if u := answer.Usage; !u.Estimated || u.InputTokens <= 0 || u.OutputTokens != 9 {
+		t.Errorf("used %+v", u)
+	}
+}
