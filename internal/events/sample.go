@@ -51,7 +51,8 @@ func Sample(t Type, now time.Time) Payload {
 	case AgentRunCompleted:
 		verified := true
 		r := sampleRun("completed", at(time.Minute))
-		r.Result = &AgentResult{OutputText: `{"refunded":true}`, Output: map[string]bool{"refunded": true}, Verified: &verified}
+		r.Result = &AgentResult{OutputText: `{"refunded":true}`, Output: map[string]bool{"refunded": true}, Verified: &verified,
+			Verification: &Verification{Checks: []VerificationCheck{{Type: "schema", Passed: true}}}}
 		r.CompletedAt = &done
 		return r
 	case AgentRunFailed:
@@ -75,7 +76,7 @@ func Sample(t Type, now time.Time) Payload {
 func sampleRun(status string, created int64) AgentRun {
 	return AgentRun{ID: ids.New("run_"), Object: "agent.run", Status: status, Model: "gpt-4o", MaxSteps: 20, StepsUsed: 3,
 		Usage: AgentUsage{InputTokens: 4_210, OutputTokens: 388, Credits: 14 * credits.Credit}, RequiredActions: []RequiredAction{},
-		Metadata: map[string]string{"customer": "c_17"}, CreatedAt: created}
+		Metadata: map[string]string{"customer": "c_17"}, CreatedAt: created, StartedAt: &created}
 }
 
 // sampleURL has a host that nobody can own.

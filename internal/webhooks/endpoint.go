@@ -262,8 +262,8 @@ func (s *Service) Update(ctx context.Context, tx *db.Tx, by audit.Actor, e *Endp
 	return s.log(ctx, tx, by, e, "webhook.updated", map[string]any{"url": e.URL, "events": e.Events})
 }
 
-// Delete ends an endpoint. What was not delivered is discarded; the history
-// stays readable.
+// Delete ends an endpoint, and the tunnels that mirror it. What was not
+// delivered is discarded; the history stays readable.
 func (s *Service) Delete(ctx context.Context, tx *db.Tx, by audit.Actor, e *Endpoint) error {
 	now := s.now()
 	e.DeletedAt = &now
@@ -278,7 +278,10 @@ func (s *Service) Delete(ctx context.Context, tx *db.Tx, by audit.Actor, e *Endp
 		return err
 	}
 	tx.Signal(signalEndpoint, e.ID)
-	return s.log(ctx, tx, by, e, "webhook.deleted", map[string]any{"url": e.URL})
+	if err := s.log(ctx, tx, by, e, "webhook.deleted", map[string]any{"url": e.URL}); err != nil {
+		return err
+	}
+	return s.deleteMirrors(ctx, tx, by, e)
 }
 
 // RotateSecret makes a new secret, which is shown this once. Until the grace

@@ -140,6 +140,9 @@ func (s *Service) StartReplay(ctx context.Context, tx *db.Tx, by audit.Actor, p 
 		return err
 	}
 	now := s.now()
+	if p.Since.After(now) {
+		return fault.Invalid("since", "since must not lie in the future")
+	}
 	if p.Until.IsZero() {
 		p.Until = now.Add(time.Microsecond) // it is exclusive
 	}

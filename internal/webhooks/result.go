@@ -48,19 +48,23 @@ func (r *result) pauses() bool {
 
 // updateDeliveries moves deliveries on. The number of attempts is the guard:
 // when another node wrote about the same turn, because this one was thought
-// dead, then only a success is news. A delivery that was held or discarded
-// meanwhile stays so unless it succeeded.
+// dead, then only a success is news. So it is when the delivery was made due
+// anew during the attempt, by a replay or a resume: its fresh schedule stays. A
+// delivery that was held or discarded meanwhile stays so unless it succeeded.
 var updateDeliveries = db.NewBulkUpdate("deliveries", `
 	status = CASE WHEN `+moves+` THEN v.status ELSE deliveries.status END,
 	due_at = CASE WHEN `+moves+` THEN v.due_at ELSE deliveries.due_at END,
 	reason = CASE WHEN v.status = 'succeeded' THEN NULL ELSE deliveries.reason END,
 	finished_at = CASE WHEN `+moves+` THEN v.finished_at ELSE deliveries.finished_at END,
-	tries = CASE WHEN deliveries.attempts = v.attempts THEN v.tries ELSE deliveries.tries END,
+	tries = CASE WHEN `+sameTurn+` THEN v.tries ELSE deliveries.tries END,
 	attempts = deliveries.attempts + 1`,
 	"deliveries.id = v.id",
-	"id text", "attempts bigint", "status text", "tries bigint", "due_at bigint", "finished_at bigint")
+	"id text", "attempts bigint", "was_due bigint", "status text", "tries bigint", "due_at bigint", "finished_at bigint")
 
-const moves = `v.status = 'succeeded' OR deliveries.attempts = v.attempts AND deliveries.status IN ('pending', 'retrying')`
+const (
+	sameTurn = `deliveries.attempts = v.attempts AND deliveries.due_at = v.was_due`
+	moves    = `v.status = 'succeeded' OR ` + sameTurn + ` AND deliveries.status IN ('pending', 'retrying')`
+)
 
 var countResults = db.NewBulk("endpoint_stats", `ON CONFLICT (endpoint_id) DO UPDATE SET
 	succeeded = endpoint_stats.succeeded + excluded.succeeded, failed = endpoint_stats.failed + excluded.failed,
@@ -89,7 +93,7 @@ func (s *Service) writeResults(ctx context.Context, tx *db.Tx, list []*result) e
 			finished = r.ended.UnixMicro()
 		}
 		attempts[i] = r.attempt.row()
-		updates[i] = []any{r.job.id, r.job.attempts, string(r.state), r.job.tries + 1, due, finished}
+		updates[i] = []any{r.job.id, r.job.attempts, r.job.due, string(r.state), r.job.tries + 1, due, finished}
 	}
 	_, err = insertAttempts.Write(ctx, tx, attempts)
 	if errors.Is(err, db.ErrExists) {

@@ -39,7 +39,8 @@ func (s *Service) ConnectTunnel(ctx context.Context, tx *db.Tx, by audit.Actor, 
 		}
 	case in.Mirrors != "":
 		var origin *Endpoint
-		if origin, err = s.Get(ctx, tx, in.WorkspaceID, in.Environment, in.Mirrors); err != nil {
+		// Locked, so that it is not deleted meanwhile: its mirrors go with it.
+		if origin, err = s.GetLocked(ctx, tx, in.WorkspaceID, in.Environment, in.Mirrors); err != nil {
 			return nil, "", err
 		}
 		if origin.Kind != HTTP {
@@ -125,6 +126,23 @@ func (s *Service) ListTunnels(ctx context.Context, q db.Querier, workspaceID str
 	search.Where.Add("environment =", string(env))
 	search.Where.Add("kind =", string(Tunnel))
 	return db.Find(ctx, q, search, page, scanEndpoint, func(e *Endpoint) string { return e.ID })
+}
+
+// deleteMirrors deletes the tunnels of an endpoint that is gone: there is
+// nothing any more that they would mirror, and their clients are told so.
+func (s *Service) deleteMirrors(ctx context.Context, tx *db.Tx, by audit.Actor, origin *Endpoint) error {
+	rows, err := tx.Query(ctx, "SELECT "+endpointColumns+" FROM endpoints WHERE workspace_id = $1 AND environment = $2 AND mirrors = $3 AND deleted_at IS NULL ORDER BY id"+tx.Lock("endpoints"),
+		origin.WorkspaceID, string(origin.Environment), origin.ID)
+	list, err := db.All(rows, err, scanEndpoint)
+	if err != nil {
+		return fmt.Errorf("read mirrors of %s: %w", origin.ID, err)
+	}
+	for _, e := range list {
+		if err := s.Delete(ctx, tx, by, e); err != nil {
+			return fmt.Errorf("delete tunnel %s: %w", e.ID, err)
+		}
+	}
+	return nil
 }
 
 // TunnelState is what became of a tunnel whose client is connected.

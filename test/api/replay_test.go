@@ -109,6 +109,48 @@ func TestReplayRunsAWholeScheduleWhateverBecameOfTheDelivery(t *testing.T) {
 	})
 }
 
+// An attempt is under way when the delivery is replayed, or its endpoint paused
+// and resumed: it is recorded, and does not take the fresh schedule with it.
+func TestReplayDuringAnAttemptIsNotLostWithIt(t *testing.T) {
+	t.Parallel()
+	for name, again := range map[string]func(t *testing.T, c *customer, endpoint, delivery string){
+		"replayed": func(t *testing.T, c *customer, _, delivery string) {
+			c.post(t, "/v1/deliveries/"+delivery+"/replay", nil)
+		},
+		"paused and resumed": func(t *testing.T, c *customer, endpoint, _ string) {
+			c.post(t, "/v1/webhooks/"+endpoint+"/pause", nil)
+			c.post(t, "/v1/webhooks/"+endpoint+"/resume", nil)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			oneRetry := func(_ *testing.T, cfg *config.Config) { cfg.Webhooks.RetrySchedule = []time.Duration{time.Hour} }
+			eachHooked(t, oneRetry, func(t *testing.T, c *customer) {
+				r := newReceiver(t, c.Clock, answering(500))
+				id, _ := c.endpoint(t, r.URL)
+				c.publish(t, creditsLow)
+				delivery := c.deliveries(t, id, 1)[0]
+				c.until(t, delivery, "retrying", 1)
+
+				gate := make(chan struct{})
+				r.become(r.held(gate, 500))
+				c.turn(t, 2*time.Hour, id)
+				r.wait(t, c, 2) // the last attempt
+				again(t, c, id, delivery)
+				r.become(answering(500))
+				close(gate)
+				c.until(t, delivery, "retrying", 3)
+				if e := c.get(t, "/v1/webhooks/"+id); e.Text("status") != "active" {
+					t.Errorf("the endpoint is %s", e.Body)
+				}
+				r.become(answering(200))
+				c.turn(t, 2*time.Hour, id)
+				c.until(t, delivery, "succeeded", 4)
+			})
+		})
+	}
+}
+
 func TestReplayIsRefusedWhereItCannotBe(t *testing.T) {
 	t.Parallel()
 	eachHooked(t, nil, func(t *testing.T, c *customer) {
@@ -126,7 +168,7 @@ func TestReplayIsRefusedWhereItCannotBe(t *testing.T) {
 		}
 		for body, want := range map[string]string{
 			`{}`: "missing_parameter since", `{"since":null}`: "missing_parameter since", `{"since":"x"}`: "invalid_parameter since", `{"since":-1}`: "invalid_parameter since",
-			`{"since":1}`: "outside_replay_window since", `{"since":99999999999}`: "invalid_parameter until", `{"since":SINCE,"until":SINCE}`: "invalid_parameter until",
+			`{"since":1}`: "outside_replay_window since", `{"since":99999999999}`: "invalid_parameter since", `{"since":SINCE,"until":SINCE}`: "invalid_parameter until",
 			`{"since":SINCE,"until":-5}`: "invalid_parameter until", `{"since":SINCE,"status":"lost"}`: "invalid_parameter status",
 			`{"since":SINCE,"types":["agent.run.*"]}`: "invalid_parameter types", `{"since":SINCE,"new":true}`: "unknown_parameter new",
 		} {
