@@ -94,7 +94,7 @@ func (e *env) deliveriesList() *cobra.Command {
 	f.StringVar(&typ, "type", "", "only those of this event, such as image.batch.completed")
 	f.StringVar(&status, "status", "", "only those that are pending, retrying, succeeded, failed, held or discarded")
 	f.StringVar(&since, "since", "", "only those of events since: a span back from now (2h, 7d), a date, RFC 3339 or Unix seconds")
-	f.StringVar(&until, "until", "", "only those made before: the same forms")
+	f.StringVar(&until, "until", "", "only those of events before: the same forms")
 	f.IntVar(&limit, "limit", 20, fmt.Sprintf("show this many at most, up to %d", maxListed))
 	completeDeliveryFlags(cmd, deliveryStatuses())
 	return e.client(cmd, func(ctx context.Context, c *apiClient, _ []string) error {
