@@ -129,7 +129,7 @@ func (m *Keys) Create(ctx context.Context, tx *db.Tx, by Caller, k *Key) (value 
 	if err := m.addSecret(ctx, tx, k.ID, value, now); err != nil {
 		return "", err
 	}
-	return value, m.log(ctx, tx, by, k, "key.created", map[string]any{"name": k.Name, "scopes": k.Scopes, "key_hint": k.Hint()})
+	return value, m.log(ctx, tx, by, k, "key.created", k.bounds())
 }
 
 func (m *Keys) addSecret(ctx context.Context, tx *db.Tx, keyID, value string, now time.Time) error {
@@ -172,7 +172,7 @@ func (m *Keys) Update(ctx context.Context, tx *db.Tx, by Caller, before, after *
 		return err
 	}
 	tx.Signal(SignalKey, after.ID)
-	return m.log(ctx, tx, by, after, "key.updated", map[string]any{"name": after.Name, "scopes": after.Scopes})
+	return m.log(ctx, tx, by, after, "key.updated", after.bounds())
 }
 
 // Revoke ends a key and everything minted from it. A second time is no error.
@@ -191,6 +191,23 @@ func (m *Keys) Revoke(ctx context.Context, tx *db.Tx, by Caller, k *Key) error {
 	k.Previous = nil
 	tx.Signal(SignalKey, k.ID)
 	return m.log(ctx, tx, by, k, "key.revoked", map[string]any{"key_hint": k.Hint()})
+}
+
+// bounds is all that a key is and may do, for the admin log: two entries in a
+// row show what a change was.
+func (k *Key) bounds() map[string]any {
+	detail := map[string]any{"key_hint": k.Hint(), "name": k.Name, "scopes": k.Scopes, "monthly_budget": k.MonthlyBudget,
+		"allowed_ips": k.AllowedIPs, "rate_limit": k.RateLimit, "project": nil, "expires_at": nil}
+	if k.AllowedIPs == nil {
+		detail["allowed_ips"] = []netip.Prefix{}
+	}
+	if k.Project != "" {
+		detail["project"] = k.Project
+	}
+	if k.ExpiresAt != nil {
+		detail["expires_at"] = k.ExpiresAt.Unix()
+	}
+	return detail
 }
 
 func (m *Keys) log(ctx context.Context, tx *db.Tx, by Caller, k *Key, action string, detail map[string]any) error {
@@ -311,22 +328,22 @@ func (m *Keys) Get(ctx context.Context, q db.Querier, workspaceID string, env ac
 }
 
 // GetLocked is Get for a change: the key stays as it was read until the
-// transaction ends.
+// transaction ends. Another's is neither locked nor waited for.
 func (m *Keys) GetLocked(ctx context.Context, tx *db.Tx, workspaceID string, env accounts.Environment, id string) (*Key, error) {
-	k, err := m.FindLocked(ctx, tx, id)
-	if err == nil && (k.WorkspaceID != workspaceID || k.Environment != env) {
-		return nil, fault.NoSuch("key", id)
-	}
-	return k, err
+	return m.lock(ctx, tx, id, " AND workspace_id = $2 AND environment = $3", workspaceID, string(env))
 }
 
 // FindLocked is GetLocked for operators, who reach every workspace.
 func (m *Keys) FindLocked(ctx context.Context, tx *db.Tx, id string) (*Key, error) {
-	// The lock first and the reading after it, in a statement of its own:
-	// secrets that a transaction before us changed would otherwise be read as
-	// they were when we began to wait.
+	return m.lock(ctx, tx, id, "")
+}
+
+// lock locks the key and then reads it, in a statement of its own: secrets that
+// a transaction before us changed would otherwise be read as they were when we
+// began to wait.
+func (m *Keys) lock(ctx context.Context, tx *db.Tx, id, of string, tenant ...any) (*Key, error) {
 	var locked string
-	err := tx.QueryRow(ctx, "SELECT id FROM keys WHERE id = $1"+tx.Lock("keys"), id).Scan(&locked)
+	err := tx.QueryRow(ctx, "SELECT id FROM keys WHERE id = $1"+of+tx.Lock("keys"), append([]any{id}, tenant...)...).Scan(&locked)
 	if errors.Is(err, db.ErrNotFound) {
 		return nil, fault.NoSuch("key", id)
 	}

@@ -103,8 +103,8 @@ func (p *Principal) covers(k *Key) error {
 		}
 		return fault.Param(fault.InsufficientScope, "scopes", "a key may only manage keys that are no wider than itself, and it does not have the scope %s", name)
 	}
-	if p.Project != "" && k.Project != p.Project {
-		return fault.Param(fault.ProjectNotAllowed, "project", "this key is for the project %q alone, and so must be the keys it manages", p.Project)
+	if err := p.managesIn(k.Project); err != nil {
+		return err
 	}
 	wider := func(param, what string) error {
 		return fault.Param(fault.InsufficientScope, param, "a key may only manage keys that are no wider than itself: %s", what)
@@ -129,6 +129,14 @@ func (p *Principal) covers(k *Key) error {
 		}
 	}
 	return nil
+}
+
+// managesIn refuses keys of another project than the principal's own.
+func (p *Principal) managesIn(project string) error {
+	if p.Project == "" || project == p.Project {
+		return nil
+	}
+	return fault.Param(fault.ProjectNotAllowed, "project", "this key is for the project %q alone, and so must be the keys it manages", p.Project)
 }
 
 func allOf[T any](list []T, ok func(T) bool) bool {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"turnpike/internal/fault"
+	"turnpike/internal/keyring"
 )
 
 // Scope is the name of a permission. The registry is closed and everything
@@ -135,7 +136,7 @@ func ParseScopes(names []string) ([]string, Grant, error) {
 	for _, name := range names {
 		g := expand(name)
 		if g == 0 {
-			return nil, 0, fault.Invalid("scopes", "%q is not a scope; the scopes are %s, a wildcard for one resource such as images:*, and *", name, scopeList())
+			return nil, 0, fault.Invalid("scopes", "%q is not a scope; the scopes are %s, a wildcard for one resource such as images:*, and *", keyring.Mask(name), scopeList())
 		}
 		if !slices.Contains(out, name) {
 			out = append(out, name)

@@ -104,6 +104,10 @@ func canonicalMetadata(raw json.RawMessage) ([]byte, error) {
 	if err := canonical.Canonicalize(); err != nil {
 		return nil, fault.Invalid("metadata", "metadata must be a JSON object in which no name appears twice")
 	}
+	// The request log shows it with every call of the token.
+	if keyring.HoldsSecret(string(canonical)) {
+		return nil, fault.Invalid("metadata", "metadata has something in it that looks like an API key, which must not be stored")
+	}
 	return canonical, nil
 }
 

@@ -44,6 +44,14 @@ type Project struct {
 	ArchivedAt    *time.Time
 }
 
+// Status is active or archived.
+func (p *Project) Status() string {
+	if p.ArchivedAt != nil {
+		return "archived"
+	}
+	return "active"
+}
+
 const projectColumns = "workspace_id, environment, id, name, monthly_budget, created_at, archived_at"
 
 func scanProject(r db.Row) (*Project, error) {
@@ -176,7 +184,7 @@ func SaveProject(ctx context.Context, tx *db.Tx, p *Project) error {
 // LogProject writes into the admin log what somebody did to a project.
 func LogProject(ctx context.Context, tx *db.Tx, by audit.Actor, p *Project, action string, now time.Time) error {
 	return audit.LogAction(ctx, tx, by, audit.Action{WorkspaceID: p.WorkspaceID, Environment: string(p.Environment), Action: action, Target: p.ID},
-		map[string]any{"name": p.Name, "monthly_budget": p.MonthlyBudget}, now)
+		map[string]any{"name": p.Name, "monthly_budget": p.MonthlyBudget, "status": p.Status()}, now)
 }
 
 // ListProjects returns a page of projects by age.
@@ -185,8 +193,11 @@ func ListProjects(ctx context.Context, q db.Querier, workspaceID string, env Env
 	args := []any{workspaceID, string(env), int64(page.Limit + 1)}
 	if page.After != "" {
 		after, err := GetProject(ctx, q, workspaceID, env, page.After)
+		if fault.Is(err, fault.NotFound) {
+			err = fault.Invalid("after", "there is no project %q to go on from", page.After)
+		}
 		if err != nil {
-			return nil, false, fault.Invalid("after", "there is no project %q to go on from", page.After)
+			return nil, false, err
 		}
 		query += fmt.Sprintf(" AND (created_at, id) %s ($4, $5)", page.Past())
 		args = append(args, after.CreatedAt.UnixMicro(), after.ID)

@@ -251,9 +251,10 @@ func (c *Call) render(f *fault.Error) []byte {
 }
 
 func (c *Call) errorJSON(f *fault.Error) []byte {
-	o := errorObject{Code: f.Code, Type: fault.FamilyOf(f.Code).Type, Message: f.Message, RequestID: c.id, Details: f.Details}
+	o := errorObject{Code: f.Code, Type: fault.FamilyOf(f.Code).Type, Message: keyring.Mask(f.Message), RequestID: c.id, Details: f.Details}
 	if f.Param != "" {
-		o.Param = &f.Param
+		param := keyring.Mask(f.Param)
+		o.Param = &param
 	}
 	body, err := json.Marshal(errorBody{o})
 	if err != nil { // details that cannot be written, or text that is no UTF-8

@@ -22,12 +22,8 @@ type projectObject struct {
 }
 
 func newProjectObject(p *accounts.Project) *projectObject {
-	o := &projectObject{ID: p.ID, Object: "project", Name: p.Name, Environment: string(p.Environment), MonthlyBudget: p.MonthlyBudget,
-		Status: "active", CreatedAt: p.CreatedAt.Unix(), ArchivedAt: unix(p.ArchivedAt)}
-	if p.ArchivedAt != nil {
-		o.Status = "archived"
-	}
-	return o
+	return &projectObject{ID: p.ID, Object: "project", Name: p.Name, Environment: string(p.Environment), MonthlyBudget: p.MonthlyBudget,
+		Status: p.Status(), CreatedAt: p.CreatedAt.Unix(), ArchivedAt: unix(p.ArchivedAt)}
 }
 
 // projects shows projects with what was spent in them. Test calls are free, and

@@ -119,6 +119,7 @@ func (s *Server) serve(c *Call) {
 func (s *Server) serveV1(c *Call) {
 	bearer, hasBearer := bearerOf(c.r)
 	c.setCORS(bearer)
+	c.w.Header().Set("Cache-Control", "no-store") // secrets and other people's data; files say otherwise
 	if isPreflight(c.r) {
 		c.answerPreflight()
 		return
@@ -188,7 +189,13 @@ func (c *Call) still() error {
 		return err
 	}
 	c.Principal = p
-	return p.Require(c.scope)
+	if err := c.s.admit(c); err != nil {
+		return err
+	}
+	if err := p.Require(c.scope); err != nil {
+		return err
+	}
+	return c.useProject()
 }
 
 // admit applies the rules that hold for every path: the browser rule, the

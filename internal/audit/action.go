@@ -8,6 +8,7 @@ import (
 
 	"turnpike/internal/db"
 	"turnpike/internal/ids"
+	"turnpike/internal/keyring"
 )
 
 // Actor is who does an administrative act: a key ("key_…"), a person
@@ -36,7 +37,8 @@ type Action struct {
 }
 
 // LogAction records an act in the transaction that does it, so that neither
-// can be without the other. Detail must hold no secret.
+// can be without the other. Detail must hold no secret; API keys that a caller
+// put where we do not look for them, such as into an address, are masked.
 func LogAction(ctx context.Context, tx *db.Tx, by Actor, a Action, detail any, now time.Time) error {
 	text, err := json.Marshal(detail)
 	if err != nil {
@@ -45,7 +47,7 @@ func LogAction(ctx context.Context, tx *db.Tx, by Actor, a Action, detail any, n
 	_, err = tx.Exec(ctx, `INSERT INTO admin_actions
 		(id, workspace_id, environment, actor, action, target, detail, ip, request_id, created_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`,
-		ids.New(ids.AdminAction), a.WorkspaceID, db.OrNull(a.Environment), by.Name, a.Action, a.Target, string(text),
+		ids.New(ids.AdminAction), a.WorkspaceID, db.OrNull(a.Environment), by.Name, a.Action, a.Target, keyring.Mask(string(text)),
 		db.OrNull(by.IP), db.OrNull(by.RequestID), now.UnixMicro())
 	if err != nil {
 		return fmt.Errorf("admin log: %w", err)

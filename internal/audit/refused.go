@@ -3,6 +3,7 @@ package audit
 import (
 	"context"
 	"log/slog"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -47,7 +48,7 @@ func (r *Refused) Add(ip string) (wait time.Duration, limited bool) {
 	minute := now.Unix() / 60
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	at := refusal{minute, ip}
+	at := refusal{minute, source(ip)}
 	c := r.counts[at]
 	if c == nil {
 		if len(r.counts) >= refusedAddresses {
@@ -61,9 +62,26 @@ func (r *Refused) Add(ip string) (wait time.Duration, limited bool) {
 	}
 	c.count++
 	if r.limit > 0 && c.count > r.limit && at.ip != otherAddresses {
+		if c.count == r.limit+1 { // once a minute
+			slog.Warn("an address sends refused keys and has to wait", "ip", at.ip, "refused", c.count)
+		}
 		return time.Unix((minute+1)*60, 0).Sub(now), true
 	}
 	return 0, false
+}
+
+// source is what counts as one address: in IPv6 a /64, which is what one
+// customer of a network has.
+func source(ip string) string {
+	addr, err := netip.ParseAddr(ip)
+	if err != nil || addr.Unmap().Is4() {
+		return ip
+	}
+	network, err := addr.WithZone("").Prefix(64)
+	if err != nil {
+		return ip
+	}
+	return network.String()
 }
 
 // Run stores counts until ctx ends, and then the last of them.

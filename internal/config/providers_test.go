@@ -268,10 +268,12 @@ func TestProvidersAreValidated(t *testing.T) {
 		"model auto:x":         {func(p *Provider) { p.Models = []ProviderModel{{ID: "auto:x"}} }, "is a name of the router"},
 		"model route/x":        {func(p *Provider) { p.Models = []ProviderModel{{ID: "route/x"}} }, "is a name of the router"},
 		"model's price":        {func(p *Provider) { p.Models = []ProviderModel{{ID: "a", Price: &ModelPrice{Input: "1"}}} }, "providers[0].models[0].price.output: is missing"},
-		"embedding's price":    {func(p *Provider) { p.Models = []ProviderModel{{ID: "a", Kind: "embedding", Price: &ModelPrice{Input: "1"}}} }, ""},
-		"negative window":      {func(p *Provider) { p.Models = []ProviderModel{{ID: "a", ContextWindow: -1}} }, "providers[0].models[0].context_window: -1 is out"},
-		"negative output":      {func(p *Provider) { p.Models = []ProviderModel{{ID: "a", MaxOutputTokens: -1}} }, "providers[0].models[0].max_output_tokens: -1 is out"},
-		"capability":           {func(p *Provider) { p.Models = []ProviderModel{{ID: "a", Capabilities: []string{"tools", "flight"}}} }, "providers[0].models[0].capabilities: has a word that is not one of vision, tools"},
+		"embedding's price": {func(p *Provider) {
+			p.Models = []ProviderModel{{ID: "a", Kind: "embedding", Price: &ModelPrice{Input: "1"}}}
+		}, ""},
+		"negative window": {func(p *Provider) { p.Models = []ProviderModel{{ID: "a", ContextWindow: -1}} }, "providers[0].models[0].context_window: -1 is out"},
+		"negative output": {func(p *Provider) { p.Models = []ProviderModel{{ID: "a", MaxOutputTokens: -1}} }, "providers[0].models[0].max_output_tokens: -1 is out"},
+		"capability":      {func(p *Provider) { p.Models = []ProviderModel{{ID: "a", Capabilities: []string{"tools", "flight"}}} }, "providers[0].models[0].capabilities: has a word that is not one of vision, tools"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -200,6 +200,26 @@ func TestNoIssuedSecretCanBeFoundAnywhere(t *testing.T) {
 	})
 }
 
+// A key may stand where we do not look for one: no log shows it, and no error.
+func TestKeysInOddPlacesAreMasked(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		w := s.Workspace(t, "acme")
+		admin, _ := s.Key(t, w, accounts.Test)
+		secret, _ := s.Key(t, w, accounts.Test)
+		s.Do(t, harness.Request{Method: "POST", Path: "/v1/webhooks", Key: admin, Body: map[string]any{"url": "https://example.com/hook?key=" + secret, "events": []string{"*"}}})
+		refused := s.Do(t, newKey(admin, map[string]any{"name": "n", "scopes": []string{secret}})).Want(t, 400, "invalid_parameter").Body
+		actions := s.Do(t, harness.Request{Method: "GET", Path: "/v1/audit/actions", Key: admin}).Want(t, 200, "").Body
+		field := s.Do(t, newKey(admin, map[string]any{secret: "n"})).Want(t, 400, "unknown_parameter").Body
+		model := s.Do(t, harness.Request{Method: "POST", Path: "/v1/chat/completions", Key: admin, Body: map[string]any{"model": secret, "messages": []any{map[string]any{"role": "user", "content": "hi"}}}}).Want(t, 404, "model_not_found").Body
+		for place, content := range map[string][]byte{"error": refused, "error about a field": field, "error about a model": model, "admin log": actions} {
+			if bytes.Contains(content, []byte(secret)) {
+				t.Errorf("the %s shows a key: %s", place, content)
+			}
+		}
+	})
+}
+
 func TestCallThatWasRefusedIsNotLoggedAsServed(t *testing.T) {
 	t.Parallel()
 	s := harness.Start(t, harness.Config(t, "sqlite"), harness.NewClock())

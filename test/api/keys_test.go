@@ -22,8 +22,36 @@ func TestKeyValueIsShownOnce(t *testing.T) {
 		}
 		got := s.Do(t, harness.Request{Method: "GET", Path: "/v1/keys/" + id, Key: admin}).Want(t, 200, "")
 		list := s.Do(t, harness.Request{Method: "GET", Path: "/v1/keys", Key: admin}).Want(t, 200, "")
+		for _, answer := range []*harness.Response{r, got, list} {
+			if kept := answer.Header.Get("Cache-Control"); kept != "no-store" {
+				t.Errorf("Cache-Control is %q", kept)
+			}
+		}
 		if got.At("value") != nil || list.At("data.0.value") != nil || list.Text("data.0.id") != id {
 			t.Errorf("read again: %s %s", got.Body, list.Body)
+		}
+	})
+}
+
+// Whoever reads the admin log sees what a key could do before a change and what
+// it can do since.
+func TestAdminLogHasAllThatAKeyMayDo(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		admin, _ := s.Key(t, s.Workspace(t, "acme"), accounts.Live)
+		ends := s.Clock.Now().Unix() + 3600
+		id := s.Do(t, newKey(admin, map[string]any{"name": "worker", "scopes": []string{"images:create"}, "monthly_budget": 5, "rate_limit": 60,
+			"allowed_ips": []string{"10.0.0.0/8"}, "project": "web", "expires_at": ends})).Want(t, 200, "").Text("id")
+		s.Do(t, harness.Request{Method: "PATCH", Path: "/v1/keys/" + id, Key: admin, Body: map[string]any{"monthly_budget": 100000, "rate_limit": nil,
+			"allowed_ips": []string{}, "project": nil, "expires_at": nil}}).Want(t, 200, "")
+		log := s.Do(t, harness.Request{Method: "GET", Path: "/v1/audit/actions?limit=2", Key: admin}).Want(t, 200, "")
+		for at, want := range map[string]any{"data.0.action": "key.updated", "data.0.detail.monthly_budget": 100000.0, "data.0.detail.rate_limit": nil,
+			"data.0.detail.allowed_ips.0": nil, "data.0.detail.project": nil, "data.0.detail.expires_at": nil,
+			"data.1.action": "key.created", "data.1.detail.monthly_budget": 5.0, "data.1.detail.rate_limit": 60.0,
+			"data.1.detail.allowed_ips.0": "10.0.0.0/8", "data.1.detail.project": "web", "data.1.detail.expires_at": float64(ends)} {
+			if got := log.At(at); got != want {
+				t.Errorf("%s is %v, not %v, in %s", at, got, want, log.Body)
+			}
 		}
 	})
 }

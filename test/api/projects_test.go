@@ -97,6 +97,40 @@ func TestPinnedKeyStaysInItsProject(t *testing.T) {
 	})
 }
 
+// Which projects there are is not to be found out by pinning keys to them.
+func TestPinnedKeyHearsNothingOfOtherProjects(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		w := s.Workspace(t, "acme")
+		admin, _ := s.Key(t, w, accounts.Test)
+		pinned := s.Do(t, newKey(admin, map[string]any{"name": "n", "scopes": []string{"*"}, "project": "web"})).Want(t, 200, "").Text("value")
+		s.Do(t, inProject(admin, "app")).Want(t, 200, "")
+		s.Do(t, inProject(admin, "old")).Want(t, 200, "")
+		s.Do(t, harness.Request{Method: "DELETE", Path: "/v1/projects/old", Key: admin}).Want(t, 200, "")
+		s.MakeStrict(t, w)
+		own := s.Do(t, newKey(pinned, map[string]any{"name": "n", "scopes": []string{"*"}, "project": "web"})).Want(t, 200, "").Text("id")
+		for _, project := range []string{"app", "old", "unknown"} {
+			s.Do(t, newKey(pinned, map[string]any{"name": "n", "scopes": []string{"*"}, "project": project})).Want(t, 403, "project_not_allowed")
+			s.Do(t, harness.Request{Method: "PATCH", Path: "/v1/keys/" + own, Key: pinned, Body: map[string]any{"project": project}}).Want(t, 403, "project_not_allowed")
+		}
+	})
+}
+
+func TestAdminLogSaysWhetherAProjectIsArchived(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		admin, _ := s.Key(t, s.Workspace(t, "acme"), accounts.Test)
+		s.Do(t, harness.Request{Method: "POST", Path: "/v1/projects", Key: admin, Body: map[string]any{"id": "web"}}).Want(t, 200, "")
+		for _, status := range []string{"archived", "active"} {
+			s.Do(t, harness.Request{Method: "PATCH", Path: "/v1/projects/web", Key: admin, Body: map[string]any{"status": status}}).Want(t, 200, "")
+			log := s.Do(t, harness.Request{Method: "GET", Path: "/v1/audit/actions?limit=1", Key: admin}).Want(t, 200, "")
+			if log.Text("data.0.action") != "project.updated" || log.Text("data.0.detail.status") != status {
+				t.Errorf("after %s the log has %s", status, log.Body)
+			}
+		}
+	})
+}
+
 func TestWorkspaceHasAThousandProjectsAtMost(t *testing.T) {
 	t.Parallel()
 	harness.Each(t, func(t *testing.T, s *harness.Server) {

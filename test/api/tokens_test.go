@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -111,5 +112,20 @@ func TestScopedTokenMetadataIsAnObjectOfFourKiB(t *testing.T) {
 			}
 		}
 		s.Do(t, mint(key, map[string]any{"scopes": []string{"models:read"}, "metadata": nil})).Want(t, 200, "")
+	})
+}
+
+// The metadata stands in the request log beside every call of the token.
+func TestScopedTokenMetadataTakesNoKeys(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		key, _ := s.Key(t, s.Workspace(t, "acme"), accounts.Test)
+		escaped := `"` + strings.Replace(key, "_", `\u005f`, 1) + `"`
+		for _, bad := range []any{map[string]any{"note": key}, map[string]any{key: "note"}, map[string]any{"in": []any{"a " + key}}, json.RawMessage(`{"note":` + escaped + `}`)} {
+			r := s.Do(t, mint(key, map[string]any{"scopes": []string{"models:read"}, "metadata": bad})).Want(t, 400, "invalid_parameter")
+			if r.Text("error.param") != "metadata" {
+				t.Errorf("param is %q", r.Text("error.param"))
+			}
+		}
 	})
 }
