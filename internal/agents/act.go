@@ -92,7 +92,7 @@ func (s *Service) call(ctx context.Context, r *Run, c *Call, secrets tools.Secre
 	text := "The call failed: " + err.Error()
 	var f *tools.Failure
 	if errors.As(err, &f) && f.Unknown {
-		text += " It is not known whether it was carried out."
+		text += ". It is not known whether it was carried out."
 	}
 	c.finish(text, true, s.now())
 }

@@ -67,13 +67,24 @@ func (c *Call) finish(output string, isError bool, now time.Time) {
 	c.Status, c.Output, c.IsError, c.FinishedAt = callDone, output, isError, &now
 }
 
-// answer is the call's result as the model reads it.
+// skip has it not be made, nor anybody asked about it.
+func (c *Call) skip(why string, now time.Time) {
+	c.ApprovalID, c.ExpiresAt = "", nil
+	c.finish(why, true, now)
+}
+
+// answer is the call's result as the model reads it. An output is all that it
+// learns, so a failure that says nothing is put into words.
 func (c *Call) answer() (json.RawMessage, error) {
+	output := c.Output
+	if output == "" && c.IsError {
+		output = "The call failed, and does not say why."
+	}
 	return json.Marshal(struct {
 		Role    string `json:"role"`
 		CallID  string `json:"tool_call_id"`
 		Content string `json:"content"`
-	}{"tool", c.ID, c.Output})
+	}{"tool", c.ID, output})
 }
 
 const callColumns = `run_id, step, position, id, tool, kind, arguments, arguments_hash, status, approval_id, expires_at, note, decision, decided_by, decided_at,

@@ -59,7 +59,7 @@ func (s *Service) Decide(ctx context.Context, tx *db.Tx, p *access.Principal, by
 		return nil, nil, fault.New(fault.InvalidState, "the time for the decision is over")
 	}
 	o := begin(r)
-	o.calls = calls
+	o.calls = ofStep(calls, r.StepsUsed)
 	d.Reason = storable(d.Reason)
 	c.Decision, c.DecidedBy, c.DecidedAt, c.Reason = d.Decision, by.Name, &now, d.Reason
 	switch {
@@ -123,6 +123,17 @@ func current(calls []*Call, step int64) (out []*Call) {
 	return out
 }
 
+// ofStep are the calls that can still change: those of others are over, and
+// are not written again with all that came of them.
+func ofStep(calls []*Call, step int64) (out []*Call) {
+	for _, c := range calls {
+		if c.Step == step {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
 // apply writes an outcome in a transaction that holds the run.
 func (s *Service) apply(ctx context.Context, tx *db.Tx, o *outcome) error {
 	if err := s.writeOutcomes(ctx, tx, []*outcome{o}); err != nil {
@@ -155,7 +166,7 @@ func (s *Service) Outputs(ctx context.Context, tx *db.Tx, p *access.Principal, r
 	}
 	now := s.now()
 	o := begin(r)
-	o.calls = calls
+	o.calls = ofStep(calls, r.StepsUsed)
 	news := false
 	for i, out := range list {
 		place := fmt.Sprintf("tool_outputs[%d]", i)
@@ -220,7 +231,7 @@ func (s *Service) Cancel(ctx context.Context, tx *db.Tx, p *access.Principal, ru
 		return r, calls, wake(ctx, tx, r.Lane, now)
 	}
 	o := begin(r)
-	o.calls = calls
+	o.calls = ofStep(calls, r.StepsUsed)
 	if err := o.end(Cancelled, errCancelled, now); err != nil {
 		return nil, nil, err
 	}

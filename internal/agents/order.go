@@ -181,6 +181,9 @@ func (s *Service) readOutput(p *access.Principal, out *Output, into *orders) err
 		place := fmt.Sprintf("output.checks[%d]", i)
 		switch c.Type {
 		case checkJudge:
+			if c.URL != "" {
+				return fault.Invalid(place+".type", "a check of type judge has a model and a rubric, and no url")
+			}
 			if strings.TrimSpace(c.Rubric) == "" || len(c.Rubric) > maxRubric {
 				return fault.Invalid(place+".rubric", "rubric must say what a good answer is, in at most %d bytes", maxRubric)
 			}
@@ -194,6 +197,9 @@ func (s *Service) readOutput(p *access.Principal, out *Output, into *orders) err
 				return err
 			}
 		case checkHTTP:
+			if c.Model != "" || c.Rubric != "" {
+				return fault.Invalid(place+".type", "a check of type http has a url, and no model or rubric")
+			}
 			if _, err := s.guard.CheckURL(place+".url", c.URL); err != nil {
 				return err
 			}

@@ -193,6 +193,6 @@ func (s *Service) tell(ctx context.Context, tx *db.Tx, o *outcome) error {
 		return nil
 	}
 	r := o.run
-	_, err := s.publisher.Publish(ctx, tx, events.Origin{WorkspaceID: r.WorkspaceID, Environment: string(r.Environment), Project: r.Project}, Object(r, o.calls))
+	_, err := s.publisher.Publish(ctx, tx, events.Origin{WorkspaceID: r.WorkspaceID, Environment: string(r.Environment), Project: r.Project}, announced(Object(r, o.calls)))
 	return err
 }

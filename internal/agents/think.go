@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -190,11 +191,15 @@ func (s *Service) ask(ctx context.Context, r *Run, p *access.Principal, step *St
 	for i, c := range said.calls {
 		o.calls = append(o.calls, s.plan(r, i, c, now))
 	}
+	if last := o.calls[len(o.calls)-1]; said.cut && !last.over() {
+		// Its arguments may not be whole, even if they are all right as they are.
+		last.skip("The call was not made: your answer was cut off in it, as it was too long. Make fewer calls at once, or shorter ones.", now)
+	}
 	if r.StepsUsed >= r.MaxSteps {
 		// No step is left to read what would come of them.
 		for _, c := range o.calls {
 			if !c.over() {
-				c.finish("The call was not made: the run has no step left.", true, now)
+				c.skip("The call was not made: the run has no step left.", now)
 			}
 		}
 	}
@@ -374,6 +379,7 @@ type answer struct {
 	text            string
 	calls           []wantedCall
 	raw             []map[string]json.RawMessage // the calls as they came
+	cut             bool                         // it has as many tokens as it may, and would go on
 	input, output   int64
 	cost            credits.Micro
 }
@@ -396,7 +402,12 @@ func (s *Service) chat(ctx context.Context, r *Run, p *access.Principal, request
 	if r.Budget != nil {
 		c.Allowance = &gateway.Allowance{Limit: *r.Budget, Spent: r.Credits}
 	}
-	got, err := s.gateway.Chat(ctx, c)
+	asking, stop := leaving(ctx)
+	defer stop()
+	got, err := s.gateway.Chat(asking, c)
+	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
+		err = ctx.Err()
+	}
 	status, code := http.StatusOK, ""
 	if err != nil {
 		status = http.StatusBadGateway
@@ -416,8 +427,21 @@ func (s *Service) chat(ctx context.Context, r *Run, p *access.Principal, request
 	return a, a.read(got.Body)
 }
 
+// leaving is ctx for a call that is broken off when the run's time is over as
+// if its client had left: the provider has done its work, and is paid for it.
+// A deadline would be taken for the provider's own.
+func leaving(ctx context.Context) (context.Context, func()) {
+	out, leave := context.WithCancel(context.WithoutCancel(ctx))
+	forget := context.AfterFunc(ctx, leave)
+	return out, func() {
+		forget()
+		leave()
+	}
+}
+
 // read takes the answer of a chat completion apart.
 func (a *answer) read(body []byte) error {
+	body = bytes.ToValidUTF8(body, []byte("\uFFFD")) // of the calls as they came, too
 	var in struct {
 		Choices []struct {
 			Message struct {
@@ -425,6 +449,7 @@ func (a *answer) read(body []byte) error {
 				Refusal *string                      `json:"refusal"`
 				Calls   []map[string]json.RawMessage `json:"tool_calls"`
 			} `json:"message"`
+			Finish string `json:"finish_reason"`
 		} `json:"choices"`
 		Usage struct {
 			Input  int64 `json:"prompt_tokens"`
@@ -442,6 +467,7 @@ func (a *answer) read(body []byte) error {
 		a.text = storable(*m.Refusal)
 	}
 	a.input, a.output, a.raw = max(0, in.Usage.Input), max(0, in.Usage.Output), m.Calls
+	a.cut = in.Choices[0].Finish == "length"
 	for _, c := range m.Calls {
 		var function struct {
 			Name      string `json:"name"`
@@ -465,7 +491,8 @@ func storable(s string) string {
 }
 
 // message is the answer as a part of the conversation. Its calls have our own
-// ids; what else a provider has put into them must come back to it.
+// ids, and names and arguments that can be sent; what else a provider has put
+// into them must come back to it.
 func (a *answer) message(step int64) json.RawMessage {
 	out := map[string]any{"role": "assistant", "content": a.text}
 	if len(a.raw) > 0 {
@@ -479,6 +506,9 @@ func (a *answer) message(step int64) json.RawMessage {
 				list[i][name] = value
 			}
 			list[i]["id"] = json.RawMessage(`"` + callID(step, i) + `"`)
+			if function, mended := a.calls[i].mended(c["function"]); mended {
+				list[i]["function"] = function
+			}
 		}
 		out["tool_calls"] = list
 	}

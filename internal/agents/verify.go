@@ -153,7 +153,8 @@ func (s *Service) judge(ctx context.Context, o *outcome, p *access.Principal, c 
 	if err != nil {
 		return out, err
 	}
-	user, err := plainMessage("user", "<answer>\n"+o.run.Answer+"\n</answer>")
+	// The answer cannot end where it says so itself.
+	user, err := plainMessage("user", "<answer>\n"+strings.ReplaceAll(o.run.Answer, "</answer>", "</ answer>")+"\n</answer>")
 	if err != nil {
 		return out, err
 	}

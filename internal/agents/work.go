@@ -192,6 +192,8 @@ func (s *Service) retry(ctx context.Context, o *outcome, code string, err error)
 		switch f.Code {
 		case fault.BudgetExceeded, fault.InsufficientCredits:
 			code = string(f.Code)
+		case fault.ContextLengthExceeded:
+			code, message = string(f.Code), "the conversation has become longer than the model takes; use a model with a larger context_window (GET /v1/models), or tools that answer more briefly"
 		case fault.RateLimitExceeded:
 			if r.Environment == accounts.Live { // the key's own limit: it only takes longer
 				o.again(now.Add(max(f.RetryAfter, time.Second)))

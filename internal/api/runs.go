@@ -257,6 +257,8 @@ const (
 	// and watchBeat how often a silent stream says that it is there.
 	watchPoll = 500 * time.Millisecond
 	watchBeat = 15 * time.Second
+	// watchStill is how long a revoked key goes on watching.
+	watchStill = time.Second
 )
 
 // getRunEvents lists a run's log, or streams it as it grows.
@@ -308,7 +310,14 @@ func (c *Call) streamRun(r *agents.Run, after int64) error {
 	defer poll.Stop()
 	defer beat.Stop()
 	out := &eventWriter{c: c}
+	asked := time.Now()
 	for out.err == nil {
+		if time.Since(asked) >= watchStill {
+			if err := c.mayWatch(); err != nil {
+				return c.streamFailed(out, err)
+			}
+			asked = time.Now()
+		}
 		// Asked first: what ended it is in the log by then.
 		now, err := c.s.Agents.Get(c.Context(), c.s.DB, c.Principal, r.ID)
 		if err != nil {
@@ -341,6 +350,20 @@ func (c *Call) streamRun(r *agents.Run, after int64) error {
 	}
 	c.settle(http.StatusOK, "")
 	return nil
+}
+
+// mayWatch asks again who the caller is: a run may take days, and a key that
+// was revoked meanwhile sees nothing more of it.
+func (c *Call) mayWatch() error {
+	bearer, _ := bearerOf(c.r)
+	p, err := c.s.Auth.Authenticate(c.Context(), bearer, c.ip.String())
+	if err != nil {
+		return err
+	}
+	if !p.AllowsIP(c.ip) {
+		return fault.New(fault.IPNotAllowed, "this key may not be used from the address %s", c.ip)
+	}
+	return p.Require(c.scope)
 }
 
 func (c *Call) sendEntries(out *eventWriter, runID string, after int64) (int64, error) {

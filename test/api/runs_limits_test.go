@@ -144,6 +144,24 @@ func TestTheTimeOfARun(t *testing.T) {
 	})
 }
 
+// TestARunOutOfTimePaysForItsCall: the provider was asked, and does not know
+// that nobody waits any more.
+func TestARunOutOfTimePaysForItsCall(t *testing.T) {
+	t.Parallel()
+	eachLab(t, nil, func(t *testing.T, l *lab) {
+		path := l.begin(t, task(l.brain.learn("late", saying{text: "Never.", gate: "never"}), nil, "timeout_seconds", 1))
+		r := l.failed(t, path, "run_timeout")
+		cost := amount(t, r, "usage.credits")
+		if cost == 0 {
+			t.Error("its call was free")
+		}
+		l.paid(t, path, cost)
+		if step := l.steps(t, path)[0]; step["status"] != "failed" || step["usage"].(map[string]any)["credits"] != r.At("usage.credits") {
+			t.Errorf("its step is %v", step)
+		}
+	})
+}
+
 // TestARevokedKeysRuns end before their next step.
 func TestARevokedKeysRuns(t *testing.T) {
 	t.Parallel()

@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -26,12 +27,13 @@ import (
 
 // saying is one answer of the brain's.
 type saying struct {
-	text   string
-	calls  []toolCall
-	body   string // the whole answer, instead
-	status int    // of a refusal, instead
-	gate   string // that is waited for first
-	greedy bool   // it uses all the output that it may
+	text    string
+	calls   []toolCall
+	body    string // the whole answer, instead
+	status  int    // of a refusal, instead
+	message string // of that
+	gate    string // that is waited for first
+	greedy  bool   // it uses all the output that it may
 }
 
 type toolCall struct{ name, arguments string }
@@ -172,7 +174,7 @@ func (b *brain) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if now.status != 0 {
-		http.Error(w, `{"error":{"message":"as the test says"}}`, now.status)
+		http.Error(w, fmt.Sprintf(`{"error":{"message":%q}}`, cmp.Or(now.message, "as the test says")), now.status)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"turnpike/internal/access"
 	"turnpike/internal/accounts"
 	"turnpike/internal/ids"
 	"turnpike/test/harness"
@@ -144,6 +145,30 @@ func TestWatchingARun(t *testing.T) {
 			}
 		}
 		l.Do(t, harness.Request{Method: "GET", Path: path + "/events", Key: l.key, Header: http.Header{"Last-Event-ID": {"x"}}}).Want(t, 400, "invalid_parameter")
+	})
+}
+
+// TestARevokedKeyWatchesNoMore: a run may wait for days, and its log is not for
+// those who may not see it any more.
+func TestARevokedKeyWatchesNoMore(t *testing.T) {
+	t.Parallel()
+	eachLab(t, nil, func(t *testing.T, l *lab) {
+		path := l.begin(t, task(l.brain.learn("seen", calls(toolCall{"mine", ok}), saying{text: "Done."}), []any{function("mine")}))
+		call := l.waits(t, path, "requires_action")[0]["call_id"].(string)
+		viewer, id := l.keyed(t, access.Key{Scopes: []string{"agents.runs:read"}})
+		stream := viewer.watch(t, path+"/events?stream=true&starting_after=5", nil)
+		if e := stream.next(t); e.name != "run.requires_action" {
+			t.Errorf("the first event is %+v", e)
+		}
+		l.ask(t, "DELETE", "/v1/keys/"+id, nil).Want(t, 200, "")
+		if e := stream.next(t); e.name != "error" || !strings.Contains(e.data, "authentication_error") {
+			t.Errorf("then comes %+v", e)
+		}
+		l.output(t, path, call, "a secret").Want(t, 200, "")
+		l.ended(t, path, "completed")
+		if stream.Scan() {
+			t.Errorf("the stream goes on with %q", stream.Text())
+		}
 	})
 }
 
@@ -322,6 +347,8 @@ func TestRunsThatCannotBe(t *testing.T) {
 			"budget":         {map[string]any{"budget": map[string]any{}}, "budget.max_credits"},
 			"unknown field":  {map[string]any{"tool": 1}, "tool"},
 			"tool":           {map[string]any{"tools": []any{map[string]any{"type": "shell"}}}, "tools[0].type"},
+			"two in one":     {map[string]any{"output": map[string]any{"checks": []any{map[string]any{"type": "http", "url": "http://127.0.0.1/", "rubric": "x"}}}}, "output.checks[0].type"},
+			"one in two":     {map[string]any{"output": map[string]any{"checks": []any{map[string]any{"type": "judge", "model": "judge", "rubric": "x", "url": "http://127.0.0.1/"}}}}, "output.checks[0].type"},
 			"private server": {map[string]any{"tools": []any{webTool("t", "http://10.0.0.1/")}}, "tools[0].url"},
 			"check":          {map[string]any{"output": map[string]any{"checks": []any{map[string]any{"type": "faith"}}}}, "output.checks[0].type"},
 			"judge":          {map[string]any{"output": map[string]any{"checks": []any{map[string]any{"type": "judge", "model": "nobody", "rubric": "x"}}}}, "output.checks[0].model"},

@@ -1,7 +1,9 @@
 package tools
 
 import (
+	"cmp"
 	"net/http"
+	"slices"
 	"strings"
 
 	"turnpike/internal/fault"
@@ -72,15 +74,18 @@ func validHeaderValue(value string) bool {
 // were sent must not put them into a run's record. Short values would take
 // ordinary words with them.
 func hide(text string, headers map[string]string) string {
+	var secrets []string
 	for _, value := range headers {
-		secrets := []string{value}
+		secrets = append(secrets, value)
 		if _, credentials, ok := strings.Cut(value, " "); ok { // Bearer …
 			secrets = append(secrets, strings.TrimSpace(credentials))
 		}
-		for _, secret := range secrets {
-			if len(secret) >= 8 {
-				text = strings.ReplaceAll(text, secret, "[hidden]")
-			}
+	}
+	// The longest first: what is left of one that has another in it is half a secret.
+	slices.SortFunc(secrets, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
+	for _, secret := range secrets {
+		if len(secret) >= 8 {
+			text = strings.ReplaceAll(text, secret, "[hidden]")
 		}
 	}
 	return text

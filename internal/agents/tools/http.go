@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptrace"
@@ -75,7 +76,8 @@ func newRequest(ctx context.Context, spec Spec, arguments json.RawMessage) (*htt
 }
 
 // addQuery adds the arguments to a URL: texts as they are, lists by repeating
-// the name, everything else as JSON. What is null is left out.
+// the name, everything else as JSON. What is null is left out. What stands in
+// the URL is the customer's, and the model says nothing about it.
 func addQuery(u *url.URL, arguments json.RawMessage) (bad string) {
 	var members map[string]json.RawMessage
 	if json.Unmarshal(arguments, &members) != nil {
@@ -83,6 +85,9 @@ func addQuery(u *url.URL, arguments json.RawMessage) (bad string) {
 	}
 	query := u.Query()
 	for name, value := range members {
+		if u.Query().Has(name) {
+			return fmt.Sprintf("the argument %q cannot be given, as the tool's url has it already", cut(clean(name), maxName))
+		}
 		items := []json.RawMessage{value}
 		if len(value) > 0 && value[0] == '[' {
 			items = nil

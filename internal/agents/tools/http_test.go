@@ -311,3 +311,26 @@ func TestFunctionsAreNotExecutedHere(t *testing.T) {
 		t.Error("a function was executed")
 	}
 }
+
+// TestAToolsURLIsNotTheModels: what stands in it cannot be said once more.
+func TestAToolsURLIsNotTheModels(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int64
+	url := serve(t, func(http.ResponseWriter, *http.Request) { asked.Add(1) })
+	out, err := call(t, t.Context(), local(), object{"url": url + "/?tenant=mine", "method": "GET"}, `{"q":"x","tenant":"other"}`)
+	if err != nil || !out.IsError || !strings.Contains(out.Text, `"tenant"`) || asked.Load() != 0 {
+		t.Errorf("%+v, %v, asked %d times", out, err, asked.Load())
+	}
+}
+
+// TestASecretInASecretIsHidden: the shorter one does not leave half of the
+// longer.
+func TestASecretInASecretIsHidden(t *testing.T) {
+	t.Parallel()
+	headers := map[string]string{"A": "abcdefgh", "B": "abcdefgh-ijklmnop", "C": "x-abcdefgh"}
+	for range 20 { // in whatever order they come
+		if got := hide("abcdefgh-ijklmnop x-abcdefgh abcdefgh", headers); got != "[hidden] [hidden] [hidden]" {
+			t.Fatal(got)
+		}
+	}
+}

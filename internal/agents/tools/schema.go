@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"turnpike/internal/fault"
@@ -166,6 +167,14 @@ func decode(raw json.RawMessage) (any, error) {
 	}
 	if d.More() {
 		return nil, errors.New("it is more than one JSON value")
+	}
+	// The decoder overlooks a bracket too many, and takes the last of two
+	// values with one name, where whoever gets the text may take the first.
+	switch text := jsontext.Value(raw); {
+	case !text.IsValid(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)):
+		return nil, errors.New("it is not valid JSON")
+	case !text.IsValid(jsontext.AllowInvalidUTF8(true)):
+		return nil, errors.New("it has an object with the same name twice")
 	}
 	return v, checkNumbers(v)
 }

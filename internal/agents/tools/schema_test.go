@@ -179,3 +179,24 @@ func TestCheckArgumentsTellsTheModelWhatToChange(t *testing.T) {
 		}
 	}
 }
+
+// TestArgumentsMeanOneThing: what is checked is what whoever gets the text
+// reads.
+func TestArgumentsMeanOneThing(t *testing.T) {
+	t.Parallel()
+	tool := Tool{Name: "pay", Parameters: json.RawMessage(`{"type":"object","properties":{"amount":{"type":"integer","maximum":10}}}`)}
+	for arguments, says := range map[string]string{
+		`{"amount":5}}`:                "valid JSON",
+		`{"amount":5}]`:                "valid JSON",
+		`{"amount":5000,"amount":5}`:   "same name twice",
+		`{"a":[{"x":1,"x":2}]}`:        "same name twice",
+		`{"amount":5} {"amount":5000}`: "more than one",
+	} {
+		if err := CheckArguments(tool, json.RawMessage(arguments)); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v", arguments, err)
+		}
+	}
+	if err := CheckArguments(tool, json.RawMessage(` {"amount":5,"a":"\ud800"} `)); err != nil {
+		t.Error(err)
+	}
+}
