@@ -34,7 +34,8 @@ func TestWhatIsSettledWhileALeaseIsLoweredIsNotLost(t *testing.T) {
 				g := books.Ledger("node_1", func() bool { return true })
 				limit, now := 1000*credits.Credit, time.Now()
 				account := Account{Key, "key_1"}
-				r, err := g.Reserve(t.Context(), []Cap{{account, &limit}}, 10*credits.Credit, now)
+				caps := []Cap{{account, &limit}}
+				r, err := g.Reserve(t.Context(), caps, 10*credits.Credit, now)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -61,6 +62,12 @@ func TestWhatIsSettledWhileALeaseIsLoweredIsNotLost(t *testing.T) {
 					r = nil
 					done.Settled(done.Amount)
 				}
+				// All that is left is there for the next call at once.
+				next, err := g.Reserve(t.Context(), caps, 990*credits.Credit, now)
+				if err != nil {
+					t.Fatal(err)
+				}
+				next.Release()
 				if err := g.Recalled(t.Context(), ""); err != nil {
 					t.Fatal(err)
 				}

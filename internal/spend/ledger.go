@@ -220,6 +220,7 @@ func (le *lease) fits(limit, amount credits.Micro) bool {
 // one by one. The lease's lock is held.
 func (g *Ledger) holdMore(ctx context.Context, l line, le *lease, limit, amount credits.Micro, came time.Time) (hold, error) {
 	var recalled time.Time
+	swept := false
 	for {
 		g.mu.Lock()
 		if le.fits(limit, amount) { // somebody before us in line took enough
@@ -248,7 +249,18 @@ func (g *Ledger) holdMore(ctx context.Context, l line, le *lease, limit, amount 
 			continue
 		}
 		refusal := &Refusal{Level: l.Level, Limit: limit, Spent: left.usedOf(limit, free), Resets: l.Period.Ends()}
-		if left.Settled+need > limit || g.alone && !g.inUse(le) || !recalled.IsZero() && time.Since(recalled) > g.patience {
+		spent := left.Settled+need > limit
+		last := spent || g.alone && !g.inUse(le) || !recalled.IsZero() && time.Since(recalled) > g.patience
+		if last && !spent && !swept {
+			// What calls have cost that ended while some was given back is in
+			// the books twice, until the store hears again what we keep.
+			swept = true
+			if err := g.lower(ctx, l, le); err != nil {
+				return hold{}, err
+			}
+			continue
+		}
+		if last {
 			le.refused, le.asked, le.wanted = refusal, time.Now(), need
 			return hold{}, refusal
 		}
