@@ -15,6 +15,9 @@ type Format struct {
 	Channels int
 }
 
+// RawPCM is what callers take "pcm" for: a file without a header cannot say.
+var RawPCM = Format{Rate: 24_000, Channels: 1}
+
 // frame is how many bytes one moment takes.
 func (f Format) frame() int { return 2 * f.Channels }
 

@@ -84,6 +84,9 @@ type Store struct {
 	closed atomic.Bool
 }
 
+// Retention is for how long a file is kept.
+func (s *Store) Retention() time.Duration { return s.retention }
+
 // Open opens the folder or the bucket.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	s := &Store{db: o.DB, key: o.Key, publicURL: o.PublicURL, retention: o.Retention, fromBucket: o.FromBucket, now: o.Now, remote: o.URL != ""}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"turnpike/internal/accounts"
 	"turnpike/internal/catalog"
 	"turnpike/internal/fault"
 	"turnpike/internal/jsonbody"
@@ -113,7 +114,7 @@ func (g *Gateway) Images(ctx context.Context, c Call, sources []providers.Upload
 	if len(r.models) == 0 {
 		r.models = []string{Auto}
 	}
-	targets, err := g.route(c.Principal.Environment, r.models, catalog.Image, r)
+	targets, err := g.painters(c.Principal.Environment, r, len(sources) > 0)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -129,4 +130,16 @@ func (g *Gateway) Images(ctx context.Context, c Call, sources []providers.Upload
 		return nil, nil, err
 	}
 	return answer, made, nil
+}
+
+// painters are who may make the pictures. To change some a model must look at
+// them first, which not all do; where none is known to, any may try.
+func (g *Gateway) painters(env accounts.Environment, r *request, look bool) ([]target, error) {
+	r.needs.vision = look
+	targets, err := g.route(env, r.models, catalog.Image, r)
+	if err != nil && look {
+		r.needs.vision = false
+		return g.route(env, r.models, catalog.Image, r)
+	}
+	return targets, err
 }

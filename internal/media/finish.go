@@ -63,7 +63,15 @@ func (s *Service) endTasks(ctx context.Context, tx *db.Tx, j *Job, now time.Time
 	if j.Kind == Images && j.Completed+j.Failed == j.Total {
 		return nil // all of them have ended by themselves
 	}
-	_, err := tx.Exec(ctx, "UPDATE media_tasks SET status = $2, due_at = NULL WHERE job_id = $1 AND (due_at IS NOT NULL OR status = $3)", j.ID, taskCancelled, taskLater)
+	var why any
+	if j.Status == Cancelled { // of one that failed, its error says why
+		var err error
+		if why, err = errorJSON(j.Error); err != nil {
+			return err
+		}
+	}
+	_, err := tx.Exec(ctx, "UPDATE media_tasks SET status = $2, due_at = NULL, error = $4 WHERE job_id = $1 AND (due_at IS NOT NULL OR status = $3)",
+		j.ID, taskCancelled, taskLater, why)
 	if err != nil {
 		return fmt.Errorf("end tasks: %w", err)
 	}
@@ -117,16 +125,45 @@ func (s *Service) Delete(ctx context.Context, tx *db.Tx, p *access.Principal, k 
 	if err != nil {
 		return err
 	}
-	if !j.Status.Ended() {
+	switch {
+	case j.Status == Cancelling:
+		return fault.New(fault.InvalidState, "the %s is %s; it can be deleted when that is done", k.Noun(), j.Status)
+	case !j.Status.Ended():
 		return fault.New(fault.InvalidState, "the %s is %s; cancel it first", k.Noun(), j.Status)
 	}
 	if err := s.files.Drop(ctx, tx, j.Owner(), j.ID); err != nil {
 		return err
 	}
+	switch goesOn, err := toBeStopped(ctx, tx, j); {
+	case err != nil:
+		return err
+	case goesOn:
+		return disown(ctx, tx, j)
+	}
 	for _, query := range []string{"DELETE FROM media_tasks WHERE job_id = $1", "DELETE FROM media_jobs WHERE id = $1"} {
 		if _, err := tx.Exec(ctx, query, j.ID); err != nil {
 			return fmt.Errorf("delete job: %w", err)
 		}
+	}
+	return nil
+}
+
+// toBeStopped reports whether a render that was cancelled goes on at its
+// provider: only its task knows which one it is there.
+func toBeStopped(ctx context.Context, tx *db.Tx, j *Job) (bool, error) {
+	var left int64
+	if err := tx.QueryRow(ctx, "SELECT count(*) FROM media_tasks WHERE job_id = $1 AND due_at IS NOT NULL", j.ID).Scan(&left); err != nil {
+		return false, fmt.Errorf("delete job: %w", err)
+	}
+	return left > 0, nil
+}
+
+// disown leaves of a job what it takes to stop its render, and that it is
+// nobody's: it goes with the other old ones.
+func disown(ctx context.Context, tx *db.Tx, j *Job) error {
+	_, err := tx.Exec(ctx, "UPDATE media_jobs SET workspace_id = '', project = NULL, key_id = '', reader = '', input = '{}', metadata = '{}', output = NULL WHERE id = $1", j.ID)
+	if err != nil {
+		return fmt.Errorf("delete job: %w", err)
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"turnpike/internal/catalog"
+	"turnpike/internal/db"
 	"turnpike/internal/events"
 	"turnpike/internal/fault"
 	"turnpike/internal/gateway"
@@ -111,4 +112,23 @@ func (s *Service) advanceImages(j *Job) (ended Status, why *events.JobError) {
 		return Failed, errAllFailed
 	}
 	return Completed, nil
+}
+
+// whyAllFailed has the code of the requests' failures, if it is the same for
+// all: who was blocked need not look for the provider's fault.
+func whyAllFailed(ctx context.Context, tx *db.Tx, j *Job) (*events.JobError, error) {
+	tasks, err := tasksOf(ctx, tx, j.ID)
+	if err != nil {
+		return nil, err
+	}
+	why := *errAllFailed
+	for i, t := range tasks {
+		switch {
+		case t.Error == nil || i > 0 && t.Error.Code != why.Code:
+			return errAllFailed, nil
+		case i == 0:
+			why.Code, why.Retryable = t.Error.Code, t.Error.Retryable
+		}
+	}
+	return &why, nil
 }

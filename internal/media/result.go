@@ -249,7 +249,12 @@ func (s *Service) advance(ctx context.Context, tx *db.Tx, j *Job, list []*result
 	broken, last := outcomes(j, list)
 	switch j.Kind {
 	case Images:
-		ended, why = s.advanceImages(j)
+		if ended, why = s.advanceImages(j); ended == Failed {
+			var err error
+			if why, err = whyAllFailed(ctx, tx, j); err != nil {
+				return err
+			}
+		}
 	case Video:
 		ended, why = s.advanceVideo(j.Completed == j.Total, broken)
 	case Voice:

@@ -24,7 +24,10 @@ func (s *Service) stitch(ctx context.Context, j *Job, t *task, in voiceInput) *r
 	if err != nil {
 		return failedResult(t, err)
 	}
-	whole := &joined{ctx: ctx, service: s, job: j, pieces: pieces, format: pieces[0].format}
+	whole := &joined{ctx: ctx, service: s, job: j, pieces: pieces, format: finest(pieces)}
+	if in.Format == "pcm" {
+		whole.format = audio.RawPCM
+	}
 	defer whole.Close()
 	size, err := whole.measure()
 	if err != nil {
@@ -41,6 +44,11 @@ func (s *Service) stitch(ctx context.Context, j *Job, t *task, in voiceInput) *r
 		}
 		defer encoded.Close()
 		from = encoded
+		if in.Format == "flac" {
+			if from, err = audio.WithLength(encoded, whole.format, size); err != nil {
+				return failedResult(t, err)
+			}
+		}
 	}
 	f, err := s.files.Put(ctx, j.Owner(), j.ID, audio.Types[in.Format], from)
 	if err != nil {
@@ -73,7 +81,16 @@ func (s *Service) pieces(ctx context.Context, j *Job) ([]sound, error) {
 	return list, nil
 }
 
-// joined reads pieces one after the other, all in the format of the first.
+// finest is a format in which no piece loses anything: a voice of a telephone's
+// quality must not make one of all others.
+func finest(pieces []sound) (f audio.Format) {
+	for _, p := range pieces {
+		f.Rate, f.Channels = max(f.Rate, p.format.Rate), max(f.Channels, p.format.Channels)
+	}
+	return f
+}
+
+// joined reads pieces one after the other, all in one format.
 type joined struct {
 	ctx     context.Context
 	service *Service

@@ -45,9 +45,9 @@ func (s *Service) payload(ctx context.Context, q db.Querier, j *Job) (events.Pay
 		truncate(b)
 		return *b, nil
 	case Video:
-		return videoObject(j, reference)
+		return s.videoObject(j, reference)
 	}
-	return voiceObject(j, reference)
+	return s.voiceObject(j, reference)
 }
 
 // Show is a job as its owner sees it: an object of the same form as in its
@@ -56,19 +56,19 @@ func (s *Service) Show(ctx context.Context, q db.Querier, j *Job, brief bool) (a
 	switch j.Kind {
 	case Images:
 		if brief {
-			return batchObject(j), nil
+			return s.batchObject(j), nil
 		}
 		return s.batch(ctx, q, j, s.links(j))
 	case Video:
-		return videoObject(j, s.links(j))
+		return s.videoObject(j, s.links(j))
 	}
-	return voiceObject(j, s.links(j))
+	return s.voiceObject(j, s.links(j))
 }
 
-func batchObject(j *Job) *events.ImageBatch {
+func (s *Service) batchObject(j *Job) *events.ImageBatch {
 	return &events.ImageBatch{ID: j.ID, Object: "image.batch", Status: string(j.Status), Model: j.Model, Progress: j.Progress,
 		RequestCounts: events.ImageCounts{Total: j.Total, Completed: j.Completed, Failed: j.Failed}, Cost: j.shownCost(), Metadata: j.Metadata, Error: j.Error,
-		CreatedAt: j.CreatedAt.Unix(), StartedAt: unix(j.StartedAt), CompletedAt: unix(j.CompletedAt), ExpiresAt: j.expires()}
+		CreatedAt: j.CreatedAt.Unix(), StartedAt: unix(j.StartedAt), CompletedAt: unix(j.CompletedAt), ExpiresAt: s.expires(j)}
 }
 
 // batch is a batch with what came of each of its requests.
@@ -77,7 +77,7 @@ func (s *Service) batch(ctx context.Context, q db.Querier, j *Job, link linker) 
 	if err != nil {
 		return nil, fmt.Errorf("read results: %w", err)
 	}
-	b := batchObject(j)
+	b := s.batchObject(j)
 	b.Results = make([]events.ImageResult, len(tasks))
 	for i, t := range tasks {
 		r := events.ImageResult{CustomID: t.Name, Status: t.Status, Images: []events.Image{}, Error: t.Error}
@@ -118,14 +118,14 @@ func truncate(b *events.ImageBatch) {
 	}
 }
 
-func videoObject(j *Job, link linker) (*events.VideoRender, error) {
+func (s *Service) videoObject(j *Job, link linker) (*events.VideoRender, error) {
 	var in videoInput
 	if err := json.Unmarshal(j.Input, &in); err != nil {
 		return nil, fmt.Errorf("read video: %w", err)
 	}
 	v := &events.VideoRender{ID: j.ID, Object: "video", Status: string(j.Status), Model: j.Model, Progress: j.Progress, Prompt: in.Prompt,
 		Seconds: strconv.Itoa(in.Seconds), Size: in.Size, Error: j.Error, Cost: j.shownCost(), Metadata: j.Metadata,
-		CreatedAt: j.CreatedAt.Unix(), CompletedAt: unix(j.CompletedAt), ExpiresAt: j.expires()}
+		CreatedAt: j.CreatedAt.Unix(), CompletedAt: unix(j.CompletedAt), ExpiresAt: s.expires(j)}
 	if j.Error != nil {
 		v.FailureReason = &j.Error.Code
 	}
@@ -137,7 +137,7 @@ func videoObject(j *Job, link linker) (*events.VideoRender, error) {
 	return v, err
 }
 
-func voiceObject(j *Job, link linker) (*events.VoiceRender, error) {
+func (s *Service) voiceObject(j *Job, link linker) (*events.VoiceRender, error) {
 	var in voiceInput
 	if err := json.Unmarshal(j.Input, &in); err != nil {
 		return nil, fmt.Errorf("read voice render: %w", err)
@@ -145,7 +145,7 @@ func voiceObject(j *Job, link linker) (*events.VoiceRender, error) {
 	v := &events.VoiceRender{ID: j.ID, Object: "voice.render", Status: string(j.Status), Model: j.Model, Voice: in.Voice, Progress: j.Progress,
 		Segments: events.VoiceSegments{Total: j.Total, Completed: j.Completed}, Characters: in.Characters, ContentType: audio.Types[in.Format],
 		Cost: j.shownCost(), Metadata: j.Metadata, Error: j.Error, CreatedAt: j.CreatedAt.Unix(), StartedAt: unix(j.StartedAt),
-		CompletedAt: unix(j.CompletedAt), ExpiresAt: j.expires()}
+		CompletedAt: unix(j.CompletedAt), ExpiresAt: s.expires(j)}
 	m, err := readMade(j.Output)
 	if err != nil {
 		return nil, fmt.Errorf("read voice render: %w", err)
@@ -182,12 +182,13 @@ func (j *Job) shownCost() credits.Micro {
 	return j.Cost
 }
 
-// expires is when the job's files go.
-func (j *Job) expires() *int64 {
+// expires is when the job's files go, which an operator may have do so sooner
+// than the job itself.
+func (s *Service) expires(j *Job) *int64 {
 	if j.CompletedAt == nil {
 		return nil
 	}
-	at := j.CompletedAt.Add(kept).Unix()
+	at := j.CompletedAt.Add(min(kept, s.files.Retention())).Unix()
 	return &at
 }
 

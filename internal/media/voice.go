@@ -3,7 +3,9 @@ package media
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -201,6 +203,9 @@ func (s *Service) workVoice(ctx context.Context, j *Job, t *task) *result {
 		return failedResult(t, &providers.Failure{Kind: providers.KindProtocol, Err: err})
 	}
 	f, err := s.files.Put(ctx, j.Owner(), segmentsOf(j), "audio/pcm", pcm)
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		err = &providers.Failure{Kind: providers.KindProtocol, Err: err} // the file is shorter than it says
+	}
 	if err != nil {
 		return failedResult(t, err)
 	}

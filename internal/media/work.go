@@ -126,12 +126,18 @@ func (s *Service) do(ctx context.Context, j *Job, t *task) *result {
 		if submitted {
 			s.stopVideo(ctx, j, m)
 		}
+		if ctx.Err() != nil {
+			return nil // a server that stops leaves it to the next one
+		}
 		return &result{task: t, status: taskCancelled}
 	case j.Status == Cancelling:
 		return &result{task: t, status: taskCancelled, why: errCancelled}
 	case !s.now().Before(j.DeadlineAt):
 		if submitted {
 			s.stopVideo(ctx, j, m)
+		}
+		if ctx.Err() != nil {
+			return nil
 		}
 		return &result{task: t, status: taskFailed, why: errDeadline}
 	}

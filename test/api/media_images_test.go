@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"turnpike/internal/config"
+	"turnpike/internal/providers/upstreamtest"
 	"turnpike/internal/spend"
 	"turnpike/test/harness"
 )
@@ -100,7 +101,7 @@ func TestABatchOfWhichNothingComesFailsAndIsFree(t *testing.T) {
 	eachShop(t, nil, func(t *testing.T, s *shop) {
 		path := s.make(t, batches, batch("[blocked] one", "[blocked] two"))
 		r := s.ended(t, path, "failed")
-		if r.At("cost") != 0.0 || r.At("request_counts.failed") != 2.0 {
+		if r.At("cost") != 0.0 || r.At("request_counts.failed") != 2.0 || r.Text("error.code") != "moderation_blocked_output" || r.At("error.retryable") != false {
 			t.Errorf("it came to %s", r.Body)
 		}
 		s.balanced(t, 0)
@@ -125,7 +126,7 @@ func TestAQueuedBatchIsCancelledAtOnce(t *testing.T) {
 				t.Errorf("cancelled is %s", r.Body)
 			}
 		}
-		if r := s.get(t, path); r.Text("results.0.status") != "cancelled" || r.At("completed_at") == nil {
+		if r := s.get(t, path); r.Text("results.0.status") != "cancelled" || r.Text("results.1.error.code") != "cancelled" || r.At("completed_at") == nil {
 			t.Errorf("afterwards it is %s", r.Body)
 		}
 		if n := len(s.eventsOf(t, idOf(path))); n != 1 {
@@ -285,6 +286,41 @@ func TestAJobHasADeadline(t *testing.T) {
 			t.Errorf("it came to %s", r.Body)
 		}
 		s.balanced(t, credit)
+	})
+}
+
+// TestTheRouterEditsWithAModelThatLooks at pictures: others are cheaper, and
+// refuse it.
+func TestTheRouterEditsWithAModelThatLooks(t *testing.T) {
+	t.Parallel()
+	price := func(usd config.Decimal) *config.ModelPrice { return &config.ModelPrice{PerImage: usd} }
+	for want, models := range map[string][]config.ProviderModel{
+		"editor": {{ID: "pic", Kind: "image", Price: price("0.001")}, {ID: "blind", Kind: "image", Price: price("0.002")},
+			{ID: "editor", Kind: "image", Price: price("0.009"), Capabilities: []string{"vision"}}},
+		"pic": {{ID: "pic", Kind: "image", Price: price("0.001")}}, // of which nobody has said what it can
+	} {
+		eachShop(t, func(cfg *config.Config) { cfg.Providers[0].Models = models }, func(t *testing.T, s *shop) {
+			body, header := formOf(t, "one", formPart{name: "prompt", data: []byte("at night")}, formPart{"image", "house.png", "image/png", upstreamtest.PNG()})
+			r := s.Do(t, harness.Request{Method: "POST", Path: "/v1/images/edits", Key: s.key, Body: body, Header: header})
+			if r.Want(t, 200, ""); r.Header.Get("Service-Model") != want {
+				t.Errorf("it was edited by %s, expected %s", r.Header.Get("Service-Model"), want)
+			}
+		})
+	}
+}
+
+// TestAJobSaysWhenItsFilesGo, which is the operator's to decide.
+func TestAJobSaysWhenItsFilesGo(t *testing.T) {
+	t.Parallel()
+	eachShop(t, func(cfg *config.Config) { cfg.Files.Retention = time.Hour }, func(t *testing.T, s *shop) {
+		path := s.make(t, batches, batch("one"))
+		r := s.ended(t, path, "completed")
+		if life := r.At("expires_at").(float64) - r.At("completed_at").(float64); life != time.Hour.Seconds() {
+			t.Errorf("its files are said to be kept for %v seconds", life)
+		}
+		link := r.Text("results.0.images.0.url")
+		s.Clock.Turn(time.Hour)
+		follow(t, link, http.StatusNotFound)
 	})
 }
 

@@ -37,6 +37,8 @@ import (
 //	[fails N]        answers the first N calls with 500
 //	[blocked]        refuses what came of the prompt
 //	[polls N]        a video is asked for N times until it is done
+//	[rate N]         speaks with N samples a second
+//	[short]          speaks, and breaks off before the end
 type studio struct {
 	*httptest.Server
 	ended chan struct{}
@@ -156,11 +158,18 @@ func (s *studio) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case blocked && call.what != "POST /videos" && r.Method == http.MethodPost:
 		refusal := upstreamtest.OpenAIBlocked("moderation_blocked", "output")
 		http.Error(w, refusal.Body, refusal.Status)
-	case call.what == "POST /images/generations":
+	case call.what == "POST /images/generations", call.what == "POST /images/edits":
 		s.pictures(w, in.Prompt, max(in.N, 1))
 	case call.what == "POST /audio/speech":
 		w.Header().Set("Content-Type", "audio/wav")
-		_, _ = w.Write(wavOf(spoken(in.Input, in.Voice)))
+		file := wavOf(spoken(in.Input, in.Voice))
+		if rate := countIn(do["rate"]); rate > 0 {
+			binary.LittleEndian.PutUint32(file[24:], uint32(rate))
+		}
+		if _, short := do["short"]; short {
+			file = file[:len(file)-10]
+		}
+		_, _ = w.Write(file)
 	case strings.HasPrefix(r.URL.Path, "/v1/videos"):
 		s.video(w, r, id, in.Prompt, blocked)
 	default:

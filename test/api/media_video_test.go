@@ -213,6 +213,26 @@ func TestARenderThatIsBeingStartedWhenItIsCancelled(t *testing.T) {
 	})
 }
 
+// TestARenderIsStoppedThoughItsVideoIsDeleted at once: a render that nobody
+// knows of any more would go on at the operator's expense.
+func TestARenderIsStoppedThoughItsVideoIsDeleted(t *testing.T) {
+	t.Parallel()
+	eachShop(t, nil, func(t *testing.T, s *shop) {
+		path := s.make(t, videos, film("[gate g] [polls 99] a ship"))
+		s.Eventually(t, func() bool { return s.studio.count("POST /videos", "") == 1 })
+		s.post(t, path+"/cancel", nil)
+		s.ask(t, "DELETE", path, nil).Want(t, 200, "")
+		s.ask(t, "GET", path, nil).Want(t, 404, "not_found")
+		if n := s.rows(t, "media_jobs WHERE workspace_id <> '' OR input LIKE '%ship%'"); n != 0 {
+			t.Error("something is left of it")
+		}
+		s.studio.open("g")
+		s.Eventually(t, func() bool { return s.studio.count("DELETE /videos/video_1", "") == 1 })
+		s.Eventually(t, func() bool { return s.rows(t, "media_tasks WHERE due_at IS NOT NULL") == 0 })
+		s.balanced(t, 0)
+	})
+}
+
 func TestAVideoThatIsBlockedSaysSo(t *testing.T) {
 	t.Parallel()
 	eachShop(t, nil, func(t *testing.T, s *shop) {

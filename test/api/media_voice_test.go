@@ -149,10 +149,69 @@ func TestVoicesComeInOtherFormats(t *testing.T) {
 			if r.At("duration_seconds") != 0.13 {
 				t.Errorf("%s takes %v seconds", format, r.At("duration_seconds"))
 			}
+			// Without it nobody can go to another place in the file.
+			if said := flacLength(file); format == "flac" && said != len(spoken("A short text.", "alloy")) {
+				t.Errorf("the FLAC file says that it has %d samples", said)
+			}
 			if format == "pcm" && len(file) != 2*len(spoken("A short text.", "alloy")) {
 				t.Errorf("%d bytes", len(file))
 			}
 		}
+	})
+}
+
+// flacLength is how many samples a FLAC file says that it has.
+func flacLength(file string) int {
+	if len(file) < 26 {
+		return 0
+	}
+	return int(binary.BigEndian.Uint64([]byte(file[18:26])) & (1<<36 - 1))
+}
+
+// TestNoVoiceSpoilsAnother: the file is as fine as the finest of its pieces.
+func TestNoVoiceSpoilsAnother(t *testing.T) {
+	t.Parallel()
+	eachShop(t, nil, func(t *testing.T, s *shop) {
+		fine := spoken("And this is not.", "alloy")
+		path := s.make(t, renders, map[string]any{"model": "talk", "voice": "alloy", "segments": []map[string]any{
+			{"text": "[rate 8000] This is a telephone."}, {"text": "And this is not."}}})
+		got := samplesOf(t, follow(t, s.ended(t, path, "completed").Text("url"), http.StatusOK))
+		coarse := 3 * len(spoken("[rate 8000] This is a telephone.", "alloy"))
+		if len(got) != coarse+len(fine) || !slices.Equal(got[coarse:], fine) {
+			t.Errorf("there are %d samples, expected %d and %d", len(got), coarse, len(fine))
+		}
+	})
+}
+
+// TestRawSoundHasOneRate, as nothing in the file says which.
+func TestRawSoundHasOneRate(t *testing.T) {
+	t.Parallel()
+	eachShop(t, nil, func(t *testing.T, s *shop) {
+		for _, rate := range []int{8_000, 48_000} {
+			text := fmt.Sprintf("[rate %d] Once there was a ship.", rate)
+			order := talk(text)
+			order["response_format"] = "pcm"
+			file := follow(t, s.ended(t, s.make(t, renders, order), "completed").Text("url"), http.StatusOK)
+			if want := 2 * len(spoken(text, "alloy")) * speechRate / rate; len(file) != want {
+				t.Errorf("%d samples a second became %d bytes, expected %d", rate, len(file), want)
+			}
+		}
+	})
+}
+
+// TestAVoiceThatBreaksOffIsTheProvidersFault, and not the server's.
+func TestAVoiceThatBreaksOffIsTheProvidersFault(t *testing.T) {
+	t.Parallel()
+	eachShop(t, func(cfg *config.Config) { cfg.Media.Deadline = 24 * time.Hour }, func(t *testing.T, s *shop) {
+		path := s.make(t, renders, talk("[short] Once there was a"))
+		for n, wait := range []time.Duration{5 * time.Second, 30 * time.Second, 2 * time.Minute, 10 * time.Minute} {
+			s.Eventually(t, func() bool { return s.tries(t, path) == int64(n+1) })
+			s.later(t, wait)
+		}
+		if r := s.ended(t, path, "failed"); r.Text("error.code") != "upstream_error" {
+			t.Errorf("it came to %s", r.Body)
+		}
+		s.balanced(t, 0)
 	})
 }
 
