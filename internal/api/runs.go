@@ -312,8 +312,9 @@ func (c *Call) streamRun(r *agents.Run, after int64) error {
 	out := &eventWriter{c: c}
 	asked := time.Now()
 	for out.err == nil {
+		// A run may take days, and a key that was revoked sees nothing more of it.
 		if time.Since(asked) >= watchStill {
-			if err := c.mayWatch(); err != nil {
+			if err := c.reenter(); err != nil {
 				return c.streamFailed(out, err)
 			}
 			asked = time.Now()
@@ -350,20 +351,6 @@ func (c *Call) streamRun(r *agents.Run, after int64) error {
 	}
 	c.settle(http.StatusOK, "")
 	return nil
-}
-
-// mayWatch asks again who the caller is: a run may take days, and a key that
-// was revoked meanwhile sees nothing more of it.
-func (c *Call) mayWatch() error {
-	bearer, _ := bearerOf(c.r)
-	p, err := c.s.Auth.Authenticate(c.Context(), bearer, c.ip.String())
-	if err != nil {
-		return err
-	}
-	if !p.AllowsIP(c.ip) {
-		return fault.New(fault.IPNotAllowed, "this key may not be used from the address %s", c.ip)
-	}
-	return p.Require(c.scope)
 }
 
 func (c *Call) sendEntries(out *eventWriter, runID string, after int64) (int64, error) {

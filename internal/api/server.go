@@ -178,11 +178,19 @@ func (s *Server) authenticate(c *Call, bearer string, hasBearer bool) error {
 
 // still asks again who the caller is, after a body that may have taken its
 // time: a key that was revoked meanwhile does nothing any more, and one that
-// was narrowed does what it still may.
+// was narrowed or bound does what it still may.
 func (c *Call) still() error {
 	if c.bodyTook < bodyAtOnce {
 		return nil
 	}
+	if err := c.reenter(); err != nil {
+		return err
+	}
+	return c.useProject()
+}
+
+// reenter is for a call that takes longer than its key may last.
+func (c *Call) reenter() error {
 	bearer, _ := bearerOf(c.r)
 	p, err := c.s.Auth.Authenticate(c.Context(), bearer, c.ip.String())
 	if err != nil {
@@ -192,10 +200,7 @@ func (c *Call) still() error {
 	if err := c.s.admit(c); err != nil {
 		return err
 	}
-	if err := p.Require(c.scope); err != nil {
-		return err
-	}
-	return c.useProject()
+	return p.Require(c.scope)
 }
 
 // admit applies the rules that hold for every path: the browser rule, the
