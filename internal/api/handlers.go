@@ -136,6 +136,7 @@ func (c *Call) actIdempotently(a action, req idempotency.Request) error {
 		return nil
 	}
 	if errors.Is(err, idempotency.ErrTaken) {
+		release()
 		return c.replayTaken(req)
 	}
 	// A refusal is remembered too, so that the retry hears the same. What a
@@ -147,6 +148,7 @@ func (c *Call) actIdempotently(a action, req idempotency.Request) error {
 			return store.Remember(ctx, tx, req, idempotency.Answer{Status: status, Body: body})
 		})
 		if errors.Is(err, idempotency.ErrTaken) {
+			release()
 			return c.replayTaken(req) // another node did it, and so it could not be done here
 		}
 		if err != nil {

@@ -374,7 +374,7 @@ func (c *Call) sendEntries(out *eventWriter, runID string, after int64) (int64, 
 	return after, nil
 }
 
-// streamFailed ends a stream that the store cannot feed.
+// streamFailed ends a stream that cannot go on.
 func (c *Call) streamFailed(out *eventWriter, err error) error {
 	if !c.wrote || context.Cause(c.Context()) != nil {
 		return err

@@ -33,6 +33,14 @@ func TestAPriceIsOneOfTheKind(t *testing.T) {
 			}
 		}
 	}
+	// One default may be there for all that a provider makes.
+	all := catalog.ListPrice{Input: cent, Output: cent, PerImage: cent, PerSecond: cent, PerCharacter: cent}
+	for kind := range sold {
+		c := load(t, catalog.Terms{Suppliers: []catalog.Supplier{{Name: "box", Default: &all, Models: []catalog.Supply{{ID: "m", Kind: kind}}}}})
+		if !c.Offer("box", "m").Priced {
+			t.Errorf("a default of all units is no price of kind %q", kind)
+		}
+	}
 	// The table sells a chat by the picture, which no chat counts.
 	if m := load(t, catalog.Terms{}).Lookup("lyria-3-clip-preview"); m == nil || m.Priced {
 		t.Errorf("a chat that is sold by the picture: %+v", m)

@@ -104,9 +104,20 @@ func (s *stock) offer(m Model, id string) *Offer {
 
 // falls reports whether a model has the fallback's price: it has no other that
 // counts here, and is sold by what that one is a price of. Otherwise it would
-// be free.
+// be free. One price may be there for several kinds: that of a picture says
+// nothing about chats.
 func (s Supplier) falls(m *Model) bool {
-	return (!m.Priced || s.Local) && (s.Default == nil || s.Default.covers(m.Kind))
+	if m.Priced && !s.Local {
+		return false
+	}
+	if s.Default == nil {
+		return true
+	}
+	price := *s.Default
+	if m.Kind == Chat {
+		price.PerImage = nil
+	}
+	return price.covers(m.Kind)
 }
 
 func (c *Catalog) addSupplier(s Supplier, r rate) error {

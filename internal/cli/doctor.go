@@ -28,10 +28,10 @@ func newDoctor(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Look for what is wrong with the set-up and say how to mend it",
-		Long: `Checks the settings, the data folder, the master key, the database and the bucket
-for files, server running or not, and changes nothing. It lists the model providers that are set
-up and asks each for its models, to see whether it accepts its key. It exits
-with 1 when something is wrong.`,
+		Long: `Checks the settings, the data folder, the master key, the database and the
+bucket for files, server running or not, and changes nothing. It lists the model
+providers that are set up and asks each for its models, to see whether it
+accepts its key. It exits with 1 when something is wrong.`,
 	}
 	e.configured(cmd)
 	e.jsonFlag(cmd)

@@ -65,7 +65,7 @@ func (v *visit) actionRows(list []*audit.Action) ([]actionRow, error) {
 			r.Request = v.to("requests/" + a.RequestID)
 		}
 		if text := string(a.Detail); text != "null" && text != "{}" {
-			r.Text = exactly(showJSON(a.Detail))
+			r.Text = exactly(plainJSON(a.Detail))
 		}
 		rows[i] = r
 	}

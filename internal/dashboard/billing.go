@@ -102,7 +102,7 @@ func changeBilling(v *visit) (*view, error) {
 		return nil, err
 	}
 	alert := accounts.DefaultAlert
-	if text := strings.NewReplacer(",", "", " ", "").Replace(v.form("alert_threshold")); text != "" {
+	if text := ungrouped(strings.ReplaceAll(v.form("alert_threshold"), " ", "")); text != "" {
 		if alert, err = accounts.ParseThreshold(text); err != nil {
 			return nil, err
 		}

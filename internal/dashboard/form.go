@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -42,9 +43,21 @@ func parseMoment(name, s string) (time.Time, error) {
 	return time.Time{}, fault.Invalid(name, "a time is written as 2006-01-31T15:04, in UTC")
 }
 
+// thousands is a number with commas between its thousands, as pages show it.
+var thousands = regexp.MustCompile(`^[0-9]{1,3}(,[0-9]{3})+(\.[0-9]+)?$`)
+
+// ungrouped takes those commas out. One that stands elsewhere may be meant as a
+// decimal point: it stays, so that "2,5" is refused and does not become 25.
+func ungrouped(s string) string {
+	if thousands.MatchString(s) {
+		return strings.ReplaceAll(s, ",", "")
+	}
+	return s
+}
+
 // formCredits reads an amount; an empty field is none.
 func (v *visit) formCredits(name string) (*credits.Micro, error) {
-	s := strings.ReplaceAll(v.form(name), ",", "")
+	s := ungrouped(v.form(name))
 	if s == "" {
 		return nil, nil
 	}
@@ -57,7 +70,7 @@ func (v *visit) formCredits(name string) (*credits.Micro, error) {
 
 // formNumber reads a whole number; an empty field is none.
 func (v *visit) formNumber(name string) (*int64, error) {
-	s := strings.ReplaceAll(v.form(name), ",", "")
+	s := ungrouped(v.form(name))
 	if s == "" {
 		return nil, nil
 	}

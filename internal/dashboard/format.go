@@ -251,6 +251,23 @@ func showJSON(v any) string {
 	return out.String()
 }
 
+// plainJSON is a document of ours as people read it: the letters that are
+// escaped for pages (<, > and &) are themselves again.
+func plainJSON(raw json.RawMessage) string {
+	words := json.NewDecoder(bytes.NewReader(raw))
+	words.UseNumber()
+	var v any
+	if words.Decode(&v) != nil {
+		return string(raw)
+	}
+	var out bytes.Buffer
+	plain := json.NewEncoder(&out)
+	plain.SetEscapeHTML(false)
+	plain.SetIndent("", "  ")
+	_ = plain.Encode(v) // it was JSON: cannot fail
+	return strings.TrimSpace(out.String())
+}
+
 func percent(part, whole int64) int64 {
 	if whole <= 0 {
 		return 0

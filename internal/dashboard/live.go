@@ -92,7 +92,9 @@ func (v *visit) keepUpdated(rt route) {
 		return
 	}
 	if !live {
-		v.WriteHeader(http.StatusNoContent) // after which an EventSource does not ask again
+		// What it shows has ended, perhaps since the browser has got it.
+		v.beginEvents()
+		v.sendLast(body)
 		return
 	}
 	if session := first.session.ID; v.s.watchers.enter(session) {
@@ -113,6 +115,10 @@ func (v *visit) keepUpdated(rt route) {
 			_ = v.sendEvent("gone", nil)
 			return
 		}
+		if err == nil && !live {
+			v.sendLast(body)
+			return
+		}
 		if err == nil && !bytes.Equal(body, last) {
 			last = body
 			if v.sendEvent("page", body) != nil {
@@ -128,7 +134,15 @@ func (v *visit) keepUpdated(rt route) {
 		case <-v.ctx().Done():
 			return
 		}
-		body, _, err = v.again().look(rt)
+		body, live, err = v.again().look(rt)
+	}
+}
+
+// sendLast sends a page that will not change any more. Without the word for it an
+// EventSource would ask again and again.
+func (v *visit) sendLast(body []byte) {
+	if v.sendEvent("page", body) == nil {
+		_ = v.sendEvent("end", nil)
 	}
 }
 

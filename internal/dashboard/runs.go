@@ -129,8 +129,9 @@ func (s stepRow) Took() time.Duration {
 // ask is something that the run waits for.
 type ask struct {
 	events.RequiredAction
-	Kind  tools.Kind
-	Until time.Time
+	Kind    tools.Kind
+	Until   time.Time
+	Refused bool // it is this form that is shown again
 }
 
 // Exactly are the arguments with every character in view.
@@ -270,7 +271,7 @@ func (v *visit) runAsks(d *runData) error {
 		return err
 	}
 	for _, a := range agents.Object(d.Run, calls).RequiredActions {
-		row := ask{RequiredAction: a, Until: time.Unix(a.ExpiresAt, 0)}
+		row := ask{RequiredAction: a, Until: time.Unix(a.ExpiresAt, 0), Refused: v.problem != nil && v.r.PathValue("approval") == a.ID}
 		for _, c := range calls {
 			if c.ID == a.CallID {
 				row.Kind = c.Kind

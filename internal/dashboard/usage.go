@@ -169,7 +169,7 @@ func (v *visit) readUsageTime(a *usageAsk) error {
 func (a *usageAsk) fit(now time.Time) {
 	if most := a.Bucket.Longest(); a.End.Sub(a.Start) > most {
 		a.Start = a.End.Add(-most)
-		a.Notes = append(a.Notes, fmt.Sprintf("By %s, at most %d days are shown at once: these are the last of them.", a.Bucket, int(most.Hours()/24)))
+		a.Notes = append(a.Notes, fmt.Sprintf("By %s, at most %s are shown at once: these are the last of them.", a.Bucket, countdown(most)))
 	}
 	if a.Bucket == spend.ByMinute && a.Start.Before(now.Add(-spend.MinutesKept)) {
 		a.Notes = append(a.Notes, "Usage by the minute is kept for 7 days; what is older is known by the hour.")

@@ -149,7 +149,8 @@ func TestTheTimeOfARun(t *testing.T) {
 func TestARunOutOfTimePaysForItsCall(t *testing.T) {
 	t.Parallel()
 	eachLab(t, nil, func(t *testing.T, l *lab) {
-		path := l.begin(t, task(l.brain.learn("late", saying{text: "Never.", gate: "never"}), nil, "timeout_seconds", 1))
+		// Long enough for a busy machine to ask.
+		path := l.begin(t, task(l.brain.learn("late", saying{text: "Never.", gate: "never"}), nil, "timeout_seconds", 3))
 		r := l.failed(t, path, "run_timeout")
 		cost := amount(t, r, "usage.credits")
 		if cost == 0 {

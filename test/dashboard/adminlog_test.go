@@ -65,6 +65,16 @@ func TestTheAdminLogSaysWhoDidWhatToWhich(t *testing.T) {
 	})
 }
 
+func TestTheAdminLogShowsNamesAsTheyWereTyped(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		b := member(t, s, s.Workspace(t, "acme"), accounts.Owner)
+		const name = `R&D <east> \u0026`
+		b.post(t, b.in(accounts.Test, "keys/new"), url.Values{"name": {name}, "scopes": {"models:read"}, "rate_limit": {"100000000"}}).leadsTo(t, b.in(accounts.Test, "keys/key_*"))
+		b.get(t, b.in(accounts.Test, "log?action=key.created")).shows(t, `R&amp;D &lt;east&gt; \\u0026`, "&#34;rate_limit&#34;: 100000000").hides(t, `R\u0026D`, `\u003c`)
+	})
+}
+
 func TestTheAdminLogIsReadPageByPage(t *testing.T) {
 	t.Parallel()
 	harness.Each(t, func(t *testing.T, s *harness.Server) {

@@ -119,6 +119,21 @@ func TestARequestIsFoundInTheLog(t *testing.T) {
 	})
 }
 
+func TestGoingBackDoesNotBringOldFiltersBack(t *testing.T) {
+	t.Parallel()
+	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) { // nothing of it is the database's
+		b := member(t, s, s.Workspace(t, "acme"), accounts.Owner)
+		// A browser would fill in what was chosen last, beside a list that is of
+		// another address.
+		for _, page := range []string{"requests", "log", "usage", "billing", "deliveries", "events", "jobs/images", "runs"} {
+			a := b.get(t, b.in(accounts.Live, page)).shows(t, `<form class="filters" method="get" autocomplete="off"`)
+			if forms, quiet := strings.Count(a.body, `method="get"`), strings.Count(a.body, `method="get" autocomplete="off"`); forms != quiet {
+				t.Errorf("%s has %d filters, and %d that a browser leaves alone", page, forms, quiet)
+			}
+		}
+	})
+}
+
 func TestRequestFiltersAreKeptInEveryLink(t *testing.T) {
 	t.Parallel()
 	harness.Each(t, func(t *testing.T, s *harness.Server) {

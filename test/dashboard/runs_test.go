@@ -162,6 +162,18 @@ func TestTwoPeopleDecide(t *testing.T) {
 	})
 }
 
+func TestAReasonStaysWithTheCallThatItIsOf(t *testing.T) {
+	t.Parallel()
+	eachOffice(t, func(t *testing.T, o *office) {
+		id := o.begin(t, `tool:pay{}+tool:pay{}`, "awaiting_approval")
+		path, hash := asked(t, o.browser, id)
+		again := o.post(t, path, url.Values{"decision": {"perhaps"}, "arguments_hash": {hash}, "reason": {"too much"}}).refuses(t, 400, "approve or deny")
+		if forms, kept := strings.Count(again.body, `/approvals/`), strings.Count(again.body, `value="too much"`); forms != 2 || kept != 1 {
+			t.Errorf("of %d forms %d have the reason of one", forms, kept)
+		}
+	})
+}
+
 // TestAnOldApprovalDecidesNothing: each decision is about one call.
 func TestAnOldApprovalDecidesNothing(t *testing.T) {
 	t.Parallel()

@@ -196,7 +196,7 @@ func TestUsageFiltersAreKeptAndChecked(t *testing.T) {
 		if len(rows) != 2 || rows[1][1] != "'=old" || rows[1][2] != "5" {
 			t.Errorf("the file is %q", rows)
 		}
-		b.get(t, b.in(accounts.Live, "usage?bucket=minute&range=30d")).shows(t, "By minute, at most 1 days are shown at once")
+		b.get(t, b.in(accounts.Live, "usage?bucket=minute&range=30d")).shows(t, "By minute, at most 24 h are shown at once")
 		b.get(t, b.in(accounts.Live, "usage?bucket=minute&start="+old+"&end="+old)).shows(t, "kept for 7 days")
 		for _, bad := range []string{"bucket=week", "group=ip", "group=" + url.QueryEscape("key; drop"), "start=x", "end=1", "start=2026-02-02&end=2026-02-01"} {
 			b.get(t, b.in(accounts.Live, "usage?"+bad)).is(t, 400)

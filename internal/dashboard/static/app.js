@@ -55,10 +55,11 @@ document.addEventListener("submit", (event) => {
 });
 addEventListener("pageshow", () => each(document, "form", (f) => { delete f.dataset.sent; delete f.dataset.answered; }));
 
-// Filters apply when they are changed, and leave no empty parameters behind.
+// Filters apply when they are changed, and leave no empty parameters behind. A
+// day waits for the button: it changes with every digit that is typed.
 document.addEventListener("change", (event) => {
   const form = event.target.closest("form.filters");
-  if (form && event.target.matches("select, input[type=date], input[type=checkbox]")) form.requestSubmit();
+  if (form && event.target.matches("select, input[type=checkbox]")) form.requestSubmit();
 });
 document.addEventListener("formdata", (event) => {
   if (!event.target.matches("form.filters")) return;
@@ -92,6 +93,7 @@ function keepUpdated() {
     source = new EventSource(location.pathname + location.search);
     source.addEventListener("page", (event) => update(event.data));
     source.addEventListener("gone", () => location.reload());
+    source.addEventListener("end", () => end());
     source.addEventListener("error", () => {
       if (source.readyState !== EventSource.CLOSED) return; // it tries again by itself
       end();
