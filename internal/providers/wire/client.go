@@ -61,16 +61,17 @@ func NewClient(t Timeouts) *Client {
 		timeouts: t,
 		http: &http.Client{
 			CheckRedirect: stayOnHost,
-			Transport: &http.Transport{
-				Proxy:               http.ProxyFromEnvironment,
-				DialContext:         (&net.Dialer{Timeout: t.Connect}).DialContext,
-				TLSHandshakeTimeout: t.Connect,
-				ForceAttemptHTTP2:   true, // a DialContext turns it off otherwise
-				HTTP2:               &http.HTTP2Config{SendPingTimeout: pingEvery, PingTimeout: pingEvery},
-				MaxIdleConnsPerHost: maxIdlePerHost,
-				IdleConnTimeout:     idleConnTimeout,
-				DisableCompression:  true, // it would hold back a stream's events
-			},
+			Transport: &direct{others: &http.Transport{
+				Proxy:                  http.ProxyFromEnvironment,
+				DialContext:            (&net.Dialer{Timeout: t.Connect}).DialContext,
+				TLSHandshakeTimeout:    t.Connect,
+				ForceAttemptHTTP2:      true, // a DialContext turns it off otherwise
+				HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingEvery, PingTimeout: pingEvery},
+				MaxIdleConnsPerHost:    maxIdlePerHost,
+				IdleConnTimeout:        idleConnTimeout,
+				MaxResponseHeaderBytes: maxHeaders,
+				DisableCompression:     true, // it would hold back a stream's events
+			}},
 		},
 	}
 }

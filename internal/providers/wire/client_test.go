@@ -319,7 +319,7 @@ func TestHTTP2IsSpoken(t *testing.T) {
 	server.StartTLS()
 	defer server.Close()
 	client := NewClient(Timeouts{})
-	client.http.Transport.(*http.Transport).TLSClientConfig = &tls.Config{RootCAs: server.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs}
+	client.http.Transport.(*direct).others.TLSClientConfig = &tls.Config{RootCAs: server.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs}
 	resp, err := post(t.Context(), client, server.URL)
 	if err != nil {
 		t.Fatal(err)
@@ -372,6 +372,18 @@ func serve(t *testing.T, handler http.HandlerFunc) string {
 // rawServer answers every connection with a text and closes it.
 func rawServer(t *testing.T, text string) string {
 	t.Helper()
+	return listen(t, func(conn net.Conn, in *bufio.Reader) {
+		// All of it: a connection that is closed on unread bytes is reset,
+		// and the client may notice that before it reads the answer.
+		_ = conn.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
+		readRequest(in)
+		_, _ = io.WriteString(conn, text)
+	})
+}
+
+// listen serves connections, each by itself, until the test ends.
+func listen(t *testing.T, serve func(conn net.Conn, in *bufio.Reader)) (url string) {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -383,15 +395,20 @@ func rawServer(t *testing.T, text string) string {
 			if err != nil {
 				return
 			}
-			// All of it: a connection that is closed on unread bytes is reset,
-			// and the client may notice that before it reads the answer.
-			_ = conn.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
-			if req, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
-				_, _ = io.Copy(io.Discard, req.Body)
-			}
-			_, _ = io.WriteString(conn, text)
-			_ = conn.Close()
+			go func() {
+				defer conn.Close()
+				serve(conn, bufio.NewReader(conn))
+			}()
 		}
 	}()
 	return "http://" + l.Addr().String()
+}
+
+func readRequest(in *bufio.Reader) bool {
+	req, err := http.ReadRequest(in)
+	if err != nil {
+		return false
+	}
+	_, err = io.Copy(io.Discard, req.Body)
+	return err == nil
 }
