@@ -65,7 +65,7 @@ func (t *direct) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := c.exchange(req)
 	if err != nil {
 		body.end(false)
-		if again := repeated(req); used && !c.heard && ctx.Err() == nil && again != nil {
+		if again := repeated(req); used && !c.heard && again != nil {
 			return t.others.RoundTrip(again)
 		}
 		return nil, err

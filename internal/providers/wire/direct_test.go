@@ -12,6 +12,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -408,6 +410,27 @@ func TestAddressOfADirectCall(t *testing.T) {
 	}
 }
 
+// The dialler may give up in the moment before the context says why.
+func TestTimeThatEndsWhileConnectingIsATimeout(t *testing.T) {
+	t.Parallel()
+	client := NewClient(Timeouts{})
+	client.http.Transport.(*direct).others.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+		end, _ := ctx.Deadline()
+		for time.Now().Before(end) { // a timer would come too late
+			runtime.Gosched()
+		}
+		return nil, os.ErrDeadlineExceeded
+	}
+	for range 20 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		_, err := post(ctx, client, "http://127.0.0.1:1")
+		cancel()
+		if f := new(providers.Failure); !errors.As(err, &f) || f.Kind != providers.KindTimeout {
+			t.Fatalf("got %v", err)
+		}
+	}
+}
+
 func TestIdleConnectionsEnd(t *testing.T) {
 	t.Parallel()
 	var p idlePool
@@ -431,6 +454,9 @@ func TestIdleConnectionsEnd(t *testing.T) {
 	}
 	for i, c := range near {
 		p.put([]string{"one", "two", "two"}[i], c)
+	}
+	if at := near[2].idleSince; at != at.Round(0) {
+		t.Errorf("a connection's age is not by the wall clock: %v", at)
 	}
 	near[0].idleSince, near[1].idleSince = time.Now().Add(-idleConnTimeout), time.Now().Add(-idleConnTimeout)
 	if p.take("one") != nil {
