@@ -277,9 +277,12 @@ func (a *App) newOutbox(now func() time.Time) (*mail.Outbox, error) {
 	return mail.New(a.store.DB, smtp, mail.Options{PublicURL: a.URL(), Now: now}), nil
 }
 
+// partitioned are the big tables.
+var partitioned = []db.Partitioned{audit.Requests, events.Table, webhooks.Deliveries, webhooks.Attempts}
+
 // preparePartitions makes the next months' of every big table.
 func preparePartitions(ctx context.Context, d *db.DB, now time.Time) error {
-	for _, p := range []db.Partitioned{audit.Requests, events.Table, webhooks.Deliveries, webhooks.Attempts} {
+	for _, p := range partitioned {
 		if err := p.Prepare(ctx, d, now); err != nil {
 			return err
 		}

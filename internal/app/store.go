@@ -28,7 +28,8 @@ type Store struct {
 }
 
 // OpenStore opens the database that the configuration names, brings its schema
-// up to date, and checks that the master key is the one it was made with.
+// up to date, and checks that it was not moved elsewhere and that the master key
+// is the one it was made with.
 func OpenStore(ctx context.Context, cfg config.Config) (*Store, error) {
 	ring, err := openRing(cfg)
 	if err != nil {
@@ -43,7 +44,10 @@ func OpenStore(ctx context.Context, cfg config.Config) (*Store, error) {
 		s.Close()
 		return nil, err
 	}
-	if err := s.checkMasterKey(ctx); err != nil {
+	if err = CheckMoved(ctx, d); err == nil {
+		err = s.checkMasterKey(ctx)
+	}
+	if err != nil {
 		s.Close()
 		return nil, err
 	}

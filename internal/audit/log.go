@@ -16,7 +16,7 @@ import (
 )
 
 // Requests is the table, for partitions and retention.
-var Requests = db.Partitioned{Table: "requests", Prefix: ids.Request}
+var Requests = db.Partitioned{Table: "requests", Key: "id", Prefix: ids.Request}
 
 // Booking is an entry that is settled in a transaction, for whoever keeps
 // accounts of calls: both are one commit.

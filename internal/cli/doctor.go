@@ -113,6 +113,9 @@ func examineStorage(ctx context.Context, l config.Loaded) []finding {
 	if !add("schema", err, fmt.Sprintf("%s, version %d", d.Engine(), have)) {
 		return out
 	}
+	if err := app.CheckMoved(ctx, d); err != nil {
+		add("database", err, "")
+	}
 	add("master key", app.CheckMasterKey(ctx, l.Config, d), "it is the one that the database was made with")
 	n, err := nodes.Count(ctx, d, time.Now())
 	if d.Engine() == "sqlite" {

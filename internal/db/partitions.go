@@ -16,6 +16,7 @@ import (
 // here do nothing and Purge deletes in batches.
 type Partitioned struct {
 	Table  string
+	Key    string // the column of the ids
 	Prefix string // of the ids
 }
 

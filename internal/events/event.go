@@ -15,7 +15,7 @@ import (
 )
 
 // Table is the table of events, for partitions and retention.
-var Table = db.Partitioned{Table: "events", Prefix: ids.Event}
+var Table = db.Partitioned{Table: "events", Key: "id", Prefix: ids.Event}
 
 // MaxBody bounds the body of a delivery.
 const MaxBody = 1 << 20

@@ -16,8 +16,8 @@ import (
 // Deliveries and Attempts are the tables, for partitions and retention.
 // Attempts lie by their delivery's id, and so go with it.
 var (
-	Deliveries = db.Partitioned{Table: "deliveries", Prefix: ids.Delivery}
-	Attempts   = db.Partitioned{Table: "attempts", Prefix: ids.Delivery}
+	Deliveries = db.Partitioned{Table: "deliveries", Key: "id", Prefix: ids.Delivery}
+	Attempts   = db.Partitioned{Table: "attempts", Key: "delivery_id", Prefix: ids.Delivery}
 )
 
 // State is how far a delivery has come.

@@ -1,0 +1,114 @@
+package db
+
+import (
+	"context"
+	"fmt"
+	"strings"
+)
+
+const (
+	// copyRows and copyBytes bound what is in memory at once, and what one
+	// statement takes.
+	copyRows  = 1000
+	copyBytes = 4 << 20
+)
+
+// Tables lists the tables of an embedded database in the order in which they
+// were made, so that none comes before one that it refers to. That of the
+// migrations is not among them: every database has its own.
+func Tables(ctx context.Context, from *Tx) ([]string, error) {
+	rows, err := from.Query(ctx, `SELECT name FROM sqlite_master
+		WHERE type = 'table' AND name NOT LIKE 'sqlite!_%' ESCAPE '!' AND name <> 'schema_migrations' ORDER BY rowid`)
+	names, err := All(rows, err, func(r Row) (name string, err error) {
+		err = r.Scan(&name)
+		return name, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list tables: %w", err)
+	}
+	return names, nil
+}
+
+// Count is how many rows a table has.
+func Count(ctx context.Context, q Querier, table string) (n int64, err error) {
+	if err = q.QueryRow(ctx, "SELECT count(*) FROM "+table).Scan(&n); err != nil {
+		return 0, fmt.Errorf("count %s: %w", table, err)
+	}
+	return n, nil
+}
+
+// Copy copies a table of an embedded database to the same table of another
+// one, which has the same schema and must not have any of the rows. more is
+// called with how many were copied since it was called last.
+func Copy(ctx context.Context, from, to *Tx, table string, more func(rows int)) error {
+	columns, err := columnsOf(ctx, from, table)
+	if err != nil {
+		return fmt.Errorf("copy %s: %w", table, err)
+	}
+	insert := NewBulk(table, "", columns...)
+	var batch [][]any
+	size := 0
+	write := func() error {
+		if _, err := insert.Write(ctx, to, batch); err != nil {
+			return err
+		}
+		more(len(batch))
+		batch, size = batch[:0], 0
+		return nil
+	}
+	rows, err := from.Query(ctx, "SELECT "+strings.Join(insert.columns, ", ")+" FROM "+table)
+	err = Each(rows, err, func(r Row) error {
+		if err := ctx.Err(); err != nil { // reading does not notice
+			return err
+		}
+		values, n, err := insert.scan(r)
+		if err != nil {
+			return err
+		}
+		batch, size = append(batch, values), size+n
+		if len(batch) < copyRows && size < copyBytes {
+			return nil
+		}
+		return write()
+	})
+	if err == nil {
+		err = write()
+	}
+	if err != nil {
+		return fmt.Errorf("copy %s: %w", table, err)
+	}
+	return nil
+}
+
+// columnsOf describes the columns of a table as NewBulk takes them.
+func columnsOf(ctx context.Context, from *Tx, table string) ([]string, error) {
+	rows, err := from.Query(ctx, "SELECT name, lower(type) FROM pragma_table_info($1) ORDER BY cid", table)
+	return All(rows, err, func(r Row) (string, error) {
+		var name, typ string
+		err := r.Scan(&name, &typ)
+		return name + " " + typ, err
+	})
+}
+
+// scan reads a row's values, and says how many bytes their texts have.
+func (b *Bulk) scan(r Row) (values []any, size int, err error) {
+	values = make([]any, len(b.columns))
+	into := make([]any, len(values))
+	for i := range values {
+		into[i] = &values[i]
+	}
+	if err := r.Scan(into...); err != nil {
+		return nil, 0, err
+	}
+	for i, v := range values {
+		switch v := v.(type) {
+		case string:
+			size += len(v)
+		case int64:
+			if b.types[i] == "boolean" { // SQLite has none
+				values[i] = v != 0
+			}
+		}
+	}
+	return values, size, nil
+}
