@@ -330,17 +330,17 @@ func (a *App) disconnectDead(ctx context.Context) error {
 }
 
 func (a *App) listen() (err error) {
-	var cert tls.Certificate
+	var shown *certificate
 	if a.cfg.TLS.Cert != "" {
-		if cert, err = tls.LoadX509KeyPair(a.cfg.TLS.Cert, a.cfg.TLS.Key); err != nil {
-			return fmt.Errorf("load TLS certificate: %w", err)
+		if shown, err = loadCertificate(a.cfg.TLS.Cert, a.cfg.TLS.Key); err != nil {
+			return err
 		}
 	}
 	if a.ln, err = net.Listen("tcp", a.cfg.Listen); err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
-	if a.cfg.TLS.Cert != "" {
-		a.ln = tls.NewListener(a.ln, &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}})
+	if shown != nil {
+		a.ln = tls.NewListener(a.ln, &tls.Config{GetCertificate: shown.get, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}})
 	}
 	return nil
 }

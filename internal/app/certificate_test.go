@@ -1,0 +1,111 @@
+package app
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+func TestRenewedCertificateIsShown(t *testing.T) {
+	t.Parallel()
+	cert, key := filepath.Join(t.TempDir(), "cert.pem"), filepath.Join(t.TempDir(), "key.pem")
+	write := func(path string, text []byte) {
+		t.Helper()
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	firstCert, firstKey := newCertificate(t, "first")
+	secondCert, secondKey := newCertificate(t, "second")
+	write(cert, firstCert)
+	write(key, firstKey)
+	c, err := loadCertificate(cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{GetCertificate: c.get, MinVersion: tls.VersionTLS12})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_ = conn.(*tls.Conn).Handshake()
+			_ = conn.Close()
+		}
+	}()
+	expect := func(when, name string) {
+		t.Helper()
+		if got := shownAt(t, l.Addr()); got != name {
+			t.Errorf("%s %q is shown, not %q", when, got, name)
+		}
+	}
+	later := func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.looked = c.looked.Add(-certificateEvery)
+	}
+	expect("at the start", "first")
+	write(cert, secondCert)
+	later()
+	expect("with a certificate without its key", "first")
+	write(key, secondKey)
+	expect("before its files were looked at again", "first")
+	later()
+	expect("renewed", "second")
+	write(cert, []byte("nothing"))
+	later()
+	expect("with a broken one", "second")
+	if err := os.Remove(cert); err != nil {
+		t.Fatal(err)
+	}
+	later()
+	expect("with none at all", "second")
+	write(cert, firstCert)
+	write(key, firstKey)
+	later()
+	expect("mended", "first")
+}
+
+// shownAt is the name in the certificate that a server shows.
+func shownAt(t *testing.T, at net.Addr) string {
+	t.Helper()
+	conn, err := tls.Dial("tcp", at.String(), &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // the name is looked at
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	return conn.ConnectionState().PeerCertificates[0].Subject.CommonName
+}
+
+func newCertificate(t *testing.T, name string) (cert, key []byte) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})
+}
