@@ -28,6 +28,13 @@ func (s *Server) publicMux() *http.ServeMux {
 	public("GET /docs/docs.css", r.css.serve)
 	if s.Files != nil {
 		public("GET "+files.Prefix, func(c *Call) { c.serveFile() })
+		public("OPTIONS "+files.Prefix, func(c *Call) {
+			if isPreflight(c.r) { // a page that asks for parts of a video, say
+				c.answerPreflight()
+				return
+			}
+			c.serveFile()
+		})
 	}
 	if s.Leaks != nil {
 		s.leakRoutes(public)

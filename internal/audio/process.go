@@ -99,7 +99,9 @@ func (l *lastWords) Write(p []byte) (int, error) {
 // environment is what a program gets to see of ours: where things are, none
 // of the secrets.
 func environment() []string {
-	env := []string{"LC_ALL=C.UTF-8"}
+	// Without a word on that, espeak-ng looks for a sound server, though nobody
+	// is to hear it, and leaves folders for one behind.
+	env := []string{"LC_ALL=C.UTF-8", "PULSE_SERVER=none"}
 	for _, name := range []string{"PATH", "LD_LIBRARY_PATH", "ESPEAK_DATA_PATH", "TMPDIR", "SYSTEMROOT"} {
 		if value, ok := os.LookupEnv(name); ok {
 			env = append(env, name+"="+value)

@@ -199,7 +199,7 @@ func TestBrowserRules(t *testing.T) {
 			if r := from(test, "https://evil.example").Want(t, 200, ""); cors(r) != "" {
 				t.Error("a test key elsewhere can")
 			}
-			for _, path := range []string{"/v1/chat/completions", "/v1/nothing"} {
+			for _, path := range []string{"/v1/chat/completions", "/v1/nothing", "/files/wsp_1/live/0/a.mp4"} {
 				r := s.Do(t, harness.Request{Method: "OPTIONS", Path: path, Header: http.Header{"Origin": {"https://shop.example"},
 					"Access-Control-Request-Method": {"POST"}, "Access-Control-Request-Headers": {"authorization,content-type"}}})
 				if r.Status != 204 || r.Header.Get("Access-Control-Allow-Headers") != "authorization,content-type" || cors(r) != "*" {
