@@ -358,6 +358,9 @@ func (a *App) Serve() {
 // RunRetention lets go now what is due to go. The server does it by itself.
 func (a *App) RunRetention(ctx context.Context) error { return a.keeper.RunOnce(ctx) }
 
+// RetentionPasses is how often it has, since the start.
+func (a *App) RetentionPasses() int64 { return a.keeper.Passes() }
+
 // Publish makes something happen, as the parts of the server do.
 func (a *App) Publish(ctx context.Context, from events.Origin, data ...events.Payload) error {
 	return a.store.DB.Write(ctx, func(tx *db.Tx) error {

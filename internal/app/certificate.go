@@ -21,7 +21,8 @@ type certificate struct {
 	mu      sync.Mutex
 	current *tls.Certificate
 	looked  time.Time
-	seen    string // the files' state when they were read last, well or not
+	seen    string // the files' state when they were read
+	warned  string // that in which they could not be
 }
 
 func loadCertificate(cert, key string) (*certificate, error) {
@@ -46,20 +47,22 @@ func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return c.current, nil
 }
 
-// refresh keeps the old one if the new one cannot be used: its files may be
-// about to be written, one after the other.
+// refresh keeps the old one for as long as the new one cannot be used: its files
+// may be about to be written, one after the other, or not be ours to read yet.
 func (c *certificate) refresh() {
 	state := c.state()
 	if state == c.seen {
 		return
 	}
-	c.seen = state
 	pair, err := tls.LoadX509KeyPair(c.cert, c.key)
 	if err != nil {
-		slog.Warn("the new TLS certificate cannot be used; the old one is shown until its files change again", "error", err)
+		if state != c.warned {
+			slog.Warn("the new TLS certificate cannot be used; the old one is shown until it can", "error", err)
+		}
+		c.warned = state
 		return
 	}
-	c.current = &pair
+	c.current, c.seen = &pair, state
 	slog.Info("there is a new TLS certificate", "valid_until", pair.Leaf.NotAfter)
 }
 

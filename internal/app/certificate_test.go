@@ -1,6 +1,7 @@
 package app
 
 import (
+	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -79,6 +80,23 @@ func TestRenewedCertificateIsShown(t *testing.T) {
 	write(key, firstKey)
 	later()
 	expect("mended", "first")
+
+	// What could not be read may be readable later, though the files look the same.
+	broken := bytes.Repeat([]byte("x"), len(secondKey))
+	for _, step := range []struct {
+		key  []byte
+		want string
+	}{{broken, "first"}, {secondKey, "second"}} {
+		write(cert, secondCert)
+		write(key, step.key)
+		for _, path := range []string{cert, key} {
+			if err := os.Chtimes(path, time.Unix(1, 0), time.Unix(1, 0)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		later()
+		expect("of the same look", step.want)
+	}
 }
 
 // shownAt is the name in the certificate that a server shows.

@@ -25,12 +25,39 @@ type Store struct {
 	DB      *db.DB
 	Ring    *keyring.Ring
 	Applied []db.Migration // by opening it
+
+	release func() // of the data folder
 }
 
 // OpenStore opens the database that the configuration names, brings its schema
 // up to date, and checks that it was not moved elsewhere and that the master key
 // is the one it was made with.
 func OpenStore(ctx context.Context, cfg config.Config) (*Store, error) {
+	release := func() {}
+	if cfg.DatabaseURL == "" {
+		if err := makeDataFolder(cfg.Data); err != nil {
+			return nil, err
+		}
+		var err error
+		if release, err = useFolder(cfg.Data); err != nil {
+			return nil, err
+		}
+	}
+	s, err := openStore(ctx, cfg)
+	if err != nil {
+		release()
+		return nil, err
+	}
+	s.release = release
+	if err := s.prepare(ctx); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// openStore opens a database that was not moved elsewhere, as it is.
+func openStore(ctx context.Context, cfg config.Config) (*Store, error) {
 	ring, err := openRing(cfg)
 	if err != nil {
 		return nil, err
@@ -39,19 +66,18 @@ func OpenStore(ctx context.Context, cfg config.Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{DB: d, Ring: ring}
-	if s.Applied, err = d.Migrate(ctx); err != nil {
-		s.Close()
+	if err := CheckMoved(ctx, d); err != nil {
+		d.Close()
 		return nil, err
 	}
-	if err = CheckMoved(ctx, d); err == nil {
-		err = s.checkMasterKey(ctx)
+	return &Store{DB: d, Ring: ring, release: func() {}}, nil
+}
+
+func (s *Store) prepare(ctx context.Context) (err error) {
+	if s.Applied, err = s.DB.Migrate(ctx); err != nil {
+		return err
 	}
-	if err != nil {
-		s.Close()
-		return nil, err
-	}
-	return s, nil
+	return s.checkMasterKey(ctx)
 }
 
 // OpenDatabase opens the database as it is.
@@ -66,7 +92,10 @@ func OpenDatabase(ctx context.Context, cfg config.Config) (*db.DB, error) {
 }
 
 // Close releases the database.
-func (s *Store) Close() { s.DB.Close() }
+func (s *Store) Close() {
+	s.DB.Close()
+	s.release()
+}
 
 func makeDataFolder(path string) error {
 	if err := os.MkdirAll(path, 0o700); err != nil {

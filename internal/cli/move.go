@@ -19,7 +19,7 @@ func newMove(e *env) *cobra.Command {
 		Use:   "move",
 		Short: "Move everything from the embedded database to PostgreSQL",
 		Long: `Moves everything from the embedded database in the data folder to an empty
-PostgreSQL database, all of it or nothing. Stop the server first, and run this
+PostgreSQL database, in one transaction. Stop the server first, and run this
 with the settings that it will have from then on: the database's address, and as
 TURNPIKE_MASTER_KEY what is in master.key of the data folder.
 
@@ -91,14 +91,14 @@ them: before there is a second one, copy them into a bucket and set files.url.
 }
 
 func (e *env) moveBack(ctx context.Context, embedded config.Config) error {
-	from, err := app.MoveBack(ctx, embedded)
+	from, moved, err := app.MoveBack(ctx, embedded)
 	if err != nil {
 		return err
 	}
 	if e.asJSON {
-		return e.printJSON(map[string]any{"moved_to": from, "data": embedded.Data})
+		return e.printJSON(map[string]any{"data": embedded.Data, "moved": moved, "to": from})
 	}
-	if from == "" {
+	if !moved {
 		fmt.Fprintf(e.out, "The database in %s had not been moved.\n", embedded.Data)
 		return nil
 	}

@@ -82,7 +82,7 @@ func (u SecretURL) MarshalText() ([]byte, error) { return []byte(u.String()), ni
 func (u SecretURL) fault() string {
 	const expected = "expected postgres://user:password@host/database"
 	scheme, rest, ok := strings.Cut(string(u), "://")
-	if scheme = strings.ToLower(scheme); !ok || scheme != "postgres" && scheme != "postgresql" {
+	if !ok || scheme != "postgres" && scheme != "postgresql" {
 		return "does not start with postgres:// or postgresql://; " + expected
 	}
 	// An unescaped / ? or # in the password ends the authority early; the

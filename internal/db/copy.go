@@ -37,10 +37,18 @@ func Count(ctx context.Context, q Querier, table string) (n int64, err error) {
 	return n, nil
 }
 
+// IsEmpty reports whether a table has no rows.
+func IsEmpty(ctx context.Context, q Querier, table string) (empty bool, err error) {
+	if err = q.QueryRow(ctx, "SELECT NOT EXISTS (SELECT 1 FROM "+table+")").Scan(&empty); err != nil {
+		return false, fmt.Errorf("look into %s: %w", table, err)
+	}
+	return empty, nil
+}
+
 // Copy copies a table of an embedded database to the same table of another
 // one, which has the same schema and must not have any of the rows. more is
-// called with how many were copied since it was called last.
-func Copy(ctx context.Context, from, to *Tx, table string, more func(rows int)) error {
+// called with how many have come there since it was called last.
+func Copy(ctx context.Context, from, to *Tx, table string, more func(rows int64)) error {
 	columns, err := columnsOf(ctx, from, table)
 	if err != nil {
 		return fmt.Errorf("copy %s: %w", table, err)
@@ -49,10 +57,11 @@ func Copy(ctx context.Context, from, to *Tx, table string, more func(rows int)) 
 	var batch [][]any
 	size := 0
 	write := func() error {
-		if _, err := insert.Write(ctx, to, batch); err != nil {
+		n, err := insert.Write(ctx, to, batch)
+		if err != nil {
 			return err
 		}
-		more(len(batch))
+		more(n)
 		batch, size = batch[:0], 0
 		return nil
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"turnpike/internal/db"
@@ -17,9 +18,9 @@ func TestEveryTableIsCopied(t *testing.T) {
 	t.Parallel()
 	old, fresh := dbtest.Open(t, dbtest.Address(t, "sqlite")), dbtest.Open(t, dbtest.Address(t, "postgres"))
 	tables, columns := fillEveryTable(t, old)
-	copied := 0
-	copyAll(t, old, fresh, tables, func(rows int) { copied += rows })
-	if copied != 3*len(tables) || len(tables) < 30 {
+	copied := int64(0)
+	copyAll(t, old, fresh, tables, func(rows int64) { copied += rows })
+	if copied != int64(3*len(tables)) || len(tables) < 30 {
 		t.Errorf("%d rows of %d tables were copied", copied, len(tables))
 	}
 	for _, table := range tables {
@@ -102,7 +103,7 @@ func contents(t *testing.T, d *db.DB, table string, columns []string) []string {
 	return list
 }
 
-func copyAll(t *testing.T, old, fresh *db.DB, tables []string, more func(int)) {
+func copyAll(t *testing.T, old, fresh *db.DB, tables []string, more func(int64)) {
 	t.Helper()
 	inOne(t, old, func(from *db.Tx) error {
 		return fresh.Write(t.Context(), func(to *db.Tx) error {
@@ -142,9 +143,9 @@ func TestCopyGoesInPieces(t *testing.T) {
 		}
 		return nil
 	})
-	var pieces []int
-	copyAll(t, old, fresh, []string{"texts"}, func(rows int) { pieces = append(pieces, rows) })
-	if want := []int{1000, 1000, 494, 4, 2}; !slices.Equal(pieces, want) {
+	var pieces []int64
+	copyAll(t, old, fresh, []string{"texts"}, func(rows int64) { pieces = append(pieces, rows) })
+	if want := []int64{1000, 1000, 494, 4, 2}; !slices.Equal(pieces, want) {
 		t.Errorf("copied %v, want %v", pieces, want)
 	}
 	if n, err := db.Count(t.Context(), fresh, "texts"); n != 2500 || err != nil {
@@ -162,10 +163,50 @@ func TestCopyEndsWithItsContext(t *testing.T) {
 	err := old.Write(ctx, func(from *db.Tx) error {
 		return fresh.Write(ctx, func(to *db.Tx) error {
 			cancel()
-			return db.Copy(ctx, from, to, "scratch", func(int) {})
+			return db.Copy(ctx, from, to, "scratch", func(int64) {})
 		})
 	})
 	if !errors.Is(err, context.Canceled) || count(t, fresh) != 0 {
 		t.Errorf("got %v, and %d rows were copied", err, count(t, fresh))
+	}
+}
+
+func TestWhereaboutsAreNoSecret(t *testing.T) {
+	t.Parallel()
+	for address, want := range map[string]string{
+		"postgres://ada:hush@db.internal/turnpike?sslmode=disable":                             "db.internal:5432/turnpike",
+		"postgres://ada:hush@db:6543/turnpike":                                                 "db:6543/turnpike",
+		"postgres://?host=127.0.0.1&port=5433&user=ada&password=hush&dbname=t&sslmode=disable": "127.0.0.1:5433/t",
+		"postgres://ada:hush@db?sslmode=disable":                                               "db:5432/ada",
+		"postgres://ada:hush@db:port/x":                                                        "an address that cannot be shown",
+	} {
+		if got := db.Whereabouts(address); got != want {
+			t.Errorf("%s is shown as %s", address, got)
+		}
+	}
+}
+
+// A transaction that an operator watches is not held to a request's limit.
+func TestPatientTransactionMayTakeItsTime(t *testing.T) {
+	t.Parallel()
+	d := dbtest.Open(t, dbtest.Empty(t, "postgres"))
+	sleep := func(patient bool) error {
+		return d.Write(t.Context(), func(tx *db.Tx) error {
+			if patient {
+				if err := tx.Patient(t.Context()); err != nil {
+					return err
+				}
+			}
+			_, err := tx.Exec(t.Context(), "SELECT pg_sleep(5.5)")
+			return err
+		})
+	}
+	var hurried, patient error
+	var both sync.WaitGroup
+	both.Go(func() { hurried = sleep(false) })
+	both.Go(func() { patient = sleep(true) })
+	both.Wait()
+	if !errors.Is(hurried, db.ErrUnavailable) || patient != nil {
+		t.Errorf("got %v and %v", hurried, patient)
 	}
 }

@@ -61,6 +61,7 @@ type engineTx interface {
 	claimRows(table string) string
 	shareRows(table string) string
 	flush(ctx context.Context) error
+	patient(ctx context.Context) error
 	commit(ctx context.Context) error
 	rollback()
 }
@@ -170,6 +171,10 @@ func (t *Tx) Share(table string) string { return t.tx.shareRows(table) }
 // Claim is Lock that leaves out what others hold, so that several nodes take
 // from one queue without waiting for each other.
 func (t *Tx) Claim(table string) string { return t.tx.claimRows(table) }
+
+// Patient lets the transaction take as long as it does: it is an operator's, who
+// watches it, and not a request's.
+func (t *Tx) Patient(ctx context.Context) error { return fold(t.tx.patient(ctx)) }
 
 // OnCommit runs fn after the transaction is durable, before its signals are
 // heard and before Write returns.

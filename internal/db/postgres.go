@@ -1,11 +1,13 @@
 package db
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"net"
 	"strconv"
 	"strings"
 	"time"
@@ -87,6 +89,15 @@ func openPostgres(ctx context.Context, address string) (*postgresEngine, error) 
 	return e, nil
 }
 
+// Whereabouts names a PostgreSQL database without what is secret in its address.
+func Whereabouts(address string) string {
+	cfg, err := pgconn.ParseConfig(address)
+	if err != nil {
+		return "an address that cannot be shown"
+	}
+	return net.JoinHostPort(cfg.Host, strconv.Itoa(int(cfg.Port))) + "/" + cmp.Or(cfg.Database, cfg.User)
+}
+
 func (e *postgresEngine) name() string { return "postgres" }
 func (e *postgresEngine) ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
@@ -97,18 +108,26 @@ func (e *postgresEngine) ping(ctx context.Context) error {
 func (e *postgresEngine) close() { e.pool.Close() }
 
 func (e *postgresEngine) Query(ctx context.Context, query string, args ...any) (Rows, error) {
-	return timedQuery(ctx, e.pool.Query, query, args)
+	return timedQuery(ctx, statementTimeout, e.pool.Query, query, args)
 }
 
 // timedQuery runs a query whose rows must have been read within the limit.
-func timedQuery(ctx context.Context, run func(context.Context, string, ...any) (pgx.Rows, error), query string, args []any) (Rows, error) {
-	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+func timedQuery(ctx context.Context, limit time.Duration, run func(context.Context, string, ...any) (pgx.Rows, error), query string, args []any) (Rows, error) {
+	ctx, cancel := within(ctx, limit)
 	rows, err := run(ctx, query, args...)
 	if err != nil {
 		cancel()
 		return nil, fold(err)
 	}
 	return timedRows{rows, cancel}, nil
+}
+
+// within bounds what follows; a limit of nought is none.
+func within(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	if limit == 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, limit)
 }
 
 type timedRows struct {
@@ -133,7 +152,7 @@ func (e *postgresEngine) begin(ctx context.Context) (engineTx, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &postgresTx{eng: e, tx: tx}, nil
+	return &postgresTx{eng: e, tx: tx, limit: statementTimeout}, nil
 }
 
 func (e *postgresEngine) bulkWrite(ctx context.Context, etx engineTx, b *Bulk, rows [][]any) (int64, error) {
@@ -205,8 +224,9 @@ func (e *postgresEngine) listen(ctx context.Context, changed func(topic, payload
 }
 
 type postgresTx struct {
-	eng *postgresEngine
-	tx  pgx.Tx
+	eng   *postgresEngine
+	tx    pgx.Tx
+	limit time.Duration // of a statement; 0 for none
 
 	unsent pgx.Batch // goes before the next statement, in one round trip
 	then   []func(n int64) error
@@ -235,7 +255,7 @@ func (t *postgresTx) flush(ctx context.Context) error {
 
 // send returns how many rows each statement has changed.
 func (t *postgresTx) send(ctx context.Context, batch *pgx.Batch) (changed []int64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	ctx, cancel := within(ctx, t.limit)
 	defer cancel()
 	results := t.tx.SendBatch(ctx, batch)
 	for range batch.Len() {
@@ -253,7 +273,7 @@ func (t *postgresTx) exec(ctx context.Context, query string, args ...any) (int64
 	if err := t.flush(ctx); err != nil {
 		return 0, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	ctx, cancel := within(ctx, t.limit)
 	defer cancel()
 	tag, err := t.tx.Exec(ctx, query, args...)
 	return tag.RowsAffected(), err
@@ -263,7 +283,7 @@ func (t *postgresTx) Query(ctx context.Context, query string, args ...any) (Rows
 	if err := t.flush(ctx); err != nil {
 		return nil, err
 	}
-	return timedQuery(ctx, t.tx.Query, query, args)
+	return timedQuery(ctx, t.limit, t.tx.Query, query, args)
 }
 
 func (t *postgresTx) QueryRow(ctx context.Context, query string, args ...any) Row {
@@ -298,8 +318,14 @@ func (t *postgresTx) claimRows(table string) string {
 	return " FOR UPDATE OF " + table + " SKIP LOCKED"
 }
 
+func (t *postgresTx) patient(ctx context.Context) error {
+	t.limit = 0
+	_, err := t.exec(ctx, "SET LOCAL idle_in_transaction_session_timeout = 0")
+	return err
+}
+
 func (t *postgresTx) commit(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	ctx, cancel := within(ctx, t.limit)
 	defer cancel()
 	err := fold(t.tx.Commit(ctx))
 	var said *pgconn.PgError // the server itself

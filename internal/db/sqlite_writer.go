@@ -231,6 +231,8 @@ func (t *sqliteTx) shareRows(string) string { return "" }
 
 func (t *sqliteTx) flush(context.Context) error { return nil }
 
+func (t *sqliteTx) patient(context.Context) error { return nil } // it always is
+
 func (t *sqliteTx) commit(context.Context) error {
 	if _, err := t.run("COMMIT"); err != nil {
 		// A COMMIT that failed (disk full, busy) leaves the transaction open;

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"turnpike/internal/db"
@@ -30,7 +31,12 @@ type Keeper struct {
 	Purges []Purge
 	// Before runs ahead of the purges: partitions are made and dropped there.
 	Before func(ctx context.Context) error
+
+	passes atomic.Int64
 }
+
+// Passes is how often everything was looked through.
+func (k *Keeper) Passes() int64 { return k.passes.Load() }
 
 // Run purges now and then until ctx ends.
 func (k *Keeper) Run(ctx context.Context) {
@@ -40,6 +46,7 @@ func (k *Keeper) Run(ctx context.Context) {
 		if err := k.RunOnce(ctx); err != nil && ctx.Err() == nil {
 			slog.Warn("retention failed; it is tried again later", "error", err)
 		}
+		k.passes.Add(1)
 		select {
 		case <-tick.C:
 		case <-ctx.Done():

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"turnpike/internal/db"
 	"turnpike/internal/db/dbtest"
 	"turnpike/test/chaos/program"
 )
@@ -39,6 +40,15 @@ func TestMoveToPostgreSQL(t *testing.T) {
 	serve(t, other).Kill()
 	refuses(t, program.Place{Folder: here.Folder, DatabaseURL: other.DatabaseURL}, "is not empty", "move")
 
+	// What PostgreSQL refuses at the very end was not moved.
+	runs(t, there, "migrate")
+	target := open(t, there)
+	exec(t, target, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''not today''; END'`)
+	exec(t, target, "CREATE CONSTRAINT TRIGGER late AFTER INSERT ON workspaces DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION refuse()")
+	refuses(t, there, "not today", "move")
+	runs(t, here, "keys", "list")
+	exec(t, target, "DROP TRIGGER late ON workspaces")
+
 	out := runs(t, there, "move", "--json")
 	var moved struct {
 		Tables, Rows int
@@ -63,9 +73,8 @@ func TestMoveToPostgreSQL(t *testing.T) {
 		}
 	}
 	stop(t, server)
-	d := open(t, there)
-	checkBooks(t, d)
-	if n := count(t, d, "SELECT count(*) FROM requests_default"); n > 0 {
+	checkBooks(t, target)
+	if n := count(t, target, "SELECT count(*) FROM requests_default"); n > 0 {
 		t.Errorf("%d entries of the log are in no month", n)
 	}
 
@@ -73,6 +82,17 @@ func TestMoveToPostgreSQL(t *testing.T) {
 	server = serve(t, here, settings)
 	if served, _ := crowd(t, []*program.Server{server}, p, 10); served != 5 {
 		t.Errorf("the old database is not as it was: %d of 10 calls were served", served)
+	}
+}
+
+func exec(t *testing.T, d *db.DB, statement string) {
+	t.Helper()
+	err := d.Write(t.Context(), func(tx *db.Tx) error {
+		_, err := tx.Exec(t.Context(), statement)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
