@@ -77,11 +77,18 @@ func (l *Limiter) yield(id string, at int64) {
 		s.mu.Unlock()
 		return
 	}
-	e.have.places = e.inUse // first here: they must not be used while they are on their way back
+	e.giveBack(e.have.places - e.inUse) // first here: they must not be used while they are on their way back
 	o := l.tell(e, at)
 	o.moved = true
 	s.mu.Unlock()
 	l.send(s, e, o)
+}
+
+// giveBack counts places as nobody's, so that the next call asks for one,
+// whatever the store said before.
+func (e *entry) giveBack(places int64) {
+	e.have.places -= places
+	e.room += places
 }
 
 // sweep forgets idle ids, and tells the store what it has not heard.
@@ -125,7 +132,7 @@ func (l *Limiter) tidy(e *entry, at int64) (forget bool, o *order) {
 		return false, nil
 	}
 	if gone {
-		e.have.places = 0
+		e.giveBack(e.have.places)
 	}
 	o = l.tell(e, at)
 	o.moved = true

@@ -265,6 +265,28 @@ func TestPlacesAreSharedByNodes(t *testing.T) {
 	}
 }
 
+// A place that was given back may be taken again at once, though the store had
+// just said that there is none.
+func TestPlaceThatWasGivenBackIsNotMissed(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1)
+	begin := func() *Ticket {
+		t.Helper()
+		ticket, err := c.nodes[0].Begin("key", Limits{InFlight: 1}, 0, c.now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ticket
+	}
+	ticket := begin()
+	if _, err := c.nodes[0].Begin("key", Limits{InFlight: 1}, 0, c.now()); err == nil {
+		t.Fatal("two are in flight of one")
+	}
+	ticket.End()
+	c.beat() // somebody wanted it
+	begin()
+}
+
 func TestADeadNodesPlacesComeBack(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 2)
