@@ -28,6 +28,7 @@ func TestRenewedCertificateIsShown(t *testing.T) {
 	}
 	firstCert, firstKey := newCertificate(t, "first")
 	secondCert, secondKey := newCertificate(t, "second")
+	secondCert, secondKey = append(secondCert, '\n'), append(secondKey, '\n') // the clock of files is coarse, their size is not
 	write(cert, firstCert)
 	write(key, firstKey)
 	c, err := loadCertificate(cert, key)
