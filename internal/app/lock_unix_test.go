@@ -2,7 +2,12 @@
 
 package app
 
-import "testing"
+import (
+	"strings"
+	"testing"
+
+	"turnpike/internal/config"
+)
 
 func TestFolderIsUsedByManyOrOwnedByOne(t *testing.T) {
 	t.Parallel()
@@ -25,4 +30,26 @@ func TestFolderIsUsedByManyOrOwnedByOne(t *testing.T) {
 	take(ownFolder, false)
 	owner()
 	take(useFolder, true)()
+}
+
+func TestMoveWaitsForNoCommandAndNoCommandForIt(t *testing.T) {
+	t.Parallel()
+	cfg := config.Config{Data: t.TempDir()}
+	s, err := OpenStore(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nothing := func(int64, int64) {}
+	if _, err := Move(t.Context(), cfg, nothing); err == nil || !strings.Contains(err.Error(), "a turnpike command is at work") {
+		t.Errorf("beside a command: %v", err)
+	}
+	s.Close()
+	release, err := ownFolder(cfg.Data) // as a move does
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer release()
+	if _, err := OpenStore(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "a turnpike move is at work") {
+		t.Errorf("beside a move: %v", err)
+	}
 }
