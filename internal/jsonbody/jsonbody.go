@@ -3,6 +3,7 @@
 package jsonbody
 
 import (
+	"bytes"
 	"errors"
 	"reflect"
 	"strconv"
@@ -151,26 +152,36 @@ func Path(p jsontext.Pointer) string {
 // brackets outside strings, and leaves every other fault to the decoder.
 func CheckDepth(body []byte, limit int) error {
 	depth := 0
-	inString := false
 	for i := 0; i < len(body); i++ {
-		switch c := body[i]; {
-		case inString:
-			if c == '\\' {
-				i++
-			} else if c == '"' {
-				inString = false
-			}
-		case c == '"':
-			inString = true
-		case c == '{' || c == '[':
+		switch body[i] {
+		case '"':
+			i += stringEnd(body[i+1:]) + 1
+		case '{', '[':
 			if depth++; depth > limit {
 				return fault.New(fault.InvalidJSON, "the body nests deeper than %d levels", limit)
 			}
-		case c == '}' || c == ']':
+		case '}', ']':
 			depth--
 		}
 	}
 	return nil
+}
+
+// stringEnd is where the quote is that ends a string, or the length of a text
+// that has none. Bodies are strings for the most part, so it leaps from quote
+// to quote; one that is escaped has an odd number of backslashes before it.
+func stringEnd(text []byte) int {
+	for from := 0; ; {
+		at := bytes.IndexByte(text[from:], '"')
+		if at < 0 {
+			return len(text)
+		}
+		before := text[from : from+at]
+		if slashes := len(before) - len(bytes.TrimRight(before, `\`)); slashes%2 == 0 {
+			return from + at
+		}
+		from += at + 1
+	}
 }
 
 // Optional is a field that may be absent, null or a value: what PATCH needs.

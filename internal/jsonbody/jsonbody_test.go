@@ -68,6 +68,10 @@ func TestDepthIsCountedOutsideStrings(t *testing.T) {
 		strings.Repeat("[", 6) + strings.Repeat("]", 6): false,
 		`{"a":"[[[[[[[[[["}`:                            true,
 		`{"a":"\"[[[[[[[[[["}`:                          true,
+		`{"a":"\\\"[[[[[[[[[["}`:                        true,
+		`{"a":"\\",` + strings.Repeat("[", 5):           false,
+		`{"a":"[[[[[[`:                                  true,
+		`"\`:                                            true,
 		`[[[[[]]]],[[[[]]]]]`:                           true,
 		strings.Repeat(`{"a":`, 6):                      false,
 	} {
@@ -75,6 +79,34 @@ func TestDepthIsCountedOutsideStrings(t *testing.T) {
 			t.Errorf("%s: %v", body, err)
 		}
 	}
+}
+
+// FuzzDepth: the depth is the one that is found byte by byte.
+func FuzzDepth(f *testing.F) {
+	for _, s := range []string{`{}`, `[[[[[[`, `{"a":"[\"[\\"}`, `"\`, `]]][[[[[["[`, `"\\\\\""[[[[[["`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		depth, deepest, inString, escaped := 0, 0, false, false
+		for _, c := range body {
+			switch {
+			case escaped:
+				escaped = false
+			case inString:
+				escaped, inString = c == '\\', c != '"'
+			case c == '"':
+				inString = true
+			case c == '{' || c == '[':
+				depth++
+				deepest = max(deepest, depth)
+			case c == '}' || c == ']':
+				depth--
+			}
+		}
+		if err := jsonbody.CheckDepth(body, 5); (err != nil) != (deepest > 5) {
+			t.Errorf("%q has %d levels: %v", body, deepest, err)
+		}
+	})
 }
 
 // FuzzDecode: whatever comes in, the answer is a value or a fault with a
