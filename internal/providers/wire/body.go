@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"turnpike/internal/providers"
@@ -15,26 +16,36 @@ import (
 // maxAnswer bounds a plain answer. Images come inside JSON, several at a time.
 const maxAnswer = 64 << 20
 
-// body is an answer's body whose reads end in time and fail by kind.
+// body is an answer's body whose reads end in time and fail by kind. It is
+// there before the answer is, and waits for that, too.
 type body struct {
 	ctx     context.Context // the caller's
 	callCtx context.Context
 	cancel  context.CancelCauseFunc
 	from    io.ReadCloser
-	idle    time.Duration
-	timer   *time.Timer // runs while a read waits
+	noMore  *tooSlow                // for a read
+	slow    atomic.Pointer[tooSlow] // for what is waited for now
+	timer   *time.Timer             // runs while something is
 }
 
-func newBody(ctx, callCtx context.Context, cancel context.CancelCauseFunc, from io.ReadCloser, idle time.Duration) *body {
-	timer := time.AfterFunc(idle, func() { cancel(&tooSlow{"no more of the answer", idle}) })
-	timer.Stop()
-	return &body{ctx: ctx, callCtx: callCtx, cancel: cancel, from: from, idle: idle, timer: timer}
+// wait begins to wait for as long as is granted, and rest ends it.
+func (b *body) wait(granted *tooSlow) {
+	b.slow.Store(granted)
+	if b.timer == nil {
+		b.timer = time.AfterFunc(granted.after, b.giveUp)
+		return
+	}
+	b.timer.Reset(granted.after)
 }
+
+func (b *body) rest() { b.timer.Stop() }
+
+func (b *body) giveUp() { b.cancel(b.slow.Load()) }
 
 func (b *body) Read(p []byte) (int, error) {
-	b.timer.Reset(b.idle)
+	b.wait(b.noMore)
 	n, err := b.from.Read(p)
-	b.timer.Stop()
+	b.rest()
 	if err != nil && err != io.EOF {
 		err = failure(b.ctx, b.callCtx, providers.KindCut, err)
 	}
@@ -44,7 +55,7 @@ func (b *body) Read(p []byte) (int, error) {
 // Close ends the call. A body that was not read to its end takes its
 // connection with it.
 func (b *body) Close() error {
-	b.timer.Stop()
+	b.rest()
 	err := b.from.Close()
 	b.cancel(nil)
 	return err
@@ -52,7 +63,7 @@ func (b *body) Close() error {
 
 // readFor reads what comes within a time, however slowly.
 func (b *body) readFor(patience time.Duration, limit int64) ([]byte, error) {
-	timer := time.AfterFunc(patience, func() { b.cancel(&tooSlow{"no more of the answer", patience}) })
+	timer := time.AfterFunc(patience, func() { b.cancel(noMoreWithin(patience)) })
 	defer timer.Stop()
 	return io.ReadAll(io.LimitReader(b, limit))
 }

@@ -47,7 +47,8 @@ const (
 // Client calls providers. One client serves all of them.
 type Client struct {
 	http     *http.Client
-	timeouts Timeouts
+	noAnswer *tooSlow
+	noMore   *tooSlow
 }
 
 // NewClient makes a client with its own pool of connections. Providers are the
@@ -58,7 +59,8 @@ func NewClient(t Timeouts) *Client {
 	t.FirstByte = cmp.Or(t.FirstByte, 10*time.Minute)
 	t.Idle = cmp.Or(t.Idle, 2*time.Minute)
 	return &Client{
-		timeouts: t,
+		noAnswer: &tooSlow{"no answer", t.FirstByte},
+		noMore:   noMoreWithin(t.Idle),
 		http: &http.Client{
 			CheckRedirect: stayOnHost,
 			Transport: &direct{others: &http.Transport{
@@ -129,21 +131,22 @@ func (call Call) succeeded(resp *http.Response) (*http.Response, error) {
 // send makes a call and returns the response whatever its status. Its body is
 // a *body.
 func (c *Client) send(ctx context.Context, call Call) (*http.Response, error) {
-	callCtx, cancel := context.WithCancelCause(ctx)
-	req, err := call.request(callCtx)
+	b := &body{ctx: ctx, noMore: c.noMore}
+	b.callCtx, b.cancel = context.WithCancelCause(ctx)
+	req, err := call.request(b.callCtx)
 	if err != nil {
-		cancel(nil)
+		b.cancel(nil)
 		// The error quotes the URL, which may have a password in it.
 		return nil, &providers.Failure{Kind: providers.KindConnect, Err: errors.New("the provider's address is not a URL")}
 	}
-	timer := time.AfterFunc(c.timeouts.FirstByte, func() { cancel(&tooSlow{"no answer", c.timeouts.FirstByte}) })
+	b.wait(c.noAnswer)
 	resp, err := c.http.Do(req)
-	timer.Stop()
+	b.rest()
 	if err != nil {
-		defer cancel(nil)
-		return nil, callFailure(ctx, callCtx, err)
+		defer b.cancel(nil)
+		return nil, callFailure(ctx, b.callCtx, err)
 	}
-	resp.Body = newBody(ctx, callCtx, cancel, resp.Body, c.timeouts.Idle)
+	b.from, resp.Body = resp.Body, b
 	return resp, nil
 }
 
@@ -241,5 +244,7 @@ type tooSlow struct {
 	what  string
 	after time.Duration
 }
+
+func noMoreWithin(after time.Duration) *tooSlow { return &tooSlow{"no more of the answer", after} }
 
 func (e *tooSlow) Error() string { return fmt.Sprintf("%s within %s", e.what, e.after) }
