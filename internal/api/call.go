@@ -39,6 +39,7 @@ type Call struct {
 	bodyTook time.Duration // to arrive
 	body     []byte        // as it came, until it was looked through for keys
 	wrote    bool          // the answer has begun
+	later    []func()      // what need not keep the answer
 	status   int
 	code     string
 	cause    error
@@ -173,6 +174,18 @@ func (c *Call) write(status int, contentType string, body []byte) {
 	_ = http.NewResponseController(c.w).SetWriteDeadline(time.Now().Add(writeTimeout))
 	c.w.WriteHeader(status)
 	_, _ = c.w.Write(body) // a client that left is no fault of ours
+}
+
+// afterwards sends the answer on its way, if net/http still has it, and does
+// what the caller need not wait for.
+func (c *Call) afterwards() {
+	if len(c.later) == 0 {
+		return
+	}
+	_ = http.NewResponseController(c.w).Flush()
+	for _, do := range c.later {
+		do()
+	}
 }
 
 type headerLine struct{ name, value string }

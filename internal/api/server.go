@@ -93,6 +93,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := &Call{s: s, w: w, r: r, id: ids.New(ids.Request), start: s.Now(), ip: clientip.Of(r, s.TrustedProxies)}
 	w.Header().Set("X-Request-Id", c.id)
 	defer c.logLine()
+	defer c.afterwards()
 	s.serve(c)
 	c.lookForKeys()
 }

@@ -101,6 +101,9 @@ type Call struct {
 	Step      bool
 	// TraceParent is the caller's span, in the notation of that header, or empty.
 	TraceParent string
+	// Later takes what the answer need not wait for, to be done once it has
+	// left; nil does it at once.
+	Later func(func())
 }
 
 // Allowance is a budget that only one call at a time is made under, so that
@@ -140,7 +143,7 @@ func (g *Gateway) run(ctx context.Context, c Call, r *request, targets []target,
 		return nil, err
 	}
 	g.inFlight.Add(1)
-	m := &meter{record: c.Record, ticket: ticket, inFlight: &g.inFlight, now: g.now, started: g.now(), target: targets[0], observe: g.observe}
+	m := &meter{record: c.Record, ticket: ticket, inFlight: &g.inFlight, later: c.Later, now: g.now, started: g.now(), target: targets[0], observe: g.observe}
 	m.seen = Observation{Operation: r.operation, Environment: string(c.Principal.Environment), Requested: r.models[0], Named: g.named(r.models[0]), TraceParent: c.TraceParent}
 	streams := false
 	defer func() {

@@ -20,6 +20,7 @@ type meter struct {
 	record   *audit.Record
 	ticket   *limits.Ticket
 	inFlight *atomic.Int64      // one less when it ends
+	later    func(func())       // nil for at once
 	hold     *spend.Reservation // nil for a test call
 	target   target             // that answered, or was tried last
 	output   int64              // tokens of one choice that it was told
@@ -116,18 +117,28 @@ func (m *meter) failed(err error, r *request) {
 }
 
 // end frees the call's place, and gives back the tokens of one that used none.
+// Whoever watches the server is told later, so that no caller waits for it.
 func (m *meter) end() {
 	if !m.settled {
 		m.ticket.Adjust(0, m.now())
 	}
 	m.ticket.End()
-	m.inFlight.Add(-1)
+	m.seen.Duration = m.now().Sub(m.started)
+	if m.later != nil {
+		m.later(m.tell)
+		return
+	}
+	m.tell()
+}
+
+func (m *meter) tell() {
+	defer m.inFlight.Add(-1)
 	if m.observe == nil {
 		return
 	}
 	m.seen.Provider, m.seen.Model = m.target.provider.Name(), m.target.offer.ID
 	m.seen.Known = m.target.offer.Kind != "" || m.target.health.listed
-	m.seen.Started, m.seen.Duration = m.started, m.now().Sub(m.started)
+	m.seen.Started = m.started
 	m.observe(m.seen)
 }
 
