@@ -360,6 +360,9 @@ func (e *env) printResult(r *events.AgentRun) {
 	case r.Result != nil:
 		fmt.Fprintln(e.out, "\nResult")
 		e.printIndented("  ", longText(r.Result.OutputText))
+		if r.Result.Truncated {
+			fmt.Fprintln(e.out, "\nThe result breaks off: the answer has as many tokens as it may.")
+		}
 		if v := r.Result.Verification; v != nil {
 			fmt.Fprintln(e.out, "\nChecks")
 			for _, c := range v.Checks {

@@ -64,6 +64,24 @@ func serveRun(t *testing.T, status string, texts ...string) (server *httptest.Se
 	}
 }
 
+func TestShownResultThatBreaksOffSaysSo(t *testing.T) {
+	t.Parallel()
+	for _, truncated := range []bool{true, false} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if strings.HasSuffix(r.URL.Path, "/steps") {
+				_, _ = io.WriteString(w, `{"object":"list","data":[],"has_more":false}`)
+				return
+			}
+			_, _ = io.WriteString(w, runText("completed", fmt.Sprintf(`,"result":{"output_text":"And so","truncated":%t,"output":null,"verified":null,"verification":null}`, truncated)))
+		}))
+		defer server.Close()
+		code, out, errOut := runsCommand(server, "show", aRun)
+		if code != 0 || !strings.Contains(out, "And so") || strings.Contains(out, "breaks off") != truncated {
+			t.Errorf("exit %d\n%s%s", code, out, errOut)
+		}
+	}
+}
+
 func TestWatchGoesOnWhereItWasCutOff(t *testing.T) {
 	t.Parallel()
 	server, after := serveRun(t, "completed",

@@ -164,9 +164,11 @@ type RequiredAction struct {
 	ExpiresAt     int64  `json:"expires_at"`
 }
 
-// AgentResult is what a run came to. Verified is null when nothing was to be checked.
+// AgentResult is what a run came to. One that is truncated had as many tokens as
+// it might. Verified is null when nothing was to be checked.
 type AgentResult struct {
 	OutputText   string        `json:"output_text"`
+	Truncated    bool          `json:"truncated"`
 	Output       any           `json:"output"`
 	Verified     *bool         `json:"verified"`
 	Verification *Verification `json:"verification"`

@@ -34,6 +34,7 @@ type saying struct {
 	message string // of that
 	gate    string // that is waited for first
 	greedy  bool   // it uses all the output that it may
+	cut     bool   // it says that it would go on if it might
 }
 
 type toolCall struct{ name, arguments string }
@@ -195,8 +196,12 @@ func (b *brain) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if now.greedy {
 		out = max(in.MaxTokens, in.MaxCompletionTokens)
 	}
+	finish := "stop"
+	if now.cut {
+		finish = "length"
+	}
 	_ = json.NewEncoder(w).Encode(map[string]any{"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": in.Model,
-		"choices": []any{map[string]any{"index": 0, "message": message, "finish_reason": "stop"}},
+		"choices": []any{map[string]any{"index": 0, "message": message, "finish_reason": finish}},
 		"usage":   map[string]any{"prompt_tokens": tokensIn, "completion_tokens": out, "total_tokens": tokensIn + out}})
 }
 

@@ -112,6 +112,36 @@ func TestAConversationThatOutgrowsItsModel(t *testing.T) {
 	})
 }
 
+// TestAnAnswerThatWasCutOff is a result that says so.
+func TestAnAnswerThatWasCutOff(t *testing.T) {
+	t.Parallel()
+	eachLab(t, nil, func(t *testing.T, l *lab) {
+		path := l.begin(t, task(l.brain.learn("cut", saying{text: "And so", cut: true}), nil))
+		if r := l.ended(t, path, "completed"); r.At("result.truncated") != true || r.Text("result.output_text") != "And so" {
+			t.Errorf("it came to %s", r.Body)
+		}
+		told := l.eventsOf(t, idOf(path))
+		if len(told) != 1 || told[0]["data"].(map[string]any)["result"].(map[string]any)["truncated"] != true {
+			t.Errorf("its event is %v", told)
+		}
+
+		// A checked one may be shorter the next time, and is judged by that.
+		output := map[string]any{"schema": numberSchema, "max_revisions": 1}
+		path = l.begin(t, task(l.brain.learn("again", saying{text: `{"n":`, cut: true}, saying{text: `{"n":7}`}), nil, "output", output))
+		if r := l.ended(t, path, "completed"); r.At("result.truncated") != false || r.At("result.verified") != true {
+			t.Errorf("it came to %s", r.Body)
+		}
+		if q := l.brain.questions("again"); len(q) != 2 || !strings.Contains(q[1].last(), "cut off") {
+			t.Errorf("the model was asked %v", q)
+		}
+		// One that is right as far as it goes is still not whole.
+		path = l.begin(t, task(l.brain.learn("right", saying{text: `{"n":7}`, cut: true}), nil, "output", output))
+		if r := l.ended(t, path, "completed"); r.At("result.truncated") != true || r.At("result.verified") != true {
+			t.Errorf("it came to %s", r.Body)
+		}
+	})
+}
+
 // TestACallThatWasCutOff is not made: what is left of its arguments may be
 // right, and not what the model meant.
 func TestACallThatWasCutOff(t *testing.T) {

@@ -85,6 +85,33 @@ func TestMoveToPostgreSQL(t *testing.T) {
 	}
 }
 
+// TestMoveWhoseCommitIsNotAnswered: everything may be there, so nothing works on
+// the old database until somebody has looked.
+func TestMoveWhoseCommitIsNotAnswered(t *testing.T) {
+	t.Parallel()
+	here := program.Place{Folder: t.TempDir()}
+	if err := os.WriteFile(filepath.Join(here.Folder, "master.key"), []byte(program.MasterKey+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	serve(t, here).Kill()
+	there := program.Place{Folder: here.Folder, DatabaseURL: dbtest.Empty(t, "postgres")}
+	wire, address := swallow(t, there.DatabaseURL)
+	wire.after("INSERT INTO workspaces")
+	wire.hangUp(true)
+	if err := wire.begin(); err != nil {
+		t.Fatal(err)
+	}
+	refuses(t, program.Place{Folder: here.Folder, DatabaseURL: address}, "is not known. Look, with turnpike keys list", "move")
+	if n := wire.swallowed(); n != 1 {
+		t.Fatalf("%d commits were not answered", n)
+	}
+	refuses(t, here, "was moved to PostgreSQL", "keys", "list")
+	runs(t, here, "move", "--undo")
+	if old, moved := runs(t, here, "keys", "list", "--json"), runs(t, there, "keys", "list", "--json"); old != moved || !strings.Contains(old, "key_") {
+		t.Errorf("the old database has %s, the new one %s", old, moved)
+	}
+}
+
 func exec(t *testing.T, d *db.DB, statement string) {
 	t.Helper()
 	err := d.Write(t.Context(), func(tx *db.Tx) error {

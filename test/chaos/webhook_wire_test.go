@@ -16,7 +16,8 @@ type swallower struct {
 
 	mu    sync.Mutex
 	on    bool
-	hangs bool // up instead of being silent
+	only  []byte // on connections that have carried this
+	hangs bool   // up instead of being silent
 	lost  int
 	conns []net.Conn
 }
@@ -86,10 +87,12 @@ func (s *swallower) accept(all *sync.WaitGroup) {
 // hears looks for commits in what goes to the database.
 func (s *swallower) hears(mute chan struct{}) func([]byte) bool {
 	once := sync.OnceFunc(func() { close(mute) })
+	meant := false
 	return func(sent []byte) bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.on && bytes.Contains(sent, []byte("commit\x00")) {
+		meant = meant || bytes.Contains(sent, s.only)
+		if s.on && meant && bytes.Contains(sent, []byte("commit\x00")) {
 			s.lost++
 			once()
 		}
@@ -127,6 +130,13 @@ func (s *swallower) hangUp(hangs bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.hangs = hangs
+}
+
+// after is for commits of what a connection does once it has carried the text.
+func (s *swallower) after(text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.only = []byte(text)
 }
 
 func (s *swallower) begin() error { return s.set(true) }

@@ -131,6 +131,22 @@ func TestAPersonDeniesACall(t *testing.T) {
 	})
 }
 
+// TestAResultThatBreaksOff says so to whoever reads it.
+func TestAResultThatBreaksOff(t *testing.T) {
+	t.Parallel()
+	eachOffice(t, func(t *testing.T, o *office) {
+		for input, truncated := range map[string]bool{"Say it. [[sim:finish=length]]": true, "Say it.": false} {
+			id := o.begin(t, "", "completed", "input", input)
+			page := o.get(t, o.in(accounts.Test, "runs/"+id)).shows(t, "Result")
+			if truncated {
+				page.shows(t, "It breaks off")
+			} else {
+				page.hides(t, "It breaks off")
+			}
+		}
+	})
+}
+
 // TestTwoPeopleDecide: one of them does, and the other is told.
 func TestTwoPeopleDecide(t *testing.T) {
 	t.Parallel()
