@@ -75,7 +75,7 @@ type Run struct {
 	OutputTokens int64
 	Credits      credits.Micro
 	Answer       string
-	Truncated    bool // the answer has as many tokens as it may, and would go on
+	CutStep      int64 // whose answer had as many tokens as it might, and would have gone on
 	Result       *events.AgentResult
 	Error        *events.AgentError
 	Turn         int64
@@ -87,6 +87,14 @@ type Run struct {
 	CreatedAt    time.Time
 	StartedAt    *time.Time
 	CompletedAt  *time.Time
+}
+
+// Truncated reports whether the answer breaks off.
+func (r *Run) Truncated() bool {
+	if r.Result != nil {
+		return r.Result.Truncated
+	}
+	return r.CutStep > 0 && r.CutStep == r.StepsUsed
 }
 
 // orders are what a run was told at its creation and nobody counts.
@@ -115,7 +123,7 @@ func (r *Run) move(to Status) error {
 
 const runColumns = `id, workspace_id, environment, project, key_id, reader, request_id, lane, status, model, orders, specs, secrets, tools, metadata,
 	max_steps, steps_used, revisions, budget, input_tokens, output_tokens, credits, answer, result, error, turn, tries, due_at, worked_us, messages, logged,
-	created_at, started_at, completed_at, truncated`
+	created_at, started_at, completed_at, cut_step`
 
 func insertRun(ctx context.Context, tx *db.Tx, r *Run) error {
 	orders, err := json.Marshal(r.Orders)
@@ -131,7 +139,7 @@ func insertRun(ctx context.Context, tx *db.Tx, r *Run) error {
 		return err
 	}
 	_, err = tx.Exec(ctx, "INSERT INTO agent_runs ("+runColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, NULL, $14,
-		$15, 0, 0, $16, 0, 0, 0, NULL, NULL, NULL, 0, 0, $17, 0, $18, $19, $20, NULL, NULL, FALSE)`,
+		$15, 0, 0, $16, 0, 0, 0, NULL, NULL, NULL, 0, 0, $17, 0, $18, $19, $20, NULL, NULL, 0)`,
 		r.ID, r.WorkspaceID, string(r.Environment), db.OrNull(r.Project), r.KeyID, r.Reader, r.RequestID, r.Lane, string(r.Status), r.Model, string(orders),
 		string(specs), db.OrNull(r.Secrets), string(metadata), r.MaxSteps, (*int64)(r.Budget), db.Micros(r.DueAt), r.Messages, r.Logged, r.CreatedAt.UnixMicro())
 	if err != nil {
@@ -144,10 +152,10 @@ func insertRun(ctx context.Context, tx *db.Tx, r *Run) error {
 var saveRuns = db.NewBulkUpdate("agent_runs", `status = v.status, tools = v.tools, steps_used = v.steps_used, revisions = v.revisions,
 	input_tokens = v.input_tokens, output_tokens = v.output_tokens, credits = v.credits, answer = v.answer, result = v.result, error = v.error,
 	turn = v.turn, tries = v.tries, due_at = v.due_at, worked_us = v.worked_us, messages = v.messages, logged = v.logged,
-	started_at = v.started_at, completed_at = v.completed_at, truncated = v.truncated`, "agent_runs.id = v.id",
+	started_at = v.started_at, completed_at = v.completed_at, cut_step = v.cut_step`, "agent_runs.id = v.id",
 	"id text", "status text", "tools text", "steps_used bigint", "revisions bigint", "input_tokens bigint", "output_tokens bigint", "credits bigint",
 	"answer text", "result text", "error text", "turn bigint", "tries bigint", "due_at bigint", "worked_us bigint", "messages bigint", "logged bigint",
-	"started_at bigint", "completed_at bigint", "truncated boolean")
+	"started_at bigint", "completed_at bigint", "cut_step bigint")
 
 func (r *Run) row() ([]any, error) {
 	var list, result, failure any
@@ -166,7 +174,7 @@ func (r *Run) row() ([]any, error) {
 		*f.into = string(text)
 	}
 	return []any{r.ID, string(r.Status), list, r.StepsUsed, r.Revisions, r.InputTokens, r.OutputTokens, int64(r.Credits), db.OrNull(r.Answer), result, failure,
-		r.Turn, r.Tries, db.Moment(r.DueAt), r.Worked.Microseconds(), r.Messages, r.Logged, db.Moment(r.StartedAt), db.Moment(r.CompletedAt), r.Truncated}, nil
+		r.Turn, r.Tries, db.Moment(r.DueAt), r.Worked.Microseconds(), r.Messages, r.Logged, db.Moment(r.StartedAt), db.Moment(r.CompletedAt), r.CutStep}, nil
 }
 
 func scanRun(row db.Row) (*Run, error) {
@@ -177,7 +185,7 @@ func scanRun(row db.Row) (*Run, error) {
 	var worked, created int64
 	err := row.Scan(&r.ID, &r.WorkspaceID, &env, &project, &r.KeyID, &r.Reader, &r.RequestID, &r.Lane, &status, &r.Model, &orders, &specs, &secrets, &list,
 		&metadata, &r.MaxSteps, &r.StepsUsed, &r.Revisions, &budget, &r.InputTokens, &r.OutputTokens, (*int64)(&r.Credits), &answer, &result, &failure,
-		&r.Turn, &r.Tries, &due, &worked, &r.Messages, &r.Logged, &created, &started, &completed, &r.Truncated)
+		&r.Turn, &r.Tries, &due, &worked, &r.Messages, &r.Logged, &created, &started, &completed, &r.CutStep)
 	if err != nil {
 		return nil, err
 	}

@@ -177,11 +177,14 @@ func (s *Service) ask(ctx context.Context, r *Run, p *access.Principal, step *St
 	o.run.OutputTokens += said.output
 	o.run.Tries = 0
 	if said.text != "" || len(said.calls) == 0 {
-		o.run.Answer, o.run.Truncated = said.text, said.cut
+		o.run.Answer = said.text
 	}
 	o.messages = append(o.messages, said.message(r.StepsUsed))
 	o.say("step.completed", map[string]any{"step": finished.Number, "step_id": finished.ID, "text": said.text, "credits": said.cost})
 	if len(said.calls) == 0 {
+		if said.cut {
+			o.run.CutStep = o.run.StepsUsed
+		}
 		return o, s.answered(o, now)
 	}
 	for i, c := range said.calls {
@@ -218,7 +221,7 @@ func (s *Service) answered(o *outcome, now time.Time) error {
 		o.again(now)
 		return nil
 	}
-	r.Result = &events.AgentResult{OutputText: r.Answer, Truncated: r.Truncated}
+	r.Result = &events.AgentResult{OutputText: r.Answer, Truncated: r.Truncated()}
 	return o.end(Completed, nil, now)
 }
 

@@ -48,7 +48,7 @@ func (s *Service) verify(ctx context.Context, r *Run, p *access.Principal) (*out
 	}
 	o.say("run.verified", map[string]any{"passed": len(failed) == 0, "checks": results})
 	verified := len(failed) == 0
-	result := &events.AgentResult{OutputText: r.Answer, Truncated: r.Truncated, Output: output, Verified: &verified,
+	result := &events.AgentResult{OutputText: r.Answer, Truncated: r.Truncated(), Output: output, Verified: &verified,
 		Verification: &events.Verification{Checks: results, Revisions: r.Revisions}}
 	switch {
 	case verified:
@@ -58,7 +58,7 @@ func (s *Service) verify(ctx context.Context, r *Run, p *access.Principal) (*out
 		o.run.Result = result
 		return o, o.end(Failed, failure("verification_failed", "the answer did not pass its checks: %s", strings.Join(failed, "; ")), now)
 	}
-	if r.Truncated {
+	if r.Truncated() {
 		failed = append(failed, "it was cut off, as it was too long")
 	}
 	m, err := plainMessage("user", "Your answer did not pass its checks:\n- "+strings.Join(failed, "\n- ")+"\nGive the whole answer again, corrected.")

@@ -7,6 +7,7 @@ import (
 	"math"
 	"net/http"
 	"net/netip"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"time"
@@ -177,15 +178,28 @@ func (c *Call) write(status int, contentType string, body []byte) {
 }
 
 // afterwards sends the answer on its way, if net/http still has it, and does
-// what the caller need not wait for.
+// what the caller need not wait for. By HTTP/2 an answer ends with its handler,
+// so that would only be one frame more.
 func (c *Call) afterwards() {
 	if len(c.later) == 0 {
 		return
 	}
-	_ = http.NewResponseController(c.w).Flush()
+	defer func() {
+		if v := recover(); v != nil { // the answer is as it should be
+			c.logPanic(v)
+		}
+	}()
+	if c.r.ProtoMajor == 1 {
+		_ = http.NewResponseController(c.w).Flush()
+	}
 	for _, do := range c.later {
 		do()
 	}
+}
+
+// logPanic logs a panic with its stack.
+func (c *Call) logPanic(v any) {
+	slog.Error("panic", "request_id", c.id, "method", masked(c.r.Method, maxLoggedText), "path", masked(c.r.URL.Path, maxLoggedText), "panic", v, "stack", string(debug.Stack()))
 }
 
 type headerLine struct{ name, value string }

@@ -11,6 +11,13 @@ import (
 	"time"
 )
 
+// edge is a server whose pages all are what fn does.
+func edge(fn func(c *Call)) *Server {
+	s := &Server{Deps: Deps{Now: time.Now, Limits: Limits{Header: 1 << 15}}, public: http.NewServeMux()}
+	s.public.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { fn(callOf(w)) })
+	return s
+}
+
 // This test is not parallel: the log is the process's.
 func TestPanicIsA500WithALoggedStack(t *testing.T) {
 	var log bytes.Buffer
@@ -18,11 +25,8 @@ func TestPanicIsA500WithALoggedStack(t *testing.T) {
 	defer slog.SetDefault(old)
 	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
 
-	s := &Server{Deps: Deps{Now: time.Now, Limits: Limits{Header: 1 << 15}}}
-	s.public = http.NewServeMux()
-	s.public.HandleFunc("/", func(http.ResponseWriter, *http.Request) { panic("boom") })
 	w := httptest.NewRecorder()
-	s.ServeHTTP(w, httptest.NewRequest("GET", "/x", nil))
+	edge(func(*Call) { panic("boom") }).ServeHTTP(w, httptest.NewRequest("GET", "/x", nil))
 
 	var body struct {
 		Error struct{ Code, Message string }
@@ -40,15 +44,12 @@ func TestPanicIsA500WithALoggedStack(t *testing.T) {
 
 func TestPanicAfterTheFirstByteDropsTheConnection(t *testing.T) {
 	t.Parallel()
-	s := &Server{Deps: Deps{Now: time.Now, Limits: Limits{Header: 1 << 15}}}
-	s.public = http.NewServeMux()
-	s.public.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
-		callOf(w).wrote = true
-		_, _ = w.Write([]byte("half an ans"))
-		_ = http.NewResponseController(w).Flush()
+	srv := httptest.NewServer(edge(func(c *Call) {
+		c.wrote = true
+		_, _ = c.Write([]byte("half an ans"))
+		_ = http.NewResponseController(c).Flush()
 		panic("boom")
-	})
-	srv := httptest.NewServer(s)
+	}))
 	defer srv.Close()
 	res, err := http.Get(srv.URL)
 	if err != nil {

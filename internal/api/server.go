@@ -5,11 +5,9 @@ package api
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"net/http"
 	"net/netip"
 	"path"
-	"runtime/debug"
 	"strings"
 	"time"
 
@@ -235,7 +233,7 @@ func (s *Server) recovered(c *Call) {
 	if err, ok := v.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 		panic(v) // the server's own way to drop a connection
 	}
-	slog.Error("panic", "request_id", c.id, "method", masked(c.r.Method, maxLoggedText), "path", masked(c.r.URL.Path, maxLoggedText), "panic", v, "stack", string(debug.Stack()))
+	c.logPanic(v)
 	if c.wrote {
 		// The answer has begun: dropping the connection is the only way left
 		// to say that it is not whole.

@@ -43,7 +43,7 @@ type telemetry struct {
 const otherModel = "other"
 
 // labels are those of a call, and series the metrics that have them. They are
-// looked for once: a caller waits for it.
+// looked for once: it is the most that telling them takes.
 type labels struct{ operation, provider, model, environment, result string }
 
 type series struct {

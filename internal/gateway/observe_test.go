@@ -52,6 +52,29 @@ func TestCallsAreObserved(t *testing.T) {
 	}
 }
 
+// TestWhoWatchesIsToldLater: the call's place is free and its charge noted before.
+func TestWhoWatchesIsToldLater(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, []providers.Provider{doer("one", says(10, 5))})
+	var later []func()
+	c := r.open()
+	c.Body, c.Later = []byte(plainCall), func(do func()) { later = append(later, do) }
+	if _, err := r.Chat(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	c.Record.Settle(func(e *audit.Entry) { e.Status = 200 })
+	if n := len(r.observed()); n != 0 || len(later) != 1 || r.InFlight() != 1 {
+		t.Errorf("observed %d times, %d things are left for later, %d calls in flight", n, len(later), r.InFlight())
+	}
+	r.chat(plainCall) // there is one place only
+	for _, do := range later {
+		do()
+	}
+	if n := len(r.observed()); n != 2 || r.InFlight() != 0 {
+		t.Errorf("observed %d times, %d calls in flight", n, r.InFlight())
+	}
+}
+
 // TestNames that no caller has made up.
 func TestNames(t *testing.T) {
 	t.Parallel()

@@ -172,15 +172,19 @@ func CheckDepth(body []byte, limit int) error {
 // to quote; one that is escaped has an odd number of backslashes before it.
 func stringEnd(text []byte) int {
 	for from := 0; ; {
-		at := bytes.IndexByte(text[from:], '"')
-		if at < 0 {
+		quote := bytes.IndexByte(text[from:], '"')
+		if quote < 0 {
 			return len(text)
 		}
-		before := text[from : from+at]
-		if slashes := len(before) - len(bytes.TrimRight(before, `\`)); slashes%2 == 0 {
-			return from + at
+		quote += from
+		slashes := 0
+		for quote-slashes > from && text[quote-slashes-1] == '\\' {
+			slashes++
 		}
-		from += at + 1
+		if slashes%2 == 0 {
+			return quote
+		}
+		from = quote + 1
 	}
 }
 

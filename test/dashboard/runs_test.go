@@ -135,7 +135,7 @@ func TestAPersonDeniesACall(t *testing.T) {
 func TestAResultThatBreaksOff(t *testing.T) {
 	t.Parallel()
 	eachOffice(t, func(t *testing.T, o *office) {
-		for input, truncated := range map[string]bool{"Say it. [[sim:finish=length]]": true, "Say it.": false} {
+		for input, truncated := range map[string]bool{"Say it. [[sim:finish=length]]": true, "Say nothing. [[sim:text=]] [[sim:finish=length]]": true, "Say it.": false} {
 			id := o.begin(t, "", "completed", "input", input)
 			page := o.get(t, o.in(accounts.Test, "runs/"+id)).shows(t, "Result")
 			if truncated {

@@ -156,15 +156,15 @@ func TestSlowProviderTimesOut(t *testing.T) {
 	}
 	short := 150 * time.Millisecond
 
-	_, err := post(t.Context(), NewClient(Timeouts{FirstByte: short}), serve(t, hang))
-	if kindOf(err) != providers.KindTimeout {
+	_, err := post(t.Context(), NewClient(Timeouts{FirstByte: short, Idle: 2 * short}), serve(t, hang))
+	if kindOf(err) != providers.KindTimeout || !strings.Contains(err.Error(), "no answer within 150ms") {
 		t.Errorf("before the headers: %v", err)
 	}
 	resp, err := post(t.Context(), NewClient(Timeouts{Idle: short}), serve(t, half(200, `{"a":`)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ReadAll(resp); kindOf(err) != providers.KindTimeout {
+	if _, err := ReadAll(resp); kindOf(err) != providers.KindTimeout || !strings.Contains(err.Error(), "no more of the answer within 150ms") {
 		t.Errorf("inside a body: %v", err)
 	}
 	resp, err = post(t.Context(), NewClient(Timeouts{Idle: short}), serve(t, half(200, "data: a\n\ndata: b")))
@@ -188,6 +188,38 @@ func TestSlowProviderTimesOut(t *testing.T) {
 	defer cancel()
 	if _, err = post(ctx, NewClient(Timeouts{}), serve(t, hang)); kindOf(err) != providers.KindTimeout || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("the caller's deadline: %v", err)
+	}
+}
+
+// TestOurOwnPausesAreNobodysSlowness: a client may read slowly, and the provider
+// waits for us meanwhile.
+func TestOurOwnPausesAreNobodysSlowness(t *testing.T) {
+	t.Parallel()
+	short := 150 * time.Millisecond
+	second := make(chan struct{})
+	url := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "data: a\n\n")
+		w.(http.Flusher).Flush()
+		<-second
+		_, _ = io.WriteString(w, "data: b\n\n")
+	})
+	resp, err := post(t.Context(), NewClient(Timeouts{FirstByte: short, Idle: short}), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	events := NewEvents(resp)
+	defer events.Close()
+	for _, want := range []string{"a", "b"} {
+		if _, data, err := events.Next(); string(data) != want || err != nil {
+			t.Errorf("%q came, and %v", data, err)
+		}
+		time.Sleep(3 * short)
+		if want == "a" {
+			close(second)
+		}
+	}
+	if _, _, err := events.Next(); err != io.EOF {
+		t.Errorf("the end is %v", err)
 	}
 }
 
