@@ -110,6 +110,9 @@ func Start(ctx context.Context, cfg config.Config, version string, now func() ti
 	if a.store, err = OpenStore(ctx, cfg); err != nil {
 		return nil, err
 	}
+	if err := checkForgotten(ctx, cfg, a.store.DB); err != nil {
+		return nil, err
+	}
 	a.people = people.New(a.store.DB, a.store.Ring, people.Options{Now: now})
 	if err := a.build(ctx, now); err != nil {
 		return nil, err
@@ -382,6 +385,13 @@ func (a *App) CallsInFlight() int64 { return a.gateway.InFlight() }
 
 // URL is the address at which the server can be reached.
 func (a *App) URL() string { return a.cfg.BaseURL(a.ln.Addr().String()) }
+
+// Listens is where the server itself is found, behind whatever stands before it.
+func (a *App) Listens() string {
+	own := a.cfg
+	own.PublicURL = ""
+	return own.BaseURL(a.ln.Addr().String())
+}
 
 // Wait returns when the listener fails, or nil after Close.
 func (a *App) Wait() error {

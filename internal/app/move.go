@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -58,6 +60,30 @@ func Move(ctx context.Context, cfg config.Config, progress func(done, total int6
 		return nil, fmt.Errorf("move to PostgreSQL: %w", err)
 	}
 	return &m.Moved, nil
+}
+
+// checkForgotten refuses to begin anew in PostgreSQL beside an embedded database
+// with somebody's work in it: they have forgotten to move it.
+func checkForgotten(ctx context.Context, cfg config.Config, fresh *db.DB) error {
+	path := filepath.Join(cfg.Data, databaseFile)
+	if _, err := os.Stat(path); cfg.DatabaseURL == "" || err != nil {
+		return nil
+	}
+	if empty, err := db.IsEmpty(ctx, fresh, "workspaces"); err != nil || !empty {
+		return err
+	}
+	old, err := db.Open(ctx, path)
+	if err != nil {
+		return fmt.Errorf("look whether %s was moved: %w", path, err)
+	}
+	defer old.Close()
+	if have, _, err := old.SchemaVersion(ctx); err != nil || have == 0 || CheckMoved(ctx, old) != nil {
+		return err
+	}
+	if empty, err := db.IsEmpty(ctx, old, "workspaces"); err != nil || empty {
+		return err
+	}
+	return fmt.Errorf("%s has not been moved to PostgreSQL, where there is nothing yet: move it with turnpike move, or name another folder with --data to begin anew", path)
 }
 
 // openFresh opens and prepares the database that everything goes to, unless

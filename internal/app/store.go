@@ -33,6 +33,43 @@ type Store struct {
 // up to date, and checks that it was not moved elsewhere and that the master key
 // is the one it was made with.
 func OpenStore(ctx context.Context, cfg config.Config) (*Store, error) {
+	return openChecked(ctx, cfg, (*Store).prepare)
+}
+
+// OpenStoreAsItIs is OpenStore for whoever only wants to look something up or
+// change a row: an older schema is an error then. Bringing it up to date cannot
+// be undone, and servers of the older version do not start on it any more.
+func OpenStoreAsItIs(ctx context.Context, cfg config.Config) (*Store, error) {
+	return openChecked(ctx, cfg, func(s *Store, ctx context.Context) error {
+		if err := CheckSchema(ctx, s.DB); err != nil {
+			return err
+		}
+		return s.checkMasterKey(ctx)
+	})
+}
+
+// CheckSchema refuses a database whose schema is not this program's.
+func CheckSchema(ctx context.Context, d *db.DB) error {
+	have, want, err := d.SchemaVersion(ctx)
+	if err != nil {
+		return err
+	}
+	return compareVersions(have, want)
+}
+
+func compareVersions(have, want int) error {
+	switch {
+	case have > want:
+		return fmt.Errorf("the database is at schema version %d and this program knows only %d: use the newer program", have, want)
+	case have == 0:
+		return errors.New("there is nothing of Turnpike's in this database yet; make it with turnpike serve or turnpike migrate, or see whether it is the right one")
+	case have < want:
+		return fmt.Errorf("the schema is at version %d and this program needs %d; run: turnpike migrate", have, want)
+	}
+	return nil
+}
+
+func openChecked(ctx context.Context, cfg config.Config, check func(*Store, context.Context) error) (*Store, error) {
 	release := func() {}
 	if cfg.DatabaseURL == "" {
 		if err := makeDataFolder(cfg.Data); err != nil {
@@ -49,7 +86,7 @@ func OpenStore(ctx context.Context, cfg config.Config) (*Store, error) {
 		return nil, err
 	}
 	s.release = release
-	if err := s.prepare(ctx); err != nil {
+	if err := check(s, ctx); err != nil {
 		s.Close()
 		return nil, err
 	}
@@ -74,6 +111,17 @@ func openStore(ctx context.Context, cfg config.Config) (*Store, error) {
 }
 
 func (s *Store) prepare(ctx context.Context) (err error) {
+	have, _, err := s.DB.SchemaVersion(ctx)
+	if err != nil {
+		return err
+	}
+	if have > 0 {
+		// Who has another key may have another database in mind, so this comes
+		// before anything is changed.
+		if err := compareMark(ctx, s.DB, s.Ring); err != nil && !errors.Is(err, db.ErrNotFound) {
+			return err
+		}
+	}
 	if s.Applied, err = s.DB.Migrate(ctx); err != nil {
 		return err
 	}

@@ -155,16 +155,21 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 
 // operator makes a command that works on the database, server running or not.
 func (e *env) operator(cmd *cobra.Command, run func(ctx context.Context, s *app.Store, args []string) error) *cobra.Command {
-	return e.onStore(cmd, run, needDatabase)
+	return e.onStore(cmd, run, func(ctx context.Context, cfg config.Config) (*app.Store, error) {
+		if err := needDatabase(cfg); err != nil {
+			return nil, err
+		}
+		return app.OpenStoreAsItIs(ctx, cfg)
+	})
 }
 
 // founder makes such a command that may also be the first to use the database,
-// and makes it then.
+// or the first of this version, and makes it what it has to be then.
 func (e *env) founder(cmd *cobra.Command, run func(ctx context.Context, s *app.Store, args []string) error) *cobra.Command {
-	return e.onStore(cmd, run, func(config.Config) error { return nil })
+	return e.onStore(cmd, run, app.OpenStore)
 }
 
-func (e *env) onStore(cmd *cobra.Command, run func(ctx context.Context, s *app.Store, args []string) error, check func(config.Config) error) *cobra.Command {
+func (e *env) onStore(cmd *cobra.Command, run func(ctx context.Context, s *app.Store, args []string) error, open func(context.Context, config.Config) (*app.Store, error)) *cobra.Command {
 	e.jsonFlag(cmd)
 	e.configured(cmd)
 	hideServing(cmd)
@@ -172,10 +177,7 @@ func (e *env) onStore(cmd *cobra.Command, run func(ctx context.Context, s *app.S
 		if err := e.load(cmd); err != nil {
 			return err
 		}
-		if err := check(e.loaded.Config); err != nil {
-			return err
-		}
-		s, err := app.OpenStore(cmd.Context(), e.loaded.Config)
+		s, err := open(cmd.Context(), e.loaded.Config)
 		if err != nil {
 			return err
 		}

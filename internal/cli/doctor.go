@@ -13,6 +13,7 @@ import (
 
 	"turnpike/internal/app"
 	"turnpike/internal/config"
+	"turnpike/internal/db"
 	"turnpike/internal/files"
 	"turnpike/internal/nodes"
 )
@@ -28,10 +29,11 @@ func newDoctor(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Look for what is wrong with the set-up and say how to mend it",
-		Long: `Checks the settings, the data folder, the master key, the database and the
-bucket for files, server running or not, and changes nothing. It lists the model
-providers that are set up and asks each for its models, to see whether it
-accepts its key. It exits with 1 when something is wrong.`,
+		Long: `Checks the settings, the data folder, the master key, the database, the bucket
+for files, the TLS certificate, the mail server and the sign-in provider, server
+running or not, and changes nothing. It lists the model providers that are set up
+and asks each for its models, to see whether it accepts its key. It exits with 1
+when something is wrong.`,
 	}
 	e.configured(cmd)
 	e.jsonFlag(cmd)
@@ -75,6 +77,7 @@ func examine(ctx context.Context, l config.Loaded) []finding {
 	}
 	out := []finding{{"settings", true, "the settings make sense"}}
 	out = append(out, examineStorage(ctx, l)...)
+	out = append(out, examineServices(ctx, l)...)
 	return append(out, examineProviders(ctx, l)...)
 }
 
@@ -106,11 +109,7 @@ func examineStorage(ctx context.Context, l config.Loaded) []finding {
 		return out
 	}
 	defer d.Close()
-	have, want, err := d.SchemaVersion(ctx)
-	if err == nil {
-		err = compareVersions(have, want)
-	}
-	if !add("schema", err, fmt.Sprintf("%s, version %d", d.Engine(), have)) {
+	if !add("schema", app.CheckSchema(ctx, d), fmt.Sprintf("%s, version %d", d.Engine(), len(db.Migrations()))) {
 		return out
 	}
 	if err := app.CheckMoved(ctx, d); err != nil {
@@ -123,16 +122,6 @@ func examineStorage(ctx context.Context, l config.Loaded) []finding {
 	}
 	add("nodes", err, fmt.Sprintf("%d running", n))
 	return append(out, examineFiles(ctx, l, n)...)
-}
-
-func compareVersions(have, want int) error {
-	switch {
-	case have > want:
-		return fmt.Errorf("the database is at schema version %d and this program knows only %d: use the newer program", have, want)
-	case have < want:
-		return fmt.Errorf("the schema is at version %d and this program needs %d; run: turnpike migrate", have, want)
-	}
-	return nil
 }
 
 // examineFiles tries the bucket, or says that a cluster has none. The folder of

@@ -93,20 +93,6 @@ func TestDoctorCountsOneServerOnAFolder(t *testing.T) {
 	}
 }
 
-func TestDoctorKnowsWhichOfProgramAndDatabaseIsOlder(t *testing.T) {
-	t.Parallel()
-	for want, versions := range map[string][2]int{
-		"run: turnpike migrate":  {3, 4},
-		"use the newer program":  {4, 3},
-		"%!s(<nil>)":             {4, 4},
-		"and this program needs": {0, 4},
-	} {
-		if got := fmt.Sprintf("%s", compareVersions(versions[0], versions[1])); !strings.Contains(got, want) {
-			t.Errorf("database %d, program %d: %q, want %q", versions[0], versions[1], got, want)
-		}
-	}
-}
-
 func TestDoctorTriesTheBucket(t *testing.T) {
 	t.Setenv("AWS_ACCESS_KEY_ID", "id")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", doctorKey)

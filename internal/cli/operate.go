@@ -70,7 +70,11 @@ func (e *env) printMigrations(d *db.DB, applied []db.Migration) error {
 	for _, m := range applied {
 		fmt.Fprintf(e.out, "applied %04d_%s\n", m.Version, m.Name)
 	}
-	fmt.Fprintf(e.out, "The %s schema is at version %d.\n", d.Engine(), len(db.Migrations()))
+	where := e.loaded.Data
+	if e.loaded.DatabaseURL != "" {
+		where = db.Whereabouts(string(e.loaded.DatabaseURL))
+	}
+	fmt.Fprintf(e.out, "The %s schema is at version %d, in %s.\n", d.Engine(), len(db.Migrations()), where)
 	return nil
 }
 

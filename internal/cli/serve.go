@@ -70,7 +70,7 @@ func (e *env) serve(cmd *cobra.Command) error {
 // key goes to a terminal, which forgets, or into a file that only the owner
 // reads: not into a log that is kept.
 func (e *env) welcome(a *app.App) error {
-	fmt.Fprintf(e.out, "Turnpike %s is listening on %s\n", version, a.URL())
+	fmt.Fprintf(e.out, "Turnpike %s is listening on %s\n", version, a.Listens())
 	if a.FirstRun == nil {
 		fmt.Fprintf(e.out, "The dashboard is at %s/dashboard/\n", a.URL())
 		return nil

@@ -87,8 +87,9 @@ func (u SecretURL) fault() string {
 	}
 	// An unescaped / ? or # in the password ends the authority early; the
 	// rest of the password, up to its @, is then taken for something else.
+	// Of two @ before that some readers take the first and others the last.
 	end := strings.IndexAny(rest, "/?#")
-	if end >= 0 && strings.ContainsAny(rest[end:], "@#") {
+	if end >= 0 && strings.ContainsAny(rest[end:], "@#") || strings.Count(rest, "@") > 1 {
 		return "has a # or a misplaced @; " + expected + ", with special characters in the password percent-encoded (# is %23, / is %2F, ? is %3F, @ is %40)"
 	}
 	if _, err := url.Parse(string(u)); err != nil {

@@ -64,7 +64,7 @@ func (c Config) Validate() error {
 		{"master_key", masterKeyFault(c)},
 		{"tls.cert", pairFault(c.TLS.Cert, c.TLS.Key, "tls.key is set, so its certificate file is expected here too")},
 		{"tls.key", pairFault(c.TLS.Key, c.TLS.Cert, "tls.cert is set, so its key file is expected here too")},
-		{"metrics_listen", metricsFault(c.MetricsListen)},
+		{"metrics_listen", metricsFault(c)},
 		{"webhooks.retry_schedule", scheduleFault(c.Webhooks.RetrySchedule)},
 		{"files.url", bucketFault(string(c.Files.URL))},
 		{"files.from_bucket", fromBucketFault(c.Files)},
@@ -311,11 +311,15 @@ func parseOrigin(raw string) (*url.URL, string) {
 }
 
 // metricsFault is listenFault for a listener that need not be.
-func metricsFault(address string) string {
-	if address == "" {
+func metricsFault(c Config) string {
+	_, port, _ := net.SplitHostPort(c.MetricsListen)
+	switch {
+	case c.MetricsListen == "":
 		return ""
+	case c.MetricsListen == c.Listen && port != "0":
+		return "is the address of listen, too; expected another port"
 	}
-	return listenFault(address)
+	return listenFault(c.MetricsListen)
 }
 
 // bucketFault says, without quoting it, what is wrong with a bucket's address.

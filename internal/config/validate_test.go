@@ -59,6 +59,8 @@ func TestValidate(t *testing.T) {
 		"database with one slash":   {func(c *Config) { c.MasterKey, c.DatabaseURL = testMasterKey, "postgres:/db/x" }, "database_url: does not start"},
 		"database, bad escape":      {func(c *Config) { c.MasterKey, c.DatabaseURL = testMasterKey, "postgres://u:%zz@db/x" }, "database_url: is not a URL"},
 		"database, raw slash":       {func(c *Config) { c.MasterKey, c.DatabaseURL = testMasterKey, "postgres://u:1/2@db/x" }, "database_url: has a # or a misplaced @"},
+		"database, raw at":          {func(c *Config) { c.MasterKey, c.DatabaseURL = testMasterKey, "postgres://u:1@2@db/x" }, "database_url: has a # or a misplaced @"},
+		"metrics where it listens":  {func(c *Config) { c.MetricsListen = c.Listen }, "metrics_listen: is the address of listen, too"},
 		"database without a key":    {func(c *Config) { c.DatabaseURL = databaseKey }, "master_key: is required with database_url"},
 		"database with a key":       {func(c *Config) { c.MasterKey, c.DatabaseURL = testMasterKey, databaseKey }, ""},
 		"database, several hosts":   {func(c *Config) { c.MasterKey, c.DatabaseURL = testMasterKey, "postgresql://u:p@a:1,b:2/x" }, ""},

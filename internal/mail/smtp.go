@@ -132,6 +132,13 @@ func (s *session) connect(ctx context.Context) (err error) {
 	return nil
 }
 
+// Check signs in to the mail server and says good-bye.
+func (s *SMTP) Check(ctx context.Context) error {
+	session := s.session()
+	defer session.close()
+	return session.connect(ctx)
+}
+
 // dial is ours, because the library's knows no IPv6 addresses.
 func (s *SMTP) dial(ctx context.Context) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)

@@ -1,0 +1,119 @@
+package app
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"turnpike/internal/config"
+	"turnpike/internal/db"
+	"turnpike/internal/db/dbtest"
+)
+
+const (
+	oneMasterKey   = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f"
+	otherMasterKey = "ff0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f"
+)
+
+func TestWhichOfProgramAndDatabaseIsOlder(t *testing.T) {
+	t.Parallel()
+	for want, versions := range map[string][2]int{
+		"run: turnpike migrate":        {3, 4},
+		"use the newer program":        {4, 3},
+		"%!s(<nil>)":                   {4, 4},
+		"there is nothing of Turnpike": {0, 4},
+	} {
+		if got := fmt.Sprintf("%s", compareVersions(versions[0], versions[1])); !strings.Contains(got, want) {
+			t.Errorf("database %d, program %d: %q, want %q", versions[0], versions[1], got, want)
+		}
+	}
+}
+
+// TestOnlyWhoMayChangesTheSchema: bringing it up to date cannot be undone, so
+// neither a command that looks something up nor one with a wrong key does it.
+func TestOnlyWhoMayChangesTheSchema(t *testing.T) {
+	t.Parallel()
+	for _, engine := range dbtest.Engines {
+		cfg := config.Config{Data: t.TempDir(), MasterKey: oneMasterKey}
+		if engine == "postgres" {
+			cfg.DatabaseURL = config.SecretURL(dbtest.Empty(t, engine))
+		}
+		if _, err := OpenStoreAsItIs(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "nothing of Turnpike's") {
+			t.Errorf("an empty database: %v", err)
+		}
+		s, err := OpenStore(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		newest := len(db.Migrations())
+		err = s.DB.Write(t.Context(), func(tx *db.Tx) error {
+			_, err := tx.Exec(t.Context(), "DELETE FROM schema_migrations WHERE version = $1", newest)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		older := func(open func() error, says string) {
+			t.Helper()
+			if err := open(); err == nil || !strings.Contains(err.Error(), says) {
+				t.Errorf("opened with %v, expected %q", err, says)
+			}
+			if have, _, err := s.DB.SchemaVersion(t.Context()); have != newest-1 || err != nil {
+				t.Errorf("the schema is at version %d (%v)", have, err)
+			}
+		}
+		older(func() error { return closed(OpenStoreAsItIs(t.Context(), cfg)) }, "run: turnpike migrate")
+		wrong := cfg
+		wrong.MasterKey = otherMasterKey
+		older(func() error { return closed(OpenStore(t.Context(), wrong)) }, "not the master key")
+		s.Close()
+	}
+}
+
+func closed(s *Store, err error) error {
+	if err == nil {
+		s.Close()
+	}
+	return err
+}
+
+// TestForgottenMove: PostgreSQL is not begun anew beside a database that holds
+// everything.
+func TestForgottenMove(t *testing.T) {
+	t.Parallel()
+	embedded := config.Default()
+	embedded.Data, embedded.MasterKey, embedded.Listen = t.TempDir(), oneMasterKey, "127.0.0.1:0"
+	begin := func(cfg config.Config) error {
+		a, err := Start(t.Context(), cfg, "test", time.Now)
+		if err != nil {
+			return err
+		}
+		return a.Close()
+	}
+	if err := begin(embedded); err != nil {
+		t.Fatal(err)
+	}
+	cluster := embedded
+	cluster.DatabaseURL = config.SecretURL(dbtest.Empty(t, "postgres"))
+	if err := begin(cluster); err == nil || !strings.Contains(err.Error(), "turnpike move") {
+		t.Errorf("it began: %v", err)
+	}
+	elsewhere := cluster
+	elsewhere.Data = filepath.Join(t.TempDir(), "other")
+	if err := begin(elsewhere); err != nil {
+		t.Errorf("with another folder: %v", err)
+	}
+	if err := begin(cluster); err != nil {
+		t.Errorf("where there is a workspace: %v", err)
+	}
+	moved := embedded
+	moved.DatabaseURL = config.SecretURL(dbtest.Empty(t, "postgres"))
+	if _, err := Move(t.Context(), moved, func(int64, int64) {}); err != nil {
+		t.Fatal(err)
+	}
+	if err := begin(moved); err != nil {
+		t.Errorf("after the move: %v", err)
+	}
+}
