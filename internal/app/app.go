@@ -208,7 +208,7 @@ func (a *App) build(ctx context.Context, now func() time.Time) (err error) {
 		Limits: api.Limits{Body: int64(a.cfg.Limits.BodyBytes), ModelBody: int64(a.cfg.Limits.ModelBodyBytes),
 			Header: int64(a.cfg.Limits.HeaderBytes), JSONDepth: a.cfg.Limits.JSONDepth, BodyPatience: a.cfg.Limits.BodyTimeout},
 	})
-	a.handler = faces{pages: pages, api: edge}
+	a.handler = &faces{pages: pages, api: edge}
 	a.stopWatching = func() {
 		pages.StopWatching()
 		edge.StopWatching()

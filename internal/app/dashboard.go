@@ -1,11 +1,14 @@
 package app
 
 import (
+	"log/slog"
 	"net/http"
 	"net/url"
+	"sync"
 	"time"
 
 	"turnpike/internal/api"
+	"turnpike/internal/clientip"
 	"turnpike/internal/dashboard"
 	"turnpike/internal/people"
 )
@@ -14,9 +17,16 @@ import (
 type faces struct {
 	pages http.Handler
 	api   *api.Server
+	once  sync.Once // for the warning
 }
 
-func (f faces) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (f *faces) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if proxy, ok := clientip.Forgotten(r, f.api.TrustedProxies); ok {
+		f.once.Do(func() {
+			slog.Warn("requests come with X-Forwarded-For from an address that is not among trusted_proxies; if that is your proxy, add it: until then everybody behind it has its address",
+				"address", proxy)
+		})
+	}
 	if dashboard.Serves(r.URL.Path) {
 		f.pages.ServeHTTP(w, r)
 		return

@@ -34,6 +34,21 @@ func Of(r *http.Request, trusted []netip.Prefix) netip.Addr {
 	return ip
 }
 
+// Forgotten is the address of what seems to be a proxy of the operator's that is
+// not among those they trust: it is of this machine or network and passes on whom
+// it speaks for.
+func Forgotten(r *http.Request, trusted []netip.Prefix) (netip.Addr, bool) {
+	if r.Header.Get("X-Forwarded-For") == "" {
+		return netip.Addr{}, false
+	}
+	peer, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return netip.Addr{}, false
+	}
+	ip := peer.Addr().Unmap().WithZone("")
+	return ip, (ip.IsPrivate() || ip.IsLoopback()) && !contains(trusted, ip)
+}
+
 // parseHop reads an address as proxies write it: bare, with a port, in brackets.
 func parseHop(s string) (netip.Addr, bool) {
 	s = strings.TrimSpace(s)
