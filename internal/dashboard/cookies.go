@@ -3,6 +3,9 @@ package dashboard
 import (
 	"encoding/json"
 	"net/http"
+	"net/url"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -13,6 +16,7 @@ const (
 	halfCookie    = "turnpike-half" // the first factor was right
 	oidcCookie    = "turnpike-oidc" // on the way to the sign-in provider and back
 	flashCookie   = "turnpike-flash"
+	typedCookie   = "turnpike-form" // a form that waits for a proof of who somebody is
 	lastCookie    = "turnpike-last" // workspace and environment
 )
 
@@ -84,6 +88,79 @@ func (v *visit) takeFlash() *flash {
 		return nil
 	}
 	return &f
+}
+
+// typed is a form that was sent too long after the last proof. Its page shows it
+// filled in, once.
+type typed struct {
+	Fields url.Values `json:"f"`
+	Until  int64      `json:"u"` // as for the flash
+}
+
+const (
+	// typedLasts is how long somebody may take for the proof.
+	typedLasts = 10 * time.Minute
+	// maxTyped is how much of a form the cookie remembers.
+	maxTyped = 2 << 10
+)
+
+// secretFields are parts of the names of fields that are not remembered.
+var secretFields = []string{"password", "current", "code", "token", "secret", "csrf", "response"}
+
+func isSecret(name string) bool {
+	name = strings.ToLower(name)
+	return slices.ContainsFunc(secretFields, func(part string) bool { return strings.Contains(name, part) })
+}
+
+// keepTyped seals the form that was sent for the page that it stood on, and for
+// this session. What does not fit has to be typed again.
+func (v *visit) keepTyped() {
+	form := typed{Fields: url.Values{}, Until: v.now().Add(typedLasts).Unix()}
+	for name, values := range v.r.PostForm {
+		if !isSecret(name) {
+			form.Fields[name] = values
+		}
+	}
+	text, _ := json.Marshal(form) // texts and a number: cannot fail
+	if len(form.Fields) > 0 && len(text) <= maxTyped {
+		v.setCookie(typedCookie, v.s.Ring.Seal(text, v.typedPlace(v.formPage())), typedLasts)
+	} else if v.cookie(typedCookie) != "" {
+		v.setCookie(typedCookie, "", 0) // or an older form would be shown as this one
+	}
+}
+
+func (v *visit) typedPlace(page string) string { return "form " + v.session.ID + " " + page }
+
+// formPage is the path of the page that the form stood on. One that was refused
+// stood where it was sent to, which leads to its page.
+func (v *visit) formPage() string {
+	page, _, _ := strings.Cut(refererPath(v.r), "?")
+	if known(v.s.mux, http.MethodGet, page) {
+		return page
+	}
+	return pageAbove(v.s.mux, page)
+}
+
+// takeTyped fills in what was typed on this page, if it waited for a proof, and
+// removes it. It does not open on another page, or in another session.
+func (v *visit) takeTyped() {
+	sealed := v.cookie(typedCookie)
+	if sealed == "" || v.session == nil {
+		return
+	}
+	text, err := v.s.Ring.Open(sealed, v.typedPlace(v.r.URL.Path))
+	if err != nil {
+		return
+	}
+	v.setCookie(typedCookie, "", 0)
+	var form typed
+	if json.Unmarshal(text, &form) != nil || v.now().Unix() > form.Until {
+		return
+	}
+	v.typed = form.Fields
+	if v.flash == nil {
+		v.flash = &flash{Notice: "Nothing was changed yet. Send the form again."}
+	}
 }
 
 // shownSecret is the secret of something that was just made.

@@ -15,7 +15,8 @@ import (
 // deliveryRow is a delivery in a list.
 type deliveryRow struct {
 	*webhooks.Delivery
-	To *endpointChoice // nil where the list is of one endpoint
+	To      *endpointChoice // nil where the list is of one endpoint
+	Replays bool            // it can be sent again
 }
 
 // endpointChoice is an endpoint by its name.
@@ -23,10 +24,26 @@ type endpointChoice struct {
 	ID      string
 	Name    string
 	Deleted bool
+	Away    string // why it is not delivered to at the moment, or empty
 }
 
 func choiceOf(e *webhooks.Endpoint) *endpointChoice {
-	return &endpointChoice{e.ID, endpointName(e), e.DeletedAt != nil}
+	return &endpointChoice{e.ID, endpointName(e), e.DeletedAt != nil, away(e)}
+}
+
+// away is why an endpoint is not delivered to, in the word of the list of
+// endpoints, or empty.
+func away(e *webhooks.Endpoint) string {
+	if e.Status == webhooks.Active {
+		return ""
+	}
+	return health(e, nil)
+}
+
+// replays reports whether a delivery can be sent again. The endpoint is nil when
+// nothing is known of it any more.
+func (v *visit) replays(d *webhooks.Delivery, e *webhooks.Endpoint) bool {
+	return e != nil && e.DeletedAt == nil && away(e) == "" && v.now().Sub(d.EventAt) <= webhooks.ReplayWindow
 }
 
 // deliveryRows names the endpoints.
@@ -41,8 +58,9 @@ func (v *visit) deliveryRows(list []*webhooks.Delivery) ([]deliveryRow, error) {
 	}
 	rows := make([]deliveryRow, len(list))
 	for i, d := range list {
-		rows[i] = deliveryRow{d, &endpointChoice{ID: d.EndpointID, Name: d.EndpointID, Deleted: true}}
-		if e := named[d.EndpointID]; e != nil {
+		e := named[d.EndpointID]
+		rows[i] = deliveryRow{d, &endpointChoice{ID: d.EndpointID, Name: d.EndpointID, Deleted: true}, v.replays(d, e)}
+		if e != nil {
 			rows[i].To = choiceOf(e)
 		}
 	}
@@ -108,16 +126,15 @@ func (v *visit) deliveryFilter() (f webhooks.DeliveryFilter, err error) {
 }
 
 func deliveriesPage(v *visit) (*view, error) {
-	f, err := v.deliveryFilter()
-	if err != nil {
-		return nil, err
+	f, wrong := v.deliveryFilter()
+	page, found := v.page(ids.Delivery), &db.Found[*webhooks.Delivery]{}
+	var err error
+	if wrong == nil {
+		if found, err = v.s.Webhooks.ListDeliveries(v.ctx(), v.s.DB, v.workspace.ID, v.env, f, page); err != nil {
+			return nil, err
+		}
 	}
-	page := v.page(ids.Delivery)
-	found, err := v.s.Webhooks.ListDeliveries(v.ctx(), v.s.DB, v.workspace.ID, v.env, f, page)
-	if err != nil {
-		return nil, err
-	}
-	d := deliveriesData{Now: v.now(), Types: events.Types, States: webhooks.States, Filtered: f != (webhooks.DeliveryFilter{}), Live: page.After == "" && found.Looked == 0,
+	d := deliveriesData{Now: v.now(), Types: events.Types, States: webhooks.States, Filtered: wrong != nil || f != (webhooks.DeliveryFilter{}), Live: wrong == nil && page.After == "" && found.Looked == 0,
 		Next: v.pager(page, found.More, func() string { return found.Cursor })}
 	if d.Rows, err = v.deliveryRows(found.Rows); err != nil {
 		return nil, err
@@ -125,7 +142,11 @@ func deliveriesPage(v *visit) (*view, error) {
 	if d.Endpoints, err = v.endpointChoices(f.EndpointID); err != nil {
 		return nil, err
 	}
-	return &view{template: "deliveries", title: "Deliveries", data: d, live: d.Live}, nil
+	shown := &view{template: "deliveries", title: "Deliveries", data: d, live: d.Live}
+	if wrong != nil {
+		return v.misread(shown, wrong)
+	}
+	return shown, nil
 }
 
 // replaySelected sends what was ticked in the list again: all or nothing.
@@ -144,16 +165,17 @@ func replaySelected(v *visit) (*view, error) {
 			return nil, fault.New(fault.NotFound, "one of the deliveries is not there any more")
 		}
 	}
+	var at string // the one that was tried last
 	err := v.write(func(tx *db.Tx) error {
-		for _, id := range chosen {
-			if _, err := v.s.Webhooks.ReplayDelivery(v.ctx(), tx, v.actor(), v.workspace.ID, v.env, id, false); err != nil {
+		for _, at = range chosen {
+			if _, err := v.s.Webhooks.ReplayDelivery(v.ctx(), tx, v.actor(), v.workspace.ID, v.env, at, false); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
 	if err != nil {
-		return nil, v.saidToPeople(err)
+		return nil, v.notReplayed(at, err)
 	}
 	to := url.URL{Path: v.to("deliveries"), RawQuery: v.r.URL.Query().Encode()}
 	say := "The delivery is sent again."

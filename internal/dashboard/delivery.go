@@ -21,6 +21,7 @@ type deliveryData struct {
 	Now      time.Time
 	Delivery *webhooks.Delivery
 	Endpoint *webhooks.Endpoint // deleted perhaps, or nil
+	Replays  bool               // it can be sent again
 	Event    *shownEvent        // nil when it is gone, or not for this person
 	Coming   []coming
 	Attempts []*shownAttempt // in full, the newest first
@@ -140,6 +141,7 @@ func deliveryPage(v *visit) (*view, error) {
 		return nil, err
 	}
 	d.Endpoint = named[found.EndpointID]
+	d.Replays = v.replays(found, d.Endpoint)
 	if v.principal.Grant.Allows(access.EventsRead) {
 		if d.Event, err = v.eventOf(found); err != nil {
 			return nil, err
@@ -152,8 +154,11 @@ func deliveryPage(v *visit) (*view, error) {
 	if err := d.choose(attempts, v.query("attempt")); err != nil {
 		return nil, err
 	}
-	return &view{template: "delivery", title: string(found.Type), data: d, live: found.FinishedAt == nil && !d.Alone}, nil
+	return &view{template: "delivery", title: string(found.Type), data: &d, live: found.FinishedAt == nil && !d.Alone}, nil
 }
+
+// Away is why the endpoint is not delivered to, or empty.
+func (d *deliveryData) Away() string { return away(d.Endpoint) }
 
 // choose takes the newest attempts, or the one that was asked for.
 func (d *deliveryData) choose(attempts []*webhooks.Attempt, only string) error {
@@ -201,7 +206,7 @@ func replayDelivery(v *visit) (*view, error) {
 		return err
 	})
 	if err != nil {
-		return nil, v.saidToPeople(err)
+		return nil, v.notReplayed(id, err)
 	}
 	say := "It is sent again, with a whole schedule of attempts."
 	if d.ID != id {

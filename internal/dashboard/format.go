@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"html/template"
 	"net/netip"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -31,10 +32,23 @@ var functions = template.FuncMap{
 	"static":  staticURL,
 	"span":    span,
 	"short":   shortened,
+	"capital": capital,
 	"words":   func(s string) string { return strings.ReplaceAll(s, "_", " ") },
 }
 
 const none = "–"
+
+// plainWord is what a message begins with when that is no value: no address,
+// nothing quoted, no name of a field.
+var plainWord = regexp.MustCompile(`^[a-z]+(-[a-z]+)*[,:;]?( |$)`)
+
+// capital has a message begin with a capital letter, as sentences do.
+func capital(s string) string {
+	if !plainWord.MatchString(s) {
+		return s
+	}
+	return strings.ToUpper(s[:1]) + s[1:]
+}
 
 // text writes any value that a form field can begin with.
 func text(v any) string {

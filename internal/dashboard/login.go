@@ -76,6 +76,10 @@ func (v *visit) requirePrivate() error {
 	if v.private() {
 		return nil
 	}
+	if public := v.s.public; public.Scheme == "https" && v.r.Host != public.Host {
+		return fault.New(fault.InsufficientScope, "this request came without HTTPS and for %.100q. If a proxy with HTTPS stands in front, it must pass on the Host that the browser "+
+			"asks for, %s (see docs/deployment.md); if none does, open %s", v.r.Host, public.Host, public)
+	}
 	return fault.New(fault.InsufficientScope, "this connection is not encrypted, so a password sent over it could be read on the way. "+
 		"Open the dashboard by HTTPS (see TURNPIKE_TLS_CERT, or put a proxy with HTTPS in front and set TURNPIKE_PUBLIC_URL), or on the server itself at http://localhost")
 }
@@ -199,6 +203,7 @@ func (v *visit) askToConfirm() {
 	var f flash
 	if v.r.Method == http.MethodPost {
 		f.Notice = "Nothing was changed yet. Confirm that it is you, then send the form again."
+		v.keepTyped()
 	}
 	v.redirect("/dashboard/confirm"+v.comeBack(), f)
 }

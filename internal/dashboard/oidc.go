@@ -59,23 +59,31 @@ func startOIDC(v *visit) (*view, error) {
 	return &view{template: "provider", title: "Sign in with " + v.s.SignIn.Name, data: providerData{v.s.SignIn.Name, address}}, nil
 }
 
-// toConfirm marks a cookie, and the form that begins it, of somebody who goes to
-// the provider to confirm that it is them.
-const toConfirm = "confirm"
+// What somebody goes to the provider for marks the cookie, or the form that
+// begins it.
+const (
+	toConfirm = "confirm" // that it is them
+	toLink    = "link"    // their account there
+	toSignIn  = "sign_in" // also as somebody else than is signed in here
+)
 
-// beginOIDC begins a sign-in or a confirmation. The cookie also says where to go
-// afterwards.
+// beginOIDC begins a sign-in, a link or a confirmation. The cookie also says
+// where to go afterwards. Whoever is signed in links, unless the form is the
+// sign-in's: it may stand in a browser that has a session meanwhile.
 func (v *visit) beginOIDC() (address, cookie string, err error) {
 	next := "." + packed(ownPath(v.query("next")))
-	if v.query(toConfirm) == "" {
-		address, cookie, err = v.s.People.StartOIDC(v.ctx(), v.s.SignIn.Provider)
-		return address, cookie + next, err
-	}
-	if v.session == nil {
+	switch confirms := v.query(toConfirm) != ""; {
+	case confirms && v.session == nil:
 		return "", "", errSignIn
+	case confirms:
+		address, cookie, err = v.s.People.StartOIDCConfirm(v.ctx(), v.s.SignIn.Provider, v.session)
+		return address, cookie + next + "." + toConfirm, err
+	case v.session != nil && v.query(toSignIn) == "":
+		address, cookie, err = v.s.People.StartOIDCLink(v.ctx(), v.s.SignIn.Provider, v.session)
+		return address, cookie + next + "." + toLink, err
 	}
-	address, cookie, err = v.s.People.StartOIDCConfirm(v.ctx(), v.s.SignIn.Provider, v.session)
-	return address, cookie + next + "." + toConfirm, err
+	address, cookie, err = v.s.People.StartOIDC(v.ctx(), v.s.SignIn.Provider)
+	return address, cookie + next, err
 }
 
 // packed is a path as a cookie can hold it.
@@ -108,9 +116,13 @@ func finishOIDC(v *visit) (*view, error) {
 		}
 		return nil, nil
 	}
-	if err := v.signInAtProvider(a, next); err != nil {
+	finish := v.signInAtProvider
+	if errand == toLink && v.session != nil {
+		finish = v.linkAtProvider
+	}
+	if err := finish(a, next); err != nil {
 		back := loginPage
-		if v.session != nil { // they wanted to link it
+		if v.session != nil { // where the account is linked
 			back = accountPage
 		}
 		v.refused(route{back: back}, err)
@@ -140,8 +152,20 @@ func (v *visit) signInAtProvider(a people.OIDCAnswer, next string) error {
 	if err != nil {
 		return err
 	}
+	v.signedIn(in, next)
+	return nil
+}
+
+func (v *visit) linkAtProvider(a people.OIDCAnswer, next string) error {
+	if err := v.checkAnswer(a); err != nil {
+		return err
+	}
+	in, err := v.s.People.FinishOIDCLink(v.ctx(), v.s.SignIn.Provider, v.session, a, v.browser())
+	if err != nil {
+		return err
+	}
 	said := flash{}
-	if in.Linked && v.session != nil {
+	if in.Linked {
 		said.Notice = "Your account at " + v.s.SignIn.Name + " is linked. You can sign in with it from now on."
 	}
 	v.signedInWith(in, next, said)

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"html/template"
 	"net/http"
+	"net/url"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -130,26 +132,30 @@ func (s *shell) May(scope string) bool {
 // Manages reports whether the person manages members.
 func (s *shell) Manages() bool { return access.ManagesMembers(s.Role) }
 
-// Typed is what a form's field begins with: what was typed before the form was
-// refused, or the fallback.
+// typed is the form that is shown again: it was refused, or had to wait for a
+// proof of who somebody is. It is nil for one that is new.
+func (s *shell) typed() url.Values {
+	if s.Problem != nil {
+		return s.v.r.PostForm
+	}
+	return s.v.typed
+}
+
+// Typed is what a form's field begins with: what was typed before the form is
+// shown again, or the fallback.
 func (s *shell) Typed(name string, fallback any) string {
-	if s.Problem != nil && s.v.r.PostForm.Has(name) {
-		return s.v.r.PostForm.Get(name)
+	if typed := s.typed(); typed.Has(name) {
+		return typed.Get(name)
 	}
 	return text(fallback)
 }
 
 // Chosen reports whether a box or option is ticked, as Typed does.
 func (s *shell) Chosen(name, value string, fallback bool) bool {
-	if s.Problem == nil {
+	if s.Problem == nil && s.v.typed == nil {
 		return fallback
 	}
-	for _, chosen := range s.v.r.PostForm[name] {
-		if chosen == value {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(s.typed()[name], value)
 }
 
 // Wrong reports whether the field is why the form was refused.

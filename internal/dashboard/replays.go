@@ -52,18 +52,42 @@ func startReplay(v *visit) (*view, error) {
 	}
 	err = v.write(func(tx *db.Tx) error { return v.s.Webhooks.StartReplay(v.ctx(), tx, v.actor(), p) })
 	if err != nil {
-		return nil, v.saidToPeople(err)
+		return nil, v.saidToPeople(e.ID, err)
 	}
 	v.redirect(v.to("webhooks/"+e.ID+"/replays/"+p.ID), flash{Notice: "The replay has begun. It goes on when you leave this page."})
 	return nil, nil
 }
 
-// saidToPeople is a refusal of a replay in words for somebody who sees buttons.
-func (v *visit) saidToPeople(err error) error {
-	if fault.Is(err, fault.InvalidState) {
-		return fault.New(fault.InvalidState, "nothing was sent: the endpoint is paused or deleted. Resume it first").Because(err)
+// notReplayed is why a delivery was not sent again.
+func (v *visit) notReplayed(deliveryID string, err error) error {
+	if !fault.Is(err, fault.InvalidState) {
+		return err
 	}
-	return err
+	d, readErr := v.s.Webhooks.GetDelivery(v.ctx(), v.s.DB, v.workspace.ID, v.env, deliveryID)
+	if readErr != nil {
+		return readErr
+	}
+	return v.saidToPeople(d.EndpointID, err)
+}
+
+// saidToPeople is a refusal of a replay in words for somebody who sees names and
+// buttons.
+func (v *visit) saidToPeople(endpointID string, err error) error {
+	if !fault.Is(err, fault.InvalidState) {
+		return err
+	}
+	named, readErr := v.s.Webhooks.Named(v.ctx(), v.s.DB, v.workspace.ID, v.env, endpointID)
+	if readErr != nil {
+		return readErr
+	}
+	e := named[endpointID]
+	if e == nil || e.Kind == webhooks.Tunnel {
+		return err // there are no buttons, and it has the command
+	}
+	if e.DeletedAt != nil {
+		return fault.New(fault.InvalidState, "nothing was sent: the endpoint %s was deleted", endpointName(e)).Because(err)
+	}
+	return fault.New(fault.InvalidState, "nothing was sent: the endpoint %s is paused. Resume it first", endpointName(e)).Because(err)
 }
 
 type replayData struct {

@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"encoding/json"
+	"net/http"
 	"slices"
 	"strconv"
 	"time"
@@ -81,19 +82,20 @@ type requestsData struct {
 var statuses = []int{200, 400, 402, 403, 404, 409, 413, 429, 499, 500, 502, 503, 504}
 
 func requestsPage(v *visit) (*view, error) {
+	f, wrong := v.requestFilter()
 	if id := v.query("id"); id != "" {
-		return nil, v.leadToRequest(id)
+		if wrong = v.leadToRequest(id); wrong == nil {
+			return nil, nil
+		}
 	}
-	f, err := v.requestFilter()
-	if err != nil {
-		return nil, err
+	page, found := v.page(ids.Request), &db.Found[*audit.Entry]{}
+	var err error
+	if wrong == nil {
+		if found, err = audit.List(v.ctx(), v.s.DB, v.workspace.ID, string(v.env), f, page); err != nil {
+			return nil, err
+		}
 	}
-	page := v.page(ids.Request)
-	found, err := audit.List(v.ctx(), v.s.DB, v.workspace.ID, string(v.env), f, page)
-	if err != nil {
-		return nil, err
-	}
-	d := requestsData{Now: v.now(), Statuses: statuses, Filtered: f != (audit.Filter{}), Export: v.to("requests/export.csv") + v.kept(requestParams),
+	d := requestsData{Now: v.now(), Statuses: statuses, Filtered: wrong != nil || f != (audit.Filter{}), Export: v.to("requests/export.csv") + v.kept(requestParams),
 		Next: v.pager(page, found.More, func() string { return found.Cursor }), Days: v.s.Facts.LogRetentionDays}
 	d.Looked = lookedThrough(found, d.Next)
 	if f.Status != 0 && !slices.Contains(statuses, f.Status) {
@@ -106,7 +108,23 @@ func requestsPage(v *visit) (*view, error) {
 		return nil, err
 	}
 	// A search looks through much: it is not repeated every other second.
-	return &view{template: "requests", title: "Requests", data: d, live: !d.Filtered && page.After == ""}, nil
+	shown := &view{template: "requests", title: "Requests", data: d, live: !d.Filtered && page.After == ""}
+	if wrong != nil {
+		return v.misread(shown, wrong)
+	}
+	return shown, nil
+}
+
+// misread is a page whose address asks for something that cannot be: it says so
+// above its filters, where it can be mended, and has nothing below them.
+func (v *visit) misread(shown *view, err error) (*view, error) {
+	f := v.faultOf(err)
+	status := fault.FamilyOf(f.Code).Status
+	if status >= http.StatusInternalServerError {
+		return nil, err
+	}
+	v.problem, shown.status, shown.live = f, status, false
+	return shown, nil
 }
 
 // leadToRequest finds a request by its id, in the other environment, too: an id

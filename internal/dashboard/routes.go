@@ -248,6 +248,7 @@ func (v *visit) serve(rt route) {
 	}
 	if rt.page != nil {
 		v.flash = v.takeFlash()
+		v.takeTyped()
 		if rt.area == tenant {
 			v.rememberPlace()
 		}
@@ -357,7 +358,14 @@ func (v *visit) turnedAway(rt route, err error) {
 	case err == error(people.ErrConfirm): //nolint:errorlint // it is this one value
 		v.askToConfirm()
 	case fault.Is(err, fault.Authentication) && rt.area != open:
-		v.redirect("/dashboard/login"+v.comeBack(), flash{})
+		var f flash
+		switch {
+		case rt.path == "logout":
+			f.Notice = "You are signed out."
+		case v.r.Method == http.MethodPost:
+			f.Notice = "You were signed out, and nothing was changed. Sign in, then send the form again."
+		}
+		v.redirect("/dashboard/login"+v.comeBack(), f)
 	default:
 		v.fail(err)
 	}

@@ -386,9 +386,12 @@ func decideRun(v *visit) (*view, error) {
 		return nil, err
 	}
 	notice := "You " + decided[d.Decision] + " the call."
-	if c := approvalIn(calls, approval); c != nil && c.DecidedBy != v.session.UserID {
-		// Somebody else said the same first.
+	switch c := approvalIn(calls, approval); {
+	case c == nil:
+	case c.DecidedBy != v.session.UserID: // somebody else said the same first
 		notice = "It was " + decided[d.Decision] + " already; your decision changed nothing."
+	default:
+		notice = "You " + decided[d.Decision] + " the call of " + c.Tool + "."
 	}
 	v.redirect(v.to("runs/"+id), flash{Notice: notice})
 	return nil, nil

@@ -93,9 +93,17 @@ type usageAsk struct {
 // usageParams are what the address can say.
 var usageParams = []string{"range", "start", "end", "metric", "group", "bucket"}
 
-// usageAsked reads the address. What it does not say is what is usual.
+// usageAsked reads the address. What it does not say is what is usual. What is
+// counted and how it is grouped is there with an error, too, for the filters.
 func (v *visit) usageAsked() (a usageAsk, err error) {
-	a.WorkspaceID, a.Environment = v.workspace.ID, string(v.env)
+	a.WorkspaceID, a.Environment, a.Group = v.workspace.ID, string(v.env), v.query("group")
+	metrics := usageMetrics(v.env)
+	a.Metric = metrics[0]
+	if name := v.query("metric"); strings.HasSuffix(name, "credits") {
+		a.Metric = metrics[len(metrics)-1] // an address that was copied from the other environment
+	} else if i := slices.IndexFunc(metrics, func(m usageMetric) bool { return m.Name == name }); i >= 0 {
+		a.Metric = metrics[i]
+	}
 	if err := v.readUsageTime(&a); err != nil {
 		return a, err
 	}
@@ -104,14 +112,7 @@ func (v *visit) usageAsked() (a usageAsk, err error) {
 	} else if b != "" {
 		return a, fault.Invalid("bucket", "usage is shown by minute, hour, day or month")
 	}
-	metrics := usageMetrics(v.env)
-	a.Metric = metrics[0]
-	if name := v.query("metric"); strings.HasSuffix(name, "credits") {
-		a.Metric = metrics[len(metrics)-1] // an address that was copied from the other environment
-	} else if i := slices.IndexFunc(metrics, func(m usageMetric) bool { return m.Name == name }); i >= 0 {
-		a.Metric = metrics[i]
-	}
-	if a.Group = v.query("group"); a.Group != "" {
+	if a.Group != "" {
 		if !slices.Contains(spend.Dimensions, a.Group) {
 			return a, fault.Invalid("group", "usage is grouped by %s", strings.Join(spend.Dimensions, ", "))
 		}
@@ -355,16 +356,18 @@ type usageData struct {
 }
 
 func usagePage(v *visit) (*view, error) {
-	a, err := v.usageAsked()
-	if err != nil {
-		return nil, err
+	a, wrong := v.usageAsked()
+	d := usageData{Metrics: usageMetrics(v.env), Ranges: v.rangeLinks(), Buckets: spend.Buckets, Groups: spend.Dimensions, Ask: a, Chosen: spend.Bucket(v.query("bucket")),
+		Export: v.to("usage/export.csv") + v.kept(usageParams)}
+	shown := &view{template: "usage", title: "Usage", data: &d}
+	if wrong != nil {
+		return v.misread(shown, wrong)
 	}
 	sum, err := v.readUsage(a)
 	if err != nil {
 		return nil, err
 	}
-	d := usageData{Metrics: usageMetrics(v.env), Ranges: v.rangeLinks(), Buckets: spend.Buckets, Groups: spend.Dimensions, Ask: a, Chosen: spend.Bucket(v.query("bucket")),
-		From: sum.steps[0], Since: sum.Since, Total: sum.total.Usage, Export: v.to("usage/export.csv") + v.kept(usageParams)}
+	d.From, d.Since, d.Total = sum.steps[0], sum.Since, sum.total.Usage
 	if a.Group != "" {
 		d.Rows = sum.groups[:min(len(sum.groups), groupsShown)]
 		for _, g := range sum.groups[len(d.Rows):] {
@@ -376,7 +379,7 @@ func usagePage(v *visit) (*view, error) {
 		}
 	}
 	d.draw(sum)
-	return &view{template: "usage", title: "Usage", data: &d}, nil
+	return shown, nil
 }
 
 // draw makes the picture, and the table that says the same.

@@ -40,6 +40,7 @@ type visit struct {
 
 	problem *fault.Error // why the form that is shown again was refused
 	flash   *flash       // what the page before has left to say
+	typed   url.Values   // into the page's form, before a proof was asked for
 	watches bool         // it is a look at a page that is open, and not somebody's doing
 	wrote   bool
 	status  int

@@ -22,6 +22,7 @@ import (
 const (
 	kindOIDC        = "oidc"
 	kindOIDCConfirm = "oidc_confirm"
+	kindOIDCLink    = "oidc_link"
 )
 
 // ProviderSettings name a provider of OpenID Connect that the operator trusts:
@@ -111,6 +112,12 @@ func (p *People) StartOIDC(ctx context.Context, o *Provider) (address, cookie st
 	return p.startOIDC(ctx, o, kindOIDC, "")
 }
 
+// StartOIDCLink is StartOIDC for somebody who is signed in and wants to link
+// their account at the provider.
+func (p *People) StartOIDCLink(ctx context.Context, o *Provider, s *Session) (address, cookie string, err error) {
+	return p.startOIDC(ctx, o, kindOIDCLink, s.UserID)
+}
+
 // StartOIDCConfirm is StartOIDC for Confirm: the provider is told to ask who it
 // is, also somebody who is signed in there.
 func (p *People) StartOIDCConfirm(ctx context.Context, o *Provider, s *Session) (address, cookie string, err error) {
@@ -176,15 +183,11 @@ func errOIDC(cause error) error {
 // FinishOIDC signs in a member, or somebody who is invited and so becomes one.
 // An authenticator app is still asked for: the provider's own factors are not
 // known here. Somebody who is signed in already goes on in their session, with
-// another token: that is how an account at the provider is linked.
+// another token; the session of anybody else ends.
 func (p *People) FinishOIDC(ctx context.Context, o *Provider, a OIDCAnswer, from Browser) (*SignIn, error) {
-	token, who, err := p.exchange(ctx, o, a, kindOIDC, "")
+	token, who, err := p.vouched(ctx, o, a, kindOIDC, "")
 	if err != nil {
 		return nil, err
-	}
-	who.Email = normal(who.Email)
-	if !who.EmailVerified || checkEmail(who.Email) != nil {
-		return nil, fault.New(fault.Authentication, "the provider has not verified your e-mail address, so you cannot sign in with it")
 	}
 	var out *SignIn
 	err = p.db.Write(ctx, func(tx *db.Tx) error {
@@ -211,6 +214,56 @@ func (p *People) FinishOIDC(ctx context.Context, o *Provider, a OIDCAnswer, from
 		return nil, err
 	}
 	return out, nil
+}
+
+// FinishOIDCLink links the account at the provider to the person of the session,
+// which goes on with another token. An account of anybody else is refused before
+// it changes anything: nobody becomes another person by linking.
+func (p *People) FinishOIDCLink(ctx context.Context, o *Provider, s *Session, a OIDCAnswer, from Browser) (*SignIn, error) {
+	token, who, err := p.vouched(ctx, o, a, kindOIDCLink, s.UserID)
+	if err != nil {
+		return nil, err
+	}
+	var out *SignIn
+	err = p.db.Write(ctx, func(tx *db.Tx) error {
+		if err := p.ownAccount(ctx, tx, token, who, s); err != nil {
+			return err
+		}
+		person, linked, err := p.identified(ctx, tx, token, who, s, from)
+		if err != nil {
+			return err
+		}
+		if person.ID != s.UserID {
+			return errOthers() // it was linked meanwhile
+		}
+		if out, err = p.goOn(ctx, tx, s, who); err == nil {
+			out.Linked = linked
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func errOthers() error {
+	return fault.New(fault.Authentication, "that account at the provider belongs to somebody else; sign out there, or here, first")
+}
+
+// ownAccount refuses a token that is not of the session's person: by the
+// provider's id if it is known here, or else by the address.
+func (p *People) ownAccount(ctx context.Context, tx *db.Tx, token *oidc.IDToken, who *claims, s *Session) error {
+	known, err := p.knownAs(ctx, tx, token)
+	switch {
+	case err != nil:
+		return err
+	case known == "" && who.Email != s.Person.Email:
+		return fault.New(fault.Authentication, "that account at the provider belongs to %s, and you are signed in as %s; sign out there, or here, first", who.Email, s.Person.Email)
+	case known != "" && known != s.UserID:
+		return errOthers()
+	}
+	return nil
 }
 
 // goOn renews the session of somebody who has signed in again at the provider.
@@ -262,6 +315,20 @@ func (p *People) FinishOIDCConfirm(ctx context.Context, o *Provider, s *Session,
 		return "", err
 	}
 	return token, nil
+}
+
+// vouched is exchange for what goes by the address too, which the provider must
+// have verified.
+func (p *People) vouched(ctx context.Context, o *Provider, a OIDCAnswer, kind, userID string) (*oidc.IDToken, *claims, error) {
+	token, who, err := p.exchange(ctx, o, a, kind, userID)
+	if err != nil {
+		return nil, nil, err
+	}
+	who.Email = normal(who.Email)
+	if !who.EmailVerified || checkEmail(who.Email) != nil {
+		return nil, nil, fault.New(fault.Authentication, "the provider has not verified your e-mail address, so you cannot sign in with it")
+	}
+	return token, who, nil
 }
 
 // exchange checks the answer, and gets and checks the provider's token.

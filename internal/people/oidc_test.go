@@ -270,6 +270,64 @@ func TestAccountWithCredentialsIsLinkedByWhoIsSignedIn(t *testing.T) {
 	})
 }
 
+func TestLinkIsOfThePersonWhoIsSignedIn(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		i := newIssuer(t)
+		o := provider(i)
+		w.member("dev@example.com", accounts.Developer)
+		w.member("vi@example.com", accounts.Owner)
+		in, vi := w.login("dev@example.com"), w.login("vi@example.com")
+		start := func(s *people.Session, subject, email string) people.OIDCAnswer {
+			address, cookie, err := w.StartOIDCLink(t.Context(), o, s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return people.OIDCAnswer{Cookie: cookie, State: w.prepare(i, address, subject, email).Get("state"), Code: "good"}
+		}
+		link := func(s *people.Session, a people.OIDCAnswer) error {
+			_, err := w.FinishOIDCLink(t.Context(), o, s, a, browser)
+			return err
+		}
+		if got, err := w.FinishOIDCLink(t.Context(), o, vi.Session, start(vi.Session, "vi", "Vi@Example.com"), browser); err != nil || !got.Linked || w.alive(vi.Token) || !w.alive(got.Token) {
+			t.Fatalf("%+v, %v", got, err)
+		}
+		w.invited("carol@example.com", accounts.Viewer)
+		before := w.actions()
+		for what, a := range map[string][2]string{
+			"somebody else's":               {"vi", "vi@example.com"},
+			"somebody else's, my address":   {"vi", "dev@example.com"},
+			"the address of somebody else":  {"2", "vi@example.com"},
+			"the address of an invitation":  {"3", "carol@example.com"},
+			"an address that nobody has":    {"4", "nobody@example.com"},
+			"an address that is no address": {"5", "dev"},
+		} {
+			if err := link(in.Session, start(in.Session, a[0], a[1])); !fault.Is(err, fault.Authentication) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		unverified := start(in.Session, "6", "dev@example.com")
+		i.claims["email_verified"] = false
+		want(t, link(in.Session, unverified), fault.Authentication)
+		// A link is answered by who began it, and is no sign-in, nor the other way round.
+		want(t, link(vi.Session, start(in.Session, "vi", "vi@example.com")), fault.Authentication)
+		want(t, link(in.Session, w.begin(i, o, "7", "dev@example.com")), fault.Authentication)
+		_, err := w.FinishOIDC(t.Context(), o, start(in.Session, "7", "dev@example.com"), browser)
+		want(t, err, fault.Authentication)
+		if list, err := w.Identities(t.Context(), w.db, in.Person.ID); err != nil || len(list) != 0 || w.actions() != before || !w.alive(in.Token) {
+			t.Fatalf("something was done: %v, %v, %s", list, err, w.actions())
+		}
+		got, err := w.FinishOIDCLink(t.Context(), o, in.Session, start(in.Session, "dev", "dev@example.com"), browser)
+		if err != nil || !got.Linked || got.Session.ID != in.Session.ID || w.alive(in.Token) || !w.alive(got.Token) {
+			t.Fatalf("%+v, %v", got, err)
+		}
+		// From now on the id counts, not the address.
+		again, err := w.FinishOIDCLink(t.Context(), o, in.Session, start(in.Session, "dev", "dev@elsewhere.example.com"), browser)
+		if err != nil || again.Linked || again.Person.Email != "dev@example.com" || !w.alive(again.Token) {
+			t.Errorf("%+v, %v", again, err)
+		}
+	})
+}
+
 func TestAccountWithAPasskeyIsNotLinkedByAnAddress(t *testing.T) {
 	each(t, func(t *testing.T, w *world) {
 		i := newIssuer(t)

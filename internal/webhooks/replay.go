@@ -66,6 +66,9 @@ func replayable(e *Endpoint) error {
 	if e.DeletedAt != nil {
 		return fault.New(fault.InvalidState, "the endpoint %s was deleted", e.ID)
 	}
+	if e.Status != Active && e.Kind == Tunnel {
+		return fault.New(fault.InvalidState, "the tunnel %s is not connected; turnpike listen --resume %s --forward-to ADDRESS connects it", e.ID, e.ID)
+	}
 	if e.Status != Active {
 		return fault.New(fault.InvalidState, "the endpoint %s is paused; resume it first (POST /v1/webhooks/%s/resume)", e.ID, e.ID)
 	}

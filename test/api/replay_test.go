@@ -182,6 +182,12 @@ func TestReplayIsRefusedWhereItCannotBe(t *testing.T) {
 
 		c.post(t, "/v1/webhooks/"+id+"/pause", nil)
 		both(409, "invalid_state")
+		// A tunnel has nobody who could resume it here.
+		c.exec(t, "UPDATE endpoints SET kind = 'tunnel' WHERE id = $1", id)
+		if r := c.ask(t, "POST", "/v1/deliveries/"+delivery+"/replay", nil).Want(t, 409, "invalid_state"); !strings.Contains(r.Text("error.message"), "not connected; turnpike listen --resume "+id) {
+			t.Errorf("a tunnel that is away: %s", r.Body)
+		}
+		c.exec(t, "UPDATE endpoints SET kind = 'http' WHERE id = $1", id)
 		c.post(t, "/v1/webhooks/"+id+"/resume", nil)
 
 		// The event's time counts, to the moment; the bulk's is in whole seconds.

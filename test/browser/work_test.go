@@ -5,6 +5,7 @@ package browser_test
 import (
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -49,6 +50,12 @@ func TestFailedDeliveryIsReplayedAndTurnsGreenByItself(t *testing.T) {
 	b.misses("What comes next")
 }
 
+// mayDecide waits until the call has been there for long enough to be read.
+func (b *tab) mayDecide() {
+	b.t.Helper()
+	b.until("the buttons work", func() bool { return eval[bool](b, `document.querySelector("button[value=approve]:enabled") !== null`) })
+}
+
 func TestAgentRunIsApproved(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -60,9 +67,51 @@ func TestAgentRunIsApproved(t *testing.T) {
 		"tools": []any{map[string]any{"type": "function", "name": "note_refund", "require_approval": "always"}}}}).Want(t, 200, "").Text("id")
 	b.open(in(w, accounts.Test, "runs/"+run))
 	b.sees("Approve the call of note_refund?", `{"order":"A-1042"}`)
+	b.mayDecide()
 	b.press("Approve")
 	b.sees("Approved by", "Your code has to run note_refund")
 	s.Do(t, harness.Request{Method: "POST", Path: "/v1/agents/runs/" + run + "/tool_outputs", Key: key,
 		Body: map[string]any{"tool_outputs": []any{map[string]string{"call_id": "call_1_0", "output": "noted"}}}}).Want(t, 200, "")
 	b.sees("It is paid back.", "completed")
+}
+
+// A call that is decided elsewhere makes room for the next one, right under the
+// pointer of somebody who was about to decide about the first.
+func TestAClickIsNoDecisionAboutACallThatNobodyRead(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	w := s.Workspace(t, "acme")
+	b := owner(t, s, w)
+	key, _ := s.Key(t, w, accounts.Test)
+	for name, between := range map[string]string{"one after the other": ";", "both at once": "+"} {
+		path := "/v1/agents/runs/" + s.Do(t, harness.Request{Method: "POST", Path: "/v1/agents/runs", Key: key, Body: map[string]any{"model": "gpt-4o",
+			"input": "Help. [[sim:script=tool:search{}" + between + `tool:refund{"order":"A-1042"};text:Done.]]`,
+			"tools": []any{map[string]any{"type": "function", "name": "search", "require_approval": "always"},
+				map[string]any{"type": "function", "name": "refund", "require_approval": "always"}}}}).Want(t, 200, "").Text("id")
+		b.open(in(w, accounts.Test, strings.TrimPrefix(path, "/v1/agents/")))
+		b.sees("Approve the call of search?")
+		eval[any](b, `void (() => {
+			const asks = document.getElementById("asks"), approve = "button[value=approve]", at = asks.querySelector(approve).getBoundingClientRect();
+			new MutationObserver(() => {
+				if (window.pressed || !asks.querySelector("h2").textContent.includes("refund")) return;
+				window.pressed = true;
+				document.elementFromPoint(at.x + at.width / 2, at.y + at.height / 2)?.click();
+				asks.querySelector(approve).click();
+			}).observe(asks, { childList: true });
+		})()`)
+		waits := s.Do(t, harness.Request{Method: "GET", Path: path, Key: key}).Want(t, 200, "")
+		s.Do(t, harness.Request{Method: "POST", Path: path + "/approvals/" + waits.Text("required_actions.0.id"), Key: key, Body: map[string]any{"decision": "approve"}}).Want(t, 200, "")
+		if between == ";" {
+			s.Do(t, harness.Request{Method: "POST", Path: path + "/tool_outputs", Key: key,
+				Body: map[string]any{"tool_outputs": []any{map[string]string{"call_id": "call_1_0", "output": "found"}}}}).Want(t, 200, "")
+		}
+		b.until("the next call is pressed at once", func() bool { return eval[bool](b, "window.pressed === true") })
+		b.sees("Approve the call of refund?", "The call before was decided elsewhere. This is the next one.")
+		b.mayDecide()
+		if now := s.Do(t, harness.Request{Method: "GET", Path: path, Key: key}).Want(t, 200, ""); now.Text("status") != "awaiting_approval" {
+			t.Errorf("%s: the run is %s", name, now.Body)
+		}
+		b.press("Approve")
+		b.sees("You approved the call of refund.")
+	}
 }

@@ -173,11 +173,12 @@ func (a *answer) is(t testing.TB, status int) *answer {
 	return a
 }
 
-// refuses checks the status and what the page says is wrong.
+// refuses checks the status and what the page says is wrong; it may begin with a
+// capital letter there.
 func (a *answer) refuses(t testing.TB, status int, why string) *answer {
 	t.Helper()
 	a.is(t, status)
-	if !strings.Contains(a.body, `role="alert"`) || !strings.Contains(a.body, why) {
+	if !strings.Contains(a.body, `role="alert"`) || !strings.Contains(strings.ToLower(a.body), strings.ToLower(why)) {
 		t.Errorf("%s does not say %q:\n%s", a.path, why, a.main())
 	}
 	return a

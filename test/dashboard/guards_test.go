@@ -62,3 +62,15 @@ func TestAProxyOnTheSameMachineMakesNobodyLocal(t *testing.T) {
 		b.post(t, "/dashboard/login", url.Values{"email": {owner.person.Email}, "password": {password}}).refuses(t, http.StatusForbidden, "not encrypted")
 	})
 }
+
+// TestAProxyThatHidesTheHost is told what it has to pass on.
+func TestAProxyThatHidesTheHost(t *testing.T) {
+	t.Parallel()
+	cfg := harness.Config(t, "sqlite")
+	cfg.PublicURL = "https://api.example.com"
+	b := newBrowser(t, harness.Start(t, cfg, harness.NewClock()))
+	b.host, b.header = "127.0.0.1:8080", http.Header{"X-Forwarded-For": {"203.0.113.7"}}
+	b.get(t, "/dashboard/login").refuses(t, http.StatusForbidden, "must pass on the Host").refuses(t, http.StatusForbidden, "api.example.com")
+	b.host = "api.example.com"
+	b.get(t, "/dashboard/login").is(t, http.StatusOK)
+}

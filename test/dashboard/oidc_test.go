@@ -1,6 +1,7 @@
 package dashboard_test
 
 import (
+	"cmp"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -32,6 +33,7 @@ type issuer struct {
 
 	mu        sync.Mutex
 	email     string
+	subject   string           // the id there; empty is the address
 	asked     url.Values       // of the last sign-in
 	authTime  func() time.Time // when the person proved who they are; nil when it is not said
 	nonce     string
@@ -85,7 +87,7 @@ func (i *issuer) token(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	now := i.clock.Now()
-	said := map[string]any{"iss": i.URL, "aud": "turnpike", "sub": i.email, "email": i.email, "email_verified": true, "name": "Ada",
+	said := map[string]any{"iss": i.URL, "aud": "turnpike", "sub": cmp.Or(i.subject, i.email), "email": i.email, "email_verified": true, "name": "Ada",
 		"nonce": i.nonce, "iat": now.Unix(), "exp": now.Add(time.Minute).Unix()}
 	if i.authTime != nil {
 		said["auth_time"] = i.authTime().Unix()
@@ -218,12 +220,84 @@ func TestProviderAccountIsLinkedByWhoIsSignedIn(t *testing.T) {
 		b.get(t, b.toProvider(t, i, "", "ada@example.com")).refuses(t, http.StatusUnauthorized, first)
 		b.signedIn(t, false)
 		eve := member(t, s, w, accounts.Owner)
-		eve.get(t, eve.toProvider(t, i, "/dashboard/account", "ada@example.com")).refuses(t, http.StatusUnauthorized, first)
+		eve.get(t, eve.press(t, i, "/dashboard/login/oidc?sign_in=1&next=/dashboard/account", "ada@example.com")).refuses(t, http.StatusUnauthorized, first)
 		eve.get(t, "/dashboard/account").shows(t, eve.person.Email, "Link your account at Acme ID")
 		b.link(t, i)
 		b.post(t, "/dashboard/logout", nil)
 		b.get(t, b.toProvider(t, i, "/dashboard/account", "ada@example.com")).leadsTo(t, "/dashboard/account")
 		b.get(t, "/dashboard/account").shows(t, "by sign-in provider").hides(t, "Link your account at")
+	})
+}
+
+func TestLinkingMakesNobodyAnother(t *testing.T) {
+	t.Parallel()
+	eachWithIssuer(t, func(t *testing.T, s *harness.Server, i *issuer) {
+		w := s.Workspace(t, "acme")
+		vi, dev := newBrowser(t, s), member(t, s, w, accounts.Developer)
+		vi.person = addMember(t, s, w, "vi@example.com", accounts.Owner)
+		i.subject = "vi"
+		vi.link(t, i)
+		link := dev.get(t, "/dashboard/account").find(t, `action="(/dashboard/login/oidc\?[^"]+)"`)
+		before := dev.token(t)
+		refused := func(email, subject, why string) {
+			t.Helper()
+			i.subject = subject
+			dev.get(t, dev.press(t, i, link, email)).refuses(t, http.StatusUnauthorized, why).showsToo(t, "Your account", dev.person.Email, "sign out there, or here, first")
+			dev.get(t, "/dashboard/account").shows(t, dev.person.Email, "Link your account at Acme ID", "by password").hides(t, i.URL)
+			if dev.token(t) != before {
+				t.Error("the session has another token")
+			}
+		}
+		refused("vi@example.com", "vi", "belongs to somebody else")
+		refused(dev.person.Email, "vi", "belongs to somebody else") // the id counts before the address
+		refused("vi@example.com", "another", "belongs to vi@example.com, and you are signed in as "+dev.person.Email)
+		refused("nobody@example.com", "nobody", "belongs to nobody@example.com")
+		// Nobody's invitation is accepted by it.
+		invitation := invite(t, s, w, "carol@example.com", accounts.Viewer)
+		refused("carol@example.com", "carol", "belongs to carol@example.com")
+		newBrowser(t, s).get(t, invitation).shows(t, "carol@example.com", "Join acme")
+		// Somebody else in the browser when the answer comes is not linked either.
+		i.subject = "dev"
+		back := dev.press(t, i, link, dev.person.Email)
+		mine := dev.token(t)
+		dev.plant(t, vi.token(t))
+		dev.get(t, back).refuses(t, http.StatusUnauthorized, "took too long or was answered already")
+		dev.plant(t, mine)
+		// Nor does it sign in whoever has signed out meanwhile.
+		back = dev.press(t, i, link, dev.person.Email)
+		dev.plant(t, "")
+		dev.get(t, back).refuses(t, http.StatusUnauthorized, "took too long or was answered already")
+		dev.signedIn(t, false)
+		dev.plant(t, mine)
+
+		dev.link(t, i)
+		vi.get(t, "/dashboard/account").shows(t, "vi@example.com")
+		// Linked already: the id counts, whatever the address is there by now.
+		dev.get(t, dev.press(t, i, link, "dev@elsewhere.example")).leadsTo(t, "/dashboard/account")
+		dev.get(t, "/dashboard/account").shows(t, dev.person.Email, "by password").hides(t, "is linked. You can")
+	})
+}
+
+// TestSignInPageThatWasLeftOpen is the sign-in's form in a browser that has come
+// to a session meanwhile: who presses it wants to be somebody else.
+func TestSignInPageThatWasLeftOpen(t *testing.T) {
+	t.Parallel()
+	eachWithIssuer(t, func(t *testing.T, s *harness.Server, i *issuer) {
+		w := s.Workspace(t, "acme")
+		vi := newBrowser(t, s)
+		vi.person = addMember(t, s, w, "vi@example.com", accounts.Owner)
+		vi.link(t, i)
+		dev := newBrowser(t, s)
+		dev.person = addMember(t, s, w, "dev@example.com", accounts.Developer)
+		button := dev.get(t, "/dashboard/login?next=/dashboard/account").find(t, `action="(/dashboard/login/oidc\?[^"]+)"`)
+		dev.signIn(t)
+		dev.get(t, dev.press(t, i, button, "vi@example.com")).leadsTo(t, "/dashboard/account")
+		dev.get(t, "/dashboard/account").shows(t, "vi@example.com", "by sign-in provider").hides(t, "dev@example.com")
+		// The invited come in this way too, and are not told that they have linked something.
+		invite(t, s, w, "carol@example.com", accounts.Viewer)
+		dev.signIn(t)
+		dev.get(t, dev.press(t, i, button, "carol@example.com")).leadsTo(t, "/dashboard/account")
+		dev.get(t, "/dashboard/account").shows(t, "carol@example.com").hides(t, "is linked")
 	})
 }
 

@@ -102,7 +102,9 @@ func TestBudgetsAreShown(t *testing.T) {
 		b.get(t, b.in(accounts.Live, "keys")).shows(t, ofKey)
 		b.get(t, page).shows(t, ofKey)
 		b.get(t, b.in(accounts.Live, "projects")).shows(t, ofProject)
-		b.get(t, b.in(accounts.Live, "projects/shop")).shows(t, ofProject, ofKey)
-		b.get(t, b.in(accounts.Test, "projects/shop")).shows(t, ">0 of 200<")
+		b.get(t, b.in(accounts.Live, "projects/shop")).shows(t, ofProject, ofKey, "are refused until the month ends")
+		b.get(t, b.in(accounts.Test, "projects/shop")).shows(t, ">0 of 200<", "Test calls are free and never refused").hides(t, "until the month ends")
+		b.get(t, b.in(accounts.Live, "keys/new")).shows(t, "are refused until the month ends")
+		b.get(t, b.in(accounts.Test, "keys/new")).shows(t, "Test calls are free and never refused").hides(t, "until the month ends")
 	})
 }

@@ -169,7 +169,10 @@ func TestRequestFiltersAreKeptInEveryLink(t *testing.T) {
 			}
 		}
 		for _, bad := range []string{"key=tp_live_x", "status=9", "status=x", "start=yesterday", "end=1"} {
-			b.get(t, b.in(accounts.Live, "requests?"+bad)).is(t, 400)
+			// The other filters are kept, and nothing is shown that they were not applied to.
+			if a := b.get(t, b.in(accounts.Live, "requests?model=small&"+bad)).refuses(t, 400, `name="model" value="small"`); len(rowsOf(a)) != 0 {
+				t.Errorf("%s: there are %d rows", bad, len(rowsOf(a)))
+			}
 			b.get(t, b.in(accounts.Live, "requests/export.csv?"+bad)).is(t, 400)
 		}
 		// The next page of a filter is of the same filter, and so is what is

@@ -108,7 +108,7 @@ func TestAPersonApprovesACall(t *testing.T) {
 		if by := steps.Text("data.0.tool_calls.0.approval.decided_by"); by != o.person.ID {
 			t.Errorf("it was decided by %s", by)
 		}
-		o.get(t, o.in(accounts.Test, "runs/"+id)).shows(t, "You approved the call.", "completed", "Done.", "Approved by The owner", "Reason: fine", "paid&#34;&gt;", "2 of 20").harmless(t).
+		o.get(t, o.in(accounts.Test, "runs/"+id)).shows(t, "You approved the call of pay.", "completed", "Done.", "Approved by The owner", "Reason: fine", "paid&#34;&gt;", "2 of 20").harmless(t).
 			hides(t, "Approve the call of")
 		o.get(t, o.in(accounts.Test, "runs")).shows(t, id, "completed").hides(t, `badge warn`)
 		if acts := o.acts(t, id); len(acts) != 1 || acts[0] != "agent.run.approve "+o.person.ID {
@@ -127,7 +127,7 @@ func TestAPersonDeniesACall(t *testing.T) {
 		if len(o.calls()) != 0 || !strings.Contains(r.Text("result.output_text"), "too much") {
 			t.Errorf("the tool was called %d times, and the model says %s", len(o.calls()), r.Body)
 		}
-		o.get(t, o.in(accounts.Test, "runs/"+id)).shows(t, "You denied the call.", "Denied by The owner", "Reason: too much")
+		o.get(t, o.in(accounts.Test, "runs/"+id)).shows(t, "You denied the call of pay.", "Denied by The owner", "Reason: too much")
 	})
 }
 

@@ -199,7 +199,7 @@ func TestUsageFiltersAreKeptAndChecked(t *testing.T) {
 		b.get(t, b.in(accounts.Live, "usage?bucket=minute&range=30d")).shows(t, "By minute, at most 24 h are shown at once")
 		b.get(t, b.in(accounts.Live, "usage?bucket=minute&start="+old+"&end="+old)).shows(t, "kept for 7 days")
 		for _, bad := range []string{"bucket=week", "group=ip", "group=" + url.QueryEscape("key; drop"), "start=x", "end=1", "start=2026-02-02&end=2026-02-01"} {
-			b.get(t, b.in(accounts.Live, "usage?"+bad)).is(t, 400)
+			b.get(t, b.in(accounts.Live, "usage?metric=errors&"+bad)).refuses(t, 400, `<option value="errors" selected>`).hides(t, "usage-chart")
 			b.get(t, b.in(accounts.Live, "usage/export.csv?"+bad)).is(t, 400)
 		}
 	})

@@ -310,7 +310,7 @@ func TestAPausedEndpointSaysWhatItHolds(t *testing.T) {
 		b.get(t, path).shows(t, "paused by hand", "2 deliveries wait for it", "Resume and deliver 2 held", "Resume and discard 2 held").hides(t, ">Pause<")
 		b.get(t, b.in(accounts.Test, "webhooks")).shows(t, badge("warn", "paused"), "paused by hand")
 		b.get(t, b.in(accounts.Test, "deliveries/"+held[0])).shows(t, badge("warn", "held"), "held until the endpoint is resumed").hides(t, "Replay under")
-		b.post(t, b.in(accounts.Test, "deliveries/"+held[0]+"/replay"), url.Values{"id": {"same"}}).refuses(t, http.StatusConflict, "paused or deleted")
+		b.post(t, b.in(accounts.Test, "deliveries/"+held[0]+"/replay"), url.Values{"id": {"same"}}).refuses(t, http.StatusConflict, "the endpoint "+r.URL+" is paused")
 		b.post(t, path+"/resume", url.Values{"held": {"lose"}}).refuses(t, http.StatusBadRequest, "delivered or discarded")
 		if n := r.came(""); n != 0 {
 			t.Errorf("%d came to a paused endpoint", n)
@@ -375,7 +375,7 @@ func TestAllThatFailedSinceATimeIsReplayed(t *testing.T) {
 		b.post(t, path+"/replay", url.Values{"since": {since}, "status": {"lost"}}).refuses(t, http.StatusBadRequest, "status must be")
 		b.post(t, path+"/pause", nil).leadsTo(t, path)
 		b.get(t, path+"/replay").shows(t, "Resume it").hides(t, "Start replay")
-		b.post(t, path+"/replay", url.Values{"since": {since}, "status": {"failed"}}).refuses(t, http.StatusConflict, "paused or deleted")
+		b.post(t, path+"/replay", url.Values{"since": {since}, "status": {"failed"}}).refuses(t, http.StatusConflict, "the endpoint "+r.URL+" is paused")
 	})
 }
 
@@ -395,5 +395,16 @@ func TestTunnelsAreShownApart(t *testing.T) {
 		b.get(t, b.in(accounts.Test, "webhooks")).shows(t, "Tunnels", tunnel.ID, badge("good", "connected"), "mirrors")
 		b.get(t, b.in(accounts.Test, "webhooks/"+tunnel.ID)).shows(t, "Mirrors", id).hides(t, ">Pause<", "Rotate secret", "Change…")
 		b.get(t, path).hides(t, tunnel.ID)
+
+		// What comes while nobody listens cannot be replayed, and the page says how it can.
+		if err := service.DisconnectTunnel(t.Context(), tunnel.ID); err != nil {
+			t.Fatal(err)
+		}
+		b.publish(t, creditsLow)
+		held := b.in(accounts.Test, "deliveries/"+b.deliveries(t, "?endpoint="+tunnel.ID, 1)[0])
+		listen := "turnpike listen --resume " + tunnel.ID + " --forward-to"
+		b.get(t, held).shows(t, badge("quiet", "disconnected"), "is connected again", listen).hides(t, badge("warn", "paused"), "Replay under")
+		b.get(t, b.in(accounts.Test, "deliveries")).shows(t, `<span class="quiet">disconnected</span>`)
+		b.post(t, held+"/replay", url.Values{"id": {"same"}}).refuses(t, http.StatusConflict, listen)
 	})
 }

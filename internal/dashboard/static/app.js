@@ -116,12 +116,38 @@ function update(html) {
     received.set(old.id, next.innerHTML);
     keepTyped(old, next);
     const known = new Set([...old.querySelectorAll("[data-row]")].map((row) => row.dataset.row));
+    const before = asks(old);
+    const waits = old.querySelector(decision + ":disabled") !== null;
     old.replaceChildren(...next.childNodes);
+    if (waits || String(before) !== String(asks(old))) letRead(old, before);
     if (known.size) each(old, "[data-row]", (row) => { if (!known.has(row.dataset.row)) row.classList.add("changed"); });
     localTimes(old);
   });
 }
 document.addEventListener("focusout", () => setTimeout(() => { if (latest) update(latest); }, 200));
+
+// What a part asks to decide about, by the addresses of its forms.
+const decision = "button[name=decision]";
+const asks = (part) => [...part.querySelectorAll(decision)].map((button) => button.form.getAttribute("action"));
+
+// letRead has the buttons of a part wait for a moment: somebody may be about to
+// press what was at their place, and has not read what these are about. Whoever
+// decides here leaves the page, so what is gone was decided elsewhere.
+function letRead(part, before) {
+  const now = asks(part);
+  if (before.some((ask) => !now.includes(ask))) part.dataset.decided = "elsewhere";
+  if (!now.length) return;
+  if (part.dataset.decided) {
+    const line = document.createElement("p");
+    line.className = "warning";
+    line.setAttribute("role", "status");
+    line.textContent = "The call before was decided elsewhere. This is the next one.";
+    part.prepend(line);
+  }
+  const buttons = part.querySelectorAll(decision);
+  buttons.forEach((button) => { button.disabled = true; });
+  setTimeout(() => buttons.forEach((button) => { button.disabled = false; }), 1500);
+}
 
 // keepTyped carries over what somebody has typed, ticked or opened.
 function keepTyped(old, next) {

@@ -1,0 +1,157 @@
+package dashboard_test
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"turnpike/internal/accounts"
+	"turnpike/test/harness"
+)
+
+// sendLate sends the form of a page more than ten minutes after the last proof,
+// and returns the address of the page that asks for another.
+func (b *browser) sendLate(t testing.TB, page, action string, form url.Values) string {
+	t.Helper()
+	b.s.Clock.Turn(11 * time.Minute)
+	b.header.Set("Referer", b.s.URL+page)
+	defer b.header.Del("Referer")
+	path, _, _ := strings.Cut(page, "?")
+	return b.post(t, path+action, form).leadsTo(t, "/dashboard/confirm?next="+url.QueryEscape(page))
+}
+
+// confirm proves who it is on the page at an address.
+func (b *browser) confirm(t testing.TB, to string) *answer {
+	t.Helper()
+	b.get(t, to).shows(t, "Confirm that it is you")
+	return b.post(t, to, url.Values{"password": {password}})
+}
+
+const sendAgain = "Nothing was changed yet. Send the form again."
+
+func TestWhatWasTypedIsThereAfterTheConfirmation(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		b := member(t, s, s.Workspace(t, "acme"), accounts.Owner)
+		billing, team, keys := b.in(accounts.Live, "billing"), b.in(accounts.Test, "team"), b.in(accounts.Test, "keys/new")
+
+		to := b.sendLate(t, billing, "", url.Values{"monthly_credits": {"1234.5"}, "alert_threshold": {`7"%`}})
+		b.get(t, to).shows(t, "Nothing was changed yet. Confirm that it is you, then send the form again.").hides(t, "1234.5")
+		b.post(t, to, url.Values{"password": {"wrong"}}).refuses(t, http.StatusUnauthorized, "the password is wrong")
+		b.confirm(t, to).leadsTo(t, billing)
+		b.get(t, b.in(accounts.Test, "billing")).hides(t, sendAgain, "1234.5") // another path
+		b.get(t, team).hides(t, sendAgain, "1234.5")
+		b.get(t, billing).shows(t, sendAgain, `name="monthly_credits" inputmode="decimal" placeholder="no limit" value="1234.5"`, `value="7&#34;%"`, "there is no limit")
+		b.get(t, billing).shows(t, "there is no limit").hides(t, sendAgain, "1234.5", "7&#34;%") // a second visit
+		b.post(t, billing, url.Values{"monthly_credits": {"1234.5"}, "alert_threshold": {"7%"}}).leadsTo(t, billing)
+
+		to = b.sendLate(t, team, "/invitations", invitation("bob@example.com", accounts.Viewer))
+		b.confirm(t, to).leadsTo(t, team)
+		b.get(t, team).shows(t, sendAgain, `value="bob@example.com"`, `<option value="viewer" selected>`, "Nobody is invited.")
+		b.get(t, team).hides(t, sendAgain, "bob@example.com")
+		// A form that was refused stands where it was sent to.
+		b.s.Clock.Turn(11 * time.Minute)
+		b.header.Set("Referer", s.URL+team+"/invitations")
+		to = b.post(t, team+"/invitations", invitation("bob@example.com", accounts.Viewer)).leadsTo(t, "/dashboard/confirm?next=*")
+		b.header.Del("Referer")
+		b.get(t, b.confirm(t, to).leadsTo(t, team+"/invitations")).leadsTo(t, team)
+		b.get(t, team).shows(t, sendAgain, `value="bob@example.com"`)
+
+		form := url.Values{"name": {"<b>backend"}, "preset": {"choose"}, "scopes": {"models:read", "usage:read"}, "rate_limit": {"77"}, "allowed_ips": {"203.0.113.7\r\n203.0.113.8"}}
+		to = b.sendLate(t, keys, "", form)
+		b.get(t, keys).leadsTo(t, "/dashboard/confirm?next=*") // it is not shown before the proof
+		b.confirm(t, to).leadsTo(t, keys)
+		page := b.get(t, keys).shows(t, sendAgain, `value="&lt;b&gt;backend"`, `value="choose" checked`, `value="models:read" checked`, `value="usage:read" checked`, `value="77"`, "203.0.113.7\r\n203.0.113.8")
+		if n := strings.Count(page.body, " checked>"); n != 3 {
+			t.Errorf("%d boxes are ticked", n)
+		}
+		b.get(t, keys).shows(t, `value="calls" checked`).hides(t, sendAgain, "backend", "203.0.113.7\r\n")
+		b.get(t, b.in(accounts.Test, "keys")).hides(t, "backend") // nothing is sent by itself
+	})
+}
+
+func TestWhatWasTypedIsNotKeptForOthers(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		b := member(t, s, s.Workspace(t, "acme"), accounts.Owner)
+		billing, keys := b.in(accounts.Live, "billing"), b.in(accounts.Test, "keys/new")
+		form := url.Values{"monthly_credits": {"1234.5"}}
+		// It ends with the session,
+		b.sendLate(t, billing, "", form)
+		b.signIn(t)
+		b.get(t, billing).hides(t, sendAgain, "1234.5")
+		// after some minutes,
+		to := b.sendLate(t, billing, "", form)
+		s.Clock.Turn(11 * time.Minute)
+		b.confirm(t, to).leadsTo(t, billing)
+		b.get(t, billing).hides(t, sendAgain, "1234.5")
+		// and with the next form, also with one that is too long to be kept.
+		b.confirm(t, b.sendLate(t, keys, "", url.Values{"name": {"backend"}}))
+		b.confirm(t, b.sendLate(t, keys, "", url.Values{"name": {"frontend"}, "allowed_ips": {strings.Repeat("203.0.113.7 ", 300)}})).leadsTo(t, keys)
+		b.get(t, keys).is(t, http.StatusOK).hides(t, sendAgain, "backend", "frontend", "203.0.113.7 ")
+		// Nobody else's form is taken.
+		u, err := url.Parse(s.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.client.Jar.SetCookies(u, []*http.Cookie{{Name: "turnpike-form", Value: "AAAA", Path: "/"}})
+		b.get(t, billing).is(t, http.StatusOK).hides(t, sendAgain)
+	})
+}
+
+func TestSecretsAreNotKeptWithWhatWasTyped(t *testing.T) {
+	t.Parallel()
+	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) { // nothing of it is the database's
+		b := member(t, s, s.Workspace(t, "acme"), accounts.Owner)
+		kept := func(form url.Values) string {
+			t.Helper()
+			b.sendLate(t, b.in(accounts.Test, "keys/new"), "", form)
+			u, err := url.Parse(s.URL)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range b.client.Jar.Cookies(u) {
+				if c.Name == "turnpike-form" {
+					return c.Value
+				}
+			}
+			return ""
+		}
+		long := strings.Repeat("x", 500)
+		with := kept(url.Values{"name": {"backend"}})
+		if with == "" || strings.Contains(with, "backend") {
+			t.Fatalf("the cookie is %q", with)
+		}
+		for _, name := range []string{"password", "current", "new_password", "code", "token", "secret", "client_secret", "csrf_token", "response"} {
+			if got := kept(url.Values{"name": {"backend"}, name: {long}}); len(got) != len(with) {
+				t.Errorf("%s is kept: %d bytes, not %d", name, len(got), len(with))
+			}
+			if got := kept(url.Values{name: {long}}); got != "" {
+				t.Errorf("%s alone is kept: %d bytes", name, len(got))
+			}
+		}
+	})
+}
+
+func TestFormOfASessionThatHasEnded(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		b := member(t, s, s.Workspace(t, "acme"), accounts.Owner)
+		const said = "You were signed out, and nothing was changed. Sign in, then send the form again."
+		team := b.in(accounts.Test, "team")
+		s.Clock.Turn(13 * time.Hour)
+		b.header.Set("Referer", s.URL+team)
+		for _, path := range []string{team + "/invitations", "/dashboard/account/name"} {
+			to := b.post(t, path, invitation("bob@example.com", accounts.Viewer)).leadsTo(t, "/dashboard/login?next="+url.QueryEscape(team))
+			b.get(t, to).shows(t, said)
+			b.get(t, to).shows(t, "Sign in").hides(t, said)
+		}
+		// Who only looks has sent nothing, and who signs out wanted no more.
+		b.get(t, b.get(t, team).leadsTo(t, "/dashboard/login?next=*")).shows(t, "Sign in").hides(t, said)
+		b.get(t, b.post(t, "/dashboard/logout", nil).leadsTo(t, "/dashboard/login*")).shows(t, "You are signed out.").hides(t, said)
+		b.post(t, "/dashboard/login?next="+url.QueryEscape(team), credentials(b, password)).leadsTo(t, team)
+		b.get(t, team).shows(t, "Nobody is invited.").hides(t, said)
+	})
+}
