@@ -68,7 +68,9 @@ func TestAProxyThatHidesTheHost(t *testing.T) {
 	t.Parallel()
 	cfg := harness.Config(t, "sqlite")
 	cfg.PublicURL = "https://api.example.com"
-	b := newBrowser(t, harness.Start(t, cfg, harness.NewClock()))
+	s := harness.Start(t, cfg, harness.NewClock())
+	s.URL = s.App.Listens()
+	b := newBrowser(t, s)
 	b.host, b.header = "127.0.0.1:8080", http.Header{"X-Forwarded-For": {"203.0.113.7"}}
 	b.get(t, "/dashboard/login").refuses(t, http.StatusForbidden, "must pass on the Host").refuses(t, http.StatusForbidden, "api.example.com")
 	b.host = "api.example.com"
