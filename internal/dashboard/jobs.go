@@ -40,7 +40,13 @@ func jobsStart(v *visit) (*view, error) {
 	return nil, nil
 }
 
-var jobStates = []media.Status{media.Queued, media.InProgress, media.Cancelling, media.Completed, media.Failed, media.Cancelled}
+// jobStates are those that jobs of each kind can be in: only a batch ends its
+// requests one by one, and a cancelled video is failed, as OpenAI has it.
+var jobStates = map[media.Kind][]media.Status{
+	media.Images: {media.Queued, media.InProgress, media.Cancelling, media.Completed, media.Failed, media.Cancelled},
+	media.Video:  {media.Queued, media.InProgress, media.Completed, media.Failed},
+	media.Voice:  {media.Queued, media.InProgress, media.Completed, media.Failed, media.Cancelled},
+}
 
 // jobRow is a job in a list.
 type jobRow struct {
@@ -78,14 +84,14 @@ func jobsPage(k media.Kind) page {
 	return func(v *visit) (*view, error) {
 		page := v.page(k.Prefix())
 		status := media.Status(v.query("status"))
-		if !slices.Contains(jobStates, status) {
+		if !slices.Contains(jobStates[k], status) {
 			status = ""
 		}
 		found, err := v.s.Media.List(v.ctx(), v.s.DB, v.principal, k, status, page)
 		if err != nil {
 			return nil, err
 		}
-		d := jobsData{Now: v.now(), Tab: tabOf(k), Tabs: jobTabs, States: jobStates, Jobs: make([]jobRow, len(found.Rows)),
+		d := jobsData{Now: v.now(), Tab: tabOf(k), Tabs: jobTabs, States: jobStates[k], Jobs: make([]jobRow, len(found.Rows)),
 			Next: v.pager(page, found.More, func() string { return found.Cursor })}
 		for i, j := range found.Rows {
 			if d.Jobs[i], err = newJobRow(j); err != nil {

@@ -177,6 +177,9 @@ func TestVideosAndVoicesAreShown(t *testing.T) {
 		m.ends(t, "/v1/voice/renders/"+broken, "failed")
 
 		m.get(t, m.in(accounts.Test, "jobs/videos")).shows(t, video, "a ship").hides(t, voice, "<script>alert", "at last")
+		// Nothing is offered that no video is ever found by.
+		m.get(t, m.in(accounts.Test, "jobs/videos")).shows(t, `value="failed"`).hides(t, `value="cancelled"`)
+		m.get(t, m.in(accounts.Test, "jobs/voice")).shows(t, `value="cancelled"`).hides(t, `value="cancelling"`)
 		page := m.get(t, m.in(accounts.Test, "jobs/videos/"+video)).shows(t, `<video class="player" controls preload="none"`, "video/mp4", "sha256", "Show all").hides(t, "at last")
 		m.get(t, m.in(accounts.Test, "jobs/videos/"+video+"?all=1")).shows(t, "at last").hides(t, "Show all").harmless(t)
 		film := m.get(t, page.links()[0]).is(t, 200)
