@@ -110,7 +110,7 @@ func Start(ctx context.Context, cfg config.Config, version string, now func() ti
 	if a.store, err = OpenStore(ctx, cfg); err != nil {
 		return nil, err
 	}
-	if err := checkForgotten(ctx, cfg, a.store.DB); err != nil {
+	if err := CheckForgotten(ctx, cfg, a.store.DB); err != nil {
 		return nil, err
 	}
 	a.people = people.New(a.store.DB, a.store.Ring, people.Options{Now: now})

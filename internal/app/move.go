@@ -62,9 +62,9 @@ func Move(ctx context.Context, cfg config.Config, progress func(done, total int6
 	return &m.Moved, nil
 }
 
-// checkForgotten refuses to begin anew in PostgreSQL beside an embedded database
+// CheckForgotten refuses to begin anew in PostgreSQL beside an embedded database
 // with somebody's work in it: they have forgotten to move it.
-func checkForgotten(ctx context.Context, cfg config.Config, fresh *db.DB) error {
+func CheckForgotten(ctx context.Context, cfg config.Config, fresh *db.DB) error {
 	path := filepath.Join(cfg.Data, databaseFile)
 	if _, err := os.Stat(path); cfg.DatabaseURL == "" || err != nil {
 		return nil
@@ -77,7 +77,10 @@ func checkForgotten(ctx context.Context, cfg config.Config, fresh *db.DB) error 
 		return fmt.Errorf("look whether %s was moved: %w", path, err)
 	}
 	defer old.Close()
-	if have, _, err := old.SchemaVersion(ctx); err != nil || have == 0 || CheckMoved(ctx, old) != nil {
+	if have, _, err := old.SchemaVersion(ctx); err != nil || have == 0 {
+		return err
+	}
+	if _, moved, err := movedTo(ctx, old); err != nil || moved {
 		return err
 	}
 	if empty, err := db.IsEmpty(ctx, old, "workspaces"); err != nil || empty {

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/coreos/go-oidc/v3/oidc"
@@ -13,30 +14,46 @@ import (
 	"turnpike/internal/mail"
 )
 
+// maxSaid bounds what is shown of a service's words.
+const maxSaid = 300
+
 // examineServices tries what the server shows and asks beside its database: the
 // certificate, the mail server, the sign-in provider.
 func examineServices(ctx context.Context, l config.Loaded) (out []finding) {
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
-	defer cancel()
 	for _, service := range []struct {
 		check string
 		asked bool
-		try   func() (good string, err error)
+		try   func(ctx context.Context) (good string, err error)
 	}{
-		{"tls", l.TLS.Cert != "", func() (string, error) { return tryCertificate(l.TLS.Cert, l.TLS.Key, time.Now()) }},
-		{"mail", l.SMTP.URL != "", func() (string, error) { return "the mail server lets us in", tryMail(ctx, l.Config) }},
-		{"sign-in", l.OIDC.Issuer != "", func() (string, error) { return "the provider can be reached", trySignIn(ctx, l.OIDC.Issuer) }},
+		{"tls", l.TLS.Cert != "", func(context.Context) (string, error) { return tryCertificate(l.TLS.Cert, l.TLS.Key, time.Now()) }},
+		{"mail", l.SMTP.URL != "", func(ctx context.Context) (string, error) { return "the mail server lets us in", tryMail(ctx, l.Config) }},
+		{"sign-in", l.OIDC.Issuer != "", func(ctx context.Context) (string, error) {
+			return "the provider can be reached", trySignIn(ctx, l.OIDC.Issuer)
+		}},
 	} {
 		if !service.asked {
 			continue
 		}
-		good, err := service.try()
-		if err != nil {
-			good = message(err)
-		}
-		out = append(out, finding{service.check, err == nil, good})
+		out = append(out, examineService(ctx, service.check, service.try))
 	}
 	return out
+}
+
+func examineService(ctx context.Context, check string, try func(context.Context) (string, error)) finding {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	good, err := try(ctx)
+	switch {
+	case err == nil:
+		return finding{check, true, good}
+	case ctx.Err() != nil:
+		return finding{check, false, fmt.Sprintf("there was no answer within %s", probeTimeout)}
+	}
+	said := message(err)
+	if len(said) > maxSaid { // some errors have a whole page in them
+		said = strings.ToValidUTF8(said[:maxSaid], "") + "…"
+	}
+	return finding{check, false, said}
 }
 
 func tryCertificate(cert, key string, now time.Time) (string, error) {

@@ -4,6 +4,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -61,8 +62,18 @@ func TestDoctorTriesMailAndSignIn(t *testing.T) {
 	if got := examineServices(t.Context(), l); len(got) != 2 || len(wrong(got)) > 0 {
 		t.Errorf("found %v", got)
 	}
-	l.SMTP.URL, l.OIDC.Issuer = config.SecretURL(strings.Replace(mails.URL(), "right", "not-right", 1)), provider.URL+"/other"
-	if bad := wrong(examineServices(t.Context(), l)); len(bad) != 2 || strings.Contains(fmt.Sprint(bad), "not-right") {
+	l.SMTP.URL, l.OIDC.Issuer = config.SecretURL(strings.Replace(mails.URL(), "right", "not-right", 1)), provider.URL+"/"+strings.Repeat("other", 200)
+	if bad := wrong(examineServices(t.Context(), l)); len(bad) != 2 || strings.Contains(fmt.Sprint(bad), "not-right") || len(bad[1]) > 2*maxSaid {
+		t.Errorf("found %q", bad)
+	}
+	// One that hangs is no fault of the next.
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	l.SMTP.URL, l.OIDC.Issuer = config.SecretURL("smtp://"+silent.Addr().String()), provider.URL
+	if bad := wrong(examineServices(t.Context(), l)); len(bad) != 1 || !strings.Contains(bad[0], "mail: there was no answer within") {
 		t.Errorf("found %q", bad)
 	}
 }

@@ -65,6 +65,9 @@ func (e *env) workspacesCreate() *cobra.Command {
 		if err := flags.apply(cmd, w); err != nil {
 			return err
 		}
+		if err := app.CheckForgotten(ctx, e.loaded.Config, s.DB); err != nil {
+			return err
+		}
 		err := s.DB.Write(ctx, func(tx *db.Tx) error {
 			if err := accounts.CreateWorkspace(ctx, tx, w, time.Now()); err != nil {
 				return err

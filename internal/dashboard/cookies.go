@@ -104,12 +104,13 @@ const (
 	maxTyped = 2 << 10
 )
 
-// secretFields are parts of the names of fields that are not remembered.
-var secretFields = []string{"password", "current", "code", "token", "secret", "csrf", "response"}
+// notKept are parts of the names of fields that are not remembered: secrets, and
+// the role of a member, whose form is one of many on its page.
+var notKept = []string{"password", "current", "code", "token", "secret", "csrf", "response", "new_role"}
 
-func isSecret(name string) bool {
+func isKept(name string) bool {
 	name = strings.ToLower(name)
-	return slices.ContainsFunc(secretFields, func(part string) bool { return strings.Contains(name, part) })
+	return !slices.ContainsFunc(notKept, func(part string) bool { return strings.Contains(name, part) })
 }
 
 // keepTyped seals the form that was sent for the page that it stood on, and for
@@ -117,15 +118,22 @@ func isSecret(name string) bool {
 func (v *visit) keepTyped() {
 	form := typed{Fields: url.Values{}, Until: v.now().Add(typedLasts).Unix()}
 	for name, values := range v.r.PostForm {
-		if !isSecret(name) {
+		if isKept(name) {
 			form.Fields[name] = values
 		}
 	}
 	text, _ := json.Marshal(form) // texts and a number: cannot fail
 	if len(form.Fields) > 0 && len(text) <= maxTyped {
 		v.setCookie(typedCookie, v.s.Ring.Seal(text, v.typedPlace(v.formPage())), typedLasts)
-	} else if v.cookie(typedCookie) != "" {
-		v.setCookie(typedCookie, "", 0) // or an older form would be shown as this one
+		return
+	}
+	v.forgetTyped() // or an older form would be shown as this one
+}
+
+// forgetTyped is for when a form was let in: nothing waits any more.
+func (v *visit) forgetTyped() {
+	if v.cookie(typedCookie) != "" {
+		v.setCookie(typedCookie, "", 0)
 	}
 }
 

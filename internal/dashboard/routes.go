@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/url"
 	"path"
+	"strings"
 
 	"turnpike/internal/access"
 	"turnpike/internal/accounts"
@@ -207,7 +208,9 @@ func (s *Server) newMux(table []route) *http.ServeMux {
 // pageAbove is the page that a form belongs to: its address is opened when
 // somebody loads what a refused form has shown, or had to sign in again.
 func pageAbove(mux *http.ServeMux, address string) string {
-	for at := path.Dir(address); at != "/dashboard"; at = path.Dir(at) {
+	// An address may be anybody's, and lead out of the dashboard: above the root
+	// there is only the root.
+	for at := path.Dir(address); strings.HasPrefix(at, Home); at = path.Dir(at) {
 		if known(mux, http.MethodGet, at) {
 			return at
 		}
@@ -254,6 +257,9 @@ func (v *visit) serve(rt route) {
 		}
 		v.answer(rt.page(v))
 		return
+	}
+	if rt.confirm {
+		v.forgetTyped()
 	}
 	shown, err := rt.deed(v)
 	if err != nil && rt.back != nil && !v.wrote {

@@ -155,3 +155,28 @@ func TestFormOfASessionThatHasEnded(t *testing.T) {
 		b.get(t, team).shows(t, "Nobody is invited.").hides(t, said)
 	})
 }
+
+// TestAnAddressFromOutsideIsNoPage: the Referer is the client's to write.
+func TestAnAddressFromOutsideIsNoPage(t *testing.T) {
+	t.Parallel()
+	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) {
+		b := member(t, s, s.Workspace(t, "acme"), accounts.Viewer)
+		b.s.Clock.Turn(11 * time.Minute)
+		for _, referer := range []string{"/dashboard/../x", "/dashboard/..", "/dashboard//../../x", "/dashboard/x/../../y", "/dashboard/%2e%2e/x", "/dashboard/nowhere/at/all"} {
+			b.header.Set("Referer", s.URL+referer)
+			b.post(t, "/dashboard/account/app", url.Values{"x": {"1"}}).leadsTo(t, "/dashboard/confirm?next=*")
+		}
+	})
+}
+
+// TestAFormThatWasSentIsNotOfferedAgain, from wherever it was sent.
+func TestAFormThatWasSentIsNotOfferedAgain(t *testing.T) {
+	t.Parallel()
+	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) {
+		b := member(t, s, s.Workspace(t, "acme"), accounts.Owner)
+		page := b.in(accounts.Test, "keys/new")
+		b.confirm(t, b.sendLate(t, page, "", newKey("backend"))).leadsTo(t, page)
+		b.post(t, page, newKey("backend")).leadsTo(t, b.in(accounts.Test, "keys/key_*"))
+		b.get(t, page).hides(t, sendAgain, `value="backend"`)
+	})
+}
