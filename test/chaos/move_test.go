@@ -46,6 +46,9 @@ func TestMoveToPostgreSQL(t *testing.T) {
 	exec(t, target, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''not today''; END'`)
 	exec(t, target, "CREATE CONSTRAINT TRIGGER late AFTER INSERT ON workspaces DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION refuse()")
 	refuses(t, there, "not today", "move")
+	for _, command := range [][]string{{"serve", "--listen", "127.0.0.1:0"}, {"workspaces", "create", "anew"}} {
+		refuses(t, there, "has not been moved to PostgreSQL", command...)
+	}
 	runs(t, here, "keys", "list")
 	exec(t, target, "DROP TRIGGER late ON workspaces")
 

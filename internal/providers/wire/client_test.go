@@ -195,7 +195,7 @@ func TestSlowProviderTimesOut(t *testing.T) {
 // waits for us meanwhile.
 func TestOurOwnPausesAreNobodysSlowness(t *testing.T) {
 	t.Parallel()
-	short := 150 * time.Millisecond
+	patience := time.Second // enough for a busy machine; only our own pauses are longer
 	second := make(chan struct{})
 	url := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "data: a\n\n")
@@ -203,7 +203,7 @@ func TestOurOwnPausesAreNobodysSlowness(t *testing.T) {
 		<-second
 		_, _ = io.WriteString(w, "data: b\n\n")
 	})
-	resp, err := post(t.Context(), NewClient(Timeouts{FirstByte: short, Idle: short}), url)
+	resp, err := post(t.Context(), NewClient(Timeouts{FirstByte: patience, Idle: patience}), url)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,7 +213,7 @@ func TestOurOwnPausesAreNobodysSlowness(t *testing.T) {
 		if _, data, err := events.Next(); string(data) != want || err != nil {
 			t.Errorf("%q came, and %v", data, err)
 		}
-		time.Sleep(3 * short)
+		time.Sleep(patience + patience/2)
 		if want == "a" {
 			close(second)
 		}
