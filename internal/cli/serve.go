@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -41,11 +42,8 @@ func (e *env) serve(cmd *cobra.Command) error {
 		return err
 	}
 	a, err := app.Start(cmd.Context(), e.loaded.Config, version, nil)
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return fmt.Errorf("%w; stop what uses it, or choose another address with --listen (of metrics: --metrics-listen)", err)
-	}
 	if err != nil {
-		return err
+		return withListenAdvice(err)
 	}
 	app.TuneMemory(cmd.Context(), a.CallsInFlight)
 	if err := e.welcome(a); err != nil {
@@ -64,6 +62,22 @@ func (e *env) serve(cmd *cobra.Command) error {
 		slog.Info("stopped")
 	}
 	return err
+}
+
+// withListenAdvice adds to a refused address what can be done about it.
+func withListenAdvice(err error) error {
+	var network *net.OpError
+	if !errors.As(err, &network) || network.Op != "listen" {
+		return err
+	}
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return fmt.Errorf("%w; stop what uses it, or choose another address with --listen (of metrics: --metrics-listen)", err)
+	case errors.Is(err, syscall.EACCES):
+		return fmt.Errorf("%w; ports below 1024 are the system's: choose a higher one with --listen, or let the service have CAP_NET_BIND_SERVICE", err)
+	default:
+		return err
+	}
 }
 
 // welcome tells where the server is, and on the first run how to call it. The
