@@ -29,8 +29,9 @@ func (e *env) usersCreate() *cobra.Command {
 		Short: "Add a person to a workspace",
 		Long: `Adds a person to a workspace. Somebody new gets a password by a link, which is
 printed, works once, and for a week. Hand it over as you would a password.
-Somebody who has an account here already signs in with it, and gets no link:
-make sure that the account is theirs.`,
+Somebody who is a member of another workspace signs in as before, and gets no
+link: make sure that the account is theirs, or have them invited under
+Team.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&email, "email", "", "e-mail address (required)")
@@ -53,6 +54,11 @@ make sure that the account is theirs.`,
 			if c, err = whoIs(ctx, tx, p, email); err != nil {
 				return err
 			}
+			if c.person != nil && c.others == 0 {
+				if err := p.BeginAnew(ctx, tx, c.person.ID); err != nil {
+					return err
+				}
+			}
 			if err := accounts.CreateUser(ctx, tx, u, time.Now()); err != nil {
 				return err
 			}
@@ -61,7 +67,7 @@ make sure that the account is theirs.`,
 			if err != nil {
 				return err
 			}
-			if !c.existing {
+			if !c.existing() {
 				c.link, err = p.NewPasswordLink(ctx, tx, u.ID, people.WelcomeLimit)
 			}
 			return err
@@ -75,11 +81,15 @@ make sure that the account is theirs.`,
 
 // created is what there is to say about a person who was added.
 type created struct {
-	link     *people.Link // to a first password, for somebody new
-	existing bool         // they had an account
-	canEnter bool         // and a way to sign in
-	others   int          // workspaces that they were a member of
+	link     *people.Link   // to a first password, for somebody new
+	person   *people.Person // who had the address already, or nil
+	canEnter bool           // and a way to sign in
+	others   int            // workspaces that they were a member of
 }
+
+// existing reports whether there is an account that others rely on. One that is
+// a member of nothing begins anew.
+func (c created) existing() bool { return c.others > 0 }
 
 // whoIs looks whether an address has an account, before it is added.
 func whoIs(ctx context.Context, tx *db.Tx, p *people.People, email string) (created, error) {
@@ -95,7 +105,7 @@ func whoIs(ctx context.Context, tx *db.Tx, p *people.People, email string) (crea
 		return created{}, err
 	}
 	memberships, err := people.Memberships(ctx, tx, person.ID)
-	return created{existing: true, canEnter: can, others: len(memberships)}, err
+	return created{person: person, canEnter: can, others: len(memberships)}, err
 }
 
 func (e *env) usersResetPassword() *cobra.Command {
@@ -106,10 +116,12 @@ func (e *env) usersResetPassword() *cobra.Command {
 		Short: "Print a link by which a person chooses a new password",
 		Long: `Prints a link by which a person chooses a new password. It works once, and for an
 hour. Hand it over as you would a password. The old password works until then;
-when the link is used, all sessions of the person end.`,
+when the link is used, all sessions of the person end, and their passkeys and
+the link to an account at the sign-in provider are removed. An authenticator app
+stays, and is asked for.`,
 	}
 	cmd.Flags().StringVar(&email, "email", "", "e-mail address (required)")
-	cmd.Flags().BoolVar(&secondFactor, "remove-second-factor", false, "also remove the authenticator app, for a person who has lost it and the recovery codes")
+	cmd.Flags().BoolVar(&secondFactor, "remove-second-factor", false, "also remove the authenticator app, for a person who has lost it and the recovery codes, or whose app is somebody else's")
 	return e.operator(cmd, func(ctx context.Context, s *app.Store, _ []string) error {
 		if email == "" {
 			return usageError{cmd.CommandPath(), errors.New("say who it is: --email ada@example.com")}
@@ -194,7 +206,7 @@ func (e *env) printCreated(u *accounts.User, c created) error {
 		if c.link != nil {
 			o.Link = e.linkURL(c.link)
 		}
-		if c.existing {
+		if c.existing() {
 			o.Existing = &existingAccount{OtherWorkspaces: c.others, CanSignIn: c.canEnter}
 		}
 		return e.printJSON([]userObject{o})
@@ -207,7 +219,7 @@ func (e *env) printCreated(u *accounts.User, c created) error {
 		e.printLink(c.link)
 		return nil
 	}
-	fmt.Fprintf(e.out, "%s has an account here already, is a member of %s, and signs in as before.\nNo link was made. If the account may not be theirs, remove them again under Team.\n",
+	fmt.Fprintf(e.out, "%s has an account here already, is a member of %s, and signs in as before.\nNo link was made. If the account may not be theirs, remove them again under Team, and invite them there.\n",
 		u.Email, otherWorkspaces(c.others))
 	if !c.canEnter {
 		fmt.Fprintf(e.out, "They have not chosen a password yet; for a new link: turnpike users reset-password --email %s\n", u.Email)
@@ -216,10 +228,7 @@ func (e *env) printCreated(u *accounts.User, c created) error {
 }
 
 func otherWorkspaces(n int) string {
-	switch n {
-	case 0:
-		return "no other workspace"
-	case 1:
+	if n == 1 {
 		return "1 other workspace"
 	}
 	return fmt.Sprintf("%d other workspaces", n)

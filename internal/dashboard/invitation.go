@@ -27,7 +27,8 @@ func invitationPage(v *visit) (*view, error) {
 		return nil, err
 	}
 	if v.session == nil && hasAccount {
-		v.redirect("/dashboard/login?next="+url.QueryEscape(v.r.URL.RequestURI()), flash{Notice: "Sign in as " + i.Email + " to accept the invitation."})
+		v.redirect("/dashboard/login?next="+url.QueryEscape(v.r.URL.RequestURI()), flash{Notice: "Sign in as " + i.Email + " to accept the invitation. " +
+			"If you have never chosen a password for it, somebody else may have: choose a new one first, by Forgot your password."})
 		return nil, nil
 	}
 	d := invitationData{Invitation: i, Back: v.r.URL.RequestURI()}

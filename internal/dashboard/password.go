@@ -1,11 +1,13 @@
 package dashboard
 
 import (
+	"strings"
 	"time"
 
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
 	"turnpike/internal/mail"
+	"turnpike/internal/people"
 )
 
 // forgotTakes is how long the answer to a forgotten password takes at least.
@@ -59,7 +61,23 @@ func forgot(v *visit) (*view, error) {
 	return nil, nil
 }
 
-type passwordData struct{ Email string }
+type passwordData struct {
+	Email   string
+	Removes string // the other ways to sign in, which end with the old password; or empty
+	App     bool   // there is an authenticator app, which stays
+}
+
+// named is how people call the ways to sign in that a new password removes.
+func named(ways people.OtherWays) string {
+	var names []string
+	if ways.Passkeys > 0 {
+		names = append(names, "your passkeys")
+	}
+	if ways.Identities > 0 {
+		names = append(names, "the link to your account at the sign-in provider")
+	}
+	return strings.Join(names, " and ")
+}
 
 // passwordPage is where a link to a new password leads.
 func passwordPage(v *visit) (*view, error) {
@@ -70,20 +88,34 @@ func passwordPage(v *visit) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &view{template: "password", title: "Choose a password", data: passwordData{Email: person.Email}}, nil
+	factor, err := v.s.People.GetSecondFactor(v.ctx(), v.s.DB, person.ID)
+	if err != nil {
+		return nil, err
+	}
+	ways, err := v.s.People.OtherWays(v.ctx(), v.s.DB, person.ID)
+	if err != nil {
+		return nil, err
+	}
+	d := passwordData{Email: person.Email, Removes: named(ways), App: factor.Enabled}
+	return &view{template: "password", title: "Choose a password", data: d}, nil
 }
 
 func resetPassword(v *visit) (*view, error) {
 	if err := v.requirePrivate(); err != nil {
 		return nil, err
 	}
-	if _, err := v.s.People.ResetPassword(v.ctx(), v.query("token"), v.r.PostFormValue("password"), v.browser()); err != nil {
+	removed, err := v.s.People.ResetPassword(v.ctx(), v.query("token"), v.r.PostFormValue("password"), v.browser())
+	if err != nil {
 		return nil, err
 	}
 	// Whoever was signed in here was so by the old password, or is somebody else.
 	if err := v.signOut(); err != nil {
 		return nil, err
 	}
-	v.redirect("/dashboard/login", flash{Notice: "Your password is set, and you are signed out everywhere. Sign in with it."})
+	notice := "Your password is set, and you are signed out everywhere. Sign in with it."
+	if names := named(removed); names != "" {
+		notice += " This has removed " + names + ". Add what is yours again under Your account."
+	}
+	v.redirect("/dashboard/login", flash{Notice: notice})
 	return nil, nil
 }

@@ -261,7 +261,7 @@ func (p *People) FindInvitation(ctx context.Context, q db.Querier, token string)
 	if err != nil || person == nil {
 		return i, false, err
 	}
-	hasAccount, err = p.hasAccount(ctx, q, person, i.WorkspaceID)
+	hasAccount, err = p.hasAccount(ctx, q, person, "")
 	return i, hasAccount, err
 }
 

@@ -60,6 +60,12 @@ func (p *People) storeLink(ctx context.Context, tx *db.Tx, kind string, l *Link)
 	return err
 }
 
+// endLinks kills the open links of a person.
+func endLinks(ctx context.Context, tx *db.Tx, userID string) error {
+	_, err := tx.Exec(ctx, "DELETE FROM one_time_links WHERE user_id = $1", userID)
+	return err
+}
+
 // NewSetUpLink makes the link by which the first owner comes in. It works until
 // it is used; one that was made before is dead. With an owner there is nothing
 // to set up.
@@ -158,7 +164,8 @@ func (p *People) SetUp(ctx context.Context, token string, n Newcomer, from Brows
 }
 
 // welcome makes a member with a password. Somebody who has an account already
-// must sign in with it: a link is no reason to change their password.
+// must sign in with it: a link is no reason to change their password. One that
+// was a member of nothing begins anew.
 func (p *People) welcome(ctx context.Context, tx *db.Tx, u *accounts.User, hash string) (*Person, error) {
 	name := u.Name
 	if err := accounts.CreateUser(ctx, tx, u, p.now()); err != nil {
@@ -179,6 +186,9 @@ func (p *People) welcome(ctx context.Context, tx *db.Tx, u *accounts.User, hash 
 		return nil, err
 	}
 	person.Name = name
+	if err := p.BeginAnew(ctx, tx, person.ID); err != nil {
+		return nil, err
+	}
 	return person, p.setPassword(ctx, tx, person, hash, "")
 }
 

@@ -372,6 +372,20 @@ func (p *People) knownAs(ctx context.Context, q db.Querier, token *oidc.IDToken)
 	return userID, err
 }
 
+// knownStill locks the person whom the provider's id is linked to, and looks
+// again: a new password may have ended the link meanwhile.
+func (p *People) knownStill(ctx context.Context, tx *db.Tx, token *oidc.IDToken, userID string) (*Person, error) {
+	person, err := p.lock(ctx, tx, userID)
+	if err != nil {
+		return nil, err
+	}
+	known, err := p.knownAs(ctx, tx, token)
+	if err == nil && known != userID {
+		err = errOIDC(errors.New("the link was removed meanwhile"))
+	}
+	return person, err
+}
+
 // identified finds the person of a token, and lets those in who are invited. The
 // provider's id of a person counts before the address, which may be given to
 // somebody else one day. here is the browser's session, or nil.
@@ -381,7 +395,7 @@ func (p *People) identified(ctx context.Context, tx *db.Tx, token *oidc.IDToken,
 		return nil, false, err
 	}
 	if userID != "" {
-		person, err = p.lock(ctx, tx, userID)
+		person, err = p.knownStill(ctx, tx, token, userID)
 		return person, false, err
 	}
 	if err := p.acceptAll(ctx, tx, who, from); err != nil {
@@ -405,6 +419,11 @@ func (p *People) identified(ctx context.Context, tx *db.Tx, token *oidc.IDToken,
 		return nil, false, fault.New(fault.Authentication, "%s belongs to another account at the provider; ask the operator", who.Email)
 	}
 	if err != nil {
+		return nil, false, err
+	}
+	// The provider has said who the person is: a link to a first password may
+	// still be in other hands.
+	if err := endLinks(ctx, tx, person.ID); err != nil {
 		return nil, false, err
 	}
 	return person, true, p.log(ctx, tx, from.actor(person.ID), person.ID, "identity.linked", map[string]any{"issuer": token.Issuer})

@@ -191,6 +191,9 @@ func (p *People) FinishPasskey(ctx context.Context, s *Session, rp RelyingParty,
 	}
 	k := &Passkey{ID: ids.New(PasskeyID), UserID: s.UserID, Name: name, CreatedAt: p.now()}
 	err = p.db.Write(ctx, func(tx *db.Tx) error {
+		if _, err := p.lockHere(ctx, tx, s); err != nil {
+			return err
+		}
 		h, err := p.hold(ctx, tx, s.UserID)
 		if err != nil {
 			return err
@@ -368,7 +371,7 @@ func (p *People) DeletePasskey(ctx context.Context, tx *db.Tx, s *Session, id st
 	if err := p.RequireConfirmed(s); err != nil {
 		return err
 	}
-	person, err := p.lock(ctx, tx, s.UserID)
+	person, err := p.lockHere(ctx, tx, s)
 	if err != nil {
 		return err
 	}

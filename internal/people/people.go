@@ -141,28 +141,35 @@ func (p *People) SetName(ctx context.Context, tx *db.Tx, s *Session, name string
 	return p.log(ctx, tx, from.actor(s.UserID), s.UserID, "person.renamed", map[string]any{"name": name})
 }
 
-// CanSignIn reports whether the person has any way to sign in. Who has none may
-// be given one by a link; who has one is asked for it.
+// OtherWays counts the ways to sign in that need no password.
+type OtherWays struct {
+	Passkeys   int64
+	Identities int64 // accounts at a provider that are linked
+}
+
+// OtherWays are those of a person.
+func (p *People) OtherWays(ctx context.Context, q db.Querier, userID string) (w OtherWays, err error) {
+	err = q.QueryRow(ctx, "SELECT (SELECT count(*) FROM passkeys WHERE user_id = $1), (SELECT count(*) FROM identities WHERE user_id = $1)",
+		userID).Scan(&w.Passkeys, &w.Identities)
+	return w, err
+}
+
+// CanSignIn reports whether the person has any way to sign in.
 func (p *People) CanSignIn(ctx context.Context, q db.Querier, person *Person) (bool, error) {
 	if person.HasPassword {
 		return true, nil
 	}
-	var ways int64
-	err := q.QueryRow(ctx, `SELECT (SELECT count(*) FROM passkeys WHERE user_id = $1) + (SELECT count(*) FROM identities WHERE user_id = $1)`,
-		person.ID).Scan(&ways)
-	return ways > 0, err
+	ways, err := p.OtherWays(ctx, q, person.ID)
+	return ways != (OtherWays{}), err
 }
 
-// hasAccount reports whether a link into a workspace must not give the person a
-// password: they have a way to sign in, or belong to others, who may not have
-// handed theirs over yet.
-func (p *People) hasAccount(ctx context.Context, q db.Querier, person *Person, workspaceID string) (bool, error) {
-	can, err := p.CanSignIn(ctx, q, person)
-	if err != nil || can {
-		return can, err
-	}
+// hasAccount reports whether a link must not give the person a password: they
+// belong to a workspace, or to another than the one they have just been added
+// to, which relies on theirs, or has not handed it over yet. Nobody relies on an
+// account that is a member of nothing.
+func (p *People) hasAccount(ctx context.Context, q db.Querier, person *Person, added string) (bool, error) {
 	var others int64
-	err = q.QueryRow(ctx, "SELECT count(*) FROM members WHERE user_id = $1 AND workspace_id <> $2", person.ID, workspaceID).Scan(&others)
+	err := q.QueryRow(ctx, "SELECT count(*) FROM members WHERE user_id = $1 AND workspace_id <> $2", person.ID, added).Scan(&others)
 	return others > 0, err
 }
 

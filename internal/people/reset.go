@@ -40,7 +40,7 @@ func (p *People) NewPasswordLink(ctx context.Context, tx *db.Tx, userID string, 
 	if err != nil {
 		return nil, err
 	}
-	if _, err := tx.Exec(ctx, "DELETE FROM one_time_links WHERE user_id = $1", person.ID); err != nil {
+	if err := endLinks(ctx, tx, person.ID); err != nil {
 		return nil, err
 	}
 	l, err := p.passwordLink(ctx, tx, person, validFor)
@@ -84,27 +84,30 @@ func (p *People) FindPasswordLink(ctx context.Context, q db.Querier, token strin
 	return person, err
 }
 
-// ResetPassword uses a password link. The person signs in afterwards, with the
-// second factor if there is one: whoever reads the mail alone does not get in.
-func (p *People) ResetPassword(ctx context.Context, token, password string, from Browser) (*Person, error) {
+// ResetPassword uses a password link, and leaves no other way to sign in: the
+// account may have been made, and furnished, by somebody else who knew the
+// address first. The person signs in afterwards, with the second factor if there
+// is one: whoever reads the mail alone does not get in.
+func (p *People) ResetPassword(ctx context.Context, token, password string, from Browser) (OtherWays, error) {
 	person, err := p.FindPasswordLink(ctx, p.db, token)
 	if err != nil {
-		return nil, err
+		return OtherWays{}, err
 	}
 	if err := CheckPassword(password, person.Email); err != nil {
-		return nil, err
+		return OtherWays{}, err
 	}
 	hash, err := p.passwords.hash(ctx, password)
 	if err != nil {
-		return nil, err
+		return OtherWays{}, err
 	}
 	return p.useReset(ctx, token, person.ID, hash, from)
 }
 
 // useReset checks the link again: meanwhile another request may have used it.
-func (p *People) useReset(ctx context.Context, token, userID, hash string, from Browser) (person *Person, err error) {
-	err = p.db.Write(ctx, func(tx *db.Tx) (err error) {
-		if person, err = p.lock(ctx, tx, userID); err != nil {
+func (p *People) useReset(ctx context.Context, token, userID, hash string, from Browser) (removed OtherWays, err error) {
+	err = p.db.Write(ctx, func(tx *db.Tx) error {
+		person, err := p.lock(ctx, tx, userID)
+		if err != nil {
 			return err
 		}
 		n, err := tx.Exec(ctx, "DELETE FROM one_time_links WHERE token_hash = $1 AND kind = $2 AND user_id = $3 AND expires_at > $4",
@@ -126,12 +129,48 @@ func (p *People) useReset(ctx context.Context, token, userID, hash string, from 
 		if err := p.setPassword(ctx, tx, person, hash, ""); err != nil {
 			return err
 		}
-		return p.log(ctx, tx, from.actor(person.ID), person.ID, "password.reset", nil)
+		if removed, err = removeWays(ctx, tx, person.ID); err != nil {
+			return err
+		}
+		var detail map[string]any
+		if removed != (OtherWays{}) {
+			detail = map[string]any{"passkeys_removed": removed.Passkeys, "identities_removed": removed.Identities}
+		}
+		return p.log(ctx, tx, from.actor(person.ID), person.ID, "password.reset", detail)
 	})
 	if err != nil {
-		return nil, err
+		return OtherWays{}, err
 	}
-	return person, nil
+	return removed, nil
+}
+
+// removeWays ends every way to sign in but the password, and an app whose set-up
+// is not finished: its secret may have been seen. One that is in use stays.
+func removeWays(ctx context.Context, tx *db.Tx, userID string) (r OtherWays, err error) {
+	if r.Passkeys, err = tx.Exec(ctx, "DELETE FROM passkeys WHERE user_id = $1", userID); err != nil {
+		return r, err
+	}
+	if r.Identities, err = tx.Exec(ctx, "DELETE FROM identities WHERE user_id = $1", userID); err != nil {
+		return r, err
+	}
+	_, err = tx.Exec(ctx, "DELETE FROM totp WHERE user_id = $1 AND enabled_at IS NULL", userID)
+	return r, err
+}
+
+// BeginAnew takes every way to sign in from an account that was a member of
+// nothing: nobody relies on it, and whoever made it may be somebody else.
+func (p *People) BeginAnew(ctx context.Context, tx *db.Tx, userID string) error {
+	person, err := p.lock(ctx, tx, userID)
+	if err != nil {
+		return err
+	}
+	if _, err := removeWays(ctx, tx, person.ID); err != nil {
+		return err
+	}
+	if err := deleteTOTP(ctx, tx, person.ID); err != nil {
+		return err
+	}
+	return p.setPassword(ctx, tx, person, "", "")
 }
 
 // ChangePassword replaces the password of somebody who is signed in and returns
@@ -193,16 +232,16 @@ func (p *People) ChangePassword(ctx context.Context, s *Session, old, password s
 	return token, nil
 }
 
-// setPassword stores a hash, and ends what the old password or a link could
-// still open: sessions but the one to keep, half-way sign-ins, links.
+// setPassword stores a hash, or none, and ends what the old password or a link
+// could still open: sessions but the one to keep, half-way sign-ins, links.
 func (p *People) setPassword(ctx context.Context, tx *db.Tx, person *Person, hash, keep string) error {
-	if _, err := tx.Exec(ctx, "UPDATE users SET password_hash = $2 WHERE id = $1", person.ID, hash); err != nil {
+	if _, err := tx.Exec(ctx, "UPDATE users SET password_hash = $2 WHERE id = $1", person.ID, db.OrNull(hash)); err != nil {
 		return err
 	}
-	if _, err := tx.Exec(ctx, "DELETE FROM one_time_links WHERE user_id = $1", person.ID); err != nil {
+	if err := endLinks(ctx, tx, person.ID); err != nil {
 		return err
 	}
-	person.passwordHash, person.HasPassword = hash, true
+	person.passwordHash, person.HasPassword = hash, hash != ""
 	_, err := endSessions(ctx, tx, person.ID, keep)
 	return err
 }

@@ -176,6 +176,21 @@ func endSessions(ctx context.Context, tx *db.Tx, userID, keep string) (int64, er
 	return tx.Exec(ctx, "DELETE FROM sessions WHERE user_id = $1 AND id <> $2", userID, keep)
 }
 
+// lockHere is lock for the person of a session, which may have ended after it
+// let the request in: whatever changes a person's factors begins with it.
+func (p *People) lockHere(ctx context.Context, tx *db.Tx, s *Session) (*Person, error) {
+	person, err := p.lock(ctx, tx, s.UserID)
+	if err != nil {
+		return nil, err
+	}
+	var id string
+	err = tx.QueryRow(ctx, "SELECT id FROM sessions WHERE id = $1", s.ID).Scan(&id)
+	if errors.Is(err, db.ErrNotFound) {
+		return nil, errNoSession()
+	}
+	return person, err
+}
+
 // startSession makes a session with a token that nobody has seen before. The
 // person must be locked.
 func (p *People) startSession(ctx context.Context, tx *db.Tx, person *Person, e entry) (*Session, string, error) {

@@ -68,7 +68,7 @@ func (p *People) StartTOTP(ctx context.Context, tx *db.Tx, s *Session, issuer st
 	if err := p.RequireConfirmed(s); err != nil {
 		return nil, err
 	}
-	person, err := p.lock(ctx, tx, s.UserID)
+	person, err := p.lockHere(ctx, tx, s)
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +137,7 @@ func (p *People) EnableTOTP(ctx context.Context, tx *db.Tx, s *Session, code str
 	if err := p.RequireConfirmed(s); err != nil {
 		return nil, err
 	}
-	if _, err := p.lock(ctx, tx, s.UserID); err != nil {
+	if _, err := p.lockHere(ctx, tx, s); err != nil {
 		return nil, err
 	}
 	if err := p.requireNoTOTP(ctx, tx, s.UserID); err != nil {
@@ -163,7 +163,7 @@ func (p *People) DisableTOTP(ctx context.Context, tx *db.Tx, s *Session, from Br
 	if err := p.RequireConfirmed(s); err != nil {
 		return err
 	}
-	if _, err := p.lock(ctx, tx, s.UserID); err != nil {
+	if _, err := p.lockHere(ctx, tx, s); err != nil {
 		return err
 	}
 	return p.removeTOTP(ctx, tx, Caller{userID: s.UserID, actor: from.actor(s.UserID)}, s.UserID)
@@ -174,13 +174,18 @@ func (p *People) removeTOTP(ctx context.Context, tx *db.Tx, by Caller, userID st
 	if err != nil {
 		return err
 	}
-	if _, err := tx.Exec(ctx, "DELETE FROM recovery_codes WHERE user_id = $1", userID); err != nil {
-		return err
-	}
-	if _, err := tx.Exec(ctx, "DELETE FROM totp WHERE user_id = $1", userID); err != nil || !on {
+	if err := deleteTOTP(ctx, tx, userID); err != nil || !on {
 		return err
 	}
 	return p.log(ctx, tx, by.actor, userID, "totp.disabled", nil)
+}
+
+func deleteTOTP(ctx context.Context, tx *db.Tx, userID string) error {
+	if _, err := tx.Exec(ctx, "DELETE FROM recovery_codes WHERE user_id = $1", userID); err != nil {
+		return err
+	}
+	_, err := tx.Exec(ctx, "DELETE FROM totp WHERE user_id = $1", userID)
+	return err
 }
 
 // RenewRecoveryCodes replaces the recovery codes, used and unused.
@@ -188,7 +193,7 @@ func (p *People) RenewRecoveryCodes(ctx context.Context, tx *db.Tx, s *Session, 
 	if err := p.RequireConfirmed(s); err != nil {
 		return nil, err
 	}
-	if _, err := p.lock(ctx, tx, s.UserID); err != nil {
+	if _, err := p.lockHere(ctx, tx, s); err != nil {
 		return nil, err
 	}
 	on, err := p.hasTOTP(ctx, tx, s.UserID)

@@ -57,6 +57,21 @@ func linkIn(t testing.TB, m mailtest.Message) string {
 	return string(link[1])
 }
 
+// passwordLink is the path of a link that the operator makes.
+func passwordLink(t testing.TB, s *harness.Server, b *browser) string {
+	t.Helper()
+	folk := people.New(s.DB, s.Ring, people.Options{Now: s.Clock.Now})
+	var l *people.Link
+	err := s.DB.Write(t.Context(), func(tx *db.Tx) (err error) {
+		l, err = folk.NewPasswordLink(t.Context(), tx, b.person.ID, people.ResetLimit)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l.URL("")
+}
+
 func TestForgottenPassword(t *testing.T) {
 	t.Parallel()
 	for _, engine := range dbtest.Engines {
@@ -110,28 +125,42 @@ func TestForgottenPassword(t *testing.T) {
 	}
 }
 
+func TestResetRemovesPasskeysAndSaysSo(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		b := member(t, localhost(s), s.Workspace(t, "acme"), accounts.Owner)
+		b.get(t, passwordLink(t, s, b)).shows(t, "signed out everywhere").hides(t, "removes", "authenticator app")
+		device := newAuthenticator(t, b)
+		challenge, token := b.begin(t, "/dashboard/account/passkeys/start")
+		made := device.create(t, challenge, token)
+		made.Set("passkey_name", "laptop")
+		b.post(t, "/dashboard/account/passkeys", made).leadsTo(t, "/dashboard/account#passkeys")
+		secret, _ := b.setUpApp(t)
+
+		link := passwordLink(t, s, b)
+		b.get(t, link).shows(t, "This also removes your passkeys: somebody else may have added them", "The authenticator app of the account stays")
+		b.post(t, link, url.Values{"password": {password}}).leadsTo(t, "/dashboard/login")
+		b.get(t, "/dashboard/login").shows(t, "This has removed your passkeys. Add what is yours again under Your account.")
+		challenge, token = b.begin(t, "/dashboard/login/passkey/start")
+		b.post(t, "/dashboard/login/passkey", device.get(t, challenge, token)).refuses(t, http.StatusUnauthorized, "the passkey was not accepted")
+		s.Clock.Turn(time.Minute)
+		b.post(t, "/dashboard/login", credentials(b, password)).leadsTo(t, "/dashboard/login/code?next=*")
+		b.get(t, "/dashboard/login/code").shows(t, "is the app not yours?")
+		b.post(t, "/dashboard/login/code", url.Values{"code": {code(t, s, secret)}}).leadsTo(t, "/dashboard/")
+		b.get(t, b.in(accounts.Test, "log")).shows(t, "password.reset", "passkeys_removed")
+	})
+}
+
 func TestResetLinkGrowsOldAndEndsOtherSessions(t *testing.T) {
 	t.Parallel()
 	harness.Each(t, func(t *testing.T, s *harness.Server) {
 		b := member(t, s, s.Workspace(t, "acme"), accounts.Owner)
-		folk := people.New(s.DB, s.Ring, people.Options{Now: s.Clock.Now})
-		link := func() string {
-			var l *people.Link
-			err := s.DB.Write(t.Context(), func(tx *db.Tx) (err error) {
-				l, err = folk.NewPasswordLink(t.Context(), tx, b.person.ID, people.ResetLimit)
-				return err
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return l.URL("")
-		}
-		stranger, old := newBrowser(t, s), link()
+		stranger, old := newBrowser(t, s), passwordLink(t, s, b)
 		s.Clock.Turn(people.ResetLimit)
 		stranger.get(t, old).refuses(t, http.StatusNotFound, "too old")
 		stranger.post(t, old, url.Values{"password": {"a third one that works"}}).refuses(t, http.StatusNotFound, "too old")
 		b.signedIn(t, true)
-		stranger.post(t, link(), url.Values{"password": {"a third one that works"}}).leadsTo(t, "/dashboard/login")
+		stranger.post(t, passwordLink(t, s, b), url.Values{"password": {"a third one that works"}}).leadsTo(t, "/dashboard/login")
 		b.signedIn(t, false)
 	})
 }
@@ -208,7 +237,7 @@ func TestMemberElsewhereAcceptsAnInvitation(t *testing.T) {
 
 		// Not signed in: to the sign-in and back. No password is taken by the link.
 		to := b.get(t, link).leadsTo(t, "/dashboard/login?next=*")
-		b.get(t, to).shows(t, "Sign in as bob@example.com to accept the invitation.")
+		b.get(t, to).shows(t, "Sign in as bob@example.com to accept the invitation.", "choose a new one first")
 		b.post(t, link, url.Values{"name": {"Eve"}, "password": {"a third one that works"}}).leadsTo(t, "/dashboard/login?next=*")
 		b.post(t, to, credentials(b, password)).leadsTo(t, link)
 		before := b.token(t)

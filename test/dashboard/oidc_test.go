@@ -9,6 +9,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"html"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -78,6 +79,10 @@ func (i *issuer) authorize(w http.ResponseWriter, r *http.Request) {
 }
 
 func (i *issuer) token(w http.ResponseWriter, r *http.Request) {
+	if r.FormValue("code") == "switch" {
+		switchProtocols(w)
+		return
+	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	verifier := sha256.Sum256([]byte(r.FormValue("code_verifier")))
@@ -103,6 +108,17 @@ func (i *issuer) token(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(map[string]any{"access_token": "a", "token_type": "Bearer",
 		"id_token": text + "." + b64(append(x.FillBytes(make([]byte, 32)), y.FillBytes(make([]byte, 32))...))})
+}
+
+// switchProtocols answers with another protocol, and then waits until it is left.
+func switchProtocols(w http.ResponseWriter) {
+	conn, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+	_, _ = io.Copy(io.Discard, conn)
 }
 
 // eachWithIssuer runs fn against a server whose people can sign in at an issuer.
@@ -348,6 +364,7 @@ func TestProviderAnswersThatAreRefused(t *testing.T) {
 			"another state": func(q url.Values) { q.Set("state", "x") },
 			"no state":      func(q url.Values) { q.Del("state") },
 			"another code":  func(q url.Values) { q.Set("code", "bad") },
+			"no HTTP":       func(q url.Values) { q.Set("code", "switch") },
 			"cancelled": func(q url.Values) {
 				q.Del("code")
 				q.Set("error", "access_denied")

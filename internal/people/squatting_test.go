@@ -1,0 +1,298 @@
+package people_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"turnpike/internal/accounts"
+	"turnpike/internal/audit"
+	"turnpike/internal/db"
+	"turnpike/internal/fault"
+	"turnpike/internal/people"
+)
+
+// The address of somebody who does not know this server yet.
+const victim = "victim@corp.example"
+
+// squatter has made the account of somebody else's address: the owner of a
+// workspace without a mail server sees the links of its invitations.
+type squatter struct {
+	*people.SignIn
+	evil     *accounts.Workspace
+	password string
+	device   *authenticator
+}
+
+func (w *world) squat() *squatter {
+	w.t.Helper()
+	evil := w.workspace("evil")
+	in, err := w.AcceptInvitation(w.t.Context(), w.invitedTo(evil), people.Newcomer{Name: "Mallory", Password: "the password of mallory"}, browser)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	device, _ := w.register(in.Session, "of mallory")
+	return &squatter{SignIn: in, evil: evil, password: "the password of mallory", device: device}
+}
+
+// invitedTo is the token of an invitation of the victim.
+func (w *world) invitedTo(to *accounts.Workspace) string {
+	w.t.Helper()
+	var link *people.Link
+	w.write(func(tx *db.Tx) (err error) {
+		link, err = w.Invite(w.t.Context(), tx, people.Operator(), &people.Invitation{WorkspaceID: to.ID, Email: victim, Role: accounts.Admin})
+		return err
+	})
+	return link.Token
+}
+
+// out checks that the squatter cannot sign in by anything.
+func (w *world) out(m *squatter) {
+	w.t.Helper()
+	if w.alive(m.Token) {
+		w.t.Error("the session goes on")
+	}
+	if in, err := w.Login(w.t.Context(), victim, m.password, "", browser); !fault.Is(err, fault.Authentication) {
+		w.t.Errorf("the password: %+v, %v", in, err)
+	}
+	if in, err := w.FinishPasskeyLogin(w.t.Context(), party, m.device.get(w.startPasskeyLogin()), "", browser); !fault.Is(err, fault.Authentication) {
+		w.t.Errorf("the passkey: %+v, %v", in, err)
+	}
+}
+
+// joined checks that the victim is an admin of acme, alone with the account.
+func (w *world) joined(in *people.SignIn) {
+	w.t.Helper()
+	if role, err := people.RoleIn(w.t.Context(), w.db, in.Person.ID, w.acme.ID); err != nil || role != accounts.Admin {
+		w.t.Errorf("the victim is %q, %v", role, err)
+	}
+	if ways, err := w.Passkeys(w.t.Context(), w.db, in.Person.ID); err != nil || len(ways) != 0 {
+		w.t.Errorf("passkeys are left: %v, %v", ways, err)
+	}
+	if ways, err := w.Identities(w.t.Context(), w.db, in.Person.ID); err != nil || len(ways) != 0 {
+		w.t.Errorf("links to a provider are left: %v, %v", ways, err)
+	}
+}
+
+func (w *world) operatorsLink(userID string) (link *people.Link) {
+	w.t.Helper()
+	w.write(func(tx *db.Tx) (err error) {
+		link, err = w.NewPasswordLink(w.t.Context(), tx, userID, people.ResetLimit)
+		return err
+	})
+	return link
+}
+
+func TestResetLeavesNothingOfWhoeverMadeTheAccount(t *testing.T) {
+	for name, link := range map[string]func(w *world, m *squatter) *people.Link{
+		"mailed":         func(w *world, _ *squatter) *people.Link { return w.requestReset(victim) },
+		"the operator's": func(w *world, m *squatter) *people.Link { return w.operatorsLink(m.Person.ID) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			each(t, func(t *testing.T, w *world) {
+				m := w.squat()
+				i := newIssuer(t)
+				o := provider(i)
+				a := w.begin(i, o, "mallory", victim) // who had the address before the victim
+				a.Replaced = m.Token
+				linked, err := w.FinishOIDC(t.Context(), o, a, browser)
+				if err != nil {
+					t.Fatal(err)
+				}
+				m.Token = linked.Token
+				if err := w.KnownStill(t.Context(), people.Identity{Issuer: i.URL}, "mallory", m.Person.ID); err != nil {
+					t.Fatal(err)
+				}
+				w.write(func(tx *db.Tx) error {
+					_, err := w.StartTOTP(t.Context(), tx, linked.Session, "Turnpike")
+					return err
+				})
+				w.pass(10 * time.Minute)
+				invitation := w.invitedTo(w.acme)
+				if _, err := w.ResetPassword(t.Context(), link(w, m).Token, password, browser); err != nil {
+					t.Fatal(err)
+				}
+				in := w.login(victim)
+				if _, err := w.JoinByInvitation(t.Context(), in.Session, invitation, browser); err != nil {
+					t.Fatal(err)
+				}
+				w.joined(in)
+				w.out(m)
+				_, err = w.FinishOIDC(t.Context(), o, w.begin(i, o, "mallory", victim), browser)
+				want(t, err, fault.Authentication)
+				want(t, w.KnownStill(t.Context(), people.Identity{Issuer: i.URL}, "mallory", m.Person.ID), fault.Authentication)
+				_, err = w.PendingTOTP(t.Context(), w.db, in.Session, "Turnpike")
+				want(t, err, fault.InvalidState) // whose secret another has seen
+				list, _, err := audit.ListActions(t.Context(), w.db, m.evil.ID, "", db.Page{Limit: 100, Asc: true})
+				if err != nil {
+					t.Fatal(err)
+				}
+				var said []string
+				for _, a := range list {
+					if a.Action == "password.reset" {
+						said = append(said, string(a.Detail))
+					}
+				}
+				if len(said) != 1 || !strings.Contains(said[0], "passkeys_removed") || !strings.Contains(said[0], "identities_removed") {
+					t.Errorf("the admin log says %q", said)
+				}
+			})
+		})
+	}
+}
+
+func TestChangedPasswordKeepsTheOtherWaysToSignIn(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		i := newIssuer(t)
+		o := provider(i)
+		w.member("ada@example.com", accounts.Owner)
+		in := w.login("ada@example.com")
+		device, _ := w.register(in.Session, "Laptop")
+		a := w.begin(i, o, "1", "ada@example.com")
+		a.Replaced = in.Token
+		linked, err := w.FinishOIDC(t.Context(), o, a, browser)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.ChangePassword(t.Context(), linked.Session, password, "another fine password", browser); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.FinishPasskeyLogin(t.Context(), party, device.get(w.startPasskeyLogin()), "", browser); err != nil {
+			t.Error(err)
+		}
+		if _, err := w.FinishOIDC(t.Context(), o, w.begin(i, o, "1", "ada@example.com"), browser); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A stolen mailbox does not get past the app. Whoever finds the app of somebody
+// else on their account chooses a password first, and then asks the operator.
+func TestResetKeepsTheAppUntilTheOperatorRemovesIt(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		m := w.squat()
+		_, recovery := w.withApp(m.Session)
+		w.pass(10 * time.Minute)
+		if _, err := w.ResetPassword(t.Context(), w.requestReset(victim).Token, password, browser); err != nil {
+			t.Fatal(err)
+		}
+		w.half(victim)
+		w.out(m)
+		w.write(func(tx *db.Tx) error { return w.RemoveSecondFactor(t.Context(), tx, m.Person.ID) })
+		in := w.login(victim)
+		w.out(m)
+		w.withApp(in.Session)
+		_, err := w.FinishLogin(t.Context(), w.half(victim), recovery[0], "", browser)
+		want(t, err, fault.Authentication)
+	})
+}
+
+// The session ends while a request is under way that was let in by it.
+func TestSessionThatHasEndedChangesNoFactor(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		m := w.squat()
+		late := w.startPasskey(m.Session)
+		w.withApp(m.Session)
+		w.pass(6 * time.Minute)
+		if _, err := w.ResetPassword(t.Context(), w.operatorsLink(m.Person.ID).Token, password, browser); err != nil {
+			t.Fatal(err)
+		}
+		another := newAuthenticator(t, m.Person.ID)
+		_, err := w.FinishPasskey(t.Context(), m.Session, party, another.create(late), "late", browser)
+		want(t, err, fault.Authentication)
+		for what, change := range map[string]func(tx *db.Tx) error{
+			"renew the codes": func(tx *db.Tx) error {
+				_, err := w.RenewRecoveryCodes(t.Context(), tx, m.Session, browser)
+				return err
+			},
+			"remove the app": func(tx *db.Tx) error { return w.DisableTOTP(t.Context(), tx, m.Session, browser) },
+		} {
+			if err := w.try(change); !fault.Is(err, fault.Authentication) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		w.write(func(tx *db.Tx) error { return w.RemoveSecondFactor(t.Context(), tx, m.Person.ID) })
+		want(t, w.try(func(tx *db.Tx) error {
+			_, err := w.StartTOTP(t.Context(), tx, m.Session, "Turnpike")
+			return err
+		}), fault.Authentication)
+		in := w.login(victim)
+		var begun *people.Enrolment
+		w.write(func(tx *db.Tx) (err error) {
+			begun, err = w.StartTOTP(t.Context(), tx, in.Session, "Turnpike")
+			return err
+		})
+		want(t, w.try(func(tx *db.Tx) error {
+			_, err := w.EnableTOTP(t.Context(), tx, m.Session, w.code(begun.Secret), browser)
+			return err
+		}), fault.Authentication)
+	})
+}
+
+// The operator's link to a first password was handed to somebody else, and the
+// person came in by the provider meanwhile.
+func TestLinkToAFirstPasswordEndsWithTheFirstSignInAtTheProvider(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		i := newIssuer(t)
+		o := provider(i)
+		link := w.operatorsLink(w.withoutPassword(victim, accounts.Admin))
+		if _, err := w.FinishOIDC(t.Context(), o, w.begin(i, o, "1", victim), browser); err != nil {
+			t.Fatal(err)
+		}
+		_, err := w.ResetPassword(t.Context(), link.Token, password, browser)
+		want(t, err, fault.NotFound)
+	})
+}
+
+// The provider knows the victim, and the account was made by somebody else.
+func TestProviderDoesNotShareAnAccountThatSomebodyElseMade(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		i := newIssuer(t)
+		o := provider(i)
+		m := w.squat()
+		w.invitedTo(w.acme)
+		_, err := w.FinishOIDC(t.Context(), o, w.begin(i, o, "1", victim), browser)
+		want(t, err, fault.Authentication)
+		_, err = people.RoleIn(t.Context(), w.db, m.Person.ID, w.acme.ID)
+		want(t, err, fault.NotFound)
+	})
+}
+
+// Nobody relies on an account that is a member of nothing: an invitation does
+// not ask for its password, which may be somebody else's.
+func TestAccountOfNoWorkspaceBeginsAnew(t *testing.T) {
+	for name, again := range map[string]func(w *world, m *squatter) (*people.SignIn, error){
+		"by an invitation": func(w *world, _ *squatter) (*people.SignIn, error) {
+			return w.AcceptInvitation(w.t.Context(), w.invitedTo(w.acme), people.Newcomer{Name: "Vic", Password: password}, browser)
+		},
+		"by the operator": func(w *world, m *squatter) (*people.SignIn, error) {
+			w.write(func(tx *db.Tx) error { return w.BeginAnew(w.t.Context(), tx, m.Person.ID) })
+			w.withoutPassword(victim, accounts.Admin)
+			w.out(m) // before the link is used, too
+			if _, err := w.ResetPassword(w.t.Context(), w.operatorsLink(m.Person.ID).Token, password, browser); err != nil {
+				return nil, err
+			}
+			return w.Login(w.t.Context(), victim, password, "", browser)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			each(t, func(t *testing.T, w *world) {
+				m := w.squat()
+				w.withApp(m.Session)
+				w.write(func(tx *db.Tx) error {
+					return w.RemoveMember(t.Context(), tx, people.Operator(), m.evil.ID, m.Person.ID)
+				})
+				in, err := again(w, m)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !in.Complete() {
+					t.Fatal("the app of somebody else is asked for")
+				}
+				w.login(victim)
+				w.joined(in)
+				w.out(m)
+			})
+		})
+	}
+}
