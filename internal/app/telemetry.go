@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"os"
 	"sync"
 	"time"
@@ -84,14 +85,34 @@ func newTelemetry(ctx context.Context, version string) (*telemetry, error) {
 		latency:  histogram("turnpike_model_call_seconds", "How long model calls take, until the last byte."),
 		first:    histogram("turnpike_model_first_byte_seconds", "How long providers take to begin an answer."),
 	}
-	for _, name := range []string{"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"} {
-		if os.Getenv(name) != "" {
-			var err error
-			t.otel, err = startOpenTelemetry(ctx, version)
-			return t, err
-		}
+	spans, err := hasCollector("TRACES")
+	if err != nil {
+		return nil, err
 	}
-	return t, nil
+	points, err := hasCollector("METRICS")
+	if err != nil {
+		return nil, err
+	}
+	if spans || points {
+		t.otel, err = startOpenTelemetry(ctx, version, spans, points)
+	}
+	return t, err
+}
+
+// hasCollector reports whether the standard variables name somebody who takes
+// the signal. The library itself sends to this machine when it cannot read one.
+func hasCollector(signal string) (bool, error) {
+	for _, name := range []string{"OTEL_EXPORTER_OTLP_" + signal + "_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"} {
+		address := os.Getenv(name)
+		if address == "" {
+			continue
+		}
+		if u, err := url.Parse(address); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+			return false, fmt.Errorf("%s is not an address; expected http:// or https:// and a host, such as http://localhost:4318", name)
+		}
+		return true, nil
+	}
+	return false, nil
 }
 
 // callsInFlight shows how many calls are under way.
@@ -162,25 +183,29 @@ type openTelemetry struct {
 	first    metric.Float64Histogram
 }
 
-func startOpenTelemetry(ctx context.Context, version string) (*openTelemetry, error) {
+func startOpenTelemetry(ctx context.Context, version string, spans, points bool) (*openTelemetry, error) {
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { slog.Warn("OpenTelemetry cannot be told of calls", "error", err) }))
-	spans, err := otlptracehttp.New(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("OpenTelemetry: %w", err)
-	}
-	points, err := otlpmetrichttp.New(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("OpenTelemetry: %w", err)
-	}
 	about, err := resource.New(ctx, resource.WithAttributes(attribute.String("service.name", "turnpike"), attribute.String("service.version", version)),
 		resource.WithFromEnv()) // OTEL_SERVICE_NAME wins
 	if err != nil {
 		return nil, fmt.Errorf("OpenTelemetry: %w", err)
 	}
-	o := &openTelemetry{
-		traces: sdktrace.NewTracerProvider(sdktrace.WithBatcher(spans), sdktrace.WithResource(about)),
-		meters: sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewPeriodicReader(points)), sdkmetric.WithResource(about)),
+	toTraces, toMeters := []sdktrace.TracerProviderOption{sdktrace.WithResource(about)}, []sdkmetric.Option{sdkmetric.WithResource(about)}
+	if spans {
+		to, err := otlptracehttp.New(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("OpenTelemetry: %w", err)
+		}
+		toTraces = append(toTraces, sdktrace.WithBatcher(to))
 	}
+	if points {
+		to, err := otlpmetrichttp.New(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("OpenTelemetry: %w", err)
+		}
+		toMeters = append(toMeters, sdkmetric.WithReader(sdkmetric.NewPeriodicReader(to)))
+	}
+	o := &openTelemetry{traces: sdktrace.NewTracerProvider(toTraces...), meters: sdkmetric.NewMeterProvider(toMeters...)}
 	o.tracer = o.traces.Tracer("turnpike")
 	m := o.meters.Meter("turnpike")
 	var errs [3]error
@@ -223,7 +248,7 @@ func (t *openTelemetry) observe(o gateway.Observation) {
 	_, span := t.tracer.Start(ctx, o.Operation+" "+o.Model, trace.WithTimestamp(o.Started), trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(attributes(o)...),
 		trace.WithAttributes(attribute.Int64("gen_ai.usage.input_tokens", o.Input), attribute.Int64("gen_ai.usage.output_tokens", o.Output),
 			attribute.Float64("turnpike.credits", o.Credits.Float()), attribute.String("turnpike.environment", o.Environment),
-			attribute.Int("turnpike.attempts", len(o.Attempts))))
+			attribute.Int("turnpike.attempts", tries(o))))
 	if o.Failure != "" {
 		span.SetStatus(codes.Error, o.Failure)
 	}
@@ -241,13 +266,32 @@ func (t *openTelemetry) observe(o gateway.Observation) {
 	}
 }
 
+// tries is how often a provider was asked. They are listed only where the first
+// one failed.
+func tries(o gateway.Observation) int {
+	if o.Failure == "" || o.FirstByte > 0 {
+		return max(1, len(o.Attempts))
+	}
+	return len(o.Attempts)
+}
+
 // telemetryPatience is how long a stopping server waits for the collector.
 const telemetryPatience = 3 * time.Second
 
 func (t *openTelemetry) close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, telemetryPatience)
 	defer cancel()
-	if err := errors.Join(t.traces.Shutdown(ctx), t.meters.Shutdown(ctx)); err != nil {
+	// Not all of the library heeds the context: it waits without end for the
+	// body of an answer with 101, which is the bare connection.
+	sent := make(chan error, 1)
+	go func() { sent <- errors.Join(t.traces.Shutdown(ctx), t.meters.Shutdown(ctx)) }()
+	var err error
+	select {
+	case err = <-sent:
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	if err != nil {
 		slog.Warn("the last telemetry was not sent", "error", err)
 	}
 }

@@ -1,6 +1,11 @@
 package app
 
 import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -53,5 +58,56 @@ func TestCallsAreCountedForPrometheus(t *testing.T) {
 	`
 	if err := testutil.CollectAndCompare(m, strings.NewReader(want), "turnpike_model_calls_total", "turnpike_model_credits_total", "turnpike_provider_failures_total"); err != nil {
 		t.Error(err)
+	}
+}
+
+// The library waits without end for such an answer's body.
+func TestCollectorThatSwitchesProtocolsDoesNotKeepTheServer(t *testing.T) {
+	collector := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+		t.Cleanup(func() { _ = conn.Close() })
+	}))
+	defer collector.Close()
+	t.Setenv("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", collector.URL)
+	m, err := newTelemetry(t.Context(), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.observe(observed)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	m.close(ctx)
+}
+
+func TestEachSignalHasItsCollector(t *testing.T) {
+	for name, c := range map[string]struct {
+		variable, value string
+		traces, metrics bool
+		wrong           string
+	}{
+		"none":       {"OTEL_EXPORTER_OTLP_HEADERS", "a=b", false, false, ""},
+		"both":       {"OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318", true, true, ""},
+		"traces":     {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "https://collector/v1/traces", true, false, ""},
+		"metrics":    {"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "http://collector/v1/metrics", false, true, ""},
+		"no address": {"OTEL_EXPORTER_OTLP_ENDPOINT", "127.0.0.1:4318", false, false, "OTEL_EXPORTER_OTLP_ENDPOINT is not an address"},
+		"no host":    {"OTEL_EXPORTER_OTLP_ENDPOINT", "http://", false, false, "OTEL_EXPORTER_OTLP_ENDPOINT is not an address"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv(c.variable, c.value)
+			traces, err := hasCollector("TRACES")
+			metrics, errMetrics := hasCollector("METRICS")
+			if err := errors.Join(err, errMetrics); (err != nil) != (c.wrong != "") || err != nil && !strings.Contains(err.Error(), c.wrong) {
+				t.Errorf("got %v, expected %q", err, c.wrong)
+			}
+			if traces != c.traces || metrics != c.metrics {
+				t.Errorf("traces %v, metrics %v", traces, metrics)
+			}
+		})
 	}
 }

@@ -353,7 +353,7 @@ func TestPartitionsHoldTheirMonthAndGoAtOnce(t *testing.T) {
 	d := dbtest.Open(t, dbtest.Address(t, "postgres"))
 	write(t, d, "CREATE TABLE parts (id TEXT PRIMARY KEY) PARTITION BY RANGE (id)")
 	write(t, d, "CREATE TABLE parts_default PARTITION OF parts DEFAULT")
-	parts := db.Partitioned{Table: "parts", Prefix: "req_"}
+	parts := db.Partitioned{Table: "parts", Key: "id", Prefix: "req_"}
 	january := time.Date(2026, 1, 31, 23, 59, 59, 0, time.UTC)
 	for range 2 { // making them again is fine, and so are nodes that start at once
 		var nodes sync.WaitGroup
@@ -381,5 +381,33 @@ func TestPartitionsHoldTheirMonthAndGoAtOnce(t *testing.T) {
 	var n int64
 	if err := d.QueryRow(t.Context(), "SELECT count(*) FROM parts").Scan(&n); err != nil || n != 2 {
 		t.Errorf("%d rows are left (%v), expected February's and the default's", n, err)
+	}
+}
+
+// A clock that was wrong for a while leaves rows where no month was yet.
+func TestPartitionsTakeTheirRowsFromTheDefault(t *testing.T) {
+	t.Parallel()
+	d := dbtest.Open(t, dbtest.Address(t, "postgres"))
+	write(t, d, "CREATE TABLE late (id TEXT PRIMARY KEY, note TEXT NOT NULL) PARTITION BY RANGE (id)")
+	write(t, d, "CREATE TABLE late_default PARTITION OF late DEFAULT")
+	write(t, d, "CREATE INDEX late_by_note ON late (note, id)")
+	late := db.Partitioned{Table: "late", Key: "id", Prefix: "req_"}
+	march := time.Date(2026, 3, 10, 0, 0, 0, 0, time.UTC)
+	for _, at := range []time.Time{march, march.AddDate(-1, 0, 0)} {
+		write(t, d, "INSERT INTO late (id, note) VALUES ($1, 'x')", ids.Floor("req_", at))
+	}
+	for range 2 {
+		if err := late.Prepare(t.Context(), d, time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, want := range map[string]int64{"late_2026_02": 0, "late_2026_03": 1, "late_2026_04": 0, "late_default": 1, "late": 2} {
+		var n int64
+		if err := d.QueryRow(t.Context(), "SELECT count(*) FROM "+name+" WHERE note = 'x'").Scan(&n); err != nil || n != want {
+			t.Errorf("%s has %d rows (%v), expected %d", name, n, err, want)
+		}
+	}
+	if err := late.Drop(t.Context(), d, march.AddDate(0, 2, 0)); err != nil {
+		t.Fatal(err)
 	}
 }

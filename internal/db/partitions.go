@@ -44,15 +44,37 @@ func (p Partitioned) Prepare(ctx context.Context, d *DB, now time.Time) error {
 			if err := impatient(ctx, tx); err != nil {
 				return err
 			}
-			_, err := tx.Exec(ctx, fmt.Sprintf(
-				"CREATE TABLE IF NOT EXISTS %s PARTITION OF %s FOR VALUES FROM ('%s') TO ('%s')",
-				p.name(month), p.Table, ids.Floor(p.Prefix, month), ids.Floor(p.Prefix, next)))
-			return err
+			return p.create(ctx, tx, p.name(month), ids.Floor(p.Prefix, month), ids.Floor(p.Prefix, next))
 		})
 		if err != nil {
 			return fmt.Errorf("partition %s: %w", p.name(month), err)
 		}
 		month = next
+	}
+	return nil
+}
+
+// create makes a partition. Rows of its range that the default one has taken
+// meanwhile, as when a clock was wrong, move over: beside them it could not be.
+func (p Partitioned) create(ctx context.Context, tx *Tx, name, from, to string) error {
+	spare := p.Table + "_default"
+	var taken bool
+	err := tx.QueryRow(ctx, fmt.Sprintf("SELECT EXISTS (SELECT 1 FROM %s WHERE %s >= $1 AND %s < $2)", spare, p.Key, p.Key), from, to).Scan(&taken)
+	if err != nil {
+		return err
+	}
+	steps := []string{fmt.Sprintf("CREATE TABLE %s PARTITION OF %s FOR VALUES FROM ('%s') TO ('%s')", name, p.Table, from, to)}
+	if taken {
+		steps = []string{
+			fmt.Sprintf("CREATE TABLE %s (LIKE %s INCLUDING ALL)", name, p.Table),
+			fmt.Sprintf("WITH moved AS (DELETE FROM %s WHERE %s >= '%s' AND %s < '%s' RETURNING *) INSERT INTO %s SELECT * FROM moved", spare, p.Key, from, p.Key, to, name),
+			fmt.Sprintf("ALTER TABLE %s ATTACH PARTITION %s FOR VALUES FROM ('%s') TO ('%s')", p.Table, name, from, to),
+		}
+	}
+	for _, step := range steps {
+		if _, err := tx.Exec(ctx, step); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ package retention
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync/atomic"
@@ -55,32 +56,34 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// RunOnce removes everything that is due.
-func (k *Keeper) RunOnce(ctx context.Context) error {
+// RunOnce removes everything that is due. What fails keeps nothing else from
+// being removed.
+func (k *Keeper) RunOnce(ctx context.Context) (err error) {
 	if k.Before != nil {
-		if err := k.Before(ctx); err != nil {
-			return err
-		}
+		err = k.Before(ctx)
 	}
 	for _, p := range k.Purges {
-		for {
-			var n int64
-			err := k.DB.Write(ctx, func(tx *db.Tx) (err error) {
-				n, err = p.Run(ctx, tx, batch)
-				return err
-			})
-			if err != nil {
-				return fmt.Errorf("purge %s: %w", p.Name, err)
-			}
-			if n < batch {
-				break
-			}
-			select {
-			case <-time.After(pause):
-			case <-ctx.Done():
-				return ctx.Err()
-			}
+		if failed := k.purge(ctx, p); failed != nil {
+			err = errors.Join(err, fmt.Errorf("purge %s: %w", p.Name, failed))
 		}
 	}
-	return nil
+	return err
+}
+
+func (k *Keeper) purge(ctx context.Context, p Purge) error {
+	for {
+		var n int64
+		err := k.DB.Write(ctx, func(tx *db.Tx) (err error) {
+			n, err = p.Run(ctx, tx, batch)
+			return err
+		})
+		if err != nil || n < batch {
+			return err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }

@@ -85,8 +85,15 @@ type modelCall struct {
 	in, out          int64
 	cost             credits.Micro
 	begun            bool  // a provider began its answer
-	attempts         int64 // that the log has
+	attempts         int64 // that the log has, where the first one failed
 	parent           bool  // the caller named a span
+}
+
+func (c modelCall) tries() int64 {
+	if c.begun {
+		return max(1, c.attempts)
+	}
+	return c.attempts
 }
 
 const traceParent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -196,7 +203,7 @@ func wantSpans(t *testing.T, spans []*otlptrace.Span, calls []modelCall) {
 	for _, c := range calls {
 		want := map[string]any{"gen_ai.operation.name": c.operation, "gen_ai.provider.name": c.provider, "gen_ai.request.model": c.requested,
 			"gen_ai.response.model": c.model, "gen_ai.usage.input_tokens": c.in, "gen_ai.usage.output_tokens": c.out,
-			"turnpike.credits": c.cost.Float(), "turnpike.environment": c.env, "turnpike.attempts": c.attempts}
+			"turnpike.credits": c.cost.Float(), "turnpike.environment": c.env, "turnpike.attempts": c.tries()}
 		status := otlptrace.Status_STATUS_CODE_UNSET
 		if c.result != "ok" {
 			want["error.type"], status = c.result, otlptrace.Status_STATUS_CODE_ERROR
