@@ -103,6 +103,9 @@ func (c Caller) covers(k *Key) error {
 func (m *Keys) Create(ctx context.Context, tx *db.Tx, by Caller, k *Key) (value string, err error) {
 	now := m.now()
 	k.Prefix = PrefixOf(k.Environment)
+	if err := accounts.CheckName("name", k.Name); err != nil {
+		return "", err
+	}
 	if err := k.check(); err != nil {
 		return "", err
 	}
@@ -149,6 +152,11 @@ func hashOf(ring *keyring.Ring, secret string) string {
 func (m *Keys) Update(ctx context.Context, tx *db.Tx, by Caller, before, after *Key) error {
 	if before.RevokedAt != nil {
 		return fault.New(fault.InvalidState, "the key is revoked, so it cannot be changed")
+	}
+	if after.Name != before.Name {
+		if err := accounts.CheckName("name", after.Name); err != nil {
+			return err
+		}
 	}
 	if err := after.check(); err != nil {
 		return err
@@ -215,11 +223,9 @@ func (m *Keys) log(ctx context.Context, tx *db.Tx, by Caller, k *Key, action str
 		WorkspaceID: k.WorkspaceID, Environment: string(k.Environment), Action: action, Target: k.ID}, detail, m.now())
 }
 
-// check validates what a caller set.
+// check validates what a caller set, but for the name and the expiry: a key
+// that was right when they were set can still be changed.
 func (k *Key) check() error {
-	if err := accounts.CheckName("name", k.Name); err != nil {
-		return err
-	}
 	scopes, _, err := ParseScopes(k.Scopes)
 	if err != nil {
 		return err

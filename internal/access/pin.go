@@ -17,5 +17,5 @@ func (m *Keys) Pin(ctx context.Context, tx *db.Tx, by Caller, k *Key, project st
 	}
 	k.Project = project
 	p := &accounts.Project{WorkspaceID: k.WorkspaceID, Environment: k.Environment, ID: project}
-	return accounts.EnsureProject(ctx, tx, by.Actor, p, "project", true, m.now())
+	return accounts.EnsureProject(ctx, tx, by.Actor, p, "project", m.now())
 }

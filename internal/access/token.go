@@ -92,7 +92,8 @@ func (m *Tokens) Mint(ctx context.Context, tx *db.Tx, parent *Principal, t *Toke
 }
 
 // canonicalMetadata checks the metadata and returns the form in which equal
-// objects are equal bytes.
+// objects are equal bytes. Numbers stay as they are written: RFC 8785 would
+// round them to 64-bit floats, and two users with long ids be one.
 func canonicalMetadata(raw json.RawMessage) ([]byte, error) {
 	if len(raw) > maxTokenMetadata {
 		return nil, fault.Invalid("metadata", "metadata may have at most %d bytes of JSON", maxTokenMetadata)
@@ -101,7 +102,7 @@ func canonicalMetadata(raw json.RawMessage) ([]byte, error) {
 	if canonical.Kind() != '{' {
 		return nil, fault.Invalid("metadata", "metadata must be a JSON object")
 	}
-	if err := canonical.Canonicalize(); err != nil {
+	if err := canonical.Format(jsontext.ReorderRawObjects(true)); err != nil {
 		return nil, fault.Invalid("metadata", "metadata must be a JSON object in which no name appears twice")
 	}
 	// The request log shows it with every call of the token.

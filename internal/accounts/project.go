@@ -16,7 +16,8 @@ import (
 	"turnpike/internal/keyring"
 )
 
-// MaxProjects is how many projects a workspace may have in one environment.
+// MaxProjects is how many projects a workspace may have in use in one
+// environment. Those that are archived do not count: archiving makes room.
 const MaxProjects = 1000
 
 var projectID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
@@ -93,7 +94,7 @@ func CreateProject(ctx context.Context, tx *db.Tx, p *Project, now time.Time) er
 	return err
 }
 
-// belowCap locks the workspace, so that two creations at once cannot both take
+// belowCap locks the workspace, so that two projects at once cannot both take
 // the last place.
 func belowCap(ctx context.Context, tx *db.Tx, workspaceID string, env Environment) error {
 	var id string
@@ -101,21 +102,20 @@ func belowCap(ctx context.Context, tx *db.Tx, workspaceID string, env Environmen
 		return err
 	}
 	var n int64
-	err := tx.QueryRow(ctx, "SELECT count(*) FROM projects WHERE workspace_id = $1 AND environment = $2",
+	err := tx.QueryRow(ctx, "SELECT count(*) FROM projects WHERE workspace_id = $1 AND environment = $2 AND archived_at IS NULL",
 		workspaceID, string(env)).Scan(&n)
 	if err != nil {
 		return err
 	}
 	if n >= MaxProjects {
-		return fault.New(fault.LimitReached, "this workspace has %d projects, which is the limit", MaxProjects)
+		return fault.New(fault.LimitReached, "this workspace has %d projects in use, which is the limit; archive one that is not needed", MaxProjects)
 	}
 	return nil
 }
 
 // EnsureProject makes sure that a project can be used, and creates one that is
-// new if the workspace allows that and mayCreate does. param names, in errors,
-// where the id came from.
-func EnsureProject(ctx context.Context, tx *db.Tx, by audit.Actor, p *Project, param string, mayCreate bool, now time.Time) error {
+// new if the workspace allows that. param names, in errors, where the id came from.
+func EnsureProject(ctx context.Context, tx *db.Tx, by audit.Actor, p *Project, param string, now time.Time) error {
 	if err := CheckProjectID(param, p.ID); err != nil {
 		return err
 	}
@@ -130,8 +130,8 @@ func EnsureProject(ctx context.Context, tx *db.Tx, by audit.Actor, p *Project, p
 	if err != nil {
 		return err
 	}
-	if w.StrictProjects || !mayCreate {
-		return fault.Param(fault.UnknownProject, param, "there is no project %q; create it with POST /v1/projects", p.ID)
+	if w.StrictProjects {
+		return p.unknown(param)
 	}
 	p.MonthlyBudget = w.DefaultProjectBudget
 	if err := CreateProject(ctx, tx, p, now); err != nil {
@@ -139,6 +139,10 @@ func EnsureProject(ctx context.Context, tx *db.Tx, by audit.Actor, p *Project, p
 	}
 	return audit.LogAction(ctx, tx, by, audit.Action{WorkspaceID: p.WorkspaceID, Environment: string(p.Environment),
 		Action: "project.created", Target: p.ID}, map[string]any{"name": p.Name, "monthly_budget": p.MonthlyBudget, "by_first_use": true}, now)
+}
+
+func (p *Project) unknown(param string) error {
+	return fault.Param(fault.UnknownProject, param, "there is no project %q; create it with POST /v1/projects", p.ID)
 }
 
 func (p *Project) usable(param string) error {
@@ -169,12 +173,24 @@ func oneProject(id string, r db.Row) (*Project, error) {
 	return p, err
 }
 
-// SaveProject stores a project's changed name, budget and archival.
+// SaveProject stores a project's changed name, budget and archival. One that
+// comes back needs a place among those in use.
 func SaveProject(ctx context.Context, tx *db.Tx, p *Project) error {
-	if err := CheckName("name", p.Name); err != nil {
+	stored, err := GetProject(ctx, tx, p.WorkspaceID, p.Environment, p.ID)
+	if err != nil {
 		return err
 	}
-	_, err := tx.Exec(ctx, `UPDATE projects SET name = $4, monthly_budget = $5, archived_at = $6
+	if p.Name != stored.Name {
+		if err := CheckName("name", p.Name); err != nil {
+			return err
+		}
+	}
+	if stored.ArchivedAt != nil && p.ArchivedAt == nil {
+		if err := belowCap(ctx, tx, p.WorkspaceID, p.Environment); err != nil {
+			return err
+		}
+	}
+	_, err = tx.Exec(ctx, `UPDATE projects SET name = $4, monthly_budget = $5, archived_at = $6
 		WHERE workspace_id = $1 AND environment = $2 AND id = $3`,
 		p.WorkspaceID, string(p.Environment), p.ID, p.Name, (*int64)(p.MonthlyBudget), db.Micros(p.ArchivedAt))
 	tx.Signal(SignalWorkspace, p.WorkspaceID)
@@ -308,12 +324,26 @@ func (d *Directory) remember(w *Workspace, key projectKey, p *Project, generatio
 	}
 }
 
+// projectHeader is where requests name their project, for errors.
+const projectHeader = "Service-Project"
+
 // loadPatience is how long a request waits for the store to know its project.
 const loadPatience = 4 * time.Second
 
-// Use checks that the project may be used and creates it if it is new and the
-// workspace allows that. Nothing is created for a caller that may not.
-func (d *Directory) Use(ctx context.Context, by audit.Actor, p Project, mayCreate bool) error {
+// FirstUse is what becomes of a project that does not exist when somebody names it.
+type FirstUse int
+
+// The ways. A workspace that is strict about projects refuses it in any case.
+const (
+	FirstUseCreates   FirstUse = iota
+	FirstUsePasses             // there is nothing to do in it, so there need not be one
+	FirstUseIsRefused          // the caller may use only what exists
+)
+
+// Use checks that the project may be used, and does with one that is new what
+// first says. It reads before it writes: most projects are there, and a read
+// waits for nobody.
+func (d *Directory) Use(ctx context.Context, by audit.Actor, p Project, first FirstUse) error {
 	key := projectKey{p.WorkspaceID, p.Environment, p.ID}
 	d.mu.RLock()
 	_, known := d.known[key]
@@ -321,31 +351,40 @@ func (d *Directory) Use(ctx context.Context, by audit.Actor, p Project, mayCreat
 	if known {
 		return nil
 	}
-	if err := d.load(ctx, by, p, mayCreate); err != nil {
+	reading, cancel := context.WithTimeout(ctx, loadPatience)
+	defer cancel()
+	found, err := GetProject(reading, d.db, p.WorkspaceID, p.Environment, p.ID)
+	switch {
+	case err == nil:
+		err = found.usable(projectHeader)
+	case fault.Is(err, fault.NotFound) && first == FirstUseCreates:
+		err = d.create(reading, by, p)
+	case fault.Is(err, fault.NotFound):
+		return d.pass(ctx, p, first)
+	}
+	if err != nil {
 		return err
 	}
-	_, _, err := d.budgets(ctx, p.WorkspaceID, key) // which remembers it
+	_, _, err = d.budgets(ctx, p.WorkspaceID, key) // which remembers it
 	return err
 }
 
-// load reads before it writes: most projects are there, and a read waits for nobody.
-func (d *Directory) load(ctx context.Context, by audit.Actor, p Project, mayCreate bool) error {
-	ctx, cancel := context.WithTimeout(ctx, loadPatience)
-	defer cancel()
-	const param = "Service-Project"
-	found, err := GetProject(ctx, d.db, p.WorkspaceID, p.Environment, p.ID)
-	if err == nil {
-		return found.usable(param)
-	}
-	if !fault.Is(err, fault.NotFound) {
-		return err
-	}
-	err = d.db.Write(ctx, func(tx *db.Tx) error {
+func (d *Directory) create(ctx context.Context, by audit.Actor, p Project) error {
+	err := d.db.Write(ctx, func(tx *db.Tx) error {
 		made := p
-		return EnsureProject(ctx, tx, by, &made, param, mayCreate, d.now())
+		return EnsureProject(ctx, tx, by, &made, projectHeader, d.now())
 	})
 	if fault.Is(err, fault.InvalidState) { // another node has just created it
 		return nil
+	}
+	return err
+}
+
+// pass lets a request by that names a project which is not there and stays so.
+func (d *Directory) pass(ctx context.Context, p Project, first FirstUse) error {
+	w, _, err := d.budgets(ctx, p.WorkspaceID, projectKey{})
+	if err == nil && (w.StrictProjects || first == FirstUseIsRefused) {
+		err = p.unknown(projectHeader)
 	}
 	return err
 }

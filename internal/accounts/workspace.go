@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"turnpike/internal/credits"
@@ -232,8 +233,15 @@ func CheckName(param, name string) error {
 	if keyring.HoldsSecret(name) {
 		return fault.Invalid(param, "%s looks like an API key, which must not be stored", param)
 	}
-	if len(name) > maxName || !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f }) {
-		return fault.Invalid(param, "%s must be at most %d bytes of text without control characters", param, maxName)
+	if len(name) > maxName || !utf8.ValidString(name) || strings.ContainsFunc(name, steers) {
+		return fault.Invalid(param, "%s must be at most %d bytes of text without control characters and without those that turn its direction", param, maxName)
 	}
 	return nil
+}
+
+// steers is for what commands a terminal, or makes the text around it be read
+// in another order. Names in Hebrew or Arabic may need the two plain marks
+// (U+200E and U+200F), which do neither.
+func steers(r rune) bool {
+	return unicode.IsControl(r) || '\u202a' <= r && r <= '\u202e' || '\u2066' <= r && r <= '\u2069'
 }

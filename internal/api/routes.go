@@ -162,14 +162,21 @@ func (c *Call) serve(rt Route, r *http.Request) {
 	}
 }
 
-// useProject makes sure that the request's project exists, now that it is
-// clear that there is something to do in it.
+// useProject makes sure that the request's project can be used, now that it is
+// clear that there is something to do in it. A key that can only read makes none.
 func (c *Call) useProject() error {
 	if c.Project == "" {
 		return nil
 	}
 	p := c.Principal
-	return c.s.Projects.Use(c.Context(), c.Actor(), accounts.Project{WorkspaceID: p.WorkspaceID, Environment: p.Environment, ID: c.Project}, p.Token == nil)
+	first := accounts.FirstUseCreates
+	switch {
+	case p.Token != nil:
+		first = accounts.FirstUseIsRefused
+	case p.Grant.OnlyReads(): // or it could use up the workspace's projects
+		first = accounts.FirstUsePasses
+	}
+	return c.s.Projects.Use(c.Context(), c.Actor(), accounts.Project{WorkspaceID: p.WorkspaceID, Environment: p.Environment, ID: c.Project}, first)
 }
 
 func (c *Call) noRoute() error {

@@ -53,7 +53,7 @@ func Main(args []string, in io.Reader, out, errOut io.Writer) int {
 	if err == nil {
 		return 0
 	}
-	fmt.Fprintf(errOut, "turnpike: %s\n", message(err))
+	fmt.Fprintf(errOut, "turnpike: %s\n", visible(message(err)))
 	var usage usageError
 	if errors.As(err, &usage) {
 		fmt.Fprintf(errOut, "Run '%s --help' for what is possible.\n", usage.command)
@@ -278,11 +278,11 @@ func (e *env) table(header string, rows [][]any) error {
 	w := tabwriter.NewWriter(e.out, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(w, header)
 	for _, r := range rows {
-		for i, cell := range r {
+		for i, v := range r {
 			if i > 0 {
 				fmt.Fprint(w, "\t")
 			}
-			fmt.Fprint(w, cell)
+			fmt.Fprint(w, cell(v))
 		}
 		fmt.Fprintln(w)
 	}

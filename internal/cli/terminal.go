@@ -2,6 +2,7 @@ package cli
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -20,7 +21,9 @@ const (
 )
 
 // paint colours a text for a terminal, unless its owner wants none (no-color.org).
+// No other colour or command is left in it.
 func (e *env) paint(colour, text string) string {
+	text = visible(text)
 	if !isTerminal(e.out) || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
 		return text
 	}
@@ -60,6 +63,17 @@ func ahead(unix *int64, now time.Time) string {
 		return "in " + span(d)
 	}
 	return "now"
+}
+
+// painted is a cell of a table that went through paint.
+type painted string
+
+// cell is what stands in a table. Only our own colours may be more than text.
+func cell(v any) string {
+	if p, ok := v.(painted); ok {
+		return string(p)
+	}
+	return strings.NewReplacer("\n", " ", "\t", " ").Replace(visible(fmt.Sprint(v)))
 }
 
 // visible is what strangers sent, without the power to steer a terminal.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"testing"
 	"time"
 )
@@ -47,6 +48,21 @@ func TestWhatStrangersSentCannotSteerTheTerminal(t *testing.T) {
 		if got := visible(text); got != want {
 			t.Errorf("%q is shown as %q, want %q", text, got, want)
 		}
+	}
+}
+
+func TestNoCellOfATableSteersTheTerminal(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	e := &env{out: &out}
+	name := "\u009b31mRED\u202eoff\x1b[2J\nkey_2\tactive"
+	if err := e.table("ID\tNAME\tNUMBER", [][]any{{"key_1", name, 3}}); err != nil {
+		t.Fatal(err)
+	}
+	want := "ID     NAME                          NUMBER\n" +
+		"key_1  \uFFFD31mRED\uFFFDoff\uFFFD[2J key_2 active  3\n"
+	if out.String() != want {
+		t.Errorf("got\n%q, want\n%q", out.String(), want)
 	}
 }
 

@@ -88,7 +88,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if ctx != req.Context() {
 		req = req.WithContext(ctx)
 	}
-	resp, err := t.pool.RoundTrip(req)
+	resp, err := refuseUpgrade(t.pool.RoundTrip(req))
 	if err != nil {
 		return nil, &failure{stage: trace.reached(), after: time.Since(start), err: err}
 	}

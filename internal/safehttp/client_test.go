@@ -119,13 +119,21 @@ func TestNameOfARefusedAddressIsNotDialled(t *testing.T) {
 			t.Parallel()
 			g := New(Policy{})
 			g.resolver = resolver(t, fixed(addr))
-			_, err := post(t, t.Context(), client(t, g, r, ClientOptions{}), r.at("example.com"))
+			ctx, trace := WithTrace(t.Context())
+			_, err := post(t, ctx, client(t, g, r, ClientOptions{}), r.at("example.com"))
 			var refused *Refused
 			if !errors.As(err, &refused) || refused.Addr != netip.MustParseAddr(addr).Unmap() {
 				t.Fatalf("got %v, want a *Refused for %s", err, addr)
 			}
-			if Class(err) != "refused_address" || Explain(err) != refused.Error() {
+			if Class(err) != "refused_address" || Explain(err) != "the name leads to an address that is "+describe(refused.Addr)+" and not allowed" {
 				t.Errorf("Class %q, Explain %q", Class(err), Explain(err))
+			}
+			// Or anybody could look up the names of the operator's network.
+			if got := trace.Timings().Address; got != "" {
+				t.Errorf("the trace has the address %s", got)
+			}
+			if !strings.Contains(err.Error(), refused.Addr.String()) {
+				t.Errorf("the error, which is for the operator's log, lacks the address: %v", err)
 			}
 			if n := r.requests.Load(); n != 0 {
 				t.Errorf("the server saw %d requests", n)

@@ -44,6 +44,8 @@ func Class(err error) string {
 		return "timeout"
 	case errors.As(err, &unknown):
 		return "dns"
+	case largeHeaders(err):
+		return "protocol"
 	case closed(err):
 		return "reset"
 	case stage == handshake, aboutTLS(err):
@@ -56,7 +58,8 @@ func Class(err error) string {
 	return "other"
 }
 
-// Explain says in one sentence for people why a request failed.
+// Explain says in one sentence why a request failed, for the people who chose
+// its URL. The error itself says more, and is for the operator.
 func Explain(err error) string {
 	switch Class(err) {
 	case "":
@@ -93,6 +96,10 @@ func stageOf(err error) stage {
 func refusal(err error) string {
 	var refused *Refused
 	if errors.As(err, &refused) {
+		// An address in the URL itself is refused before anything is dialled.
+		if operation(err) == "dial" && refused.Addr.IsValid() {
+			return refused.ofName()
+		}
 		return refused.Error()
 	}
 	if f, ok := fault.As(err); ok {
@@ -219,16 +226,27 @@ func explainConnect(err error) string {
 	return "no connection could be made"
 }
 
-// malformed is for errors from reading a body, which carry no stage, and for
-// the one that http.Client itself adds.
+// largeHeaders reports that the answer's headers are more than we take or, in
+// HTTP/2, than the server itself sends: it ends the request with this code,
+// which cannot be about what we send.
+func largeHeaders(err error) bool {
+	return says(err, "response headers exceeded", "header list larger", "FRAME_SIZE_ERROR; received from peer")
+}
+
+// malformed is for the errors that carry no stage: from reading a body, from
+// WithoutUpgrades, and the one that http.Client itself adds.
 func malformed(err error) bool {
-	return says(err, "malformed", "chunk", "failed to parse Location header")
+	return errors.Is(err, ErrUpgraded) || says(err, "malformed", "chunk", "failed to parse Location header")
 }
 
 func explainProtocol(err error) string {
 	switch {
-	case says(err, "response headers exceeded", "header list larger"):
+	case largeHeaders(err):
 		return "the answer's headers are too large"
+	case errors.Is(err, ErrUpgraded):
+		return ErrUpgraded.Error()
+	case says(err, "connection error: PROTOCOL_ERROR"): // net/http's for both
+		return "the answer is not valid HTTP/2, or its headers are far too large"
 	case says(err, "failed to parse Location header"):
 		return "the answer is a redirect to an address that is not valid"
 	}

@@ -93,7 +93,7 @@ func TestFailuresAreClassifiedAndExplained(t *testing.T) {
 		},
 		"refused address": {
 			url: "https://example.com/", names: fixed("10.0.0.5"),
-			class: "refused_address", explain: "the address 10.0.0.5 is private and not allowed",
+			class: "refused_address", explain: "the name leads to an address that is private and not allowed",
 		},
 		"nobody listens": {
 			url:   "https://" + closedPort(t) + "/",
@@ -156,6 +156,14 @@ func TestFailuresAreClassifiedAndExplained(t *testing.T) {
 			}) + "/",
 			options: ClientOptions{MaxResponseHeaderBytes: 1 << 10},
 			class:   "protocol", explain: "the answer's headers are too large",
+		},
+		"another protocol": {
+			url: "http://" + listen(t, func(conn *net.TCPConn) {
+				request(conn)
+				io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: secret\r\n\r\n")
+				hang(conn)
+			}) + "/",
+			class: "protocol", explain: "the server answered with 101 Switching Protocols, which was not asked for",
 		},
 		"redirect to nowhere": {
 			url: "http://" + listen(t, func(conn *net.TCPConn) {
@@ -317,13 +325,13 @@ func TestHTTP2FailuresAreClassified(t *testing.T) {
 			func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
 			"reset", "the server closed the connection before it answered",
 		},
-		"large headers": {
-			func(w http.ResponseWriter, _ *http.Request) {
-				for i := range 66 { // a little over the limit: far over it, the connection breaks
-					w.Header().Set(fmt.Sprint("X-", i), strings.Repeat("x", 1<<10))
-				}
-			},
+		"headers a little too large": {
+			func(w http.ResponseWriter, _ *http.Request) { fill(w.Header(), 66<<10) },
 			"protocol", "the answer's headers are too large",
+		},
+		"headers far too large": { // the connection breaks
+			func(w http.ResponseWriter, _ *http.Request) { fill(w.Header(), 1<<20) },
+			"protocol", "the answer is not valid HTTP/2, or its headers are far too large",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -334,6 +342,13 @@ func TestHTTP2FailuresAreClassified(t *testing.T) {
 				t.Errorf("Class %q and Explain %q; the error is %v", Class(err), Explain(err), err)
 			}
 		})
+	}
+}
+
+// fill adds as many bytes to a header.
+func fill(h http.Header, bytes int) {
+	for i := range bytes >> 10 {
+		h.Set(fmt.Sprint("X-", i), strings.Repeat("x", 1<<10))
 	}
 }
 
@@ -381,7 +396,7 @@ func TestErrorsAreRecognisedThroughTheirWrapping(t *testing.T) {
 	}{
 		{nil, "", ""},
 		{refused, "refused_address", "the address 10.0.0.5 is private and not allowed"},
-		{fmt.Errorf("deliver: %w", failed(connecting, &net.OpError{Op: "dial", Err: refused})), "refused_address", "the address 10.0.0.5 is private and not allowed"},
+		{fmt.Errorf("deliver: %w", failed(connecting, &net.OpError{Op: "dial", Err: refused})), "refused_address", "the name leads to an address that is private and not allowed"},
 		{failed(connecting, &Refused{}), "refused_address", "the address is not valid and not allowed"},
 		{failed(connecting, context.DeadlineExceeded), "timeout", "no connection within 10 s"},
 		{failed(connecting, dial(syscall.ETIMEDOUT)), "timeout", "no connection within 10 s"},
@@ -402,6 +417,8 @@ func TestErrorsAreRecognisedThroughTheirWrapping(t *testing.T) {
 		{failed(answer, errors.New("http: server closed idle connection")), "reset", "the server closed the connection before it answered"},
 		{failed(answer, errors.New("http2: client connection lost")), "reset", "the server closed the connection before it answered"},
 		{failed(answer, errors.New("http2: server sent GOAWAY and closed the connection; LastStreamID=1")), "reset", "the server closed the connection before it answered"},
+		{failed(answer, errors.New("stream error: stream ID 1; FRAME_SIZE_ERROR; received from peer")), "protocol", "the answer's headers are too large"}, // as Node.js does
+		{ErrUpgraded, "protocol", "the server answered with 101 Switching Protocols, which was not asked for"},
 		{failed(beginning, errors.New("net/http: invalid header field value")), "other", "the request failed"},
 		{errors.New("anything"), "other", "the request failed"},
 	} {

@@ -3,6 +3,7 @@ package safehttp
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"net/http/httptrace"
 	"sync"
 	"time"
@@ -14,7 +15,7 @@ type Timings struct {
 	DNS, Connect, TLS time.Duration
 	FirstByte         time.Duration // from the request's start to the answer's first byte
 	Reused            bool
-	Address           string // ip:port of the connection, or the one tried last
+	Address           string // ip:port of the connection, or the one tried last; none if that was refused
 }
 
 // stage is how far a request came.
@@ -60,7 +61,7 @@ func WithTrace(ctx context.Context) (context.Context, *Trace) {
 		DNSStart:             func(httptrace.DNSStartInfo) { t.dialling(t.startLookup) },
 		DNSDone:              func(httptrace.DNSDoneInfo) { t.dialling(t.endLookup) },
 		ConnectStart:         func(_, addr string) { t.dialling(func() { t.startConnect(addr) }) },
-		ConnectDone:          func(_, _ string, err error) { t.dialling(func() { t.endConnect(err) }) },
+		ConnectDone:          func(_, addr string, err error) { t.dialling(func() { t.endConnect(addr, err) }) },
 		TLSHandshakeStart:    func() { t.dialling(t.startHandshake) },
 		TLSHandshakeDone:     func(tls.ConnectionState, error) { t.dialling(t.endHandshake) },
 		GotConn:              t.got,
@@ -114,8 +115,13 @@ func (t *Trace) startConnect(addr string) {
 	}
 }
 
-// endConnect takes the first success or, as long as there is none, the last failure.
-func (t *Trace) endConnect(err error) {
+// endConnect takes the first success or, as long as there is none, the last
+// failure. What the guard refused was not tried, and is not shown: see ofName.
+func (t *Trace) endConnect(addr string, err error) {
+	var refused *Refused
+	if errors.As(err, &refused) && t.timings.Address == addr {
+		t.timings.Address = ""
+	}
 	if t.connected {
 		return
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"turnpike/internal/accounts"
+	"turnpike/internal/db"
 	"turnpike/test/harness"
 )
 
@@ -58,6 +59,32 @@ func TestStrictWorkspaceAndTokensCreateNoProjects(t *testing.T) {
 		s.Do(t, harness.Request{Method: "POST", Path: "/v1/projects", Key: key, Body: map[string]any{"id": "web", "monthly_budget": 5}}).Want(t, 200, "")
 		s.Do(t, inProject(key, "web")).Want(t, 200, "")
 		s.Do(t, inProject(token, "web")).Want(t, 200, "")
+	})
+}
+
+// Who may only read has nothing to do in a project that is not there yet, and
+// must not be able to use up the workspace's projects.
+func TestKeyThatOnlyReadsCreatesNoProject(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		w := s.Workspace(t, "acme")
+		admin, _ := s.Key(t, w, accounts.Test)
+		reader, _ := s.Key(t, w, accounts.Test, "models:read", "images:read")
+		for range 2 {
+			s.Do(t, inProject(reader, "junk")).Want(t, 200, "")
+		}
+		s.Do(t, harness.Request{Method: "GET", Path: "/v1/projects/junk", Key: admin}).Want(t, 404, "not_found")
+		log := s.Do(t, harness.Request{Method: "GET", Path: "/v1/audit?project=junk", Key: admin}).Want(t, 200, "")
+		if n := len(log.At("data").([]any)); n != 2 {
+			t.Errorf("%d requests are attributed to the project, expected 2", n)
+		}
+
+		s.Do(t, inProject(admin, "web")).Want(t, 200, "")
+		s.Do(t, inProject(reader, "web")).Want(t, 200, "")
+		s.Do(t, harness.Request{Method: "DELETE", Path: "/v1/projects/web", Key: admin}).Want(t, 200, "")
+		s.Do(t, inProject(reader, "web")).Want(t, 400, "unknown_project")
+		s.MakeStrict(t, w)
+		s.Do(t, inProject(reader, "junk")).Want(t, 400, "unknown_project")
 	})
 }
 
@@ -144,6 +171,58 @@ func TestWorkspaceHasAThousandProjectsAtMost(t *testing.T) {
 		create("more").Want(t, 409, "limit_reached")
 		s.Do(t, inProject(key, "more")).Want(t, 409, "limit_reached")
 		s.Do(t, inProject(key, "last")).Want(t, 200, "")
+	})
+}
+
+func TestArchivedProjectLeavesItsPlaceToAnother(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		w := s.Workspace(t, "acme")
+		key, _ := s.Key(t, w, accounts.Test)
+		s.FillProjects(t, w, accounts.Test, accounts.MaxProjects)
+		on := func(method, id string, body any) *harness.Response {
+			return s.Do(t, harness.Request{Method: method, Path: "/v1/projects/" + id, Key: key, Body: body})
+		}
+		s.Do(t, inProject(key, "more")).Want(t, 409, "limit_reached")
+		on("DELETE", "p0", nil).Want(t, 200, "")
+		s.Do(t, inProject(key, "more")).Want(t, 200, "")
+
+		on("PATCH", "p0", map[string]any{}).Want(t, 409, "limit_reached")
+		on("PATCH", "p0", map[string]any{"name": "old", "status": "archived"}).Want(t, 200, "")
+		on("PATCH", "p1", map[string]any{"name": "in use"}).Want(t, 200, "")
+		on("DELETE", "more", nil).Want(t, 200, "")
+		on("PATCH", "p0", map[string]any{}).Want(t, 200, "")
+		s.Do(t, inProject(key, "p0")).Want(t, 200, "")
+	})
+}
+
+// The rule may be younger than a name, and must not protect what has one.
+func TestNameThatIsNoLongerAllowedIsInNobodysWay(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		w := s.Workspace(t, "acme")
+		admin, _ := s.Key(t, w, accounts.Test)
+		_, keyID := s.Key(t, w, accounts.Test)
+		s.Do(t, inProject(admin, "web")).Want(t, 200, "")
+		const odd = "\u009b31mRED\u202e"
+		err := s.DB.Write(t.Context(), func(tx *db.Tx) error {
+			if _, err := tx.Exec(t.Context(), "UPDATE keys SET name = $1 WHERE id = $2", odd, keyID); err != nil {
+				return err
+			}
+			_, err := tx.Exec(t.Context(), "UPDATE projects SET name = $1 WHERE id = 'web'", odd)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Do(t, harness.Request{Method: "PATCH", Path: "/v1/keys/" + keyID, Key: admin, Body: map[string]any{"scopes": []string{"models:read"}}}).Want(t, 200, "")
+		s.Do(t, harness.Request{Method: "DELETE", Path: "/v1/projects/web", Key: admin}).Want(t, 200, "")
+		for _, path := range []string{"/v1/keys/" + keyID, "/v1/projects/web"} {
+			r := s.Do(t, harness.Request{Method: "PATCH", Path: path, Key: admin, Body: map[string]any{"name": odd + "!"}}).Want(t, 400, "invalid_parameter")
+			if r.Text("error.param") != "name" {
+				t.Errorf("%s", r.Body)
+			}
+		}
 	})
 }
 

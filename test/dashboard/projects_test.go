@@ -50,6 +50,20 @@ func TestProjectsAreManagedByForms(t *testing.T) {
 	})
 }
 
+func TestProjectIsRestoredOnlyWhereThereIsRoom(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		w := s.Workspace(t, "acme")
+		b := member(t, s, w, accounts.Owner)
+		s.FillProjects(t, w, accounts.Test, accounts.MaxProjects)
+		list := b.in(accounts.Test, "projects")
+		b.post(t, list, url.Values{"id": {"more"}}).refuses(t, http.StatusConflict, "archive one")
+		b.post(t, list+"/p0/archive", nil).leadsTo(t, list+"/p0")
+		b.post(t, list, url.Values{"id": {"more"}}).leadsTo(t, list+"/more")
+		b.post(t, list+"/p0/restore", nil).refuses(t, http.StatusConflict, "archive one")
+	})
+}
+
 // TestProjectsBelongToTheirTenant: who may not change them sees no forms, and
 // others do not see them.
 func TestProjectsBelongToTheirTenant(t *testing.T) {
