@@ -30,6 +30,19 @@ func Amend(ctx context.Context, tx *db.Tx, requestID string, change func(*Entry)
 	return e, nil
 }
 
+// Tokens are what the call of a settled record has used, as far as is known.
+func (r *Record) Tokens() (input, output int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n := r.entry.InputTokens; n != nil {
+		input = *n
+	}
+	if n := r.entry.OutputTokens; n != nil {
+		output = *n
+	}
+	return input, output
+}
+
 // Charged is what the call of a settled record costs.
 func (r *Record) Charged() credits.Micro {
 	r.mu.Lock()

@@ -169,6 +169,13 @@ func (r *Record) take(values []any, nodeID string) (_ []any, settled *Entry, aga
 	return r.entry.appendRow(values, nodeID), settled, again
 }
 
+// CreatedAt is when the request came.
+func (r *Record) CreatedAt() time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.entry.CreatedAt
+}
+
 // held reports whether something was set aside for the call, and when it came.
 func (r *Record) held() (created time.Time, held bool) {
 	r.mu.Lock()
@@ -211,6 +218,17 @@ func (r *Record) Settled(limit time.Duration) error {
 	}
 	r.mu.Unlock()
 	return p.WaitFor(limit)
+}
+
+// Writing reports whether a settled entry is still on its way to the disk.
+func (r *Record) Writing() bool {
+	r.mu.Lock()
+	p := r.pending
+	if r.ended != nil {
+		p = r.ended
+	}
+	r.mu.Unlock()
+	return !p.Ended()
 }
 
 // Settle completes the entry. It does not wait.
@@ -330,7 +348,8 @@ func (r *Record) SettleIn(ctx context.Context, tx *db.Tx, change func(*Entry)) e
 }
 
 // Recover closes the entries that dead nodes left open: they were answered, or
-// about to be, and are charged as reserved. It returns how many there were.
+// about to be, and are charged as reserved. It returns how many there were. A
+// node whose entries cannot be closed does not keep it from the others.
 func (l *Log) Recover(ctx context.Context, d *db.DB) (int64, error) {
 	alive, err := l.node.Alive(ctx, d)
 	if err != nil {
@@ -349,6 +368,7 @@ func (l *Log) Recover(ctx context.Context, d *db.DB) (int64, error) {
 		living[id] = true
 	}
 	var total int64
+	var failed error
 	for _, owner := range owners {
 		if living[owner] {
 			continue
@@ -356,13 +376,13 @@ func (l *Log) Recover(ctx context.Context, d *db.DB) (int64, error) {
 		n, err := l.recoverNode(ctx, owner)
 		total += n
 		if err != nil {
-			return total, fmt.Errorf("recover request log: %w", err)
+			failed = errors.Join(failed, fmt.Errorf("recover request log of node %s: %w", owner, err))
 		}
 	}
 	if total > 0 {
 		slog.Info("closed the open log entries of nodes that died", "entries", total)
 	}
-	return total, nil
+	return total, failed
 }
 
 // recoverBatch bounds how long a recovery holds the writer.

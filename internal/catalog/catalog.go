@@ -148,8 +148,12 @@ func newModel(row table.Row, r rate) (*Model, error) {
 	kind := Kind(row.Kind)
 	return &Model{ID: row.ID, Provider: row.Provider, Kind: kind, ContextWindow: row.ContextWindow,
 		MaxOutputTokens: row.MaxOutputTokens, Modalities: modalities(kind, can), Capabilities: can, Deprecated: deprecated,
-		Price: price, Priced: list.covers(kind)}, nil
+		Price: price, Priced: list.covers(kind) && !speaks(kind, row.ID)}, nil
 }
+
+// speaks reports whether a chat of the table makes sound, by its name. What
+// that costs the table does not say: its prices are those of text.
+func speaks(kind Kind, id string) bool { return kind == Chat && strings.Contains(id, "audio") }
 
 // soldBy says what covers asks for.
 var soldBy = map[Kind]string{"": "input and output", Chat: "input and output alone", Embedding: "input", Image: "per_image, or input and output",

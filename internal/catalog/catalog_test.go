@@ -47,8 +47,11 @@ func TestTableHasTheModelsAndTheirFacts(t *testing.T) {
 		!slices.Equal(m.Modalities, []string{"text", "image"}) {
 		t.Errorf("got %+v", m)
 	}
-	if c.Find("anthropic", "claude-opus-5").Deprecated != (time.Time{}) {
-		t.Error("claude-opus-5 is marked as deprecated")
+	for key, withdrawn := range map[[2]string]bool{{"anthropic", "claude-opus-5"}: false, {"openai", "gpt-4o"}: false, {"openai", "gpt-3.5-turbo"}: false,
+		{"anthropic", "claude-4-opus-20250514"}: true, {"anthropic", "claude-opus-4-1"}: true, {"xai", "grok-3-latest"}: true, {"xai", "grok-3-mini-latest"}: true} {
+		if c.Find(key[0], key[1]).Deprecated.IsZero() == withdrawn {
+			t.Errorf("%s is marked as withdrawn: %t", key[1], !withdrawn)
+		}
 	}
 }
 

@@ -46,3 +46,19 @@ func TestAPriceIsOneOfTheKind(t *testing.T) {
 		t.Errorf("a chat that is sold by the picture: %+v", m)
 	}
 }
+
+// TestSoundIsNotSoldAsText: the table has prices of text alone for chats that
+// speak, whose sound costs many times as much.
+func TestSoundIsNotSoldAsText(t *testing.T) {
+	t.Parallel()
+	c := load(t, catalog.Terms{})
+	for id, want := range map[string]bool{"gpt-audio": false, "gpt-4o-audio-preview": false, "gpt-4o-audio-preview-2024-10-01": false, "gpt-4o": true, "gemini-2.5-pro": true} {
+		if m := c.Lookup(id); m == nil || m.Priced != want {
+			t.Errorf("%s: %+v", id, m)
+		}
+	}
+	priced := catalog.Supplier{Name: "openai", Models: []catalog.Supply{{ID: "gpt-audio", Price: &catalog.ListPrice{Input: big.NewRat(32, 1), Output: big.NewRat(64, 1)}}}}
+	if o := load(t, catalog.Terms{Suppliers: []catalog.Supplier{priced}}).Offer("openai", "gpt-audio"); !o.Priced {
+		t.Error("an operator cannot give it a price")
+	}
+}

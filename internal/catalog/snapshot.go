@@ -2,20 +2,15 @@ package catalog
 
 import (
 	"strings"
-	"time"
+
+	"turnpike/internal/catalog/table"
 )
 
-// stamps are the dates with which providers name the snapshots of a model:
-// -2024-08-06, -20240806, -0613 (June 13th), -2407 (July 2024), -09-2025, -06-17.
-var stamps = []string{"2006-01-02", "20060102", "0102", "0601", "01-2006", "01-02"}
-
-// snapshotOf finds what a dated name is a snapshot of: the longest prefix that
-// is known and leaves nothing but a date, or a number such as -001. A shorter
-// number is a version: claude-sonnet-5-1 would be another model than
-// claude-sonnet-5, at another price.
+// snapshotOf finds what a name with a stamp is a snapshot of: the longest prefix
+// that is known and leaves nothing but that.
 func snapshotOf(id string, known func(prefix string) *Model) *Model {
 	for end := strings.LastIndexByte(id, '-'); end > 0; end = strings.LastIndexByte(id[:end], '-') {
-		if !isStamp(id[end+1:]) {
+		if !table.IsStamp(id[end+1:]) {
 			continue
 		}
 		if m := known(id[:end]); m != nil {
@@ -26,20 +21,3 @@ func snapshotOf(id string, known func(prefix string) *Model) *Model {
 	}
 	return nil
 }
-
-func isStamp(suffix string) bool {
-	if len(suffix) == 3 {
-		return suffix[0] == '0' && isDigit(suffix[1]) && isDigit(suffix[2])
-	}
-	for _, layout := range stamps {
-		if len(suffix) != len(layout) {
-			continue
-		}
-		if _, err := time.Parse(layout, suffix); err == nil {
-			return true
-		}
-	}
-	return false
-}
-
-func isDigit(c byte) bool { return '0' <= c && c <= '9' }

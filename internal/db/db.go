@@ -141,6 +141,9 @@ type Tx struct {
 	tx       engineTx
 	onCommit []func()
 	signals  []signal
+	last     []interface {
+		run(ctx context.Context, tx *Tx) error
+	}
 }
 
 // Query reads inside the transaction.
@@ -212,6 +215,9 @@ func (d *DB) writeOnce(ctx context.Context, fn func(tx *Tx) error) error {
 	tx := &Tx{eng: d.eng, tx: etx}
 	defer etx.rollback() // a no-op after commit; it also runs when fn panics
 	if err := fn(tx); err != nil {
+		return err
+	}
+	if err := tx.runLast(ctx); err != nil {
 		return err
 	}
 	if err := etx.flush(ctx); err != nil {

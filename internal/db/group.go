@@ -280,6 +280,16 @@ func (p *Pending) WaitFor(limit time.Duration) error {
 	}
 }
 
+// Ended reports whether the write is durable or has failed.
+func (p *Pending) Ended() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
 // Failed reports whether the write has ended without success.
 func (p *Pending) Failed() bool {
 	select {

@@ -19,7 +19,7 @@ import (
 type operation func(ctx context.Context, t target, r *request, output int64) (*providers.Answer, error)
 
 func chat(ctx context.Context, t target, r *request, output int64) (*providers.Answer, error) {
-	return t.provider.(providers.Chatter).Chat(ctx, &providers.ChatRequest{Model: t.offer.Upstream, Body: r.body, Stream: r.stream, MaxOutput: output})
+	return t.provider.(providers.Chatter).Chat(ctx, &providers.ChatRequest{Model: t.offer.Upstream, ID: t.offer.ID, Body: r.body, Stream: r.stream, MaxOutput: output})
 }
 
 const (
@@ -172,35 +172,50 @@ func pause(ctx context.Context, d time.Duration) {
 // begin asks a target and, of a stream, waits for its first piece: providers
 // say what is wrong there, too.
 func begin(ctx context.Context, t target, r *request, output int64, ask operation) (*providers.Answer, error) {
+	if !r.stream {
+		return ask(ctx, t, r, output)
+	}
+	ctx, line := openLine(ctx)
 	answer, err := ask(ctx, t, r, output)
 	if err != nil || answer.Stream == nil {
+		line.close()
 		return answer, err
 	}
-	first, err := answer.Stream.Next()
+	s := &begun{Stream: answer.Stream, line: line, unread: true}
+	s.first, err = answer.Stream.Next()
 	if err == io.EOF {
 		err = &providers.Failure{Kind: providers.KindCut, Err: errors.New("the stream ended before it began")}
 	}
 	if err != nil {
-		_ = answer.Stream.Close()
+		_ = s.Close()
 		return nil, err
 	}
-	answer.Stream = &begun{Stream: answer.Stream, first: first, unread: true}
+	answer.Stream = s
 	return answer, nil
 }
 
 // begun is a stream whose first chunk was read already.
 type begun struct {
 	providers.Stream
+	line   *line
 	first  providers.Chunk
 	unread bool
 }
 
-func (b *begun) Next() (providers.Chunk, error) {
-	if b.unread {
-		b.unread = false
-		return b.first, nil
+func (b *begun) Next() (chunk providers.Chunk, err error) {
+	if chunk = b.first; !b.unread {
+		chunk, err = b.Stream.Next()
 	}
-	return b.Stream.Next()
+	b.unread = false
+	if err == nil {
+		b.line.heard(chunk)
+	}
+	return chunk, err
+}
+
+func (b *begun) Close() error {
+	defer b.line.close()
+	return b.Stream.Close()
 }
 
 // upstreamFault keeps what a provider says to itself: the caller gets a code

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"turnpike/internal/accounts"
+	"turnpike/internal/catalog"
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
@@ -109,6 +110,17 @@ func TestRefusalOfAProvidersOwnGoesToTheCaller(t *testing.T) {
 	})
 	if out := newRig(t, []providers.Provider{odd}).chat(plainCall); out.code != "upstream_error" {
 		t.Errorf("got %v", out.err)
+	}
+}
+
+// TestProviderIsToldBothNamesOfAModel: its own may be a deployment's, which says
+// nothing of what the model takes.
+func TestProviderIsToldBothNamesOfAModel(t *testing.T) {
+	t.Parallel()
+	p := doer("one", says(10, 5))
+	r := newRig(t, []providers.Provider{p}, catalog.Supplier{Models: []catalog.Supply{{ID: "gpt-5", Upstream: "team-gpt-5", Price: dollars(1, 2)}}})
+	if out := r.chat(strings.Replace(plainCall, "small", "gpt-5", 1)); out.err != nil || p.asked[0].Model != "team-gpt-5" || p.asked[0].ID != "gpt-5" {
+		t.Errorf("it was told %+v, %v", p.asked, out.err)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"turnpike/internal/audit"
 	"turnpike/internal/catalog"
 	"turnpike/internal/credits"
+	"turnpike/internal/fault"
 	"turnpike/internal/limits"
 	"turnpike/internal/providers"
 	"turnpike/internal/spend"
@@ -131,6 +132,9 @@ func (g *Gateway) Chat(ctx context.Context, c Call) (*Answer, error) {
 	if err != nil {
 		return nil, err
 	}
+	if r.dearer && slices.ContainsFunc(targets, func(t target) bool { return t.offer.Price != catalog.Price{} }) {
+		return nil, fault.Invalid("service_tier", `service_tier "priority" has prices of its own, which this server does not know; leave it out, or ask for a model that the operator sells at them`)
+	}
 	return g.run(ctx, c, r, targets, chat)
 }
 
@@ -183,14 +187,18 @@ func (g *Gateway) run(ctx context.Context, c Call, r *request, targets []target,
 		}
 	}
 	answer, err := g.try(ctx, c, r, targets, m, ask)
+	if err == nil && r.keep != nil {
+		m.target.health.worked(m.began) // whatever becomes of it here
+		err = r.keep(ctx)
+	}
 	if err != nil {
 		m.failed(err, r)
 		return nil, err
 	}
 	out := &Answer{Model: m.target.offer.ID, Provider: m.target.provider.Name()}
-	if answer.Stream != nil {
+	if from, ok := answer.Stream.(*begun); ok {
 		streams = true
-		out.Stream = newStream(answer.Stream, m, r)
+		out.Stream = newStream(from, m, r)
 		return out, nil
 	}
 	if answer.Content != nil {

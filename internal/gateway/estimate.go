@@ -18,6 +18,7 @@ func saidIn(body []byte) int64 {
 				Refusal   jsontext.Value `json:"refusal"`
 				Reasoning jsontext.Value `json:"reasoning_content"`
 				Thoughts  jsontext.Value `json:"reasoning"`
+				Audio     sound          `json:"audio"`
 				Call      called         `json:"function_call"`
 				Calls     []struct {
 					Function called `json:"function"`
@@ -30,13 +31,22 @@ func saidIn(body []byte) int64 {
 	var bytes int64
 	for _, c := range in.Choices {
 		m := c.Message
-		bytes += size(m.Content) + size(m.Refusal) + size(m.Reasoning) + size(m.Thoughts) + m.Call.size()
+		bytes += size(m.Content) + size(m.Refusal) + size(m.Reasoning) + size(m.Thoughts) + m.Audio.size() + m.Call.size()
 		for _, call := range m.Calls {
 			bytes += call.Function.size()
 		}
 	}
 	return aboutTokens(bytes)
 }
+
+type sound struct {
+	Transcript jsontext.Value `json:"transcript"`
+	Data       jsontext.Value `json:"data"`
+}
+
+// size counts 800 bytes of base64 as one, as a token of OpenAI's is 50 ms of
+// samples, of which there are 48,000 bytes in a second.
+func (s sound) size() int64 { return size(s.Transcript) + size(s.Data)/800 }
 
 type called struct {
 	Name      jsontext.Value `json:"name"`

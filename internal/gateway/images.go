@@ -103,10 +103,20 @@ func isSize(s string) bool {
 	return true
 }
 
+// Painting is what there is to a request for pictures beside its body.
+type Painting struct {
+	// Sources are pictures to be changed, where Mask says, if it is not nil.
+	Sources []providers.Upload
+	Mask    *providers.Upload
+	// Keep stores what was made, or is nil. Its failure is the call's, which
+	// then costs nothing: nobody pays for what could not be handed over.
+	Keep func(ctx context.Context, made *providers.ImageAnswer) error
+}
+
 // Images answers a request for pictures at once. With sources it is one to
 // change them.
-func (g *Gateway) Images(ctx context.Context, c Call, sources []providers.Upload, mask *providers.Upload) (*Answer, *providers.ImageAnswer, error) {
-	order, err := ReadImages(c.Body, len(sources))
+func (g *Gateway) Images(ctx context.Context, c Call, p Painting) (*Answer, *providers.ImageAnswer, error) {
+	order, err := ReadImages(c.Body, len(p.Sources))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -114,14 +124,17 @@ func (g *Gateway) Images(ctx context.Context, c Call, sources []providers.Upload
 	if len(r.models) == 0 {
 		r.models = []string{Auto}
 	}
-	targets, err := g.painters(c.Principal.Environment, r, len(sources) > 0)
+	targets, err := g.painters(c.Principal.Environment, r, len(p.Sources) > 0)
 	if err != nil {
 		return nil, nil, err
 	}
 	var made *providers.ImageAnswer
+	if p.Keep != nil {
+		r.keep = func(ctx context.Context) error { return p.Keep(ctx, made) }
+	}
 	answer, err := g.run(ctx, c, r, targets, func(ctx context.Context, t target, r *request, _ int64) (*providers.Answer, error) {
 		var err error
-		if made, err = t.provider.(providers.ImageMaker).Images(ctx, &providers.ImageRequest{Model: t.offer.Upstream, Body: r.body, Sources: sources, Mask: mask}); err != nil {
+		if made, err = t.provider.(providers.ImageMaker).Images(ctx, &providers.ImageRequest{Model: t.offer.Upstream, Body: r.body, Sources: p.Sources, Mask: p.Mask}); err != nil {
 			return nil, err
 		}
 		return &providers.Answer{Usage: made.Usage}, nil

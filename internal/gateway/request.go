@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"context"
 	"slices"
 	"strings"
 	"unicode"
@@ -25,8 +26,10 @@ type request struct {
 	choices      int64
 	maxOutput    int64 // tokens of one choice, as the caller said; 0 if not
 	needs        needs
-	inputBound   int64         // tokens that the input can come to at most
-	media        catalog.Units // that can come of it at most
+	dearer       bool                            // than the model's price: it asks for a tier with another
+	inputBound   int64                           // tokens that the input can come to at most
+	media        catalog.Units                   // that can come of it at most
+	keep         func(ctx context.Context) error // stores what was made before it is charged; nil for nothing
 }
 
 // needs are what a model must be able to do for a call.
@@ -57,6 +60,7 @@ func readChat(body []byte) (*request, error) {
 		ResponseFormat *struct {
 			Type string `json:"type"`
 		} `json:"response_format"`
+		Tier jsontext.Value `json:"service_tier"`
 	}
 	if err := jsonbody.DecodeLenient(body, &in); err != nil {
 		return nil, err
@@ -97,6 +101,8 @@ func readChat(body []byte) (*request, error) {
 			return nil, fault.Invalid(list.name, "%s must be an array", list.name)
 		}
 	}
+	tier, _ := jsontext.AppendUnquote(nil, in.Tier) // what is no text is for the provider to judge
+	r.dearer = strings.EqualFold(string(tier), "priority")
 	r.needs.schema = in.ResponseFormat != nil && in.ResponseFormat.Type == "json_schema"
 	r.inputBound = bound(body, &r.needs) + mediaTokens(body, &r.needs)
 	return r, nil

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"turnpike/internal/access"
@@ -16,6 +17,10 @@ import (
 
 // leastOutput is how many tokens of an answer a budget must have room for.
 const leastOutput = 16
+
+// mostAnswer bounds an answer where nobody has said what the model's own bound
+// is: far beyond what any can say, and what it costs can still be added up.
+const mostAnswer = 10_000_000
 
 // maxLowered is how often a reservation is tried, each time for what the budget
 // that refused the last one has left. There are few budgets.
@@ -33,10 +38,13 @@ func (g *Gateway) outputOf(t target, r *request) int64 {
 			n = min(n, rest)
 		}
 	}
-	if most := t.offer.MaxOutputTokens; most > 0 {
-		n = min(n, most)
+	switch {
+	case t.offer.MaxOutputTokens > 0:
+		return min(n, t.offer.MaxOutputTokens)
+	case t.offer.ContextWindow > 0:
+		return min(n, t.offer.ContextWindow) // an answer stands in it as well
 	}
-	return n
+	return min(n, mostAnswer)
 }
 
 // upperBound is what a call can cost at a target.
@@ -68,6 +76,7 @@ func (g *Gateway) reserve(ctx context.Context, c Call, r *request, targets []tar
 	for _, t := range targets {
 		amount = max(amount, g.mostOf(t, r))
 	}
+	least := leastOf(targets, r, amount)
 	output := int64(0)
 	for range maxLowered {
 		hold, err := g.setAside(ctx, c, caps, amount)
@@ -75,24 +84,40 @@ func (g *Gateway) reserve(ctx context.Context, c Call, r *request, targets []tar
 		if err == nil || !errors.As(err, &refusal) {
 			return hold, output, err
 		}
-		left := refusal.Limit - refusal.Spent
+		left := refusal.Left()
 		lower := affordable(targets, r, left)
 		if r.maxOutput != 0 || left >= amount || lower < leastOutput {
-			return nil, 0, refused(c, r, targets[0], refusal)
+			return nil, 0, refused(c, r, targets[0], refusal.Of(least))
 		}
 		last, amount, output = refusal, left, lower // another budget may have less left still
 	}
-	return nil, 0, refused(c, r, targets[0], last)
+	return nil, 0, refused(c, r, targets[0], last.Of(least))
+}
+
+// leastOf is for how little a call is made: all that it can cost, unless its
+// answer may be bounded to what is left.
+func leastOf(targets []target, r *request, most credits.Micro) (least credits.Micro) {
+	if r.maxOutput != 0 || r.choices == 0 {
+		return most
+	}
+	for _, t := range targets {
+		least = max(least, upperBound(t, r.inputBound, r.choices*leastOutput))
+	}
+	return min(least, most)
 }
 
 // refused notes in the log which model there were no credits for; nobody was
 // asked for it.
 func refused(c Call, r *request, t target, refusal *spend.Refusal) error {
-	c.Record.Note(func(e *audit.Entry) { e.Model = t.offer.ID })
+	noteModel(c, t.offer.ID)
 	if r.choices > 0 {
 		return refusalFault(refusal, "ask for fewer tokens with max_tokens")
 	}
 	return refusalFault(refusal, askForLess)
+}
+
+func noteModel(c Call, model string) {
+	c.Record.Note(func(e *audit.Entry) { e.Model = model })
 }
 
 // askForLess is what can be done about a refusal where no number of tokens can
@@ -100,10 +125,11 @@ func refused(c Call, r *request, t target, refusal *spend.Refusal) error {
 const askForLess = "ask for less"
 
 func (g *Gateway) setAside(ctx context.Context, c Call, caps []spend.Cap, amount credits.Micro) (*spend.Reservation, error) {
-	if a := c.Allowance; a != nil && amount > a.Limit-a.Spent {
+	if a := c.Allowance; a != nil && (a.Limit <= 0 || amount > a.Limit-a.Spent) { // 0 refuses also what is free
 		return nil, &spend.Refusal{Level: spend.Run, Limit: a.Limit, Spent: a.Spent}
 	}
-	return g.ledger.Reserve(ctx, caps, amount, g.now())
+	// The month of the log's entry, in which a recovered charge is as well.
+	return g.ledger.Reserve(ctx, caps, amount, c.Record.CreatedAt())
 }
 
 // affordable is how many tokens of one choice every target can give for the amount.
@@ -159,41 +185,51 @@ type limitDetails struct {
 	LimitSource spend.Level   `json:"limit_source"`
 	Limit       credits.Micro `json:"limit"`
 	Spent       credits.Micro `json:"spent"`
+	Reserved    credits.Micro `json:"reserved"`  // for calls and jobs under way
 	ResetsAt    *int64        `json:"resets_at"` // null for a run's, which never does
 }
 
-// refusalFault is the answer. The hint is what to do beside raising a budget.
+// refusalFault is the answer, which wraps the refusal. The hint is what to do
+// beside raising a budget.
 func refusalFault(r *spend.Refusal, hint string) error {
-	details := limitDetails{LimitSource: r.Level, Limit: r.Limit, Spent: r.Spent}
+	details := limitDetails{LimitSource: r.Level, Limit: r.Limit, Spent: r.Spent, Reserved: r.Reserved}
 	if !r.Resets.IsZero() {
 		at := r.Resets.Unix()
 		details.ResetsAt = &at
 	}
+	aside, wait := "", ""
+	if r.Reserved > 0 {
+		aside = fmt.Sprintf(", %s are set aside for calls under way", r.Reserved)
+	}
+	if r.Passing {
+		wait = "try again when those have ended, "
+	}
 	var f *fault.Error
 	switch r.Level {
 	case spend.Workspace:
-		f = fault.New(fault.InsufficientCredits, "the workspace has used %s of its %s credits this month, and the call could cost more than is left; an admin can raise them with PATCH /v1/billing", details.Spent, r.Limit)
+		f = fault.New(fault.InsufficientCredits, "the workspace has used %s of its %s credits this month%s, and the call could cost more than is left; %san admin can raise them with PATCH /v1/billing", r.Spent, r.Limit, aside, wait)
 	case spend.Run:
-		f = fault.New(fault.BudgetExceeded, "the run has used %s of the %s credits that it was given, and its next step could cost more than is left", details.Spent, r.Limit)
+		f = fault.New(fault.BudgetExceeded, "the run has used %s of the %s credits that it was given, and its next step could cost more than is left", r.Spent, r.Limit)
 	default:
-		f = fault.New(fault.BudgetExceeded, "the %s has used %s of its monthly budget of %s credits, and the call could cost more than is left; raise the budget, or %s", r.Level, details.Spent, r.Limit, hint)
+		f = fault.New(fault.BudgetExceeded, "the %s has used %s of its monthly budget of %s credits%s, and the call could cost more than is left; %sraise the budget, or %s", r.Level, r.Spent, r.Limit, aside, wait, hint)
 	}
 	f.Details = details
-	return f
+	return f.Because(r)
 }
 
 // subject is whose limits a call counts to: a scoped token's are its key's.
 func subject(p *access.Principal) string { return p.KeyID }
 
 // Reserve sets aside what a job can cost, under every budget that applies.
-func (g *Gateway) Reserve(ctx context.Context, c Call, amount credits.Micro, now time.Time) (*spend.Reservation, error) {
+func (g *Gateway) Reserve(ctx context.Context, c Call, q Quote, now time.Time) (*spend.Reservation, error) {
 	caps, err := g.caps(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	hold, err := g.ledger.Reserve(ctx, caps, amount, now)
+	hold, err := g.ledger.Reserve(ctx, caps, q.Most, now)
 	var refusal *spend.Refusal
 	if errors.As(err, &refusal) {
+		noteModel(c, q.Model)
 		return nil, refusalFault(refusal, askForLess)
 	}
 	return hold, err

@@ -8,6 +8,7 @@ import (
 	"turnpike/internal/catalog"
 	"turnpike/internal/credits"
 	"turnpike/internal/fault"
+	"turnpike/internal/limits"
 	"turnpike/internal/providers"
 )
 
@@ -110,6 +111,32 @@ func TestLimitOfAnUnknownModelDoesNotOverflow(t *testing.T) {
 	r.budget = nil
 	if out := r.chat(`{"model":"x","n":128,"max_tokens":9223372036854775807,"messages":[]}`); out.err != nil || out.Charged != 20_000 {
 		t.Errorf("%+v", out)
+	}
+}
+
+// TestALimitThatNoModelHasIsBounded: what is set aside for a call, and charged
+// should the server die, is what an answer can come to.
+func TestALimitThatNoModelHasIsBounded(t *testing.T) {
+	t.Parallel()
+	p := doer("one", says(10, 5))
+	r := newRig(t, []providers.Provider{p}, catalog.Supplier{Models: []catalog.Supply{{ID: "any", Price: dollars(1, 2)}, {ID: "window", Price: dollars(1, 2), ContextWindow: 8192}}})
+	r.budget, r.Gateway.rates.Live = nil, limits.Limits{InFlight: 1}
+	for i, tt := range []struct {
+		model string
+		told  int64
+	}{{"any", mostAnswer}, {"window", 8192}} {
+		body := `{"model":"` + tt.model + `","n":128,"max_tokens":1000000000000,"messages":[]}`
+		out := r.chat(body)
+		if p.calls() != i+1 {
+			t.Fatalf("%s: %v", tt.model, out.err)
+		}
+		want := credits.Micro((int64(len(body))+frameTokens)*1000 + 128*tt.told*2000)
+		if out.err != nil || out.Reserved != want || p.asked[i].MaxOutput != tt.told {
+			t.Errorf("%s: told %d, reserved %s of %s: %v", tt.model, p.asked[i].MaxOutput, out.Reserved, want, out.err)
+		}
+	}
+	if out := r.chat(`{"model":"window","max_tokens":8000,"messages":[]}`); out.err != nil || p.asked[2].MaxOutput != 8000 {
+		t.Errorf("a limit that fits became %d: %v", p.asked[2].MaxOutput, out.err)
 	}
 }
 

@@ -28,8 +28,10 @@ import (
 	"turnpike/internal/spend"
 )
 
-// TestMain shortens the pauses before a call is repeated.
+// TestMain shortens the pauses before a call is repeated, and the patience with
+// a provider whose client has left.
 func TestMain(m *testing.M) {
+	lastWords = 500 * time.Millisecond
 	pauses = []time.Duration{10 * time.Millisecond, 20 * time.Millisecond}
 	os.Exit(m.Run())
 }

@@ -15,7 +15,7 @@ import (
 
 // Stream is a streamed answer on its way to the client.
 type Stream struct {
-	from    providers.Stream
+	from    *begun
 	meter   *meter
 	request *request
 	cut     int64 // output tokens after which it is over
@@ -28,7 +28,7 @@ type Stream struct {
 	closed  bool
 }
 
-func newStream(from providers.Stream, m *meter, r *request) *Stream {
+func newStream(from *begun, m *meter, r *request) *Stream {
 	return &Stream{from: from, meter: m, request: r, cut: m.outputRoom(r)}
 }
 
@@ -148,18 +148,31 @@ func usageJSON(u providers.Usage) string {
 
 // Close ends the upstream call. A stream that was left before its usage was
 // known is charged for what was produced. A second call does nothing.
-func (s *Stream) Close() error {
+func (s *Stream) Close() (err error) {
 	if s.closed {
 		return nil
 	}
 	s.closed = true
 	defer s.meter.end() // even if a provider panics
+	defer func() { err = s.from.Close() }()
 	if s.end == nil {
 		s.meter.broke(context.Canceled)
+		s.hearOut()
 	}
 	if !s.settled {
 		s.settled = true
 		s.meter.settle(s.soFar(), audit.UsagePartial, s.request)
 	}
-	return s.from.Close()
+	return nil
+}
+
+// hearOut reads on for the usage, if that is all that is still to come.
+func (s *Stream) hearOut() {
+	if !s.from.line.whole.Load() {
+		return
+	}
+	s.from.line.left()
+	for err := error(nil); err == nil && !s.settled; {
+		_, err = s.Next()
+	}
 }

@@ -30,6 +30,7 @@ func TestWhereUsageComesFrom(t *testing.T) {
 	}{
 		"plain":                      {says(10, 5), plainCall, 10, 5, "provider"},
 		"plain without":              {plain(answer, providers.Usage{}), plainCall, about, 6, "estimated"}, // 8 + 4 + 9 characters with the escapes
+		"plain sound without":        {plain(`{"choices":[{"message":{"content":null,"audio":{"id":"audio_1","expires_at":1,"transcript":"12345678","data":"`+strings.Repeat("A", 6400)+`"}}}]}`, providers.Usage{}), plainCall, about, 4, "estimated"},
 		"plain without output":       {plain(answer, providers.Usage{InputTokens: 3}), plainCall, 3, 6, "estimated"},
 		"plain without input":        {plain(answer, providers.Usage{OutputTokens: 3}), plainCall, about, 3, "estimated"},
 		"plain and silent":           {plain(`{"choices":[{"message":{"content":null}}]}`, providers.Usage{InputTokens: 3}), plainCall, 3, 0, "provider"},

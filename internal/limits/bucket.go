@@ -23,9 +23,12 @@ type bucket struct {
 	given int64 // the sum of what was given back
 }
 
-// span is the time that n units take. It is rounded down, so that the whole
-// limit always fits into the window.
+// span is the time that n units take, none without a limit. It is rounded down,
+// so that the whole limit always fits into the window.
 func span(limit, n int64) int64 {
+	if limit <= 0 {
+		return 0
+	}
 	hi, lo := bits.Mul64(uint64(n), uint64(window))
 	if hi >= uint64(limit) {
 		return longest

@@ -109,7 +109,8 @@ func (l *Limiter) Begin(id string, limits Limits, tokens int64, now time.Time) (
 	s.mu.Lock()
 	e := s.entry(id)
 	t.entry = e
-	e.used, e.limits = at, limits
+	e.used = at
+	l.under(e, limits)
 	w, ok := l.try(e, t, at)
 	if !ok {
 		w, ok = l.wait(s, e, t, w, at)

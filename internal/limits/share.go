@@ -41,7 +41,7 @@ func (a amounts) minus(b amounts) amounts {
 
 // share is what a node has of an id's limits.
 type share struct {
-	limits  Limits  // as a call last had them
+	limits  Limits  // as calls last had them, of each kind
 	have    amounts // leased: units that are not spent, places whether in use or not
 	room    int64   // places that nobody had, as the store last said
 	owed    int64   // tokens for the store: more than is kept in hand, or a debt
@@ -69,6 +69,26 @@ type order struct {
 	requests bucket
 	tokens   bucket
 	done     chan struct{}
+}
+
+// under notes the limits of a call. One that has none of a kind, as a run's step
+// has none of requests, says nothing about those of the others. What is in hand
+// of a higher limit can be more than a lower one allows, and is let go.
+func (l *Limiter) under(e *entry, limits Limits) {
+	note := func(last, have *int64, limit int64) {
+		if limit == 0 {
+			return
+		}
+		if limit < *last {
+			*have = min(*have, l.chunk(limit))
+		}
+		*last = limit
+	}
+	note(&e.limits.RequestsPerMinute, &e.have.requests, limits.RequestsPerMinute)
+	note(&e.limits.TokensPerMinute, &e.have.tokens, limits.TokensPerMinute)
+	if limits.InFlight > 0 {
+		e.limits.InFlight = limits.InFlight
+	}
 }
 
 // shared reports whether the store decides.
@@ -183,6 +203,7 @@ func (l *Limiter) wait(s *shard, e *entry, t *Ticket, w waits, at int64) (waits,
 // ask makes an order for what the call lacks, with a chunk and what others wait for.
 func (l *Limiter) ask(e *entry, t *Ticket, at int64) *order {
 	o := l.tell(e, at)
+	o.limits = t.limits // others may have come with other ones since it began
 	o.need = e.lacks(t)
 	if o.need.requests > 0 {
 		o.want.requests = o.need.requests + e.waiting.requests + l.chunk(t.limits.RequestsPerMinute)

@@ -25,6 +25,7 @@ type Chatter interface {
 // ChatRequest is one chat completion call as a provider sees it.
 type ChatRequest struct {
 	Model  string // the provider's own name for the model
+	ID     string // the model as the caller knows it: the other may be a deployment's
 	Body   []byte // the caller's JSON; read it, never change it
 	Stream bool
 	// MaxOutput bounds the tokens of the answer, whatever the body says; 0 for
@@ -68,10 +69,13 @@ type Stream interface {
 
 // Chunk is the JSON of one server-sent event. Usage is set on the chunk that
 // carries it, which every stream sends last, asked for or not: the gateway
-// meters by it and withholds it from a client that did not ask.
+// meters by it and withholds it from a client that did not ask. Whole is set
+// from a provider that counts at the end alone, when all choices have said why
+// they ended: then only the count is still to come.
 type Chunk struct {
 	Data  []byte
 	Usage *Usage
+	Whole bool
 }
 
 // Kind is in which way an upstream call failed.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
 	"turnpike/internal/events"
+	"turnpike/internal/fault"
 )
 
 // Bookkeeper adds up the entries of the request log as they are settled, in
@@ -20,6 +22,7 @@ type Bookkeeper struct {
 	books     *Books
 	publisher *events.Publisher
 	now       func() time.Time
+	last      *db.Last[item]
 
 	mu      sync.Mutex
 	alerted map[string]Period              // workspaces that were told, for as long as nobody changes that
@@ -33,6 +36,7 @@ const maxKnown = 4096
 // NewBookkeeper makes a bookkeeper; its Book is the log's.
 func NewBookkeeper(b *Books, p *events.Publisher, now func() time.Time) *Bookkeeper {
 	k := &Bookkeeper{books: b, publisher: p, now: now, alerted: map[string]Period{}, known: map[string]*accounts.Workspace{}}
+	k.last = db.NewLast(k.settle)
 	b.db.OnSignal(accounts.SignalWorkspace, k.forget)
 	return k
 }
@@ -81,51 +85,91 @@ func AccountsOf(workspaceID, project, keyID string) []Account {
 	return list
 }
 
-// Book is called with the entries that a transaction settles.
-func (k *Bookkeeper) Book(ctx context.Context, tx *db.Tx, list []audit.Booking) error {
-	var charges []Charge
-	capped := map[string]Period{}
+// Book is called with the entries that a transaction settles. They are booked at
+// its end, with all others that it settles.
+func (k *Bookkeeper) Book(_ context.Context, tx *db.Tx, list []audit.Booking) error {
 	for _, b := range list {
-		e := b.Entry
-		if e.Environment != string(accounts.Live) {
-			continue // test calls are free
-		}
-		c := Charge{Period: PeriodOf(e.CreatedAt), Accounts: AccountsOf(e.WorkspaceID, e.Project, e.KeyID), Amount: e.Credits}
-		r, held := e.Hold.(*Reservation)
-		switch {
-		case b.Old != nil:
-			c.Amount -= b.Old.Credits // what was set aside went with the first one
-		case held:
-			c = ChargeOf(r, c.Accounts, e.Credits)
-		}
-		if held && slices.ContainsFunc(r.holds, func(h hold) bool { return h.line.Level == Workspace }) {
-			capped[e.WorkspaceID] = c.Period
-		}
-		charges = append(charges, c)
+		k.last.Add(tx, item{booking: b})
 	}
-	if err := k.books.Settle(ctx, tx, charges); err != nil {
+	return nil
+}
+
+// item is something to be booked: an entry of the log, or a job that has ended.
+type item struct {
+	booking audit.Booking
+	job     *JobCharge
+}
+
+// settle books all that a transaction settles. Everybody locks in this order:
+// entries of the log, the books, usage, alerts.
+func (k *Bookkeeper) settle(ctx context.Context, tx *db.Tx, list []item) error {
+	p := newPostings()
+	var entries []audit.Booking
+	var jobs []*JobCharge
+	for _, i := range list {
+		if i.job != nil {
+			jobs = append(jobs, i.job)
+			continue
+		}
+		entries = append(entries, i.booking)
+		p.charge(chargeOf(i.booking))
+	}
+	slices.SortFunc(jobs, func(a, b *JobCharge) int { return strings.Compare(a.RequestID, b.RequestID) })
+	for _, c := range jobs {
+		e, err := c.amend(ctx, tx)
+		if err != nil {
+			return err
+		}
+		if e != nil {
+			entries = append(entries, audit.Booking{Entry: e})
+		}
+	}
+	if err := payJobs(ctx, tx, p, jobs); err != nil {
 		return err
 	}
-	if err := addUsage(ctx, tx, list); err != nil {
+	if err := p.write(ctx, tx); err != nil {
 		return err
 	}
-	for workspaceID, period := range capped {
-		if err := k.alert(ctx, tx, workspaceID, period); err != nil {
+	if err := addUsage(ctx, tx, entries); err != nil {
+		return err
+	}
+	for _, l := range p.charged(Workspace) {
+		if err := k.alert(ctx, tx, l.ID, l.Period); err != nil {
 			return err
 		}
 	}
-	tx.OnCommit(func() {
-		for _, b := range list {
-			r, held := b.Entry.Hold.(*Reservation)
-			switch {
-			case held && b.Old != nil:
-				r.Settled(b.Old.Credits) // which is what came out of the lease
-			case held:
-				r.Settled(b.Entry.Credits)
-			}
-		}
-	})
+	tx.OnCommit(func() { release(entries) })
 	return nil
+}
+
+// chargeOf is what an entry is charged now; test calls are free.
+func chargeOf(b audit.Booking) Charge {
+	e := b.Entry
+	if e.Environment != string(accounts.Live) {
+		return Charge{}
+	}
+	c := Charge{Period: PeriodOf(e.CreatedAt), Accounts: AccountsOf(e.WorkspaceID, e.Project, e.KeyID), Amount: e.Credits}
+	r, held := e.Hold.(*Reservation)
+	switch {
+	case b.Old != nil:
+		c.Amount -= b.Old.Credits // what was set aside went with the first one
+	case held:
+		c = ChargeOf(r, c.Accounts, e.Credits)
+	}
+	return c
+}
+
+// release ends what was set aside for calls whose charges are booked.
+func release(list []audit.Booking) {
+	for _, b := range list {
+		r, held := b.Entry.Hold.(*Reservation)
+		switch {
+		case held && b.Old != nil:
+			r.Settled(b.Old.Credits) // which is what came out of the lease
+		case held:
+			r.Settled(b.Entry.Credits)
+		}
+	}
 }
 
 // alert publishes billing.credits.low when a charge has brought a workspace
@@ -138,20 +182,22 @@ func (k *Bookkeeper) alert(ctx context.Context, tx *db.Tx, workspaceID string, p
 		return nil
 	}
 	w, err := k.workspace(ctx, tx, workspaceID)
-	if err != nil {
+	if fault.Is(err, fault.NotFound) {
+		return nil // a charge is booked whatever became of its workspace
+	}
+	if err != nil || w.MonthlyCredits == nil {
 		return err
 	}
-	if w.MonthlyCredits == nil {
-		return nil
-	}
 	b, err := Read(ctx, tx, Account{Workspace, workspaceID}, period)
-	if err != nil {
+	if err != nil || !runsLow(w, b) {
+		return err
+	}
+	// Somebody may be changing the limit, which arms the alert again: what was
+	// remembered must not undo that.
+	if w, err = accounts.GetWorkspaceLocked(ctx, tx, workspaceID); err != nil || w.MonthlyCredits == nil || !runsLow(w, b) {
 		return err
 	}
 	remaining, threshold := *w.MonthlyCredits-b.Spent, w.Alert.Of(*w.MonthlyCredits)
-	if remaining > threshold {
-		return nil
-	}
 	n, err := tx.Exec(ctx, "INSERT INTO credit_alerts (workspace_id, period, fired_at) VALUES ($1, $2, $3) ON CONFLICT (workspace_id, period) DO NOTHING",
 		workspaceID, string(period), k.now().UnixMicro())
 	if err != nil {
@@ -170,6 +216,11 @@ func (k *Bookkeeper) alert(ctx context.Context, tx *db.Tx, workspaceID string, p
 		k.alerted[workspaceID] = period
 	})
 	return nil
+}
+
+// runsLow reports whether a limited workspace has no more left than its threshold.
+func runsLow(w *accounts.Workspace, b Balance) bool {
+	return *w.MonthlyCredits-b.Spent <= w.Alert.Of(*w.MonthlyCredits)
 }
 
 // Billing is how a workspace stands in a month.
@@ -212,7 +263,7 @@ func SetBilling(ctx context.Context, tx *db.Tx, w *accounts.Workspace, now time.
 	if err != nil {
 		return err
 	}
-	if w.MonthlyCredits != nil && *w.MonthlyCredits-b.Spent <= w.Alert.Of(*w.MonthlyCredits) {
+	if w.MonthlyCredits != nil && runsLow(w, b) {
 		return nil
 	}
 	_, err = tx.Exec(ctx, "DELETE FROM credit_alerts WHERE workspace_id = $1 AND period = $2", w.ID, string(period))

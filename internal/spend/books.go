@@ -51,6 +51,11 @@ func read(ctx context.Context, tx *db.Tx, l line) (s balance, err error) {
 	return s, err
 }
 
+// sumOf is sum in SQL: what a column of a table has, and what is added to it.
+func sumOf(table, column string) string {
+	return fmt.Sprintf("CASE WHEN %[1]s.%[2]s > %[3]d - excluded.%[2]s THEN %[3]d ELSE %[1]s.%[2]s + excluded.%[2]s END", table, column, credits.Max)
+}
+
 // book changes a line's balance. The line is locked first, its leases after it,
 // by everybody.
 func book(ctx context.Context, tx *db.Tx, l line, settled, leased credits.Micro) error {
@@ -158,8 +163,8 @@ func ChargeOf(r *Reservation, accounts []Account, amount credits.Micro) Charge {
 }
 
 var (
-	bookLines = db.NewBulk("spend", `ON CONFLICT (level, account_id, period) DO UPDATE SET
-		settled = spend.settled + excluded.settled, leased = spend.leased + excluded.leased`,
+	bookLines = db.NewBulk("spend", fmt.Sprintf(`ON CONFLICT (level, account_id, period) DO UPDATE SET
+		settled = %s, leased = spend.leased + excluded.leased`, sumOf("spend", "settled")),
 		"level text", "account_id text", "period text", "settled bigint", "leased bigint")
 	lowerLeases = db.NewBulkUpdate("spend_leases", "granted = spend_leases.granted - v.amount",
 		`spend_leases.node_id = v.node_id AND spend_leases.level = v.level AND spend_leases.account_id = v.account_id
@@ -167,31 +172,74 @@ var (
 		"node_id text", "level text", "account_id text", "period text", "amount bigint")
 )
 
-// Settle books charges in the transaction that records the calls.
+// Settle books charges in the transaction that records the calls. A transaction
+// settles once: see postings.
 func (b *Books) Settle(ctx context.Context, tx *db.Tx, charges []Charge) error {
-	changes, lowered := map[line]balance{}, map[leased]credits.Micro{}
+	p := newPostings()
 	for _, c := range charges {
-		if c.Amount == 0 {
-			continue
-		}
-		for _, a := range c.Accounts {
-			add(changes, line{a, c.Period}, balance{Settled: c.Amount})
-		}
-		for _, l := range c.Leased {
-			lowered[l] += c.Amount
-			add(changes, l.line, balance{Leased: -c.Amount})
+		p.charge(c)
+	}
+	return p.write(ctx, tx)
+}
+
+// postings are all that a transaction changes in the books. They are written in
+// one pass, the lines first and their leases after them, each in order, as
+// everybody locks them: a transaction that came back for the line of another key
+// would hold its workspace's, which whoever has that key's line waits for.
+type postings struct {
+	lines   map[line]balance
+	lowered map[leased]credits.Micro
+	ended   []string // owners whose leases end; their lines are among the others
+}
+
+func newPostings() *postings {
+	return &postings{lines: map[line]balance{}, lowered: map[leased]credits.Micro{}}
+}
+
+func (p *postings) charge(c Charge) {
+	if c.Amount == 0 {
+		return
+	}
+	for _, a := range c.Accounts {
+		add(p.lines, line{a, c.Period}, balance{Settled: c.Amount})
+	}
+	for _, l := range c.Leased {
+		p.lowered[l] = sum(p.lowered[l], c.Amount)
+		add(p.lines, l.line, balance{Leased: -c.Amount})
+	}
+}
+
+// charged are the lines of a level that were charged something, in order.
+func (p *postings) charged(level Level) []line {
+	var list []line
+	for l, b := range p.lines {
+		if l.Level == level && b.Settled > 0 {
+			list = append(list, l)
 		}
 	}
-	// Lines first, their leases after them, each in order, as everybody locks them.
-	if err := bookAll(ctx, tx, changes); err != nil {
+	slices.SortFunc(list, compare)
+	return list
+}
+
+func (p *postings) write(ctx context.Context, tx *db.Tx) error {
+	if err := bookAll(ctx, tx, p.lines); err != nil {
 		return err
 	}
-	return lower(ctx, tx, lowered)
+	if err := lower(ctx, tx, p.lowered); err != nil {
+		return err
+	}
+	return endLeases(ctx, tx, p.ended)
 }
 
 func add(to map[line]balance, l line, b balance) {
-	sum := to[l]
-	to[l] = balance{Settled: sum.Settled + b.Settled, Leased: sum.Leased + b.Leased}
+	was := to[l]
+	to[l] = balance{Settled: sum(was.Settled, b.Settled), Leased: sum(was.Leased, b.Leased)}
+}
+
+// sum stays within what the store has room for, and a budget can be set to:
+// whoever makes up numbers must not make a sum start anew below zero.
+func sum[N ~int64](a, b N) N {
+	return max(-N(credits.Max), min(a+b, N(credits.Max)))
 }
 
 // bookAll changes the lines' balances.
@@ -227,6 +275,30 @@ func lower(ctx context.Context, tx *db.Tx, amounts map[leased]credits.Micro) err
 	return nil
 }
 
+// endLeases deletes what owners have leases of. Their lines are held, and what
+// was leased is booked there.
+func endLeases(ctx context.Context, tx *db.Tx, owners []string) error {
+	for some := range slices.Chunk(slices.Sorted(slices.Values(owners)), 500) { // a statement has room for so many, and more
+		places, args := placesOf(some)
+		if _, err := tx.Exec(ctx, "DELETE FROM spend_leases WHERE node_id IN ("+places+")", args...); err != nil {
+			return fmt.Errorf("close leases: %w", err)
+		}
+	}
+	return nil
+}
+
+// placesOf are values as the parameters of a statement, from $1 on.
+func placesOf(values []string) (places string, args []any) {
+	for i, v := range values {
+		if i > 0 {
+			places += ", "
+		}
+		places += "$" + strconv.Itoa(i+1)
+		args = append(args, v)
+	}
+	return places, args
+}
+
 // unleased makes good for leases that were not there to be lowered: a node that
 // was thought dead has none any more, and what it had is no longer leased.
 func unleased(ctx context.Context, tx *db.Tx, order []leased, amounts map[leased]credits.Micro) error {
@@ -258,6 +330,7 @@ func (b *Books) CloseDead(ctx context.Context, bury func(ctx context.Context, no
 	if err != nil {
 		return fmt.Errorf("close leases: %w", err)
 	}
+	var failed error
 	for _, owner := range owners {
 		node, _, _ := strings.Cut(owner, "/")
 		_, err := bury(ctx, node, func(ctx context.Context, tx *db.Tx) error {
@@ -267,10 +340,10 @@ func (b *Books) CloseDead(ctx context.Context, bury func(ctx context.Context, no
 			return Close(ctx, tx, owner)
 		})
 		if err != nil {
-			return fmt.Errorf("close leases: %w", err)
+			failed = errors.Join(failed, fmt.Errorf("close leases of %s: %w", owner, err))
 		}
 	}
-	return nil
+	return failed
 }
 
 // Close ends a dead node's leases: what it had not spent is everybody's again.

@@ -31,9 +31,7 @@ func (o *office) order(amount credits.Micro) JobCharge {
 	record := audit.NewLog(group, node, o.keeper.Book).Open(audit.Entry{RequestID: c.RequestID, WorkspaceID: o.workspace.ID, Environment: "live", KeyID: "key_1",
 		Project: "p", CreatedAt: o.now, Method: "POST", Path: "/v1/videos", Model: "m", Reserved: amount})
 	o.write(func(ctx context.Context, tx *db.Tx) error {
-		if err := r.HandToJob(ctx, tx, c.JobID); err != nil {
-			return err
-		}
+		r.HandToJob(tx, c.JobID)
 		return record.SettleIn(ctx, tx, func(e *audit.Entry) { e.Status = 200 })
 	})
 	r.Handed(nil)
@@ -42,9 +40,9 @@ func (o *office) order(amount credits.Micro) JobCharge {
 
 func (o *office) settle(c JobCharge) (charged credits.Micro) {
 	o.t.Helper()
-	o.write(func(ctx context.Context, tx *db.Tx) (err error) {
-		charged, err = o.keeper.SettleJob(ctx, tx, c)
-		return err
+	o.write(func(_ context.Context, tx *db.Tx) error {
+		charged = o.keeper.SettleJob(tx, c)
+		return nil
 	})
 	return charged
 }
@@ -158,7 +156,7 @@ func TestAJobOfANodeThatIsThoughtDeadIsNotMade(t *testing.T) {
 		o := newOffice(t, d, 100*credits.Credit)
 		r := o.reserve(10 * credits.Credit)
 		o.write(func(ctx context.Context, tx *db.Tx) error { return Close(ctx, tx, "node_1") })
-		err := d.Write(t.Context(), func(tx *db.Tx) error { return r.HandToJob(t.Context(), tx, "job_1") })
+		err := d.Write(t.Context(), func(tx *db.Tx) error { r.HandToJob(tx, "job_1"); return nil })
 		r.Handed(err)
 		if !errors.Is(err, nodes.ErrUnsure) {
 			t.Errorf("it was made: %v", err)
@@ -187,9 +185,7 @@ func TestWhatWasNotHandedOverIsFreeAgain(t *testing.T) {
 			r := o.reserve(10 * credits.Credit)
 			back := errors.New("rolled back")
 			err := d.Write(t.Context(), func(tx *db.Tx) error {
-				if err := r.HandToJob(t.Context(), tx, ids.New(ids.Video)); err != nil {
-					return err
-				}
+				r.HandToJob(tx, ids.New(ids.Video))
 				if c.commits {
 					return nil
 				}
@@ -228,7 +224,7 @@ func TestAJobIsChargedInItsMonth(t *testing.T) {
 		}
 		c := JobCharge{JobID: "job_1", RequestID: "gone", WorkspaceID: o.workspace.ID, Environment: accounts.Live, Project: "p", KeyID: "key_1", CreatedAt: o.now,
 			Reserved: 10 * credits.Credit, Cost: 7 * credits.Credit}
-		o.write(func(ctx context.Context, tx *db.Tx) error { return r.HandToJob(ctx, tx, c.JobID) })
+		o.write(func(_ context.Context, tx *db.Tx) error { r.HandToJob(tx, c.JobID); return nil })
 		r.Handed(nil)
 		if n, sum := o.leases(); n != 3 || sum != 30*credits.Credit {
 			t.Errorf("the job has %d leases of %s", n, sum)

@@ -33,11 +33,11 @@ type balance struct {
 	Leased  credits.Micro // handed out to nodes and neither charged nor given back
 }
 
-// usedOf is what is charged and set aside, without what is free to whoever asks.
-// Leases from before a limit was lowered are on their way back: beyond the limit
-// only charges count.
-func (b balance) usedOf(limit, free credits.Micro) credits.Micro {
-	return max(b.Settled, min(b.Settled+b.Leased-free, limit))
+// asideOf is what is set aside, without what is free to whoever asks. Leases
+// from before a limit was lowered are on their way back: beyond the limit only
+// charges count.
+func (b balance) asideOf(limit, free credits.Micro) credits.Micro {
+	return max(0, min(b.Leased-free, limit-b.Settled))
 }
 
 const (
@@ -108,14 +108,36 @@ func (g *Ledger) Renounce(owner string) {
 
 // Refusal says which cap has no room.
 type Refusal struct {
-	Level  Level
-	Limit  credits.Micro
-	Spent  credits.Micro
-	Resets time.Time
+	Level    Level
+	Limit    credits.Micro
+	Spent    credits.Micro // charged
+	Reserved credits.Micro // set aside, for calls and jobs under way
+	Resets   time.Time
+	// Passing: only what is set aside is in the way, and there may be room when
+	// those calls end. Of all others a second try changes nothing.
+	Passing bool
 }
 
 func (r *Refusal) Error() string {
-	return fmt.Sprintf("the %s has spent %s of %s", r.Level, r.Spent, r.Limit)
+	return fmt.Sprintf("the %s has spent %s of %s, and %s are set aside", r.Level, r.Spent, r.Limit, r.Reserved)
+}
+
+// Left is what neither was charged nor is set aside.
+func (r *Refusal) Left() credits.Micro { return r.Limit - r.Spent - r.Reserved }
+
+// Of is the refusal for a call that needs the amount.
+func (r *Refusal) Of(amount credits.Micro) *Refusal {
+	out := *r
+	// What was set aside may have ended since it was looked at.
+	out.Passing = r.Level != Run && r.Limit > 0 && amount <= r.Limit-r.Spent
+	return &out
+}
+
+// Passing reports whether err is, or wraps, a refusal that calls under way are
+// the only reason of. Whoever can wait may try again when some have ended.
+func Passing(err error) bool {
+	var r *Refusal
+	return errors.As(err, &r) && r.Passing
 }
 
 // Reservation is an upper bound that was set aside under every cap. It is
@@ -239,7 +261,7 @@ func (g *Ledger) holdMore(ctx context.Context, l line, le *lease, limit, amount 
 			continue
 		}
 		if le.refused != nil && le.asked.After(came) && need >= le.wanted && le.refused.Limit == limit {
-			return hold{}, le.refused
+			return hold{}, le.refused.Of(amount)
 		}
 		got, left, err := g.take(ctx, l, le, limit, need, amount)
 		if err != nil {
@@ -248,8 +270,8 @@ func (g *Ledger) holdMore(ctx context.Context, l line, le *lease, limit, amount 
 		if got > 0 {
 			continue
 		}
-		refusal := &Refusal{Level: l.Level, Limit: limit, Spent: left.usedOf(limit, free), Resets: l.Period.Ends()}
-		spent := left.Settled+need > limit
+		refusal := (&Refusal{Level: l.Level, Limit: limit, Spent: left.Settled, Reserved: left.asideOf(limit, free), Resets: l.Period.Ends()}).Of(amount)
+		spent := !refusal.Passing
 		last := spent || g.alone && !g.inUse(le) || !recalled.IsZero() && time.Since(recalled) > g.patience
 		if last && !spent && !swept {
 			// What calls have cost that ended while some was given back is in

@@ -29,10 +29,14 @@ type Usage struct {
 	SimulatedCredits credits.Micro
 }
 
-const usageConflict = `ON CONFLICT (workspace_id, environment, start, key_id, project, model, provider) DO UPDATE SET
-	requests = %[1]s.requests + excluded.requests, errors = %[1]s.errors + excluded.errors,
-	input_tokens = %[1]s.input_tokens + excluded.input_tokens, output_tokens = %[1]s.output_tokens + excluded.output_tokens,
-	credits = %[1]s.credits + excluded.credits, simulated_credits = %[1]s.simulated_credits + excluded.simulated_credits`
+// usageConflict adds to a row.
+func usageConflict(table string) string {
+	var set []string
+	for _, column := range []string{"requests", "errors", "input_tokens", "output_tokens", "credits", "simulated_credits"} {
+		set = append(set, column+" = "+sumOf(table, column))
+	}
+	return "ON CONFLICT (workspace_id, environment, start, key_id, project, model, provider) DO UPDATE SET " + strings.Join(set, ", ")
+}
 
 var usageColumns = []string{"workspace_id text", "environment text", "start bigint", "key_id text", "project text", "model text", "provider text",
 	"requests bigint", "errors bigint", "input_tokens bigint", "output_tokens bigint", "credits bigint", "simulated_credits bigint"}
@@ -45,7 +49,7 @@ type rollup struct {
 }
 
 func newRollup(table string, step time.Duration) rollup {
-	return rollup{table, step, db.NewBulk(table, fmt.Sprintf(usageConflict, table), usageColumns...)}
+	return rollup{table, step, db.NewBulk(table, usageConflict(table), usageColumns...)}
 }
 
 var (
@@ -84,14 +88,17 @@ func (s *usageSums) count(e *audit.Entry, sign int64) {
 	if e.Status >= 400 {
 		s.errors += sign
 	}
+	add := func(to *int64, n int64) {
+		*to = sum(*to, sign*sum(0, n))
+	}
 	if e.InputTokens != nil {
-		s.input += sign * *e.InputTokens
+		add(&s.input, *e.InputTokens)
 	}
 	if e.OutputTokens != nil {
-		s.output += sign * *e.OutputTokens
+		add(&s.output, *e.OutputTokens)
 	}
-	s.credits += sign * int64(e.Credits)
-	s.simulated += sign * int64(e.SimulatedCredits)
+	add(&s.credits, int64(e.Credits))
+	add(&s.simulated, int64(e.SimulatedCredits))
 }
 
 // addUsage adds settled model calls to the rollups.

@@ -66,6 +66,7 @@ func convert(source []byte) ([]byte, error) {
 			return nil, fmt.Errorf("%s at %s is there twice", row.ID, row.Provider)
 		}
 	}
+	passOn(t.Models)
 	return write(t)
 }
 

@@ -32,6 +32,7 @@ type chat struct {
 	ToolChoice          jsontext.Value `json:"tool_choice"`
 	ParallelToolCalls   *bool          `json:"parallel_tool_calls"`
 	Functions           jsontext.Value `json:"functions"`
+	WebSearch           jsontext.Value `json:"web_search_options"`
 	ResponseFormat      *format        `json:"response_format"`
 	ReasoningEffort     string         `json:"reasoning_effort"`
 	User                string         `json:"user"`
@@ -152,8 +153,13 @@ func (b *builder) refuse() error {
 			return fault.Invalid(param, "%s must be \"text\": other output %s", param, not)
 		}
 	}
-	if k := b.in.Functions.Kind(); k != jsontext.KindInvalid && k != jsontext.KindNull {
-		return fault.Invalid("functions", "functions %s: use tools", not)
+	for _, field := range []struct {
+		name, instead string
+		value         jsontext.Value
+	}{{"functions", "use tools", b.in.Functions}, {"web_search_options", "offer it a tool that searches", b.in.WebSearch}} {
+		if k := field.value.Kind(); k != jsontext.KindInvalid && k != jsontext.KindNull {
+			return fault.Invalid(field.name, "%s %s: %s", field.name, not, field.instead)
+		}
 	}
 	return nil
 }

@@ -92,6 +92,7 @@ func TestWhatCannotBeTranslatedIsRefusedByName(t *testing.T) {
 		{ask(`"logprobs":true`), fault.InvalidParameter, "logprobs"},
 		{ask(`"modalities":["text","audio"]`), fault.InvalidParameter, "modalities[1]"},
 		{ask(`"functions":[{"name":"f"}]`), fault.InvalidParameter, "functions"},
+		{ask(`"web_search_options":{}`), fault.InvalidParameter, "web_search_options"},
 		{ask(`"max_tokens":0`), fault.InvalidParameter, "max_tokens"},
 		{ask(`"max_tokens":5,"max_completion_tokens":-1`), fault.InvalidParameter, "max_completion_tokens"},
 		{ask(`"temperature":2.1`), fault.InvalidParameter, "temperature"},

@@ -343,7 +343,7 @@ func FuzzMediaAnswer(f *testing.F) {
 		var made mediaResponse
 		if read(&made) == nil {
 			pictures(p.readPicture(&made, "x"))
-			_, err := p.readSpeech(&made, "wav")
+			_, err := p.readSpeech(t.Context(), &made, "wav")
 			check(err)
 		}
 		var predicted predictResponse

@@ -29,6 +29,7 @@ type chatRequest struct {
 	ToolChoice          jsontext.Value  `json:"tool_choice"`
 	ParallelToolCalls   *bool           `json:"parallel_tool_calls"`
 	Functions           jsontext.Value  `json:"functions"`
+	WebSearch           jsontext.Value  `json:"web_search_options"`
 	ResponseFormat      *responseFormat `json:"response_format"`
 	ReasoningEffort     string          `json:"reasoning_effort"`
 	StreamOptions       *streamOptions  `json:"stream_options"`
@@ -164,8 +165,13 @@ func (r *chatRequest) refuse() error {
 			return fault.Invalid(param, "%s must be \"text\": other output %s", param, not)
 		}
 	}
-	if k := r.Functions.Kind(); k != jsontext.KindInvalid && k != jsontext.KindNull {
-		return fault.Invalid("functions", "functions %s: use tools", not)
+	for _, field := range []struct {
+		name, instead string
+		value         jsontext.Value
+	}{{"functions", "use tools", r.Functions}, {"web_search_options", "offer it a tool that searches", r.WebSearch}} {
+		if k := field.value.Kind(); k != jsontext.KindInvalid && k != jsontext.KindNull {
+			return fault.Invalid(field.name, "%s %s: %s", field.name, not, field.instead)
+		}
 	}
 	return nil
 }

@@ -90,6 +90,7 @@ func TestBadRequestsAreRefusedWithTheFieldAtFault(t *testing.T) {
 		{say(`"Hi"`, `"logprobs":true`), "logprobs"},
 		{say(`"Hi"`, `"modalities":["text","audio"]`), "modalities[1]"},
 		{say(`"Hi"`, `"functions":[{"name":"f"}]`), "functions"},
+		{say(`"Hi"`, `"web_search_options":{}`), "web_search_options"},
 		{say(`"Hi"`, `"max_tokens":0`), "max_tokens"},
 		{say(`"Hi"`, `"max_completion_tokens":-1`), "max_completion_tokens"},
 		{say(`"Hi"`, `"max_tokens":1.5`), "max_tokens"},

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	sound "turnpike/internal/audio"
 	"turnpike/internal/fault"
 	"turnpike/internal/jsonbody"
 	"turnpike/internal/providers"
@@ -34,7 +35,7 @@ type speechExtras struct {
 const usualRate = 24000
 
 // Speech reads a text aloud. The sound comes in one piece, without a header:
-// one is put before it for wav.
+// one is put before it for wav, of which ffmpeg makes the other formats.
 func (p *Provider) Speech(ctx context.Context, req *providers.SpeechRequest) (*providers.Content, error) {
 	call, err := speechCall(req)
 	if err != nil {
@@ -44,24 +45,24 @@ func (p *Provider) Speech(ctx context.Context, req *providers.SpeechRequest) (*p
 	if err := p.postMedia(ctx, req.Model, "generateContent", call, &r); err != nil {
 		return nil, err
 	}
-	return p.readSpeech(&r, req.Format)
+	return p.readSpeech(ctx, &r, req.Format)
 }
 
-func (p *Provider) readSpeech(r *mediaResponse, format string) (*providers.Content, error) {
+func (p *Provider) readSpeech(ctx context.Context, r *mediaResponse, format string) (*providers.Content, error) {
 	blobs, err := p.blobs(r)
 	if err != nil {
 		return nil, err
 	}
-	var sound []byte
+	var samples []byte
 	rate := 0
 	for _, b := range blobs {
 		var ok bool
 		if rate, ok = sampleRate(b.MimeType); !ok {
 			return nil, protocol("a sound of type %s", wire.Loggable(b.MimeType, p.key))
 		}
-		sound = append(sound, b.Data...)
+		samples = append(samples, b.Data...)
 	}
-	if len(sound) == 0 {
+	if len(samples) == 0 {
 		return nil, protocol("an answer without a sound")
 	}
 	if format == "pcm" {
@@ -69,19 +70,43 @@ func (p *Provider) readSpeech(r *mediaResponse, format string) (*providers.Conte
 		if rate != usualRate {
 			kind += ";rate=" + strconv.Itoa(rate)
 		}
-		return soundOf(kind, bytes.NewReader(sound), len(sound)), nil
+		return soundOf(kind, bytes.NewReader(samples), len(samples)), nil
 	}
-	header := wavHeader(len(sound), rate)
-	return soundOf("audio/wav", io.MultiReader(bytes.NewReader(header), bytes.NewReader(sound)), len(header)+len(sound)), nil
+	header := wavHeader(len(samples), rate)
+	wav := io.MultiReader(bytes.NewReader(header), bytes.NewReader(samples))
+	if format != "wav" {
+		return encoded(ctx, wav, format, sound.Format{Rate: rate, Channels: 1}, int64(len(samples)))
+	}
+	return soundOf("audio/wav", wav, len(header)+len(samples)), nil
 }
 
-func soundOf(kind string, sound io.Reader, size int) *providers.Content {
-	return &providers.Content{ContentType: kind, Body: io.NopCloser(sound), Size: int64(size)}
+// encoded has ffmpeg make another format of a WAV file with so many bytes of
+// samples.
+func encoded(ctx context.Context, wav io.Reader, format string, pcm sound.Format, size int64) (*providers.Content, error) {
+	out, err := sound.Encode(ctx, io.NopCloser(wav), format)
+	if err != nil {
+		return nil, err
+	}
+	var body io.Reader = out
+	if format == "flac" {
+		if body, err = sound.WithLength(out, pcm, size); err != nil {
+			_ = out.Close()
+			return nil, err
+		}
+	}
+	return &providers.Content{ContentType: sound.Types[format], Body: begun{body, out}, Size: -1}, nil
+}
+
+func soundOf(kind string, from io.Reader, size int) *providers.Content {
+	return &providers.Content{ContentType: kind, Body: io.NopCloser(from), Size: int64(size)}
 }
 
 func speechCall(req *providers.SpeechRequest) (*mediaRequest, error) {
-	if req.Format != "wav" && req.Format != "pcm" {
-		return nil, fault.Invalid("response_format", "response_format must be wav or pcm for this model")
+	if sound.Types[req.Format] == "" {
+		return nil, fault.Invalid("response_format", "response_format must be wav, mp3, opus, aac, flac or pcm")
+	}
+	if req.Format != "wav" && req.Format != "pcm" && !sound.CanTranscode() {
+		return nil, fault.Invalid("response_format", "response_format must be wav or pcm: for %s the server needs ffmpeg, which is not installed", req.Format)
 	}
 	var extras speechExtras
 	if req.Body != nil {

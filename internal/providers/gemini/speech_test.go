@@ -4,8 +4,10 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"io"
+	"strings"
 	"testing"
 
+	sound "turnpike/internal/audio"
 	"turnpike/internal/fault"
 	"turnpike/internal/providers"
 	"turnpike/internal/providers/upstreamtest"
@@ -74,13 +76,46 @@ func TestSampleRateIsTheProviders(t *testing.T) {
 func TestBadSpeechRequestsAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ format, body, param string }{
-		{"mp3", `{}`, "response_format"}, {"", `{}`, "response_format"}, {"wav", `{"speed":2}`, "speed"}, {"wav", `{"instructions":7}`, "instructions"},
+		{"ogg", `{}`, "response_format"}, {"", `{}`, "response_format"}, {"wav", `{"speed":2}`, "speed"}, {"wav", `{"instructions":7}`, "instructions"},
 	} {
 		p, server := start(t)
 		_, err := p.Speech(t.Context(), &providers.SpeechRequest{Model: tts, Input: "x", Format: c.format, Body: []byte(c.body)})
 		if f, ok := fault.As(err); !ok || f.Param != c.param || len(server.Requests()) != 0 {
 			t.Errorf("%s %s: %v", c.format, c.body, err)
 		}
+	}
+}
+
+// Gemini itself sends samples alone, and who does not say otherwise wants mp3.
+func TestSpeechComesInEveryFormat(t *testing.T) {
+	t.Parallel()
+	if !sound.CanTranscode() {
+		t.Fatal("the tests need ffmpeg: run scripts/setup.sh")
+	}
+	p, _ := start(t)
+	for format, begins := range map[string]string{"mp3": "ID3", "opus": "OggS", "aac": "\xff\xf1", "flac": "fLaC"} {
+		content, err := p.Speech(t.Context(), &providers.SpeechRequest{Model: tts, Input: "Good day.", Voice: "Kore", Format: format})
+		if err != nil {
+			t.Errorf("%s: %v", format, err)
+			continue
+		}
+		file, err := io.ReadAll(content.Body)
+		if closed := content.Body.Close(); err != nil || closed != nil || content.ContentType != sound.Types[format] || content.Size != -1 || !strings.HasPrefix(string(file), begins) {
+			t.Errorf("%s: %s that begins with %q (%v, %v)", format, content.ContentType, file[:min(4, len(file))], err, closed)
+		}
+		if format == "flac" && binary.BigEndian.Uint64(file[18:])&(1<<36-1) != 2400 {
+			t.Errorf("the FLAC file does not say how long it is")
+		}
+	}
+}
+
+// Not parallel: it takes the programs away.
+func TestSpeechSaysThatItNeedsFFmpeg(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	p, server := start(t)
+	_, err := p.Speech(t.Context(), &providers.SpeechRequest{Model: tts, Input: "x", Format: "mp3"})
+	if f, ok := fault.As(err); !ok || f.Param != "response_format" || !strings.Contains(f.Message, "ffmpeg") || len(server.Requests()) != 0 {
+		t.Errorf("got %v", err)
 	}
 }
 

@@ -1,8 +1,10 @@
 package gemini
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -181,7 +183,27 @@ func (p *Provider) videoContent(resp *http.Response) (*providers.Content, error)
 		}
 		kind = "video/mp4" // the only format that there is
 	}
-	return &providers.Content{ContentType: kind, Body: resp.Body, Size: resp.ContentLength}, nil
+	body := bufio.NewReader(resp.Body)
+	// Its type may be wrong, and its length unknown: a video is known by its
+	// first byte, which is none of a text.
+	first, err := body.Peek(1)
+	switch {
+	case err == io.EOF:
+		err = protocol("a video (%s) without a byte", wire.Loggable(kind, p.key))
+	case err == nil && (first[0] == '<' || first[0] == '{'):
+		err = protocol("words as %s in place of a video", wire.Loggable(kind, p.key))
+	}
+	if err != nil {
+		_ = resp.Body.Close()
+		return nil, err
+	}
+	return &providers.Content{ContentType: kind, Body: begun{body, resp.Body}, Size: resp.ContentLength}, nil
+}
+
+// begun is a body of which some was read.
+type begun struct {
+	io.Reader
+	io.Closer
 }
 
 // headerFor has the key if an address is the provider's own. Nobody else is to

@@ -204,6 +204,30 @@ func TestVideoIsFetchedFromElsewhereWithoutTheKey(t *testing.T) {
 	}
 }
 
+// No video is shorter than a byte, or begins as words do, whatever its type
+// says.
+func TestNoVideoIsAFailure(t *testing.T) {
+	t.Parallel()
+	for name, body := range map[string]string{"empty": "", "HTML": upstreamtest.HTML, "words": `{"error":{"code":500}}`} {
+		for _, kind := range []string{"video/mp4", "application/octet-stream"} {
+			store := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", kind)
+				_, _ = io.WriteString(w, body)
+			}))
+			p, server := start(t)
+			server.Queue(makeMedia(upstreamtest.GeminiMedia{Polls: 1, URI: store.URL + "/v.mp4"}))
+			id, err := p.StartVideo(t.Context(), &providers.VideoRequest{Model: veo, Prompt: "x"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err = p.FetchVideo(t.Context(), id, "video"); err == nil || failureOf(t, err).Kind != providers.KindProtocol {
+				t.Errorf("%s as %s: %v", name, kind, err)
+			}
+			store.Close()
+		}
+	}
+}
+
 func TestFetchedVideoFailsByKind(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

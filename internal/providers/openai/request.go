@@ -24,7 +24,7 @@ func (d dialect) chatBody(req *providers.ChatRequest) ([]byte, error) {
 			return nil, badBody(err)
 		}
 	}
-	d.limitOutput(&o, req.Model, req.MaxOutput)
+	d.limitOutput(&o, limitName(req), req.MaxOutput)
 	return o.bytes(), nil
 }
 
@@ -81,8 +81,8 @@ const (
 
 // limitOutput keeps the answer within the tokens that credits are reserved
 // for, under a name that the server knows.
-func (d dialect) limitOutput(o *object, model string, most int64) {
-	name, other := limitName(model), oldLimit
+func (d dialect) limitOutput(o *object, name string, most int64) {
+	other := oldLimit
 	if d.oldLimitOnly {
 		name, other = oldLimit, newLimit
 	}
@@ -121,17 +121,25 @@ func within(given jsontext.Value, most int64) jsontext.Value {
 
 // limitName is the field that bounds a model's output. OpenAI's models that
 // reason know the new one only; many other servers the old one only.
-func limitName(model string) string {
-	if i := strings.LastIndexByte(model, '/'); i >= 0 {
-		model = model[i+1:]
-	}
-	if rest, ok := strings.CutPrefix(model, "gpt-"); ok && leadingNumber(rest) >= 5 {
-		return newLimit
-	}
-	if rest, ok := strings.CutPrefix(model, "o"); ok && leadingNumber(rest) >= 1 {
+func limitName(req *providers.ChatRequest) string {
+	if reasons(req.Model) || reasons(req.ID) {
 		return newLimit
 	}
 	return oldLimit
+}
+
+// reasons reports whether a name is that of a model of OpenAI's that does, or of
+// one tuned from it: ft:o4-mini:acme::abc.
+func reasons(model string) bool {
+	if tuned, ok := strings.CutPrefix(model, "ft:"); ok {
+		model, _, _ = strings.Cut(tuned, ":")
+	}
+	model = model[strings.LastIndexByte(model, '/')+1:]
+	if rest, ok := strings.CutPrefix(model, "gpt-"); ok {
+		return leadingNumber(rest) >= 5
+	}
+	rest, ok := strings.CutPrefix(model, "o")
+	return ok && leadingNumber(rest) >= 1
 }
 
 // leadingNumber is the number that a text begins with, or -1.

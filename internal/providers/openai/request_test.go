@@ -23,6 +23,7 @@ func TestBodyIsSplicedAndNotRewritten(t *testing.T) {
 		stream  bool
 		most    int64
 		model   string // "m" if empty
+		id      string
 		dialect dialect
 		want    string
 	}{
@@ -68,6 +69,8 @@ func TestBodyIsSplicedAndNotRewritten(t *testing.T) {
 		"new limit only":       {body: `{"model":"x","max_tokens":7,"n":1}`, most: 100, model: "gpt-5-mini", want: `{"model":"gpt-5-mini","n":1,"max_completion_tokens":7}`},
 		"new, unbounded":       {body: `{"max_tokens":7,"model":"x"}`, model: "o3", want: `{"model":"o3","max_completion_tokens":7}`},
 		"new, both":            {body: `{"model":"x","max_tokens":7,"max_completion_tokens":900}`, most: 100, model: "o3", want: `{"model":"o3","max_completion_tokens":100}`},
+		"a deployment's name":  {body: `{"model":"gpt-5"}`, most: 100, model: "team-gpt-5", id: "gpt-5", want: `{"model":"team-gpt-5","max_completion_tokens":100}`},
+		"a customer's name":    {body: `{"model":"best"}`, most: 100, model: "gpt-5", id: "best", want: `{"model":"gpt-5","max_completion_tokens":100}`},
 		"old, none":            {body: `{"model":"x"}`, most: 100, model: "o3", dialect: dialect{oldLimitOnly: true}, want: `{"model":"o3","max_tokens":100}`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -76,7 +79,7 @@ func TestBodyIsSplicedAndNotRewritten(t *testing.T) {
 				c.model = "m"
 			}
 			given := []byte(c.body)
-			got, err := c.dialect.chatBody(&providers.ChatRequest{Model: c.model, Body: given, Stream: c.stream, MaxOutput: c.most})
+			got, err := c.dialect.chatBody(&providers.ChatRequest{Model: c.model, ID: c.id, Body: given, Stream: c.stream, MaxOutput: c.most})
 			if string(got) != c.want || err != nil {
 				t.Errorf("got  %s, %v\nwant %s", got, err, c.want)
 			}
@@ -103,10 +106,11 @@ func TestLimitHasTheNameTheModelKnows(t *testing.T) {
 	t.Parallel()
 	for model, want := range map[string]string{
 		"o1": newLimit, "o3-mini": newLimit, "o4-mini-2025-04-16": newLimit, "gpt-5": newLimit, "gpt-5.1-mini": newLimit, "gpt-10": newLimit, "openai/gpt-5-nano": newLimit,
+		"ft:o4-mini-2025-04-16:acme::abc": newLimit, "ft:gpt-5-mini:acme/x::abc": newLimit, "ft:gpt-4o-mini:acme::abc": oldLimit,
 		"gpt-4o": oldLimit, "gpt-4.1": oldLimit, "gpt-3.5-turbo": oldLimit, "gpt-oss-120b": oldLimit, "olmo-2": oldLimit, "o": oldLimit, "": oldLimit,
 		"llama3.1:8b": oldLimit, "openai/gpt-4o": oldLimit, "o1/llama": oldLimit, "gpt-99999999999999999999": oldLimit,
 	} {
-		if got := limitName(model); got != want {
+		if got := limitName(&providers.ChatRequest{Model: model}); got != want {
 			t.Errorf("%s: %s, want %s", model, got, want)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 
 	"turnpike/internal/providers"
 	"turnpike/internal/providers/wire"
@@ -17,8 +18,9 @@ type stream struct {
 	provider *Provider
 	events   *wire.Events
 	chunk    chunk
-	finished bool // a choice said why it ended
-	done     bool // the provider has said all
+	ended    []bool // of each choice, whether it said why
+	finished bool   // one did
+	done     bool   // the provider has said all
 	err      error
 
 	usage      providers.Usage // what the provider said last
@@ -27,6 +29,9 @@ type stream struct {
 	spoken     int64 // chunks with content
 	characters int64 // in them
 }
+
+// maxChoices is how many a call can have.
+const maxChoices = 128
 
 func newStream(p *Provider, resp *http.Response) *stream {
 	return &stream{provider: p, events: wire.NewEvents(resp)}
@@ -47,15 +52,15 @@ func (s *stream) Next() (providers.Chunk, error) {
 		case err != nil:
 			s.err = err
 		case data != nil:
-			return providers.Chunk{Data: data}, nil
+			return providers.Chunk{Data: data, Whole: s.whole()}, nil
 		}
 	}
 	return providers.Chunk{}, s.err
 }
 
 // SoFar is what the provider said last. If it has said nothing, the output is
-// an estimate, by which four characters are a token and no chunk with content
-// has less than one, and the input is unknown: zero.
+// an estimate, by which four characters are a token and no chunk that says
+// something has less than one, and the input is unknown: zero.
 func (s *stream) SoFar() providers.Usage {
 	if s.reliable() {
 		return s.usage
@@ -108,12 +113,27 @@ func (s *stream) read() ([]byte, error) {
 	return s.take(data), nil
 }
 
+// whole reports whether all choices have ended.
+func (s *stream) whole() bool { return s.finished && !slices.Contains(s.ended, false) }
+
+// see notes how far a choice is.
+func (s *stream) see(c choice) {
+	at := int(min(max(0, c.index), maxChoices-1))
+	for len(s.ended) <= at {
+		s.ended = append(s.ended, false)
+	}
+	s.ended[at] = s.ended[at] || c.finished
+	s.finished = s.finished || c.finished
+}
+
 // take counts a chunk and takes its usage out of it.
 func (s *stream) take(data []byte) []byte {
 	c := &s.chunk
-	s.finished = s.finished || c.finished
+	for _, choice := range c.choices {
+		s.see(choice)
+	}
 	s.characters += int64(c.characters)
-	if c.characters > 0 {
+	if c.spoken {
 		s.spoken++
 	}
 	value := c.get("usage")
@@ -124,7 +144,7 @@ func (s *stream) take(data []byte) []byte {
 		s.usage = usage
 		s.usageChunk = append(s.usageChunk[:0], data...)
 	}
-	if c.choices == 0 {
+	if len(c.choices) == 0 {
 		return nil
 	}
 	c.set("usage", "null") // as OpenAI has it on a chunk with content

@@ -160,6 +160,12 @@ func TestWhatWasSaidIsEstimated(t *testing.T) {
 		"older functions": {[]string{delta(`{"function_call":{"name":"1234","arguments":"1234"}}`)}, 2},
 		"choices":         {[]string{`{"choices":[{"delta":{"content":"1234"}},{"delta":{"content":"1234"}}]}`}, 2},
 		"parts":           {[]string{delta(`{"content":[1,2]}`)}, 2},
+		"words of sound":  {[]string{delta(`{"audio":{"id":"audio_123456789","transcript":"12345"}}`)}, 2},
+		"sound":           {[]string{delta(`{"audio":{"data":"` + strings.Repeat("A", 16_000) + `"}}`), delta(`{"audio":{"data":"AAAA"}}`)}, 5},
+		"little of it":    {[]string{delta(`{"audio":{"data":"AAAA"}}`), delta(`{"audio":{"data":"AAAA"}}`)}, 2},
+		"the end of it":   {[]string{delta(`{"audio":{"expires_at":1741569952}}`), delta(`{"audio":{"id":"audio_1","transcript":"","data":null}}`)}, 0},
+		"what is new":     {[]string{delta(`{"role":"assistant","smell":"roses"}`), delta(`{"content":"","taste":{"sweet":1}}`), delta(`{"touch":[1]}`)}, 3},
+		"what is no news": {[]string{delta(`{"role":"assistant","smell":"","taste":{},"touch":[ ],"sight":null,"final":false}`)}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -175,6 +181,47 @@ func TestWhatWasSaidIsEstimated(t *testing.T) {
 			}
 			if got := answer.Stream.SoFar(); got != (providers.Usage{OutputTokens: c.want}) {
 				t.Errorf("%+v, want %d", got, c.want)
+			}
+		})
+	}
+}
+
+// TestAnswerIsWholeWhenAllItsChoicesHaveEnded, however they are mixed.
+func TestAnswerIsWholeWhenAllItsChoicesHaveEnded(t *testing.T) {
+	t.Parallel()
+	says := func(index, finish string) string {
+		return `{"choices":[{"delta":{"content":"a"},"finish_reason":` + finish + `,"index":` + index + `}]}`
+	}
+	for name, c := range map[string]struct {
+		chunks []string
+		whole  []bool
+	}{
+		"one":                {[]string{says("0", "null"), says("0", `"stop"`)}, []bool{false, true}},
+		"one without index":  {[]string{hello, `{"choices":[{"delta":{},"finish_reason":"length"}]}`}, []bool{false, true}},
+		"more after its end": {[]string{says("0", `"stop"`), `{"choices":[{"index":0,"delta":{},"finish_reason":null,"content_filter_offsets":{}}]}`, `{"choices":[]}`}, []bool{true, true, true}},
+		"two":                {[]string{says("0", "null"), says("1", "null"), says("0", `"stop"`), says("1", `"stop"`)}, []bool{false, false, false, true}},
+		"the second first":   {[]string{says("1", `"stop"`), says("0", `"stop"`)}, []bool{false, true}},
+		"one after another":  {[]string{says("0", `"stop"`), says("1", "null"), says("1", `"stop"`)}, []bool{true, false, true}},
+		"both at once":       {[]string{`{"choices":[{"index":0,"finish_reason":"stop"},{"index":1,"finish_reason":null}]}`, says("1", `"stop"`)}, []bool{false, true}},
+		"absurd":             {[]string{says("-1", "null"), says("1e999", `"stop"`), says(`"x"`, `"stop"`)}, []bool{false, false, false}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			upstream, p := start(t)
+			events := ""
+			for _, chunk := range c.chunks {
+				events += event(chunk)
+			}
+			upstream.Queue(upstreamtest.OpenAIReply{Body: events + event(used) + done})
+			answer, err := p.Chat(t.Context(), &providers.ChatRequest{Model: "m", Body: streamed(), Stream: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer answer.Stream.Close()
+			for i, want := range c.whole {
+				if chunk, err := answer.Stream.Next(); err != nil || chunk.Whole != want {
+					t.Errorf("chunk %d: whole is %t (%v)", i, chunk.Whole, err)
+				}
 			}
 		})
 	}

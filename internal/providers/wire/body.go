@@ -28,8 +28,11 @@ type body struct {
 	timer   *time.Timer             // runs while something is
 }
 
-// wait begins to wait for as long as is granted, and rest ends it.
+// wait begins to wait for as long as is granted, or for ever, and rest ends it.
 func (b *body) wait(granted *tooSlow) {
+	if granted.after == 0 {
+		return
+	}
 	b.slow.Store(granted)
 	if b.timer == nil {
 		b.timer = time.AfterFunc(granted.after, b.giveUp)
@@ -38,7 +41,11 @@ func (b *body) wait(granted *tooSlow) {
 	b.timer.Reset(granted.after)
 }
 
-func (b *body) rest() { b.timer.Stop() }
+func (b *body) rest() {
+	if b.timer != nil {
+		b.timer.Stop()
+	}
+}
 
 func (b *body) giveUp() { b.cancel(b.slow.Load()) }
 

@@ -17,13 +17,15 @@ import (
 	"time"
 
 	"turnpike/internal/providers"
+	"turnpike/internal/safehttp"
 )
 
-// Timeouts of upstream calls. A zero means the default.
+// Timeouts of upstream calls. A zero means none: the defaults are the
+// configuration's.
 type Timeouts struct {
-	Connect   time.Duration // for the connection and for the TLS handshake, each; 0 is 10 s
-	FirstByte time.Duration // until the answer's headers; 0 is 10 min, as reasoning models think before they speak
-	Idle      time.Duration // between two reads of a stream or a body; 0 is 2 min
+	Connect   time.Duration // for the connection and for the TLS handshake, each
+	FirstByte time.Duration // until the answer's headers, which of a plain one come when it is ready
+	Idle      time.Duration // between two reads of a stream or a body
 }
 
 const (
@@ -55,9 +57,6 @@ type Client struct {
 // operator's choice and not a customer's, so private addresses and the
 // environment's proxy are allowed.
 func NewClient(t Timeouts) *Client {
-	t.Connect = cmp.Or(t.Connect, 10*time.Second)
-	t.FirstByte = cmp.Or(t.FirstByte, 10*time.Minute)
-	t.Idle = cmp.Or(t.Idle, 2*time.Minute)
 	return &Client{
 		noAnswer: &tooSlow{"no answer", t.FirstByte},
 		noMore:   noMoreWithin(t.Idle),
@@ -125,6 +124,10 @@ func (call Call) succeeded(resp *http.Response) (*http.Response, error) {
 	}
 	b := resp.Body.(*body)
 	defer b.Close()
+	if resp.StatusCode == http.StatusSwitchingProtocols {
+		// Its body is the bare connection: no context ends a read of that.
+		return nil, &providers.Failure{Kind: providers.KindProtocol, Status: resp.StatusCode, Err: safehttp.ErrUpgraded}
+	}
 	return nil, statusFailure(resp, b, call.Header, call.Explain)
 }
 

@@ -361,6 +361,32 @@ func TestHTTP2IsSpoken(t *testing.T) {
 	}
 }
 
+// Over TLS such an answer's body is net/http's: the bare connection, which no
+// context ends.
+func TestProviderThatSwitchesProtocolsIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	left := make(chan bool)
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+		_, _ = io.Copy(io.Discard, conn)
+		close(left)
+	}))
+	defer server.Close()
+	client := NewClient(Timeouts{})
+	client.http.Transport.(*direct).others.TLSClientConfig = &tls.Config{RootCAs: server.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs}
+	if _, err := post(t.Context(), client, server.URL); kindOf(err) != providers.KindProtocol || !strings.Contains(err.Error(), "101") {
+		t.Errorf("got %v", err)
+	}
+	<-left
+}
+
 func TestBodyIsReadWholeOrNotAtAll(t *testing.T) {
 	t.Parallel()
 	if body, err := ReadAll(response(strings.NewReader("all of it"))); string(body) != "all of it" || err != nil {

@@ -1,0 +1,28 @@
+package table
+
+import "time"
+
+// stamps are the dates with which providers name the snapshots of a model:
+// -2024-08-06, -20240806, -0613 (June 13th), -2407 (July 2024), -09-2025, -06-17.
+var stamps = []string{"2006-01-02", "20060102", "0102", "0601", "01-2006", "01-02"}
+
+// IsStamp reports whether the end of a name says which snapshot of a model is
+// meant: a date, or a number such as 001. A shorter number is a version:
+// claude-sonnet-5-1 would be another model than claude-sonnet-5, at another
+// price.
+func IsStamp(suffix string) bool {
+	if len(suffix) == 3 {
+		return suffix[0] == '0' && isDigit(suffix[1]) && isDigit(suffix[2])
+	}
+	for _, layout := range stamps {
+		if len(suffix) != len(layout) {
+			continue
+		}
+		if _, err := time.Parse(layout, suffix); err == nil {
+			return true
+		}
+	}
+	return false
+}
+
+func isDigit(c byte) bool { return '0' <= c && c <= '9' }

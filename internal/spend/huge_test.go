@@ -1,0 +1,97 @@
+package spend
+
+import (
+	"testing"
+	"time"
+
+	"turnpike/internal/audit"
+	"turnpike/internal/credits"
+	"turnpike/internal/db"
+	"turnpike/internal/db/dbtest"
+)
+
+// TestSumsStopAtTheLargestAmount: whatever callers make up, a sum neither
+// fails nor starts anew below zero, and still refuses.
+func TestSumsStopAtTheLargestAmount(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		o := newOffice(t, d, credits.Max)
+		many := make([]audit.Booking, 20)
+		for i := range many {
+			e := o.entry(nil, credits.Max)
+			tokens := int64(1) << 62
+			e.InputTokens, e.OutputTokens = &tokens, &tokens
+			many[i].Entry = e
+		}
+		for range 3 {
+			o.book(many...)
+			o.book(many[0])
+		}
+		if b := o.balance(); b.Spent != credits.Max {
+			t.Errorf("%s are spent", b.Spent)
+		}
+		if u := o.used("live"); u.Requests != 63 || u.Credits != credits.Max || u.OutputTokens != int64(credits.Max) {
+			t.Errorf("usage is %+v", u)
+		}
+		if _, err := ReadBilling(t.Context(), d, o.workspace.ID, o.now); err != nil {
+			t.Error(err)
+		}
+		if _, err := o.ledger.Reserve(t.Context(), []Cap{{o.account(), o.workspace.MonthlyCredits}}, 1, o.now); err == nil || Passing(err) {
+			t.Errorf("more can be spent: %v", err)
+		}
+		o.book(audit.Booking{Entry: o.entry(nil, 0), Old: many[0].Entry}) // one is corrected
+		if b := o.balance(); b.Spent != 0 {
+			t.Errorf("%s are spent after the correction", b.Spent)
+		}
+	})
+}
+
+// TestARecoveredChargeFiresTheAlert, as any other does.
+func TestARecoveredChargeFiresTheAlert(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		o := newOffice(t, d, 100*credits.Credit)
+		fired := func() (n int) {
+			t.Helper()
+			if err := d.QueryRow(t.Context(), "SELECT count(*) FROM credit_alerts").Scan(&n); err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+		e := o.entry(nil, 79*credits.Credit)
+		e.UsageSource = audit.UsageRecovered
+		o.book(audit.Booking{Entry: e})
+		if fired() != 0 {
+			t.Error("an alert with 21 % left")
+		}
+		o.book(audit.Booking{Entry: o.entry(nil, credits.Credit)})
+		if fired() != 1 {
+			t.Error("no alert with 20 % left")
+		}
+	})
+}
+
+// TestTheAlertGoesByTheLimitThatThereIs, and not by one that is remembered.
+func TestTheAlertGoesByTheLimitThatThereIs(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		o := newOffice(t, d, 100*credits.Credit)
+		o.book(audit.Booking{Entry: o.entry(nil, credits.Credit)})
+		o.keeper.mu.Lock()
+		remembered := *o.keeper.known[o.workspace.ID]
+		o.keeper.mu.Unlock()
+		more := 1000 * credits.Credit
+		o.workspace.MonthlyCredits = &more
+		if err := d.Write(t.Context(), func(tx *db.Tx) error { return SetBilling(t.Context(), tx, o.workspace, time.Now()) }); err != nil {
+			t.Fatal(err)
+		}
+		o.keeper.mu.Lock()
+		o.keeper.known[o.workspace.ID] = &remembered // as on a node that has not heard yet
+		o.keeper.mu.Unlock()
+		o.book(audit.Booking{Entry: o.entry(nil, 90*credits.Credit)})
+		var n int
+		if err := d.QueryRow(t.Context(), "SELECT count(*) FROM credit_alerts").Scan(&n); err != nil || n != 0 {
+			t.Errorf("%d alerts with 909 of 1000 left (%v)", n, err)
+		}
+	})
+}
