@@ -13,10 +13,14 @@ import (
 	"turnpike/internal/jsonbody"
 )
 
-// bodyRate is the slowest that a body may arrive, in bytes per second, after
-// the time that Limits.BodyPatience gives every one: a slow line can send a
-// large body, a drip cannot hold a connection.
-const bodyRate = 8 << 10
+// These are the slowest that a body may arrive, in bytes per second, after the
+// time that Limits.BodyPatience gives every one: a slow line can send a large
+// body, a drip cannot hold a connection and its memory.
+const (
+	bodyRate  = 8 << 10  // of the first firstMiB
+	largeRate = 64 << 10 // of the rest
+	firstMiB  = 1 << 20
+)
 
 const (
 	// firstPiece is the memory that a body gets before any of it is there.
@@ -29,6 +33,11 @@ const (
 // readJSON reads a JSON body of at most limit bytes. No body at all is an
 // empty object.
 func (c *Call) readJSON(limit int64) ([]byte, error) {
+	return c.readValues(limit, c.s.Limits.JSONValues)
+}
+
+// readValues is readJSON with another bound for the number of values.
+func (c *Call) readValues(limit int64, values int) ([]byte, error) {
 	body, err := c.readBody(limit)
 	if err != nil {
 		return nil, err
@@ -42,7 +51,7 @@ func (c *Call) readJSON(limit int64) ([]byte, error) {
 	if coding := c.r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
 		return nil, fault.Param(fault.UnsupportedMediaType, "Content-Encoding", "compressed bodies are not accepted; send the JSON as it is")
 	}
-	return body, jsonbody.CheckDepth(body, c.s.Limits.JSONDepth)
+	return body, jsonbody.CheckShape(body, c.s.Limits.JSONDepth, values)
 }
 
 func checkJSONType(header string) error {
@@ -62,6 +71,12 @@ func tooLarge(limit int64) error {
 	return fault.New(fault.RequestTooLarge, "the body is larger than %d bytes, which is the most that is accepted here", limit)
 }
 
+// slowest is how long a body may have taken for its first bytes.
+func slowest(bytes int) time.Duration {
+	first := min(bytes, firstMiB)
+	return time.Duration(first)*time.Second/bodyRate + time.Duration(bytes-first)*time.Second/largeRate
+}
+
 func (c *Call) readBody(limit int64) ([]byte, error) {
 	if c.r.ContentLength > limit {
 		return nil, tooLarge(limit)
@@ -77,10 +92,17 @@ func (c *Call) readBody(limit int64) ([]byte, error) {
 	}
 	body := make([]byte, 0, min(room, firstPiece))
 	for {
-		allowed := c.s.Limits.BodyPatience + time.Duration(len(body))*time.Second/bodyRate
-		_ = control.SetReadDeadline(begun.Add(allowed)) // not every transport has one
+		_ = control.SetReadDeadline(begun.Add(c.s.Limits.BodyPatience + slowest(len(body)))) // not every transport has one
 		if len(body) == cap(body) {
-			body = append(body, 0)[:len(body)]
+			grown := int64(2 * cap(body))
+			if c.r.ContentLength > 0 {
+				grown = min(grown, c.r.ContentLength+1)
+			}
+			if err := c.roomFor(grown); err != nil {
+				c.w.Header().Set("Connection", "close")
+				return nil, err
+			}
+			body = append(make([]byte, 0, grown), body...)
 		}
 		n, err := from.Read(body[len(body):min(cap(body), len(body)+64<<10)])
 		body = body[:len(body)+n]

@@ -39,6 +39,8 @@ type Call struct {
 	success  []headerLine  // of the answer, if it does not become an error on its way
 	bodyTook time.Duration // to arrive
 	body     []byte        // as it came, until it was looked through for keys
+	room     int64         // that the body has of the room for large ones
+	roomOf   string        // whose it is
 	wrote    bool          // the answer has begun
 	later    []func()      // what need not keep the answer
 	status   int
@@ -238,6 +240,9 @@ func (c *Call) faultOf(err error) *fault.Error {
 		return storageFault(err)
 	}
 	if errors.Is(err, context.Canceled) {
+		if f, ok := fault.As(context.Cause(c.Context())); ok { // we ourselves ended it
+			return f
+		}
 		return fault.New(fault.RequestTimeout, "the client left before the answer").Because(err)
 	}
 	return fault.New(fault.Internal, "something went wrong on our side; the request id helps to find out what").Because(err)

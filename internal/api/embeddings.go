@@ -2,8 +2,12 @@ package api
 
 import "net/http"
 
+// tokenLists is how many times as many values a body has that may be lists of
+// tokens, a number each.
+const tokenLists = 5
+
 func createEmbeddings(c *Call) error {
-	body, err := c.readJSON(c.s.Limits.ModelBody)
+	body, err := c.readValues(c.s.Limits.ModelBody, tokenLists*c.s.Limits.JSONValues)
 	if err != nil {
 		return err
 	}

@@ -109,12 +109,19 @@ func (c *Call) readLeaks() (secrets []string, report leaks.Report, err error) {
 
 // reportFromGitHub takes what GitHub's secret scanning has found.
 func reportFromGitHub(c *Call) error {
+	keyID, signature := c.r.Header.Get("Github-Public-Key-Identifier"), c.r.Header.Get("Github-Public-Key-Signature")
+	if keyID == "" || signature == "" { // whoever that is, nobody waits for a body of theirs
+		if err := c.admitVisitor(); err != nil {
+			return err
+		}
+		c.w.Header().Set("Connection", "close")
+		return leaks.ErrUnsigned
+	}
 	body, err := c.readBody(c.s.Limits.Body)
 	if err != nil {
 		return err
 	}
-	h := c.r.Header
-	verdicts, err := c.s.Leaks.FromGitHub(c.Context(), body, h.Get("Github-Public-Key-Identifier"), h.Get("Github-Public-Key-Signature"), c.leakReport())
+	verdicts, err := c.s.Leaks.FromGitHub(c.Context(), body, keyID, signature, c.leakReport())
 	if err != nil {
 		return err
 	}

@@ -54,10 +54,12 @@ type Deps struct {
 
 // Limits bound what one request may ask of the server.
 type Limits struct {
-	Body      int64 // bytes of a body
-	ModelBody int64 // bytes of a model call's body
-	Header    int64 // bytes of all headers
-	JSONDepth int
+	Body       int64 // bytes of a body
+	ModelBody  int64 // bytes of a model call's body
+	Header     int64 // bytes of all headers
+	JSONDepth  int
+	JSONValues int   // in a body, all together
+	Bodies     int64 // bytes of all large bodies that are under way
 	// BodyPatience is how long any body may take; a large one gets more.
 	BodyPatience time.Duration
 }
@@ -67,6 +69,7 @@ type Server struct {
 	Deps
 	v1     *http.ServeMux
 	public *http.ServeMux
+	bodies *bodyRoom
 
 	watching     context.Context // until StopWatching
 	stopWatching context.CancelFunc
@@ -79,7 +82,7 @@ func (s *Server) StopWatching() { s.stopWatching() }
 
 // New builds the edge from the route table.
 func New(d Deps) *Server {
-	s := &Server{Deps: d}
+	s := &Server{Deps: d, bodies: newBodyRoom(d.Limits.Bodies)}
 	s.watching, s.stopWatching = context.WithCancel(context.Background())
 	s.v1 = s.mux(Routes())
 	s.public = s.publicMux()
@@ -91,6 +94,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := &Call{s: s, w: w, r: r, id: ids.New(ids.Request), start: s.Now(), ip: clientip.Of(r, s.TrustedProxies)}
 	w.Header().Set("X-Request-Id", c.id)
 	defer c.logLine()
+	defer c.giveRoom()
 	defer c.afterwards()
 	s.serve(c)
 	c.lookForKeys()

@@ -20,6 +20,7 @@ import (
 	"turnpike/internal/dashboard"
 	"turnpike/internal/db"
 	"turnpike/internal/events"
+	"turnpike/internal/fault"
 	"turnpike/internal/files"
 	"turnpike/internal/gateway"
 	"turnpike/internal/idempotency"
@@ -44,7 +45,15 @@ const (
 	headerTimeout = 10 * time.Second
 	idleTimeout   = 2 * time.Minute
 	recoverEvery  = 30 * time.Second
+	// lastWords is for requests that are cut off, to say so.
+	lastWords = time.Second
+	// settleTimeout is for calls that were cut off, which may wait for two
+	// seconds to hear what they have used.
+	settleTimeout = 4 * time.Second
 )
+
+// errStopping is why a request was cut off that had not ended in time.
+var errStopping = fault.New(fault.Overloaded, "the server is stopping; try again")
 
 // App is a running server.
 type App struct {
@@ -66,6 +75,7 @@ type App struct {
 	events       *events.Publisher
 	server       *http.Server
 	ln           net.Listener
+	cutOff       func() // of all requests
 	metrics      *metricsServer
 	telemetry    *telemetry
 	unlock       func()
@@ -139,7 +149,8 @@ func (a *App) build(ctx context.Context, now func() time.Time) (err error) {
 	bookkeeper := spend.NewBookkeeper(a.books, a.events, now)
 	a.log = audit.NewLog(a.group, a.node, bookkeeper.Book)
 	if err := a.recoverOnce(ctx); err != nil {
-		return err
+		// What one dead node left must not keep all others from serving.
+		slog.Error("what dead nodes left open is not all charged, and stays set aside; it is tried again every "+recoverEvery.String(), "error", err)
 	}
 	a.ledger = a.books.Ledger(a.node.ID, a.node.Sure)
 	a.node.OnRejoin(func(life int) { a.ledger.Renounce(spend.Owner(a.node.ID, life)) })
@@ -205,8 +216,7 @@ func (a *App) build(ctx context.Context, now func() time.Time) (err error) {
 	edge := api.New(api.Deps{
 		DB: d, Auth: auth, Keys: keys, Tokens: tokens, Projects: directory, Log: a.log, Refused: refused, Webhooks: hooks, Tunnels: tunnels, Files: a.files, Media: jobs, Agents: runs, Leaks: leaked,
 		Gateway: a.gateway, Idempotency: remembered, Now: now, TrustedProxies: a.cfg.TrustedProxies, AllowedOrigins: a.cfg.AllowedOrigins,
-		Limits: api.Limits{Body: int64(a.cfg.Limits.BodyBytes), ModelBody: int64(a.cfg.Limits.ModelBodyBytes),
-			Header: int64(a.cfg.Limits.HeaderBytes), JSONDepth: a.cfg.Limits.JSONDepth, BodyPatience: a.cfg.Limits.BodyTimeout},
+		Limits: edgeLimits(a.cfg.Limits),
 	})
 	a.handler = &faces{pages: pages, api: edge}
 	a.stopWatching = func() {
@@ -217,15 +227,13 @@ func (a *App) build(ctx context.Context, now func() time.Time) (err error) {
 	workCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	a.stopWork = stop
 	a.keeper = &retention.Keeper{DB: d, Before: func(ctx context.Context) error {
-		if err := preparePartitions(ctx, d, now()); err != nil {
-			return err
-		}
+		err := preparePartitions(ctx, d, now())
+		before, failed := hooks.DropBefore(ctx)
+		err = errors.Join(err, failed)
 		for _, p := range []db.Partitioned{webhooks.Attempts, webhooks.Deliveries, events.Table} {
-			if err := p.Drop(ctx, d, hooks.RowsBefore()); err != nil {
-				return err
-			}
+			err = errors.Join(err, p.Drop(ctx, d, before)) // nothing is before the zero time
 		}
-		return audit.Requests.Drop(ctx, d, a.logWindow(now))
+		return errors.Join(err, audit.Requests.Drop(ctx, d, a.logWindow(now)))
 	}, Purges: append(hooks.Purges(), []retention.Purge{
 		{Name: "expired token hashes", Run: tokens.ForgetExpired},
 		{Name: "scoped tokens", Run: tokens.Purge},
@@ -255,7 +263,6 @@ func (a *App) build(ctx context.Context, now func() time.Time) (err error) {
 		{Name: "sessions and links", Run: a.people.Purge},
 		{Name: "media jobs", Run: jobs.Purge},
 		{Name: "agent runs", Run: runs.Purge},
-		// The last, as it is the one that a bucket's outage can stop.
 		{Name: "files", Run: a.files.Purge},
 	}...)}
 	if a.metrics, err = startMetrics(a.cfg.MetricsListen, hooks, a.telemetry, callsInFlight(a.gateway)); err != nil {
@@ -266,6 +273,14 @@ func (a *App) build(ctx context.Context, now func() time.Time) (err error) {
 		a.work.Go(func() { run(workCtx) })
 	}
 	return nil
+}
+
+// edgeLimits are the configuration's for one request. A workspace has half of
+// the room for bodies, in which the largest one must find its place.
+func edgeLimits(l config.Limits) api.Limits {
+	return api.Limits{Body: int64(l.BodyBytes), ModelBody: int64(l.ModelBodyBytes), Header: int64(l.HeaderBytes),
+		JSONDepth: l.JSONDepth, JSONValues: l.JSONValues, BodyPatience: l.BodyTimeout,
+		Bodies: int64(max(l.BodiesBytes, 2*l.BodyBytes, 2*l.ModelBodyBytes))}
 }
 
 // newOutbox makes the way out for mail; without a mail server it is the log.
@@ -284,13 +299,11 @@ func (a *App) newOutbox(now func() time.Time) (*mail.Outbox, error) {
 var partitioned = []db.Partitioned{audit.Requests, events.Table, webhooks.Deliveries, webhooks.Attempts}
 
 // preparePartitions makes the next months' of every big table.
-func preparePartitions(ctx context.Context, d *db.DB, now time.Time) error {
+func preparePartitions(ctx context.Context, d *db.DB, now time.Time) (err error) {
 	for _, p := range partitioned {
-		if err := p.Prepare(ctx, d, now); err != nil {
-			return err
-		}
+		err = errors.Join(err, p.Prepare(ctx, d, now))
 	}
-	return nil
+	return err
 }
 
 // logWindow is the moment before which the request log is let go.
@@ -306,7 +319,7 @@ func (a *App) recoverDeadNodes(ctx context.Context) {
 		select {
 		case <-tick.C:
 			if err := errors.Join(a.recoverOnce(ctx), a.disconnectDead(ctx), a.node.Forget(ctx)); err != nil && ctx.Err() == nil {
-				slog.Warn("could not recover from dead nodes; it is tried again", "error", err)
+				slog.Error("could not recover from dead nodes; it is tried again", "error", err)
 			}
 		case <-ctx.Done():
 			return
@@ -315,12 +328,11 @@ func (a *App) recoverDeadNodes(ctx context.Context) {
 }
 
 // recoverOnce charges what dead nodes left open, and only then lets go of what
-// they had set aside: never the other way round.
+// they had set aside: never the other way round. What cannot be charged keeps
+// its own node's leases, and nobody else's.
 func (a *App) recoverOnce(ctx context.Context) error {
-	if _, err := a.log.Recover(ctx, a.store.DB); err != nil {
-		return err
-	}
-	return a.books.CloseDead(ctx, a.node.Bury)
+	_, err := a.log.Recover(ctx, a.store.DB)
+	return errors.Join(err, a.books.CloseDead(ctx, a.node.Bury))
 }
 
 // disconnectDead has the tunnels of dead nodes wait for their clients.
@@ -352,7 +364,9 @@ func (a *App) listen() (err error) {
 func (a *App) Serve() {
 	// Room beyond our own limit, so that headers which are only somewhat too
 	// large get our answer and not the server library's bare one.
-	a.server = &http.Server{Handler: a.handler, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
+	requests, cutOff := context.WithCancelCause(context.Background())
+	a.cutOff = func() { cutOff(errStopping) }
+	a.server = &http.Server{Handler: a.handler, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, BaseContext: func(net.Listener) context.Context { return requests },
 		MaxHeaderBytes: 2 * int(a.cfg.Limits.HeaderBytes), ErrorLog: slog.NewLogLogger(slog.Default().Handler(), slog.LevelDebug)}
 	a.server.RegisterOnShutdown(a.stopWatching)
 	go func() { a.served <- a.server.Serve(a.ln) }()
@@ -413,12 +427,25 @@ func (a *App) Close() error {
 		if a.server != nil {
 			if err := a.server.Shutdown(ctx); err != nil {
 				a.closeErr = fmt.Errorf("requests were still running after %s and were cut off", a.cfg.ShutdownTimeout)
+				a.cutOff()
+				ctx, cancel := context.WithTimeout(context.Background(), lastWords)
+				defer cancel()
+				_ = a.server.Shutdown(ctx)
 				_ = a.server.Close()
+				a.awaitCalls()
 			}
 		}
 		a.release(context.Background())
 	})
 	return a.closeErr
+}
+
+// awaitCalls waits until the model calls that were cut off are settled: those
+// that are not are charged with all that was set aside for them.
+func (a *App) awaitCalls() {
+	for end := time.Now().Add(settleTimeout); a.CallsInFlight() > 0 && time.Now().Before(end); {
+		time.Sleep(10 * time.Millisecond)
+	}
 }
 
 func (a *App) release(ctx context.Context) {

@@ -11,6 +11,7 @@ import (
 	"turnpike/internal/clientip"
 	"turnpike/internal/dashboard"
 	"turnpike/internal/people"
+	"turnpike/internal/safehttp"
 )
 
 // faces leads a request to the pages or to the interface.
@@ -39,7 +40,7 @@ func (a *App) facts() dashboard.Facts {
 	c := a.cfg
 	f := dashboard.Facts{Version: a.version, RetryAfter: c.Webhooks.RetrySchedule, LogRetentionDays: c.Audit.RetentionDays, MailFrom: c.Mail.From,
 		WebhookTimeout: c.Webhooks.Timeout, FileRetention: c.Files.Retention, BodyBytes: int64(c.Limits.BodyBytes), ModelBodyBytes: int64(c.Limits.ModelBodyBytes),
-		LiveRequests: c.Limits.LiveRequestsPerMinute, LiveTokens: c.Limits.LiveTokensPerMinute, LiveInFlight: c.Limits.LiveInFlight, TestFactor: c.Limits.TestFactor}
+		LiveRequests: c.Limits.LiveRequestsPerMinute, LiveTokens: c.Limits.LiveTokensPerMinute, LiveInFlight: c.Limits.LiveInFlight, TestRequests: c.Limits.TestRequests(), TestFactor: c.Limits.TestFactor}
 	for _, p := range c.Providers {
 		f.Providers = append(f.Providers, p.Name)
 	}
@@ -60,5 +61,5 @@ func (a *App) signIn() *dashboard.SignInProvider {
 		return nil
 	}
 	return &dashboard.SignInProvider{Name: o.Name, Provider: people.NewProvider(people.ProviderSettings{Issuer: o.Issuer, ClientID: o.ClientID,
-		ClientSecret: string(o.ClientSecret), RedirectURL: a.URL() + dashboard.SignInCallback}, &http.Client{Timeout: signInTimeout})}
+		ClientSecret: string(o.ClientSecret), RedirectURL: a.URL() + dashboard.SignInCallback}, &http.Client{Timeout: signInTimeout, Transport: safehttp.WithoutUpgrades(nil)})}
 }

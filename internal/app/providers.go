@@ -91,5 +91,5 @@ func routes(cfg config.Config) []gateway.Route {
 func rates(l config.Limits) gateway.Rates {
 	live := limits.Limits{RequestsPerMinute: int64(l.LiveRequestsPerMinute), TokensPerMinute: int64(l.LiveTokensPerMinute), InFlight: int64(l.LiveInFlight)}
 	n := int64(l.TestFactor)
-	return gateway.Rates{Live: live, Test: limits.Limits{RequestsPerMinute: n * live.RequestsPerMinute, TokensPerMinute: n * live.TokensPerMinute, InFlight: n * live.InFlight}}
+	return gateway.Rates{Live: live, Test: limits.Limits{RequestsPerMinute: int64(l.TestRequests()), TokensPerMinute: n * live.TokensPerMinute, InFlight: n * live.InFlight}}
 }

@@ -75,22 +75,33 @@ type Limits struct {
 	ModelBodyBytes Size `name:"model_body_bytes" default:"32MiB" min:"1KiB" max:"1GiB" help:"Largest request body on model calls, which carry images and audio."`
 	// encoding/json itself gives up at a depth of 10,000.
 	JSONDepth   int           `name:"json_depth" default:"128" min:"1" max:"10000" help:"Deepest nesting of a JSON body."`
+	JSONValues  int           `name:"json_values" default:"100000" min:"1000" max:"100000000" help:"Most values in a JSON body, those within lists and objects included; embeddings may have five times as many, for lists of tokens."`
 	HeaderBytes Size          `name:"header_bytes" default:"32KiB" min:"4KiB" max:"1MiB" help:"Largest request header, all fields together."`
-	BodyTimeout time.Duration `name:"body_timeout" default:"20s" min:"100ms" max:"10m" help:"How long a request body may take to arrive; a large one gets a second more for every 8 KiB."`
+	BodyTimeout time.Duration `name:"body_timeout" default:"20s" min:"100ms" max:"10m" help:"How long a request body may take to arrive; a large one gets a second more for every 8 KiB of its first MiB, and for every 64 KiB of the rest."`
+	BodiesBytes Size          `name:"bodies_bytes" default:"1GiB" min:"2KiB" max:"1024GiB" help:"Memory that all request bodies over 64 KiB may have at once, and a workspace half of it; a body that finds no room is 503 overloaded. It is never less than twice the largest body."`
 	RefusedKeys int           `name:"refused_keys" default:"60" min:"0" max:"1000000" help:"Refused keys per minute after which an address must wait; 0 turns this off."`
 
 	LiveRequestsPerMinute int `name:"live_requests_per_minute" alias:"TURNPIKE_RATE_LIMIT_LIVE" default:"1000" min:"0" max:"100000000" help:"Model calls, jobs and runs that a live key may ask for in a minute; 0 turns this off."`
 	LiveTokensPerMinute   int `name:"live_tokens_per_minute" default:"2000000" min:"0" max:"1000000000000" help:"Tokens that a live key may use in a minute; 0 turns this off."`
 	LiveInFlight          int `name:"live_in_flight" alias:"TURNPIKE_MAX_IN_FLIGHT" default:"200" min:"0" max:"1000000" help:"Requests that a live key may have in flight; 0 turns this off."`
 	TestFactor            int `name:"test_factor" default:"10" min:"1" max:"1000" help:"How many times as much a test key may do."`
+	TestRequestsPerMinute int `name:"test_requests_per_minute" alias:"TURNPIKE_RATE_LIMIT_TEST" default:"-1" min:"-1" max:"100000000" help:"Model calls, jobs and runs that a test key may ask for in a minute; 0 turns this off, and -1 is test_factor times as many as a live key's."`
+}
+
+// TestRequests is how many requests a test key may make in a minute, 0 for any.
+func (l Limits) TestRequests() int {
+	if l.TestRequestsPerMinute >= 0 {
+		return l.TestRequestsPerMinute
+	}
+	return l.TestFactor * l.LiveRequestsPerMinute
 }
 
 // Gateway bounds model calls.
 type Gateway struct {
 	DefaultMaxOutput int           `name:"default_max_output" default:"16384" min:"1" max:"10000000" help:"Most tokens of an answer whose request names no limit; credits are reserved for so many."`
 	ConnectTimeout   time.Duration `name:"connect_timeout" default:"10s" min:"100ms" max:"1m" help:"How long a provider may take to accept a connection."`
-	FirstByteTimeout time.Duration `name:"first_byte_timeout" default:"120s" min:"1s" max:"1h" help:"How long a provider may take to begin its answer."`
-	IdleTimeout      time.Duration `name:"idle_timeout" default:"60s" min:"1s" max:"1h" help:"How long a provider may pause between two pieces of a stream."`
+	FirstByteTimeout time.Duration `name:"first_byte_timeout" default:"10m" min:"1s" max:"1h" help:"How long a provider may take to begin its answer. An answer that is not streamed begins when it is ready, so this bounds such a call as a whole; models that reason take minutes."`
+	IdleTimeout      time.Duration `name:"idle_timeout" default:"5m" min:"1s" max:"1h" help:"How long a provider may pause between two pieces of a stream, in which a model may think."`
 }
 
 // Audit configures the request log.
@@ -101,7 +112,7 @@ type Audit struct {
 
 // Webhooks configures deliveries.
 type Webhooks struct {
-	RetrySchedule []time.Duration `name:"retry_schedule" default:"1m,5m,30m,2h,12h" help:"How long after each failed attempt the next one is made; after the last the endpoint is paused."`
+	RetrySchedule []time.Duration `name:"retry_schedule" default:"1m,5m,30m,2h,12h" help:"How long after each failed attempt the next one is made, up to 20 delays of together 144h; after the last the endpoint is paused."`
 	Timeout       time.Duration   `name:"timeout" default:"10s" min:"100ms" max:"1m" help:"How long an endpoint may take for its answer."`
 	PerEndpoint   int             `name:"per_endpoint" default:"32" min:"1" max:"1000" help:"Most attempts at once to one endpoint; one that fails or is slow gets fewer."`
 	Concurrency   int             `name:"concurrency" default:"512" min:"1" max:"100000" help:"Most attempts at once on this node."`
@@ -112,7 +123,7 @@ type Webhooks struct {
 // Files says where files are kept, and for how long.
 type Files struct {
 	URL        SecretURL     `name:"url" help:"Bucket for files, such as s3://name?region=eu-central-1, with &endpoint=https://… and &use_path_style=true for other makes than Amazon's; credentials are found as the AWS tools find them. Empty means a folder in the data folder, which other nodes cannot read."`
-	Retention  time.Duration `name:"retention" default:"720h" min:"1h" max:"87600h" help:"How long files are kept."`
+	Retention  time.Duration `name:"retention" default:"720h" min:"1h" max:"87600h" help:"How long files are kept; not less than media.deadline."`
 	FromBucket bool          `name:"from_bucket" default:"false" help:"Redirect downloads to the bucket, which then sends the file itself, instead of sending it from here."`
 }
 

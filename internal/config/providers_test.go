@@ -479,6 +479,15 @@ func TestShortVariablesSetTheirSettings(t *testing.T) {
 	if l.Limits.LiveRequestsPerMinute != 7 || l.Limits.LiveInFlight != 8 || len(l.Warnings) > 0 || l.Origin["limits.live_in_flight"] != "environment TURNPIKE_MAX_IN_FLIGHT" {
 		t.Errorf("got %+v, %v", l.Limits, l.Warnings)
 	}
+	if n := l.Limits.TestRequests(); n != 70 {
+		t.Errorf("a test key has %d, expected ten times as many", n)
+	}
+	for text, want := range map[string]int{"5": 5, "0": 0} {
+		l := mustLoad(t, "", []string{"TURNPIKE_RATE_LIMIT_TEST=" + text}, nil)
+		if got := l.Limits.TestRequests(); got != want || len(l.Warnings) > 0 {
+			t.Errorf("got %d for %s, %v", got, text, l.Warnings)
+		}
+	}
 	l = mustLoad(t, "", []string{"TURNPIKE_RATE_LIMIT_LIVE=7", "TURNPIKE_LIMITS_LIVE_REQUESTS_PER_MINUTE=9"}, nil)
 	if l.Limits.LiveRequestsPerMinute != 9 {
 		t.Errorf("the full name does not win: %d", l.Limits.LiveRequestsPerMinute)

@@ -68,6 +68,7 @@ func (c Config) Validate() error {
 		{"webhooks.retry_schedule", scheduleFault(c.Webhooks.RetrySchedule)},
 		{"files.url", bucketFault(string(c.Files.URL))},
 		{"files.from_bucket", fromBucketFault(c.Files)},
+		{"files.retention", retentionFault(c)},
 		{"leaks.github_keys_url", keysURLFault(c.Leaks.GitHubKeysURL)},
 		{"leaks.gitlab_token", gitLabTokenFault(c.Leaks.GitLabToken)},
 		{"smtp.url", smtpFault(c.SMTP.URL)},
@@ -351,15 +352,32 @@ func fromBucketFault(f Files) string {
 	return ""
 }
 
+// longestSchedule is six days: events can be replayed for 30 days and are there
+// for 37, so that even then the last retry comes with a day to spare.
+const longestSchedule = 144 * time.Hour
+
+// retentionFault: what a job made first must be there when it is done.
+func retentionFault(c Config) string {
+	if c.Files.Retention < c.Media.Deadline {
+		return fmt.Sprintf("%v is less than media.deadline: parts of a job could be gone before its end; expected at least %v", c.Files.Retention, c.Media.Deadline)
+	}
+	return ""
+}
+
 // scheduleFault bounds the retries; none means that the first failure pauses.
 func scheduleFault(schedule []time.Duration) string {
 	if len(schedule) > 20 {
 		return "at most 20 retries are possible"
 	}
+	var together time.Duration
 	for _, d := range schedule {
-		if d < time.Millisecond || d > 7*24*time.Hour {
-			return fmt.Sprintf("%v is no delay between 1ms and 168h", d)
+		if d < time.Millisecond || d > longestSchedule {
+			return fmt.Sprintf("%v is no delay between 1ms and 144h", d)
 		}
+		together += d
+	}
+	if together > longestSchedule {
+		return fmt.Sprintf("its delays are %v together; at most 144h are possible, as events are kept for 37 days and can be replayed for 30", together)
 	}
 	return ""
 }

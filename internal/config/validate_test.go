@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,15 @@ func TestDefaultsAreValid(t *testing.T) {
 	t.Parallel()
 	if err := Default().Validate(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestModelsHaveTimeToThink: those that reason are silent for minutes, in which
+// a plain call has no byte of its answer and a stream pauses.
+func TestModelsHaveTimeToThink(t *testing.T) {
+	t.Parallel()
+	if g := Default().Gateway; g.FirstByteTimeout < 10*time.Minute || g.IdleTimeout < 5*time.Minute {
+		t.Errorf("an answer may take %s, and pause for %s", g.FirstByteTimeout, g.IdleTimeout)
 	}
 }
 
@@ -86,6 +96,12 @@ func TestValidate(t *testing.T) {
 		"header":                    {func(c *Config) { c.Limits.HeaderBytes = 100 }, "limits.header_bytes: 100 is out"},
 		"refused keys negative":     {func(c *Config) { c.Limits.RefusedKeys = -1 }, "limits.refused_keys: -1 is out"},
 		"refused keys off":          {func(c *Config) { c.Limits.RefusedKeys = 0 }, ""},
+		"no retries":                {func(c *Config) { c.Webhooks.RetrySchedule = nil }, ""},
+		"retries for six days":      {func(c *Config) { c.Webhooks.RetrySchedule = slices.Repeat([]time.Duration{24 * time.Hour}, 6) }, ""},
+		"retries beyond their rows": {func(c *Config) { c.Webhooks.RetrySchedule = slices.Repeat([]time.Duration{144 * time.Hour}, 6) }, "webhooks.retry_schedule: its delays are 864h0m0s together; at most 144h are possible"},
+		"a little beyond six days":  {func(c *Config) { c.Webhooks.RetrySchedule = []time.Duration{144 * time.Hour, time.Millisecond} }, "webhooks.retry_schedule: its delays are 144h0m0.001s together"},
+		"a retry at once":           {func(c *Config) { c.Webhooks.RetrySchedule = []time.Duration{0} }, "webhooks.retry_schedule: 0s is no delay between 1ms and 144h"},
+		"too many retries":          {func(c *Config) { c.Webhooks.RetrySchedule = slices.Repeat([]time.Duration{time.Second}, 21) }, "webhooks.retry_schedule: at most 20 retries"},
 		"retention":                 {func(c *Config) { c.Audit.RetentionDays = 0 }, "audit.retention_days: 0 is out"},
 		"shutdown negative":         {func(c *Config) { c.ShutdownTimeout = -time.Second }, "shutdown_timeout: -1s is out of range; expected 0s to 1h"},
 		"origin":                    {func(c *Config) { c.AllowedOrigins = []string{"https://a.example", "http://localhost:3000"} }, ""},
@@ -108,7 +124,9 @@ func TestValidate(t *testing.T) {
 		"a bucket with a path":      {func(c *Config) { c.Files.URL = "s3://name/path" }, "files.url: has a path or a fragment"},
 		"a bucket with credentials": {func(c *Config) { c.Files.URL = "s3://key:secret@name" }, "files.url: has credentials in it"},
 		"no bucket to send files":   {func(c *Config) { c.Files.FromBucket = true }, "files.from_bucket: needs a bucket in files.url"},
-		"files kept for no time":    {func(c *Config) { c.Files.Retention = time.Minute }, "files.retention: 1m0s is out of range"},
+		"files kept for no time":    {func(c *Config) { c.Files.Retention, c.Media.Deadline = time.Minute, time.Minute }, "files.retention: 1m0s is out of range"},
+		"files gone before the job": {func(c *Config) { c.Files.Retention = 23 * time.Hour }, "files.retention: 23h0m0s is less than media.deadline"},
+		"files kept as long":        {func(c *Config) { c.Files.Retention, c.Media.Deadline = time.Hour, time.Hour }, ""},
 		"keys of GitHub on a relay": {func(c *Config) { c.Leaks.GitHubKeysURL = "http://127.0.0.1:9/keys" }, ""},
 		"keys of GitHub in clear":   {func(c *Config) { c.Leaks.GitHubKeysURL = "http://example.com/keys" }, "leaks.github_keys_url: must be https://"},
 		"keys of GitHub nowhere":    {func(c *Config) { c.Leaks.GitHubKeysURL = "" }, "leaks.github_keys_url: is not a web address"},

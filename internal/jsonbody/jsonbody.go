@@ -5,6 +5,7 @@ package jsonbody
 import (
 	"bytes"
 	"errors"
+	"math"
 	"reflect"
 	"strconv"
 	"strings"
@@ -148,21 +149,32 @@ func Path(p jsontext.Pointer) string {
 	return out.String()
 }
 
-// CheckDepth refuses nesting beyond the limit without parsing: it counts
-// brackets outside strings, and leaves every other fault to the decoder.
-func CheckDepth(body []byte, limit int) error {
-	depth := 0
+// CheckDepth refuses nesting beyond the limit.
+func CheckDepth(body []byte, limit int) error { return CheckShape(body, limit, math.MaxInt) }
+
+// CheckShape refuses deeper nesting and more values than the limits without
+// parsing: it counts brackets and commas outside strings, and leaves every other
+// fault to the decoder. A value of two bytes takes a hundred and more once it is
+// decoded, so a body's size alone does not bound what it costs.
+func CheckShape(body []byte, depthLimit, valueLimit int) error {
+	depth, values := 0, 0
 	for i := 0; i < len(body); i++ {
 		switch body[i] {
 		case '"':
 			i += stringEnd(body[i+1:]) + 1
+		case ',':
+			values++
 		case '{', '[':
-			if depth++; depth > limit {
-				return fault.New(fault.InvalidJSON, "the body nests deeper than %d levels", limit)
+			values++
+			if depth++; depth > depthLimit {
+				return fault.New(fault.InvalidJSON, "the body nests deeper than %d levels", depthLimit)
 			}
 		case '}', ']':
 			depth--
 		}
+	}
+	if values > valueLimit {
+		return fault.New(fault.InvalidJSON, "the body has more than %d values in its lists and objects", valueLimit)
 	}
 	return nil
 }

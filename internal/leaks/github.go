@@ -90,12 +90,14 @@ func (s *Service) FromGitHub(ctx context.Context, body []byte, keyID, signature 
 	return verdicts, nil
 }
 
+// ErrUnsigned refuses a report that is not GitHub's.
+var ErrUnsigned = fault.New(fault.InvalidSignature, "the report is not signed by GitHub: Github-Public-Key-Identifier must name one of its keys, and Github-Public-Key-Signature must be that key's signature of the body")
+
 // verify checks the signature over the body's bytes.
 func (g *githubKeys) verify(ctx context.Context, body []byte, keyID, signature string) error {
-	refused := fault.New(fault.InvalidSignature, "the report is not signed by GitHub: Github-Public-Key-Identifier must name one of its keys, and Github-Public-Key-Signature must be that key's signature of the body")
 	raw, err := base64.StdEncoding.DecodeString(signature)
 	if err != nil || keyID == "" || len(raw) == 0 {
-		return refused
+		return ErrUnsigned
 	}
 	key, err := g.find(ctx, keyID)
 	if err != nil {
@@ -103,7 +105,7 @@ func (g *githubKeys) verify(ctx context.Context, body []byte, keyID, signature s
 	}
 	sum := sha256.Sum256(body)
 	if key == nil || !ecdsa.VerifyASN1(key, sum[:], raw) {
-		return refused
+		return ErrUnsigned
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"sync/atomic"
@@ -170,6 +171,26 @@ func TestGitHubsKeysAreKeptAndAskedForAgainWithBounds(t *testing.T) {
 	now = now.Add(keysFresh)
 	if err := verify(second, "second"); !fault.Is(err, fault.InvalidSignature) {
 		t.Fatalf("with a key that was withdrawn: %v", err)
+	}
+}
+
+// Nobody would get past the lock that is held meanwhile.
+func TestListOfKeysThatSwitchesProtocolsIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+		_, _ = io.Copy(io.Discard, conn)
+	}))
+	t.Cleanup(s.Close)
+	g := New(Options{GitHubKeysURL: s.URL, Now: time.Now}).github
+	if err := g.verify(t.Context(), []byte(sampleBody), sampleKeyID, sampleSignature); !fault.Is(err, fault.Upstream) {
+		t.Errorf("got %v", err)
 	}
 }
 

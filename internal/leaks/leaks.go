@@ -15,6 +15,7 @@ import (
 	"turnpike/internal/events"
 	"turnpike/internal/fault"
 	"turnpike/internal/mail"
+	"turnpike/internal/safehttp"
 	"turnpike/internal/visitors"
 )
 
@@ -73,7 +74,7 @@ type Service struct {
 // New makes the service.
 func New(o Options) *Service {
 	return &Service{Options: o, visitors: visitors.New(o.ReportsPerMinute, o.Now), sightings: make(chan Sighting, waitingSightings),
-		github: &githubKeys{url: o.GitHubKeysURL, now: o.Now, client: &http.Client{Timeout: fetchTimeout}}}
+		github: &githubKeys{url: o.GitHubKeysURL, now: o.Now, client: &http.Client{Timeout: fetchTimeout, Transport: safehttp.WithoutUpgrades(nil)}}}
 }
 
 // Admit counts a visit of somebody without a login. When the address has had

@@ -1,0 +1,98 @@
+package api_test
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"turnpike/internal/accounts"
+	"turnpike/test/harness"
+)
+
+// A value of two bytes takes hundreds once it is decoded.
+func TestValuesInABodyAreBounded(t *testing.T) {
+	t.Parallel()
+	s := harness.Start(t, harness.Config(t, "sqlite"), harness.NewClock())
+	key, _ := s.Key(t, s.Workspace(t, "acme"), accounts.Test)
+	list := func(value string, n int) string {
+		return "[" + strings.TrimSuffix(strings.Repeat(value+",", n), ",") + "]"
+	}
+	for name, c := range map[string]struct{ path, body string }{
+		"items":    {"/v1/responses", `{"model":"gpt-4o-mini","input":` + list("{}", 100_000) + `}`},
+		"messages": {"/v1/chat/completions", `{"model":"gpt-4o-mini","messages":` + list("1", 100_000) + `}`},
+		"models":   {"/v1/chat/completions", `{"models":` + list(`""`, 100_000) + `}`},
+		"tools":    {"/v1/agents/runs", `{"model":"gpt-4o-mini","input":"x","tools":` + list("1", 100_000) + `}`},
+		"tokens":   {"/v1/embeddings", `{"model":"text-embedding-3-small","input":` + list("1", 500_000) + `}`},
+	} {
+		r := s.Do(t, harness.Request{Method: "POST", Path: c.path, Key: key, Body: c.body}).Want(t, 400, "invalid_json")
+		if message := r.Text("error.message"); !strings.Contains(message, "values") {
+			t.Errorf("%s: %s", name, message)
+		}
+	}
+	// What the popular clients send at the most: a few hundred thousand tokens.
+	tokens := `{"model":"text-embedding-3-small","input":` + list(list("1", 8000), 40) + `}`
+	s.Do(t, harness.Request{Method: "POST", Path: "/v1/embeddings", Key: key, Body: tokens}).Want(t, 200, "")
+}
+
+// sendPart begins a request and never ends it.
+func sendPart(t *testing.T, s *harness.Server, path, key string, announced, sent int) net.Conn {
+	t.Helper()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(s.URL, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	authorization := ""
+	if key != "" {
+		authorization = "Authorization: Bearer " + key + "\r\n"
+	}
+	fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\n%sContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", path, authorization, announced, strings.Repeat(" ", sent))
+	return conn
+}
+
+func TestSlowLargeBodiesLeaveRoomForOthers(t *testing.T) {
+	t.Parallel()
+	cfg := harness.Config(t, "sqlite")
+	cfg.Limits.ModelBodyBytes, cfg.Limits.BodiesBytes = 1<<20, 4<<20
+	s := harness.Start(t, cfg, harness.NewClock())
+	key, _ := s.Key(t, s.Workspace(t, "acme"), accounts.Test)
+	neighbour, _ := s.Key(t, s.Workspace(t, "beta"), accounts.Test)
+	chat := func(key string, size int) *harness.Response {
+		return s.Do(t, harness.Request{Method: "POST", Path: "/v1/chat/completions", Key: key,
+			Body: `{"model":"gpt-4o-mini","messages":[{"role":"user","content":"hi"}],"x":"` + strings.Repeat("x", size) + `"}`})
+	}
+	one := sendPart(t, s, "/v1/chat/completions", key, 1<<20, 700<<10)
+	two := sendPart(t, s, "/v1/chat/completions", key, 1<<20, 700<<10)
+	s.Eventually(t, func() bool { return chat(key, 600<<10).Status == 503 })
+	r := chat(key, 600<<10).Want(t, 503, "overloaded")
+	if r.Header.Get("Retry-After") == "" {
+		t.Error("nobody says when to come again")
+	}
+	chat(key, 1<<10).Want(t, 200, "") // small ones are not counted
+	chat(neighbour, 600<<10).Want(t, 200, "")
+	one.Close()
+	two.Close()
+	s.Eventually(t, func() bool { return chat(key, 600<<10).Status == 200 })
+	for range 20 { // what a request has had is free when it has ended
+		chat(key, 600<<10).Want(t, 200, "")
+	}
+}
+
+func TestNobodyWaitsForAReportThatIsNotSigned(t *testing.T) {
+	t.Parallel()
+	s := harness.Start(t, harness.Config(t, "sqlite"), harness.NewClock())
+	conn := sendPart(t, s, "/leaks/github", "", 1<<20, 0)
+	_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusForbidden {
+		t.Errorf("got %d, expected 403", res.StatusCode)
+	}
+}

@@ -1,0 +1,89 @@
+package api_test
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"turnpike/internal/accounts"
+	"turnpike/internal/app"
+	"turnpike/internal/config"
+	"turnpike/internal/db/dbtest"
+	"turnpike/internal/providers/upstreamtest"
+	"turnpike/test/harness"
+)
+
+// TestCallsThatAStoppingServerCutsOffAreSettled by what came of them. Left open
+// they would cost all that was set aside for them.
+func TestCallsThatAStoppingServerCutsOffAreSettled(t *testing.T) {
+	t.Parallel()
+	for _, engine := range dbtest.Engines {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			upstream := upstreamtest.NewOpenAI(t, "sk-one")
+			cfg := harness.Config(t, engine)
+			cfg.Providers = []config.Provider{{Name: "first", Type: config.OpenAI, BaseURL: config.Address(upstream.BaseURL()), APIKey: "sk-one", Weight: 1,
+				Models: []config.ProviderModel{{ID: "small", Price: price("2", "8", "")}}}}
+			s := harness.Start(t, cfg, harness.NewClock())
+			key, _ := s.Key(t, s.Workspace(t, "acme"), accounts.Live)
+			if err := s.App.Close(); err != nil {
+				t.Fatal(err)
+			}
+			cfg.ShutdownTimeout = time.Millisecond
+			for name, c := range map[string]struct {
+				event string
+				told  bool // while the count is waited for there is no time for that
+			}{
+				"a whole answer whose count does not come": {`{"choices":[{"index":0,"delta":{"content":"Yes."},"finish_reason":"stop"}]}`, false},
+				"the beginning of one":                     {`{"choices":[{"index":0,"delta":{"content":"Yes, "},"finish_reason":null}]}`, true},
+			} {
+				stopping, err := app.Start(context.Background(), cfg, "test", time.Now)
+				if err != nil {
+					t.Fatal(err)
+				}
+				stopping.Serve()
+				events := "data: " + c.event + "\n\n"
+				upstream.Queue(upstreamtest.OpenAIReply{Body: events, Stall: len(events)})
+				requestID, rest := cutOff(t, stopping, key)
+				if told := strings.Contains(rest, `"code":"overloaded"`); told != c.told {
+					t.Errorf("%s: the client read %q", name, rest)
+				}
+				var source *string
+				err = s.DB.QueryRow(t.Context(), "SELECT usage_source FROM requests WHERE id = $1 AND settled", requestID).Scan(&source)
+				if err != nil || source == nil || *source != "partial" {
+					t.Errorf("%s is not settled as it was left: %v, %v", name, source, err)
+				}
+			}
+		})
+	}
+}
+
+// cutOff begins a stream, stops the server, and returns what came after the
+// stream's first event.
+func cutOff(t *testing.T, stopping *app.App, key string) (requestID, rest string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), "POST", stopping.URL()+"/v1/chat/completions", strings.NewReader(`{"model":"small","stream":true,"messages":[{"role":"user","content":"hi"}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+key)
+	req.Header.Set("Content-Type", "application/json")
+	res, err := http.DefaultTransport.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	from := bufio.NewReader(res.Body)
+	if line, err := from.ReadString('\n'); err != nil || !strings.Contains(line, "Yes") {
+		t.Fatalf("%q, %v", line, err)
+	}
+	if stopping.Close() == nil {
+		t.Error("nothing was cut off")
+	}
+	text, _ := io.ReadAll(from) // broken off or not
+	return res.Header.Get("X-Request-Id"), string(text)
+}
