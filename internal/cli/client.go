@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"turnpike/internal/safehttp"
 )
 
 const (
@@ -93,7 +95,7 @@ func newPublicClient(base string) (*apiClient, error) {
 	}
 	// A copied OpenAI base address ends with /v1, which our paths have already.
 	base = strings.TrimSuffix(strings.TrimRight(u.Scheme+"://"+u.Host+u.Path, "/"), "/v1")
-	return &apiClient{base: base, http: &http.Client{Timeout: callTimeout}}, nil
+	return &apiClient{base: base, http: &http.Client{Timeout: callTimeout, Transport: safehttp.WithoutUpgrades(nil)}}, nil
 }
 
 // do calls the API. in is the JSON body, or nil; the answer goes into out,

@@ -175,7 +175,7 @@ func (e *env) printDeliveries(list []json.RawMessage, more bool) error {
 		if err := json.Unmarshal(raw, &d); err != nil {
 			return fmt.Errorf("read delivery: %w", err)
 		}
-		rows[i] = []any{d.ID, e.status(d.Status), d.Type, d.EndpointID, d.AttemptCount, e.at(d.CreatedAt), ahead(d.NextAttemptAt, now)}
+		rows[i] = []any{d.ID, painted(e.status(d.Status)), d.Type, d.EndpointID, d.AttemptCount, e.at(d.CreatedAt), ahead(d.NextAttemptAt, now)}
 	}
 	if len(rows) == 0 {
 		fmt.Fprintln(e.err, "There are no such deliveries.")
@@ -303,7 +303,7 @@ func (e *env) printAttempt(a *deliveryAttempt) {
 	fmt.Fprintf(w, "  Answer    %s after %s (DNS %s, connect %s, TLS %s, first byte %s)\n", answer, millis(a.LatencyMS),
 		millis(a.Timings.DNS), millis(a.Timings.Connect), millis(a.Timings.TLS), millis(a.Timings.FirstByte))
 	if a.Error != nil {
-		fmt.Fprintf(w, "  Error     %s\n", e.paint(red, fmt.Sprintf("%s (%s)", visible(a.Error.Message), a.Error.Class)))
+		fmt.Fprintf(w, "  Error     %s\n", e.paint(red, fmt.Sprintf("%s (%s)", a.Error.Message, a.Error.Class)))
 	}
 	if a.NextRetryAt != nil {
 		fmt.Fprintf(w, "  Retry at  %s\n", e.at(*a.NextRetryAt))

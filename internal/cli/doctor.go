@@ -66,7 +66,7 @@ func (e *env) printFindings(findings []finding, ok bool) error {
 		if !f.OK {
 			mark = "WRONG"
 		}
-		fmt.Fprintf(e.out, "%s  %-12s %s\n", mark, f.Check, f.Message)
+		fmt.Fprintf(e.out, "%s  %-12s %s\n", mark, f.Check, visible(f.Message))
 	}
 	return nil
 }
@@ -136,7 +136,7 @@ func examineFiles(ctx context.Context, l config.Loaded, nodes int64) []finding {
 	if err := files.CheckBucket(ctx, string(l.Files.URL)); err != nil {
 		return []finding{{"files", false, message(err)}}
 	}
-	return []finding{{"files", true, "the bucket can be reached"}}
+	return []finding{{"files", true, "an object can be written to the bucket, read and deleted"}}
 }
 
 const emptyFolder = "not made yet: the first turnpike serve will"

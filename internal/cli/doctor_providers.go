@@ -14,6 +14,7 @@ import (
 	"turnpike/internal/app"
 	"turnpike/internal/catalog"
 	"turnpike/internal/config"
+	"turnpike/internal/safehttp"
 )
 
 // probeTimeout is how long a provider may take to say what models it has.
@@ -109,7 +110,7 @@ func probe(ctx context.Context, p config.Provider) (state string, err error) {
 		return "", errors.New("its address cannot be called")
 	}
 	// A redirect could lead the key to another server.
-	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	client := &http.Client{Transport: safehttp.WithoutUpgrades(nil), CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	resp, err := client.Do(req)
 	if err != nil {
 		return "", fmt.Errorf("it cannot be reached: %w", errors.Unwrap(err)) // without the request's address

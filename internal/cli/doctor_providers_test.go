@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -53,7 +54,7 @@ func TestDoctorTriesEachProvidersKey(t *testing.T) {
 		want                string
 		wrong               bool
 	}{
-		"openai":            {"/v1/models", "Authorization", "Bearer " + doctorKey, "{name: openai, type: openai, base_url: '%s/v1', api_key: " + doctorKey + "}", "openai (openai) at %s/v1, from file f:1; 120 models priced, 3 not; the key is accepted", false},
+		"openai":            {"/v1/models", "Authorization", "Bearer " + doctorKey, "{name: openai, type: openai, base_url: '%s/v1', api_key: " + doctorKey + "}", "openai (openai) at %s/v1, from file f:1; 109 models priced, 14 not; the key is accepted", false},
 		"openai, wrong key": {"/v1/models", "Authorization", "Bearer other", "{name: openai, type: openai, base_url: '%s/v1', api_key: " + doctorKey + "}", "the key is not accepted (401); check api_key or its variable", true},
 		"azure":             {"/openai/models?api-version=2024-10-21", "Api-Key", doctorKey, "{name: azure, type: openai, catalog: openai, base_url: '%s/openai', api_version: 2024-10-21, api_key: " + doctorKey + "}", "the key is accepted", false},
 		"own header":        {"/v1/models", "X-Team", doctorKey, "{name: a, type: openai, base_url: '%s/v1', headers: {x-team: " + doctorKey + "}, local: true}", "any model; it answers without a key", false},
@@ -129,6 +130,41 @@ func TestDoctorSaysWhoCannotBeReached(t *testing.T) {
 	got := examineProviders(t.Context(), l)
 	if len(got) != 1 || got[0].OK || !strings.HasPrefix(got[0].Message, "ollama (openai) at "+gone.URL+"/v1, from environment OLLAMA_HOST; any model; it cannot be reached: ") {
 		t.Errorf("got %+v", got)
+	}
+}
+
+// switching is a server that answers with another protocol, and then waits
+// until it is left.
+func switching(t *testing.T) *httptest.Server {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+		_, _ = io.Copy(io.Discard, conn)
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+func TestNoCommandWaitsForAServerThatSwitchesProtocols(t *testing.T) {
+	t.Parallel()
+	const said = "101 Switching Protocols, which was not asked for"
+	s := switching(t)
+	if got := examineProviders(t.Context(), loadProviders(t, "", "OLLAMA_HOST="+s.URL)); len(wrong(got)) != 1 || !strings.Contains(got[0].Message, said) {
+		t.Errorf("a provider: %+v", got)
+	}
+	l := loadProviders(t, "data: "+t.TempDir())
+	l.OIDC.Issuer = s.URL
+	if bad := wrong(examineServices(t.Context(), l)); len(bad) != 1 || !strings.Contains(bad[0], said) {
+		t.Errorf("the sign-in provider: %q", bad)
+	}
+	if code, _, errOut := jobsCommand(s, "wait", aBatch, "--timeout", "1s"); code != 1 || !strings.Contains(errOut, said) {
+		t.Errorf("the API: exit %d, %s", code, errOut)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"turnpike/internal/config"
 	"turnpike/internal/mail"
+	"turnpike/internal/safehttp"
 )
 
 // maxSaid bounds what is shown of a service's words.
@@ -77,7 +78,7 @@ func tryMail(ctx context.Context, c config.Config) error {
 }
 
 func trySignIn(ctx context.Context, issuer string) error {
-	_, err := oidc.NewProvider(oidc.ClientContext(ctx, &http.Client{Timeout: probeTimeout}), issuer)
+	_, err := oidc.NewProvider(oidc.ClientContext(ctx, &http.Client{Timeout: probeTimeout, Transport: safehttp.WithoutUpgrades(nil)}), issuer)
 	if err != nil {
 		return fmt.Errorf("ask the sign-in provider: %w", err)
 	}

@@ -97,13 +97,16 @@ func TestDoctorTriesTheBucket(t *testing.T) {
 	t.Setenv("AWS_ACCESS_KEY_ID", "id")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", doctorKey)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch r.URL.Path {
-		case "/ours":
-			fmt.Fprint(w, `<ListBucketResult><Name>ours</Name></ListBucketResult>`)
-		case "/theirs":
+		name, object, _ := strings.Cut(r.URL.Path[1:], "/")
+		switch {
+		case name == "theirs", name == "museum" && r.Method == http.MethodPut:
 			http.Error(w, `<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>`, http.StatusForbidden)
-		default:
+		case name != "ours" && name != "museum":
 			http.Error(w, `<Error><Code>NoSuchBucket</Code></Error>`, http.StatusNotFound)
+		case object == "":
+			fmt.Fprint(w, `<ListBucketResult><Name>ours</Name></ListBucketResult>`)
+		case r.Method == http.MethodGet:
+			fmt.Fprint(w, "turnpike doctor")
 		}
 	}))
 	defer s.Close()
@@ -116,8 +119,9 @@ func TestDoctorTriesTheBucket(t *testing.T) {
 		want  string
 		wrong bool
 	}{
-		{bucket("ours"), 2, "the bucket can be reached", false},
+		{bucket("ours"), 2, "an object can be written to the bucket, read and deleted", false},
 		{bucket("theirs"), 1, "AccessDenied", true},
+		{bucket("museum"), 1, "write into the bucket of files.url", true},
 		{bucket("nobodys"), 1, "there is no such bucket", true},
 		{"", 2, "2 nodes run without a bucket", true},
 	} {

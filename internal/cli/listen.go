@@ -179,7 +179,7 @@ func (n *narrator) onForward(f tunnel.Forwarded) {
 	answer := n.paint(red, strconv.Itoa(f.Status))
 	switch {
 	case f.Status == 0:
-		answer = n.paint(red, visible(f.Error))
+		answer = n.paint(red, f.Error)
 	case f.Status >= 200 && f.Status <= 299:
 		answer = n.paint(green, strconv.Itoa(f.Status))
 	}

@@ -78,6 +78,7 @@ type Facts struct {
 	LiveRequests   int   // of a key in a minute; 0 for no limit
 	LiveTokens     int
 	LiveInFlight   int
+	TestRequests   int
 	TestFactor     int
 	Providers      []string // by name
 }

@@ -1,6 +1,8 @@
 package events
 
 import (
+	"github.com/go-json-experiment/json/jsontext"
+
 	"turnpike/internal/credits"
 )
 
@@ -167,11 +169,11 @@ type RequiredAction struct {
 // AgentResult is what a run came to. One that is truncated had as many tokens as
 // it might. Verified is null when nothing was to be checked.
 type AgentResult struct {
-	OutputText   string        `json:"output_text"`
-	Truncated    bool          `json:"truncated"`
-	Output       any           `json:"output"`
-	Verified     *bool         `json:"verified"`
-	Verification *Verification `json:"verification"`
+	OutputText   string         `json:"output_text"`
+	Truncated    bool           `json:"truncated"`
+	Output       jsontext.Value `json:"output"`
+	Verified     *bool          `json:"verified"`
+	Verification *Verification  `json:"verification"`
 }
 
 // Verification is what the checks of a result came to.

@@ -5,6 +5,8 @@ import (
 	"encoding/hex"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"turnpike/internal/credits"
 	"turnpike/internal/ids"
 )
@@ -51,7 +53,7 @@ func Sample(t Type, now time.Time) Payload {
 	case AgentRunCompleted:
 		verified := true
 		r := sampleRun("completed", at(time.Minute))
-		r.Result = &AgentResult{OutputText: `{"refunded":true}`, Output: map[string]bool{"refunded": true}, Verified: &verified,
+		r.Result = &AgentResult{OutputText: `{"refunded":true}`, Output: jsontext.Value(`{"refunded":true}`), Verified: &verified,
 			Verification: &Verification{Checks: []VerificationCheck{{Type: "schema", Passed: true}}}}
 		r.CompletedAt = &done
 		return r

@@ -88,7 +88,7 @@ func (c *Client) forward(d *delivery) *result {
 	// Not sent, this lets the transport send again when a connection that it
 	// kept turns out to be closed, as after a restart of the local service.
 	req.Header["X-Idempotency-Key"] = nil
-	res, err := c.local.RoundTrip(req)
+	res, err := safehttp.WithoutUpgrades(c.local).RoundTrip(req)
 	if err != nil {
 		r.Class, r.Error = safehttp.Class(err), explain(err, c.o.Target, patience)
 		return r

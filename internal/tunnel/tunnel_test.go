@@ -4,6 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -34,6 +37,33 @@ func TestTargetsAreReadAsPeopleWriteThem(t *testing.T) {
 			t.Errorf("%q became %v", wrong, u)
 		}
 	}
+}
+
+func TestLocalServiceThatSwitchesProtocolsIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	left := make(chan bool)
+	local := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+		_, _ = io.Copy(io.Discard, conn)
+		close(left)
+	}))
+	defer local.Close()
+	target, err := ParseTarget(local.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := NewClient(Options{Target: target}).forward(&delivery{ID: "dlv_1", Attempt: 1, Body: []byte("{}")})
+	if r.Class != "protocol" || r.Status != 0 || !strings.Contains(r.Error, "101 Switching Protocols") {
+		t.Errorf("it became %+v", r)
+	}
+	<-left
 }
 
 func TestMemoryIsBounded(t *testing.T) {

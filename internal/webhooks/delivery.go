@@ -61,12 +61,13 @@ type Delivery struct {
 	FinishedAt  *time.Time
 }
 
-// newDelivery is held at a paused endpoint and due at once at any other. Its
+// newDelivery is held at a paused endpoint and due at once at any other. As long
+// as what is held there is still being discarded, it waits as due to be held. Its
 // id follows from the two, so that storing it a second time changes nothing.
 func newDelivery(e *Endpoint, eventID string, t events.Type, eventAt, now time.Time) *Delivery {
 	d := &Delivery{ID: ids.Derive(ids.Delivery, eventID, e.ID), EventID: eventID, EndpointID: e.ID, WorkspaceID: e.WorkspaceID, Environment: string(e.Environment),
 		Type: t, State: Held, EventAt: eventAt, CreatedAt: now}
-	if e.Status == Active {
+	if e.Status == Active || e.chore == choreDiscard {
 		d.State, d.DueAt = Pending, &now
 	}
 	return d

@@ -119,7 +119,7 @@ func (s *Service) Work(ctx context.Context, lane string, j *job) lanes.Result {
 	s.counts.observe(r)
 	// It waits for as long as the store is away: an attempt that was made
 	// must be known before the delivery is looked at again.
-	return lanes.Result{Well: !r.slow, Over: r.state == Succeeded, Outcome: s.results.Add(r)}
+	return lanes.Result{Well: !r.slow, Over: r.state == Succeeded, Due: r.due, Outcome: s.results.Add(r)}
 }
 
 // target reads the endpoint as it is now, or was a moment ago.

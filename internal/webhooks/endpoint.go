@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -78,8 +79,9 @@ type Endpoint struct {
 	chore     chore
 }
 
-// chore is what is still to be done to an active endpoint's held deliveries,
-// batch by batch, by whoever has its lane.
+// chore is what is still to be done to an endpoint's held deliveries, batch by
+// batch, by whoever has its lane: since it was resumed, and to the end of a
+// discard even if it was paused again.
 type chore string
 
 const (
@@ -87,8 +89,13 @@ const (
 	choreDiscard chore = "discard"
 )
 
-const endpointColumns = `id, workspace_id, environment, kind, url, events, description, status, paused_reason, paused_at,
-	secret, secret_hint, old_secret, old_secret_until, mirrors, chore, created_at, deleted_at`
+// endpointColumns has of a mirror what its endpoint has now. The mirror's row
+// has the events of when it was made, and a secret that signs nothing.
+const endpointColumns = `id, workspace_id, environment, kind, url, COALESCE((SELECT o.events FROM endpoints o WHERE o.id = endpoints.mirrors), events),
+	description, status, paused_reason, paused_at,
+	secret, COALESCE((SELECT o.secret_hint FROM endpoints o WHERE o.id = endpoints.mirrors), secret_hint),
+	old_secret, COALESCE((SELECT o.old_secret_until FROM endpoints o WHERE o.id = endpoints.mirrors), old_secret_until),
+	mirrors, chore, created_at, deleted_at`
 
 func scanEndpoint(r db.Row) (*Endpoint, error) {
 	var e Endpoint
@@ -250,6 +257,15 @@ func (s *Service) Update(ctx context.Context, tx *db.Tx, by audit.Actor, e *Endp
 	if err := s.check(e); err != nil {
 		return err
 	}
+	if e.Mirrors != "" {
+		before, err := find(ctx, tx, e.ID, "")
+		if err != nil {
+			return err
+		}
+		if !slices.Equal(e.Events, before.Events) {
+			return fault.Param(fault.InvalidState, "events", "this tunnel gets the events of %s; change those", e.Mirrors)
+		}
+	}
 	list, err := json.Marshal(e.Events)
 	if err != nil {
 		return err
@@ -316,6 +332,9 @@ func (s *Service) RotateSecret(ctx context.Context, tx *db.Tx, by audit.Actor, e
 func (s *Service) EndGrace(ctx context.Context, tx *db.Tx, by audit.Actor, e *Endpoint) error {
 	if !e.inGrace(s.now()) {
 		return nil
+	}
+	if e.Mirrors != "" {
+		return fault.New(fault.InvalidState, "this tunnel signs with the secrets of %s; end the grace of that one", e.Mirrors)
 	}
 	e.oldSecret, e.OldSecretUntil = "", nil
 	if _, err := tx.Exec(ctx, "UPDATE endpoints SET old_secret = NULL, old_secret_until = NULL WHERE id = $1", e.ID); err != nil {

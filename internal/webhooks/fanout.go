@@ -148,23 +148,13 @@ func (s *Service) deliveriesOf(ctx context.Context, tx *db.Tx, list []events.New
 
 // subscribers are the endpoints of a tenant, held as they are until their
 // deliveries are stored: one that was resumed in between would never look at
-// what is held for it. A tunnel that mirrors another endpoint wants what that
-// one wants.
+// what is held for it.
 func subscribers(ctx context.Context, tx *db.Tx, workspaceID, environment string) ([]*Endpoint, error) {
 	rows, err := tx.Query(ctx, "SELECT "+endpointColumns+" FROM endpoints WHERE workspace_id = $1 AND environment = $2 AND deleted_at IS NULL ORDER BY id"+tx.Share("endpoints"),
 		workspaceID, environment)
 	list, err := db.All(rows, err, scanEndpoint)
 	if err != nil {
 		return nil, fmt.Errorf("read endpoints: %w", err)
-	}
-	byID := make(map[string]*Endpoint, len(list))
-	for _, e := range list {
-		byID[e.ID] = e
-	}
-	for _, e := range list {
-		if origin := byID[e.Mirrors]; origin != nil {
-			e.Events = origin.Events
-		}
 	}
 	return list, nil
 }

@@ -1,6 +1,7 @@
 package webhooks
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -59,6 +60,83 @@ func TestAMirrorGoesWithItsEndpoint(t *testing.T) {
 		})
 		if !fault.Is(err, fault.NotFound) {
 			t.Errorf("a mirror of a deleted endpoint is made: %v", err)
+		}
+	})
+}
+
+// TestAMirrorShowsWhatItsEndpointHas: the events that it gets and the secret
+// that signs are those of its endpoint, also after they have changed there.
+func TestAMirrorShowsWhatItsEndpointHas(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		ctx := t.Context()
+		b := newSwitchboard(t, d)
+		tenant := TunnelRequest{WorkspaceID: b.endpoint.WorkspaceID, Environment: b.endpoint.Environment, Mirrors: b.endpoint.ID}
+		var mirror *Endpoint
+		write(t, d, func(tx *db.Tx) (err error) {
+			mirror, _, err = b.ConnectTunnel(ctx, tx, system, tenant)
+			return err
+		})
+		b.change(func(tx *db.Tx, e *Endpoint) error {
+			e.Events = []string{"key.*"}
+			if err := b.Update(ctx, tx, system, e); err != nil {
+				return err
+			}
+			_, err := b.RotateSecret(ctx, tx, system, e, time.Hour)
+			return err
+		})
+		origin, err := b.Get(ctx, d, tenant.WorkspaceID, tenant.Environment, b.endpoint.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		look := func(q db.Querier) []*Endpoint {
+			one, err := b.Get(ctx, q, tenant.WorkspaceID, tenant.Environment, mirror.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			list, err := b.ListTunnels(ctx, q, tenant.WorkspaceID, tenant.Environment, db.Page{Limit: 10})
+			if err != nil || len(list.Rows) != 1 {
+				t.Fatalf("the tunnels are %+v (%v)", list, err)
+			}
+			return []*Endpoint{one, list.Rows[0]}
+		}
+		for _, e := range look(d) {
+			if !slices.Equal(e.Events, []string{"key.*"}) || e.SecretHint != origin.SecretHint || e.OldSecretUntil == nil || !e.OldSecretUntil.Equal(*origin.OldSecretUntil) {
+				t.Errorf("the mirror is shown as %+v", e)
+			}
+		}
+		for what, change := range map[string]func(tx *db.Tx, e *Endpoint) error{
+			"events": func(tx *db.Tx, e *Endpoint) error {
+				e.Events = []string{"*"}
+				return b.Update(ctx, tx, system, e)
+			},
+			"its secret": func(tx *db.Tx, e *Endpoint) error {
+				_, err := b.RotateSecret(ctx, tx, system, e, 0)
+				return err
+			},
+			"its grace": func(tx *db.Tx, e *Endpoint) error { return b.EndGrace(ctx, tx, system, e) },
+		} {
+			err := d.Write(ctx, func(tx *db.Tx) error {
+				e, err := b.GetLocked(ctx, tx, tenant.WorkspaceID, tenant.Environment, mirror.ID)
+				if err != nil {
+					return err
+				}
+				return change(tx, e)
+			})
+			if !fault.Is(err, fault.InvalidState) {
+				t.Errorf("%s of a mirror were changed: %v", what, err)
+			}
+		}
+		write(t, d, func(tx *db.Tx) error { // what is its own
+			e, err := b.GetLocked(ctx, tx, tenant.WorkspaceID, tenant.Environment, mirror.ID)
+			if err != nil {
+				return err
+			}
+			e.Description = "on my desk"
+			return b.Update(ctx, tx, system, e)
+		})
+		if e := look(d)[0]; e.Description != "on my desk" {
+			t.Errorf("the mirror is shown as %+v", e)
 		}
 	})
 }

@@ -12,9 +12,14 @@ import (
 	"turnpike/internal/mail"
 )
 
-// tidyBatch is how many deliveries one transaction holds, frees or discards.
-// What is more is left to the endpoint's lane.
-const tidyBatch = 1000
+const (
+	// tidyBatch is how many deliveries one transaction holds, frees or discards.
+	// What is more is left to the endpoint's lane.
+	tidyBatch = 1000
+	// maxHurry is how many such batches a caller may need at once, which takes
+	// some tenths of a second.
+	maxHurry = 20
+)
 
 // system is who acts when nobody asked.
 var system = audit.Actor{Name: "system"}
@@ -33,9 +38,12 @@ func (s *Service) Pause(ctx context.Context, tx *db.Tx, by audit.Actor, e *Endpo
 
 func (s *Service) pause(ctx context.Context, tx *db.Tx, by audit.Actor, e *Endpoint, reason string) error {
 	now := s.now()
-	e.Status, e.PausedReason, e.PausedAt, e.chore = Paused, reason, &now, ""
-	if _, err := tx.Exec(ctx, "UPDATE endpoints SET status = $2, paused_reason = $3, paused_at = $4, chore = NULL WHERE id = $1",
-		e.ID, string(Paused), reason, now.UnixMicro()); err != nil {
+	e.Status, e.PausedReason, e.PausedAt = Paused, reason, &now
+	if e.chore == choreDeliver {
+		e.chore = "" // what it has not freed yet stays held
+	}
+	if _, err := tx.Exec(ctx, "UPDATE endpoints SET status = $2, paused_reason = $3, paused_at = $4, chore = $5 WHERE id = $1",
+		e.ID, string(Paused), reason, now.UnixMicro(), db.OrNull(string(e.chore))); err != nil {
 		return fmt.Errorf("pause endpoint: %w", err)
 	}
 	if err := s.stopReplays(ctx, tx, e.ID); err != nil {
@@ -87,6 +95,9 @@ func (s *Service) Resume(ctx context.Context, tx *db.Tx, by audit.Actor, e *Endp
 	todo := choreDeliver
 	if discard {
 		todo = choreDiscard
+		if err := s.holdAll(ctx, tx, e); err != nil {
+			return err
+		}
 	}
 	if err := s.resume(ctx, tx, e, todo); err != nil {
 		return err
@@ -94,7 +105,20 @@ func (s *Service) Resume(ctx context.Context, tx *db.Tx, by audit.Actor, e *Endp
 	return s.log(ctx, tx, by, e, "webhook.resumed", map[string]any{"held": string(todo)})
 }
 
+// holdAll does at once what the lane has not done yet since the pause.
+func (s *Service) holdAll(ctx context.Context, tx *db.Tx, e *Endpoint) error {
+	for range maxHurry {
+		if more, err := s.hold(ctx, tx, e); err != nil || !more {
+			return err
+		}
+	}
+	return fault.New(fault.InvalidState, "the deliveries of %s are still being held; try again in a moment", e.ID)
+}
+
 func (s *Service) resume(ctx context.Context, tx *db.Tx, e *Endpoint, todo chore) error {
+	if e.chore == choreDiscard {
+		todo = choreDiscard // an earlier order, which all that is held falls under
+	}
 	e.Status, e.PausedReason, e.PausedAt, e.chore = Active, "", nil, todo
 	if _, err := tx.Exec(ctx, `UPDATE endpoints SET status = $2, paused_reason = NULL, paused_at = NULL, warned_at = NULL, chore = $3 WHERE id = $1`,
 		e.ID, string(Active), string(todo)); err != nil {
@@ -126,46 +150,59 @@ func (s *Service) tidyNow(ctx context.Context, endpointID string) (more bool, er
 	return more, err
 }
 
-// tidySome moves up to a batch of deliveries to where they belong.
+const (
+	areDue  = "due_at IS NOT NULL"
+	areHeld = "status = 'held'"
+	// $3 is the reason, and $4 now.
+	discarding = "status = 'discarded', reason = $3, due_at = NULL, finished_at = $4"
+)
+
+// tidySome moves up to a batch of deliveries to where they belong. An order to
+// discard is done before anything else is held, also at an endpoint that was
+// paused again: as long as it stands, it is about all that is held.
 func (s *Service) tidySome(ctx context.Context, tx *db.Tx, e *Endpoint) (more bool, err error) {
-	const (
-		due  = "due_at IS NOT NULL"
-		held = "status = 'held'"
-	)
 	now := s.now().UnixMicro()
-	move := func(set, which string, args ...any) (bool, error) {
-		// Locked, so that PostgreSQL looks again at what an attempt that was
-		// recorded meanwhile has changed.
-		n, err := tx.Exec(ctx, "UPDATE deliveries SET "+set+" WHERE id IN (SELECT id FROM deliveries WHERE endpoint_id = $1 AND "+which+" ORDER BY id LIMIT $2"+tx.Lock("deliveries")+")",
-			append([]any{e.ID, int64(tidyBatch)}, args...)...)
-		if err != nil {
-			return false, fmt.Errorf("tidy deliveries: %w", err)
-		}
-		return n == tidyBatch, nil
-	}
-	const discard = "status = 'discarded', reason = $3, due_at = NULL, finished_at = $4"
 	switch {
 	case e.DeletedAt != nil:
-		if more, err = move(discard, due, DiscardedDeleted, now); err != nil || more {
+		if more, err = s.move(ctx, tx, e, discarding, areDue, DiscardedDeleted, now); err != nil || more {
 			return more, err
 		}
-		return move(discard, held, DiscardedDeleted, now)
+		return s.move(ctx, tx, e, discarding, areHeld, DiscardedDeleted, now)
+	case e.chore == choreDiscard:
+		more, err = s.move(ctx, tx, e, discarding, areHeld, DiscardedResume, now)
 	case e.Status == Paused:
-		return move("status = 'held', due_at = NULL", due)
+		return s.hold(ctx, tx, e)
 	case e.chore == choreDeliver:
 		// Due since they happened, so that the oldest goes first. Links that
 		// were to be minted back then would have expired by now.
-		more, err = move("status = 'pending', tries = 0, due_at = event_at, links_at = $3", held, now)
-	case e.chore == choreDiscard:
-		more, err = move(discard, held, DiscardedResume, now)
+		more, err = s.move(ctx, tx, e, "status = 'pending', tries = 0, due_at = event_at, links_at = $3", areHeld, now)
 	default:
 		return false, nil
 	}
 	if err != nil || more {
 		return more, err
 	}
-	_, err = tx.Exec(ctx, "UPDATE endpoints SET chore = NULL WHERE id = $1", e.ID)
-	return false, err
+	if _, err = tx.Exec(ctx, "UPDATE endpoints SET chore = NULL WHERE id = $1", e.ID); err != nil {
+		return false, err
+	}
+	e.chore = ""
+	return s.tidySome(ctx, tx, e)
+}
+
+func (s *Service) hold(ctx context.Context, tx *db.Tx, e *Endpoint) (more bool, err error) {
+	return s.move(ctx, tx, e, "status = 'held', due_at = NULL", areDue)
+}
+
+// move changes up to a batch of the endpoint's deliveries. They are locked, so
+// that PostgreSQL looks again at what an attempt that was recorded meanwhile
+// has changed.
+func (s *Service) move(ctx context.Context, tx *db.Tx, e *Endpoint, set, which string, args ...any) (more bool, err error) {
+	n, err := tx.Exec(ctx, "UPDATE deliveries SET "+set+" WHERE id IN (SELECT id FROM deliveries WHERE endpoint_id = $1 AND "+which+" ORDER BY id LIMIT $2"+tx.Lock("deliveries")+")",
+		append([]any{e.ID, int64(tidyBatch)}, args...)...)
+	if err != nil {
+		return false, fmt.Errorf("tidy deliveries: %w", err)
+	}
+	return n == tidyBatch, nil
 }
 
 // HeldCount counts what waits for an endpoint, up to the bound.

@@ -2,6 +2,7 @@ package webhooks
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -21,15 +22,45 @@ const (
 	// that admins hear of it.
 	heldLife   = 30 * 24 * time.Hour
 	warnBefore = 7 * 24 * time.Hour
+	// keepExpired is how long what was too old to be delivered can be seen.
+	keepExpired = keepRows - heldLife
+)
+
+const (
+	waits = "(due_at IS NOT NULL OR status = 'held')"
+	// stays are the deliveries that do not go with the others of their age. $2
+	// is since when those have been given up that can still be seen.
+	stays = "(" + waits + " OR COALESCE(reason, '') = '" + DiscardedExpired + "' AND finished_at > $2)"
 )
 
 // RowsBefore is the moment before which rows go.
 func (s *Service) RowsBefore() time.Time { return s.now().Add(-keepRows) }
 
+// oldRows are the arguments of a query for deliveries whose rows go: the first
+// id that is not among them, and the moment for stays.
+func (s *Service) oldRows() []any {
+	return []any{ids.Floor(ids.Delivery, s.RowsBefore()), s.now().Add(-keepExpired).UnixMicro()}
+}
+
+// DropBefore is the moment before which partitions can be dropped as a whole: no
+// delivery in them stays.
+func (s *Service) DropBefore(ctx context.Context) (time.Time, error) {
+	var first string
+	err := s.db.QueryRow(ctx, "SELECT id FROM deliveries WHERE id < $1 AND "+stays+" ORDER BY id LIMIT 1", s.oldRows()...).Scan(&first)
+	if errors.Is(err, db.ErrNotFound) {
+		return s.RowsBefore(), nil
+	}
+	if err != nil {
+		return time.Time{}, fmt.Errorf("look for old deliveries: %w", err)
+	}
+	return ids.Time(first), nil
+}
+
 // Purges lets go what is past its time.
 func (s *Service) Purges() []retention.Purge {
 	return []retention.Purge{
 		{Name: "held deliveries", Run: s.expireHeld},
+		{Name: "late deliveries", Run: s.expireLate},
 		{Name: "warnings of held deliveries", Run: s.warnHeld},
 		{Name: "tunnels", Run: s.removeTunnels},
 		{Name: "attempts", Run: func(ctx context.Context, tx *db.Tx, n int64) (int64, error) {
@@ -37,8 +68,8 @@ func (s *Service) Purges() []retention.Purge {
 				(SELECT delivery_id, id FROM attempts WHERE delivery_id < $1 ORDER BY delivery_id, id LIMIT $2)`, ids.Floor(ids.Delivery, s.RowsBefore()), n)
 		}},
 		{Name: "deliveries", Run: func(ctx context.Context, tx *db.Tx, n int64) (int64, error) {
-			return tx.Exec(ctx, "DELETE FROM deliveries WHERE id IN (SELECT id FROM deliveries WHERE id < $1 ORDER BY id LIMIT $2)",
-				ids.Floor(ids.Delivery, s.RowsBefore()), n)
+			return tx.Exec(ctx, "DELETE FROM deliveries WHERE id IN (SELECT id FROM deliveries WHERE id < $1 AND NOT "+stays+" ORDER BY id LIMIT $3)",
+				append(s.oldRows(), n)...)
 		}},
 		{Name: "events", Run: func(ctx context.Context, tx *db.Tx, n int64) (int64, error) {
 			return events.Purge(ctx, tx, s.RowsBefore(), n)
@@ -93,6 +124,14 @@ func (s *Service) expireHeld(ctx context.Context, tx *db.Tx, n int64) (total int
 		}
 	}
 	return total, nil
+}
+
+// expireLate gives up what still waits when others of its age go, as it does
+// where no server ran for weeks.
+func (s *Service) expireLate(ctx context.Context, tx *db.Tx, n int64) (int64, error) {
+	return tx.Exec(ctx, `UPDATE deliveries SET status = 'discarded', reason = $2, due_at = NULL, finished_at = $3 WHERE id IN
+		(SELECT id FROM deliveries WHERE id < $1 AND `+waits+` ORDER BY id LIMIT $4`+tx.Lock("deliveries")+`)`,
+		ids.Floor(ids.Delivery, s.RowsBefore()), DiscardedExpired, s.now().UnixMicro(), n)
 }
 
 // warnHeld mails the admins of endpoints whose held deliveries expire within a
