@@ -19,7 +19,8 @@ type Item interface {
 	Key() Key
 }
 
-// Key is an item's place in its lane: when it is due, and its id.
+// Key is an item's place in its lane: when it is due, and its id. One without
+// an id lies before all items of its moment.
 type Key struct {
 	Due int64 // microseconds
 	ID  string
@@ -49,6 +50,7 @@ type Source[T Item] interface {
 type Result struct {
 	Well    bool        // false when the lane turned out to be slow or dead
 	Over    bool        // nothing of the item is left to be done later
+	Due     *time.Time  // when the rest of it is due; nil for not known
 	Outcome *db.Pending // its write
 }
 

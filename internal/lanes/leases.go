@@ -166,7 +166,7 @@ func (r *Runner[T]) take(got []leased) {
 		if r.lanes[g.id] != nil {
 			continue // our own, whose lease had run out
 		}
-		l := &lane[T]{id: g.id, seq: g.seq, known: map[string]struct{}{}, cap: min(startCap, r.cap), dirty: true}
+		l := &lane[T]{id: g.id, seq: g.seq, known: map[string]place{}, cap: min(startCap, r.cap), dirty: true, unsure: true}
 		if _, slow := r.tardy[g.id]; slow {
 			delete(r.tardy, g.id)
 			l.slow, l.cap = true, 1
@@ -235,14 +235,11 @@ func (r *Runner[T]) giveBack(ctx context.Context) {
 	var list []released
 	r.mu.Lock()
 	for _, l := range r.lanes {
-		if l.drained.IsZero() || !l.idle() {
+		r.remind(l)
+		if l.wanted() || l.drained.IsZero() || !l.idle() {
 			continue
 		}
-		switch {
-		case l.dirty || r.overdue(l):
-			l.dirty = true
-			r.offer(l)
-		case time.Since(l.drained) >= r.linger || len(r.lanes) >= r.limit:
+		if time.Since(l.drained) >= r.linger || len(r.lanes) >= r.limit {
 			l.releasing = true
 			list = append(list, released{l.id, l.seq, l.next})
 		}

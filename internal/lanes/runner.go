@@ -52,16 +52,25 @@ type Runner[T Item] struct {
 	work     context.Context
 }
 
+// place is where an item of a lane was seen last, and the lane's seq when it
+// was seen first.
+type place struct {
+	Key
+	seq int64
+}
+
 // lane is a lane that this node has.
 type lane[T Item] struct {
 	id     string
 	seq    int64 // of the last look
+	put    int64 // the same, of the last one before which others had put in something
 	buffer []T
-	known  map[string]struct{} // ids that are buffered or at work
-	late   map[string]struct{} // ids that were finished while a look was under way
-	after  Key                 // behind which the next look begins
-	active int                 // items at work
-	open   int                 // items at work or whose outcome is not written yet
+	known  map[string]place // what is buffered or at work
+	late   map[string]place // what was finished while a look was under way
+	after  Key              // behind which the next look begins
+	from   int64            // from when on it looks if again is set, if that is before
+	active int              // items at work
+	open   int              // items at work or whose outcome is not written yet
 	cap    int
 	streak int // of well items, to grow the cap
 	slow   bool
@@ -69,9 +78,11 @@ type lane[T Item] struct {
 	fetching  bool
 	releasing bool
 	queued    bool // in a line
-	more      bool // the last look was cut off at its limit
+	more      bool // there may be something behind after
 	dirty     bool // something was put in since the last look began
-	unsure    bool // whether there is more, now or later, takes another look
+	again     bool // something that was seen is due again
+	gap       bool // something may have been put in before after
+	unsure    bool // what comes later is not known
 	lost      bool // the lease is another's now
 
 	next    time.Time // when a drained lane has work again
@@ -140,22 +151,24 @@ func (r *Runner[T]) handOut(items map[string][]T, seqs map[string]int64) {
 	defer r.mu.Unlock()
 	for id, list := range items {
 		l := r.lanes[id]
-		if l == nil || l.lost || l.releasing || l.fetching || l.dirty || l.more || seqs[id] != l.seq+1 || len(l.buffer) >= 8*l.cap {
+		if l == nil || l.lost || l.releasing || l.fetching || l.wanted() || seqs[id] != l.seq+1 || len(l.buffer) >= 8*l.cap {
 			continue
 		}
 		if r.overdue(l) {
-			l.after = Key{} // what was put off lies before what is put in now
+			l.rewind(l.next.UnixMicro()) // what was put off lies before what is put in now
 			continue
 		}
 		l.seq = seqs[id]
 		for _, item := range list {
 			k := item.Key()
-			if _, again := l.known[k.ID]; again {
+			if l.meets(k) {
 				continue
 			}
-			l.known[k.ID] = struct{}{}
+			l.known[k.ID] = place{k, l.seq}
 			l.buffer = append(l.buffer, item)
-			l.after = k
+			if !l.unsure { // otherwise something may have become due before it
+				l.after = k
+			}
 		}
 		l.drained = time.Time{}
 		r.offer(l)

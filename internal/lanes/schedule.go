@@ -1,20 +1,15 @@
 package lanes
 
 import (
-	"log/slog"
-	"math/bits"
 	"slices"
 	"time"
 )
 
 // What a node does with the lanes it has: whose turn it is, what is started,
-// and what a look into a lane brought. The runner's lock is held throughout.
+// and what came of it. The runner's lock is held throughout.
 
 // idle reports whether nothing of the lane is in hand.
 func (l *lane[T]) idle() bool { return l.open == 0 && !l.fetching && len(l.buffer) == 0 }
-
-// overdue reports whether something in the lane that was put off is due by now.
-func (r *Runner[T]) overdue(l *lane[T]) bool { return !l.next.IsZero() && !l.next.After(r.now()) }
 
 // offer puts a lane at the end of the line for what it can do next, once.
 func (r *Runner[T]) offer(l *lane[T]) {
@@ -27,7 +22,7 @@ func (r *Runner[T]) offer(l *lane[T]) {
 		r.slow.push(l)
 	case len(l.buffer) > 0:
 		r.ready.push(l)
-	case !l.fetching && (l.dirty || l.more):
+	case !l.fetching && l.wanted():
 		r.looks.push(l)
 	default:
 		return
@@ -130,8 +125,8 @@ func (r *Runner[T]) begin(l *lane[T]) turn[T] {
 func (r *Runner[T]) do(t turn[T]) {
 	for ok := true; ok; {
 		result := r.source.Work(r.work, t.lane.id, t.item)
-		l, id := t.lane, t.item.Key().ID
-		result.Outcome.Then(func() { r.written(l, id, result.Over) })
+		l, k := t.lane, t.item.Key()
+		result.Outcome.Then(func() { r.written(l, k, result) })
 		t, ok = r.done(t, result.Well)
 	}
 }
@@ -157,29 +152,41 @@ func (r *Runner[T]) done(t turn[T], well bool) (turn[T], bool) {
 	return next, ok
 }
 
-// written forgets an item: the next look finds it as it is now.
-func (r *Runner[T]) written(l *lane[T], id string, over bool) {
+// written forgets an item: the next look finds it as it is now. What is left of
+// it is due now or later, whatever else of the lane is still at work.
+func (r *Runner[T]) written(l *lane[T], k Key, result Result) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.open--
 	l.open--
-	delete(l.known, id)
+	seen := l.known[k.ID]
+	delete(l.known, k.ID)
 	if l.fetching {
 		// The look may have seen it as it was before.
-		l.late[id] = struct{}{}
+		l.late[k.ID] = seen
 	}
-	l.unsure = l.unsure || !over
-	if l.open == 0 && len(l.buffer) == 0 {
-		if l.unsure || r.overdue(l) {
-			l.dirty = true
-		} else if !l.dirty && !l.more && !l.fetching && l.drained.IsZero() {
-			l.drained = time.Now()
-		}
+	if seen.seq < l.put {
+		l.gap = true // what was put in may be the item itself, with other plans than its work had
+	}
+	failed := result.Outcome.Failed()
+	switch known := result.Due != nil && !failed; {
+	case seen.Key != k: // it was put in again while it was at work
+		l.rewind(min(k.Due, seen.Due))
+		l.unsure = true
+	case result.Over && !failed:
+	case known && result.Due.After(r.now()):
+		l.next = sooner(l.next, *result.Due)
+	case known:
+		l.rewind(result.Due.UnixMicro())
+	default:
+		l.rewind(k.Due)
+		l.unsure = true // it may be due later
 	}
 	if r.open == 0 && r.leaving != nil {
 		close(r.leaving)
 		r.leaving = nil
 	}
+	r.settle(l)
 	r.offer(l)
 	r.pump()
 }
@@ -198,79 +205,6 @@ func (l *lane[T]) judge(well bool, most int) {
 		l.streak = 0
 		l.cap = min(2*l.cap, most)
 	}
-}
-
-// look fetches what the lane has to do.
-func (r *Runner[T]) look(l *lane[T]) {
-	l.fetching, l.dirty = true, false
-	l.late = map[string]struct{}{}
-	r.fetches++
-	// Alone a lane gets enough for a while. Among many it is its turn seldom,
-	// and what it holds meanwhile takes memory. Powers of two, as sources may
-	// have a statement for each number.
-	after, n := l.after, min(8*l.cap, max(leastLook, maxBuffered/(1+r.ready.len())))
-	n = 1 << (bits.Len(uint(n)) - 1)
-	// At rest a lane is looked at from its beginning: an item may have been
-	// put in that is due before those that were seen.
-	if l.open == 0 && len(l.buffer) == 0 {
-		after = Key{}
-	}
-	r.idle.Go(func() {
-		seq, err := r.seqOf(r.work, l.id)
-		var b Batch[T]
-		if err == nil {
-			b, err = r.source.Fetch(r.work, l.id, after, n)
-		}
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		l.fetching = false
-		r.fetches--
-		if err != nil {
-			slog.Warn("cannot look into a lane; it is tried again", "queue", r.queue, "lane", l.id, "error", err)
-			// Not at once: the poll finds it drained and dirty.
-			l.dirty, l.drained = true, time.Now()
-			r.pump()
-			return
-		}
-		r.found(l, seq, after, b, n)
-		r.pump()
-	})
-}
-
-// found adds what a look brought.
-func (r *Runner[T]) found(l *lane[T], seq int64, after Key, b Batch[T], n int) {
-	l.seq, l.next = seq, b.Next
-	l.more = len(b.Items) >= n || b.Again
-	for _, item := range b.Items {
-		k := item.Key()
-		l.after = k
-		if _, again := l.known[k.ID]; again {
-			continue
-		}
-		if _, over := l.late[k.ID]; over {
-			continue
-		}
-		l.known[k.ID] = struct{}{}
-		l.buffer = append(l.buffer, item)
-	}
-	l.late = nil
-	l.unsure = true
-	switch {
-	case len(b.Items) > 0 || b.Again:
-		l.drained = time.Time{}
-	case l.open > 0 || len(l.buffer) > 0:
-		// The last of them to finish has the lane looked at again.
-		l.after = Key{}
-	case after != (Key{}):
-		l.after = Key{}
-		l.dirty = true // only behind the key was nothing
-	default:
-		l.unsure = false
-		if l.drained.IsZero() {
-			l.drained = time.Now()
-		}
-	}
-	r.offer(l)
 }
 
 // fifo is a line of lanes.
