@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"encoding/base64"
 	"fmt"
 	"net/http"
@@ -82,7 +83,15 @@ func (c *Call) images(body []byte, sources []providers.Upload, mask *providers.U
 	if err != nil {
 		return err
 	}
-	answer, made, err := c.s.Gateway.Images(c.Context(), c.modelCall(body), sources, mask)
+	painting := gateway.Painting{Sources: sources, Mask: mask}
+	var links []string
+	if order.AsURL {
+		painting.Keep = func(ctx context.Context, made *providers.ImageAnswer) (err error) {
+			links, err = c.storeImages(ctx, made.Images)
+			return err
+		}
+	}
+	answer, made, err := c.s.Gateway.Images(c.Context(), c.modelCall(body), painting)
 	if err != nil {
 		return err
 	}
@@ -91,12 +100,10 @@ func (c *Call) images(body []byte, sources []providers.Upload, mask *providers.U
 	out := imagesObject{Created: c.s.Now().Unix(), Data: make([]imageObject, len(made.Images))}
 	for i, p := range made.Images {
 		out.Data[i].RevisedPrompt = p.RevisedPrompt
-		if !order.AsURL {
+		if order.AsURL {
+			out.Data[i].URL = links[i]
+		} else {
 			out.Data[i].B64JSON = base64.StdEncoding.EncodeToString(p.Data)
-			continue
-		}
-		if out.Data[i].URL, err = c.storeImage(p, i); err != nil {
-			return err
 		}
 	}
 	if u := made.Usage; u.InputTokens+u.OutputTokens > 0 {
@@ -110,15 +117,21 @@ func (c *Call) images(body []byte, sources []providers.Upload, mask *providers.U
 	return nil
 }
 
-// storeImage keeps a picture under the request's name and links to it.
-func (c *Call) storeImage(p providers.Picture, i int) (string, error) {
+// storeImages keeps pictures under the request's name and links to them. Where
+// they cannot be stored they are not sent in another form instead: who asked
+// for links reads nothing else, and what costs nothing can be asked for again.
+func (c *Call) storeImages(ctx context.Context, pictures []providers.Picture) ([]string, error) {
 	owner := files.Owner{WorkspaceID: c.Principal.WorkspaceID, Environment: string(c.Principal.Environment)}
-	f, err := c.s.Files.PutBytes(c.Context(), owner, c.id, p.ContentType, p.Data)
-	if err != nil {
-		return "", err
+	links := make([]string, len(pictures))
+	for i, p := range pictures {
+		f, err := c.s.Files.PutBytes(ctx, owner, c.id, p.ContentType, p.Data)
+		if err != nil {
+			return nil, media.Unstored(err)
+		}
+		name := fmt.Sprintf("%s-%d%s", c.id, i, media.Extension(p.ContentType))
+		links[i] = c.s.Files.URL(owner, f, name, c.s.Now().Add(imageLink))
 	}
-	name := fmt.Sprintf("%s-%d%s", c.id, i, media.Extension(p.ContentType))
-	return c.s.Files.URL(owner, f, name, c.s.Now().Add(imageLink)), nil
+	return links, nil
 }
 
 // imagesObject is the answer in OpenAI's form.

@@ -32,9 +32,11 @@ func (c *Call) createJob(identity []byte, order func() (*media.Order, error)) er
 			if o, err = order(); err != nil {
 				return err
 			}
-			defer c.impatient()() // from here on: a long text takes a while to be taken apart
-			if err := c.s.Media.Reserve(c.Context(), c.modelCall(nil), o); err != nil {
+			if err := c.reserve(o); err != nil {
 				return err // what is refused was no call of a model
+			}
+			if err := c.s.Media.Keep(c.Context(), o); err != nil {
+				return err
 			}
 			c.record.Note(func(e *audit.Entry) { e.Model, e.Reserved = o.Job.Model, o.Job.Reserved })
 			return nil
@@ -47,6 +49,13 @@ func (c *Call) createJob(identity []byte, order func() (*media.Order, error)) er
 		},
 		after: func(err error) { c.s.Media.Handed(o, err) },
 	})
+}
+
+// reserve waits for the store alone: a long text takes a while to be taken
+// apart, and a file to be kept.
+func (c *Call) reserve(o *media.Order) error {
+	defer c.impatient()()
+	return c.s.Media.Reserve(c.Context(), c.modelCall(nil), o)
 }
 
 func createImageBatch(c *Call) error {

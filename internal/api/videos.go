@@ -98,6 +98,8 @@ func (c *Call) createVideoOfForm() error {
 	}
 	for name, list := range f.values {
 		switch {
+		case name == "input_reference":
+			return fault.Invalid(name, "input_reference must be a file, with a filename; curl sends one with -F input_reference=@start.png")
 		case !videoFields[name]:
 			return fault.Param(fault.UnknownParameter, masked(name, 64), "there is no field %q here; there are: model, prompt, seconds, size, input_reference, metadata", masked(name, 64))
 		case len(list) > 1:

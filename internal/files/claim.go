@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"gocloud.dev/gcerrors"
@@ -59,6 +60,39 @@ func writeClaims(ctx context.Context, tx *db.Tx, list []claim) error {
 		return fmt.Errorf("store uses of files: %w", err)
 	}
 	return nil
+}
+
+// recheckPatience is how long the store may take to say whether a file that
+// was written is still wanted.
+const recheckPatience = 4 * time.Second
+
+// recheck finds out whether a claim still holds when its file was written,
+// which may have taken minutes. If its holder has let go of it, a purge may
+// have found nothing to remove, and have taken the row. It comes back as one
+// that is over, for the next purge: the bytes are not removed here, as somebody
+// else may rely on them by now.
+func (s *Store) recheck(ctx context.Context, c claim) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recheckPatience)
+	defer cancel()
+	var held int64
+	err := s.db.QueryRow(ctx, "SELECT count(*) FROM file_uses WHERE holder = $1 AND workspace_id = $2 AND environment = $3 AND sha256 = $4",
+		c.holder, c.owner.WorkspaceID, c.owner.Environment, c.file.SHA256).Scan(&held)
+	if err != nil {
+		return fmt.Errorf("look for a claim: %w", err)
+	}
+	if held > 0 {
+		return nil
+	}
+	err = s.db.Write(ctx, func(tx *db.Tx) error {
+		_, err := tx.Exec(ctx, `INSERT INTO files (workspace_id, environment, sha256, bytes, content_type, created_at, expires_at)
+			VALUES ($1, $2, $3, $4, $5, $6, 0) ON CONFLICT DO NOTHING`,
+			c.owner.WorkspaceID, c.owner.Environment, c.file.SHA256, c.file.Bytes, c.file.ContentType, c.at.UnixMicro())
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("let go of a file: %w", err)
+	}
+	return ErrGone
 }
 
 // Drop ends a holder's hold. A file that nobody else holds cannot be had any
@@ -129,20 +163,27 @@ func (s *Store) Purge(ctx context.Context, tx *db.Tx, limit int64) (int64, error
 }
 
 // remove deletes blobs side by side. One that is not there is as good as gone:
-// it was claimed and never written, or the commit after its removal failed.
+// it was claimed and never written, or the commit after its removal failed. It
+// is another matter if the whole bucket is not there.
 func (s *Store) remove(ctx context.Context, keys []string) error {
 	ctx, cancel := context.WithTimeout(ctx, purgePatience)
 	defer cancel()
 	failures := make([]error, len(keys))
+	var missing atomic.Bool
 	var all sync.WaitGroup
 	for i, key := range keys {
 		all.Go(func() {
-			if err := s.bucket.Delete(ctx, key); gcerrors.Code(err) != gcerrors.NotFound {
+			if err := s.bucket.Delete(ctx, key); gcerrors.Code(err) == gcerrors.NotFound {
+				missing.Store(true)
+			} else {
 				failures[i] = err
 			}
 		})
 	}
 	all.Wait()
+	if missing.Load() {
+		failures = append(failures, s.present(ctx))
+	}
 	return errors.Join(failures...)
 }
 

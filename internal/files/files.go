@@ -3,13 +3,15 @@
 // had by a signed URL until it expires or its last holder lets go of it.
 //
 //	claim.go   who holds what, and what is let go
-//	folder.go  files on this machine; elsewhere they are in a bucket
+//	folder.go  files on this machine
+//	bucket.go  files elsewhere, and how long to wait for them
 //	url.go     signed URLs
 //	serve.go   what is at them
 package files
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -18,14 +20,11 @@ import (
 	"hash"
 	"io"
 	"mime"
-	"net/url"
 	"os"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"gocloud.dev/blob"
-	_ "gocloud.dev/blob/s3blob" // s3:// is one of the addresses
 	"gocloud.dev/gcerrors"
 
 	"turnpike/internal/db"
@@ -64,7 +63,10 @@ type Options struct {
 	Retention time.Duration
 	// FromBucket has downloads come from the bucket itself, if it can sign.
 	FromBucket bool
-	Now        func() time.Time
+	// Patience is how long a bucket may take to answer; zero means 10 seconds.
+	// It may take longer for the next bytes of an upload.
+	Patience time.Duration
+	Now      func() time.Time
 }
 
 // Store keeps files.
@@ -74,6 +76,7 @@ type Store struct {
 	publicURL  string
 	retention  time.Duration
 	fromBucket bool
+	patience   time.Duration
 	now        func() time.Time
 
 	bucket *blob.Bucket
@@ -89,7 +92,8 @@ func (s *Store) Retention() time.Duration { return s.retention }
 
 // Open opens the folder or the bucket.
 func Open(ctx context.Context, o Options) (*Store, error) {
-	s := &Store{db: o.DB, key: o.Key, publicURL: o.PublicURL, retention: o.Retention, fromBucket: o.FromBucket, now: o.Now, remote: o.URL != ""}
+	s := &Store{db: o.DB, key: o.Key, publicURL: o.PublicURL, retention: o.Retention, fromBucket: o.FromBucket,
+		patience: cmp.Or(o.Patience, bucketPatience), now: o.Now, remote: o.URL != ""}
 	// The embedded database is one server's alone, and so is the folder then.
 	leftovers := time.Duration(0)
 	if o.DB.Engine() != "sqlite" {
@@ -112,53 +116,6 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	s.group = db.NewGroup(o.DB)
 	s.claims = db.NewQueue(s.group, false, writeClaims)
 	return s, nil
-}
-
-// openBucket opens a bucket by its URL. Amazon's newer checksums are left out
-// where the URL does not ask for them: other makes do not know them, the hash
-// is in the name, and the SDK writes a line for each answer without one.
-func openBucket(ctx context.Context, address string) (*blob.Bucket, error) {
-	u, err := url.Parse(address)
-	if err != nil {
-		return nil, err
-	}
-	if u.Scheme == "s3" {
-		query := u.Query()
-		for _, name := range []string{"request_checksum_calculation", "response_checksum_validation"} {
-			if !query.Has(name) {
-				query.Set(name, "when_required")
-			}
-		}
-		u.RawQuery = query.Encode()
-	}
-	bucket, err := blob.OpenBucket(ctx, u.String())
-	if err != nil { // its words quote the address, which may have a secret in it
-		return nil, errors.New(strings.ReplaceAll(err.Error(), u.String(), u.Redacted()))
-	}
-	return bucket, nil
-}
-
-// bucketPatience is how long a bucket may take to say that it is there.
-const bucketPatience = 10 * time.Second
-
-// CheckBucket tells whether a bucket can be reached and listed, which a server
-// itself finds out when it first needs it.
-func CheckBucket(ctx context.Context, address string) error {
-	ctx, cancel := context.WithTimeout(ctx, bucketPatience)
-	defer cancel()
-	bucket, err := openBucket(ctx, address)
-	if err != nil {
-		return fmt.Errorf("open the bucket of files.url: %w", err)
-	}
-	defer bucket.Close()
-	there, err := bucket.IsAccessible(ctx)
-	if err != nil {
-		return fmt.Errorf("look into the bucket of files.url: %w", err)
-	}
-	if !there {
-		return errors.New("there is no such bucket as files.url names")
-	}
-	return nil
 }
 
 // Redirects reports whether downloads come from the bucket itself, which is
@@ -228,7 +185,8 @@ func describe(sum hash.Hash, size int64, contentType string) File {
 // between the two.
 func (s *Store) keep(ctx context.Context, o Owner, holder string, f File, write func(key string) error) error {
 	now := s.now()
-	if err := s.claims.Add(claim{o, holder, f, now, now.Add(s.retention)}).Wait(ctx); err != nil {
+	c := claim{o, holder, f, now, now.Add(s.retention)}
+	if err := s.claims.Add(c).Wait(ctx); err != nil {
 		return fmt.Errorf("claim a file: %w", err)
 	}
 	key := o.key(f.SHA256)
@@ -239,7 +197,12 @@ func (s *Store) keep(ctx context.Context, o Owner, holder string, f File, write 
 	if there {
 		return nil
 	}
-	if err := write(key); err != nil {
+	err = write(key)
+	// Also of one that failed: what was cut off may have come through.
+	if unheld := s.recheck(ctx, c); err == nil {
+		err = unheld
+	}
+	if err != nil {
 		return fmt.Errorf("store a file: %w", err)
 	}
 	return nil
@@ -248,25 +211,13 @@ func (s *Store) keep(ctx context.Context, o Owner, holder string, f File, write 
 // key is the file's place in the bucket.
 func (o Owner) key(sha256 string) string { return o.WorkspaceID + "/" + o.Environment + "/" + sha256 }
 
-// has reports whether the file is there as a whole.
-func (s *Store) has(ctx context.Context, key string, size int64) (bool, error) {
-	found, err := s.bucket.Attributes(ctx, key)
-	if gcerrors.Code(err) == gcerrors.NotFound {
-		return false, nil
-	}
-	return err == nil && found.Size == size, err
-}
-
-// upload has the bucket show the whole file or none of it.
-func (s *Store) upload(ctx context.Context, key string, f File, r io.Reader) error {
-	return s.bucket.Upload(ctx, key, r, &blob.WriterOptions{ContentType: f.ContentType})
-}
-
 // Read opens a stored file. It must be closed.
 func (s *Store) Read(ctx context.Context, o Owner, sha256 string) (io.ReadCloser, error) {
-	r, err := s.bucket.NewReader(ctx, o.key(sha256), nil)
+	r, err := s.open(ctx, o.key(sha256), 0)
 	if gcerrors.Code(err) == gcerrors.NotFound || errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("read a file: %w", ErrGone)
+		if err = s.present(ctx); err == nil {
+			err = ErrGone
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read a file: %w", err)

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -36,6 +37,8 @@ type rig struct {
 	db     *db.DB
 	folder string
 
+	patience time.Duration
+
 	mu  sync.Mutex
 	now time.Time
 }
@@ -51,7 +54,7 @@ func open(t *testing.T, d *db.DB, address string, fromBucket bool) *rig {
 func (r *rig) reopen(address string, fromBucket bool) {
 	r.t.Helper()
 	s, err := files.Open(r.t.Context(), files.Options{DB: r.db, URL: address, Folder: r.folder, Key: []byte("the key of the tests"),
-		PublicURL: "https://api.example.com", Retention: month, FromBucket: fromBucket, Now: r.clock})
+		PublicURL: "https://api.example.com", Retention: month, FromBucket: fromBucket, Patience: r.patience, Now: r.clock})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -416,6 +419,159 @@ func TestBrokenSourceLeavesNothing(t *testing.T) {
 		}
 		if !errors.Is(err, broken) || errors.Is(err, files.ErrFull) || r.spooled() != 0 || rows != 0 {
 			t.Errorf("%v, %d spooled files, %d rows", err, r.spooled(), rows)
+		}
+	})
+}
+
+// A job is deleted while its file is on the way to the bucket: a purge finds
+// nothing there, and the next one takes what came later.
+func TestFileThatIsDroppedDuringItsUploadIsRemoved(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		server := newS3(t)
+		r := open(t, d, server.address(), false)
+		var once sync.Once
+		server.before = func(method string) {
+			if method == http.MethodPut {
+				once.Do(func() {
+					r.drop(acme, "video_1")
+					r.purge()
+				})
+			}
+		}
+		_, err := r.Put(t.Context(), acme, "video_1", "video/mp4", strings.NewReader("a film"))
+		if !errors.Is(err, files.ErrGone) || server.kept() != 1 {
+			t.Errorf("the upload ended with %v and %d objects", err, server.kept())
+		}
+		if n := r.purge(); n != 1 || server.kept() != 0 {
+			t.Errorf("%d files were removed, and %d objects are left", n, server.kept())
+		}
+		// Somebody who has it as well keeps it.
+		var began atomic.Bool
+		server.before = func(method string) {
+			if method == http.MethodPut && !began.Swap(true) {
+				r.drop(acme, "video_2")
+				r.purge()
+				r.put(acme, "video_3", "video/mp4", "a film")
+			}
+		}
+		f := files.File{}
+		if f, err = r.Put(t.Context(), acme, "video_2", "video/mp4", strings.NewReader("a film")); !errors.Is(err, files.ErrGone) {
+			t.Errorf("the second upload ended with %v", err)
+		}
+		r.purge()
+		if got := r.read(acme, f); got != "a film" || r.status(acme, f) != http.StatusOK {
+			t.Errorf("for the other one it is %q", got)
+		}
+	})
+}
+
+func TestUploadThatIsCutOffLeavesNoParts(t *testing.T) {
+	t.Parallel()
+	server := newS3(t)
+	r := open(t, dbtest.Open(t, dbtest.Address(t, "sqlite")), server.address(), false)
+	ctx, cancel := context.WithCancel(t.Context())
+	var puts atomic.Int64
+	server.before = func(method string) {
+		if method == http.MethodPut && puts.Add(1) == 3 {
+			cancel()
+		}
+	}
+	if _, err := r.Put(ctx, acme, "video_1", "video/mp4", io.LimitReader(letters{}, 30<<20)); !errors.Is(err, context.Canceled) {
+		t.Errorf("it ended with %v", err)
+	}
+	if puts.Load() < 3 || server.unfinished() != 0 || server.kept() != 0 {
+		t.Errorf("after %d parts, %d uploads and %d objects are left", puts.Load(), server.unfinished(), server.kept())
+	}
+	f, err := r.Put(t.Context(), acme, "video_1", "video/mp4", io.LimitReader(letters{}, 30<<20))
+	if err != nil || f.Bytes != 30<<20 || r.status(acme, f) != http.StatusOK || server.unfinished() != 0 {
+		t.Errorf("the next one: %+v, %v", f, err)
+	}
+}
+
+// A bucket that accepts connections and says nothing is as good as none.
+func TestBucketThatHangsIsGivenUp(t *testing.T) {
+	t.Parallel()
+	for _, method := range []string{http.MethodHead, http.MethodPut, http.MethodGet} {
+		t.Run(method, func(t *testing.T) {
+			t.Parallel()
+			server := newS3(t)
+			r := open(t, dbtest.Open(t, dbtest.Address(t, "sqlite")), server.address(), false)
+			f := r.put(acme, "imgbatch_1", "image/png", "old")
+			r.patience = 500 * time.Millisecond
+			r.reopen(server.address(), false)
+			try := func() error {
+				_, err := r.Put(t.Context(), acme, "imgbatch_1", "image/png", strings.NewReader("new"))
+				return err
+			}
+			switch method {
+			case http.MethodHead:
+				server.hang(t)
+			case http.MethodPut:
+				server.after = func(m string) {
+					if m == http.MethodHead {
+						server.hang(t)
+					}
+				}
+			case http.MethodGet:
+				server.hang(t)
+				try = func() error {
+					_, err := r.Read(t.Context(), acme, f.SHA256)
+					return err
+				}
+			}
+			err := try()
+			if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "does not answer") {
+				t.Errorf("it ended with %v", err)
+			}
+		})
+	}
+}
+
+// What doctor says of a bucket is what a server would find out.
+func TestBucketIsTriedAsItWillBeUsed(t *testing.T) {
+	t.Parallel()
+	server := newS3(t)
+	if err := files.CheckBucket(t.Context(), server.address()); err != nil || server.kept() != 0 {
+		t.Errorf("%v, and %d objects are left", err, server.kept())
+	}
+	for method, want := range map[string]string{http.MethodPut: "write into", http.MethodGet: "look into", http.MethodDelete: "delete from"} {
+		server.refused = method
+		if err := files.CheckBucket(t.Context(), server.address()); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "AccessDenied") {
+			t.Errorf("without %s: %v", method, err)
+		}
+	}
+	server.refused, server.missing = "", true
+	if err := files.CheckBucket(t.Context(), server.address()); err == nil || !strings.Contains(err.Error(), "no such bucket") {
+		t.Errorf("without the bucket: %v", err)
+	}
+}
+
+// Every object seems to be missing in a bucket that is itself.
+func TestMissingBucketIsNoMissingFile(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		server := newS3(t)
+		r := open(t, d, server.address(), false)
+		f, dropped := r.put(acme, "imgbatch_1", "image/png", "kept"), r.put(acme, "imgbatch_2", "image/png", "dropped")
+		r.drop(acme, "imgbatch_2")
+		server.missing = true
+		if got := r.status(acme, f); got != http.StatusServiceUnavailable {
+			t.Errorf("a file is answered with %d", got)
+		}
+		if _, err := r.Read(t.Context(), acme, f.SHA256); err == nil || errors.Is(err, files.ErrGone) {
+			t.Errorf("read, it is %v", err)
+		}
+		err := r.db.Write(t.Context(), func(tx *db.Tx) error {
+			_, err := r.Purge(t.Context(), tx, 1000)
+			return err
+		})
+		if err == nil {
+			t.Error("a purge took the row of a file that may be there")
+		}
+		server.missing = false
+		if n := r.purge(); n != 1 || r.read(acme, dropped) != "gone" || r.status(acme, f) != http.StatusOK {
+			t.Errorf("then %d were removed", n)
 		}
 	})
 }

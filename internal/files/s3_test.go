@@ -23,22 +23,51 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// s3 is as much of an S3 server as the store needs: whole objects by path.
+// s3 is as much of an S3 server as the store needs: objects by path, whole or
+// in parts, and a list of one bucket.
 type s3 struct {
 	*httptest.Server
-	// after is called when a request was worked, before it is answered.
-	after func(method string)
+	// before is called when a request has come, and after when it was worked,
+	// before it is answered.
+	before, after func(method string)
 
 	mu      sync.Mutex
 	objects map[string][]byte
+	parts   map[string]map[string][]byte // of uploads that are not complete
+	missing bool                         // there is no such bucket
+	refused string                       // the method that the credentials do not allow
+	hanging chan struct{}                // if it is not nil, no request is answered until it is closed
 	seen    []string
 }
 
 func newS3(t *testing.T) *s3 {
-	s := &s3{objects: map[string][]byte{}, after: func(string) {}}
+	s := &s3{objects: map[string][]byte{}, parts: map[string]map[string][]byte{}, before: func(string) {}, after: func(string) {}}
 	s.Server = httptest.NewServer(s)
 	t.Cleanup(s.Close)
 	return s
+}
+
+// hang has no request answered until the test ends.
+func (s *s3) hang(t *testing.T) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hanging = make(chan struct{})
+	t.Cleanup(func() { close(s.hanging) })
+}
+
+// unfinished are the uploads that were begun and are neither complete nor
+// given up.
+func (s *s3) unfinished() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.parts)
+}
+
+// kept is what there is of objects.
+func (s *s3) kept() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.objects)
 }
 
 // address is what files.url would be.
@@ -60,20 +89,61 @@ func (s *s3) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.mu.Lock()
+	hanging, missing, refused := s.hanging, s.missing, s.refused == r.Method
+	s.mu.Unlock()
+	if hanging != nil {
+		<-hanging
+		return
+	}
+	if refused {
+		w.WriteHeader(http.StatusForbidden)
+		fmt.Fprint(w, "<Error><Code>AccessDenied</Code></Error>")
+		return
+	}
+	s.before(r.Method)
+	if r.Header.Get("X-Amz-Decoded-Content-Length") != "" {
+		body = unchunk(body)
+	}
+	s.mu.Lock()
 	s.seen = append(s.seen, r.Method)
 	object, there := s.objects[key]
-	switch r.Method {
-	case http.MethodPut:
-		if r.Header.Get("X-Amz-Decoded-Content-Length") != "" {
-			body = unchunk(body)
+	query := r.URL.Query()
+	upload := query.Get("uploadId")
+	switch {
+	case missing:
+	case query.Has("uploads"):
+		upload = strconv.Itoa(len(s.seen))
+		s.parts[upload] = map[string][]byte{}
+	case upload != "" && s.parts[upload] == nil:
+		missing = true // which is not what S3 calls it, but as much of a refusal
+	case r.Method == http.MethodPut && upload != "":
+		s.parts[upload][query.Get("partNumber")] = body
+	case r.Method == http.MethodPost:
+		whole := []byte{}
+		for n := 1; s.parts[upload][strconv.Itoa(n)] != nil; n++ {
+			whole = append(whole, s.parts[upload][strconv.Itoa(n)]...)
 		}
+		s.objects[key] = whole
+		delete(s.parts, upload)
+	case r.Method == http.MethodDelete && upload != "":
+		delete(s.parts, upload)
+	case r.Method == http.MethodPut:
 		s.objects[key] = body
-	case http.MethodDelete:
+	case r.Method == http.MethodDelete:
 		delete(s.objects, key)
 	}
 	s.mu.Unlock()
 	s.after(r.Method)
 	switch {
+	case missing:
+		w.WriteHeader(http.StatusNotFound)
+		fmt.Fprint(w, "<Error><Code>NoSuchBucket</Code></Error>")
+	case query.Has("uploads"):
+		fmt.Fprintf(w, "<InitiateMultipartUploadResult><UploadId>%s</UploadId></InitiateMultipartUploadResult>", upload)
+	case r.Method == http.MethodPost:
+		fmt.Fprint(w, `<CompleteMultipartUploadResult><ETag>"1"</ETag></CompleteMultipartUploadResult>`)
+	case query.Has("list-type"):
+		fmt.Fprint(w, "<ListBucketResult></ListBucketResult>")
 	case r.Method == http.MethodPut:
 		w.Header().Set("ETag", `"1"`)
 	case r.Method == http.MethodDelete:

@@ -75,7 +75,7 @@ func (s *Store) send(w http.ResponseWriter, r *http.Request, l link, left time.D
 	// What a model made is nothing to be run here.
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Content-Security-Policy", "sandbox")
-	c := &content{ctx: r.Context(), bucket: s.bucket, key: l.key(l.sha256), size: f.Bytes}
+	c := &content{ctx: r.Context(), store: s, key: l.key(l.sha256), size: f.Bytes}
 	http.ServeContent(w, r, "", time.Time{}, c)
 	if err := c.Close(); err != nil && r.Context().Err() == nil {
 		slog.Warn("a download was cut off", "sha256", f.SHA256, "error", err)
@@ -109,6 +109,9 @@ func (s *Store) look(ctx context.Context, l link) (File, error) {
 		return f, err
 	}
 	there, err := s.has(ctx, l.key(l.sha256), f.Bytes)
+	if err == nil && !there {
+		err = s.present(ctx)
+	}
 	if err != nil {
 		return f, fault.New(fault.StorageUnavailable, "the file cannot be read at the moment; try again shortly").Because(err)
 	}
@@ -151,13 +154,13 @@ func (s *Store) bucketURL(ctx context.Context, l link, f File, shown string, lif
 
 // content reads a file from wherever it was sought to, and opens it no sooner.
 type content struct {
-	ctx    context.Context
-	bucket *blob.Bucket
-	key    string
-	size   int64
-	at     int64
-	open   io.ReadCloser
-	err    error
+	ctx   context.Context
+	store *Store
+	key   string
+	size  int64
+	at    int64
+	open  io.ReadCloser
+	err   error
 }
 
 func (c *content) Seek(offset int64, whence int) (int64, error) {
@@ -183,7 +186,7 @@ func (c *content) Read(p []byte) (int, error) {
 		return 0, io.EOF
 	}
 	if c.open == nil {
-		r, err := c.bucket.NewRangeReader(c.ctx, c.key, c.at, -1, nil)
+		r, err := c.store.open(c.ctx, c.key, c.at)
 		if err != nil {
 			c.err = err
 			return 0, err

@@ -44,6 +44,15 @@ var (
 	errKeyGone   = failure(codeKeyRevoked, "the key that made the job was revoked or has expired")
 )
 
+// Unstored is the answer to a call whose file could not be stored, which is no
+// fault of the caller's, unless it was the caller who left.
+func Unstored(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return err
+	}
+	return fault.New(fault.StorageUnavailable, "the server cannot store files at the moment; try again shortly").Because(err)
+}
+
 // explain says for the caller why a task failed. What a provider says stays in
 // the log.
 func explain(err error) *events.JobError {

@@ -26,13 +26,9 @@ func (s *Service) finish(ctx context.Context, tx *db.Tx, j *Job, to Status, why 
 	if to == Failed {
 		j.Cost = 0 // what failed is not charged
 	}
-	charged, err := s.books.SettleJob(ctx, tx, spend.JobCharge{JobID: j.ID, RequestID: j.RequestID, WorkspaceID: j.WorkspaceID, Environment: j.Environment,
+	j.Cost = s.books.SettleJob(tx, spend.JobCharge{JobID: j.ID, RequestID: j.RequestID, WorkspaceID: j.WorkspaceID, Environment: j.Environment,
 		Project: j.Project, KeyID: j.KeyID, CreatedAt: j.CreatedAt, Model: j.Model, Provider: j.Provider, Reserved: j.Reserved, Cost: j.Cost,
 		PriceVersion: j.PriceVersion})
-	if err != nil {
-		return err
-	}
-	j.Cost = charged
 	if err := saveJob(ctx, tx, j); err != nil {
 		return err
 	}

@@ -112,7 +112,7 @@ func (b *bench) results(list ...*result) {
 }
 
 func of(j *Job, position, attempts int64, r result) *result {
-	r.task = &task{JobID: j.ID, Position: position, Attempts: attempts}
+	r.job, r.task = j, &task{JobID: j.ID, Position: position, Attempts: attempts}
 	return &r
 }
 

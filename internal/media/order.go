@@ -25,6 +25,7 @@ type Order struct {
 	tasks []*task
 	hold  *spend.Reservation
 	store func(ctx context.Context) error // keeps the file that came with it, or nil
+	size  int64                           // of that file
 }
 
 // From is who orders, by which request.
@@ -73,30 +74,43 @@ func (o *Order) add(name string, input any) error {
 	return nil
 }
 
-// Reserve sets aside what the job can cost, under every budget that applies,
-// and then keeps the file that came with it: who cannot pay fills no disk. It
+// Reserve sets aside what the job can cost, under every budget that applies. It
 // must not be called inside a transaction. Handed ends what it began.
 func (s *Service) Reserve(ctx context.Context, c gateway.Call, o *Order) (err error) {
 	if o.Job.Environment == accounts.Live { // test calls are free
-		if o.hold, err = s.gateway.Reserve(ctx, c, o.Job.Reserved, o.Job.CreatedAt); err != nil {
+		if o.hold, err = s.gateway.Reserve(ctx, c, gateway.Quote{Model: o.Job.Model, Most: o.Job.Reserved}, o.Job.CreatedAt); err != nil {
 			return err
 		}
 	}
+	return nil
+}
+
+// What the store of files may take for one that came with an order: so long,
+// and a second more for so many bytes of it.
+const (
+	keepPatience = 10 * time.Second
+	keepRate     = 256 << 10
+)
+
+// Keep keeps the file that came with an order. It comes after Reserve: who
+// cannot pay fills no disk. If it fails, the reservation has ended.
+func (s *Service) Keep(ctx context.Context, o *Order) error {
 	if o.store == nil {
 		return nil
 	}
-	if err = o.store(ctx); err != nil {
+	ctx, cancel := context.WithTimeout(ctx, keepPatience+time.Duration(o.size/keepRate)*time.Second)
+	defer cancel()
+	if err := o.store(ctx); err != nil {
 		s.Handed(o, err)
+		return Unstored(err)
 	}
-	return err
+	return nil
 }
 
 // Create stores the job in a transaction.
 func (s *Service) Create(ctx context.Context, tx *db.Tx, o *Order) error {
 	if o.hold != nil {
-		if err := o.hold.HandToJob(ctx, tx, o.Job.ID); err != nil {
-			return err
-		}
+		o.hold.HandToJob(tx, o.Job.ID)
 	}
 	if err := insertJob(ctx, tx, o.Job); err != nil {
 		return err

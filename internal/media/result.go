@@ -20,6 +20,7 @@ import (
 // result is what came of working a task once.
 type result struct {
 	task     *task
+	job      *Job // as it was when the task was worked
 	status   string
 	due      *time.Time // when it is worked again
 	output   made
@@ -97,13 +98,11 @@ func (s *Service) writeResults(ctx context.Context, tx *db.Tx, list []*result) e
 	if err != nil {
 		return err
 	}
+	if err := s.dropLate(ctx, tx, jobs, byJob); err != nil {
+		return err
+	}
 	var rows [][]any
 	for _, j := range jobs {
-		if j.Kind == Voice && j.Status.Ended() { // pieces that came too late are nobody's
-			if err := s.files.Drop(ctx, tx, j.Owner(), segmentsOf(j)); err != nil {
-				return err
-			}
-		}
 		news, err := unwritten(ctx, tx, byJob[j.ID])
 		if err != nil {
 			return err

@@ -35,6 +35,8 @@ const (
 	mostSeconds    = 60
 	defaultSize    = "720x1280"
 	maxVideoPrompt = 32_000
+	// maxVideo is more than a minute in the best quality that is sold takes.
+	maxVideo = 2 << 30
 	// firstPoll is how soon after its start a render is looked after; each
 	// further time is twice as long, up to the server's setting.
 	firstPoll = 100 * time.Millisecond
@@ -87,6 +89,7 @@ func (s *Service) OrderVideo(from From, in VideoRequest) (*Order, error) {
 		return nil, err
 	}
 	if in.Source != nil {
+		o.size = int64(len(in.Source.Data))
 		o.store = func(ctx context.Context) error {
 			f, err := s.files.PutBytes(ctx, o.Job.Owner(), o.Job.ID, in.Source.ContentType, in.Source.Data)
 			if err != nil {
@@ -166,6 +169,7 @@ func (s *Service) pollVideo(ctx context.Context, j *Job, t *task, m made) *resul
 		due := s.now().Add(min(s.pollEvery, firstPoll<<min(m.Polls, 20)))
 		return &result{task: t, status: taskWaiting, due: &due, output: m, progress: int64(min(max(state.Progress, 0), 99))}
 	}
+	m.Files = nil // of an earlier try that did not get to all of them
 	for _, variant := range VideoVariants {
 		f, err := s.fetchVideo(ctx, j, maker, m.Upstream, variant)
 		var refused *providers.Failure
@@ -188,7 +192,7 @@ func (s *Service) fetchVideo(ctx context.Context, j *Job, maker providers.VideoM
 		return files.File{}, err
 	}
 	defer content.Body.Close()
-	return s.files.Put(ctx, j.Owner(), j.ID, content.ContentType, content.Body)
+	return s.files.Put(ctx, j.Owner(), j.ID, content.ContentType, &bounded{content.Body, maxVideo})
 }
 
 // advanceVideo follows from the render's end.

@@ -44,6 +44,9 @@ const (
 	// pieceLength is how many characters are read at once: all providers take
 	// so many, and a crash costs no more.
 	pieceLength = 1500
+	// maxPieceFile is what ten minutes of them take as WAV in the best quality
+	// that is sold.
+	maxPieceFile = 128 << 20
 )
 
 // voiceInput is what a job keeps of the request.
@@ -198,11 +201,14 @@ func (s *Service) workVoice(ctx context.Context, j *Job, t *task) *result {
 		return failedResult(t, err)
 	}
 	defer content.Body.Close()
-	format, pcm, err := audio.ReadWAV(content.Body)
+	format, pcm, err := audio.ReadWAV(&bounded{content.Body, maxPieceFile})
 	if err != nil {
 		return failedResult(t, &providers.Failure{Kind: providers.KindProtocol, Err: err})
 	}
 	f, err := s.files.Put(ctx, j.Owner(), segmentsOf(j), "audio/pcm", pcm)
+	if err == nil && f.Bytes == 0 {
+		err = &providers.Failure{Kind: providers.KindProtocol, Err: errors.New("speech without a single sample")}
+	}
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		err = &providers.Failure{Kind: providers.KindProtocol, Err: err} // the file is shorter than it says
 	}

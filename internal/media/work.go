@@ -73,9 +73,10 @@ func (s *Service) Work(ctx context.Context, _ string, i *item) lanes.Result {
 	if r == nil || r.err != nil && ctx.Err() != nil {
 		return lanes.Result{Outcome: db.Written} // it was cut off here, and is nobody's fault
 	}
+	r.job = j
 	r.decide(j, s.now())
-	well, over := !r.upstream, r.due == nil // from the next line on it is the writer's
-	return lanes.Result{Well: well, Over: over, Outcome: s.results.Add(r)}
+	well, due := !r.upstream, r.due // from the next line on it is the writer's
+	return lanes.Result{Well: well, Over: due == nil, Due: due, Outcome: s.results.Add(r)}
 }
 
 // load reads a task and its job as they are now: what was cancelled since it

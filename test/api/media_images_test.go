@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -312,7 +314,7 @@ func TestTheRouterEditsWithAModelThatLooks(t *testing.T) {
 // TestAJobSaysWhenItsFilesGo, which is the operator's to decide.
 func TestAJobSaysWhenItsFilesGo(t *testing.T) {
 	t.Parallel()
-	eachShop(t, func(cfg *config.Config) { cfg.Files.Retention = time.Hour }, func(t *testing.T, s *shop) {
+	eachShop(t, func(cfg *config.Config) { cfg.Files.Retention, cfg.Media.Deadline = time.Hour, time.Hour }, func(t *testing.T, s *shop) {
 		path := s.make(t, batches, batch("one"))
 		r := s.ended(t, path, "completed")
 		if life := r.At("expires_at").(float64) - r.At("completed_at").(float64); life != time.Hour.Seconds() {
@@ -420,5 +422,55 @@ func TestTestKeysNeedNoPrice(t *testing.T) {
 		if r.Want(t, 200, ""); len(r.Text("data.0.b64_json")) == 0 {
 			t.Errorf("answered %.200s", r.Body)
 		}
+	})
+}
+
+// noRoom takes away the folder in which files wait until they are complete: what
+// is made from then on cannot be stored, until back is called.
+func (s *shop) noRoom(t *testing.T) (back func()) {
+	t.Helper()
+	spool := filepath.Join(s.cfg.Data, "files", ".spool")
+	if err := os.Remove(spool); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := os.Mkdir(spool, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestAPictureThatCannotBeStoredIsFree: who asked for a link gets none, may try
+// again, and pays once there is one.
+func TestAPictureThatCannotBeStoredIsFree(t *testing.T) {
+	t.Parallel()
+	eachShop(t, nil, func(t *testing.T, s *shop) {
+		back := s.noRoom(t)
+		order := map[string]any{"model": "pic", "prompt": "a house", "n": 2, "response_format": "url"}
+		refused := s.ask(t, "POST", "/v1/images/generations", order).Want(t, 503, "storage_unavailable")
+		if refused.Header.Get("Service-Credits") != "" || refused.Header.Get("X-Should-Retry") != "" {
+			t.Errorf("its headers are %v", refused.Header)
+		}
+		body, header := formOf(t, "one", formPart{name: "model", data: []byte("pic")}, formPart{name: "prompt", data: []byte("at night")},
+			formPart{name: "response_format", data: []byte("url")}, formPart{"image", "house.png", "image/png", upstreamtest.PNG()})
+		edit := s.Do(t, harness.Request{Method: "POST", Path: "/v1/images/edits", Key: s.key, Body: body, Header: header}).Want(t, 503, "storage_unavailable")
+		for _, r := range []*harness.Response{refused, edit} {
+			if e := s.entry(t, r); e.At("credits") != 0.0 || e.At("status") != 503.0 || e.Text("provider") != "studio" {
+				t.Errorf("the entry of the request is %s", e.Body)
+			}
+		}
+		s.balanced(t, 0)
+		if n := s.studio.count("POST /images/generations", ""); n != 1 {
+			t.Errorf("the provider was asked %d times", n)
+		}
+		back()
+		r := s.ask(t, "POST", "/v1/images/generations", order).Want(t, 200, "")
+		for i := range 2 {
+			if data := follow(t, r.Text(fmt.Sprintf("data.%d.url", i)), http.StatusOK); data != string(pictureOf("a house", i)) {
+				t.Errorf("picture %d has %d bytes", i, len(data))
+			}
+		}
+		s.entry(t, r)
+		s.balanced(t, 2*credit)
 	})
 }

@@ -173,6 +173,10 @@ func TestBadFormsAreRefused(t *testing.T) {
 				t.Errorf("%s without %s: %d %s", c.path, c.param, r.Status, r.Body)
 			}
 		}
+		body, header := formOf(t, "edge", text("prompt", "p"), text("input_reference", "hello"))
+		if r := s.Do(t, harness.Request{Method: "POST", Path: videos, Key: s.key, Body: body, Header: header}).Want(t, 400, "invalid_parameter"); !strings.Contains(r.Text("error.message"), "must be a file") {
+			t.Errorf("a text in place of a file: %s", r.Body)
+		}
 		send := func(path, kind, body string) *harness.Response {
 			return s.Do(t, harness.Request{Method: "POST", Path: path, Key: s.key, Body: body, Header: http.Header{"Content-Type": {kind}}})
 		}

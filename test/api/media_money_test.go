@@ -38,25 +38,25 @@ func TestJobsKeepToEveryBudget(t *testing.T) {
 			}
 			return c.Do(t, harness.Request{Method: "POST", Path: batches, Key: c.key, Body: batch(prompts...), Header: h})
 		}
-		refused := func(r *harness.Response, code, source string, limit, spent float64) {
+		refused := func(r *harness.Response, code, source string, limit, spent, reserved float64) {
 			t.Helper()
 			r.Want(t, 402, code)
 			if r.Text("error.details.limit_source") != source || r.At("error.details.limit") != limit || r.At("error.details.spent") != spent ||
-				r.At("error.details.resets_at") != nextMonth(s.Clock.Now()) {
+				r.At("error.details.reserved") != reserved || r.At("error.details.resets_at") != nextMonth(s.Clock.Now()) {
 				t.Errorf("%s: %s", source, r.Body)
 			}
-			if e := s.entry(t, r); e.At("credits") != 0.0 || e.Text("error_code") != code || e.At("model") != nil {
+			if e := s.entry(t, r); e.At("credits") != 0.0 || e.Text("error_code") != code || e.At("model") == nil {
 				t.Errorf("%s: the entry is %s", source, e.Body)
 			}
 		}
 		var paths []string
 		made := func(r *harness.Response) { paths = append(paths, batches+"/"+r.Want(t, 200, "").Text("id")) }
 		made(create(poor, "sea", 6))
-		refused(create(poor, "sea", 3), "budget_exceeded", "project", 8, 6)
-		refused(create(poor, "", 5), "budget_exceeded", "key", 10, 6)
+		refused(create(poor, "sea", 3), "budget_exceeded", "project", 8, 0, 6)
+		refused(create(poor, "", 5), "budget_exceeded", "key", 10, 0, 6)
 		made(create(poor, "sea", 2))
 		made(create(s, "", 12))
-		refused(create(s, "", 1), "insufficient_credits", "workspace", 20, 20)
+		refused(create(s, "", 1), "insufficient_credits", "workspace", 20, 0, 20)
 		if b := s.get(t, "/v1/billing"); b.At("reserved") != 20.0 || b.At("used") != 0.0 {
 			t.Errorf("while they work: %s", b.Body)
 		}
@@ -79,10 +79,20 @@ func TestJobsKeepToEveryBudget(t *testing.T) {
 		// All of the rest can be spent, and no more.
 		gate = "h"
 		made(create(poor, "sea", 6))
-		refused(create(poor, "sea", 1), "budget_exceeded", "project", 8, 8)
+		refused(create(poor, "sea", 1), "budget_exceeded", "project", 8, 2, 6)
 		s.studio.open("h")
 		s.ended(t, paths[3], "completed")
 		s.balanced(t, 4*credit)
+		var errors float64
+		list, _ := s.get(t, "/v1/usage?bucket=day&group_by=model").At("data").([]any)
+		for _, u := range list {
+			if row, _ := u.(map[string]any); row["model"] != nil && row["model"] != "" {
+				errors += row["errors"].(float64)
+			}
+		}
+		if errors != 4 {
+			t.Errorf("4 jobs were refused, and %v are among the errors of their models", errors)
+		}
 		s.settledDown(t)
 	})
 }

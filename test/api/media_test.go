@@ -34,6 +34,9 @@ import (
 // studio is a provider of media that does what the prompt says:
 //
 //	[gate NAME]      answers when the test opens the gate
+//	[holdvideo NAME] sends a video's file when the test opens the gate
+//	[holdthumbnail NAME] sends its thumbnail then
+//	[mute]           speaks without a sample
 //	[fails N]        answers the first N calls with 500
 //	[blocked]        refuses what came of the prompt
 //	[polls N]        a video is asked for N times until it is done
@@ -143,7 +146,14 @@ func (s *studio) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	nth := s.tries[key]
 	s.mu.Unlock()
 	do := orders(call.prompt)
-	if name := do["gate"]; name != "" && r.Method == http.MethodPost {
+	name := do["gate"]
+	if r.Method != http.MethodPost {
+		name = ""
+	}
+	if strings.HasSuffix(r.URL.Path, "/content") {
+		name = do["hold"+cmp.Or(r.URL.Query().Get("variant"), "video")]
+	}
+	if name != "" {
 		select {
 		case <-s.gate(name):
 		case <-s.ended:
@@ -165,6 +175,9 @@ func (s *studio) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		file := wavOf(spoken(in.Input, in.Voice))
 		if rate := countIn(do["rate"]); rate > 0 {
 			binary.LittleEndian.PutUint32(file[24:], uint32(rate))
+		}
+		if _, mute := do["mute"]; mute {
+			file = wavOf(nil)
 		}
 		if _, short := do["short"]; short {
 			file = file[:len(file)-10]

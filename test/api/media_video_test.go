@@ -157,6 +157,47 @@ func TestAVideoBeginsWithAPicture(t *testing.T) {
 	})
 }
 
+// TestAPictureThatCannotBeKeptMakesNoVideo, and no fault of the caller's.
+func TestAPictureThatCannotBeKeptMakesNoVideo(t *testing.T) {
+	t.Parallel()
+	eachShop(t, nil, func(t *testing.T, s *shop) {
+		defer s.noRoom(t)()
+		order := film("in JSON")
+		order["input_reference"] = map[string]any{"image_url": "data:image/png;base64," + base64.StdEncoding.EncodeToString(upstreamtest.PNG())}
+		s.ask(t, "POST", videos, order).Want(t, 503, "storage_unavailable")
+		if n := s.rows(t, "media_jobs"); n != 0 {
+			t.Errorf("there are %d jobs", n)
+		}
+		s.balanced(t, 0)
+	})
+}
+
+// TestAVideoIsListedOnce, although its thumbnail could not be stored at first.
+func TestAVideoIsListedOnce(t *testing.T) {
+	t.Parallel()
+	eachShop(t, nil, func(t *testing.T, s *shop) {
+		path := s.make(t, videos, film("[holdthumbnail g] [polls 1] a ship"))
+		s.Eventually(t, func() bool {
+			s.later(t, time.Second)
+			return s.studio.count("GET /videos/video_1/content", "") == 2
+		})
+		back := s.noRoom(t)
+		s.studio.open("g")
+		s.Eventually(t, func() bool { return s.tries(t, path) == 1 })
+		back()
+		s.later(t, 4*time.Second)
+		s.rendered(t, path, "completed")
+		var output string
+		if err := s.DB.QueryRow(t.Context(), "SELECT output FROM media_jobs WHERE id = $1", idOf(path)).Scan(&output); err != nil {
+			t.Fatal(err)
+		}
+		if strings.Count(output, `"variant":"video"`) != 1 || strings.Count(output, `"variant":"thumbnail"`) != 1 {
+			t.Errorf("it came to %s", output)
+		}
+		s.balanced(t, 4*credit)
+	})
+}
+
 // TestWhoCannotPayLeavesNoFile: the picture of a render that is refused is not
 // kept.
 func TestWhoCannotPayLeavesNoFile(t *testing.T) {
@@ -231,6 +272,32 @@ func TestARenderIsStoppedThoughItsVideoIsDeleted(t *testing.T) {
 		s.Eventually(t, func() bool { return s.rows(t, "media_tasks WHERE due_at IS NOT NULL") == 0 })
 		s.balanced(t, 0)
 	})
+}
+
+// TestWhatComesAfterAJobsEndIsNotKept: a video that was cancelled, and perhaps
+// deleted, while its file was being fetched.
+func TestWhatComesAfterAJobsEndIsNotKept(t *testing.T) {
+	t.Parallel()
+	for _, deleted := range []bool{false, true} {
+		t.Run(fmt.Sprintf("deleted %t", deleted), func(t *testing.T) {
+			t.Parallel()
+			eachShop(t, nil, func(t *testing.T, s *shop) {
+				path := s.make(t, videos, film("[holdvideo g] [polls 1] a ship"))
+				s.Eventually(t, func() bool {
+					s.later(t, time.Second)
+					return s.studio.count("GET /videos/video_1/content", "") == 1
+				})
+				s.post(t, path+"/cancel", nil)
+				if deleted {
+					s.ask(t, "DELETE", path, nil).Want(t, 200, "")
+				}
+				s.studio.open("g")
+				s.Eventually(t, func() bool { return s.rows(t, "files") > 0 })
+				s.Eventually(t, func() bool { return s.rows(t, "file_uses") == 0 && s.rows(t, "files WHERE expires_at > 0") == 0 })
+				s.balanced(t, 0)
+			})
+		})
+	}
 }
 
 func TestAVideoThatIsBlockedSaysSo(t *testing.T) {
@@ -369,7 +436,9 @@ func TestOthersSeeNothingOfAJob(t *testing.T) {
 			r := s.post(t, "/v1/scoped_tokens", map[string]any{"scopes": []string{"images:create", "videos:create", "voice:create"}, "metadata": metadata})
 			return s.as(r.Text("value"))
 		}
-		ann, ann2, bob := token(map[string]any{"user": "ann", "n": 1}), token(map[string]any{"n": 1, "user": "ann"}), token(map[string]any{"user": "bob"})
+		const n int64 = 1234567890123456789 // which is n+1 as a 64-bit float
+		ann, ann2, bob := token(map[string]any{"user": "ann", "n": n}), token(map[string]any{"n": n, "user": "ann"}), token(map[string]any{"user": "bob"})
+		anna := token(map[string]any{"user": "ann", "n": n + 1})
 		stranger := newCustomer(t, s.Server, accounts.Live)
 		for _, kind := range []struct {
 			path  string
@@ -382,6 +451,7 @@ func TestOthersSeeNothingOfAJob(t *testing.T) {
 				paths []string
 			}{
 				"bob":      {bob.customer, 0, []string{mine, hers}},
+				"anna":     {anna.customer, 0, []string{mine, hers}},
 				"ann":      {ann.customer, 1, []string{mine}},
 				"ann2":     {ann2.customer, 1, []string{mine}},
 				"stranger": {stranger, 0, []string{mine, hers}},

@@ -199,20 +199,26 @@ func TestRawSoundHasOneRate(t *testing.T) {
 	})
 }
 
-// TestAVoiceThatBreaksOffIsTheProvidersFault, and not the server's.
+// TestAVoiceThatBreaksOffIsTheProvidersFault, and not the server's; and so is
+// one that says nothing at all.
 func TestAVoiceThatBreaksOffIsTheProvidersFault(t *testing.T) {
 	t.Parallel()
-	eachShop(t, func(cfg *config.Config) { cfg.Media.Deadline = 24 * time.Hour }, func(t *testing.T, s *shop) {
-		path := s.make(t, renders, talk("[short] Once there was a"))
-		for n, wait := range []time.Duration{5 * time.Second, 30 * time.Second, 2 * time.Minute, 10 * time.Minute} {
-			s.Eventually(t, func() bool { return s.tries(t, path) == int64(n+1) })
-			s.later(t, wait)
-		}
-		if r := s.ended(t, path, "failed"); r.Text("error.code") != "upstream_error" {
-			t.Errorf("it came to %s", r.Body)
-		}
-		s.balanced(t, 0)
-	})
+	for _, how := range []string{"[short]", "[mute]"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			eachShop(t, func(cfg *config.Config) { cfg.Media.Deadline = 24 * time.Hour }, func(t *testing.T, s *shop) {
+				path := s.make(t, renders, talk(how+" Once there was a"))
+				for n, wait := range []time.Duration{5 * time.Second, 30 * time.Second, 2 * time.Minute, 10 * time.Minute} {
+					s.Eventually(t, func() bool { return s.tries(t, path) == int64(n+1) })
+					s.later(t, wait)
+				}
+				if r := s.ended(t, path, "failed"); r.Text("error.code") != "upstream_error" {
+					t.Errorf("it came to %s", r.Body)
+				}
+				s.balanced(t, 0)
+			})
+		})
+	}
 }
 
 // TestACancelledRenderIsPaidAsFarAsItWent.
