@@ -81,6 +81,10 @@ func (s *Service) call(ctx context.Context, r *Run, c *Call, secrets tools.Secre
 		c.finish("The tool is not there any more.", true, s.now())
 		return
 	}
+	if errors.Is(ctx.Err(), context.Canceled) {
+		c.Status, c.StartedAt = callReady, nil // the server stops, and has not begun
+		return
+	}
 	out, err := s.tools.Run(ctx, t, r.Specs[t.Spec], secrets, []byte(c.Arguments), r.ID+":"+c.ID)
 	if err == nil {
 		c.finish(out.Text, out.IsError, s.now())

@@ -67,8 +67,9 @@ type Service struct {
 	runner   *lanes.Runner[*item]
 	watchers watchers
 
-	mu sync.Mutex
-	at map[string]context.CancelFunc // runs that are being worked here
+	mu       sync.Mutex
+	at       map[string]context.CancelFunc // runs that are being worked here
+	unlogged map[string]*audit.Record      // calls whose entries are late, by request
 }
 
 // maxLanes is how many lanes a node has in hand at once.
@@ -78,7 +79,7 @@ const maxLanes = 1024
 func New(o Options) *Service {
 	s := &Service{db: o.DB, ring: o.Ring, gateway: o.Gateway, log: o.Log, guard: o.Guard, tools: tools.NewExecutor(o.Guard, o.Version),
 		checker:   o.Guard.Client(safehttp.ClientOptions{MaxIdlePerHost: -1}),
-		publisher: o.Publisher, now: o.Now, at: map[string]context.CancelFunc{}}
+		publisher: o.Publisher, now: o.Now, at: map[string]context.CancelFunc{}, unlogged: map[string]*audit.Record{}}
 	s.group = db.NewGroup(o.DB)
 	s.outcomes = db.NewQueue(s.group, true, s.writeOutcomes)
 	s.runner = lanes.NewRunner[*item](o.DB, s, lanes.Options{Queue: Queue, Node: o.Node, Cap: o.PerLane, Slots: o.Slots, Lanes: maxLanes, Now: o.Now})

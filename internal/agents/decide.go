@@ -2,6 +2,7 @@ package agents
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 	"unicode/utf8"
@@ -24,6 +25,9 @@ type Decision struct {
 
 const maxReason = 2000
 
+// approvalDecided is a decision in the run's log.
+const approvalDecided = "approval.decided"
+
 // Decide approves or denies a call. The run goes on when all of its calls are
 // decided about.
 func (s *Service) Decide(ctx context.Context, tx *db.Tx, p *access.Principal, by audit.Actor, runID, approvalID string, d Decision) (*Run, []*Call, error) {
@@ -43,16 +47,17 @@ func (s *Service) Decide(ctx context.Context, tx *db.Tx, p *access.Principal, by
 			c = have
 		}
 	}
+	if c == nil {
+		return r, calls, repeated(ctx, tx, r, calls, approvalID, d)
+	}
 	now := s.now()
 	switch {
-	case c == nil:
-		return nil, nil, fault.NoSuch("approval", approvalID)
 	case d.Hash != "" && d.Hash != c.Hash:
-		return nil, nil, fault.Param(fault.InvalidState, "arguments_hash", "the decision is about other arguments than the call has")
+		return nil, nil, otherArguments()
 	case c.Decision == d.Decision:
 		return r, calls, nil // a second time changes nothing
 	case c.Decision != "":
-		return nil, nil, fault.New(fault.InvalidState, "the call was decided about already: %s", c.Decision)
+		return nil, nil, alreadyDecided(c.Decision)
 	case r.Status != AwaitingApproval || c.Status != callAsking:
 		return nil, nil, fault.New(fault.InvalidState, "the run does not wait for this decision: it is %s", r.Status)
 	case c.ExpiresAt != nil && !now.Before(*c.ExpiresAt):
@@ -74,7 +79,7 @@ func (s *Service) Decide(ctx context.Context, tx *db.Tx, p *access.Principal, by
 	default:
 		c.Status = callReady
 	}
-	o.say("approval.decided", map[string]any{"approval_id": c.ApprovalID, "call_id": c.ID, "decision": d.Decision, "decided_by": by.Name, "reason": d.Reason})
+	o.say(approvalDecided, map[string]any{"approval_id": c.ApprovalID, "call_id": c.ID, "decision": d.Decision, "decided_by": by.Name, "reason": d.Reason})
 	if err := audit.LogAction(ctx, tx, by, audit.Action{ID: ids.New(ids.AdminAction), WorkspaceID: r.WorkspaceID, Environment: string(r.Environment),
 		Action: "agent.run." + d.Decision, Target: r.ID}, map[string]any{"approval": c.ApprovalID, "tool": c.Tool, "arguments_hash": c.Hash}, now); err != nil {
 		return nil, nil, err
@@ -83,6 +88,48 @@ func (s *Service) Decide(ctx context.Context, tx *db.Tx, p *access.Principal, by
 		return nil, nil, err
 	}
 	return o.run, calls, s.apply(ctx, tx, o)
+}
+
+// repeated is a decision about a call that somebody was asked about again since,
+// after a crash. The run's log has what was decided the first time.
+func repeated(ctx context.Context, tx *db.Tx, r *Run, calls []*Call, approvalID string, d Decision) error {
+	rows, err := tx.Query(ctx, "SELECT data FROM agent_events WHERE run_id = $1 AND type = $2", r.ID, approvalDecided)
+	list, err := db.All(rows, err, func(row db.Row) (data string, err error) {
+		err = row.Scan(&data)
+		return data, err
+	})
+	if err != nil {
+		return fmt.Errorf("read decisions: %w", err)
+	}
+	for _, data := range list {
+		var said struct {
+			Approval string `json:"approval_id"`
+			Call     string `json:"call_id"`
+			Decision string `json:"decision"`
+		}
+		if err := json.Unmarshal([]byte(data), &said); err != nil {
+			return fmt.Errorf("read decisions: %w", err)
+		}
+		if said.Approval != approvalID {
+			continue
+		}
+		switch c := callOf(calls, said.Call); {
+		case d.Hash != "" && (c == nil || d.Hash != c.Hash):
+			return otherArguments()
+		case said.Decision != d.Decision:
+			return alreadyDecided(said.Decision)
+		}
+		return nil
+	}
+	return fault.NoSuch("approval", approvalID)
+}
+
+func otherArguments() error {
+	return fault.Param(fault.InvalidState, "arguments_hash", "the decision is about other arguments than the call has")
+}
+
+func alreadyDecided(decision string) error {
+	return fault.New(fault.InvalidState, "the call was decided about already: %s", decision)
 }
 
 // goesOn takes a run on that waited, if it need not wait any more.
@@ -182,6 +229,8 @@ func (s *Service) Outputs(ctx context.Context, tx *db.Tx, p *access.Principal, r
 			continue // a second time changes nothing
 		case c.Status != callWaiting:
 			return nil, nil, fault.New(fault.InvalidState, "the call %s does not wait for an output: it is %s", out.CallID, c.Status)
+		case r.Status == RequiresAction && c.ExpiresAt != nil && !now.Before(*c.ExpiresAt):
+			return nil, nil, fault.New(fault.InvalidState, "the time for the output of %s is over", out.CallID)
 		}
 		c.finish(out.Output, out.IsError, now)
 		o.sayDone(c)
@@ -224,9 +273,14 @@ func (s *Service) Cancel(ctx context.Context, tx *db.Tx, p *access.Principal, ru
 	case r.Status == InProgress || r.Status == Verifying:
 		// Not a turn of its own: the one that is worked goes on, and is heeded.
 		r.Status, r.DueAt = Cancelling, &now
-		if _, err := tx.Exec(ctx, "UPDATE agent_runs SET status = $2, due_at = $3 WHERE id = $1", r.ID, string(Cancelling), now.UnixMicro()); err != nil {
+		r.Logged++
+		if _, err := tx.Exec(ctx, "UPDATE agent_runs SET status = $2, due_at = $3, logged = $4 WHERE id = $1", r.ID, string(Cancelling), now.UnixMicro(), r.Logged); err != nil {
 			return nil, nil, fmt.Errorf("cancel: %w", err)
 		}
+		if _, err := insertEntries.Write(ctx, tx, [][]any{{r.ID, r.Logged, "run.cancelling", `{"status":"cancelling"}`, now.UnixMicro()}}); err != nil {
+			return nil, nil, fmt.Errorf("cancel: %w", err)
+		}
+		tx.OnCommit(func() { s.watchers.wake(r.ID) })
 		tx.Signal(signalCancel, r.ID)
 		return r, calls, wake(ctx, tx, r.Lane, now)
 	}

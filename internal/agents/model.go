@@ -13,7 +13,6 @@ import (
 	"turnpike/internal/access"
 	"turnpike/internal/agents/tools"
 	"turnpike/internal/audit"
-	"turnpike/internal/credits"
 	"turnpike/internal/fault"
 	"turnpike/internal/gateway"
 )
@@ -64,8 +63,7 @@ type answer struct {
 	calls           []wantedCall
 	raw             []map[string]json.RawMessage // the calls as they came
 	cut             bool                         // it has as many tokens as it may, and would go on
-	input, output   int64
-	cost            credits.Micro
+	bill
 }
 
 type wantedCall struct{ name, arguments string }
@@ -100,10 +98,13 @@ func (s *Service) chat(ctx context.Context, r *Run, p *access.Principal, request
 		}
 	}
 	record.Settle(func(e *audit.Entry) { e.Status, e.ErrorCode, e.Latency = status, code, s.now().Sub(start) })
-	if unlogged := record.Settled(recordPatience); unlogged != nil && err == nil {
-		return answer{}, fmt.Errorf("%w: %w", errUnlogged, unlogged) // what is not in the log did not happen
+	if unlogged := record.Settled(recordPatience); unlogged != nil {
+		s.late(requestID, record)
+		if err == nil {
+			return answer{}, fmt.Errorf("%w: %w", errUnlogged, unlogged) // what is not in the log did not happen
+		}
 	}
-	a := answer{cost: record.Charged()}
+	a := answer{bill: billOf(record)}
 	if err != nil {
 		return a, err
 	}
@@ -135,10 +136,6 @@ func (a *answer) read(body []byte) error {
 			} `json:"message"`
 			Finish string `json:"finish_reason"`
 		} `json:"choices"`
-		Usage struct {
-			Input  int64 `json:"prompt_tokens"`
-			Output int64 `json:"completion_tokens"`
-		} `json:"usage"`
 	}
 	if err := json.Unmarshal(body, &in); err != nil || len(in.Choices) == 0 {
 		return fault.New(fault.Upstream, "the model's answer cannot be understood").Because(err)
@@ -150,8 +147,7 @@ func (a *answer) read(body []byte) error {
 	case m.Refusal != nil:
 		a.text = storable(*m.Refusal)
 	}
-	a.input, a.output, a.raw = max(0, in.Usage.Input), max(0, in.Usage.Output), m.Calls
-	a.cut = in.Choices[0].Finish == "length"
+	a.raw, a.cut = m.Calls, in.Choices[0].Finish == "length"
 	for _, c := range m.Calls {
 		var function struct {
 			Name      string `json:"name"`

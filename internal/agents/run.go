@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"turnpike/internal/access"
 	"turnpike/internal/accounts"
 	"turnpike/internal/agents/tools"
@@ -205,6 +207,9 @@ func scanRun(row db.Row) (*Run, error) {
 		if err := json.Unmarshal([]byte(*f.text), f.into); err != nil {
 			return nil, fmt.Errorf("read run: %w", err)
 		}
+	}
+	if r.Result != nil && r.Result.Output.Kind() == jsontext.KindNull {
+		r.Result.Output = nil
 	}
 	return &r, nil
 }

@@ -10,7 +10,6 @@ import (
 	"turnpike/internal/access"
 	"turnpike/internal/agents/tools"
 	"turnpike/internal/audit"
-	"turnpike/internal/credits"
 	"turnpike/internal/events"
 	"turnpike/internal/fault"
 	"turnpike/internal/ids"
@@ -63,9 +62,20 @@ func (s *Service) think(ctx context.Context, r *Run, p *access.Principal, calls 
 	return s.ask(ctx, o.run, p, step)
 }
 
-// checkpoint writes an outcome and waits until it is durable.
+// lastWait is how long a turn waits for what it has written when its time is
+// over or the server stops: a commit takes milliseconds.
+const lastWait = 10 * time.Second
+
+// checkpoint writes an outcome and waits until it is durable. What was handed
+// over is written in any case, so that the end of the turn's time is no reason
+// not to know of it.
 func (s *Service) checkpoint(ctx context.Context, o *outcome) error {
-	if err := s.outcomes.Add(o).Wait(ctx); err != nil {
+	written := s.outcomes.Add(o)
+	err := written.Wait(ctx)
+	if ctx.Err() != nil {
+		err = written.WaitFor(lastWait)
+	}
+	if err != nil {
 		return err
 	}
 	if o.lost {
@@ -87,46 +97,51 @@ func (s *Service) takeOver(ctx context.Context, o *outcome) (dead *Step, wait bo
 		return nil, false, err
 	}
 	if step != nil && step.Status == stepStarted {
-		var cost credits.Micro
-		if cost, wait, err = s.costOf(ctx, o, step.RequestID); err != nil || wait {
+		var b bill
+		if b, wait, err = s.costOf(ctx, o, step.RequestID); err != nil || wait {
 			return nil, wait, err
 		}
-		step.Credits += cost
+		step.pay(b)
 		return step, false, nil
 	}
 	check, err := openCheck(ctx, s.db, o.run.ID)
 	if err != nil || check == "" {
 		return nil, false, err
 	}
-	cost, wait, err := s.costOf(ctx, o, check)
+	b, wait, err := s.costOf(ctx, o, check)
 	if err != nil || wait {
 		return nil, wait, err
 	}
-	o.say(checkCompleted, map[string]any{"request_id": check, "credits": cost})
+	o.say(checkCompleted, map[string]any{"request_id": check, "credits": b.cost})
 	return nil, false, nil
 }
 
 // costOf adds what a call has cost to the run, or has the run wait for it.
-func (s *Service) costOf(ctx context.Context, o *outcome, requestID string) (cost credits.Micro, wait bool, err error) {
+func (s *Service) costOf(ctx context.Context, o *outcome, requestID string) (b bill, wait bool, err error) {
+	writing := s.writing(requestID) // asked first: it may arrive meanwhile
 	e, err := audit.Get(ctx, s.db, o.run.WorkspaceID, string(o.run.Environment), requestID)
 	switch {
+	case fault.Is(err, fault.NotFound) && writing:
+		o.again(s.now())
+		return b, true, nil
 	case fault.Is(err, fault.NotFound) && requestID > ids.Floor(ids.Request, time.Now().Add(-lastWrites)):
 		select {
 		case <-time.After(lastWritesPoll):
 		case <-ctx.Done():
 		}
 		o.again(s.now())
-		return 0, true, nil
-	case fault.Is(err, fault.NotFound): // it was not asked at all
-		return 0, false, nil
+		return b, true, nil
+	case fault.Is(err, fault.NotFound): // it was not asked at all, or nobody could write that it was
+		return b, false, nil
 	case err != nil:
-		return 0, false, err
+		return b, false, err
 	case !e.Settled:
 		o.again(s.now().Add(unsettledPause))
-		return 0, true, nil
+		return b, true, nil
 	}
-	o.run.Credits += e.Credits
-	return e.Credits, false, nil
+	b = billIn(e)
+	o.run.pay(b)
+	return b, false, nil
 }
 
 // What a node that died has sent to its database may come through a moment
@@ -149,8 +164,8 @@ func (s *Service) ask(ctx context.Context, r *Run, p *access.Principal, step *St
 		return nil, err
 	}
 	said, err := s.chat(ctx, r, p, step.RequestID, body)
-	o.run.Credits += said.cost
-	finished.Credits += said.cost
+	o.run.pay(said.bill)
+	finished.pay(said.bill)
 	now := s.now()
 	if err != nil {
 		if errors.Is(err, context.Canceled) || errors.Is(err, errUnlogged) {
@@ -172,9 +187,6 @@ func (s *Service) ask(ctx context.Context, r *Run, p *access.Principal, step *St
 	}
 	finished.Status, finished.CompletedAt = stepCompleted, &now
 	finished.Model, finished.Provider, finished.Text = said.model, said.provider, said.text
-	finished.InputTokens, finished.OutputTokens = said.input, said.output
-	o.run.InputTokens += said.input
-	o.run.OutputTokens += said.output
 	o.run.Tries = 0
 	if said.text != "" || len(said.calls) == 0 {
 		o.run.Answer = said.text

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"turnpike/internal/access"
 	"turnpike/internal/agents/tools"
 	"turnpike/internal/db"
@@ -72,23 +74,14 @@ func (s *Service) verify(ctx context.Context, r *Run, p *access.Principal) (*out
 }
 
 // checks runs all of them, and returns the answer as JSON where it is some.
-func (s *Service) checks(ctx context.Context, o *outcome, p *access.Principal) (list []events.VerificationCheck, output any, err error) {
+func (s *Service) checks(ctx context.Context, o *outcome, p *access.Principal) (list []events.VerificationCheck, output jsontext.Value, err error) {
 	r := o.run
 	if len(r.Orders.Schema) > 0 {
-		c := events.VerificationCheck{Type: "schema", Passed: true}
-		text := []byte(strings.TrimSpace(r.Answer))
-		switch err := json.Unmarshal(text, &output); {
-		case err != nil:
-			c.Passed, c.Reason = false, "it is not valid JSON: "+err.Error()
-			output = nil
-		default:
-			if err := tools.Validate(r.Orders.Schema, text); err != nil {
-				c.Passed, c.Reason = false, "it does not match the schema: "+err.Error()
-			}
-		}
+		var c events.VerificationCheck
+		c, output = matches(r.Orders.Schema, r.Answer)
 		list = append(list, c)
 		if !c.Passed {
-			return list, output, nil // the others need not be asked
+			return list, nil, nil // the others need not be asked
 		}
 	}
 	for i, want := range r.Orders.Checks {
@@ -104,6 +97,23 @@ func (s *Service) checks(ctx context.Context, o *outcome, p *access.Principal) (
 		list = append(list, c)
 	}
 	return list, output, nil
+}
+
+// matches checks an answer by a schema, and returns it as the JSON that it is:
+// its numbers as they are written, and characters that there are.
+func matches(schema json.RawMessage, answer string) (events.VerificationCheck, jsontext.Value) {
+	c := events.VerificationCheck{Type: "schema"}
+	output := jsontext.Value(answer)
+	if err := output.Format(jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true)); err != nil {
+		c.Reason = "it is not valid JSON: " + err.Error()
+		return c, nil
+	}
+	if err := tools.Validate(schema, json.RawMessage(output)); err != nil {
+		c.Reason = "it does not match the schema: " + err.Error()
+		return c, nil
+	}
+	c.Passed = true
+	return c, output
 }
 
 const judgeInstructions = `You judge the answer of another model by a rubric. Reply with a JSON object and nothing else: {"passed": true or false, "reason": "one sentence"}.
@@ -174,13 +184,11 @@ func (s *Service) judge(ctx context.Context, o *outcome, p *access.Principal, c 
 	if errors.Is(err, context.Canceled) || errors.Is(err, errUnlogged) {
 		return out, err // what it cost is found in the log
 	}
-	o.run.Credits += said.cost
+	o.run.pay(said.bill)
 	o.say(checkCompleted, map[string]any{"request_id": requestID, "credits": said.cost})
 	if err != nil {
 		return out, err
 	}
-	o.run.InputTokens += said.input
-	o.run.OutputTokens += said.output
 	return verdict(out, []byte(said.text)), nil
 }
 
@@ -212,7 +220,7 @@ const (
 var errCheckServer = errors.New("agents: a check's server failed")
 
 // askServer asks a server of the customer's.
-func (s *Service) askServer(ctx context.Context, r *Run, number int, c check, output any) (events.VerificationCheck, error) {
+func (s *Service) askServer(ctx context.Context, r *Run, number int, c check, output jsontext.Value) (events.VerificationCheck, error) {
 	out := events.VerificationCheck{Type: checkHTTP}
 	body, err := json.Marshal(map[string]any{"run_id": r.ID, "output_text": r.Answer, "output": output, "metadata": r.Metadata})
 	if err != nil {

@@ -7,7 +7,9 @@ import (
 	"sync"
 	"time"
 
+	"turnpike/internal/access"
 	"turnpike/internal/db"
+	"turnpike/internal/fault"
 )
 
 // Entry is a line of a run's log.
@@ -43,11 +45,56 @@ func (s *Service) Entries(ctx context.Context, q db.Querier, runID string, after
 	return list, nil
 }
 
+// maxWatchers is how many a key may have on a node: each looks into the store
+// twice a second.
+const maxWatchers = 100
+
+// watchAgain is when somebody may ask whom there was no room for.
+const watchAgain = 5 * time.Second
+
 // watchers are told when a run's log has grown on this node. What other nodes
 // write is found by looking now and then.
 type watchers struct {
-	mu sync.Mutex
-	by map[string]map[chan struct{}]struct{}
+	mu   sync.Mutex
+	by   map[string]map[chan struct{}]struct{}
+	keys map[string]int // how many there are of each
+}
+
+// enter takes a place among a key's watchers.
+func (w *watchers) enter(key string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.keys[key] >= maxWatchers {
+		f := fault.New(fault.RateLimitExceeded, "the key watches %d runs at once, which is the limit; end some of these streams, or read the events without stream=true", maxWatchers)
+		f.RetryAfter = watchAgain
+		return f
+	}
+	if w.keys == nil {
+		w.keys = map[string]int{}
+	}
+	w.keys[key]++
+	return nil
+}
+
+func (w *watchers) leave(key string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.keys[key]--; w.keys[key] == 0 {
+		delete(w.keys, key)
+	}
+}
+
+// Watcher takes a place among those of the principal's key, which its tokens
+// share. The caller gives it back.
+func (s *Service) Watcher(p *access.Principal) (leave func(), err error) {
+	key := p.KeyID
+	if key == "" {
+		key = p.ID()
+	}
+	if err := s.watchers.enter(key); err != nil {
+		return nil, err
+	}
+	return sync.OnceFunc(func() { s.watchers.leave(key) }), nil
 }
 
 // Watch returns a channel that is written to when the run's log may have

@@ -9,10 +9,12 @@ import (
 
 	"turnpike/internal/access"
 	"turnpike/internal/accounts"
+	"turnpike/internal/agents/tools"
 	"turnpike/internal/db"
 	"turnpike/internal/events"
 	"turnpike/internal/fault"
 	"turnpike/internal/lanes"
+	"turnpike/internal/spend"
 )
 
 // item is a run that is due.
@@ -78,8 +80,8 @@ func (s *Service) Work(ctx context.Context, _ string, i *item) lanes.Result {
 		lanes.Breathe(ctx)
 		return lanes.Result{Outcome: db.Written}
 	}
-	over := o.run.DueAt == nil // before it is handed over: the writer may change it
-	return lanes.Result{Well: true, Over: over, Outcome: s.outcomes.Add(o)}
+	due := o.run.DueAt // before it is handed over: the writer may change it
+	return lanes.Result{Well: true, Over: due == nil, Due: due, Outcome: s.outcomes.Add(o)}
 }
 
 // turn does what is next in a run.
@@ -96,27 +98,62 @@ func (s *Service) turn(ctx context.Context, r *Run) (*outcome, error) {
 	}
 	limit := time.Duration(r.Orders.TimeoutSeconds) * time.Second
 	began := time.Now() // before its end is set, so that all of it is counted
-	if limit > 0 {
-		if r.Worked >= limit {
-			return s.close(ctx, o, Failed, failure("run_timeout", "the run has worked for the %d s that it was given", r.Orders.TimeoutSeconds))
-		}
-		// By the time of day: tests that move the clock do not wait.
-		var stop context.CancelFunc
-		ctx, stop = context.WithTimeout(ctx, limit-r.Worked)
-		defer stop()
+	if limit > 0 && r.Worked >= limit {
+		return s.close(ctx, o, Failed, failure("run_timeout", "the run has worked for the %d s that it was given", r.Orders.TimeoutSeconds))
 	}
-	p, err := access.PrincipalOf(ctx, s.db, r.KeyID, now)
+	p, why, err := s.may(ctx, r, now)
 	if err != nil {
 		return nil, err
 	}
-	if p == nil {
-		return s.close(ctx, o, Failed, failure("key_revoked", "the key that made the run was revoked or has expired"))
+	if why != nil {
+		return s.close(ctx, o, Failed, why)
 	}
-	o, err = s.goOn(ctx, r, p)
+	working, stop := ctx, context.CancelFunc(func() {})
+	if limit > 0 {
+		// By the time of day: tests that move the clock do not wait.
+		working, stop = context.WithTimeout(ctx, limit-r.Worked)
+	}
+	defer stop()
+	o, err = s.goOn(working, r, p)
+	if err != nil && !errors.Is(err, errLost) && ctx.Err() == nil && working.Err() != nil {
+		o, err = s.asItIs(ctx, r.ID) // its time was over in the middle of something
+	}
 	if err == nil {
 		o.run.Worked += time.Since(began)
 	}
 	return o, err
+}
+
+// asItIs has a run worked again from where it stands in the store.
+func (s *Service) asItIs(ctx context.Context, id string) (*outcome, error) {
+	r, err := scanRun(s.db.QueryRow(ctx, "SELECT "+runColumns+" FROM agent_runs WHERE id = $1", id))
+	if err != nil {
+		return nil, err
+	}
+	o := begin(r)
+	o.again(s.now())
+	return o, nil
+}
+
+// may is whose run it is, or why it may not go on: what its key could not begin
+// now, it does not go on with.
+func (s *Service) may(ctx context.Context, r *Run, now time.Time) (p *access.Principal, why *events.AgentError, err error) {
+	p, err = access.PrincipalOf(ctx, s.db, r.KeyID, now)
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case p == nil:
+		return nil, failure("key_revoked", "the key that made the run was revoked or has expired"), nil
+	case !p.Grant.Allows(access.AgentRunsCreate):
+		return nil, failure("key_revoked", "the key that made the run no longer has the scope %s", access.AgentRunsCreate), nil
+	case r.Project == "":
+		return p, nil, nil
+	}
+	project, err := accounts.GetProject(ctx, s.db, r.WorkspaceID, r.Environment, r.Project)
+	if err == nil && project.ArchivedAt != nil {
+		why = failure(string(fault.UnknownProject), "the run's project %q was archived; restore it with PATCH /v1/projects/%s, and begin another run", r.Project, r.Project)
+	}
+	return p, why, err
 }
 
 // goOn finds out where a run stands, and does the next thing.
@@ -191,7 +228,11 @@ func (s *Service) retry(ctx context.Context, o *outcome, code string, err error)
 		passing = fault.FamilyOf(f.Code).Status >= 500 || f.Code == fault.RateLimitExceeded
 		switch f.Code {
 		case fault.BudgetExceeded, fault.InsufficientCredits:
-			code = string(f.Code)
+			if spend.Passing(err) { // what others have set aside may come back
+				o.again(now.Add(o.patience(now)))
+				return o, nil
+			}
+			code, message = string(f.Code), noRoom(err, f.Message)
 		case fault.ContextLengthExceeded:
 			code, message = string(f.Code), "the conversation has become longer than the model takes; use a model with a larger context_window (GET /v1/models), or tools that answer more briefly"
 		case fault.RateLimitExceeded:
@@ -202,6 +243,8 @@ func (s *Service) retry(ctx context.Context, o *outcome, code string, err error)
 		}
 	} else if code == "tool_error" {
 		message = err.Error()
+		var f *tools.Failure
+		passing = !errors.As(err, &f) || !f.Final
 	}
 	slog.Debug("a turn of a run failed", "run", r.ID, "error", err)
 	if passing && r.Environment == accounts.Live && int(r.Tries) < len(retries) {
@@ -210,4 +253,33 @@ func (s *Service) retry(ctx context.Context, o *outcome, code string, err error)
 		return o, nil
 	}
 	return o, o.end(Failed, failure(code, "%s", message), now)
+}
+
+// A step that waits for credits asks again after a quarter of the time that it
+// has waited, within these bounds: calls take seconds, and jobs minutes.
+const (
+	leastPatience = time.Second
+	mostPatience  = 30 * time.Second
+)
+
+// patience is when to ask again for credits that are set aside for others.
+func (o *outcome) patience(now time.Time) time.Duration {
+	if o.step == nil {
+		return leastPatience
+	}
+	return min(max(leastPatience, now.Sub(o.step.CreatedAt)/4), mostPatience)
+}
+
+// noRoom says which budget does not pay for the next step, and what can be done
+// about that for a run.
+func noRoom(err error, otherwise string) string {
+	var r *spend.Refusal
+	if !errors.As(err, &r) || r.Level == spend.Run {
+		return otherwise
+	}
+	what := "raise its budget"
+	if r.Level == spend.Workspace {
+		what = "an admin can raise them with PATCH /v1/billing"
+	}
+	return fmt.Sprintf("the %s has used %s of its %s credits this month, and the run's next step could cost more than is left; %s", r.Level, r.Spent, r.Limit, what)
 }

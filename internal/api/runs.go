@@ -42,6 +42,11 @@ func createRun(c *Call) error {
 	if c.r.Header.Get("Idempotency-Key") != "" {
 		return fault.Param(fault.InvalidParameter, "Idempotency-Key", "a streamed run cannot be asked for twice; leave stream out, and read its events")
 	}
+	leave, err := c.s.Agents.Watcher(c.Principal) // before there is a run that nobody watches
+	if err != nil {
+		return err
+	}
+	defer leave()
 	if err := c.s.DB.Write(c.Context(), func(tx *db.Tx) error {
 		_, err := create(tx)
 		return err
@@ -285,6 +290,11 @@ func getRunEvents(c *Call) error {
 		return err
 	}
 	if stream == "true" {
+		leave, err := c.s.Agents.Watcher(c.Principal)
+		if err != nil {
+			return err
+		}
+		defer leave()
 		return c.streamRun(r, after)
 	}
 	list, err := c.s.Agents.Entries(c.Context(), c.s.DB, r.ID, after, int(limit)+1)

@@ -211,7 +211,7 @@ func (e *env) printJobs(list []listedJob, more bool) error {
 	}
 	rows := make([][]any, len(list))
 	for i, j := range list {
-		rows[i] = []any{j.ID, e.status(string(j.Status)), fmt.Sprintf("%d%%", j.Progress), cmp.Or(j.parts(), "-"), visible(j.Model), j.Cost, e.at(j.CreatedAt)}
+		rows[i] = []any{j.ID, painted(e.status(string(j.Status))), fmt.Sprintf("%d%%", j.Progress), cmp.Or(j.parts(), "-"), j.Model, j.Cost, e.at(j.CreatedAt)}
 	}
 	if err := e.table("ID\t"+e.status("STATUS")+"\tPROGRESS\tPARTS\tMODEL\tCREDITS\tCREATED", rows); err != nil {
 		return err

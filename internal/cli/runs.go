@@ -159,7 +159,7 @@ func (e *env) printRuns(list []json.RawMessage, more bool) error {
 		if err != nil {
 			return err
 		}
-		rows[i] = []any{r.ID, e.runStatus(r.Status), fmt.Sprintf("%d/%d", r.StepsUsed, r.MaxSteps), visible(r.Model), r.Usage.Credits, e.at(r.CreatedAt)}
+		rows[i] = []any{r.ID, painted(e.runStatus(r.Status)), fmt.Sprintf("%d/%d", r.StepsUsed, r.MaxSteps), r.Model, r.Usage.Credits, e.at(r.CreatedAt)}
 	}
 	if err := e.table("ID\t"+e.status("STATUS")+"\tSTEPS\tMODEL\tCREDITS\tCREATED", rows); err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 
 	"turnpike/internal/agents"
 	"turnpike/internal/events"
+	"turnpike/internal/fault"
 	"turnpike/internal/ids"
 )
 
@@ -44,7 +45,9 @@ func (e *env) runsDecide(v verb) *cobra.Command {
 		Long: v.long + `
 
 The call is shown before anything is decided, and on a terminal you are asked. The
-decision holds for those arguments alone. The key needs the scope agents.runs:approve.`,
+decision holds for those arguments alone. The key needs the scope agents.runs:approve,
+and agents.runs:read for the call to be shown. Without that one, name the approval and
+say --yes: then it is decided unseen.`,
 		Example: v.example,
 		Args:    cobra.RangeArgs(1, 2),
 	}
@@ -62,6 +65,12 @@ decision holds for those arguments alone. The key needs the scope agents.runs:ap
 			return usageError{cmd.CommandPath(), err}
 		}
 		_, r, err := c.run(ctx, path)
+		if mayNotRead(err) {
+			if wanted == "" || !yes {
+				return fmt.Errorf("the call cannot be shown: %w; or name the approval and say --yes, to decide unseen", err)
+			}
+			return e.decide(ctx, c, path, &events.RequiredAction{ID: wanted}, agents.Decision{Decision: v.word, Reason: reason})
+		}
 		if err != nil {
 			return err
 		}
@@ -75,6 +84,12 @@ decision holds for those arguments alone. The key needs the scope agents.runs:ap
 		}
 		return e.decide(ctx, c, path, a, agents.Decision{Decision: v.word, Reason: reason, Hash: a.ArgumentsHash})
 	})
+}
+
+// mayNotRead is a key that lacks the scope to see the run.
+func mayNotRead(err error) bool {
+	var refused *apiError
+	return errors.As(err, &refused) && refused.Code == string(fault.InsufficientScope)
 }
 
 // approval finds what is to be decided about. One that was decided about

@@ -201,6 +201,37 @@ func TestOfSeveralApprovalsOneMustBeNamed(t *testing.T) {
 	}
 }
 
+// TestAKeyThatMayOnlyApproveDecidesUnseen, if it is told to and which call.
+func TestAKeyThatMayOnlyApproveDecidesUnseen(t *testing.T) {
+	t.Parallel()
+	decisions := make(chan map[string]string, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost {
+			w.WriteHeader(http.StatusForbidden)
+			_, _ = io.WriteString(w, `{"error":{"code":"insufficient_scope","message":"this needs the scope agents.runs:read"}}`)
+			return
+		}
+		var in map[string]string
+		_ = json.NewDecoder(r.Body).Decode(&in)
+		in["path"] = r.URL.Path
+		decisions <- in
+		_, _ = io.WriteString(w, runText("queued", ""))
+	}))
+	defer server.Close()
+	for _, args := range [][]string{{"approve", aRun}, {"approve", aRun, "--yes"}, {"approve", aRun, anAppr}} {
+		if code, _, errOut := runsCommand(server, args...); code != 1 || !strings.Contains(errOut, "agents.runs:read") || !strings.Contains(errOut, "--yes") {
+			t.Errorf("%v: exit %d, %s", args, code, errOut)
+		}
+	}
+	code, out, errOut := runsCommand(server, "approve", aRun, anAppr, "--yes")
+	if code != 0 || !strings.Contains(out, "approved") {
+		t.Fatalf("exit %d\n%s%s", code, out, errOut)
+	}
+	if d := <-decisions; d["decision"] != "approve" || !strings.HasSuffix(d["path"], "/approvals/"+anAppr) {
+		t.Errorf("decided %v", d)
+	}
+}
+
 func TestOnlyYesIsYes(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]bool{"y\n": true, "YES\n": true, " y": true, "\n": false, "": false, "n\n": false, "yeah\n": false} {

@@ -283,7 +283,7 @@ func (w *runWatcher) print(e *runEvent) {
 			line("%s", visible(e.Type)) // of a server that is newer
 			return
 		}
-		line("%s", w.runStatus(visible(d.Status)))
+		line("%s", w.runStatus(d.Status))
 		if d.Error != nil {
 			w.printIndented("    ", runFailure(d.Error))
 		}

@@ -277,6 +277,12 @@ func TestWhateverAReceiverDoesIsRecordedAndBounded(t *testing.T) {
 				_, _ = io.WriteString(conn, "SSH-2.0-OpenSSH_9.9\r\n\r\n")
 				_ = conn.Close()
 			}, 0, "protocol", "the answer is not valid HTTP"},
+			{"another protocol", func(w http.ResponseWriter, _ *http.Request) {
+				conn := hijack(w)
+				defer conn.Close()
+				_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+				_, _ = io.Copy(io.Discard, conn) // until the server leaves
+			}, 0, "protocol", "the server answered with 101 Switching Protocols, which was not asked for"},
 			{"headers without end", func(w http.ResponseWriter, _ *http.Request) {
 				for i := range 100 {
 					w.Header().Set(fmt.Sprintf("X-Filler-%d", i), strings.Repeat("x", 1000))
@@ -618,16 +624,22 @@ func TestHeldEventsExpireAfterAWarningAndRowsGoAfterTheirTime(t *testing.T) {
 		if c.rows(t, "deliveries") != 4 || c.rows(t, "events") != 3 || c.rows(t, "attempts") != 2 || c.rows(t, "replays") != 1 || c.rows(t, "endpoints") != 2 {
 			t.Error("a row went before its 37 days")
 		}
-		// All ids are of today, whatever the clock says: they go together.
+		// All ids are of today, whatever the clock says: they go together. What
+		// still waits is given up first, and seen for another week.
 		after(2 * time.Minute)
-		for _, table := range []string{"deliveries", "events", "attempts", "replays", "lanes WHERE id = '" + other + "'"} {
+		for _, table := range []string{"deliveries WHERE id <> '" + young + "'", "events", "attempts", "replays", "lanes WHERE id = '" + other + "'"} {
 			if n := c.rows(t, table); n != 0 {
 				t.Errorf("%s has %d rows after 37 days", table, n)
 			}
+		}
+		if d := c.until(t, young, "discarded", 0); d.Text("reason") != "expired" {
+			t.Errorf("what waited is %s", d.Body)
 		}
 		if c.rows(t, "endpoints") != 1 || c.rows(t, "endpoint_stats") != 1 {
 			t.Error("a deleted endpoint is still there after 37 days, or a paused one is not")
 		}
 		c.ask(t, "GET", "/v1/deliveries/"+old, nil).Want(t, 404, "not_found")
+		after(7*day + time.Minute)
+		c.ask(t, "GET", "/v1/deliveries/"+young, nil).Want(t, 404, "not_found")
 	})
 }

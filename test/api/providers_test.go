@@ -395,6 +395,19 @@ func TestHangUpEndsTheUpstreamCallAndIsChargedForWhatWasProduced(t *testing.T) {
 	})
 }
 
+// TestWhoLeavesAWholeAnswerPaysForWhatWasThought: the count comes after the
+// last word, and who leaves between the two has the answer.
+func TestWhoLeavesAWholeAnswerPaysForWhatWasThought(t *testing.T) {
+	t.Parallel()
+	eachMarket(t, nil, func(t *testing.T, m *market) {
+		m.openai.Queue(upstreamtest.OpenAIReply{Text: "Yes.", Usage: &upstreamtest.OpenAIUsage{Input: 10, Output: 6002, Reasoning: 6000}, Drip: 200 * time.Millisecond})
+		e := settled(t, m.Server, m.key, m.hangUp(t, body("small", "hi", map[string]any{"stream": true}), `"finish_reason":"stop"`))
+		if e.Text("usage_source") != "provider" || count(e, "output_tokens") != 6002 || amount(t, e, "credits") != 10*smallIn+6002*smallOut {
+			t.Errorf("the entry is %s", e.Body)
+		}
+	})
+}
+
 func TestStreamThatBreaksEndsWithAnErrorAndIsChargedForWhatCame(t *testing.T) {
 	t.Parallel()
 	eachMarket(t, nil, func(t *testing.T, m *market) {

@@ -3,6 +3,7 @@ package api_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -100,6 +101,9 @@ func TestCancel(t *testing.T) {
 		}
 		l.post(t, thinking+"/cancel", nil)
 		l.cancelled(t, thinking)
+		if got := strings.Join(l.history(t, thinking), " "); !strings.HasSuffix(got, "step.started run.cancelling run.cancelled") {
+			t.Errorf("its log is %s", got)
+		}
 
 		acting := l.begin(t, task(l.brain.learn("acting", calls(toolCall{"hang", ok}), saying{text: "x"}), tools))
 		l.Eventually(t, func() bool { return hangs.count() == 1 })
@@ -301,4 +305,36 @@ func bodyStatus(t *testing.T, body []byte) string {
 	var in struct{ Data struct{ Status string } }
 	decode(t, body, &in)
 	return in.Data.Status
+}
+
+// TestADecisionAgainAfterACrash: that there is another question by now takes
+// nothing from the answer to the first.
+func TestADecisionAgainAfterACrash(t *testing.T) {
+	t.Parallel()
+	eachLab(t, nil, func(t *testing.T, l *lab) {
+		bank := tellAll(t, l, "paid")
+		path := l.begin(t, task(l.brain.learn("twice asked", calls(toolCall{"pay", ok}), saying{text: "Done."}), []any{approved("pay", bank.URL)}))
+		first := l.waits(t, path, "awaiting_approval")[0]
+		old := first["id"].(string)
+		free := l.pinned(t, path)
+		l.decide(t, path, old, "approve").Want(t, 200, "")
+		l.exec(t, "UPDATE agent_calls SET status = 'started', started_at = 1 WHERE run_id = $1", idOf(path))
+		l.exec(t, "UPDATE agent_runs SET status = 'in_progress', turn = turn + 1 WHERE id = $1", idOf(path))
+		free()
+		again := l.waits(t, path, "awaiting_approval")[0]["id"].(string)
+		if again == old {
+			t.Fatal("nobody was asked again")
+		}
+		if r := l.decide(t, path, old, "approve", "arguments_hash", first["arguments_hash"]).Want(t, 200, ""); r.Text("status") != "awaiting_approval" {
+			t.Errorf("the old leave is one for doing it twice: %s", r.Body)
+		}
+		l.decide(t, path, old, "deny").Want(t, 409, "invalid_state")
+		l.decide(t, path, old, "approve", "arguments_hash", strings.Repeat("0", 64)).Want(t, 409, "invalid_state")
+		l.decide(t, path, again, "deny").Want(t, 200, "")
+		l.ended(t, path, "completed")
+		l.decide(t, path, old, "approve").Want(t, 200, "")
+		if bank.count() != 0 {
+			t.Errorf("it was done %d times", bank.count())
+		}
+	})
 }

@@ -253,3 +253,79 @@ func TestAModelThatIsDownForAWhile(t *testing.T) {
 		l.paid(t, path, oneAnswer)
 	})
 }
+
+// TestCallsUnderWayOnlyDelayARun: what is set aside for others is there again
+// when they have ended, and was never spent.
+func TestCallsUnderWayOnlyDelayARun(t *testing.T) {
+	t.Parallel()
+	eachLab(t, nil, func(t *testing.T, l *lab) {
+		shop := tellAll(t, l, "3")
+		budget := 3 * credits.Credit // one call takes all of it until it ends
+		tight, id := l.keyed(t, access.Key{MonthlyBudget: &budget})
+		first := again(3)
+		first[0].gate = "g"
+		holder := tight.begin(t, task(l.brain.learn("holder", append(first, saying{text: "Done."})...), []any{webTool("stock", shop.URL)}))
+		l.Eventually(t, func() bool { return len(l.brain.questions("holder")) == 1 })
+		paths := []string{holder}
+		for i := range 5 {
+			paths = append(paths, tight.begin(t, task(l.brain.learn(fmt.Sprint("beside", i), append(again(2), saying{text: "Done."})...), []any{webTool("stock", shop.URL)})))
+		}
+		l.Eventually(t, func() bool {
+			return l.rows(t, "requests WHERE key_id = '"+id+"' AND error_code = 'budget_exceeded'") >= 5
+		})
+		for _, path := range paths {
+			if r := l.get(t, path); r.Text("status") == "failed" {
+				t.Fatalf("a call under way has ended %s", r.Body)
+			}
+		}
+		l.brain.open("g")
+		for _, path := range paths {
+			l.Eventually(t, func() bool {
+				l.later(t, time.Second)
+				return slices.Contains([]string{"completed", "failed"}, l.get(t, path).Text("status"))
+			})
+			l.ended(t, path, "completed")
+		}
+		l.paid(t, holder, 4*oneAnswer)
+		l.balanced(t, 19*oneAnswer)
+		// What will not come back ends a run, in words that a run can act on.
+		none := 10 * credits.Micro(1)
+		poor, _ := l.keyed(t, access.Key{MonthlyBudget: &none})
+		if r := l.failed(t, poor.begin(t, task(l.brain.learn("poor", saying{text: "Hello."}), nil)), "budget_exceeded"); strings.Contains(r.Text("error.message"), "max_tokens") ||
+			!strings.Contains(r.Text("error.message"), "key") {
+			t.Errorf("it came to %s", r.Body)
+		}
+	})
+}
+
+// TestARunLosesWhatItsKeyLoses: the scope that runs need, and a project that
+// was archived.
+func TestARunLosesWhatItsKeyLoses(t *testing.T) {
+	t.Parallel()
+	eachLab(t, nil, func(t *testing.T, l *lab) {
+		bank := tellAll(t, l, "paid")
+		input := l.brain.learn("narrowed", saying{text: "So far.", calls: []toolCall{{"mine", ok}}}, saying{text: "Never."})
+		owner, id := l.keyed(t, liveKey("agents.runs:create", "models:read"))
+		narrowed := owner.begin(t, task(input, []any{function("mine")}))
+		paying := owner.begin(t, task(l.brain.learn("paying", calls(toolCall{"pay", ok}), saying{text: "Never."}), []any{approved("pay", bank.URL)}))
+		made := l.Do(t, harness.Request{Method: "POST", Path: runs, Key: l.key, Body: task(input, []any{function("mine")}), Header: http.Header{"Service-Project": {"sea"}}}).Want(t, 200, "")
+		archived := runs + "/" + made.Text("id")
+		call, other := l.waits(t, narrowed, "requires_action")[0]["call_id"].(string), l.waits(t, archived, "requires_action")[0]["call_id"].(string)
+		approval := l.waits(t, paying, "awaiting_approval")[0]["id"].(string)
+		l.ask(t, "PATCH", "/v1/keys/"+id, map[string]any{"scopes": []string{"models:read"}}).Want(t, 200, "")
+		l.ask(t, "DELETE", "/v1/projects/sea", nil).Want(t, 200, "")
+		l.output(t, narrowed, call, "x").Want(t, 200, "")
+		l.decide(t, paying, approval, "approve").Want(t, 200, "")
+		l.output(t, archived, other, "x").Want(t, 200, "")
+		if r := l.failed(t, narrowed, "key_revoked"); !strings.Contains(r.Text("error.message"), "agents.runs:create") || r.Text("partial_result") != "So far." {
+			t.Errorf("it came to %s", r.Body)
+		}
+		l.failed(t, paying, "key_revoked")
+		if r := l.failed(t, archived, "unknown_project"); !strings.Contains(r.Text("error.message"), "archived") || r.Text("partial_result") != "So far." {
+			t.Errorf("it came to %s", r.Body)
+		}
+		if len(l.brain.questions("narrowed")) != 2 || len(l.brain.questions("paying")) != 1 || bank.count() != 0 {
+			t.Error("they were worked for")
+		}
+	})
+}

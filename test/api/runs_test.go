@@ -519,7 +519,9 @@ func TestOutputsThatDoNotCome(t *testing.T) {
 		if got := l.get(t, path); got.Text("status") != "requires_action" {
 			t.Errorf("too early: %s", got.Body)
 		}
-		l.later(t, time.Second)
+		l.Clock.Turn(time.Second) // and nobody has looked yet
+		l.output(t, path, want[0]["call_id"].(string), "too late").Want(t, 409, "invalid_state")
+		l.wake(t)
 		r := l.failed(t, path, "tool_output_timeout")
 		if r.Text("partial_result") != "I look." || len(l.steps(t, path)) != 1 {
 			t.Errorf("it came to %s", r.Body)
@@ -527,6 +529,33 @@ func TestOutputsThatDoNotCome(t *testing.T) {
 		l.output(t, path, want[0]["call_id"].(string), "too late").Want(t, 409, "invalid_state")
 		if e := l.eventsOf(t, idOf(path)); len(e) != 1 || e[0]["type"] != "agent.run.failed" {
 			t.Errorf("the events are %v", e)
+		}
+	})
+}
+
+// TestTokensThatTheProviderDoesNotCount are those of the request log, as the
+// credits are.
+func TestTokensThatTheProviderDoesNotCount(t *testing.T) {
+	t.Parallel()
+	eachLab(t, nil, func(t *testing.T, l *lab) {
+		uncounted := `{"id":"x","choices":[{"message":{"role":"assistant","content":"Hello there."},"finish_reason":"stop"}]}`
+		path := l.begin(t, task(l.brain.learn("uncounted", saying{body: uncounted}), nil))
+		r := l.ended(t, path, "completed")
+		step := l.steps(t, path)[0]
+		e := settled(t, l.Server, l.key, step["request_id"].(string))
+		used := step["usage"].(map[string]any)
+		if e.At("input_tokens") == nil || e.At("input_tokens") == 0.0 || r.At("usage.input_tokens") != e.At("input_tokens") || r.At("usage.output_tokens") != e.At("output_tokens") ||
+			used["input_tokens"] != e.At("input_tokens") || used["output_tokens"] != e.At("output_tokens") {
+			t.Errorf("the run is %s, its step %v, and the log says %s", r.Body, step, e.Body)
+		}
+		// Nor does a call that is broken off use nothing.
+		path = l.begin(t, task(l.brain.learn("broken off", saying{gate: "never"}), nil))
+		l.Eventually(t, func() bool { return len(l.brain.questions("broken off")) == 1 })
+		l.post(t, path+"/cancel", nil)
+		r = l.ended(t, path, "cancelled")
+		e = settled(t, l.Server, l.key, l.steps(t, path)[0]["request_id"].(string))
+		if e.At("input_tokens") == nil || r.At("usage.input_tokens") != e.At("input_tokens") || r.At("usage.credits") != e.At("credits") {
+			t.Errorf("the run is %s, and the log says %s", r.Body, e.Body)
 		}
 	})
 }

@@ -384,3 +384,19 @@ func TestToolSecretsStaySecret(t *testing.T) {
 		}
 	})
 }
+
+// TestAnMCPServerThatWillNotDo ends a run at once: a second try is no better.
+func TestAnMCPServerThatWillNotDo(t *testing.T) {
+	t.Parallel()
+	eachLab(t, nil, func(t *testing.T, l *lab) {
+		refuses := newReceiver(t, l.Clock, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusUnauthorized) })
+		path := l.begin(t, task(l.brain.learn("refused", saying{text: "Never."}), []any{map[string]any{"type": "mcp", "server_label": "docs", "server_url": refuses.URL}}))
+		if r := l.failed(t, path, "tool_error"); !strings.Contains(r.Text("error.message"), "401") {
+			t.Errorf("it came to %s", r.Body)
+		}
+		down := newReceiver(t, l.Clock, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusBadGateway) })
+		path = l.begin(t, task(l.brain.learn("down", saying{text: "Never."}), []any{map[string]any{"type": "mcp", "server_label": "docs", "server_url": down.URL}}))
+		l.exhausts(t, path)
+		l.failed(t, path, "tool_error")
+	})
+}

@@ -150,3 +150,25 @@ func TestTestRunsAreFree(t *testing.T) {
 		l.balanced(t, 0)
 	})
 }
+
+// TestAnOutputIsWhatWasSaid: its numbers are no floats, for a check neither.
+func TestAnOutputIsWhatWasSaid(t *testing.T) {
+	t.Parallel()
+	eachLab(t, nil, func(t *testing.T, l *lab) {
+		passes := newReceiver(t, l.Clock, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"passed":true}`) })
+		said := `{"id":9007199254740993,"price":0.10,"big":1e40,"name":"a\ud800b"}`
+		mended := "{\"id\":9007199254740993,\"price\":0.10,\"big\":1e40,\"name\":\"a\uFFFDb\"}"
+		path := l.begin(t, task(l.brain.learn("exact", saying{text: said}), nil, "output", map[string]any{"schema": map[string]any{"type": "object"},
+			"checks": []any{map[string]any{"type": "http", "url": passes.URL}}}))
+		r := l.ended(t, path, "completed")
+		if r.At("result.verified") != true || !strings.Contains(string(r.Body), `"output":`+mended) {
+			t.Errorf("it came to %s", r.Body)
+		}
+		if got := passes.wait(t, l.customer, 1); !strings.Contains(string(got[0].body), `"output":`+mended) {
+			t.Errorf("the check was sent %s", got[0].body)
+		}
+		if n := l.rows(t, `events WHERE type = 'agent.run.completed' AND body LIKE '%"output":{"id":9007199254740993,%'`); n != 1 {
+			t.Errorf("%d events have it", n)
+		}
+	})
+}

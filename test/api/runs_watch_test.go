@@ -371,3 +371,46 @@ func TestRunsThatCannotBe(t *testing.T) {
 		}
 	})
 }
+
+// TestWatchersOfAKeyAreBounded, with those of its tokens: each takes some work.
+func TestWatchersOfAKeyAreBounded(t *testing.T) {
+	t.Parallel()
+	eachLab(t, nil, func(t *testing.T, l *lab) {
+		path := l.begin(t, task(l.brain.learn("crowded", calls(toolCall{"mine", ok})), []any{function("mine")}))
+		l.waits(t, path, "requires_action")
+		token := l.as(l.post(t, "/v1/scoped_tokens", map[string]any{"scopes": []string{"agents.runs:create"}}).Text("value"))
+		own := token.begin(t, task(l.brain.learn("crowded", calls(toolCall{"mine", ok})), []any{function("mine")}))
+		var streams []*reading
+		for i := range 100 {
+			if i%2 == 0 {
+				streams = append(streams, l.watch(t, path+"/events?stream=true", nil))
+			} else {
+				streams = append(streams, token.watch(t, own+"/events?stream=true", nil))
+			}
+		}
+		for _, who := range []*lab{l, token} {
+			res := who.Open(t, harness.Request{Method: "GET", Path: own + "/events?stream=true", Key: who.key})
+			_ = res.Body.Close()
+			if res.StatusCode != 429 || res.Header.Get("Retry-After") == "" {
+				t.Errorf("one more answers %d, to be tried again after %q", res.StatusCode, res.Header.Get("Retry-After"))
+			}
+			before := l.rows(t, "agent_runs")
+			res = who.Open(t, harness.Request{Method: "POST", Path: runs, Key: who.key, Body: task("x", nil, "stream", true)})
+			_ = res.Body.Close()
+			if res.StatusCode != 429 || l.rows(t, "agent_runs") != before {
+				t.Errorf("a run that nobody may watch answers %d", res.StatusCode)
+			}
+		}
+		l.get(t, own+"/events") // a list is no stream
+		other, _ := l.keyed(t, liveKey())
+		_ = other.watch(t, path+"/events?stream=true", nil).stop()
+		if err := streams[0].stop(); err != nil {
+			t.Fatal(err)
+		}
+		l.Eventually(t, func() bool {
+			res := l.Open(t, harness.Request{Method: "GET", Path: path + "/events?stream=true", Key: l.key})
+			_ = res.Body.Close()
+			return res.StatusCode == 200
+		})
+	})
+}

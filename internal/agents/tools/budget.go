@@ -27,6 +27,7 @@ const (
 type budget struct {
 	left         int
 	instructions int
+	lenient      bool // a pattern that cannot be read holds for everything
 }
 
 // spent is the panic's value.
@@ -64,6 +65,7 @@ func (b *budget) watch(root *jsonschema.Schema) error {
 		if s.DynamicRef != nil || s.RecursiveRef != nil {
 			return errors.New("it has $dynamicRef or $recursiveRef, which are not supported; use $ref")
 		}
+		unread(s)
 		here, each := children(s)
 		for _, list := range [][]*jsonschema.Schema{here, each, values(s.Properties)} {
 			for _, child := range list {
@@ -194,6 +196,9 @@ func (b *budget) pattern(text string) (jsonschema.Regexp, error) {
 		return nil, fmt.Errorf("it has more than %d bytes", maxPattern)
 	}
 	parsed, err := syntax.Parse(text, syntax.Perl)
+	if err != nil && b.lenient {
+		return anything(text), nil
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -209,6 +214,22 @@ func (b *budget) pattern(text string) (jsonschema.Regexp, error) {
 		return nil, err
 	}
 	return &countingPattern{compiled, b, len(program.Inst)}, nil
+}
+
+// anything is a pattern of another engine's, such as one that looks ahead.
+type anything string
+
+func (p anything) String() string          { return string(p) }
+func (p anything) MatchString(string) bool { return true }
+
+// unread lets members be as they are whose names only a pattern of another
+// engine's tells.
+func unread(s *jsonschema.Schema) {
+	for pattern := range s.PatternProperties {
+		if _, ok := pattern.(anything); ok {
+			s.PatternProperties[pattern] = &jsonschema.Schema{Location: s.Location}
+		}
+	}
 }
 
 type countingPattern struct {

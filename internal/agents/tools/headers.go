@@ -1,9 +1,7 @@
 package tools
 
 import (
-	"cmp"
 	"net/http"
-	"slices"
 	"strings"
 
 	"turnpike/internal/fault"
@@ -68,25 +66,4 @@ func validHeaderValue(value string) bool {
 		return false
 	}
 	return !strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f })
-}
-
-// hide takes the headers' values out of a text: servers that show what they
-// were sent must not put them into a run's record. Short values would take
-// ordinary words with them.
-func hide(text string, headers map[string]string) string {
-	var secrets []string
-	for _, value := range headers {
-		secrets = append(secrets, value)
-		if _, credentials, ok := strings.Cut(value, " "); ok { // Bearer …
-			secrets = append(secrets, strings.TrimSpace(credentials))
-		}
-	}
-	// The longest first: what is left of one that has another in it is half a secret.
-	slices.SortFunc(secrets, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
-	for _, secret := range secrets {
-		if len(secret) >= 8 {
-			text = strings.ReplaceAll(text, secret, "[hidden]")
-		}
-	}
-	return text
 }

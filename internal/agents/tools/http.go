@@ -17,7 +17,7 @@ import (
 const (
 	// readBytes is how much of an answer is read. It is more than what is
 	// shown, so that no secret is cut in two and then not found.
-	readBytes = maxOutput + 2*maxHeaderBytes
+	readBytes = maxOutput + longestSecret
 	maxQuery  = 8 << 10
 )
 

@@ -197,6 +197,7 @@ func TestHTTPFailuresSayWhetherTheCallMayHaveHappened(t *testing.T) {
 		"a slow body":          {dripping, true, "no answer within 1 s"},
 		"a broken connection":  {breaking, true, "closed the connection"},
 		"a broken answer":      {halfway, true, "broke off"},
+		"another protocol":     {serve(t, switching), true, "101 Switching Protocols"},
 		"nobody there":         {"http://" + closed.Addr().String(), false, "refused the connection"},
 		"no such name":         {"http://nowhere.invalid/", false, "nowhere.invalid"},
 		"an address not meant": {"http://127.0.0.1.nip.invalid/", false, "nip.invalid"},
@@ -331,6 +332,55 @@ func TestASecretInASecretIsHidden(t *testing.T) {
 	for range 20 { // in whatever order they come
 		if got := hide("abcdefgh-ijklmnop x-abcdefgh abcdefgh", headers); got != "[hidden] [hidden] [hidden]" {
 			t.Fatal(got)
+		}
+	}
+}
+
+// TestSecretsAreHiddenInEveryNotation that servers write what they were sent in.
+func TestSecretsAreHiddenInEveryNotation(t *testing.T) {
+	t.Parallel()
+	headers := map[string]string{"Authorization": `Bearer ab/cd+"ef\gh<i>&=é😀`}
+	for what, text := range map[string]string{
+		"as it is":             `ab/cd+"ef\gh<i>&=é😀`,
+		"JSON":                 `ab/cd+\"ef\\gh<i>&=é😀`,
+		"JSON of PHP":          `ab\/cd+\"ef\\gh<i>&=\u00e9\ud83d\ude00`,
+		"JSON of Go":           `ab/cd+\"ef\\gh\u003ci\u003e\u0026=é😀`,
+		"JSON of .NET":         `ab/cd\u002B\u0022ef\\gh\u003Ci\u003E\u0026=\u00E9\uD83D\uDE00`,
+		"JSON in JSON":         `ab\\\/cd+\\\"ef\\\\gh<i>&=\\u00e9\\ud83d\\ude00`,
+		"of a URL":             `ab%2Fcd%2B%22ef%5Cgh%3Ci%3E%26%3D%C3%A9%F0%9F%98%80`,
+		"of a URL, lower case": `ab%2fcd%2b%22ef%5cgh%3ci%3e%26%3d%c3%a9%f0%9f%98%80`,
+		"of a URL in JSON":     strings.ReplaceAll(`ab%2Fcd%2B%22ef%5Cgh%3Ci%3E%26%3D%C3%A9%F0%9F%98%80`, "%", `\u0025`),
+	} {
+		if got := hide("<"+text+">", headers); got != "<[hidden]>" {
+			t.Errorf("%s: %s", what, got)
+		}
+		if got := hide(`{"a":"Bearer `+text+`"}`, headers); got != `{"a":"[hidden]"}` {
+			t.Errorf("%s, all of it: %s", what, got)
+		}
+	}
+	for _, text := range []string{`ab\/cd+`, `\`, `\u12`, `%2`, `100 %`, `a\nb\u00e9 %41`, ``} {
+		if got := hide(text, headers); got != text {
+			t.Errorf("%q became %q", text, got)
+		}
+	}
+}
+
+// TestNoHalfSecretIsShown where an answer is cut, however it is written.
+func TestNoHalfSecretIsShown(t *testing.T) {
+	t.Parallel()
+	secret := strings.Repeat("s/", 3000)
+	escaped := strings.Repeat(`\u0073\/`, 3000)
+	for what, body := range map[string]string{
+		"across the limit":      strings.Repeat("a", maxOutput-50) + escaped,
+		"at the end of reading": strings.Repeat(escaped, 1+readBytes/len(escaped)),
+	} {
+		url := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/plain")
+			_, _ = io.WriteString(w, body)
+		})
+		out, err := call(t, t.Context(), local(), object{"url": url, "headers": object{"X-Key": secret}}, `{}`)
+		if err != nil || strings.Contains(out.Text, "s/") || strings.Contains(out.Text, "0073") || !strings.Contains(out.Text, "[hidden]") {
+			t.Errorf("%s: %d bytes, %v", what, len(out.Text), err)
 		}
 	}
 }

@@ -25,7 +25,7 @@ func (x *Executor) runMCP(ctx context.Context, t Tool, spec Spec, headers map[st
 	w.calling.Store(true)
 	result, err := session.CallTool(ctx, &mcp.CallToolParams{Meta: mcp.Meta{keyInMeta: key}, Name: t.Remote, Arguments: arguments})
 	if err == nil {
-		return mcpOutput(result, headers), nil
+		return mcpOutput(result, w.said.structured(), headers), nil
 	}
 	if ctx.Err() == nil {
 		if said := w.answered(err); said != "" {
@@ -38,24 +38,25 @@ func (x *Executor) runMCP(ctx context.Context, t Tool, spec Spec, headers map[st
 // mcpOutput is a result as the model sees it: its texts, and names for what is
 // no text. Structured content is added unless a text has it already, which is
 // what the protocol recommends.
-func mcpOutput(result *mcp.CallToolResult, headers map[string]string) Output {
+func mcpOutput(result *mcp.CallToolResult, structured json.RawMessage, headers map[string]string) Output {
 	if result.InputRequests != nil {
 		return Output{Text: "the tool asks for more input, which a run cannot give", IsError: true}
 	}
+	if structured == nil { // it is nowhere that it was looked for
+		structured, _ = json.Marshal(result.StructuredContent) // it was read from JSON
+	}
 	var parts []string
-	structured := result.StructuredContent == nil
+	repeated := result.StructuredContent == nil
 	for _, content := range result.Content {
 		if text, ok := content.(*mcp.TextContent); ok {
-			structured = structured || json.Valid([]byte(text.Text))
+			repeated = repeated || sameJSON(text.Text, structured)
 		}
 		if part := describe(content); part != "" {
 			parts = append(parts, part)
 		}
 	}
-	if !structured {
-		if raw, err := json.Marshal(result.StructuredContent); err == nil {
-			parts = append(parts, string(raw))
-		}
+	if !repeated {
+		parts = append(parts, string(structured))
 	}
 	return Output{Text: shown(strings.Join(parts, "\n"), headers, maxOutput), IsError: result.IsError}
 }

@@ -223,6 +223,12 @@ func TestMCPResultsAreBoundedText(t *testing.T) {
 			false, `{"a": 1}`, "", 8},
 		"both": {returns(&mcp.CallToolResult{StructuredContent: object{"a": 1}, Content: []mcp.Content{&mcp.TextContent{Text: `one thing`}}}),
 			false, "one thing\n{\"a\":1}", "", 17},
+		"large numbers": {returns(&mcp.CallToolResult{StructuredContent: json.RawMessage(`{"id":9007199254740993,"n":1.50}`)}),
+			false, `{"id":9007199254740993,"n":1.50}`, "", 40},
+		"JSON of something else": {returns(&mcp.CallToolResult{StructuredContent: object{"answer": 42, "name": "x"}, Content: []mcp.Content{&mcp.TextContent{Text: "42"}}}),
+			false, "42\n{\"answer\":42,\"name\":\"x\"}", "", 29},
+		"nearly the same": {returns(&mcp.CallToolResult{StructuredContent: json.RawMessage(`{"a":9007199254740993}`), Content: []mcp.Content{&mcp.TextContent{Text: `{"a":9007199254740992}`}}}),
+			false, "{\"a\":9007199254740992}\n{\"a\":9007199254740993}", "", 60},
 		"a picture": {returns(&mcp.CallToolResult{Content: []mcp.Content{&mcp.ImageContent{Data: []byte("12345"), MIMEType: "image/png"}}}),
 			false, "[an image, image/png, 5 bytes, not shown]", "", 50},
 		"a link": {returns(&mcp.CallToolResult{Content: []mcp.Content{&mcp.ResourceLink{URI: "file:///etc/passwd", Name: "x"}}}),
@@ -235,6 +241,9 @@ func TestMCPResultsAreBoundedText(t *testing.T) {
 		"a protocol error": {func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			return nil, &jsonrpc.Error{Code: -32602, Message: "bad " + testSecret}
 		}, true, "the tool failed at its MCP server: it reported error -32602: bad [hidden]", "", 100},
+		"a long protocol error": {func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			return nil, &jsonrpc.Error{Code: -32602, Message: strings.Repeat("a", maxPage-12) + testSecret}
+		}, true, "the tool failed at its MCP server: it reported error -32602: aaa", "aa[hidden]…", maxPage + 100},
 	} {
 		for dialect, opts := range dialects {
 			t.Run(what+", "+dialect, func(t *testing.T) {
@@ -309,6 +318,7 @@ func TestMCPServersThatAreNone(t *testing.T) {
 			_, _ = io.WriteString(w, `{"jsonrpc":"2.0","id":1,"result":`+strings.Repeat("[", 4<<20))
 		}), "not valid MCP", nil},
 		"a broken connection":    {plain(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }), "closed the connection", nil},
+		"another protocol":       {switching, "101 Switching Protocols", nil},
 		"ten thousand tools":     {mcpServer(nil, many...).ServeHTTP, "more than 128 tools", nil},
 		"ten megabytes of tool":  {mcpServer(nil, tool{name: "t", schema: huge}).ServeHTTP, "more than 8 MiB", nil},
 		"a large schema":         {mcpServer(nil, tool{name: "t", schema: large}).ServeHTTP, "its tool t cannot be used: inputSchema must have at most 65536 bytes", nil},
@@ -479,5 +489,54 @@ func TestMCPToolsOfAllServersTogetherAreBounded(t *testing.T) {
 	_, err = local().Resolve(t.Context(), specs, secrets)
 	if f := failure(t, err); !strings.Contains(f.Message, "two tools are called docs__t1") {
 		t.Error(f)
+	}
+}
+
+// TestMCPListsShowNoSecrets: a server may put what it was sent into what it
+// says of its tools.
+func TestMCPListsShowNoSecrets(t *testing.T) {
+	t.Parallel()
+	s := mcp.NewServer(&mcp.Implementation{Name: "test", Version: "1"}, nil)
+	s.AddTool(&mcp.Tool{Name: "t", Description: "for " + testSecret, InputSchema: json.RawMessage(`{"type":"object","description":"with sk-very-secret\u002dvalue"}`)}, texts("done"))
+	url := serve(t, mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s }, nil).ServeHTTP)
+	specs, secrets := parsed(t, local(), server(url, object{"headers": object{"Authorization": testSecret}}))
+	tools, err := local().Resolve(t.Context(), specs, secrets)
+	if err != nil || len(tools) != 1 || tools[0].Description != "for [hidden]" || string(tools[0].Parameters) != `{"type":"object","description":"with [hidden]"}` &&
+		string(tools[0].Parameters) != `{"description":"with [hidden]","type":"object"}` {
+		t.Errorf("%+v, %v", tools, err)
+	}
+}
+
+// TestMCPFailuresThatStay are told from those that may pass.
+func TestMCPFailuresThatStay(t *testing.T) {
+	t.Parallel()
+	status := func(code int) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
+	}
+	lasting := map[int]bool{302: true, 401: true, 403: true, 404: true, 408: false, 429: false, 500: false, 503: false}
+	for code, final := range lasting {
+		specs, secrets := parsed(t, local(), server(serve(t, status(code)), nil))
+		_, err := local().Resolve(t.Context(), specs, secrets)
+		if f := failure(t, err); f.Final != final {
+			t.Errorf("%d: %+v", code, f)
+		}
+	}
+	good := serve(t, mcpServer(nil, tool{name: "t"}).ServeHTTP)
+	for what, given := range map[string][]any{
+		"two of one name":    {server(good, nil), `{"type":"function","name":"docs__t"}`},
+		"one that is absent": {server(good, object{"allowed_tools": []string{"u"}})},
+		"an unusable schema": {server(serve(t, mcpServer(nil, tool{name: "t", schema: `{"type":"object","properties":{"a":{"$ref":"https://example.com/"}}}`}).ServeHTTP), nil)},
+	} {
+		specs, secrets := parsed(t, local(), given...)
+		_, err := local().Resolve(t.Context(), specs, secrets)
+		if f := failure(t, err); !f.Final {
+			t.Errorf("%s: %+v", what, f)
+		}
+	}
+	broken := serve(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	specs, secrets := parsed(t, local(), server(broken, nil))
+	_, err := local().Resolve(t.Context(), specs, secrets)
+	if f := failure(t, err); f.Final {
+		t.Errorf("a broken connection: %+v", f)
 	}
 }

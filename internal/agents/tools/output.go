@@ -26,14 +26,23 @@ func clean(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 }
 
+// brief is at most n bytes of what a stranger said, without secrets.
+func brief(s string, headers map[string]string, n int) string {
+	text, whole := hideWithin(clean(s), headers, n)
+	if whole {
+		return text
+	}
+	return text + "…"
+}
+
 // shown is a text as the model sees it: without secrets, bounded, and with a
 // word about what is missing.
 func shown(s string, headers map[string]string, limit int) string {
-	s = hide(clean(s), headers)
-	if len(s) <= limit {
-		return s
+	text, whole := hideWithin(clean(s), headers, limit)
+	if whole {
+		return text
 	}
-	return cut(s, limit) + fmt.Sprintf("\n[cut: the answer is longer than %d KiB]", limit>>10)
+	return text + fmt.Sprintf("…\n[cut: the answer is longer than %d KiB]", limit>>10)
 }
 
 // readable turns an answer's body into text, or says that it is none.
@@ -54,7 +63,7 @@ func readable(contentType string, body []byte, headers map[string]string) (text 
 	}
 	texty := strings.HasPrefix(media, "text/") || media == "application/json" || strings.HasSuffix(media, "+json")
 	if bytes.IndexByte(body, 0) >= 0 || !texty && !utf8.Valid(whole) {
-		return fmt.Sprintf("the answer is %s, which is not text and cannot be shown", hide(clean(cut(media, 100)), headers)), false
+		return fmt.Sprintf("the answer is %s, which is not text and cannot be shown", brief(media, headers, 100)), false
 	}
 	limit := maxOutput
 	if media == "text/html" || media == "application/xhtml+xml" {

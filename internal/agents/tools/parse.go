@@ -237,7 +237,7 @@ func (x *Executor) checkURL(param, raw string) error {
 
 // checkParameters wants what models take: a schema for an object.
 func checkParameters(param string, schema json.RawMessage) error {
-	if err := CheckSchema(param, schema); err != nil {
+	if err := checkSchema(param, schema, &budget{lenient: true}); err != nil {
 		return err
 	}
 	var root struct {

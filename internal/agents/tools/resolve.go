@@ -54,12 +54,12 @@ func (x *Executor) Resolve(ctx context.Context, specs []Spec, secrets Secrets) (
 	}
 	tools := slices.Concat(lists...)
 	if len(tools) > maxTools {
-		return nil, &Failure{Message: fmt.Sprintf("there are %d tools, more than %d; choose some by allowed_tools", len(tools), maxTools)}
+		return nil, &Failure{Message: fmt.Sprintf("there are %d tools, more than %d; choose some by allowed_tools", len(tools), maxTools), Final: true}
 	}
 	seen := make(map[string]bool, len(tools))
 	for _, t := range tools {
 		if seen[t.Name] {
-			return nil, &Failure{Message: fmt.Sprintf("two tools are called %s; rename one or change a server_label", t.Name)}
+			return nil, &Failure{Message: fmt.Sprintf("two tools are called %s; rename one or change a server_label", t.Name), Final: true}
 		}
 		seen[t.Name] = true
 	}
@@ -70,12 +70,12 @@ func (x *Executor) Resolve(ctx context.Context, specs []Spec, secrets Secrets) (
 func (x *Executor) listMCP(ctx context.Context, spec Spec, headers map[string]string) ([]Tool, error) {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
-	failed := func(format string, args ...any) ([]Tool, error) {
-		return nil, &Failure{Message: fmt.Sprintf("the MCP server %s: ", spec.ServerLabel) + fmt.Sprintf(format, args...)}
+	failed := func(final bool, format string, args ...any) ([]Tool, error) {
+		return nil, &Failure{Message: fmt.Sprintf("the MCP server %s: ", spec.ServerLabel) + fmt.Sprintf(format, args...), Final: final}
 	}
 	session, w, err := x.connect(ctx, spec, headers)
 	if err != nil {
-		return failed("%s", w.explain(ctx, err))
+		return failed(w.lasting(), "%s", w.explain(ctx, err))
 	}
 	defer leave(session)
 	var (
@@ -85,18 +85,18 @@ func (x *Executor) listMCP(ctx context.Context, spec Spec, headers map[string]st
 	for range listPages {
 		page, err := session.ListTools(ctx, &mcp.ListToolsParams{Cursor: cursor})
 		if err != nil {
-			return failed("%s", w.explain(ctx, err))
+			return failed(w.lasting(), "%s", w.explain(ctx, err))
 		}
 		for _, remote := range page.Tools {
 			if len(spec.AllowedTools) > 0 && !slices.Contains(spec.AllowedTools, remote.Name) {
 				continue
 			}
 			if len(tools) == maxTools {
-				return failed("it has more than %d tools; choose some by allowed_tools", maxTools)
+				return failed(true, "it has more than %d tools; choose some by allowed_tools", maxTools)
 			}
-			t, err := mcpTool(spec, remote)
+			t, err := mcpTool(spec, remote, headers)
 			if err != nil {
-				return failed("%s", err)
+				return failed(true, "%s", err)
 			}
 			tools = append(tools, t)
 		}
@@ -105,7 +105,7 @@ func (x *Executor) listMCP(ctx context.Context, spec Spec, headers map[string]st
 		}
 		cursor = page.NextCursor
 	}
-	return failed("its list of tools has more than %d pages", listPages)
+	return failed(true, "its list of tools has more than %d pages", listPages)
 }
 
 // missing complains about a tool that was asked for by name and is not there:
@@ -113,7 +113,7 @@ func (x *Executor) listMCP(ctx context.Context, spec Spec, headers map[string]st
 func missing(spec Spec, tools []Tool) error {
 	for _, name := range spec.AllowedTools {
 		if !slices.ContainsFunc(tools, func(t Tool) bool { return t.Remote == name }) {
-			return &Failure{Message: fmt.Sprintf("the MCP server %s has no tool %s, which allowed_tools names", spec.ServerLabel, cut(clean(name), maxName))}
+			return &Failure{Message: fmt.Sprintf("the MCP server %s has no tool %s, which allowed_tools names", spec.ServerLabel, cut(clean(name), maxName)), Final: true}
 		}
 	}
 	return nil
@@ -121,9 +121,9 @@ func missing(spec Spec, tools []Tool) error {
 
 // mcpTool takes over a server's tool. One that cannot be used fails the whole
 // list, and the message says how to do without it.
-func mcpTool(spec Spec, remote *mcp.Tool) (Tool, error) {
+func mcpTool(spec Spec, remote *mcp.Tool, headers map[string]string) (Tool, error) {
 	name := cut(clean(remote.Name), maxName)
-	if remote.Name == "" || len(remote.Name) > maxRemoteName || clean(remote.Name) != remote.Name {
+	if remote.Name == "" || len(remote.Name) > maxRemoteName || hide(clean(remote.Name), headers) != remote.Name {
 		return Tool{}, errors.New("it has a tool without a usable name; choose others by allowed_tools")
 	}
 	parameters := noParameters
@@ -131,6 +131,9 @@ func mcpTool(spec Spec, remote *mcp.Tool) (Tool, error) {
 		raw, err := json.Marshal(remote.InputSchema)
 		if err != nil {
 			return Tool{}, fmt.Errorf("the input schema of its tool %s cannot be read; choose others by allowed_tools", name)
+		}
+		if len(raw) <= maxSchema {
+			raw = []byte(hide(string(raw), headers))
 		}
 		if err := checkParameters("inputSchema", raw); err != nil {
 			f, _ := fault.As(err)
@@ -140,6 +143,6 @@ func mcpTool(spec Spec, remote *mcp.Tool) (Tool, error) {
 	}
 	hints := remote.Annotations
 	destructive := hints != nil && hints.DestructiveHint != nil && *hints.DestructiveHint
-	return Tool{Name: exposed(spec.ServerLabel, remote.Name), Kind: MCP, Description: cut(clean(remote.Description), maxDescription),
+	return Tool{Name: exposed(spec.ServerLabel, remote.Name), Kind: MCP, Description: brief(remote.Description, headers, maxDescription),
 		Parameters: parameters, NeedsApproval: spec.Approval.needed(remote.Name, destructive), Remote: remote.Name}, nil
 }

@@ -32,10 +32,14 @@ var errForeign = errors.New("a schema may refer only to itself")
 // CheckSchema checks a JSON Schema that a customer wrote. The fault is about
 // param.
 func CheckSchema(param string, schema json.RawMessage) error {
+	return checkSchema(param, schema, &budget{})
+}
+
+func checkSchema(param string, schema json.RawMessage, b *budget) error {
 	if len(schema) > maxSchema {
 		return fault.Invalid(param, "%s must have at most %d bytes", param, maxSchema)
 	}
-	if _, err := compile(schema, &budget{}); err != nil {
+	if _, err := compile(schema, b); err != nil {
 		return fault.Invalid(param, "%s is not a usable JSON Schema: %s", param, err)
 	}
 	return nil
@@ -43,9 +47,11 @@ func CheckSchema(param string, schema json.RawMessage) error {
 
 // Validate checks a value against a schema: nil, or an error whose text says
 // what is wrong and where.
-func Validate(schema, value json.RawMessage) error { return validate(schema, value, maxSteps) }
+func Validate(schema, value json.RawMessage) error {
+	return validate(schema, value, &budget{left: maxSteps})
+}
 
-func validate(schema, value json.RawMessage, steps int) error {
+func validate(schema, value json.RawMessage, left *budget) error {
 	if err := jsonbody.CheckDepth(value, maxValueDepth); err != nil {
 		return fmt.Errorf("the value nests deeper than %d levels", maxValueDepth)
 	}
@@ -53,7 +59,6 @@ func validate(schema, value json.RawMessage, steps int) error {
 	if err != nil {
 		return err
 	}
-	left := &budget{left: steps}
 	compiled, err := compile(schema, left)
 	if err != nil {
 		return fmt.Errorf("the schema is not usable: %w", err)
@@ -62,9 +67,10 @@ func validate(schema, value json.RawMessage, steps int) error {
 }
 
 // CheckArguments validates the model's arguments: nil, or an error whose text
-// the model can act on.
+// the model can act on. The tool checks its own input: a pattern that only it
+// can read is left to it.
 func CheckArguments(t Tool, arguments json.RawMessage) error {
-	if err := Validate(t.Parameters, arguments); err != nil {
+	if err := validate(t.Parameters, arguments, &budget{left: maxSteps, lenient: true}); err != nil {
 		return fmt.Errorf("the arguments of %s do not fit its parameters: %w", t.Name, err)
 	}
 	return nil

@@ -149,7 +149,7 @@ func TestSchemasThatAskForTooMuchWorkAreStopped(t *testing.T) {
 			if c.says == "too long" && what != "allOf" { // a shorter wait for the same end
 				steps = 1 << 14
 			}
-			err := validate(json.RawMessage(c.schema), json.RawMessage(c.value), steps)
+			err := validate(json.RawMessage(c.schema), json.RawMessage(c.value), &budget{left: steps})
 			if c.says == "" && err != nil || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
 				t.Errorf("%s: %v, want %q", what, err, c.says)
 			}
@@ -198,5 +198,38 @@ func TestArgumentsMeanOneThing(t *testing.T) {
 	}
 	if err := CheckArguments(tool, json.RawMessage(` {"amount":5,"a":"\ud800"} `)); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestPatternsOfOtherEngines: a tool checks its own input, so one of its
+// patterns that cannot be read here holds for everything. An answer is
+// verified by its schema, which must be read whole.
+func TestPatternsOfOtherEngines(t *testing.T) {
+	t.Parallel()
+	email := `{"type":"object","properties":{"to":{"type":"string","format":"email","pattern":"^(?!\\.)(?!.*\\.\\.)([A-Za-z0-9_'+\\-\\.]*)[A-Za-z0-9_+-]@([A-Za-z0-9][A-Za-z0-9\\-]*\\.)+[A-Za-z]{2,}$"},
+		"code":{"type":"string","pattern":"^[a-z]+$"}},"patternProperties":{"^(?!to|code)":{"type":"integer"}},"additionalProperties":false}`
+	specs, _ := parsed(t, local(), `{"type":"function","name":"f","parameters":`+email+`}`)
+	tool := Tool{Name: "f", Parameters: specs[0].Parameters}
+	for arguments, fine := range map[string]bool{
+		`{"to":"a@b.example"}`: true,
+		`{"to":1}`:             false,
+		`{"code":"ab"}`:        true,
+		`{"code":"1"}`:         false,
+		`{"other":1}`:          true,
+		`{"other":"x"}`:        true, // which members it is for is not known
+	} {
+		if err := CheckArguments(tool, json.RawMessage(arguments)); (err == nil) != fine {
+			t.Errorf("%s: %v", arguments, err)
+		}
+	}
+	if err := CheckSchema("output.schema", json.RawMessage(email)); err == nil || !strings.Contains(err.Error(), "pattern") {
+		t.Errorf("an output's schema: %v", err)
+	}
+	if err := Validate(json.RawMessage(email), json.RawMessage(`{}`)); err == nil {
+		t.Error("an answer was checked by half a schema")
+	}
+	// What is only too large stays refused.
+	if _, _, err := local().Parse(list(t, `{"type":"function","name":"f","parameters":{"type":"object","properties":{"a":{"pattern":"`+strings.Repeat("a", maxPattern+1)+`"}}}}`)); err == nil {
+		t.Error("a pattern of any size was taken")
 	}
 }

@@ -1,6 +1,7 @@
 package tools
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -62,6 +63,7 @@ type wire struct {
 	left    atomic.Int64 // bytes that may still come
 	calling atomic.Bool  // the tool is about to be called
 	sent    atomic.Bool  // the request for that may have left
+	said    said         // what came since
 
 	mu     sync.Mutex
 	failed error // of the last message, if it was not answered
@@ -87,7 +89,11 @@ func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	resp.Body = &bounded{resp.Body, w}
+	body := &bounded{ReadCloser: resp.Body, wire: w}
+	if w.calling.Load() {
+		body.copy = w.said.body()
+	}
+	resp.Body = body
 	return resp, nil
 }
 
@@ -116,7 +122,7 @@ func (w *wire) answered(err error) string {
 	case w.failed != nil || w.status == 0:
 		return ""
 	case errors.As(err, &said) && said.Code != rejected:
-		return fmt.Sprintf("it reported error %d: %s", said.Code, hide(cut(clean(said.Message), maxPage), w.headers))
+		return fmt.Sprintf("it reported error %d: %s", said.Code, brief(said.Message, w.headers, maxPage))
 	case w.status >= 300 && w.status < 400:
 		return "it answered with " + statusText(w.status) + ", a redirect, which is not followed"
 	case w.status == http.StatusUnauthorized || w.status == http.StatusForbidden:
@@ -124,9 +130,25 @@ func (w *wire) answered(err error) string {
 	case w.status < 200 || w.status > 299:
 		return "it answered with " + statusText(w.status)
 	case w.media != "application/json" && w.media != "text/event-stream" && w.status != http.StatusAccepted:
-		return fmt.Sprintf("it answered with %s, which is not MCP; check the URL", cmp.Or(hide(clean(cut(w.media, 100)), w.headers), "no content type"))
+		return fmt.Sprintf("it answered with %s, which is not MCP; check the URL", cmp.Or(brief(w.media, w.headers, 100), "no content type"))
 	}
 	return ""
+}
+
+// lasting reports whether the answer would be the same another time: what is
+// wrong is with the URL, the headers or the server's list.
+func (w *wire) lasting() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.overflowed():
+		return true
+	case w.failed != nil:
+		return false
+	case w.status == http.StatusRequestTimeout || w.status == http.StatusTooEarly || w.status == http.StatusTooManyRequests:
+		return false
+	}
+	return w.status >= 300 && w.status < 500
 }
 
 // explain says in words why there is no session or no list. The SDK's own
@@ -152,6 +174,7 @@ func (w *wire) explain(ctx context.Context, err error) string {
 type bounded struct {
 	io.ReadCloser
 	wire *wire
+	copy *bytes.Buffer // nil for none
 }
 
 func (b *bounded) Read(p []byte) (int, error) {
@@ -161,6 +184,9 @@ func (b *bounded) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if b.wire.left.Add(-int64(n)) < 0 {
 		return 0, errTooMuch
+	}
+	if b.copy != nil {
+		b.wire.said.add(b.copy, p[:n])
 	}
 	return n, err
 }

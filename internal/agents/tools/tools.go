@@ -108,7 +108,9 @@ type Failure struct {
 	// Unknown means that the call may have had an effect: the request was on
 	// its way when the time ran out or the connection broke.
 	Unknown bool
-	Cause   error // may hold the URL: not for the log
+	// Final means that asking again would change nothing.
+	Final bool
+	Cause error // may hold the URL: not for the log
 }
 
 func (f *Failure) Error() string { return f.Message }

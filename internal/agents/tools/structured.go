@@ -1,0 +1,76 @@
+package tools
+
+import (
+	"bytes"
+	"encoding/json"
+	"reflect"
+	"sync"
+)
+
+// said is what an MCP server sends while a tool is called, as it came. The SDK
+// reads structured content into floats, which large numbers do not survive.
+type said struct {
+	mu     sync.Mutex
+	bodies []*bytes.Buffer
+}
+
+// body notes one more answer.
+func (s *said) body() *bytes.Buffer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b := new(bytes.Buffer)
+	s.bodies = append(s.bodies, b)
+	return b
+}
+
+func (s *said) add(b *bytes.Buffer, p []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b.Write(p)
+}
+
+// structured is the structured content of the result as the server wrote it,
+// or nil.
+func (s *said) structured() json.RawMessage {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, b := range s.bodies {
+		for _, text := range append(dataOf(b.Bytes()), b.Bytes()) {
+			var message struct {
+				Result struct {
+					Structured json.RawMessage `json:"structuredContent"`
+				} `json:"result"`
+			}
+			if json.Unmarshal(text, &message) == nil && message.Result.Structured != nil {
+				return message.Result.Structured
+			}
+		}
+	}
+	return nil
+}
+
+// dataOf are the events of a stream.
+func dataOf(body []byte) (list [][]byte) {
+	var event []byte
+	for line := range bytes.Lines(body) {
+		line = bytes.TrimRight(line, "\r\n")
+		if len(line) == 0 {
+			list, event = append(list, event), nil
+			continue
+		}
+		if data, ok := bytes.CutPrefix(line, []byte("data:")); ok {
+			event = append(append(event, data...), '\n')
+		}
+	}
+	return append(list, event)
+}
+
+// sameJSON reports whether a text is JSON of the same value.
+func sameJSON(text string, value json.RawMessage) bool {
+	a, err := decode(json.RawMessage(text))
+	if err != nil {
+		return false
+	}
+	b, err := decode(value)
+	return err == nil && reflect.DeepEqual(a, b)
+}
