@@ -8,6 +8,7 @@
 //	think.go    a turn that asks the model: a step
 //	act.go      a turn that executes tools
 //	verify.go   a turn that checks the answer
+//	bill.go     what a call has used and cost, by the request log
 //	outcome.go  what came of a turn → rows, by group commit
 //	decide.go   approvals, outputs of the customer's tools, cancelling
 //	watch.go    the log of a run, for whoever watches
