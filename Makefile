@@ -5,7 +5,7 @@
 .PHONY: help setup run build test test-browser screenshots chaos bench lint fuzz clean withpostgres
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-TEST_TIMEOUT ?= 10m
+TEST_TIMEOUT ?= 20m
 BROWSER_TIMEOUT ?= 5m
 CHAOS_TIMEOUT ?= 60m
 FUZZTIME ?= 20s
