@@ -367,19 +367,36 @@ func TestWhatIsPutInAgainWhileItIsAtWorkIsDoneAgain(t *testing.T) {
 	}
 }
 
-// TestABusyLaneIsLookedIntoAgainAfterAFailure of the store.
+// TestABusyLaneIsLookedIntoAgainAfterAFailure of the store, for the same.
 func TestABusyLaneIsLookedIntoAgainAfterAFailure(t *testing.T) {
 	t.Parallel()
-	s := newDesk(t, 50*time.Millisecond)
+	const poll = 50 * time.Millisecond
+	s := newDesk(t, poll)
+	breaks := func(broken bool) (looks int) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.broken = broken
+		return s.looks
+	}
+	before, goOn := make(chan int, 1), make(chan struct{})
+	s.does = func(i task) lanes.Result {
+		<-goOn
+		if s.times(i.id) > 1 {
+			s.set(i.id, 0)
+			return lanes.Result{Well: true, Over: true, Outcome: db.Written}
+		}
+		due := time.Now().Add(-time.Minute)
+		s.set(i.id, due.UnixMicro())
+		before <- breaks(true)
+		return lanes.Result{Well: true, Due: &due, Outcome: db.Written}
+	}
 	s.hang(t)
-	s.mu.Lock()
-	s.broken = true
-	looks := s.looks
-	s.mu.Unlock()
-	s.put(t, map[string]time.Duration{"other": 0})
+	s.put(t, map[string]time.Duration{"parts": 0})
+	eventually(t, 10*time.Second, "it is at work", func() bool { return s.times("parts") == 1 })
+	s.rests(t, poll)
+	close(goOn)
+	looks := <-before
 	eventually(t, 10*time.Second, "a look fails", func() bool { return s.looked() > looks })
-	s.mu.Lock()
-	s.broken = false
-	s.mu.Unlock()
-	eventually(t, 10*time.Second, "it is done", func() bool { return s.times("other") == 1 })
+	breaks(false)
+	eventually(t, 10*time.Second, "it goes on", func() bool { return s.times("parts") == 2 })
 }

@@ -33,13 +33,37 @@ func (l *lane[T]) rewind(due int64) {
 	}
 }
 
+// leaves says when what is left of an item is to be looked for, whatever else
+// of the lane is still at work.
+func (r *Runner[T]) leaves(l *lane[T], k Key, seen place, result Result) {
+	if result.Outcome.Failed() {
+		result.Over, result.Due = false, nil // the store has it as it was
+	}
+	if seen.seq < l.put {
+		l.gap = true // what was put in may be the item itself, with other plans than its work had
+	}
+	switch {
+	case seen.Key != k: // it was put in again while it was at work
+		l.rewind(min(k.Due, seen.Due))
+		l.unsure = true
+	case result.Over:
+	case result.Due == nil:
+		l.rewind(k.Due)
+		l.unsure = true // it may be due later
+	case result.Due.After(r.now()):
+		l.next = sooner(l.next, *result.Due)
+	default:
+		l.rewind(result.Due.UnixMicro())
+	}
+}
+
 // settle says since when a lane at rest has nothing to do, or has it looked
 // into: before it is given back it must be known what comes next.
 func (r *Runner[T]) settle(l *lane[T]) {
 	if !l.idle() {
 		return
 	}
-	if l.gap || l.unsure || r.overdue(l) {
+	if l.gap || l.unsure || l.owed || r.overdue(l) {
 		l.dirty = true
 	}
 	if !l.wanted() && l.drained.IsZero() {
@@ -93,7 +117,7 @@ func (r *Runner[T]) look(l *lane[T]) {
 	switch {
 	case l.open == 0 && len(l.buffer) == 0:
 		// At rest a lane is looked at from its beginning: that costs nothing.
-		v.after = Key{}
+		v.after, l.owed = Key{}, false
 	case l.again && l.from <= l.after.Due:
 		v.after = Key{Due: l.from}
 	}
@@ -173,7 +197,7 @@ func (r *Runner[T]) found(l *lane[T], v view, seq int64, b Batch[T]) {
 		}
 	}
 	if len(b.Items) > 0 || b.Again {
-		l.drained = time.Time{}
+		l.drained, l.owed = time.Time{}, true
 	}
 }
 

@@ -83,6 +83,7 @@ type lane[T Item] struct {
 	again     bool // something that was seen is due again
 	gap       bool // something may have been put in before after
 	unsure    bool // what comes later is not known
+	owed      bool // a look before it rests: somebody may have changed an item without a word
 	lost      bool // the lease is another's now
 
 	next    time.Time // when a drained lane has work again

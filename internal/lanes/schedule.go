@@ -152,8 +152,7 @@ func (r *Runner[T]) done(t turn[T], well bool) (turn[T], bool) {
 	return next, ok
 }
 
-// written forgets an item: the next look finds it as it is now. What is left of
-// it is due now or later, whatever else of the lane is still at work.
+// written forgets an item: the next look finds it as it is now.
 func (r *Runner[T]) written(l *lane[T], k Key, result Result) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -165,23 +164,7 @@ func (r *Runner[T]) written(l *lane[T], k Key, result Result) {
 		// The look may have seen it as it was before.
 		l.late[k.ID] = seen
 	}
-	if seen.seq < l.put {
-		l.gap = true // what was put in may be the item itself, with other plans than its work had
-	}
-	failed := result.Outcome.Failed()
-	switch known := result.Due != nil && !failed; {
-	case seen.Key != k: // it was put in again while it was at work
-		l.rewind(min(k.Due, seen.Due))
-		l.unsure = true
-	case result.Over && !failed:
-	case known && result.Due.After(r.now()):
-		l.next = sooner(l.next, *result.Due)
-	case known:
-		l.rewind(result.Due.UnixMicro())
-	default:
-		l.rewind(k.Due)
-		l.unsure = true // it may be due later
-	}
+	r.leaves(l, k, seen, result)
 	if r.open == 0 && r.leaving != nil {
 		close(r.leaving)
 		r.leaving = nil

@@ -20,7 +20,7 @@ func TestCallsAndJobsOfManyKeysAreBookedSideBySide(t *testing.T) {
 			nodes = append(nodes, harness.Start(t, s.cfg, s.Clock))
 		}
 		before := s.deadlocks(t)
-		const keys, rounds = 8, 12
+		const keys, rounds = 6, 4
 		var all sync.WaitGroup
 		for range keys {
 			c, _ := s.keyed(t, access.Key{})

@@ -42,9 +42,9 @@ func TestAKeyIsShownOnceAndWorks(t *testing.T) {
 		if n := strings.Count(first.body, value); n != 2 {
 			t.Errorf("the value is there %d times, not as itself and in the example", n)
 		}
+		b.get(t, b.in(accounts.Test, "keys")).shows(t, "tp_test_…"+value[len(value)-4:], "never").hides(t, value)
 		calls(t, s, value, 200)
 		b.get(t, to).shows(t, "backend").hides(t, value)
-		b.get(t, b.in(accounts.Test, "keys")).shows(t, "tp_test_…"+value[len(value)-4:], "never").hides(t, value)
 	})
 }
 
