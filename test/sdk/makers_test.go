@@ -47,7 +47,7 @@ func withMakers(t *testing.T, engine string, fn func(t *testing.T, s *harness.Se
 	for _, m := range []maker{
 		{name: "simulator", image: "gpt-image-1.5", speech: "tts-1", voice: "alloy", video: "sora-2", masks: true, mp3: true, plays: true},
 		{name: "openai", image: "gpt-image-1.5", speech: "tts-1", voice: "alloy", video: "sora-2", masks: true, mp3: true},
-		{name: "gemini", image: "gemini-2.5-flash-image", speech: "gemini-2.5-flash-preview-tts", voice: "Kore", video: "veo-3.1-generate-preview"},
+		{name: "gemini", image: "gemini-2.5-flash-image", speech: "gemini-2.5-flash-preview-tts", voice: "Kore", video: "veo-3.1-generate-preview", mp3: audio.CanTranscode()},
 	} {
 		env := accounts.Live
 		if m.name == "simulator" {
@@ -106,7 +106,7 @@ func (m maker) checkMP3(t *testing.T, data []byte) {
 	t.Helper()
 	if m.plays {
 		probe(t, data, "mp3")
-	} else if !bytes.HasPrefix(data, []byte("ID3")) {
+	} else if !bytes.HasPrefix(data, []byte("ID3")) && !bytes.HasPrefix(data, []byte{0xff}) { // a tag, or the first frame
 		t.Errorf("the sound begins with %q", data[:min(8, len(data))])
 	}
 }
