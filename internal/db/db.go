@@ -141,9 +141,7 @@ type Tx struct {
 	tx       engineTx
 	onCommit []func()
 	signals  []signal
-	last     []interface {
-		run(ctx context.Context, tx *Tx) error
-	}
+	last     []lastStep
 }
 
 // Query reads inside the transaction.

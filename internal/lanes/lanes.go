@@ -76,9 +76,9 @@ const (
 	// defaultUnwritten bounds the items that were worked and whose outcome waits
 	// for the store: as many may be done again after a crash.
 	defaultUnwritten = 256
-	// maxTardy bounds how many slow lanes are remembered while others have
-	// them, or nobody; each takes some fifty bytes.
-	maxTardy = 16384
+	// maxPast bounds how many lanes are remembered while others have them, or
+	// nobody; each takes some fifty bytes.
+	maxPast = 16384
 )
 
 // Options configure a runner.

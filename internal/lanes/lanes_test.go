@@ -1,6 +1,7 @@
 package lanes_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -27,6 +28,7 @@ type tasks struct {
 	d      *db.DB
 	work   func(lane string, i task) bool
 	hectic bool // lanes are given back the moment they are drained
+	lanes  int  // that a node has at most; zero is plenty
 }
 
 const queue = "tasks"
@@ -106,7 +108,7 @@ func (s *tasks) run(t *testing.T, node string, slots int) (r *lanes.Runner[task]
 
 func (s *tasks) runOn(t *testing.T, d *db.DB, node string, slots int) (r *lanes.Runner[task], stop func()) {
 	t.Helper()
-	o := lanes.Options{Queue: queue, Node: node, Cap: 8, Slots: slots, Lanes: 100, Now: time.Now}
+	o := lanes.Options{Queue: queue, Node: node, Cap: 8, Slots: slots, Lanes: cmp.Or(s.lanes, 100), Now: time.Now}
 	if s.hectic {
 		o.Poll, o.Linger = 2*time.Millisecond, time.Nanosecond
 	}
@@ -229,7 +231,7 @@ func TestSlowLanesLeaveRoom(t *testing.T) {
 	for i := range 20 {
 		s.put(t, fmt.Sprintf("slow-%d", i), 0, fmt.Sprintf("second-%d", i))
 	}
-	eventually(t, 10*time.Second, "slow lanes have all they may have", func() bool { return r.Stats().Slow == 6 })
+	eventually(t, 10*time.Second, "slow lanes have all they may have", func() bool { return r.Stats().Slow == 4 })
 	s.put(t, "well", 0, "w")
 	eventually(t, 5*time.Second, "the well lane is done", func() bool { return s.open(t) == 20 })
 }

@@ -3,6 +3,7 @@ package lanes
 import (
 	"context"
 	"log/slog"
+	"math"
 	"slices"
 	"time"
 )
@@ -38,7 +39,7 @@ func (r *Runner[T]) leave(ctx context.Context, giveUp func()) {
 		if time.Since(renewed) >= heartbeat && r.renewAll(ctx) {
 			renewed = time.Now()
 		}
-		r.handOver(ctx)
+		r.handOver(ctx, math.MaxInt, func(*lane[T]) bool { return true })
 		if r.expired() {
 			giveUp()
 		}
@@ -71,26 +72,52 @@ func (r *Runner[T]) expired() bool {
 	return !time.Now().Before(r.valid)
 }
 
-// handOver gives lanes with nothing at work to whoever comes next.
-func (r *Runner[T]) handOver(ctx context.Context) {
+// makeRoom gives lanes up that are not well, if this node has as many as it may
+// and others wait: however many are dead, those find room.
+func (r *Runner[T]) makeRoom(ctx context.Context) {
+	r.mu.Lock()
+	full := len(r.lanes) >= r.limit
+	r.mu.Unlock()
+	if !full {
+		return
+	}
+	if any, err := r.due(ctx, false); err == nil && any {
+		r.handOver(ctx, max(1, r.limit/16), func(l *lane[T]) bool { return l.doing != well })
+	}
+}
+
+// handOver gives up to n lanes with nothing at work to whoever comes next. They
+// are due from now on, and so go behind those that wait already.
+func (r *Runner[T]) handOver(ctx context.Context, n int, which func(*lane[T]) bool) {
 	var free []string
 	r.mu.Lock()
 	for id, l := range r.lanes {
-		if l.open == 0 && !l.fetching {
+		if len(free) < n && l.open == 0 && !l.fetching && !l.releasing && which(l) {
+			l.releasing, l.buffer = true, nil
+			clear(l.known)
 			free = append(free, id)
 		}
 	}
 	r.mu.Unlock()
+	var err error
 	for part := range slices.Chunk(free, claimBatch) {
-		if err := r.freeLanes(ctx, part); err != nil {
-			slog.Warn("cannot hand lanes over; it is tried again", "queue", r.queue, "error", err)
-			return
+		if err == nil { // otherwise the rest would wait for the store as well
+			err = r.freeLanes(ctx, part)
 		}
 		r.mu.Lock()
 		for _, id := range part {
-			r.forget(r.lanes[id])
+			l := r.lanes[id]
+			if l.releasing = false; err == nil {
+				r.forget(l)
+				continue
+			}
+			l.rewind(0) // for what waited
+			r.offer(l)
 		}
 		r.mu.Unlock()
+	}
+	if err != nil {
+		slog.Warn("cannot hand lanes over; it is tried again", "queue", r.queue, "error", err)
 	}
 }
 
@@ -115,6 +142,7 @@ func (r *Runner[T]) keep(ctx context.Context) {
 		}
 		if expired { // that is, once per poll; before there is more, as there may be no room
 			r.giveBack(ctx)
+			r.makeRoom(ctx)
 		}
 		r.claimAll(ctx, expired)
 	}
@@ -167,10 +195,10 @@ func (r *Runner[T]) take(got []leased) {
 			continue // our own, whose lease had run out
 		}
 		l := &lane[T]{id: g.id, seq: g.seq, known: map[string]place{}, cap: min(startCap, r.cap), dirty: true, unsure: true}
-		if _, slow := r.tardy[g.id]; slow {
-			delete(r.tardy, g.id)
-			l.slow, l.cap = true, 1
+		if l.doing = r.past[g.id]; l.doing == slow {
+			l.cap = 1
 		}
+		delete(r.past, g.id)
 		r.lanes[g.id] = l
 		r.offer(l)
 	}
@@ -210,23 +238,23 @@ func (r *Runner[T]) renewAll(ctx context.Context) bool {
 	return true
 }
 
-// forget drops a lane that is no longer ours. That it was slow is remembered:
-// otherwise a crowd of dead ones would have all the slots again each time that
-// they come back with a retry.
+// forget drops a lane that is no longer ours. How it was doing is remembered:
+// otherwise a crowd of dead ones would be strangers again each time that they
+// come back with a retry, and a well one whenever something happens.
 func (r *Runner[T]) forget(l *lane[T]) {
 	l.lost = true
 	l.buffer = nil
 	delete(r.lanes, l.id)
-	if !l.slow {
+	if l.doing == strange {
 		return
 	}
-	if len(r.tardy) >= maxTardy {
-		for other := range r.tardy {
-			delete(r.tardy, other) // any one
+	if len(r.past) >= maxPast {
+		for other := range r.past {
+			delete(r.past, other) // any one
 			break
 		}
 	}
-	r.tardy[l.id] = struct{}{}
+	r.past[l.id] = l.doing
 }
 
 // giveBack releases what has been drained for a while, and looks again at

@@ -99,7 +99,11 @@ func (r *Runner[T]) remind(l *lane[T]) {
 // for a while. Among many it is its turn seldom, and what it holds meanwhile
 // takes memory. Powers of two, as sources may have a statement for each number.
 func (r *Runner[T]) breadth(l *lane[T]) int {
-	n := min(8*l.cap, max(leastLook, maxBuffered/(1+r.ready.len())))
+	have := 0
+	for s := range r.ready {
+		have += r.ready[s].len()
+	}
+	n := min(8*l.cap, max(leastLook, maxBuffered/(1+have)))
 	return 1 << (bits.Len(uint(n)) - 1)
 }
 

@@ -36,13 +36,12 @@ type Runner[T Item] struct {
 
 	mu       sync.Mutex
 	lanes    map[string]*lane[T]
-	tardy    map[string]struct{} // those that were slow when they were given back
+	past     map[string]standing // how lanes were doing when they were given back
 	looks    fifo[T]             // lanes that are to be looked into
-	ready    fifo[T]             // lanes that have an item to start, well and slow ones apart
-	slow     fifo[T]
-	running  int // items at work
-	slowly   int // of them in slow lanes
-	open     int // items at work or whose outcome is not written yet
+	ready    [standings]fifo[T]  // lanes that have an item to start
+	running  int                 // items at work
+	among    [standings]int      // of them, by what was known of their lanes when they began
+	open     int                 // items at work or whose outcome is not written yet
 	fetches  int
 	valid    time.Time // until when the leases hold
 	turns    uint64
@@ -73,7 +72,7 @@ type lane[T Item] struct {
 	open   int              // items at work or whose outcome is not written yet
 	cap    int
 	streak int // of well items, to grow the cap
-	slow   bool
+	doing  standing
 
 	fetching  bool
 	releasing bool
@@ -94,7 +93,7 @@ type lane[T Item] struct {
 func NewRunner[T Item](d *db.DB, source Source[T], o Options) *Runner[T] {
 	r := &Runner[T]{queue: o.Queue, node: o.Node, db: d, source: source, now: o.Now, cap: o.Cap, slots: o.Slots, limit: o.Lanes,
 		poll: cmp.Or(o.Poll, defaultPoll), linger: cmp.Or(o.Linger, defaultLinger), grace: cmp.Or(o.Grace, lease), unwritten: cmp.Or(o.Unwritten, defaultUnwritten),
-		wake: make(chan struct{}, 1), lanes: map[string]*lane[T]{}, tardy: map[string]struct{}{}}
+		wake: make(chan struct{}, 1), lanes: map[string]*lane[T]{}, past: map[string]standing{}}
 	d.OnSignal(signalOf(o.Queue), r.kick)
 	return r
 }
@@ -132,16 +131,12 @@ func (r *Runner[T]) kick(payload string) {
 // Put is Enqueue for items that are due at once, in the order of their keys. A
 // lane that this node has, and of which it has seen everything else, gets them
 // after the commit without a look.
-func (r *Runner[T]) Put(ctx context.Context, tx *db.Tx, items map[string][]T, now time.Time) error {
+func (r *Runner[T]) Put(_ context.Context, tx *db.Tx, items map[string][]T, now time.Time) error {
 	due := make(map[string]time.Time, len(items))
 	for id := range items {
 		due[id] = now
 	}
-	seqs, err := enqueue(ctx, tx, r.queue, due)
-	if err != nil {
-		return err
-	}
-	tx.OnCommit(func() { r.handOut(items, seqs) })
+	orders.Add(tx, order{r.queue, due, func(seqs map[string]int64) { r.handOut(items, seqs) }})
 	return nil
 }
 
@@ -216,5 +211,5 @@ type Stats struct {
 func (r *Runner[T]) Stats() Stats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return Stats{len(r.lanes), r.running, r.slowly, r.open}
+	return Stats{len(r.lanes), r.running, r.among[slow], r.open}
 }

@@ -8,6 +8,16 @@ import (
 // What a node does with the lanes it has: whose turn it is, what is started,
 // and what came of it. The runner's lock is held throughout.
 
+// standing is how a lane has been doing.
+type standing int
+
+const (
+	strange   standing = iota // nothing is known of it yet
+	well                      // its last item was worked in time
+	slow                      // it was slow or dead
+	standings                 // how many there are
+)
+
 // idle reports whether nothing of the lane is in hand.
 func (l *lane[T]) idle() bool { return l.open == 0 && !l.fetching && len(l.buffer) == 0 }
 
@@ -18,10 +28,8 @@ func (r *Runner[T]) offer(l *lane[T]) {
 		return
 	case len(l.buffer) > 0 && l.active >= l.cap:
 		return
-	case len(l.buffer) > 0 && l.slow:
-		r.slow.push(l)
 	case len(l.buffer) > 0:
-		r.ready.push(l)
+		r.ready[l.doing].push(l)
 	case !l.fetching && l.wanted():
 		r.looks.push(l)
 	default:
@@ -45,36 +53,22 @@ func (r *Runner[T]) pump() {
 type turn[T Item] struct {
 	lane *lane[T]
 	item T
-	slow bool // its lane was when it began
+	as   standing // of its lane when it began
 }
 
-// next begins one item, if there is one and a place for it. Lanes go round, an
-// item each. Slow ones get every eighth turn while there are others, and at
-// most three quarters of the places, so that however many there are, the well
-// ones find room.
+// next begins one item, if there is one and a place for it.
 func (r *Runner[T]) next() (t turn[T], ok bool) {
 	if r.stopping || !time.Now().Before(r.valid) {
 		return t, false
 	}
 	for r.running < r.slots && r.open-r.running < r.unwritten {
 		r.lookAround()
-		var l *lane[T]
-		r.turns++
-		room := r.slowly < max(1, r.slots*3/4)
-		if room && r.turns%8 == 0 {
-			l = r.slow.pop()
-		}
-		if l == nil {
-			l = r.ready.pop()
-		}
-		if l == nil && room {
-			l = r.slow.pop()
-		}
+		l, as := r.choose()
 		if l == nil {
 			return t, false
 		}
 		l.queued = false
-		if l.lost || len(l.buffer) == 0 || l.active >= l.cap {
+		if l.lost || len(l.buffer) == 0 || l.active >= l.cap || l.doing != as { // meanwhile
 			r.offer(l)
 			continue
 		}
@@ -88,9 +82,44 @@ func (r *Runner[T]) next() (t turn[T], ok bool) {
 	return t, false
 }
 
+// choose takes a lane out of its line. Lanes go round, an item each; strangers
+// and well ones by turns, and slow ones get every eighth while there are others.
+func (r *Runner[T]) choose() (l *lane[T], as standing) {
+	r.turns++
+	order := [standings]standing{well, strange, slow}
+	switch {
+	case r.turns%8 == 0:
+		order = [standings]standing{slow, strange, well}
+	case r.turns%2 == 0:
+		order = [standings]standing{strange, well, slow}
+	}
+	for _, as = range order {
+		if r.room(as) {
+			if l = r.ready[as].pop(); l != nil {
+				return l, as
+			}
+		}
+	}
+	return nil, as
+}
+
+// room reports whether an item of such a lane may begin. The last quarter of
+// the places is for the lanes that are known to be well, so that however many
+// others there are, they find room. Half of them are not for slow ones, so that
+// strangers do, too.
+func (r *Runner[T]) room(as standing) bool {
+	switch {
+	case as == well:
+		return true
+	case r.among[strange]+r.among[slow] >= r.slots-r.slots/4:
+		return false
+	}
+	return as == strange || r.among[slow] < max(1, r.slots/2)
+}
+
 // lookAround looks into lanes while there are not enough known to have work.
 func (r *Runner[T]) lookAround() {
-	for r.fetches < maxFetches && r.ready.len() < r.slots {
+	for r.fetches < maxFetches && r.ready[well].len() < r.slots {
 		l := r.looks.pop()
 		if l == nil {
 			return
@@ -104,7 +133,7 @@ func (r *Runner[T]) lookAround() {
 
 // begin takes the lane's next item.
 func (r *Runner[T]) begin(l *lane[T]) turn[T] {
-	t := turn[T]{l, l.buffer[0], l.slow}
+	t := turn[T]{l, l.buffer[0], l.doing}
 	clear(l.buffer[:1]) // or the lane would keep what is done
 	if l.buffer = l.buffer[1:]; len(l.buffer) == 0 {
 		l.buffer = nil
@@ -114,9 +143,7 @@ func (r *Runner[T]) begin(l *lane[T]) turn[T] {
 	l.drained = time.Time{}
 	r.running++
 	r.open++
-	if t.slow {
-		r.slowly++
-	}
+	r.among[t.as]++
 	return t
 }
 
@@ -134,16 +161,14 @@ func (r *Runner[T]) do(t turn[T]) {
 // done frees the place of an item, and returns what to do in it. What came of
 // the item is written meanwhile, many of them in one commit; until then it
 // stays known.
-func (r *Runner[T]) done(t turn[T], well bool) (turn[T], bool) {
+func (r *Runner[T]) done(t turn[T], fine bool) (turn[T], bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.running--
-	if t.slow {
-		r.slowly--
-	}
+	r.among[t.as]--
 	l := t.lane
 	l.active--
-	l.judge(well, r.cap)
+	l.judge(fine, r.cap)
 	r.offer(l)
 	next, ok := r.next()
 	if ok {
@@ -176,14 +201,14 @@ func (r *Runner[T]) written(l *lane[T], k Key, result Result) {
 
 // judge lets a lane that does well have more at once, and one that does not
 // less: a dead endpoint costs one slot.
-func (l *lane[T]) judge(well bool, most int) {
-	if !well {
+func (l *lane[T]) judge(fine bool, most int) {
+	if !fine {
 		l.cap = max(1, l.cap/2)
 		l.streak = 0
-		l.slow = true
+		l.doing = slow
 		return
 	}
-	l.slow = false
+	l.doing = well
 	if l.streak++; l.streak >= l.cap {
 		l.streak = 0
 		l.cap = min(2*l.cap, most)

@@ -15,45 +15,82 @@ import (
 
 // upsert puts work into lanes. The bump of seq tells a node that is about to
 // give the lane back that it has not seen everything.
-var upsert = db.NewBulk("lanes", `ON CONFLICT (queue, id) DO UPDATE SET seq = lanes.seq + 1,
+var upsert = db.NewBulk("lanes", `ON CONFLICT (queue, id) DO UPDATE SET seq = lanes.seq + excluded.seq,
 	due_at = CASE WHEN lanes.due_at IS NULL OR lanes.due_at > excluded.due_at THEN excluded.due_at ELSE lanes.due_at END`,
 	"queue text", "id text", "due_at bigint", "seq bigint")
 
 // maxSignal bounds the lanes that a signal names; PostgreSQL takes 8,000 bytes.
 const maxSignal = 128
 
-// Enqueue says, in the transaction that stores the work, that lanes have some
-// from the given moments on.
-func Enqueue(ctx context.Context, tx *db.Tx, queue string, due map[string]time.Time) error {
-	_, err := enqueue(ctx, tx, queue, due)
-	return err
+// order is that lanes have work from some moments on.
+type order struct {
+	queue string
+	due   map[string]time.Time
+	// then is called after the commit with the lanes' new seqs, unless those are
+	// very many; it may be nil.
+	then func(seqs map[string]int64)
 }
 
-// enqueue returns the lanes' new seqs, unless there are very many.
-func enqueue(ctx context.Context, tx *db.Tx, queue string, due map[string]time.Time) (map[string]int64, error) {
-	if len(due) == 0 {
-		return nil, nil
+// orders are written when the transaction holds all else that it changes, but
+// the books: in one pass, in the order of their ids, as everybody locks them.
+// Otherwise two nodes would wait for each other.
+var orders = db.NewLast(func(ctx context.Context, tx *db.Tx, list []order) error {
+	by := map[string][]order{}
+	for _, o := range list {
+		by[o.queue] = append(by[o.queue], o)
 	}
-	// In the order of their ids, as everybody locks them: otherwise two nodes
-	// would wait for each other.
-	names := slices.Sorted(maps.Keys(due))
-	rows := make([][]any, len(names))
+	for _, queue := range slices.Sorted(maps.Keys(by)) {
+		if err := enqueue(ctx, tx, queue, by[queue]); err != nil {
+			return fmt.Errorf("enqueue: %w", err)
+		}
+	}
+	return nil
+}).Sooner()
+
+// Enqueue says, in the transaction that stores the work, that lanes have some
+// from the given moments on. It is written at the end of the transaction.
+func Enqueue(_ context.Context, tx *db.Tx, queue string, due map[string]time.Time) error {
+	orders.Add(tx, order{queue: queue, due: due})
+	return nil
+}
+
+func enqueue(ctx context.Context, tx *db.Tx, queue string, list []order) error {
+	rows := map[string][]any{}
+	for _, o := range list {
+		for id, at := range o.due {
+			due, seq := at.UnixMicro(), int64(1)
+			if row := rows[id]; row != nil { // each counts: whoever put in one of them has not seen the other
+				due, seq = min(due, row[2].(int64)), row[3].(int64)+1
+			}
+			rows[id] = []any{queue, id, due, seq}
+		}
+	}
+	if len(rows) == 0 {
+		return nil
+	}
+	names := slices.Sorted(maps.Keys(rows))
+	sorted := make([][]any, len(names))
 	for i, id := range names {
-		rows[i] = []any{queue, id, due[id].UnixMicro(), int64(1)}
+		sorted[i] = rows[id]
 	}
-	if _, err := upsert.Write(ctx, tx, rows); err != nil {
-		return nil, fmt.Errorf("enqueue: %w", err)
+	if _, err := upsert.Write(ctx, tx, sorted); err != nil {
+		return err
 	}
 	if len(names) > maxSignal {
 		tx.Signal(signalOf(queue), "") // any
-		return nil, nil
+		return nil
 	}
 	seqs, err := readSeqs(ctx, tx, queue, names)
 	if err != nil {
-		return nil, fmt.Errorf("enqueue: %w", err)
+		return err
 	}
 	tx.Signal(signalOf(queue), payloadOf(names, seqs))
-	return seqs, nil
+	for _, o := range list {
+		if o.then != nil {
+			tx.OnCommit(func() { o.then(seqs) })
+		}
+	}
+	return nil
 }
 
 func readSeqs(ctx context.Context, tx *db.Tx, queue string, names []string) (map[string]int64, error) {
