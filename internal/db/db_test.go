@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -409,5 +410,90 @@ func TestPartitionsTakeTheirRowsFromTheDefault(t *testing.T) {
 	}
 	if err := late.Drop(t.Context(), d, march.AddDate(0, 2, 0)); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestWritesGoOnWhileTheirPartitionIsMade, and neither fails for the other: rows
+// that are written at that moment, again and anew, move with the others.
+func TestWritesGoOnWhileTheirPartitionIsMade(t *testing.T) {
+	t.Parallel()
+	d := dbtest.Open(t, dbtest.Address(t, "postgres"))
+	write(t, d, "CREATE TABLE busy (id TEXT PRIMARY KEY, n BIGINT NOT NULL) PARTITION BY RANGE (id)")
+	write(t, d, "CREATE TABLE busy_default PARTITION OF busy DEFAULT")
+	busy := db.Partitioned{Table: "busy", Key: "id", Prefix: "req_"}
+	march := time.Date(2026, 3, 10, 0, 0, 0, 0, time.UTC)
+	var done atomic.Bool
+	var written atomic.Int64
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for i := 0; !done.Load(); i++ {
+				id := ids.Floor("req_", march.Add(time.Duration(i%200)*time.Second))
+				err := d.Write(t.Context(), func(tx *db.Tx) error {
+					_, err := tx.Exec(t.Context(), "INSERT INTO busy (id, n) VALUES ($1, 1) ON CONFLICT (id) DO UPDATE SET n = busy.n + 1", id)
+					return err
+				})
+				if err != nil {
+					t.Error(err)
+				}
+				written.Add(1)
+			}
+		})
+	}
+	await := func(n int64) {
+		for n += written.Load(); written.Load() < n; {
+			runtime.Gosched()
+		}
+	}
+	await(100)
+	if err := busy.Prepare(t.Context(), d, march); err != nil {
+		t.Error(err)
+	}
+	await(100)
+	done.Store(true)
+	all.Wait()
+	var sum, left int64
+	if err := d.QueryRow(t.Context(), "SELECT CAST(sum(n) AS BIGINT), (SELECT count(*) FROM busy_default) FROM busy").Scan(&sum, &left); err != nil || sum != written.Load() || left != 0 {
+		t.Errorf("%d of %d writes are there, %d rows in the default (%v)", sum, written.Load(), left, err)
+	}
+}
+
+// TestAMigrationHoldsUpNobody: a backup reads a table that a migration changes.
+// Nodes that serve meanwhile do not queue behind the one that migrates.
+func TestAMigrationHoldsUpNobody(t *testing.T) {
+	t.Parallel()
+	d := dbtest.Open(t, dbtest.Address(t, "postgres"))
+	last := db.Migrations()[len(db.Migrations())-1]
+	write(t, d, "ALTER TABLE agent_runs DROP COLUMN cut_step") // what the last one adds
+	write(t, d, fmt.Sprintf("DELETE FROM schema_migrations WHERE version = %d", last.Version))
+	reading, done, migrated := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	go func() {
+		_ = d.Write(t.Context(), func(tx *db.Tx) error {
+			var n int64
+			err := tx.QueryRow(t.Context(), "SELECT count(*) FROM agent_runs").Scan(&n)
+			close(reading)
+			<-done
+			return err
+		})
+	}()
+	<-reading
+	go func() {
+		_, err := d.Migrate(t.Context())
+		migrated <- err
+	}()
+	for begun := time.Now(); time.Since(begun) < 3*time.Second; time.Sleep(10 * time.Millisecond) {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		var n int64
+		if err := d.QueryRow(ctx, "SELECT count(*) FROM agent_runs").Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+	}
+	close(done)
+	if err := <-migrated; err != nil {
+		t.Error(err)
+	}
+	if have, want, err := d.SchemaVersion(t.Context()); have != want || err != nil {
+		t.Errorf("the schema is at %d of %d (%v)", have, want, err)
 	}
 }

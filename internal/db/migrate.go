@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"regexp"
 	"slices"
 	"strconv"
@@ -81,6 +82,10 @@ func (m Migration) forEngine(name string) string {
 	return out.String()
 }
 
+// migratePause is how long nodes that serve are left alone before a step that
+// found no gap is tried again.
+const migratePause = time.Second
+
 // Migrate brings the schema up to date, each step in its own transaction under
 // a lock that all nodes share, and returns the steps it applied.
 func (d *DB) Migrate(ctx context.Context) ([]Migration, error) {
@@ -108,6 +113,11 @@ func (d *DB) Migrate(ctx context.Context) ([]Migration, error) {
 				return nil
 			}
 			next := known[current]
+			if d.Engine() == "postgres" {
+				if err := impatient(ctx, tx); err != nil {
+					return err
+				}
+			}
 			if err := tx.tx.script(ctx, next.forEngine(d.Engine())); err != nil {
 				return fmt.Errorf("migration %04d_%s: %w", next.Version, next.Name, fold(err))
 			}
@@ -116,6 +126,15 @@ func (d *DB) Migrate(ctx context.Context) ([]Migration, error) {
 			did = &next
 			return err
 		})
+		if errors.Is(err, ErrRace) {
+			slog.Warn("the schema cannot be changed while somebody reads, such as a backup; it is tried again", "error", err)
+			select {
+			case <-time.After(migratePause):
+				continue
+			case <-ctx.Done():
+				return applied, ctx.Err()
+			}
+		}
 		if err != nil {
 			return applied, fmt.Errorf("migrate: %w", err)
 		}

@@ -57,6 +57,11 @@ func (p Partitioned) Prepare(ctx context.Context, d *DB, now time.Time) error {
 // create makes a partition. Rows of its range that the default one has taken
 // meanwhile, as when a clock was wrong, move over: beside them it could not be.
 func (p Partitioned) create(ctx context.Context, tx *Tx, name, from, to string) error {
+	// Making it takes this lock in any case. Taken first, nobody adds to the
+	// default one meanwhile, or waits for a row that moves away.
+	if _, err := tx.Exec(ctx, "LOCK TABLE ONLY "+p.Table+" IN ACCESS EXCLUSIVE MODE"); err != nil {
+		return err
+	}
 	spare := p.Table + "_default"
 	var taken bool
 	err := tx.QueryRow(ctx, fmt.Sprintf("SELECT EXISTS (SELECT 1 FROM %s WHERE %s >= $1 AND %s < $2)", spare, p.Key, p.Key), from, to).Scan(&taken)
