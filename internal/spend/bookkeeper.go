@@ -19,7 +19,6 @@ import (
 // Bookkeeper adds up the entries of the request log as they are settled, in
 // the same transaction: charges, usage, and the alert that little is left.
 type Bookkeeper struct {
-	books     *Books
 	publisher *events.Publisher
 	now       func() time.Time
 	last      *db.Last[item]
@@ -35,7 +34,7 @@ const maxKnown = 4096
 
 // NewBookkeeper makes a bookkeeper; its Book is the log's.
 func NewBookkeeper(b *Books, p *events.Publisher, now func() time.Time) *Bookkeeper {
-	k := &Bookkeeper{books: b, publisher: p, now: now, alerted: map[string]Period{}, known: map[string]*accounts.Workspace{}}
+	k := &Bookkeeper{publisher: p, now: now, alerted: map[string]Period{}, known: map[string]*accounts.Workspace{}}
 	k.last = db.NewLast(k.settle)
 	b.db.OnSignal(accounts.SignalWorkspace, k.forget)
 	return k
@@ -176,7 +175,7 @@ func release(list []audit.Booking) {
 // below its threshold, once until it is above again.
 func (k *Bookkeeper) alert(ctx context.Context, tx *db.Tx, workspaceID string, period Period) error {
 	k.mu.Lock()
-	told := k.alerted[workspaceID] == period
+	told, heard := k.alerted[workspaceID] == period, k.changes
 	k.mu.Unlock()
 	if told {
 		return nil
@@ -213,7 +212,9 @@ func (k *Bookkeeper) alert(ctx context.Context, tx *db.Tx, workspaceID string, p
 	tx.OnCommit(func() {
 		k.mu.Lock()
 		defer k.mu.Unlock()
-		k.alerted[workspaceID] = period
+		if k.changes == heard { // otherwise it may have been armed again
+			k.alerted[workspaceID] = period
+		}
 	})
 	return nil
 }
@@ -290,4 +291,8 @@ func ChangeBilling(ctx context.Context, tx *db.Tx, by audit.Actor, workspaceID s
 
 // Recall calls back what nodes have leased of an account and do not use, after
 // the commit: its budget was changed.
-func Recall(tx *db.Tx, a Account, p Period) { tx.Signal(SignalRecall, line{a, p}.String()) }
+func Recall(tx *db.Tx, a Account, p Period) {
+	l := line{a, p}.String()
+	tx.Signal(signalChanged, l) // at once, and before it is called back one by one
+	tx.Signal(SignalRecall, l)
+}

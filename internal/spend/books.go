@@ -18,6 +18,9 @@ import (
 // SignalRecall asks nodes to give back what they do not use; the payload is a line.
 const SignalRecall = "spend.recall"
 
+// signalChanged tells nodes that a limit was set anew; the payload is a line.
+const signalChanged = "spend.changed"
+
 // Books are the accounts in the store: the bank of every node's ledger.
 type Books struct{ db *db.DB }
 
@@ -29,6 +32,7 @@ func NewBooks(d *db.DB) *Books { return &Books{d} }
 func (b *Books) Ledger(node string, sure func() bool) *Ledger {
 	g := newLedger(b, node, b.db.Engine() == "sqlite", sure)
 	g.aside = func(f func()) { go f() }
+	b.db.OnSignal(signalChanged, g.changed)
 	return g
 }
 
@@ -171,16 +175,6 @@ var (
 		AND spend_leases.period = v.period AND spend_leases.granted >= v.amount`,
 		"node_id text", "level text", "account_id text", "period text", "amount bigint")
 )
-
-// Settle books charges in the transaction that records the calls. A transaction
-// settles once: see postings.
-func (b *Books) Settle(ctx context.Context, tx *db.Tx, charges []Charge) error {
-	p := newPostings()
-	for _, c := range charges {
-		p.charge(c)
-	}
-	return p.write(ctx, tx)
-}
 
 // postings are all that a transaction changes in the books. They are written in
 // one pass, the lines first and their leases after them, each in order, as

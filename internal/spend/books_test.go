@@ -1,6 +1,7 @@
 package spend
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"testing"
@@ -10,6 +11,15 @@ import (
 	"turnpike/internal/db"
 	"turnpike/internal/db/dbtest"
 )
+
+// Settle books charges alone, without the entries that they are of.
+func (b *Books) Settle(ctx context.Context, tx *db.Tx, charges []Charge) error {
+	p := newPostings()
+	for _, c := range charges {
+		p.charge(c)
+	}
+	return p.write(ctx, tx)
+}
 
 // TestClosingLeasesWhileTheyAreSpent: a node that is only slow settles while
 // others close what it had. Whoever comes first, the books come out even.

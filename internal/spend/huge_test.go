@@ -95,3 +95,31 @@ func TestTheAlertGoesByTheLimitThatThereIs(t *testing.T) {
 		}
 	})
 }
+
+// TestNoNumberOfAmountsStartsASumAnew: twenty of the largest happen to come out
+// above zero again, and twelve do not.
+func TestNoNumberOfAmountsStartsASumAnew(t *testing.T) {
+	t.Parallel()
+	lines := map[line]balance{}
+	most := balance{credits.Max, -credits.Max}
+	for n := range 40 {
+		add(lines, line{}, most)
+		if got := lines[line{}]; got != most {
+			t.Fatalf("%d of them are %+v", n+1, got)
+		}
+	}
+}
+
+// TestARefusalThatDoesNotPass: a run's calls are made one by one, so that nothing
+// is set aside of its budget, and a budget of nothing refuses also what is free.
+func TestARefusalThatDoesNotPass(t *testing.T) {
+	t.Parallel()
+	for _, r := range []Refusal{{Level: Run, Limit: 5, Spent: 1}, {Level: Key}} {
+		if r.Of(0).Passing {
+			t.Errorf("it passes that %s", &r)
+		}
+	}
+	if r := (Refusal{Level: Key, Limit: 5, Spent: 1, Reserved: 4}); !r.Of(4).Passing || r.Of(5).Passing {
+		t.Errorf("of what is set aside: %+v, %+v", r.Of(4), r.Of(5))
+	}
+}

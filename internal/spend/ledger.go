@@ -82,8 +82,8 @@ type lease struct {
 	granted  credits.Micro
 	reserved credits.Micro
 	limit    credits.Micro // the highest that it was taken under
-	stale    credits.Micro // of granted: from before the limit was lowered, to be given back and not spent
-	lowered  int           // how often that was
+	stale    credits.Micro // of granted: from before the limit changed, to be given back and not spent
+	changes  int           // how often that was
 	chunk    credits.Micro // that was taken last
 	filling  bool          // the next one is on its way
 	used     bool          // since the last look for idle ones
@@ -155,7 +155,7 @@ type Reservation struct {
 type hold struct {
 	line    line
 	lease   *lease
-	lowered int // the lease's when it was made
+	changes int // the lease's when it was made
 }
 
 // Reserve sets the amount aside under every cap, or under none and returns a
@@ -191,7 +191,7 @@ func (g *Ledger) hold(ctx context.Context, l line, limit, amount credits.Micro) 
 			g.leases[l] = le
 		}
 		if le.fits(limit, amount) {
-			h := hold{l, le, le.lowered}
+			h := hold{l, le, le.changes}
 			low := g.aside != nil && !le.filling && le.free() < le.chunk/refillAt
 			le.filling = le.filling || low
 			g.mu.Unlock()
@@ -224,8 +224,8 @@ func (le *lease) free() credits.Micro { return le.granted - le.reserved - le.sta
 // none. The ledger's lock is held.
 func (le *lease) fits(limit, amount credits.Micro) bool {
 	if limit < le.limit {
-		le.limit, le.stale = limit, le.granted-le.reserved
-		le.lowered++ // so that what is reserved does not become room either
+		le.limit = limit
+		le.expire()
 	}
 	if limit <= 0 || le.free() < amount {
 		return false
@@ -233,6 +233,25 @@ func (le *lease) fits(limit, amount credits.Micro) bool {
 	le.reserved += amount
 	le.used = true
 	return true
+}
+
+// expire has all that is granted given back instead of spent, also what is
+// reserved now and not needed in the end. The ledger's lock is held.
+func (le *lease) expire() {
+	le.stale = le.granted - le.reserved
+	le.changes++
+}
+
+// changed is for a limit that was set anew; no name means any. Under one that
+// was raised and is lowered again others may have taken what this node counts on.
+func (g *Ledger) changed(name string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for l, le := range g.leases {
+		if l.String() == name || name == "" {
+			le.expire()
+		}
+	}
 }
 
 // holdMore takes a chunk from the bank first. When there is nothing left, what
@@ -246,7 +265,7 @@ func (g *Ledger) holdMore(ctx context.Context, l line, le *lease, limit, amount 
 	for {
 		g.mu.Lock()
 		if le.fits(limit, amount) { // somebody before us in line took enough
-			h := hold{l, le, le.lowered}
+			h := hold{l, le, le.changes}
 			g.mu.Unlock()
 			return h, nil
 		}
@@ -309,10 +328,16 @@ func (g *Ledger) holdMore(ctx context.Context, l line, le *lease, limit, amount 
 // take leases a chunk for calls of the amount, or nothing. The lease's lock is
 // held.
 func (g *Ledger) take(ctx context.Context, l line, le *lease, limit, need, amount credits.Micro) (got credits.Micro, left balance, err error) {
+	g.mu.Lock()
+	changes := le.changes
+	g.mu.Unlock()
 	got, left, err = g.bank.take(ctx, le.owner, l, limit, need, max(need, min((limit-amount)/chunkShare, chunkCalls*amount)))
 	if err == nil && got > 0 {
 		g.mu.Lock()
 		le.granted += got
+		if le.changes != changes {
+			le.stale += got
+		}
 		le.limit = max(le.limit, limit)
 		le.chunk = got
 		g.mu.Unlock()
@@ -366,7 +391,7 @@ func (r *Reservation) end(charge credits.Micro) {
 	for _, h := range r.holds {
 		h.lease.reserved -= r.Amount
 		h.lease.granted -= charge
-		if h.lowered != h.lease.lowered {
+		if h.changes != h.lease.changes {
 			h.lease.stale += r.Amount - charge
 		}
 	}
@@ -376,7 +401,7 @@ func (r *Reservation) end(charge credits.Micro) {
 func (r *Reservation) Release() { r.once.Do(func() { r.end(0) }) }
 
 // Settled ends a reservation whose charge the store has booked, out of the
-// lease: see Books.Settle. It must be called after that commit.
+// lease: see postings. It must be called after that commit.
 func (r *Reservation) Settled(charge credits.Micro) {
 	r.once.Do(func() { r.end(min(charge, r.Amount)) })
 }

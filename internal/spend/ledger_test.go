@@ -315,7 +315,7 @@ func TestNoCapIsEverOverspent(t *testing.T) {
 			case 12:
 				set(rapid.IntRange(0, len(limits)-1).Draw(rt, "account"))
 				for _, g := range m.ledgers {
-					_ = g.Recalled(ctx, "")
+					g.changed("")
 				}
 			}
 			lose, busy = false, false

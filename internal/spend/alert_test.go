@@ -1,0 +1,43 @@
+package spend
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"turnpike/internal/audit"
+	"turnpike/internal/credits"
+	"turnpike/internal/db"
+	"turnpike/internal/db/dbtest"
+)
+
+// TestAnAlertThatWasArmedAgainFires, also when that was done at the moment at
+// which the one before was written.
+func TestAnAlertThatWasArmedAgainFires(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		o := newOffice(t, d, 100*credits.Credit)
+		alerts := func() (n int) {
+			t.Helper()
+			if err := d.QueryRow(t.Context(), "SELECT count(*) FROM credit_alerts").Scan(&n); err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+		more := 1000 * credits.Credit
+		o.write(func(ctx context.Context, tx *db.Tx) error {
+			tx.OnCommit(func() { // whoever waits for this commit may be quicker than we
+				o.workspace.MonthlyCredits = &more
+				o.write(func(ctx context.Context, tx *db.Tx) error { return SetBilling(ctx, tx, o.workspace, time.Now()) })
+			})
+			return o.keeper.Book(ctx, tx, []audit.Booking{{Entry: o.entry(nil, 90*credits.Credit)}})
+		})
+		if n := alerts(); n != 0 {
+			t.Fatalf("%d alerts with 910 of 1000 left", n)
+		}
+		o.book(audit.Booking{Entry: o.entry(nil, 900*credits.Credit)})
+		if n := alerts(); n != 1 {
+			t.Errorf("%d alerts with 10 of 1000 left", n)
+		}
+	})
+}
