@@ -13,12 +13,14 @@ import (
 	"gocloud.dev/gcerrors"
 
 	"turnpike/internal/db"
+	"turnpike/internal/ids"
 )
 
 // claim says that a holder is about to rely on a file.
 type claim struct {
 	owner   Owner
 	holder  string
+	upload  string // holds it, too, while its bytes may be on the way
 	file    File
 	at      time.Time
 	expires time.Time
@@ -45,7 +47,9 @@ func writeClaims(ctx context.Context, tx *db.Tx, list []claim) error {
 	slices.SortFunc(list, compareClaims) // as everybody locks them
 	var rows, uses [][]any
 	for i, c := range list {
-		uses = append(uses, []any{c.holder, c.owner.WorkspaceID, c.owner.Environment, c.file.SHA256})
+		for _, holder := range []string{c.holder, c.upload} {
+			uses = append(uses, []any{holder, c.owner.WorkspaceID, c.owner.Environment, c.file.SHA256})
+		}
 		// A statement must not touch a row twice; the first lasts longest.
 		if i > 0 && list[i-1].owner == c.owner && list[i-1].file.SHA256 == c.file.SHA256 {
 			continue
@@ -62,17 +66,26 @@ func writeClaims(ctx context.Context, tx *db.Tx, list []claim) error {
 	return nil
 }
 
-// recheckPatience is how long the store may take to say whether a file that
-// was written is still wanted.
-const recheckPatience = 4 * time.Second
+const (
+	// uploads is how the holders begin that are uploads. Their ids say since
+	// when, by the machines' clocks: they are about processes.
+	uploads, afterUploads = "upload/", "upload0"
+	// uploadLife is how long the bytes of an upload may be on the way, whatever
+	// became of the server.
+	uploadLife = 24 * time.Hour
+	// endPatience is how long the store may take to hear that an upload is over,
+	// and to say whether its file is still wanted.
+	endPatience = 4 * time.Second
+)
 
-// recheck finds out whether a claim still holds when its file was written,
-// which may have taken minutes. If its holder has let go of it, a purge may
-// have found nothing to remove, and have taken the row. It comes back as one
-// that is over, for the next purge: the bytes are not removed here, as somebody
-// else may rely on them by now.
-func (s *Store) recheck(ctx context.Context, c claim) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recheckPatience)
+// end says that nothing of a claim's upload is on the way any more. While it
+// was, the row stayed, so that a purge finds the bytes, whoever let go of them
+// meanwhile, and also if the server is killed.
+func (s *Store) end(ctx context.Context, c claim) error {
+	if err := s.ends.Add(c.upload).WaitFor(endPatience); err != nil {
+		return fmt.Errorf("end an upload: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endPatience)
 	defer cancel()
 	var held int64
 	err := s.db.QueryRow(ctx, "SELECT count(*) FROM file_uses WHERE holder = $1 AND workspace_id = $2 AND environment = $3 AND sha256 = $4",
@@ -80,19 +93,20 @@ func (s *Store) recheck(ctx context.Context, c claim) error {
 	if err != nil {
 		return fmt.Errorf("look for a claim: %w", err)
 	}
-	if held > 0 {
-		return nil
+	if held == 0 {
+		return ErrGone
 	}
-	err = s.db.Write(ctx, func(tx *db.Tx) error {
-		_, err := tx.Exec(ctx, `INSERT INTO files (workspace_id, environment, sha256, bytes, content_type, created_at, expires_at)
-			VALUES ($1, $2, $3, $4, $5, $6, 0) ON CONFLICT DO NOTHING`,
-			c.owner.WorkspaceID, c.owner.Environment, c.file.SHA256, c.file.Bytes, c.file.ContentType, c.at.UnixMicro())
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("let go of a file: %w", err)
+	return nil
+}
+
+// writeEnds is the group commit of the ends of uploads.
+func writeEnds(ctx context.Context, tx *db.Tx, list []string) error {
+	for _, upload := range list {
+		if _, err := tx.Exec(ctx, "DELETE FROM file_uses WHERE holder = $1", upload); err != nil {
+			return fmt.Errorf("end uploads: %w", err)
+		}
 	}
-	return ErrGone
+	return nil
 }
 
 // Drop ends a holder's hold. A file that nobody else holds cannot be had any
@@ -107,7 +121,8 @@ func (s *Store) Drop(ctx context.Context, tx *db.Tx, o Owner, holder string) err
 		return fmt.Errorf("lock files: %w", err)
 	}
 	if _, err := tx.Exec(ctx, "UPDATE files SET expires_at = 0 WHERE "+held+` AND NOT EXISTS (SELECT 1 FROM file_uses u
-		WHERE u.workspace_id = files.workspace_id AND u.environment = files.environment AND u.sha256 = files.sha256 AND u.holder <> $3)`, args...); err != nil {
+		WHERE u.workspace_id = files.workspace_id AND u.environment = files.environment AND u.sha256 = files.sha256 AND u.holder <> $3
+			AND NOT (u.holder >= $4 AND u.holder < $5))`, append(args, uploads, afterUploads)...); err != nil {
 		return fmt.Errorf("let go of files: %w", err)
 	}
 	if _, err := tx.Exec(ctx, "DELETE FROM file_uses WHERE workspace_id = $1 AND environment = $2 AND holder = $3", args...); err != nil {
@@ -124,13 +139,14 @@ const (
 	purgePatience = 2 * time.Second
 )
 
-// Purge removes files whose time is over. Their rows stay locked until their
+// Purge removes files whose time is over and of which nothing is on the way. Their rows stay locked until their
 // bytes are gone: whoever claims one of them meanwhile has to wait, and then
 // finds nothing. A full batch counts as the limit, so that another follows.
 func (s *Store) Purge(ctx context.Context, tx *db.Tx, limit int64) (int64, error) {
 	n := min(limit, purgeBatch)
-	rows, err := tx.Query(ctx, "SELECT workspace_id, environment, sha256 FROM files WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2"+tx.Claim("files"),
-		s.now().UnixMicro(), n)
+	rows, err := tx.Query(ctx, `SELECT workspace_id, environment, sha256 FROM files WHERE expires_at <= $1 AND NOT EXISTS (SELECT 1 FROM file_uses u
+		WHERE u.workspace_id = files.workspace_id AND u.environment = files.environment AND u.sha256 = files.sha256 AND u.holder >= $3 AND u.holder < $4)
+		ORDER BY expires_at LIMIT $2`+tx.Claim("files"), s.now().UnixMicro(), n, ids.Floor(uploads, time.Now().Add(-uploadLife)), afterUploads)
 	type over struct {
 		Owner
 		sha256 string

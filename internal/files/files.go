@@ -28,6 +28,7 @@ import (
 	"gocloud.dev/gcerrors"
 
 	"turnpike/internal/db"
+	"turnpike/internal/ids"
 )
 
 var (
@@ -84,6 +85,7 @@ type Store struct {
 	remote bool // the bucket is not the folder
 	group  *db.Group
 	claims *db.Queue[claim]
+	ends   *db.Queue[string]
 	closed atomic.Bool
 }
 
@@ -115,6 +117,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	// bucket, and nothing else should wait with it.
 	s.group = db.NewGroup(o.DB)
 	s.claims = db.NewQueue(s.group, false, writeClaims)
+	s.ends = db.NewQueue(s.group, true, writeEnds)
 	return s, nil
 }
 
@@ -185,22 +188,21 @@ func describe(sum hash.Hash, size int64, contentType string) File {
 // between the two.
 func (s *Store) keep(ctx context.Context, o Owner, holder string, f File, write func(key string) error) error {
 	now := s.now()
-	c := claim{o, holder, f, now, now.Add(s.retention)}
+	c := claim{o, holder, ids.New(uploads), f, now, now.Add(s.retention)}
 	if err := s.claims.Add(c).Wait(ctx); err != nil {
 		return fmt.Errorf("claim a file: %w", err)
 	}
 	key := o.key(f.SHA256)
 	there, err := s.has(ctx, key, f.Bytes)
 	if err != nil {
-		return fmt.Errorf("look for a file: %w", err)
+		return errors.Join(fmt.Errorf("look for a file: %w", err), s.end(ctx, c))
 	}
-	if there {
-		return nil
+	if !there {
+		err = write(key)
 	}
-	err = write(key)
-	// Also of one that failed: what was cut off may have come through.
-	if unheld := s.recheck(ctx, c); err == nil {
-		err = unheld
+	// What was cut off on the way to a bucket may still come through.
+	if err == nil || !s.remote {
+		err = errors.Join(err, s.end(ctx, c))
 	}
 	if err != nil {
 		return fmt.Errorf("store a file: %w", err)

@@ -21,6 +21,7 @@ import (
 	"turnpike/internal/db"
 	"turnpike/internal/db/dbtest"
 	"turnpike/internal/files"
+	"turnpike/internal/ids"
 )
 
 var (
@@ -101,6 +102,15 @@ func (r *rig) purge() (n int64) {
 		return err
 	})
 	if err != nil {
+		r.t.Error(err)
+	}
+	return n
+}
+
+// rows is how many files are known.
+func (r *rig) rows() (n int) {
+	r.t.Helper()
+	if err := r.db.QueryRow(context.Background(), "SELECT count(*) FROM files").Scan(&n); err != nil {
 		r.t.Error(err)
 	}
 	return n
@@ -423,27 +433,29 @@ func TestBrokenSourceLeavesNothing(t *testing.T) {
 	})
 }
 
-// A job is deleted while its file is on the way to the bucket: a purge finds
-// nothing there, and the next one takes what came later.
+// A job is deleted while its file is on the way to the bucket: a purge waits
+// for it, and the next one takes it. Its row is there all the time, as a server
+// that is killed at that moment leaves nothing else to find it by.
 func TestFileThatIsDroppedDuringItsUploadIsRemoved(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		server := newS3(t)
 		r := open(t, d, server.address(), false)
-		var once sync.Once
+		dropped := false
 		server.before = func(method string) {
-			if method == http.MethodPut {
-				once.Do(func() {
-					r.drop(acme, "video_1")
-					r.purge()
-				})
+			if method == http.MethodPut && !dropped {
+				dropped = true
+				r.drop(acme, "video_1")
+				if n := r.purge(); n != 0 || r.rows() != 1 {
+					t.Errorf("during the upload %d files were removed, and there are %d rows", n, r.rows())
+				}
 			}
 		}
-		_, err := r.Put(t.Context(), acme, "video_1", "video/mp4", strings.NewReader("a film"))
-		if !errors.Is(err, files.ErrGone) || server.kept() != 1 {
-			t.Errorf("the upload ended with %v and %d objects", err, server.kept())
+		f, err := r.Put(t.Context(), acme, "video_1", "video/mp4", strings.NewReader("a film"))
+		if !errors.Is(err, files.ErrGone) || server.kept() != 1 || r.status(acme, f) != http.StatusNotFound {
+			t.Errorf("the upload ended with %v and %d objects, and is answered with %d", err, server.kept(), r.status(acme, f))
 		}
-		if n := r.purge(); n != 1 || server.kept() != 0 {
+		if n := r.purge(); n != 1 || server.kept() != 0 || r.rows() != 0 {
 			t.Errorf("%d files were removed, and %d objects are left", n, server.kept())
 		}
 		// Somebody who has it as well keeps it.
@@ -455,13 +467,43 @@ func TestFileThatIsDroppedDuringItsUploadIsRemoved(t *testing.T) {
 				r.put(acme, "video_3", "video/mp4", "a film")
 			}
 		}
-		f := files.File{}
 		if f, err = r.Put(t.Context(), acme, "video_2", "video/mp4", strings.NewReader("a film")); !errors.Is(err, files.ErrGone) {
 			t.Errorf("the second upload ended with %v", err)
 		}
 		r.purge()
 		if got := r.read(acme, f); got != "a film" || r.status(acme, f) != http.StatusOK {
 			t.Errorf("for the other one it is %q", got)
+		}
+	})
+}
+
+// What was cut off may come through later, and is removed when it must have.
+func TestWhatAnUploadThatWasCutOffLeftIsRemoved(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		server := newS3(t)
+		r := open(t, d, server.address(), false)
+		ctx, cancel := context.WithCancel(t.Context())
+		server.after = func(method string) {
+			if method == http.MethodPut {
+				cancel() // the object is there, and nobody hears of it
+			}
+		}
+		if _, err := r.Put(ctx, acme, "video_1", "video/mp4", strings.NewReader("a film")); err == nil {
+			t.Fatal("it was not cut off")
+		}
+		r.drop(acme, "video_1")
+		if n := r.purge(); n != 0 || r.rows() != 1 {
+			t.Errorf("%d files were removed at once, and there are %d rows", n, r.rows())
+		}
+		if err := d.Write(t.Context(), func(tx *db.Tx) error {
+			_, err := tx.Exec(t.Context(), "UPDATE file_uses SET holder = $1", ids.Floor("upload/", time.Now().Add(-25*time.Hour)))
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if n := r.purge(); n != 1 || server.kept() != 0 || r.rows() != 0 {
+			t.Errorf("a day later %d files were removed, and %d objects are left", n, server.kept())
 		}
 	})
 }

@@ -105,7 +105,8 @@ func (s *Service) overdue(ctx context.Context, q db.Querier, before time.Time, m
 	return out, nil
 }
 
-// expireHeld discards what was held for too long.
+// expireHeld discards what was held for too long. It is locked, as what is
+// resumed at the same moment is not held any more.
 func (s *Service) expireHeld(ctx context.Context, tx *db.Tx, n int64) (total int64, err error) {
 	before := s.now().Add(-heldLife)
 	late, err := s.overdue(ctx, tx, before, "")
@@ -114,7 +115,7 @@ func (s *Service) expireHeld(ctx context.Context, tx *db.Tx, n int64) (total int
 	}
 	for e := range late {
 		done, err := tx.Exec(ctx, `UPDATE deliveries SET status = 'discarded', reason = $2, finished_at = $3 WHERE id IN
-			(SELECT id FROM deliveries WHERE endpoint_id = $1 AND status = 'held' AND event_at < $4 ORDER BY id LIMIT $5)`,
+			(SELECT id FROM deliveries WHERE endpoint_id = $1 AND status = 'held' AND event_at < $4 ORDER BY id LIMIT $5`+tx.Lock("deliveries")+`)`,
 			e.ID, DiscardedExpired, s.now().UnixMicro(), before.UnixMicro(), n-total)
 		if err != nil {
 			return 0, fmt.Errorf("expire held deliveries of %s: %w", e.ID, err)

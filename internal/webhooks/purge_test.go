@@ -1,6 +1,7 @@
 package webhooks
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"time"
@@ -84,5 +85,34 @@ func TestNothingThatWaitsGoesUnseen(t *testing.T) {
 		turn(107*day + time.Minute)
 		b.keep()
 		b.are("in the end", slices.Concat(pending, retrying), map[State]int{})
+	})
+}
+
+// TestWhatIsResumedDoesNotExpire at the same moment.
+func TestWhatIsResumedDoesNotExpire(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		b := newSwitchboard(t, d)
+		b.pause()
+		held := b.arrive(1)
+		b.now = func() time.Time { return time.Now().Add(heldLife + time.Hour) }
+		expired := make(chan error, 1)
+		b.change(func(tx *db.Tx, e *Endpoint) error {
+			if err := b.Resume(t.Context(), tx, system, e, false); err != nil {
+				return err
+			}
+			go func() {
+				expired <- d.Write(context.WithoutCancel(t.Context()), func(tx *db.Tx) error {
+					_, err := b.expireHeld(context.WithoutCancel(t.Context()), tx, 1000)
+					return err
+				})
+			}()
+			time.Sleep(300 * time.Millisecond) // until it waits for this transaction
+			return nil
+		})
+		if err := <-expired; err != nil {
+			t.Fatal(err)
+		}
+		b.are("resumed", held, map[State]int{Pending: 1})
 	})
 }
