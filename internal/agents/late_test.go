@@ -10,6 +10,7 @@ import (
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
 	"turnpike/internal/db/dbtest"
+	"turnpike/internal/gateway"
 	"turnpike/internal/ids"
 	"turnpike/internal/nodes"
 )
@@ -28,6 +29,13 @@ func TestACallThatTheLogWritesLateIsPaidFor(t *testing.T) {
 		t.Cleanup(g.Stop)
 		slow, refused := make(chan struct{}), errors.New("as the test says")
 		outcome := refused
+		t.Cleanup(func() { // or a test that failed would wait for ever
+			select {
+			case <-slow:
+			default:
+				close(slow)
+			}
+		})
 		log := audit.NewLog(g, node, func(context.Context, *db.Tx, []audit.Booking) error {
 			<-slow
 			return outcome
@@ -67,6 +75,30 @@ func TestACallThatTheLogWritesLateIsPaidFor(t *testing.T) {
 		}
 		if got, wait, err := b.costOf(t.Context(), o, written); err != nil || wait || got != (bill{7, 3, 5 * credits.Credit}) || o.run.Credits != 5*credits.Credit || o.run.InputTokens != 7 {
 			t.Errorf("it came to %+v %t %v", got, wait, err)
+		}
+	})
+}
+
+// TestACallWhoseEntryIsLateIsRemembered, whatever came of the call.
+func TestACallWhoseEntryIsLateIsRemembered(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		b := newBench(t, d, callDone, false)
+		node, err := nodes.Join(t.Context(), d, time.Now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		away := dbtest.Open(t, dbtest.Address(t, "sqlite"))
+		away.Close()
+		g := db.NewGroup(away)
+		t.Cleanup(g.Stop)
+		b.log, b.gateway = audit.NewLog(g, node, nil), &gateway.Gateway{}
+		id := ids.New(ids.Request)
+		if _, err := b.chat(t.Context(), b.run, b.who, id, []byte("no call")); err == nil {
+			t.Fatal("a call of nothing was made")
+		}
+		if b.unlogged[id] == nil {
+			t.Error("nobody knows of its entry any more")
 		}
 	})
 }

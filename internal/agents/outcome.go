@@ -22,8 +22,9 @@ type outcome struct {
 	calls    []*Call
 	messages []json.RawMessage
 	log      []entry
-	tell     bool // an event follows from the state
-	lost     bool // another node has the run, and this counts for nothing
+	tell     bool      // an event follows from the state
+	lost     bool      // another node has the run, and this counts for nothing
+	since    time.Time // when the model or a judge could have been asked first
 }
 
 // begin starts an outcome of the run as it is now.

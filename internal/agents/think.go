@@ -104,6 +104,9 @@ func (s *Service) takeOver(ctx context.Context, o *outcome) (dead *Step, wait bo
 		step.pay(b)
 		return step, false, nil
 	}
+	if step != nil && step.CompletedAt != nil {
+		o.since = *step.CompletedAt // the checks of its answer began then
+	}
 	check, err := openCheck(ctx, s.db, o.run.ID)
 	if err != nil || check == "" {
 		return nil, false, err
@@ -112,7 +115,7 @@ func (s *Service) takeOver(ctx context.Context, o *outcome) (dead *Step, wait bo
 	if err != nil || wait {
 		return nil, wait, err
 	}
-	o.say(checkCompleted, map[string]any{"request_id": check, "credits": b.cost})
+	o.say(checkCompleted, judgment{RequestID: check, Credits: b.cost})
 	return nil, false, nil
 }
 
@@ -158,7 +161,7 @@ const unsettledPause = 5 * time.Second
 func (s *Service) ask(ctx context.Context, r *Run, p *access.Principal, step *Step) (*outcome, error) {
 	o := begin(r)
 	finished := *step
-	o.step = &finished
+	o.step, o.since = &finished, step.CreatedAt
 	body, err := s.prompt(ctx, r)
 	if err != nil {
 		return nil, err

@@ -15,6 +15,7 @@ import (
 
 	"turnpike/internal/access"
 	"turnpike/internal/agents/tools"
+	"turnpike/internal/credits"
 	"turnpike/internal/db"
 	"turnpike/internal/events"
 	"turnpike/internal/fault"
@@ -84,11 +85,17 @@ func (s *Service) checks(ctx context.Context, o *outcome, p *access.Principal) (
 			return list, nil, nil // the others need not be asked
 		}
 	}
+	heard, err := judgments(ctx, s.db, r)
+	if err != nil {
+		return nil, nil, err
+	}
 	for i, want := range r.Orders.Checks {
-		var c events.VerificationCheck
-		if want.Type == checkJudge {
-			c, err = s.judge(ctx, o, p, want)
-		} else {
+		c, judged := heard[i]
+		switch {
+		case judged: // and paid: it is another that could not be asked
+		case want.Type == checkJudge:
+			c, err = s.judge(ctx, o, p, i, want)
+		default:
 			c, err = s.askServer(ctx, r, i, want, output)
 		}
 		if err != nil {
@@ -127,6 +134,46 @@ const (
 	checkCompleted = "check.completed"
 )
 
+// judgment is what a judge has cost and, if it answered, said.
+type judgment struct {
+	RequestID string        `json:"request_id"`
+	Credits   credits.Micro `json:"credits"`
+	Verdict   *opinion      `json:"verdict,omitzero"`
+}
+
+// opinion is what a judge says of a step's answer.
+type opinion struct {
+	Step   int64  `json:"step"`
+	Check  int    `json:"check"` // its place in output.checks
+	Passed bool   `json:"passed"`
+	Reason string `json:"reason"`
+}
+
+// judgments are what the judges have said of the run's answer by now, by their
+// places among its checks.
+func judgments(ctx context.Context, q db.Querier, r *Run) (map[int]events.VerificationCheck, error) {
+	list := map[int]events.VerificationCheck{}
+	rows, err := q.Query(ctx, "SELECT data FROM agent_events WHERE run_id = $1 AND type = $2", r.ID, checkCompleted)
+	err = db.Each(rows, err, func(row db.Row) error {
+		var data string
+		if err := row.Scan(&data); err != nil {
+			return err
+		}
+		var j judgment
+		if err := json.Unmarshal([]byte(data), &j); err != nil {
+			return err
+		}
+		if said := j.Verdict; said != nil && said.Step == r.StepsUsed {
+			list[said.Check] = events.VerificationCheck{Type: checkJudge, Passed: said.Passed, Reason: said.Reason}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read checks: %w", err)
+	}
+	return list, nil
+}
+
 // openCheck is the name of a judge's call whose cost is not counted, or empty.
 func openCheck(ctx context.Context, q db.Querier, runID string) (requestID string, err error) {
 	var kind, data string
@@ -160,7 +207,7 @@ func (s *Service) beginCheck(ctx context.Context, o *outcome, requestID string) 
 }
 
 // judge asks a model. It is no step of the run, but is paid for by it.
-func (s *Service) judge(ctx context.Context, o *outcome, p *access.Principal, c check) (events.VerificationCheck, error) {
+func (s *Service) judge(ctx context.Context, o *outcome, p *access.Principal, number int, c check) (events.VerificationCheck, error) {
 	out := events.VerificationCheck{Type: checkJudge}
 	system, err := plainMessage("system", judgeInstructions+"\n\nRubric:\n"+c.Rubric)
 	if err != nil {
@@ -185,11 +232,13 @@ func (s *Service) judge(ctx context.Context, o *outcome, p *access.Principal, c 
 		return out, err // what it cost is found in the log
 	}
 	o.run.pay(said.bill)
-	o.say(checkCompleted, map[string]any{"request_id": requestID, "credits": said.cost})
-	if err != nil {
-		return out, err
+	j := judgment{RequestID: requestID, Credits: said.cost}
+	if err == nil {
+		out = verdict(out, []byte(said.text))
+		j.Verdict = &opinion{o.run.StepsUsed, number, out.Passed, out.Reason}
 	}
-	return verdict(out, []byte(said.text)), nil
+	o.say(checkCompleted, j)
+	return out, err
 }
 
 const verdictSchema = `{"type":"object","properties":{"passed":{"type":"boolean"},"reason":{"type":"string"}},"required":["passed","reason"],"additionalProperties":false}`
@@ -239,7 +288,7 @@ func (s *Service) askServer(ctx context.Context, r *Run, number int, c check, ou
 		if errors.Is(ctx.Err(), context.Canceled) {
 			return out, ctx.Err()
 		}
-		return out, fault.New(fault.Upstream, "the check's server failed: %s", safehttp.Explain(err)).Because(fmt.Errorf("%w: %w", errCheckServer, err))
+		return out, fault.New(fault.Upstream, "the check's server failed: %s", safehttp.Explain(err)).Because(errCheckServer) // err has the URL
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxVerdict))

@@ -124,14 +124,19 @@ func (s *Service) turn(ctx context.Context, r *Run) (*outcome, error) {
 	return o, err
 }
 
-// asItIs has a run worked again from where it stands in the store.
+// asItIs has a run worked again from where it stands in the store, unless
+// another node has taken it on from there.
 func (s *Service) asItIs(ctx context.Context, id string) (*outcome, error) {
 	r, err := scanRun(s.db.QueryRow(ctx, "SELECT "+runColumns+" FROM agent_runs WHERE id = $1", id))
 	if err != nil {
 		return nil, err
 	}
+	now := s.now()
+	if r.DueAt == nil || r.DueAt.After(now) {
+		return nil, errLost
+	}
 	o := begin(r)
-	o.again(s.now())
+	o.again(now)
 	return o, nil
 }
 
@@ -255,8 +260,8 @@ func (s *Service) retry(ctx context.Context, o *outcome, code string, err error)
 	return o, o.end(Failed, failure(code, "%s", message), now)
 }
 
-// A step that waits for credits asks again after a quarter of the time that it
-// has waited, within these bounds: calls take seconds, and jobs minutes.
+// A step or a judge that waits for credits asks again after a quarter of the time
+// that it has waited, within these bounds: calls take seconds, and jobs minutes.
 const (
 	leastPatience = time.Second
 	mostPatience  = 30 * time.Second
@@ -264,10 +269,7 @@ const (
 
 // patience is when to ask again for credits that are set aside for others.
 func (o *outcome) patience(now time.Time) time.Duration {
-	if o.step == nil {
-		return leastPatience
-	}
-	return min(max(leastPatience, now.Sub(o.step.CreatedAt)/4), mostPatience)
+	return min(max(leastPatience, now.Sub(o.since)/4), mostPatience)
 }
 
 // noRoom says which budget does not pay for the next step, and what can be done

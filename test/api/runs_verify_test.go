@@ -5,8 +5,10 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"turnpike/internal/accounts"
+	"turnpike/internal/config"
 )
 
 var numberSchema = map[string]any{"type": "object", "properties": map[string]any{"n": map[string]any{"type": "integer"}}, "required": []string{"n"}, "additionalProperties": false}
@@ -170,5 +172,40 @@ func TestAnOutputIsWhatWasSaid(t *testing.T) {
 		if n := l.rows(t, `events WHERE type = 'agent.run.completed' AND body LIKE '%"output":{"id":9007199254740993,%'`); n != 1 {
 			t.Errorf("%d events have it", n)
 		}
+	})
+}
+
+// TestAJudgeIsAskedOnce about an answer: it is not asked and paid again while
+// the next one waits for its turn.
+func TestAJudgeIsAskedOnce(t *testing.T) {
+	t.Parallel()
+	eachLab(t, func(cfg *config.Config) { cfg.Limits.LiveTokensPerMinute = 2000 }, func(t *testing.T, l *lab) {
+		greedy := func(s saying) saying { // a thousand tokens
+			s.greedy = true
+			return s
+		}
+		first := judge(l.brain.learn("first", greedy(judged(false, "too short")), greedy(judged(true, "good")), greedy(judged(true, "again")), greedy(judged(true, "again"))))
+		second := judge(l.brain.learn("second", greedy(judged(true, "nice")), greedy(judged(true, "better")), greedy(judged(true, "again"))))
+		path := l.begin(t, task(l.brain.learn("judged twice", greedy(saying{text: "1"}), greedy(saying{text: "2"})), nil, "output", map[string]any{"checks": []any{first, second}}))
+		for range 20 {
+			l.Eventually(t, func() bool {
+				return l.get(t, path).Text("status") == "completed" || l.rows(t, fmt.Sprintf("agent_runs WHERE id = '%s' AND due_at > %d", idOf(path), l.Clock.Now().UnixMicro())) == 1
+			})
+			if l.get(t, path).Text("status") == "completed" {
+				break
+			}
+			l.later(t, 10*time.Second)
+		}
+		r := l.ended(t, path, "completed")
+		if r.Text("result.verification.checks.0.reason") != "good" || r.Text("result.verification.checks.1.reason") != "better" || r.At("result.verification.revisions") != 1.0 {
+			t.Errorf("it came to %s", r.Body)
+		}
+		if n := l.rows(t, "requests WHERE path = '"+path+"' AND error_code = 'rate_limit_exceeded'"); n == 0 {
+			t.Error("it was never slowed down")
+		}
+		if a, b := len(l.brain.questions("first")), len(l.brain.questions("second")); a != 2 || b != 2 {
+			t.Errorf("the judges were asked %d and %d times", a, b)
+		}
+		l.paid(t, path, 6*(10+2*1000)*1000)
 	})
 }

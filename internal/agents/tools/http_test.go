@@ -384,3 +384,20 @@ func TestNoHalfSecretIsShown(t *testing.T) {
 		}
 	}
 }
+
+// TestATextThatGoesOnIsText, wherever it is cut: also in the middle of a
+// character.
+func TestATextThatGoesOnIsText(t *testing.T) {
+	t.Parallel()
+	for _, character := range []string{"a", "é", "€", "😀"} {
+		for skip := range len(character) {
+			body := []byte(strings.Repeat("-", skip) + strings.Repeat(character, readBytes/len(character)+1))
+			if text, ok := readable("application/x-unknown", body[:readBytes], nil); !ok {
+				t.Errorf("%s after %d bytes: %s", character, skip, text)
+			}
+		}
+	}
+	if _, ok := readable("application/x-unknown", []byte("half an \xc3"), nil); ok {
+		t.Error("what ends in the middle of a character is none")
+	}
+}

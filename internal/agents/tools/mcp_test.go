@@ -540,3 +540,20 @@ func TestMCPFailuresThatStay(t *testing.T) {
 		t.Errorf("a broken connection: %+v", f)
 	}
 }
+
+// TestMCPToolIsNotCalledByASecret: its name is what the model and the log call
+// it by, so that it cannot be hidden there.
+func TestMCPToolIsNotCalledByASecret(t *testing.T) {
+	t.Parallel()
+	url := serve(t, mcpServer(nil, tool{name: "t"}, tool{name: "of-sk-very-secret-value"}).ServeHTTP)
+	headers := object{"Authorization": testSecret}
+	specs, secrets := parsed(t, local(), server(url, object{"headers": headers}))
+	_, err := local().Resolve(t.Context(), specs, secrets)
+	if f := failure(t, err); !f.Final || strings.Contains(f.Message, "secret") || !strings.Contains(f.Message, "allowed_tools") {
+		t.Errorf("%+v", f)
+	}
+	specs, secrets = parsed(t, local(), server(url, object{"headers": headers, "allowed_tools": []string{"t"}}))
+	if tools, err := local().Resolve(t.Context(), specs, secrets); err != nil || len(tools) != 1 {
+		t.Errorf("%+v, %v", tools, err)
+	}
+}
