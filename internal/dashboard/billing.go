@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"strings"
 	"time"
 
@@ -22,6 +23,7 @@ const (
 
 type billingData struct {
 	*spend.Billing
+	Seen     string // the mark of what the form begins with
 	Now      time.Time
 	ResetsAt time.Time
 	AlertAt  *credits.Micro // the threshold in credits, or nil without a limit
@@ -48,7 +50,7 @@ func billingPage(v *visit) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := billingData{Billing: b, Now: v.now(), ResetsAt: b.Period.Ends(), Month: b.Period}
+	d := billingData{Billing: b, Seen: billingMark(b.Workspace), Now: v.now(), ResetsAt: b.Period.Ends(), Month: b.Period}
 	if limit := b.Workspace.MonthlyCredits; limit != nil {
 		alert := b.Workspace.Alert.Of(*limit)
 		d.AlertAt, d.Low = &alert, *b.Remaining() <= alert
@@ -108,8 +110,12 @@ func changeBilling(v *visit) (*view, error) {
 		}
 	}
 	err = v.write(func(tx *db.Tx) error {
-		_, err := spend.ChangeBilling(v.ctx(), tx, v.actor(), v.workspace.ID, func(w *accounts.Workspace) { w.MonthlyCredits, w.Alert = limit, alert }, v.now())
-		return err
+		var overtaken error
+		_, err := spend.ChangeBilling(v.ctx(), tx, v.actor(), v.workspace.ID, func(w *accounts.Workspace) {
+			overtaken = v.overtaken(billingMark(w))
+			w.MonthlyCredits, w.Alert = limit, alert
+		}, v.now())
+		return cmp.Or(overtaken, err)
 	})
 	if err != nil {
 		return nil, err

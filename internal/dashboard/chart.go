@@ -69,6 +69,9 @@ func newChart(title string, slots []string, series []chartSeries, show func(floa
 		return c
 	}
 	top := niceCeiling(slices.Max(sums))
+	if top < 20 && !slices.ContainsFunc(sums, func(v float64) bool { return v != math.Trunc(v) }) {
+		top = 4 * math.Ceil(slices.Max(sums)/4) // no line at a quarter of a call
+	}
 	room := float64(c.Bottom - chartTop)
 	for i := range 5 {
 		value := top * float64(i) / 4

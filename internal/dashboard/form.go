@@ -63,7 +63,7 @@ func (v *visit) formCredits(name string) (*credits.Micro, error) {
 	}
 	m, err := credits.Parse(s)
 	if err != nil || m < 0 {
-		return nil, fault.Invalid(name, "an amount is a number of credits, such as 100 or 2.5")
+		return nil, fault.Invalid(name, "an amount is a number of credits, such as 100 or 2.5, with at most six decimals and not above %s", credits.Max)
 	}
 	return &m, nil
 }

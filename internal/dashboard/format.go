@@ -219,16 +219,17 @@ func showCount(v any) string {
 	return grouped(fmt.Sprint(v))
 }
 
+// showBytes has the units of the settings.
 func showBytes(n int64) string {
 	switch {
-	case n < 1000:
+	case n < 1<<10:
 		return strconv.FormatInt(n, 10) + " B"
-	case n < 1000*1000:
-		return strconv.FormatFloat(float64(n)/1000, 'f', 1, 64) + " kB"
-	case n < 1000*1000*1000:
-		return strconv.FormatFloat(float64(n)/1e6, 'f', 1, 64) + " MB"
+	case n < 1<<20:
+		return strconv.FormatFloat(float64(n)/(1<<10), 'f', 1, 64) + " KiB"
+	case n < 1<<30:
+		return strconv.FormatFloat(float64(n)/(1<<20), 'f', 1, 64) + " MiB"
 	}
-	return strconv.FormatFloat(float64(n)/1e9, 'f', 1, 64) + " GB"
+	return strconv.FormatFloat(float64(n)/(1<<30), 'f', 1, 64) + " GiB"
 }
 
 func showDuration(d time.Duration) string {

@@ -15,6 +15,7 @@ import (
 // keyForm is what the form of a key begins with.
 type keyForm struct {
 	Key      *access.Key // as it is; an empty one for a new key
+	Seen     string      // the mark of it
 	Presets  []preset
 	Scopes   []scopeGroup
 	Projects []*accounts.Project
@@ -83,7 +84,7 @@ func (v *visit) presets() []preset {
 // newKeyForm is the form of a key, with its scopes ticked. A wildcard that the
 // key has stays a box of its own.
 func (v *visit) newKeyForm(k *access.Key, chosen string) (*keyForm, error) {
-	f := &keyForm{Key: k, Presets: v.presets()}
+	f := &keyForm{Key: k, Seen: keyMark(k), Presets: v.presets()}
 	for i, p := range f.Presets {
 		f.Presets[i].Chosen = p.Name == chosen
 	}
@@ -177,6 +178,9 @@ func updateKey(v *visit) (*view, error) {
 	err = v.write(func(tx *db.Tx) error {
 		before, err := v.s.Keys.GetLocked(v.ctx(), tx, v.workspace.ID, v.env, id)
 		if err != nil {
+			return err
+		}
+		if err := v.overtaken(keyMark(before)); err != nil {
 			return err
 		}
 		k := *before

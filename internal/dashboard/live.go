@@ -13,8 +13,9 @@ import (
 const (
 	// maxWatchers bounds the pages that one node keeps up to date, and maxTabs
 	// those of one session; others are as they were when they were opened.
+	// Without TLS a browser has six connections, and needs some for the rest.
 	maxWatchers = 200
-	maxTabs     = 8
+	maxTabs     = 4
 	// lookEvery is how often a watched page is built again. That costs as much
 	// as opening it, and only what has changed is sent.
 	lookEvery = 2 * time.Second

@@ -91,6 +91,7 @@ func (v *visit) projectID() (string, error) {
 type projectData struct {
 	Now     time.Time
 	Project projectRow
+	Seen    string // the mark of what the form begins with
 	Days    *daily
 	Keys    []keyRow
 	More    bool // keys
@@ -109,7 +110,7 @@ func projectPage(v *visit) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := projectData{Now: v.now(), Project: rows[0]}
+	d := projectData{Now: v.now(), Project: rows[0], Seen: projectMark(p)}
 	if d.Days, err = v.lastDays(spend.UsageQuery{Project: p.ID}); err != nil {
 		return nil, err
 	}
@@ -127,26 +128,32 @@ func updateProject(v *visit) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	return v.changeProject("project.updated", "The project was changed.", func(p *accounts.Project) {
+	return v.changeProject("project.updated", "The project was changed.", func(p *accounts.Project) error {
+		err := v.overtaken(projectMark(p))
 		p.Name, p.MonthlyBudget = v.form("name"), budget
+		return err
 	})
 }
 
 func archiveProject(v *visit) (*view, error) {
-	return v.changeProject("project.archived", "The project is archived: calls for it are refused.", func(p *accounts.Project) {
+	return v.changeProject("project.archived", "The project is archived: calls for it are refused.", func(p *accounts.Project) error {
 		if p.ArchivedAt == nil {
 			now := v.now()
 			p.ArchivedAt = &now
 		}
+		return nil
 	})
 }
 
 func restoreProject(v *visit) (*view, error) {
-	return v.changeProject("project.updated", "The project is back in use.", func(p *accounts.Project) { p.ArchivedAt = nil })
+	return v.changeProject("project.updated", "The project is back in use.", func(p *accounts.Project) error {
+		p.ArchivedAt = nil
+		return nil
+	})
 }
 
 // changeProject stores what change does to the project that the path names.
-func (v *visit) changeProject(action, notice string, change func(p *accounts.Project)) (*view, error) {
+func (v *visit) changeProject(action, notice string, change func(p *accounts.Project) error) (*view, error) {
 	id, err := v.projectID()
 	if err != nil {
 		return nil, err
@@ -156,7 +163,9 @@ func (v *visit) changeProject(action, notice string, change func(p *accounts.Pro
 		if err != nil {
 			return err
 		}
-		change(p)
+		if err := change(p); err != nil {
+			return err
+		}
 		return spend.ChangeProject(v.ctx(), tx, v.actor(), p, action, v.now())
 	})
 	if err != nil {

@@ -152,10 +152,11 @@ func (s *shell) Typed(name string, fallback any) string {
 
 // Chosen reports whether a box or option is ticked, as Typed does.
 func (s *shell) Chosen(name, value string, fallback bool) bool {
-	if s.Problem == nil && s.v.typed == nil {
+	typed := s.typed()
+	if typed == nil {
 		return fallback
 	}
-	return slices.Contains(s.typed()[name], value)
+	return slices.Contains(typed[name], value)
 }
 
 // Wrong reports whether the field is why the form was refused.

@@ -293,6 +293,9 @@ func (v *visit) refused(rt route, err error) {
 		v.askToConfirm()
 		return
 	}
+	if err == error(errOvertaken) { //nolint:errorlint // as above
+		v.r.PostForm = nil // shown again it would be saved with the next click
+	}
 	v.problem = f
 	shown, pageErr := rt.back(v)
 	if pageErr != nil || shown == nil {
@@ -369,7 +372,7 @@ func (v *visit) turnedAway(rt route, err error) {
 		case rt.path == "logout":
 			f.Notice = "You are signed out."
 		case v.r.Method == http.MethodPost:
-			f.Notice = "You were signed out, and nothing was changed. Sign in, then send the form again."
+			f.Notice = "You were signed out, and nothing was changed. Sign in, then fill in the form again."
 		}
 		v.redirect("/dashboard/login"+v.comeBack(), f)
 	default:

@@ -16,6 +16,7 @@ import (
 )
 
 type settingsData struct {
+	Seen       string // the mark of what the form begins with
 	Now        time.Time
 	GraceHours string
 	Strict     bool // as it is, or as it was ticked in a form that was refused
@@ -33,7 +34,7 @@ func settingsPage(v *visit) (*view, error) {
 	for _, d := range v.s.Facts.RetryAfter {
 		waits = append(waits, span(d))
 	}
-	d := settingsData{Now: v.now(), Facts: v.s.Facts, PublicURL: v.s.PublicURL, Schedule: strings.Join(waits, ", "),
+	d := settingsData{Seen: settingsMark(v.workspace), Now: v.now(), Facts: v.s.Facts, PublicURL: v.s.PublicURL, Schedule: strings.Join(waits, ", "),
 		GraceHours: strconv.FormatFloat(v.workspace.RotationGrace.Hours(), 'f', -1, 64)}
 	d.Strict = v.workspace.StrictProjects
 	if v.problem != nil && v.r.PostForm.Has("rotation_grace") {
@@ -63,6 +64,9 @@ func updateSettings(v *visit) (*view, error) {
 	err = v.write(func(tx *db.Tx) error {
 		w, err := accounts.GetWorkspaceLocked(v.ctx(), tx, v.workspace.ID)
 		if err != nil {
+			return err
+		}
+		if err := v.overtaken(settingsMark(w)); err != nil {
 			return err
 		}
 		w.StrictProjects, w.DefaultProjectBudget = v.form("strict_projects") != "", budget

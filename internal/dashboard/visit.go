@@ -256,6 +256,12 @@ func (v *visit) faultOf(err error) *fault.Error {
 	if errors.Is(err, db.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
 		return fault.New(fault.StorageUnavailable, "the server cannot reach its storage at the moment; try again shortly")
 	}
+	if errors.Is(err, context.Canceled) {
+		if f, ok := fault.As(context.Cause(v.ctx())); ok { // we ourselves ended it
+			return f
+		}
+		return fault.New(fault.RequestTimeout, "the browser left before the answer")
+	}
 	return fault.New(fault.Internal, "something went wrong on our side")
 }
 

@@ -125,6 +125,9 @@ func patterns(e *webhooks.Endpoint) []string {
 	return out
 }
 
+// Seen is the mark of the endpoint.
+func (f endpointForm) Seen() string { return endpointMark(f.Endpoint) }
+
 // Has reports whether the endpoint has the pattern, for the boxes.
 func (f endpointForm) Has(pattern string) bool { return slices.Contains(f.Endpoint.Events, pattern) }
 
@@ -257,6 +260,9 @@ func editEndpointPage(v *visit) (*view, error) {
 
 func editEndpoint(v *visit) (*view, error) {
 	return v.changeEndpoint("The endpoint was changed. The next attempts use it as it is now.", func(tx *db.Tx, e *webhooks.Endpoint) error {
+		if err := v.overtaken(endpointMark(e)); err != nil {
+			return err
+		}
 		v.readEndpoint(e)
 		return v.s.Webhooks.Update(v.ctx(), tx, v.actor(), e)
 	})

@@ -83,7 +83,7 @@ func TestOnlyLivePagesAreWatchedAndNobodyTakesAllPlaces(t *testing.T) {
 	if name, _ := next(); name != "gone" {
 		t.Errorf("a stranger is told %q", name)
 	}
-	const tabs = 8
+	const tabs = 4
 	for i := range tabs {
 		_, next := b.watch(t, b.in(accounts.Test, "keys"))
 		if name, _ := next(); name != "page" {

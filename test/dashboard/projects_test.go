@@ -37,7 +37,7 @@ func TestProjectsAreManagedByForms(t *testing.T) {
 			b.post(t, page+"/restore", nil).leadsTo(t, page)
 			s.Do(t, harness.Request{Method: "GET", Path: "/v1/models", Key: key, Header: http.Header{"Service-Project": {id}}}).Want(t, 200, "")
 		}
-		s.Eventually(t, func() bool { return strings.Contains(b.get(t, list+"/new").body, "<strong>1</strong> calls") })
+		s.Eventually(t, func() bool { return strings.Contains(b.get(t, list+"/new").body, "<strong>1</strong> call<") })
 
 		b.post(t, list, url.Values{"id": {"new"}}).refuses(t, http.StatusConflict, "already")
 		b.post(t, list, url.Values{"id": {"a/b"}, "name": {"typed before"}}).refuses(t, http.StatusBadRequest, "typed before")

@@ -139,7 +139,7 @@ func TestFormOfASessionThatHasEnded(t *testing.T) {
 	t.Parallel()
 	harness.Each(t, func(t *testing.T, s *harness.Server) {
 		b := member(t, s, s.Workspace(t, "acme"), accounts.Owner)
-		const said = "You were signed out, and nothing was changed. Sign in, then send the form again."
+		const said = "You were signed out, and nothing was changed. Sign in, then fill in the form again."
 		team := b.in(accounts.Test, "team")
 		s.Clock.Turn(13 * time.Hour)
 		b.header.Set("Referer", s.URL+team)

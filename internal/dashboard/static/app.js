@@ -46,12 +46,14 @@ document.addEventListener("submit", (event) => {
   if (question && !confirm(question)) event.preventDefault();
 });
 
-// A form is sent once, however often its button is pressed.
+// A form is sent once, however often its button is pressed, unless nothing came
+// of it: the browser was told to stop.
 document.addEventListener("submit", (event) => {
   const form = event.target;
   if (event.defaultPrevented || form.method !== "post" || form.dataset.passkey) return;
   if (form.dataset.sent) { event.preventDefault(); return; }
   form.dataset.sent = "yes";
+  setTimeout(() => { delete form.dataset.sent; }, 10000);
 });
 addEventListener("pageshow", () => each(document, "form", (f) => { delete f.dataset.sent; delete f.dataset.answered; }));
 
