@@ -94,7 +94,7 @@ func (c *Call) readBody(limit int64) ([]byte, error) {
 	for {
 		_ = control.SetReadDeadline(begun.Add(c.s.Limits.BodyPatience + slowest(len(body)))) // not every transport has one
 		if len(body) == cap(body) {
-			grown := int64(2 * cap(body))
+			grown := min(int64(2*cap(body)), limit+1)
 			if c.r.ContentLength > 0 {
 				grown = min(grown, c.r.ContentLength+1)
 			}

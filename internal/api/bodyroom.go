@@ -20,16 +20,16 @@ type bodyRoom struct {
 
 func newBodyRoom(limit int64) *bodyRoom { return &bodyRoom{limit: limit, by: map[string]int64{}} }
 
-// take takes more room for somebody's body. There is always some left for the
-// others: a workspace may have half of all, and visitors without a key, who send
-// nothing large but reports of leaks, a sixteenth.
+// take takes more room for somebody's body. There is always some left: a
+// workspace may have half of what the others leave, and visitors without a key,
+// who send nothing large but reports of leaks, a sixteenth of all.
 func (b *bodyRoom) take(who string, bytes int64) bool {
-	share := b.limit / 2
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	share := (b.limit - b.taken + b.by[who]) / 2
 	if who == "" {
 		share = b.limit / 16
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	if b.taken+bytes > b.limit || b.by[who]+bytes > share {
 		return false
 	}

@@ -131,3 +131,14 @@ func TestAnotherNodesAnswerMayBeActedOn(t *testing.T) {
 		})
 	}
 }
+
+// TestALargeBodyMustNotDrip: the first mebibyte may come by a slow line, and
+// what holds more memory comes faster.
+func TestALargeBodyMustNotDrip(t *testing.T) {
+	t.Parallel()
+	for size, most := range map[int]time.Duration{0: 0, 8 << 10: time.Second, 1 << 20: 128 * time.Second, 65 << 20: (128 + 1024) * time.Second} {
+		if got := slowest(size); got != most {
+			t.Errorf("%d bytes may take %s", size, got)
+		}
+	}
+}

@@ -53,7 +53,7 @@ const (
 )
 
 // errStopping is why a request was cut off that had not ended in time.
-var errStopping = fault.New(fault.Overloaded, "the server is stopping; try again")
+var errStopping = &fault.Error{Code: fault.Overloaded, Message: "the server is stopping; try again", RetryAfter: time.Second}
 
 // App is a running server.
 type App struct {
@@ -275,8 +275,8 @@ func (a *App) build(ctx context.Context, now func() time.Time) (err error) {
 	return nil
 }
 
-// edgeLimits are the configuration's for one request. A workspace has half of
-// the room for bodies, in which the largest one must find its place.
+// edgeLimits are the configuration's for one request. A workspace alone has half
+// of the room for bodies, in which the largest one must find its place.
 func edgeLimits(l config.Limits) api.Limits {
 	return api.Limits{Body: int64(l.BodyBytes), ModelBody: int64(l.ModelBodyBytes), Header: int64(l.HeaderBytes),
 		JSONDepth: l.JSONDepth, JSONValues: l.JSONValues, BodyPatience: l.BodyTimeout,

@@ -175,20 +175,17 @@ func (p *People) welcome(ctx context.Context, tx *db.Tx, u *accounts.User, hash 
 	if err != nil {
 		return nil, err
 	}
-	known, err := p.hasAccount(ctx, tx, person, u.WorkspaceID)
+	anew, err := p.BeginAnew(ctx, tx, person.ID, u.WorkspaceID)
 	if err != nil {
 		return nil, err
 	}
-	if known {
+	if !anew {
 		return nil, errSignInFirst(person.Email)
 	}
 	if _, err := tx.Exec(ctx, "UPDATE users SET name = $2 WHERE id = $1", person.ID, name); err != nil {
 		return nil, err
 	}
 	person.Name = name
-	if err := p.BeginAnew(ctx, tx, person.ID); err != nil {
-		return nil, err
-	}
 	return person, p.setPassword(ctx, tx, person, hash, "")
 }
 

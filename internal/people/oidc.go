@@ -395,11 +395,17 @@ func (p *People) identified(ctx context.Context, tx *db.Tx, token *oidc.IDToken,
 		return nil, false, err
 	}
 	if userID != "" {
-		person, err = p.knownStill(ctx, tx, token, userID)
-		return person, false, err
+		if person, err = p.knownStill(ctx, tx, token, userID); err != nil {
+			return nil, false, err
+		}
+		// Who was a member of nothing comes in like somebody new.
+		if member, err := p.hasAccount(ctx, tx, person, ""); err != nil || member || person.Email != who.Email {
+			return person, false, err
+		}
 	}
-	if err := p.acceptAll(ctx, tx, who, from); err != nil {
-		return nil, false, err
+	accepted, err := p.acceptAll(ctx, tx, who, from)
+	if err != nil || userID != "" && accepted == 0 {
+		return person, false, err
 	}
 	if person, err = p.byEmail(ctx, tx, who.Email); err != nil {
 		return nil, false, err
@@ -443,34 +449,43 @@ func (p *People) mayLink(ctx context.Context, tx *db.Tx, person *Person, here *S
 	return fault.New(fault.Authentication, "%s has an account here that is not linked yet: sign in with your password or passkey, then link it under Your account", person.Email)
 }
 
-// acceptAll accepts the open invitations of an address that the provider vouches for.
-func (p *People) acceptAll(ctx context.Context, tx *db.Tx, who *claims, from Browser) error {
+// acceptAll accepts the open invitations of an address that the provider vouches
+// for, and returns how many there were. An account that was a member of nothing
+// begins anew by them.
+func (p *People) acceptAll(ctx context.Context, tx *db.Tx, who *claims, from Browser) (int, error) {
 	rows, err := tx.Query(ctx, "SELECT "+invitationColumns+" FROM invitations WHERE "+open+" AND email = $2 ORDER BY id", p.now().UnixMicro(), who.Email)
 	invitations, err := db.All(rows, err, scanInvitation)
-	if err != nil {
-		return err
+	if err != nil || len(invitations) == 0 {
+		return 0, err
+	}
+	if person, err := p.byEmail(ctx, tx, who.Email); err != nil {
+		return 0, err
+	} else if person != nil {
+		if _, err := p.BeginAnew(ctx, tx, person.ID, ""); err != nil {
+			return 0, err
+		}
 	}
 	if accounts.CheckName("name", who.Name) != nil {
 		who.Name = ""
 	}
 	for _, i := range invitations {
 		if err := p.useInvitation(ctx, tx, i); err != nil {
-			return err
+			return 0, err
 		}
 		if member, err := p.isMember(ctx, tx, i); err != nil {
-			return err
+			return 0, err
 		} else if member {
 			continue // an operator was faster
 		}
 		u := &accounts.User{Email: i.Email, Name: who.Name, WorkspaceID: i.WorkspaceID, Role: i.Role}
 		if err := accounts.CreateUser(ctx, tx, u, p.now()); err != nil {
-			return err
+			return 0, err
 		}
 		if err := p.logInvitation(ctx, tx, from.actor(u.ID), i, "invitation.accepted"); err != nil {
-			return err
+			return 0, err
 		}
 	}
-	return nil
+	return len(invitations), nil
 }
 
 // Identity is a person's account at a provider.

@@ -158,19 +158,23 @@ func removeWays(ctx context.Context, tx *db.Tx, userID string) (r OtherWays, err
 }
 
 // BeginAnew takes every way to sign in from an account that was a member of
-// nothing: nobody relies on it, and whoever made it may be somebody else.
-func (p *People) BeginAnew(ctx context.Context, tx *db.Tx, userID string) error {
+// nothing before it was added to a workspace: nobody relies on it, and whoever
+// made it may be somebody else. It leaves one alone that belongs to others.
+func (p *People) BeginAnew(ctx context.Context, tx *db.Tx, userID, added string) (anew bool, err error) {
 	person, err := p.lock(ctx, tx, userID)
 	if err != nil {
-		return err
+		return false, err
+	}
+	if others, err := p.hasAccount(ctx, tx, person, added); err != nil || others {
+		return false, err
 	}
 	if _, err := removeWays(ctx, tx, person.ID); err != nil {
-		return err
+		return false, err
 	}
 	if err := deleteTOTP(ctx, tx, person.ID); err != nil {
-		return err
+		return false, err
 	}
-	return p.setPassword(ctx, tx, person, "", "")
+	return true, p.setPassword(ctx, tx, person, "", "")
 }
 
 // ChangePassword replaces the password of somebody who is signed in and returns

@@ -266,8 +266,11 @@ func TestAccountOfNoWorkspaceBeginsAnew(t *testing.T) {
 			return w.AcceptInvitation(w.t.Context(), w.invitedTo(w.acme), people.Newcomer{Name: "Vic", Password: password}, browser)
 		},
 		"by the operator": func(w *world, m *squatter) (*people.SignIn, error) {
-			w.write(func(tx *db.Tx) error { return w.BeginAnew(w.t.Context(), tx, m.Person.ID) })
 			w.withoutPassword(victim, accounts.Admin)
+			w.write(func(tx *db.Tx) error {
+				_, err := w.BeginAnew(w.t.Context(), tx, m.Person.ID, w.acme.ID)
+				return err
+			})
 			w.out(m) // before the link is used, too
 			if _, err := w.ResetPassword(w.t.Context(), w.operatorsLink(m.Person.ID).Token, password, browser); err != nil {
 				return nil, err
@@ -295,4 +298,80 @@ func TestAccountOfNoWorkspaceBeginsAnew(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A command may have looked before somebody joined.
+func TestAccountThatOthersRelyOnDoesNotBeginAnew(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		m := w.squat()
+		w.write(func(tx *db.Tx) error {
+			if anew, err := w.BeginAnew(t.Context(), tx, m.Person.ID, w.acme.ID); err != nil || anew {
+				t.Errorf("%v, %v", anew, err)
+			}
+			return nil
+		})
+		if !w.alive(m.Token) {
+			t.Error("the session has ended")
+		}
+		if _, err := w.Login(t.Context(), victim, m.password, "", browser); err != nil {
+			t.Error(err)
+		}
+		if ways, err := w.Passkeys(t.Context(), w.db, m.Person.ID); err != nil || len(ways) != 1 {
+			t.Errorf("%v, %v", ways, err)
+		}
+	})
+}
+
+// The provider vouches for the victim, who is invited: whoever made the account,
+// nobody relies on it.
+func TestProviderLetsInWhoIsInvitedAndWasAMemberOfNothing(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		i := newIssuer(t)
+		o := provider(i)
+		signIn := func(subject string) (*people.SignIn, error) {
+			return w.FinishOIDC(t.Context(), o, w.begin(i, o, subject, victim), browser)
+		}
+		m := w.squat()
+		w.withApp(m.Session)
+		leave := func(from *accounts.Workspace) {
+			w.write(func(tx *db.Tx) error {
+				return w.RemoveMember(t.Context(), tx, people.Operator(), from.ID, m.Person.ID)
+			})
+		}
+		leave(m.evil)
+		_, err := signIn("1")
+		want(t, err, fault.Authentication) // nobody has invited them
+		w.invitedTo(w.acme)
+		for range 2 { // the second time the provider's id is known
+			in, err := signIn("1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !in.Complete() || in.Person.HasPassword {
+				t.Errorf("signed in as %+v", in)
+			}
+			if role, err := people.RoleIn(t.Context(), w.db, in.Person.ID, w.acme.ID); err != nil || role != accounts.Admin {
+				t.Errorf("the victim is %q, %v", role, err)
+			}
+			w.out(m)
+			// An invitation of others waits until it is accepted.
+			w.invitedTo(m.evil)
+			if _, err := signIn("1"); err != nil {
+				t.Error(err)
+			}
+			_, err = people.RoleIn(t.Context(), w.db, in.Person.ID, m.evil.ID)
+			want(t, err, fault.NotFound)
+			w.write(func(tx *db.Tx) error {
+				list, _, err := w.Invitations(t.Context(), tx, m.evil.ID, db.Page{Limit: 1})
+				if err != nil {
+					return err
+				}
+				return w.RevokeInvitation(t.Context(), tx, people.Operator(), m.evil.ID, list[0].ID)
+			})
+			leave(w.acme)
+			_, err = signIn("1")
+			want(t, err, fault.Authentication)
+			w.invitedTo(w.acme)
+		}
+	})
 }
