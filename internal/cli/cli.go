@@ -42,7 +42,10 @@ type env struct {
 func Main(args []string, in io.Reader, out, errOut io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), stopSignals()...)
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the program at once
+	// A second Ctrl-C ends the program at once. Other signals may come twice
+	// without anybody meaning that: a terminal that is closed sends SIGHUP itself,
+	// and its shell does.
+	context.AfterFunc(ctx, func() { signal.Reset(os.Interrupt) })
 	e := &env{in: in, out: out, err: errOut}
 	root := newRoot(e)
 	root.SetArgs(args)
@@ -253,11 +256,11 @@ func (e *env) read(cmd *cobra.Command) error {
 
 func (e *env) setUpLog(c config.Log) {
 	options := &slog.HandlerOptions{Level: c.Level}
+	var to slog.Handler = slog.NewJSONHandler(e.err, options)
 	if c.Format == "text" || c.Format == "auto" && isTerminal(e.err) {
-		slog.SetDefault(slog.New(slog.NewTextHandler(e.err, options)))
-		return
+		to = slog.NewTextHandler(e.err, options)
 	}
-	slog.SetDefault(slog.New(slog.NewJSONHandler(e.err, options)))
+	slog.SetDefault(slog.New(newRepeats(to)))
 }
 
 func isTerminal(w io.Writer) bool {

@@ -12,7 +12,6 @@ import (
 	"turnpike/internal/app"
 	"turnpike/internal/audit"
 	"turnpike/internal/db"
-	"turnpike/internal/fault"
 	"turnpike/internal/people"
 )
 
@@ -51,14 +50,6 @@ Team.`,
 				return err
 			}
 			u.WorkspaceID = w.ID
-			if c, err = whoIs(ctx, tx, p, email); err != nil {
-				return err
-			}
-			if c.person != nil && c.others == 0 {
-				if err := p.BeginAnew(ctx, tx, c.person.ID); err != nil {
-					return err
-				}
-			}
 			if err := accounts.CreateUser(ctx, tx, u, time.Now()); err != nil {
 				return err
 			}
@@ -67,9 +58,7 @@ Team.`,
 			if err != nil {
 				return err
 			}
-			if !c.existing() {
-				c.link, err = p.NewPasswordLink(ctx, tx, u.ID, people.WelcomeLimit)
-			}
+			c, err = letIn(ctx, tx, p, u)
 			return err
 		})
 		if err != nil {
@@ -81,31 +70,32 @@ Team.`,
 
 // created is what there is to say about a person who was added.
 type created struct {
-	link     *people.Link   // to a first password, for somebody new
-	person   *people.Person // who had the address already, or nil
-	canEnter bool           // and a way to sign in
-	others   int            // workspaces that they were a member of
+	link     *people.Link // to a first password; nil when others rely on the account
+	canEnter bool         // they have a way to sign in already
+	others   int          // workspaces that they were a member of
 }
 
-// existing reports whether there is an account that others rely on. One that is
-// a member of nothing begins anew.
-func (c created) existing() bool { return c.others > 0 }
-
-// whoIs looks whether an address has an account, before it is added.
-func whoIs(ctx context.Context, tx *db.Tx, p *people.People, email string) (created, error) {
-	person, err := p.Find(ctx, tx, email)
-	if fault.Is(err, fault.NotFound) {
-		return created{}, nil
-	}
+// letIn gives a link to a person who was just added, unless others rely on their
+// account. One that was a member of nothing begins anew.
+func letIn(ctx context.Context, tx *db.Tx, p *people.People, u *accounts.User) (c created, err error) {
+	anew, err := p.BeginAnew(ctx, tx, u.ID, u.WorkspaceID)
 	if err != nil {
-		return created{}, err
+		return c, err
 	}
-	can, err := p.CanSignIn(ctx, tx, person)
+	if anew {
+		c.link, err = p.NewPasswordLink(ctx, tx, u.ID, people.WelcomeLimit)
+		return c, err
+	}
+	person, err := p.Get(ctx, tx, u.ID)
 	if err != nil {
-		return created{}, err
+		return c, err
 	}
-	memberships, err := people.Memberships(ctx, tx, person.ID)
-	return created{person: person, canEnter: can, others: len(memberships)}, err
+	if c.canEnter, err = p.CanSignIn(ctx, tx, person); err != nil {
+		return c, err
+	}
+	memberships, err := people.Memberships(ctx, tx, u.ID)
+	c.others = len(memberships) - 1
+	return c, err
 }
 
 func (e *env) usersResetPassword() *cobra.Command {
@@ -205,8 +195,7 @@ func (e *env) printCreated(u *accounts.User, c created) error {
 		o := newUserObject(u)
 		if c.link != nil {
 			o.Link = e.linkURL(c.link)
-		}
-		if c.existing() {
+		} else {
 			o.Existing = &existingAccount{OtherWorkspaces: c.others, CanSignIn: c.canEnter}
 		}
 		return e.printJSON([]userObject{o})

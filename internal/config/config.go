@@ -78,7 +78,7 @@ type Limits struct {
 	JSONValues  int           `name:"json_values" default:"100000" min:"1000" max:"100000000" help:"Most values in a JSON body, those within lists and objects included; embeddings may have five times as many, for lists of tokens."`
 	HeaderBytes Size          `name:"header_bytes" default:"32KiB" min:"4KiB" max:"1MiB" help:"Largest request header, all fields together."`
 	BodyTimeout time.Duration `name:"body_timeout" default:"20s" min:"100ms" max:"10m" help:"How long a request body may take to arrive; a large one gets a second more for every 8 KiB of its first MiB, and for every 64 KiB of the rest."`
-	BodiesBytes Size          `name:"bodies_bytes" default:"1GiB" min:"2KiB" max:"1024GiB" help:"Memory that all request bodies over 64 KiB may have at once, and a workspace half of it; a body that finds no room is 503 overloaded. It is never less than twice the largest body."`
+	BodiesBytes Size          `name:"bodies_bytes" default:"1GiB" min:"2KiB" max:"1024GiB" help:"Memory that all request bodies over 64 KiB may have at once, and a workspace half of what the others leave of it; a body that finds no room is 503 overloaded. It is never less than twice the largest body."`
 	RefusedKeys int           `name:"refused_keys" default:"60" min:"0" max:"1000000" help:"Refused keys per minute after which an address must wait; 0 turns this off."`
 
 	LiveRequestsPerMinute int `name:"live_requests_per_minute" alias:"TURNPIKE_RATE_LIMIT_LIVE" default:"1000" min:"0" max:"100000000" help:"Model calls, jobs and runs that a live key may ask for in a minute; 0 turns this off."`

@@ -193,10 +193,11 @@ func TestMistakesInValuesAreNamed(t *testing.T) {
 func TestUnknownVariablesWarn(t *testing.T) {
 	t.Parallel()
 	l := mustLoad(t, "", []string{
-		"TURNPIKE_LISTNE=:1", "TURNPIKE_FOO=1", "TURNPIKE_TLS_CRT=a", "NOT_TURNPIKE=1",
+		"TURNPIKE_LISTNE=:1", "TURNPIKE_FOO=1", "TURNPIKE_DATA_DIR=/srv", "TURNPIKE_TLS_CRT=a", "NOT_TURNPIKE=1",
 		"TURNPIKE_BASE_URL=x", "TURNPIKE_API_KEY=x", "TURNPIKE_TEST_DATABASE_URL=x", "TURNPIKE_CHAOS=1", "TURNPIKE_CONFIG=",
 	}, nil)
 	want := []string{
+		"TURNPIKE_DATA_DIR is not a setting; did you mean TURNPIKE_DATA?",
 		"TURNPIKE_FOO is not a setting",
 		"TURNPIKE_LISTNE is not a setting; did you mean TURNPIKE_LISTEN?",
 		"TURNPIKE_TLS_CRT is not a setting; did you mean TURNPIKE_TLS_CERT?",

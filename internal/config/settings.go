@@ -91,7 +91,12 @@ func closest(word string, candidates []string) string {
 		return ""
 	}
 	for _, c := range candidates {
-		if d := distance(word, fold.Replace(strings.ToLower(c))); d < bestDistance {
+		name := fold.Replace(strings.ToLower(c))
+		d := distance(word, name)
+		if strings.HasPrefix(word, name+"_") { // data_dir is data to most
+			d = 1
+		}
+		if d < bestDistance {
 			best, bestDistance = c, d
 		}
 	}

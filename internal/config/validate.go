@@ -183,7 +183,7 @@ func masterKeyFault(c Config) string {
 	if c.MasterKey == "" {
 		// Each node would generate its own and could not read the others' secrets.
 		if c.DatabaseURL != "" {
-			return "is required with database_url; expected 32 bytes in base64 or hex, the same on every node"
+			return "is required with database_url, the same on every node: 32 bytes in base64 or hex, such as openssl rand -base64 32 prints"
 		}
 		return ""
 	}
