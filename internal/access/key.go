@@ -240,7 +240,7 @@ func (k *Key) check() error {
 		return fault.Invalid("allowed_ips", "allowed_ips may have at most %d entries", maxAllowedIPs)
 	}
 	if k.RateLimit != nil && (*k.RateLimit < 1 || *k.RateLimit > maxRateLimit) {
-		return fault.Invalid("rate_limit", "rate_limit is a number of requests per minute from 1 to %d, or null", maxRateLimit)
+		return fault.Invalid("rate_limit", "the rate limit is a number of requests per minute from 1 to %d, or none", maxRateLimit)
 	}
 	return nil
 }

@@ -107,3 +107,18 @@ func TestWhoLeavesEarlierIsNotWaitedFor(t *testing.T) {
 		t.Errorf("%+v", out)
 	}
 }
+
+// TestNobodyIsHeardOutForLong who says something else than the count: there is
+// no client any more to read it.
+func TestNobodyIsHeardOutForLong(t *testing.T) {
+	t.Parallel()
+	ctx, l := openLine(t.Context())
+	defer l.close()
+	l.heard(providers.Chunk{Data: make([]byte, 2*lastBytes), Whole: true})
+	l.left()
+	l.heard(providers.Chunk{Data: make([]byte, lastBytes), Whole: true})
+	l.heard(providers.Chunk{Data: []byte("!"), Whole: true})
+	if ctx.Err() == nil {
+		t.Errorf("it may say %d bytes and go on", l.after)
+	}
+}

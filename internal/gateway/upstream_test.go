@@ -155,7 +155,7 @@ func TestUpstreamsThatMisbehave(t *testing.T) {
 						r := base.serving(t, []providers.Provider{d.provider(server.URL, client)})
 						begun := time.Now()
 						out := r.chat(call)
-						if took := time.Since(begun); took > 5*time.Second {
+						if took := time.Since(begun); took > 30*time.Second { // no provider is waited for as long, and a busy machine takes a while
 							t.Errorf("it took %s", took)
 						}
 						if !slices.Contains(tt.codes, out.code) {

@@ -117,3 +117,50 @@ func TestALowerLimitHoldsForWhatIsInHand(t *testing.T) {
 		t.Errorf("%d calls went through under a limit of 5", through)
 	}
 }
+
+// TestAnOrderGoesByTheLimitsOfItsCall, and not by those of another that came
+// since it began.
+func TestAnOrderGoesByTheLimitsOfItsCall(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 2)
+	l := c.nodes[0]
+	for id, others := range map[string]Limits{"lower": {RequestsPerMinute: 1}, "none": stepLimits} {
+		s := l.shard(id)
+		s.mu.Lock()
+		e := s.entry(id)
+		e.limits = others
+		o := l.ask(e, &Ticket{limiter: l, shard: s, limits: callLimits, entry: e}, l.nanos(c.now()))
+		s.mu.Unlock()
+		l.send(s, e, o)
+		<-o.done
+		if want := span(callLimits.RequestsPerMinute, o.granted.requests); o.granted.requests == 0 || o.requests.full-o.at != want {
+			t.Errorf("%s: %d requests take %s", id, o.granted.requests, time.Duration(o.requests.full-o.at))
+		}
+	}
+}
+
+// TestAStepTakesNothingFromCalls: it says nothing about limits that it does not
+// have, and what the node has in hand for calls stays there.
+func TestAStepTakesNothingFromCalls(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 2)
+	l := c.nodes[0]
+	hand := func() (requests, limit int64) {
+		s := l.shard("key")
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.entry("key").have.requests, s.entry("key").limits.RequestsPerMinute
+	}
+	if _, err := l.Begin("key", callLimits, 10, c.now()); err != nil {
+		t.Fatal(err)
+	}
+	settle(l)
+	before, limit := hand()
+	if _, err := l.Begin("key", stepLimits, 10, c.now()); err != nil {
+		t.Fatal(err)
+	}
+	settle(l)
+	if after, now := hand(); before == 0 || after != before || now != limit {
+		t.Errorf("of %d requests in hand %d are left, and the limit of %d is %d", before, after, limit, now)
+	}
+}

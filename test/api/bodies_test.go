@@ -3,6 +3,7 @@ package api_test
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -79,6 +80,30 @@ func TestSlowLargeBodiesLeaveRoomForOthers(t *testing.T) {
 	s.Eventually(t, func() bool { return chat(key, 600<<10).Status == 200 })
 	for range 20 { // what a request has had is free when it has ended
 		chat(key, 600<<10).Want(t, 200, "")
+	}
+}
+
+// A body that does not say how long it is takes no more room than it may have.
+func TestLargestBodyFindsRoomAlsoInPieces(t *testing.T) {
+	t.Parallel()
+	cfg := harness.Config(t, "sqlite")
+	cfg.Limits.ModelBodyBytes, cfg.Limits.BodiesBytes = 1200<<10, 1<<20
+	s := harness.Start(t, cfg, harness.NewClock())
+	key, _ := s.Key(t, s.Workspace(t, "acme"), accounts.Test)
+	body := `{"model":"gpt-4o-mini","messages":[{"role":"user","content":"hi"}],"x":"` + strings.Repeat("x", 1100<<10) + `"}`
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL+"/v1/chat/completions", io.MultiReader(strings.NewReader(body)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+key)
+	req.Header.Set("Content-Type", "application/json")
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if answer, err := io.ReadAll(res.Body); err != nil || res.StatusCode != http.StatusOK {
+		t.Errorf("%d, %.300s, %v", res.StatusCode, answer, err)
 	}
 }
 

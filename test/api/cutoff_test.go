@@ -62,6 +62,48 @@ func TestCallsThatAStoppingServerCutsOffAreSettled(t *testing.T) {
 	}
 }
 
+// TestWhoIsCutOffBeforeTheAnswerIsToldToComeAgain, and when.
+func TestWhoIsCutOffBeforeTheAnswerIsToldToComeAgain(t *testing.T) {
+	t.Parallel()
+	upstream := upstreamtest.NewOpenAI(t, "sk-one")
+	cfg := harness.Config(t, "sqlite")
+	cfg.Providers = []config.Provider{{Name: "first", Type: config.OpenAI, BaseURL: config.Address(upstream.BaseURL()), APIKey: "sk-one", Weight: 1,
+		Models: []config.ProviderModel{{ID: "small", Price: price("2", "8", "")}}}}
+	s := harness.Start(t, cfg, harness.NewClock())
+	key, _ := s.Key(t, s.Workspace(t, "acme"), accounts.Live)
+	if err := s.App.Close(); err != nil {
+		t.Fatal(err)
+	}
+	cfg.ShutdownTimeout = time.Millisecond
+	stopping, err := app.Start(context.Background(), cfg, "test", time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stopping.Serve()
+	upstream.Queue(upstreamtest.OpenAIReply{Delay: time.Minute})
+	go func() {
+		for stopping.CallsInFlight() == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		_ = stopping.Close()
+	}()
+	req, err := http.NewRequestWithContext(t.Context(), "POST", stopping.URL()+"/v1/chat/completions", strings.NewReader(`{"model":"small","messages":[{"role":"user","content":"hi"}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+key)
+	res, err := http.DefaultTransport.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	text, _ := io.ReadAll(res.Body)
+	if res.StatusCode != 503 || !strings.Contains(string(text), "overloaded") || res.Header.Get("Retry-After") == "" {
+		t.Errorf("%d, Retry-After %q: %s", res.StatusCode, res.Header.Get("Retry-After"), text)
+	}
+	_ = stopping.Close() // waits for the other
+}
+
 // cutOff begins a stream, stops the server, and returns what came after the
 // stream's first event.
 func cutOff(t *testing.T, stopping *app.App, key string) (requestID, rest string) {

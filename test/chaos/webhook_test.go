@@ -173,15 +173,20 @@ func (c *customer) hold(on bool) {
 }
 
 // has reports whether the event came.
-func (b *inbox) has(event string) bool {
+func (b *inbox) has(event string) bool { return b.times(event) > 0 }
+
+// times counts how often an event came.
+func (b *inbox) times(event string) (n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, all := range b.got {
-		if all[0].event == event {
-			return true
+		for _, a := range all {
+			if a.event == event {
+				n++
+			}
 		}
 	}
-	return false
+	return n
 }
 
 // came counts what came since the moment.

@@ -56,7 +56,9 @@ func (c *chunk) readChoice() error {
 			one.index, _ = strconv.ParseFloat(string(value), 64) // 0 for what is none
 			return err
 		case `"finish_reason"`:
-			one.finished = one.finished || d.PeekKind() == '"'
+			value, err := d.ReadValue()
+			one.finished = one.finished || value.Kind() == '"' && !empty(value) // some say "" where others say null
+			return err
 		}
 		return d.SkipValue()
 	})

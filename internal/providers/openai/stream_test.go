@@ -203,6 +203,7 @@ func TestAnswerIsWholeWhenAllItsChoicesHaveEnded(t *testing.T) {
 		"the second first":   {[]string{says("1", `"stop"`), says("0", `"stop"`)}, []bool{false, true}},
 		"one after another":  {[]string{says("0", `"stop"`), says("1", "null"), says("1", `"stop"`)}, []bool{true, false, true}},
 		"both at once":       {[]string{`{"choices":[{"index":0,"finish_reason":"stop"},{"index":1,"finish_reason":null}]}`, says("1", `"stop"`)}, []bool{false, true}},
+		"empty on the way":   {[]string{says("0", `""`), says("0", `"stop"`)}, []bool{false, true}},
 		"absurd":             {[]string{says("-1", "null"), says("1e999", `"stop"`), says(`"x"`, `"stop"`)}, []bool{false, false, false}},
 	} {
 		t.Run(name, func(t *testing.T) {
