@@ -2,7 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -11,6 +10,7 @@ import (
 	"turnpike/internal/app"
 	"turnpike/internal/catalog"
 	"turnpike/internal/config"
+	"turnpike/internal/safehttp/safehttptest"
 )
 
 const doctorKey = "sk-S3ntinelS3ntinel"
@@ -137,16 +137,7 @@ func TestDoctorSaysWhoCannotBeReached(t *testing.T) {
 // until it is left.
 func switching(t *testing.T) *httptest.Server {
 	t.Helper()
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		conn, _, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer conn.Close()
-		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
-		_, _ = io.Copy(io.Discard, conn)
-	}))
+	s := httptest.NewServer(http.HandlerFunc(safehttptest.Switching))
 	t.Cleanup(s.Close)
 	return s
 }

@@ -9,7 +9,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"sync/atomic"
@@ -17,6 +16,7 @@ import (
 	"time"
 
 	"turnpike/internal/fault"
+	"turnpike/internal/safehttp/safehttptest"
 )
 
 // The request and the key that GitHub's documentation of its partner program
@@ -177,16 +177,7 @@ func TestGitHubsKeysAreKeptAndAskedForAgainWithBounds(t *testing.T) {
 // Nobody would get past the lock that is held meanwhile.
 func TestListOfKeysThatSwitchesProtocolsIsNotWaitedFor(t *testing.T) {
 	t.Parallel()
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		conn, _, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer conn.Close()
-		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
-		_, _ = io.Copy(io.Discard, conn)
-	}))
+	s := httptest.NewServer(http.HandlerFunc(safehttptest.Switching))
 	t.Cleanup(s.Close)
 	g := New(Options{GitHubKeysURL: s.URL, Now: time.Now}).github
 	if err := g.verify(t.Context(), []byte(sampleBody), sampleKeyID, sampleSignature); !fault.Is(err, fault.Upstream) {

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -14,6 +13,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/coder/websocket"
+
+	"turnpike/internal/safehttp/safehttptest"
 )
 
 func TestTargetsAreReadAsPeopleWriteThem(t *testing.T) {
@@ -43,15 +44,7 @@ func TestLocalServiceThatSwitchesProtocolsIsNotWaitedFor(t *testing.T) {
 	t.Parallel()
 	left := make(chan bool)
 	local := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body)
-		conn, _, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer conn.Close()
-		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
-		_, _ = io.Copy(io.Discard, conn)
+		safehttptest.Switching(w, r)
 		close(left)
 	}))
 	defer local.Close()

@@ -20,6 +20,7 @@ import (
 	"turnpike/internal/db/dbtest"
 	"turnpike/internal/events"
 	"turnpike/internal/mail/mailtest"
+	"turnpike/internal/safehttp/safehttptest"
 	"turnpike/test/harness"
 )
 
@@ -277,12 +278,7 @@ func TestWhateverAReceiverDoesIsRecordedAndBounded(t *testing.T) {
 				_, _ = io.WriteString(conn, "SSH-2.0-OpenSSH_9.9\r\n\r\n")
 				_ = conn.Close()
 			}, 0, "protocol", "the answer is not valid HTTP"},
-			{"another protocol", func(w http.ResponseWriter, _ *http.Request) {
-				conn := hijack(w)
-				defer conn.Close()
-				_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
-				_, _ = io.Copy(io.Discard, conn) // until the server leaves
-			}, 0, "protocol", "the server answered with 101 Switching Protocols, which was not asked for"},
+			{"another protocol", safehttptest.Switching, 0, "protocol", "the server answered with 101 Switching Protocols, which was not asked for"},
 			{"headers without end", func(w http.ResponseWriter, _ *http.Request) {
 				for i := range 100 {
 					w.Header().Set(fmt.Sprintf("X-Filler-%d", i), strings.Repeat("x", 1000))

@@ -9,7 +9,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"html"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -21,6 +20,7 @@ import (
 	"turnpike/internal/accounts"
 	"turnpike/internal/config"
 	"turnpike/internal/db/dbtest"
+	"turnpike/internal/safehttp/safehttptest"
 	"turnpike/test/harness"
 )
 
@@ -80,7 +80,7 @@ func (i *issuer) authorize(w http.ResponseWriter, r *http.Request) {
 
 func (i *issuer) token(w http.ResponseWriter, r *http.Request) {
 	if r.FormValue("code") == "switch" {
-		switchProtocols(w)
+		safehttptest.Switching(w, r)
 		return
 	}
 	i.mu.Lock()
@@ -108,17 +108,6 @@ func (i *issuer) token(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(map[string]any{"access_token": "a", "token_type": "Bearer",
 		"id_token": text + "." + b64(append(x.FillBytes(make([]byte, 32)), y.FillBytes(make([]byte, 32))...))})
-}
-
-// switchProtocols answers with another protocol, and then waits until it is left.
-func switchProtocols(w http.ResponseWriter) {
-	conn, _, err := http.NewResponseController(w).Hijack()
-	if err != nil {
-		return
-	}
-	defer conn.Close()
-	_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
-	_, _ = io.Copy(io.Discard, conn)
 }
 
 // eachWithIssuer runs fn against a server whose people can sign in at an issuer.

@@ -2,13 +2,13 @@ package tools
 
 import (
 	"encoding/json"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"testing"
 
 	"turnpike/internal/safehttp"
+	"turnpike/internal/safehttp/safehttptest"
 )
 
 // local is an executor that may reach the tests' own servers.
@@ -26,17 +26,7 @@ func serve(t *testing.T, h http.HandlerFunc) string {
 	return s.URL
 }
 
-// switching answers with another protocol, and then waits until it is left.
-func switching(w http.ResponseWriter, r *http.Request) {
-	_, _ = io.Copy(io.Discard, r.Body)
-	conn, _, err := http.NewResponseController(w).Hijack()
-	if err != nil {
-		return
-	}
-	defer conn.Close()
-	_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
-	_, _ = io.Copy(io.Discard, conn)
-}
+var switching http.HandlerFunc = safehttptest.Switching
 
 func list(t *testing.T, tools ...any) []json.RawMessage {
 	t.Helper()

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"turnpike/internal/providers"
+	"turnpike/internal/safehttp/safehttptest"
 )
 
 const apiKey = "sk-secret-0123456789"
@@ -367,15 +368,7 @@ func TestProviderThatSwitchesProtocolsIsNotWaitedFor(t *testing.T) {
 	t.Parallel()
 	left := make(chan bool)
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body)
-		conn, _, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer conn.Close()
-		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
-		_, _ = io.Copy(io.Discard, conn)
+		safehttptest.Switching(w, r)
 		close(left)
 	}))
 	defer server.Close()
