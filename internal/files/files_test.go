@@ -484,12 +484,16 @@ func TestWhatAnUploadThatWasCutOffLeftIsRemoved(t *testing.T) {
 		server := newS3(t)
 		r := open(t, d, server.address(), false)
 		ctx, cancel := context.WithCancel(t.Context())
+		left := make(chan struct{})
 		server.after = func(method string) {
 			if method == http.MethodPut {
 				cancel() // the object is there, and nobody hears of it
+				<-left
 			}
 		}
-		if _, err := r.Put(ctx, acme, "video_1", "video/mp4", strings.NewReader("a film")); err == nil {
+		_, err := r.Put(ctx, acme, "video_1", "video/mp4", strings.NewReader("a film"))
+		close(left)
+		if err == nil {
 			t.Fatal("it was not cut off")
 		}
 		r.drop(acme, "video_1")
