@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"turnpike/internal/agents"
+	"turnpike/internal/audit"
 	"turnpike/internal/db"
 	"turnpike/internal/events"
 	"turnpike/internal/fault"
@@ -30,6 +31,7 @@ func createRun(c *Call) error {
 	if err != nil {
 		return err
 	}
+	c.record.Note(func(e *audit.Entry) { e.Model = order.Run.Model })
 	create := func(tx *db.Tx) (any, error) {
 		if err := c.s.Agents.Create(c.Context(), tx, order); err != nil {
 			return nil, err

@@ -4,7 +4,7 @@ import "strings"
 
 // specialWords are parts of the names of chat models that are made for one
 // purpose, may go at any time, or are not to be had by chat completions.
-var specialWords = []string{"audio", "codex", "computer-use", "deep-research", "experimental", "gemma", "image", "learnlm", "live", "lyria",
+var specialWords = []string{"audio", "code", "codestral", "computer-use", "deep-research", "experimental", "gemma", "image", "learnlm", "live", "lyria",
 	"preview", "realtime", "robotics", "search", "transcribe", "tts"}
 
 // Special reports whether a model of the table is one that is to be called by

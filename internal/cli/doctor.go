@@ -31,9 +31,10 @@ func newDoctor(e *env) *cobra.Command {
 		Short: "Look for what is wrong with the set-up and say how to mend it",
 		Long: `Checks the settings, the data folder, the master key, the database, the bucket
 for files, the TLS certificate, the mail server and the sign-in provider, server
-running or not, and changes nothing. It lists the model providers that are set up
-and asks each for its models, to see whether it accepts its key. It exits with 1
-when something is wrong.`,
+running or not. It changes nothing, but for a small object that it writes to the
+bucket, reads and deletes. It lists the model providers that are set up and asks
+each for its models, to see whether it accepts its key. It exits with 1 when
+something is wrong.`,
 	}
 	e.configured(cmd)
 	e.jsonFlag(cmd)

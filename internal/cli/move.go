@@ -23,8 +23,9 @@ PostgreSQL database, in one transaction. Stop the server first, and run this
 with the settings that it will have from then on: the database's address, and as
 TURNPIKE_MASTER_KEY what is in master.key of the data folder.
 
-The embedded database stays as it is, but no server starts on it any more. With
---undo one does: it then is as it was when it was moved.
+The embedded database stays as it was, brought up to this version's schema, but
+nothing works on it any more. --undo lets it be used again, as it was when it was
+moved.
 
 Files are not moved: those in the data folder are found there as before.`,
 		Example: `  export TURNPIKE_DATABASE_URL=postgres://turnpike@db/turnpike

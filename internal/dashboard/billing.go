@@ -53,7 +53,7 @@ func billingPage(v *visit) (*view, error) {
 	d := billingData{Billing: b, Seen: billingMark(b.Workspace), Now: v.now(), ResetsAt: b.Period.Ends(), Month: b.Period}
 	if limit := b.Workspace.MonthlyCredits; limit != nil {
 		alert := b.Workspace.Alert.Of(*limit)
-		d.AlertAt, d.Low = &alert, *b.Remaining() <= alert
+		d.AlertAt, d.Low = &alert, b.Low()
 	}
 	if chosen := spend.Period(v.query("month")); !chosen.Begins().IsZero() {
 		d.Month = chosen

@@ -110,7 +110,7 @@ func (v *visit) readMoney(hours []spend.Usage) (m money, err error) {
 	if m.Remaining == nil {
 		return m, nil
 	}
-	m.Low = *m.Remaining <= b.Workspace.Alert.Of(*m.Monthly)
+	m.Low = b.Low()
 	m.Runway = runway(*m.Remaining, spentSince(hours, v.now().Add(-pace)))
 	return m, nil
 }

@@ -75,11 +75,19 @@ func (g *Gateway) Quote(env accounts.Environment, models []string, kind catalog.
 }
 
 func (g *Gateway) makers(env accounts.Environment, models []string, kind catalog.Kind) ([]target, error) {
-	if len(models) == 0 {
-		models = []string{Auto}
+	if len(models) > 0 {
+		return g.route(env, models, kind, &request{models: models})
 	}
-	return g.route(env, models, kind, &request{models: models})
+	if kind == catalog.Video { // as OpenAI's own interface has it, where clients leave it out
+		if targets, err := g.route(env, []string{usualVideo}, kind, &request{models: []string{usualVideo}}); err == nil {
+			return targets, nil
+		}
+	}
+	return g.route(env, []string{Auto}, kind, &request{models: []string{Auto}})
 }
+
+// usualVideo is the model of a video that names none, where there is one.
+const usualVideo = "sora-2"
 
 // make asks one target after the other. A job is tried again later, so nobody
 // is asked twice here.

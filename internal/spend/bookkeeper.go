@@ -193,21 +193,11 @@ func (k *Bookkeeper) alert(ctx context.Context, tx *db.Tx, workspaceID string, p
 	}
 	// Somebody may be changing the limit, which arms the alert again: what was
 	// remembered must not undo that.
-	if w, err = accounts.GetWorkspaceLocked(ctx, tx, workspaceID); err != nil || w.MonthlyCredits == nil || !runsLow(w, b) {
+	if w, err = accounts.GetWorkspaceLocked(ctx, tx, workspaceID); err != nil || !runsLow(w, b) {
 		return err
 	}
-	remaining, threshold := *w.MonthlyCredits-b.Spent, w.Alert.Of(*w.MonthlyCredits)
-	n, err := tx.Exec(ctx, "INSERT INTO credit_alerts (workspace_id, period, fired_at) VALUES ($1, $2, $3) ON CONFLICT (workspace_id, period) DO NOTHING",
-		workspaceID, string(period), k.now().UnixMicro())
-	if err != nil {
-		return fmt.Errorf("credit alert: %w", err)
-	}
-	if n > 0 {
-		_, err := k.publisher.Publish(ctx, tx, events.Origin{WorkspaceID: workspaceID, Environment: string(accounts.Live)},
-			events.CreditsLow{Remaining: max(0, remaining), Threshold: threshold, MonthlyCredits: *w.MonthlyCredits, Period: string(period)})
-		if err != nil {
-			return err
-		}
+	if err := tellLow(ctx, tx, k.publisher, w, b, period, k.now()); err != nil {
+		return err
 	}
 	tx.OnCommit(func() {
 		k.mu.Lock()
@@ -219,9 +209,25 @@ func (k *Bookkeeper) alert(ctx context.Context, tx *db.Tx, workspaceID string, p
 	return nil
 }
 
-// runsLow reports whether a limited workspace has no more left than its threshold.
+// runsLow reports whether a limited workspace has less left than its threshold.
 func runsLow(w *accounts.Workspace, b Balance) bool {
-	return *w.MonthlyCredits-b.Spent <= w.Alert.Of(*w.MonthlyCredits)
+	return (&Billing{Workspace: w, Balance: b}).Low()
+}
+
+// tellLow publishes billing.credits.low, once until the alert is armed again.
+func tellLow(ctx context.Context, tx *db.Tx, p *events.Publisher, w *accounts.Workspace, b Balance, period Period, now time.Time) error {
+	n, err := tx.Exec(ctx, "INSERT INTO credit_alerts (workspace_id, period, fired_at) VALUES ($1, $2, $3) ON CONFLICT (workspace_id, period) DO NOTHING",
+		w.ID, string(period), now.UnixMicro())
+	if err != nil {
+		return fmt.Errorf("credit alert: %w", err)
+	}
+	if n == 0 {
+		return nil
+	}
+	limit := *w.MonthlyCredits
+	_, err = p.Publish(ctx, tx, events.Origin{WorkspaceID: w.ID, Environment: string(accounts.Live)},
+		events.CreditsLow{Remaining: max(0, limit-b.Spent), Threshold: w.Alert.Of(limit), MonthlyCredits: limit, Period: string(period)})
+	return err
 }
 
 // Billing is how a workspace stands in a month.
@@ -240,6 +246,12 @@ func (b *Billing) Remaining() *credits.Micro {
 	return &left
 }
 
+// Low reports whether less is left than the threshold.
+func (b *Billing) Low() bool {
+	left := b.Remaining()
+	return left != nil && *left < b.Workspace.Alert.Of(*b.Workspace.MonthlyCredits)
+}
+
 // ReadBilling reads how a workspace stands now.
 func ReadBilling(ctx context.Context, q db.Querier, workspaceID string, now time.Time) (*Billing, error) {
 	w, err := accounts.GetWorkspace(ctx, q, workspaceID)
@@ -252,8 +264,8 @@ func ReadBilling(ctx context.Context, q db.Querier, workspaceID string, now time
 }
 
 // SetBilling changes a workspace's limit and threshold. Leases that nodes took
-// under the old limit are called back, and the alert is armed again when there
-// is more left than the threshold.
+// under the old limit are called back. If less is left than the threshold now,
+// that is told, as no charge may follow; otherwise the alert is armed again.
 func SetBilling(ctx context.Context, tx *db.Tx, w *accounts.Workspace, now time.Time) error {
 	if err := accounts.SetCredits(ctx, tx, w); err != nil {
 		return err
@@ -264,8 +276,8 @@ func SetBilling(ctx context.Context, tx *db.Tx, w *accounts.Workspace, now time.
 	if err != nil {
 		return err
 	}
-	if w.MonthlyCredits != nil && runsLow(w, b) {
-		return nil
+	if runsLow(w, b) {
+		return tellLow(ctx, tx, events.NewPublisher(func() time.Time { return now }), w, b, period, now)
 	}
 	_, err = tx.Exec(ctx, "DELETE FROM credit_alerts WHERE workspace_id = $1 AND period = $2", w.ID, string(period))
 	return err

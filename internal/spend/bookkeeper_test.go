@@ -354,9 +354,11 @@ func TestLittleLeftIsToldOnce(t *testing.T) {
 		}
 		spend(79 * credits.Credit)
 		told(0)
-		spend(1 * credits.Credit) // 20 are left, which is the threshold
+		spend(1 * credits.Credit) // 20 are left, which is the threshold and not below it
+		told(0)
+		spend(1 * credits.Credit)
 		told(1)
-		spend(5 * credits.Credit)
+		spend(4 * credits.Credit)
 		// Another node does not know who was told what.
 		o.keeper = NewBookkeeper(o.books, events.NewPublisher(func() time.Time { return o.now }), func() time.Time { return o.now })
 		spend(1 * credits.Credit)
@@ -368,6 +370,8 @@ func TestLittleLeftIsToldOnce(t *testing.T) {
 		spend(1 * credits.Credit)
 		told(1)
 		spend(72 * credits.Credit) // 40 are left
+		told(1)
+		spend(1 * credits.Credit)
 		told(2)
 		spend(1 * credits.Credit)
 		told(2)
@@ -377,5 +381,15 @@ func TestLittleLeftIsToldOnce(t *testing.T) {
 		told(2)
 		spend(2 * credits.Credit)
 		told(3)
+		// Nothing need be spent any more: the limit comes down, or the threshold up.
+		set(1000 * credits.Credit)
+		set(100 * credits.Credit) // nothing is left
+		told(4)
+		set(99 * credits.Credit)
+		told(4)
+		set(1000 * credits.Credit)
+		o.workspace.Alert = accounts.Threshold{Percent: 90}
+		set(1000 * credits.Credit)
+		told(5)
 	})
 }

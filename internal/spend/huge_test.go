@@ -64,9 +64,9 @@ func TestARecoveredChargeFiresTheAlert(t *testing.T) {
 		if fired() != 0 {
 			t.Error("an alert with 21 % left")
 		}
-		o.book(audit.Booking{Entry: o.entry(nil, credits.Credit)})
+		o.book(audit.Booking{Entry: o.entry(nil, 2*credits.Credit)})
 		if fired() != 1 {
-			t.Error("no alert with 20 % left")
+			t.Error("no alert with 19 % left")
 		}
 	})
 }
@@ -77,9 +77,7 @@ func TestTheAlertGoesByTheLimitThatThereIs(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		o := newOffice(t, d, 100*credits.Credit)
 		o.book(audit.Booking{Entry: o.entry(nil, credits.Credit)})
-		o.keeper.mu.Lock()
-		remembered := *o.keeper.known[o.workspace.ID]
-		o.keeper.mu.Unlock()
+		remembered := *o.workspace
 		more := 1000 * credits.Credit
 		o.workspace.MonthlyCredits = &more
 		if err := d.Write(t.Context(), func(tx *db.Tx) error { return SetBilling(t.Context(), tx, o.workspace, time.Now()) }); err != nil {
