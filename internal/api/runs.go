@@ -11,7 +11,6 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"turnpike/internal/agents"
-	"turnpike/internal/audit"
 	"turnpike/internal/db"
 	"turnpike/internal/events"
 	"turnpike/internal/fault"
@@ -31,7 +30,6 @@ func createRun(c *Call) error {
 	if err != nil {
 		return err
 	}
-	c.record.Note(func(e *audit.Entry) { e.Model = order.Run.Model })
 	create := func(tx *db.Tx) (any, error) {
 		if err := c.s.Agents.Create(c.Context(), tx, order); err != nil {
 			return nil, err

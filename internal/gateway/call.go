@@ -142,7 +142,6 @@ func (g *Gateway) Chat(ctx context.Context, c Call) (*Answer, error) {
 // settlement. Whatever happens, what was set aside ends with the log's entry,
 // and the place among the calls in flight with the answer.
 func (g *Gateway) run(ctx context.Context, c Call, r *request, targets []target, ask operation) (*Answer, error) {
-	noteModel(c, targets[0].offer.ID) // of a call that is refused, too
 	ticket, err := g.admit(c, r, targets[0])
 	if err != nil {
 		return nil, err

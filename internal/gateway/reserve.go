@@ -109,6 +109,7 @@ func leastOf(targets []target, r *request, most credits.Micro) (least credits.Mi
 // refused notes in the log which model there were no credits for; nobody was
 // asked for it.
 func refused(c Call, r *request, t target, refusal *spend.Refusal) error {
+	noteModel(c, t.offer.ID)
 	if r.choices > 0 {
 		return refusalFault(refusal, "ask for fewer tokens with max_tokens")
 	}

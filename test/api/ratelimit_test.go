@@ -33,7 +33,7 @@ func TestKeyHasItsRateOfRequests(t *testing.T) {
 		for range 3 { // what is refused counts for nothing
 			r := call().Want(t, 429, "rate_limit_exceeded")
 			wantHeaders(t, r, map[string]string{"x-ratelimit-limit-requests": "2", "x-ratelimit-remaining-requests": "0", "Retry-After": "30", "retry-after-ms": "30000", "Service-Model": ""})
-			if e := c.entry(t, r); e.At("model") != "small" || e.At("credits") != 0.0 || e.Text("error_code") != "rate_limit_exceeded" {
+			if e := c.entry(t, r); e.At("model") != nil || e.At("credits") != 0.0 || e.Text("error_code") != "rate_limit_exceeded" {
 				t.Errorf("the entry is %s", e.Body)
 			}
 		}
