@@ -51,21 +51,14 @@ func TestARecoveredChargeFiresTheAlert(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		o := newOffice(t, d, 100*credits.Credit)
-		fired := func() (n int) {
-			t.Helper()
-			if err := d.QueryRow(t.Context(), "SELECT count(*) FROM credit_alerts").Scan(&n); err != nil {
-				t.Fatal(err)
-			}
-			return n
-		}
 		e := o.entry(nil, 79*credits.Credit)
 		e.UsageSource = audit.UsageRecovered
 		o.book(audit.Booking{Entry: e})
-		if fired() != 0 {
+		if o.alerts() != 0 {
 			t.Error("an alert with 21 % left")
 		}
 		o.book(audit.Booking{Entry: o.entry(nil, 2*credits.Credit)})
-		if fired() != 1 {
+		if o.alerts() != 1 {
 			t.Error("no alert with 19 % left")
 		}
 	})
@@ -87,9 +80,8 @@ func TestTheAlertGoesByTheLimitThatThereIs(t *testing.T) {
 		o.keeper.known[o.workspace.ID] = &remembered // as on a node that has not heard yet
 		o.keeper.mu.Unlock()
 		o.book(audit.Booking{Entry: o.entry(nil, 90*credits.Credit)})
-		var n int
-		if err := d.QueryRow(t.Context(), "SELECT count(*) FROM credit_alerts").Scan(&n); err != nil || n != 0 {
-			t.Errorf("%d alerts with 909 of 1000 left (%v)", n, err)
+		if n := o.alerts(); n != 0 {
+			t.Errorf("%d alerts with 909 of 1000 left", n)
 		}
 	})
 }
