@@ -271,10 +271,10 @@ func TestAlertIsPublishedOncePerCrossing(t *testing.T) {
 		spend(0) // no limit, no alert
 		m.ask(t, "PATCH", "/v1/billing", map[string]any{"monthly_credits": 10, "alert_threshold": "70%"}).Want(t, 200, "")
 		spend(0) // 8 are left
-		spend(1) // 7 are
+		spend(0) // 7 are, which is not below
 		spend(1)
 		event := m.get(t, "/v1/events?type=billing.credits.low")
-		if event.At("data.0.data.remaining") != 7.0 || event.At("data.0.data.threshold") != 7.0 || event.At("data.0.data.monthly_credits") != 10.0 ||
+		if event.At("data.0.data.remaining") != 6.0 || event.At("data.0.data.threshold") != 7.0 || event.At("data.0.data.monthly_credits") != 10.0 ||
 			event.Text("data.0.data.period") != m.Clock.Now().UTC().Format("2006-01") || event.Text("data.0.environment") != "live" {
 			t.Errorf("the event is %s", event.Body)
 		}
@@ -282,14 +282,18 @@ func TestAlertIsPublishedOncePerCrossing(t *testing.T) {
 		m.ask(t, "PATCH", "/v1/billing", map[string]any{"monthly_credits": 12}).Want(t, 200, "")
 		spend(1)
 		m.ask(t, "PATCH", "/v1/billing", map[string]any{"monthly_credits": 20}).Want(t, 200, "") // 15 of 20 are left
-		spend(2)                                                                                 // 14 are: 70 %
+		spend(1)                                                                                 // 14 are: 70 %
 		spend(2)
 		// A lower threshold arms it, too.
 		m.ask(t, "PATCH", "/v1/billing", map[string]any{"alert_threshold": 12}).Want(t, 200, "")
+		spend(2) // 12 are left
 		spend(3)
 		m.Clock.Turn(32 * 24 * time.Hour)
 		spend(3)
 		m.ask(t, "PATCH", "/v1/billing", map[string]any{"alert_threshold": "100%"}).Want(t, 200, "")
+		if got := alerts(); len(got) != 4 { // no charge need follow
+			t.Fatalf("%d alerts", len(got))
+		}
 		spend(4)
 	})
 }
