@@ -1,6 +1,7 @@
 package spend
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -41,6 +42,34 @@ func TestALimitThatWasRaisedForAWhileHoldsAgain(t *testing.T) {
 		var refusal *Refusal
 		if _, err := reserve(one, credits.Credit); !errors.As(err, &refusal) {
 			t.Errorf("a call began beside another that has all of the limit (%v)", err)
+		}
+	})
+}
+
+// changing is a bank during whose first lease the limit is set anew.
+type changing struct {
+	bank
+	ledger *Ledger
+	takes  int
+}
+
+func (b *changing) take(ctx context.Context, owner string, l line, limit, need, want credits.Micro) (credits.Micro, balance, error) {
+	got, left, err := b.bank.take(ctx, owner, l, limit, need, want)
+	if b.takes++; b.takes == 1 {
+		b.ledger.changed("")
+	}
+	return got, left, err
+}
+
+func TestALeaseThatIsTakenWhileTheLimitChangesIsTakenAnew(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		g := NewBooks(d).Ledger("node_1", func() bool { return true })
+		b := &changing{bank: g.bank, ledger: g}
+		g.bank, g.aside = b, nil
+		limit := 10 * credits.Credit
+		if _, err := g.Reserve(t.Context(), []Cap{{Account{Key, "key_1"}, &limit}}, credits.Credit, time.Now()); err != nil || b.takes != 2 {
+			t.Errorf("it was asked for %d times (%v)", b.takes, err)
 		}
 	})
 }
