@@ -11,10 +11,13 @@ var specialWords = []string{"audio", "code", "codestral", "computer-use", "deep-
 // its name alone: the router does not choose it by itself. The table has no
 // such column.
 func (m *Model) Special() bool {
-	if m.Kind != Chat {
-		return false
-	}
 	id := strings.ToLower(m.ID)
+	switch {
+	case m.Kind == Embedding && m.Provider == "gemini":
+		return !strings.Contains(id, "embedding") // the facts have a chat model among them
+	case m.Kind != Chat:
+		return strings.Contains(id, "deep-research")
+	}
 	for _, word := range specialWords {
 		if strings.Contains(id, word) {
 			return true

@@ -73,7 +73,7 @@ func TestTheRouterChoosesWhatIsForGeneralUse(t *testing.T) {
 		}
 	}
 	for _, kind := range []catalog.Kind{catalog.Image, catalog.Speech, catalog.Embedding} {
-		if len(table.choosable(accounts.Test, kind)) == 0 {
+		if len(table.choice[choiceKey{accounts.Test, kind}]) == 0 {
 			t.Errorf("no model of the kind %q is for general use", kind)
 		}
 	}
@@ -86,6 +86,60 @@ func TestTheRouterChoosesWhatIsForGeneralUse(t *testing.T) {
 	own := newRig(t, []providers.Provider{doer("mine", says(1, 1))}, catalog.Supplier{Table: "openai", Models: []catalog.Supply{{ID: "o1-pro"}}})
 	if got, err := own.models(`{"model":"auto"}`); err != nil || !slices.Equal(got, []string{"mine/o1-pro"}) {
 		t.Errorf("of what the operator lists: %v, %v", got, err)
+	}
+	google := newRig(t, []providers.Provider{doer("gemini", says(1, 1))}, catalog.Supplier{Table: "gemini"})
+	for kind, no := range map[catalog.Kind]string{catalog.Image: "deep-research", catalog.Embedding: "flash"} {
+		for _, one := range google.choice[choiceKey{accounts.Test, kind}] {
+			if strings.Contains(one.offer.ID, no) {
+				t.Errorf("%s is chosen for the kind %q", one.offer.ID, kind)
+			}
+		}
+	}
+}
+
+// TestNoModelStandsInForItself: a snapshot would be asked when its model fails.
+func TestNoModelStandsInForItself(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, []providers.Provider{doer("openai", says(1, 1))}, catalog.Supplier{Table: "openai"})
+	for _, kind := range listed {
+		for _, env := range []accounts.Environment{accounts.Live, accounts.Test} {
+			for _, one := range r.choice[choiceKey{env, kind}] {
+				for _, other := range r.choice[choiceKey{env, kind}] {
+					if stamp, ok := strings.CutPrefix(one.offer.ID, other.offer.ID+"-20"); ok && strings.Trim(stamp, "0123456789-") == "" {
+						t.Errorf("%s: %s stands in for %s", env, one.offer.ID, other.offer.ID)
+					}
+				}
+			}
+		}
+	}
+	own := newRig(t, []providers.Provider{doer("mine", says(1, 1))}, catalog.Supplier{Table: "openai", Models: []catalog.Supply{{ID: "gpt-4o"}, {ID: "gpt-4o-2024-11-20"}}})
+	if got := own.choice[choiceKey{accounts.Live, catalog.Chat}]; len(got) != 2 {
+		t.Errorf("of two that the operator lists %d are chosen from", len(got))
+	}
+}
+
+// TestTestKeysAreGivenWhatLiveKeysWillBe, and before there is a provider a model
+// that one would expect.
+func TestTestKeysAreGivenWhatLiveKeysWillBe(t *testing.T) {
+	t.Parallel()
+	chosen := func(r *rig, env accounts.Environment, name string) string {
+		list, err := r.route(env, []string{name}, catalog.Chat, &request{})
+		if err != nil || len(list) == 0 {
+			t.Fatal(list, err)
+		}
+		return list[0].offer.ID
+	}
+	live := newRig(t, []providers.Provider{doer("claude", says(1, 1))}, catalog.Supplier{Table: "anthropic"})
+	unknown := newRig(t, []providers.Provider{doer("local", says(1, 1))}, catalog.Supplier{Models: []catalog.Supply{{ID: "of-no-table", Price: dollars(1, 1)}}})
+	for _, name := range []string{Auto, AutoCheapest, AutoStrongest, AutoFastest} {
+		if real, test := chosen(live, accounts.Live, name), chosen(live, accounts.Test, name); real != test {
+			t.Errorf("%s is %s for live keys and %s for test keys", name, real, test)
+		}
+		for what, r := range map[string]*rig{"no provider": newRig(t, nil), "one of its own models": unknown} {
+			if maker := r.catalog.Lookup(chosen(r, accounts.Test, name)).Provider; !slices.Contains(makersOfMost, maker) {
+				t.Errorf("%s: %s is a model of %s", what, name, maker)
+			}
+		}
 	}
 }
 

@@ -198,11 +198,35 @@ func (g *Gateway) prepare() {
 		}
 	}
 	g.choice = map[choiceKey][]target{}
-	for _, env := range []accounts.Environment{accounts.Live, accounts.Test} {
-		for _, kind := range listed {
-			g.choice[choiceKey{env, kind}] = g.choosable(env, kind)
+	for _, kind := range listed {
+		live := g.choosable(accounts.Live, kind, g.callable(accounts.Live, kind))
+		g.choice[choiceKey{accounts.Live, kind}] = live
+		g.choice[choiceKey{accounts.Test, kind}] = g.choosable(accounts.Test, kind, g.likely(kind, live))
+	}
+}
+
+// makersOfMost have most of the table's models that anybody asks for.
+var makersOfMost = []string{"openai", "anthropic", "gemini"}
+
+// likely are the models that the router chooses from for test keys: those of
+// live keys, so that a test shows what will be called, or, where no provider is
+// set up yet, those that one most likely will be. The whole table would have
+// models of long ago in its middle.
+func (g *Gateway) likely(kind catalog.Kind, live []target) (ids []string) {
+	for _, t := range live {
+		if _, ok := g.simulated[t.offer.ID]; ok && !slices.Contains(ids, t.offer.ID) {
+			ids = append(ids, t.offer.ID)
 		}
 	}
+	if len(ids) > 0 {
+		return ids
+	}
+	for _, m := range g.catalog.Distinct(kind) {
+		if slices.Contains(makersOfMost, m.Provider) {
+			ids = append(ids, m.ID)
+		}
+	}
+	return ids
 }
 
 type choiceKey struct {
@@ -210,16 +234,25 @@ type choiceKey struct {
 	kind catalog.Kind
 }
 
-// choosable are all that the router may choose from, the cheapest first: known,
-// priced, not about to go, and for general use.
-func (g *Gateway) choosable(env accounts.Environment, kind catalog.Kind) (all []target) {
-	for _, id := range g.callable(env, kind) {
+// choosable are those of the models that the router may choose from, the
+// cheapest first: known, priced, not about to go, for general use, and no
+// snapshot of another, which would fall back from a model to itself.
+func (g *Gateway) choosable(env accounts.Environment, kind catalog.Kind, ids []string) (all []target) {
+	for _, id := range ids {
 		for _, t := range g.offering(env, id, kind) {
 			if t.offer.Priced && t.offer.Kind == kind && t.offer.Deprecated.IsZero() && (t.offer.Listed || !t.offer.Special()) {
 				all = append(all, t)
 			}
 		}
 	}
+	known := make(map[spot]bool, len(all))
+	for _, t := range all {
+		known[spot{t.provider.Name(), t.offer.ID}] = true
+	}
+	all = slices.DeleteFunc(all, func(t target) bool {
+		_, snapshot := catalog.SnapshotOf(t.offer.ID, func(id string) bool { return known[spot{t.provider.Name(), id}] })
+		return snapshot && !t.offer.Listed
+	})
 	slices.SortStableFunc(all, func(a, b target) int { return cmp.Compare(a.price(), b.price()) })
 	return all
 }
