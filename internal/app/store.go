@@ -26,12 +26,13 @@ type Store struct {
 	Ring    *keyring.Ring
 	Applied []db.Migration // by opening it
 
+	master  []byte
 	release func() // of the data folder
 }
 
 // OpenStore opens the database that the configuration names, brings its schema
 // up to date, and checks that it was not moved elsewhere and that the master key
-// is the one it was made with.
+// is its own.
 func OpenStore(ctx context.Context, cfg config.Config) (*Store, error) {
 	return openChecked(ctx, cfg, (*Store).prepare)
 }
@@ -44,7 +45,7 @@ func OpenStoreAsItIs(ctx context.Context, cfg config.Config) (*Store, error) {
 		if err := CheckSchema(ctx, s.DB); err != nil {
 			return err
 		}
-		return s.checkMasterKey(ctx)
+		return s.unlock(ctx)
 	})
 }
 
@@ -88,14 +89,14 @@ func openChecked(ctx context.Context, cfg config.Config, check func(*Store, cont
 	s.release = release
 	if err := check(s, ctx); err != nil {
 		s.Close()
-		return nil, err
+		return nil, explainOther(cfg, err)
 	}
 	return s, nil
 }
 
 // openStore opens a database that was not moved elsewhere, as it is.
 func openStore(ctx context.Context, cfg config.Config) (*Store, error) {
-	ring, err := openRing(cfg)
+	master, err := masterKey(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +108,7 @@ func openStore(ctx context.Context, cfg config.Config) (*Store, error) {
 		d.Close()
 		return nil, err
 	}
-	return &Store{DB: d, Ring: ring, release: func() {}}, nil
+	return &Store{DB: d, master: master, release: func() {}}, nil
 }
 
 func (s *Store) prepare(ctx context.Context) (err error) {
@@ -118,14 +119,14 @@ func (s *Store) prepare(ctx context.Context) (err error) {
 	if have > 0 {
 		// Who has another key may have another database in mind, so this comes
 		// before anything is changed.
-		if err := compareMark(ctx, s.DB, s.Ring); err != nil && !errors.Is(err, db.ErrNotFound) {
+		if _, err := openRoot(ctx, s.DB, s.master); err != nil && !errors.Is(err, db.ErrNotFound) {
 			return err
 		}
 	}
 	if s.Applied, err = s.DB.Migrate(ctx); err != nil {
 		return err
 	}
-	return s.checkMasterKey(ctx)
+	return s.unlock(ctx)
 }
 
 // OpenDatabase opens the database as it is.
@@ -150,74 +151,6 @@ func makeDataFolder(path string) error {
 		return fmt.Errorf("create data folder: %w", err)
 	}
 	return nil
-}
-
-// openRing takes the master key from the configuration, or from the data
-// folder, where the embedded database gets one made on the first run. With
-// PostgreSQL it is never made: every node must have the same.
-func openRing(cfg config.Config) (*keyring.Ring, error) {
-	if cfg.MasterKey != "" {
-		master, err := keyring.ParseMaster(string(cfg.MasterKey))
-		if err != nil {
-			return nil, err
-		}
-		return keyring.New(master)
-	}
-	if cfg.DatabaseURL != "" {
-		return nil, errors.New("with PostgreSQL every node needs the same master key: set TURNPIKE_MASTER_KEY to the output of: openssl rand -hex 32")
-	}
-	if err := makeDataFolder(cfg.Data); err != nil {
-		return nil, err
-	}
-	path := filepath.Join(cfg.Data, masterKeyFile)
-	if _, err := os.Stat(filepath.Join(cfg.Data, databaseFile)); err == nil {
-		// A new key beside an old database would only look like the right one.
-		if _, err := os.Stat(path); err != nil {
-			return nil, fmt.Errorf("the master key of this database is missing: restore %s, or set TURNPIKE_MASTER_KEY", path)
-		}
-	}
-	master, _, err := keyring.LoadOrCreate(path)
-	if err != nil {
-		return nil, err
-	}
-	return keyring.New(master)
-}
-
-const masterKeyMark = "master_key_check"
-
-// checkMasterKey leaves the first key's mark in the database and compares
-// every later one with it. With another key every stored secret would be
-// refused, which looks like an outage; better to say so at once.
-func (s *Store) checkMasterKey(ctx context.Context) error {
-	err := s.DB.Write(ctx, func(tx *db.Tx) error {
-		_, err := tx.Exec(ctx, "INSERT INTO meta (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING", masterKeyMark, s.Ring.Check())
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("check master key: %w", err)
-	}
-	return compareMark(ctx, s.DB, s.Ring)
-}
-
-func compareMark(ctx context.Context, q db.Querier, ring *keyring.Ring) error {
-	var value string
-	if err := q.QueryRow(ctx, "SELECT value FROM meta WHERE name = $1", masterKeyMark).Scan(&value); err != nil {
-		return fmt.Errorf("check master key: %w", err)
-	}
-	if value != ring.Check() {
-		return errors.New("this is not the master key that the database was made with; keys and sealed values could not be read with it")
-	}
-	return nil
-}
-
-// CheckMasterKey tells whether the configured master key is the database's. It
-// changes nothing.
-func CheckMasterKey(ctx context.Context, cfg config.Config, d *db.DB) error {
-	ring, err := openRing(cfg)
-	if err != nil {
-		return err
-	}
-	return compareMark(ctx, d, ring)
 }
 
 // clock is the time of day; tests have their own.

@@ -122,7 +122,7 @@ Start it with:  turnpike serve`,
 	}
 	root.SetFlagErrorFunc(wrongFlag)
 	addGroup(root, "Where the server runs, on its database:",
-		newServe(e), newKeys(e), newUsers(e), newWorkspaces(e), newTrigger(e), newConfig(e), newMigrate(e), newMove(e), newDoctor(e))
+		newServe(e), newKeys(e), newUsers(e), newWorkspaces(e), newTrigger(e), newConfig(e), newMigrate(e), newMove(e), newRekey(e), newDoctor(e))
 	addGroup(root, "From anywhere, with TURNPIKE_BASE_URL and TURNPIKE_API_KEY:",
 		newListen(e), newDeliveries(e), newJobs(e), newRuns(e), newScan(e))
 	root.AddCommand(newVersion(e))

@@ -116,7 +116,8 @@ func examineStorage(ctx context.Context, l config.Loaded) []finding {
 	if err := app.CheckMoved(ctx, d); err != nil {
 		add("database", err, "")
 	}
-	add("master key", app.CheckMasterKey(ctx, l.Config, d), "it is the one that the database was made with")
+	_, err = app.OpenRing(ctx, l.Config, d)
+	add("master key", err, "it is the one of the database")
 	n, err := nodes.Count(ctx, d, time.Now())
 	if d.Engine() == "sqlite" {
 		n = min(n, 1) // by the folder's lock: others are what a crash or a backup left

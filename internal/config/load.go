@@ -26,7 +26,7 @@ type Loaded struct {
 
 // notSettings are variables with our prefix that other parts read: the client
 // commands and the tests.
-var notSettings = []string{"TURNPIKE_CONFIG", "TURNPIKE_BASE_URL", "TURNPIKE_API_KEY", "TURNPIKE_CHAOS"}
+var notSettings = []string{"TURNPIKE_CONFIG", "TURNPIKE_BASE_URL", "TURNPIKE_API_KEY", "TURNPIKE_NEW_MASTER_KEY", "TURNPIKE_CHAOS"}
 
 const testEnvPrefix = "TURNPIKE_TEST_"
 

@@ -6,12 +6,13 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"runtime"
 	"sync"
 	"time"
 
 	"gocloud.dev/blob"
 	"gocloud.dev/blob/fileblob"
+
+	"turnpike/internal/durable"
 )
 
 const (
@@ -105,7 +106,7 @@ func (f *folder) adopt(s spooled, key string) error {
 // syncUp makes the new entry in dir durable, and dir's own and its parents'
 // where that was not done before.
 func (f *folder) syncUp(dir string) error {
-	if err := syncFolder(dir); err != nil {
+	if err := durable.Folder(dir); err != nil {
 		return orFull(err)
 	}
 	for dir != f.path {
@@ -113,24 +114,13 @@ func (f *folder) syncUp(dir string) error {
 			return nil
 		}
 		parent := filepath.Dir(dir)
-		if err := syncFolder(parent); err != nil {
+		if err := durable.Folder(parent); err != nil {
 			return orFull(err)
 		}
 		f.synced.Store(dir, true)
 		dir = parent
 	}
 	return nil
-}
-
-func syncFolder(path string) error {
-	if runtime.GOOS == "windows" {
-		return nil // which has no such thing
-	}
-	d, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 // orFull marks the errors of a full disk.

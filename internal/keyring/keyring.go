@@ -1,5 +1,6 @@
-// Package keyring derives every key the service uses from the one master key,
-// each for one purpose, and seals what must be stored encrypted.
+// Package keyring derives every key the service uses from one root key, each
+// for one purpose, and seals what must be stored encrypted. The root key is in
+// the database, wrapped under the master key, which is not.
 package keyring
 
 import (
@@ -7,22 +8,18 @@ import (
 	"crypto/cipher"
 	"crypto/hkdf"
 	"crypto/hmac"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"hash"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
 )
 
-// Size of the master key in bytes.
+// Size of the master key and of the root key in bytes.
 const Size = 32
 
 // The purposes. A purpose is part of the derivation: changing a word here
@@ -31,6 +28,7 @@ const (
 	purposeSecrets = "turnpike/secret-pepper/v1"
 	purposeSeal    = "turnpike/seal/v1"
 	purposeCheck   = "turnpike/check/v1"
+	purposeWrap    = "turnpike/wrap/v1"
 )
 
 // Ring holds the derived keys.
@@ -40,27 +38,42 @@ type Ring struct {
 	seal  cipher.AEAD
 }
 
-// New derives a ring from a master key.
-func New(master []byte) (*Ring, error) {
-	if len(master) != Size {
-		return nil, fmt.Errorf("the master key must have %d bytes, this one has %d", Size, len(master))
+// New derives a ring from a root key.
+func New(root []byte) (*Ring, error) {
+	pepper, err := derive(root, purposeSecrets)
+	if err != nil {
+		return nil, err
 	}
-	derive := func(purpose string) ([]byte, error) {
-		return hkdf.Key(sha256.New, master, nil, purpose, Size)
+	check, err := derive(root, purposeCheck)
+	if err != nil {
+		return nil, err
 	}
-	pepper, err := derive(purposeSecrets)
+	seal, err := newAEAD(root, purposeSeal)
+	if err != nil {
+		return nil, err
+	}
+	r := &Ring{check: check, seal: seal}
+	r.macs.New = func() any { return hmac.New(sha256.New, pepper) }
+	return r, nil
+}
+
+func derive(key []byte, purpose string) ([]byte, error) {
+	if len(key) != Size {
+		return nil, fmt.Errorf("the master key must have %d bytes, this one has %d", Size, len(key))
+	}
+	derived, err := hkdf.Key(sha256.New, key, nil, purpose, Size)
 	if err != nil {
 		return nil, fmt.Errorf("derive key: %w", err)
 	}
-	check, err := derive(purposeCheck)
+	return derived, nil
+}
+
+func newAEAD(key []byte, purpose string) (cipher.AEAD, error) {
+	derived, err := derive(key, purpose)
 	if err != nil {
-		return nil, fmt.Errorf("derive key: %w", err)
+		return nil, err
 	}
-	sealKey, err := derive(purposeSeal)
-	if err != nil {
-		return nil, fmt.Errorf("derive key: %w", err)
-	}
-	block, err := aes.NewCipher(sealKey)
+	block, err := aes.NewCipher(derived)
 	if err != nil {
 		return nil, fmt.Errorf("derive key: %w", err)
 	}
@@ -68,9 +81,7 @@ func New(master []byte) (*Ring, error) {
 	if err != nil {
 		return nil, fmt.Errorf("derive key: %w", err)
 	}
-	r := &Ring{check: check, seal: aead}
-	r.macs.New = func() any { return hmac.New(sha256.New, pepper) }
-	return r, nil
+	return aead, nil
 }
 
 // Hash is what is stored of a bearer secret: without the pepper, which is not
@@ -85,7 +96,7 @@ func (r *Ring) Hash(secret string) [sha256.Size]byte {
 	return out
 }
 
-// Check is a value that tells two master keys apart and gives neither away.
+// Check is a value that tells two root keys apart and gives neither away.
 func (r *Ring) Check() string { return hex.EncodeToString(r.check) }
 
 // Seal encrypts plaintext and binds it to its place, so that a sealed value
@@ -107,22 +118,6 @@ func (r *Ring) Open(sealed, place string) ([]byte, error) {
 	return plain, nil
 }
 
-// ParseMaster reads a master key: 64 hex digits, or base64 of either alphabet.
-// The error never quotes it.
-func ParseMaster(text string) ([]byte, error) {
-	text = strings.TrimSpace(text)
-	if len(text) == hex.EncodedLen(Size) {
-		if key, err := hex.DecodeString(text); err == nil {
-			return key, nil
-		}
-	}
-	raw := strings.NewReplacer("-", "+", "_", "/").Replace(strings.TrimRight(text, "="))
-	if key, err := base64.RawStdEncoding.DecodeString(raw); err == nil && len(key) == Size {
-		return key, nil
-	}
-	return nil, fmt.Errorf("is not a master key; expected %d bytes in base64 or hex, such as openssl rand -base64 %d prints", Size, Size)
-}
-
 // secretLike finds our own bearer values in a text.
 var secretLike = regexp.MustCompile(`tp_(live|test|scoped)_[A-Za-z0-9]+`)
 
@@ -136,46 +131,4 @@ func Mask(s string) string {
 		return s
 	}
 	return secretLike.ReplaceAllString(s, "tp_${1}_***")
-}
-
-// LoadOrCreate reads the master key file, or makes one that only the owner can read.
-func LoadOrCreate(path string) (master []byte, created bool, err error) {
-	text, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return create(path)
-	}
-	if err != nil {
-		return nil, false, fmt.Errorf("read master key: %w", err)
-	}
-	master, err = ParseMaster(string(text))
-	if err != nil {
-		return nil, false, fmt.Errorf("the content of %s %w", path, err)
-	}
-	return master, false, nil
-}
-
-// create writes a new key under a name of its own and links it into place, so
-// that two processes starting at once agree on one key and a crash leaves none
-// half-written.
-func create(path string) ([]byte, bool, error) {
-	master := make([]byte, Size)
-	rand.Read(master) // never fails: crypto/rand aborts the program instead
-	f, err := os.CreateTemp(filepath.Dir(path), ".master-key-*")
-	if err != nil {
-		return nil, false, fmt.Errorf("create master key: %w", err)
-	}
-	defer os.Remove(f.Name())
-	_, err = f.WriteString(hex.EncodeToString(master) + "\n")
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err != nil {
-		return nil, false, fmt.Errorf("write master key: %w", err)
-	}
-	err = os.Link(f.Name(), path)
-	if errors.Is(err, fs.ErrExist) {
-		return LoadOrCreate(path)
-	}
-	if err != nil {
-		return nil, false, fmt.Errorf("write master key: %w", err)
-	}
-	return master, true, nil
 }

@@ -147,19 +147,15 @@ func Start(t testing.TB, cfg config.Config, clock *Clock) *Server {
 			t.Fatal("nothing was looked through for what is to go")
 		}
 	}
-	master, err := keyring.ParseMaster(MasterKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ring, err := keyring.New(master)
-	if err != nil {
-		t.Fatal(err)
-	}
 	d, err := app.OpenDatabase(context.Background(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(d.Close)
+	ring, err := app.OpenRing(context.Background(), cfg, d)
+	if err != nil {
+		t.Fatal(err)
+	}
 	return &Server{App: a, URL: a.URL(), Clock: clock, DB: d, Ring: ring, Data: cfg.Data, validator: apitest.New(t)}
 }
 

@@ -42,6 +42,7 @@ func Build(folder string) (Binary, error) {
 type Place struct {
 	Folder      string
 	DatabaseURL string
+	Env         []string // further variables, NAME=VALUE
 }
 
 // command prepares the program with the place's settings and none of those
@@ -58,6 +59,7 @@ func (b Binary) command(at Place, args ...string) *exec.Cmd {
 	if at.DatabaseURL != "" {
 		cmd.Env = append(cmd.Env, "TURNPIKE_DATABASE_URL="+at.DatabaseURL, "TURNPIKE_MASTER_KEY="+MasterKey)
 	}
+	cmd.Env = append(cmd.Env, at.Env...)
 	return cmd
 }
 

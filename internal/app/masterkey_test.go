@@ -1,0 +1,246 @@
+package app
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"turnpike/internal/config"
+	"turnpike/internal/db"
+	"turnpike/internal/db/dbtest"
+	"turnpike/internal/keyring"
+)
+
+// eachKeyed runs a test with a fresh database of each engine and a master key
+// in the settings.
+func eachKeyed(t *testing.T, test func(t *testing.T, cfg config.Config)) {
+	for _, engine := range dbtest.Engines {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			cfg := config.Config{Data: t.TempDir(), MasterKey: oneMasterKey}
+			if engine == "postgres" {
+				cfg.DatabaseURL = config.SecretURL(dbtest.Empty(t, engine))
+			}
+			test(t, cfg)
+		})
+	}
+}
+
+// opened is what a store's keys make of something, and its way back.
+func opened(t *testing.T, cfg config.Config) (hash [32]byte, open func(sealed string) error, sealed string) {
+	t.Helper()
+	s, err := OpenStore(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	return s.Ring.Hash("secret"), func(sealed string) error { _, err := s.Ring.Open(sealed, "here"); return err }, s.Ring.Seal([]byte("value"), "here")
+}
+
+func parsed(t *testing.T, text string) []byte {
+	t.Helper()
+	key, err := keyring.ParseMaster(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+// TestMasterKeyIsChanged and nothing else: what was hashed and sealed stays
+// readable, with the new key alone.
+func TestMasterKeyIsChanged(t *testing.T) {
+	t.Parallel()
+	eachKeyed(t, func(t *testing.T, cfg config.Config) {
+		hash, _, sealed := opened(t, cfg)
+		next := parsed(t, otherMasterKey)
+		done, err := ChangeMasterKey(t.Context(), cfg, next)
+		if err != nil || done.Already || done.WasRoot || done.File != "" {
+			t.Fatalf("%+v, %v", done, err)
+		}
+		if err := closed(OpenStore(t.Context(), cfg)); !errors.Is(err, keyring.ErrOtherMaster) {
+			t.Errorf("with the old key: %v", err)
+		}
+		if done, err := ChangeMasterKey(t.Context(), cfg, next); err != nil || !done.Already {
+			t.Errorf("once more: %+v, %v", done, err)
+		}
+		if _, err := ChangeMasterKey(t.Context(), cfg, keyring.Random()); !errors.Is(err, keyring.ErrOtherMaster) {
+			t.Errorf("from a key that it does not have: %v", err)
+		}
+		cfg.MasterKey = otherMasterKey
+		again, open, _ := opened(t, cfg)
+		if err := open(sealed); again != hash || err != nil {
+			t.Errorf("what was stored is not readable (%v)", err)
+		}
+	})
+}
+
+// TestOneOfTwoChangesTheMasterKey: the other must not believe that its key is
+// the one.
+func TestOneOfTwoChangesTheMasterKey(t *testing.T) {
+	t.Parallel()
+	eachKeyed(t, func(t *testing.T, cfg config.Config) {
+		opened(t, cfg)
+		keys := [][]byte{keyring.Random(), keyring.Random(), keyring.Random()}
+		errs := make([]error, len(keys))
+		var all sync.WaitGroup
+		for i := range keys {
+			all.Go(func() { _, errs[i] = ChangeMasterKey(t.Context(), cfg, keys[i]) })
+		}
+		all.Wait()
+		d, err := OpenDatabase(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		for i := range keys {
+			if _, err := openRoot(t.Context(), d, keys[i]); (err == nil) != (errs[i] == nil) {
+				t.Errorf("it was told %v, and opens with %v", errs[i], err)
+			}
+		}
+	})
+}
+
+// TestMasterKeyOfAnEarlierVersion is the root key itself.
+func TestMasterKeyOfAnEarlierVersion(t *testing.T) {
+	t.Parallel()
+	eachKeyed(t, func(t *testing.T, cfg config.Config) {
+		opened(t, cfg)
+		master := parsed(t, oneMasterKey)
+		ring, err := keyring.New(master)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := OpenDatabase(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		if err := d.Write(t.Context(), func(tx *db.Tx) error {
+			_, err := tx.Exec(t.Context(), "DELETE FROM meta WHERE name = $1", rootKeyRow)
+			if err == nil {
+				_, err = tx.Exec(t.Context(), "UPDATE meta SET value = $1 WHERE name = $2", ring.Check(), masterKeyMark)
+			}
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		hash, _, sealed := opened(t, cfg)
+		if hash != ring.Hash("secret") {
+			t.Error("its keys do not come from the master key")
+		}
+		if _, err := metaValue(t.Context(), d, rootKeyRow); !errors.Is(err, db.ErrNotFound) {
+			t.Errorf("it was given a root key: %v", err)
+		}
+		wrong := cfg
+		wrong.MasterKey = otherMasterKey
+		if err := closed(OpenStore(t.Context(), wrong)); !errors.Is(err, keyring.ErrOtherMaster) {
+			t.Errorf("with another key: %v", err)
+		}
+		done, err := ChangeMasterKey(t.Context(), cfg, parsed(t, otherMasterKey))
+		if err != nil || !done.WasRoot {
+			t.Fatalf("%+v, %v", done, err)
+		}
+		again, open, _ := opened(t, wrong)
+		if err := open(sealed); again != hash || err != nil {
+			t.Errorf("what was stored is not readable (%v)", err)
+		}
+		if err := closed(OpenStore(t.Context(), cfg)); !errors.Is(err, keyring.ErrOtherMaster) {
+			t.Errorf("with the old key: %v", err)
+		}
+	})
+}
+
+// TestNodesThatStartAtOnceHaveOneRootKey.
+func TestNodesThatStartAtOnceHaveOneRootKey(t *testing.T) {
+	t.Parallel()
+	eachKeyed(t, func(t *testing.T, cfg config.Config) {
+		hashes := make([][32]byte, 4)
+		var all sync.WaitGroup
+		for i := range hashes {
+			all.Go(func() {
+				s, err := OpenStore(t.Context(), cfg)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				hashes[i] = s.Ring.Hash("secret")
+				s.Close()
+			})
+		}
+		all.Wait()
+		for _, h := range hashes {
+			if h != hashes[0] {
+				t.Fatal("two nodes have different keys")
+			}
+		}
+		other := cfg
+		other.MasterKey = otherMasterKey
+		if err := closed(OpenStore(t.Context(), other)); !errors.Is(err, keyring.ErrOtherMaster) {
+			t.Errorf("with another master key: %v", err)
+		}
+	})
+}
+
+// TestMasterKeyInTheFolderIsReplaced, even if the one who does it is interrupted
+// at the worst moment.
+func TestMasterKeyInTheFolderIsReplaced(t *testing.T) {
+	t.Parallel()
+	cfg := config.Config{Data: t.TempDir()}
+	hash, _, _ := opened(t, cfg)
+	path := filepath.Join(cfg.Data, masterKeyFile)
+	read := func() string {
+		t.Helper()
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	first := read()
+	done, err := ChangeMasterKey(t.Context(), cfg, nil)
+	if err != nil || done.File != path || read() == first {
+		t.Fatalf("%+v, %v", done, err)
+	}
+	if again, _, _ := opened(t, cfg); again != hash {
+		t.Error("what was stored is not readable")
+	}
+	if _, err := os.Stat(path + newKeySuffix); err == nil {
+		t.Error("the new key lies about twice")
+	}
+
+	// The database has the next one, and the folder not yet.
+	second := read()
+	if _, err := ChangeMasterKey(t.Context(), cfg, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Rename(path, path+newKeySuffix), os.WriteFile(path, []byte(second), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if err := closed(OpenStore(t.Context(), cfg)); err == nil || !strings.Contains(err.Error(), "run turnpike rekey") {
+		t.Errorf("it was interrupted: %v", err)
+	}
+	if done, err := ChangeMasterKey(t.Context(), cfg, nil); err != nil || !done.Already || read() == second {
+		t.Errorf("once more: %+v, %v", done, err)
+	}
+	if again, _, _ := opened(t, cfg); again != hash {
+		t.Error("what was stored is not readable")
+	}
+
+	// The folder has the next one, and the database not yet.
+	if err := os.WriteFile(path+newKeySuffix, []byte(strings.Repeat("0", 64)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if again, _, _ := opened(t, cfg); again != hash {
+		t.Error("a key that nothing was done with is in the way")
+	}
+	if _, err := ChangeMasterKey(t.Context(), cfg, nil); err != nil || !bytes.Equal(parsed(t, read()), make([]byte, keyring.Size)) {
+		t.Errorf("it was not used: %v", err)
+	}
+	if again, _, _ := opened(t, cfg); again != hash {
+		t.Error("what was stored is not readable")
+	}
+}
