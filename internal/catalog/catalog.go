@@ -43,6 +43,7 @@ type Model struct {
 	Deprecated      time.Time // zero: not
 	Price           Price
 	Priced          bool // false: what it costs is not known
+	Old             bool // its last snapshot is of long before the table
 }
 
 // Capabilities are what a model can do besides reading and writing text.
@@ -118,6 +119,7 @@ func load(data []byte, t Terms) (*Catalog, error) {
 			c.byID[m.ID] = m
 		}
 	}
+	c.markOld()
 	for _, s := range t.Suppliers {
 		if err := c.addSupplier(s, r); err != nil {
 			return nil, err

@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"strings"
+	"time"
 
 	"turnpike/internal/catalog/table"
 )
@@ -26,4 +27,32 @@ func SnapshotOf(id string, known func(prefix string) bool) (of string, found boo
 		}
 	}
 	return "", false
+}
+
+// newFor is how long a model of the table is taken for a new one.
+const newFor = 18 * 30 * 24 * time.Hour
+
+// markOld marks the models of which the last dated snapshot, or which by their
+// own name, are of long before the table.
+func (c *Catalog) markOld() {
+	last := map[key]time.Time{}
+	for _, m := range c.models {
+		of, found := SnapshotOf(m.ID, func(id string) bool { return c.byKey[key{m.Provider, id}] != nil })
+		if !found {
+			of, found = SnapshotOf(m.ID, func(string) bool { return true })
+		}
+		if !found {
+			continue
+		}
+		day := table.Day(strings.TrimPrefix(m.ID, of+"-"))
+		for _, id := range []string{of, m.ID} {
+			if k := (key{m.Provider, id}); day.After(last[k]) {
+				last[k] = day
+			}
+		}
+	}
+	for _, m := range c.models {
+		day := last[key{m.Provider, m.ID}]
+		m.Old = !day.IsZero() && c.AsOf.Sub(day) > newFor
+	}
 }

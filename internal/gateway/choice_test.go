@@ -77,8 +77,8 @@ func TestTheRouterChoosesWhatIsForGeneralUse(t *testing.T) {
 			t.Errorf("no model of the kind %q is for general use", kind)
 		}
 	}
-	if got, err := table.models(`{"model":"auto:strongest"}`); err != nil || got[0] != "openai/o1" {
-		t.Errorf("the strongest is %v (%v), and not the dearest that reasons", got, err)
+	if got, err := table.models(`{"model":"auto:strongest"}`); err != nil || !strings.HasPrefix(got[0], "openai/gpt-5.6") {
+		t.Errorf("the strongest is %v (%v), and not the dearest that reasons and is not old", got, err)
 	}
 	if got, err := table.models(`{"model":"o1-pro"}`); err != nil || len(got) != 1 {
 		t.Errorf("by its name: %v, %v", got, err)
@@ -94,6 +94,19 @@ func TestTheRouterChoosesWhatIsForGeneralUse(t *testing.T) {
 				t.Errorf("%s is chosen for the kind %q", one.offer.ID, kind)
 			}
 		}
+	}
+}
+
+// TestOfOnePriceTheLaterVersionIsChosen, and no preview before what stays.
+func TestOfOnePriceTheLaterVersionIsChosen(t *testing.T) {
+	t.Parallel()
+	var supplies []catalog.Supply
+	for _, id := range []string{"m-2", "m-3-preview", "m-3", "m-1"} {
+		supplies = append(supplies, catalog.Supply{ID: id, Kind: catalog.Chat, Price: dollars(1, 1)})
+	}
+	r := newRig(t, []providers.Provider{doer("shop", says(1, 1))}, catalog.Supplier{Models: supplies})
+	if got, err := r.models(`{"model":"auto:strongest"}`); err != nil || !slices.Equal(got, []string{"shop/m-3", "shop/m-2", "shop/m-1"}) {
+		t.Errorf("%v, %v", got, err)
 	}
 }
 

@@ -79,7 +79,8 @@ func (g *Gateway) makers(env accounts.Environment, models []string, kind catalog
 		return g.route(env, models, kind, &request{models: models})
 	}
 	if kind == catalog.Video { // as OpenAI's own interface has it, where clients leave it out
-		if targets, err := g.route(env, []string{usualVideo}, kind, &request{models: []string{usualVideo}}); err == nil {
+		targets, err := g.route(env, []string{usualVideo}, kind, &request{models: []string{usualVideo}})
+		if err == nil && !targets[0].offer.Any { // who takes any name need not have it
 			return targets, nil
 		}
 	}

@@ -73,6 +73,20 @@ func TestAJobIsQuotedAtTheDearest(t *testing.T) {
 	}
 }
 
+// TestAVideoWithoutAModelGoesToWhoHasTheUsualOne, and not to a local server that
+// takes any name and never heard of it.
+func TestAVideoWithoutAModelGoesToWhoHasTheUsualOne(t *testing.T) {
+	t.Parallel()
+	local, usual := catalog.Supplier{Local: true}, painted(5)
+	usual.Models[1].ID = usualVideo
+	for want, other := range map[string]catalog.Supplier{"film": painted(3), usualVideo: usual} {
+		r := newRig(t, []providers.Provider{&painter{name: "local"}, &painter{name: "other"}}, local, other)
+		if q, err := r.Quote(accounts.Live, nil, catalog.Video, catalog.Units{Milliseconds: 4000}); err != nil || q.Model != want || q.Most == 0 {
+			t.Errorf("quoted %+v, expected %s (%v)", q, want, err)
+		}
+	}
+}
+
 // TestAJobsTaskGoesToWhoeverCan: another is asked when one fails, and none
 // when it is the request that is refused.
 func TestAJobsTaskGoesToWhoeverCan(t *testing.T) {

@@ -235,8 +235,9 @@ type choiceKey struct {
 }
 
 // choosable are those of the models that the router may choose from, the
-// cheapest first: known, priced, not about to go, for general use, and no
-// snapshot of another, which would fall back from a model to itself.
+// cheapest first: known, priced, not about to go, for general use, no snapshot
+// of another, which would fall back from a model to itself, and not old where
+// others are not: what was dear long ago is not what is strong.
 func (g *Gateway) choosable(env accounts.Environment, kind catalog.Kind, ids []string) (all []target) {
 	for _, id := range ids {
 		for _, t := range g.offering(env, id, kind) {
@@ -253,8 +254,18 @@ func (g *Gateway) choosable(env accounts.Environment, kind catalog.Kind, ids []s
 		_, snapshot := catalog.SnapshotOf(t.offer.ID, func(id string) bool { return known[spot{t.provider.Name(), id}] })
 		return snapshot && !t.offer.Listed
 	})
-	slices.SortStableFunc(all, func(a, b target) int { return cmp.Compare(a.price(), b.price()) })
+	if slices.ContainsFunc(all, func(t target) bool { return !t.offer.Old }) {
+		all = slices.DeleteFunc(all, func(t target) bool { return t.offer.Old && !t.offer.Listed })
+	}
+	slices.SortStableFunc(all, byPriceThenVersion)
 	return all
+}
+
+// byPriceThenVersion has the later version of a name before the earlier ones of
+// the same price, and previews, which may go at any time, behind those.
+func byPriceThenVersion(a, b target) int {
+	preview := func(t target) int { return strings.Count(t.offer.ID, "preview") }
+	return cmp.Or(cmp.Compare(a.price(), b.price()), preview(a)-preview(b), strings.Compare(b.offer.ID, a.offer.ID))
 }
 
 // can reports whether the model can do what is asked, as far as is known.

@@ -25,4 +25,15 @@ func IsStamp(suffix string) bool {
 	return false
 }
 
+// Day is the day that a stamp names, or the zero time if it leaves the year
+// open: 1106 is November 6th, as there were no such models in 2011.
+func Day(stamp string) time.Time {
+	for _, layout := range stamps {
+		if day, err := time.Parse(layout, stamp); err == nil && day.Year() >= 2020 {
+			return day
+		}
+	}
+	return time.Time{}
+}
+
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
