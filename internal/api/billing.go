@@ -60,13 +60,14 @@ func updateBilling(c *Call, tx *db.Tx, in updateBillingRequest) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	b, err := spend.ChangeBilling(c.Context(), tx, c.Actor(), c.Principal.WorkspaceID, func(w *accounts.Workspace) {
+	b, err := spend.ChangeBilling(c.Context(), tx, c.Actor(), c.Principal.WorkspaceID, func(w *accounts.Workspace) error {
 		if in.MonthlyCredits.Set {
 			w.MonthlyCredits = in.MonthlyCredits.Pointer()
 		}
 		if in.AlertThreshold.Set {
 			w.Alert = alert
 		}
+		return nil
 	}, c.s.Now())
 	if err != nil {
 		return nil, err

@@ -1,7 +1,6 @@
 package dashboard
 
 import (
-	"cmp"
 	"strings"
 	"time"
 
@@ -110,12 +109,12 @@ func changeBilling(v *visit) (*view, error) {
 		}
 	}
 	err = v.write(func(tx *db.Tx) error {
-		var overtaken error
-		_, err := spend.ChangeBilling(v.ctx(), tx, v.actor(), v.workspace.ID, func(w *accounts.Workspace) {
-			overtaken = v.overtaken(billingMark(w))
+		_, err := spend.ChangeBilling(v.ctx(), tx, v.actor(), v.workspace.ID, func(w *accounts.Workspace) error {
+			was := billingMark(w)
 			w.MonthlyCredits, w.Alert = limit, alert
+			return v.overtaken(was, billingMark(w))
 		}, v.now())
-		return cmp.Or(overtaken, err)
+		return err
 	})
 	if err != nil {
 		return nil, err

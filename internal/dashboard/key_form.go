@@ -180,11 +180,11 @@ func updateKey(v *visit) (*view, error) {
 		if err != nil {
 			return err
 		}
-		if err := v.overtaken(keyMark(before)); err != nil {
-			return err
-		}
 		k := *before
 		if err := v.readKey(&k); err != nil {
+			return err
+		}
+		if err := v.overtaken(keyMark(before), keyMark(&k)); err != nil {
 			return err
 		}
 		if k.Project != "" && k.Project != before.Project {

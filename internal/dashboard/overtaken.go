@@ -14,14 +14,16 @@ import (
 // A form that changes something sends all its fields, also those that nobody
 // touched. If the page was open while somebody else changed one of them, saving
 // it would undo that: a budget, or a month's limit. So a form says which values
-// it began with, by a mark of them, and is refused when they are others by now.
+// it began with, by a mark of them, and is refused when they are others by now. One
+// that would change nothing is not: it was sent twice.
 
 // errOvertaken refuses such a form.
 var errOvertaken = fault.New(fault.InvalidState, "this was changed since you opened the page, and nothing was saved; below is how it is now, so make your change again")
 
-// overtaken compares the mark of how a thing is with the one that the form has.
-func (v *visit) overtaken(is string) error {
-	if seen := v.form("seen"); seen != "" && seen != is {
+// overtaken compares the mark of how a thing was until now with the one that the
+// form began with, and with that of what it becomes.
+func (v *visit) overtaken(was, becomes string) error {
+	if seen := v.form("seen"); seen != "" && seen != was && becomes != was {
 		return errOvertaken
 	}
 	return nil

@@ -129,9 +129,9 @@ func updateProject(v *visit) (*view, error) {
 		return nil, err
 	}
 	return v.changeProject("project.updated", "The project was changed.", func(p *accounts.Project) error {
-		err := v.overtaken(projectMark(p))
+		was := projectMark(p)
 		p.Name, p.MonthlyBudget = v.form("name"), budget
-		return err
+		return v.overtaken(was, projectMark(p))
 	})
 }
 

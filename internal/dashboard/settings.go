@@ -66,11 +66,12 @@ func updateSettings(v *visit) (*view, error) {
 		if err != nil {
 			return err
 		}
-		if err := v.overtaken(settingsMark(w)); err != nil {
-			return err
-		}
+		was := settingsMark(w)
 		w.StrictProjects, w.DefaultProjectBudget = v.form("strict_projects") != "", budget
 		w.RotationGrace = time.Duration(math.Round(hours*3600)) * time.Second
+		if err := v.overtaken(was, settingsMark(w)); err != nil {
+			return err
+		}
 		if err := accounts.UpdateWorkspace(v.ctx(), tx, w); err != nil {
 			return err
 		}

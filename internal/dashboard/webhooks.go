@@ -260,10 +260,11 @@ func editEndpointPage(v *visit) (*view, error) {
 
 func editEndpoint(v *visit) (*view, error) {
 	return v.changeEndpoint("The endpoint was changed. The next attempts use it as it is now.", func(tx *db.Tx, e *webhooks.Endpoint) error {
-		if err := v.overtaken(endpointMark(e)); err != nil {
+		was := endpointMark(e)
+		v.readEndpoint(e)
+		if err := v.overtaken(was, endpointMark(e)); err != nil {
 			return err
 		}
-		v.readEndpoint(e)
 		return v.s.Webhooks.Update(v.ctx(), tx, v.actor(), e)
 	})
 }

@@ -172,8 +172,12 @@ func release(list []audit.Booking) {
 }
 
 // alert publishes billing.credits.low when a charge has brought a workspace
-// below its threshold, once until it is above again.
+// below its threshold, once until it is above again. Of a month that is over
+// nobody is told: the limit is today's, and nothing can be done about it.
 func (k *Bookkeeper) alert(ctx context.Context, tx *db.Tx, workspaceID string, period Period) error {
+	if period != PeriodOf(k.now()) {
+		return nil
+	}
 	k.mu.Lock()
 	told, heard := k.alerted[workspaceID] == period, k.changes
 	k.mu.Unlock()
@@ -283,13 +287,16 @@ func SetBilling(ctx context.Context, tx *db.Tx, w *accounts.Workspace, now time.
 	return err
 }
 
-// ChangeBilling is SetBilling of what somebody changes, with the admin log.
-func ChangeBilling(ctx context.Context, tx *db.Tx, by audit.Actor, workspaceID string, change func(*accounts.Workspace), now time.Time) (*Billing, error) {
+// ChangeBilling is SetBilling of what somebody changes, with the admin log, unless
+// change refuses.
+func ChangeBilling(ctx context.Context, tx *db.Tx, by audit.Actor, workspaceID string, change func(*accounts.Workspace) error, now time.Time) (*Billing, error) {
 	w, err := accounts.GetWorkspaceLocked(ctx, tx, workspaceID)
 	if err != nil {
 		return nil, err
 	}
-	change(w)
+	if err := change(w); err != nil {
+		return nil, err
+	}
 	if err := SetBilling(ctx, tx, w, now); err != nil {
 		return nil, err
 	}

@@ -46,6 +46,7 @@ func TestAFormThatWasOvertakenIsNotSaved(t *testing.T) {
 			mark := `name="seen" value="([0-9a-f]+)"`
 			seen := b.get(t, page).find(t, mark)
 			send(seen, c.theirs).is(t, http.StatusSeeOther)
+			send(seen, c.theirs).is(t, http.StatusSeeOther) // a button that was pressed twice
 			refused := send(seen, c.ours)
 			refused.refuses(t, http.StatusConflict, "this was changed since you opened the page")
 			refused.showsToo(t, c.shown)

@@ -167,8 +167,9 @@ func (w *World) demoKeys(t testing.TB) {
 		if err := keys.Revoke(t.Context(), tx, by, old); err != nil {
 			return err
 		}
-		_, err := spend.ChangeBilling(t.Context(), tx, by.Actor, w.Workspace.ID, func(ws *accounts.Workspace) {
+		_, err := spend.ChangeBilling(t.Context(), tx, by.Actor, w.Workspace.ID, func(ws *accounts.Workspace) error {
 			ws.MonthlyCredits, ws.Alert = &monthly, accounts.Threshold{Percent: 20}
+			return nil
 		}, w.Clock.Now())
 		return err
 	})
