@@ -96,7 +96,9 @@ func (s *Service) checks(ctx context.Context, o *outcome, p *access.Principal) (
 		case want.Type == checkJudge:
 			c, err = s.judge(ctx, o, p, i, want)
 		default:
-			c, err = s.askServer(ctx, r, i, want, output)
+			if err = s.note(ctx, o); err == nil {
+				c, err = s.askServer(ctx, r, i, want, output)
+			}
 		}
 		if err != nil {
 			return nil, nil, err
@@ -194,11 +196,13 @@ func openCheck(ctx context.Context, q db.Querier, runID string) (requestID strin
 	return in.RequestID, nil
 }
 
-// beginCheck writes down that a judge is asked, with all that came before it.
-func (s *Service) beginCheck(ctx context.Context, o *outcome, requestID string) error {
+// note writes down what came of the checks so far, and that the next is begun.
+func (s *Service) note(ctx context.Context, o *outcome) error {
+	if len(o.log) == 0 {
+		return nil
+	}
 	before := begin(o.run)
 	before.log, o.log = o.log, nil
-	before.say(checkStarted, map[string]any{"request_id": requestID})
 	if err := s.checkpoint(ctx, before); err != nil {
 		return err
 	}
@@ -224,7 +228,8 @@ func (s *Service) judge(ctx context.Context, o *outcome, p *access.Principal, nu
 		return out, err
 	}
 	requestID := ids.New(ids.Request)
-	if err := s.beginCheck(ctx, o, requestID); err != nil {
+	o.say(checkStarted, map[string]any{"request_id": requestID})
+	if err := s.note(ctx, o); err != nil {
 		return out, err
 	}
 	said, err := s.chat(ctx, o.run, p, requestID, body)

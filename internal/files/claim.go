@@ -139,9 +139,10 @@ const (
 	purgePatience = 2 * time.Second
 )
 
-// Purge removes files whose time is over and of which nothing is on the way. Their rows stay locked until their
-// bytes are gone: whoever claims one of them meanwhile has to wait, and then
-// finds nothing. A full batch counts as the limit, so that another follows.
+// Purge removes files whose time is over and of which nothing is on the way.
+// Their rows stay locked until their bytes are gone: whoever claims one of them
+// meanwhile has to wait, and then finds nothing. A full batch counts as the
+// limit, so that another follows.
 func (s *Store) Purge(ctx context.Context, tx *db.Tx, limit int64) (int64, error) {
 	n := min(limit, purgeBatch)
 	rows, err := tx.Query(ctx, `SELECT workspace_id, environment, sha256 FROM files WHERE expires_at <= $1 AND NOT EXISTS (SELECT 1 FROM file_uses u

@@ -190,6 +190,7 @@ func (s *Store) keep(ctx context.Context, o Owner, holder string, f File, write 
 	now := s.now()
 	c := claim{o, holder, ids.New(uploads), f, now, now.Add(s.retention)}
 	if err := s.claims.Add(c).Wait(ctx); err != nil {
+		s.ends.Add(c.upload) // it may have been written, or be
 		return fmt.Errorf("claim a file: %w", err)
 	}
 	key := o.key(f.SHA256)

@@ -512,6 +512,26 @@ func TestWhatAnUploadThatWasCutOffLeftIsRemoved(t *testing.T) {
 	})
 }
 
+// Nothing of a claim that nobody waited for is on the way: its file goes as soon
+// as it is let go of.
+func TestAClaimThatWasGivenUpDelaysNoPurge(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		r := open(t, d, newS3(t).address(), false)
+		left, leave := context.WithCancel(t.Context())
+		leave()
+		if _, err := r.Put(left, acme, "video_1", "video/mp4", strings.NewReader("a film")); !errors.Is(err, context.Canceled) {
+			t.Fatalf("it ended with %v", err)
+		}
+		r.put(acme, "video_2", "video/mp4", "a film") // after it, as both are written in their order
+		r.drop(acme, "video_1")
+		r.drop(acme, "video_2")
+		if n := r.purge(); n != 1 || r.rows() != 0 {
+			t.Errorf("%d files were removed, and there are %d rows", n, r.rows())
+		}
+	})
+}
+
 func TestUploadThatIsCutOffLeavesNoParts(t *testing.T) {
 	t.Parallel()
 	server := newS3(t)

@@ -209,3 +209,21 @@ func TestAJudgeIsAskedOnce(t *testing.T) {
 		l.paid(t, path, 6*(10+2*1000)*1000)
 	})
 }
+
+// TestWhatAJudgeSaysIsWrittenDown before a server is asked, which may take its
+// time: a node that dies or stops meanwhile leaves the judge's word to the next.
+func TestWhatAJudgeSaysIsWrittenDown(t *testing.T) {
+	t.Parallel()
+	eachLab(t, nil, func(t *testing.T, l *lab) {
+		server := newReceiver(t, l.Clock, func(w http.ResponseWriter, _ *http.Request) {
+			if n := l.rows(t, `agent_events WHERE type = 'check.completed' AND data LIKE '%"reason":"good"%'`); n != 1 {
+				t.Errorf("%d judgments are written when the server is asked", n)
+			}
+			fmt.Fprint(w, `{"passed":true}`)
+		})
+		path := l.begin(t, task(l.brain.learn("answer", saying{text: "1"}), nil, "output", map[string]any{"checks": []any{
+			judge(l.brain.learn("rubric", judged(true, "good"))), map[string]any{"type": "http", "url": server.URL}}}))
+		l.ended(t, path, "completed")
+		l.paid(t, path, 2*oneAnswer)
+	})
+}
