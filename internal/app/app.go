@@ -332,7 +332,7 @@ func (a *App) recoverDeadNodes(ctx context.Context) {
 // its own node's leases, and nobody else's.
 func (a *App) recoverOnce(ctx context.Context) error {
 	_, err := a.log.Recover(ctx, a.store.DB)
-	return errors.Join(err, a.books.CloseDead(ctx, a.node.Bury))
+	return errors.Join(err, a.books.CloseDead(ctx, a.node.Bury), a.books.CloseFormer(ctx, a.node))
 }
 
 // disconnectDead has the tunnels of dead nodes wait for their clients.

@@ -67,8 +67,20 @@ var errGivenAway = errors.New("what was set aside for the call was taken over fr
 // away: nobody has charged a call that nobody knew of. The rest of a batch is
 // written without it.
 func (l *Log) writeIntents(ctx context.Context, tx *db.Tx, records []*Record) error {
+	asked := false
 	for _, r := range records {
-		switch created, held := r.held(); {
+		created, held := r.held()
+		if held && !asked {
+			alive, err := l.node.Confirm(ctx, tx)
+			if err != nil {
+				return fmt.Errorf("request log: %w", err)
+			}
+			if !alive {
+				return fmt.Errorf("request log: %w", nodes.ErrUnsure)
+			}
+			asked = true
+		}
+		switch {
 		case !held:
 		case !l.node.Sure():
 			return fmt.Errorf("request log: %w", nodes.ErrUnsure)
@@ -94,17 +106,23 @@ func (l *Log) write(ctx context.Context, tx *db.Tx, records []*Record) error {
 	rows := make([][]any, len(records))
 	values := make([]any, 0, len(records)*requestColumns)
 	var settled []Booking
+	alive := true
 	for i, r := range records {
 		var e *Entry
 		var again bool
+		var err error
 		values, e, again = r.take(values, l.node.ID)
 		rows[i] = values[i*requestColumns : (i+1)*requestColumns]
 		if e == nil {
 			continue
 		}
+		if len(settled) == 0 {
+			if alive, err = l.node.Confirm(ctx, tx); err != nil {
+				return fmt.Errorf("request log: %w", err)
+			}
+		}
 		b := Booking{Entry: e}
-		if again || !l.node.Sure() || e.CreatedAt.Before(l.node.Rejoined()) {
-			var err error
+		if again || !alive || !l.node.Sure() || e.CreatedAt.Before(l.node.Rejoined()) {
 			if b.Old, err = settledBefore(ctx, tx, e); err != nil {
 				return fmt.Errorf("request log: %w", err)
 			}
@@ -426,6 +444,13 @@ func (l *Log) recoverBatch(ctx context.Context, tx *db.Tx, owner string) (int, e
 func HasOpen(ctx context.Context, q db.Querier, node string) (bool, error) {
 	var n int64
 	err := q.QueryRow(ctx, "SELECT count(*) FROM requests WHERE node_id = $1 AND NOT settled", node).Scan(&n)
+	return n > 0, err
+}
+
+// HasOpenBefore is HasOpen of what came before a moment.
+func HasOpenBefore(ctx context.Context, q db.Querier, node string, moment time.Time) (bool, error) {
+	var n int64
+	err := q.QueryRow(ctx, "SELECT count(*) FROM requests WHERE node_id = $1 AND NOT settled AND created_at < $2", node, moment.UnixMicro()).Scan(&n)
 	return n > 0, err
 }
 

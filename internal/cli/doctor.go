@@ -118,11 +118,14 @@ func examineStorage(ctx context.Context, l config.Loaded) []finding {
 	}
 	_, err = app.OpenRing(ctx, l.Config, d)
 	add("master key", err, "it is the one of the database")
-	n, err := nodes.Count(ctx, d, time.Now())
+	n, err := nodes.Count(ctx, d, d.Now())
 	if d.Engine() == "sqlite" {
 		n = min(n, 1) // by the folder's lock: others are what a crash or a backup left
 	}
 	add("nodes", err, fmt.Sprintf("%d running", n))
+	if d.Engine() != "sqlite" {
+		add("clock", clockDiffers(d.Behind()), "it agrees with the database's")
+	}
 	return append(out, examineFiles(ctx, l, n)...)
 }
 
@@ -189,4 +192,17 @@ func writable(folder string) error {
 		return fmt.Errorf("%s cannot be written: %w", folder, err)
 	}
 	return nil
+}
+
+// clockDiffers is by how much this machine's clock is wrong, if the database's
+// is right.
+func clockDiffers(behind time.Duration) error {
+	if behind.Abs() <= db.ClocksDiffer {
+		return nil
+	}
+	how := "behind"
+	if behind < 0 {
+		how = "ahead of"
+	}
+	return fmt.Errorf("this machine's clock is %s %s the database's: set both by NTP", behind.Abs().Round(time.Millisecond), how)
 }

@@ -93,6 +93,19 @@ func TestDoctorCountsOneServerOnAFolder(t *testing.T) {
 	}
 }
 
+func TestDoctorSaysByHowMuchAClockIsWrong(t *testing.T) {
+	t.Parallel()
+	for behind, want := range map[time.Duration]string{
+		time.Second: "<nil>", -time.Second: "<nil>",
+		62 * time.Second: "this machine's clock is 1m2s behind the database's: set both by NTP",
+		-3 * time.Second: "this machine's clock is 3s ahead of the database's: set both by NTP",
+	} {
+		if got := fmt.Sprint(clockDiffers(behind)); got != want {
+			t.Errorf("%v: %s", behind, got)
+		}
+	}
+}
+
 func TestDoctorTriesTheBucket(t *testing.T) {
 	t.Setenv("AWS_ACCESS_KEY_ID", "id")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", doctorKey)

@@ -198,7 +198,7 @@ POST /v1/webhooks, or get it here with: turnpike listen --forward-to localhost:3
 	if holding > 0 {
 		fmt.Fprintf(e.err, "%s paused or away; it is held there until that changes.\n", counted(int64(holding), "of them is", "of them are"))
 	}
-	running, err := nodes.Count(ctx, d, time.Now())
+	running, err := nodes.Count(ctx, d, d.Now())
 	if err == nil && running == 0 {
 		fmt.Fprintln(e.err, "No server is running; it is sent when one is: turnpike serve")
 	}

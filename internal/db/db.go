@@ -9,8 +9,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -60,6 +62,7 @@ type engineTx interface {
 	lockRows(table string) string
 	claimRows(table string) string
 	shareRows(table string) string
+	keepRows(table string) string
 	flush(ctx context.Context) error
 	patient(ctx context.Context) error
 	commit(ctx context.Context) error
@@ -73,11 +76,15 @@ type DB struct {
 	stop    context.CancelFunc
 	watched chan struct{}
 	ailing  atomic.Bool // the last write found the store away or full
+	clock   *clock      // nil where there is one server
 }
 
 // Open opens the database that the address names: a postgres:// URL, or the
 // path of a SQLite file. It does not migrate.
-func Open(ctx context.Context, address string) (*DB, error) {
+func Open(ctx context.Context, address string) (*DB, error) { return OpenOn(ctx, address, time.Now) }
+
+// OpenOn is Open on a machine with a clock of its own, as tests have several.
+func OpenOn(ctx context.Context, address string, local func() time.Time) (*DB, error) {
 	var eng engine
 	var err error
 	if IsPostgresURL(address) {
@@ -90,9 +97,18 @@ func Open(ctx context.Context, address string) (*DB, error) {
 	}
 	watchCtx, stop := context.WithCancel(context.Background())
 	d := &DB{eng: eng, stop: stop, watched: make(chan struct{})}
+	var watching sync.WaitGroup
+	watching.Go(func() { eng.watch(watchCtx, d.signals.dispatch) })
+	if d.Engine() != "sqlite" {
+		d.clock = newClock(local)
+		if err := d.compareClocks(ctx); err != nil {
+			slog.Warn("cannot ask the database for its time; it is tried again", "error", err)
+		}
+		watching.Go(func() { d.keepTime(watchCtx) })
+	}
 	go func() {
-		defer close(d.watched)
-		eng.watch(watchCtx, d.signals.dispatch)
+		watching.Wait()
+		close(d.watched)
 	}()
 	return d, nil
 }
@@ -168,6 +184,9 @@ func (t *Tx) Lock(table string) string { return t.tx.lockRows(table) }
 // Share is Lock among readers: several may hold the rows at once, and whoever
 // wants to change them waits for all.
 func (t *Tx) Share(table string) string { return t.tx.shareRows(table) }
+
+// Keep is Share against removal alone: others may change the rows.
+func (t *Tx) Keep(table string) string { return t.tx.keepRows(table) }
 
 // Claim is Lock that leaves out what others hold, so that several nodes take
 // from one queue without waiting for each other.

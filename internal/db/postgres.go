@@ -314,6 +314,8 @@ func (t *postgresTx) lockRows(table string) string { return " FOR NO KEY UPDATE 
 
 func (t *postgresTx) shareRows(table string) string { return " FOR SHARE OF " + table }
 
+func (t *postgresTx) keepRows(table string) string { return " FOR KEY SHARE OF " + table }
+
 func (t *postgresTx) claimRows(table string) string {
 	return " FOR UPDATE OF " + table + " SKIP LOCKED"
 }

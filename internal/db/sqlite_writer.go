@@ -228,6 +228,7 @@ func (t *sqliteTx) lockRows(string) string { return "" }
 func (t *sqliteTx) claimRows(string) string { return "" }
 
 func (t *sqliteTx) shareRows(string) string { return "" }
+func (t *sqliteTx) keepRows(string) string  { return "" }
 
 func (t *sqliteTx) flush(context.Context) error { return nil }
 

@@ -164,7 +164,7 @@ func scanLeased(r db.Row) (l leased, err error) {
 // claim leases up to n lanes: those that are due and free, and with expired
 // those whose node has not renewed its lease, whatever they may hold.
 func (r *Runner[T]) claim(ctx context.Context, n int, expired bool) (got []leased, err error) {
-	clock := time.Now() // leases are about processes, not about the service's time
+	clock := r.db.Now() // leases are about processes, not about the service's time
 	which := "owner IS NULL AND due_at <= $5 AND (pinned_to IS NULL OR pinned_to = $1) ORDER BY due_at"
 	moment := r.now().UnixMicro()
 	if expired {
@@ -190,7 +190,7 @@ func (r *Runner[T]) due(ctx context.Context, expired bool) (bool, error) {
 	moment := r.now()
 	if expired {
 		query = "SELECT EXISTS (SELECT 1 FROM lanes WHERE queue = $1 AND owner IS NOT NULL AND lease_until < $2 AND (pinned_to IS NULL OR pinned_to = $3))"
-		moment = time.Now()
+		moment = r.db.Now()
 	}
 	var any bool
 	err := r.db.QueryRow(ctx, query, r.queue, moment.UnixMicro(), r.node).Scan(&any)
@@ -202,7 +202,7 @@ func (r *Runner[T]) renew(ctx context.Context, until time.Time) (have []leased, 
 	err = r.db.Write(ctx, func(tx *db.Tx) error {
 		rows, err := tx.Query(ctx, `UPDATE lanes SET lease_until = $1 WHERE queue = $2 AND id IN
 			(SELECT id FROM lanes WHERE queue = $2 AND owner = $3 ORDER BY id`+tx.Lock("lanes")+`) RETURNING id, seq`,
-			until.UnixMicro(), r.queue, r.node)
+			r.db.At(until).UnixMicro(), r.queue, r.node)
 		have, err = db.All(rows, err, scanLeased)
 		return err
 	})

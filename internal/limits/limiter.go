@@ -74,13 +74,12 @@ func alone(now func() time.Time) *Limiter {
 }
 
 // nanos is the limiter's clock. Alone it goes by the monotonic one, so that
-// setting the time closes no bucket; nodes have only the time of day in common,
-// and where theirs differ by a second, a second's worth more goes through once.
+// setting the time closes no bucket; nodes go by the database's.
 func (l *Limiter) nanos(now time.Time) int64 {
 	if l.store == nil {
 		return int64(now.Sub(l.start))
 	}
-	return now.UnixNano()
+	return l.store.db.At(now).UnixNano()
 }
 
 func (l *Limiter) shard(id string) *shard {

@@ -95,6 +95,37 @@ func TestARowFromFarAheadDoesNotCloseAKey(t *testing.T) {
 	}
 }
 
+// TestATimeThatWasSetBackClosesNoKey: what was let in since then counts, and no
+// more than that.
+func TestATimeThatWasSetBackClosesNoKey(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 2)
+	limits := Limits{RequestsPerMinute: 60, TokensPerMinute: 6000}
+	spend := func(l *Limiter) (n int) {
+		for range 200 {
+			ticket, err := l.Begin("key", limits, 100, c.now())
+			if err != nil {
+				break
+			}
+			ticket.End()
+			settle(l)
+			n++
+		}
+		return n
+	}
+	if n := spend(c.nodes[0]); n < 55 {
+		t.Fatalf("%d calls were let in", n)
+	}
+	c.advance(-time.Hour)
+	if n := spend(c.nodes[1]) + spend(c.nodes[0]); n > 60+3 {
+		t.Errorf("%d more calls were let in at once", n)
+	}
+	c.advance(2 * time.Minute)
+	if n := spend(c.nodes[1]); n < 55 {
+		t.Errorf("%d calls were let in two minutes later", n)
+	}
+}
+
 // TestALowerLimitHoldsForWhatIsInHand: a chunk of a high limit is more than a
 // low one allows in all.
 func TestALowerLimitHoldsForWhatIsInHand(t *testing.T) {

@@ -57,12 +57,14 @@ func (s *store) carryOut(ctx context.Context, tx *db.Tx, orders []*order) error 
 func (s *store) answer(ctx context.Context, tx *db.Tx, o *order) error {
 	o.granted, o.requests, o.tokens, o.refused = amounts{}, bucket{}, bucket{}, false
 	minute := time.Unix(0, o.at).Truncate(time.Minute).UnixMicro()
+	var used int64
 	err := tx.QueryRow(ctx, `INSERT INTO limit_rates (id, requests_full, tokens_full, tokens_given, used_at) VALUES ($1, 0, 0, 0, $2)
-		ON CONFLICT (id) DO UPDATE SET used_at = excluded.used_at RETURNING requests_full, tokens_full, tokens_given`, o.id, minute).
-		Scan(&o.requests.full, &o.tokens.full, &o.tokens.given)
+		ON CONFLICT (id) DO UPDATE SET used_at = limit_rates.used_at RETURNING requests_full, tokens_full, tokens_given, used_at`, o.id, minute).
+		Scan(&o.requests.full, &o.tokens.full, &o.tokens.given, &used)
 	if err != nil {
 		return err
 	}
+	o.setBack(used*1000 - o.at)
 	o.bound()
 	others := int64(0)
 	if o.need.places > 0 {
@@ -73,9 +75,9 @@ func (s *store) answer(ctx context.Context, tx *db.Tx, o *order) error {
 		}
 	}
 	o.decide(others)
-	set, args := "", []any{o.id, o.requests.full, o.tokens.full, o.tokens.given}
+	set, args := ", used_at = $5", []any{o.id, o.requests.full, o.tokens.full, o.tokens.given, minute}
 	if o.need.places > 0 && o.granted.places == 0 && o.room < o.need.places {
-		set, args = ", wanted_at = $5", append(args, o.at/1000)
+		set, args = set+", wanted_at = $6", append(args, o.at/1000)
 	}
 	if _, err := tx.Exec(ctx, "UPDATE limit_rates SET requests_full = $2, tokens_full = $3, tokens_given = $4"+set+" WHERE id = $1", args...); err != nil {
 		return err
@@ -84,6 +86,15 @@ func (s *store) answer(ctx context.Context, tx *db.Tx, o *order) error {
 		return s.setPlaces(ctx, tx, o)
 	}
 	return nil
+}
+
+// setBack follows the database's clock when it was set back since the row was
+// written, by so much or up to a minute more: what is owed stays owed, and does
+// not have to wait for a time that has been before.
+func (o *order) setBack(by int64) {
+	if by > int64(db.ClocksDiffer) {
+		o.requests.full, o.tokens.full = max(0, o.requests.full-by), max(0, o.tokens.full-by)
+	}
 }
 
 // bound brings a row back that is further ahead than calls can have brought it:
@@ -142,6 +153,7 @@ func (s *store) setPlaces(ctx context.Context, tx *db.Tx, o *order) error {
 // beat says that this node is there, and returns how many are and of which ids
 // somebody wants places.
 func (s *store) beat(ctx context.Context, now time.Time) (nodes int64, wanted []string, err error) {
+	now = s.db.At(now)
 	err = s.db.Write(ctx, func(tx *db.Tx) error {
 		if _, err := tx.Exec(ctx, `INSERT INTO limit_nodes (node_id, alive_until) VALUES ($1, $2)
 			ON CONFLICT (node_id) DO UPDATE SET alive_until = excluded.alive_until`, s.node, now.Add(aliveFor).UnixMicro()); err != nil {

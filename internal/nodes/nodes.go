@@ -16,8 +16,8 @@ import (
 
 const (
 	heartbeat = 5 * time.Second
-	// deadAfter is generous against clocks that differ between machines: what
-	// waits for it (closing a dead node's open requests) is not urgent.
+	// deadAfter is generous: what waits for it (closing a dead node's open
+	// requests) is not urgent.
 	deadAfter = time.Minute
 	// sureFor is how long after a heartbeat a node relies on being thought
 	// alive; beyond it, it must not spend what others may have closed. With the
@@ -39,11 +39,16 @@ type Node struct {
 	rejoined time.Time // when it found itself declared dead
 	lives    int
 	onRejoin []func(life int)
+
+	gone chan struct{} // told when its row is
 }
+
+// common is the time that heartbeats are compared by.
+func (n *Node) common() time.Time { return n.db.At(n.now()) }
 
 // Join registers this process.
 func Join(ctx context.Context, d *db.DB, now func() time.Time) (*Node, error) {
-	n := &Node{ID: ids.New(ids.Node), db: d, now: now}
+	n := &Node{ID: ids.New(ids.Node), db: d, now: now, gone: make(chan struct{}, 1)}
 	if err := n.beat(ctx, true); err != nil {
 		return nil, fmt.Errorf("register node: %w", err)
 	}
@@ -57,11 +62,12 @@ func (n *Node) Run(ctx context.Context) {
 	for {
 		select {
 		case <-tick.C:
-			if err := n.beat(ctx, false); err != nil && ctx.Err() == nil {
-				slog.Warn("heartbeat failed", "node", n.ID, "error", err)
-			}
+		case <-n.gone:
 		case <-ctx.Done():
 			return
+		}
+		if err := n.beat(ctx, false); err != nil && ctx.Err() == nil {
+			slog.Warn("heartbeat failed", "node", n.ID, "error", err)
 		}
 	}
 }
@@ -78,15 +84,16 @@ func (n *Node) Leave(ctx context.Context) error {
 // had was taken over, and it goes on in a new life.
 func (n *Node) beat(ctx context.Context, first bool) error {
 	begun, now := time.Now(), n.now()
+	seen := n.db.At(now).UnixMicro()
 	dead := false
 	err := n.db.Write(ctx, func(tx *db.Tx) error {
 		dead = false
-		found, err := tx.Exec(ctx, "UPDATE nodes SET seen_at = $2 WHERE id = $1", n.ID, now.UnixMicro())
+		found, err := tx.Exec(ctx, "UPDATE nodes SET seen_at = $2 WHERE id = $1", n.ID, seen)
 		if err != nil || found > 0 {
 			return err
 		}
 		dead = !first
-		_, err = tx.Exec(ctx, "INSERT INTO nodes (id, started_at, seen_at) VALUES ($1, $2, $2)", n.ID, now.UnixMicro())
+		_, err = tx.Exec(ctx, "INSERT INTO nodes (id, started_at, seen_at) VALUES ($1, $2, $2)", n.ID, seen)
 		return err
 	})
 	if err != nil {
@@ -113,7 +120,34 @@ func (n *Node) OnRejoin(fn func(life int)) {
 	n.onRejoin = append(n.onRejoin, fn)
 }
 
-// Sure reports whether nobody can have declared this node dead.
+// Confirm reports whether nobody has declared this node dead, and sees to it
+// that nobody does before the transaction ends. Sure goes by clocks, which money
+// must not: a machine that was suspended has a clock that was, too.
+func (n *Node) Confirm(ctx context.Context, tx *db.Tx) (bool, error) {
+	if n.db.Engine() == "sqlite" {
+		return true, nil // there is no other
+	}
+	var one int
+	err := tx.QueryRow(ctx, "SELECT 1 FROM nodes WHERE id = $1"+tx.Keep("nodes"), n.ID).Scan(&one)
+	if !errors.Is(err, db.ErrNotFound) {
+		return err == nil, err
+	}
+	select {
+	case n.gone <- struct{}{}:
+	default:
+	}
+	return false, nil
+}
+
+// Life is which of its lives this node is in.
+func (n *Node) Life() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.lives
+}
+
+// Sure reports whether nobody can have declared this node dead, as far as clocks
+// tell.
 func (n *Node) Sure() bool {
 	if n.db.Engine() == "sqlite" {
 		return true // there is no other
@@ -155,7 +189,7 @@ func (n *Node) bury(ctx context.Context, tx *db.Tx, id string) (dead bool, err e
 	if errors.Is(err, db.ErrNotFound) {
 		return true, nil
 	}
-	if err != nil || time.UnixMicro(seen).After(n.now().Add(-deadAfter)) {
+	if err != nil || time.UnixMicro(seen).After(n.common().Add(-deadAfter)) {
 		return false, err
 	}
 	_, err = tx.Exec(ctx, "DELETE FROM nodes WHERE id = $1", id)
@@ -168,7 +202,7 @@ func (n *Node) Alive(ctx context.Context, q db.Querier) ([]string, error) {
 	if n.db.Engine() == "sqlite" {
 		return []string{n.ID}, nil
 	}
-	rows, err := q.Query(ctx, "SELECT id FROM nodes WHERE seen_at > $1 OR id = $2", n.now().Add(-deadAfter).UnixMicro(), n.ID)
+	rows, err := q.Query(ctx, "SELECT id FROM nodes WHERE seen_at > $1 OR id = $2", n.common().Add(-deadAfter).UnixMicro(), n.ID)
 	return db.All(rows, err, func(r db.Row) (id string, err error) {
 		err = r.Scan(&id)
 		return id, err
@@ -184,7 +218,7 @@ func Count(ctx context.Context, q db.Querier, now time.Time) (n int64, err error
 // Forget removes the rows of processes that are long gone.
 func (n *Node) Forget(ctx context.Context) error {
 	return n.db.Write(ctx, func(tx *db.Tx) error {
-		_, err := tx.Exec(ctx, "DELETE FROM nodes WHERE seen_at < $1 AND id <> $2", n.now().Add(-24*time.Hour).UnixMicro(), n.ID)
+		_, err := tx.Exec(ctx, "DELETE FROM nodes WHERE seen_at < $1 AND id <> $2", n.common().Add(-24*time.Hour).UnixMicro(), n.ID)
 		return err
 	})
 }

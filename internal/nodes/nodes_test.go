@@ -58,6 +58,40 @@ func TestBurySparesTheLiving(t *testing.T) {
 	})
 }
 
+// TestClocksOfMachinesDiffer: nobody is buried because of that, however long ago
+// it seems that they were seen.
+func TestClocksOfMachinesDiffer(t *testing.T) {
+	t.Parallel()
+	address := dbtest.Address(t, "postgres")
+	var all []*Node
+	for _, by := range []time.Duration{0, 2 * deadAfter, -2 * deadAfter, 40 * 24 * time.Hour} {
+		local := func() time.Time { return time.Now().Round(0).Add(by) } // by the time of day alone
+		d, err := db.OpenOn(t.Context(), address, local)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(d.Close)
+		n, err := Join(t.Context(), d, local)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := d.Behind(); (got + by).Abs() > time.Second {
+			t.Errorf("a clock that is %v ahead is %v behind the database's", by, got)
+		}
+		all = append(all, n)
+	}
+	for _, n := range all {
+		for _, other := range all {
+			if bury(t, n, other.ID) {
+				t.Error("a living node was buried")
+			}
+		}
+		if alive, err := n.Alive(t.Context(), n.db); err != nil || len(alive) != len(all) {
+			t.Errorf("of %d nodes %v are alive (%v)", len(all), alive, err)
+		}
+	}
+}
+
 func TestANodeThatCannotBeTakenOverFromIsNotBuried(t *testing.T) {
 	t.Parallel()
 	d := dbtest.Open(t, dbtest.Address(t, "postgres"))

@@ -2,6 +2,7 @@ package spend
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -246,6 +247,74 @@ func TestASlowNodeCorrectsWhatWasRecovered(t *testing.T) {
 		t.Errorf("usage is %+v", got)
 	}
 	present.Release()
+}
+
+// TestABuriedNodeThatDoesNotKnowItChargesOnce: its clock says that nobody can
+// have declared it dead, as that of a machine does which was suspended.
+func TestABuriedNodeThatDoesNotKnowItChargesOnce(t *testing.T) {
+	t.Parallel()
+	d := dbtest.Open(t, dbtest.Address(t, "postgres"))
+	o := newOffice(t, d, 100*credits.Credit)
+	node, err := nodes.Join(t.Context(), d, time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.ledger = o.books.Ledger(node.ID, node.Sure)
+	o.ledger.aside = nil
+	node.OnRejoin(func(n int) { o.ledger.Renounce(Owner(node.ID, n)) })
+	group := db.NewGroup(d)
+	log := audit.NewLog(group, node, o.keeper.Book)
+	open := func() *audit.Record {
+		intent := *o.entry(o.reserve(10*credits.Credit), 0)
+		intent.Status, intent.InputTokens, intent.OutputTokens, intent.UsageSource, intent.Settled = 0, nil, nil, "", false
+		return log.Open(intent)
+	}
+	before := open()
+	if err := before.Durable(5 * time.Second); err != nil {
+		t.Fatal(err)
+	}
+	late, err := nodes.Join(t.Context(), d, func() time.Time { return time.Now().Add(10 * time.Minute) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	lateGroup := db.NewGroup(d)
+	defer lateGroup.Stop()
+	if n, err := audit.NewLog(lateGroup, late, o.keeper.Book).Recover(t.Context(), d); err != nil || n != 1 {
+		t.Fatalf("%d recovered (%v)", n, err)
+	}
+	if err := o.books.CloseDead(t.Context(), late.Bury); err != nil {
+		t.Fatal(err)
+	}
+
+	if !node.Sure() {
+		t.Fatal("it knows")
+	}
+	after := open() // out of a lease that is everybody's again, or of one that it takes as a dead one
+	if err := after.Durable(5 * time.Second); !errors.Is(err, nodes.ErrUnsure) {
+		t.Errorf("a call after its death: %v", err)
+	}
+	after.Refuse(func(e *audit.Entry) {})
+	before.Settle(func(e *audit.Entry) { *e = *o.entryLike(e, 3*credits.Credit) })
+	ctx, stop := context.WithCancel(t.Context())
+	running := make(chan struct{})
+	go func() {
+		defer close(running)
+		node.Run(ctx)
+	}()
+	defer func() {
+		stop()
+		<-running
+	}()
+	for end := time.Now().Add(3 * time.Second); node.Life() == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("it does not look at once whether it lives")
+		}
+	}
+	group.Stop()
+	if err := o.books.CloseFormer(t.Context(), node); err != nil {
+		t.Fatal(err)
+	}
+	o.expect(3 * credits.Credit)
 }
 
 // entryLike is the entry, settled.

@@ -13,6 +13,7 @@ import (
 	"turnpike/internal/audit"
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
+	"turnpike/internal/nodes"
 )
 
 // SignalRecall asks nodes to give back what they do not use; the payload is a line.
@@ -338,6 +339,23 @@ func (b *Books) CloseDead(ctx context.Context, bury func(ctx context.Context, no
 		}
 	}
 	return failed
+}
+
+// CloseFormer ends the leases of a living node's former lives, once no call of
+// theirs is under way: others do so only for as long as it is dead.
+func (b *Books) CloseFormer(ctx context.Context, node *nodes.Node) error {
+	for life := range node.Life() {
+		err := b.db.Write(ctx, func(tx *db.Tx) error {
+			if open, err := audit.HasOpenBefore(ctx, tx, node.ID, node.Rejoined()); err != nil || open {
+				return err
+			}
+			return Close(ctx, tx, Owner(node.ID, life))
+		})
+		if err != nil {
+			return fmt.Errorf("close leases of a former life: %w", err)
+		}
+	}
+	return nil
 }
 
 // Close ends a dead node's leases: what it had not spent is everybody's again.
