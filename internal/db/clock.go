@@ -78,7 +78,7 @@ func (d *DB) compareClocks(ctx context.Context) error {
 	behind := d.Behind()
 	if differs := behind.Abs() > ClocksDiffer; c.told.CompareAndSwap(!differs, differs) {
 		if differs {
-			slog.Warn("the clocks of this machine and of the database differ: set them; until then times in lists are not in order", "behind", behind.Round(time.Millisecond))
+			slog.Warn("the clocks of this machine and of the database differ: set them; until then times in lists are not in order", "behind", behind.Round(time.Millisecond).String())
 		} else {
 			slog.Info("the clocks of this machine and of the database agree again")
 		}
