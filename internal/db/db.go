@@ -246,16 +246,23 @@ func (d *DB) writeOnce(ctx context.Context, fn func(tx *Tx) error) error {
 		}
 	}
 	// From here on the caller going away must not leave the outcome open.
-	if err := etx.commit(context.WithoutCancel(ctx)); err != nil {
+	err = etx.commit(context.WithoutCancel(ctx))
+	switch {
+	case err == nil:
+		for _, fn := range tx.onCommit {
+			fn()
+		}
+	case errors.Is(err, ErrInDoubt):
+		// It may have been done, and what others tell this process of it is left
+		// out as its own.
+		err = fmt.Errorf("commit: %w", fold(err))
+	default:
 		return fmt.Errorf("commit: %w", fold(err))
-	}
-	for _, fn := range tx.onCommit {
-		fn()
 	}
 	for _, s := range tx.signals {
 		d.signals.dispatch(s.topic, s.payload)
 	}
-	return nil
+	return err
 }
 
 // Each scans every row of a query with scan, in order.
