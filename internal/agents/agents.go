@@ -11,6 +11,7 @@
 //	bill.go     what a call has used and cost, by the request log
 //	outcome.go  what came of a turn → rows, by group commit
 //	decide.go   approvals, outputs of the customer's tools, cancelling
+//	revive.go   runs that a wrong clock has put off
 //	watch.go    the log of a run, for whoever watches
 //
 // The tools themselves are in the package tools.
@@ -90,7 +91,10 @@ func New(o Options) *Service {
 
 // Run works until ctx ends, and returns when what was under way is written.
 func (s *Service) Run(ctx context.Context) {
+	var background sync.WaitGroup
+	background.Go(func() { s.reviveNowAndThen(ctx) })
 	s.runner.Run(ctx)
+	background.Wait()
 	s.group.Stop()
 }
 

@@ -127,7 +127,7 @@ func (s *Service) costOf(ctx context.Context, o *outcome, requestID string) (b b
 	case fault.Is(err, fault.NotFound) && writing:
 		o.again(s.now())
 		return b, true, nil
-	case fault.Is(err, fault.NotFound) && requestID > ids.Floor(ids.Request, time.Now().Add(-lastWrites)):
+	case fault.Is(err, fault.NotFound) && fresh(requestID):
 		select {
 		case <-time.After(lastWritesPoll):
 		case <-ctx.Done():
@@ -153,6 +153,13 @@ const (
 	lastWrites     = 3 * time.Second
 	lastWritesPoll = 200 * time.Millisecond
 )
+
+// fresh reports whether a call may have been made within lastWrites. It may have no
+// name yet, and one of the future is from before a clock was set back.
+func fresh(requestID string) bool {
+	now := time.Now()
+	return requestID > ids.Floor(ids.Request, now.Add(-lastWrites)) && requestID < ids.Floor(ids.Request, now.Add(lastWrites))
+}
 
 // unsettledPause is how long a run waits for the books of a node that died.
 const unsettledPause = 5 * time.Second

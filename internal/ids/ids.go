@@ -7,8 +7,6 @@ import (
 	"encoding/binary"
 	"strings"
 	"time"
-
-	"github.com/google/uuid"
 )
 
 // The prefixes of every kind of record.
@@ -39,36 +37,27 @@ const alphabet = "0123456789abcdefghjkmnpqrstvwxyz"
 // length of the part behind the prefix: 128 bits in groups of five.
 const length = 26
 
-func init() {
-	// One read of the kernel's randomness per 16 ids instead of one each:
-	// ids are made on the hot path, and are names, not secrets.
-	uuid.EnableRandPool()
-}
+var made = &maker{now: time.Now}
 
-// New returns a fresh identifier with the prefix.
+// New returns a fresh identifier with the prefix. It sorts behind those that the
+// process has made before, unless the clock was set back meanwhile.
 func New(prefix string) string {
-	return prefix + encode(uuid.Must(uuid.NewV7()))
+	return prefix + encode(made.make())
 }
 
 // Floor returns the smallest identifier with the prefix that could be made at
 // or after t, so that a time range becomes an id range.
 func Floor(prefix string, t time.Time) string {
-	var u uuid.UUID
-	ms := uint64(max(t.UnixMilli(), 0))
-	for i := range 6 {
-		u[i] = byte(ms >> (40 - 8*i))
-	}
-	return prefix + encode(u)
+	return prefix + encode(bits{hi: uint64(max(t.UnixMilli(), 0)) << 16})
 }
 
 // Derive returns the identifier of what one thing is to another: always the
 // same for the same two, with the time of the first. Both must be valid.
 func Derive(prefix, first, second string) string {
 	sum := sha256.Sum256([]byte(first + " " + second))
-	u := decode(first[len(first)-length:])
-	copy(u[8:], sum[:8])
-	u[8] = u[8]&0x3f | 0x80 // the variant's bits, as in any other
-	return prefix + encode(u)
+	b := decode(first[len(first)-length:])
+	b.lo = 1<<63 | binary.BigEndian.Uint64(sum[:8])<<2>>2 // with the variant's bits, as in any other
+	return prefix + encode(b)
 }
 
 // shared is how many characters of an identifier Derive always keeps: 63 of the
@@ -97,32 +86,27 @@ func Valid(prefix, s string) bool {
 	return rest[0] <= '7' // 26 × 5 = 130 bits: the top two are always zero
 }
 
-func encode(u uuid.UUID) string {
+func encode(b bits) string {
 	var out [length]byte
-	// Walk from the low end, five bits at a time, over a two-word integer.
-	hi := binary.BigEndian.Uint64(u[:8])
-	lo := binary.BigEndian.Uint64(u[8:])
+	// Walk from the low end, five bits at a time.
 	for i := length - 1; i >= 0; i-- {
-		out[i] = alphabet[lo&31]
-		lo = lo>>5 | hi<<59
-		hi >>= 5
+		out[i] = alphabet[b.lo&31]
+		b.lo = b.lo>>5 | b.hi<<59
+		b.hi >>= 5
 	}
 	return string(out[:])
 }
 
-func decode(s string) (u uuid.UUID) {
-	var hi, lo uint64
+func decode(s string) (b bits) {
 	for i := range len(s) {
-		hi = hi<<5 | lo>>59
-		lo = lo<<5 | uint64(strings.IndexByte(alphabet, s[i]))
+		b.hi = b.hi<<5 | b.lo>>59
+		b.lo = b.lo<<5 | uint64(strings.IndexByte(alphabet, s[i]))
 	}
-	binary.BigEndian.PutUint64(u[:8], hi)
-	binary.BigEndian.PutUint64(u[8:], lo)
-	return u
+	return b
 }
 
 // Time is when an identifier was made, to the millisecond. It must be valid.
 func Time(id string) time.Time {
-	u := decode(id[len(id)-length:])
-	return time.UnixMilli(int64(binary.BigEndian.Uint64(u[:8]) >> 16)).UTC() //nolint:gosec // 48 bits
+	b := decode(id[len(id)-length:])
+	return time.UnixMilli(int64(b.hi >> 16)).UTC() //nolint:gosec // 48 bits
 }

@@ -86,3 +86,9 @@ func TestTimeIsWhenAnIDWasMade(t *testing.T) {
 		t.Errorf("a fresh one was made %s", got)
 	}
 }
+
+func BenchmarkNew(b *testing.B) {
+	for b.Loop() {
+		ids.New(ids.Request)
+	}
+}

@@ -90,12 +90,13 @@ func (s *Service) workImages(ctx context.Context, j *Job, t *task) *result {
 		return failedResult(t, err)
 	}
 	var out made
+	began := s.now()
 	for _, p := range answer.Images {
 		f, err := s.files.PutBytes(ctx, j.Owner(), j.ID, p.ContentType, p.Data)
 		if err != nil {
 			return failedResult(t, err)
 		}
-		out.Files = append(out.Files, newMadeFile(f))
+		out.Files = append(out.Files, s.keptSince(f, began))
 	}
 	return &result{task: t, status: taskCompleted, output: out, cost: by.Cost, model: by.Model, provider: by.Provider}
 }

@@ -50,11 +50,12 @@ func (s *Service) stitch(ctx context.Context, j *Job, t *task, in voiceInput) *r
 			}
 		}
 	}
+	began := s.now()
 	f, err := s.files.Put(ctx, j.Owner(), j.ID, audio.Types[in.Format], from)
 	if err != nil {
 		return failedResult(t, err)
 	}
-	out := made{Files: []madeFile{newMadeFile(f)}, Milliseconds: whole.format.Duration(size).Milliseconds()}
+	out := made{Files: []madeFile{s.keptSince(f, began)}, Milliseconds: whole.format.Duration(size).Milliseconds()}
 	return &result{task: t, status: taskCompleted, output: out}
 }
 

@@ -61,10 +61,19 @@ type madeFile struct {
 	SHA256      string `json:"sha256"`
 	Bytes       int64  `json:"bytes"`
 	ContentType string `json:"content_type"`
+	ExpiresAt   int64  `json:"expires_at,omitzero"` // Unix time of what a job came to; older ones do not have it
 }
 
 func newMadeFile(f files.File) madeFile {
 	return madeFile{SHA256: f.SHA256, Bytes: f.Bytes, ContentType: f.ContentType}
+}
+
+// keptSince is a file that a job came to. Its time began at the moment, or a little
+// later.
+func (s *Service) keptSince(f files.File, began time.Time) madeFile {
+	m := newMadeFile(f)
+	m.ExpiresAt = began.Add(s.files.Retention()).Unix()
+	return m
 }
 
 func (f madeFile) file() files.File {

@@ -170,6 +170,7 @@ func (s *Service) pollVideo(ctx context.Context, j *Job, t *task, m made) *resul
 		return &result{task: t, status: taskWaiting, due: &due, output: m, progress: int64(min(max(state.Progress, 0), 99))}
 	}
 	m.Files = nil // of an earlier try that did not get to all of them
+	began := s.now()
 	for _, variant := range VideoVariants {
 		f, err := s.fetchVideo(ctx, j, maker, m.Upstream, variant)
 		var refused *providers.Failure
@@ -179,7 +180,7 @@ func (s *Service) pollVideo(ctx context.Context, j *Job, t *task, m made) *resul
 		if err != nil {
 			return failedResult(t, err).keeping(m)
 		}
-		kept := newMadeFile(f)
+		kept := s.keptSince(f, began)
 		kept.Variant = variant
 		m.Files = append(m.Files, kept)
 	}

@@ -20,17 +20,25 @@ import (
 // linkLife is for how long a link is good that was asked for.
 const linkLife = 24 * time.Hour
 
-// linker says where a file can be had, and until when.
-type linker func(f madeFile, name string) (url string, expiresAt int64)
+// linker says where a file can be had, and until when, unless it is gone.
+type linker func(f madeFile, name string) (url string, expiresAt int64, there bool)
 
 // reference is for events, whose links are made when they are delivered.
-func reference(f madeFile, name string) (string, int64) { return events.FileRef(f.SHA256, name), 0 }
+func reference(f madeFile, name string) (string, int64, bool) {
+	return events.FileRef(f.SHA256, name), 0, true
+}
 
-// links are good from now on.
+// links are good from now on, for no longer than their files are kept.
 func (s *Service) links(j *Job) linker {
-	until := s.now().Add(linkLife)
-	return func(f madeFile, name string) (string, int64) {
-		return s.files.URL(j.Owner(), f.file(), name, until), until.Unix()
+	now := s.now()
+	return func(f madeFile, name string) (string, int64, bool) {
+		until := now.Add(linkLife).Unix()
+		if f.ExpiresAt > 0 {
+			until = min(until, f.ExpiresAt)
+		} else if end := s.expires(j); end != nil {
+			until = min(until, *end)
+		}
+		return s.files.URL(j.Owner(), f.file(), name, time.Unix(until, 0)), until, until > now.Unix()
 	}
 }
 
@@ -89,8 +97,9 @@ func (s *Service) batch(ctx context.Context, q db.Querier, j *Job, link linker) 
 			return nil, fmt.Errorf("read results: %w", err)
 		}
 		for n, f := range m.Files {
-			url, until := link(f, fileName(j, t, n, f))
-			r.Images = append(r.Images, events.Image{URL: url, URLExpiresAt: until, ContentType: f.ContentType, Bytes: f.Bytes, SHA256: f.SHA256})
+			if url, until, there := link(f, fileName(j, t, n, f)); there {
+				r.Images = append(r.Images, events.Image{URL: url, URLExpiresAt: until, ContentType: f.ContentType, Bytes: f.Bytes, SHA256: f.SHA256})
+			}
 		}
 		b.Results[i] = r
 	}
@@ -131,8 +140,9 @@ func (s *Service) videoObject(j *Job, link linker) (*events.VideoRender, error) 
 	}
 	f, found, err := j.output(theVideo)
 	if found {
-		url, until := link(f, j.ID+Extension(f.ContentType))
-		v.URL, v.URLExpiresAt = &url, &until
+		if url, until, there := link(f, j.ID+Extension(f.ContentType)); there {
+			v.URL, v.URLExpiresAt = &url, &until
+		}
 	}
 	return v, err
 }
@@ -153,8 +163,9 @@ func (s *Service) voiceObject(j *Job, link linker) (*events.VoiceRender, error) 
 	v.DurationSeconds = float64(m.Milliseconds) / 1000
 	f, found, err := j.output("")
 	if found {
-		url, until := link(f, j.ID+"."+in.Format)
-		v.URL, v.URLExpiresAt = &url, &until
+		if url, until, there := link(f, j.ID+"."+in.Format); there {
+			v.URL, v.URLExpiresAt = &url, &until
+		}
 	}
 	return v, err
 }

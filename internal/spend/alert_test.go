@@ -34,3 +34,24 @@ func TestAnAlertThatWasArmedAgainFires(t *testing.T) {
 		}
 	})
 }
+
+// TestAMonthThatIsOverIsNotToldOf: nobody can do anything about it, and its limit
+// may have been another.
+func TestAMonthThatIsOverIsNotToldOf(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		o := newOffice(t, d, 100*credits.Credit)
+		for _, ago := range []int{1, 12, -1} {
+			e := o.entry(nil, 90*credits.Credit)
+			e.CreatedAt = time.Date(o.now.Year(), o.now.Month()-time.Month(ago), 15, 0, 0, 0, 0, time.UTC)
+			o.book(audit.Booking{Entry: e})
+			if n := o.alerts(); n != 0 {
+				t.Fatalf("%d alerts of %s", n, PeriodOf(e.CreatedAt))
+			}
+		}
+		o.book(audit.Booking{Entry: o.entry(nil, 90*credits.Credit)})
+		if n := o.alerts(); n != 1 {
+			t.Errorf("%d alerts of this month", n)
+		}
+	})
+}

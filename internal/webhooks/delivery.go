@@ -217,12 +217,12 @@ func (a *Attempt) row() []any {
 }
 
 // ListAttempts returns a delivery's attempts, oldest first. There are few: six
-// for each time it was sent. They are numbered as they ended: a node that was
-// thought dead and the one that took over may both have made, say, the second.
+// for each time it was sent. They are numbered anew: a node that was thought dead and
+// the one that took over may both have made, say, the second.
 func (s *Service) ListAttempts(ctx context.Context, q db.Querier, deliveryID string) ([]*Attempt, error) {
 	rows, err := q.Query(ctx, `SELECT id, delivery_id, number, started_at, duration_us, dns_us, connect_us, tls_us, first_byte_us, url, address,
 		request_headers, status, response_headers, response_body, error_class, error, next_retry_at
-		FROM attempts WHERE delivery_id = $1 ORDER BY id LIMIT 1000`, deliveryID)
+		FROM attempts WHERE delivery_id = $1 ORDER BY number, id LIMIT 1000`, deliveryID)
 	ended := int64(0)
 	return db.All(rows, err, func(r db.Row) (*Attempt, error) {
 		var a Attempt

@@ -231,11 +231,27 @@ func (p *Replay) candidates() string {
 // replay's own one tells what was there before it: the deliveries that it makes
 // were not.
 func (p *Replay) args(e *Endpoint, after string) []any {
-	before := strings.TrimPrefix(p.ID, ids.Replay)
 	if p.Mode == ReplayMissed {
-		return []any{e.WorkspaceID, p.Since.UnixMicro(), p.Until.UnixMicro(), after, ids.Event + before, string(e.Environment)}
+		before := ids.Event + strings.TrimPrefix(p.ID, ids.Replay)
+		return []any{e.WorkspaceID, p.Since.UnixMicro(), p.Until.UnixMicro(), after, before, string(e.Environment)}
 	}
-	return []any{e.ID, p.Since.UnixMicro(), p.Until.UnixMicro(), after, ids.Delivery + before}
+	return []any{e.ID, p.Since.UnixMicro(), p.Until.UnixMicro(), after, p.end()}
+}
+
+// end is the id that all deliveries sort before that are sent again.
+func (p *Replay) end() string {
+	end, _ := ids.DerivedFrom(ids.Delivery, p.ID)
+	return end
+}
+
+// copied gives the delivery an id of its own, beside that of the first one: a new
+// id, or one that follows from the replay's if the clock was set back since that
+// began. The replay would come upon a new one then, and send it again, too.
+func (p *Replay) copied(d *Delivery, first string) *Delivery {
+	if d.anew(); d.ID < p.end() {
+		d.ID = ids.Derive(ids.Delivery, p.ID, first)
+	}
+	return d
 }
 
 // wants reports whether the replay is about the type.
@@ -332,7 +348,7 @@ func (s *Service) feed(ctx context.Context, tx *db.Tx, e *Endpoint, p *Replay, n
 			fresh = append(fresh, d.row())
 			continue
 		case p.NewIDs:
-			fresh = append(fresh, d.anew().row())
+			fresh = append(fresh, p.copied(d, c.id).row())
 			continue
 		}
 		if _, err := tx.Exec(ctx, again+" WHERE id = $2", now.UnixMicro(), c.id); err != nil {

@@ -320,9 +320,14 @@ func TestAJobSaysWhenItsFilesGo(t *testing.T) {
 		if life := r.At("expires_at").(float64) - r.At("completed_at").(float64); life != time.Hour.Seconds() {
 			t.Errorf("its files are said to be kept for %v seconds", life)
 		}
-		link := r.Text("results.0.images.0.url")
+		if r.At("results.0.images.0.url_expires_at").(float64) > r.At("expires_at").(float64) {
+			t.Errorf("a link outlives its file: %s", r.Body)
+		}
 		s.Clock.Turn(time.Hour)
-		follow(t, link, http.StatusNotFound)
+		follow(t, r.Text("results.0.images.0.url"), http.StatusForbidden)
+		if r := s.ask(t, "GET", path, nil).Want(t, 200, ""); len(r.At("results.0.images").([]any)) != 0 {
+			t.Errorf("it still has links: %s", r.Body)
+		}
 	})
 }
 
