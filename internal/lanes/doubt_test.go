@@ -30,3 +30,33 @@ func TestALaneWhoseClaimWasNotAnsweredIsWorked(t *testing.T) {
 		eventually(t, 12*time.Second, "a works what it has", func() bool { return s.open(t) == 0 })
 	})
 }
+
+// TestAStoppingNodeGivesUpWhatItDidNotKnowOf, or others would wait for whatever
+// else it has at work.
+func TestAStoppingNodeGivesUpWhatItDidNotKnowOf(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		s := newTasks(t, d)
+		begun, end := make(chan struct{}), make(chan struct{})
+		s.work = func(string, task) bool {
+			close(begun)
+			<-end
+			return true
+		}
+		_, stop := s.run(t, "a", 4)
+		t.Cleanup(func() { close(end) }) // before it is waited for
+		s.put(t, "slow", 0, "1")
+		<-begun
+		go stop()
+		write(t, d, func(tx *db.Tx) error {
+			_, err := tx.Exec(t.Context(), "INSERT INTO lanes (queue, id, due_at, seq, owner, lease_until) VALUES ($1, 'unknown', 0, 1, 'a', $2)",
+				queue, time.Now().Add(15*time.Second).UnixMicro())
+			return err
+		})
+		eventually(t, 8*time.Second, "it is given up", func() bool {
+			var free bool
+			err := d.QueryRow(t.Context(), "SELECT owner IS NULL FROM lanes WHERE queue = $1 AND id = 'unknown'", queue).Scan(&free)
+			return err == nil && free
+		})
+	})
+}

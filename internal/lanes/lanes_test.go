@@ -29,6 +29,7 @@ type tasks struct {
 	work   func(lane string, i task) bool
 	hectic bool // lanes are given back the moment they are drained
 	lanes  int  // that a node has at most; zero is plenty
+	poll   time.Duration
 }
 
 const queue = "tasks"
@@ -108,7 +109,7 @@ func (s *tasks) run(t *testing.T, node string, slots int) (r *lanes.Runner[task]
 
 func (s *tasks) runOn(t *testing.T, d *db.DB, node string, slots int) (r *lanes.Runner[task], stop func()) {
 	t.Helper()
-	o := lanes.Options{Queue: queue, Node: node, Cap: 8, Slots: slots, Lanes: cmp.Or(s.lanes, 100), Now: time.Now}
+	o := lanes.Options{Queue: queue, Node: node, Cap: 8, Slots: slots, Lanes: cmp.Or(s.lanes, 100), Now: time.Now, Poll: s.poll}
 	if s.hectic {
 		o.Poll, o.Linger = 2*time.Millisecond, time.Nanosecond
 	}

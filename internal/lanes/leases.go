@@ -72,8 +72,10 @@ func (r *Runner[T]) expired() bool {
 	return !time.Now().Before(r.valid)
 }
 
-// makeRoom gives lanes up that are not well, if this node has as many as it may
-// and others wait: however many are dead, those find room.
+// makeRoom gives lanes up if this node has as many as it may and others wait:
+// however many are dead, or have work for hours, those find room. It gives up
+// no more than wait, and only a few per poll, as each is claimed and looked into
+// again when its time has come.
 func (r *Runner[T]) makeRoom(ctx context.Context) {
 	r.mu.Lock()
 	full := len(r.lanes) >= r.limit
@@ -81,43 +83,57 @@ func (r *Runner[T]) makeRoom(ctx context.Context) {
 	if !full {
 		return
 	}
-	if any, err := r.due(ctx, false); err == nil && any {
-		r.handOver(ctx, max(1, r.limit/16), func(l *lane[T]) bool { return l.doing != well })
+	if n, err := r.waiting(ctx, max(1, r.limit/16)); err == nil && n > 0 {
+		r.handOver(ctx, n, r.spare)
 	}
 }
 
-// handOver gives up to n lanes with nothing at work to whoever comes next. They
-// are due from now on, and so go behind those that wait already.
+// spare reports whether a lane may make room for others. A well one has had a
+// turn first, or where items take long it would never have one. A stranger will
+// have one soon, unless strangers have all the places that they may have.
+func (r *Runner[T]) spare(l *lane[T]) bool {
+	switch l.doing {
+	case well:
+		return l.served
+	case strange:
+		return !r.room(strange)
+	}
+	return true
+}
+
+// handOver gives up to n lanes with nothing at work to whoever comes next: first
+// those that are not well, then those that it has had longest. They are due from
+// now on, and so go behind those that wait already. Also if that fails they are
+// not worked any more, as it may have come through: what is still ours is taken
+// again when the leases are renewed.
 func (r *Runner[T]) handOver(ctx context.Context, n int, which func(*lane[T]) bool) {
-	var free []string
+	var list []*lane[T]
 	r.mu.Lock()
-	for id, l := range r.lanes {
-		if len(free) < n && l.open == 0 && !l.fetching && !l.releasing && which(l) {
-			l.releasing, l.buffer = true, nil
-			clear(l.known)
-			free = append(free, id)
+	for _, l := range r.lanes {
+		if l.open == 0 && !l.fetching && which(l) {
+			list = append(list, l)
 		}
+	}
+	slices.SortFunc(list, func(a, b *lane[T]) int {
+		if (a.doing == well) == (b.doing == well) {
+			return a.taken.Compare(b.taken)
+		}
+		if b.doing == well {
+			return -1
+		}
+		return 1
+	})
+	var free []string
+	for _, l := range list[:min(n, len(list))] {
+		r.forget(l)
+		free = append(free, l.id)
 	}
 	r.mu.Unlock()
-	var err error
 	for part := range slices.Chunk(free, claimBatch) {
-		if err == nil { // otherwise the rest would wait for the store as well
-			err = r.freeLanes(ctx, part)
+		if err := r.freeLanes(ctx, part); err != nil {
+			slog.Warn("cannot hand lanes over; it is tried again", "queue", r.queue, "error", err)
+			return
 		}
-		r.mu.Lock()
-		for _, id := range part {
-			l := r.lanes[id]
-			if l.releasing = false; err == nil {
-				r.forget(l)
-				continue
-			}
-			l.rewind(0) // for what waited
-			r.offer(l)
-		}
-		r.mu.Unlock()
-	}
-	if err != nil {
-		slog.Warn("cannot hand lanes over; it is tried again", "queue", r.queue, "error", err)
 	}
 }
 
@@ -194,8 +210,8 @@ func (r *Runner[T]) take(got []leased) {
 		if r.lanes[g.id] != nil {
 			continue // our own, whose lease had run out
 		}
-		l := &lane[T]{id: g.id, seq: g.seq, known: map[string]place{}, cap: min(startCap, r.cap), dirty: true, unsure: true}
-		if l.doing = r.past[g.id]; l.doing == slow {
+		l := &lane[T]{id: g.id, seq: g.seq, known: map[string]place{}, cap: min(startCap, r.cap), dirty: true, unsure: true, taken: time.Now()}
+		if l.record = r.past[g.id]; l.doing == slow {
 			l.cap = 1
 		}
 		delete(r.past, g.id)
@@ -207,8 +223,8 @@ func (r *Runner[T]) take(got []leased) {
 
 // renewAll extends the leases, and drops lanes that turn out to be another's.
 // Those of which it did not know that they are its own are taken: their claim
-// was committed, and nobody said so. Renewed and not worked, they would be
-// nobody's for as long as this node lives.
+// was committed, and nobody said so, or they could not be given back. Renewed
+// and not worked, they would be nobody's for as long as this node lives.
 func (r *Runner[T]) renewAll(ctx context.Context) bool {
 	until := time.Now().Add(lease)
 	have, err := r.renew(ctx, until)
@@ -230,11 +246,8 @@ func (r *Runner[T]) renewAll(ctx context.Context) bool {
 		}
 	}
 	r.pump()
-	stopping := r.stopping
 	r.mu.Unlock()
-	if !stopping {
-		r.take(have) // what it has already is left as it is
-	}
+	r.take(have) // what it has already is left as it is
 	return true
 }
 
@@ -254,7 +267,7 @@ func (r *Runner[T]) forget(l *lane[T]) {
 			break
 		}
 	}
-	r.past[l.id] = l.doing
+	r.past[l.id] = l.record
 }
 
 // giveBack releases what has been drained for a while, and looks again at
@@ -274,20 +287,18 @@ func (r *Runner[T]) giveBack(ctx context.Context) {
 	}
 	r.pump()
 	r.mu.Unlock()
-	for len(list) > 0 {
-		n := min(len(list), claimBatch)
-		gone, err := r.release(ctx, list[:n])
+	for part := range slices.Chunk(list, claimBatch) {
+		gone, err := r.release(ctx, part)
 		if err != nil && ctx.Err() == nil {
 			slog.Warn("cannot release lanes; it is tried again", "queue", r.queue, "error", err)
 		}
-		r.afterRelease(list[:n], gone, err == nil)
-		list = list[n:]
+		r.afterRelease(part, gone, err)
 	}
 }
 
-// afterRelease forgets the lanes that are gone. The others were kept because
-// something was put into them.
-func (r *Runner[T]) afterRelease(list []released, gone []string, looked bool) {
+// afterRelease forgets the lanes that are gone, or may be (see handOver). The
+// others were kept because something was put into them.
+func (r *Runner[T]) afterRelease(list []released, gone []string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, g := range list {
@@ -296,14 +307,14 @@ func (r *Runner[T]) afterRelease(list []released, gone []string, looked bool) {
 			continue
 		}
 		l.releasing = false
-		if slices.Contains(gone, g.id) {
+		if err != nil || slices.Contains(gone, g.id) {
 			r.forget(l)
 			if l.dirty { // put in after it was given back: it is due, and ours to claim again
 				r.wakeUp()
 			}
 			continue
 		}
-		l.dirty = l.dirty || looked
+		l.dirty = true
 		r.offer(l)
 	}
 	r.pump()

@@ -36,12 +36,12 @@ type Runner[T Item] struct {
 
 	mu       sync.Mutex
 	lanes    map[string]*lane[T]
-	past     map[string]standing // how lanes were doing when they were given back
-	looks    fifo[T]             // lanes that are to be looked into
-	ready    [standings]fifo[T]  // lanes that have an item to start
-	running  int                 // items at work
-	among    [standings]int      // of them, by what was known of their lanes when they began
-	open     int                 // items at work or whose outcome is not written yet
+	past     map[string]record  // of lanes that were given back
+	looks    line[T]            // lanes that are to be looked into
+	ready    [standings]line[T] // lanes that have an item to start
+	running  int                // items at work
+	among    [standings]int     // of them, by what was known of their lanes when they began
+	open     int                // items at work or whose outcome is not written yet
 	fetches  int
 	valid    time.Time // until when the leases hold
 	turns    uint64
@@ -58,6 +58,12 @@ type place struct {
 	seq int64
 }
 
+// record is what a node remembers of a lane.
+type record struct {
+	doing standing
+	turn  uint64 // when it is its turn, by those that lanes doing like it have had
+}
+
 // lane is a lane that this node has.
 type lane[T Item] struct {
 	id     string
@@ -72,7 +78,9 @@ type lane[T Item] struct {
 	open   int              // items at work or whose outcome is not written yet
 	cap    int
 	streak int // of well items, to grow the cap
-	doing  standing
+	taken  time.Time
+	served bool // it has had a turn since then
+	record
 
 	fetching  bool
 	releasing bool
@@ -93,7 +101,7 @@ type lane[T Item] struct {
 func NewRunner[T Item](d *db.DB, source Source[T], o Options) *Runner[T] {
 	r := &Runner[T]{queue: o.Queue, node: o.Node, db: d, source: source, now: o.Now, cap: o.Cap, slots: o.Slots, limit: o.Lanes,
 		poll: cmp.Or(o.Poll, defaultPoll), linger: cmp.Or(o.Linger, defaultLinger), grace: cmp.Or(o.Grace, lease), unwritten: cmp.Or(o.Unwritten, defaultUnwritten),
-		wake: make(chan struct{}, 1), lanes: map[string]*lane[T]{}, past: map[string]standing{}}
+		wake: make(chan struct{}, 1), lanes: map[string]*lane[T]{}, past: map[string]record{}}
 	d.OnSignal(signalOf(o.Queue), r.kick)
 	return r
 }

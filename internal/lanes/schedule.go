@@ -1,9 +1,6 @@
 package lanes
 
-import (
-	"slices"
-	"time"
-)
+import "time"
 
 // What a node does with the lanes it has: whose turn it is, what is started,
 // and what came of it. The runner's lock is held throughout.
@@ -21,7 +18,7 @@ const (
 // idle reports whether nothing of the lane is in hand.
 func (l *lane[T]) idle() bool { return l.open == 0 && !l.fetching && len(l.buffer) == 0 }
 
-// offer puts a lane at the end of the line for what it can do next, once.
+// offer puts a lane into the line for what it can do next, once.
 func (r *Runner[T]) offer(l *lane[T]) {
 	switch {
 	case l.queued || l.lost || l.releasing:
@@ -29,14 +26,18 @@ func (r *Runner[T]) offer(l *lane[T]) {
 	case len(l.buffer) > 0 && l.active >= l.cap:
 		return
 	case len(l.buffer) > 0:
-		r.ready[l.doing].push(l)
+		r.ready[l.doing].push(l, r.missed(l))
 	case !l.fetching && l.wanted():
-		r.looks.push(l)
+		r.looks.push(l, r.missed(l))
 	default:
 		return
 	}
 	l.queued = true
 }
+
+// missed reports whether the lane would have had its next turn by now if it had
+// always stood in line: it had nothing to do meanwhile, or had to be looked into.
+func (r *Runner[T]) missed(l *lane[T]) bool { return l.turn <= r.ready[l.doing].turns }
 
 // pump starts what can be started.
 func (r *Runner[T]) pump() {
@@ -61,14 +62,16 @@ func (r *Runner[T]) next() (t turn[T], ok bool) {
 	if r.stopping || !time.Now().Before(r.valid) {
 		return t, false
 	}
-	for r.running < r.slots && r.open-r.running < r.unwritten {
-		r.lookAround()
-		l, as := r.choose()
+	for r.open-r.running < r.unwritten {
+		if r.lookAround(); r.running >= r.slots {
+			return t, false
+		}
+		l := r.choose()
 		if l == nil {
 			return t, false
 		}
 		l.queued = false
-		if l.lost || len(l.buffer) == 0 || l.active >= l.cap || l.doing != as { // meanwhile
+		if l.lost || len(l.buffer) == 0 || l.active >= l.cap { // meanwhile
 			r.offer(l)
 			continue
 		}
@@ -84,8 +87,7 @@ func (r *Runner[T]) next() (t turn[T], ok bool) {
 
 // choose takes a lane out of its line. Lanes go round, an item each; strangers
 // and well ones by turns, and slow ones get every eighth while there are others.
-func (r *Runner[T]) choose() (l *lane[T], as standing) {
-	r.turns++
+func (r *Runner[T]) choose() *lane[T] {
 	order := [standings]standing{well, strange, slow}
 	switch {
 	case r.turns%8 == 0:
@@ -93,14 +95,14 @@ func (r *Runner[T]) choose() (l *lane[T], as standing) {
 	case r.turns%2 == 0:
 		order = [standings]standing{strange, well, slow}
 	}
-	for _, as = range order {
+	for _, as := range order {
 		if r.room(as) {
-			if l = r.ready[as].pop(); l != nil {
-				return l, as
+			if l := r.ready[as].pop(); l != nil {
+				return l
 			}
 		}
 	}
-	return nil, as
+	return nil
 }
 
 // room reports whether an item of such a lane may begin. The last quarter of
@@ -117,9 +119,11 @@ func (r *Runner[T]) room(as standing) bool {
 	return as == strange || r.among[slow] < max(1, r.slots/2)
 }
 
-// lookAround looks into lanes while there are not enough known to have work.
+// lookAround looks into the lanes that have nothing in hand, before any that has
+// is looked into ahead of time, and however many have: they could go on for
+// hours, and a newcomer has one item.
 func (r *Runner[T]) lookAround() {
-	for r.fetches < maxFetches && r.ready[well].len() < r.slots {
+	for r.fetches < maxFetches {
 		l := r.looks.pop()
 		if l == nil {
 			return
@@ -141,8 +145,10 @@ func (r *Runner[T]) begin(l *lane[T]) turn[T] {
 	l.active++
 	l.open++
 	l.drained = time.Time{}
+	l.served, l.turn = true, r.ready[l.doing].end()
 	r.running++
 	r.open++
+	r.turns++
 	r.among[t.as]++
 	return t
 }
@@ -167,8 +173,11 @@ func (r *Runner[T]) done(t turn[T], fine bool) (turn[T], bool) {
 	r.running--
 	r.among[t.as]--
 	l := t.lane
+	if l.active >= l.cap && len(l.buffer) > 0 {
+		l.turn = r.ready[l.doing].end() // its own cap kept it out of the line, and it has missed nothing
+	}
 	l.active--
-	l.judge(fine, r.cap)
+	r.judge(l, fine)
 	r.offer(l)
 	next, ok := r.next()
 	if ok {
@@ -200,39 +209,25 @@ func (r *Runner[T]) written(l *lane[T], k Key, result Result) {
 }
 
 // judge lets a lane that does well have more at once, and one that does not
-// less: a dead endpoint costs one slot.
-func (l *lane[T]) judge(fine bool, most int) {
-	if !fine {
-		l.cap = max(1, l.cap/2)
-		l.streak = 0
+// less: a dead endpoint costs one slot. One that changes leaves its line.
+func (r *Runner[T]) judge(l *lane[T], fine bool) {
+	was := l.doing
+	if fine {
+		l.doing = well
+		if l.streak++; l.streak >= l.cap {
+			l.streak = 0
+			l.cap = min(2*l.cap, r.cap)
+		}
+	} else {
 		l.doing = slow
+		l.streak = 0
+		l.cap = max(1, l.cap/2)
+	}
+	if l.doing == was {
 		return
 	}
-	l.doing = well
-	if l.streak++; l.streak >= l.cap {
-		l.streak = 0
-		l.cap = min(2*l.cap, most)
+	l.turn = r.ready[l.doing].end()
+	if l.queued && r.ready[was].remove(l) {
+		l.queued = false
 	}
-}
-
-// fifo is a line of lanes.
-type fifo[T Item] struct{ in, out []*lane[T] }
-
-func (f *fifo[T]) len() int { return len(f.in) + len(f.out) }
-
-func (f *fifo[T]) push(l *lane[T]) { f.in = append(f.in, l) }
-
-func (f *fifo[T]) pop() *lane[T] {
-	if len(f.out) == 0 {
-		f.in, f.out = f.out, f.in
-		slices.Reverse(f.out)
-	}
-	n := len(f.out)
-	if n == 0 {
-		return nil
-	}
-	l := f.out[n-1]
-	f.out[n-1] = nil
-	f.out = f.out[:n-1]
-	return l
 }

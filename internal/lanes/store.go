@@ -197,6 +197,13 @@ func (r *Runner[T]) due(ctx context.Context, expired bool) (bool, error) {
 	return any, err
 }
 
+// waiting counts the lanes that are due and nobody's, up to n.
+func (r *Runner[T]) waiting(ctx context.Context, n int) (found int, err error) {
+	err = r.db.QueryRow(ctx, `SELECT count(*) FROM (SELECT 1 FROM lanes WHERE queue = $1 AND owner IS NULL AND due_at <= $2
+		AND (pinned_to IS NULL OR pinned_to = $3) LIMIT $4) AS w`, r.queue, r.now().UnixMicro(), r.node, int64(n)).Scan(&found)
+	return found, err
+}
+
 // renew extends the leases of everything this node has, and returns it.
 func (r *Runner[T]) renew(ctx context.Context, until time.Time) (have []leased, err error) {
 	err = r.db.Write(ctx, func(tx *db.Tx) error {
