@@ -5,6 +5,7 @@ package accounts
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -209,13 +210,23 @@ func FindWorkspace(ctx context.Context, q db.Querier, idOrName string) (*Workspa
 		return nil, fault.Missing("workspace", "there is no workspace yet; turnpike serve makes one at its first start, or: turnpike workspaces create NAME")
 	}
 	if len(all) != 1 {
-		names := make([]string, len(all))
-		for i, w := range all {
-			names[i] = w.Name
-		}
-		return nil, fault.Missing("workspace", "there are %d workspaces, so say which: %s", len(all), strings.Join(names, ", "))
+		return nil, fault.Missing("workspace", "there are %d workspaces, so say which: %s", len(all), fewNames(all))
 	}
 	return all[0], nil
+}
+
+// fewNames are those of a few: a server may have thousands, and a message is read.
+func fewNames(all []*Workspace) string {
+	const few = 5
+	var names []string
+	for _, w := range all[:min(few, len(all))] {
+		names = append(names, w.Name)
+	}
+	text := strings.Join(names, ", ")
+	if more := len(all) - few; more > 0 {
+		text += fmt.Sprintf(" … and %d more; see: turnpike workspaces list", more)
+	}
+	return text
 }
 
 // ListWorkspaces returns every workspace, oldest first. They are few: an

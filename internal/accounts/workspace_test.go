@@ -1,10 +1,44 @@
 package accounts
 
 import (
+	"fmt"
+	"strings"
 	"testing"
+	"time"
 
+	"turnpike/internal/db"
+	"turnpike/internal/db/dbtest"
 	"turnpike/internal/fault"
 )
+
+// TestWhoNamesNoWorkspaceIsToldOfAFew: a server may have thousands of them.
+func TestWhoNamesNoWorkspaceIsToldOfAFew(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		had := 0
+		for _, c := range []struct {
+			there      int
+			says, hush string
+		}{
+			{2, "there are 2 workspaces, so say which: w1, w2", "turnpike"},
+			{5, "there are 5 workspaces, so say which: w1, w2, w3, w4, w5", "turnpike"},
+			{8, "there are 8 workspaces, so say which: w1, w2, w3, w4, w5 … and 3 more; see: turnpike workspaces list", "w6"},
+		} {
+			for ; had < c.there; had++ {
+				err := d.Write(t.Context(), func(tx *db.Tx) error {
+					return CreateWorkspace(t.Context(), tx, &Workspace{Name: fmt.Sprintf("w%d", had+1)}, time.Now())
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			_, err := FindWorkspace(t.Context(), d, "")
+			if f, ok := fault.As(err); !ok || f.Message != c.says || strings.Contains(f.Message, c.hush) {
+				t.Errorf("of %d: %v", c.there, err)
+			}
+		}
+	})
+}
 
 func TestNamesHoldNothingThatSteersATerminalOrTurnsText(t *testing.T) {
 	t.Parallel()

@@ -146,12 +146,13 @@ func (c *Call) exportAudit(f audit.Filter, page db.Page) error {
 			c.w.Header().Set("Content-Disposition", `attachment; filename="audit.csv"`)
 			c.w.WriteHeader(http.StatusOK)
 		}
-		_ = http.NewResponseController(c.w).SetWriteDeadline(time.Now().Add(writeTimeout))
-		if _, err := c.w.Write(part); err != nil {
+		if err := c.writePieces(part); err != nil {
 			return errLeft
 		}
+		c.expectNothing()
 		return nil
 	})
+	c.expectPiece()
 	switch {
 	case err == nil || errors.Is(err, errLeft):
 		c.settle(http.StatusOK, "")
@@ -195,14 +196,16 @@ func listActions(c *Call) (any, error) {
 	if q.err != nil {
 		return nil, q.err
 	}
-	actions, more, err := audit.ListActions(c.Context(), c.s.DB, c.Principal.WorkspaceID, string(c.Principal.Environment), page)
+	found, err := audit.FindActions(c.Context(), c.s.DB, c.Principal.WorkspaceID, string(c.Principal.Environment), audit.ActionFilter{}, page)
 	if err != nil {
 		return nil, err
 	}
-	data := make([]*actionObject, len(actions))
-	for i, a := range actions {
+	data := make([]*actionObject, len(found.Rows))
+	for i, a := range found.Rows {
 		data[i] = &actionObject{ID: a.ID, Object: "audit.action", Actor: a.Actor, Action: a.Action, Target: a.Target, Detail: a.Detail,
 			Environment: orNil(a.Environment), IP: orNil(a.IP), RequestID: orNil(a.RequestID), CreatedAt: a.CreatedAt.Unix()}
 	}
-	return newList(data, func(a *actionObject) string { return a.ID }, more), nil
+	l := newList(data, func(a *actionObject) string { return a.ID }, found.More)
+	l.goOnFrom(found.Cursor)
+	return l, nil
 }

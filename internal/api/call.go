@@ -163,9 +163,6 @@ func (c *Call) unlogged(err error) {
 
 const jsonType = "application/json"
 
-// writeTimeout is how long a client may take to accept a piece of the answer.
-const writeTimeout = 30 * time.Second
-
 func (c *Call) write(status int, contentType string, body []byte) {
 	c.wrote = true
 	h := c.w.Header()
@@ -174,9 +171,9 @@ func (c *Call) write(status int, contentType string, body []byte) {
 	}
 	h.Set("Content-Type", contentType)
 	h.Set("Content-Length", strconv.Itoa(len(body)))
-	_ = http.NewResponseController(c.w).SetWriteDeadline(time.Now().Add(writeTimeout))
+	c.expectPiece()
 	c.w.WriteHeader(status)
-	_, _ = c.w.Write(body) // a client that left is no fault of ours
+	_ = c.writePieces(body) // a client that left is no fault of ours
 }
 
 // afterwards sends the answer on its way, if net/http still has it, and does

@@ -5,7 +5,6 @@ import (
 	"io"
 	"net/http"
 	"strconv"
-	"time"
 
 	"turnpike/internal/gateway"
 )
@@ -117,7 +116,6 @@ func (w *eventWriter) flush() {
 	if w.err != nil {
 		return
 	}
-	control := http.NewResponseController(w.c.w)
 	if !w.c.wrote {
 		// No byte leaves before the request is in the log.
 		if w.err = w.c.logged(); w.err != nil {
@@ -132,12 +130,12 @@ func (w *eventWriter) flush() {
 		w.c.w.WriteHeader(http.StatusOK)
 		defer w.c.lookForKeys()
 	}
-	_ = control.SetWriteDeadline(time.Now().Add(writeTimeout))
-	if _, err := w.c.w.Write(w.buf); err != nil {
-		w.err = errLeft
-		return
+	err := w.c.writePieces(w.buf)
+	if err == nil {
+		err = http.NewResponseController(w.c.w).Flush()
 	}
-	if err := control.Flush(); err != nil {
+	if err != nil {
 		w.err = errLeft
 	}
+	w.c.expectNothing()
 }

@@ -35,10 +35,12 @@ func listEvents(c *Call) (any, error) {
 	if q.err != nil {
 		return nil, q.err
 	}
-	found, err := events.List(c.Context(), c.s.DB, c.Principal.WorkspaceID, string(c.Principal.Environment), f, page)
+	portion := c.portion()
+	found, err := events.List(c.Context(), portion, c.Principal.WorkspaceID, string(c.Principal.Environment), f, page)
 	if err != nil {
 		return nil, err
 	}
+	cutPage(portion, found, func(e *events.Event) string { return e.ID })
 	data := make([]json.RawMessage, len(found.Rows))
 	l := newList(data, func(json.RawMessage) string { return "" }, found.More)
 	for i, e := range found.Rows {

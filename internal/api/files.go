@@ -1,15 +1,11 @@
 package api
 
-import (
-	"net/http"
-	"time"
-)
-
 // serveFile sends a file to whoever has its signed URL.
 func (c *Call) serveFile() {
 	if err := c.s.Files.Serve(download{c}, c.r); err != nil {
 		c.fail(err)
 	}
+	c.expectPiece()
 }
 
 // download is the way out of a file: it may take as long as it likes, if only
@@ -20,15 +16,15 @@ type download struct{ *Call }
 func (d download) WriteHeader(status int) {
 	d.wrote = true
 	d.settle(status, "")
-	d.extend()
+	d.expectPiece()
 	d.w.WriteHeader(status)
+	d.expectNothing()
 }
 
 func (d download) Write(b []byte) (int, error) {
-	d.extend()
-	return d.w.Write(b)
-}
-
-func (d download) extend() {
-	_ = http.NewResponseController(d.w).SetWriteDeadline(time.Now().Add(writeTimeout))
+	if err := d.writePieces(b); err != nil {
+		return 0, err
+	}
+	d.expectNothing()
+	return len(b), nil
 }

@@ -101,10 +101,12 @@ func listJobs(k media.Kind) func(c *Call) (any, error) {
 		if q.err != nil {
 			return nil, q.err
 		}
-		found, err := c.s.Media.List(c.Context(), c.s.DB, c.Principal, k, status, page)
+		portion := c.portion()
+		found, err := c.s.Media.List(c.Context(), portion, c.Principal, k, status, page)
 		if err != nil {
 			return nil, err
 		}
+		cutPage(portion, found, func(j *media.Job) string { return j.ID })
 		data := make([]shownJob, len(found.Rows))
 		for i, j := range found.Rows {
 			object, err := c.s.Media.Show(c.Context(), c.s.DB, j, true)
@@ -200,5 +202,6 @@ func getVideoContent(c *Call) error {
 		c.unlogged(err)
 		return nil
 	}
+	defer c.expectPiece()
 	return c.s.Files.Send(download{c}, c.r, j.Owner(), f, name)
 }

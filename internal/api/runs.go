@@ -66,14 +66,26 @@ func listRuns(c *Call) (any, error) {
 	if q.err != nil {
 		return nil, q.err
 	}
-	found, err := c.s.Agents.List(c.Context(), c.s.DB, c.Principal, status, page)
+	portion := c.portion()
+	found, err := c.s.Agents.List(c.Context(), portion, c.Principal, status, page)
 	if err != nil {
 		return nil, err
 	}
-	data := make([]events.AgentRun, len(found.Rows))
+	cutPage(portion, found, func(r *agents.Run) string { return r.ID })
+	data, room := []events.AgentRun{}, c.portion()
 	for i, r := range found.Rows {
-		if data[i], err = c.runObject(c.s.DB, r); err != nil {
+		object, err := c.runObject(c.s.DB, r)
+		if err != nil {
 			return nil, err
+		}
+		data = append(data, object)
+		// What a run waits for is not in its row.
+		for _, a := range object.RequiredActions {
+			room.take(a.Arguments)
+		}
+		if room.left <= 0 && i+1 < len(found.Rows) {
+			found.More, found.Cursor = true, r.ID
+			break
 		}
 	}
 	l := newList(data, func(r events.AgentRun) string { return r.ID }, found.More)
@@ -175,26 +187,49 @@ func listSteps(c *Call) (any, error) {
 			return nil, fault.Invalid("after", "after must be the id of one of the run's steps").Because(err)
 		}
 	}
-	steps, more, err := c.s.Agents.Steps(c.Context(), c.s.DB, r.ID, after, page.Limit)
+	data, more, err := c.stepObjects(r, after, page.Limit)
 	if err != nil {
 		return nil, err
-	}
-	calls, err := c.s.Agents.Calls(c.Context(), c.s.DB, r.ID, after+1, after+int64(len(steps)))
-	if err != nil {
-		return nil, err
-	}
-	data := make([]*stepObject, len(steps))
-	for i, p := range steps {
-		data[i] = &stepObject{ID: p.ID, Object: "agent.step", RunID: p.RunID, Number: p.Number, Status: p.Status, Model: orNil(p.Model), Provider: orNil(p.Provider),
-			Text: orNil(p.Text), ToolCalls: []*toolCallObject{}, Usage: events.AgentUsage{InputTokens: p.InputTokens, OutputTokens: p.OutputTokens, Credits: p.Credits},
-			RequestID: orNil(p.RequestID), Error: p.Error, CreatedAt: p.CreatedAt.Unix(), CompletedAt: unix(p.CompletedAt)}
-		for _, k := range calls {
-			if k.Step == p.Number {
-				data[i].ToolCalls = append(data[i].ToolCalls, newToolCallObject(k))
-			}
-		}
 	}
 	return newList(data, func(p *stepObject) string { return p.ID }, more), nil
+}
+
+// stepObjects are a run's steps after one, each with its calls, as far as a page
+// has room.
+func (c *Call) stepObjects(r *agents.Run, after int64, limit int) (data []*stepObject, more bool, err error) {
+	portion, room := c.portion(), c.portion()
+	steps, more, err := c.s.Agents.Steps(c.Context(), portion, r.ID, after, limit)
+	if err != nil {
+		return nil, false, err
+	}
+	more = more || portion.cut
+	data = []*stepObject{}
+	for i, p := range steps {
+		// Step by step, since a step is shown with all of its calls.
+		calls, err := c.s.Agents.Calls(c.Context(), c.s.DB, r.ID, p.Number, p.Number)
+		if err != nil {
+			return nil, false, err
+		}
+		data = append(data, newStepObject(p, calls))
+		room.take(p.Text)
+		for _, k := range calls {
+			room.take(k.Arguments, k.Output)
+		}
+		if room.left <= 0 && i+1 < len(steps) {
+			return data, true, nil
+		}
+	}
+	return data, more, nil
+}
+
+func newStepObject(p *agents.Step, calls []*agents.Call) *stepObject {
+	o := &stepObject{ID: p.ID, Object: "agent.step", RunID: p.RunID, Number: p.Number, Status: p.Status, Model: orNil(p.Model), Provider: orNil(p.Provider),
+		Text: orNil(p.Text), ToolCalls: []*toolCallObject{}, Usage: events.AgentUsage{InputTokens: p.InputTokens, OutputTokens: p.OutputTokens, Credits: p.Credits},
+		RequestID: orNil(p.RequestID), Error: p.Error, CreatedAt: p.CreatedAt.Unix(), CompletedAt: unix(p.CompletedAt)}
+	for _, k := range calls {
+		o.ToolCalls = append(o.ToolCalls, newToolCallObject(k))
+	}
+	return o
 }
 
 func cancelRun(c *Call, tx *db.Tx, _ struct{}) (any, error) {
@@ -297,14 +332,13 @@ func getRunEvents(c *Call) error {
 		defer leave()
 		return c.streamRun(r, after)
 	}
-	list, err := c.s.Agents.Entries(c.Context(), c.s.DB, r.ID, after, int(limit)+1)
+	portion := c.portion()
+	list, err := c.s.Agents.Entries(c.Context(), portion, r.ID, after, int(limit)+1)
 	if err != nil {
 		return err
 	}
-	more := len(list) > int(limit)
-	if more {
-		list = list[:limit]
-	}
+	list, more := db.Cut(db.Page{Limit: int(limit)}, list)
+	more = more || portion.cut
 	data := make([]runEvent, len(list))
 	for i, e := range list {
 		data[i] = newRunEvent(r.ID, e)
@@ -365,7 +399,8 @@ func (c *Call) streamRun(r *agents.Run, after int64) error {
 
 func (c *Call) sendEntries(out *eventWriter, runID string, after int64) (int64, error) {
 	for out.err == nil {
-		list, err := c.s.Agents.Entries(c.Context(), c.s.DB, runID, after, watchBatch)
+		portion := c.portion()
+		list, err := c.s.Agents.Entries(c.Context(), portion, runID, after, watchBatch)
 		if err != nil {
 			return after, err
 		}
@@ -377,7 +412,7 @@ func (c *Call) sendEntries(out *eventWriter, runID string, after int64) (int64, 
 			out.numbered(e.Seq, e.Type, data)
 			after = e.Seq
 		}
-		if len(list) < watchBatch {
+		if len(list) < watchBatch && !portion.cut {
 			break
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"io"
 	"net/http"
 	"strconv"
-	"time"
 
 	"turnpike/internal/gateway"
 )
@@ -50,15 +49,15 @@ func (c *Call) sound(s *gateway.Sound) error {
 	c.w.WriteHeader(http.StatusOK)
 	control := http.NewResponseController(c.w)
 	for n > 0 {
-		_ = control.SetWriteDeadline(time.Now().Add(writeTimeout))
-		if _, failed := c.w.Write(buf[:n]); failed != nil {
+		failed := c.writePieces(buf[:n])
+		if failed == nil {
+			failed = control.Flush()
+		}
+		if failed != nil {
 			err = errLeft
 			break
 		}
-		if failed := control.Flush(); failed != nil {
-			err = errLeft
-			break
-		}
+		c.expectNothing()
 		if n, err = s.Read(buf); err != nil && n == 0 {
 			break
 		}

@@ -1,6 +1,8 @@
 package api
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -38,10 +40,13 @@ type usageList struct {
 var usual = map[spend.Bucket]time.Duration{
 	spend.ByMinute: time.Hour, spend.ByHour: 24 * time.Hour, spend.ByDay: 30 * 24 * time.Hour, spend.ByMonth: 365 * 24 * time.Hour}
 
+// maxUsage is how many rows an answer has at most: some two megabytes.
+const maxUsage = 10_000
+
 func getUsage(c *Call) (any, error) {
 	q := c.query("start", "end", "bucket", "group_by")
 	u := spend.UsageQuery{WorkspaceID: c.Principal.WorkspaceID, Environment: string(c.Principal.Environment), Bucket: spend.ByDay,
-		Start: q.time("start"), End: q.time("end"), GroupBy: []string{}}
+		Start: q.time("start"), End: q.time("end"), GroupBy: []string{}, Most: maxUsage}
 	if text := q.text("bucket"); text != "" {
 		u.Bucket = spend.Bucket(text)
 	}
@@ -73,13 +78,25 @@ func getUsage(c *Call) (any, error) {
 	}
 	list, err := spend.ReadUsage(c.Context(), c.s.DB, u)
 	if err != nil {
-		return nil, err
+		return nil, usageFault(err)
 	}
 	out := &usageList{Object: "usage", Bucket: u.Bucket, GroupBy: u.GroupBy, Start: u.Start.Unix(), End: u.End.Unix(), Data: make([]*usageObject, len(list))}
 	for i := range list {
 		out.Data[i] = newUsageObject(&list[i], u.GroupBy)
 	}
 	return out, nil
+}
+
+// usageFault says what the caller can do about it.
+func usageFault(err error) error {
+	const less = "ask for less time between start and end, for a larger bucket, or for fewer of group_by"
+	switch {
+	case errors.Is(err, spend.ErrTooMuchUsage):
+		return fault.Invalid("group_by", "the answer would have more than 10,000 rows: "+less)
+	case errors.Is(err, context.DeadlineExceeded):
+		return fault.New(fault.Overloaded, "it took too long to add this usage up: "+less+"; or try again later").Because(err)
+	}
+	return err
 }
 
 func newUsageObject(x *spend.Usage, groups []string) *usageObject {

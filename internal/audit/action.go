@@ -69,16 +69,6 @@ func scanAction(r db.Row) (*Action, error) {
 	return &a, err
 }
 
-// ListActions returns a page of a workspace's administrative acts: those of
-// the environment and those that concern both.
-func ListActions(ctx context.Context, q db.Querier, workspaceID, environment string, page db.Page) ([]*Action, bool, error) {
-	found, err := FindActions(ctx, q, workspaceID, environment, ActionFilter{}, page)
-	if err != nil {
-		return nil, false, err
-	}
-	return found.Rows, found.More, nil
-}
-
 // ActionFilter selects acts; what is empty selects all.
 type ActionFilter struct {
 	Actor  string
@@ -86,12 +76,13 @@ type ActionFilter struct {
 	Target string
 }
 
-// FindActions is ListActions of the acts that a filter selects, which are found
-// by looking through a bounded number of them.
+// FindActions returns a page of a workspace's administrative acts that a filter
+// selects: those of the environment and those that concern both. They are found
+// by looking through a bounded number: the index is one for both environments.
 func FindActions(ctx context.Context, q db.Querier, workspaceID, environment string, f ActionFilter, page db.Page) (*db.Found[*Action], error) {
 	s := db.Search{Table: "admin_actions", Columns: actionColumns}
 	s.Where.Add("workspace_id =", workspaceID)
-	s.Where.Add("(environment = ? OR environment IS NULL)", environment)
+	s.Filter.Add("(environment = ? OR environment IS NULL)", environment)
 	for _, by := range []struct{ column, value string }{{"actor", f.Actor}, {"action", f.Action}, {"target", f.Target}} {
 		if by.value != "" {
 			s.Filter.Add(by.column+" =", by.value)

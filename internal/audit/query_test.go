@@ -1,6 +1,8 @@
 package audit
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -52,16 +54,20 @@ func TestEntriesOfAKeyAreItsTenantsAlone(t *testing.T) {
 	})
 }
 
-// TestActsOfAnEnvironmentAreFoundBehindManyOfTheOther: the whole log is read by
-// its index and not by looking through a part of it.
+// TestActsOfAnEnvironmentAreFoundBehindManyOfTheOther, page by page: each looks
+// through a bounded part, and goes on where the one before stopped.
 func TestActsOfAnEnvironmentAreFoundBehindManyOfTheOther(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		bulk := db.NewBulk("admin_actions", "", "id text", "workspace_id text", "environment text", "actor text", "action text", "target text", "detail text", "created_at bigint")
-		rows := [][]any{{ids.New(ids.AdminAction), "ws_a", nil, "operator", "both", "x", "null", int64(1)}, {ids.New(ids.AdminAction), "ws_a", "test", "operator", "sought", "x", "null", int64(1)}}
-		for range 10_001 {
-			rows = append(rows, []any{ids.New(ids.AdminAction), "ws_a", "live", "operator", "other", "x", "null", int64(1)})
+		act := func(environment any, name string) []any {
+			return []any{ids.New(ids.AdminAction), "ws_a", environment, "operator", name, "x", "null", int64(1)}
 		}
+		rows := [][]any{act(nil, "both"), act("test", "sought")}
+		for range 10_001 {
+			rows = append(rows, act("live", "other"))
+		}
+		rows = append(rows, act("test", "newest"))
 		err := d.Write(t.Context(), func(tx *db.Tx) error {
 			_, err := bulk.Write(t.Context(), tx, rows)
 			return err
@@ -69,18 +75,38 @@ func TestActsOfAnEnvironmentAreFoundBehindManyOfTheOther(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		found, err := FindActions(t.Context(), d, "ws_a", "test", ActionFilter{}, db.Page{Limit: 10})
-		if err != nil || len(found.Rows) != 2 || found.Looked != 0 || found.More {
-			t.Errorf("it found %+v (%v)", found, err)
-		}
-		list, more, err := ListActions(t.Context(), d, "ws_a", "test", db.Page{Limit: 1, Asc: true})
-		if err != nil || len(list) != 1 || !more || list[0].Action != "both" {
-			t.Errorf("the first is %+v, more %t (%v)", list, more, err)
-		}
-		// What has no index is still bounded.
-		found, err = FindActions(t.Context(), d, "ws_a", "live", ActionFilter{Action: "both"}, db.Page{Limit: 10})
-		if err != nil || len(found.Rows) != 0 || found.Looked == 0 || !found.More {
-			t.Errorf("the search found %+v (%v)", found, err)
+		for _, c := range []struct {
+			environment string
+			f           ActionFilter
+			page        db.Page
+			want        string
+		}{
+			{"test", ActionFilter{}, db.Page{Limit: 10}, "[newest]+ [sought both]"},
+			{"test", ActionFilter{}, db.Page{Limit: 1}, "[newest]+ [sought]+ [both]"},
+			{"test", ActionFilter{}, db.Page{Limit: 10, Asc: true}, "[both sought]+ [newest]"},
+			{"test", ActionFilter{}, db.Page{Limit: 2, Asc: true}, "[both sought]+ [newest]"},
+			{"", ActionFilter{}, db.Page{Limit: 10}, "[]+ [both]"},
+			{"live", ActionFilter{Action: "both"}, db.Page{Limit: 10}, "[]+ [both]"},
+		} {
+			var got []string
+			for more := true; more && len(got) < 10; {
+				found, err := FindActions(t.Context(), d, "ws_a", c.environment, c.f, c.page)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var names []string
+				for _, a := range found.Rows {
+					names = append(names, a.Action)
+				}
+				text := fmt.Sprint(names)
+				if more = found.More; more {
+					text += "+"
+				}
+				got, c.page.After = append(got, text), found.Cursor
+			}
+			if text := strings.Join(got, " "); text != c.want {
+				t.Errorf("%s by %+v, pages of %d: %s, want %s", c.environment, c.f, c.page.Limit, text, c.want)
+			}
 		}
 	})
 }

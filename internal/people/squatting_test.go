@@ -123,12 +123,12 @@ func TestResetLeavesNothingOfWhoeverMadeTheAccount(t *testing.T) {
 				want(t, w.KnownStill(t.Context(), people.Identity{Issuer: i.URL}, "mallory", m.Person.ID), fault.Authentication)
 				_, err = w.PendingTOTP(t.Context(), w.db, in.Session, "Turnpike")
 				want(t, err, fault.InvalidState) // whose secret another has seen
-				list, _, err := audit.ListActions(t.Context(), w.db, m.evil.ID, "", db.Page{Limit: 100, Asc: true})
+				found, err := audit.FindActions(t.Context(), w.db, m.evil.ID, "", audit.ActionFilter{}, db.Page{Limit: 100, Asc: true})
 				if err != nil {
 					t.Fatal(err)
 				}
 				var said []string
-				for _, a := range list {
+				for _, a := range found.Rows {
 					if a.Action == "password.reset" {
 						said = append(said, string(a.Detail))
 					}

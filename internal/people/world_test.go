@@ -152,12 +152,12 @@ func (w *world) code(secret string) string {
 // actions are the names in the admin log of acme, oldest first.
 func (w *world) actions() string {
 	w.t.Helper()
-	list, _, err := audit.ListActions(w.t.Context(), w.db, w.acme.ID, "", db.Page{Limit: 1000, Asc: true})
+	found, err := audit.FindActions(w.t.Context(), w.db, w.acme.ID, "", audit.ActionFilter{}, db.Page{Limit: 1000, Asc: true})
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	var names []string
-	for _, a := range list {
+	for _, a := range found.Rows {
 		names = append(names, a.Action)
 	}
 	return strings.Join(names, " ")

@@ -44,9 +44,9 @@ func TestAChangedProjectIsLoggedAndItsLeasesAreCalledBack(t *testing.T) {
 			if err != nil || p.Name != "The shop" || p.MonthlyBudget == nil || *p.MonthlyBudget != budget {
 				t.Errorf("the project is %+v (%v)", p, err)
 			}
-			acts, _, err := audit.ListActions(t.Context(), d, o.workspace.ID, string(env), db.Page{Limit: 10})
-			if err != nil || len(acts) != 1 || acts[0].Action != "project.updated" || acts[0].Target != "shop" || acts[0].Environment != string(env) {
-				t.Errorf("the log has %+v (%v)", acts, err)
+			found, err := audit.FindActions(t.Context(), d, o.workspace.ID, string(env), audit.ActionFilter{}, db.Page{Limit: 10})
+			if err != nil || len(found.Rows) != 1 || found.Rows[0].Action != "project.updated" || found.Rows[0].Target != "shop" || found.Rows[0].Environment != string(env) {
+				t.Errorf("the log has %+v (%v)", found, err)
 			}
 		}
 		want := []string{line{Account{Project, ProjectID(o.workspace.ID, "shop")}, PeriodOf(o.now)}.String()}

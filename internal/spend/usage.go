@@ -3,6 +3,7 @@ package spend
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -196,6 +197,7 @@ type UsageQuery struct {
 	GroupBy     []string // of Dimensions
 	KeyID       string   // of this key alone; empty for all
 	Project     string   // of this project alone; empty for all
+	Most        int      // rows that there may be, or ErrTooMuchUsage; nought for any number
 
 	from time.Time // nothing before it, however wide a bucket is
 }
@@ -235,6 +237,9 @@ func (b Bucket) ceil(t time.Time) time.Time {
 const usageSum = `CAST(sum(requests) AS BIGINT), CAST(sum(errors) AS BIGINT), CAST(sum(input_tokens) AS BIGINT),
 	CAST(sum(output_tokens) AS BIGINT), CAST(sum(credits) AS BIGINT), CAST(sum(simulated_credits) AS BIGINT)`
 
+// ErrTooMuchUsage is what a query for more rows than it may have comes to.
+var ErrTooMuchUsage = errors.New("there are more rows of usage than were asked for")
+
 // ReadUsage returns usage by bucket and group, in their order. Start and End are
 // widened to whole buckets.
 func ReadUsage(ctx context.Context, q db.Querier, u UsageQuery) ([]Usage, error) {
@@ -253,7 +258,7 @@ func ReadUsage(ctx context.Context, q db.Querier, u UsageQuery) ([]Usage, error)
 	// and compare differently.
 	where, args := u.where(table)
 	rows, err := q.Query(ctx, `SELECT start, `+strings.Join(columns, ", ")+`, `+usageSum+`
-		FROM `+table.table+` WHERE `+where+` GROUP BY `+strings.Join(groups, ", "), args...)
+		FROM `+table.table+` WHERE `+where+` GROUP BY `+strings.Join(groups, ", ")+u.limit(), args...)
 	type key struct {
 		start                         int64
 		key, project, model, provider string
@@ -271,6 +276,9 @@ func ReadUsage(ctx context.Context, q db.Querier, u UsageQuery) ([]Usage, error)
 		k := key{x.Start.Unix(), x.KeyID, x.Project, x.Model, x.Provider}
 		i, known := at[k]
 		if !known {
+			if u.Most > 0 && len(out) == u.Most {
+				return ErrTooMuchUsage
+			}
 			at[k] = len(out)
 			out = append(out, x)
 			return nil
@@ -286,6 +294,17 @@ func ReadUsage(ctx context.Context, q db.Querier, u UsageQuery) ([]Usage, error)
 			strings.Compare(a.Model, b.Model), strings.Compare(a.Provider, b.Provider))
 	})
 	return out, nil
+}
+
+// limit is one row more than there may be, to know of it without reading all.
+func (u UsageQuery) limit() string {
+	switch {
+	case u.Most == 0:
+		return ""
+	case u.Bucket == ByMonth: // which is added up from its days
+		return fmt.Sprintf(" LIMIT %d", 31*u.Most+1)
+	}
+	return fmt.Sprintf(" LIMIT %d", u.Most+1)
 }
 
 // maxStarts is how many steps of time a statement names one by one: a month of

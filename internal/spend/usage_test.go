@@ -1,6 +1,7 @@
 package spend
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -164,6 +165,48 @@ func TestUsageOfOneKeyOrProject(t *testing.T) {
 				}
 				if len(all) == 0 {
 					t.Error("there is nothing to tell apart")
+				}
+			}
+		}
+	})
+}
+
+// TestUsageOfTooManyGroupsIsNotRead: who bounds an answer is told that there is
+// more, and not given a part of it. A month is one row, whatever its days.
+func TestUsageOfTooManyGroupsIsNotRead(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		begun := time.Date(2026, 10, 1, 0, 0, 0, 0, time.UTC)
+		var list []audit.Booking
+		for day := range 31 + 30 {
+			for key := range 2 {
+				list = append(list, audit.Booking{Entry: &audit.Entry{WorkspaceID: "ws", Environment: "live", KeyID: fmt.Sprintf("k%d", key), Model: "m",
+					CreatedAt: begun.AddDate(0, 0, day), Status: 200}})
+			}
+		}
+		if err := d.Write(t.Context(), func(tx *db.Tx) error { return addUsage(t.Context(), tx, list) }); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range []struct {
+			bucket Bucket
+			groups []string
+			rows   int
+		}{
+			{ByMonth, nil, 2},
+			{ByMonth, []string{"key"}, 4},
+			{ByDay, nil, 61},
+			{ByDay, []string{"key"}, 122},
+			{ByHour, []string{"key", "model"}, 122},
+		} {
+			for _, most := range []int{0, c.rows, c.rows - 1, 1} {
+				q := UsageQuery{WorkspaceID: "ws", Environment: "live", Start: begun, End: begun.AddDate(0, 2, 0), Bucket: c.bucket, GroupBy: c.groups, Most: most}
+				got, err := ReadUsage(t.Context(), d, q)
+				if most == 0 || most == c.rows {
+					if err != nil || len(got) != c.rows {
+						t.Errorf("%d by %s and %v, at most %d: %v", len(got), c.bucket, c.groups, most, err)
+					}
+				} else if !errors.Is(err, ErrTooMuchUsage) || got != nil {
+					t.Errorf("%d by %s and %v, at most %d: %v", len(got), c.bucket, c.groups, most, err)
 				}
 			}
 		}

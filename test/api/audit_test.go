@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"turnpike/internal/accounts"
+	"turnpike/internal/db"
 	"turnpike/internal/ids"
 	"turnpike/test/harness"
 )
@@ -268,6 +269,35 @@ func TestOpenEntriesOfADeadNodeAreRecovered(t *testing.T) {
 		r := s.Do(t, harness.Request{Method: "GET", Path: "/v1/audit/" + id, Key: key}).Want(t, 200, "")
 		if r.Text("usage_source") != "recovered" || r.At("credits") != 5.0 || r.At("status") != nil {
 			t.Errorf("the recovered entry: %s", r.Body)
+		}
+	})
+}
+
+// TestAdminLogGoesOnBehindManyActsOfTheOtherEnvironment: its last_id leads on,
+// also from a page on which nothing was found.
+func TestAdminLogGoesOnBehindManyActsOfTheOtherEnvironment(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		w := s.Workspace(t, "acme")
+		key, id := s.Key(t, w, accounts.Test)
+		bulk := db.NewBulk("admin_actions", "", "id text", "workspace_id text", "environment text", "actor text", "action text", "target text", "detail text", "created_at bigint")
+		rows := make([][]any, 10_001)
+		for i := range rows {
+			rows[i] = []any{ids.New(ids.AdminAction), w.ID, "live", "operator", "other", "x", "null", int64(1)}
+		}
+		if err := s.DB.Write(t.Context(), func(tx *db.Tx) error {
+			_, err := bulk.Write(t.Context(), tx, rows)
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		first := s.Do(t, harness.Request{Method: "GET", Path: "/v1/audit/actions", Key: key}).Want(t, 200, "")
+		if first.At("has_more") != true || first.At("data.0") != nil || first.Text("last_id") != rows[1][0] {
+			t.Errorf("the first page is %s", first.Body)
+		}
+		next := s.Do(t, harness.Request{Method: "GET", Path: "/v1/audit/actions?after=" + first.Text("last_id"), Key: key}).Want(t, 200, "")
+		if next.At("has_more") != false || next.Text("data.0.action") != "key.created" || next.Text("data.0.target") != id {
+			t.Errorf("the next is %s", next.Body)
 		}
 	})
 }

@@ -11,6 +11,8 @@ import (
 
 	"turnpike/internal/access"
 	"turnpike/internal/credits"
+	"turnpike/internal/db"
+	"turnpike/internal/ids"
 	"turnpike/test/harness"
 )
 
@@ -206,5 +208,69 @@ func TestUsageRefusesWhatItDoesNotHave(t *testing.T) {
 				t.Errorf("by %q: %s", bucket, r.Body)
 			}
 		}
+	})
+}
+
+// fillUsage makes calls of so many keys on a day.
+func (c *customer) fillUsage(t *testing.T, day time.Time, keys int) {
+	t.Helper()
+	bulk := db.NewBulk("usage_days", "", "workspace_id text", "environment text", "start bigint", "key_id text", "project text", "model text", "provider text",
+		"requests bigint", "errors bigint", "input_tokens bigint", "output_tokens bigint", "credits bigint", "simulated_credits bigint")
+	rows := make([][]any, keys)
+	for i := range rows {
+		rows[i] = []any{c.workspace.ID, "live", floor(day.UTC(), "day").Unix(), ids.New(ids.Key), "", "m", "p", int64(1), int64(0), int64(1), int64(1), int64(0), int64(0)}
+	}
+	c.write(t, func(tx *db.Tx) error {
+		_, err := bulk.Write(t.Context(), tx, rows)
+		return err
+	})
+}
+
+// TestUsageOfTooManyGroupsIsRefusedWithWhatToDo: an answer has a bound, and no
+// part of the truth is given for all of it.
+func TestUsageOfTooManyGroupsIsRefusedWithWhatToDo(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		c := newCustomer(t, s, "live")
+		now := s.Clock.Now()
+		c.fillUsage(t, now, 9_999)
+		c.fillUsage(t, now.AddDate(0, 0, -2), 1)
+		if r := c.get(t, "/v1/usage?group_by=key"); len(r.At("data").([]any)) != 10_000 {
+			t.Errorf("there are %d rows", len(r.At("data").([]any)))
+		}
+		c.fillUsage(t, now.AddDate(0, 0, -3), 1)
+		for _, query := range []string{"group_by=key", "group_by=model,key", "group_by=key&bucket=month"} {
+			r := c.ask(t, "GET", "/v1/usage?"+query, nil).Want(t, 400, "invalid_parameter")
+			said := r.Text("error.message")
+			for _, word := range []string{"10,000", "start", "bucket", "group_by"} {
+				if !strings.Contains(said, word) {
+					t.Errorf("%s: it does not speak of %s: %s", query, word, said)
+				}
+			}
+			if r.Text("error.param") != "group_by" {
+				t.Errorf("%s: %s", query, r.Body)
+			}
+		}
+		for _, query := range []string{"", "group_by=model", fmt.Sprintf("group_by=key&start=%d", now.AddDate(0, 0, -2).Unix())} {
+			c.get(t, "/v1/usage?"+query)
+		}
+	})
+}
+
+// TestUsageThatTakesTooLongIsNotAnOutage: its reader can do something about it.
+// A table can be locked in PostgreSQL alone.
+func TestUsageThatTakesTooLongIsNotAnOutage(t *testing.T) {
+	t.Parallel()
+	s := harness.Start(t, harness.Config(t, "postgres"), harness.NewClock())
+	c := newCustomer(t, s, "live")
+	c.write(t, func(tx *db.Tx) error {
+		if _, err := tx.Exec(t.Context(), "LOCK TABLE usage_days IN ACCESS EXCLUSIVE MODE"); err != nil {
+			return err
+		}
+		r := c.ask(t, "GET", "/v1/usage", nil).Want(t, 503, "overloaded")
+		if said := r.Text("error.message"); !strings.Contains(said, "too long") || !strings.Contains(said, "group_by") {
+			t.Errorf("it says %s", said)
+		}
+		return nil
 	})
 }
