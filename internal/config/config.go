@@ -100,7 +100,7 @@ func (l Limits) TestRequests() int {
 type Gateway struct {
 	DefaultMaxOutput int           `name:"default_max_output" default:"16384" min:"1" max:"10000000" help:"Most tokens of an answer whose request names no limit; credits are reserved for so many."`
 	ConnectTimeout   time.Duration `name:"connect_timeout" default:"10s" min:"100ms" max:"1m" help:"How long a provider may take to accept a connection."`
-	FirstByteTimeout time.Duration `name:"first_byte_timeout" default:"10m" min:"1s" max:"1h" help:"How long a provider may take to begin its answer. An answer that is not streamed begins when it is ready, so this bounds such a call as a whole; models that reason take minutes."`
+	FirstByteTimeout time.Duration `name:"first_byte_timeout" default:"10m" min:"1s" max:"1h" help:"How long a provider may take to begin its answer. An answer that is not streamed begins when it is ready, so this bounds such a call as a whole, unless the provider sends something to keep the line; models that reason take minutes."`
 	IdleTimeout      time.Duration `name:"idle_timeout" default:"5m" min:"1s" max:"1h" help:"How long a provider may pause between two pieces of a stream, in which a model may think."`
 }
 

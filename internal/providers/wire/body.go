@@ -16,6 +16,9 @@ import (
 // maxAnswer bounds a plain answer. Images come inside JSON, several at a time.
 const maxAnswer = 64 << 20
 
+// usualAnswer is more than almost all have.
+const usualAnswer = 1 << 20
+
 // body is an answer's body whose reads end in time and fail by kind. It is
 // there before the answer is, and waits for that, too.
 type body struct {
@@ -82,12 +85,20 @@ func ReadAll(resp *http.Response) ([]byte, error) { return ReadAtMost(resp, maxA
 // longer one is a failure.
 func ReadAtMost(resp *http.Response, limit int64) ([]byte, error) {
 	defer resp.Body.Close()
+	from := &limited{resp.Body, limit, limit}
 	var all bytes.Buffer
-	if resp.ContentLength > 0 {
-		// No more than is usual: a header alone must not cost us much.
-		all.Grow(int(min(resp.ContentLength, 1<<20)) + bytes.MinRead)
+	if announced := min(resp.ContentLength, limit); announced > 0 {
+		// No more than is usual: a header alone must not cost us much. What is
+		// really that long is not copied again and again while it grows.
+		all.Grow(int(min(announced, usualAnswer)) + bytes.MinRead)
+		if announced > usualAnswer {
+			if _, err := io.CopyN(&all, from, usualAnswer); err != nil && err != io.EOF {
+				return nil, cut(err)
+			}
+			all.Grow(int(announced) - all.Len() + bytes.MinRead)
+		}
 	}
-	if _, err := all.ReadFrom(&limited{resp.Body, limit, limit}); err != nil {
+	if _, err := all.ReadFrom(from); err != nil {
 		return nil, cut(err)
 	}
 	return all.Bytes(), nil

@@ -1,0 +1,33 @@
+package wire
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"runtime"
+	"testing"
+)
+
+// TestALargeAnswerIsReadOnce: pictures are answered as text, and memory for one
+// that grows by doubling is three times as much.
+func TestALargeAnswerIsReadOnce(t *testing.T) {
+	answer := bytes.Repeat([]byte("x"), 16<<20)
+	read := func(announced int64) (spent uint64, err error) {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		got, err := ReadAll(&http.Response{Body: io.NopCloser(bytes.NewReader(answer)), ContentLength: announced})
+		runtime.ReadMemStats(&after)
+		if err == nil && !bytes.Equal(got, answer) {
+			t.Errorf("announced as %d bytes, it was read as %d", announced, len(got))
+		}
+		return after.TotalAlloc - before.TotalAlloc, err
+	}
+	if spent, err := read(int64(len(answer))); err != nil || spent > uint64(len(answer))*5/4 {
+		t.Errorf("it took %d MiB (%v)", spent>>20, err)
+	}
+	for _, announced := range []int64{-1, 10, 2 << 20, maxAnswer + 1} { // whatever it says, what comes counts
+		if _, err := read(announced); err != nil {
+			t.Errorf("announced as %d bytes: %v", announced, err)
+		}
+	}
+}
