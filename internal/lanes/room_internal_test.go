@@ -59,6 +59,9 @@ func TestSlowLanesHaveTheirTurn(t *testing.T) {
 		}
 		r.offer(&lane[errand]{id: "slow", cap: 1, record: record{doing: slow}, buffer: make([]errand, 1)})
 		begun, ok := r.next()
+		if !ok {
+			t.Fatal("nothing began")
+		}
 		for n := 0; begun.lane.id != "slow"; n++ {
 			if n == 16 {
 				t.Fatalf("the slow lane had no turn, with %d in vain after each", idle)
