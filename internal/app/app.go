@@ -367,7 +367,7 @@ func (a *App) Serve() {
 	requests, cutOff := context.WithCancelCause(context.Background())
 	a.cutOff = func() { cutOff(errStopping) }
 	a.server = &http.Server{Handler: a.handler, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, BaseContext: func(net.Listener) context.Context { return requests },
-		MaxHeaderBytes: 2 * int(a.cfg.Limits.HeaderBytes), ErrorLog: slog.NewLogLogger(slog.Default().Handler(), slog.LevelDebug)}
+		MaxHeaderBytes: 2 * int(a.cfg.Limits.HeaderBytes), ErrorLog: newServerLog(slog.Default())}
 	a.server.RegisterOnShutdown(a.stopWatching)
 	go func() { a.served <- a.server.Serve(a.ln) }()
 }

@@ -29,12 +29,12 @@ func newDoctor(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Look for what is wrong with the set-up and say how to mend it",
-		Long: `Checks the settings, the data folder, the master key, the database, the bucket
-for files, the TLS certificate, the mail server and the sign-in provider, server
-running or not. It changes nothing, but for a small object that it writes to the
-bucket, reads and deletes. It lists the model providers that are set up and asks
-each for its models, to see whether it accepts its key. It exits with 1 when
-something is wrong.`,
+		Long: `Checks the settings, how many files may be open, the data folder, the master
+key, the database, the bucket for files, the TLS certificate, the mail server and
+the sign-in provider, server running or not. It changes nothing, but for a small
+object that it writes to the bucket, reads and deletes. It lists the model
+providers that are set up and asks each for its models, to see whether it accepts
+its key. It exits with 1 when something is wrong.`,
 	}
 	e.configured(cmd)
 	e.jsonFlag(cmd)
@@ -76,7 +76,7 @@ func examine(ctx context.Context, l config.Loaded) []finding {
 	if err := l.Validate(); err != nil {
 		return []finding{{"settings", false, message(err)}}
 	}
-	out := []finding{{"settings", true, "the settings make sense"}}
+	out := append([]finding{{"settings", true, "the settings make sense"}}, examineLimits()...)
 	out = append(out, examineStorage(ctx, l)...)
 	out = append(out, examineServices(ctx, l)...)
 	return append(out, examineProviders(ctx, l)...)

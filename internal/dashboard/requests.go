@@ -219,6 +219,7 @@ var outcomes = map[string]string{
 	gateway.AttemptUnsupported:          "the provider has no words for the request",
 	string(providers.KindProtocol):      "the answer could not be understood",
 	string(providers.KindCut):           "the answer ended before its end",
+	string(providers.KindLocal):         "this server was out of file descriptors",
 	string(providers.KindBlockedInput):  "a filter refused what was asked for",
 	string(providers.KindBlockedOutput): "a filter refused what the model made",
 }

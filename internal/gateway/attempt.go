@@ -13,6 +13,7 @@ import (
 	"turnpike/internal/fault"
 	"turnpike/internal/limits"
 	"turnpike/internal/providers"
+	"turnpike/internal/safehttp"
 )
 
 // operation is what a provider is asked for.
@@ -29,6 +30,9 @@ const (
 	// patientFor is the longest wait that a provider may ask for before it is
 	// asked again, if there is no other.
 	patientFor = 3 * time.Second
+	// localPause is when a caller may come again for whom there was no file
+	// descriptor: calls end within seconds, and give theirs back.
+	localPause = 5 * time.Second
 )
 
 var pauses = []time.Duration{250 * time.Millisecond, time.Second}
@@ -99,6 +103,9 @@ func (g *Gateway) try(ctx context.Context, c Call, r *request, targets []target,
 				i = next
 				continue
 			}
+			return nil, upstreamFault(err)
+		}
+		if f.Kind == providers.KindLocal { // another's call would fail as well
 			return nil, upstreamFault(err)
 		}
 		t.health.failed(f, g.now())
@@ -251,6 +258,10 @@ func upstreamFault(err error) error {
 	case providers.KindRateLimited, providers.KindOverloaded:
 		out := fault.New(fault.Overloaded, "the model provider has too much to do at the moment; try again shortly").Because(err)
 		out.RetryAfter = max(f.RetryAfter, time.Second)
+		return out
+	case providers.KindLocal:
+		out := fault.New(fault.Overloaded, "this server is out of file descriptors and cannot call the model provider; try again shortly, and let an operator %s", safehttp.MoreDescriptors).Because(err)
+		out.RetryAfter = localPause
 		return out
 	case providers.KindAuth:
 		return fault.New(fault.Upstream, "the model provider does not accept this server's key for it; an operator can see that with: turnpike doctor").Because(err)

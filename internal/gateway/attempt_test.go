@@ -41,6 +41,7 @@ func TestFallback(t *testing.T) {
 		"too long":        {providers.Failure{Kind: providers.KindInvalid, Status: 400, Err: errors.New("This model's maximum context length is 8192 tokens.")}, false, false, fault.ContextLengthExceeded},
 		"garbage":         {providers.Failure{Kind: providers.KindProtocol}, true, false, fault.Upstream},
 		"cut":             {providers.Failure{Kind: providers.KindCut}, true, false, fault.Upstream},
+		"our own fault":   {providers.Failure{Kind: providers.KindLocal}, false, false, fault.Overloaded},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -242,6 +243,25 @@ func TestStrictCallsNobodyUnrecorded(t *testing.T) {
 	}
 	if seen := r.observed(); len(seen) != 3 || seen[2].Failure != string(fault.StorageUnavailable) {
 		t.Errorf("the calls are observed as %+v", seen)
+	}
+}
+
+// TestNobodyCoolsDownForWhatIsOurOwnFault: the provider is asked first again as
+// soon as there are descriptors.
+func TestNobodyCoolsDownForWhatIsOurOwnFault(t *testing.T) {
+	t.Parallel()
+	p := doer("p", fails(providers.Failure{Kind: providers.KindLocal}))
+	r := newRig(t, []providers.Provider{p})
+	for range 3 {
+		out := r.chat(plainCall)
+		if f, ok := fault.As(out.err); !ok || !strings.Contains(f.Message, "file descriptors") || out.Charged != 0 {
+			t.Errorf("charged %d: %v", out.Charged, out.err)
+		}
+	}
+	for at, h := range r.healths.listed {
+		if h.rank(time.Now()) != 0 {
+			t.Errorf("%v cools down", at)
+		}
 	}
 }
 

@@ -112,6 +112,9 @@ func (g *Gateway) make(env accounts.Environment, models []string, kind catalog.K
 			t.health.refused()
 			return Made{}, err
 		}
+		if f.Kind == providers.KindLocal {
+			break
+		}
 		t.health.failed(f, g.now())
 	}
 	return Made{}, err

@@ -131,6 +131,27 @@ func TestAProviderThatFailsJobsComesLast(t *testing.T) {
 	}
 }
 
+// TestAJobIsNotTakenElsewhereForOurOwnFault: the others could not be called
+// either, and none of them comes last for it.
+func TestAJobIsNotTakenElsewhereForOurOwnFault(t *testing.T) {
+	t.Parallel()
+	local := &providers.Failure{Kind: providers.KindLocal, Err: errors.New("too many open files")}
+	a, b := &painter{name: "a", fail: local}, &painter{name: "b", fail: local}
+	r := newRig(t, []providers.Provider{a, b}, painted(1), painted(1))
+	for range 4 {
+		if _, _, err := r.MakeImages(t.Context(), accounts.Live, []string{"pic"}, providers.ImageRequest{}); !errors.Is(err, local) {
+			t.Error(err)
+		}
+	}
+	if a.asked+b.asked != 4 {
+		t.Errorf("asked %d and %d times", a.asked, b.asked)
+	}
+	targets, err := r.makers(accounts.Live, []string{"pic"}, catalog.Image)
+	if err != nil || len(targets) != 2 || targets[0].health.rank(r.now())+targets[1].health.rank(r.now()) != 0 {
+		t.Errorf("%+v (%v)", targets, err)
+	}
+}
+
 // TestARendersProviderIsFoundAgain by its name, or it is said that it is gone.
 func TestARendersProviderIsFoundAgain(t *testing.T) {
 	t.Parallel()

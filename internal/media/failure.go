@@ -69,6 +69,8 @@ func explain(err error) *events.JobError {
 			return passing(codeTimeout, "the provider did not answer in time")
 		case providers.KindRateLimited, providers.KindOverloaded:
 			return passing(codeCapacity, "the provider has too much to do at the moment")
+		case providers.KindLocal:
+			return passing(codeInternal, "the server is out of file descriptors")
 		}
 		return passing(codeUpstream, "the provider failed to answer")
 	}

@@ -94,6 +94,7 @@ const (
 	KindTooLong     Kind = "too_long"     // and it is, for the model
 	KindProtocol    Kind = "protocol"     // an answer that cannot be understood
 	KindCut         Kind = "cut"          // a stream that ended before its end
+	KindLocal       Kind = "local"        // this server had no file descriptor for the call
 
 	KindBlockedInput  Kind = "blocked_input"  // a filter refused what the caller asked for
 	KindBlockedOutput Kind = "blocked_output" // or what the model made of it

@@ -42,6 +42,8 @@ func Class(err error) string {
 		return "cancelled"
 	case timedOut(err):
 		return "timeout"
+	case Exhausted(err):
+		return "connect"
 	case errors.As(err, &unknown):
 		return "dns"
 	case largeHeaders(err):
@@ -218,6 +220,8 @@ func explainTLS(err error) string {
 
 func explainConnect(err error) string {
 	switch {
+	case Exhausted(err):
+		return "no connection could be made from here: too many open files"
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "the server refused the connection"
 	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -47,6 +48,8 @@ type Outcome struct {
 	Error string
 	// Unsent means that nobody was there to send it to: that is no attempt.
 	Unsent bool
+	// Ours is why this server could not send it, which is none either.
+	Ours error
 }
 
 // Sender carries messages to one kind of endpoint.
@@ -77,6 +80,9 @@ func (s *Service) attempt(ctx context.Context, t *target, j *job) (*result, erro
 	h.Set("User-Agent", s.agent)
 	begun := time.Now()
 	out := s.senders[t.Kind].Send(ctx, t.Endpoint, &Message{DeliveryID: j.id, Attempt: j.attempts + 1, URL: t.URL, Header: h, Body: body, Timeout: s.timeout})
+	if out.Ours != nil {
+		return nil, out.Ours
+	}
 	if out.Unsent {
 		return nil, nil
 	}
@@ -201,6 +207,9 @@ func (s *httpSender) Send(ctx context.Context, _ *Endpoint, m *Message) (out Out
 	// turns out to have been closed: receivers know a delivery by its id.
 	req.Header["X-Idempotency-Key"] = nil
 	resp, err := s.transport.RoundTrip(req)
+	if safehttp.Exhausted(err) {
+		return Outcome{Ours: fmt.Errorf("this server is out of file descriptors, %s: %w", safehttp.MoreDescriptors, err)}
+	}
 	if err != nil {
 		return Outcome{Class: safehttp.Class(err), Error: safehttp.Explain(err)}
 	}

@@ -131,8 +131,8 @@ func NewExecutor(guard *safehttp.Guard, version string) *Executor {
 		guard:   guard,
 		agent:   "Turnpike/" + version + " (agents)",
 		version: version,
-		single:  guard.Client(safehttp.ClientOptions{MaxIdlePerHost: -1}).Transport,
-		pooled:  guard.Client(safehttp.ClientOptions{}).Transport,
+		single:  patient{guard.Client(safehttp.ClientOptions{MaxIdlePerHost: -1}).Transport},
+		pooled:  patient{guard.Client(safehttp.ClientOptions{}).Transport},
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"turnpike/internal/fault"
 	"turnpike/internal/jsonbody"
 	"turnpike/internal/providers"
+	"turnpike/internal/safehttp"
 )
 
 const (
@@ -196,5 +197,9 @@ func failure(err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("espeak: %w", err)
 	}
-	return &providers.Failure{Kind: providers.KindServer, Err: fmt.Errorf("espeak: %w", err)}
+	kind := providers.KindServer
+	if safehttp.Exhausted(err) {
+		kind = providers.KindLocal
+	}
+	return &providers.Failure{Kind: kind, Err: fmt.Errorf("espeak: %w", err)}
 }

@@ -40,6 +40,10 @@ const (
 	pingEvery = 15 * time.Second
 	// maxRedirects is enough for a server that adds or drops a slash.
 	maxRedirects = 3
+	// maxRepeats is how often a body is sent again: for redirects, and when
+	// net/http repeats a call that a server has not processed. By itself it
+	// does so without end.
+	maxRepeats = 2 * maxRedirects
 	// errorPatience bounds the wait for the text of an error whose status is known.
 	errorPatience = 5 * time.Second
 	// maxErrorBody bounds that text; real ones are below a kilobyte.
@@ -162,8 +166,8 @@ func (call Call) request(ctx context.Context) (*http.Request, error) {
 		req.ContentLength += int64(len(piece))
 	}
 	if req.ContentLength > 0 {
-		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(readerOf(call.Body)), nil } // for a redirect
-		req.Body, _ = req.GetBody()
+		req.Body = io.NopCloser(readerOf(call.Body))
+		req.GetBody = call.repeats()
 	}
 	req.Header = call.Header.Clone()
 	if req.Header == nil {
@@ -175,6 +179,21 @@ func (call Call) request(ctx context.Context) (*http.Request, error) {
 	setDefault(req.Header, "User-Agent", "Turnpike")
 	return req, nil
 }
+
+// repeats gives the body once more, a few times: for a redirect, and for
+// net/http, which makes a call again that was surely not processed.
+func (call Call) repeats() func() (io.ReadCloser, error) {
+	left := maxRepeats
+	return func() (io.ReadCloser, error) {
+		if left == 0 {
+			return nil, errRepeated
+		}
+		left--
+		return io.NopCloser(readerOf(call.Body)), nil
+	}
+}
+
+var errRepeated = fmt.Errorf("the provider has given the call back more than %d times", maxRepeats)
 
 // readerOf reads the pieces one after the other. One alone net/http knows to be
 // in memory, and sends it together with the headers: a provider has the whole
@@ -221,11 +240,22 @@ func callFailure(ctx, callCtx context.Context, err error) error {
 		err = outer.Err
 	}
 	kind := providers.KindConnect
-	// net/http has no types for its own words.
-	if s := err.Error(); strings.Contains(s, "malformed") || strings.Contains(s, "response headers exceeded") {
+	switch {
+	case safehttp.Exhausted(err):
+		kind = providers.KindLocal
+	case notHTTP(err):
 		kind = providers.KindProtocol
 	}
 	return failure(ctx, callCtx, kind, err)
+}
+
+// notHTTP reports that an answer came and is not valid: the provider was
+// reached, and may have done what was asked. net/http has no types for its own
+// words.
+func notHTTP(err error) bool {
+	text := err.Error()
+	return slices.ContainsFunc([]string{"malformed", "response headers exceeded", "Content-Length", "transfer encoding", "trailer key"},
+		func(words string) bool { return strings.Contains(text, words) })
 }
 
 // failure is of the kind given, unless the caller has gone or time has run out.

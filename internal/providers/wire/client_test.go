@@ -11,8 +11,10 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -140,6 +142,44 @@ func TestConnectionThatFailsIsNamed(t *testing.T) {
 	} {
 		if _, err := post(t.Context(), NewClient(Timeouts{}), c.url); kindOf(err) != c.want {
 			t.Errorf("%s is %v, want %s", name, err, c.want)
+		}
+	}
+}
+
+// Such a provider was reached: the call must not be taken for one that was not
+// made. Both ways to make one are tried, ours and net/http's.
+func TestAnswerThatIsNoHTTPIsOfTheProtocol(t *testing.T) {
+	t.Parallel()
+	for _, head := range []string{
+		"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n",
+		"HTTP/1.1 200 OK\r\nContent-Length:\r\n\r\n",
+		"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}",
+		"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n",
+		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n",
+		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: Content-Length\r\n\r\n0\r\n\r\n",
+		"HTTP/1.1 2x0 OK\r\n\r\n",
+		"HTTP/x 200 OK\r\n\r\n",
+		"HTTP/1.1 200 OK\r\nno colon\r\n\r\n",
+	} {
+		url := rawServer(t, head)
+		for name, body := range map[string]int{"direct": 2, "net/http": maxDirectBody + 1} {
+			_, err := NewClient(Timeouts{}).Post(t.Context(), url, nil, make([]byte, body), nil)
+			if kindOf(err) != providers.KindProtocol {
+				t.Errorf("%s, %q is %v", name, head, err)
+			}
+		}
+	}
+}
+
+func TestWantOfDescriptorsIsNoFailureOfTheProvider(t *testing.T) {
+	t.Parallel()
+	client := NewClient(Timeouts{})
+	client.http.Transport.(*direct).others.DialContext = func(context.Context, string, string) (net.Conn, error) {
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("socket", syscall.EMFILE)}
+	}
+	for _, url := range []string{"http://provider.example", "https://provider.example"} {
+		if _, err := post(t.Context(), client, url); kindOf(err) != providers.KindLocal {
+			t.Errorf("%s is %v", url, err)
 		}
 	}
 }

@@ -106,7 +106,10 @@ func repeated(req *http.Request) *http.Request {
 	}
 	again := req.Clone(req.Context())
 	if req.GetBody != nil {
-		again.Body, _ = req.GetBody() // bytes in memory
+		var err error
+		if again.Body, err = req.GetBody(); err != nil {
+			return nil
+		}
 	}
 	return again
 }

@@ -218,7 +218,7 @@ func TestOnlyTheLastAnswerCounts(t *testing.T) {
 		"in pieces":        {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nTrailer: x\r\n\r\n", ""},
 		"broken pieces":    {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n", providers.KindCut},
 		"half":             {"HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n{}", providers.KindCut},
-		"two lengths":      {"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}", providers.KindConnect},
+		"two lengths":      {"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}", providers.KindProtocol},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
