@@ -63,7 +63,7 @@ func openSQLite(path string) (*sqliteEngine, error) {
 		return d
 	}
 	writer := open(1)
-	e.readers = open(runtime.GOMAXPROCS(0), "query_only(1)", "cache_size(-2000)")
+	e.readers = open(runtime.GOMAXPROCS(0), "query_only(1)")
 	e.check = open(1, "cache_size(-500)")
 	if err != nil {
 		return nil, fmt.Errorf("open sqlite: %w", err)
@@ -102,7 +102,7 @@ func dsn(path string, pragmas ...string) string {
 		"synchronous(FULL)", // a commit is on the disk before it is acknowledged
 		"foreign_keys(1)",
 		"wal_autocheckpoint(0)",
-		"cache_size(-4000)", // KiB: twice that made nothing faster, with 500 MB of deliveries either
+		"cache_size(-2000)", // KiB: twice that made nothing faster, with a million deliveries waiting either
 	}, pragmas...) {
 		q.Add("_pragma", p)
 	}
