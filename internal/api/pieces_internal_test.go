@@ -5,7 +5,9 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 )
 
@@ -38,8 +40,22 @@ func served(t *testing.T, http2 bool, write func(c *Call)) *http.Response {
 	return res
 }
 
-// TestAStreamMayBeQuiet between two pieces for longer than a client has to take
-// one.
+// pausing waits before it says that there is no more.
+type pausing struct {
+	io.Reader
+	pause time.Duration
+}
+
+func (p *pausing) Read(b []byte) (int, error) {
+	n, err := p.Reader.Read(b)
+	if err == io.EOF {
+		time.Sleep(p.pause)
+	}
+	return n, err
+}
+
+// TestAStreamMayBeQuiet between two pieces, and after the last, for longer than a
+// client has to take one.
 func TestAStreamMayBeQuiet(t *testing.T) {
 	const limit = 100 * time.Millisecond
 	hasty(t, limit)
@@ -59,9 +75,12 @@ func TestAStreamMayBeQuiet(t *testing.T) {
 				_, _ = out.Write([]byte("two"))
 				c.expectPiece()
 			},
+			"a sound": func(c *Call) {
+				_ = c.passOn(iotest.OneByteReader(&pausing{strings.NewReader("wo"), 3 * limit}), []byte("t"), 1)
+			},
 		} {
 			body, err := io.ReadAll(served(t, http2, write).Body)
-			if want := map[string]string{"events": ": still there\n\n: still there\n\n", "a file": "onetwo"}[name]; err != nil || string(body) != want {
+			if want := map[string]string{"events": ": still there\n\n: still there\n\n", "a file": "onetwo", "a sound": "two"}[name]; err != nil || string(body) != want {
 				t.Errorf("%s, HTTP/2 %t: %q, %v", name, http2, body, err)
 			}
 		}

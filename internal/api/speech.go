@@ -47,20 +47,8 @@ func (c *Call) sound(s *gateway.Sound) error {
 		h.Set("Content-Length", strconv.FormatInt(size, 10))
 	}
 	c.w.WriteHeader(http.StatusOK)
-	control := http.NewResponseController(c.w)
-	for n > 0 {
-		failed := c.writePieces(buf[:n])
-		if failed == nil {
-			failed = control.Flush()
-		}
-		if failed != nil {
-			err = errLeft
-			break
-		}
-		c.expectNothing()
-		if n, err = s.Read(buf); err != nil && n == 0 {
-			break
-		}
+	if n > 0 {
+		err = c.passOn(s, buf, n)
 	}
 	_ = s.Close() // before the entry is settled, so that it knows what was used
 	if err == nil || err == io.EOF || errors.Is(err, errLeft) {
@@ -69,4 +57,23 @@ func (c *Call) sound(s *gateway.Sound) error {
 	}
 	c.settle(http.StatusOK, string(c.faultOf(err).Code))
 	panic(http.ErrAbortHandler)
+}
+
+// passOn sends what is read as it comes. The first n bytes of it are in the buffer.
+func (c *Call) passOn(from io.Reader, buf []byte, n int) error {
+	defer c.expectPiece() // for the end of the answer, however long after the last byte it turns out to be that
+	control := http.NewResponseController(c.w)
+	for {
+		err := c.writePieces(buf[:n])
+		if err == nil {
+			err = control.Flush()
+		}
+		if err != nil {
+			return errLeft
+		}
+		c.expectNothing()
+		if n, err = from.Read(buf); err != nil && n == 0 {
+			return err
+		}
+	}
 }

@@ -112,7 +112,7 @@ func (g *Gateway) try(ctx context.Context, c Call, r *request, targets []target,
 		switch {
 		case i+1 < len(targets):
 			i++
-		case len(targets) == 1 && again < sameAgain && repeatable(f):
+		case len(targets) == 1 && again < sameAgain && f.Momentary() && f.RetryAfter <= patientFor:
 			pause(ctx, max(pauses[again], f.RetryAfter))
 			again++
 		case t.offer.Any && f.Kind == providers.KindNoModel:
@@ -155,18 +155,6 @@ const (
 	AttemptOK          = "ok"
 	AttemptUnsupported = "unsupported"
 )
-
-// repeatable reports whether the same target may do better in a moment. One
-// that has let our own patience run out is not waited for again.
-func repeatable(f *providers.Failure) bool {
-	switch f.Kind {
-	case providers.KindConnect, providers.KindRateLimited, providers.KindOverloaded, providers.KindServer:
-		return f.RetryAfter <= patientFor
-	case providers.KindTimeout:
-		return f.Status != 0 && f.RetryAfter <= patientFor
-	}
-	return false
-}
 
 // pause waits, unless the caller leaves.
 func pause(ctx context.Context, d time.Duration) {

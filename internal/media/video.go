@@ -16,6 +16,7 @@ import (
 	"turnpike/internal/events"
 	"turnpike/internal/fault"
 	"turnpike/internal/files"
+	"turnpike/internal/lanes"
 	"turnpike/internal/providers"
 )
 
@@ -40,6 +41,8 @@ const (
 	// firstPoll is how soon after its start a render is looked after; each
 	// further time is twice as long, up to the server's setting.
 	firstPoll = 100 * time.Millisecond
+	// pictureTries is how often in a row what goes with a video is asked for.
+	pictureTries = 3
 	// variants are what is kept of a render, the video itself first.
 	theVideo, theThumbnail, theSpritesheet = "video", "thumbnail", "spritesheet"
 )
@@ -172,7 +175,7 @@ func (s *Service) pollVideo(ctx context.Context, j *Job, t *task, m made) *resul
 	m.Files = nil // of an earlier try that did not get to all of them
 	began := s.now()
 	for _, variant := range VideoVariants {
-		f, err := s.fetchVideo(ctx, j, maker, m.Upstream, variant)
+		f, err := s.fetchPatiently(ctx, j, maker, m.Upstream, variant)
 		var refused *providers.Failure
 		if err != nil && variant != theVideo && (errors.As(err, &refused) || fault.Is(err, fault.InvalidParameter)) {
 			continue // not every provider has them
@@ -185,6 +188,25 @@ func (s *Service) pollVideo(ctx context.Context, j *Job, t *task, m made) *resul
 		m.Files = append(m.Files, kept)
 	}
 	return &result{task: t, status: taskCompleted, output: m, cost: m.cost()}
+}
+
+// fetchPatiently asks again for what goes with a video: what is not there then is
+// never asked for again, as nobody should wait for a video because of it. The
+// video itself has the tries of its task.
+func (s *Service) fetchPatiently(ctx context.Context, j *Job, maker providers.VideoMaker, id, variant string) (f files.File, err error) {
+	for try := range pictureTries {
+		if f, err = s.fetchVideo(ctx, j, maker, id, variant); variant == theVideo || !momentary(err) {
+			break
+		}
+		slog.Warn("cannot fetch what goes with a video", "job", j.ID, "variant", variant, "again", try+1 < pictureTries, "error", err)
+		lanes.Breathe(ctx)
+	}
+	return f, err
+}
+
+func momentary(err error) bool {
+	var f *providers.Failure
+	return errors.As(err, &f) && (f.Momentary() || f.Kind == providers.KindLocal)
 }
 
 func (s *Service) fetchVideo(ctx context.Context, j *Job, maker providers.VideoMaker, id, variant string) (files.File, error) {

@@ -5,6 +5,7 @@ package providers
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"time"
 )
 
@@ -118,3 +119,15 @@ func (f *Failure) Error() string {
 }
 
 func (f *Failure) Unwrap() error { return f.Err }
+
+// Momentary reports whether the same call may do better in a moment. A provider
+// that has let our own patience run out is not waited for again.
+func (f *Failure) Momentary() bool {
+	switch f.Kind {
+	case KindConnect, KindRateLimited, KindOverloaded, KindServer:
+		return f.Status != http.StatusNotImplemented
+	case KindTimeout:
+		return f.Status != 0
+	}
+	return false
+}

@@ -37,6 +37,7 @@ import (
 //	[holdvideo NAME] sends a video's file when the test opens the gate
 //	[holdthumbnail NAME] sends its thumbnail then
 //	[mute]           speaks without a sample
+//	[failsthumbnail N] answers the first N calls for it with 503
 //	[fails N]        answers the first N calls with 500
 //	[blocked]        refuses what came of the prompt
 //	[polls N]        a video is asked for N times until it is done
@@ -63,8 +64,9 @@ type studioCall struct {
 }
 
 type studioVideo struct {
-	prompt string
-	polled int
+	prompt     string
+	polled     int
+	thumbnails int // that were asked for
 }
 
 func newStudio(t *testing.T) *studio {
@@ -222,6 +224,10 @@ func (s *studio) video(w http.ResponseWriter, r *http.Request, id, prompt string
 	if strings.HasSuffix(r.URL.Path, "/content") {
 		switch r.URL.Query().Get("variant") {
 		case "thumbnail":
+			if v.thumbnails++; v.thumbnails <= countIn(orders(prompt)["failsthumbnail"]) {
+				http.Error(w, `{"error":{"message":"not now"}}`, http.StatusServiceUnavailable)
+				return
+			}
 			w.Header().Set("Content-Type", "image/png")
 			_, _ = w.Write(pictureOf(prompt, 0))
 		case "spritesheet":

@@ -198,6 +198,24 @@ func TestAVideoIsListedOnce(t *testing.T) {
 	})
 }
 
+// TestAThumbnailIsAskedForAgain, a few times: nobody waits for a video because of
+// its thumbnail.
+func TestAThumbnailIsAskedForAgain(t *testing.T) {
+	t.Parallel()
+	for fails, want := range map[int]int{2: http.StatusOK, 9: http.StatusNotFound} {
+		eachShop(t, nil, func(t *testing.T, s *shop) {
+			path := s.make(t, videos, film(fmt.Sprintf("[failsthumbnail %d] [polls 1] a ship", fails)))
+			s.rendered(t, path, "completed")
+			if r := s.ask(t, "GET", path+"/content?variant=thumbnail", nil); r.Status != want {
+				t.Errorf("after %d failures: %d %s", fails, r.Status, r.Body)
+			}
+			if n := s.tries(t, path); n != 0 {
+				t.Errorf("%d tries of the video failed", n)
+			}
+		})
+	}
+}
+
 // TestWhoCannotPayLeavesNoFile: the picture of a render that is refused is not
 // kept.
 func TestWhoCannotPayLeavesNoFile(t *testing.T) {

@@ -251,10 +251,10 @@ func callFailure(ctx, callCtx context.Context, err error) error {
 
 // notHTTP reports that an answer came and is not valid: the provider was
 // reached, and may have done what was asked. net/http has no types for its own
-// words.
+// words; PROTOCOL_ERROR is HTTP/2's for all of it.
 func notHTTP(err error) bool {
 	text := err.Error()
-	return slices.ContainsFunc([]string{"malformed", "response headers exceeded", "Content-Length", "transfer encoding", "trailer key"},
+	return slices.ContainsFunc([]string{"malformed", "response headers exceeded", "Content-Length", "transfer encoding", "trailer key", "PROTOCOL_ERROR"},
 		func(words string) bool { return strings.Contains(text, words) })
 }
 

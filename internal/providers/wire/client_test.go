@@ -171,6 +171,33 @@ func TestAnswerThatIsNoHTTPIsOfTheProtocol(t *testing.T) {
 	}
 }
 
+func TestAnswerThatIsNoHTTP2IsOfTheProtocol(t *testing.T) {
+	t.Parallel()
+	for name, answer := range map[string]http.HandlerFunc{
+		"endless headers": func(w http.ResponseWriter, _ *http.Request) {
+			for i := range 200 {
+				w.Header().Set(fmt.Sprintf("X-Long-%d", i), strings.Repeat("x", 10_000))
+			}
+		},
+		"endless hints": func(w http.ResponseWriter, _ *http.Request) {
+			for range 200 {
+				w.Header().Set("Link", strings.Repeat("x", 10_000))
+				w.WriteHeader(http.StatusEarlyHints)
+			}
+		},
+	} {
+		server := httptest.NewUnstartedServer(answer)
+		server.EnableHTTP2 = true
+		server.StartTLS()
+		t.Cleanup(server.Close)
+		client := NewClient(Timeouts{})
+		client.http.Transport.(*direct).others.TLSClientConfig = &tls.Config{RootCAs: server.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs}
+		if _, err := post(t.Context(), client, server.URL); kindOf(err) != providers.KindProtocol || strings.Contains(err.Error(), "malformed") {
+			t.Errorf("%s is %v", name, err)
+		}
+	}
+}
+
 func TestWantOfDescriptorsIsNoFailureOfTheProvider(t *testing.T) {
 	t.Parallel()
 	client := NewClient(Timeouts{})
