@@ -219,6 +219,8 @@ func TestACallOfAFormerLifeIsNotWritten(t *testing.T) {
 	case <-time.After(20 * time.Second):
 		t.Fatal("the node does not notice that it was buried")
 	}
+	for end := time.Now().Add(5 * time.Second); !node.Sure() && time.Now().Before(end); time.Sleep(time.Millisecond) {
+	}
 	present := l.Open(live(&hold{}))
 	former.Start(0)
 	present.Start(0)

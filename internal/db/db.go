@@ -101,7 +101,7 @@ func OpenOn(ctx context.Context, address string, local func() time.Time) (*DB, e
 	watching.Go(func() { eng.watch(watchCtx, d.signals.dispatch) })
 	if d.Engine() != "sqlite" {
 		d.clock = newClock(local)
-		if err := d.compareClocks(ctx); err != nil {
+		if err := d.CompareClocks(ctx); err != nil {
 			slog.Warn("cannot ask the database for its time; it is tried again", "error", err)
 		}
 		watching.Go(func() { d.keepTime(watchCtx) })

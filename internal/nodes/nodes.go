@@ -36,7 +36,7 @@ type Node struct {
 
 	mu       sync.Mutex
 	beaten   time.Time // when the last heartbeat that was stored began
-	rejoined time.Time // when it found itself declared dead
+	rejoined time.Time // when it had given up what it had when it was declared dead
 	lives    int
 	onRejoin []func(life int)
 
@@ -83,34 +83,47 @@ func (n *Node) Leave(ctx context.Context) error {
 // beat stores a heartbeat. A node whose row is gone was declared dead: what it
 // had was taken over, and it goes on in a new life.
 func (n *Node) beat(ctx context.Context, first bool) error {
-	begun, now := time.Now(), n.now()
-	seen := n.db.At(now).UnixMicro()
-	dead := false
-	err := n.db.Write(ctx, func(tx *db.Tx) error {
-		dead = false
-		found, err := tx.Exec(ctx, "UPDATE nodes SET seen_at = $2 WHERE id = $1", n.ID, seen)
-		if err != nil || found > 0 {
-			return err
+	begun := time.Now()
+	found, err := n.store(ctx, "UPDATE nodes SET seen_at = $2 WHERE id = $1")
+	if err == nil && found == 0 {
+		if !first {
+			n.renounce()
+			_ = n.db.CompareClocks(ctx) // it may have been suspended, and then its own stood still
 		}
-		dead = !first
-		_, err = tx.Exec(ctx, "INSERT INTO nodes (id, started_at, seen_at) VALUES ($1, $2, $2)", n.ID, seen)
-		return err
-	})
+		_, err = n.store(ctx, "INSERT INTO nodes (id, started_at, seen_at) VALUES ($1, $2, $2) ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at")
+	}
 	if err != nil {
 		return err
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.beaten = begun
-	if dead {
-		slog.Warn("this node was thought dead, and what it had set aside was taken over; it starts anew", "node", n.ID)
-		n.rejoined = now
-		n.lives++
-		for _, fn := range n.onRejoin {
-			fn(n.lives)
-		}
-	}
 	return nil
+}
+
+// store writes the node's row with the time.
+func (n *Node) store(ctx context.Context, query string) (rows int64, err error) {
+	err = n.db.Write(ctx, func(tx *db.Tx) (err error) {
+		rows, err = tx.Exec(ctx, query, n.ID, n.common().UnixMicro())
+		return err
+	})
+	return rows, err
+}
+
+// renounce gives up what others have taken over. It comes before anybody can find
+// the node alive again, and so whatever becomes of that: a call that has set aside
+// something of its former life must not be confirmed. Until the next heartbeat is
+// stored the node is sure of nothing.
+func (n *Node) renounce() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	slog.Warn("this node was thought dead, and what it had set aside was taken over; it starts anew", "node", n.ID)
+	n.beaten = time.Time{}
+	n.lives++
+	for _, fn := range n.onRejoin {
+		fn(n.lives)
+	}
+	n.rejoined = n.now() // not before they are done: until then a call could set aside something
 }
 
 // OnRejoin registers what is to be given up when this node was declared dead.
@@ -157,7 +170,8 @@ func (n *Node) Sure() bool {
 	return time.Since(n.beaten) < sureFor
 }
 
-// Rejoined is when this node last found itself declared dead, or zero.
+// Rejoined is when this node last had given up what it had, as it was declared
+// dead, or zero.
 func (n *Node) Rejoined() time.Time {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -148,6 +148,41 @@ func TestABuriedNodeThatLivesBeginsAnew(t *testing.T) {
 	}
 }
 
+// TestANodeGivesUpWhatItHadBeforeItIsBack: otherwise a call that has set aside
+// something of its former life would be confirmed, and spend what others have.
+func TestANodeGivesUpWhatItHadBeforeItIsBack(t *testing.T) {
+	t.Parallel()
+	d := dbtest.Open(t, dbtest.Address(t, "postgres"))
+	a, late := join(t, d, 0), join(t, d, deadAfter+time.Second)
+	if !bury(t, late, a.ID) {
+		t.Fatal("it was not buried")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var given time.Time
+	a.OnRejoin(func(int) {
+		err := d.Write(t.Context(), func(tx *db.Tx) error {
+			if alive, err := a.Confirm(t.Context(), tx); alive {
+				return errors.Join(err, errors.New("it is back, and has what others took over"))
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		given = time.Now()
+		cancel() // it cannot say that it is back, or does not hear that it has
+	})
+	if err := a.beat(ctx, false); err == nil {
+		t.Fatal("it could say that it is back")
+	}
+	if a.Life() != 1 || a.Rejoined().Before(given) || a.Sure() {
+		t.Errorf("life %d since %v, sure %t; it had given up everything at %v", a.Life(), a.Rejoined(), a.Sure(), given)
+	}
+	if err := a.beat(t.Context(), false); err != nil || !a.Sure() {
+		t.Errorf("the next heartbeat: %v, sure %t", err, a.Sure())
+	}
+}
+
 func TestANodeWithoutHeartbeatsIsNotSure(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {

@@ -238,6 +238,8 @@ func TestASlowNodeCorrectsWhatWasRecovered(t *testing.T) {
 	case <-time.After(20 * time.Second):
 		t.Fatal("the slow node does not notice that it was buried")
 	}
+	for end := time.Now().Add(5 * time.Second); !slow.Sure() && time.Now().Before(end); time.Sleep(time.Millisecond) {
+	}
 	present := o.reserve(10 * credits.Credit)
 	record.Settle(func(e *audit.Entry) { *e = *o.entryLike(e, 3*credits.Credit) })
 	group.Stop()
