@@ -138,21 +138,49 @@ type Rekeyed struct {
 // go on, and need the new one when they start again. next is the new one where
 // the settings have the master key; that in the data folder is made here.
 func ChangeMasterKey(ctx context.Context, cfg config.Config, next []byte) (*Rekeyed, error) {
+	if cfg.MasterKey == "" {
+		unlock, err := lockRekey(cfg.Data) // before the key is read
+		if err != nil {
+			return nil, err
+		}
+		defer unlock()
+	}
 	s, err := openChecked(ctx, cfg, func(s *Store, ctx context.Context) error { return CheckSchema(ctx, s.DB) })
 	if err != nil {
 		return nil, err
 	}
 	defer s.Close()
-	if cfg.MasterKey != "" {
-		return rekey(ctx, s.DB, s.master, next)
+	if cfg.MasterKey == "" {
+		return s.rekeyFile(ctx, cfg.Data)
 	}
-	// The new key is on the disk before the database needs it, and takes the old
-	// one's place when it does. What an interrupted try has left is used.
-	path := filepath.Join(cfg.Data, masterKeyFile)
-	if next, _, err = keyring.LoadOrCreate(path + newKeySuffix); err != nil {
+	if bytes.Equal(s.master, next) {
+		return nil, errors.New("the new master key is the one in use; make another")
+	}
+	out, err := s.rekey(ctx, next)
+	if errors.Is(err, db.ErrInDoubt) {
+		return nil, fmt.Errorf("whether the database has the new master key is not known; keep both keys, and run this again with the same TURNPIKE_NEW_MASTER_KEY: %w", err)
+	}
+	return out, err
+}
+
+// rekeyFile changes the master key that is in the data folder. The new one is on
+// the disk before the database needs it, and takes the old one's place when it
+// does. What an interrupted try has left is used.
+func (s *Store) rekeyFile(ctx context.Context, folder string) (*Rekeyed, error) {
+	path := filepath.Join(folder, masterKeyFile)
+	if _, err := os.Stat(path + newKeySuffix); err != nil {
+		if _, err := openRoot(ctx, s.DB, s.master); err != nil {
+			return nil, err // and no file that would be taken for an interrupted try's
+		}
+	}
+	next, _, err := keyring.LoadOrCreate(path + newKeySuffix)
+	if err != nil {
 		return nil, err
 	}
-	out, err := rekey(ctx, s.DB, s.master, next)
+	out, err := s.rekey(ctx, next)
+	if errors.Is(err, keyring.ErrOtherMaster) {
+		return nil, fmt.Errorf("%w: neither %s nor %s; restore the one that is", err, path, path+newKeySuffix)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -160,7 +188,7 @@ func ChangeMasterKey(ctx context.Context, cfg config.Config, next []byte) (*Reke
 	if err := os.Rename(path+newKeySuffix, path); err != nil {
 		return nil, fmt.Errorf("the database needs the new master key from now on, but it could not be put in its place; run this again, or move %s to %s: %w", path+newKeySuffix, path, err)
 	}
-	return out, durable.Folder(cfg.Data)
+	return out, errors.Join(durable.Folder(folder), keyring.RemoveUnfinished(folder))
 }
 
 // explainOther adds to a refused master key that a change of it was interrupted.
@@ -172,25 +200,25 @@ func explainOther(cfg config.Config, err error) error {
 	return fmt.Errorf("%w; %s is from a change of the master key that was interrupted: run turnpike rekey", err, path)
 }
 
-func rekey(ctx context.Context, d *db.DB, master, next []byte) (*Rekeyed, error) {
+func (s *Store) rekey(ctx context.Context, next []byte) (*Rekeyed, error) {
 	var out Rekeyed
-	err := d.Write(ctx, func(tx *db.Tx) error {
+	err := s.DB.Write(ctx, func(tx *db.Tx) error {
 		out = Rekeyed{}
 		// Of two that change it at once the second finds the other's key.
 		if _, err := tx.Exec(ctx, "UPDATE meta SET value = value WHERE name = $1", masterKeyMark); err != nil {
 			return err
 		}
-		root, err := openRoot(ctx, tx, master)
+		root, err := openRoot(ctx, tx, s.master)
 		if errors.Is(err, keyring.ErrOtherMaster) {
-			if _, already := openRoot(ctx, tx, next); already == nil {
-				out.Already = true
+			if root, already := openRoot(ctx, tx, next); already == nil {
+				out.Already, out.WasRoot = true, bytes.Equal(root, s.master)
 				return nil
 			}
 		}
 		if err != nil {
 			return err
 		}
-		out.WasRoot = bytes.Equal(root, master)
+		out.WasRoot = bytes.Equal(root, s.master)
 		wrapped, err := keyring.Wrap(root, next)
 		if err != nil {
 			return err
@@ -212,7 +240,7 @@ func OpenRing(ctx context.Context, cfg config.Config, d *db.DB) (*keyring.Ring, 
 	}
 	root, err := openRoot(ctx, d, master)
 	if err != nil {
-		return nil, err
+		return nil, explainOther(cfg, err)
 	}
 	return keyring.New(root)
 }

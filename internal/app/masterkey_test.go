@@ -57,6 +57,9 @@ func TestMasterKeyIsChanged(t *testing.T) {
 	eachKeyed(t, func(t *testing.T, cfg config.Config) {
 		hash, _, sealed := opened(t, cfg)
 		next := parsed(t, otherMasterKey)
+		if _, err := ChangeMasterKey(t.Context(), cfg, parsed(t, oneMasterKey)); err == nil || !strings.Contains(err.Error(), "the one in use") {
+			t.Errorf("to the same key: %v", err)
+		}
 		done, err := ChangeMasterKey(t.Context(), cfg, next)
 		if err != nil || done.Already || done.WasRoot || done.File != "" {
 			t.Fatalf("%+v, %v", done, err)
@@ -143,6 +146,9 @@ func TestMasterKeyOfAnEarlierVersion(t *testing.T) {
 		done, err := ChangeMasterKey(t.Context(), cfg, parsed(t, otherMasterKey))
 		if err != nil || !done.WasRoot {
 			t.Fatalf("%+v, %v", done, err)
+		}
+		if done, err := ChangeMasterKey(t.Context(), cfg, parsed(t, otherMasterKey)); err != nil || !done.Already || !done.WasRoot {
+			t.Errorf("once more: %+v, %v", done, err)
 		}
 		again, open, _ := opened(t, wrong)
 		if err := open(sealed); again != hash || err != nil {
@@ -242,5 +248,55 @@ func TestMasterKeyInTheFolderIsReplaced(t *testing.T) {
 	}
 	if again, _, _ := opened(t, cfg); again != hash {
 		t.Error("what was stored is not readable")
+	}
+}
+
+// TestMasterKeyInTheFolderIsReplacedByOne: of two at once one would put its own
+// new key in the place of the other's, which the database has.
+func TestMasterKeyInTheFolderIsReplacedByOne(t *testing.T) {
+	t.Parallel()
+	cfg := config.Config{Data: t.TempDir()}
+	opened(t, cfg)
+	unlock, err := lockRekey(cfg.Data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ChangeMasterKey(t.Context(), cfg, nil); err == nil || !strings.Contains(err.Error(), "another turnpike rekey") {
+		t.Errorf("beside another: %v", err)
+	}
+	unlock()
+	left := filepath.Join(cfg.Data, ".master-key-1") // of one that was killed
+	if err := os.WriteFile(left, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ChangeMasterKey(t.Context(), cfg, nil); err != nil {
+		t.Errorf("after it: %v", err)
+	}
+	if _, err := os.Stat(left); err == nil {
+		t.Error("an unfinished key still lies about")
+	}
+}
+
+// TestAWrongMasterKeyInTheFolderIsNotReplaced, and nothing is left that would be
+// taken for a change that was interrupted.
+func TestAWrongMasterKeyInTheFolderIsNotReplaced(t *testing.T) {
+	t.Parallel()
+	cfg := config.Config{Data: t.TempDir()}
+	opened(t, cfg)
+	path := filepath.Join(cfg.Data, masterKeyFile)
+	if err := os.WriteFile(path, []byte(oneMasterKey), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ChangeMasterKey(t.Context(), cfg, nil); !errors.Is(err, keyring.ErrOtherMaster) {
+		t.Errorf("it was changed: %v", err)
+	}
+	if _, err := os.Stat(path + newKeySuffix); err == nil {
+		t.Error("a new key was made")
+	}
+	if err := os.WriteFile(path+newKeySuffix, []byte(otherMasterKey), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ChangeMasterKey(t.Context(), cfg, nil); !errors.Is(err, keyring.ErrOtherMaster) || !strings.Contains(err.Error(), "neither") {
+		t.Errorf("with two that are wrong: %v", err)
 	}
 }

@@ -65,7 +65,8 @@ var errGivenAway = errors.New("what was set aside for the call was taken over fr
 
 // writeIntents refuses calls with a reservation that others may have given
 // away: nobody has charged a call that nobody knew of. The rest of a batch is
-// written without it.
+// written without those of a former life. As long as the node is unsure, nothing
+// of it is: that passes.
 func (l *Log) writeIntents(ctx context.Context, tx *db.Tx, records []*Record) error {
 	asked := false
 	for _, r := range records {

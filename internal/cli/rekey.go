@@ -24,7 +24,8 @@ stay as they are. Servers that run go on; they need the new key at their next
 start.
 
 Without master_key in the settings a new one is made in the data folder. With it,
-the new one is taken from TURNPIKE_NEW_MASTER_KEY.
+the new one is taken from TURNPIKE_NEW_MASTER_KEY. If this is interrupted, run it
+again with the same value: the database may have it already.
 
 Backups that were made before need the old key: keep it for as long as them.`,
 		Example: `  turnpike rekey --data /var/lib/turnpike

@@ -82,12 +82,25 @@ func LoadOrCreate(path string) (master []byte, created bool, err error) {
 	return master, false, nil
 }
 
+// unfinished is the names that a key has until it is whole.
+const unfinished = ".master-key-*"
+
+// RemoveUnfinished removes keys in a folder whose makers were killed. Nobody may
+// make one meanwhile.
+func RemoveUnfinished(folder string) error {
+	names, err := filepath.Glob(filepath.Join(folder, unfinished))
+	for _, name := range names {
+		err = errors.Join(err, os.Remove(name))
+	}
+	return err
+}
+
 // create writes a new key under a name of its own and links it into place, so
 // that two processes starting at once agree on one key and a crash leaves none
 // half-written.
 func create(path string) ([]byte, bool, error) {
 	master := Random()
-	f, err := os.CreateTemp(filepath.Dir(path), ".master-key-*")
+	f, err := os.CreateTemp(filepath.Dir(path), unfinished)
 	if err != nil {
 		return nil, false, fmt.Errorf("create master key: %w", err)
 	}
