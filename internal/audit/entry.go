@@ -74,14 +74,25 @@ var insertRequests = db.NewBulk("requests", `ON CONFLICT (id) DO UPDATE SET
 	price_version = excluded.price_version, cached_tokens = excluded.cached_tokens
 	WHERE NOT requests.settled
 	OR requests.usage_source = 'recovered' -- a node that was only slow knows better
-	OR excluded.error_code = 'storage_unavailable' -- a refusal after all`,
+	OR excluded.error_code = 'storage_unavailable' -- a refusal after all`, requestTypes...)
+
+// openRequests makes entries that are not there yet.
+var openRequests = db.NewBulk("requests", "ON CONFLICT (id) DO NOTHING", requestTypes...)
+
+var requestTypes = []string{
 	"id text", "workspace_id text", "environment text", "key_id text", "key_hint text", "scoped_token_id text", "token_metadata text",
 	"ip text", "method text", "path text", "project text", "user_agent text", "node_id text", "created_at bigint", "settled boolean",
 	"status bigint", "error_code text", "model text", "provider text", "attempts text", "input_tokens bigint", "output_tokens bigint",
 	"reserved bigint", "credits bigint", "simulated_credits bigint", "usage_source text", "latency_us bigint", "upstream_us bigint",
-	"unbilled_credits bigint", "price_version text", "cached_tokens bigint")
+	"unbilled_credits bigint", "price_version text", "cached_tokens bigint"}
 
 const requestColumns = 31
+
+// free takes back what was charged.
+func (e *Entry) free() {
+	e.Credits, e.SimulatedCredits, e.UnbilledCredits = 0, 0, 0
+	e.InputTokens, e.OutputTokens, e.CachedTokens, e.UsageSource = nil, nil, nil, ""
+}
 
 // appendRow appends the entry in the order of insertRequests.
 func (e *Entry) appendRow(row []any, nodeID string) []any {

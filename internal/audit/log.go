@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"slices"
 	"sync"
 	"time"
@@ -123,9 +124,18 @@ func (l *Log) write(ctx context.Context, tx *db.Tx, records []*Record) error {
 			}
 		}
 		b := Booking{Entry: e}
-		if again || !alive || !l.node.Sure() || e.CreatedAt.Before(l.node.Rejoined()) {
-			if b.Old, err = settledBefore(ctx, tx, e); err != nil {
+		former := !alive || e.CreatedAt.Before(l.node.Rejoined())
+		if again || former || !l.node.Sure() {
+			var there bool
+			if b.Old, there, err = l.settledBefore(ctx, tx, e); err != nil {
 				return fmt.Errorf("request log: %w", err)
+			}
+			if former && !there && e.Hold != nil {
+				// What was set aside for it went to others, and nobody knew of it: nobody was
+				// answered, either.
+				e.Status, e.ErrorCode = http.StatusServiceUnavailable, string(fault.StorageUnavailable)
+				e.free()
+				rows[i] = e.appendRow(nil, l.node.ID)
 			}
 		}
 		settled = append(settled, b)
@@ -139,17 +149,25 @@ func (l *Log) write(ctx context.Context, tx *db.Tx, records []*Record) error {
 	return l.book(ctx, tx, settled)
 }
 
-// settledBefore returns the entry as it is stored, or nil when it is not there
-// or open. One that stays as it is counts as it is.
-func settledBefore(ctx context.Context, tx *db.Tx, e *Entry) (*Entry, error) {
-	old, err := scanEntry(tx.QueryRow(ctx, "SELECT "+entryColumns+" FROM requests WHERE id = $1"+tx.Lock("requests"), e.RequestID))
-	if errors.Is(err, db.ErrNotFound) || err == nil && !old.Settled {
-		return nil, nil
+// settledBefore returns the entry as it is stored, or nil when it is open or was
+// not there. One that stays as it is counts as it is. It is made if it is not
+// there: a write in doubt may still be under way, and whoever only looks does not
+// wait for it.
+func (l *Log) settledBefore(ctx context.Context, tx *db.Tx, e *Entry) (old *Entry, there bool, err error) {
+	open := *e
+	open.Settled = false
+	made, err := openRequests.Write(ctx, tx, [][]any{open.appendRow(nil, l.node.ID)})
+	if err != nil || made > 0 {
+		return nil, false, err
 	}
-	if err == nil && old.UsageSource != UsageRecovered && e.ErrorCode != string(fault.StorageUnavailable) {
+	old, err = scanEntry(tx.QueryRow(ctx, "SELECT "+entryColumns+" FROM requests WHERE id = $1"+tx.Lock("requests"), e.RequestID))
+	if err != nil || !old.Settled {
+		return nil, err == nil, err
+	}
+	if old.UsageSource != UsageRecovered && e.ErrorCode != string(fault.StorageUnavailable) {
 		*old = *e // insertRequests leaves it alone
 	}
-	return old, err
+	return old, true, nil
 }
 
 // Record is one request's way into the log:
@@ -187,6 +205,10 @@ func (r *Record) take(values []any, nodeID string) (_ []any, settled *Entry, aga
 	}
 	return r.entry.appendRow(values, nodeID), settled, again
 }
+
+// Doubtful reports whether the log may not be able to take the record: it could
+// not take the last ones.
+func (r *Record) Doubtful() bool { return r.log.intents.Ailing() }
 
 // CreatedAt is when the request came.
 func (r *Record) CreatedAt() time.Time {
@@ -294,8 +316,7 @@ func (r *Record) refuse(change func(*Entry)) (waits bool) {
 	defer r.mu.Unlock()
 	change(&r.entry)
 	r.entry.Settled = true
-	r.entry.Credits, r.entry.SimulatedCredits, r.entry.UnbilledCredits = 0, 0, 0
-	r.entry.InputTokens, r.entry.OutputTokens, r.entry.CachedTokens, r.entry.UsageSource = nil, nil, nil, ""
+	r.entry.free()
 	switch failed := r.pending.Failed(); {
 	case r.queued, r.taken && !failed:
 		r.again()

@@ -189,6 +189,37 @@ func TestACallThatWasRefusedWhileItWaitedGivesBackWhatWasSetAside(t *testing.T) 
 	}
 }
 
+// TestAWriteInDoubtIsWaitedFor: its commit may be on its way, and what it has
+// booked must not be booked again.
+func TestAWriteInDoubtIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	d := dbtest.Open(t, dbtest.Address(t, "postgres"))
+	l, _ := newTestLog(t, d, &ledger{})
+	e := live(nil)
+	costing(credits.Credit)(&e)
+	e.Settled = true
+	inserted, done := make(chan struct{}), make(chan error)
+	go func() {
+		done <- d.Write(t.Context(), func(tx *db.Tx) error {
+			_, err := insertRequests.Write(t.Context(), tx, [][]any{e.appendRow(nil, l.node.ID)})
+			close(inserted)
+			time.Sleep(200 * time.Millisecond)
+			return err
+		})
+	}()
+	<-inserted
+	err := d.Write(t.Context(), func(tx *db.Tx) error {
+		again := e
+		if old, there, err := l.settledBefore(t.Context(), tx, &again); err != nil || !there || old == nil || old.Credits != e.Credits {
+			t.Errorf("it finds %+v, there %t (%v)", old, there, err)
+		}
+		return nil
+	})
+	if err := errors.Join(err, <-done); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestACallOfAFormerLifeIsNotWritten: what was set aside for it went to others,
 // and nobody has charged it. The calls beside it are.
 func TestACallOfAFormerLifeIsNotWritten(t *testing.T) {
@@ -229,6 +260,18 @@ func TestACallOfAFormerLifeIsNotWritten(t *testing.T) {
 	}
 	if err := former.Durable(5 * time.Second); !errors.Is(err, errGivenAway) {
 		t.Errorf("a call of a former life: %v", err)
+	}
+	// One that was settled before its node knew, as a step of a run that is kept
+	// through an outage, is in the log and costs nothing.
+	kept := l.Open(live(&hold{}))
+	kept.entry.CreatedAt = former.entry.CreatedAt
+	costing(credits.Credit)(&kept.entry)
+	kept.entry.Settled = true
+	if err := d.Write(t.Context(), func(tx *db.Tx) error { return l.write(t.Context(), tx, []*Record{kept}) }); err != nil {
+		t.Fatal(err)
+	}
+	if e, err := Get(t.Context(), d, "ws", "live", kept.entry.RequestID); err != nil || e.Credits != 0 || e.Status != 503 || !e.Settled {
+		t.Errorf("a settled call of a former life is %+v (%v)", e, err)
 	}
 	former.Refuse(told503)
 	if !h.isReleased() {

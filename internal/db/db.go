@@ -75,8 +75,9 @@ type DB struct {
 	signals signals
 	stop    context.CancelFunc
 	watched chan struct{}
-	ailing  atomic.Bool // the last write found the store away or full
-	clock   *clock      // nil where there is one server
+	ailing  atomic.Bool  // the last write found the store away or full
+	noRoom  atomic.Int64 // when a write found none, in microseconds
+	clock   *clock       // nil where there is one server
 }
 
 // Open opens the database that the address names: a postgres:// URL, or the
@@ -128,10 +129,17 @@ func (d *DB) Close() {
 	d.eng.close()
 }
 
+// fullFor is how long after a write for which there was no room a store counts as
+// full: small ones still find some.
+const fullFor = 3 * time.Second
+
 // Ping tells whether the store can be reached and takes writes. It writes only
 // after a write has failed: a full disk shows in no other way, and whoever may
 // ask for readiness must not be able to keep the disk busy.
 func (d *DB) Ping(ctx context.Context) error {
+	if at := d.noRoom.Load(); at != 0 && time.Since(time.UnixMicro(at)) < fullFor {
+		return fmt.Errorf("the disk is full: %w", ErrUnavailable)
+	}
 	if !d.ailing.Load() {
 		return fold(d.eng.ping(ctx))
 	}
@@ -210,6 +218,9 @@ const maxAttempts = 5
 func (d *DB) Write(ctx context.Context, fn func(tx *Tx) error) error {
 	for attempt := 1; ; attempt++ {
 		err := d.writeOnce(ctx, fn)
+		if isFull(err) {
+			d.noRoom.Store(time.Now().UnixMicro())
+		}
 		if unavailable := errors.Is(err, ErrUnavailable); unavailable != d.ailing.Load() && (unavailable || err == nil) {
 			d.ailing.Store(unavailable)
 		}

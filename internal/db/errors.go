@@ -88,6 +88,16 @@ func classOf(err error) error {
 	return nil
 }
 
+// isFull reports whether there was no room on the disk.
+func isFull(err error) bool {
+	var lite *sqlite.Error
+	if errors.As(err, &lite) {
+		return lite.Code()&0xff == sqlite3.SQLITE_FULL
+	}
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == "53100"
+}
+
 func classOfSQLite(code int) error {
 	switch code {
 	case sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_CONSTRAINT_UNIQUE, sqlite3.SQLITE_CONSTRAINT_ROWID:
@@ -109,7 +119,8 @@ func classOfPostgres(code string) error {
 		return ErrExists
 	case "40001", "40P01", "55P03":
 		return ErrRace
-	case "25006": // read-only: a demoted primary, or a server that ran out of disk
+	case "25006", // read-only: a demoted primary, or a server that ran out of disk
+		"25P03": // we were silent for longer than a transaction may be, or the network was
 		return ErrUnavailable
 	}
 	switch code[:min(2, len(code))] {

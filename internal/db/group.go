@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -189,7 +190,11 @@ type Queue[T any] struct {
 	due     time.Time     // when it ends, while something waits
 	hurry   bool          // it has come, or somebody waits
 	waiting []queued[T]
+	ailing  atomic.Bool // the store did not take what was written last
 }
+
+// Ailing reports whether the store could not take the last items.
+func (q *Queue[T]) Ailing() bool { return q.ailing.Load() }
 
 type queued[T any] struct {
 	item T
@@ -411,6 +416,9 @@ func (b *batch[T]) apply(ctx context.Context, tx *Tx) error {
 }
 
 func (b *batch[T]) finish(g *Group, err error) bool {
+	if away := errors.Is(err, ErrUnavailable); away || err == nil {
+		b.q.ailing.Store(away)
+	}
 	if b.q.keep && err != nil && !errors.Is(err, ErrData) && !errors.Is(err, ErrExists) {
 		slog.Warn("writes wait for the store", "waiting", len(b.items), "error", err)
 		g.mu.Lock()

@@ -43,12 +43,35 @@ func TestFullDiskIsAnOutageThatEndsByItself(t *testing.T) {
 	if err := insert("a"); !errors.Is(err, db.ErrUnavailable) {
 		t.Fatalf("a full disk gave %v", err)
 	}
+	small := d.Write(t.Context(), func(tx *db.Tx) error {
+		_, err := tx.Exec(t.Context(), "UPDATE schema_migrations SET version = version")
+		return err
+	})
+	if err := d.Ping(t.Context()); small != nil || !errors.Is(err, db.ErrUnavailable) {
+		t.Errorf("it is ready, as a small write found room (%v): %v", small, err)
+	}
 	fill(t, d, false)
 	if err := insert("b"); err != nil {
 		t.Fatalf("after there was room again: %v", err)
 	}
 	if n := count(t, d); n != 1 {
 		t.Errorf("%d rows, expected the one that was acknowledged", n)
+	}
+}
+
+func TestAQueueKnowsThatItsWritesFail(t *testing.T) {
+	t.Parallel()
+	d := dbtest.Open(t, dbtest.Address(t, "sqlite"))
+	g := db.NewGroup(d)
+	defer g.Stop()
+	q := db.NewQueue(g, false, func(_ context.Context, _ *db.Tx, items []error) error { return items[0] })
+	for _, c := range []struct {
+		err    error
+		ailing bool
+	}{{nil, false}, {db.ErrUnavailable, true}, {db.ErrData, true}, {nil, false}} {
+		if err := q.Add(c.err).Wait(t.Context()); !errors.Is(err, c.err) || q.Ailing() != c.ailing {
+			t.Errorf("after %v: %v, ailing %t", c.err, err, q.Ailing())
+		}
 	}
 }
 

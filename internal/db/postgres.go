@@ -10,6 +10,7 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -34,8 +35,10 @@ const (
 	// idleTransaction is how long the server lets a transaction of ours do
 	// nothing. What one has seen at its beginning it may rely on for no longer:
 	// a node that was frozen in the middle of it must not commit when others
-	// have taken over from it (see nodes).
-	idleTransaction = 15 * time.Second
+	// have taken over from it (see nodes). It is less than statementTimeout: whoever
+	// gives a commit up that has not arrived may then rely on it that it never does,
+	// and nobody waits longer for the rows that it holds.
+	idleTransaction = 4 * time.Second
 )
 
 // planning is what the planner is told. We ask for few rows by their indexes,
@@ -45,8 +48,8 @@ var planning = map[string]string{"enable_hashjoin": "off", "enable_mergejoin": "
 
 type postgresEngine struct {
 	pool    *pgxpool.Pool
-	channel string // one per schema: databases may be shared
-	self    string // tells our own notifications from others'
+	channel string                 // one per schema: databases may be shared
+	self    atomic.Pointer[string] // tells our own notifications from others'
 }
 
 func openPostgres(ctx context.Context, address string) (*postgresEngine, error) {
@@ -74,7 +77,8 @@ func openPostgres(ctx context.Context, address string) (*postgresEngine, error) 
 	if err != nil {
 		return nil, fmt.Errorf("open postgres: %w", fold(err))
 	}
-	e := &postgresEngine{pool: pool, self: ids.New(ids.Node)}
+	e := &postgresEngine{pool: pool}
+	e.rename()
 	var schema string
 	if err := pool.QueryRow(ctx, "SELECT coalesce(current_schema(), '')").Scan(&schema); err != nil {
 		pool.Close()
@@ -187,6 +191,13 @@ func (e *postgresEngine) watch(ctx context.Context, changed func(topic, payload 
 	}
 }
 
+// rename has us listen to what we have sent so far: if a commit in doubt comes
+// through after all, what was read meanwhile is from before it.
+func (e *postgresEngine) rename() {
+	name := ids.New(ids.Node)
+	e.self.Store(&name)
+}
+
 func (e *postgresEngine) listen(ctx context.Context, changed func(topic, payload string)) error {
 	conn, err := pgx.ConnectConfig(ctx, e.pool.Config().ConnConfig)
 	if err != nil {
@@ -205,7 +216,7 @@ func (e *postgresEngine) listen(ctx context.Context, changed func(topic, payload
 		case err == nil:
 			sender, rest, _ := strings.Cut(n.Payload, " ")
 			topic, payload, _ := strings.Cut(rest, " ")
-			if sender != e.self {
+			if sender != *e.self.Load() {
 				changed(topic, payload)
 			}
 		case ctx.Err() != nil:
@@ -300,7 +311,7 @@ func (t *postgresTx) script(ctx context.Context, statements string) error {
 }
 
 func (t *postgresTx) notify(ctx context.Context, topic, payload string) error {
-	_, err := t.exec(ctx, "SELECT pg_notify($1, $2)", t.eng.channel, t.eng.self+" "+topic+" "+payload)
+	_, err := t.exec(ctx, "SELECT pg_notify($1, $2)", t.eng.channel, *t.eng.self.Load()+" "+topic+" "+payload)
 	return err
 }
 
@@ -332,6 +343,7 @@ func (t *postgresTx) commit(ctx context.Context) error {
 	err := fold(t.tx.Commit(ctx))
 	var said *pgconn.PgError // the server itself
 	if errors.Is(err, ErrUnavailable) && !errors.As(err, &said) {
+		t.eng.rename()
 		return fmt.Errorf("%w: %w", ErrInDoubt, err)
 	}
 	return err

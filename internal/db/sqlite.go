@@ -102,6 +102,7 @@ func dsn(path string, pragmas ...string) string {
 		"synchronous(FULL)", // a commit is on the disk before it is acknowledged
 		"foreign_keys(1)",
 		"wal_autocheckpoint(0)",
+		"temp_store(2)",     // in memory: a write must not fail for want of a file descriptor
 		"cache_size(-2000)", // KiB: twice that made nothing faster, with a million deliveries waiting either
 	}, pragmas...) {
 		q.Add("_pragma", p)

@@ -201,7 +201,12 @@ func (n *Node) bury(ctx context.Context, tx *db.Tx, id string) (dead bool, err e
 	var seen int64
 	err = tx.QueryRow(ctx, "SELECT seen_at FROM nodes WHERE id = $1"+tx.Lock("nodes"), id).Scan(&seen)
 	if errors.Is(err, db.ErrNotFound) {
-		return true, nil
+		// Its place is taken until the transaction ends, so that it does not come back
+		// meanwhile.
+		if n, err := tx.Exec(ctx, "INSERT INTO nodes (id, started_at, seen_at) VALUES ($1, 0, 0) ON CONFLICT (id) DO NOTHING", id); err != nil || n == 0 {
+			return false, err // it is back
+		}
+		seen, err = 0, nil
 	}
 	if err != nil || time.UnixMicro(seen).After(n.common().Add(-deadAfter)) {
 		return false, err

@@ -183,6 +183,33 @@ func TestANodeGivesUpWhatItHadBeforeItIsBack(t *testing.T) {
 	}
 }
 
+// TestABuriedNodeDoesNotComeBackWhileItIsTakenOverFrom, also if it was buried
+// before: its new life is not the one that is taken over.
+func TestABuriedNodeDoesNotComeBackWhileItIsTakenOverFrom(t *testing.T) {
+	t.Parallel()
+	d := dbtest.Open(t, dbtest.Address(t, "postgres"))
+	a, late := join(t, d, 0), join(t, d, deadAfter+time.Second)
+	if !bury(t, late, a.ID) {
+		t.Fatal("it was not buried")
+	}
+	back := make(chan error, 1)
+	dead, err := late.Bury(t.Context(), a.ID, func(context.Context, *db.Tx) error {
+		go func() { back <- a.beat(t.Context(), false) }()
+		select {
+		case <-back:
+			t.Error("it came back meanwhile")
+		case <-time.After(200 * time.Millisecond):
+		}
+		return nil
+	})
+	if !dead || err != nil {
+		t.Errorf("dead is %t, with %v", dead, err)
+	}
+	if err := <-back; err != nil || bury(t, join(t, d, 0), a.ID) {
+		t.Errorf("it did not come back: %v", err)
+	}
+}
+
 func TestANodeWithoutHeartbeatsIsNotSure(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {

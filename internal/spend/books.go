@@ -104,9 +104,15 @@ func (b *Books) keep(ctx context.Context, owner string, l line, amount credits.M
 		if _, err := read(ctx, tx, l); err != nil {
 			return err
 		}
-		var granted int64
-		err := tx.QueryRow(ctx, "SELECT granted FROM spend_leases WHERE node_id = $1 AND level = $2 AND account_id = $3 AND period = $4",
-			owner, string(l.Level), l.ID, string(l.Period)).Scan(&granted)
+		granted, err := grantedOf(ctx, tx, owner, l)
+		if errors.Is(err, db.ErrNotFound) {
+			// A commit in doubt that makes the line itself may still be under way: it is
+			// waited for.
+			if err := book(ctx, tx, l, 0, 0); err != nil {
+				return err
+			}
+			granted, err = grantedOf(ctx, tx, owner, l)
+		}
 		spent := granted == 0 && amount == 0 // its row is left
 		if errors.Is(err, db.ErrNotFound) || err == nil && granted <= int64(amount) && !spent {
 			return nil
@@ -123,6 +129,12 @@ func (b *Books) keep(ctx context.Context, owner string, l line, amount credits.M
 		return fmt.Errorf("give credits back: %w", err)
 	}
 	return nil
+}
+
+func grantedOf(ctx context.Context, tx *db.Tx, owner string, l line) (granted int64, err error) {
+	err = tx.QueryRow(ctx, "SELECT granted FROM spend_leases WHERE node_id = $1 AND level = $2 AND account_id = $3 AND period = $4",
+		owner, string(l.Level), l.ID, string(l.Period)).Scan(&granted)
+	return granted, err
 }
 
 func setLease(ctx context.Context, tx *db.Tx, owner string, l line, amount credits.Micro) error {
