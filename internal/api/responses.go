@@ -22,7 +22,9 @@ func createResponse(c *Call) error {
 		return err
 	}
 	r.ID = c.id
-	answer, err := c.s.Gateway.Chat(c.Context(), c.modelCall(r.Chat))
+	call := c.modelCall(r.Chat)
+	call.Shape = r.Answer
+	answer, err := c.s.Gateway.Chat(c.Context(), call)
 	if err != nil {
 		return r.Fault(err)
 	}
@@ -31,11 +33,7 @@ func createResponse(c *Call) error {
 		return c.streamResponse(r, answer.Stream)
 	}
 	c.success = append(c.success, headerLine{"Service-Credits", answer.Credits.String()})
-	out, err := r.Answer(answer.Body)
-	if err != nil {
-		return err
-	}
-	c.send(http.StatusOK, jsonType, out)
+	c.send(http.StatusOK, jsonType, answer.Body)
 	return nil
 }
 

@@ -100,6 +100,9 @@ type Call struct {
 	// no limit. Steps are no requests of their own to the key's limits.
 	Allowance *Allowance
 	Step      bool
+	// Shape makes what the caller gets of a plain answer, before it is charged;
+	// nil leaves it as it is.
+	Shape func(body []byte) ([]byte, error)
 	// TraceParent is the caller's span, in the notation of that header, or empty.
 	TraceParent string
 	// Later takes what the answer need not wait for, to be done once it has
@@ -180,7 +183,9 @@ func (g *Gateway) run(ctx context.Context, c Call, r *request, targets []target,
 	if !free {
 		c.Record.Start(first.health.expected())
 	}
-	if g.strict {
+	// Where the log cannot be written, as on a full disk, no provider is paid for an
+	// answer that nobody gets.
+	if g.strict || !free && c.Record.Doubtful() {
 		if err := c.Record.Durable(recordPatience); err != nil {
 			m.unlogged()
 			return nil, err
@@ -190,6 +195,10 @@ func (g *Gateway) run(ctx context.Context, c Call, r *request, targets []target,
 	if err == nil && r.keep != nil {
 		m.target.health.worked(m.began) // whatever becomes of it here
 		err = r.keep(ctx)
+	}
+	var shaped []byte
+	if err == nil && c.Shape != nil && answer.Body != nil {
+		shaped, err = c.Shape(answer.Body)
 	}
 	if err != nil {
 		m.failed(err, r)
@@ -207,7 +216,9 @@ func (g *Gateway) run(ctx context.Context, c Call, r *request, targets []target,
 		return out, nil
 	}
 	out.Credits = m.plain(answer, r)
-	out.Body = answer.Body
+	if out.Body = answer.Body; shaped != nil {
+		out.Body = shaped
+	}
 	return out, nil
 }
 

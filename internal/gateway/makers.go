@@ -102,7 +102,7 @@ func (g *Gateway) make(env accounts.Environment, models []string, kind catalog.K
 		var used providers.Usage
 		if used, err = ask(t); err == nil {
 			t.health.worked(began)
-			return Made{t.offer.ID, t.provider.Name(), t.offer.Cost(unitsOf(sane(used)))}, nil
+			return Made{t.offer.ID, t.provider.Name(), t.offer.Cost(unitsOf(sane(t.withPictures(used))))}, nil
 		}
 		var f *providers.Failure
 		if !errors.As(err, &f) || errors.Is(err, context.Canceled) {

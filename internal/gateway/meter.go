@@ -77,10 +77,23 @@ func sane(u providers.Usage) providers.Usage {
 	return u
 }
 
+// usualPicture is the tokens of a picture whose provider does not count them:
+// what a common one of a megapixel has.
+const usualPicture = 1_290
+
+// withPictures estimates the tokens of pictures that are sold by them, if the
+// provider has not counted.
+func (t target) withPictures(u providers.Usage) providers.Usage {
+	if u.Images > 0 && u.OutputTokens <= 0 && t.offer.Price.PerImage == 0 {
+		u.OutputTokens, u.Estimated = u.Images*usualPicture, true
+	}
+	return u
+}
+
 // plain settles an answer in one piece.
 func (m *meter) plain(a *providers.Answer, r *request) credits.Micro {
 	m.target.health.worked(m.began)
-	u, source := a.Usage, audit.UsageProvider
+	u, source := m.target.withPictures(a.Usage), audit.UsageProvider
 	if r.choices > 0 && u.OutputTokens <= 0 {
 		if u.OutputTokens = saidIn(a.Body); u.OutputTokens > 0 { // else there is none: a refusal, say
 			source = audit.UsageEstimated

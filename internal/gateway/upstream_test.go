@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"turnpike/internal/fault"
 	"turnpike/internal/providers"
 	"turnpike/internal/providers/anthropic"
 	"turnpike/internal/providers/gemini"
@@ -222,5 +223,26 @@ func faults(good answered, refusal string, usage [][2]string) map[string]misbeha
 		"no usage":                 {without(0), answer},
 		"usage of zero":            {without(1), answer},
 		"fields that nobody knows": {with(func(a *answered) { a.body = strings.Replace(a.body, `{"`, `{"unheard":[{"of":1}],"`, 1) }), answer},
+	}
+}
+
+// TestAnAnswerThatCannotBeShownIsFree.
+func TestAnAnswerThatCannotBeShownIsFree(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, []providers.Provider{doer("one", says(10, 5))})
+	for _, shown := range []bool{false, true} {
+		c, out := r.open(), outcome{}
+		c.Body = []byte(`{"model":"small","messages":[{"role":"user","content":"Hi"}]}`)
+		c.Shape = func([]byte) ([]byte, error) {
+			if !shown {
+				return nil, fault.New(fault.Upstream, "no")
+			}
+			return []byte("shown"), nil
+		}
+		out.Answer, out.err = r.Chat(t.Context(), c)
+		r.settle(c, &out)
+		if shown && (out.err != nil || string(out.Body) != "shown" || out.Charged == 0) || !shown && (out.code != string(fault.Upstream) || out.Charged != 0) {
+			t.Errorf("shown %t: %v, %s charged", shown, out.err, out.Charged)
+		}
 	}
 }

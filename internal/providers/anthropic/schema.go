@@ -105,7 +105,11 @@ func (w *closedWalk) check(schema jsontext.Value, depth int) bool {
 	if depth > maxSchemaDepth {
 		return false
 	}
-	for _, m := range members(schema) {
+	list := members(schema)
+	if isFreeForm(list) {
+		return false
+	}
+	for _, m := range list {
 		closed := true
 		switch m.name {
 		case "additionalProperties", "unevaluatedProperties":
@@ -130,6 +134,21 @@ func (w *closedWalk) check(schema jsontext.Value, depth int) bool {
 		}
 	}
 	return true
+}
+
+// isFreeForm reports whether it is an object of which nothing is said: a grammar
+// would leave no other than an empty one.
+func isFreeForm(schema []member) bool {
+	object := false
+	for _, m := range schema {
+		switch m.name {
+		case "type":
+			object = bytes.Contains(m.value, []byte(`"object"`))
+		case "properties", "additionalProperties", "unevaluatedProperties", "$ref", "anyOf", "oneOf", "allOf", "enum", "const":
+			return false
+		}
+	}
+	return object
 }
 
 func (w *closedWalk) checkRef(ref jsontext.Value, depth int) bool {

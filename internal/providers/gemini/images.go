@@ -194,6 +194,7 @@ func join(answers []*providers.ImageAnswer, blocked error) (*providers.ImageAnsw
 		all.Usage.InputTokens += answer.Usage.InputTokens
 		all.Usage.OutputTokens += answer.Usage.OutputTokens
 		all.Usage.CachedInput += answer.Usage.CachedInput
+		all.Usage.Estimated = all.Usage.Estimated || answer.Usage.Estimated
 	}
 	if len(all.Images) == 0 {
 		return nil, blocked

@@ -1,8 +1,10 @@
 package gemini
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -285,12 +287,30 @@ func (t *conversation) result(param string, m *chatMessage, name string) error {
 // object with what Gemini takes for the output.
 func resultObject(text string) jsontext.Value {
 	v := jsontext.Value(text)
-	if !usable(v) {
+	if !usable(v) || !exact(v) {
 		v, _ = jsontext.AppendQuote(nil, text)
 	} else if v.Kind() == jsontext.KindBeginObject {
 		return v
 	}
 	return append(append(jsontext.Value(`{"output":`), v...), '}')
+}
+
+// exact reports whether the numbers in a value stay as they are written where
+// every number is a float64, as in Gemini's objects: an id of 19 digits would be
+// another, and 1.10 would be 1.1.
+func exact(v jsontext.Value) bool {
+	d := jsontext.NewDecoder(bytes.NewReader(v), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	for {
+		t, err := d.ReadToken()
+		if err != nil {
+			return true // the end: it is valid
+		}
+		if t.Kind() == jsontext.KindNumber {
+			if f, err := t.Float(); err != nil || strconv.FormatFloat(f, 'f', -1, 64) != t.String() {
+				return false
+			}
+		}
+	}
 }
 
 // maxDepth of JSON inside strings, which the check of the body cannot see; it

@@ -106,6 +106,7 @@ func TestBadRequestsAreRefusedWithTheFieldAtFault(t *testing.T) {
 		{say(`"Hi"`, `"tools":[{"type":"function","function":{"name":"f"}}]`, `"response_format":{"type":"json_schema","json_schema":{"name":"x","schema":{"type":"array"}}}`), "response_format.json_schema.schema"},
 		{say(`"Hi"`, `"tool_choice":"perhaps"`), "tool_choice"},
 		{say(`"Hi"`, `"tool_choice":7`), "tool_choice"},
+		{say(`"Hi"`, `"tool_choice":"required"`), "tool_choice"},
 		{say(`"Hi"`, `"tool_choice":{"type":"function","function":{"name":"f"}}`), "tool_choice"},
 		{say(`"Hi"`, `"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[{}]}}`), "tool_choice"},
 	} {
@@ -250,15 +251,17 @@ func TestResultsBecomeObjects(t *testing.T) {
 	t.Parallel()
 	deep := strings.Repeat("[", 200) + strings.Repeat("]", 200)
 	for text, want := range map[string]string{
-		`{"a": 1}`:      `{"a": 1}`,
-		`12`:            `{"output":12}`,
-		`null`:          `{"output":null}`,
-		`"x"`:           `{"output":"x"}`,
-		`plain "text"`:  `{"output":"plain \"text\""}`,
-		``:              `{"output":""}`,
-		`{"a":1,"a":2}`: `{"output":"{\"a\":1,\"a\":2}"}`,
-		`{"a":1} {"b":`: `{"output":"{\"a\":1} {\"b\":"}`,
-		deep:            `{"output":"` + deep + `"}`,
+		`{"a": 1}`:                   `{"a": 1}`,
+		`12`:                         `{"output":12}`,
+		`1.10`:                       `{"output":"1.10"}`,
+		`{"id":1234567890123456789}`: `{"output":"{\"id\":1234567890123456789}"}`,
+		`null`:                       `{"output":null}`,
+		`"x"`:                        `{"output":"x"}`,
+		`plain "text"`:               `{"output":"plain \"text\""}`,
+		``:                           `{"output":""}`,
+		`{"a":1,"a":2}`:              `{"output":"{\"a\":1,\"a\":2}"}`,
+		`{"a":1} {"b":`:              `{"output":"{\"a\":1} {\"b\":"}`,
+		deep:                         `{"output":"` + deep + `"}`,
 	} {
 		if got := string(resultObject(text)); got != want {
 			t.Errorf("%q became %s, want %s", text, got, want)

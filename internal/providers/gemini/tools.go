@@ -123,6 +123,9 @@ func (r *chatRequest) toolConfig() (*toolConfig, error) {
 		}
 	}
 	if len(r.Tools) == 0 {
+		if config.Mode == "ANY" {
+			return nil, fault.Invalid("tool_choice", "tool_choice asks for a call, and there are no tools")
+		}
 		return nil, nil
 	}
 	return &toolConfig{config}, nil

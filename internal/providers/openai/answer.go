@@ -68,7 +68,10 @@ func (o *object) usage() (u providers.Usage, ok bool) {
 	}
 	// Some (xAI, Gemini's own compatible API) leave the tokens of reasoning,
 	// which they charge as output, out of all but the total.
-	output := max(completion, total-prompt)
+	output := completion
+	if prompt > 0 {
+		output = max(completion, total-prompt)
+	}
 	const absurd = 1e12
 	if prompt < 0 || prompt > absurd || output < 0 || output > absurd || prompt+output == 0 {
 		return u, false

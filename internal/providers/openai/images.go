@@ -2,9 +2,11 @@ package openai
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -138,27 +140,41 @@ func (p *Provider) readImages(ctx context.Context, resp *http.Response) (*provid
 	return answer, nil
 }
 
+// filePauses are before a file is asked for again. What was made is paid for:
+// asking for the whole again would cost the same once more.
+var filePauses = []time.Duration{250 * time.Millisecond, time.Second}
+
 // fetchPicture gets a picture from where the provider keeps it. The key stays
 // here: the address is mostly another's, and such addresses open by themselves.
 func (p *Provider) fetchPicture(ctx context.Context, from string, limit int64) ([]byte, error) {
 	if from == "" {
 		return nil, protocol("an image with neither data nor a URL")
 	}
-	resp, err := p.client.Download(ctx, from, nil, nil)
-	if err != nil {
-		return nil, fileFailure(err)
+	for try := 0; ; try++ {
+		file, err := p.download(ctx, from, limit)
+		var f *providers.Failure
+		if !errors.As(err, &f) || f.Kind == providers.KindLocal || f.Kind == providers.KindProtocol {
+			return file, err
+		}
+		if !f.Momentary() || try == len(filePauses) {
+			// A file that was promised and is not there is never the caller's fault nor a
+			// word on the model.
+			return nil, &providers.Failure{Kind: providers.KindCut, Status: f.Status, Err: f.Err}
+		}
+		select {
+		case <-time.After(filePauses[try]):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
 	}
-	return wire.ReadAtMost(resp, limit)
 }
 
-// fileFailure is of a file that a provider has promised and that is not there.
-// That is never the caller's fault nor a word on the model.
-func fileFailure(err error) error {
-	f, ok := err.(*providers.Failure)
-	if ok && f.Status/100 == 4 && f.Kind != providers.KindRateLimited && f.Kind != providers.KindTimeout {
-		f.Kind, f.Param = providers.KindServer, ""
+func (p *Provider) download(ctx context.Context, from string, limit int64) ([]byte, error) {
+	resp, err := p.client.Download(ctx, from, nil, nil)
+	if err != nil {
+		return nil, err
 	}
-	return err
+	return wire.ReadAtMost(resp, limit)
 }
 
 // readImageUsage reads the tokens, which not every model counts.

@@ -184,7 +184,7 @@ func TestImageFailureIsNamed(t *testing.T) {
 		"no picture":        {item(`{"b64_json":"aGVsbG8gdGhlcmU="}`), providers.Failure{Kind: providers.KindProtocol}, "no picture"},
 		"nothing in it":     {item(`{"b64_json":""}`), providers.Failure{Kind: providers.KindProtocol}, "neither"},
 		"a file's URL":      {item(`{"url":"file:///etc/passwd"}`), providers.Failure{Kind: providers.KindProtocol}, "no http or https"},
-		"a URL to nowhere":  {item(`{"url":"http://nowhere.invalid/a.png"}`), providers.Failure{Kind: providers.KindConnect}, ""},
+		"a URL to nowhere":  {item(`{"url":"http://nowhere.invalid/a.png"}`), providers.Failure{Kind: providers.KindCut}, ""},
 		"error in a 200":    {upstreamtest.OpenAIReply{Body: `{"error":{"message":"strange"}}`}, providers.Failure{Kind: providers.KindProtocol, Status: 200}, "strange"},
 		"hung up":           {upstreamtest.OpenAIReply{Cut: -1}, providers.Failure{Kind: providers.KindConnect}, ""},
 		"cut":               {upstreamtest.OpenAIReply{Cut: 40}, providers.Failure{Kind: providers.KindCut}, ""},
@@ -212,7 +212,7 @@ func TestImageFailureIsNamed(t *testing.T) {
 // not the caller's fault.
 func TestPictureIsFetchedWithoutTheKey(t *testing.T) {
 	t.Parallel()
-	var keys atomic.Int32
+	var keys, asked atomic.Int32
 	var store *httptest.Server
 	store = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "" || r.Header.Get("Openai-Project") != "" {
@@ -221,6 +221,12 @@ func TestPictureIsFetchedWithoutTheKey(t *testing.T) {
 		switch r.URL.Path {
 		case "/moved":
 			http.Redirect(w, r, strings.Replace(store.URL, "127.0.0.1", "localhost", 1)+"/a.png", http.StatusFound)
+		case "/later":
+			if asked.Add(1) == 1 {
+				http.Error(w, "not yet", http.StatusServiceUnavailable)
+				return
+			}
+			_, _ = w.Write(upstreamtest.PNG())
 		case "/gone":
 			http.Error(w, "expired", http.StatusForbidden)
 		case "/endless":
@@ -234,7 +240,7 @@ func TestPictureIsFetchedWithoutTheKey(t *testing.T) {
 		}
 	}))
 	defer store.Close()
-	for path, want := range map[string]providers.Kind{"/a.png": "", "/moved": "", "/gone": providers.KindServer, "/endless": providers.KindProtocol} {
+	for path, want := range map[string]providers.Kind{"/a.png": "", "/moved": "", "/later": "", "/gone": providers.KindCut, "/endless": providers.KindProtocol} {
 		upstream, p := start(t)
 		upstream.Queue(media(upstreamtest.OpenAIMedia{AsURL: true, URL: store.URL + path}))
 		answer, err := p.Images(t.Context(), &providers.ImageRequest{Model: "dall-e-2", Body: []byte(`{"prompt":"x"}`)})

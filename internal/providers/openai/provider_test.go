@@ -47,6 +47,7 @@ func TestPlainAnswerPassesAsItIs(t *testing.T) {
 			providers.Usage{InputTokens: 3, OutputTokens: 4, CachedInput: 3}},
 		"reasoning apart": {upstreamtest.OpenAIReply{Body: `{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":4,"total_tokens":107,"completion_tokens_details":{"reasoning_tokens":100}}}`}, "", "",
 			providers.Usage{InputTokens: 3, OutputTokens: 104}},
+		"no prompt counted": {upstreamtest.OpenAIReply{Body: `{"choices":[],"usage":{"completion_tokens":5,"total_tokens":1015}}`}, "", "", providers.Usage{OutputTokens: 5}},
 		"cache written": {upstreamtest.OpenAIReply{Body: `{"choices":[],"usage":{"prompt_tokens":90,"completion_tokens":4,"prompt_tokens_details":{"cached_tokens":50,"cache_write_tokens":30}}}`}, "", "",
 			providers.Usage{InputTokens: 90, OutputTokens: 4, CachedInput: 50, CacheWrite: 30}},
 		"cached elsewhere": {upstreamtest.OpenAIReply{Body: `{"choices":[],"usage":{"prompt_tokens":90,"completion_tokens":4,"cached_tokens":50}}`}, "", "",
