@@ -264,6 +264,9 @@ func TestUsageThatTakesTooLongIsNotAnOutage(t *testing.T) {
 	s := harness.Start(t, harness.Config(t, "postgres"), harness.NewClock())
 	c := newCustomer(t, s, "live")
 	c.write(t, func(tx *db.Tx) error {
+		if err := tx.Patient(t.Context()); err != nil {
+			return err
+		}
 		if _, err := tx.Exec(t.Context(), "LOCK TABLE usage_days IN ACCESS EXCLUSIVE MODE"); err != nil {
 			return err
 		}
