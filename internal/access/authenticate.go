@@ -72,7 +72,7 @@ func (a *Authenticator) forget(keyID string) {
 		return
 	}
 	for hash, c := range a.cache.All() {
-		if c.principal.KeyID == keyID {
+		if c.principal.dependsOn(keyID) {
 			a.cache.Invalidate(hash)
 		}
 	}
@@ -149,11 +149,11 @@ func (a *Authenticator) loadKey(ctx context.Context, hash string) (*credential, 
 	if k.RevokedAt != nil {
 		return nil, db.ErrNotFound
 	}
-	p, err := k.principal()
+	p, ends, err := k.principal(ctx, a.db)
 	if err != nil {
 		return nil, err
 	}
-	return &credential{principal: p, hash: hash, ends: earliest(k.ExpiresAt, db.Time(retires))}, nil
+	return &credential{principal: p, hash: hash, ends: earliest(ends, db.Time(retires))}, nil
 }
 
 func (a *Authenticator) loadToken(ctx context.Context, hash string) (*credential, error) {
@@ -174,7 +174,7 @@ func (a *Authenticator) loadToken(ctx context.Context, hash string) (*credential
 	if k.RevokedAt != nil || revoked != nil {
 		return nil, db.ErrNotFound
 	}
-	p, err := k.principal()
+	p, keyEnds, err := k.principal(ctx, a.db)
 	if err != nil {
 		return nil, err
 	}
@@ -191,20 +191,34 @@ func (a *Authenticator) loadToken(ctx context.Context, hash string) (*credential
 	p.Token = &token
 	p.Scopes = own
 	p.Grant &= grant // what it may do is its own scopes and its parent's, now
-	p.AllowedIPs = nil
+	p.AllowedIPs = nil // browsers and phones are anywhere
+	for i := range p.Ancestors {
+		p.Ancestors[i].AllowedIPs = nil
+	}
 	if p.Project == "" { // the parent's pin, if it has one by now, holds for its tokens
 		p.Project = db.Text(project)
 	}
-	return &credential{principal: p, ends: earliest(k.ExpiresAt, &ends)}, nil
+	return &credential{principal: p, ends: earliest(keyEnds, &ends)}, nil
 }
 
-func (k *Key) principal() (Principal, error) {
+// principal returns the key's rights within those of its ancestors, and when
+// the first of them expires.
+func (k *Key) principal(ctx context.Context, q db.Querier) (p Principal, ends *time.Time, err error) {
 	scopes, grant, err := ParseScopes(k.Scopes)
 	if err != nil {
-		return Principal{}, fmt.Errorf("key %s: %w", k.ID, err)
+		return Principal{}, nil, fmt.Errorf("key %s: %w", k.ID, err)
 	}
-	return Principal{WorkspaceID: k.WorkspaceID, Environment: k.Environment, KeyID: k.ID, KeyHint: k.Hint(), Scopes: scopes, Grant: grant,
-		Project: k.Project, AllowedIPs: k.AllowedIPs, MonthlyBudget: k.MonthlyBudget, RateLimit: k.RateLimit, ExpiresAt: k.ExpiresAt}, nil
+	p = Principal{WorkspaceID: k.WorkspaceID, Environment: k.Environment, KeyID: k.ID, KeyHint: k.Hint(), Scopes: scopes, Grant: grant,
+		Project: k.Project, AllowedIPs: k.AllowedIPs, MonthlyBudget: k.MonthlyBudget, RateLimit: k.RateLimit, ExpiresAt: k.ExpiresAt}
+	if k.ParentID == "" {
+		return p, k.ExpiresAt, nil
+	}
+	ancestors, err := ancestorsOf(ctx, q, k)
+	if err != nil {
+		return Principal{}, nil, fmt.Errorf("ancestors of key %s: %w", k.ID, err)
+	}
+	ends, err = p.inherit(ancestors)
+	return p, ends, err
 }
 
 // earliest returns the first of the moments, or zero when there is none.

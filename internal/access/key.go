@@ -42,6 +42,7 @@ type Key struct {
 	RateLimit     *int64 // requests per minute
 	CreatedAt     time.Time
 	CreatedBy     string
+	ParentID      string // the key that created it; empty when a person or the operator did
 	ExpiresAt     *time.Time
 	RevokedAt     *time.Time
 	LastUsedAt    *time.Time
@@ -115,6 +116,9 @@ func (m *Keys) Create(ctx context.Context, tx *db.Tx, by Caller, k *Key) (value 
 	if err := by.covers(k); err != nil {
 		return "", err
 	}
+	if err := m.adopt(ctx, tx, by.Principal, k); err != nil {
+		return "", err
+	}
 	value = newSecret(k.Prefix)
 	k.ID = ids.New(ids.Key)
 	k.LastFour = lastFour(value)
@@ -122,10 +126,10 @@ func (m *Keys) Create(ctx context.Context, tx *db.Tx, by Caller, k *Key) (value 
 	k.CreatedBy = by.Actor.Name
 	scopes, ips := k.listsAsJSON()
 	_, err = tx.Exec(ctx, `INSERT INTO keys (id, workspace_id, environment, name, prefix, scopes, monthly_budget, project,
-		allowed_ips, rate_limit, created_at, created_by, expires_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`,
+		allowed_ips, rate_limit, created_at, created_by, parent_key_id, expires_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)`,
 		k.ID, k.WorkspaceID, string(k.Environment), k.Name, k.Prefix, scopes, (*int64)(k.MonthlyBudget), db.OrNull(k.Project),
-		ips, k.RateLimit, now.UnixMicro(), k.CreatedBy, db.Micros(k.ExpiresAt))
+		ips, k.RateLimit, now.UnixMicro(), k.CreatedBy, db.OrNull(k.ParentID), db.Micros(k.ExpiresAt))
 	if err != nil {
 		return "", err
 	}
@@ -183,11 +187,16 @@ func (m *Keys) Update(ctx context.Context, tx *db.Tx, by Caller, before, after *
 	return m.log(ctx, tx, by, after, "key.updated", after.bounds())
 }
 
-// Revoke ends a key and everything minted from it. A second time is no error.
+// Revoke revokes a key and its scoped tokens. Keys that it created keep
+// working. Revoking a revoked key changes nothing.
 func (m *Keys) Revoke(ctx context.Context, tx *db.Tx, by Caller, k *Key) error {
 	if err := by.covers(k); err != nil {
 		return err
 	}
+	return m.revoke(ctx, tx, by, k, map[string]any{"key_hint": k.Hint()})
+}
+
+func (m *Keys) revoke(ctx context.Context, tx *db.Tx, by Caller, k *Key, detail map[string]any) error {
 	if k.RevokedAt != nil {
 		return nil
 	}
@@ -198,7 +207,7 @@ func (m *Keys) Revoke(ctx context.Context, tx *db.Tx, by Caller, k *Key) error {
 	k.RevokedAt = &now
 	k.Previous = nil
 	tx.Signal(SignalKey, k.ID)
-	return m.log(ctx, tx, by, k, "key.revoked", map[string]any{"key_hint": k.Hint()})
+	return m.log(ctx, tx, by, k, "key.revoked", detail)
 }
 
 // bounds is all that a key is and may do, for the admin log: two entries in a
@@ -282,7 +291,7 @@ func (k *Key) listsAsJSON() (scopes, ips string) {
 }
 
 const keyColumns = `k.id, k.workspace_id, k.environment, k.name, k.prefix, k.scopes, k.monthly_budget, k.project, k.allowed_ips,
-	k.rate_limit, k.created_at, k.created_by, k.expires_at, k.revoked_at, k.last_used_at, k.last_used_ip`
+	k.rate_limit, k.created_at, k.created_by, k.parent_key_id, k.expires_at, k.revoked_at, k.last_used_at, k.last_used_ip`
 
 // keyFrom joins a key with its current secret and with the previous one while
 // its grace lasts. $1 is now.
@@ -294,11 +303,11 @@ const keySelect = "SELECT " + keyColumns + ", s.last_four, p.last_four, p.retire
 // scanKeyColumns reads keyColumns into k and whatever else follows them.
 func scanKeyColumns(r db.Row, k *Key, more ...any) error {
 	var env, scopes, ips string
-	var project, usedIP *string
+	var project, usedIP, parent *string
 	var budget, expires, revoked, used *int64
 	var created int64
 	dest := append([]any{&k.ID, &k.WorkspaceID, &env, &k.Name, &k.Prefix, &scopes, &budget, &project, &ips,
-		&k.RateLimit, &created, &k.CreatedBy, &expires, &revoked, &used, &usedIP}, more...)
+		&k.RateLimit, &created, &k.CreatedBy, &parent, &expires, &revoked, &used, &usedIP}, more...)
 	if err := r.Scan(dest...); err != nil {
 		return err
 	}
@@ -306,7 +315,7 @@ func scanKeyColumns(r db.Row, k *Key, more ...any) error {
 	k.MonthlyBudget = (*credits.Micro)(budget)
 	k.CreatedAt = time.UnixMicro(created)
 	k.ExpiresAt, k.RevokedAt, k.LastUsedAt = db.Time(expires), db.Time(revoked), db.Time(used)
-	k.Project, k.LastUsedIP = db.Text(project), db.Text(usedIP)
+	k.Project, k.LastUsedIP, k.ParentID = db.Text(project), db.Text(usedIP), db.Text(parent)
 	return errors.Join(json.Unmarshal([]byte(scopes), &k.Scopes), json.Unmarshal([]byte(ips), &k.AllowedIPs))
 }
 

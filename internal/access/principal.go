@@ -29,6 +29,7 @@ type Principal struct {
 	RateLimit     *int64
 	ExpiresAt     *time.Time
 	Token         *TokenIdentity // nil for a key
+	Ancestors     []Ancestor     // the parent first; their bounds apply as well
 }
 
 // TokenIdentity is what a scoped token adds to its parent key.
@@ -78,14 +79,22 @@ func (p *Principal) Require(s Scope) error {
 	return fault.New(fault.InsufficientScope, "this needs the scope %s, which the key does not have", s)
 }
 
-// AllowsIP checks the key's address list; an empty list allows all.
+// AllowsIP checks the address lists of the key and its ancestors; an empty list
+// allows every address.
 func (p *Principal) AllowsIP(ip netip.Addr) bool {
-	return len(p.AllowedIPs) == 0 || slices.ContainsFunc(p.AllowedIPs, func(n netip.Prefix) bool { return n.Contains(ip.Unmap()) })
+	return containsIP(p.AllowedIPs, ip) && allOf(p.Ancestors, func(a Ancestor) bool { return containsIP(a.AllowedIPs, ip) })
+}
+
+func containsIP(list []netip.Prefix, ip netip.Addr) bool {
+	return len(list) == 0 || slices.ContainsFunc(list, func(n netip.Prefix) bool { return n.Contains(ip.Unmap()) })
 }
 
 // ProjectFor settles which project a request belongs to, from the header and
 // the key's pin.
 func (p *Principal) ProjectFor(header string) (string, error) {
+	if !allOf(p.Ancestors, func(a Ancestor) bool { return a.Project == "" || a.Project == p.Project }) {
+		return "", fault.New(fault.ProjectNotAllowed, "This key is restricted to the project %q, and a key that created it is restricted to another one. Change either restriction.", p.Project)
+	}
 	if p.Project != "" && header != "" && header != p.Project {
 		return "", fault.Param(fault.ProjectNotAllowed, "Service-Project", "this key is for the project %q alone", p.Project)
 	}

@@ -43,7 +43,8 @@ type Entry struct {
 	Provider     string
 	Reserved     credits.Micro
 	PriceVersion string
-	Hold         Hold // what was set aside for the call; not stored
+	Accounts     json.RawMessage // that are charged; nil in entries of releases that stored none
+	Hold         Hold            // what was set aside for the call; not stored
 
 	// Known at the end.
 	Status           int // 0 when the node died before the end
@@ -84,9 +85,9 @@ var requestTypes = []string{
 	"ip text", "method text", "path text", "project text", "user_agent text", "node_id text", "created_at bigint", "settled boolean",
 	"status bigint", "error_code text", "model text", "provider text", "attempts text", "input_tokens bigint", "output_tokens bigint",
 	"reserved bigint", "credits bigint", "simulated_credits bigint", "usage_source text", "latency_us bigint", "upstream_us bigint",
-	"unbilled_credits bigint", "price_version text", "cached_tokens bigint"}
+	"unbilled_credits bigint", "price_version text", "cached_tokens bigint", "accounts text"}
 
-const requestColumns = 31
+const requestColumns = 32
 
 // free takes back what was charged.
 func (e *Entry) free() {
@@ -102,7 +103,7 @@ func (e *Entry) appendRow(row []any, nodeID string) []any {
 		number(e.InputTokens), number(e.OutputTokens),
 		int64(e.Reserved), int64(e.Credits), int64(e.SimulatedCredits), db.OrNull(e.UsageSource),
 		orNullInt(e.Latency.Microseconds()), orNullInt(e.Upstream.Microseconds()),
-		int64(e.UnbilledCredits), db.OrNull(e.PriceVersion), number(e.CachedTokens))
+		int64(e.UnbilledCredits), db.OrNull(e.PriceVersion), number(e.CachedTokens), db.OrNull(string(e.Accounts)))
 }
 
 func orNullInt(n int64) any {
@@ -122,22 +123,23 @@ func number(n *int64) any {
 
 const entryColumns = `id, workspace_id, environment, key_id, key_hint, scoped_token_id, token_metadata, ip, method, path, project,
 	user_agent, created_at, settled, status, error_code, model, provider, attempts, input_tokens, output_tokens, reserved, credits,
-	simulated_credits, usage_source, latency_us, upstream_us, unbilled_credits, price_version, cached_tokens`
+	simulated_credits, usage_source, latency_us, upstream_us, unbilled_credits, price_version, cached_tokens, accounts`
 
 func scanEntry(r db.Row) (*Entry, error) {
 	var e Entry
-	var token, metadata, project, code, model, provider, attempts, source, version *string
+	var token, metadata, project, code, model, provider, attempts, source, version, accounts *string
 	var created, reserved, charged, simulated, unbilled int64
 	var status, latency, upstream *int64
 	err := r.Scan(&e.RequestID, &e.WorkspaceID, &e.Environment, &e.KeyID, &e.KeyHint, &token, &metadata, &e.IP, &e.Method, &e.Path, &project,
 		&e.UserAgent, &created, &e.Settled, &status, &code, &model, &provider, &attempts, &e.InputTokens, &e.OutputTokens, &reserved, &charged,
-		&simulated, &source, &latency, &upstream, &unbilled, &version, &e.CachedTokens)
+		&simulated, &source, &latency, &upstream, &unbilled, &version, &e.CachedTokens, &accounts)
 	if err != nil {
 		return nil, err
 	}
 	e.TokenID, e.Project, e.ErrorCode, e.Model = db.Text(token), db.Text(project), db.Text(code), db.Text(model)
 	e.Provider, e.UsageSource = db.Text(provider), db.Text(source)
 	e.TokenMetadata, e.Attempts = json.RawMessage(db.Text(metadata)), json.RawMessage(db.Text(attempts))
+	e.Accounts = json.RawMessage(db.Text(accounts))
 	e.CreatedAt = time.UnixMicro(created)
 	e.Reserved, e.Credits, e.SimulatedCredits = credits.Micro(reserved), credits.Micro(charged), credits.Micro(simulated)
 	e.UnbilledCredits, e.PriceVersion = credits.Micro(unbilled), db.Text(version)

@@ -173,7 +173,7 @@ func (g *Gateway) run(ctx context.Context, c Call, r *request, targets []target,
 	c.Record.Note(func(e *audit.Entry) {
 		e.Model, e.Provider = first.offer.ID, first.provider.Name()
 		if m.hold != nil {
-			e.Hold, e.Reserved, e.PriceVersion = m.hold, m.hold.Amount, g.catalog.PriceVersion()
+			e.Hold, e.Accounts, e.Reserved, e.PriceVersion = m.hold, m.hold.Accounts(), m.hold.Amount, g.catalog.PriceVersion()
 		}
 	})
 	// The intent is handed to the log at the moment the upstream call starts,

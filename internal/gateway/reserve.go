@@ -22,10 +22,6 @@ const leastOutput = 16
 // is: far beyond what any can say, and what it costs can still be added up.
 const mostAnswer = 10_000_000
 
-// maxLowered is how often a reservation is tried, each time for what the budget
-// that refused the last one has left. There are few budgets.
-const maxLowered = 5
-
 // outputOf is the most tokens of one choice: the caller's limit or the
 // server's, within the model's. Ours also leaves room for the input, as models
 // with a small window refuse a limit that does not fit beside it; what media
@@ -78,7 +74,7 @@ func (g *Gateway) reserve(ctx context.Context, c Call, r *request, targets []tar
 	}
 	least := leastOf(targets, r, amount)
 	output := int64(0)
-	for range maxLowered {
+	for range len(caps) + 2 { // each budget can have less left than the one before, and so can a run's
 		hold, err := g.setAside(ctx, c, caps, amount)
 		var refusal *spend.Refusal
 		if err == nil || !errors.As(err, &refusal) {
@@ -111,9 +107,9 @@ func leastOf(targets []target, r *request, most credits.Micro) (least credits.Mi
 func refused(c Call, r *request, t target, refusal *spend.Refusal) error {
 	noteModel(c, t.offer.ID)
 	if r.choices > 0 {
-		return refusalFault(refusal, "ask for fewer tokens with max_tokens")
+		return refusalFault(c.Principal, refusal, "ask for fewer tokens with max_tokens")
 	}
-	return refusalFault(refusal, askForLess)
+	return refusalFault(c.Principal, refusal, askForLess)
 }
 
 func noteModel(c Call, model string) {
@@ -126,7 +122,7 @@ const askForLess = "ask for less"
 
 func (g *Gateway) setAside(ctx context.Context, c Call, caps []spend.Cap, amount credits.Micro) (*spend.Reservation, error) {
 	if a := c.Allowance; a != nil && (a.Limit <= 0 || amount > a.Limit-a.Spent) { // 0 refuses also what is free
-		return nil, &spend.Refusal{Level: spend.Run, Limit: a.Limit, Spent: a.Spent}
+		return nil, &spend.Refusal{Account: spend.Account{Level: spend.Run}, Limit: a.Limit, Spent: a.Spent}
 	}
 	// The month of the log's entry, in which a recovered charge is as well.
 	return g.ledger.Reserve(ctx, caps, amount, c.Record.CreatedAt())
@@ -158,7 +154,7 @@ func affordable(targets []target, r *request, amount credits.Micro) int64 {
 	return least
 }
 
-// caps are the budgets of a call, in the order in which everybody takes them.
+// caps returns every account that a call is charged to, with its budget.
 func (g *Gateway) caps(ctx context.Context, c Call) ([]spend.Cap, error) {
 	p := c.Principal
 	workspace, project, err := g.budgets.Budgets(ctx, p.WorkspaceID, p.Environment, c.Project)
@@ -167,8 +163,13 @@ func (g *Gateway) caps(ctx context.Context, c Call) ([]spend.Cap, error) {
 	}
 	caps := []spend.Cap{
 		{Account: spend.Account{Level: spend.Workspace, ID: p.WorkspaceID}, Limit: workspace},
-		{Account: spend.Account{Level: spend.Project, ID: spend.ProjectID(p.WorkspaceID, c.Project)}, Limit: project},
 		{Account: spend.Account{Level: spend.Key, ID: p.KeyID}, Limit: p.MonthlyBudget},
+	}
+	if c.Project != "" {
+		caps = append(caps, spend.Cap{Account: spend.Account{Level: spend.Project, ID: spend.ProjectID(p.WorkspaceID, c.Project)}, Limit: project})
+	}
+	for _, a := range p.Ancestors {
+		caps = append(caps, spend.Cap{Account: spend.Account{Level: spend.Key, ID: a.KeyID}, Limit: a.MonthlyBudget})
 	}
 	return caps, nil
 }
@@ -189,9 +190,29 @@ type limitDetails struct {
 	ResetsAt    *int64        `json:"resets_at"` // null for a run's, which never does
 }
 
+// ancestorDetails says as much about the budget of another key as the owner of
+// this one may know.
+type ancestorDetails struct {
+	LimitSource string `json:"limit_source"`
+	ResetsAt    int64  `json:"resets_at"`
+}
+
+func ancestorFault(r *spend.Refusal, hint string) error {
+	remedy := "Raise"
+	if r.Passing {
+		remedy = "Retry when requests in progress have finished, raise"
+	}
+	f := fault.New(fault.BudgetExceeded, "A key that created this key has too little of its monthly budget left for this request. %s that budget, or %s.", remedy, hint)
+	f.Details = ancestorDetails{LimitSource: "ancestor_key", ResetsAt: r.Resets.Unix()}
+	return f.Because(r)
+}
+
 // refusalFault is the answer, which wraps the refusal. The hint is what to do
 // beside raising a budget.
-func refusalFault(r *spend.Refusal, hint string) error {
+func refusalFault(p *access.Principal, r *spend.Refusal, hint string) error {
+	if r.Level == spend.Key && r.ID != p.KeyID {
+		return ancestorFault(r, hint)
+	}
 	details := limitDetails{LimitSource: r.Level, Limit: r.Limit, Spent: r.Spent, Reserved: r.Reserved}
 	if !r.Resets.IsZero() {
 		at := r.Resets.Unix()
@@ -230,9 +251,13 @@ func (g *Gateway) Reserve(ctx context.Context, c Call, q Quote, now time.Time) (
 	var refusal *spend.Refusal
 	if errors.As(err, &refusal) {
 		noteModel(c, q.Model)
-		return nil, refusalFault(refusal, askForLess)
+		return nil, refusalFault(c.Principal, refusal, askForLess)
 	}
-	return hold, err
+	if err != nil {
+		return nil, err
+	}
+	c.Record.Note(func(e *audit.Entry) { e.Accounts = hold.Accounts() })
+	return hold, nil
 }
 
 // Admit counts a request that makes a job against the key's limits: jobs have

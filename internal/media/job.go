@@ -98,6 +98,7 @@ type Job struct {
 	Reserved     credits.Micro
 	Cost         credits.Micro
 	PriceVersion string
+	Accounts     json.RawMessage // that are charged
 	Output       json.RawMessage
 	Error        *events.JobError
 	CreatedAt    time.Time
@@ -123,7 +124,7 @@ func (j *Job) move(to Status) error {
 }
 
 const jobColumns = `id, kind, workspace_id, environment, project, key_id, reader, request_id, lane, status, models, model, provider, input, metadata,
-	total, completed, failed, progress, reserved, cost, price_version, output, error, created_at, started_at, deadline_at, completed_at`
+	total, completed, failed, progress, reserved, cost, price_version, output, error, created_at, started_at, deadline_at, completed_at, accounts`
 
 func insertJob(ctx context.Context, tx *db.Tx, j *Job) error {
 	models, metadata, err := j.listsAsJSON()
@@ -131,10 +132,10 @@ func insertJob(ctx context.Context, tx *db.Tx, j *Job) error {
 		return err
 	}
 	_, err = tx.Exec(ctx, "INSERT INTO media_jobs ("+jobColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15,
-		$16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28)`,
+		$16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29)`,
 		j.ID, string(j.Kind), j.WorkspaceID, string(j.Environment), db.OrNull(j.Project), j.KeyID, j.Reader, j.RequestID, j.Lane, string(j.Status),
 		models, j.Model, db.OrNull(j.Provider), string(j.Input), metadata, j.Total, j.Completed, j.Failed, j.Progress,
-		int64(j.Reserved), int64(j.Cost), j.PriceVersion, db.OrNull(string(j.Output)), nil, j.CreatedAt.UnixMicro(), nil, j.DeadlineAt.UnixMicro(), nil)
+		int64(j.Reserved), int64(j.Cost), j.PriceVersion, db.OrNull(string(j.Output)), nil, j.CreatedAt.UnixMicro(), nil, j.DeadlineAt.UnixMicro(), nil, db.OrNull(string(j.Accounts)))
 	if err != nil {
 		return fmt.Errorf("store job: %w", err)
 	}
@@ -177,18 +178,18 @@ func errorJSON(e *events.JobError) (any, error) {
 func scanJob(r db.Row) (*Job, error) {
 	var j Job
 	var kind, env, status, models, input, metadata string
-	var project, provider, output, failure *string
+	var project, provider, output, failure, accountList *string
 	var created, deadline int64
 	var started, completed *int64
 	err := r.Scan(&j.ID, &kind, &j.WorkspaceID, &env, &project, &j.KeyID, &j.Reader, &j.RequestID, &j.Lane, &status, &models, &j.Model, &provider, &input,
 		&metadata, &j.Total, &j.Completed, &j.Failed, &j.Progress, (*int64)(&j.Reserved), (*int64)(&j.Cost), &j.PriceVersion, &output, &failure,
-		&created, &started, &deadline, &completed)
+		&created, &started, &deadline, &completed, &accountList)
 	if err != nil {
 		return nil, err
 	}
 	j.Kind, j.Environment, j.Status = Kind(kind), accounts.Environment(env), Status(status)
 	j.Project, j.Provider = db.Text(project), db.Text(provider)
-	j.Input, j.Output = json.RawMessage(input), json.RawMessage(db.Text(output))
+	j.Input, j.Output, j.Accounts = json.RawMessage(input), json.RawMessage(db.Text(output)), json.RawMessage(db.Text(accountList))
 	j.CreatedAt, j.DeadlineAt = time.UnixMicro(created), time.UnixMicro(deadline)
 	j.StartedAt, j.CompletedAt = db.Time(started), db.Time(completed)
 	if err := json.Unmarshal([]byte(models), &j.Models); err != nil {

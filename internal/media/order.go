@@ -81,6 +81,7 @@ func (s *Service) Reserve(ctx context.Context, c gateway.Call, o *Order) (err er
 		if o.hold, err = s.gateway.Reserve(ctx, c, gateway.Quote{Model: o.Job.Model, Most: o.Job.Reserved}, o.Job.CreatedAt); err != nil {
 			return err
 		}
+		o.Job.Accounts = o.hold.Accounts()
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package spend
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -75,13 +76,19 @@ func (k *Bookkeeper) workspace(ctx context.Context, tx *db.Tx, id string) (*acco
 	return w, nil
 }
 
-// AccountsOf are the accounts that a call is booked to.
-func AccountsOf(workspaceID, project, keyID string) []Account {
-	list := []Account{{Workspace, workspaceID}, {Key, keyID}}
-	if project != "" {
-		list = append(list, Account{Project, ProjectID(workspaceID, project)})
+// chargedLines returns what an entry or a job is charged to, from the list that
+// was stored when its credits were reserved. Releases without that list charged
+// the workspace, the key and the project.
+func chargedLines(stored json.RawMessage, workspaceID, project, keyID string, created time.Time) ([]line, error) {
+	if len(stored) > 0 {
+		return decodeLines(stored)
 	}
-	return list
+	period := PeriodOf(created)
+	list := []line{{Account{Workspace, workspaceID}, period}, {Account{Key, keyID}, period}}
+	if project != "" {
+		list = append(list, line{Account{Project, ProjectID(workspaceID, project)}, period})
+	}
+	return list, nil
 }
 
 // Book is called with the entries that a transaction settles. They are booked at
@@ -111,7 +118,11 @@ func (k *Bookkeeper) settle(ctx context.Context, tx *db.Tx, list []item) error {
 			continue
 		}
 		entries = append(entries, i.booking)
-		p.charge(chargeOf(i.booking))
+		c, err := chargeOf(i.booking)
+		if err != nil {
+			return err
+		}
+		p.charge(c)
 	}
 	slices.SortFunc(jobs, func(a, b *JobCharge) int { return strings.Compare(a.RequestID, b.RequestID) })
 	for _, c := range jobs {
@@ -142,20 +153,20 @@ func (k *Bookkeeper) settle(ctx context.Context, tx *db.Tx, list []item) error {
 }
 
 // chargeOf is what an entry is charged now; test calls are free.
-func chargeOf(b audit.Booking) Charge {
+func chargeOf(b audit.Booking) (charge, error) {
 	e := b.Entry
 	if e.Environment != string(accounts.Live) {
-		return Charge{}
+		return charge{}, nil
 	}
-	c := Charge{Period: PeriodOf(e.CreatedAt), Accounts: AccountsOf(e.WorkspaceID, e.Project, e.KeyID), Amount: e.Credits}
-	r, held := e.Hold.(*Reservation)
-	switch {
-	case b.Old != nil:
-		c.Amount -= b.Old.Credits // what was set aside went with the first one
-	case held:
-		c = ChargeOf(r, c.Accounts, e.Credits)
+	if r, held := e.Hold.(*Reservation); held && b.Old == nil {
+		return r.charge(e.Credits), nil
 	}
-	return c
+	lines, err := chargedLines(e.Accounts, e.WorkspaceID, e.Project, e.KeyID, e.CreatedAt)
+	c := charge{lines: lines, amount: e.Credits}
+	if b.Old != nil {
+		c.amount -= b.Old.Credits // the first settlement used the reservation
+	}
+	return c, err
 }
 
 // release ends what was set aside for calls whose charges are booked.

@@ -59,9 +59,14 @@ func (o *office) book(list ...audit.Booking) {
 
 func (o *office) account() Account { return Account{Workspace, o.workspace.ID} }
 
+// accounts are those that an entry is charged to.
+func (o *office) accounts() []Account {
+	return []Account{o.account(), {Key, "key_1"}, {Project, ProjectID(o.workspace.ID, "p")}}
+}
+
 func (o *office) reserve(amount credits.Micro) *Reservation {
 	o.t.Helper()
-	r, err := o.ledger.Reserve(o.t.Context(), []Cap{{o.account(), o.workspace.MonthlyCredits}}, amount, o.now)
+	r, err := o.ledger.Reserve(o.t.Context(), []Cap{{o.account(), o.workspace.MonthlyCredits}, {o.accounts()[1], nil}, {o.accounts()[2], nil}}, amount, o.now)
 	if err != nil {
 		o.t.Fatal(err)
 	}
@@ -84,7 +89,7 @@ func (o *office) entry(r *Reservation, amount credits.Micro) *audit.Entry {
 func (o *office) expect(spent credits.Micro) {
 	o.t.Helper()
 	period := PeriodOf(o.now)
-	for _, a := range AccountsOf(o.workspace.ID, "p", "key_1") {
+	for _, a := range o.accounts() {
 		if b, err := Read(o.t.Context(), o.d, a, period); err != nil || b.Spent != spent {
 			o.t.Errorf("the %s has spent %v of %v (%v)", a.Level, b.Spent, spent, err)
 		}
@@ -149,7 +154,7 @@ func TestAChargeWhoseCommitWasNotAnsweredIsBookedOnce(t *testing.T) {
 					if err := addUsage(ctx, tx, []audit.Booking{{Entry: old}}); err != nil {
 						return err
 					}
-					return o.books.Settle(ctx, tx, []Charge{ChargeOf(r, AccountsOf(o.workspace.ID, "p", "key_1"), old.Credits)})
+					return o.books.Settle(ctx, tx, []charge{r.charge(old.Credits)})
 				})
 				e := o.entry(r, test.again)
 				if test.again == 0 {

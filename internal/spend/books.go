@@ -154,14 +154,12 @@ func (b *Books) recall(ctx context.Context, l line) error {
 	})
 }
 
-// Charge is what a call cost: it is booked to every account, and comes out of
-// the lease of those that have a cap.
-type Charge struct {
-	Period   Period
-	Accounts []Account
-	Amount   credits.Micro
-	// Leased is what the call's reservation held.
-	Leased []leased
+// charge is what a request cost. Every line is charged, and those that the
+// request's reservation held are charged out of their lease.
+type charge struct {
+	lines  []line
+	amount credits.Micro
+	leased []leased
 }
 
 // leased is a line and who has the lease of it.
@@ -170,11 +168,11 @@ type leased struct {
 	owner string
 }
 
-// ChargeOf makes the charge that settles a reservation.
-func ChargeOf(r *Reservation, accounts []Account, amount credits.Micro) Charge {
-	c := Charge{Period: r.Period, Accounts: accounts, Amount: min(amount, r.Amount)}
+// charge returns what settles the reservation.
+func (r *Reservation) charge(amount credits.Micro) charge {
+	c := charge{lines: r.lines, amount: min(amount, r.Amount)}
 	for _, h := range r.holds {
-		c.Leased = append(c.Leased, leased{h.line, h.lease.owner})
+		c.leased = append(c.leased, leased{h.line, h.lease.owner})
 	}
 	return c
 }
@@ -203,16 +201,16 @@ func newPostings() *postings {
 	return &postings{lines: map[line]balance{}, lowered: map[leased]credits.Micro{}}
 }
 
-func (p *postings) charge(c Charge) {
-	if c.Amount == 0 {
+func (p *postings) charge(c charge) {
+	if c.amount == 0 {
 		return
 	}
-	for _, a := range c.Accounts {
-		add(p.lines, line{a, c.Period}, balance{Settled: c.Amount})
+	for _, l := range c.lines {
+		add(p.lines, l, balance{Settled: c.amount})
 	}
-	for _, l := range c.Leased {
-		p.lowered[l] = sum(p.lowered[l], c.Amount)
-		add(p.lines, l.line, balance{Leased: -c.Amount})
+	for _, l := range c.leased {
+		p.lowered[l] = sum(p.lowered[l], c.amount)
+		add(p.lines, l.line, balance{Leased: -c.amount})
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 // Settle books charges alone, without the entries that they are of.
-func (b *Books) Settle(ctx context.Context, tx *db.Tx, charges []Charge) error {
+func (b *Books) Settle(ctx context.Context, tx *db.Tx, charges []charge) error {
 	p := newPostings()
 	for _, c := range charges {
 		p.charge(c)
@@ -45,7 +45,7 @@ func TestClosingLeasesWhileTheyAreSpent(t *testing.T) {
 				}
 				all.Go(func() {
 					err := d.Write(t.Context(), func(tx *db.Tx) error {
-						return books.Settle(t.Context(), tx, []Charge{ChargeOf(r, list, credits.Credit/2)})
+						return books.Settle(t.Context(), tx, []charge{r.charge(credits.Credit / 2)})
 					})
 					if err != nil {
 						t.Error(err)
@@ -86,7 +86,7 @@ func TestASpentLeaseLeavesNoRow(t *testing.T) {
 			t.Fatal(err)
 		}
 		err = d.Write(t.Context(), func(tx *db.Tx) error {
-			return books.Settle(t.Context(), tx, []Charge{ChargeOf(r, []Account{account}, credits.Credit)})
+			return books.Settle(t.Context(), tx, []charge{r.charge(credits.Credit)})
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -9,21 +9,23 @@
 package spend
 
 import (
+	"cmp"
+	"encoding/json"
+	"fmt"
 	"strings"
 	"time"
 
 	"turnpike/internal/credits"
 )
 
-// Level is whose budget a cap is. The order is the one in which caps are
-// taken, so that two calls never wait for each other.
+// Level is whose budget a cap is.
 type Level string
 
 // The levels.
 const (
 	Workspace Level = "workspace"
 	Project   Level = "project"
-	Key       Level = "key"
+	Key       Level = "key"       // the request's key or one of its ancestors
 	Run       Level = "run"
 )
 
@@ -77,5 +79,31 @@ func (l line) String() string {
 	return strings.Join([]string{string(l.Level), l.ID, string(l.Period)}, " ")
 }
 
-// compare orders lines as everybody locks them.
-func compare(a, b line) int { return strings.Compare(a.String(), b.String()) }
+// compare is the one order in which lines are acquired and locked, so that no
+// two requests wait for each other.
+func compare(a, b line) int {
+	return cmp.Or(strings.Compare(string(a.Level), string(b.Level)), strings.Compare(a.ID, b.ID), strings.Compare(string(a.Period), string(b.Period)))
+}
+
+// encodeLines writes lines as the log stores them: a JSON array of
+// [level, ID, period].
+func encodeLines(lines []line) json.RawMessage {
+	rows := make([][3]string, len(lines))
+	for i, l := range lines {
+		rows[i] = [3]string{string(l.Level), l.ID, string(l.Period)}
+	}
+	out, _ := json.Marshal(rows) // strings always marshal
+	return out
+}
+
+func decodeLines(stored json.RawMessage) ([]line, error) {
+	var rows [][3]string
+	if err := json.Unmarshal(stored, &rows); err != nil {
+		return nil, fmt.Errorf("charged accounts: %w", err)
+	}
+	lines := make([]line, len(rows))
+	for i, r := range rows {
+		lines[i] = line{Account{Level(r[0]), r[1]}, Period(r[2])}
+	}
+	return lines, nil
+}

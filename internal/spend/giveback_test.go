@@ -44,7 +44,7 @@ func TestWhatIsSettledWhileALeaseIsLoweredIsNotLost(t *testing.T) {
 						return
 					}
 					err := d.Write(t.Context(), func(tx *db.Tx) error {
-						return books.Settle(t.Context(), tx, []Charge{ChargeOf(r, []Account{account}, r.Amount)})
+						return books.Settle(t.Context(), tx, []charge{r.charge(r.Amount)})
 					})
 					if err != nil {
 						t.Error(err)

@@ -104,12 +104,12 @@ func TestNoNumberOfAmountsStartsASumAnew(t *testing.T) {
 // is set aside of its budget, and a budget of nothing refuses also what is free.
 func TestARefusalThatDoesNotPass(t *testing.T) {
 	t.Parallel()
-	for _, r := range []Refusal{{Level: Run, Limit: 5, Spent: 1}, {Level: Key}} {
+	for _, r := range []Refusal{{Account: Account{Level: Run}, Limit: 5, Spent: 1}, {Account: Account{Level: Key}}} {
 		if r.Of(0).Passing {
 			t.Errorf("it passes that %s", &r)
 		}
 	}
-	if r := (Refusal{Level: Key, Limit: 5, Spent: 1, Reserved: 4}); !r.Of(4).Passing || r.Of(5).Passing {
+	if r := (Refusal{Account: Account{Level: Key}, Limit: 5, Spent: 1, Reserved: 4}); !r.Of(4).Passing || r.Of(5).Passing {
 		t.Errorf("of what is set aside: %+v, %+v", r.Of(4), r.Of(5))
 	}
 }

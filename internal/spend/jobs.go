@@ -2,6 +2,7 @@ package spend
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -99,7 +100,8 @@ type JobCharge struct {
 	Environment accounts.Environment
 	Project     string
 	KeyID       string
-	CreatedAt   time.Time // whose month is charged
+	CreatedAt   time.Time
+	Accounts    json.RawMessage // that the job's reservation named
 	Model       string
 	Provider    string
 	Reserved    credits.Micro
@@ -146,7 +148,11 @@ func payJobs(ctx context.Context, tx *db.Tx, p *postings, jobs []*JobCharge) err
 		if c.Environment != accounts.Live {
 			continue // which have none
 		}
-		p.charge(Charge{Period: PeriodOf(c.CreatedAt), Accounts: AccountsOf(c.WorkspaceID, c.Project, c.KeyID), Amount: c.charged()})
+		lines, err := chargedLines(c.Accounts, c.WorkspaceID, c.Project, c.KeyID, c.CreatedAt)
+		if err != nil {
+			return err
+		}
+		p.charge(charge{lines: lines, amount: c.charged()})
 		p.ended = append(p.ended, jobOwner(c.JobID))
 	}
 	for some := range slices.Chunk(p.ended, 500) { // a statement has room for so many, and more

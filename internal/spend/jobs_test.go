@@ -215,7 +215,7 @@ func TestAJobIsChargedInItsMonth(t *testing.T) {
 		o := newOffice(t, d, 100*credits.Credit)
 		limit := 50 * credits.Credit
 		var caps []Cap
-		for _, a := range AccountsOf(o.workspace.ID, "p", "key_1") {
+		for _, a := range o.accounts() {
 			caps = append(caps, Cap{a, &limit})
 		}
 		r, err := o.ledger.Reserve(t.Context(), caps, 10*credits.Credit, o.now)
@@ -237,7 +237,7 @@ func TestAJobIsChargedInItsMonth(t *testing.T) {
 		if err := o.ledger.Recalled(t.Context(), ""); err != nil {
 			t.Fatal(err)
 		}
-		for _, a := range AccountsOf(o.workspace.ID, "p", "key_1") {
+		for _, a := range o.accounts() {
 			old, err := Read(t.Context(), d, a, month)
 			if err != nil || old != (Balance{Spent: 7 * credits.Credit}) {
 				t.Errorf("%s: the old month says %+v, %v", a.Level, old, err)

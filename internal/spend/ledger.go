@@ -2,6 +2,7 @@ package spend
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -108,7 +109,7 @@ func (g *Ledger) Renounce(owner string) {
 
 // Refusal says which cap has no room.
 type Refusal struct {
-	Level    Level
+	Account
 	Limit    credits.Micro
 	Spent    credits.Micro // charged
 	Reserved credits.Micro // set aside, for calls and jobs under way
@@ -144,9 +145,9 @@ func Passing(err error) bool {
 // settled or released once; the month it was made in stays its month.
 type Reservation struct {
 	Amount credits.Micro
-	Period Period
 
 	ledger *Ledger
+	lines  []line // every account that is charged, whether it has a limit or not
 	holds  []hold
 	once   sync.Once
 }
@@ -158,15 +159,18 @@ type hold struct {
 	changes int // the lease's when it was made
 }
 
-// Reserve sets the amount aside under every cap, or under none and returns a
+// Reserve holds the amount under every cap, or under none and returns a
 // *Refusal.
 func (g *Ledger) Reserve(ctx context.Context, caps []Cap, amount credits.Micro, now time.Time) (*Reservation, error) {
-	r := &Reservation{Amount: amount, Period: PeriodOf(now), ledger: g}
-	for _, c := range caps {
+	r := &Reservation{Amount: amount, ledger: g}
+	period := PeriodOf(now)
+	ordered := slices.SortedFunc(slices.Values(caps), func(a, b Cap) int { return compare(line{a.Account, period}, line{b.Account, period}) })
+	for _, c := range ordered {
+		l := line{c.Account, period}
+		r.lines = append(r.lines, l)
 		if c.Limit == nil {
 			continue
 		}
-		l := line{c.Account, r.Period}
 		h, err := g.hold(ctx, l, *c.Limit, amount)
 		if err != nil {
 			r.end(0)
@@ -289,7 +293,7 @@ func (g *Ledger) holdMore(ctx context.Context, l line, le *lease, limit, amount 
 		if got > 0 {
 			continue
 		}
-		refusal := (&Refusal{Level: l.Level, Limit: limit, Spent: left.Settled, Reserved: left.asideOf(limit, free), Resets: l.Period.Ends()}).Of(amount)
+		refusal := (&Refusal{Account: l.Account, Limit: limit, Spent: left.Settled, Reserved: left.asideOf(limit, free), Resets: l.Period.Ends()}).Of(amount)
 		spent := !refusal.Passing
 		last := spent || g.alone && !g.inUse(le) || !recalled.IsZero() && time.Since(recalled) > g.patience
 		if last && !spent && !swept {
@@ -396,6 +400,9 @@ func (r *Reservation) end(charge credits.Micro) {
 		}
 	}
 }
+
+// Accounts is every account that the request will be charged to, for the log.
+func (r *Reservation) Accounts() json.RawMessage { return encodeLines(r.lines) }
 
 // Release ends a reservation that costs nothing.
 func (r *Reservation) Release() { r.once.Do(func() { r.end(0) }) }

@@ -97,19 +97,18 @@ func (m teller) recall(ctx context.Context, l line) error {
 }
 
 // settle books a charge as Books.Settle does.
-func (m *model) settle(c Charge) {
+func (m *model) settle(c charge) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, a := range c.Accounts {
-		l := line{a, c.Period}
+	for _, l := range c.lines {
 		left := m.lines[l]
-		m.lines[l] = balance{left.Settled + c.Amount, left.Leased}
+		m.lines[l] = balance{left.Settled + c.amount, left.Leased}
 	}
-	for _, h := range c.Leased {
+	for _, h := range c.leased {
 		if granted, there := m.leases[h.owner][h.line]; there {
-			m.leases[h.owner][h.line] = granted - c.Amount
+			m.leases[h.owner][h.line] = granted - c.amount
 			left := m.lines[h.line]
-			m.lines[h.line] = balance{left.Settled, left.Leased - c.Amount}
+			m.lines[h.line] = balance{left.Settled, left.Leased - c.amount}
 		}
 	}
 }
@@ -154,7 +153,7 @@ func TestNoCapIsEverOverspent(t *testing.T) {
 		for _, c := range nodes {
 			join(c)
 		}
-		accounts := []Account{{Workspace, "ws"}, {Project, "ws/p"}, {Key, "key"}}
+		accounts := []Account{{Workspace, "ws"}, {Project, "ws/p"}, {Key, "key"}, {Key, "parent"}, {Key, "grandparent"}}
 		limits := make([]credits.Micro, len(accounts))
 		highest := make([]credits.Micro, len(accounts)) // that there ever was
 		caps := make([]Cap, len(accounts))
@@ -167,14 +166,14 @@ func TestNoCapIsEverOverspent(t *testing.T) {
 			caps[i] = Cap{Account: a, Limit: &limits[i]}
 		}
 		spent := map[Period]credits.Micro{}
-		settle := func(c Charge) {
+		settle := func(c charge) {
 			m.settle(c)
-			spent[c.Period] += c.Amount
+			spent[c.lines[0].Period] += c.amount
 		}
 		// recover is what others do with a node that is dead, or seems so.
 		recover := func(c *caller) {
 			for _, r := range c.open {
-				settle(Charge{Period: r.Period, Accounts: accounts, Amount: r.Amount})
+				settle(charge{lines: r.lines, amount: r.Amount})
 			}
 			for life := range c.life + 1 {
 				m.bury(Owner(c.name, life))
@@ -188,7 +187,7 @@ func TestNoCapIsEverOverspent(t *testing.T) {
 				r := c.charged[0]
 				c.charged = c.charged[1:]
 				cost = min(cost, r.Amount)
-				settle(Charge{Period: r.Period, Accounts: accounts, Amount: cost - r.Amount})
+				settle(charge{lines: r.lines, amount: cost - r.Amount})
 				r.Settled(r.Amount)
 				return
 			}
@@ -198,7 +197,7 @@ func TestNoCapIsEverOverspent(t *testing.T) {
 				r.Release()
 				return
 			}
-			settle(ChargeOf(r, accounts, cost))
+			settle(r.charge(cost))
 			if later {
 				heard = append(heard, func() { r.Settled(cost) })
 			} else {
@@ -221,12 +220,12 @@ func TestNoCapIsEverOverspent(t *testing.T) {
 		// be refused who has room.
 		calm := rapid.Bool().Draw(rt, "calm")
 		// roomOf is what is neither charged nor needed by calls under way.
-		roomOf := func(level Level) credits.Micro {
-			i := slices.IndexFunc(accounts, func(a Account) bool { return a.Level == level })
+		roomOf := func(account Account) credits.Micro {
+			i := slices.Index(accounts, account)
 			room := limits[i] - spent[PeriodOf(now)]
 			for _, c := range nodes {
 				for _, r := range c.open {
-					if r.Period == PeriodOf(now) {
+					if r.lines[0].Period == PeriodOf(now) {
 						room -= r.Amount
 					}
 				}
@@ -284,9 +283,9 @@ func TestNoCapIsEverOverspent(t *testing.T) {
 				switch {
 				case err == nil:
 					c.open = append(c.open, r)
-					within(limits, r.Period) // whatever was begun under others
+					within(limits, r.lines[0].Period) // whatever was begun under others
 				case errors.As(err, &refusal):
-					if room := roomOf(refusal.Level); calm && quiet && amount <= room {
+					if room := roomOf(refusal.Account); calm && quiet && amount <= room {
 						rt.Fatalf("%d of the %s were refused, and %d are left", amount, refusal.Level, room)
 					}
 				case errors.Is(err, errLost), c.buried && errors.Is(err, db.ErrUnavailable):
@@ -357,9 +356,9 @@ func TestRenouncedReservationsLeaveNewLeasesAlone(t *testing.T) {
 			}
 			return r
 		}
-		settle := func(c Charge) {
+		settle := func(c charge) {
 			t.Helper()
-			if err := d.Write(t.Context(), func(tx *db.Tx) error { return books.Settle(t.Context(), tx, []Charge{c}) }); err != nil {
+			if err := d.Write(t.Context(), func(tx *db.Tx) error { return books.Settle(t.Context(), tx, []charge{c}) }); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -377,7 +376,7 @@ func TestRenouncedReservationsLeaveNewLeasesAlone(t *testing.T) {
 		}
 		// Declared dead: it is charged as reserved, and the lease is closed.
 		old := reserve()
-		settle(Charge{Period: old.Period, Accounts: []Account{account}, Amount: old.Amount})
+		settle(charge{lines: old.lines, amount: old.Amount})
 		if err := d.Write(t.Context(), func(tx *db.Tx) error { return Close(t.Context(), tx, "node_1") }); err != nil {
 			t.Fatal(err)
 		}
@@ -388,17 +387,17 @@ func TestRenouncedReservationsLeaveNewLeasesAlone(t *testing.T) {
 			t.Fatalf("the books say %+v, with leases of %d", before, lease)
 		}
 		// The old one ends, at half of it.
-		settle(Charge{Period: old.Period, Accounts: []Account{account}, Amount: -credits.Credit / 2})
+		settle(charge{lines: old.lines, amount: -credits.Credit / 2})
 		old.Settled(old.Amount)
 		if after, still := stored(); after.Spent != credits.Credit/2 || after.Reserved != before.Reserved || still != lease {
 			t.Errorf("the books say %+v, with leases of %d, of %+v, %d", after, still, before, lease)
 		}
 		// One of which nobody knew has no lease to come out of either.
-		settle(Charge{Period: old.Period, Accounts: []Account{account}, Amount: credits.Credit / 4, Leased: []leased{{line{account, old.Period}, "node_1"}}})
+		settle(charge{lines: old.lines, amount: credits.Credit / 4, leased: []leased{{old.lines[0], "node_1"}}})
 		if after, still := stored(); after.Reserved != before.Reserved || still != lease {
 			t.Errorf("the books say %+v, with leases of %d, of %+v, %d", after, still, before, lease)
 		}
-		settle(ChargeOf(present, []Account{account}, credits.Credit))
+		settle(present.charge(credits.Credit))
 		present.Settled(credits.Credit)
 		if err := g.Recalled(t.Context(), ""); err != nil {
 			t.Fatal(err)
@@ -441,7 +440,7 @@ func TestACrowdOnTwoNodesSpendsExactlyTheBudget(t *testing.T) {
 					}
 					served.Add(1)
 					err = d.Write(context.Background(), func(tx *db.Tx) error {
-						return b.Settle(context.Background(), tx, []Charge{ChargeOf(r, []Account{{Workspace, "ws"}}, credits.Credit)})
+						return b.Settle(context.Background(), tx, []charge{r.charge(credits.Credit)})
 					})
 					if err != nil {
 						t.Error(err)

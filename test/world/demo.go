@@ -196,7 +196,7 @@ func (w *World) demoUsage(t testing.TB) {
 			cost := n * int64(k.cost)
 			rows = append(rows, []any{w.Workspace.ID, "live", at.Unix(), k.id, k.project, k.model, "openai", n, (n + 20) / 60, n * 620, n * 180, cost, int64(0)})
 			if spend.PeriodOf(at) == spend.PeriodOf(now) {
-				for _, a := range spend.AccountsOf(w.Workspace.ID, k.project, k.id) {
+				for _, a := range []spend.Account{{Level: spend.Workspace, ID: w.Workspace.ID}, {Level: spend.Key, ID: k.id}, {Level: spend.Project, ID: spend.ProjectID(w.Workspace.ID, k.project)}} {
 					spent[a] += cost
 				}
 			}

@@ -1,0 +1,148 @@
+package access
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"time"
+
+	"turnpike/internal/credits"
+	"turnpike/internal/db"
+	"turnpike/internal/fault"
+)
+
+// maxGenerations bounds how many keys are charged for one request: a key, and
+// the keys between it and the one that a person created.
+const maxGenerations = 4
+
+// Ancestor is a key that created another one, directly or through other keys.
+// Its bounds apply to its descendants, even after it was revoked.
+type Ancestor struct {
+	KeyID         string
+	MonthlyBudget *credits.Micro
+	RateLimit     *int64
+	Project       string
+	AllowedIPs    []netip.Prefix
+}
+
+// adopt makes the key a child of the principal's key. It locks the parent, so
+// that a revocation of all descendants cannot miss the new key.
+func (m *Keys) adopt(ctx context.Context, tx *db.Tx, parent *Principal, k *Key) error {
+	if parent == nil || parent.KeyID == "" {
+		return nil
+	}
+	if len(parent.Ancestors)+2 > maxGenerations {
+		return fault.New(fault.LimitReached, "Keys can be created by keys over at most %d generations, and this key is of the last one. Create the key with one of an earlier generation or in the dashboard.", maxGenerations)
+	}
+	var revoked *int64
+	if err := tx.QueryRow(ctx, "SELECT revoked_at FROM keys WHERE id = $1"+tx.Lock("keys"), parent.KeyID).Scan(&revoked); err != nil {
+		return err
+	}
+	if revoked != nil {
+		return errRefused()
+	}
+	k.ParentID = parent.KeyID
+	return nil
+}
+
+// ancestorsOf returns the keys that led to a key, its parent first.
+func ancestorsOf(ctx context.Context, q db.Querier, k *Key) ([]*Key, error) {
+	rows, err := q.Query(ctx, `WITH RECURSIVE line (id, distance) AS (
+			SELECT CAST($1 AS TEXT), 1
+			UNION ALL
+			SELECT keys.parent_key_id, line.distance + 1 FROM line JOIN keys ON keys.id = line.id WHERE keys.parent_key_id IS NOT NULL)
+		SELECT `+keyColumns+" FROM line JOIN keys k ON k.id = line.id ORDER BY line.distance", k.ParentID)
+	return db.All(rows, err, func(r db.Row) (*Key, error) {
+		var ancestor Key
+		return &ancestor, scanKeyColumns(r, &ancestor)
+	})
+}
+
+// inherit narrows the principal to what its key's ancestors allow now. It
+// returns when the first of them or the key itself expires.
+func (p *Principal) inherit(ancestors []*Key) (ends *time.Time, err error) {
+	moments := []*time.Time{p.ExpiresAt}
+	for _, a := range ancestors {
+		_, grant, err := ParseScopes(a.Scopes)
+		if err != nil {
+			return nil, err
+		}
+		p.Grant &= grant
+		if p.Project == "" {
+			p.Project = a.Project
+		}
+		moments = append(moments, a.ExpiresAt)
+		p.Ancestors = append(p.Ancestors, Ancestor{KeyID: a.ID, MonthlyBudget: a.MonthlyBudget, RateLimit: a.RateLimit, Project: a.Project, AllowedIPs: a.AllowedIPs})
+	}
+	if first := earliest(moments...); !first.IsZero() {
+		ends = &first
+	}
+	return ends, nil
+}
+
+// dependsOn reports whether a change of the key changes the principal.
+func (p *Principal) dependsOn(keyID string) bool {
+	return p.KeyID == keyID || slices.ContainsFunc(p.Ancestors, func(a Ancestor) bool { return a.KeyID == keyID })
+}
+
+// RevokeWithDescendants revokes a key and every key that it created, directly
+// or through other keys. It returns the descendants that it revoked.
+func (m *Keys) RevokeWithDescendants(ctx context.Context, tx *db.Tx, by Caller, k *Key) (revoked []*Key, err error) {
+	if err := m.Revoke(ctx, tx, by, k); err != nil {
+		return nil, err
+	}
+	// A generation is locked before its children are read: whoever creates a key
+	// holds its parent.
+	for generation := []string{k.ID}; len(generation) > 0; {
+		children, err := m.lockChildren(ctx, tx, generation)
+		if err != nil {
+			return nil, err
+		}
+		generation = nil
+		for _, child := range children {
+			generation = append(generation, child.ID)
+			if child.RevokedAt != nil {
+				continue
+			}
+			if err := m.revoke(ctx, tx, by, child, map[string]any{"key_hint": child.Hint(), "ancestor": k.ID}); err != nil {
+				return nil, err
+			}
+			revoked = append(revoked, child)
+		}
+	}
+	return revoked, nil
+}
+
+// lockChildren locks and returns the keys that the parents created. No others
+// appear: the parents are locked.
+func (m *Keys) lockChildren(ctx context.Context, tx *db.Tx, parents []string) (children []*Key, err error) {
+	for _, parent := range parents {
+		rows, err := tx.Query(ctx, "SELECT id FROM keys WHERE parent_key_id = $1 ORDER BY id"+tx.Lock("keys"), parent)
+		if _, err := db.All(rows, err, func(r db.Row) (id string, err error) { return id, r.Scan(&id) }); err != nil {
+			return nil, err
+		}
+		// A statement of its own, for secrets that another transaction changed
+		// while this one waited for the locks.
+		rows, err = tx.Query(ctx, keySelect+" WHERE k.parent_key_id = $2 ORDER BY k.id", m.now().UnixMicro(), parent)
+		list, err := db.All(rows, err, scanKey)
+		if err != nil {
+			return nil, err
+		}
+		children = append(children, list...)
+	}
+	return children, nil
+}
+
+// Descendants returns the keys that a key created, directly or through other
+// keys, the oldest first, and whether there are more than the limit.
+func (m *Keys) Descendants(ctx context.Context, q db.Querier, keyID string, limit int) (list []*Key, more bool, err error) {
+	rows, err := q.Query(ctx, `WITH RECURSIVE line (id) AS (
+			SELECT id FROM keys WHERE parent_key_id = $2
+			UNION ALL
+			SELECT keys.id FROM line JOIN keys ON keys.parent_key_id = line.id) `+
+		keySelect+" JOIN line ON line.id = k.id ORDER BY k.id LIMIT $3", m.now().UnixMicro(), keyID, int64(limit+1))
+	if list, err = db.All(rows, err, scanKey); len(list) > limit {
+		list, more = list[:limit], true
+	}
+	return list, more, err
+}
