@@ -84,7 +84,7 @@ func TestWhatIsGivenBackIsNotGivenTwice(t *testing.T) {
 			if len(open) > 0 && rapid.Bool().Draw(rt, "end") {
 				i := rapid.IntRange(0, len(open)-1).Draw(rt, "which")
 				c := open[i]
-				real := rapid.SampledFrom([]int64{0, c.tokens / 2, c.tokens}).Draw(rt, "real")
+				real := rapid.SampledFrom([]int64{0, c.holds[0].tokens / 2, c.holds[0].tokens}).Draw(rt, "real")
 				used[c.used].n = real
 				c.Adjust(real, now)
 				c.End()

@@ -24,7 +24,7 @@ func TestStepsDoNotCloseAKey(t *testing.T) {
 	s := l.shard("key")
 	s.mu.Lock()
 	e := s.entry("key")
-	call := &Ticket{limiter: l, shard: s, limits: callLimits, entry: e}
+	call := &hold{id: "key", shard: s, limits: callLimits, entry: e}
 	e.limits = stepLimits
 	o := l.ask(e, call, l.nanos(c.now()))
 	s.mu.Unlock()
@@ -160,7 +160,7 @@ func TestAnOrderGoesByTheLimitsOfItsCall(t *testing.T) {
 		s.mu.Lock()
 		e := s.entry(id)
 		e.limits = others
-		o := l.ask(e, &Ticket{limiter: l, shard: s, limits: callLimits, entry: e}, l.nanos(c.now()))
+		o := l.ask(e, &hold{id: "key", shard: s, limits: callLimits, entry: e}, l.nanos(c.now()))
 		s.mu.Unlock()
 		l.send(s, e, o)
 		<-o.done

@@ -125,10 +125,10 @@ func (l *Limiter) tidy(e *entry, at int64) (forget bool, o *order) {
 		return false, nil
 	}
 	gone := e.inUse == 0 && at-e.used > idle
-	if gone && e.have.places == 0 && e.owed == 0 && !e.unsure {
+	if gone && e.have.places == 0 && e.owed == (amounts{}) && !e.unsure {
 		return true, nil
 	}
-	if l.away.Load() || !gone && e.owed == 0 && !e.unsure {
+	if l.away.Load() || !gone && e.owed == (amounts{}) && !e.unsure {
 		return false, nil
 	}
 	if gone {

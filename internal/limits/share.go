@@ -44,7 +44,7 @@ type share struct {
 	limits  Limits  // as calls last had them, of each kind
 	have    amounts // leased: units that are not spent, places whether in use or not
 	room    int64   // places that nobody had, as the store last said
-	owed    int64   // tokens for the store: more than is kept in hand, or a debt
+	owed    amounts // requests and tokens for the store: more than is kept in hand, or a debt of tokens
 	waiting amounts // needed by calls that wait for the order
 	order   *order  // on its way; one at a time, so that answers come in order
 	refused int64   // when the store last said no
@@ -57,7 +57,7 @@ type order struct {
 	id     string
 	at     int64
 	limits Limits
-	back   int64   // tokens given back, or a debt
+	back   amounts // requests and tokens given back, or a debt of tokens
 	places int64   // held
 	moved  bool    // they are fewer than the store knows, or may be
 	need   amounts // all of it or nothing; nothing when the node only tells
@@ -108,49 +108,57 @@ func (l *Limiter) own(limits Limits) Limits {
 func (l *Limiter) chunk(limit int64) int64 { return limit / chunksPerLimit / l.nodes.Load() }
 
 // needs is what a call takes.
-func (t *Ticket) needs() amounts {
+func (h *hold) needs() amounts {
 	n := amounts{}
-	if t.limits.RequestsPerMinute > 0 {
+	if h.limits.RequestsPerMinute > 0 {
 		n.requests = 1
 	}
-	if t.limits.TokensPerMinute > 0 {
-		n.tokens = t.tokens
+	if h.limits.TokensPerMinute > 0 {
+		n.tokens = h.tokens
 	}
-	if t.limits.InFlight > 0 {
+	if h.limits.InFlight > 0 {
 		n.places = 1
 	}
 	return n
 }
 
 // lacks is what the node must lease before the call can be let in.
-func (e *entry) lacks(t *Ticket) amounts {
-	n := t.needs()
+func (e *entry) lacks(h *hold) amounts {
+	n := h.needs()
 	n.requests = max(0, n.requests-e.have.requests)
 	n.tokens = max(0, n.tokens-e.have.tokens)
 	n.places *= max(0, e.inUse+1-e.have.places)
 	return n
 }
 
-// tryShared is try out of what the node has. How long to wait is what the store
-// last said; no wait and no success means that the store has to be asked.
-func (e *entry) tryShared(t *Ticket, at int64) (waits, bool) {
-	lacks := e.lacks(t)
-	if lacks != (amounts{}) {
-		w := waits{
-			requests: e.requests.wait(t.limits.RequestsPerMinute, lacks.requests, at),
-			tokens:   e.tokens.wait(t.limits.TokensPerMinute, lacks.tokens, at),
-		}
-		if lacks.places > e.room {
-			w.place = int64(placeWait)
-		}
-		return w, false
+// waitsShared is how long to wait by what the store last said. If the node
+// lacks something and no limit has to be waited for, the store must be asked.
+func (e *entry) waitsShared(h *hold, at int64) (w waits) {
+	lacks := e.lacks(h)
+	if lacks == (amounts{}) {
+		return waits{}
 	}
-	n := t.needs()
+	w = waits{
+		requests: e.requests.wait(h.limits.RequestsPerMinute, lacks.requests, at),
+		tokens:   e.tokens.wait(h.limits.TokensPerMinute, lacks.tokens, at),
+	}
+	if lacks.places > e.room {
+		w.place = int64(placeWait)
+	}
+	return w
+}
+
+// tryShared is try out of what the node has.
+func (e *entry) tryShared(h *hold, at int64) (waits, bool) {
+	if e.lacks(h) != (amounts{}) {
+		return e.waitsShared(h, at), false
+	}
+	n := h.needs()
 	e.have.requests -= n.requests
 	e.have.tokens -= n.tokens
-	t.mark = e.tokens.mark()
-	t.Requests = e.requests.state(t.limits.RequestsPerMinute, e.have.requests, at)
-	t.Tokens = e.tokens.state(t.limits.TokensPerMinute, e.have.tokens, at)
+	h.requestMark, h.tokenMark = e.requests.mark(), e.tokens.mark()
+	h.requestState = e.requests.state(h.limits.RequestsPerMinute, e.have.requests, at)
+	h.tokenState = e.tokens.state(h.limits.TokensPerMinute, e.have.tokens, at)
 	return waits{}, true
 }
 
@@ -164,17 +172,17 @@ func (e *entry) known(w waits, at int64) bool {
 // wait asks the store until the call is let in or the store says no. A crowd
 // waits for one order, and the next takes enough for all that wait then. The
 // shard's lock is held, and let go of meanwhile.
-func (l *Limiter) wait(s *shard, e *entry, t *Ticket, w waits, at int64) (waits, bool) {
+func (l *Limiter) wait(s *shard, e *entry, h *hold, w waits, at int64) (waits, bool) {
 	if !l.shared() || e.known(w, at) {
 		return w, false
 	}
 	timeout := time.NewTimer(l.patience)
 	defer timeout.Stop()
-	needs := t.needs()
+	needs := h.needs()
 	for {
 		o, mine := e.order, e.order == nil
 		if mine {
-			o = l.ask(e, t, at)
+			o = l.ask(e, h, at)
 		}
 		e.waiting = e.waiting.plus(needs)
 		s.mu.Unlock()
@@ -191,9 +199,9 @@ func (l *Limiter) wait(s *shard, e *entry, t *Ticket, w waits, at int64) (waits,
 		e.waiting = e.waiting.minus(needs)
 		if late {
 			l.away.Store(true)
-			return l.tryOwn(e, t, at)
+			return l.tryOwn(e, h, at)
 		}
-		w, ok := l.try(e, t, at)
+		w, ok := l.try(e, h, at)
 		if ok || !l.shared() || e.known(w, at) {
 			return w, ok
 		}
@@ -201,18 +209,18 @@ func (l *Limiter) wait(s *shard, e *entry, t *Ticket, w waits, at int64) (waits,
 }
 
 // ask makes an order for what the call lacks, with a chunk and what others wait for.
-func (l *Limiter) ask(e *entry, t *Ticket, at int64) *order {
+func (l *Limiter) ask(e *entry, h *hold, at int64) *order {
 	o := l.tell(e, at)
-	o.limits = t.limits // others may have come with other ones since it began
-	o.need = e.lacks(t)
+	o.limits = h.limits // others may have come with other ones since it began
+	o.need = e.lacks(h)
 	if o.need.requests > 0 {
-		o.want.requests = o.need.requests + e.waiting.requests + l.chunk(t.limits.RequestsPerMinute)
+		o.want.requests = o.need.requests + e.waiting.requests + l.chunk(h.limits.RequestsPerMinute)
 	}
 	if o.need.tokens > 0 {
-		o.want.tokens = o.need.tokens + e.waiting.tokens + l.chunk(t.limits.TokensPerMinute)
+		o.want.tokens = o.need.tokens + e.waiting.tokens + l.chunk(h.limits.TokensPerMinute)
 	}
 	if o.need.places > 0 {
-		o.want.places = o.need.places + e.waiting.places + l.chunk(t.limits.InFlight)
+		o.want.places = o.need.places + e.waiting.places + l.chunk(h.limits.InFlight)
 	}
 	return o
 }
@@ -220,7 +228,7 @@ func (l *Limiter) ask(e *entry, t *Ticket, at int64) *order {
 // tell makes an order that says what the node has.
 func (l *Limiter) tell(e *entry, at int64) *order {
 	o := &order{id: e.id, at: at, limits: e.limits, back: e.owed, places: e.have.places, moved: e.unsure, done: make(chan struct{})}
-	e.owed = 0
+	e.owed = amounts{}
 	e.order = o
 	return o
 }
@@ -257,23 +265,23 @@ func (l *Limiter) answered(s *shard, e *entry, o *order, ok bool) {
 
 // adjustShared settles with what the node has in hand, and lets the store know
 // when that is too much or not enough.
-func (l *Limiter) adjustShared(e *entry, t *Ticket, before, at int64) *order {
-	limit := t.limits.TokensPerMinute
-	more := t.tokens - before
+func (l *Limiter) adjustShared(e *entry, h *hold, before, at int64) *order {
+	limit := h.limits.TokensPerMinute
+	more := h.tokens - before
 	if more < 0 {
-		more = -min(-more, units(limit, e.tokens.returnable(longest, t.mark, at)))
+		more = -min(-more, units(limit, e.tokens.returnable(longest, h.tokenMark, at)))
 	}
 	e.have.tokens -= more
 	chunk := l.chunk(limit)
 	switch {
 	case e.have.tokens > maxChunks*chunk:
-		e.owed += e.have.tokens - chunk
+		e.owed.tokens += e.have.tokens - chunk
 		e.have.tokens = chunk
 	case e.have.tokens < 0:
-		e.owed += e.have.tokens
+		e.owed.tokens += e.have.tokens
 		e.have.tokens = 0
 	}
-	if e.owed == 0 || e.order != nil {
+	if e.owed.tokens == 0 || e.order != nil {
 		return nil
 	}
 	return l.tell(e, at)

@@ -460,7 +460,7 @@ func TestALostAnswerLosesNoPlaces(t *testing.T) {
 	s.mu.Lock()
 	e := s.entry("key")
 	e.limits, e.used = limits, a.nanos(c.now())
-	o := a.ask(e, &Ticket{limits: limits}, a.nanos(c.now()))
+	o := a.ask(e, &hold{limits: limits}, a.nanos(c.now()))
 	o.want.places = 10
 	s.mu.Unlock()
 	if err := a.store.orders.Add(o).Wait(t.Context()); err != nil {

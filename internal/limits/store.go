@@ -107,10 +107,13 @@ func (o *order) bound() {
 
 // decide settles what the node owes and grants all of what it needs or nothing.
 func (o *order) decide(others int64) {
-	if limit := o.limits.TokensPerMinute; limit > 0 && o.back > 0 {
-		o.tokens.giveBack(min(span(limit, o.back), max(0, o.tokens.full-o.at)))
-	} else if limit > 0 && o.back < 0 {
-		o.tokens.charge(limit, -o.back, o.at)
+	if limit := o.limits.RequestsPerMinute; limit > 0 && o.back.requests > 0 {
+		o.requests.giveBack(min(span(limit, o.back.requests), max(0, o.requests.full-o.at)))
+	}
+	if limit := o.limits.TokensPerMinute; limit > 0 && o.back.tokens > 0 {
+		o.tokens.giveBack(min(span(limit, o.back.tokens), max(0, o.tokens.full-o.at)))
+	} else if limit > 0 && o.back.tokens < 0 {
+		o.tokens.charge(limit, -o.back.tokens, o.at)
 	}
 	o.room = max(0, o.limits.InFlight-others-o.places)
 	if o.need == (amounts{}) {

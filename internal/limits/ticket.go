@@ -28,47 +28,68 @@ type State struct {
 	Reset     time.Duration // until everything is there again
 }
 
-// Ticket is a call that was let in.
+// tighter returns the state with less remaining; a state without a limit never
+// is.
+func (s State) tighter(other State) State {
+	if other.Limit == 0 || s.Limit > 0 && (s.Remaining < other.Remaining || s.Remaining == other.Remaining && s.Reset >= other.Reset) {
+		return s
+	}
+	return other
+}
+
+// Ticket is a request that was admitted.
 type Ticket struct {
-	Requests State // as they were when it was let in
+	Requests State // of the subject with the fewest left, at admission
 	Tokens   State
 
 	limiter *Limiter
-	shard   *shard
-	entry   *entry // nil when nothing is limited
-	limits  Limits
-	tokens  int64 // what the bucket was charged
-	mark    int64 // their place in line
-	ended   bool
+	holds   []hold  // empty when nothing is limited
+	inline  [2]hold // saves an allocation for few subjects
 }
 
-// Adjust corrects the tokens when their real number is known, upward too: then
-// the next calls wait. It may be called again with a better number, and not
-// after End.
+// hold is what a request has taken from one subject.
+type hold struct {
+	id     string
+	shard  *shard
+	entry  *entry
+	limits Limits
+	tokens int64 // charged
+
+	requestMark, tokenMark   int64 // their marks in the buckets, for returnable
+	requestState, tokenState State
+	ended                    bool
+}
+
+// Adjust corrects the tokens of every subject when their real number is known,
+// upward too: then the next requests wait. It may be called again with a better
+// number, and not after End.
 func (t *Ticket) Adjust(tokens int64, now time.Time) {
-	if t.entry == nil || t.limits.TokensPerMinute == 0 {
-		return
+	for i := range t.holds {
+		h := &t.holds[i]
+		if h.limits.TokensPerMinute == 0 {
+			continue
+		}
+		l, at := t.limiter, t.limiter.nanos(now)
+		h.shard.mu.Lock()
+		var o *order
+		if !h.ended {
+			o = l.adjust(h.entry, h, max(0, tokens), at)
+		}
+		h.shard.mu.Unlock()
+		l.send(h.shard, h.entry, o)
 	}
-	l, at := t.limiter, t.limiter.nanos(now)
-	t.shard.mu.Lock()
-	var o *order
-	if !t.ended {
-		o = l.adjust(t.entry, t, max(0, tokens), at)
-	}
-	t.shard.mu.Unlock()
-	l.send(t.shard, t.entry, o)
 }
 
-// End frees the call's place. A second time changes nothing.
+// End frees the request's slots in flight. A second call changes nothing.
 func (t *Ticket) End() {
-	if t.entry == nil {
-		return
-	}
-	t.shard.mu.Lock()
-	defer t.shard.mu.Unlock()
-	if !t.ended {
-		t.ended = true
-		t.entry.inUse--
+	for i := range t.holds {
+		h := &t.holds[i]
+		h.shard.mu.Lock()
+		if !h.ended {
+			h.ended = true
+			h.entry.inUse--
+		}
+		h.shard.mu.Unlock()
 	}
 }
 
@@ -78,6 +99,7 @@ func (t *Ticket) Headers(h http.Header) { rateHeaders(h, t.Requests, t.Tokens) }
 // Refusal says which limit is reached, and when to come again. When several
 // are, it is the one that takes longest.
 type Refusal struct {
+	ID         string // of the subject that refused
 	Kind       Kind
 	Limit      int64
 	RetryAfter time.Duration
