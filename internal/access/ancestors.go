@@ -48,7 +48,7 @@ func (m *Keys) adopt(ctx context.Context, tx *db.Tx, parent *Principal, k *Key) 
 // ancestorsOf returns the keys that led to a key, its parent first.
 func ancestorsOf(ctx context.Context, q db.Querier, k *Key) ([]*Key, error) {
 	rows, err := q.Query(ctx, `WITH RECURSIVE line (id, distance) AS (
-			SELECT CAST($1 AS TEXT), 1
+			SELECT id, 1 FROM keys WHERE id = $1
 			UNION ALL
 			SELECT keys.parent_key_id, line.distance + 1 FROM line JOIN keys ON keys.id = line.id WHERE keys.parent_key_id IS NOT NULL)
 		SELECT `+keyColumns+" FROM line JOIN keys k ON k.id = line.id ORDER BY line.distance", k.ParentID)

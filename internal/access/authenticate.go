@@ -190,7 +190,7 @@ func (a *Authenticator) loadToken(ctx context.Context, hash string) (*credential
 	ends := time.UnixMicro(expires)
 	p.Token = &token
 	p.Scopes = own
-	p.Grant &= grant // what it may do is its own scopes and its parent's, now
+	p.Grant &= grant   // what it may do is its own scopes and its parent's, now
 	p.AllowedIPs = nil // browsers and phones are anywhere
 	for i := range p.Ancestors {
 		p.Ancestors[i].AllowedIPs = nil

@@ -84,12 +84,15 @@ func (w *watchers) leave(key string) {
 	}
 }
 
-// Watcher takes a place among those of the principal's key, which its tokens
-// share. The caller gives it back.
+// Watcher takes a place among those of the principal's first ancestor, which all
+// its descendants and their tokens share. The caller gives it back.
 func (s *Service) Watcher(p *access.Principal) (leave func(), err error) {
-	key := p.KeyID
-	if key == "" {
-		key = p.ID()
+	key := p.ID()
+	if p.KeyID != "" {
+		key = p.KeyID
+	}
+	if n := len(p.Ancestors); n > 0 {
+		key = p.Ancestors[n-1].KeyID
 	}
 	if err := s.watchers.enter(key); err != nil {
 		return nil, err

@@ -35,6 +35,7 @@ type KeyObject struct {
 	Status         string          `json:"status"`
 	CreatedAt      int64           `json:"created_at"`
 	CreatedBy      string          `json:"created_by"`
+	ParentKeyID    *string         `json:"parent_key_id"`
 	LastUsedAt     *int64          `json:"last_used_at"`
 	LastUsedIP     *string         `json:"last_used_ip"`
 	ExpiresAt      *int64          `json:"expires_at"`
@@ -65,7 +66,7 @@ func KeyObjects(ctx context.Context, q db.Querier, now time.Time, list ...*acces
 func NewKeyObject(k *access.Key, now time.Time) *KeyObject {
 	o := &KeyObject{ID: k.ID, Object: "key", Name: k.Name, Prefix: k.Prefix, LastFour: k.LastFour, Environment: string(k.Environment),
 		Scopes: k.Scopes, MonthlyBudget: k.MonthlyBudget, Project: orNil(k.Project), RateLimit: k.RateLimit, Status: k.Status(now),
-		CreatedAt: k.CreatedAt.Unix(), CreatedBy: k.CreatedBy, LastUsedAt: unix(k.LastUsedAt), LastUsedIP: orNil(k.LastUsedIP), ExpiresAt: unix(k.ExpiresAt)}
+		CreatedAt: k.CreatedAt.Unix(), CreatedBy: k.CreatedBy, ParentKeyID: orNil(k.ParentID), LastUsedAt: unix(k.LastUsedAt), LastUsedIP: orNil(k.LastUsedIP), ExpiresAt: unix(k.ExpiresAt)}
 	o.AllowedIPs = make([]string, len(k.AllowedIPs))
 	for i, n := range k.AllowedIPs {
 		o.AllowedIPs[i] = showPrefix(n)
@@ -228,11 +229,21 @@ func updateKey(c *Call, tx *db.Tx, in updateKeyRequest) (any, error) {
 }
 
 func revokeKey(c *Call, tx *db.Tx, _ struct{}) (any, error) {
+	q := c.query("descendants")
+	descendants := q.boolean("descendants")
+	if q.err != nil {
+		return nil, q.err
+	}
 	k, err := c.lockKey(tx)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.s.Keys.Revoke(c.Context(), tx, c.Caller(), k); err != nil {
+	if descendants {
+		_, err = c.s.Keys.RevokeWithDescendants(c.Context(), tx, c.Caller(), k)
+	} else {
+		err = c.s.Keys.Revoke(c.Context(), tx, c.Caller(), k)
+	}
+	if err != nil {
 		return nil, err
 	}
 	return c.key(tx, k)

@@ -92,6 +92,18 @@ func (q *query) number(name string, low, high, fallback int64) int64 {
 	return n
 }
 
+// boolean reads true or false, which is what an absent parameter means.
+func (q *query) boolean(name string) bool {
+	switch q.values.Get(name) {
+	case "", "false":
+	case "true":
+		return true
+	default:
+		q.fail(fault.Invalid(name, "Set %s to true or false.", name))
+	}
+	return false
+}
+
 // farFuture bounds times in queries: year 9999.
 const farFuture = 253402300799
 

@@ -306,10 +306,7 @@ func getRunEvents(c *Call) error {
 	q := c.query("stream", "starting_after", "limit")
 	after := q.number("starting_after", 0, 1<<53, 0)
 	limit := q.number("limit", 1, watchBatch, watchBatch)
-	stream := q.text("stream")
-	if stream != "" && stream != "true" && stream != "false" {
-		q.fail(fault.Invalid("stream", "stream must be true or false"))
-	}
+	stream := q.boolean("stream")
 	if last := c.r.Header.Get("Last-Event-ID"); last != "" && q.err == nil {
 		n, err := strconv.ParseInt(last, 10, 64)
 		if err != nil || n < 0 {
@@ -324,7 +321,7 @@ func getRunEvents(c *Call) error {
 	if err != nil {
 		return err
 	}
-	if stream == "true" {
+	if stream {
 		leave, err := c.s.Agents.Watcher(c.Principal)
 		if err != nil {
 			return err

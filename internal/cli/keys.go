@@ -221,12 +221,18 @@ func (e *env) keysRotate() *cobra.Command {
 }
 
 func (e *env) keysRevoke() *cobra.Command {
-	cmd := &cobra.Command{Use: "revoke KEY_ID", Short: "End a key and every token minted from it, now", Args: cobra.ExactArgs(1)}
+	cmd := &cobra.Command{Use: "revoke KEY_ID", Short: "Revoke a key and its scoped tokens", Args: cobra.ExactArgs(1)}
+	descendants := cmd.Flags().Bool("descendants", false, "also revoke every key that it created, directly or through other keys")
 	return e.operator(cmd, func(ctx context.Context, s *app.Store, args []string) error {
 		keys := access.NewKeys(s.Ring, time.Now)
 		var k *access.Key
+		var others []*access.Key
 		err := s.DB.Write(ctx, func(tx *db.Tx) (err error) {
 			if k, err = keys.FindLocked(ctx, tx, args[0]); err != nil {
+				return err
+			}
+			if *descendants {
+				others, err = keys.RevokeWithDescendants(ctx, tx, operator, k)
 				return err
 			}
 			return keys.Revoke(ctx, tx, operator, k)
@@ -241,7 +247,9 @@ func (e *env) keysRevoke() *cobra.Command {
 			}
 			return e.printJSON(shown[0])
 		}
-		fmt.Fprintf(e.out, "Revoked %s (%s).\n", k.ID, k.Hint())
+		for _, revoked := range append([]*access.Key{k}, others...) {
+			fmt.Fprintf(e.out, "Revoked %s (%s).\n", revoked.ID, revoked.Hint())
+		}
 		return nil
 	})
 }

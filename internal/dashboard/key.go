@@ -6,6 +6,7 @@ import (
 	"turnpike/internal/access"
 	"turnpike/internal/audit"
 	"turnpike/internal/db"
+	"turnpike/internal/events"
 	"turnpike/internal/fault"
 	"turnpike/internal/ids"
 	"turnpike/internal/leaks"
@@ -35,6 +36,11 @@ type keyData struct {
 	Tokens    []tokenRow
 	More      bool // tokens
 	Leaks     []*leaks.Note
+
+	Parent          *access.Key // the key that created it
+	Descendants     []keyRow    // the keys that it created, directly or through others
+	MoreDescendants bool
+	CanRevokeMore   bool // some of them work
 }
 
 func keyPage(v *visit) (*view, error) {
@@ -84,7 +90,29 @@ func (v *visit) keyHistory(d *keyData) (err error) {
 		return err
 	}
 	d.Tokens, d.More = tokenRows(tokens, v.now()), more
-	d.Leaks, err = leaks.ListByKey(v.ctx(), v.s.DB, k.ID, shortList)
+	if d.Leaks, err = leaks.ListByKey(v.ctx(), v.s.DB, k.ID, shortList); err != nil {
+		return err
+	}
+	return v.keyFamily(d)
+}
+
+// keyFamily reads which key created the key, and which keys it created.
+func (v *visit) keyFamily(d *keyData) (err error) {
+	k := d.Key.Key
+	if k.ParentID != "" {
+		if d.Parent, err = v.s.Keys.Get(v.ctx(), v.s.DB, v.workspace.ID, v.env, k.ParentID); err != nil {
+			return err
+		}
+	}
+	list, more, err := v.s.Keys.Descendants(v.ctx(), v.s.DB, k.ID, events.MaxDescendants)
+	if err != nil {
+		return err
+	}
+	d.MoreDescendants, d.CanRevokeMore = more, more
+	d.Descendants, err = v.keyRows(list...)
+	for _, row := range d.Descendants {
+		d.CanRevokeMore = d.CanRevokeMore || row.RevokedAt == nil
+	}
 	return err
 }
 

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"time"
@@ -107,10 +108,18 @@ func endGrace(v *visit) (*view, error) {
 }
 
 func revokeKey(v *visit) (*view, error) {
-	k, err := v.changeKey(func(tx *db.Tx, k *access.Key) error { return v.s.Keys.Revoke(v.ctx(), tx, v.caller(), k) })
+	notice := "Revoked the key and its scoped tokens."
+	k, err := v.changeKey(func(tx *db.Tx, k *access.Key) error {
+		if v.form("descendants") == "" {
+			return v.s.Keys.Revoke(v.ctx(), tx, v.caller(), k)
+		}
+		revoked, err := v.s.Keys.RevokeWithDescendants(v.ctx(), tx, v.caller(), k)
+		notice = fmt.Sprintf("Revoked the key, its scoped tokens and the keys that it created (%d).", len(revoked))
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
-	v.redirect(v.to("keys/"+k.ID), flash{Notice: "The key is revoked. It and its scoped tokens are refused from now on."})
+	v.redirect(v.to("keys/"+k.ID), flash{Notice: notice})
 	return nil, nil
 }

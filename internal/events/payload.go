@@ -222,6 +222,19 @@ type KeyRevoked struct {
 	Source     string  `json:"source"`
 	URL        *string `json:"url"`
 	DetectedAt int64   `json:"detected_at"`
+	// Descendants were revoked with the key, at most MaxDescendants of them.
+	Descendants          []RevokedKey `json:"descendants"`
+	DescendantsTruncated bool         `json:"descendants_truncated"`
 }
+
+// RevokedKey is a key that was revoked with the one that created it.
+type RevokedKey struct {
+	KeyID   string `json:"key_id"`
+	KeyHint string `json:"key_hint"`
+	Name    string `json:"name"`
+}
+
+// MaxDescendants bounds the size of key.auto_revoked.
+const MaxDescendants = 100
 
 func (KeyRevoked) eventType() Type { return KeyAutoRevoked }

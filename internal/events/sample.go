@@ -70,7 +70,8 @@ func Sample(t Type, now time.Time) Payload {
 			Period: now.UTC().Format("2006-01")}
 	case KeyAutoRevoked:
 		url := "https://example.com/octocat/app/blob/main/.env"
-		return KeyRevoked{KeyID: ids.New(ids.Key), KeyHint: "tp_live_…x7Qm", Source: "report", URL: &url, DetectedAt: done}
+		return KeyRevoked{KeyID: ids.New(ids.Key), KeyHint: "tp_live_…x7Qm", Source: "report", URL: &url, DetectedAt: done,
+			Descendants: []RevokedKey{{KeyID: ids.New(ids.Key), KeyHint: "tp_live_…b3Zk", Name: "nightly import"}}}
 	}
 	panic("events: no sample for " + string(t))
 }

@@ -222,28 +222,38 @@ func (g *Gateway) run(ctx context.Context, c Call, r *request, targets []target,
 	return out, nil
 }
 
-// admit counts the call against the key's limits.
+// admit counts the call against the limits of its key and the key's ancestors.
 func (g *Gateway) admit(c Call, r *request, t target) (*limits.Ticket, error) {
-	l := g.rates.Live
-	if c.Principal.Environment == accounts.Test {
-		l = g.rates.Test
-	}
-	if c.Principal.RateLimit != nil {
-		l.RequestsPerMinute = *c.Principal.RateLimit
-	}
-	if c.Step {
-		l.RequestsPerMinute = 0
+	p := c.Principal
+	subjects := []limits.Subject{{ID: p.KeyID, Limits: g.limitsOf(c, p.RateLimit)}}
+	for _, a := range p.Ancestors {
+		subjects = append(subjects, limits.Subject{ID: a.KeyID, Limits: g.limitsOf(c, a.RateLimit)})
 	}
 	tokens := aboutTokens(r.inputBound)
 	if r.maxOutput > 0 {
 		tokens += r.choices * g.outputOf(t, r)
 	}
-	ticket, err := g.limiter.Begin(subject(c.Principal), l, tokens, g.now())
+	ticket, err := g.limiter.BeginAll(subjects, tokens, g.now())
 	if err != nil {
 		return nil, limitFault(err, c.Header)
 	}
 	ticket.Headers(c.Header)
 	return ticket, nil
+}
+
+// limitsOf returns the limits of a key whose own rate limit may be set.
+func (g *Gateway) limitsOf(c Call, own *int64) limits.Limits {
+	l := g.rates.Live
+	if c.Principal.Environment == accounts.Test {
+		l = g.rates.Test
+	}
+	if own != nil {
+		l.RequestsPerMinute = *own
+	}
+	if c.Step {
+		l.RequestsPerMinute = 0
+	}
+	return l
 }
 
 // InFlight is how many calls are under way.

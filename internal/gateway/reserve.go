@@ -238,9 +238,6 @@ func refusalFault(p *access.Principal, r *spend.Refusal, hint string) error {
 	return f.Because(r)
 }
 
-// subject is whose limits a call counts to: a scoped token's are its key's.
-func subject(p *access.Principal) string { return p.KeyID }
-
 // Reserve sets aside what a job can cost, under every budget that applies.
 func (g *Gateway) Reserve(ctx context.Context, c Call, q Quote, now time.Time) (*spend.Reservation, error) {
 	caps, err := g.caps(ctx, c)

@@ -150,21 +150,28 @@ func (s *Service) end(ctx context.Context, tx *db.Tx, r Report, e *access.Expose
 		return Noted, s.warn(ctx, tx, e)
 	// An expired key is revoked too: its expiry could be moved.
 	case e.Current:
-		if err := s.Keys.Revoke(ctx, tx, by, k); err != nil {
+		descendants, err := s.Keys.RevokeWithDescendants(ctx, tx, by, k)
+		if err != nil {
 			return "", err
 		}
-		return Revoked, s.tell(ctx, tx, r, e)
+		return Revoked, s.tell(ctx, tx, r, e, descendants)
 	}
 	if err := s.Keys.EndGrace(ctx, tx, by, e.Key); err != nil && !fault.Is(err, fault.InvalidState) {
 		return "", err
 	}
-	return GraceEnded, s.tell(ctx, tx, r, e)
+	return GraceEnded, s.tell(ctx, tx, r, e, nil)
 }
 
-// tell publishes the event and mails the workspace's owners and admins.
-func (s *Service) tell(ctx context.Context, tx *db.Tx, r Report, e *access.Exposed) error {
+// tell publishes the event and emails the workspace's owners and admins.
+func (s *Service) tell(ctx context.Context, tx *db.Tx, r Report, e *access.Exposed, descendants []*access.Key) error {
 	k, now := e.Key, s.Now()
-	data := events.KeyRevoked{KeyID: k.ID, KeyHint: e.Hint, Source: string(r.Source), DetectedAt: now.Unix()}
+	data := events.KeyRevoked{KeyID: k.ID, KeyHint: e.Hint, Source: string(r.Source), DetectedAt: now.Unix(), Descendants: []events.RevokedKey{},
+		DescendantsTruncated: len(descendants) > events.MaxDescendants}
+	var lines []string
+	for _, d := range descendants[:min(len(descendants), events.MaxDescendants)] {
+		data.Descendants = append(data.Descendants, events.RevokedKey{KeyID: d.ID, KeyHint: d.Hint(), Name: d.Name})
+		lines = append(lines, fmt.Sprintf("%s (%s, %s)", d.Hint(), d.Name, d.ID))
+	}
 	url := cleanURL(r.URL)
 	if url != "" {
 		data.URL = &url
@@ -175,7 +182,7 @@ func (s *Service) tell(ctx context.Context, tx *db.Tx, r Report, e *access.Expos
 	}
 	return s.Outbox.EnqueueAdmins(ctx, tx, k.WorkspaceID, "leaked "+k.ID+" "+e.Hint, func(workspace string) mail.Data {
 		return mail.KeyRevoked{Workspace: workspace, Environment: string(k.Environment), KeyID: k.ID, KeyName: k.Name, KeyHint: e.Hint,
-			Found: r.found(), URL: url, Previous: e.Previous, DetectedAt: now}
+			Found: r.found(), URL: url, Previous: e.Previous, DetectedAt: now, Descendants: lines, DescendantsTruncated: data.DescendantsTruncated}
 	})
 }
 

@@ -60,6 +60,9 @@ type KeyRevoked struct {
 	URL         string // where, as the finder says; empty leaves it out
 	Previous    bool   // it was the old secret of a rotated key, which lives on
 	DetectedAt  time.Time
+	// Descendants are the keys that were revoked with it, a line each.
+	Descendants          []string
+	DescendantsTruncated bool
 }
 
 func (KeyRevoked) kind() string { return "key_revoked" }
@@ -120,8 +123,15 @@ func oneLineEach(data Data) any {
 	out := reflect.New(value.Type()).Elem()
 	out.Set(value)
 	for i := range out.NumField() {
-		if f := out.Field(i); f.Kind() == reflect.String {
-			f.SetString(oneLine(f.String(), maxText))
+		switch f := out.Field(i); v := f.Interface().(type) {
+		case string:
+			f.SetString(oneLine(v, maxText))
+		case []string:
+			lines := make([]string, len(v))
+			for i, s := range v {
+				lines[i] = oneLine(s, maxText)
+			}
+			f.Set(reflect.ValueOf(lines))
 		}
 	}
 	return out.Interface()

@@ -469,3 +469,36 @@ func TestLittleLeftIsToldOnce(t *testing.T) {
 		told(5)
 	})
 }
+
+// TestRecoveredEntryIsChargedToItsStoredAccounts: nothing is recomputed from
+// what the key or its ancestors are now.
+func TestRecoveredEntryIsChargedToItsStoredAccounts(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		o := newOffice(t, d, 100*credits.Credit)
+		ancestor := Account{Key, "key_0"}
+		r, err := o.ledger.Reserve(t.Context(), []Cap{{o.account(), nil}, {o.accounts()[1], nil}, {ancestor, nil}}, 3*credits.Credit, o.now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := o.entry(nil, 3*credits.Credit)
+		e.UsageSource, e.Accounts = audit.UsageRecovered, r.Accounts()
+		o.book(audit.Booking{Entry: e})
+		period := PeriodOf(o.now)
+		for _, c := range []struct {
+			Account
+			want credits.Micro
+		}{{o.account(), 3 * credits.Credit}, {o.accounts()[1], 3 * credits.Credit}, {ancestor, 3 * credits.Credit}, {o.accounts()[2], 0}} {
+			if b, err := Read(t.Context(), d, c.Account, period); err != nil || b.Spent != c.want {
+				t.Errorf("%s %s: got %v spent, want %v (%v)", c.Level, c.ID, b.Spent, c.want, err)
+			}
+		}
+		// A correction uses the same accounts.
+		corrected := *e
+		corrected.Credits, corrected.UsageSource = credits.Credit, audit.UsageProvider
+		o.book(audit.Booking{Entry: &corrected, Old: e})
+		if b, err := Read(t.Context(), d, ancestor, period); err != nil || b.Spent != credits.Credit {
+			t.Errorf("after a correction: got %v spent, want 1 (%v)", b.Spent, err)
+		}
+	})
+}

@@ -25,7 +25,7 @@ type Level string
 const (
 	Workspace Level = "workspace"
 	Project   Level = "project"
-	Key       Level = "key"       // the request's key or one of its ancestors
+	Key       Level = "key" // the request's key or one of its ancestors
 	Run       Level = "run"
 )
 
