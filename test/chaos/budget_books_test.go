@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -162,17 +163,26 @@ func checkBooks(t *testing.T, d *db.DB) {
 	type slot struct{ table, key string }
 	usage := map[slot][5]int64{} // requests, errors, input, output, credits
 	rows, err := d.Query(t.Context(), `SELECT workspace_id, environment, key_id, coalesce(project, ''), coalesce(model, ''), coalesce(provider, ''), created_at,
-		coalesce(status, 0), coalesce(input_tokens, 0), coalesce(output_tokens, 0), credits FROM requests`)
+		coalesce(status, 0), coalesce(input_tokens, 0), coalesce(output_tokens, 0), credits, coalesce(accounts, '[]') FROM requests`)
 	err = db.Each(rows, err, func(r db.Row) error {
-		var workspace, environment, key, project, model, provider string
+		var workspace, environment, key, project, model, provider, accounts string
 		var created, status, input, output, charged int64
-		if err := r.Scan(&workspace, &environment, &key, &project, &model, &provider, &created, &status, &input, &output, &charged); err != nil {
+		if err := r.Scan(&workspace, &environment, &key, &project, &model, &provider, &created, &status, &input, &output, &charged, &accounts); err != nil {
 			return err
 		}
 		if charged != 0 {
+			var stored [][3]string
+			if err := json.Unmarshal([]byte(accounts), &stored); err != nil {
+				return err
+			}
 			month := time.UnixMicro(created).UTC().Format("2006-01")
-			for _, account := range []string{"workspace " + workspace, "key " + key, "project " + workspace + "/" + project} {
-				spent[account+" "+month] += charged
+			for _, want := range [][3]string{{"workspace", workspace, month}, {"key", key, month}, {"project", workspace + "/" + project, month}} {
+				if (want[0] != "project" || project != "") && !slices.Contains(stored, want) {
+					wrong.add("a call was charged to %v and not to %v", stored, want)
+				}
+			}
+			for _, account := range stored {
+				spent[strings.Join(account[:], " ")] += charged
 			}
 		}
 		if model == "" {

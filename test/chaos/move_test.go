@@ -29,7 +29,7 @@ func TestMoveToPostgreSQL(t *testing.T) {
 	server := serve(t, here, settings)
 	p := newPayer(t, here, server.URL)
 	p.setCredits(t, server.URL, 15*callBound)
-	if served, _ := crowd(t, []*program.Server{server}, p, 10); served != 10 {
+	if served, _ := p.crowd(t, []*program.Server{server}, 10); served != 10 {
 		t.Fatalf("%d of 10 calls were served", served)
 	}
 	refuses(t, there, "another turnpike serve is running", "move")
@@ -66,7 +66,7 @@ func TestMoveToPostgreSQL(t *testing.T) {
 	refuses(t, there, "was moved to PostgreSQL at "+moved.To, "move")
 
 	server = serve(t, there, settings)
-	if served, refused := crowd(t, []*program.Server{server}, p, 10); served != 5 || refused != 5 {
+	if served, refused := p.crowd(t, []*program.Server{server}, 10); served != 5 || refused != 5 {
 		t.Errorf("of 15 calls that are paid for 10 were made here, and %d there; %d were refused", served, refused)
 	}
 	log := export(t, server.URL, p.admin)
@@ -83,7 +83,7 @@ func TestMoveToPostgreSQL(t *testing.T) {
 
 	runs(t, here, "move", "--undo")
 	server = serve(t, here, settings)
-	if served, _ := crowd(t, []*program.Server{server}, p, 10); served != 5 {
+	if served, _ := p.crowd(t, []*program.Server{server}, 10); served != 5 {
 		t.Errorf("the old database is not as it was: %d of 10 calls were served", served)
 	}
 }
