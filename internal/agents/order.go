@@ -16,6 +16,7 @@ import (
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
+	"turnpike/internal/gateway"
 	"turnpike/internal/ids"
 	"turnpike/internal/jsonbody"
 	"turnpike/internal/lanes"
@@ -235,6 +236,9 @@ func readInput(v jsontext.Value) ([]json.RawMessage, error) {
 		}
 		if len(list) == 0 || len(list) > maxMessages {
 			return nil, fault.Invalid("input", "input must have 1 to %d messages", maxMessages)
+		}
+		if err := gateway.CheckMessages("input", v); err != nil {
+			return nil, err
 		}
 		for i, m := range list {
 			var head struct {

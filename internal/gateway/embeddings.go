@@ -28,12 +28,15 @@ func (g *Gateway) Embeddings(ctx context.Context, c Call) (*Answer, error) {
 	})
 }
 
+// embeddingFields are the members of an embeddings request that the gateway reads.
+type embeddingFields struct {
+	Model  *string  `json:"model"`
+	Models []string `json:"models"`
+}
+
 func readEmbeddings(body []byte) (*request, error) {
-	var in struct {
-		Model  *string  `json:"model"`
-		Models []string `json:"models"`
-	}
-	if err := jsonbody.DecodeLenient(body, &in); err != nil {
+	var in embeddingFields
+	if err := jsonbody.DecodeForwarded(body, &in, providers.EmbeddingNames); err != nil {
 		return nil, err
 	}
 	r := &request{operation: "embeddings", body: body, choices: 0} // nothing comes out of it that is charged

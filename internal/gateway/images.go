@@ -34,19 +34,22 @@ type ImageOrder struct {
 	Most catalog.Units
 }
 
+// imageFields are the members of an image request that the gateway reads.
+type imageFields struct {
+	Model          *string  `json:"model"`
+	Models         []string `json:"models"`
+	Prompt         *string  `json:"prompt"`
+	N              *int64   `json:"n"`
+	Size           *string  `json:"size"`
+	Stream         *bool    `json:"stream"`
+	ResponseFormat *string  `json:"response_format"`
+}
+
 // ReadImages reads a request in OpenAI's format. What it does not know is the
 // provider's.
 func ReadImages(body []byte, sources int) (*ImageOrder, error) {
-	var in struct {
-		Model          *string  `json:"model"`
-		Models         []string `json:"models"`
-		Prompt         *string  `json:"prompt"`
-		N              *int64   `json:"n"`
-		Size           *string  `json:"size"`
-		Stream         *bool    `json:"stream"`
-		ResponseFormat *string  `json:"response_format"`
-	}
-	if err := jsonbody.DecodeLenient(body, &in); err != nil {
+	var in imageFields
+	if err := jsonbody.DecodeForwarded(body, &in, providers.ImageNames); err != nil {
 		return nil, err
 	}
 	o := &ImageOrder{N: 1}

@@ -44,25 +44,34 @@ const (
 	mostOutput = 1 << 40
 )
 
+// chatFields are the members of a chat request that the gateway reads.
+type chatFields struct {
+	Model         *string  `json:"model"`
+	Models        []string `json:"models"`
+	Stream        *bool    `json:"stream"`
+	StreamOptions *struct {
+		IncludeUsage *bool `json:"include_usage"`
+	} `json:"stream_options"`
+	N              *int64         `json:"n"`
+	MaxTokens      *int64         `json:"max_tokens"`
+	MaxCompletion  *int64         `json:"max_completion_tokens"`
+	Tools          jsontext.Value `json:"tools"`
+	Functions      jsontext.Value `json:"functions"`
+	ResponseFormat *struct {
+		Type string `json:"type"`
+	} `json:"response_format"`
+	Tier jsontext.Value `json:"service_tier"`
+}
+
+// CheckMessages refuses other spellings of the fields of chat messages. at is
+// the place of the messages, which must be valid JSON, in the caller's body.
+func CheckMessages(at string, messages []byte) error {
+	return jsonbody.CheckNames(at, messages, providers.ChatNames["messages"])
+}
+
 func readChat(body []byte) (*request, error) {
-	var in struct {
-		Model         *string  `json:"model"`
-		Models        []string `json:"models"`
-		Stream        *bool    `json:"stream"`
-		StreamOptions *struct {
-			IncludeUsage *bool `json:"include_usage"`
-		} `json:"stream_options"`
-		N              *int64         `json:"n"`
-		MaxTokens      *int64         `json:"max_tokens"`
-		MaxCompletion  *int64         `json:"max_completion_tokens"`
-		Tools          jsontext.Value `json:"tools"`
-		Functions      jsontext.Value `json:"functions"`
-		ResponseFormat *struct {
-			Type string `json:"type"`
-		} `json:"response_format"`
-		Tier jsontext.Value `json:"service_tier"`
-	}
-	if err := jsonbody.DecodeLenient(body, &in); err != nil {
+	var in chatFields
+	if err := jsonbody.DecodeForwarded(body, &in, providers.ChatNames); err != nil {
 		return nil, err
 	}
 	r := &request{operation: "chat", body: body, choices: 1, stream: in.Stream != nil && *in.Stream}

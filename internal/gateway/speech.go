@@ -53,18 +53,21 @@ func CheckSpeechFormat(format string) error {
 	return nil
 }
 
+// speechFields are the members of a speech request that the gateway reads.
+type speechFields struct {
+	Model  *string        `json:"model"`
+	Models []string       `json:"models"`
+	Input  *string        `json:"input"`
+	Voice  jsontext.Value `json:"voice"`
+	Format *string        `json:"response_format"`
+	Stream *string        `json:"stream_format"`
+	Speed  *float64       `json:"speed"`
+}
+
 // readSpeech reads a request in OpenAI's format.
 func readSpeech(body []byte) (*request, *providers.SpeechRequest, error) {
-	var in struct {
-		Model  *string        `json:"model"`
-		Models []string       `json:"models"`
-		Input  *string        `json:"input"`
-		Voice  jsontext.Value `json:"voice"`
-		Format *string        `json:"response_format"`
-		Stream *string        `json:"stream_format"`
-		Speed  *float64       `json:"speed"`
-	}
-	if err := jsonbody.DecodeLenient(body, &in); err != nil {
+	var in speechFields
+	if err := jsonbody.DecodeForwarded(body, &in, providers.SpeechNames); err != nil {
 		return nil, nil, err
 	}
 	out := &providers.SpeechRequest{Format: "mp3", Body: body}

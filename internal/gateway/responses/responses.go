@@ -25,11 +25,14 @@ type Request struct {
 	origins []origin // of the chat's messages, for Fault
 }
 
+// names are the fields of a Responses request.
+var names = jsonbody.NamesOf[request]()
+
 // ToChat reads a Responses request. An error is a *fault.Error that names the
 // field as the caller wrote it.
 func ToChat(body []byte) (*Request, error) {
 	in := &request{}
-	if err := jsonbody.DecodeLenient(body, in); err != nil {
+	if err := jsonbody.DecodeForwarded(body, in, names); err != nil {
 		return nil, err
 	}
 	if err := in.refuse(); err != nil {

@@ -1,0 +1,227 @@
+package jsonbody
+
+import (
+	"bytes"
+	"reflect"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"turnpike/internal/fault"
+)
+
+// Names registers the members of a JSON object that Turnpike reads or sets.
+// The value describes the object that the member holds, or the objects in its
+// array; it is nil if Turnpike doesn't read inside. Names are ASCII in lower case.
+type Names map[string]Names
+
+// NewNames registers members separated by spaces that Turnpike doesn't read
+// inside, and the nested ones.
+func NewNames(list string, nested Names) Names {
+	names := Names{}
+	for name := range strings.FieldsSeq(list) {
+		names[name] = nil
+	}
+	for name, inside := range nested {
+		names[name] = inside
+	}
+	return names
+}
+
+// NamesOf derives the names from the type that a body is decoded into. A type
+// with its own decoder stands for the types of its fields.
+func NamesOf[T any]() Names { return namesOf(reflect.TypeFor[T]()) }
+
+func namesOf(t reflect.Type) Names {
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
+		t = t.Elem()
+	}
+	if t.Kind() != reflect.Struct {
+		return nil
+	}
+	names := Names{}
+	for f := range t.Fields() {
+		tag, tagged := f.Tag.Lookup("json")
+		name, _, _ := strings.Cut(tag, ",")
+		inside := namesOf(f.Type)
+		switch {
+		case name == "-":
+		case name != "":
+			names[name] = inside
+		case !tagged: // embedded, or filled by the type's own decoder
+			for name, nested := range inside {
+				names[name] = nested
+			}
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	return names
+}
+
+// DecodeForwarded reads the fields of a body that goes to a provider, and
+// refuses other spellings of the names.
+func DecodeForwarded(body []byte, into any, names Names) error {
+	if err := DecodeLenient(body, into); err != nil {
+		return err
+	}
+	return CheckNames("", body, names)
+}
+
+// CheckNames refuses members whose names differ from registered ones only in
+// case. Providers that fold case, such as every server that uses Go's
+// encoding/json, would read "Model" where Turnpike has read and priced "model".
+// The value must be valid JSON without duplicate names. at is its place in the
+// body. Values that aren't registered are skipped without being parsed.
+func CheckNames(at string, value []byte, names Names) error {
+	c := nameCheck{text: value}
+	wrong := c.value(names)
+	if wrong == nil {
+		return nil
+	}
+	param := strings.TrimPrefix(at+wrong.path, ".")
+	return fault.Param(fault.UnknownParameter, param, "Unknown field %q. Use the exact spelling %q.", param, wrong.want)
+}
+
+// nameCheck walks over valid JSON.
+type nameCheck struct {
+	text []byte
+	at   int
+}
+
+// misspelling is a member that has to be spelled otherwise.
+type misspelling struct{ path, want string }
+
+// value checks the value at the cursor and moves behind it.
+func (c *nameCheck) value(names Names) *misspelling {
+	switch {
+	case names == nil:
+		c.skip()
+	case c.peek() == '{':
+		return c.object(names)
+	case c.peek() == '[':
+		return c.array(names)
+	default:
+		c.skip()
+	}
+	return nil
+}
+
+func (c *nameCheck) object(names Names) *misspelling {
+	c.at++
+	for c.peek() == '"' {
+		start := c.at
+		c.skip()
+		name := c.text[start+1 : c.at-1]
+		if bytes.IndexByte(name, '\\') >= 0 {
+			name, _ = jsontext.AppendUnquote(nil, c.text[start:c.at])
+		}
+		inside, exact := names[string(name)]
+		if !exact {
+			if want, found := names.fold(name); found {
+				return &misspelling{"." + string(name), want}
+			}
+		}
+		c.peek()
+		c.at++ // the colon
+		if wrong := c.value(inside); wrong != nil {
+			wrong.path = "." + string(name) + wrong.path
+			return wrong
+		}
+		if c.peek() == ',' {
+			c.at++
+			c.peek()
+		}
+	}
+	c.at++
+	return nil
+}
+
+func (c *nameCheck) array(names Names) *misspelling {
+	c.at++
+	for i := 0; c.at < len(c.text) && c.peek() != ']'; i++ {
+		if wrong := c.value(names); wrong != nil {
+			wrong.path = "[" + strconv.Itoa(i) + "]" + wrong.path
+			return wrong
+		}
+		if c.peek() == ',' {
+			c.at++
+		}
+	}
+	c.at++
+	return nil
+}
+
+// peek moves to the next byte that isn't white space and returns it.
+func (c *nameCheck) peek() byte {
+	for c.at < len(c.text) {
+		switch b := c.text[c.at]; b {
+		case ' ', '\t', '\r', '\n':
+			c.at++
+		default:
+			return b
+		}
+	}
+	return 0
+}
+
+// skip moves behind the value at the cursor.
+func (c *nameCheck) skip() {
+	depth := 0
+	for c.peek(); c.at < len(c.text); c.at++ {
+		switch c.text[c.at] {
+		case '"':
+			c.at += stringEnd(c.text[c.at+1:]) + 1
+			if depth == 0 {
+				c.at++
+				return
+			}
+		case '{', '[':
+			depth++
+		case '}', ']':
+			if depth--; depth < 0 { // the end of what a number stands in
+				return
+			} else if depth == 0 {
+				c.at++
+				return
+			}
+		case ',':
+			if depth == 0 {
+				return
+			}
+		}
+	}
+}
+
+// fold finds the name that another one differs from only in case, by Unicode's
+// simple folding: that includes encoding/json's, which takes ſ for s and the
+// Kelvin sign for k.
+func (n Names) fold(name []byte) (want string, found bool) {
+	if !mayFold(name) {
+		return "", false
+	}
+	var folded []byte
+	for _, r := range string(name) {
+		least := r
+		for next := unicode.SimpleFold(r); next != r; next = unicode.SimpleFold(next) {
+			least = min(least, next)
+		}
+		folded = utf8.AppendRune(folded, unicode.ToLower(least))
+	}
+	_, found = n[string(folded)]
+	return string(folded), found
+}
+
+// mayFold reports whether a name has letters that aren't ASCII in lower case.
+func mayFold(name []byte) bool {
+	for _, b := range name {
+		if 'A' <= b && b <= 'Z' || b >= utf8.RuneSelf {
+			return true
+		}
+	}
+	return false
+}
