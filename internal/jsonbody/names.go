@@ -3,6 +3,7 @@ package jsonbody
 import (
 	"bytes"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -33,20 +34,22 @@ func NewNames(list string, nested Names) Names {
 
 // NamesOf derives the names from the type that a body is decoded into. A type
 // with its own decoder stands for the types of its fields.
-func NamesOf[T any]() Names { return namesOf(reflect.TypeFor[T]()) }
+func NamesOf[T any]() Names { return namesOf(reflect.TypeFor[T](), nil) }
 
-func namesOf(t reflect.Type) Names {
+// namesOf ends where a type contains itself.
+func namesOf(t reflect.Type, around []reflect.Type) Names {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
 		t = t.Elem()
 	}
-	if t.Kind() != reflect.Struct {
+	if t.Kind() != reflect.Struct || slices.Contains(around, t) {
 		return nil
 	}
+	around = append(around, t)
 	names := Names{}
 	for f := range t.Fields() {
 		tag, tagged := f.Tag.Lookup("json")
 		name, _, _ := strings.Cut(tag, ",")
-		inside := namesOf(f.Type)
+		inside := namesOf(f.Type, around)
 		switch {
 		case name == "-":
 		case name != "":

@@ -127,6 +127,18 @@ func (t *tool) offer(at string) (toolOffer, error) {
 	}, nil
 }
 
+// givenChoice is "tool_choice" as an object.
+type givenChoice struct {
+	Type     string `json:"type"`
+	Function struct {
+		Name string `json:"name"`
+	} `json:"function"`
+	Allowed struct {
+		Mode  string `json:"mode"`
+		Tools []tool `json:"tools"`
+	} `json:"allowed_tools"`
+}
+
 // readChoice reads "tool_choice": a word, or an object that names one tool or
 // those that are allowed.
 func (b *builder) readChoice() (choice, error) {
@@ -142,16 +154,7 @@ func (b *builder) readChoice() (choice, error) {
 		}
 		return readMode(word, "tool_choice", message)
 	}
-	var object struct {
-		Type     string `json:"type"`
-		Function struct {
-			Name string `json:"name"`
-		} `json:"function"`
-		Allowed struct {
-			Mode  string `json:"mode"`
-			Tools []tool `json:"tools"`
-		} `json:"allowed_tools"`
-	}
+	var object givenChoice
 	if json.Unmarshal(b.in.ToolChoice, &object) != nil {
 		return choice{}, invalid
 	}

@@ -90,11 +90,14 @@ func (e *Espeak) Speech(ctx context.Context, req *providers.SpeechRequest) (*pro
 	return &providers.Content{ContentType: contentType, Body: body, Size: size}, nil
 }
 
+// speechFields are the members of a speech request that are read here.
+type speechFields struct {
+	Speed *float64 `json:"speed"`
+}
+
 // readSpeed is the speed that the caller asks for, in words a minute.
 func readSpeed(body []byte) (int, error) {
-	var in struct {
-		Speed *float64 `json:"speed"`
-	}
+	var in speechFields
 	if len(body) > 0 {
 		if err := jsonbody.DecodeLenient(body, &in); err != nil {
 			return 0, err

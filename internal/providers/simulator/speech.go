@@ -53,11 +53,14 @@ func (s *Simulator) Speech(ctx context.Context, req *providers.SpeechRequest) (*
 	return speak(ctx, req, text, speed, contentType)
 }
 
+// speechFields are the members of a speech request that the simulator reads.
+type speechFields struct {
+	Speed *float64 `json:"speed"`
+}
+
 // readSpeed is how much faster than usual the caller wants it.
 func readSpeed(body []byte) (float64, error) {
-	var in struct {
-		Speed *float64 `json:"speed"`
-	}
+	var in speechFields
 	if len(body) > 0 {
 		if err := jsonbody.DecodeLenient(body, &in); err != nil {
 			return 0, err

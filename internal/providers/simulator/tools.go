@@ -82,15 +82,18 @@ func badToolChoice() error {
 	return fault.Invalid("tool_choice", `tool_choice must be none, auto, required, or an object such as {"type":"function","function":{"name":"…"}}`)
 }
 
+// toolChoiceObject is "tool_choice" as an object.
+type toolChoiceObject struct {
+	Type     string    `json:"type"`
+	Function *function `json:"function"`
+	Allowed  *struct {
+		Mode  string `json:"mode"`
+		Tools []tool `json:"tools"`
+	} `json:"allowed_tools"`
+}
+
 func (r *request) readToolChoiceObject() error {
-	var object struct {
-		Type     string    `json:"type"`
-		Function *function `json:"function"`
-		Allowed  *struct {
-			Mode  string `json:"mode"`
-			Tools []tool `json:"tools"`
-		} `json:"allowed_tools"`
-	}
+	var object toolChoiceObject
 	if json.Unmarshal(r.ToolChoice, &object) != nil {
 		return badToolChoice()
 	}

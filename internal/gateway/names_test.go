@@ -1,0 +1,32 @@
+package gateway
+
+import (
+	"testing"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"turnpike/internal/jsonbody/jsonbodytest"
+	"turnpike/internal/providers"
+)
+
+func TestFieldsThatTheGatewayReadsAreRegistered(t *testing.T) {
+	t.Parallel()
+	jsonbodytest.WantRegistered[chatFields](t, providers.ChatNames)
+	jsonbodytest.WantRegistered[embeddingFields](t, providers.EmbeddingNames)
+	jsonbodytest.WantRegistered[imageFields](t, providers.ImageNames)
+	jsonbodytest.WantRegistered[speechFields](t, providers.SpeechNames)
+	jsonbodytest.WantRegistered[struct {
+		Messages struct {
+			Content part `json:"content"`
+		} `json:"messages"`
+	}](t, providers.ChatNames)
+	// textIn reads them by name.
+	jsonbodytest.WantRegistered[struct {
+		ImageURL struct {
+			URL jsontext.Value `json:"url"`
+		} `json:"image_url"`
+		InputAudio struct {
+			Data jsontext.Value `json:"data"`
+		} `json:"input_audio"`
+	}](t, providers.ChatNames["messages"]["content"])
+}

@@ -1,0 +1,13 @@
+package responses
+
+import (
+	"testing"
+
+	"turnpike/internal/jsonbody/jsonbodytest"
+	"turnpike/internal/providers"
+)
+
+func TestFieldsOfTheChatAreRegistered(t *testing.T) {
+	t.Parallel()
+	jsonbodytest.WantRegistered[chat](t, providers.ChatNames)
+}

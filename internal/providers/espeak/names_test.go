@@ -1,0 +1,13 @@
+package espeak
+
+import (
+	"testing"
+
+	"turnpike/internal/jsonbody/jsonbodytest"
+	"turnpike/internal/providers"
+)
+
+func TestFieldsThatAreReadAreRegistered(t *testing.T) {
+	t.Parallel()
+	jsonbodytest.WantRegistered[speechFields](t, providers.SpeechNames)
+}

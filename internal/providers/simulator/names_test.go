@@ -1,0 +1,17 @@
+package simulator
+
+import (
+	"testing"
+
+	"turnpike/internal/jsonbody/jsonbodytest"
+	"turnpike/internal/providers"
+)
+
+func TestFieldsThatAreReadAreRegistered(t *testing.T) {
+	t.Parallel()
+	jsonbodytest.WantRegistered[request](t, providers.ChatNames)
+	jsonbodytest.WantRegistered[toolChoiceObject](t, providers.ChatNames["tool_choice"])
+	jsonbodytest.WantRegistered[embeddingsRequest](t, providers.EmbeddingNames)
+	jsonbodytest.WantRegistered[imageRequest](t, providers.ImageNames)
+	jsonbodytest.WantRegistered[speechFields](t, providers.SpeechNames)
+}
