@@ -16,7 +16,6 @@ import (
 	"turnpike/internal/fault"
 	"turnpike/internal/jsonbody"
 	"turnpike/internal/providers"
-	"turnpike/internal/providers/simulator/o200k"
 )
 
 // What OpenAI documents of embeddings.
@@ -25,7 +24,12 @@ const (
 	largeDimensions = 3072
 	maxInputs       = 2048
 	maxInputTokens  = 8192
+	maxTotalTokens  = 300_000
 )
+
+// wordNumbers is how many of a vector's numbers a word changes. A word that
+// changed all of them would take 50 times as long, for free.
+const wordNumbers = 32
 
 type embeddingsRequest struct {
 	Input          jsontext.Value `json:"input"`
@@ -36,7 +40,7 @@ type embeddingsRequest struct {
 // Embeddings answers with vectors of length 1 that follow from the text alone:
 // the same text has the same vector, and texts that share words are nearer to
 // each other than others.
-func (s *Simulator) Embeddings(_ context.Context, model string, body []byte) (*providers.Answer, error) {
+func (s *Simulator) Embeddings(ctx context.Context, model string, body []byte) (*providers.Answer, error) {
 	var in embeddingsRequest
 	if err := jsonbody.DecodeLenient(body, &in); err != nil {
 		return nil, err
@@ -58,10 +62,20 @@ func (s *Simulator) Embeddings(_ context.Context, model string, body []byte) (*p
 		Index     int    `json:"index"`
 		Embedding any    `json:"embedding"`
 	}
+	c, err := s.tokenizer.acquire(ctx, len(body)+len(inputs)*4*size) // a number has four bytes
+	if err != nil {
+		return nil, err
+	}
+	defer c.release()
+	tokens, err := c.countInputs(inputs)
+	if err != nil {
+		return nil, err
+	}
 	data := make([]item, len(inputs))
-	tokens := 0
 	for i, x := range inputs {
-		tokens += x.tokens
+		if err := ctx.Err(); err != nil {
+			return nil, fmt.Errorf("simulator: %w", err)
+		}
 		vector := embed(x.text, size)
 		data[i] = item{"embedding", i, vector}
 		if inBase64 {
@@ -75,8 +89,10 @@ func (s *Simulator) Embeddings(_ context.Context, model string, body []byte) (*p
 
 type embeddingsInput struct {
 	text   string
-	tokens int
+	tokens int // if the caller gave them, or uncounted
 }
+
+const uncounted = -1
 
 // inputs reads a text, a list of texts, a list of tokens or a list of those.
 func (r *embeddingsRequest) inputs() ([]embeddingsInput, error) {
@@ -96,7 +112,7 @@ func (r *embeddingsRequest) inputs() ([]embeddingsInput, error) {
 	}
 	var out []embeddingsInput
 	for _, text := range texts {
-		out = append(out, embeddingsInput{text, o200k.Count(text)})
+		out = append(out, embeddingsInput{text, uncounted})
 	}
 	for _, list := range lists {
 		out = append(out, embeddingsInput{fmt.Sprint(list), len(list)})
@@ -104,12 +120,24 @@ func (r *embeddingsRequest) inputs() ([]embeddingsInput, error) {
 	if len(out) == 0 || len(out) > maxInputs {
 		return nil, fault.Invalid("input", "input must have from 1 to %d entries", maxInputs)
 	}
-	for i, x := range out {
-		if x.tokens == 0 || x.tokens > maxInputTokens {
-			return nil, fault.Invalid("input", "entry %d of input must have from 1 to %d tokens", i, maxInputTokens)
+	return out, nil
+}
+
+// countInputs counts all inputs and checks OpenAI's limits.
+func (c *counter) countInputs(inputs []embeddingsInput) (total int, err error) {
+	for i, x := range inputs {
+		tokens := x.tokens
+		if tokens == uncounted {
+			tokens = c.count(x.text)
+		}
+		if tokens == 0 || tokens > maxInputTokens {
+			return 0, fault.Invalid("input", "entry %d of input must have from 1 to %d tokens", i, maxInputTokens)
+		}
+		if total += tokens; total > maxTotalTokens {
+			return 0, fault.Invalid("input", "The entries of input have more than %d tokens. Send them in several requests.", maxTotalTokens)
 		}
 	}
-	return out, nil
+	return total, nil
 }
 
 // as reads a value if it is of the type.
@@ -138,8 +166,8 @@ func (r *embeddingsRequest) size(model string) (int, error) {
 // embed adds up a direction for each word.
 func embed(text string, size int) []float32 {
 	sum := make([]float64, size)
-	for _, word := range strings.Fields(strings.ToLower(text)) {
-		add(sum, word)
+	for word := range strings.FieldsSeq(strings.ToLower(text)) {
+		addWord(sum, word)
 	}
 	add(sum, text) // so that the order of words matters a little, and no text is nothing
 	length := 0.0
@@ -151,6 +179,16 @@ func embed(text string, size int) []float32 {
 		out[i] = float32(x / math.Sqrt(length))
 	}
 	return out
+}
+
+// addWord adds a vector that is as long as add's on average.
+func addWord(sum []float64, word string) {
+	random := rand.NewChaCha8(sha256.Sum256([]byte(word)))
+	length := math.Sqrt(float64(len(sum)) / wordNumbers)
+	for range wordNumbers {
+		bits := random.Uint64()
+		sum[bits>>1%uint64(len(sum))] += length * float64(1-2*int(bits&1))
+	}
 }
 
 func add(sum []float64, text string) {

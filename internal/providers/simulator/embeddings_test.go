@@ -105,7 +105,7 @@ func TestEmbeddingsInBase64AndFewerDimensions(t *testing.T) {
 func TestBadEmbeddingsAreRefused(t *testing.T) {
 	t.Parallel()
 	for body, param := range map[string]string{
-		`{}`: "input", `{"input":""}`: "input", `{"input":[]}`: "input", `{"input":[""]}`: "input", `{"input":{}}`: "input", `{"input":[1,"a"]}`: "input", `{"input":[[]]}`: "input",
+		`{}`: "input", `{"input":""}`: "input", `{"input":[]}`: "input", `{"input":[""]}`: "input", `{"input":{}}`: "input", `{"input":[1,"a"]}`: "input", `{"input":[[]]}`: "input", `{"input":[[1],null]}`: "input",
 		`{"input":"a","dimensions":0}`: "dimensions", `{"input":"a","dimensions":1537}`: "dimensions", `{"input":"a","encoding_format":"hex"}`: "encoding_format",
 	} {
 		_, err := simulator.New(simulator.Options{}).Embeddings(t.Context(), "text-embedding-3-small", []byte(body))

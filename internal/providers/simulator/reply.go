@@ -8,7 +8,6 @@ import (
 
 	"turnpike/internal/fault"
 	"turnpike/internal/providers/simulator/jsonsample"
-	"turnpike/internal/providers/simulator/o200k"
 )
 
 // reply is what one choice of the answer says; all choices say the same.
@@ -23,7 +22,7 @@ type reply struct {
 
 const refusalText = "This is a simulated refusal: I can't help with that."
 
-// reply makes up the answer.
+// reply makes up the answer, which is not counted yet.
 func (r *request) reply(t turn, m *magic) (*reply, error) {
 	calls, err := r.calls(t, m)
 	if err != nil {
@@ -32,19 +31,35 @@ func (r *request) reply(t turn, m *magic) (*reply, error) {
 	reply := &reply{finish: "stop", calls: calls}
 	if len(calls) > 0 {
 		reply.finish = "tool_calls"
-		reply.countCalls(r.limit())
 	} else {
 		reply.refusal = m.refusal
 		if reply.text, err = r.text(t, m); err != nil {
 			return nil, err
 		}
 		reply.text = beforeStop(reply.text, r.stops)
-		reply.countText(r.limit())
+	}
+	return reply, nil
+}
+
+// size is how many bytes there are to count.
+func (reply *reply) size() int {
+	n := len(reply.text)
+	for _, c := range reply.calls {
+		n += len(c.name) + len(c.arguments)
+	}
+	return n
+}
+
+// count counts the tokens and cuts the reply at the limit.
+func (reply *reply) count(c *counter, limit int, m *magic) {
+	if len(reply.calls) > 0 {
+		reply.countCalls(c, limit)
+	} else {
+		reply.countText(c, limit)
 	}
 	if m.finish != "" {
 		reply.finish = m.finish
 	}
-	return reply, nil
 }
 
 // calls are the tool calls of the answer.
@@ -155,9 +170,9 @@ func beforeStop(text string, stops []string) string {
 }
 
 // countText counts the text's tokens and cuts it at the limit.
-func (reply *reply) countText(limit int) {
+func (reply *reply) countText(c *counter, limit int) {
 	var cut bool
-	reply.text, reply.ends, cut = tokenize(reply.text, limit)
+	reply.text, reply.ends, cut = c.tokenize(reply.text, limit)
 	reply.tokens = len(reply.ends)
 	if cut {
 		reply.finish = "length"
@@ -168,10 +183,10 @@ func (reply *reply) countText(limit int) {
 const tokensPerCall = 3
 
 // countCalls counts the calls' tokens and cuts them at the limit.
-func (reply *reply) countCalls(limit int) {
+func (reply *reply) countCalls(c *counter, limit int) {
 	for i := range reply.calls {
-		c := &reply.calls[i]
-		head := tokensPerCall + o200k.Count(c.name)
+		call := &reply.calls[i]
+		head := tokensPerCall + c.count(call.name)
 		if limit >= 0 && reply.tokens+head > limit {
 			reply.calls = reply.calls[:i]
 			reply.tokens, reply.finish = limit, "length"
@@ -183,8 +198,8 @@ func (reply *reply) countCalls(limit int) {
 			room = limit - reply.tokens
 		}
 		var cut bool
-		c.arguments, c.ends, cut = tokenize(c.arguments, room)
-		reply.tokens += len(c.ends)
+		call.arguments, call.ends, cut = c.tokenize(call.arguments, room)
+		reply.tokens += len(call.ends)
 		if cut {
 			reply.calls = reply.calls[:i+1]
 			reply.finish = "length"
@@ -196,9 +211,9 @@ func (reply *reply) countCalls(limit int) {
 // tokenize returns where the text's tokens end; with a limit of 0 or more it
 // stops there and cuts the text. A character that the cut splits is dropped:
 // its tokens are counted and say nothing.
-func tokenize(text string, limit int) (kept string, ends []int, cut bool) {
+func (c *counter) tokenize(text string, limit int) (kept string, ends []int, cut bool) {
 	ends = make([]int, 0, min(len(text)/4+8, 1024))
-	for end := range o200k.Ends(text) {
+	for end := range c.tokenEnds(text) {
 		if len(ends) == limit {
 			cut = true
 			break

@@ -20,7 +20,8 @@ type Options struct {
 
 // Simulator is a providers.Provider without a model behind it.
 type Simulator struct {
-	now func() time.Time
+	now       func() time.Time
+	tokenizer *tokenizer
 }
 
 var _ providers.Provider = (*Simulator)(nil)
@@ -30,7 +31,7 @@ func New(o Options) *Simulator {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Simulator{now: o.Now}
+	return &Simulator{now: o.Now, tokenizer: newTokenizer()}
 }
 
 // Name is the provider's name.
@@ -61,6 +62,10 @@ func (s *Simulator) Chat(ctx context.Context, req *providers.ChatRequest) (*prov
 	if err != nil {
 		return nil, err
 	}
+	inputTokens, err := s.count(ctx, r, reply, len(req.Body), m)
+	if err != nil {
+		return nil, err
+	}
 	a := &answer{
 		reply:   reply,
 		digest:  digest(req),
@@ -73,7 +78,7 @@ func (s *Simulator) Chat(ctx context.Context, req *providers.ChatRequest) (*prov
 	}
 	a.logprobs, a.topLogprobs = r.Logprobs, r.TopLogprobs != nil && *r.TopLogprobs > 0
 	a.usage = providers.Usage{
-		InputTokens:  int64(r.promptTokens()),
+		InputTokens:  int64(inputTokens),
 		OutputTokens: int64(reply.tokens * a.choices),
 	}
 	if req.Stream {
@@ -83,6 +88,17 @@ func (s *Simulator) Chat(ctx context.Context, req *providers.ChatRequest) (*prov
 		return nil, cutShort()
 	}
 	return &providers.Answer{Body: a.body(), Usage: a.usage}, nil
+}
+
+// count counts the reply, which it cuts at the limit, and the request.
+func (s *Simulator) count(ctx context.Context, r *request, reply *reply, bodySize int, m *magic) (inputTokens int, err error) {
+	c, err := s.tokenizer.acquire(ctx, bodySize+reply.size())
+	if err != nil {
+		return 0, err
+	}
+	defer c.release()
+	reply.count(c, r.limit(), m)
+	return r.promptTokens(c), nil
 }
 
 // digest is what ids are made from: equal calls get equal ids.

@@ -1,10 +1,6 @@
 package simulator
 
-import (
-	"github.com/go-json-experiment/json/jsontext"
-
-	"turnpike/internal/providers/simulator/o200k"
-)
+import "github.com/go-json-experiment/json/jsontext"
 
 // What OpenAI publishes for counting a chat's tokens.
 const (
@@ -24,41 +20,41 @@ const (
 )
 
 // promptTokens counts the request.
-func (r *request) promptTokens() int {
+func (r *request) promptTokens(c *counter) int {
 	n := tokensOfPriming
 	for i := range r.Messages {
 		m := &r.Messages[i]
-		n += tokensPerMessage + o200k.Count(m.Role) + m.Content.tokens() + o200k.Count(m.Refusal)
+		n += tokensPerMessage + c.count(m.Role) + c.countContent(&m.Content) + c.count(m.Refusal)
 		if m.Name != "" {
-			n += tokensPerName + o200k.Count(m.Name)
+			n += tokensPerName + c.count(m.Name)
 		}
-		for _, c := range m.ToolCalls {
-			n += tokensPerCall + o200k.Count(c.Function.Name) + o200k.Count(c.Function.Arguments)
+		for _, call := range m.ToolCalls {
+			n += tokensPerCall + c.count(call.Function.Name) + c.count(call.Function.Arguments)
 		}
 		if f := m.Function; f != nil {
-			n += tokensPerCall + o200k.Count(f.Name) + o200k.Count(f.Arguments)
+			n += tokensPerCall + c.count(f.Name) + c.count(f.Arguments)
 		}
 	}
 	for _, t := range r.Tools {
-		n += tokensPerTool + o200k.Count(t.Function.Name) + o200k.Count(t.Function.Description) + jsonTokens(t.Function.Parameters)
+		n += tokensPerTool + c.count(t.Function.Name) + c.count(t.Function.Description) + c.countJSON(t.Function.Parameters)
 	}
 	if len(r.Tools) > 0 {
 		n += tokensOfTools
 	}
 	if f := r.ResponseFormat; f != nil && f.JSONSchema != nil {
-		n += o200k.Count(f.JSONSchema.Name) + jsonTokens(f.JSONSchema.Schema)
+		n += c.count(f.JSONSchema.Name) + c.countJSON(f.JSONSchema.Schema)
 	}
 	return n
 }
 
-func (c *content) tokens() int {
-	n := o200k.Count(c.text)
-	for _, p := range c.parts {
+func (c *counter) countContent(in *content) int {
+	n := c.count(in.text)
+	for _, p := range in.parts {
 		switch {
 		case p.Text != nil:
-			n += o200k.Count(*p.Text)
+			n += c.count(*p.Text)
 		case p.Refusal != nil:
-			n += o200k.Count(*p.Refusal)
+			n += c.count(*p.Refusal)
 		case p.ImageURL != nil && p.ImageURL.Detail == "low":
 			n += tokensPerLowImage
 		case p.ImageURL != nil:
@@ -72,9 +68,9 @@ func (c *content) tokens() int {
 	return n
 }
 
-// jsonTokens counts a document without its white space, so that indentation
+// countJSON counts a document without its white space, so that indentation
 // costs nothing.
-func jsonTokens(v jsontext.Value) int {
+func (c *counter) countJSON(v jsontext.Value) int {
 	if len(v) == 0 {
 		return 0
 	}
@@ -82,5 +78,5 @@ func jsonTokens(v jsontext.Value) int {
 	if v.Compact() != nil {
 		return 0 // cannot be: it was part of a valid body
 	}
-	return o200k.Count(string(v))
+	return c.count(string(v))
 }
