@@ -2,7 +2,6 @@ package jsonbody_test
 
 import (
 	"encoding/json"
-	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -61,16 +60,14 @@ func TestOtherNamesPass(t *testing.T) {
 
 func TestNamesOfFollowTheDecoder(t *testing.T) {
 	t.Parallel()
-	type part struct {
-		Text string `json:"text"`
-	}
-	type either struct { // with a decoder of its own
-		text  string
-		parts []part
-	}
 	type request struct {
-		Model   *string        `json:"model,omitzero"`
-		Content []either       `json:"content"`
+		Model   *string    `json:"model,omitzero"`
+		Content []struct { // with a decoder of its own
+			Plain string
+			Parts []struct {
+				Text string `json:"text"`
+			}
+		} `json:"content"`
 		Schema  map[string]any `json:"schema"`
 		Skipped string         `json:"-"`
 		Extra   []byte         `json:",embed"`
@@ -107,7 +104,7 @@ func FuzzCheckNames(f *testing.F) {
 			t.Fatalf("%q: %v", body, err)
 		}
 		for name, got := range map[string]json.RawMessage{"model": folded.Model, "max_tokens": folded.MaxTokens, "stop": folded.Stop, "options": folded.Options, "messages": folded.Messages} {
-			if fmt.Sprintf("%s", got) != fmt.Sprintf("%s", exact[name]) {
+			if string(got) != string(exact[name]) {
 				t.Errorf("%q: encoding/json reads %s as %s, want %s", body, name, got, exact[name])
 			}
 		}

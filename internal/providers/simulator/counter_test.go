@@ -131,54 +131,62 @@ func TestWorkOfEmbeddingsIsBounded(t *testing.T) {
 	}
 }
 
-// TestConcurrentCountingIsLimited fills every slot with a request that is being
-// counted. The next one waits, or ends with its context.
-func TestConcurrentCountingIsLimited(t *testing.T) {
+func TestLargeRequestsAreCountedInASlot(t *testing.T) {
 	t.Parallel()
 	s := New(Options{})
-	entered, leave := make(chan struct{}), make(chan struct{})
+	var taken []int
 	s.tokenizer.ends = func(text string) iter.Seq[int] {
-		if strings.HasPrefix(text, "wait") {
-			entered <- struct{}{}
-			<-leave
-		}
+		taken = append(taken, len(s.tokenizer.slots))
 		return o200k.Ends(text)
 	}
-	large := "wait" + strings.Repeat(" and see", smallRequest/8)
-	errs := make(chan error)
-	ask := func(ctx context.Context) {
-		_, err := s.Chat(ctx, chatOf(t, nil, large))
-		errs <- err
+	chat := func(text string) error {
+		_, err := s.Chat(t.Context(), chatOf(t, nil, text))
+		return err
 	}
-	slots := cap(s.tokenizer.slots)
-	for range slots {
-		go ask(t.Context())
-		<-entered
-	}
-	ctx, leaveLine := context.WithCancel(t.Context())
-	go ask(ctx)
-	if _, err := s.Chat(t.Context(), chatOf(t, nil, "small")); err != nil {
-		t.Errorf("a small request waited: %v", err)
-	}
-	leaveLine()
-	select {
-	case <-entered:
-		t.Fatalf("more than %d requests were counted at a time", slots)
-	case err := <-errs:
-		if !errors.Is(err, context.Canceled) {
-			t.Errorf("got %v, want context.Canceled", err)
+	for name, c := range map[string]struct {
+		ask  func() error
+		want int
+	}{
+		"a small chat":       {func() error { return chat("Hi") }, 0},
+		"a large chat":       {func() error { return chat(strings.Repeat("Hi ", smallRequest)) }, 1},
+		"a chat that is cut": {func() error { return chat(strings.Repeat("[[sim:cut=0]] ", smallRequest)) }, 1},
+		"a long answer":      {func() error { return chat("[[sim:length=5000]]") }, 1},
+		"an embedding": {func() error {
+			_, err := s.Embeddings(t.Context(), "m", []byte(`{"input":"Hi"}`))
+			return err
+		}, 1},
+	} {
+		taken = nil
+		if err := c.ask(); err != nil && name != "a chat that is cut" {
+			t.Fatal(err)
+		}
+		for _, got := range taken {
+			if got != c.want {
+				t.Errorf("%s was counted with %d slots taken, want %d", name, got, c.want)
+				break
+			}
+		}
+		if n := len(s.tokenizer.slots); n != 0 || len(taken) == 0 {
+			t.Errorf("%s: %d slots are taken afterward, want 0; %d texts were counted", name, n, len(taken))
 		}
 	}
-	close(leave)
-	for range slots {
-		if err := <-errs; err != nil {
-			t.Error(err)
+}
+
+func TestWaitingForASlotEndsWithTheRequest(t *testing.T) {
+	t.Parallel()
+	s := New(Options{})
+	for range cap(s.tokenizer.slots) {
+		if _, err := s.tokenizer.acquire(t.Context(), maxCounted); err != nil {
+			t.Fatal(err)
 		}
 	}
-	go ask(t.Context())
-	<-entered // the slots are free again
-	if err := <-errs; err != nil {
-		t.Error(err)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := s.tokenizer.acquire(ctx, maxCounted); !errors.Is(err, context.Canceled) {
+		t.Errorf("with all slots taken got %v, want context.Canceled", err)
+	}
+	if _, err := s.tokenizer.acquire(ctx, smallRequest); err != nil {
+		t.Errorf("a small request needs no slot, got %v", err)
 	}
 }
 
