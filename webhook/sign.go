@@ -4,26 +4,10 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/hex"
-	"errors"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 )
-
-// The headers of Standard Webhooks (standardwebhooks.com), which every
-// delivery carries as well, for receivers that have a library for them. Here
-// in the form that http.Header keeps; on the wire their case does not matter.
-const (
-	HeaderStandardID        = "Webhook-Id"
-	HeaderStandardTimestamp = "Webhook-Timestamp"
-	HeaderStandardSignature = "Webhook-Signature"
-)
-
-const secretPrefix = "whsec_"
-
-// ErrBadSecret says that Sign got a secret that NewSecret cannot have made.
-var ErrBadSecret = errors.New("webhook: a secret is not " + secretPrefix + " and base64")
 
 // NewSecret makes a secret for an endpoint.
 func NewSecret() string {
@@ -67,14 +51,4 @@ func Sign(h http.Header, id string, at time.Time, body []byte, secrets ...string
 	h[HeaderStandardTimestamp] = v[4:5:5]
 	h[HeaderStandardSignature] = v[5:6:6]
 	return nil
-}
-
-// decode gives the key that Standard Webhooks signs with.
-func decode(secret string) ([]byte, error) {
-	text, ok := strings.CutPrefix(secret, secretPrefix)
-	key, err := base64.StdEncoding.DecodeString(text)
-	if !ok || err != nil || len(key) == 0 {
-		return nil, ErrBadSecret
-	}
-	return key, nil
 }

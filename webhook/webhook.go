@@ -10,6 +10,7 @@ import (
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -17,6 +18,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -26,6 +28,20 @@ const (
 	HeaderTimestamp = "Service-Timestamp" // Unix seconds at which the delivery was signed
 	HeaderEventID   = "Service-Event-Id"  // the delivery's id, the same on every retry
 )
+
+// The headers of Standard Webhooks (standardwebhooks.com), which every
+// delivery carries as well. Their signature also covers the delivery's ID. Here
+// in the form that http.Header keeps; on the wire their case does not matter.
+const (
+	HeaderStandardID        = "Webhook-Id"
+	HeaderStandardTimestamp = "Webhook-Timestamp"
+	HeaderStandardSignature = "Webhook-Signature" // base64 HMAC-SHA256 of "{id}.{timestamp}.{body}", one per secret
+)
+
+const secretPrefix = "whsec_"
+
+// ErrBadSecret says that Sign got a secret that NewSecret cannot have made.
+var ErrBadSecret = errors.New("webhook: a secret is not " + secretPrefix + " and base64")
 
 // Tolerance is how far a delivery's timestamp may be from the current time, in
 // both directions. It bounds for how long a stolen delivery can be sent again.
@@ -38,11 +54,14 @@ var (
 	ErrBadTimestamp = errors.New("webhook: the " + HeaderTimestamp + " header is missing or is not a time in Unix seconds")
 	ErrStale        = errors.New("webhook: the " + HeaderTimestamp + " header is too far from the current time")
 	ErrSignature    = errors.New("webhook: the signature does not fit the body, the timestamp and the secret")
+	ErrUnsignedID   = errors.New("webhook: no signature covers the " + HeaderEventID + " header")
 )
 
 // Verify checks a delivery: body is the request's body as it came, header its
 // headers, secret the endpoint's whole whsec_… string. The body may be trusted
-// when the error is nil.
+// when the error is nil. If the headers of Standard Webhooks are present, they
+// must fit as well, so that a changed Service-Event-Id is rejected. Someone who
+// copied a delivery can remove them: set Verifier.RequireSignedID to reject that.
 func Verify(body []byte, header http.Header, secret string) error {
 	return Verifier{Secrets: []string{secret}}.Verify(body, header)
 }
@@ -54,6 +73,12 @@ type Verifier struct {
 	Secrets []string
 	// Tolerance replaces the package's when it is not zero. Its unit is the second.
 	Tolerance time.Duration
+	// RequireSignedID rejects deliveries without the headers of Standard Webhooks,
+	// whose signature covers the delivery's ID. Without it they are accepted by
+	// Service-Signature alone, which covers the timestamp and the body: someone
+	// who copied a delivery can then send it under another ID until the
+	// tolerance ends. Set it unless a proxy drops those headers.
+	RequireSignedID bool
 	// Now is the clock, time.Now when nil.
 	Now func() time.Time
 }
@@ -78,10 +103,48 @@ func (v Verifier) Verify(body []byte, header http.Header) error {
 		}
 		result = ErrSignature
 		if equal(signature, hex.EncodeToString(sum([]byte(secret), []byte(timestamp+"."), body))) {
-			return nil
+			return v.verifyID(body, header)
 		}
 	}
 	return result
+}
+
+// verifyID checks the headers of Standard Webhooks of a delivery whose
+// Service-Signature is right.
+func (v Verifier) verifyID(body []byte, header http.Header) error {
+	id, timestamp, signatures := header.Get(HeaderStandardID), header.Get(HeaderStandardTimestamp), header.Get(HeaderStandardSignature)
+	if id == "" && timestamp == "" && signatures == "" {
+		if v.RequireSignedID {
+			return ErrUnsignedID
+		}
+		return nil
+	}
+	if used := header.Get(HeaderEventID); used != "" && used != id || timestamp != header.Get(HeaderTimestamp) {
+		return ErrUnsignedID
+	}
+	for _, secret := range v.Secrets {
+		key, err := decode(secret)
+		if err != nil {
+			continue
+		}
+		want := base64.StdEncoding.EncodeToString(sum(key, []byte(id+"."+timestamp+"."), body))
+		for _, signature := range strings.Fields(signatures) {
+			if equal(signature, "v1,"+want) {
+				return nil
+			}
+		}
+	}
+	return ErrUnsignedID
+}
+
+// decode gives the key that Standard Webhooks signs with.
+func decode(secret string) ([]byte, error) {
+	text, ok := strings.CutPrefix(secret, secretPrefix)
+	key, err := base64.StdEncoding.DecodeString(text)
+	if !ok || err != nil || len(key) == 0 {
+		return nil, ErrBadSecret
+	}
+	return key, nil
 }
 
 func (v Verifier) now() time.Time {

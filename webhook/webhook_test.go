@@ -61,6 +61,9 @@ func TestVerifyRefusesWithTheReason(t *testing.T) {
 	set := func(name, value string) func(http.Header) {
 		return func(h http.Header) { h.Set(name, value) }
 	}
+	both := func(a, b, value string) func(http.Header) {
+		return func(h http.Header) { h.Set(a, value); h.Set(b, value) }
+	}
 	good := signed(t, now, body, secretA).Get("Service-Signature")
 	for name, c := range map[string]struct {
 		change func(http.Header)
@@ -87,7 +90,12 @@ func TestVerifyRefusesWithTheReason(t *testing.T) {
 		"the last timestamp of all":  {change: set("Service-Timestamp", "9223372036854775807"), want: webhook.ErrStale},
 		"a timestamp in the 1970s":   {change: set("Service-Timestamp", "0"), want: webhook.ErrStale},
 		"milliseconds for a second":  {change: set("Service-Timestamp", "1760000000000"), want: webhook.ErrStale},
-		"Standard Webhooks' headers": {change: set("Webhook-Signature", "v1,x"), want: nil}, // are for other receivers
+		"another delivery ID":        {change: set("Service-Event-Id", "dlv_2"), want: webhook.ErrUnsignedID},
+		"both IDs changed":           {change: both("Service-Event-Id", "Webhook-Id", "dlv_2"), want: webhook.ErrUnsignedID},
+		"another standard signature": {change: set("Webhook-Signature", "v1,x"), want: webhook.ErrUnsignedID},
+		"no standard signature":      {change: func(h http.Header) { h.Del("Webhook-Signature") }, want: webhook.ErrUnsignedID},
+		"another standard timestamp": {change: set("Webhook-Timestamp", "1760000001"), want: webhook.ErrUnsignedID},
+		"no standard headers":        {change: dropStandard, want: nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -105,6 +113,28 @@ func TestVerifyRefusesWithTheReason(t *testing.T) {
 				t.Errorf("got %v, want %v", err, c.want)
 			}
 		})
+	}
+}
+
+// dropStandard removes the headers of Standard Webhooks, as a proxy may do.
+func dropStandard(h http.Header) {
+	for _, name := range []string{webhook.HeaderStandardID, webhook.HeaderStandardTimestamp, webhook.HeaderStandardSignature} {
+		h.Del(name)
+	}
+}
+
+func TestRequireSignedIDRejectsDeliveriesWithoutStandardHeaders(t *testing.T) {
+	t.Parallel()
+	strict := verifier(secretA)
+	strict.RequireSignedID = true
+	h := signed(t, now, body, secretA)
+	if err := strict.Verify(body, h); err != nil {
+		t.Errorf("got %v for a whole delivery, want nil", err)
+	}
+	dropStandard(h)
+	h.Set(webhook.HeaderEventID, "dlv_2")
+	if err := strict.Verify(body, h); !errors.Is(err, webhook.ErrUnsignedID) {
+		t.Errorf("got %v without the standard headers, want %v", err, webhook.ErrUnsignedID)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"turnpike/internal/fault"
 	"turnpike/internal/ids"
 	"turnpike/internal/keyring"
+	"turnpike/internal/visibility"
 )
 
 // SignalKey tells nodes that a key or one of its tokens changed; the payload
@@ -229,7 +230,7 @@ func (k *Key) bounds() map[string]any {
 
 func (m *Keys) log(ctx context.Context, tx *db.Tx, by Caller, k *Key, action string, detail map[string]any) error {
 	return audit.LogAction(ctx, tx, by.Actor, audit.Action{
-		WorkspaceID: k.WorkspaceID, Environment: string(k.Environment), Action: action, Target: k.ID}, detail, m.now())
+		WorkspaceID: k.WorkspaceID, Environment: string(k.Environment), Project: k.Project, Action: action, Target: k.ID}, detail, m.now())
 }
 
 // check validates what a caller set, but for the name and the expiry: a key
@@ -332,10 +333,10 @@ func scanKey(r db.Row) (*Key, error) {
 	return &k, nil
 }
 
-// Get returns a key of the workspace and environment; another's is not found.
-func (m *Keys) Get(ctx context.Context, q db.Querier, workspaceID string, env accounts.Environment, id string) (*Key, error) {
-	k, err := scanKey(q.QueryRow(ctx, keySelect+" WHERE k.id = $2 AND k.workspace_id = $3 AND k.environment = $4",
-		m.now().UnixMicro(), id, workspaceID, string(env)))
+// Get returns a visible key.
+func (m *Keys) Get(ctx context.Context, q db.Querier, vis visibility.Filter, id string) (*Key, error) {
+	k, err := scanKey(q.QueryRow(ctx, keySelect+" WHERE k.id = $2 AND k.workspace_id = $3 AND k.environment = $4 AND ($5 = '' OR k.project = $5)",
+		m.now().UnixMicro(), id, vis.WorkspaceID, vis.Environment, vis.Project))
 	if errors.Is(err, db.ErrNotFound) {
 		return nil, fault.NoSuch("key", id)
 	}
@@ -344,8 +345,8 @@ func (m *Keys) Get(ctx context.Context, q db.Querier, workspaceID string, env ac
 
 // GetLocked is Get for a change: the key stays as it was read until the
 // transaction ends. Another's is neither locked nor waited for.
-func (m *Keys) GetLocked(ctx context.Context, tx *db.Tx, workspaceID string, env accounts.Environment, id string) (*Key, error) {
-	return m.lock(ctx, tx, id, " AND workspace_id = $2 AND environment = $3", workspaceID, string(env))
+func (m *Keys) GetLocked(ctx context.Context, tx *db.Tx, vis visibility.Filter, id string) (*Key, error) {
+	return m.lock(ctx, tx, id, " AND workspace_id = $2 AND environment = $3 AND ($4 = '' OR project = $4)", vis.WorkspaceID, vis.Environment, vis.Project)
 }
 
 // FindLocked is GetLocked for operators, who reach every workspace.
@@ -389,19 +390,19 @@ type KeyFilter struct {
 	Project string // that they are pinned to
 }
 
-// List returns a page of keys, newest first unless asked otherwise.
-func (m *Keys) List(ctx context.Context, q db.Querier, workspaceID string, env accounts.Environment, page db.Page) ([]*Key, bool, error) {
-	return m.Search(ctx, q, workspaceID, env, KeyFilter{}, page)
+// List returns a page of the visible keys, newest first unless asked otherwise.
+func (m *Keys) List(ctx context.Context, q db.Querier, vis visibility.Filter, page db.Page) ([]*Key, bool, error) {
+	return m.Search(ctx, q, vis, KeyFilter{}, page)
 }
 
 // Search is List of the keys that a filter selects.
-func (m *Keys) Search(ctx context.Context, q db.Querier, workspaceID string, env accounts.Environment, f KeyFilter, page db.Page) ([]*Key, bool, error) {
+func (m *Keys) Search(ctx context.Context, q db.Querier, vis visibility.Filter, f KeyFilter, page db.Page) ([]*Key, bool, error) {
 	query := keySelect + " WHERE k.workspace_id = $2 AND k.environment = $3"
-	args := []any{m.now().UnixMicro(), workspaceID, string(env), int64(page.Limit + 1)}
+	args := []any{m.now().UnixMicro(), vis.WorkspaceID, vis.Environment, int64(page.Limit + 1)}
 	if condition := stateIs[f.State]; condition != "" {
 		query += " AND " + condition
 	}
-	for _, by := range []struct{ comparison, value string }{{"k.project =", f.Project}, {"k.id " + page.Past(), page.After}} {
+	for _, by := range []struct{ comparison, value string }{{"k.project =", vis.Project}, {"k.project =", f.Project}, {"k.id " + page.Past(), page.After}} {
 		if by.value != "" {
 			args = append(args, by.value)
 			query += fmt.Sprintf(" AND %s $%d", by.comparison, len(args))

@@ -11,6 +11,7 @@ import (
 	"turnpike/internal/db"
 	"turnpike/internal/db/dbtest"
 	"turnpike/internal/keyring"
+	"turnpike/internal/visibility"
 )
 
 // TestKeysAreFoundByState: the database says of each key what Status does.
@@ -58,7 +59,7 @@ func TestKeysAreFoundByState(t *testing.T) {
 		started := now
 		for _, after := range []time.Duration{0, 2 * time.Hour, 8 * 24 * time.Hour} {
 			now = started.Add(after)
-			all, _, err := keys.List(t.Context(), d, w.ID, accounts.Test, db.Page{Limit: 100})
+			all, _, err := keys.List(t.Context(), d, visibility.Filter{WorkspaceID: w.ID, Environment: "test"}, db.Page{Limit: 100})
 			if err != nil || len(all) != 18 {
 				t.Fatalf("%d keys (%v)", len(all), err)
 			}
@@ -69,12 +70,12 @@ func TestKeysAreFoundByState(t *testing.T) {
 						want = append(want, k.ID)
 					}
 				}
-				found, _, err := keys.Search(t.Context(), d, w.ID, accounts.Test, KeyFilter{State: state, Project: "p"}, db.Page{Limit: 100})
+				found, _, err := keys.Search(t.Context(), d, visibility.Filter{WorkspaceID: w.ID, Environment: "test"}, KeyFilter{State: state, Project: "p"}, db.Page{Limit: 100})
 				if err != nil || !slices.Equal(idsOf(found), want) {
 					t.Errorf("%s after %s: %v, not %v (%v)", state, after, idsOf(found), want, err)
 				}
 			}
-			if found, _, err := keys.Search(t.Context(), d, w.ID, accounts.Test, KeyFilter{Project: "other"}, db.Page{Limit: 100}); err != nil || len(found) != 0 {
+			if found, _, err := keys.Search(t.Context(), d, visibility.Filter{WorkspaceID: w.ID, Environment: "test"}, KeyFilter{Project: "other"}, db.Page{Limit: 100}); err != nil || len(found) != 0 {
 				t.Errorf("%d keys of another project (%v)", len(found), err)
 			}
 		}
@@ -124,7 +125,7 @@ func TestTokensAreListedByKey(t *testing.T) {
 				}
 				minted = append([]string{made.ID}, minted...)
 			}
-			_, err := tokens.Revoke(t.Context(), tx, Caller{Actor: audit.Operator}, f.key.WorkspaceID, accounts.Test, minted[0])
+			_, err := tokens.Revoke(t.Context(), tx, Caller{Actor: audit.Operator}, visibility.Filter{WorkspaceID: f.key.WorkspaceID, Environment: "test"}, minted[0])
 			return err
 		})
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 	"turnpike/internal/fault"
 	"turnpike/internal/ids"
 	"turnpike/internal/keyring"
+	"turnpike/internal/visibility"
 )
 
 // A key of another tenant is as good as none, while somebody changes it too.
@@ -28,7 +29,7 @@ func TestAnothersKeyIsNeitherLockedNorWaitedFor(t *testing.T) {
 				env       accounts.Environment
 			}{{ids.New(ids.Workspace), accounts.Test}, {f.key.WorkspaceID, accounts.Live}} {
 				err := d.Write(t.Context(), func(tx *db.Tx) error {
-					_, err := keys.GetLocked(t.Context(), tx, of.workspace, of.env, f.key.ID)
+					_, err := keys.GetLocked(t.Context(), tx, visibility.Filter{WorkspaceID: of.workspace, Environment: string(of.env)}, f.key.ID)
 					return err
 				})
 				if !fault.Is(err, fault.NotFound) {
@@ -41,7 +42,7 @@ func TestAnothersKeyIsNeitherLockedNorWaitedFor(t *testing.T) {
 			return
 		}
 		err = d.Write(t.Context(), func(tx *db.Tx) error {
-			if _, err := keys.GetLocked(t.Context(), tx, f.key.WorkspaceID, f.key.Environment, f.key.ID); err != nil {
+			if _, err := keys.GetLocked(t.Context(), tx, visibility.Filter{WorkspaceID: f.key.WorkspaceID, Environment: string(f.key.Environment)}, f.key.ID); err != nil {
 				return err
 			}
 			done := make(chan struct{})

@@ -11,6 +11,7 @@ import (
 	"turnpike/internal/accounts"
 	"turnpike/internal/credits"
 	"turnpike/internal/fault"
+	"turnpike/internal/visibility"
 )
 
 // Principal is an authenticated caller: a key, a scoped token of one, or a
@@ -63,6 +64,13 @@ func (p *Principal) Reader() string {
 		return ""
 	}
 	return p.KeyID + "/" + p.Token.MetadataHash
+}
+
+// Visibility is what the principal can see. Entries of the admin log that belong
+// to no environment are for people and for live keys that are not pinned.
+func (p *Principal) Visibility() visibility.Filter {
+	return visibility.Filter{WorkspaceID: p.WorkspaceID, Environment: string(p.Environment), Project: p.Project, Reader: p.Reader(),
+		Shared: p.UserID != "" || p.Environment == accounts.Live && p.Project == ""}
 }
 
 // Require returns an error that names the scope when the principal lacks it.

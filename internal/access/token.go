@@ -16,6 +16,7 @@ import (
 	"turnpike/internal/fault"
 	"turnpike/internal/ids"
 	"turnpike/internal/keyring"
+	"turnpike/internal/visibility"
 )
 
 const (
@@ -118,8 +119,8 @@ func hashText(b []byte) string {
 }
 
 // Revoke ends a token before its time. A second time is no error.
-func (m *Tokens) Revoke(ctx context.Context, tx *db.Tx, by Caller, workspaceID string, env accounts.Environment, id string) (*Token, error) {
-	t, err := m.Get(ctx, tx, workspaceID, env, id)
+func (m *Tokens) Revoke(ctx context.Context, tx *db.Tx, by Caller, vis visibility.Filter, id string) (*Token, error) {
+	t, err := m.Get(ctx, tx, vis, id)
 	if err != nil || t.RevokedAt != nil {
 		return t, err
 	}
@@ -129,7 +130,7 @@ func (m *Tokens) Revoke(ctx context.Context, tx *db.Tx, by Caller, workspaceID s
 	}
 	t.RevokedAt = &now
 	tx.Signal(SignalKey, t.KeyID)
-	return t, audit.LogAction(ctx, tx, by.Actor, audit.Action{WorkspaceID: workspaceID, Environment: string(env),
+	return t, audit.LogAction(ctx, tx, by.Actor, audit.Action{WorkspaceID: t.WorkspaceID, Environment: string(t.Environment), Project: t.Project,
 		Action: "scoped_token.revoked", Target: id}, map[string]any{"key_id": t.KeyID}, now)
 }
 
@@ -161,10 +162,9 @@ func (t *Token) Status(now time.Time) string {
 	return "active"
 }
 
-// Get returns a token of the workspace and environment.
-func (m *Tokens) Get(ctx context.Context, q db.Querier, workspaceID string, env accounts.Environment, id string) (*Token, error) {
-	t, err := scanToken(q.QueryRow(ctx, "SELECT "+tokenColumns+" FROM scoped_tokens WHERE id = $1 AND workspace_id = $2 AND environment = $3",
-		id, workspaceID, string(env)))
+// Get returns a visible token.
+func (m *Tokens) Get(ctx context.Context, q db.Querier, vis visibility.Filter, id string) (*Token, error) {
+	t, err := db.FindOne(ctx, q, db.Search{Table: "scoped_tokens", Columns: tokenColumns, Where: vis.Rows()}, id, "", scanToken)
 	if errors.Is(err, db.ErrNotFound) {
 		return nil, fault.NoSuch("scoped token", id)
 	}

@@ -4,6 +4,7 @@ import (
 	"unicode/utf8"
 
 	"turnpike/internal/fault"
+	"turnpike/internal/keyring"
 )
 
 const (
@@ -18,6 +19,10 @@ func CheckMetadata(m map[string]string) error {
 		return fault.Invalid("metadata", "metadata may have at most %d entries", maxMetadata)
 	}
 	for k, v := range m {
+		// It is stored and shown as it is.
+		if keyring.HoldsSecret(k) || keyring.HoldsSecret(v) {
+			return fault.Invalid("metadata", "metadata contains something that looks like an API key, which must not be stored. Remove it.")
+		}
 		if k == "" || utf8.RuneCountInString(k) > maxMetadataKey || utf8.RuneCountInString(v) > maxMetadataValue {
 			return fault.Invalid("metadata", "metadata may have keys of 1 to %d characters, and values of up to %d", maxMetadataKey, maxMetadataValue)
 		}

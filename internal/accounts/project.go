@@ -137,7 +137,7 @@ func EnsureProject(ctx context.Context, tx *db.Tx, by audit.Actor, p *Project, p
 	if err := CreateProject(ctx, tx, p, now); err != nil {
 		return err
 	}
-	return audit.LogAction(ctx, tx, by, audit.Action{WorkspaceID: p.WorkspaceID, Environment: string(p.Environment),
+	return audit.LogAction(ctx, tx, by, audit.Action{WorkspaceID: p.WorkspaceID, Environment: string(p.Environment), Project: p.ID,
 		Action: "project.created", Target: p.ID}, map[string]any{"name": p.Name, "monthly_budget": p.MonthlyBudget, "by_first_use": true}, now)
 }
 
@@ -199,7 +199,7 @@ func SaveProject(ctx context.Context, tx *db.Tx, p *Project) error {
 
 // LogProject writes into the admin log what somebody did to a project.
 func LogProject(ctx context.Context, tx *db.Tx, by audit.Actor, p *Project, action string, now time.Time) error {
-	return audit.LogAction(ctx, tx, by, audit.Action{WorkspaceID: p.WorkspaceID, Environment: string(p.Environment), Action: action, Target: p.ID},
+	return audit.LogAction(ctx, tx, by, audit.Action{WorkspaceID: p.WorkspaceID, Environment: string(p.Environment), Project: p.ID, Action: action, Target: p.ID},
 		map[string]any{"name": p.Name, "monthly_budget": p.MonthlyBudget, "status": p.Status()}, now)
 }
 

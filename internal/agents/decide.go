@@ -80,7 +80,7 @@ func (s *Service) Decide(ctx context.Context, tx *db.Tx, p *access.Principal, by
 		c.Status = callReady
 	}
 	o.say(approvalDecided, map[string]any{"approval_id": c.ApprovalID, "call_id": c.ID, "decision": d.Decision, "decided_by": by.Name, "reason": d.Reason})
-	if err := audit.LogAction(ctx, tx, by, audit.Action{ID: ids.New(ids.AdminAction), WorkspaceID: r.WorkspaceID, Environment: string(r.Environment),
+	if err := audit.LogAction(ctx, tx, by, audit.Action{ID: ids.New(ids.AdminAction), WorkspaceID: r.WorkspaceID, Environment: string(r.Environment), Project: r.Project,
 		Action: "agent.run." + d.Decision, Target: r.ID}, map[string]any{"approval": c.ApprovalID, "tool": c.Tool, "arguments_hash": c.Hash}, now); err != nil {
 		return nil, nil, err
 	}

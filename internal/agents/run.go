@@ -220,9 +220,9 @@ func (s *Service) Get(ctx context.Context, q db.Querier, p *access.Principal, id
 }
 
 func get(ctx context.Context, q db.Querier, p *access.Principal, id, lock string) (*Run, error) {
-	r, err := scanRun(q.QueryRow(ctx, "SELECT "+runColumns+" FROM agent_runs WHERE id = $1 AND workspace_id = $2 AND environment = $3"+lock,
-		id, p.WorkspaceID, string(p.Environment)))
-	if errors.Is(err, db.ErrNotFound) || err == nil && p.Token != nil && r.Reader != p.Reader() {
+	search := db.Search{Table: "agent_runs", Columns: runColumns, Where: p.Visibility().Work()}
+	r, err := db.FindOne(ctx, q, search, id, lock, scanRun)
+	if errors.Is(err, db.ErrNotFound) {
 		return nil, fault.NoSuch("agent run", id)
 	}
 	return r, err
@@ -230,18 +230,18 @@ func get(ctx context.Context, q db.Querier, p *access.Principal, id, lock string
 
 // List returns a page of the principal's runs.
 func (s *Service) List(ctx context.Context, q db.Querier, p *access.Principal, status Status, page db.Page) (*db.Found[*Run], error) {
-	search := db.Search{Table: "agent_runs", Columns: runColumns}
-	tenant := "workspace_id ="
-	if status == AwaitingApproval {
-		// As the index of those that wait has it: people ask for them often.
-		tenant, status = "status = 'awaiting_approval' AND workspace_id =", ""
+	vis := p.Visibility()
+	search := db.Search{Table: "agent_runs", Columns: runColumns, Where: vis.Rows()}
+	if vis.Reader != "" {
+		search.Filter.Add("reader =", vis.Reader)
 	}
-	search.Where.Add(tenant, p.WorkspaceID)
-	search.Where.Add("environment =", string(p.Environment))
-	if p.Token != nil {
-		search.Filter.Add("reader =", p.Reader())
-	}
-	if status != "" {
+	switch status {
+	case "":
+	case AwaitingApproval:
+		// A literal, so that the planner uses the partial index of runs that
+		// wait: people list them often.
+		search.Where.Require("status = 'awaiting_approval'")
+	default:
 		search.Filter.Add("status =", string(status))
 	}
 	return db.Find(ctx, q, search, page, scanRun, func(r *Run) string { return r.ID })

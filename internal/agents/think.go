@@ -13,6 +13,7 @@ import (
 	"turnpike/internal/events"
 	"turnpike/internal/fault"
 	"turnpike/internal/ids"
+	"turnpike/internal/visibility"
 )
 
 // think asks the model for the next step. That it is asked is written down
@@ -122,7 +123,7 @@ func (s *Service) takeOver(ctx context.Context, o *outcome) (dead *Step, wait bo
 // costOf adds what a call has cost to the run, or has the run wait for it.
 func (s *Service) costOf(ctx context.Context, o *outcome, requestID string) (b bill, wait bool, err error) {
 	writing := s.writing(requestID) // asked first: it may arrive meanwhile
-	e, err := audit.Get(ctx, s.db, o.run.WorkspaceID, string(o.run.Environment), requestID)
+	e, err := audit.Get(ctx, s.db, visibility.Filter{WorkspaceID: o.run.WorkspaceID, Environment: string(o.run.Environment)}, requestID)
 	switch {
 	case fault.Is(err, fault.NotFound) && writing:
 		o.again(s.now())

@@ -97,7 +97,7 @@ func listAudit(c *Call) error {
 	if asCSV {
 		return c.exportAudit(f, page)
 	}
-	r, err := audit.List(c.Context(), c.s.DB, c.Principal.WorkspaceID, string(c.Principal.Environment), f, page)
+	r, err := audit.List(c.Context(), c.s.DB, c.Principal.Visibility(), f, page)
 	if err != nil {
 		return err
 	}
@@ -139,7 +139,7 @@ func (c *Call) exportAudit(f audit.Filter, page db.Page) error {
 	if err := c.logged(); err != nil {
 		return err
 	}
-	err := audit.Export(c.Context(), c.s.DB, c.Principal.WorkspaceID, string(c.Principal.Environment), f, page, func(part []byte) error {
+	err := audit.Export(c.Context(), c.s.DB, c.Principal.Visibility(), f, page, func(part []byte) error {
 		if !c.wrote {
 			c.wrote = true
 			c.w.Header().Set("Content-Type", "text/csv; charset=utf-8")
@@ -170,7 +170,7 @@ func getAudit(c *Call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	e, err := audit.Get(c.Context(), c.s.DB, c.Principal.WorkspaceID, string(c.Principal.Environment), id)
+	e, err := audit.Get(c.Context(), c.s.DB, c.Principal.Visibility(), id)
 	if err != nil {
 		return nil, err
 	}
@@ -185,6 +185,7 @@ type actionObject struct {
 	Target      string          `json:"target"`
 	Detail      json.RawMessage `json:"detail"`
 	Environment *string         `json:"environment"`
+	Project     *string         `json:"project"`
 	IP          *string         `json:"ip"`
 	RequestID   *string         `json:"request_id"`
 	CreatedAt   int64           `json:"created_at"`
@@ -196,14 +197,14 @@ func listActions(c *Call) (any, error) {
 	if q.err != nil {
 		return nil, q.err
 	}
-	found, err := audit.FindActions(c.Context(), c.s.DB, c.Principal.WorkspaceID, string(c.Principal.Environment), audit.ActionFilter{}, page)
+	found, err := audit.FindActions(c.Context(), c.s.DB, c.Principal.Visibility(), audit.ActionFilter{}, page)
 	if err != nil {
 		return nil, err
 	}
 	data := make([]*actionObject, len(found.Rows))
 	for i, a := range found.Rows {
 		data[i] = &actionObject{ID: a.ID, Object: "audit.action", Actor: a.Actor, Action: a.Action, Target: a.Target, Detail: a.Detail,
-			Environment: orNil(a.Environment), IP: orNil(a.IP), RequestID: orNil(a.RequestID), CreatedAt: a.CreatedAt.Unix()}
+			Environment: orNil(a.Environment), Project: orNil(a.Project), IP: orNil(a.IP), RequestID: orNil(a.RequestID), CreatedAt: a.CreatedAt.Unix()}
 	}
 	l := newList(data, func(a *actionObject) string { return a.ID }, found.More)
 	l.goOnFrom(found.Cursor)

@@ -29,7 +29,12 @@ func newBillingObject(b *spend.Billing) *billingObject {
 		AlertThreshold: b.Workspace.Alert, Period: b.Period, ResetsAt: b.Period.Ends().Unix()}
 }
 
-func (c *Call) liveOnly() error {
+// seesBilling refuses test keys, which have no credits, and pinned keys: the
+// credits are the whole workspace's.
+func (c *Call) seesBilling() error {
+	if p := c.Principal.Project; p != "" {
+		return fault.New(fault.ProjectNotAllowed, "This key is pinned to project %q, and credits belong to the whole workspace. Use a key that is not pinned, or GET /v1/projects/%s for the project's budget.", p, p)
+	}
 	if c.Principal.Environment == accounts.Live {
 		return nil
 	}
@@ -37,7 +42,7 @@ func (c *Call) liveOnly() error {
 }
 
 func getBilling(c *Call) (any, error) {
-	if err := c.liveOnly(); err != nil {
+	if err := c.seesBilling(); err != nil {
 		return nil, err
 	}
 	b, err := spend.ReadBilling(c.Context(), c.s.DB, c.Principal.WorkspaceID, c.s.Now())
@@ -53,7 +58,7 @@ type updateBillingRequest struct {
 }
 
 func updateBilling(c *Call, tx *db.Tx, in updateBillingRequest) (any, error) {
-	if err := c.liveOnly(); err != nil {
+	if err := c.seesBilling(); err != nil {
 		return nil, err
 	}
 	alert, err := readThreshold(in.AlertThreshold)

@@ -87,7 +87,7 @@ const maxLoggedText = 512
 
 func (c *Call) entry() audit.Entry {
 	p := c.Principal
-	e := audit.Entry{RequestID: c.id, WorkspaceID: p.WorkspaceID, Environment: string(p.Environment), KeyID: p.KeyID, KeyHint: p.KeyHint,
+	e := audit.Entry{RequestID: c.id, WorkspaceID: p.WorkspaceID, Environment: string(p.Environment), Project: p.Project, KeyID: p.KeyID, KeyHint: p.KeyHint,
 		IP: c.ip.String(), Method: masked(c.r.Method, maxLoggedText), Path: masked(c.r.URL.Path, maxLoggedText),
 		UserAgent: masked(c.r.UserAgent(), maxLoggedText), CreatedAt: c.start}
 	if p.Token != nil {

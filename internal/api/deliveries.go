@@ -102,7 +102,7 @@ func listDeliveries(c *Call) (any, error) {
 	if q.err != nil {
 		return nil, q.err
 	}
-	found, err := c.s.Webhooks.ListDeliveries(c.Context(), c.s.DB, c.Principal.WorkspaceID, c.Principal.Environment, f, page)
+	found, err := c.s.Webhooks.ListDeliveries(c.Context(), c.s.DB, c.Principal.Visibility(), f, page)
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +120,7 @@ func getDelivery(c *Call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	d, err := c.s.Webhooks.GetDelivery(c.Context(), c.s.DB, c.Principal.WorkspaceID, c.Principal.Environment, id)
+	d, err := c.s.Webhooks.GetDelivery(c.Context(), c.s.DB, c.Principal.Visibility(), id)
 	if err != nil {
 		return nil, err
 	}
@@ -145,7 +145,7 @@ func replayDelivery(c *Call, tx *db.Tx, in replayDeliveryRequest) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	d, err := c.s.Webhooks.ReplayDelivery(c.Context(), tx, c.Actor(), c.Principal.WorkspaceID, c.Principal.Environment, id, in.NewID)
+	d, err := c.s.Webhooks.ReplayDelivery(c.Context(), tx, c.Actor(), c.Principal.Visibility(), id, in.NewID)
 	if err != nil {
 		return nil, err
 	}

@@ -36,7 +36,7 @@ func listEvents(c *Call) (any, error) {
 		return nil, q.err
 	}
 	portion := c.portion()
-	found, err := events.List(c.Context(), portion, c.Principal.WorkspaceID, string(c.Principal.Environment), f, page)
+	found, err := events.List(c.Context(), portion, c.Principal.Visibility(), f, page)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func getEvent(c *Call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	e, err := events.Get(c.Context(), c.s.DB, c.Principal.WorkspaceID, string(c.Principal.Environment), id)
+	e, err := events.Get(c.Context(), c.s.DB, c.Principal.Visibility(), id)
 	if err != nil {
 		return nil, err
 	}

@@ -97,7 +97,7 @@ func (c *Call) lockKey(tx *db.Tx) (*access.Key, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.s.Keys.GetLocked(c.Context(), tx, c.Principal.WorkspaceID, c.Principal.Environment, id)
+	return c.s.Keys.GetLocked(c.Context(), tx, c.Principal.Visibility(), id)
 }
 
 type createKeyRequest struct {
@@ -152,7 +152,7 @@ func listKeys(c *Call) (any, error) {
 	if q.err != nil {
 		return nil, q.err
 	}
-	keys, more, err := c.s.Keys.List(c.Context(), c.s.DB, c.Principal.WorkspaceID, c.Principal.Environment, page)
+	keys, more, err := c.s.Keys.List(c.Context(), c.s.DB, c.Principal.Visibility(), page)
 	if err != nil {
 		return nil, err
 	}
@@ -168,7 +168,7 @@ func getKey(c *Call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	k, err := c.s.Keys.Get(c.Context(), c.s.DB, c.Principal.WorkspaceID, c.Principal.Environment, id)
+	k, err := c.s.Keys.Get(c.Context(), c.s.DB, c.Principal.Visibility(), id)
 	if err != nil {
 		return nil, err
 	}

@@ -60,7 +60,7 @@ func revokeScopedToken(c *Call, tx *db.Tx, _ struct{}) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := c.s.Tokens.Revoke(c.Context(), tx, c.Caller(), c.Principal.WorkspaceID, c.Principal.Environment, id)
+	t, err := c.s.Tokens.Revoke(c.Context(), tx, c.Caller(), c.Principal.Visibility(), id)
 	if err != nil {
 		return nil, err
 	}

@@ -33,7 +33,7 @@ func (c *Call) tunnelRequest() (want webhooks.TunnelRequest, err error) {
 	if len(q.values) > 1 {
 		q.fail(fault.Invalid("events", "events, endpoint and resume exclude each other: a mirror has the events of its endpoint, and a tunnel keeps its own"))
 	}
-	want = webhooks.TunnelRequest{WorkspaceID: c.Principal.WorkspaceID, Environment: c.Principal.Environment,
+	want = webhooks.TunnelRequest{Visibility: c.Principal.Visibility(),
 		Events: []string{"*"}, Mirrors: q.text("endpoint"), Resume: q.text("resume")}
 	if list := q.text("events"); list != "" {
 		want.Events = strings.Split(list, ",")
@@ -54,7 +54,7 @@ func (c *Call) tunnelRequest() (want webhooks.TunnelRequest, err error) {
 func (c *Call) connectTunnel(want webhooks.TunnelRequest) (*tunnel.Conn, error) {
 	defer c.impatient()()
 	bearer, _ := bearerOf(c.r)
-	ip, scope := c.ip, c.scope
+	ip, scope, project := c.ip, c.scope, c.Principal.Project
 	return c.s.Tunnels.Open(c.Context(), tunnel.Opening{By: c.Actor(), Want: want,
 		Settle: func(ctx context.Context, tx *db.Tx) error {
 			return c.record.SettleIn(ctx, tx, c.ending(http.StatusSwitchingProtocols, ""))
@@ -66,6 +66,9 @@ func (c *Call) connectTunnel(want webhooks.TunnelRequest) (*tunnel.Conn, error) 
 			}
 			if !p.AllowsIP(ip) {
 				return fault.New(fault.IPNotAllowed, "this key may not be used from the address %s", ip)
+			}
+			if p.Project != "" && p.Project != project {
+				return fault.New(fault.ProjectNotAllowed, "This key has been pinned to project %q. Open the tunnel again.", p.Project)
 			}
 			return p.Require(scope)
 		}})

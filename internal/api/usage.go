@@ -45,7 +45,7 @@ const maxUsage = 10_000
 
 func getUsage(c *Call) (any, error) {
 	q := c.query("start", "end", "bucket", "group_by")
-	u := spend.UsageQuery{WorkspaceID: c.Principal.WorkspaceID, Environment: string(c.Principal.Environment), Bucket: spend.ByDay,
+	u := spend.UsageQuery{WorkspaceID: c.Principal.WorkspaceID, Environment: string(c.Principal.Environment), Project: c.Principal.Project, Bucket: spend.ByDay,
 		Start: q.time("start"), End: q.time("end"), GroupBy: []string{}, Most: maxUsage}
 	if text := q.text("bucket"); text != "" {
 		u.Bucket = spend.Bucket(text)

@@ -26,6 +26,7 @@ type endpointObject struct {
 	Secret         string        `json:"secret,omitzero"`
 	SecretHint     string        `json:"secret_hint"`
 	OldSecretUntil *int64        `json:"old_secret_expires_at"`
+	Project        *string       `json:"project"`
 	Environment    string        `json:"environment"`
 	CreatedAt      int64         `json:"created_at"`
 	Stats          endpointStats `json:"stats"`
@@ -58,7 +59,7 @@ func (c *Call) endpoints(q db.Querier, list []*webhooks.Endpoint) ([]*endpointOb
 	for i, e := range list {
 		o := &endpointObject{ID: e.ID, Object: "webhook_endpoint", Kind: string(e.Kind), URL: orNil(e.URL), Events: e.Events, Description: e.Description,
 			Status: string(e.Status), PausedReason: orNil(e.PausedReason), PausedAt: unix(e.PausedAt), SecretHint: e.SecretHint,
-			Environment: string(e.Environment), CreatedAt: e.CreatedAt.Unix()}
+			Project: orNil(e.Project), Environment: string(e.Environment), CreatedAt: e.CreatedAt.Unix()}
 		if e.Kind == webhooks.Tunnel {
 			// It holds while its client is away, and is never paused.
 			o.Status, o.PausedReason, o.PausedAt = string(webhooks.Active), nil, nil
@@ -93,7 +94,7 @@ func (c *Call) lockEndpoint(tx *db.Tx) (*webhooks.Endpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.s.Webhooks.GetLocked(c.Context(), tx, c.Principal.WorkspaceID, c.Principal.Environment, id)
+	return c.s.Webhooks.GetLocked(c.Context(), tx, c.Principal.Visibility(), id)
 }
 
 type createEndpointRequest struct {
@@ -103,7 +104,7 @@ type createEndpointRequest struct {
 }
 
 func createEndpoint(c *Call, tx *db.Tx, in createEndpointRequest) (any, error) {
-	e := &webhooks.Endpoint{WorkspaceID: c.Principal.WorkspaceID, Environment: c.Principal.Environment,
+	e := &webhooks.Endpoint{WorkspaceID: c.Principal.WorkspaceID, Environment: c.Principal.Environment, Project: c.Principal.Project,
 		URL: in.URL, Events: in.Events, Description: in.Description}
 	secret, err := c.s.Webhooks.Create(c.Context(), tx, c.Actor(), e)
 	if err != nil {
@@ -131,7 +132,7 @@ func listEndpoints(c *Call) (any, error) {
 	if q.err != nil {
 		return nil, q.err
 	}
-	found, err := c.s.Webhooks.List(c.Context(), c.s.DB, c.Principal.WorkspaceID, c.Principal.Environment, tunnels, page)
+	found, err := c.s.Webhooks.List(c.Context(), c.s.DB, c.Principal.Visibility(), tunnels, page)
 	if err != nil {
 		return nil, err
 	}
@@ -147,7 +148,7 @@ func getEndpoint(c *Call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	e, err := c.s.Webhooks.Get(c.Context(), c.s.DB, c.Principal.WorkspaceID, c.Principal.Environment, id)
+	e, err := c.s.Webhooks.Get(c.Context(), c.s.DB, c.Principal.Visibility(), id)
 	if err != nil {
 		return nil, err
 	}
@@ -303,7 +304,7 @@ func replayEndpoint(c *Call, tx *db.Tx, in replayEndpointRequest) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &webhooks.Replay{EndpointID: id, WorkspaceID: c.Principal.WorkspaceID, Environment: c.Principal.Environment, Mode: in.Status, NewIDs: in.NewID}
+	p := &webhooks.Replay{EndpointID: id, Mode: in.Status, NewIDs: in.NewID}
 	if in.Since == nil {
 		return nil, fault.Missing("since", "since must be the Unix time from which on events are replayed")
 	}
@@ -327,7 +328,7 @@ func replayEndpoint(c *Call, tx *db.Tx, in replayEndpointRequest) (any, error) {
 		}
 		p.Types = append(p.Types, t)
 	}
-	if err := c.s.Webhooks.StartReplay(c.Context(), tx, c.Actor(), p); err != nil {
+	if err := c.s.Webhooks.StartReplay(c.Context(), tx, c.Actor(), c.Principal.Visibility(), p); err != nil {
 		return nil, err
 	}
 	return newReplayObject(p), nil
@@ -365,7 +366,7 @@ func getReplay(c *Call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := c.s.Webhooks.GetReplay(c.Context(), c.s.DB, c.Principal.WorkspaceID, c.Principal.Environment, id)
+	p, err := c.s.Webhooks.GetReplay(c.Context(), c.s.DB, c.Principal.Visibility(), id)
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 	"turnpike/internal/db"
 	"turnpike/internal/ids"
 	"turnpike/internal/keyring"
+	"turnpike/internal/visibility"
 )
 
 // Actor is who does an administrative act: a key ("key_…"), a person
@@ -27,6 +28,7 @@ type Action struct {
 	ID          string
 	WorkspaceID string
 	Environment string // empty for what concerns both
+	Project     string // of the target; empty if it has none
 	Actor       string
 	Action      string // such as "key.created"
 	Target      string // the id it was done to
@@ -45,9 +47,9 @@ func LogAction(ctx context.Context, tx *db.Tx, by Actor, a Action, detail any, n
 		return fmt.Errorf("admin log detail: %w", err)
 	}
 	_, err = tx.Exec(ctx, `INSERT INTO admin_actions
-		(id, workspace_id, environment, actor, action, target, detail, ip, request_id, created_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`,
-		ids.New(ids.AdminAction), a.WorkspaceID, db.OrNull(a.Environment), by.Name, a.Action, a.Target, keyring.Mask(string(text)),
+		(id, workspace_id, environment, project, actor, action, target, detail, ip, request_id, created_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`,
+		ids.New(ids.AdminAction), a.WorkspaceID, db.OrNull(a.Environment), db.OrNull(a.Project), by.Name, a.Action, a.Target, keyring.Mask(string(text)),
 		db.OrNull(by.IP), db.OrNull(by.RequestID), now.UnixMicro())
 	if err != nil {
 		return fmt.Errorf("admin log: %w", err)
@@ -55,15 +57,15 @@ func LogAction(ctx context.Context, tx *db.Tx, by Actor, a Action, detail any, n
 	return nil
 }
 
-const actionColumns = "id, workspace_id, environment, actor, action, target, detail, ip, request_id, created_at"
+const actionColumns = "id, workspace_id, environment, project, actor, action, target, detail, ip, request_id, created_at"
 
 func scanAction(r db.Row) (*Action, error) {
 	var a Action
-	var env, ip, request *string
+	var env, project, ip, request *string
 	var detail string
 	var created int64
-	err := r.Scan(&a.ID, &a.WorkspaceID, &env, &a.Actor, &a.Action, &a.Target, &detail, &ip, &request, &created)
-	a.Environment, a.IP, a.RequestID = db.Text(env), db.Text(ip), db.Text(request)
+	err := r.Scan(&a.ID, &a.WorkspaceID, &env, &project, &a.Actor, &a.Action, &a.Target, &detail, &ip, &request, &created)
+	a.Environment, a.Project, a.IP, a.RequestID = db.Text(env), db.Text(project), db.Text(ip), db.Text(request)
 	a.Detail = json.RawMessage(detail)
 	a.CreatedAt = time.UnixMicro(created)
 	return &a, err
@@ -76,14 +78,17 @@ type ActionFilter struct {
 	Target string
 }
 
-// FindActions returns a page of a workspace's administrative acts that a filter
-// selects: those of the environment and those that concern both. They are found
-// by looking through a bounded number: the index is one for both environments.
-func FindActions(ctx context.Context, q db.Querier, workspaceID, environment string, f ActionFilter, page db.Page) (*db.Found[*Action], error) {
+// FindActions returns a page of the visible actions that a filter selects. It
+// scans a bounded number of entries, because the index covers both environments.
+func FindActions(ctx context.Context, q db.Querier, vis visibility.Filter, f ActionFilter, page db.Page) (*db.Found[*Action], error) {
 	s := db.Search{Table: "admin_actions", Columns: actionColumns}
-	s.Where.Add("workspace_id =", workspaceID)
-	s.Filter.Add("(environment = ? OR environment IS NULL)", environment)
-	for _, by := range []struct{ column, value string }{{"actor", f.Actor}, {"action", f.Action}, {"target", f.Target}} {
+	s.Where.Add("workspace_id =", vis.WorkspaceID)
+	if vis.Shared {
+		s.Filter.Add("(environment = ? OR environment IS NULL)", vis.Environment)
+	} else {
+		s.Filter.Add("environment =", vis.Environment)
+	}
+	for _, by := range []struct{ column, value string }{{"project", vis.Project}, {"actor", f.Actor}, {"action", f.Action}, {"target", f.Target}} {
 		if by.value != "" {
 			s.Filter.Add(by.column+" =", by.value)
 		}

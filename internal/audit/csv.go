@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"turnpike/internal/db"
+	"turnpike/internal/visibility"
 )
 
 var csvHeader = []string{"request_id", "created_at", "key_id", "key_hint", "scoped_token_id", "token_metadata", "ip", "method", "path", "status",
@@ -58,13 +59,13 @@ const exportPage = 1000
 
 // Export hands every entry that matches to send as CSV, a part at a time, so
 // that a large log needs no memory. Where send fails it ends.
-func Export(ctx context.Context, q db.Querier, workspaceID, environment string, f Filter, page db.Page, send func(part []byte) error) error {
+func Export(ctx context.Context, q db.Querier, vis visibility.Filter, f Filter, page db.Page, send func(part []byte) error) error {
 	page.Limit = exportPage
 	var buf bytes.Buffer
 	w := csv.NewWriter(&buf)
 	_ = w.Write(csvHeader) // into memory: cannot fail
 	for {
-		r, err := List(ctx, q, workspaceID, environment, f, page)
+		r, err := List(ctx, q, vis, f, page)
 		if err != nil {
 			return err
 		}

@@ -8,6 +8,7 @@ import (
 	"turnpike/internal/db/dbtest"
 	"turnpike/internal/ids"
 	"turnpike/internal/nodes"
+	"turnpike/internal/visibility"
 )
 
 func TestSettledEntryStaysUnlessSomethingTruerComes(t *testing.T) {
@@ -22,7 +23,7 @@ func TestSettledEntryStaysUnlessSomethingTruerComes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := Get(t.Context(), d, "ws", "test", e.RequestID)
+			got, err := Get(t.Context(), d, visibility.Filter{WorkspaceID: "ws", Environment: "test"}, e.RequestID)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -64,7 +65,7 @@ func TestARecordMayWaitTwice(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Get(t.Context(), d, "ws", "test", r.entry.RequestID); err != nil {
+		if _, err := Get(t.Context(), d, visibility.Filter{WorkspaceID: "ws", Environment: "test"}, r.entry.RequestID); err != nil {
 			t.Error(err)
 		}
 	})

@@ -13,6 +13,7 @@ import (
 	"turnpike/internal/db/dbtest"
 	"turnpike/internal/ids"
 	"turnpike/internal/nodes"
+	"turnpike/internal/visibility"
 )
 
 // hold is a reservation that remembers its end.
@@ -138,7 +139,7 @@ func TestARefusedCallGivesBackWhatWasSetAside(t *testing.T) {
 				if err := l.settlements.Add(r).WaitFor(5 * time.Second); err != nil { // behind what was kept
 					t.Fatal(err)
 				}
-				got, err := Get(t.Context(), d, "ws", "live", r.entry.RequestID)
+				got, err := Get(t.Context(), d, visibility.Filter{WorkspaceID: "ws", Environment: "live"}, r.entry.RequestID)
 				if err != nil || got.Status != 503 || got.Credits != 0 || !got.Settled {
 					t.Errorf("in the log as %+v (%v)", got, err)
 				}
@@ -270,14 +271,14 @@ func TestACallOfAFormerLifeIsNotWritten(t *testing.T) {
 	if err := d.Write(t.Context(), func(tx *db.Tx) error { return l.write(t.Context(), tx, []*Record{kept}) }); err != nil {
 		t.Fatal(err)
 	}
-	if e, err := Get(t.Context(), d, "ws", "live", kept.entry.RequestID); err != nil || e.Credits != 0 || e.Status != 503 || !e.Settled {
+	if e, err := Get(t.Context(), d, visibility.Filter{WorkspaceID: "ws", Environment: "live"}, kept.entry.RequestID); err != nil || e.Credits != 0 || e.Status != 503 || !e.Settled {
 		t.Errorf("a settled call of a former life is %+v (%v)", e, err)
 	}
 	former.Refuse(told503)
 	if !h.isReleased() {
 		t.Error("what was set aside for it is still set aside")
 	}
-	if _, err := Get(t.Context(), d, "ws", "live", former.entry.RequestID); err == nil {
+	if _, err := Get(t.Context(), d, visibility.Filter{WorkspaceID: "ws", Environment: "live"}, former.entry.RequestID); err == nil {
 		t.Error("a call of a former life is in the log")
 	}
 }

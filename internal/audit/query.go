@@ -8,6 +8,7 @@ import (
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
 	"turnpike/internal/ids"
+	"turnpike/internal/visibility"
 )
 
 // Filter selects entries. Time and key have an index; the others are found by
@@ -24,15 +25,15 @@ type Filter struct {
 	Charged bool // for credits
 }
 
-// List returns a page of a workspace's entries in one environment.
-func List(ctx context.Context, q db.Querier, workspaceID, environment string, f Filter, page db.Page) (*db.Found[*Entry], error) {
+// List returns a page of the visible entries. Like the filter by project, a
+// project's visibility has no index: each request would pay for it.
+func List(ctx context.Context, q db.Querier, vis visibility.Filter, f Filter, page db.Page) (*db.Found[*Entry], error) {
 	s := db.Search{Table: "requests", Columns: entryColumns}
 	if f.KeyID == "" {
-		s.Where.Add("workspace_id =", workspaceID)
-		s.Where.Add("environment =", environment)
+		s.Where = vis.InEnvironment()
 	} else {
 		// A key has one tenant, so its index does without them.
-		theirs, err := keyBelongs(ctx, q, workspaceID, environment, f.KeyID)
+		theirs, err := keyBelongs(ctx, q, vis, f.KeyID)
 		if err != nil || !theirs {
 			return &db.Found[*Entry]{}, err
 		}
@@ -44,7 +45,7 @@ func List(ctx context.Context, q db.Querier, workspaceID, environment string, f 
 	if !f.Until.IsZero() {
 		s.Where.Add("id <", ids.Floor(ids.Request, f.Until))
 	}
-	for _, by := range []struct{ column, value string }{{"model", f.Model}, {"project", f.Project}, {"ip", f.IP}} {
+	for _, by := range []struct{ column, value string }{{"project", vis.Project}, {"model", f.Model}, {"project", f.Project}, {"ip", f.IP}} {
 		if by.value != "" {
 			s.Filter.Add(by.column+" =", by.value)
 		}
@@ -63,19 +64,18 @@ func List(ctx context.Context, q db.Querier, workspaceID, environment string, f 
 
 // keyBelongs reports whether a key is the tenant's, by its newest entry. Of one
 // that has none there is nothing to be seen.
-func keyBelongs(ctx context.Context, q db.Querier, workspaceID, environment, keyID string) (bool, error) {
+func keyBelongs(ctx context.Context, q db.Querier, vis visibility.Filter, keyID string) (bool, error) {
 	var workspace, env string
 	err := q.QueryRow(ctx, "SELECT workspace_id, environment FROM requests WHERE key_id = $1 ORDER BY id DESC LIMIT 1", keyID).Scan(&workspace, &env)
 	if errors.Is(err, db.ErrNotFound) {
 		return false, nil
 	}
-	return workspace == workspaceID && env == environment, err
+	return workspace == vis.WorkspaceID && env == vis.Environment, err
 }
 
-// Get returns one entry.
-func Get(ctx context.Context, q db.Querier, workspaceID, environment, requestID string) (*Entry, error) {
-	e, err := scanEntry(q.QueryRow(ctx, "SELECT "+entryColumns+" FROM requests WHERE id = $1 AND workspace_id = $2 AND environment = $3",
-		requestID, workspaceID, environment))
+// Get returns a visible entry.
+func Get(ctx context.Context, q db.Querier, vis visibility.Filter, requestID string) (*Entry, error) {
+	e, err := db.FindOne(ctx, q, db.Search{Table: "requests", Columns: entryColumns, Where: vis.Rows()}, requestID, "", scanEntry)
 	if errors.Is(err, db.ErrNotFound) {
 		return nil, fault.NoSuch("request", requestID)
 	}

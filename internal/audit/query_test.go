@@ -9,6 +9,7 @@ import (
 	"turnpike/internal/db"
 	"turnpike/internal/db/dbtest"
 	"turnpike/internal/ids"
+	"turnpike/internal/visibility"
 )
 
 // TestEntriesOfAKeyAreItsTenantsAlone: they are found by the key, which must be
@@ -46,7 +47,7 @@ func TestEntriesOfAKeyAreItsTenantsAlone(t *testing.T) {
 			{"ws_b", "live", Filter{KeyID: "key_a"}, 0},
 			{"ws_a", "live", Filter{KeyID: "key_unknown"}, 0},
 		} {
-			found, err := List(t.Context(), d, c.workspace, c.environment, c.f, db.Page{Limit: 10})
+			found, err := List(t.Context(), d, visibility.Filter{WorkspaceID: c.workspace, Environment: c.environment}, c.f, db.Page{Limit: 10})
 			if err != nil || len(found.Rows) != c.want || found.More || found.Cursor != "" && c.want == 0 {
 				t.Errorf("%s finds %+v by %+v (%v), want %d", c.workspace, found, c.f, err, c.want)
 			}
@@ -77,20 +78,22 @@ func TestActsOfAnEnvironmentAreFoundBehindManyOfTheOther(t *testing.T) {
 		}
 		for _, c := range []struct {
 			environment string
+			shared      bool
 			f           ActionFilter
 			page        db.Page
 			want        string
 		}{
-			{"test", ActionFilter{}, db.Page{Limit: 10}, "[newest]+ [sought both]"},
-			{"test", ActionFilter{}, db.Page{Limit: 1}, "[newest]+ [sought]+ [both]"},
-			{"test", ActionFilter{}, db.Page{Limit: 10, Asc: true}, "[both sought]+ [newest]"},
-			{"test", ActionFilter{}, db.Page{Limit: 2, Asc: true}, "[both sought]+ [newest]"},
-			{"", ActionFilter{}, db.Page{Limit: 10}, "[]+ [both]"},
-			{"live", ActionFilter{Action: "both"}, db.Page{Limit: 10}, "[]+ [both]"},
+			{"test", false, ActionFilter{}, db.Page{Limit: 10}, "[newest]+ [sought]"},
+			{"test", true, ActionFilter{}, db.Page{Limit: 10}, "[newest]+ [sought both]"},
+			{"test", true, ActionFilter{}, db.Page{Limit: 1}, "[newest]+ [sought]+ [both]"},
+			{"test", true, ActionFilter{}, db.Page{Limit: 10, Asc: true}, "[both sought]+ [newest]"},
+			{"test", true, ActionFilter{}, db.Page{Limit: 2, Asc: true}, "[both sought]+ [newest]"},
+			{"", true, ActionFilter{}, db.Page{Limit: 10}, "[]+ [both]"},
+			{"live", true, ActionFilter{Action: "both"}, db.Page{Limit: 10}, "[]+ [both]"},
 		} {
 			var got []string
 			for more := true; more && len(got) < 10; {
-				found, err := FindActions(t.Context(), d, "ws_a", c.environment, c.f, c.page)
+				found, err := FindActions(t.Context(), d, visibility.Filter{WorkspaceID: "ws_a", Environment: c.environment, Shared: c.shared}, c.f, c.page)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -7,6 +7,7 @@ import (
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
 	"turnpike/internal/db/dbtest"
+	"turnpike/internal/visibility"
 )
 
 // TestSettledIsOnTheDisk: who counts what a call has cost may do so when it can
@@ -24,7 +25,7 @@ func TestSettledIsOnTheDisk(t *testing.T) {
 			if err := r.Settled(5 * time.Second); err != nil {
 				t.Fatal(err)
 			}
-			e, err := Get(t.Context(), d, "ws", "live", r.entry.RequestID)
+			e, err := Get(t.Context(), d, visibility.Filter{WorkspaceID: "ws", Environment: "live"}, r.entry.RequestID)
 			if err != nil || !e.Settled || e.Credits != 4*credits.Credit {
 				t.Fatalf("it is %+v in the log, %v", e, err)
 			}

@@ -17,6 +17,7 @@ import (
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
+	"turnpike/internal/visibility"
 )
 
 var operator = access.Caller{Actor: audit.Operator}
@@ -156,7 +157,7 @@ func allKeys(ctx context.Context, s *app.Store, workspaceID string, env accounts
 	keys := access.NewKeys(s.Ring, time.Now)
 	page := db.Page{Limit: 500, Asc: true}
 	for {
-		list, more, err := keys.List(ctx, s.DB, workspaceID, env, page)
+		list, more, err := keys.List(ctx, s.DB, visibility.Filter{WorkspaceID: workspaceID, Environment: string(env)}, page)
 		if err != nil {
 			return nil, err
 		}

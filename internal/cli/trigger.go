@@ -163,7 +163,7 @@ func (t *trigger) publish(ctx context.Context, d *db.DB, workspaceID string, typ
 			}
 			list = append(list, event)
 		}
-		endpoints, err := webhooks.Subscribers(ctx, tx, workspaceID, t.environment, typ)
+		endpoints, err := webhooks.Subscribers(ctx, tx, from, typ)
 		if err != nil {
 			return err
 		}
@@ -174,7 +174,7 @@ func (t *trigger) publish(ctx context.Context, d *db.DB, workspaceID string, typ
 			}
 			wanting = append(wanting, o)
 		}
-		return audit.LogAction(ctx, tx, audit.Operator, audit.Action{WorkspaceID: workspaceID, Environment: t.environment,
+		return audit.LogAction(ctx, tx, audit.Operator, audit.Action{WorkspaceID: workspaceID, Environment: t.environment, Project: t.project,
 			Action: "event.triggered", Target: list[0].ID}, map[string]any{"type": typ, "count": n, "project": t.project}, time.Now())
 	})
 	return list, wanting, err

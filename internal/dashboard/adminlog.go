@@ -39,7 +39,7 @@ func (v *visit) actionRows(list []*audit.Action) ([]actionRow, error) {
 	if err != nil {
 		return nil, err
 	}
-	endpoints, err := v.s.Webhooks.Named(v.ctx(), v.s.DB, v.workspace.ID, v.env, named[ids.Endpoint]...)
+	endpoints, err := v.s.Webhooks.Named(v.ctx(), v.s.DB, v.principal.Visibility(), named[ids.Endpoint]...)
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +88,7 @@ const membersOffered = 200
 func adminLogPage(v *visit) (*view, error) {
 	f := audit.ActionFilter{Actor: v.query("actor"), Action: v.query("action"), Target: v.query("target")}
 	page := v.page(ids.AdminAction)
-	found, err := audit.FindActions(v.ctx(), v.s.DB, v.workspace.ID, string(v.env), f, page)
+	found, err := audit.FindActions(v.ctx(), v.s.DB, v.principal.Visibility(), f, page)
 	if err != nil {
 		return nil, err
 	}

@@ -76,7 +76,7 @@ func (v *visit) readMonth(d *billingData) error {
 	d.Total = balance.Spent
 	page := v.page(ids.Request)
 	f := audit.Filter{Since: d.Month.Begins(), Until: d.Month.Ends(), Charged: true}
-	found, err := audit.List(v.ctx(), v.s.DB, v.workspace.ID, string(v.env), f, page)
+	found, err := audit.List(v.ctx(), v.s.DB, v.principal.Visibility(), f, page)
 	if err != nil {
 		return err
 	}

@@ -52,7 +52,7 @@ func (v *visit) deliveryRows(list []*webhooks.Delivery) ([]deliveryRow, error) {
 	for i, d := range list {
 		wanted[i] = d.EndpointID
 	}
-	named, err := v.s.Webhooks.Named(v.ctx(), v.s.DB, v.workspace.ID, v.env, wanted...)
+	named, err := v.s.Webhooks.Named(v.ctx(), v.s.DB, v.principal.Visibility(), wanted...)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +84,7 @@ const maxChoices = 100
 
 // endpointChoices are what the filter offers, the chosen one among them.
 func (v *visit) endpointChoices(chosen string) ([]*endpointChoice, error) {
-	found, err := v.s.Webhooks.List(v.ctx(), v.s.DB, v.workspace.ID, v.env, true, db.Page{Limit: maxChoices})
+	found, err := v.s.Webhooks.List(v.ctx(), v.s.DB, v.principal.Visibility(), true, db.Page{Limit: maxChoices})
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +95,7 @@ func (v *visit) endpointChoices(chosen string) ([]*endpointChoice, error) {
 	if chosen == "" || slices.ContainsFunc(out, func(c *endpointChoice) bool { return c.ID == chosen }) {
 		return out, nil
 	}
-	named, err := v.s.Webhooks.Named(v.ctx(), v.s.DB, v.workspace.ID, v.env, chosen)
+	named, err := v.s.Webhooks.Named(v.ctx(), v.s.DB, v.principal.Visibility(), chosen)
 	if e := named[chosen]; e != nil {
 		out = append(out, choiceOf(e))
 	}
@@ -130,7 +130,7 @@ func deliveriesPage(v *visit) (*view, error) {
 	page, found := v.page(ids.Delivery), &db.Found[*webhooks.Delivery]{}
 	var err error
 	if wrong == nil {
-		if found, err = v.s.Webhooks.ListDeliveries(v.ctx(), v.s.DB, v.workspace.ID, v.env, f, page); err != nil {
+		if found, err = v.s.Webhooks.ListDeliveries(v.ctx(), v.s.DB, v.principal.Visibility(), f, page); err != nil {
 			return nil, err
 		}
 	}
@@ -168,7 +168,7 @@ func replaySelected(v *visit) (*view, error) {
 	var at string // the one that was tried last
 	err := v.write(func(tx *db.Tx) error {
 		for _, at = range chosen {
-			if _, err := v.s.Webhooks.ReplayDelivery(v.ctx(), tx, v.actor(), v.workspace.ID, v.env, at, false); err != nil {
+			if _, err := v.s.Webhooks.ReplayDelivery(v.ctx(), tx, v.actor(), v.principal.Visibility(), at, false); err != nil {
 				return err
 			}
 		}

@@ -131,12 +131,12 @@ func deliveryPage(v *visit) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	found, err := v.s.Webhooks.GetDelivery(v.ctx(), v.s.DB, v.workspace.ID, v.env, id)
+	found, err := v.s.Webhooks.GetDelivery(v.ctx(), v.s.DB, v.principal.Visibility(), id)
 	if err != nil {
 		return nil, err
 	}
 	d := deliveryData{Now: v.now(), Delivery: found, Coming: comingAttempts(found, v.s.Facts.RetryAfter)}
-	named, err := v.s.Webhooks.Named(v.ctx(), v.s.DB, v.workspace.ID, v.env, found.EndpointID)
+	named, err := v.s.Webhooks.Named(v.ctx(), v.s.DB, v.principal.Visibility(), found.EndpointID)
 	if err != nil {
 		return nil, err
 	}
@@ -184,7 +184,7 @@ func (d *deliveryData) choose(attempts []*webhooks.Attempt, only string) error {
 // eventOf is the event of a delivery. Both go after the same time, but not at
 // the same moment.
 func (v *visit) eventOf(d *webhooks.Delivery) (*shownEvent, error) {
-	e, err := events.Get(v.ctx(), v.s.DB, v.workspace.ID, string(v.env), d.EventID)
+	e, err := events.Get(v.ctx(), v.s.DB, v.principal.Visibility(), d.EventID)
 	if fault.Is(err, fault.NotFound) {
 		return nil, nil
 	}
@@ -202,7 +202,7 @@ func replayDelivery(v *visit) (*view, error) {
 	}
 	var d *webhooks.Delivery
 	err = v.write(func(tx *db.Tx) error {
-		d, err = v.s.Webhooks.ReplayDelivery(v.ctx(), tx, v.actor(), v.workspace.ID, v.env, id, v.form("id") == "new")
+		d, err = v.s.Webhooks.ReplayDelivery(v.ctx(), tx, v.actor(), v.principal.Visibility(), id, v.form("id") == "new")
 		return err
 	})
 	if err != nil {

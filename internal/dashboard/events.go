@@ -76,7 +76,7 @@ func eventsPage(v *visit) (*view, error) {
 		}
 	}
 	page := v.page(ids.Event)
-	found, err := events.ListHeads(v.ctx(), v.s.DB, v.workspace.ID, string(v.env), f, page)
+	found, err := events.ListHeads(v.ctx(), v.s.DB, v.principal.Visibility(), f, page)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +96,7 @@ func (v *visit) event() (*events.Event, error) {
 	if err != nil {
 		return nil, err
 	}
-	return events.Get(v.ctx(), v.s.DB, v.workspace.ID, string(v.env), id)
+	return events.Get(v.ctx(), v.s.DB, v.principal.Visibility(), id)
 }
 
 func eventPage(v *visit) (*view, error) {
@@ -109,7 +109,7 @@ func eventPage(v *visit) (*view, error) {
 		return nil, err
 	}
 	d := eventData{Now: v.now(), Event: shown}
-	sent, err := v.s.Webhooks.EventDeliveries(v.ctx(), v.s.DB, v.workspace.ID, v.env, e.ID)
+	sent, err := v.s.Webhooks.EventDeliveries(v.ctx(), v.s.DB, v.principal.Visibility(), e.ID)
 	if err != nil {
 		return nil, err
 	}

@@ -89,7 +89,7 @@ func homePage(v *visit) (*view, error) {
 		return nil, err
 	}
 	if d.Days.Requests == 0 {
-		first, err := audit.List(v.ctx(), v.s.DB, v.workspace.ID, string(v.env), audit.Filter{}, db.Page{Limit: 1})
+		first, err := audit.List(v.ctx(), v.s.DB, v.principal.Visibility(), audit.Filter{}, db.Page{Limit: 1})
 		if err != nil {
 			return nil, err
 		}

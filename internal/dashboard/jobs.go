@@ -278,7 +278,7 @@ func cancelJob(k media.Kind) deed {
 			if j.Status == media.Cancelling {
 				notice = "The " + k.Noun() + " is being cancelled: what is under way comes to its end."
 			}
-			return v.logJob(tx, k, id, "cancelled")
+			return v.logJob(tx, j, "cancelled")
 		})
 		if err != nil {
 			return nil, err
@@ -296,10 +296,14 @@ func deleteJob(k media.Kind) deed {
 			return nil, err
 		}
 		err = v.write(func(tx *db.Tx) error {
+			j, err := v.s.Media.Get(v.ctx(), tx, v.principal, k, id)
+			if err != nil {
+				return err
+			}
 			if err := v.s.Media.Delete(v.ctx(), tx, v.principal, k, id); err != nil {
 				return err
 			}
-			return v.logJob(tx, k, id, "deleted")
+			return v.logJob(tx, j, "deleted")
 		})
 		if err != nil {
 			return nil, err
@@ -311,7 +315,7 @@ func deleteJob(k media.Kind) deed {
 
 // logJob writes down who did it: what keys do is in the request log, and what
 // people do is not.
-func (v *visit) logJob(tx *db.Tx, k media.Kind, id, what string) error {
-	return audit.LogAction(v.ctx(), tx, v.actor(), audit.Action{WorkspaceID: v.workspace.ID, Environment: string(v.env),
-		Action: tabOf(k).log + "." + what, Target: id}, nil, v.now())
+func (v *visit) logJob(tx *db.Tx, j *media.Job, what string) error {
+	return audit.LogAction(v.ctx(), tx, v.actor(), audit.Action{WorkspaceID: j.WorkspaceID, Environment: string(j.Environment), Project: j.Project,
+		Action: tabOf(j.Kind).log + "." + what, Target: j.ID}, nil, v.now())
 }

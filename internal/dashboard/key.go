@@ -48,7 +48,7 @@ func keyPage(v *visit) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	k, err := v.s.Keys.Get(v.ctx(), v.s.DB, v.workspace.ID, v.env, id)
+	k, err := v.s.Keys.Get(v.ctx(), v.s.DB, v.principal.Visibility(), id)
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +80,7 @@ func (v *visit) keyHistory(d *keyData) (err error) {
 	if d.Addresses, err = addressesOf(v.ctx(), v.s.DB, k.ID); err != nil {
 		return err
 	}
-	found, err := audit.List(v.ctx(), v.s.DB, v.workspace.ID, string(v.env), audit.Filter{KeyID: k.ID}, db.Page{Limit: shortList})
+	found, err := audit.List(v.ctx(), v.s.DB, v.principal.Visibility(), audit.Filter{KeyID: k.ID}, db.Page{Limit: shortList})
 	if err != nil {
 		return err
 	}
@@ -156,7 +156,7 @@ func tokensPage(v *visit) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	k, err := v.s.Keys.Get(v.ctx(), v.s.DB, v.workspace.ID, v.env, id)
+	k, err := v.s.Keys.Get(v.ctx(), v.s.DB, v.principal.Visibility(), id)
 	if err != nil {
 		return nil, err
 	}
@@ -172,14 +172,14 @@ func tokensPage(v *visit) (*view, error) {
 func revokeToken(v *visit) (*view, error) {
 	keyID, id := v.r.PathValue("id"), v.r.PathValue("token")
 	err := v.write(func(tx *db.Tx) error {
-		t, err := v.s.Tokens.Get(v.ctx(), tx, v.workspace.ID, v.env, id)
+		t, err := v.s.Tokens.Get(v.ctx(), tx, v.principal.Visibility(), id)
 		if err != nil {
 			return err
 		}
 		if t.KeyID != keyID {
 			return fault.NoSuch("scoped token", id)
 		}
-		_, err = v.s.Tokens.Revoke(v.ctx(), tx, v.caller(), v.workspace.ID, v.env, id)
+		_, err = v.s.Tokens.Revoke(v.ctx(), tx, v.caller(), v.principal.Visibility(), id)
 		return err
 	})
 	if err != nil {

@@ -144,7 +144,7 @@ func (v *visit) keyToChange() (*access.Key, error) {
 	if err != nil {
 		return nil, err
 	}
-	k, err := v.s.Keys.Get(v.ctx(), v.s.DB, v.workspace.ID, v.env, id)
+	k, err := v.s.Keys.Get(v.ctx(), v.s.DB, v.principal.Visibility(), id)
 	if err != nil {
 		return nil, err
 	}
@@ -176,7 +176,7 @@ func updateKey(v *visit) (*view, error) {
 		return nil, err
 	}
 	err = v.write(func(tx *db.Tx) error {
-		before, err := v.s.Keys.GetLocked(v.ctx(), tx, v.workspace.ID, v.env, id)
+		before, err := v.s.Keys.GetLocked(v.ctx(), tx, v.principal.Visibility(), id)
 		if err != nil {
 			return err
 		}

@@ -90,7 +90,7 @@ func (v *visit) changeKey(do func(tx *db.Tx, k *access.Key) error) (k *access.Ke
 		return nil, err
 	}
 	err = v.write(func(tx *db.Tx) error {
-		if k, err = v.s.Keys.GetLocked(v.ctx(), tx, v.workspace.ID, v.env, id); err != nil {
+		if k, err = v.s.Keys.GetLocked(v.ctx(), tx, v.principal.Visibility(), id); err != nil {
 			return err
 		}
 		return do(tx, k)

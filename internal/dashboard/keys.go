@@ -49,7 +49,7 @@ func keysPage(v *visit) (*view, error) {
 	if state := v.query("state"); slices.Contains(access.States, state) {
 		d.State = state
 	}
-	keys, more, err := v.s.Keys.Search(v.ctx(), v.s.DB, v.workspace.ID, v.env, access.KeyFilter{State: d.State}, page)
+	keys, more, err := v.s.Keys.Search(v.ctx(), v.s.DB, v.principal.Visibility(), access.KeyFilter{State: d.State}, page)
 	if err != nil {
 		return nil, err
 	}

@@ -114,7 +114,7 @@ func projectPage(v *visit) (*view, error) {
 	if d.Days, err = v.lastDays(spend.UsageQuery{Project: p.ID}); err != nil {
 		return nil, err
 	}
-	keys, more, err := v.s.Keys.Search(v.ctx(), v.s.DB, v.workspace.ID, v.env, access.KeyFilter{Project: p.ID}, db.Page{Limit: rowsPerPage})
+	keys, more, err := v.s.Keys.Search(v.ctx(), v.s.DB, v.principal.Visibility(), access.KeyFilter{Project: p.ID}, db.Page{Limit: rowsPerPage})
 	if err != nil {
 		return nil, err
 	}

@@ -33,7 +33,7 @@ func startReplay(v *visit) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &webhooks.Replay{EndpointID: e.ID, WorkspaceID: v.workspace.ID, Environment: v.env, Mode: v.form("status"), NewIDs: v.form("new_id") != ""}
+	p := &webhooks.Replay{EndpointID: e.ID, Mode: v.form("status"), NewIDs: v.form("new_id") != ""}
 	if p.Since, err = parseMoment("since", v.form("since")); err != nil {
 		return nil, err
 	}
@@ -50,7 +50,9 @@ func startReplay(v *visit) (*view, error) {
 		}
 		p.Types = append(p.Types, t)
 	}
-	err = v.write(func(tx *db.Tx) error { return v.s.Webhooks.StartReplay(v.ctx(), tx, v.actor(), p) })
+	err = v.write(func(tx *db.Tx) error {
+		return v.s.Webhooks.StartReplay(v.ctx(), tx, v.actor(), v.principal.Visibility(), p)
+	})
 	if err != nil {
 		return nil, v.saidToPeople(e.ID, err)
 	}
@@ -63,7 +65,7 @@ func (v *visit) notReplayed(deliveryID string, err error) error {
 	if !fault.Is(err, fault.InvalidState) {
 		return err
 	}
-	d, readErr := v.s.Webhooks.GetDelivery(v.ctx(), v.s.DB, v.workspace.ID, v.env, deliveryID)
+	d, readErr := v.s.Webhooks.GetDelivery(v.ctx(), v.s.DB, v.principal.Visibility(), deliveryID)
 	if readErr != nil {
 		return readErr
 	}
@@ -76,7 +78,7 @@ func (v *visit) saidToPeople(endpointID string, err error) error {
 	if !fault.Is(err, fault.InvalidState) {
 		return err
 	}
-	named, readErr := v.s.Webhooks.Named(v.ctx(), v.s.DB, v.workspace.ID, v.env, endpointID)
+	named, readErr := v.s.Webhooks.Named(v.ctx(), v.s.DB, v.principal.Visibility(), endpointID)
 	if readErr != nil {
 		return readErr
 	}
@@ -100,14 +102,14 @@ func replayPage(v *visit) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := v.s.Webhooks.GetReplay(v.ctx(), v.s.DB, v.workspace.ID, v.env, id)
+	p, err := v.s.Webhooks.GetReplay(v.ctx(), v.s.DB, v.principal.Visibility(), id)
 	if err != nil {
 		return nil, err
 	}
 	if p.EndpointID != v.r.PathValue("endpoint") {
 		return nil, fault.NoSuch("replay", id)
 	}
-	named, err := v.s.Webhooks.Named(v.ctx(), v.s.DB, v.workspace.ID, v.env, p.EndpointID)
+	named, err := v.s.Webhooks.Named(v.ctx(), v.s.DB, v.principal.Visibility(), p.EndpointID)
 	if err != nil {
 		return nil, err
 	}

@@ -91,7 +91,7 @@ func requestsPage(v *visit) (*view, error) {
 	page, found := v.page(ids.Request), &db.Found[*audit.Entry]{}
 	var err error
 	if wrong == nil {
-		if found, err = audit.List(v.ctx(), v.s.DB, v.workspace.ID, string(v.env), f, page); err != nil {
+		if found, err = audit.List(v.ctx(), v.s.DB, v.principal.Visibility(), f, page); err != nil {
 			return nil, err
 		}
 	}
@@ -104,7 +104,7 @@ func requestsPage(v *visit) (*view, error) {
 	if d.Rows, err = v.requestRows(found.Rows); err != nil {
 		return nil, err
 	}
-	if d.Keys, _, err = v.s.Keys.List(v.ctx(), v.s.DB, v.workspace.ID, v.env, db.Page{Limit: rowsPerPage}); err != nil {
+	if d.Keys, _, err = v.s.Keys.List(v.ctx(), v.s.DB, v.principal.Visibility(), db.Page{Limit: rowsPerPage}); err != nil {
 		return nil, err
 	}
 	// A search looks through much: it is not repeated every other second.
@@ -135,7 +135,9 @@ func (v *visit) leadToRequest(id string) error {
 	}
 	envs := []accounts.Environment{v.env, accounts.Live, accounts.Test}
 	for _, env := range envs {
-		_, err := audit.Get(v.ctx(), v.s.DB, v.workspace.ID, string(env), id)
+		vis := v.principal.Visibility()
+		vis.Environment = string(env)
+		_, err := audit.Get(v.ctx(), v.s.DB, vis, id)
 		if err == nil {
 			v.redirect("/dashboard/w/"+v.workspace.ID+"/"+string(env)+"/requests/"+id, flash{})
 			return nil
@@ -153,7 +155,7 @@ func exportRequests(v *visit) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = audit.Export(v.ctx(), v.s.DB, v.workspace.ID, string(v.env), f, db.Page{}, func(part []byte) error { return v.sendCSV("requests.csv", part) })
+	err = audit.Export(v.ctx(), v.s.DB, v.principal.Visibility(), f, db.Page{}, func(part []byte) error { return v.sendCSV("requests.csv", part) })
 	return nil, v.sent(err)
 }
 
@@ -171,7 +173,7 @@ func requestPage(v *visit) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	e, err := audit.Get(v.ctx(), v.s.DB, v.workspace.ID, string(v.env), id)
+	e, err := audit.Get(v.ctx(), v.s.DB, v.principal.Visibility(), id)
 	if err != nil {
 		return nil, err
 	}

@@ -448,7 +448,7 @@ func cancelRun(v *visit) (*view, error) {
 		if r.Status == agents.Cancelling {
 			notice = "The run is being cancelled: what is under way comes to its end."
 		}
-		return audit.LogAction(v.ctx(), tx, v.actor(), audit.Action{WorkspaceID: v.workspace.ID, Environment: string(v.env),
+		return audit.LogAction(v.ctx(), tx, v.actor(), audit.Action{WorkspaceID: v.workspace.ID, Environment: string(v.env), Project: r.Project,
 			Action: "agent.run.cancelled", Target: id}, nil, v.now())
 	})
 	if err != nil {

@@ -86,11 +86,11 @@ const maxTunnels = 20
 
 func webhooksPage(v *visit) (*view, error) {
 	page := v.page(ids.Endpoint)
-	found, err := v.s.Webhooks.List(v.ctx(), v.s.DB, v.workspace.ID, v.env, false, page)
+	found, err := v.s.Webhooks.List(v.ctx(), v.s.DB, v.principal.Visibility(), false, page)
 	if err != nil {
 		return nil, err
 	}
-	tunnels, err := v.s.Webhooks.ListTunnels(v.ctx(), v.s.DB, v.workspace.ID, v.env, db.Page{Limit: maxTunnels})
+	tunnels, err := v.s.Webhooks.ListTunnels(v.ctx(), v.s.DB, v.principal.Visibility(), db.Page{Limit: maxTunnels})
 	if err != nil {
 		return nil, err
 	}
@@ -165,7 +165,7 @@ func (v *visit) endpoint() (*webhooks.Endpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	return v.s.Webhooks.Get(v.ctx(), v.s.DB, v.workspace.ID, v.env, id)
+	return v.s.Webhooks.Get(v.ctx(), v.s.DB, v.principal.Visibility(), id)
 }
 
 // changeEndpoint changes the endpoint that the path names, and leads to it.
@@ -175,7 +175,7 @@ func (v *visit) changeEndpoint(say string, change func(tx *db.Tx, e *webhooks.En
 		return nil, err
 	}
 	err = v.write(func(tx *db.Tx) error {
-		e, err := v.s.Webhooks.GetLocked(v.ctx(), tx, v.workspace.ID, v.env, id)
+		e, err := v.s.Webhooks.GetLocked(v.ctx(), tx, v.principal.Visibility(), id)
 		if err != nil {
 			return err
 		}
@@ -211,11 +211,11 @@ func endpointPage(v *visit) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	found, err := v.s.Webhooks.ListDeliveries(v.ctx(), v.s.DB, v.workspace.ID, v.env, webhooks.DeliveryFilter{EndpointID: e.ID}, db.Page{Limit: latestDeliveries})
+	found, err := v.s.Webhooks.ListDeliveries(v.ctx(), v.s.DB, v.principal.Visibility(), webhooks.DeliveryFilter{EndpointID: e.ID}, db.Page{Limit: latestDeliveries})
 	if err != nil {
 		return nil, err
 	}
-	replays, err := v.s.Webhooks.ListReplays(v.ctx(), v.s.DB, v.workspace.ID, v.env, e.ID, db.Page{Limit: latestReplays})
+	replays, err := v.s.Webhooks.ListReplays(v.ctx(), v.s.DB, v.principal.Visibility(), e.ID, db.Page{Limit: latestReplays})
 	if err != nil {
 		return nil, err
 	}
@@ -316,7 +316,7 @@ func rotateSecret(v *visit) (*view, error) {
 	}
 	var secret string
 	err = v.write(func(tx *db.Tx) error {
-		e, err := v.s.Webhooks.GetLocked(v.ctx(), tx, v.workspace.ID, v.env, e.ID)
+		e, err := v.s.Webhooks.GetLocked(v.ctx(), tx, v.principal.Visibility(), e.ID)
 		if err != nil {
 			return err
 		}
@@ -348,7 +348,7 @@ func testEndpoint(v *visit) (*view, error) {
 	}
 	var d *webhooks.Delivery
 	err = v.write(func(tx *db.Tx) error {
-		e, err := v.s.Webhooks.GetLocked(v.ctx(), tx, v.workspace.ID, v.env, e.ID)
+		e, err := v.s.Webhooks.GetLocked(v.ctx(), tx, v.principal.Visibility(), e.ID)
 		if err != nil {
 			return err
 		}
@@ -372,7 +372,7 @@ func deleteEndpoint(v *visit) (*view, error) {
 		return nil, err
 	}
 	err = v.write(func(tx *db.Tx) error {
-		e, err := v.s.Webhooks.GetLocked(v.ctx(), tx, v.workspace.ID, v.env, id)
+		e, err := v.s.Webhooks.GetLocked(v.ctx(), tx, v.principal.Visibility(), id)
 		if err != nil {
 			return err
 		}

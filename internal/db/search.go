@@ -30,7 +30,7 @@ type Found[T any] struct {
 
 // Find reads a page.
 func Find[T any](ctx context.Context, q Querier, s Search, page Page, scan func(Row) (T, error), id func(T) string) (*Found[T], error) {
-	where := Conditions{slices.Clone(s.Where.list), slices.Clone(s.Where.args)}
+	where := s.Where.clone()
 	if page.After != "" {
 		where.Add("id "+page.Past(), page.After)
 	}
@@ -48,7 +48,7 @@ func Find[T any](ctx context.Context, q Querier, s Search, page Page, scan func(
 		}
 		return f, nil
 	}
-	if len(s.Filter.list) == 0 {
+	if s.Filter.empty() {
 		return read("SELECT "+s.Columns+" FROM "+s.Table+" WHERE "+where.sql(0)+order, where.args)
 	}
 
@@ -76,11 +76,23 @@ func Find[T any](ctx context.Context, q Querier, s Search, page Page, scan func(
 	return f, nil
 }
 
+// FindOne reads the row with the ID, if it meets the conditions of Where. lock is
+// what Tx.Lock returns, or empty.
+func FindOne[T any](ctx context.Context, q Querier, s Search, id, lock string, scan func(Row) (T, error)) (T, error) {
+	where := s.Where.clone()
+	where.Add("id =", id)
+	return scan(q.QueryRow(ctx, "SELECT "+s.Columns+" FROM "+s.Table+" WHERE "+where.sql(0)+lock, where.args...))
+}
+
 // Conditions is a WHERE clause in the making.
 type Conditions struct {
-	list []string
-	args []any
+	fixed []string // without a value
+	list  []string
+	args  []any
 }
+
+// Require adds a condition without a value, such as "deleted_at IS NULL".
+func (c *Conditions) Require(condition string) { c.fixed = append(c.fixed, condition) }
 
 // Add adds a comparison, such as "status =", with its right side, or a whole
 // condition with a ? where the value belongs.
@@ -89,12 +101,18 @@ func (c *Conditions) Add(comparison string, value any) {
 	c.args = append(c.args, value)
 }
 
+func (c *Conditions) clone() Conditions {
+	return Conditions{fixed: slices.Clone(c.fixed), list: slices.Clone(c.list), args: slices.Clone(c.args)}
+}
+
+func (c *Conditions) empty() bool { return len(c.fixed) == 0 && len(c.list) == 0 }
+
 // sql numbers the parameters from offset on.
 func (c *Conditions) sql(offset int) string {
-	out := make([]string, len(c.list))
+	out := slices.Clone(c.fixed)
 	for i, comparison := range c.list {
 		before, after, _ := strings.Cut(comparison, "?")
-		out[i] = fmt.Sprintf("%s $%d%s", before, offset+i+1, after)
+		out = append(out, fmt.Sprintf("%s $%d%s", before, offset+i+1, after))
 	}
 	return strings.Join(out, " AND ")
 }

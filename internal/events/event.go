@@ -12,6 +12,7 @@ import (
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
 	"turnpike/internal/ids"
+	"turnpike/internal/visibility"
 )
 
 // Table is the table of events, for partitions and retention.
@@ -196,6 +197,25 @@ func TakeNew(ctx context.Context, tx *db.Tx, n, inline int) ([]New, error) {
 	return list, nil
 }
 
+// Projects returns the projects of new events by the events' IDs. Those without a
+// project are left out.
+func Projects(ctx context.Context, q db.Querier, list []New) (map[string]string, error) {
+	ids, projects := make([]string, len(list)), map[string]string{}
+	for i, e := range list {
+		ids[i] = e.ID
+	}
+	err := db.ByIDs(ctx, q, "SELECT id, project FROM events WHERE project IS NOT NULL AND id IN", nil, ids, func(r db.Row) error {
+		var id, project string
+		err := r.Scan(&id, &project)
+		projects[id] = project
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the projects of events: %w", err)
+	}
+	return projects, nil
+}
+
 // AnyNew reports whether there are new events, without the write lock.
 func AnyNew(ctx context.Context, q db.Querier) (any bool, err error) {
 	err = q.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM new_events)").Scan(&any)
@@ -217,9 +237,9 @@ func scan(r db.Row) (*Event, error) {
 	return &e, err
 }
 
-// Get returns an event of the tenant.
-func Get(ctx context.Context, q db.Querier, workspaceID, environment, id string) (*Event, error) {
-	e, err := scan(q.QueryRow(ctx, "SELECT "+columns+" FROM events WHERE id = $1 AND workspace_id = $2 AND environment = $3", id, workspaceID, environment))
+// Get returns a visible event.
+func Get(ctx context.Context, q db.Querier, vis visibility.Filter, id string) (*Event, error) {
+	e, err := db.FindOne(ctx, q, db.Search{Table: "events", Columns: columns, Where: vis.Rows()}, id, "", scan)
 	if errors.Is(err, db.ErrNotFound) {
 		return nil, fault.NoSuch("event", id)
 	}
@@ -232,20 +252,18 @@ type Filter struct {
 	Since, Until time.Time // zero for open
 }
 
-// List returns a page of a tenant's events.
-func List(ctx context.Context, q db.Querier, workspaceID, environment string, f Filter, page db.Page) (*db.Found[*Event], error) {
-	return list(ctx, q, columns, workspaceID, environment, f, page)
+// List returns a page of the visible events.
+func List(ctx context.Context, q db.Querier, vis visibility.Filter, f Filter, page db.Page) (*db.Found[*Event], error) {
+	return list(ctx, q, columns, vis, f, page)
 }
 
 // ListHeads is List without the bodies, which may be large.
-func ListHeads(ctx context.Context, q db.Querier, workspaceID, environment string, f Filter, page db.Page) (*db.Found[*Event], error) {
-	return list(ctx, q, heads, workspaceID, environment, f, page)
+func ListHeads(ctx context.Context, q db.Querier, vis visibility.Filter, f Filter, page db.Page) (*db.Found[*Event], error) {
+	return list(ctx, q, heads, vis, f, page)
 }
 
-func list(ctx context.Context, q db.Querier, columns, workspaceID, environment string, f Filter, page db.Page) (*db.Found[*Event], error) {
-	s := db.Search{Table: "events", Columns: columns}
-	s.Where.Add("workspace_id =", workspaceID)
-	s.Where.Add("environment =", environment)
+func list(ctx context.Context, q db.Querier, columns string, vis visibility.Filter, f Filter, page db.Page) (*db.Found[*Event], error) {
+	s := db.Search{Table: "events", Columns: columns, Where: vis.Rows()}
 	if !f.Since.IsZero() {
 		s.Where.Add("id >=", ids.Floor(ids.Event, f.Since))
 	}

@@ -14,6 +14,7 @@ import (
 	"turnpike/internal/events"
 	"turnpike/internal/fault"
 	"turnpike/internal/ids"
+	"turnpike/internal/visibility"
 )
 
 var (
@@ -98,7 +99,7 @@ func TestBodyIsTheContractsAndNeverChanges(t *testing.T) {
 		if string(e.Body) != want {
 			t.Errorf("the body is\n%s, want\n%s", e.Body, want)
 		}
-		got, err := events.Get(t.Context(), d, "ws_1", "test", e.ID)
+		got, err := events.Get(t.Context(), d, visibility.Filter{WorkspaceID: "ws_1", Environment: "test"}, e.ID)
 		if err != nil || string(got.Body) != want || got.Project != "shop" || !got.CreatedAt.Equal(happened) || got.Sample || got.Type != events.KeyAutoRevoked {
 			t.Errorf("read again it is %+v (%v)", got, err)
 		}
@@ -113,10 +114,10 @@ func TestEventExistsForItsTenantAlone(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		e := publish(t, d, acme, low)
 		for _, other := range []events.Origin{{WorkspaceID: "ws_2", Environment: "live"}, {WorkspaceID: "ws_1", Environment: "test"}} {
-			if _, err := events.Get(t.Context(), d, other.WorkspaceID, other.Environment, e.ID); !fault.Is(err, fault.NotFound) {
+			if _, err := events.Get(t.Context(), d, visibility.Filter{WorkspaceID: other.WorkspaceID, Environment: other.Environment}, e.ID); !fault.Is(err, fault.NotFound) {
 				t.Errorf("%v reads it: %v", other, err)
 			}
-			found, err := events.List(t.Context(), d, other.WorkspaceID, other.Environment, events.Filter{}, db.Page{Limit: 10})
+			found, err := events.List(t.Context(), d, visibility.Filter{WorkspaceID: other.WorkspaceID, Environment: other.Environment}, events.Filter{}, db.Page{Limit: 10})
 			if err != nil || len(found.Rows) != 0 {
 				t.Errorf("%v lists %d events (%v)", other, len(found.Rows), err)
 			}
@@ -130,7 +131,7 @@ func TestHeadsAreEventsWithoutTheirBodies(t *testing.T) {
 		e := publish(t, d, acme, low)
 		publish(t, d, acme, events.KeyRevoked{})
 		for _, f := range []events.Filter{{Type: e.Type}, {}} {
-			found, err := events.ListHeads(t.Context(), d, "ws_1", "live", f, db.Page{Limit: 1, Asc: true})
+			found, err := events.ListHeads(t.Context(), d, visibility.Filter{WorkspaceID: "ws_1", Environment: "live"}, f, db.Page{Limit: 1, Asc: true})
 			if err != nil || len(found.Rows) != 1 {
 				t.Fatalf("%d are found (%v)", len(found.Rows), err)
 			}

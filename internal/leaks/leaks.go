@@ -16,6 +16,7 @@ import (
 	"turnpike/internal/fault"
 	"turnpike/internal/mail"
 	"turnpike/internal/safehttp"
+	"turnpike/internal/visibility"
 	"turnpike/internal/visitors"
 )
 
@@ -140,7 +141,7 @@ func (s *Service) end(ctx context.Context, tx *db.Tx, r Report, e *access.Expose
 		if r.Spare {
 			return Noted, nil
 		}
-		_, err := s.Tokens.Revoke(ctx, tx, by, t.WorkspaceID, t.Environment, t.ID)
+		_, err := s.Tokens.Revoke(ctx, tx, by, visibility.Filter{WorkspaceID: t.WorkspaceID, Environment: string(t.Environment)}, t.ID)
 		return TokenRevoked, err
 	}
 	switch k := e.Key; {

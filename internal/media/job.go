@@ -219,9 +219,10 @@ func (s *Service) Get(ctx context.Context, q db.Querier, p *access.Principal, k 
 }
 
 func (s *Service) get(ctx context.Context, q db.Querier, p *access.Principal, k Kind, id, lock string) (*Job, error) {
-	j, err := scanJob(q.QueryRow(ctx, "SELECT "+jobColumns+" FROM media_jobs WHERE id = $1 AND workspace_id = $2 AND environment = $3 AND kind = $4"+lock,
-		id, p.WorkspaceID, string(p.Environment), string(k)))
-	if errors.Is(err, db.ErrNotFound) || err == nil && p.Token != nil && j.Reader != p.Reader() {
+	search := db.Search{Table: "media_jobs", Columns: jobColumns, Where: p.Visibility().Work()}
+	search.Where.Add("kind =", string(k))
+	j, err := db.FindOne(ctx, q, search, id, lock, scanJob)
+	if errors.Is(err, db.ErrNotFound) {
 		return nil, fault.NoSuch(k.Noun(), id)
 	}
 	return j, err
@@ -229,12 +230,11 @@ func (s *Service) get(ctx context.Context, q db.Querier, p *access.Principal, k 
 
 // List returns a page of the principal's jobs.
 func (s *Service) List(ctx context.Context, q db.Querier, p *access.Principal, k Kind, status Status, page db.Page) (*db.Found[*Job], error) {
-	search := db.Search{Table: "media_jobs", Columns: jobColumns}
-	search.Where.Add("workspace_id =", p.WorkspaceID)
-	search.Where.Add("environment =", string(p.Environment))
+	vis := p.Visibility()
+	search := db.Search{Table: "media_jobs", Columns: jobColumns, Where: vis.Rows()}
 	search.Where.Add("kind =", string(k))
-	if p.Token != nil {
-		search.Filter.Add("reader =", p.Reader())
+	if vis.Reader != "" {
+		search.Filter.Add("reader =", vis.Reader)
 	}
 	if status != "" {
 		search.Filter.Add("status =", string(status))

@@ -10,6 +10,7 @@ import (
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
 	"turnpike/internal/people"
+	"turnpike/internal/visibility"
 )
 
 // The address of somebody who does not know this server yet.
@@ -123,7 +124,7 @@ func TestResetLeavesNothingOfWhoeverMadeTheAccount(t *testing.T) {
 				want(t, w.KnownStill(t.Context(), people.Identity{Issuer: i.URL}, "mallory", m.Person.ID), fault.Authentication)
 				_, err = w.PendingTOTP(t.Context(), w.db, in.Session, "Turnpike")
 				want(t, err, fault.InvalidState) // whose secret another has seen
-				found, err := audit.FindActions(t.Context(), w.db, m.evil.ID, "", audit.ActionFilter{}, db.Page{Limit: 100, Asc: true})
+				found, err := audit.FindActions(t.Context(), w.db, visibility.Filter{WorkspaceID: m.evil.ID, Shared: true}, audit.ActionFilter{}, db.Page{Limit: 100, Asc: true})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -17,6 +17,7 @@ import (
 	"turnpike/internal/fault"
 	"turnpike/internal/keyring"
 	"turnpike/internal/people"
+	"turnpike/internal/visibility"
 )
 
 const password = "correct horse battery"
@@ -152,7 +153,7 @@ func (w *world) code(secret string) string {
 // actions are the names in the admin log of acme, oldest first.
 func (w *world) actions() string {
 	w.t.Helper()
-	found, err := audit.FindActions(w.t.Context(), w.db, w.acme.ID, "", audit.ActionFilter{}, db.Page{Limit: 1000, Asc: true})
+	found, err := audit.FindActions(w.t.Context(), w.db, visibility.Filter{WorkspaceID: w.acme.ID, Shared: true}, audit.ActionFilter{}, db.Page{Limit: 1000, Asc: true})
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
 	"turnpike/internal/db/dbtest"
+	"turnpike/internal/visibility"
 )
 
 // TestAChangedProjectIsLoggedAndItsLeasesAreCalledBack, but not those of a live
@@ -44,7 +45,7 @@ func TestAChangedProjectIsLoggedAndItsLeasesAreCalledBack(t *testing.T) {
 			if err != nil || p.Name != "The shop" || p.MonthlyBudget == nil || *p.MonthlyBudget != budget {
 				t.Errorf("the project is %+v (%v)", p, err)
 			}
-			found, err := audit.FindActions(t.Context(), d, o.workspace.ID, string(env), audit.ActionFilter{}, db.Page{Limit: 10})
+			found, err := audit.FindActions(t.Context(), d, visibility.Filter{WorkspaceID: o.workspace.ID, Environment: string(env)}, audit.ActionFilter{}, db.Page{Limit: 10})
 			if err != nil || len(found.Rows) != 1 || found.Rows[0].Action != "project.updated" || found.Rows[0].Target != "shop" || found.Rows[0].Environment != string(env) {
 				t.Errorf("the log has %+v (%v)", found, err)
 			}

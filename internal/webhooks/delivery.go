@@ -4,13 +4,16 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"strings"
 	"time"
 
-	"turnpike/internal/accounts"
 	"turnpike/internal/db"
 	"turnpike/internal/events"
 	"turnpike/internal/fault"
 	"turnpike/internal/ids"
+	"turnpike/internal/visibility"
+	"turnpike/webhook"
 )
 
 // Deliveries and Attempts are the tables, for partitions and retention.
@@ -115,17 +118,18 @@ type DeliveryFilter struct {
 	Since, Until time.Time
 }
 
-// ListDeliveries returns a page of a tenant's deliveries. Endpoint, time and
+// ListDeliveries returns a page of the visible deliveries. Endpoint, time and
 // the states in which something is wrong have an index.
-func (s *Service) ListDeliveries(ctx context.Context, q db.Querier, workspaceID string, env accounts.Environment, f DeliveryFilter, page db.Page) (*db.Found[*Delivery], error) {
+func (s *Service) ListDeliveries(ctx context.Context, q db.Querier, vis visibility.Filter, f DeliveryFilter, page db.Page) (*db.Found[*Delivery], error) {
 	search := db.Search{Table: "deliveries", Columns: deliveryColumns}
 	if f.EndpointID == "" {
-		search.Where.Add("workspace_id =", workspaceID)
-		search.Where.Add("environment =", string(env))
+		search.Where = vis.InEnvironment()
+		visibleByEndpoint(&search.Filter, vis)
 	} else {
-		// An endpoint has one tenant, so its index does without them.
+		// An endpoint has one workspace, environment and project, so its index
+		// does without them.
 		e, err := find(ctx, q, f.EndpointID, "")
-		if errors.Is(err, db.ErrNotFound) || err == nil && (e.WorkspaceID != workspaceID || e.Environment != env) {
+		if errors.Is(err, db.ErrNotFound) || err == nil && !e.visible(vis) {
 			return &db.Found[*Delivery]{}, nil
 		}
 		if err != nil {
@@ -156,21 +160,29 @@ func (s *Service) ListDeliveries(ctx context.Context, q db.Querier, workspaceID 
 // EventDeliveries returns where an event went, to a hundred endpoints at most.
 // What a replay sent under a new id is not among them: only ids that follow from
 // the event's are found without looking through the others.
-func (s *Service) EventDeliveries(ctx context.Context, q db.Querier, workspaceID string, env accounts.Environment, eventID string) ([]*Delivery, error) {
+func (s *Service) EventDeliveries(ctx context.Context, q db.Querier, vis visibility.Filter, eventID string) ([]*Delivery, error) {
 	low, high := ids.DerivedFrom(ids.Delivery, eventID)
-	rows, err := q.Query(ctx, "SELECT "+deliveryColumns+` FROM deliveries WHERE workspace_id = $1 AND environment = $2 AND id >= $3 AND id <= $4 AND event_id = $5
-		ORDER BY id LIMIT 100`, workspaceID, string(env), low, high, eventID)
-	return db.All(rows, err, scanDelivery)
+	search := db.Search{Table: "deliveries", Columns: deliveryColumns, Where: vis.InEnvironment()}
+	search.Where.Add("id >=", low)
+	search.Where.Add("id <=", high)
+	search.Where.Add("event_id =", eventID)
+	visibleByEndpoint(&search.Where, vis)
+	found, err := db.Find(ctx, q, search, db.Page{Limit: 100, Asc: true}, scanDelivery, func(d *Delivery) string { return d.ID })
+	if err != nil {
+		return nil, err
+	}
+	return found.Rows, nil
 }
 
-// GetDelivery returns a delivery of the tenant.
-func (s *Service) GetDelivery(ctx context.Context, q db.Querier, workspaceID string, env accounts.Environment, id string) (*Delivery, error) {
-	return getDelivery(ctx, q, workspaceID, env, id, "")
+// GetDelivery returns a visible delivery.
+func (s *Service) GetDelivery(ctx context.Context, q db.Querier, vis visibility.Filter, id string) (*Delivery, error) {
+	return getDelivery(ctx, q, vis, id, "")
 }
 
-func getDelivery(ctx context.Context, q db.Querier, workspaceID string, env accounts.Environment, id, lock string) (*Delivery, error) {
-	d, err := scanDelivery(q.QueryRow(ctx, "SELECT "+deliveryColumns+" FROM deliveries WHERE id = $1 AND workspace_id = $2 AND environment = $3"+lock,
-		id, workspaceID, string(env)))
+func getDelivery(ctx context.Context, q db.Querier, vis visibility.Filter, id, lock string) (*Delivery, error) {
+	search := db.Search{Table: "deliveries", Columns: deliveryColumns, Where: vis.InEnvironment()}
+	visibleByEndpoint(&search.Where, vis)
+	d, err := db.FindOne(ctx, q, search, id, lock, scanDelivery)
 	if errors.Is(err, db.ErrNotFound) {
 		return nil, fault.NoSuch("delivery", id)
 	}
@@ -216,6 +228,34 @@ func (a *Attempt) row() []any {
 		status, headers, db.OrNull(a.ResponseBody), db.OrNull(a.ErrorClass), db.OrNull(a.Error), next}
 }
 
+// shownSignature is how many characters of a signature an attempt shows.
+const shownSignature = 8
+
+// shortenSignatures shortens the signatures in the headers of a request. Within
+// the receivers' tolerance, anyone who reads a whole one could send the delivery again.
+func shortenSignatures(headers string) (json.RawMessage, error) {
+	var h map[string]string
+	if err := json.Unmarshal([]byte(headers), &h); err != nil {
+		return nil, fmt.Errorf("read the headers of an attempt: %w", err)
+	}
+	for _, name := range []string{webhook.HeaderSignature, webhook.HeaderStandardSignature} {
+		list := strings.Fields(h[name])
+		for i, one := range list {
+			shown := shownSignature
+			if version, _, found := strings.Cut(one, ","); found {
+				shown += len(version) + 1
+			}
+			if len(one) > shown {
+				list[i] = one[:shown] + "…"
+			}
+		}
+		if len(list) > 0 {
+			h[name] = strings.Join(list, " ")
+		}
+	}
+	return json.Marshal(h)
+}
+
 // ListAttempts returns a delivery's attempts, oldest first. There are few: six
 // for each time it was sent. They are numbered anew: a node that was thought dead and
 // the one that took over may both have made, say, the second.
@@ -234,13 +274,16 @@ func (s *Service) ListAttempts(ctx context.Context, q db.Querier, deliveryID str
 			&request, &status, &headers, &body, &class, &text, &next)
 		us := func(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
 		a.StartedAt, a.Duration, a.DNS, a.Connect, a.TLS, a.FirstByte = time.UnixMicro(started), us(duration), us(dns), us(connect), us(tls), us(first)
-		a.URL, a.Address, a.RequestHeaders = db.Text(url), db.Text(address), json.RawMessage(request)
+		a.URL, a.Address = db.Text(url), db.Text(address)
 		a.ResponseBody, a.ErrorClass, a.Error, a.NextRetryAt = db.Text(body), db.Text(class), db.Text(text), db.Time(next)
 		if status != nil {
 			a.Status, a.ResponseHeaders = *status, json.RawMessage(db.Text(headers))
 		}
 		ended++
 		a.Number = ended
+		if err == nil {
+			a.RequestHeaders, err = shortenSignatures(request)
+		}
 		return &a, err
 	})
 }

@@ -18,6 +18,7 @@ import (
 	"turnpike/internal/ids"
 	"turnpike/internal/keyring"
 	"turnpike/internal/lanes"
+	"turnpike/internal/visibility"
 	"turnpike/webhook"
 )
 
@@ -61,6 +62,7 @@ type Endpoint struct {
 	ID             string
 	WorkspaceID    string
 	Environment    accounts.Environment
+	Project        string // the only project whose events it gets; empty for all events
 	Kind           Kind
 	URL            string // empty for a tunnel
 	Events         []string
@@ -72,6 +74,7 @@ type Endpoint struct {
 	OldSecretUntil *time.Time // while a rotation's grace lasts
 	Mirrors        string     // of a tunnel: the endpoint whose events and secret it has
 	CreatedAt      time.Time
+	CreatedBy      string // the key, the person or the operator
 	DeletedAt      *time.Time
 
 	secret    string // sealed
@@ -91,27 +94,27 @@ const (
 
 // endpointColumns has of a mirror what its endpoint has now. The mirror's row
 // has the events of when it was made, and a secret that signs nothing.
-const endpointColumns = `id, workspace_id, environment, kind, url, COALESCE((SELECT o.events FROM endpoints o WHERE o.id = endpoints.mirrors), events),
+const endpointColumns = `id, workspace_id, environment, project, kind, url, COALESCE((SELECT o.events FROM endpoints o WHERE o.id = endpoints.mirrors), events),
 	description, status, paused_reason, paused_at,
 	secret, COALESCE((SELECT o.secret_hint FROM endpoints o WHERE o.id = endpoints.mirrors), secret_hint),
 	old_secret, COALESCE((SELECT o.old_secret_until FROM endpoints o WHERE o.id = endpoints.mirrors), old_secret_until),
-	mirrors, chore, created_at, deleted_at`
+	mirrors, chore, created_at, created_by, deleted_at`
 
 func scanEndpoint(r db.Row) (*Endpoint, error) {
 	var e Endpoint
 	var env, kind, list, status string
-	var url, reason, old, mirrors, todo *string
+	var project, url, reason, old, mirrors, todo, creator *string
 	var paused, until, deleted *int64
 	var created int64
-	err := r.Scan(&e.ID, &e.WorkspaceID, &env, &kind, &url, &list, &e.Description, &status, &reason, &paused,
-		&e.secret, &e.SecretHint, &old, &until, &mirrors, &todo, &created, &deleted)
+	err := r.Scan(&e.ID, &e.WorkspaceID, &env, &project, &kind, &url, &list, &e.Description, &status, &reason, &paused,
+		&e.secret, &e.SecretHint, &old, &until, &mirrors, &todo, &created, &creator, &deleted)
 	if err != nil {
 		return nil, err
 	}
 	e.Environment, e.Kind, e.Status = accounts.Environment(env), Kind(kind), Status(status)
 	e.URL, e.PausedReason, e.oldSecret, e.Mirrors, e.chore = db.Text(url), db.Text(reason), db.Text(old), db.Text(mirrors), chore(db.Text(todo))
 	e.PausedAt, e.OldSecretUntil, e.DeletedAt = db.Time(paused), db.Time(until), db.Time(deleted)
-	e.CreatedAt = time.UnixMicro(created)
+	e.Project, e.CreatedAt, e.CreatedBy = db.Text(project), time.UnixMicro(created), db.Text(creator)
 	return &e, json.Unmarshal([]byte(list), &e.Events)
 }
 
@@ -143,16 +146,16 @@ func (s *Service) Create(ctx context.Context, tx *db.Tx, by audit.Actor, e *Endp
 	secret = webhook.NewSecret()
 	e.ID = ids.New(ids.Endpoint)
 	e.Status = Active
-	e.CreatedAt = s.now()
+	e.CreatedAt, e.CreatedBy = s.now(), by.Name
 	e.secret, e.SecretHint = s.ring.Seal([]byte(secret), place(e.ID)), hint(secret)
 	list, err := json.Marshal(e.Events)
 	if err != nil {
 		return "", err
 	}
-	_, err = tx.Exec(ctx, `INSERT INTO endpoints (id, workspace_id, environment, kind, url, events, description, status, secret, secret_hint, mirrors, created_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`,
-		e.ID, e.WorkspaceID, string(e.Environment), string(e.Kind), db.OrNull(e.URL), string(list), e.Description, string(e.Status),
-		e.secret, e.SecretHint, db.OrNull(e.Mirrors), e.CreatedAt.UnixMicro())
+	_, err = tx.Exec(ctx, `INSERT INTO endpoints (id, workspace_id, environment, project, kind, url, events, description, status, secret, secret_hint, mirrors, created_at, created_by)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)`,
+		e.ID, e.WorkspaceID, string(e.Environment), db.OrNull(e.Project), string(e.Kind), db.OrNull(e.URL), string(list), e.Description, string(e.Status),
+		e.secret, e.SecretHint, db.OrNull(e.Mirrors), e.CreatedAt.UnixMicro(), e.CreatedBy)
 	if err != nil {
 		return "", fmt.Errorf("store endpoint: %w", err)
 	}
@@ -169,6 +172,10 @@ func (s *Service) check(e *Endpoint) error {
 		}
 		if _, err := s.guard.CheckURL("url", e.URL); err != nil {
 			return err
+		}
+		// Each attempt's record shows it.
+		if keyring.HoldsSecret(e.URL) {
+			return fault.Invalid("url", "The URL contains something that looks like an API key, which must not be stored. Remove it from the URL.")
 		}
 	}
 	if err := events.CheckPatterns("events", e.Events); err != nil {
@@ -188,22 +195,22 @@ func checkDescription(text string) error {
 }
 
 func (s *Service) log(ctx context.Context, tx *db.Tx, by audit.Actor, e *Endpoint, action string, detail map[string]any) error {
-	return audit.LogAction(ctx, tx, by, audit.Action{WorkspaceID: e.WorkspaceID, Environment: string(e.Environment), Action: action, Target: e.ID}, detail, s.now())
+	return audit.LogAction(ctx, tx, by, audit.Action{WorkspaceID: e.WorkspaceID, Environment: string(e.Environment), Project: e.Project, Action: action, Target: e.ID}, detail, s.now())
 }
 
-// Get returns an endpoint of the tenant that was not deleted.
-func (s *Service) Get(ctx context.Context, q db.Querier, workspaceID string, env accounts.Environment, id string) (*Endpoint, error) {
-	return s.get(ctx, q, workspaceID, env, id, "")
+// Get returns a visible endpoint that was not deleted.
+func (s *Service) Get(ctx context.Context, q db.Querier, vis visibility.Filter, id string) (*Endpoint, error) {
+	return s.get(ctx, q, vis, id, "")
 }
 
 // GetLocked is Get for a change.
-func (s *Service) GetLocked(ctx context.Context, tx *db.Tx, workspaceID string, env accounts.Environment, id string) (*Endpoint, error) {
-	return s.get(ctx, tx, workspaceID, env, id, tx.Lock("endpoints"))
+func (s *Service) GetLocked(ctx context.Context, tx *db.Tx, vis visibility.Filter, id string) (*Endpoint, error) {
+	return s.get(ctx, tx, vis, id, tx.Lock("endpoints"))
 }
 
-func (s *Service) get(ctx context.Context, q db.Querier, workspaceID string, env accounts.Environment, id, lock string) (*Endpoint, error) {
+func (s *Service) get(ctx context.Context, q db.Querier, vis visibility.Filter, id, lock string) (*Endpoint, error) {
 	e, err := find(ctx, q, id, lock)
-	if err == nil && (e.WorkspaceID != workspaceID || e.Environment != env || e.DeletedAt != nil) {
+	if err == nil && (!e.visible(vis) || e.DeletedAt != nil) {
 		err = db.ErrNotFound
 	}
 	if errors.Is(err, db.ErrNotFound) {
@@ -212,16 +219,30 @@ func (s *Service) get(ctx context.Context, q db.Querier, workspaceID string, env
 	return e, err
 }
 
-// Named returns those of the tenant's endpoints that have the ids, deleted ones
-// too: their deliveries are still looked at.
-func (s *Service) Named(ctx context.Context, q db.Querier, workspaceID string, env accounts.Environment, endpointIDs ...string) (map[string]*Endpoint, error) {
+// visible reports whether the filter selects the endpoint.
+func (e *Endpoint) visible(vis visibility.Filter) bool {
+	return vis.Includes(e.WorkspaceID, string(e.Environment), e.Project)
+}
+
+// visibleByEndpoint limits rows that belong to an endpoint to those whose
+// endpoint belongs to the project of a pinned key. Their workspace and
+// environment are columns of their own.
+func visibleByEndpoint(c *db.Conditions, vis visibility.Filter) {
+	if vis.Project != "" {
+		c.Add("EXISTS (SELECT 1 FROM endpoints e WHERE e.id = endpoint_id AND e.project = ?)", vis.Project)
+	}
+}
+
+// Named returns the visible endpoints with these IDs, deleted ones included:
+// their deliveries can still be read.
+func (s *Service) Named(ctx context.Context, q db.Querier, vis visibility.Filter, endpointIDs ...string) (map[string]*Endpoint, error) {
 	out := make(map[string]*Endpoint, len(endpointIDs))
 	for _, id := range endpointIDs {
 		if out[id] != nil {
 			continue
 		}
 		e, err := find(ctx, q, id, "")
-		if errors.Is(err, db.ErrNotFound) || err == nil && (e.WorkspaceID != workspaceID || e.Environment != env) {
+		if errors.Is(err, db.ErrNotFound) || err == nil && !e.visible(vis) {
 			continue
 		}
 		if err != nil {
@@ -237,11 +258,10 @@ func find(ctx context.Context, q db.Querier, id, lock string) (*Endpoint, error)
 	return scanEndpoint(q.QueryRow(ctx, "SELECT "+endpointColumns+" FROM endpoints WHERE id = $1"+lock, id))
 }
 
-// List returns a page of a tenant's endpoints; tunnels only when asked for.
-func (s *Service) List(ctx context.Context, q db.Querier, workspaceID string, env accounts.Environment, tunnels bool, page db.Page) (*db.Found[*Endpoint], error) {
-	search := db.Search{Table: "endpoints", Columns: endpointColumns}
-	search.Where.Add("deleted_at IS NULL AND workspace_id =", workspaceID)
-	search.Where.Add("environment =", string(env))
+// List returns a page of the visible endpoints; tunnels only when asked for.
+func (s *Service) List(ctx context.Context, q db.Querier, vis visibility.Filter, tunnels bool, page db.Page) (*db.Found[*Endpoint], error) {
+	search := db.Search{Table: "endpoints", Columns: endpointColumns, Where: vis.Rows()}
+	search.Where.Require("deleted_at IS NULL")
 	if !tunnels {
 		search.Where.Add("kind =", string(HTTP))
 	}
@@ -356,6 +376,9 @@ func (s *Service) SendTest(ctx context.Context, tx *db.Tx, by audit.Actor, e *En
 				break
 			}
 		}
+	}
+	if e.Project != "" {
+		project = e.Project // it gets no other
 	}
 	event, err := s.publisher.StoreSample(ctx, tx, events.Origin{WorkspaceID: e.WorkspaceID, Environment: string(e.Environment), Project: project}, t)
 	if err != nil {

@@ -119,6 +119,7 @@ func (s *Service) deliveriesOf(ctx context.Context, tx *db.Tx, list []events.New
 	type tenant struct{ workspace, environment string }
 	known := map[tenant][]*Endpoint{}
 	jobs = map[string][]*job{}
+	projects := eventProjects{events: list}
 	for _, event := range list {
 		t := tenant{event.WorkspaceID, event.Environment}
 		endpoints, ok := known[t]
@@ -130,6 +131,11 @@ func (s *Service) deliveriesOf(ctx context.Context, tx *db.Tx, list []events.New
 		}
 		for _, e := range endpoints {
 			if !event.Type.Matches(e.Events) {
+				continue
+			}
+			if takes, err := projects.takes(ctx, tx, e, event.ID); err != nil {
+				return nil, nil, err
+			} else if !takes {
 				continue
 			}
 			d := newDelivery(e, event.ID, event.Type, event.CreatedAt, now)
@@ -159,9 +165,33 @@ func subscribers(ctx context.Context, tx *db.Tx, workspaceID, environment string
 	return list, nil
 }
 
-// Subscribers are the endpoints of a tenant that want the event. A paused one
+// Subscribers returns the endpoints that get an event of the origin. A paused one
 // is among them: it holds what it gets.
-func Subscribers(ctx context.Context, tx *db.Tx, workspaceID, environment string, t events.Type) ([]*Endpoint, error) {
-	all, err := subscribers(ctx, tx, workspaceID, environment)
-	return slices.DeleteFunc(all, func(e *Endpoint) bool { return !t.Matches(e.Events) }), err
+func Subscribers(ctx context.Context, tx *db.Tx, from events.Origin, t events.Type) ([]*Endpoint, error) {
+	all, err := subscribers(ctx, tx, from.WorkspaceID, from.Environment)
+	return slices.DeleteFunc(all, func(e *Endpoint) bool { return !t.Matches(e.Events) || !e.takes(from.Project) }), err
+}
+
+// takes reports whether the endpoint gets events of the project.
+func (e *Endpoint) takes(project string) bool { return e.Project == "" || e.Project == project }
+
+// eventProjects looks up the projects of a batch of events when the first
+// endpoint that belongs to a project asks. Most workspaces have none.
+type eventProjects struct {
+	events []events.New
+	byID   map[string]string
+}
+
+// takes reports whether the endpoint gets the event, as far as its project goes.
+func (p *eventProjects) takes(ctx context.Context, tx *db.Tx, e *Endpoint, eventID string) (bool, error) {
+	if e.Project == "" {
+		return true, nil
+	}
+	if p.byID == nil {
+		var err error
+		if p.byID, err = events.Projects(ctx, tx, p.events); err != nil {
+			return false, err
+		}
+	}
+	return e.takes(p.byID[eventID]), nil
 }

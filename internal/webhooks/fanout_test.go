@@ -14,6 +14,7 @@ import (
 	"turnpike/internal/keyring"
 	"turnpike/internal/mail"
 	"turnpike/internal/safehttp"
+	"turnpike/internal/visibility"
 )
 
 // TestAResumeMissesNothingThatIsBeingFannedOut: a fan-out has read that the
@@ -47,7 +48,7 @@ func TestAResumeMissesNothingThatIsBeingFannedOut(t *testing.T) {
 			go func() {
 				defer close(resumed)
 				write(t, d, func(tx *db.Tx) error {
-					e, err := s.GetLocked(ctx, tx, w.ID, accounts.Test, e.ID)
+					e, err := s.GetLocked(ctx, tx, visibility.Filter{WorkspaceID: w.ID, Environment: "test"}, e.ID)
 					if err != nil {
 						return err
 					}

@@ -15,6 +15,7 @@ import (
 	"turnpike/internal/db/dbtest"
 	"turnpike/internal/events"
 	"turnpike/internal/lanes"
+	"turnpike/internal/visibility"
 )
 
 // recorder is an endpoint that never answers well.
@@ -126,7 +127,7 @@ func TestLinksAreTheSameInEveryAttemptAndNewInAReplay(t *testing.T) {
 		now = now.Add(20 * 24 * time.Hour)
 		id := jobs[e.ID][0].id
 		write(t, d, func(tx *db.Tx) error {
-			_, err := s.ReplayDelivery(ctx, tx, system, w.ID, accounts.Test, id, false)
+			_, err := s.ReplayDelivery(ctx, tx, system, visibility.Filter{WorkspaceID: w.ID, Environment: "test"}, id, false)
 			return err
 		})
 		replayed := expires()
@@ -143,7 +144,7 @@ func TestLinksAreTheSameInEveryAttemptAndNewInAReplay(t *testing.T) {
 		// Held for longer than its links would have lived.
 		hold := func(do func(tx *db.Tx, e *Endpoint) error) {
 			write(t, d, func(tx *db.Tx) error {
-				e, err := s.GetLocked(ctx, tx, w.ID, accounts.Test, e.ID)
+				e, err := s.GetLocked(ctx, tx, visibility.Filter{WorkspaceID: w.ID, Environment: "test"}, e.ID)
 				if err != nil {
 					return err
 				}

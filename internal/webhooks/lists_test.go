@@ -8,6 +8,7 @@ import (
 	"turnpike/internal/db"
 	"turnpike/internal/db/dbtest"
 	"turnpike/internal/events"
+	"turnpike/internal/visibility"
 )
 
 // TestAnEventsDeliveriesAreFoundByItsID: all of them and nobody else's, by a
@@ -46,7 +47,7 @@ func TestAnEventsDeliveriesAreFoundByItsID(t *testing.T) {
 			return err
 		})
 		for _, event := range list {
-			found, err := s.EventDeliveries(ctx, d, w.ID, accounts.Test, event.ID)
+			found, err := s.EventDeliveries(ctx, d, visibility.Filter{WorkspaceID: w.ID, Environment: "test"}, event.ID)
 			if err != nil || len(found) != len(ends) {
 				t.Fatalf("%d deliveries are found (%v)", len(found), err)
 			}
@@ -60,11 +61,11 @@ func TestAnEventsDeliveriesAreFoundByItsID(t *testing.T) {
 			workspace string
 			env       accounts.Environment
 		}{{w.ID, accounts.Live}, {"ws_1", accounts.Test}} {
-			found, err := s.EventDeliveries(ctx, d, other.workspace, other.env, list[0].ID)
+			found, err := s.EventDeliveries(ctx, d, visibility.Filter{WorkspaceID: other.workspace, Environment: string(other.env)}, list[0].ID)
 			if err != nil || len(found) != 0 {
 				t.Errorf("%v finds %d (%v)", other, len(found), err)
 			}
-			named, err := s.Named(ctx, d, other.workspace, other.env, ends[0].ID)
+			named, err := s.Named(ctx, d, visibility.Filter{WorkspaceID: other.workspace, Environment: string(other.env)}, ends[0].ID)
 			if err != nil || len(named) != 0 {
 				t.Errorf("%v names %v (%v)", other, named, err)
 			}
@@ -95,20 +96,22 @@ func TestReplaysAreListedByEndpointAndTunnelsAlone(t *testing.T) {
 		})
 		var begun []string
 		for _, e := range []*Endpoint{one, two, one} {
-			p := &Replay{EndpointID: e.ID, WorkspaceID: w.ID, Environment: accounts.Test, Since: time.Now().Add(-time.Hour)}
-			write(t, d, func(tx *db.Tx) error { return s.StartReplay(ctx, tx, system, p) })
+			p := &Replay{EndpointID: e.ID, Since: time.Now().Add(-time.Hour)}
+			write(t, d, func(tx *db.Tx) error {
+				return s.StartReplay(ctx, tx, system, visibility.Filter{WorkspaceID: w.ID, Environment: "test"}, p)
+			})
 			begun = append(begun, p.ID)
 		}
-		found, err := s.ListReplays(ctx, d, w.ID, accounts.Test, one.ID, db.Page{Limit: 10})
+		found, err := s.ListReplays(ctx, d, visibility.Filter{WorkspaceID: w.ID, Environment: "test"}, one.ID, db.Page{Limit: 10})
 		if err != nil || len(found.Rows) != 2 || found.Rows[0].ID != begun[2] || found.Rows[1].ID != begun[0] {
 			t.Errorf("of %v there are %+v (%v)", begun, found, err)
 		}
-		tunnels, err := s.ListTunnels(ctx, d, w.ID, accounts.Test, db.Page{Limit: 10})
+		tunnels, err := s.ListTunnels(ctx, d, visibility.Filter{WorkspaceID: w.ID, Environment: "test"}, db.Page{Limit: 10})
 		if err != nil || len(tunnels.Rows) != 1 || tunnels.Rows[0].ID != tunnel.ID {
 			t.Errorf("the tunnels are %+v (%v)", tunnels, err)
 		}
 		write(t, d, func(tx *db.Tx) error { return s.Delete(ctx, tx, system, one) })
-		named, err := s.Named(ctx, d, w.ID, accounts.Test, one.ID, two.ID, one.ID, "wh_1")
+		named, err := s.Named(ctx, d, visibility.Filter{WorkspaceID: w.ID, Environment: "test"}, one.ID, two.ID, one.ID, "wh_1")
 		if err != nil || len(named) != 2 || named[one.ID].DeletedAt == nil {
 			t.Errorf("named are %v (%v)", named, err)
 		}

@@ -10,6 +10,7 @@ import (
 	"turnpike/internal/db/dbtest"
 	"turnpike/internal/events"
 	"turnpike/internal/fault"
+	"turnpike/internal/visibility"
 )
 
 // TestAMirrorGoesWithItsEndpoint: what is deleted gets nothing, so what gets
@@ -33,27 +34,27 @@ func TestAMirrorGoesWithItsEndpoint(t *testing.T) {
 					return err
 				}
 				var err error
-				mirrors[e], _, err = s.ConnectTunnel(ctx, tx, system, TunnelRequest{WorkspaceID: w.ID, Environment: accounts.Test, Mirrors: e.ID})
+				mirrors[e], _, err = s.ConnectTunnel(ctx, tx, system, TunnelRequest{Visibility: visibility.Filter{WorkspaceID: w.ID, Environment: "test"}, Mirrors: e.ID})
 				if err != nil {
 					return err
 				}
 			}
 			return s.Delete(ctx, tx, system, gone)
 		})
-		if _, err := s.Get(ctx, d, w.ID, accounts.Test, mirrors[gone].ID); !fault.Is(err, fault.NotFound) {
+		if _, err := s.Get(ctx, d, visibility.Filter{WorkspaceID: w.ID, Environment: "test"}, mirrors[gone].ID); !fault.Is(err, fault.NotFound) {
 			t.Errorf("the mirror of a deleted endpoint: %v", err)
 		}
-		if _, err := s.Get(ctx, d, w.ID, accounts.Test, mirrors[stays].ID); err != nil {
+		if _, err := s.Get(ctx, d, visibility.Filter{WorkspaceID: w.ID, Environment: "test"}, mirrors[stays].ID); err != nil {
 			t.Errorf("the mirror of another: %v", err)
 		}
 		write(t, d, func(tx *db.Tx) error {
-			list, err := Subscribers(ctx, tx, w.ID, "test", events.KeyAutoRevoked)
+			list, err := Subscribers(ctx, tx, events.Origin{WorkspaceID: w.ID, Environment: "test"}, events.KeyAutoRevoked)
 			if len(list) != 0 {
 				t.Errorf("%d endpoints get what nobody wants any more", len(list))
 			}
 			return err
 		})
-		again := TunnelRequest{WorkspaceID: w.ID, Environment: accounts.Test, Mirrors: gone.ID}
+		again := TunnelRequest{Visibility: visibility.Filter{WorkspaceID: w.ID, Environment: "test"}, Mirrors: gone.ID}
 		err := d.Write(ctx, func(tx *db.Tx) error {
 			_, _, err := s.ConnectTunnel(ctx, tx, system, again)
 			return err
@@ -71,7 +72,7 @@ func TestAMirrorShowsWhatItsEndpointHas(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		ctx := t.Context()
 		b := newSwitchboard(t, d)
-		tenant := TunnelRequest{WorkspaceID: b.endpoint.WorkspaceID, Environment: b.endpoint.Environment, Mirrors: b.endpoint.ID}
+		tenant := TunnelRequest{Visibility: visibility.Filter{WorkspaceID: b.endpoint.WorkspaceID, Environment: string(b.endpoint.Environment)}, Mirrors: b.endpoint.ID}
 		var mirror *Endpoint
 		write(t, d, func(tx *db.Tx) (err error) {
 			mirror, _, err = b.ConnectTunnel(ctx, tx, system, tenant)
@@ -85,16 +86,16 @@ func TestAMirrorShowsWhatItsEndpointHas(t *testing.T) {
 			_, err := b.RotateSecret(ctx, tx, system, e, time.Hour)
 			return err
 		})
-		origin, err := b.Get(ctx, d, tenant.WorkspaceID, tenant.Environment, b.endpoint.ID)
+		origin, err := b.Get(ctx, d, tenant.Visibility, b.endpoint.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
 		look := func(q db.Querier) []*Endpoint {
-			one, err := b.Get(ctx, q, tenant.WorkspaceID, tenant.Environment, mirror.ID)
+			one, err := b.Get(ctx, q, tenant.Visibility, mirror.ID)
 			if err != nil {
 				t.Fatal(err)
 			}
-			list, err := b.ListTunnels(ctx, q, tenant.WorkspaceID, tenant.Environment, db.Page{Limit: 10})
+			list, err := b.ListTunnels(ctx, q, tenant.Visibility, db.Page{Limit: 10})
 			if err != nil || len(list.Rows) != 1 {
 				t.Fatalf("the tunnels are %+v (%v)", list, err)
 			}
@@ -117,7 +118,7 @@ func TestAMirrorShowsWhatItsEndpointHas(t *testing.T) {
 			"its grace": func(tx *db.Tx, e *Endpoint) error { return b.EndGrace(ctx, tx, system, e) },
 		} {
 			err := d.Write(ctx, func(tx *db.Tx) error {
-				e, err := b.GetLocked(ctx, tx, tenant.WorkspaceID, tenant.Environment, mirror.ID)
+				e, err := b.GetLocked(ctx, tx, tenant.Visibility, mirror.ID)
 				if err != nil {
 					return err
 				}
@@ -128,7 +129,7 @@ func TestAMirrorShowsWhatItsEndpointHas(t *testing.T) {
 			}
 		}
 		write(t, d, func(tx *db.Tx) error { // what is its own
-			e, err := b.GetLocked(ctx, tx, tenant.WorkspaceID, tenant.Environment, mirror.ID)
+			e, err := b.GetLocked(ctx, tx, tenant.Visibility, mirror.ID)
 			if err != nil {
 				return err
 			}

@@ -11,6 +11,7 @@ import (
 	"turnpike/internal/db/dbtest"
 	"turnpike/internal/events"
 	"turnpike/internal/ids"
+	"turnpike/internal/visibility"
 )
 
 // many is more than one batch holds or discards, so that an order is not done
@@ -43,7 +44,7 @@ func newSwitchboard(t *testing.T, d *db.DB) *switchboard {
 func (b *switchboard) change(do func(tx *db.Tx, e *Endpoint) error) {
 	b.t.Helper()
 	write(b.t, b.db, func(tx *db.Tx) error {
-		e, err := b.GetLocked(b.t.Context(), tx, b.endpoint.WorkspaceID, b.endpoint.Environment, b.endpoint.ID)
+		e, err := b.GetLocked(b.t.Context(), tx, visibility.Filter{WorkspaceID: b.endpoint.WorkspaceID, Environment: string(b.endpoint.Environment)}, b.endpoint.ID)
 		if err != nil {
 			return err
 		}

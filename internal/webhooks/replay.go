@@ -16,6 +16,7 @@ import (
 	"turnpike/internal/fault"
 	"turnpike/internal/ids"
 	"turnpike/internal/lanes"
+	"turnpike/internal/visibility"
 )
 
 // ReplayWindow is how long after an event it can be delivered again.
@@ -23,8 +24,8 @@ const ReplayWindow = 30 * 24 * time.Hour
 
 // ReplayDelivery sends one delivery again, with a fresh schedule: under its own
 // id, so that a receiver that has it already knows it again, or under a new one.
-func (s *Service) ReplayDelivery(ctx context.Context, tx *db.Tx, by audit.Actor, workspaceID string, env accounts.Environment, id string, newID bool) (*Delivery, error) {
-	d, err := getDelivery(ctx, tx, workspaceID, env, id, tx.Lock("deliveries"))
+func (s *Service) ReplayDelivery(ctx context.Context, tx *db.Tx, by audit.Actor, vis visibility.Filter, id string, newID bool) (*Delivery, error) {
+	d, err := getDelivery(ctx, tx, vis, id, tx.Lock("deliveries"))
 	if err != nil {
 		return nil, err
 	}
@@ -126,11 +127,11 @@ func scanReplay(r db.Row) (*Replay, error) {
 	return &p, json.Unmarshal([]byte(types), &p.Types)
 }
 
-// StartReplay stores a replay; its endpoint's lane does the work.
-func (s *Service) StartReplay(ctx context.Context, tx *db.Tx, by audit.Actor, p *Replay) error {
+// StartReplay stores a replay of a visible endpoint, whose lane does the work.
+func (s *Service) StartReplay(ctx context.Context, tx *db.Tx, by audit.Actor, vis visibility.Filter, p *Replay) error {
 	// Locked, so that a pause at the same moment stops it or refuses it.
 	e, err := find(ctx, tx, p.EndpointID, tx.Lock("endpoints"))
-	if err == nil && (e.WorkspaceID != p.WorkspaceID || e.Environment != p.Environment) {
+	if err == nil && !e.visible(vis) {
 		err = db.ErrNotFound
 	}
 	if errors.Is(err, db.ErrNotFound) {
@@ -162,6 +163,7 @@ func (s *Service) StartReplay(ctx context.Context, tx *db.Tx, by audit.Actor, p 
 		return fault.Invalid("status", "status must be failed, all or missed")
 	}
 	p.ID, p.State, p.CreatedAt = ids.New(ids.Replay), ReplayRunning, now
+	p.WorkspaceID, p.Environment = e.WorkspaceID, e.Environment
 	if p.Types == nil {
 		p.Types = []events.Type{}
 	}
@@ -185,20 +187,21 @@ func (s *Service) StartReplay(ctx context.Context, tx *db.Tx, by audit.Actor, p 
 	return s.log(ctx, tx, by, e, "webhook.replayed", map[string]any{"replay": p.ID, "status": p.Mode, "total": p.Total})
 }
 
-// GetReplay returns a replay of the tenant.
-func (s *Service) GetReplay(ctx context.Context, q db.Querier, workspaceID string, env accounts.Environment, id string) (*Replay, error) {
-	p, err := scanReplay(q.QueryRow(ctx, "SELECT "+replayColumns+" FROM replays WHERE id = $1 AND workspace_id = $2 AND environment = $3", id, workspaceID, string(env)))
+// GetReplay returns a visible replay.
+func (s *Service) GetReplay(ctx context.Context, q db.Querier, vis visibility.Filter, id string) (*Replay, error) {
+	search := db.Search{Table: "replays", Columns: replayColumns, Where: vis.InEnvironment()}
+	visibleByEndpoint(&search.Where, vis)
+	p, err := db.FindOne(ctx, q, search, id, "", scanReplay)
 	if errors.Is(err, db.ErrNotFound) {
 		return nil, fault.NoSuch("replay", id)
 	}
 	return p, err
 }
 
-// ListReplays returns a page of an endpoint's replays.
-func (s *Service) ListReplays(ctx context.Context, q db.Querier, workspaceID string, env accounts.Environment, endpointID string, page db.Page) (*db.Found[*Replay], error) {
-	search := db.Search{Table: "replays", Columns: replayColumns}
-	search.Where.Add("workspace_id =", workspaceID)
-	search.Where.Add("environment =", string(env))
+// ListReplays returns a page of a visible endpoint's replays.
+func (s *Service) ListReplays(ctx context.Context, q db.Querier, vis visibility.Filter, endpointID string, page db.Page) (*db.Found[*Replay], error) {
+	search := db.Search{Table: "replays", Columns: replayColumns, Where: vis.InEnvironment()}
+	visibleByEndpoint(&search.Where, vis)
 	search.Filter.Add("endpoint_id =", endpointID)
 	return db.Find(ctx, q, search, page, scanReplay, func(p *Replay) string { return p.ID })
 }
@@ -213,12 +216,17 @@ func (s *Service) stopReplays(ctx context.Context, tx *db.Tx, endpointID string)
 // candidates is the query for what a replay sends, in the order of its ids:
 // $1 is whose they are, $2 and $3 the time, $4 the id to begin behind and $5 the
 // one to end before. What is on its way already is left alone.
-func (p *Replay) candidates() string {
+func (p *Replay) candidates(e *Endpoint) string {
 	switch p.Mode {
 	case ReplayMissed:
-		// Every event: a delivery that is there already is not stored again.
+		// Every event of the endpoint's project, if it has one: a delivery that
+		// is there already is not stored again.
+		project := ""
+		if e.Project != "" {
+			project = " AND c.project = $7"
+		}
 		return `FROM events c WHERE c.workspace_id = $1 AND c.environment = $6 AND c.created_at >= $2 AND c.created_at < $3 AND c.id > $4 AND c.id < $5
-			AND NOT c.sample`
+			AND NOT c.sample` + project
 	case ReplayFailed:
 		return `FROM deliveries c WHERE c.endpoint_id = $1 AND c.event_at >= $2 AND c.event_at < $3 AND c.id > $4 AND c.id < $5
 			AND c.status = 'failed'`
@@ -233,7 +241,11 @@ func (p *Replay) candidates() string {
 func (p *Replay) args(e *Endpoint, after string) []any {
 	if p.Mode == ReplayMissed {
 		before := ids.Event + strings.TrimPrefix(p.ID, ids.Replay)
-		return []any{e.WorkspaceID, p.Since.UnixMicro(), p.Until.UnixMicro(), after, before, string(e.Environment)}
+		args := []any{e.WorkspaceID, p.Since.UnixMicro(), p.Until.UnixMicro(), after, before, string(e.Environment)}
+		if e.Project != "" {
+			args = append(args, e.Project)
+		}
+		return args
 	}
 	return []any{e.ID, p.Since.UnixMicro(), p.Until.UnixMicro(), after, p.end()}
 }
@@ -263,7 +275,7 @@ func (p *Replay) wants(e *Endpoint, t events.Type) bool {
 }
 
 func (s *Service) countReplay(ctx context.Context, q db.Querier, e *Endpoint, p *Replay) (total int64, err error) {
-	rows, err := q.Query(ctx, "SELECT c.type, count(*) "+p.candidates()+" GROUP BY c.type", p.args(e, "")...)
+	rows, err := q.Query(ctx, "SELECT c.type, count(*) "+p.candidates(e)+" GROUP BY c.type", p.args(e, "")...)
 	err = db.Each(rows, err, func(r db.Row) error {
 		var typ string
 		var n int64
@@ -319,7 +331,7 @@ func (s *Service) feed(ctx context.Context, tx *db.Tx, e *Endpoint, p *Replay, n
 	if p.Mode == ReplayMissed {
 		columns = "c.id, c.id, c.type, c.created_at "
 	}
-	rows, err := tx.Query(ctx, fmt.Sprintf("SELECT "+columns+p.candidates()+" ORDER BY c.id LIMIT %d", lookAhead), p.args(e, p.at)...)
+	rows, err := tx.Query(ctx, fmt.Sprintf("SELECT "+columns+p.candidates(e)+" ORDER BY c.id LIMIT %d", lookAhead), p.args(e, p.at)...)
 	list, err := db.All(rows, err, func(r db.Row) (c candidate, err error) {
 		var typ string
 		var at int64

@@ -7,6 +7,7 @@ import (
 	"turnpike/internal/db"
 	"turnpike/internal/db/dbtest"
 	"turnpike/internal/ids"
+	"turnpike/internal/visibility"
 )
 
 // TestAReplayUnderNewIDsEndsAfterTheClockWasSetBack: what it makes is not behind
@@ -24,9 +25,10 @@ func TestAReplayUnderNewIDsEndsAfterTheClockWasSetBack(t *testing.T) {
 		const total = 5
 		b.arrive(total)
 		arrived()
-		p := &Replay{EndpointID: b.endpoint.ID, WorkspaceID: b.endpoint.WorkspaceID, Environment: b.endpoint.Environment, Mode: ReplayAll, NewIDs: true, Since: b.now().Add(-time.Hour)}
+		vis := visibility.Filter{WorkspaceID: b.endpoint.WorkspaceID, Environment: string(b.endpoint.Environment)}
+		p := &Replay{EndpointID: b.endpoint.ID, Mode: ReplayAll, NewIDs: true, Since: b.now().Add(-time.Hour)}
 		write(t, d, func(tx *db.Tx) error {
-			if err := b.StartReplay(t.Context(), tx, system, p); err != nil {
+			if err := b.StartReplay(t.Context(), tx, system, vis, p); err != nil {
 				return err
 			}
 			_, err := tx.Exec(t.Context(), "UPDATE replays SET id = $2 WHERE id = $1", p.ID, ids.Floor(ids.Replay, time.Now().Add(time.Hour)))
@@ -38,7 +40,7 @@ func TestAReplayUnderNewIDsEndsAfterTheClockWasSetBack(t *testing.T) {
 			}
 			arrived()
 		}
-		found, err := b.ListReplays(t.Context(), d, b.endpoint.WorkspaceID, b.endpoint.Environment, b.endpoint.ID, db.Page{Limit: 2})
+		found, err := b.ListReplays(t.Context(), d, vis, b.endpoint.ID, db.Page{Limit: 2})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,6 +13,7 @@ import (
 	"turnpike/internal/events"
 	"turnpike/internal/fault"
 	"turnpike/internal/lanes"
+	"turnpike/internal/visibility"
 )
 
 // tunnelLife is how long a tunnel waits for its client to come back.
@@ -20,11 +21,10 @@ const tunnelLife = 24 * time.Hour
 
 // TunnelRequest is what a client wants to hear.
 type TunnelRequest struct {
-	WorkspaceID string
-	Environment accounts.Environment
-	Events      []string // of a tunnel of its own
-	Mirrors     string   // or the endpoint whose events and secret it wants
-	Resume      string   // or the tunnel that it had before
+	Visibility visibility.Filter // of the key that connects
+	Events     []string          // of a tunnel of its own
+	Mirrors    string            // or the endpoint whose events and secret it wants
+	Resume     string            // or the tunnel that it had before
 }
 
 // ConnectTunnel makes a tunnel, or finds the one that the client had, and gives
@@ -33,26 +33,31 @@ type TunnelRequest struct {
 func (s *Service) ConnectTunnel(ctx context.Context, tx *db.Tx, by audit.Actor, in TunnelRequest) (e *Endpoint, secret string, err error) {
 	switch {
 	case in.Resume != "":
-		e, err = s.GetLocked(ctx, tx, in.WorkspaceID, in.Environment, in.Resume)
-		if err == nil && e.Kind != Tunnel {
+		e, err = s.GetLocked(ctx, tx, in.Visibility, in.Resume)
+		switch {
+		case err != nil:
+		case e.Kind != Tunnel:
 			err = fault.Invalid("resume", "%s is no tunnel", in.Resume)
+		case e.CreatedBy != by.Name:
+			err = fault.Param(fault.NotFound, "resume", "This key has no tunnel %s. Only the key that opened a tunnel can resume it.", in.Resume)
 		}
 	case in.Mirrors != "":
 		var origin *Endpoint
 		// Locked, so that it is not deleted meanwhile: its mirrors go with it.
-		if origin, err = s.GetLocked(ctx, tx, in.WorkspaceID, in.Environment, in.Mirrors); err != nil {
+		if origin, err = s.GetLocked(ctx, tx, in.Visibility, in.Mirrors); err != nil {
 			return nil, "", err
 		}
 		if origin.Kind != HTTP {
 			return nil, "", fault.Invalid("endpoint", "%s is a tunnel itself", in.Mirrors)
 		}
-		e = &Endpoint{WorkspaceID: in.WorkspaceID, Environment: in.Environment, Kind: Tunnel, Events: origin.Events, Mirrors: origin.ID}
+		e = &Endpoint{WorkspaceID: origin.WorkspaceID, Environment: origin.Environment, Project: origin.Project, Kind: Tunnel, Events: origin.Events, Mirrors: origin.ID}
 		_, err = s.Create(ctx, tx, by, e)
 	default:
 		if err := events.CheckPatterns("events", in.Events); err != nil {
 			return nil, "", err
 		}
-		e = &Endpoint{WorkspaceID: in.WorkspaceID, Environment: in.Environment, Kind: Tunnel, Events: in.Events}
+		vis := in.Visibility
+		e = &Endpoint{WorkspaceID: vis.WorkspaceID, Environment: accounts.Environment(vis.Environment), Project: vis.Project, Kind: Tunnel, Events: in.Events}
 		secret, err = s.Create(ctx, tx, by, e)
 	}
 	if err != nil {
@@ -119,11 +124,10 @@ func (s *Service) disconnect(ctx context.Context, id string, from func(node stri
 	})
 }
 
-// ListTunnels returns a page of a tenant's tunnels alone.
-func (s *Service) ListTunnels(ctx context.Context, q db.Querier, workspaceID string, env accounts.Environment, page db.Page) (*db.Found[*Endpoint], error) {
-	search := db.Search{Table: "endpoints", Columns: endpointColumns}
-	search.Where.Add("deleted_at IS NULL AND workspace_id =", workspaceID)
-	search.Where.Add("environment =", string(env))
+// ListTunnels returns a page of the visible tunnels alone.
+func (s *Service) ListTunnels(ctx context.Context, q db.Querier, vis visibility.Filter, page db.Page) (*db.Found[*Endpoint], error) {
+	search := db.Search{Table: "endpoints", Columns: endpointColumns, Where: vis.Rows()}
+	search.Where.Require("deleted_at IS NULL")
 	search.Where.Add("kind =", string(Tunnel))
 	return db.Find(ctx, q, search, page, scanEndpoint, func(e *Endpoint) string { return e.ID })
 }

@@ -9,27 +9,40 @@ import (
 	"turnpike/internal/api"
 	"turnpike/internal/config"
 	"turnpike/internal/db/dbtest"
+	"turnpike/internal/ids"
 	"turnpike/test/harness"
 )
 
-// tenant is one workspace and environment with one of everything in it.
+// tenant is one workspace and environment, or one project of them, with one of
+// everything in it.
 type tenant struct {
 	name string
 	key  string
 	ids  map[string]string // the path up to {id} → an id that exists there
+	// approval belongs to the run. Nothing waits for it where no model answers.
+	approval string
 }
 
 func newTenant(t *testing.T, s *harness.Server, w *accounts.Workspace, env accounts.Environment) tenant {
 	t.Helper()
 	key, _ := s.Key(t, w, env)
-	_, other := s.Key(t, w, env)
 	project := "p-" + w.Name + "-" + string(env)
 	s.Do(t, inProject(key, project)).Want(t, 200, "")
-	token := s.Do(t, mint(key, map[string]any{"scopes": []string{"models:read"}})).Want(t, 200, "")
-	request := s.Do(t, models(key)).Want(t, 200, "").Header.Get("X-Request-Id")
+	return furnish(t, s, tenant{name: w.Name + "/" + string(env), key: key}, project)
+}
+
+// furnish creates one of everything with the tenant's key.
+func furnish(t *testing.T, s *harness.Server, n tenant, project string) tenant {
+	t.Helper()
 	post := func(path string, body any) *harness.Response {
-		return s.Do(t, harness.Request{Method: "POST", Path: path, Key: key, Body: body}).Want(t, 200, "")
+		return s.Do(t, harness.Request{Method: "POST", Path: path, Key: n.key, Body: body}).Want(t, 200, "")
 	}
+	key := map[string]any{"name": "spare", "scopes": []string{"models:read"}}
+	if pin := s.Do(t, harness.Request{Method: "GET", Path: "/v1/projects", Key: n.key}); pin.Code() == "project_not_allowed" {
+		key["project"] = project
+	}
+	token := s.Do(t, mint(n.key, map[string]any{"scopes": []string{"models:read"}})).Want(t, 200, "")
+	request := s.Do(t, models(n.key)).Want(t, 200, "").Header.Get("X-Request-Id")
 	endpoint := post("/v1/webhooks", map[string]any{"url": "https://example.com/", "events": []string{"*"}}).Text("id")
 	replay := post("/v1/webhooks/"+endpoint+"/replay", map[string]any{"since": s.Clock.Now().Unix()})
 	post("/v1/webhooks/"+endpoint+"/pause", nil) // so that nothing is sent
@@ -38,12 +51,81 @@ func newTenant(t *testing.T, s *harness.Server, w *accounts.Workspace, env accou
 	batch := post("/v1/images/batches", map[string]any{"requests": []any{image}})
 	video := post("/v1/videos", map[string]any{"prompt": "p", "size": "64x64", "seconds": 1})
 	voice := post("/v1/voice/renders", map[string]any{"voice": "alloy", "input": "Hi."})
-	run := post("/v1/agents/runs", map[string]any{"model": "gpt-4o-mini", "input": "hi"})
-	return tenant{name: w.Name + "/" + string(env), key: key, ids: map[string]string{
-		"/v1/keys/": other, "/v1/projects/": project, "/v1/scoped_tokens/": token.Text("id"), "/v1/audit/": request,
+	run := post("/v1/agents/runs", map[string]any{"model": "gpt-4o-mini", "input": "[[sim:tool=refund]]", "tools": []any{
+		map[string]any{"type": "function", "name": "refund", "parameters": map[string]any{"type": "object"}, "require_approval": "always"}}})
+	n.ids = map[string]string{
+		"/v1/keys/": post("/v1/keys", key).Text("id"), "/v1/projects/": project, "/v1/scoped_tokens/": token.Text("id"), "/v1/audit/": request,
 		"/v1/webhooks/": endpoint, "/v1/deliveries/": delivery.Text("id"), "/v1/events/": delivery.Text("event_id"), "/v1/replays/": replay.Text("id"),
 		"/v1/images/batches/": batch.Text("id"), "/v1/videos/": video.Text("id"), "/v1/voice/renders/": voice.Text("id"), "/v1/agents/runs/": run.Text("id"),
-	}}
+	}
+	n.approval = ids.New(ids.Approval)
+	if strings.HasPrefix(n.key, "tp_test_") {
+		s.Eventually(t, func() bool {
+			r := s.Do(t, harness.Request{Method: "GET", Path: "/v1/agents/runs/" + run.Text("id"), Key: n.key}).Want(t, 200, "")
+			n.approval = r.Text("required_actions.0.id")
+			return n.approval != ""
+		})
+	}
+	return n
+}
+
+// idRoutes are the routes with an ID in their path, without those whose IDs are
+// everybody's.
+func idRoutes() (out []api.Route) {
+	for _, rt := range api.Routes() {
+		if strings.Contains(rt.Path, "{id") && !strings.HasPrefix(rt.Path, "/v1/models/") {
+			out = append(out, rt)
+		}
+	}
+	return out
+}
+
+// at requests the route with an ID of the owner, and a body that the owner could send.
+func (n tenant) at(t *testing.T, s *harness.Server, rt api.Route, owner tenant) *harness.Response {
+	t.Helper()
+	before, _, _ := strings.Cut(rt.Path, "{id")
+	id, known := owner.ids[before]
+	if !known {
+		t.Fatalf("the route %s has an id and this test makes none for it: add one to furnish", rt.Path)
+	}
+	r := harness.Request{Method: rt.Method, Path: strings.NewReplacer("{id}", id, "{approval}", owner.approval).Replace(rt.Path), Key: n.key}
+	if strings.Contains(r.Path, "{") {
+		t.Fatalf("the route %s has a parameter that this test does not fill in: add it to tenant", rt.Path)
+	}
+	switch rt.Method + " " + rt.Path {
+	case "PATCH /v1/webhooks/{id}":
+		r.Body = map[string]any{"description": "x"}
+	case "POST /v1/webhooks/{id}/replay":
+		r.Body = map[string]any{"since": s.Clock.Now().Unix()}
+	case "POST /v1/agents/runs/{id}/tool_outputs":
+		r.Body = map[string]any{"tool_outputs": []any{map[string]any{"call_id": "call_1", "output": "x"}}}
+	case "POST /v1/agents/runs/{id}/approvals/{approval}":
+		r.Body = map[string]any{"decision": "approve"}
+	case "PATCH /v1/keys/{id}", "PATCH /v1/projects/{id}":
+		r.Body = map[string]any{"name": "x"}
+	}
+	return s.Do(t, r)
+}
+
+// seesNothingOf requests every route with an ID of the owner. All must return
+// 404, as if there were no such object.
+func (n tenant) seesNothingOf(t *testing.T, s *harness.Server, owner tenant) {
+	t.Helper()
+	for _, rt := range idRoutes() {
+		if r := n.at(t, s, rt, owner); r.Status != 404 || r.Code() != "not_found" {
+			t.Errorf("%s %s of %s with the key of %s: got %d %s, want 404 not_found", rt.Method, rt.Path, owner.name, n.name, r.Status, r.Body)
+		}
+	}
+}
+
+// seesItsOwn reads one of everything.
+func (n tenant) seesItsOwn(t *testing.T, s *harness.Server) {
+	t.Helper()
+	for before, id := range n.ids {
+		if before != "/v1/scoped_tokens/" {
+			s.Do(t, harness.Request{Method: "GET", Path: before + id, Key: n.key}).Want(t, 200, "")
+		}
+	}
 }
 
 // eachMaker is harness.Each with a server whose live keys can order anything.
@@ -62,58 +144,29 @@ func eachMaker(t *testing.T, fn func(t *testing.T, s *harness.Server)) {
 	}
 }
 
-// public paths have ids that are everybody's.
-var public = map[string]bool{"/v1/models/": true}
+// newTenants are two workspaces with both of their environments.
+func newTenants(t *testing.T, s *harness.Server) (list []tenant) {
+	t.Helper()
+	for _, name := range []string{"a", "b"} {
+		w := s.Workspace(t, name)
+		list = append(list, newTenant(t, s, w, accounts.Live), newTenant(t, s, w, accounts.Test))
+	}
+	return list
+}
 
 func TestNoIDOfOneTenantExistsForAnother(t *testing.T) {
 	t.Parallel()
 	eachMaker(t, func(t *testing.T, s *harness.Server) {
-		a, b := s.Workspace(t, "a"), s.Workspace(t, "b")
-		tenants := []tenant{newTenant(t, s, a, accounts.Live), newTenant(t, s, a, accounts.Test), newTenant(t, s, b, accounts.Test)}
-		for _, rt := range api.Routes() {
-			before, after, hasID := strings.Cut(rt.Path, "{id")
-			if !hasID || public[before] {
-				continue
-			}
-			after = after[strings.Index(after, "}")+1:]
-			for _, owner := range tenants {
-				id, known := owner.ids[before]
-				if !known {
-					t.Fatalf("the route %s has an id and this test makes none for it: add one to newTenant", rt.Path)
-				}
-				call := func(by tenant) *harness.Response {
-					r := harness.Request{Method: rt.Method, Path: before + id + after, Key: by.key}
-					switch rt.Method + " " + rt.Path { // a body that the owner could send
-					case "PATCH /v1/webhooks/{id}":
-						r.Body = map[string]any{"description": "x"}
-					case "POST /v1/webhooks/{id}/replay":
-						r.Body = map[string]any{"since": s.Clock.Now().Unix()}
-					case "POST /v1/agents/runs/{id}/tool_outputs":
-						r.Body = map[string]any{"tool_outputs": []any{map[string]any{"call_id": "call_1", "output": "x"}}}
-					case "POST /v1/agents/runs/{id}/approvals/{approval}":
-						r.Body = map[string]any{"decision": "approve"}
-					case "PATCH /v1/keys/{id}", "PATCH /v1/projects/{id}":
-						r.Body = map[string]any{"name": "x"}
-					}
-					return s.Do(t, r)
-				}
-				for _, stranger := range tenants {
-					if stranger.name == owner.name {
-						continue
-					}
-					if r := call(stranger); r.Status != 404 || r.Code() != "not_found" {
-						t.Errorf("%s %s of %s: %s got %d %s", rt.Method, rt.Path, owner.name, stranger.name, r.Status, r.Body)
-					}
+		tenants := newTenants(t, s)
+		for _, owner := range tenants {
+			for _, stranger := range tenants {
+				if stranger.name != owner.name {
+					stranger.seesNothingOf(t, s, owner)
 				}
 			}
 		}
-		// And each still has its own.
 		for _, owner := range tenants {
-			for before, id := range owner.ids {
-				if before != "/v1/scoped_tokens/" {
-					s.Do(t, harness.Request{Method: "GET", Path: before + id, Key: owner.key}).Want(t, 200, "")
-				}
-			}
+			owner.seesItsOwn(t, s)
 		}
 	})
 }
@@ -121,8 +174,7 @@ func TestNoIDOfOneTenantExistsForAnother(t *testing.T) {
 func TestListsShowOnlyTheCallersTenant(t *testing.T) {
 	t.Parallel()
 	eachMaker(t, func(t *testing.T, s *harness.Server) {
-		a, b := s.Workspace(t, "a"), s.Workspace(t, "b")
-		tenants := []tenant{newTenant(t, s, a, accounts.Live), newTenant(t, s, a, accounts.Test), newTenant(t, s, b, accounts.Test)}
+		tenants := newTenants(t, s)
 		for _, path := range []string{"/v1/keys", "/v1/projects", "/v1/audit", "/v1/audit/actions", "/v1/webhooks", "/v1/deliveries", "/v1/events",
 			"/v1/images/batches", "/v1/videos", "/v1/voice/renders", "/v1/agents/runs"} {
 			for _, own := range tenants {

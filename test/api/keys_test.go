@@ -60,9 +60,10 @@ func TestKeyMayOnlyManageKeysNoWiderThanItself(t *testing.T) {
 	t.Parallel()
 	harness.Each(t, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
-		admin, adminID := s.Key(t, w, accounts.Test)
+		admin, _ := s.Key(t, w, accounts.Test)
 		bounds := map[string]any{"name": "n", "scopes": []string{"keys:write", "keys:read", "images:create"}, "monthly_budget": 100, "project": "p1",
 			"allowed_ips": []string{"127.0.0.0/8"}, "rate_limit": 60, "expires_at": s.Clock.Now().Unix() + 3600}
+		widerID := s.Do(t, newKey(admin, map[string]any{"name": "n", "scopes": []string{"*"}, "project": "p1"})).Want(t, 200, "").Text("id")
 		made := s.Do(t, newKey(admin, bounds)).Want(t, 200, "")
 		bounded, boundedID := made.Text("value"), made.Text("id")
 
@@ -107,10 +108,10 @@ func TestKeyMayOnlyManageKeysNoWiderThanItself(t *testing.T) {
 		patch(boundedID, map[string]any{"scopes": []string{"*"}}).Want(t, 403, "insufficient_scope")
 		patch(boundedID, map[string]any{"project": nil}).Want(t, 403, "project_not_allowed")
 		patch(boundedID, map[string]any{"name": "renamed", "monthly_budget": 50}).Want(t, 200, "")
-		patch(adminID, map[string]any{"name": "x"}).Want(t, 403, "insufficient_scope")
-		patch(adminID, bounds).Want(t, 403, "insufficient_scope") // it would be narrow then, but it is not now
-		s.Do(t, harness.Request{Method: "DELETE", Path: "/v1/keys/" + adminID, Key: bounded}).Want(t, 403, "insufficient_scope")
-		s.Do(t, harness.Request{Method: "POST", Path: "/v1/keys/" + adminID + "/rotate", Key: bounded}).Want(t, 403, "insufficient_scope")
+		patch(widerID, map[string]any{"name": "x"}).Want(t, 403, "insufficient_scope")
+		patch(widerID, bounds).Want(t, 403, "insufficient_scope") // it would be narrow then, but it is not now
+		s.Do(t, harness.Request{Method: "DELETE", Path: "/v1/keys/" + widerID, Key: bounded}).Want(t, 403, "insufficient_scope")
+		s.Do(t, harness.Request{Method: "POST", Path: "/v1/keys/" + widerID + "/rotate", Key: bounded}).Want(t, 403, "insufficient_scope")
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 	"turnpike/internal/access"
 	"turnpike/internal/accounts"
 	"turnpike/internal/credits"
+	"turnpike/internal/visibility"
 	"turnpike/test/harness"
 )
 
@@ -102,7 +103,7 @@ func TestKeysAreChangedByForm(t *testing.T) {
 		value, id := s.KeyOf(t, &access.Key{WorkspaceID: w.ID, Environment: accounts.Live, Name: "old", Scopes: []string{"images:*", "models:read"}, ExpiresAt: &ends})
 		page := b.in(accounts.Live, "keys/"+id)
 		read := func() *access.Key {
-			k, err := access.NewKeys(s.Ring, s.Clock.Now).Get(t.Context(), s.DB, w.ID, accounts.Live, id)
+			k, err := access.NewKeys(s.Ring, s.Clock.Now).Get(t.Context(), s.DB, visibility.Filter{WorkspaceID: w.ID, Environment: "live"}, id)
 			if err != nil {
 				t.Fatal(err)
 			}

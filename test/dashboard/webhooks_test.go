@@ -17,6 +17,7 @@ import (
 	"turnpike/internal/events"
 	"turnpike/internal/lanes"
 	"turnpike/internal/safehttp"
+	"turnpike/internal/visibility"
 	"turnpike/internal/webhooks"
 	"turnpike/test/harness"
 	"turnpike/test/world"
@@ -389,7 +390,7 @@ func TestTunnelsAreShownApart(t *testing.T) {
 		service := webhooks.New(webhooks.Options{DB: b.s.DB, Group: group, Ring: b.s.Ring, Guard: safehttp.New(safehttp.Policy{}),
 			Publisher: events.NewPublisher(b.s.Clock.Now), Node: "node_x", PerEndpoint: 1, Slots: 1, Now: b.s.Clock.Now})
 		b.write(t, func(tx *db.Tx) (err error) {
-			tunnel, _, err = service.ConnectTunnel(t.Context(), tx, actorOf(b), webhooks.TunnelRequest{WorkspaceID: b.workspace.ID, Environment: accounts.Test, Mirrors: id})
+			tunnel, _, err = service.ConnectTunnel(t.Context(), tx, actorOf(b), webhooks.TunnelRequest{Visibility: visibility.Filter{WorkspaceID: b.workspace.ID, Environment: "test"}, Mirrors: id})
 			return err
 		})
 		b.get(t, b.in(accounts.Test, "webhooks")).shows(t, "Tunnels", tunnel.ID, badge("good", "connected"), "mirrors")

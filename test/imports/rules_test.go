@@ -18,7 +18,7 @@ var layers = []layer{
 	{"engines", list("gateway providers media agents webhooks leaks lanes mail retention")},
 	{"records", list("accounts idempotency access people limits spend catalog events audit files")},
 	{"settings", list("config")},
-	{"upper ground", list("nodes")},
+	{"upper ground", list("nodes visibility")},
 	{"middle ground", list("db safehttp jsonbody keyring")},
 	{"lower ground", list("ids fault credits durable audio clientip visitors assets")},
 	{"public", list("webhook")},

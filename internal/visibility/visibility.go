@@ -1,0 +1,51 @@
+// Package visibility holds the rule about which rows a principal can see. The
+// functions that read records take a Filter, so that no resource can forget it.
+package visibility
+
+import "turnpike/internal/db"
+
+// Filter selects the rows that a principal can see.
+type Filter struct {
+	WorkspaceID string
+	Environment string
+	// Project limits a pinned key to the rows of its project. Rows without a
+	// project are not among them. Empty selects the whole environment.
+	Project string
+	// Reader limits a scoped token to the jobs and runs of tokens that share
+	// its key and metadata. Empty selects all of them.
+	Reader string
+	// Shared includes entries of the admin log that belong to no environment,
+	// such as sign-ins and changes to members.
+	Shared bool
+}
+
+// Includes reports whether the filter selects a row with these values.
+func (f Filter) Includes(workspaceID, environment, project string) bool {
+	return f.WorkspaceID == workspaceID && f.Environment == environment && (f.Project == "" || f.Project == project)
+}
+
+// InEnvironment returns the conditions for a table with the columns
+// workspace_id and environment. The caller applies Project.
+func (f Filter) InEnvironment() (c db.Conditions) {
+	c.Add("workspace_id =", f.WorkspaceID)
+	c.Add("environment =", f.Environment)
+	return c
+}
+
+// Rows returns the conditions for a table that also has the column project.
+func (f Filter) Rows() db.Conditions {
+	c := f.InEnvironment()
+	if f.Project != "" {
+		c.Add("project =", f.Project)
+	}
+	return c
+}
+
+// Work returns the conditions for jobs and runs, which also have the column reader.
+func (f Filter) Work() db.Conditions {
+	c := f.Rows()
+	if f.Reader != "" {
+		c.Add("reader =", f.Reader)
+	}
+	return c
+}
