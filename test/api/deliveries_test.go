@@ -22,6 +22,7 @@ import (
 	"turnpike/internal/mail/mailtest"
 	"turnpike/internal/safehttp/safehttptest"
 	"turnpike/test/harness"
+	"turnpike/webhook"
 )
 
 // schedule is the specification's: how long after a failure the next attempt is made.
@@ -637,5 +638,35 @@ func TestHeldEventsExpireAfterAWarningAndRowsGoAfterTheirTime(t *testing.T) {
 		c.ask(t, "GET", "/v1/deliveries/"+old, nil).Want(t, 404, "not_found")
 		after(7*day + time.Minute)
 		c.ask(t, "GET", "/v1/deliveries/"+young, nil).Want(t, 404, "not_found")
+	})
+}
+
+// Within the receivers' tolerance, anyone who reads a whole signature could send
+// the delivery again under another ID.
+func TestAttemptsShowSignaturesShortened(t *testing.T) {
+	t.Parallel()
+	eachHooked(t, nil, func(t *testing.T, c *customer) {
+		hook := newReceiver(t, c.Clock, answering(http.StatusOK))
+		endpoint, _ := c.endpoint(t, hook.URL)
+		c.post(t, "/v1/webhooks/"+endpoint+"/rotate_secret", nil) // so that there are two
+		c.publish(t, creditsLow)
+		sent := hook.wait(t, c, 1)[0]
+		reader, _ := c.Key(t, c.workspace, c.env, "webhooks:read")
+		c.until(t, sent.id, "succeeded", 1)
+		shown := c.Do(t, harness.Request{Method: "GET", Path: "/v1/deliveries/" + sent.id, Key: reader}).Want(t, 200, "")
+		plain := sent.header.Get(webhook.HeaderSignature)
+		var standard []string
+		for _, one := range strings.Fields(sent.header.Get(webhook.HeaderStandardSignature)) {
+			standard = append(standard, one[:len("v1,")+8]+"…")
+		}
+		if got, want := shown.Text("attempts.0.request_headers.Service-Signature"), plain[:8]+"…"; got != want {
+			t.Errorf("got Service-Signature %q, want %q", got, want)
+		}
+		if got, want := shown.Text("attempts.0.request_headers.Webhook-Signature"), strings.Join(standard, " "); got != want || len(standard) != 2 {
+			t.Errorf("got Webhook-Signature %q, want %q", got, want)
+		}
+		if got := shown.Text("attempts.0.request_headers.Service-Event-Id"); got != sent.id {
+			t.Errorf("got Service-Event-Id %q, want %q", got, sent.id)
+		}
 	})
 }

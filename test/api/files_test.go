@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"turnpike/internal/accounts"
 	"turnpike/internal/db"
 	"turnpike/internal/events"
 	"turnpike/internal/files"
@@ -72,6 +73,78 @@ func TestEventsCarryLinksThatOpenTheirFiles(t *testing.T) {
 		}
 		if n := c.rows(t, "files"); n != 0 {
 			t.Errorf("%d files are left", n)
+		}
+	})
+}
+
+// TestForgedFileLinksAreRejected: nothing of a link can be changed, and another
+// tenant's signature opens nothing, also for a file of the same content.
+func TestForgedFileLinksAreRejected(t *testing.T) {
+	t.Parallel()
+	eachHooked(t, nil, func(t *testing.T, c *customer) {
+		store, err := files.Open(t.Context(), files.Options{DB: c.DB, Folder: filepath.Join(c.Data, "files"), Retention: 30 * 24 * time.Hour, Now: c.Clock.Now})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer store.Close()
+		// Links come from the server: they are those of events.
+		link := func(c *customer, content string) (string, files.File) {
+			id := ids.New("video_")
+			f, err := store.Put(t.Context(), files.Owner{WorkspaceID: c.workspace.ID, Environment: string(c.env)}, id, "video/mp4", strings.NewReader(content))
+			if err != nil {
+				t.Fatal(err)
+			}
+			ref, zero := events.FileRef(f.SHA256, "v.mp4"), int64(0)
+			e := c.publish(t, events.VideoRender{ID: id, Object: "video", Status: "completed", Model: "sora-2", Progress: 100, Seconds: "8", Size: "1280x720",
+				URL: &ref, URLExpiresAt: &zero, CreatedAt: c.Clock.Now().Unix()})[0]
+			return linkIn(t, c.get(t, "/v1/events/"+e.ID).Body), f
+		}
+		other, test := newCustomer(t, c.Server, accounts.Live), c.inTest(t)
+		whole, _ := link(c, "a video")
+		second, secondFile := link(c, "another video")
+		foreign, _ := link(other, "a video")
+		sandbox, _ := link(test, "a video")
+		for _, good := range []string{whole, second, foreign, sandbox} {
+			follow(t, good, http.StatusOK)
+		}
+		address, query, _ := strings.Cut(whole, "?")
+		_, signature, _ := strings.Cut(query, "signature=")
+		expires := strings.TrimSuffix(strings.TrimPrefix(query, "expires="), "&signature="+signature)
+		signatureOf := func(link string) string { _, s, _ := strings.Cut(link, "signature="); return s }
+		later := itoa(c.Clock.Now().Add(1000 * time.Hour).Unix())
+		parts := strings.Split(address, "/") // …/files/workspace/environment/sha256/name
+		sum := parts[len(parts)-2]
+		forged := map[string]string{
+			"another signature":               strings.Replace(whole, signature, strings.Repeat("0", len(signature)), 1),
+			"no signature":                    address + "?expires=" + expires,
+			"a longer life":                   strings.Replace(whole, expires, later, 1),
+			"no expiry":                       address + "?signature=" + signature,
+			"another name":                    strings.Replace(whole, "v.mp4", "v.html", 1),
+			"another file":                    strings.Replace(whole, sum, secondFile.SHA256, 1),
+			"another workspace":               strings.Replace(whole, c.workspace.ID, other.workspace.ID, 1),
+			"another workspace's signature":   address + "?expires=" + expires + "&signature=" + signatureOf(foreign),
+			"another environment":             strings.Replace(whole, "/live/", "/test/", 1),
+			"another environment's signature": address + "?expires=" + expires + "&signature=" + signatureOf(sandbox),
+			"path traversal":                  strings.Replace(whole, "/live/", "/live/x/..%2F..%2Flive/", 1),
+			"plain path traversal":            strings.Replace(whole, "/files/", "/files/../files/", 1),
+			"traversal to the database":       strings.Replace(whole, sum, "..%2F..%2F..%2Fturnpike.db", 1),
+			"a doubled expiry":                address + "?expires=" + later + "&" + query,
+			"a doubled signature":             address + "?expires=" + later + "&signature=" + strings.Repeat("0", len(signature)) + "&signature=" + signature,
+		}
+		for name, link := range forged {
+			req, err := http.NewRequest("GET", link, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			res, err := http.DefaultTransport.RoundTrip(req) // as it is, and without redirects
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, err := io.ReadAll(res.Body)
+			_ = res.Body.Close()
+			if err != nil || res.StatusCode != http.StatusForbidden && res.StatusCode != http.StatusNotFound || strings.Contains(string(body), "video") {
+				t.Errorf("%s: got %d %s for %s, want 403 or 404 (%v)", name, res.StatusCode, body, link, err)
+			}
 		}
 	})
 }

@@ -103,6 +103,7 @@ func TestEveryMalformedEndpointIsRefusedAndNothingIsStored(t *testing.T) {
 			{`{"url":"https://example.com/","events":["*"],"description":"a\u0000b"}`, "invalid_parameter", "description"},
 			{fmt.Sprintf(`{"url":"https://example.com/","events":["*"],"description":%q}`, strings.Repeat("x", 501)), "invalid_parameter", "description"},
 			{fmt.Sprintf(`{"url":"https://example.com/","events":["*"],"description":"it is %s"}`, c.key), "invalid_parameter", "description"},
+			{fmt.Sprintf(`{"url":"https://example.com/?key=%s","events":["*"]}`, c.key), "invalid_parameter", "url"},
 			{`{"url":"https://example.com/","events":["*"` + strings.Repeat(`,"*"`, 50) + `]}`, "invalid_parameter", "events"},
 			{`{"url":"https://example.com/","events":["*"]} x`, "invalid_json", ""},
 		}
@@ -135,7 +136,7 @@ func TestEveryMalformedEndpointIsRefusedAndNothingIsStored(t *testing.T) {
 
 		// A change is held to the same rules, and a refused one changes nothing.
 		before := c.get(t, "/v1/webhooks/"+id)
-		for body, param := range map[string]string{`{"url":"http://example.com/"}`: "url", `{"url":null}`: "url", `{"events":["x"]}`: "events", `{"events":null}`: "events",
+		for body, param := range map[string]string{`{"url":"http://example.com/"}`: "url", `{"url":"https://example.com/` + c.key + `"}`: "url", `{"url":null}`: "url", `{"events":["x"]}`: "events", `{"events":null}`: "events",
 			`{"description":"` + strings.Repeat("x", 501) + `"}`: "description", `{"url":"https://example.com/new","status":"paused"}`: "status"} {
 			if r := c.ask(t, "PATCH", "/v1/webhooks/"+id, body); r.Status != 400 || r.Text("error.param") != param {
 				t.Errorf("PATCH %.100s: %d %s", body, r.Status, r.Body)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"turnpike/internal/accounts"
+	"turnpike/internal/db"
 	"turnpike/internal/events"
 	"turnpike/internal/tunnel"
 	"turnpike/test/harness"
@@ -117,5 +118,62 @@ func newClientTakesTheTunnelOver(t *testing.T, c *customer) {
 	}
 	if len(taker.lost) > 0 {
 		t.Errorf("the leaving of the first client disconnected the second: %v", <-taker.lost)
+	}
+}
+
+// onlyTheKeyThatOpenedATunnelResumesIt: another key of the same workspace and
+// environment that may open tunnels does not take it over. A rotated key does.
+func onlyTheKeyThatOpenedATunnelResumesIt(t *testing.T, c *customer) {
+	first, second := newReceiver(t, answering(200)), newReceiver(t, answering(200))
+	l, ready := c.listen(t, first.URL, nil)
+	other, _ := c.Key(t, c.workspace, accounts.Test)
+	stranger := c.start(t, second.URL, func(o *tunnel.Options) { o.Key, o.Resume = other, ready.Endpoint })
+	var refused *tunnel.Refusal
+	if err := stranger.end(t); !errors.As(err, &refused) || refused.Status != 404 || !strings.Contains(refused.Message, "Only the key that opened a tunnel can resume it") {
+		t.Errorf("the other key's client ended with %v", err)
+	}
+	c.publish(t, events.AgentRunCompleted, 1)
+	first.wait(t, 1)
+	l.leave(t)
+	rotated := c.post(t, "/v1/keys/"+c.keyID+"/rotate", map[string]any{}).Text("value")
+	c.listen(t, second.URL, func(o *tunnel.Options) { o.Key, o.Resume = rotated, ready.Endpoint })
+	c.publish(t, events.AgentRunCompleted, 1)
+	second.wait(t, 1)
+}
+
+// tunnelOfPinnedKeyGetsItsProjectOnly: also as a mirror, for which it sees the
+// endpoints of its project alone.
+func tunnelOfPinnedKeyGetsItsProjectOnly(t *testing.T, c *customer) {
+	pinned := c.post(t, "/v1/keys", map[string]any{"name": "n", "scopes": []string{"*"}, "project": "alpha"}).Text("value")
+	everything, own := newReceiver(t, answering(200)), newReceiver(t, answering(200))
+	_, all := c.listen(t, everything.URL, nil)
+	_, ready := c.listen(t, own.URL, func(o *tunnel.Options) { o.Key = pinned })
+	endpoint := c.post(t, "/v1/webhooks", map[string]any{"url": "https://example.com/", "events": []string{"billing.credits.low"}}).Text("id")
+	for _, query := range []string{"resume=" + all.Endpoint, "endpoint=" + endpoint} {
+		h := http.Header{"Connection": {"Upgrade"}, "Upgrade": {"websocket"}, "Sec-WebSocket-Version": {"13"}, "Sec-WebSocket-Key": {"dGhlIHNhbXBsZSBub25jZQ=="}}
+		c.Do(t, harness.Request{Method: "GET", Path: "/v1/tunnel?" + query, Key: pinned, Header: h}).Want(t, 404, "not_found")
+	}
+	for _, project := range []string{"", "beta", "alpha"} {
+		c.write(t, func(tx *db.Tx) error {
+			from := events.Origin{WorkspaceID: c.workspace.ID, Environment: string(accounts.Test), Project: project}
+			_, err := events.NewPublisher(c.Clock.Now).Publish(t.Context(), tx, from, events.Sample(events.AgentRunCompleted, c.Clock.Now()))
+			tx.Signal("events", "")
+			return err
+		})
+	}
+	everything.wait(t, 3)
+	c.await(t, ready.Endpoint, "succeeded", 1)
+	if body := string(own.wait(t, 1)[0].body); !strings.Contains(body, `"project":"alpha"`) {
+		t.Errorf("the tunnel of the pinned key got %s", body)
+	}
+}
+
+// tunnelEndsWhenItsKeyIsPinned: it gets the events of all projects.
+func tunnelEndsWhenItsKeyIsPinned(t *testing.T, c *customer) {
+	made := c.post(t, "/v1/keys", map[string]any{"name": "n", "scopes": []string{"*"}})
+	l, _ := c.listen(t, newReceiver(t, answering(200)).URL, func(o *tunnel.Options) { o.Key = made.Text("value") })
+	c.Do(t, harness.Request{Method: "PATCH", Path: "/v1/keys/" + made.Text("id"), Key: c.key, Body: map[string]any{"project": "alpha"}}).Want(t, 200, "")
+	if err := l.end(t); err == nil {
+		t.Error("the client ended without an error")
 	}
 }

@@ -24,6 +24,9 @@ var guarantees = map[string]func(t *testing.T, c *customer){
 	"TunnelIsInTheLogBeforeItIsThere":               tunnelIsInTheLogBeforeItIsThere,
 	"TunnelIsHiddenFromListsUnlessAskedFor":         tunnelIsHiddenFromListsUnlessAskedFor,
 	"NewClientTakesTheTunnelOver":                   newClientTakesTheTunnelOver,
+	"OnlyTheKeyThatOpenedATunnelResumesIt":          onlyTheKeyThatOpenedATunnelResumesIt,
+	"TunnelOfPinnedKeyGetsItsProjectOnly":           tunnelOfPinnedKeyGetsItsProjectOnly,
+	"TunnelEndsWhenItsKeyIsPinned":                  tunnelEndsWhenItsKeyIsPinned,
 	"DeletingAConnectedTunnelSendsItsClientAway":    deletingAConnectedTunnelSendsItsClientAway,
 }
 
