@@ -39,7 +39,8 @@ it gets what that endpoint gets, signed with that endpoint's secret, and has no
 effect on it.
 
 While the connection is away the server holds what comes, for up to a day. The
-tunnel comes back by itself; after Ctrl-C, --resume comes back to it.
+tunnel comes back by itself; after Ctrl-C, --resume comes back to it. Only the key
+that opened a tunnel can resume it.
 
 The key needs the scope webhooks:write. A test key gets test events.`,
 		Example: `  turnpike listen --forward-to localhost:3000/hooks
