@@ -63,8 +63,18 @@ type Workspace struct {
 	MonthlyCredits       *credits.Micro // nil for no limit
 	Alert                Threshold
 	LeakPolicy           LeakPolicy
+	TestTools            ToolMode // of test runs; empty for the server's default
 	CreatedAt            time.Time
 }
+
+// ToolMode is how agent runs call HTTP and MCP tools and HTTP checks.
+type ToolMode string
+
+// The modes. Simulated tools send no requests.
+const (
+	ToolsSimulated ToolMode = "simulated"
+	ToolsReal      ToolMode = "real"
+)
 
 // LeakPolicy is what becomes of a key that a workspace sends in the body of a
 // request: in a prompt or in metadata.
@@ -98,17 +108,18 @@ func (t Threshold) Of(monthly credits.Micro) credits.Micro {
 	return monthly / 100 * credits.Micro(t.Percent)
 }
 
-const workspaceColumns = "id, name, strict_projects, default_project_budget, rotation_grace_seconds, created_at, monthly_credits, alert_credits, alert_percent, leak_policy"
+const workspaceColumns = "id, name, strict_projects, default_project_budget, rotation_grace_seconds, created_at, monthly_credits, alert_credits, alert_percent, leak_policy, test_tools"
 
 func scanWorkspace(r db.Row) (*Workspace, error) {
 	var w Workspace
 	var budget, monthly, alert, percent *int64
 	var grace, created int64
 	var policy string
-	if err := r.Scan(&w.ID, &w.Name, &w.StrictProjects, &budget, &grace, &created, &monthly, &alert, &percent, &policy); err != nil {
+	var testTools *string
+	if err := r.Scan(&w.ID, &w.Name, &w.StrictProjects, &budget, &grace, &created, &monthly, &alert, &percent, &policy, &testTools); err != nil {
 		return nil, err
 	}
-	w.LeakPolicy = LeakPolicy(policy)
+	w.LeakPolicy, w.TestTools = LeakPolicy(policy), ToolMode(db.Text(testTools))
 	w.MonthlyCredits, w.Alert = (*credits.Micro)(monthly), DefaultAlert
 	switch {
 	case alert != nil:
@@ -145,8 +156,13 @@ func UpdateWorkspace(ctx context.Context, tx *db.Tx, w *Workspace) error {
 	if w.RotationGrace < 0 || w.RotationGrace > MaxRotationGrace {
 		return fault.Invalid("rotation_grace", "the rotation grace must be from 0 to %s", MaxRotationGrace)
 	}
-	_, err := tx.Exec(ctx, `UPDATE workspaces SET strict_projects = $2, default_project_budget = $3, rotation_grace_seconds = $4
-		WHERE id = $1`, w.ID, w.StrictProjects, (*int64)(w.DefaultProjectBudget), int64(w.RotationGrace/time.Second))
+	switch w.TestTools {
+	case "", ToolsSimulated, ToolsReal:
+	default:
+		return fault.Invalid("test_tools", "The mode of test tools must be simulated or real, not %q.", w.TestTools)
+	}
+	_, err := tx.Exec(ctx, `UPDATE workspaces SET strict_projects = $2, default_project_budget = $3, rotation_grace_seconds = $4, test_tools = $5
+		WHERE id = $1`, w.ID, w.StrictProjects, (*int64)(w.DefaultProjectBudget), int64(w.RotationGrace/time.Second), db.OrNull(string(w.TestTools)))
 	tx.Signal(SignalWorkspace, w.ID)
 	return err
 }

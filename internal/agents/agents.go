@@ -7,6 +7,8 @@
 //	work.go     what is due in a lane → one turn of a run
 //	think.go    a turn that asks the model: a step
 //	act.go      a turn that executes tools
+//	toolmode.go whether tools are real or simulated
+//	requests.go how many requests and calls there may be
 //	verify.go   a turn that checks the answer
 //	bill.go     what a call has used and cost, by the request log
 //	outcome.go  what came of a turn → rows, by group commit
@@ -19,10 +21,12 @@ package agents
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"sync"
 	"time"
 
+	"turnpike/internal/accounts"
 	"turnpike/internal/agents/tools"
 	"turnpike/internal/audit"
 	"turnpike/internal/db"
@@ -48,8 +52,17 @@ type Options struct {
 	// PerLane and Slots are how many turns run at once.
 	PerLane int
 	Slots   int
-	Version string
-	Now     func() time.Time
+	// Requests limits what tools and checks send.
+	Requests *tools.RequestLimits
+	// CallsPerStep and CallsPerRun are how many tools the server calls at most.
+	CallsPerStep int
+	CallsPerRun  int64
+	// TestTools is the mode of test runs in workspaces that set none.
+	TestTools accounts.ToolMode
+	// ToolResult finds the output that a conversation sets for simulated calls.
+	ToolResult func(messages []json.RawMessage) (result string, found bool)
+	Version    string
+	Now        func() time.Time
 }
 
 // Service is the agent runs of this node.
@@ -63,6 +76,12 @@ type Service struct {
 	checker   *http.Client // of checks: a connection for each, as none is made twice
 	publisher *events.Publisher
 	now       func() time.Time
+
+	requests     *tools.RequestLimits
+	callsPerStep int
+	callsPerRun  int64
+	testTools    accounts.ToolMode
+	toolResult   func(messages []json.RawMessage) (result string, found bool)
 
 	group    *db.Group
 	outcomes *db.Queue[*outcome]
@@ -81,7 +100,8 @@ const maxLanes = 1024
 func New(o Options) *Service {
 	s := &Service{db: o.DB, ring: o.Ring, gateway: o.Gateway, log: o.Log, guard: o.Guard, tools: tools.NewExecutor(o.Guard, o.Version),
 		checker:   o.Guard.Client(safehttp.ClientOptions{MaxIdlePerHost: -1}),
-		publisher: o.Publisher, now: o.Now, at: map[string]context.CancelFunc{}, unlogged: map[string]*audit.Record{}}
+		publisher: o.Publisher, now: o.Now, requests: o.Requests, callsPerStep: o.CallsPerStep, callsPerRun: o.CallsPerRun, testTools: o.TestTools,
+		toolResult: o.ToolResult, at: map[string]context.CancelFunc{}, unlogged: map[string]*audit.Record{}}
 	s.group = db.NewGroup(o.DB)
 	s.outcomes = db.NewQueue(s.group, true, s.writeOutcomes)
 	s.runner = lanes.NewRunner[*item](o.DB, s, lanes.Options{Queue: Queue, Node: o.Node, Cap: o.PerLane, Slots: o.Slots, Lanes: maxLanes, Now: o.Now})

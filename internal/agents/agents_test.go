@@ -78,7 +78,7 @@ func node(t *testing.T, d *db.DB) *Service {
 		t.Fatal(err)
 	}
 	s := New(Options{DB: d, Ring: ring, Guard: safehttp.New(safehttp.Policy{AllowHTTP: true, AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}),
-		Publisher: events.NewPublisher(time.Now), Node: ids.New("node_"), PerLane: 1, Slots: 1, Version: "1", Now: time.Now})
+		Publisher: events.NewPublisher(time.Now), Node: ids.New("node_"), PerLane: 1, Slots: 1, CallsPerStep: 16, CallsPerRun: 500, Version: "1", Now: time.Now})
 	t.Cleanup(s.group.Stop)
 	return s
 }

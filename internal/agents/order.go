@@ -275,6 +275,11 @@ func plainMessage(role, text string) (json.RawMessage, error) {
 func (s *Service) Create(ctx context.Context, tx *db.Tx, o *Order) error {
 	r := o.Run
 	r.Logged = 1
+	mode, err := s.environmentToolMode(ctx, tx, r)
+	if err != nil {
+		return err
+	}
+	r.Orders.ToolMode = mode
 	if err := insertRun(ctx, tx, r); err != nil {
 		return err
 	}

@@ -38,7 +38,7 @@ func (o *outcome) say(kind string, data any) { o.log = append(o.log, entry{kind,
 
 // sayDone logs what came of a call.
 func (o *outcome) sayDone(c *Call) {
-	o.say("tool_call.completed", map[string]any{"call_id": c.ID, "tool": c.Tool, "is_error": c.IsError, "output": c.Output})
+	o.say("tool_call.completed", map[string]any{"call_id": c.ID, "tool": c.Tool, "is_error": c.IsError, "simulated": c.Simulated, "output": c.Output})
 }
 
 // move changes the run's state and logs it.

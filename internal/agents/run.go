@@ -71,6 +71,7 @@ type Run struct {
 	Metadata     map[string]string
 	MaxSteps     int64
 	StepsUsed    int64
+	ToolCalls    int64 // HTTP and MCP calls that were started
 	Revisions    int64
 	Budget       *credits.Micro
 	InputTokens  int64
@@ -109,6 +110,9 @@ type orders struct {
 	Checks            []check         `json:"checks,omitzero"`
 	MaxRevisions      int64           `json:"max_revisions,omitzero"`
 	IP                string          `json:"ip"` // of whoever made the run
+	// ToolMode is how the run was created. A run from before there were modes has
+	// none, and takes its workspace's.
+	ToolMode accounts.ToolMode `json:"tool_mode,omitzero"`
 }
 
 // move changes the state, which must be one of the moves.
@@ -125,7 +129,7 @@ func (r *Run) move(to Status) error {
 
 const runColumns = `id, workspace_id, environment, project, key_id, reader, request_id, lane, status, model, orders, specs, secrets, tools, metadata,
 	max_steps, steps_used, revisions, budget, input_tokens, output_tokens, credits, answer, result, error, turn, tries, due_at, worked_us, messages, logged,
-	created_at, started_at, completed_at, cut_step`
+	created_at, started_at, completed_at, cut_step, tool_calls`
 
 func insertRun(ctx context.Context, tx *db.Tx, r *Run) error {
 	orders, err := json.Marshal(r.Orders)
@@ -141,7 +145,7 @@ func insertRun(ctx context.Context, tx *db.Tx, r *Run) error {
 		return err
 	}
 	_, err = tx.Exec(ctx, "INSERT INTO agent_runs ("+runColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, NULL, $14,
-		$15, 0, 0, $16, 0, 0, 0, NULL, NULL, NULL, 0, 0, $17, 0, $18, $19, $20, NULL, NULL, 0)`,
+		$15, 0, 0, $16, 0, 0, 0, NULL, NULL, NULL, 0, 0, $17, 0, $18, $19, $20, NULL, NULL, 0, 0)`,
 		r.ID, r.WorkspaceID, string(r.Environment), db.OrNull(r.Project), r.KeyID, r.Reader, r.RequestID, r.Lane, string(r.Status), r.Model, string(orders),
 		string(specs), db.OrNull(r.Secrets), string(metadata), r.MaxSteps, (*int64)(r.Budget), db.Micros(r.DueAt), r.Messages, r.Logged, r.CreatedAt.UnixMicro())
 	if err != nil {
@@ -154,10 +158,10 @@ func insertRun(ctx context.Context, tx *db.Tx, r *Run) error {
 var saveRuns = db.NewBulkUpdate("agent_runs", `status = v.status, tools = v.tools, steps_used = v.steps_used, revisions = v.revisions,
 	input_tokens = v.input_tokens, output_tokens = v.output_tokens, credits = v.credits, answer = v.answer, result = v.result, error = v.error,
 	turn = v.turn, tries = v.tries, due_at = v.due_at, worked_us = v.worked_us, messages = v.messages, logged = v.logged,
-	started_at = v.started_at, completed_at = v.completed_at, cut_step = v.cut_step`, "agent_runs.id = v.id",
+	started_at = v.started_at, completed_at = v.completed_at, cut_step = v.cut_step, tool_calls = v.tool_calls`, "agent_runs.id = v.id",
 	"id text", "status text", "tools text", "steps_used bigint", "revisions bigint", "input_tokens bigint", "output_tokens bigint", "credits bigint",
 	"answer text", "result text", "error text", "turn bigint", "tries bigint", "due_at bigint", "worked_us bigint", "messages bigint", "logged bigint",
-	"started_at bigint", "completed_at bigint", "cut_step bigint")
+	"started_at bigint", "completed_at bigint", "cut_step bigint", "tool_calls bigint")
 
 func (r *Run) row() ([]any, error) {
 	var list, result, failure any
@@ -176,7 +180,7 @@ func (r *Run) row() ([]any, error) {
 		*f.into = string(text)
 	}
 	return []any{r.ID, string(r.Status), list, r.StepsUsed, r.Revisions, r.InputTokens, r.OutputTokens, int64(r.Credits), db.OrNull(r.Answer), result, failure,
-		r.Turn, r.Tries, db.Moment(r.DueAt), r.Worked.Microseconds(), r.Messages, r.Logged, db.Moment(r.StartedAt), db.Moment(r.CompletedAt), r.CutStep}, nil
+		r.Turn, r.Tries, db.Moment(r.DueAt), r.Worked.Microseconds(), r.Messages, r.Logged, db.Moment(r.StartedAt), db.Moment(r.CompletedAt), r.CutStep, r.ToolCalls}, nil
 }
 
 func scanRun(row db.Row) (*Run, error) {
@@ -187,7 +191,7 @@ func scanRun(row db.Row) (*Run, error) {
 	var worked, created int64
 	err := row.Scan(&r.ID, &r.WorkspaceID, &env, &project, &r.KeyID, &r.Reader, &r.RequestID, &r.Lane, &status, &r.Model, &orders, &specs, &secrets, &list,
 		&metadata, &r.MaxSteps, &r.StepsUsed, &r.Revisions, &budget, &r.InputTokens, &r.OutputTokens, (*int64)(&r.Credits), &answer, &result, &failure,
-		&r.Turn, &r.Tries, &due, &worked, &r.Messages, &r.Logged, &created, &started, &completed, &r.CutStep)
+		&r.Turn, &r.Tries, &due, &worked, &r.Messages, &r.Logged, &created, &started, &completed, &r.CutStep, &r.ToolCalls)
 	if err != nil {
 		return nil, err
 	}
@@ -291,6 +295,9 @@ func (s *Service) Purge(ctx context.Context, tx *db.Tx, limit int64) (int64, err
 	}
 	return int64(len(ids)), nil
 }
+
+// SimulatesTools reports whether the run was created with simulated tools.
+func (r *Run) SimulatesTools() bool { return r.Orders.ToolMode == accounts.ToolsSimulated }
 
 // Waits reports whether the run waits for somebody.
 func (r *Run) Waits() bool { return r.Status == AwaitingApproval || r.Status == RequiresAction }

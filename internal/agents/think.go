@@ -225,11 +225,16 @@ func (s *Service) ask(ctx context.Context, r *Run, p *access.Principal, step *St
 			}
 		}
 	}
+	s.limitStepCalls(o, now)
+	exceeded := s.exceedsRunCalls(o, now)
 	for _, c := range o.calls {
 		o.say("tool_call.requested", map[string]any{"call_id": c.ID, "tool": c.Tool, "arguments": c.Arguments})
 		if c.over() { // it cannot be made
 			o.sayDone(c)
 		}
+	}
+	if exceeded {
+		return o, o.end(Failed, failure("max_tool_calls_exceeded", "The run can make at most %d tool calls, and its last step asked for more.", s.callsPerRun), now)
 	}
 	return o, s.proceed(o, now)
 }

@@ -8,18 +8,21 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"turnpike/internal/access"
+	"turnpike/internal/accounts"
 	"turnpike/internal/agents/tools"
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
 	"turnpike/internal/events"
 	"turnpike/internal/fault"
 	"turnpike/internal/ids"
+	"turnpike/internal/limits"
 	"turnpike/internal/safehttp"
 )
 
@@ -33,6 +36,11 @@ func (s *Service) verify(ctx context.Context, r *Run, p *access.Principal) (*out
 	results, output, err := s.checks(ctx, o, p)
 	if errors.Is(err, context.Canceled) || errors.Is(err, errLost) || errors.Is(err, errUnlogged) {
 		return nil, err
+	}
+	var refused *limits.Refusal
+	if errors.As(err, &refused) {
+		o.putOff(refused, s.now())
+		return o, nil
 	}
 	if err != nil {
 		code := "model_error"
@@ -49,12 +57,16 @@ func (s *Service) verify(ctx context.Context, r *Run, p *access.Principal) (*out
 			failed = append(failed, c.Reason)
 		}
 	}
-	o.say("run.verified", map[string]any{"passed": len(failed) == 0, "checks": results})
-	verified := len(failed) == 0
-	result := &events.AgentResult{OutputText: r.Answer, Truncated: r.Truncated(), Output: output, Verified: &verified,
-		Verification: &events.Verification{Checks: results, Revisions: r.Revisions}}
+	simulated := slices.ContainsFunc(results, func(c events.VerificationCheck) bool { return c.Simulated })
+	passed := len(failed) == 0
+	o.say("run.verified", map[string]any{"passed": passed, "simulated": simulated, "checks": results})
+	result := &events.AgentResult{OutputText: r.Answer, Truncated: r.Truncated(), Output: output, Verified: &passed,
+		Verification: &events.Verification{Checks: results, Revisions: r.Revisions, Simulated: simulated}}
+	if passed && simulated {
+		result.Verified = nil // no one knows
+	}
 	switch {
-	case verified:
+	case passed:
 		o.run.Result = result
 		return o, o.end(Completed, nil, now)
 	case r.Revisions >= r.Orders.MaxRevisions:
@@ -89,15 +101,22 @@ func (s *Service) checks(ctx context.Context, o *outcome, p *access.Principal) (
 	if err != nil {
 		return nil, nil, err
 	}
+	mode, requests, err := s.reserveChecks(ctx, r)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer requests.Release()
 	for i, want := range r.Orders.Checks {
 		c, judged := heard[i]
 		switch {
 		case judged: // and paid: it is another that could not be asked
 		case want.Type == checkJudge:
 			c, err = s.judge(ctx, o, p, i, want)
+		case mode == accounts.ToolsSimulated:
+			c = events.VerificationCheck{Type: checkHTTP, Passed: true, Simulated: true, Reason: "The check was simulated. Its server was not asked."}
 		default:
 			if err = s.note(ctx, o); err == nil {
-				c, err = s.askServer(ctx, r, i, want, output)
+				c, err = s.askServer(ctx, r, serverCheck{i, want, requests}, output)
 			}
 		}
 		if err != nil {
@@ -106,6 +125,26 @@ func (s *Service) checks(ctx context.Context, o *outcome, p *access.Principal) (
 		list = append(list, c)
 	}
 	return list, output, nil
+}
+
+// reserveChecks reserves requests for all HTTP checks at once, so that the limits
+// don't make the first ones be repeated.
+func (s *Service) reserveChecks(ctx context.Context, r *Run) (accounts.ToolMode, *tools.Reservation, error) {
+	var urls []string
+	for _, c := range r.Orders.Checks {
+		if c.Type == checkHTTP {
+			urls = append(urls, c.URL)
+		}
+	}
+	if len(urls) == 0 {
+		return accounts.ToolsReal, nil, nil
+	}
+	mode, err := s.toolMode(ctx, r)
+	if err != nil {
+		return "", nil, err
+	}
+	requests, err := s.reserve(r, mode, urls...)
+	return mode, requests, err
 }
 
 // matches checks an answer by a schema, and returns it as the JSON that it is:
@@ -273,8 +312,15 @@ const (
 // errCheckServer is a server of the customer's that could not be asked.
 var errCheckServer = errors.New("agents: a check's server failed")
 
+// serverCheck is a check that asks a server of the customer's.
+type serverCheck struct {
+	number int // its place in output.checks
+	check
+	requests *tools.Reservation
+}
+
 // askServer asks a server of the customer's.
-func (s *Service) askServer(ctx context.Context, r *Run, number int, c check, output jsontext.Value) (events.VerificationCheck, error) {
+func (s *Service) askServer(ctx context.Context, r *Run, c serverCheck, output jsontext.Value) (events.VerificationCheck, error) {
 	out := events.VerificationCheck{Type: checkHTTP}
 	body, err := json.Marshal(map[string]any{"run_id": r.ID, "output_text": r.Answer, "output": output, "metadata": r.Metadata})
 	if err != nil {
@@ -287,8 +333,10 @@ func (s *Service) askServer(ctx context.Context, r *Run, number int, c check, ou
 		return out, fault.Invalid("output.checks", "the check's URL cannot be used").Because(err)
 	}
 	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Idempotency-Key", fmt.Sprintf("%s:check:%d:%d", r.ID, number, r.Revisions))
-	resp, err := s.checker.Do(req)
+	req.Header.Set("Idempotency-Key", fmt.Sprintf("%s:check:%d:%d", r.ID, c.number, r.Revisions))
+	client := *s.checker
+	client.Transport = c.requests.Transport(client.Transport)
+	resp, err := client.Do(req)
 	if err != nil {
 		if errors.Is(ctx.Err(), context.Canceled) {
 			return out, ctx.Err()

@@ -75,7 +75,7 @@ func TestAFailureOfACheckDoesNotHoldItsURL(t *testing.T) {
 		b := newBench(t, d, callDone, false)
 		server := httptest.NewServer(nil)
 		server.Close()
-		_, err := b.askServer(t.Context(), b.run, 0, check{Type: checkHTTP, URL: server.URL + "/check?token=hush"}, nil)
+		_, err := b.askServer(t.Context(), b.run, serverCheck{check: check{Type: checkHTTP, URL: server.URL + "/check?token=hush"}}, nil)
 		if !errors.Is(err, errCheckServer) || strings.Contains(err.Error(), "hush") {
 			t.Errorf("it failed with %v", err)
 		}

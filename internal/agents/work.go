@@ -14,6 +14,7 @@ import (
 	"turnpike/internal/events"
 	"turnpike/internal/fault"
 	"turnpike/internal/lanes"
+	"turnpike/internal/limits"
 	"turnpike/internal/spend"
 )
 
@@ -198,13 +199,16 @@ func (s *Service) close(ctx context.Context, o *outcome, to Status, why *events.
 }
 
 // resolve asks what the tools are that the model can call. It returns an
-// outcome only when that failed.
+// outcome only when that failed or has to wait.
 func (s *Service) resolve(ctx context.Context, r *Run) (*outcome, error) {
-	secrets, err := s.secrets(r)
-	if err != nil {
-		return nil, err
+	list, err := s.listTools(ctx, r)
+	var refused *limits.Refusal
+	if errors.As(err, &refused) {
+		o := begin(r)
+		o.since = r.CreatedAt
+		o.putOff(refused, s.now())
+		return o, nil
 	}
-	list, err := s.tools.Resolve(ctx, r.Specs, secrets)
 	if err != nil {
 		if errors.Is(ctx.Err(), context.Canceled) {
 			return nil, ctx.Err()
@@ -213,6 +217,34 @@ func (s *Service) resolve(ctx context.Context, r *Run) (*outcome, error) {
 	}
 	r.Tools, r.Resolved = list, true
 	return nil, nil
+}
+
+// listTools returns the tools that the model can call. MCP servers are asked for
+// theirs unless tools are simulated.
+func (s *Service) listTools(ctx context.Context, r *Run) ([]tools.Tool, error) {
+	mode, err := s.toolMode(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	if mode == accounts.ToolsSimulated {
+		return tools.ResolveSimulated(r.Specs)
+	}
+	secrets, err := s.secrets(r)
+	if err != nil {
+		return nil, err
+	}
+	var servers []string
+	for _, spec := range r.Specs {
+		if spec.Type == tools.MCP {
+			servers = append(servers, spec.Destination())
+		}
+	}
+	requests, err := s.reserve(r, mode, servers...)
+	if err != nil {
+		return nil, err
+	}
+	defer requests.Release()
+	return s.tools.Counted(requests).Resolve(ctx, r.Specs, secrets)
 }
 
 // retries is how long after each failure a turn is tried again.
@@ -260,14 +292,15 @@ func (s *Service) retry(ctx context.Context, o *outcome, code string, err error)
 	return o, o.end(Failed, failure(code, "%s", message), now)
 }
 
-// A step or a judge that waits for credits asks again after a quarter of the time
-// that it has waited, within these bounds: calls take seconds, and jobs minutes.
+// A step or a judge that waits for credits, and a tool call that waits for the
+// request limits, asks again after a quarter of the time that it has waited, within
+// these bounds: calls take seconds, and jobs minutes.
 const (
 	leastPatience = time.Second
 	mostPatience  = 30 * time.Second
 )
 
-// patience is when to ask again for credits that are set aside for others.
+// patience is when to ask again for what others have at the moment.
 func (o *outcome) patience(now time.Time) time.Duration {
 	return min(max(leastPatience, now.Sub(o.since)/4), mostPatience)
 }

@@ -146,6 +146,7 @@ type toolCallObject struct {
 	Approval   *approvalObject `json:"approval"`
 	Output     *string         `json:"output"`
 	IsError    bool            `json:"is_error"`
+	Simulated  bool            `json:"simulated"`
 	StartedAt  *int64          `json:"started_at"`
 	FinishedAt *int64          `json:"finished_at"`
 }
@@ -162,7 +163,7 @@ type approvalObject struct {
 
 func newToolCallObject(k *agents.Call) *toolCallObject {
 	o := &toolCallObject{ID: k.ID, Tool: k.Tool, Type: string(k.Kind), Arguments: k.Arguments, Hash: k.Hash, Status: k.Status, Output: orNil(k.Output),
-		IsError: k.IsError, StartedAt: unix(k.StartedAt), FinishedAt: unix(k.FinishedAt)}
+		IsError: k.IsError, Simulated: k.Simulated, StartedAt: unix(k.StartedAt), FinishedAt: unix(k.FinishedAt)}
 	if k.ApprovalID != "" {
 		o.Approval = &approvalObject{ID: k.ApprovalID, Decision: orNil(k.Decision), DecidedBy: orNil(k.DecidedBy), DecidedAt: unix(k.DecidedAt),
 			Reason: orNil(k.Reason), Note: orNil(k.Note), ExpiresAt: unix(k.ExpiresAt)}

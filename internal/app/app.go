@@ -14,6 +14,7 @@ import (
 	"turnpike/internal/access"
 	"turnpike/internal/accounts"
 	"turnpike/internal/agents"
+	"turnpike/internal/agents/tools"
 	"turnpike/internal/api"
 	"turnpike/internal/audit"
 	"turnpike/internal/config"
@@ -203,7 +204,11 @@ func (a *App) build(ctx context.Context, now func() time.Time) (err error) {
 
 	runs := agents.New(agents.Options{DB: d, Ring: ring, Gateway: a.gateway, Log: a.log, Publisher: a.events, Node: a.node.ID,
 		Guard:   safehttp.New(safehttp.Policy{AllowCIDRs: a.cfg.Agents.AllowCIDRs, AllowHTTP: a.cfg.Agents.AllowHTTP}),
-		PerLane: a.cfg.Agents.PerWorkspace, Slots: a.cfg.Agents.Concurrency, Version: a.version, Now: now})
+		PerLane: a.cfg.Agents.PerWorkspace, Slots: a.cfg.Agents.Concurrency,
+		Requests: &tools.RequestLimits{Limiter: limiter, PerWorkspace: int64(a.cfg.Agents.RequestsPerMinute), PerHost: int64(a.cfg.Agents.HostRequestsPerMinute),
+			UnlimitedHosts: a.cfg.Agents.UnlimitedHosts, Now: now},
+		CallsPerStep: a.cfg.Agents.ToolCallsPerStep, CallsPerRun: int64(a.cfg.Agents.ToolCallsPerRun),
+		TestTools: accounts.ToolMode(a.cfg.Agents.TestToolsDefault), ToolResult: simulator.ToolResult, Version: a.version, Now: now})
 
 	leaked := leaks.New(leaks.Options{DB: d, Keys: keys, Tokens: tokens, Publisher: a.events, Outbox: outbox, Now: now,
 		GitHubKeysURL: a.cfg.Leaks.GitHubKeysURL, GitLabToken: string(a.cfg.Leaks.GitLabToken), ReportsPerMinute: int64(a.cfg.Leaks.ReportPerMinute)})

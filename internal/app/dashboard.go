@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"turnpike/internal/accounts"
 	"turnpike/internal/api"
 	"turnpike/internal/clientip"
 	"turnpike/internal/dashboard"
@@ -40,7 +41,8 @@ func (a *App) facts() dashboard.Facts {
 	c := a.cfg
 	f := dashboard.Facts{Version: a.version, RetryAfter: c.Webhooks.RetrySchedule, LogRetentionDays: c.Audit.RetentionDays, MailFrom: c.Mail.From,
 		WebhookTimeout: c.Webhooks.Timeout, FileRetention: c.Files.Retention, BodyBytes: int64(c.Limits.BodyBytes), ModelBodyBytes: int64(c.Limits.ModelBodyBytes),
-		LiveRequests: c.Limits.LiveRequestsPerMinute, LiveTokens: c.Limits.LiveTokensPerMinute, LiveInFlight: c.Limits.LiveInFlight, TestRequests: c.Limits.TestRequests(), TestFactor: c.Limits.TestFactor}
+		LiveRequests: c.Limits.LiveRequestsPerMinute, LiveTokens: c.Limits.LiveTokensPerMinute, LiveInFlight: c.Limits.LiveInFlight, TestRequests: c.Limits.TestRequests(), TestFactor: c.Limits.TestFactor,
+		TestTools: accounts.ToolMode(c.Agents.TestToolsDefault), ToolRequests: c.Agents.RequestsPerMinute, HostRequests: c.Agents.HostRequestsPerMinute}
 	for _, p := range c.Providers {
 		f.Providers = append(f.Providers, p.Name)
 	}

@@ -81,6 +81,7 @@ type runCall struct {
 	Status    string  `json:"status"`
 	Output    *string `json:"output"`
 	IsError   bool    `json:"is_error"`
+	Simulated bool    `json:"simulated"`
 	Approval  *struct {
 		ID        string  `json:"id"`
 		Decision  *string `json:"decision"`
@@ -283,6 +284,9 @@ func (e *env) printCall(k *runCall) {
 	if k.IsError && k.Status == "completed" {
 		status = e.paint(red, "failed")
 	}
+	if k.Simulated {
+		status += ", simulated"
+	}
 	fmt.Fprintf(e.out, "  %s  %s  %s\n", visible(k.ID), visible(k.Tool), status)
 	e.printIndented("    Arguments  ", longText(k.Arguments))
 	if a := k.Approval; a != nil && a.Decision != nil {
@@ -378,7 +382,10 @@ func (e *env) printResult(r *events.AgentRun) {
 // verdict is what a check came to.
 func verdict(c events.VerificationCheck) string {
 	text := c.Type + " passed"
-	if !c.Passed {
+	switch {
+	case c.Simulated:
+		text = c.Type + " simulated"
+	case !c.Passed:
 		text = c.Type + " failed"
 	}
 	if c.Reason != "" {

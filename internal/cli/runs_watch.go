@@ -72,6 +72,7 @@ type runEvent struct {
 		Tool       string                     `json:"tool"`
 		Output     string                     `json:"output"`
 		IsError    bool                       `json:"is_error"`
+		Simulated  bool                       `json:"simulated"`
 		ApprovalID string                     `json:"approval_id"`
 		Arguments  string                     `json:"arguments"`
 		Decision   string                     `json:"decision"`
@@ -264,6 +265,9 @@ func (w *runWatcher) print(e *runEvent) {
 		word := w.status("completed")
 		if d.IsError {
 			word = w.status("failed")
+		}
+		if d.Simulated {
+			word += ", simulated"
 		}
 		line("%s  %s %s", visible(d.CallID), visible(d.Tool), word)
 		w.printIndented("    ", longText(d.Output))

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -26,6 +27,7 @@ type workspaceFlags struct {
 	grace  time.Duration
 	budget string
 	leaks  string
+	tools  string
 }
 
 func (w *workspaceFlags) add(cmd *cobra.Command) {
@@ -86,6 +88,7 @@ func (e *env) workspacesUpdate() *cobra.Command {
 	cmd := &cobra.Command{Use: "update WORKSPACE", Short: "Change a workspace's settings", Args: cobra.ExactArgs(1)}
 	flags.add(cmd)
 	cmd.Flags().StringVar(&flags.leaks, "leak-policy", "", "what becomes of keys in the workspace's own prompts and metadata: off, report or revoke")
+	cmd.Flags().StringVar(&flags.tools, "test-tools", "", "whether test runs call HTTP and MCP tools: simulated, real, or default for the server's agents.test_tools_default")
 	return e.operator(cmd, func(ctx context.Context, s *app.Store, args []string) error {
 		var w *accounts.Workspace
 		err := s.DB.Write(ctx, func(tx *db.Tx) (err error) {
@@ -94,6 +97,13 @@ func (e *env) workspacesUpdate() *cobra.Command {
 			}
 			if err := flags.apply(cmd, w); err != nil {
 				return err
+			}
+			switch flags.tools {
+			case "":
+			case serverDefault:
+				w.TestTools = ""
+			default:
+				w.TestTools = accounts.ToolMode(flags.tools)
 			}
 			if err := accounts.UpdateWorkspace(ctx, tx, w); err != nil {
 				return err
@@ -113,10 +123,16 @@ func (e *env) workspacesUpdate() *cobra.Command {
 	})
 }
 
+// serverDefault is the word for a setting that the workspace leaves to the server.
+const serverDefault = "default"
+
+// testTools is the workspace's setting as people read it.
+func testTools(w *accounts.Workspace) accounts.ToolMode { return cmp.Or(w.TestTools, serverDefault) }
+
 func logWorkspace(ctx context.Context, tx *db.Tx, w *accounts.Workspace, action string) error {
 	return audit.LogAction(ctx, tx, audit.Operator, audit.Action{WorkspaceID: w.ID, Action: action, Target: w.ID},
 		map[string]any{"name": w.Name, "strict_projects": w.StrictProjects, "default_project_budget": w.DefaultProjectBudget,
-			"rotation_grace_seconds": int64(w.RotationGrace / time.Second), "leak_policy": w.LeakPolicy}, time.Now())
+			"rotation_grace_seconds": int64(w.RotationGrace / time.Second), "leak_policy": w.LeakPolicy, "test_tools": testTools(w)}, time.Now())
 }
 
 func (e *env) workspacesList() *cobra.Command {
@@ -140,21 +156,25 @@ type workspaceObject struct {
 	CreatedAt            int64          `json:"created_at"`
 
 	LeakPolicy accounts.LeakPolicy `json:"leak_policy"`
+	TestTools  *accounts.ToolMode  `json:"test_tools"` // null for the server's default
 }
 
 func (e *env) printWorkspaces(all []*accounts.Workspace) error {
 	objects := make([]workspaceObject, len(all))
 	rows := make([][]any, len(all))
 	for i, w := range all {
-		objects[i] = workspaceObject{w.ID, "workspace", w.Name, w.StrictProjects, w.DefaultProjectBudget, int64(w.RotationGrace / time.Second), w.CreatedAt.Unix(), w.LeakPolicy}
+		objects[i] = workspaceObject{w.ID, "workspace", w.Name, w.StrictProjects, w.DefaultProjectBudget, int64(w.RotationGrace / time.Second), w.CreatedAt.Unix(), w.LeakPolicy, nil}
+		if w.TestTools != "" {
+			objects[i].TestTools = &w.TestTools
+		}
 		budget := "none"
 		if w.DefaultProjectBudget != nil {
 			budget = w.DefaultProjectBudget.String()
 		}
-		rows[i] = []any{w.ID, w.Name, w.StrictProjects, budget, w.RotationGrace, w.LeakPolicy}
+		rows[i] = []any{w.ID, w.Name, w.StrictProjects, budget, w.RotationGrace, w.LeakPolicy, testTools(w)}
 	}
 	if e.asJSON {
 		return e.printJSON(objects)
 	}
-	return e.table("ID\tNAME\tSTRICT PROJECTS\tPROJECT BUDGET\tROTATION GRACE\tLEAK POLICY", rows)
+	return e.table("ID\tNAME\tSTRICT PROJECTS\tPROJECT BUDGET\tROTATION GRACE\tLEAK POLICY\tTEST TOOLS", rows)
 }

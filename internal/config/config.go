@@ -142,6 +142,13 @@ type Agents struct {
 	PerWorkspace int            `name:"per_workspace" default:"32" min:"1" max:"1000" help:"Most of them in one of a workspace's lanes, of which it has 16."`
 	AllowCIDRs   []netip.Prefix `name:"allow_cidrs" help:"Private or otherwise refused addresses that tools of runs may have, such as 10.20.0.0/16; unsafe unless every customer may reach them."`
 	AllowHTTP    bool           `name:"allow_http" default:"false" help:"Accept http:// addresses of tools, whose calls anybody on the way can read."`
+
+	TestToolsDefault      string   `name:"test_tools_default" default:"simulated" oneof:"simulated,real" help:"Whether runs of test keys simulate HTTP and MCP tools and HTTP checks, or really send their requests, in workspaces that don't set test_tools: simulated or real."`
+	RequestsPerMinute     int      `name:"requests_per_minute" default:"600" min:"0" max:"100000000" help:"Requests per minute that tools, MCP sessions and checks of a workspace may send, in each environment. Runs over the limit wait. 0 turns this off."`
+	HostRequestsPerMinute int      `name:"host_requests_per_minute" default:"1200" min:"0" max:"100000000" help:"Requests per minute that they may send to one host, all workspaces together, in each environment. Runs over the limit wait. 0 turns this off."`
+	UnlimitedHosts        []string `name:"unlimited_hosts" help:"Hosts that host_requests_per_minute doesn't apply to, such as api.example.com; use it for your own services."`
+	ToolCallsPerStep      int      `name:"tool_calls_per_step" default:"16" min:"1" max:"1000" help:"HTTP and MCP tool calls that the server makes in one step of a run. It skips the others and tells the model so."`
+	ToolCallsPerRun       int      `name:"tool_calls_per_run" default:"500" min:"1" max:"1000000" help:"HTTP and MCP tool calls that the server makes in a run. A run that asks for more fails with max_tool_calls_exceeded."`
 }
 
 // Leaks says who may report leaked keys.

@@ -86,12 +86,26 @@ func (c Config) Validate() error {
 			ps = append(ps, Problem{Setting: "allowed_origins", Message: message})
 		}
 	}
+	for _, host := range c.Agents.UnlimitedHosts {
+		if !isHost(host) {
+			ps = append(ps, Problem{Setting: "agents.unlimited_hosts", Message: fmt.Sprintf("%q is not a host; expected a name or an address without scheme and port, such as api.example.com", host)})
+		}
+	}
 	ps = append(ps, providerProblems(c.Providers)...)
 	ps = append(ps, routeProblems(c.Routes)...)
 	if len(ps) > 0 {
 		return ps
 	}
 	return nil
+}
+
+// isHost reports whether a text is the host of a URL and nothing else.
+func isHost(text string) bool {
+	if _, err := netip.ParseAddr(text); err == nil {
+		return true
+	}
+	u, err := url.Parse("https://" + text)
+	return err == nil && text != "" && u.Hostname() == text && !strings.Contains(text, "*")
 }
 
 // Validate is Config.Validate with the origin of each problem.

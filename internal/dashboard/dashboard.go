@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"turnpike/internal/access"
+	"turnpike/internal/accounts"
 	"turnpike/internal/agents"
 	"turnpike/internal/clientip"
 	"turnpike/internal/db"
@@ -81,6 +82,10 @@ type Facts struct {
 	TestRequests   int
 	TestFactor     int
 	Providers      []string // by name
+
+	TestTools    accounts.ToolMode // of workspaces that set none
+	ToolRequests int               // of tools and checks of a workspace in a minute; 0 for no limit
+	HostRequests int               // of them to one host
 }
 
 // strangersPerMinute is how often an address may begin what leaves a row behind

@@ -38,7 +38,7 @@ func mark(values ...any) string {
 func billingMark(w *accounts.Workspace) string { return mark(w.MonthlyCredits, w.Alert) }
 
 func settingsMark(w *accounts.Workspace) string {
-	return mark(w.StrictProjects, w.DefaultProjectBudget, w.RotationGrace)
+	return mark(w.StrictProjects, w.DefaultProjectBudget, w.RotationGrace, w.TestTools)
 }
 
 func projectMark(p *accounts.Project) string { return mark(p.Name, p.MonthlyBudget) }

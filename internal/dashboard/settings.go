@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"math"
 	"strconv"
 	"strings"
@@ -69,6 +70,9 @@ func updateSettings(v *visit) (*view, error) {
 		was := settingsMark(w)
 		w.StrictProjects, w.DefaultProjectBudget = v.form("strict_projects") != "", budget
 		w.RotationGrace = time.Duration(math.Round(hours*3600)) * time.Second
+		if v.r.PostForm.Has("test_tools") { // a form from before it was there has none
+			w.TestTools = accounts.ToolMode(v.form("test_tools"))
+		}
 		if err := v.overtaken(was, settingsMark(w)); err != nil {
 			return err
 		}
@@ -76,7 +80,7 @@ func updateSettings(v *visit) (*view, error) {
 			return err
 		}
 		return v.logWorkspace(tx, map[string]any{"strict_projects": w.StrictProjects, "default_project_budget": w.DefaultProjectBudget,
-			"rotation_grace_seconds": int64(w.RotationGrace / time.Second)})
+			"rotation_grace_seconds": int64(w.RotationGrace / time.Second), "test_tools": testTools(w)})
 	})
 	if err != nil {
 		return nil, err
@@ -84,6 +88,9 @@ func updateSettings(v *visit) (*view, error) {
 	v.redirect(v.to("settings"), flash{Notice: "The settings are saved."})
 	return nil, nil
 }
+
+// testTools is the workspace's setting as the admin log shows it.
+func testTools(w *accounts.Workspace) accounts.ToolMode { return cmp.Or(w.TestTools, "default") }
 
 func (v *visit) logWorkspace(tx *db.Tx, detail map[string]any) error {
 	return audit.LogAction(v.ctx(), tx, v.actor(), audit.Action{WorkspaceID: v.workspace.ID, Action: "workspace.updated", Target: v.workspace.ID}, detail, v.now())

@@ -167,7 +167,7 @@ type RequiredAction struct {
 }
 
 // AgentResult is what a run came to. One that is truncated had as many tokens as
-// it might. Verified is null when nothing was to be checked.
+// it might. Verified is null when nothing was checked, or a check was simulated.
 type AgentResult struct {
 	OutputText   string         `json:"output_text"`
 	Truncated    bool           `json:"truncated"`
@@ -180,13 +180,15 @@ type AgentResult struct {
 type Verification struct {
 	Checks    []VerificationCheck `json:"checks"`
 	Revisions int64               `json:"revisions"`
+	Simulated bool                `json:"simulated"` // at least one check was
 }
 
-// VerificationCheck is one of them.
+// VerificationCheck is one of them. A simulated check passes without asking.
 type VerificationCheck struct {
-	Type   string `json:"type"`
-	Passed bool   `json:"passed"`
-	Reason string `json:"reason"`
+	Type      string `json:"type"`
+	Passed    bool   `json:"passed"`
+	Reason    string `json:"reason"`
+	Simulated bool   `json:"simulated"`
 }
 
 // AgentError is why a run failed.

@@ -43,6 +43,7 @@ func eachOffice(t *testing.T, fn func(t *testing.T, o *office)) {
 			t.Cleanup(o.tool.Close)
 			cfg := harness.Config(t, engine)
 			cfg.Agents.AllowHTTP = true
+			cfg.Agents.TestToolsDefault = "real"
 			cfg.Agents.AllowCIDRs = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 			o.jobMaker = newJobMaker(t, harness.Start(t, cfg, harness.NewClock()))
 			fn(t, o)

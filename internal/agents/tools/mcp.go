@@ -18,7 +18,7 @@ func (x *Executor) runMCP(ctx context.Context, t Tool, spec Spec, headers map[st
 	if err != nil {
 		return Output{}, &Failure{Message: "the tool's MCP server: " + w.explain(ctx, err), Cause: ctx.Err()}
 	}
-	defer leave(session)
+	defer x.leave(session)
 	if len(arguments) == 0 {
 		arguments = json.RawMessage("{}")
 	}

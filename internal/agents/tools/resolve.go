@@ -31,8 +31,7 @@ func (x *Executor) Resolve(ctx context.Context, specs []Spec, secrets Secrets) (
 	slots := make(chan struct{}, listAtOnce)
 	for i, spec := range specs {
 		if spec.Type != MCP {
-			lists[i] = []Tool{{Name: spec.Name, Kind: spec.Type, Description: spec.Description, Parameters: spec.Parameters,
-				Idempotent: spec.Idempotent, NeedsApproval: spec.Approval.needed(spec.Name, false), Spec: i}}
+			lists[i] = []Tool{describedTool(spec, i)}
 			continue
 		}
 		asking.Go(func() {
@@ -52,6 +51,18 @@ func (x *Executor) Resolve(ctx context.Context, specs []Spec, secrets Secrets) (
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
 	}
+	return combine(lists)
+}
+
+// describedTool is a function or http tool, which its Spec describes in full.
+func describedTool(spec Spec, index int) Tool {
+	return Tool{Name: spec.Name, Kind: spec.Type, Description: spec.Description, Parameters: spec.Parameters,
+		Idempotent: spec.Idempotent, NeedsApproval: spec.Approval.needed(spec.Name, false), Spec: index}
+}
+
+// combine joins the tools of all specs. There must not be too many, and every
+// name must be unique.
+func combine(lists [][]Tool) ([]Tool, error) {
 	tools := slices.Concat(lists...)
 	if len(tools) > maxTools {
 		return nil, &Failure{Message: fmt.Sprintf("there are %d tools, more than %d; choose some by allowed_tools", len(tools), maxTools), Final: true}
@@ -77,7 +88,7 @@ func (x *Executor) listMCP(ctx context.Context, spec Spec, headers map[string]st
 	if err != nil {
 		return failed(w.lasting(), "%s", w.explain(ctx, err))
 	}
-	defer leave(session)
+	defer x.leave(session)
 	var (
 		tools  []Tool
 		cursor string

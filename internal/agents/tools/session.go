@@ -52,7 +52,13 @@ func (x *Executor) connect(ctx context.Context, spec Spec, headers map[string]st
 
 // leave ends a session. The server may take its time to hear of it, five
 // seconds at most, but nobody waits for that.
-func leave(session *mcp.ClientSession) { go func() { _ = session.Close() }() }
+func (x *Executor) leave(session *mcp.ClientSession) {
+	requests := x.requests.hold() // leaving sends one, too
+	go func() {
+		defer requests.Release()
+		_ = session.Close()
+	}()
+}
 
 // wire is the transport of one session: it adds the headers, bounds what comes
 // back, and remembers how the last request went.

@@ -80,6 +80,14 @@ func (s *Spec) id() string {
 	return s.Name
 }
 
+// Destination is the URL that requests for the spec go to, empty for a function.
+func (s *Spec) Destination() string {
+	if s.Type == MCP {
+		return s.ServerURL
+	}
+	return s.URL
+}
+
 // Secrets are the headers of all tools, by tool name or server label.
 type Secrets map[string]map[string]string
 
@@ -123,6 +131,8 @@ type Executor struct {
 	version string
 	single  http.RoundTripper // of http tools: a connection for each call
 	pooled  http.RoundTripper // of MCP sessions, which take several requests
+
+	requests *Reservation // that counts what the transports send; nil for none
 }
 
 // NewExecutor makes an executor whose requests the guard checks.
@@ -134,6 +144,13 @@ func NewExecutor(guard *safehttp.Guard, version string) *Executor {
 		single:  patient{guard.Client(safehttp.ClientOptions{MaxIdlePerHost: -1}).Transport},
 		pooled:  patient{guard.Client(safehttp.ClientOptions{}).Transport},
 	}
+}
+
+// Counted returns an executor whose requests count against the reservation.
+func (x *Executor) Counted(r *Reservation) *Executor {
+	counted := *x
+	counted.single, counted.pooled, counted.requests = r.Transport(x.single), r.Transport(x.pooled), r
+	return &counted
 }
 
 // Run executes an http or mcp tool once. key is the same each time that this

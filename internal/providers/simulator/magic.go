@@ -18,7 +18,7 @@ const (
 // magicHelp is what a caller who mistyped a magic input is told.
 const magicHelp = "known are [[sim:error=STATUS]] (400, 401, 402, 403, 404, 408, 409, 413, 429, 500, 502, 503, 504), " +
 	"[[sim:delay=2s]] and [[sim:chunk_delay=20ms]] (up to 60s), [[sim:length=500]] (1 to 16384 tokens), [[sim:text=…]], [[sim:tool=NAME]] (up to 16 times), " +
-	"[[sim:finish=REASON]] (stop, length, content_filter), [[sim:refusal]], [[sim:cut=5]] and [[sim:script=STEPS]] (tool:NAME, tool:NAME{…}, unknown:NAME, " +
+	"[[sim:finish=REASON]] (stop, length, content_filter), [[sim:refusal]], [[sim:cut=5]], [[sim:tool_result=…]] and [[sim:script=STEPS]] (tool:NAME, tool:NAME{…}, unknown:NAME, " +
 	"broken:NAME, joined by + for one answer; text:…, answer, invalid, refusal, error:STATUS; separated by semicolons, repeated by *3, or at the end * for ever)"
 
 const (
@@ -63,6 +63,9 @@ type magic struct {
 	hasCut     bool
 	script     script
 	calls      []scriptCall // of a script's step
+
+	toolResult    string // of an agent run's simulated tool calls
+	hasToolResult bool
 }
 
 // read takes the magic inputs out of a text and returns the rest.
@@ -138,6 +141,8 @@ func (m *magic) apply(input string) error {
 		m.hasCut = true
 	case "script":
 		m.script, ok = parseScript(value)
+	case "tool_result":
+		m.toolResult, m.hasToolResult = value, true
 	case "fail":
 		m.fail = failureCode(value)
 		ok = failures[m.fail] != ""

@@ -1,0 +1,111 @@
+package agents
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"turnpike/internal/accounts"
+	"turnpike/internal/agents/tools"
+	"turnpike/internal/limits"
+)
+
+// reserve reserves requests to the URLs. It returns nil without any, and when
+// tools are simulated.
+func (s *Service) reserve(r *Run, mode accounts.ToolMode, urls ...string) (*tools.Reservation, error) {
+	if mode == accounts.ToolsSimulated || len(urls) == 0 {
+		return nil, nil
+	}
+	return s.requests.Reserve(r.WorkspaceID, r.Environment, urls...)
+}
+
+// admittedCall is a call that may be made now.
+type admittedCall struct {
+	*Call
+	requests *tools.Reservation
+}
+
+// admit returns the calls that the request limits have room for, and a refusal
+// if there are others.
+func (s *Service) admit(r *Run, mode accounts.ToolMode, calls []*Call) (list []admittedCall, refused *limits.Refusal, err error) {
+	for _, c := range calls {
+		var urls []string
+		if t, found := toolOf(r, c.Tool); found && t.Spec >= 0 && t.Spec < len(r.Specs) {
+			urls = append(urls, r.Specs[t.Spec].Destination())
+		}
+		requests, err := s.reserve(r, mode, urls...)
+		if errors.As(err, &refused) {
+			continue
+		}
+		if err != nil {
+			releaseAll(list)
+			return nil, nil, err
+		}
+		list = append(list, admittedCall{c, requests})
+	}
+	return list, refused, nil
+}
+
+func releaseAll(list []admittedCall) {
+	for _, c := range list {
+		c.requests.Release()
+	}
+}
+
+// putOff has the run worked again when the request limits have room, without
+// holding a worker. A run that keeps waiting asks less and less often.
+func (o *outcome) putOff(refused *limits.Refusal, now time.Time) {
+	o.again(now.Add(max(refused.RetryAfter, o.patience(now))))
+}
+
+// waitingSince notes when the calls of the run's step could have been made.
+func (s *Service) waitingSince(ctx context.Context, o *outcome) error {
+	step, err := getStep(ctx, s.db, o.run.ID, o.run.StepsUsed)
+	if err != nil {
+		return err
+	}
+	o.since = s.now()
+	if step != nil && step.CompletedAt != nil {
+		o.since = *step.CompletedAt
+	}
+	return nil
+}
+
+// limitStepCalls skips the calls that a step has beyond its limit. The model
+// learns about it, and can make them in its next step.
+func (s *Service) limitStepCalls(o *outcome, now time.Time) {
+	planned := 0
+	for _, c := range o.calls {
+		if !c.serverExecutes() {
+			continue
+		}
+		if planned++; planned > s.callsPerStep {
+			c.skip(fmt.Sprintf("The call was not made: a step can make at most %d tool calls. Make the others in the next step.", s.callsPerStep), now)
+		}
+	}
+}
+
+// exceedsRunCalls reports whether the step's calls are more than the run may
+// still make. If so, it skips them.
+func (s *Service) exceedsRunCalls(o *outcome, now time.Time) bool {
+	planned := int64(0)
+	for _, c := range o.calls {
+		if c.serverExecutes() {
+			planned++
+		}
+	}
+	if planned == 0 || o.run.ToolCalls+planned <= s.callsPerRun {
+		return false
+	}
+	for _, c := range o.calls {
+		if !c.over() {
+			c.skip("The call was not made: the run has no tool calls left.", now)
+		}
+	}
+	return true
+}
+
+// serverExecutes reports whether the server is going to make the call, after an
+// approval if it needs one.
+func (c *Call) serverExecutes() bool { return !c.over() && c.Kind != tools.Function }

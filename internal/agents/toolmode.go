@@ -1,0 +1,48 @@
+package agents
+
+import (
+	"cmp"
+	"context"
+
+	"turnpike/internal/accounts"
+	"turnpike/internal/db"
+)
+
+// toolMode returns how the run calls its tools from now on. A change of the
+// workspace's setting can make it simulated in the middle, and never real: the
+// tools of simulated MCP servers need not exist.
+func (s *Service) toolMode(ctx context.Context, r *Run) (accounts.ToolMode, error) {
+	if r.Orders.ToolMode == accounts.ToolsSimulated {
+		return accounts.ToolsSimulated, nil
+	}
+	return s.environmentToolMode(ctx, s.db, r)
+}
+
+// environmentToolMode returns how a run of the same workspace and environment
+// would call its tools if it was created now.
+func (s *Service) environmentToolMode(ctx context.Context, q db.Querier, r *Run) (accounts.ToolMode, error) {
+	if r.Environment == accounts.Live {
+		return accounts.ToolsReal, nil
+	}
+	w, err := accounts.GetWorkspace(ctx, q, r.WorkspaceID)
+	if err != nil {
+		return "", err
+	}
+	if cmp.Or(w.TestTools, s.testTools) == accounts.ToolsReal {
+		return accounts.ToolsReal, nil
+	}
+	return accounts.ToolsSimulated, nil
+}
+
+// simulatedResult returns the output that the run's conversation sets for its
+// simulated calls, or nil.
+func (s *Service) simulatedResult(ctx context.Context, r *Run) (*string, error) {
+	messages, err := s.conversation(ctx, r.ID)
+	if err != nil {
+		return nil, err
+	}
+	if result, found := s.toolResult(messages); found {
+		return &result, nil
+	}
+	return nil, nil
+}

@@ -1,0 +1,23 @@
+package simulator
+
+import (
+	"encoding/json"
+
+	"turnpike/internal/jsonbody"
+)
+
+// ToolResult returns the output that the conversation of an agent run sets for
+// simulated tool calls with [[sim:tool_result=…]]. As with scripts, the last user
+// message with magic inputs counts.
+func ToolResult(messages []json.RawMessage) (result string, found bool) {
+	for i := len(messages) - 1; i >= 0; i-- {
+		var m message
+		if err := jsonbody.DecodeLenient(messages[i], &m); err != nil || m.Role != "user" {
+			continue
+		}
+		if asked, some := m.magic(); some {
+			return asked.toolResult, asked.hasToolResult
+		}
+	}
+	return "", false
+}
