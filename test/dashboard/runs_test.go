@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"turnpike/internal/accounts"
+	"turnpike/internal/db"
 	"turnpike/internal/db/dbtest"
 	"turnpike/internal/ids"
 	"turnpike/test/harness"
@@ -77,6 +78,28 @@ func asked(t *testing.T, b *browser, id string) (path, hash string) {
 	t.Helper()
 	page := b.get(t, b.in(accounts.Test, "runs/"+id)).is(t, 200)
 	return page.find(t, `action="([^"]+/approvals/[^"]+)"`), page.find(t, `name="arguments_hash" value="([0-9a-f]{64})"`)
+}
+
+func TestRunPageShowsSimulatedTools(t *testing.T) {
+	t.Parallel()
+	eachOffice(t, func(t *testing.T, o *office) {
+		o.workspace.TestTools = accounts.ToolsSimulated
+		if err := o.s.DB.Write(t.Context(), func(tx *db.Tx) error { return accounts.UpdateWorkspace(t.Context(), tx, o.workspace) }); err != nil {
+			t.Fatal(err)
+		}
+		id := o.begin(t, `tool:pay{"to":"x"};text:Done.`, "awaiting_approval", "output", map[string]any{"checks": []any{map[string]any{"type": "http", "url": o.tool.URL}}})
+		path, hash := asked(t, o.browser, id)
+		o.get(t, o.in(accounts.Test, "runs/"+id)).shows(t, "HTTP and MCP tools are simulated")
+		o.post(t, path, url.Values{"decision": {"approve"}, "arguments_hash": {hash}}).leadsTo(t, o.in(accounts.Test, "runs/"+id))
+		o.ends(t, "/v1/agents/runs/"+id, "completed")
+		page := o.get(t, o.in(accounts.Test, "runs/"+id)).shows(t, "The check was simulated.", "&#34;simulated&#34;:true")
+		if n := strings.Count(page.body, `>simulated</span>`); n != 2 {
+			t.Errorf("the page has %d badges, want one for the call and one for the check", n)
+		}
+		if calls := o.calls(); len(calls) != 0 {
+			t.Errorf("the tool got %v, want nothing", calls)
+		}
+	})
 }
 
 func TestAPersonApprovesACall(t *testing.T) {

@@ -53,6 +53,53 @@ func TestSettingsTakeEffect(t *testing.T) {
 	})
 }
 
+// TestOnlyManagersChangeTestTools: owners and admins do, other roles and keys
+// can't.
+func TestOnlyManagersChangeTestTools(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		w := s.Workspace(t, "acme")
+		key, _ := s.Key(t, w, accounts.Test)
+		mode := func() accounts.ToolMode {
+			t.Helper()
+			got, err := accounts.GetWorkspace(t.Context(), s.DB, w.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return got.TestTools
+		}
+		form := func(mode string) url.Values { return url.Values{"rotation_grace": {"24"}, "test_tools": {mode}} }
+		settings := ""
+		for _, role := range []accounts.Role{accounts.Owner, accounts.Admin} {
+			b := member(t, s, w, role)
+			settings = b.in(accounts.Test, "settings")
+			b.get(t, settings).shows(t, `<option value="" selected>Server default (simulated)</option>`)
+			b.post(t, settings, form("real")).leadsTo(t, settings)
+			b.get(t, settings).shows(t, `<option value="real" selected>`)
+			if got := mode(); got != accounts.ToolsReal {
+				t.Errorf("test_tools is %q, want real", got)
+			}
+			b.post(t, settings, form("sometimes")).refuses(t, http.StatusBadRequest, "must be simulated or real")
+			b.post(t, settings, form("")).leadsTo(t, settings)
+			if got := mode(); got != "" {
+				t.Errorf("test_tools is %q, want the default", got)
+			}
+		}
+		for _, role := range []accounts.Role{accounts.Developer, accounts.Viewer} {
+			other := member(t, s, w, role)
+			other.get(t, settings).shows(t, "simulated (server default)").hides(t, `name="test_tools"`)
+			other.post(t, settings, form("real")).refuses(t, http.StatusForbidden, "only owners and admins")
+		}
+		s.Do(t, harness.Request{Method: "POST", Path: settings, Key: key, Body: form("real").Encode(), Header: http.Header{"Content-Type": {"application/x-www-form-urlencoded"}}})
+		if got := mode(); got != "" {
+			t.Errorf("test_tools is %q, want it unchanged", got)
+		}
+		if n := actions(t, s, w, "workspace.updated"); n != 4 {
+			t.Errorf("the admin log has %d entries, want 4", n)
+		}
+	})
+}
+
 // actions counts what the admin log has of an action.
 func actions(t testing.TB, s *harness.Server, w *accounts.Workspace, action string) (n int64) {
 	t.Helper()
