@@ -100,7 +100,7 @@ func (v *visit) keyHistory(d *keyData) (err error) {
 func (v *visit) keyFamily(d *keyData) (err error) {
 	k := d.Key.Key
 	if k.ParentID != "" {
-		if d.Parent, err = v.s.Keys.Get(v.ctx(), v.s.DB, v.workspace.ID, v.env, k.ParentID); err != nil {
+		if d.Parent, err = v.s.Keys.Get(v.ctx(), v.s.DB, v.principal.Visibility(), k.ParentID); err != nil {
 			return err
 		}
 	}
