@@ -77,12 +77,16 @@ func (k *Key) Status(now time.Time) string {
 // Keys manages key records. Whoever acts is a Caller: the principal bounds
 // what it may touch, the actor is what the admin log shows.
 type Keys struct {
+	// Max is how many keys a workspace may have in use in each environment; 0 is
+	// no limit. It must be set before the manager is used.
+	Max int64
+
 	ring *keyring.Ring
 	now  func() time.Time
 }
 
 // NewKeys makes a manager.
-func NewKeys(ring *keyring.Ring, now func() time.Time) *Keys { return &Keys{ring, now} }
+func NewKeys(ring *keyring.Ring, now func() time.Time) *Keys { return &Keys{ring: ring, now: now} }
 
 // Caller is who manages keys. An operator has no principal and no bounds.
 type Caller struct {
@@ -120,6 +124,9 @@ func (m *Keys) Create(ctx context.Context, tx *db.Tx, by Caller, k *Key) (value 
 	if err := m.adopt(ctx, tx, by.Principal, k); err != nil {
 		return "", err
 	}
+	if err := m.checkRoom(ctx, tx, k, now); err != nil {
+		return "", err
+	}
 	value = newSecret(k.Prefix)
 	k.ID = ids.New(ids.Key)
 	k.LastFour = lastFour(value)
@@ -138,6 +145,30 @@ func (m *Keys) Create(ctx context.Context, tx *db.Tx, by Caller, k *Key) (value 
 		return "", err
 	}
 	return value, m.log(ctx, tx, by, k, "key.created", k.bounds())
+}
+
+// checkRoom refuses a key that is about to be in use if the workspace has as
+// many as it may. It locks the workspace, so that two keys at once can't both
+// take the last slot.
+func (m *Keys) checkRoom(ctx context.Context, tx *db.Tx, k *Key, now time.Time) error {
+	if m.Max <= 0 {
+		return nil
+	}
+	if err := accounts.LockWorkspace(ctx, tx, k.WorkspaceID); err != nil {
+		return err
+	}
+	var n int64
+	err := tx.QueryRow(ctx, `SELECT (SELECT count(*) FROM keys WHERE workspace_id = $1 AND environment = $2 AND revoked_at IS NULL AND expires_at IS NULL)
+		+ (SELECT count(*) FROM keys WHERE workspace_id = $1 AND environment = $2 AND revoked_at IS NULL AND expires_at > $3)`,
+		k.WorkspaceID, string(k.Environment), now.UnixMicro()).Scan(&n)
+	if err != nil {
+		return fmt.Errorf("count keys: %w", err)
+	}
+	if n >= m.Max {
+		return fault.New(fault.LimitReached, "This workspace has %d keys in the %s environment, which is the limit. Revoke a key that you no longer need, or ask the operator to raise limits.keys.",
+			n, k.Environment)
+	}
+	return nil
 }
 
 func (m *Keys) addSecret(ctx context.Context, tx *db.Tx, keyID, value string, now time.Time) error {
@@ -176,6 +207,12 @@ func (m *Keys) Update(ctx context.Context, tx *db.Tx, by Caller, before, after *
 	}
 	if err := by.covers(after); err != nil {
 		return err
+	}
+	now := m.now()
+	if before.Status(now) == "expired" && after.Status(now) != "expired" {
+		if err := m.checkRoom(ctx, tx, after, now); err != nil {
+			return err
+		}
 	}
 	scopes, ips := after.listsAsJSON()
 	_, err := tx.Exec(ctx, `UPDATE keys SET name = $2, scopes = $3, monthly_budget = $4, project = $5, allowed_ips = $6,

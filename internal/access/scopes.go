@@ -92,19 +92,6 @@ var bitOf = func() map[Scope]Grant {
 // Allows reports whether the grant includes the scope.
 func (g Grant) Allows(s Scope) bool { return g&bitOf[s] != 0 }
 
-// OnlyReads reports whether the grant makes and changes nothing.
-func (g Grant) OnlyReads() bool { return g&^reading == 0 }
-
-// reading is every scope that does not make or change anything.
-var reading = func() (g Grant) {
-	for _, s := range registry {
-		if strings.HasSuffix(string(s), ":read") {
-			g |= bit(s)
-		}
-	}
-	return g
-}()
-
 // first names one of the scopes in the grant, for messages.
 func (g Grant) first() Scope {
 	if g == 0 {

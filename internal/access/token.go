@@ -44,12 +44,18 @@ type Token struct {
 
 // Tokens mints and revokes scoped tokens.
 type Tokens struct {
+	// Max is how many unexpired tokens a workspace may have in each environment;
+	// 0 is no limit. It must be set before the minter is used.
+	Max int64
+
 	ring *keyring.Ring
 	now  func() time.Time
 }
 
 // NewTokens makes a minter.
-func NewTokens(ring *keyring.Ring, now func() time.Time) *Tokens { return &Tokens{ring, now} }
+func NewTokens(ring *keyring.Ring, now func() time.Time) *Tokens {
+	return &Tokens{ring: ring, now: now}
+}
 
 // Mint makes a token of the principal, which must be a key, and returns the
 // value that is shown this once. Lifetime, Scopes, Project and Metadata of t are the wish.
@@ -89,7 +95,22 @@ func (m *Tokens) Mint(ctx context.Context, tx *db.Tx, parent *Principal, t *Toke
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`,
 		t.ID, hashOf(m.ring, value), t.KeyID, t.WorkspaceID, string(t.Environment), string(scopes), db.OrNull(t.Project),
 		string(t.Metadata), hashText(canonical), now.UnixMicro(), t.ExpiresAt.UnixMicro())
+	if err != nil {
+		return "", err
+	}
+	err = m.unexpired(t).Add(ctx, tx, t.ExpiresAt, now)
+	var full *accounts.CapReached
+	if errors.As(err, &full) {
+		return "", fault.New(fault.LimitReached, "This workspace has %d unexpired scoped tokens in the %s environment, which is the limit. Mint fewer, give them a shorter expires_in, or revoke some. The next ones expire by %s.",
+			full.Max, t.Environment, full.Until.UTC().Format(time.RFC3339))
+	}
 	return value, err
+}
+
+// unexpired counts a workspace's unexpired tokens. One stops counting at most a
+// minute after it expired.
+func (m *Tokens) unexpired(t *Token) accounts.Cap {
+	return accounts.Cap{ID: "scoped_tokens/" + t.WorkspaceID + "/" + string(t.Environment), Max: m.Max, Slice: time.Minute}
 }
 
 // canonicalMetadata checks the metadata and returns the form in which equal
@@ -126,6 +147,9 @@ func (m *Tokens) Revoke(ctx context.Context, tx *db.Tx, by Caller, vis visibilit
 	}
 	now := m.now()
 	if _, err := tx.Exec(ctx, "UPDATE scoped_tokens SET revoked_at = $2, hash = NULL WHERE id = $1", id, now.UnixMicro()); err != nil {
+		return nil, err
+	}
+	if err := m.unexpired(t).Remove(ctx, tx, t.ExpiresAt, now); err != nil {
 		return nil, err
 	}
 	t.RevokedAt = &now

@@ -94,11 +94,16 @@ func CreateProject(ctx context.Context, tx *db.Tx, p *Project, now time.Time) er
 	return err
 }
 
+// LockWorkspace makes others wait who lock the workspace, until the transaction
+// ends.
+func LockWorkspace(ctx context.Context, tx *db.Tx, id string) error {
+	return tx.QueryRow(ctx, "SELECT id FROM workspaces WHERE id = $1"+tx.Lock("workspaces"), id).Scan(&id)
+}
+
 // belowCap locks the workspace, so that two projects at once cannot both take
 // the last place.
 func belowCap(ctx context.Context, tx *db.Tx, workspaceID string, env Environment) error {
-	var id string
-	if err := tx.QueryRow(ctx, "SELECT id FROM workspaces WHERE id = $1"+tx.Lock("workspaces"), workspaceID).Scan(&id); err != nil {
+	if err := LockWorkspace(ctx, tx, workspaceID); err != nil {
 		return err
 	}
 	var n int64
@@ -116,28 +121,41 @@ func belowCap(ctx context.Context, tx *db.Tx, workspaceID string, env Environmen
 // EnsureProject makes sure that a project can be used, and creates one that is
 // new if the workspace allows that. param names, in errors, where the id came from.
 func EnsureProject(ctx context.Context, tx *db.Tx, by audit.Actor, p *Project, param string, now time.Time) error {
+	_, err := ensureProject(ctx, tx, by, p, param, now)
+	return err
+}
+
+// ensureProject is EnsureProject; it reports whether it created the project.
+func ensureProject(ctx context.Context, tx *db.Tx, by audit.Actor, p *Project, param string, now time.Time) (created bool, err error) {
 	if err := CheckProjectID(param, p.ID); err != nil {
-		return err
+		return false, err
 	}
 	found, err := GetProject(ctx, tx, p.WorkspaceID, p.Environment, p.ID)
+	if fault.Is(err, fault.NotFound) {
+		// Again under the lock: another request may have just created it.
+		if err := LockWorkspace(ctx, tx, p.WorkspaceID); err != nil {
+			return false, err
+		}
+		found, err = GetProject(ctx, tx, p.WorkspaceID, p.Environment, p.ID)
+	}
 	if err == nil {
-		return found.usable(param)
+		return false, found.usable(param)
 	}
 	if !fault.Is(err, fault.NotFound) {
-		return err
+		return false, err
 	}
 	w, err := GetWorkspace(ctx, tx, p.WorkspaceID)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if w.StrictProjects {
-		return p.unknown(param)
+		return false, p.unknown(param)
 	}
 	p.MonthlyBudget = w.DefaultProjectBudget
 	if err := CreateProject(ctx, tx, p, now); err != nil {
-		return err
+		return false, err
 	}
-	return audit.LogAction(ctx, tx, by, audit.Action{WorkspaceID: p.WorkspaceID, Environment: string(p.Environment), Project: p.ID,
+	return true, audit.LogAction(ctx, tx, by, audit.Action{WorkspaceID: p.WorkspaceID, Environment: string(p.Environment), Project: p.ID,
 		Action: "project.created", Target: p.ID}, map[string]any{"name": p.Name, "monthly_budget": p.MonthlyBudget, "by_first_use": true}, now)
 }
 
@@ -228,6 +246,10 @@ func ListProjects(ctx context.Context, q db.Querier, workspaceID string, env Env
 // Directory answers, for every request, whether a project may be used, from
 // memory. It creates a project at its first use.
 type Directory struct {
+	// NewPerDay is how many projects a key may create by their first use in a UTC
+	// day; 0 is no limit. It must be set before the directory is used.
+	NewPerDay int64
+
 	db  *db.DB
 	now func() time.Time
 
@@ -330,61 +352,57 @@ const projectHeader = "Service-Project"
 // loadPatience is how long a request waits for the store to know its project.
 const loadPatience = 4 * time.Second
 
-// FirstUse is what becomes of a project that does not exist when somebody names it.
-type FirstUse int
-
-// The ways. A workspace that is strict about projects refuses it in any case.
-const (
-	FirstUseCreates   FirstUse = iota
-	FirstUsePasses             // there is nothing to do in it, so there need not be one
-	FirstUseIsRefused          // the caller may use only what exists
-)
-
-// Use checks that the project may be used, and does with one that is new what
-// first says. It reads before it writes: most projects are there, and a read
-// waits for nobody.
-func (d *Directory) Use(ctx context.Context, by audit.Actor, p Project, first FirstUse) error {
+// Use checks that a request may name the project, and reports whether it
+// exists. A new one passes if the workspace allows that and so does the caller.
+// It only reads: CreateIn and Create create it once there is something to do
+// in it.
+func (d *Directory) Use(ctx context.Context, p Project, allowNew bool) (exists bool, err error) {
 	key := projectKey{p.WorkspaceID, p.Environment, p.ID}
 	d.mu.RLock()
 	_, known := d.known[key]
 	d.mu.RUnlock()
 	if known {
-		return nil
+		return true, nil
 	}
 	reading, cancel := context.WithTimeout(ctx, loadPatience)
 	defer cancel()
 	found, err := GetProject(reading, d.db, p.WorkspaceID, p.Environment, p.ID)
-	switch {
-	case err == nil:
-		err = found.usable(projectHeader)
-	case fault.Is(err, fault.NotFound) && first == FirstUseCreates:
-		err = d.create(reading, by, p)
-	case fault.Is(err, fault.NotFound):
-		return d.pass(ctx, p, first)
+	if fault.Is(err, fault.NotFound) {
+		w, err := GetWorkspace(reading, d.db, p.WorkspaceID)
+		if err == nil && (w.StrictProjects || !allowNew) {
+			err = p.unknown(projectHeader)
+		}
+		return false, err
 	}
-	if err != nil {
+	if err == nil {
+		err = found.usable(projectHeader)
+	}
+	if err == nil {
+		_, _, err = d.budgets(ctx, p.WorkspaceID, key) // which remembers it
+	}
+	return true, err
+}
+
+// Create creates a project at its first use by a key, unless it exists.
+func (d *Directory) Create(ctx context.Context, by audit.Actor, p Project) error {
+	ctx, cancel := context.WithTimeout(ctx, loadPatience)
+	defer cancel()
+	return d.db.Write(ctx, func(tx *db.Tx) error { return d.CreateIn(ctx, tx, by, p) })
+}
+
+// CreateIn is Create in a transaction.
+func (d *Directory) CreateIn(ctx context.Context, tx *db.Tx, by audit.Actor, p Project) error {
+	now := d.now()
+	created, err := ensureProject(ctx, tx, by, &p, projectHeader, now)
+	if err != nil || !created {
 		return err
 	}
-	_, _, err = d.budgets(ctx, p.WorkspaceID, key) // which remembers it
-	return err
-}
-
-func (d *Directory) create(ctx context.Context, by audit.Actor, p Project) error {
-	err := d.db.Write(ctx, func(tx *db.Tx) error {
-		made := p
-		return EnsureProject(ctx, tx, by, &made, projectHeader, d.now())
-	})
-	if fault.Is(err, fault.InvalidState) { // another node has just created it
-		return nil
-	}
-	return err
-}
-
-// pass lets a request by that names a project which is not there and stays so.
-func (d *Directory) pass(ctx context.Context, p Project, first FirstUse) error {
-	w, _, err := d.budgets(ctx, p.WorkspaceID, projectKey{})
-	if err == nil && (w.StrictProjects || first == FirstUseIsRefused) {
-		err = p.unknown(projectHeader)
+	today := Cap{ID: "new_projects/" + by.Name, Max: d.NewPerDay, Slice: 24 * time.Hour}
+	err = today.Add(ctx, tx, now.Add(time.Microsecond), now) // until the next midnight in UTC
+	var full *CapReached
+	if errors.As(err, &full) {
+		return fault.Param(fault.LimitReached, projectHeader, "This key has created %d projects today by naming them, which is the limit. Create the project %q with POST /v1/projects, name one that exists, or retry after %s.",
+			full.Max, p.ID, full.Until.UTC().Format(time.RFC3339))
 	}
 	return err
 }

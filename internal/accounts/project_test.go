@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"turnpike/internal/audit"
 	"turnpike/internal/db"
 	"turnpike/internal/db/dbtest"
 	"turnpike/internal/fault"
@@ -36,7 +35,7 @@ func TestReadThatBeganBeforeAnArchivalIsNotRemembered(t *testing.T) {
 			t.Fatal(err)
 		}
 		dir.remember(w, projectKey{w.ID, Test, "web"}, &Project{WorkspaceID: w.ID, Environment: Test, ID: "web"}, began)
-		if err := dir.Use(t.Context(), audit.Operator, Project{WorkspaceID: w.ID, Environment: Test, ID: "web"}, FirstUseCreates); !fault.Is(err, fault.UnknownProject) {
+		if _, err := dir.Use(t.Context(), Project{WorkspaceID: w.ID, Environment: Test, ID: "web"}, true); !fault.Is(err, fault.UnknownProject) {
 			t.Errorf("an archived project can be used: %v", err)
 		}
 	})

@@ -34,18 +34,19 @@ type Call struct {
 	Principal *access.Principal
 	Project   string
 
-	record   *audit.Record // nil before a valid key was seen
-	scope    access.Scope  // that the route needs
-	success  []headerLine  // of the answer, if it does not become an error on its way
-	bodyTook time.Duration // to arrive
-	body     []byte        // as it came, until it was looked through for keys
-	room     int64         // that the body has of the room for large ones
-	roomOf   string        // whose it is
-	wrote    bool          // the answer has begun
-	later    []func()      // what need not keep the answer
-	status   int
-	code     string
-	cause    error
+	newProject bool          // it does not exist yet
+	record     *audit.Record // nil before a valid key was seen
+	scope      access.Scope  // that the route needs
+	success    []headerLine  // of the answer, if it does not become an error on its way
+	bodyTook   time.Duration // to arrive
+	body       []byte        // as it came, until it was looked through for keys
+	room       int64         // that the body has of the room for large ones
+	roomOf     string        // whose it is
+	wrote      bool          // the answer has begun
+	later      []func()      // what need not keep the answer
+	status     int
+	code       string
+	cause      error
 }
 
 // A Call goes through the mux as the http.ResponseWriter, so that a handler
@@ -223,6 +224,7 @@ func (c *Call) sendJSON(v any) error {
 func (c *Call) fail(err error) {
 	f := c.faultOf(err)
 	status := fault.FamilyOf(f.Code).Status
+	c.throttled(err)
 	c.settle(status, string(f.Code))
 	c.transmit(status, jsonType, c.render(f))
 }

@@ -32,7 +32,7 @@ func createChatCompletion(c *Call) error {
 
 // modelCall is the request as the gateway sees it.
 func (c *Call) modelCall(body []byte) gateway.Call {
-	return gateway.Call{Principal: c.Principal, Project: c.Project, Record: c.record, Body: body, Header: c.w.Header(),
+	return gateway.Call{Principal: c.Principal, Project: c.Project, Record: c.record, Body: body, Header: c.w.Header(), UseProject: c.createProject,
 		TraceParent: c.r.Header.Get("Traceparent"), Later: func(do func()) { c.later = append(c.later, do) }}
 }
 

@@ -233,7 +233,7 @@ func (d *apiDocument) operation(method, path string, op *apiOperation, described
 	}
 	ok := op.success().Value
 	for _, h := range ok.Headers {
-		if h.Name != "X-Request-Id" {
+		if !onEveryResponse(h.Name) {
 			p := d.parameter(h.Value)
 			f := d.field(h.Name, p.Schema, described)
 			f.Description = p.Description
@@ -250,6 +250,12 @@ func (d *apiDocument) operation(method, path string, op *apiOperation, described
 	}
 	o.Samples = d.samples(o, path)
 	return o
+}
+
+// onEveryResponse reports whether a header is described once, at the top of the
+// page, and not with each operation.
+func onEveryResponse(header string) bool {
+	return header == "X-Request-Id" || strings.HasPrefix(header, "x-ratelimit-") && strings.HasSuffix(header, "-requests")
 }
 
 func (d *apiDocument) returned(description, contentType string, m *apiMedia, described objectsOf) docsReturn {

@@ -71,6 +71,7 @@ func (c *Call) perform(body []byte, a action) error {
 	if err != nil {
 		return err
 	}
+	req.Account = c.Principal.WorkspaceID + "/" + string(c.Principal.Environment)
 	return c.actIdempotently(a, req)
 }
 
@@ -141,7 +142,7 @@ func (c *Call) actIdempotently(a action, req idempotency.Request) error {
 	}
 	// A refusal is remembered too, so that the retry hears the same. What a
 	// retry could change is not: outages, faults of ours, races.
-	if f, ok := fault.As(err); ok && f.Code != fault.Conflict && lasting(fault.FamilyOf(f.Code).Status) {
+	if f, ok := fault.As(err); ok && lasting(f.Code) {
 		status := fault.FamilyOf(f.Code).Status
 		body := c.errorJSON(f)
 		err := c.s.DB.Write(ctx, func(tx *db.Tx) error {
@@ -151,7 +152,7 @@ func (c *Call) actIdempotently(a action, req idempotency.Request) error {
 			release()
 			return c.replayTaken(req) // another node did it, and so it could not be done here
 		}
-		if err != nil {
+		if err != nil && !fault.Is(err, fault.RateLimitExceeded) { // no room to remember it
 			return err
 		}
 		return f
@@ -159,9 +160,13 @@ func (c *Call) actIdempotently(a action, req idempotency.Request) error {
 	return err
 }
 
-// lasting reports whether a refusal stays what it is: budgets are raised, and
-// limits pass.
-func lasting(status int) bool {
+// lasting reports whether a refusal stays what it is: budgets are raised, races
+// end, and limits pass.
+func lasting(code fault.Code) bool {
+	if code == fault.Conflict || code == fault.LimitReached {
+		return false
+	}
+	status := fault.FamilyOf(code).Status
 	return status < http.StatusInternalServerError && status != http.StatusPaymentRequired && status != http.StatusTooManyRequests
 }
 

@@ -32,6 +32,9 @@ func (c *Call) createJob(identity []byte, order func() (*media.Order, error)) er
 			if o, err = order(); err != nil {
 				return err
 			}
+			if err := c.createProject(c.Context()); err != nil {
+				return err
+			}
 			if err := c.reserve(o); err != nil {
 				return err // what is refused was no call of a model
 			}

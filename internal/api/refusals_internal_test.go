@@ -11,9 +11,10 @@ import (
 // must be able to succeed.
 func TestRefusalsThatPassAreNotRemembered(t *testing.T) {
 	t.Parallel()
-	for status, want := range map[int]bool{400: true, 403: true, 404: true, 402: false, 429: false, 500: false, 503: false} {
-		if lasting(status) != want {
-			t.Errorf("%d: %v", status, !want)
+	for code, want := range map[fault.Code]bool{fault.InvalidParameter: true, fault.InsufficientScope: true, fault.NotFound: true, fault.InvalidState: true,
+		fault.BudgetExceeded: false, fault.RateLimitExceeded: false, fault.LimitReached: false, fault.Conflict: false, fault.Internal: false, fault.Overloaded: false} {
+		if got := lasting(code); got != want {
+			t.Errorf("%s: got %v, want %v", code, got, want)
 		}
 	}
 }

@@ -1,11 +1,14 @@
 package api
 
 import (
+	"context"
 	"net/http"
+	"slices"
 	"strings"
 
 	"turnpike/internal/access"
 	"turnpike/internal/accounts"
+	"turnpike/internal/db"
 	"turnpike/internal/fault"
 	"turnpike/internal/media"
 )
@@ -19,37 +22,47 @@ type Route struct {
 }
 
 // Routes is the table of everything under /v1, with the scope each needs.
-func Routes() []Route {
+func Routes() []Route { return slices.Concat(modelRoutes(), resourceRoutes()) }
+
+// modelRoutes are the model requests: they call a model, or create a job or a
+// run that does. They have rate limits of their own, and only they and the
+// creation of scoped tokens create projects.
+func modelRoutes() []Route {
 	return []Route{
-		{"GET", "/v1/models", access.ModelsRead, read(listModels)},
-		{"GET", "/v1/models/{id...}", access.ModelsRead, read(getModel)},
 		{"POST", "/v1/chat/completions", access.ChatCompletionsCreate, createChatCompletion},
 		{"POST", "/v1/responses", access.ResponsesCreate, createResponse},
 		{"POST", "/v1/embeddings", access.EmbeddingsCreate, createEmbeddings},
-
 		{"POST", "/v1/images/generations", access.ImagesCreate, createImage},
 		{"POST", "/v1/images/edits", access.ImagesCreate, editImage},
 		{"POST", "/v1/images/batches", access.ImagesCreate, createImageBatch},
+		{"POST", "/v1/videos", access.VideosCreate, createVideo},
+		{"POST", "/v1/audio/speech", access.VoiceCreate, createSpeech},
+		{"POST", "/v1/voice/renders", access.VoiceCreate, createVoiceRender},
+		{"POST", "/v1/agents/runs", access.AgentRunsCreate, createRun},
+	}
+}
+
+func resourceRoutes() []Route {
+	return []Route{
+		{"GET", "/v1/models", access.ModelsRead, read(listModels)},
+		{"GET", "/v1/models/{id...}", access.ModelsRead, read(getModel)},
+
 		{"GET", "/v1/images/batches", access.ImagesRead, read(listJobs(media.Images))},
 		{"GET", "/v1/images/batches/{id}", access.ImagesRead, read(getJob(media.Images))},
 		{"POST", "/v1/images/batches/{id}/cancel", access.ImagesCreate, act(cancelJob(media.Images))},
 		{"DELETE", "/v1/images/batches/{id}", access.ImagesCreate, act(deleteJob(media.Images))},
 
-		{"POST", "/v1/videos", access.VideosCreate, createVideo},
 		{"GET", "/v1/videos", access.VideosRead, read(listJobs(media.Video))},
 		{"GET", "/v1/videos/{id}", access.VideosRead, read(getJob(media.Video))},
 		{"GET", "/v1/videos/{id}/content", access.VideosRead, getVideoContent},
 		{"POST", "/v1/videos/{id}/cancel", access.VideosCreate, act(cancelJob(media.Video))},
 		{"DELETE", "/v1/videos/{id}", access.VideosCreate, act(deleteJob(media.Video))},
 
-		{"POST", "/v1/audio/speech", access.VoiceCreate, createSpeech},
-		{"POST", "/v1/voice/renders", access.VoiceCreate, createVoiceRender},
 		{"GET", "/v1/voice/renders", access.VoiceRead, read(listJobs(media.Voice))},
 		{"GET", "/v1/voice/renders/{id}", access.VoiceRead, read(getJob(media.Voice))},
 		{"POST", "/v1/voice/renders/{id}/cancel", access.VoiceCreate, act(cancelJob(media.Voice))},
 		{"DELETE", "/v1/voice/renders/{id}", access.VoiceCreate, act(deleteJob(media.Voice))},
 
-		{"POST", "/v1/agents/runs", access.AgentRunsCreate, createRun},
 		{"GET", "/v1/agents/runs", access.AgentRunsRead, read(listRuns)},
 		{"GET", "/v1/agents/runs/{id}", access.AgentRunsRead, read(getRun)},
 		{"GET", "/v1/agents/runs/{id}/steps", access.AgentRunsRead, read(listSteps)},
@@ -162,21 +175,38 @@ func (c *Call) serve(rt Route, r *http.Request) {
 	}
 }
 
-// useProject makes sure that the request's project can be used, now that it is
-// clear that there is something to do in it. A key that can only read makes none.
+// useProject checks that the request's project can be used. One that is new
+// passes, unless the caller is a scoped token or the workspace is strict: what
+// has nothing to do in it doesn't create it, or any key could use up the
+// workspace's projects.
 func (c *Call) useProject() error {
 	if c.Project == "" {
 		return nil
 	}
-	p := c.Principal
-	first := accounts.FirstUseCreates
-	switch {
-	case p.Token != nil:
-		first = accounts.FirstUseIsRefused
-	case p.Grant.OnlyReads(): // or it could use up the workspace's projects
-		first = accounts.FirstUsePasses
+	exists, err := c.s.Projects.Use(c.Context(), c.namedProject(), c.Principal.Token == nil)
+	c.newProject = !exists
+	return err
+}
+
+// createProject creates the request's project if it is new, for work that is
+// about to be done in it.
+func (c *Call) createProject(ctx context.Context) error {
+	if !c.newProject {
+		return nil
 	}
-	return c.s.Projects.Use(c.Context(), c.Actor(), accounts.Project{WorkspaceID: p.WorkspaceID, Environment: p.Environment, ID: c.Project}, first)
+	return c.s.Projects.Create(ctx, c.Actor(), c.namedProject())
+}
+
+// createProjectIn is createProject in the transaction that stores the work.
+func (c *Call) createProjectIn(tx *db.Tx) error {
+	if !c.newProject {
+		return nil
+	}
+	return c.s.Projects.CreateIn(c.Context(), tx, c.Actor(), c.namedProject())
+}
+
+func (c *Call) namedProject() accounts.Project {
+	return accounts.Project{WorkspaceID: c.Principal.WorkspaceID, Environment: c.Principal.Environment, ID: c.Project}
 }
 
 func (c *Call) noRoute() error {

@@ -31,6 +31,9 @@ func createRun(c *Call) error {
 		return err
 	}
 	create := func(tx *db.Tx) (any, error) {
+		if err := c.createProjectIn(tx); err != nil {
+			return nil, err
+		}
 		if err := c.s.Agents.Create(c.Context(), tx, order); err != nil {
 			return nil, err
 		}

@@ -48,6 +48,9 @@ func createScopedToken(c *Call, tx *db.Tx, in createScopedTokenRequest) (any, er
 	if len(in.Metadata) > 0 && in.Metadata.Kind() != 'n' {
 		t.Metadata = json.RawMessage(in.Metadata)
 	}
+	if err := c.createProjectIn(tx); err != nil { // the token's requests can't
+		return nil, err
+	}
 	value, err := c.s.Tokens.Mint(c.Context(), tx, c.Principal, t, lifetime)
 	if err != nil {
 		return nil, err

@@ -23,6 +23,7 @@ import (
 	"turnpike/internal/idempotency"
 	"turnpike/internal/ids"
 	"turnpike/internal/leaks"
+	"turnpike/internal/limits"
 	"turnpike/internal/media"
 	"turnpike/internal/tunnel"
 	"turnpike/internal/webhooks"
@@ -37,6 +38,8 @@ type Deps struct {
 	Projects    *accounts.Directory
 	Log         *audit.Log
 	Refused     *audit.Refused
+	Throttled   *audit.Throttled
+	Limiter     *limits.Limiter
 	Gateway     *gateway.Gateway
 	Webhooks    *webhooks.Service
 	Tunnels     *tunnel.Hub
@@ -50,6 +53,7 @@ type Deps struct {
 	TrustedProxies []netip.Prefix
 	AllowedOrigins []string
 	Limits         Limits
+	Rates          Rates
 }
 
 // Limits bound what one request may ask of the server.
@@ -70,6 +74,8 @@ type Server struct {
 	v1     *http.ServeMux
 	public *http.ServeMux
 	bodies *bodyRoom
+	// modelPatterns are the mux patterns of the routes of model requests.
+	modelPatterns map[string]bool
 
 	watching     context.Context // until StopWatching
 	stopWatching context.CancelFunc
@@ -85,6 +91,10 @@ func New(d Deps) *Server {
 	s := &Server{Deps: d, bodies: newBodyRoom(d.Limits.Bodies)}
 	s.watching, s.stopWatching = context.WithCancel(context.Background())
 	s.v1 = s.mux(Routes())
+	s.modelPatterns = map[string]bool{}
+	for _, rt := range modelRoutes() {
+		s.modelPatterns[rt.Method+" "+rt.Path] = true
+	}
 	s.public = s.publicMux()
 	return s
 }
@@ -158,7 +168,15 @@ func (s *Server) enter(c *Call, bearer string, hasBearer bool) error {
 		return err
 	}
 	c.record = s.Log.Open(c.entry())
-	return s.admit(c)
+	kind := s.kindOf(c.r)
+	err := s.admit(c)
+	if err != nil {
+		kind = forbiddenRequest
+	}
+	if limited := c.limit(kind); limited != nil {
+		return limited
+	}
+	return err
 }
 
 // authenticate finds the principal. What is refused is counted by address.

@@ -188,9 +188,13 @@ func (a *App) build(ctx context.Context, now func() time.Time) (err error) {
 		return err
 	}
 	keys, tokens := access.NewKeys(ring, now), access.NewTokens(ring, now)
+	keys.Max, tokens.Max = int64(a.cfg.Limits.Keys), int64(a.cfg.Limits.ScopedTokens)
 	remembered := idempotency.New(ring, now)
+	remembered.Max = int64(a.cfg.Limits.IdempotencyRecords)
 	refused := audit.NewRefused(d, int64(a.cfg.Limits.RefusedKeys), now)
+	throttled := audit.NewThrottled(d, now)
 	directory := accounts.NewDirectory(d, now)
+	directory.NewPerDay = int64(a.cfg.Limits.NewProjectsPerDay)
 
 	models, err := LoadCatalog(a.cfg)
 	if err != nil {
@@ -219,9 +223,9 @@ func (a *App) build(ctx context.Context, now func() time.Time) (err error) {
 		return err
 	}
 	edge := api.New(api.Deps{
-		DB: d, Auth: auth, Keys: keys, Tokens: tokens, Projects: directory, Log: a.log, Refused: refused, Webhooks: hooks, Tunnels: tunnels, Files: a.files, Media: jobs, Agents: runs, Leaks: leaked,
+		DB: d, Auth: auth, Keys: keys, Tokens: tokens, Projects: directory, Log: a.log, Refused: refused, Throttled: throttled, Limiter: limiter, Webhooks: hooks, Tunnels: tunnels, Files: a.files, Media: jobs, Agents: runs, Leaks: leaked,
 		Gateway: a.gateway, Idempotency: remembered, Now: now, TrustedProxies: a.cfg.TrustedProxies, AllowedOrigins: a.cfg.AllowedOrigins,
-		Limits: edgeLimits(a.cfg.Limits),
+		Limits: edgeLimits(a.cfg.Limits), Rates: edgeRates(a.cfg.Limits),
 	})
 	a.handler = &faces{pages: pages, api: edge}
 	a.stopWatching = func() {
@@ -253,6 +257,9 @@ func (a *App) build(ctx context.Context, now func() time.Time) (err error) {
 		{Name: "refused keys", Run: func(ctx context.Context, tx *db.Tx, n int64) (int64, error) {
 			return audit.PurgeRefused(ctx, tx, a.logWindow(now), n)
 		}},
+		{Name: "throttled requests", Run: func(ctx context.Context, tx *db.Tx, n int64) (int64, error) {
+			return audit.PurgeThrottled(ctx, tx, a.logWindow(now), n)
+		}},
 		{Name: "leak reports", Run: func(ctx context.Context, tx *db.Tx, n int64) (int64, error) {
 			return leaks.Purge(ctx, tx, a.logWindow(now), n)
 		}},
@@ -261,6 +268,9 @@ func (a *App) build(ctx context.Context, now func() time.Time) (err error) {
 		}},
 		{Name: "shares of limits", Run: func(ctx context.Context, tx *db.Tx, n int64) (int64, error) {
 			return limits.Purge(ctx, tx, now(), n)
+		}},
+		{Name: "counts of what expires", Run: func(ctx context.Context, tx *db.Tx, n int64) (int64, error) {
+			return accounts.PurgeCounts(ctx, tx, now(), n)
 		}},
 		{Name: "mails", Run: func(ctx context.Context, tx *db.Tx, n int64) (int64, error) {
 			return mail.Purge(ctx, tx, hooks.RowsBefore(), n)
@@ -273,7 +283,7 @@ func (a *App) build(ctx context.Context, now func() time.Time) (err error) {
 	if a.metrics, err = startMetrics(a.cfg.MetricsListen, hooks, a.telemetry, callsInFlight(a.gateway)); err != nil {
 		return err
 	}
-	for _, run := range []func(context.Context){a.node.Run, used.Run, refused.Run, a.keeper.Run, a.recoverDeadNodes, outbox.Run, hooks.Run, tunnels.Run, jobs.Run, runs.Run, limiter.Run, leaked.Run,
+	for _, run := range []func(context.Context){a.node.Run, used.Run, refused.Run, throttled.Run, a.keeper.Run, a.recoverDeadNodes, outbox.Run, hooks.Run, tunnels.Run, jobs.Run, runs.Run, limiter.Run, leaked.Run,
 		func(ctx context.Context) { a.ledger.Run(ctx, d) }} {
 		a.work.Go(func() { run(workCtx) })
 	}
@@ -286,6 +296,16 @@ func edgeLimits(l config.Limits) api.Limits {
 	return api.Limits{Body: int64(l.BodyBytes), ModelBody: int64(l.ModelBodyBytes), Header: int64(l.HeaderBytes),
 		JSONDepth: l.JSONDepth, JSONValues: l.JSONValues, BodyPatience: l.BodyTimeout,
 		Bodies: int64(max(l.BodiesBytes, 2*l.BodyBytes, 2*l.ModelBodyBytes))}
+}
+
+// edgeRates are the configured rate limits of requests.
+func edgeRates(l config.Limits) api.Rates {
+	return api.Rates{
+		Key:               api.RequestRates{Reads: int64(l.ReadsPerMinute), Writes: int64(l.WritesPerMinute)},
+		Workspace:         api.RequestRates{Reads: int64(l.WorkspaceReadsPerMinute), Writes: int64(l.WorkspaceWritesPerMinute)},
+		LiveModelRequests: int64(l.LiveRequestsPerMinute), TestModelRequests: int64(l.TestRequests()),
+		WorkspaceModelRequests: int64(l.WorkspaceModelRequestsPerMinute),
+	}
 }
 
 // newOutbox makes the way out for mail; without a mail server it is the log.

@@ -86,6 +86,17 @@ type Limits struct {
 	LiveInFlight          int `name:"live_in_flight" alias:"TURNPIKE_MAX_IN_FLIGHT" default:"200" min:"0" max:"1000000" help:"Requests that a live key may have in flight; 0 turns this off."`
 	TestFactor            int `name:"test_factor" default:"10" min:"1" max:"1000" help:"How many times as much a test key may do."`
 	TestRequestsPerMinute int `name:"test_requests_per_minute" alias:"TURNPIKE_RATE_LIMIT_TEST" default:"-1" min:"-1" max:"100000000" help:"Model calls, jobs and runs that a test key may ask for in a minute; 0 turns this off, and -1 is test_factor times as many as a live key's."`
+
+	ReadsPerMinute                  int `name:"reads_per_minute" default:"6000" min:"0" max:"100000000" help:"GET requests to the API that a key may send in a minute; 0 turns this off."`
+	WritesPerMinute                 int `name:"writes_per_minute" default:"600" min:"0" max:"100000000" help:"Other requests to the API that a key may send in a minute, model calls and the creation of jobs and runs excepted; 0 turns this off."`
+	WorkspaceReadsPerMinute         int `name:"workspace_reads_per_minute" default:"30000" min:"0" max:"100000000" help:"GET requests that all keys of a workspace may send in a minute, separately in live and test; 0 turns this off."`
+	WorkspaceWritesPerMinute        int `name:"workspace_writes_per_minute" default:"3000" min:"0" max:"100000000" help:"Other requests that all keys of a workspace may send in a minute, separately in live and test; 0 turns this off."`
+	WorkspaceModelRequestsPerMinute int `name:"workspace_model_requests_per_minute" default:"0" min:"0" max:"100000000" help:"Model calls, jobs and runs that all keys of a workspace may ask for in a minute, separately in live and test; 0 turns this off."`
+
+	Keys               int `name:"keys" default:"1000" min:"0" max:"100000000" help:"Keys that a workspace may have in each environment, not counting revoked and expired ones; 0 turns this off."`
+	ScopedTokens       int `name:"scoped_tokens" default:"50000" min:"0" max:"100000000" help:"Unexpired scoped tokens that a workspace may have in each environment; 0 turns this off."`
+	IdempotencyRecords int `name:"idempotency_records" default:"500000" min:"0" max:"100000000" help:"Responses to requests with an Idempotency-Key, kept for 24 hours, that a workspace may have in each environment; 0 turns this off."`
+	NewProjectsPerDay  int `name:"new_projects_per_day" default:"100" min:"0" max:"100000000" help:"Projects that a key may create in a UTC day by naming them in Service-Project; 0 turns this off."`
 }
 
 // TestRequests is how many requests a test key may make in a minute, 0 for any.

@@ -270,5 +270,5 @@ func limitFault(err error, h http.Header) error {
 	r.Headers(h)
 	f := fault.New(fault.RateLimitExceeded, "%s", r.Error())
 	f.RetryAfter = r.RetryAfter
-	return f
+	return f.Because(r)
 }

@@ -103,6 +103,9 @@ type Call struct {
 	// Shape makes what the caller gets of a plain answer, before it is charged;
 	// nil leaves it as it is.
 	Shape func(body []byte) ([]byte, error)
+	// UseProject is called once the request is admitted, before anything is
+	// reserved or asked of a provider; nil does nothing.
+	UseProject func(ctx context.Context) error
 	// TraceParent is the caller's span, in the notation of that header, or empty.
 	TraceParent string
 	// Later takes what the answer need not wait for, to be done once it has
@@ -158,6 +161,12 @@ func (g *Gateway) run(ctx context.Context, c Call, r *request, targets []target,
 			m.end()
 		}
 	}()
+	if c.UseProject != nil {
+		if err := c.UseProject(ctx); err != nil {
+			m.broke(err)
+			return nil, err
+		}
+	}
 	free := c.Principal.Environment == accounts.Test
 	if !free {
 		var output int64

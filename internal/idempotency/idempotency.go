@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"turnpike/internal/accounts"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
 	"turnpike/internal/keyring"
@@ -35,6 +36,7 @@ type Request struct {
 	PathHash  string // a path may be longer than an index can hold
 	Key       string
 	BodyHash  string
+	Account   string // the workspace and environment whose answers are counted together
 }
 
 // NewRequest checks the key and hashes path and body.
@@ -45,7 +47,7 @@ func NewRequest(principal, method, path, key string, body []byte) (Request, erro
 	if keyring.HoldsSecret(key) {
 		return Request{}, fault.Invalid("Idempotency-Key", "this looks like an API key; an Idempotency-Key is no secret")
 	}
-	return Request{principal, method, hash([]byte(path)), key, hash(body)}, nil
+	return Request{Principal: principal, Method: method, PathHash: hash([]byte(path)), Key: key, BodyHash: hash(body)}, nil
 }
 
 func hash(b []byte) string {
@@ -66,6 +68,10 @@ type Answer struct {
 // Store remembers answers, sealed, because some hold a secret that is
 // otherwise shown once.
 type Store struct {
+	// Max is how many answers are remembered for an account; 0 is no limit. It
+	// must be set before the store is used.
+	Max int64
+
 	ring *keyring.Ring
 	now  func() time.Time
 
@@ -137,7 +143,24 @@ func (s *Store) Remember(ctx context.Context, tx *db.Tx, r Request, a Answer) er
 	if err == nil && n == 0 {
 		return ErrTaken
 	}
+	if err != nil {
+		return err
+	}
+	err = s.remembered(r).Add(ctx, tx, now.Add(Kept), now)
+	var full *accounts.CapReached
+	if errors.As(err, &full) {
+		f := fault.Param(fault.RateLimitExceeded, "Idempotency-Key", "This workspace has %d remembered responses to requests with an Idempotency-Key, which is the limit. Send the request without one, or retry after %s.",
+			full.Max, full.Until.UTC().Format(time.RFC3339))
+		f.RetryAfter = full.Until.Sub(now)
+		return f.Because(full)
+	}
 	return err
+}
+
+// remembered counts an account's answers. One stops counting at most an hour
+// after it was forgotten.
+func (s *Store) remembered(r Request) accounts.Cap {
+	return accounts.Cap{ID: "idempotency/" + r.Account, Max: s.Max, Slice: time.Hour}
 }
 
 // Purge deletes forgotten answers, a batch at a time.

@@ -100,6 +100,7 @@ func TestReplaysAreListedByEndpointAndTunnelsAlone(t *testing.T) {
 			write(t, d, func(tx *db.Tx) error {
 				return s.StartReplay(ctx, tx, system, visibility.Filter{WorkspaceID: w.ID, Environment: "test"}, p)
 			})
+			write(t, d, func(tx *db.Tx) error { return s.stopReplays(ctx, tx, e.ID) }) // or it would be the endpoint's only one
 			begun = append(begun, p.ID)
 		}
 		found, err := s.ListReplays(ctx, d, visibility.Filter{WorkspaceID: w.ID, Environment: "test"}, one.ID, db.Page{Limit: 10})

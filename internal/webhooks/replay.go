@@ -162,6 +162,15 @@ func (s *Service) StartReplay(ctx context.Context, tx *db.Tx, by audit.Actor, vi
 	if !slices.Contains([]string{ReplayFailed, ReplayAll, ReplayMissed}, p.Mode) {
 		return fault.Invalid("status", "status must be failed, all or missed")
 	}
+	// Under the endpoint's lock, so that two can't start at the same time.
+	var running string
+	err = tx.QueryRow(ctx, "SELECT id FROM replays WHERE endpoint_id = $1 AND status = 'running' LIMIT 1", e.ID).Scan(&running)
+	if err == nil {
+		return fault.New(fault.Conflict, "Replay %[1]s of this endpoint is still running. Wait until it has ended (GET /v1/replays/%[1]s), or pause the endpoint to stop it.", running)
+	}
+	if !errors.Is(err, db.ErrNotFound) {
+		return fmt.Errorf("look for a running replay: %w", err)
+	}
 	p.ID, p.State, p.CreatedAt = ids.New(ids.Replay), ReplayRunning, now
 	p.WorkspaceID, p.Environment = e.WorkspaceID, e.Environment
 	if p.Types == nil {

@@ -1,6 +1,8 @@
 package api_test
 
 import (
+	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -8,6 +10,7 @@ import (
 	"turnpike/internal/accounts"
 	"turnpike/internal/config"
 	"turnpike/internal/credits"
+	"turnpike/internal/db/dbtest"
 	"turnpike/internal/providers/upstreamtest"
 	"turnpike/test/harness"
 )
@@ -41,9 +44,7 @@ func TestKeyHasItsRateOfRequests(t *testing.T) {
 		token := c.Do(t, mint(c.key, map[string]any{"scopes": []string{"responses:create"}})).Want(t, 200, "").Text("value")
 		c.ask(t, "POST", "/v1/embeddings", map[string]any{"model": "embed", "input": "hi"}).Want(t, 429, "rate_limit_exceeded")
 		c.Do(t, harness.Request{Method: "POST", Path: "/v1/responses", Key: token, Body: map[string]any{"model": "small", "input": "hi"}}).Want(t, 429, "rate_limit_exceeded")
-		if r := c.get(t, "/v1/models"); r.Header.Get("x-ratelimit-limit-requests") != "" {
-			t.Errorf("the headers of another call: %v", r.Header)
-		}
+		wantHeaders(t, c.get(t, "/v1/models").Want(t, 200, ""), map[string]string{"x-ratelimit-limit-requests": "6000"})
 		m.chat(t, body("small", "hi", nil)).Want(t, 200, "") // another key
 		m.Clock.Turn(29 * time.Second)
 		wantHeaders(t, call().Want(t, 429, "rate_limit_exceeded"), map[string]string{"Retry-After": "1"})
@@ -119,4 +120,147 @@ func TestKeyHasSoManyCallsAtOnce(t *testing.T) {
 			m.chat(t, body("small", "hi", nil)).Want(t, 200, "")
 		}
 	})
+}
+
+func limited(t *testing.T, engine string, change func(l *config.Limits)) *harness.Server {
+	t.Helper()
+	cfg := harness.Config(t, engine)
+	change(&cfg.Limits)
+	return harness.Start(t, cfg, harness.NewClock())
+}
+
+// eachLimited runs fn on each engine, with other limits.
+func eachLimited(t *testing.T, change func(l *config.Limits), fn func(t *testing.T, s *harness.Server)) {
+	t.Helper()
+	for _, engine := range dbtest.Engines {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			fn(t, limited(t, engine, change))
+		})
+	}
+}
+
+func TestReadsAndWritesAreLimitedPerKeyAndWorkspace(t *testing.T) {
+	t.Parallel()
+	eachLimited(t, func(l *config.Limits) {
+		l.ReadsPerMinute, l.WorkspaceReadsPerMinute, l.WritesPerMinute, l.WorkspaceWritesPerMinute = 6, 10, 3, 5
+	}, func(t *testing.T, s *harness.Server) {
+		w := s.Workspace(t, "acme")
+		key, id := s.Key(t, w, accounts.Test)
+		token := s.Do(t, mint(key, map[string]any{"scopes": []string{"models:read"}})).Want(t, 200, "").Text("value")
+
+		// Every path counts, and so do a scoped token's requests and refused ones.
+		wantHeaders(t, s.Do(t, models(key)).Want(t, 200, ""), map[string]string{"x-ratelimit-limit-requests": "6", "x-ratelimit-remaining-requests": "5",
+			"x-ratelimit-reset-requests": "10s", "x-ratelimit-limit-tokens": "", "Retry-After": ""})
+		for _, r := range []harness.Request{models(token), {Method: "GET", Path: "/v1/nothing", Key: key}, {Method: "HEAD", Path: "/v1/models", Key: key},
+			{Method: "GET", Path: "/v1/scoped_tokens", Key: key}, {Method: "GET", Path: "/v1//models", Key: key}} {
+			if got := s.Do(t, r); got.Status == 429 {
+				t.Fatalf("got 429 for %s %s, want it to be counted", r.Method, r.Path)
+			}
+		}
+		r := s.Do(t, models(key)).Want(t, 429, "rate_limit_exceeded")
+		wantHeaders(t, r, map[string]string{"x-ratelimit-limit-requests": "6", "x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "1m0s",
+			"Retry-After": "10", "retry-after-ms": "10000", "x-should-retry": ""})
+		if got, want := r.Text("error.message"), "This key has reached its limit of 6 read requests per minute. Retry in 10s."; got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		s.Do(t, models(token)).Want(t, 429, "rate_limit_exceeded")
+		lower := models("")
+		lower.Header = http.Header{"Authorization": {"bearer  " + key}, "X-Forwarded-For": {"192.0.2.1"}}
+		s.Do(t, lower).Want(t, 429, "rate_limit_exceeded")
+
+		// Writes have a bucket of their own, and a rotation doesn't refill it.
+		key = s.Do(t, harness.Request{Method: "POST", Path: "/v1/keys/" + id + "/rotate", Key: key}).Want(t, 200, "").Text("value")
+		s.Do(t, harness.Request{Method: "PATCH", Path: "/v1/nothing", Key: key}).Want(t, 404, "not_found")
+		s.Do(t, harness.Request{Method: "DELETE", Path: "/v1/webhooks/wh_x", Key: key}).Want(t, 429, "rate_limit_exceeded")
+		s.Do(t, models(key)).Want(t, 429, "rate_limit_exceeded")
+
+		// A second key shares the workspace's bucket with the first.
+		second, _ := s.Key(t, w, accounts.Test)
+		for range 4 {
+			s.Do(t, models(second)).Want(t, 200, "")
+		}
+		r = s.Do(t, models(second)).Want(t, 429, "rate_limit_exceeded")
+		wantHeaders(t, r, map[string]string{"x-ratelimit-limit-requests": "10", "Retry-After": "6"})
+		if got, want := r.Text("error.message"), "This workspace has reached its limit of 10 read requests per minute. Retry in 6s."; got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		for range 2 {
+			s.Do(t, harness.Request{Method: "POST", Path: "/v1/projects", Key: second, Body: "{"}).Want(t, 400, "invalid_json")
+		}
+		s.Do(t, harness.Request{Method: "POST", Path: "/v1/projects", Key: second, Body: "{"}).Want(t, 429, "rate_limit_exceeded")
+
+		// Live doesn't wait for test, nor one workspace for another.
+		live, _ := s.Key(t, w, accounts.Live)
+		s.Do(t, models(live)).Want(t, 200, "")
+		other, _ := s.Key(t, s.Workspace(t, "other"), accounts.Test)
+		s.Do(t, models(other)).Want(t, 200, "")
+
+		s.Clock.Turn(10 * time.Second)
+		s.Do(t, models(key)).Want(t, 200, "")
+		s.Do(t, models(key)).Want(t, 429, "rate_limit_exceeded")
+	})
+}
+
+func TestLimitedRequestIsRefusedBeforeItsBodyIsRead(t *testing.T) {
+	t.Parallel()
+	eachLimited(t, func(l *config.Limits) {
+		l.WritesPerMinute, l.BodyBytes, l.ModelBodyBytes, l.LiveRequestsPerMinute = 1, 1024, 1024, 1
+	}, func(t *testing.T, s *harness.Server) {
+		key, _ := s.Key(t, s.Workspace(t, "acme"), accounts.Live)
+		for path, reached := range map[string]int{"/v1/projects": 1, "/v1/chat/completions": 2} {
+			large := harness.Request{Method: "POST", Path: path, Key: key, Body: strings.Repeat(" ", 2048)}
+			for range reached {
+				s.Do(t, large).Want(t, 413, "request_too_large")
+			}
+			s.Do(t, large).Want(t, 429, "rate_limit_exceeded")
+		}
+	})
+}
+
+func TestForbiddenRequestsUseUpNoLimit(t *testing.T) {
+	t.Parallel()
+	eachLimited(t, func(l *config.Limits) { l.ReadsPerMinute = 2 }, func(t *testing.T, s *harness.Server) {
+		key, _ := s.Key(t, s.Workspace(t, "acme"), accounts.Live)
+		stranger := models(key)
+		stranger.Header = http.Header{"Origin": {"https://example.com"}}
+		for range 2 {
+			s.Do(t, stranger).Want(t, 403, "live_key_in_browser")
+		}
+		s.Do(t, stranger).Want(t, 429, "rate_limit_exceeded")
+		for range 2 {
+			s.Do(t, models(key)).Want(t, 200, "")
+		}
+	})
+}
+
+func TestFloodOverTheLimitLeavesFewLogEntries(t *testing.T) {
+	t.Parallel()
+	eachLimited(t, func(l *config.Limits) { l.WritesPerMinute, l.TestRequestsPerMinute = 1, 1 }, func(t *testing.T, s *harness.Server) {
+		key, id := s.Key(t, s.Workspace(t, "acme"), accounts.Test)
+		s.Do(t, harness.Request{Method: "POST", Path: "/v1/chat/completions", Key: key, Body: chatBody("hi")}).Want(t, 200, "")
+		s.Do(t, harness.Request{Method: "POST", Path: "/v1/chat/completions", Key: key, Body: chatBody("hi")}).Want(t, 429, "rate_limit_exceeded")
+		s.Do(t, mint(key, map[string]any{"scopes": []string{"models:read"}})).Want(t, 200, "")
+		for range 99 {
+			r := s.Do(t, mint(key, map[string]any{"scopes": []string{"models:read"}})).Want(t, 429, "rate_limit_exceeded")
+			if r.Header.Get("X-Request-Id") == "" {
+				t.Error("got no X-Request-Id")
+			}
+		}
+		var entries int64
+		if err := s.DB.QueryRow(t.Context(), "SELECT count(*) FROM requests WHERE key_id = $1", id).Scan(&entries); err != nil || entries != 62 {
+			t.Errorf("got %d log entries (%v), want 62: 2 that succeeded and 60 of 100 refused", entries, err)
+		}
+		s.Clock.Turn(time.Minute)
+		s.Do(t, mint(key, map[string]any{"scopes": []string{"models:read"}})).Want(t, 200, "")
+		r := s.Do(t, mint(key, map[string]any{"scopes": []string{"models:read"}})).Want(t, 429, "rate_limit_exceeded")
+		s.Do(t, harness.Request{Method: "GET", Path: "/v1/audit/" + r.Header.Get("X-Request-Id"), Key: key}).Want(t, 200, "")
+	})
+}
+
+func TestLimitsOfZeroAreOff(t *testing.T) {
+	t.Parallel()
+	s := limited(t, "sqlite", func(l *config.Limits) { l.ReadsPerMinute, l.WorkspaceReadsPerMinute = 0, 0 })
+	key, _ := s.Key(t, s.Workspace(t, "acme"), accounts.Test)
+	wantHeaders(t, s.Do(t, models(key)).Want(t, 200, ""), map[string]string{"x-ratelimit-limit-requests": ""})
 }

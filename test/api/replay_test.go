@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -505,5 +506,47 @@ func TestLiveEventGoesAheadOfAReplay(t *testing.T) {
 			t.Errorf("the live event came as number %d of %d", place+1, len(got))
 		}
 		c.replayed(t, replay, "completed")
+	})
+}
+
+func TestEndpointHasOneReplayAtATime(t *testing.T) {
+	t.Parallel()
+	eachHooked(t, nil, func(t *testing.T, c *customer) {
+		const total = 300
+		r := newReceiver(t, c.Clock, nil)
+		gate := make(chan struct{})
+		r.become(r.held(gate, 200))
+		id, since := c.missed(t, total, r.URL)
+		body := map[string]any{"since": since, "status": "missed"}
+		path := "/v1/webhooks/" + id + "/replay"
+		var mu sync.Mutex
+		started, refused := "", 0
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				got := c.ask(t, "POST", path, body)
+				mu.Lock()
+				defer mu.Unlock()
+				if got.Status == 200 {
+					started = got.Text("id")
+				} else if got.Code() == "conflict" {
+					refused++
+				}
+			})
+		}
+		all.Wait()
+		if started == "" || refused != 3 {
+			t.Fatalf("got the replay %q and %d refusals, want one replay and 3 refusals", started, refused)
+		}
+		again := c.ask(t, "POST", path, body).Want(t, 409, "conflict")
+		if got := again.Text("error.message"); !strings.Contains(got, started) {
+			t.Errorf("got %q, want it to name %s", got, started)
+		}
+		other, _ := c.endpoint(t, newReceiver(t, c.Clock, answering(200)).URL)
+		c.replay(t, other, body)
+		r.become(answering(200))
+		close(gate)
+		c.replayed(t, started, "completed")
+		c.replay(t, id, body)
 	})
 }
