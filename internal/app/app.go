@@ -317,7 +317,7 @@ func (a *App) newOutbox(now func() time.Time) (*mail.Outbox, error) {
 			return nil, err
 		}
 	}
-	return mail.New(a.store.DB, smtp, mail.Options{PublicURL: a.URL(), Now: now}), nil
+	return mail.New(a.store.DB, a.store.Ring, smtp, mail.Options{PublicURL: a.URL(), Now: now}), nil
 }
 
 // partitioned are the big tables.

@@ -24,7 +24,7 @@ type settingsData struct {
 	Facts      Facts
 	PublicURL  string
 	Schedule   string       // of webhooks' retries
-	Mails      []*mail.Mail // the last ones, for those who manage; never their text
+	Mails      []*mail.Mail // the last ones, for those who manage
 }
 
 // lastMails is how many mails the page shows.
@@ -45,9 +45,6 @@ func settingsPage(v *visit) (*view, error) {
 		var err error
 		if d.Mails, _, err = mail.List(v.ctx(), v.s.DB, v.workspace.ID, db.Page{Limit: lastMails}); err != nil {
 			return nil, err
-		}
-		for _, m := range d.Mails {
-			m.Text = "" // an invitation's has the link in it
 		}
 	}
 	return &view{template: "settings", title: "Settings", data: d}, nil

@@ -36,7 +36,7 @@ func (o *Outbox) SendNow(ctx context.Context, to string, data Data) error {
 	}
 	raw := s.raw
 	defer context.AfterFunc(ctx, func() { _ = raw.Close() })()
-	return late(ctx, s.send(&Mail{ID: ids.New(ids.Mail), To: to, Subject: subject, Text: text, CreatedAt: o.now()}))
+	return late(ctx, s.send(&Mail{ID: ids.New(ids.Mail), To: to, Subject: subject, CreatedAt: o.now()}, text))
 }
 
 // late says that time was up, where the error would only name what broke then.

@@ -28,24 +28,25 @@ type Mail struct {
 	Kind        string // the template, such as "endpoint_paused"
 	To          string
 	Subject     string
-	Text        string
 	Status      Status
 	CreatedAt   time.Time
 	DueAt       *time.Time // the next attempt; nil when there is none
 	Attempts    int64
 	LastError   string
 	SentAt      *time.Time
+
+	sealed string // the text; only a claimed mail has it
 }
 
-const columns = "id, workspace_id, kind, recipient, subject, body, status, created_at, due_at, attempts, last_error, sent_at"
+const columns = "id, workspace_id, kind, recipient, subject, status, created_at, due_at, attempts, last_error, sent_at"
 
-func scan(r db.Row) (*Mail, error) {
+func scan(r db.Row, more ...any) (*Mail, error) {
 	var m Mail
 	var status string
 	var created int64
 	var due, sent *int64
 	var lastError *string
-	err := r.Scan(&m.ID, &m.WorkspaceID, &m.Kind, &m.To, &m.Subject, &m.Text, &status, &created, &due, &m.Attempts, &lastError, &sent)
+	err := r.Scan(append([]any{&m.ID, &m.WorkspaceID, &m.Kind, &m.To, &m.Subject, &status, &created, &due, &m.Attempts, &lastError, &sent}, more...)...)
 	m.Status, m.LastError = Status(status), db.Text(lastError)
 	m.CreatedAt, m.DueAt, m.SentAt = time.UnixMicro(created), db.Time(due), db.Time(sent)
 	return &m, err
@@ -61,7 +62,7 @@ func List(ctx context.Context, q db.Querier, workspaceID string, page db.Page) (
 		args = append(args, page.After)
 	}
 	rows, err := q.Query(ctx, query+" ORDER BY id "+page.Order()+" LIMIT $2", args...)
-	list, err := db.All(rows, err, scan)
+	list, err := db.All(rows, err, func(r db.Row) (*Mail, error) { return scan(r) })
 	list, more := db.Cut(page, list)
 	return list, more, err
 }

@@ -15,6 +15,7 @@ import (
 
 	"turnpike/internal/db"
 	"turnpike/internal/ids"
+	"turnpike/internal/keyring"
 )
 
 const (
@@ -46,6 +47,7 @@ type Options struct {
 // Outbox writes mails and sends them.
 type Outbox struct {
 	db        *db.DB
+	ring      *keyring.Ring
 	smtp      *SMTP // nil: mails are logged
 	templates *template.Template
 	now       func() time.Time
@@ -54,11 +56,11 @@ type Outbox struct {
 
 // New makes an outbox; Run sends what is in it. With a nil SMTP it logs mails
 // instead of sending them.
-func New(d *db.DB, smtp *SMTP, o Options) *Outbox {
+func New(d *db.DB, ring *keyring.Ring, smtp *SMTP, o Options) *Outbox {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Outbox{db: d, smtp: smtp, templates: parseTemplates(o.PublicURL), now: o.Now, wake: make(chan struct{}, 1)}
+	return &Outbox{db: d, ring: ring, smtp: smtp, templates: parseTemplates(o.PublicURL), now: o.Now, wake: make(chan struct{}, 1)}
 }
 
 // Message is what to send, and to whom. The type of Data chooses the template.
@@ -90,9 +92,10 @@ func (o *Outbox) Enqueue(ctx context.Context, tx *db.Tx, messages ...Message) er
 		if err != nil {
 			return err
 		}
-		_, err = tx.Exec(ctx, `INSERT INTO mails (id, workspace_id, kind, recipient, subject, body, once, status, created_at, due_at, attempts)
+		id := ids.New(ids.Mail)
+		_, err = tx.Exec(ctx, `INSERT INTO mails (id, workspace_id, kind, recipient, subject, sealed_body, once, status, created_at, due_at, attempts)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9, 0) ON CONFLICT (once) DO NOTHING`,
-			ids.New(ids.Mail), m.WorkspaceID, m.Data.kind(), m.To, subject, text, m.onceHash(), string(Waiting), now)
+			id, m.WorkspaceID, m.Data.kind(), m.To, subject, o.seal(id, text), m.onceHash(), string(Waiting), now)
 		if err != nil {
 			return fmt.Errorf("enqueue mail: %w", err)
 		}
@@ -108,6 +111,9 @@ func (o *Outbox) Enqueue(ctx context.Context, tx *db.Tx, messages ...Message) er
 
 // Run sends what is due until ctx ends. A mail at which it is then is finished.
 func (o *Outbox) Run(ctx context.Context) {
+	if err := o.SealStored(ctx); err != nil && ctx.Err() == nil {
+		slog.Warn("failed to seal the mails that an older version stored; retrying at the next start", "error", err)
+	}
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
@@ -152,9 +158,9 @@ func (o *Outbox) claim(ctx context.Context) (mails []*Mail, err error) {
 	now := o.now()
 	err = o.db.Write(ctx, func(tx *db.Tx) error {
 		rows, err := tx.Query(ctx, `WITH due AS (SELECT id FROM mails WHERE due_at <= $1 ORDER BY due_at LIMIT $3`+tx.Claim("mails")+`)
-			UPDATE mails SET due_at = $2 WHERE id IN (SELECT id FROM due) RETURNING `+columns,
+			UPDATE mails SET due_at = $2 WHERE id IN (SELECT id FROM due) RETURNING `+columns+`, sealed_body, body`,
 			now.UnixMicro(), now.Add(lease).UnixMicro(), int64(batch))
-		mails, err = db.All(rows, err, scan)
+		mails, err = db.All(rows, err, o.scanClaimed)
 		return err
 	})
 	if err != nil {
@@ -184,7 +190,7 @@ func (o *Outbox) sendAll(ctx context.Context, mails []*Mail) error {
 		}
 		// If we die between the server's yes and the commit that follows, the
 		// mail is sent again when the lease ends, with the same Message-ID.
-		if err := o.settle(ctx, mails[i:i+1], s.send(m)); err != nil {
+		if err := o.settle(ctx, mails[i:i+1], o.send(s, m)); err != nil {
 			return err
 		}
 	}
@@ -231,8 +237,11 @@ func (o *Outbox) store(ctx context.Context, claimed []*Mail, change func(*Mail))
 		for _, before := range claimed {
 			m := *before
 			change(&m)
-			_, err := tx.Exec(ctx, `UPDATE mails SET status = $3, due_at = $4, attempts = $5, last_error = $6, sent_at = $7
-				WHERE id = $1 AND due_at = $2`,
+			query := "UPDATE mails SET status = $3, due_at = $4, attempts = $5, last_error = $6, sent_at = $7"
+			if m.DueAt == nil {
+				query += ", " + withoutText
+			}
+			_, err := tx.Exec(ctx, query+" WHERE id = $1 AND due_at = $2",
 				m.ID, db.Micros(before.DueAt), string(m.Status), db.Micros(m.DueAt), m.Attempts, db.OrNull(m.LastError), db.Micros(m.SentAt))
 			if err != nil {
 				return fmt.Errorf("store what became of mails: %w", err)
@@ -244,8 +253,8 @@ func (o *Outbox) store(ctx context.Context, claimed []*Mail, change func(*Mail))
 	return changed, err
 }
 
-// logEach writes one line for each attempt. The text is not in it: mails to
-// come may have a secret link.
+// logEach writes one line for each attempt. The text is not in it: it may hold
+// a secret link.
 func logEach(mails []*Mail, err error) error {
 	if err != nil {
 		return err

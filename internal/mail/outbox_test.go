@@ -18,6 +18,7 @@ import (
 
 	"turnpike/internal/db"
 	"turnpike/internal/db/dbtest"
+	"turnpike/internal/keyring"
 	"turnpike/internal/mail"
 	"turnpike/internal/mail/mailtest"
 )
@@ -60,7 +61,11 @@ func connectTo(t *testing.T, address string) *mail.SMTP {
 }
 
 func newOutbox(d *db.DB, s *mail.SMTP, now func() time.Time) *mail.Outbox {
-	return mail.New(d, s, mail.Options{PublicURL: "https://api.example.com", Now: now})
+	ring, err := keyring.New(bytes.Repeat([]byte{7}, keyring.Size))
+	if err != nil {
+		panic(err)
+	}
+	return mail.New(d, ring, s, mail.Options{PublicURL: "https://api.example.com", Now: now})
 }
 
 func paused() mail.EndpointPaused {

@@ -178,8 +178,8 @@ func (s *SMTP) newClient(conn net.Conn) (*gomail.Client, error) {
 }
 
 // send hands one mail over. An error that is errRefused is for good.
-func (s *session) send(m *Mail) error {
-	msg, err := s.smtp.compose(m)
+func (s *session) send(m *Mail, text string) error {
+	msg, err := s.smtp.compose(m, text)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errRefused, err)
 	}
@@ -206,7 +206,7 @@ func (s *session) send(m *Mail) error {
 
 // compose makes the message. It is the same at each attempt, so that a mail
 // which is sent twice can be recognized.
-func (s *SMTP) compose(m *Mail) (*gomail.Msg, error) {
+func (s *SMTP) compose(m *Mail, text string) (*gomail.Msg, error) {
 	msg := gomail.NewMsg(gomail.WithNoDefaultUserAgent())
 	msg.FromMailAddress(s.from)
 	if err := msg.To(m.To); err != nil {
@@ -217,7 +217,7 @@ func (s *SMTP) compose(m *Mail) (*gomail.Msg, error) {
 	msg.SetDateWithValue(m.CreatedAt.UTC())
 	msg.Subject(m.Subject)
 	msg.SetGenHeader("Auto-Submitted", "auto-generated") // RFC 3834: no out-of-office replies
-	msg.SetBodyString(gomail.TypeTextPlain, m.Text)
+	msg.SetBodyString(gomail.TypeTextPlain, text)
 	return msg, nil
 }
 

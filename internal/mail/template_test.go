@@ -6,15 +6,18 @@ import (
 	"time"
 
 	"turnpike/internal/mail"
+	"turnpike/internal/mail/mailtest"
 )
 
 // rendered is the text of a mail, and its subject.
 func rendered(t *testing.T, data mail.Data) (subject, text string) {
 	t.Helper()
-	d := onSQLite(t)
-	enqueue(t, d, newOutbox(d, nil, time.Now), mail.Message{WorkspaceID: workspace, To: reader, Data: data})
-	m := wantStatus(t, d, mail.Waiting, 0, "")
-	return m.Subject, m.Text
+	d, server := onSQLite(t), mailtest.Start(t)
+	o := newOutbox(d, connectTo(t, server.URL()), time.Now)
+	enqueue(t, d, o, mail.Message{WorkspaceID: workspace, To: reader, Data: data})
+	sendDue(t, o)
+	_, text = read(t, server.Messages()[0])
+	return wantStatus(t, d, mail.Sent, 1, "").Subject, text
 }
 
 func TestPausedMailSaysWhatHappenedAndWhatToDo(t *testing.T) {

@@ -105,6 +105,11 @@ func TestForgottenPassword(t *testing.T) {
 			if !strings.HasPrefix(link, "/dashboard/password?token=") {
 				t.Fatalf("the link is %s", link)
 			}
+			var readable int64
+			err := s.DB.QueryRow(t.Context(), "SELECT count(*) FROM mails WHERE body LIKE '%token=%' OR subject LIKE '%token=%'").Scan(&readable)
+			if err != nil || readable != 0 {
+				t.Errorf("%d stored mails show a link to a new password (%v), want 0", readable, err)
+			}
 
 			stranger.get(t, link).shows(t, b.person.Email)
 			stranger.post(t, link, url.Values{"password": {"short"}}).refuses(t, http.StatusBadRequest, "the password must have from 10")
