@@ -16,6 +16,7 @@ const (
 	halfCookie    = "turnpike-half" // the first factor was right
 	oidcCookie    = "turnpike-oidc" // on the way to the sign-in provider and back
 	flashCookie   = "turnpike-flash"
+	deviceCookie  = "turnpike-device" // somebody has signed in with this browser
 	typedCookie   = "turnpike-form" // a form that waits for a proof of who somebody is
 	lastCookie    = "turnpike-last" // workspace and environment
 )

@@ -165,6 +165,9 @@ func (v *visit) signedInWith(in *people.SignIn, next string, f flash) {
 		return
 	}
 	v.keepSession(in.Token)
+	if in.Device != "" {
+		v.setCookie(deviceCookie, in.Device, people.DeviceLifetime)
+	}
 	v.setCookie(halfCookie, "", 0)
 	v.session = in.Session
 	v.redirect(next, f)

@@ -64,7 +64,7 @@ func (v *visit) now() time.Time       { return v.s.Now() }
 
 // browser is where the visit comes from, for the records of people.
 func (v *visit) browser() people.Browser {
-	return people.Browser{IP: v.ip.String(), UserAgent: v.r.UserAgent(), RequestID: v.id}
+	return people.Browser{IP: v.ip.String(), UserAgent: v.r.UserAgent(), RequestID: v.id, Device: v.cookie(deviceCookie)}
 }
 
 // actor is who acts, for the admin log.

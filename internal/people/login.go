@@ -19,6 +19,7 @@ type SignIn struct {
 	Person  *Person
 	Session *Session // nil while the second factor is missing
 	Token   string   // of the session, for the cookie; shown this once
+	Device  string   // token of the browser, for a cookie that outlives the session
 	Half    string   // token of the half-way sign-in, for FinishLogin
 	Linked  bool     // an account at the provider was linked by it
 }
@@ -35,17 +36,21 @@ func errWrong() error {
 // browser came with, if any: that session ends, and its token is never used on.
 func (p *People) Login(ctx context.Context, email, password, replaced string, from Browser) (*SignIn, error) {
 	email = normal(email)
-	try, err := p.begin(ctx, loginCounts(email, from))
-	if err != nil {
-		return nil, err
-	}
 	person, err := p.byEmail(ctx, p.db, email)
 	if err != nil {
 		return nil, err
 	}
-	stored := ""
+	userID, stored := "", ""
 	if person != nil {
-		stored = person.passwordHash
+		userID, stored = person.ID, person.passwordHash
+	}
+	known, err := p.familiarityOf(ctx, p.db, userID, from)
+	if err != nil {
+		return nil, err
+	}
+	try, err := p.begin(ctx, loginCounts(email, known, from))
+	if err != nil {
+		return nil, err
 	}
 	right, err := p.passwords.verify(ctx, password, stored)
 	if err != nil {
@@ -163,7 +168,11 @@ func (p *People) admit(ctx context.Context, tx *db.Tx, person *Person, e entry) 
 		}
 	}
 	s, token, err := p.startSession(ctx, tx, person, e)
-	return &SignIn{Person: person, Session: s, Token: token}, err
+	if err != nil {
+		return nil, err
+	}
+	device, err := p.rememberSource(ctx, tx, person.ID, e.from)
+	return &SignIn{Person: person, Session: s, Token: token, Device: device}, err
 }
 
 // FinishLogin signs in with the second factor: a code of the app, or a recovery
@@ -173,7 +182,7 @@ func (p *People) FinishLogin(ctx context.Context, half, code, replaced string, f
 	if err != nil {
 		return nil, err
 	}
-	try, err := p.begin(ctx, proofCounts(factorSubject(userID), from))
+	try, err := p.beginProof(ctx, userID, factorSubject(userID), from)
 	if err != nil {
 		return nil, err
 	}
@@ -233,7 +242,7 @@ func (p *People) Confirm(ctx context.Context, s *Session, proof Proof, from Brow
 			return "", err
 		}
 	}
-	try, err := p.begin(ctx, proofCounts(confirmSubject(s.UserID), from))
+	try, err := p.beginProof(ctx, s.UserID, confirmSubject(s.UserID), from)
 	if err != nil {
 		return "", err
 	}

@@ -174,11 +174,11 @@ func TestStrangersDoNotKeepTheOwnerOut(t *testing.T) {
 		for i := range 49 {
 			want(t, guess(network(i/4)), fault.Authentication)
 		}
-		w.login("ada@example.com") // takes back its own, and no more
+		w.login("ada@example.com") // from a known network, it takes nothing back
 		want(t, guess(network(90)), fault.Authentication)
 		want(t, guess(network(91)), fault.RateLimitExceeded)
 		w.pass(30 * time.Second)
-		w.login("ada@example.com") // the waits are no lock
+		w.login("ada@example.com")
 		want(t, guess(network(92)), fault.Authentication)
 		want(t, guess(network(93)), fault.RateLimitExceeded)
 		w.pass(59 * time.Second)

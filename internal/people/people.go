@@ -178,6 +178,7 @@ type Browser struct {
 	IP        string
 	UserAgent string
 	RequestID string
+	Device    string // the token that SignIn gave to this browser, if any
 }
 
 const maxUserAgent = 300

@@ -26,6 +26,7 @@ func (p *People) Purge(ctx context.Context, tx *db.Tx, limit int64) (int64, erro
 		{"ceremonies", "token_hash", "expires_at", now.UnixMicro()},
 		{"one_time_links", "token_hash", "expires_at", now.UnixMicro()},
 		{"login_failures", "subject", "blocked_until", now.Add(-window).UnixMicro()},
+		{"sign_in_sources", "hash", "seen_at", now.Add(-DeviceLifetime).UnixMicro()},
 		{"invitations", "id", "expires_at", now.Add(-keepInvitations).UnixMicro()},
 	} {
 		query := "DELETE FROM " + done.table + " WHERE " + done.key + " IN (SELECT " + done.key + " FROM " + done.table + " WHERE " + done.ended + " <= $1"

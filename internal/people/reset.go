@@ -120,11 +120,10 @@ func (p *People) useReset(ctx context.Context, token, userID, hash string, from 
 		}
 		// The link has proved more than a guess could: the waits may end.
 		account := emailSubject(person.Email)
-		if err := forgetFailures(ctx, tx, account); err != nil {
-			return err
-		}
-		if err := forgetFailures(ctx, tx, networkSubject(account, addressSubject(from.IP))); err != nil {
-			return err
+		for _, subject := range []string{account, networkSubject(account, addressSubject(from.IP)), deviceSubject(account, from.Device)} {
+			if err := forgetFailures(ctx, tx, subject); err != nil {
+				return err
+			}
 		}
 		if err := p.setPassword(ctx, tx, person, hash, ""); err != nil {
 			return err
@@ -190,7 +189,7 @@ func (p *People) ChangePassword(ctx context.Context, s *Session, old, password s
 	}
 	var try *attempt
 	if person.HasPassword {
-		if try, err = p.begin(ctx, proofCounts(confirmSubject(s.UserID), from)); err != nil {
+		if try, err = p.beginProof(ctx, s.UserID, confirmSubject(s.UserID), from); err != nil {
 			return "", err
 		}
 		if err := p.comparePassword(ctx, s.UserID, old, try); fault.Is(err, fault.Authentication) {

@@ -11,8 +11,8 @@ import (
 
 const (
 	window = 15 * time.Minute
-	// An account has a few free attempts from each network. Everybody together has
-	// more: whoever knows an e-mail address must not be able to keep its owner out.
+	// An account has a few free attempts from each network, and from each browser
+	// that its owner has signed in with. Strangers everywhere together have more.
 	// An address has more, too, because an office may share one.
 	freeFromNetwork = 5
 	freePerAccount  = 50
@@ -35,16 +35,30 @@ type counted struct {
 	noted   bool // the log says when the free attempts are used up
 }
 
-// loginCounts are in the order in which every attempt locks them.
-func loginCounts(email string, from Browser) []counted {
+// loginCounts are in the order in which every attempt locks them. A browser that
+// the person has signed in with has a count of its own alone: nothing that
+// strangers do, anywhere, keeps the person out there. A network that the person
+// has signed in from skips the count of all networks. It keeps the address's
+// own, or whoever shares the address could tell by it who has an account.
+func loginCounts(email string, known familiarity, from Browser) []counted {
 	account, address := emailSubject(email), addressSubject(from.IP)
-	return withAddress(address,
-		counted{subject: account, free: freePerAccount, noted: true},
-		counted{subject: networkSubject(account, address), free: freeFromNetwork, own: true, noted: true})
+	if known == knownDevice {
+		return []counted{{subject: deviceSubject(account, from.Device), free: freeFromNetwork, own: true, noted: true}}
+	}
+	counts := withAddress(address, counted{subject: networkSubject(account, address), free: freeFromNetwork, own: true, noted: true})
+	if known == knownNetwork {
+		return counts
+	}
+	return append([]counted{{subject: account, free: freePerAccount, noted: true}}, counts...)
 }
 
-func proofCounts(subject string, from Browser) []counted {
-	return withAddress(addressSubject(from.IP), counted{subject: subject, free: freePerProof, own: true, noted: true})
+// proofCounts are those of a second factor, or of a proof in a session.
+func proofCounts(subject string, known familiarity, from Browser) []counted {
+	proof := counted{subject: subject, free: freePerProof, own: true, noted: true}
+	if known == knownDevice {
+		return []counted{proof}
+	}
+	return withAddress(addressSubject(from.IP), proof)
 }
 
 func withAddress(address string, list ...counted) []counted {
@@ -79,6 +93,15 @@ func (p *People) begin(ctx context.Context, counts []counted) (*attempt, error) 
 		return nil
 	})
 	return a, err
+}
+
+// beginProof is begin for a person who has shown something already.
+func (p *People) beginProof(ctx context.Context, userID, subject string, from Browser) (*attempt, error) {
+	known, err := p.familiarityOf(ctx, p.db, userID, from)
+	if err != nil {
+		return nil, err
+	}
+	return p.begin(ctx, proofCounts(subject, known, from))
 }
 
 func countAttempt(ctx context.Context, tx *db.Tx, subject string, free int64, now time.Time) (int64, error) {
@@ -168,6 +191,9 @@ func emailSubject(email string) string { return "email:" + hashToken(email) }
 
 // networkSubject is an account as it is tried from one network.
 func networkSubject(account, address string) string { return account + " " + address }
+
+// deviceSubject is an account as it is tried from a browser that it knows.
+func deviceSubject(account, device string) string { return account + " device:" + hashToken(device) }
 
 func factorSubject(userID string) string  { return "factor:" + userID }
 func confirmSubject(userID string) string { return "confirm:" + userID }

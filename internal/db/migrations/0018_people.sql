@@ -9,3 +9,14 @@ ALTER TABLE mails RENAME COLUMN body TO required_body; --sqlite
 ALTER TABLE mails ADD COLUMN body TEXT; --sqlite
 UPDATE mails SET body = required_body; --sqlite
 ALTER TABLE mails DROP COLUMN required_body; --sqlite
+
+-- Browsers and networks from which a person has signed in: strangers' failed
+-- sign-ins do not keep the person out there.
+CREATE TABLE sign_in_sources (
+  hash    TEXT PRIMARY KEY, -- an HMAC of the person and the browser's token, or the network
+  kind    TEXT NOT NULL,    -- device, network
+  user_id TEXT NOT NULL REFERENCES users (id),
+  seen_at BIGINT NOT NULL   -- the last sign-in
+);
+CREATE INDEX sign_in_sources_by_user ON sign_in_sources (user_id, kind, seen_at);
+CREATE INDEX sign_in_sources_by_age ON sign_in_sources (seen_at);
