@@ -10,7 +10,6 @@ import (
 	"runtime"
 	"strings"
 	"sync/atomic"
-	"unicode/utf8"
 
 	"golang.org/x/crypto/argon2"
 
@@ -22,17 +21,6 @@ const (
 	MinPassword = 10
 	MaxPassword = 256
 )
-
-// CheckPassword refuses what is no password for the person.
-func CheckPassword(password, email string) error {
-	switch {
-	case len(password) < MinPassword || len(password) > MaxPassword || !utf8.ValidString(password):
-		return fault.Invalid("password", "the password must have from %d to %d bytes; a few words that only you would put together are good", MinPassword, MaxPassword)
-	case normal(password) == normal(email):
-		return fault.Invalid("password", "the password must not be the e-mail address")
-	}
-	return nil
-}
 
 // Cost is what one hash takes: memory in KiB, passes, and lanes.
 type Cost struct {
