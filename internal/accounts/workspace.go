@@ -64,6 +64,7 @@ type Workspace struct {
 	Alert                Threshold
 	LeakPolicy           LeakPolicy
 	TestTools            ToolMode // of test runs; empty for the server's default
+	RequireSecondFactor  bool     // of members, in the dashboard
 	CreatedAt            time.Time
 }
 
@@ -108,7 +109,7 @@ func (t Threshold) Of(monthly credits.Micro) credits.Micro {
 	return monthly / 100 * credits.Micro(t.Percent)
 }
 
-const workspaceColumns = "id, name, strict_projects, default_project_budget, rotation_grace_seconds, created_at, monthly_credits, alert_credits, alert_percent, leak_policy, test_tools"
+const workspaceColumns = "id, name, strict_projects, default_project_budget, rotation_grace_seconds, created_at, monthly_credits, alert_credits, alert_percent, leak_policy, test_tools, require_second_factor"
 
 func scanWorkspace(r db.Row) (*Workspace, error) {
 	var w Workspace
@@ -116,7 +117,7 @@ func scanWorkspace(r db.Row) (*Workspace, error) {
 	var grace, created int64
 	var policy string
 	var testTools *string
-	if err := r.Scan(&w.ID, &w.Name, &w.StrictProjects, &budget, &grace, &created, &monthly, &alert, &percent, &policy, &testTools); err != nil {
+	if err := r.Scan(&w.ID, &w.Name, &w.StrictProjects, &budget, &grace, &created, &monthly, &alert, &percent, &policy, &testTools, &w.RequireSecondFactor); err != nil {
 		return nil, err
 	}
 	w.LeakPolicy, w.TestTools = LeakPolicy(policy), ToolMode(db.Text(testTools))
@@ -186,6 +187,14 @@ func SetLeakPolicy(ctx context.Context, tx *db.Tx, workspaceID string, policy Le
 		return fault.Invalid("leak_policy", "the leak policy must be off, report or revoke, not %q", policy)
 	}
 	_, err := tx.Exec(ctx, "UPDATE workspaces SET leak_policy = $2 WHERE id = $1", workspaceID, string(policy))
+	tx.Signal(SignalWorkspace, workspaceID)
+	return err
+}
+
+// SetRequireSecondFactor stores whether members must prove a second factor to
+// open the workspace in the dashboard.
+func SetRequireSecondFactor(ctx context.Context, tx *db.Tx, workspaceID string, required bool) error {
+	_, err := tx.Exec(ctx, "UPDATE workspaces SET require_second_factor = $2 WHERE id = $1", workspaceID, required)
 	tx.Signal(SignalWorkspace, workspaceID)
 	return err
 }

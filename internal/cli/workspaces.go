@@ -28,6 +28,8 @@ type workspaceFlags struct {
 	budget string
 	leaks  string
 	tools  string
+
+	requireSecondFactor bool
 }
 
 func (w *workspaceFlags) add(cmd *cobra.Command) {
@@ -89,6 +91,7 @@ func (e *env) workspacesUpdate() *cobra.Command {
 	flags.add(cmd)
 	cmd.Flags().StringVar(&flags.leaks, "leak-policy", "", "what becomes of keys in the workspace's own prompts and metadata: off, report or revoke")
 	cmd.Flags().StringVar(&flags.tools, "test-tools", "", "whether test runs call HTTP and MCP tools: simulated, real, or default for the server's agents.test_tools_default")
+	cmd.Flags().BoolVar(&flags.requireSecondFactor, "require-second-factor", false, "require a second factor of members who open the workspace in the dashboard")
 	return e.operator(cmd, func(ctx context.Context, s *app.Store, args []string) error {
 		var w *accounts.Workspace
 		err := s.DB.Write(ctx, func(tx *db.Tx) (err error) {
@@ -114,6 +117,12 @@ func (e *env) workspacesUpdate() *cobra.Command {
 					return err
 				}
 			}
+			if cmd.Flags().Changed("require-second-factor") {
+				w.RequireSecondFactor = flags.requireSecondFactor
+				if err := accounts.SetRequireSecondFactor(ctx, tx, w.ID, w.RequireSecondFactor); err != nil {
+					return err
+				}
+			}
 			return logWorkspace(ctx, tx, w, "workspace.updated")
 		})
 		if err != nil {
@@ -132,7 +141,8 @@ func testTools(w *accounts.Workspace) accounts.ToolMode { return cmp.Or(w.TestTo
 func logWorkspace(ctx context.Context, tx *db.Tx, w *accounts.Workspace, action string) error {
 	return audit.LogAction(ctx, tx, audit.Operator, audit.Action{WorkspaceID: w.ID, Action: action, Target: w.ID},
 		map[string]any{"name": w.Name, "strict_projects": w.StrictProjects, "default_project_budget": w.DefaultProjectBudget,
-			"rotation_grace_seconds": int64(w.RotationGrace / time.Second), "leak_policy": w.LeakPolicy, "test_tools": testTools(w)}, time.Now())
+			"rotation_grace_seconds": int64(w.RotationGrace / time.Second), "leak_policy": w.LeakPolicy, "test_tools": testTools(w),
+			"require_second_factor": w.RequireSecondFactor}, time.Now())
 }
 
 func (e *env) workspacesList() *cobra.Command {
@@ -155,15 +165,16 @@ type workspaceObject struct {
 	RotationGraceSeconds int64          `json:"rotation_grace_seconds"`
 	CreatedAt            int64          `json:"created_at"`
 
-	LeakPolicy accounts.LeakPolicy `json:"leak_policy"`
-	TestTools  *accounts.ToolMode  `json:"test_tools"` // null for the server's default
+	LeakPolicy          accounts.LeakPolicy `json:"leak_policy"`
+	TestTools           *accounts.ToolMode  `json:"test_tools"` // null for the server's default
+	RequireSecondFactor bool                `json:"require_second_factor"`
 }
 
 func (e *env) printWorkspaces(all []*accounts.Workspace) error {
 	objects := make([]workspaceObject, len(all))
 	rows := make([][]any, len(all))
 	for i, w := range all {
-		objects[i] = workspaceObject{w.ID, "workspace", w.Name, w.StrictProjects, w.DefaultProjectBudget, int64(w.RotationGrace / time.Second), w.CreatedAt.Unix(), w.LeakPolicy, nil}
+		objects[i] = workspaceObject{w.ID, "workspace", w.Name, w.StrictProjects, w.DefaultProjectBudget, int64(w.RotationGrace / time.Second), w.CreatedAt.Unix(), w.LeakPolicy, nil, w.RequireSecondFactor}
 		if w.TestTools != "" {
 			objects[i].TestTools = &w.TestTools
 		}
@@ -171,10 +182,10 @@ func (e *env) printWorkspaces(all []*accounts.Workspace) error {
 		if w.DefaultProjectBudget != nil {
 			budget = w.DefaultProjectBudget.String()
 		}
-		rows[i] = []any{w.ID, w.Name, w.StrictProjects, budget, w.RotationGrace, w.LeakPolicy, testTools(w)}
+		rows[i] = []any{w.ID, w.Name, w.StrictProjects, budget, w.RotationGrace, w.LeakPolicy, testTools(w), w.RequireSecondFactor}
 	}
 	if e.asJSON {
 		return e.printJSON(objects)
 	}
-	return e.table("ID\tNAME\tSTRICT PROJECTS\tPROJECT BUDGET\tROTATION GRACE\tLEAK POLICY\tTEST TOOLS", rows)
+	return e.table("ID\tNAME\tSTRICT PROJECTS\tPROJECT BUDGET\tROTATION GRACE\tLEAK POLICY\tTEST TOOLS\tSECOND FACTOR REQUIRED", rows)
 }

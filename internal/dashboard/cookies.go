@@ -17,8 +17,8 @@ const (
 	oidcCookie    = "turnpike-oidc" // on the way to the sign-in provider and back
 	flashCookie   = "turnpike-flash"
 	deviceCookie  = "turnpike-device" // somebody has signed in with this browser
-	typedCookie   = "turnpike-form" // a form that waits for a proof of who somebody is
-	lastCookie    = "turnpike-last" // workspace and environment
+	typedCookie   = "turnpike-form"   // a form that waits for a proof of who somebody is
+	lastCookie    = "turnpike-last"   // workspace and environment
 )
 
 func (v *visit) cookieName(name string) string {

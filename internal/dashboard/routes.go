@@ -73,6 +73,7 @@ func routes() []route {
 		{method: "POST", path: "password", area: open, deed: resetPassword, back: passwordPage},
 		{method: "GET", path: "invitation", area: open, page: invitationPage},
 		{method: "POST", path: "invitation", area: open, deed: acceptInvitation, back: invitationPage},
+		{method: "GET", path: "second-factor", area: personal, page: secondFactorPage},
 		{method: "POST", path: "confirm/passkey/start", area: personal, deed: startPasskeyConfirm},
 		{method: "POST", path: "confirm/passkey", area: personal, deed: passkeyConfirm, back: confirmPage},
 
@@ -181,6 +182,7 @@ func routes() []route {
 		{method: "POST", path: "team/invitations/{id}/revoke", area: tenant, manages: true, deed: revokeInvitation, back: teamPage},
 		{method: "GET", path: "settings", area: tenant, page: settingsPage},
 		{method: "POST", path: "settings", area: tenant, manages: true, deed: updateSettings, back: settingsPage},
+		{method: "POST", path: "settings/second-factor", area: tenant, manages: true, confirm: true, deed: setRequireSecondFactor, back: settingsPage},
 		{method: "POST", path: "settings/mail", area: tenant, manages: true, deed: sendTestMail, back: settingsPage},
 	}
 }
@@ -350,10 +352,14 @@ func (v *visit) enterWorkspace() error {
 	if err != nil {
 		return err
 	}
-	if v.workspace, err = accounts.GetWorkspace(v.ctx(), v.s.DB, id); err != nil {
+	w, err := accounts.GetWorkspace(v.ctx(), v.s.DB, id)
+	if err != nil {
 		return err
 	}
-	v.env, v.role = env, role
+	if w.RequireSecondFactor && v.session.SecondFactorAt == nil {
+		return people.ErrSecondFactor
+	}
+	v.workspace, v.env, v.role = w, env, role
 	v.principal = access.PersonPrincipal(v.session.UserID, role, id, env)
 	return nil
 }
@@ -366,6 +372,8 @@ func (v *visit) turnedAway(rt route, err error) {
 	switch {
 	case err == error(people.ErrConfirm): //nolint:errorlint // it is this one value
 		v.askToConfirm()
+	case err == error(people.ErrSecondFactor): //nolint:errorlint // as above
+		v.askForSecondFactor()
 	case fault.Is(err, fault.Authentication) && rt.area != open:
 		var f flash
 		switch {

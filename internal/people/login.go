@@ -134,6 +134,8 @@ type entry struct {
 	proven   time.Time // when they proved who they are
 	replaced string    // as for Login
 	from     Browser
+	// secondFactor is set when the sign-in provider has asked for one.
+	secondFactor bool
 }
 
 // enter is what follows the first proof: a session, or the wait for the second
@@ -277,6 +279,9 @@ func (p *People) confirm(ctx context.Context, s *Session, proof Proof, try *atte
 		}
 		if proof.Code != "" {
 			if _, err := p.useCode(ctx, tx, s.UserID, proof.Code); err != nil {
+				return err
+			}
+			if err := p.noteSecondFactor(ctx, tx, s); err != nil {
 				return err
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -154,7 +155,27 @@ type claims struct {
 
 	// When they last proved there who they are. Not every provider says it.
 	AuthTime json.Number `json:"auth_time"`
+
+	// How they proved it (RFC 8176). Not every provider says that either.
+	Methods authMethods `json:"amr"`
 }
+
+// authMethods reads what is not a list of words as none: it must not end a
+// sign-in.
+type authMethods []string
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (m *authMethods) UnmarshalJSON(text []byte) error {
+	var list []string
+	if json.Unmarshal(text, &list) == nil {
+		*m = list
+	}
+	return nil
+}
+
+// secondFactor reports whether the provider says that it asked for more than
+// one factor.
+func (c *claims) secondFactor() bool { return slices.Contains(c.Methods, "mfa") }
 
 // skew is how far the provider's clock may be ahead.
 const skew = time.Minute
@@ -203,7 +224,7 @@ func (p *People) FinishOIDC(ctx context.Context, o *Provider, a OIDCAnswer, from
 			out, err = p.goOn(ctx, tx, here, who)
 		} else {
 			proven, _ := who.proven(p.now())
-			out, err = p.enter(ctx, tx, person, entry{method: ByOIDC, proven: proven, replaced: a.Replaced, from: from})
+			out, err = p.enter(ctx, tx, person, entry{method: ByOIDC, proven: proven, replaced: a.Replaced, from: from, secondFactor: who.secondFactor()})
 		}
 		if err == nil {
 			out.Linked = linked
@@ -277,6 +298,11 @@ func (p *People) goOn(ctx context.Context, tx *db.Tx, s *Session, who *claims) (
 	if proven, said := who.proven(p.now()); said && !app && proven.After(confirmed) {
 		confirmed = proven
 	}
+	if who.secondFactor() {
+		if err := p.noteSecondFactor(ctx, tx, s); err != nil {
+			return nil, err
+		}
+	}
 	token, err := p.renewToken(ctx, tx, s, confirmed)
 	return &SignIn{Person: s.Person, Session: s, Token: token}, err
 }
@@ -307,6 +333,11 @@ func (p *People) FinishOIDCConfirm(ctx context.Context, o *Provider, s *Session,
 		}
 		if err := p.requirePasswordEnough(ctx, tx, person.ID); err != nil {
 			return err
+		}
+		if who.secondFactor() {
+			if err := p.noteSecondFactor(ctx, tx, s); err != nil {
+				return err
+			}
 		}
 		token, err = p.renewToken(ctx, tx, s, proven)
 		return err

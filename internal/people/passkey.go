@@ -206,6 +206,9 @@ func (p *People) FinishPasskey(ctx context.Context, s *Session, rp RelyingParty,
 		if err := p.insertPasskey(ctx, tx, k); err != nil {
 			return err
 		}
+		if err := p.noteSecondFactor(ctx, tx, s); err != nil {
+			return err
+		}
 		return p.log(ctx, tx, from.actor(s.UserID), s.UserID, "passkey.added", map[string]any{"passkey": k.ID, "name": name})
 	})
 	if err != nil {
@@ -277,6 +280,9 @@ func (p *People) FinishPasskeyConfirm(ctx context.Context, s *Session, rp Relyin
 	err = p.assert(ctx, rp, a, kindPasskeyConfirm, s.UserID, from, func(tx *db.Tx, person *Person) (err error) {
 		if person.ID != s.UserID {
 			return errWrongPasskey(errors.New("it is another person's"))
+		}
+		if err := p.noteSecondFactor(ctx, tx, s); err != nil {
+			return err
 		}
 		token, err = p.renewToken(ctx, tx, s, p.now())
 		return err
@@ -388,6 +394,9 @@ func (p *People) DeletePasskey(ctx context.Context, tx *db.Tx, s *Session, id st
 	}
 	if !ways {
 		return fault.New(fault.InvalidState, "this passkey is your only way to sign in; set a password first")
+	}
+	if err := forgetSecondFactor(ctx, tx, s.UserID); err != nil {
+		return err
 	}
 	return p.log(ctx, tx, from.actor(s.UserID), s.UserID, "passkey.deleted", map[string]any{"passkey": id})
 }

@@ -41,7 +41,10 @@ type Session struct {
 	CreatedAt   time.Time
 	SeenAt      time.Time // to the minute
 	ConfirmedAt time.Time // when the person last proved who they are
-	Person      *Person   // set by Recognise, Authenticate and SignIn, not in lists
+	// SecondFactorAt is when the person last proved a second factor in this
+	// session; nil for never.
+	SecondFactorAt *time.Time
+	Person         *Person // set by Recognise, Authenticate and SignIn, not in lists
 
 	tokenHash string
 }
@@ -71,15 +74,16 @@ func (p *People) RequireConfirmed(s *Session) error {
 // errNoSession does not say why: unknown, ended and revoked look the same.
 func errNoSession() error { return fault.New(fault.Authentication, "you are not signed in") }
 
-const sessionColumns = "s.id, s.user_id, s.method, s.ip, s.user_agent, s.created_at, s.seen_at, s.confirmed_at, s.token_hash"
+const sessionColumns = "s.id, s.user_id, s.method, s.ip, s.user_agent, s.created_at, s.seen_at, s.confirmed_at, s.second_factor_at, s.token_hash"
 
 func scanSession(r db.Row, more ...any) (*Session, error) {
 	var s Session
 	var method string
 	var created, seen, confirmed int64
-	dest := append([]any{&s.ID, &s.UserID, &method, &s.IP, &s.UserAgent, &created, &seen, &confirmed, &s.tokenHash}, more...)
+	var secondFactor *int64
+	dest := append([]any{&s.ID, &s.UserID, &method, &s.IP, &s.UserAgent, &created, &seen, &confirmed, &secondFactor, &s.tokenHash}, more...)
 	err := r.Scan(dest...)
-	s.Method = Method(method)
+	s.Method, s.SecondFactorAt = Method(method), db.Time(secondFactor)
 	s.CreatedAt, s.SeenAt, s.ConfirmedAt = time.UnixMicro(created), time.UnixMicro(seen), time.UnixMicro(confirmed)
 	return &s, err
 }
@@ -198,8 +202,12 @@ func (p *People) startSession(ctx context.Context, tx *db.Tx, person *Person, e 
 	token := newToken()
 	s := &Session{ID: ids.New(SessionID), UserID: person.ID, Method: e.method, IP: e.from.IP, UserAgent: e.from.device(),
 		CreatedAt: now, SeenAt: now, ConfirmedAt: time.UnixMicro(e.proven.UnixMicro()), Person: person, tokenHash: hashToken(token)}
-	_, err := tx.Exec(ctx, `INSERT INTO sessions (id, token_hash, user_id, method, ip, user_agent, created_at, seen_at, confirmed_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $7, $8)`, s.ID, s.tokenHash, s.UserID, string(e.method), s.IP, s.UserAgent, now.UnixMicro(), s.ConfirmedAt.UnixMicro())
+	if e.secondFactor || e.method.isSecondFactor() {
+		s.SecondFactorAt = &now
+	}
+	_, err := tx.Exec(ctx, `INSERT INTO sessions (id, token_hash, user_id, method, ip, user_agent, created_at, seen_at, confirmed_at, second_factor_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $7, $8, $9)`, s.ID, s.tokenHash, s.UserID, string(e.method), s.IP, s.UserAgent,
+		now.UnixMicro(), s.ConfirmedAt.UnixMicro(), db.Micros(s.SecondFactorAt))
 	if err != nil {
 		return nil, "", err
 	}

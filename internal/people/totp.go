@@ -155,6 +155,9 @@ func (p *People) EnableTOTP(ctx context.Context, tx *db.Tx, s *Session, code str
 	if recovery, err = p.renewRecoveryCodes(ctx, tx, s.UserID); err != nil {
 		return nil, err
 	}
+	if err := p.noteSecondFactor(ctx, tx, s); err != nil {
+		return nil, err
+	}
 	return recovery, p.log(ctx, tx, from.actor(s.UserID), s.UserID, "totp.enabled", nil)
 }
 
@@ -175,6 +178,9 @@ func (p *People) removeTOTP(ctx context.Context, tx *db.Tx, by Caller, userID st
 		return err
 	}
 	if err := deleteTOTP(ctx, tx, userID); err != nil || !on {
+		return err
+	}
+	if err := forgetSecondFactor(ctx, tx, userID); err != nil {
 		return err
 	}
 	return p.log(ctx, tx, by.actor, userID, "totp.disabled", nil)

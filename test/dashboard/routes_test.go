@@ -47,6 +47,7 @@ func TestTheWholeTable(t *testing.T) {
 			t.Run("strangers are led to the sign-in and others learn nothing", x.strangersStayOut)
 			t.Run("forms from other sites do nothing", x.otherSitesDoNothing)
 			t.Run("every answer forbids what a browser must not do", x.answersAreStrict)
+			t.Run("a required second factor guards every page", x.secondFactorGuardsEveryPage)
 			t.Run("roles may do what the table says and nothing else", x.rolesAreKept)
 			t.Run("secrets ask for a proof that is fresh", x.secretsAskForAProof)
 		})
@@ -145,6 +146,21 @@ func (x *town) secretsAskForAProof(t *testing.T) {
 	if asked == 0 {
 		t.Error("nothing in the table asks for a proof")
 	}
+}
+
+func (x *town) secondFactorGuardsEveryPage(t *testing.T) {
+	x.own.RequireSecondFactor(t, x.own.Workspace, true)
+	defer x.own.RequireSecondFactor(t, x.own.Workspace, false)
+	b := x.folk[accounts.Owner]
+	before := x.quiet(t)
+	for _, rt := range dashboard.Routes() {
+		if rt.Workspace {
+			b.send(t, rt, x.path(t, rt)).leadsTo(t, "/dashboard/second-factor*")
+			x.neighbour.send(t, rt, x.path(t, rt)).is(t, http.StatusNotFound) // and tells nobody else
+		}
+	}
+	sameRows(t, before, x.rows(t))
+	x.neighbour.get(t, x.neighbour.in(accounts.Test, "")).is(t, http.StatusOK)
 }
 
 func (x *town) answersAreStrict(t *testing.T) {

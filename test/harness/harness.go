@@ -167,6 +167,13 @@ func (s *Server) Workspace(t testing.TB, name string) *accounts.Workspace {
 	return w
 }
 
+// RequireSecondFactor sets whether the members of a workspace must prove a
+// second factor.
+func (s *Server) RequireSecondFactor(t testing.TB, w *accounts.Workspace, required bool) {
+	t.Helper()
+	s.write(t, func(tx *db.Tx) error { return accounts.SetRequireSecondFactor(t.Context(), tx, w.ID, required) })
+}
+
 // Key makes a key in the workspace with the scopes, or with all of them.
 func (s *Server) Key(t testing.TB, w *accounts.Workspace, env accounts.Environment, scopes ...string) (value, id string) {
 	t.Helper()

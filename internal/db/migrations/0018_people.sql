@@ -20,3 +20,8 @@ CREATE TABLE sign_in_sources (
 );
 CREATE INDEX sign_in_sources_by_user ON sign_in_sources (user_id, kind, seen_at);
 CREATE INDEX sign_in_sources_by_age ON sign_in_sources (seen_at);
+
+-- Whether members must prove a second factor, and when a session did.
+ALTER TABLE workspaces ADD COLUMN require_second_factor BOOLEAN NOT NULL DEFAULT FALSE;
+ALTER TABLE sessions ADD COLUMN second_factor_at BIGINT;
+UPDATE sessions SET second_factor_at = created_at WHERE method IN ('totp', 'recovery_code', 'passkey');
