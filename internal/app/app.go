@@ -233,6 +233,11 @@ func (a *App) build(ctx context.Context, now func() time.Time) (err error) {
 		edge.StopWatching()
 	}
 
+	d.OnSignal(people.SignalSetUp, func(person string) {
+		if person != "" { // else it is not known what has happened
+			a.deleteFirstRun()
+		}
+	})
 	workCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	a.stopWork = stop
 	a.keeper = &retention.Keeper{DB: d, Before: func(ctx context.Context) error {
@@ -242,7 +247,7 @@ func (a *App) build(ctx context.Context, now func() time.Time) (err error) {
 		for _, p := range []db.Partitioned{webhooks.Attempts, webhooks.Deliveries, events.Table} {
 			err = errors.Join(err, p.Drop(ctx, d, before)) // nothing is before the zero time
 		}
-		return errors.Join(err, audit.Requests.Drop(ctx, d, a.logWindow(now)))
+		return errors.Join(err, audit.Requests.Drop(ctx, d, a.logWindow(now)), a.deleteClaimedFirstRun(ctx))
 	}, Purges: append(hooks.Purges(), []retention.Purge{
 		{Name: "expired token hashes", Run: tokens.ForgetExpired},
 		{Name: "scoped tokens", Run: tokens.Purge},

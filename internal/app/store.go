@@ -17,6 +17,7 @@ import (
 const (
 	databaseFile  = "turnpike.db"
 	masterKeyFile = "master.key"
+	firstRunFile  = "first-run.txt"
 )
 
 // Store is the database with the keys to read it: all that an operator's

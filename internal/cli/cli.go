@@ -144,6 +144,11 @@ func wrongFlag(cmd *cobra.Command, err error) error {
 	if words := cmd.Flags().Args(); cmd.HasSubCommands() && len(words) > 0 {
 		return noSuchCommand(cmd, words)
 	}
+	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
+		if variable := config.SecretVariableOf(unknown.GetSpecifiedName()); variable != "" {
+			err = fmt.Errorf("%w; other users of this machine could read it: set %s, or %s_FILE to a file that holds it", err, variable, variable)
+		}
+	}
 	return usageError{cmd.CommandPath(), err}
 }
 
@@ -204,7 +209,7 @@ func (e *env) configured(cmd *cobra.Command) {
 
 // whereItIs are the settings by which a command finds the database and prints
 // links.
-var whereItIs = []string{"config", "data", "database-url", "master-key", "public-url"}
+var whereItIs = []string{"config", "data", "database-url", "public-url"}
 
 // hideServing leaves the settings that only a server goes by out of the help,
 // in which nobody would find the command's own flags.

@@ -47,7 +47,7 @@ func TestDoctorReportsWhatOthersCanReadAndGoesOn(t *testing.T) {
 		}
 	}
 	got := examineStorage(t.Context(), l)
-	if bad := wrong(got); len(bad) != 2 || !strings.Contains(bad[0], "chmod 600 "+filepath.Join(l.Data, "master.key")) || !strings.Contains(bad[1], "turnpike.db can be read") {
+	if bad := wrong(got); len(bad) != 3 || !strings.Contains(bad[0], "chmod 600 "+filepath.Join(l.Data, "master.key")) || !strings.Contains(bad[1], "turnpike.db can be read") || !strings.HasPrefix(bad[2], "master key: ") {
 		t.Errorf("wrong: %q", bad)
 	}
 	if last := got[len(got)-1]; last.Check != "nodes" || !last.OK {

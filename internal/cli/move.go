@@ -29,7 +29,7 @@ moved.
 
 Files are not moved: those in the data folder are found there as before.`,
 		Example: `  export TURNPIKE_DATABASE_URL=postgres://turnpike@db/turnpike
-  export TURNPIKE_MASTER_KEY=$(cat /var/lib/turnpike/master.key)
+  export TURNPIKE_MASTER_KEY_FILE=/var/lib/turnpike/master.key
   turnpike move --data /var/lib/turnpike
   turnpike serve --data /var/lib/turnpike`,
 	}

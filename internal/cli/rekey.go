@@ -3,11 +3,11 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"os"
 
 	"github.com/spf13/cobra"
 
 	"turnpike/internal/app"
+	"turnpike/internal/config"
 	"turnpike/internal/keyring"
 )
 
@@ -24,8 +24,9 @@ stay as they are. Servers that run go on; they need the new key at their next
 start.
 
 Without master_key in the settings a new one is made in the data folder. With it,
-the new one is taken from TURNPIKE_NEW_MASTER_KEY. If this is interrupted, run it
-again with the same value: the database may have it already.
+the new one is taken from TURNPIKE_NEW_MASTER_KEY, or from the file that
+TURNPIKE_NEW_MASTER_KEY_FILE names. If this is interrupted, run it again with the
+same value: the database may have it already.
 
 Backups that were made before need the old key: keep it for as long as them.`,
 		Example: `  turnpike rekey --data /var/lib/turnpike
@@ -59,7 +60,10 @@ Backups that were made before need the old key: keep it for as long as them.`,
 // nextMasterKey is the new key for a server that has it in its settings, and nil
 // for one that has it in its data folder.
 func (e *env) nextMasterKey() ([]byte, error) {
-	text := os.Getenv(newMasterKey)
+	text, err := config.EnvSecret(newMasterKey)
+	if err != nil {
+		return nil, fmt.Errorf("the new master key %w", err)
+	}
 	switch {
 	case e.loaded.MasterKey == "" && e.loaded.DatabaseURL != "":
 		return nil, errors.New("the master key is missing: set TURNPIKE_MASTER_KEY to the one that the nodes have")

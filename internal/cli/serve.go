@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
-	"path/filepath"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -27,7 +25,8 @@ the same TURNPIKE_MASTER_KEY.
 
 The first run makes a workspace, a test key, and a link by which you become the
 owner in the dashboard. They are printed to the terminal, or, when there is
-none, into first-run.txt in the data folder.`,
+none, into first-run.txt in the data folder. That file is deleted once there is
+an owner.`,
 		Example: `  turnpike serve
   turnpike serve --listen 0.0.0.0:8080 --data /var/lib/turnpike
   TURNPIKE_MASTER_KEY=… turnpike serve --database-url postgres://turnpike@db/turnpike`,
@@ -94,12 +93,9 @@ func (e *env) welcome(a *app.App) error {
 		fmt.Fprint(e.out, text)
 		return nil
 	}
-	path := filepath.Join(e.loaded.Data, "first-run.txt")
-	if err := os.MkdirAll(e.loaded.Data, 0o700); err != nil {
-		return fmt.Errorf("write first-run.txt: %w", err)
-	}
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		return fmt.Errorf("write first-run.txt: %w", err)
+	path, err := a.SaveFirstRun(text + "Turnpike deletes this file when you have done so. Copy the key before.\n")
+	if err != nil {
+		return err
 	}
 	fmt.Fprintf(e.out, "First run: the link to the dashboard, a test key and a call to try it are in %s\n", path)
 	return nil

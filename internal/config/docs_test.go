@@ -30,7 +30,18 @@ func docTable() string {
 		if s.min != "" {
 			meaning += " From " + s.min + " to " + s.max + "."
 		}
-		b.WriteString("| `" + s.name + "` | `" + strings.TrimSuffix(s.env()+"`, `"+s.alias, "`, `") + "` | `--" + s.flag() + "` | " + preset + " | " + meaning + " |\n")
+		variables := []string{s.env()}
+		if s.alias != "" {
+			variables = append(variables, s.alias)
+		}
+		if s.isSecret() {
+			variables = append(variables, s.env()+fileSuffix)
+		}
+		option := "none"
+		if s.hasFlag() {
+			option = "`--" + s.flag() + "`"
+		}
+		b.WriteString("| `" + s.name + "` | `" + strings.Join(variables, "`, `") + "` | " + option + " | " + preset + " | " + meaning + " |\n")
 	}
 	return b.String()
 }

@@ -9,13 +9,16 @@ import (
 // configFlag names the file; it is no setting, since a file cannot name itself.
 const configFlag = "config"
 
-// AddFlags adds --config and one flag per setting. Values are only kept here:
+// AddFlags adds --config and one flag for each setting that may be seen. Values are only kept here:
 // Load reads them, so that all mistakes are reported together and pflag never
 // quotes a secret in an error.
 func AddFlags(fs *pflag.FlagSet) {
 	fs.String(configFlag, "", "YAML file with settings (TURNPIKE_CONFIG); flags and the environment win over it.")
 	c := Default()
 	for _, s := range c.settings() {
+		if !s.hasFlag() {
+			continue
+		}
 		f := fs.VarPF(&flagValue{target: s.value}, s.flag(), "", s.help)
 		if _, ok := s.value.(*bool); ok {
 			f.NoOptDefVal = "true"

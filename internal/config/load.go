@@ -26,7 +26,7 @@ type Loaded struct {
 
 // notSettings are variables with our prefix that other parts read: the client
 // commands and the tests.
-var notSettings = []string{"TURNPIKE_CONFIG", "TURNPIKE_BASE_URL", "TURNPIKE_API_KEY", "TURNPIKE_NEW_MASTER_KEY", "TURNPIKE_CHAOS"}
+var notSettings = []string{"TURNPIKE_CONFIG", "TURNPIKE_BASE_URL", "TURNPIKE_API_KEY", "TURNPIKE_NEW_MASTER_KEY", "TURNPIKE_NEW_MASTER_KEY_FILE", "TURNPIKE_CHAOS"}
 
 const testEnvPrefix = "TURNPIKE_TEST_"
 
@@ -41,12 +41,12 @@ func Load(from Sources) (Loaded, error) {
 	}
 	all := variables(from.Environ)
 	env := l.environ(all)
+	l.readFile = from.ReadFile
+	if l.readFile == nil {
+		l.readFile = os.ReadFile
+	}
 	if path := configPath(from.Flags, env); path != "" {
-		read := from.ReadFile
-		if read == nil {
-			read = os.ReadFile
-		}
-		data, err := read(path)
+		data, err := l.readFile(path)
 		if err != nil {
 			return l.Loaded, fmt.Errorf("read the configuration file: %w", err)
 		}
@@ -55,6 +55,10 @@ func Load(from Sources) (Loaded, error) {
 		}
 	}
 	for _, s := range l.all {
+		if s.isSecret() {
+			l.setSecret(s, env)
+			continue
+		}
 		// A variable that is empty counts as not set, as in compose files.
 		for _, name := range []string{s.env(), s.alias} {
 			if value := env[name]; value != "" {
@@ -77,6 +81,7 @@ func Load(from Sources) (Loaded, error) {
 type loader struct {
 	Loaded
 	all      []setting // leaves of Loaded.Config
+	readFile func(string) ([]byte, error)
 	problems Problems
 }
 
@@ -109,6 +114,11 @@ func (l *loader) environ(all map[string]string) map[string]string {
 		}
 	}
 	known := append(names(l.all, setting.env), names(l.all, func(s setting) string { return s.alias })...)
+	for _, s := range l.all {
+		if s.isSecret() {
+			known = append(known, s.env()+fileSuffix)
+		}
+	}
 	for name := range env {
 		if slices.Contains(known, name) || slices.Contains(notSettings, name) || strings.HasPrefix(name, testEnvPrefix) {
 			continue
@@ -140,6 +150,9 @@ func (l *loader) flags(fs *pflag.FlagSet) {
 		}
 		if v, ok := f.Value.(*flagValue); ok {
 			l.set(s, "flag --"+s.flag(), setText(s.value, strings.Join(v.given, ",")))
+			if u, ok := s.value.(*SecretURL); ok && u.hasPassword() {
+				l.Warnings = append(l.Warnings, "--"+s.flag()+" has a password in it, which other users of this machine can see. Set "+s.env()+" instead, or "+s.env()+fileSuffix+" to a file that holds the address.")
+			}
 		}
 	}
 }

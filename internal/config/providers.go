@@ -131,8 +131,7 @@ func (a Address) fault() string {
 func (l *loader) discover(env map[string]string) {
 	for _, kind := range providerTypes {
 		prefix := strings.ToUpper(kind)
-		key := strings.TrimSpace(env[prefix+"_API_KEY"])
-		if key == "" {
+		if strings.TrimSpace(env[prefix+"_API_KEY"]) == "" && env[prefix+"_API_KEY"+fileSuffix] == "" {
 			continue
 		}
 		l.found(Provider{Name: kind, Type: kind, APIKeyEnv: prefix + "_API_KEY", BaseURL: Address(strings.TrimSpace(env[prefix+"_BASE_URL"]))},
@@ -189,7 +188,11 @@ func (l *loader) completeProviders(env map[string]string) {
 				path := fmt.Sprintf("providers[%d].api_key_env", i)
 				l.problems = append(l.problems, Problem{Setting: path, Message: "is set beside api_key; expected one of the two", Origin: l.origin(path)})
 			}
-			p.APIKey = Secret(strings.TrimSpace(env[p.APIKeyEnv]))
+			value, origin, err := secretVariable(env, p.APIKeyEnv, l.readFile)
+			if err != nil {
+				l.problems = append(l.problems, Problem{Setting: fmt.Sprintf("providers[%d].api_key", i), Message: err.Error(), Origin: origin})
+			}
+			p.APIKey = Secret(strings.TrimSpace(value))
 		}
 		p.completeAddress()
 		for j := range p.Models {

@@ -78,6 +78,16 @@ func (u SecretURL) Format(f fmt.State, _ rune) { io.WriteString(f, u.String()) }
 // MarshalText masks in JSON, YAML and log records.
 func (u SecretURL) MarshalText() ([]byte, error) { return []byte(u.String()), nil }
 
+// hasPassword reports whether the address holds a password, or may.
+func (u SecretURL) hasPassword() bool {
+	parsed, err := url.Parse(string(u))
+	if err != nil {
+		return true
+	}
+	_, password := parsed.User.Password()
+	return password || maskQuery(parsed.RawQuery) != parsed.RawQuery
+}
+
 // fault says, without quoting it, what is wrong with a database address.
 func (u SecretURL) fault() string {
 	const expected = "expected postgres://user:password@host/database"

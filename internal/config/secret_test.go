@@ -54,7 +54,6 @@ func TestErrorsNeverQuoteSecrets(t *testing.T) {
 		environ, args []string
 	}{
 		"bad master key":             {environ: []string{"TURNPIKE_MASTER_KEY=" + sentinel}},
-		"bad master key by flag":     {args: []string{"--master-key", sentinel}},
 		"bad master key in the file": {file: "master_key: " + sentinel},
 		"master key as an anchor":    {file: "master_key: *" + sentinel},
 		"master key as a list":       {file: "master_key: [" + sentinel + "]"},

@@ -23,6 +23,23 @@ func (s setting) env() string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(s.name, ".", "_"))
 }
 
+// isSecret reports whether the value must not be seen. Such a setting can also
+// be read from a file that a variable names.
+func (s setting) isSecret() bool {
+	switch s.value.(type) {
+	case *Secret, *SecretURL:
+		return true
+	}
+	return false
+}
+
+// hasFlag reports whether the setting can be given on the command line, which
+// others on the machine can read. An address can: it need not hold a password.
+func (s setting) hasFlag() bool {
+	_, secret := s.value.(*Secret)
+	return !secret
+}
+
 func (s setting) flag() string {
 	return strings.NewReplacer(".", "-", "_", "-").Replace(s.name)
 }

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 
 	"turnpike/internal/durable"
@@ -66,12 +67,20 @@ func ParseMaster(text string) ([]byte, error) {
 	return nil, fmt.Errorf("is not a master key; expected %d bytes in base64 or hex, such as openssl rand -base64 %d prints", Size, Size)
 }
 
-// LoadOrCreate reads the master key file, or makes one that only the owner can read.
+// LoadOrCreate reads the master key file, or makes one that only the owner can
+// read. A file that others can read is refused, as ssh does.
 func LoadOrCreate(path string) (master []byte, created bool, err error) {
-	text, err := os.ReadFile(path)
+	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return create(path)
 	}
+	if err != nil {
+		return nil, false, fmt.Errorf("read master key: %w", err)
+	}
+	if info.Mode().Perm()&0o077 != 0 && runtime.GOOS != "windows" { // which has no such modes
+		return nil, false, fmt.Errorf("the master key in %s can be read by other users of this machine; run: chmod 600 %s", path, path)
+	}
+	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, false, fmt.Errorf("read master key: %w", err)
 	}

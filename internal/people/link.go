@@ -92,6 +92,19 @@ func requireNoOwner(ctx context.Context, q db.Querier) error {
 	return err
 }
 
+// SignalSetUp tells nodes that the first owner has come in.
+const SignalSetUp = "set_up"
+
+// Claimed reports whether an owner can sign in, so that nobody needs what the
+// first run has made.
+func (p *People) Claimed(ctx context.Context, q db.Querier) (bool, error) {
+	var owners int64
+	err := q.QueryRow(ctx, `SELECT count(*) FROM members m JOIN users u ON u.id = m.user_id WHERE m.role = $1 AND (u.password_hash IS NOT NULL
+		OR EXISTS (SELECT 1 FROM passkeys k WHERE k.user_id = u.id) OR EXISTS (SELECT 1 FROM identities i WHERE i.user_id = u.id))`,
+		string(accounts.Owner)).Scan(&owners)
+	return owners > 0, err
+}
+
 // Unclaimed reports whether there is no owner yet, so that only the set-up link
 // leads in.
 func (p *People) Unclaimed(ctx context.Context, q db.Querier) (bool, error) {
@@ -154,6 +167,7 @@ func (p *People) SetUp(ctx context.Context, token string, n Newcomer, from Brows
 		if err != nil {
 			return err
 		}
+		tx.Signal(SignalSetUp, person.ID)
 		out, err = p.admit(ctx, tx, person, entry{method: ByLink, proven: p.now(), from: from})
 		return err
 	})
