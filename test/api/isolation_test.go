@@ -27,7 +27,7 @@ func newTenant(t *testing.T, s *harness.Server, w *accounts.Workspace, env accou
 	t.Helper()
 	key, _ := s.Key(t, w, env)
 	project := "p-" + w.Name + "-" + string(env)
-	s.Do(t, workIn(key, project)).Want(t, 200, "")
+	s.Do(t, harness.Request{Method: "POST", Path: "/v1/projects", Key: key, Body: map[string]any{"id": project}}).Want(t, 200, "")
 	return furnish(t, s, tenant{name: w.Name + "/" + string(env), key: key}, project)
 }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -64,8 +65,20 @@ func eachEngine(t *testing.T, fn func(t *testing.T, at program.Place)) {
 	}
 }
 
+// unlimited lets one key send as much as a test can, and every request has its
+// entry in the log.
+var unlimited = []string{"--limits-live-requests-per-minute", "0", "--limits-test-requests-per-minute", "0",
+	"--limits-reads-per-minute", "0", "--limits-workspace-reads-per-minute", "0",
+	"--limits-writes-per-minute", "0", "--limits-workspace-writes-per-minute", "0"}
+
 // serve starts a server, which is gone at the end of the test at the latest.
 func serve(t *testing.T, at program.Place, args ...string) *program.Server {
+	t.Helper()
+	return serveWith(t, at, slices.Concat(unlimited, args)...)
+}
+
+// serveWith is serve with the default limits.
+func serveWith(t *testing.T, at program.Place, args ...string) *program.Server {
 	t.Helper()
 	s, err := binary(t).Serve(at, args...)
 	if err != nil {
