@@ -107,6 +107,16 @@ func (a *Authenticator) Authenticate(ctx context.Context, bearer, ip string) (*P
 	return &c.principal, nil
 }
 
+// Remembers reports whether this node has seen the bearer value valid, without
+// asking the store. Authenticate decides whether it still is.
+func (a *Authenticator) Remembers(bearer string) bool {
+	if _, ok := ParseSecret(bearer); !ok {
+		return false
+	}
+	_, ok := a.cache.GetIfPresent(a.ring.Hash(bearer))
+	return ok
+}
+
 func (a *Authenticator) load(ctx context.Context, prefix string, hash [32]byte, now time.Time) (*credential, error) {
 	a.mu.RLock()
 	generation := a.generation

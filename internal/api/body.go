@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"turnpike/internal/connlimit"
 	"turnpike/internal/fault"
 	"turnpike/internal/jsonbody"
 )
@@ -112,6 +113,9 @@ func (c *Call) readBody(limit int64) ([]byte, error) {
 		if err == io.EOF {
 			_ = control.SetReadDeadline(time.Time{})
 			c.body = body
+			if c.Principal != nil {
+				connlimit.Authenticated(c.Context())
+			}
 			return body, nil
 		}
 		// What is left of the body is not waited for: the answer goes out and

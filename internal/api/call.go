@@ -47,6 +47,9 @@ type Call struct {
 	status     int
 	code       string
 	cause      error
+	// causeLogged is for a failure that is in the log already, and would be
+	// there once for each request.
+	causeLogged bool
 }
 
 // A Call goes through the mux as the http.ResponseWriter, so that a handler
@@ -300,6 +303,7 @@ func (c *Call) errorJSON(f *fault.Error) []byte {
 func (c *Call) logLine() {
 	level := slog.LevelDebug
 	switch {
+	case c.causeLogged:
 	case c.status == http.StatusInternalServerError:
 		level = slog.LevelError // a fault of ours
 	case c.status > http.StatusInternalServerError:

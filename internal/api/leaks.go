@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"mime"
 	"net/http"
@@ -109,11 +110,14 @@ func (c *Call) readLeaks() (secrets []string, report leaks.Report, err error) {
 
 // reportFromGitHub takes what GitHub's secret scanning has found.
 func reportFromGitHub(c *Call) error {
+	// Anyone can send these headers, so the request counts until the signature
+	// is verified.
+	if err := c.admitVisitor(); err != nil {
+		c.w.Header().Set("Connection", "close") // without waiting for the body
+		return err
+	}
 	keyID, signature := c.r.Header.Get("Github-Public-Key-Identifier"), c.r.Header.Get("Github-Public-Key-Signature")
-	if keyID == "" || signature == "" { // whoever that is, nobody waits for a body of theirs
-		if err := c.admitVisitor(); err != nil {
-			return err
-		}
+	if keyID == "" || signature == "" {
 		c.w.Header().Set("Connection", "close")
 		return leaks.ErrUnsigned
 	}
@@ -123,6 +127,7 @@ func reportFromGitHub(c *Call) error {
 	}
 	verdicts, err := c.s.Leaks.FromGitHub(c.Context(), body, keyID, signature, c.leakReport())
 	if err != nil {
+		c.causeLogged = errors.Is(err, leaks.ErrNoGitHubKeys)
 		return err
 	}
 	return c.sendJSON(verdicts)

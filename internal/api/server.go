@@ -16,6 +16,7 @@ import (
 	"turnpike/internal/agents"
 	"turnpike/internal/audit"
 	"turnpike/internal/clientip"
+	"turnpike/internal/connlimit"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
 	"turnpike/internal/files"
@@ -167,6 +168,9 @@ func (s *Server) enter(c *Call, bearer string, hasBearer bool) error {
 	if err := s.authenticate(c, bearer, hasBearer); err != nil {
 		return err
 	}
+	if c.r.ContentLength == 0 {
+		connlimit.Authenticated(c.Context()) // readBody does it for other requests
+	}
 	c.record = s.Log.Open(c.entry())
 	kind := s.kindOf(c.r)
 	err := s.admit(c)
@@ -179,8 +183,14 @@ func (s *Server) enter(c *Call, bearer string, hasBearer bool) error {
 	return err
 }
 
-// authenticate finds the principal. What is refused is counted by address.
+// authenticate finds the principal. Rejected keys are counted by address. If an
+// address has made the store look up too many, its next keys aren't looked up
+// unless this node has seen them valid before.
 func (s *Server) authenticate(c *Call, bearer string, hasBearer bool) error {
+	if wait := s.Refused.LookupWait(c.ip); hasBearer && wait > 0 && !s.Auth.Remembers(bearer) {
+		s.Refused.Add(c.ip, false)
+		return tooManyRefused(wait)
+	}
 	p, err := s.Auth.Authenticate(c.r.Context(), bearer, c.ip.String())
 	if err == nil {
 		c.Principal = p
@@ -189,12 +199,17 @@ func (s *Server) authenticate(c *Call, bearer string, hasBearer bool) error {
 	if !fault.Is(err, fault.Authentication) || !hasBearer {
 		return err
 	}
-	if wait, limited := s.Refused.Add(c.ip.String()); limited {
-		e := fault.New(fault.RateLimitExceeded, "too many refused keys from this address; try again in %d s", int(wait.Seconds())+1)
-		e.RetryAfter = wait
-		return e
+	_, lookedUp := access.ParseSecret(bearer)
+	if wait := s.Refused.Add(c.ip, lookedUp); wait > 0 {
+		return tooManyRefused(wait)
 	}
 	return err
+}
+
+func tooManyRefused(wait time.Duration) error {
+	e := fault.New(fault.RateLimitExceeded, "Too many rejected keys from this address. Try again in %d s.", int(wait.Seconds())+1)
+	e.RetryAfter = wait
+	return e
 }
 
 // still asks again who the caller is, after a body that may have taken its

@@ -8,78 +8,76 @@ import (
 	"time"
 
 	"turnpike/internal/db"
+	"turnpike/internal/visitors"
 )
 
-const (
-	refusedFlush = 5 * time.Second
-	// refusedAddresses bounds the memory an attacker with many addresses can
-	// take; what is beyond it is counted under otherAddresses.
-	refusedAddresses = 10_000
-	otherAddresses   = "other"
-)
+const refusedFlush = 5 * time.Second
 
-// Refused counts refused keys by address and minute, and says when an address
-// has had too many.
+// Refused counts rejected keys by client address and minute, and limits how many
+// an address may send.
 type Refused struct {
-	db    *db.DB
-	limit int64 // per minute and address; 0: no limit
-	now   func() time.Time
+	db      *db.DB
+	limit   int64 // per minute and address; 0: no limit
+	now     func() time.Time
+	all     *visitors.Counter
+	lookups *visitors.Counter // of well-formed keys, which the store was asked for
 
 	mu     sync.Mutex
 	counts map[refusal]*tally
 }
 
 type refusal struct {
-	minute int64
-	ip     string
+	minute  int64
+	network string
 }
 
 type tally struct{ count, stored int64 }
 
 // NewRefused makes a counter; Run stores what it counts.
 func NewRefused(d *db.DB, limit int64, now func() time.Time) *Refused {
-	return &Refused{db: d, limit: limit, now: now, counts: map[refusal]*tally{}}
+	return &Refused{db: d, limit: limit, now: now, all: visitors.New(limit, now), lookups: visitors.New(limit, now), counts: map[refusal]*tally{}}
 }
 
-// Add counts a refused key. When the address is past the limit it returns how
-// long until the next minute begins.
-func (r *Refused) Add(ip string) (wait time.Duration, limited bool) {
+// LookupWait returns how long a client must wait until the store is asked for
+// another unknown key of it.
+func (r *Refused) LookupWait(ip netip.Addr) time.Duration { return r.lookups.Wait(ip) }
+
+// Add counts a rejected key, and whether the store had to look it up. If the
+// client is past the limit, Add returns how long it must wait.
+func (r *Refused) Add(ip netip.Addr, lookedUp bool) (wait time.Duration) {
 	now := r.now()
 	minute := now.Unix() / 60
+	if lookedUp {
+		r.lookups.Add(ip)
+	}
+	network, count := r.all.Add(ip)
+	name := networkName(network)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	at := refusal{minute, source(ip)}
+	at := refusal{minute, name}
 	c := r.counts[at]
 	if c == nil {
-		if len(r.counts) >= refusedAddresses {
-			at.ip = otherAddresses
-			c = r.counts[at]
-		}
-		if c == nil {
-			c = &tally{}
-			r.counts[at] = c
-		}
+		c = &tally{}
+		r.counts[at] = c
 	}
 	c.count++
-	if r.limit > 0 && c.count > r.limit && at.ip != otherAddresses {
-		if c.count == r.limit+1 { // once a minute
-			slog.Warn("an address sends refused keys and has to wait", "ip", at.ip, "refused", c.count)
-		}
-		return time.Unix((minute+1)*60, 0).Sub(now), true
+	if r.limit == 0 || count <= r.limit {
+		return 0
 	}
-	return 0, false
+	if count == r.limit+1 { // once a minute
+		slog.Warn("an address sends too many rejected keys and has to wait", "ip", name, "refused", count)
+	}
+	return time.Unix((minute+1)*60, 0).Sub(now)
 }
 
-// source is what counts as one address: in IPv6 a /64, which is what one
-// customer of a network has.
-func source(ip string) string {
-	addr, err := netip.ParseAddr(ip)
-	if err != nil || addr.Unmap().Is4() {
-		return ip
-	}
-	network, err := addr.WithZone("").Prefix(64)
-	if err != nil {
-		return ip
+// networkName is an address, a network, or "other" for the clients that are
+// counted together.
+func networkName(network netip.Prefix) string {
+	switch {
+	case !network.IsValid():
+		return "other"
+	case network.IsSingleIP():
+		return network.Addr().String()
 	}
 	return network.String()
 }
@@ -108,7 +106,7 @@ func (r *Refused) flush(ctx context.Context) {
 	r.mu.Lock()
 	for at, c := range r.counts {
 		if more := c.count - c.stored; more > 0 {
-			rows = append(rows, []any{at.minute, at.ip, more})
+			rows = append(rows, []any{at.minute, at.network, more})
 			c.stored = c.count
 		}
 		if at.minute < minute {

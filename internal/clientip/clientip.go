@@ -1,9 +1,11 @@
-// Package clientip finds whose request it is behind proxies.
+// Package clientip finds whose request it is behind proxies, and whether it came
+// by HTTPS.
 package clientip
 
 import (
 	"net/http"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strings"
 )
@@ -12,12 +14,11 @@ import (
 // trusts, it is the last address in X-Forwarded-For that is not one of them:
 // what stands further left was written by the client and proves nothing.
 func Of(r *http.Request, trusted []netip.Prefix) netip.Addr {
-	peer, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil {
+	ip, ok := Peer(r)
+	if !ok {
 		return netip.IPv4Unspecified()
 	}
-	ip := peer.Addr().Unmap().WithZone("")
-	if !contains(trusted, ip) {
+	if !Contains(trusted, ip) {
 		return ip
 	}
 	hops := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
@@ -27,7 +28,7 @@ func Of(r *http.Request, trusted []netip.Prefix) netip.Addr {
 			return ip
 		}
 		ip = addr
-		if !contains(trusted, ip) {
+		if !Contains(trusted, ip) {
 			return ip
 		}
 	}
@@ -41,12 +42,57 @@ func Forgotten(r *http.Request, trusted []netip.Prefix) (netip.Addr, bool) {
 	if r.Header.Get("X-Forwarded-For") == "" {
 		return netip.Addr{}, false
 	}
+	ip, ok := Peer(r)
+	return ip, ok && (ip.IsPrivate() || ip.IsLoopback()) && !Contains(trusted, ip)
+}
+
+// Peer is the address at the other end of the connection: the client's, or a
+// proxy's.
+func Peer(r *http.Request) (netip.Addr, bool) {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil {
-		return netip.Addr{}, false
+	return peer.Addr().Unmap().WithZone(""), err == nil
+}
+
+// IsHTTPS reports whether the client uses HTTPS: on the connection itself, or to
+// a trusted proxy that serves the public URL. The Host header alone proves
+// nothing, because every client can send it over plain HTTP.
+func IsHTTPS(r *http.Request, public *url.URL, trusted []netip.Prefix) bool {
+	if r.TLS != nil {
+		return true
 	}
-	ip := peer.Addr().Unmap().WithZone("")
-	return ip, (ip.IsPrivate() || ip.IsLoopback()) && !contains(trusted, ip)
+	peer, ok := Peer(r)
+	return ok && Contains(trusted, peer) && public.Scheme == "https" && SameHost(r.Host, public)
+}
+
+// SameHost reports whether a Host header names the host and port of the URL.
+func SameHost(host string, u *url.URL) bool {
+	return normalHost(host, u.Scheme) == normalHost(u.Host, u.Scheme)
+}
+
+// Origin is the URL's origin as browsers write it.
+func Origin(u *url.URL) string { return u.Scheme + "://" + normalHost(u.Host, u.Scheme) }
+
+// normalHost is a host in lower case, without its scheme's default port.
+func normalHost(host, scheme string) string {
+	port := ":80"
+	if scheme == "https" {
+		port = ":443"
+	}
+	return strings.TrimSuffix(strings.ToLower(host), port)
+}
+
+// Network is what one client has: an IPv4 address, or a whole /64 in IPv6.
+func Network(ip netip.Addr) netip.Prefix {
+	if ip = ip.Unmap().WithZone(""); ip.Is4() {
+		return Mask(ip, 32)
+	}
+	return Mask(ip, 64)
+}
+
+// Mask is the network of so many bits around an address.
+func Mask(ip netip.Addr, bits int) netip.Prefix {
+	p, _ := ip.Prefix(bits) // the zero Prefix for the zero Addr
+	return p
 }
 
 // parseHop reads an address as proxies write it: bare, with a port, in brackets.
@@ -59,6 +105,7 @@ func parseHop(s string) (netip.Addr, bool) {
 	return addr.Unmap().WithZone(""), err == nil
 }
 
-func contains(list []netip.Prefix, ip netip.Addr) bool {
+// Contains reports whether one of the networks has the address.
+func Contains(list []netip.Prefix, ip netip.Addr) bool {
 	return slices.ContainsFunc(list, func(n netip.Prefix) bool { return n.Contains(ip) })
 }

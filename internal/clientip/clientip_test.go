@@ -1,9 +1,11 @@
 package clientip
 
 import (
+	"crypto/tls"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"net/url"
 	"testing"
 )
 
@@ -28,6 +30,39 @@ func TestForgottenProxyIsNoticed(t *testing.T) {
 		r.Header.Set("X-Forwarded-For", "198.51.100.1")
 		if _, ok := Forgotten(r, trusted); ok != want {
 			t.Errorf("%s: %t", from, ok)
+		}
+	}
+}
+
+func TestHTTPSIsBelievedOnlyFromTheConnectionOrATrustedProxy(t *testing.T) {
+	t.Parallel()
+	trusted := []netip.Prefix{netip.MustParsePrefix("10.0.0.5/32")}
+	for _, c := range []struct {
+		name, peer, host, public string
+		tls, want                bool
+	}{
+		{name: "TLS on the connection", peer: "203.0.113.7:1", host: "anything", public: "http://127.0.0.1:8080", tls: true, want: true},
+		{name: "trusted proxy", peer: "10.0.0.5:1", host: "tp.example", public: "https://tp.example", want: true},
+		{name: "trusted proxy, default port", peer: "10.0.0.5:1", host: "TP.example:443", public: "https://tp.example", want: true},
+		{name: "trusted proxy, other port", peer: "10.0.0.5:1", host: "tp.example:8443", public: "https://tp.example"},
+		{name: "trusted proxy, other host", peer: "10.0.0.5:1", host: "other.example", public: "https://tp.example"},
+		{name: "trusted proxy, plain public URL", peer: "10.0.0.5:1", host: "tp.example", public: "http://tp.example"},
+		{name: "stranger", peer: "203.0.113.7:1", host: "tp.example", public: "https://tp.example"},
+		{name: "loopback", peer: "127.0.0.1:1", host: "tp.example", public: "https://tp.example"},
+		{name: "no address", peer: "@", host: "tp.example", public: "https://tp.example"},
+	} {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.RemoteAddr, r.Host = c.peer, c.host
+		r.Header.Set("X-Forwarded-Proto", "https")
+		if c.tls {
+			r.TLS = &tls.ConnectionState{}
+		}
+		public, err := url.Parse(c.public)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := IsHTTPS(r, public, trusted); got != c.want {
+			t.Errorf("%s: IsHTTPS is %t, want %t", c.name, got, c.want)
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -40,10 +41,11 @@ type githubKeys struct {
 	client *http.Client
 	now    func() time.Time
 
-	mu      sync.Mutex // held while asking, so that one asks and the others wait
-	keys    map[string]*ecdsa.PublicKey
-	fetched time.Time
-	asked   time.Time
+	mu       sync.Mutex
+	keys     map[string]*ecdsa.PublicKey
+	fetched  time.Time
+	asked    time.Time
+	fetching chan struct{} // closed when the fetch in progress ends; nil if there is none
 }
 
 // match is one key that GitHub has found.
@@ -65,10 +67,14 @@ type Verdict struct {
 // FromGitHub takes a report in the format of GitHub's secret scanning partner
 // program: the body exactly as it came, the id of the signing key, and the
 // signature in base64. GitHub's scheme has no timestamp; a report that is sent
-// again finds the key dead.
+// again finds the key dead. A report with a valid signature takes back the visit
+// that Admit has counted for its address.
 func (s *Service) FromGitHub(ctx context.Context, body []byte, keyID, signature string, from Report) ([]Verdict, error) {
 	if err := s.github.verify(ctx, body, keyID, signature); err != nil {
 		return nil, err
+	}
+	if ip, err := netip.ParseAddr(from.IP); err == nil {
+		s.visitors.Remove(ip)
 	}
 	var matches []match
 	if err := jsonbody.DecodeLenient(body, &matches); err != nil {
@@ -110,28 +116,63 @@ func (g *githubKeys) verify(ctx context.Context, body []byte, keyID, signature s
 	return nil
 }
 
+// ErrNoGitHubKeys rejects reports while GitHub's keys can't be fetched. The
+// failed fetch is in the log.
+var ErrNoGitHubKeys = fault.New(fault.Upstream, "GitHub's signing keys cannot be fetched at the moment. Try again in a minute.")
+
 // find returns the key of the id, or nil when GitHub has none of that name.
 func (g *githubKeys) find(ctx context.Context, id string) (*ecdsa.PublicKey, error) {
+	now := g.now()
+	if fetched := g.refresh(ctx, id, now); fetched != nil {
+		select {
+		case <-fetched:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	now := g.now()
-	key := g.keys[id]
+	if len(g.keys) == 0 || now.Sub(g.fetched) >= keysStale {
+		return nil, ErrNoGitHubKeys
+	}
+	return g.keys[id], nil
+}
+
+// refresh starts a fetch if the key is unknown or the list is old, at most one
+// at a time. It returns a channel that is closed when the fetch has ended, or
+// nil if there is nothing to wait for.
+func (g *githubKeys) refresh(ctx context.Context, id string, now time.Time) <-chan struct{} {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.keys[id] != nil && now.Sub(g.fetched) < keysFresh {
+		return nil
+	}
+	if g.fetching != nil {
+		return g.fetching
+	}
 	pause := refetch
 	if len(g.keys) == 0 {
 		pause = refetchEmpty
 	}
-	if (key == nil || now.Sub(g.fetched) >= keysFresh) && (g.asked.IsZero() || now.Sub(g.asked) >= pause) {
-		g.asked = now
-		if keys, err := g.fetch(ctx); err == nil {
-			g.keys, g.fetched = keys, now
-		} else {
-			slog.Warn("could not fetch the keys of GitHub's secret scanning; it is tried again", "error", err)
+	if !g.asked.IsZero() && now.Sub(g.asked) < pause {
+		return nil
+	}
+	g.asked = now
+	done := make(chan struct{})
+	g.fetching = done
+	go func() {
+		defer close(done)
+		keys, err := g.fetch(ctx)
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.fetching = nil
+		if err != nil {
+			slog.Warn("failed to fetch the keys of GitHub's secret scanning; retrying with a later report", "err", err, "retry_in", pause.String())
+			return
 		}
-	}
-	if len(g.keys) == 0 || now.Sub(g.fetched) >= keysStale {
-		return nil, fault.New(fault.Upstream, "GitHub's signing keys cannot be fetched at the moment; try again in a minute")
-	}
-	return g.keys[id], nil
+		g.keys, g.fetched = keys, now
+	}()
+	return done
 }
 
 // fetch asks GitHub. A reporter who leaves must not end it, or strangers could

@@ -78,8 +78,8 @@ func New(o Options) *Service {
 		github: &githubKeys{url: o.GitHubKeysURL, now: o.Now, client: &http.Client{Timeout: fetchTimeout, Transport: safehttp.WithoutUpgrades(nil)}}}
 }
 
-// Admit counts a visit of somebody without a login. When the address has had
-// too many it returns how long to wait; 0 is welcome.
+// Admit counts a request without a key. If the client's network has sent too
+// many, Admit returns how long it must wait.
 func (s *Service) Admit(ip netip.Addr) (wait time.Duration) { return s.visitors.Admit(ip) }
 
 // Report is a key that somebody has found. The secret is stored nowhere.

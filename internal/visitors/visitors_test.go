@@ -20,19 +20,83 @@ func TestVisitorsAreLimitedByNetworkAndMinute(t *testing.T) {
 	}
 	now = now.Add(45 * time.Second)
 	if wait := c.Admit(netip.MustParseAddr("192.0.2.1")); wait != 15*time.Second {
-		t.Errorf("the wait is %v", wait)
+		t.Errorf("the wait is %v, want 15s", wait)
+	}
+	c.Remove(netip.MustParseAddr("192.0.2.1"))
+	if !admitted("192.0.2.1") || admitted("192.0.2.1") {
+		t.Error("a visit that was taken back makes no room for exactly one")
 	}
 	now = now.Add(15 * time.Second)
+	c.Remove(netip.MustParseAddr("192.0.2.1"))
+	if !admitted("192.0.2.1") || !admitted("192.0.2.1") || admitted("192.0.2.1") {
+		t.Error("the next minute does not have the limit's visits")
+	}
+	if off := New(0, time.Now); off.Admit(netip.MustParseAddr("192.0.2.1")) != 0 || off.Wait(netip.MustParseAddr("192.0.2.1")) != 0 {
+		t.Error("a limit of 0 limits")
+	}
+}
+
+// size is how many networks a counter remembers.
+func size(c *Counter) (n int) {
+	for i := range widths {
+		n += len(c.ipv4[i]) + len(c.ipv6[i])
+	}
+	return n
+}
+
+func TestManyAddressesDoNotLockOutOtherNetworks(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(600, 0)
+	const limit = 30
+	c := New(limit, func() time.Time { return now })
+	admitted := func(ip string) bool { return c.Admit(netip.MustParseAddr(ip)) == 0 }
+	if !admitted("2001:db8:ffff::1") {
+		t.Fatal("the first visitor is refused")
+	}
+	// A /48 has 65,536 networks of /64.
+	through := 0
+	for i := range 1 << 16 {
+		for range 2 {
+			if admitted(fmt.Sprintf("2001:db8:0:%x::1", i)) {
+				through++
+			}
+		}
+	}
+	if most := 2*widths[0].room + limit; through > most {
+		t.Errorf("a /48 had %d visits, want at most %d", through, most)
+	}
+	for range limit - 1 {
+		if !admitted("2001:db8:ffff::2") {
+			t.Fatal("a network that was counted before the attack is refused")
+		}
+	}
+	if admitted("2001:db8:ffff::3") {
+		t.Error("a network that was counted before the attack has no limit any more")
+	}
+	for i := range 1000 {
+		for visit := range limit + 1 {
+			ip := fmt.Sprintf("2001:db8:%x:%x::1", i+1, visit)
+			if got, want := admitted(ip), visit < limit; got != want {
+				t.Fatalf("visit %d of the new network 2001:db8:%x::/48: admitted is %t, want %t", visit+1, i+1, got, want)
+			}
+		}
+	}
 	if !admitted("192.0.2.1") {
-		t.Error("a new minute did not begin")
+		t.Error("IPv6 addresses lock out IPv4")
 	}
-	for i := range maxVisitors {
-		c.Admit(netip.MustParseAddr(fmt.Sprintf("10.0.%d.%d", i/256, i%256)))
+
+	// Everything an attacker could have: memory stays bounded, and networks
+	// that had no part in it are admitted.
+	for i := range 1 << 17 {
+		c.Admit(netip.AddrFrom4([4]byte{byte(i>>10) & 0x7f, byte(i >> 2), byte(i << 6), 1}))
+		c.Admit(netip.AddrFrom16([16]byte{0x26, byte(i >> 10), byte(i >> 2), byte(i << 6)}))
 	}
-	if len(c.counts) > maxVisitors+1 || admitted("198.51.100.1") && admitted("198.51.100.2") && admitted("198.51.100.3") {
-		t.Error("many addresses are not bounded")
+	if n, most := size(c), 2*(widths[0].room+widths[1].room+widths[2].room+1); n > most {
+		t.Errorf("the counter remembers %d networks, want at most %d", n, most)
 	}
-	if off := New(0, time.Now); off.Admit(netip.MustParseAddr("192.0.2.1")) != 0 || len(off.counts) > 0 {
-		t.Error("a limit of 0 is one")
+	for visit := range limit + 1 {
+		if got, want := admitted(fmt.Sprintf("203.0.%d.7", visit)), visit < limit; got != want {
+			t.Errorf("visit %d of 203.0.0.0/16: admitted is %t, want %t", visit+1, got, want)
+		}
 	}
 }

@@ -19,8 +19,8 @@ var layers = []layer{
 	{"records", list("accounts idempotency access people limits spend catalog events audit files")},
 	{"settings", list("config")},
 	{"upper ground", list("nodes visibility")},
-	{"middle ground", list("db safehttp jsonbody keyring")},
-	{"lower ground", list("ids fault credits durable audio clientip visitors assets")},
+	{"middle ground", list("db safehttp jsonbody keyring visitors connlimit")},
+	{"lower ground", list("ids fault credits durable audio clientip assets")},
 	{"public", list("webhook")},
 }
 
