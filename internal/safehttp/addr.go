@@ -21,12 +21,6 @@ func (r *Refused) Error() string {
 	return fmt.Sprintf("the address %s is %s and not allowed", r.Addr, describe(r.Addr))
 }
 
-// ofName is Error for whoever wrote a name into the URL. The address that it
-// leads to is not theirs to know: the name may be one of the operator's network.
-func (r *Refused) ofName() string {
-	return fmt.Sprintf("the name leads to an address that is %s and not allowed", describe(r.Addr))
-}
-
 // CheckAddr tells whether an address may be dialled. The error is a *Refused.
 func (g *Guard) CheckAddr(addr netip.Addr) error {
 	if !addr.IsValid() {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
@@ -89,6 +90,9 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		req = req.WithContext(ctx)
 	}
 	resp, err := refuseUpgrade(t.pool.RoundTrip(req))
+	if refusedName(err) {
+		slog.Debug("a name leads to an address that is not allowed", "host", req.URL.Hostname(), "err", err)
+	}
 	if err != nil {
 		return nil, &failure{stage: trace.reached(), after: time.Since(start), err: err}
 	}

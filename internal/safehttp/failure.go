@@ -36,6 +36,8 @@ func Class(err error) string {
 	switch {
 	case err == nil:
 		return ""
+	case refusedName(err):
+		return "dns" // as for a name that doesn't exist
 	case refusal(err) != "":
 		return "refused_address"
 	case errors.Is(err, context.Canceled):
@@ -98,16 +100,20 @@ func stageOf(err error) stage {
 func refusal(err error) string {
 	var refused *Refused
 	if errors.As(err, &refused) {
-		// An address in the URL itself is refused before anything is dialled.
-		if operation(err) == "dial" && refused.Addr.IsValid() {
-			return refused.ofName()
-		}
 		return refused.Error()
 	}
 	if f, ok := fault.As(err); ok {
 		return f.Message
 	}
 	return ""
+}
+
+// refusedName reports whether a name in the URL leads to an address that the
+// guard refuses. An address in the URL itself is refused before anything is
+// dialled.
+func refusedName(err error) bool {
+	var refused *Refused
+	return errors.As(err, &refused) && operation(err) == "dial" && refused.Addr.IsValid()
 }
 
 func timedOut(err error) bool {
@@ -147,14 +153,15 @@ func seconds(d time.Duration) string {
 	return fmt.Sprintf("%g s", d.Round(100*time.Millisecond).Seconds())
 }
 
+// explainDNS says the same of a name that doesn't exist and of one that leads to
+// an address the guard refuses. Otherwise customers could find out which names
+// the operator's network has.
 func explainDNS(err error) string {
 	var unknown *net.DNSError
-	errors.As(err, &unknown)
-	name := strings.TrimSuffix(unknown.Name, ".")
-	if unknown.IsNotFound {
-		return fmt.Sprintf("the name %s does not resolve", name)
+	if errors.As(err, &unknown) && !unknown.IsNotFound {
+		return fmt.Sprintf("the name %s could not be looked up", strings.TrimSuffix(unknown.Name, "."))
 	}
-	return fmt.Sprintf("the name %s could not be looked up", name)
+	return "the name does not resolve to a public address"
 }
 
 // closed reports that the other side ended the connection, or in HTTP/2 the

@@ -116,11 +116,14 @@ func (t *Trace) startConnect(addr string) {
 }
 
 // endConnect takes the first success or, as long as there is none, the last
-// failure. What the guard refused was not tried, and is not shown: see ofName.
+// failure. What the guard refused was not tried, and is not shown: see explainDNS.
 func (t *Trace) endConnect(addr string, err error) {
 	var refused *Refused
-	if errors.As(err, &refused) && t.timings.Address == addr {
-		t.timings.Address = ""
+	if errors.As(err, &refused) {
+		if t.timings.Address == addr {
+			t.timings.Address = ""
+		}
+		return
 	}
 	if t.connected {
 		return
