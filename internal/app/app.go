@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"sync"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"turnpike/internal/api"
 	"turnpike/internal/audit"
 	"turnpike/internal/config"
+	"turnpike/internal/connlimit"
 	"turnpike/internal/dashboard"
 	"turnpike/internal/db"
 	"turnpike/internal/events"
@@ -218,7 +220,7 @@ func (a *App) build(ctx context.Context, now func() time.Time) (err error) {
 		GitHubKeysURL: a.cfg.Leaks.GitHubKeysURL, GitLabToken: string(a.cfg.Leaks.GitLabToken), ReportsPerMinute: int64(a.cfg.Leaks.ReportPerMinute)})
 
 	pages, err := dashboard.New(dashboard.Options{DB: d, Ring: ring, People: a.people, Keys: keys, Tokens: tokens, Webhooks: hooks, Media: jobs,
-		Agents: runs, Leaks: leaked, Files: a.files, Outbox: outbox, SignIn: a.signIn(), PublicURL: a.URL(), TrustedProxies: a.cfg.TrustedProxies, Facts: a.facts(), Now: now})
+		Agents: runs, Leaks: leaked, Files: a.files, Outbox: outbox, SignIn: a.signIn(), PublicURL: a.URL(), ListenURL: a.Listens(), TrustedProxies: a.cfg.TrustedProxies, Facts: a.facts(), Now: now})
 	if err != nil {
 		return err
 	}
@@ -227,7 +229,11 @@ func (a *App) build(ctx context.Context, now func() time.Time) (err error) {
 		Gateway: a.gateway, Idempotency: remembered, Now: now, TrustedProxies: a.cfg.TrustedProxies, AllowedOrigins: a.cfg.AllowedOrigins,
 		Limits: edgeLimits(a.cfg.Limits), Rates: edgeRates(a.cfg.Limits),
 	})
-	a.handler = &faces{pages: pages, api: edge}
+	public, err := url.Parse(a.URL())
+	if err != nil {
+		return err
+	}
+	a.handler = &faces{pages: pages, api: edge, public: public}
 	a.stopWatching = func() {
 		pages.StopWatching()
 		edge.StopWatching()
@@ -384,6 +390,7 @@ func (a *App) listen() (err error) {
 	if a.ln, err = net.Listen("tcp", a.cfg.Listen); err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
+	a.ln = connlimit.New(a.cfg.Limits.UnauthenticatedConnections, a.cfg.TrustedProxies).Listener(a.ln)
 	if shown != nil {
 		a.ln = tls.NewListener(a.ln, &tls.Config{GetCertificate: shown.get, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}})
 	}
@@ -396,7 +403,7 @@ func (a *App) Serve() {
 	// large get our answer and not the server library's bare one.
 	requests, cutOff := context.WithCancelCause(context.Background())
 	a.cutOff = func() { cutOff(errStopping) }
-	a.server = &http.Server{Handler: a.handler, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, BaseContext: func(net.Listener) context.Context { return requests },
+	a.server = &http.Server{Handler: a.handler, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, BaseContext: func(net.Listener) context.Context { return requests }, ConnContext: connlimit.ConnContext,
 		MaxHeaderBytes: 2 * int(a.cfg.Limits.HeaderBytes), ErrorLog: newServerLog(slog.Default())}
 	a.server.RegisterOnShutdown(a.stopWatching)
 	go func() { a.served <- a.server.Serve(a.ln) }()

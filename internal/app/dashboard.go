@@ -17,9 +17,10 @@ import (
 
 // faces leads a request to the pages or to the interface.
 type faces struct {
-	pages http.Handler
-	api   *api.Server
-	once  sync.Once // for the warning
+	pages  http.Handler
+	api    *api.Server
+	public *url.URL
+	once   sync.Once // for the warning
 }
 
 func (f *faces) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -29,6 +30,12 @@ func (f *faces) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				"address", proxy)
 		})
 	}
+	h := w.Header()
+	h.Set("X-Content-Type-Options", "nosniff")
+	if clientip.IsHTTPS(r, f.public, f.api.TrustedProxies) {
+		h.Set("Strict-Transport-Security", "max-age=31536000")
+	}
+	defer limitUnreadBody(w, r)()
 	if dashboard.Serves(r.URL.Path) {
 		f.pages.ServeHTTP(w, r)
 		return

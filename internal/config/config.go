@@ -80,6 +80,9 @@ type Limits struct {
 	BodyTimeout time.Duration `name:"body_timeout" default:"20s" min:"100ms" max:"10m" help:"How long a request body may take to arrive; a large one gets a second more for every 8 KiB of its first MiB, and for every 64 KiB of the rest."`
 	BodiesBytes Size          `name:"bodies_bytes" default:"1GiB" min:"2KiB" max:"1024GiB" help:"Memory that all request bodies over 64 KiB may have at once, and a workspace half of what the others leave of it; a body that finds no room is 503 overloaded. It is never less than twice the largest body."`
 	RefusedKeys int           `name:"refused_keys" default:"60" min:"0" max:"1000000" help:"Refused keys per minute after which an address must wait; 0 turns this off."`
+	// As many as a load test opens at once: what an address has open between the
+	// handshake and its first valid key is in here, too.
+	UnauthenticatedConnections int `name:"unauthenticated_connections" default:"1024" min:"0" max:"1000000" help:"Connections that one client address, in IPv6 one /64, may have open on which no complete request with a valid key or session has arrived; more are closed. Trusted proxies are exempt, and 0 turns this off."`
 
 	LiveRequestsPerMinute int `name:"live_requests_per_minute" alias:"TURNPIKE_RATE_LIMIT_LIVE" default:"1000" min:"0" max:"100000000" help:"Model calls, jobs and runs that a live key may ask for in a minute; 0 turns this off."`
 	LiveTokensPerMinute   int `name:"live_tokens_per_minute" default:"2000000" min:"0" max:"1000000000000" help:"Tokens that a live key may use in a minute; 0 turns this off."`

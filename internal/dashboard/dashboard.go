@@ -53,6 +53,7 @@ type Options struct {
 	SignIn   *SignInProvider // nil without OpenID Connect
 
 	PublicURL      string
+	ListenURL      string // where the server itself is, behind a proxy or not
 	TrustedProxies []netip.Prefix
 	Facts          Facts
 	Now            func() time.Time
@@ -97,6 +98,7 @@ const strangersPerMinute = 30
 type Server struct {
 	Options
 	public    *url.URL
+	listens   *url.URL
 	mux       *http.ServeMux
 	sameSite  *http.CrossOriginProtection
 	pages     *pages
@@ -110,10 +112,14 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{Options: o, public: public, sameSite: http.NewCrossOriginProtection(), pages: newPages(),
+	listens, err := url.Parse(o.ListenURL)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{Options: o, public: public, listens: listens, sameSite: http.NewCrossOriginProtection(), pages: newPages(),
 		strangers: visitors.New(strangersPerMinute, o.Now), watchers: newWatchers()}
 	// Behind a proxy that changes the Host, the browser still says where it is.
-	if err := s.sameSite.AddTrustedOrigin(public.Scheme + "://" + public.Host); err != nil {
+	if err := s.sameSite.AddTrustedOrigin(clientip.Origin(public)); err != nil {
 		return nil, err
 	}
 	s.mux = s.newMux(routes())
@@ -136,14 +142,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("X-Request-Id", v.id)
 	h.Set("Content-Security-Policy", policy)
-	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("X-Frame-Options", "DENY")
 	h.Set("Referrer-Policy", "same-origin")
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")
-	if v.secure() {
-		h.Set("Strict-Transport-Security", "max-age=31536000")
-	}
 	defer v.logLine()
 	defer v.recovered()
 	v.hurry()

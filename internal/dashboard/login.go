@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"turnpike/internal/accounts"
+	"turnpike/internal/clientip"
+	"turnpike/internal/connlimit"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
 	"turnpike/internal/people"
@@ -28,6 +30,9 @@ func (v *visit) recognise() error {
 		return nil
 	}
 	v.session = s
+	if s != nil && err == nil {
+		connlimit.Authenticated(v.ctx())
+	}
 	return err
 }
 
@@ -70,18 +75,26 @@ func refererPath(r *http.Request) string {
 	return ownPath(u.RequestURI())
 }
 
-// requirePrivate refuses to take a password over a connection that others can
-// read.
+// requirePrivate refuses to sign anyone in over a connection that others can
+// read, or at a host that isn't ours.
 func (v *visit) requirePrivate() error {
-	if v.private() {
+	public := v.s.public
+	switch {
+	case v.private():
 		return nil
-	}
-	if public := v.s.public; public.Scheme == "https" && v.r.Host != public.Host {
+	case v.r.TLS != nil:
+		return fault.New(fault.InsufficientScope, "The dashboard does not sign anyone in at %.100q. Open %s, or set public_url (TURNPIKE_PUBLIC_URL) to the address in your browser.",
+			v.r.Host, public)
+	case public.Scheme == "https" && v.atPublicHost():
+		peer, _ := clientip.Peer(v.r)
+		return fault.New(fault.InsufficientScope, "This request came without HTTPS from %s, which is not a trusted proxy. If it is your proxy with HTTPS, add its address to trusted_proxies "+
+			"(TURNPIKE_TRUSTED_PROXIES). Otherwise open %s.", peer, public)
+	case public.Scheme == "https":
 		return fault.New(fault.InsufficientScope, "this request came without HTTPS and for %.100q. If a proxy with HTTPS stands in front, it must pass on the Host that the browser "+
 			"asks for, %s (see docs/deployment.md); if none does, open %s", v.r.Host, public.Host, public)
 	}
 	return fault.New(fault.InsufficientScope, "this connection is not encrypted, so a password sent over it could be read on the way. "+
-		"Open the dashboard by HTTPS (see TURNPIKE_TLS_CERT, or put a proxy with HTTPS in front and set TURNPIKE_PUBLIC_URL), or on the server itself at http://localhost")
+		"Open the dashboard by HTTPS (see TURNPIKE_TLS_CERT, or put a proxy with HTTPS in front and set TURNPIKE_PUBLIC_URL and TURNPIKE_TRUSTED_PROXIES), or on the server itself at http://localhost")
 }
 
 // start leads to where somebody begins: the sign-in, or the workspace that they

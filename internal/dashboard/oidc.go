@@ -43,9 +43,9 @@ func startOIDC(v *visit) (*view, error) {
 	if v.s.SignIn == nil {
 		return nil, fault.New(fault.NotFound, "there is no sign-in provider here")
 	}
-	if public := v.s.public.Scheme + "://" + v.s.public.Host; v.origin() != public {
+	if v.origin() != v.s.public {
 		// The provider leads back there, where this cookie is not known.
-		return nil, fault.New(fault.InvalidState, "this way to sign in works at %s only; open the dashboard there", public)
+		return nil, fault.New(fault.InvalidState, "this way to sign in works at %s only; open the dashboard there", v.s.public)
 	}
 	if err := v.greetStranger(); err != nil {
 		return nil, err

@@ -2,50 +2,59 @@ package dashboard
 
 import (
 	"encoding/json"
-	"net"
 	"net/http"
 	"net/netip"
 	"strings"
 
+	"turnpike/internal/clientip"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
 	"turnpike/internal/people"
 )
 
-// relyingParty is this server as the browser sees it: passkeys are bound to the
-// name under which it was opened.
-func (v *visit) relyingParty() people.RelyingParty {
-	return people.RelyingParty{ID: v.hostName(), Origin: v.origin(), Name: "Turnpike"}
-}
-
-// hostName is the host without its port.
-func (v *visit) hostName() string {
-	name, _, err := net.SplitHostPort(v.r.Host)
-	if err != nil {
-		name = v.r.Host
+// relyingParty is this server as browsers know it. Passkeys are bound to it, so
+// it comes from public_url or the listener and not from what a client sends.
+func (v *visit) relyingParty() (people.RelyingParty, error) {
+	origin := v.origin()
+	if origin == nil {
+		return people.RelyingParty{}, fault.New(fault.InvalidState, "Passkeys do not work at %.100q. Open %s, or set public_url (TURNPIKE_PUBLIC_URL) to the address in your browser.",
+			v.r.Host, v.s.public)
 	}
-	return strings.ToLower(strings.Trim(name, "[]"))
+	if !v.canPasskey() {
+		return people.RelyingParty{}, fault.New(fault.InvalidState, "passkeys need a host name; open the dashboard by its name")
+	}
+	return people.RelyingParty{ID: v.hostName(), Origin: clientip.Origin(origin), Name: "Turnpike"}, nil
 }
 
-// canPasskey reports whether browsers do passkeys here: they want a name, not
-// an address of digits.
+// hostName is the dashboard's host without its port.
+func (v *visit) hostName() string {
+	host := v.s.public
+	if origin := v.origin(); origin != nil {
+		host = origin
+	}
+	return strings.ToLower(host.Hostname())
+}
+
+// canPasskey reports whether passkeys work here. Browsers require a host name
+// and not an address of digits.
 func (v *visit) canPasskey() bool {
 	_, err := netip.ParseAddr(v.hostName())
-	return err != nil
+	return err != nil && v.origin() != nil
 }
 
 // challenge begins an exchange with the browser's authenticator. The script
 // reads the answer.
-func (v *visit) challenge(start func(tx *db.Tx) (*people.Challenge, error)) (*view, error) {
+func (v *visit) challenge(start func(tx *db.Tx, rp people.RelyingParty) (*people.Challenge, error)) (*view, error) {
 	if err := v.requirePrivate(); err != nil {
 		return nil, err
 	}
-	if !v.canPasskey() {
-		return nil, fault.New(fault.InvalidState, "passkeys need a host name; open the dashboard by its name")
+	rp, err := v.relyingParty()
+	if err != nil {
+		return nil, err
 	}
 	var c *people.Challenge
-	err := v.write(func(tx *db.Tx) (err error) {
-		c, err = start(tx)
+	err = v.write(func(tx *db.Tx) (err error) {
+		c, err = start(tx, rp)
 		return err
 	})
 	if err != nil {
@@ -73,8 +82,8 @@ func startPasskeyLogin(v *visit) (*view, error) {
 	if err := v.greetStranger(); err != nil {
 		return nil, err
 	}
-	return v.challenge(func(tx *db.Tx) (*people.Challenge, error) {
-		return v.s.People.StartPasskeyLogin(v.ctx(), tx, v.relyingParty())
+	return v.challenge(func(tx *db.Tx, rp people.RelyingParty) (*people.Challenge, error) {
+		return v.s.People.StartPasskeyLogin(v.ctx(), tx, rp)
 	})
 }
 
@@ -82,7 +91,11 @@ func passkeyLogin(v *visit) (*view, error) {
 	if err := v.requirePrivate(); err != nil {
 		return nil, err
 	}
-	in, err := v.s.People.FinishPasskeyLogin(v.ctx(), v.relyingParty(), v.authenticatorAnswer(), v.cookie(sessionCookie), v.browser())
+	rp, err := v.relyingParty()
+	if err != nil {
+		return nil, err
+	}
+	in, err := v.s.People.FinishPasskeyLogin(v.ctx(), rp, v.authenticatorAnswer(), v.cookie(sessionCookie), v.browser())
 	if err != nil {
 		return nil, err
 	}
@@ -91,13 +104,17 @@ func passkeyLogin(v *visit) (*view, error) {
 }
 
 func startPasskeyConfirm(v *visit) (*view, error) {
-	return v.challenge(func(tx *db.Tx) (*people.Challenge, error) {
-		return v.s.People.StartPasskeyConfirm(v.ctx(), tx, v.session, v.relyingParty())
+	return v.challenge(func(tx *db.Tx, rp people.RelyingParty) (*people.Challenge, error) {
+		return v.s.People.StartPasskeyConfirm(v.ctx(), tx, v.session, rp)
 	})
 }
 
 func passkeyConfirm(v *visit) (*view, error) {
-	token, err := v.s.People.FinishPasskeyConfirm(v.ctx(), v.session, v.relyingParty(), v.authenticatorAnswer(), v.browser())
+	rp, err := v.relyingParty()
+	if err != nil {
+		return nil, err
+	}
+	token, err := v.s.People.FinishPasskeyConfirm(v.ctx(), v.session, rp, v.authenticatorAnswer(), v.browser())
 	if err != nil {
 		return nil, err
 	}
@@ -107,14 +124,17 @@ func passkeyConfirm(v *visit) (*view, error) {
 }
 
 func startPasskey(v *visit) (*view, error) {
-	return v.challenge(func(tx *db.Tx) (*people.Challenge, error) {
-		return v.s.People.StartPasskey(v.ctx(), tx, v.session, v.relyingParty())
+	return v.challenge(func(tx *db.Tx, rp people.RelyingParty) (*people.Challenge, error) {
+		return v.s.People.StartPasskey(v.ctx(), tx, v.session, rp)
 	})
 }
 
 func addPasskey(v *visit) (*view, error) {
-	_, err := v.s.People.FinishPasskey(v.ctx(), v.session, v.relyingParty(), v.authenticatorAnswer(), v.form("passkey_name"), v.browser())
+	rp, err := v.relyingParty()
 	if err != nil {
+		return nil, err
+	}
+	if _, err := v.s.People.FinishPasskey(v.ctx(), v.session, rp, v.authenticatorAnswer(), v.form("passkey_name"), v.browser()); err != nil {
 		return nil, err
 	}
 	v.redirect("/dashboard/account#passkeys", flash{Notice: "The passkey was added. You can sign in with it from now on."})

@@ -15,6 +15,7 @@ import (
 	"turnpike/internal/access"
 	"turnpike/internal/accounts"
 	"turnpike/internal/audit"
+	"turnpike/internal/clientip"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
 	"turnpike/internal/ids"
@@ -145,14 +146,21 @@ func (v *visit) base() string {
 // is not a plain word must be escaped by the caller.
 func (v *visit) to(page string) string { return v.base() + page }
 
-// secure reports whether the browser talks to us by HTTPS, perhaps through a
-// proxy that ends it: then the public URL says so.
-func (v *visit) secure() bool {
-	return v.r.TLS != nil || v.s.public.Scheme == "https" && v.r.Host == v.s.public.Host
-}
+// secure reports whether the browser uses HTTPS.
+func (v *visit) secure() bool { return clientip.IsHTTPS(v.r, v.s.public, v.s.TrustedProxies) }
 
-// private reports whether nobody can listen: HTTPS, or the same machine.
-func (v *visit) private() bool { return v.secure() || isLocal(v.r.Host) && !v.throughProxy() }
+// private reports whether the browser has opened the dashboard at an address of
+// ours, and no one can read the connection: public_url by HTTPS, or this machine.
+func (v *visit) private() bool { return v.secure() && v.atPublicHost() || v.local() }
+
+func (v *visit) atPublicHost() bool { return clientip.SameHost(v.r.Host, v.s.public) }
+
+// local reports whether the browser runs on this machine. Requests through the
+// published port of a container come from a private address.
+func (v *visit) local() bool {
+	peer, ok := clientip.Peer(v.r)
+	return ok && (peer.IsLoopback() || peer.IsPrivate()) && isLocal(v.r.Host) && !v.throughProxy()
+}
 
 // throughProxy reports whether a proxy on this machine has passed the request
 // on under its own idea of our name: the browser is somewhere else.
@@ -179,12 +187,22 @@ func isLocal(host string) bool {
 	return err == nil && addr.IsLoopback()
 }
 
-// origin is where the browser believes to be.
-func (v *visit) origin() string {
-	if v.secure() {
-		return "https://" + v.r.Host
+// origin is the address at which the browser has opened the dashboard, or nil if
+// it isn't one of ours: public_url, or the port that the server listens on at a
+// loopback name. Another port is another program, which must not be able to pass
+// on what it was given.
+func (v *visit) origin() *url.URL {
+	if public := v.s.public; v.atPublicHost() && v.secure() == (public.Scheme == "https") {
+		return public
 	}
-	return "http://" + v.r.Host
+	host := &url.URL{Scheme: "http", Host: v.r.Host}
+	if v.r.TLS != nil {
+		host.Scheme = "https"
+	}
+	if v.local() && host.Port() == v.s.listens.Port() {
+		return host
+	}
+	return nil
 }
 
 // redirect leads to another page of ours, which then shows the flash.

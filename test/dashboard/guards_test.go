@@ -2,6 +2,7 @@ package dashboard_test
 
 import (
 	"net/http"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -73,6 +74,39 @@ func TestAProxyThatHidesTheHost(t *testing.T) {
 	b := newBrowser(t, s)
 	b.host, b.header = "127.0.0.1:8080", http.Header{"X-Forwarded-For": {"203.0.113.7"}}
 	b.get(t, "/dashboard/login").refuses(t, http.StatusForbidden, "must pass on the Host").refuses(t, http.StatusForbidden, "api.example.com")
-	b.host = "api.example.com"
-	b.get(t, "/dashboard/login").is(t, http.StatusOK)
+}
+
+func TestHTTPSIsBelievedOnlyFromTrustedProxies(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		trusted []netip.Prefix
+		host    string
+		status  int
+		message string // of the refusal
+	}{
+		"no trusted proxy":            {nil, "api.example.com", http.StatusForbidden, "trusted_proxies"},
+		"another trusted proxy":       {[]netip.Prefix{netip.MustParsePrefix("10.0.0.5/32")}, "api.example.com", http.StatusForbidden, "trusted_proxies"},
+		"trusted proxy":               {[]netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}, "api.example.com", http.StatusOK, ""},
+		"trusted proxy, other host":   {[]netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}, "other.example.com", http.StatusForbidden, "must pass on the Host"},
+		"trusted proxy, another port": {[]netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}, "api.example.com:8443", http.StatusForbidden, "must pass on the Host"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := harness.Config(t, "sqlite")
+			cfg.PublicURL, cfg.TrustedProxies = "https://api.example.com", c.trusted
+			s := harness.Start(t, cfg, harness.NewClock())
+			s.URL = s.App.Listens()
+			b := newBrowser(t, s)
+			b.host, b.header = c.host, http.Header{"X-Forwarded-For": {"203.0.113.7"}, "X-Forwarded-Proto": {"https"}}
+			a := b.get(t, "/dashboard/login")
+			if c.message != "" {
+				a.refuses(t, c.status, c.message)
+			} else {
+				a.is(t, c.status)
+			}
+			if got, want := a.header.Get("Strict-Transport-Security") != "", c.status == http.StatusOK; got != want {
+				t.Errorf("Strict-Transport-Security is there: %t, want %t", got, want)
+			}
+		})
+	}
 }

@@ -168,6 +168,30 @@ func TestPasskeys(t *testing.T) {
 	})
 }
 
+// A program on another port of this machine can show a page of its own and pass
+// on what the browser's authenticator signs there.
+func TestPasskeysOfAnotherPortAreRejected(t *testing.T) {
+	t.Parallel()
+	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) {
+		named := localhost(s)
+		b := member(t, named, s.Workspace(t, "acme"), accounts.Owner)
+		device := newAuthenticator(t, b)
+		challenge, token := b.begin(t, "/dashboard/account/passkeys/start")
+		made := device.create(t, challenge, token)
+		made.Set("passkey_name", "laptop")
+		b.post(t, "/dashboard/account/passkeys", made).leadsTo(t, "/dashboard/account#passkeys")
+
+		phisher := newBrowser(t, named)
+		challenge, token = phisher.begin(t, "/dashboard/login/passkey/start")
+		device.origin, phisher.host = "http://localhost:9", "localhost:9"
+		phisher.post(t, "/dashboard/login/passkey", device.get(t, challenge, token)).refuses(t, http.StatusConflict, "public_url")
+		phisher.post(t, "/dashboard/login/passkey/start", nil).refuses(t, http.StatusConflict, "public_url")
+		phisher.get(t, "/dashboard/login").hides(t, "passkey")
+		phisher.host = ""
+		phisher.post(t, "/dashboard/login/passkey", device.get(t, challenge, token)).refuses(t, http.StatusUnauthorized, "passkey")
+	})
+}
+
 func TestPasskeysNeedAName(t *testing.T) {
 	t.Parallel()
 	harness.Each(t, func(t *testing.T, s *harness.Server) {

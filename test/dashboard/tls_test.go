@@ -96,11 +96,6 @@ func TestCookiesOverTLS(t *testing.T) {
 	eve.client.Transport = b.client.Transport
 	eve.plant(t, b.token(t))
 	eve.signedIn(t, false)
-	// HTTPS makes every host private: the certificate vouches for it.
-	b.host = "turnpike.example.com"
-	b.get(t, "/dashboard/forgot").is(t, http.StatusOK)
-
-	b.host = ""
 	secret, _ := b.setUpApp(t)
 	s.Clock.Turn(time.Minute)
 	for name, a := range map[string]*answer{
@@ -112,6 +107,33 @@ func TestCookiesOverTLS(t *testing.T) {
 		}
 	}
 	b.post(t, "/dashboard/login/code", map[string][]string{"code": {code(t, s, secret)}}).leadsTo(t, "/dashboard/")
+}
+
+func TestSignInOnlyAtThePublicURL(t *testing.T) {
+	t.Parallel()
+	cfg := harness.Config(t, "sqlite")
+	roots := writeCertificate(t, &cfg)
+	cfg.PublicURL = "https://tp.example"
+	s := harness.Start(t, cfg, harness.NewClock())
+	s.URL = s.App.Listens()
+	b := newBrowser(t, s)
+	b.client.Transport.(*http.Transport).TLSClientConfig = &tls.Config{RootCAs: roots}
+	b.person = addMember(t, s, s.Workspace(t, "acme"), "ada@example.com", accounts.Owner)
+	for _, host := range []string{"tp.example:8443", "evil.tp.example", "other.example", "203.0.113.7"} {
+		b.host = host
+		b.get(t, "/dashboard/login").refuses(t, http.StatusForbidden, "public_url")
+		b.post(t, "/dashboard/login", credentials(b, password)).refuses(t, http.StatusForbidden, "https://tp.example")
+		b.post(t, "/dashboard/login/passkey/start", nil).refuses(t, http.StatusForbidden, "public_url")
+	}
+	b.host = "tp.example"
+	b.get(t, "/dashboard/login").shows(t, "passkey")
+	if a := b.post(t, "/dashboard/login/passkey/start", nil).is(t, http.StatusOK); !strings.Contains(a.body, `"rpId":"tp.example"`) {
+		t.Errorf("the challenge is %s, want the relying party tp.example", a.body)
+	}
+	b.post(t, "/dashboard/login", credentials(b, password)).leadsTo(t, "/dashboard/")
+	b.signedIn(t, true)
+	b.host = "tp.example:8443"
+	b.signedIn(t, false)
 }
 
 func TestCookiesOnThisMachine(t *testing.T) {
