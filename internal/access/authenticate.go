@@ -35,6 +35,9 @@ type Authenticator struct {
 	now   func() time.Time
 	used  *LastUsed
 	cache *otter.Cache[[32]byte, *credential]
+	// known are keys that were valid when they were last looked up. Unlike the
+	// cache it outlives changes, and lets no one in.
+	known *otter.Cache[[32]byte, struct{}]
 
 	// mu orders filling the cache against invalidating it: a read that began
 	// before a revocation must not put the key back after it.
@@ -58,7 +61,11 @@ func NewAuthenticator(d *db.DB, ring *keyring.Ring, used *LastUsed, now func() t
 	if err != nil {
 		return nil, fmt.Errorf("key cache: %w", err)
 	}
-	a := &Authenticator{db: d, ring: ring, now: now, used: used, cache: cache}
+	known, err := otter.New(&otter.Options[[32]byte, struct{}]{MaximumSize: cacheSize})
+	if err != nil {
+		return nil, fmt.Errorf("known keys: %w", err)
+	}
+	a := &Authenticator{db: d, ring: ring, now: now, used: used, cache: cache, known: known}
 	d.OnSignal(SignalKey, a.forget)
 	return a, nil
 }
@@ -107,13 +114,13 @@ func (a *Authenticator) Authenticate(ctx context.Context, bearer, ip string) (*P
 	return &c.principal, nil
 }
 
-// Remembers reports whether this node has seen the bearer value valid, without
-// asking the store. Authenticate decides whether it still is.
+// Remembers reports whether the bearer value was valid when this node last
+// looked it up, without asking the store. Authenticate decides whether it still is.
 func (a *Authenticator) Remembers(bearer string) bool {
 	if _, ok := ParseSecret(bearer); !ok {
 		return false
 	}
-	_, ok := a.cache.GetIfPresent(a.ring.Hash(bearer))
+	_, ok := a.known.GetIfPresent(a.ring.Hash(bearer))
 	return ok
 }
 
@@ -129,11 +136,13 @@ func (a *Authenticator) load(ctx context.Context, prefix string, hash [32]byte, 
 	defer cancel()
 	c, err := read(ctx, hex.EncodeToString(hash[:]))
 	if errors.Is(err, db.ErrNotFound) {
+		a.known.Invalidate(hash)
 		return nil, errRefused()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("look up key: %w", err)
 	}
+	a.known.Set(hash, struct{}{})
 	c.loadedAt = now
 	a.remember(hash, c, generation)
 	return c, nil

@@ -35,7 +35,7 @@ func (f *faces) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if clientip.IsHTTPS(r, f.public, f.api.TrustedProxies) {
 		h.Set("Strict-Transport-Security", "max-age=31536000")
 	}
-	defer limitUnreadBody(w, r)()
+	defer limitUnreadBody(w, r, unreadBodyTimeout)()
 	if dashboard.Serves(r.URL.Path) {
 		f.pages.ServeHTTP(w, r)
 		return

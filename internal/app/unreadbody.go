@@ -18,12 +18,12 @@ const (
 // limitUnreadBody bounds how long the body of a request can hold its
 // connection. Handlers that read a body set their own deadlines. Call done when
 // the handler has returned.
-func limitUnreadBody(w http.ResponseWriter, r *http.Request) (done func()) {
+func limitUnreadBody(w http.ResponseWriter, r *http.Request, timeout time.Duration) (done func()) {
 	if r.ContentLength == 0 {
 		return func() {}
 	}
 	control := http.NewResponseController(w)
-	limit := func() { _ = control.SetReadDeadline(time.Now().Add(unreadBodyTimeout)) }
+	limit := func() { _ = control.SetReadDeadline(time.Now().Add(timeout)) }
 	limit()
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {
 		// No handler reads it. A deadline that stayed would cancel a stream.

@@ -1,6 +1,8 @@
 package leaks
 
 import (
+	"bytes"
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -9,8 +11,11 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -174,7 +179,62 @@ func TestGitHubsKeysAreKeptAndAskedForAgainWithBounds(t *testing.T) {
 	}
 }
 
-// Nobody would get past the lock that is held meanwhile.
+// Reporters wait for one fetch together, and none waits for longer than its own
+// request.
+func TestFetchOfGitHubsKeysHoldsNoOneUp(t *testing.T) {
+	t.Parallel()
+	asked, release := make(chan struct{}, 8), make(chan struct{})
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked <- struct{}{}
+		<-release
+		_ = json.NewEncoder(w).Encode(map[string]any{"public_keys": []map[string]any{{"key_identifier": sampleKeyID, "key": sampleKey}}})
+	}))
+	t.Cleanup(s.Close)
+	now := time.Now()
+	g := keysAt(s.URL, &now)
+	verify := func(ctx context.Context) error {
+		return g.verify(ctx, []byte(sampleBody), sampleKeyID, sampleSignature)
+	}
+	verified := make(chan error, 2)
+	go func() { verified <- verify(t.Context()) }()
+	<-asked
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	if err := verify(gone); !errors.Is(err, context.Canceled) {
+		t.Errorf("a reporter who left got %v, want context.Canceled", err)
+	}
+	go func() { verified <- verify(t.Context()) }()
+	close(release)
+	for range 2 {
+		if err := <-verified; err != nil {
+			t.Error(err)
+		}
+	}
+	if len(asked) > 0 {
+		t.Error("GitHub was asked more than once")
+	}
+}
+
+// Not parallel: it looks at the process's own log.
+func TestUnreachableGitHubIsLoggedOncePerFetch(t *testing.T) {
+	var lines bytes.Buffer
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&lines, nil)))
+	t.Cleanup(func() { slog.SetDefault(before) })
+	s := startKeyServer(t, nil)
+	now := time.Now()
+	g := keysAt(s.URL, &now)
+	for range 20 {
+		if err := g.verify(t.Context(), []byte(sampleBody), "made up", sampleSignature); !errors.Is(err, ErrNoGitHubKeys) {
+			t.Fatalf("got %v, want ErrNoGitHubKeys", err)
+		}
+	}
+	if n := strings.Count(lines.String(), "\n"); n != 1 {
+		t.Errorf("20 reports left %d lines in the log, want 1", n)
+	}
+}
+
+// A fetch that never ended would hold up every report.
 func TestListOfKeysThatSwitchesProtocolsIsNotWaitedFor(t *testing.T) {
 	t.Parallel()
 	s := httptest.NewServer(http.HandlerFunc(safehttptest.Switching))

@@ -11,6 +11,7 @@ import (
 
 	"turnpike/internal/access"
 	"turnpike/internal/accounts"
+	"turnpike/internal/config"
 	"turnpike/test/harness"
 )
 
@@ -305,6 +306,33 @@ func TestRefusedKeysAreLimitedPerAddress(t *testing.T) {
 	s.Do(t, models(good)).Want(t, 200, "") // a neighbour behind the same address is not punished
 	s.Clock.Turn(time.Minute)
 	s.Do(t, models("tp_test_nonsense")).Want(t, 401, "authentication_error")
+}
+
+func TestRefusedKeysStopCostingLookups(t *testing.T) {
+	t.Parallel()
+	eachHooked(t, func(_ *testing.T, cfg *config.Config) { cfg.Limits.RefusedKeys = 3 }, func(t *testing.T, c *customer) {
+		s := c.Server
+		w := s.Workspace(t, "acme")
+		known, _ := s.Key(t, w, accounts.Test)
+		unknown, _ := s.Key(t, w, accounts.Test)
+		s.Clock.Turn(time.Minute - time.Duration(s.Clock.Now().UnixNano())%time.Minute) // to the minute's beginning
+		s.Do(t, models(known)).Want(t, 200, "")
+		for range 3 {
+			s.Do(t, models(strangersKey)).Want(t, 401, "authentication_error")
+		}
+		s.Do(t, models(strangersKey)).Want(t, 429, "rate_limit_exceeded")
+		// The store would have said that this one is valid.
+		r := s.Do(t, models(unknown)).Want(t, 429, "rate_limit_exceeded")
+		if r.Header.Get("Retry-After") == "" {
+			t.Error("429 without Retry-After")
+		}
+		// Keys that this node has seen valid work, also when they are read again.
+		s.Do(t, models(known)).Want(t, 200, "")
+		s.Clock.Turn(30 * time.Second)
+		s.Do(t, models(known)).Want(t, 200, "")
+		s.Clock.Turn(30 * time.Second)
+		s.Do(t, models(unknown)).Want(t, 200, "")
+	})
 }
 
 func TestKeysWorkFromTheirAddressesOnly(t *testing.T) {

@@ -441,6 +441,40 @@ func TestGitHubReportsOnlyWhatItHasSigned(t *testing.T) {
 	})
 }
 
+func TestGitHubReportsCountUntilTheirSignatureIsVerified(t *testing.T) {
+	t.Parallel()
+	g := newGitHub(t)
+	eachHooked(t, func(_ *testing.T, cfg *config.Config) { cfg.Leaks.GitHubKeysURL, cfg.Leaks.ReportPerMinute = g.url, 5 }, func(t *testing.T, c *customer) {
+		good := g.report(t, map[string]string{"token": strangersKey, "type": "turnpike_api_key", "url": "", "source": "commit"})
+		forged := good
+		forged.Header = http.Header{"Github-Public-Key-Identifier": {"x"}, "Github-Public-Key-Signature": {"AAAA"}}
+		for range 10 { // more than the limit
+			c.Do(t, good).Want(t, 200, "")
+		}
+		for range 5 {
+			c.Do(t, forged).Want(t, 403, "invalid_signature")
+		}
+		c.Do(t, forged).Want(t, 429, "rate_limit_exceeded")
+		c.Do(t, leakOf(strangersKey)).Want(t, 429, "rate_limit_exceeded")
+	})
+}
+
+func TestUnreachableGitHubDoesNotLiftTheLimit(t *testing.T) {
+	t.Parallel()
+	broken := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(broken.Close)
+	eachHooked(t, func(_ *testing.T, cfg *config.Config) {
+		cfg.Leaks.GitHubKeysURL, cfg.Leaks.ReportPerMinute = broken.URL, 5
+	}, func(t *testing.T, c *customer) {
+		forged := harness.Request{Method: "POST", Path: "/leaks/github", Body: "[]", Header: http.Header{
+			"Github-Public-Key-Identifier": {"x"}, "Github-Public-Key-Signature": {"AAAA"}}}
+		for range 5 {
+			c.Do(t, forged).Want(t, 502, "upstream_error")
+		}
+		c.Do(t, forged).Want(t, 429, "rate_limit_exceeded")
+	})
+}
+
 func TestGitLabReportsWithItsToken(t *testing.T) {
 	t.Parallel()
 	const token = "gitlab-shares-this-with-us"

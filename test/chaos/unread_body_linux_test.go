@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -34,56 +35,71 @@ var (
 	}
 )
 
+// TestUnsentBodiesDoNotHoldConnections attacks from 127.0.0.1. Other clients,
+// which have other loopback addresses, notice nothing.
 func TestUnsentBodiesDoNotHoldConnections(t *testing.T) {
 	t.Parallel()
-	for name, args := range map[string][]string{
-		"capped":                 nil,
-		"by the deadlines alone": {"--limits-unauthenticated-connections", "0"},
+	for name, c := range map[string]struct {
+		args   []string
+		capped bool
+	}{
+		"capped":                 {nil, true},
+		"by the deadlines alone": {[]string{"--limits-unauthenticated-connections", "0"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if !full {
+			a := attack{connections: 1500, requests: unreadRequests, capped: c.capped}
+			if full {
+				a.connections, a.requests = 5000, append(slices.Clone(unreadRequests), slowRequests...)
+			} else {
 				t.Parallel()
 			}
-			attack := attackSize{connections: 1500, requests: unreadRequests}
-			if full {
-				attack = attackSize{connections: 5000, requests: append(unreadRequests, slowRequests...)}
+			raiseFileLimit(t, uint64(a.connections)+1000)
+			at := program.Place{Folder: t.TempDir()}
+			s := serve(t, at, c.args...)
+			a.address = strings.TrimPrefix(s.URL, "http://")
+			stream := a.stream(t, newKey(t, at))
+			a.run(t)
+			if text := <-stream; !strings.HasSuffix(text, "data: [DONE]\n\n") {
+				t.Errorf("the stream of another client ended with %.200q, want [DONE]", text[max(0, len(text)-200):])
 			}
-			raiseFileLimit(t, uint64(attack.connections)+1000)
-			s := serve(t, program.Place{Folder: t.TempDir()}, args...)
-			attack.run(t, strings.TrimPrefix(s.URL, "http://"))
 		})
 	}
 }
 
-// attackSize is how many connections are held, and by which requests.
-type attackSize struct {
+// attack is many connections from 127.0.0.1 that announce bodies.
+type attack struct {
+	address     string
 	connections int
 	requests    []string
+	capped      bool
 }
 
 // goneWithin is how long a connection may be held. The longest deadline is the
 // 20 seconds of limits.body_timeout. The rest is for a busy machine.
 const goneWithin = time.Minute
 
-func (a attackSize) run(t *testing.T, address string) {
+func (a attack) run(t *testing.T) {
 	t.Helper()
 	begun := time.Now()
 	var held sync.WaitGroup
 	var mu sync.Mutex
 	ends := map[string]int{}
 	for i := range a.connections {
-		conn, err := net.Dial("tcp", address) // from 127.0.0.1
+		conn, err := net.Dial("tcp", a.address)
 		if err != nil {
 			t.Fatalf("connection %d: %v", i, err)
 		}
 		t.Cleanup(func() { conn.Close() })
 		_ = conn.SetReadDeadline(time.Now().Add(goneWithin))
 		held.Go(func() {
-			_, _ = io.WriteString(conn, a.requests[i%len(a.requests)]) // fails if the cap closed it
-			_, err := io.Copy(io.Discard, conn)
-			end := "closed"
+			request := a.requests[i%len(a.requests)]
+			_, _ = io.WriteString(conn, request) // fails if the cap has closed it
+			n, err := io.Copy(io.Discard, conn)
+			end := "answered"
 			if timeout, ok := err.(net.Error); ok && timeout.Timeout() {
-				end = fmt.Sprintf("held: %.40q", a.requests[i%len(a.requests)])
+				end = fmt.Sprintf("held: %.40q", request)
+			} else if n == 0 {
+				end = "closed by the cap"
 			}
 			mu.Lock()
 			ends[end]++
@@ -94,7 +110,7 @@ func (a attackSize) run(t *testing.T, address string) {
 
 	answered := 0
 	for range 100 {
-		if err := probe(address, "127.0.0.2"); err != nil {
+		if err := probe(a.address, "127.0.0.2"); err != nil {
 			t.Log(err)
 			continue
 		}
@@ -104,20 +120,51 @@ func (a attackSize) run(t *testing.T, address string) {
 		t.Errorf("another client got %d of 100 answers from /healthz, want all", answered)
 	}
 	held.Wait()
-	t.Logf("opened %d connections in %v; the last one ended after %v", a.connections, opened, time.Since(begun))
-	if ends["closed"] != a.connections {
-		t.Errorf("connections ended as %v, want all %d closed", ends, a.connections)
+	t.Logf("opened %d connections in %v, the last one ended after %v: %v", a.connections, opened, time.Since(begun), ends)
+	if gone := ends["answered"] + ends["closed by the cap"]; gone != a.connections || a.capped != (ends["closed by the cap"] > 0) {
+		t.Errorf("connections ended as %v, want all %d gone, some of them by the cap: %t", ends, a.connections, a.capped)
 	}
-	if err := probe(address, "127.0.0.1"); err != nil {
+	if err := probe(a.address, "127.0.0.1"); err != nil {
 		t.Errorf("the address is still refused after its connections are gone: %v", err)
 	}
 }
 
+// stream begins a chat from 127.0.0.3 that takes longer than any deadline of a
+// body, and returns what came of it.
+func (a attack) stream(t *testing.T, key string) <-chan string {
+	t.Helper()
+	tokens := 30
+	if full {
+		tokens = 100
+	}
+	body := fmt.Sprintf(`{"model":"gpt-4o-mini","stream":true,"messages":[{"role":"user","content":"[[sim:length=%d]] [[sim:chunk_delay=300ms]]"}]}`, tokens)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+a.address+"/v1/chat/completions", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+key)
+	req.Header.Set("Content-Type", "application/json")
+	res, err := transportFrom("127.0.0.3").RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := make(chan string, 1)
+	go func() {
+		defer res.Body.Close()
+		text, _ := io.ReadAll(res.Body) // what is missing at its end tells
+		out <- string(text)
+	}()
+	return out
+}
+
+func transportFrom(address string) *http.Transport {
+	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}, Timeout: callTimeout}
+	return &http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true}
+}
+
 // probe asks for /healthz on a new connection from the local address.
 func probe(address, from string) error {
-	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: callTimeout}
-	transport := &http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true}
-	client := &http.Client{Transport: transport, Timeout: callTimeout}
+	client := &http.Client{Transport: transportFrom(from), Timeout: callTimeout}
 	res, err := client.Get("http://" + address + "/healthz")
 	if err != nil {
 		return err
