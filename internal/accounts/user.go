@@ -44,7 +44,7 @@ func CreateUser(ctx context.Context, tx *db.Tx, u *User, now time.Time) error {
 	if err != nil || address.Address != u.Email {
 		return fault.Invalid("email", "%q is not an e-mail address", u.Email)
 	}
-	u.Email = strings.ToLower(u.Email)
+	u.Email = NormalEmail(u.Email)
 	if !slices.Contains(Roles, u.Role) {
 		return fault.Invalid("role", "role must be one of owner, admin, developer, viewer, not %q", u.Role)
 	}
@@ -69,6 +69,18 @@ func CreateUser(ctx context.Context, tx *db.Tx, u *User, now time.Time) error {
 		return fault.Param(fault.Conflict, "email", "%s is a member of this workspace already", u.Email)
 	}
 	return err
+}
+
+// NormalEmail is how email addresses are stored and compared: without regard to
+// the case of ASCII letters. Folding others would make one person's address
+// another's: U+212A, the Kelvin sign, becomes k.
+func NormalEmail(email string) string {
+	return strings.Map(func(r rune) rune {
+		if 'A' <= r && r <= 'Z' {
+			return r - 'A' + 'a'
+		}
+		return r
+	}, strings.TrimSpace(email))
 }
 
 // WorkspacesOf returns the workspaces that a person is a member of, oldest first.

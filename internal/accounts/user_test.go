@@ -43,3 +43,20 @@ func TestWorkspacesOfAPersonAreThoseTheyAreAMemberOf(t *testing.T) {
 		}
 	})
 }
+
+func TestEmailsAreFoldedInASCIIOnly(t *testing.T) {
+	t.Parallel()
+	for email, want := range map[string]string{
+		" Kate@Example.COM ":          "kate@example.com",
+		"\u212Aate@example.com":       "\u212Aate@example.com", // the Kelvin sign
+		"kate@\u212Aelvin.example":    "kate@\u212Aelvin.example",
+		"\u0130da@example.com":        "\u0130da@example.com", // I with a dot
+		"\u00dcnal@example.com":       "\u00dcnal@example.com",
+		"\uff2bate@example.com":       "\uff2bate@example.com", // full-width
+		"o'brien+tag@sub.example.com": "o'brien+tag@sub.example.com",
+	} {
+		if got := NormalEmail(email); got != want {
+			t.Errorf("NormalEmail(%q) is %q, want %q", email, got, want)
+		}
+	}
+}

@@ -29,9 +29,9 @@ type Config struct {
 	Listen          string         `name:"listen" default:"127.0.0.1:8080" help:"Address and port the server listens on; port 0 picks a free one."`
 	Data            string         `name:"data" default:"./turnpike-data" help:"Folder of the embedded database, the files and the generated master key."`
 	DatabaseURL     SecretURL      `name:"database_url" help:"PostgreSQL address (postgres://user:password@host/database), which makes this server one node of a cluster; empty means the embedded database in the data folder."`
-	PublicURL       string         `name:"public_url" help:"Address under which clients reach the server, used in links and signed URLs; empty derives it from listen."`
+	PublicURL       string         `name:"public_url" help:"Address under which clients reach the server, used in links and signed URLs, and where people sign in to the dashboard; empty derives it from listen."`
 	MasterKey       Secret         `name:"master_key" help:"32 random bytes in base64 or hex that protect all stored secrets; required with PostgreSQL and the same on every node, empty means the one generated in the data folder."`
-	TrustedProxies  []netip.Prefix `name:"trusted_proxies" help:"Addresses or CIDR ranges of reverse proxies whose X-Forwarded-For is believed; empty believes none."`
+	TrustedProxies  []netip.Prefix `name:"trusted_proxies" help:"Addresses or CIDR ranges of reverse proxies. They are believed about the client's address (X-Forwarded-For) and, if public_url is https, that the client uses HTTPS; empty believes none."`
 	AllowedOrigins  []string       `name:"allowed_origins" help:"Browser origins from which tp_live_ keys are accepted; empty accepts none."`
 	MetricsListen   string         `name:"metrics_listen" help:"Address and port of GET /metrics for Prometheus, on a listener of its own; empty turns it off."`
 	ShutdownTimeout time.Duration  `name:"shutdown_timeout" default:"30s" min:"0s" max:"1h" help:"How long a stopping server waits for requests in flight."`
@@ -79,7 +79,7 @@ type Limits struct {
 	HeaderBytes Size          `name:"header_bytes" default:"32KiB" min:"4KiB" max:"1MiB" help:"Largest request header, all fields together."`
 	BodyTimeout time.Duration `name:"body_timeout" default:"20s" min:"100ms" max:"10m" help:"How long a request body may take to arrive; a large one gets a second more for every 8 KiB of its first MiB, and for every 64 KiB of the rest."`
 	BodiesBytes Size          `name:"bodies_bytes" default:"1GiB" min:"2KiB" max:"1024GiB" help:"Memory that all request bodies over 64 KiB may have at once, and a workspace half of what the others leave of it; a body that finds no room is 503 overloaded. It is never less than twice the largest body."`
-	RefusedKeys int           `name:"refused_keys" default:"60" min:"0" max:"1000000" help:"Refused keys per minute after which an address must wait; 0 turns this off."`
+	RefusedKeys int           `name:"refused_keys" default:"60" min:"0" max:"1000000" help:"Rejected keys per minute after which an address must wait; keys that the node has seen valid still work from there. 0 turns this off."`
 	// As many as a load test opens at once: what an address has open between the
 	// handshake and its first valid key is in here, too.
 	UnauthenticatedConnections int `name:"unauthenticated_connections" default:"1024" min:"0" max:"1000000" help:"Connections that one client address, in IPv6 one /64, may have open on which no complete request with a valid key or session has arrived; more are closed. Trusted proxies are exempt, and 0 turns this off."`

@@ -140,6 +140,9 @@ func TestProviderSignsInMembersAndTheInvited(t *testing.T) {
 		}
 		_, err = finish("2", "ada@example.com")
 		want(t, err, fault.Authentication)
+		w.withoutPassword("kate@example.com", accounts.Owner)
+		_, err = finish("kelvin", "\u212Aate@example.com") // lower case in Unicode is kate@example.com
+		want(t, err, fault.Authentication)
 		_, err = finish("3", "eve@example.com")
 		want(t, err, fault.Authentication)
 		w.invited("cyd@example.com", accounts.Admin)

@@ -218,8 +218,8 @@ func (p *People) log(ctx context.Context, tx *db.Tx, by audit.Actor, userID, act
 	return nil
 }
 
-// normal is how e-mail addresses are stored and compared.
-func normal(email string) string { return strings.ToLower(strings.TrimSpace(email)) }
+// normal is how email addresses are stored and compared.
+func normal(email string) string { return accounts.NormalEmail(email) }
 
 func checkEmail(email string) error {
 	address, err := mail.ParseAddress(email)

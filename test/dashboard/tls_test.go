@@ -136,6 +136,77 @@ func TestSignInOnlyAtThePublicURL(t *testing.T) {
 	b.signedIn(t, false)
 }
 
+func TestEveryFaceHasSecurityHeaders(t *testing.T) {
+	t.Parallel()
+	for _, secure := range []bool{true, false} {
+		cfg := harness.Config(t, "sqlite")
+		transport := &http.Transport{ForceAttemptHTTP2: true}
+		if secure {
+			transport.TLSClientConfig = &tls.Config{RootCAs: writeCertificate(t, &cfg)}
+		}
+		t.Cleanup(transport.CloseIdleConnections)
+		s := harness.Start(t, cfg, harness.NewClock())
+		key, _ := s.Key(t, s.Workspace(t, "acme"), accounts.Test)
+		for path, status := range map[string]int{"/v1/models": 200, "/v1/nothing": 404, "/docs": 200, "/openapi.json": 200, "/files/x/y/z": 403, "/healthz": 200,
+			"/nothing": 404, "/leaks/github": 405, "/dashboard/login": 200, "/dashboard/nothing": 404, "/dashboard": 303, "/": 303} {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.HasPrefix(path, "/v1/") {
+				req.Header.Set("Authorization", "Bearer "+key)
+			}
+			res, err := transport.RoundTrip(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			res.Body.Close()
+			if res.StatusCode != status {
+				t.Errorf("GET %s answered %d, want %d", path, res.StatusCode, status)
+			}
+			if got := res.Header.Get("X-Content-Type-Options"); got != "nosniff" {
+				t.Errorf("GET %s has X-Content-Type-Options %q, want nosniff", path, got)
+			}
+			if got := res.Header.Get("Strict-Transport-Security") != ""; got != secure {
+				t.Errorf("GET %s by %s has Strict-Transport-Security: %t, want %t", path, req.URL.Scheme, got, secure)
+			}
+		}
+	}
+}
+
+// The cap counts TCP connections, whatever is spoken on them.
+func TestUnauthenticatedConnectionsAreCappedOverTLS(t *testing.T) {
+	t.Parallel()
+	cfg := harness.Config(t, "sqlite")
+	roots := writeCertificate(t, &cfg)
+	cfg.Limits.UnauthenticatedConnections = 1
+	s := harness.Start(t, cfg, harness.NewClock())
+	address := strings.TrimPrefix(s.URL, "https://")
+	connect := func() error {
+		conn, err := tls.Dial("tcp", address, &tls.Config{RootCAs: roots})
+		if err == nil {
+			t.Cleanup(func() { conn.Close() })
+		}
+		return err
+	}
+	b := newBrowser(t, s)
+	transport := b.client.Transport.(*http.Transport)
+	transport.TLSClientConfig, transport.ForceAttemptHTTP2 = &tls.Config{RootCAs: roots}, true
+	b.person = addMember(t, s, s.Workspace(t, "acme"), "ada@example.com", accounts.Owner)
+	b.get(t, "/dashboard/login").is(t, http.StatusOK)
+	if connect() == nil {
+		t.Error("a second connection is accepted beside an unauthenticated one")
+	}
+	b.post(t, "/dashboard/login", credentials(b, password)).leadsTo(t, "/dashboard/")
+	b.signedIn(t, true) // the session counts, on the same HTTP/2 connection
+	if err := connect(); err != nil {
+		t.Errorf("a second connection is refused beside one with a session: %v", err)
+	}
+	if connect() == nil {
+		t.Error("a third connection is accepted beside an unauthenticated one")
+	}
+}
+
 func TestCookiesOnThisMachine(t *testing.T) {
 	t.Parallel()
 	harness.Each(t, func(t *testing.T, s *harness.Server) {
