@@ -94,7 +94,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		slog.Debug("a name leads to an address that is not allowed", "host", req.URL.Hostname(), "err", err)
 	}
 	if err != nil {
-		return nil, &failure{stage: trace.reached(), after: time.Since(start), err: err}
+		return nil, &failure{host: req.URL.Hostname(), stage: trace.reached(), after: time.Since(start), err: err}
 	}
 	return resp, nil
 }

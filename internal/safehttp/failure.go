@@ -18,6 +18,7 @@ import (
 
 // failure is a failed request: the cause, and how far the request came when.
 type failure struct {
+	host  string // of the URL
 	stage stage
 	after time.Duration
 	err   error
@@ -160,6 +161,10 @@ func explainDNS(err error) string {
 	var unknown *net.DNSError
 	if errors.As(err, &unknown) && !unknown.IsNotFound {
 		return fmt.Sprintf("the name %s could not be looked up", strings.TrimSuffix(unknown.Name, "."))
+	}
+	var f *failure
+	if errors.As(err, &f) {
+		return fmt.Sprintf("the name %s does not resolve to a public address", f.host)
 	}
 	return "the name does not resolve to a public address"
 }

@@ -85,7 +85,7 @@ func TestFailuresAreClassifiedAndExplained(t *testing.T) {
 	}{
 		"unknown name": {
 			url: "https://example.invalid/", names: fixed(),
-			class: "dns", explain: "the name does not resolve to a public address",
+			class: "dns", explain: "the name example.invalid does not resolve to a public address",
 		},
 		"name server is silent": {
 			url: "https://example.com/", silent: true, options: ClientOptions{ConnectTimeout: short},
@@ -93,7 +93,7 @@ func TestFailuresAreClassifiedAndExplained(t *testing.T) {
 		},
 		"refused address": {
 			url: "https://example.com/", names: fixed("10.0.0.5"),
-			class: "dns", explain: "the name does not resolve to a public address",
+			class: "dns", explain: "the name example.com does not resolve to a public address",
 		},
 		"nobody listens": {
 			url:   "https://" + closedPort(t) + "/",
@@ -387,7 +387,7 @@ func TestErrorsAreRecognisedThroughTheirWrapping(t *testing.T) {
 		return &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", err)}
 	}
 	failed := func(s stage, err error) error {
-		return &url.Error{Op: "Post", URL: "https://example.com/?token=secret", Err: &failure{stage: s, after: 10*time.Second + 40*time.Millisecond, err: err}}
+		return &url.Error{Op: "Post", URL: "https://example.com/?token=secret", Err: &failure{host: "example.com", stage: s, after: 10*time.Second + 40*time.Millisecond, err: err}}
 	}
 	refused := &Refused{netip.MustParseAddr("10.0.0.5")}
 	for _, c := range []struct {
@@ -396,7 +396,7 @@ func TestErrorsAreRecognisedThroughTheirWrapping(t *testing.T) {
 	}{
 		{nil, "", ""},
 		{refused, "refused_address", "the address 10.0.0.5 is private and not allowed"},
-		{fmt.Errorf("deliver: %w", failed(connecting, &net.OpError{Op: "dial", Err: refused})), "dns", "the name does not resolve to a public address"},
+		{fmt.Errorf("deliver: %w", failed(connecting, &net.OpError{Op: "dial", Err: refused})), "dns", "the name example.com does not resolve to a public address"},
 		{failed(connecting, &Refused{}), "refused_address", "the address is not valid and not allowed"},
 		{failed(connecting, context.DeadlineExceeded), "timeout", "no connection within 10 s"},
 		{failed(connecting, dial(syscall.ETIMEDOUT)), "timeout", "no connection within 10 s"},

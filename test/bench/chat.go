@@ -26,7 +26,8 @@ const (
 
 // noLimits is so much that nobody reaches it: limits are on, and refuse nothing.
 var noLimits = []string{"--limits-live-requests-per-minute", "100000000", "--limits-live-tokens-per-minute", "1000000000000", "--limits-live-in-flight", "1000000",
-	"--limits-reads-per-minute", "0", "--limits-workspace-reads-per-minute", "0", "--limits-writes-per-minute", "0", "--limits-workspace-writes-per-minute", "0"}
+	"--limits-reads-per-minute", "0", "--limits-workspace-reads-per-minute", "0", "--limits-writes-per-minute", "0", "--limits-workspace-writes-per-minute", "0",
+	"--limits-unauthenticated-connections", "1000000"}
 
 // subject is a server under measurement.
 type subject struct {
