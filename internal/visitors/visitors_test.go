@@ -23,13 +23,17 @@ func TestVisitorsAreLimitedByNetworkAndMinute(t *testing.T) {
 		t.Errorf("the wait is %v, want 15s", wait)
 	}
 	c.Remove(netip.MustParseAddr("192.0.2.1"))
-	if !admitted("192.0.2.1") || admitted("192.0.2.1") {
-		t.Error("a visit that was taken back makes no room for exactly one")
+	for visit := range 2 {
+		if got, want := admitted("192.0.2.1"), visit < 1; got != want {
+			t.Errorf("visit %d after one was taken back: admitted is %t, want %t", visit+1, got, want)
+		}
 	}
 	now = now.Add(15 * time.Second)
 	c.Remove(netip.MustParseAddr("192.0.2.1"))
-	if !admitted("192.0.2.1") || !admitted("192.0.2.1") || admitted("192.0.2.1") {
-		t.Error("the next minute does not have the limit's visits")
+	for visit := range 3 {
+		if got, want := admitted("192.0.2.1"), visit < 2; got != want {
+			t.Errorf("visit %d of the next minute: admitted is %t, want %t", visit+1, got, want)
+		}
 	}
 	if off := New(0, time.Now); off.Admit(netip.MustParseAddr("192.0.2.1")) != 0 || off.Wait(netip.MustParseAddr("192.0.2.1")) != 0 {
 		t.Error("a limit of 0 limits")
