@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -77,9 +78,19 @@ func examine(ctx context.Context, l config.Loaded) []finding {
 		return []finding{{"settings", false, message(err)}}
 	}
 	out := append([]finding{{"settings", true, "the settings make sense"}}, examineLimits()...)
+	out = append(out, examineHTTPS(l.Config)...)
 	out = append(out, examineStorage(ctx, l)...)
 	out = append(out, examineServices(ctx, l)...)
 	return append(out, examineProviders(ctx, l)...)
+}
+
+// examineHTTPS finds settings under which no one can sign in to the dashboard.
+func examineHTTPS(c config.Config) []finding {
+	if !strings.HasPrefix(c.PublicURL, "https://") || c.TLS.Cert != "" || len(c.TrustedProxies) > 0 {
+		return nil
+	}
+	return []finding{{"https", false, "public_url begins with https://, but the server has no certificate and trusts no proxy, so no one can sign in to the dashboard; " +
+		"set trusted_proxies to the proxy's address, or tls.cert"}}
 }
 
 // examineStorage looks as far as one thing allows the next.

@@ -147,3 +147,19 @@ func TestDoctorTriesTheBucket(t *testing.T) {
 		t.Errorf("one node needs no bucket: %+v", got)
 	}
 }
+
+func TestDoctorNoticesThatNoOneCanSignIn(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]bool{
+		"public_url: https://api.example.com":                                 true,
+		"public_url: https://api.example.com\ntrusted_proxies: [127.0.0.1]":   false,
+		"public_url: https://api.example.com\ntls: {cert: c.pem, key: k.pem}": false,
+		"public_url: http://localhost:8080":                                   false,
+		"listen: 127.0.0.1:8080":                                              false,
+	} {
+		bad := wrong(examineHTTPS(loadProviders(t, text).Config))
+		if got := len(bad) == 1 && strings.Contains(bad[0], "trusted_proxies"); got != want {
+			t.Errorf("%q: found %q, want a finding: %t", text, bad, want)
+		}
+	}
+}
