@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"time"
 
-	"turnpike/internal/access"
 	"turnpike/internal/accounts"
 	"turnpike/internal/fault"
 	"turnpike/internal/limits"
@@ -58,22 +57,33 @@ func (s *Server) kindOf(r *http.Request) requestKind {
 	return writeRequest
 }
 
-// limit counts the request toward the limits of its key and its workspace. A
-// scoped token's requests count toward its key's.
+// limit counts the request toward the limits of its key, the key's ancestors
+// and the workspace. A scoped token's requests count toward its key's.
 func (c *Call) limit(kind requestKind) error {
 	p, rates := c.Principal, c.s.Rates
-	key, workspace := rates.of(p, kind)
-	subjects := [2]limits.Subject{
-		{ID: p.KeyID + "/" + string(kind), Limits: limits.Limits{RequestsPerMinute: key}},
-		{ID: p.WorkspaceID + "/" + string(p.Environment) + "/" + string(kind), Limits: limits.Limits{RequestsPerMinute: workspace}},
+	subject := func(id string, perMinute int64) limits.Subject {
+		return limits.Subject{ID: id + "/" + string(kind), Limits: limits.Limits{RequestsPerMinute: perMinute}}
 	}
-	ticket, err := c.s.Limiter.BeginAll(subjects[:], 0, c.s.Now())
+	subjects := make([]limits.Subject, 0, 2+len(p.Ancestors))
+	subjects = append(subjects, subject(p.KeyID, rates.ofKey(p.Environment, kind, p.RateLimit)),
+		subject(p.WorkspaceID+"/"+string(p.Environment), rates.ofWorkspace(kind)))
+	for _, a := range p.Ancestors {
+		subjects = append(subjects, subject(a.KeyID, rates.ofKey(p.Environment, kind, a.RateLimit)))
+	}
+	ticket, err := c.s.Limiter.BeginAll(subjects, 0, c.s.Now())
 	var refusal *limits.Refusal
 	if errors.As(err, &refusal) {
 		if kind != modelRequest { // whose headers are the gateway's
 			refusal.Headers(c.w.Header())
 		}
-		return rateFault(refusal, kind, refusal.ID == subjects[0].ID)
+		whose := "A key that created this key"
+		switch refusal.ID {
+		case subjects[0].ID:
+			whose = "This key"
+		case subjects[1].ID:
+			whose = "This workspace"
+		}
+		return rateFault(refusal, kind, whose)
 	}
 	if err != nil {
 		return err
@@ -85,33 +95,39 @@ func (c *Call) limit(kind requestKind) error {
 	return nil
 }
 
-// of returns the limits of a principal's key and of its workspace.
-func (r Rates) of(p *access.Principal, kind requestKind) (key, workspace int64) {
+// ofKey returns the limit of a key whose own rate limit may be set.
+func (r Rates) ofKey(env accounts.Environment, kind requestKind, own *int64) int64 {
 	switch kind {
 	case readRequest, forbiddenRequest:
-		return r.Key.Reads, r.Workspace.Reads
+		return r.Key.Reads
 	case writeRequest:
-		return r.Key.Writes, r.Workspace.Writes
+		return r.Key.Writes
 	}
-	key = r.LiveModelRequests
-	if p.Environment == accounts.Test {
-		key = r.TestModelRequests
+	limit := r.LiveModelRequests
+	if env == accounts.Test {
+		limit = r.TestModelRequests
 	}
-	if p.RateLimit != nil {
-		key = *p.RateLimit
+	if own != nil {
+		limit = *own
 	}
-	if key > 0 {
-		key = max(overflowFactor*key, r.Key.Writes)
+	if limit > 0 {
+		limit = max(overflowFactor*limit, r.Key.Writes)
 	}
-	return key, r.WorkspaceModelRequests
+	return limit
 }
 
-func rateFault(r *limits.Refusal, kind requestKind, ofKey bool) error {
-	whose := "workspace"
-	if ofKey {
-		whose = "key"
+func (r Rates) ofWorkspace(kind requestKind) int64 {
+	switch kind {
+	case readRequest, forbiddenRequest:
+		return r.Workspace.Reads
+	case writeRequest:
+		return r.Workspace.Writes
 	}
-	f := fault.New(fault.RateLimitExceeded, "This %s has reached its limit of %d %s requests per minute. Retry in %s.",
+	return r.WorkspaceModelRequests
+}
+
+func rateFault(r *limits.Refusal, kind requestKind, whose string) error {
+	f := fault.New(fault.RateLimitExceeded, "%s has reached its limit of %d %s requests per minute. Retry in %s.",
 		whose, r.Limit, kind, (r.RetryAfter + time.Millisecond - 1).Truncate(time.Millisecond))
 	f.RetryAfter = r.RetryAfter
 	return f.Because(r)

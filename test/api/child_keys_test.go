@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"turnpike/internal/access"
+	"turnpike/internal/accounts"
+	"turnpike/internal/config"
 	"turnpike/internal/credits"
 	"turnpike/test/harness"
 )
@@ -279,6 +281,26 @@ func TestLogStoresChargedAccounts(t *testing.T) {
 		want := `[["key","` + f.ids[0] + `","` + period + `"],["key","` + f.ids[1] + `","` + period + `"],["workspace","` + m.workspace.ID + `","` + period + `"]]`
 		if stored != want {
 			t.Errorf("got accounts %s, want %s", stored, want)
+		}
+	})
+}
+
+func TestChildReadsAndWritesCountTowardAncestors(t *testing.T) {
+	t.Parallel()
+	eachLimited(t, func(l *config.Limits) { l.ReadsPerMinute = 4 }, func(t *testing.T, s *harness.Server) {
+		parent, _ := s.Key(t, s.Workspace(t, "acme"), accounts.Test)
+		var children []string
+		for range 2 {
+			r := s.Do(t, harness.Request{Method: "POST", Path: "/v1/keys", Key: parent, Body: map[string]any{"name": "child", "scopes": []string{"*"}}}).Want(t, 200, "")
+			children = append(children, r.Text("value"))
+		}
+		for range 2 {
+			s.Do(t, models(children[0])).Want(t, 200, "")
+			s.Do(t, models(children[1])).Want(t, 200, "")
+		}
+		r := s.Do(t, models(children[0])).Want(t, 429, "rate_limit_exceeded")
+		if got, want := r.Text("error.message"), "A key that created this key has reached its limit of 4 read requests per minute. Retry in 15s."; got != want {
+			t.Errorf("got %q, want %q", got, want)
 		}
 	})
 }
