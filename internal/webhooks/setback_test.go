@@ -64,7 +64,7 @@ func TestAttemptsAreInOrderAfterTheClockWasSetBack(t *testing.T) {
 			var rows [][]any
 			for i, status := range statuses {
 				at := time.Now().Add(-time.Duration(i) * time.Hour)
-				rows = append(rows, (&Attempt{ID: ids.Floor(ids.Attempt, at), DeliveryID: delivery, Number: int64(i + 1), StartedAt: at, Status: status, ResponseHeaders: []byte("{}")}).row())
+				rows = append(rows, (&Attempt{ID: ids.Floor(ids.Attempt, at), DeliveryID: delivery, Number: int64(i + 1), StartedAt: at, Status: status, RequestHeaders: []byte("{}"), ResponseHeaders: []byte("{}")}).row())
 			}
 			_, err := insertAttempts.Write(t.Context(), tx, rows)
 			return err
