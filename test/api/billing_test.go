@@ -164,15 +164,16 @@ func TestBudgetsOfEveryLevelRefuseWhatDoesNotFit(t *testing.T) {
 		m.ask(t, "PATCH", "/v1/billing", map[string]any{"monthly_credits": 7.5}).Want(t, 200, "") // five are used
 		refused(twice(m, nil), "insufficient_credits", "workspace", 7.5, 7)
 
-		// Nothing at all is refused at once, at every level, and the narrowest
-		// does not matter when a wider one is empty.
+		// A budget of 0 refuses at every level. If several budgets refuse, the
+		// narrowest is named.
 		none := credits.Micro(0)
 		m.ask(t, "PATCH", "/v1/billing", map[string]any{"monthly_credits": nil}).Want(t, 200, "")
 		refused(m.keyed(t, access.Key{MonthlyBudget: &none}).chat(t, hundred()), "budget_exceeded", "key", 0, 0)
 		m.post(t, "/v1/projects", map[string]any{"id": "none", "monthly_budget": 0})
 		refused(m.Do(t, harness.Request{Method: "POST", Path: "/v1/chat/completions", Key: m.key, Body: hundred(), Header: map[string][]string{"Service-Project": {"none"}}}), "budget_exceeded", "project", 0, 0)
 		m.ask(t, "PATCH", "/v1/billing", map[string]any{"monthly_credits": 0}).Want(t, 200, "")
-		refused(m.keyed(t, access.Key{MonthlyBudget: &none}).chat(t, hundred()), "insufficient_credits", "workspace", 0, 7)
+		refused(m.keyed(t, access.Key{MonthlyBudget: &none}).chat(t, hundred()), "budget_exceeded", "key", 0, 0)
+		refused(m.chat(t, hundred()), "insufficient_credits", "workspace", 0, 7)
 		m.ask(t, "POST", "/v1/embeddings", map[string]any{"model": "odd-embed", "input": "hi"}).Want(t, 402, "insufficient_credits")
 		// What to do about it is not the same for all calls.
 		m.ask(t, "PATCH", "/v1/billing", map[string]any{"monthly_credits": nil}).Want(t, 200, "")
