@@ -3,6 +3,7 @@ package db
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -71,7 +72,17 @@ func openSQLite(path string) (*sqliteEngine, error) {
 	e.writer = newSQLiteWriter(writer)
 	// The writer must come first: it creates the file's WAL, and a query_only
 	// reader cannot.
-	if err := e.ping(context.Background()); err != nil {
+	err = e.ping(context.Background())
+	// Programs that open a new file at the same time can find it locked while one
+	// of them switches it to WAL: SQLite's busy timeout doesn't cover that.
+	for range openRetries {
+		if err == nil || !errors.Is(fold(err), ErrUnavailable) {
+			break
+		}
+		time.Sleep(openPause)
+		err = e.ping(context.Background())
+	}
+	if err != nil {
 		e.close()
 		return nil, fmt.Errorf("open sqlite database: %w", fold(err))
 	}
@@ -83,6 +94,12 @@ func openSQLite(path string) (*sqliteEngine, error) {
 	}
 	return e, nil
 }
+
+// openRetries and openPause bound how long Open waits for another program.
+const (
+	openRetries = 20
+	openPause   = 50 * time.Millisecond
+)
 
 // touch creates the database file readable by its owner alone; SQLite gives
 // the -wal and -shm files the same mode.
