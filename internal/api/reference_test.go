@@ -25,8 +25,8 @@ import (
 	"turnpike/internal/access"
 	"turnpike/internal/agents"
 	"turnpike/internal/api"
-	"turnpike/internal/api/apitest"
 	"turnpike/internal/fault"
+	"turnpike/test/fakes/contract"
 )
 
 // publicPaths need no key, so they are not in the route table.
@@ -48,7 +48,7 @@ func referenceServer(t *testing.T) *httptest.Server {
 // get fetches a path of the reference and checks the answer like any other.
 func get(t *testing.T, s *httptest.Server, path string) (*http.Response, []byte) {
 	t.Helper()
-	c := &http.Client{Transport: apitest.New(t).Transport(t, nil)}
+	c := &http.Client{Transport: contract.New(t).Transport(t, nil)}
 	res, err := c.Get(s.URL + path)
 	if err != nil {
 		t.Fatal(err)
@@ -353,7 +353,7 @@ func TestExampleOfAStreamIsOne(t *testing.T) {
 		headers.Set("Content-Type", "text/event-stream; charset=utf-8")
 		headers.Set("X-Request-Id", "req_01h455vb4pex5vsknk084sn02q")
 		res := &http.Response{StatusCode: http.StatusOK, Header: headers}
-		apitest.New(t).Check(t, httptest.NewRequest(method, strings.ReplaceAll(path, "{id}", "run_1"), nil), res, []byte(content.Example.(string)))
+		contract.New(t).Check(t, httptest.NewRequest(method, strings.ReplaceAll(path, "{id}", "run_1"), nil), res, []byte(content.Example.(string)))
 	}
 }
 

@@ -18,7 +18,6 @@ import (
 
 	"turnpike/internal/access"
 	"turnpike/internal/accounts"
-	"turnpike/internal/api/apitest"
 	"turnpike/internal/app"
 	"turnpike/internal/audit"
 	"turnpike/internal/config"
@@ -27,6 +26,7 @@ import (
 	"turnpike/internal/ids"
 	"turnpike/internal/keyring"
 	"turnpike/internal/nodes"
+	"turnpike/test/fakes/contract"
 )
 
 // MasterKey is the test servers' master key.
@@ -86,7 +86,7 @@ type Server struct {
 	Ring  *keyring.Ring
 	Data  string // the data folder
 
-	validator *apitest.Validator
+	validator *contract.Validator
 }
 
 // Each runs fn against a fresh server on each engine.
@@ -156,7 +156,7 @@ func Start(t testing.TB, cfg config.Config, clock *Clock) *Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Server{App: a, URL: a.URL(), Clock: clock, DB: d, Ring: ring, Data: cfg.Data, validator: apitest.New(t)}
+	return &Server{App: a, URL: a.URL(), Clock: clock, DB: d, Ring: ring, Data: cfg.Data, validator: contract.New(t)}
 }
 
 // Workspace makes a tenant.

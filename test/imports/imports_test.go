@@ -61,7 +61,8 @@ func TestForbiddenImportsAreReported(t *testing.T) {
 		"the tests' tree is free":     {"test/chaos", "internal/db/dbtest", ""},
 		"the tests' tree is not used": {"internal/db", "test/chaos", "tests' own tree"},
 		"test help in shipped code":   {"internal/access", "internal/db/dbtest", "for tests only"},
-		"test help in test help":      {"internal/api/apitest", "internal/db/dbtest", ""},
+		"test help in test help":      {"internal/mail/mailtest", "internal/db/dbtest", ""},
+		"a fake in shipped code":      {"internal/access", "test/fakes/upstreams", "for tests only"},
 		"a package without a place":   {"internal/helpers", "fmt", "has no place"},
 		"a second public package":     {"access", "fmt", "has no place"},
 		"an internal webhook":         {"internal/webhook", "fmt", "has no place"},
@@ -76,11 +77,11 @@ func TestForbiddenImportsAreReported(t *testing.T) {
 	}
 }
 
-func TestInnerTestsFollowTheTableButMayUseDatabases(t *testing.T) {
+func TestInternalTestsFollowTheTableButMayUseTestPackages(t *testing.T) {
 	t.Parallel()
 	got := check([]pkg{{
 		ImportPath:  "turnpike/internal/access",
-		TestImports: []string{"testing", "turnpike/internal/db/dbtest", "turnpike/internal/api"},
+		TestImports: []string{"testing", "turnpike/internal/db/dbtest", "turnpike/test/fakes/upstreams", "turnpike/internal/api"},
 	}})
 	if len(got) != 1 || !strings.Contains(got[0], "imports turnpike/internal/api") {
 		t.Errorf("reported %q, want the import of api alone", got)

@@ -46,10 +46,14 @@ var restricted = []restriction{
 	{to: "leaks", neverFrom: list("gateway"), why: "a leak is reported through api"},
 }
 
-// testOnly packages, named like dbtest, serve tests; no code that ships imports them.
+// testOnly reports whether a package serves tests only: those named like dbtest
+// and the fakes of other services. No code that ships imports them.
 func testOnly(importPath string) bool {
-	return strings.HasPrefix(importPath, "turnpike/internal/") && strings.HasSuffix(importPath, "test")
+	return isFake(importPath) || strings.HasPrefix(importPath, "turnpike/internal/") && strings.HasSuffix(importPath, "test")
 }
+
+// isFake reports whether a package is one of test/fakes, which every test may import.
+func isFake(importPath string) bool { return strings.HasPrefix(importPath, "turnpike/test/fakes/") }
 
 type layer struct {
 	name     string
@@ -110,7 +114,7 @@ func check(packages []pkg) []string {
 func forbidden(from, importPath string) string {
 	to, kind := place(importPath)
 	switch {
-	case kind == outside, kind == unknown: // an unknown one is reported by itself
+	case kind == outside, kind == unknown, isFake(importPath): // an unknown one is reported by itself
 		return ""
 	case kind == free:
 		return "nothing depends on the tests' own tree"

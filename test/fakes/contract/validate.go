@@ -1,10 +1,10 @@
-// Package apitest holds the server to its word: it checks answers against the
-// OpenAPI document that the server shows.
+// Package contract checks the responses of the server against the
+// OpenAPI document that it serves.
 //
 // The schemas are JSON Schema 2020-12 and are compiled once. What the document
 // does not mention is wrong too: a status, a header, a content type, a field
 // of one of our own objects, an error code that belongs to another status.
-package apitest
+package contract
 
 import (
 	"bytes"
