@@ -44,6 +44,8 @@ const (
 	// net/http repeats a call that a server has not processed. By itself it
 	// does so without end.
 	maxRepeats = 2 * maxRedirects
+	// maxHeaders bounds the headers of an answer; real ones have a few kilobytes.
+	maxHeaders = 1 << 20
 	// errorPatience bounds the wait for the text of an error whose status is known.
 	errorPatience = 5 * time.Second
 	// maxErrorBody bounds that text; real ones are below a kilobyte.
@@ -66,7 +68,7 @@ func NewClient(t Timeouts) *Client {
 		noMore:   noMoreWithin(t.Idle),
 		http: &http.Client{
 			CheckRedirect: stayOnHost,
-			Transport: &direct{others: &http.Transport{
+			Transport: &http.Transport{
 				Proxy:                  http.ProxyFromEnvironment,
 				DialContext:            (&net.Dialer{Timeout: t.Connect}).DialContext,
 				TLSHandshakeTimeout:    t.Connect,
@@ -76,7 +78,7 @@ func NewClient(t Timeouts) *Client {
 				IdleConnTimeout:        idleConnTimeout,
 				MaxResponseHeaderBytes: maxHeaders,
 				DisableCompression:     true, // it would hold back a stream's events
-			}},
+			},
 		},
 	}
 }

@@ -146,31 +146,6 @@ func TestConnectionThatFailsIsNamed(t *testing.T) {
 	}
 }
 
-// Such a provider was reached: the call must not be taken for one that was not
-// made. Both ways to make one are tried, ours and net/http's.
-func TestAnswerThatIsNoHTTPIsOfTheProtocol(t *testing.T) {
-	t.Parallel()
-	for _, head := range []string{
-		"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n",
-		"HTTP/1.1 200 OK\r\nContent-Length:\r\n\r\n",
-		"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}",
-		"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n",
-		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n",
-		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: Content-Length\r\n\r\n0\r\n\r\n",
-		"HTTP/1.1 2x0 OK\r\n\r\n",
-		"HTTP/x 200 OK\r\n\r\n",
-		"HTTP/1.1 200 OK\r\nno colon\r\n\r\n",
-	} {
-		url := rawServer(t, head)
-		for name, body := range map[string]int{"direct": 2, "net/http": maxDirectBody + 1} {
-			_, err := NewClient(Timeouts{}).Post(t.Context(), url, nil, make([]byte, body), nil)
-			if kindOf(err) != providers.KindProtocol {
-				t.Errorf("%s, %q is %v", name, head, err)
-			}
-		}
-	}
-}
-
 func TestAnswerThatIsNoHTTP2IsOfTheProtocol(t *testing.T) {
 	t.Parallel()
 	for name, answer := range map[string]http.HandlerFunc{
@@ -191,7 +166,7 @@ func TestAnswerThatIsNoHTTP2IsOfTheProtocol(t *testing.T) {
 		server.StartTLS()
 		t.Cleanup(server.Close)
 		client := NewClient(Timeouts{})
-		client.http.Transport.(*direct).others.TLSClientConfig = &tls.Config{RootCAs: server.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs}
+		client.http.Transport.(*http.Transport).TLSClientConfig = &tls.Config{RootCAs: server.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs}
 		if _, err := post(t.Context(), client, server.URL); kindOf(err) != providers.KindProtocol || strings.Contains(err.Error(), "malformed") {
 			t.Errorf("%s is %v", name, err)
 		}
@@ -201,7 +176,7 @@ func TestAnswerThatIsNoHTTP2IsOfTheProtocol(t *testing.T) {
 func TestWantOfDescriptorsIsNoFailureOfTheProvider(t *testing.T) {
 	t.Parallel()
 	client := NewClient(Timeouts{})
-	client.http.Transport.(*direct).others.DialContext = func(context.Context, string, string) (net.Conn, error) {
+	client.http.Transport.(*http.Transport).DialContext = func(context.Context, string, string) (net.Conn, error) {
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("socket", syscall.EMFILE)}
 	}
 	for _, url := range []string{"http://provider.example", "https://provider.example"} {
@@ -419,7 +394,7 @@ func TestHTTP2IsSpoken(t *testing.T) {
 	server.StartTLS()
 	defer server.Close()
 	client := NewClient(Timeouts{})
-	client.http.Transport.(*direct).others.TLSClientConfig = &tls.Config{RootCAs: server.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs}
+	client.http.Transport.(*http.Transport).TLSClientConfig = &tls.Config{RootCAs: server.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs}
 	resp, err := post(t.Context(), client, server.URL)
 	if err != nil {
 		t.Fatal(err)
@@ -440,7 +415,7 @@ func TestProviderThatSwitchesProtocolsIsNotWaitedFor(t *testing.T) {
 	}))
 	defer server.Close()
 	client := NewClient(Timeouts{})
-	client.http.Transport.(*direct).others.TLSClientConfig = &tls.Config{RootCAs: server.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs}
+	client.http.Transport.(*http.Transport).TLSClientConfig = &tls.Config{RootCAs: server.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs}
 	if _, err := post(t.Context(), client, server.URL); kindOf(err) != providers.KindProtocol || !strings.Contains(err.Error(), "101") {
 		t.Errorf("got %v", err)
 	}

@@ -37,7 +37,7 @@ func TestCallThatIsGivenBackIsNotMadeForever(t *testing.T) {
 			server.StartTLS()
 			defer server.Close()
 			client := NewClient(Timeouts{})
-			client.http.Transport.(*direct).others.TLSClientConfig = &tls.Config{RootCAs: server.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs}
+			client.http.Transport.(*http.Transport).TLSClientConfig = &tls.Config{RootCAs: server.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs}
 			resp, err := post(t.Context(), client, server.URL)
 			if err == nil {
 				_ = resp.Body.Close()
