@@ -104,7 +104,7 @@ func New(o Options) *Service {
 		toolResult: o.ToolResult, at: map[string]context.CancelFunc{}, unlogged: map[string]*audit.Record{}}
 	s.group = db.NewGroup(o.DB)
 	s.outcomes = db.NewQueue(s.group, true, s.writeOutcomes)
-	s.runner = lanes.NewRunner[*item](o.DB, s, lanes.Options{Queue: Queue, Node: o.Node, Cap: o.PerLane, Slots: o.Slots, Lanes: maxLanes, Now: o.Now})
+	s.runner = lanes.NewRunner[*item](o.DB, s, lanes.Options{Queue: Queue, Node: o.Node, PerLane: o.PerLane, Slots: o.Slots, MaxLanes: maxLanes, Now: o.Now})
 	o.DB.OnSignal(signalCancel, s.interrupt)
 	return s
 }

@@ -119,7 +119,7 @@ func (s *Service) Order(from From, in Request) (*Order, error) {
 	if r.Metadata == nil {
 		r.Metadata = map[string]string{}
 	}
-	r.Lane = lanes.Sharded(fmt.Sprintf("%s.%s", r.WorkspaceID, r.Environment), r.ID)
+	r.Lane = lanes.ShardOf(fmt.Sprintf("%s.%s", r.WorkspaceID, r.Environment), r.ID)
 	r.Orders = orders{Instructions: in.Instructions, IP: from.IP}
 	for _, n := range []struct {
 		name        string

@@ -60,29 +60,29 @@ func (s *Service) Work(ctx context.Context, _ string, i *item) lanes.Result {
 	r, err := scanRun(s.db.QueryRow(ctx, "SELECT "+runColumns+" FROM agent_runs WHERE id = $1", i.id))
 	switch {
 	case errors.Is(err, db.ErrNotFound):
-		return lanes.Result{Well: true, Over: true, Outcome: db.Written}
+		return lanes.Result{Healthy: true, Done: true, Outcome: db.Written}
 	case err != nil:
 		slog.Warn("cannot read a run; it is tried again", "run", i.id, "error", err)
-		lanes.Breathe(ctx)
+		lanes.Backoff(ctx)
 		return lanes.Result{Outcome: db.Written}
 	case r.DueAt == nil || r.DueAt.After(s.now()):
-		return lanes.Result{Well: true, Outcome: db.Written} // it was taken care of
+		return lanes.Result{Healthy: true, Outcome: db.Written} // it was taken care of
 	}
 	turn, done := s.working(ctx, r.ID)
 	defer done()
 	o, err := s.turn(turn, r)
 	switch {
 	case errors.Is(err, errLost):
-		return lanes.Result{Well: true, Outcome: db.Written} // somebody else's, or later
+		return lanes.Result{Healthy: true, Outcome: db.Written} // somebody else's, or later
 	case err != nil && turn.Err() != nil:
-		return lanes.Result{Well: true, Outcome: db.Written} // the server stops, or the run was cancelled, which the next look finds
+		return lanes.Result{Healthy: true, Outcome: db.Written} // the server stops, or the run was cancelled, which the next look finds
 	case err != nil:
 		slog.Warn("a turn of a run failed; it is tried again", "run", r.ID, "error", err)
-		lanes.Breathe(ctx)
+		lanes.Backoff(ctx)
 		return lanes.Result{Outcome: db.Written}
 	}
 	due := o.run.DueAt // before it is handed over: the writer may change it
-	return lanes.Result{Well: true, Over: due == nil, Due: due, Outcome: s.outcomes.Add(o)}
+	return lanes.Result{Healthy: true, Done: due == nil, Due: due, Outcome: s.outcomes.Add(o)}
 }
 
 // turn does what is next in a run.

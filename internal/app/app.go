@@ -168,7 +168,7 @@ func (a *App) build(ctx context.Context, now func() time.Time) (err error) {
 	}
 	if d.Engine() == "sqlite" {
 		// The lock on the data folder says that whoever had lanes is gone.
-		if err := lanes.FreeAll(ctx, d); err != nil {
+		if err := lanes.ClearOwners(ctx, d); err != nil {
 			return err
 		}
 	}

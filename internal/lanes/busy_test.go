@@ -42,9 +42,9 @@ func newDesk(t *testing.T, poll time.Duration) *desk {
 	s := &desk{d: dbtest.Open(t, dbtest.Address(t, "sqlite")), due: map[string]int64{}, begun: map[string][]time.Time{}, leave: make(chan struct{})}
 	s.does = func(i task) lanes.Result {
 		s.set(i.id, 0)
-		return lanes.Result{Well: true, Over: true, Outcome: db.Written}
+		return lanes.Result{Healthy: true, Done: true, Outcome: db.Written}
 	}
-	s.r = lanes.NewRunner(s.d, lanes.Source[task](s), lanes.Options{Queue: queue, Node: "a", Cap: 8, Slots: 8, Lanes: 8, Now: time.Now, Poll: poll})
+	s.r = lanes.NewRunner(s.d, lanes.Source[task](s), lanes.Options{Queue: queue, Node: "a", PerLane: 8, Slots: 8, MaxLanes: 8, Now: time.Now, Poll: poll})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -145,7 +145,7 @@ func (s *desk) Work(_ context.Context, _ string, i task) lanes.Result {
 	s.mu.Unlock()
 	if i.id == hangs {
 		<-s.leave
-		return lanes.Result{Well: true, Over: true, Outcome: db.Written}
+		return lanes.Result{Healthy: true, Done: true, Outcome: db.Written}
 	}
 	return s.does(i)
 }
@@ -162,14 +162,14 @@ func TestABusyLaneGoesOnWithWhatIsDueAgain(t *testing.T) {
 			s.does = func(i task) lanes.Result {
 				if s.times(i.id) == parts {
 					s.set(i.id, 0)
-					return lanes.Result{Well: true, Over: true, Outcome: db.Written}
+					return lanes.Result{Healthy: true, Done: true, Outcome: db.Written}
 				}
 				now := time.Now()
 				s.set(i.id, now.UnixMicro())
 				if !tells {
-					return lanes.Result{Well: true, Outcome: db.Written}
+					return lanes.Result{Healthy: true, Outcome: db.Written}
 				}
-				return lanes.Result{Well: true, Due: &now, Outcome: db.Written}
+				return lanes.Result{Healthy: true, Due: &now, Outcome: db.Written}
 			}
 			s.hang(t)
 			s.put(t, map[string]time.Duration{"parts": 0})
@@ -237,12 +237,12 @@ func TestABusyLaneKeepsTime(t *testing.T) {
 			<-goOn
 			if s.times(i.id) > 1 {
 				s.set(i.id, 0)
-				return lanes.Result{Well: true, Over: true, Outcome: db.Written}
+				return lanes.Result{Healthy: true, Done: true, Outcome: db.Written}
 			}
 			due := time.Now().Add(delay)
 			s.set(i.id, due.UnixMicro())
 			put <- due
-			return lanes.Result{Well: true, Due: &due, Outcome: db.Written}
+			return lanes.Result{Healthy: true, Due: &due, Outcome: db.Written}
 		}
 		s.put(t, map[string]time.Duration{"retry": 0})
 		eventually(t, 10*time.Second, "it is at work", func() bool { return s.times("retry") == 1 })
@@ -276,11 +276,11 @@ func TestABusyLaneIsNotLookedIntoForNothing(t *testing.T) {
 		time.Sleep(20 * poll)
 		if s.times(i.id) == parts {
 			s.set(i.id, 0)
-			return lanes.Result{Well: true, Over: true, Outcome: db.Written}
+			return lanes.Result{Healthy: true, Done: true, Outcome: db.Written}
 		}
 		now := time.Now()
 		s.set(i.id, now.UnixMicro())
-		return lanes.Result{Well: true, Due: &now, Outcome: db.Written}
+		return lanes.Result{Healthy: true, Due: &now, Outcome: db.Written}
 	}
 	looks := s.looked()
 	s.put(t, map[string]time.Duration{"parts": 0})
@@ -315,7 +315,7 @@ func TestABusyLaneSeesWhatLiesBehindIt(t *testing.T) {
 		s.does = func(i task) lanes.Result {
 			time.Sleep(time.Millisecond)
 			s.set(i.id, 0)
-			return lanes.Result{Well: true, Over: true, Outcome: db.Written}
+			return lanes.Result{Healthy: true, Done: true, Outcome: db.Written}
 		}
 		s.hang(t)
 		const many = 20_000
@@ -352,7 +352,7 @@ func TestWhatIsPutInAgainWhileItIsAtWorkIsDoneAgain(t *testing.T) {
 				} else {
 					s.set(i.id, 0)
 				}
-				return lanes.Result{Well: true, Over: true, Outcome: db.Written}
+				return lanes.Result{Healthy: true, Done: true, Outcome: db.Written}
 			}
 			s.hang(t)
 			s.put(t, map[string]time.Duration{"twice": 0})
@@ -383,12 +383,12 @@ func TestABusyLaneIsLookedIntoAgainAfterAFailure(t *testing.T) {
 		<-goOn
 		if s.times(i.id) > 1 {
 			s.set(i.id, 0)
-			return lanes.Result{Well: true, Over: true, Outcome: db.Written}
+			return lanes.Result{Healthy: true, Done: true, Outcome: db.Written}
 		}
 		due := time.Now().Add(-time.Minute)
 		s.set(i.id, due.UnixMicro())
 		before <- breaks(true)
-		return lanes.Result{Well: true, Due: &due, Outcome: db.Written}
+		return lanes.Result{Healthy: true, Due: &due, Outcome: db.Written}
 	}
 	s.hang(t)
 	s.put(t, map[string]time.Duration{"parts": 0})

@@ -12,7 +12,7 @@ import (
 func TestALaneThatMayHaveBeenGivenBackIsNotWorked(t *testing.T) {
 	t.Parallel()
 	away := dbtest.Open(t, dbtest.Address(t, "sqlite"))
-	r := NewRunner(away, Source[errand](nil), Options{Queue: "errands", Node: "a", Cap: 1, Slots: 1, Lanes: 1, Now: time.Now})
+	r := NewRunner(away, Source[errand](nil), Options{Queue: "errands", Node: "a", PerLane: 1, Slots: 1, MaxLanes: 1, Now: time.Now})
 	away.Close()
 	for name, lose := range map[string]func(){
 		"drained":     func() { r.giveBack(t.Context()) },

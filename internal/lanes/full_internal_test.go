@@ -39,7 +39,7 @@ func TestAFullNodeMakesRoom(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dbtest.Each(t, func(t *testing.T, d *db.DB) {
-				r := NewRunner(d, Source[errand](nil), Options{Queue: "errands", Node: "a", Cap: 1, Slots: 8, Lanes: limit, Now: time.Now})
+				r := NewRunner(d, Source[errand](nil), Options{Queue: "errands", Node: "a", PerLane: 1, Slots: 8, MaxLanes: limit, Now: time.Now})
 				row := func(id string, owner *string) {
 					if err := d.Write(t.Context(), func(tx *db.Tx) error {
 						_, err := tx.Exec(t.Context(), "INSERT INTO lanes (queue, id, due_at, seq, owner) VALUES ('errands', $1, 1, 1, $2)", id, owner)

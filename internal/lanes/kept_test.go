@@ -48,7 +48,7 @@ func (s *parcels) Work(context.Context, string, *parcel) lanes.Result {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.done++
-	return lanes.Result{Well: true, Outcome: db.Written}
+	return lanes.Result{Healthy: true, Outcome: db.Written}
 }
 
 // left is how many of those that are done somebody still has.
@@ -70,7 +70,7 @@ func TestALaneKeepsNothingThatIsDone(t *testing.T) {
 	t.Parallel()
 	d := dbtest.Open(t, dbtest.Address(t, "sqlite"))
 	s := &parcels{}
-	r := lanes.NewRunner(d, lanes.Source[*parcel](s), lanes.Options{Queue: queue, Node: "a", Cap: 8, Slots: 8, Lanes: 8, Now: time.Now, Linger: time.Hour})
+	r := lanes.NewRunner(d, lanes.Source[*parcel](s), lanes.Options{Queue: queue, Node: "a", PerLane: 8, Slots: 8, MaxLanes: 8, Now: time.Now, Linger: time.Hour})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {

@@ -32,8 +32,8 @@ type Batch[T Item] struct {
 	// Next is when the lane has something again if there are no items; zero
 	// for not before something is put in.
 	Next time.Time
-	// Again asks for another look at once, although there are no items.
-	Again bool
+	// Rescan asks for another look at once, although there are no items.
+	Rescan bool
 }
 
 // Source has the work behind a queue's lanes.
@@ -48,8 +48,8 @@ type Source[T Item] interface {
 
 // Result is what came of an item.
 type Result struct {
-	Well    bool        // false when the lane turned out to be slow or dead
-	Over    bool        // nothing of the item is left to be done later
+	Healthy bool        // false when the lane turned out to be slow or dead
+	Done    bool        // nothing of the item is left to be done later
 	Due     *time.Time  // when the rest of it is due; nil for not known
 	Outcome *db.Pending // its write
 }
@@ -85,19 +85,19 @@ const (
 type Options struct {
 	Queue string
 	Node  string
-	// Cap is the most items of one lane that are worked at once, Slots of all.
-	Cap   int
-	Slots int
-	// Lanes is the most lanes that this node has at once.
-	Lanes int
-	// Unwritten is the most items that were worked and whose outcome waits for
+	// PerLane is the most items of one lane that are worked at once, Slots of all.
+	PerLane int
+	Slots   int
+	// MaxLanes is the most lanes that this node has at once.
+	MaxLanes int
+	// MaxUnwritten is the most items that were worked and whose outcome waits for
 	// the store; zero is the default. Where outcomes are much work, a newcomer's
 	// waits behind so many.
-	Unwritten int
-	Now       func() time.Time
-	// Grace is how long a runner that stops waits for what is at work; zero is
+	MaxUnwritten int
+	Now          func() time.Time
+	// DrainTimeout is how long a runner that stops waits for what is at work; zero is
 	// a lease.
-	Grace time.Duration
+	DrainTimeout time.Duration
 
 	// Poll and Linger are for tests that must not wait; zero is the default.
 	Poll   time.Duration

@@ -76,7 +76,7 @@ func (s *tasks) Work(ctx context.Context, lane string, i task) lanes.Result {
 		_, err := tx.Exec(ctx, "UPDATE tasks SET due_at = NULL, done = done + 1 WHERE id = $1", i.id)
 		return err
 	})
-	return lanes.Result{Well: well && err == nil, Outcome: db.Written}
+	return lanes.Result{Healthy: well && err == nil, Outcome: db.Written}
 }
 
 // put stores tasks that are due after the delay.
@@ -109,7 +109,7 @@ func (s *tasks) run(t *testing.T, node string, slots int) (r *lanes.Runner[task]
 
 func (s *tasks) runOn(t *testing.T, d *db.DB, node string, slots int) (r *lanes.Runner[task], stop func()) {
 	t.Helper()
-	o := lanes.Options{Queue: queue, Node: node, Cap: 8, Slots: slots, Lanes: cmp.Or(s.lanes, 100), Now: time.Now, Poll: s.poll}
+	o := lanes.Options{Queue: queue, Node: node, PerLane: 8, Slots: slots, MaxLanes: cmp.Or(s.lanes, 100), Now: time.Now, Poll: s.poll}
 	if s.hectic {
 		o.Poll, o.Linger = 2*time.Millisecond, time.Nanosecond
 	}

@@ -37,7 +37,7 @@ func (l *lane[T]) rewind(due int64) {
 // of the lane is still at work.
 func (r *Runner[T]) leaves(l *lane[T], k Key, seen place, result Result) {
 	if result.Outcome.Failed() {
-		result.Over, result.Due = false, nil // the store has it as it was
+		result.Done, result.Due = false, nil // the store has it as it was
 	}
 	if seen.seq < l.put {
 		l.gap = true // what was put in may be the item itself, with other plans than its work had
@@ -46,7 +46,7 @@ func (r *Runner[T]) leaves(l *lane[T], k Key, seen place, result Result) {
 	case seen.Key != k: // it was put in again while it was at work
 		l.rewind(min(k.Due, seen.Due))
 		l.unsure = true
-	case result.Over:
+	case result.Done:
 	case result.Due == nil:
 		l.rewind(k.Due)
 		l.unsure = true // it may be due later
@@ -186,7 +186,7 @@ func (r *Runner[T]) found(l *lane[T], v view, seq int64, b Batch[T]) {
 	}
 	l.late = nil
 	switch {
-	case b.Again:
+	case b.Rescan:
 		l.unsure = true
 		l.rewind(0) // the source did something, and may have put in anything
 	case len(b.Items) > 0:
@@ -200,7 +200,7 @@ func (r *Runner[T]) found(l *lane[T], v view, seq int64, b Batch[T]) {
 			l.rewind(0) // only behind the key was nothing
 		}
 	}
-	if len(b.Items) > 0 || b.Again {
+	if len(b.Items) > 0 || b.Rescan {
 		l.drained, l.owed = time.Time{}, true
 	}
 }

@@ -39,7 +39,7 @@ func (s *staged) Fetch(context.Context, string, lanes.Key, int) (b lanes.Batch[t
 func (s *staged) Work(context.Context, string, task) lanes.Result {
 	s.works.Add(1)
 	<-s.finish
-	return lanes.Result{Well: true, Outcome: db.Written}
+	return lanes.Result{Healthy: true, Outcome: db.Written}
 }
 
 // TestAnItemThatFinishesDuringALookIsNotWorkedAgain, although the look has
@@ -48,7 +48,7 @@ func TestAnItemThatFinishesDuringALookIsNotWorkedAgain(t *testing.T) {
 	t.Parallel()
 	d := dbtest.Open(t, dbtest.Address(t, "sqlite"))
 	s := &staged{finish: make(chan struct{})}
-	r := lanes.NewRunner(d, lanes.Source[task](s), lanes.Options{Queue: queue, Node: "a", Cap: 8, Slots: 8, Lanes: 8, Now: time.Now})
+	r := lanes.NewRunner(d, lanes.Source[task](s), lanes.Options{Queue: queue, Node: "a", PerLane: 8, Slots: 8, MaxLanes: 8, Now: time.Now})
 	s.over = func() bool { return r.Stats().Open == 0 }
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -81,7 +81,7 @@ func TestPutNeedsNoLook(t *testing.T) {
 	t.Parallel()
 	d := dbtest.Open(t, dbtest.Address(t, "sqlite"))
 	s := &counted{later: make(chan task, 1)}
-	r := lanes.NewRunner(d, lanes.Source[task](s), lanes.Options{Queue: queue, Node: "a", Cap: 8, Slots: 8, Lanes: 8, Now: time.Now, Linger: time.Hour})
+	r := lanes.NewRunner(d, lanes.Source[task](s), lanes.Options{Queue: queue, Node: "a", PerLane: 8, Slots: 8, MaxLanes: 8, Now: time.Now, Linger: time.Hour})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -147,11 +147,11 @@ func (s *counted) Work(_ context.Context, _ string, i task) lanes.Result {
 	if i.id == "late" {
 		if s.again.CompareAndSwap(true, false) {
 			s.later <- task{id: "late", due: time.Now().Add(300 * time.Millisecond).UnixMicro()}
-			return lanes.Result{Well: true, Outcome: db.Written}
+			return lanes.Result{Healthy: true, Outcome: db.Written}
 		}
 		s.lateDone.Store(true)
 	}
-	return lanes.Result{Well: true, Over: true, Outcome: db.Written}
+	return lanes.Result{Healthy: true, Done: true, Outcome: db.Written}
 }
 
 // TestPutDoesNotHideWhatOthersPutIn before it: their signal comes later, and
@@ -160,7 +160,7 @@ func TestPutDoesNotHideWhatOthersPutIn(t *testing.T) {
 	t.Parallel()
 	d := dbtest.Open(t, dbtest.Address(t, "sqlite"))
 	s := &counted{later: make(chan task, 1)}
-	r := lanes.NewRunner(d, lanes.Source[task](s), lanes.Options{Queue: queue, Node: "a", Cap: 8, Slots: 8, Lanes: 8, Now: time.Now, Linger: time.Hour})
+	r := lanes.NewRunner(d, lanes.Source[task](s), lanes.Options{Queue: queue, Node: "a", PerLane: 8, Slots: 8, MaxLanes: 8, Now: time.Now, Linger: time.Hour})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {

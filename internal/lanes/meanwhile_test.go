@@ -30,7 +30,7 @@ func (s *slowLooks) Fetch(ctx context.Context, id string, after lanes.Key, n int
 func TestWhatIsPutInAgainAndEndsDuringTheLookIsDoneAgain(t *testing.T) {
 	t.Parallel()
 	s := &slowLooks{desk: &desk{d: dbtest.Open(t, dbtest.Address(t, "sqlite")), due: map[string]int64{}, begun: map[string][]time.Time{}, leave: make(chan struct{})}}
-	s.r = lanes.NewRunner(s.d, lanes.Source[task](s), lanes.Options{Queue: queue, Node: "a", Cap: 8, Slots: 8, Lanes: 8, Now: time.Now, Poll: time.Hour})
+	s.r = lanes.NewRunner(s.d, lanes.Source[task](s), lanes.Options{Queue: queue, Node: "a", PerLane: 8, Slots: 8, MaxLanes: 8, Now: time.Now, Poll: time.Hour})
 	goOn := make(chan struct{})
 	s.does = func(i task) lanes.Result {
 		if s.times(i.id) == 1 {
@@ -38,7 +38,7 @@ func TestWhatIsPutInAgainAndEndsDuringTheLookIsDoneAgain(t *testing.T) {
 		} else {
 			s.set(i.id, 0)
 		}
-		return lanes.Result{Well: true, Over: true, Outcome: db.Written}
+		return lanes.Result{Healthy: true, Done: true, Outcome: db.Written}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})

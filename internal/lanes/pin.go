@@ -7,8 +7,8 @@ import (
 	"turnpike/internal/db"
 )
 
-// SeemsPinnedTo is PinnedTo without the lock: it may be another's by now.
-func SeemsPinnedTo(ctx context.Context, q db.Querier, queue, id string) (string, error) {
+// PinnedNode is LockPinnedNode without the lock: it may be another's by now.
+func PinnedNode(ctx context.Context, q db.Querier, queue, id string) (string, error) {
 	var node *string
 	err := q.QueryRow(ctx, "SELECT pinned_to FROM lanes WHERE queue = $1 AND id = $2", queue, id).Scan(&node)
 	if errors.Is(err, db.ErrNotFound) {

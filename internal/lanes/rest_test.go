@@ -19,7 +19,7 @@ func TestALaneIsLookedIntoBeforeItRests(t *testing.T) {
 		if <-goOn; s.times(i.id) > 1 {
 			s.set(i.id, 0)
 		}
-		return lanes.Result{Well: true, Over: true, Outcome: db.Written}
+		return lanes.Result{Healthy: true, Done: true, Outcome: db.Written}
 	}
 	s.put(t, map[string]time.Duration{"deaf": 0})
 	eventually(t, 10*time.Second, "it is at work", func() bool { return s.times("deaf") == 1 })

@@ -99,8 +99,8 @@ type lane[T Item] struct {
 
 // NewRunner makes a runner; Run starts it.
 func NewRunner[T Item](d *db.DB, source Source[T], o Options) *Runner[T] {
-	r := &Runner[T]{queue: o.Queue, node: o.Node, db: d, source: source, now: o.Now, cap: o.Cap, slots: o.Slots, limit: o.Lanes,
-		poll: cmp.Or(o.Poll, defaultPoll), linger: cmp.Or(o.Linger, defaultLinger), grace: cmp.Or(o.Grace, lease), unwritten: cmp.Or(o.Unwritten, defaultUnwritten),
+	r := &Runner[T]{queue: o.Queue, node: o.Node, db: d, source: source, now: o.Now, cap: o.PerLane, slots: o.Slots, limit: o.MaxLanes,
+		poll: cmp.Or(o.Poll, defaultPoll), linger: cmp.Or(o.Linger, defaultLinger), grace: cmp.Or(o.DrainTimeout, lease), unwritten: cmp.Or(o.MaxUnwritten, defaultUnwritten),
 		wake: make(chan struct{}, 1), lanes: map[string]*lane[T]{}, past: map[string]record{}}
 	d.OnSignal(signalOf(o.Queue), r.kick)
 	return r

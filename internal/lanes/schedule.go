@@ -160,7 +160,7 @@ func (r *Runner[T]) do(t turn[T]) {
 		result := r.source.Work(r.work, t.lane.id, t.item)
 		l, k := t.lane, t.item.Key()
 		result.Outcome.Then(func() { r.written(l, k, result) })
-		t, ok = r.done(t, result.Well)
+		t, ok = r.done(t, result.Healthy)
 	}
 }
 

@@ -11,15 +11,15 @@ import (
 // one spreads over nodes.
 const shards = 16
 
-// Sharded is the lane of a piece of work: one of those that the name has.
-func Sharded(name, id string) string {
+// ShardOf is the lane of a piece of work: one of those that the name has.
+func ShardOf(name, id string) string {
 	h := fnv.New32a()
 	h.Write([]byte(id))
 	return fmt.Sprintf("%s.%d", name, h.Sum32()%shards)
 }
 
-// Breathe keeps a source whose store fails from going in circles at full speed.
-func Breathe(ctx context.Context) {
+// Backoff keeps a source whose store fails from going in circles at full speed.
+func Backoff(ctx context.Context) {
 	select {
 	case <-time.After(time.Second):
 	case <-ctx.Done():

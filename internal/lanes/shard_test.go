@@ -12,7 +12,7 @@ func TestWorkSpreadsOverAFewLanes(t *testing.T) {
 	t.Parallel()
 	seen := map[string]int{}
 	for range 1000 {
-		seen[lanes.Sharded("ws_1.live", ids.New(ids.Run))]++
+		seen[lanes.ShardOf("ws_1.live", ids.New(ids.Run))]++
 	}
 	if len(seen) != 16 {
 		t.Errorf("there are %d lanes", len(seen))
@@ -23,7 +23,7 @@ func TestWorkSpreadsOverAFewLanes(t *testing.T) {
 		}
 	}
 	id := ids.New(ids.Run)
-	if first, second := lanes.Sharded("a", id), lanes.Sharded("a", id); first != second {
+	if first, second := lanes.ShardOf("a", id), lanes.ShardOf("a", id); first != second {
 		t.Errorf("a piece of work has two lanes: %s and %s", first, second)
 	}
 }

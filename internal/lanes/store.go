@@ -287,17 +287,17 @@ func (r *Runner[T]) seqOf(ctx context.Context, id string) (seq int64, err error)
 	return seq, err
 }
 
-// FreeAll takes every lane from its owner. It is for the one process that has
+// ClearOwners takes every lane from its owner. It is for the one process that has
 // the database to itself and knows that whoever owned them is dead.
-func FreeAll(ctx context.Context, d *db.DB) error {
+func ClearOwners(ctx context.Context, d *db.DB) error {
 	return d.Write(ctx, func(tx *db.Tx) error {
 		_, err := tx.Exec(ctx, "UPDATE lanes SET owner = NULL, lease_until = NULL, due_at = 0 WHERE owner IS NOT NULL")
 		return err
 	})
 }
 
-// PinnedTo returns the node that alone may have the lane, and locks it.
-func PinnedTo(ctx context.Context, tx *db.Tx, queue, id string) (string, error) {
+// LockPinnedNode returns the node that alone may have the lane, and locks it.
+func LockPinnedNode(ctx context.Context, tx *db.Tx, queue, id string) (string, error) {
 	var node *string
 	err := tx.QueryRow(ctx, "SELECT pinned_to FROM lanes WHERE queue = $1 AND id = $2"+tx.Lock("lanes"), queue, id).Scan(&node)
 	if errors.Is(err, db.ErrNotFound) {

@@ -14,7 +14,7 @@ import (
 func TestWhatCouldNotBeWrittenIsDoneAgain(t *testing.T) {
 	t.Parallel()
 	later := time.Now().Add(time.Hour)
-	for name, meant := range map[string]lanes.Result{"over": {Well: true, Over: true}, "due later": {Well: true, Due: &later}} {
+	for name, meant := range map[string]lanes.Result{"over": {Healthy: true, Done: true}, "due later": {Healthy: true, Due: &later}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newDesk(t, time.Hour)
@@ -28,7 +28,7 @@ func TestWhatCouldNotBeWrittenIsDoneAgain(t *testing.T) {
 					return out
 				}
 				s.set(i.id, 0)
-				return lanes.Result{Well: true, Over: true, Outcome: db.Written}
+				return lanes.Result{Healthy: true, Done: true, Outcome: db.Written}
 			}
 			s.hang(t)
 			s.put(t, map[string]time.Duration{"item": 0})

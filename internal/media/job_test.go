@@ -87,7 +87,7 @@ func (b *bench) job(kind Kind, tasks int) *Job {
 	now := time.Now()
 	j := &Job{ID: ids.New(kind.Prefix()), Kind: kind, WorkspaceID: b.workspace.ID, Environment: accounts.Test, KeyID: "key_1", RequestID: "req_1", Status: Queued,
 		Model: "m", Input: json.RawMessage("{}"), Metadata: map[string]string{}, Total: int64(tasks), CreatedAt: now, DeadlineAt: now.Add(time.Hour)}
-	j.Lane = lanes.Sharded(j.WorkspaceID+"."+string(kind), j.ID)
+	j.Lane = lanes.ShardOf(j.WorkspaceID+"."+string(kind), j.ID)
 	o := &Order{Job: j}
 	for i := range tasks {
 		if err := o.add(fmt.Sprint("c", i), struct{}{}); err != nil {

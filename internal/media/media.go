@@ -75,7 +75,7 @@ func New(o Options) *Service {
 	s.group = db.NewGroup(o.DB)
 	s.starts = db.NewQueue(s.group, false, s.writeStarts)
 	s.results = db.NewQueue(s.group, true, s.writeResults)
-	s.runner = lanes.NewRunner[*item](o.DB, s, lanes.Options{Queue: Queue, Node: o.Node, Cap: o.PerLane, Slots: o.Slots, Lanes: maxLanes, Unwritten: maxUnwritten, Now: o.Now})
+	s.runner = lanes.NewRunner[*item](o.DB, s, lanes.Options{Queue: Queue, Node: o.Node, PerLane: o.PerLane, Slots: o.Slots, MaxLanes: maxLanes, MaxUnwritten: maxUnwritten, Now: o.Now})
 	return s
 }
 

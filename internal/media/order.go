@@ -56,7 +56,7 @@ func (s *Service) newOrder(from From, k Kind, models []string, of catalog.Kind, 
 	j := &Job{ID: ids.New(k.Prefix()), Kind: k, WorkspaceID: p.WorkspaceID, Environment: p.Environment, Project: from.Project, KeyID: p.KeyID,
 		Reader: p.Reader(), RequestID: from.RequestID, Status: Queued, Models: models, Model: quote.Model, Input: text, Metadata: metadata,
 		PriceVersion: quote.PriceVersion, CreatedAt: now, DeadlineAt: now.Add(s.deadline)}
-	j.Lane = lanes.Sharded(fmt.Sprintf("%s.%s.%s", j.WorkspaceID, j.Environment, k), j.ID)
+	j.Lane = lanes.ShardOf(fmt.Sprintf("%s.%s.%s", j.WorkspaceID, j.Environment, k), j.ID)
 	if p.Environment == accounts.Live {
 		j.Reserved = quote.Most
 	}

@@ -199,7 +199,7 @@ func (s *Service) fetchPatiently(ctx context.Context, j *Job, maker providers.Vi
 			break
 		}
 		slog.Warn("cannot fetch what goes with a video", "job", j.ID, "variant", variant, "again", try+1 < pictureTries, "error", err)
-		lanes.Breathe(ctx)
+		lanes.Backoff(ctx)
 	}
 	return f, err
 }

@@ -61,13 +61,13 @@ func (s *Service) Work(ctx context.Context, _ string, i *item) lanes.Result {
 	j, t, err := s.load(ctx, i)
 	switch {
 	case errors.Is(err, db.ErrNotFound):
-		return lanes.Result{Well: true, Over: true, Outcome: db.Written} // it was deleted
+		return lanes.Result{Healthy: true, Done: true, Outcome: db.Written} // it was deleted
 	case err != nil:
 		slog.Warn("cannot read a task; it is tried again", "job", i.jobID, "error", err)
-		lanes.Breathe(ctx)
+		lanes.Backoff(ctx)
 		return lanes.Result{Outcome: db.Written}
 	case t.DueAt == nil:
-		return lanes.Result{Well: true, Over: true, Outcome: db.Written} // somebody did it already
+		return lanes.Result{Healthy: true, Done: true, Outcome: db.Written} // somebody did it already
 	}
 	r := s.do(ctx, j, t)
 	if r == nil || r.err != nil && ctx.Err() != nil {
@@ -76,7 +76,7 @@ func (s *Service) Work(ctx context.Context, _ string, i *item) lanes.Result {
 	r.job = j
 	r.decide(j, s.now())
 	well, due := !r.upstream, r.due // from the next line on it is the writer's
-	return lanes.Result{Well: well, Over: due == nil, Due: due, Outcome: s.results.Add(r)}
+	return lanes.Result{Healthy: well, Done: due == nil, Due: due, Outcome: s.results.Add(r)}
 }
 
 // load reads a task and its job as they are now: what was cancelled since it
@@ -147,7 +147,7 @@ func (s *Service) do(ctx context.Context, j *Job, t *task) *result {
 		lives, err := access.KeyLives(ctx, s.db, j.KeyID, s.now())
 		if err != nil {
 			slog.Warn("cannot read a job's key; the job is tried again", "job", j.ID, "error", err)
-			lanes.Breathe(ctx)
+			lanes.Backoff(ctx)
 			return nil
 		}
 		if !lives {

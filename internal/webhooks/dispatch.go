@@ -47,7 +47,7 @@ func (s *Service) Fetch(ctx context.Context, lane string, after lanes.Key, n int
 	if e.Status != Active || e.DeletedAt != nil || e.chore != "" {
 		more, err := s.tidyNow(ctx, e.ID)
 		if err != nil || more {
-			return lanes.Batch[*job]{Again: more}, err
+			return lanes.Batch[*job]{Rescan: more}, err
 		}
 		if e.Status != Active || e.DeletedAt != nil {
 			return none, nil
@@ -60,7 +60,7 @@ func (s *Service) Fetch(ctx context.Context, lane string, after lanes.Key, n int
 	}
 	fed, err := s.feedReplay(ctx, e, n)
 	if err != nil || fed {
-		return lanes.Batch[*job]{Again: fed}, err
+		return lanes.Batch[*job]{Rescan: fed}, err
 	}
 	var next *int64
 	err = s.db.QueryRow(ctx, "SELECT min(due_at) FROM deliveries WHERE endpoint_id = $1 AND due_at > $2", e.ID, now.UnixMicro()).Scan(&next)
@@ -98,16 +98,16 @@ func (s *Service) Work(ctx context.Context, lane string, j *job) lanes.Result {
 	t, err := s.target(ctx, lane)
 	if err != nil {
 		slog.Warn("cannot read an endpoint; its delivery is tried again", "endpoint", lane, "error", err)
-		lanes.Breathe(ctx)
+		lanes.Backoff(ctx)
 		return lanes.Result{Outcome: db.Written}
 	}
 	if t == nil || t.Status != Active || t.DeletedAt != nil {
-		return lanes.Result{Well: true, Outcome: db.Written} // the next look into the lane holds or discards it
+		return lanes.Result{Healthy: true, Outcome: db.Written} // the next look into the lane holds or discards it
 	}
 	r, err := s.attempt(ctx, t, j)
 	if err != nil {
 		slog.Warn("cannot attempt a delivery; it is tried again", "delivery", j.id, "error", err)
-		lanes.Breathe(ctx)
+		lanes.Backoff(ctx)
 		return lanes.Result{Outcome: db.Written}
 	}
 	if r == nil {
@@ -119,7 +119,7 @@ func (s *Service) Work(ctx context.Context, lane string, j *job) lanes.Result {
 	s.counts.observe(r)
 	// It waits for as long as the store is away: an attempt that was made
 	// must be known before the delivery is looked at again.
-	return lanes.Result{Well: !r.slow, Over: r.state == Succeeded, Due: r.due, Outcome: s.results.Add(r)}
+	return lanes.Result{Healthy: !r.slow, Done: r.state == Succeeded, Due: r.due, Outcome: s.results.Add(r)}
 }
 
 // target reads the endpoint as it is now, or was a moment ago.

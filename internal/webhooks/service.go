@@ -88,8 +88,8 @@ func New(o Options) *Service {
 	s.counts = newCounts()
 	s.results = db.NewQueue(o.Group, true, s.writeResults)
 	s.senders = map[Kind]Sender{HTTP: newHTTPSender(o.Guard, o.PerEndpoint)}
-	s.runner = lanes.NewRunner[*job](o.DB, s, lanes.Options{Queue: Queue, Node: o.Node, Cap: o.PerEndpoint, Slots: o.Slots, Lanes: maxLanes, Now: o.Now,
-		Grace: o.Timeout + writeGrace})
+	s.runner = lanes.NewRunner[*job](o.DB, s, lanes.Options{Queue: Queue, Node: o.Node, PerLane: o.PerEndpoint, Slots: o.Slots, MaxLanes: maxLanes, Now: o.Now,
+		DrainTimeout: o.Timeout + writeGrace})
 	s.targets.ring = o.Ring
 	o.DB.OnSignal(signalEndpoint, s.targets.forget)
 	// Published in this process, or by another on the same embedded database.

@@ -90,7 +90,7 @@ func (s *Service) DisconnectDead(ctx context.Context, alive []string) error {
 	}
 	dead := func(node string) bool { return !slices.Contains(alive, node) }
 	for _, id := range connected {
-		node, err := lanes.SeemsPinnedTo(ctx, s.db, Queue, id)
+		node, err := lanes.PinnedNode(ctx, s.db, Queue, id)
 		if err == nil && dead(node) {
 			err = s.disconnect(ctx, id, dead)
 		}
@@ -110,7 +110,7 @@ func (s *Service) disconnect(ctx context.Context, id string, from func(node stri
 		if err != nil || e.DeletedAt != nil {
 			return err
 		}
-		pinned, err := lanes.PinnedTo(ctx, tx, Queue, id)
+		pinned, err := lanes.LockPinnedNode(ctx, tx, Queue, id)
 		if err != nil || !from(pinned) {
 			return err
 		}
@@ -169,7 +169,7 @@ func (s *Service) TunnelState(ctx context.Context, id string) (TunnelState, erro
 	case err != nil:
 		return "", err
 	}
-	node, err := lanes.SeemsPinnedTo(ctx, s.db, Queue, id)
+	node, err := lanes.PinnedNode(ctx, s.db, Queue, id)
 	switch {
 	case err != nil:
 		return "", err
