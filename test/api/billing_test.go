@@ -8,7 +8,7 @@ import (
 	"turnpike/internal/access"
 	"turnpike/internal/accounts"
 	"turnpike/internal/credits"
-	"turnpike/internal/providers/upstreamtest"
+	"turnpike/test/fakes/upstreams"
 	"turnpike/test/harness"
 )
 
@@ -16,7 +16,7 @@ import (
 // at 0.002, and 100 out at 0.008.
 func (m *market) costsOne(n int) {
 	for range n {
-		m.openai.Queue(upstreamtest.OpenAIReply{Usage: &upstreamtest.OpenAIUsage{Input: 100, Output: 100}})
+		m.openai.Queue(upstreams.OpenAIReply{Usage: &upstreams.OpenAIUsage{Input: 100, Output: 100}})
 	}
 }
 
@@ -90,7 +90,7 @@ func TestReservedCreditsAreThoseOfCallsUnderWay(t *testing.T) {
 	t.Parallel()
 	eachMarket(t, nil, func(t *testing.T, m *market) {
 		m.ask(t, "PATCH", "/v1/billing", map[string]any{"monthly_credits": 2}).Want(t, 200, "")
-		m.openai.Queue(upstreamtest.OpenAIReply{Delay: time.Second, Usage: &upstreamtest.OpenAIUsage{Input: 100, Output: 100}})
+		m.openai.Queue(upstreams.OpenAIReply{Delay: time.Second, Usage: &upstreams.OpenAIUsage{Input: 100, Output: 100}})
 		done := make(chan *harness.Response)
 		go func() { done <- m.chat(t, hundred()) }()
 		m.openai.Wait(1)
@@ -228,7 +228,7 @@ func TestALoweredBudgetHoldsAtOnce(t *testing.T) {
 				return m.Do(t, r)
 			}
 			lower := func(to float64) { m.ask(t, "PATCH", tt.path, map[string]any{tt.field: to}).Want(t, 200, "") }
-			m.openai.Queue(upstreamtest.OpenAIReply{Delay: 300 * time.Millisecond, Usage: &upstreamtest.OpenAIUsage{Input: 100, Output: 100}})
+			m.openai.Queue(upstreams.OpenAIReply{Delay: 300 * time.Millisecond, Usage: &upstreams.OpenAIUsage{Input: 100, Output: 100}})
 			done := make(chan *harness.Response)
 			go func() { done <- call(10_000) }() // sets 80 aside
 			calls++

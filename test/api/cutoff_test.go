@@ -13,7 +13,7 @@ import (
 	"turnpike/internal/app"
 	"turnpike/internal/config"
 	"turnpike/internal/db/dbtest"
-	"turnpike/internal/providers/upstreamtest"
+	"turnpike/test/fakes/upstreams"
 	"turnpike/test/harness"
 )
 
@@ -24,7 +24,7 @@ func TestCallsThatAStoppingServerCutsOffAreSettled(t *testing.T) {
 	for _, engine := range dbtest.Engines {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
-			upstream := upstreamtest.NewOpenAI(t, "sk-one")
+			upstream := upstreams.NewOpenAI(t, "sk-one")
 			cfg := harness.Config(t, engine)
 			cfg.Providers = []config.Provider{{Name: "first", Type: config.OpenAI, BaseURL: config.Address(upstream.BaseURL()), APIKey: "sk-one", Weight: 1,
 				Models: []config.ProviderModel{{ID: "small", Price: price("2", "8", "")}}}}
@@ -47,7 +47,7 @@ func TestCallsThatAStoppingServerCutsOffAreSettled(t *testing.T) {
 				}
 				stopping.Serve()
 				events := "data: " + c.event + "\n\n"
-				upstream.Queue(upstreamtest.OpenAIReply{Body: events, Stall: len(events)})
+				upstream.Queue(upstreams.OpenAIReply{Body: events, Stall: len(events)})
 				requestID, rest := cutOff(t, stopping, key)
 				if told := strings.Contains(rest, `"code":"overloaded"`); told != c.told {
 					t.Errorf("%s: the client read %q", name, rest)
@@ -65,7 +65,7 @@ func TestCallsThatAStoppingServerCutsOffAreSettled(t *testing.T) {
 // TestWhoIsCutOffBeforeTheAnswerIsToldToComeAgain, and when.
 func TestWhoIsCutOffBeforeTheAnswerIsToldToComeAgain(t *testing.T) {
 	t.Parallel()
-	upstream := upstreamtest.NewOpenAI(t, "sk-one")
+	upstream := upstreams.NewOpenAI(t, "sk-one")
 	cfg := harness.Config(t, "sqlite")
 	cfg.Providers = []config.Provider{{Name: "first", Type: config.OpenAI, BaseURL: config.Address(upstream.BaseURL()), APIKey: "sk-one", Weight: 1,
 		Models: []config.ProviderModel{{ID: "small", Price: price("2", "8", "")}}}}
@@ -80,7 +80,7 @@ func TestWhoIsCutOffBeforeTheAnswerIsToldToComeAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	stopping.Serve()
-	upstream.Queue(upstreamtest.OpenAIReply{Delay: time.Minute})
+	upstream.Queue(upstreams.OpenAIReply{Delay: time.Minute})
 	go func() {
 		for stopping.CallsInFlight() == 0 {
 			time.Sleep(time.Millisecond)

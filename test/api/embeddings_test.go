@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"turnpike/internal/credits"
-	"turnpike/internal/providers/upstreamtest"
+	"turnpike/test/fakes/upstreams"
 	"turnpike/test/harness"
 )
 
@@ -38,14 +38,14 @@ func TestEmbeddingsAreChargedByTheirInput(t *testing.T) {
 		}
 		// Without a count it is an estimate, of the input alone.
 		for _, model := range []string{"embed", "odd-embed"} {
-			m.openai.Queue(upstreamtest.OpenAIReply{Counts: upstreamtest.CountsMissing})
+			m.openai.Queue(upstreams.OpenAIReply{Counts: upstreams.CountsMissing})
 			r := m.embed(t, model, "one two three").Want(t, 200, "")
 			e := m.entry(t, r)
 			if e.Text("usage_source") != "estimated" || count(e, "output_tokens") != 0 || amount(t, e, "credits") != credits.Micro(count(e, "input_tokens")*embedIn) || e.At("credits") == 0.0 {
 				t.Errorf("%s: the entry is %s", model, e.Body)
 			}
 		}
-		m.openai.Queue(upstreamtest.OpenAIReply{Status: 500}, upstreamtest.OpenAIReply{Status: 500})
+		m.openai.Queue(upstreams.OpenAIReply{Status: 500}, upstreams.OpenAIReply{Status: 500})
 		r := m.ask(t, "POST", "/v1/embeddings", map[string]any{"models": []string{"embed", "odd-embed", "gemini-embedding-001"}, "input": []string{"a", "b"}}).Want(t, 200, "")
 		if e := m.entry(t, r); !slices.Equal(outcomes(e), []string{"first:server_error", "first:server_error", "google:ok"}) || e.Text("model") != "gemini-embedding-001" {
 			t.Errorf("the entry is %s", e.Body)

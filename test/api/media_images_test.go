@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"turnpike/internal/config"
-	"turnpike/internal/providers/upstreamtest"
 	"turnpike/internal/spend"
+	"turnpike/test/fakes/upstreams"
 	"turnpike/test/harness"
 )
 
@@ -302,7 +302,7 @@ func TestTheRouterEditsWithAModelThatLooks(t *testing.T) {
 		"pic": {{ID: "pic", Kind: "image", Price: price("0.001")}}, // of which nobody has said what it can
 	} {
 		eachShop(t, func(cfg *config.Config) { cfg.Providers[0].Models = models }, func(t *testing.T, s *shop) {
-			body, header := formOf(t, "one", formPart{name: "prompt", data: []byte("at night")}, formPart{"image", "house.png", "image/png", upstreamtest.PNG()})
+			body, header := formOf(t, "one", formPart{name: "prompt", data: []byte("at night")}, formPart{"image", "house.png", "image/png", upstreams.PNG()})
 			r := s.Do(t, harness.Request{Method: "POST", Path: "/v1/images/edits", Key: s.key, Body: body, Header: header})
 			if r.Want(t, 200, ""); r.Header.Get("Service-Model") != want {
 				t.Errorf("it was edited by %s, expected %s", r.Header.Get("Service-Model"), want)
@@ -457,7 +457,7 @@ func TestAPictureThatCannotBeStoredIsFree(t *testing.T) {
 			t.Errorf("its headers are %v", refused.Header)
 		}
 		body, header := formOf(t, "one", formPart{name: "model", data: []byte("pic")}, formPart{name: "prompt", data: []byte("at night")},
-			formPart{name: "response_format", data: []byte("url")}, formPart{"image", "house.png", "image/png", upstreamtest.PNG()})
+			formPart{name: "response_format", data: []byte("url")}, formPart{"image", "house.png", "image/png", upstreams.PNG()})
 		edit := s.Do(t, harness.Request{Method: "POST", Path: "/v1/images/edits", Key: s.key, Body: body, Header: header}).Want(t, 503, "storage_unavailable")
 		for _, r := range []*harness.Response{refused, edit} {
 			if e := s.entry(t, r); e.At("credits") != 0.0 || e.At("status") != 503.0 || e.Text("provider") != "studio" {

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"turnpike/internal/providers/upstreamtest"
+	"turnpike/test/fakes/upstreams"
 	"turnpike/test/harness"
 )
 
@@ -143,7 +143,7 @@ func TestBadFormsAreRefused(t *testing.T) {
 	eachShop(t, nil, func(t *testing.T, s *shop) {
 		text := func(name, value string) formPart { return formPart{name: name, data: []byte(value)} }
 		file := func(name, data string) formPart { return formPart{name, "a.png", "image/png", []byte(data)} }
-		picture := string(upstreamtest.PNG())
+		picture := string(upstreams.PNG())
 		for _, c := range []struct {
 			path  string
 			parts []formPart

@@ -26,8 +26,8 @@ import (
 	"turnpike/internal/db/dbtest"
 	"turnpike/internal/lanes"
 	"turnpike/internal/media"
-	"turnpike/internal/providers/upstreamtest"
 	"turnpike/internal/spend"
+	"turnpike/test/fakes/upstreams"
 	"turnpike/test/harness"
 )
 
@@ -132,7 +132,7 @@ func (s *studio) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	id := strings.TrimSuffix(strings.TrimPrefix(r.URL.Path, "/v1/videos/"), "/content")
 	if kind := r.Header.Get("Content-Type"); strings.HasPrefix(kind, "multipart/") {
-		values, _ := upstreamtest.FormOf(r.Header, body)
+		values, _ := upstreams.FormOf(r.Header, body)
 		in.Prompt = values["prompt"]
 	} else if len(body) > 0 {
 		_ = json.Unmarshal(body, &in)
@@ -168,7 +168,7 @@ func (s *studio) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case nth <= countIn(do["fails"]):
 		http.Error(w, `{"error":{"message":"sorry","type":"server_error"}}`, http.StatusInternalServerError)
 	case blocked && call.what != "POST /videos" && r.Method == http.MethodPost:
-		refusal := upstreamtest.OpenAIBlocked("moderation_blocked", "output")
+		refusal := upstreams.OpenAIBlocked("moderation_blocked", "output")
 		http.Error(w, refusal.Body, refusal.Status)
 	case call.what == "POST /images/generations", call.what == "POST /images/edits":
 		s.pictures(w, in.Prompt, max(in.N, 1))
@@ -197,7 +197,7 @@ func pictureOf(prompt string, i int) []byte {
 	h := fnv.New32a()
 	fmt.Fprint(h, prompt, i)
 	n := int(h.Sum32() % 10_000)
-	return upstreamtest.PNGOf(1+n%100, 1+n/100)
+	return upstreams.PNGOf(1+n%100, 1+n/100)
 }
 
 func (s *studio) pictures(w http.ResponseWriter, prompt string, n int) {
@@ -234,7 +234,7 @@ func (s *studio) video(w http.ResponseWriter, r *http.Request, id, prompt string
 			http.Error(w, `{"error":{"message":"no spritesheet"}}`, http.StatusNotFound)
 		default:
 			w.Header().Set("Content-Type", "video/mp4")
-			_, _ = w.Write(append(upstreamtest.MP4(), prompt...))
+			_, _ = w.Write(append(upstreams.MP4(), prompt...))
 		}
 		return
 	}
@@ -249,7 +249,7 @@ func (s *studio) video(w http.ResponseWriter, r *http.Request, id, prompt string
 		if v.polled >= cmp.Or(countIn(orders(prompt)["polls"]), 2) {
 			status = "completed"
 			if blocked {
-				status, failure = "failed", json.RawMessage(upstreamtest.OpenAIBlockedError("moderation_blocked", "output"))
+				status, failure = "failed", json.RawMessage(upstreams.OpenAIBlockedError("moderation_blocked", "output"))
 			}
 		}
 	}

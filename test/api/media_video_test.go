@@ -13,7 +13,7 @@ import (
 
 	"turnpike/internal/accounts"
 	"turnpike/internal/config"
-	"turnpike/internal/providers/upstreamtest"
+	"turnpike/test/fakes/upstreams"
 	"turnpike/test/harness"
 )
 
@@ -44,7 +44,7 @@ func TestAVideoIsRenderedAndFetched(t *testing.T) {
 		if r.At("progress") != 100.0 || r.At("cost") != 8.0 || r.At("error") != nil || r.At("failure_reason") != nil || r.At("remixed_from_video_id") != nil {
 			t.Errorf("it came to %s", r.Body)
 		}
-		want := string(upstreamtest.MP4()) + "[polls 3] a ship"
+		want := string(upstreams.MP4()) + "[polls 3] a ship"
 		if follow(t, r.Text("url"), http.StatusOK) != want {
 			t.Error("the link does not lead to the video")
 		}
@@ -122,7 +122,7 @@ func formOf(t *testing.T, boundary string, parts ...formPart) (body string, head
 func TestAVideoBeginsWithAPicture(t *testing.T) {
 	t.Parallel()
 	eachShop(t, nil, func(t *testing.T, s *shop) {
-		picture := upstreamtest.PNGOf(30, 20)
+		picture := upstreams.PNGOf(30, 20)
 		send := func(boundary string, picture []byte) *harness.Response {
 			body, header := formOf(t, boundary, formPart{name: "model", data: []byte("film")}, formPart{name: "prompt", data: []byte("a form")},
 				formPart{name: "metadata", data: []byte(`{"a":"b"}`)}, formPart{"input_reference", "start.png", "image/png", picture})
@@ -134,7 +134,7 @@ func TestAVideoBeginsWithAPicture(t *testing.T) {
 		if again.Header.Get("Idempotent-Replayed") != "true" || again.Text("id") != first.Text("id") || first.Text("metadata.a") != "b" {
 			t.Errorf("a second time: %s", again.Body)
 		}
-		send("one", upstreamtest.PNGOf(31, 20)).Want(t, 409, "idempotency_key_reused")
+		send("one", upstreams.PNGOf(31, 20)).Want(t, 409, "idempotency_key_reused")
 		s.rendered(t, videos+"/"+first.Text("id"), "completed")
 		order := film("in JSON")
 		order["input_reference"] = map[string]any{"image_url": "data:image/png;base64," + base64.StdEncoding.EncodeToString(picture)}
@@ -144,7 +144,7 @@ func TestAVideoBeginsWithAPicture(t *testing.T) {
 			if len(calls) != 1 {
 				t.Fatalf("%d renders of %q", len(calls), prompt)
 			}
-			_, files := upstreamtest.FormOf(calls[0].header, calls[0].body)
+			_, files := upstreams.FormOf(calls[0].header, calls[0].body)
 			found := false
 			for name, data := range files {
 				found = found || strings.HasPrefix(name, "input_reference ") && strings.HasSuffix(name, "(image/png)") && data == string(picture)
@@ -163,7 +163,7 @@ func TestAPictureThatCannotBeKeptMakesNoVideo(t *testing.T) {
 	eachShop(t, nil, func(t *testing.T, s *shop) {
 		defer s.noRoom(t)()
 		order := film("in JSON")
-		order["input_reference"] = map[string]any{"image_url": "data:image/png;base64," + base64.StdEncoding.EncodeToString(upstreamtest.PNG())}
+		order["input_reference"] = map[string]any{"image_url": "data:image/png;base64," + base64.StdEncoding.EncodeToString(upstreams.PNG())}
 		s.ask(t, "POST", videos, order).Want(t, 503, "storage_unavailable")
 		if n := s.rows(t, "media_jobs"); n != 0 {
 			t.Errorf("there are %d jobs", n)
@@ -223,7 +223,7 @@ func TestWhoCannotPayLeavesNoFile(t *testing.T) {
 	eachShop(t, nil, func(t *testing.T, s *shop) {
 		s.credits(t, 1)
 		body, header := formOf(t, "one", formPart{name: "model", data: []byte("film")}, formPart{name: "prompt", data: []byte("a form")},
-			formPart{"input_reference", "start.png", "image/png", upstreamtest.PNG()})
+			formPart{"input_reference", "start.png", "image/png", upstreams.PNG()})
 		s.Do(t, harness.Request{Method: "POST", Path: videos, Key: s.key, Body: body, Header: header}).Want(t, 402, "insufficient_credits")
 		if n := s.rows(t, "files"); n != 0 {
 			t.Errorf("%d files are kept", n)

@@ -19,7 +19,7 @@ import (
 	"turnpike/internal/config"
 	"turnpike/internal/credits"
 	"turnpike/internal/db/dbtest"
-	"turnpike/internal/providers/upstreamtest"
+	"turnpike/test/fakes/upstreams"
 	"turnpike/test/harness"
 )
 
@@ -104,7 +104,7 @@ func (m *market) callAll(t *testing.T) []modelCall {
 	t.Helper()
 	small := modelCall{operation: "chat", env: "live", provider: "first", requested: "small", model: "small", result: "ok",
 		in: 10, out: 7, cost: 10*smallIn + 7*smallOut, begun: true, parent: true}
-	m.openai.Queue(upstreamtest.OpenAIReply{Delay: 30 * time.Millisecond}) // more than a step of the clock
+	m.openai.Queue(upstreams.OpenAIReply{Delay: 30 * time.Millisecond}) // more than a step of the clock
 	m.Do(t, harness.Request{Method: "POST", Path: "/v1/chat/completions", Key: m.key, Body: body("small", "one two three", nil),
 		Header: http.Header{"Traceparent": {traceParent}}}).Want(t, 200, "")
 
@@ -114,11 +114,11 @@ func (m *market) callAll(t *testing.T) []modelCall {
 
 	// The spare answers for the first, and then neither.
 	both := map[string]any{"models": []string{"small", "spare-small"}}
-	m.openai.Queue(upstreamtest.OpenAIReply{Status: 500}, upstreamtest.OpenAIReply{Status: 500})
+	m.openai.Queue(upstreams.OpenAIReply{Status: 500}, upstreams.OpenAIReply{Status: 500})
 	fallback := modelCall{operation: "chat", env: "live", provider: "spare", requested: "small", model: "spare-small", result: "ok",
 		in: 10, out: 7, cost: 10*spareIn + 7*spareOut, begun: true, attempts: 2}
 	m.chat(t, body("small", "hi", both)).Want(t, 200, "")
-	m.spare.Queue(upstreamtest.OpenAIReply{Status: 500})
+	m.spare.Queue(upstreams.OpenAIReply{Status: 500})
 	failed := modelCall{operation: "chat", env: "live", provider: "spare", requested: "small", model: "spare-small", result: "upstream_error", attempts: 2}
 	m.chat(t, body("small", "hi", both)).Want(t, 502, "upstream_error")
 
@@ -140,7 +140,7 @@ func (m *market) callAll(t *testing.T) []modelCall {
 func (m *market) leave(t *testing.T) modelCall {
 	t.Helper()
 	m.Eventually(t, func() bool { return scrape(t, m.Server)["turnpike_model_calls_in_flight"] == 0 })
-	m.openai.Queue(upstreamtest.OpenAIReply{Text: "one two three four five six seven", Stall: 1000})
+	m.openai.Queue(upstreams.OpenAIReply{Text: "one two three four five six seven", Stall: 1000})
 	text, err := json.Marshal(body("short", "hi", map[string]any{"stream": true}))
 	if err != nil {
 		t.Fatal(err)

@@ -11,7 +11,7 @@ import (
 	"turnpike/internal/config"
 	"turnpike/internal/credits"
 	"turnpike/internal/db/dbtest"
-	"turnpike/internal/providers/upstreamtest"
+	"turnpike/test/fakes/upstreams"
 	"turnpike/test/harness"
 )
 
@@ -79,7 +79,7 @@ func TestKeyHasItsRateOfTokens(t *testing.T) {
 		for range 3 {
 			wantHeaders(t, call(500).Want(t, 200, ""), map[string]string{"x-ratelimit-limit-tokens": "600"})
 		}
-		m.openai.Queue(upstreamtest.OpenAIReply{Usage: &upstreamtest.OpenAIUsage{Input: 300, Output: 200}})
+		m.openai.Queue(upstreams.OpenAIReply{Usage: &upstreams.OpenAIUsage{Input: 300, Output: 200}})
 		call(500).Want(t, 200, "")
 		r := call(500).Want(t, 429, "rate_limit_exceeded") // 551 were used
 		wantHeaders(t, r, map[string]string{"x-ratelimit-limit-tokens": "600", "x-ratelimit-limit-requests": "1000"})
@@ -101,7 +101,7 @@ func TestKeyHasItsRateOfTokens(t *testing.T) {
 func TestKeyHasSoManyCallsAtOnce(t *testing.T) {
 	t.Parallel()
 	eachMarket(t, func(cfg *config.Config) { cfg.Limits.LiveInFlight = 1 }, func(t *testing.T, m *market) {
-		m.openai.Queue(upstreamtest.OpenAIReply{Delay: time.Second})
+		m.openai.Queue(upstreams.OpenAIReply{Delay: time.Second})
 		done := make(chan *harness.Response)
 		go func() { done <- m.chat(t, body("small", "hi", nil)) }()
 		m.openai.Wait(1)
@@ -111,7 +111,7 @@ func TestKeyHasSoManyCallsAtOnce(t *testing.T) {
 		(<-done).Want(t, 200, "")
 		m.chat(t, body("small", "hi", nil)).Want(t, 200, "")
 		// A stream has its place until it ends, or its client leaves.
-		m.openai.Queue(upstreamtest.OpenAIReply{Stall: 1000})
+		m.openai.Queue(upstreams.OpenAIReply{Stall: 1000})
 		m.hangUp(t, body("small", "hi", map[string]any{"stream": true}), "data:")
 		m.Eventually(t, func() bool { return m.chat(t, body("small", "hi", nil)).Status == 200 })
 		// Whoever has read its end may call again at once.

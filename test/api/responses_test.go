@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"turnpike/internal/credits"
-	"turnpike/internal/providers/upstreamtest"
+	"turnpike/test/fakes/upstreams"
 	"turnpike/test/harness"
 )
 
@@ -66,7 +66,7 @@ func TestResponsesAreChargedAndLoggedLikeChats(t *testing.T) {
 func TestResponsesCallToolsAndTakeTheirResults(t *testing.T) {
 	t.Parallel()
 	eachMarket(t, nil, func(t *testing.T, m *market) {
-		call := upstreamtest.OpenAIReply{Calls: []upstreamtest.OpenAICall{{ID: "call_7", Name: "get_weather", Arguments: `{"city":"Oslo"}`}}, Usage: &upstreamtest.OpenAIUsage{Input: 20, Output: 5}}
+		call := upstreams.OpenAIReply{Calls: []upstreams.OpenAICall{{ID: "call_7", Name: "get_weather", Arguments: `{"city":"Oslo"}`}}, Usage: &upstreams.OpenAIUsage{Input: 20, Output: 5}}
 		m.openai.Queue(call, call)
 		ask := map[string]any{"model": "small", "input": "How is the weather in Oslo?", "tools": weather}
 		r := m.respond(t, ask).Want(t, 200, "")
@@ -143,7 +143,7 @@ func TestErrorsOfResponsesNameTheCallersField(t *testing.T) {
 			}
 		}
 		// What the provider or the simulator finds wrong with the chat, too.
-		m.openai.Queue(upstreamtest.OpenAIReply{Status: 400, Param: "max_completion_tokens"}, upstreamtest.OpenAIReply{Status: 400, Param: "messages[1].content"})
+		m.openai.Queue(upstreams.OpenAIReply{Status: 400, Param: "max_completion_tokens"}, upstreams.OpenAIReply{Status: 400, Param: "messages[1].content"})
 		input := map[string]any{"model": "small", "input": []any{map[string]any{"role": "user", "content": "a"}, map[string]any{"role": "user", "content": "b"}}}
 		for _, param := range []string{"max_output_tokens", "input[1].content"} {
 			if r := m.respond(t, input).Want(t, 400, "invalid_parameter"); r.Text("error.param") != param {
@@ -159,7 +159,7 @@ func TestErrorsOfResponsesNameTheCallersField(t *testing.T) {
 		test.respond(t, map[string]any{"model": "gpt-4o-mini", "input": "[[sim:error=429]]", "stream": true}).Want(t, 429, "rate_limit_exceeded")
 
 		// A stream that breaks says so in its own way.
-		m.openai.Queue(upstreamtest.OpenAIReply{Text: "one two three four five six seven", Cut: 1000})
+		m.openai.Queue(upstreams.OpenAIReply{Text: "one two three four five six seven", Cut: 1000})
 		for model, c := range map[string]*customer{"small": m.customer, "gpt-4o-mini": test} {
 			r := c.respond(t, map[string]any{"model": model, "input": "[[sim:cut=2]]", "stream": true}).Want(t, 200, "")
 			list := chunks(r)

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"turnpike/internal/config"
-	"turnpike/internal/providers/upstreamtest"
+	"turnpike/test/fakes/upstreams"
 )
 
 // threeModels leaves one provider with models that the table knows: cheap,
@@ -77,7 +77,7 @@ func TestRouterChoosesAsItsValuesSay(t *testing.T) {
 			}
 		}
 		// The next one when it fails.
-		m.openai.Queue(upstreamtest.OpenAIReply{Status: 500})
+		m.openai.Queue(upstreams.OpenAIReply{Status: 500})
 		if got := answered(body("auto:strongest", "hi", nil)); got != "gpt-4o" {
 			t.Errorf("after the strongest came %s", got)
 		}
@@ -107,7 +107,7 @@ func TestRouterLearnsWhoIsFastest(t *testing.T) {
 	eachMarket(t, threeModels, func(t *testing.T, m *market) {
 		call := func(model string, delay time.Duration) string {
 			t.Helper()
-			m.openai.Queue(upstreamtest.OpenAIReply{Delay: delay})
+			m.openai.Queue(upstreams.OpenAIReply{Delay: delay})
 			return m.chat(t, body(model, "hi", nil)).Want(t, 200, "").Header.Get("Service-Model")
 		}
 		call("gpt-4o-mini", 1200*time.Millisecond)
@@ -125,7 +125,7 @@ func TestModelsListMayNameRouterValuesAndEveryTargetIsAskedOnce(t *testing.T) {
 	t.Parallel()
 	eachMarket(t, threeModels, func(t *testing.T, m *market) {
 		for range 3 {
-			m.openai.Queue(upstreamtest.OpenAIReply{Status: 500})
+			m.openai.Queue(upstreams.OpenAIReply{Status: 500})
 		}
 		r := m.chat(t, body("gpt-4o", "hi", map[string]any{"models": []string{"gpt-4o", "auto:cheapest"}})).Want(t, 502, "upstream_error")
 		var asked []string

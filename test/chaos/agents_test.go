@@ -13,8 +13,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"turnpike/internal/events"
-	"turnpike/internal/providers/upstreamtest"
 	"turnpike/test/chaos/program"
+	"turnpike/test/fakes/upstreams"
 )
 
 // TestRunsEndToEnd is what a customer sees of runs without any crash.
@@ -43,8 +43,8 @@ func TestRunsEndToEnd(t *testing.T) {
 
 // exhaust has a model that never comes to an end.
 func exhaust(t *testing.T, a *agency) {
-	a.mind.reply = func(int, []json.RawMessage) upstreamtest.OpenAIReply {
-		return upstreamtest.OpenAIReply{Calls: []upstreamtest.OpenAICall{{Name: toolName, Arguments: arguments}}}
+	a.mind.reply = func(int, []json.RawMessage) upstreams.OpenAIReply {
+		return upstreams.OpenAIReply{Calls: []upstreams.OpenAICall{{Name: toolName, Arguments: arguments}}}
 	}
 	const most = 3
 	id := a.create(t, a.server.URL, order{maxSteps: most})
@@ -154,12 +154,12 @@ func useMCP(t *testing.T, a *agency) {
 	l := &library{}
 	url := listen(t, l.handler())
 	var last []json.RawMessage
-	a.mind.reply = func(said int, messages []json.RawMessage) upstreamtest.OpenAIReply {
+	a.mind.reply = func(said int, messages []json.RawMessage) upstreams.OpenAIReply {
 		last = messages
 		if said < 3 {
-			return upstreamtest.OpenAIReply{Calls: []upstreamtest.OpenAICall{{Name: "library__" + []string{"search", "lend", "burn"}[said], Arguments: `{"q":"Go"}`}}}
+			return upstreams.OpenAIReply{Calls: []upstreams.OpenAICall{{Name: "library__" + []string{"search", "lend", "burn"}[said], Arguments: `{"q":"Go"}`}}}
 		}
-		return upstreamtest.OpenAIReply{Text: finalText}
+		return upstreams.OpenAIReply{Text: finalText}
 	}
 	before := len(a.mind.mock.Requests())
 	id := a.create(t, a.server.URL, order{tools: fmt.Sprintf(`[{"type":"mcp","server_label":"library","server_url":%q,"allowed_tools":["search","lend"],

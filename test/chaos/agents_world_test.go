@@ -17,8 +17,8 @@ import (
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
 	"turnpike/internal/events"
-	"turnpike/internal/providers/upstreamtest"
 	"turnpike/test/chaos/program"
+	"turnpike/test/fakes/upstreams"
 )
 
 // gate is a place where something can be kept waiting.
@@ -64,9 +64,9 @@ func (g *gate) pass(ctx context.Context) {
 // mind is the model of the runs. What it says follows from the conversation
 // alone, so that it says the same again to whoever asks again.
 type mind struct {
-	mock *upstreamtest.OpenAI
+	mock *upstreams.OpenAI
 	// reply is what it says after so many answers of its own.
-	reply func(said int, messages []json.RawMessage) upstreamtest.OpenAIReply
+	reply func(said int, messages []json.RawMessage) upstreams.OpenAIReply
 	gates [3]gate // before its first answer, its second, and a verdict
 	delay func() time.Duration
 	asked atomic.Int64
@@ -81,14 +81,14 @@ const (
 )
 
 // usage is what every answer of the mind costs: 0.05 credits.
-var usage = &upstreamtest.OpenAIUsage{Input: 100, Output: 50}
+var usage = &upstreams.OpenAIUsage{Input: 100, Output: 50}
 
 // obedient calls the tool once and then answers.
-func obedient(said int, _ []json.RawMessage) upstreamtest.OpenAIReply {
+func obedient(said int, _ []json.RawMessage) upstreams.OpenAIReply {
 	if said == 0 {
-		return upstreamtest.OpenAIReply{Calls: []upstreamtest.OpenAICall{{Name: toolName, Arguments: arguments}}}
+		return upstreams.OpenAIReply{Calls: []upstreams.OpenAICall{{Name: toolName, Arguments: arguments}}}
 	}
-	return upstreamtest.OpenAIReply{Text: finalText}
+	return upstreams.OpenAIReply{Text: finalText}
 }
 
 func (m *mind) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -114,10 +114,10 @@ func (m *mind) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	m.asked.Add(1)
-	var reply upstreamtest.OpenAIReply
+	var reply upstreams.OpenAIReply
 	at := min(said, 1)
 	if in.ResponseFormat.JSONSchema.Name == "verdict" {
-		at, reply = 2, upstreamtest.OpenAIReply{Text: `{"passed": true, "reason": "fine"}`}
+		at, reply = 2, upstreams.OpenAIReply{Text: `{"passed": true, "reason": "fine"}`}
 	} else {
 		reply = m.reply(said, in.Messages)
 	}
@@ -229,7 +229,7 @@ type agency struct {
 func newAgency(t *testing.T, at program.Place) *agency {
 	t.Helper()
 	a := &agency{owner: t, at: at, approved: map[string]map[string]bool{}}
-	a.mind = &mind{mock: upstreamtest.NewOpenAI(t, "sk-mock"), reply: obedient}
+	a.mind = &mind{mock: upstreams.NewOpenAI(t, "sk-mock"), reply: obedient}
 	a.tool = &device{answer: `{"ok":true}`, calls: map[string]int{}}
 	a.checker = &device{answer: verdict, calls: map[string]int{}}
 	a.toolURL, a.checkURL = listen(t, a.tool), listen(t, a.checker)

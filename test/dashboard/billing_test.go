@@ -13,8 +13,8 @@ import (
 	"turnpike/internal/config"
 	"turnpike/internal/credits"
 	"turnpike/internal/db/dbtest"
-	"turnpike/internal/providers/upstreamtest"
 	"turnpike/internal/spend"
+	"turnpike/test/fakes/upstreams"
 	"turnpike/test/harness"
 )
 
@@ -25,13 +25,13 @@ func eachShop(t *testing.T, fn func(t *testing.T, s *harness.Server, costs func(
 	for _, engine := range dbtest.Engines {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
-			upstream := upstreamtest.NewOpenAI(t, "sk-one")
+			upstream := upstreams.NewOpenAI(t, "sk-one")
 			cfg := harness.Config(t, engine)
 			cfg.Providers = []config.Provider{{Name: "first", Type: config.OpenAI, BaseURL: config.Address(upstream.BaseURL()), APIKey: "sk-one", Weight: 1,
 				Models: []config.ProviderModel{{ID: "small", Price: &config.ModelPrice{Input: "2", Output: "8"}}}}}
 			// 100 tokens in at 0.002, and 100 out at 0.008, are a credit.
 			fn(t, harness.Start(t, cfg, harness.NewClock()), func(n int64) {
-				upstream.Queue(upstreamtest.OpenAIReply{Usage: &upstreamtest.OpenAIUsage{Input: 100 * n, Output: 100 * n}})
+				upstream.Queue(upstreams.OpenAIReply{Usage: &upstreams.OpenAIUsage{Input: 100 * n, Output: 100 * n}})
 			})
 		})
 	}

@@ -16,7 +16,7 @@ import (
 	"turnpike/internal/accounts"
 	"turnpike/internal/audio"
 	"turnpike/internal/config"
-	"turnpike/internal/providers/upstreamtest"
+	"turnpike/test/fakes/upstreams"
 	"turnpike/test/harness"
 )
 
@@ -34,7 +34,7 @@ type maker struct {
 // withMakers runs fn once for each, with a server that has all of them.
 func withMakers(t *testing.T, engine string, fn func(t *testing.T, s *harness.Server, m maker)) {
 	t.Helper()
-	o, g := upstreamtest.NewOpenAI(t, upstreamKey), upstreamtest.NewGemini(t, upstreamKey)
+	o, g := upstreams.NewOpenAI(t, upstreamKey), upstreams.NewGemini(t, upstreamKey)
 	cfg := harness.Config(t, engine)
 	cfg.Media.Espeak = false
 	cfg.Providers = []config.Provider{
@@ -115,7 +115,7 @@ func (m maker) checkMP4(t *testing.T, data []byte) {
 	t.Helper()
 	if m.plays {
 		probe(t, data, "h264")
-	} else if sum(data) != sum(upstreamtest.MP4()) {
+	} else if sum(data) != sum(upstreams.MP4()) {
 		t.Errorf("%d bytes are not the video that the provider made", len(data))
 	}
 }

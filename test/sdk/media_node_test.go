@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"turnpike/internal/providers/upstreamtest"
+	"turnpike/test/fakes/upstreams"
 	"turnpike/test/harness"
 )
 
@@ -21,7 +21,7 @@ func TestNodeSDKMakesMedia(t *testing.T) {
 	}
 	withMakers(t, "sqlite", func(t *testing.T, s *harness.Server, m maker) {
 		folder := t.TempDir()
-		if err := os.WriteFile(filepath.Join(folder, "source.png"), upstreamtest.PNGOf(64, 64), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(folder, "source.png"), upstreams.PNGOf(64, 64), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		cmd := exec.CommandContext(t.Context(), "node", "testdata/media.mjs")

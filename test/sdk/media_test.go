@@ -15,7 +15,7 @@ import (
 	"github.com/openai/openai-go/v3"
 
 	"turnpike/internal/db/dbtest"
-	"turnpike/internal/providers/upstreamtest"
+	"turnpike/test/fakes/upstreams"
 	"turnpike/test/harness"
 )
 
@@ -97,7 +97,7 @@ func (c mediaClient) decode(image openai.Image) []byte {
 
 func (c mediaClient) edits() {
 	file := func(name string) io.Reader {
-		return openai.File(bytes.NewReader(upstreamtest.PNGOf(64, 64)), name, "image/png")
+		return openai.File(bytes.NewReader(upstreams.PNGOf(64, 64)), name, "image/png")
 	}
 	one := openai.ImageEditParams{Model: c.image, Prompt: "Add a dog", Image: openai.ImageEditParamsImageUnion{OfFile: file("a.png")}, N: openai.Int(1)}
 	if c.masks {

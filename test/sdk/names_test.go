@@ -13,7 +13,7 @@ import (
 	"turnpike/internal/accounts"
 	"turnpike/internal/config"
 	"turnpike/internal/db/dbtest"
-	"turnpike/internal/providers/upstreamtest"
+	"turnpike/test/fakes/upstreams"
 	"turnpike/test/harness"
 )
 
@@ -26,7 +26,7 @@ func TestOddModelNames(t *testing.T) {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
 			cfg := harness.Config(t, engine)
-			cfg.Providers = []config.Provider{{Name: "local", Type: config.OpenAI, BaseURL: config.Address(upstreamtest.NewOpenAI(t, "").BaseURL()), Local: true, Weight: 1}}
+			cfg.Providers = []config.Provider{{Name: "local", Type: config.OpenAI, BaseURL: config.Address(upstreams.NewOpenAI(t, "").BaseURL()), Local: true, Weight: 1}}
 			s := harness.Start(t, cfg, harness.NewClock())
 			key, _ := s.Key(t, s.Workspace(t, "acme"), accounts.Live)
 			for _, name := range []string{"llama3:8b", "hf.co/org/model-GGUF:Q4_K_M", "../../v1/models", "モデル", "a b?c=d&e#f%20", `quote"back\slash`, "<script>", strings.Repeat("x", 256)} {

@@ -8,7 +8,7 @@ import (
 
 	"turnpike/internal/accounts"
 	"turnpike/internal/config"
-	"turnpike/internal/providers/upstreamtest"
+	"turnpike/test/fakes/upstreams"
 	"turnpike/test/harness"
 )
 
@@ -48,15 +48,15 @@ type upstream struct {
 
 const upstreamKey = "the-upstream-key"
 
-// upstreams are all providers' mocks.
-func upstreams(t *testing.T) []upstream {
-	o, a, g := upstreamtest.NewOpenAI(t, upstreamKey), upstreamtest.NewAnthropic(t, upstreamKey), upstreamtest.NewGemini(t, upstreamKey)
+// allUpstreams starts a fake of every provider.
+func allUpstreams(t *testing.T) []upstream {
+	o, a, g := upstreams.NewOpenAI(t, upstreamKey), upstreams.NewAnthropic(t, upstreamKey), upstreams.NewGemini(t, upstreamKey)
 	return []upstream{
 		{"openai", "gpt-4o-mini", "text-embedding-3-small", o.BaseURL(), func() {
 			for _, s := range conversation {
-				reply := upstreamtest.OpenAIReply{Text: s.text}
+				reply := upstreams.OpenAIReply{Text: s.text}
 				if s.text == "" {
-					reply.Calls = []upstreamtest.OpenAICall{{Name: toolName, Arguments: toolArgs}}
+					reply.Calls = []upstreams.OpenAICall{{Name: toolName, Arguments: toolArgs}}
 				}
 				o.Queue(reply)
 			}
@@ -89,7 +89,7 @@ func upstreams(t *testing.T) []upstream {
 	}
 }
 
-func anthropicReply(s step) upstreamtest.AnthropicReply {
+func anthropicReply(s step) upstreams.AnthropicReply {
 	block, start, delta, stop := fmt.Sprintf(`{"type":"text","text":%q}`, s.text), `{"type":"text","text":""}`, fmt.Sprintf(`{"type":"text_delta","text":%q}`, s.text), "end_turn"
 	if s.text == "" {
 		block = `{"type":"tool_use","id":"toolu_01A","name":"` + toolName + `","input":` + toolArgs + `}`
@@ -99,9 +99,9 @@ func anthropicReply(s step) upstreamtest.AnthropicReply {
 	}
 	const message = `{"id":"msg_01A","type":"message","role":"assistant","model":"claude-sonnet-4-5","content":[%s],"stop_reason":%s,"stop_sequence":null,"usage":{"input_tokens":12,"output_tokens":%d}}`
 	if !s.stream {
-		return upstreamtest.AnthropicReply{Body: fmt.Sprintf(message, block, strconv.Quote(stop), 9)}
+		return upstreams.AnthropicReply{Body: fmt.Sprintf(message, block, strconv.Quote(stop), 9)}
 	}
-	return upstreamtest.AnthropicReply{Events: []string{
+	return upstreams.AnthropicReply{Events: []string{
 		`{"type":"message_start","message":` + fmt.Sprintf(message, "", "null", 1) + `}`,
 		`{"type":"content_block_start","index":0,"content_block":` + start + `}`,
 		`{"type":"content_block_delta","index":0,"delta":` + delta + `}`,
@@ -111,7 +111,7 @@ func anthropicReply(s step) upstreamtest.AnthropicReply {
 	}}
 }
 
-func geminiReply(s step) upstreamtest.GeminiReply {
+func geminiReply(s step) upstreams.GeminiReply {
 	part := fmt.Sprintf(`{"text":%q}`, s.text)
 	if s.text == "" {
 		part = `{"functionCall":{"name":"` + toolName + `","args":` + toolArgs + `}}`
@@ -119,16 +119,16 @@ func geminiReply(s step) upstreamtest.GeminiReply {
 	body := `{"candidates":[{"content":{"parts":[` + part + `],"role":"model"},"finishReason":"STOP","index":0}],` +
 		`"usageMetadata":{"promptTokenCount":12,"candidatesTokenCount":9,"totalTokenCount":21},"modelVersion":"gemini-2.5-flash","responseId":"r"}`
 	if s.stream {
-		return upstreamtest.GeminiReply{Events: []string{body}}
+		return upstreams.GeminiReply{Events: []string{body}}
 	}
-	return upstreamtest.GeminiReply{Body: body}
+	return upstreams.GeminiReply{Body: body}
 }
 
 // withUpstreams runs fn once for each provider, with a server that has all of
 // them and a live key, and checks what the provider has seen.
 func withUpstreams(t *testing.T, engine string, fn func(t *testing.T, s *harness.Server, key string, u upstream)) {
 	t.Helper()
-	list := upstreams(t)
+	list := allUpstreams(t)
 	cfg := harness.Config(t, engine)
 	for _, u := range list {
 		cfg.Providers = append(cfg.Providers, config.Provider{Name: u.name, Type: u.name, BaseURL: config.Address(u.base), APIKey: upstreamKey, Weight: 1})

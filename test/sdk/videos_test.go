@@ -14,7 +14,7 @@ import (
 	"github.com/openai/openai-go/v3"
 	"github.com/openai/openai-go/v3/option"
 
-	"turnpike/internal/providers/upstreamtest"
+	"turnpike/test/fakes/upstreams"
 )
 
 // ready waits for a video the way the SDK does.
@@ -121,10 +121,10 @@ func (c mediaClient) films() {
 }
 
 func (c mediaClient) filmsFromAPicture() {
-	picture := upstreamtest.PNGOf(64, 64)
+	picture := upstreams.PNGOf(64, 64)
 	for name, reference := range map[string]openai.VideoNewParamsInputReferenceUnion{
 		"a file":     {OfFile: openai.File(bytes.NewReader(picture), "start.png", "image/png")},
-		"a data URL": {OfImageInputReference: &openai.ImageInputReferenceParam{ImageURL: openai.String("data:image/png;base64," + base64.StdEncoding.EncodeToString(upstreamtest.PNGOf(640, 480)))}},
+		"a data URL": {OfImageInputReference: &openai.ImageInputReferenceParam{ImageURL: openai.String("data:image/png;base64," + base64.StdEncoding.EncodeToString(upstreams.PNGOf(640, 480)))}},
 	} {
 		v, err := c.Videos.New(c.Context(), openai.VideoNewParams{Model: openai.VideoModel(c.video), Prompt: "It begins to move", InputReference: reference}, option.WithHeader("Idempotency-Key", "from "+name))
 		if err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"turnpike/internal/providers"
-	"turnpike/internal/providers/upstreamtest"
 	"turnpike/internal/providers/wire"
+	"turnpike/test/fakes/upstreams"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files of testdata/golden")
@@ -26,8 +26,8 @@ var update = flag.Bool("update", false, "rewrite the golden files of testdata/go
 const testKey = "sk-ant-api03-not-a-real-key"
 
 // newProvider calls a mock of Anthropic; its ids and times can be foretold.
-func newProvider(t testing.TB) (*Provider, *upstreamtest.Anthropic) {
-	mock := upstreamtest.NewAnthropic(t, testKey)
+func newProvider(t testing.TB) (*Provider, *upstreams.Anthropic) {
+	mock := upstreams.NewAnthropic(t, testKey)
 	p := New(Options{BaseURL: mock.BaseURL(), Key: testKey, Client: wire.NewClient(wire.Timeouts{})})
 	p.now = func() time.Time { return time.Unix(1_750_000_000, 0) }
 	p.newID = counter()
@@ -79,7 +79,7 @@ func testPlain(t *testing.T, folder string) {
 	p, mock := newProvider(t)
 	reply := read(t, folder, "reply.json")
 	if reply != nil {
-		mock.Queue(upstreamtest.AnthropicReply{Body: string(reply)})
+		mock.Queue(upstreams.AnthropicReply{Body: string(reply)})
 	}
 	answer, err := p.Chat(t.Context(), readCall(t, folder))
 	compare(t, folder, "request.json", indent(t, mock.Requests()[0].Body))
@@ -99,7 +99,7 @@ func testStreamed(t *testing.T, folder string) {
 		return
 	}
 	p, mock := newProvider(t)
-	mock.Queue(upstreamtest.AnthropicReply{Events: strings.Split(strings.TrimSpace(string(events)), "\n")})
+	mock.Queue(upstreams.AnthropicReply{Events: strings.Split(strings.TrimSpace(string(events)), "\n")})
 	req := readCall(t, folder)
 	req.Stream = true
 	answer, err := p.Chat(t.Context(), req)

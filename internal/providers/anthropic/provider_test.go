@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"turnpike/internal/providers"
-	"turnpike/internal/providers/upstreamtest"
 	"turnpike/internal/providers/wire"
+	"turnpike/test/fakes/upstreams"
 )
 
 const sonnet = "claude-sonnet-4-5"
@@ -81,8 +81,8 @@ func TestErrorsHaveTheirKind(t *testing.T) {
 		t.Run(fmt.Sprint(test.status, test.kind), func(t *testing.T) {
 			t.Parallel()
 			p, mock := newProvider(t)
-			body := upstreamtest.AnthropicError(test.kind, test.message)
-			mock.Queue(upstreamtest.AnthropicReply{Status: test.status, Body: body, Header: http.Header{"Retry-After": {"7"}}})
+			body := upstreams.AnthropicError(test.kind, test.message)
+			mock.Queue(upstreams.AnthropicReply{Status: test.status, Body: body, Header: http.Header{"Retry-After": {"7"}}})
 			f := failure(t, p, false)
 			if f.Kind != test.want || f.Status != test.status || f.Param != test.param || f.RetryAfter != 7*time.Second || !strings.Contains(f.Error(), test.message) {
 				t.Errorf("%+v", f)
@@ -91,7 +91,7 @@ func TestErrorsHaveTheirKind(t *testing.T) {
 				return
 			}
 			// The same, once a stream has begun.
-			mock.Queue(upstreamtest.AnthropicReply{Events: []string{started, body}})
+			mock.Queue(upstreams.AnthropicReply{Events: []string{started, body}})
 			if f := failure(t, p, true); f.Kind != test.want || f.Param != test.param || !strings.Contains(f.Error(), test.message) {
 				t.Errorf("in the stream: %+v", f)
 			}
@@ -111,7 +111,7 @@ const (
 func TestErrorAtTheBeginningOfAStreamIsTheCallsError(t *testing.T) {
 	t.Parallel()
 	p, mock := newProvider(t)
-	mock.Queue(upstreamtest.AnthropicReply{Events: []string{`{"type":"ping"}`, upstreamtest.AnthropicError("overloaded_error", "Overloaded")}})
+	mock.Queue(upstreams.AnthropicReply{Events: []string{`{"type":"ping"}`, upstreams.AnthropicError("overloaded_error", "Overloaded")}})
 	_, err := p.Chat(t.Context(), simple(true))
 	var f *providers.Failure
 	if !errors.As(err, &f) || f.Kind != providers.KindOverloaded {
@@ -122,28 +122,28 @@ func TestErrorAtTheBeginningOfAStreamIsTheCallsError(t *testing.T) {
 func TestBrokenAnswersAreFailures(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		reply  upstreamtest.AnthropicReply
+		reply  upstreams.AnthropicReply
 		stream bool
 		want   providers.Kind
 	}{
-		"HTML":                      {upstreamtest.AnthropicReply{Body: "<html>"}, false, providers.KindProtocol},
-		"nothing":                   {upstreamtest.AnthropicReply{}, false, providers.KindProtocol},
-		"another object":            {upstreamtest.AnthropicReply{Body: `{"object":"chat.completion"}`}, false, providers.KindProtocol},
-		"wrong types":               {upstreamtest.AnthropicReply{Body: `{"type":"message","content":"x"}`}, false, providers.KindProtocol},
-		"an error with 200":         {upstreamtest.AnthropicReply{Body: upstreamtest.AnthropicError("rate_limit_error", "x")}, false, providers.KindRateLimited},
-		"a body cut":                {upstreamtest.AnthropicReply{Body: `{"type":"mess`, Cut: true}, false, providers.KindCut},
-		"an HTML error":             {upstreamtest.AnthropicReply{Status: 502, Body: "<html>"}, false, providers.KindServer},
-		"no stream":                 {upstreamtest.AnthropicReply{Body: `{"type":"message"}`}, true, providers.KindProtocol},
-		"an empty stream":           {upstreamtest.AnthropicReply{Events: []string{}}, true, providers.KindCut},
-		"a cut before it begins":    {upstreamtest.AnthropicReply{Events: []string{`{"type":"ping"}`}, Cut: true}, true, providers.KindCut},
-		"a cut in the middle":       {upstreamtest.AnthropicReply{Events: []string{started, textOn, hello}, Cut: true}, true, providers.KindCut},
-		"an end in the middle":      {upstreamtest.AnthropicReply{Events: []string{started, textOn, hello}}, true, providers.KindCut},
-		"an end before the stop":    {upstreamtest.AnthropicReply{Events: []string{started, textOn, hello, textOff, stopped}}, true, providers.KindCut},
-		"garbage in the middle":     {upstreamtest.AnthropicReply{Events: []string{started, "garbage"}}, true, providers.KindProtocol},
-		"a delta before the start":  {upstreamtest.AnthropicReply{Events: []string{hello}}, true, providers.KindProtocol},
-		"a start without a message": {upstreamtest.AnthropicReply{Events: []string{`{"type":"message_start"}`}}, true, providers.KindProtocol},
-		"two starts":                {upstreamtest.AnthropicReply{Events: []string{started, started}}, true, providers.KindProtocol},
-		"an error of no known type": {upstreamtest.AnthropicReply{Events: []string{started, `{"type":"error"}`}}, true, providers.KindServer},
+		"HTML":                      {upstreams.AnthropicReply{Body: "<html>"}, false, providers.KindProtocol},
+		"nothing":                   {upstreams.AnthropicReply{}, false, providers.KindProtocol},
+		"another object":            {upstreams.AnthropicReply{Body: `{"object":"chat.completion"}`}, false, providers.KindProtocol},
+		"wrong types":               {upstreams.AnthropicReply{Body: `{"type":"message","content":"x"}`}, false, providers.KindProtocol},
+		"an error with 200":         {upstreams.AnthropicReply{Body: upstreams.AnthropicError("rate_limit_error", "x")}, false, providers.KindRateLimited},
+		"a body cut":                {upstreams.AnthropicReply{Body: `{"type":"mess`, Cut: true}, false, providers.KindCut},
+		"an HTML error":             {upstreams.AnthropicReply{Status: 502, Body: "<html>"}, false, providers.KindServer},
+		"no stream":                 {upstreams.AnthropicReply{Body: `{"type":"message"}`}, true, providers.KindProtocol},
+		"an empty stream":           {upstreams.AnthropicReply{Events: []string{}}, true, providers.KindCut},
+		"a cut before it begins":    {upstreams.AnthropicReply{Events: []string{`{"type":"ping"}`}, Cut: true}, true, providers.KindCut},
+		"a cut in the middle":       {upstreams.AnthropicReply{Events: []string{started, textOn, hello}, Cut: true}, true, providers.KindCut},
+		"an end in the middle":      {upstreams.AnthropicReply{Events: []string{started, textOn, hello}}, true, providers.KindCut},
+		"an end before the stop":    {upstreams.AnthropicReply{Events: []string{started, textOn, hello, textOff, stopped}}, true, providers.KindCut},
+		"garbage in the middle":     {upstreams.AnthropicReply{Events: []string{started, "garbage"}}, true, providers.KindProtocol},
+		"a delta before the start":  {upstreams.AnthropicReply{Events: []string{hello}}, true, providers.KindProtocol},
+		"a start without a message": {upstreams.AnthropicReply{Events: []string{`{"type":"message_start"}`}}, true, providers.KindProtocol},
+		"two starts":                {upstreams.AnthropicReply{Events: []string{started, started}}, true, providers.KindProtocol},
+		"an error of no known type": {upstreams.AnthropicReply{Events: []string{started, `{"type":"error"}`}}, true, providers.KindServer},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -159,7 +159,7 @@ func TestBrokenAnswersAreFailures(t *testing.T) {
 func TestUnknownEventsAndBlocksAreIgnored(t *testing.T) {
 	t.Parallel()
 	p, mock := newProvider(t)
-	mock.Queue(upstreamtest.AnthropicReply{Events: []string{
+	mock.Queue(upstreams.AnthropicReply{Events: []string{
 		started, `{"type":"new_event","index":0}`,
 		`{"type":"content_block_start","index":1,"content_block":{"type":"server_tool_use","id":"x","name":"web_search","input":{}}}`,
 		`{"type":"content_block_delta","index":1,"delta":{"type":"input_json_delta","partial_json":"{}"}}`,
@@ -180,7 +180,7 @@ func TestUnknownEventsAndBlocksAreIgnored(t *testing.T) {
 func TestHangUpIsChargedByWhatCame(t *testing.T) {
 	t.Parallel()
 	p, mock := newProvider(t)
-	mock.Queue(upstreamtest.AnthropicReply{Hold: make(chan struct{}), Events: []string{
+	mock.Queue(upstreams.AnthropicReply{Hold: make(chan struct{}), Events: []string{
 		started,
 		`{"type":"content_block_start","index":0,"content_block":{"type":"thinking","thinking":"","signature":""}}`,
 		// 400 bytes of base64 are 300 bytes of thinking: 75 tokens.
@@ -251,11 +251,11 @@ func TestKeyIsInNoError(t *testing.T) {
 			t.Errorf("the error is %v", err)
 		}
 	}
-	for _, reply := range []upstreamtest.AnthropicReply{
-		{Status: 401, Body: upstreamtest.AnthropicError("authentication_error", "the key "+testKey+" is wrong")},
-		{Status: 400, Body: upstreamtest.AnthropicError(testKey, testKey)},
+	for _, reply := range []upstreams.AnthropicReply{
+		{Status: 401, Body: upstreams.AnthropicError("authentication_error", "the key "+testKey+" is wrong")},
+		{Status: 400, Body: upstreams.AnthropicError(testKey, testKey)},
 		{Status: 500, Body: testKey},
-		{Body: upstreamtest.AnthropicError("api_error", testKey)},
+		{Body: upstreams.AnthropicError("api_error", testKey)},
 		{Body: `{"type":"` + testKey + `"}`},
 		{Body: `{"type":"message","content":[{"type":"tool_use","text":{"` + testKey + `":1}}]}`},
 	} {
@@ -264,8 +264,8 @@ func TestKeyIsInNoError(t *testing.T) {
 		_, err := p.Chat(t.Context(), simple(false))
 		check(err)
 	}
-	for _, reply := range []upstreamtest.AnthropicReply{
-		{Events: []string{upstreamtest.AnthropicError("api_error", testKey)}},
+	for _, reply := range []upstreams.AnthropicReply{
+		{Events: []string{upstreams.AnthropicError("api_error", testKey)}},
 		{Events: []string{`"` + testKey + `"`}},
 		{Header: http.Header{"Content-Type": {testKey + "/x"}}},
 	} {
@@ -308,7 +308,7 @@ func TestAbsurdCountsDoNotOverflow(t *testing.T) {
 	t.Parallel()
 	p, mock := newProvider(t)
 	const huge = "9223372036854775807"
-	mock.Queue(upstreamtest.AnthropicReply{Body: `{"type":"message","content":[],"usage":{"input_tokens":` + huge + `,"cache_read_input_tokens":` + huge + `,"cache_creation_input_tokens":` + huge + `,"output_tokens":-5}}`})
+	mock.Queue(upstreams.AnthropicReply{Body: `{"type":"message","content":[],"usage":{"input_tokens":` + huge + `,"cache_read_input_tokens":` + huge + `,"cache_creation_input_tokens":` + huge + `,"output_tokens":-5}}`})
 	answer, err := p.Chat(t.Context(), simple(false))
 	if err != nil {
 		t.Fatal(err)
@@ -320,9 +320,9 @@ func TestAbsurdCountsDoNotOverflow(t *testing.T) {
 
 func TestIDsAreOurOwn(t *testing.T) {
 	t.Parallel()
-	mock := upstreamtest.NewAnthropic(t, testKey)
+	mock := upstreams.NewAnthropic(t, testKey)
 	p := New(Options{BaseURL: mock.BaseURL(), Key: testKey, Client: wire.NewClient(wire.Timeouts{})})
-	mock.Queue(upstreamtest.AnthropicReply{Body: `{"id":"msg_1","type":"message","content":[{"type":"tool_use","id":"toolu_1","name":"f","input":{}}],"stop_reason":"tool_use"}`})
+	mock.Queue(upstreams.AnthropicReply{Body: `{"id":"msg_1","type":"message","content":[{"type":"tool_use","id":"toolu_1","name":"f","input":{}}],"stop_reason":"tool_use"}`})
 	answer, err := p.Chat(t.Context(), simple(false))
 	if err != nil {
 		t.Fatal(err)
@@ -337,7 +337,7 @@ func TestIDsAreOurOwn(t *testing.T) {
 func TestCountsThatAreMissingAreEstimates(t *testing.T) {
 	t.Parallel()
 	p, mock := newProvider(t)
-	mock.Queue(upstreamtest.AnthropicReply{Body: `{"type":"message","role":"assistant","content":[{"type":"text","text":"Hello"}],"stop_reason":"end_turn","usage":{"output_tokens":9}}`})
+	mock.Queue(upstreams.AnthropicReply{Body: `{"type":"message","role":"assistant","content":[{"type":"text","text":"Hello"}],"stop_reason":"end_turn","usage":{"output_tokens":9}}`})
 	answer, err := p.Chat(t.Context(), simple(false))
 	if err != nil {
 		t.Fatal(err)

@@ -10,7 +10,7 @@ import (
 	"github.com/openai/openai-go/v3"
 
 	"turnpike/internal/providers"
-	"turnpike/internal/providers/upstreamtest"
+	"turnpike/test/fakes/upstreams"
 )
 
 func TestFinishReasonsAreTranslated(t *testing.T) {
@@ -51,9 +51,9 @@ func finishOf(t *testing.T, body string, stream bool) string {
 	t.Helper()
 	p, server := start(t)
 	if stream {
-		server.Queue(upstreamtest.GeminiReply{Events: []string{body}})
+		server.Queue(upstreams.GeminiReply{Events: []string{body}})
 	} else {
-		server.Queue(upstreamtest.GeminiReply{Body: body})
+		server.Queue(upstreams.GeminiReply{Body: body})
 	}
 	answer, err := p.Chat(t.Context(), &providers.ChatRequest{Model: "m", Body: []byte(hello), Stream: stream})
 	var finish string
@@ -110,7 +110,7 @@ func TestOpenAIsLibraryReadsAnswersAndStreams(t *testing.T) {
 	t.Parallel()
 	const event = `{"candidates":[{"content":{"parts":[{"text":"Let me see."},{"functionCall":{"name":"f","args":{"a":1}}},{"functionCall":{"name":"g","args":{}}}]},"finishReason":"STOP"}],"usageMetadata":{"promptTokenCount":5,"candidatesTokenCount":7,"thoughtsTokenCount":2,"cachedContentTokenCount":3}}`
 	p, server := start(t)
-	server.Queue(upstreamtest.GeminiReply{Body: event}, upstreamtest.GeminiReply{Events: []string{event}})
+	server.Queue(upstreams.GeminiReply{Body: event}, upstreams.GeminiReply{Events: []string{event}})
 	plain, err := p.Chat(t.Context(), &providers.ChatRequest{Model: "m", Body: []byte(hello)})
 	if err != nil {
 		t.Fatal(err)

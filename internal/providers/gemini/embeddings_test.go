@@ -11,10 +11,10 @@ import (
 
 	"turnpike/internal/fault"
 	"turnpike/internal/providers"
-	"turnpike/internal/providers/upstreamtest"
+	"turnpike/test/fakes/upstreams"
 )
 
-func embed(t *testing.T, body string, replies ...upstreamtest.GeminiReply) (*providers.Answer, []upstreamtest.GeminiRequest) {
+func embed(t *testing.T, body string, replies ...upstreams.GeminiReply) (*providers.Answer, []upstreams.GeminiRequest) {
 	t.Helper()
 	p, server := start(t)
 	server.Queue(replies...)
@@ -68,7 +68,7 @@ func TestManyTextsGoInBatchesOfAHundred(t *testing.T) {
 
 func TestBase64HasTheSameNumbers(t *testing.T) {
 	t.Parallel()
-	answer, _ := embed(t, `{"input":"x","encoding_format":"base64"}`, upstreamtest.GeminiReply{Body: `{"embedding":{"values":[0.5,-2,1e-3]}}`})
+	answer, _ := embed(t, `{"input":"x","encoding_format":"base64"}`, upstreams.GeminiReply{Body: `{"embedding":{"values":[0.5,-2,1e-3]}}`})
 	var list struct {
 		Data []struct {
 			Embedding string `json:"embedding"`
@@ -90,14 +90,14 @@ func TestBase64HasTheSameNumbers(t *testing.T) {
 
 func TestShortenedVectorsHaveLengthOne(t *testing.T) {
 	t.Parallel()
-	vector := upstreamtest.GeminiReply{Body: `{"embedding":{"values":[3,4]}}`}
+	vector := upstreams.GeminiReply{Body: `{"embedding":{"values":[3,4]}}`}
 	for body, want := range map[string]string{`{"input":"x","dimensions":2}`: `[0.6,0.8]`, `{"input":"x"}`: `[3,4]`} {
 		answer, _ := embed(t, body, vector)
 		if !strings.Contains(string(answer.Body), `"embedding":`+want) {
 			t.Errorf("%s: %s", body, answer.Body)
 		}
 	}
-	answer, _ := embed(t, `{"input":"x","dimensions":2}`, upstreamtest.GeminiReply{Body: `{"embedding":{"values":[0,0]}}`})
+	answer, _ := embed(t, `{"input":"x","dimensions":2}`, upstreams.GeminiReply{Body: `{"embedding":{"values":[0,0]}}`})
 	if !strings.Contains(string(answer.Body), `[0,0]`) {
 		t.Errorf("zeroes: %s", answer.Body)
 	}
@@ -131,7 +131,7 @@ func TestMissingVectorsAreAProtocolFailure(t *testing.T) {
 	t.Parallel()
 	for _, body := range []string{`{}`, `{"embeddings":[]}`, `{"embeddings":[{"values":[1]},{"values":[1]}]}`, `{"embedding":7}`, `nonsense`} {
 		p, server := start(t)
-		server.Queue(upstreamtest.GeminiReply{Body: body})
+		server.Queue(upstreams.GeminiReply{Body: body})
 		_, err := p.Embeddings(t.Context(), "m", []byte(`{"input":"x"}`))
 		if f := failureOf(t, err); f.Kind != providers.KindProtocol {
 			t.Errorf("%s: %v", body, f)

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"turnpike/internal/providers"
-	"turnpike/internal/providers/upstreamtest"
+	"turnpike/test/fakes/upstreams"
 )
 
 func failureOf(t *testing.T, err error) *providers.Failure {
@@ -56,7 +56,7 @@ func TestErrorsBecomeKinds(t *testing.T) {
 		{409, "ABORTED", "Aborted", "", providers.KindServer, "", 0},
 		{418, "TEAPOT", "", "", providers.KindProtocol, "", 0},
 	} {
-		body := upstreamtest.GeminiError(c.code, c.status, c.message, c.details)
+		body := upstreams.GeminiError(c.code, c.status, c.message, c.details)
 		check := func(how string, f *providers.Failure) {
 			if f.Kind != c.kind || f.Status != c.code || f.Param != c.param || f.RetryAfter != c.after || !strings.Contains(f.Error(), c.message) {
 				t.Errorf("%s %s: kind %s, status %d, param %q, after %v, %v; want %+v", c.status, how, f.Kind, f.Status, f.Param, f.RetryAfter, f, c)
@@ -64,12 +64,12 @@ func TestErrorsBecomeKinds(t *testing.T) {
 		}
 		for _, body := range []string{body, "[" + body + "]"} {
 			p, server := start(t)
-			server.Queue(upstreamtest.GeminiReply{Status: c.code, Body: body})
+			server.Queue(upstreams.GeminiReply{Status: c.code, Body: body})
 			_, err := p.Chat(t.Context(), &providers.ChatRequest{Model: "m", Body: []byte(hello), Stream: true})
 			check("as an answer", failureOf(t, err))
 		}
 		p, server := start(t)
-		server.Queue(upstreamtest.GeminiReply{Events: []string{body}})
+		server.Queue(upstreams.GeminiReply{Events: []string{body}})
 		answer, err := p.Chat(t.Context(), &providers.ChatRequest{Model: "m", Body: []byte(hello), Stream: true})
 		if err != nil {
 			t.Fatal(err)
@@ -82,7 +82,7 @@ func TestErrorsBecomeKinds(t *testing.T) {
 func TestErrorsThatAreNotGooglesKeepTheStatusAndTheHeader(t *testing.T) {
 	t.Parallel()
 	p, server := start(t)
-	server.Queue(upstreamtest.GeminiReply{Status: 503, Body: "<html>busy</html>", Header: http.Header{"Retry-After": {"7"}}})
+	server.Queue(upstreams.GeminiReply{Status: 503, Body: "<html>busy</html>", Header: http.Header{"Retry-After": {"7"}}})
 	_, err := p.Chat(t.Context(), &providers.ChatRequest{Model: "m", Body: []byte(hello)})
 	if f := failureOf(t, err); f.Kind != providers.KindOverloaded || f.RetryAfter != 7*time.Second {
 		t.Errorf("%+v", f)
@@ -93,10 +93,10 @@ func TestErrorsThatAreNotGooglesKeepTheStatusAndTheHeader(t *testing.T) {
 func TestKeyNeverAppearsInErrorsOrAddresses(t *testing.T) {
 	t.Parallel()
 	says := func(code int, status string) string {
-		return upstreamtest.GeminiError(code, status, "Permission denied: Consumer 'api_key:"+testKey+"' has been suspended.", "")
+		return upstreams.GeminiError(code, status, "Permission denied: Consumer 'api_key:"+testKey+"' has been suspended.", "")
 	}
-	event := upstreamtest.GeminiReply{Events: []string{says(403, "PERMISSION_DENIED")}}
-	for name, reply := range map[string]upstreamtest.GeminiReply{
+	event := upstreams.GeminiReply{Events: []string{says(403, "PERMISSION_DENIED")}}
+	for name, reply := range map[string]upstreams.GeminiReply{
 		"an error":          {Status: 403, Body: says(403, "PERMISSION_DENIED")},
 		"a text":            {Status: 500, Body: "key " + testKey},
 		"an error in a 200": {Body: says(403, "PERMISSION_DENIED")},
@@ -139,7 +139,7 @@ func TestKeyNeverAppearsInErrorsOrAddresses(t *testing.T) {
 
 func TestWrongKeyIsAnAuthFailure(t *testing.T) {
 	t.Parallel()
-	server := upstreamtest.NewGemini(t, "another key")
+	server := upstreams.NewGemini(t, "another key")
 	p := New(Options{BaseURL: server.BaseURL(), Key: testKey})
 	_, err := p.Chat(t.Context(), &providers.ChatRequest{Model: "m", Body: []byte(hello)})
 	if f := failureOf(t, err); f.Kind != providers.KindAuth {

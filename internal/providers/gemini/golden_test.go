@@ -16,7 +16,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"turnpike/internal/providers"
-	"turnpike/internal/providers/upstreamtest"
+	"turnpike/test/fakes/upstreams"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -24,8 +24,8 @@ var update = flag.Bool("update", false, "write the golden files anew")
 const testKey = "AIzaTestKeyThatMustNotLeak"
 
 // start returns a provider at a server of its own, with ids that count up.
-func start(t testing.TB) (*Provider, *upstreamtest.Gemini) {
-	server := upstreamtest.NewGemini(t, testKey)
+func start(t testing.TB) (*Provider, *upstreams.Gemini) {
+	server := upstreams.NewGemini(t, testKey)
 	p := New(Options{BaseURL: server.BaseURL() + "/", Key: testKey})
 	p.now = func() time.Time { return time.Unix(1_700_000_000, 0) }
 	n := 0
@@ -108,7 +108,7 @@ func TestAnswersAreTranslated(t *testing.T) {
 	t.Parallel()
 	eachFile(t, "answer/*.json", func(t *testing.T, input []byte) []byte {
 		p, server := start(t)
-		server.Queue(upstreamtest.GeminiReply{Body: string(input)})
+		server.Queue(upstreams.GeminiReply{Body: string(input)})
 		answer, err := p.Chat(t.Context(), &providers.ChatRequest{Model: "gemini-2.5-flash", Body: []byte(hello)})
 		if err != nil {
 			t.Fatal(err)
@@ -121,7 +121,7 @@ func TestStreamsAreTranslated(t *testing.T) {
 	t.Parallel()
 	eachFile(t, "stream/*.sse", func(t *testing.T, input []byte) []byte {
 		p, server := start(t)
-		server.Queue(upstreamtest.GeminiReply{Events: strings.Split(strings.TrimSpace(string(input)), "\n")})
+		server.Queue(upstreams.GeminiReply{Events: strings.Split(strings.TrimSpace(string(input)), "\n")})
 		answer, err := p.Chat(t.Context(), &providers.ChatRequest{Model: "gemini-2.5-flash", Body: []byte(hello), Stream: true})
 		if err != nil {
 			t.Fatal(err)

@@ -15,8 +15,8 @@ import (
 
 	"turnpike/internal/fault"
 	"turnpike/internal/providers"
-	"turnpike/internal/providers/upstreamtest"
 	"turnpike/internal/providers/wire"
+	"turnpike/test/fakes/upstreams"
 )
 
 const (
@@ -25,8 +25,8 @@ const (
 	oldImages = "imagen-4.0-generate-001"
 )
 
-func makeMedia(m upstreamtest.GeminiMedia) upstreamtest.GeminiReply {
-	return upstreamtest.GeminiReply{Media: m}
+func makeMedia(m upstreams.GeminiMedia) upstreams.GeminiReply {
+	return upstreams.GeminiReply{Media: m}
 }
 
 func TestPicturesAreMade(t *testing.T) {
@@ -60,7 +60,7 @@ func TestPicturesAreMade(t *testing.T) {
 
 func TestImageRequestIsTranslated(t *testing.T) {
 	t.Parallel()
-	source := providers.Upload{Name: "a.png", ContentType: "application/octet-stream", Data: upstreamtest.PNG()}
+	source := providers.Upload{Name: "a.png", ContentType: "application/octet-stream", Data: upstreams.PNG()}
 	inlined := `{"inlineData":{"mimeType":"image/png","data":"` + base64.StdEncoding.EncodeToString(source.Data) + `"}}`
 	for _, c := range []struct {
 		model, body string
@@ -102,7 +102,7 @@ func TestNearestAspectRatioIsTaken(t *testing.T) {
 
 func TestBadImageRequestsAreRefused(t *testing.T) {
 	t.Parallel()
-	file := providers.Upload{Data: upstreamtest.PNG()}
+	file := providers.Upload{Data: upstreams.PNG()}
 	for _, c := range []struct {
 		req   providers.ImageRequest
 		param string
@@ -130,7 +130,7 @@ func TestCallsForPicturesRunTogetherButNotAll(t *testing.T) {
 	t.Parallel()
 	p, server := start(t)
 	for range 10 {
-		server.Queue(makeMedia(upstreamtest.GeminiMedia{Together: 4}))
+		server.Queue(makeMedia(upstreams.GeminiMedia{Together: 4}))
 	}
 	answer, err := p.Images(t.Context(), &providers.ImageRequest{Model: nano, Body: []byte(`{"prompt":"x","n":10}`)})
 	if err != nil || len(answer.Images) != 10 || server.MostAtOnce() != 4 {
@@ -140,43 +140,43 @@ func TestCallsForPicturesRunTogetherButNotAll(t *testing.T) {
 
 func TestImageFailureIsNamed(t *testing.T) {
 	t.Parallel()
-	text := func(body string) upstreamtest.GeminiReply { return upstreamtest.GeminiReply{Body: body} }
-	said := func(code int, status, message string) upstreamtest.GeminiReply {
-		return upstreamtest.GeminiReply{Status: code, Body: upstreamtest.GeminiError(code, status, message, "")}
+	text := func(body string) upstreams.GeminiReply { return upstreams.GeminiReply{Body: body} }
+	said := func(code int, status, message string) upstreams.GeminiReply {
+		return upstreams.GeminiReply{Status: code, Body: upstreams.GeminiError(code, status, message, "")}
 	}
-	data := func(s string) upstreamtest.GeminiReply {
+	data := func(s string) upstreams.GeminiReply {
 		return text(`{"candidates":[{"content":{"parts":[{"inlineData":{"mimeType":"image/png","data":"` + s + `"}}]}}]}`)
 	}
 	const words = "Image generation failed with the following error: The prompt could not be submitted. This prompt contains sensitive words that violate Google's Responsible AI practices."
 	for name, c := range map[string]struct {
 		model string
-		reply upstreamtest.GeminiReply
+		reply upstreams.GeminiReply
 		want  providers.Kind
 		param string
 	}{
-		"blocked prompt":   {nano, makeMedia(upstreamtest.GeminiMedia{Block: "PROHIBITED_CONTENT"}), providers.KindBlockedInput, ""},
-		"image safety":     {nano, makeMedia(upstreamtest.GeminiMedia{Finish: "IMAGE_SAFETY"}), providers.KindBlockedOutput, ""},
-		"safety":           {nano, makeMedia(upstreamtest.GeminiMedia{Finish: "SAFETY"}), providers.KindBlockedOutput, ""},
-		"prohibited":       {nano, makeMedia(upstreamtest.GeminiMedia{Finish: "IMAGE_PROHIBITED_CONTENT"}), providers.KindBlockedOutput, ""},
-		"words only":       {nano, makeMedia(upstreamtest.GeminiMedia{Finish: "NO_IMAGE"}), providers.KindProtocol, ""},
-		"Imagen's filter":  {oldImages, makeMedia(upstreamtest.GeminiMedia{Filtered: "Unable to show generated images. All images were filtered out."}), providers.KindBlockedOutput, ""},
-		"Imagen's prompt":  {oldImages, makeMedia(upstreamtest.GeminiMedia{Filtered: "The prompt violated the policies."}), providers.KindBlockedInput, ""},
+		"blocked prompt":   {nano, makeMedia(upstreams.GeminiMedia{Block: "PROHIBITED_CONTENT"}), providers.KindBlockedInput, ""},
+		"image safety":     {nano, makeMedia(upstreams.GeminiMedia{Finish: "IMAGE_SAFETY"}), providers.KindBlockedOutput, ""},
+		"safety":           {nano, makeMedia(upstreams.GeminiMedia{Finish: "SAFETY"}), providers.KindBlockedOutput, ""},
+		"prohibited":       {nano, makeMedia(upstreams.GeminiMedia{Finish: "IMAGE_PROHIBITED_CONTENT"}), providers.KindBlockedOutput, ""},
+		"words only":       {nano, makeMedia(upstreams.GeminiMedia{Finish: "NO_IMAGE"}), providers.KindProtocol, ""},
+		"Imagen's filter":  {oldImages, makeMedia(upstreams.GeminiMedia{Filtered: "Unable to show generated images. All images were filtered out."}), providers.KindBlockedOutput, ""},
+		"Imagen's prompt":  {oldImages, makeMedia(upstreams.GeminiMedia{Filtered: "The prompt violated the policies."}), providers.KindBlockedInput, ""},
 		"refused prompt":   {oldImages, said(400, "INVALID_ARGUMENT", words), providers.KindBlockedInput, ""},
 		"refused response": {oldImages, said(400, "INVALID_ARGUMENT", "The response is blocked, as it may violate our policies."), providers.KindBlockedOutput, ""},
-		"inside":           {oldImages, text(upstreamtest.GeminiError(400, "INVALID_ARGUMENT", words, "")), providers.KindBlockedInput, ""},
+		"inside":           {oldImages, text(upstreams.GeminiError(400, "INVALID_ARGUMENT", words, "")), providers.KindBlockedInput, ""},
 		"invalid":          {nano, said(400, "INVALID_ARGUMENT", "image_config.aspect_ratio is wrong"), providers.KindInvalid, "size"},
 		"quota":            {nano, said(429, "RESOURCE_EXHAUSTED", "quota for prompt"), providers.KindRateLimited, ""},
 		"key":              {nano, said(400, "INVALID_ARGUMENT", "API key not valid. Please pass a valid API key."), providers.KindAuth, ""},
 		"no model":         {oldImages, said(404, "NOT_FOUND", "models/x is not found"), providers.KindNoModel, ""},
-		"HTML":             {nano, text(upstreamtest.HTML), providers.KindProtocol, ""},
+		"HTML":             {nano, text(upstreams.HTML), providers.KindProtocol, ""},
 		"half":             {nano, text(`{"candidates":[{"content"`), providers.KindProtocol, ""},
 		"nothing":          {oldImages, text(`{}`), providers.KindProtocol, ""},
 		"no candidates":    {nano, text(`{}`), providers.KindProtocol, ""},
 		"no base64":        {nano, data("!!!!"), providers.KindProtocol, ""},
 		"no picture":       {nano, data("aGVsbG8="), providers.KindProtocol, ""},
 		"Imagen's base64":  {oldImages, text(`{"predictions":[{"bytesBase64Encoded":"!"}]}`), providers.KindProtocol, ""},
-		"cut":              {nano, upstreamtest.GeminiReply{Cut: true}, providers.KindCut, ""},
-		"hangs":            {nano, upstreamtest.GeminiReply{Stall: true}, providers.KindTimeout, ""},
+		"cut":              {nano, upstreams.GeminiReply{Cut: true}, providers.KindCut, ""},
+		"hangs":            {nano, upstreams.GeminiReply{Stall: true}, providers.KindTimeout, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -197,8 +197,8 @@ func TestFilterTakesPicturesOutOfSeveral(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		model string
-		reply upstreamtest.GeminiMedia
-	}{{nano, upstreamtest.GeminiMedia{Finish: "IMAGE_SAFETY"}}, {oldImages, upstreamtest.GeminiMedia{Filtered: "filtered"}}} {
+		reply upstreams.GeminiMedia
+	}{{nano, upstreams.GeminiMedia{Finish: "IMAGE_SAFETY"}}, {oldImages, upstreams.GeminiMedia{Filtered: "filtered"}}} {
 		p, server := start(t)
 		server.Queue(makeMedia(c.reply))
 		answer, err := p.Images(t.Context(), &providers.ImageRequest{Model: c.model, Body: []byte(`{"prompt":"x","n":3}`)})
@@ -212,7 +212,7 @@ func TestFilterTakesPicturesOutOfSeveral(t *testing.T) {
 func TestOneFailureEndsTheOthers(t *testing.T) {
 	t.Parallel()
 	p, server := start(t)
-	server.Queue(upstreamtest.GeminiReply{Stall: true}, upstreamtest.GeminiReply{Stall: true}, upstreamtest.GeminiReply{Status: 503, Body: upstreamtest.GeminiError(503, "UNAVAILABLE", "busy", "")})
+	server.Queue(upstreams.GeminiReply{Stall: true}, upstreams.GeminiReply{Stall: true}, upstreams.GeminiReply{Status: 503, Body: upstreams.GeminiError(503, "UNAVAILABLE", "busy", "")})
 	_, err := p.Images(t.Context(), &providers.ImageRequest{Model: nano, Body: []byte(`{"prompt":"x","n":3}`)})
 	if f := failureOf(t, err); f.Kind != providers.KindOverloaded {
 		t.Errorf("got %v", f)
@@ -222,8 +222,8 @@ func TestOneFailureEndsTheOthers(t *testing.T) {
 func TestFinishedPictureIsTaken(t *testing.T) {
 	t.Parallel()
 	p, server := start(t)
-	finished := upstreamtest.PNGOf(3, 3)
-	server.Queue(makeMedia(upstreamtest.GeminiMedia{File: finished, Thought: upstreamtest.PNG()}))
+	finished := upstreams.PNGOf(3, 3)
+	server.Queue(makeMedia(upstreams.GeminiMedia{File: finished, Thought: upstreams.PNG()}))
 	answer, err := p.Images(t.Context(), &providers.ImageRequest{Model: nanoPro, Body: []byte(`{"prompt":"x"}`)})
 	if err != nil || len(answer.Images) != 1 || !bytes.Equal(answer.Images[0].Data, finished) {
 		t.Errorf("got %v", err)
@@ -232,10 +232,10 @@ func TestFinishedPictureIsTaken(t *testing.T) {
 
 func TestLargePicturesPass(t *testing.T) {
 	t.Parallel()
-	large := upstreamtest.PNGOf(1700, 1700)
+	large := upstreams.PNGOf(1700, 1700)
 	for _, model := range []string{nano, oldImages} {
 		p, server := start(t)
-		server.Queue(makeMedia(upstreamtest.GeminiMedia{File: large}))
+		server.Queue(makeMedia(upstreams.GeminiMedia{File: large}))
 		answer, err := p.Images(t.Context(), &providers.ImageRequest{Model: model, Body: []byte(`{"prompt":"x"}`)})
 		if err != nil || len(large) < 10<<20 || !bytes.Equal(answer.Images[0].Data, large) {
 			t.Errorf("%s: %v", model, err)
@@ -262,7 +262,7 @@ func TestCallerWhoHangsUpEndsTheMediaCall(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p, server := start(t)
-			server.Queue(upstreamtest.GeminiReply{Stall: true})
+			server.Queue(upstreams.GeminiReply{Stall: true})
 			ctx, cancel := context.WithCancel(t.Context())
 			go func() {
 				server.Wait(1)
@@ -288,8 +288,8 @@ func TestCallerWhoHasGoneGetsNoPictures(t *testing.T) {
 
 func TestKeyIsInNoMediaError(t *testing.T) {
 	t.Parallel()
-	echo := upstreamtest.GeminiError(400, "INVALID_ARGUMENT", "the prompt with "+testKey+" may violate", "")
-	for _, reply := range []upstreamtest.GeminiReply{
+	echo := upstreams.GeminiError(400, "INVALID_ARGUMENT", "the prompt with "+testKey+" may violate", "")
+	for _, reply := range []upstreams.GeminiReply{
 		{Body: echo}, {Status: 400, Body: echo}, {Status: 500, Body: testKey},
 		{Body: `{"candidates":[{"finishReason":"` + testKey + `"}]}`},
 		{Body: `{"candidates":[{"content":{"parts":[{"inlineData":{"mimeType":"` + testKey + `","data":""}}]}}]}`},
@@ -313,7 +313,7 @@ func TestKeyIsInNoMediaError(t *testing.T) {
 
 // FuzzMediaAnswer holds for every body: pictures, or a failure.
 func FuzzMediaAnswer(f *testing.F) {
-	data := base64.StdEncoding.EncodeToString(upstreamtest.PNG())
+	data := base64.StdEncoding.EncodeToString(upstreams.PNG())
 	f.Add(`{"candidates":[{"content":{"parts":[{"inlineData":{"mimeType":"audio/L16;rate=8000","data":"` + data + `"}}]}}],"usageMetadata":{"promptTokenCount":-1}}`)
 	f.Add(`{"predictions":[{"bytesBase64Encoded":"` + data + `"},{"raiFilteredReason":"x"}]}`)
 	f.Add(`{"name":"n","done":true,"error":{"code":3,"message":"violates"},"response":{"generateVideoResponse":{"generatedSamples":[{}]}}}`)

@@ -10,7 +10,7 @@ import (
 	sound "turnpike/internal/audio"
 	"turnpike/internal/fault"
 	"turnpike/internal/providers"
-	"turnpike/internal/providers/upstreamtest"
+	"turnpike/test/fakes/upstreams"
 )
 
 const tts = "gemini-2.5-flash-preview-tts"
@@ -64,7 +64,7 @@ func TestSpeechIsGivenAStyle(t *testing.T) {
 func TestSampleRateIsTheProviders(t *testing.T) {
 	t.Parallel()
 	p, server := start(t)
-	server.Queue(makeMedia(upstreamtest.GeminiMedia{Type: "audio/L16;rate=16000"}), makeMedia(upstreamtest.GeminiMedia{Type: "audio/L16;rate=16000"}))
+	server.Queue(makeMedia(upstreams.GeminiMedia{Type: "audio/L16;rate=16000"}), makeMedia(upstreams.GeminiMedia{Type: "audio/L16;rate=16000"}))
 	if _, wav := speak(t, p, "wav"); binary.LittleEndian.Uint32(wav[24:]) != 16000 {
 		t.Errorf("the header is %x", wav[:44])
 	}
@@ -124,20 +124,20 @@ func TestSpeechFailureIsNamed(t *testing.T) {
 	sound := base64.StdEncoding.EncodeToString([]byte("sound"))
 	for name, c := range map[string]struct {
 		voice string
-		reply upstreamtest.GeminiReply
+		reply upstreams.GeminiReply
 		want  providers.Kind
 		param string
 	}{
-		"voice":      {"alloy", upstreamtest.GeminiReply{}, providers.KindInvalid, "voice"},
-		"blocked":    {"Kore", makeMedia(upstreamtest.GeminiMedia{Block: "SAFETY"}), providers.KindBlockedInput, ""},
-		"output":     {"Kore", makeMedia(upstreamtest.GeminiMedia{Finish: "PROHIBITED_CONTENT"}), providers.KindBlockedOutput, ""},
-		"no sound":   {"Kore", makeMedia(upstreamtest.GeminiMedia{Finish: "OTHER"}), providers.KindProtocol, ""},
-		"other type": {"Kore", makeMedia(upstreamtest.GeminiMedia{Type: "audio/mpeg"}), providers.KindProtocol, ""},
-		"other rate": {"Kore", makeMedia(upstreamtest.GeminiMedia{Type: "audio/L16;rate=-1"}), providers.KindProtocol, ""},
-		"empty":      {"Kore", upstreamtest.GeminiReply{Body: `{"candidates":[{"content":{"parts":[{"inlineData":{"mimeType":"audio/L16","data":""}}]}}]}`}, providers.KindProtocol, ""},
-		"thought":    {"Kore", upstreamtest.GeminiReply{Body: `{"candidates":[{"content":{"parts":[{"thought":true,"inlineData":{"mimeType":"audio/L16","data":"` + sound + `"}}]}}]}`}, providers.KindProtocol, ""},
-		"HTML":       {"Kore", upstreamtest.GeminiReply{Body: upstreamtest.HTML}, providers.KindProtocol, ""},
-		"cut":        {"Kore", upstreamtest.GeminiReply{Cut: true}, providers.KindCut, ""},
+		"voice":      {"alloy", upstreams.GeminiReply{}, providers.KindInvalid, "voice"},
+		"blocked":    {"Kore", makeMedia(upstreams.GeminiMedia{Block: "SAFETY"}), providers.KindBlockedInput, ""},
+		"output":     {"Kore", makeMedia(upstreams.GeminiMedia{Finish: "PROHIBITED_CONTENT"}), providers.KindBlockedOutput, ""},
+		"no sound":   {"Kore", makeMedia(upstreams.GeminiMedia{Finish: "OTHER"}), providers.KindProtocol, ""},
+		"other type": {"Kore", makeMedia(upstreams.GeminiMedia{Type: "audio/mpeg"}), providers.KindProtocol, ""},
+		"other rate": {"Kore", makeMedia(upstreams.GeminiMedia{Type: "audio/L16;rate=-1"}), providers.KindProtocol, ""},
+		"empty":      {"Kore", upstreams.GeminiReply{Body: `{"candidates":[{"content":{"parts":[{"inlineData":{"mimeType":"audio/L16","data":""}}]}}]}`}, providers.KindProtocol, ""},
+		"thought":    {"Kore", upstreams.GeminiReply{Body: `{"candidates":[{"content":{"parts":[{"thought":true,"inlineData":{"mimeType":"audio/L16","data":"` + sound + `"}}]}}]}`}, providers.KindProtocol, ""},
+		"HTML":       {"Kore", upstreams.GeminiReply{Body: upstreams.HTML}, providers.KindProtocol, ""},
+		"cut":        {"Kore", upstreams.GeminiReply{Cut: true}, providers.KindCut, ""},
 	} {
 		p, server := start(t)
 		server.Queue(c.reply)

@@ -8,10 +8,10 @@ import (
 	"testing"
 
 	"turnpike/internal/providers"
-	"turnpike/internal/providers/upstreamtest"
+	"turnpike/test/fakes/upstreams"
 )
 
-func streamOf(t *testing.T, reply upstreamtest.GeminiReply, body string) providers.Stream {
+func streamOf(t *testing.T, reply upstreams.GeminiReply, body string) providers.Stream {
 	t.Helper()
 	p, server := start(t)
 	server.Queue(reply)
@@ -35,7 +35,7 @@ func next(t *testing.T, s providers.Stream) providers.Chunk {
 func TestHangUpIsChargedByWhatIsKnown(t *testing.T) {
 	t.Parallel()
 	// Before the first event: the prompt's guess, 8 characters.
-	s := streamOf(t, upstreamtest.GeminiReply{Events: []string{
+	s := streamOf(t, upstreams.GeminiReply{Events: []string{
 		`{"candidates":[{"content":{"parts":[{"text":"twelve bytes"}]}}],"usageMetadata":{"promptTokenCount":30,"cachedContentTokenCount":9}}`,
 		`{"candidates":[{"content":{"parts":[{"text":"more"}]}}],"usageMetadata":{"promptTokenCount":30,"candidatesTokenCount":11,"thoughtsTokenCount":5}}`,
 	}}, say(`"12345678"`))
@@ -55,7 +55,7 @@ func TestHangUpIsChargedByWhatIsKnown(t *testing.T) {
 
 func TestBrokenConnectionIsACut(t *testing.T) {
 	t.Parallel()
-	s := streamOf(t, upstreamtest.GeminiReply{Events: []string{`{"candidates":[{"content":{"parts":[{"text":"x"}]}}]}`}, Cut: true}, hello)
+	s := streamOf(t, upstreams.GeminiReply{Events: []string{`{"candidates":[{"content":{"parts":[{"text":"x"}]}}]}`}, Cut: true}, hello)
 	next(t, s)
 	next(t, s)
 	for range 2 { // an error stays
@@ -69,7 +69,7 @@ func TestLastEventNeedsNoEmptyLine(t *testing.T) {
 	t.Parallel()
 	whole := "data: {\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"x\"}]},\"finishReason\":\"STOP\"}]}"
 	for body, complete := range map[string]bool{whole: true, whole + "\n": true, whole[:len(whole)-2]: false} {
-		s := streamOf(t, upstreamtest.GeminiReply{Body: body}, hello)
+		s := streamOf(t, upstreams.GeminiReply{Body: body}, hello)
 		got := string(show(t, s))
 		if strings.HasSuffix(got, "end\n") != complete || !complete && !strings.Contains(got, "failure cut") {
 			t.Errorf("%q: %s", body, got)
@@ -79,7 +79,7 @@ func TestLastEventNeedsNoEmptyLine(t *testing.T) {
 
 func TestUsageIsNullInChunksWhenAskedFor(t *testing.T) {
 	t.Parallel()
-	s := streamOf(t, upstreamtest.GeminiReply{Events: []string{`{"candidates":[{"content":{"parts":[{"text":"x"}]},"finishReason":"STOP"}]}`}},
+	s := streamOf(t, upstreams.GeminiReply{Events: []string{`{"candidates":[{"content":{"parts":[{"text":"x"}]},"finishReason":"STOP"}]}`}},
 		say(`"Hi"`, `"stream_options":{"include_usage":true}`))
 	for range 3 {
 		if c := next(t, s); !strings.HasSuffix(string(c.Data), `,"usage":null}`) || c.Usage != nil {

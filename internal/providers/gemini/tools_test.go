@@ -8,7 +8,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"turnpike/internal/providers"
-	"turnpike/internal/providers/upstreamtest"
+	"turnpike/test/fakes/upstreams"
 )
 
 const twoTools = `"tools":[{"type":"function","function":{"name":"f"}},{"type":"function","function":{"name":"g"}}]`
@@ -57,9 +57,9 @@ func ask(t *testing.T, body string, stream bool, parts ...string) (s told) {
 		return `{"candidates":[{"content":{"role":"model","parts":[` + parts + `]}` + finish + `}],"usageMetadata":{"promptTokenCount":5,"candidatesTokenCount":7}}`
 	}
 	const stop = `,"finishReason":"STOP"`
-	reply := upstreamtest.GeminiReply{Body: event(strings.Join(parts, ","), stop)}
+	reply := upstreams.GeminiReply{Body: event(strings.Join(parts, ","), stop)}
 	if stream {
-		reply = upstreamtest.GeminiReply{}
+		reply = upstreams.GeminiReply{}
 		for _, part := range parts {
 			reply.Events = append(reply.Events, event(part, ""))
 		}

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"turnpike/internal/providers"
-	"turnpike/internal/providers/upstreamtest"
+	"turnpike/test/fakes/upstreams"
 )
 
 const veo = "veo-3.1-generate-preview"
@@ -33,7 +33,7 @@ func TestVideoIsRendered(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer content.Body.Close()
-	if file, err := io.ReadAll(content.Body); !bytes.Equal(file, upstreamtest.MP4()) || content.ContentType != "video/mp4" || err != nil {
+	if file, err := io.ReadAll(content.Body); !bytes.Equal(file, upstreams.MP4()) || content.ContentType != "video/mp4" || err != nil {
 		t.Errorf("%d bytes of %s, %v", len(file), content.ContentType, err)
 	}
 	if err := p.DropVideo(t.Context(), id); err != nil {
@@ -51,7 +51,7 @@ func second(_ *providers.Content, err error) error { return err }
 
 func TestVideoRequestIsTranslated(t *testing.T) {
 	t.Parallel()
-	source := &providers.Upload{Name: "a.png", ContentType: "image/png", Data: upstreamtest.PNG()}
+	source := &providers.Upload{Name: "a.png", ContentType: "image/png", Data: upstreams.PNG()}
 	for _, c := range []struct {
 		req  providers.VideoRequest
 		want string
@@ -75,21 +75,21 @@ func TestVideoRequestIsTranslated(t *testing.T) {
 func TestWhyARenderFailedIsNamed(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		media upstreamtest.GeminiMedia
+		media upstreams.GeminiMedia
 		want  providers.Kind
 	}{
-		"prompt":   {upstreamtest.GeminiMedia{Filtered: "Veo could not generate 1 videos based on the prompt provided."}, providers.KindBlockedInput},
-		"audio":    {upstreamtest.GeminiMedia{Filtered: "We encountered an issue with the audio for your prompt."}, providers.KindBlockedOutput},
-		"filtered": {upstreamtest.GeminiMedia{Filtered: "Support codes: 42237218"}, providers.KindBlockedOutput},
-		"policy":   {upstreamtest.GeminiMedia{Error: `{"code":3,"message":"The prompt could not be submitted. It contains words that violate our policies."}`}, providers.KindBlockedInput},
-		"invalid":  {upstreamtest.GeminiMedia{Error: `{"code":3,"message":"wrong"}`}, providers.KindInvalid},
-		"quota":    {upstreamtest.GeminiMedia{Error: `{"code":8,"message":"quota"}`}, providers.KindRateLimited},
-		"internal": {upstreamtest.GeminiMedia{Error: `{"code":13,"message":"Video generation failed due to an internal server issue."}`}, providers.KindServer},
-		"busy":     {upstreamtest.GeminiMedia{Error: `{"code":14,"message":"high load"}`}, providers.KindOverloaded},
-		"deadline": {upstreamtest.GeminiMedia{Error: `{"code":4}`}, providers.KindTimeout},
-		"unknown":  {upstreamtest.GeminiMedia{Error: `{"code":99}`}, providers.KindProtocol},
-		"HTTP's":   {upstreamtest.GeminiMedia{Error: `{"code":503}`}, providers.KindOverloaded},
-		"nothing":  {upstreamtest.GeminiMedia{Empty: true}, providers.KindProtocol},
+		"prompt":   {upstreams.GeminiMedia{Filtered: "Veo could not generate 1 videos based on the prompt provided."}, providers.KindBlockedInput},
+		"audio":    {upstreams.GeminiMedia{Filtered: "We encountered an issue with the audio for your prompt."}, providers.KindBlockedOutput},
+		"filtered": {upstreams.GeminiMedia{Filtered: "Support codes: 42237218"}, providers.KindBlockedOutput},
+		"policy":   {upstreams.GeminiMedia{Error: `{"code":3,"message":"The prompt could not be submitted. It contains words that violate our policies."}`}, providers.KindBlockedInput},
+		"invalid":  {upstreams.GeminiMedia{Error: `{"code":3,"message":"wrong"}`}, providers.KindInvalid},
+		"quota":    {upstreams.GeminiMedia{Error: `{"code":8,"message":"quota"}`}, providers.KindRateLimited},
+		"internal": {upstreams.GeminiMedia{Error: `{"code":13,"message":"Video generation failed due to an internal server issue."}`}, providers.KindServer},
+		"busy":     {upstreams.GeminiMedia{Error: `{"code":14,"message":"high load"}`}, providers.KindOverloaded},
+		"deadline": {upstreams.GeminiMedia{Error: `{"code":4}`}, providers.KindTimeout},
+		"unknown":  {upstreams.GeminiMedia{Error: `{"code":99}`}, providers.KindProtocol},
+		"HTTP's":   {upstreams.GeminiMedia{Error: `{"code":503}`}, providers.KindOverloaded},
+		"nothing":  {upstreams.GeminiMedia{Empty: true}, providers.KindProtocol},
 	} {
 		p, server := start(t)
 		c.media.Polls = 1
@@ -111,18 +111,18 @@ func TestWhyARenderFailedIsNamed(t *testing.T) {
 func TestVideoAnswersAreNamed(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		reply       upstreamtest.GeminiReply
+		reply       upstreams.GeminiReply
 		start, poll providers.Kind
 	}{
-		"invalid":   {upstreamtest.GeminiReply{Status: 400, Body: upstreamtest.GeminiError(400, "INVALID_ARGUMENT", "`durationSeconds` is out of bound", "")}, providers.KindInvalid, providers.KindInvalid},
-		"not found": {upstreamtest.GeminiReply{Status: 404, Body: upstreamtest.GeminiError(404, "NOT_FOUND", "gone", "")}, providers.KindNoModel, providers.KindNoModel},
-		"HTML":      {upstreamtest.GeminiReply{Body: upstreamtest.HTML}, providers.KindProtocol, providers.KindProtocol},
-		"half":      {upstreamtest.GeminiReply{Body: `{"name":"mod`}, providers.KindProtocol, providers.KindProtocol},
-		"cut":       {upstreamtest.GeminiReply{Body: `{"name":"models/v/op`, Cut: true}, providers.KindCut, providers.KindCut},
-		"no name":   {upstreamtest.GeminiReply{Body: `{}`}, providers.KindProtocol, providers.KindProtocol},
-		"an error":  {upstreamtest.GeminiReply{Body: upstreamtest.GeminiError(429, "RESOURCE_EXHAUSTED", "quota", "")}, providers.KindRateLimited, providers.KindRateLimited},
-		"dots":      {upstreamtest.GeminiReply{Body: `{"name":"models/../x"}`}, providers.KindProtocol, ""},
-		"long name": {upstreamtest.GeminiReply{Body: `{"name":"` + strings.Repeat("x", 600) + `"}`}, providers.KindProtocol, ""},
+		"invalid":   {upstreams.GeminiReply{Status: 400, Body: upstreams.GeminiError(400, "INVALID_ARGUMENT", "`durationSeconds` is out of bound", "")}, providers.KindInvalid, providers.KindInvalid},
+		"not found": {upstreams.GeminiReply{Status: 404, Body: upstreams.GeminiError(404, "NOT_FOUND", "gone", "")}, providers.KindNoModel, providers.KindNoModel},
+		"HTML":      {upstreams.GeminiReply{Body: upstreams.HTML}, providers.KindProtocol, providers.KindProtocol},
+		"half":      {upstreams.GeminiReply{Body: `{"name":"mod`}, providers.KindProtocol, providers.KindProtocol},
+		"cut":       {upstreams.GeminiReply{Body: `{"name":"models/v/op`, Cut: true}, providers.KindCut, providers.KindCut},
+		"no name":   {upstreams.GeminiReply{Body: `{}`}, providers.KindProtocol, providers.KindProtocol},
+		"an error":  {upstreams.GeminiReply{Body: upstreams.GeminiError(429, "RESOURCE_EXHAUSTED", "quota", "")}, providers.KindRateLimited, providers.KindRateLimited},
+		"dots":      {upstreams.GeminiReply{Body: `{"name":"models/../x"}`}, providers.KindProtocol, ""},
+		"long name": {upstreams.GeminiReply{Body: `{"name":"` + strings.Repeat("x", 600) + `"}`}, providers.KindProtocol, ""},
 	} {
 		p, server := start(t)
 		server.Queue(c.reply, c.reply)
@@ -176,12 +176,12 @@ func TestVideoIsFetchedFromElsewhereWithoutTheKey(t *testing.T) {
 		if r.Header.Get("X-Goog-Api-Key") != "" {
 			keys.Add(1)
 		}
-		_, _ = w.Write(upstreamtest.MP4())
+		_, _ = w.Write(upstreams.MP4())
 	}))
 	defer store.Close()
 	for _, redirect := range []bool{false, true} {
 		p, server := start(t)
-		made := upstreamtest.GeminiMedia{Polls: 1}
+		made := upstreams.GeminiMedia{Polls: 1}
 		if !redirect {
 			made.URI = store.URL + "/v.mp4"
 		}
@@ -191,7 +191,7 @@ func TestVideoIsFetchedFromElsewhereWithoutTheKey(t *testing.T) {
 			t.Fatal(err)
 		}
 		if redirect { // the operation's answer is the usual one
-			server.Queue(upstreamtest.GeminiReply{}, upstreamtest.GeminiReply{Status: 302, Header: http.Header{"Location": {store.URL}}})
+			server.Queue(upstreams.GeminiReply{}, upstreams.GeminiReply{Status: 302, Header: http.Header{"Location": {store.URL}}})
 		}
 		content, err := p.FetchVideo(t.Context(), id, "video")
 		if err != nil {
@@ -208,14 +208,14 @@ func TestVideoIsFetchedFromElsewhereWithoutTheKey(t *testing.T) {
 // says.
 func TestNoVideoIsAFailure(t *testing.T) {
 	t.Parallel()
-	for name, body := range map[string]string{"empty": "", "HTML": upstreamtest.HTML, "words": `{"error":{"code":500}}`} {
+	for name, body := range map[string]string{"empty": "", "HTML": upstreams.HTML, "words": `{"error":{"code":500}}`} {
 		for _, kind := range []string{"video/mp4", "application/octet-stream"} {
 			store := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("Content-Type", kind)
 				_, _ = io.WriteString(w, body)
 			}))
 			p, server := start(t)
-			server.Queue(makeMedia(upstreamtest.GeminiMedia{Polls: 1, URI: store.URL + "/v.mp4"}))
+			server.Queue(makeMedia(upstreams.GeminiMedia{Polls: 1, URI: store.URL + "/v.mp4"}))
 			id, err := p.StartVideo(t.Context(), &providers.VideoRequest{Model: veo, Prompt: "x"})
 			if err != nil {
 				t.Fatal(err)
@@ -231,21 +231,21 @@ func TestNoVideoIsAFailure(t *testing.T) {
 func TestFetchedVideoFailsByKind(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		reply upstreamtest.GeminiReply
+		reply upstreams.GeminiReply
 		want  providers.Kind
 	}{
-		"gone":  {upstreamtest.GeminiReply{Status: 404, Body: upstreamtest.GeminiError(404, "NOT_FOUND", "gone", "")}, providers.KindNoModel},
-		"HTML":  {upstreamtest.GeminiReply{Body: upstreamtest.HTML, Header: http.Header{"Content-Type": {"text/html"}}}, providers.KindProtocol},
-		"words": {upstreamtest.GeminiReply{Body: `{}`}, providers.KindProtocol},
-		"cut":   {upstreamtest.GeminiReply{Status: 200, Body: "half", Header: http.Header{"Content-Type": {"video/mp4"}}, Cut: true}, providers.KindCut},
+		"gone":  {upstreams.GeminiReply{Status: 404, Body: upstreams.GeminiError(404, "NOT_FOUND", "gone", "")}, providers.KindNoModel},
+		"HTML":  {upstreams.GeminiReply{Body: upstreams.HTML, Header: http.Header{"Content-Type": {"text/html"}}}, providers.KindProtocol},
+		"words": {upstreams.GeminiReply{Body: `{}`}, providers.KindProtocol},
+		"cut":   {upstreams.GeminiReply{Status: 200, Body: "half", Header: http.Header{"Content-Type": {"video/mp4"}}, Cut: true}, providers.KindCut},
 	} {
 		p, server := start(t)
-		server.Queue(makeMedia(upstreamtest.GeminiMedia{Polls: 1}))
+		server.Queue(makeMedia(upstreams.GeminiMedia{Polls: 1}))
 		id, err := p.StartVideo(t.Context(), &providers.VideoRequest{Model: veo, Prompt: "x"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		server.Queue(upstreamtest.GeminiReply{}, c.reply)
+		server.Queue(upstreams.GeminiReply{}, c.reply)
 		content, err := p.FetchVideo(t.Context(), id, "video")
 		if err == nil {
 			_, err = io.ReadAll(content.Body)

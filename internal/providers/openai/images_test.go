@@ -15,26 +15,26 @@ import (
 
 	"turnpike/internal/providers"
 	"turnpike/internal/providers/openai"
-	"turnpike/internal/providers/upstreamtest"
 	"turnpike/internal/providers/wire"
+	"turnpike/test/fakes/upstreams"
 )
 
 const imageBody = `{"model":"ours", "prompt":"a lighthouse",  "n":2, "size":"1024x1024"}`
 
-func media(m upstreamtest.OpenAIMedia) upstreamtest.OpenAIReply {
-	return upstreamtest.OpenAIReply{Media: m}
+func media(m upstreams.OpenAIMedia) upstreams.OpenAIReply {
+	return upstreams.OpenAIReply{Media: m}
 }
 
 func TestPicturesAreMade(t *testing.T) {
 	t.Parallel()
 	for model, c := range map[string]struct {
-		media upstreamtest.OpenAIMedia
+		media upstreams.OpenAIMedia
 		usage providers.Usage
 	}{
-		"gpt-image-1":          {upstreamtest.OpenAIMedia{Prompt: "a tall lighthouse"}, providers.Usage{InputTokens: 50, OutputTokens: 200, Images: 2}},
-		"chatgpt-image-latest": {upstreamtest.OpenAIMedia{}, providers.Usage{InputTokens: 50, OutputTokens: 200, Images: 2}},
-		"dall-e-2":             {upstreamtest.OpenAIMedia{Prompt: "a lighthouse in oil"}, providers.Usage{Images: 2}},
-		"flux-dev":             {upstreamtest.OpenAIMedia{AsURL: true}, providers.Usage{Images: 2}},
+		"gpt-image-1":          {upstreams.OpenAIMedia{Prompt: "a tall lighthouse"}, providers.Usage{InputTokens: 50, OutputTokens: 200, Images: 2}},
+		"chatgpt-image-latest": {upstreams.OpenAIMedia{}, providers.Usage{InputTokens: 50, OutputTokens: 200, Images: 2}},
+		"dall-e-2":             {upstreams.OpenAIMedia{Prompt: "a lighthouse in oil"}, providers.Usage{Images: 2}},
+		"flux-dev":             {upstreams.OpenAIMedia{AsURL: true}, providers.Usage{Images: 2}},
 	} {
 		t.Run(model, func(t *testing.T) {
 			t.Parallel()
@@ -65,7 +65,7 @@ func TestImageRequestIsSpliced(t *testing.T) {
 		"compatible":  {"flux", `{"prompt":"x","seed":7}`, `{"prompt":"x","seed":7,"model":"flux","response_format":"b64_json"}`},
 	} {
 		upstream, p := start(t)
-		upstream.Queue(upstreamtest.OpenAIReply{Body: `{"data":[{"b64_json":"` + base64.StdEncoding.EncodeToString(upstreamtest.PNG()) + `"}]}`})
+		upstream.Queue(upstreams.OpenAIReply{Body: `{"data":[{"b64_json":"` + base64.StdEncoding.EncodeToString(upstreams.PNG()) + `"}]}`})
 		if _, err := p.Images(t.Context(), &providers.ImageRequest{Model: c.model, Body: []byte(c.body)}); err != nil {
 			t.Fatal(err)
 		}
@@ -77,9 +77,9 @@ func TestImageRequestIsSpliced(t *testing.T) {
 
 func TestPicturesAreEdited(t *testing.T) {
 	t.Parallel()
-	source := providers.Upload{Name: `my "cat".png`, ContentType: "image/png", Data: upstreamtest.PNG()}
-	nameless := providers.Upload{ContentType: "broken\r\nX-Evil: 1", Data: upstreamtest.PNG()}
-	mask := providers.Upload{Name: "mask.png", ContentType: "image/png", Data: upstreamtest.PNG()}
+	source := providers.Upload{Name: `my "cat".png`, ContentType: "image/png", Data: upstreams.PNG()}
+	nameless := providers.Upload{ContentType: "broken\r\nX-Evil: 1", Data: upstreams.PNG()}
+	mask := providers.Upload{Name: "mask.png", ContentType: "image/png", Data: upstreams.PNG()}
 	for name, c := range map[string]struct {
 		sources []providers.Upload
 		mask    *providers.Upload
@@ -97,7 +97,7 @@ func TestPicturesAreEdited(t *testing.T) {
 			t.Fatalf("%s: %v", name, err)
 		}
 		req := upstream.Requests()[0]
-		values, files := upstreamtest.FormOf(req.Header, req.Body)
+		values, files := upstreams.FormOf(req.Header, req.Body)
 		if got := fmt.Sprint(values); len(answer.Images) != 2 || req.Path != "/images/edits" || got != "map[input_fidelity:high model:gpt-image-1 n:2 prompt:two\nlines]" {
 			t.Errorf("%s: %s got %s for %d pictures", name, req.Path, got, len(answer.Images))
 		}
@@ -105,7 +105,7 @@ func TestPicturesAreEdited(t *testing.T) {
 			t.Errorf("%s: the files are %q", name, files)
 		}
 		for _, file := range c.files {
-			if files[file] != string(upstreamtest.PNG()) {
+			if files[file] != string(upstreams.PNG()) {
 				t.Errorf("%s: %s is not among the files", name, file)
 			}
 		}
@@ -118,11 +118,11 @@ func TestPicturesAreEdited(t *testing.T) {
 func TestLargePicturesPass(t *testing.T) {
 	t.Parallel()
 	upstream, p := start(t)
-	large := upstreamtest.PNGOf(1700, 1700)
+	large := upstreams.PNGOf(1700, 1700)
 	if len(large) < 10<<20 {
 		t.Fatalf("%d bytes are not large", len(large))
 	}
-	upstream.Queue(media(upstreamtest.OpenAIMedia{File: large}))
+	upstream.Queue(media(upstreams.OpenAIMedia{File: large}))
 	answer, err := p.Images(t.Context(), &providers.ImageRequest{Model: "gpt-image-1", Body: []byte(`{"prompt":"x"}`)})
 	if err != nil || !bytes.Equal(answer.Images[0].Data, large) {
 		t.Errorf("got %v", err)
@@ -131,7 +131,7 @@ func TestLargePicturesPass(t *testing.T) {
 
 func TestImageAnswerIsReadInEveryForm(t *testing.T) {
 	t.Parallel()
-	data := base64.StdEncoding.EncodeToString(upstreamtest.PNG())
+	data := base64.StdEncoding.EncodeToString(upstreams.PNG())
 	for name, item := range map[string]string{
 		"data URL":        `{"b64_json":"data:image/png;base64,` + data + `"}`,
 		"no padding":      `{"b64_json":"` + strings.TrimRight(data, "=") + `"}`,
@@ -140,9 +140,9 @@ func TestImageAnswerIsReadInEveryForm(t *testing.T) {
 		"more than asked": `{"b64_json":"` + data + `","url":null,"extra":[1]}`,
 	} {
 		upstream, p := start(t)
-		upstream.Queue(upstreamtest.OpenAIReply{Body: `{"created":1,"error":null,"data":[` + item + `],"usage":{"input_tokens":-1,"output_tokens":"x"}}`})
+		upstream.Queue(upstreams.OpenAIReply{Body: `{"created":1,"error":null,"data":[` + item + `],"usage":{"input_tokens":-1,"output_tokens":"x"}}`})
 		answer, err := p.Images(t.Context(), &providers.ImageRequest{Model: "m", Body: []byte(`{"prompt":"x"}`)})
-		if err != nil || !bytes.Equal(answer.Images[0].Data, upstreamtest.PNG()) || answer.Usage != (providers.Usage{Images: 1}) {
+		if err != nil || !bytes.Equal(answer.Images[0].Data, upstreams.PNG()) || answer.Usage != (providers.Usage{Images: 1}) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -150,33 +150,33 @@ func TestImageAnswerIsReadInEveryForm(t *testing.T) {
 
 func TestImageFailureIsNamed(t *testing.T) {
 	t.Parallel()
-	item := func(s string) upstreamtest.OpenAIReply {
-		return upstreamtest.OpenAIReply{Body: `{"created":1,"data":[` + s + `]}`}
+	item := func(s string) upstreams.OpenAIReply {
+		return upstreams.OpenAIReply{Body: `{"created":1,"data":[` + s + `]}`}
 	}
 	azure := `{"error":{"code":"contentFilter","message":"Your task failed as a result of our safety system."}}`
 	inner := `{"error":{"code":"BadRequest","message":"no","inner_error":{"code":"ResponsibleAIPolicyViolation"}}}`
 	filtered := `{"error":{"code":"content_filter","message":"Generated image was filtered as a result of our safety system."}}`
 	for name, c := range map[string]struct {
-		reply upstreamtest.OpenAIReply
+		reply upstreams.OpenAIReply
 		want  providers.Failure
 		says  string
 	}{
-		"blocked":           {upstreamtest.OpenAIBlocked("moderation_blocked", ""), providers.Failure{Kind: providers.KindBlockedInput, Status: 400}, "moderation_blocked"},
-		"blocked input":     {upstreamtest.OpenAIBlocked("moderation_blocked", "input"), providers.Failure{Kind: providers.KindBlockedInput, Status: 400}, ""},
-		"blocked output":    {upstreamtest.OpenAIBlocked("moderation_blocked", "output"), providers.Failure{Kind: providers.KindBlockedOutput, Status: 400}, ""},
-		"policy":            {upstreamtest.OpenAIBlocked("content_policy_violation", ""), providers.Failure{Kind: providers.KindBlockedInput, Status: 400}, ""},
-		"Azure":             {upstreamtest.OpenAIReply{Status: 400, Body: azure}, providers.Failure{Kind: providers.KindBlockedInput, Status: 400}, ""},
-		"Azure's inner":     {upstreamtest.OpenAIReply{Status: 400, Body: inner}, providers.Failure{Kind: providers.KindBlockedInput, Status: 400}, ""},
-		"Azure's output":    {upstreamtest.OpenAIReply{Status: 400, Body: filtered}, providers.Failure{Kind: providers.KindBlockedOutput, Status: 400}, ""},
-		"blocked in a 200":  {upstreamtest.OpenAIReply{Body: azure}, providers.Failure{Kind: providers.KindBlockedInput, Status: 200}, ""},
-		"invalid":           {upstreamtest.OpenAIReply{Status: 400, Param: "size", Code: "invalid_value"}, providers.Failure{Kind: providers.KindInvalid, Status: 400, Param: "size"}, ""},
-		"rate limit":        {upstreamtest.OpenAIReply{Status: 429, Header: http.Header{"Retry-After": {"20"}}}, providers.Failure{Kind: providers.KindRateLimited, Status: 429, RetryAfter: 20 * time.Second}, ""},
-		"server":            {upstreamtest.OpenAIReply{Status: 500}, providers.Failure{Kind: providers.KindServer, Status: 500}, ""},
-		"HTML":              {upstreamtest.OpenAIReply{Body: upstreamtest.HTML}, providers.Failure{Kind: providers.KindProtocol}, "text/html"},
-		"nothing":           {upstreamtest.OpenAIReply{Empty: true}, providers.Failure{Kind: providers.KindProtocol}, ""},
-		"half JSON":         {upstreamtest.OpenAIReply{Body: `{"data":[{"b64_json":"iVBO`}, providers.Failure{Kind: providers.KindProtocol}, ""},
-		"more than JSON":    {upstreamtest.OpenAIReply{Body: `{"data":[]} x`}, providers.Failure{Kind: providers.KindProtocol}, ""},
-		"an array":          {upstreamtest.OpenAIReply{Body: `[]`}, providers.Failure{Kind: providers.KindProtocol}, ""},
+		"blocked":           {upstreams.OpenAIBlocked("moderation_blocked", ""), providers.Failure{Kind: providers.KindBlockedInput, Status: 400}, "moderation_blocked"},
+		"blocked input":     {upstreams.OpenAIBlocked("moderation_blocked", "input"), providers.Failure{Kind: providers.KindBlockedInput, Status: 400}, ""},
+		"blocked output":    {upstreams.OpenAIBlocked("moderation_blocked", "output"), providers.Failure{Kind: providers.KindBlockedOutput, Status: 400}, ""},
+		"policy":            {upstreams.OpenAIBlocked("content_policy_violation", ""), providers.Failure{Kind: providers.KindBlockedInput, Status: 400}, ""},
+		"Azure":             {upstreams.OpenAIReply{Status: 400, Body: azure}, providers.Failure{Kind: providers.KindBlockedInput, Status: 400}, ""},
+		"Azure's inner":     {upstreams.OpenAIReply{Status: 400, Body: inner}, providers.Failure{Kind: providers.KindBlockedInput, Status: 400}, ""},
+		"Azure's output":    {upstreams.OpenAIReply{Status: 400, Body: filtered}, providers.Failure{Kind: providers.KindBlockedOutput, Status: 400}, ""},
+		"blocked in a 200":  {upstreams.OpenAIReply{Body: azure}, providers.Failure{Kind: providers.KindBlockedInput, Status: 200}, ""},
+		"invalid":           {upstreams.OpenAIReply{Status: 400, Param: "size", Code: "invalid_value"}, providers.Failure{Kind: providers.KindInvalid, Status: 400, Param: "size"}, ""},
+		"rate limit":        {upstreams.OpenAIReply{Status: 429, Header: http.Header{"Retry-After": {"20"}}}, providers.Failure{Kind: providers.KindRateLimited, Status: 429, RetryAfter: 20 * time.Second}, ""},
+		"server":            {upstreams.OpenAIReply{Status: 500}, providers.Failure{Kind: providers.KindServer, Status: 500}, ""},
+		"HTML":              {upstreams.OpenAIReply{Body: upstreams.HTML}, providers.Failure{Kind: providers.KindProtocol}, "text/html"},
+		"nothing":           {upstreams.OpenAIReply{Empty: true}, providers.Failure{Kind: providers.KindProtocol}, ""},
+		"half JSON":         {upstreams.OpenAIReply{Body: `{"data":[{"b64_json":"iVBO`}, providers.Failure{Kind: providers.KindProtocol}, ""},
+		"more than JSON":    {upstreams.OpenAIReply{Body: `{"data":[]} x`}, providers.Failure{Kind: providers.KindProtocol}, ""},
+		"an array":          {upstreams.OpenAIReply{Body: `[]`}, providers.Failure{Kind: providers.KindProtocol}, ""},
 		"no images":         {item(""), providers.Failure{Kind: providers.KindProtocol}, "without images"},
 		"no base64":         {item(`{"b64_json":"!!!!"}`), providers.Failure{Kind: providers.KindProtocol}, "no base64"},
 		"half base64":       {item(`{"b64_json":"iVBOR"}`), providers.Failure{Kind: providers.KindProtocol}, "no base64"},
@@ -185,15 +185,15 @@ func TestImageFailureIsNamed(t *testing.T) {
 		"nothing in it":     {item(`{"b64_json":""}`), providers.Failure{Kind: providers.KindProtocol}, "neither"},
 		"a file's URL":      {item(`{"url":"file:///etc/passwd"}`), providers.Failure{Kind: providers.KindProtocol}, "no http or https"},
 		"a URL to nowhere":  {item(`{"url":"http://nowhere.invalid/a.png"}`), providers.Failure{Kind: providers.KindCut}, ""},
-		"error in a 200":    {upstreamtest.OpenAIReply{Body: `{"error":{"message":"strange"}}`}, providers.Failure{Kind: providers.KindProtocol, Status: 200}, "strange"},
-		"hung up":           {upstreamtest.OpenAIReply{Cut: -1}, providers.Failure{Kind: providers.KindConnect}, ""},
-		"cut":               {upstreamtest.OpenAIReply{Cut: 40}, providers.Failure{Kind: providers.KindCut}, ""},
-		"hangs":             {upstreamtest.OpenAIReply{Stall: -1}, providers.Failure{Kind: providers.KindTimeout}, ""},
-		"hangs in the body": {upstreamtest.OpenAIReply{Stall: 40}, providers.Failure{Kind: providers.KindTimeout}, ""},
+		"error in a 200":    {upstreams.OpenAIReply{Body: `{"error":{"message":"strange"}}`}, providers.Failure{Kind: providers.KindProtocol, Status: 200}, "strange"},
+		"hung up":           {upstreams.OpenAIReply{Cut: -1}, providers.Failure{Kind: providers.KindConnect}, ""},
+		"cut":               {upstreams.OpenAIReply{Cut: 40}, providers.Failure{Kind: providers.KindCut}, ""},
+		"hangs":             {upstreams.OpenAIReply{Stall: -1}, providers.Failure{Kind: providers.KindTimeout}, ""},
+		"hangs in the body": {upstreams.OpenAIReply{Stall: 40}, providers.Failure{Kind: providers.KindTimeout}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			upstream := upstreamtest.NewOpenAI(t, key)
+			upstream := upstreams.NewOpenAI(t, key)
 			timeouts := wire.Timeouts{}
 			if c.want.Kind == providers.KindTimeout {
 				timeouts = wire.Timeouts{FirstByte: 150 * time.Millisecond, Idle: 150 * time.Millisecond}
@@ -226,7 +226,7 @@ func TestPictureIsFetchedWithoutTheKey(t *testing.T) {
 				http.Error(w, "not yet", http.StatusServiceUnavailable)
 				return
 			}
-			_, _ = w.Write(upstreamtest.PNG())
+			_, _ = w.Write(upstreams.PNG())
 		case "/gone":
 			http.Error(w, "expired", http.StatusForbidden)
 		case "/endless":
@@ -236,13 +236,13 @@ func TestPictureIsFetchedWithoutTheKey(t *testing.T) {
 				}
 			}
 		default:
-			_, _ = w.Write(upstreamtest.PNG())
+			_, _ = w.Write(upstreams.PNG())
 		}
 	}))
 	defer store.Close()
 	for path, want := range map[string]providers.Kind{"/a.png": "", "/moved": "", "/later": "", "/gone": providers.KindCut, "/endless": providers.KindProtocol} {
 		upstream, p := start(t)
-		upstream.Queue(media(upstreamtest.OpenAIMedia{AsURL: true, URL: store.URL + path}))
+		upstream.Queue(media(upstreams.OpenAIMedia{AsURL: true, URL: store.URL + path}))
 		answer, err := p.Images(t.Context(), &providers.ImageRequest{Model: "dall-e-2", Body: []byte(`{"prompt":"x"}`)})
 		if want == "" && (err != nil || answer.Images[0].ContentType != "image/png") || want != "" && failure(err).Kind != want {
 			t.Errorf("%s: %v", path, err)
@@ -276,7 +276,7 @@ func TestCallerWhoHangsUpEndsTheMediaCall(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			upstream, p := start(t)
-			upstream.Queue(upstreamtest.OpenAIReply{Stall: 20})
+			upstream.Queue(upstreams.OpenAIReply{Stall: 20})
 			ctx, cancel := context.WithCancel(t.Context())
 			go func() {
 				<-upstream.Wait(1).Began
@@ -293,7 +293,7 @@ func TestCallerWhoHangsUpEndsTheMediaCall(t *testing.T) {
 func TestKeyIsInNoMediaError(t *testing.T) {
 	t.Parallel()
 	echo := `{"id":"v","error":{"message":"not with ` + key + ` of proj_0123456789"}}`
-	replies := []upstreamtest.OpenAIReply{{Body: echo}, {Status: 400, Body: echo}, {Body: upstreamtest.HTML, Type: "text/html; k=" + key}, {Status: 302, Header: http.Header{"Location": {"http://elsewhere.invalid/" + key}}}}
+	replies := []upstreams.OpenAIReply{{Body: echo}, {Status: 400, Body: echo}, {Body: upstreams.HTML, Type: "text/html; k=" + key}, {Status: 302, Header: http.Header{"Location": {"http://elsewhere.invalid/" + key}}}}
 	for i, reply := range replies {
 		upstream, p := start(t)
 		upstream.Queue(reply, reply, reply, reply)
@@ -310,17 +310,17 @@ func TestKeyIsInNoMediaError(t *testing.T) {
 }
 
 func FuzzImageAnswer(f *testing.F) {
-	data := base64.StdEncoding.EncodeToString(upstreamtest.PNG())
+	data := base64.StdEncoding.EncodeToString(upstreams.PNG())
 	f.Add(`{"data":[{"b64_json":"` + data + `"}],"usage":{"input_tokens":5,"input_tokens_details":{"cached_tokens":9}}}`)
 	f.Add(`{"data":[{"b64_json":"data:,\u0041"}],"error":{"code":"moderation_blocked","moderation_details":{"moderation_stage":"output"}}}`)
 	f.Add(`{"data":[{"url":""}],"data":[]}`)
-	upstream := upstreamtest.NewOpenAI(f, key)
+	upstream := upstreams.NewOpenAI(f, key)
 	p := newProvider(upstream.BaseURL(), wire.Timeouts{})
 	f.Fuzz(func(t *testing.T, answer string) {
 		if answer == "" || strings.Contains(answer, "url") && strings.Contains(answer, "http") {
 			return
 		}
-		upstream.Queue(upstreamtest.OpenAIReply{Body: answer, Type: "application/json"})
+		upstream.Queue(upstreams.OpenAIReply{Body: answer, Type: "application/json"})
 		got, err := p.Images(t.Context(), &providers.ImageRequest{Model: "gpt-image-1", Body: []byte(`{"prompt":"x"}`)})
 		if err != nil {
 			if failure(err).Kind == "" {

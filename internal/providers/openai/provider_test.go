@@ -14,8 +14,8 @@ import (
 
 	"turnpike/internal/providers"
 	"turnpike/internal/providers/openai"
-	"turnpike/internal/providers/upstreamtest"
 	"turnpike/internal/providers/wire"
+	"turnpike/test/fakes/upstreams"
 )
 
 const (
@@ -28,33 +28,33 @@ var _ providers.Provider = (*openai.Provider)(nil)
 func TestPlainAnswerPassesAsItIs(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		reply upstreamtest.OpenAIReply
+		reply upstreams.OpenAIReply
 		body  string
 		has   string
 		usage providers.Usage
 	}{
-		"text":          {upstreamtest.OpenAIReply{Text: "Good day. Ünïcode \u2028"}, "", `"content":"Good day. Ünïcode`, providers.Usage{InputTokens: 10, OutputTokens: 3}},
-		"cached":        {upstreamtest.OpenAIReply{Usage: &upstreamtest.OpenAIUsage{Input: 2000, Output: 7, Cached: 1920}}, "", "", providers.Usage{InputTokens: 2000, OutputTokens: 7, CachedInput: 1920}},
-		"tools":         {upstreamtest.OpenAIReply{Calls: []upstreamtest.OpenAICall{{Name: "weather", Arguments: `{"city":"Paris"}`}}, Usage: &upstreamtest.OpenAIUsage{Input: 5, Output: 6}}, "", `"arguments":"{\"city\":\"Paris\"}"`, providers.Usage{InputTokens: 5, OutputTokens: 6}},
-		"forced tool":   {upstreamtest.OpenAIReply{Usage: &upstreamtest.OpenAIUsage{Input: 5, Output: 6}}, `{"model":"ours","messages":[{}],"tools":[{"type":"function","function":{"name":"now"}}],"tool_choice":"required"}`, `"name":"now"`, providers.Usage{InputTokens: 5, OutputTokens: 6}},
-		"schema":        {upstreamtest.OpenAIReply{}, `{"model":"ours","messages":[{}],"response_format":{"type":"json_schema","json_schema":{"name":"x","schema":{}}}}`, `"content":"{\"answer\": \"Hello!\"}"`, providers.Usage{InputTokens: 10, OutputTokens: 2}},
-		"no usage":      {upstreamtest.OpenAIReply{Counts: upstreamtest.CountsMissing}, "", "", providers.Usage{}},
-		"zero usage":    {upstreamtest.OpenAIReply{Counts: upstreamtest.CountsZero}, "", "", providers.Usage{}},
-		"late and slow": {upstreamtest.OpenAIReply{Delay: 5 * time.Millisecond}, "", "", providers.Usage{InputTokens: 10, OutputTokens: 7}},
-		"no error":      {upstreamtest.OpenAIReply{Body: `{"error":null,"choices":[],"usage":{"prompt_tokens":1}}`}, "", `{"error":null,"choices":[],"usage":{"prompt_tokens":1}}`, providers.Usage{InputTokens: 1}},
-		"odd usage":     {upstreamtest.OpenAIReply{Body: `{"choices":[],"usage":{"prompt_tokens":3.0,"completion_tokens":"4"}}`}, "", "", providers.Usage{}},
-		"usage in float": {upstreamtest.OpenAIReply{Body: `{"choices":[],"usage":{"prompt_tokens":3.0,"completion_tokens":4e0,"prompt_tokens_details":{"cached_tokens":9}}}`}, "", "",
+		"text":          {upstreams.OpenAIReply{Text: "Good day. Ünïcode \u2028"}, "", `"content":"Good day. Ünïcode`, providers.Usage{InputTokens: 10, OutputTokens: 3}},
+		"cached":        {upstreams.OpenAIReply{Usage: &upstreams.OpenAIUsage{Input: 2000, Output: 7, Cached: 1920}}, "", "", providers.Usage{InputTokens: 2000, OutputTokens: 7, CachedInput: 1920}},
+		"tools":         {upstreams.OpenAIReply{Calls: []upstreams.OpenAICall{{Name: "weather", Arguments: `{"city":"Paris"}`}}, Usage: &upstreams.OpenAIUsage{Input: 5, Output: 6}}, "", `"arguments":"{\"city\":\"Paris\"}"`, providers.Usage{InputTokens: 5, OutputTokens: 6}},
+		"forced tool":   {upstreams.OpenAIReply{Usage: &upstreams.OpenAIUsage{Input: 5, Output: 6}}, `{"model":"ours","messages":[{}],"tools":[{"type":"function","function":{"name":"now"}}],"tool_choice":"required"}`, `"name":"now"`, providers.Usage{InputTokens: 5, OutputTokens: 6}},
+		"schema":        {upstreams.OpenAIReply{}, `{"model":"ours","messages":[{}],"response_format":{"type":"json_schema","json_schema":{"name":"x","schema":{}}}}`, `"content":"{\"answer\": \"Hello!\"}"`, providers.Usage{InputTokens: 10, OutputTokens: 2}},
+		"no usage":      {upstreams.OpenAIReply{Counts: upstreams.CountsMissing}, "", "", providers.Usage{}},
+		"zero usage":    {upstreams.OpenAIReply{Counts: upstreams.CountsZero}, "", "", providers.Usage{}},
+		"late and slow": {upstreams.OpenAIReply{Delay: 5 * time.Millisecond}, "", "", providers.Usage{InputTokens: 10, OutputTokens: 7}},
+		"no error":      {upstreams.OpenAIReply{Body: `{"error":null,"choices":[],"usage":{"prompt_tokens":1}}`}, "", `{"error":null,"choices":[],"usage":{"prompt_tokens":1}}`, providers.Usage{InputTokens: 1}},
+		"odd usage":     {upstreams.OpenAIReply{Body: `{"choices":[],"usage":{"prompt_tokens":3.0,"completion_tokens":"4"}}`}, "", "", providers.Usage{}},
+		"usage in float": {upstreams.OpenAIReply{Body: `{"choices":[],"usage":{"prompt_tokens":3.0,"completion_tokens":4e0,"prompt_tokens_details":{"cached_tokens":9}}}`}, "", "",
 			providers.Usage{InputTokens: 3, OutputTokens: 4, CachedInput: 3}},
-		"reasoning apart": {upstreamtest.OpenAIReply{Body: `{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":4,"total_tokens":107,"completion_tokens_details":{"reasoning_tokens":100}}}`}, "", "",
+		"reasoning apart": {upstreams.OpenAIReply{Body: `{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":4,"total_tokens":107,"completion_tokens_details":{"reasoning_tokens":100}}}`}, "", "",
 			providers.Usage{InputTokens: 3, OutputTokens: 104}},
-		"no prompt counted": {upstreamtest.OpenAIReply{Body: `{"choices":[],"usage":{"completion_tokens":5,"total_tokens":1015}}`}, "", "", providers.Usage{OutputTokens: 5}},
-		"cache written": {upstreamtest.OpenAIReply{Body: `{"choices":[],"usage":{"prompt_tokens":90,"completion_tokens":4,"prompt_tokens_details":{"cached_tokens":50,"cache_write_tokens":30}}}`}, "", "",
+		"no prompt counted": {upstreams.OpenAIReply{Body: `{"choices":[],"usage":{"completion_tokens":5,"total_tokens":1015}}`}, "", "", providers.Usage{OutputTokens: 5}},
+		"cache written": {upstreams.OpenAIReply{Body: `{"choices":[],"usage":{"prompt_tokens":90,"completion_tokens":4,"prompt_tokens_details":{"cached_tokens":50,"cache_write_tokens":30}}}`}, "", "",
 			providers.Usage{InputTokens: 90, OutputTokens: 4, CachedInput: 50, CacheWrite: 30}},
-		"cached elsewhere": {upstreamtest.OpenAIReply{Body: `{"choices":[],"usage":{"prompt_tokens":90,"completion_tokens":4,"cached_tokens":50}}`}, "", "",
+		"cached elsewhere": {upstreams.OpenAIReply{Body: `{"choices":[],"usage":{"prompt_tokens":90,"completion_tokens":4,"cached_tokens":50}}`}, "", "",
 			providers.Usage{InputTokens: 90, OutputTokens: 4, CachedInput: 50}},
-		"cache hits": {upstreamtest.OpenAIReply{Body: `{"choices":[],"usage":{"prompt_tokens":90,"completion_tokens":4,"prompt_cache_hit_tokens":60,"prompt_cache_miss_tokens":30}}`}, "", "",
+		"cache hits": {upstreams.OpenAIReply{Body: `{"choices":[],"usage":{"prompt_tokens":90,"completion_tokens":4,"prompt_cache_hit_tokens":60,"prompt_cache_miss_tokens":30}}`}, "", "",
 			providers.Usage{InputTokens: 90, OutputTokens: 4, CachedInput: 60}},
-		"negative usage": {upstreamtest.OpenAIReply{Body: `{"choices":[],"usage":{"prompt_tokens":-3,"completion_tokens":4}}`}, "", "", providers.Usage{}},
+		"negative usage": {upstreams.OpenAIReply{Body: `{"choices":[],"usage":{"prompt_tokens":-3,"completion_tokens":4}}`}, "", "", providers.Usage{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -91,7 +91,7 @@ func TestRequestReachesTheProvider(t *testing.T) {
 
 func TestServerWithoutKeysGetsNone(t *testing.T) {
 	t.Parallel()
-	upstream := upstreamtest.NewOpenAI(t, "")
+	upstream := upstreams.NewOpenAI(t, "")
 	p := openai.New(openai.Options{Name: "ollama", BaseURL: upstream.BaseURL() + "/", Client: wire.NewClient(wire.Timeouts{})})
 	if _, err := p.Chat(t.Context(), &providers.ChatRequest{Model: "m", Body: []byte(body)}); err != nil {
 		t.Fatal(err)
@@ -103,7 +103,7 @@ func TestServerWithoutKeysGetsNone(t *testing.T) {
 
 func TestAzureIsAddressedByDeployment(t *testing.T) {
 	t.Parallel()
-	upstream := upstreamtest.NewOpenAI(t, key)
+	upstream := upstreams.NewOpenAI(t, key)
 	p := openai.New(openai.Options{Name: "azure", BaseURL: upstream.BaseURL(), Key: key, APIVersion: "2024-10-21", Client: wire.NewClient(wire.Timeouts{})})
 	if _, err := p.Chat(t.Context(), &providers.ChatRequest{Model: "my gpt/4", Body: []byte(body)}); err != nil {
 		t.Fatal(err)
@@ -127,7 +127,7 @@ func TestEmbeddingsPass(t *testing.T) {
 	if req := upstream.Requests()[0]; req.Path != "/embeddings" || string(req.Body) != `{"model":"embed","input":["two words","x"],"dimensions":3}` {
 		t.Errorf("it was asked %s %s", req.Path, req.Body)
 	}
-	upstream.Queue(upstreamtest.OpenAIReply{Counts: upstreamtest.CountsMissing}, upstreamtest.OpenAIReply{Body: `{"choices":[]}`})
+	upstream.Queue(upstreams.OpenAIReply{Counts: upstreams.CountsMissing}, upstreams.OpenAIReply{Body: `{"choices":[]}`})
 	if answer, err := p.Embeddings(t.Context(), "embed", []byte(`{"input":"x"}`)); err != nil || answer.Usage != (providers.Usage{}) {
 		t.Errorf("without usage: %v", err)
 	}
@@ -140,41 +140,41 @@ func TestEmbeddingsPass(t *testing.T) {
 func TestFailureIsNamed(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		reply upstreamtest.OpenAIReply
+		reply upstreams.OpenAIReply
 		want  providers.Failure
 		says  string
 	}{
-		"invalid":          {upstreamtest.OpenAIReply{Status: 400, Param: "temperature", Message: "too hot", Code: "out_of_range"}, providers.Failure{Kind: providers.KindInvalid, Status: 400, Param: "temperature"}, "invalid_request_error out_of_range: too hot"},
-		"long param":       {upstreamtest.OpenAIReply{Status: 400, Param: strings.Repeat("x", 200)}, providers.Failure{Kind: providers.KindInvalid, Status: 400}, ""},
-		"rate limit":       {upstreamtest.OpenAIReply{Status: 429, Header: http.Header{"Retry-After": {"20"}}, Code: "rate_limit_exceeded"}, providers.Failure{Kind: providers.KindRateLimited, Status: 429, RetryAfter: 20 * time.Second}, "rate_limit_exceeded"},
-		"no money":         {upstreamtest.OpenAIReply{Status: 429, Body: `{"error":{"message":"You exceeded your current quota.","type":"insufficient_quota","param":null,"code":"insufficient_quota"}}`}, providers.Failure{Kind: providers.KindAuth, Status: 429}, "insufficient_quota"},
-		"in milliseconds":  {upstreamtest.OpenAIReply{Status: 429, Header: http.Header{"Retry-After": {"1"}, "Retry-After-Ms": {"250"}}}, providers.Failure{Kind: providers.KindRateLimited, Status: 429, RetryAfter: 250 * time.Millisecond}, ""},
-		"no model":         {upstreamtest.OpenAIReply{Status: 404, Code: "model_not_found"}, providers.Failure{Kind: providers.KindNoModel, Status: 404}, "model_not_found"},
-		"server":           {upstreamtest.OpenAIReply{Status: 500}, providers.Failure{Kind: providers.KindServer, Status: 500}, "server_error"},
-		"overloaded":       {upstreamtest.OpenAIReply{Status: 503}, providers.Failure{Kind: providers.KindOverloaded, Status: 503}, ""},
-		"proxy":            {upstreamtest.OpenAIReply{Status: 502, Body: upstreamtest.HTML}, providers.Failure{Kind: providers.KindServer, Status: 502}, "502 Bad Gateway"},
-		"FastAPI":          {upstreamtest.OpenAIReply{Status: 422, Body: `{"detail":[{"loc":["body"],"msg":"Field required"}]}`}, providers.Failure{Kind: providers.KindInvalid, Status: 422}, "Field required"},
-		"Mistral":          {upstreamtest.OpenAIReply{Status: 422, Body: `{"object":"error","message":{"detail":[{"msg":"Extra inputs"}]},"type":"invalid_request_error","param":null,"code":null}`}, providers.Failure{Kind: providers.KindInvalid, Status: 422}, "Extra inputs"},
-		"Ollama":           {upstreamtest.OpenAIReply{Status: 404, Body: `{"error":"model 'x' not found"}`}, providers.Failure{Kind: providers.KindNoModel, Status: 404}, "model 'x' not found"},
-		"no words":         {upstreamtest.OpenAIReply{Status: 500, Empty: true}, providers.Failure{Kind: providers.KindServer, Status: 500}, "no text"},
-		"HTML":             {upstreamtest.OpenAIReply{Body: upstreamtest.HTML}, providers.Failure{Kind: providers.KindProtocol}, "text/html"},
-		"half JSON":        {upstreamtest.OpenAIReply{Body: `{"choices":[{"index":0,`}, providers.Failure{Kind: providers.KindProtocol}, ""},
-		"more than JSON":   {upstreamtest.OpenAIReply{Body: `{"choices":[]} {}`}, providers.Failure{Kind: providers.KindProtocol}, ""},
-		"another object":   {upstreamtest.OpenAIReply{Body: `{"hello":"there"}`}, providers.Failure{Kind: providers.KindProtocol}, "no choices"},
-		"an array":         {upstreamtest.OpenAIReply{Body: `[]`}, providers.Failure{Kind: providers.KindProtocol}, ""},
-		"nothing":          {upstreamtest.OpenAIReply{Empty: true}, providers.Failure{Kind: providers.KindProtocol}, ""},
-		"200 with error":   {upstreamtest.OpenAIReply{Body: `{"error":{"message":"strange"}}`}, providers.Failure{Kind: providers.KindProtocol, Status: 200}, "strange"},
-		"200 overloaded":   {upstreamtest.OpenAIReply{Body: `{"error":{"type":"overloaded_error","message":"busy"}}`}, providers.Failure{Kind: providers.KindOverloaded, Status: 200}, "busy"},
-		"200 rate limited": {upstreamtest.OpenAIReply{Body: `{"error":{"code":429,"message":"busy"}}`}, providers.Failure{Kind: providers.KindRateLimited, Status: 200}, "busy"},
-		"200 bad key":      {upstreamtest.OpenAIReply{Body: `{"error":{"type":"invalid_request_error","code":"invalid_api_key"}}`}, providers.Failure{Kind: providers.KindAuth, Status: 200}, "invalid_api_key"},
-		"200 older vLLM":   {upstreamtest.OpenAIReply{Body: `{"object":"error","message":"too long","type":"BadRequestError","param":"messages","code":400}`}, providers.Failure{Kind: providers.KindInvalid, Status: 200, Param: "messages"}, "too long"},
-		"hung up":          {upstreamtest.OpenAIReply{Cut: -1}, providers.Failure{Kind: providers.KindConnect}, ""},
-		"hangs":            {upstreamtest.OpenAIReply{Stall: -1}, providers.Failure{Kind: providers.KindTimeout}, "no answer within"},
+		"invalid":          {upstreams.OpenAIReply{Status: 400, Param: "temperature", Message: "too hot", Code: "out_of_range"}, providers.Failure{Kind: providers.KindInvalid, Status: 400, Param: "temperature"}, "invalid_request_error out_of_range: too hot"},
+		"long param":       {upstreams.OpenAIReply{Status: 400, Param: strings.Repeat("x", 200)}, providers.Failure{Kind: providers.KindInvalid, Status: 400}, ""},
+		"rate limit":       {upstreams.OpenAIReply{Status: 429, Header: http.Header{"Retry-After": {"20"}}, Code: "rate_limit_exceeded"}, providers.Failure{Kind: providers.KindRateLimited, Status: 429, RetryAfter: 20 * time.Second}, "rate_limit_exceeded"},
+		"no money":         {upstreams.OpenAIReply{Status: 429, Body: `{"error":{"message":"You exceeded your current quota.","type":"insufficient_quota","param":null,"code":"insufficient_quota"}}`}, providers.Failure{Kind: providers.KindAuth, Status: 429}, "insufficient_quota"},
+		"in milliseconds":  {upstreams.OpenAIReply{Status: 429, Header: http.Header{"Retry-After": {"1"}, "Retry-After-Ms": {"250"}}}, providers.Failure{Kind: providers.KindRateLimited, Status: 429, RetryAfter: 250 * time.Millisecond}, ""},
+		"no model":         {upstreams.OpenAIReply{Status: 404, Code: "model_not_found"}, providers.Failure{Kind: providers.KindNoModel, Status: 404}, "model_not_found"},
+		"server":           {upstreams.OpenAIReply{Status: 500}, providers.Failure{Kind: providers.KindServer, Status: 500}, "server_error"},
+		"overloaded":       {upstreams.OpenAIReply{Status: 503}, providers.Failure{Kind: providers.KindOverloaded, Status: 503}, ""},
+		"proxy":            {upstreams.OpenAIReply{Status: 502, Body: upstreams.HTML}, providers.Failure{Kind: providers.KindServer, Status: 502}, "502 Bad Gateway"},
+		"FastAPI":          {upstreams.OpenAIReply{Status: 422, Body: `{"detail":[{"loc":["body"],"msg":"Field required"}]}`}, providers.Failure{Kind: providers.KindInvalid, Status: 422}, "Field required"},
+		"Mistral":          {upstreams.OpenAIReply{Status: 422, Body: `{"object":"error","message":{"detail":[{"msg":"Extra inputs"}]},"type":"invalid_request_error","param":null,"code":null}`}, providers.Failure{Kind: providers.KindInvalid, Status: 422}, "Extra inputs"},
+		"Ollama":           {upstreams.OpenAIReply{Status: 404, Body: `{"error":"model 'x' not found"}`}, providers.Failure{Kind: providers.KindNoModel, Status: 404}, "model 'x' not found"},
+		"no words":         {upstreams.OpenAIReply{Status: 500, Empty: true}, providers.Failure{Kind: providers.KindServer, Status: 500}, "no text"},
+		"HTML":             {upstreams.OpenAIReply{Body: upstreams.HTML}, providers.Failure{Kind: providers.KindProtocol}, "text/html"},
+		"half JSON":        {upstreams.OpenAIReply{Body: `{"choices":[{"index":0,`}, providers.Failure{Kind: providers.KindProtocol}, ""},
+		"more than JSON":   {upstreams.OpenAIReply{Body: `{"choices":[]} {}`}, providers.Failure{Kind: providers.KindProtocol}, ""},
+		"another object":   {upstreams.OpenAIReply{Body: `{"hello":"there"}`}, providers.Failure{Kind: providers.KindProtocol}, "no choices"},
+		"an array":         {upstreams.OpenAIReply{Body: `[]`}, providers.Failure{Kind: providers.KindProtocol}, ""},
+		"nothing":          {upstreams.OpenAIReply{Empty: true}, providers.Failure{Kind: providers.KindProtocol}, ""},
+		"200 with error":   {upstreams.OpenAIReply{Body: `{"error":{"message":"strange"}}`}, providers.Failure{Kind: providers.KindProtocol, Status: 200}, "strange"},
+		"200 overloaded":   {upstreams.OpenAIReply{Body: `{"error":{"type":"overloaded_error","message":"busy"}}`}, providers.Failure{Kind: providers.KindOverloaded, Status: 200}, "busy"},
+		"200 rate limited": {upstreams.OpenAIReply{Body: `{"error":{"code":429,"message":"busy"}}`}, providers.Failure{Kind: providers.KindRateLimited, Status: 200}, "busy"},
+		"200 bad key":      {upstreams.OpenAIReply{Body: `{"error":{"type":"invalid_request_error","code":"invalid_api_key"}}`}, providers.Failure{Kind: providers.KindAuth, Status: 200}, "invalid_api_key"},
+		"200 older vLLM":   {upstreams.OpenAIReply{Body: `{"object":"error","message":"too long","type":"BadRequestError","param":"messages","code":400}`}, providers.Failure{Kind: providers.KindInvalid, Status: 200, Param: "messages"}, "too long"},
+		"hung up":          {upstreams.OpenAIReply{Cut: -1}, providers.Failure{Kind: providers.KindConnect}, ""},
+		"hangs":            {upstreams.OpenAIReply{Stall: -1}, providers.Failure{Kind: providers.KindTimeout}, "no answer within"},
 	} {
 		for _, stream := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/stream=%v", name, stream), func(t *testing.T) {
 				t.Parallel()
-				upstream := upstreamtest.NewOpenAI(t, key)
+				upstream := upstreams.NewOpenAI(t, key)
 				timeouts := wire.Timeouts{}
 				if c.want.Kind == providers.KindTimeout {
 					timeouts.FirstByte = 150 * time.Millisecond
@@ -193,9 +193,9 @@ func TestFailureIsNamed(t *testing.T) {
 
 func TestBodyThatBreaksOffIsCut(t *testing.T) {
 	t.Parallel()
-	upstream := upstreamtest.NewOpenAI(t, key)
+	upstream := upstreams.NewOpenAI(t, key)
 	p := newProvider(upstream.BaseURL(), wire.Timeouts{Idle: 150 * time.Millisecond})
-	upstream.Queue(upstreamtest.OpenAIReply{Cut: 40}, upstreamtest.OpenAIReply{Stall: 40})
+	upstream.Queue(upstreams.OpenAIReply{Cut: 40}, upstreams.OpenAIReply{Stall: 40})
 	for _, want := range []providers.Kind{providers.KindCut, providers.KindTimeout} {
 		if _, err := p.Chat(t.Context(), &providers.ChatRequest{Model: "m", Body: []byte(body)}); failure(err).Kind != want {
 			t.Errorf("got %v, want %s", err, want)
@@ -206,7 +206,7 @@ func TestBodyThatBreaksOffIsCut(t *testing.T) {
 func TestStreamedCallAnsweredPlainlyIsRefused(t *testing.T) {
 	t.Parallel()
 	upstream, p := start(t)
-	upstream.Queue(upstreamtest.OpenAIReply{Body: `{"choices":[{"index":0,"message":{"content":"Hi"}}]}`})
+	upstream.Queue(upstreams.OpenAIReply{Body: `{"choices":[{"index":0,"message":{"content":"Hi"}}]}`})
 	if _, err := p.Chat(t.Context(), &providers.ChatRequest{Model: "m", Body: streamed(), Stream: true}); failure(err).Kind != providers.KindProtocol {
 		t.Errorf("got %v", err)
 	}
@@ -214,11 +214,11 @@ func TestStreamedCallAnsweredPlainlyIsRefused(t *testing.T) {
 
 func TestKeyIsNeverShown(t *testing.T) {
 	t.Parallel()
-	upstream := upstreamtest.NewOpenAI(t, "another")
+	upstream := upstreams.NewOpenAI(t, "another")
 	p := newProvider(upstream.BaseURL(), wire.Timeouts{})
 	texts := []string{p.String(), fmt.Sprintf("%v %+v %#v %s", p, p, p, p)}
 	echo := `{"error":{"message":"not with ` + key + ` of proj_0123456789 or tp_live_abcdefghijklmnop"}}`
-	open := openai.New(openai.Options{Name: "open", BaseURL: "http://user:hunter2222@" + strings.TrimPrefix(upstreamtest.NewOpenAI(t, "").BaseURL(), "http://"), Client: wire.NewClient(wire.Timeouts{})})
+	open := openai.New(openai.Options{Name: "open", BaseURL: "http://user:hunter2222@" + strings.TrimPrefix(upstreams.NewOpenAI(t, "").BaseURL(), "http://"), Client: wire.NewClient(wire.Timeouts{})})
 	texts = append(texts, open.String())
 
 	_, err := p.Chat(t.Context(), &providers.ChatRequest{Model: "m", Body: []byte(body)})
@@ -228,7 +228,7 @@ func TestKeyIsNeverShown(t *testing.T) {
 	texts = append(texts, fmt.Sprintf("%v %+v", err, err))
 
 	accepted, q := start(t)
-	accepted.Queue(upstreamtest.OpenAIReply{Body: echo}, upstreamtest.OpenAIReply{Status: 400, Body: echo}, upstreamtest.OpenAIReply{Body: "data: " + echo + "\n\n"})
+	accepted.Queue(upstreams.OpenAIReply{Body: echo}, upstreams.OpenAIReply{Status: 400, Body: echo}, upstreams.OpenAIReply{Body: "data: " + echo + "\n\n"})
 	for range 2 {
 		_, err := q.Chat(t.Context(), &providers.ChatRequest{Model: "m", Body: []byte(body)})
 		texts = append(texts, fmt.Sprintf("%v %+v", err, err))
@@ -251,7 +251,7 @@ func TestKeyIsNeverShown(t *testing.T) {
 func TestCallerWhoHangsUpIsNoFailure(t *testing.T) {
 	t.Parallel()
 	upstream, p := start(t)
-	upstream.Queue(upstreamtest.OpenAIReply{Stall: 20})
+	upstream.Queue(upstreams.OpenAIReply{Stall: 20})
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		<-upstream.Wait(1).Began
@@ -264,8 +264,8 @@ func TestCallerWhoHangsUpIsNoFailure(t *testing.T) {
 	<-upstream.Requests()[0].Gone
 }
 
-func start(t *testing.T) (*upstreamtest.OpenAI, *openai.Provider) {
-	upstream := upstreamtest.NewOpenAI(t, key)
+func start(t *testing.T) (*upstreams.OpenAI, *openai.Provider) {
+	upstream := upstreams.NewOpenAI(t, key)
 	return upstream, newProvider(upstream.BaseURL(), wire.Timeouts{})
 }
 

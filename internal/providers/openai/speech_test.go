@@ -8,8 +8,8 @@ import (
 
 	"turnpike/internal/providers"
 	"turnpike/internal/providers/openai"
-	"turnpike/internal/providers/upstreamtest"
 	"turnpike/internal/providers/wire"
+	"turnpike/test/fakes/upstreams"
 )
 
 func readContent(c *providers.Content) ([]byte, error) {
@@ -29,7 +29,7 @@ func TestSpeechIsPassedOn(t *testing.T) {
 		"":     {"ID3", "audio/mpeg", "audio/mpeg"},
 	} {
 		upstream, p := start(t)
-		upstream.Queue(media(upstreamtest.OpenAIMedia{}), media(upstreamtest.OpenAIMedia{Type: "none"}), media(upstreamtest.OpenAIMedia{Type: "application/octet-stream"}))
+		upstream.Queue(media(upstreams.OpenAIMedia{}), media(upstreams.OpenAIMedia{Type: "none"}), media(upstreams.OpenAIMedia{Type: "application/octet-stream"}))
 		for _, want := range []string{c.kind, c.fallback, c.fallback} {
 			content, err := p.Speech(t.Context(), &providers.SpeechRequest{Model: "tts-1", Input: "Good day.", Voice: "alloy", Format: format})
 			if err != nil {
@@ -71,7 +71,7 @@ func TestSpeechRequestIsSpliced(t *testing.T) {
 func TestSpeechArrivesAsItIsMade(t *testing.T) {
 	t.Parallel()
 	upstream, p := start(t)
-	upstream.Queue(upstreamtest.OpenAIReply{Stall: 100})
+	upstream.Queue(upstreams.OpenAIReply{Stall: 100})
 	content, err := p.Speech(t.Context(), &providers.SpeechRequest{Model: "tts-1", Input: "x", Voice: "alloy", Format: "wav"})
 	if err != nil {
 		t.Fatal(err)
@@ -86,31 +86,31 @@ func TestSpeechArrivesAsItIsMade(t *testing.T) {
 
 func TestSpeechFailureIsNamed(t *testing.T) {
 	t.Parallel()
-	words := func(kind, file string) upstreamtest.OpenAIReply {
-		return media(upstreamtest.OpenAIMedia{Type: kind, File: []byte(file)})
+	words := func(kind, file string) upstreams.OpenAIReply {
+		return media(upstreams.OpenAIMedia{Type: kind, File: []byte(file)})
 	}
 	for name, c := range map[string]struct {
-		reply upstreamtest.OpenAIReply
+		reply upstreams.OpenAIReply
 		want  providers.Kind
 	}{
-		"invalid":         {upstreamtest.OpenAIReply{Status: 400, Param: "voice"}, providers.KindInvalid},
-		"blocked":         {upstreamtest.OpenAIBlocked("content_policy_violation", ""), providers.KindBlockedInput},
-		"no model":        {upstreamtest.OpenAIReply{Status: 404, Code: "model_not_found"}, providers.KindNoModel},
-		"error in a 200":  {upstreamtest.OpenAIReply{Body: `{"error":{"message":"strange"}}`}, providers.KindProtocol},
-		"busy in a 200":   {upstreamtest.OpenAIReply{Body: `{"error":{"type":"overloaded_error"}}`}, providers.KindOverloaded},
+		"invalid":         {upstreams.OpenAIReply{Status: 400, Param: "voice"}, providers.KindInvalid},
+		"blocked":         {upstreams.OpenAIBlocked("content_policy_violation", ""), providers.KindBlockedInput},
+		"no model":        {upstreams.OpenAIReply{Status: 404, Code: "model_not_found"}, providers.KindNoModel},
+		"error in a 200":  {upstreams.OpenAIReply{Body: `{"error":{"message":"strange"}}`}, providers.KindProtocol},
+		"busy in a 200":   {upstreams.OpenAIReply{Body: `{"error":{"type":"overloaded_error"}}`}, providers.KindOverloaded},
 		"error as sound":  {words("application/octet-stream", `{"error":{"message":"strange"}}`), providers.KindProtocol},
-		"HTML":            {upstreamtest.OpenAIReply{Body: upstreamtest.HTML}, providers.KindProtocol},
-		"HTML as sound":   {words("none", upstreamtest.HTML), providers.KindProtocol},
-		"events":          {upstreamtest.OpenAIReply{Body: "data: {}\n\n"}, providers.KindProtocol},
-		"nothing":         {upstreamtest.OpenAIReply{Empty: true, Type: "audio/wav"}, providers.KindProtocol},
-		"hung up":         {upstreamtest.OpenAIReply{Cut: -1}, providers.KindConnect},
-		"cut":             {upstreamtest.OpenAIReply{Cut: 1000}, providers.KindCut},
-		"hangs":           {upstreamtest.OpenAIReply{Stall: -1}, providers.KindTimeout},
-		"hangs in middle": {upstreamtest.OpenAIReply{Stall: 1000}, providers.KindTimeout},
+		"HTML":            {upstreams.OpenAIReply{Body: upstreams.HTML}, providers.KindProtocol},
+		"HTML as sound":   {words("none", upstreams.HTML), providers.KindProtocol},
+		"events":          {upstreams.OpenAIReply{Body: "data: {}\n\n"}, providers.KindProtocol},
+		"nothing":         {upstreams.OpenAIReply{Empty: true, Type: "audio/wav"}, providers.KindProtocol},
+		"hung up":         {upstreams.OpenAIReply{Cut: -1}, providers.KindConnect},
+		"cut":             {upstreams.OpenAIReply{Cut: 1000}, providers.KindCut},
+		"hangs":           {upstreams.OpenAIReply{Stall: -1}, providers.KindTimeout},
+		"hangs in middle": {upstreams.OpenAIReply{Stall: 1000}, providers.KindTimeout},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			upstream := upstreamtest.NewOpenAI(t, key)
+			upstream := upstreams.NewOpenAI(t, key)
 			upstream.Queue(c.reply)
 			timeouts := wire.Timeouts{}
 			if c.want == providers.KindTimeout {
@@ -131,7 +131,7 @@ func TestSpeechFailureIsNamed(t *testing.T) {
 func TestRawSoundIsNotTakenForWords(t *testing.T) {
 	t.Parallel()
 	upstream, p := start(t)
-	upstream.Queue(media(upstreamtest.OpenAIMedia{Type: "application/octet-stream", File: []byte("{<{<")}))
+	upstream.Queue(media(upstreams.OpenAIMedia{Type: "application/octet-stream", File: []byte("{<{<")}))
 	content, err := p.Speech(t.Context(), &providers.SpeechRequest{Model: "tts-1", Input: "x", Voice: "alloy", Format: "pcm"})
 	if err != nil {
 		t.Fatal(err)
@@ -143,7 +143,7 @@ func TestRawSoundIsNotTakenForWords(t *testing.T) {
 
 func TestAzureMediaAreAddressedByDeployment(t *testing.T) {
 	t.Parallel()
-	upstream := upstreamtest.NewOpenAI(t, key)
+	upstream := upstreams.NewOpenAI(t, key)
 	p := openai.New(openai.Options{Name: "azure", BaseURL: upstream.BaseURL(), Key: key, APIVersion: "2025-04-01-preview", Client: wire.NewClient(wire.Timeouts{})})
 	if _, err := p.Images(t.Context(), &providers.ImageRequest{Model: "gpt-image-1", Body: []byte(`{"prompt":"x"}`)}); err != nil {
 		t.Error(err)

@@ -14,8 +14,8 @@ import (
 
 	"turnpike/internal/providers"
 	"turnpike/internal/providers/openai"
-	"turnpike/internal/providers/upstreamtest"
 	"turnpike/internal/providers/wire"
+	"turnpike/test/fakes/upstreams"
 )
 
 const (
@@ -80,7 +80,7 @@ func TestStreamPassesAsItIs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			upstream, p := start(t)
-			upstream.Queue(upstreamtest.OpenAIReply{Body: c.events, Type: "text/event-stream"})
+			upstream.Queue(upstreams.OpenAIReply{Body: c.events, Type: "text/event-stream"})
 			got, usage, err := collect(p.Chat(t.Context(), &providers.ChatRequest{Model: "m", Body: streamed(), Stream: true}))
 			if !slices.Equal(got, c.want) {
 				t.Errorf("got  %q\nwant %q", got, c.want)
@@ -98,19 +98,19 @@ func TestStreamPassesAsItIs(t *testing.T) {
 func TestServersCountInTheirOwnWays(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		counts upstreamtest.OpenAICounts
+		counts upstreams.OpenAICounts
 		known  bool
 	}{
-		"OpenAI":         {upstreamtest.CountsUsual, true},
-		"not at all":     {upstreamtest.CountsMissing, false},
-		"zero":           {upstreamtest.CountsZero, false},
-		"last chunk":     {upstreamtest.CountsOnLast, true},
-		"on every chunk": {upstreamtest.CountsOnEvery, true},
+		"OpenAI":         {upstreams.CountsUsual, true},
+		"not at all":     {upstreams.CountsMissing, false},
+		"zero":           {upstreams.CountsZero, false},
+		"last chunk":     {upstreams.CountsOnLast, true},
+		"on every chunk": {upstreams.CountsOnEvery, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			upstream, p := start(t)
-			upstream.Queue(upstreamtest.OpenAIReply{Text: "one two three", Reasoning: "hm hm", Usage: &upstreamtest.OpenAIUsage{Input: 20, Output: 30, Cached: 16}, Counts: c.counts})
+			upstream.Queue(upstreams.OpenAIReply{Text: "one two three", Reasoning: "hm hm", Usage: &upstreams.OpenAIUsage{Input: 20, Output: 30, Cached: 16}, Counts: c.counts})
 			answer, err := p.Chat(t.Context(), &providers.ChatRequest{Model: "m", Body: streamed(), Stream: true})
 			chunks, usage, err := collect(answer, err)
 			if err != nil {
@@ -174,7 +174,7 @@ func TestWhatWasSaidIsEstimated(t *testing.T) {
 			for _, chunk := range c.chunks {
 				events += event(chunk)
 			}
-			upstream.Queue(upstreamtest.OpenAIReply{Body: events + event(stop) + done})
+			upstream.Queue(upstreams.OpenAIReply{Body: events + event(stop) + done})
 			answer, err := p.Chat(t.Context(), &providers.ChatRequest{Model: "m", Body: streamed(), Stream: true})
 			if _, _, err := collect(answer, err); err != nil {
 				t.Fatal(err)
@@ -213,7 +213,7 @@ func TestAnswerIsWholeWhenAllItsChoicesHaveEnded(t *testing.T) {
 			for _, chunk := range c.chunks {
 				events += event(chunk)
 			}
-			upstream.Queue(upstreamtest.OpenAIReply{Body: events + event(used) + done})
+			upstream.Queue(upstreams.OpenAIReply{Body: events + event(used) + done})
 			answer, err := p.Chat(t.Context(), &providers.ChatRequest{Model: "m", Body: streamed(), Stream: true})
 			if err != nil {
 				t.Fatal(err)
@@ -231,7 +231,7 @@ func TestAnswerIsWholeWhenAllItsChoicesHaveEnded(t *testing.T) {
 func TestClientWhoLeavesAStreamEndsIt(t *testing.T) {
 	t.Parallel()
 	upstream, p := start(t)
-	upstream.Queue(upstreamtest.OpenAIReply{Body: event(hello), Stall: len(event(hello))})
+	upstream.Queue(upstreams.OpenAIReply{Body: event(hello), Stall: len(event(hello))})
 	ctx, cancel := context.WithCancel(t.Context())
 	answer, err := p.Chat(ctx, &providers.ChatRequest{Model: "m", Body: streamed(), Stream: true})
 	if err != nil {
@@ -256,7 +256,7 @@ func TestClientWhoLeavesAStreamEndsIt(t *testing.T) {
 func TestClosedStreamEndsTheCall(t *testing.T) {
 	t.Parallel()
 	upstream, p := start(t)
-	upstream.Queue(upstreamtest.OpenAIReply{Body: event(hello), Stall: len(event(hello))})
+	upstream.Queue(upstreams.OpenAIReply{Body: event(hello), Stall: len(event(hello))})
 	answer, err := p.Chat(t.Context(), &providers.ChatRequest{Model: "m", Body: streamed(), Stream: true})
 	if err != nil {
 		t.Fatal(err)
@@ -272,17 +272,17 @@ func TestClosedStreamEndsTheCall(t *testing.T) {
 func TestStreamThatFailsOnTheWay(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		reply upstreamtest.OpenAIReply
+		reply upstreams.OpenAIReply
 		want  providers.Kind
 	}{
-		"cut":            {upstreamtest.OpenAIReply{Cut: 400}, providers.KindCut},
-		"stalled":        {upstreamtest.OpenAIReply{Stall: 400}, providers.KindTimeout},
-		"an endless":     {upstreamtest.OpenAIReply{Body: event(hello) + "data: " + strings.Repeat("x", 11<<20)}, providers.KindProtocol},
-		"drips, is fine": {upstreamtest.OpenAIReply{Drip: time.Millisecond}, ""},
+		"cut":            {upstreams.OpenAIReply{Cut: 400}, providers.KindCut},
+		"stalled":        {upstreams.OpenAIReply{Stall: 400}, providers.KindTimeout},
+		"an endless":     {upstreams.OpenAIReply{Body: event(hello) + "data: " + strings.Repeat("x", 11<<20)}, providers.KindProtocol},
+		"drips, is fine": {upstreams.OpenAIReply{Drip: time.Millisecond}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			upstream := upstreamtest.NewOpenAI(t, key)
+			upstream := upstreams.NewOpenAI(t, key)
 			timeouts := wire.Timeouts{}
 			if c.want == providers.KindTimeout {
 				timeouts.Idle = 150 * time.Millisecond
@@ -300,7 +300,7 @@ func TestLongChunkPasses(t *testing.T) {
 	t.Parallel()
 	long := `{"choices":[{"delta":{"content":"` + strings.Repeat("x", 10_000_000) + `"}}]}`
 	upstream, p := start(t)
-	upstream.Queue(upstreamtest.OpenAIReply{Body: event(long) + event(stop) + done})
+	upstream.Queue(upstreams.OpenAIReply{Body: event(long) + event(stop) + done})
 	chunks, _, err := collect(p.Chat(t.Context(), &providers.ChatRequest{Model: "m", Body: streamed(), Stream: true}))
 	if err != nil || len(chunks) != 2 || chunks[0] != long {
 		t.Errorf("%d chunks, %v", len(chunks), err)

@@ -11,14 +11,14 @@ import (
 	"time"
 
 	"turnpike/internal/providers"
-	"turnpike/internal/providers/upstreamtest"
 	"turnpike/internal/providers/wire"
+	"turnpike/test/fakes/upstreams"
 )
 
 func TestVideoIsRendered(t *testing.T) {
 	t.Parallel()
 	upstream, p := start(t)
-	upstream.Queue(media(upstreamtest.OpenAIMedia{Polls: 3}))
+	upstream.Queue(media(upstreams.OpenAIMedia{Polls: 3}))
 	id, err := p.StartVideo(t.Context(), &providers.VideoRequest{Model: "sora-2", Prompt: "a \"cat\"", Seconds: 8, Size: "1280x720", Key: "video_0123"})
 	if err != nil {
 		t.Fatal(err)
@@ -35,13 +35,13 @@ func TestVideoIsRendered(t *testing.T) {
 	}
 	for variant, kind := range map[string]string{"video": "video/mp4", "thumbnail": "image/webp", "spritesheet": "image/jpeg"} {
 		for _, header := range []string{"", "none", "application/octet-stream"} {
-			upstream.Queue(media(upstreamtest.OpenAIMedia{Type: header}))
+			upstream.Queue(media(upstreams.OpenAIMedia{Type: header}))
 			content, err := p.FetchVideo(t.Context(), id, variant)
 			if err != nil {
 				t.Fatalf("%s: %v", variant, err)
 			}
 			file, err := readContent(content)
-			if err != nil || content.ContentType != kind || content.Size != -1 && content.Size != int64(len(file)) || variant == "video" && !bytes.Equal(file, upstreamtest.MP4()) {
+			if err != nil || content.ContentType != kind || content.Size != -1 && content.Size != int64(len(file)) || variant == "video" && !bytes.Equal(file, upstreams.MP4()) {
 				t.Errorf("%s: %d bytes of %d of %s, %v", variant, len(file), content.Size, content.ContentType, err)
 			}
 		}
@@ -64,14 +64,14 @@ func TestVideoBeginsWithAPicture(t *testing.T) {
 	upstream, p := start(t)
 	_, err := p.StartVideo(t.Context(), &providers.VideoRequest{
 		Model: "sora-2", Prompt: "x", Seconds: 4, Size: "720x1280", Key: "k",
-		Source: &providers.Upload{Name: "a.png", ContentType: "image/png", Data: upstreamtest.PNG()},
+		Source: &providers.Upload{Name: "a.png", ContentType: "image/png", Data: upstreams.PNG()},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	req := upstream.Requests()[0]
-	values, files := upstreamtest.FormOf(req.Header, req.Body)
-	if got := fmt.Sprint(values); got != "map[model:sora-2 prompt:x seconds:4 size:720x1280]" || files["input_reference a.png (image/png)"] != string(upstreamtest.PNG()) || req.Header.Get("Idempotency-Key") != "k" {
+	values, files := upstreams.FormOf(req.Header, req.Body)
+	if got := fmt.Sprint(values); got != "map[model:sora-2 prompt:x seconds:4 size:720x1280]" || files["input_reference a.png (image/png)"] != string(upstreams.PNG()) || req.Header.Get("Idempotency-Key") != "k" {
 		t.Errorf("got %s and %d files with %v", got, len(files), req.Header)
 	}
 }
@@ -82,8 +82,8 @@ func TestWhyARenderFailedIsNamed(t *testing.T) {
 		said string
 		want providers.Kind
 	}{
-		"blocked":        {upstreamtest.OpenAIBlockedError("moderation_blocked", ""), providers.KindBlockedInput},
-		"blocked output": {upstreamtest.OpenAIBlockedError("moderation_blocked", "output"), providers.KindBlockedOutput},
+		"blocked":        {upstreams.OpenAIBlockedError("moderation_blocked", ""), providers.KindBlockedInput},
+		"blocked output": {upstreams.OpenAIBlockedError("moderation_blocked", "output"), providers.KindBlockedOutput},
 		"generated":      {`{"code":"content_policy_violation","message":"The generated video was blocked."}`, providers.KindBlockedOutput},
 		"invalid":        {`{"code":"invalid_prompt","message":"m"}`, providers.KindInvalid},
 		"server":         {`{"code":"server_error","message":"m"}`, providers.KindServer},
@@ -92,7 +92,7 @@ func TestWhyARenderFailedIsNamed(t *testing.T) {
 		"no words":       {`null`, providers.KindServer},
 	} {
 		upstream, p := start(t)
-		upstream.Queue(media(upstreamtest.OpenAIMedia{Polls: 1, Status: "failed", Error: c.said}))
+		upstream.Queue(media(upstreams.OpenAIMedia{Polls: 1, Status: "failed", Error: c.said}))
 		id, err := p.StartVideo(t.Context(), &providers.VideoRequest{Model: "sora-2", Prompt: "x"})
 		if err != nil {
 			t.Fatal(err)
@@ -107,27 +107,27 @@ func TestWhyARenderFailedIsNamed(t *testing.T) {
 func TestVideoAnswersAreNamed(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		reply upstreamtest.OpenAIReply
+		reply upstreams.OpenAIReply
 		start providers.Kind // of StartVideo
 		poll  providers.Kind
 	}{
-		"blocked":          {upstreamtest.OpenAIBlocked("moderation_blocked", "input"), providers.KindBlockedInput, providers.KindBlockedInput},
-		"invalid":          {upstreamtest.OpenAIReply{Status: 400, Param: "seconds"}, providers.KindInvalid, providers.KindInvalid},
-		"overloaded":       {upstreamtest.OpenAIReply{Status: 503}, providers.KindOverloaded, providers.KindOverloaded},
-		"HTML":             {upstreamtest.OpenAIReply{Body: upstreamtest.HTML}, providers.KindProtocol, providers.KindProtocol},
-		"half":             {upstreamtest.OpenAIReply{Body: `{"id":"vi`}, providers.KindProtocol, providers.KindProtocol},
-		"cut":              {upstreamtest.OpenAIReply{Body: `{"id":"v","status":"queued"}`, Cut: 5}, providers.KindCut, providers.KindCut},
-		"hangs":            {upstreamtest.OpenAIReply{Stall: -1}, providers.KindTimeout, providers.KindTimeout},
-		"no id, no status": {upstreamtest.OpenAIReply{Body: `{}`}, providers.KindProtocol, providers.KindProtocol},
-		"dots":             {upstreamtest.OpenAIReply{Body: `{"id":"..","status":"queued"}`}, providers.KindProtocol, ""},
-		"long id":          {upstreamtest.OpenAIReply{Body: `{"id":"` + strings.Repeat("x", 600) + `","status":"queued"}`}, providers.KindProtocol, ""},
-		"another status":   {upstreamtest.OpenAIReply{Body: `{"id":"v","status":"preparing","progress":"1e300"}`}, "", ""},
-		"odd progress":     {upstreamtest.OpenAIReply{Body: `{"id":"v","status":"queued","progress":{"a":-1}}`}, "", ""},
-		"error in a 200":   {upstreamtest.OpenAIReply{Body: `{"error":{"code":"rate_limit_exceeded"}}`}, providers.KindRateLimited, providers.KindRateLimited},
+		"blocked":          {upstreams.OpenAIBlocked("moderation_blocked", "input"), providers.KindBlockedInput, providers.KindBlockedInput},
+		"invalid":          {upstreams.OpenAIReply{Status: 400, Param: "seconds"}, providers.KindInvalid, providers.KindInvalid},
+		"overloaded":       {upstreams.OpenAIReply{Status: 503}, providers.KindOverloaded, providers.KindOverloaded},
+		"HTML":             {upstreams.OpenAIReply{Body: upstreams.HTML}, providers.KindProtocol, providers.KindProtocol},
+		"half":             {upstreams.OpenAIReply{Body: `{"id":"vi`}, providers.KindProtocol, providers.KindProtocol},
+		"cut":              {upstreams.OpenAIReply{Body: `{"id":"v","status":"queued"}`, Cut: 5}, providers.KindCut, providers.KindCut},
+		"hangs":            {upstreams.OpenAIReply{Stall: -1}, providers.KindTimeout, providers.KindTimeout},
+		"no id, no status": {upstreams.OpenAIReply{Body: `{}`}, providers.KindProtocol, providers.KindProtocol},
+		"dots":             {upstreams.OpenAIReply{Body: `{"id":"..","status":"queued"}`}, providers.KindProtocol, ""},
+		"long id":          {upstreams.OpenAIReply{Body: `{"id":"` + strings.Repeat("x", 600) + `","status":"queued"}`}, providers.KindProtocol, ""},
+		"another status":   {upstreams.OpenAIReply{Body: `{"id":"v","status":"preparing","progress":"1e300"}`}, "", ""},
+		"odd progress":     {upstreams.OpenAIReply{Body: `{"id":"v","status":"queued","progress":{"a":-1}}`}, "", ""},
+		"error in a 200":   {upstreams.OpenAIReply{Body: `{"error":{"code":"rate_limit_exceeded"}}`}, providers.KindRateLimited, providers.KindRateLimited},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			upstream := upstreamtest.NewOpenAI(t, key)
+			upstream := upstreams.NewOpenAI(t, key)
 			timeouts := wire.Timeouts{}
 			if c.start == providers.KindTimeout {
 				timeouts.FirstByte = 150 * time.Millisecond
@@ -180,16 +180,16 @@ func TestVideoIsFetchedFromElsewhereWithoutTheKey(t *testing.T) {
 	var got atomic.Value
 	store := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		got.Store(r.Header.Get("Authorization") + r.Header.Get("Openai-Project"))
-		_, _ = w.Write(upstreamtest.MP4())
+		_, _ = w.Write(upstreams.MP4())
 	}))
 	defer store.Close()
 	upstream, p := start(t)
-	upstream.Queue(upstreamtest.OpenAIReply{Status: 302, Header: http.Header{"Location": {store.URL + "/v.mp4"}}})
+	upstream.Queue(upstreams.OpenAIReply{Status: 302, Header: http.Header{"Location": {store.URL + "/v.mp4"}}})
 	content, err := p.FetchVideo(t.Context(), "v", "video")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if file, err := readContent(content); !bytes.Equal(file, upstreamtest.MP4()) || err != nil {
+	if file, err := readContent(content); !bytes.Equal(file, upstreams.MP4()) || err != nil {
 		t.Errorf("%d bytes, %v", len(file), err)
 	}
 	if got.Load() != "" {
@@ -203,16 +203,16 @@ func TestVideoIsFetchedFromElsewhereWithoutTheKey(t *testing.T) {
 func TestFetchedVideoFailsByKind(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		reply upstreamtest.OpenAIReply
+		reply upstreams.OpenAIReply
 		want  providers.Kind
 	}{
-		"gone":  {upstreamtest.OpenAIReply{Status: 404}, providers.KindNoModel},
-		"HTML":  {upstreamtest.OpenAIReply{Body: upstreamtest.HTML}, providers.KindProtocol},
-		"error": {upstreamtest.OpenAIReply{Body: `{"error":{"type":"server_error"}}`}, providers.KindServer},
-		"cut":   {upstreamtest.OpenAIReply{Cut: 100}, providers.KindCut},
+		"gone":  {upstreams.OpenAIReply{Status: 404}, providers.KindNoModel},
+		"HTML":  {upstreams.OpenAIReply{Body: upstreams.HTML}, providers.KindProtocol},
+		"error": {upstreams.OpenAIReply{Body: `{"error":{"type":"server_error"}}`}, providers.KindServer},
+		"cut":   {upstreams.OpenAIReply{Cut: 100}, providers.KindCut},
 	} {
 		upstream, p := start(t)
-		upstream.Queue(media(upstreamtest.OpenAIMedia{Polls: 1}))
+		upstream.Queue(media(upstreams.OpenAIMedia{Polls: 1}))
 		id, err := p.StartVideo(t.Context(), &providers.VideoRequest{Model: "sora-2", Prompt: "x"})
 		if err != nil {
 			t.Fatal(err)

@@ -1,7 +1,7 @@
-// Package upstreamtest holds providers on free ports, for tests: each speaks
+// Package upstreams holds providers on free ports, for tests: each speaks
 // its wire format, fails in the ways that format fails, and remembers what it
 // was asked.
-package upstreamtest
+package upstreams
 
 import (
 	"cmp"

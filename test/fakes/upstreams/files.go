@@ -1,4 +1,4 @@
-package upstreamtest
+package upstreams
 
 import (
 	"bytes"
