@@ -216,7 +216,7 @@ func TestABusyLaneKeepsTime(t *testing.T) {
 		time.Sleep(time.Until(due))
 		write(t, s.d, func(tx *db.Tx) error {
 			now := time.Now()
-			return s.r.Put(t.Context(), tx, map[string][]task{lane: {{now.UnixMicro(), "other"}}}, now)
+			return s.r.EnqueueNow(t.Context(), tx, map[string][]task{lane: {{now.UnixMicro(), "other"}}}, now)
 		})
 		punctual(t, s, "timer", 1, due)
 	})

@@ -1,10 +1,24 @@
 // Package lanes is the fair work queue under deliveries, jobs and agent runs.
 //
-// A lane is whatever must not starve its neighbours: an endpoint, a workspace's
-// jobs. A node leases whole lanes, works what is due in them with a cap per
-// lane and a number of slots for all, and gives a drained lane back. The work
-// itself lies in its owner's tables: the queue knows only which lane has some,
-// and from when on.
+// A lane groups work that must not starve other work: the deliveries of an
+// endpoint, a share of a workspace's jobs. A node leases whole lanes, runs their
+// due items with a limit per lane and a number of slots for all lanes, and
+// releases a drained lane. The items stay in their owner's tables; the queue
+// knows only which lanes have work, and from when on.
+//
+// A leased lane is in one of five phases, which only lane.transition changes:
+//
+//	claim ──▶ idle ◀─────────────▶ working    items are buffered, running or unwritten
+//	          ▲ ▲ ▲                  ▲
+//	          │ │ └───▶ scanning ◀───┘        a scan is in progress; items may be running
+//	          │ ▼
+//	        releasing                         back to idle if someone enqueued work
+//
+//	any phase ──▶ lost                        released, handed over, or leased by another node
+//
+// Two values say what to scan. lane.scanFrom is where a scan must begin as soon
+// as nothing is buffered. lane.coverage is how much of the lane the node knows,
+// and so what it must scan at the next poll or before it releases the lane.
 package lanes
 
 import (
@@ -14,92 +28,99 @@ import (
 	"turnpike/internal/db"
 )
 
-// Item is a piece of work. Within a lane items are taken in the order of their keys.
+// Item is a unit of work. The items of a lane run in the order of their keys.
 type Item interface {
 	Key() Key
 }
 
-// Key is an item's place in its lane: when it is due, and its id. One without
-// an id lies before all items of its moment.
+// Key is an item's position in its lane. A key without an ID sorts before all
+// items that are due at the same time.
 type Key struct {
 	Due int64 // microseconds
 	ID  string
 }
 
-// Batch is what a lane has to do.
+// Batch is the result of a scan.
 type Batch[T Item] struct {
 	Items []T
-	// Next is when the lane has something again if there are no items; zero
-	// for not before something is put in.
+	// Next is when the lane's next item is due, if there are no Items. Zero
+	// means that the lane has none.
 	Next time.Time
-	// Rescan asks for another look at once, although there are no items.
+	// Rescan asks for another scan immediately, although there are no Items.
 	Rescan bool
 }
 
-// Source has the work behind a queue's lanes.
+// Source stores and runs the items of a queue.
 type Source[T Item] interface {
-	// Fetch returns up to n items of the lane that are due and lie behind the
-	// key, in order. Only the lane's owner calls it, one call at a time.
+	// Fetch returns up to n due items of the lane after a key, in order. Only
+	// the node that leases the lane calls it, one call at a time.
 	Fetch(ctx context.Context, lane string, after Key, n int) (Batch[T], error)
-	// Work does one item. Until what came of it is durable the item is not
-	// fetched again.
+	// Work runs one item. The item isn't returned to Work again before its
+	// Outcome is durable.
 	Work(ctx context.Context, lane string, item T) Result
 }
 
-// Result is what came of an item.
+// Result is the result of running an item.
 type Result struct {
-	Healthy bool        // false when the lane turned out to be slow or dead
-	Done    bool        // nothing of the item is left to be done later
-	Due     *time.Time  // when the rest of it is due; nil for not known
-	Outcome *db.Pending // its write
+	Healthy bool        // false if the lane turned out to be slow or dead
+	Done    bool        // nothing of the item is left to run later
+	Due     *time.Time  // when the rest of the item is due; nil if unknown
+	Outcome *db.Pending // the write of the result
 }
 
 const (
-	lease     = 15 * time.Second
-	heartbeat = 5 * time.Second
-	// defaultPoll is the safety net: commits kick the runner in the same
-	// process and by signal in others.
+	leaseDuration = 15 * time.Second
+	renewInterval = 5 * time.Second
+	// defaultPoll is a safety net: commits wake the runner in the same process,
+	// and signals wake it in others.
 	defaultPoll = time.Second
-	// defaultLinger is how long a drained lane is kept: the next item then
-	// needs no claim.
+	// defaultLinger is how long a node keeps a drained lane, so that the next
+	// item needs no claim.
 	defaultLinger = 2 * time.Second
 
 	claimBatch = 64
-	// startCap is how many items of a lane are worked at once before anything
-	// is known of it; well lanes grow to the queue's cap, others shrink to one.
-	startCap   = 4
-	maxFetches = 4
-	// maxBuffered is about how many items lanes hold that are not at work, and
-	// leastLook what a look brings however many lanes there are.
+	// initialLimit is how many items of an unknown lane run concurrently. The
+	// limit of healthy lanes grows to Options.PerLane, that of others shrinks to one.
+	initialLimit = 4
+	maxScans     = 4
+	// maxBuffered is about how many items all lanes buffer, and minScan how many
+	// a scan may return however many lanes there are.
 	maxBuffered = 4096
-	leastLook   = 4
-	// defaultUnwritten bounds the items that were worked and whose outcome waits
-	// for the store: as many may be done again after a crash.
+	minScan     = 4
+	// defaultUnwritten limits the items whose outcome isn't durable: a crash
+	// repeats as many.
 	defaultUnwritten = 256
-	// maxPast bounds how many lanes are remembered while others have them, or
-	// nobody; each takes some fifty bytes.
-	maxPast = 16384
+	// maxHistories limits the remembered lanes, at about fifty bytes each.
+	maxHistories = 16384
 )
 
 // Options configure a runner.
 type Options struct {
 	Queue string
 	Node  string
-	// PerLane is the most items of one lane that are worked at once, Slots of all.
+	// PerLane limits the concurrent items of a lane, Slots those of all lanes.
 	PerLane int
 	Slots   int
-	// MaxLanes is the most lanes that this node has at once.
+	// MaxLanes limits the lanes that this node leases.
 	MaxLanes int
-	// MaxUnwritten is the most items that were worked and whose outcome waits for
-	// the store; zero is the default. Where outcomes are much work, a newcomer's
-	// waits behind so many.
+	// MaxUnwritten limits the items that ran and whose outcome isn't durable; zero
+	// means defaultUnwritten. If outcomes are expensive to write, an item of a new
+	// lane waits behind that many.
 	MaxUnwritten int
 	Now          func() time.Time
-	// DrainTimeout is how long a runner that stops waits for what is at work; zero is
-	// a lease.
+	// DrainTimeout limits how long a stopping runner waits for running items; zero
+	// means the lease duration.
 	DrainTimeout time.Duration
 
-	// Poll and Linger are for tests that must not wait; zero is the default.
+	// Poll and Linger are for tests; zero means the default.
 	Poll   time.Duration
 	Linger time.Duration
+}
+
+// Backoff pauses after a storage error, so that a worker doesn't spin.
+func Backoff(ctx context.Context) {
+	select {
+	case <-time.After(time.Second):
+	case <-ctx.Done():
+	}
 }

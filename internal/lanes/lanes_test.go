@@ -293,7 +293,9 @@ func TestAPinnedLaneIsWorkedThere(t *testing.T) {
 		s := newTasks(t, d)
 		a, _ := s.run(t, "a", 4)
 		s.put(t, "free", 0, "1")
-		write(t, d, func(tx *db.Tx) error { return lanes.Pin(t.Context(), tx, queue, "pinned", "b", time.Now()) })
+		write(t, d, func(tx *db.Tx) error {
+			return lanes.Pin(t.Context(), tx, lanes.Pinning{Queue: queue, Lane: "pinned", Node: "b", Now: time.Now()})
+		})
 		s.put(t, "pinned", 0, "2")
 		eventually(t, 5*time.Second, "the free one is done", func() bool { return s.open(t) == 1 })
 		eventually(t, 10*time.Second, "a gave the free one back", func() bool { return a.Stats().Lanes == 0 })

@@ -8,12 +8,12 @@ import (
 	"turnpike/internal/db/dbtest"
 )
 
-// backlog is a node with n well lanes that have more to do than there are turns.
+// backlog is a node with n healthy lanes that have more to do than there are turns.
 func backlog(n int) (r *Runner[errand], all []*lane[errand]) {
-	r = &Runner[errand]{slots: 8, unwritten: 8, cap: 4, valid: time.Now().Add(time.Hour)}
+	r = &Runner[errand]{slots: 8, maxUnwritten: 8, perLane: 4, leasedUntil: time.Now().Add(time.Hour)}
 	for range n {
-		l := &lane[errand]{cap: 4, record: record{doing: well}, buffer: make([]errand, 1000)}
-		r.offer(l)
+		l := &lane[errand]{phase: working, scanFrom: noScan, limit: 4, history: history{health: healthy}, buffer: make([]errand, 1000)}
+		r.schedule(l)
 		all = append(all, l)
 	}
 	return r, all
@@ -22,16 +22,16 @@ func backlog(n int) (r *Runner[errand], all []*lane[errand]) {
 // step has one item begin and end, and says whose it was.
 func step(t *testing.T, r *Runner[errand]) *lane[errand] {
 	t.Helper()
-	begun, ok := r.next()
+	begun, ok := r.startNext()
 	if !ok {
 		t.Fatal("nothing began")
 	}
 	r.running--
-	r.open--
-	r.among[begun.as]--
-	begun.lane.active--
-	begun.lane.open--
-	r.offer(begun.lane)
+	r.inFlight--
+	r.runningBy[begun.health]--
+	begun.lane.running--
+	begun.lane.inFlight--
+	r.schedule(begun.lane)
 	return begun.lane
 }
 
@@ -39,13 +39,13 @@ func step(t *testing.T, r *Runner[errand]) *lane[errand] {
 // others has had a turn.
 func TestALaneThatHadNothingInHandIsNext(t *testing.T) {
 	t.Parallel()
-	for name, doing := range map[string]standing{"known": well, "new": strange} {
+	for name, h := range map[string]health{"known": healthy, "new": unknown} {
 		r, _ := backlog(64)
 		for range 200 {
 			step(t, r)
 		}
-		l := &lane[errand]{cap: 4, record: record{doing: doing}, buffer: make([]errand, 1)}
-		r.offer(l)
+		l := &lane[errand]{phase: working, scanFrom: noScan, limit: 4, history: history{health: h}, buffer: make([]errand, 1)}
+		r.schedule(l)
 		turns := 1
 		for step(t, r) != l {
 			turns++
@@ -61,16 +61,16 @@ func TestALaneThatHadNothingInHandIsNext(t *testing.T) {
 func TestLanesAtTheirCapHaveNotMissedATurn(t *testing.T) {
 	t.Parallel()
 	r, all := backlog(96)
-	r.cap, r.slots, r.unwritten = 1, 64, 10000
+	r.perLane, r.slots, r.maxUnwritten = 1, 64, 10000
 	for _, l := range all {
-		l.cap = 1
+		l.limit = 1
 	}
-	var work []turn[errand]
-	for begun, ok := r.next(); ok; begun, ok = r.next() {
+	var work []execution[errand]
+	for begun, ok := r.startNext(); ok; begun, ok = r.startNext() {
 		work = append(work, begun)
 	}
 	goOn := func() *lane[errand] {
-		begun, ok := r.done(work[0], true)
+		begun, ok := r.finish(work[0], true)
 		if !ok {
 			t.Fatal("nothing began")
 		}
@@ -80,8 +80,8 @@ func TestLanesAtTheirCapHaveNotMissedATurn(t *testing.T) {
 	for range 1000 {
 		goOn()
 	}
-	l := &lane[errand]{cap: 1, record: record{doing: well}, buffer: make([]errand, 1)}
-	r.offer(l)
+	l := &lane[errand]{phase: working, scanFrom: noScan, limit: 1, history: history{health: healthy}, buffer: make([]errand, 1)}
+	r.schedule(l)
 	turns := 1
 	for goOn() != l {
 		turns++
@@ -97,12 +97,12 @@ func TestALaneThatDrainsAgainAndAgainGainsNothing(t *testing.T) {
 	const others, rounds = 63, 20
 	for _, pause := range []int{0, 1, 5, others / 2, others, 2 * others} {
 		r, _ := backlog(others)
-		l := &lane[errand]{cap: 4, record: record{doing: well}}
+		l := &lane[errand]{phase: working, scanFrom: noScan, limit: 4, history: history{health: healthy}}
 		turns, last := 0, 0
 		for i := range rounds * (others + 1) {
 			if len(l.buffer) == 0 && i >= last+pause {
 				l.buffer = make([]errand, 1)
-				r.offer(l)
+				r.schedule(l)
 			}
 			if step(t, r) == l {
 				turns++
@@ -122,7 +122,7 @@ func TestNewcomersWithoutEndLeaveTurns(t *testing.T) {
 	r, all := backlog(lanes)
 	turns := map[*lane[errand]]int{}
 	for range 8 * lanes * rounds {
-		r.offer(&lane[errand]{cap: 4, record: record{doing: well}, buffer: make([]errand, 1)})
+		r.schedule(&lane[errand]{phase: working, scanFrom: noScan, limit: 4, history: history{health: healthy}, buffer: make([]errand, 1)})
 		turns[step(t, r)]++
 	}
 	for _, l := range all {
@@ -137,17 +137,17 @@ func TestNewcomersWithoutEndLeaveTurns(t *testing.T) {
 func TestABacklogKeepsNoLaneUnread(t *testing.T) {
 	t.Parallel()
 	r, _ := backlog(16)
-	r.db = dbtest.Open(t, dbtest.Address(t, "sqlite"))
-	r.work = context.Background()
-	for _, ok := r.next(); ok; _, ok = r.next() {
+	r.store = &table{db: dbtest.Open(t, dbtest.Address(t, "sqlite")), queue: "errands", node: "a", now: time.Now}
+	r.workCtx = context.Background()
+	for _, ok := r.startNext(); ok; _, ok = r.startNext() {
 	}
-	l := &lane[errand]{id: "newcomer", cap: 4, dirty: true}
-	t.Cleanup(r.idle.Wait)
+	l := &lane[errand]{id: "newcomer", limit: 4, scanFrom: fromStart}
+	t.Cleanup(r.goroutines.Wait)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.offer(l)
-	r.pump()
-	if !l.fetching {
+	r.schedule(l)
+	r.dispatch()
+	if l.phase != scanning {
 		t.Error("the newcomer is not looked into")
 	}
 }

@@ -49,7 +49,7 @@ func TestAnItemThatFinishesDuringALookIsNotWorkedAgain(t *testing.T) {
 	d := dbtest.Open(t, dbtest.Address(t, "sqlite"))
 	s := &staged{finish: make(chan struct{})}
 	r := lanes.NewRunner(d, lanes.Source[task](s), lanes.Options{Queue: queue, Node: "a", PerLane: 8, Slots: 8, MaxLanes: 8, Now: time.Now})
-	s.over = func() bool { return r.Stats().Open == 0 }
+	s.over = func() bool { return r.Stats().InFlight == 0 }
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -69,7 +69,7 @@ func TestAnItemThatFinishesDuringALookIsNotWorkedAgain(t *testing.T) {
 			eventually(t, 10*time.Second, "the item is at work", func() bool { return s.works.Load() == 1 })
 		}
 	}
-	eventually(t, 10*time.Second, "the lane is at rest", func() bool { return s.looks.Load() > 3 && r.Stats().Open == 0 })
+	eventually(t, 10*time.Second, "the lane is at rest", func() bool { return s.looks.Load() > 3 && r.Stats().InFlight == 0 })
 	if n := s.works.Load(); n != 1 {
 		t.Errorf("the item was worked %d times", n)
 	}
@@ -95,15 +95,15 @@ func TestPutNeedsNoLook(t *testing.T) {
 	put := func(id string) {
 		write(t, d, func(tx *db.Tx) error {
 			now := time.Now()
-			return r.Put(t.Context(), tx, map[string][]task{"lane": {{id: id, due: now.UnixMicro()}}}, now)
+			return r.EnqueueNow(t.Context(), tx, map[string][]task{"lane": {{id: id, due: now.UnixMicro()}}}, now)
 		})
 	}
 	put("unseen") // nobody has the lane: it is claimed and looked into, where nothing is
-	eventually(t, 10*time.Second, "the lane is at rest", func() bool { return s.looks.Load() > 0 && r.Stats().Open == 0 && r.Stats().Lanes == 1 })
+	eventually(t, 10*time.Second, "the lane is at rest", func() bool { return s.looks.Load() > 0 && r.Stats().InFlight == 0 && r.Stats().Lanes == 1 })
 	looks := s.looks.Load()
 	for i := range 5 {
 		put(string(rune('a' + i)))
-		eventually(t, 10*time.Second, "it is worked", func() bool { return s.works.Load() == int64(i+1) && r.Stats().Open == 0 })
+		eventually(t, 10*time.Second, "it is worked", func() bool { return s.works.Load() == int64(i+1) && r.Stats().InFlight == 0 })
 	}
 	if n := s.looks.Load(); n != looks {
 		t.Errorf("%d looks for items that were handed over", n-looks)
@@ -174,13 +174,13 @@ func TestPutDoesNotHideWhatOthersPutIn(t *testing.T) {
 	now := time.Now()
 	due := map[string]time.Time{"lane": now}
 	write(t, d, func(tx *db.Tx) error { return lanes.Enqueue(t.Context(), tx, queue, due) })
-	eventually(t, 10*time.Second, "the lane is at rest", func() bool { return s.looks.Load() > 0 && r.Stats().Open == 0 && r.Stats().Lanes == 1 })
+	eventually(t, 10*time.Second, "the lane is at rest", func() bool { return s.looks.Load() > 0 && r.Stats().InFlight == 0 && r.Stats().Lanes == 1 })
 	s.later <- task{id: "late", due: now.UnixMicro()} // only a look finds it
 	write(t, d, func(tx *db.Tx) error {
 		if err := lanes.Enqueue(t.Context(), tx, queue, due); err != nil {
 			return err
 		}
-		return r.Put(t.Context(), tx, map[string][]task{"lane": {{id: "own", due: now.UnixMicro()}}}, now)
+		return r.EnqueueNow(t.Context(), tx, map[string][]task{"lane": {{id: "own", due: now.UnixMicro()}}}, now)
 	})
 	eventually(t, 10*time.Second, "what another put in is done", s.lateDone.Load)
 }

@@ -56,7 +56,7 @@ func TestWhatIsPutInAgainAndEndsDuringTheLookIsDoneAgain(t *testing.T) {
 	eventually(t, 10*time.Second, "it is at work", func() bool { return s.times("item") == 1 })
 	ended := func() {
 		close(goOn)
-		for s.r.Stats().Open > 1 { // but what hangs
+		for s.r.Stats().InFlight > 1 { // but what hangs
 			time.Sleep(time.Millisecond)
 		}
 	}

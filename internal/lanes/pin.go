@@ -3,14 +3,47 @@ package lanes
 import (
 	"context"
 	"errors"
+	"fmt"
+	"time"
 
 	"turnpike/internal/db"
 )
 
-// PinnedNode is LockPinnedNode without the lock: it may be another's by now.
+// Pinning assigns a lane to one node.
+type Pinning struct {
+	Queue, Lane, Node string
+	Now               time.Time
+}
+
+// Pin assigns a lane to a node immediately, and marks it as having work. A node
+// that leases the lane already keeps it, with its items in hand.
+func Pin(ctx context.Context, tx *db.Tx, p Pinning) error {
+	_, err := tx.Exec(ctx, `INSERT INTO lanes (queue, id, due_at, seq, pinned_to) VALUES ($1, $2, $3, 1, $4)
+		ON CONFLICT (queue, id) DO UPDATE SET due_at = $3, seq = lanes.seq + 1, pinned_to = $4,
+			owner = CASE WHEN lanes.owner = $4 THEN lanes.owner END, lease_until = CASE WHEN lanes.owner = $4 THEN lanes.lease_until END`,
+		p.Queue, p.Lane, p.Now.UnixMicro(), p.Node)
+	if err != nil {
+		return fmt.Errorf("pin lane: %w", err)
+	}
+	tx.Signal(signalOf(p.Queue), p.Lane)
+	return nil
+}
+
+const selectPinnedNode = "SELECT pinned_to FROM lanes WHERE queue = $1 AND id = $2"
+
+// PinnedNode returns the node to which a lane is pinned, or an empty string.
 func PinnedNode(ctx context.Context, q db.Querier, queue, id string) (string, error) {
+	return scanPinnedNode(q.QueryRow(ctx, selectPinnedNode, queue, id))
+}
+
+// LockPinnedNode is PinnedNode, and locks the lane.
+func LockPinnedNode(ctx context.Context, tx *db.Tx, queue, id string) (string, error) {
+	return scanPinnedNode(tx.QueryRow(ctx, selectPinnedNode+tx.Lock("lanes"), queue, id))
+}
+
+func scanPinnedNode(r db.Row) (string, error) {
 	var node *string
-	err := q.QueryRow(ctx, "SELECT pinned_to FROM lanes WHERE queue = $1 AND id = $2", queue, id).Scan(&node)
+	err := r.Scan(&node)
 	if errors.Is(err, db.ErrNotFound) {
 		return "", nil
 	}

@@ -9,19 +9,19 @@ type errand struct{}
 
 func (errand) Key() Key { return Key{} }
 
-// TestLanesThatTurnSlowLeaveRoom, although they stand in line among the well ones.
+// TestLanesThatTurnSlowLeaveRoom, although they stand in line among the healthy ones.
 func TestLanesThatTurnSlowLeaveRoom(t *testing.T) {
 	t.Parallel()
-	r := &Runner[errand]{slots: 8, unwritten: 8, cap: 4, valid: time.Now().Add(time.Hour)}
+	r := &Runner[errand]{slots: 8, maxUnwritten: 8, perLane: 4, leasedUntil: time.Now().Add(time.Hour)}
 	for range 8 {
-		l := &lane[errand]{cap: 4, record: record{doing: well}, buffer: make([]errand, 8)}
-		r.offer(l)
-		r.judge(l, false)
-		r.offer(l)
+		l := &lane[errand]{phase: working, scanFrom: noScan, limit: 4, history: history{health: healthy}, buffer: make([]errand, 8)}
+		r.schedule(l)
+		r.updateHealth(l, false)
+		r.schedule(l)
 	}
 	begun := 0
 	for range 16 {
-		if _, ok := r.next(); ok {
+		if _, ok := r.startNext(); ok {
 			begun++
 		}
 	}
@@ -34,17 +34,17 @@ func TestLanesThatTurnSlowLeaveRoom(t *testing.T) {
 // they may have.
 func TestALaneThatTurnsOutWellLeavesTheStrangers(t *testing.T) {
 	t.Parallel()
-	r := &Runner[errand]{slots: 8, unwritten: 8, cap: 4, valid: time.Now().Add(time.Hour)}
+	r := &Runner[errand]{slots: 8, maxUnwritten: 8, perLane: 4, leasedUntil: time.Now().Add(time.Hour)}
 	for range 8 {
-		r.offer(&lane[errand]{cap: 1, buffer: make([]errand, 8)})
+		r.schedule(&lane[errand]{phase: working, scanFrom: noScan, limit: 1, buffer: make([]errand, 8)})
 	}
-	l := &lane[errand]{cap: 4, buffer: make([]errand, 8)}
-	r.offer(l)
-	for _, ok := r.next(); ok; _, ok = r.next() {
+	l := &lane[errand]{phase: working, scanFrom: noScan, limit: 4, buffer: make([]errand, 8)}
+	r.schedule(l)
+	for _, ok := r.startNext(); ok; _, ok = r.startNext() {
 	}
-	r.judge(l, true)
-	r.offer(l)
-	if next, ok := r.next(); !ok || next.lane != l {
+	r.updateHealth(l, true)
+	r.schedule(l)
+	if next, ok := r.startNext(); !ok || next.lane != l {
 		t.Error("it waits behind the strangers")
 	}
 }
@@ -53,12 +53,12 @@ func TestALaneThatTurnsOutWellLeavesTheStrangers(t *testing.T) {
 func TestSlowLanesHaveTheirTurn(t *testing.T) {
 	t.Parallel()
 	for idle := range 8 {
-		r := &Runner[errand]{slots: 8, unwritten: 99, cap: 1, valid: time.Now().Add(time.Hour)}
+		r := &Runner[errand]{slots: 8, maxUnwritten: 99, perLane: 1, leasedUntil: time.Now().Add(time.Hour)}
 		for range 32 {
-			r.offer(&lane[errand]{cap: 1, buffer: make([]errand, 1)})
+			r.schedule(&lane[errand]{phase: working, scanFrom: noScan, limit: 1, buffer: make([]errand, 1)})
 		}
-		r.offer(&lane[errand]{id: "slow", cap: 1, record: record{doing: slow}, buffer: make([]errand, 1)})
-		begun, ok := r.next()
+		r.schedule(&lane[errand]{phase: working, scanFrom: noScan, id: "slow", limit: 1, history: history{health: slow}, buffer: make([]errand, 1)})
+		begun, ok := r.startNext()
 		if !ok {
 			t.Fatal("nothing began")
 		}
@@ -66,14 +66,14 @@ func TestSlowLanesHaveTheirTurn(t *testing.T) {
 			if n == 16 {
 				t.Fatalf("the slow lane had no turn, with %d in vain after each", idle)
 			}
-			r.among[strange] = r.slots // nothing may begin
+			r.runningBy[unknown] = r.slots // nothing may begin
 			for range idle {
-				if _, ok := r.next(); ok {
+				if _, ok := r.startNext(); ok {
 					t.Fatal("something began")
 				}
 			}
-			r.among[strange], r.running = 0, 0
-			if begun, ok = r.next(); !ok {
+			r.runningBy[unknown], r.running = 0, 0
+			if begun, ok = r.startNext(); !ok {
 				t.Fatal("nothing began")
 			}
 		}

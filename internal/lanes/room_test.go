@@ -63,7 +63,7 @@ func (c *crowd) each(name string, n, items int) {
 
 func (c *crowd) all(what string) {
 	c.t.Helper()
-	eventually(c.t, 10*time.Second, what, func() bool { return c.open(c.t) == 0 && c.r.Stats().Open == 0 })
+	eventually(c.t, 10*time.Second, what, func() bool { return c.open(c.t) == 0 && c.r.Stats().InFlight == 0 })
 }
 
 // prompt expects the lane to be worked although the others hang.

@@ -2,102 +2,84 @@ package lanes
 
 import "time"
 
-// What a node does with the lanes it has: whose turn it is, what is started,
-// and what came of it. The runner's lock is held throughout.
+// This file decides which lane's item runs next, runs it, and handles its result.
+// The runner's lock is held throughout, except while an item runs.
 
-// standing is how a lane has been doing.
-type standing int
-
-const (
-	strange   standing = iota // nothing is known of it yet
-	well                      // its last item was worked in time
-	slow                      // it was slow or dead
-	standings                 // how many there are
-)
-
-// idle reports whether nothing of the lane is in hand.
-func (l *lane[T]) idle() bool { return l.open == 0 && !l.fetching && len(l.buffer) == 0 }
-
-// offer puts a lane into the line for what it can do next, once.
-func (r *Runner[T]) offer(l *lane[T]) {
+// schedule puts the lane into the queue for what it can do next, if any.
+func (r *Runner[T]) schedule(l *lane[T]) {
 	switch {
-	case l.queued || l.lost || l.releasing:
-		return
-	case len(l.buffer) > 0 && l.active >= l.cap:
-		return
+	case l.queue != nil || l.phase == releasing || l.phase == lost:
 	case len(l.buffer) > 0:
-		r.ready[l.doing].push(l, r.missed(l))
-	case !l.fetching && l.wanted():
-		r.looks.push(l, r.missed(l))
-	default:
-		return
+		if l.running < l.limit {
+			r.ready[l.health].push(l, r.missedTurn(l))
+		}
+	case l.phase != scanning && l.scanFrom != noScan:
+		r.toScan.push(l, r.missedTurn(l))
 	}
-	l.queued = true
 }
 
-// missed reports whether the lane would have had its next turn by now if it had
-// always stood in line: it had nothing to do meanwhile, or had to be looked into.
-func (r *Runner[T]) missed(l *lane[T]) bool { return l.turn <= r.ready[l.doing].turns }
+// missedTurn reports whether the lane would have had its next turn by now if it
+// had always been queued.
+func (r *Runner[T]) missedTurn(l *lane[T]) bool { return l.turn <= r.ready[l.health].turns }
 
-// pump starts what can be started.
-func (r *Runner[T]) pump() {
+// dispatch starts all scans and items that can start.
+func (r *Runner[T]) dispatch() {
 	for {
-		t, ok := r.next()
+		e, ok := r.startNext()
 		if !ok {
 			return
 		}
-		r.idle.Go(func() { r.do(t) })
+		r.goroutines.Go(func() { r.run(e) })
 	}
 }
 
-// turn is an item that is at work.
-type turn[T Item] struct {
-	lane *lane[T]
-	item T
-	as   standing // of its lane when it began
+// execution is an item that runs.
+type execution[T Item] struct {
+	lane   *lane[T]
+	item   T
+	health health // of its lane when it started
 }
 
-// next begins one item, if there is one and a place for it.
-func (r *Runner[T]) next() (t turn[T], ok bool) {
-	if r.stopping || !time.Now().Before(r.valid) {
-		return t, false
+// startNext starts one item, if there is one and a slot for it.
+func (r *Runner[T]) startNext() (e execution[T], ok bool) {
+	if r.stopping || !time.Now().Before(r.leasedUntil) {
+		return e, false
 	}
-	for r.open-r.running < r.unwritten {
-		if r.lookAround(); r.running >= r.slots {
-			return t, false
+	for r.inFlight-r.running < r.maxUnwritten {
+		if r.startScans(); r.running >= r.slots {
+			return e, false
 		}
-		l := r.choose()
+		l := r.nextLane()
 		if l == nil {
-			return t, false
+			return e, false
 		}
-		l.queued = false
-		if l.lost || len(l.buffer) == 0 || l.active >= l.cap { // meanwhile
-			r.offer(l)
+		if len(l.buffer) == 0 || l.running >= l.limit { // changed since it was queued, or lost
+			r.schedule(l)
 			continue
 		}
-		t = r.begin(l)
-		if len(l.buffer) <= l.cap && l.more && !l.fetching && r.fetches < maxFetches {
-			r.look(l) // ahead of time, so that the lane does not run dry
+		e = r.takeItem(l)
+		if len(l.buffer) <= l.limit && l.truncated && l.phase == working && r.scans < maxScans {
+			r.startScan(l) // early, so that the lane doesn't run dry
 		}
-		r.offer(l)
-		return t, true
+		r.schedule(l)
+		return e, true
 	}
-	return t, false
+	return e, false
 }
 
-// choose takes a lane out of its line. Lanes go round, an item each; strangers
-// and well ones by turns, and slow ones get every eighth while there are others.
-func (r *Runner[T]) choose() *lane[T] {
-	order := [standings]standing{well, strange, slow}
+// nextLane takes a lane out of its queue. Lanes of unknown health and healthy
+// ones alternate; slow ones get every eighth turn while there are others.
+func (r *Runner[T]) nextLane() *lane[T] {
+	order := [healths]health{healthy, unknown, slow}
 	switch {
-	case r.turns%8 == 0:
-		order = [standings]standing{slow, strange, well}
-	case r.turns%2 == 0:
-		order = [standings]standing{strange, well, slow}
+	case r.started%8 == 0:
+		order = [healths]health{slow, unknown, healthy}
+	case r.started%2 == 0:
+		order = [healths]health{unknown, healthy, slow}
 	}
-	for _, as := range order {
-		if r.room(as) {
-			if l := r.ready[as].pop(); l != nil {
+	for _, h := range order {
+		if r.hasSlot(h) {
+			if l := r.ready[h].pop(); l != nil {
 				return l
 			}
 		}
@@ -105,129 +87,126 @@ func (r *Runner[T]) choose() *lane[T] {
 	return nil
 }
 
-// room reports whether an item of such a lane may begin. The last quarter of
-// the places is for the lanes that are known to be well, so that however many
-// others there are, they find room. Half of them are not for slow ones, so that
-// strangers do, too.
-func (r *Runner[T]) room(as standing) bool {
+// hasSlot reports whether an item of such a lane may start. The last quarter of
+// the slots is reserved for healthy lanes, however many others there are. Slow
+// lanes get half of the slots at most, so that unknown ones find some.
+func (r *Runner[T]) hasSlot(h health) bool {
 	switch {
-	case as == well:
+	case h == healthy:
 		return true
-	case r.among[strange]+r.among[slow] >= r.slots-r.slots/4:
+	case r.runningBy[unknown]+r.runningBy[slow] >= r.slots-r.slots/4:
 		return false
 	}
-	return as == strange || r.among[slow] < max(1, r.slots/2)
+	return h == unknown || r.runningBy[slow] < max(1, r.slots/2)
 }
 
-// lookAround looks into the lanes that have nothing in hand, before any that has
-// is looked into ahead of time, and however many have: they could go on for
-// hours, and a newcomer has one item.
-func (r *Runner[T]) lookAround() {
-	for r.fetches < maxFetches {
-		l := r.looks.pop()
+// startScans scans the lanes that have nothing buffered. They come before early
+// scans of lanes that have: those could go on for hours, and a new lane may have
+// a single item.
+func (r *Runner[T]) startScans() {
+	for r.scans < maxScans {
+		l := r.toScan.pop()
 		if l == nil {
 			return
 		}
-		l.queued = false
-		if !l.lost && !l.releasing && !l.fetching {
-			r.look(l)
+		if l.phase == idle || l.phase == working {
+			r.startScan(l)
 		}
 	}
 }
 
-// begin takes the lane's next item.
-func (r *Runner[T]) begin(l *lane[T]) turn[T] {
-	t := turn[T]{l, l.buffer[0], l.doing}
-	clear(l.buffer[:1]) // or the lane would keep what is done
+// takeItem takes the lane's next item out of its buffer to run it.
+func (r *Runner[T]) takeItem(l *lane[T]) execution[T] {
+	e := execution[T]{l, l.buffer[0], l.health}
+	clear(l.buffer[:1]) // or the lane would retain finished items
 	if l.buffer = l.buffer[1:]; len(l.buffer) == 0 {
 		l.buffer = nil
 	}
-	l.active++
-	l.open++
-	l.drained = time.Time{}
-	l.served, l.turn = true, r.ready[l.doing].end()
+	l.running++
+	l.inFlight++
+	l.started, l.turn = true, r.ready[l.health].lastTurn()
 	r.running++
-	r.open++
-	r.turns++
-	r.among[t.as]++
-	return t
+	r.inFlight++
+	r.started++
+	r.runningBy[e.health]++
+	return e
 }
 
-// do works an item, and then the next as long as there is one: a goroutine
-// that has grown its stack is worth keeping.
-func (r *Runner[T]) do(t turn[T]) {
+// run runs an item, and then others as long as there are any: a goroutine that
+// has grown its stack is worth keeping.
+func (r *Runner[T]) run(e execution[T]) {
 	for ok := true; ok; {
-		result := r.source.Work(r.work, t.lane.id, t.item)
-		l, k := t.lane, t.item.Key()
+		result := r.source.Work(r.workCtx, e.lane.id, e.item)
+		l, k := e.lane, e.item.Key()
 		result.Outcome.Then(func() { r.written(l, k, result) })
-		t, ok = r.done(t, result.Healthy)
+		e, ok = r.finish(e, result.Healthy)
 	}
 }
 
-// done frees the place of an item, and returns what to do in it. What came of
-// the item is written meanwhile, many of them in one commit; until then it
+// finish frees the slot of an item, and returns the item to run in it. The
+// outcome is still to be written, many of them in one commit; until then the item
 // stays known.
-func (r *Runner[T]) done(t turn[T], fine bool) (turn[T], bool) {
+func (r *Runner[T]) finish(e execution[T], fine bool) (next execution[T], ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.running--
-	r.among[t.as]--
-	l := t.lane
-	if l.active >= l.cap && len(l.buffer) > 0 {
-		l.turn = r.ready[l.doing].end() // its own cap kept it out of the line, and it has missed nothing
+	r.runningBy[e.health]--
+	l := e.lane
+	if l.running >= l.limit && len(l.buffer) > 0 {
+		l.turn = r.ready[l.health].lastTurn() // only its own limit kept it out of the queue: it missed no turn
 	}
-	l.active--
-	r.judge(l, fine)
-	r.offer(l)
-	next, ok := r.next()
-	if ok {
-		r.pump() // the lane may have more at once now
+	l.running--
+	r.updateHealth(l, fine)
+	r.schedule(l)
+	if next, ok = r.startNext(); ok {
+		r.dispatch() // the lane's limit may have grown
 	}
 	return next, ok
 }
 
-// written forgets an item: the next look finds it as it is now.
+// written forgets an item whose outcome was written, so that the next scan finds
+// it as it is now.
 func (r *Runner[T]) written(l *lane[T], k Key, result Result) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.open--
-	l.open--
+	r.inFlight--
+	l.inFlight--
 	seen := l.known[k.ID]
 	delete(l.known, k.ID)
-	if l.fetching {
-		// The look may have seen it as it was before.
-		l.late[k.ID] = seen
+	if r.inFlight == 0 && r.allWritten != nil {
+		close(r.allWritten)
+		r.allWritten = nil
 	}
-	r.leaves(l, k, seen, result)
-	if r.open == 0 && r.leaving != nil {
-		close(r.leaving)
-		r.leaving = nil
+	if l.phase != lost {
+		r.scheduleRest(l, k, seen, result)
+		if l.phase == scanning {
+			l.finished[k.ID] = seen // the scan may have seen it as it was
+		} else {
+			l.rest()
+		}
+		r.settleIdle(l)
+		r.schedule(l)
 	}
-	r.settle(l)
-	r.offer(l)
-	r.pump()
+	r.dispatch()
 }
 
-// judge lets a lane that does well have more at once, and one that does not
-// less: a dead endpoint costs one slot. One that changes leaves its line.
-func (r *Runner[T]) judge(l *lane[T], fine bool) {
-	was := l.doing
+// updateHealth raises the limit of a healthy lane and lowers that of others, so
+// that a dead endpoint costs one slot. A lane whose health changes leaves its queue.
+func (r *Runner[T]) updateHealth(l *lane[T], fine bool) {
+	was := l.health
 	if fine {
-		l.doing = well
-		if l.streak++; l.streak >= l.cap {
+		l.health = healthy
+		if l.streak++; l.streak >= l.limit {
 			l.streak = 0
-			l.cap = min(2*l.cap, r.cap)
+			l.limit = min(2*l.limit, r.perLane)
 		}
 	} else {
-		l.doing = slow
+		l.health = slow
 		l.streak = 0
-		l.cap = max(1, l.cap/2)
+		l.limit = max(1, l.limit/2)
 	}
-	if l.doing == was {
-		return
-	}
-	l.turn = r.ready[l.doing].end()
-	if l.queued && r.ready[was].remove(l) {
-		l.queued = false
+	if l.health != was {
+		l.turn = r.ready[l.health].lastTurn()
+		r.ready[was].remove(l)
 	}
 }

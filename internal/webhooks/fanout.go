@@ -100,7 +100,7 @@ func (s *Service) fanOut(ctx context.Context, n int, behind bool) (took, made in
 			// what is to be done is for the lanes to see.
 			return lanes.Enqueue(ctx, tx, Queue, dueLanes(jobs, now))
 		}
-		return s.runner.Put(ctx, tx, jobs, now)
+		return s.runner.EnqueueNow(ctx, tx, jobs, now)
 	})
 	return took, made, err
 }

@@ -69,7 +69,7 @@ func (s *Service) ConnectTunnel(ctx context.Context, tx *db.Tx, by audit.Actor, 
 	if err := s.resume(ctx, tx, e, choreDeliver); err != nil {
 		return nil, "", err
 	}
-	return e, secret, lanes.Pin(ctx, tx, Queue, e.ID, s.node, s.now())
+	return e, secret, lanes.Pin(ctx, tx, lanes.Pinning{Queue: Queue, Lane: e.ID, Node: s.node, Now: s.now()})
 }
 
 // DisconnectTunnel holds a tunnel's deliveries until its client is back. It

@@ -1,0 +1,138 @@
+package lanes
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"turnpike/internal/db"
+)
+
+// upsert adds work to lanes. A higher seq stops a node from releasing the lane
+// before it has seen the work.
+var upsert = db.NewBulk("lanes", `ON CONFLICT (queue, id) DO UPDATE SET seq = lanes.seq + excluded.seq,
+	due_at = CASE WHEN lanes.due_at IS NULL OR lanes.due_at > excluded.due_at THEN excluded.due_at ELSE lanes.due_at END`,
+	"queue text", "id text", "due_at bigint", "seq bigint")
+
+// maxSignal limits the lanes that a signal names; PostgreSQL allows 8,000 bytes.
+const maxSignal = 128
+
+// enqueue says that lanes have work from some times on.
+type enqueue struct {
+	queue string
+	due   map[string]time.Time
+	// then is called after the commit with the new seqs, unless there are more
+	// than maxSignal lanes. It may be nil.
+	then func(seqs map[string]int64)
+}
+
+// enqueues are written after everything else in the transaction except budgets,
+// in one pass ordered by ID. Every transaction locks lanes in that order, so two
+// nodes can't deadlock.
+var enqueues = db.NewLast(func(ctx context.Context, tx *db.Tx, list []enqueue) error {
+	byQueue := map[string][]enqueue{}
+	for _, e := range list {
+		byQueue[e.queue] = append(byQueue[e.queue], e)
+	}
+	for _, queue := range slices.Sorted(maps.Keys(byQueue)) {
+		if err := writeEnqueues(ctx, tx, queue, byQueue[queue]); err != nil {
+			return fmt.Errorf("enqueue: %w", err)
+		}
+	}
+	return nil
+}).Sooner()
+
+// Enqueue marks lanes as having work from the given times on. Call it in the
+// transaction that stores the work; the marks are written at its end.
+func Enqueue(_ context.Context, tx *db.Tx, queue string, due map[string]time.Time) error {
+	enqueues.Add(tx, enqueue{queue: queue, due: due})
+	return nil
+}
+
+// EnqueueNow is Enqueue for items that are due now, in the order of their keys. A
+// lane that this node leases, and of which it knows everything else, gets them
+// after the commit without a scan.
+func (r *Runner[T]) EnqueueNow(_ context.Context, tx *db.Tx, items map[string][]T, now time.Time) error {
+	due := make(map[string]time.Time, len(items))
+	for id := range items {
+		due[id] = now
+	}
+	enqueues.Add(tx, enqueue{r.queue, due, func(seqs map[string]int64) { r.addEnqueued(items, seqs) }})
+	return nil
+}
+
+func writeEnqueues(ctx context.Context, tx *db.Tx, queue string, list []enqueue) error {
+	rows := map[string][]any{}
+	for _, e := range list {
+		for id, at := range e.due {
+			due, seq := at.UnixMicro(), int64(1)
+			if row := rows[id]; row != nil { // count each: the code behind one of them doesn't know the others
+				due, seq = min(due, row[2].(int64)), row[3].(int64)+1
+			}
+			rows[id] = []any{queue, id, due, seq}
+		}
+	}
+	if len(rows) == 0 {
+		return nil
+	}
+	names := slices.Sorted(maps.Keys(rows))
+	sorted := make([][]any, len(names))
+	for i, id := range names {
+		sorted[i] = rows[id]
+	}
+	if _, err := upsert.Write(ctx, tx, sorted); err != nil {
+		return err
+	}
+	if len(names) > maxSignal {
+		tx.Signal(signalOf(queue), "")
+		return nil
+	}
+	seqs, err := readSeqs(ctx, tx, queue, names)
+	if err != nil {
+		return err
+	}
+	tx.Signal(signalOf(queue), signalPayload(names, seqs))
+	for _, e := range list {
+		if e.then != nil {
+			tx.OnCommit(func() { e.then(seqs) })
+		}
+	}
+	return nil
+}
+
+func readSeqs(ctx context.Context, tx *db.Tx, queue string, names []string) (map[string]int64, error) {
+	args, marks := []any{queue}, make([]string, len(names))
+	for i, id := range names {
+		args = append(args, id)
+		marks[i] = fmt.Sprintf("$%d", i+2)
+	}
+	rows, err := tx.Query(ctx, "SELECT id, seq FROM lanes WHERE queue = $1 AND id IN ("+strings.Join(marks, ", ")+")", args...)
+	seqs := make(map[string]int64, len(names))
+	err = db.Each(rows, err, func(r db.Row) error {
+		l, err := scanLeasedLane(r)
+		seqs[l.id] = l.seq
+		return err
+	})
+	return seqs, err
+}
+
+// signalPayload names lanes with their seqs, so that a node that has seen as much
+// of them doesn't scan.
+func signalPayload(names []string, seqs map[string]int64) string {
+	var b strings.Builder
+	for i, id := range names {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(id)
+		b.WriteByte(':')
+		b.WriteString(strconv.FormatInt(seqs[id], 10))
+	}
+	return b.String()
+}
+
+func signalOf(queue string) string { return "lanes." + queue }

@@ -1,0 +1,316 @@
+package lanes
+
+import (
+	"context"
+	"log/slog"
+	"math"
+	"slices"
+	"time"
+)
+
+// This file claims, renews and releases lanes. Only Run calls it, from one goroutine.
+
+// maintainLeases claims, renews and releases lanes until ctx ends.
+func (r *Runner[T]) maintainLeases(ctx context.Context) {
+	tick := time.NewTicker(r.pollEvery)
+	defer tick.Stop()
+	var renewed time.Time
+	for {
+		polling := false
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.wake:
+		case <-tick.C:
+			polling = true
+		}
+		if time.Since(renewed) >= renewInterval && r.renewLeases(ctx) {
+			renewed = time.Now()
+		}
+		if polling { // before the claims, which need room
+			r.releaseIdle(ctx)
+			r.makeRoom(ctx)
+		}
+		r.claimLanes(ctx, polling)
+	}
+}
+
+// claimLanes claims due lanes as long as there is room. With expired, it also
+// claims those of nodes that are gone.
+func (r *Runner[T]) claimLanes(ctx context.Context, expired bool) {
+	for ctx.Err() == nil {
+		r.mu.Lock()
+		room := min(r.maxLanes-len(r.lanes), claimBatch)
+		r.mu.Unlock()
+		if room <= 0 {
+			return
+		}
+		claimed, err := r.claimSome(ctx, room, false)
+		if err == nil && claimed == room {
+			continue
+		}
+		if err == nil && expired {
+			if claimed, err = r.claimSome(ctx, room-claimed, true); claimed > 0 {
+				slog.Info("took over expired lanes", "queue", r.queue, "lanes", claimed)
+			}
+		}
+		if err != nil && ctx.Err() == nil {
+			slog.Warn("failed to claim lanes; retrying", "queue", r.queue, "err", err, "retry_in", r.pollEvery)
+		}
+		return
+	}
+}
+
+func (r *Runner[T]) claimSome(ctx context.Context, n int, expired bool) (int, error) {
+	found, err := r.store.claimable(ctx, expired)
+	if err != nil || !found {
+		return 0, err
+	}
+	claimed, err := r.store.claim(ctx, n, expired)
+	r.addLanes(claimed)
+	return len(claimed), err
+}
+
+// addLanes adds claimed lanes.
+func (r *Runner[T]) addLanes(claimed []leasedLane) {
+	if len(claimed) == 0 {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range claimed {
+		if r.lanes[c.id] != nil {
+			continue // this node's own, whose lease had expired
+		}
+		l := &lane[T]{id: c.id, seq: c.seq, history: r.histories[c.id], claimedAt: time.Now(), known: map[string]sighting{},
+			limit: min(initialLimit, r.perLane), scanFrom: fromStart, coverage: nextUnknown}
+		if l.health == slow {
+			l.limit = 1
+		}
+		delete(r.histories, c.id)
+		r.lanes[c.id] = l
+		r.schedule(l)
+	}
+	r.dispatch()
+}
+
+// renewLeases extends the leases, and drops lanes that another node leases by now.
+// It adds lanes that the node leases without knowing: the response to their claim
+// or release was lost. Without that they would be renewed and never run.
+func (r *Runner[T]) renewLeases(ctx context.Context) bool {
+	until := time.Now().Add(leaseDuration)
+	leased, err := r.store.renew(ctx, until)
+	if err != nil {
+		if ctx.Err() == nil {
+			slog.Warn("failed to renew leases; retrying", "queue", r.queue, "err", err, "retry_in", r.pollEvery)
+		}
+		return false
+	}
+	ours := make(map[string]bool, len(leased))
+	for _, l := range leased {
+		ours[l.id] = true
+	}
+	r.mu.Lock()
+	r.leasedUntil = until
+	for id, l := range r.lanes {
+		if !ours[id] {
+			r.drop(l)
+		}
+	}
+	r.dispatch()
+	r.mu.Unlock()
+	r.addLanes(leased)
+	return true
+}
+
+// drop forgets a lane that is no longer this node's, except for its history.
+// Without that, many dead lanes would be unknown each time they return for a
+// retry, and a healthy one whenever it has work.
+func (r *Runner[T]) drop(l *lane[T]) {
+	l.transition(lost)
+	l.buffer = nil
+	delete(r.lanes, l.id)
+	if l.health == unknown {
+		return
+	}
+	if len(r.histories) >= maxHistories {
+		for other := range r.histories {
+			delete(r.histories, other) // an arbitrary one
+			break
+		}
+	}
+	r.histories[l.id] = l.history
+}
+
+// releaseIdle releases lanes that have been idle for a while, and schedules the
+// scans that are due.
+func (r *Runner[T]) releaseIdle(ctx context.Context) {
+	var list []releasedLane
+	r.mu.Lock()
+	for _, l := range r.lanes {
+		r.pollLane(l)
+		if l.phase != idle || l.scanFrom != noScan || l.idleSince.IsZero() {
+			continue
+		}
+		if time.Since(l.idleSince) >= r.linger || len(r.lanes) >= r.maxLanes {
+			l.transition(releasing)
+			list = append(list, releasedLane{l.id, l.seq, l.nextDue})
+		}
+	}
+	r.dispatch()
+	r.mu.Unlock()
+	for part := range slices.Chunk(list, claimBatch) {
+		released, err := r.store.release(ctx, part)
+		if err != nil && ctx.Err() == nil {
+			slog.Warn("failed to release lanes; retrying with the next renewal", "queue", r.queue, "err", err)
+		}
+		r.finishRelease(part, released, err)
+	}
+}
+
+// finishRelease drops the lanes that were released, or may have been (see
+// handOver). The store kept the others because work was enqueued.
+func (r *Runner[T]) finishRelease(list []releasedLane, released []string, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, g := range list {
+		l := r.lanes[g.id]
+		if l == nil {
+			continue
+		}
+		if err != nil || slices.Contains(released, g.id) {
+			r.drop(l)
+			if l.scanFrom != noScan { // work was enqueued after the release: claim the lane again
+				r.wakeUp()
+			}
+			continue
+		}
+		l.transition(idle)
+		l.requestScan(fromCursor)
+		r.schedule(l)
+	}
+	r.dispatch()
+}
+
+// makeRoom hands lanes over if this node has as many as it may and others wait,
+// so that those find room however many lanes are dead or have work for hours. It
+// hands over no more lanes than wait, and few per poll, as each is claimed and
+// scanned again later.
+func (r *Runner[T]) makeRoom(ctx context.Context) {
+	r.mu.Lock()
+	full := len(r.lanes) >= r.maxLanes
+	r.mu.Unlock()
+	if !full {
+		return
+	}
+	if n, err := r.store.waiting(ctx, max(1, r.maxLanes/16)); err == nil && n > 0 {
+		r.handOver(ctx, n, r.mayHandOver)
+	}
+}
+
+// mayHandOver reports whether a lane may make room for others. A healthy one must
+// have had a turn, or it might never get one where items take long. An unknown one
+// will have a turn soon, unless unknown lanes have all the slots they may have.
+func (r *Runner[T]) mayHandOver(l *lane[T]) bool {
+	switch l.health {
+	case healthy:
+		return l.started
+	case unknown:
+		return !r.hasSlot(unknown)
+	}
+	return true
+}
+
+// handOver releases up to n lanes with nothing in flight, so that other nodes can
+// claim them: first those that aren't healthy, then those claimed longest ago.
+// They are due from now on, and so queue behind lanes that already wait. The node
+// drops them even if that fails, as the release may have been committed; the next
+// renewal adds those that are still leased.
+func (r *Runner[T]) handOver(ctx context.Context, n int, allowed func(*lane[T]) bool) {
+	var list []*lane[T]
+	r.mu.Lock()
+	for _, l := range r.lanes {
+		if l.inFlight == 0 && l.phase != scanning && allowed(l) {
+			list = append(list, l)
+		}
+	}
+	slices.SortFunc(list, func(a, b *lane[T]) int {
+		if (a.health == healthy) == (b.health == healthy) {
+			return a.claimedAt.Compare(b.claimedAt)
+		}
+		if b.health == healthy {
+			return -1
+		}
+		return 1
+	})
+	var names []string
+	for _, l := range list[:min(n, len(list))] {
+		r.drop(l)
+		names = append(names, l.id)
+	}
+	r.mu.Unlock()
+	for part := range slices.Chunk(names, claimBatch) {
+		if err := r.store.handOver(ctx, part); err != nil {
+			slog.Warn("failed to hand lanes over; retrying with the next renewal", "queue", r.queue, "err", err)
+			return
+		}
+	}
+}
+
+// drain waits for running items. It hands idle lanes over to other nodes
+// immediately, and renews the others. It calls abort after the drain timeout, and
+// when the leases expire because the store is unavailable.
+func (r *Runner[T]) drain(ctx context.Context, abort func()) {
+	defer time.AfterFunc(r.drainTimeout, abort).Stop()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r.goroutines.Wait()
+		select {
+		case <-r.awaitWrites():
+		case <-r.workCtx.Done():
+		}
+	}()
+	tick := time.NewTicker(r.pollEvery)
+	defer tick.Stop()
+	var renewed time.Time
+	for {
+		select {
+		case <-done:
+			return
+		default:
+		}
+		if time.Since(renewed) >= renewInterval && r.renewLeases(ctx) {
+			renewed = time.Now()
+		}
+		r.handOver(ctx, math.MaxInt, func(*lane[T]) bool { return true })
+		if r.leasesExpired() {
+			abort()
+		}
+		select {
+		case <-done:
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// awaitWrites returns a channel that is closed when every outcome is written.
+// Nothing may be running.
+func (r *Runner[T]) awaitWrites() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	done := make(chan struct{})
+	if r.inFlight == 0 {
+		close(done)
+	} else {
+		r.allWritten = done
+	}
+	return done
+}
+
+func (r *Runner[T]) leasesExpired() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !time.Now().Before(r.leasedUntil)
+}
