@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"turnpike/internal/access"
@@ -24,7 +25,6 @@ import (
 	"turnpike/internal/db"
 	"turnpike/internal/events"
 	"turnpike/internal/fault"
-	"turnpike/internal/files"
 	"turnpike/internal/gateway"
 	"turnpike/internal/idempotency"
 	"turnpike/internal/lanes"
@@ -58,36 +58,20 @@ const (
 // errStopping is why a request was cut off that had not ended in time.
 var errStopping = &fault.Error{Code: fault.Overloaded, Message: "the server is stopping; try again", RetryAfter: time.Second}
 
-// App is a running server.
+// App is a running server: the listener, and the instance that answers.
 type App struct {
-	cfg          config.Config
-	version      string
-	store        *Store
-	node         *nodes.Node
-	group        *db.Group
-	log          *audit.Log
-	books        *spend.Books
-	ledger       *spend.Ledger
-	gateway      *gateway.Gateway
-	files        *files.Store
-	hooks        *webhooks.Service
-	people       *people.People
-	handler      http.Handler
-	stopWatching func() // ends the pages that are kept up to date, and the streams of runs
-	keeper       *retention.Keeper
-	events       *events.Publisher
-	server       *http.Server
-	ln           net.Listener
-	cutOff       func() // of all requests
-	metrics      *metricsServer
-	telemetry    *telemetry
-	unlock       func()
+	site
+	now      func() time.Time
+	ln       net.Listener
+	server   *http.Server
+	instance atomic.Pointer[instance] // nil while the node rejoins
+	unlock   func()
 
-	stopWork context.CancelFunc // ends the background work
-	work     sync.WaitGroup
-	closing  sync.Once
-	closeErr error
-	served   chan error
+	stopRejoining context.CancelFunc
+	rejoining     sync.WaitGroup
+	closing       sync.Once
+	closeErr      error
+	served        chan error
 
 	// FirstRun is set when this start made the database.
 	FirstRun *FirstRun
@@ -99,10 +83,10 @@ func Start(ctx context.Context, cfg config.Config, version string, now func() ti
 	if now == nil {
 		now = clock
 	}
-	a := &App{cfg: cfg, version: version, served: make(chan error, 1), unlock: func() {}}
+	a := &App{site: site{cfg: cfg, version: version}, now: now, served: make(chan error, 1), unlock: func() {}, stopRejoining: func() {}}
 	defer func() {
 		if err != nil {
-			a.release(context.WithoutCancel(ctx))
+			a.release()
 		}
 	}()
 	if cfg.DatabaseURL == "" {
@@ -120,24 +104,19 @@ func Start(ctx context.Context, cfg config.Config, version string, now func() ti
 	if err := a.listen(); err != nil {
 		return nil, err
 	}
-	if a.store, err = OpenStore(ctx, cfg); err != nil {
+	first, err := startInstance(ctx, a.site, now)
+	if err != nil {
 		return nil, err
 	}
-	if err := CheckForgotten(ctx, cfg, a.store.DB); err != nil {
-		return nil, err
-	}
-	a.people = people.New(a.store.DB, a.store.Ring, people.Options{Now: now})
-	if err := a.build(ctx, now); err != nil {
-		return nil, err
-	}
-	if a.FirstRun, err = firstRun(ctx, a.store, a.people, now); err != nil {
+	a.instance.Store(first)
+	if a.FirstRun, err = firstRun(ctx, first.store, first.people, now); err != nil {
 		return nil, err
 	}
 	return a, nil
 }
 
 // build makes the parts in the order of the layers and starts their work.
-func (a *App) build(ctx context.Context, now func() time.Time) (err error) {
+func (a *instance) build(ctx context.Context, now func() time.Time) (err error) {
 	d, ring := a.store.DB, a.store.Ring
 	if err := preparePartitions(ctx, d, now()); err != nil {
 		// The default partition takes what has none of its own.
@@ -153,10 +132,9 @@ func (a *App) build(ctx context.Context, now func() time.Time) (err error) {
 	a.log = audit.NewLog(a.group, a.node, bookkeeper.Book)
 	if err := a.recoverOnce(ctx); err != nil {
 		// What one dead node left must not keep all others from serving.
-		slog.Error("what dead nodes left open is not all charged, and stays set aside; it is tried again every "+recoverEvery.String(), "error", err)
+		slog.Error("failed to recover requests of evicted nodes, whose credits stay reserved; retrying", "retry_in", recoverEvery, "error", err)
 	}
-	a.ledger = a.books.Ledger(a.node.ID, a.node.Sure)
-	a.node.OnRejoin(func(life int) { a.ledger.Renounce(spend.Owner(a.node.ID, life)) })
+	a.ledger = a.books.Ledger(a.node)
 	limiter := limits.New(d, a.node.ID, now)
 	if a.telemetry, err = newTelemetry(ctx, a.version); err != nil {
 		return err
@@ -186,7 +164,7 @@ func (a *App) build(ctx context.Context, now func() time.Time) (err error) {
 	a.hooks = hooks
 	tunnels := tunnel.NewHub(d, hooks)
 	hooks.AddSender(webhooks.Tunnel, tunnels)
-	if err := a.disconnectDead(ctx); err != nil {
+	if err := a.disconnectEvicted(ctx); err != nil {
 		return err
 	}
 	keys, tokens := access.NewKeys(ring, now), access.NewTokens(ring, now)
@@ -294,7 +272,7 @@ func (a *App) build(ctx context.Context, now func() time.Time) (err error) {
 	if a.metrics, err = startMetrics(a.cfg.MetricsListen, hooks, a.telemetry, callsInFlight(a.gateway)); err != nil {
 		return err
 	}
-	for _, run := range []func(context.Context){a.node.Run, used.Run, refused.Run, throttled.Run, a.keeper.Run, a.recoverDeadNodes, outbox.Run, hooks.Run, tunnels.Run, jobs.Run, runs.Run, limiter.Run, leaked.Run,
+	for _, run := range []func(context.Context){a.runNode, used.Run, refused.Run, throttled.Run, a.keeper.Run, a.recoverEvictedNodes, outbox.Run, hooks.Run, tunnels.Run, jobs.Run, runs.Run, limiter.Run, leaked.Run,
 		func(ctx context.Context) { a.ledger.Run(ctx, d) }} {
 		a.work.Go(func() { run(workCtx) })
 	}
@@ -320,7 +298,7 @@ func edgeRates(l config.Limits) api.Rates {
 }
 
 // newOutbox makes the way out for mail; without a mail server it is the log.
-func (a *App) newOutbox(now func() time.Time) (*mail.Outbox, error) {
+func (a *instance) newOutbox(now func() time.Time) (*mail.Outbox, error) {
 	var smtp *mail.SMTP
 	if a.cfg.SMTP.URL != "" {
 		var err error
@@ -343,19 +321,19 @@ func preparePartitions(ctx context.Context, d *db.DB, now time.Time) (err error)
 }
 
 // logWindow is the moment before which the request log is let go.
-func (a *App) logWindow(now func() time.Time) time.Time {
+func (a *instance) logWindow(now func() time.Time) time.Time {
 	return now().AddDate(0, 0, -a.cfg.Audit.RetentionDays)
 }
 
-// recoverDeadNodes closes what nodes that died left open, while others run.
-func (a *App) recoverDeadNodes(ctx context.Context) {
+// recoverEvictedNodes evicts nodes that died, and recovers what they left.
+func (a *instance) recoverEvictedNodes(ctx context.Context) {
 	tick := time.NewTicker(recoverEvery)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-			if err := errors.Join(a.recoverOnce(ctx), a.disconnectDead(ctx), a.node.Forget(ctx)); err != nil && ctx.Err() == nil {
-				slog.Error("could not recover from dead nodes; it is tried again", "error", err)
+			if err := errors.Join(a.recoverOnce(ctx), a.disconnectEvicted(ctx)); err != nil && ctx.Err() == nil {
+				slog.Error("failed to recover from evicted nodes; retrying", "retry_in", recoverEvery, "error", err)
 			}
 		case <-ctx.Done():
 			return
@@ -363,21 +341,22 @@ func (a *App) recoverDeadNodes(ctx context.Context) {
 	}
 }
 
-// recoverOnce charges what dead nodes left open, and only then lets go of what
-// they had set aside: never the other way round. What cannot be charged keeps
-// its own node's leases, and nobody else's.
-func (a *App) recoverOnce(ctx context.Context) error {
-	_, err := a.log.Recover(ctx, a.store.DB)
-	return errors.Join(err, a.books.CloseDead(ctx, a.node.Bury), a.books.CloseFormer(ctx, a.node))
+// recoverOnce charges the open requests of evicted nodes before it releases their
+// leases, which pay for them. A node whose requests can't be charged keeps its
+// own leases and affects no other.
+func (a *instance) recoverOnce(ctx context.Context) error {
+	_, evictErr := a.node.EvictStale(ctx)
+	_, recoverErr := a.log.Recover(ctx, a.store.DB)
+	return errors.Join(evictErr, recoverErr, a.books.CloseEvicted(ctx))
 }
 
-// disconnectDead has the tunnels of dead nodes wait for their clients.
-func (a *App) disconnectDead(ctx context.Context) error {
-	alive, err := a.node.Alive(ctx, a.store.DB)
+// disconnectEvicted marks the tunnels of evicted nodes as disconnected.
+func (a *instance) disconnectEvicted(ctx context.Context) error {
+	members, err := nodes.Members(ctx, a.store.DB)
 	if err != nil {
 		return err
 	}
-	return a.hooks.DisconnectDead(ctx, alive)
+	return a.hooks.DisconnectDead(ctx, members)
 }
 
 func (a *App) listen() (err error) {
@@ -391,57 +370,59 @@ func (a *App) listen() (err error) {
 		return fmt.Errorf("listen: %w", err)
 	}
 	a.ln = connlimit.New(a.cfg.Limits.UnauthenticatedConnections, a.cfg.TrustedProxies).Listener(a.ln)
+	a.address = a.ln.Addr().String()
 	if shown != nil {
 		a.ln = tls.NewListener(a.ln, &tls.Config{GetCertificate: shown.get, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}})
 	}
 	return nil
 }
 
-// Serve begins to answer. It returns at once.
+// Serve begins to answer. It returns immediately.
 func (a *App) Serve() {
 	// Room beyond our own limit, so that headers which are only somewhat too
 	// large get our answer and not the server library's bare one.
-	requests, cutOff := context.WithCancelCause(context.Background())
-	a.cutOff = func() { cutOff(errStopping) }
-	a.server = &http.Server{Handler: a.handler, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, BaseContext: func(net.Listener) context.Context { return requests }, ConnContext: connlimit.ConnContext,
+	a.server = &http.Server{Handler: a, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, ConnContext: connlimit.ConnContext,
 		MaxHeaderBytes: 2 * int(a.cfg.Limits.HeaderBytes), ErrorLog: newServerLog(slog.Default())}
-	a.server.RegisterOnShutdown(a.stopWatching)
+	a.server.RegisterOnShutdown(func() {
+		if i := a.instance.Load(); i != nil {
+			i.stopWatching()
+		}
+	})
+	ctx, stop := context.WithCancel(context.Background())
+	a.stopRejoining = stop
+	a.rejoining.Go(func() { a.rejoinWhenEvicted(ctx) })
 	go func() { a.served <- a.server.Serve(a.ln) }()
 }
 
 // RunRetention lets go now what is due to go. The server does it by itself.
-func (a *App) RunRetention(ctx context.Context) error { return a.keeper.RunOnce(ctx) }
+func (a *App) RunRetention(ctx context.Context) error { return a.instance.Load().keeper.RunOnce(ctx) }
 
-// RetentionPasses is how often it has, since the start.
-func (a *App) RetentionPasses() int64 { return a.keeper.Passes() }
+// RetentionPasses is how often it has, since the node joined.
+func (a *App) RetentionPasses() int64 { return a.instance.Load().keeper.Passes() }
 
 // Publish makes something happen, as the parts of the server do.
 func (a *App) Publish(ctx context.Context, from events.Origin, data ...events.Payload) error {
-	return a.store.DB.Write(ctx, func(tx *db.Tx) error {
-		_, err := a.events.PublishAll(ctx, tx, from, data...)
+	i := a.instance.Load()
+	return i.store.DB.Write(ctx, func(tx *db.Tx) error {
+		_, err := i.events.PublishAll(ctx, tx, from, data...)
 		return err
 	})
 }
 
 // MetricsURL is where metrics are, or empty.
 func (a *App) MetricsURL() string {
-	if a.metrics == nil {
-		return ""
+	if i := a.instance.Load(); i != nil && i.metrics != nil {
+		return i.metrics.url()
 	}
-	return a.metrics.url()
+	return ""
 }
 
-// CallsInFlight is how many model calls are under way.
-func (a *App) CallsInFlight() int64 { return a.gateway.InFlight() }
-
-// URL is the address at which the server can be reached.
-func (a *App) URL() string { return a.cfg.BaseURL(a.ln.Addr().String()) }
-
-// Listens is where the server itself is found, behind whatever stands before it.
-func (a *App) Listens() string {
-	own := a.cfg
-	own.PublicURL = ""
-	return own.BaseURL(a.ln.Addr().String())
+// CallsInFlight is how many model calls are in progress.
+func (a *App) CallsInFlight() int64 {
+	if i := a.instance.Load(); i != nil {
+		return i.gateway.InFlight()
+	}
+	return 0
 }
 
 // Wait returns when the listener fails, or nil after Close.
@@ -459,12 +440,16 @@ func (a *App) Wait() error {
 // idempotent and waits.
 func (a *App) Close() error {
 	a.closing.Do(func() {
+		a.stopRejoining()
+		a.rejoining.Wait()
 		ctx, cancel := context.WithTimeout(context.Background(), a.cfg.ShutdownTimeout)
 		defer cancel()
 		if a.server != nil {
 			if err := a.server.Shutdown(ctx); err != nil {
 				a.closeErr = fmt.Errorf("requests were still running after %s and were cut off", a.cfg.ShutdownTimeout)
-				a.cutOff()
+				if i := a.instance.Load(); i != nil {
+					i.cancelRequests(errStopping)
+				}
 				ctx, cancel := context.WithTimeout(context.Background(), lastWords)
 				defer cancel()
 				_ = a.server.Shutdown(ctx)
@@ -472,7 +457,7 @@ func (a *App) Close() error {
 				a.awaitCalls()
 			}
 		}
-		a.release(context.Background())
+		a.release()
 	})
 	return a.closeErr
 }
@@ -485,37 +470,12 @@ func (a *App) awaitCalls() {
 	}
 }
 
-func (a *App) release(ctx context.Context) {
+func (a *App) release() {
 	if a.ln != nil {
 		_ = a.ln.Close() // a server that ran has closed it already
 	}
-	if a.metrics != nil {
-		a.metrics.close()
-	}
-	if a.stopWork != nil {
-		a.stopWork()
-	}
-	a.work.Wait()
-	if a.files != nil {
-		_ = a.files.Close()
-	}
-	if a.group != nil {
-		a.group.Stop()
-	}
-	if a.node != nil {
-		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-		// Another node takes over what a missing goodbye leaves.
-		if a.ledger != nil {
-			_ = a.ledger.Recalled(ctx, "")
-		}
-		_ = a.node.Leave(ctx)
-		cancel()
-	}
-	if a.telemetry != nil {
-		a.telemetry.close(ctx)
-	}
-	if a.store != nil {
-		a.store.Close()
+	if i := a.instance.Swap(nil); i != nil {
+		i.release()
 	}
 	a.unlock()
 }

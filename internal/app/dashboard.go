@@ -44,7 +44,7 @@ func (f *faces) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // facts are what the pages show of the settings.
-func (a *App) facts() dashboard.Facts {
+func (a *instance) facts() dashboard.Facts {
 	c := a.cfg
 	f := dashboard.Facts{Version: a.version, RetryAfter: c.Webhooks.RetrySchedule, LogRetentionDays: c.Audit.RetentionDays, MailFrom: c.Mail.From,
 		WebhookTimeout: c.Webhooks.Timeout, FileRetention: c.Files.Retention, BodyBytes: int64(c.Limits.BodyBytes), ModelBodyBytes: int64(c.Limits.ModelBodyBytes),
@@ -64,7 +64,7 @@ func (a *App) facts() dashboard.Facts {
 const signInTimeout = 10 * time.Second
 
 // signIn is the operator's provider of OpenID Connect, or nil.
-func (a *App) signIn() *dashboard.SignInProvider {
+func (a *instance) signIn() *dashboard.SignInProvider {
 	o := a.cfg.OIDC
 	if o.Issuer == "" {
 		return nil

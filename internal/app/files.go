@@ -16,7 +16,7 @@ const (
 	filesKey = "turnpike/files/v1"
 )
 
-func (a *App) openFiles(ctx context.Context, now func() time.Time) (err error) {
+func (a *instance) openFiles(ctx context.Context, now func() time.Time) (err error) {
 	if a.cfg.DatabaseURL != "" && a.cfg.Files.URL == "" {
 		slog.Info("files are kept in this node's data folder, where other nodes cannot read them; set files.url if there are any")
 	}
@@ -27,6 +27,6 @@ func (a *App) openFiles(ctx context.Context, now func() time.Time) (err error) {
 }
 
 // fileURL mints the link to a file in an event.
-func (a *App) fileURL(workspaceID, environment, sha256, name string, expires time.Time) string {
+func (a *instance) fileURL(workspaceID, environment, sha256, name string, expires time.Time) string {
 	return a.files.URL(files.Owner{WorkspaceID: workspaceID, Environment: environment}, files.File{SHA256: sha256}, name, expires)
 }

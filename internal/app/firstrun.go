@@ -40,7 +40,7 @@ func firstRunScopes() []string {
 
 // SaveFirstRun writes how to begin to a file that only the owner can read, and
 // returns its path. It is deleted when the first owner has come in.
-func (a *App) SaveFirstRun(text string) (path string, err error) {
+func (a site) SaveFirstRun(text string) (path string, err error) {
 	path = filepath.Join(a.cfg.Data, firstRunFile)
 	if err := makeDataFolder(a.cfg.Data); err != nil {
 		return "", fmt.Errorf("write %s: %w", firstRunFile, err)
@@ -53,7 +53,7 @@ func (a *App) SaveFirstRun(text string) (path string, err error) {
 
 // deleteFirstRun deletes the file. It is called whenever an owner may have come
 // in, here or on another node.
-func (a *App) deleteFirstRun() {
+func (a site) deleteFirstRun() {
 	err := os.Remove(filepath.Join(a.cfg.Data, firstRunFile))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		slog.Warn("failed to delete "+firstRunFile+", which holds a key; delete it yourself", "error", err)
@@ -62,7 +62,7 @@ func (a *App) deleteFirstRun() {
 
 // deleteClaimedFirstRun deletes the file if an owner can sign in: the signal may
 // have been lost, and an older version left the file.
-func (a *App) deleteClaimedFirstRun(ctx context.Context) error {
+func (a *instance) deleteClaimedFirstRun(ctx context.Context) error {
 	if _, err := os.Stat(filepath.Join(a.cfg.Data, firstRunFile)); err != nil {
 		return nil //nolint:nilerr // nearly always there is none
 	}

@@ -74,7 +74,6 @@ var insertRequests = db.NewBulk("requests", `ON CONFLICT (id) DO UPDATE SET
 	latency_us = excluded.latency_us, upstream_us = excluded.upstream_us, unbilled_credits = excluded.unbilled_credits,
 	price_version = excluded.price_version, cached_tokens = excluded.cached_tokens
 	WHERE NOT requests.settled
-	OR requests.usage_source = 'recovered' -- a node that was only slow knows better
 	OR excluded.error_code = 'storage_unavailable' -- a refusal after all`, requestTypes...)
 
 // openRequests makes entries that are not there yet.

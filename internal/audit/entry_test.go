@@ -7,7 +7,6 @@ import (
 	"turnpike/internal/db"
 	"turnpike/internal/db/dbtest"
 	"turnpike/internal/ids"
-	"turnpike/internal/nodes"
 	"turnpike/internal/visibility"
 )
 
@@ -43,14 +42,6 @@ func TestSettledEntryStaysUnlessSomethingTruerComes(t *testing.T) {
 		if got := store(refused); got.Status != 503 {
 			t.Errorf("a call that was refused after all is logged as %d", got.Status)
 		}
-
-		recovered := Entry{RequestID: ids.New(ids.Request), WorkspaceID: "ws", Environment: "test", CreatedAt: time.Now(), Settled: true, UsageSource: UsageRecovered}
-		store(recovered)
-		late := recovered
-		late.Status, late.UsageSource = 200, UsageProvider
-		if got := store(late); got.Status != 200 || got.UsageSource != UsageProvider {
-			t.Errorf("a node that was only slow could not correct a recovered entry: %+v", got)
-		}
 	})
 }
 
@@ -59,7 +50,7 @@ func TestSettledEntryStaysUnlessSomethingTruerComes(t *testing.T) {
 func TestARecordMayWaitTwice(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		l := &Log{node: &nodes.Node{ID: "node_x"}}
+		l, _ := newTestLog(t, d, &ledger{})
 		r := l.Open(Entry{RequestID: ids.New(ids.Request), WorkspaceID: "ws", Environment: "test", CreatedAt: time.Now(), Settled: true, Status: 503})
 		err := d.Write(t.Context(), func(tx *db.Tx) error { return l.writeOnce(t.Context(), tx, []*Record{r, r}) })
 		if err != nil {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"slices"
 	"sync"
 	"time"
@@ -56,41 +55,9 @@ const (
 // first, so that a settlement never overtakes its own.
 func NewLog(g *db.Group, node *nodes.Node, book Book) *Log {
 	l := &Log{node: node, book: book}
-	l.intents = db.NewQueue(g, false, l.writeIntents).Lingers(leastLinger)
+	l.intents = db.NewQueue(g, false, l.write).Lingers(leastLinger)
 	l.settlements = db.NewQueue(g, true, l.writeOnce).Lingers(settleLinger)
 	return l
-}
-
-// errGivenAway is a call whose reservation went to others with its node's death.
-var errGivenAway = errors.New("what was set aside for the call was taken over from this node")
-
-// writeIntents refuses calls with a reservation that others may have given
-// away: nobody has charged a call that nobody knew of. The rest of a batch is
-// written without those of a former life. As long as the node is unsure, nothing
-// of it is: that passes.
-func (l *Log) writeIntents(ctx context.Context, tx *db.Tx, records []*Record) error {
-	asked := false
-	for _, r := range records {
-		created, held := r.held()
-		if held && !asked {
-			alive, err := l.node.Confirm(ctx, tx)
-			if err != nil {
-				return fmt.Errorf("request log: %w", err)
-			}
-			if !alive {
-				return fmt.Errorf("request log: %w", nodes.ErrUnsure)
-			}
-			asked = true
-		}
-		switch {
-		case !held:
-		case !l.node.Sure():
-			return fmt.Errorf("request log: %w", nodes.ErrUnsure)
-		case created.Before(l.node.Rejoined()):
-			return fmt.Errorf("request log: %w", errGivenAway)
-		}
-	}
-	return l.write(ctx, tx, records)
 }
 
 // writeOnce writes a record that waits twice, settled and then refused in an
@@ -104,38 +71,28 @@ func (l *Log) writeOnce(ctx context.Context, tx *db.Tx, records []*Record) error
 	}))
 }
 
+// write stores the records in the transaction and settles their charges. It
+// fails with nodes.ErrEvicted if other nodes recover this node's entries.
 func (l *Log) write(ctx context.Context, tx *db.Tx, records []*Record) error {
+	if err := l.node.AssertAlive(ctx, tx); err != nil {
+		return fmt.Errorf("request log: %w", err)
+	}
 	rows := make([][]any, len(records))
 	values := make([]any, 0, len(records)*requestColumns)
 	var settled []Booking
-	alive := true
 	for i, r := range records {
 		var e *Entry
 		var again bool
-		var err error
 		values, e, again = r.take(values, l.node.ID)
 		rows[i] = values[i*requestColumns : (i+1)*requestColumns]
 		if e == nil {
 			continue
 		}
-		if len(settled) == 0 {
-			if alive, err = l.node.Confirm(ctx, tx); err != nil {
-				return fmt.Errorf("request log: %w", err)
-			}
-		}
 		b := Booking{Entry: e}
-		former := !alive || e.CreatedAt.Before(l.node.Rejoined())
-		if again || former || !l.node.Sure() {
-			var there bool
-			if b.Old, there, err = l.settledBefore(ctx, tx, e); err != nil {
+		if again {
+			var err error
+			if b.Old, err = l.settledBefore(ctx, tx, e); err != nil {
 				return fmt.Errorf("request log: %w", err)
-			}
-			if former && !there && e.Hold != nil {
-				// What was set aside for it went to others, and nobody knew of it: nobody was
-				// answered, either.
-				e.Status, e.ErrorCode = http.StatusServiceUnavailable, string(fault.StorageUnavailable)
-				e.free()
-				rows[i] = e.appendRow(nil, l.node.ID)
 			}
 		}
 		settled = append(settled, b)
@@ -149,25 +106,24 @@ func (l *Log) write(ctx context.Context, tx *db.Tx, records []*Record) error {
 	return l.book(ctx, tx, settled)
 }
 
-// settledBefore returns the entry as it is stored, or nil when it is open or was
-// not there. One that stays as it is counts as it is. It is made if it is not
-// there: a write in doubt may still be under way, and whoever only looks does not
-// wait for it.
-func (l *Log) settledBefore(ctx context.Context, tx *db.Tx, e *Entry) (old *Entry, there bool, err error) {
+// settledBefore returns the entry as it is stored, or nil if it is open or
+// missing. It inserts a missing one: a write in doubt may still be in progress,
+// and only an insert waits for it.
+func (l *Log) settledBefore(ctx context.Context, tx *db.Tx, e *Entry) (old *Entry, err error) {
 	open := *e
 	open.Settled = false
-	made, err := openRequests.Write(ctx, tx, [][]any{open.appendRow(nil, l.node.ID)})
-	if err != nil || made > 0 {
-		return nil, false, err
+	inserted, err := openRequests.Write(ctx, tx, [][]any{open.appendRow(nil, l.node.ID)})
+	if err != nil || inserted > 0 {
+		return nil, err
 	}
 	old, err = scanEntry(tx.QueryRow(ctx, "SELECT "+entryColumns+" FROM requests WHERE id = $1"+tx.Lock("requests"), e.RequestID))
 	if err != nil || !old.Settled {
-		return nil, err == nil, err
+		return nil, err
 	}
-	if old.UsageSource != UsageRecovered && e.ErrorCode != string(fault.StorageUnavailable) {
-		*old = *e // insertRequests leaves it alone
+	if e.ErrorCode != string(fault.StorageUnavailable) {
+		*old = *e // insertRequests leaves a settled entry alone
 	}
-	return old, true, nil
+	return old, nil
 }
 
 // Record is one request's way into the log:
@@ -215,13 +171,6 @@ func (r *Record) CreatedAt() time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.entry.CreatedAt
-}
-
-// held reports whether something was set aside for the call, and when it came.
-func (r *Record) held() (created time.Time, held bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.entry.CreatedAt, r.entry.Hold != nil
 }
 
 // Start hands the intent over, with what is known by now, and returns at once.
@@ -375,6 +324,9 @@ func (r *Record) SettleIn(ctx context.Context, tx *db.Tx, change func(*Entry)) e
 	settled := r.entry
 	change(&settled)
 	settled.Settled = true
+	if err := r.log.node.AssertAlive(ctx, tx); err != nil {
+		return fmt.Errorf("request log: %w", err)
+	}
 	if _, err := insertRequests.Write(ctx, tx, [][]any{settled.appendRow(nil, r.log.node.ID)}); err != nil {
 		return fmt.Errorf("request log: %w", err)
 	}
@@ -387,55 +339,44 @@ func (r *Record) SettleIn(ctx context.Context, tx *db.Tx, change func(*Entry)) e
 	return nil
 }
 
-// Recover closes the entries that dead nodes left open: they were answered, or
-// about to be, and are charged as reserved. It returns how many there were. A
-// node whose entries cannot be closed does not keep it from the others.
+// Recover settles the entries that evicted nodes left open and returns how many
+// there were. Their requests were answered, or about to be, so they are charged
+// as reserved. An error for one node doesn't affect the others.
 func (l *Log) Recover(ctx context.Context, d *db.DB) (int64, error) {
-	alive, err := l.node.Alive(ctx, d)
-	if err != nil {
-		return 0, fmt.Errorf("recover request log: %w", err)
-	}
-	rows, err := d.Query(ctx, "SELECT DISTINCT node_id FROM requests WHERE NOT settled")
-	owners, err := db.All(rows, err, func(r db.Row) (id string, err error) {
+	rows, err := d.Query(ctx, "SELECT DISTINCT node_id FROM requests WHERE NOT settled AND node_id NOT IN (SELECT id FROM nodes)")
+	evicted, err := db.All(rows, err, func(r db.Row) (id string, err error) {
 		err = r.Scan(&id)
 		return id, err
 	})
 	if err != nil {
 		return 0, fmt.Errorf("recover request log: %w", err)
 	}
-	living := map[string]bool{}
-	for _, id := range alive {
-		living[id] = true
-	}
 	var total int64
 	var failed error
-	for _, owner := range owners {
-		if living[owner] {
-			continue
-		}
-		n, err := l.recoverNode(ctx, owner)
+	for _, node := range evicted {
+		n, err := l.recoverNode(ctx, d, node)
 		total += n
 		if err != nil {
-			failed = errors.Join(failed, fmt.Errorf("recover request log of node %s: %w", owner, err))
+			failed = errors.Join(failed, fmt.Errorf("recover request log of %s: %w", node, err))
 		}
 	}
 	if total > 0 {
-		slog.Info("closed the open log entries of nodes that died", "entries", total)
+		slog.Info("recovered the open log entries of evicted nodes", "entries", total)
 	}
 	return total, failed
 }
 
-// recoverBatch bounds how long a recovery holds the writer.
+// recoverBatch limits how long a recovery holds the writer.
 const recoverBatch = 1000
 
-func (l *Log) recoverNode(ctx context.Context, owner string) (total int64, err error) {
+func (l *Log) recoverNode(ctx context.Context, d *db.DB, node string) (total int64, err error) {
 	for {
 		n := 0
-		dead, err := l.node.Bury(ctx, owner, func(ctx context.Context, tx *db.Tx) (err error) {
-			n, err = l.recoverBatch(ctx, tx, owner)
+		err := d.Write(ctx, func(tx *db.Tx) (err error) {
+			n, err = l.recoverBatch(ctx, tx, node)
 			return err
 		})
-		if err != nil || !dead {
+		if err != nil {
 			return total, err
 		}
 		if total += int64(n); n < recoverBatch {
@@ -444,9 +385,9 @@ func (l *Log) recoverNode(ctx context.Context, owner string) (total int64, err e
 	}
 }
 
-func (l *Log) recoverBatch(ctx context.Context, tx *db.Tx, owner string) (int, error) {
+func (l *Log) recoverBatch(ctx context.Context, tx *db.Tx, node string) (int, error) {
 	rows, err := tx.Query(ctx, "SELECT "+entryColumns+" FROM requests WHERE node_id = $1 AND NOT settled ORDER BY id LIMIT $2"+tx.Lock("requests"),
-		owner, int64(recoverBatch))
+		node, int64(recoverBatch))
 	open, err := db.All(rows, err, scanEntry)
 	if err != nil || len(open) == 0 {
 		return 0, err
@@ -454,7 +395,7 @@ func (l *Log) recoverBatch(ctx context.Context, tx *db.Tx, owner string) (int, e
 	list, values := make([]Booking, len(open)), make([][]any, len(open))
 	for i, e := range open {
 		e.Settled, e.UsageSource, e.Credits = true, UsageRecovered, e.Reserved
-		list[i], values[i] = Booking{Entry: e}, e.appendRow(nil, owner)
+		list[i], values[i] = Booking{Entry: e}, e.appendRow(nil, node)
 	}
 	if _, err := insertRequests.Write(ctx, tx, values); err != nil || l.book == nil {
 		return len(open), err
@@ -466,13 +407,6 @@ func (l *Log) recoverBatch(ctx context.Context, tx *db.Tx, owner string) (int, e
 func HasOpen(ctx context.Context, q db.Querier, node string) (bool, error) {
 	var n int64
 	err := q.QueryRow(ctx, "SELECT count(*) FROM requests WHERE node_id = $1 AND NOT settled", node).Scan(&n)
-	return n > 0, err
-}
-
-// HasOpenBefore is HasOpen of what came before a moment.
-func HasOpenBefore(ctx context.Context, q db.Querier, node string, moment time.Time) (bool, error) {
-	var n int64
-	err := q.QueryRow(ctx, "SELECT count(*) FROM requests WHERE node_id = $1 AND NOT settled AND created_at < $2", node, moment.UnixMicro()).Scan(&n)
 	return n > 0, err
 }
 

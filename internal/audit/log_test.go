@@ -211,8 +211,8 @@ func TestAWriteInDoubtIsWaitedFor(t *testing.T) {
 	<-inserted
 	err := d.Write(t.Context(), func(tx *db.Tx) error {
 		again := e
-		if old, there, err := l.settledBefore(t.Context(), tx, &again); err != nil || !there || old == nil || old.Credits != e.Credits {
-			t.Errorf("it finds %+v, there %t (%v)", old, there, err)
+		if old, err := l.settledBefore(t.Context(), tx, &again); err != nil || old == nil || old.Credits != e.Credits {
+			t.Errorf("got %+v (%v), want the entry in doubt", old, err)
 		}
 		return nil
 	})
@@ -221,64 +221,60 @@ func TestAWriteInDoubtIsWaitedFor(t *testing.T) {
 	}
 }
 
-// TestACallOfAFormerLifeIsNotWritten: what was set aside for it went to others,
-// and nobody has charged it. The calls beside it are.
-func TestACallOfAFormerLifeIsNotWritten(t *testing.T) {
+// TestEvictedNodeWritesNoEntry: neither an intent, nor a settlement, nor an entry
+// in the transaction of a change, which fails with it.
+func TestEvictedNodeWritesNoEntry(t *testing.T) {
 	t.Parallel()
 	d := dbtest.Open(t, dbtest.Address(t, "postgres"))
-	l, node := newTestLog(t, d, &ledger{})
-	ctx, stop := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	running.Go(func() { node.Run(ctx) })
-	t.Cleanup(func() {
-		stop()
-		running.Wait()
-	})
-	rejoined := make(chan struct{})
-	node.OnRejoin(func(int) { close(rejoined) })
+	b := &ledger{}
+	l, node := newTestLog(t, d, b)
+	open := l.Open(live(&hold{}))
+	if err := open.Durable(5 * time.Second); err != nil {
+		t.Fatal(err)
+	}
+	if err := node.Leave(t.Context()); err != nil { // which is what an eviction does
+		t.Fatal(err)
+	}
+	other, _ := newTestLog(t, d, b)
+	if n, err := other.Recover(t.Context(), d); n != 1 || err != nil {
+		t.Fatalf("recovered %d entries (%v), want 1", n, err)
+	}
 
 	h := &hold{}
-	former := l.Open(live(h))
-	late, err := nodes.Join(t.Context(), d, func() time.Time { return time.Now().Add(time.Hour) })
-	if err != nil {
-		t.Fatal(err)
+	late := l.Open(live(h))
+	if err := late.Durable(5 * time.Second); !errors.Is(err, nodes.ErrEvicted) {
+		t.Errorf("an intent: got %v, want ErrEvicted", err)
 	}
-	if dead, err := late.Bury(t.Context(), node.ID, func(context.Context, *db.Tx) error { return nil }); err != nil || !dead {
-		t.Fatalf("dead: %t, %v", dead, err)
-	}
-	select {
-	case <-rejoined: // with its next heartbeat
-	case <-time.After(20 * time.Second):
-		t.Fatal("the node does not notice that it was buried")
-	}
-	for end := time.Now().Add(5 * time.Second); !node.Sure() && time.Now().Before(end); time.Sleep(time.Millisecond) {
-	}
-	present := l.Open(live(&hold{}))
-	former.Start(0)
-	present.Start(0)
-	if err := present.Durable(5 * time.Second); err != nil {
-		t.Errorf("a call of this life: %v", err)
-	}
-	if err := former.Durable(5 * time.Second); !errors.Is(err, errGivenAway) {
-		t.Errorf("a call of a former life: %v", err)
-	}
-	// One that was settled before its node knew, as a step of a run that is kept
-	// through an outage, is in the log and costs nothing.
-	kept := l.Open(live(&hold{}))
-	kept.entry.CreatedAt = former.entry.CreatedAt
-	costing(credits.Credit)(&kept.entry)
-	kept.entry.Settled = true
-	if err := d.Write(t.Context(), func(tx *db.Tx) error { return l.write(t.Context(), tx, []*Record{kept}) }); err != nil {
-		t.Fatal(err)
-	}
-	if e, err := Get(t.Context(), d, visibility.Filter{WorkspaceID: "ws", Environment: "live"}, kept.entry.RequestID); err != nil || e.Credits != 0 || e.Status != 503 || !e.Settled {
-		t.Errorf("a settled call of a former life is %+v (%v)", e, err)
-	}
-	former.Refuse(told503)
+	late.Refuse(told503)
 	if !h.isReleased() {
-		t.Error("what was set aside for it is still set aside")
+		t.Error("the refused call still holds its reservation")
 	}
-	if _, err := Get(t.Context(), d, visibility.Filter{WorkspaceID: "ws", Environment: "live"}, former.entry.RequestID); err == nil {
-		t.Error("a call of a former life is in the log")
+	open.Settle(costing(4 * credits.Credit))
+	if err := open.Settled(50 * time.Millisecond); err == nil {
+		t.Error("a settlement was written")
+	}
+	change := l.Open(live(nil))
+	err := d.Write(t.Context(), func(tx *db.Tx) error {
+		if _, err := tx.Exec(t.Context(), "INSERT INTO nodes (id, started_at, seen_at) VALUES ('changed', 0, 0)"); err != nil {
+			return err
+		}
+		return change.SettleIn(t.Context(), tx, func(*Entry) {})
+	})
+	if !errors.Is(err, nodes.ErrEvicted) {
+		t.Errorf("a change: got %v, want ErrEvicted", err)
+	}
+	var stored, changed int
+	if err := d.QueryRow(t.Context(), "SELECT count(*) FROM requests").Scan(&stored); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.QueryRow(t.Context(), "SELECT count(*) FROM nodes WHERE id = 'changed'").Scan(&changed); err != nil {
+		t.Fatal(err)
+	}
+	e, err := Get(t.Context(), d, visibility.Filter{WorkspaceID: "ws", Environment: "live"}, open.entry.RequestID)
+	if err != nil || stored != 1 || changed != 0 || e.UsageSource != UsageRecovered || e.Credits != e.Reserved {
+		t.Errorf("got %d entries, %d changes and %+v (%v); want 1, 0 and the recovered entry", stored, changed, e, err)
+	}
+	if len(b.list) != 1 {
+		t.Errorf("got %d bookings, want the recovered one", len(b.list))
 	}
 }

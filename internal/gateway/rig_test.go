@@ -69,7 +69,7 @@ func newRig(t testing.TB, list []providers.Provider, suppliers ...catalog.Suppli
 	books := spend.NewBooks(d)
 	month := 1000 * credits.Credit
 	r := &rig{db: d, budget: &month, env: accounts.Live, log: audit.NewLog(group, node, spend.NewBookkeeper(books, events.NewPublisher(time.Now), time.Now).Book),
-		stock: books.Ledger(node.ID, func() bool { return true }), gate: limits.New(d, node.ID, time.Now)}
+		stock: books.Ledger(node), gate: limits.New(d, node.ID, time.Now)}
 	w := &accounts.Workspace{Name: "test", RotationGrace: time.Hour}
 	if err := d.Write(t.Context(), func(tx *db.Tx) error { return accounts.CreateWorkspace(t.Context(), tx, w, time.Now()) }); err != nil {
 		t.Fatal(err)

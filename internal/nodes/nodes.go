@@ -1,5 +1,20 @@
-// Package nodes knows which processes serve this database, so that what a dead
-// one left behind can be taken over.
+// Package nodes tracks which server processes share a database, so that the
+// work of a dead one can be recovered.
+//
+// Membership is fail-stop:
+//
+//	          heartbeat
+//	          ┌───────┐
+//	          ▼       │
+//	Join ──▶ member ──┴──▶ left      (Leave: orderly stop)
+//	            │
+//	            └────────▶ evicted   (EvictStale on another node)
+//
+// A member has a row in the nodes table. Deleting the row is the eviction: the
+// ID never comes back. Every transaction that spends credits or writes the
+// request log locks the row first (AssertAlive), so an evicted node cannot
+// commit one, and other nodes can recover what it left without waiting for it.
+// The process then drops all its state and joins again with a new ID.
 package nodes
 
 import (
@@ -15,61 +30,102 @@ import (
 )
 
 const (
-	heartbeat = 5 * time.Second
-	// deadAfter is generous: what waits for it (closing a dead node's open
-	// requests) is not urgent.
-	deadAfter = time.Minute
-	// sureFor is how long after a heartbeat a node relies on being thought
-	// alive; beyond it, it must not spend what others may have closed. With the
-	// time that the store leaves an idle transaction it is less than deadAfter.
-	sureFor = deadAfter / 2
+	heartbeatInterval = 5 * time.Second
+	// staleAfter is how old the last heartbeat of a node is when others may evict
+	// it. Recovering its open requests is not urgent.
+	staleAfter = time.Minute
+	// leaseDuration is how long after a heartbeat a node starts work that it can't
+	// check against the database. It is shorter than staleAfter by more than the
+	// database's limit for idle transactions.
+	leaseDuration = staleAfter / 2
+	// steadyAfter is how long a node must have stored its own heartbeats without
+	// interruption before it evicts others. After an outage of the database all
+	// heartbeats are stale, and this leaves every node time to renew its own.
+	steadyAfter = time.Minute
+	// maxGap between two heartbeats is not yet an interruption.
+	maxGap = 3 * heartbeatInterval
 )
 
-// ErrUnsure is returned while this node may have been declared dead.
-var ErrUnsure = fmt.Errorf("this node has not been able to say that it is alive: %w", db.ErrUnavailable)
+var (
+	// ErrEvicted means that another node has evicted this one.
+	ErrEvicted = fmt.Errorf("this node was evicted: %w", db.ErrUnavailable)
+	// ErrLeaseExpired means that this node has not stored a heartbeat recently
+	// and may have been evicted.
+	ErrLeaseExpired = fmt.Errorf("this node has stored no heartbeat for %v: %w", leaseDuration, db.ErrUnavailable)
+)
 
-// Node is this process.
+// Node is the membership of this process, from Join until it leaves or is evicted.
 type Node struct {
 	ID  string
 	db  *db.DB
 	now func() time.Time
 
-	mu       sync.Mutex
-	beaten   time.Time // when the last heartbeat that was stored began
-	rejoined time.Time // when it had given up what it had when it was declared dead
-	lives    int
-	onRejoin []func(life int)
+	evicted chan struct{} // AssertAlive found that the row is gone
 
-	gone chan struct{} // told when its row is
+	mu          sync.Mutex
+	renewed     time.Time // when the last stored heartbeat began, by the monotonic clock
+	lastBeat    time.Time // the same by now
+	steadySince time.Time // the first heartbeat since the last interruption; zero after a failed one
 }
 
-// common is the time that heartbeats are compared by.
-func (n *Node) common() time.Time { return n.db.At(n.now()) }
-
-// Join registers this process.
+// Join registers this process under a new ID.
 func Join(ctx context.Context, d *db.DB, now func() time.Time) (*Node, error) {
-	n := &Node{ID: ids.New(ids.Node), db: d, now: now, gone: make(chan struct{}, 1)}
-	if err := n.beat(ctx, true); err != nil {
+	n := &Node{ID: ids.New(ids.Node), db: d, now: now, evicted: make(chan struct{}, 1)}
+	if err := n.beat(ctx, "INSERT INTO nodes (id, started_at, seen_at) VALUES ($1, $2, $2)"); err != nil {
 		return nil, fmt.Errorf("register node: %w", err)
 	}
 	return n, nil
 }
 
-// Run keeps the registration alive until ctx ends, and then takes it back.
-func (n *Node) Run(ctx context.Context) {
-	tick := time.NewTicker(heartbeat)
+// Run stores heartbeats until ctx ends, or until the node is evicted: then it
+// returns ErrEvicted.
+func (n *Node) Run(ctx context.Context) error {
+	tick := time.NewTicker(heartbeatInterval)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-		case <-n.gone:
+		case <-n.evicted:
+			return ErrEvicted
 		case <-ctx.Done():
-			return
+			return nil
 		}
-		if err := n.beat(ctx, false); err != nil && ctx.Err() == nil {
-			slog.Warn("heartbeat failed", "node", n.ID, "error", err)
+		switch err := n.Heartbeat(ctx); {
+		case err == nil:
+		case errors.Is(err, ErrEvicted):
+			return err
+		case ctx.Err() == nil:
+			slog.Warn("failed to store a heartbeat; retrying", "node", n.ID, "retry_in", heartbeatInterval, "error", err)
 		}
 	}
+}
+
+// Heartbeat renews the membership once. It returns ErrEvicted if there is none.
+func (n *Node) Heartbeat(ctx context.Context) error {
+	return n.beat(ctx, "UPDATE nodes SET seen_at = $2 WHERE id = $1")
+}
+
+func (n *Node) beat(ctx context.Context, query string) error {
+	renewed, now := time.Now(), n.now()
+	var rows int64
+	err := n.db.Write(ctx, func(tx *db.Tx) (err error) {
+		rows, err = tx.Exec(ctx, query, n.ID, n.db.At(now).UnixMicro())
+		return err
+	})
+	if err == nil && rows == 0 {
+		err = ErrEvicted
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err != nil {
+		n.steadySince = time.Time{}
+		return err
+	}
+	if n.steadySince.IsZero() || now.Sub(n.lastBeat) > maxGap {
+		n.steadySince = now
+	}
+	n.renewed, n.lastBeat = renewed, now
+	return nil
 }
 
 // Leave removes the registration after an orderly stop.
@@ -80,164 +136,83 @@ func (n *Node) Leave(ctx context.Context) error {
 	})
 }
 
-// beat stores a heartbeat. A node whose row is gone was declared dead: what it
-// had was taken over, and it goes on in a new life.
-func (n *Node) beat(ctx context.Context, first bool) error {
-	begun := time.Now()
-	found, err := n.store(ctx, "UPDATE nodes SET seen_at = $2 WHERE id = $1")
-	if err == nil && found == 0 {
-		if !first {
-			n.renounce()
-			_ = n.db.CompareClocks(ctx) // it may have been suspended, and then its own stood still
-		}
-		_, err = n.store(ctx, "INSERT INTO nodes (id, started_at, seen_at) VALUES ($1, $2, $2) ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at")
-	}
-	if err != nil {
-		return err
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.beaten = begun
-	return nil
-}
-
-// store writes the node's row with the time.
-func (n *Node) store(ctx context.Context, query string) (rows int64, err error) {
-	err = n.db.Write(ctx, func(tx *db.Tx) (err error) {
-		rows, err = tx.Exec(ctx, query, n.ID, n.common().UnixMicro())
-		return err
-	})
-	return rows, err
-}
-
-// renounce gives up what others have taken over. It comes before anybody can find
-// the node alive again, and so whatever becomes of that: a call that has set aside
-// something of its former life must not be confirmed. Until the next heartbeat is
-// stored the node is sure of nothing.
-func (n *Node) renounce() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	slog.Warn("this node was thought dead, and what it had set aside was taken over; it starts anew", "node", n.ID)
-	n.beaten = time.Time{}
-	n.lives++
-	for _, fn := range n.onRejoin {
-		fn(n.lives)
-	}
-	n.rejoined = n.now() // not before they are done: until then a call could set aside something
-}
-
-// OnRejoin registers what is to be given up when this node was declared dead.
-func (n *Node) OnRejoin(fn func(life int)) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.onRejoin = append(n.onRejoin, fn)
-}
-
-// Confirm reports whether nobody has declared this node dead, and sees to it
-// that nobody does before the transaction ends. Sure goes by clocks, which money
-// must not: a machine that was suspended has a clock that was, too.
-func (n *Node) Confirm(ctx context.Context, tx *db.Tx) (bool, error) {
-	if n.db.Engine() == "sqlite" {
-		return true, nil // there is no other
+// AssertAlive returns ErrEvicted if this node was evicted. Otherwise no node can
+// evict it before the transaction ends. Unlike LeaseValid it relies on no clock:
+// the clock of a suspended machine stands still.
+func (n *Node) AssertAlive(ctx context.Context, tx *db.Tx) error {
+	if n.exclusive() {
+		return nil
 	}
 	var one int
 	err := tx.QueryRow(ctx, "SELECT 1 FROM nodes WHERE id = $1"+tx.Keep("nodes"), n.ID).Scan(&one)
 	if !errors.Is(err, db.ErrNotFound) {
-		return err == nil, err
+		return err
 	}
 	select {
-	case n.gone <- struct{}{}:
+	case n.evicted <- struct{}{}:
 	default:
 	}
-	return false, nil
+	return ErrEvicted
 }
 
-// Life is which of its lives this node is in.
-func (n *Node) Life() int {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.lives
-}
+// exclusive reports whether no other server can share the database: the lock on
+// the data folder of an embedded one keeps others out.
+func (n *Node) exclusive() bool { return n.db.Engine() == "sqlite" }
 
-// Sure reports whether nobody can have declared this node dead, as far as clocks
-// tell.
-func (n *Node) Sure() bool {
-	if n.db.Engine() == "sqlite" {
-		return true // there is no other
+// LeaseValid reports whether, by this machine's clock, no node can have evicted
+// this one.
+func (n *Node) LeaseValid() bool {
+	if n.exclusive() {
+		return true
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return time.Since(n.beaten) < sureFor
+	return time.Since(n.renewed) < leaseDuration
 }
 
-// Rejoined is when this node last had given up what it had, as it was declared
-// dead, or zero.
-func (n *Node) Rejoined() time.Time {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.rejoined
-}
-
-// Bury makes sure that a node is dead, and has what it had taken over in the
-// same transaction: before that ends it cannot come back, and then it knows. It
-// reports false for a node that lives.
-func (n *Node) Bury(ctx context.Context, id string, takeOver func(ctx context.Context, tx *db.Tx) error) (dead bool, err error) {
-	if id == n.ID {
-		return false, nil
+// EvictStale evicts the nodes without a recent heartbeat and returns how many
+// there were. A node whose own heartbeats were interrupted in the last minute
+// evicts none.
+func (n *Node) EvictStale(ctx context.Context) (evicted int64, err error) {
+	before := n.db.At(n.now()).Add(-staleAfter)
+	if n.exclusive() {
+		before = time.UnixMicro(1 << 62) // every other row belongs to a dead process
+	} else if !n.steady() {
+		return 0, nil
 	}
-	err = n.db.Write(ctx, func(tx *db.Tx) error {
-		if dead, err = n.bury(ctx, tx, id); err != nil || !dead {
-			return err
-		}
-		return takeOver(ctx, tx)
+	err = n.db.Write(ctx, func(tx *db.Tx) (err error) {
+		evicted, err = tx.Exec(ctx, "DELETE FROM nodes WHERE seen_at < $1 AND id <> $2", before.UnixMicro(), n.ID)
+		return err
 	})
-	return dead && err == nil, err
+	if err != nil {
+		return 0, fmt.Errorf("evict nodes: %w", err)
+	}
+	if evicted > 0 && !n.exclusive() {
+		slog.Warn("evicted nodes without a recent heartbeat", "nodes", evicted)
+	}
+	return evicted, nil
 }
 
-func (n *Node) bury(ctx context.Context, tx *db.Tx, id string) (dead bool, err error) {
-	if n.db.Engine() == "sqlite" {
-		return true, nil // there is no other than us
-	}
-	var seen int64
-	err = tx.QueryRow(ctx, "SELECT seen_at FROM nodes WHERE id = $1"+tx.Lock("nodes"), id).Scan(&seen)
-	if errors.Is(err, db.ErrNotFound) {
-		// Its place is taken until the transaction ends, so that it does not come back
-		// meanwhile.
-		if n, err := tx.Exec(ctx, "INSERT INTO nodes (id, started_at, seen_at) VALUES ($1, 0, 0) ON CONFLICT (id) DO NOTHING", id); err != nil || n == 0 {
-			return false, err // it is back
-		}
-		seen, err = 0, nil
-	}
-	if err != nil || time.UnixMicro(seen).After(n.common().Add(-deadAfter)) {
-		return false, err
-	}
-	_, err = tx.Exec(ctx, "DELETE FROM nodes WHERE id = $1", id)
-	return err == nil, err
+// steady reports whether this node's heartbeats were stored without interruption
+// for long enough to judge others by theirs.
+func (n *Node) steady() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	now := n.now()
+	return !n.steadySince.IsZero() && now.Sub(n.steadySince) >= steadyAfter && now.Sub(n.lastBeat) <= maxGap
 }
 
-// Alive lists the processes whose heartbeat is recent, this one included. The
-// embedded database has one server by its lock, so every other row is a dead one's.
-func (n *Node) Alive(ctx context.Context, q db.Querier) ([]string, error) {
-	if n.db.Engine() == "sqlite" {
-		return []string{n.ID}, nil
-	}
-	rows, err := q.Query(ctx, "SELECT id FROM nodes WHERE seen_at > $1 OR id = $2", n.common().Add(-deadAfter).UnixMicro(), n.ID)
+// Members lists the nodes that were not evicted, this one included.
+func Members(ctx context.Context, q db.Querier) ([]string, error) {
+	rows, err := q.Query(ctx, "SELECT id FROM nodes")
 	return db.All(rows, err, func(r db.Row) (id string, err error) {
 		err = r.Scan(&id)
 		return id, err
 	})
 }
 
-// Count is how many processes serve the database.
+// Count returns the number of nodes with a recent heartbeat.
 func Count(ctx context.Context, q db.Querier, now time.Time) (n int64, err error) {
-	err = q.QueryRow(ctx, "SELECT count(*) FROM nodes WHERE seen_at > $1", now.Add(-deadAfter).UnixMicro()).Scan(&n)
+	err = q.QueryRow(ctx, "SELECT count(*) FROM nodes WHERE seen_at > $1", now.Add(-staleAfter).UnixMicro()).Scan(&n)
 	return n, err
-}
-
-// Forget removes the rows of processes that are long gone.
-func (n *Node) Forget(ctx context.Context) error {
-	return n.db.Write(ctx, func(tx *db.Tx) error {
-		_, err := tx.Exec(ctx, "DELETE FROM nodes WHERE seen_at < $1 AND id <> $2", n.common().Add(-24*time.Hour).UnixMicro(), n.ID)
-		return err
-	})
 }

@@ -3,230 +3,317 @@ package nodes
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 
 	"turnpike/internal/db"
 	"turnpike/internal/db/dbtest"
 )
 
-// join makes a node whose clock is ahead by so much.
-func join(t *testing.T, d *db.DB, ahead time.Duration) *Node {
+// testClock is a clock that several nodes share.
+type testClock struct{ time.Time }
+
+func (c *testClock) now() time.Time { return c.Time }
+
+func (c *testClock) advance(d time.Duration) { c.Time = c.Add(d) }
+
+func join(t testing.TB, d *db.DB, now func() time.Time) *Node {
 	t.Helper()
-	n, err := Join(t.Context(), d, func() time.Time { return time.Now().Add(ahead) })
+	n, err := Join(t.Context(), d, now)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return n
 }
 
-// bury has one node take over from another, and reports whether it did.
-func bury(t *testing.T, by *Node, id string) bool {
+// run advances the clock, with a heartbeat of each node every interval.
+func (c *testClock) run(t *testing.T, duration time.Duration, nodes ...*Node) {
 	t.Helper()
-	taken := false
-	dead, err := by.Bury(t.Context(), id, func(context.Context, *db.Tx) error {
-		taken = true
-		return nil
-	})
+	for range duration / heartbeatInterval {
+		c.advance(heartbeatInterval)
+		for _, n := range nodes {
+			if err := n.Heartbeat(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+func evict(t *testing.T, by *Node) int64 {
+	t.Helper()
+	n, err := by.EvictStale(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if taken != dead {
-		t.Errorf("taken over: %t, dead: %t", taken, dead)
+	return n
+}
+
+func isMember(t *testing.T, n *Node) bool {
+	t.Helper()
+	ids, err := Members(t.Context(), n.db)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return dead
+	return slices.Contains(ids, n.ID)
 }
 
-func TestBurySparesTheLiving(t *testing.T) {
+func postgres(t *testing.T) *db.DB {
+	t.Helper()
+	return dbtest.Open(t, dbtest.Address(t, "postgres"))
+}
+
+func TestOnlyStaleNodesAreEvicted(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		a, b := join(t, d, 0), join(t, d, deadAfter-10*time.Second)
-		if bury(t, b, b.ID) {
-			t.Error("a node has buried itself")
-		}
-		// The embedded database has one server: whoever else has a row is dead.
-		if dead := bury(t, b, a.ID); dead != (d.Engine() == "sqlite") {
-			t.Errorf("after less than the time it takes to be dead, dead is %t", dead)
-		}
-		late := join(t, d, deadAfter+time.Second)
-		if !bury(t, late, a.ID) {
-			t.Error("a node whose heartbeat is old is not dead")
-		}
-		if !bury(t, late, "node_that_never_was") {
-			t.Error("a node without a row is not dead")
-		}
-	})
+	d, c := postgres(t), &testClock{time.Now()}
+	steady, dead, alive := join(t, d, c.now), join(t, d, c.now), join(t, d, c.now)
+	c.run(t, staleAfter, steady, alive)
+	if n := evict(t, steady); n != 0 {
+		t.Errorf("evicted %d nodes whose last heartbeat is %v old, want 0", n, staleAfter)
+	}
+	c.run(t, heartbeatInterval, steady, alive)
+	if n := evict(t, steady); n != 1 || isMember(t, dead) || !isMember(t, alive) {
+		t.Errorf("evicted %d, dead is a member: %t, alive is a member: %t; want 1, false, true", n, isMember(t, dead), isMember(t, alive))
+	}
 }
 
-// TestClocksOfMachinesDiffer: nobody is buried because of that, however long ago
-// it seems that they were seen.
-func TestClocksOfMachinesDiffer(t *testing.T) {
+func TestEmbeddedDatabaseHasOneMember(t *testing.T) {
+	t.Parallel()
+	d := dbtest.Open(t, dbtest.Address(t, "sqlite"))
+	before, now := join(t, d, time.Now), join(t, d, time.Now)
+	if n := evict(t, now); n != 1 || isMember(t, before) || !isMember(t, now) {
+		t.Errorf("a new process evicted %d nodes, want 1, the one before it", n)
+	}
+}
+
+// TestOutageOfTheDatabaseEvictsNoNode: after 90 seconds without a database every
+// heartbeat is stale, and the first node to come back must not evict the others.
+func TestOutageOfTheDatabaseEvictsNoNode(t *testing.T) {
+	t.Parallel()
+	d, c := postgres(t), &testClock{time.Now()}
+	all := []*Node{join(t, d, c.now), join(t, d, c.now), join(t, d, c.now)}
+	c.run(t, 5*time.Minute, all...)
+
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 90 * time.Second / heartbeatInterval {
+		c.advance(heartbeatInterval)
+		for _, n := range all {
+			if err := n.Heartbeat(ended); err == nil {
+				t.Fatal("a heartbeat was stored during the outage")
+			}
+		}
+	}
+	// The first node is back at once, the second after 30 seconds, the third after
+	// 55. Each tries to evict after every heartbeat.
+	for since := time.Duration(0); since <= 3*time.Minute; since += heartbeatInterval {
+		for i, back := range []time.Duration{0, 30 * time.Second, 55 * time.Second} {
+			if since < back {
+				continue
+			}
+			if err := all[i].Heartbeat(t.Context()); err != nil {
+				t.Fatalf("node %d, %v after the outage: %v", i, since, err)
+			}
+			if n := evict(t, all[i]); n != 0 {
+				t.Fatalf("node %d evicted %d nodes %v after the outage, want 0", i, n, since)
+			}
+		}
+		c.advance(heartbeatInterval)
+	}
+}
+
+// TestInterruptedNodeEvictsNone covers a process that was suspended: none of its
+// heartbeats failed.
+func TestInterruptedNodeEvictsNone(t *testing.T) {
+	t.Parallel()
+	d, c := postgres(t), &testClock{time.Now()}
+	suspended, other := join(t, d, c.now), join(t, d, c.now)
+	c.run(t, 2*time.Minute, suspended, other)
+	c.advance(2 * time.Minute)
+	if n := evict(t, suspended); n != 0 {
+		t.Errorf("evicted %d nodes without a heartbeat of its own, want 0", n)
+	}
+	c.run(t, steadyAfter, suspended)
+	if n := evict(t, suspended); n != 0 {
+		t.Errorf("evicted %d nodes within a minute, want 0", n)
+	}
+	c.run(t, heartbeatInterval, suspended)
+	if n := evict(t, suspended); n != 1 {
+		t.Errorf("evicted %d nodes after a minute of heartbeats, want 1", n)
+	}
+}
+
+// TestClockDifferencesEvictNoNode joins from machines whose clocks differ by
+// more than staleAfter.
+func TestClockDifferencesEvictNoNode(t *testing.T) {
 	t.Parallel()
 	address := dbtest.Address(t, "postgres")
 	var all []*Node
-	for _, by := range []time.Duration{0, 2 * deadAfter, -2 * deadAfter, 40 * 24 * time.Hour} {
-		local := func() time.Time { return time.Now().Round(0).Add(by) } // by the time of day alone
+	for _, ahead := range []time.Duration{0, 2 * staleAfter, -2 * staleAfter, 40 * 24 * time.Hour} {
+		local := func() time.Time { return time.Now().Round(0).Add(ahead) } // without a monotonic reading
 		d, err := db.OpenOn(t.Context(), address, local)
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(d.Close)
-		n, err := Join(t.Context(), d, local)
-		if err != nil {
-			t.Fatal(err)
+		if got := d.Behind(); (got + ahead).Abs() > time.Second {
+			t.Errorf("got a clock %v behind the database's, want %v", got, -ahead)
 		}
-		if got := d.Behind(); (got + by).Abs() > time.Second {
-			t.Errorf("a clock that is %v ahead is %v behind the database's", by, got)
-		}
-		all = append(all, n)
+		all = append(all, join(t, d, local))
 	}
 	for _, n := range all {
-		for _, other := range all {
-			if bury(t, n, other.ID) {
-				t.Error("a living node was buried")
+		n.steadySince = n.steadySince.Add(-steadyAfter)
+		if evicted := evict(t, n); evicted != 0 {
+			t.Errorf("evicted %d live nodes, want 0", evicted)
+		}
+	}
+}
+
+// TestEvictedNodeCannotWrite checks every way in which a node learns that it was
+// evicted, and that it never becomes a member again.
+func TestEvictedNodeCannotWrite(t *testing.T) {
+	t.Parallel()
+	d, c := postgres(t), &testClock{time.Now()}
+	steady, evicted := join(t, d, c.now), join(t, d, c.now)
+	running := make(chan error, 1)
+	go func() { running <- evicted.Run(t.Context()) }()
+	c.run(t, staleAfter+heartbeatInterval, steady)
+	if n := evict(t, steady); n != 1 {
+		t.Fatalf("evicted %d nodes, want 1", n)
+	}
+	if !evicted.LeaseValid() {
+		t.Fatal("the node notices by its clock, which this test must rule out")
+	}
+	err := d.Write(t.Context(), func(tx *db.Tx) error { return evicted.AssertAlive(t.Context(), tx) })
+	if !errors.Is(err, ErrEvicted) || !errors.Is(err, db.ErrUnavailable) {
+		t.Errorf("AssertAlive: got %v, want ErrEvicted", err)
+	}
+	if err := <-running; !errors.Is(err, ErrEvicted) {
+		t.Errorf("Run: got %v, want ErrEvicted", err)
+	}
+	if err := evicted.Heartbeat(t.Context()); !errors.Is(err, ErrEvicted) || isMember(t, evicted) {
+		t.Errorf("Heartbeat: got %v, member %t; want ErrEvicted, false", err, isMember(t, evicted))
+	}
+}
+
+// TestEvictionWaitsForTransactionsOfTheNode: a transaction that passed
+// AssertAlive commits before the node is evicted.
+func TestEvictionWaitsForTransactionsOfTheNode(t *testing.T) {
+	t.Parallel()
+	address := dbtest.Address(t, "postgres")
+	d, c := dbtest.Open(t, address), &testClock{time.Now()}
+	steady, slow := join(t, d, c.now), join(t, dbtest.Open(t, address), c.now)
+	c.run(t, staleAfter+heartbeatInterval, steady)
+	evicted := make(chan error, 1)
+	err := slow.db.Write(t.Context(), func(tx *db.Tx) error {
+		if err := slow.AssertAlive(t.Context(), tx); err != nil {
+			return err
+		}
+		go func() {
+			_, err := steady.EvictStale(t.Context())
+			evicted <- err
+		}()
+		// The eviction waits for a lock of this transaction.
+		for waiting := 0; waiting == 0; {
+			err := d.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'DELETE FROM nodes%'").Scan(&waiting)
+			if err != nil {
+				return err
+			}
+			if len(evicted) > 0 {
+				t.Error("evicted during its transaction")
+				return nil
 			}
 		}
-		if alive, err := n.Alive(t.Context(), n.db); err != nil || len(alive) != len(all) {
-			t.Errorf("of %d nodes %v are alive (%v)", len(all), alive, err)
-		}
-	}
-}
-
-func TestANodeThatCannotBeTakenOverFromIsNotBuried(t *testing.T) {
-	t.Parallel()
-	d := dbtest.Open(t, dbtest.Address(t, "postgres"))
-	a, late := join(t, d, 0), join(t, d, deadAfter+time.Second)
-	failure := errors.New("no")
-	dead, err := late.Bury(t.Context(), a.ID, func(context.Context, *db.Tx) error { return failure })
-	if dead || !errors.Is(err, failure) {
-		t.Fatalf("dead is %t, with %v", dead, err)
-	}
-	a.OnRejoin(func(int) { t.Error("it was not declared dead, and begins anew") })
-	if err := a.beat(t.Context(), false); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// TestABuriedNodeThatLivesBeginsAnew: it gives up what it had, each time that
-// it was declared dead.
-func TestABuriedNodeThatLivesBeginsAnew(t *testing.T) {
-	t.Parallel()
-	d := dbtest.Open(t, dbtest.Address(t, "postgres"))
-	a, late := join(t, d, 0), join(t, d, deadAfter+time.Second)
-	var lives []int
-	a.OnRejoin(func(life int) { lives = append(lives, life) })
-	beat := func() {
-		t.Helper()
-		if err := a.beat(t.Context(), false); err != nil {
-			t.Fatal(err)
-		}
-	}
-	beat()
-	if len(lives) > 0 || !a.Rejoined().IsZero() {
-		t.Fatalf("it was never dead, and lives for the %v", lives)
-	}
-	for n := 1; n <= 2; n++ {
-		if !bury(t, late, a.ID) {
-			t.Fatal("it was not buried")
-		}
-		before := time.Now()
-		beat()
-		if len(lives) != n || lives[n-1] != n {
-			t.Fatalf("buried %d times, it lives for the %v", n, lives)
-		}
-		if a.Rejoined().Before(before) {
-			t.Errorf("it came back at %v, before %v", a.Rejoined(), before)
-		}
-		beat()
-		if len(lives) != n {
-			t.Errorf("it begins anew with every heartbeat: %v", lives)
-		}
-	}
-	alive, err := late.Alive(t.Context(), d)
-	if err != nil || len(alive) != 1 || alive[0] != late.ID {
-		t.Errorf("alive for a node that is late are %v (%v)", alive, err)
-	}
-}
-
-// TestANodeGivesUpWhatItHadBeforeItIsBack: otherwise a call that has set aside
-// something of its former life would be confirmed, and spend what others have.
-func TestANodeGivesUpWhatItHadBeforeItIsBack(t *testing.T) {
-	t.Parallel()
-	d := dbtest.Open(t, dbtest.Address(t, "postgres"))
-	a, late := join(t, d, 0), join(t, d, deadAfter+time.Second)
-	if !bury(t, late, a.ID) {
-		t.Fatal("it was not buried")
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	var given time.Time
-	a.OnRejoin(func(int) {
-		err := d.Write(t.Context(), func(tx *db.Tx) error {
-			if alive, err := a.Confirm(t.Context(), tx); alive {
-				return errors.Join(err, errors.New("it is back, and has what others took over"))
-			}
-			return nil
-		})
-		if err != nil {
-			t.Error(err)
-		}
-		given = time.Now()
-		cancel() // it cannot say that it is back, or does not hear that it has
-	})
-	if err := a.beat(ctx, false); err == nil {
-		t.Fatal("it could say that it is back")
-	}
-	if a.Life() != 1 || a.Rejoined().Before(given) || a.Sure() {
-		t.Errorf("life %d since %v, sure %t; it had given up everything at %v", a.Life(), a.Rejoined(), a.Sure(), given)
-	}
-	if err := a.beat(t.Context(), false); err != nil || !a.Sure() {
-		t.Errorf("the next heartbeat: %v, sure %t", err, a.Sure())
-	}
-}
-
-// TestABuriedNodeDoesNotComeBackWhileItIsTakenOverFrom, also if it was buried
-// before: its new life is not the one that is taken over.
-func TestABuriedNodeDoesNotComeBackWhileItIsTakenOverFrom(t *testing.T) {
-	t.Parallel()
-	d := dbtest.Open(t, dbtest.Address(t, "postgres"))
-	a, late := join(t, d, 0), join(t, d, deadAfter+time.Second)
-	if !bury(t, late, a.ID) {
-		t.Fatal("it was not buried")
-	}
-	back := make(chan error, 1)
-	dead, err := late.Bury(t.Context(), a.ID, func(context.Context, *db.Tx) error {
-		go func() { back <- a.beat(t.Context(), false) }()
-		select {
-		case <-back:
-			t.Error("it came back meanwhile")
-		case <-time.After(200 * time.Millisecond):
+		if !isMember(t, slow) {
+			t.Error("not a member during its transaction")
 		}
 		return nil
 	})
-	if !dead || err != nil {
-		t.Errorf("dead is %t, with %v", dead, err)
+	if err := errors.Join(err, <-evicted); err != nil {
+		t.Fatal(err)
 	}
-	if err := <-back; err != nil || bury(t, join(t, d, 0), a.ID) {
-		t.Errorf("it did not come back: %v", err)
+	if isMember(t, slow) {
+		t.Error("still a member after its transaction")
 	}
 }
 
-func TestANodeWithoutHeartbeatsIsNotSure(t *testing.T) {
+func TestLeaseEndsWithoutHeartbeats(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		n := join(t, d, 0)
-		if !n.Sure() {
-			t.Error("not sure after a heartbeat")
+		n := join(t, d, time.Now)
+		if !n.LeaseValid() {
+			t.Error("no valid lease after joining")
 		}
-		n.beaten = n.beaten.Add(-sureFor)
-		// The embedded database has nobody else who could take over.
-		if sure := n.Sure(); sure != (d.Engine() == "sqlite") {
-			t.Errorf("without a heartbeat sure is %t", sure)
+		n.renewed = n.renewed.Add(-leaseDuration)
+		// No other server can evict the one on an embedded database.
+		if valid, want := n.LeaseValid(), n.exclusive(); valid != want {
+			t.Errorf("without a heartbeat: got %t, want %t", valid, want)
 		}
-		if err := n.beat(t.Context(), false); err != nil {
-			t.Fatal(err)
+		if err := n.Heartbeat(t.Context()); err != nil || !n.LeaseValid() {
+			t.Errorf("after another heartbeat: %v, valid %t", err, n.LeaseValid())
 		}
-		if !n.Sure() {
-			t.Error("not sure after another heartbeat")
+	})
+}
+
+// TestEvictionModel lets nodes fail and come back at random, and compares who may
+// evict and who is a member with a model.
+func TestEvictionModel(t *testing.T) {
+	t.Parallel()
+	d := postgres(t)
+	rapid.Check(t, func(rt *rapid.T) {
+		c := &testClock{time.Now()}
+		type modeled struct {
+			*Node
+			seen   time.Time
+			steady time.Duration // of uninterrupted heartbeats
+			up     bool
+			member bool
+		}
+		var all []*modeled
+		for range 3 {
+			all = append(all, &modeled{Node: join(t, d, c.now), seen: c.Time, up: true, member: true})
+		}
+		defer func() {
+			for _, n := range all {
+				_ = n.Leave(t.Context())
+			}
+		}()
+		for range rapid.IntRange(1, 30).Draw(rt, "steps") {
+			for _, n := range all {
+				if rapid.IntRange(0, 9).Draw(rt, "toggle") == 0 {
+					n.up = !n.up
+				}
+			}
+			c.advance(heartbeatInterval)
+			for i, n := range all {
+				if !n.up {
+					continue
+				}
+				if err := n.Heartbeat(t.Context()); errors.Is(err, ErrEvicted) == n.member {
+					rt.Fatalf("node %d is a member: %t, its heartbeat got %v", i, n.member, err)
+				} else if err != nil {
+					n.steady = 0
+					continue
+				}
+				if gap := c.Sub(n.seen); gap > maxGap {
+					n.steady = 0
+				} else {
+					n.steady += gap
+				}
+				n.seen = c.Time
+				var want int64
+				for _, other := range all {
+					if n.steady >= steadyAfter && other.member && c.Sub(other.seen) > staleAfter {
+						other.member = false
+						want++
+					}
+				}
+				if got := evict(t, n.Node); got != want {
+					rt.Fatalf("node %d, steady for %v, evicted %d; want %d", i, n.steady, got, want)
+				}
+			}
 		}
 	})
 }

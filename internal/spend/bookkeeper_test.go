@@ -23,16 +23,35 @@ type office struct {
 	books     *Books
 	keeper    *Bookkeeper
 	ledger    *Ledger
+	node      *nodes.Node
 	workspace *accounts.Workspace
 	now       time.Time
 }
 
+// join registers a node.
+func join(t *testing.T, d *db.DB) *nodes.Node {
+	t.Helper()
+	n, err := nodes.Join(t.Context(), d, time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// evict removes the node's row, which is what an eviction does.
+func evict(t *testing.T, d *db.DB, n *nodes.Node) {
+	t.Helper()
+	if err := n.Leave(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func newOffice(t *testing.T, d *db.DB, limit credits.Micro) *office {
 	t.Helper()
-	o := &office{t: t, d: d, books: NewBooks(d), now: time.Now()}
+	o := &office{t: t, d: d, books: NewBooks(d), node: join(t, d), now: time.Now()}
 	clock := func() time.Time { return o.now }
 	o.keeper = NewBookkeeper(o.books, events.NewPublisher(clock), clock)
-	o.ledger = o.books.Ledger("node_1", func() bool { return true })
+	o.ledger = o.books.Ledger(o.node)
 	o.ledger.aside = nil // the books are looked at in between
 	o.workspace = &accounts.Workspace{Name: "w", Alert: accounts.DefaultAlert}
 	o.write(func(ctx context.Context, tx *db.Tx) error {
@@ -179,149 +198,71 @@ func TestAChargeWhoseCommitWasNotAnsweredIsBookedOnce(t *testing.T) {
 	}
 }
 
-// TestASlowNodeCorrectsWhatWasRecovered goes the whole way: the node's open
-// call is charged as reserved by another, its leases are closed, and then it
-// settles the call after all.
-func TestASlowNodeCorrectsWhatWasRecovered(t *testing.T) {
+// TestEvictedNodeChangesNoBalance: an open call is charged as reserved by another
+// node. Whatever the evicted node does then fails, and changes no balance.
+func TestEvictedNodeChangesNoBalance(t *testing.T) {
 	t.Parallel()
 	address := dbtest.Address(t, "postgres")
 	d := dbtest.Open(t, address)
-	o := newOffice(t, d, 100*credits.Credit)
-	slow, err := nodes.Join(t.Context(), d, time.Now)
-	if err != nil {
-		t.Fatal(err)
-	}
-	o.ledger = o.books.Ledger(slow.ID, slow.Sure)
-	o.ledger.aside = nil
-	life := make(chan int, 1)
-	slow.OnRejoin(func(n int) {
-		o.ledger.Renounce(Owner(slow.ID, n))
-		life <- n
-	})
+	o := newOffice(t, d, 1000*credits.Credit)
 	group := db.NewGroup(d)
-	log := audit.NewLog(group, slow, o.keeper.Book)
-	r := o.reserve(10 * credits.Credit)
-	intent := *o.entry(r, 0)
-	intent.Status, intent.InputTokens, intent.OutputTokens, intent.UsageSource, intent.Settled = 0, nil, nil, "", false
-	record := log.Open(intent)
-	if err := record.Durable(5 * time.Second); err != nil {
-		t.Fatal(err)
-	}
-
-	// Another node, for which the slow one's heartbeat is an old one.
-	other := dbtest.Open(t, address)
-	late, err := nodes.Join(t.Context(), other, func() time.Time { return time.Now().Add(10 * time.Minute) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	otherBooks := NewBooks(other)
-	otherGroup := db.NewGroup(other)
-	defer otherGroup.Stop()
-	otherLog := audit.NewLog(otherGroup, late, NewBookkeeper(otherBooks, events.NewPublisher(time.Now), time.Now).Book)
-	if n, err := otherLog.Recover(t.Context(), other); err != nil || n != 1 {
-		t.Fatalf("%d recovered (%v)", n, err)
-	}
-	if err := otherBooks.CloseDead(t.Context(), late.Bury); err != nil {
-		t.Fatal(err)
-	}
-	if b, err := Read(t.Context(), d, o.account(), PeriodOf(o.now)); err != nil || b.Spent != 10*credits.Credit || b.Reserved != 0 {
-		t.Fatalf("after the recovery the books say %+v (%v)", b, err)
-	}
-
-	ctx, stop := context.WithCancel(t.Context())
-	running := make(chan struct{})
-	go func() {
-		defer close(running)
-		slow.Run(ctx)
-	}()
-	defer func() {
-		stop()
-		<-running
-	}()
-	select {
-	case <-life: // with its next heartbeat
-	case <-time.After(20 * time.Second):
-		t.Fatal("the slow node does not notice that it was buried")
-	}
-	for end := time.Now().Add(5 * time.Second); !slow.Sure() && time.Now().Before(end); time.Sleep(time.Millisecond) {
-	}
-	present := o.reserve(10 * credits.Credit)
-	record.Settle(func(e *audit.Entry) { *e = *o.entryLike(e, 3*credits.Credit) })
-	group.Stop()
-	o.expect(3 * credits.Credit)
-	want := Usage{Requests: 1, InputTokens: 10, OutputTokens: 5, Credits: 3 * credits.Credit}
-	if got := o.used("live"); got != want {
-		t.Errorf("usage is %+v", got)
-	}
-	present.Release()
-}
-
-// TestABuriedNodeThatDoesNotKnowItChargesOnce: its clock says that nobody can
-// have declared it dead, as that of a machine does which was suspended.
-func TestABuriedNodeThatDoesNotKnowItChargesOnce(t *testing.T) {
-	t.Parallel()
-	d := dbtest.Open(t, dbtest.Address(t, "postgres"))
-	o := newOffice(t, d, 100*credits.Credit)
-	node, err := nodes.Join(t.Context(), d, time.Now)
-	if err != nil {
-		t.Fatal(err)
-	}
-	o.ledger = o.books.Ledger(node.ID, node.Sure)
-	o.ledger.aside = nil
-	node.OnRejoin(func(n int) { o.ledger.Renounce(Owner(node.ID, n)) })
-	group := db.NewGroup(d)
-	log := audit.NewLog(group, node, o.keeper.Book)
+	log := audit.NewLog(group, o.node, o.keeper.Book)
 	open := func() *audit.Record {
 		intent := *o.entry(o.reserve(10*credits.Credit), 0)
 		intent.Status, intent.InputTokens, intent.OutputTokens, intent.UsageSource, intent.Settled = 0, nil, nil, "", false
 		return log.Open(intent)
 	}
-	before := open()
+	before, idle := open(), o.reserve(credits.Credit)
 	if err := before.Durable(5 * time.Second); err != nil {
 		t.Fatal(err)
 	}
-	late, err := nodes.Join(t.Context(), d, func() time.Time { return time.Now().Add(10 * time.Minute) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	lateGroup := db.NewGroup(d)
-	defer lateGroup.Stop()
-	if n, err := audit.NewLog(lateGroup, late, o.keeper.Book).Recover(t.Context(), d); err != nil || n != 1 {
-		t.Fatalf("%d recovered (%v)", n, err)
-	}
-	if err := o.books.CloseDead(t.Context(), late.Bury); err != nil {
-		t.Fatal(err)
-	}
+	evict(t, d, o.node)
+	other := dbtest.Open(t, address)
+	otherBooks := NewBooks(other)
+	recoverEvicted(t, other, join(t, other), otherBooks, 1)
 
-	if !node.Sure() {
-		t.Fatal("it knows")
+	if !o.node.LeaseValid() {
+		t.Fatal("the node notices by its clock, which this test must rule out")
 	}
-	after := open() // out of a lease that is everybody's again, or of one that it takes as a dead one
-	if err := after.Durable(5 * time.Second); !errors.Is(err, nodes.ErrUnsure) {
-		t.Errorf("a call after its death: %v", err)
+	after := open() // of a lease that it still has in memory
+	if err := after.Durable(5 * time.Second); !errors.Is(err, nodes.ErrEvicted) {
+		t.Errorf("a call after the eviction: got %v, want ErrEvicted", err)
 	}
 	after.Refuse(func(e *audit.Entry) {})
 	before.Settle(func(e *audit.Entry) { *e = *o.entryLike(e, 3*credits.Credit) })
-	ctx, stop := context.WithCancel(t.Context())
-	running := make(chan struct{})
-	go func() {
-		defer close(running)
-		node.Run(ctx)
-	}()
-	defer func() {
-		stop()
-		<-running
-	}()
-	for end := time.Now().Add(3 * time.Second); node.Life() == 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("it does not look at once whether it lives")
-		}
+	if _, err := o.ledger.Reserve(t.Context(), []Cap{{Account{Key, "key_2"}, o.workspace.MonthlyCredits}}, credits.Credit, o.now); !errors.Is(err, nodes.ErrEvicted) {
+		t.Errorf("a new lease: got %v, want ErrEvicted", err)
+	}
+	err := d.Write(t.Context(), func(tx *db.Tx) error { idle.HandToJob(tx, "job_1"); return nil })
+	if !errors.Is(err, nodes.ErrEvicted) {
+		t.Errorf("a hand-over to a job: got %v, want ErrEvicted", err)
+	}
+	idle.Handed(err)
+	if err := o.ledger.Recalled(t.Context(), ""); !errors.Is(err, nodes.ErrEvicted) {
+		t.Errorf("a release: got %v, want ErrEvicted", err)
 	}
 	group.Stop()
-	if err := o.books.CloseFormer(t.Context(), node); err != nil {
+
+	o.ledger = otherBooks.Ledger(join(t, d)) // with a new ID and no state
+	o.expect(10 * credits.Credit)
+	if got, want := o.used("live"), (Usage{Requests: 1, Credits: 10 * credits.Credit}); got != want {
+		t.Errorf("got usage %+v, want %+v", got, want)
+	}
+}
+
+// recoverEvicted does what a node does for evicted ones, and expects so many
+// recovered log entries.
+func recoverEvicted(t *testing.T, d *db.DB, by *nodes.Node, b *Books, want int64) {
+	t.Helper()
+	group := db.NewGroup(d)
+	defer group.Stop()
+	log := audit.NewLog(group, by, NewBookkeeper(b, events.NewPublisher(time.Now), time.Now).Book)
+	if n, err := log.Recover(t.Context(), d); err != nil || n != want {
+		t.Fatalf("recovered %d entries (%v), want %d", n, err, want)
+	}
+	if err := b.CloseEvicted(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	o.expect(3 * credits.Credit)
 }
 
 // entryLike is the entry, settled.
@@ -336,50 +277,24 @@ func TestLeasesStayUntilWhatIsOpenIsCharged(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		o := newOffice(t, d, 100*credits.Credit)
-		dead, err := nodes.Join(t.Context(), d, time.Now)
-		if err != nil {
-			t.Fatal(err)
-		}
-		o.ledger = o.books.Ledger(dead.ID, dead.Sure)
-		o.ledger.aside = nil
 		group := db.NewGroup(d)
-		r := o.reserve(10 * credits.Credit)
-		intent := *o.entry(r, 0)
+		intent := *o.entry(o.reserve(10*credits.Credit), 0)
 		intent.Settled = false
-		if err := audit.NewLog(group, dead, o.keeper.Book).Open(intent).Durable(5 * time.Second); err != nil {
+		if err := audit.NewLog(group, o.node, o.keeper.Book).Open(intent).Durable(5 * time.Second); err != nil {
 			t.Fatal(err)
 		}
 		group.Stop()
-
-		late, err := nodes.Join(t.Context(), d, func() time.Time { return time.Now().Add(10 * time.Minute) })
-		if err != nil {
+		before := o.balance()
+		evict(t, d, o.node)
+		if err := o.books.CloseEvicted(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		leased := func() credits.Micro {
-			t.Helper()
-			b, err := Read(t.Context(), d, o.account(), PeriodOf(o.now))
-			if err != nil {
-				t.Fatal(err)
-			}
-			return b.Reserved
+		if got := o.balance(); got != before {
+			t.Errorf("before the open entry is charged: got %+v, want %+v", got, before)
 		}
-		before := leased()
-		if err := o.books.CloseDead(t.Context(), late.Bury); err != nil {
-			t.Fatal(err)
-		}
-		if left := leased(); left != before {
-			t.Errorf("%v are set aside of %v, and nobody has charged what was open", left, before)
-		}
-		otherGroup := db.NewGroup(d)
-		defer otherGroup.Stop()
-		if n, err := audit.NewLog(otherGroup, late, o.keeper.Book).Recover(t.Context(), d); err != nil || n != 1 {
-			t.Fatalf("%d recovered (%v)", n, err)
-		}
-		if err := o.books.CloseDead(t.Context(), late.Bury); err != nil {
-			t.Fatal(err)
-		}
-		if left := leased(); left != 0 {
-			t.Errorf("%v are still set aside", left)
+		recoverEvicted(t, d, join(t, d), o.books, 1)
+		if got, want := o.balance(), (Balance{Spent: 10 * credits.Credit}); got != want {
+			t.Errorf("got %+v, want %+v", got, want)
 		}
 	})
 }

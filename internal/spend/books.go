@@ -28,22 +28,19 @@ type Books struct{ db *db.DB }
 // NewBooks opens the books.
 func NewBooks(d *db.DB) *Books { return &Books{d} }
 
-// Ledger makes a node's ledger. sure reports whether nobody can have declared
-// the node dead.
-func (b *Books) Ledger(node string, sure func() bool) *Ledger {
-	g := newLedger(b, node, b.db.Engine() == "sqlite", sure)
+// Ledger makes the ledger of a node.
+func (b *Books) Ledger(node *nodes.Node) *Ledger {
+	g := newLedger(nodeBank{b.db, node}, node.ID, b.db.Engine() == "sqlite", node.LeaseValid)
+	g.assertAlive = node.AssertAlive
 	g.aside = func(f func()) { go f() }
 	b.db.OnSignal(signalChanged, g.changed)
 	return g
 }
 
-// Owner is in whose name a node takes leases in one of its lives: one that was
-// declared dead begins another.
-func Owner(node string, life int) string {
-	if life == 0 {
-		return node
-	}
-	return fmt.Sprintf("%s/%d", node, life)
+// nodeBank is the bank of one node. An evicted node changes nothing in it.
+type nodeBank struct {
+	db   *db.DB
+	node *nodes.Node
 }
 
 // read returns a line's balance, and holds the line until the transaction ends.
@@ -70,9 +67,12 @@ func book(ctx context.Context, tx *db.Tx, l line, settled, leased credits.Micro)
 	return err
 }
 
-func (b *Books) take(ctx context.Context, owner string, l line, limit, need, want credits.Micro) (got credits.Micro, left balance, err error) {
+func (b nodeBank) take(ctx context.Context, l line, limit, need, want credits.Micro) (got credits.Micro, left balance, err error) {
 	err = b.db.Write(ctx, func(tx *db.Tx) error {
 		got = 0
+		if err := b.node.AssertAlive(ctx, tx); err != nil {
+			return err
+		}
 		// The row must be there to be held.
 		if err := book(ctx, tx, l, 0, 0); err != nil {
 			return err
@@ -90,7 +90,7 @@ func (b *Books) take(ctx context.Context, owner string, l line, limit, need, wan
 		}
 		_, err := tx.Exec(ctx, `INSERT INTO spend_leases (node_id, level, account_id, period, granted) VALUES ($1, $2, $3, $4, $5)
 			ON CONFLICT (node_id, level, account_id, period) DO UPDATE SET granted = spend_leases.granted + $5`,
-			owner, string(l.Level), l.ID, string(l.Period), int64(got))
+			b.node.ID, string(l.Level), l.ID, string(l.Period), int64(got))
 		return err
 	})
 	if err != nil {
@@ -99,8 +99,12 @@ func (b *Books) take(ctx context.Context, owner string, l line, limit, need, wan
 	return got, left, nil
 }
 
-func (b *Books) keep(ctx context.Context, owner string, l line, amount credits.Micro) error {
+func (b nodeBank) keep(ctx context.Context, l line, amount credits.Micro) error {
+	owner := b.node.ID
 	err := b.db.Write(ctx, func(tx *db.Tx) error {
+		if err := b.node.AssertAlive(ctx, tx); err != nil {
+			return err
+		}
 		if _, err := read(ctx, tx, l); err != nil {
 			return err
 		}
@@ -147,7 +151,7 @@ func setLease(ctx context.Context, tx *db.Tx, owner string, l line, amount credi
 	return err
 }
 
-func (b *Books) recall(ctx context.Context, l line) error {
+func (b nodeBank) recall(ctx context.Context, l line) error {
 	return b.db.Write(ctx, func(tx *db.Tx) error {
 		tx.Signal(SignalRecall, l.String())
 		return nil
@@ -172,7 +176,7 @@ type leased struct {
 func (r *Reservation) charge(amount credits.Micro) charge {
 	c := charge{lines: r.lines, amount: min(amount, r.Amount)}
 	for _, h := range r.holds {
-		c.leased = append(c.leased, leased{h.line, h.lease.owner})
+		c.leased = append(c.leased, leased{h.line, r.ledger.owner})
 	}
 	return c
 }
@@ -269,10 +273,10 @@ func lower(ctx context.Context, tx *db.Tx, amounts map[leased]credits.Micro) err
 		rows[i] = []any{l.owner, string(l.line.Level), l.line.ID, string(l.line.Period), int64(amounts[l])}
 	}
 	err := lowerLeases.Send(ctx, tx, rows, func(n int64) error {
-		if n == int64(len(order)) {
-			return nil
+		if n != int64(len(order)) { // a lease is never smaller than what is reserved of it
+			return fmt.Errorf("%d of %d leases cover what is charged to them", n, len(order))
 		}
-		return unleased(ctx, tx, order, amounts)
+		return nil
 	})
 	if err != nil {
 		return fmt.Errorf("book charges: %w", err)
@@ -304,31 +308,13 @@ func placesOf(values []string) (places string, args []any) {
 	return places, args
 }
 
-// unleased makes good for leases that were not there to be lowered: a node that
-// was thought dead has none any more, and what it had is no longer leased.
-func unleased(ctx context.Context, tx *db.Tx, order []leased, amounts map[leased]credits.Micro) error {
-	back := map[line]balance{}
-	for _, l := range order {
-		var there int64
-		err := tx.QueryRow(ctx, "SELECT count(*) FROM spend_leases WHERE node_id = $1 AND level = $2 AND account_id = $3 AND period = $4",
-			l.owner, string(l.line.Level), l.line.ID, string(l.line.Period)).Scan(&there)
-		if err != nil {
-			return fmt.Errorf("book charges: %w", err)
-		}
-		if there == 0 {
-			add(back, l.line, balance{Leased: amounts[l]})
-		}
-	}
-	return bookAll(ctx, tx, back)
-}
-
-// CloseDead ends the leases of nodes that are gone, once what they left open in
-// the log is charged: that is paid out of them. bury makes sure that one is
-// dead, and takes over from it in one transaction.
-func (b *Books) CloseDead(ctx context.Context, bury func(ctx context.Context, node string, takeOver func(context.Context, *db.Tx) error) (bool, error)) error {
-	// A job ends its own.
-	rows, err := b.db.Query(ctx, "SELECT DISTINCT node_id FROM spend_leases WHERE node_id < $1 OR node_id >= $2", jobPrefix, afterJobs)
-	owners, err := db.All(rows, err, func(r db.Row) (id string, err error) {
+// CloseEvicted ends the leases of evicted nodes whose open log entries are
+// charged: the charges come out of the leases.
+func (b *Books) CloseEvicted(ctx context.Context) error {
+	// A job ends its own lease.
+	rows, err := b.db.Query(ctx, `SELECT DISTINCT node_id FROM spend_leases WHERE (node_id < $1 OR node_id >= $2)
+		AND node_id NOT IN (SELECT id FROM nodes)`, jobPrefix, afterJobs)
+	evicted, err := db.All(rows, err, func(r db.Row) (id string, err error) {
 		err = r.Scan(&id)
 		return id, err
 	})
@@ -336,40 +322,22 @@ func (b *Books) CloseDead(ctx context.Context, bury func(ctx context.Context, no
 		return fmt.Errorf("close leases: %w", err)
 	}
 	var failed error
-	for _, owner := range owners {
-		node, _, _ := strings.Cut(owner, "/")
-		_, err := bury(ctx, node, func(ctx context.Context, tx *db.Tx) error {
+	for _, node := range evicted {
+		err := b.db.Write(ctx, func(tx *db.Tx) error {
 			if open, err := audit.HasOpen(ctx, tx, node); err != nil || open {
-				return err // it died just now; the next time
+				return err // the next recovery charges them
 			}
-			return Close(ctx, tx, owner)
+			return closeLeases(ctx, tx, node)
 		})
 		if err != nil {
-			failed = errors.Join(failed, fmt.Errorf("close leases of %s: %w", owner, err))
+			failed = errors.Join(failed, fmt.Errorf("close leases of %s: %w", node, err))
 		}
 	}
 	return failed
 }
 
-// CloseFormer ends the leases of a living node's former lives, once no call of
-// theirs is under way: others do so only for as long as it is dead.
-func (b *Books) CloseFormer(ctx context.Context, node *nodes.Node) error {
-	for life := range node.Life() {
-		err := b.db.Write(ctx, func(tx *db.Tx) error {
-			if open, err := audit.HasOpenBefore(ctx, tx, node.ID, node.Rejoined()); err != nil || open {
-				return err
-			}
-			return Close(ctx, tx, Owner(node.ID, life))
-		})
-		if err != nil {
-			return fmt.Errorf("close leases of a former life: %w", err)
-		}
-	}
-	return nil
-}
-
-// Close ends a dead node's leases: what it had not spent is everybody's again.
-func Close(ctx context.Context, tx *db.Tx, owner string) error {
+// closeLeases releases what an evicted node has leased and not spent.
+func closeLeases(ctx context.Context, tx *db.Tx, owner string) error {
 	lines, err := leasesOf(ctx, tx, owner)
 	if err != nil {
 		return err

@@ -2,14 +2,17 @@ package spend
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
 	"turnpike/internal/db/dbtest"
+	"turnpike/internal/nodes"
 )
 
 // Settle books charges alone, without the entries that they are of.
@@ -21,57 +24,60 @@ func (b *Books) Settle(ctx context.Context, tx *db.Tx, charges []charge) error {
 	return p.write(ctx, tx)
 }
 
-// TestClosingLeasesWhileTheyAreSpent: a node that is only slow settles while
-// others close what it had. Whoever comes first, the books come out even.
-func TestClosingLeasesWhileTheyAreSpent(t *testing.T) {
+// TestEvictionDuringSettlementsKeepsTheLedgerExact evicts a node while it
+// settles. Each charge is either in the ledger or failed, and no lease is left.
+func TestEvictionDuringSettlementsKeepsTheLedgerExact(t *testing.T) {
 	t.Parallel()
-	dbtest.EachAddress(t, func(t *testing.T, address string) {
-		const rounds, calls = 8, 20
-		d := dbtest.Open(t, address)
-		other := d
-		if d.Engine() == "postgres" {
-			other = dbtest.Open(t, address)
-		}
-		books, limit, now := NewBooks(d), 1000*credits.Credit, time.Now()
-		for round := range rounds {
-			list := []Account{{Workspace, fmt.Sprint("ws", round)}, {Key, fmt.Sprint("key", round)}}
-			caps := []Cap{{list[0], &limit}, {list[1], &limit}}
-			g := books.Ledger("node_1", func() bool { return true })
-			var all sync.WaitGroup
-			for i := range calls {
-				r, err := g.Reserve(t.Context(), caps, credits.Credit, now)
-				if err != nil {
-					t.Fatal(err)
+	address := dbtest.Address(t, "postgres")
+	const rounds, calls = 8, 20
+	d, other := dbtest.Open(t, address), dbtest.Open(t, address)
+	books, limit, now := NewBooks(d), 1000*credits.Credit, time.Now()
+	for round := range rounds {
+		list := []Account{{Workspace, fmt.Sprint("ws", round)}, {Key, fmt.Sprint("key", round)}}
+		caps := []Cap{{list[0], &limit}, {list[1], &limit}}
+		node := join(t, d)
+		g := books.Ledger(node)
+		var charged atomic.Int64
+		var all sync.WaitGroup
+		for i := range calls {
+			r, err := g.Reserve(t.Context(), caps, credits.Credit, now)
+			if errors.Is(err, nodes.ErrEvicted) {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			all.Go(func() {
+				err := d.Write(t.Context(), func(tx *db.Tx) error {
+					if err := node.AssertAlive(t.Context(), tx); err != nil {
+						return err
+					}
+					return books.Settle(t.Context(), tx, []charge{r.charge(credits.Credit / 2)})
+				})
+				switch {
+				case err == nil:
+					charged.Add(int64(credits.Credit / 2))
+				case !errors.Is(err, nodes.ErrEvicted):
+					t.Error(err)
 				}
+			})
+			if i == calls/2 {
 				all.Go(func() {
-					err := d.Write(t.Context(), func(tx *db.Tx) error {
-						return books.Settle(t.Context(), tx, []charge{r.charge(credits.Credit / 2)})
-					})
-					if err != nil {
+					evict(t, other, node)
+					if err := NewBooks(other).CloseEvicted(t.Context()); err != nil {
 						t.Error(err)
 					}
 				})
-				if i == calls/2 {
-					all.Go(func() {
-						if err := other.Write(t.Context(), func(tx *db.Tx) error { return Close(t.Context(), tx, "node_1") }); err != nil {
-							t.Error(err)
-						}
-					})
-				}
-			}
-			all.Wait()
-			// What was leased after it was closed.
-			if err := d.Write(t.Context(), func(tx *db.Tx) error { return Close(t.Context(), tx, "node_1") }); err != nil {
-				t.Fatal(err)
-			}
-			for _, a := range list {
-				b, err := Read(t.Context(), d, a, PeriodOf(now))
-				if err != nil || b.Spent != calls*credits.Credit/2 || b.Reserved != 0 {
-					t.Errorf("round %d: the books of the %s say %+v (%v)", round, a.Level, b, err)
-				}
 			}
 		}
-	})
+		all.Wait()
+		for _, a := range list {
+			got, err := Read(t.Context(), d, a, PeriodOf(now))
+			if want := (Balance{Spent: credits.Micro(charged.Load())}); err != nil || got != want {
+				t.Errorf("round %d: %s got %+v (%v), want %+v", round, a.Level, got, err, want)
+			}
+		}
+	}
 }
 
 // TestASpentLeaseLeavesNoRow, however it came to be spent.
@@ -80,7 +86,7 @@ func TestASpentLeaseLeavesNoRow(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		books, limit := NewBooks(d), credits.Credit
 		account := Account{Workspace, "ws"}
-		g := books.Ledger("node_1", func() bool { return true })
+		g := books.Ledger(join(t, d))
 		r, err := g.Reserve(t.Context(), []Cap{{account, &limit}}, credits.Credit, time.Now())
 		if err != nil {
 			t.Fatal(err)

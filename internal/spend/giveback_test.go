@@ -16,9 +16,9 @@ type hurried struct {
 	first func()
 }
 
-func (b hurried) keep(ctx context.Context, owner string, l line, amount credits.Micro) error {
+func (b hurried) keep(ctx context.Context, l line, amount credits.Micro) error {
 	b.first()
-	return b.bank.keep(ctx, owner, l, amount)
+	return b.bank.keep(ctx, l, amount)
 }
 
 // TestWhatIsSettledWhileALeaseIsLoweredIsNotLost: a call ends between the
@@ -31,7 +31,7 @@ func TestWhatIsSettledWhileALeaseIsLoweredIsNotLost(t *testing.T) {
 			t.Parallel()
 			dbtest.Each(t, func(t *testing.T, d *db.DB) {
 				books := NewBooks(d)
-				g := books.Ledger("node_1", func() bool { return true })
+				g := books.Ledger(join(t, d))
 				limit, now := 1000*credits.Credit, time.Now()
 				account := Account{Key, "key_1"}
 				caps := []Cap{{account, &limit}}
@@ -39,7 +39,7 @@ func TestWhatIsSettledWhileALeaseIsLoweredIsNotLost(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				g.bank = hurried{books, func() {
+				g.bank = hurried{g.bank, func() {
 					if r == nil {
 						return
 					}

@@ -12,7 +12,6 @@ import (
 	"turnpike/internal/audit"
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
-	"turnpike/internal/nodes"
 )
 
 // A job works on after its request was answered, perhaps on other nodes, so
@@ -33,13 +32,14 @@ func (r *Reservation) HandToJob(tx *db.Tx, jobID string) {
 		return
 	}
 	for _, h := range r.holds {
-		handOvers.Add(tx, handOver{h, jobOwner(jobID), r.Amount})
+		handOvers.Add(tx, handOver{h, r.ledger, jobOwner(jobID), r.Amount})
 	}
 }
 
 // handOver is what a job gets of what a reservation holds.
 type handOver struct {
 	hold
+	from   *Ledger
 	to     string
 	amount credits.Micro
 }
@@ -57,14 +57,17 @@ var handOvers = db.NewLast(func(ctx context.Context, tx *db.Tx, list []handOver)
 })
 
 func (h handOver) make(ctx context.Context, tx *db.Tx) error {
+	if err := h.from.assertAlive(ctx, tx); err != nil {
+		return err
+	}
 	l := h.line
 	if _, err := read(ctx, tx, l); err != nil { // held first, as everybody does
 		return err
 	}
 	n, err := tx.Exec(ctx, "UPDATE spend_leases SET granted = granted - $5 WHERE node_id = $1 AND level = $2 AND account_id = $3 AND period = $4 AND granted >= $5",
-		h.lease.owner, string(l.Level), l.ID, string(l.Period), int64(h.amount))
+		h.from.owner, string(l.Level), l.ID, string(l.Period), int64(h.amount))
 	if err == nil && n == 0 {
-		err = nodes.ErrUnsure // others took this node for dead, and gave it away
+		err = fmt.Errorf("the lease of %s on %s is too small", h.from.owner, l)
 	}
 	if err != nil {
 		return err

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"time"
 
 	"turnpike/internal/accounts"
 	"turnpike/internal/audit"
@@ -13,7 +12,6 @@ import (
 	"turnpike/internal/db/dbtest"
 	"turnpike/internal/events"
 	"turnpike/internal/ids"
-	"turnpike/internal/nodes"
 )
 
 // order is a job that was made with a reservation, by a request in the log.
@@ -24,11 +22,7 @@ func (o *office) order(amount credits.Micro) JobCharge {
 	r := o.reserve(amount)
 	group := db.NewGroup(o.d)
 	defer group.Stop()
-	node, err := nodes.Join(o.t.Context(), o.d, func() time.Time { return o.now })
-	if err != nil {
-		o.t.Fatal(err)
-	}
-	record := audit.NewLog(group, node, o.keeper.Book).Open(audit.Entry{RequestID: c.RequestID, WorkspaceID: o.workspace.ID, Environment: "live", KeyID: "key_1",
+	record := audit.NewLog(group, o.node, o.keeper.Book).Open(audit.Entry{RequestID: c.RequestID, WorkspaceID: o.workspace.ID, Environment: "live", KeyID: "key_1",
 		Project: "p", CreatedAt: o.now, Method: "POST", Path: "/v1/videos", Model: "m", Reserved: amount})
 	o.write(func(ctx context.Context, tx *db.Tx) error {
 		r.HandToJob(tx, c.JobID)
@@ -122,47 +116,25 @@ func TestAJobIsChargedOutOfItsOwnLease(t *testing.T) {
 	}
 }
 
-// TestTheDeathOfANodeEndsNoJob: what it left to jobs is theirs.
-func TestTheDeathOfANodeEndsNoJob(t *testing.T) {
+// TestEvictionOfANodeEndsNoJob: a job keeps the lease it was handed.
+func TestEvictionOfANodeEndsNoJob(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		o := newOffice(t, d, 100*credits.Credit)
 		job := o.order(10 * credits.Credit)
 		o.reserve(credits.Credit) // of the node itself
-		var buried []string
-		err := o.books.CloseDead(t.Context(), func(ctx context.Context, node string, takeOver func(context.Context, *db.Tx) error) (bool, error) {
-			buried = append(buried, node)
-			return true, d.Write(ctx, func(tx *db.Tx) error { return takeOver(ctx, tx) })
-		})
-		if err != nil || len(buried) != 1 || buried[0] != "node_1" {
-			t.Errorf("buried were %v, %v", buried, err)
+		evict(t, d, o.node)
+		if err := o.books.CloseEvicted(t.Context()); err != nil {
+			t.Fatal(err)
 		}
-		if b := o.balance(); b.Reserved != 10*credits.Credit {
-			t.Errorf("%s are set aside, expected what the job has", b.Reserved)
+		if got, want := o.balance(), (Balance{Reserved: 10 * credits.Credit}); got != want {
+			t.Errorf("after the eviction: got %+v, want %+v", got, want)
 		}
 		o.even()
 		job.Cost = 4 * credits.Credit
 		o.settle(job)
-		if b := o.balance(); b.Spent != 4*credits.Credit || b.Reserved != 0 {
-			t.Errorf("in the end the books say %+v", b)
-		}
-	})
-}
-
-// TestAJobOfANodeThatIsThoughtDeadIsNotMade: what it has set aside is others' now.
-func TestAJobOfANodeThatIsThoughtDeadIsNotMade(t *testing.T) {
-	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		o := newOffice(t, d, 100*credits.Credit)
-		r := o.reserve(10 * credits.Credit)
-		o.write(func(ctx context.Context, tx *db.Tx) error { return Close(ctx, tx, "node_1") })
-		err := d.Write(t.Context(), func(tx *db.Tx) error { r.HandToJob(tx, "job_1"); return nil })
-		r.Handed(err)
-		if !errors.Is(err, nodes.ErrUnsure) {
-			t.Errorf("it was made: %v", err)
-		}
-		if n, _ := o.leases(); n != 0 || o.balance() != (Balance{}) {
-			t.Errorf("%d leases, and the books say %+v", n, o.balance())
+		if got, want := o.balance(), (Balance{Spent: 4 * credits.Credit}); got != want {
+			t.Errorf("after the job: got %+v, want %+v", got, want)
 		}
 	})
 }

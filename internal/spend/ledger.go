@@ -20,10 +20,10 @@ type bank interface {
 	// take leases at least need and at most want of what the line has left
 	// under the limit, or nothing. It returns what was spent and leased by
 	// everybody before, for the refusal.
-	take(ctx context.Context, owner string, l line, limit, need, want credits.Micro) (got credits.Micro, left balance, err error)
-	// keep lowers the owner's lease of the line to the amount; the rest is
+	take(ctx context.Context, l line, limit, need, want credits.Micro) (got credits.Micro, left balance, err error)
+	// keep lowers the node's lease of the line to the amount; the rest is
 	// everybody's again. A second time changes nothing.
-	keep(ctx context.Context, owner string, l line, amount credits.Micro) error
+	keep(ctx context.Context, l line, amount credits.Micro) error
 	// recall asks every other node to give back what it does not use of the line.
 	recall(ctx context.Context, l line) error
 }
@@ -64,21 +64,22 @@ const (
 // Ledger is this node's share of the budgets.
 type Ledger struct {
 	bank     bank
+	owner    string      // the node's ID, in whose name leases are taken
 	alone    bool        // no other node can have anything to give back
 	sure     func() bool // nobody else can have closed our leases
 	patience time.Duration
 	poll     time.Duration
 	aside    func(func()) // runs what nobody waits for; nil for not at all
 
+	assertAlive func(context.Context, *db.Tx) error // fails once the node is evicted
+
 	mu     sync.Mutex
-	owner  string // in whose name leases are taken
 	leases map[line]*lease
 }
 
 // lease is what this node has of a line. The store may think that it has more,
 // when the answer to a commit was lost, and never that it has less.
 type lease struct {
-	owner    string
 	mu       sync.Mutex // held while the store changes it, so that a crowd takes once
 	granted  credits.Micro
 	reserved credits.Micro
@@ -97,14 +98,6 @@ type lease struct {
 
 func newLedger(b bank, owner string, alone bool, sure func() bool) *Ledger {
 	return &Ledger{bank: b, owner: owner, alone: alone, sure: sure, patience: recallPatience, poll: recallPoll, leases: map[line]*lease{}}
-}
-
-// Renounce gives up every lease, because others have closed them, and goes on
-// in another name: what is still settled of the old ones is not in the way.
-func (g *Ledger) Renounce(owner string) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.owner, g.leases = owner, map[line]*lease{}
 }
 
 // Refusal says which cap has no room.
@@ -184,14 +177,14 @@ func (g *Ledger) Reserve(ctx context.Context, caps []Cap, amount credits.Micro, 
 // hold reserves under one cap.
 func (g *Ledger) hold(ctx context.Context, l line, limit, amount credits.Micro) (hold, error) {
 	if !g.sure() {
-		return hold{}, nodes.ErrUnsure
+		return hold{}, nodes.ErrLeaseExpired
 	}
 	came := time.Now()
 	for {
 		g.mu.Lock()
 		le := g.leases[l]
 		if le == nil {
-			le = &lease{owner: g.owner}
+			le = &lease{}
 			g.leases[l] = le
 		}
 		if le.fits(limit, amount) {
@@ -335,7 +328,7 @@ func (g *Ledger) take(ctx context.Context, l line, le *lease, limit, need, amoun
 	g.mu.Lock()
 	changes := le.changes
 	g.mu.Unlock()
-	got, left, err = g.bank.take(ctx, le.owner, l, limit, need, max(need, min((limit-amount)/chunkShare, chunkCalls*amount)))
+	got, left, err = g.bank.take(ctx, l, limit, need, max(need, min((limit-amount)/chunkShare, chunkCalls*amount)))
 	if err == nil && got > 0 {
 		g.mu.Lock()
 		le.granted += got
@@ -474,7 +467,7 @@ func (g *Ledger) lower(ctx context.Context, l line, le *lease) error {
 	keep := le.granted
 	le.unsure = true
 	g.mu.Unlock()
-	if err := g.bank.keep(ctx, le.owner, l, keep); err != nil {
+	if err := g.bank.keep(ctx, l, keep); err != nil {
 		return err
 	}
 	g.mu.Lock()

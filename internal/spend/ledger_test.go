@@ -17,6 +17,7 @@ import (
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
 	"turnpike/internal/db/dbtest"
+	"turnpike/internal/nodes"
 )
 
 // TestMain has the properties checked for many more sequences than by default,
@@ -32,29 +33,34 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// model is a bank in memory that checks every move: what the books of the
-// store promise, without the store.
+// model is a bank in memory that checks every move: what the ledger in the
+// database promises, without the database.
 type model struct {
 	mu      sync.Mutex
 	lines   map[line]balance
-	leases  map[string]map[line]credits.Micro // by owner
+	leases  map[string]map[line]credits.Micro // by node
 	ledgers map[string]*Ledger                // by node
-	faulty  func() bool                       // the answer to a commit is lost
-	// meanwhile is what happens between a node's wish and its transaction.
-	meanwhile func()
+	evicted map[string]bool
+	faulty  func() bool // the answer to a commit is lost
+	// concurrently runs between a node's decision and its transaction.
+	concurrently func()
 }
 
-type teller struct {
+// modelBank is the bank of one node.
+type modelBank struct {
 	*model
 	node string
 }
 
 var errLost = errors.New("the answer was lost")
 
-func (m teller) take(_ context.Context, owner string, l line, limit, need, want credits.Micro) (credits.Micro, balance, error) {
-	m.meanwhile()
+func (m modelBank) take(_ context.Context, l line, limit, need, want credits.Micro) (credits.Micro, balance, error) {
+	m.concurrently()
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.evicted[m.node] {
+		return 0, balance{}, nodes.ErrEvicted
+	}
 	left := m.lines[l]
 	room := limit - left.Settled - left.Leased
 	if room < need || room <= 0 {
@@ -62,24 +68,24 @@ func (m teller) take(_ context.Context, owner string, l line, limit, need, want 
 	}
 	got := min(max(need, min(want, room/chunkShare)), room)
 	m.lines[l] = balance{left.Settled, left.Leased + got}
-	if m.leases[owner] == nil {
-		m.leases[owner] = map[line]credits.Micro{}
-	}
-	m.leases[owner][l] += got
+	m.leases[m.node][l] += got
 	if m.faulty() {
 		return 0, balance{}, errLost
 	}
 	return got, left, nil
 }
 
-func (m teller) keep(_ context.Context, owner string, l line, amount credits.Micro) error {
-	m.meanwhile()
+func (m modelBank) keep(_ context.Context, l line, amount credits.Micro) error {
+	m.concurrently()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if granted := m.leases[owner][l]; granted > amount {
+	if m.evicted[m.node] {
+		return nodes.ErrEvicted
+	}
+	if granted := m.leases[m.node][l]; granted > amount {
 		left := m.lines[l]
 		m.lines[l] = balance{left.Settled, left.Leased - (granted - amount)}
-		m.leases[owner][l] = amount
+		m.leases[m.node][l] = amount
 	}
 	if m.faulty() {
 		return errLost
@@ -87,7 +93,7 @@ func (m teller) keep(_ context.Context, owner string, l line, amount credits.Mic
 	return nil
 }
 
-func (m teller) recall(ctx context.Context, l line) error {
+func (m modelBank) recall(ctx context.Context, l line) error {
 	for node, g := range m.ledgers {
 		if node != m.node {
 			_ = g.Recalled(ctx, l.String())
@@ -96,8 +102,8 @@ func (m teller) recall(ctx context.Context, l line) error {
 	return nil
 }
 
-// settle books a charge as Books.Settle does.
-func (m *model) settle(c charge) {
+// settle books a charge as the settlement of a log entry does.
+func (m *model) settle(c charge) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, l := range c.lines {
@@ -105,53 +111,57 @@ func (m *model) settle(c charge) {
 		m.lines[l] = balance{left.Settled + c.amount, left.Leased}
 	}
 	for _, h := range c.leased {
-		if granted, there := m.leases[h.owner][h.line]; there {
-			m.leases[h.owner][h.line] = granted - c.amount
-			left := m.lines[h.line]
-			m.lines[h.line] = balance{left.Settled, left.Leased - c.amount}
+		if granted := m.leases[h.owner][h.line]; granted < c.amount {
+			return fmt.Errorf("%s has leased %d of %v, less than the charge of %d", h.owner, granted, h.line, c.amount)
 		}
+		m.leases[h.owner][h.line] -= c.amount
+		left := m.lines[h.line]
+		m.lines[h.line] = balance{left.Settled, left.Leased - c.amount}
 	}
+	return nil
 }
 
-// bury ends an owner's leases; what it had open was charged before.
-func (m *model) bury(owner string) {
+// close ends an evicted node's leases, after its open calls were charged.
+func (m *model) close(node string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for l, granted := range m.leases[owner] {
+	for l, granted := range m.leases[node] {
 		left := m.lines[l]
 		m.lines[l] = balance{left.Settled, left.Leased - granted}
 	}
-	delete(m.leases, owner)
+	delete(m.leases, node)
 }
 
-// caller is a node of the model, with its calls under way.
-type caller struct {
-	name   string
-	life   int
-	buried bool // and does not know it yet
-	open   []*Reservation
-	// charged are calls under way that others have charged as reserved.
-	charged []*Reservation
+// modelNode is a process, in one of its incarnations.
+type modelNode struct {
+	id   string
+	open []*Reservation // of calls in progress
 }
 
-// TestNoCapIsEverOverspent tries random sequences of calls, crashes, lost
-// answers, burials of the living and new months on three nodes.
+// TestNoCapIsEverOverspent runs random sequences of calls, crashes, lost answers,
+// evictions of live nodes and new months on three nodes.
 func TestNoCapIsEverOverspent(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		ctx := t.Context()
 		now := time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
 		lose := false
-		m := &model{lines: map[line]balance{}, leases: map[string]map[line]credits.Micro{}, ledgers: map[string]*Ledger{},
+		m := &model{lines: map[line]balance{}, leases: map[string]map[line]credits.Micro{}, ledgers: map[string]*Ledger{}, evicted: map[string]bool{},
 			faulty: func() bool { return lose }}
-		join := func(c *caller) {
-			g := newLedger(teller{m, c.name}, Owner(c.name, c.life), false, func() bool { return !c.buried })
+		joined := 0
+		// start gives a process a new ID and no state. Its clock never tells that it
+		// was evicted.
+		start := func(c *modelNode) {
+			delete(m.ledgers, c.id)
+			joined++
+			*c = modelNode{id: fmt.Sprint("node_", joined)}
+			g := newLedger(modelBank{m, c.id}, c.id, false, func() bool { return true })
 			g.patience, g.poll = 0, 0
-			m.ledgers[c.name] = g
+			m.ledgers[c.id], m.leases[c.id] = g, map[line]credits.Micro{}
 		}
-		nodes := []*caller{{name: "a"}, {name: "b"}, {name: "c"}}
+		nodes := []*modelNode{{}, {}, {}}
 		for _, c := range nodes {
-			join(c)
+			start(c)
 		}
 		accounts := []Account{{Workspace, "ws"}, {Project, "ws/p"}, {Key, "key"}, {Key, "parent"}, {Key, "grandparent"}}
 		limits := make([]credits.Micro, len(accounts))
@@ -167,33 +177,29 @@ func TestNoCapIsEverOverspent(t *testing.T) {
 		}
 		spent := map[Period]credits.Micro{}
 		settle := func(c charge) {
-			m.settle(c)
+			if err := m.settle(c); err != nil {
+				rt.Fatal(err)
+			}
 			spent[c.lines[0].Period] += c.amount
 		}
-		// recover is what others do with a node that is dead, or seems so.
-		recover := func(c *caller) {
+		// evict is what others do with a node that is dead, or seems so.
+		evict := func(c *modelNode) {
+			if m.evicted[c.id] {
+				return
+			}
+			m.evicted[c.id] = true
 			for _, r := range c.open {
 				settle(charge{lines: r.lines, amount: r.Amount})
 			}
-			for life := range c.life + 1 {
-				m.bury(Owner(c.name, life))
-			}
+			m.close(c.id)
 		}
 		// end is the end of a call: it costs so much. Its node may hear later
-		// that the store has booked it.
+		// that the store has booked it. An evicted node can't settle.
 		var heard []func()
-		end := func(c *caller, cost credits.Micro, later bool) {
-			if n := len(c.charged); n > 0 { // a correction
-				r := c.charged[0]
-				c.charged = c.charged[1:]
-				cost = min(cost, r.Amount)
-				settle(charge{lines: r.lines, amount: cost - r.Amount})
-				r.Settled(r.Amount)
-				return
-			}
+		end := func(c *modelNode, cost credits.Micro, later bool) {
 			r := c.open[0]
 			c.open = c.open[1:]
-			if cost = min(cost, r.Amount); cost == 0 {
+			if cost = min(cost, r.Amount); cost == 0 || m.evicted[c.id] {
 				r.Release()
 				return
 			}
@@ -204,8 +210,8 @@ func TestNoCapIsEverOverspent(t *testing.T) {
 				r.Settled(cost)
 			}
 		}
-		endAny := func(c *caller, later bool) {
-			if len(c.open)+len(c.charged) > 0 {
+		endAny := func(c *modelNode, later bool) {
+			if len(c.open) > 0 {
 				end(c, credits.Micro(rapid.Int64Range(0, 40).Draw(rt, "cost")), later)
 			}
 		}
@@ -232,10 +238,14 @@ func TestNoCapIsEverOverspent(t *testing.T) {
 			}
 			return room
 		}
-		m.meanwhile = func() {
+		m.concurrently = func() {
 			if busy {
 				busy = false
-				endAny(rapid.SampledFrom(nodes).Draw(rt, "other"), rapid.Bool().Draw(rt, "later"))
+				other := rapid.SampledFrom(nodes).Draw(rt, "other")
+				if !calm && rapid.IntRange(0, 4).Draw(rt, "evict") == 0 {
+					evict(other)
+				}
+				endAny(other, rapid.Bool().Draw(rt, "later"))
 			}
 		}
 		// within holds the lines of a month, or of all, against limits.
@@ -257,17 +267,17 @@ func TestNoCapIsEverOverspent(t *testing.T) {
 					rt.Fatalf("%v: the books say %d settled and %d leased, %d were charged", l, b.Settled, b.Leased, spent[l.Period])
 				}
 			}
-			for _, c := range nodes {
-				for l, le := range m.ledgers[c.name].leases {
-					if le.granted < le.reserved || !c.buried && le.granted > m.leases[le.owner][l] {
-						rt.Fatalf("%s has %d of %v, %d reserved; the books say %d", le.owner, le.granted, l, le.reserved, m.leases[le.owner][l])
+			for id, g := range m.ledgers {
+				for l, le := range g.leases {
+					if stored := m.leases[id][l]; le.granted < le.reserved || !m.evicted[id] && le.granted > stored {
+						rt.Fatalf("%s has %d of %v, %d reserved; the ledger says %d", id, le.granted, l, le.reserved, stored)
 					}
 				}
 			}
 		}
 		for range rapid.IntRange(1, 25).Draw(rt, "steps") {
 			c := rapid.SampledFrom(nodes).Draw(rt, "node")
-			g := m.ledgers[c.name]
+			g := m.ledgers[c.id]
 			lose = rapid.IntRange(0, 19).Draw(rt, "fault") == 0 && !calm
 			busy = rapid.IntRange(0, 3).Draw(rt, "busy") == 0
 			quiet := !busy
@@ -281,6 +291,8 @@ func TestNoCapIsEverOverspent(t *testing.T) {
 				r, err := g.Reserve(ctx, caps, amount, now)
 				var refusal *Refusal
 				switch {
+				case err == nil && m.evicted[c.id]:
+					r.Release() // the intent can't be written
 				case err == nil:
 					c.open = append(c.open, r)
 					within(limits, r.lines[0].Period) // whatever was begun under others
@@ -288,7 +300,7 @@ func TestNoCapIsEverOverspent(t *testing.T) {
 					if room := roomOf(refusal.Account); calm && quiet && amount <= room {
 						rt.Fatalf("%d of the %s were refused, and %d are left", amount, refusal.Level, room)
 					}
-				case errors.Is(err, errLost), c.buried && errors.Is(err, db.ErrUnavailable):
+				case errors.Is(err, errLost), m.evicted[c.id] && errors.Is(err, db.ErrUnavailable):
 				default:
 					rt.Fatal(err)
 				}
@@ -297,17 +309,13 @@ func TestNoCapIsEverOverspent(t *testing.T) {
 			case 7:
 				_ = g.GiveBackIdle(ctx)
 			case 8: // it dies, and another is started
-				recover(c)
-				*c = caller{name: c.name, life: c.life + 1}
-				join(c)
-			case 9: // others declare it dead, and it lives
-				recover(c)
-				c.charged, c.open, c.buried = append(c.charged, c.open...), nil, true
+				evict(c)
+				start(c)
+			case 9: // others evict it, and it doesn't know yet
+				evict(c)
 			case 10: // it notices
-				if c.buried {
-					c.buried = false
-					c.life++
-					g.Renounce(Owner(c.name, c.life))
+				if m.evicted[c.id] {
+					start(c)
 				}
 			case 11:
 				now = now.Add(20 * time.Hour)
@@ -323,11 +331,11 @@ func TestNoCapIsEverOverspent(t *testing.T) {
 		}
 		// At rest nothing is set aside.
 		for _, c := range nodes {
-			for len(c.open)+len(c.charged) > 0 {
+			for len(c.open) > 0 {
 				end(c, 0, false)
 			}
 			for range 3 {
-				_ = m.ledgers[c.name].GiveBackIdle(ctx)
+				_ = m.ledgers[c.id].GiveBackIdle(ctx)
 			}
 		}
 		check()
@@ -335,75 +343,6 @@ func TestNoCapIsEverOverspent(t *testing.T) {
 			if b.Leased != 0 {
 				rt.Fatalf("%v: %d are still set aside", l, b.Leased)
 			}
-		}
-	})
-}
-
-// TestRenouncedReservationsLeaveNewLeasesAlone, on the store itself.
-func TestRenouncedReservationsLeaveNewLeasesAlone(t *testing.T) {
-	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		limit := 100 * credits.Credit
-		account := Account{Workspace, "ws"}
-		caps := []Cap{{account, &limit}}
-		books, now := NewBooks(d), time.Now()
-		g := books.Ledger("node_1", func() bool { return true })
-		reserve := func() *Reservation {
-			t.Helper()
-			r, err := g.Reserve(t.Context(), caps, credits.Credit, now)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return r
-		}
-		settle := func(c charge) {
-			t.Helper()
-			if err := d.Write(t.Context(), func(tx *db.Tx) error { return books.Settle(t.Context(), tx, []charge{c}) }); err != nil {
-				t.Fatal(err)
-			}
-		}
-		stored := func() (b Balance, lease int64) {
-			t.Helper()
-			b, err := Read(t.Context(), d, account, PeriodOf(now))
-			if err != nil {
-				t.Fatal(err)
-			}
-			err = d.QueryRow(t.Context(), "SELECT CAST(coalesce(sum(granted), 0) AS BIGINT) FROM spend_leases").Scan(&lease)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return b, lease
-		}
-		// Declared dead: it is charged as reserved, and the lease is closed.
-		old := reserve()
-		settle(charge{lines: old.lines, amount: old.Amount})
-		if err := d.Write(t.Context(), func(tx *db.Tx) error { return Close(t.Context(), tx, "node_1") }); err != nil {
-			t.Fatal(err)
-		}
-		g.Renounce(Owner("node_1", 1))
-		present := reserve()
-		before, lease := stored()
-		if before.Spent != credits.Credit || before.Reserved != credits.Micro(lease) || lease == 0 {
-			t.Fatalf("the books say %+v, with leases of %d", before, lease)
-		}
-		// The old one ends, at half of it.
-		settle(charge{lines: old.lines, amount: -credits.Credit / 2})
-		old.Settled(old.Amount)
-		if after, still := stored(); after.Spent != credits.Credit/2 || after.Reserved != before.Reserved || still != lease {
-			t.Errorf("the books say %+v, with leases of %d, of %+v, %d", after, still, before, lease)
-		}
-		// One of which nobody knew has no lease to come out of either.
-		settle(charge{lines: old.lines, amount: credits.Credit / 4, leased: []leased{{old.lines[0], "node_1"}}})
-		if after, still := stored(); after.Reserved != before.Reserved || still != lease {
-			t.Errorf("the books say %+v, with leases of %d, of %+v, %d", after, still, before, lease)
-		}
-		settle(present.charge(credits.Credit))
-		present.Settled(credits.Credit)
-		if err := g.Recalled(t.Context(), ""); err != nil {
-			t.Fatal(err)
-		}
-		if after, still := stored(); after.Spent != 7*credits.Credit/4 || after.Reserved != 0 || still != 0 {
-			t.Errorf("at rest the books say %+v, with leases of %d", after, still)
 		}
 	})
 }
@@ -422,10 +361,10 @@ func TestACrowdOnTwoNodesSpendsExactlyTheBudget(t *testing.T) {
 		if address[:8] != "postgres" {
 			nodes = 1 // the embedded database has one server
 		}
-		for n := range nodes {
+		for range nodes {
 			d := dbtest.Open(t, address)
 			b := NewBooks(d)
-			g := b.Ledger(fmt.Sprintf("node_%d", n), func() bool { return true })
+			g := b.Ledger(join(t, d))
 			d.OnSignal(SignalRecall, func(payload string) { go func() { _ = g.Recalled(context.Background(), payload) }() })
 			for range calls / nodes {
 				all.Go(func() {
@@ -469,7 +408,7 @@ func TestWhatOthersDoNotUseIsCalledBack(t *testing.T) {
 	ledgers := make([]*Ledger, 2)
 	for n := range ledgers {
 		d := dbtest.Open(t, address)
-		g := NewBooks(d).Ledger(fmt.Sprintf("node_%d", n), func() bool { return true })
+		g := NewBooks(d).Ledger(join(t, d))
 		g.patience = 10 * time.Second // on a busy machine
 		d.OnSignal(SignalRecall, func(payload string) {
 			// It takes a while, and whoever asked waits for it.
@@ -497,9 +436,9 @@ func TestTwoNodesThatWaitForEachOther(t *testing.T) {
 	var served atomic.Int64
 	var ready, all sync.WaitGroup
 	ready.Add(2)
-	for n := range 2 {
+	for range 2 {
 		d := dbtest.Open(t, address)
-		g := NewBooks(d).Ledger(fmt.Sprintf("node_%d", n), func() bool { return true })
+		g := NewBooks(d).Ledger(join(t, d))
 		g.patience = 3 * time.Second
 		d.OnSignal(SignalRecall, func(payload string) { go func() { _ = g.Recalled(context.Background(), payload) }() })
 		all.Go(func() {

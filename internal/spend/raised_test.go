@@ -20,8 +20,7 @@ func TestALimitThatWasRaisedForAWhileHoldsAgain(t *testing.T) {
 	account := Account{Key, "key_1"}
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		books := NewBooks(d)
-		sure := func() bool { return true }
-		one, other := books.Ledger("node_1", sure), books.Ledger("node_2", sure)
+		one, other := books.Ledger(join(t, d)), books.Ledger(join(t, d))
 		one.patience = 0
 		now := time.Now()
 		reserve := func(g *Ledger, limit credits.Micro) (*Reservation, error) {
@@ -53,8 +52,8 @@ type changing struct {
 	takes  int
 }
 
-func (b *changing) take(ctx context.Context, owner string, l line, limit, need, want credits.Micro) (credits.Micro, balance, error) {
-	got, left, err := b.bank.take(ctx, owner, l, limit, need, want)
+func (b *changing) take(ctx context.Context, l line, limit, need, want credits.Micro) (credits.Micro, balance, error) {
+	got, left, err := b.bank.take(ctx, l, limit, need, want)
 	if b.takes++; b.takes == 1 {
 		b.ledger.changed("")
 	}
@@ -64,7 +63,7 @@ func (b *changing) take(ctx context.Context, owner string, l line, limit, need, 
 func TestALeaseThatIsTakenWhileTheLimitChangesIsTakenAnew(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		g := NewBooks(d).Ledger("node_1", func() bool { return true })
+		g := NewBooks(d).Ledger(join(t, d))
 		b := &changing{bank: g.bank, ledger: g}
 		g.bank, g.aside = b, nil
 		limit := 10 * credits.Credit

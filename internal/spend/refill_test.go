@@ -16,7 +16,7 @@ func TestTheNextChunkIsTakenBeforeItIsNeeded(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		books := NewBooks(d)
-		g := books.Ledger("node_1", func() bool { return true })
+		g := books.Ledger(join(t, d))
 		refills := 0
 		g.aside = func(f func()) { refills++; f() }
 		limit, now := 1000*credits.Credit, time.Now()

@@ -393,16 +393,15 @@ func newestNode(t *testing.T, d *db.DB) (id string) {
 	return id
 }
 
-// bury has others know at once that a node is dead, which on PostgreSQL they
-// believe after a lease and a minute. It must be dead: one that lives trusts in
-// its lease.
+// bury evicts a dead node and ends its lane leases, which on PostgreSQL takes a
+// minute and a lease.
 func bury(t *testing.T, d *db.DB, at program.Place, dead string) {
 	t.Helper()
 	if at.DatabaseURL == "" {
 		return
 	}
 	err := d.Write(t.Context(), func(tx *db.Tx) error {
-		if _, err := tx.Exec(t.Context(), "UPDATE nodes SET seen_at = 0 WHERE id = $1", dead); err != nil {
+		if _, err := tx.Exec(t.Context(), "DELETE FROM nodes WHERE id = $1", dead); err != nil {
 			return err
 		}
 		_, err := tx.Exec(t.Context(), "UPDATE lanes SET owner = NULL, lease_until = NULL WHERE owner = $1", dead)

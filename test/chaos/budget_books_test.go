@@ -63,6 +63,35 @@ func upstream(t *testing.T, tokens func() int64, delay func() time.Duration) (ur
 	return server.URL + "/v1"
 }
 
+// slowStream is a provider whose streams send a token every few seconds until
+// over is closed, and then end.
+func slowStream(t *testing.T, over <-chan struct{}) (url string) {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		const head = `data: {"id":"chatcmpl-1","created":1,"model":"` + callModel + `","object":"chat.completion.chunk",`
+		w.Header().Set("Content-Type", "text/event-stream")
+		for tokens := 1; ; tokens++ {
+			fmt.Fprint(w, head+`"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":null}]}`+"\n\n")
+			_ = http.NewResponseController(w).Flush()
+			select {
+			case <-time.After(2 * time.Second):
+				continue
+			case <-r.Context().Done():
+				return
+			case <-over:
+			}
+			fmt.Fprint(w, head+`"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}`+"\n\n")
+			fmt.Fprintf(w, head+`"choices":[],"usage":{"prompt_tokens":10,"completion_tokens":%d,"total_tokens":0}}`+"\n\ndata: [DONE]\n\n", tokens)
+			return
+		}
+	}))
+	t.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+	})
+	return server.URL + "/v1"
+}
+
 // metered writes the settings of a server whose live calls go to the upstream,
 // as many at a time as there are, and returns the flag that names them.
 func metered(t *testing.T, at program.Place, upstream string) string {

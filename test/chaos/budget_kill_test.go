@@ -84,15 +84,7 @@ func (s *spending) round(t *testing.T, n, killAt int) {
 	s.outcomes = append(s.outcomes, outcomes...)
 
 	if s.at.DatabaseURL != "" {
-		// Others believe in a dead node for a minute. Its heartbeat is made an
-		// old one, so that the next to start takes over from it.
-		err := s.d.Write(t.Context(), func(tx *db.Tx) error {
-			_, err := tx.Exec(t.Context(), "UPDATE nodes SET seen_at = 0 WHERE id = $1", dead)
-			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		evict(t, s.d, dead) // other nodes would do so after a minute
 	}
 	s.mortal = serve(t, s.at, s.settings)
 	s.check(t, dead)

@@ -132,6 +132,34 @@ func count(t *testing.T, d *db.DB, query string, args ...any) int {
 	return int(n)
 }
 
+// evict removes a node from the cluster, as other nodes do after a minute
+// without its heartbeats.
+func evict(t *testing.T, d *db.DB, id string) {
+	t.Helper()
+	if err := d.Write(t.Context(), func(tx *db.Tx) error {
+		_, err := tx.Exec(t.Context(), "DELETE FROM nodes WHERE id = $1", id)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// evictAll evicts every node, when all of them are dead.
+func evictAll(t *testing.T, d *db.DB) {
+	t.Helper()
+	rows, err := d.Query(t.Context(), "SELECT id FROM nodes")
+	ids, err := db.All(rows, err, func(r db.Row) (id string, err error) {
+		err = r.Scan(&id)
+		return id, err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range ids {
+		evict(t, d, id)
+	}
+}
+
 // eventually waits for a condition of another process, which can only be polled.
 func eventually(t *testing.T, patience time.Duration, what string, holds func() bool) {
 	t.Helper()

@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"turnpike/internal/db"
 	"turnpike/test/chaos/program"
 )
 
@@ -61,15 +60,7 @@ func (k *killing) run(t *testing.T, server *program.Server) *program.Server {
 	server.Kill()
 
 	if k.last && k.at.DatabaseURL != "" {
-		// Other nodes believe in a dead one for a minute. Its heartbeat is
-		// made an old one, so that the next start takes over from it.
-		err := open(t, k.at).Write(t.Context(), func(tx *db.Tx) error {
-			_, err := tx.Exec(t.Context(), "UPDATE nodes SET seen_at = 0")
-			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		evictAll(t, open(t, k.at)) // so that the next start recovers its entries
 	}
 	// Every other server commits first and calls then, so that calls which are
 	// not streams leave open entries, too.

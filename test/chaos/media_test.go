@@ -74,13 +74,7 @@ func (w *workshop) revive(t *testing.T) {
 	w.deaths++
 	if w.at.DatabaseURL != "" {
 		(&customer{d: w.d}).expireLeases(t)
-		err := w.d.Write(t.Context(), func(tx *db.Tx) error {
-			_, err := tx.Exec(t.Context(), "UPDATE nodes SET seen_at = 0")
-			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		evictAll(t, w.d)
 	}
 	w.server = serve(t, w.at, w.args...)
 }
