@@ -6,6 +6,7 @@ package browser_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto"
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/log"
@@ -34,7 +36,7 @@ import (
 const password = "a few words nobody says"
 
 // patience is how long a page may take to come to what is waited for.
-const patience = 8 * time.Second
+const patience = 30 * time.Second
 
 // chromium is the one browser; every test has a profile of its own in it.
 var chromium context.Context
@@ -225,8 +227,30 @@ func eval[T any](b *tab, expression string) T {
 	return out
 }
 
-func (b *tab) path() string { return eval[string](b, "location.pathname + location.search") }
-func (b *tab) text() string { return eval[string](b, "document.body?.innerText ?? ''") }
+func (b *tab) path() string { return b.read("location.pathname + location.search") }
+func (b *tab) text() string { return b.read("document.body?.innerText ?? ''") }
+
+// read returns the value of an expression without side effects. If the tab
+// navigates during the evaluation, read evaluates it on the next page.
+func (b *tab) read(expression string) string {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	for {
+		out, err := chromedp.Run(ctx, chromedp.Evaluate[string](expression))
+		var protocol *cdproto.Error
+		if errors.As(err, &protocol) && protocol.Code == navigated && ctx.Err() == nil {
+			continue
+		}
+		if err != nil {
+			b.t.Errorf("%s: %v", expression, err)
+		}
+		return out
+	}
+}
+
+// navigated is DevTools' error code for an evaluation that a navigation ended.
+const navigated = -32000
 
 // quoted is a text inside of an XPath expression; the tests have no quotes in theirs.
 func quoted(s string) string { return `"` + s + `"` }

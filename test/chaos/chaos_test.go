@@ -5,11 +5,9 @@ package chaos
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -21,29 +19,12 @@ import (
 // full is the long form of the tests, which `make chaos` runs.
 var full = os.Getenv("TURNPIKE_CHAOS") == "full"
 
-// build compiles the program once for all tests of this process.
-var build = sync.OnceValues(func() (program.Binary, error) { return program.Build(buildFolder) })
+func TestMain(m *testing.M) { program.Main(m) }
 
-var buildFolder string
-
-func TestMain(m *testing.M) {
-	os.Exit(run(m))
-}
-
-func run(m *testing.M) int {
-	var err error
-	if buildFolder, err = os.MkdirTemp("", "turnpike-chaos-"); err != nil {
-		fmt.Fprintln(os.Stderr, "chaos:", err)
-		return 1
-	}
-	defer os.RemoveAll(buildFolder)
-	return m.Run()
-}
-
-// binary is the program, built.
+// binary returns the program to crash.
 func binary(t *testing.T) program.Binary {
 	t.Helper()
-	b, err := build()
+	b, err := program.Self()
 	if err != nil {
 		t.Fatal(err)
 	}

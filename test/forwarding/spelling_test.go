@@ -33,6 +33,8 @@ providers:
       - {id: film, upstream: film-1, kind: video, price: {per_second: 0.01}}
 `
 
+func TestMain(m *testing.M) { program.Main(m) }
+
 // server is the built program in front of the upstream.
 type server struct {
 	url, key string
@@ -41,7 +43,7 @@ type server struct {
 
 func start(t *testing.T) *server {
 	t.Helper()
-	binary, err := program.Build(t.TempDir())
+	binary, err := program.Self()
 	if err != nil {
 		t.Fatal(err)
 	}

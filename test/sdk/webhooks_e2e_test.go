@@ -107,6 +107,8 @@ func TestOthersLibrariesAcceptWhatTheServerDelivers(t *testing.T) {
 	}
 }
 
+func TestMain(m *testing.M) { program.Main(m) }
+
 // running is the real program with a customer.
 type running struct {
 	*program.Server
@@ -115,7 +117,7 @@ type running struct {
 
 func startProgram(t *testing.T) *running {
 	t.Helper()
-	binary, err := program.Build(t.TempDir())
+	binary, err := program.Self()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,5 +1,5 @@
-// Package program builds the real binary and runs it as a process of its own,
-// for the tests that crash it and the measurements that compare it.
+// Package program runs Turnpike in a separate process, for the tests that crash
+// it and the benchmarks that measure it.
 package program
 
 import (
@@ -11,10 +11,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"turnpike/internal/cli"
 )
 
 // MasterKey is the master key of every server that is given one.
@@ -23,18 +26,39 @@ const MasterKey = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1
 // startTimeout bounds a start on a loaded machine, migrations included.
 const startTimeout = 60 * time.Second
 
-// Binary is the built program.
-type Binary string
+// asProgram makes a test binary behave as the turnpike command.
+const asProgram = "RUN_AS_TURNPIKE=1"
 
-// Build compiles the program into the folder, the way `make build` does.
-func Build(folder string) (Binary, error) {
-	path := filepath.Join(folder, "turnpike")
+// Binary is an executable that behaves as the turnpike command.
+type Binary struct {
+	path string
+	env  []string
+}
+
+// Build compiles the release binary into dir, as `make build` does.
+func Build(dir string) (Binary, error) {
+	path := filepath.Join(dir, "turnpike")
 	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", path, "turnpike")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build the program: %w\n%s", err, out)
+		return Binary{}, fmt.Errorf("build the program: %w\n%s", err, out)
 	}
-	return Binary(path), nil
+	return Binary{path: path}, nil
+}
+
+// Self returns the running test binary as the program, which saves compiling
+// everything a second time. Its TestMain must be Main.
+func Self() (Binary, error) {
+	path, err := os.Executable()
+	return Binary{path: path, env: []string{asProgram}}, err
+}
+
+// Main is a TestMain for test binaries that start themselves as the program.
+func Main(m interface{ Run() int }) {
+	if slices.Contains(os.Environ(), asProgram) {
+		os.Exit(cli.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	}
+	os.Exit(m.Run())
 }
 
 // Place is where a server keeps its data: in Folder alone, or with DatabaseURL
@@ -48,13 +72,14 @@ type Place struct {
 // command prepares the program with the place's settings and none of those
 // that happen to be around us.
 func (b Binary) command(at Place, args ...string) *exec.Cmd {
-	cmd := exec.Command(string(b), args...)
+	cmd := exec.Command(b.path, args...)
 	cmd.Dir = at.Folder
 	for _, v := range os.Environ() {
 		if !strings.HasPrefix(v, "TURNPIKE_") && !strings.HasPrefix(v, "PG") {
 			cmd.Env = append(cmd.Env, v)
 		}
 	}
+	cmd.Env = append(cmd.Env, b.env...)
 	cmd.Env = append(cmd.Env, "TURNPIKE_DATA="+at.Folder)
 	if at.DatabaseURL != "" {
 		cmd.Env = append(cmd.Env, "TURNPIKE_DATABASE_URL="+at.DatabaseURL, "TURNPIKE_MASTER_KEY="+MasterKey)
