@@ -2,44 +2,45 @@ package files
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"net/url"
 	"os"
-	"strings"
+	"strconv"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/feature/s3/manager"
-	"github.com/aws/aws-sdk-go-v2/service/s3"
-	"gocloud.dev/blob"
-	_ "gocloud.dev/blob/s3blob" // s3:// is one of the addresses
-	"gocloud.dev/gcerrors"
+	"github.com/minio/minio-go/v7"
+	"github.com/minio/minio-go/v7/pkg/credentials"
 
 	"turnpike/internal/ids"
 )
 
 const (
-	// bucketPatience is how long a bucket may take to answer.
-	bucketPatience = 10 * time.Second
-	// slowest is the least that a line to a bucket carries, in bytes a second,
-	// and underWay what is sent at once.
-	slowest  = 256 << 10
-	underWay = manager.DefaultUploadConcurrency * manager.DefaultUploadPartSize
-	// abortPatience is how long it may take to forget an upload. A server that
-	// stops waits for it.
-	abortPatience = 4 * time.Second
+	// bucketTimeout limits how long a bucket may take to answer.
+	bucketTimeout = 10 * time.Second
+	// slowestUpload is the lowest rate an upload may have, in bytes per second,
+	// and inFlightBytes how much of it is sent concurrently.
+	slowestUpload = 256 << 10
+	inFlightBytes = uploadParts * uploadPartSize
+	// Files above uploadPartSize, S3's usual minimum for minio-go, are sent in parts.
+	uploadParts    = 4
+	uploadPartSize = 16 << 20
+	// bucketRetries is how often a request is sent at most. Jobs retry, too.
+	bucketRetries = 3
 )
 
 var (
-	// errSilent takes the place of a context's error: nobody has left, and no
-	// deadline of the caller's is over.
+	// errSilent replaces a context's error: the bucket stopped answering, while
+	// the caller is still there and within its own deadline.
 	errSilent   = errors.New("the bucket does not answer")
-	errNoBucket = errors.New("there is no such bucket as files.url names")
+	errNoBucket = errors.New("the bucket named in files.url does not exist")
 )
 
-// orSilent says of an error that it is the bucket's silence, if it is.
+// orSilent marks an error as the bucket's silence if that is its cause.
 func orSilent(ctx context.Context, err error) error {
 	if err != nil && context.Cause(ctx) == errSilent {
 		return fmt.Errorf("%w: %v", errSilent, err)
@@ -47,183 +48,216 @@ func orSilent(ctx context.Context, err error) error {
 	return err
 }
 
-// openBucket opens a bucket by its URL. Amazon's newer checksums are left out
-// where the URL does not ask for them: other makes do not know them, the hash
-// is in the name, and the SDK writes a line for each answer without one.
-func openBucket(ctx context.Context, address string) (*blob.Bucket, error) {
+// bucket is S3-compatible storage.
+type bucket struct {
+	name    string
+	core    *minio.Core
+	timeout time.Duration
+}
+
+// openBucket opens the bucket at an address such as
+// s3://name?region=eu-central-1&endpoint=https://minio.internal:9000&use_path_style=true.
+func openBucket(address string, timeout time.Duration) (*bucket, error) {
 	u, err := url.Parse(address)
+	if err != nil {
+		return nil, errors.New("files.url is not a URL") // the parser's error quotes it
+	}
+	options := minio.Options{Secure: true, MaxRetries: bucketRetries, BucketLookup: minio.BucketLookupAuto,
+		Region: cmp.Or(os.Getenv("AWS_REGION"), os.Getenv("AWS_DEFAULT_REGION")),
+		Creds: credentials.NewChainCredentials([]credentials.Provider{
+			&credentials.EnvAWS{},
+			&credentials.FileAWSCredentials{Profile: u.Query().Get("profile")},
+			&credentials.IAM{},
+		})}
+	host := "s3.amazonaws.com"
+	for name, values := range u.Query() {
+		switch value := values[0]; name {
+		case "region":
+			options.Region = value
+		case "endpoint":
+			at, err := url.Parse(value)
+			if err != nil || at.Host == "" || (at.Scheme != "https" && at.Scheme != "http") {
+				return nil, errors.New("the endpoint in files.url must be an http:// or https:// URL")
+			}
+			host, options.Secure = at.Host, at.Scheme == "https"
+		case "use_path_style":
+			pathStyle, err := strconv.ParseBool(value)
+			if err != nil {
+				return nil, errors.New("use_path_style in files.url must be true or false")
+			}
+			if pathStyle {
+				options.BucketLookup = minio.BucketLookupPath
+			}
+		case "profile":
+		default:
+			return nil, fmt.Errorf("unknown parameter %q in files.url; allowed: endpoint, profile, region, use_path_style", name)
+		}
+	}
+	core, err := minio.NewCore(host, &options)
 	if err != nil {
 		return nil, err
 	}
-	if u.Scheme == "s3" {
-		query := u.Query()
-		for _, name := range []string{"request_checksum_calculation", "response_checksum_validation"} {
-			if !query.Has(name) {
-				query.Set(name, "when_required")
-			}
-		}
-		u.RawQuery = query.Encode()
-	}
-	bucket, err := blob.OpenBucket(ctx, u.String())
-	if err != nil { // its words quote the address, which may have a secret in it
-		return nil, errors.New(strings.ReplaceAll(err.Error(), u.String(), u.Redacted()))
-	}
-	return bucket, nil
+	return &bucket{name: u.Host, core: core, timeout: timeout}, nil
 }
 
-// CheckBucket tells whether a bucket can be reached and listed, and whether a
-// small object can be written, read and deleted there: all that a server will
-// want of it, and would find out when it first does.
+// CheckBucket checks that a bucket can be reached and listed, and that a small
+// object can be written, read and deleted there.
 func CheckBucket(ctx context.Context, address string) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, bucketPatience, errSilent)
+	ctx, cancel := context.WithTimeoutCause(ctx, bucketTimeout, errSilent)
 	defer cancel()
-	bucket, err := openBucket(ctx, address)
+	b, err := openBucket(address, bucketTimeout)
 	if err != nil {
 		return fmt.Errorf("open the bucket of files.url: %w", err)
 	}
-	defer bucket.Close()
-	return orSilent(ctx, try(ctx, bucket))
+	return orSilent(ctx, b.try(ctx))
 }
 
-func try(ctx context.Context, bucket *blob.Bucket) error {
-	there, err := bucket.IsAccessible(ctx)
-	if err != nil {
-		return fmt.Errorf("look into the bucket of files.url: %w", err)
+func (b *bucket) try(ctx context.Context) error {
+	if err := b.reachable(ctx); errors.Is(err, errNoBucket) {
+		return err
+	} else if err != nil {
+		return fmt.Errorf("list the bucket of files.url: %w", err)
 	}
-	if !there {
-		return errNoBucket
+	key, text := "doctor/"+ids.New("try"), []byte("turnpike doctor") // no workspace has such an ID
+	f := File{Bytes: int64(len(text)), ContentType: "text/plain"}
+	if err := b.write(ctx, key, f, bytes.NewReader(text)); err != nil {
+		return fmt.Errorf("write to the bucket of files.url: %w", err)
 	}
-	key, text := "doctor/"+ids.New("try"), []byte("turnpike doctor") // no workspace has such a name
-	if err := bucket.WriteAll(ctx, key, text, &blob.WriterOptions{ContentType: "text/plain"}); err != nil {
-		return fmt.Errorf("write into the bucket of files.url: %w", err)
-	}
-	got, err := bucket.ReadAll(ctx, key)
-	if err == nil && !bytes.Equal(got, text) {
-		err = errors.New("it is not what was written")
-	}
+	err := b.compare(ctx, key, text)
 	if err != nil {
 		err = fmt.Errorf("read from the bucket of files.url: %w", err)
 	}
-	if failed := bucket.Delete(ctx, key); failed != nil {
+	if failed := b.remove(ctx, key); failed != nil {
 		err = errors.Join(err, fmt.Errorf("delete from the bucket of files.url: %w", failed))
 	}
 	return err
 }
 
-// present tells objects that are missing from a bucket that is: with another
-// name in files.url everything would seem to be gone.
-func (s *Store) present(ctx context.Context) error {
-	if !s.remote {
-		_, err := os.Stat(s.folder.spoolPath())
+func (b *bucket) compare(ctx context.Context, key string, want []byte) error {
+	r, err := b.open(ctx, key, 0)
+	if err != nil {
 		return err
 	}
-	there, err := s.bucket.IsAccessible(ctx)
-	if err == nil && !there {
+	defer r.Close()
+	got, err := io.ReadAll(r)
+	if err == nil && !bytes.Equal(got, want) {
+		err = errors.New("the content differs from what was written")
+	}
+	return err
+}
+
+// reachable tells missing objects from a missing bucket: with another name in
+// files.url every file would seem to be gone.
+func (b *bucket) reachable(ctx context.Context) error {
+	exists, err := b.core.BucketExists(ctx, b.name)
+	if err == nil && !exists {
 		err = errNoBucket
 	}
 	return err
 }
 
-// has reports whether the file is there as a whole.
-func (s *Store) has(ctx context.Context, key string, size int64) (bool, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, s.patience, errSilent)
-	defer cancel()
-	found, err := s.bucket.Attributes(ctx, key)
-	if gcerrors.Code(err) == gcerrors.NotFound {
-		return false, nil
+// orMissing translates the bucket's "no such key".
+func orMissing(err error) error {
+	if err != nil && minio.ToErrorResponse(err).Code == minio.NoSuchKey {
+		return fmt.Errorf("%w: %w", errMissing, err)
 	}
-	return err == nil && found.Size == size, orSilent(ctx, err)
+	return err
 }
 
-// source is a file that can be sent again, and in parts.
-type source interface {
-	io.ReadSeeker
-	io.ReaderAt
+func (b *bucket) size(ctx context.Context, key string) (int64, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, b.timeout, errSilent)
+	defer cancel()
+	found, err := b.core.StatObject(ctx, b.name, key, minio.StatObjectOptions{})
+	return found.Size, orSilent(ctx, orMissing(err))
 }
 
-// watched tells of each of its pieces that is taken.
-type watched struct {
+// remove deletes an object. S3 doesn't report a missing one.
+func (b *bucket) remove(ctx context.Context, key string) error {
+	return b.core.RemoveObject(ctx, b.name, key, minio.RemoveObjectOptions{})
+}
+
+// progressReader reports every read of a source.
+type progressReader struct {
 	source
-	taken func()
+	progress func()
 }
 
-func (w watched) Read(p []byte) (int, error) {
-	w.taken()
-	return w.source.Read(p)
+func (p progressReader) Read(b []byte) (int, error) {
+	p.progress()
+	return p.source.Read(b)
 }
 
-func (w watched) ReadAt(p []byte, at int64) (int, error) {
-	w.taken()
-	return w.source.ReadAt(p, at)
+func (p progressReader) ReadAt(b []byte, at int64) (int, error) {
+	p.progress()
+	return p.source.ReadAt(b, at)
 }
 
-// upload has the bucket show the whole file or none of it. It may take as long
-// as it goes on.
-func (s *Store) upload(ctx context.Context, key string, f File, from source) error {
-	ctx, giveUp := context.WithCancelCause(ctx)
-	defer giveUp(nil)
-	// It stores what it has before it answers. And what was read is not there
-	// yet: the system takes parts from us sooner than a slow line does.
-	patience := 2*s.patience + time.Duration(min(f.Bytes, underWay))*time.Second/slowest
-	idle := time.AfterFunc(patience, func() { giveUp(errSilent) })
+// write uploads a file, which appears in the bucket as a whole or not at all.
+// An upload may take as long as it makes progress.
+func (b *bucket) write(ctx context.Context, key string, f File, from source) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	// The bucket stores everything before it answers, and bytes that were read
+	// may still be in the operating system's buffers on a slow connection.
+	timeout := 2*b.timeout + time.Duration(min(f.Bytes, inFlightBytes))*time.Second/slowestUpload
+	idle := time.AfterFunc(timeout, func() { cancel(errSilent) })
 	defer idle.Stop()
-	return orSilent(ctx, s.bucket.Upload(ctx, key, watched{from, func() { idle.Reset(patience) }},
-		&blob.WriterOptions{ContentType: f.ContentType, BeforeWrite: tidy}))
+	_, err := b.core.Client.PutObject(ctx, b.name, key, progressReader{from, func() { idle.Reset(timeout) }}, f.Bytes,
+		minio.PutObjectOptions{ContentType: f.ContentType, PartSize: uploadPartSize, NumThreads: uploadParts})
+	return orSilent(ctx, err)
 }
 
-// tidy has parts removed that were sent before an upload was cut off.
-func tidy(as func(any) bool) error {
-	var u *manager.Uploader
-	if as(&u) {
-		u.S3 = tidying{u.S3}
-	}
-	return nil
-}
-
-// tidying gives uploads up in a time of their own: the SDK does so in that of
-// the upload, which is over when it was cut off.
-type tidying struct{ manager.UploadAPIClient }
-
-func (t tidying) AbortMultipartUpload(ctx context.Context, in *s3.AbortMultipartUploadInput, options ...func(*s3.Options)) (*s3.AbortMultipartUploadOutput, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortPatience)
-	defer cancel()
-	return t.UploadAPIClient.AbortMultipartUpload(ctx, in, options...)
-}
-
-// opened is a file that is being read. The bucket may take its time for each
-// piece, and whoever reads for what is done with it.
-type opened struct {
+// download is an object being read. Each read of the bucket has a timeout; the
+// time that the consumer takes in between doesn't count.
+type download struct {
 	io.ReadCloser
 	ctx     context.Context
-	giveUp  context.CancelCauseFunc
-	silence *time.Timer
-	within  time.Duration
+	cancel  context.CancelCauseFunc
+	idle    *time.Timer
+	timeout time.Duration
 }
 
-// open opens a file from some place on.
-func (s *Store) open(ctx context.Context, key string, at int64) (io.ReadCloser, error) {
-	ctx, giveUp := context.WithCancelCause(ctx)
-	silence := time.AfterFunc(s.patience, func() { giveUp(errSilent) })
-	defer silence.Stop()
-	r, err := s.bucket.NewRangeReader(ctx, key, at, -1, nil)
-	if err != nil {
-		defer giveUp(nil)
-		return nil, orSilent(ctx, err)
+func (b *bucket) open(ctx context.Context, key string, offset int64) (io.ReadCloser, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	idle := time.AfterFunc(b.timeout, func() { cancel(errSilent) })
+	defer idle.Stop()
+	var options minio.GetObjectOptions
+	if offset > 0 {
+		if err := options.SetRange(offset, 0); err != nil {
+			cancel(nil)
+			return nil, err
+		}
 	}
-	return &opened{r, ctx, giveUp, silence, s.patience}, nil
+	r, _, _, err := b.core.GetObject(ctx, b.name, key, options)
+	if err != nil {
+		defer cancel(nil)
+		return nil, orSilent(ctx, orMissing(err))
+	}
+	return &download{r, ctx, cancel, idle, b.timeout}, nil
 }
 
-func (o *opened) Read(p []byte) (int, error) {
-	o.silence.Reset(o.within)
-	n, err := o.ReadCloser.Read(p)
-	o.silence.Stop()
+func (d *download) Read(p []byte) (int, error) {
+	d.idle.Reset(d.timeout)
+	n, err := d.ReadCloser.Read(p)
+	d.idle.Stop()
 	if err == io.EOF {
 		return n, err
 	}
-	return n, orSilent(o.ctx, err)
+	return n, orSilent(d.ctx, err)
 }
 
-func (o *opened) Close() error {
-	defer o.giveUp(nil)
-	return o.ReadCloser.Close()
+func (d *download) Close() error {
+	defer d.cancel(nil)
+	return d.ReadCloser.Close()
+}
+
+// signedURL returns the bucket's own URL of an object. It is signed for each
+// download: with a role's credentials it may expire before Turnpike's own.
+func (b *bucket) signedURL(ctx context.Context, key string, f File, disposition string, life time.Duration) (string, error) {
+	u, err := b.core.Presign(ctx, http.MethodGet, b.name, key, life,
+		url.Values{"response-content-type": {f.ContentType}, "response-content-disposition": {disposition}})
+	if err != nil {
+		return "", err
+	}
+	return u.String(), nil
 }

@@ -10,8 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"gocloud.dev/gcerrors"
-
 	"turnpike/internal/db"
 	"turnpike/internal/ids"
 )
@@ -190,7 +188,7 @@ func (s *Store) remove(ctx context.Context, keys []string) error {
 	var all sync.WaitGroup
 	for i, key := range keys {
 		all.Go(func() {
-			if err := s.bucket.Delete(ctx, key); gcerrors.Code(err) == gcerrors.NotFound {
+			if err := s.storage.remove(ctx, key); errors.Is(err, errMissing) {
 				missing.Store(true)
 			} else {
 				failures[i] = err
@@ -199,7 +197,7 @@ func (s *Store) remove(ctx context.Context, keys []string) error {
 	}
 	all.Wait()
 	if missing.Load() {
-		failures = append(failures, s.present(ctx))
+		failures = append(failures, s.storage.reachable(ctx))
 	}
 	return errors.Join(failures...)
 }

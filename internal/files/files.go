@@ -20,12 +20,8 @@ import (
 	"hash"
 	"io"
 	"mime"
-	"os"
 	"sync/atomic"
 	"time"
-
-	"gocloud.dev/blob"
-	"gocloud.dev/gcerrors"
 
 	"turnpike/internal/db"
 	"turnpike/internal/ids"
@@ -36,7 +32,29 @@ var (
 	ErrFull = errors.New("no room for files")
 	// ErrGone: the file was removed, or never was.
 	ErrGone = errors.New("the file is gone")
+	// errMissing is a storage's error for an object that it doesn't have.
+	errMissing = errors.New("no such object")
 )
+
+// storage holds the bytes of files: a bucket or a directory.
+type storage interface {
+	// write stores a whole file or nothing.
+	write(ctx context.Context, key string, f File, from source) error
+	// size returns an object's size, or errMissing.
+	size(ctx context.Context, key string) (int64, error)
+	// open reads an object from an offset, or returns errMissing.
+	open(ctx context.Context, key string, offset int64) (io.ReadCloser, error)
+	// remove deletes an object. It may return errMissing.
+	remove(ctx context.Context, key string) error
+	// reachable fails if the storage itself is missing, not just an object.
+	reachable(ctx context.Context) error
+}
+
+// source is a file that can be sent again, and in parts.
+type source interface {
+	io.ReadSeeker
+	io.ReaderAt
+}
 
 // Owner is the tenant that a file belongs to.
 type Owner struct{ WorkspaceID, Environment string }
@@ -64,10 +82,10 @@ type Options struct {
 	Retention time.Duration
 	// FromBucket has downloads come from the bucket itself, if it can sign.
 	FromBucket bool
-	// Patience is how long a bucket may take to answer; zero means 10 seconds.
-	// It may take longer for the next bytes of an upload.
-	Patience time.Duration
-	Now      func() time.Time
+	// Timeout limits how long a bucket may take to answer; zero means 10 seconds.
+	// The next bytes of an upload may take longer.
+	Timeout time.Duration
+	Now     func() time.Time
 }
 
 // Store keeps files.
@@ -77,16 +95,15 @@ type Store struct {
 	publicURL  string
 	retention  time.Duration
 	fromBucket bool
-	patience   time.Duration
 	now        func() time.Time
 
-	bucket *blob.Bucket
-	folder *folder
-	remote bool // the bucket is not the folder
-	group  *db.Group
-	claims *db.Queue[claim]
-	ends   *db.Queue[string]
-	closed atomic.Bool
+	storage storage
+	folder  *folder
+	bucket  *bucket // nil if the folder is the storage
+	group   *db.Group
+	claims  *db.Queue[claim]
+	ends    *db.Queue[string]
+	closed  atomic.Bool
 }
 
 // Retention is for how long a file is kept.
@@ -95,7 +112,7 @@ func (s *Store) Retention() time.Duration { return s.retention }
 // Open opens the folder or the bucket.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	s := &Store{db: o.DB, key: o.Key, publicURL: o.PublicURL, retention: o.Retention, fromBucket: o.FromBucket,
-		patience: cmp.Or(o.Patience, bucketPatience), now: o.Now, remote: o.URL != ""}
+		now: o.Now}
 	// The embedded database is one server's alone, and so is the folder then.
 	leftovers := time.Duration(0)
 	if o.DB.Engine() != "sqlite" {
@@ -105,13 +122,12 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if s.folder, err = openFolder(o.Folder, leftovers); err != nil {
 		return nil, fmt.Errorf("open the folder of files: %w", err)
 	}
-	if s.remote {
-		s.bucket, err = openBucket(ctx, o.URL)
-	} else {
-		s.bucket, err = s.folder.bucket()
-	}
-	if err != nil {
-		return nil, fmt.Errorf("open the store of files: %w", err)
+	s.storage = s.folder
+	if o.URL != "" {
+		if s.bucket, err = openBucket(o.URL, cmp.Or(o.Timeout, bucketTimeout)); err != nil {
+			return nil, fmt.Errorf("open the bucket of files: %w", err)
+		}
+		s.storage = s.bucket
 	}
 	// A group of its own: a claim may wait for a purge, which waits for the
 	// bucket, and nothing else should wait with it.
@@ -131,7 +147,7 @@ func (s *Store) Close() error {
 		return nil
 	}
 	s.group.Stop()
-	return s.bucket.Close()
+	return nil
 }
 
 // Put stores what r gives, for the holder (a job's id). It is spooled on the
@@ -144,33 +160,15 @@ func (s *Store) Put(ctx context.Context, o Owner, holder, contentType string, r 
 	}
 	defer spooled.discard()
 	f := describe(sum, size, contentType)
-	return f, s.keep(ctx, o, holder, f, func(key string) error {
-		if s.remote {
-			if _, err := spooled.Seek(0, io.SeekStart); err != nil {
-				return err
-			}
-			return s.upload(ctx, key, f, spooled)
-		}
-		return s.folder.adopt(spooled, key)
-	})
+	return f, s.keep(ctx, o, holder, f, spooled)
 }
 
-// PutBytes is Put for what is in memory already.
+// PutBytes is Put for content that is already in memory.
 func (s *Store) PutBytes(ctx context.Context, o Owner, holder, contentType string, data []byte) (File, error) {
 	sum := sha256.New()
 	sum.Write(data)
 	f := describe(sum, int64(len(data)), contentType)
-	return f, s.keep(ctx, o, holder, f, func(key string) error {
-		if s.remote {
-			return s.upload(ctx, key, f, bytes.NewReader(data))
-		}
-		spooled, _, err := s.folder.spool(bytes.NewReader(data))
-		if err != nil {
-			return err
-		}
-		defer spooled.discard()
-		return s.folder.adopt(spooled, key)
-	})
+	return f, s.keep(ctx, o, holder, f, bytes.NewReader(data))
 }
 
 // unknownType is that of a file of which nobody said what it is.
@@ -186,7 +184,7 @@ func describe(sum hash.Hash, size int64, contentType string) File {
 // keep claims the file, and only then looks whether its bytes are there: from
 // the claim on no purge removes them. The other way round, one could do so
 // between the two.
-func (s *Store) keep(ctx context.Context, o Owner, holder string, f File, write func(key string) error) error {
+func (s *Store) keep(ctx context.Context, o Owner, holder string, f File, from source) error {
 	now := s.now()
 	c := claim{o, holder, ids.New(uploads), f, now, now.Add(s.retention)}
 	if err := s.claims.Add(c).Wait(ctx); err != nil {
@@ -199,10 +197,10 @@ func (s *Store) keep(ctx context.Context, o Owner, holder string, f File, write 
 		return errors.Join(fmt.Errorf("look for a file: %w", err), s.end(ctx, c))
 	}
 	if !there {
-		err = write(key)
+		err = s.storage.write(ctx, key, f, from)
 	}
 	// What was cut off on the way to a bucket may still come through.
-	if err == nil || !s.remote {
+	if err == nil || s.bucket == nil {
 		err = errors.Join(err, s.end(ctx, c))
 	}
 	if err != nil {
@@ -214,11 +212,20 @@ func (s *Store) keep(ctx context.Context, o Owner, holder string, f File, write 
 // key is the file's place in the bucket.
 func (o Owner) key(sha256 string) string { return o.WorkspaceID + "/" + o.Environment + "/" + sha256 }
 
+// has reports whether the file is stored as a whole.
+func (s *Store) has(ctx context.Context, key string, size int64) (bool, error) {
+	found, err := s.storage.size(ctx, key)
+	if errors.Is(err, errMissing) {
+		return false, nil
+	}
+	return err == nil && found == size, err
+}
+
 // Read opens a stored file. It must be closed.
 func (s *Store) Read(ctx context.Context, o Owner, sha256 string) (io.ReadCloser, error) {
-	r, err := s.open(ctx, o.key(sha256), 0)
-	if gcerrors.Code(err) == gcerrors.NotFound || errors.Is(err, os.ErrNotExist) {
-		if err = s.present(ctx); err == nil {
+	r, err := s.storage.open(ctx, o.key(sha256), 0)
+	if errors.Is(err, errMissing) {
+		if err = s.storage.reachable(ctx); err == nil {
 			err = ErrGone
 		}
 	}

@@ -1,6 +1,7 @@
 package files
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -8,9 +9,6 @@ import (
 	"path/filepath"
 	"sync"
 	"time"
-
-	"gocloud.dev/blob"
-	"gocloud.dev/blob/fileblob"
 
 	"turnpike/internal/durable"
 )
@@ -56,8 +54,56 @@ func openFolder(path string, leftovers time.Duration) (*folder, error) {
 
 func (f *folder) spoolPath() string { return filepath.Join(f.path, spoolFolder) }
 
-func (f *folder) bucket() (*blob.Bucket, error) {
-	return fileblob.OpenBucket(f.path, &fileblob.Options{Metadata: fileblob.MetadataDontWrite, NoTempDir: true})
+// filePath returns where an object is. Its key has IDs and a hash only.
+func (f *folder) filePath(key string) string { return filepath.Join(f.path, filepath.FromSlash(key)) }
+
+// orNotExist translates the file system's "no such file".
+func orNotExist(err error) error {
+	if errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("%w: %w", errMissing, err)
+	}
+	return err
+}
+
+func (f *folder) size(_ context.Context, key string) (int64, error) {
+	info, err := os.Stat(f.filePath(key))
+	if err != nil {
+		return 0, orNotExist(err)
+	}
+	return info.Size(), nil
+}
+
+func (f *folder) open(_ context.Context, key string, offset int64) (io.ReadCloser, error) {
+	file, err := os.Open(f.filePath(key))
+	if err != nil {
+		return nil, orNotExist(err)
+	}
+	if _, err := file.Seek(offset, io.SeekStart); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
+}
+
+func (f *folder) remove(_ context.Context, key string) error {
+	return orNotExist(os.Remove(f.filePath(key)))
+}
+
+func (f *folder) reachable(context.Context) error {
+	_, err := os.Stat(f.spoolPath())
+	return err
+}
+
+// write stores a file under its key. A spooled one is moved and not copied.
+func (f *folder) write(_ context.Context, key string, _ File, from source) error {
+	s, ok := from.(spooled)
+	if !ok {
+		var err error
+		if s, _, err = f.spool(from); err != nil {
+			return err
+		}
+		defer s.discard()
+	}
+	return f.adopt(s, key)
 }
 
 // spooled is a file that nobody knows yet.
@@ -69,7 +115,7 @@ func (s spooled) discard() {
 	_ = os.Remove(s.Name())
 }
 
-// spool writes what r gives into a file of its own.
+// spool copies r into a new file and rewinds it.
 func (f *folder) spool(r io.Reader) (spooled, int64, error) {
 	file, err := os.CreateTemp(f.spoolPath(), "*")
 	if err != nil {
@@ -77,6 +123,9 @@ func (f *folder) spool(r io.Reader) (spooled, int64, error) {
 	}
 	s := spooled{file}
 	n, err := io.Copy(file, r)
+	if err == nil {
+		_, err = file.Seek(0, io.SeekStart)
+	}
 	if err != nil {
 		s.discard()
 		return spooled{}, 0, orFull(err)
@@ -90,7 +139,7 @@ func (f *folder) adopt(s spooled, key string) error {
 	if err := s.Sync(); err != nil {
 		return orFull(err)
 	}
-	path := filepath.Join(f.path, filepath.FromSlash(key))
+	path := f.filePath(key)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return orFull(err)
 	}

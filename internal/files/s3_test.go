@@ -141,9 +141,8 @@ func (s *s3) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case query.Has("uploads"):
 		fmt.Fprintf(w, "<InitiateMultipartUploadResult><UploadId>%s</UploadId></InitiateMultipartUploadResult>", upload)
 	case r.Method == http.MethodPost:
-		fmt.Fprint(w, `<CompleteMultipartUploadResult><ETag>"1"</ETag></CompleteMultipartUploadResult>`)
-	case query.Has("list-type"):
-		fmt.Fprint(w, "<ListBucketResult></ListBucketResult>")
+		fmt.Fprint(w, `<CompleteMultipartUploadResult><Bucket>bucket</Bucket><ETag>"1"</ETag></CompleteMultipartUploadResult>`)
+	case key == "" && r.Method == http.MethodHead: // the bucket itself
 	case r.Method == http.MethodPut:
 		w.Header().Set("ETag", `"1"`)
 	case r.Method == http.MethodDelete:

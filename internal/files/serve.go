@@ -11,9 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/service/s3"
-	"gocloud.dev/blob"
-
 	"turnpike/internal/fault"
 )
 
@@ -61,12 +58,14 @@ func (s *Store) send(w http.ResponseWriter, r *http.Request, l link, left time.D
 		return err
 	}
 	shown := disposition(f.ContentType, l.name)
-	if s.fromBucket && r.Method == http.MethodGet {
-		if there := s.bucketURL(r.Context(), l, f, shown, min(left, bucketLink)); there != "" {
-			h.Set("Cache-Control", "no-store")
-			http.Redirect(w, r, there, http.StatusFound)
-			return nil
+	if s.fromBucket && s.bucket != nil && r.Method == http.MethodGet {
+		there, err := s.bucket.signedURL(r.Context(), l.key(l.sha256), f, shown, min(left, bucketLink))
+		if err != nil {
+			return fault.New(fault.StorageUnavailable, "the file cannot be read at the moment; try again shortly").Because(err)
 		}
+		h.Set("Cache-Control", "no-store")
+		http.Redirect(w, r, there, http.StatusFound)
+		return nil
 	}
 	h.Set("Content-Type", f.ContentType)
 	h.Set("Content-Disposition", shown)
@@ -110,7 +109,7 @@ func (s *Store) look(ctx context.Context, l link) (File, error) {
 	}
 	there, err := s.has(ctx, l.key(l.sha256), f.Bytes)
 	if err == nil && !there {
-		err = s.present(ctx)
+		err = s.storage.reachable(ctx)
 	}
 	if err != nil {
 		return f, fault.New(fault.StorageUnavailable, "the file cannot be read at the moment; try again shortly").Because(err)
@@ -133,23 +132,6 @@ func disposition(contentType, name string) string {
 		return whole
 	}
 	return kind
-}
-
-// bucketURL is the bucket's own URL of the file, or empty if it has none. It is
-// asked for at each download and not handed out: signed with a role's
-// credentials it may live shorter than ours, and it is another each time.
-func (s *Store) bucketURL(ctx context.Context, l link, f File, shown string, life time.Duration) string {
-	signed, err := s.bucket.SignedURL(ctx, l.key(l.sha256), &blob.SignedURLOptions{Method: http.MethodGet, Expiry: life, BeforeSign: func(as func(any) bool) error {
-		var get *s3.GetObjectInput
-		if as(&get) {
-			get.ResponseContentType, get.ResponseContentDisposition = &f.ContentType, &shown
-		}
-		return nil
-	}})
-	if err != nil {
-		return "" // a folder has none
-	}
-	return signed
 }
 
 // content reads a file from wherever it was sought to, and opens it no sooner.
@@ -186,7 +168,7 @@ func (c *content) Read(p []byte) (int, error) {
 		return 0, io.EOF
 	}
 	if c.open == nil {
-		r, err := c.store.open(c.ctx, c.key, c.at)
+		r, err := c.store.storage.open(c.ctx, c.key, c.at)
 		if err != nil {
 			c.err = err
 			return 0, err

@@ -157,7 +157,7 @@ func TestDownloadsAreAsBrowsersAndToolsExpect(t *testing.T) {
 
 func TestWhatABrowserCannotShowIsSavedUnderASafeName(t *testing.T) {
 	t.Parallel()
-	r := open(t, dbtest.Open(t, dbtest.Address(t, "sqlite")), "mem://", false)
+	r := open(t, dbtest.Open(t, dbtest.Address(t, "sqlite")), "", false)
 	for _, c := range []struct{ contentType, name, want string }{
 		{"video/mp4", "v.mp4", "inline; filename=v.mp4"},
 		{"audio/wav", "two words.wav", `inline; filename="two words.wav"`},

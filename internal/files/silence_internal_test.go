@@ -5,15 +5,17 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/http"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"gocloud.dev/blob/memblob"
+	"github.com/minio/minio-go/v7"
+	"github.com/minio/minio-go/v7/pkg/credentials"
 )
 
-// slowly is a file on a slow line: each piece takes as long.
+// slowly is a file of which each byte takes time.
 type slowly struct {
 	*bytes.Reader
 	each time.Duration
@@ -24,22 +26,46 @@ func (s slowly) Read(p []byte) (int, error) {
 	return s.Reader.Read(p[:min(len(p), 1)])
 }
 
-// TestAnUploadMayTakeAsLongAsItGoesOn, and is given up when it does not.
-func TestAnUploadMayTakeAsLongAsItGoesOn(t *testing.T) {
+func (s slowly) ReadAt(p []byte, at int64) (int, error) {
+	time.Sleep(s.each)
+	return s.Reader.ReadAt(p[:min(len(p), 1)], at)
+}
+
+// inMemory answers uploads without a network.
+type inMemory struct{ stored []byte }
+
+func (m *inMemory) RoundTrip(r *http.Request) (*http.Response, error) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.Context().Err(); err != nil {
+		return nil, err
+	}
+	m.stored = body
+	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Etag": {`"1"`}}, Body: http.NoBody, Request: r}, nil
+}
+
+func TestUploadIsCanceledOnlyWhenItMakesNoProgress(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := &Store{bucket: memblob.OpenBucket(nil), patience: bucketPatience}
-		defer s.bucket.Close()
+		server := &inMemory{}
+		core, err := minio.NewCore("s3.example.com", &minio.Options{Secure: true, Region: "eu-central-1", Transport: server,
+			Creds: credentials.NewStaticV4("id", "secret", "")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := &bucket{name: "bucket", core: core, timeout: bucketTimeout}
 		text := []byte("a long text")
 		f := File{Bytes: int64(len(text)), ContentType: "text/plain"}
-		if err := s.upload(t.Context(), "slow", f, slowly{bytes.NewReader(text), bucketPatience}); err != nil {
-			t.Errorf("a slow one: %v", err)
+		if err := b.write(t.Context(), "slow", f, slowly{bytes.NewReader(text), bucketTimeout}); err != nil {
+			t.Errorf("upload that makes slow progress: got %v, want success", err)
 		}
-		if got, err := s.bucket.ReadAll(t.Context(), "slow"); err != nil || !bytes.Equal(got, text) {
-			t.Errorf("%q, %v", got, err)
+		if !bytes.Equal(server.stored, text) {
+			t.Errorf("stored %q, want %q", server.stored, text)
 		}
-		if err := s.upload(t.Context(), "silent", f, slowly{bytes.NewReader(text), time.Hour}); !errors.Is(err, errSilent) {
-			t.Errorf("one that stands still: %v", err)
+		if err := b.write(t.Context(), "silent", f, slowly{bytes.NewReader(text), time.Hour}); !errors.Is(err, errSilent) {
+			t.Errorf("upload that stands still: got %v, want %v", err, errSilent)
 		}
 	})
 }
@@ -52,15 +78,14 @@ func (h hangs) Read([]byte) (int, error) {
 	return 0, h.ctx.Err()
 }
 
-// TestAReadThatHangsIsGivenUp; what whoever reads does in between may take its
-// time.
-func TestAReadThatHangsIsGivenUp(t *testing.T) {
+// The consumer may take its time between two reads.
+func TestHangingReadIsCanceled(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, giveUp := context.WithCancelCause(t.Context())
 		silence := time.AfterFunc(time.Hour, func() { giveUp(errSilent) })
 		silence.Stop()
-		o := &opened{io.NopCloser(io.MultiReader(strings.NewReader("beginning"), hangs{ctx})), ctx, giveUp, silence, bucketPatience}
+		o := &download{io.NopCloser(io.MultiReader(strings.NewReader("beginning"), hangs{ctx})), ctx, giveUp, silence, bucketTimeout}
 		defer o.Close()
 		p := make([]byte, 5)
 		for range 2 {
