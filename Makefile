@@ -2,61 +2,69 @@
 # ARGS goes to the program or the test run: make run ARGS='--listen :9000', make test ARGS='-run Revoke'.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run build test test-browser screenshots chaos bench lint fuzz clean withpostgres
+.PHONY: help setup run build test test-browser race clients screenshots chaos bench lint fuzz clean withpostgres
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 TEST_TIMEOUT ?= 20m
-BROWSER_TIMEOUT ?= 5m
+RACE_TIMEOUT ?= 60m
 CHAOS_TIMEOUT ?= 60m
 FUZZTIME ?= 20s
 
-# Stamping asks git, which may be missing or refuse a folder of another user; VERSION does it instead.
-export GOFLAGS := $(strip $(shell go env GOFLAGS) -buildvcs=false)
+# One build flavor for the release, the linter, the tests and the browser tests: each package is compiled once.
+# Version control is not asked, which may be missing or refuse another user's directory; VERSION does it instead.
+export CGO_ENABLED := 0
+export GOFLAGS := $(strip $(shell go env GOFLAGS) -buildvcs=false -trimpath)
 
+# Lint does what go test would vet, and without symbols test binaries link faster.
+TEST = exec bin/withpostgres -- go test -vet=off -ldflags='-s -w'
+
+# The race detector is the other flavor, and `make race` alone uses it.
 # SQLite is C translated to Go: instrumented it is 10 to 35 times slower, and its races are not ours to find.
-# Not the whole of modernc.org: its other packages instantiate generics of the standard library (sync.Map's among
-# them), the linker keeps one copy of each for the program, and an uninstrumented one hides the order that it makes.
-# The detector then reports races that are none.
+# Not all of modernc.org: its other packages instantiate generics of the standard library (sync.Map's among them), the
+# linker keeps one copy of each, and an uninstrumented copy makes the detector report races that don't exist.
 RACE = -race -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/memory=-race=false
-
-# With the tests' flags, so that what both need is compiled once.
-LINT = env CGO_ENABLED=1 GOFLAGS='$(GOFLAGS) $(RACE)'
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: ## install what the tests need: PostgreSQL's server binaries, a C compiler
+setup: ## install what the tests need: PostgreSQL's server binaries, espeak-ng, ffmpeg
 	@scripts/setup.sh
 
 run: build ## build and start the server
 	@exec bin/turnpike serve $(ARGS)
 
 build: ## build bin/turnpike
-	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X turnpike/internal/cli.version=$(VERSION)' -o bin/turnpike .
+	go build -ldflags '-s -w -X turnpike/internal/cli.version=$(VERSION)' -o bin/turnpike .
 
-test: setup withpostgres ## run all tests on both databases, with the race detector
-	exec env CGO_ENABLED=1 bin/withpostgres -- go test $(RACE) -timeout $(TEST_TIMEOUT) $(ARGS) ./...
+test: setup withpostgres ## run the tests on both databases
+	$(TEST) -timeout $(TEST_TIMEOUT) $(ARGS) ./...
 
-test-browser: setup withpostgres ## use the dashboard in Chromium, which is installed if it is missing
+test-browser: withpostgres ## use the dashboard in Chromium
 	@scripts/setup.sh chromium
-	exec env CGO_ENABLED=1 bin/withpostgres -- go test -tags browser -timeout $(BROWSER_TIMEOUT) $(ARGS) ./test/browser
+	$(TEST) -tags browser -timeout $(TEST_TIMEOUT) $(ARGS) ./test/browser
 
-screenshots: setup withpostgres ## take the pictures of docs/dashboard.md anew
+race: withpostgres ## run the tests with the race detector
+	@scripts/setup.sh compiler
+	$(TEST) $(RACE) -timeout $(RACE_TIMEOUT) $(ARGS) ./...
+
+clients: setup withpostgres ## run the SDKs of other projects against Turnpike
+	go vet -tags clients ./test/sdk
+	$(TEST) -tags clients -timeout $(TEST_TIMEOUT) $(ARGS) ./test/sdk
+
+screenshots: withpostgres ## take the screenshots of docs/dashboard.md
 	@scripts/setup.sh chromium
-	exec env CGO_ENABLED=1 TURNPIKE_SCREENSHOTS=$(CURDIR)/docs/images bin/withpostgres -- go test -tags browser -count=1 -timeout $(BROWSER_TIMEOUT) -run '^TestScreenshots$$' ./test/browser
+	TURNPIKE_SCREENSHOTS=$(CURDIR)/docs/images $(TEST) -tags browser -count=1 -timeout $(TEST_TIMEOUT) -run '^TestScreenshots$$' ./test/browser
 
 chaos: setup withpostgres ## run the long form of the crash tests
-	exec env CGO_ENABLED=1 TURNPIKE_CHAOS=full bin/withpostgres -- go test $(RACE) -count=1 -timeout $(CHAOS_TIMEOUT) $(ARGS) ./test/chaos/... ./internal/spend
+	TURNPIKE_CHAOS=full $(TEST) -count=1 -timeout $(CHAOS_TIMEOUT) $(ARGS) ./test/chaos/... ./internal/spend
 
 bench: ## measure speed and memory, as docs/benchmarks.md reports them
 	go run ./test/bench $(ARGS)
 
-lint: ## gofmt, vet, staticcheck; govulncheck where its database can be reached
+lint: ## gofmt, vet, staticcheck and our own rules; govulncheck where its database can be reached
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "not formatted, run gofmt -w on:"; echo "$$unformatted"; exit 1; }
-	$(LINT) go vet ./...
-	$(LINT) go vet -tags browser ./test/browser
-	$(LINT) $$(go tool -n staticcheck) ./...
-	$(LINT) $$(go tool -n staticcheck) -tags browser ./test/browser
+	go build -o bin/lint ./test/lint
+	go vet -vettool=$(CURDIR)/bin/lint -tags browser ./...
 	@scripts/vulncheck.sh
 
 fuzz: ## run each fuzz target for FUZZTIME
@@ -65,8 +73,7 @@ fuzz: ## run each fuzz target for FUZZTIME
 clean: ## remove what was built (not turnpike-data)
 	rm -rf bin
 
-# Built rather than `go run`, which hides the exit code, and started by exec, as a shell between would,
-# like `go run`, die of SIGTERM and leave the tests running.
-# With the tests' flags, so that the packages they share are compiled once.
+# Built rather than `go run`, which hides the exit code, and started by exec: a shell in between would die of SIGTERM
+# and leave the tests running.
 withpostgres:
-	@CGO_ENABLED=1 go build $(RACE) -o bin/withpostgres ./test/withpostgres
+	@go build -o bin/withpostgres ./test/withpostgres

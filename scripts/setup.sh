@@ -1,9 +1,8 @@
 #!/bin/sh
-# Makes sure that what the tests need is on this machine: PostgreSQL's server
-# binaries, a C compiler for the race detector, Node with npm for clients in its language, espeak-ng for a voice, and
-# ffmpeg for sound in other formats and to check videos. With the word chromium, a browser too, for the tests of the
-# dashboard in one. Installs what is missing where apt-get and the right to use it
-# exist, else says what to install. The server itself needs none of them.
+# Installs what the tests need, where apt-get and the permission to use it exist, else reports what is missing:
+# PostgreSQL's server binaries, Node with npm for clients in that language, espeak-ng for speech, and ffmpeg to convert
+# audio and check videos. Arguments add to the list: "chromium" for the browser tests, "compiler" for the race detector.
+# The server itself needs none of them.
 set -eu
 
 has_postgres() {
@@ -60,6 +59,12 @@ install_postgres() {
 	trap - EXIT
 }
 
+wants() {
+	case " $extras " in *" $1 "*) return 0 ;; esac
+	return 1
+}
+
+extras="$*"
 missing=
 if ! has_postgres; then
 	if [ -n "${TURNPIKE_TEST_DATABASE_URL:-}" ]; then
@@ -69,12 +74,14 @@ if ! has_postgres; then
 		missing="$missing postgresql"
 	fi
 fi
-has_compiler || missing="$missing gcc"
+if wants compiler; then
+	has_compiler || missing="$missing gcc"
+fi
 command -v node >/dev/null 2>&1 || missing="$missing nodejs"
 command -v npm >/dev/null 2>&1 || missing="$missing npm"
 command -v espeak-ng >/dev/null 2>&1 || missing="$missing espeak-ng"
 has_ffmpeg || missing="$missing ffmpeg"
-if [ "${1:-}" = chromium ]; then
+if wants chromium; then
 	has_chromium || missing="$missing chromium"
 fi
 
@@ -105,7 +112,7 @@ case "$missing" in
 	fi
 	;;
 esac
-if ! has_compiler; then
+if wants compiler && ! has_compiler; then
 	failed=1
 	echo "setup: the race detector needs a C compiler and the C library's headers. Debian and Ubuntu:" \
 		"apt-get install gcc libc6-dev; Fedora: dnf install gcc; macOS: xcode-select --install." >&2
@@ -120,7 +127,7 @@ if ! command -v espeak-ng >/dev/null 2>&1 || ! has_ffmpeg; then
 	echo "setup: the tests make speech and videos and need espeak-ng, and ffmpeg with ffprobe. Debian and Ubuntu:" \
 		"apt-get install espeak-ng ffmpeg; Fedora: dnf install espeak-ng ffmpeg-free; macOS: brew install espeak-ng ffmpeg." >&2
 fi
-if [ "${1:-}" = chromium ] && ! has_chromium; then
+if wants chromium && ! has_chromium; then
 	failed=1
 	echo "setup: the tests of the dashboard need Chromium. Debian: apt-get install chromium; Fedora: dnf install chromium;" \
 		"macOS: brew install chromium." >&2

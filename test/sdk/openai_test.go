@@ -1,3 +1,5 @@
+//go:build clients
+
 // Package sdk_test runs unmodified client libraries against the real program.
 package sdk_test
 

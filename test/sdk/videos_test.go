@@ -1,3 +1,5 @@
+//go:build clients
+
 //lint:file-ignore SA1019 OpenAI gives up its own videos, and the SDK says so; the form of the API outlives them.
 
 package sdk_test

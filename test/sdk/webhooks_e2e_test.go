@@ -1,3 +1,5 @@
+//go:build clients
+
 package sdk_test
 
 import (

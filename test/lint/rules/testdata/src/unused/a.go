@@ -1,0 +1,7 @@
+package unused
+
+func Used() { used() }
+
+func used() {}
+
+func forgotten() {} // want "func forgotten is unused"
