@@ -16,7 +16,6 @@ import (
 	"testing"
 	"time"
 
-
 	"turnpike/internal/db"
 	"turnpike/internal/db/dbtest"
 	"turnpike/internal/files"
