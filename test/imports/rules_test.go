@@ -18,7 +18,7 @@ var layers = []layer{
 	{"engines", list("gateway providers media agents webhooks leaks lanes mail retention")},
 	{"records", list("accounts idempotency access people limits spend catalog events audit files")},
 	{"settings", list("config")},
-	{"upper ground", list("nodes visibility")},
+	{"upper ground", list("nodes visibility openai")},
 	{"middle ground", list("db safehttp jsonbody keyring visitors connlimit")},
 	{"lower ground", list("ids fault credits durable audio clientip assets")},
 	{"public", list("webhook")},

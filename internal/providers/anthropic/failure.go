@@ -12,10 +12,10 @@ import (
 	"turnpike/internal/providers/wire"
 )
 
-// lenient is how a provider's JSON is read: what can be understood is.
+// lenient accepts whatever a provider's JSON can still mean.
 var lenient = json.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 
-// apiError is the body of an error, or an error event of a stream.
+// apiError is the body of an error response or an error event of a stream.
 type apiError struct {
 	Error struct {
 		Type    string `json:"type"`
@@ -30,7 +30,7 @@ func readError(text []byte) (e apiError) {
 	return e
 }
 
-// text is for the log.
+// text returns the error for the log.
 func (e *apiError) text() string {
 	if e.Error.Type == "" {
 		return e.Error.Message
@@ -38,14 +38,14 @@ func (e *apiError) text() string {
 	return e.Error.Type + ": " + e.Error.Message
 }
 
-// kind is what the error's type stands for, or "" if it is not known.
+// kind returns the kind of failure, or "" if the type is unknown.
 func (e *apiError) kind() providers.Kind {
 	switch e.Error.Type {
 	case "invalid_request_error":
-		// An account without money is refused with the same type and status
-		// as a request that is at fault; only the words differ.
-		for _, words := range []string{"credit balance", "usage limits", "spend limit"} {
-			if strings.Contains(e.Error.Message, words) {
+		// An account without credit gets the same type and status as an invalid
+		// request. Only the message differs.
+		for _, phrase := range []string{"credit balance", "usage limits", "spend limit"} {
+			if strings.Contains(e.Error.Message, phrase) {
 				return providers.KindAuth
 			}
 		}
@@ -68,7 +68,7 @@ func (e *apiError) kind() providers.Kind {
 	return ""
 }
 
-// fields are the caller's names of the fields that Anthropic's errors name.
+// fields maps the fields in Anthropic's errors to the client's.
 var fields = map[string]string{
 	"max_tokens":     "max_tokens",
 	"messages":       "messages",
@@ -84,8 +84,8 @@ var fields = map[string]string{
 	"top_p":          "top_p",
 }
 
-// param is the caller's field that is at fault. Messages begin with a path,
-// like "messages.0.content: …"; its numbers are not the caller's.
+// param returns the client's field that is invalid. Messages start with a path
+// such as "messages.0.content: …", whose numbers aren't the client's.
 func (e *apiError) param() string {
 	path, _, _ := strings.Cut(e.Error.Message, ":")
 	switch {
@@ -98,8 +98,8 @@ func (e *apiError) param() string {
 	return fields[name]
 }
 
-// failed is an error that came with a status of success.
-func (p *Provider) failed(text []byte) error {
+// failureIn returns the error in the body of a successful response.
+func (p *Provider) failureIn(text []byte) error {
 	e := readError(text)
 	kind := e.kind()
 	if kind == "" {
@@ -108,13 +108,13 @@ func (p *Provider) failed(text []byte) error {
 	return &providers.Failure{Kind: kind, Param: e.param(), Err: errors.New(wire.Loggable(e.text(), p.key))}
 }
 
-// garbled is an answer that cannot be understood.
-func (p *Provider) garbled(format string, args ...any) error {
+// protocolFailure is for a response that doesn't follow the API.
+func (p *Provider) protocolFailure(format string, args ...any) error {
 	text := fmt.Errorf(format, args...).Error()
 	return &providers.Failure{Kind: providers.KindProtocol, Err: errors.New(wire.Loggable(text, p.key))}
 }
 
-// loggable takes what a decoder quotes out of its error: it may be anything.
+// loggable drops the values that a decoder quotes in its error.
 func loggable(err error) error {
 	var semantic *json.SemanticError
 	if errors.As(err, &semantic) {
@@ -122,7 +122,7 @@ func loggable(err error) error {
 	}
 	var syntactic *jsontext.SyntacticError
 	if errors.As(err, &syntactic) {
-		return fmt.Errorf("no JSON at byte %d", syntactic.ByteOffset)
+		return fmt.Errorf("invalid JSON at byte %d", syntactic.ByteOffset)
 	}
-	return errors.New("no JSON")
+	return errors.New("invalid JSON")
 }

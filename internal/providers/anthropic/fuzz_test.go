@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"io"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -13,22 +11,16 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"turnpike/internal/fault"
+	"turnpike/internal/openai"
+	"turnpike/internal/openai/openaitest"
 	"turnpike/internal/providers"
 	"turnpike/internal/providers/wire"
 )
 
-// seed adds a file of every golden folder.
+// seed adds a file of every golden directory.
 func seed(f *testing.F, name string, add func(text []byte)) {
-	files, err := filepath.Glob("testdata/golden/*/" + name)
-	if err != nil || len(files) == 0 {
-		f.Fatal("no seeds", err)
-	}
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			f.Fatal(err)
-		}
-		add(text)
+	for _, file := range openaitest.Glob(f, "testdata/golden/*/"+name) {
+		add(openaitest.Read(f, file))
 	}
 }
 
@@ -36,8 +28,7 @@ func isJSON(text []byte) bool {
 	return jsontext.Value(text).IsValid(jsontext.AllowDuplicateNames(true))
 }
 
-// FuzzRequest holds for every body: no panic, and either JSON for Anthropic or
-// a fault with a message.
+// FuzzRequest checks that every body becomes JSON or a fault with a message.
 func FuzzRequest(f *testing.F) {
 	models := []string{"claude-opus-5-5", "claude-3-5-haiku-latest", "claude-sonnet-4-5", "kimi-k3"}
 	seed(f, "call.json", func(text []byte) {
@@ -53,7 +44,7 @@ func FuzzRequest(f *testing.F) {
 			out, _, err := translate(&providers.ChatRequest{Model: name, Body: body, MaxOutput: 100})
 			if err != nil {
 				if e, ok := fault.As(err); !ok || e.Message == "" || !utf8.ValidString(e.Message) || !utf8.ValidString(e.Param) {
-					t.Errorf("refused with %v", err)
+					t.Errorf("got %v, want a fault with a message", err)
 				}
 			} else if !isJSON(out) {
 				t.Errorf("not JSON: %s", out)
@@ -68,14 +59,13 @@ func fuzzProvider() *Provider {
 	return p
 }
 
-// FuzzAnswer holds for whatever a provider answers: no panic, and either JSON
-// for the caller or a failure.
-func FuzzAnswer(f *testing.F) {
+// FuzzResponse checks that every response becomes JSON or a failure.
+func FuzzResponse(f *testing.F) {
 	seed(f, "reply.json", func(text []byte) { f.Add(text) })
 	f.Add([]byte(`{"type":"message","model":"\ud800","content":[{"type":"tool_use","input":{"a":1,"a":2}},{"type":"text","text":"` + "\xff" + `"}],"usage":{"input_tokens":-1}}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		for _, answerTool := range []string{"", "trip"} {
-			answer, err := fuzzProvider().answer(text, asked{model: "m", answerTool: answerTool}, head{id: "x", model: "m"})
+			answer, err := fuzzProvider().completion(text, requestInfo{model: "m", answerTool: answerTool}, openai.Head{ID: "x", Model: "m"})
 			if err != nil {
 				checkFailure(t, err)
 			} else if !isJSON(answer.Body) || answer.Usage.InputTokens < 0 || answer.Usage.OutputTokens < 0 {
@@ -85,8 +75,8 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-// FuzzStream holds for whatever a provider streams: no panic, every chunk is
-// JSON, the usage is last, and an end without it is a failure.
+// FuzzStream checks that every stream becomes JSON chunks, and ends with the
+// usage or a failure.
 func FuzzStream(f *testing.F) {
 	seed(f, "events.jsonl", func(text []byte) { f.Add(text) })
 	f.Add([]byte(started + "\n" + textOn + "\n" + hello))
@@ -97,7 +87,7 @@ func FuzzStream(f *testing.F) {
 		}
 		for _, answerTool := range []string{"", "trip"} {
 			resp := &http.Response{Body: io.NopCloser(bytes.NewReader(body.Bytes()))}
-			s := &stream{events: wire.NewEvents(resp), provider: fuzzProvider(), asked: asked{model: "m", answerTool: answerTool}, head: head{id: "x", model: "m"}}
+			s := &stream{events: wire.NewEvents(resp), provider: fuzzProvider(), info: requestInfo{model: "m", answerTool: answerTool}, head: openai.Head{ID: "x", Model: "m"}}
 			var last *providers.Usage
 			for {
 				chunk, err := s.Next()
@@ -127,6 +117,6 @@ func checkFailure(t *testing.T, err error) {
 	t.Helper()
 	f, ok := err.(*providers.Failure)
 	if !ok || f.Kind == "" || f.Err == nil || !utf8.ValidString(f.Error()) {
-		t.Errorf("failed with %v", err)
+		t.Errorf("got %v, want a failure with a kind", err)
 	}
 }

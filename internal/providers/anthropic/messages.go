@@ -8,64 +8,19 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"turnpike/internal/fault"
-	"turnpike/internal/jsonbody"
+	"turnpike/internal/openai"
 )
 
+// message is a message of the Messages API.
 type message struct {
-	Role       string         `json:"role"`
-	Content    content        `json:"content"`
-	ToolCallID string         `json:"tool_call_id"`
-	ToolCalls  []toolCall     `json:"tool_calls"`
-	Refusal    string         `json:"refusal"`
-	Function   jsontext.Value `json:"function_call"`
-}
-
-type toolCall struct {
-	ID       string        `json:"id"`
-	Type     string        `json:"type"`
-	Function *functionCall `json:"function"`
-}
-
-type functionCall struct {
-	Name      string `json:"name"`
-	Arguments string `json:"arguments"`
-}
-
-// content is a message's text, or its parts. kind is that of the JSON value,
-// 0 if there is none.
-type content struct {
-	kind  jsontext.Kind
-	text  string
-	parts []part
-}
-
-func (c *content) UnmarshalJSONFrom(in *jsontext.Decoder) error {
-	*c = content{kind: in.PeekKind()}
-	switch c.kind {
-	case jsontext.KindString:
-		token, err := in.ReadToken()
-		if err != nil {
-			return err
-		}
-		c.text = token.String()
-		return nil
-	case jsontext.KindBeginArray:
-		return json.UnmarshalDecode(in, &c.parts)
-	}
-	return in.SkipValue()
-}
-
-// turn is a message of the Messages API.
-type turn struct {
 	Role    string  `json:"role"`
 	Content []block `json:"content"`
 }
 
-// block is a part of a turn, of the system's words or of a tool's result.
+// block is a content block of a message, the system prompt or a tool result.
 type block struct {
 	Type         string         `json:"type"`
 	Text         string         `json:"text,omitzero"`
@@ -79,113 +34,98 @@ type block struct {
 	CacheControl *cacheControl  `json:"cache_control,omitzero"`
 }
 
-// messages sorts the conversation into what the system says and turns of user
-// and assistant. Instructions within the conversation move to its beginning:
-// there is no other place for them that every model has. Those that follow the
-// assistant's last words are what it is to answer, and become the user's.
-func (b *builder) messages() error {
-	if b.in.Messages == nil {
-		return fault.Missing("messages", "messages is required: an array of messages")
+// pendingCalls are the tool calls without a result. toolUseIDs are the IDs that
+// Anthropic gets for the client's.
+type pendingCalls struct {
+	openai.PendingCalls
+	toolUseIDs []string
+}
+
+// setMessages splits the conversation into the system prompt and messages of
+// user and assistant. Instructions inside the conversation move to the system
+// prompt, the only place that every model has for them. Instructions after the
+// assistant's last message are what it shall respond to and become the user's.
+func (b *builder) setMessages() error {
+	if err := b.in.CheckMessages(); err != nil {
+		return err
 	}
-	if len(b.in.Messages) == 0 {
-		return fault.Invalid("messages", "messages must have at least one message")
-	}
-	var open []openCall // those that still need their result
-	last := b.afterAssistant()
+	var pending pendingCalls
+	trailing := openai.TrailingInstructions(b.in.Messages)
 	for i := range b.in.Messages {
 		m := &b.in.Messages[i]
 		at := "messages[" + strconv.Itoa(i) + "]"
 		b.current = i
-		if len(open) > 0 && (m.Role == "user" || m.Role == "assistant") {
-			return unanswered(at, open[0].id)
+		if m.Role == "user" || m.Role == "assistant" {
+			if err := pending.Check(i); err != nil {
+				return err
+			}
 		}
 		var err error
 		switch m.Role {
 		case "system", "developer":
-			err = b.system(m, at, i >= last)
+			err = b.addInstruction(m, at, i >= trailing)
 		case "user":
-			err = b.say("user", m, at)
+			err = b.addContent("user", m, at)
 		case "assistant":
-			open, err = b.assistant(m, at)
+			pending, err = b.addAssistant(m, at)
 		case "tool":
-			open, err = b.result(m, at, open)
+			err = b.addToolResult(m, at, &pending)
 		case "function":
-			err = fault.Invalid(at+".role", "%s.role function is not possible with this model's provider: use tools", at)
-		case "":
-			err = fault.Missing(at+".role", "%s.role is required: system, developer, user, assistant or tool", at)
-		default:
-			err = fault.Invalid(at+".role", "%s.role must be system, developer, user, assistant or tool", at)
+			err = fault.Invalid(at+".role", "%s.role \"function\" is not supported by this model's provider. Use tools.", at)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	if len(open) > 0 {
-		return unanswered("messages["+strconv.Itoa(len(b.in.Messages))+"]", open[0].id)
+	if err := pending.Check(len(b.in.Messages)); err != nil {
+		return err
 	}
 	return b.finishMessages()
 }
 
-// afterAssistant is where the instructions begin that follow the assistant's
-// last message and end the conversation; behind its end if there are none.
-func (b *builder) afterAssistant() int {
-	n := len(b.in.Messages)
-	at := n
-	for at > 0 && (b.in.Messages[at-1].Role == "system" || b.in.Messages[at-1].Role == "developer") {
-		at--
-	}
-	if at > 0 && b.in.Messages[at-1].Role == "assistant" {
-		return at
-	}
-	return n
-}
-
-func unanswered(at, id string) error {
-	return fault.Invalid(at, "%s must be the tool message for the call %.80q: every tool call needs one, right after the assistant's message", at, id)
-}
-
 func (b *builder) finishMessages() error {
-	turns := b.out.Messages
-	if len(turns) == 0 { // a prompt of instructions alone, which OpenAI's models answer
+	messages := b.out.Messages
+	if len(messages) == 0 { // OpenAI's models respond to instructions alone
 		if len(b.out.System) == 0 {
-			return fault.Invalid("messages", "messages must have some text")
+			return fault.Invalid("messages", "messages must have some text.")
 		}
-		b.out.Messages = []turn{{Role: "user", Content: b.out.System}}
+		b.out.Messages = []message{{Role: "user", Content: b.out.System}}
 		b.out.System = nil
 		return nil
 	}
-	last := turns[len(turns)-1]
+	last := messages[len(messages)-1]
 	if last.Role != "assistant" {
 		return nil
 	}
 	if !b.model.prefill() {
-		at := "messages[" + strconv.Itoa(b.lastSource) + "]"
-		return fault.Invalid(at, "%s must be from the user or a tool: this model cannot continue the assistant's own words", at)
+		at := "messages[" + strconv.Itoa(b.lastMessage) + "]"
+		return fault.Invalid(at, "%s must be from the user or a tool. This model cannot continue a message of the assistant.", at)
 	}
-	// The API refuses white space at the very end, which only the assistant's can have here.
+	// The API rejects white space at the very end.
 	if end := &last.Content[len(last.Content)-1]; end.Type == "text" {
 		end.Text = strings.TrimRightFunc(end.Text, unicode.IsSpace)
 	}
 	return nil
 }
 
-// add appends to the conversation. Messages of the same side become one turn,
-// as the API would make of them, and as it wants it for results of tools.
+// add appends blocks to the conversation. Consecutive messages of one role
+// become one, as the API requires for tool results. The API rejects empty
+// messages, so they are dropped.
 func (b *builder) add(role string, blocks ...block) {
 	if len(blocks) == 0 {
-		return // the API refuses an empty turn; nothing was said in it
+		return
 	}
-	b.lastSource = b.current
+	b.lastMessage = b.current
 	if n := len(b.out.Messages); n > 0 && b.out.Messages[n-1].Role == role {
 		b.out.Messages[n-1].Content = append(b.out.Messages[n-1].Content, blocks...)
 		return
 	}
-	b.out.Messages = append(b.out.Messages, turn{Role: role, Content: blocks})
+	b.out.Messages = append(b.out.Messages, message{Role: role, Content: blocks})
 }
 
-func (b *builder) system(m *message, at string, question bool) error {
-	blocks, err := m.Content.blocks(at+".content", m.Role)
-	if question {
+func (b *builder) addInstruction(m *openai.Message, at string, trailing bool) error {
+	blocks, err := contentBlocks(m, at+".content")
+	if trailing {
 		b.add("user", blocks...)
 	} else {
 		b.out.System = append(b.out.System, blocks...)
@@ -193,24 +133,20 @@ func (b *builder) system(m *message, at string, question bool) error {
 	return err
 }
 
-func (b *builder) say(role string, m *message, at string) error {
-	blocks, err := m.Content.blocks(at+".content", role)
+func (b *builder) addContent(role string, m *openai.Message, at string) error {
+	blocks, err := contentBlocks(m, at+".content")
 	b.add(role, blocks...)
 	return err
 }
 
-// openCall is a call that has no result yet: its id is the caller's, given is
-// the one that Anthropic gets.
-type openCall struct{ id, given string }
-
-// assistant adds what the assistant said and called, and returns the calls.
-func (b *builder) assistant(m *message, at string) (open []openCall, err error) {
-	if k := m.Function.Kind(); k != jsontext.KindInvalid && k != jsontext.KindNull {
-		return nil, fault.Invalid(at+".function_call", "%s.function_call is not possible with this model's provider: use tool_calls", at)
+// addAssistant adds a message of the assistant and returns its tool calls.
+func (b *builder) addAssistant(m *openai.Message, at string) (pending pendingCalls, err error) {
+	if m.FunctionCall != nil {
+		return pending, fault.Invalid(at+".function_call", "%s.function_call is not supported by this model's provider. Use tool_calls.", at)
 	}
-	if k := m.Content.kind; k != jsontext.KindInvalid && k != jsontext.KindNull || len(m.ToolCalls) == 0 && m.Refusal == "" {
-		if err := b.say("assistant", m, at); err != nil {
-			return nil, err
+	if !m.Content.IsNull() || len(m.ToolCalls) == 0 && m.Refusal == "" {
+		if err := b.addContent("assistant", m, at); err != nil {
+			return pending, err
 		}
 	}
 	if !isBlank(m.Refusal) {
@@ -218,75 +154,60 @@ func (b *builder) assistant(m *message, at string) (open []openCall, err error) 
 	}
 	for i := range m.ToolCalls {
 		call := &m.ToolCalls[i]
-		use, err := call.block(at + ".tool_calls[" + strconv.Itoa(i) + "]")
+		use, err := toolUse(call, at+".tool_calls["+strconv.Itoa(i)+"]")
 		if err != nil {
-			return nil, err
+			return pending, err
 		}
-		use.ID = b.unusedID(use.ID)
+		use.ID = b.uniqueID(use.ID)
 		b.add("assistant", use)
-		open = append(open, openCall{call.ID, use.ID})
-		if !slices.Contains(b.callNames, use.Name) {
-			b.callNames = append(b.callNames, use.Name)
+		pending.PendingCalls = append(pending.PendingCalls, call.ID)
+		pending.toolUseIDs = append(pending.toolUseIDs, use.ID)
+		if !slices.Contains(b.usedTools, use.Name) {
+			b.usedTools = append(b.usedTools, use.Name)
 		}
 	}
-	return open, nil
+	return pending, nil
 }
 
-// maxArgumentsDepth is that of a request's body.
-const maxArgumentsDepth = 128
-
-func (c *toolCall) block(at string) (block, error) {
-	switch {
-	case c.ID == "":
-		return block{}, fault.Missing(at+".id", "%s.id is required", at)
-	case c.Type != "" && c.Type != "function":
-		return block{}, fault.Invalid(at+".type", "%s.type must be \"function\"", at)
-	case c.Function == nil:
-		return block{}, fault.Missing(at+".function", "%s.function is required: an object with name and arguments", at)
-	case c.Function.Name == "":
-		return block{}, fault.Missing(at+".function.name", "%s.function.name is required", at)
+func toolUse(c *openai.ToolCall, at string) (block, error) {
+	if c.ID == "" {
+		return block{}, fault.Missing(at+".id", "%s.id is required.", at)
 	}
-	input := jsontext.Value(strings.TrimSpace(c.Function.Arguments))
-	if len(input) == 0 { // what models write for a tool without parameters
-		input = jsontext.Value("{}")
+	if err := c.Check(at); err != nil {
+		return block{}, err
 	}
-	if jsonbody.CheckDepth(input, maxArgumentsDepth) != nil || !input.IsValid(jsontext.AllowDuplicateNames(true)) || input.Kind() != jsontext.KindBeginObject {
-		return block{}, fault.Invalid(at+".function.arguments", "%s.function.arguments must be the text of a JSON object", at)
-	}
-	return block{Type: "tool_use", ID: toolID(c.ID), Name: c.Function.Name, Input: input}, nil
+	input, err := c.Function.Object(at+".function", jsontext.AllowDuplicateNames(true))
+	return block{Type: "tool_use", ID: toolUseID(c.ID), Name: c.Function.Name, Input: input}, err
 }
 
-// unusedID makes the id of a call differ from those before it, as the API
-// wants it. Some models begin anew with each of their messages.
-func (b *builder) unusedID(id string) string {
-	unused := id
-	for b.callIDs[unused] > 0 {
+// uniqueID returns an ID that no call before it has, as the API requires. Some
+// models number the calls of each message from the start.
+func (b *builder) uniqueID(id string) string {
+	unique := id
+	for b.callIDs[unique] > 0 {
 		b.callIDs[id]++
-		unused = id + "_" + strconv.Itoa(b.callIDs[id])
+		unique = id + "_" + strconv.Itoa(b.callIDs[id])
 	}
-	b.callIDs[unused] = 1
-	return unused
+	b.callIDs[unique] = 1
+	return unique
 }
 
-// result adds a tool's result and takes its call off the open ones.
-func (b *builder) result(m *message, at string, open []openCall) ([]openCall, error) {
-	if m.ToolCallID == "" {
-		return nil, fault.Missing(at+".tool_call_id", "%s.tool_call_id is required in a tool message", at)
-	}
-	i := slices.IndexFunc(open, func(c openCall) bool { return c.id == m.ToolCallID })
-	if i < 0 {
-		return nil, fault.Invalid(at+".tool_call_id", "%s.tool_call_id %.80q is not an open call of the assistant's message before it", at, m.ToolCallID)
-	}
-	blocks, err := m.Content.blocks(at+".content", m.Role)
+func (b *builder) addToolResult(m *openai.Message, at string, pending *pendingCalls) error {
+	i, err := pending.Answer(m, at)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	b.add("user", block{Type: "tool_result", ToolUseID: open[i].given, Content: blocks})
-	return slices.Delete(open, i, i+1), nil
+	blocks, err := contentBlocks(m, at+".content")
+	if err != nil {
+		return err
+	}
+	b.add("user", block{Type: "tool_result", ToolUseID: pending.toolUseIDs[i], Content: blocks})
+	pending.toolUseIDs = slices.Delete(pending.toolUseIDs, i, i+1)
+	return nil
 }
 
-// toolID makes an id that the API accepts of one that another provider made.
-func toolID(id string) string {
+// toolUseID returns an ID that the API accepts for one of another provider.
+func toolUseID(id string) string {
 	valid := !strings.ContainsFunc(id, func(c rune) bool {
 		return !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_' || c == '-')
 	})

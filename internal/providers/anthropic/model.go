@@ -5,22 +5,22 @@ import (
 	"strings"
 )
 
-// model is what a model's name says about it. The Messages API is one, but its
-// models accept different parts of it: what a newer one has dropped is refused
-// with a 400. The version numbers below are those of Anthropic's migration guides.
+// model is what a model's name says about its abilities. Models accept different
+// parts of the Messages API and reject the rest with 400. The version numbers
+// below are from Anthropic's migration guides.
 type model struct {
 	family string // opus, sonnet, haiku, fable, mythos; "" for others
-	// version is 100 × major + minor: 405 is 4.5. A name without Claude in it
-	// is 0 and gets only what the API has had from the beginning: it belongs
-	// to another server that speaks it. Claude without a number is the newest.
+	// version is 100 × major + minor: 405 is 4.5. It is 0 for models of other
+	// servers with the API, which get only what the API has had from the start.
+	// Claude without a number is the newest.
 	version int
 }
 
 const newest = 99_99
 
-// readModel reads names like claude-opus-4-6-20260205, claude-3-5-haiku-latest
+// parseModel parses names such as claude-opus-4-6-20260205, claude-3-5-haiku-latest
 // and anthropic/claude-opus-4.6.
-func readModel(name string) model {
+func parseModel(name string) model {
 	_, rest, isClaude := strings.Cut(strings.ToLower(name), "claude")
 	if !isClaude {
 		return model{}
@@ -46,16 +46,16 @@ func readModel(name string) model {
 	return m
 }
 
-// versionNumber reads a number of one or two digits: longer ones are dates.
+// versionNumber parses one or two digits. Longer numbers are dates.
 func versionNumber(s string) (int, bool) {
 	n, err := strconv.Atoi(s)
 	return n, err == nil && len(s) <= 2 && n >= 0
 }
 
-// structured: output_config.format constrains the answer to a JSON schema.
+// structured reports whether output_config.format takes a JSON Schema.
 func (m model) structured() bool { return m.version >= 405 }
 
-// forcedTools: tool_choice may be "any" or name a tool.
+// forcedTools reports whether tool_choice may be "any" or name a tool.
 func (m model) forcedTools() bool {
 	switch m.family {
 	case "haiku":
@@ -66,25 +66,25 @@ func (m model) forcedTools() bool {
 	return m.version < 501
 }
 
-// sampling: temperature and top_p are accepted.
+// sampling reports whether temperature and top_p are accepted.
 func (m model) sampling() bool { return m.version < 407 }
 
-// bothSampling: temperature and top_p are accepted together.
+// bothSampling reports whether temperature and top_p are accepted together.
 func (m model) bothSampling() bool { return m.version < 401 }
 
-// prefill: the conversation may end with words of the assistant.
+// prefill reports whether the conversation may end with an assistant message.
 func (m model) prefill() bool { return m.version < 406 }
 
-// budget: the model thinks when it is given a number of tokens to do so.
+// budget reports whether the model thinks if it gets a number of tokens for it.
 func (m model) budget() bool { return m.version >= 307 && m.version < 406 }
 
-// adaptive: the model decides how much to think, guided by an effort.
+// adaptive reports whether the model decides how much to think, by an effort.
 func (m model) adaptive() bool { return m.version >= 406 }
 
-// hidesThinking: thinking is returned only when that is asked for.
+// hidesThinking reports whether thinking is returned only on request.
 func (m model) hidesThinking() bool { return m.version >= 407 }
 
-// effort is the nearest that the model has to an OpenAI effort.
+// effort returns the model's nearest effort to OpenAI's.
 func (m model) effort(wanted string) string {
 	switch {
 	case wanted == "minimal":
@@ -95,8 +95,8 @@ func (m model) effort(wanted string) string {
 	return wanted
 }
 
-// thinkingOff is the type that switches an adaptive model's thinking off, or
-// "" if it is off by default or cannot be switched off.
+// thinkingOff returns the type that turns off the thinking of an adaptive model,
+// or "" if it is off by default or can't be turned off.
 func (m model) thinkingOff() string {
 	switch {
 	case m.version < 500:
@@ -109,5 +109,5 @@ func (m model) thinkingOff() string {
 	return ""
 }
 
-// alwaysThinks: an adaptive model whose thinking cannot be switched off.
+// alwaysThinks reports whether thinking can't be turned off.
 func (m model) alwaysThinks() bool { return m.version >= 500 && m.thinkingOff() == "" }

@@ -1,5 +1,5 @@
-// Package anthropic puts Anthropic's Messages API (version 2023-06-01) behind
-// OpenAI's chat completions, translated both ways.
+// Package anthropic translates OpenAI's chat completions to Anthropic's Messages
+// API (version 2023-06-01) and back.
 package anthropic
 
 import (
@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"turnpike/internal/ids"
+	"turnpike/internal/openai"
 	"turnpike/internal/providers"
 	"turnpike/internal/providers/wire"
 )
@@ -28,8 +29,7 @@ type Options struct {
 	Client  *wire.Client
 }
 
-// Provider answers with Anthropic's models, or with those of another server
-// that speaks the Messages API.
+// Provider calls Anthropic or another server with the Messages API.
 type Provider struct {
 	name   string
 	url    string
@@ -41,7 +41,7 @@ type Provider struct {
 
 var _ providers.Provider = (*Provider)(nil)
 
-// New makes a provider.
+// New returns a provider.
 func New(o Options) *Provider {
 	if o.Name == "" {
 		o.Name = "anthropic"
@@ -60,13 +60,13 @@ func New(o Options) *Provider {
 	}
 }
 
-// Name is the provider's name.
+// Name returns the provider's name.
 func (p *Provider) Name() string { return p.name }
 
-// Chat answers a chat completion. A streamed call returns once the model has
-// begun, so that a refusal at the very start is this call's error.
+// Chat makes a chat request. A streamed one returns once the model has started,
+// so that an error at the very start is returned here.
 func (p *Provider) Chat(ctx context.Context, req *providers.ChatRequest) (*providers.Answer, error) {
-	body, asked, err := translate(req)
+	body, info, err := translate(req)
 	if err != nil {
 		return nil, err
 	}
@@ -74,14 +74,14 @@ func (p *Provider) Chat(ctx context.Context, req *providers.ChatRequest) (*provi
 	if err != nil {
 		return nil, err
 	}
-	begin := head{id: p.newID("chatcmpl-"), created: p.now().Unix(), model: asked.model}
+	head := openai.Head{ID: p.newID("chatcmpl-"), Created: p.now().Unix(), Model: info.model}
 	if req.Stream {
 		if kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); kind != "text/event-stream" {
 			resp.Body.Close()
-			return nil, p.garbled("a stream was asked for and %.80q came", kind)
+			return nil, p.protocolFailure("%.80q instead of a stream", kind)
 		}
-		s := &stream{events: wire.NewEvents(resp), provider: p, asked: asked, head: begin}
-		if err := s.begin(); err != nil {
+		s := &stream{events: wire.NewEvents(resp), provider: p, info: info, head: head}
+		if err := s.start(); err != nil {
 			s.Close()
 			return nil, err
 		}
@@ -91,7 +91,7 @@ func (p *Provider) Chat(ctx context.Context, req *providers.ChatRequest) (*provi
 	if err != nil {
 		return nil, err
 	}
-	return p.answer(text, asked, begin)
+	return p.completion(text, info, head)
 }
 
 func (p *Provider) post(ctx context.Context, body []byte) (*http.Response, error) {
@@ -99,14 +99,14 @@ func (p *Provider) post(ctx context.Context, body []byte) (*http.Response, error
 	if p.key != "" {
 		header.Set("X-Api-Key", p.key)
 	}
-	var said apiError
+	var e apiError
 	resp, err := p.client.Post(ctx, p.url, header, body, func(_ int, text []byte) (param, message string) {
-		said = readError(text)
-		return said.param(), said.text()
+		e = readError(text)
+		return e.param(), e.text()
 	})
 	var f *providers.Failure
 	if errors.As(err, &f) {
-		if kind := said.kind(); kind != "" {
+		if kind := e.kind(); kind != "" {
 			f.Kind = kind
 		}
 	}

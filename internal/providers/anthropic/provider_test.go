@@ -21,7 +21,7 @@ func simple(stream bool) *providers.ChatRequest {
 	return &providers.ChatRequest{Model: sonnet, Stream: stream, Body: []byte(ask())}
 }
 
-// failure is the kind of a failed call; a stream is read to its end.
+// failure returns the failure of a request. It reads a stream to its end.
 func failure(t *testing.T, p *Provider, stream bool) *providers.Failure {
 	t.Helper()
 	answer, err := p.Chat(t.Context(), simple(stream))
@@ -30,7 +30,7 @@ func failure(t *testing.T, p *Provider, stream bool) *providers.Failure {
 	}
 	var f *providers.Failure
 	if !errors.As(err, &f) {
-		t.Fatalf("stream %v: %v is no failure", stream, err)
+		t.Fatalf("stream %v: got %v, want a failure", stream, err)
 	}
 	return f
 }
@@ -49,7 +49,7 @@ func readAll(s providers.Stream) (chunks []string, err error) {
 	}
 }
 
-func TestErrorsHaveTheirKind(t *testing.T) {
+func TestErrorsMapToKinds(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		status  int
@@ -90,7 +90,7 @@ func TestErrorsHaveTheirKind(t *testing.T) {
 			if test.kind == "new_error" {
 				return
 			}
-			// The same, once a stream has begun.
+			// The same inside a stream.
 			mock.Queue(upstreams.AnthropicReply{Events: []string{started, body}})
 			if f := failure(t, p, true); f.Kind != test.want || f.Param != test.param || !strings.Contains(f.Error(), test.message) {
 				t.Errorf("in the stream: %+v", f)
@@ -108,7 +108,7 @@ const (
 	ended   = `{"type":"message_stop"}`
 )
 
-func TestErrorAtTheBeginningOfAStreamIsTheCallsError(t *testing.T) {
+func TestErrorAtStartOfStreamIsReturnedByChat(t *testing.T) {
 	t.Parallel()
 	p, mock := newProvider(t)
 	mock.Queue(upstreams.AnthropicReply{Events: []string{`{"type":"ping"}`, upstreams.AnthropicError("overloaded_error", "Overloaded")}})
@@ -119,7 +119,7 @@ func TestErrorAtTheBeginningOfAStreamIsTheCallsError(t *testing.T) {
 	}
 }
 
-func TestBrokenAnswersAreFailures(t *testing.T) {
+func TestInvalidResponsesAreFailures(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		reply  upstreams.AnthropicReply
@@ -150,7 +150,7 @@ func TestBrokenAnswersAreFailures(t *testing.T) {
 			p, mock := newProvider(t)
 			mock.Queue(test.reply)
 			if f := failure(t, p, test.stream); f.Kind != test.want {
-				t.Errorf("%v, not %s", f, test.want)
+				t.Errorf("got %v, want %s", f, test.want)
 			}
 		})
 	}
@@ -177,7 +177,7 @@ func TestUnknownEventsAndBlocksAreIgnored(t *testing.T) {
 	}
 }
 
-func TestHangUpIsChargedByWhatCame(t *testing.T) {
+func TestCanceledStreamIsChargedForWhatArrived(t *testing.T) {
 	t.Parallel()
 	p, mock := newProvider(t)
 	mock.Queue(upstreams.AnthropicReply{Hold: make(chan struct{}), Events: []string{
@@ -194,7 +194,7 @@ func TestHangUpIsChargedByWhatCame(t *testing.T) {
 	}
 	want := providers.Usage{InputTokens: 50, CachedInput: 30, OutputTokens: 2}
 	if got := answer.Stream.SoFar(); got != want {
-		t.Errorf("at the start %+v, not %+v", got, want)
+		t.Errorf("usage at the start: got %+v, want %+v", got, want)
 	}
 	for range 2 { // role, text
 		if _, err := answer.Stream.Next(); err != nil {
@@ -203,17 +203,17 @@ func TestHangUpIsChargedByWhatCame(t *testing.T) {
 	}
 	want.OutputTokens, want.Estimated = (300+int64(len("Hello, how are you today?"))+3)/4, true
 	if got := answer.Stream.SoFar(); got != want {
-		t.Errorf("after the text %+v, not %+v", got, want)
+		t.Errorf("usage after the text: got %+v, want %+v", got, want)
 	}
 	cancel()
 	if _, err := answer.Stream.Next(); !errors.Is(err, context.Canceled) {
-		t.Errorf("after the hang-up: %v", err)
+		t.Errorf("after canceling: got %v, want context.Canceled", err)
 	}
 	answer.Stream.Close()
 	<-mock.Requests()[0].Gone // the model stops, and so does the bill
 }
 
-func TestCallHasAnthropicsHeadersAndAddress(t *testing.T) {
+func TestRequestHasAnthropicsHeadersAndURL(t *testing.T) {
 	t.Parallel()
 	p, mock := newProvider(t)
 	answer, err := p.Chat(t.Context(), simple(false))
@@ -232,7 +232,7 @@ func TestCallHasAnthropicsHeadersAndAddress(t *testing.T) {
 		"https://example.com/a/v1//": "https://example.com/a/v1/messages",
 	} {
 		if got := New(Options{BaseURL: base}).url; got != want {
-			t.Errorf("%q is %s, not %s", base, got, want)
+			t.Errorf("%q: got %s, want %s", base, got, want)
 		}
 	}
 	if name := New(Options{}).Name(); name != "anthropic" {
@@ -243,12 +243,12 @@ func TestCallHasAnthropicsHeadersAndAddress(t *testing.T) {
 	}
 }
 
-func TestKeyIsInNoError(t *testing.T) {
+func TestErrorsNeverContainTheKey(t *testing.T) {
 	t.Parallel()
 	check := func(err error) {
 		t.Helper()
 		if err == nil || strings.Contains(fmt.Sprintf("%v %+v %#v", err, err, errors.Unwrap(err)), testKey) {
-			t.Errorf("the error is %v", err)
+			t.Errorf("got %v, want an error without the key", err)
 		}
 	}
 	for _, reply := range []upstreams.AnthropicReply{
@@ -279,7 +279,7 @@ func TestKeyIsInNoError(t *testing.T) {
 	check(err)
 }
 
-func TestStopReasonsAreOpenAIs(t *testing.T) {
+func TestStopReasonsBecomeFinishReasons(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		stop  string
@@ -299,12 +299,12 @@ func TestStopReasonsAreOpenAIs(t *testing.T) {
 		{"something_new", false, "stop"},
 	} {
 		if got := finishReason(test.stop, test.calls); got != test.want {
-			t.Errorf("%s with calls %v is %s, not %s", test.stop, test.calls, got, test.want)
+			t.Errorf("%s with calls %v: got %s, want %s", test.stop, test.calls, got, test.want)
 		}
 	}
 }
 
-func TestAbsurdCountsDoNotOverflow(t *testing.T) {
+func TestHugeCountsDoNotOverflow(t *testing.T) {
 	t.Parallel()
 	p, mock := newProvider(t)
 	const huge = "9223372036854775807"
@@ -318,7 +318,7 @@ func TestAbsurdCountsDoNotOverflow(t *testing.T) {
 	}
 }
 
-func TestIDsAreOurOwn(t *testing.T) {
+func TestProviderIDsAreReplaced(t *testing.T) {
 	t.Parallel()
 	mock := upstreams.NewAnthropic(t, testKey)
 	p := New(Options{BaseURL: mock.BaseURL(), Key: testKey, Client: wire.NewClient(wire.Timeouts{})})
@@ -333,8 +333,7 @@ func TestIDsAreOurOwn(t *testing.T) {
 	}
 }
 
-// TestCountsThatAreMissingAreEstimates, and are called that.
-func TestCountsThatAreMissingAreEstimates(t *testing.T) {
+func TestMissingCountsAreEstimated(t *testing.T) {
 	t.Parallel()
 	p, mock := newProvider(t)
 	mock.Queue(upstreams.AnthropicReply{Body: `{"type":"message","role":"assistant","content":[{"type":"text","text":"Hello"}],"stop_reason":"end_turn","usage":{"output_tokens":9}}`})
@@ -343,6 +342,6 @@ func TestCountsThatAreMissingAreEstimates(t *testing.T) {
 		t.Fatal(err)
 	}
 	if u := answer.Usage; !u.Estimated || u.InputTokens <= 0 || u.OutputTokens != 9 {
-		t.Errorf("used %+v", u)
+		t.Errorf("got %+v, want an estimated input and 9 output tokens", u)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"turnpike/internal/providers"
 )
 
-// ask is the body of a call with one message and the fields given.
+// ask returns a request with one message and the given fields.
 func ask(fields ...string) string {
 	return `{` + strings.Join(append([]string{`"messages":[{"role":"user","content":"Hi"}]`}, fields...), ",") + `}`
 }
@@ -19,7 +19,7 @@ func messages(list string) string { return `{"messages":[` + list + `]}` }
 
 func userParts(list string) string { return messages(`{"role":"user","content":[` + list + `]}`) }
 
-func TestWhatCannotBeTranslatedIsRefusedByName(t *testing.T) {
+func TestUntranslatableFieldsAreRejectedByName(t *testing.T) {
 	t.Parallel()
 	const hi = `{"role":"user","content":"Hi"}`
 	const call = `{"role":"assistant","tool_calls":[{"id":"a","type":"function","function":{"name":"f","arguments":"{}"}}]}`
@@ -137,11 +137,11 @@ func TestWhatCannotBeTranslatedIsRefusedByName(t *testing.T) {
 	_, _, err := translate(&providers.ChatRequest{Model: "claude-3-haiku-20240307",
 		Body: []byte(ask(`"response_format":{"type":"json_schema","json_schema":{"name":"a","schema":{"type":"array"}}}`))})
 	if f, ok := fault.As(err); !ok || f.Param != "response_format.json_schema.schema" {
-		t.Errorf("a tool's input that is no object: %v", err)
+		t.Errorf("input schema that is no object: got %v", err)
 	}
 }
 
-func TestMaxTokensIsTheSmallestThatIsKnown(t *testing.T) {
+func TestMaxTokensIsTheSmallestLimit(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		fields string
@@ -164,12 +164,12 @@ func TestMaxTokensIsTheSmallestThatIsKnown(t *testing.T) {
 			MaxTokens int64 `json:"max_tokens"`
 		}
 		if err := json.Unmarshal(body, &got); err != nil || got.MaxTokens != test.want {
-			t.Errorf("%s bounded by %d is %d, not %d (%v)", test.fields, test.bound, got.MaxTokens, test.want, err)
+			t.Errorf("%s limited to %d: got %d, want %d (%v)", test.fields, test.bound, got.MaxTokens, test.want, err)
 		}
 	}
 }
 
-func TestThinkingLeavesRoomForTheAnswer(t *testing.T) {
+func TestThinkingBudgetLeavesRoomForResponse(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		effort    string
@@ -194,12 +194,12 @@ func TestThinkingLeavesRoomForTheAnswer(t *testing.T) {
 			} `json:"thinking"`
 		}
 		if err := json.Unmarshal(body, &got); err != nil || got.Thinking.Budget != test.want {
-			t.Errorf("%s of %d is %d, not %d (%v)", test.effort, test.maxTokens, got.Thinking.Budget, test.want, err)
+			t.Errorf("%s of %d tokens: got %d, want %d (%v)", test.effort, test.maxTokens, got.Thinking.Budget, test.want, err)
 		}
 	}
 }
 
-func TestModelNamesAreRead(t *testing.T) {
+func TestModelNamesAreParsed(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]model{
 		"claude-opus-4-6":                    {"opus", 406},
@@ -223,13 +223,13 @@ func TestModelNamesAreRead(t *testing.T) {
 		"claude":                             {"", newest},
 		"claude-opus-99999999999999999999-1": {"opus", 100},
 	} {
-		if got := readModel(name); got != want {
-			t.Errorf("%s is %+v, not %+v", name, got, want)
+		if got := parseModel(name); got != want {
+			t.Errorf("%s: got %+v, want %+v", name, got, want)
 		}
 	}
 }
 
-func TestModelsGetWhatTheyAccept(t *testing.T) {
+func TestModelAbilities(t *testing.T) {
 	t.Parallel()
 	type accepts struct{ structured, forced, sampling, both, prefill, budget, adaptive, always bool }
 	for name, want := range map[string]accepts{
@@ -248,17 +248,17 @@ func TestModelsGetWhatTheyAccept(t *testing.T) {
 		"claude-haiku-5-5":         {forced: true, structured: true, adaptive: true},
 		"claude-mythos-preview":    {structured: true, adaptive: true, always: true},
 	} {
-		m := readModel(name)
+		m := parseModel(name)
 		got := accepts{m.structured(), m.forcedTools(), m.sampling(), m.bothSampling(), m.prefill(), m.budget(), m.adaptive(), m.alwaysThinks()}
 		if got != want {
-			t.Errorf("%s accepts %+v, not %+v", name, got, want)
+			t.Errorf("%s: got %+v, want %+v", name, got, want)
 		}
 	}
-	if got := readModel("claude-opus-4-6").effort("xhigh"); got != "high" {
-		t.Errorf("opus 4.6 has no xhigh: %q", got)
+	if got := parseModel("claude-opus-4-6").effort("xhigh"); got != "high" {
+		t.Errorf("effort of opus 4.6: got %q, want high", got)
 	}
-	if got := readModel("claude-sonnet-5-5").thinkingOff(); got != "between_tools" {
-		t.Errorf("sonnet 5.5 stops thinking by %q", got)
+	if got := parseModel("claude-sonnet-5-5").thinkingOff(); got != "between_tools" {
+		t.Errorf("thinkingOff of sonnet 5.5: got %q, want between_tools", got)
 	}
 }
 

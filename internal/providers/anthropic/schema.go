@@ -9,17 +9,17 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// maxSchemaDepth ends the walk through schemas that nest beyond reason.
+// maxSchemaDepth limits the recursion into nested schemas.
 const maxSchemaDepth = 64
 
-// member is one of an object's members. Schemas are kept in their order,
-// because a model writes its answer in it.
+// member is a member of an object. Their order is kept, because a model writes
+// its response in the order of the schema.
 type member struct {
 	name  string
 	value jsontext.Value
 }
 
-// members reads an object; of anything else it reads nothing.
+// members returns the members of an object, and nil for any other value.
 func members(object jsontext.Value) []member {
 	if object.Kind() != jsontext.KindBeginObject {
 		return nil
@@ -63,12 +63,12 @@ func appendObject(b []byte, list []member) []byte {
 	return append(b, '}')
 }
 
-// objectSchema makes a tool's input schema of a function's parameters: it must
-// be that of an object, and says so.
+// objectSchema returns a function's parameters as a tool's input schema, which
+// must have the type object.
 func objectSchema(v jsontext.Value) (jsontext.Value, bool) {
 	switch v.Kind() {
 	case jsontext.KindInvalid, jsontext.KindNull:
-		return jsontext.Value(noParameters), true
+		return jsontext.Value(emptySchema), true
 	case jsontext.KindBeginObject:
 	default:
 		return nil, false
@@ -81,8 +81,8 @@ func objectSchema(v jsontext.Value) (jsontext.Value, bool) {
 	return v, list[at].value.Kind() != jsontext.KindString || string(list[at].value) == `"object"`
 }
 
-// isClosed: a grammar can express the schema. No object in it takes names that
-// the schema does not know, and it does not contain itself.
+// isClosed reports whether a grammar can express the schema: no object in it
+// allows unknown properties, and it isn't recursive.
 func isClosed(schema jsontext.Value) bool {
 	w := &closedWalk{definitions: map[string]jsontext.Value{}}
 	for _, m := range members(schema) {
@@ -97,8 +97,8 @@ func isClosed(schema jsontext.Value) bool {
 
 type closedWalk struct {
 	definitions map[string]jsontext.Value
-	inside      []string // the definitions that are being walked
-	checked     []string // those that were
+	inside      []string // definitions that are being checked
+	checked     []string
 }
 
 func (w *closedWalk) check(schema jsontext.Value, depth int) bool {
@@ -136,8 +136,8 @@ func (w *closedWalk) check(schema jsontext.Value, depth int) bool {
 	return true
 }
 
-// isFreeForm reports whether it is an object of which nothing is said: a grammar
-// would leave no other than an empty one.
+// isFreeForm reports whether the schema is an object without any properties: a
+// grammar would allow only an empty one.
 func isFreeForm(schema []member) bool {
 	object := false
 	for _, m := range schema {
@@ -168,15 +168,15 @@ func (w *closedWalk) checkRef(ref jsontext.Value, depth int) bool {
 	return closed
 }
 
-// kept are the keywords that Anthropic's grammars have, with plain values.
-var kept = []string{"type", "enum", "const", "default", "description", "title", "required"}
+// keywords are the keywords with plain values that Anthropic's grammars support.
+var keywords = []string{"type", "enum", "const", "default", "description", "title", "required"}
 
-// keptFormats are the formats of strings that they have.
-var keptFormats = []string{"date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid"}
+// formats are the string formats that they support.
+var formats = []string{"date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid"}
 
-// grammar makes a schema that Anthropic's structured output accepts. It
-// refuses keywords that it cannot enforce; those move into the description,
-// where the model can read them.
+// grammar returns a schema that Anthropic's structured output accepts. It rejects
+// keywords that it can't enforce, so they move to the description, where the
+// model can read them.
 func grammar(schema jsontext.Value) jsontext.Value { return grammarAt(schema, 0) }
 
 func grammarAt(schema jsontext.Value, depth int) jsontext.Value {
@@ -197,11 +197,11 @@ func grammarAt(schema jsontext.Value, depth int) jsontext.Value {
 			out = append(out, m)
 			continue
 		}
-		if isRef { // nothing may stand beside it
+		if isRef { // no other keyword may be next to $ref
 			continue
 		}
 		switch {
-		case slices.Contains(kept, m.name):
+		case slices.Contains(keywords, m.name):
 			object = object || m.name == "type" && strings.Contains(string(m.value), `"object"`)
 			out = append(out, m)
 		case m.name == "properties":
@@ -213,7 +213,7 @@ func grammarAt(schema jsontext.Value, depth int) jsontext.Value {
 			out = append(out, member{m.name, eachElement(m.value, depth+1)})
 		case m.name == "oneOf":
 			out = append(out, member{"anyOf", eachElement(m.value, depth+1)})
-		case m.name == "format" && slices.Contains(keptFormats, strings.Trim(string(m.value), `"`)),
+		case m.name == "format" && slices.Contains(formats, strings.Trim(string(m.value), `"`)),
 			m.name == "minItems" && (string(m.value) == "0" || string(m.value) == "1"):
 			out = append(out, m)
 		case m.name == "additionalProperties", strings.HasPrefix(m.name, "$"):
@@ -227,7 +227,7 @@ func grammarAt(schema jsontext.Value, depth int) jsontext.Value {
 	return appendObject(nil, describe(out, notes))
 }
 
-// describe adds notes to the description.
+// describe appends notes to the description.
 func describe(list []member, notes []string) []member {
 	if len(notes) == 0 {
 		return list
@@ -268,9 +268,15 @@ func eachElement(array jsontext.Value, depth int) jsontext.Value {
 	return append(b, ']')
 }
 
-// compact writes a value without its white space.
+// compact returns a value without white space.
 func compact(v jsontext.Value) string {
 	v = v.Clone()
 	_ = v.Compact(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	return string(v)
+}
+
+// appendString appends a JSON string. Invalid UTF-8 becomes U+FFFD.
+func appendString(b []byte, s string) []byte {
+	b, _ = jsontext.AppendQuote(b, s)
+	return b
 }

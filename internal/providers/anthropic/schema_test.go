@@ -6,7 +6,6 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// TestFreeFormObjectsAreNotClosed: a grammar would allow only empty ones.
 func TestFreeFormObjectsAreNotClosed(t *testing.T) {
 	t.Parallel()
 	for schema, want := range map[string]bool{
@@ -19,7 +18,7 @@ func TestFreeFormObjectsAreNotClosed(t *testing.T) {
 		`{"type":"object","properties":{"a":{"$ref":"#/$defs/b"}},"$defs":{"b":{"enum":["x"]}}}`: true,
 	} {
 		if got := isClosed(jsontext.Value(schema)); got != want {
-			t.Errorf("%s is closed: %t", schema, got)
+			t.Errorf("%s: got closed %t, want %t", schema, got, want)
 		}
 	}
 }

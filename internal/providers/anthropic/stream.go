@@ -1,44 +1,46 @@
 package anthropic
 
 import (
+	"cmp"
 	"errors"
 	"io"
-	"strconv"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
+	"turnpike/internal/openai"
 	"turnpike/internal/providers"
 	"turnpike/internal/providers/wire"
 )
 
-// stream turns the Messages API's events into chunks.
+// stream translates the events of the Messages API to chunks.
 type stream struct {
 	events   *wire.Events
 	provider *Provider
-	asked    asked
-	head     head
+	info     requestInfo
+	head     openai.Head
 
-	first   []byte // what every chunk begins with; nil until the message has
-	blocks  map[int64]*openBlock
-	calls   int // tool calls that have begun
-	stop    string
-	counted replyUsage
-	final   bool // counted has the output's total
-	sent    int  // bytes of output, for an estimate until then
-	answers int  // calls of the answer tool
+	started    bool // message_start has arrived
+	blocks     map[int64]*openBlock
+	calls      int // tool calls that have started
+	stopReason string
+	counted    usage
+	final      bool // counted has the total of the output
+	bytes      int  // of the output, to estimate its tokens
+	answers    int  // calls of the answer tool
 
-	ready []providers.Chunk
-	err   error // once ready is empty
+	queue []providers.Chunk
+	err   error // returned after the queue
 }
 
-// openBlock is a block that has not ended.
+// openBlock is a content block that hasn't ended.
 type openBlock struct {
-	kind      blockKind
-	call      int    // of a tool call, its index
-	input     string // that came with the block's start
-	written   bool   // some input has been sent
-	thought   int    // bytes of thinking
-	signature int    // bytes of its signature
+	kind           blockKind
+	call           int    // index of a tool call
+	input          string // input in the block's start
+	hasInput       bool   // some input was sent
+	thinkingBytes  int
+	signatureBytes int
 }
 
 type blockKind int
@@ -48,15 +50,15 @@ const (
 	textKind
 	thinkingKind
 	callKind
-	answerKind // a call whose input is the answer
+	answerKind // a call of the answer tool
 )
 
 // event is any of the stream's events.
 type event struct {
-	Type    string      `json:"type"`
-	Index   int64       `json:"index"`
-	Message *reply      `json:"message"`
-	Block   *replyBlock `json:"content_block"`
+	Type    string         `json:"type"`
+	Index   int64          `json:"index"`
+	Message *response      `json:"message"`
+	Block   *responseBlock `json:"content_block"`
 	Delta   struct {
 		Type        string `json:"type"`
 		Text        string `json:"text"`
@@ -65,25 +67,25 @@ type event struct {
 		PartialJSON string `json:"partial_json"`
 		StopReason  string `json:"stop_reason"`
 	} `json:"delta"`
-	Usage *replyUsage `json:"usage"`
+	Usage *usage `json:"usage"`
 }
 
-// begin reads up to the message's start.
-func (s *stream) begin() error {
-	for s.first == nil && s.err == nil {
+// start reads up to message_start.
+func (s *stream) start() error {
+	for !s.started && s.err == nil {
 		s.err = s.read()
 	}
 	return s.err
 }
 
-// Next returns the next chunk. After an error the stream is at its end.
+// Next returns the next chunk. After an error it returns that error again.
 func (s *stream) Next() (providers.Chunk, error) {
-	for len(s.ready) == 0 && s.err == nil {
+	for len(s.queue) == 0 && s.err == nil {
 		s.err = s.read()
 	}
-	if len(s.ready) > 0 {
-		chunk := s.ready[0]
-		s.ready = s.ready[1:]
+	if len(s.queue) > 0 {
+		chunk := s.queue[0]
+		s.queue = s.queue[1:]
 		return chunk, nil
 	}
 	if s.err == io.EOF {
@@ -92,26 +94,27 @@ func (s *stream) Next() (providers.Chunk, error) {
 	return providers.Chunk{}, s.err
 }
 
-// SoFar is the input as the provider has counted it and, until it counts the
-// output at the end, an estimate of what has come of that.
+// SoFar returns the input as counted by the provider and, until it counts the
+// output at the end, an estimate of that.
 func (s *stream) SoFar() providers.Usage {
-	return s.total().usage()
+	u := s.usage()
+	return u.total()
 }
 
-func (s *stream) total() *replyUsage {
+func (s *stream) usage() usage {
 	u := s.counted
-	if !s.final || u.Output == 0 { // a total of nothing, where something was sent, is none
-		u.fillOutput(s.sent)
+	if !s.final || u.Output == 0 { // a total of 0 is wrong if something was sent
+		u.estimateOutput(s.bytes)
 	}
-	u.fillInput(s.asked)
-	return &u
+	u.estimateInput(s.info)
+	return u
 }
 
-// Close ends the call.
+// Close ends the request.
 func (s *stream) Close() error { return s.events.Close() }
 
-// read takes one event. Kinds that are not known are ignored, as Anthropic
-// asks for: there may be new ones at any time.
+// read handles one event. Unknown events are ignored, as Anthropic asks: new
+// ones may be added at any time.
 func (s *stream) read() error {
 	name, data, err := s.events.Next()
 	if err == io.EOF {
@@ -122,30 +125,33 @@ func (s *stream) read() error {
 	}
 	var e event
 	if err := json.Unmarshal(data, &e, lenient); err != nil {
-		return s.provider.garbled("event %.40q: %w", name, loggable(err))
+		return s.provider.protocolFailure("event %.40q: %w", name, loggable(err))
 	}
-	if e.Type == "" {
-		e.Type = name
-	}
-	switch e.Type {
+	switch e.Type = cmp.Or(e.Type, name); e.Type {
 	case "error":
-		return s.provider.failed(data)
+		return s.provider.failureIn(data)
 	case "message_start":
-		return s.start(&e)
+		return s.startMessage(&e)
 	case "content_block_start", "content_block_delta", "content_block_stop", "message_delta", "message_stop":
-		if s.first == nil {
-			return s.provider.garbled("%s before message_start", e.Type)
+		if !s.started {
+			return s.provider.protocolFailure("%s before message_start", e.Type)
 		}
 	}
 	switch e.Type {
 	case "content_block_start":
 		s.startBlock(&e)
 	case "content_block_delta":
-		s.delta(&e)
+		s.continueBlock(&e)
 	case "content_block_stop":
-		s.stopBlock(&e)
+		s.endBlock(&e)
 	case "message_delta":
-		s.messageDelta(&e)
+		if e.Delta.StopReason != "" {
+			s.stopReason = e.Delta.StopReason
+		}
+		if e.Usage != nil {
+			s.counted.merge(e.Usage)
+			s.final = true
+		}
 	case "message_stop":
 		s.finish()
 		return io.EOF
@@ -153,20 +159,19 @@ func (s *stream) read() error {
 	return nil
 }
 
-func (s *stream) start(e *event) error {
-	if e.Message == nil || s.first != nil {
-		return s.provider.garbled("message_start without a message, or a second one")
+func (s *stream) startMessage(e *event) error {
+	if e.Message == nil || s.started {
+		return s.provider.protocolFailure("message_start without a message, or a second one")
 	}
 	if e.Message.Model != "" {
-		s.head.model = e.Message.Model
+		s.head.Model = e.Message.Model
 	}
 	if e.Message.Usage != nil {
 		s.counted.merge(e.Message.Usage)
 	}
-	s.first = s.head.append(make([]byte, 0, 256), "chat.completion.chunk")
-	s.first = append(s.first, `"choices":[`...)
+	s.started = true
 	s.blocks = map[int64]*openBlock{}
-	s.chunk([]byte(`{"role":"assistant","content":"","refusal":null}`))
+	s.send(openai.FirstDelta(), "")
 	return nil
 }
 
@@ -177,13 +182,13 @@ func (s *stream) startBlock(e *event) {
 	b := new(openBlock)
 	s.blocks[e.Index] = b
 	switch {
-	case e.Block.Type == "text" && s.asked.answerTool == "":
+	case e.Block.Type == "text" && s.info.answerTool == "":
 		b.kind = textKind
 		s.write(b, e.Block.Text)
 	case e.Block.Type == "thinking":
 		b.kind = thinkingKind
 		s.write(b, e.Block.Thinking)
-	case e.Block.Type == "tool_use" && e.Block.Name == s.asked.answerTool:
+	case e.Block.Type == "tool_use" && e.Block.Name == s.info.answerTool:
 		if s.answers++; s.answers == 1 {
 			b.kind = answerKind
 			b.input = e.Block.arguments()
@@ -193,17 +198,14 @@ func (s *stream) startBlock(e *event) {
 		b.call = s.calls
 		b.input = e.Block.arguments()
 		s.calls++
-		d := s.appendCall(nil, b.call)
-		d = append(d, `,"id":`...)
-		d = appendString(d, s.provider.newID("call_"))
-		d = append(d, `,"type":"function","function":{"name":`...)
-		d = appendString(d, e.Block.Name)
-		s.chunk(append(d, `,"arguments":""}}]}`...))
-		s.sent += len(e.Block.Name)
+		call := openai.FunctionToolCall(s.provider.newID("call_"), e.Block.Name, "")
+		call.Index = &b.call
+		s.send(openai.Delta{ToolCalls: []openai.ToolCall{call}}, "")
+		s.bytes += len(e.Block.Name)
 	}
 }
 
-func (s *stream) delta(e *event) {
+func (s *stream) continueBlock(e *event) {
 	b := s.blocks[e.Index]
 	if b == nil {
 		return
@@ -214,7 +216,7 @@ func (s *stream) delta(e *event) {
 	case d.Type == "thinking_delta" && b.kind == thinkingKind:
 		s.write(b, d.Thinking)
 	case d.Type == "signature_delta" && b.kind == thinkingKind:
-		b.signature += len(d.Signature)
+		b.signatureBytes += len(d.Signature)
 	case d.Type == "input_json_delta" && (b.kind == callKind || b.kind == answerKind):
 		s.write(b, d.PartialJSON)
 	}
@@ -225,28 +227,21 @@ func (s *stream) write(b *openBlock, text string) {
 	if text == "" {
 		return
 	}
-	b.written = true
-	s.sent += len(text)
-	var d []byte
+	b.hasInput = true
+	s.bytes += len(text)
 	switch b.kind {
 	case textKind, answerKind:
-		d = append(appendString([]byte(`{"content":`), text), '}')
+		s.send(openai.Delta{Content: &text}, "")
 	case thinkingKind:
-		b.thought += len(text)
-		d = append(appendString([]byte(`{"reasoning_content":`), text), '}')
+		b.thinkingBytes += len(text)
+		s.send(openai.Delta{ReasoningContent: text}, "")
 	case callKind:
-		d = append(s.appendCall(nil, b.call), `,"function":{"arguments":`...)
-		d = append(appendString(d, text), `}}]}`...)
+		call := openai.ToolCall{Index: &b.call, Function: &openai.FunctionCall{Arguments: text}}
+		s.send(openai.Delta{ToolCalls: []openai.ToolCall{call}}, "")
 	}
-	s.chunk(d)
 }
 
-func (s *stream) appendCall(d []byte, index int) []byte {
-	d = append(d, `{"tool_calls":[{"index":`...)
-	return strconv.AppendInt(d, int64(index), 10)
-}
-
-func (s *stream) stopBlock(e *event) {
+func (s *stream) endBlock(e *event) {
 	b := s.blocks[e.Index]
 	if b == nil {
 		return
@@ -254,50 +249,35 @@ func (s *stream) stopBlock(e *event) {
 	delete(s.blocks, e.Index)
 	switch b.kind {
 	case callKind, answerKind:
-		// A call without parameters streams none, and its text would be empty.
-		if !b.written {
+		if !b.hasInput { // a call without parameters streams no input
 			s.write(b, b.input)
 		}
 	case thinkingKind:
-		// What is shown of thinking is a summary or nothing at all. The
-		// signature holds the whole, in base64, and all of it is paid for.
-		s.sent += max(0, b.signature*3/4-b.thought)
+		// The thinking that is shown is a summary or nothing at all. The signature
+		// has all of it in base64, and all of it is charged.
+		s.bytes += max(0, b.signatureBytes*3/4-b.thinkingBytes)
 	}
 }
 
-func (s *stream) messageDelta(e *event) {
-	if e.Delta.StopReason != "" {
-		s.stop = e.Delta.StopReason
-	}
-	if e.Usage != nil {
-		s.counted.merge(e.Usage)
-		s.final = true
-	}
-}
-
-// finish sends the reason for the end, then the usage.
+// finish sends the finish reason and then the usage.
 func (s *stream) finish() {
-	s.send(append([]byte(`{"index":0,"delta":{},"logprobs":null,"finish_reason":"`), finishReason(s.stop, s.calls > 0)+`"}`...))
-	b := append(append([]byte(nil), s.first...), `],"usage":`...)
-	total := s.total()
-	b = append(appendUsage(b, total), '}')
-	usage := total.usage()
-	s.ready = append(s.ready, providers.Chunk{Data: b, Usage: &usage})
+	s.send(openai.Delta{}, finishReason(s.stopReason, s.calls > 0))
+	u := s.usage()
+	chunk := s.head.Chunk()
+	chunk.Usage = openai.Encode(u.openAI())
+	total := u.total()
+	s.queue = append(s.queue, providers.Chunk{Data: openai.Encode(chunk), Usage: &total})
 }
 
-// chunk sends a delta of the only choice.
-func (s *stream) chunk(delta []byte) {
-	c := append([]byte(`{"index":0,"delta":`), delta...)
-	s.send(append(c, `,"logprobs":null,"finish_reason":null}`...))
-}
-
-func (s *stream) send(choice []byte) {
-	b := make([]byte, 0, len(s.first)+len(choice)+len(`],"usage":null}`))
-	b = append(append(b, s.first...), choice...)
-	if s.asked.includeUsage {
-		b = append(b, `],"usage":null}`...)
-	} else {
-		b = append(b, `]}`...)
+// send queues a chunk of the only choice.
+func (s *stream) send(delta openai.Delta, finish string) {
+	choice := openai.ChunkChoice{Delta: delta}
+	if finish != "" {
+		choice.FinishReason = &finish
 	}
-	s.ready = append(s.ready, providers.Chunk{Data: b})
+	chunk := s.head.Chunk(choice)
+	if s.info.includeUsage {
+		chunk.Usage = jsontext.Value("null")
+	}
+	s.queue = append(s.queue, providers.Chunk{Data: openai.Encode(chunk)})
 }

@@ -4,122 +4,101 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"turnpike/internal/fault"
+	"turnpike/internal/openai"
 )
 
-// tool is one that the caller offers. OpenAI's "strict" is ignored, as
-// Anthropic's own OpenAI endpoint does: its grammars have limits, on optional
-// parameters for one, that would refuse tools which OpenAI takes.
-type tool struct {
-	Type         string         `json:"type"`
-	Function     *function      `json:"function"`
-	CacheControl jsontext.Value `json:"cache_control"`
-}
-
-type function struct {
-	Name        string         `json:"name"`
-	Description string         `json:"description"`
-	Parameters  jsontext.Value `json:"parameters"`
-}
-
-type toolOffer struct {
+// toolDefinition is a tool of the Messages API. OpenAI's "strict" is ignored, as
+// Anthropic's own OpenAI endpoint does: its grammars have limits, for example on
+// optional parameters, and would reject tools that OpenAI accepts.
+type toolDefinition struct {
 	Name         string         `json:"name"`
 	Description  string         `json:"description,omitzero"`
 	InputSchema  jsontext.Value `json:"input_schema"`
 	CacheControl *cacheControl  `json:"cache_control,omitzero"`
 }
 
-type choice struct {
+type toolChoice struct {
 	Type            string `json:"type"`
 	Name            string `json:"name,omitzero"`
 	DisableParallel bool   `json:"disable_parallel_tool_use,omitzero"`
 }
 
-const noParameters = `{"type":"object","properties":{}}`
+const emptySchema = `{"type":"object","properties":{}}`
 
-func (b *builder) tools() error {
+func (b *builder) setTools() error {
 	for i := range b.in.Tools {
-		offer, err := b.in.Tools[i].offer("tools[" + strconv.Itoa(i) + "]")
+		definition, err := translateTool(&b.in.Tools[i], "tools["+strconv.Itoa(i)+"]")
 		if err != nil {
 			return err
 		}
-		b.out.Tools = append(b.out.Tools, offer)
+		b.out.Tools = append(b.out.Tools, definition)
 	}
-	wanted, err := b.readChoice()
+	choice, err := b.readToolChoice()
 	if err != nil {
 		return err
 	}
 	if len(b.out.Tools) == 0 {
-		return b.withoutTools(wanted)
-	}
-	if wanted.Type == "tool" && b.offerIndex(wanted.Name) < 0 {
-		return fault.Invalid("tool_choice.function.name", "tool_choice.function.name %.80q is not one of the tools", wanted.Name)
+		return b.setNoTools(choice)
 	}
 	if !b.model.forcedTools() {
-		wanted = b.ask(wanted)
+		choice = b.requestToolCall(choice)
 	}
-	b.mode = wanted.Type
-	wanted.DisableParallel = wanted.Type != "none" && b.in.ParallelToolCalls != nil && !*b.in.ParallelToolCalls
-	if wanted != (choice{Type: "auto"}) { // the default
-		b.out.ToolChoice = &wanted
+	b.toolMode = choice.Type
+	choice.DisableParallel = choice.Type != "none" && b.in.OneCallAtATime()
+	if choice != (toolChoice{Type: "auto"}) { // the default
+		b.out.ToolChoice = &choice
 	}
 	return nil
 }
 
-// withoutTools: none are offered. A conversation that has used some needs
-// them defined nevertheless, and OpenAI's models call none of them then.
-func (b *builder) withoutTools(wanted choice) error {
-	if wanted.Type == "any" || wanted.Type == "tool" {
-		return fault.Invalid("tool_choice", "tool_choice needs tools")
+// setNoTools is for a request without tools. If the conversation has used some,
+// the API requires their definitions.
+func (b *builder) setNoTools(choice toolChoice) error {
+	if choice.Type == "any" || choice.Type == "tool" {
+		return fault.Invalid("tool_choice", "tool_choice requires tools.")
 	}
-	b.mode = "none"
-	if len(b.callNames) == 0 {
+	b.toolMode = "none"
+	if len(b.usedTools) == 0 {
 		return nil
 	}
-	for _, name := range b.callNames {
-		b.out.Tools = append(b.out.Tools, toolOffer{Name: name, InputSchema: jsontext.Value(noParameters)})
+	for _, name := range b.usedTools {
+		b.out.Tools = append(b.out.Tools, toolDefinition{Name: name, InputSchema: jsontext.Value(emptySchema)})
 	}
-	b.out.ToolChoice = &choice{Type: "none"}
+	b.out.ToolChoice = &toolChoice{Type: "none"}
 	return nil
 }
 
-// ask puts into words what the model does not let itself be forced to.
-func (b *builder) ask(wanted choice) choice {
-	switch wanted.Type {
+// requestToolCall asks in the system prompt for a call that the model can't be
+// forced to make.
+func (b *builder) requestToolCall(choice toolChoice) toolChoice {
+	switch choice.Type {
 	case "any":
 		b.instruct("Call at least one of the tools now. Do not answer with text alone.")
 	case "tool":
-		b.out.Tools = []toolOffer{b.out.Tools[b.offerIndex(wanted.Name)]}
-		b.instruct("Call the tool `" + wanted.Name + "` now. Do not answer in any other way.")
+		b.out.Tools = []toolDefinition{b.out.Tools[b.toolIndex(choice.Name)]}
+		b.instruct("Call the tool `" + choice.Name + "` now. Do not answer in any other way.")
 	default:
-		return wanted
+		return choice
 	}
-	return choice{Type: "auto"}
+	return toolChoice{Type: "auto"}
 }
 
-func (b *builder) offerIndex(name string) int {
-	return slices.IndexFunc(b.out.Tools, func(t toolOffer) bool { return t.Name == name })
+func (b *builder) toolIndex(name string) int {
+	return slices.IndexFunc(b.out.Tools, func(t toolDefinition) bool { return t.Name == name })
 }
 
-func (t *tool) offer(at string) (toolOffer, error) {
-	switch {
-	case t.Type == "":
-		return toolOffer{}, fault.Missing(at+".type", "%s.type is required: \"function\"", at)
-	case t.Type != "function":
-		return toolOffer{}, fault.Invalid(at+".type", "%s.type must be \"function\": other tools are not possible with this model's provider", at)
-	case t.Function == nil:
-		return toolOffer{}, fault.Missing(at+".function", "%s.function is required: an object with name and parameters", at)
-	case t.Function.Name == "":
-		return toolOffer{}, fault.Missing(at+".function.name", "%s.function.name is required", at)
+func translateTool(t *openai.Tool, at string) (toolDefinition, error) {
+	if err := t.Check(at); err != nil {
+		return toolDefinition{}, err
 	}
 	schema, ok := objectSchema(t.Function.Parameters)
 	if !ok {
-		return toolOffer{}, fault.Invalid(at+".function.parameters", "%s.function.parameters must be a JSON Schema of an object", at)
+		return toolDefinition{}, fault.Invalid(at+".function.parameters", "%s.function.parameters must be a JSON Schema of an object.", at)
 	}
-	return toolOffer{
+	return toolDefinition{
 		Name:         t.Function.Name,
 		Description:  t.Function.Description,
 		InputSchema:  schema,
@@ -127,58 +106,20 @@ func (t *tool) offer(at string) (toolOffer, error) {
 	}, nil
 }
 
-// givenChoice is "tool_choice" as an object.
-type givenChoice struct {
-	Type     string `json:"type"`
-	Function struct {
-		Name string `json:"name"`
-	} `json:"function"`
-	Allowed struct {
-		Mode  string `json:"mode"`
-		Tools []tool `json:"tools"`
-	} `json:"allowed_tools"`
-}
-
-// readChoice reads "tool_choice": a word, or an object that names one tool or
-// those that are allowed.
-func (b *builder) readChoice() (choice, error) {
-	const message = "tool_choice must be auto, none, required or an object that names a function"
-	invalid := fault.Invalid("tool_choice", message)
-	switch b.in.ToolChoice.Kind() {
-	case jsontext.KindInvalid, jsontext.KindNull:
-		return choice{Type: "auto"}, nil
-	case jsontext.KindString:
-		var word string
-		if json.Unmarshal(b.in.ToolChoice, &word) != nil {
-			return choice{}, invalid
-		}
-		return readMode(word, "tool_choice", message)
+// readToolChoice translates tool_choice and drops tools that it doesn't allow.
+func (b *builder) readToolChoice() (toolChoice, error) {
+	choice, err := b.in.ReadToolChoice()
+	if err != nil {
+		return toolChoice{}, err
 	}
-	var object givenChoice
-	if json.Unmarshal(b.in.ToolChoice, &object) != nil {
-		return choice{}, invalid
+	if choice.Allowed != nil {
+		b.out.Tools = slices.DeleteFunc(b.out.Tools, func(t toolDefinition) bool { return !slices.Contains(choice.Allowed, t.Name) })
 	}
 	switch {
-	case object.Type == "function" && object.Function.Name != "":
-		return choice{Type: "tool", Name: object.Function.Name}, nil
-	case object.Type == "allowed_tools":
-		b.out.Tools = slices.DeleteFunc(b.out.Tools, func(offer toolOffer) bool {
-			return !slices.ContainsFunc(object.Allowed.Tools, func(t tool) bool { return t.Function != nil && t.Function.Name == offer.Name })
-		})
-		const param = "tool_choice.allowed_tools.mode"
-		return readMode(object.Allowed.Mode, param, param+" must be auto or required")
+	case choice.Function != "":
+		return toolChoice{Type: "tool", Name: choice.Function}, nil
+	case choice.Mode == "required":
+		return toolChoice{Type: "any"}, nil
 	}
-	return choice{}, invalid
-}
-
-func readMode(word, param, message string) (choice, error) {
-	switch word {
-	case "auto":
-		return choice{Type: "auto"}, nil
-	case "required":
-		return choice{Type: "any"}, nil
-	case "none":
-		return choice{Type: "none"}, nil
-	}
-	return choice{}, fault.Invalid(param, "%s", message)
+	return toolChoice{Type: choice.Mode}, nil
 }

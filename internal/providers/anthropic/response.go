@@ -1,0 +1,175 @@
+package anthropic
+
+import (
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"turnpike/internal/openai"
+	"turnpike/internal/providers"
+)
+
+// response is a message of the model, or the start of a streamed one.
+type response struct {
+	Type       string          `json:"type"`
+	Model      string          `json:"model"`
+	Content    []responseBlock `json:"content"`
+	StopReason string          `json:"stop_reason"`
+	Usage      *usage          `json:"usage"`
+}
+
+type responseBlock struct {
+	Type     string         `json:"type"`
+	Text     string         `json:"text"`
+	Thinking string         `json:"thinking"`
+	Name     string         `json:"name"`
+	Input    jsontext.Value `json:"input"`
+}
+
+type usage struct {
+	Input         int64 `json:"input_tokens"`
+	Output        int64 `json:"output_tokens"`
+	CacheCreation int64 `json:"cache_creation_input_tokens"`
+	CacheRead     int64 `json:"cache_read_input_tokens"`
+	Details       struct {
+		Thinking int64 `json:"thinking_tokens"`
+	} `json:"output_tokens_details"`
+
+	estimated bool
+}
+
+// maxTokens is beyond any context window, and sums of it don't overflow.
+const maxTokens = 1 << 40
+
+// merge adds a later report of the same request. Counts are totals, and 0 if
+// they are left out, so the larger one is right.
+func (u *usage) merge(later *usage) {
+	raise := func(count *int64, to int64) { *count = max(*count, min(to, maxTokens)) }
+	raise(&u.Input, later.Input)
+	raise(&u.Output, later.Output)
+	raise(&u.CacheCreation, later.CacheCreation)
+	raise(&u.CacheRead, later.CacheRead)
+	raise(&u.Details.Thinking, later.Details.Thinking)
+}
+
+// total counts like OpenAI: tokens read from or written to the cache are part
+// of the input.
+func (u *usage) total() providers.Usage {
+	return providers.Usage{
+		InputTokens:  u.Input + u.CacheCreation + u.CacheRead,
+		OutputTokens: u.Output,
+		CachedInput:  u.CacheRead,
+		CacheWrite:   u.CacheCreation,
+		Estimated:    u.estimated,
+	}
+}
+
+// openAI returns the usage in OpenAI's format.
+func (u *usage) openAI() openai.Usage {
+	total := u.total()
+	return openai.Usage{
+		PromptTokens:      total.InputTokens,
+		CompletionTokens:  total.OutputTokens,
+		TotalTokens:       total.InputTokens + total.OutputTokens,
+		PromptDetails:     openai.PromptDetails{CachedTokens: total.CachedInput, CacheWriteTokens: total.CacheWrite},
+		CompletionDetails: openai.CompletionDetails{ReasoningTokens: min(u.Details.Thinking, total.OutputTokens)},
+	}
+}
+
+// estimateInput is for servers that don't count.
+func (u *usage) estimateInput(info requestInfo) {
+	if u.total().InputTokens == 0 {
+		u.Input, u.estimated = estimateTokens(info.bytes), true
+	}
+}
+
+// estimateOutput is for servers that don't count, or not yet.
+func (u *usage) estimateOutput(bytes int) {
+	if n := estimateTokens(bytes); n > u.Output {
+		u.Output, u.estimated = n, true
+	}
+}
+
+// estimateTokens assumes four bytes per token, as in English. Other languages
+// have more bytes and more tokens per word.
+func estimateTokens(bytes int) int64 { return int64(bytes+3) / 4 }
+
+// completion translates a response that isn't streamed.
+func (p *Provider) completion(body []byte, info requestInfo, head openai.Head) (*providers.Answer, error) {
+	var r response
+	if err := json.Unmarshal(body, &r, lenient); err != nil {
+		return nil, p.protocolFailure("not a message: %w", loggable(err))
+	}
+	switch r.Type {
+	case "message":
+	case "error":
+		return nil, p.failureIn(body)
+	default:
+		return nil, p.protocolFailure("a %.40q instead of a message", r.Type)
+	}
+	if r.Model != "" {
+		head.Model = r.Model
+	}
+	choice, bytes := r.choice(info, p.newID)
+	var counted usage
+	if r.Usage != nil {
+		counted.merge(r.Usage)
+	}
+	if counted.Output == 0 {
+		counted.estimateOutput(bytes)
+	}
+	counted.estimateInput(info)
+	completion := head.Completion([]openai.Choice{choice}, counted.openAI())
+	return &providers.Answer{Body: openai.Encode(completion), Usage: counted.total()}, nil
+}
+
+// choice collects the blocks of a response and counts their bytes. If the input
+// of a tool is the response, text is dropped: it would break the client's parser.
+func (r *response) choice(info requestInfo, newID func(prefix string) string) (c openai.Choice, bytes int) {
+	var text, reasoning strings.Builder
+	m := openai.AssistantMessage{Role: "assistant"}
+	answered := false
+	for i := range r.Content {
+		switch b := &r.Content[i]; {
+		case b.Type == "text" && info.answerTool == "":
+			text.WriteString(b.Text)
+		case b.Type == "thinking":
+			reasoning.WriteString(b.Thinking)
+		case b.Type == "tool_use" && b.Name == info.answerTool:
+			if !answered {
+				text.WriteString(b.arguments())
+			}
+			answered = true
+		case b.Type == "tool_use":
+			m.ToolCalls = append(m.ToolCalls, openai.FunctionToolCall(newID("call_"), b.Name, b.arguments()))
+			bytes += len(b.Name) + len(b.arguments())
+		}
+	}
+	if text.Len() > 0 || len(m.ToolCalls) == 0 {
+		m.Content = new(text.String())
+	}
+	m.ReasoningContent = reasoning.String()
+	return openai.Choice{Message: m, FinishReason: finishReason(r.StopReason, len(m.ToolCalls) > 0)}, bytes + text.Len() + reasoning.Len()
+}
+
+func (b *responseBlock) arguments() string {
+	if b.Input.Kind() != jsontext.KindBeginObject {
+		return "{}"
+	}
+	return compact(b.Input)
+}
+
+// finishReason translates a stop reason. pause_turn comes only with tools that
+// run at Anthropic, which Turnpike never offers.
+func finishReason(stop string, hasCalls bool) string {
+	switch {
+	case stop == "max_tokens" || stop == "model_context_window_exceeded":
+		return "length"
+	case stop == "refusal":
+		return "content_filter"
+	case stop == "tool_use" && hasCalls:
+		return "tool_calls"
+	}
+	return "stop"
+}
