@@ -125,7 +125,7 @@ func (r *request) text(t turn, m *magic) (string, error) {
 		document, err := jsonsample.Value(r.ResponseFormat.JSONSchema.Schema)
 		if err != nil {
 			const param = "response_format.json_schema.schema"
-			return "", fault.Invalid(param, "no answer could be simulated for the schema: %v", err)
+			return "", fault.Invalid(param, "Cannot simulate %s: %v.", param, err)
 		}
 		return string(document), nil
 	}

@@ -131,7 +131,7 @@ func (r *request) newCall(name string) (call, error) {
 		arguments, err := jsonsample.Object(p)
 		if err != nil {
 			param := fmt.Sprintf("tools[%d].function.parameters", i)
-			return c, fault.Invalid(param, "no arguments could be simulated for %q: %v", name, err)
+			return c, fault.Invalid(param, "Cannot simulate %s: %v.", param, err)
 		}
 		c.arguments = string(arguments)
 	}

@@ -6,14 +6,13 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"pgregory.net/rapid"
 )
 
-// checkIndependently validates a document with another implementation.
-func checkIndependently(schema string, document []byte) error {
+// validate compiles the schema separately, without the work limits of the package.
+func validate(schema string, document []byte) error {
 	s, err := jsonschema.UnmarshalJSON(strings.NewReader(schema))
 	if err != nil {
 		return err
@@ -35,14 +34,14 @@ func checkIndependently(schema string, document []byte) error {
 
 func TestDocumentIsValidForItsSchema(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct{ schema, want string }{ // want "" is any valid one
+	for name, test := range map[string]struct{ schema, want string }{ // want "": any valid document
 		"anything":            {`{}`, `"simulated"`},
 		"true":                {`true`, ``},
 		"flat object":         {`{"type":"object","properties":{"city":{"type":"string"},"days":{"type":"integer"}},"required":["city","days"],"additionalProperties":false}`, `{"city":"simulated city","days":1}`},
-		"optional properties": {`{"type":"object","properties":{"b":{"type":"null"},"a":{"type":"boolean"}}}`, `{"b":null,"a":true}`},
+		"optional properties": {`{"type":"object","properties":{"b":{"type":"null"},"a":{"type":"boolean"}}}`, `{"a":true,"b":null}`},
+		"order of required":   {`{"type":"object","properties":{"b":{"type":"null"},"a":{"type":"boolean"}},"required":["b","a"]}`, `{"b":null,"a":true}`},
 		"undeclared required": {`{"type":"object","required":["x"]}`, ``},
 		"additional schema":   {`{"type":"object","required":["x"],"additionalProperties":{"type":"integer"}}`, `{"x":1}`},
-		"pattern properties":  {`{"type":"object","required":["x_1"],"patternProperties":{"^x_":{"type":"integer"}},"additionalProperties":false}`, `{"x_1":1}`},
 		"min properties":      {`{"type":"object","minProperties":3,"additionalProperties":{"type":"number"}}`, ``},
 		"max properties":      {`{"type":"object","properties":{"a":{},"b":{},"c":{}},"required":["c"],"maxProperties":2}`, ``},
 		"property names":      {`{"type":"object","properties":{"a":{}},"propertyNames":{"maxLength":1}}`, ``},
@@ -53,16 +52,12 @@ func TestDocumentIsValidForItsSchema(t *testing.T) {
 		"tuple":               {`{"type":"array","prefixItems":[{"type":"string"},{"type":"null"}],"items":false}`, `["simulated",null]`},
 		"tuple and rest":      {`{"type":"array","prefixItems":[{"type":"null"}],"items":{"type":"boolean"},"minItems":3}`, ``},
 		"draft 7 tuple":       {`{"$schema":"http://json-schema.org/draft-07/schema#","type":"array","items":[{"type":"null"}],"additionalItems":{"type":"integer"},"minItems":2}`, `[null,1]`},
-		"unique integers":     {`{"type":"array","items":{"type":"integer","minimum":5},"minItems":4,"uniqueItems":true}`, `[5,6,7,8]`},
-		"unique strings":      {`{"type":"array","items":{"type":"string"},"minItems":3,"uniqueItems":true}`, ``},
-		"unique enum":         {`{"type":"array","items":{"enum":["a","b","c"]},"minItems":3,"uniqueItems":true}`, `["a","b","c"]`},
-		"unique objects":      {`{"type":"array","items":{"type":"object","properties":{"id":{"type":"string"}},"required":["id"]},"minItems":3,"uniqueItems":true}`, ``},
-		"contains":            {`{"type":"array","contains":{"const":7},"minContains":2,"items":{"type":"integer"},"minItems":3}`, `[7,7,1]`},
+		"unique items":        {`{"type":"array","items":{"type":"integer"},"uniqueItems":true}`, `[1]`},
 		"enum":                {`{"enum":["red","green"]}`, `"red"`},
 		"enum and type":       {`{"type":"integer","enum":["red",3]}`, `3`},
 		"const object":        {`{"const":{"a":[1,null]}}`, `{"a":[1,null]}`},
 		"const null":          {`{"const":null}`, `null`},
-		"type list":           {`{"type":["null","string"]}`, `null`},
+		"type list":           {`{"type":["null","string"]}`, `"simulated"`},
 		"any of":              {`{"anyOf":[{"type":"integer","minimum":4},{"type":"null"}]}`, `4`},
 		"any of, first fails": {`{"type":"string","anyOf":[{"type":"integer"},{"minLength":3}]}`, ``},
 		"one of overlapping":  {`{"oneOf":[{"type":"number"},{"type":"integer"},{"type":"string"}]}`, ``},
@@ -70,8 +65,6 @@ func TestDocumentIsValidForItsSchema(t *testing.T) {
 		"two unions":          {`{"anyOf":[{"minimum":1},{"minimum":2}],"oneOf":[{"multipleOf":3},{"multipleOf":5}],"type":"integer"}`, ``},
 		"all of":              {`{"allOf":[{"type":"object","properties":{"a":{"type":"integer","minimum":3}},"required":["a"]},{"properties":{"a":{"maximum":4},"b":{"type":"null"}},"required":["b"]}]}`, `{"a":3,"b":null}`},
 		"not":                 {`{"type":"string","not":{"minLength":100}}`, ``},
-		"not, other type":     {`{"type":["string","integer"],"not":{"type":"string"}}`, ``},
-		"if then":             {`{"type":"object","properties":{"a":{"type":"integer"}},"if":{"required":["a"]},"then":{"required":["b"]},"else":{"required":["c"]}}`, ``},
 		"defs":                {`{"$ref":"#/$defs/p","$defs":{"p":{"type":"object","properties":{"x":{"$ref":"#/$defs/n"}},"required":["x"]},"n":{"type":"number","exclusiveMinimum":0,"maximum":0.5}}}`, ``},
 		"definitions":         {`{"type":"array","items":{"$ref":"#/definitions/a~1b"},"minItems":1,"definitions":{"a/b":{"type":"integer"}}}`, `[1]`},
 		"list":                {`{"type":"object","properties":{"v":{"type":"integer"},"next":{"anyOf":[{"$ref":"#"},{"type":"null"}]}},"required":["v","next"],"additionalProperties":false}`, ``},
@@ -96,7 +89,6 @@ func TestDocumentIsValidForItsSchema(t *testing.T) {
 		"multiple":            {`{"type":"integer","multipleOf":7,"minimum":50}`, `56`},
 		"decimal multiple":    {`{"type":"number","multipleOf":0.01,"minimum":2.005,"maximum":2.015}`, `2.01`},
 		"fraction of integer": {`{"type":"integer","multipleOf":1.5,"minimum":1}`, `3`},
-		"big":                 {`{"type":"integer","minimum":9007199254740993}`, `9007199254740993`},
 		"implied object":      {`{"properties":{"a":{"type":"null"}}}`, `{"a":null}`},
 		"implied number":      {`{"minimum":3}`, `3`},
 	} {
@@ -106,15 +98,14 @@ func TestDocumentIsValidForItsSchema(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := checkIndependently(test.schema, got); err != nil {
+			if err := validate(test.schema, got); err != nil {
 				t.Errorf("%s: %v", got, err)
 			}
 			if test.want != "" && string(got) != test.want {
 				t.Errorf("got %s, want %s", got, test.want)
 			}
-			again, _ := Value([]byte(test.schema))
-			if !bytes.Equal(got, again) {
-				t.Errorf("first %s, then %s", got, again)
+			if second, _ := Value([]byte(test.schema)); !bytes.Equal(second, got) {
+				t.Errorf("second document is %s, want the first again: %s", second, got)
 			}
 		})
 	}
@@ -135,40 +126,35 @@ func TestObjectIsAlwaysAnObject(t *testing.T) {
 	}
 }
 
-func TestUnsatisfiableOrMalformedSchemaIsAnErrorThatSaysWhy(t *testing.T) {
+func TestErrorExplainsWhyNoDocumentWasGenerated(t *testing.T) {
 	t.Parallel()
 	for schema, want := range map[string]string{
-		`false`:                            "allows nothing",
-		`[]`:                               "object or a boolean",
-		`{"type":"objekt"}`:                `"type" must be`,
-		`{"type":[]}`:                      `"type" must be`,
-		`{"properties":[]}`:                `"properties" must be`,
-		`{"properties":{"a":1}}`:           `"a" in "properties"`,
-		`{"required":"a"}`:                 `"required" must be`,
-		`{"minItems":-1}`:                  `"minItems" must be`,
-		`{"minimum":"1"}`:                  `"minimum" must be`,
-		`{"multipleOf":0}`:                 `"multipleOf" must be`,
-		`{"anyOf":[]}`:                     `"anyOf" must be`,
-		`{"pattern":"(?=x)"}`:              "not simulated",
-		`{"pattern":"("}`:                  "not simulated",
-		`{"$ref":"#/$defs/no"}`:            "leads nowhere",
-		`{"$ref":"https://example.com/s"}`: "leads nowhere",
-		`{"$ref":"#"}`:                     "requires itself",
-		`{"minimum":1e999999999}`:          "out of range",
+		`false`:                            "does not allow",
+		`[]`:                               "got array, want boolean or object",
+		`{`:                                "can't be decoded",
+		`{"type":"objekt"}`:                `at '/type': value must be one of`,
+		`{"properties":{"a":1}}`:           `at '/properties/a': got number`,
+		`{"multipleOf":0}`:                 `at '/multipleOf'`,
+		`{"pattern":"(?=x)"}`:              "only RE2 syntax",
+		`{"$ref":"#/$defs/no"}`:            `"#/$defs/no" not found`,
+		`{"$ref":"https://example.com/s"}`: "must point into the schema",
+		`{"$dynamicRef":"#a","$defs":{"a":{"$dynamicAnchor":"a"}}}`: "use $ref",
+		`{"$ref":"#"}`:                                                       "no string",
+		`{"minimum":1e999999999}`:                                            "can't be decoded",
 		`{"type":"integer","minimum":2,"maximum":1}`:                         "no number",
 		`{"type":"string","allOf":[{"type":"null"}]}`:                        "two types",
 		`{"type":"object","properties":{"a":{"$ref":"#"}},"required":["a"]}`: "requires itself",
-		`{"allOf":[{"$ref":"#"}]}`:                                           "requires itself",
-		`{"enum":[1,2],"type":"string"}`:                                     "constants",
-		`{"type":"array","minItems":1000000000,"items":{"type":"null"}}`:     "more than is simulated",
-		`{"type":"string","minLength":1000000000}`:                           "more than is simulated",
-		`{"type":"object","minProperties":1000000000}`:                       "more than is simulated",
+		`{"enum":[1,2],"type":"string"}`:                                     "none of the values",
+		`{"type":"array","contains":{"const":7}}`:                            "no valid document",
+		`{"type":"array","minItems":1000000000,"items":{"type":"null"}}`:     "more than 5000 values",
+		`{"type":"string","minLength":1000000000}`:                           "131072 bytes",
+		`{"type":"object","minProperties":1000000000}`:                       "more than 5000 values",
 	} {
 		got, err := Value([]byte(schema))
 		if err == nil {
 			t.Errorf("%s: got %s, want an error", schema, got)
 		} else if !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want one with %q", schema, err, want)
+			t.Errorf("%s: got error %q, want one with %q", schema, err, want)
 		}
 	}
 }
@@ -210,22 +196,25 @@ func hostile() map[string]string {
 	}
 }
 
-func TestHostileSchemaEndsSoon(t *testing.T) {
-	t.Parallel()
+// Allocations are counted because the steps only cover what the package knows
+// of. The test is not parallel: others would be counted with it.
+func TestHostileSchemaTakesBoundedWork(t *testing.T) {
+	const maxAllocations = 1_000_000 // the most expensive schema takes half of it
 	for name, schema := range hostile() {
-		start := time.Now()
-		got, err := Value([]byte(schema))
-		d := time.Since(start)
-		t.Logf("%-18s %8v %6d bytes, %v", name, d.Round(time.Microsecond), len(got), err)
-		if err != nil && err.Error() == "" || err == nil && !json.Valid(got) {
-			t.Errorf("%s: %.100s, %v", name, got, err)
+		var (
+			got []byte
+			err error
+		)
+		allocations := testing.AllocsPerRun(1, func() { got, err = Value([]byte(schema)) })
+		t.Logf("%-18s %9.0f allocations, %6d bytes, %v", name, allocations, len(got), err)
+		if err == nil && !json.Valid(got) {
+			t.Errorf("%s: got %.100s, want JSON", name, got)
 		}
 		if len(got) > 4*maxBytes {
-			t.Errorf("%s: %d bytes", name, len(got))
+			t.Errorf("%s: got %d bytes, want at most %d", name, len(got), 4*maxBytes)
 		}
-		// The bound is generous for the race detector on a busy machine.
-		if d > 10*time.Second {
-			t.Errorf("%s took %v", name, d)
+		if allocations > maxAllocations {
+			t.Errorf("%s: got %.0f allocations, want at most %d", name, allocations, maxAllocations)
 		}
 	}
 }
@@ -279,9 +268,9 @@ func anySchema(depth int) *rapid.Generator[map[string]any] {
 	})
 }
 
-func TestAnyDocumentMadeIsValid(t *testing.T) {
+func TestEveryDocumentIsValid(t *testing.T) {
 	t.Parallel()
-	made := 0
+	generated := 0
 	rapid.Check(t, func(t *rapid.T) {
 		s := anySchema(3).Draw(t, "schema")
 		s["$defs"] = map[string]any{
@@ -294,15 +283,15 @@ func TestAnyDocumentMadeIsValid(t *testing.T) {
 		}
 		got, err := Value(schema)
 		if err != nil {
-			return // an honest refusal
+			return
 		}
-		made++
-		if err := checkIndependently(string(schema), got); err != nil && !strings.Contains(err.Error(), "compile") {
+		generated++
+		if err := validate(string(schema), got); err != nil && !strings.Contains(err.Error(), "compile") {
 			t.Fatalf("%s\nis not valid for %s:\n%v", got, schema, err)
 		}
 	})
-	if made == 0 {
-		t.Error("no document was made at all")
+	if generated == 0 {
+		t.Error("got no document at all, want some")
 	}
 }
 
@@ -313,7 +302,7 @@ func FuzzValue(f *testing.F) {
 	f.Add([]byte(`{"type":"object","properties":{"a":{"$ref":"#/$defs/b"}},"$defs":{"b":{"enum":[1]}}}`))
 	f.Fuzz(func(t *testing.T, schema []byte) {
 		if got, err := Value(schema); err == nil && !json.Valid(got) {
-			t.Errorf("not JSON: %s", got)
+			t.Errorf("got %s, want JSON", got)
 		}
 	})
 }

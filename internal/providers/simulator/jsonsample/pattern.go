@@ -1,73 +1,81 @@
 package jsonsample
 
 import (
-	"fmt"
+	"errors"
 	"regexp"
 	"regexp/syntax"
 	"strings"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// pattern is a compiled regular expression. Its weight is about the number of
-// its instructions, which is what a match costs per byte.
+const (
+	// maxPatternWeight limits all patterns of a schema together: (a{30}){30} is
+	// short to write and has a thousand instructions.
+	maxPatternWeight = 10_000
+	// maxPatternText limits the strings generated from a pattern.
+	maxPatternText = 4 << 10
+)
+
+// pattern is a regular expression that counts the work of its matching.
 type pattern struct {
 	*regexp.Regexp
-	weight int
+	tree    *syntax.Regexp
+	weight  int // roughly the number of instructions: the cost of matching a byte
+	sampler *sampler
 }
 
-// maxWeight bounds all patterns of a schema together: (a{1000}){1000} is short
-// to write and a hundred megabytes to compile.
-const maxWeight = 10_000
-
-func (s *schema) compile(text string) error {
-	if _, ok := s.patterns[text]; ok {
-		return nil
+func (s *sampler) compilePattern(text string) (jsonschema.Regexp, error) {
+	if p := s.patterns[text]; p != nil {
+		return p, nil
 	}
 	tree, err := syntax.Parse(text, syntax.Perl)
 	if err != nil {
-		return fmt.Errorf("the pattern %.80q uses regular expression syntax that is not simulated", text)
+		return nil, errors.New("only RE2 syntax is supported")
 	}
-	p := pattern{weight: weigh(tree)}
-	if s.weight += p.weight; s.weight > maxWeight {
-		return fmt.Errorf("the schema's patterns are too large, at %.80q", text)
-	}
-	if p.Regexp, err = regexp.Compile(text); err != nil {
-		return fmt.Errorf("the pattern %.80q cannot be compiled", text)
+	p := &pattern{tree: tree, weight: weigh(tree), sampler: s}
+	if s.patternWeight += p.weight; s.patternWeight > maxPatternWeight {
+		return nil, errors.New("the patterns of the schema are too large")
 	}
 	s.patterns[text] = p
-	return nil
+	p.Regexp, err = regexp.Compile(text)
+	return p, err
 }
 
 func weigh(re *syntax.Regexp) int {
 	weight := 1 + len(re.Rune)
 	for _, sub := range re.Sub {
-		weight = min(weight+weigh(sub), maxWeight+1)
+		weight = min(weight+weigh(sub), maxPatternWeight+1)
 	}
 	if re.Op == syntax.OpRepeat {
 		weight *= max(re.Min, re.Max, 1)
 	}
-	return min(weight, maxWeight+1)
+	return min(weight, maxPatternWeight+1)
 }
 
-// textWriter makes a text that a pattern matches.
-type textWriter struct {
-	strings.Builder
-	extra int // further repetitions of what may be repeated
-	steps int
-}
-
-// fromPattern makes a text that the pattern matches, with extra repetitions.
-// Anchors and word borders are not looked at, so the caller checks.
-func fromPattern(text string, extra int) string {
-	tree, err := syntax.Parse(text, syntax.Perl)
-	if err != nil {
-		return ""
+func (p *pattern) MatchString(text string) bool {
+	if p.sampler.steps += 1 + p.weight*len(text)/128; p.sampler.checkLimits() != nil {
+		return false
 	}
-	w := textWriter{extra: extra}
-	w.write(tree)
+	return p.Regexp.MatchString(text)
+}
+
+// sample returns a string for the pattern, with this many extra repetitions of
+// everything that may repeat. It ignores anchors and word boundaries, so the
+// caller has to check the result.
+func (p *pattern) sample(extra int) string {
+	w := patternWriter{extra: extra}
+	w.write(p.tree)
 	return w.String()
 }
 
-func (w *textWriter) write(re *syntax.Regexp) {
+type patternWriter struct {
+	strings.Builder
+	extra int
+	steps int
+}
+
+func (w *patternWriter) write(re *syntax.Regexp) {
 	if w.steps++; w.steps > maxPatternText {
 		return
 	}
@@ -105,12 +113,12 @@ func (w *textWriter) write(re *syntax.Regexp) {
 	}
 }
 
-// fromClass picks a readable character of a class, given as ranges.
+// fromClass returns a readable character of a class, which is given as ranges.
 func fromClass(ranges []rune) rune {
-	for _, wanted := range "axAX01 -_" {
+	for _, preferred := range "axAX01 -_" {
 		for i := 0; i+1 < len(ranges); i += 2 {
-			if ranges[i] <= wanted && wanted <= ranges[i+1] {
-				return wanted
+			if ranges[i] <= preferred && preferred <= ranges[i+1] {
+				return preferred
 			}
 		}
 	}

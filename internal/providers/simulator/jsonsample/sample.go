@@ -1,298 +1,312 @@
-// Package jsonsample makes a JSON document that is valid for a JSON Schema.
-//
-// The same schema always gives the same document. Work and output are bounded
-// for every schema; what would go beyond, or is not understood well enough to
-// be sure of a valid document, is an error that says why.
 package jsonsample
 
 import (
 	"errors"
-	"fmt"
+	"maps"
 	"slices"
+	"strconv"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// Bounds for one document.
-const (
-	maxSteps  = 100_000   // subschemas looked at, in making and checking
-	maxValues = 5_000     // JSON values in the document
-	maxBytes  = 128 << 10 // of text in the document
-	maxDepth  = 64
-
-	maxPatternText = 4 << 10 // of a text made from a pattern
-)
-
-// Beyond these a document is kept as small as the schema allows.
-const (
-	richDepth  = 3
-	richValues = 200
-)
-
-// Value makes a document for the schema.
-func Value(schema []byte) ([]byte, error) {
-	s, err := parse(schema)
-	if err != nil {
-		return nil, err
-	}
-	return s.sample(s.root)
-}
-
-// Object makes a document for the schema that is an object, as a tool's arguments are.
-func Object(schema []byte) ([]byte, error) {
-	s, err := parse(schema)
-	if err != nil {
-		return nil, err
-	}
-	anObject := objectValue(field{"type", stringValue("object")})
-	return s.sample(allOf([]*value{s.root, anObject}))
-}
-
-// sample tries a document with optional parts first, then the smallest one,
-// which has fewer ways to go wrong.
-func (s *schema) sample(root *value) ([]byte, error) {
-	if s.height(root) >= endless {
-		return nil, errors.New("no finite document satisfies the schema: it requires itself, or allows nothing")
-	}
-	var err error
-	for _, lean := range []bool{false, true} {
-		m := maker{schema: s, lean: lean}
-		var v *value
-		v, err = m.make(root, 0)
-		if err == nil && m.valid(root, v) {
-			return v.append(nil), nil
-		}
-		if !m.charge(0) {
-			err = errTooMuch
-		} else if err == nil {
-			err = errors.New("the schema combines rules for which no valid document was found")
-		}
-	}
-	return nil, err
-}
-
-// errTooMuch ends the search for another way.
-var errTooMuch = fmt.Errorf("the schema asks for more than is simulated: %d values, %d bytes of text, %d steps to find them", maxValues, maxBytes, maxSteps)
-
-// maker makes one document.
-type maker struct {
-	*schema
-	lean    bool
-	steps   int
-	values  int
-	bytes   int
-	name    string // of the property in the making, for its text
-	variant int    // of an item that must differ from its neighbours
-}
-
-func (m *maker) small(depth int) bool {
-	return m.lean || depth > richDepth || m.values > richValues
-}
-
-// make makes a value for a subschema.
-func (m *maker) make(v *value, depth int) (*value, error) {
-	if depth > maxDepth {
-		return nil, fmt.Errorf("the schema asks for more than %d levels", maxDepth)
-	}
-	var g group
-	if err := m.gather(&g, v); err != nil {
-		return nil, err
-	}
-	return m.build(g, depth)
-}
-
-// group is a set of schemas that must hold together, $ref and allOf resolved,
-// and the unions of which one branch each is still to be chosen.
-type group struct {
-	list   []*value
-	unions []union
-}
-
+// union is an anyOf or oneOf.
 type union struct {
-	branches []*value
-	one      bool // exactly one branch may hold
+	branches  []*jsonschema.Schema
+	exclusive bool // exactly one branch must hold
 }
 
-// gather adds a schema to the group.
-func (m *maker) gather(g *group, v *value) error {
-	if !m.charge(1 + len(g.list)/4) {
-		return errTooMuch
+// generate generates a value for schemas that apply together.
+func (s *sampler) generate(schemas []*jsonschema.Schema, depth int) (value, error) {
+	if depth > s.depth {
+		return value{}, errTooDeep
+	}
+	var (
+		flat   []*jsonschema.Schema
+		unions []union
+	)
+	for _, schema := range schemas {
+		if err := s.flatten(schema, &flat, &unions); err != nil {
+			return value{}, err
+		}
+	}
+	return s.resolve(flat, unions, depth)
+}
+
+// flatten collects a schema with everything that its $ref and allOf add.
+func (s *sampler) flatten(schema *jsonschema.Schema, flat *[]*jsonschema.Schema, unions *[]union) error {
+	s.steps += 1 + len(*flat)/4
+	if err := s.checkLimits(); err != nil {
+		return err
 	}
 	switch {
-	case v.kind == isFalse:
-		return errors.New("the schema requires something that it does not allow")
-	case v.kind == isTrue || slices.Contains(g.list, v):
+	case schema == nil || slices.Contains(*flat, schema):
 		return nil
+	case schema.Bool != nil && !*schema.Bool:
+		return errors.New("it requires a value that it does not allow")
 	}
-	g.list = append(g.list, v)
-	if target := m.targets[v]; target != nil {
-		if err := m.gather(g, target); err != nil {
+	*flat = append(*flat, schema)
+	if len(schema.AnyOf) > 0 {
+		*unions = append(*unions, union{branches: schema.AnyOf})
+	}
+	if len(schema.OneOf) > 0 {
+		*unions = append(*unions, union{branches: schema.OneOf, exclusive: true})
+	}
+	for _, part := range append([]*jsonschema.Schema{schema.Ref}, schema.AllOf...) {
+		if err := s.flatten(part, flat, unions); err != nil {
 			return err
 		}
 	}
-	if all := v.get("allOf"); all != nil {
-		for _, part := range all.items {
-			if err := m.gather(g, part); err != nil {
-				return err
-			}
-		}
-	}
-	if branches := v.get("anyOf"); branches != nil {
-		g.unions = append(g.unions, union{branches: branches.items})
-	}
-	if branches := v.get("oneOf"); branches != nil {
-		g.unions = append(g.unions, union{branches: branches.items, one: true})
-	}
-	if condition := v.get("if"); condition != nil {
-		then, otherwise := []*value{condition}, []*value{objectValue(field{"not", condition})}
-		if s := v.get("then"); s != nil {
-			then = append(then, s)
-		}
-		if s := v.get("else"); s != nil {
-			otherwise = append(otherwise, s)
-		}
-		g.unions = append(g.unions, union{branches: []*value{allOf(then), allOf(otherwise)}})
-	}
 	return nil
 }
 
-// build makes a value for a group: first it settles the unions, then the
-// constants, then the type.
-func (m *maker) build(g group, depth int) (*value, error) {
-	if len(g.unions) > 0 {
-		return m.choose(g, depth)
+// resolve tries the branches of the first union until one leads to a value.
+func (s *sampler) resolve(flat []*jsonschema.Schema, unions []union, depth int) (v value, err error) {
+	if len(unions) == 0 {
+		return s.plain(flat, depth)
 	}
-	if constants := g.constants(); constants != nil {
-		for i := range constants {
-			c := constants[(i+m.variant)%len(constants)]
-			if m.allValid(g.list, c) {
-				return c, m.spendAll(c)
-			}
+	u := unions[0]
+	for _, branch := range u.branches {
+		// Clip, so that branches don't share what they append.
+		schemas, rest := slices.Clip(flat), slices.Clip(unions[1:])
+		if err = s.flatten(branch, &schemas, &rest); err == nil {
+			v, err = s.resolve(schemas, rest, depth)
 		}
-		return nil, m.orTooMuch("none of the schema's constants satisfies its other rules")
-	}
-	allowed := g.types()
-	if m.small(depth) { // a container may need another level
-		slices.SortStableFunc(allowed, func(a, b string) int { return rankOf(a) - rankOf(b) })
-	}
-	err := errors.New("the schema requires a value of two types at once")
-	for _, t := range allowed {
-		var v *value
-		if v, err = m.ofType(g, t, depth); err == nil || errors.Is(err, errTooMuch) {
-			return v, err
+		if err == nil && u.exclusive && s.countValid(u.branches, v.plain) != 1 {
+			err = errNoMatch
+		}
+		if err == nil || s.checkLimits() != nil {
+			break
 		}
 	}
-	return nil, err
+	return v, err
 }
 
-func rankOf(t string) int {
-	switch t {
-	case "object":
-		return 2
-	case "array":
-		return 1
+func (s *sampler) countValid(schemas []*jsonschema.Schema, v any) int {
+	n := 0
+	for _, schema := range schemas {
+		if s.valid(v, schema) {
+			n++
+		}
 	}
-	return 0
+	return n
 }
 
-// choose settles the group's first union by the first branch that works.
-func (m *maker) choose(g group, depth int) (*value, error) {
-	u := g.unions[0]
-	branches := slices.Clone(u.branches)
-	if m.small(depth) {
-		slices.SortStableFunc(branches, func(a, b *value) int { return m.height(a) - m.height(b) })
+// plain generates a value for schemas whose references and unions are resolved.
+func (s *sampler) plain(schemas []*jsonschema.Schema, depth int) (v value, err error) {
+	if constants := constantsOf(schemas); constants != nil {
+		i := slices.IndexFunc(constants, func(c any) bool { return s.valid(c, schemas...) })
+		if i < 0 {
+			return v, errors.New("none of the values in its enum or const satisfies its other rules")
+		}
+		s.values += countValues(constants[i])
+		return s.scalar(constants[i])
 	}
-	err := errors.New("no branch of the schema's anyOf or oneOf can be satisfied")
-	for _, branch := range branches {
-		if m.height(branch) >= endless {
+	err = errors.New("it requires a value of two types at once")
+	for _, t := range typesOf(schemas, s.onlyRequired(depth)) {
+		if v, err = s.ofType(t, schemas, depth); err == nil || s.checkLimits() != nil {
+			break
+		}
+	}
+	return v, err
+}
+
+// constantsOf returns the values of the first const, or else of the first enum.
+func constantsOf(schemas []*jsonschema.Schema) (constants []any) {
+	for _, schema := range schemas {
+		if schema.Const != nil {
+			return []any{*schema.Const}
+		}
+		if schema.Enum != nil && constants == nil {
+			constants = schema.Enum.Values
+		}
+	}
+	return constants
+}
+
+var (
+	richTypes = []string{"object", "array", "string", "number", "integer", "boolean", "null"}
+	leanTypes = []string{"string", "number", "integer", "boolean", "null", "array", "object"}
+)
+
+// typesOf returns the types that all schemas allow. Without a "type", other keywords decide.
+func typesOf(schemas []*jsonschema.Schema, lean bool) []string {
+	types, named := richTypes, false
+	if lean {
+		types = leanTypes
+	}
+	for _, schema := range schemas {
+		if schema.Types == nil {
 			continue
 		}
-		// Clipped, so that one branch's additions are not seen by the next.
-		next := group{list: slices.Clip(g.list), unions: slices.Clip(g.unions[1:])}
-		failure := m.gather(&next, branch)
-		var v *value
-		if failure == nil {
-			v, failure = m.build(next, depth)
+		named = true
+		allowed := schema.Types.ToStrings()
+		if slices.Contains(allowed, "number") {
+			allowed = append(allowed, "integer")
 		}
-		if failure == nil && m.holds(u, branch, v) {
-			return v, nil
-		}
-		if !m.charge(0) || errors.Is(failure, errTooMuch) {
-			return nil, errTooMuch
-		}
-		if failure != nil {
-			err = failure
-		}
+		types = slices.DeleteFunc(slices.Clone(types), func(t string) bool { return !slices.Contains(allowed, t) })
 	}
-	return nil, err
-}
-
-// holds checks a value against the branch it was made for and, where only
-// one may hold, against the others.
-func (m *maker) holds(u union, branch, v *value) bool {
-	if !m.valid(branch, v) {
-		return false
+	if named {
+		return types
 	}
-	return !u.one || !slices.ContainsFunc(u.branches, func(b *value) bool { return b != branch && m.valid(b, v) })
-}
-
-func (m *maker) allValid(list []*value, v *value) bool {
-	return !slices.ContainsFunc(list, func(s *value) bool { return !m.valid(s, v) })
-}
-
-// spend accounts for one value with so many bytes of text.
-func (m *maker) spend(bytes int) error {
-	m.values++
-	m.bytes += bytes
-	if m.values > maxValues || m.bytes > maxBytes || !m.charge(1) {
-		return errTooMuch
-	}
-	return nil
-}
-
-// spendAll accounts for a value and all in it.
-func (m *maker) spendAll(v *value) error {
-	err := m.spend(len(v.text))
-	for _, item := range v.items {
-		if err == nil {
-			err = m.spendAll(item)
+	for _, schema := range schemas {
+		switch s := schema; {
+		case s.Properties != nil || s.AdditionalProperties != nil || len(s.Required) > 0 || s.MinProperties != nil:
+			return []string{"object"}
+		case s.Items != nil || s.Items2020 != nil || s.PrefixItems != nil || s.MinItems != nil || s.UniqueItems:
+			return []string{"array"}
+		case s.Minimum != nil || s.Maximum != nil || s.ExclusiveMinimum != nil || s.ExclusiveMaximum != nil || s.MultipleOf != nil:
+			return []string{"number"}
 		}
 	}
-	for _, f := range v.fields {
-		if err == nil {
-			m.bytes += len(f.name)
-			err = m.spendAll(f.value)
-		}
-	}
-	return err
+	return []string{"string"}
 }
 
-// charge counts steps and reports whether any are left.
-func (m *maker) charge(steps int) bool {
-	m.steps += steps
-	return m.steps <= maxSteps
-}
-
-func (m *maker) orTooMuch(message string) error {
-	if !m.charge(0) {
-		return errTooMuch
-	}
-	return errors.New(message)
-}
-
-func (m *maker) ofType(g group, t string, depth int) (*value, error) {
+func (s *sampler) ofType(t string, schemas []*jsonschema.Schema, depth int) (value, error) {
 	switch t {
 	case "object":
-		return m.object(g, depth)
+		return s.object(schemas, depth)
 	case "array":
-		return m.array(g, depth)
+		return s.array(schemas, depth)
 	case "string":
-		return m.string(g)
+		return s.string(schemas)
 	case "number", "integer":
-		return m.number(g, t == "integer")
+		return s.number(schemas, t == "integer")
 	case "boolean":
-		if m.variant%2 == 1 {
-			return &value{kind: isFalse}, m.spend(0)
-		}
-		return &value{kind: isTrue}, m.spend(0)
+		return s.scalar(true)
 	}
-	return &value{kind: isNull}, m.spend(0)
+	return s.scalar(nil)
+}
+
+func (s *sampler) scalar(v any) (value, error) {
+	text, err := json.Marshal(v, json.Deterministic(true))
+	if err != nil {
+		return value{}, err
+	}
+	return value{v, text}, s.spend(len(text))
+}
+
+// object generates the required properties, in the order of "required", and near
+// the top also the optional ones.
+func (s *sampler) object(schemas []*jsonschema.Schema, depth int) (value, error) {
+	defer func(property string) { s.property = property }(s.property)
+	var required, optional []string
+	minimum, maximum := 0, maxValues
+	for _, schema := range schemas {
+		required = append(required, schema.Required...)
+		optional = slices.AppendSeq(optional, maps.Keys(schema.Properties))
+		minimum, maximum = max(minimum, intOr(schema.MinProperties, 0)), min(maximum, intOr(schema.MaxProperties, maximum))
+	}
+	slices.Sort(optional)
+	if s.steps += len(required) + len(optional); s.onlyRequired(depth) {
+		optional = nil
+	}
+	members, text := map[string]any{}, []byte{'{'}
+	add := func(name string) error {
+		if _, ok := members[name]; ok {
+			return nil
+		}
+		s.property = name
+		v, err := s.generate(s.propertySchemas(schemas, name), depth+1)
+		if err != nil {
+			return err
+		}
+		if len(members) > 0 {
+			text = append(text, ',')
+		}
+		members[name] = v.plain
+		text, _ = jsontext.AppendQuote(text, name)
+		text = append(append(text, ':'), v.json...)
+		return s.spend(len(name))
+	}
+	for _, name := range required {
+		if err := add(name); err != nil {
+			return value{}, err
+		}
+	}
+	for _, name := range optional {
+		if len(members) < maximum {
+			_ = add(name) // left out if it fails
+		}
+	}
+	for i := 1; len(members) < minimum; i++ { // the limits end it
+		if err := add("extra" + strconv.Itoa(i)); err != nil {
+			return value{}, err
+		}
+	}
+	return value{members, append(text, '}')}, s.spend(0)
+}
+
+// propertySchemas returns the schemas that apply to a property.
+func (s *sampler) propertySchemas(schemas []*jsonschema.Schema, name string) []*jsonschema.Schema {
+	var applicable []*jsonschema.Schema
+	for _, schema := range schemas {
+		s.steps++
+		sub := schema.Properties[name]
+		if sub == nil {
+			sub, _ = schema.AdditionalProperties.(*jsonschema.Schema)
+		}
+		applicable = append(applicable, sub)
+	}
+	return applicable
+}
+
+// array generates the required items, and one where none is required.
+func (s *sampler) array(schemas []*jsonschema.Schema, depth int) (value, error) {
+	required, wanted, maximum := 0, 0, maxValues+1
+	for _, schema := range schemas {
+		prefix, rest := itemSchemas(schema)
+		wanted = max(wanted, len(prefix))
+		if rest != nil {
+			wanted = max(wanted, 1)
+		}
+		required, maximum = max(required, intOr(schema.MinItems, 0)), min(maximum, intOr(schema.MaxItems, maximum))
+	}
+	if s.onlyRequired(depth) {
+		wanted = 0
+	}
+	items, text := []any{}, []byte{'['}
+	for i := range min(max(required, wanted), maximum) {
+		var applicable []*jsonschema.Schema
+		for _, schema := range schemas {
+			prefix, rest := itemSchemas(schema)
+			if i < len(prefix) {
+				rest = prefix[i]
+			}
+			applicable = append(applicable, rest)
+		}
+		item, err := s.generate(applicable, depth+1)
+		if err != nil && i >= required {
+			break
+		}
+		if err != nil {
+			return value{}, err
+		}
+		if i > 0 {
+			text = append(text, ',')
+		}
+		items, text = append(items, item.plain), append(text, item.json...)
+	}
+	return value{items, append(text, ']')}, s.spend(0)
+}
+
+// itemSchemas returns the schemas of the first items and the one of the rest.
+// Before draft 2020-12 the former were an array in "items".
+func itemSchemas(schema *jsonschema.Schema) (prefix []*jsonschema.Schema, rest *jsonschema.Schema) {
+	switch items := schema.Items.(type) {
+	case *jsonschema.Schema:
+		return nil, items
+	case []*jsonschema.Schema:
+		rest, _ = schema.AdditionalItems.(*jsonschema.Schema)
+		return items, rest
+	}
+	return schema.PrefixItems, schema.Items2020
+}
+
+func intOr(n *int, otherwise int) int {
+	if n == nil {
+		return otherwise
+	}
+	return *n
 }
