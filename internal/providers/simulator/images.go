@@ -3,6 +3,7 @@ package simulator
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"fmt"
 	pictures "image"
 	"image/jpeg"
@@ -16,7 +17,6 @@ import (
 	"turnpike/internal/fault"
 	"turnpike/internal/jsonbody"
 	"turnpike/internal/providers"
-	"turnpike/internal/providers/simulator/scene"
 )
 
 var _ providers.ImageMaker = (*Simulator)(nil)
@@ -39,8 +39,7 @@ type imageRequest struct {
 	OutputFormat string         `json:"output_format"`
 }
 
-// Images draws landscapes that follow from the prompt. A picture to be edited
-// is seen behind its landscape.
+// Images draws gradients whose colors follow from the prompt.
 func (s *Simulator) Images(ctx context.Context, req *providers.ImageRequest) (*providers.ImageAnswer, error) {
 	var in imageRequest
 	if err := jsonbody.DecodeLenient(req.Body, &in); err != nil {
@@ -81,12 +80,10 @@ func (s *Simulator) Images(ctx context.Context, req *providers.ImageRequest) (*p
 		if err := ctx.Err(); err != nil {
 			return nil, fmt.Errorf("simulator: %w", err)
 		}
-		sketch := scene.New(prompt, strconv.Itoa(i))
-		var drawn pictures.Image
+		colors := gradient(sha256.Sum256([]byte(strconv.Itoa(i)+prompt)), want.width, want.height)
+		var drawn pictures.Image = colors
 		if source != nil {
-			drawn = sketch.Over(source, mask, want.width, want.height)
-		} else {
-			drawn = sketch.Draw(want.width, want.height, 0)
+			drawn = edit(source, mask, colors)
 		}
 		picture, err := form.pack(drawn)
 		if err != nil {
@@ -146,7 +143,7 @@ func parseSize(text string, step int) (size, bool) {
 // readSources reads the picture to be edited, of several the first, and where.
 func readSources(req *providers.ImageRequest) (source, mask pictures.Image, err error) {
 	for i, upload := range req.Sources {
-		picture, err := scene.Decode(upload.Data)
+		picture, err := decodeImage(upload.Data)
 		if err != nil {
 			return nil, nil, fault.Invalid("image", "image cannot be edited: %v", err)
 		}
@@ -155,7 +152,7 @@ func readSources(req *providers.ImageRequest) (source, mask pictures.Image, err 
 		}
 	}
 	if req.Mask != nil && source != nil {
-		if mask, err = scene.Decode(req.Mask.Data); err != nil {
+		if mask, err = decodeImage(req.Mask.Data); err != nil {
 			return nil, nil, fault.Invalid("mask", "mask cannot be used: %v", err)
 		}
 	}

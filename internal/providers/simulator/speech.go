@@ -10,7 +10,6 @@ import (
 	"turnpike/internal/fault"
 	"turnpike/internal/jsonbody"
 	"turnpike/internal/providers"
-	"turnpike/internal/providers/simulator/tones"
 )
 
 var _ providers.SpeechMaker = (*Simulator)(nil)
@@ -23,8 +22,8 @@ const (
 	lowRateVoice = "-8k"
 )
 
-// Speech answers with tones instead of a voice: as long as the text would take
-// to be read aloud, and others for other texts and voices.
+// Speech returns a tone instead of a voice. It lasts as long as the text would
+// take to be read aloud, and its pitch follows from the text and the voice.
 func (s *Simulator) Speech(ctx context.Context, req *providers.SpeechRequest) (*providers.Content, error) {
 	contentType, ok := sound.Types[req.Format]
 	if !ok {
@@ -84,14 +83,14 @@ func speak(ctx context.Context, req *providers.SpeechRequest, text string, speed
 	if strings.TrimSpace(text) == "" {
 		text = "-"
 	}
-	pcm, size := tones.New(text, req.Voice, rate, speed)
+	pcm := newTone(text, req.Voice, rate, speed)
 	if req.Format == "pcm" {
-		return &providers.Content{ContentType: contentType, Body: pcm, Size: size}, nil
+		return &providers.Content{ContentType: contentType, Body: io.NopCloser(pcm), Size: pcm.size}, nil
 	}
-	header := sound.Header(sound.Format{Rate: rate, Channels: 1}, size)
+	header := sound.Header(sound.Format{Rate: rate, Channels: 1}, pcm.size)
 	wav := io.NopCloser(io.MultiReader(bytes.NewReader(header), pcm))
 	if req.Format == "wav" {
-		return &providers.Content{ContentType: contentType, Body: wav, Size: size + int64(len(header))}, nil
+		return &providers.Content{ContentType: contentType, Body: wav, Size: pcm.size + int64(len(header))}, nil
 	}
 	out, err := sound.Encode(ctx, wav, req.Format)
 	if err != nil {

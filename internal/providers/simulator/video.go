@@ -12,7 +12,6 @@ import (
 	"turnpike/internal/fault"
 	"turnpike/internal/providers"
 	"turnpike/internal/providers/simulator/mp4"
-	"turnpike/internal/providers/simulator/scene"
 )
 
 var _ providers.VideoMaker = (*Simulator)(nil)
@@ -39,7 +38,7 @@ func (s *Simulator) StartVideo(ctx context.Context, req *providers.VideoRequest)
 	seed := sha256.New()
 	seed.Write([]byte(prompt))
 	if req.Source != nil {
-		if _, err := scene.Decode(req.Source.Data); err != nil {
+		if _, err := decodeImage(req.Source.Data); err != nil {
 			return "", fault.Invalid("input_reference", "input_reference cannot be used: %v", err)
 		}
 		seed.Write([]byte{0})
@@ -69,7 +68,7 @@ func (s *Simulator) PollVideo(_ context.Context, id string) (*providers.VideoSta
 	return &providers.VideoState{Done: true, Progress: 100}, nil
 }
 
-// FetchVideo draws the video, its first picture, or one picture of each second.
+// FetchVideo returns the video, a thumbnail, or a sprite sheet with one image per second.
 func (s *Simulator) FetchVideo(ctx context.Context, id, variant string) (*providers.Content, error) {
 	state, err := s.PollVideo(ctx, id)
 	if err != nil {
@@ -82,17 +81,13 @@ func (s *Simulator) FetchVideo(ctx context.Context, id, variant string) (*provid
 	if err != nil {
 		return nil, err
 	}
-	sketch := scene.FromSeed(r.seed)
 	switch variant {
 	case "video":
-		video := mp4.Video{Width: r.size.width, Height: r.size.height, Seconds: r.seconds, Draw: func(width, height, frame int) *pictures.Paletted {
-			return sketch.Draw(width, height, float64(frame)/mp4.Rate)
-		}}
-		return whole("video/mp4", video.Encode()), nil
+		return whole("video/mp4", mp4.Encode(r.size.width, r.size.height, r.seconds)), nil
 	case "thumbnail":
-		return packed(sketch.Draw(r.size.width, r.size.height, 0))
+		return packed(gradient(r.seed, r.size.width, r.size.height))
 	case "spritesheet":
-		return packed(sheet(sketch, r))
+		return packed(sheet(r))
 	}
 	return nil, fault.Invalid("variant", "variant must be video, thumbnail or spritesheet")
 }
@@ -109,14 +104,14 @@ const (
 )
 
 // sheet is small pictures of a video beside and below each other.
-func sheet(sketch *scene.Scene, r *render) pictures.Image {
+func sheet(r *render) pictures.Image {
 	longer := max(r.size.width, r.size.height)
 	width, height := tileSide*r.size.width/longer, tileSide*r.size.height/longer
 	rows := (r.seconds + sheetColumns - 1) / sheetColumns
 	out := pictures.NewRGBA(pictures.Rect(0, 0, width*sheetColumns, height*rows))
 	for i := range r.seconds {
 		at := pictures.Pt(i%sheetColumns*width, i/sheetColumns*height)
-		tile := sketch.Draw(width, height, float64(i))
+		tile := gradient(sha256.Sum256(append(r.seed[:], byte(i))), width, height)
 		draw.Draw(out, tile.Bounds().Add(at), tile, pictures.Point{}, draw.Src)
 	}
 	return out
