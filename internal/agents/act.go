@@ -11,13 +11,15 @@ import (
 	"turnpike/internal/limits"
 )
 
-// parallelCalls is how many tools of a step are executed at once.
+// parallelCalls is how many tools of a step are executed concurrently.
 const parallelCalls = 8
 
-// act executes the calls that are ready. That they are started is written down
-// first: one that is found started was begun by a node that died, and nobody
-// knows what came of it. It is repeated only if that does no harm, and else a
-// person is asked.
+// unknownOutcome is the note of an approval to repeat a call.
+const unknownOutcome = "The server stopped during this call, and it is unknown whether the call was carried out. Approve to make it again."
+
+// act executes the calls that are ready. The checkpoint before it marks them as
+// started. A call that is already started was interrupted by a crash: it is
+// repeated if its tool is idempotent, and otherwise needs an approval.
 func (s *Service) act(ctx context.Context, r *Run, calls []*Call) (*outcome, error) {
 	x := execution{run: r}
 	var err error
@@ -33,61 +35,63 @@ func (s *Service) act(ctx context.Context, r *Run, calls []*Call) (*outcome, err
 		}
 	}
 	now := s.now()
-	o := begin(r)
+	o := newOutcome(r)
 	o.calls = calls
-	var wanted []*Call
+	var executable []*Call
 	for _, c := range calls {
 		t, found := toolOf(r, c.Tool)
 		switch {
-		case c.Status == callReady:
-			wanted = append(wanted, c)
-		case c.Status == callStarted && found && t.Idempotent:
-			wanted = append(wanted, c)
+		case c.Status == callReady, c.Status == callStarted && found && t.Idempotent:
+			executable = append(executable, c)
 		case c.Status == callStarted:
-			s.askFor(r, c, "the server stopped while this call was under way, and it is not known whether it was carried out; approve to make it again", now)
+			c.requestApproval(r, unknownOutcome, now)
 		}
 	}
-	if err := o.move(InProgress); err != nil {
+	if err := o.transition(InProgress, now); err != nil {
 		return nil, err
 	}
-	list, refused, err := s.admit(r, x.mode, wanted)
+	admitted, refused, err := s.admit(r, x.mode, executable)
 	if err != nil {
 		return nil, err
 	}
-	defer releaseAll(list)
-	if len(list) == 0 {
+	defer releaseAll(admitted)
+	if len(admitted) == 0 {
 		return o, s.proceedLater(ctx, o, refused, now)
 	}
-	o.run.ToolCalls += int64(len(list))
-	for _, c := range list {
+	o.run.ToolCalls += int64(len(admitted))
+	for _, c := range admitted {
 		c.Status, c.StartedAt = callStarted, &now
-		o.say("tool_call.started", map[string]any{"call_id": c.ID, "tool": c.Tool})
+		o.logEvent("tool_call.started", map[string]any{"call_id": c.ID, "tool": c.Tool})
 	}
 	if err := s.checkpoint(ctx, o); err != nil {
 		return nil, err
 	}
-	s.execute(ctx, x, list)
-	after := begin(o.run)
+	s.execute(ctx, x, admitted)
+	after := newOutcome(o.run)
 	after.calls = calls
-	for _, c := range list {
-		if !c.over() {
-			continue
+	for _, c := range admitted {
+		if c.finished() {
+			after.logCallCompleted(c.Call)
 		}
-		after.sayDone(c.Call)
 	}
-	return after, s.proceed(after, s.now())
+	return after, after.proceed(s.now())
 }
 
 // proceedLater is proceed for a run whose calls the request limits may have
 // refused.
 func (s *Service) proceedLater(ctx context.Context, o *outcome, refused *limits.Refusal, now time.Time) error {
-	if err := s.proceed(o, now); err != nil || refused == nil || o.run.Status != InProgress {
+	if err := o.proceed(now); err != nil || refused == nil || o.run.Status != InProgress {
 		return err
 	}
-	if err := s.waitingSince(ctx, o); err != nil {
+	step, err := getStep(ctx, s.db, o.run.ID, o.run.StepsUsed)
+	if err != nil {
 		return err
 	}
-	o.putOff(refused, now)
+	o.waitingSince = now
+	if step != nil && step.CompletedAt != nil {
+		o.waitingSince = *step.CompletedAt
+	}
+	o.postpone(refused, now)
 	return nil
 }
 
@@ -99,30 +103,29 @@ type execution struct {
 	result  *string // of simulated calls, if the conversation sets one
 }
 
-// execute calls the tools, some at once.
 func (s *Service) execute(ctx context.Context, x execution, list []admittedCall) {
-	places := make(chan struct{}, parallelCalls)
+	slots := make(chan struct{}, parallelCalls)
 	var all sync.WaitGroup
 	for _, c := range list {
-		places <- struct{}{}
+		slots <- struct{}{}
 		all.Go(func() {
-			defer func() { <-places }()
-			s.call(ctx, x, c)
+			defer func() { <-slots }()
+			s.callTool(ctx, x, c)
 		})
 	}
 	all.Wait()
 }
 
-// call executes one. What fails is told to the model, which may know better.
-func (s *Service) call(ctx context.Context, x execution, c admittedCall) {
+// callTool executes one call. The model reads the error of a failed call.
+func (s *Service) callTool(ctx context.Context, x execution, c admittedCall) {
 	r := x.run
 	t, found := toolOf(r, c.Tool)
 	if !found || t.Spec < 0 || t.Spec >= len(r.Specs) {
-		c.finish("The tool is not there any more.", true, s.now())
+		c.finish("The tool no longer exists.", true, s.now())
 		return
 	}
 	if errors.Is(ctx.Err(), context.Canceled) {
-		c.Status, c.StartedAt = callReady, nil // the server stops, and has not begun
+		c.Status, c.StartedAt = callReady, nil // the server stops before the call began
 		return
 	}
 	var out tools.Output
@@ -131,14 +134,15 @@ func (s *Service) call(ctx context.Context, x execution, c admittedCall) {
 		c.Simulated = true
 		out, err = tools.Simulate(c.Tool, c.Arguments, x.result)
 	} else {
-		out, err = s.tools.Counted(c.requests).Run(ctx, t, r.Specs[t.Spec], x.secrets, []byte(c.Arguments), r.ID+":"+c.ID)
+		out, err = s.tools.Counted(c.requests).Run(ctx, tools.Invocation{Tool: t, Spec: r.Specs[t.Spec], Secrets: x.secrets, Arguments: []byte(c.Arguments),
+			IdempotencyKey: r.ID + ":" + c.ID})
 	}
 	if err == nil {
 		c.finish(out.Text, out.IsError, s.now())
 		return
 	}
 	if errors.Is(ctx.Err(), context.Canceled) {
-		return // the server stops, or somebody cancelled the run: nobody knows what came of it
+		return // the server stops, or the run was canceled: the outcome is unknown
 	}
 	text := "The call failed: " + err.Error()
 	var f *tools.Failure

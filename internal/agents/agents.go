@@ -1,20 +1,51 @@
-// Package agents works agent runs: a model is asked, the tools that it calls
-// are executed, and so on until it has an answer. A run is a lane item of its
-// workspace, and every turn of it begins and ends with a commit, so that a
-// crash repeats nothing that had an effect:
+// Package agents executes agent runs: it calls a model, executes the tools that
+// the model requests, and repeats until the model gives an answer. A run is an
+// item in one of its workspace's lanes. A worker takes a run that is due, does
+// one turn and commits the outcome. Each model call and tool call follows a
+// checkpoint, so a crash never repeats an effect without a record of it.
 //
-//	order.go    what is asked for → a run
-//	work.go     what is due in a lane → one turn of a run
-//	think.go    a turn that asks the model: a step
-//	act.go      a turn that executes tools
-//	toolmode.go whether tools are real or simulated
-//	requests.go how many requests and calls there may be
-//	verify.go   a turn that checks the answer
-//	bill.go     what a call has used and cost, by the request log
-//	outcome.go  what came of a turn → rows, by group commit
-//	decide.go   approvals, outputs of the customer's tools, cancelling
-//	revive.go   runs that a wrong clock has put off
-//	watch.go    the log of a run, for whoever watches
+// Status is the state of a run, and outcome.transition is the only function
+// that changes it:
+//
+//	create ─▶ queued ──────────▶ in_progress ─────────▶ verifying ─▶ completed
+//	            ▲  ▲   worker     │   │   ▲  answer        │  │
+//	    retry,  │  └──────────────┘   │   └────────────────┘  │
+//	  decision, │      recovery       │      revision         │
+//	    output  │                     ▼                       │
+//	            ├──────── awaiting_approval                   │
+//	            │                     │ approved              │
+//	            │                     ▼                       │
+//	            └───────── requires_action                    │
+//	                                                          ▼
+//	 in_progress, verifying ──cancel──▶ cancelling ─▶ cancelled
+//	 queued, awaiting_approval, requires_action ──cancel──▶ cancelled
+//	 any state before the end ──timeout, error, limit──▶ failed
+//
+// A tool call has a state of its own (CallStatus). Only ready calls are
+// executed, and no path leads from denied to ready:
+//
+//	awaiting_approval ─▶ ready ─▶ started ─▶ completed
+//	        │  ▲                     │
+//	        │  └─── outcome unknown ─┘
+//	        └─▶ denied        awaiting_output ─▶ completed
+//
+// Files:
+//
+//	create.go        validates a request and stores a run
+//	state.go         the states of a run and their transitions
+//	turn.go          finds runs that are due and works one turn
+//	think.go         a turn that calls the model: a step
+//	plan.go          decides what happens to each tool call of a step
+//	act.go           a turn that executes tools
+//	verify.go        a turn that checks the answer
+//	recover.go       charges calls that a crashed node left unfinished
+//	retry.go         decides whether a failed turn is retried
+//	outcome.go       writes the outcome of a turn, by group commit
+//	decide.go        approvals, outputs of the client's tools, cancellation
+//	requests.go      limits on requests and tool calls
+//	usage.go         tokens and cost of a model call
+//	watch.go         the log of a run and its watchers
+//	eventpayload.go  a run as its webhook event carries it
 //
 // The tools themselves are in the package tools.
 package agents
@@ -37,7 +68,7 @@ import (
 	"turnpike/internal/safehttp"
 )
 
-// Queue is the name of the runs' lanes.
+// Queue is the name of the lane queue for runs.
 const Queue = "agents"
 
 // Options configure the service.
@@ -49,15 +80,15 @@ type Options struct {
 	Guard     *safehttp.Guard
 	Publisher *events.Publisher
 	Node      string
-	// PerLane and Slots are how many turns run at once.
+	// PerLane and Slots limit how many turns run concurrently.
 	PerLane int
 	Slots   int
-	// Requests limits what tools and checks send.
+	// Requests limits the requests of tools and checks.
 	Requests *tools.RequestLimits
-	// CallsPerStep and CallsPerRun are how many tools the server calls at most.
+	// CallsPerStep and CallsPerRun limit the tool calls that the server makes.
 	CallsPerStep int
 	CallsPerRun  int64
-	// TestTools is the mode of test runs in workspaces that set none.
+	// TestTools is the tool mode of test runs in workspaces without a setting.
 	TestTools accounts.ToolMode
 	// ToolResult finds the output that a conversation sets for simulated calls.
 	ToolResult func(messages []json.RawMessage) (result string, found bool)
@@ -65,17 +96,18 @@ type Options struct {
 	Now        func() time.Time
 }
 
-// Service is the agent runs of this node.
+// Service executes agent runs on this node.
 type Service struct {
-	db        *db.DB
-	ring      *keyring.Ring
-	gateway   *gateway.Gateway
-	log       *audit.Log
-	guard     *safehttp.Guard
-	tools     *tools.Executor
-	checker   *http.Client // of checks: a connection for each, as none is made twice
-	publisher *events.Publisher
-	now       func() time.Time
+	db          *db.DB
+	ring        *keyring.Ring
+	gateway     *gateway.Gateway
+	complete    func(context.Context, gateway.Call) (*gateway.Answer, error)
+	log         *audit.Log
+	guard       *safehttp.Guard
+	tools       *tools.Executor
+	checkClient *http.Client // one connection per check, as checks are not repeated
+	publisher   *events.Publisher
+	now         func() time.Time
 
 	requests     *tools.RequestLimits
 	callsPerStep int
@@ -87,21 +119,24 @@ type Service struct {
 	outcomes *db.Queue[*outcome]
 	runner   *lanes.Runner[*item]
 	watchers watchers
+	// logDelay is how long a request may be missing from the log after its node
+	// died.
+	logDelay time.Duration
 
 	mu       sync.Mutex
-	at       map[string]context.CancelFunc // runs that are being worked here
-	unlogged map[string]*audit.Record      // calls whose entries are late, by request
+	working  map[string]context.CancelFunc // runs in progress on this node
+	unlogged map[string]*audit.Record      // requests whose log entries are late, by ID
 }
 
-// maxLanes is how many lanes a node has in hand at once.
+// maxLanes is how many lanes a node holds.
 const maxLanes = 1024
 
-// New makes the service; Run starts it.
+// New creates the service. Run starts it.
 func New(o Options) *Service {
-	s := &Service{db: o.DB, ring: o.Ring, gateway: o.Gateway, log: o.Log, guard: o.Guard, tools: tools.NewExecutor(o.Guard, o.Version),
-		checker:   o.Guard.Client(safehttp.ClientOptions{MaxIdlePerHost: -1}),
-		publisher: o.Publisher, now: o.Now, requests: o.Requests, callsPerStep: o.CallsPerStep, callsPerRun: o.CallsPerRun, testTools: o.TestTools,
-		toolResult: o.ToolResult, at: map[string]context.CancelFunc{}, unlogged: map[string]*audit.Record{}}
+	s := &Service{db: o.DB, ring: o.Ring, gateway: o.Gateway, complete: o.Gateway.Chat, log: o.Log, guard: o.Guard, tools: tools.NewExecutor(o.Guard, o.Version),
+		checkClient: o.Guard.Client(safehttp.ClientOptions{MaxIdlePerHost: -1}),
+		publisher:   o.Publisher, now: o.Now, requests: o.Requests, callsPerStep: o.CallsPerStep, callsPerRun: o.CallsPerRun, testTools: o.TestTools,
+		toolResult: o.ToolResult, logDelay: maxLogDelay, working: map[string]context.CancelFunc{}, unlogged: map[string]*audit.Record{}}
 	s.group = db.NewGroup(o.DB)
 	s.outcomes = db.NewQueue(s.group, true, s.writeOutcomes)
 	s.runner = lanes.NewRunner[*item](o.DB, s, lanes.Options{Queue: Queue, Node: o.Node, PerLane: o.PerLane, Slots: o.Slots, MaxLanes: maxLanes, Now: o.Now})
@@ -109,36 +144,35 @@ func New(o Options) *Service {
 	return s
 }
 
-// Run works until ctx ends, and returns when what was under way is written.
+// Run works until ctx ends, and returns when the outcomes of its turns are
+// written.
 func (s *Service) Run(ctx context.Context) {
-	var background sync.WaitGroup
-	background.Go(func() { s.reviveNowAndThen(ctx) })
 	s.runner.Run(ctx)
-	background.Wait()
 	s.group.Stop()
 }
 
-// signalCancel tells the node that works a run that it need not go on.
+// signalCancel notifies the node that works a run of its cancellation.
 const signalCancel = "agents.cancel"
 
-// interrupt ends the turn of a run that is worked here.
+// interrupt stops the turn of a run on this node.
 func (s *Service) interrupt(runID string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if stop := s.at[runID]; stop != nil {
+	if stop := s.working[runID]; stop != nil {
 		stop()
 	}
 }
 
-// working notes that a run is worked here, so that it can be interrupted.
-func (s *Service) working(ctx context.Context, runID string) (context.Context, func()) {
+// startWorking registers a run as in progress on this node, so that interrupt
+// can stop it.
+func (s *Service) startWorking(ctx context.Context, runID string) (_ context.Context, done func()) {
 	ctx, stop := context.WithCancel(ctx)
 	s.mu.Lock()
-	s.at[runID] = stop
+	s.working[runID] = stop
 	s.mu.Unlock()
 	return ctx, func() {
 		s.mu.Lock()
-		delete(s.at, runID)
+		delete(s.working, runID)
 		s.mu.Unlock()
 		stop()
 	}

@@ -12,25 +12,26 @@ import (
 	"turnpike/internal/db"
 )
 
-// The states of a tool call. Only one that is ready is executed; one that was
-// denied can never become that.
+// CallStatus is the state of a tool call.
+type CallStatus string
+
+// The states. Only a ready call is executed, and a denied one is final.
 const (
-	callAsking  = "awaiting_approval"
-	callReady   = "ready"
-	callStarted = "started"
-	callWaiting = "awaiting_output" // of the customer's own tool
-	callDone    = "completed"
-	callDenied  = "denied"
+	callAwaitingApproval CallStatus = "awaiting_approval"
+	callReady            CallStatus = "ready"
+	callStarted          CallStatus = "started"
+	callAwaitingOutput   CallStatus = "awaiting_output" // of a tool that the client executes
+	callCompleted        CallStatus = "completed"
+	callDenied           CallStatus = "denied"
 )
 
-// The decisions about a call.
+// The decisions about a call that needs approval.
 const (
 	Approve = "approve"
 	Deny    = "deny"
 )
 
-// Call is a tool that the model wants to be called, with exactly these
-// arguments.
+// Call is a tool call that the model requested, with exactly these arguments.
 type Call struct {
 	RunID      string
 	Step       int64
@@ -40,7 +41,7 @@ type Call struct {
 	Kind       tools.Kind
 	Arguments  string
 	Hash       string // SHA-256 of the arguments
-	Status     string
+	Status     CallStatus
 	ApprovalID string
 	ExpiresAt  *time.Time
 	Note       string
@@ -60,26 +61,26 @@ func hashOf(arguments string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// over reports whether the model can be told what came of the call.
-func (c *Call) over() bool { return c.Status == callDone || c.Status == callDenied }
+// finished reports whether the call has a result for the model.
+func (c *Call) finished() bool { return c.Status == callCompleted || c.Status == callDenied }
 
-// finish notes what came of it.
+// finish sets the call's result.
 func (c *Call) finish(output string, isError bool, now time.Time) {
-	c.Status, c.Output, c.IsError, c.FinishedAt = callDone, output, isError, &now
+	c.Status, c.Output, c.IsError, c.FinishedAt = callCompleted, output, isError, &now
 }
 
-// skip has it not be made, nor anybody asked about it.
-func (c *Call) skip(why string, now time.Time) {
+// skip marks the call as skipped, without approval.
+func (c *Call) skip(reason string, now time.Time) {
 	c.ApprovalID, c.ExpiresAt = "", nil
-	c.finish(why, true, now)
+	c.finish(reason, true, now)
 }
 
-// answer is the call's result as the model reads it. An output is all that it
-// learns, so a failure that says nothing is put into words.
-func (c *Call) answer() (json.RawMessage, error) {
+// message is the call's result as the model reads it. The model sees only the
+// output, so an error without one gets a text.
+func (c *Call) message() (json.RawMessage, error) {
 	output := c.Output
 	if output == "" && c.IsError {
-		output = "The call failed, and does not say why."
+		output = "The call failed without a message."
 	}
 	return json.Marshal(struct {
 		Role    string `json:"role"`
@@ -100,7 +101,7 @@ var writeCalls = db.NewBulk("agent_calls", `ON CONFLICT (run_id, step, position)
 	"is_error boolean", "started_at bigint", "finished_at bigint", "simulated boolean")
 
 func (c *Call) row() []any {
-	return []any{c.RunID, c.Step, c.Position, c.ID, c.Tool, string(c.Kind), c.Arguments, c.Hash, c.Status, db.OrNull(c.ApprovalID), db.Moment(c.ExpiresAt),
+	return []any{c.RunID, c.Step, c.Position, c.ID, c.Tool, string(c.Kind), c.Arguments, c.Hash, string(c.Status), db.OrNull(c.ApprovalID), db.Moment(c.ExpiresAt),
 		db.OrNull(c.Note), db.OrNull(c.Decision), db.OrNull(c.DecidedBy), db.Moment(c.DecidedAt), db.OrNull(c.Reason), db.OrNull(c.Output), c.IsError,
 		db.Moment(c.StartedAt), db.Moment(c.FinishedAt), c.Simulated}
 }
@@ -110,7 +111,7 @@ func scanCall(row db.Row) (*Call, error) {
 	var kind string
 	var approval, note, decision, by, reason, output *string
 	var expires, decided, started, finished *int64
-	err := row.Scan(&c.RunID, &c.Step, &c.Position, &c.ID, &c.Tool, &kind, &c.Arguments, &c.Hash, &c.Status, &approval, &expires, &note, &decision, &by, &decided,
+	err := row.Scan(&c.RunID, &c.Step, &c.Position, &c.ID, &c.Tool, &kind, &c.Arguments, &c.Hash, (*string)(&c.Status), &approval, &expires, &note, &decision, &by, &decided,
 		&reason, &output, &c.IsError, &started, &finished, &c.Simulated)
 	c.Kind, c.ApprovalID, c.Note, c.Decision = tools.Kind(kind), db.Text(approval), db.Text(note), db.Text(decision)
 	c.DecidedBy, c.Reason, c.Output = db.Text(by), db.Text(reason), db.Text(output)
@@ -118,7 +119,7 @@ func scanCall(row db.Row) (*Call, error) {
 	return &c, err
 }
 
-// Calls returns the calls of some of a run's steps, in their order.
+// Calls returns the calls of a range of a run's steps, in order.
 func (s *Service) Calls(ctx context.Context, q db.Querier, runID string, from, to int64) ([]*Call, error) {
 	return callsOf(ctx, q, runID, from, to)
 }

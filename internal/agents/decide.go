@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -15,58 +16,64 @@ import (
 	"turnpike/internal/ids"
 )
 
-// Decision is what a person says about a call.
+// Decision is a person's decision about a call.
 type Decision struct {
 	Decision string `json:"decision"`
 	Reason   string `json:"reason"`
-	// Hash is that of the arguments which were looked at; empty for whichever.
+	// Hash is the hash of the arguments that the person saw. Empty matches any.
 	Hash string `json:"arguments_hash"`
 }
 
 const maxReason = 2000
 
-// approvalDecided is a decision in the run's log.
+// approvalDecided is the type of a decision's log entry.
 const approvalDecided = "approval.decided"
 
-// Decide approves or denies a call. The run goes on when all of its calls are
-// decided about.
-func (s *Service) Decide(ctx context.Context, tx *db.Tx, p *access.Principal, by audit.Actor, runID, approvalID string, d Decision) (*Run, []*Call, error) {
+// DecideParams say who decides about which call.
+type DecideParams struct {
+	Principal  *access.Principal
+	Actor      audit.Actor
+	RunID      string
+	ApprovalID string
+	Decision   Decision
+}
+
+// Decide approves or denies a call. The run continues once all of its calls are
+// decided.
+func (s *Service) Decide(ctx context.Context, tx *db.Tx, in DecideParams) (*Run, []*Call, error) {
+	d := in.Decision
 	if d.Decision != Approve && d.Decision != Deny {
-		return nil, nil, fault.Invalid("decision", "decision must be approve or deny")
+		return nil, nil, fault.Invalid("decision", "decision must be approve or deny.")
 	}
 	if utf8.RuneCountInString(d.Reason) > maxReason {
-		return nil, nil, fault.Invalid("reason", "reason must have at most %d characters", maxReason)
+		return nil, nil, fault.Invalid("reason", "reason must have at most %d characters.", maxReason)
 	}
-	r, calls, err := lockRun(ctx, tx, p, runID)
+	r, calls, err := lockRun(ctx, tx, in.Principal, in.RunID)
 	if err != nil {
 		return nil, nil, err
 	}
-	var c *Call
-	for _, have := range calls {
-		if have.ApprovalID == approvalID {
-			c = have
-		}
+	i := slices.IndexFunc(calls, func(c *Call) bool { return c.ApprovalID == in.ApprovalID })
+	if i < 0 {
+		return r, calls, checkReplacedApproval(ctx, tx, r, calls, in)
 	}
-	if c == nil {
-		return r, calls, repeated(ctx, tx, r, calls, approvalID, d)
-	}
+	c := calls[i]
 	now := s.now()
 	switch {
 	case d.Hash != "" && d.Hash != c.Hash:
-		return nil, nil, otherArguments()
+		return nil, nil, argumentsDiffer()
 	case c.Decision == d.Decision:
-		return r, calls, nil // a second time changes nothing
+		return r, calls, nil // repeated
 	case c.Decision != "":
 		return nil, nil, alreadyDecided(c.Decision)
-	case r.Status != AwaitingApproval || c.Status != callAsking:
-		return nil, nil, fault.New(fault.InvalidState, "the run does not wait for this decision: it is %s", r.Status)
+	case r.Status != AwaitingApproval || c.Status != callAwaitingApproval:
+		return nil, nil, fault.New(fault.InvalidState, "The run does not wait for this decision. Its status is %s.", r.Status)
 	case c.ExpiresAt != nil && !now.Before(*c.ExpiresAt):
-		return nil, nil, fault.New(fault.InvalidState, "the time for the decision is over")
+		return nil, nil, fault.New(fault.InvalidState, "The approval has expired.")
 	}
-	o := begin(r)
-	o.calls = ofStep(calls, r.StepsUsed)
+	o := newOutcome(r)
+	o.calls = callsOfStep(calls, r.StepsUsed)
 	d.Reason = storable(d.Reason)
-	c.Decision, c.DecidedBy, c.DecidedAt, c.Reason = d.Decision, by.Name, &now, d.Reason
+	c.Decision, c.DecidedBy, c.DecidedAt, c.Reason = d.Decision, in.Actor.Name, &now, d.Reason
 	switch {
 	case d.Decision == Deny:
 		c.Status, c.IsError, c.FinishedAt = callDenied, true, &now
@@ -75,24 +82,24 @@ func (s *Service) Decide(ctx context.Context, tx *db.Tx, p *access.Principal, by
 			c.Output += " The reason: " + d.Reason
 		}
 	case c.Kind == tools.Function:
-		c.await(r, now)
+		c.awaitOutput(r, now)
 	default:
 		c.Status = callReady
 	}
-	o.say(approvalDecided, map[string]any{"approval_id": c.ApprovalID, "call_id": c.ID, "decision": d.Decision, "decided_by": by.Name, "reason": d.Reason})
-	if err := audit.LogAction(ctx, tx, by, audit.Action{ID: ids.New(ids.AdminAction), WorkspaceID: r.WorkspaceID, Environment: string(r.Environment), Project: r.Project,
+	o.logEvent(approvalDecided, map[string]any{"approval_id": c.ApprovalID, "call_id": c.ID, "decision": d.Decision, "decided_by": in.Actor.Name, "reason": d.Reason})
+	if err := audit.LogAction(ctx, tx, in.Actor, audit.Action{ID: ids.New(ids.AdminAction), WorkspaceID: r.WorkspaceID, Environment: string(r.Environment), Project: r.Project,
 		Action: "agent.run." + d.Decision, Target: r.ID}, map[string]any{"approval": c.ApprovalID, "tool": c.Tool, "arguments_hash": c.Hash}, now); err != nil {
 		return nil, nil, err
 	}
-	if err := goesOn(o, now); err != nil {
+	if err := o.resume(now); err != nil {
 		return nil, nil, err
 	}
 	return o.run, calls, s.apply(ctx, tx, o)
 }
 
-// repeated is a decision about a call that somebody was asked about again since,
-// after a crash. The run's log has what was decided the first time.
-func repeated(ctx context.Context, tx *db.Tx, r *Run, calls []*Call, approvalID string, d Decision) error {
+// checkReplacedApproval handles a decision about an approval that another one
+// replaced after a crash. The run's log has the first decision.
+func checkReplacedApproval(ctx context.Context, tx *db.Tx, r *Run, calls []*Call, in DecideParams) error {
 	rows, err := tx.Query(ctx, "SELECT data FROM agent_events WHERE run_id = $1 AND type = $2", r.ID, approvalDecided)
 	list, err := db.All(rows, err, func(row db.Row) (data string, err error) {
 		err = row.Scan(&data)
@@ -102,66 +109,67 @@ func repeated(ctx context.Context, tx *db.Tx, r *Run, calls []*Call, approvalID 
 		return fmt.Errorf("read decisions: %w", err)
 	}
 	for _, data := range list {
-		var said struct {
+		var logged struct {
 			Approval string `json:"approval_id"`
 			Call     string `json:"call_id"`
 			Decision string `json:"decision"`
 		}
-		if err := json.Unmarshal([]byte(data), &said); err != nil {
+		if err := json.Unmarshal([]byte(data), &logged); err != nil {
 			return fmt.Errorf("read decisions: %w", err)
 		}
-		if said.Approval != approvalID {
+		if logged.Approval != in.ApprovalID {
 			continue
 		}
-		switch c := callOf(calls, said.Call); {
-		case d.Hash != "" && (c == nil || d.Hash != c.Hash):
-			return otherArguments()
-		case said.Decision != d.Decision:
-			return alreadyDecided(said.Decision)
+		switch c := callOf(calls, logged.Call); {
+		case in.Decision.Hash != "" && (c == nil || in.Decision.Hash != c.Hash):
+			return argumentsDiffer()
+		case logged.Decision != in.Decision.Decision:
+			return alreadyDecided(logged.Decision)
 		}
 		return nil
 	}
-	return fault.NoSuch("approval", approvalID)
+	return fault.NoSuch("approval", in.ApprovalID)
 }
 
-func otherArguments() error {
-	return fault.Param(fault.InvalidState, "arguments_hash", "the decision is about other arguments than the call has")
+func argumentsDiffer() error {
+	return fault.Param(fault.InvalidState, "arguments_hash", "arguments_hash does not match the arguments of the call.")
 }
 
 func alreadyDecided(decision string) error {
-	return fault.New(fault.InvalidState, "the call was decided about already: %s", decision)
+	return fault.New(fault.InvalidState, "The call already has a decision: %s.", decision)
 }
 
-// goesOn takes a run on that waited, if it need not wait any more.
-func goesOn(o *outcome, now time.Time) error {
-	asking, waiting, ready := o.standing()
+// resume queues a waiting run if it has nothing left to wait for.
+func (o *outcome) resume(now time.Time) error {
+	pending := o.pendingCalls()
 	switch {
-	case asking != nil:
-		o.run.DueAt = asking
+	case pending.approval != nil:
+		o.run.DueAt = pending.approval
 		return nil
-	case !ready && waiting != nil && o.run.Status == RequiresAction:
-		o.run.DueAt = waiting
+	case !pending.ready && pending.output != nil && o.run.Status == RequiresAction:
+		o.run.DueAt = pending.output
 		return nil
-	case !ready && waiting != nil:
-		return o.handOver(now)
+	case !pending.ready && pending.output != nil:
+		return o.requireOutputs(now)
 	}
-	o.again(now)
-	return o.move(Queued)
+	o.schedule(now, 0)
+	return o.transition(Queued, now)
 }
 
-// lockRun holds a run and returns the calls of its present step.
+// lockRun locks a run. It returns the calls that a decision or an output can be
+// about.
 func lockRun(ctx context.Context, tx *db.Tx, p *access.Principal, id string) (*Run, []*Call, error) {
 	r, err := get(ctx, tx, p, id, tx.Lock("agent_runs"))
 	if err != nil {
 		return nil, nil, err
 	}
 	calls, err := callsOf(ctx, tx, r.ID, 1, r.StepsUsed)
-	return r, current(calls, r.StepsUsed), err
+	return r, addressableCalls(calls, r.StepsUsed), err
 }
 
-// current are a step's calls, and those of others that were decided about or
-// were the customer's: a decision or an output may come twice.
-func current(calls []*Call, step int64) (out []*Call) {
+// addressableCalls returns the calls of a step, and those of other steps with a
+// decision or an output, which clients may repeat.
+func addressableCalls(calls []*Call, step int64) (out []*Call) {
 	for _, c := range calls {
 		if c.Step == step || c.Decision != "" || c.Kind == tools.Function {
 			out = append(out, c)
@@ -170,9 +178,8 @@ func current(calls []*Call, step int64) (out []*Call) {
 	return out
 }
 
-// ofStep are the calls that can still change: those of others are over, and
-// are not written again with all that came of them.
-func ofStep(calls []*Call, step int64) (out []*Call) {
+// callsOfStep returns the calls of a step. Those of other steps don't change.
+func callsOfStep(calls []*Call, step int64) (out []*Call) {
 	for _, c := range calls {
 		if c.Step == step {
 			out = append(out, c)
@@ -181,7 +188,7 @@ func ofStep(calls []*Call, step int64) (out []*Call) {
 	return out
 }
 
-// apply writes an outcome in a transaction that holds the run.
+// apply writes an outcome in a transaction that holds the run's lock.
 func (s *Service) apply(ctx context.Context, tx *db.Tx, o *outcome) error {
 	if err := s.writeOutcomes(ctx, tx, []*outcome{o}); err != nil {
 		return err
@@ -192,7 +199,7 @@ func (s *Service) apply(ctx context.Context, tx *db.Tx, o *outcome) error {
 	return wake(ctx, tx, o.run.Lane, *o.run.DueAt)
 }
 
-// ToolOutput is what came of a call that the customer has executed.
+// ToolOutput is the result of a call that the client executed.
 type ToolOutput struct {
 	CallID  string `json:"call_id"`
 	Output  string `json:"output"`
@@ -201,48 +208,48 @@ type ToolOutput struct {
 
 const maxOutput = 256 << 10
 
-// Outputs takes the outputs of the customer's tools, some or all of them. The
-// run goes on when all are there.
-func (s *Service) Outputs(ctx context.Context, tx *db.Tx, p *access.Principal, runID string, list []ToolOutput) (*Run, []*Call, error) {
+// SubmitOutputs stores outputs of the client's tools. The run continues once it
+// has all of them.
+func (s *Service) SubmitOutputs(ctx context.Context, tx *db.Tx, p *access.Principal, runID string, list []ToolOutput) (*Run, []*Call, error) {
 	if len(list) == 0 {
-		return nil, nil, fault.Missing("tool_outputs", "tool_outputs must have at least one output")
+		return nil, nil, fault.Missing("tool_outputs", "tool_outputs must have at least one output.")
 	}
 	r, calls, err := lockRun(ctx, tx, p, runID)
 	if err != nil {
 		return nil, nil, err
 	}
 	now := s.now()
-	o := begin(r)
-	o.calls = ofStep(calls, r.StepsUsed)
-	news := false
+	o := newOutcome(r)
+	o.calls = callsOfStep(calls, r.StepsUsed)
+	changed := false
 	for i, out := range list {
-		place := fmt.Sprintf("tool_outputs[%d]", i)
+		param := fmt.Sprintf("tool_outputs[%d]", i)
 		if len(out.Output) > maxOutput {
-			return nil, nil, fault.Invalid(place+".output", "output must have at most %d bytes", maxOutput)
+			return nil, nil, fault.Invalid(param+".output", "output must have at most %d bytes.", maxOutput)
 		}
 		out.Output = storable(out.Output)
 		c := callOf(calls, out.CallID)
 		switch {
 		case c == nil || c.Kind != tools.Function:
-			return nil, nil, fault.Invalid(place+".call_id", "the run has no call %q that waits for an output", out.CallID)
-		case c.Status == callDone && c.Output == out.Output && c.IsError == out.IsError:
-			continue // a second time changes nothing
-		case c.Status != callWaiting:
-			return nil, nil, fault.New(fault.InvalidState, "the call %s does not wait for an output: it is %s", out.CallID, c.Status)
+			return nil, nil, fault.Invalid(param+".call_id", "The run has no call %q that waits for an output.", out.CallID)
+		case c.Status == callCompleted && c.Output == out.Output && c.IsError == out.IsError:
+			continue // repeated
+		case c.Status != callAwaitingOutput:
+			return nil, nil, fault.New(fault.InvalidState, "The call %s does not wait for an output. Its status is %s.", out.CallID, c.Status)
 		case r.Status == RequiresAction && c.ExpiresAt != nil && !now.Before(*c.ExpiresAt):
-			return nil, nil, fault.New(fault.InvalidState, "the time for the output of %s is over", out.CallID)
+			return nil, nil, fault.New(fault.InvalidState, "The time to submit the output of %s is over.", out.CallID)
 		}
 		c.finish(out.Output, out.IsError, now)
-		o.sayDone(c)
-		news = true
+		o.logCallCompleted(c)
+		changed = true
 	}
-	if !news {
+	if !changed {
 		return r, calls, nil
 	}
 	if r.Status != RequiresAction && r.Status != AwaitingApproval {
-		return nil, nil, fault.New(fault.InvalidState, "the run does not wait for outputs: it is %s", r.Status)
+		return nil, nil, fault.New(fault.InvalidState, "The run does not wait for outputs. Its status is %s.", r.Status)
 	}
-	if err := goesOn(o, now); err != nil {
+	if err := o.resume(now); err != nil {
 		return nil, nil, err
 	}
 	return o.run, calls, s.apply(ctx, tx, o)
@@ -257,8 +264,8 @@ func callOf(calls []*Call, id string) *Call {
 	return nil
 }
 
-// Cancel stops a run. One that is worked at the moment is stopped as soon as
-// its turn is over.
+// Cancel stops a run. A turn in progress is interrupted, and the next one ends the
+// run.
 func (s *Service) Cancel(ctx context.Context, tx *db.Tx, p *access.Principal, runID string) (*Run, []*Call, error) {
 	r, calls, err := lockRun(ctx, tx, p, runID)
 	if err != nil {
@@ -269,25 +276,35 @@ func (s *Service) Cancel(ctx context.Context, tx *db.Tx, p *access.Principal, ru
 	case r.Status == Cancelling || r.Status == Cancelled:
 		return r, calls, nil
 	case r.Status.Ended():
-		return nil, nil, fault.New(fault.InvalidState, "the run has ended already: it is %s", r.Status)
+		return nil, nil, fault.New(fault.InvalidState, "The run has already ended. Its status is %s.", r.Status)
 	case r.Status == InProgress || r.Status == Verifying:
-		// Not a turn of its own: the one that is worked goes on, and is heeded.
-		r.Status, r.DueAt = Cancelling, &now
-		r.Logged++
-		if _, err := tx.Exec(ctx, "UPDATE agent_runs SET status = $2, due_at = $3, logged = $4 WHERE id = $1", r.ID, string(Cancelling), now.UnixMicro(), r.Logged); err != nil {
-			return nil, nil, fmt.Errorf("cancel: %w", err)
-		}
-		if _, err := insertEntries.Write(ctx, tx, [][]any{{r.ID, r.Logged, "run.cancelling", `{"status":"cancelling"}`, now.UnixMicro()}}); err != nil {
-			return nil, nil, fmt.Errorf("cancel: %w", err)
-		}
-		tx.OnCommit(func() { s.watchers.wake(r.ID) })
-		tx.Signal(signalCancel, r.ID)
-		return r, calls, wake(ctx, tx, r.Lane, now)
+		r, err := s.markCancelling(ctx, tx, r, now)
+		return r, calls, err
 	}
-	o := begin(r)
-	o.calls = ofStep(calls, r.StepsUsed)
+	o := newOutcome(r)
+	o.calls = callsOfStep(calls, r.StepsUsed)
 	if err := o.end(Cancelled, errCancelled, now); err != nil {
 		return nil, nil, err
 	}
 	return o.run, calls, s.apply(ctx, tx, o)
+}
+
+// markCancelling cancels a run whose turn may be in progress. It does not raise the
+// turn, so the turn's results still count and get the cancellation applied.
+func (s *Service) markCancelling(ctx context.Context, tx *db.Tx, r *Run, now time.Time) (*Run, error) {
+	o := newOutcome(r)
+	if err := o.transition(Cancelling, now); err != nil {
+		return nil, err
+	}
+	r = o.run
+	r.Logged++
+	if _, err := tx.Exec(ctx, "UPDATE agent_runs SET status = $2, due_at = $3, logged = $4 WHERE id = $1", r.ID, string(r.Status), db.Micros(r.DueAt), r.Logged); err != nil {
+		return nil, fmt.Errorf("cancel run: %w", err)
+	}
+	if _, err := insertEntries.Write(ctx, tx, [][]any{{r.ID, r.Logged, "run.cancelling", `{"status":"cancelling"}`, now.UnixMicro()}}); err != nil {
+		return nil, fmt.Errorf("cancel run: %w", err)
+	}
+	tx.OnCommit(func() { s.watchers.wake(r.ID) })
+	tx.Signal(signalCancel, r.ID)
+	return r, wake(ctx, tx, r.Lane, now)
 }

@@ -17,14 +17,14 @@ import (
 	"turnpike/internal/gateway"
 )
 
-// prompt is the body of the model call.
+// prompt returns the request body of a step's model call.
 func (s *Service) prompt(ctx context.Context, r *Run) ([]byte, error) {
 	messages, err := s.conversation(ctx, r.ID)
 	if err != nil {
 		return nil, err
 	}
-	if r.Orders.Instructions != "" {
-		first, err := plainMessage("system", r.Orders.Instructions)
+	if r.Config.Instructions != "" {
+		first, err := textMessage("system", r.Config.Instructions)
 		if err != nil {
 			return nil, err
 		}
@@ -32,16 +32,16 @@ func (s *Service) prompt(ctx context.Context, r *Run) ([]byte, error) {
 	}
 	body := map[string]any{"model": r.Model, "messages": messages}
 	if len(r.Tools) > 0 {
-		body["tools"] = offered(r.Tools)
+		body["tools"] = toolDefinitions(r.Tools)
 	}
-	if len(r.Orders.Schema) > 0 {
-		body["response_format"] = map[string]any{"type": "json_schema", "json_schema": map[string]any{"name": "result", "schema": r.Orders.Schema}}
+	if len(r.Config.Schema) > 0 {
+		body["response_format"] = map[string]any{"type": "json_schema", "json_schema": map[string]any{"name": "result", "schema": r.Config.Schema}}
 	}
 	return json.Marshal(body)
 }
 
-// offered are tools as a model is told of them.
-func offered(list []tools.Tool) []any {
+// toolDefinitions returns tools in the format of the chat completions API.
+func toolDefinitions(list []tools.Tool) []any {
 	out := make([]any, len(list))
 	for i, t := range list {
 		function := map[string]any{"name": t.Name}
@@ -56,37 +56,37 @@ func offered(list []tools.Tool) []any {
 	return out
 }
 
-// answer is what a model said.
+// answer is a model's answer.
 type answer struct {
 	model, provider string
 	text            string
-	calls           []wantedCall
-	raw             []map[string]json.RawMessage // the calls as they came
-	cut             bool                         // it has as many tokens as it may, and would go on
-	bill
+	calls           []toolRequest
+	raw             []map[string]json.RawMessage // the calls as the provider sent them
+	truncated       bool                         // at the token limit
+	usage
 }
 
-type wantedCall struct{ name, arguments string }
+type toolRequest struct{ name, arguments string }
 
-// errUnlogged is a call that may not be in the request log.
+// errUnlogged means that a call may be missing in the request log.
 var errUnlogged = errors.New("agents: the request log cannot be written")
 
-// recordPatience is how long a step waits for its entry in the request log.
-const recordPatience = 4 * time.Second
+// recordTimeout is how long a step waits for its entry in the request log.
+const recordTimeout = 4 * time.Second
 
-// chat makes a model call through the gateway, as any other: with the key's
-// budgets, and in the request log.
+// chat makes a model call through the gateway like any other request: with the
+// key's budgets, and in the request log.
 func (s *Service) chat(ctx context.Context, r *Run, p *access.Principal, requestID string, body []byte) (answer, error) {
 	start := s.now()
 	record := s.log.Open(audit.Entry{RequestID: requestID, WorkspaceID: r.WorkspaceID, Environment: string(r.Environment), KeyID: p.KeyID, KeyHint: p.KeyHint,
-		IP: r.Orders.IP, Method: http.MethodPost, Path: "/v1/agents/runs/" + r.ID, Project: r.Project, UserAgent: "Turnpike agent run", CreatedAt: start})
+		IP: r.Config.IP, Method: http.MethodPost, Path: "/v1/agents/runs/" + r.ID, Project: r.Project, UserAgent: "Turnpike agent run", CreatedAt: start})
 	c := gateway.Call{Principal: p, Project: r.Project, Record: record, Body: body, Header: http.Header{}, Step: true}
 	if r.Budget != nil {
 		c.Allowance = &gateway.Allowance{Limit: *r.Budget, Spent: r.Credits}
 	}
-	asking, stop := leaving(ctx)
+	calling, stop := withoutDeadline(ctx)
 	defer stop()
-	got, err := s.gateway.Chat(asking, c)
+	got, err := s.complete(calling, c)
 	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
 		err = ctx.Err()
 	}
@@ -98,13 +98,13 @@ func (s *Service) chat(ctx context.Context, r *Run, p *access.Principal, request
 		}
 	}
 	record.Settle(func(e *audit.Entry) { e.Status, e.ErrorCode, e.Latency = status, code, s.now().Sub(start) })
-	if unlogged := record.Settled(recordPatience); unlogged != nil {
-		s.late(requestID, record)
+	if unlogged := record.Settled(recordTimeout); unlogged != nil {
+		s.trackUnlogged(requestID, record)
 		if err == nil {
-			return answer{}, fmt.Errorf("%w: %w", errUnlogged, unlogged) // what is not in the log did not happen
+			return answer{}, fmt.Errorf("%w: %w", errUnlogged, unlogged) // an answer counts only once it is in the log
 		}
 	}
-	a := answer{bill: billOf(record)}
+	a := answer{usage: usageOfRecord(record)}
 	if err != nil {
 		return a, err
 	}
@@ -112,21 +112,21 @@ func (s *Service) chat(ctx context.Context, r *Run, p *access.Principal, request
 	return a, a.read(got.Body)
 }
 
-// leaving is ctx for a call that is broken off when the run's time is over as
-// if its client had left: the provider has done its work, and is paid for it.
-// A deadline would be taken for the provider's own.
-func leaving(ctx context.Context) (context.Context, func()) {
-	out, leave := context.WithCancel(context.WithoutCancel(ctx))
-	forget := context.AfterFunc(ctx, leave)
+// withoutDeadline returns a context that is canceled when ctx ends but has no
+// deadline. A call that the run's timeout interrupts is then charged like one whose
+// client disconnected. The gateway would take a deadline for the provider's.
+func withoutDeadline(ctx context.Context) (context.Context, func()) {
+	out, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, cancel)
 	return out, func() {
-		forget()
-		leave()
+		stop()
+		cancel()
 	}
 }
 
-// read takes the answer of a chat completion apart.
+// read parses the response of a chat completion.
 func (a *answer) read(body []byte) error {
-	body = bytes.ToValidUTF8(body, []byte("\uFFFD")) // of the calls as they came, too
+	body = bytes.ToValidUTF8(body, []byte("\uFFFD")) // also in raw
 	var in struct {
 		Choices []struct {
 			Message struct {
@@ -138,7 +138,7 @@ func (a *answer) read(body []byte) error {
 		} `json:"choices"`
 	}
 	if err := json.Unmarshal(body, &in); err != nil || len(in.Choices) == 0 {
-		return fault.New(fault.Upstream, "the model's answer cannot be understood").Because(err)
+		return fault.New(fault.Upstream, "The model's response could not be parsed.").Because(err)
 	}
 	m := in.Choices[0].Message
 	switch {
@@ -147,32 +147,30 @@ func (a *answer) read(body []byte) error {
 	case m.Refusal != nil:
 		a.text = storable(*m.Refusal)
 	}
-	a.raw, a.cut = m.Calls, in.Choices[0].Finish == "length"
+	a.raw, a.truncated = m.Calls, in.Choices[0].Finish == "length"
 	for _, c := range m.Calls {
 		var function struct {
 			Name      string `json:"name"`
 			Arguments string `json:"arguments"`
 		}
 		if err := json.Unmarshal(c["function"], &function); err != nil {
-			return fault.New(fault.Upstream, "the model's answer cannot be understood").Because(err)
+			return fault.New(fault.Upstream, "The model's response could not be parsed.").Because(err)
 		}
 		if function.Arguments == "" {
 			function.Arguments = "{}"
 		}
-		a.calls = append(a.calls, wantedCall{storable(function.Name), storable(function.Arguments)})
+		a.calls = append(a.calls, toolRequest{storable(function.Name), storable(function.Arguments)})
 	}
 	return nil
 }
 
-// storable makes a stranger's text one that every store can hold: PostgreSQL
-// takes no NUL.
+// storable replaces what the databases can't hold: PostgreSQL rejects NUL.
 func storable(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 }
 
-// message is the answer as a part of the conversation. Its calls have our own
-// ids, and names and arguments that can be sent; what else a provider has put
-// into them must come back to it.
+// message is the answer as a message of the conversation. Its calls get our IDs,
+// and valid names and arguments. Other fields of a provider are sent back to it.
 func (a *answer) message(step int64) json.RawMessage {
 	out := map[string]any{"role": "assistant", "content": a.text}
 	if len(a.raw) > 0 {
@@ -186,7 +184,7 @@ func (a *answer) message(step int64) json.RawMessage {
 				list[i][name] = value
 			}
 			list[i]["id"] = json.RawMessage(`"` + callID(step, i) + `"`)
-			if function, mended := a.calls[i].mended(c["function"]); mended {
+			if function, changed := a.calls[i].normalized(c["function"]); changed {
 				list[i]["function"] = function
 			}
 		}

@@ -13,131 +13,101 @@ import (
 	"turnpike/internal/events"
 )
 
-// outcome is what a turn of a run came to: the run as it is from then on, and
-// the rows that changed with it.
+// outcome is the result of a turn: the run as it is from then on, and the rows
+// that changed with it.
 type outcome struct {
-	run      *Run
-	turn     int64 // that it was worked in: the guard
-	step     *Step
-	calls    []*Call
-	messages []json.RawMessage
-	log      []entry
-	tell     bool      // an event follows from the state
-	lost     bool      // another node has the run, and this counts for nothing
-	since    time.Time // when the model or a judge could have been asked first
+	run          *Run
+	turn         int64  // the turn that was worked; a stored run with another one makes the outcome stale
+	from         Status // of the run before the turn
+	step         *Step
+	calls        []*Call
+	messages     []json.RawMessage
+	entries      []logEntry
+	publish      bool      // an event about the state
+	stale        bool      // another node has worked the turn, so nothing was written
+	waitingSince time.Time // when the model, a judge or a tool could have been called first
 }
 
-// begin starts an outcome of the run as it is now.
-func begin(r *Run) *outcome {
+// newOutcome starts an outcome from the run as it is now.
+func newOutcome(r *Run) *outcome {
 	copied := *r
-	return &outcome{run: &copied, turn: r.Turn}
+	return &outcome{run: &copied, turn: r.Turn, from: r.Status}
 }
 
-// say adds a line to the run's log.
-func (o *outcome) say(kind string, data any) { o.log = append(o.log, entry{kind, data}) }
-
-// sayDone logs what came of a call.
-func (o *outcome) sayDone(c *Call) {
-	o.say("tool_call.completed", map[string]any{"call_id": c.ID, "tool": c.Tool, "is_error": c.IsError, "simulated": c.Simulated, "output": c.Output})
+// logEvent adds an entry to the run's log.
+func (o *outcome) logEvent(kind string, data any) {
+	o.entries = append(o.entries, logEntry{kind, data})
 }
 
-// move changes the run's state and logs it.
-func (o *outcome) move(to Status) error {
-	from := o.run.Status
-	if err := o.run.move(to); err != nil {
-		return err
-	}
-	if from != to {
-		o.say("run."+string(to), map[string]any{"status": to})
-	}
-	return nil
+func (o *outcome) logCallCompleted(c *Call) {
+	o.logEvent("tool_call.completed", map[string]any{"call_id": c.ID, "tool": c.Tool, "is_error": c.IsError, "simulated": c.Simulated, "output": c.Output})
 }
 
-// again has the run worked once more, now or later.
-func (o *outcome) again(at time.Time) { o.run.DueAt = &at }
-
-// end ends the run.
-func (o *outcome) end(to Status, why *events.AgentError, now time.Time) error {
-	if err := o.run.move(to); err != nil {
-		return err
-	}
-	o.run.CompletedAt, o.run.DueAt, o.run.Error = &now, nil, why
-	o.tell = true
-	o.say("run."+string(to), map[string]any{"status": to, "error": why})
-	return nil
-}
-
-func failure(code, format string, args ...any) *events.AgentError {
+func runError(code, format string, args ...any) *events.AgentError {
 	return &events.AgentError{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-var errCancelled = failure("cancelled", "the run was cancelled")
+var errCancelled = runError("cancelled", "The run was canceled.")
 
-// stored is what a run's row has at the moment, of what matters here.
-type stored struct {
+// storedRun is the part of a run's row that decides whether an outcome counts.
+type storedRun struct {
 	status                 Status
 	turn, messages, logged int64
 }
 
-// writeOutcomes is the group commit of turns.
+// writeOutcomes is the group commit of turns. An outcome counts only if its run
+// is still at the turn in which the work began.
 func (s *Service) writeOutcomes(ctx context.Context, tx *db.Tx, list []*outcome) error {
-	// In the order of their ids, as everybody locks them.
+	// Rows are locked in the order of their IDs everywhere.
 	slices.SortFunc(list, func(a, b *outcome) int { return cmp.Compare(a.run.ID, b.run.ID) })
-	have, err := lockRuns(ctx, tx, list)
+	stored, err := lockRuns(ctx, tx, list)
 	if err != nil {
 		return err
 	}
 	now := s.now()
-	news := make([]*outcome, 0, len(list))
+	current := make([]*outcome, 0, len(list))
 	for _, o := range list {
-		row, there := have[o.run.ID]
-		if o.lost = !there || row.turn != o.turn; o.lost {
+		row, found := stored[o.run.ID]
+		if o.stale = !found || row.turn != o.turn; o.stale {
 			continue
 		}
-		delete(have, o.run.ID) // a second one would be too late
+		delete(stored, o.run.ID) // a second outcome of the same turn is stale
 		if row.status == Cancelling && o.run.Status != Cancelling && o.run.Status != Cancelled {
-			o.heed(now)
+			if err := o.applyCancellation(now); err != nil {
+				return err
+			}
 		}
-		o.run.Turn, o.run.Messages, o.run.Logged = o.turn+1, row.messages+int64(len(o.messages)), row.logged+int64(len(o.log))
-		news = append(news, o)
+		o.run.Turn, o.run.Messages, o.run.Logged = o.turn+1, row.messages+int64(len(o.messages)), row.logged+int64(len(o.entries))
+		current = append(current, o)
 	}
-	if err := writeRows(ctx, tx, news, now); err != nil {
+	if err := writeRows(ctx, tx, current, now); err != nil {
 		return err
 	}
-	for _, o := range news {
-		if err := s.tell(ctx, tx, o); err != nil {
+	for _, o := range current {
+		if err := s.publish(ctx, tx, o); err != nil {
 			return err
 		}
 	}
 	tx.OnCommit(func() {
-		for _, o := range news {
+		for _, o := range current {
 			s.watchers.wake(o.run.ID)
 		}
 	})
 	return nil
 }
 
-// heed is a cancel that came while the turn was worked: what it came to is
-// kept, and is not the end that it would have been.
-func (o *outcome) heed(now time.Time) {
-	r := o.run
-	o.log = slices.DeleteFunc(o.log, func(e entry) bool { return strings.HasPrefix(e.kind, "run.") })
-	r.Status, r.CompletedAt, r.Error, r.Result = Cancelling, nil, nil, nil
-	r.DueAt, o.tell = &now, false
-}
-
-func lockRuns(ctx context.Context, tx *db.Tx, list []*outcome) (map[string]stored, error) {
-	args, marks := make([]any, len(list)), make([]string, len(list))
+func lockRuns(ctx context.Context, tx *db.Tx, list []*outcome) (map[string]storedRun, error) {
+	args, placeholders := make([]any, len(list)), make([]string, len(list))
 	for i, o := range list {
-		args[i], marks[i] = o.run.ID, fmt.Sprintf("$%d", i+1)
+		args[i], placeholders[i] = o.run.ID, fmt.Sprintf("$%d", i+1)
 	}
-	out := make(map[string]stored, len(list))
-	rows, err := tx.Query(ctx, "SELECT id, status, turn, messages, logged FROM agent_runs WHERE id IN ("+strings.Join(marks, ", ")+") ORDER BY id"+tx.Lock("agent_runs"), args...)
+	out := make(map[string]storedRun, len(list))
+	rows, err := tx.Query(ctx, "SELECT id, status, turn, messages, logged FROM agent_runs WHERE id IN ("+strings.Join(placeholders, ", ")+") ORDER BY id"+tx.Lock("agent_runs"), args...)
 	err = db.Each(rows, err, func(r db.Row) error {
 		var id string
-		var st stored
-		err := r.Scan(&id, (*string)(&st.status), &st.turn, &st.messages, &st.logged)
-		out[id] = st
+		var row storedRun
+		err := r.Scan(&id, (*string)(&row.status), &row.turn, &row.messages, &row.logged)
+		out[id] = row
 		return err
 	})
 	if err != nil {
@@ -166,12 +136,12 @@ func writeRows(ctx context.Context, tx *db.Tx, list []*outcome, now time.Time) e
 		for i, m := range o.messages {
 			messages = append(messages, []any{o.run.ID, o.run.Messages - int64(len(o.messages)-i), string(m)})
 		}
-		for i, e := range o.log {
+		for i, e := range o.entries {
 			data, err := json.Marshal(e.data)
 			if err != nil {
 				return err
 			}
-			entries = append(entries, []any{o.run.ID, o.run.Logged - int64(len(o.log)-i-1), e.kind, string(data), now.UnixMicro()})
+			entries = append(entries, []any{o.run.ID, o.run.Logged - int64(len(o.entries)-i-1), e.kind, string(data), now.UnixMicro()})
 		}
 	}
 	for _, w := range []struct {
@@ -188,12 +158,12 @@ func writeRows(ctx context.Context, tx *db.Tx, list []*outcome, now time.Time) e
 	return nil
 }
 
-// tell publishes the event that follows from the state.
-func (s *Service) tell(ctx context.Context, tx *db.Tx, o *outcome) error {
-	if !o.tell {
+// publish stores the event about the run's state, if the outcome has one.
+func (s *Service) publish(ctx context.Context, tx *db.Tx, o *outcome) error {
+	if !o.publish {
 		return nil
 	}
 	r := o.run
-	_, err := s.publisher.Publish(ctx, tx, events.Origin{WorkspaceID: r.WorkspaceID, Environment: string(r.Environment), Project: r.Project}, announced(Object(r, o.calls)))
+	_, err := s.publisher.Publish(ctx, tx, events.Origin{WorkspaceID: r.WorkspaceID, Environment: string(r.Environment), Project: r.Project}, eventPayload(Object(r, o.calls)))
 	return err
 }

@@ -1,7 +1,6 @@
 package agents
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -11,7 +10,7 @@ import (
 	"turnpike/internal/limits"
 )
 
-// reserve reserves requests to the URLs. It returns nil without any, and when
+// reserve reserves requests to the URLs. It returns nil if there are none or if
 // tools are simulated.
 func (s *Service) reserve(r *Run, mode accounts.ToolMode, urls ...string) (*tools.Reservation, error) {
 	if mode == accounts.ToolsSimulated || len(urls) == 0 {
@@ -26,8 +25,8 @@ type admittedCall struct {
 	requests *tools.Reservation
 }
 
-// admit returns the calls that the request limits have room for, and a refusal
-// if there are others.
+// admit returns the calls that the request limits allow, and a refusal if there
+// are others.
 func (s *Service) admit(r *Run, mode accounts.ToolMode, calls []*Call) (list []admittedCall, refused *limits.Refusal, err error) {
 	for _, c := range calls {
 		var urls []string
@@ -53,27 +52,14 @@ func releaseAll(list []admittedCall) {
 	}
 }
 
-// putOff has the run worked again when the request limits have room, without
-// holding a worker. A run that keeps waiting asks less and less often.
-func (o *outcome) putOff(refused *limits.Refusal, now time.Time) {
-	o.again(now.Add(max(refused.RetryAfter, o.patience(now))))
+// postpone schedules the run for when the request limits may allow its calls. It
+// holds no worker. A run that keeps waiting retries less and less often.
+func (o *outcome) postpone(refused *limits.Refusal, now time.Time) {
+	o.schedule(now, max(refused.RetryAfter, o.backoff(now)))
 }
 
-// waitingSince notes when the calls of the run's step could have been made.
-func (s *Service) waitingSince(ctx context.Context, o *outcome) error {
-	step, err := getStep(ctx, s.db, o.run.ID, o.run.StepsUsed)
-	if err != nil {
-		return err
-	}
-	o.since = s.now()
-	if step != nil && step.CompletedAt != nil {
-		o.since = *step.CompletedAt
-	}
-	return nil
-}
-
-// limitStepCalls skips the calls that a step has beyond its limit. The model
-// learns about it, and can make them in its next step.
+// limitStepCalls skips the calls beyond the limit of a step. The model can make
+// them in its next step.
 func (s *Service) limitStepCalls(o *outcome, now time.Time) {
 	planned := 0
 	for _, c := range o.calls {
@@ -87,7 +73,7 @@ func (s *Service) limitStepCalls(o *outcome, now time.Time) {
 }
 
 // exceedsRunCalls reports whether the step's calls are more than the run may
-// still make. If so, it skips them.
+// still make, and skips them in that case.
 func (s *Service) exceedsRunCalls(o *outcome, now time.Time) bool {
 	planned := int64(0)
 	for _, c := range o.calls {
@@ -99,7 +85,7 @@ func (s *Service) exceedsRunCalls(o *outcome, now time.Time) bool {
 		return false
 	}
 	for _, c := range o.calls {
-		if !c.over() {
+		if !c.finished() {
 			c.skip("The call was not made: the run has no tool calls left.", now)
 		}
 	}
@@ -108,4 +94,4 @@ func (s *Service) exceedsRunCalls(o *outcome, now time.Time) bool {
 
 // serverExecutes reports whether the server is going to make the call, after an
 // approval if it needs one.
-func (c *Call) serverExecutes() bool { return !c.over() && c.Kind != tools.Function }
+func (c *Call) serverExecutes() bool { return !c.finished() && c.Kind != tools.Function }

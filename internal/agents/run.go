@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -19,39 +18,7 @@ import (
 	"turnpike/internal/fault"
 )
 
-// Status is how far a run has come.
-type Status string
-
-// The states. Which moves there are stands in the table below.
-const (
-	Queued           Status = "queued"
-	InProgress       Status = "in_progress"
-	AwaitingApproval Status = "awaiting_approval"
-	RequiresAction   Status = "requires_action"
-	Verifying        Status = "verifying"
-	Cancelling       Status = "cancelling"
-	Completed        Status = "completed"
-	Failed           Status = "failed"
-	Cancelled        Status = "cancelled"
-)
-
-// Statuses lists them.
-var Statuses = []Status{Queued, InProgress, AwaitingApproval, RequiresAction, Verifying, Cancelling, Completed, Failed, Cancelled}
-
-// moves are all that there are.
-var moves = map[Status][]Status{
-	Queued:           {InProgress, Cancelled, Failed},
-	InProgress:       {AwaitingApproval, RequiresAction, Verifying, Cancelling, Queued, Failed},
-	AwaitingApproval: {Queued, RequiresAction, Failed, Cancelled},
-	RequiresAction:   {Queued, Failed, Cancelled},
-	Verifying:        {Completed, InProgress, Cancelling, Queued, Failed},
-	Cancelling:       {Cancelled},
-}
-
-// Ended reports whether nothing follows.
-func (s Status) Ended() bool { return s == Completed || s == Failed || s == Cancelled }
-
-// Run is a record.
+// Run is an agent run as it is stored.
 type Run struct {
 	ID           string
 	WorkspaceID  string
@@ -63,11 +30,11 @@ type Run struct {
 	Lane         string
 	Status       Status
 	Model        string
-	Orders       orders
+	Config       config
 	Specs        []tools.Spec
 	Secrets      string // encrypted
 	Tools        []tools.Tool
-	Resolved     bool // Tools are known
+	Resolved     bool // Tools is known
 	Metadata     map[string]string
 	MaxSteps     int64
 	StepsUsed    int64
@@ -78,7 +45,7 @@ type Run struct {
 	OutputTokens int64
 	Credits      credits.Micro
 	Answer       string
-	CutStep      int64 // whose answer had as many tokens as it might, and would have gone on
+	CutStep      int64 // the step whose answer was cut off at the token limit
 	Result       *events.AgentResult
 	Error        *events.AgentError
 	Turn         int64
@@ -92,7 +59,7 @@ type Run struct {
 	CompletedAt  *time.Time
 }
 
-// Truncated reports whether the answer breaks off.
+// Truncated reports whether the answer was cut off at the token limit.
 func (r *Run) Truncated() bool {
 	if r.Result != nil {
 		return r.Result.Truncated
@@ -100,8 +67,8 @@ func (r *Run) Truncated() bool {
 	return r.CutStep > 0 && r.CutStep == r.StepsUsed
 }
 
-// orders are what a run was told at its creation and nobody counts.
-type orders struct {
+// config holds the settings that a run was created with and that no query needs.
+type config struct {
 	Instructions      string          `json:"instructions,omitzero"`
 	TimeoutSeconds    int64           `json:"timeout_seconds,omitzero"`
 	ApprovalSeconds   int64           `json:"approval_timeout_seconds"`
@@ -109,22 +76,10 @@ type orders struct {
 	Schema            json.RawMessage `json:"schema,omitzero"`
 	Checks            []check         `json:"checks,omitzero"`
 	MaxRevisions      int64           `json:"max_revisions,omitzero"`
-	IP                string          `json:"ip"` // of whoever made the run
-	// ToolMode is how the run was created. A run from before there were modes has
-	// none, and takes its workspace's.
+	IP                string          `json:"ip"` // of the client that created the run
+	// ToolMode is the mode at the run's creation. Runs of older versions have
+	// none, and use their workspace's.
 	ToolMode accounts.ToolMode `json:"tool_mode,omitzero"`
-}
-
-// move changes the state, which must be one of the moves.
-func (r *Run) move(to Status) error {
-	if r.Status == to {
-		return nil
-	}
-	if !slices.Contains(moves[r.Status], to) {
-		return fmt.Errorf("agents: a run that is %s cannot become %s", r.Status, to)
-	}
-	r.Status = to
-	return nil
 }
 
 const runColumns = `id, workspace_id, environment, project, key_id, reader, request_id, lane, status, model, orders, specs, secrets, tools, metadata,
@@ -132,7 +87,7 @@ const runColumns = `id, workspace_id, environment, project, key_id, reader, requ
 	created_at, started_at, completed_at, cut_step, tool_calls`
 
 func insertRun(ctx context.Context, tx *db.Tx, r *Run) error {
-	orders, err := json.Marshal(r.Orders)
+	config, err := json.Marshal(r.Config)
 	if err != nil {
 		return err
 	}
@@ -146,7 +101,7 @@ func insertRun(ctx context.Context, tx *db.Tx, r *Run) error {
 	}
 	_, err = tx.Exec(ctx, "INSERT INTO agent_runs ("+runColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, NULL, $14,
 		$15, 0, 0, $16, 0, 0, 0, NULL, NULL, NULL, 0, 0, $17, 0, $18, $19, $20, NULL, NULL, 0, 0)`,
-		r.ID, r.WorkspaceID, string(r.Environment), db.OrNull(r.Project), r.KeyID, r.Reader, r.RequestID, r.Lane, string(r.Status), r.Model, string(orders),
+		r.ID, r.WorkspaceID, string(r.Environment), db.OrNull(r.Project), r.KeyID, r.Reader, r.RequestID, r.Lane, string(r.Status), r.Model, string(config),
 		string(specs), db.OrNull(r.Secrets), string(metadata), r.MaxSteps, (*int64)(r.Budget), db.Micros(r.DueAt), r.Messages, r.Logged, r.CreatedAt.UnixMicro())
 	if err != nil {
 		return fmt.Errorf("store run: %w", err)
@@ -154,7 +109,7 @@ func insertRun(ctx context.Context, tx *db.Tx, r *Run) error {
 	return nil
 }
 
-// saveRuns writes what changes in a run's life. The caller holds the rows.
+// saveRuns writes the columns that change. The caller holds the rows' locks.
 var saveRuns = db.NewBulkUpdate("agent_runs", `status = v.status, tools = v.tools, steps_used = v.steps_used, revisions = v.revisions,
 	input_tokens = v.input_tokens, output_tokens = v.output_tokens, credits = v.credits, answer = v.answer, result = v.result, error = v.error,
 	turn = v.turn, tries = v.tries, due_at = v.due_at, worked_us = v.worked_us, messages = v.messages, logged = v.logged,
@@ -164,13 +119,13 @@ var saveRuns = db.NewBulkUpdate("agent_runs", `status = v.status, tools = v.tool
 	"started_at bigint", "completed_at bigint", "cut_step bigint", "tool_calls bigint")
 
 func (r *Run) row() ([]any, error) {
-	var list, result, failure any
+	var toolList, result, failure any
 	for _, f := range []struct {
-		there bool
-		value any
-		into  *any
-	}{{r.Resolved, r.Tools, &list}, {r.Result != nil, r.Result, &result}, {r.Error != nil, r.Error, &failure}} {
-		if !f.there {
+		present bool
+		value   any
+		into    *any
+	}{{r.Resolved, r.Tools, &toolList}, {r.Result != nil, r.Result, &result}, {r.Error != nil, r.Error, &failure}} {
+		if !f.present {
 			continue
 		}
 		text, err := json.Marshal(f.value)
@@ -179,17 +134,17 @@ func (r *Run) row() ([]any, error) {
 		}
 		*f.into = string(text)
 	}
-	return []any{r.ID, string(r.Status), list, r.StepsUsed, r.Revisions, r.InputTokens, r.OutputTokens, int64(r.Credits), db.OrNull(r.Answer), result, failure,
+	return []any{r.ID, string(r.Status), toolList, r.StepsUsed, r.Revisions, r.InputTokens, r.OutputTokens, int64(r.Credits), db.OrNull(r.Answer), result, failure,
 		r.Turn, r.Tries, db.Moment(r.DueAt), r.Worked.Microseconds(), r.Messages, r.Logged, db.Moment(r.StartedAt), db.Moment(r.CompletedAt), r.CutStep, r.ToolCalls}, nil
 }
 
 func scanRun(row db.Row) (*Run, error) {
 	var r Run
-	var env, status, orders, specs, metadata string
-	var project, secrets, list, answer, result, failure *string
+	var env, status, config, specs, metadata string
+	var project, secrets, toolList, answer, result, failure *string
 	var budget, due, started, completed *int64
 	var worked, created int64
-	err := row.Scan(&r.ID, &r.WorkspaceID, &env, &project, &r.KeyID, &r.Reader, &r.RequestID, &r.Lane, &status, &r.Model, &orders, &specs, &secrets, &list,
+	err := row.Scan(&r.ID, &r.WorkspaceID, &env, &project, &r.KeyID, &r.Reader, &r.RequestID, &r.Lane, &status, &r.Model, &config, &specs, &secrets, &toolList,
 		&metadata, &r.MaxSteps, &r.StepsUsed, &r.Revisions, &budget, &r.InputTokens, &r.OutputTokens, (*int64)(&r.Credits), &answer, &result, &failure,
 		&r.Turn, &r.Tries, &due, &worked, &r.Messages, &r.Logged, &created, &started, &completed, &r.CutStep, &r.ToolCalls)
 	if err != nil {
@@ -200,11 +155,11 @@ func scanRun(row db.Row) (*Run, error) {
 	r.Budget = (*credits.Micro)(budget)
 	r.DueAt, r.StartedAt, r.CompletedAt = db.Time(due), db.Time(started), db.Time(completed)
 	r.Worked, r.CreatedAt = time.Duration(worked)*time.Microsecond, time.UnixMicro(created)
-	r.Resolved = list != nil
+	r.Resolved = toolList != nil
 	for _, f := range []struct {
 		text *string
 		into any
-	}{{&orders, &r.Orders}, {&specs, &r.Specs}, {&metadata, &r.Metadata}, {list, &r.Tools}, {result, &r.Result}, {failure, &r.Error}} {
+	}{{&config, &r.Config}, {&specs, &r.Specs}, {&metadata, &r.Metadata}, {toolList, &r.Tools}, {result, &r.Result}, {failure, &r.Error}} {
 		if f.text == nil {
 			continue
 		}
@@ -218,7 +173,7 @@ func scanRun(row db.Row) (*Run, error) {
 	return &r, nil
 }
 
-// Get returns a run of the principal's.
+// Get returns a run that the principal may see.
 func (s *Service) Get(ctx context.Context, q db.Querier, p *access.Principal, id string) (*Run, error) {
 	return get(ctx, q, p, id, "")
 }
@@ -232,7 +187,7 @@ func get(ctx context.Context, q db.Querier, p *access.Principal, id, lock string
 	return r, err
 }
 
-// List returns a page of the principal's runs.
+// List returns a page of the runs that the principal may see.
 func (s *Service) List(ctx context.Context, q db.Querier, p *access.Principal, status Status, page db.Page) (*db.Found[*Run], error) {
 	vis := p.Visibility()
 	search := db.Search{Table: "agent_runs", Columns: runColumns, Where: vis.Rows()}
@@ -242,8 +197,7 @@ func (s *Service) List(ctx context.Context, q db.Querier, p *access.Principal, s
 	switch status {
 	case "":
 	case AwaitingApproval:
-		// A literal, so that the planner uses the partial index of runs that
-		// wait: people list them often.
+		// A literal, so that the planner uses the partial index of these runs.
 		search.Where.Require("status = 'awaiting_approval'")
 	default:
 		search.Filter.Add("status =", string(status))
@@ -251,28 +205,28 @@ func (s *Service) List(ctx context.Context, q db.Querier, p *access.Principal, s
 	return db.Find(ctx, q, search, page, scanRun, func(r *Run) string { return r.ID })
 }
 
-// secrets are the headers of the run's tools.
+// secrets decrypts the headers of the run's tools.
 func (s *Service) secrets(r *Run) (tools.Secrets, error) {
 	if r.Secrets == "" {
 		return nil, nil
 	}
-	text, err := s.ring.Open(r.Secrets, secretsPlace(r.ID))
+	text, err := s.ring.Open(r.Secrets, secretsContext(r.ID))
 	if err != nil {
-		return nil, fmt.Errorf("open the headers of tools: %w", err)
+		return nil, fmt.Errorf("decrypt tool headers: %w", err)
 	}
 	var out tools.Secrets
 	return out, json.Unmarshal(text, &out)
 }
 
-func secretsPlace(runID string) string { return "agent_runs.secrets/" + runID }
+func secretsContext(runID string) string { return "agent_runs.secrets/" + runID }
 
-// kept is for how long a run is, after its end.
-const kept = 30 * 24 * time.Hour
+// retention is how long a run is kept after its end.
+const retention = 30 * 24 * time.Hour
 
-// Purge deletes old runs, a batch at a time.
+// Purge deletes a batch of old runs.
 func (s *Service) Purge(ctx context.Context, tx *db.Tx, limit int64) (int64, error) {
-	few := max(1, limit/100) // a run has many rows
-	rows, err := tx.Query(ctx, "SELECT id FROM agent_runs WHERE completed_at < $1 ORDER BY completed_at LIMIT $2", s.now().Add(-kept).UnixMicro(), few)
+	batch := max(1, limit/100) // a run has many rows
+	rows, err := tx.Query(ctx, "SELECT id FROM agent_runs WHERE completed_at < $1 ORDER BY completed_at LIMIT $2", s.now().Add(-retention).UnixMicro(), batch)
 	ids, err := db.All(rows, err, func(r db.Row) (id string, err error) {
 		err = r.Scan(&id)
 		return id, err
@@ -290,14 +244,14 @@ func (s *Service) Purge(ctx context.Context, tx *db.Tx, limit int64) (int64, err
 			return 0, fmt.Errorf("purge runs: %w", err)
 		}
 	}
-	if int64(len(ids)) == few {
+	if int64(len(ids)) == batch {
 		return limit, nil // there may be more
 	}
 	return int64(len(ids)), nil
 }
 
 // SimulatesTools reports whether the run was created with simulated tools.
-func (r *Run) SimulatesTools() bool { return r.Orders.ToolMode == accounts.ToolsSimulated }
+func (r *Run) SimulatesTools() bool { return r.Config.ToolMode == accounts.ToolsSimulated }
 
-// Waits reports whether the run waits for somebody.
-func (r *Run) Waits() bool { return r.Status == AwaitingApproval || r.Status == RequiresAction }
+// NeedsAction reports whether the run waits for a decision or an output.
+func (r *Run) NeedsAction() bool { return r.Status == AwaitingApproval || r.Status == RequiresAction }

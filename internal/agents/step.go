@@ -19,7 +19,7 @@ const (
 	stepFailed    = "failed"
 )
 
-// Step is one call of the model.
+// Step is one answer of the model. It takes several calls if some fail.
 type Step struct {
 	RunID        string
 	Number       int64
@@ -78,7 +78,7 @@ func scanStep(row db.Row) (*Step, error) {
 	return &p, nil
 }
 
-// getStep returns a run's step, or nil.
+// getStep returns a step of a run, or nil.
 func getStep(ctx context.Context, q db.Querier, runID string, number int64) (*Step, error) {
 	p, err := scanStep(q.QueryRow(ctx, "SELECT "+stepColumns+" FROM agent_steps WHERE run_id = $1 AND number = $2", runID, number))
 	if errors.Is(err, db.ErrNotFound) {
@@ -87,7 +87,7 @@ func getStep(ctx context.Context, q db.Querier, runID string, number int64) (*St
 	return p, err
 }
 
-// Steps returns a page of a run's steps, in their order. After is a number.
+// Steps returns a page of a run's steps after a step number, in order.
 func (s *Service) Steps(ctx context.Context, q db.Querier, runID string, after int64, limit int) ([]*Step, bool, error) {
 	rows, err := q.Query(ctx, "SELECT "+stepColumns+" FROM agent_steps WHERE run_id = $1 AND number > $2 ORDER BY number LIMIT $3", runID, after, int64(limit)+1)
 	list, err := db.All(rows, err, scanStep)
@@ -100,14 +100,14 @@ func (s *Service) Steps(ctx context.Context, q db.Querier, runID string, after i
 	return list, false, nil
 }
 
-// StepNumber finds a step by its id, for a page after it.
+// StepNumber returns the number of the step with an ID.
 func (s *Service) StepNumber(ctx context.Context, q db.Querier, runID, stepID string) (int64, error) {
 	var n int64
 	err := q.QueryRow(ctx, "SELECT number FROM agent_steps WHERE run_id = $1 AND id = $2", runID, stepID).Scan(&n)
 	return n, err
 }
 
-// A message is a part of the conversation, as the model's API has it.
+// Messages are stored in the format of the chat completions API.
 var insertMessages = db.NewBulk("agent_messages", "", "run_id text", "position bigint", "message text")
 
 func (s *Service) conversation(ctx context.Context, runID string) ([]json.RawMessage, error) {

@@ -9,17 +9,17 @@ import (
 )
 
 // toolMode returns how the run calls its tools from now on. A change of the
-// workspace's setting can make it simulated in the middle, and never real: the
-// tools of simulated MCP servers need not exist.
+// workspace's setting can switch a run from real to simulated but never back: the
+// tools of simulated MCP servers may not exist.
 func (s *Service) toolMode(ctx context.Context, r *Run) (accounts.ToolMode, error) {
-	if r.Orders.ToolMode == accounts.ToolsSimulated {
+	if r.Config.ToolMode == accounts.ToolsSimulated {
 		return accounts.ToolsSimulated, nil
 	}
 	return s.environmentToolMode(ctx, s.db, r)
 }
 
-// environmentToolMode returns how a run of the same workspace and environment
-// would call its tools if it was created now.
+// environmentToolMode returns the mode of a run that is created now in the same
+// workspace and environment.
 func (s *Service) environmentToolMode(ctx context.Context, q db.Querier, r *Run) (accounts.ToolMode, error) {
 	if r.Environment == accounts.Live {
 		return accounts.ToolsReal, nil

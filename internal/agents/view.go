@@ -7,11 +7,11 @@ import (
 	"turnpike/internal/events"
 )
 
-// Object is a run as the interface and its events show it.
+// Object returns the run as the API and its events show it.
 func Object(r *Run, calls []*Call) events.AgentRun {
 	o := events.AgentRun{ID: r.ID, Object: "agent.run", Status: string(r.Status), Model: r.Model, MaxSteps: int(r.MaxSteps), StepsUsed: int(r.StepsUsed),
 		Usage:           events.AgentUsage{InputTokens: r.InputTokens, OutputTokens: r.OutputTokens, Credits: r.Credits},
-		RequiredActions: required(r, calls), Error: r.Error, Metadata: r.Metadata, CreatedAt: r.CreatedAt.Unix(), StartedAt: unix(r.StartedAt),
+		RequiredActions: requiredActions(r, calls), Error: r.Error, Metadata: r.Metadata, CreatedAt: r.CreatedAt.Unix(), StartedAt: unix(r.StartedAt),
 		CompletedAt: unix(r.CompletedAt)}
 	if r.Budget != nil {
 		o.Budget = &events.AgentBudget{MaxCredits: *r.Budget}
@@ -25,10 +25,10 @@ func Object(r *Run, calls []*Call) events.AgentRun {
 	return o
 }
 
-// required is what a run waits for.
-func required(r *Run, calls []*Call) []events.RequiredAction {
+// requiredActions lists the decisions and outputs that a run waits for.
+func requiredActions(r *Run, calls []*Call) []events.RequiredAction {
 	list := []events.RequiredAction{}
-	if r.Status != AwaitingApproval && r.Status != RequiresAction {
+	if !r.NeedsAction() {
 		return list
 	}
 	for _, c := range calls {
@@ -37,9 +37,9 @@ func required(r *Run, calls []*Call) []events.RequiredAction {
 			a.ExpiresAt = c.ExpiresAt.Unix()
 		}
 		switch {
-		case c.Status == callAsking:
+		case c.Status == callAwaitingApproval:
 			a.Type, a.ID, a.ArgumentsHash, a.Note = "approval", c.ApprovalID, c.Hash, c.Note
-		case c.Status == callWaiting && c.Kind == tools.Function:
+		case c.Status == callAwaitingOutput && c.Kind == tools.Function:
 			a.Type = "function_call"
 		default:
 			continue

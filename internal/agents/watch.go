@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -12,7 +13,7 @@ import (
 	"turnpike/internal/fault"
 )
 
-// Entry is a line of a run's log.
+// Entry is an entry of a run's log.
 type Entry struct {
 	Seq       int64
 	Type      string
@@ -20,15 +21,18 @@ type Entry struct {
 	CreatedAt time.Time
 }
 
-// entry is one that is about to be written.
-type entry struct {
+// logEntry is an entry that is not written yet.
+type logEntry struct {
 	kind string
 	data any
 }
 
+// isTransition reports whether the entry is about a change of the run's status.
+func (e logEntry) isTransition() bool { return strings.HasPrefix(e.kind, "run.") }
+
 var insertEntries = db.NewBulk("agent_events", "", "run_id text", "seq bigint", "type text", "data text", "created_at bigint")
 
-// Entries returns what a run's log has after a line.
+// Entries returns the entries of a run's log after a sequence number.
 func (s *Service) Entries(ctx context.Context, q db.Querier, runID string, after int64, limit int) ([]*Entry, error) {
 	rows, err := q.Query(ctx, "SELECT seq, type, data, created_at FROM agent_events WHERE run_id = $1 AND seq > $2 ORDER BY seq LIMIT $3", runID, after, int64(limit))
 	list, err := db.All(rows, err, func(r db.Row) (*Entry, error) {
@@ -40,33 +44,33 @@ func (s *Service) Entries(ctx context.Context, q db.Querier, runID string, after
 		return &e, err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read the log of a run: %w", err)
+		return nil, fmt.Errorf("read run log: %w", err)
 	}
 	return list, nil
 }
 
-// maxWatchers is how many a key may have on a node: each looks into the store
+// maxWatchers limits the watchers of a key on a node. Each reads the database
 // twice a second.
 const maxWatchers = 100
 
-// watchAgain is when somebody may ask whom there was no room for.
-const watchAgain = 5 * time.Second
+// watchRetryAfter is the Retry-After of a rejected watcher.
+const watchRetryAfter = 5 * time.Second
 
-// watchers are told when a run's log has grown on this node. What other nodes
-// write is found by looking now and then.
+// watchers are notified when a run's log grows on this node. They poll for what
+// other nodes write.
 type watchers struct {
 	mu   sync.Mutex
 	by   map[string]map[chan struct{}]struct{}
-	keys map[string]int // how many there are of each
+	keys map[string]int // number of watchers by key
 }
 
-// enter takes a place among a key's watchers.
-func (w *watchers) enter(key string) error {
+// acquire takes one of a key's slots.
+func (w *watchers) acquire(key string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.keys[key] >= maxWatchers {
-		f := fault.New(fault.RateLimitExceeded, "the key watches %d runs at once, which is the limit; end some of these streams, or read the events without stream=true", maxWatchers)
-		f.RetryAfter = watchAgain
+		f := fault.New(fault.RateLimitExceeded, "The key already watches %d runs, which is the limit. Close some of these streams, or read the events without stream=true.", maxWatchers)
+		f.RetryAfter = watchRetryAfter
 		return f
 	}
 	if w.keys == nil {
@@ -76,7 +80,7 @@ func (w *watchers) enter(key string) error {
 	return nil
 }
 
-func (w *watchers) leave(key string) {
+func (w *watchers) release(key string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.keys[key]--; w.keys[key] == 0 {
@@ -84,9 +88,9 @@ func (w *watchers) leave(key string) {
 	}
 }
 
-// Watcher takes a place among those of the principal's first ancestor, which all
-// its descendants and their tokens share. The caller gives it back.
-func (s *Service) Watcher(p *access.Principal) (leave func(), err error) {
+// AcquireWatcher takes a watcher slot of the principal's topmost ancestor key, whose
+// descendants and tokens share its slots. The caller releases it.
+func (s *Service) AcquireWatcher(p *access.Principal) (release func(), err error) {
 	key := p.ID()
 	if p.KeyID != "" {
 		key = p.KeyID
@@ -94,15 +98,15 @@ func (s *Service) Watcher(p *access.Principal) (leave func(), err error) {
 	if n := len(p.Ancestors); n > 0 {
 		key = p.Ancestors[n-1].KeyID
 	}
-	if err := s.watchers.enter(key); err != nil {
+	if err := s.watchers.acquire(key); err != nil {
 		return nil, err
 	}
-	return sync.OnceFunc(func() { s.watchers.leave(key) }), nil
+	return sync.OnceFunc(func() { s.watchers.release(key) }), nil
 }
 
-// Watch returns a channel that is written to when the run's log may have
-// grown. The caller ends it.
-func (s *Service) Watch(runID string) (grown <-chan struct{}, end func()) {
+// Watch returns a channel that receives when the run's log may have grown. The
+// caller stops it.
+func (s *Service) Watch(runID string) (grown <-chan struct{}, stop func()) {
 	w := &s.watchers
 	c := make(chan struct{}, 1)
 	w.mu.Lock()

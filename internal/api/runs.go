@@ -26,7 +26,7 @@ func createRun(c *Call) error {
 	if err := c.s.Gateway.Admit(c.modelCall(nil)); err != nil {
 		return err
 	}
-	order, err := c.s.Agents.Order(agents.From{Principal: c.Principal, Project: c.Project, RequestID: c.id, IP: c.ip.String()}, in)
+	order, err := c.s.Agents.Draft(agents.Caller{Principal: c.Principal, Project: c.Project, RequestID: c.id, IP: c.ip.String()}, in)
 	if err != nil {
 		return err
 	}
@@ -45,7 +45,7 @@ func createRun(c *Call) error {
 	if c.r.Header.Get("Idempotency-Key") != "" {
 		return fault.Param(fault.InvalidParameter, "Idempotency-Key", "a streamed run cannot be asked for twice; leave stream out, and read its events")
 	}
-	leave, err := c.s.Agents.Watcher(c.Principal) // before there is a run that nobody watches
+	leave, err := c.s.Agents.AcquireWatcher(c.Principal) // before there is a run that nobody watches
 	if err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func listRuns(c *Call) (any, error) {
 }
 
 func (c *Call) runObject(q db.Querier, r *agents.Run) (events.AgentRun, error) {
-	if !r.Waits() {
+	if !r.NeedsAction() {
 		return agents.Object(r, nil), nil
 	}
 	calls, err := c.s.Agents.Calls(c.Context(), q, r.ID, r.StepsUsed, r.StepsUsed)
@@ -165,7 +165,7 @@ type approvalObject struct {
 }
 
 func newToolCallObject(k *agents.Call) *toolCallObject {
-	o := &toolCallObject{ID: k.ID, Tool: k.Tool, Type: string(k.Kind), Arguments: k.Arguments, Hash: k.Hash, Status: k.Status, Output: orNil(k.Output),
+	o := &toolCallObject{ID: k.ID, Tool: k.Tool, Type: string(k.Kind), Arguments: k.Arguments, Hash: k.Hash, Status: string(k.Status), Output: orNil(k.Output),
 		IsError: k.IsError, Simulated: k.Simulated, StartedAt: unix(k.StartedAt), FinishedAt: unix(k.FinishedAt)}
 	if k.ApprovalID != "" {
 		o.Approval = &approvalObject{ID: k.ApprovalID, Decision: orNil(k.Decision), DecidedBy: orNil(k.DecidedBy), DecidedAt: unix(k.DecidedAt),
@@ -257,7 +257,7 @@ func sendToolOutputs(c *Call, tx *db.Tx, in toolOutputsRequest) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, calls, err := c.s.Agents.Outputs(c.Context(), tx, c.Principal, id, in.ToolOutputs)
+	r, calls, err := c.s.Agents.SubmitOutputs(c.Context(), tx, c.Principal, id, in.ToolOutputs)
 	if err != nil {
 		return nil, err
 	}
@@ -273,7 +273,7 @@ func decideApproval(c *Call, tx *db.Tx, in agents.Decision) (any, error) {
 	if !ids.Valid(ids.Approval, approval) {
 		return nil, fault.NoSuch("approval", masked(approval, 64))
 	}
-	r, calls, err := c.s.Agents.Decide(c.Context(), tx, c.Principal, c.Actor(), id, approval, in)
+	r, calls, err := c.s.Agents.Decide(c.Context(), tx, agents.DecideParams{Principal: c.Principal, Actor: c.Actor(), RunID: id, ApprovalID: approval, Decision: in})
 	if err != nil {
 		return nil, err
 	}
@@ -326,7 +326,7 @@ func getRunEvents(c *Call) error {
 		return err
 	}
 	if stream {
-		leave, err := c.s.Agents.Watcher(c.Principal)
+		leave, err := c.s.Agents.AcquireWatcher(c.Principal)
 		if err != nil {
 			return err
 		}

@@ -162,7 +162,7 @@ type runData struct {
 
 // openingRow is a message of the input.
 type openingRow struct {
-	agents.Said
+	agents.InputMessage
 	Words clipped
 }
 
@@ -189,10 +189,10 @@ func runPage(v *visit) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := runData{Now: v.now(), Run: r, Instructions: clip(r.Orders.Instructions, openingText), Tools: toolRows(r.Specs)}
+	d := runData{Now: v.now(), Run: r, Instructions: clip(r.Config.Instructions, openingText), Tools: toolRows(r.Specs)}
 	whole := v.query("all") != ""
 	if whole {
-		d.Instructions = clipped{Text: r.Orders.Instructions}
+		d.Instructions = clipped{Text: r.Config.Instructions}
 	}
 	d.Answer = answerOf(r, whole)
 	if err := v.runOpening(&d, whole); err != nil {
@@ -250,7 +250,7 @@ func answerOf(r *agents.Run, whole bool) clipped {
 
 // runOpening reads what the run was asked.
 func (v *visit) runOpening(d *runData, whole bool) error {
-	list, err := v.s.Agents.Opening(v.ctx(), v.s.DB, d.Run.ID, openingMessages)
+	list, err := v.s.Agents.Input(v.ctx(), v.s.DB, d.Run.ID, openingMessages)
 	for _, said := range list {
 		row := openingRow{said, clip(said.Text, openingText)}
 		if whole {
@@ -263,7 +263,7 @@ func (v *visit) runOpening(d *runData, whole bool) error {
 
 // runAsks reads what the run waits for.
 func (v *visit) runAsks(d *runData) error {
-	if !d.Run.Waits() {
+	if !d.Run.NeedsAction() {
 		return nil
 	}
 	calls, err := v.s.Agents.Calls(v.ctx(), v.s.DB, d.Run.ID, d.Run.StepsUsed, d.Run.StepsUsed)
@@ -376,7 +376,7 @@ func decideRun(v *visit) (*view, error) {
 	}
 	var calls []*agents.Call
 	err = v.write(func(tx *db.Tx) (err error) {
-		_, calls, err = v.s.Agents.Decide(v.ctx(), tx, v.principal, v.actor(), id, approval, d)
+		_, calls, err = v.s.Agents.Decide(v.ctx(), tx, agents.DecideParams{Principal: v.principal, Actor: v.actor(), RunID: id, ApprovalID: approval, Decision: d})
 		return err
 	})
 	if fault.Is(err, fault.InvalidState) {

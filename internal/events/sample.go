@@ -62,7 +62,7 @@ func Sample(t Type, now time.Time) Payload {
 		r := sampleRun("failed", at(3*time.Minute))
 		r.StepsUsed = r.MaxSteps
 		r.PartialResult = &partial
-		r.Error = &AgentError{Code: "max_steps_exceeded", Message: "the run used all of its 20 steps without a result"}
+		r.Error = &AgentError{Code: "max_steps_exceeded", Message: "The run used all of its 20 steps without a result."}
 		r.CompletedAt = &done
 		return r
 	case BillingCreditsLow:

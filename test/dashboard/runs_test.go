@@ -261,13 +261,13 @@ func TestWhoMayTouchARun(t *testing.T) {
 		o.ends(t, "/v1/agents/runs/"+id, "awaiting_approval")
 
 		o.post(t, o.in(accounts.Test, "runs/"+id+"/cancel"), url.Values{}).leadsTo(t, o.in(accounts.Test, "runs/"+id))
-		o.get(t, o.in(accounts.Test, "runs/"+id)).shows(t, "The run is cancelled.", "the run was cancelled").hides(t, "Approve the call of", "/cancel")
+		o.get(t, o.in(accounts.Test, "runs/"+id)).shows(t, "The run is cancelled.", "The run was canceled.").hides(t, "Approve the call of", "/cancel")
 		o.post(t, path, yes).refuses(t, 409, "it is cancelled")
 		if acts := o.acts(t, id); len(acts) != 1 || acts[0] != "agent.run.cancelled "+o.person.ID || len(o.calls()) != 0 {
 			t.Errorf("the admin log has %v, the tool %v", acts, o.calls())
 		}
 		done := o.begin(t, "text:Done.", "completed")
-		o.post(t, o.in(accounts.Test, "runs/"+done+"/cancel"), url.Values{}).refuses(t, 409, "has ended already")
+		o.post(t, o.in(accounts.Test, "runs/"+done+"/cancel"), url.Values{}).refuses(t, 409, "has already ended")
 	})
 }
 

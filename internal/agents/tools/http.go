@@ -22,10 +22,11 @@ const (
 )
 
 // runHTTP sends one request. The guarded transport follows no redirect.
-func (x *Executor) runHTTP(ctx context.Context, spec Spec, headers map[string]string, arguments json.RawMessage, key string) (Output, error) {
+func (x *Executor) runHTTP(ctx context.Context, c Invocation) (Output, error) {
+	headers := c.headers()
 	var sent atomic.Bool
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent.Store(true) }})
-	req, bad := newRequest(ctx, spec, arguments)
+	req, bad := newRequest(ctx, c.Spec, c.Arguments)
 	if bad != "" {
 		return Output{Text: bad, IsError: true}, nil
 	}
@@ -33,7 +34,7 @@ func (x *Executor) runHTTP(ctx context.Context, spec Spec, headers map[string]st
 		req.Header.Set(name, value)
 	}
 	req.Header.Set("User-Agent", x.agent)
-	req.Header.Set("Idempotency-Key", key)
+	req.Header.Set("Idempotency-Key", c.IdempotencyKey)
 	resp, err := x.single.RoundTrip(req)
 	if err != nil {
 		return Output{}, &Failure{Message: safehttp.Explain(err), Unknown: sent.Load(), Cause: err}

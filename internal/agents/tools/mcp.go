@@ -13,8 +13,9 @@ import (
 const keyInMeta = "turnpike/idempotency-key"
 
 // runMCP calls a tool of an MCP server, in a session of its own.
-func (x *Executor) runMCP(ctx context.Context, t Tool, spec Spec, headers map[string]string, arguments json.RawMessage, key string) (Output, error) {
-	session, w, err := x.connect(ctx, spec, headers)
+func (x *Executor) runMCP(ctx context.Context, c Invocation) (Output, error) {
+	headers, arguments := c.headers(), c.Arguments
+	session, w, err := x.connect(ctx, c.Spec, headers)
 	if err != nil {
 		return Output{}, &Failure{Message: "the tool's MCP server: " + w.explain(ctx, err), Cause: ctx.Err()}
 	}
@@ -23,7 +24,7 @@ func (x *Executor) runMCP(ctx context.Context, t Tool, spec Spec, headers map[st
 		arguments = json.RawMessage("{}")
 	}
 	w.calling.Store(true)
-	result, err := session.CallTool(ctx, &mcp.CallToolParams{Meta: mcp.Meta{keyInMeta: key}, Name: t.Remote, Arguments: arguments})
+	result, err := session.CallTool(ctx, &mcp.CallToolParams{Meta: mcp.Meta{keyInMeta: c.IdempotencyKey}, Name: c.Tool.Remote, Arguments: arguments})
 	if err == nil {
 		return mcpOutput(result, w.said.structured(), headers), nil
 	}

@@ -139,7 +139,7 @@ func TestMCPToolIsCalledOnceWithItsArguments(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", dialect, err)
 		}
-		out, err := x.Run(t.Context(), tools[0], specs[0], secrets, json.RawMessage(`{"q":"x","n":12345678901234567890}`), "run_1:call_1")
+		out, err := x.Run(t.Context(), Invocation{tools[0], specs[0], secrets, json.RawMessage(`{"q":"x","n":12345678901234567890}`), "run_1:call_1"})
 		if err != nil || out != (Output{Text: "found"}) {
 			t.Errorf("%s: %+v, %v", dialect, out, err)
 		}
@@ -166,7 +166,7 @@ func TestMCPSessionsAreClosed(t *testing.T) {
 	if err != nil || len(tools) != 1 {
 		t.Fatalf("%+v, %v", tools, err)
 	}
-	out, err := x.Run(t.Context(), tools[0], specs[0], secrets, nil, "k")
+	out, err := x.Run(t.Context(), Invocation{tools[0], specs[0], secrets, nil, "k"})
 	if err != nil || out.Text != "old" {
 		t.Errorf("%+v, %v", out, err)
 	}
@@ -250,7 +250,7 @@ func TestMCPResultsAreBoundedText(t *testing.T) {
 				t.Parallel()
 				url := serve(t, mcpServer(opts, tool{name: "t", run: c.run}).ServeHTTP)
 				specs, secrets := parsed(t, local(), server(url, object{"headers": object{"X-Key": testSecret}}))
-				out, err := local().Run(t.Context(), Tool{Kind: MCP, Remote: "t"}, specs[0], secrets, nil, "k")
+				out, err := local().Run(t.Context(), Invocation{Tool{Kind: MCP, Remote: "t"}, specs[0], secrets, nil, "k"})
 				if err != nil || out.IsError != c.error || !strings.HasPrefix(out.Text, c.begins) || !strings.HasSuffix(out.Text, c.ends) || len(out.Text) > c.atMost {
 					t.Errorf("%t %d %.300q, %v", out.IsError, len(out.Text), out.Text, err)
 				}
@@ -382,8 +382,8 @@ func TestMCPFailuresSayWhetherTheCallMayHaveHappened(t *testing.T) {
 		unknown bool
 		says    string
 	}{
-		"hanging from the start": {hangs, false, "no answer within 1 s"},
-		"hanging at the call":    {misbehaves(hangs), true, "no answer within 1 s"},
+		"hanging from the start": {hangs, false, "no response within 1 s"},
+		"hanging at the call":    {misbehaves(hangs), true, "no response within 1 s"},
 		"breaking at the call":   {misbehaves(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }), true, "closed the connection"},
 		"a stream that ends": {misbehaves(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/event-stream")
@@ -394,7 +394,7 @@ func TestMCPFailuresSayWhetherTheCallMayHaveHappened(t *testing.T) {
 			t.Parallel()
 			specs, secrets := parsed(t, local(), server(serve(t, c.serve), object{"timeout_seconds": 1}))
 			start := time.Now()
-			_, err := local().Run(t.Context(), Tool{Kind: MCP, Remote: "t"}, specs[0], secrets, nil, "k")
+			_, err := local().Run(t.Context(), Invocation{Tool{Kind: MCP, Remote: "t"}, specs[0], secrets, nil, "k"})
 			if took := time.Since(start); took > 4*time.Second {
 				t.Errorf("it took %v", took)
 			}
@@ -415,7 +415,7 @@ func TestMCPFailuresSayWhetherTheCallMayHaveHappened(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			specs, secrets := parsed(t, local(), server(serve(t, misbehaves(c.serve)), nil))
-			out, err := local().Run(t.Context(), Tool{Kind: MCP, Remote: "t"}, specs[0], secrets, nil, "k")
+			out, err := local().Run(t.Context(), Invocation{Tool{Kind: MCP, Remote: "t"}, specs[0], secrets, nil, "k"})
 			if err != nil || !out.IsError || !strings.Contains(out.Text, c.says) {
 				t.Errorf("%+v, %v", out, err)
 			}
@@ -433,7 +433,7 @@ func TestMCPPrivateAddressIsRefusedWhenItIsDialled(t *testing.T) {
 	if f := failure(t, err); f.Unknown || !strings.Contains(f.Message, "loopback") {
 		t.Errorf("%v", f)
 	}
-	_, err = strict.Run(t.Context(), Tool{Kind: MCP, Remote: "t"}, specs[0], secrets, nil, "k")
+	_, err = strict.Run(t.Context(), Invocation{Tool{Kind: MCP, Remote: "t"}, specs[0], secrets, nil, "k"})
 	if f := failure(t, err); f.Unknown || !strings.Contains(f.Message, "loopback") || reached.Load() {
 		t.Errorf("%v, reached %t", f, reached.Load())
 	}
@@ -448,7 +448,7 @@ func TestMCPCancelledCallEndsAtOnce(t *testing.T) {
 		return nil, ctx.Err()
 	}}).ServeHTTP)
 	specs, secrets := parsed(t, local(), server(url, object{"timeout_seconds": 300}))
-	_, err := local().Run(ctx, Tool{Kind: MCP, Remote: "t"}, specs[0], secrets, nil, "k")
+	_, err := local().Run(ctx, Invocation{Tool{Kind: MCP, Remote: "t"}, specs[0], secrets, nil, "k"})
 	if f := failure(t, err); !f.Unknown || !errors.Is(err, context.Canceled) {
 		t.Errorf("%+v", f)
 	}
@@ -467,7 +467,7 @@ func TestMCPServerThatAsksBackGetsNoSecondCall(t *testing.T) {
 		return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{"q": &mcp.ElicitParams{Mode: "form", Message: "sure?"}}}, nil
 	}}).ServeHTTP)
 	specs, secrets := parsed(t, local(), server(url, nil))
-	out, err := local().Run(t.Context(), Tool{Kind: MCP, Remote: "t"}, specs[0], secrets, nil, "k")
+	out, err := local().Run(t.Context(), Invocation{Tool{Kind: MCP, Remote: "t"}, specs[0], secrets, nil, "k"})
 	if err != nil || !out.IsError || !strings.Contains(out.Text, "asks for more input") || calls.Load() != 1 {
 		t.Errorf("%+v, %v, %d calls", out, err, calls.Load())
 	}

@@ -153,35 +153,45 @@ func (x *Executor) Counted(r *Reservation) *Executor {
 	return &counted
 }
 
-// Run executes an http or mcp tool once. key is the same each time that this
-// call is tried. What the tool answered, good or bad, is an Output; a call
-// without an answer is a *Failure.
-func (x *Executor) Run(ctx context.Context, t Tool, spec Spec, secrets Secrets, arguments json.RawMessage, key string) (Output, error) {
+// Invocation is one call of an http or mcp tool.
+type Invocation struct {
+	Tool      Tool
+	Spec      Spec // of the tool
+	Secrets   Secrets
+	Arguments json.RawMessage
+	// IdempotencyKey is the same for all attempts of the call.
+	IdempotencyKey string
+}
+
+func (c *Invocation) headers() map[string]string { return c.Secrets[c.Spec.id()] }
+
+// Run executes a tool once. Every response of the tool is an Output, also an
+// error. A call without a response is a *Failure.
+func (x *Executor) Run(ctx context.Context, c Invocation) (Output, error) {
 	if err := ctx.Err(); err != nil {
 		return Output{}, &Failure{Message: safehttp.Explain(err), Cause: err}
 	}
-	timeout := time.Duration(spec.TimeoutSeconds) * time.Second
+	timeout := time.Duration(c.Spec.TimeoutSeconds) * time.Second
 	if timeout <= 0 {
 		timeout = defaultTimeout * time.Second
 	}
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	headers := secrets[spec.id()]
 	var (
 		out Output
 		err error
 	)
-	switch t.Kind {
+	switch c.Tool.Kind {
 	case HTTP:
-		out, err = x.runHTTP(limited, spec, headers, arguments, key)
+		out, err = x.runHTTP(limited, c)
 	case MCP:
-		out, err = x.runMCP(limited, t, spec, headers, arguments, key)
+		out, err = x.runMCP(limited, c)
 	default:
-		return Output{}, fmt.Errorf("a tool of kind %q is not executed here", t.Kind)
+		return Output{}, fmt.Errorf("the server does not execute tools of kind %q", c.Tool.Kind)
 	}
 	var failure *Failure
 	if errors.As(err, &failure) && ctx.Err() == nil && limited.Err() != nil {
-		failure.Message = fmt.Sprintf("no answer within %d s", int(timeout.Seconds()))
+		failure.Message = fmt.Sprintf("no response within %d s", int(timeout.Seconds()))
 	}
 	return out, err
 }

@@ -9,21 +9,21 @@ import (
 	"turnpike/internal/db"
 )
 
-// Said is a message of a run's input, as people read it.
-type Said struct {
+// InputMessage is a message of a run's input, for people to read.
+type InputMessage struct {
 	Role string
 	Text string
-	Long bool // it is too long to be read here, and Text is empty
+	Long bool // Text is left out because it is too long
 }
 
-// longMessage is the size of messages that nobody reads: they have pictures.
-const longMessage = 64 << 10
+// maxInputMessage is the size of the longest message that Input reads. Longer ones
+// contain images.
+const maxInputMessage = 64 << 10
 
-// Opening returns what a run was asked: the messages at its beginning, before
-// the model says anything.
-func (s *Service) Opening(ctx context.Context, q db.Querier, runID string, limit int) ([]Said, error) {
+// Input returns the messages that a run started with, before the model's first.
+func (s *Service) Input(ctx context.Context, q db.Querier, runID string, limit int) ([]InputMessage, error) {
 	rows, err := q.Query(ctx, fmt.Sprintf("SELECT CASE WHEN length(message) > %d THEN NULL ELSE message END FROM agent_messages WHERE run_id = $1 ORDER BY position LIMIT $2",
-		longMessage), runID, int64(limit))
+		maxInputMessage), runID, int64(limit))
 	list, err := db.All(rows, err, func(r db.Row) (text *string, err error) {
 		err = r.Scan(&text)
 		return text, err
@@ -31,34 +31,34 @@ func (s *Service) Opening(ctx context.Context, q db.Querier, runID string, limit
 	if err != nil {
 		return nil, fmt.Errorf("read input: %w", err)
 	}
-	var out []Said
+	var out []InputMessage
 	for _, text := range list {
 		if text == nil {
-			out = append(out, Said{Role: "user", Long: true})
+			out = append(out, InputMessage{Role: "user", Long: true})
 			continue
 		}
-		said, err := readSaid(*text)
+		m, err := readInputMessage(*text)
 		if err != nil {
 			return nil, fmt.Errorf("read input: %w", err)
 		}
-		if said.Role == "assistant" || said.Role == "tool" {
+		if m.Role == "assistant" || m.Role == "tool" {
 			break
 		}
-		out = append(out, said)
+		out = append(out, m)
 	}
 	return out, nil
 }
 
-// readSaid reads a message, whose content is a text or a list of parts.
-func readSaid(message string) (Said, error) {
+// readInputMessage parses a message whose content is a string or an array of parts.
+func readInputMessage(message string) (InputMessage, error) {
 	var in struct {
 		Role    string          `json:"role"`
 		Content json.RawMessage `json:"content"`
 	}
 	if err := json.Unmarshal([]byte(message), &in); err != nil {
-		return Said{}, err
+		return InputMessage{}, err
 	}
-	out := Said{Role: in.Role}
+	out := InputMessage{Role: in.Role}
 	if json.Unmarshal(in.Content, &out.Text) == nil {
 		return out, nil
 	}
@@ -67,7 +67,7 @@ func readSaid(message string) (Said, error) {
 		Text string `json:"text"`
 	}
 	if json.Unmarshal(in.Content, &parts) != nil {
-		return out, nil // nothing that can be read
+		return out, nil // without text
 	}
 	var texts []string
 	for _, p := range parts {

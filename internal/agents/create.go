@@ -22,7 +22,7 @@ import (
 	"turnpike/internal/lanes"
 )
 
-// Request is what a run is made of.
+// Request is the body of a request to create a run.
 type Request struct {
 	Model             string            `json:"model"`
 	Instructions      string            `json:"instructions"`
@@ -38,20 +38,20 @@ type Request struct {
 	Stream            bool              `json:"stream"`
 }
 
-// Budget is what a run may cost.
+// Budget limits the cost of a run.
 type Budget struct {
 	MaxCredits *credits.Micro `json:"max_credits"`
 }
 
-// Output is what the result must be.
+// Output says how the result is checked.
 type Output struct {
 	Schema       jsontext.Value `json:"schema"`
 	Checks       []check        `json:"checks"`
 	MaxRevisions *int64         `json:"max_revisions"`
 }
 
-// check is a test of the result: a judge, which is a model with a rubric, or a
-// server of the customer's.
+// check is a check of the result: by a judge, which is a model with a rubric, or
+// by an HTTP server.
 type check struct {
 	Type   string `json:"type"`
 	Model  string `json:"model,omitzero"`
@@ -80,31 +80,31 @@ const (
 	maxInstructions   = 256 << 10
 )
 
-// From is who orders, by which request, from where.
-type From struct {
+// Caller is the client that creates a run, and its request.
+type Caller struct {
 	Principal *access.Principal
 	Project   string
 	RequestID string
 	IP        string
 }
 
-// Order is a run that is about to be made.
-type Order struct {
+// Draft is a validated run that is not stored yet.
+type Draft struct {
 	Run      *Run
 	messages []json.RawMessage
 }
 
-// Order checks a request.
-func (s *Service) Order(from From, in Request) (*Order, error) {
+// Draft validates a request.
+func (s *Service) Draft(from Caller, in Request) (*Draft, error) {
 	p := from.Principal
 	if in.Model == "" {
-		return nil, fault.Missing("model", "model must name a model; GET /v1/models lists those there are")
+		return nil, fault.Missing("model", "model is required. GET /v1/models lists the available models.")
 	}
 	if _, err := s.gateway.Quote(p.Environment, []string{in.Model}, catalog.Chat, catalog.Units{}); err != nil {
 		return nil, err
 	}
 	if len(in.Instructions) > maxInstructions {
-		return nil, fault.Invalid("instructions", "instructions must have at most %d bytes", maxInstructions)
+		return nil, fault.Invalid("instructions", "instructions must have at most %d bytes.", maxInstructions)
 	}
 	if err := accounts.CheckMetadata(in.Metadata); err != nil {
 		return nil, err
@@ -120,35 +120,35 @@ func (s *Service) Order(from From, in Request) (*Order, error) {
 		r.Metadata = map[string]string{}
 	}
 	r.Lane = lanes.ShardOf(fmt.Sprintf("%s.%s", r.WorkspaceID, r.Environment), r.ID)
-	r.Orders = orders{Instructions: in.Instructions, IP: from.IP}
+	r.Config = config{Instructions: in.Instructions, IP: from.IP}
 	for _, n := range []struct {
-		name        string
-		given       *int64
-		least, most int64
-		otherwise   int64
-		into        *int64
+		name              string
+		value             *int64
+		smallest, largest int64
+		byDefault         int64
+		into              *int64
 	}{
 		{"max_steps", in.MaxSteps, 1, maxMaxSteps, defaultMaxSteps, &r.MaxSteps},
-		{"timeout_seconds", in.TimeoutSeconds, 1, maxTimeout, 0, &r.Orders.TimeoutSeconds},
-		{"approval_timeout_seconds", in.ApprovalSeconds, 1, maxApproval, defaultApproval, &r.Orders.ApprovalSeconds},
-		{"tool_output_timeout_seconds", in.ToolOutputSeconds, 1, maxToolOutput, defaultToolOutput, &r.Orders.ToolOutputSeconds},
+		{"timeout_seconds", in.TimeoutSeconds, 1, maxTimeout, 0, &r.Config.TimeoutSeconds},
+		{"approval_timeout_seconds", in.ApprovalSeconds, 1, maxApproval, defaultApproval, &r.Config.ApprovalSeconds},
+		{"tool_output_timeout_seconds", in.ToolOutputSeconds, 1, maxToolOutput, defaultToolOutput, &r.Config.ToolOutputSeconds},
 	} {
-		*n.into = n.otherwise
-		if n.given == nil {
+		*n.into = n.byDefault
+		if n.value == nil {
 			continue
 		}
-		if *n.given < n.least || *n.given > n.most {
-			return nil, fault.Invalid(n.name, "%s must be from %d to %d", n.name, n.least, n.most)
+		if *n.value < n.smallest || *n.value > n.largest {
+			return nil, fault.Invalid(n.name, "%s must be from %d to %d.", n.name, n.smallest, n.largest)
 		}
-		*n.into = *n.given
+		*n.into = *n.value
 	}
 	if in.Budget != nil {
 		if in.Budget.MaxCredits == nil || *in.Budget.MaxCredits < 0 {
-			return nil, fault.Invalid("budget.max_credits", "budget.max_credits must be an amount of credits")
+			return nil, fault.Invalid("budget.max_credits", "budget.max_credits must be an amount of credits.")
 		}
 		r.Budget = in.Budget.MaxCredits
 	}
-	if err := s.readOutput(p, in.Output, &r.Orders); err != nil {
+	if err := s.readOutput(p, in.Output, &r.Config); err != nil {
 		return nil, err
 	}
 	var secrets tools.Secrets
@@ -160,12 +160,12 @@ func (s *Service) Order(from From, in Request) (*Order, error) {
 		if err != nil {
 			return nil, err
 		}
-		r.Secrets = s.ring.Seal(text, secretsPlace(r.ID))
+		r.Secrets = s.ring.Seal(text, secretsContext(r.ID))
 	}
-	return &Order{r, messages}, nil
+	return &Draft{r, messages}, nil
 }
 
-func (s *Service) readOutput(p *access.Principal, out *Output, into *orders) error {
+func (s *Service) readOutput(p *access.Principal, out *Output, into *config) error {
 	if out == nil {
 		return nil
 	}
@@ -176,58 +176,58 @@ func (s *Service) readOutput(p *access.Principal, out *Output, into *orders) err
 		into.Schema = json.RawMessage(out.Schema)
 	}
 	if len(out.Checks) > maxChecks {
-		return fault.Invalid("output.checks", "output.checks may have at most %d entries", maxChecks)
+		return fault.Invalid("output.checks", "output.checks can have at most %d entries.", maxChecks)
 	}
 	for i, c := range out.Checks {
-		place := fmt.Sprintf("output.checks[%d]", i)
+		param := fmt.Sprintf("output.checks[%d]", i)
 		switch c.Type {
 		case checkJudge:
 			if c.URL != "" {
-				return fault.Invalid(place+".type", "a check of type judge has a model and a rubric, and no url")
+				return fault.Invalid(param+".type", "A check of type judge has a model and a rubric, and no url.")
 			}
 			if strings.TrimSpace(c.Rubric) == "" || len(c.Rubric) > maxRubric {
-				return fault.Invalid(place+".rubric", "rubric must say what a good answer is, in at most %d bytes", maxRubric)
+				return fault.Invalid(param+".rubric", "rubric is required and must have at most %d bytes. Describe a good answer.", maxRubric)
 			}
 			if c.Model == "" {
-				return fault.Missing(place+".model", "model must name the model that judges")
+				return fault.Missing(param+".model", "model is required. Name the model that judges.")
 			}
 			if _, err := s.gateway.Quote(p.Environment, []string{c.Model}, catalog.Chat, catalog.Units{}); err != nil {
 				if f, ok := fault.As(err); ok && f.Param == "model" {
-					return fault.Param(f.Code, place+".model", "%s", f.Message)
+					return fault.Param(f.Code, param+".model", "%s", f.Message)
 				}
 				return err
 			}
 		case checkHTTP:
 			if c.Model != "" || c.Rubric != "" {
-				return fault.Invalid(place+".type", "a check of type http has a url, and no model or rubric")
+				return fault.Invalid(param+".type", "A check of type http has a url, and no model or rubric.")
 			}
-			if _, err := s.guard.CheckURL(place+".url", c.URL); err != nil {
+			if _, err := s.guard.CheckURL(param+".url", c.URL); err != nil {
 				return err
 			}
 		default:
-			return fault.Invalid(place+".type", "type must be judge or http")
+			return fault.Invalid(param+".type", "type must be judge or http.")
 		}
 	}
 	into.Checks = out.Checks
 	into.MaxRevisions = defaultRevisions
 	if out.MaxRevisions != nil {
 		if *out.MaxRevisions < 0 || *out.MaxRevisions > maxRevisions {
-			return fault.Invalid("output.max_revisions", "output.max_revisions must be from 0 to %d", maxRevisions)
+			return fault.Invalid("output.max_revisions", "output.max_revisions must be from 0 to %d.", maxRevisions)
 		}
 		into.MaxRevisions = *out.MaxRevisions
 	}
 	return nil
 }
 
-// readInput reads what the run is about: a text, or messages.
+// readInput parses the input: a string, or an array of messages.
 func readInput(v jsontext.Value) ([]json.RawMessage, error) {
 	switch v.Kind() {
 	case '"':
 		text, err := jsontext.AppendUnquote(nil, v)
 		if err != nil || strings.TrimSpace(string(text)) == "" {
-			return nil, fault.Missing("input", "input must say what the run is to do")
+			return nil, fault.Missing("input", "input is required. Describe what the run should do.")
 		}
-		m, err := plainMessage("user", string(text))
+		m, err := textMessage("user", string(text))
 		return []json.RawMessage{m}, err
 	case '[':
 		var list []json.RawMessage
@@ -235,7 +235,7 @@ func readInput(v jsontext.Value) ([]json.RawMessage, error) {
 			return nil, err
 		}
 		if len(list) == 0 || len(list) > maxMessages {
-			return nil, fault.Invalid("input", "input must have 1 to %d messages", maxMessages)
+			return nil, fault.Invalid("input", "input must have 1 to %d messages.", maxMessages)
 		}
 		if err := gateway.CheckMessages("input", v); err != nil {
 			return nil, err
@@ -245,58 +245,58 @@ func readInput(v jsontext.Value) ([]json.RawMessage, error) {
 				Role    string         `json:"role"`
 				Content jsontext.Value `json:"content"`
 			}
-			place := fmt.Sprintf("input[%d]", i)
+			param := fmt.Sprintf("input[%d]", i)
 			if err := json.Unmarshal(m, &head); err != nil {
-				return nil, fault.Invalid(place, "%s must be a message: an object with role and content", place)
+				return nil, fault.Invalid(param, "%s must be a message: an object with role and content.", param)
 			}
 			switch head.Role {
 			case "user", "assistant", "system", "developer":
 			default:
-				return nil, fault.Invalid(place+".role", "role must be user, assistant, system or developer")
+				return nil, fault.Invalid(param+".role", "role must be user, assistant, system or developer.")
 			}
 			if k := head.Content.Kind(); k != '"' && k != '[' {
-				return nil, fault.Invalid(place+".content", "content must be a text or a list of parts")
+				return nil, fault.Invalid(param+".content", "content must be a string or an array of parts.")
 			}
 		}
 		return list, nil
 	}
-	return nil, fault.Missing("input", "input must be a text, or a list of messages")
+	return nil, fault.Missing("input", "input must be a string or an array of messages.")
 }
 
-// plainMessage is a message with nothing but a text.
-func plainMessage(role, text string) (json.RawMessage, error) {
+// textMessage returns a message whose content is a string.
+func textMessage(role, text string) (json.RawMessage, error) {
 	return json.Marshal(struct {
 		Role    string `json:"role"`
 		Content string `json:"content"`
 	}{role, text})
 }
 
-// Create stores the run in a transaction.
-func (s *Service) Create(ctx context.Context, tx *db.Tx, o *Order) error {
-	r := o.Run
+// Create stores the run.
+func (s *Service) Create(ctx context.Context, tx *db.Tx, d *Draft) error {
+	r := d.Run
 	r.Logged = 1
 	mode, err := s.environmentToolMode(ctx, tx, r)
 	if err != nil {
 		return err
 	}
-	r.Orders.ToolMode = mode
+	r.Config.ToolMode = mode
 	if err := insertRun(ctx, tx, r); err != nil {
 		return err
 	}
-	rows := make([][]any, len(o.messages))
-	for i, m := range o.messages {
+	rows := make([][]any, len(d.messages))
+	for i, m := range d.messages {
 		rows[i] = []any{r.ID, int64(i), string(m)}
 	}
 	if _, err := insertMessages.Write(ctx, tx, rows); err != nil {
 		return fmt.Errorf("store messages: %w", err)
 	}
 	if _, err := insertEntries.Write(ctx, tx, [][]any{{r.ID, int64(1), "run.queued", `{"status":"queued"}`, r.CreatedAt.UnixMicro()}}); err != nil {
-		return fmt.Errorf("store the log of a run: %w", err)
+		return fmt.Errorf("store run log: %w", err)
 	}
 	return wake(ctx, tx, r.Lane, r.CreatedAt)
 }
 
-// wake says that a lane has something to do from a moment on.
+// wake marks a lane as having work from a point in time on.
 func wake(ctx context.Context, tx *db.Tx, lane string, due time.Time) error {
 	return lanes.Enqueue(ctx, tx, Queue, map[string]time.Time{lane: due})
 }

@@ -1,0 +1,249 @@
+package agents
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"turnpike/internal/access"
+	"turnpike/internal/accounts"
+	"turnpike/internal/agents/tools"
+	"turnpike/internal/db"
+	"turnpike/internal/events"
+	"turnpike/internal/fault"
+	"turnpike/internal/lanes"
+	"turnpike/internal/limits"
+)
+
+// item is a run that is due.
+type item struct {
+	id  string
+	due int64
+}
+
+// Key is the run's position in its lane.
+func (i *item) Key() lanes.Key { return lanes.Key{Due: i.due, ID: i.id} }
+
+// Fetch returns the runs that are due in a lane.
+func (s *Service) Fetch(ctx context.Context, lane string, after lanes.Key, n int) (b lanes.Batch[*item], err error) {
+	now := s.now().UnixMicro()
+	// The limit is part of the text because SQLite compiles a statement again
+	// whenever the parameter of a LIMIT is bound.
+	rows, err := s.db.Query(ctx, fmt.Sprintf("SELECT id, due_at FROM agent_runs WHERE lane = $1 AND due_at <= $2 AND (due_at, id) > ($3, $4) ORDER BY due_at, id LIMIT %d", n),
+		lane, now, after.Due, after.ID)
+	b.Items, err = db.All(rows, err, func(r db.Row) (*item, error) {
+		var i item
+		err := r.Scan(&i.id, &i.due)
+		return &i, err
+	})
+	if err != nil || len(b.Items) > 0 {
+		return b, err
+	}
+	var next *int64
+	if err := s.db.QueryRow(ctx, "SELECT min(due_at) FROM agent_runs WHERE lane = $1 AND due_at > $2", lane, now).Scan(&next); err != nil {
+		return b, fmt.Errorf("read next run: %w", err)
+	}
+	if at := db.Time(next); at != nil {
+		b.Next = *at
+	}
+	return b, nil
+}
+
+// errStale means that another node works the run, or that the next turn must
+// read it again.
+var errStale = errors.New("agents: the run has changed since it was read")
+
+// Work does one turn of a run and queues its outcome.
+func (s *Service) Work(ctx context.Context, _ string, i *item) lanes.Result {
+	r, err := s.loadRun(ctx, i.id)
+	switch {
+	case errors.Is(err, db.ErrNotFound):
+		return lanes.Result{Healthy: true, Done: true, Outcome: db.Written}
+	case err != nil:
+		slog.Warn("failed to read run; retrying", "run", i.id, "error", err)
+		lanes.Backoff(ctx)
+		return lanes.Result{Outcome: db.Written}
+	case r.DueAt == nil || r.DueAt.After(s.now()):
+		return lanes.Result{Healthy: true, Outcome: db.Written} // another node did it
+	}
+	turn, done := s.startWorking(ctx, r.ID)
+	defer done()
+	o, err := s.runTurn(turn, r)
+	switch {
+	case errors.Is(err, errStale), err != nil && turn.Err() != nil: // the server stops, or the run was canceled
+		return lanes.Result{Healthy: true, Outcome: db.Written}
+	case err != nil:
+		slog.Warn("turn failed; retrying", "run", r.ID, "error", err)
+		lanes.Backoff(ctx)
+		return lanes.Result{Outcome: db.Written}
+	}
+	due := o.run.DueAt // read before the writer can change it
+	return lanes.Result{Healthy: true, Done: due == nil, Due: due, Outcome: s.outcomes.Add(o)}
+}
+
+func (s *Service) loadRun(ctx context.Context, id string) (*Run, error) {
+	return scanRun(s.db.QueryRow(ctx, "SELECT "+runColumns+" FROM agent_runs WHERE id = $1", id))
+}
+
+// runTurn does one turn: it ends a run whose time is over, and advances any other.
+func (s *Service) runTurn(ctx context.Context, r *Run) (*outcome, error) {
+	now := s.now()
+	o := newOutcome(r)
+	switch r.Status {
+	case Cancelling:
+		return s.endInFlight(ctx, o, Cancelled, errCancelled)
+	case AwaitingApproval:
+		return o, o.end(Failed, runError("approval_expired", "No one decided about the tool call in time."), now)
+	case RequiresAction:
+		return o, o.end(Failed, runError("tool_output_timeout", "The outputs of the tool calls were not submitted in time."), now)
+	}
+	limit := time.Duration(r.Config.TimeoutSeconds) * time.Second
+	began := time.Now() // before the deadline is set, so that all of the turn counts
+	if limit > 0 && r.Worked >= limit {
+		return s.endInFlight(ctx, o, Failed, runError("run_timeout", "The run reached its timeout of %d seconds.", r.Config.TimeoutSeconds))
+	}
+	p, denied, err := s.authorize(ctx, r, now)
+	if err != nil {
+		return nil, err
+	}
+	if denied != nil {
+		return s.endInFlight(ctx, o, Failed, denied)
+	}
+	working, stop := ctx, context.CancelFunc(func() {})
+	if limit > 0 {
+		working, stop = context.WithTimeout(ctx, limit-r.Worked)
+	}
+	defer stop()
+	o, err = s.advance(working, r, p)
+	if err != nil && !errors.Is(err, errStale) && ctx.Err() == nil && working.Err() != nil {
+		o, err = s.reload(ctx, r.ID) // the run's timeout interrupted the turn
+	}
+	if err == nil {
+		o.run.Worked += time.Since(began)
+	}
+	return o, err
+}
+
+// reload returns an outcome that schedules the run again from its stored state,
+// unless another node has worked it since.
+func (s *Service) reload(ctx context.Context, id string) (*outcome, error) {
+	r, err := s.loadRun(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	now := s.now()
+	if r.DueAt == nil || r.DueAt.After(now) {
+		return nil, errStale
+	}
+	o := newOutcome(r)
+	o.schedule(now, 0)
+	return o, nil
+}
+
+// authorize returns the run's principal, or why the run may no longer continue:
+// its key could not create it now.
+func (s *Service) authorize(ctx context.Context, r *Run, now time.Time) (p *access.Principal, denied *events.AgentError, err error) {
+	p, err = access.PrincipalOf(ctx, s.db, r.KeyID, now)
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case p == nil:
+		return nil, runError("key_revoked", "The key that created the run was revoked or has expired."), nil
+	case !p.Grant.Allows(access.AgentRunsCreate):
+		return nil, runError("key_revoked", "The key that created the run no longer has the scope %s.", access.AgentRunsCreate), nil
+	case r.Project == "":
+		return p, nil, nil
+	}
+	project, err := accounts.GetProject(ctx, s.db, r.WorkspaceID, r.Environment, r.Project)
+	if err == nil && project.ArchivedAt != nil {
+		denied = runError(string(fault.UnknownProject), "The run's project %q was archived. Restore it with PATCH /v1/projects/%s and create another run.", r.Project, r.Project)
+	}
+	return p, denied, err
+}
+
+// advance does the next thing: resolve tools, verify, act or think.
+func (s *Service) advance(ctx context.Context, r *Run, p *access.Principal) (*outcome, error) {
+	if !r.Resolved {
+		if o, err := s.resolveTools(ctx, r); o != nil || err != nil {
+			return o, err
+		}
+	}
+	if r.Status == Verifying {
+		return s.verify(ctx, r, p)
+	}
+	calls, err := callsOf(ctx, s.db, r.ID, r.StepsUsed, r.StepsUsed)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range calls {
+		if c.Status == callReady || c.Status == callStarted {
+			return s.act(ctx, r, calls)
+		}
+	}
+	return s.think(ctx, r, p, calls)
+}
+
+// endInFlight ends a run whose last turn may not have finished.
+func (s *Service) endInFlight(ctx context.Context, o *outcome, to Status, reason *events.AgentError) (*outcome, error) {
+	step, wait, err := s.recoverInFlight(ctx, o)
+	if err != nil || wait {
+		return o, err
+	}
+	now := s.now()
+	if step != nil {
+		step.Status, step.Error, step.CompletedAt = stepFailed, reason, &now
+		o.step = step
+	}
+	return o, o.end(to, reason, now)
+}
+
+// resolveTools finds out which tools the model can call. It returns an outcome
+// only if that failed or has to wait.
+func (s *Service) resolveTools(ctx context.Context, r *Run) (*outcome, error) {
+	list, err := s.listTools(ctx, r)
+	var refused *limits.Refusal
+	if errors.As(err, &refused) {
+		o := newOutcome(r)
+		o.waitingSince = r.CreatedAt
+		o.postpone(refused, s.now())
+		return o, nil
+	}
+	if err != nil {
+		if errors.Is(ctx.Err(), context.Canceled) {
+			return nil, ctx.Err()
+		}
+		return s.retry(ctx, newOutcome(r), "tool_error", err)
+	}
+	r.Tools, r.Resolved = list, true
+	return nil, nil
+}
+
+// listTools returns the tools that the model can call. It asks MCP servers for
+// theirs unless tools are simulated.
+func (s *Service) listTools(ctx context.Context, r *Run) ([]tools.Tool, error) {
+	mode, err := s.toolMode(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	if mode == accounts.ToolsSimulated {
+		return tools.ResolveSimulated(r.Specs)
+	}
+	secrets, err := s.secrets(r)
+	if err != nil {
+		return nil, err
+	}
+	var servers []string
+	for _, spec := range r.Specs {
+		if spec.Type == tools.MCP {
+			servers = append(servers, spec.Destination())
+		}
+	}
+	requests, err := s.reserve(r, mode, servers...)
+	if err != nil {
+		return nil, err
+	}
+	defer requests.Release()
+	return s.tools.Counted(requests).Resolve(ctx, r.Specs, secrets)
+}
