@@ -24,7 +24,7 @@ func (t toolRequest) normalized(original json.RawMessage) (function json.RawMess
 	if json.Unmarshal(original, &had) != nil || json.Unmarshal(original, &fields) != nil {
 		return original, false // not reached: answer.read has parsed it
 	}
-	name, arguments := tools.Callable(t.name), normalizedArguments(t.arguments)
+	name, arguments := tools.ValidName(t.name), normalizedArguments(t.arguments)
 	if name == had.Name && arguments == had.Arguments {
 		return original, false
 	}

@@ -8,14 +8,14 @@ import (
 	"turnpike/internal/jsonbody"
 )
 
-// The two words of require_approval.
+// The string values of require_approval.
 const (
 	always = "always"
 	never  = "never"
 )
 
-// Approval says which calls of a tool, or of which tools of an MCP server, a
-// person must approve. It is written as the customer writes require_approval.
+// Approval is the value of require_approval: which calls of a tool, or of an MCP
+// server's tools, a person must approve.
 type Approval struct {
 	mode   string   // always, never, or empty for the lists
 	always []string // tool names
@@ -31,7 +31,7 @@ type toolNames struct {
 	ToolNames []string `json:"tool_names"`
 }
 
-// MarshalJSON writes one of the words, or the object.
+// MarshalJSON writes a string or the object.
 func (a Approval) MarshalJSON() ([]byte, error) {
 	if a.mode != "" {
 		return json.Marshal(a.mode)
@@ -46,22 +46,22 @@ func (a Approval) MarshalJSON() ([]byte, error) {
 	return json.Marshal(lists)
 }
 
-// UnmarshalJSON reads one of the words, or the object. Its errors are faults.
+// UnmarshalJSON reads a string or the object. Its errors are faults.
 func (a *Approval) UnmarshalJSON(data []byte) error {
 	if len(data) > 0 && data[0] == '"' {
-		var word string
-		if err := json.Unmarshal(data, &word); err != nil {
+		var mode string
+		if err := json.Unmarshal(data, &mode); err != nil {
 			return err
 		}
-		if word != always && word != never {
-			return fault.Invalid("", "it must be %q, %q or an object with always and never", always, never)
+		if mode != always && mode != never {
+			return fault.Invalid("", "It must be %q, %q or an object with always and never.", always, never)
 		}
-		*a = Approval{mode: word}
+		*a = Approval{mode: mode}
 		return nil
 	}
 	var lists approvalLists
 	if err := jsonbody.DecodeStrict(data, &lists); err != nil {
-		return fault.Invalid("", `it must be "always", "never" or an object such as {"never":{"tool_names":["search"]}}`)
+		return fault.Invalid("", `It must be "always", "never" or an object such as {"never":{"tool_names":["search"]}}.`)
 	}
 	*a = Approval{}
 	if lists.Always != nil {
@@ -72,16 +72,16 @@ func (a *Approval) UnmarshalJSON(data []byte) error {
 	}
 	for _, name := range a.never {
 		if slices.Contains(a.always, name) {
-			return fault.Invalid("", "a tool is both under always and under never")
+			return fault.Invalid("", "A tool is listed under both always and never.")
 		}
 	}
 	return nil
 }
 
-// lists reports the object form, which names tools.
+// lists reports whether it is the object form, which lists tools.
 func (a *Approval) lists() bool { return a.mode == "" }
 
-// needed decides for one tool. destructive is its server's own word.
+// needed decides for one tool. destructive is the hint of its MCP server.
 func (a *Approval) needed(name string, destructive bool) bool {
 	switch {
 	case a.mode == always, slices.Contains(a.always, name):

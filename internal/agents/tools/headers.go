@@ -12,7 +12,7 @@ const (
 	maxHeaderBytes = 8 << 10 // of one name or value
 )
 
-// reserved are headers that belong to the connection or to us.
+// reserved headers belong to the connection or to the server.
 var reserved = map[string]bool{
 	"Host": true, "Content-Length": true, "Connection": true, "Keep-Alive": true, "Te": true, "Trailer": true,
 	"Transfer-Encoding": true, "Upgrade": true, "Expect": true, "Proxy-Connection": true, "Proxy-Authorization": true,
@@ -20,32 +20,32 @@ var reserved = map[string]bool{
 	"X-Idempotency-Key": true, // net/http repeats requests that have it
 }
 
-// reservedForMCP belong to the protocol; what begins with Mcp- does, too.
+// reservedForMCP headers belong to the protocol, as do those that begin with Mcp-.
 var reservedForMCP = map[string]bool{"Accept": true, "Content-Type": true, "Last-Event-Id": true}
 
-// checkHeaders checks headers and writes their names the usual way. What it
-// complains about it does not repeat, except for names that it knows.
+// checkHeaders validates headers and normalizes their names. Its errors contain no
+// names or values except reserved names, because they may be secret.
 func checkHeaders(param string, kind Kind, given map[string]string) (map[string]string, error) {
 	if len(given) == 0 {
 		return nil, nil
 	}
 	if len(given) > maxHeaders {
-		return nil, fault.Invalid(param, "%s must have at most %d headers", param, maxHeaders)
+		return nil, fault.Invalid(param, "%s must have at most %d headers.", param, maxHeaders)
 	}
 	headers := make(map[string]string, len(given))
 	for name, value := range given {
 		if !validHeaderName(name) {
-			return nil, fault.Invalid(param, "%s has a name that is not valid; names have letters, digits and hyphens", param)
+			return nil, fault.Invalid(param, "%s has an invalid name. Names consist of letters, digits and hyphens.", param)
 		}
 		name = http.CanonicalHeaderKey(name)
 		if reserved[name] || kind == MCP && (reservedForMCP[name] || strings.HasPrefix(name, "Mcp-")) {
-			return nil, fault.Invalid(param, "%s must not have %s, which is set by the server", param, name)
+			return nil, fault.Invalid(param, "%s must not have %s, which the server sets.", param, name)
 		}
 		if !validHeaderValue(value) {
-			return nil, fault.Invalid(param, "%s has a value that is not valid; values have at most %d bytes, no line breaks or control characters, and no spaces around them", param, maxHeaderBytes)
+			return nil, fault.Invalid(param, "%s has an invalid value. Values have at most %d bytes, no line breaks or control characters, and no spaces at the ends.", param, maxHeaderBytes)
 		}
 		if _, twice := headers[name]; twice {
-			return nil, fault.Invalid(param, "%s has a name twice; upper and lower case are the same there", param)
+			return nil, fault.Invalid(param, "%s has a name twice. Names are case-insensitive.", param)
 		}
 		headers[name] = value
 	}

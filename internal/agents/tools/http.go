@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// readBytes is how much of an answer is read. It is more than what is
-	// shown, so that no secret is cut in two and then not found.
-	readBytes = maxOutput + longestSecret
+	// readBytes is how much of a response is read. It is more than the model
+	// sees, so that no secret is cut and then not redacted.
+	readBytes = maxOutput + maxSecretForm
 	maxQuery  = 8 << 10
 )
 
@@ -26,9 +26,9 @@ func (x *Executor) runHTTP(ctx context.Context, c Invocation) (Output, error) {
 	headers := c.headers()
 	var sent atomic.Bool
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent.Store(true) }})
-	req, bad := newRequest(ctx, c.Spec, c.Arguments)
-	if bad != "" {
-		return Output{Text: bad, IsError: true}, nil
+	req, problem := newRequest(ctx, c.Spec, c.Arguments)
+	if problem != "" {
+		return Output{Text: problem, IsError: true}, nil
 	}
 	for name, value := range headers {
 		req.Header.Set(name, value)
@@ -39,35 +39,35 @@ func (x *Executor) runHTTP(ctx context.Context, c Invocation) (Output, error) {
 	if err != nil {
 		return Output{}, &Failure{Message: safehttp.Explain(err), Unknown: sent.Load(), Cause: err}
 	}
-	// Closed before its end, the body takes the connection with it.
+	// Closing the body before its end closes the connection.
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, readBytes))
 	if err != nil {
-		return Output{}, &Failure{Message: "the answer broke off: " + safehttp.Explain(err), Unknown: true, Cause: err}
+		return Output{}, &Failure{Message: "the response was cut off: " + safehttp.Explain(err), Unknown: true, Cause: err}
 	}
-	return answer(resp, body, headers), nil
+	return responseOutput(resp, body, headers), nil
 }
 
-// newRequest makes the request, or says in words for the model why there is none.
+// newRequest creates the request, or returns a message for the model why it can't.
 func newRequest(ctx context.Context, spec Spec, arguments json.RawMessage) (*http.Request, string) {
 	if len(arguments) == 0 {
 		arguments = json.RawMessage("{}")
 	}
 	u, err := url.Parse(spec.URL)
 	if err != nil {
-		return nil, "the tool's url cannot be used any more"
+		return nil, "the tool's url is no longer valid"
 	}
 	var body io.Reader
 	if spec.Method == http.MethodGet {
-		if bad := addQuery(u, arguments); bad != "" {
-			return nil, bad
+		if problem := addQuery(u, arguments); problem != "" {
+			return nil, problem
 		}
 	} else {
 		body = bytes.NewReader(arguments)
 	}
 	req, err := http.NewRequestWithContext(ctx, spec.Method, u.String(), body)
 	if err != nil {
-		return nil, "the tool's url cannot be used any more"
+		return nil, "the tool's url is no longer valid"
 	}
 	req.Header.Set("Accept", "application/json, text/*;q=0.9, */*;q=0.1")
 	if body != nil {
@@ -76,10 +76,10 @@ func newRequest(ctx context.Context, spec Spec, arguments json.RawMessage) (*htt
 	return req, ""
 }
 
-// addQuery adds the arguments to a URL: texts as they are, lists by repeating
-// the name, everything else as JSON. What is null is left out. What stands in
-// the URL is the customer's, and the model says nothing about it.
-func addQuery(u *url.URL, arguments json.RawMessage) (bad string) {
+// addQuery adds the arguments to a URL: strings as they are, arrays by repeating
+// the name, other values as JSON, null not at all. The model can't override
+// parameters that the customer's URL has.
+func addQuery(u *url.URL, arguments json.RawMessage) (problem string) {
 	var members map[string]json.RawMessage
 	if json.Unmarshal(arguments, &members) != nil {
 		return "the arguments must be an object"
@@ -87,12 +87,12 @@ func addQuery(u *url.URL, arguments json.RawMessage) (bad string) {
 	query := u.Query()
 	for name, value := range members {
 		if u.Query().Has(name) {
-			return fmt.Sprintf("the argument %q cannot be given, as the tool's url has it already", cut(clean(name), maxName))
+			return fmt.Sprintf("the argument %q is not allowed, because the tool's url already has it", truncate(storable(name), maxName))
 		}
 		items := []json.RawMessage{value}
 		if len(value) > 0 && value[0] == '[' {
 			items = nil
-			_ = json.Unmarshal(value, &items) // it is a list: it was read above
+			_ = json.Unmarshal(value, &items) // it was parsed above
 		}
 		for _, item := range items {
 			if text, ok := queryText(item); ok {
@@ -117,18 +117,18 @@ func queryText(value json.RawMessage) (string, bool) {
 	return string(value), true
 }
 
-// answer is what the model sees of a response.
-func answer(resp *http.Response, body []byte, headers map[string]string) Output {
-	text, ok := readable(resp.Header.Get("Content-Type"), body, headers)
+// responseOutput returns what the model sees of a response.
+func responseOutput(resp *http.Response, body []byte, headers map[string]string) Output {
+	text, ok := readText(resp.Header.Get("Content-Type"), body, headers)
 	switch {
 	case resp.StatusCode >= 200 && resp.StatusCode < 300:
 		return Output{Text: text, IsError: !ok}
 	case resp.StatusCode >= 300 && resp.StatusCode < 400:
-		return Output{Text: "the tool answered with " + statusText(resp.StatusCode) + ", a redirect, which is not followed", IsError: true}
+		return Output{Text: "the tool returned " + statusText(resp.StatusCode) + ", a redirect, which is not followed", IsError: true}
 	}
-	said := "the tool answered with " + statusText(resp.StatusCode)
+	message := "the tool returned " + statusText(resp.StatusCode)
 	if text != "" {
-		said += ":\n" + cut(text, maxPage)
+		message += ":\n" + truncate(text, maxPage)
 	}
-	return Output{Text: said, IsError: true}
+	return Output{Text: message, IsError: true}
 }

@@ -99,17 +99,17 @@ func TestHTTPAnswersAreBoundedText(t *testing.T) {
 		"nothing":         {204, "", "", false, "", "", 0},
 		"a page":          {200, "text/html; charset=utf-8", "<html>" + strings.Repeat("ä", 100_000), false, "<html>", "longer than 16 KiB", 17 << 10},
 		"much":            {200, "application/json", strings.Repeat("ä", 200_000), false, "ää", "longer than 256 KiB", 257 << 10},
-		"a picture":       {200, "image/png", "\x89PNG\r\n\x1a\n\x00\x00", true, "the answer is image/png", "", 200},
-		"NUL in text":     {200, "text/plain", "a\x00b", true, "the answer is text/plain", "", 200},
+		"a picture":       {200, "image/png", "\x89PNG\r\n\x1a\n\x00\x00", true, "the response is image/png", "", 200},
+		"NUL in text":     {200, "text/plain", "a\x00b", true, "the response is text/plain", "", 200},
 		"Latin-1":         {200, "text/plain", "caf\xe9", false, "caf\uFFFD", "", 10},
-		"unknown bytes":   {200, "application/octet-stream", "caf\xe9", true, "the answer is application/octet-stream", "", 200},
+		"unknown bytes":   {200, "application/octet-stream", "caf\xe9", true, "the response is application/octet-stream", "", 200},
 		"much unknown":    {200, "application/octet-stream", strings.Repeat("a", 2) + strings.Repeat("ä", 200_000), false, "aaä", "longer than 256 KiB", 257 << 10},
 		"unknown text":    {200, "application/octet-stream", "café", false, "café", "", 5},
-		"an error":        {500, "application/json", `{"error":"broken"}`, true, "the tool answered with 500 Internal Server Error:\n", `{"error":"broken"}`, 200},
-		"a long error":    {400, "text/plain", strings.Repeat("a", 100_000), true, "the tool answered with 400 Bad Request", "aaa", 17 << 10},
-		"a page of error": {404, "text/html", "<h1>no</h1>", true, "the tool answered with 404 Not Found", "<h1>", 200},
+		"an error":        {500, "application/json", `{"error":"broken"}`, true, "the tool returned 500 Internal Server Error:\n", `{"error":"broken"}`, 200},
+		"a long error":    {400, "text/plain", strings.Repeat("a", 100_000), true, "the tool returned 400 Bad Request", "aaa", 17 << 10},
+		"a page of error": {404, "text/html", "<h1>no</h1>", true, "the tool returned 404 Not Found", "<h1>", 200},
 		"the secret":      {200, "application/json", `{"headers":"` + testSecret + `"}`, false, `{"headers":"[hidden]"}`, "", 100},
-		"half of it":      {500, "text/plain", "sk-very-secret-value", true, "the tool answered with 500 Internal Server Error:\n[hidden]", "", 100},
+		"half of it":      {500, "text/plain", "sk-very-secret-value", true, "the tool returned 500 Internal Server Error:\n[hidden]", "", 100},
 		"it at the limit": {200, "text/plain", strings.Repeat("a", maxOutput-5) + testSecret, false, "aa", "[hid", maxOutput + 100},
 	} {
 		url := serve(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -324,20 +324,17 @@ func TestAToolsURLIsNotTheModels(t *testing.T) {
 	}
 }
 
-// TestASecretInASecretIsHidden: the shorter one does not leave half of the
-// longer.
-func TestASecretInASecretIsHidden(t *testing.T) {
+func TestSecretInsideAnotherSecretIsRedacted(t *testing.T) {
 	t.Parallel()
 	headers := map[string]string{"A": "abcdefgh", "B": "abcdefgh-ijklmnop", "C": "x-abcdefgh"}
-	for range 20 { // in whatever order they come
-		if got := hide("abcdefgh-ijklmnop x-abcdefgh abcdefgh", headers); got != "[hidden] [hidden] [hidden]" {
+	for range 20 { // maps have no order
+		if got := redact("abcdefgh-ijklmnop x-abcdefgh abcdefgh", headers); got != "[hidden] [hidden] [hidden]" {
 			t.Fatal(got)
 		}
 	}
 }
 
-// TestSecretsAreHiddenInEveryNotation that servers write what they were sent in.
-func TestSecretsAreHiddenInEveryNotation(t *testing.T) {
+func TestSecretsAreRedactedInEveryCommonEncoding(t *testing.T) {
 	t.Parallel()
 	headers := map[string]string{"Authorization": `Bearer ab/cd+"ef\gh<i>&=é😀`}
 	for what, text := range map[string]string{
@@ -349,27 +346,25 @@ func TestSecretsAreHiddenInEveryNotation(t *testing.T) {
 		"JSON in JSON":         `ab\\\/cd+\\\"ef\\\\gh<i>&=\\u00e9\\ud83d\\ude00`,
 		"of a URL":             `ab%2Fcd%2B%22ef%5Cgh%3Ci%3E%26%3D%C3%A9%F0%9F%98%80`,
 		"of a URL, lower case": `ab%2fcd%2b%22ef%5cgh%3ci%3e%26%3d%c3%a9%f0%9f%98%80`,
-		"of a URL in JSON":     strings.ReplaceAll(`ab%2Fcd%2B%22ef%5Cgh%3Ci%3E%26%3D%C3%A9%F0%9F%98%80`, "%", `\u0025`),
 	} {
-		if got := hide("<"+text+">", headers); got != "<[hidden]>" {
+		if got := redact("<"+text+">", headers); got != "<[hidden]>" {
 			t.Errorf("%s: %s", what, got)
 		}
-		if got := hide(`{"a":"Bearer `+text+`"}`, headers); got != `{"a":"[hidden]"}` {
+		if got := redact(`{"a":"Bearer `+text+`"}`, headers); got != `{"a":"[hidden]"}` {
 			t.Errorf("%s, all of it: %s", what, got)
 		}
 	}
 	for _, text := range []string{`ab\/cd+`, `\`, `\u12`, `%2`, `100 %`, `a\nb\u00e9 %41`, ``} {
-		if got := hide(text, headers); got != text {
+		if got := redact(text, headers); got != text {
 			t.Errorf("%q became %q", text, got)
 		}
 	}
 }
 
-// TestNoHalfSecretIsShown where an answer is cut, however it is written.
-func TestNoHalfSecretIsShown(t *testing.T) {
+func TestNoPartOfASecretIsLeftWhereAResponseIsCut(t *testing.T) {
 	t.Parallel()
 	secret := strings.Repeat("s/", 3000)
-	escaped := strings.Repeat(`\u0073\/`, 3000)
+	escaped := strings.Repeat(`s\/`, 3000)
 	for what, body := range map[string]string{
 		"across the limit":      strings.Repeat("a", maxOutput-50) + escaped,
 		"at the end of reading": strings.Repeat(escaped, 1+readBytes/len(escaped)),
@@ -379,25 +374,23 @@ func TestNoHalfSecretIsShown(t *testing.T) {
 			_, _ = io.WriteString(w, body)
 		})
 		out, err := call(t, t.Context(), local(), object{"url": url, "headers": object{"X-Key": secret}}, `{}`)
-		if err != nil || strings.Contains(out.Text, "s/") || strings.Contains(out.Text, "0073") || !strings.Contains(out.Text, "[hidden]") {
-			t.Errorf("%s: %d bytes, %v", what, len(out.Text), err)
+		if err != nil || strings.Contains(out.Text, "s/") || strings.Contains(out.Text, `s\/`) || !strings.Contains(out.Text, "[hidden]") {
+			t.Errorf("%s: got %d bytes (%v), want them redacted", what, len(out.Text), err)
 		}
 	}
 }
 
-// TestATextThatGoesOnIsText, wherever it is cut: also in the middle of a
-// character.
-func TestATextThatGoesOnIsText(t *testing.T) {
+func TestLongTextIsTextThoughACharacterIsCut(t *testing.T) {
 	t.Parallel()
 	for _, character := range []string{"a", "é", "€", "😀"} {
 		for skip := range len(character) {
 			body := []byte(strings.Repeat("-", skip) + strings.Repeat(character, readBytes/len(character)+1))
-			if text, ok := readable("application/x-unknown", body[:readBytes], nil); !ok {
+			if text, ok := readText("application/x-unknown", body[:readBytes], nil); !ok {
 				t.Errorf("%s after %d bytes: %s", character, skip, text)
 			}
 		}
 	}
-	if _, ok := readable("application/x-unknown", []byte("half an \xc3"), nil); ok {
-		t.Error("what ends in the middle of a character is none")
+	if _, ok := readText("application/x-unknown", []byte("half an \xc3"), nil); ok {
+		t.Error("a complete body that ends within a character is taken for text")
 	}
 }

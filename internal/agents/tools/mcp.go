@@ -9,42 +9,42 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// keyInMeta is where an MCP server finds the call's key.
-const keyInMeta = "turnpike/idempotency-key"
+// metaIdempotencyKey is the field of _meta with the call's idempotency key.
+const metaIdempotencyKey = "turnpike/idempotency-key"
 
-// runMCP calls a tool of an MCP server, in a session of its own.
+// runMCP calls a tool of an MCP server in a new session.
 func (x *Executor) runMCP(ctx context.Context, c Invocation) (Output, error) {
 	headers, arguments := c.headers(), c.Arguments
 	session, w, err := x.connect(ctx, c.Spec, headers)
 	if err != nil {
 		return Output{}, &Failure{Message: "the tool's MCP server: " + w.explain(ctx, err), Cause: ctx.Err()}
 	}
-	defer x.leave(session)
+	defer x.endSession(session)
 	if len(arguments) == 0 {
 		arguments = json.RawMessage("{}")
 	}
 	w.calling.Store(true)
-	result, err := session.CallTool(ctx, &mcp.CallToolParams{Meta: mcp.Meta{keyInMeta: c.IdempotencyKey}, Name: c.Tool.Remote, Arguments: arguments})
+	result, err := session.CallTool(ctx, &mcp.CallToolParams{Meta: mcp.Meta{metaIdempotencyKey: c.IdempotencyKey}, Name: c.Tool.Remote, Arguments: arguments})
 	if err == nil {
-		return mcpOutput(result, w.said.structured(), headers), nil
+		return mcpOutput(result, w.responses.structured(), headers), nil
 	}
 	if ctx.Err() == nil {
-		if said := w.answered(err); said != "" {
-			return Output{Text: "the tool failed at its MCP server: " + said, IsError: true}, nil
+		if problem := w.responseProblem(err); problem != "" {
+			return Output{Text: "the tool failed at its MCP server: " + problem, IsError: true}, nil
 		}
 	}
 	return Output{}, &Failure{Message: "the tool's MCP server: " + w.explain(ctx, err), Unknown: w.sent.Load(), Cause: ctx.Err()}
 }
 
-// mcpOutput is a result as the model sees it: its texts, and names for what is
-// no text. Structured content is added unless a text has it already, which is
-// what the protocol recommends.
+// mcpOutput returns a result as the model sees it: its texts, and descriptions of
+// other content. Structured content is added unless a text repeats it, as the
+// protocol recommends.
 func mcpOutput(result *mcp.CallToolResult, structured json.RawMessage, headers map[string]string) Output {
 	if result.InputRequests != nil {
 		return Output{Text: "the tool asks for more input, which a run cannot give", IsError: true}
 	}
-	if structured == nil { // it is nowhere that it was looked for
-		structured, _ = json.Marshal(result.StructuredContent) // it was read from JSON
+	if structured == nil {
+		structured, _ = json.Marshal(result.StructuredContent) // it was decoded from JSON
 	}
 	var parts []string
 	repeated := result.StructuredContent == nil
@@ -59,7 +59,7 @@ func mcpOutput(result *mcp.CallToolResult, structured json.RawMessage, headers m
 	if !repeated {
 		parts = append(parts, string(structured))
 	}
-	return Output{Text: shown(strings.Join(parts, "\n"), headers, maxOutput), IsError: result.IsError}
+	return Output{Text: modelText(strings.Join(parts, "\n"), headers, maxOutput), IsError: result.IsError}
 }
 
 func describe(content mcp.Content) string {
@@ -69,7 +69,7 @@ func describe(content mcp.Content) string {
 	case *mcp.ImageContent:
 		return fmt.Sprintf("[an image, %s, %d bytes, not shown]", c.MIMEType, len(c.Data))
 	case *mcp.AudioContent:
-		return fmt.Sprintf("[a sound, %s, %d bytes, not shown]", c.MIMEType, len(c.Data))
+		return fmt.Sprintf("[audio, %s, %d bytes, not shown]", c.MIMEType, len(c.Data))
 	case *mcp.ResourceLink:
 		return fmt.Sprintf("[a link to the resource %s]", c.URI)
 	case *mcp.EmbeddedResource:

@@ -125,7 +125,7 @@ func TestMCPToolIsCalledOnceWithItsArguments(t *testing.T) {
 		inner := mcpServer(opts, tool{name: "search", run: func(_ context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			calls.Add(1)
 			arguments.Store(string(req.Params.Arguments))
-			key.Store(fmt.Sprint(req.Params.Meta[keyInMeta]))
+			key.Store(fmt.Sprint(req.Params.Meta[metaIdempotencyKey]))
 			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "found"}}}, nil
 		}})
 		url := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -487,7 +487,7 @@ func TestMCPToolsOfAllServersTogetherAreBounded(t *testing.T) {
 	}
 	specs, secrets = parsed(t, local(), server(url, nil), `{"type":"function","name":"docs__t1"}`)
 	_, err = local().Resolve(t.Context(), specs, secrets)
-	if f := failure(t, err); !strings.Contains(f.Message, "two tools are called docs__t1") {
+	if f := failure(t, err); !strings.Contains(f.Message, "two tools are named docs__t1") {
 		t.Error(f)
 	}
 }

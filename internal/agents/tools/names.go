@@ -7,49 +7,48 @@ import (
 )
 
 const (
-	maxName       = 64  // models take no longer ones
+	maxName       = 64  // the limit of model providers
 	maxRemoteName = 256 // of a tool at its MCP server
 )
 
 func validName(name string) bool {
-	return name != "" && len(name) <= maxName && !strings.ContainsFunc(name, foreign)
+	return name != "" && len(name) <= maxName && !strings.ContainsFunc(name, invalidInName)
 }
 
-// foreign are the characters that models do not take in a name.
-func foreign(r rune) bool {
+// invalidInName reports whether model providers reject a character in a name.
+func invalidInName(r rune) bool {
 	return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || r == '_' || r == '-')
 }
 
-// Callable is a name that a model may have made up as one that a tool could
-// have.
-func Callable(name string) string {
+// ValidName returns a valid tool name for one that a model may have invented.
+func ValidName(name string) string {
 	if validName(name) {
 		return name
 	}
-	clean := strings.Map(usual, name)
+	clean := strings.Map(validInName, name)
 	if clean == "" {
 		clean = "no_name"
 	}
 	return clean[:min(len(clean), maxName)]
 }
 
-// usual is a character, or one that stands for it in a name.
-func usual(r rune) rune {
-	if foreign(r) {
+// validInName replaces an invalid character.
+func validInName(r rune) rune {
+	if invalidInName(r) {
 		return '_'
 	}
 	return r
 }
 
-// exposed is the name that the model calls an MCP tool by: label__tool. What
-// does not fit is changed, and a hash keeps it apart from others.
-func exposed(label, tool string) string {
+// mcpToolName returns the name by which the model calls an MCP tool: label__tool.
+// An invalid name is changed and gets a hash, which keeps it unique.
+func mcpToolName(label, tool string) string {
 	whole := label + "__" + tool
 	if validName(whole) {
 		return whole
 	}
 	sum := sha256.Sum256([]byte(whole))
 	suffix := "_" + hex.EncodeToString(sum[:4])
-	clean := strings.Map(usual, whole)
+	clean := strings.Map(validInName, whole)
 	return clean[:min(len(clean), maxName-len(suffix))] + suffix
 }

@@ -12,8 +12,9 @@ import (
 	"turnpike/internal/jsonbody"
 )
 
-// functionFields are a function's, beside its type or inside "function".
-// Strict is accepted as OpenAI's clients send it; arguments are always checked.
+// functionFields are the fields of a function, next to its type or inside
+// "function". Strict is accepted because OpenAI's clients send it, but arguments
+// are always validated.
 type functionFields struct {
 	Name        string         `json:"name"`
 	Description string         `json:"description"`
@@ -21,14 +22,14 @@ type functionFields struct {
 	Strict      *bool          `json:"strict"`
 }
 
-type givenFunction struct {
+type functionInput struct {
 	Type string `json:"type"`
 	functionFields
 	Function *functionFields `json:"function"`
 	Approval *Approval       `json:"require_approval"`
 }
 
-type givenHTTP struct {
+type httpInput struct {
 	Type           string            `json:"type"`
 	Name           string            `json:"name"`
 	Description    string            `json:"description"`
@@ -41,7 +42,7 @@ type givenHTTP struct {
 	Approval       *Approval         `json:"require_approval"`
 }
 
-type givenMCP struct {
+type mcpInput struct {
 	Type           string            `json:"type"`
 	ServerLabel    string            `json:"server_label"`
 	ServerURL      string            `json:"server_url"`
@@ -53,14 +54,14 @@ type givenMCP struct {
 
 var methods = []string{"POST", "GET", "PUT", "PATCH", "DELETE"}
 
-// noParameters is the schema of a function that takes nothing.
+// noParameters is the schema of a function without parameters.
 var noParameters = json.RawMessage(`{"type":"object","properties":{}}`)
 
-// Parse checks the "tools" of a run. A fault's param names the field, such as
-// tools[2].parameters.
+// Parse validates the "tools" of a run. The param of an error names the field, such
+// as tools[2].parameters.
 func (x *Executor) Parse(list []json.RawMessage) ([]Spec, Secrets, error) {
-	if len(list) > maxGiven {
-		return nil, nil, fault.Invalid("tools", "tools must have at most %d entries", maxGiven)
+	if len(list) > maxSpecs {
+		return nil, nil, fault.Invalid("tools", "tools must have at most %d entries.", maxSpecs)
 	}
 	specs := make([]Spec, 0, len(list))
 	secrets := Secrets{}
@@ -72,7 +73,7 @@ func (x *Executor) Parse(list []json.RawMessage) ([]Spec, Secrets, error) {
 		}
 		for _, other := range specs {
 			if other.id() == spec.id() {
-				return nil, nil, fault.Invalid(at+"."+spec.nameField(), "%s.%s is already the name of another tool or server", at, spec.nameField())
+				return nil, nil, fault.Invalid(at+"."+spec.nameField(), "%s.%s is already the name of another tool or server.", at, spec.nameField())
 			}
 		}
 		if headers != nil {
@@ -91,13 +92,13 @@ func (s *Spec) nameField() string {
 }
 
 func (x *Executor) parse(at string, raw json.RawMessage) (*Spec, map[string]string, error) {
-	var what struct {
+	var head struct {
 		Type string `json:"type"`
 	}
-	if err := jsonbody.DecodeLenient(raw, &what); err != nil {
-		return nil, nil, within(at, err)
+	if err := jsonbody.DecodeLenient(raw, &head); err != nil {
+		return nil, nil, prefixParam(at, err)
 	}
-	switch Kind(what.Type) {
+	switch Kind(head.Type) {
 	case Function:
 		spec, err := parseFunction(at, raw)
 		return spec, nil, err
@@ -106,21 +107,21 @@ func (x *Executor) parse(at string, raw json.RawMessage) (*Spec, map[string]stri
 	case MCP:
 		return x.parseMCP(at, raw)
 	case "":
-		return nil, nil, fault.Missing(at+".type", "%s.type is missing; it is function, http or mcp", at)
+		return nil, nil, fault.Missing(at+".type", "%s.type is required. It must be function, http or mcp.", at)
 	}
-	return nil, nil, fault.Invalid(at+".type", "%s.type must be function, http or mcp", at)
+	return nil, nil, fault.Invalid(at+".type", "%s.type must be function, http or mcp.", at)
 }
 
 func parseFunction(at string, raw json.RawMessage) (*Spec, error) {
-	var in givenFunction
+	var in functionInput
 	if err := jsonbody.DecodeStrict(raw, &in); err != nil {
-		return nil, within(at, err)
+		return nil, prefixParam(at, err)
 	}
 	fields := in.functionFields
 	inside := at
 	if in.Function != nil {
 		if fields.Name != "" || fields.Description != "" || fields.Parameters != nil || fields.Strict != nil {
-			return nil, fault.Invalid(at+".function", "%s must have its fields either beside type or inside function, not both", at)
+			return nil, fault.Invalid(at+".function", "%s must have its fields either next to type or inside function, not both.", at)
 		}
 		fields, inside = *in.Function, at+".function"
 	}
@@ -128,13 +129,13 @@ func parseFunction(at string, raw json.RawMessage) (*Spec, error) {
 	if err := spec.describe(inside, fields.Parameters); err != nil {
 		return nil, err
 	}
-	return spec, spec.approve(at, in.Approval, never)
+	return spec, spec.setApproval(at, in.Approval, never)
 }
 
 func (x *Executor) parseHTTP(at string, raw json.RawMessage) (*Spec, map[string]string, error) {
-	var in givenHTTP
+	var in httpInput
 	if err := jsonbody.DecodeStrict(raw, &in); err != nil {
-		return nil, nil, within(at, err)
+		return nil, nil, prefixParam(at, err)
 	}
 	spec := &Spec{Type: HTTP, Name: in.Name, Description: in.Description, Method: "POST", URL: in.URL, Idempotent: in.Idempotent}
 	if err := spec.describe(at, in.Parameters); err != nil {
@@ -142,17 +143,17 @@ func (x *Executor) parseHTTP(at string, raw json.RawMessage) (*Spec, map[string]
 	}
 	if in.Method != nil {
 		if !slices.Contains(methods, *in.Method) {
-			return nil, nil, fault.Invalid(at+".method", "%s.method must be one of %s", at, strings.Join(methods, ", "))
+			return nil, nil, fault.Invalid(at+".method", "%s.method must be one of %s.", at, strings.Join(methods, ", "))
 		}
 		spec.Method = *in.Method
 	}
 	if err := x.checkURL(at+".url", in.URL); err != nil {
 		return nil, nil, err
 	}
-	if err := spec.wait(at, in.TimeoutSeconds); err != nil {
+	if err := spec.setTimeout(at, in.TimeoutSeconds); err != nil {
 		return nil, nil, err
 	}
-	if err := spec.approve(at, in.Approval, never); err != nil {
+	if err := spec.setApproval(at, in.Approval, never); err != nil {
 		return nil, nil, err
 	}
 	headers, err := checkHeaders(at+".headers", HTTP, in.Headers)
@@ -160,9 +161,9 @@ func (x *Executor) parseHTTP(at string, raw json.RawMessage) (*Spec, map[string]
 }
 
 func (x *Executor) parseMCP(at string, raw json.RawMessage) (*Spec, map[string]string, error) {
-	var in givenMCP
+	var in mcpInput
 	if err := jsonbody.DecodeStrict(raw, &in); err != nil {
-		return nil, nil, within(at, err)
+		return nil, nil, prefixParam(at, err)
 	}
 	spec := &Spec{Type: MCP, ServerLabel: in.ServerLabel, ServerURL: in.ServerURL}
 	if err := checkName(at+".server_label", in.ServerLabel); err != nil {
@@ -177,23 +178,23 @@ func (x *Executor) parseMCP(at string, raw json.RawMessage) (*Spec, map[string]s
 		}
 		spec.AllowedTools = *in.AllowedTools
 	}
-	if err := spec.wait(at, in.TimeoutSeconds); err != nil {
+	if err := spec.setTimeout(at, in.TimeoutSeconds); err != nil {
 		return nil, nil, err
 	}
-	if err := spec.approve(at, in.Approval, always); err != nil {
+	if err := spec.setApproval(at, in.Approval, always); err != nil {
 		return nil, nil, err
 	}
 	headers, err := checkHeaders(at+".headers", MCP, in.Headers)
 	return spec, headers, err
 }
 
-// describe checks what a function and an http tool have in common.
+// describe validates the fields that functions and http tools share.
 func (s *Spec) describe(at string, parameters jsontext.Value) error {
 	if err := checkName(at+".name", s.Name); err != nil {
 		return err
 	}
 	if len(s.Description) > maxDescription {
-		return fault.Invalid(at+".description", "%s.description must have at most %d bytes", at, maxDescription)
+		return fault.Invalid(at+".description", "%s.description must have at most %d bytes.", at, maxDescription)
 	}
 	if len(parameters) == 0 || parameters.Kind() == 'n' {
 		s.Parameters = noParameters
@@ -203,25 +204,25 @@ func (s *Spec) describe(at string, parameters jsontext.Value) error {
 	return checkParameters(at+".parameters", s.Parameters)
 }
 
-func (s *Spec) wait(at string, given *int64) error {
+func (s *Spec) setTimeout(at string, seconds *int64) error {
 	s.TimeoutSeconds = defaultTimeout
-	if given == nil {
+	if seconds == nil {
 		return nil
 	}
-	if *given < 1 || *given > maxTimeout {
-		return fault.Invalid(at+".timeout_seconds", "%s.timeout_seconds must be from 1 to %d", at, maxTimeout)
+	if *seconds < 1 || *seconds > maxTimeout {
+		return fault.Invalid(at+".timeout_seconds", "%s.timeout_seconds must be from 1 to %d.", at, maxTimeout)
 	}
-	s.TimeoutSeconds = int(*given)
+	s.TimeoutSeconds = int(*seconds)
 	return nil
 }
 
-func (s *Spec) approve(at string, given *Approval, otherwise string) error {
+func (s *Spec) setApproval(at string, given *Approval, byDefault string) error {
 	if given == nil {
-		s.Approval = Approval{mode: otherwise}
+		s.Approval = Approval{mode: byDefault}
 		return nil
 	}
 	if given.lists() && s.Type != MCP {
-		return fault.Invalid(at+".require_approval", "%s.require_approval must be %q or %q; lists of names are for mcp", at, always, never)
+		return fault.Invalid(at+".require_approval", "%s.require_approval must be %q or %q. Lists of tool names are for mcp.", at, always, never)
 	}
 	s.Approval = *given
 	return nil
@@ -229,33 +230,33 @@ func (s *Spec) approve(at string, given *Approval, otherwise string) error {
 
 func (x *Executor) checkURL(param, raw string) error {
 	if raw == "" {
-		return fault.Missing(param, "%s is missing", param)
+		return fault.Missing(param, "%s is required.", param)
 	}
 	_, err := x.guard.CheckURL(param, raw)
 	return err
 }
 
-// checkParameters wants what models take: a schema for an object.
+// checkParameters validates the schema of a tool's arguments, which must be an object.
 func checkParameters(param string, schema json.RawMessage) error {
-	if err := checkSchema(param, schema, &budget{lenient: true}); err != nil {
+	if err := checkSchema(param, schema, &schemaBudget{lenient: true}); err != nil {
 		return err
 	}
 	var root struct {
 		Type any `json:"type"`
 	}
 	if err := json.Unmarshal(schema, &root); err != nil || root.Type != "object" {
-		return fault.Invalid(param, `%s must be a schema with "type": "object", as arguments are an object`, param)
+		return fault.Invalid(param, `%s must be a schema with "type": "object", because arguments are an object.`, param)
 	}
 	return nil
 }
 
 func checkAllowed(param string, names []string) error {
 	if len(names) == 0 || len(names) > maxTools {
-		return fault.Invalid(param, "%s must name 1 to %d tools; leave it out to allow all", param, maxTools)
+		return fault.Invalid(param, "%s must have 1 to %d tool names. Omit it to allow all tools.", param, maxTools)
 	}
 	for i, name := range names {
 		if name == "" || len(name) > maxRemoteName {
-			return fault.Invalid(fmt.Sprintf("%s[%d]", param, i), "%s[%d] must have 1 to %d bytes", param, i, maxRemoteName)
+			return fault.Invalid(fmt.Sprintf("%s[%d]", param, i), "%s[%d] must have 1 to %d bytes.", param, i, maxRemoteName)
 		}
 	}
 	return nil
@@ -263,23 +264,23 @@ func checkAllowed(param string, names []string) error {
 
 func checkName(param, name string) error {
 	if name == "" {
-		return fault.Missing(param, "%s is missing", param)
+		return fault.Missing(param, "%s is required.", param)
 	}
 	if !validName(name) {
-		return fault.Invalid(param, "%s must have 1 to %d letters, digits, hyphens and underscores", param, maxName)
+		return fault.Invalid(param, "%s must have 1 to %d letters, digits, hyphens or underscores.", param, maxName)
 	}
 	return nil
 }
 
-// within moves a fault about a field to where the field's object is.
-func within(at string, err error) error {
+// prefixParam prefixes the param of an error with the path of the object.
+func prefixParam(at string, err error) error {
 	f, ok := fault.As(err)
 	if !ok {
 		return err
 	}
 	moved := *f
 	if f.Param == "" {
-		moved.Code, moved.Param, moved.Message = fault.InvalidParameter, at, at+" must be a tool: an object with its type"
+		moved.Code, moved.Param, moved.Message = fault.InvalidParameter, at, at+" must be a tool: an object with a type."
 		return &moved
 	}
 	moved.Param = at + "." + f.Param

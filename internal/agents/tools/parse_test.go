@@ -99,10 +99,10 @@ func TestParseSaysWhichFieldIsWrong(t *testing.T) {
 func TestParseTakesAtMostSixtyFourTools(t *testing.T) {
 	t.Parallel()
 	var tools []any
-	for i := range maxGiven + 1 {
+	for i := range maxSpecs + 1 {
 		tools = append(tools, fmt.Sprintf(`{"type":"function","name":"f%d"}`, i))
 	}
-	if _, _, err := public().Parse(list(t, tools[:maxGiven]...)); err != nil {
+	if _, _, err := public().Parse(list(t, tools[:maxSpecs]...)); err != nil {
 		t.Error(err)
 	}
 	_, _, err := public().Parse(list(t, tools...))
@@ -183,7 +183,7 @@ func TestExposedNamesFitAndDiffer(t *testing.T) {
 	long := strings.Repeat("a", 64)
 	seen := map[string]bool{}
 	for _, c := range [][2]string{{"a", "b"}, {long, "b"}, {long, "c"}, {"a", long}, {"a", long + "b"}, {"a", "b.c"}, {"a", "b/c"}, {"a", "bäc"}, {"a", "b\xffc"}} {
-		name := exposed(c[0], c[1])
+		name := mcpToolName(c[0], c[1])
 		if !validName(name) || seen[name] {
 			t.Errorf("%v: %q", c, name)
 		}

@@ -20,38 +20,37 @@ const (
 	maxSchemaDepth = 64
 	maxSchemaNodes = 6000 // the compiler's time grows with their square
 	maxValueDepth  = 128
-	maxExponent    = 400 // of a number: 1e999999 alone costs a megabyte
+	maxExponent    = 400 // 1e999999 takes a megabyte
 	maxDigits      = 400
 
-	// home is the address of every schema. Nothing is ever fetched from it.
-	home = "https://schema.invalid/"
+	// schemaURL is the address of every schema. Nothing is fetched from it.
+	schemaURL = "https://schema.invalid/"
 )
 
-var errForeign = errors.New("a schema may refer only to itself")
+var errExternalRef = errors.New("a schema can refer only to itself")
 
-// CheckSchema checks a JSON Schema that a customer wrote. The fault is about
-// param.
+// CheckSchema validates a customer's JSON Schema. Its error is about param.
 func CheckSchema(param string, schema json.RawMessage) error {
-	return checkSchema(param, schema, &budget{})
+	return checkSchema(param, schema, &schemaBudget{})
 }
 
-func checkSchema(param string, schema json.RawMessage, b *budget) error {
+func checkSchema(param string, schema json.RawMessage, b *schemaBudget) error {
 	if len(schema) > maxSchema {
-		return fault.Invalid(param, "%s must have at most %d bytes", param, maxSchema)
+		return fault.Invalid(param, "%s must have at most %d bytes.", param, maxSchema)
 	}
 	if _, err := compile(schema, b); err != nil {
-		return fault.Invalid(param, "%s is not a usable JSON Schema: %s", param, err)
+		return fault.Invalid(param, "%s is not a usable JSON Schema: %s.", param, err)
 	}
 	return nil
 }
 
-// Validate checks a value against a schema: nil, or an error whose text says
-// what is wrong and where.
+// Validate validates a value against a schema. Its error says what is wrong and
+// where.
 func Validate(schema, value json.RawMessage) error {
-	return validate(schema, value, &budget{left: maxSteps})
+	return validate(schema, value, &schemaBudget{left: maxSteps})
 }
 
-func validate(schema, value json.RawMessage, left *budget) error {
+func validate(schema, value json.RawMessage, b *schemaBudget) error {
 	if err := jsonbody.CheckDepth(value, maxValueDepth); err != nil {
 		return fmt.Errorf("the value nests deeper than %d levels", maxValueDepth)
 	}
@@ -59,25 +58,24 @@ func validate(schema, value json.RawMessage, left *budget) error {
 	if err != nil {
 		return err
 	}
-	compiled, err := compile(schema, left)
+	compiled, err := compile(schema, b)
 	if err != nil {
 		return fmt.Errorf("the schema is not usable: %w", err)
 	}
-	return left.spend(func() error { return compiled.Validate(v) })
+	return b.run(func() error { return compiled.Validate(v) })
 }
 
-// CheckArguments validates the model's arguments: nil, or an error whose text
-// the model can act on. The tool checks its own input: a pattern that only it
-// can read is left to it.
+// CheckArguments validates the model's arguments. The model can act on its error.
+// Patterns that Go can't compile are ignored, because the tool validates its input.
 func CheckArguments(t Tool, arguments json.RawMessage) error {
-	if err := validate(t.Parameters, arguments, &budget{left: maxSteps, lenient: true}); err != nil {
+	if err := validate(t.Parameters, arguments, &schemaBudget{left: maxSteps, lenient: true}); err != nil {
 		return fmt.Errorf("the arguments of %s do not fit its parameters: %w", t.Name, err)
 	}
 	return nil
 }
 
-// compile makes a schema ready for one use: its budget is spent by it.
-func compile(raw json.RawMessage, left *budget) (*jsonschema.Schema, error) {
+// compile compiles a schema for one validation, within its budget.
+func compile(raw json.RawMessage, b *schemaBudget) (*jsonschema.Schema, error) {
 	if len(raw) > maxSchema {
 		return nil, fmt.Errorf("it has more than %d bytes", maxSchema)
 	}
@@ -96,22 +94,21 @@ func compile(raw json.RawMessage, left *budget) (*jsonschema.Schema, error) {
 	}
 	compiler := jsonschema.NewCompiler()
 	compiler.UseLoader(noLoader{})
-	compiler.UseRegexpEngine(left.pattern)
-	if err := compiler.AddResource(home, doc); err != nil {
+	compiler.UseRegexpEngine(b.compilePattern)
+	if err := compiler.AddResource(schemaURL, doc); err != nil {
 		return nil, errors.New("it cannot be read")
 	}
-	compiled, err := compiler.Compile(home)
+	compiled, err := compiler.Compile(schemaURL)
 	if err != nil {
 		return nil, explainCompile(err)
 	}
-	return compiled, left.watch(compiled)
+	return compiled, b.instrument(compiled)
 }
 
-// noLoader refuses what a schema refers to outside of itself, be it a URL or
-// a file.
+// noLoader rejects references to URLs and files.
 type noLoader struct{}
 
-func (noLoader) Load(string) (any, error) { return nil, errForeign }
+func (noLoader) Load(string) (any, error) { return nil, errExternalRef }
 
 func explainCompile(err error) error {
 	var (
@@ -120,14 +117,14 @@ func explainCompile(err error) error {
 		pattern *jsonschema.InvalidRegexError
 	)
 	switch {
-	case errors.Is(err, errForeign):
-		return errors.New("it may refer only to itself, by # and a path; no reference to a URL or a file is followed")
+	case errors.Is(err, errExternalRef):
+		return errors.New("it can refer only to itself with # and a path, not to a URL or a file")
 	case errors.As(err, &invalid) && errors.As(invalid.Err, &details):
 		return explain(details)
 	case errors.As(err, &pattern):
-		return fmt.Errorf("a pattern is not valid: %s", cut(pattern.Err.Error(), maxReason))
+		return fmt.Errorf("a pattern is not valid: %s", truncate(pattern.Err.Error(), maxReason))
 	}
-	return errors.New(cut(strings.ReplaceAll(err.Error(), home, ""), maxReason))
+	return errors.New(truncate(strings.ReplaceAll(err.Error(), schemaURL, ""), maxReason))
 }
 
 const (
@@ -135,35 +132,34 @@ const (
 	maxReason  = 300 // bytes of one
 )
 
-// explain is what the validator says, as one line of the reasons at the
-// bottom: those above only say that something below does not fit.
+// explain returns the reasons at the leaves of a validation error in one line.
+// The others only say that something below them does not match.
 func explain(err *jsonschema.ValidationError) error {
 	var reasons []string
-	collect(err.DetailedOutput(), &reasons)
+	collectReasons(err.DetailedOutput(), &reasons)
 	if len(reasons) > maxReasons {
 		reasons = append(reasons[:maxReasons], "and more")
 	}
 	return errors.New(strings.Join(reasons, "; "))
 }
 
-func collect(unit *jsonschema.OutputUnit, reasons *[]string) {
+func collectReasons(unit *jsonschema.OutputUnit, reasons *[]string) {
 	if len(*reasons) > maxReasons {
 		return
 	}
 	if len(unit.Errors) == 0 && unit.Error != nil {
 		where := "at the top"
 		if unit.InstanceLocation != "" {
-			where = "at " + cut(unit.InstanceLocation, maxReason)
+			where = "at " + truncate(unit.InstanceLocation, maxReason)
 		}
-		*reasons = append(*reasons, where+": "+cut(strings.ReplaceAll(unit.Error.String(), home, ""), maxReason))
+		*reasons = append(*reasons, where+": "+truncate(strings.ReplaceAll(unit.Error.String(), schemaURL, ""), maxReason))
 	}
 	for i := range unit.Errors {
-		collect(&unit.Errors[i], reasons)
+		collectReasons(&unit.Errors[i], reasons)
 	}
 }
 
-// decode reads JSON with its numbers as they are written, and refuses those
-// that only a computer algebra system would want.
+// decode reads JSON with its numbers as they are written, and rejects extreme ones.
 func decode(raw json.RawMessage) (any, error) {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()
@@ -174,8 +170,8 @@ func decode(raw json.RawMessage) (any, error) {
 	if d.More() {
 		return nil, errors.New("it is more than one JSON value")
 	}
-	// The decoder overlooks a bracket too many, and takes the last of two
-	// values with one name, where whoever gets the text may take the first.
+	// The decoder accepts an extra bracket and duplicate names, of which others may
+	// read the first value instead of the last.
 	switch text := jsontext.Value(raw); {
 	case !text.IsValid(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)):
 		return nil, errors.New("it is not valid JSON")

@@ -149,7 +149,7 @@ func TestSchemasThatAskForTooMuchWorkAreStopped(t *testing.T) {
 			if c.says == "too long" && what != "allOf" { // a shorter wait for the same end
 				steps = 1 << 14
 			}
-			err := validate(json.RawMessage(c.schema), json.RawMessage(c.value), &budget{left: steps})
+			err := validate(json.RawMessage(c.schema), json.RawMessage(c.value), &schemaBudget{left: steps})
 			if c.says == "" && err != nil || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
 				t.Errorf("%s: %v, want %q", what, err, c.says)
 			}

@@ -19,29 +19,28 @@ import (
 	"turnpike/internal/safehttp"
 )
 
-// sessionBytes is what an MCP server may send us in one session, all answers
-// together. The SDK reads answers whole.
+// sessionBytes limits what an MCP server sends in one session. The SDK reads
+// responses into memory.
 const sessionBytes = 8 << 20
 
-// rejected is the SDK's code for requests that its transport did not bring
-// through. It looks like a server's error and is none.
-const rejected = -32005
+// codeRejected is the SDK's error code for requests that its transport could not
+// send. It looks like a server's error.
+const codeRejected = -32005
 
 var errTooMuch = errors.New("the server sends too much")
 
-// connect opens a session. The wire tells what went over it, also when it failed.
-func (x *Executor) connect(ctx context.Context, spec Spec, headers map[string]string) (*mcp.ClientSession, *wire, error) {
-	w := &wire{base: x.pooled, headers: headers, agent: x.agent}
+// connect opens a session. It returns its transport even if it fails.
+func (x *Executor) connect(ctx context.Context, spec Spec, headers map[string]string) (*mcp.ClientSession, *sessionTransport, error) {
+	w := &sessionTransport{base: x.pooled, headers: headers, agent: x.agent}
 	w.left.Store(sessionBytes)
 	client := mcp.NewClient(&mcp.Implementation{Name: "turnpike", Version: x.version}, &mcp.ClientOptions{
-		// Nothing of ours is offered to servers: no roots, no sampling, no
-		// questions. One that asks back gets no second call.
+		// Servers are offered nothing: no roots, no sampling, no elicitation.
 		Capabilities:   &mcp.ClientCapabilities{},
 		MultiRoundTrip: &mcp.MultiRoundTripOptions{Disabled: true},
 	})
 	session, err := client.Connect(ctx, &mcp.StreamableClientTransport{
 		Endpoint: spec.ServerURL,
-		// The wire returns redirects as they are, and so must the client.
+		// Redirects are not followed.
 		HTTPClient:           &http.Client{Transport: w, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
 		MaxRetries:           2,
 		MaxEventSize:         sessionBytes,
@@ -50,34 +49,34 @@ func (x *Executor) connect(ctx context.Context, spec Spec, headers map[string]st
 	return session, w, err
 }
 
-// leave ends a session. The server may take its time to hear of it, five
-// seconds at most, but nobody waits for that.
-func (x *Executor) leave(session *mcp.ClientSession) {
-	requests := x.requests.hold() // leaving sends one, too
+// endSession closes a session in the background. That takes up to five seconds.
+func (x *Executor) endSession(session *mcp.ClientSession) {
+	requests := x.requests.hold() // closing sends a request, too
 	go func() {
 		defer requests.Release()
 		_ = session.Close()
 	}()
 }
 
-// wire is the transport of one session: it adds the headers, bounds what comes
-// back, and remembers how the last request went.
-type wire struct {
+// sessionTransport is the transport of one session. It adds the headers, limits the
+// size of responses, and remembers the result of the last request.
+type sessionTransport struct {
 	base    http.RoundTripper
 	headers map[string]string
 	agent   string
-	left    atomic.Int64 // bytes that may still come
-	calling atomic.Bool  // the tool is about to be called
-	sent    atomic.Bool  // the request for that may have left
-	said    said         // what came since
+	left    atomic.Int64 // bytes that the server may still send
+	calling atomic.Bool  // the tool call has begun
+	sent    atomic.Bool  // its request may have been sent
+
+	responses responseLog // since the tool call began
 
 	mu     sync.Mutex
-	failed error // of the last message, if it was not answered
-	status int   // of its answer, otherwise
+	failed error // of the last request, if it got no response
+	status int   // of its response otherwise
 	media  string
 }
 
-func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
+func (w *sessionTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx := req.Context()
 	message := req.Method == http.MethodPost
 	if message && w.calling.Load() {
@@ -90,20 +89,20 @@ func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 	req.Header.Set("User-Agent", w.agent)
 	resp, err := w.base.RoundTrip(req)
 	if message {
-		w.note(resp, err)
+		w.recordResult(resp, err)
 	}
 	if err != nil {
 		return nil, err
 	}
-	body := &bounded{ReadCloser: resp.Body, wire: w}
+	body := &limitedBody{ReadCloser: resp.Body, transport: w}
 	if w.calling.Load() {
-		body.copy = w.said.body()
+		body.tee = w.responses.newBody()
 	}
 	resp.Body = body
 	return resp, nil
 }
 
-func (w *wire) note(resp *http.Response, err error) {
+func (w *sessionTransport) recordResult(resp *http.Response, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.failed, w.status, w.media = err, 0, ""
@@ -113,37 +112,37 @@ func (w *wire) note(resp *http.Response, err error) {
 	}
 }
 
-// overflowed reports that the server sent more than it may.
-func (w *wire) overflowed() bool { return w.left.Load() < 0 }
+// overflowed reports whether the server sent more than sessionBytes.
+func (w *sessionTransport) overflowed() bool { return w.left.Load() < 0 }
 
-// answered says in words what is wrong with an answer that did come. It is
-// empty when nothing came, or nothing is wrong with it.
-func (w *wire) answered(err error) string {
+// responseProblem describes what is wrong with the last response. It is empty if
+// there was no response or nothing is wrong.
+func (w *sessionTransport) responseProblem(err error) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var said *jsonrpc.Error
+	var rpc *jsonrpc.Error
 	switch {
 	case w.overflowed():
 		return fmt.Sprintf("it sent more than %d MiB", sessionBytes>>20)
 	case w.failed != nil || w.status == 0:
 		return ""
-	case errors.As(err, &said) && said.Code != rejected:
-		return fmt.Sprintf("it reported error %d: %s", said.Code, brief(said.Message, w.headers, maxPage))
+	case errors.As(err, &rpc) && rpc.Code != codeRejected:
+		return fmt.Sprintf("it reported error %d: %s", rpc.Code, excerpt(rpc.Message, w.headers, maxPage))
 	case w.status >= 300 && w.status < 400:
-		return "it answered with " + statusText(w.status) + ", a redirect, which is not followed"
+		return "it returned " + statusText(w.status) + ", a redirect, which is not followed"
 	case w.status == http.StatusUnauthorized || w.status == http.StatusForbidden:
-		return "it answered with " + statusText(w.status) + "; check the headers"
+		return "it returned " + statusText(w.status) + "; check the headers"
 	case w.status < 200 || w.status > 299:
-		return "it answered with " + statusText(w.status)
+		return "it returned " + statusText(w.status)
 	case w.media != "application/json" && w.media != "text/event-stream" && w.status != http.StatusAccepted:
-		return fmt.Sprintf("it answered with %s, which is not MCP; check the URL", cmp.Or(brief(w.media, w.headers, 100), "no content type"))
+		return fmt.Sprintf("it returned %s, which is not MCP; check the URL", cmp.Or(excerpt(w.media, w.headers, 100), "no content type"))
 	}
 	return ""
 }
 
-// lasting reports whether the answer would be the same another time: what is
-// wrong is with the URL, the headers or the server's list.
-func (w *wire) lasting() bool {
+// permanent reports whether a retry would fail in the same way: the problem is the
+// URL, the headers or the server's list of tools.
+func (w *sessionTransport) permanent() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
@@ -157,42 +156,42 @@ func (w *wire) lasting() bool {
 	return w.status >= 300 && w.status < 500
 }
 
-// explain says in words why there is no session or no list. The SDK's own
-// words are left out: they can hold the URL and whatever the server sent.
-func (w *wire) explain(ctx context.Context, err error) string {
-	if said := w.answered(err); said != "" {
-		return said
+// explain describes why there is no session or no list of tools. It leaves out
+// the SDK's message, which can contain the URL and the server's response.
+func (w *sessionTransport) explain(ctx context.Context, err error) string {
+	if problem := w.responseProblem(err); problem != "" {
+		return problem
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return "it gave no answer in time"
+		return "it did not respond in time"
 	case ctx.Err() != nil:
-		return "the request was cancelled"
+		return "the request was canceled"
 	case w.failed != nil:
 		return safehttp.Explain(w.failed)
 	}
-	return "its answer is not valid MCP, or broke off"
+	return "its response is not valid MCP or was cut off"
 }
 
-// bounded is an answer's body within what is left of the session.
-type bounded struct {
+// limitedBody is a response body that counts toward the session's limit.
+type limitedBody struct {
 	io.ReadCloser
-	wire *wire
-	copy *bytes.Buffer // nil for none
+	transport *sessionTransport
+	tee       *bytes.Buffer // may be nil
 }
 
-func (b *bounded) Read(p []byte) (int, error) {
-	if b.wire.overflowed() {
+func (b *limitedBody) Read(p []byte) (int, error) {
+	if b.transport.overflowed() {
 		return 0, errTooMuch
 	}
 	n, err := b.ReadCloser.Read(p)
-	if b.wire.left.Add(-int64(n)) < 0 {
+	if b.transport.left.Add(-int64(n)) < 0 {
 		return 0, errTooMuch
 	}
-	if b.copy != nil {
-		b.wire.said.add(b.copy, p[:n])
+	if b.tee != nil {
+		b.transport.responses.add(b.tee, p[:n])
 	}
 	return n, err
 }

@@ -8,15 +8,14 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// simulatedTool is what a simulated MCP server offers when the run names no
-// tools.
+// simulatedTool is the tool of a simulated MCP server without allowed_tools.
 const simulatedTool = "echo"
 
 // anyParameters is the schema of a tool that takes any object.
 var anyParameters = stdjson.RawMessage(`{"type":"object"}`)
 
-// ResolveSimulated lists the tools that the model can call without asking MCP
-// servers: such a server offers the tools that allowed_tools names, or echo.
+// ResolveSimulated lists the tools that the model can call if tools are simulated.
+// An MCP server has the tools that allowed_tools names, or echo.
 func ResolveSimulated(specs []Spec) ([]Tool, error) {
 	lists := make([][]Tool, len(specs))
 	for i, spec := range specs {
@@ -32,23 +31,23 @@ func ResolveSimulated(specs []Spec) ([]Tool, error) {
 			if slices.Contains(names[:j], name) {
 				continue
 			}
-			lists[i] = append(lists[i], Tool{Name: exposed(spec.ServerLabel, name), Kind: MCP, Description: "A simulated tool.", Parameters: anyParameters,
+			lists[i] = append(lists[i], Tool{Name: mcpToolName(spec.ServerLabel, name), Kind: MCP, Description: "A simulated tool.", Parameters: anyParameters,
 				NeedsApproval: spec.Approval.needed(name, false), Spec: i, Remote: name})
 		}
 	}
 	return combine(lists)
 }
 
-// Simulate returns the output of a call that isn't made: the given result, or
-// what would have been called.
+// Simulate returns the output of a simulated call: the given result, or the call
+// itself.
 func Simulate(tool, arguments string, result *string) (Output, error) {
 	if result != nil {
-		return Output{Text: shown(*result, nil, maxOutput)}, nil
+		return Output{Text: modelText(*result, nil, maxOutput)}, nil
 	}
 	text, err := json.Marshal(struct {
 		Simulated bool           `json:"simulated"`
 		Tool      string         `json:"tool"`
 		Arguments jsontext.Value `json:"arguments"`
 	}{true, tool, jsontext.Value(arguments)})
-	return Output{Text: shown(string(text), nil, maxOutput)}, err
+	return Output{Text: modelText(string(text), nil, maxOutput)}, err
 }

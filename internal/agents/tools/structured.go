@@ -7,15 +7,15 @@ import (
 	"sync"
 )
 
-// said is what an MCP server sends while a tool is called, as it came. The SDK
-// reads structured content into floats, which large numbers do not survive.
-type said struct {
+// responseLog holds the responses of an MCP server during a tool call. The SDK
+// decodes structured content into floats, which changes large numbers.
+type responseLog struct {
 	mu     sync.Mutex
 	bodies []*bytes.Buffer
 }
 
-// body notes one more answer.
-func (s *said) body() *bytes.Buffer {
+// newBody adds a response.
+func (s *responseLog) newBody() *bytes.Buffer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b := new(bytes.Buffer)
@@ -23,19 +23,19 @@ func (s *said) body() *bytes.Buffer {
 	return b
 }
 
-func (s *said) add(b *bytes.Buffer, p []byte) {
+func (s *responseLog) add(b *bytes.Buffer, p []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b.Write(p)
 }
 
-// structured is the structured content of the result as the server wrote it,
+// structured returns the structured content of the result as the server wrote it,
 // or nil.
-func (s *said) structured() json.RawMessage {
+func (s *responseLog) structured() json.RawMessage {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, b := range s.bodies {
-		for _, text := range append(dataOf(b.Bytes()), b.Bytes()) {
+		for _, text := range append(eventsOf(b.Bytes()), b.Bytes()) {
 			var message struct {
 				Result struct {
 					Structured json.RawMessage `json:"structuredContent"`
@@ -49,8 +49,8 @@ func (s *said) structured() json.RawMessage {
 	return nil
 }
 
-// dataOf are the events of a stream.
-func dataOf(body []byte) (list [][]byte) {
+// eventsOf returns the data of the events of a stream.
+func eventsOf(body []byte) (list [][]byte) {
 	var event []byte
 	for line := range bytes.Lines(body) {
 		line = bytes.TrimRight(line, "\r\n")
@@ -65,7 +65,7 @@ func dataOf(body []byte) (list [][]byte) {
 	return append(list, event)
 }
 
-// sameJSON reports whether a text is JSON of the same value.
+// sameJSON reports whether a text is JSON with the same value.
 func sameJSON(text string, value json.RawMessage) bool {
 	a, err := decode(json.RawMessage(text))
 	if err != nil {

@@ -1,21 +1,19 @@
-// Package tools is what a run's model can call: functions that the customer
-// executes, HTTP endpoints and MCP servers that this package calls.
+// Package tools holds the tools that a run's model can call: functions that the
+// client executes, and HTTP endpoints and MCP servers that this package calls.
 //
-// Everything comes from strangers: the descriptions from customers, the
-// answers from servers, the arguments from a model. So all sizes and times are
-// bounded, every request goes through the guarded client, and nothing is ever
-// executed on this machine.
+// All input is untrusted: descriptions come from customers, responses from
+// servers, arguments from a model. So all sizes and times are limited, every request
+// goes through the guarded client, and nothing is executed on this machine.
 //
-// Approval. "always" and "never" are the customer's word for all of a tool, or
-// all of an MCP server's tools. The object form names MCP tools; who is in
-// neither list needs approval. A server's hints can only tighten that: with a
-// plain "never", a tool whose server says destructiveHint: true needs approval
-// all the same, until the customer names it under never. What would loosen
-// something (readOnlyHint, idempotentHint, destructiveHint: false) is ignored:
-// an MCP tool is never taken for idempotent.
+// Approval: "always" and "never" apply to a tool, or to all tools of an MCP server.
+// The object form names MCP tools, and tools in neither list need approval. Hints of
+// a server can only add approvals: with a plain "never", a tool with
+// destructiveHint: true needs approval unless the customer lists it under never.
+// Hints that would remove approvals (readOnlyHint, idempotentHint,
+// destructiveHint: false) are ignored, and MCP tools are never idempotent.
 //
-// Once means once. An http tool gets a connection of its own, as net/http
-// repeats requests with an Idempotency-Key when a reused one breaks.
+// A call is sent once: each http tool call opens a connection, because net/http
+// repeats requests with an Idempotency-Key when a reused connection breaks.
 package tools
 
 import (
@@ -29,28 +27,28 @@ import (
 	"turnpike/internal/safehttp"
 )
 
-// Kind is who executes a tool.
+// Kind says who executes a tool.
 type Kind string
 
 // The kinds of tools.
 const (
-	Function Kind = "function" // the customer
-	HTTP     Kind = "http"     // this server, by one request
+	Function Kind = "function" // the client
+	HTTP     Kind = "http"     // this server, with one request
 	MCP      Kind = "mcp"      // an MCP server
 )
 
 const (
-	maxGiven       = 64        // tools in a run's list
-	maxTools       = 128       // after MCP servers were asked
-	maxDescription = 8 << 10   // bytes of one
-	maxOutput      = 256 << 10 // bytes of an answer that the model sees
+	maxSpecs       = 64        // entries in the tools of a run
+	maxTools       = 128       // including those of MCP servers
+	maxDescription = 8 << 10   // bytes
+	maxOutput      = 256 << 10 // bytes of a response that the model sees
 	maxPage        = 16 << 10  // bytes of an HTML page that it sees
 	maxTimeout     = 300       // seconds
 	defaultTimeout = 30        // seconds
 )
 
-// Spec is a tool, or an MCP server with its tools, as a customer describes it,
-// checked. Its headers are not in it: they are Secrets.
+// Spec is the validated description of a tool, or of an MCP server with its tools.
+// Its headers are kept apart, in Secrets.
 type Spec struct {
 	Type        Kind            `json:"type"`
 	Name        string          `json:"name,omitempty"`
@@ -58,21 +56,21 @@ type Spec struct {
 	Parameters  json.RawMessage `json:"parameters,omitempty"`
 	Approval    Approval        `json:"require_approval"`
 
-	// Of http.
+	// For http.
 	Method     string `json:"method,omitempty"`
 	URL        string `json:"url,omitempty"`
 	Idempotent bool   `json:"idempotent,omitempty"`
 
-	// Of mcp.
+	// For mcp.
 	ServerLabel  string   `json:"server_label,omitempty"`
 	ServerURL    string   `json:"server_url,omitempty"`
-	AllowedTools []string `json:"allowed_tools,omitempty"` // none is all
+	AllowedTools []string `json:"allowed_tools,omitempty"` // empty allows all
 
-	// Of http and mcp.
+	// For http and mcp.
 	TimeoutSeconds int `json:"timeout_seconds,omitempty"`
 }
 
-// id is the name by which a spec's secrets are found.
+// id returns the key of the spec in Secrets.
 func (s *Spec) id() string {
 	if s.Type == MCP {
 		return s.ServerLabel
@@ -80,7 +78,7 @@ func (s *Spec) id() string {
 	return s.Name
 }
 
-// Destination is the URL that requests for the spec go to, empty for a function.
+// Destination returns the URL of the spec, or an empty string for a function.
 func (s *Spec) Destination() string {
 	if s.Type == MCP {
 		return s.ServerURL
@@ -88,12 +86,12 @@ func (s *Spec) Destination() string {
 	return s.URL
 }
 
-// Secrets are the headers of all tools, by tool name or server label.
+// Secrets holds the headers of all tools, by tool name or server label.
 type Secrets map[string]map[string]string
 
 // Tool is one function that the model can call.
 type Tool struct {
-	Name          string          `json:"name"` // as the model knows it
+	Name          string          `json:"name"` // as the model calls it
 	Kind          Kind            `json:"kind"`
 	Description   string          `json:"description,omitempty"`
 	Parameters    json.RawMessage `json:"parameters"`
@@ -103,22 +101,22 @@ type Tool struct {
 	Remote        string          `json:"remote,omitempty"` // its name at its MCP server
 }
 
-// Output is what a tool came to, as the model sees it.
+// Output is the result of a tool call, as the model sees it.
 type Output struct {
 	Text    string
 	IsError bool
 }
 
-// Failure is a call without an answer. Its text is for people and for the
-// model; it never holds a header or a URL's query.
+// Failure is a call without a response. Its message is for people and for the
+// model, and never contains a header or a URL's query.
 type Failure struct {
 	Message string
-	// Unknown means that the call may have had an effect: the request was on
-	// its way when the time ran out or the connection broke.
+	// Unknown means that the call may have had an effect: the request was sent
+	// when the call timed out or the connection broke.
 	Unknown bool
-	// Final means that asking again would change nothing.
+	// Final means that a retry cannot succeed.
 	Final bool
-	Cause error // may hold the URL: not for the log
+	Cause error // may contain the URL, so it must not be logged
 }
 
 func (f *Failure) Error() string { return f.Message }
@@ -129,20 +127,20 @@ type Executor struct {
 	guard   *safehttp.Guard
 	agent   string
 	version string
-	single  http.RoundTripper // of http tools: a connection for each call
-	pooled  http.RoundTripper // of MCP sessions, which take several requests
+	single  http.RoundTripper // for http tools: one connection per call
+	pooled  http.RoundTripper // for MCP sessions, which take several requests
 
-	requests *Reservation // that counts what the transports send; nil for none
+	requests *Reservation // counts the requests of the transports; may be nil
 }
 
-// NewExecutor makes an executor whose requests the guard checks.
+// NewExecutor creates an executor whose requests go through the guard.
 func NewExecutor(guard *safehttp.Guard, version string) *Executor {
 	return &Executor{
 		guard:   guard,
 		agent:   "Turnpike/" + version + " (agents)",
 		version: version,
-		single:  patient{guard.Client(safehttp.ClientOptions{MaxIdlePerHost: -1}).Transport},
-		pooled:  patient{guard.Client(safehttp.ClientOptions{}).Transport},
+		single:  retryExhausted{guard.Client(safehttp.ClientOptions{MaxIdlePerHost: -1}).Transport},
+		pooled:  retryExhausted{guard.Client(safehttp.ClientOptions{}).Transport},
 	}
 }
 

@@ -10,43 +10,42 @@ import (
 )
 
 const (
-	// maxSteps is what one validation may take. A small schema can ask for
-	// 2^1000 of them: two references to a place with two references to a
-	// place … . All of it is some tenths of a second.
+	// maxSteps limits one validation to some tenths of a second. A small schema
+	// with nested references can take 2^1000 steps.
 	maxSteps = 1 << 18
 
 	maxPattern      = 1 << 10 // bytes
-	maxInstructions = 50_000  // of all patterns, compiled
-	// A step is as much work as this many instructions for a character.
+	maxInstructions = 50_000  // of all compiled patterns
+	// matchingPerStep is how many instructions of a pattern count as a step.
 	matchingPerStep = 128
 )
 
-// budget bounds the work of one validation. The validator has no such bound,
-// so every schema gets a format of its own, which counts before anything else
-// is looked at, and stops all by a panic that never leaves spend.
-type budget struct {
+// schemaBudget limits the work of one validation. The jsonschema library has no
+// limit, so every schema gets a format that counts steps before the library
+// validates anything else. It stops with a panic that run recovers.
+type schemaBudget struct {
 	left         int
 	instructions int
-	lenient      bool // a pattern that cannot be read holds for everything
+	lenient      bool // an unsupported pattern matches everything
 }
 
-// spent is the panic's value.
-type spent struct{}
+// budgetExceeded is the value of the panic.
+type budgetExceeded struct{}
 
-func (b *budget) take(steps int) {
+func (b *schemaBudget) take(steps int) {
 	if b.left -= steps; b.left < 0 {
-		panic(spent{})
+		panic(budgetExceeded{})
 	}
 }
 
-// spend runs a validation until it ends or the budget does.
-func (b *budget) spend(validate func() error) (err error) {
+// run runs a validation until it ends or exceeds the budget.
+func (b *schemaBudget) run(validate func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			if _, ok := p.(spent); !ok {
+			if _, ok := p.(budgetExceeded); !ok {
 				panic(p)
 			}
-			err = errors.New("it takes too long to check; use a simpler schema or a smaller value")
+			err = errors.New("it takes too long to validate; use a simpler schema or a smaller value")
 		}
 	}()
 	err = validate()
@@ -57,17 +56,17 @@ func (b *budget) spend(validate func() error) (err error) {
 	return err
 }
 
-// watch makes each schema that can be reached count.
-func (b *budget) watch(root *jsonschema.Schema) error {
+// instrument adds a counting format to each reachable schema.
+func (b *schemaBudget) instrument(root *jsonschema.Schema) error {
 	seen := map[*jsonschema.Schema]bool{root: true}
 	for queue := []*jsonschema.Schema{root}; len(queue) > 0; queue = queue[1:] {
 		s := queue[0]
 		if s.DynamicRef != nil || s.RecursiveRef != nil {
 			return errors.New("it has $dynamicRef or $recursiveRef, which are not supported; use $ref")
 		}
-		unread(s)
-		here, each := children(s)
-		for _, list := range [][]*jsonschema.Schema{here, each, values(s.Properties)} {
+		ignoreUnsupported(s)
+		same, each := children(s)
+		for _, list := range [][]*jsonschema.Schema{same, each, values(s.Properties)} {
 			for _, child := range list {
 				if !seen[child] {
 					seen[child] = true
@@ -75,21 +74,21 @@ func (b *budget) watch(root *jsonschema.Schema) error {
 				}
 			}
 		}
-		s.Format = b.counting(s, size(s)+sizes(here), sizes(each))
+		s.Format = b.countingFormat(s, size(s)+sizes(same), sizes(each))
 	}
 	return nil
 }
 
-// counting is a schema's format with the counting before it. One application
-// costs what it does itself and for each member or item; a child that ends
-// before its own format is reached has been paid for by its parent.
-func (b *budget) counting(s *jsonschema.Schema, once, each int) *jsonschema.Format {
+// countingFormat wraps a schema's format with counting. A schema costs once for
+// itself and each for every member or item. The parent pays for a child that fails
+// before its own format is reached.
+func (b *schemaBudget) countingFormat(s *jsonschema.Schema, once, each int) *jsonschema.Format {
 	inner := s.Format
 	name := ""
 	if inner != nil {
 		name = inner.Name
 	}
-	if name == "regex" { // would compile what a stranger wrote, unbounded
+	if name == "regex" { // it would compile an untrusted pattern without a limit
 		inner = nil
 	}
 	return &jsonschema.Format{Name: name, Validate: func(v any) error {
@@ -118,18 +117,17 @@ func (b *budget) counting(s *jsonschema.Schema, once, each int) *jsonschema.Form
 	}}
 }
 
-// children are the schemas inside a schema: those that apply to the same
-// value, and those that may apply to each of its members or items. Properties
-// are left out.
-func children(s *jsonschema.Schema) (here, each []*jsonschema.Schema) {
-	here = append(here, s.AllOf...)
-	here = append(here, s.AnyOf...)
-	here = append(here, s.OneOf...)
-	here = append(here, values(s.DependentSchemas)...)
-	here = append(here, s.Ref, s.Not, s.If, s.Then, s.Else, s.ContentSchema)
+// children returns the subschemas that apply to the same value, and those that may
+// apply to each of its members or items. It leaves out properties.
+func children(s *jsonschema.Schema) (same, each []*jsonschema.Schema) {
+	same = append(same, s.AllOf...)
+	same = append(same, s.AnyOf...)
+	same = append(same, s.OneOf...)
+	same = append(same, values(s.DependentSchemas)...)
+	same = append(same, s.Ref, s.Not, s.If, s.Then, s.Else, s.ContentSchema)
 	for _, dependency := range s.Dependencies {
 		if child, ok := dependency.(*jsonschema.Schema); ok {
-			here = append(here, child)
+			same = append(same, child)
 		}
 	}
 	each = append(each, s.PropertyNames, s.UnevaluatedProperties, s.Contains, s.Items2020, s.UnevaluatedItems)
@@ -141,11 +139,11 @@ func children(s *jsonschema.Schema) (here, each []*jsonschema.Schema) {
 		case *jsonschema.Schema:
 			each = append(each, child)
 		case []*jsonschema.Schema:
-			here = append(here, child...) // each applies to one item
+			same = append(same, child...) // each applies to one item
 		}
 	}
-	here = append(here, s.PrefixItems...)
-	return present(here), present(each)
+	same = append(same, s.PrefixItems...)
+	return present(same), present(each)
 }
 
 func present(list []*jsonschema.Schema) []*jsonschema.Schema {
@@ -166,7 +164,7 @@ func values(m map[string]*jsonschema.Schema) []*jsonschema.Schema {
 	return list
 }
 
-// size is what looking at a schema's own words costs.
+// size is the cost of a schema's own keywords.
 func size(s *jsonschema.Schema) int {
 	n := 1 + len(s.Required) + len(s.Dependencies) + len(s.DependentSchemas)
 	for _, names := range s.DependentRequired {
@@ -189,15 +187,15 @@ func sizes(list []*jsonschema.Schema) int {
 	return n
 }
 
-// pattern compiles a regular expression whose matching counts. The engine
-// takes time that grows with its program and the text, never more.
-func (b *budget) pattern(text string) (jsonschema.Regexp, error) {
+// compilePattern compiles a regular expression whose matching counts. Its time
+// grows with the size of its program and of the text.
+func (b *schemaBudget) compilePattern(text string) (jsonschema.Regexp, error) {
 	if len(text) > maxPattern {
 		return nil, fmt.Errorf("it has more than %d bytes", maxPattern)
 	}
 	parsed, err := syntax.Parse(text, syntax.Perl)
 	if err != nil && b.lenient {
-		return anything(text), nil
+		return unsupportedPattern(text), nil
 	}
 	if err != nil {
 		return nil, err
@@ -216,17 +214,16 @@ func (b *budget) pattern(text string) (jsonschema.Regexp, error) {
 	return &countingPattern{compiled, b, len(program.Inst)}, nil
 }
 
-// anything is a pattern of another engine's, such as one that looks ahead.
-type anything string
+// unsupportedPattern is a pattern that Go can't compile, such as a lookahead.
+type unsupportedPattern string
 
-func (p anything) String() string          { return string(p) }
-func (p anything) MatchString(string) bool { return true }
+func (p unsupportedPattern) String() string          { return string(p) }
+func (p unsupportedPattern) MatchString(string) bool { return true }
 
-// unread lets members be as they are whose names only a pattern of another
-// engine's tells.
-func unread(s *jsonschema.Schema) {
+// ignoreUnsupported accepts any value for the members of unsupported patterns.
+func ignoreUnsupported(s *jsonschema.Schema) {
 	for pattern := range s.PatternProperties {
-		if _, ok := pattern.(anything); ok {
+		if _, ok := pattern.(unsupportedPattern); ok {
 			s.PatternProperties[pattern] = &jsonschema.Schema{Location: s.Location}
 		}
 	}
@@ -234,7 +231,7 @@ func unread(s *jsonschema.Schema) {
 
 type countingPattern struct {
 	*regexp.Regexp
-	budget       *budget
+	budget       *schemaBudget
 	instructions int
 }
 
