@@ -196,7 +196,7 @@ func TestHTTPFailuresSayWhetherTheCallMayHaveHappened(t *testing.T) {
 		"a timeout":            {hanging, true, "no response within 1 s"},
 		"a slow body":          {dripping, true, "no response within 1 s"},
 		"a broken connection":  {breaking, true, "closed the connection"},
-		"a broken answer":      {halfway, true, "broke off"},
+		"a broken answer":      {halfway, true, "was cut off"},
 		"another protocol":     {serve(t, switching), true, "101 Switching Protocols"},
 		"nobody there":         {"http://" + closed.Addr().String(), false, "refused the connection"},
 		"no such name":         {"http://nowhere.invalid/", false, "nowhere.invalid"},

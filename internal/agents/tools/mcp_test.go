@@ -388,7 +388,7 @@ func TestMCPFailuresSayWhetherTheCallMayHaveHappened(t *testing.T) {
 		"a stream that ends": {misbehaves(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/event-stream")
 			_, _ = io.WriteString(w, ": nothing\n\n")
-		}), true, "broke off"},
+		}), true, "was cut off"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()

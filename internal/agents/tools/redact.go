@@ -28,46 +28,71 @@ func redact(text string, headers map[string]string) string {
 	return text
 }
 
-// redactPrefix redacts a text and shortens it to about n bytes, so that no part
-// of a value is left at the end. It reports whether the text is complete.
+// redactPrefix redacts the first n bytes of a text, including a value that begins
+// there and ends later. It reports whether that is the complete text.
 func redactPrefix(text string, headers map[string]string, n int) (_ string, complete bool) {
-	forms := secretForms(headers)
-	replacements := make([]string, 0, 2*len(forms))
-	longest := 0
-	for _, form := range forms {
-		replacements = append(replacements, form, redacted)
-		longest = max(longest, len(form))
-	}
 	complete = len(text) <= n
-	text = strings.NewReplacer(replacements...).Replace(text[:min(len(text), n+longest)])
-	if complete {
-		return text, true
+	n = len(trimTo(text, n))
+	var out strings.Builder
+	at := 0
+	for _, s := range findSecrets(text[:min(len(text), n+maxSecretForm)], headers) {
+		if s.from >= n {
+			break
+		}
+		if s.from >= at {
+			out.WriteString(text[at:s.from])
+			out.WriteString(redacted)
+		}
+		at = max(at, s.to)
 	}
-	// The last bytes may be a part of a value, which was not found.
-	return trimTo(text, min(n, len(text)-longest)), false
+	if at < n {
+		out.WriteString(text[at:n])
+	}
+	return out.String(), complete
 }
 
-// secretForms returns the headers' values in all forms, longest first: one value
-// may contain another.
-func secretForms(headers map[string]string) (forms []string) {
+type span struct{ from, to int }
+
+// findSecrets returns where a text contains the headers' values, in order. Spans
+// may overlap, because one value may contain another.
+func findSecrets(text string, headers map[string]string) (found []span) {
+	for form := range secretForms(headers) {
+		for at := 0; ; at += len(form) {
+			i := strings.Index(text[at:], form)
+			if i < 0 {
+				break
+			}
+			at += i
+			found = append(found, span{at, at + len(form)})
+		}
+	}
+	slices.SortFunc(found, func(a, b span) int { return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(b.to, a.to)) })
+	return found
+}
+
+// secretForms returns the headers' values in all forms.
+func secretForms(headers map[string]string) map[string]bool {
+	forms := map[string]bool{}
 	for _, value := range headers {
-		_, credentials, _ := strings.Cut(value, " ") // Bearer …
-		for _, secret := range []string{value, strings.TrimSpace(credentials)} {
+		scheme, credentials, _ := strings.Cut(value, " ") // Bearer …
+		for prefix, secret := range map[string]string{"": value, scheme + " ": strings.TrimSpace(credentials)} {
 			if len(secret) < minSecret {
 				continue
 			}
-			forms = append(forms, secret)
+			list := []string{secret}
 			for _, escaped := range []string{url.QueryEscape(secret), url.PathEscape(secret)} {
-				forms = append(forms, escaped, lowerEscapes(escaped))
+				list = append(list, escaped, lowerEscapes(escaped))
 			}
 			for _, e := range jsonEscapers {
 				escaped := e.escape(secret)
-				forms = append(forms, escaped, e.escape(escaped)) // also JSON in JSON
+				list = append(list, escaped, e.escape(escaped)) // also JSON in JSON
+			}
+			for _, form := range list {
+				forms[form], forms[prefix+form] = true, true
 			}
 		}
 	}
-	slices.SortFunc(forms, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
-	return slices.Compact(forms)
+	return forms
 }
 
 // lowerEscapes writes the hexadecimal digits of URL escapes in lower case.
