@@ -101,7 +101,7 @@ type Service struct {
 	db          *db.DB
 	ring        *keyring.Ring
 	gateway     *gateway.Gateway
-	complete    func(context.Context, gateway.Call) (*gateway.Answer, error)
+	complete    func(context.Context, gateway.Call) (*gateway.Response, error)
 	log         *audit.Log
 	guard       *safehttp.Guard
 	tools       *tools.Executor

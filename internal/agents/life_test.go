@@ -92,7 +92,7 @@ func TestRunSurvivesCrashesDecisionsAndTimeoutsInAnyOrder(t *testing.T) {
 		var l *life
 		s := newService(t, d, func() time.Time { return l.clock })
 		s.log, s.logDelay = newLog(t, d, d, nil), 0
-		s.complete = func(ctx context.Context, c gateway.Call) (*gateway.Answer, error) { return l.complete(ctx, c) }
+		s.complete = func(ctx context.Context, c gateway.Call) (*gateway.Response, error) { return l.complete(ctx, c) }
 		s.outcomes = db.NewQueue(s.group, true, func(ctx context.Context, tx *db.Tx, list []*outcome) error { return l.writeCheckpoint(ctx, tx, list) })
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { l.serveTool(r) }))
 		t.Cleanup(server.Close)
@@ -322,7 +322,7 @@ func (l *life) writeCheckpoint(ctx context.Context, tx *db.Tx, list []*outcome) 
 }
 
 // complete is the gateway: it logs its calls and charges for them.
-func (l *life) complete(ctx context.Context, c gateway.Call) (*gateway.Answer, error) {
+func (l *life) complete(ctx context.Context, c gateway.Call) (*gateway.Response, error) {
 	var requestID string
 	c.Record.Note(func(e *audit.Entry) { requestID = e.RequestID })
 	judging := strings.Contains(string(c.Body), judgeInstructions[:20])
@@ -366,7 +366,7 @@ func (l *life) complete(ctx context.Context, c gateway.Call) (*gateway.Answer, e
 		message = map[string]any{"content": nil, "tool_calls": calls}
 	}
 	body, err := json.Marshal(map[string]any{"choices": []any{map[string]any{"message": message}}})
-	return &gateway.Answer{Model: "m", Provider: "p", Body: body}, err
+	return &gateway.Response{Model: "m", Provider: "p", Body: body}, err
 }
 
 // checkModelCheckpoint reports a model call whose request ID is not stored.

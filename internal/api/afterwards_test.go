@@ -16,7 +16,7 @@ func TestAnswerLeavesBeforeWhatCanWait(t *testing.T) {
 	t.Parallel()
 	wait, done := make(chan struct{}), make(chan struct{})
 	srv := httptest.NewServer(edge(func(c *Call) {
-		c.modelCall(nil).Later(func() {
+		c.modelCall(nil).Defer(func() {
 			<-wait
 			close(done)
 		})
@@ -45,7 +45,7 @@ func TestPanicOfWhatCanWaitIsLogged(t *testing.T) {
 	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
 	w := httptest.NewRecorder()
 	edge(func(c *Call) {
-		c.modelCall(nil).Later(func() { panic("boom") })
+		c.modelCall(nil).Defer(func() { panic("boom") })
 		c.write(http.StatusOK, jsonType, []byte(`{}`))
 	}).ServeHTTP(w, httptest.NewRequest("GET", "/x", nil))
 	if w.Code != 200 || w.Body.String() != "{}" || !strings.Contains(log.String(), "boom") || !strings.Contains(log.String(), w.Header().Get("X-Request-Id")) {

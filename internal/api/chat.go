@@ -17,23 +17,23 @@ func createChatCompletion(c *Call) error {
 	if err := c.still(); err != nil {
 		return err
 	}
-	answer, err := c.s.Gateway.Chat(c.Context(), c.modelCall(body))
+	response, err := c.s.Gateway.Chat(c.Context(), c.modelCall(body))
 	if err != nil {
 		return err
 	}
-	c.success = append(c.success, headerLine{"Service-Model", answer.Model}, headerLine{"Service-Provider", answer.Provider})
-	if answer.Stream != nil {
-		return c.stream(answer.Stream)
+	c.success = append(c.success, headerLine{"Service-Model", response.Model}, headerLine{"Service-Provider", response.Provider})
+	if response.Stream != nil {
+		return c.stream(response.Stream)
 	}
-	c.success = append(c.success, headerLine{"Service-Credits", answer.Credits.String()})
-	c.send(http.StatusOK, jsonType, answer.Body)
+	c.success = append(c.success, headerLine{"Service-Credits", response.Credits.String()})
+	c.send(http.StatusOK, jsonType, response.Body)
 	return nil
 }
 
 // modelCall is the request as the gateway sees it.
 func (c *Call) modelCall(body []byte) gateway.Call {
 	return gateway.Call{Principal: c.Principal, Project: c.Project, Record: c.record, Body: body, Header: c.w.Header(), UseProject: c.createProject,
-		TraceParent: c.r.Header.Get("Traceparent"), Later: func(do func()) { c.later = append(c.later, do) }}
+		TraceParent: c.r.Header.Get("Traceparent"), Defer: func(do func()) { c.later = append(c.later, do) }}
 }
 
 // stream copies events to the client as they arrive. An error before the first

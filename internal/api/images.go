@@ -79,19 +79,19 @@ func isPicture(u providers.Upload) bool {
 }
 
 func (c *Call) images(body []byte, sources []providers.Upload, mask *providers.Upload) error {
-	order, err := gateway.ReadImages(body, len(sources))
+	params, err := gateway.ParseImageRequest(body, len(sources))
 	if err != nil {
 		return err
 	}
-	painting := gateway.Painting{Sources: sources, Mask: mask}
+	input := gateway.ImageInput{Sources: sources, Mask: mask}
 	var links []string
-	if order.AsURL {
-		painting.Keep = func(ctx context.Context, made *providers.ImageAnswer) (err error) {
+	if params.AsURL {
+		input.Store = func(ctx context.Context, made *providers.ImageAnswer) (err error) {
 			links, err = c.storeImages(ctx, made.Images)
 			return err
 		}
 	}
-	answer, made, err := c.s.Gateway.Images(c.Context(), c.modelCall(body), painting)
+	answer, made, err := c.s.Gateway.Images(c.Context(), c.modelCall(body), input)
 	if err != nil {
 		return err
 	}
@@ -100,7 +100,7 @@ func (c *Call) images(body []byte, sources []providers.Upload, mask *providers.U
 	out := imagesObject{Created: c.s.Now().Unix(), Data: make([]imageObject, len(made.Images))}
 	for i, p := range made.Images {
 		out.Data[i].RevisedPrompt = p.RevisedPrompt
-		if order.AsURL {
+		if params.AsURL {
 			out.Data[i].URL = links[i]
 		} else {
 			out.Data[i].B64JSON = base64.StdEncoding.EncodeToString(p.Data)

@@ -23,7 +23,7 @@ func (c *Call) from() media.From {
 // createJob makes a job of an order: its price is reserved first, and the job
 // has the reservation from the transaction on that stores it.
 func (c *Call) createJob(identity []byte, order func() (*media.Order, error)) error {
-	if err := c.s.Gateway.Admit(c.modelCall(nil)); err != nil {
+	if err := c.s.Gateway.CheckRateLimit(c.modelCall(nil)); err != nil {
 		return err
 	}
 	var o *media.Order

@@ -23,17 +23,17 @@ func createResponse(c *Call) error {
 	}
 	r.ID = c.id
 	call := c.modelCall(r.Chat)
-	call.Shape = r.Answer
-	answer, err := c.s.Gateway.Chat(c.Context(), call)
+	call.TransformBody = r.Answer
+	response, err := c.s.Gateway.Chat(c.Context(), call)
 	if err != nil {
 		return r.Fault(err)
 	}
-	c.success = append(c.success, headerLine{"Service-Model", answer.Model}, headerLine{"Service-Provider", answer.Provider})
-	if answer.Stream != nil {
-		return c.streamResponse(r, answer.Stream)
+	c.success = append(c.success, headerLine{"Service-Model", response.Model}, headerLine{"Service-Provider", response.Provider})
+	if response.Stream != nil {
+		return c.streamResponse(r, response.Stream)
 	}
-	c.success = append(c.success, headerLine{"Service-Credits", answer.Credits.String()})
-	c.send(http.StatusOK, jsonType, answer.Body)
+	c.success = append(c.success, headerLine{"Service-Credits", response.Credits.String()})
+	c.send(http.StatusOK, jsonType, response.Body)
 	return nil
 }
 

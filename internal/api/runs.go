@@ -23,7 +23,7 @@ func createRun(c *Call) error {
 	if err != nil {
 		return err
 	}
-	if err := c.s.Gateway.Admit(c.modelCall(nil)); err != nil {
+	if err := c.s.Gateway.CheckRateLimit(c.modelCall(nil)); err != nil {
 		return err
 	}
 	order, err := c.s.Agents.Draft(agents.Caller{Principal: c.Principal, Project: c.Project, RequestID: c.id, IP: c.ip.String()}, in)

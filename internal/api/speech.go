@@ -17,18 +17,18 @@ func createSpeech(c *Call) error {
 	if err := c.still(); err != nil {
 		return err
 	}
-	answer, err := c.s.Gateway.Speech(c.Context(), c.modelCall(body))
+	response, err := c.s.Gateway.Speech(c.Context(), c.modelCall(body))
 	if err != nil {
 		return err
 	}
-	c.success = append(c.success, headerLine{"Service-Model", answer.Model}, headerLine{"Service-Provider", answer.Provider})
-	return c.sound(answer.Sound)
+	c.success = append(c.success, headerLine{"Service-Model", response.Model}, headerLine{"Service-Provider", response.Provider})
+	return c.sound(response.Audio)
 }
 
 // sound copies a file to the client as it is made. An error before its first
 // byte is an ordinary answer; after it, the connection is dropped: there is no
 // other way to say that the file is not whole.
-func (c *Call) sound(s *gateway.Sound) error {
+func (c *Call) sound(s *gateway.Audio) error {
 	defer s.Close()
 	buf := make([]byte, 32<<10)
 	n, err := io.ReadAtLeast(s, buf, 1)

@@ -181,7 +181,7 @@ func (a *instance) build(ctx context.Context, now func() time.Time) (err error) 
 		return err
 	}
 	a.gateway = gateway.New(gateway.Options{Catalog: models, Simulator: simulator.New(simulator.Options{}), Upstreams: upstreams(a.cfg), Routes: routes(a.cfg),
-		Ledger: a.ledger, Budgets: directory, Limiter: limiter, Rates: rates(a.cfg.Limits), DefaultMaxOutput: int64(a.cfg.Gateway.DefaultMaxOutput),
+		Ledger: a.ledger, Budgets: directory.Budgets, Limiter: limiter, Rates: rates(a.cfg.Limits), DefaultMaxOutput: int64(a.cfg.Gateway.DefaultMaxOutput),
 		Strict: a.cfg.Audit.Strict, Now: now, Observe: a.telemetry.observe})
 	jobs := media.New(media.Options{DB: d, Files: a.files, Gateway: a.gateway, Books: bookkeeper, Publisher: a.events, Node: a.node.ID,
 		PerLane: a.cfg.Media.PerWorkspace, Slots: a.cfg.Media.Concurrency, Deadline: a.cfg.Media.Deadline, PollEvery: a.cfg.Media.PollInterval, Now: now})

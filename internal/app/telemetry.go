@@ -232,10 +232,10 @@ func attributes(o gateway.Observation) []attribute.KeyValue {
 
 // bounded leaves out the names that callers make up: a metric keeps each for good.
 func bounded(o gateway.Observation) gateway.Observation {
-	if !o.Named {
+	if !o.RequestedKnown {
 		o.Requested = otherModel
 	}
-	if !o.Known {
+	if !o.ModelKnown {
 		o.Model = otherModel
 	}
 	return o

@@ -16,7 +16,7 @@ import (
 	"turnpike/internal/gateway"
 )
 
-var observed = gateway.Observation{Operation: "chat", Environment: "live", Provider: "openai", Requested: "auto", Named: true, Model: "gpt-4o-mini", Known: true,
+var observed = gateway.Observation{Operation: "chat", Environment: "live", Provider: "openai", Requested: "auto", RequestedKnown: true, Model: "gpt-4o-mini", ModelKnown: true,
 	Started: time.Now().Add(-time.Second), FirstByte: 200 * time.Millisecond, Duration: time.Second, Input: 10, Output: 5, Credits: credits.Credit / 2,
 	Attempts:    []gateway.Attempt{{Provider: "groq", Model: "x", Outcome: "rate_limited"}, {Provider: "openai", Model: "gpt-4o-mini", Outcome: gateway.AttemptOK}},
 	TraceParent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}
@@ -24,7 +24,7 @@ var observed = gateway.Observation{Operation: "chat", Environment: "live", Provi
 // TestMetricsKeepNoNamesOfCallers: each would be kept for good.
 func TestMetricsKeepNoNamesOfCallers(t *testing.T) {
 	t.Parallel()
-	o := bounded(gateway.Observation{Requested: "auto", Named: true, Model: "gpt-4o-mini", Known: true})
+	o := bounded(gateway.Observation{Requested: "auto", RequestedKnown: true, Model: "gpt-4o-mini", ModelKnown: true})
 	if o.Requested != "auto" || o.Model != "gpt-4o-mini" {
 		t.Errorf("known names become %s and %s", o.Requested, o.Model)
 	}
@@ -41,7 +41,7 @@ func TestCallsAreCountedForPrometheus(t *testing.T) {
 	}
 	m.observe(observed)
 	invented := observed
-	invented.Known, invented.Model, invented.Failure = false, "whatever a caller writes", "upstream_error"
+	invented.ModelKnown, invented.Model, invented.Failure = false, "whatever a caller writes", "upstream_error"
 	m.observe(invented)
 	const want = `
 		# HELP turnpike_model_calls_total Model calls that have ended, by how; the result is ok or an error code.

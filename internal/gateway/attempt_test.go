@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,213 +18,201 @@ import (
 	"turnpike/internal/spend"
 )
 
-// TestFallback: what goes on to the next provider, what is tried again where
-// there is no other, and what the caller is told.
-func TestFallback(t *testing.T) {
+// It checks what goes on to the next provider, what is retried at the only one, and which code the
+// client gets.
+func TestProviderFailureFallsBackOrRetries(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		failure providers.Failure
-		next    bool // the next provider is asked
-		again   bool // the only one is asked again
+		next    bool // the next provider is called
+		retry   bool // the only provider is retried
 		code    fault.Code
 	}{
-		"connect":         {providers.Failure{Kind: providers.KindConnect}, true, true, fault.Upstream},
-		"our own timeout": {providers.Failure{Kind: providers.KindTimeout}, true, false, fault.UpstreamTimeout},
-		"408":             {providers.Failure{Kind: providers.KindTimeout, Status: 408}, true, true, fault.UpstreamTimeout},
-		"409":             {providers.Failure{Kind: providers.KindServer, Status: 409}, true, true, fault.Upstream},
-		"429":             {providers.Failure{Kind: providers.KindRateLimited, Status: 429}, true, true, fault.Overloaded},
-		"429 for long":    {providers.Failure{Kind: providers.KindRateLimited, Status: 429, RetryAfter: time.Minute}, true, false, fault.Overloaded},
-		"500":             {providers.Failure{Kind: providers.KindServer, Status: 500}, true, true, fault.Upstream},
-		"503":             {providers.Failure{Kind: providers.KindOverloaded, Status: 503}, true, true, fault.Overloaded},
-		"401":             {providers.Failure{Kind: providers.KindAuth, Status: 401}, true, false, fault.Upstream},
-		"404":             {providers.Failure{Kind: providers.KindNoModel, Status: 404}, true, false, fault.Upstream},
-		"400":             {providers.Failure{Kind: providers.KindInvalid, Status: 400, Param: "top_k"}, false, false, fault.InvalidParameter},
-		"too long":        {providers.Failure{Kind: providers.KindInvalid, Status: 400, Err: errors.New("This model's maximum context length is 8192 tokens.")}, false, false, fault.ContextLengthExceeded},
-		"garbage":         {providers.Failure{Kind: providers.KindProtocol}, true, false, fault.Upstream},
-		"cut":             {providers.Failure{Kind: providers.KindCut}, true, false, fault.Upstream},
-		"our own fault":   {providers.Failure{Kind: providers.KindLocal}, false, false, fault.Overloaded},
+		"connect":          {providers.Failure{Kind: providers.KindConnect}, true, true, fault.Upstream},
+		"local timeout":    {providers.Failure{Kind: providers.KindTimeout}, true, false, fault.UpstreamTimeout},
+		"408":              {providers.Failure{Kind: providers.KindTimeout, Status: 408}, true, true, fault.UpstreamTimeout},
+		"409":              {providers.Failure{Kind: providers.KindServer, Status: 409}, true, true, fault.Upstream},
+		"429":              {providers.Failure{Kind: providers.KindRateLimited, Status: 429}, true, true, fault.Overloaded},
+		"long Retry-After": {providers.Failure{Kind: providers.KindRateLimited, Status: 429, RetryAfter: time.Minute}, true, false, fault.Overloaded},
+		"500":              {providers.Failure{Kind: providers.KindServer, Status: 500}, true, true, fault.Upstream},
+		"503":              {providers.Failure{Kind: providers.KindOverloaded, Status: 503}, true, true, fault.Overloaded},
+		"401":              {providers.Failure{Kind: providers.KindAuth, Status: 401}, true, false, fault.Upstream},
+		"404":              {providers.Failure{Kind: providers.KindNoModel, Status: 404}, true, false, fault.Upstream},
+		"400":              {providers.Failure{Kind: providers.KindInvalid, Status: 400, Param: "top_k"}, false, false, fault.InvalidParameter},
+		"too long":         {providers.Failure{Kind: providers.KindInvalid, Status: 400, Err: errors.New("This model's maximum context length is 8192 tokens.")}, false, false, fault.ContextLengthExceeded},
+		"invalid response": {providers.Failure{Kind: providers.KindProtocol}, true, false, fault.Upstream},
+		"cut":              {providers.Failure{Kind: providers.KindCut}, true, false, fault.Upstream},
+		"local failure":    {providers.Failure{Kind: providers.KindLocal}, false, false, fault.Overloaded},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			base := newRig(t, nil)
-			for _, body := range []string{plainCall, streamedCall} {
-				bad, good := doer("bad", fails(tt.failure)), doer("good", says(10, 5))
-				two := base.serving(t, []providers.Provider{bad, good})
-				two.upstreams[0].Weight = 1 << 40 // the first is asked first
+			base := newFixture(t, nil)
+			for _, body := range []string{plainBody, streamBody} {
+				bad, good := newFake("bad", fail(tt.failure)), newFake("good", respond(10, 5))
+				two := base.withProviders(t, []providers.Provider{bad, good})
+				two.upstreams[0].Weight = 1 << 40 // the first comes first
 				out := two.chat(body)
-				if asked := good.calls() == 1; asked != tt.next || (out.err == nil) != tt.next {
-					t.Errorf("the next was asked %d times: %v", good.calls(), out.err)
+				if called := good.calls() == 1; called != tt.next || (out.err == nil) != tt.next {
+					t.Errorf("next provider called %d times, want %t (%v)", good.calls(), tt.next, out.err)
 				}
 				if tt.next && (out.Provider != "good" || !strings.Contains(out.Attempts, string(tt.failure.Kind)) || !strings.Contains(out.Attempts, `"ok"`)) {
-					t.Errorf("%s answered after %s", out.Provider, out.Attempts)
+					t.Errorf("%s upstreamResponse after %s", out.Provider, out.Attempts)
 				}
 				if tt.next && (out.Charged != 20_000 || out.Source != "provider") {
-					t.Errorf("charged %d by %s", out.Charged, out.Source)
+					t.Errorf("charged %d by %s, want 20000 by provider", out.Charged, out.Source)
 				}
 			}
-			only := doer("only", fails(tt.failure))
-			one := base.serving(t, []providers.Provider{only})
-			out := one.chat(plainCall)
+			only := newFake("only", fail(tt.failure))
+			one := base.withProviders(t, []providers.Provider{only})
+			out := one.chat(plainBody)
 			if out.code != string(tt.code) || out.Charged != 0 || out.Source != "" {
-				t.Errorf("got %q, charged %d by %q", out.code, out.Charged, out.Source)
+				t.Errorf("got %q, charged %d by %q; want %q and no charge", out.code, out.Charged, out.Source, tt.code)
 			}
 			want := 1
-			if tt.again {
-				want += sameAgain
+			if tt.retry {
+				want += len(retryPauses)
 			}
 			if only.calls() != want || strings.Count(out.Attempts, `"provider"`) != want {
-				t.Errorf("asked %d times, expected %d: %s", only.calls(), want, out.Attempts)
+				t.Errorf("called %d times, want %d: %s", only.calls(), want, out.Attempts)
 			}
 			if f, _ := fault.As(out.err); tt.code == fault.Overloaded && f.RetryAfter < max(time.Second, tt.failure.RetryAfter) {
-				t.Errorf("the caller may come again in %s", f.RetryAfter)
+				t.Errorf("got Retry-After %s, want at least the provider's", f.RetryAfter)
 			}
-			if strings.Contains(out.err.Error(), "as the test says") && !strings.Contains(fmt.Sprint(errors.Unwrap(out.err)), "as the test says") {
-				t.Errorf("the provider's words reach the caller: %v", out.err)
+			if strings.Contains(out.err.Error(), "test failure") && !strings.Contains(fmt.Sprint(errors.Unwrap(out.err)), "test failure") {
+				t.Errorf("the provider's message reaches the client: %v", out.err)
 			}
 		})
 	}
 }
 
-func TestRetryWaitsAsLongAsAsked(t *testing.T) {
+func TestRetryHonorsRetryAfter(t *testing.T) {
 	t.Parallel()
-	p := doer("one", fails(providers.Failure{Kind: providers.KindOverloaded, Status: 503, RetryAfter: 700 * time.Millisecond}), says(1, 1))
-	begun := time.Now()
-	if out := newRig(t, []providers.Provider{p}).chat(plainCall); out.err != nil || p.calls() != 2 {
-		t.Errorf("asked %d times: %v", p.calls(), out.err)
-	}
-	if took := time.Since(begun); took < 700*time.Millisecond {
-		t.Errorf("asked again after %s", took)
+	p := newFake("one", fail(providers.Failure{Kind: providers.KindOverloaded, Status: 503, RetryAfter: 700 * time.Millisecond}), respond(1, 1))
+	r := newFixture(t, []providers.Provider{p})
+	if out := r.chat(plainBody); out.err != nil || p.calls() != 2 || !slices.Equal(*r.pauses, []time.Duration{700 * time.Millisecond}) {
+		t.Errorf("called %d times with pauses %v, want 2 with 700ms (%v)", p.calls(), *r.pauses, out.err)
 	}
 }
 
-// TestRefusalOfAProvidersOwnGoesToTheCaller: what it can say better than the
-// upstream, in words of ours.
-func TestRefusalOfAProvidersOwnGoesToTheCaller(t *testing.T) {
+func TestProviderValidationErrorReachesClient(t *testing.T) {
 	t.Parallel()
-	p := doer("one", func(context.Context, *providers.ChatRequest) (*providers.Answer, error) {
-		return nil, fault.Invalid("n", "n must be 1 here")
+	p := newFake("one", func(context.Context, *providers.ChatRequest) (*providers.Answer, error) {
+		return nil, fault.Invalid("n", "n must be 1.")
 	})
-	if out := newRig(t, []providers.Provider{p, doer("two", says(1, 1))}).chat(`{"model":"small","models":["large"],"messages":[]}`); out.code != "invalid_parameter" && out.err != nil {
+	if out := newFixture(t, []providers.Provider{p}).chat(plainBody); out.code != "invalid_parameter" {
 		t.Errorf("got %v", out.err)
 	}
-	odd := doer("one", func(context.Context, *providers.ChatRequest) (*providers.Answer, error) {
+	odd := newFake("one", func(context.Context, *providers.ChatRequest) (*providers.Answer, error) {
 		return nil, errors.New("odd")
 	})
-	if out := newRig(t, []providers.Provider{odd}).chat(plainCall); out.code != "upstream_error" {
+	if out := newFixture(t, []providers.Provider{odd}).chat(plainBody); out.code != "upstream_error" {
 		t.Errorf("got %v", out.err)
 	}
 }
 
-// TestProviderIsToldBothNamesOfAModel: its own may be a deployment's, which says
-// nothing of what the model takes.
-func TestProviderIsToldBothNamesOfAModel(t *testing.T) {
+// The upstream name may be a deployment's, which doesn't tell what the model supports.
+func TestProviderReceivesUpstreamNameAndModelID(t *testing.T) {
 	t.Parallel()
-	p := doer("one", says(10, 5))
-	r := newRig(t, []providers.Provider{p}, catalog.Supplier{Models: []catalog.Supply{{ID: "gpt-5", Upstream: "team-gpt-5", Price: dollars(1, 2)}}})
-	if out := r.chat(strings.Replace(plainCall, "small", "gpt-5", 1)); out.err != nil || p.asked[0].Model != "team-gpt-5" || p.asked[0].ID != "gpt-5" {
-		t.Errorf("it was told %+v, %v", p.asked, out.err)
+	p := newFake("one", respond(10, 5))
+	r := newFixture(t, []providers.Provider{p}, catalog.Supplier{Models: []catalog.Supply{{ID: "gpt-5", Upstream: "team-gpt-5", Price: dollars(1, 2)}}})
+	if out := r.chat(strings.Replace(plainBody, "small", "gpt-5", 1)); out.err != nil || p.requests[0].Model != "team-gpt-5" || p.requests[0].ID != "gpt-5" {
+		t.Errorf("provider got %+v, want team-gpt-5 and gpt-5 (%v)", p.requests, out.err)
 	}
 }
 
-// TestClientThatLeaves pays for what a provider was given, and for nothing if
-// none was.
-func TestClientThatLeaves(t *testing.T) {
+func TestDisconnectedClientPaysForInputOnlyIfSent(t *testing.T) {
 	t.Parallel()
 	ctx, leave := context.WithCancel(t.Context())
-	waits := doer("one", func(ctx context.Context, _ *providers.ChatRequest) (*providers.Answer, error) {
+	waits := newFake("one", func(ctx context.Context, _ *providers.ChatRequest) (*providers.Answer, error) {
 		leave()
 		<-ctx.Done()
 		return nil, ctx.Err()
 	})
-	r := newRig(t, []providers.Provider{waits})
-	out := r.chatIn(ctx, plainCall)
-	about := aboutTokens(int64(len(plainCall)) + frameTokens)
+	r := newFixture(t, []providers.Provider{waits})
+	out := r.chatIn(ctx, plainBody)
+	about := estimateTokens(int64(len(plainBody)) + frameTokens)
 	if out.code != "canceled" || out.Source != "partial" || out.Input != about || out.Charged != credits.Micro(about*1000) {
-		t.Errorf("%+v", out)
+		t.Errorf("got %+v", out)
 	}
-	if out := r.chatIn(ctx, plainCall); out.code != "canceled" || out.Charged != 0 || waits.calls() != 1 {
-		t.Errorf("one that had left before was asked %d times: %+v", waits.calls(), out)
+	if out := r.chatIn(ctx, plainBody); out.code != "canceled" || out.Charged != 0 || waits.calls() != 1 {
+		t.Errorf("client that had already left: %d calls, %+v", waits.calls(), out)
 	}
 
 	ctx, leave = context.WithCancel(t.Context())
-	refuses := doer("one", func(context.Context, *providers.ChatRequest) (*providers.Answer, error) {
+	refuses := newFake("one", func(context.Context, *providers.ChatRequest) (*providers.Answer, error) {
 		leave()
 		return nil, &providers.Failure{Kind: providers.KindConnect, Err: errors.New("refused")}
 	})
-	if out := newRig(t, []providers.Provider{refuses}).chatIn(ctx, plainCall); out.code != "canceled" || refuses.calls() != 1 {
-		t.Errorf("%+v", out)
+	if out := newFixture(t, []providers.Provider{refuses}).chatIn(ctx, plainBody); out.code != "canceled" || refuses.calls() != 1 {
+		t.Errorf("got %+v", out)
 	}
 }
 
-func TestDeadlineIsATimeoutOfTheUpstream(t *testing.T) {
+func TestDeadlineIsReportedAsUpstreamTimeout(t *testing.T) {
 	t.Parallel()
-	waits := doer("one", func(ctx context.Context, _ *providers.ChatRequest) (*providers.Answer, error) {
+	waits := newFake("one", func(ctx context.Context, _ *providers.ChatRequest) (*providers.Answer, error) {
 		<-ctx.Done()
 		return nil, &providers.Failure{Kind: providers.KindTimeout, Err: ctx.Err()}
 	})
-	r := newRig(t, []providers.Provider{waits})
-	r.budget = nil // the store is not asked
+	r := newFixture(t, []providers.Provider{waits})
+	r.budget = nil // don't read the database
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if out := r.chatIn(ctx, plainCall); out.code != "upstream_timeout" || out.Charged != 0 {
-		t.Errorf("%+v", out)
+	if out := r.chatIn(ctx, plainBody); out.code != "upstream_timeout" || out.Charged != 0 {
+		t.Errorf("got %+v", out)
 	}
 }
 
-// TestPanicsLeaveNothingBehind: the edge turns a panic into an answer and
-// settles the entry.
-func TestPanicsLeaveNothingBehind(t *testing.T) {
+func TestProviderPanicReleasesReservationAndSlot(t *testing.T) {
 	t.Parallel()
-	for name, do := range map[string]doing{
-		"in the call":     func(context.Context, *providers.ChatRequest) (*providers.Answer, error) { panic("as the test says") },
-		"at the start":    streams(&fakeStream{panics: true}),
-		"inside a stream": streams(&fakeStream{chunks: []providers.Chunk{said("a")}, panics: true}),
+	for name, do := range map[string]chatFunc{
+		"in the call":     func(context.Context, *providers.ChatRequest) (*providers.Answer, error) { panic("test failure") },
+		"at the start":    respondStream(&fakeStream{panics: true}),
+		"inside a stream": respondStream(&fakeStream{chunks: []providers.Chunk{textChunk("a")}, panics: true}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, []providers.Provider{doer("one", do)})
-			c := r.open()
-			c.Body = []byte(streamedCall)
+			r := newFixture(t, []providers.Provider{newFake("one", do)})
+			c := r.newCall()
+			c.Body = []byte(streamBody)
 			func() {
 				defer func() {
 					if recover() == nil {
-						t.Error("there was no panic")
+						t.Error("no panic")
 					}
 				}()
-				answer, err := r.Chat(t.Context(), c)
+				response, err := r.Chat(t.Context(), c)
 				if err != nil {
 					t.Fatal(err)
 				}
-				defer answer.Stream.Close()
-				_, _ = drain(answer.Stream)
+				defer response.Stream.Close()
+				_, _ = readAll(response.Stream)
 			}()
 			r.settle(c, &outcome{})
 		})
 	}
 }
 
-// TestStrictCallsNobodyUnrecorded: while the log cannot be written no provider
-// is asked, and afterwards nothing is left set aside.
-func TestStrictCallsNobodyUnrecorded(t *testing.T) {
+func TestStrictModeNeverCallsProviderBeforeLogging(t *testing.T) {
 	t.Parallel()
-	p := doer("one", says(10, 5))
-	r := newRig(t, []providers.Provider{p})
+	p := newFake("one", respond(10, 5))
+	r := newFixture(t, []providers.Provider{p})
 	r.strict = true
-	if out := r.chat(plainCall); out.err != nil || p.calls() != 1 {
-		t.Fatalf("%+v", out)
+	if out := r.chat(plainBody); out.err != nil || p.calls() != 1 {
+		t.Fatalf("got %+v", out)
 	}
 	r.env = accounts.Test
 	if out := r.chat(`{"model":"gpt-4o-mini","messages":[{"role":"user","content":"hi"}]}`); out.err != nil || out.Charged != 0 || out.Source != "provider" {
-		t.Errorf("%+v", out)
+		t.Errorf("got %+v", out)
 	}
 
 	r.env = accounts.Live
 	caps := []spend.Cap{{Account: spend.Account{Level: spend.Workspace, ID: r.workspace}, Limit: r.budget}}
-	lease, err := r.ledger.Reserve(t.Context(), caps, 50*credits.Credit, time.Now()) // the call must not need the store for its own
+	warmUp, err := r.ledger.Reserve(t.Context(), caps, 50*credits.Credit, time.Now()) // so that the call needs no lease of its own
 	if err != nil {
 		t.Fatal(err)
 	}
-	lease.Release()
+	warmUp.Release()
 	held, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		_ = r.db.Write(context.Background(), func(*db.Tx) error {
@@ -233,109 +222,105 @@ func TestStrictCallsNobodyUnrecorded(t *testing.T) {
 		})
 	}()
 	<-held
-	c := r.open()
-	c.Body = []byte(plainCall)
+	c := r.newCall()
+	c.Body = []byte(plainBody)
 	var out outcome
-	out.Answer, out.err = r.Chat(t.Context(), c)
+	out.Response, out.err = r.Chat(t.Context(), c)
 	close(done)
 	if r.settle(c, &out); !errors.Is(out.err, db.ErrUnavailable) || p.calls() != 1 || out.Charged != 0 || out.Reserved == 0 {
-		t.Errorf("the provider was asked %d times: %+v", p.calls(), out)
+		t.Errorf("provider called %d times, want 1: %+v", p.calls(), out)
 	}
 	if seen := r.observed(); len(seen) != 3 || seen[2].Failure != string(fault.StorageUnavailable) {
-		t.Errorf("the calls are observed as %+v", seen)
+		t.Errorf("observed %+v", seen)
 	}
 }
 
-// TestNobodyCoolsDownForWhatIsOurOwnFault: the provider is asked first again as
-// soon as there are descriptors.
-func TestNobodyCoolsDownForWhatIsOurOwnFault(t *testing.T) {
+func TestLocalFailureDoesNotCoolDownProvider(t *testing.T) {
 	t.Parallel()
-	p := doer("p", fails(providers.Failure{Kind: providers.KindLocal}))
-	r := newRig(t, []providers.Provider{p})
+	p := newFake("p", fail(providers.Failure{Kind: providers.KindLocal}))
+	r := newFixture(t, []providers.Provider{p})
 	for range 3 {
-		out := r.chat(plainCall)
+		out := r.chat(plainBody)
 		if f, ok := fault.As(out.err); !ok || !strings.Contains(f.Message, "file descriptors") || out.Charged != 0 {
 			t.Errorf("charged %d: %v", out.Charged, out.err)
 		}
 	}
-	for at, h := range r.healths.listed {
+	for key, h := range r.health.listed {
 		if h.rank(time.Now()) != 0 {
-			t.Errorf("%v cools down", at)
+			t.Errorf("%v is cooling down", key)
 		}
 	}
 }
 
-func TestHealth(t *testing.T) {
+func TestHealthCooldownAndLatency(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1000, 0)
 	server := &providers.Failure{Kind: providers.KindServer}
 	h := &health{}
-	h.failed(server, now)
+	h.recordFailure(server, now)
 	if h.rank(now) != 0 {
-		t.Error("one failure cools")
+		t.Error("cooling down after one failure")
 	}
-	h.failed(server, now)
+	h.recordFailure(server, now)
 	if h.rank(now) != 1 || h.rank(now.Add(5*time.Second)) != 0 {
-		t.Error("two failures do not cool for five seconds")
+		t.Error("two failures do not cool down for 5 seconds")
 	}
-	h.worked(now.Add(-time.Second))
+	h.recordSuccess(now.Add(-time.Second))
 	if h.rank(now) != 1 {
-		t.Error("a call from before the failure has ended the cool-down")
+		t.Error("a call from before the failure ended the cooldown")
 	}
-	h.worked(now.Add(time.Second))
+	h.recordSuccess(now.Add(time.Second))
 	if h.rank(now) != 0 {
-		t.Error("a call after the failure has not ended the cool-down")
+		t.Error("a call after the failure did not end the cooldown")
 	}
-	h.failed(&providers.Failure{Kind: providers.KindRateLimited, RetryAfter: time.Minute}, now)
+	h.recordFailure(&providers.Failure{Kind: providers.KindRateLimited, RetryAfter: time.Minute}, now)
 	if h.rank(now.Add(59*time.Second)) != 1 || h.rank(now.Add(time.Minute)) != 0 {
-		t.Error("it does not cool for as long as the provider asked")
+		t.Error("the cooldown does not follow Retry-After")
 	}
-	h.failed(&providers.Failure{Kind: providers.KindRateLimited, RetryAfter: 24 * time.Hour}, now)
-	if h.rank(now.Add(maxCoolDown)) != 0 {
-		t.Error("it cools for as long as anybody asks")
+	h.recordFailure(&providers.Failure{Kind: providers.KindRateLimited, RetryAfter: 24 * time.Hour}, now)
+	if h.rank(now.Add(maxCooldown)) != 0 {
+		t.Error("the cooldown exceeds the maximum")
 	}
 	h = &health{}
-	if h.refused(); h.expected() != noPace {
-		t.Error("a model that refuses is tried again to learn of it")
+	if h.recordRejection(); h.expectedLatency() != latencyUnknown {
+		t.Error("a rejecting model counts as fast")
 	}
-	if h.begun(time.Second); h.expected() != time.Second {
-		t.Error("the first answer is not what is expected")
+	if h.recordFirstByte(time.Second); h.expectedLatency() != time.Second {
+		t.Error("the first latency is not the expected one")
 	}
-	if h.begun(2 * time.Second); h.expected() != 1200*time.Millisecond {
-		t.Errorf("expected is %s", h.expected())
+	if h.recordFirstByte(2 * time.Second); h.expectedLatency() != 1200*time.Millisecond {
+		t.Errorf("got latency %s, want 1.2s", h.expectedLatency())
 	}
 }
 
-func TestHealthsAreBounded(t *testing.T) {
+func TestUnlistedModelsDoNotEvictListedHealth(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1000, 0)
 	clock := func() time.Time { return now }
-	s := healths{listed: map[spot]*health{{"a", "known"}: {}}, others: map[spot]*health{}}
-	known, failing := s.of(spot{"a", "known"}, clock), s.of(spot{"a", "failing"}, clock)
-	failing.failed(&providers.Failure{Kind: providers.KindAuth}, now)
-	for i := range 3 * maxOthers {
-		s.of(spot{"a", fmt.Sprint(i)}, clock)
-		if len(s.others) > maxOthers {
-			t.Fatalf("%d are remembered", len(s.others))
+	s := healthTable{listed: map[modelKey]*health{{"a", "known"}: {}}, unlisted: map[modelKey]*health{}}
+	known, failing := s.get(modelKey{"a", "known"}, clock), s.get(modelKey{"a", "failing"}, clock)
+	failing.recordFailure(&providers.Failure{Kind: providers.KindAuth}, now)
+	for i := range 3 * maxUnlisted {
+		s.get(modelKey{"a", fmt.Sprint(i)}, clock)
+		if len(s.unlisted) > maxUnlisted {
+			t.Fatalf("%d unlisted models are kept", len(s.unlisted))
 		}
 	}
-	if s.of(spot{"a", "known"}, clock) != known || s.of(spot{"a", "failing"}, clock) != failing {
-		t.Error("made-up names push out what is known")
+	if s.get(modelKey{"a", "known"}, clock) != known || s.get(modelKey{"a", "failing"}, clock) != failing {
+		t.Error("invented names evict listed or failing models")
 	}
 }
 
-// TestStreamsThatBreakCoolDown: a provider that begins well and always breaks
-// off is failing too.
-func TestStreamsThatBreakCoolDown(t *testing.T) {
+func TestBrokenStreamsCoolDownProvider(t *testing.T) {
 	t.Parallel()
-	p := doer("one", streams(&fakeStream{chunks: []providers.Chunk{said("a")}, end: &providers.Failure{Kind: providers.KindCut, Err: errors.New("cut")}}))
-	r := newRig(t, []providers.Provider{p})
+	p := newFake("one", respondStream(&fakeStream{chunks: []providers.Chunk{textChunk("a")}, end: &providers.Failure{Kind: providers.KindCut, Err: errors.New("cut")}}))
+	r := newFixture(t, []providers.Provider{p})
 	for range 2 {
-		if out := r.chat(streamedCall); out.code != "upstream_error" || len(out.chunks) != 1 {
-			t.Errorf("%+v", out)
+		if out := r.chat(streamBody); out.code != "upstream_error" || len(out.chunks) != 1 {
+			t.Errorf("got %+v", out)
 		}
 	}
-	if h := r.healths.of(spot{"one", "small"}, time.Now); h.rank(time.Now()) != 1 {
-		t.Error("it does not cool down")
+	if h := r.health.get(modelKey{"one", "small"}, time.Now); h.rank(time.Now()) != 1 {
+		t.Error("not cooling down")
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"turnpike/internal/providers"
 )
 
-// BenchmarkRun is what the gateway itself costs a call of a kilobyte, with a
-// provider that answers at once and a log that is not written.
+// BenchmarkRun measures the gateway itself with a body of 1 kB, a provider that responds
+// immediately and a log that writes nothing.
 func BenchmarkRun(b *testing.B) {
 	body := `{"model":"small","max_tokens":100,"temperature":0.7,"messages":[{"role":"system","content":"You are helpful."},{"role":"user","content":"` + strings.Repeat("word ", 180) + `"}]}`
 	for name, fields := range map[string]string{"plain": "", "stream": `"stream":true,`, "list": `"models":["large"],`, "image": `"image":1,`, "auto": ""} {
@@ -23,10 +23,10 @@ func BenchmarkRun(b *testing.B) {
 				body = strings.Replace(body, `"small"`, `"auto:cheapest"`, 1)
 			}
 			text := []byte("{" + fields + body[1:])
-			p := doer("one", says(10, 5))
-			r := newRig(b, []providers.Provider{p})
+			p := newFake("one", respond(10, 5))
+			r := newFixture(b, []providers.Provider{p})
 			if name == "auto" {
-				r = newRig(b, []providers.Provider{p}, shop())
+				r = newFixture(b, []providers.Provider{p}, tieredSupplier())
 			}
 			month := *r.budget * 1000
 			r.budget, r.rates = &month, Rates{}
@@ -34,20 +34,20 @@ func BenchmarkRun(b *testing.B) {
 			var log *audit.Log
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
-				if i%1000 == 0 { // a log that has ended writes nothing, and forgets nothing
+				if i%1000 == 0 { // a stopped log writes nothing and frees nothing
 					group := db.NewGroup(r.db)
 					group.Stop()
 					log = audit.NewLog(group, nil, nil)
 				}
-				p.asked = p.asked[:0]
+				p.requests = p.requests[:0]
 				c := Call{Principal: principal, Record: log.Open(audit.Entry{}), Body: text, Header: http.Header{}}
-				answer, err := r.Chat(b.Context(), c)
+				response, err := r.Chat(b.Context(), c)
 				if err != nil {
 					b.Fatal(err)
 				}
-				if answer.Stream != nil {
-					_, _ = drain(answer.Stream)
-					_ = answer.Stream.Close()
+				if response.Stream != nil {
+					_, _ = readAll(response.Stream)
+					_ = response.Stream.Close()
 				}
 				c.Record.Note(func(e *audit.Entry) { e.Hold.Release() })
 			}

@@ -1,5 +1,5 @@
-// Package gateway makes model calls: one readable function from the caller's
-// bytes to the provider's answer, with everything that must happen on the way.
+// Package gateway makes model calls. It checks rate limits, reserves credits, writes the
+// request log ahead, calls the provider and settles what the call used.
 package gateway
 
 import (
@@ -28,28 +28,33 @@ type Gateway struct {
 	routes           map[string][]string
 	routeNames       []string
 	ledger           *spend.Ledger
-	budgets          Budgets
+	budgets          BudgetsFunc
 	limiter          *limits.Limiter
 	rates            Rates
 	defaultMaxOutput int64
 	strict           bool
 	now              func() time.Time
 	observe          func(Observation)
+	sleep            func(context.Context, time.Duration)
+	usageTimeout     time.Duration // wait for the usage chunk after the client left
 
-	inFlight  atomic.Int64
-	healths   healths
-	simulated map[string]target      // by the model's id
-	choice    map[choiceKey][]target // what the router may choose from
+	inFlight   atomic.Int64
+	health     healthTable
+	simulated  map[string]target         // by model ID
+	candidates map[candidateKey][]target // models that the auto names choose from
 }
 
-// Route is a name of the operator's for a list of models.
+// Route is an operator's name for a list of models.
 type Route struct {
 	Name   string
 	Models []string
 }
 
-// Rates are the limits of keys that have none of their own.
+// Rates are the default limits of keys.
 type Rates struct{ Live, Test limits.Limits }
+
+// BudgetsFunc returns the monthly budgets of a workspace and of one of its projects; nil is unlimited.
+type BudgetsFunc func(ctx context.Context, workspaceID string, env accounts.Environment, project string) (ofWorkspace, ofProject *credits.Micro, err error)
 
 // Options configure a gateway.
 type Options struct {
@@ -58,35 +63,34 @@ type Options struct {
 	Upstreams []Upstream
 	Routes    []Route
 	Ledger    *spend.Ledger
-	Budgets   Budgets
+	Budgets   BudgetsFunc
 	Limiter   *limits.Limiter
 	Rates     Rates
-	// DefaultMaxOutput bounds the answer's tokens when the caller does not.
+	// DefaultMaxOutput limits the output tokens of requests without a limit.
 	DefaultMaxOutput int64
-	// Strict makes the upstream call itself wait until the request is in the
-	// log, so that no provider is ever called unrecorded.
+	// Strict delays the upstream call until the request is in the log.
 	Strict bool
 	Now    func() time.Time
-	// Observe is told of every call that has ended; nil is for nobody.
+	// Observe, if set, is called after each call.
 	Observe func(Observation)
 }
 
-// New makes a gateway.
+// New creates a gateway.
 func New(o Options) *Gateway {
 	g := &Gateway{catalog: o.Catalog, simulator: o.Simulator, upstreams: o.Upstreams, routes: map[string][]string{}, ledger: o.Ledger, budgets: o.Budgets,
-		limiter: o.Limiter, rates: o.Rates, defaultMaxOutput: o.DefaultMaxOutput, strict: o.Strict, now: o.Now, observe: o.Observe}
+		limiter: o.Limiter, rates: o.Rates, defaultMaxOutput: o.DefaultMaxOutput, strict: o.Strict, now: o.Now, observe: o.Observe,
+		sleep: sleep, usageTimeout: 2 * time.Second}
 	for _, r := range o.Routes {
 		g.routes[r.Name] = r.Models
 		g.routeNames = append(g.routeNames, r.Name)
 	}
 	slices.Sort(g.routeNames)
-	g.prepare()
+	g.precompute()
 	return g
 }
 
-// recordPatience is how long a strict call waits for the log before it gives
-// up: a commit takes milliseconds.
-const recordPatience = 4 * time.Second
+// logTimeout is how long a call waits for the log before it fails. A commit takes milliseconds.
+const logTimeout = 4 * time.Second
 
 // Call is one model call.
 type Call struct {
@@ -94,42 +98,37 @@ type Call struct {
 	Project   string
 	Record    *audit.Record
 	Body      []byte
-	// Header is the answer's: it gets the state of the rate limits.
+	// Header is the response's header. It receives the state of the rate limits.
 	Header http.Header
-	// Allowance is what is left for a run of which this call is a step; nil for
-	// no limit. Steps are no requests of their own to the key's limits.
+	// Allowance is the remaining budget of the agent run that makes this call; nil means no limit.
 	Allowance *Allowance
-	Step      bool
-	// Shape makes what the caller gets of a plain answer, before it is charged;
-	// nil leaves it as it is.
-	Shape func(body []byte) ([]byte, error)
-	// UseProject is called once the request is admitted, before anything is
-	// reserved or asked of a provider; nil does nothing.
+	// Step marks a step of an agent run: only its tokens count toward the rate limits.
+	Step bool
+	// TransformBody, if set, converts the body of a plain response before the call is charged.
+	TransformBody func(body []byte) ([]byte, error)
+	// UseProject, if set, is called after the rate limit check, before credits are reserved.
 	UseProject func(ctx context.Context) error
-	// TraceParent is the caller's span, in the notation of that header, or empty.
+	// TraceParent is the client's traceparent header, or empty.
 	TraceParent string
-	// Later takes what the answer need not wait for, to be done once it has
-	// left; nil does it at once.
-	Later func(func())
+	// Defer schedules work for after the response was sent; nil runs it immediately.
+	Defer func(func())
 }
 
-// Allowance is a budget that only one call at a time is made under, so that
-// nothing of it is leased.
+// Allowance is a budget that only one call at a time uses, so it needs no lease.
 type Allowance struct{ Limit, Spent credits.Micro }
 
-// Answer is what goes back: Body for a plain call, Stream for a streamed one,
-// Sound for speech.
-type Answer struct {
-	Model    string // what really ran
+// Response is a model's response: Body of a plain call, Stream of a streamed one, Audio of speech.
+type Response struct {
+	Model    string // the model that ran
 	Provider string
-	Credits  credits.Micro // of a plain call; a stream says it in its usage chunk
+	Credits  credits.Micro // of a plain call; a stream reports them in its usage chunk
 	Body     []byte
 	Stream   *Stream
-	Sound    *Sound
+	Audio    *Audio
 }
 
-// Chat answers a chat completion.
-func (g *Gateway) Chat(ctx context.Context, c Call) (*Answer, error) {
+// Chat makes a chat completion.
+func (g *Gateway) Chat(ctx context.Context, c Call) (*Response, error) {
 	r, err := readChat(c.Body)
 	if err != nil {
 		return nil, err
@@ -138,40 +137,39 @@ func (g *Gateway) Chat(ctx context.Context, c Call) (*Answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if r.dearer && slices.ContainsFunc(targets, func(t target) bool { return t.offer.Price != catalog.Price{} }) {
-		return nil, fault.Invalid("service_tier", `service_tier "priority" has prices of its own, which this server does not know; leave it out, or ask for a model that the operator sells at them`)
+	if r.priorityTier && slices.ContainsFunc(targets, func(t target) bool { return t.offer.Price != catalog.Price{} }) {
+		return nil, fault.Invalid("service_tier", `service_tier "priority" has its own prices, which this server does not know. Omit it, or choose a model that the operator sells at those prices.`)
 	}
-	return g.run(ctx, c, r, targets, chat)
+	return g.run(ctx, c, r, targets, func(ctx context.Context, t target, maxOutput int64) (*providers.Answer, error) {
+		return t.provider.(providers.Chatter).Chat(ctx, &providers.ChatRequest{Model: t.offer.Upstream, ID: t.offer.ID, Body: r.body, Stream: r.stream, MaxOutput: maxOutput})
+	})
 }
 
-// run is the way of every model call: limits, reservation, log, provider,
-// settlement. Whatever happens, what was set aside ends with the log's entry,
-// and the place among the calls in flight with the answer.
-func (g *Gateway) run(ctx context.Context, c Call, r *request, targets []target, ask operation) (*Answer, error) {
-	ticket, err := g.admit(c, r, targets[0])
+// run makes a model call: rate limits, reservation, log, provider, settlement. Settling the
+// log entry ends the reservation; the end of the response frees the slot in flight.
+func (g *Gateway) run(ctx context.Context, c Call, r *request, targets []target, send sendFunc) (*Response, error) {
+	ticket, err := g.checkRateLimit(c, r, targets[0])
 	if err != nil {
 		return nil, err
 	}
-	g.inFlight.Add(1)
-	m := &meter{record: c.Record, ticket: ticket, inFlight: &g.inFlight, later: c.Later, now: g.now, started: g.now(), target: targets[0], observe: g.observe}
-	m.seen = Observation{Operation: r.operation, Environment: string(c.Principal.Environment), Requested: r.models[0], Named: g.named(r.models[0]), TraceParent: c.TraceParent}
-	streams := false
+	a := g.startCall(c, r, ticket, targets[0])
+	streaming := false
 	defer func() {
-		if !streams { // an error, a plain answer, or a panic on its way
-			m.end()
+		if !streaming { // an error, a plain response, or a panic
+			a.finish()
 		}
 	}()
 	if c.UseProject != nil {
 		if err := c.UseProject(ctx); err != nil {
-			m.broke(err)
+			a.observeFailure(err)
 			return nil, err
 		}
 	}
 	free := c.Principal.Environment == accounts.Test
 	if !free {
 		var output int64
-		if m.hold, output, err = g.reserve(ctx, c, r, targets); err != nil {
-			m.broke(err)
+		if a.reservation, output, err = g.reserve(ctx, c, r, targets); err != nil {
+			a.observeFailure(err)
 			return nil, err
 		}
 		if output > 0 {
@@ -181,76 +179,74 @@ func (g *Gateway) run(ctx context.Context, c Call, r *request, targets []target,
 	first := targets[0]
 	c.Record.Note(func(e *audit.Entry) {
 		e.Model, e.Provider = first.offer.ID, first.provider.Name()
-		if m.hold != nil {
-			e.Hold, e.Accounts, e.Reserved, e.PriceVersion = m.hold, m.hold.Accounts(), m.hold.Amount, g.catalog.PriceVersion()
+		if h := a.reservation; h != nil {
+			e.Hold, e.Accounts, e.Reserved, e.PriceVersion = h, h.Accounts(), h.Amount, g.catalog.PriceVersion()
 		}
 	})
-	// The intent is handed to the log at the moment the upstream call starts,
-	// and whoever sends the answer's first byte waits for it. The simulator is
-	// no upstream: it costs nobody anything and is faster than a disk, so its
-	// intent is written together with its end.
+	// The intent is queued when the upstream call starts, and the first byte of the response
+	// waits for it. Simulated calls cost nothing and are faster than a disk, so their intent is
+	// written together with their settlement.
 	if !free {
-		c.Record.Start(first.health.expected())
+		c.Record.Start(first.health.expectedLatency())
 	}
-	// Where the log cannot be written, as on a full disk, no provider is paid for an
-	// answer that nobody gets.
+	// If the log is failing, as on a full disk, don't pay a provider for a response that can't be sent.
 	if g.strict || !free && c.Record.Doubtful() {
-		if err := c.Record.Durable(recordPatience); err != nil {
-			m.unlogged()
+		if err := c.Record.Durable(logTimeout); err != nil {
+			a.observation.Failure = string(fault.StorageUnavailable)
 			return nil, err
 		}
 	}
-	answer, err := g.try(ctx, c, r, targets, m, ask)
-	if err == nil && r.keep != nil {
-		m.target.health.worked(m.began) // whatever becomes of it here
-		err = r.keep(ctx)
+	answer, err := g.attempt(ctx, a, targets, send)
+	if err == nil && r.store != nil {
+		a.target.health.recordSuccess(a.attemptStarted) // the provider did its part even if storing fails
+		err = r.store(ctx)
 	}
-	var shaped []byte
-	if err == nil && c.Shape != nil && answer.Body != nil {
-		shaped, err = c.Shape(answer.Body)
+	var transformed []byte
+	if err == nil && c.TransformBody != nil && answer.Body != nil {
+		transformed, err = c.TransformBody(answer.Body)
 	}
 	if err != nil {
-		m.failed(err, r)
+		a.settleFailure(err)
 		return nil, err
 	}
-	out := &Answer{Model: m.target.offer.ID, Provider: m.target.provider.Name()}
-	if from, ok := answer.Stream.(*begun); ok {
-		streams = true
-		out.Stream = newStream(from, m, r)
+	out := &Response{Model: a.target.offer.ID, Provider: a.target.provider.Name()}
+	if s, ok := answer.Stream.(*startedStream); ok {
+		streaming = true
+		out.Stream = newStream(s, a)
 		return out, nil
 	}
 	if answer.Content != nil {
-		streams = true
-		out.Sound = &Sound{content: answer.Content, meter: m, request: r, used: answer.Usage}
+		streaming = true
+		out.Audio = &Audio{content: answer.Content, call: a, usage: answer.Usage}
 		return out, nil
 	}
-	out.Credits = m.plain(answer, r)
-	if out.Body = answer.Body; shaped != nil {
-		out.Body = shaped
+	out.Credits = a.settleResponse(answer)
+	if out.Body = answer.Body; transformed != nil {
+		out.Body = transformed
 	}
 	return out, nil
 }
 
-// admit counts the call against the limits of its key and the key's ancestors.
-func (g *Gateway) admit(c Call, r *request, t target) (*limits.Ticket, error) {
+// checkRateLimit counts the call against the limits of its key and the key's ancestors.
+func (g *Gateway) checkRateLimit(c Call, r *request, t target) (*limits.Ticket, error) {
 	p := c.Principal
 	subjects := []limits.Subject{{ID: p.KeyID, Limits: g.limitsOf(c, p.RateLimit)}}
 	for _, a := range p.Ancestors {
 		subjects = append(subjects, limits.Subject{ID: a.KeyID, Limits: g.limitsOf(c, a.RateLimit)})
 	}
-	tokens := aboutTokens(r.inputBound)
+	tokens := estimateTokens(r.maxInput)
 	if r.maxOutput > 0 {
-		tokens += r.choices * g.outputOf(t, r)
+		tokens += r.choices * g.maxOutputFor(t, r)
 	}
 	ticket, err := g.limiter.BeginAll(subjects, tokens, g.now())
 	if err != nil {
-		return nil, limitFault(err, c.Header)
+		return nil, rateLimitFault(err, c.Header)
 	}
 	ticket.Headers(c.Header)
 	return ticket, nil
 }
 
-// limitsOf returns the limits of a key whose own rate limit may be set.
+// limitsOf returns the limits of a key, whose own rate limit may be nil.
 func (g *Gateway) limitsOf(c Call, own *int64) limits.Limits {
 	l := g.rates.Live
 	if c.Principal.Environment == accounts.Test {
@@ -265,8 +261,19 @@ func (g *Gateway) limitsOf(c Call, own *int64) limits.Limits {
 	return l
 }
 
-// InFlight is how many calls are under way.
+// CheckRateLimit counts a request that creates a job or a run against the key's limits. It
+// takes no slot in flight.
+func (g *Gateway) CheckRateLimit(c Call) error {
+	ticket, err := g.checkRateLimit(c, &request{}, target{offer: &catalog.Offer{}})
+	if err != nil {
+		return err
+	}
+	ticket.End()
+	return nil
+}
+
+// InFlight returns the number of calls in progress.
 func (g *Gateway) InFlight() int64 { return g.inFlight.Load() }
 
-// CatalogDate is the day of the table of models.
+// CatalogDate returns the date of the model catalog.
 func (g *Gateway) CatalogDate() time.Time { return g.catalog.AsOf }

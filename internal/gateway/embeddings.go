@@ -8,13 +8,13 @@ import (
 	"turnpike/internal/providers"
 )
 
-// embedder is a provider that has embeddings.
+// embedder is a provider with embeddings.
 type embedder interface {
 	Embeddings(ctx context.Context, model string, body []byte) (*providers.Answer, error)
 }
 
-// Embeddings answers an embeddings call.
-func (g *Gateway) Embeddings(ctx context.Context, c Call) (*Answer, error) {
+// Embeddings makes an embeddings call.
+func (g *Gateway) Embeddings(ctx context.Context, c Call) (*Response, error) {
 	r, err := readEmbeddings(c.Body)
 	if err != nil {
 		return nil, err
@@ -23,12 +23,12 @@ func (g *Gateway) Embeddings(ctx context.Context, c Call) (*Answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return g.run(ctx, c, r, targets, func(ctx context.Context, t target, r *request, _ int64) (*providers.Answer, error) {
+	return g.run(ctx, c, r, targets, func(ctx context.Context, t target, _ int64) (*providers.Answer, error) {
 		return t.provider.(embedder).Embeddings(ctx, t.offer.Upstream, r.body)
 	})
 }
 
-// embeddingFields are the members of an embeddings request that the gateway reads.
+// embeddingFields are the fields of an embeddings request that the gateway reads.
 type embeddingFields struct {
 	Model  *string  `json:"model"`
 	Models []string `json:"models"`
@@ -39,11 +39,11 @@ func readEmbeddings(body []byte) (*request, error) {
 	if err := jsonbody.DecodeForwarded(body, &in, providers.EmbeddingNames); err != nil {
 		return nil, err
 	}
-	r := &request{operation: "embeddings", body: body, choices: 0} // nothing comes out of it that is charged
+	r := &request{operation: "embeddings", body: body} // no choices: the output isn't charged
 	var err error
 	if r.models, err = modelList(in.Model, in.Models); err != nil {
 		return nil, err
 	}
-	r.inputBound = bound(body, &r.needs)
+	r.maxInput = maxTextTokens(body, r.needs)
 	return r, nil
 }

@@ -5,12 +5,11 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// aboutTokens is how many tokens so many bytes of text usually are.
-func aboutTokens(bytes int64) int64 { return (bytes + 3) / 4 }
+// estimateTokens returns the usual number of tokens of a text.
+func estimateTokens(bytes int64) int64 { return (bytes + 3) / 4 }
 
-// saidIn is about how many tokens a plain answer is, by what its choices say:
-// its frame is nobody's output.
-func saidIn(body []byte) int64 {
+// estimateOutput returns about how many output tokens the choices of a plain response have.
+func estimateOutput(body []byte) int64 {
 	var in struct {
 		Choices []struct {
 			Message struct {
@@ -18,45 +17,45 @@ func saidIn(body []byte) int64 {
 				Refusal   jsontext.Value `json:"refusal"`
 				Reasoning jsontext.Value `json:"reasoning_content"`
 				Thoughts  jsontext.Value `json:"reasoning"`
-				Audio     sound          `json:"audio"`
-				Call      called         `json:"function_call"`
-				Calls     []struct {
-					Function called `json:"function"`
+				Audio     audioOutput    `json:"audio"`
+				Function  functionCall   `json:"function_call"`
+				ToolCalls []struct {
+					Function functionCall `json:"function"`
 				} `json:"tool_calls"`
 			} `json:"message"`
 		} `json:"choices"`
 	}
-	// What comes before something that is not as expected was read, and counts.
+	// Everything before malformed JSON was read and counts.
 	_ = json.Unmarshal(body, &in, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	var bytes int64
 	for _, c := range in.Choices {
 		m := c.Message
-		bytes += size(m.Content) + size(m.Refusal) + size(m.Reasoning) + size(m.Thoughts) + m.Audio.size() + m.Call.size()
-		for _, call := range m.Calls {
+		bytes += textSize(m.Content) + textSize(m.Refusal) + textSize(m.Reasoning) + textSize(m.Thoughts) + m.Audio.size() + m.Function.size()
+		for _, call := range m.ToolCalls {
 			bytes += call.Function.size()
 		}
 	}
-	return aboutTokens(bytes)
+	return estimateTokens(bytes)
 }
 
-type sound struct {
+type audioOutput struct {
 	Transcript jsontext.Value `json:"transcript"`
 	Data       jsontext.Value `json:"data"`
 }
 
-// size counts 800 bytes of base64 as one, as a token of OpenAI's is 50 ms of
-// samples, of which there are 48,000 bytes in a second.
-func (s sound) size() int64 { return size(s.Transcript) + size(s.Data)/800 }
+// size counts 800 bytes of base64 as one: a token of OpenAI's audio is 50 ms of samples at
+// 48,000 bytes per second.
+func (a audioOutput) size() int64 { return textSize(a.Transcript) + textSize(a.Data)/800 }
 
-type called struct {
+type functionCall struct {
 	Name      jsontext.Value `json:"name"`
 	Arguments jsontext.Value `json:"arguments"`
 }
 
-func (c called) size() int64 { return size(c.Name) + size(c.Arguments) }
+func (c functionCall) size() int64 { return textSize(c.Name) + textSize(c.Arguments) }
 
-// size is of a value that is text or holds some.
-func size(v jsontext.Value) int64 {
+// textSize returns the bytes of a string, or of a value that contains strings.
+func textSize(v jsontext.Value) int64 {
 	switch v.Kind() {
 	case '"':
 		return int64(len(v)) - 2

@@ -2,10 +2,9 @@ package gateway
 
 import "testing"
 
-// FuzzReadChat: whatever a caller sends, a call that is taken has a bound that
-// makes sense, and what it says of itself agrees.
+// FuzzReadChat checks that every accepted body has sensible bounds.
 func FuzzReadChat(f *testing.F) {
-	for _, seed := range []string{plainCall, countedCall,
+	for _, seed := range []string{plainBody, streamUsageBody,
 		`{"model":"m","n":3,"max_tokens":9223372036854775807,"tools":[{}],"messages":[{"content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA"}},{"input_audio":{"data":"AAAA"}}]}]}`,
 		`{"models":["a","b"],"messages":[{"content":[{"image\u005furl":"data:image/x"}]},"image"],"response_format":{"type":"json_schema"}}`} {
 		f.Add([]byte(seed))
@@ -15,19 +14,19 @@ func FuzzReadChat(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if r.inputBound < frameTokens || r.choices < 1 || r.choices > 128 || r.maxOutput < 0 || r.maxOutput > mostOutput || len(r.models) == 0 {
-			t.Errorf("%s gave %+v", body, r)
+		if r.maxInput < frameTokens || r.choices < 1 || r.choices > 128 || r.maxOutput < 0 || r.maxOutput > maxTokenCount || len(r.models) == 0 {
+			t.Errorf("%s: got %+v", body, r)
 		}
 		for _, name := range r.models {
 			if name == "" || !isName(name) {
-				t.Errorf("a model is named %q", name)
+				t.Errorf("invalid model name %q", name)
 			}
 		}
-		if n := saidIn(body); n < 0 || n > int64(len(body)) {
-			t.Errorf("%s says %d tokens", body, n)
+		if n := estimateOutput(body); n < 0 || n > int64(len(body)) {
+			t.Errorf("%s: estimated %d tokens", body, n)
 		}
-		if out := spliceUsage(body, 1); len(out) == 0 && len(body) > 0 {
-			t.Error("a splice has lost everything")
+		if out := withCredits(body, 1); len(out) == 0 && len(body) > 0 {
+			t.Error("the splice lost everything")
 		}
 	})
 }

@@ -8,130 +8,128 @@ import (
 	"turnpike/internal/providers"
 )
 
-// health is how a model at a provider has been doing, as this node sees it.
+// health is how reliable and fast a model at a provider was recently, as this node saw it.
 type health struct {
-	listed bool // somebody has listed the model, so that its name is no caller's invention
+	listed bool // the catalog or the operator lists the model
 
-	cool atomic.Int64 // until when others are tried first, in nanoseconds
-	pace atomic.Int64 // nanoseconds to the first byte; 0 before the first answer
+	coolsUntil atomic.Int64 // other targets come first until then, in Unix nanoseconds
+	latency    atomic.Int64 // average nanoseconds to the first byte; 0 before the first response
 
 	mu       sync.Mutex
 	failures int       // in a row
 	failedAt time.Time // the last of them
 }
 
-// rank is 1 while others are to be tried first.
+// rank is 0 for a healthy target and 1 for one that is cooling down.
 func (h *health) rank(now time.Time) int {
-	if cool := h.cool.Load(); cool != 0 && now.UnixNano() < cool {
+	if until := h.coolsUntil.Load(); until != 0 && now.UnixNano() < until {
 		return 1
 	}
 	return 0
 }
 
 const (
-	// unknownPace is what a model of which nothing was learned is taken for:
-	// it is tried when those that are known are slower.
-	unknownPace = 500 * time.Millisecond
-	// noPace is that of a model which refused the call that would have told.
-	noPace = time.Hour
+	// assumedLatency is the latency of a model before its first call, so that it is tried when
+	// the known ones are slower.
+	assumedLatency = 500 * time.Millisecond
+	// latencyUnknown marks a model that rejected its first call, so that it is not tried again
+	// just to measure it.
+	latencyUnknown = time.Hour
 )
 
-// expected is the time to the first byte, learned from calls.
-func (h *health) expected() time.Duration {
-	if pace := h.pace.Load(); pace != 0 {
-		return time.Duration(pace)
+// expectedLatency returns the time to the first byte, learned from calls.
+func (h *health) expectedLatency() time.Duration {
+	if latency := h.latency.Load(); latency != 0 {
+		return time.Duration(latency)
 	}
-	return unknownPace
+	return assumedLatency
 }
 
-// begun notes the first byte of an answer: a fifth of the new time counts.
-func (h *health) begun(first time.Duration) {
-	first = max(first, 1)
-	before := time.Duration(h.pace.Load())
-	if before != 0 && before != noPace {
-		first = before + (first-before)/5
+// recordFirstByte updates the average latency with a weight of one fifth.
+func (h *health) recordFirstByte(took time.Duration) {
+	took = max(took, 1)
+	before := time.Duration(h.latency.Load())
+	if before != 0 && before != latencyUnknown {
+		took = before + (took-before)/5
 	}
-	h.pace.Store(int64(first)) // of two at once one is lost, which does not matter
+	h.latency.Store(int64(took)) // a lost concurrent update doesn't matter
 }
 
-// worked notes an answer that came to its end. A call that began before the
-// last failure says nothing of how things are since.
-func (h *health) worked(began time.Time) {
+// recordSuccess ends the cooldown, unless the target failed after the call had started.
+func (h *health) recordSuccess(started time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !began.Before(h.failedAt) {
+	if !started.Before(h.failedAt) {
 		h.failures = 0
-		h.cool.Store(0)
+		h.coolsUntil.Store(0)
 	}
 }
 
-// refused notes a call that the model does not take. It is no failure, but one
-// that was only tried to learn of it is not to be tried again for that.
-func (h *health) refused() { h.pace.CompareAndSwap(0, int64(noPace)) }
+// recordRejection notes that the model rejected a request, which is not a failure.
+func (h *health) recordRejection() { h.latency.CompareAndSwap(0, int64(latencyUnknown)) }
 
-// failed notes a failure. A provider that says when to come back is believed,
-// one that does not know our key or the model needs the operator, and others
-// may fail a few times.
-func (h *health) failed(f *providers.Failure, now time.Time) {
+// recordFailure starts a cooldown after several failures in a row. A Retry-After is followed,
+// and an unknown key or model cools down for longest, because an operator has to fix it.
+func (h *health) recordFailure(f *providers.Failure, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.failures++
 	h.failedAt = now
-	wait := coolDowns[min(h.failures, len(coolDowns)-1)]
+	wait := cooldowns[min(h.failures, len(cooldowns)-1)]
 	switch f.Kind {
 	case providers.KindAuth, providers.KindNoModel:
-		wait = coolDowns[len(coolDowns)-1]
+		wait = cooldowns[len(cooldowns)-1]
 	case providers.KindRateLimited, providers.KindOverloaded:
-		wait = max(wait, f.RetryAfter, coolDowns[2])
+		wait = max(wait, f.RetryAfter, cooldowns[2])
 	}
-	h.cool.Store(max(h.cool.Load(), now.Add(min(wait, maxCoolDown)).UnixNano()))
+	h.coolsUntil.Store(max(h.coolsUntil.Load(), now.Add(min(wait, maxCooldown)).UnixNano()))
 }
 
-// coolDowns is how long a target that failed so often in a row comes last.
-var coolDowns = []time.Duration{0, 0, 5 * time.Second, 15 * time.Second, time.Minute}
+// cooldowns are by the number of failures in a row.
+var cooldowns = []time.Duration{0, 0, 5 * time.Second, 15 * time.Second, time.Minute}
 
-const maxCoolDown = 10 * time.Minute
+const maxCooldown = 10 * time.Minute
 
-// spot is a model at a provider.
-type spot struct{ provider, model string }
+// modelKey is a model at a provider.
+type modelKey struct{ provider, model string }
 
-// healths are those of all models. The ones that providers list are made once;
-// where a provider takes any name, callers make up the others, so that they are
-// bounded and cannot push the listed ones out.
-type healths struct {
-	listed map[spot]*health
+// healthTable holds the health of all models. Listed models are created once. Clients can
+// invent the names of others where a provider accepts any, so those are limited in number and
+// never evict listed ones.
+type healthTable struct {
+	listed map[modelKey]*health
 
-	mu     sync.Mutex
-	others map[spot]*health
+	mu       sync.Mutex
+	unlisted map[modelKey]*health
 }
 
-const maxOthers = 10_000
+const maxUnlisted = 10_000
 
-func (s *healths) of(at spot, now func() time.Time) *health {
-	if h := s.listed[at]; h != nil {
+func (t *healthTable) get(key modelKey, now func() time.Time) *health {
+	if h := t.listed[key]; h != nil {
 		return h
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	h := s.others[at]
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	h := t.unlisted[key]
 	if h == nil {
-		if len(s.others) >= maxOthers {
-			s.makeRoom(now())
+		if len(t.unlisted) >= maxUnlisted {
+			t.evict(now())
 		}
 		h = &health{}
-		s.others[at] = h
+		t.unlisted[key] = h
 	}
 	return h
 }
 
-// makeRoom forgets those that are not failing, or all if all are.
-func (s *healths) makeRoom(now time.Time) {
-	for at, h := range s.others {
+// evict drops the unlisted models that are not cooling down, or all if all are.
+func (t *healthTable) evict(now time.Time) {
+	for key, h := range t.unlisted {
 		if h.rank(now) == 0 {
-			delete(s.others, at)
+			delete(t.unlisted, key)
 		}
 	}
-	if len(s.others) >= maxOthers {
-		clear(s.others)
+	if len(t.unlisted) >= maxUnlisted {
+		clear(t.unlisted)
 	}
 }

@@ -17,24 +17,24 @@ import (
 const (
 	maxPrompt = 32_000
 	maxImages = 10
-	// pictureTokens is what a picture comes to at most where it is sold by
-	// tokens, one that is made and one that is looked at.
-	pictureTokens = 16_384
+	// maxImageTokens is the maximum for one image that is generated or edited, where images
+	// are priced by token.
+	maxImageTokens = 16_384
 
-	leastSide, mostSide = 64, 4096
+	minImageSide, maxImageSide = 64, 4096
 )
 
-// ImageOrder is what the gateway reads of a request for pictures.
-type ImageOrder struct {
+// ImageParams are the parameters of an image request that the gateway reads.
+type ImageParams struct {
 	Models []string
 	N      int
-	// AsURL means that the caller wants links, and not the files themselves.
+	// AsURL means that the client wants links instead of the files themselves.
 	AsURL bool
-	// Most is what can come of it.
-	Most catalog.Units
+	// MaxUnits are the most units that the request can use.
+	MaxUnits catalog.Units
 }
 
-// imageFields are the members of an image request that the gateway reads.
+// imageFields are the fields of an image request that the gateway reads.
 type imageFields struct {
 	Model          *string  `json:"model"`
 	Models         []string `json:"models"`
@@ -45,115 +45,113 @@ type imageFields struct {
 	ResponseFormat *string  `json:"response_format"`
 }
 
-// ReadImages reads a request in OpenAI's format. What it does not know is the
-// provider's.
-func ReadImages(body []byte, sources int) (*ImageOrder, error) {
+// ParseImageRequest reads a request in OpenAI's format with a number of source images. Unknown
+// fields are left to the provider.
+func ParseImageRequest(body []byte, sources int) (*ImageParams, error) {
 	var in imageFields
 	if err := jsonbody.DecodeForwarded(body, &in, providers.ImageNames); err != nil {
 		return nil, err
 	}
-	o := &ImageOrder{N: 1}
+	p := &ImageParams{N: 1}
 	switch {
 	case in.Prompt == nil || strings.TrimSpace(*in.Prompt) == "":
-		return nil, fault.Missing("prompt", "prompt must say what the picture shows")
+		return nil, fault.Missing("prompt", "prompt must describe the image.")
 	case utf8.RuneCountInString(*in.Prompt) > maxPrompt:
-		return nil, fault.Invalid("prompt", "prompt must have at most %d characters", maxPrompt)
+		return nil, fault.Invalid("prompt", "prompt must have at most %d characters.", maxPrompt)
 	case in.Stream != nil && *in.Stream:
-		return nil, fault.Invalid("stream", "pictures are not streamed here; leave stream out")
-	case in.Size != nil && !isSize(*in.Size):
-		return nil, fault.Invalid("size", "size must be auto, or a width and a height from %d to %d such as 1024x1024", leastSide, mostSide)
+		return nil, fault.Invalid("stream", "Images cannot be streamed. Omit stream.")
+	case in.Size != nil && !isImageSize(*in.Size):
+		return nil, fault.Invalid("size", "size must be auto, or a width and a height from %d to %d, such as 1024x1024.", minImageSide, maxImageSide)
 	}
 	if in.N != nil {
 		if *in.N < 1 || *in.N > maxImages {
-			return nil, fault.Invalid("n", "n must be from 1 to %d", maxImages)
+			return nil, fault.Invalid("n", "n must be from 1 to %d.", maxImages)
 		}
-		o.N = int(*in.N)
+		p.N = int(*in.N)
 	}
 	if in.ResponseFormat != nil {
 		switch *in.ResponseFormat {
 		case "b64_json":
 		case "url":
-			o.AsURL = true
+			p.AsURL = true
 		default:
-			return nil, fault.Invalid("response_format", "response_format must be b64_json or url")
+			return nil, fault.Invalid("response_format", "response_format must be b64_json or url.")
 		}
 	}
 	if in.Model != nil || len(in.Models) > 0 {
 		var err error
-		if o.Models, err = modelList(in.Model, in.Models); err != nil {
+		if p.Models, err = modelList(in.Model, in.Models); err != nil {
 			return nil, err
 		}
 	}
-	o.Most = catalog.Units{Images: int64(o.N), Tokens: catalog.Tokens{Input: int64(len(body)) + frameTokens + int64(sources)*pictureTokens, Output: int64(o.N) * pictureTokens}}
-	return o, nil
+	p.MaxUnits = catalog.Units{Images: int64(p.N), Tokens: catalog.Tokens{Input: int64(len(body)) + frameTokens + int64(sources)*maxImageTokens, Output: int64(p.N) * maxImageTokens}}
+	return p, nil
 }
 
-var sizeForm = regexp.MustCompile(`^([0-9]{2,4})x([0-9]{2,4})$`)
+var imageSize = regexp.MustCompile(`^([0-9]{2,4})x([0-9]{2,4})$`)
 
-func isSize(s string) bool {
+func isImageSize(s string) bool {
 	if s == "auto" {
 		return true
 	}
-	m := sizeForm.FindStringSubmatch(s)
+	m := imageSize.FindStringSubmatch(s)
 	if m == nil {
 		return false
 	}
 	for _, side := range m[1:] {
-		if n, err := strconv.Atoi(side); err != nil || n < leastSide || n > mostSide {
+		if n, err := strconv.Atoi(side); err != nil || n < minImageSide || n > maxImageSide {
 			return false
 		}
 	}
 	return true
 }
 
-// Painting is what there is to a request for pictures beside its body.
-type Painting struct {
-	// Sources are pictures to be changed, where Mask says, if it is not nil.
+// ImageInput is what an image request has in addition to its body.
+type ImageInput struct {
+	// Sources are images to edit, where the optional Mask allows it.
 	Sources []providers.Upload
 	Mask    *providers.Upload
-	// Keep stores what was made, or is nil. Its failure is the call's, which
-	// then costs nothing: nobody pays for what could not be handed over.
-	Keep func(ctx context.Context, made *providers.ImageAnswer) error
+	// Store, if set, stores the images. If it fails, the call fails and costs nothing.
+	Store func(ctx context.Context, images *providers.ImageAnswer) error
 }
 
-// Images answers a request for pictures at once. With sources it is one to
-// change them.
-func (g *Gateway) Images(ctx context.Context, c Call, p Painting) (*Answer, *providers.ImageAnswer, error) {
-	order, err := ReadImages(c.Body, len(p.Sources))
+// Images generates images, or edits the sources if there are any.
+func (g *Gateway) Images(ctx context.Context, c Call, in ImageInput) (*Response, *providers.ImageAnswer, error) {
+	params, err := ParseImageRequest(c.Body, len(in.Sources))
 	if err != nil {
 		return nil, nil, err
 	}
-	r := &request{operation: "image", body: c.Body, models: order.Models, inputBound: order.Most.Input, media: order.Most}
+	r := &request{operation: "image", body: c.Body, models: params.Models, maxInput: params.MaxUnits.Input, maxUnits: params.MaxUnits}
 	if len(r.models) == 0 {
 		r.models = []string{Auto}
 	}
-	targets, err := g.painters(c.Principal.Environment, r, len(p.Sources) > 0)
+	targets, err := g.imageTargets(c.Principal.Environment, r, len(in.Sources) > 0)
 	if err != nil {
 		return nil, nil, err
 	}
-	var made *providers.ImageAnswer
-	if p.Keep != nil {
-		r.keep = func(ctx context.Context) error { return p.Keep(ctx, made) }
+	var images *providers.ImageAnswer
+	if in.Store != nil {
+		r.store = func(ctx context.Context) error { return in.Store(ctx, images) }
 	}
-	answer, err := g.run(ctx, c, r, targets, func(ctx context.Context, t target, r *request, _ int64) (*providers.Answer, error) {
+	response, err := g.run(ctx, c, r, targets, func(ctx context.Context, t target, _ int64) (*providers.Answer, error) {
 		var err error
-		if made, err = t.provider.(providers.ImageMaker).Images(ctx, &providers.ImageRequest{Model: t.offer.Upstream, Body: r.body, Sources: p.Sources, Mask: p.Mask}); err != nil {
+		if images, err = t.provider.(providers.ImageMaker).Images(ctx, &providers.ImageRequest{Model: t.offer.Upstream, Body: r.body, Sources: in.Sources, Mask: in.Mask}); err != nil {
 			return nil, err
 		}
-		return &providers.Answer{Usage: made.Usage}, nil
+		return &providers.Answer{Usage: images.Usage}, nil
 	})
 	if err != nil {
 		return nil, nil, err
 	}
-	return answer, made, nil
+	return response, images, nil
 }
 
-// painters are who may make the pictures. To change some a model must look at
-// them first, which not all do; where none is known to, any may try.
-func (g *Gateway) painters(env accounts.Environment, r *request, look bool) ([]target, error) {
-	r.needs.vision = look
+// imageTargets returns the targets of an image request. Edits need a model with vision; if none
+// is known to have it, any may try.
+func (g *Gateway) imageTargets(env accounts.Environment, r *request, edit bool) ([]target, error) {
+	r.needs.vision = edit
 	targets, err := g.route(env, r.models, catalog.Image, r)
-	if err != nil && look {
+	if err != nil && edit {
 		r.needs.vision = false
 		return g.route(env, r.models, catalog.Image, r)
 	}

@@ -6,16 +6,15 @@ import (
 	"turnpike/internal/access"
 	"turnpike/internal/accounts"
 	"turnpike/internal/catalog"
-	"turnpike/internal/fault"
 )
 
-// listed are the kinds of models that can be called by their name.
-var listed = []catalog.Kind{catalog.Chat, catalog.Embedding, catalog.Image, catalog.Speech, catalog.Video}
+// callableKinds are the kinds of models that can be called by name.
+var callableKinds = []catalog.Kind{catalog.Chat, catalog.Embedding, catalog.Image, catalog.Speech, catalog.Video}
 
-// Models lists what the principal can call, by id.
+// Models returns the models that the principal can call, sorted by ID.
 func (g *Gateway) Models(p *access.Principal) []*catalog.Model {
 	var out []*catalog.Model
-	for _, id := range g.callable(p.Environment, listed...) {
+	for _, id := range g.callableIDs(p.Environment, callableKinds...) {
 		if m := g.model(p.Environment, id); m != nil {
 			out = append(out, m)
 		}
@@ -23,11 +22,11 @@ func (g *Gateway) Models(p *access.Principal) []*catalog.Model {
 	return out
 }
 
-// model is a model as the first provider that has it offers it. One that
-// nobody knows is not listed, although it may be called.
+// model returns a model as the first of its providers offers it. Models that the catalog
+// doesn't know are not listed, although they may be callable.
 func (g *Gateway) model(env accounts.Environment, id string) *catalog.Model {
-	for _, kind := range listed {
-		for _, t := range g.offering(env, id, kind) {
+	for _, kind := range callableKinds {
+		for _, t := range g.targetsFor(env, id, kind) {
 			if t.offer.Priced && !t.offer.Any {
 				return &t.offer.Model
 			}
@@ -36,13 +35,13 @@ func (g *Gateway) model(env accounts.Environment, id string) *catalog.Model {
 	return nil
 }
 
-// Model returns one of them.
+// Model returns one of the models.
 func (g *Gateway) Model(p *access.Principal, id string) (*catalog.Model, error) {
 	if m := g.model(p.Environment, id); m != nil {
 		return m, nil
 	}
-	return nil, fault.New(fault.ModelNotFound, "there is no model %q; GET /v1/models lists those there are", id)
+	return nil, modelNotFound("", id)
 }
 
-// IsRouterValue reports whether the name is one of the router's own.
+// IsRouterValue reports whether the name is one of the router's.
 func (g *Gateway) IsRouterValue(name string) bool { return slices.Contains(g.RouterValues(), name) }

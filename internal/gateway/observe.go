@@ -6,23 +6,22 @@ import (
 	"turnpike/internal/credits"
 )
 
-// Observation is a model call that has ended, for whoever watches the server.
-// It holds no secrets and nothing of what was said.
+// Observation describes a finished model call for telemetry. It holds no secrets and no content.
 type Observation struct {
-	Operation   string // "chat" or "embeddings"
-	Environment string
-	Provider    string
-	Requested   string // the caller's name of the model
-	Named       bool   // that is one of the router's, the table's or the operator's
-	Model       string // what ran, or was tried last
-	Known       bool   // the table or the operator has it, so that its name is no caller's invention
-	Started     time.Time
-	FirstByte   time.Duration // zero without an answer
-	Duration    time.Duration
-	Input       int64
-	Output      int64
-	Credits     credits.Micro
-	Failure     string // a fault's code, or empty
-	Attempts    []Attempt
-	TraceParent string // of the caller, as in the header of that name
+	Operation      string // "chat", "embeddings", "image" or "speech"
+	Environment    string
+	Provider       string
+	Requested      string // the model as the client named it
+	RequestedKnown bool   // the name belongs to the router, the catalog or the operator
+	Model          string // the model that ran, or was tried last
+	ModelKnown     bool   // the catalog or the operator lists it, so clients didn't invent its name
+	Started        time.Time
+	FirstByte      time.Duration // zero without a response
+	Duration       time.Duration
+	Input          int64
+	Output         int64
+	Credits        credits.Micro
+	Failure        string // a fault's code, or empty
+	Attempts       []Attempt
+	TraceParent    string // the client's traceparent header
 }

@@ -15,36 +15,32 @@ import (
 	"turnpike/internal/providers"
 )
 
-// request is what the gateway itself reads of a call. All the rest belongs to
-// the provider and is passed on as it is.
+// request is what the gateway reads of a request. The body is forwarded unchanged.
 type request struct {
-	operation    string // as telemetry calls it
+	operation    string // its name in telemetry
 	body         []byte
-	models       []string // in the order in which they are tried
+	models       []string // in the order of preference
 	stream       bool
 	includeUsage bool
 	choices      int64
-	maxOutput    int64 // tokens of one choice, as the caller said; 0 if not
+	maxOutput    int64 // output tokens per choice that the client allows; 0 if unset
 	needs        needs
-	dearer       bool                            // than the model's price: it asks for a tier with another
-	inputBound   int64                           // tokens that the input can come to at most
-	media        catalog.Units                   // that can come of it at most
-	keep         func(ctx context.Context) error // stores what was made before it is charged; nil for nothing
+	priorityTier bool                            // it asks for a tier with another price
+	maxInput     int64                           // upper bound of the input tokens
+	maxUnits     catalog.Units                   // upper bound of generated media
+	store        func(ctx context.Context) error // stores the output before it is charged; may be nil
 }
 
-// needs are what a model must be able to do for a call.
+// needs are the capabilities that a request requires.
 type needs struct{ tools, vision, audio, schema bool }
 
 const (
-	// maxModels bounds a fallback list, and maxModelName what a provider that
-	// takes any name can be asked for: it stands in the log and in a header.
-	maxModels    = 16
+	maxModels = 16 // in a fallback list
+	// maxModelName applies where a provider accepts any name: it ends up in the log and in a header.
 	maxModelName = 256
-	// mostOutput keeps a caller's limit within what can be multiplied.
-	mostOutput = 1 << 40
 )
 
-// chatFields are the members of a chat request that the gateway reads.
+// chatFields are the fields of a chat request that the gateway reads.
 type chatFields struct {
 	Model         *string  `json:"model"`
 	Models        []string `json:"models"`
@@ -63,10 +59,10 @@ type chatFields struct {
 	Tier jsontext.Value `json:"service_tier"`
 }
 
-// CheckMessages refuses other spellings of the fields of chat messages. at is
-// the place of the messages, which must be valid JSON, in the caller's body.
-func CheckMessages(at string, messages []byte) error {
-	return jsonbody.CheckNames(at, messages, providers.ChatNames["messages"])
+// CheckMessages rejects other spellings of the fields of chat messages, which must be valid
+// JSON. path is where the messages are in the client's body.
+func CheckMessages(path string, messages []byte) error {
+	return jsonbody.CheckNames(path, messages, providers.ChatNames["messages"])
 }
 
 func readChat(body []byte) (*request, error) {
@@ -82,7 +78,7 @@ func readChat(body []byte) (*request, error) {
 	r.includeUsage = in.StreamOptions != nil && in.StreamOptions.IncludeUsage != nil && *in.StreamOptions.IncludeUsage
 	if in.N != nil {
 		if *in.N < 1 || *in.N > 128 {
-			return nil, fault.Invalid("n", "n must be from 1 to 128")
+			return nil, fault.Invalid("n", "n must be from 1 to 128.")
 		}
 		r.choices = *in.N
 	}
@@ -94,9 +90,9 @@ func readChat(body []byte) (*request, error) {
 			continue
 		}
 		if *limit.value < 1 {
-			return nil, fault.Invalid(limit.name, "%s must be at least 1", limit.name)
+			return nil, fault.Invalid(limit.name, "%s must be at least 1.", limit.name)
 		}
-		r.maxOutput = min(*limit.value, mostOutput)
+		r.maxOutput = min(*limit.value, maxTokenCount)
 	}
 	for _, list := range []struct {
 		name  string
@@ -105,48 +101,48 @@ func readChat(body []byte) (*request, error) {
 		switch list.value.Kind() {
 		case '[':
 			r.needs.tools = r.needs.tools || len(bytes.TrimSpace(list.value[1:len(list.value)-1])) > 0
-		case jsontext.KindInvalid, jsontext.KindNull: // not there
+		case jsontext.KindInvalid, jsontext.KindNull: // absent
 		default:
-			return nil, fault.Invalid(list.name, "%s must be an array", list.name)
+			return nil, fault.Invalid(list.name, "%s must be an array.", list.name)
 		}
 	}
-	tier, _ := jsontext.AppendUnquote(nil, in.Tier) // what is no text is for the provider to judge
-	r.dearer = strings.EqualFold(string(tier), "priority")
+	tier, _ := jsontext.AppendUnquote(nil, in.Tier) // the provider rejects other types
+	r.priorityTier = strings.EqualFold(string(tier), "priority")
 	r.needs.schema = in.ResponseFormat != nil && in.ResponseFormat.Type == "json_schema"
-	r.inputBound = bound(body, &r.needs) + mediaTokens(body, &r.needs)
+	r.maxInput = maxTextTokens(body, r.needs) + mediaTokens(body, &r.needs)
 	return r, nil
 }
 
-// completed fills in the input of a call whose provider has not counted it.
-func (r *request) completed(u providers.Usage) providers.Usage {
+// withEstimatedInput adds the input tokens if the provider didn't count them.
+func (r *request) withEstimatedInput(u providers.Usage) providers.Usage {
 	if u.InputTokens == 0 {
-		u.InputTokens = aboutTokens(r.inputBound)
+		u.InputTokens = estimateTokens(r.maxInput)
 	}
 	return u
 }
 
-// modelList is the call's model and what to fall back to, each once.
+// modelList returns the model and its fallbacks without duplicates.
 func modelList(model *string, models []string) ([]string, error) {
 	if len(models) > maxModels {
-		return nil, fault.Invalid("models", "models must have at most %d entries", maxModels)
+		return nil, fault.Invalid("models", "models must have at most %d entries.", maxModels)
 	}
 	list := make([]string, 0, 1+len(models))
 	if model != nil && *model != "" {
 		if !isName(*model) {
-			return nil, fault.Invalid("model", "model must have at most %d bytes and no control characters", maxModelName)
+			return nil, fault.Invalid("model", "model must have at most %d bytes and no control characters.", maxModelName)
 		}
 		list = append(list, *model)
 	}
 	for _, m := range models {
 		if m == "" || !isName(m) {
-			return nil, fault.Invalid("models", "models must name models, each in at most %d bytes without control characters", maxModelName)
+			return nil, fault.Invalid("models", "models must contain names of models, each with at most %d bytes and no control characters.", maxModelName)
 		}
 		if !slices.Contains(list, m) {
 			list = append(list, m)
 		}
 	}
 	if len(list) == 0 {
-		return nil, fault.Missing("model", "model must name a model; GET /v1/models lists those there are")
+		return nil, fault.Missing("model", "model must be the name of a model. List the available models with GET /v1/models.")
 	}
 	return list, nil
 }
@@ -156,14 +152,14 @@ func isName(s string) bool {
 }
 
 const (
-	// Providers wrap the conversation, and describe tools, in words of their own.
+	// Providers add their own text around the conversation and around tools.
 	frameTokens = 64
 	toolTokens  = 1024
 )
 
-// bound is how many tokens the body can come to: no tokenizer makes more
-// tokens than there are bytes, of what is text.
-func bound(body []byte, n *needs) int64 {
+// maxTextTokens returns an upper bound of a body's tokens: no tokenizer produces more tokens
+// than there are bytes of text.
+func maxTextTokens(body []byte, n needs) int64 {
 	tokens := int64(len(body)) + frameTokens
 	if n.tools {
 		tokens += toolTokens

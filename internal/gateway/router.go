@@ -12,14 +12,13 @@ import (
 	"turnpike/internal/providers"
 )
 
-// Upstream is a provider that calls can go to. Its name is a supplier's in the
-// catalog.
+// Upstream is a configured provider. The catalog has a supplier of the same name.
 type Upstream struct {
 	Provider providers.Provider
-	Weight   int // against other providers of the same model
+	Weight   int // relative to other providers of the same model
 }
 
-// target is one way to answer a call: a model at a provider.
+// target is a model at a provider.
 type target struct {
 	provider providers.Provider
 	offer    *catalog.Offer
@@ -27,7 +26,7 @@ type target struct {
 	health   *health
 }
 
-// The router's own names of models.
+// Model names that the router resolves itself.
 const (
 	Auto          = "auto"
 	AutoCheapest  = "auto:cheapest"
@@ -36,7 +35,7 @@ const (
 	routePrefix   = "route/"
 )
 
-// RouterValues are the names that the router understands beside models'.
+// RouterValues returns the names that the router accepts in addition to models.
 func (g *Gateway) RouterValues() []string {
 	list := []string{Auto, AutoCheapest, AutoFastest, AutoStrongest}
 	for _, name := range g.routeNames {
@@ -45,68 +44,66 @@ func (g *Gateway) RouterValues() []string {
 	return list
 }
 
-// autoTries is how many models stand behind a router's value: the first is the
-// one that was meant, the others are for when it fails.
-const autoTries = 3
+// autoTargets is how many models an auto name resolves to: the best one and its fallbacks.
+const autoTargets = 3
 
-// route finds what can answer a call, in the order in which it is tried.
+// route returns the targets of a request in the order in which they are tried.
 func (g *Gateway) route(env accounts.Environment, names []string, kind catalog.Kind, r *request) ([]target, error) {
-	if env == accounts.Live && !slices.ContainsFunc(g.upstreams, func(u Upstream) bool { return makes(u.Provider, kind) }) {
-		return nil, fault.New(fault.NoProvider, "no provider of %s is set up on this server, so that live keys have nothing to call; test keys (tp_test_…) are answered by the simulator", products[kind])
+	if env == accounts.Live && !slices.ContainsFunc(g.upstreams, func(u Upstream) bool { return supportsKind(u.Provider, kind) }) {
+		return nil, fault.New(fault.NoProvider, "This server has no %s provider, so live keys cannot make this request. Test keys (tp_test_…) use the simulator.", kindLabels[kind])
 	}
-	var list, unable []target
+	var list, incapable []target
 	unpriced := ""
-	models := g.expand(names)
+	models := g.expandRoutes(names)
 	for _, name := range models {
 		if isAuto(name) {
-			list = join(list, g.auto(env, name, kind, r))
+			list = appendNew(list, g.auto(env, name, kind, r))
 			continue
 		}
 		var found []target
-		for _, t := range g.offering(env, name, kind) {
+		for _, t := range g.targetsFor(env, name, kind) {
 			switch {
-			case !t.offer.Priced && env == accounts.Live: // test calls cost nothing
+			case !t.offer.Priced && env == accounts.Live: // test calls are free
 				unpriced = name
-			case len(models) > 1 && !t.can(r):
-				unable = join(unable, []target{t}) // a list is there to find one that can
+			case len(models) > 1 && !t.canServe(r):
+				incapable = appendNew(incapable, []target{t})
 			default:
 				found = append(found, t)
 			}
 		}
-		list = join(list, g.inOrder(found))
+		list = appendNew(list, g.shuffleByWeight(found))
 	}
 	now := g.now()
 	slices.SortStableFunc(list, func(a, b target) int { return cmp.Compare(a.health.rank(now), b.health.rank(now)) })
 	switch {
 	case len(list) > 0:
 		return list, nil
-	case len(unable) > 0:
-		return unable, nil // the table may be wrong, and else the provider says what it does not take
+	case len(incapable) > 0:
+		return incapable, nil // the catalog may be wrong; if not, the provider's error is the better one
 	case unpriced != "":
-		return nil, fault.Param(fault.ModelNotPriced, "model", "it is not known what %q costs; set a price for it, or a default price for its provider, in the configuration", unpriced)
+		return nil, fault.Param(fault.ModelNotPriced, "model", "Model %q has no price. Set a price for it, or a default price for its provider, in the configuration.", unpriced)
 	case len(names) == 1 && isAuto(names[0]):
-		return nil, fault.Param(fault.ModelNotFound, "model", "no model of this server can do what the request asks for: see its tools, images and length")
+		return nil, fault.Param(fault.ModelNotFound, "model", "No model of this server supports the request. Check its tools, images and length.")
 	}
 	if m := g.model(env, names[0]); m != nil {
-		return nil, fault.Param(fault.ModelNotFound, "model", "%q is a model of the kind %q, which is not called here; GET /v1/models lists models with their modalities", names[0], m.Kind)
+		return nil, fault.Param(fault.ModelNotFound, "model", "%q is a model of kind %q, which this endpoint does not serve. GET /v1/models lists the modalities of each model.", names[0], m.Kind)
 	}
-	return nil, fault.Param(fault.ModelNotFound, "model", "there is no model %q; GET /v1/models lists those there are", names[0])
+	return nil, modelNotFound("model", names[0])
 }
 
-// named reports whether a name is no caller's invention.
-func (g *Gateway) named(name string) bool {
+// isKnownName reports whether a name belongs to the router, the catalog or the operator.
+func (g *Gateway) isKnownName(name string) bool {
 	if route, ok := strings.CutPrefix(name, routePrefix); ok {
 		return g.routes[route] != nil
 	}
 	if _, ok := g.simulated[name]; ok || isAuto(name) {
 		return true
 	}
-	return slices.ContainsFunc(g.upstreams, func(u Upstream) bool { return g.healths.listed[spot{u.Provider.Name(), name}] != nil })
+	return slices.ContainsFunc(g.upstreams, func(u Upstream) bool { return g.health.listed[modelKey{u.Provider.Name(), name}] != nil })
 }
 
-// join appends those that are not there yet: nobody is asked twice because two
-// names of a list mean the same.
-func join(list, more []target) []target {
+// appendNew appends the targets that the list doesn't have yet.
+func appendNew(list, more []target) []target {
 	if list == nil {
 		return more
 	}
@@ -122,8 +119,8 @@ func isAuto(name string) bool {
 	return name == Auto || name == AutoCheapest || name == AutoFastest || name == AutoStrongest
 }
 
-// expand puts the models of routes in their place.
-func (g *Gateway) expand(names []string) []string {
+// expandRoutes replaces the names of routes by their models.
+func (g *Gateway) expandRoutes(names []string) []string {
 	if !slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(name, routePrefix) }) {
 		return names
 	}
@@ -138,9 +135,8 @@ func (g *Gateway) expand(names []string) []string {
 	return out
 }
 
-// offering are the providers that have the model: those that name it, or else
-// those that take any name.
-func (g *Gateway) offering(env accounts.Environment, name string, kind catalog.Kind) (list []target) {
+// targetsFor returns the providers that list the model or, if none does, those that accept any name.
+func (g *Gateway) targetsFor(env accounts.Environment, name string, kind catalog.Kind) (list []target) {
 	if env == accounts.Test {
 		t, found := g.simulated[name]
 		if !found {
@@ -155,7 +151,7 @@ func (g *Gateway) offering(env accounts.Environment, name string, kind catalog.K
 		}
 		return []target{t}
 	}
-	var untold []target // at providers that take any name
+	var unlisted []target
 	known := false
 	for _, u := range g.upstreams {
 		o := g.catalog.Offer(u.Provider.Name(), name)
@@ -163,56 +159,54 @@ func (g *Gateway) offering(env accounts.Environment, name string, kind catalog.K
 			continue
 		}
 		known = known || !o.Any
-		if o.Kind != kind && o.Kind != "" || !makes(u.Provider, kind) {
+		if o.Kind != kind && o.Kind != "" || !supportsKind(u.Provider, kind) {
 			continue
 		}
-		t := target{u.Provider, o, u.Weight, g.healths.of(spot{u.Provider.Name(), name}, g.now)}
+		t := target{u.Provider, o, u.Weight, g.health.get(modelKey{u.Provider.Name(), name}, g.now)}
 		if o.Any {
-			untold = append(untold, t)
+			unlisted = append(unlisted, t)
 		} else {
 			list = append(list, t)
 		}
 	}
-	if known { // what one is known to have is not looked for at others
+	if known {
 		return list
 	}
-	return untold
+	return unlisted
 }
 
-// simulate is a model of the table at the simulator.
 func (g *Gateway) simulate(m *catalog.Model) target {
 	return target{provider: g.simulator, offer: &catalog.Offer{Model: *m, Upstream: m.ID}, health: &health{}}
 }
 
-// prepare works out, once, what does not change: the simulator's models, the
-// state of the listed ones, and those that the router may choose from.
-func (g *Gateway) prepare() {
+// precompute builds what never changes: the simulated models, the health of listed models, and
+// the candidates of the auto names.
+func (g *Gateway) precompute() {
 	g.simulated = map[string]target{}
-	for _, m := range g.catalog.Distinct(listed...) {
+	for _, m := range g.catalog.Distinct(callableKinds...) {
 		g.simulated[m.ID] = g.simulate(m)
 	}
-	g.healths = healths{listed: map[spot]*health{}, others: map[spot]*health{}}
+	g.health = healthTable{listed: map[modelKey]*health{}, unlisted: map[modelKey]*health{}}
 	for _, u := range g.upstreams {
 		for _, o := range g.catalog.Offers(u.Provider.Name()) {
-			g.healths.listed[spot{u.Provider.Name(), o.ID}] = &health{listed: true}
+			g.health.listed[modelKey{u.Provider.Name(), o.ID}] = &health{listed: true}
 		}
 	}
-	g.choice = map[choiceKey][]target{}
-	for _, kind := range listed {
-		live := g.choosable(accounts.Live, kind, g.callable(accounts.Live, kind))
-		g.choice[choiceKey{accounts.Live, kind}] = live
-		g.choice[choiceKey{accounts.Test, kind}] = g.choosable(accounts.Test, kind, g.likely(kind, live))
+	g.candidates = map[candidateKey][]target{}
+	for _, kind := range callableKinds {
+		live := g.selectCandidates(accounts.Live, kind, g.callableIDs(accounts.Live, kind))
+		g.candidates[candidateKey{accounts.Live, kind}] = live
+		g.candidates[candidateKey{accounts.Test, kind}] = g.selectCandidates(accounts.Test, kind, g.testCandidateIDs(kind, live))
 	}
 }
 
-// makersOfMost have most of the table's models that anybody asks for.
-var makersOfMost = []string{"openai", "anthropic", "gemini"}
+// mainProviders have most of the catalog's models in common use.
+var mainProviders = []string{"openai", "anthropic", "gemini"}
 
-// likely are the models that the router chooses from for test keys: those of
-// live keys, so that a test shows what will be called, or, where no provider is
-// set up yet, those that one most likely will be. The whole table would have
-// models of long ago in its middle.
-func (g *Gateway) likely(kind catalog.Kind, live []target) (ids []string) {
+// testCandidateIDs returns the models that auto names choose from for test keys: the same as for
+// live keys or, if no provider is configured yet, those of the main providers. The median of
+// the whole catalog would be an outdated model.
+func (g *Gateway) testCandidateIDs(kind catalog.Kind, live []target) (ids []string) {
 	for _, t := range live {
 		if _, ok := g.simulated[t.offer.ID]; ok && !slices.Contains(ids, t.offer.ID) {
 			ids = append(ids, t.offer.ID)
@@ -222,36 +216,35 @@ func (g *Gateway) likely(kind catalog.Kind, live []target) (ids []string) {
 		return ids
 	}
 	for _, m := range g.catalog.Distinct(kind) {
-		if slices.Contains(makersOfMost, m.Provider) {
+		if slices.Contains(mainProviders, m.Provider) {
 			ids = append(ids, m.ID)
 		}
 	}
 	return ids
 }
 
-type choiceKey struct {
+type candidateKey struct {
 	env  accounts.Environment
 	kind catalog.Kind
 }
 
-// choosable are those of the models that the router may choose from, the
-// cheapest first: known, priced, not about to go, for general use, no snapshot
-// of another, which would fall back from a model to itself, and not old where
-// others are not: what was dear long ago is not what is strong.
-func (g *Gateway) choosable(env accounts.Environment, kind catalog.Kind, ids []string) (all []target) {
+// selectCandidates returns the models that auto names choose from, cheapest first: priced, not
+// deprecated and for general use. Snapshots are left out, because a model would fall back to
+// itself, and so are old models if there are newer ones, whose price says more about their strength.
+func (g *Gateway) selectCandidates(env accounts.Environment, kind catalog.Kind, ids []string) (all []target) {
 	for _, id := range ids {
-		for _, t := range g.offering(env, id, kind) {
+		for _, t := range g.targetsFor(env, id, kind) {
 			if t.offer.Priced && t.offer.Kind == kind && t.offer.Deprecated.IsZero() && (t.offer.Listed || !t.offer.Special()) {
 				all = append(all, t)
 			}
 		}
 	}
-	known := make(map[spot]bool, len(all))
+	known := make(map[modelKey]bool, len(all))
 	for _, t := range all {
-		known[spot{t.provider.Name(), t.offer.ID}] = true
+		known[modelKey{t.provider.Name(), t.offer.ID}] = true
 	}
 	all = slices.DeleteFunc(all, func(t target) bool {
-		_, snapshot := catalog.SnapshotOf(t.offer.ID, func(id string) bool { return known[spot{t.provider.Name(), id}] })
+		_, snapshot := catalog.SnapshotOf(t.offer.ID, func(id string) bool { return known[modelKey{t.provider.Name(), id}] })
 		return snapshot && !t.offer.Listed
 	})
 	if slices.ContainsFunc(all, func(t target) bool { return !t.offer.Old }) {
@@ -261,24 +254,24 @@ func (g *Gateway) choosable(env accounts.Environment, kind catalog.Kind, ids []s
 	return all
 }
 
-// byPriceThenVersion has the later version of a name before the earlier ones of
-// the same price, and previews, which may go at any time, behind those.
+// byPriceThenVersion sorts later versions before earlier ones of the same price, and previews,
+// which can disappear at any time, after both.
 func byPriceThenVersion(a, b target) int {
 	preview := func(t target) int { return strings.Count(t.offer.ID, "preview") }
 	return cmp.Or(cmp.Compare(a.price(), b.price()), preview(a)-preview(b), strings.Compare(b.offer.ID, a.offer.ID))
 }
 
-// can reports whether the model can do what is asked, as far as is known.
-func (t target) can(r *request) bool {
+// canServe reports whether the model supports the request, as far as the catalog knows.
+func (t target) canServe(r *request) bool {
 	m := t.offer
 	if m.Kind == "" {
-		return true // nothing is known of it
+		return true // the catalog doesn't know the model
 	}
 	can := m.Capabilities
 	switch {
 	case r.needs.tools && !can.Tools, r.needs.vision && !can.Vision, r.needs.audio && !can.AudioInput, r.needs.schema && !can.JSONSchema:
 		return false
-	case m.ContextWindow > 0 && r.inputBound/4 > m.ContextWindow: // about four bytes are a token
+	case m.ContextWindow > 0 && r.maxInput/4 > m.ContextWindow: // about four bytes per token
 		return false
 	case m.MaxOutputTokens > 0 && r.maxOutput > m.MaxOutputTokens:
 		return false
@@ -286,12 +279,11 @@ func (t target) can(r *request) bool {
 	return true
 }
 
-// auto finds the best few of all models that can do what is asked. Those that
-// fail at the moment come last.
+// auto returns the best models that support the request. Targets that cool down come last.
 func (g *Gateway) auto(env accounts.Environment, name string, kind catalog.Kind, r *request) []target {
 	var able []target
-	for _, t := range g.choice[choiceKey{env, kind}] {
-		if t.can(r) {
+	for _, t := range g.candidates[candidateKey{env, kind}] {
+		if t.canServe(r) {
 			able = append(able, t)
 		}
 	}
@@ -302,66 +294,66 @@ func (g *Gateway) auto(env accounts.Environment, name string, kind catalog.Kind,
 		for at > 0 && cmp.Or(cmp.Compare(t.health.rank(now), best[at-1].health.rank(now)), compare(t, best[at-1])) < 0 {
 			at--
 		}
-		if at < autoTries {
+		if at < autoTargets {
 			best = slices.Insert(best, at, t)
-			best = best[:min(len(best), autoTries)]
+			best = best[:min(len(best), autoTargets)]
 		}
 	}
 	return best
 }
 
-// price is what an ordinary request costs: the only measure of strength that
-// all providers give.
+// price returns the cost of a typical request, the only measure of strength that all providers give.
 func (t target) price() int64 { return int64(t.offer.Typical()) }
 
-// reasons is 1 for a model that thinks before it speaks: the dearest of all are
-// old ones that do not.
-func (t target) reasons() int {
+// reasoning is 1 for a model with reasoning. Without it, the most expensive models are old ones.
+func (t target) reasoning() int {
 	if t.offer.Capabilities.Reasoning {
 		return 1
 	}
 	return 0
 }
 
-// ranking compares targets by a router's value. The list is in the order of
-// prices, and what compares as equal stays in its order.
+// ranking returns the order of an auto name. The targets are sorted by price, and those that
+// compare as equal keep their order.
 func ranking(name string, all []target) func(a, b target) int {
 	switch name {
 	case AutoCheapest:
 		return func(a, b target) int { return cmp.Compare(a.price(), b.price()) }
 	case AutoStrongest:
-		return func(a, b target) int { return cmp.Or(b.reasons()-a.reasons(), cmp.Compare(b.price(), a.price())) }
+		return func(a, b target) int {
+			return cmp.Or(b.reasoning()-a.reasoning(), cmp.Compare(b.price(), a.price()))
+		}
 	case AutoFastest:
-		return func(a, b target) int { return cmp.Compare(a.health.expected(), b.health.expected()) }
+		return func(a, b target) int { return cmp.Compare(a.health.expectedLatency(), b.health.expectedLatency()) }
 	}
-	// Neither the weakest nor the dearest: nearest to the middle of the prices.
-	middle := int64(0)
+	// Auto: nearest to the median price.
+	median := int64(0)
 	if len(all) > 0 {
-		middle = all[len(all)/2].price()
+		median = all[len(all)/2].price()
 	}
-	away := func(t target) int64 { return max(t.price()-middle, middle-t.price()) }
-	return func(a, b target) int { return cmp.Compare(away(a), away(b)) }
+	distance := func(t target) int64 { return max(t.price()-median, median-t.price()) }
+	return func(a, b target) int { return cmp.Compare(distance(a), distance(b)) }
 }
 
-// inOrder draws the order of a model's providers by their weights; those that
-// fail at the moment come last.
-func (g *Gateway) inOrder(list []target) []target {
+// shuffleByWeight draws a random order of a model's providers by their weights. Targets that
+// cool down come last.
+func (g *Gateway) shuffleByWeight(list []target) []target {
 	if len(list) < 2 {
 		return list
 	}
-	drawn := make(map[*health]float64, len(list))
+	draws := make(map[*health]float64, len(list))
 	for _, t := range list {
-		drawn[t.health] = rand.ExpFloat64() / float64(max(1, t.weight))
+		draws[t.health] = rand.ExpFloat64() / float64(max(1, t.weight))
 	}
 	now := g.now()
 	slices.SortStableFunc(list, func(a, b target) int {
-		return cmp.Or(cmp.Compare(a.health.rank(now), b.health.rank(now)), cmp.Compare(drawn[a.health], drawn[b.health]))
+		return cmp.Or(cmp.Compare(a.health.rank(now), b.health.rank(now)), cmp.Compare(draws[a.health], draws[b.health]))
 	})
 	return list
 }
 
-// callable are the ids of models that can be called.
-func (g *Gateway) callable(env accounts.Environment, kinds ...catalog.Kind) []string {
+// callableIDs returns the IDs of the models that can be called, sorted.
+func (g *Gateway) callableIDs(env accounts.Environment, kinds ...catalog.Kind) []string {
 	var out []string
 	if env == accounts.Test {
 		for _, m := range g.catalog.Distinct(kinds...) {
@@ -371,7 +363,7 @@ func (g *Gateway) callable(env accounts.Environment, kinds ...catalog.Kind) []st
 	}
 	for _, u := range g.upstreams {
 		for _, o := range g.catalog.Offers(u.Provider.Name()) {
-			if o.Priced && (o.Kind == "" || slices.Contains(kinds, o.Kind) && makes(u.Provider, o.Kind)) {
+			if o.Priced && (o.Kind == "" || slices.Contains(kinds, o.Kind) && supportsKind(u.Provider, o.Kind)) {
 				out = append(out, o.ID)
 			}
 		}

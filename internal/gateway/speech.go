@@ -17,43 +17,42 @@ import (
 	"turnpike/internal/providers"
 )
 
-// SpeechFormats are what a text can become.
+// SpeechFormats are the supported audio formats.
 var SpeechFormats = []string{"mp3", "wav", "opus", "aac", "flac", "pcm"}
 
 const (
-	// MaxSpeech is how many characters are read aloud at once.
-	MaxSpeech = 4096
-	maxVoice  = 128
+	// MaxSpeech is the maximum number of characters of one speech request.
+	MaxSpeech    = 4096
+	maxVoiceName = 128
 
-	// A second of speech is about so many characters, and the slowest reader
-	// takes slowest times as long.
+	// The slowest voices take slowestFactor times as long as the average.
 	charactersPerSecond = 15
-	slowest             = 3
+	slowestFactor       = 3
 )
 
-// SpeechUnits are what reading so many characters can come to.
+// SpeechUnits returns the maximum units of speech for a text.
 func SpeechUnits(characters, bytes int64) catalog.Units {
-	ms := slowest * (characters*1000/charactersPerSecond + 2000)
+	ms := slowestFactor * (characters*1000/charactersPerSecond + 2000)
 	return catalog.Units{Characters: characters, Milliseconds: ms, Tokens: catalog.Tokens{Input: bytes + frameTokens}}
 }
 
-// CheckVoice checks the name of a voice, which is the provider's to know.
+// CheckVoice checks that a voice's name is well formed. Which voices exist, only the provider knows.
 func CheckVoice(param, voice string) error {
-	if voice == "" || len(voice) > maxVoice || !isName(voice) {
-		return fault.Invalid(param, "%s must name a voice, such as alloy, in at most %d bytes", param, maxVoice)
+	if voice == "" || len(voice) > maxVoiceName || !isName(voice) {
+		return fault.Invalid(param, "%s must be the name of a voice, such as alloy, of at most %d bytes.", param, maxVoiceName)
 	}
 	return nil
 }
 
-// CheckSpeechFormat checks the format that a file is wanted in.
+// CheckSpeechFormat checks the requested audio format.
 func CheckSpeechFormat(format string) error {
 	if !slices.Contains(SpeechFormats, format) {
-		return fault.Invalid("response_format", "response_format must be one of %s", strings.Join(SpeechFormats, ", "))
+		return fault.Invalid("response_format", "response_format must be one of %s.", strings.Join(SpeechFormats, ", "))
 	}
 	return nil
 }
 
-// speechFields are the members of a speech request that the gateway reads.
+// speechFields are the fields of a speech request that the gateway reads.
 type speechFields struct {
 	Model  *string        `json:"model"`
 	Models []string       `json:"models"`
@@ -64,7 +63,6 @@ type speechFields struct {
 	Speed  *float64       `json:"speed"`
 }
 
-// readSpeech reads a request in OpenAI's format.
 func readSpeech(body []byte) (*request, *providers.SpeechRequest, error) {
 	var in speechFields
 	if err := jsonbody.DecodeForwarded(body, &in, providers.SpeechNames); err != nil {
@@ -73,13 +71,13 @@ func readSpeech(body []byte) (*request, *providers.SpeechRequest, error) {
 	out := &providers.SpeechRequest{Format: "mp3", Body: body}
 	switch {
 	case in.Input == nil || strings.TrimSpace(*in.Input) == "":
-		return nil, nil, fault.Missing("input", "input must be the text to read aloud")
+		return nil, nil, fault.Missing("input", "input must be the text to speak.")
 	case utf8.RuneCountInString(*in.Input) > MaxSpeech:
-		return nil, nil, fault.Invalid("input", "input must have at most %d characters; POST /v1/voice/renders takes a million", MaxSpeech)
+		return nil, nil, fault.Invalid("input", "input must have at most %d characters. For up to a million, use POST /v1/voice/renders.", MaxSpeech)
 	case in.Stream != nil && *in.Stream != "audio":
-		return nil, nil, fault.Invalid("stream_format", "stream_format must be audio: the file itself is sent as it is made")
+		return nil, nil, fault.Invalid("stream_format", "stream_format must be audio: the file is sent while it is generated.")
 	case in.Speed != nil && (*in.Speed < 0.25 || *in.Speed > 4):
-		return nil, nil, fault.Invalid("speed", "speed must be from 0.25 to 4")
+		return nil, nil, fault.Invalid("speed", "speed must be from 0.25 to 4.")
 	}
 	out.Input = *in.Input
 	if in.Format != nil {
@@ -89,25 +87,25 @@ func readSpeech(body []byte) (*request, *providers.SpeechRequest, error) {
 		return nil, nil, err
 	}
 	var err error
-	if out.Voice, err = voiceOf(in.Voice); err != nil {
+	if out.Voice, err = parseVoice(in.Voice); err != nil {
 		return nil, nil, err
 	}
-	r := &request{operation: "speech", body: body, inputBound: int64(len(out.Input)) + frameTokens}
+	r := &request{operation: "speech", body: body, maxInput: int64(len(out.Input)) + frameTokens}
 	if r.models, err = modelList(in.Model, in.Models); err != nil {
 		return nil, nil, err
 	}
-	r.media = SpeechUnits(int64(utf8.RuneCountInString(out.Input)), int64(len(out.Input)))
+	r.maxUnits = SpeechUnits(int64(utf8.RuneCountInString(out.Input)), int64(len(out.Input)))
 	return r, out, nil
 }
 
-// voiceOf reads a voice: its name, or an object with its id.
-func voiceOf(v jsontext.Value) (string, error) {
+// parseVoice reads a voice: its name, or an object with its ID.
+func parseVoice(v jsontext.Value) (string, error) {
 	var name string
 	switch v.Kind() {
 	case '"':
 		text, err := jsontext.AppendUnquote(nil, v)
 		if err != nil {
-			return "", fault.Invalid("voice", "voice must be a text")
+			return "", fault.Invalid("voice", "voice must be a string.")
 		}
 		name = string(text)
 	case '{':
@@ -115,18 +113,18 @@ func voiceOf(v jsontext.Value) (string, error) {
 			ID string `json:"id"`
 		}
 		if err := jsonbody.DecodeLenient(v, &in); err != nil {
-			return "", fault.Invalid("voice", "voice must be a name, or an object with an id")
+			return "", fault.Invalid("voice", "voice must be a name, or an object with an id.")
 		}
 		name = in.ID
 	case jsontext.KindInvalid, jsontext.KindNull:
-		return "", fault.Missing("voice", "voice must name a voice, such as alloy")
+		return "", fault.Missing("voice", "voice must be the name of a voice, such as alloy.")
 	}
 	return name, CheckVoice("voice", name)
 }
 
-// Speech reads a text aloud. What is charged for its length is an estimate:
-// the file is sent as it is made, and providers do not say how long it is.
-func (g *Gateway) Speech(ctx context.Context, c Call) (*Answer, error) {
+// Speech converts text to speech. Prices by duration are charged by an estimate: the file is
+// sent while it is generated, and providers don't report its duration.
+func (g *Gateway) Speech(ctx context.Context, c Call) (*Response, error) {
 	r, text, err := readSpeech(c.Body)
 	if err != nil {
 		return nil, err
@@ -135,12 +133,12 @@ func (g *Gateway) Speech(ctx context.Context, c Call) (*Answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := r.media.Characters
-	used := providers.Usage{InputTokens: aboutTokens(int64(len(text.Input))), Characters: n, Milliseconds: n * 1000 / charactersPerSecond}
-	return g.run(ctx, c, r, targets, func(ctx context.Context, t target, _ *request, _ int64) (*providers.Answer, error) {
-		ask := *text
-		ask.Model = t.offer.Upstream
-		content, err := t.provider.(providers.SpeechMaker).Speech(ctx, &ask)
+	n := r.maxUnits.Characters
+	used := providers.Usage{InputTokens: estimateTokens(int64(len(text.Input))), Characters: n, Milliseconds: n * 1000 / charactersPerSecond}
+	return g.run(ctx, c, r, targets, func(ctx context.Context, t target, _ int64) (*providers.Answer, error) {
+		req := *text
+		req.Model = t.offer.Upstream
+		content, err := t.provider.(providers.SpeechMaker).Speech(ctx, &req)
 		if err != nil {
 			return nil, err
 		}
@@ -148,56 +146,53 @@ func (g *Gateway) Speech(ctx context.Context, c Call) (*Answer, error) {
 	})
 }
 
-// Sound is speech on its way to the client.
-type Sound struct {
+// Audio is an audio file on its way to the client.
+type Audio struct {
 	content *providers.Content
-	meter   *meter
-	request *request
-	used    providers.Usage
-	ended   bool // it was read to its end
-	broke   error
+	call    *activeCall
+	usage   providers.Usage
+	end     error // io.EOF after the whole file, or why it failed
 	closed  bool
 }
 
-// ContentType is the file's, and Size its length or -1.
-func (s *Sound) ContentType() string { return s.content.ContentType }
+// ContentType returns the file's media type.
+func (a *Audio) ContentType() string { return a.content.ContentType }
 
-// Size is the file's length, or -1.
-func (s *Sound) Size() int64 { return s.content.Size }
+// Size returns the file's length, or -1 if it is unknown.
+func (a *Audio) Size() int64 { return a.content.Size }
 
-// Read reads the file. An error of the provider's is a fault.
-func (s *Sound) Read(p []byte) (int, error) {
-	n, err := s.content.Body.Read(p)
-	switch {
-	case err == io.EOF:
-		s.ended = true
-	case err != nil:
-		s.broke = err
+// Read reads the file. A provider's error is returned as a fault.
+func (a *Audio) Read(p []byte) (int, error) {
+	n, err := a.content.Body.Read(p)
+	if err != nil {
+		a.end = err
+	}
+	if err != nil && err != io.EOF {
 		err = upstreamFault(err)
 	}
 	return n, err
 }
 
-// Close ends the upstream call and settles it. Who leaves before the end has
-// had it read nevertheless; a file that broke off costs nothing.
-func (s *Sound) Close() error {
-	if s.closed {
+// Close ends the upstream call and settles it. A client that leaves early pays for the whole
+// file; a file that the provider broke off is free.
+func (a *Audio) Close() error {
+	if a.closed {
 		return nil
 	}
-	s.closed = true
-	defer s.meter.end()
-	if s.broke != nil && !errors.Is(s.broke, context.Canceled) {
-		s.meter.broke(upstreamFault(s.broke))
+	a.closed = true
+	defer a.call.finish()
+	if a.end != nil && a.end != io.EOF && !errors.Is(a.end, context.Canceled) {
+		a.call.observeFailure(upstreamFault(a.end))
 		var f *providers.Failure
-		if errors.As(s.broke, &f) {
-			s.meter.failedAt(f)
+		if errors.As(a.end, &f) {
+			a.call.recordBrokenResponse(f)
 		}
 	} else {
-		if !s.ended {
-			s.meter.broke(context.Canceled)
+		if a.end != io.EOF {
+			a.call.observeFailure(context.Canceled)
 		}
-		s.meter.target.health.worked(s.meter.began)
-		s.meter.settle(s.used, audit.UsageEstimated, s.request)
+		a.call.target.health.recordSuccess(a.call.attemptStarted)
+		a.call.settle(a.usage, audit.UsageEstimated)
 	}
-	return s.content.Body.Close()
+	return a.content.Body.Close()
 }

@@ -13,124 +13,122 @@ import (
 	"turnpike/internal/providers"
 )
 
-// Stream is a streamed answer on its way to the client.
+// Stream is a streamed response on its way to the client.
 type Stream struct {
-	from    *begun
-	meter   *meter
-	request *request
-	cut     int64 // output tokens after which it is over
+	upstream    *startedStream
+	call        *activeCall
+	outputLimit int64 // output tokens after which the stream is cut; 0 for none
 
-	last    []byte          // chunk of the provider's, for one of ours
-	said    providers.Usage // what the provider said was used
-	settled bool            // nothing came after what it was settled by
-	ending  [][]byte        // chunks of ours
-	end     error           // what follows them: io.EOF, or why it broke
-	closed  bool
+	lastChunk []byte          // of the provider, as a template for ours
+	reported  providers.Usage // by the provider
+	settled   bool            // no output was received since the call was settled
+	pending   [][]byte        // our own chunks, to be sent before end
+	end       error           // io.EOF, or why the stream failed; nil while it goes on
+	closed    bool
 }
 
-func newStream(from *begun, m *meter, r *request) *Stream {
-	return &Stream{from: from, meter: m, request: r, cut: m.outputRoom(r)}
+func newStream(upstream *startedStream, a *activeCall) *Stream {
+	return &Stream{upstream: upstream, call: a, outputLimit: a.streamOutputLimit()}
 }
 
-// Next returns the next event's JSON, or io.EOF after the last. The usage
-// chunk is read on the way and kept from a client that did not ask for it; one
-// who did gets an estimate where the provider has none. A stream that has used
-// up what was reserved for it ends there.
+// Next returns the next event's JSON, or io.EOF after the last. Only clients that asked for the
+// usage chunk receive it; if the provider sends none, they get an estimate. A stream that has
+// used up its reservation ends.
 func (s *Stream) Next() ([]byte, error) {
 	for {
-		if len(s.ending) > 0 {
-			next := s.ending[0]
-			s.ending = s.ending[1:]
+		if len(s.pending) > 0 {
+			next := s.pending[0]
+			s.pending = s.pending[1:]
 			return next, nil
 		}
 		if s.end != nil {
 			return nil, s.end
 		}
-		chunk, err := s.from.Next()
+		chunk, err := s.upstream.Next()
 		switch {
 		case err == io.EOF:
 			s.finish()
 		case err != nil:
-			s.broke(err)
+			s.fail(err)
 		case chunk.Usage != nil:
-			s.said, s.settled = *chunk.Usage, true
-			charged := s.meter.counted(s.said, s.from.SoFar(), s.request)
-			if s.request.includeUsage {
-				return spliceUsage(chunk.Data, charged), nil
+			s.reported, s.settled = *chunk.Usage, true
+			charged := s.call.settleStream(s.reported, s.upstream.SoFar())
+			if s.call.request.includeUsage {
+				return withCredits(chunk.Data, charged), nil
 			}
-		case s.cut > 0 && s.from.SoFar().OutputTokens > s.cut:
-			s.last = chunk.Data
-			s.cutShort()
+		case s.outputLimit > 0 && s.upstream.SoFar().OutputTokens > s.outputLimit:
+			s.lastChunk = chunk.Data
+			s.cut()
 		default:
-			s.last, s.settled = chunk.Data, false
+			s.lastChunk, s.settled = chunk.Data, false
 			return chunk.Data, nil
 		}
 	}
 }
 
-// soFar is what was used by now.
-func (s *Stream) soFar() providers.Usage {
-	u := s.from.SoFar()
-	u.InputTokens = cmp.Or(u.InputTokens, s.said.InputTokens)
-	u.OutputTokens = max(u.OutputTokens, s.said.OutputTokens)
+// usage returns what was used so far.
+func (s *Stream) usage() providers.Usage {
+	u := s.upstream.SoFar()
+	u.InputTokens = cmp.Or(u.InputTokens, s.reported.InputTokens)
+	u.OutputTokens = max(u.OutputTokens, s.reported.OutputTokens)
 	return u
 }
 
-// finish is the provider's end of the stream.
+// finish handles the end of the provider's stream.
 func (s *Stream) finish() {
 	s.end = io.EOF
-	s.meter.target.health.worked(s.meter.began)
+	s.call.target.health.recordSuccess(s.call.attemptStarted)
 	if !s.settled {
-		s.settleHere()
+		s.settleByEstimate()
 	}
 }
 
-// broke is a stream that failed on its way.
-func (s *Stream) broke(err error) {
+func (s *Stream) fail(err error) {
 	s.end = upstreamFault(err)
-	s.meter.broke(s.end)
+	s.call.observeFailure(s.end)
 	var f *providers.Failure
 	if errors.As(err, &f) && !errors.Is(err, context.Canceled) {
-		s.meter.failedAt(f)
+		s.call.recordBrokenResponse(f)
 	}
 }
 
-// cutShort ends a stream as if the model had reached its limit.
-func (s *Stream) cutShort() {
+// cut ends the stream as if the model had reached its limit.
+func (s *Stream) cut() {
 	s.end = io.EOF
 	var choices []byte
-	for i := range s.request.choices {
+	for i := range s.call.request.choices {
 		if i > 0 {
 			choices = append(choices, ',')
 		}
 		choices = append(strconv.AppendInt(append(choices, `{"index":`...), i, 10), `,"delta":{},"logprobs":null,"finish_reason":"length"}`...)
 	}
-	s.ending = append(s.ending, s.chunk(string(choices), ""))
-	s.settleHere()
+	s.pending = append(s.pending, s.newChunk(string(choices), ""))
+	s.settleByEstimate()
 }
 
-// settleHere settles by our own count, and says so to a client that asked.
-func (s *Stream) settleHere() {
+// settleByEstimate settles the call by our own count and sends a usage chunk if requested.
+func (s *Stream) settleByEstimate() {
 	s.settled = true
-	u := s.request.completed(s.soFar())
-	charged := s.meter.settle(u, audit.UsageEstimated, s.request)
-	if s.request.includeUsage {
-		s.ending = append(s.ending, spliceUsage(s.chunk("", usageJSON(u)), charged))
+	r := s.call.request
+	u := r.withEstimatedInput(s.usage())
+	charged := s.call.settle(u, audit.UsageEstimated)
+	if r.includeUsage {
+		s.pending = append(s.pending, withCredits(s.newChunk("", usageJSON(u)), charged))
 	}
 }
 
-// chunk makes one of our own in the form of the others.
-func (s *Stream) chunk(choices, usage string) []byte {
+// newChunk creates a chunk with the ID and model of the provider's last one.
+func (s *Stream) newChunk(choices, usage string) []byte {
 	var head struct {
 		ID      string `json:"id"`
 		Object  string `json:"object"`
 		Created int64  `json:"created"`
 		Model   string `json:"model"`
 	}
-	_ = json.Unmarshal(s.last, &head) // what cannot be read stays empty
+	_ = json.Unmarshal(s.lastChunk, &head) // unreadable fields stay empty
 	head.Object = "chat.completion.chunk"
 	out, err := json.Marshal(head)
-	if err != nil { // it was read from JSON
+	if err != nil { // impossible: the values were read from JSON
 		return []byte("{}")
 	}
 	out = append(out[:len(out)-1], `,"choices":[`...)
@@ -146,32 +144,32 @@ func usageJSON(u providers.Usage) string {
 	return `{"prompt_tokens":` + n(u.InputTokens) + `,"completion_tokens":` + n(u.OutputTokens) + `,"total_tokens":` + n(u.InputTokens+u.OutputTokens) + `}`
 }
 
-// Close ends the upstream call. A stream that was left before its usage was
-// known is charged for what was produced. A second call does nothing.
+// Close ends the upstream call. If the client leaves before the usage is known, the call is
+// charged for the output so far. Closing twice is allowed.
 func (s *Stream) Close() (err error) {
 	if s.closed {
 		return nil
 	}
 	s.closed = true
-	defer s.meter.end() // even if a provider panics
-	defer func() { err = s.from.Close() }()
+	defer s.call.finish() // even if a provider panics
+	defer func() { err = s.upstream.Close() }()
 	if s.end == nil {
-		s.meter.broke(context.Canceled)
-		s.hearOut()
+		s.call.observeFailure(context.Canceled)
+		s.awaitUsage()
 	}
 	if !s.settled {
 		s.settled = true
-		s.meter.settle(s.soFar(), audit.UsagePartial, s.request)
+		s.call.settle(s.usage(), audit.UsagePartial)
 	}
 	return nil
 }
 
-// hearOut reads on for the usage, if that is all that is still to come.
-func (s *Stream) hearOut() {
-	if !s.from.line.whole.Load() {
+// awaitUsage reads on if only the usage is missing.
+func (s *Stream) awaitUsage() {
+	if !s.upstream.watch.complete.Load() {
 		return
 	}
-	s.from.line.left()
+	s.upstream.watch.clientDisconnected()
 	for err := error(nil); err == nil && !s.settled; {
 		_, err = s.Next()
 	}

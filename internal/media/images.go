@@ -59,16 +59,16 @@ func (s *Service) OrderImages(from From, in ImageBatchRequest) (*Order, error) {
 		if !bytes.HasPrefix(bytes.TrimSpace(r.Body), []byte("{")) {
 			return nil, within(place, fault.Missing("body", "body must be an object with a prompt"))
 		}
-		order, err := gateway.ReadImages(r.Body, 0)
+		params, err := gateway.ParseImageRequest(r.Body, 0)
 		switch {
 		case err != nil:
 			return nil, within(place+".body", err)
-		case len(order.Models) > 0:
+		case len(params.Models) > 0:
 			return nil, within(place+".body", fault.Invalid("model", "the model is that of the whole batch: set model beside requests"))
 		}
-		most.Images += order.Most.Images
-		most.Input += order.Most.Input
-		most.Output += order.Most.Output
+		most.Images += params.MaxUnits.Images
+		most.Input += params.MaxUnits.Input
+		most.Output += params.MaxUnits.Output
 	}
 	o, err := s.newOrder(from, Images, models, catalog.Image, most, struct{}{}, in.Metadata)
 	if err != nil {
@@ -85,7 +85,7 @@ func (s *Service) OrderImages(from From, in ImageBatchRequest) (*Order, error) {
 
 // workImages makes the pictures of one request.
 func (s *Service) workImages(ctx context.Context, j *Job, t *task) *result {
-	answer, by, err := s.gateway.MakeImages(ctx, j.Environment, j.Models, providers.ImageRequest{Body: t.Input})
+	answer, by, err := s.gateway.GenerateImages(ctx, j.Environment, j.Models, providers.ImageRequest{Body: t.Input})
 	if err != nil {
 		return failedResult(t, err)
 	}

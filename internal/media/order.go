@@ -58,7 +58,7 @@ func (s *Service) newOrder(from From, k Kind, models []string, of catalog.Kind, 
 		PriceVersion: quote.PriceVersion, CreatedAt: now, DeadlineAt: now.Add(s.deadline)}
 	j.Lane = lanes.ShardOf(fmt.Sprintf("%s.%s.%s", j.WorkspaceID, j.Environment, k), j.ID)
 	if p.Environment == accounts.Live {
-		j.Reserved = quote.Most
+		j.Reserved = quote.MaxCost
 	}
 	return &Order{Job: j}, nil
 }
@@ -78,7 +78,7 @@ func (o *Order) add(name string, input any) error {
 // must not be called inside a transaction. Handed ends what it began.
 func (s *Service) Reserve(ctx context.Context, c gateway.Call, o *Order) (err error) {
 	if o.Job.Environment == accounts.Live { // test calls are free
-		if o.hold, err = s.gateway.Reserve(ctx, c, gateway.Quote{Model: o.Job.Model, Most: o.Job.Reserved}, o.Job.CreatedAt); err != nil {
+		if o.hold, err = s.gateway.Reserve(ctx, c, gateway.Quote{Model: o.Job.Model, MaxCost: o.Job.Reserved}, o.Job.CreatedAt); err != nil {
 			return err
 		}
 		o.Job.Accounts = o.hold.Accounts()

@@ -155,7 +155,7 @@ func (s *Service) readSource(ctx context.Context, j *Job, f *madeFile) ([]byte, 
 }
 
 func (s *Service) pollVideo(ctx context.Context, j *Job, t *task, m made) *result {
-	maker, err := s.gateway.VideoMaker(j.Environment, m.Provider)
+	maker, err := s.gateway.VideoProvider(j.Environment, m.Provider)
 	if err != nil {
 		return failedResult(t, err).keeping(m)
 	}
@@ -232,7 +232,7 @@ func (s *Service) advanceVideo(done bool, why *events.JobError) (ended Status, f
 // stopVideo lets a provider forget a render that nobody wants any more. One
 // that cannot be told goes on there, and nobody hears of it.
 func (s *Service) stopVideo(ctx context.Context, j *Job, m made) {
-	maker, err := s.gateway.VideoMaker(j.Environment, m.Provider)
+	maker, err := s.gateway.VideoProvider(j.Environment, m.Provider)
 	if err == nil {
 		err = maker.DropVideo(ctx, m.Upstream)
 	}

@@ -196,7 +196,7 @@ func (s *Service) workVoice(ctx context.Context, j *Job, t *task) *result {
 	if err := json.Unmarshal(t.Input, &piece); err != nil {
 		return failedResult(t, err)
 	}
-	content, by, err := s.gateway.MakeSpeech(ctx, j.Environment, j.Models, providers.SpeechRequest{Input: piece.Text, Voice: piece.Voice, Format: "wav", Body: in.Body})
+	content, by, err := s.gateway.GenerateSpeech(ctx, j.Environment, j.Models, providers.SpeechRequest{Input: piece.Text, Voice: piece.Voice, Format: "wav", Body: in.Body})
 	if err != nil {
 		return failedResult(t, err)
 	}

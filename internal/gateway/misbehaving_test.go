@@ -19,14 +19,14 @@ import (
 	"turnpike/internal/providers/wire"
 )
 
-// dialects are the providers' wire formats, with one good answer in each: ten
-// tokens in, and "Hello there" out.
+// dialects are the providers' wire formats with one good response each: 10 input tokens and
+// "Hello there".
 var dialects = map[string]struct {
 	provider func(base string, c *wire.Client) providers.Provider
 	plain    string
 	events   []string
-	refusal  string // an error body, which comes with a 200
-	// What says the usage, in both, to be taken out or made zero.
+	refusal  string // an error body, sent with status 200
+	// The usage in both, to be removed or set to zero.
 	usage [][2]string
 }{
 	"openai": {
@@ -76,17 +76,17 @@ var dialects = map[string]struct {
 	},
 }
 
-// answered is an upstream's answer, and how it comes.
-type answered struct {
+// upstreamResponse is a response and how it is sent.
+type upstreamResponse struct {
 	body   string
 	kind   string // Content-Type
 	drip   time.Duration
-	hang   int  // bytes after which nothing comes; -1 is before the headers
+	hang   int  // bytes after which it stalls; -1 is before the headers
 	reset  int  // bytes after which the connection is reset; -1 is before the headers
-	length bool // a Content-Length that is not kept
+	length bool // a Content-Length that is too large
 }
 
-func (a answered) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (a upstreamResponse) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(io.Discard, r.Body)
 	stop := func() {
 		if a.hang != 0 {
@@ -127,50 +127,45 @@ func (a answered) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// TestUpstreamsThatMisbehave: whatever an upstream does, a call ends soon, with
-// an error that says what is wrong or with a charge, and nothing stays behind.
-func TestUpstreamsThatMisbehave(t *testing.T) {
+// Every call ends with a clear error or with a charge, and leaves no reservation or slot behind.
+func TestMisbehavingUpstreamEndsCallCleanly(t *testing.T) {
 	t.Parallel()
-	const patience = 150 * time.Millisecond
+	const stallTimeout = 150 * time.Millisecond
 	for dialect, d := range dialects {
 		for _, stream := range []bool{false, true} {
-			good := answered{body: d.plain, kind: "application/json"}
-			call, name := plainCall, dialect+"/plain"
+			good := upstreamResponse{body: d.plain, kind: "application/json"}
+			call, name := plainBody, dialect+"/plain"
 			if stream {
-				good = answered{body: "data: " + strings.Join(d.events, "\n\ndata: ") + "\n\n", kind: "text/event-stream"}
-				call, name = countedCall, dialect+"/stream"
+				good = upstreamResponse{body: "data: " + strings.Join(d.events, "\n\ndata: ") + "\n\n", kind: "text/event-stream"}
+				call, name = streamUsageBody, dialect+"/stream"
 			}
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				base := newRig(t, nil)
-				for what, tt := range faults(good, d.refusal, d.usage) {
+				base := newFixture(t, nil)
+				for what, tt := range badUpstreams(good, d.refusal, d.usage) {
 					t.Run(what, func(t *testing.T) {
-						server := httptest.NewServer(tt.answered)
+						server := httptest.NewServer(tt.upstreamResponse)
 						defer server.Close()
 						defer server.CloseClientConnections()
-						patience := patience
+						timeout := stallTimeout
 						if !strings.Contains(what, "hangs") {
-							patience *= 20 // a busy machine stands still for longer
+							timeout *= 20 // a busy machine stalls for longer
 						}
-						client := wire.NewClient(wire.Timeouts{Connect: time.Second, FirstByte: patience, Idle: patience})
-						r := base.serving(t, []providers.Provider{d.provider(server.URL, client)})
-						begun := time.Now()
+						client := wire.NewClient(wire.Timeouts{Connect: time.Second, FirstByte: timeout, Idle: timeout})
+						r := base.withProviders(t, []providers.Provider{d.provider(server.URL, client)})
 						out := r.chat(call)
-						if took := time.Since(begun); took > 30*time.Second { // no provider is waited for as long, and a busy machine takes a while
-							t.Errorf("it took %s", took)
-						}
 						if !slices.Contains(tt.codes, out.code) {
-							t.Errorf("got %q, expected %q: %v", out.code, tt.codes, out.err)
+							t.Errorf("got %q, want one of %q: %v", out.code, tt.codes, out.err)
 						}
 						switch {
 						case out.err == nil && (out.Charged == 0 || out.Input == 0 || out.Output == 0):
-							t.Errorf("an answer was charged %s by %s for %d and %d", out.Charged, out.Source, out.Input, out.Output)
+							t.Errorf("response charged %s by %s for %d and %d tokens", out.Charged, out.Source, out.Input, out.Output)
 						case out.err == nil && what == "good" && out.Charged != 14_000:
-							t.Errorf("charged %d", out.Charged)
+							t.Errorf("charged %d, want 14000", out.Charged)
 						case out.err != nil && len(out.chunks) == 0 && out.Charged != 0:
-							t.Errorf("an error cost %s", out.Charged)
+							t.Errorf("error charged %s", out.Charged)
 						case out.err == nil && stream && !strings.Contains(out.chunks[len(out.chunks)-1], `"usage":{"credits":`+out.Charged.String()):
-							t.Errorf("it ends with %.200s, charged %s", out.chunks[len(out.chunks)-1], out.Charged)
+							t.Errorf("got last chunk %.200s, charged %s", out.chunks[len(out.chunks)-1], out.Charged)
 						}
 					})
 				}
@@ -179,70 +174,68 @@ func TestUpstreamsThatMisbehave(t *testing.T) {
 	}
 }
 
-// misbehaviour is what an upstream does, and the codes that are clear then; an
-// empty one stands for an answer.
-type misbehaviour struct {
-	answered
+// badUpstream is what an upstream does and the acceptable codes; an empty one is a response.
+type badUpstream struct {
+	upstreamResponse
 	codes []string
 }
 
-// faults are all the ways in which an upstream spoils a good answer. In a
-// stream that broke after its beginning the code is its last event's.
-func faults(good answered, refusal string, usage [][2]string) map[string]misbehaviour {
+// badUpstreams are the ways in which an upstream spoils a good response. If a stream breaks after
+// its start, the code is that of its last event.
+func badUpstreams(good upstreamResponse, refusal string, usage [][2]string) map[string]badUpstream {
 	const long = 10 << 20
 	half := len(good.body)/2 - 5
-	with := func(change func(a *answered)) answered {
+	with := func(change func(a *upstreamResponse)) upstreamResponse {
 		a := good
 		change(&a)
 		return a
 	}
-	without := func(instead int) answered {
-		return with(func(a *answered) {
+	without := func(instead int) upstreamResponse {
+		return with(func(a *upstreamResponse) {
 			for _, u := range usage {
 				a.body = strings.ReplaceAll(a.body, u[0], [2]string{"", u[1]}[instead])
 			}
 		})
 	}
 	answer, slow, broken := []string{""}, []string{"upstream_timeout"}, []string{"upstream_error"}
-	return map[string]misbehaviour{
-		"good":                     {good, answer},
-		"hangs at once":            {with(func(a *answered) { a.hang = -1 }), slow},
-		"hangs in the middle":      {with(func(a *answered) { a.hang = half }), slow},
-		"resets at once":           {with(func(a *answered) { a.reset = -1 }), broken},
-		"resets in the middle":     {with(func(a *answered) { a.reset = half }), broken},
-		"drips":                    {with(func(a *answered) { a.drip = 5 * time.Millisecond }), answer},
-		"ends in half a chunk":     {with(func(a *answered) { a.body = a.body[:half] }), broken},
-		"ends before its length":   {with(func(a *answered) { a.body, a.length = a.body[:half], true }), broken},
-		"invalid JSON":             {with(func(a *answered) { a.body = strings.Replace(a.body, `"Hello`, `"Hel"lo`, 1) }), broken},
-		"HTML":                     {answered{body: "<html><body>502 Bad Gateway</body></html>", kind: "text/html"}, broken},
-		"HTML as what was asked":   {with(func(a *answered) { a.body = "<html><body>Welcome</body></html>" }), broken},
-		"nothing":                  {with(func(a *answered) { a.body = "" }), broken},
-		"an error with a 200":      {answered{body: refusal, kind: "application/json"}, []string{"overloaded", "upstream_error"}},
-		"a line of 10 MB":          {with(func(a *answered) { a.body = strings.Replace(a.body, "Hello", strings.Repeat("a", long), 1) }), []string{"", "upstream_error"}},
-		"10 MB without a line":     {with(func(a *answered) { a.body = strings.Repeat("a", long) }), broken},
-		"no usage":                 {without(0), answer},
-		"usage of zero":            {without(1), answer},
-		"fields that nobody knows": {with(func(a *answered) { a.body = strings.Replace(a.body, `{"`, `{"unheard":[{"of":1}],"`, 1) }), answer},
+	return map[string]badUpstream{
+		"good":                   {good, answer},
+		"hangs immediately":      {with(func(a *upstreamResponse) { a.hang = -1 }), slow},
+		"hangs in the middle":    {with(func(a *upstreamResponse) { a.hang = half }), slow},
+		"resets immediately":     {with(func(a *upstreamResponse) { a.reset = -1 }), broken},
+		"resets in the middle":   {with(func(a *upstreamResponse) { a.reset = half }), broken},
+		"drips":                  {with(func(a *upstreamResponse) { a.drip = 5 * time.Millisecond }), answer},
+		"ends within a chunk":    {with(func(a *upstreamResponse) { a.body = a.body[:half] }), broken},
+		"ends before its length": {with(func(a *upstreamResponse) { a.body, a.length = a.body[:half], true }), broken},
+		"invalid JSON":           {with(func(a *upstreamResponse) { a.body = strings.Replace(a.body, `"Hello`, `"Hel"lo`, 1) }), broken},
+		"HTML":                   {upstreamResponse{body: "<html><body>502 Bad Gateway</body></html>", kind: "text/html"}, broken},
+		"HTML as the right type": {with(func(a *upstreamResponse) { a.body = "<html><body>Welcome</body></html>" }), broken},
+		"empty":                  {with(func(a *upstreamResponse) { a.body = "" }), broken},
+		"an error with a 200":    {upstreamResponse{body: refusal, kind: "application/json"}, []string{"overloaded", "upstream_error"}},
+		"a line of 10 MB":        {with(func(a *upstreamResponse) { a.body = strings.Replace(a.body, "Hello", strings.Repeat("a", long), 1) }), []string{"", "upstream_error"}},
+		"10 MB without a line":   {with(func(a *upstreamResponse) { a.body = strings.Repeat("a", long) }), broken},
+		"no usage":               {without(0), answer},
+		"usage of zero":          {without(1), answer},
+		"unknown fields":         {with(func(a *upstreamResponse) { a.body = strings.Replace(a.body, `{"`, `{"unknown":[{"x":1}],"`, 1) }), answer},
 	}
 }
 
-// TestAnAnswerThatCannotBeShownIsFree.
-func TestAnAnswerThatCannotBeShownIsFree(t *testing.T) {
+func TestResponseThatFailsToTransformIsFree(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, []providers.Provider{doer("one", says(10, 5))})
-	for _, shown := range []bool{false, true} {
-		c, out := r.open(), outcome{}
+	r := newFixture(t, []providers.Provider{newFake("one", respond(10, 5))})
+	for _, transformable := range []bool{false, true} {
+		c, out := r.newCall(), outcome{}
 		c.Body = []byte(`{"model":"small","messages":[{"role":"user","content":"Hi"}]}`)
-		c.Shape = func([]byte) ([]byte, error) {
-			if !shown {
+		c.TransformBody = func([]byte) ([]byte, error) {
+			if !transformable {
 				return nil, fault.New(fault.Upstream, "no")
 			}
 			return []byte("shown"), nil
 		}
-		out.Answer, out.err = r.Chat(t.Context(), c)
+		out.Response, out.err = r.Chat(t.Context(), c)
 		r.settle(c, &out)
-		if shown && (out.err != nil || string(out.Body) != "shown" || out.Charged == 0) || !shown && (out.code != string(fault.Upstream) || out.Charged != 0) {
-			t.Errorf("shown %t: %v, %s charged", shown, out.err, out.Charged)
+		if transformable && (out.err != nil || string(out.Body) != "shown" || out.Charged == 0) || !transformable && (out.code != string(fault.Upstream) || out.Charged != 0) {
+			t.Errorf("transformable %t: %v, charged %s", transformable, out.err, out.Charged)
 		}
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"turnpike/internal/providers"
 )
 
-func TestFieldsThatTheGatewayReadsAreRegistered(t *testing.T) {
+func TestReadFieldsAreRegistered(t *testing.T) {
 	t.Parallel()
 	jsonbodytest.WantRegistered[chatFields](t, providers.ChatNames)
 	jsonbodytest.WantRegistered[embeddingFields](t, providers.EmbeddingNames)
@@ -17,10 +17,10 @@ func TestFieldsThatTheGatewayReadsAreRegistered(t *testing.T) {
 	jsonbodytest.WantRegistered[speechFields](t, providers.SpeechNames)
 	jsonbodytest.WantRegistered[struct {
 		Messages struct {
-			Content part `json:"content"`
+			Content contentPart `json:"content"`
 		} `json:"messages"`
 	}](t, providers.ChatNames)
-	// textIn reads them by name.
+	// stringOrMember reads them by name.
 	jsonbodytest.WantRegistered[struct {
 		ImageURL struct {
 			URL jsontext.Value `json:"url"`

@@ -71,8 +71,8 @@ func (m *forwardedModel) models() (model, models any) { return m.Model, m.Models
 
 const forwardedName = "the-model"
 
-// wantSameReading checks what a provider in Go makes of a body. What has
-// another shape than expected it reads as far as it can.
+// wantSameReading checks that encoding/json, as a provider in Go may use it, reads a body as the
+// gateway does.
 func wantSameReading[T any](t *testing.T, body []byte) {
 	t.Helper()
 	var exact, folded T
@@ -85,8 +85,8 @@ func wantSameReading[T any](t *testing.T, body []byte) {
 	}
 }
 
-// FuzzForward sends what the gateway accepts to a provider in Go, which decodes
-// with encoding/json, and checks that it reads the same as the gateway.
+// FuzzForward sends accepted bodies to a provider that decodes with encoding/json, and checks that
+// it reads the same as the gateway.
 func FuzzForward(f *testing.F) {
 	for i, seed := range []string{
 		`{"model":"m","max_tokens":5,"n":2,"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"x"}}]}],"stream":true,"stream_options":{}}`,
@@ -112,7 +112,7 @@ func FuzzForward(f *testing.F) {
 	plain := openai.New(openai.Options{Name: "go", BaseURL: server.URL, Client: client})
 	old := openai.New(openai.Options{Name: "old", BaseURL: server.URL, Client: client, OldLimitOnly: true, NoStreamOptions: true})
 	const model = forwardedName
-	f.Fuzz(func(t *testing.T, kind uint8, body []byte, most int64) {
+	f.Fuzz(func(t *testing.T, kind uint8, body []byte, maxOutput int64) {
 		var err error
 		check := wantSameReading[forwardedChat]
 		switch kind % 5 {
@@ -125,7 +125,7 @@ func FuzzForward(f *testing.F) {
 			if kind%5 == 1 {
 				p = old
 			}
-			_, err = p.Chat(t.Context(), &providers.ChatRequest{Model: model, ID: model, Body: body, Stream: r.stream, MaxOutput: most})
+			_, err = p.Chat(t.Context(), &providers.ChatRequest{Model: model, ID: model, Body: body, Stream: r.stream, MaxOutput: maxOutput})
 		case 2:
 			check = wantSameReading[forwardedEmbedding]
 			if _, refused := readEmbeddings(body); refused != nil {
@@ -134,7 +134,7 @@ func FuzzForward(f *testing.F) {
 			_, err = plain.Embeddings(t.Context(), model, body)
 		case 3:
 			check = wantSameReading[forwardedImages]
-			if _, refused := ReadImages(body, 0); refused != nil {
+			if _, refused := ParseImageRequest(body, 0); refused != nil {
 				return
 			}
 			_, err = plain.Images(t.Context(), &providers.ImageRequest{Model: model, Body: body})

@@ -9,22 +9,21 @@ import (
 	"turnpike/internal/credits"
 )
 
-// spliceUsage puts the credits into a chunk's usage object. It is a splice and
-// not a re-encoding: whatever else the provider says there stays as it is, but
-// for credits of its own, if it is one of us.
-func spliceUsage(chunk []byte, charged credits.Micro) []byte {
+// withCredits sets credits in a chunk's usage object. It splices instead of re-encoding, so
+// that everything else stays as the provider sent it. Credits of an upstream Turnpike are replaced.
+func withCredits(chunk []byte, charged credits.Micro) []byte {
 	d := jsontext.NewDecoder(bytes.NewReader(chunk), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-	if !enter(d, "usage") || d.PeekKind() != '{' {
+	if !enterMember(d, "usage") || d.PeekKind() != '{' {
 		return chunk
 	}
 	if _, err := d.ReadToken(); err != nil {
 		return chunk
 	}
-	at := d.InputOffset()
+	start := d.InputOffset()
 	if d.PeekKind() == '}' {
-		return slices.Concat(chunk[:at], []byte(`"credits":`+charged.String()), chunk[at:])
+		return slices.Concat(chunk[:start], []byte(`"credits":`+charged.String()), chunk[start:])
 	}
-	if find(d, "credits") {
+	if skipToMember(d, "credits") {
 		value, err := d.ReadValue()
 		if err != nil {
 			return chunk
@@ -32,22 +31,22 @@ func spliceUsage(chunk []byte, charged credits.Micro) []byte {
 		end := d.InputOffset()
 		return slices.Concat(chunk[:end-int64(len(value))], []byte(charged.String()), chunk[end:])
 	}
-	return slices.Concat(chunk[:at], []byte(`"credits":`+charged.String()+`,`), chunk[at:])
+	return slices.Concat(chunk[:start], []byte(`"credits":`+charged.String()+`,`), chunk[start:])
 }
 
-// enter goes into an object and to the value of a name, if it has it.
-func enter(d *jsontext.Decoder, name string) bool {
+// enterMember enters an object and skips to the value of a member.
+func enterMember(d *jsontext.Decoder, name string) bool {
 	if d.PeekKind() != '{' {
 		return false
 	}
 	if _, err := d.ReadToken(); err != nil {
 		return false
 	}
-	return find(d, name)
+	return skipToMember(d, name)
 }
 
-// find goes on to the value of a name in the object that is being read.
-func find(d *jsontext.Decoder, name string) bool {
+// skipToMember skips to the value of a member of the current object.
+func skipToMember(d *jsontext.Decoder, name string) bool {
 	for d.PeekKind() == '"' {
 		token, err := d.ReadToken()
 		if err != nil {

@@ -6,7 +6,6 @@ import (
 	"io"
 	"math/big"
 	"net/http"
-	"os"
 	"sync"
 	"testing"
 	"time"
@@ -28,36 +27,29 @@ import (
 	"turnpike/internal/spend"
 )
 
-// TestMain shortens the pauses before a call is repeated, and the patience with
-// a provider whose client has left.
-func TestMain(m *testing.M) {
-	lastWords = 500 * time.Millisecond
-	pauses = []time.Duration{10 * time.Millisecond, 20 * time.Millisecond}
-	os.Exit(m.Run())
-}
-
 const testKey = "key_test"
 
-// rig is a gateway on a real ledger, limiter and log, with one place in flight:
-// a call that does not give its place back is noticed by the next one.
-type rig struct {
+// fixture is a gateway with a real ledger, limiter and log. It has one slot in flight, so that
+// a call that keeps its slot makes the next one fail.
+type fixture struct {
 	*Gateway
 	t         testing.TB
 	db        *db.DB
 	log       *audit.Log
-	stock     *spend.Ledger
-	gate      *limits.Limiter
+	leases    *spend.Ledger
+	limits    *limits.Limiter
 	workspace string
 	budget    *credits.Micro // of the workspace
 	keyBudget *credits.Micro
 	env       accounts.Environment
-	observed  func() []Observation // since it was asked last
+	observed  func() []Observation // since the last call
+	pauses    *[]time.Duration     // before retries, which don't sleep in tests
 }
 
-var onePlace = limits.Limits{InFlight: 1, TokensPerMinute: 1_000_000}
+var oneSlot = limits.Limits{InFlight: 1, TokensPerMinute: 1_000_000}
 
-// newRig makes a rig with the providers: see serving.
-func newRig(t testing.TB, list []providers.Provider, suppliers ...catalog.Supplier) *rig {
+// newFixture creates a fixture with the providers: see withProviders.
+func newFixture(t testing.TB, list []providers.Provider, suppliers ...catalog.Supplier) *fixture {
 	t.Helper()
 	d := dbtest.Open(t, dbtest.Address(t, "sqlite"))
 	group := db.NewGroup(d)
@@ -68,20 +60,20 @@ func newRig(t testing.TB, list []providers.Provider, suppliers ...catalog.Suppli
 	}
 	books := spend.NewBooks(d)
 	month := 1000 * credits.Credit
-	r := &rig{db: d, budget: &month, env: accounts.Live, log: audit.NewLog(group, node, spend.NewBookkeeper(books, events.NewPublisher(time.Now), time.Now).Book),
-		stock: books.Ledger(node), gate: limits.New(d, node.ID, time.Now)}
+	r := &fixture{db: d, budget: &month, env: accounts.Live, log: audit.NewLog(group, node, spend.NewBookkeeper(books, events.NewPublisher(time.Now), time.Now).Book),
+		leases: books.Ledger(node), limits: limits.New(d, node.ID, time.Now)}
 	w := &accounts.Workspace{Name: "test", RotationGrace: time.Hour}
 	if err := d.Write(t.Context(), func(tx *db.Tx) error { return accounts.CreateWorkspace(t.Context(), tx, w, time.Now()) }); err != nil {
 		t.Fatal(err)
 	}
 	r.workspace = w.ID
-	return r.serving(t, list, suppliers...)
+	return r.withProviders(t, list, suppliers...)
 }
 
-// serving is a rig on the same store with providers of its own, each of which
-// has the models "small" (a dollar for a million tokens in, two for as many
-// out) and "large" (ten times that), unless a supplier is given for it.
-func (r *rig) serving(t testing.TB, list []providers.Provider, suppliers ...catalog.Supplier) *rig {
+// withProviders returns a fixture on the same database with other providers. Unless a supplier is
+// given, each has the models "small" (1 dollar per million input tokens, 2 per million output
+// tokens) and "large" (ten times that).
+func (r *fixture) withProviders(t testing.TB, list []providers.Provider, suppliers ...catalog.Supplier) *fixture {
 	t.Helper()
 	terms := catalog.Terms{}
 	var upstreams []Upstream
@@ -97,14 +89,14 @@ func (r *rig) serving(t testing.TB, list []providers.Provider, suppliers ...cata
 		terms.Suppliers = append(terms.Suppliers, s)
 		upstreams = append(upstreams, Upstream{Provider: p, Weight: 1})
 	}
-	table, known := tables.Load(names)
+	table, known := catalogs.Load(names)
 	if !known || len(suppliers) > 0 {
 		loaded, err := catalog.Load(terms)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if table = loaded; len(suppliers) == 0 {
-			tables.Store(names, table)
+			catalogs.Store(names, table)
 		}
 	}
 	other := *r
@@ -118,41 +110,42 @@ func (r *rig) serving(t testing.TB, list []providers.Provider, suppliers ...cata
 		seen = nil
 		return all
 	}
-	other.Gateway = New(Options{Catalog: table.(*catalog.Catalog), Simulator: simulator.New(simulator.Options{}), Upstreams: upstreams, Ledger: r.stock,
-		Budgets: &other, Limiter: r.gate, Rates: Rates{Live: onePlace, Test: onePlace}, DefaultMaxOutput: 16_384, Now: time.Now,
+	other.Gateway = New(Options{Catalog: table.(*catalog.Catalog), Simulator: simulator.New(simulator.Options{}), Upstreams: upstreams, Ledger: r.leases,
+		Budgets: other.budgets, Limiter: r.limits, Rates: Rates{Live: oneSlot, Test: oneSlot}, DefaultMaxOutput: 16_384, Now: time.Now,
 		Observe: func(o Observation) {
 			mu.Lock()
 			defer mu.Unlock()
 			seen = append(seen, o)
 		}})
+	other.pauses = new([]time.Duration)
+	other.sleep = func(_ context.Context, d time.Duration) { *other.pauses = append(*other.pauses, d) }
 	return &other
 }
 
-// tables are those of the usual suppliers, by their names: reading one takes
-// longer than most of the tests.
-var tables sync.Map
+// catalogs caches the catalogs of default suppliers by provider names: loading one takes longer
+// than most tests.
+var catalogs sync.Map
 
 func dollars(in, out int64) *catalog.ListPrice {
 	return &catalog.ListPrice{Input: big.NewRat(in, 1), Output: big.NewRat(out, 1)}
 }
 
-// Budgets are the rig's.
-func (r *rig) Budgets(context.Context, string, accounts.Environment, string) (workspace, project *credits.Micro, err error) {
+func (r *fixture) budgets(context.Context, string, accounts.Environment, string) (workspace, project *credits.Micro, err error) {
 	return r.budget, nil, nil
 }
 
-func (r *rig) open() Call {
+func (r *fixture) newCall() Call {
 	id := ids.New(ids.Request)
 	return Call{Principal: &access.Principal{WorkspaceID: r.workspace, Environment: r.env, KeyID: testKey, MonthlyBudget: r.keyBudget},
 		Record: r.log.Open(audit.Entry{RequestID: id, WorkspaceID: r.workspace, Environment: string(r.env), KeyID: testKey, CreatedAt: time.Now(), Method: "POST", Path: "/v1/chat/completions"}),
 		Header: http.Header{}}
 }
 
-// outcome is how a call ended, for the client and in the log.
+// outcome is how a call ended for the client and in the log.
 type outcome struct {
-	*Answer
+	*Response
 	chunks []string
-	code   string // of the error, wherever it came
+	code   string // of the error, before or in the stream
 	err    error
 	entry
 }
@@ -163,23 +156,23 @@ type entry struct {
 	Source, Attempts, ModelRan  string
 }
 
-// chat makes a call as the edge does, and checks that nothing of it is left.
-func (r *rig) chat(body string) outcome { return r.chatIn(r.t.Context(), body) }
+// chat makes a call as the API does and checks that it leaves nothing behind.
+func (r *fixture) chat(body string) outcome { return r.chatIn(r.t.Context(), body) }
 
-func (r *rig) chatIn(ctx context.Context, body string) (out outcome) {
+func (r *fixture) chatIn(ctx context.Context, body string) (out outcome) {
 	r.t.Helper()
-	c := r.open()
+	c := r.newCall()
 	c.Body = []byte(body)
-	out.Answer, out.err = r.Chat(ctx, c)
+	out.Response, out.err = r.Chat(ctx, c)
 	if out.err == nil && out.Stream != nil {
-		out.chunks, out.err = drain(out.Stream)
+		out.chunks, out.err = readAll(out.Stream)
 		_ = out.Stream.Close()
 	}
 	r.settle(c, &out)
 	return out
 }
 
-func drain(s *Stream) (chunks []string, err error) {
+func readAll(s *Stream) (chunks []string, err error) {
 	for {
 		data, err := s.Next()
 		if err == io.EOF {
@@ -192,8 +185,8 @@ func drain(s *Stream) (chunks []string, err error) {
 	}
 }
 
-// settle ends a call and reads what the log says of it.
-func (r *rig) settle(c Call, out *outcome) {
+// settle settles a call and reads its log entry.
+func (r *fixture) settle(c Call, out *outcome) {
 	r.t.Helper()
 	if f, ok := fault.As(out.err); ok {
 		out.code = string(f.Code)
@@ -208,7 +201,7 @@ func (r *rig) settle(c Call, out *outcome) {
 	if err := c.Record.Durable(5 * time.Second); err != nil {
 		r.t.Fatal(err)
 	}
-	r.eventually("the entry is settled", func() bool {
+	r.eventually("the entry to be settled", func() bool {
 		e := &out.entry
 		var input, output *int64
 		var source, attempts, model *string
@@ -224,15 +217,15 @@ func (r *rig) settle(c Call, out *outcome) {
 		return true
 	})
 	if out.Charged > out.Reserved {
-		r.t.Errorf("%s were charged and %s reserved", out.Charged, out.Reserved)
+		r.t.Errorf("charged %s, reserved only %s", out.Charged, out.Reserved)
 	}
-	r.clean()
+	r.checkNothingLeft()
 }
 
-// clean checks that nothing is set aside and nobody in flight.
-func (r *rig) clean() {
+// checkNothingLeft checks that nothing is reserved or in flight.
+func (r *fixture) checkNothingLeft() {
 	r.t.Helper()
-	r.eventually("nothing is reserved", func() bool {
+	r.eventually("reservations to end", func() bool {
 		if err := r.ledger.Recalled(context.Background(), ""); err != nil {
 			r.t.Fatal(err)
 		}
@@ -242,38 +235,37 @@ func (r *rig) clean() {
 		}
 		return b.Reserved == 0
 	})
-	ticket, err := r.limiter.Begin(testKey, onePlace, 0, time.Now())
+	ticket, err := r.limiter.Begin(testKey, oneSlot, 0, time.Now())
 	if err != nil {
-		r.t.Fatalf("a call has kept its place: %v", err)
+		r.t.Fatalf("a call kept its slot: %v", err)
 	}
 	ticket.End()
 }
 
-func (r *rig) eventually(what string, ok func() bool) {
+func (r *fixture) eventually(what string, ok func() bool) {
 	r.t.Helper()
 	for end := time.Now().Add(5 * time.Second); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			r.t.Fatalf("it is not so that %s", what)
+			r.t.Fatalf("timed out waiting for %s", what)
 		}
 	}
 }
 
-// fake is a provider that does what a test says, call by call, and then the
-// last of it again.
+// fake is a provider with one function per call; the last one repeats.
 type fake struct {
 	name string
 	do   []func(ctx context.Context, req *providers.ChatRequest) (*providers.Answer, error)
 
-	mu    sync.Mutex
-	asked []providers.ChatRequest
+	mu       sync.Mutex
+	requests []providers.ChatRequest
 }
 
 func (f *fake) Name() string { return f.name }
 
 func (f *fake) Chat(ctx context.Context, req *providers.ChatRequest) (*providers.Answer, error) {
 	f.mu.Lock()
-	n := min(len(f.asked), len(f.do)-1)
-	f.asked = append(f.asked, *req)
+	n := min(len(f.requests), len(f.do)-1)
+	f.requests = append(f.requests, *req)
 	f.mu.Unlock()
 	return f.do[n](ctx, req)
 }
@@ -281,43 +273,43 @@ func (f *fake) Chat(ctx context.Context, req *providers.ChatRequest) (*providers
 func (f *fake) calls() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return len(f.asked)
+	return len(f.requests)
 }
 
-type doing = func(ctx context.Context, req *providers.ChatRequest) (*providers.Answer, error)
+type chatFunc = func(ctx context.Context, req *providers.ChatRequest) (*providers.Answer, error)
 
-func doer(name string, do ...doing) *fake { return &fake{name: name, do: do} }
+func newFake(name string, do ...chatFunc) *fake { return &fake{name: name, do: do} }
 
-// says answers with so many tokens in and out, streamed or not.
-func says(in, out int64) doing {
+// respond returns a response with the given usage, streamed or not.
+func respond(in, out int64) chatFunc {
 	return func(_ context.Context, req *providers.ChatRequest) (*providers.Answer, error) {
 		u := providers.Usage{InputTokens: in, OutputTokens: out}
 		if req.Stream {
-			return &providers.Answer{Stream: &fakeStream{chunks: []providers.Chunk{said("Hello"), said("!"), counted(u)}}}, nil
+			return &providers.Answer{Stream: &fakeStream{chunks: []providers.Chunk{textChunk("Hello"), textChunk("!"), usageChunk(u)}}}, nil
 		}
 		return &providers.Answer{Body: []byte(`{"choices":[{"message":{"content":"Hello!"}}]}`), Usage: u}, nil
 	}
 }
 
-func fails(f providers.Failure) doing {
+func fail(f providers.Failure) chatFunc {
 	return func(context.Context, *providers.ChatRequest) (*providers.Answer, error) {
 		if f.Err == nil {
-			f.Err = errors.New("as the test says")
+			f.Err = errors.New("test failure")
 		}
 		again := f
 		return nil, &again
 	}
 }
 
-func streams(s *fakeStream) doing {
+func respondStream(s *fakeStream) chatFunc {
 	return func(context.Context, *providers.ChatRequest) (*providers.Answer, error) {
 		again := *s
 		return &providers.Answer{Stream: &again}, nil
 	}
 }
 
-// fakeStream sends its chunks and then its end, io.EOF if nil. Each chunk that
-// says something counts as as many tokens as perChunk, or one.
+// fakeStream sends its chunks and then its end, io.EOF if nil. Each chunk of text counts as
+// perChunk tokens, or one.
 type fakeStream struct {
 	chunks   []providers.Chunk
 	end      error
@@ -329,7 +321,7 @@ type fakeStream struct {
 func (s *fakeStream) Next() (providers.Chunk, error) {
 	if len(s.chunks) == 0 {
 		if s.panics {
-			panic("as the test says")
+			panic("test panic")
 		}
 		if s.end == nil {
 			return providers.Chunk{}, io.EOF
@@ -347,16 +339,16 @@ func (s *fakeStream) Next() (providers.Chunk, error) {
 func (s *fakeStream) SoFar() providers.Usage { return s.used }
 func (s *fakeStream) Close() error           { return nil }
 
-func said(text string) providers.Chunk {
+func textChunk(text string) providers.Chunk {
 	return providers.Chunk{Data: []byte(`{"id":"chatcmpl-1","object":"chat.completion.chunk","created":7,"model":"m","choices":[{"index":0,"delta":{"content":"` + text + `"},"finish_reason":null}]}`)}
 }
 
-func counted(u providers.Usage) providers.Chunk {
+func usageChunk(u providers.Usage) providers.Chunk {
 	return providers.Chunk{Data: []byte(`{"id":"chatcmpl-1","choices":[],"usage":` + usageJSON(u) + `}`), Usage: &u}
 }
 
 const (
-	plainCall    = `{"model":"small","messages":[{"role":"user","content":"hi"}]}`
-	streamedCall = `{"model":"small","stream":true,"messages":[{"role":"user","content":"hi"}]}`
-	countedCall  = `{"model":"small","stream":true,"stream_options":{"include_usage":true},"messages":[{"role":"user","content":"hi"}]}`
+	plainBody       = `{"model":"small","messages":[{"role":"user","content":"hi"}]}`
+	streamBody      = `{"model":"small","stream":true,"messages":[{"role":"user","content":"hi"}]}`
+	streamUsageBody = `{"model":"small","stream":true,"stream_options":{"include_usage":true},"messages":[{"role":"user","content":"hi"}]}`
 )

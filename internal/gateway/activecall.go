@@ -1,0 +1,208 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"turnpike/internal/audit"
+	"turnpike/internal/credits"
+	"turnpike/internal/fault"
+	"turnpike/internal/limits"
+	"turnpike/internal/providers"
+	"turnpike/internal/spend"
+)
+
+// phase is how far a call has come.
+//
+//	waiting ──startAttempt──▶ sent ──settle──▶ settled
+//	   ▲                       │
+//	   └─────failAttempt───────┘        finish, from any phase ──▶ finished
+type phase int
+
+const (
+	phaseWaiting  phase = iota // no provider is working on the call
+	phaseSent                  // a provider has the call and has not failed
+	phaseSettled               // the usage is recorded; settle may correct it
+	phaseFinished              // the slot in flight is free
+)
+
+// activeCall is a model call in progress. It records in the log what the call used, and owns
+// the call's rate limit ticket and its slot in flight.
+type activeCall struct {
+	gateway     *Gateway
+	request     *request
+	record      *audit.Record
+	ticket      *limits.Ticket
+	deferWork   func(func())       // nil runs it immediately
+	reservation *spend.Reservation // nil for a test call
+	phase       phase
+	started     time.Time
+	observation Observation
+
+	// The current or last attempt.
+	target         target
+	maxOutput      int64 // output tokens per choice
+	attemptStarted time.Time
+}
+
+func (g *Gateway) startCall(c Call, r *request, ticket *limits.Ticket, first target) *activeCall {
+	g.inFlight.Add(1)
+	return &activeCall{gateway: g, request: r, record: c.Record, ticket: ticket, deferWork: c.Defer, started: g.now(), target: first,
+		observation: Observation{Operation: r.operation, Environment: string(c.Principal.Environment), Requested: r.models[0], RequestedKnown: g.isKnownName(r.models[0]), TraceParent: c.TraceParent}}
+}
+
+// startAttempt notes that the call is being sent to a target.
+func (a *activeCall) startAttempt(t target) {
+	a.phase, a.target, a.maxOutput, a.attemptStarted = phaseSent, t, a.gateway.maxOutputFor(t, a.request), a.gateway.now()
+}
+
+// failAttempt notes that the provider failed or rejected the call: it costs nothing there.
+func (a *activeCall) failAttempt() { a.phase = phaseWaiting }
+
+// settle records what the call used and returns what it is charged. It may be called again
+// with better figures. Test calls are free; the log shows what they would have cost.
+func (a *activeCall) settle(u providers.Usage, source string) (charged credits.Micro) {
+	a.phase = phaseSettled
+	u = clampUsage(u)
+	if source != audit.UsageProvider {
+		u = a.request.withEstimatedInput(u)
+	}
+	cost := a.target.offer.Cost(unitsOf(u))
+	var unbilled credits.Micro
+	if a.reservation != nil {
+		charged = min(cost, a.reservation.Amount)
+		unbilled = cost - charged
+	}
+	a.observation.Input, a.observation.Output, a.observation.Credits = u.InputTokens, u.OutputTokens, charged
+	now := a.gateway.now()
+	// A provider that reports absurd usage must not lock the key out.
+	a.ticket.Adjust(min(u.InputTokens+u.OutputTokens, a.request.maxInput+a.request.choices*a.maxOutput), now)
+	a.record.Note(func(e *audit.Entry) {
+		e.InputTokens, e.OutputTokens, e.CachedTokens = &u.InputTokens, &u.OutputTokens, nil
+		if u.CachedInput > 0 {
+			e.CachedTokens = &u.CachedInput
+		}
+		e.UsageSource = source
+		e.Upstream = now.Sub(a.started)
+		e.Credits, e.UnbilledCredits = charged, unbilled
+		if a.reservation == nil {
+			e.SimulatedCredits = cost
+		}
+	})
+	return charged
+}
+
+// settleResponse settles a plain response.
+func (a *activeCall) settleResponse(answer *providers.Answer) credits.Micro {
+	a.target.health.recordSuccess(a.attemptStarted)
+	u, source := a.target.withImageTokens(answer.Usage), audit.UsageProvider
+	if a.request.choices > 0 && u.OutputTokens <= 0 {
+		if u.OutputTokens = estimateOutput(answer.Body); u.OutputTokens > 0 { // else there is no output: a refusal, for example
+			source = audit.UsageEstimated
+		}
+	}
+	if u.InputTokens <= 0 || u.Estimated { // every call has input
+		source = audit.UsageEstimated
+	}
+	return a.settle(u, source)
+}
+
+// settleStream settles a stream by the provider's usage chunk. If that reports no output although
+// some was sent, the estimate counts.
+func (a *activeCall) settleStream(u, sent providers.Usage) credits.Micro {
+	source := audit.UsageProvider
+	if u.OutputTokens <= 0 && sent.OutputTokens > 0 {
+		u.OutputTokens, source = sent.OutputTokens, audit.UsageEstimated
+	}
+	if u.InputTokens <= 0 || u.Estimated {
+		source = audit.UsageEstimated
+	}
+	return a.settle(u, source)
+}
+
+// settleFailure records a call without a response. If the client left while a provider was
+// working on the call, its input is charged: the output is unknown.
+func (a *activeCall) settleFailure(err error) {
+	a.observeFailure(err)
+	if a.phase == phaseSent && a.reservation != nil && errors.Is(err, context.Canceled) {
+		a.settle(providers.Usage{}, audit.UsagePartial)
+		return
+	}
+	a.record.Note(func(e *audit.Entry) { e.Upstream = a.gateway.now().Sub(a.started) })
+}
+
+// observeFailure sets the observation's failure code.
+func (a *activeCall) observeFailure(err error) {
+	a.observation.Failure = "client_left"
+	if f, ok := fault.As(err); ok {
+		a.observation.Failure = string(f.Code)
+	}
+}
+
+// recordBrokenResponse notes that the provider failed after its response had started.
+func (a *activeCall) recordBrokenResponse(f *providers.Failure) {
+	now := a.gateway.now()
+	a.target.health.recordFailure(f, now)
+	a.observation.Attempts = append(a.observation.Attempts, newAttempt(a.target, string(f.Kind), f.Status, now.Sub(a.attemptStarted)))
+}
+
+// finish frees the call's slot in flight, and returns the rate limit tokens of a call that used none.
+func (a *activeCall) finish() {
+	if a.phase != phaseSettled {
+		a.ticket.Adjust(0, a.gateway.now())
+	}
+	a.phase = phaseFinished
+	a.ticket.End()
+	a.observation.Duration = a.gateway.now().Sub(a.started)
+	if a.deferWork != nil {
+		a.deferWork(a.reportObservation)
+		return
+	}
+	a.reportObservation()
+}
+
+func (a *activeCall) reportObservation() {
+	defer a.gateway.inFlight.Add(-1)
+	if a.gateway.observe == nil {
+		return
+	}
+	o := a.observation
+	o.Provider, o.Model, o.Started = a.target.provider.Name(), a.target.offer.ID, a.started
+	o.ModelKnown = a.target.offer.Kind != "" || a.target.health.listed
+	a.gateway.observe(o)
+}
+
+// streamOutputLimit returns after how many output tokens a stream has used up its reservation
+// and is cut; 0 means never. It is twice the limit that the provider got, because our count may
+// be an estimate: only a provider that ignores the limit is cut.
+func (a *activeCall) streamOutputLimit() int64 {
+	if a.reservation == nil || a.target.offer.Price.Output == 0 {
+		return 0
+	}
+	rest := max(0, a.reservation.Amount-maxTokenCost(a.target, a.request.maxInput, 0))
+	return 2 * max(1, int64(min(rest, maxTokenCount))*1_000_000/int64(a.target.offer.Price.Output))
+}
+
+// maxTokenCount keeps token counts small enough to be multiplied and added up.
+const maxTokenCount = 1 << 40
+
+// clampUsage keeps absurd token counts out of the log and its sums.
+func clampUsage(u providers.Usage) providers.Usage {
+	for _, n := range []*int64{&u.InputTokens, &u.OutputTokens, &u.CachedInput, &u.CacheWrite} {
+		*n = min(max(0, *n), maxTokenCount)
+	}
+	return u
+}
+
+// typicalImageTokens is the usual number of tokens of a one-megapixel image.
+const typicalImageTokens = 1_290
+
+// withImageTokens estimates the tokens of images that are priced by token, if the provider
+// didn't count them.
+func (t target) withImageTokens(u providers.Usage) providers.Usage {
+	if u.Images > 0 && u.OutputTokens <= 0 && t.offer.Price.PerImage == 0 {
+		u.OutputTokens, u.Estimated = u.Images*typicalImageTokens, true
+	}
+	return u
+}

@@ -1,0 +1,198 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"turnpike/internal/accounts"
+	"turnpike/internal/audit"
+	"turnpike/internal/catalog"
+	"turnpike/internal/credits"
+	"turnpike/internal/fault"
+	"turnpike/internal/providers"
+	"turnpike/internal/spend"
+)
+
+// kindLabels name in messages what models of a kind generate.
+var kindLabels = map[catalog.Kind]string{catalog.Chat: "chat", catalog.Embedding: "embedding", catalog.Image: "image", catalog.Speech: "speech", catalog.Video: "video"}
+
+// supportsKind reports whether a provider implements the operation of a kind of models.
+func supportsKind(p providers.Provider, kind catalog.Kind) (ok bool) {
+	switch kind {
+	case catalog.Chat:
+		_, ok = p.(providers.Chatter)
+	case catalog.Embedding:
+		_, ok = p.(embedder)
+	case catalog.Image:
+		_, ok = p.(providers.ImageMaker)
+	case catalog.Speech:
+		_, ok = p.(providers.SpeechMaker)
+	case catalog.Video:
+		_, ok = p.(providers.VideoMaker)
+	}
+	return ok
+}
+
+func unitsOf(u providers.Usage) catalog.Units {
+	return catalog.Units{Tokens: catalog.Tokens{Input: u.InputTokens, Output: u.OutputTokens, CachedInput: u.CachedInput, CacheWrite: u.CacheWrite},
+		Images: u.Images, Characters: u.Characters, Milliseconds: u.Milliseconds}
+}
+
+// maxUnitCost returns what units can cost at a target, at its highest rates.
+func (t target) maxUnitCost(u catalog.Units) credits.Micro {
+	m := t.offer.Model
+	m.Price.Input = m.Price.Dearest()
+	return m.Cost(u)
+}
+
+// Quote is the maximum cost of a job and the model that will most likely run it.
+type Quote struct {
+	Model        string
+	MaxCost      credits.Micro
+	PriceVersion string
+}
+
+// Quote returns the maximum cost of units at any of the models. Without models the router chooses.
+func (g *Gateway) Quote(env accounts.Environment, models []string, kind catalog.Kind, u catalog.Units) (*Quote, error) {
+	targets, err := g.jobTargets(env, models, kind)
+	if err != nil {
+		return nil, err
+	}
+	q := &Quote{Model: targets[0].offer.ID, PriceVersion: g.catalog.PriceVersion()}
+	for _, t := range targets {
+		q.MaxCost = max(q.MaxCost, t.maxUnitCost(u))
+	}
+	return q, nil
+}
+
+// Reserve reserves the maximum cost of a job under every budget that applies.
+func (g *Gateway) Reserve(ctx context.Context, c Call, q Quote, now time.Time) (*spend.Reservation, error) {
+	caps, err := g.caps(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	reservation, err := g.ledger.Reserve(ctx, caps, q.MaxCost, now)
+	var refusal *spend.Refusal
+	if errors.As(err, &refusal) {
+		noteModel(c, q.Model)
+		return nil, refusalFault(c.Principal, refusal, requestLess)
+	}
+	if err != nil {
+		return nil, err
+	}
+	c.Record.Note(func(e *audit.Entry) { e.Accounts = reservation.Accounts() })
+	return reservation, nil
+}
+
+// defaultVideoModel is the default model of OpenAI's video API.
+const defaultVideoModel = "sora-2"
+
+func (g *Gateway) jobTargets(env accounts.Environment, models []string, kind catalog.Kind) ([]target, error) {
+	if len(models) > 0 {
+		return g.route(env, models, kind, &request{models: models})
+	}
+	if kind == catalog.Video {
+		targets, err := g.route(env, []string{defaultVideoModel}, kind, &request{models: []string{defaultVideoModel}})
+		if err == nil && !targets[0].offer.Any { // a provider that accepts any name may not have it
+			return targets, nil
+		}
+	}
+	return g.route(env, []string{Auto}, kind, &request{models: []string{Auto}})
+}
+
+// Generated is which model generated a job's output, and its cost.
+type Generated struct {
+	Model    string
+	Provider string
+	Cost     credits.Micro
+}
+
+// generate tries one target after the other, each once: the job's own retries come later.
+func (g *Gateway) generate(env accounts.Environment, models []string, kind catalog.Kind, send func(t target) (providers.Usage, error)) (Generated, error) {
+	targets, err := g.jobTargets(env, models, kind)
+	if err != nil {
+		return Generated{}, err
+	}
+	for _, t := range targets {
+		started := g.now()
+		var used providers.Usage
+		if used, err = send(t); err == nil {
+			t.health.recordSuccess(started)
+			return Generated{t.offer.ID, t.provider.Name(), t.offer.Cost(unitsOf(clampUsage(t.withImageTokens(used))))}, nil
+		}
+		var f *providers.Failure
+		if !errors.As(err, &f) || errors.Is(err, context.Canceled) {
+			break
+		}
+		if rejectsRequest(f) {
+			t.health.recordRejection()
+			return Generated{}, err
+		}
+		if f.Kind == providers.KindLocal {
+			break
+		}
+		t.health.recordFailure(f, g.now())
+	}
+	return Generated{}, err
+}
+
+// GenerateImages generates images for a job.
+func (g *Gateway) GenerateImages(ctx context.Context, env accounts.Environment, models []string, req providers.ImageRequest) (*providers.ImageAnswer, Generated, error) {
+	var answer *providers.ImageAnswer
+	by, err := g.generate(env, models, catalog.Image, func(t target) (u providers.Usage, err error) {
+		req.Model = t.offer.Upstream
+		if answer, err = t.provider.(providers.ImageMaker).Images(ctx, &req); err != nil {
+			return u, err
+		}
+		return answer.Usage, nil
+	})
+	return answer, by, err
+}
+
+// GenerateSpeech converts text to speech for a job. Its cost is zero: SpeechCost returns it
+// once the duration is known.
+func (g *Gateway) GenerateSpeech(ctx context.Context, env accounts.Environment, models []string, req providers.SpeechRequest) (*providers.Content, Generated, error) {
+	var content *providers.Content
+	by, err := g.generate(env, models, catalog.Speech, func(t target) (u providers.Usage, err error) {
+		req.Model = t.offer.Upstream
+		content, err = t.provider.(providers.SpeechMaker).Speech(ctx, &req)
+		return providers.Usage{}, err
+	})
+	return content, by, err
+}
+
+// SpeechCost returns the cost of generated speech.
+func (g *Gateway) SpeechCost(env accounts.Environment, by Generated, u providers.Usage) credits.Micro {
+	for _, t := range g.targetsFor(env, by.Model, catalog.Speech) {
+		if t.provider.Name() == by.Provider {
+			return t.offer.Cost(unitsOf(clampUsage(u)))
+		}
+	}
+	return 0 // the model was removed from the configuration
+}
+
+// StartVideo starts rendering a video and returns its ID at the provider.
+func (g *Gateway) StartVideo(ctx context.Context, env accounts.Environment, models []string, req providers.VideoRequest) (id string, by Generated, err error) {
+	by, err = g.generate(env, models, catalog.Video, func(t target) (u providers.Usage, err error) {
+		req.Model = t.offer.Upstream
+		id, err = t.provider.(providers.VideoMaker).StartVideo(ctx, &req)
+		return providers.Usage{Milliseconds: int64(req.Seconds) * 1000}, err
+	})
+	return id, by, err
+}
+
+// VideoProvider returns the provider that renders a video.
+func (g *Gateway) VideoProvider(env accounts.Environment, name string) (providers.VideoMaker, error) {
+	if env == accounts.Test {
+		if v, ok := g.simulator.(providers.VideoMaker); ok {
+			return v, nil
+		}
+	}
+	for _, u := range g.upstreams {
+		if v, ok := u.Provider.(providers.VideoMaker); ok && u.Provider.Name() == name {
+			return v, nil
+		}
+	}
+	return nil, fault.New(fault.NoProvider, "Provider %q renders the video, but this server no longer has it in its configuration.", name)
+}
