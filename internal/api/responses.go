@@ -23,10 +23,10 @@ func createResponse(c *Call) error {
 	}
 	r.ID = c.id
 	call := c.modelCall(r.Chat)
-	call.TransformBody = r.Answer
+	call.TransformBody = r.ToResponse
 	response, err := c.s.Gateway.Chat(c.Context(), call)
 	if err != nil {
-		return r.Fault(err)
+		return r.TranslateFault(err)
 	}
 	c.success = append(c.success, headerLine{"Service-Model", response.Model}, headerLine{"Service-Provider", response.Provider})
 	if response.Stream != nil {
@@ -57,7 +57,7 @@ func (c *Call) streamResponse(r *responses.Request, s *gateway.Stream) error {
 		}
 		if err != nil {
 			if !c.wrote {
-				return r.Fault(err)
+				return r.TranslateFault(err)
 			}
 			f := c.faultOf(err)
 			return c.endStream(s, out, string(f.Code), func() { write(events.Fail(string(f.Code), f.Message)) })

@@ -18,9 +18,9 @@ import (
 	"turnpike/internal/gateway/responses"
 )
 
-// client is OpenAI's own, on a server that answers as a golden folder has it.
-// With a failure the stream breaks after its chunks.
-func client(t *testing.T, folder, failure string) openai.Client {
+// client is OpenAI's own on a server that responds as a golden directory says. With a failure
+// the stream fails after its chunks.
+func client(t *testing.T, dir, failure string) openai.Client {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		body, _ := io.ReadAll(req.Body)
 		r, err := responses.ToChat(body)
@@ -29,7 +29,7 @@ func client(t *testing.T, folder, failure string) openai.Client {
 			return
 		}
 		if !r.Stream {
-			answer, err := r.Answer(read(t, folder, "completion.json"))
+			answer, err := r.ToResponse(read(t, dir, "completion.json"))
 			if err != nil {
 				t.Error(err)
 			}
@@ -39,7 +39,7 @@ func client(t *testing.T, folder, failure string) openai.Client {
 		}
 		w.Header().Set("Content-Type", "text/event-stream")
 		s := r.NewStream()
-		for line := range strings.Lines(string(read(t, folder, "chunks.jsonl"))) {
+		for line := range strings.Lines(string(read(t, dir, "chunks.jsonl"))) {
 			events, err := s.Push([]byte(line))
 			if err != nil {
 				t.Error(err)
@@ -70,7 +70,7 @@ var question = oai.ResponseNewParams{
 	Tools:           []oai.ToolUnionParam{oai.ToolParamOfFunction("weather", map[string]any{"type": "object"}, true)},
 }
 
-func TestTheOfficialClientReadsAnswers(t *testing.T) {
+func TestOfficialClientReadsResponses(t *testing.T) {
 	t.Parallel()
 	c := client(t, "testdata/golden/calls", "")
 	got, err := c.Responses.New(t.Context(), question)
@@ -92,22 +92,21 @@ func TestTheOfficialClientReadsAnswers(t *testing.T) {
 		"cache_write_tokens": got.Usage.InputTokensDetails.JSON.CacheWriteTokens.Valid(),
 	} {
 		if !field {
-			t.Errorf("the client finds no %s", name)
+			t.Errorf("the client does not find %s", name)
 		}
 	}
 }
 
-// Of every stream the client's deltas, its done events and the last response
-// say the same, and all numbers count up.
-func TestTheOfficialClientReadsStreams(t *testing.T) {
+// Deltas, done events and the last response agree, and sequence numbers increase.
+func TestOfficialClientReadsStreams(t *testing.T) {
 	t.Parallel()
-	for _, folder := range folders(t) {
-		if read(t, folder, "chunks.jsonl") == nil {
+	for _, dir := range goldenDirs(t) {
+		if read(t, dir, "chunks.jsonl") == nil {
 			continue
 		}
-		t.Run(filepath.Base(folder), func(t *testing.T) {
+		t.Run(filepath.Base(dir), func(t *testing.T) {
 			t.Parallel()
-			c := client(t, folder, "")
+			c := client(t, dir, "")
 			stream := c.Responses.NewStreaming(t.Context(), question)
 			defer stream.Close()
 			w := watcher{t: t, deltas: map[string]string{}, open: map[string]bool{}}
@@ -130,7 +129,7 @@ func TestTheOfficialClientReadsStreams(t *testing.T) {
 			if s := collected.Snapshot(); s.OutputText() != w.last.OutputText() || s.TerminalEvent != "response."+string(w.last.Status) {
 				t.Errorf("collected %+v", s)
 			}
-			switch filepath.Base(folder) {
+			switch filepath.Base(dir) {
 			case "other-servers", "schema": // their two answers have other calls and tokens
 				return
 			}
@@ -227,7 +226,7 @@ func (w *watcher) end() {
 	}
 }
 
-func TestTheOfficialClientSeesAFailure(t *testing.T) {
+func TestOfficialClientSeesStreamFailure(t *testing.T) {
 	t.Parallel()
 	c := client(t, "testdata/golden/cut", "the model provider failed")
 	stream := c.Responses.NewStreaming(t.Context(), question)
@@ -239,7 +238,7 @@ func TestTheOfficialClientSeesAFailure(t *testing.T) {
 	}
 }
 
-func TestAFailedStreamEndsWithTheResponse(t *testing.T) {
+func TestFailedStreamEndsWithPartialResponse(t *testing.T) {
 	t.Parallel()
 	r := toChat(t, `{"model":"m","input":"hi","stream":true}`)
 	r.ID = "req_abc"
@@ -268,7 +267,7 @@ func TestAFailedStreamEndsWithTheResponse(t *testing.T) {
 }
 
 // A stream that never began still tells its whole story.
-func TestAStreamOfNothing(t *testing.T) {
+func TestEmptyStreamIsACompletedResponse(t *testing.T) {
 	t.Parallel()
 	r := toChat(t, `{"model":"m","input":"hi","stream":true}`)
 	for want, events := range map[string][]responses.Event{

@@ -9,11 +9,10 @@ import (
 	"turnpike/internal/fault"
 )
 
-// lenient is for what others made: what is wrong with it is theirs to judge.
+// lenient options are for JSON of providers.
 var lenient = []jsontext.Options{jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)}
 
-// completion is a chat's answer, or a chunk of it: both have the same members,
-// but for message and delta.
+// completion is a chat completion or a chunk of one. They differ only in message and delta.
 type completion struct {
 	ID          text      `json:"id"`
 	Created     count     `json:"created"`
@@ -25,13 +24,13 @@ type completion struct {
 
 type choice struct {
 	Index        count         `json:"index"`
-	Message      said          `json:"message"`
-	Delta        said          `json:"delta"`
+	Message      choiceMessage `json:"message"`
+	Delta        choiceMessage `json:"delta"`
 	FinishReason text          `json:"finish_reason"`
 	Logprobs     *chatLogprobs `json:"logprobs"`
 }
 
-type said struct {
+type choiceMessage struct {
 	Content   text       `json:"content"`
 	Refusal   text       `json:"refusal"`
 	ToolCalls []chatCall `json:"tool_calls"`
@@ -41,8 +40,8 @@ type chatCall struct {
 	Index    *count `json:"index"`
 	ID       text   `json:"id"`
 	Function struct {
-		Name      text   `json:"name"`
-		Arguments source `json:"arguments"`
+		Name      text       `json:"name"`
+		Arguments jsonSource `json:"arguments"`
 	} `json:"function"`
 }
 
@@ -76,7 +75,7 @@ type chatUsage struct {
 	OutputDetails struct {
 		Reasoning count `json:"reasoning_tokens"`
 	} `json:"completion_tokens_details"`
-	Credits jsontext.Value `json:"credits"` // ours
+	Credits jsontext.Value `json:"credits"` // added by Turnpike
 }
 
 func (u *chatUsage) UnmarshalJSONFrom(in *jsontext.Decoder) error {
@@ -91,17 +90,16 @@ func (u *chatUsage) UnmarshalJSONFrom(in *jsontext.Decoder) error {
 	return nil
 }
 
-// readCompletion reads an answer or a chunk.
 func readCompletion(data []byte) (*completion, error) {
 	c := &completion{}
 	if err := json.Unmarshal(data, c, lenient...); err != nil {
-		return nil, fault.New(fault.Upstream, "the model provider's answer cannot be understood").Because(err)
+		return nil, fault.New(fault.Upstream, "The model provider returned an invalid response.").Because(err)
 	}
 	return c, nil
 }
 
-// first is the choice that a response is made of, or nil.
-func (c *completion) first() *choice {
+// firstChoice returns the choice with index 0, or nil.
+func (c *completion) firstChoice() *choice {
 	for i := range c.Choices {
 		if c.Choices[i].Index == 0 {
 			return &c.Choices[i]
@@ -117,8 +115,7 @@ func (c *choice) logprobs() []logprob {
 	return c.Logprobs.Content
 }
 
-// text is a string. A list of parts, as Mistral's content may be, is their
-// text; all else is nothing.
+// text is a string. An array of parts, as in Mistral's content, is joined; other types are empty.
 type text string
 
 func (t *text) UnmarshalJSONFrom(in *jsontext.Decoder) error {
@@ -142,10 +139,10 @@ func (t *text) UnmarshalJSONFrom(in *jsontext.Decoder) error {
 	return in.SkipValue()
 }
 
-// source is JSON inside a string. Not every server wraps it.
-type source string
+// jsonSource is JSON inside a string. Some servers don't wrap it.
+type jsonSource string
 
-func (s *source) UnmarshalJSONFrom(in *jsontext.Decoder) error {
+func (s *jsonSource) UnmarshalJSONFrom(in *jsontext.Decoder) error {
 	switch in.PeekKind() {
 	case jsontext.KindString:
 		return json.UnmarshalDecode(in, (*string)(s))
@@ -153,11 +150,11 @@ func (s *source) UnmarshalJSONFrom(in *jsontext.Decoder) error {
 		return in.SkipValue()
 	}
 	value, err := in.ReadValue()
-	*s = source(value)
+	*s = jsonSource(value)
 	return err
 }
 
-// count is a number of things. Not every server writes 12 as 12.
+// count is a non-negative number. Some servers write 12 as 12.0.
 type count int64
 
 func (c *count) UnmarshalJSONFrom(in *jsontext.Decoder) error {
@@ -168,8 +165,8 @@ func (c *count) UnmarshalJSONFrom(in *jsontext.Decoder) error {
 	if err != nil {
 		return err
 	}
-	const absurd = 1e12
-	if f, err := token.Float(); err == nil && f > 0 && f < absurd {
+	const maxCount = 1e12
+	if f, err := token.Float(); err == nil && f > 0 && f < maxCount {
 		*c = count(f)
 	}
 	return nil

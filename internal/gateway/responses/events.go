@@ -8,83 +8,83 @@ type Event struct {
 	Data []byte
 }
 
-// head is what all events begin with.
-type head struct {
+// eventHeader is common to all events.
+type eventHeader struct {
 	Type           string `json:"type"`
 	SequenceNumber int    `json:"sequence_number"`
 }
 
 type responseEvent struct {
-	head
+	eventHeader
 	Response *response `json:"response"`
 }
 
 type itemEvent struct {
-	head
+	eventHeader
 	OutputIndex int        `json:"output_index"`
 	Item        outputItem `json:"item"`
 }
 
-// place says what an event about a part of an item is about.
-type place struct {
+// itemRef is the item that an event belongs to.
+type itemRef struct {
 	ItemID      string `json:"item_id"`
 	OutputIndex int    `json:"output_index"`
 }
 
 type partEvent struct {
-	head
-	place
+	eventHeader
+	itemRef
 	ContentIndex int        `json:"content_index"`
 	Part         outputPart `json:"part"`
 }
 
 type textDelta struct {
-	head
-	place
+	eventHeader
+	itemRef
 	ContentIndex int       `json:"content_index"`
 	Delta        string    `json:"delta"`
 	Logprobs     []logprob `json:"logprobs"`
 }
 
 type textDone struct {
-	head
-	place
+	eventHeader
+	itemRef
 	ContentIndex int       `json:"content_index"`
 	Text         string    `json:"text"`
 	Logprobs     []logprob `json:"logprobs"`
 }
 
 type refusalDelta struct {
-	head
-	place
+	eventHeader
+	itemRef
 	ContentIndex int    `json:"content_index"`
 	Delta        string `json:"delta"`
 }
 
 type refusalDone struct {
-	head
-	place
+	eventHeader
+	itemRef
 	ContentIndex int    `json:"content_index"`
 	Refusal      string `json:"refusal"`
 }
 
 type argumentsDelta struct {
-	head
-	place
+	eventHeader
+	itemRef
 	Delta string `json:"delta"`
 }
 
 type argumentsDone struct {
-	head
-	place
+	eventHeader
+	itemRef
 	Name      string `json:"name"`
 	Arguments string `json:"arguments"`
 }
 
-// errorEvent has its fields twice: beside the type, as the reference has
-// them, and in an object, by which the official clients know an error.
+// errorEvent has its fields twice: next to the type, as documented, and in an object, by which
+// the official clients recognize an error.
 type errorEvent struct {
-	head
+	eventHeader
 	Code    string      `json:"code"`
 	Message string      `json:"message"`
 	Param   *string     `json:"param"`
@@ -98,15 +98,15 @@ type errorObject struct {
 	Param   *string `json:"param"`
 }
 
-// next begins an event.
-func (s *Stream) next(kind string) head {
-	h := head{Type: kind, SequenceNumber: s.sequence}
+// newHeader returns the header of the next event.
+func (s *Stream) newHeader(kind string) eventHeader {
+	h := eventHeader{Type: kind, SequenceNumber: s.sequence}
 	s.sequence++
 	return h
 }
 
-// send adds an event to those that are ready.
-func (s *Stream) send(h head, event any) {
+// send queues an event.
+func (s *Stream) send(h eventHeader, event any) {
 	data, err := json.Marshal(event, lenient...)
 	if err != nil {
 		s.err = err

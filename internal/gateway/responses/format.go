@@ -6,7 +6,7 @@ import (
 	"turnpike/internal/fault"
 )
 
-// textSettings is "text", in a request and in its answer.
+// textSettings is "text" in a request and in its response.
 type textSettings struct {
 	Format    *textFormat `json:"format"`
 	Verbosity *string     `json:"verbosity,omitzero"`
@@ -32,9 +32,8 @@ type jsonSchema struct {
 	Strict      *bool          `json:"strict,omitzero"`
 }
 
-// format translates "text": a schema lies beside the format's type here and
-// one object deeper in a chat.
-func (in *request) format(out *chat) error {
+// translateText translates "text". The schema is one object deeper in chat completions.
+func (in *request) translateText(out *chat) error {
 	if in.Text == nil {
 		return nil
 	}
@@ -44,23 +43,23 @@ func (in *request) format(out *chat) error {
 		return nil
 	}
 	switch f.Type {
-	case "text": // the default, which not every server takes by name
+	case "text": // the default, which not every server accepts by name
 	case "json_object":
 		out.ResponseFormat = &responseFormat{Type: f.Type}
 	case "json_schema":
 		if f.Name == "" {
-			return fault.Missing("text.format.name", "text.format.name is required with json_schema: a name for the schema")
+			return fault.Missing("text.format.name", "text.format.name is required with json_schema: a name for the schema.")
 		}
 		if f.Schema.Kind() != jsontext.KindBeginObject {
-			return fault.Missing("text.format.schema", "text.format.schema is required with json_schema: a JSON Schema as an object")
+			return fault.Missing("text.format.schema", "text.format.schema is required with json_schema: a JSON Schema as an object.")
 		}
 		out.ResponseFormat = &responseFormat{Type: f.Type, JSONSchema: &jsonSchema{
 			Name: f.Name, Description: f.Description, Schema: f.Schema, Strict: f.Strict,
 		}}
 	case "":
-		return fault.Missing("text.format.type", "text.format.type is required: text, json_object or json_schema")
+		return fault.Missing("text.format.type", "text.format.type is required: text, json_object or json_schema.")
 	default:
-		return fault.Invalid("text.format.type", "text.format.type must be text, json_object or json_schema")
+		return fault.Invalid("text.format.type", "text.format.type must be text, json_object or json_schema.")
 	}
 	return nil
 }

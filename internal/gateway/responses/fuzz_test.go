@@ -11,11 +11,10 @@ import (
 	"turnpike/internal/jsonbody"
 )
 
-// FuzzToChat: whatever comes in, the answer is a chat in valid JSON or a
-// refusal, and what answers the chat is valid too.
+// FuzzToChat checks that every request gives a valid chat or an error, and a valid response.
 func FuzzToChat(f *testing.F) {
-	for _, folder := range folders(f) {
-		f.Add(read(f, folder, "request.json"))
+	for _, dir := range goldenDirs(f) {
+		f.Add(read(f, dir, "request.json"))
 	}
 	f.Add([]byte(`{"input":[{"role":"user","content":[{"type":"input_file","file":1,"file_data":"x","input_audio":{}}]}],"tools":[{"type":"function","name":"f","function":1}]}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
@@ -32,19 +31,18 @@ func FuzzToChat(f *testing.F) {
 		if !json.Valid(r.Chat) || jsonbody.DecodeLenient(r.Chat, &struct{}{}) != nil {
 			t.Errorf("%q gives %q", body, r.Chat)
 		}
-		answer, err := r.Answer([]byte(`{"choices":[{"message":{"content":"x"}}]}`))
+		answer, err := r.ToResponse([]byte(`{"choices":[{"message":{"content":"x"}}]}`))
 		if err != nil || !json.Valid(answer) {
 			t.Errorf("%q gives %q, %v", body, answer, err)
 		}
 	})
 }
 
-// FuzzPush: whatever a provider sends, events are valid JSON, and a stream
-// ends in one way or the other. The same goes for a plain answer.
+// FuzzPush checks that events are valid JSON and that every stream ends, whatever a provider sends.
 func FuzzPush(f *testing.F) {
-	for _, folder := range folders(f) {
-		f.Add(read(f, folder, "chunks.jsonl"))
-		f.Add(read(f, folder, "completion.json"))
+	for _, dir := range goldenDirs(f) {
+		f.Add(read(f, dir, "chunks.jsonl"))
+		f.Add(read(f, dir, "completion.json"))
 	}
 	f.Add([]byte("{\"id\":\"\xff\",\"choices\":[{\"delta\":{\"content\":\"\xff\",\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":{\"a\":\"\xff\",\"a\":1}}}]}}],\"usage\":{\"credits\":1e999}}"))
 	r, err := responses.ToChat([]byte(`{"model":"m","input":"hi","stream":true}`))
@@ -52,7 +50,7 @@ func FuzzPush(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, chunks []byte) {
-		if answer, err := r.Answer(chunks); err == nil && !json.Valid(answer) {
+		if answer, err := r.ToResponse(chunks); err == nil && !json.Valid(answer) {
 			t.Errorf("%q", answer)
 		}
 		s := r.NewStream()
@@ -84,19 +82,18 @@ func FuzzPush(f *testing.F) {
 			}
 		}
 		if last := all[len(all)-1].Type; failed != (last == "response.failed") || !strings.HasPrefix(last, "response.") {
-			t.Errorf("the last is %s", last)
+			t.Errorf("got last event %s", last)
 		}
 	})
 }
 
-// What nests deeper than JSON may is refused, however large, without a crash.
-func TestDeepAndLargeBodies(t *testing.T) {
+func TestDeeplyNestedBodiesAreRejected(t *testing.T) {
 	t.Parallel()
 	deep := strings.Repeat("[", 2_000_000) + strings.Repeat("]", 2_000_000)
 	for _, body := range []string{
 		`{"x":` + deep + `,"input":"x"}`, `{"input":{"x":` + deep + `}}`,
 		`{"input":"x","tools":[{"type":"function","name":"f","parameters":{"a":` + deep + `}}]}`,
-		// As deep as JSON may be here, and one level too deep in a chat.
+		// At the limit here, and one level too deep in a chat.
 		`{"input":"x","tools":[{"type":"function","name":"f","parameters":{"a":` + strings.Repeat("[", 9996) + strings.Repeat("]", 9996) + `}}]}`,
 	} {
 		if _, err := responses.ToChat([]byte(body)); !fault.Is(err, fault.InvalidJSON) {

@@ -16,36 +16,35 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files of testdata/golden")
 
-// A folder of testdata/golden is one call: request.json is what a caller sends
-// and chat.json the chat made of it; completion.json and chunks.jsonl are the
-// chat's answer, plain and streamed, and response.json and events.jsonl what
-// the caller gets of that.
-func TestTranslationsAreAsRecorded(t *testing.T) {
+// A directory of testdata/golden is one call: request.json and its translation chat.json,
+// completion.json and chunks.jsonl from the provider, and their translations response.json and
+// events.jsonl.
+func TestTranslationsMatchGoldenFiles(t *testing.T) {
 	t.Parallel()
-	for _, folder := range folders(t) {
-		t.Run(filepath.Base(folder), func(t *testing.T) {
+	for _, dir := range goldenDirs(t) {
+		t.Run(filepath.Base(dir), func(t *testing.T) {
 			t.Parallel()
-			r := toChat(t, string(read(t, folder, "request.json")))
-			compare(t, folder, "chat.json", indent(t, r.Chat))
-			if chat := read(t, folder, "completion.json"); chat != nil {
-				answer, err := r.Answer(chat)
+			r := toChat(t, string(read(t, dir, "request.json")))
+			compare(t, dir, "chat.json", indent(t, r.Chat))
+			if chat := read(t, dir, "completion.json"); chat != nil {
+				answer, err := r.ToResponse(chat)
 				if err != nil {
 					t.Fatal(err)
 				}
-				compare(t, folder, "response.json", indent(t, answer))
+				compare(t, dir, "response.json", indent(t, answer))
 			}
-			if chunks := read(t, folder, "chunks.jsonl"); chunks != nil {
+			if chunks := read(t, dir, "chunks.jsonl"); chunks != nil {
 				var lines []byte
 				for _, e := range stream(t, r, chunks) {
 					lines = append(append(lines, e.Data...), '\n')
 				}
-				compare(t, folder, "events.jsonl", lines)
+				compare(t, dir, "events.jsonl", lines)
 			}
 		})
 	}
 }
 
-func folders(t testing.TB) []string {
+func goldenDirs(t testing.TB) []string {
 	t.Helper()
 	list, err := filepath.Glob("testdata/golden/*")
 	if err != nil || len(list) == 0 {
@@ -63,7 +62,7 @@ func toChat(t testing.TB, body string) *responses.Request {
 	return r
 }
 
-// stream translates a whole stream, a chunk to a line.
+// stream translates a whole stream, one chunk per line.
 func stream(t testing.TB, r *responses.Request, chunks []byte) []responses.Event {
 	t.Helper()
 	s := r.NewStream()
@@ -78,9 +77,9 @@ func stream(t testing.TB, r *responses.Request, chunks []byte) []responses.Event
 	return append(all, s.End()...)
 }
 
-func read(t testing.TB, folder, name string) []byte {
+func read(t testing.TB, dir, name string) []byte {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(folder, name))
+	text, err := os.ReadFile(filepath.Join(dir, name))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		t.Fatal(err)
 	}
@@ -89,22 +88,22 @@ func read(t testing.TB, folder, name string) []byte {
 
 func indent(t *testing.T, text []byte) []byte {
 	t.Helper()
-	v := jsontext.Value(text).Clone() // Indent may use what is behind it
+	v := jsontext.Value(text).Clone() // Indent may write behind it
 	if err := v.Indent(jsontext.WithIndent("  ")); err != nil {
 		t.Fatalf("%v: %s", err, text)
 	}
 	return append(v, '\n')
 }
 
-func compare(t *testing.T, folder, name string, got []byte) {
+func compare(t *testing.T, dir, name string, got []byte) {
 	t.Helper()
 	if *update {
-		if err := os.WriteFile(filepath.Join(folder, name), got, 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, name), got, 0o644); err != nil {
 			t.Fatal(err)
 		}
 		return
 	}
-	if want := read(t, folder, name); !bytes.Equal(got, want) {
-		t.Errorf("%s is\n%s\nnot\n%s", name, got, want)
+	if want := read(t, dir, name); !bytes.Equal(got, want) {
+		t.Errorf("%s: got\n%s\nwant\n%s", name, got, want)
 	}
 }

@@ -21,7 +21,7 @@ type request struct {
 	TopP              *float64       `json:"top_p"`
 	TopLogprobs       *int64         `json:"top_logprobs"`
 	MaxOutputTokens   *int64         `json:"max_output_tokens"`
-	MaxToolCalls      *int64         `json:"max_tool_calls"` // counts hosted tools, of which there are none
+	MaxToolCalls      *int64         `json:"max_tool_calls"` // limits hosted tools, which are not supported
 	Text              *textSettings  `json:"text"`
 	Reasoning         *reasoning     `json:"reasoning"`
 	Metadata          jsontext.Value `json:"metadata"`
@@ -37,17 +37,17 @@ type request struct {
 	Background        bool           `json:"background"`
 	N                 *int64         `json:"n"`
 
-	// ClientMetadata is what Codex tells OpenAI's own server about itself. A chat
-	// has no such field, and OpenAI refuses one that it does not know.
+	// ClientMetadata is sent by Codex. Chat completions have no such field, and OpenAI rejects
+	// unknown ones.
 	ClientMetadata jsontext.Value `json:"client_metadata"`
 
-	// They refer to what a server would have had to store.
+	// These refer to state that a server would have to store.
 	PreviousResponseID jsontext.Value `json:"previous_response_id"`
 	Conversation       jsontext.Value `json:"conversation"`
 	Prompt             jsontext.Value `json:"prompt"`
 	ContextManagement  jsontext.Value `json:"context_management"`
 
-	// They are chat's, and have another name or place here.
+	// These are fields of chat completions with another name in the Responses API.
 	Messages            jsontext.Value `json:"messages"`
 	ResponseFormat      jsontext.Value `json:"response_format"`
 	ReasoningEffort     jsontext.Value `json:"reasoning_effort"`
@@ -59,7 +59,7 @@ type request struct {
 	FunctionCall        jsontext.Value `json:"function_call"`
 	Audio               jsontext.Value `json:"audio"`
 
-	// Extra is all the rest, which goes to the provider as it is.
+	// Extra holds all other fields, which are forwarded unchanged.
 	Extra jsontext.Value `json:",embed"`
 }
 
@@ -96,38 +96,38 @@ type chat struct {
 	Extra               jsontext.Value  `json:",embed"`
 }
 
-// isSet reports whether a field is there and is not null.
+// isSet reports whether a field is present and not null.
 func isSet(v jsontext.Value) bool {
 	return len(v) > 0 && v.Kind() != jsontext.KindNull
 }
 
-// refuse names the first field that asks for what is not possible here.
-func (in *request) refuse() error {
+// rejectUnsupported returns an error for the first unsupported field.
+func (in *request) rejectUnsupported() error {
 	if in.Background {
-		return fault.Invalid("background", "background true is not supported: no response is stored that could be asked for later; leave it out and read the answer, or stream it")
+		return fault.Invalid("background", "background true is not supported: responses are not stored. Omit it, and read or stream the response.")
 	}
 	if in.N != nil && *in.N != 1 {
-		return fault.Invalid("n", "n must be 1 or absent: a response is one answer; send the request again for another")
+		return fault.Invalid("n", "n must be 1 or absent. For another response, repeat the request.")
 	}
 	for _, f := range []struct {
 		name  string
 		value jsontext.Value
 		hint  string
 	}{
-		{"previous_response_id", in.PreviousResponseID, "responses are not stored; send the whole conversation in input"},
-		{"conversation", in.Conversation, "conversations are not stored; send the whole conversation in input"},
-		{"prompt", in.Prompt, "prompts are not stored; send its text in instructions or input"},
-		{"context_management", in.ContextManagement, "the input reaches the model as it is; shorten it yourself"},
-		{"audio", in.Audio, "answers are text; use POST /v1/chat/completions for spoken ones"},
+		{"previous_response_id", in.PreviousResponseID, "responses are not stored. Send the whole conversation in input."},
+		{"conversation", in.Conversation, "conversations are not stored. Send the whole conversation in input."},
+		{"prompt", in.Prompt, "prompts are not stored. Send its text in instructions or input."},
+		{"context_management", in.ContextManagement, "the input is forwarded unchanged. Shorten it yourself."},
+		{"audio", in.Audio, "responses are text. For audio, use POST /v1/chat/completions."},
 	} {
 		if isSet(f.value) {
 			return fault.Invalid(f.name, "%s is not supported: %s", f.name, f.hint)
 		}
 	}
 	for _, f := range []struct {
-		name  string
-		value jsontext.Value
-		here  string
+		name        string
+		value       jsontext.Value
+		replacement string
 	}{
 		{"messages", in.Messages, "input"},
 		{"response_format", in.ResponseFormat, "text.format"},
@@ -140,28 +140,26 @@ func (in *request) refuse() error {
 		{"function_call", in.FunctionCall, "tool_choice"},
 	} {
 		if isSet(f.value) {
-			return fault.Param(fault.UnknownParameter, f.name, "%s belongs to chat completions: use %s here", f.name, f.here)
+			return fault.Param(fault.UnknownParameter, f.name, "%s belongs to chat completions. Use %s instead.", f.name, f.replacement)
 		}
 	}
 	return nil
 }
 
-// settings copies what has the same meaning in both APIs. Neither store nor
-// metadata goes on: nothing shall be stored, and OpenAI refuses a chat that
-// has metadata and is not stored.
-func (in *request) settings(out *chat) error {
+// copySettings copies the fields that mean the same in both APIs. It drops store and metadata:
+// nothing is stored, and OpenAI rejects metadata without store.
+func (in *request) copySettings(out *chat) error {
 	if in.MaxOutputTokens != nil && *in.MaxOutputTokens < 1 {
-		return fault.Invalid("max_output_tokens", "max_output_tokens must be at least 1")
+		return fault.Invalid("max_output_tokens", "max_output_tokens must be at least 1.")
 	}
 	if isSet(in.Metadata) && in.Metadata.Kind() != jsontext.KindBeginObject {
-		return fault.Invalid("metadata", "metadata must be an object")
+		return fault.Invalid("metadata", "metadata must be an object.")
 	}
-	// With "auto" a provider would cut the input where it is too long. None
-	// does so in a chat, and the answer says "disabled".
+	// Chat completions never truncate, so the response says "disabled" even for "auto".
 	if t := in.Truncation; t != nil && *t != "disabled" && *t != "auto" {
-		return fault.Invalid("truncation", "truncation must be disabled or auto; the input is never truncated")
+		return fault.Invalid("truncation", "truncation must be disabled or auto. The input is never truncated.")
 	}
-	if err := in.included(out); err != nil {
+	if err := in.applyInclude(out); err != nil {
 		return err
 	}
 	out.Temperature, out.TopP = in.Temperature, in.TopP
@@ -173,7 +171,7 @@ func (in *request) settings(out *chat) error {
 	}
 	if in.Stream {
 		out.Stream = true
-		out.StreamOptions = &streamOptions{IncludeUsage: true} // a response's last event has it
+		out.StreamOptions = &streamOptions{IncludeUsage: true} // the last event of a response contains it
 		if in.StreamOptions != nil {
 			out.StreamOptions.IncludeObfuscation = in.StreamOptions.IncludeObfuscation
 		}
@@ -183,10 +181,9 @@ func (in *request) settings(out *chat) error {
 
 const includeLogprobs = "message.output_text.logprobs"
 
-// includable is what "include" can ask for. Only the log probabilities are a
-// chat's to give: the others belong to tools that are not offered, or to
-// reasoning, which a chat does not show.
-var includable = []string{
+// includeValues are the valid values of "include". Only log probabilities have an effect: the
+// others belong to unsupported tools, or to reasoning, which chat completions don't return.
+var includeValues = []string{
 	includeLogprobs,
 	"reasoning.encrypted_content",
 	"message.input_image.image_url",
@@ -197,18 +194,18 @@ var includable = []string{
 	"web_search_call.action.sources",
 }
 
-func (in *request) included(out *chat) error {
+func (in *request) applyInclude(out *chat) error {
 	for i, name := range in.Include {
-		if !slices.Contains(includable, name) {
+		if !slices.Contains(includeValues, name) {
 			at := "include[" + strconv.Itoa(i) + "]"
-			return fault.Invalid(at, "%s %.80q is not known; %s and reasoning.encrypted_content are", at, name, includeLogprobs)
+			return fault.Invalid(at, "%s %.80q is unknown. Use %s or reasoning.encrypted_content.", at, name, includeLogprobs)
 		}
 	}
 	if t := in.TopLogprobs; t != nil && (*t < 0 || *t > 20) {
-		return fault.Invalid("top_logprobs", "top_logprobs must be from 0 to 20")
+		return fault.Invalid("top_logprobs", "top_logprobs must be from 0 to 20.")
 	}
-	wanted := in.TopLogprobs != nil && *in.TopLogprobs > 0
-	if wanted || slices.Contains(in.Include, includeLogprobs) {
+	requested := in.TopLogprobs != nil && *in.TopLogprobs > 0
+	if requested || slices.Contains(in.Include, includeLogprobs) {
 		out.Logprobs, out.TopLogprobs = true, in.TopLogprobs
 	}
 	return nil

@@ -9,7 +9,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// The words of a status.
+// The values of status.
 const (
 	inProgress = "in_progress"
 	completed  = "completed"
@@ -17,7 +17,7 @@ const (
 	failed     = "failed"
 )
 
-// response is the object that the caller gets. Half of it repeats the request.
+// response is the response object. Half of it repeats the request.
 type response struct {
 	ID                 string             `json:"id"`
 	Object             string             `json:"object"`
@@ -61,10 +61,10 @@ type incompleteDetails struct {
 
 type reasoningEcho struct {
 	Effort  *string `json:"effort"`
-	Summary *string `json:"summary"` // a chat makes none
+	Summary *string `json:"summary"` // chat completions have none
 }
 
-// toolEcho is a tool with what was in force where the caller left it open.
+// toolEcho is a tool with its defaults filled in.
 type toolEcho struct {
 	Type        string         `json:"type"`
 	Name        string         `json:"name"`
@@ -73,7 +73,7 @@ type toolEcho struct {
 	Strict      bool           `json:"strict"`
 }
 
-// outputItem is a message or a call of a function.
+// outputItem is a message or a function call.
 type outputItem struct {
 	ID        string       `json:"id"`
 	Type      string       `json:"type"`
@@ -85,7 +85,7 @@ type outputItem struct {
 	Arguments *string      `json:"arguments,omitzero"`
 }
 
-// outputPart is a text or a refusal.
+// outputPart is text or a refusal.
 type outputPart struct {
 	Type        string     `json:"type"`
 	Annotations []struct{} `json:"annotations,omitzero"` // always empty
@@ -130,7 +130,7 @@ type usage struct {
 	Credits     jsontext.Value `json:"credits,omitzero"`
 }
 
-// response is nil if the chat does not say what it used.
+// response returns nil if the completion has no usage.
 func (u *chatUsage) response() *usage {
 	if !u.set {
 		return nil
@@ -148,8 +148,8 @@ func (u *chatUsage) response() *usage {
 	return out
 }
 
-// response begins the answer to the request, with an empty output.
-func (r *Request) response(of *completion) *response {
+// newResponse returns a response in progress with an empty output.
+func (r *Request) newResponse(of *completion) *response {
 	in := r.in
 	out := &response{
 		ID:                "resp_" + r.suffix(string(of.ID)),
@@ -195,20 +195,19 @@ func (r *Request) response(of *completion) *response {
 			Type: t.Type, Name: t.Name, Description: t.Description, Parameters: t.Parameters, Strict: t.Strict != nil && *t.Strict,
 		})
 	}
-	out.tier(of)
+	out.setServiceTier(of)
 	return out
 }
 
-// tier notes which tier served the call, which may be another than was asked for.
-func (r *response) tier(of *completion) {
+// setServiceTier sets the tier that served the call, which may differ from the requested one.
+func (r *response) setServiceTier(of *completion) {
 	if of.ServiceTier != "" {
 		tier := string(of.ServiceTier)
 		r.ServiceTier = &tier
 	}
 }
 
-// finish sets the status by the reason for a chat's end. The last item is the
-// one that was cut.
+// finish sets the status by the finish reason. If the output was cut, the last item is incomplete.
 func (r *response) finish(reason text) {
 	r.Status = completed
 	switch reason {
@@ -225,7 +224,7 @@ func (r *response) finish(reason text) {
 	}
 }
 
-// suffix is what all ids of an answer have in common.
+// suffix returns the common part of all IDs of a response.
 func (r *Request) suffix(chatID string) string {
 	if r.ID == "" {
 		sum := sha256.Sum256([]byte(chatID))
@@ -237,7 +236,7 @@ func (r *Request) suffix(chatID string) string {
 	return r.ID
 }
 
-// itemID makes an id of the kind given: msg, fc or call.
+// itemID returns an ID of a kind: msg, fc or call.
 func itemID(kind, responseID string, index int) string {
 	return kind + strings.TrimPrefix(responseID, "resp") + "_" + strconv.Itoa(index)
 }

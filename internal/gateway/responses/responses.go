@@ -1,7 +1,5 @@
-// Package responses puts OpenAI's Responses API on top of chat completions: a
-// request becomes a chat request, and the chat's answer, plain or streamed,
-// becomes a response. It translates and does nothing else: nothing is stored,
-// so whatever refers to an earlier response is refused.
+// Package responses translates OpenAI's Responses API to chat completions, and plain or streamed
+// completions back to responses. Nothing is stored, so references to earlier responses are rejected.
 package responses
 
 import (
@@ -11,41 +9,39 @@ import (
 	"turnpike/internal/jsonbody"
 )
 
-// Request is a Responses request and the chat request made of it.
+// Request is a Responses request and its translation.
 type Request struct {
 	Chat   []byte // the body of the chat completion request
 	Stream bool
-	Model  string // as the caller wrote it, or ""
-	// ID makes the answer's ids: req_abc gives resp_abc, msg_abc_0 and so on.
-	// It may be set before the answer is made; without it they are made of the
-	// chat's id, which not every server makes unique.
+	Model  string // as in the request, or ""
+	// ID is the source of the response's IDs: req_abc gives resp_abc, msg_abc_0 and so on. If
+	// empty, they derive from the completion's ID, which not every server makes unique.
 	ID string
 
 	in      *request
-	origins []origin // of the chat's messages, for Fault
+	origins []origin // of the chat messages, for TranslateFault
 }
 
-// names are the fields of a Responses request.
-var names = jsonbody.NamesOf[request]()
+// requestNames are the fields of a Responses request.
+var requestNames = jsonbody.NamesOf[request]()
 
-// ToChat reads a Responses request. An error is a *fault.Error that names the
-// field as the caller wrote it.
+// ToChat translates a Responses request. Errors name the field as in the request.
 func ToChat(body []byte) (*Request, error) {
 	in := &request{}
-	if err := jsonbody.DecodeForwarded(body, in, names); err != nil {
+	if err := jsonbody.DecodeForwarded(body, in, requestNames); err != nil {
 		return nil, err
 	}
-	if err := in.refuse(); err != nil {
+	if err := in.rejectUnsupported(); err != nil {
 		return nil, err
 	}
 	out := &chat{Model: in.Model, Extra: in.Extra}
-	if err := in.settings(out); err != nil {
+	if err := in.copySettings(out); err != nil {
 		return nil, err
 	}
-	if err := in.tools(out); err != nil {
+	if err := in.translateTools(out); err != nil {
 		return nil, err
 	}
-	if err := in.format(out); err != nil {
+	if err := in.translateText(out); err != nil {
 		return nil, err
 	}
 	messages, err := in.messages()
@@ -54,8 +50,8 @@ func ToChat(body []byte) (*Request, error) {
 	}
 	out.Messages = messages
 	text, err := json.Marshal(out)
-	if err != nil { // a value that sits deeper in a chat request than JSON may be deep
-		return nil, fault.New(fault.InvalidJSON, "the body nests too deep").Because(err)
+	if err != nil { // the translation nests deeper than the limit of JSON
+		return nil, fault.New(fault.InvalidJSON, "The body is nested too deeply.").Because(err)
 	}
 	r := &Request{Chat: text, Stream: in.Stream, in: in}
 	if in.Model != nil {

@@ -12,15 +12,14 @@ import (
 	"turnpike/internal/providers/simulator"
 )
 
-// The simulator refuses what OpenAI's chat would refuse: every chat made here
-// is answered, and its plain and its streamed answer are the same response.
-func TestEveryChatIsAnswered(t *testing.T) {
+// The simulator rejects what OpenAI would reject.
+func TestTranslatedChatsWorkAndStreamTheSame(t *testing.T) {
 	t.Parallel()
-	for _, folder := range folders(t) {
-		t.Run(filepath.Base(folder), func(t *testing.T) {
+	for _, dir := range goldenDirs(t) {
+		t.Run(filepath.Base(dir), func(t *testing.T) {
 			t.Parallel()
 			var fields map[string]json.RawMessage
-			if err := json.Unmarshal(read(t, folder, "request.json"), &fields); err != nil {
+			if err := json.Unmarshal(read(t, dir, "request.json"), &fields); err != nil {
 				t.Fatal(err)
 			}
 			ask := func(stream string) (*responses.Request, *providers.Answer) {
@@ -30,12 +29,12 @@ func TestEveryChatIsAnswered(t *testing.T) {
 				r.ID = "req_abc"
 				answer, err := simulator.New(simulator.Options{}).Chat(t.Context(), &providers.ChatRequest{Model: "gpt-4.1", Body: r.Chat, Stream: r.Stream})
 				if err != nil {
-					t.Fatal(r.Fault(err))
+					t.Fatal(r.TranslateFault(err))
 				}
 				return r, answer
 			}
 			r, answer := ask("false")
-			plain, err := r.Answer(answer.Body)
+			plain, err := r.ToResponse(answer.Body)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -61,7 +60,7 @@ func TestEveryChatIsAnswered(t *testing.T) {
 			if err := json.Unmarshal(end[len(end)-1].Data, &last); err != nil {
 				t.Fatal(err)
 			}
-			if a, b := timeless(t, plain), timeless(t, last.Response); a != b {
+			if a, b := normalize(t, plain), normalize(t, last.Response); a != b {
 				t.Errorf("plain\n%s\nstreamed\n%s", a, b)
 			}
 		})
@@ -70,9 +69,9 @@ func TestEveryChatIsAnswered(t *testing.T) {
 
 var callID = regexp.MustCompile(`call_\w{24}`)
 
-// timeless leaves out what differs between two calls: the time, and the ids
-// that the simulator makes of the request's bytes.
-func timeless(t *testing.T, response []byte) string {
+// normalize removes what differs between two calls: the time, and the IDs that the simulator
+// derives from the request.
+func normalize(t *testing.T, response []byte) string {
 	t.Helper()
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(response, &fields); err != nil {

@@ -7,15 +7,15 @@ import (
 	"turnpike/internal/fault"
 )
 
-// Stream turns the chunks of a chat into the events of a response. It is not
-// safe for use by several goroutines.
+// Stream translates chunks of a chat completion to events of a response. It is not safe for
+// concurrent use.
 type Stream struct {
 	request  *Request
 	response *response // nil before the first chunk
 	items    []*streamItem
-	calls    map[count]*streamItem // by their index in the chat
-	speaking *streamItem           // the message that is being written, or nil
-	finish   text
+	calls    map[count]*streamItem // by their index in the completion
+	message  *streamItem           // the message in progress, or nil
+	finish   text                  // the finish reason
 	usage    *usage
 	sequence int
 	ended    bool
@@ -23,21 +23,21 @@ type Stream struct {
 	err      error
 }
 
-// streamItem is an item of the output while it is written.
+// streamItem is an output item in progress.
 type streamItem struct {
 	index int // in the output
 	id    string
-	added bool // it was announced
+	added bool // output_item.added was sent
 	done  bool
 
 	parts []*streamPart // of a message
 
 	isCall    bool
-	chatID    string // of a call, as the chat has it
-	callID    string // as we gave it out
+	chatID    string // the ID of a call in the completion
+	callID    string // the ID that was sent
 	name      string
 	arguments strings.Builder
-	sent      int // bytes of the arguments that were sent
+	sent      int // bytes of the arguments
 }
 
 type streamPart struct {
@@ -46,13 +46,12 @@ type streamPart struct {
 	logprobs []logprob
 }
 
-// NewStream makes a stream for the request's answer.
+// NewStream returns a stream for the response.
 func (r *Request) NewStream() *Stream {
 	return &Stream{request: r, calls: map[count]*streamItem{}}
 }
 
-// Push takes a chunk of the chat and returns the events that follow from it.
-// After an error the stream is to be ended with Fail.
+// Push translates a chunk. After an error, end the stream with Fail.
 func (s *Stream) Push(chunk []byte) ([]Event, error) {
 	if s.ended {
 		return nil, nil
@@ -65,14 +64,14 @@ func (s *Stream) Push(chunk []byte) ([]Event, error) {
 		s.usage = u
 	}
 	if s.response == nil && c.ID == "" && len(c.Choices) == 0 {
-		return nil, nil // Azure's first, which says nothing of the answer
+		return nil, nil // Azure's first chunk has only filter results
 	}
-	s.begin(c)
-	s.response.tier(c)
-	if choice := c.first(); choice != nil {
-		s.take(choice)
+	s.start(c)
+	s.response.setServiceTier(c)
+	if choice := c.firstChoice(); choice != nil {
+		s.applyChoice(choice)
 	}
-	return s.events(), s.problem()
+	return s.takeEvents(), s.encodingFault()
 }
 
 // End returns the last events, after the last chunk.
@@ -80,29 +79,28 @@ func (s *Stream) End() []Event {
 	if s.ended {
 		return nil
 	}
-	s.begin(&completion{})
+	s.start(&completion{})
 	cut := s.finish == "length" || s.finish == "content_filter"
 	for i, item := range s.items {
-		s.close(item, cut && i == len(s.items)-1)
+		s.closeItem(item, cut && i == len(s.items)-1)
 	}
 	s.ended = true
 	s.response.Output = s.output()
 	s.response.finish(s.finish)
 	s.response.Usage = s.usage
 	s.sendResponse("response." + s.response.Status)
-	return s.events()
+	return s.takeEvents()
 }
 
-// Fail returns the events of a stream that broke. What was written so far is
-// in the last of them.
+// Fail returns the last events of a failed stream. The final one has the output so far.
 func (s *Stream) Fail(code, message string) []Event {
 	if s.ended {
 		return nil
 	}
-	s.begin(&completion{})
+	s.start(&completion{})
 	s.ended = true
-	h := s.next("error")
-	s.send(h, errorEvent{head: h, Code: code, Message: message, Error: errorObject{
+	h := s.newHeader("error")
+	s.send(h, errorEvent{eventHeader: h, Code: code, Message: message, Error: errorObject{
 		Type: fault.FamilyOf(fault.Code(code)).Type, Code: code, Message: message,
 	}})
 	s.response.Output = s.output()
@@ -110,58 +108,58 @@ func (s *Stream) Fail(code, message string) []Event {
 	s.response.Error = &responseError{Code: code, Message: message}
 	s.response.Usage = s.usage
 	s.sendResponse("response.failed")
-	return s.events()
+	return s.takeEvents()
 }
 
-func (s *Stream) events() []Event {
+func (s *Stream) takeEvents() []Event {
 	out := s.ready
 	s.ready = nil
 	return out
 }
 
-func (s *Stream) problem() error {
+func (s *Stream) encodingFault() error {
 	if s.err == nil {
 		return nil
 	}
-	return fault.New(fault.Internal, "the answer could not be written").Because(s.err)
+	return fault.New(fault.Internal, "The response could not be encoded.").Because(s.err)
 }
 
-// begin announces the response with the first chunk, whose id it takes.
-func (s *Stream) begin(c *completion) {
+// start announces the response with the first chunk, whose ID it takes.
+func (s *Stream) start(c *completion) {
 	if s.response != nil {
 		return
 	}
-	s.response = s.request.response(c)
+	s.response = s.request.newResponse(c)
 	s.sendResponse("response.created")
 	s.sendResponse("response.in_progress")
 }
 
 func (s *Stream) sendResponse(kind string) {
-	h := s.next(kind)
+	h := s.newHeader(kind)
 	s.send(h, responseEvent{h, s.response})
 }
 
-func (s *Stream) take(c *choice) {
+func (s *Stream) applyChoice(c *choice) {
 	if c.FinishReason != "" {
 		s.finish = c.FinishReason
 	}
-	s.say(string(c.Delta.Content), c.logprobs(), false)
-	s.say(string(c.Delta.Refusal), nil, true)
+	s.appendText(string(c.Delta.Content), c.logprobs(), false)
+	s.appendText(string(c.Delta.Refusal), nil, true)
 	for i := range c.Delta.ToolCalls {
-		s.call(&c.Delta.ToolCalls[i], count(i))
+		s.appendCall(&c.Delta.ToolCalls[i], count(i))
 	}
 }
 
-// say writes on with the message, or begins one.
-func (s *Stream) say(words string, logprobs []logprob, refusal bool) {
-	if words == "" {
+// appendText adds to the message, which it creates if needed.
+func (s *Stream) appendText(delta string, logprobs []logprob, refusal bool) {
+	if delta == "" {
 		return
 	}
-	if s.speaking == nil {
-		s.speaking = s.newItem("msg")
-		s.announce(s.speaking)
+	if s.message == nil {
+		s.message = s.newItem("msg")
+		s.announce(s.message)
 	}
-	item := s.speaking
+	item := s.message
 	p := item.lastPart()
 	if p == nil || p.refusal != refusal {
 		s.closePart(item)
@@ -169,32 +167,32 @@ func (s *Stream) say(words string, logprobs []logprob, refusal bool) {
 		item.parts = append(item.parts, p)
 		s.sendPart("response.content_part.added", item)
 	}
-	p.text.WriteString(words)
+	p.text.WriteString(delta)
 	p.logprobs = append(p.logprobs, logprobs...)
 	at := len(item.parts) - 1
 	if refusal {
-		h := s.next("response.refusal.delta")
-		s.send(h, refusalDelta{h, item.place(), at, words})
+		h := s.newHeader("response.refusal.delta")
+		s.send(h, refusalDelta{h, item.ref(), at, delta})
 		return
 	}
-	h := s.next("response.output_text.delta")
-	s.send(h, textDelta{h, item.place(), at, words, logprobs})
+	h := s.newHeader("response.output_text.delta")
+	s.send(h, textDelta{h, item.ref(), at, delta, logprobs})
 }
 
-// call writes on with a call, or begins one. Calls may come interleaved, so
-// all of them stay open until the end.
-func (s *Stream) call(delta *chatCall, position count) {
+// appendCall adds to a call, which it creates if needed. Calls may be interleaved, so all stay
+// open until the end.
+func (s *Stream) appendCall(delta *chatCall, position count) {
 	at := position
 	if delta.Index != nil {
 		at = *delta.Index
 	}
 	id := string(delta.ID)
 	item := s.calls[at]
-	// Another id means another call: not every server counts them.
+	// Another ID means another call: some servers don't send an index.
 	if item == nil || id != "" && item.chatID != "" && item.chatID != id {
-		if s.speaking != nil {
-			s.close(s.speaking, false)
-			s.speaking = nil
+		if s.message != nil {
+			s.closeItem(s.message, false)
+			s.message = nil
 		}
 		item = s.newItem("fc")
 		item.isCall = true
@@ -207,18 +205,18 @@ func (s *Stream) call(delta *chatCall, position count) {
 		item.name = string(delta.Function.Name)
 	}
 	item.arguments.WriteString(string(delta.Function.Arguments))
-	if item.name != "" { // without which nobody can use it
+	if item.name != "" { // clients need the name first
 		s.sendArguments(item)
 	}
 }
 
-// sendArguments sends those that were not sent yet.
+// sendArguments sends the arguments that were not sent yet.
 func (s *Stream) sendArguments(item *streamItem) {
 	s.announce(item)
 	if unsent := item.arguments.String()[item.sent:]; unsent != "" {
 		item.sent += len(unsent)
-		h := s.next("response.function_call_arguments.delta")
-		s.send(h, argumentsDelta{h, item.place(), unsent})
+		h := s.newHeader("response.function_call_arguments.delta")
+		s.send(h, argumentsDelta{h, item.ref(), unsent})
 	}
 }
 
@@ -240,20 +238,20 @@ func (s *Stream) announce(item *streamItem) {
 		item.callID = cmp.Or(item.chatID, itemID("call", s.response.ID, item.index))
 		empty = callItem(item.id, inProgress, item.callID, item.name, "")
 	}
-	h := s.next("response.output_item.added")
+	h := s.newHeader("response.output_item.added")
 	s.send(h, itemEvent{h, item.index, empty})
 }
 
-// close sends the last events of an item.
-func (s *Stream) close(item *streamItem, cut bool) {
+// closeItem sends the last events of an item.
+func (s *Stream) closeItem(item *streamItem, cut bool) {
 	if item.done {
 		return
 	}
 	item.done = true
 	if item.isCall {
 		s.sendArguments(item)
-		h := s.next("response.function_call_arguments.done")
-		s.send(h, argumentsDone{h, item.place(), item.name, item.arguments.String()})
+		h := s.newHeader("response.function_call_arguments.done")
+		s.send(h, argumentsDone{h, item.ref(), item.name, item.arguments.String()})
 	} else {
 		s.closePart(item)
 	}
@@ -261,7 +259,7 @@ func (s *Stream) close(item *streamItem, cut bool) {
 	if cut {
 		status = incomplete
 	}
-	h := s.next("response.output_item.done")
+	h := s.newHeader("response.output_item.done")
 	s.send(h, itemEvent{h, item.index, item.output(status)})
 }
 
@@ -273,21 +271,21 @@ func (s *Stream) closePart(item *streamItem) {
 	}
 	at := len(item.parts) - 1
 	if p.refusal {
-		h := s.next("response.refusal.done")
-		s.send(h, refusalDone{h, item.place(), at, p.text.String()})
+		h := s.newHeader("response.refusal.done")
+		s.send(h, refusalDone{h, item.ref(), at, p.text.String()})
 	} else {
-		h := s.next("response.output_text.done")
-		s.send(h, textDone{h, item.place(), at, p.text.String(), p.logprobs})
+		h := s.newHeader("response.output_text.done")
+		s.send(h, textDone{h, item.ref(), at, p.text.String(), p.logprobs})
 	}
 	s.sendPart("response.content_part.done", item)
 }
 
 func (s *Stream) sendPart(kind string, item *streamItem) {
-	h := s.next(kind)
-	s.send(h, partEvent{h, item.place(), len(item.parts) - 1, item.lastPart().output()})
+	h := s.newHeader(kind)
+	s.send(h, partEvent{h, item.ref(), len(item.parts) - 1, item.lastPart().output()})
 }
 
-// output is all that was announced so far.
+// output returns the announced items.
 func (s *Stream) output() []outputItem {
 	out := make([]outputItem, 0, len(s.items))
 	for _, item := range s.items {
@@ -303,7 +301,7 @@ func (s *Stream) output() []outputItem {
 	return out
 }
 
-func (i *streamItem) place() place { return place{i.id, i.index} }
+func (i *streamItem) ref() itemRef { return itemRef{i.id, i.index} }
 
 func (i *streamItem) lastPart() *streamPart {
 	if len(i.parts) == 0 {

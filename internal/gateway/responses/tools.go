@@ -10,7 +10,7 @@ import (
 	"turnpike/internal/fault"
 )
 
-// tool is one that the caller offers. A chat knows functions only.
+// tool is a tool that the client offers. Chat completions only know functions.
 type tool struct {
 	Type        string         `json:"type"`
 	Name        string         `json:"name"`
@@ -18,13 +18,13 @@ type tool struct {
 	Parameters  jsontext.Value `json:"parameters"`
 	Strict      *bool          `json:"strict"`
 
-	// They steer hosted tools, and a chat has no place for them.
+	// These configure hosted tools; chat completions don't have them.
 	AllowedCallers jsontext.Value `json:"allowed_callers"`
 	Async          jsontext.Value `json:"async"`
 	DeferLoading   jsontext.Value `json:"defer_loading"`
 	OutputSchema   jsontext.Value `json:"output_schema"`
 
-	Function jsontext.Value `json:"function"` // chat's shape, by mistake
+	Function jsontext.Value `json:"function"` // the shape of chat completions
 	Extra    jsontext.Value `json:",embed"`   // such as a provider's cache_control
 }
 
@@ -41,9 +41,9 @@ type function struct {
 	Strict      *bool          `json:"strict,omitzero"`
 }
 
-// tools translates the tools and the choice among them. A chat refuses the
-// settings of tools where there are none, and an empty list of them.
-func (in *request) tools(out *chat) error {
+// translateTools translates the tools and tool_choice. Chat completions reject an empty array of
+// tools, and settings of tools without tools.
+func (in *request) translateTools(out *chat) error {
 	for i := range in.Tools {
 		t, err := in.Tools[i].chat("tools[" + strconv.Itoa(i) + "]")
 		if err != nil {
@@ -60,7 +60,7 @@ func (in *request) tools(out *chat) error {
 		return nil
 	}
 	if choice != nil && choice.mode != "auto" && choice.mode != "none" {
-		return fault.Invalid("tool_choice", "tool_choice needs tools: offer at least one in tools, or leave it out")
+		return fault.Invalid("tool_choice", "tool_choice needs tools. Add at least one to tools, or omit tool_choice.")
 	}
 	return nil
 }
@@ -68,15 +68,15 @@ func (in *request) tools(out *chat) error {
 func (t *tool) chat(at string) (chatTool, error) {
 	switch {
 	case t.Type == "":
-		return chatTool{}, fault.Missing(at+".type", "%s.type is required: \"function\"", at)
+		return chatTool{}, fault.Missing(at+".type", "%s.type is required: \"function\".", at)
 	case t.Type != "function":
-		return chatTool{}, fault.Invalid(at+".type", "%s.type must be \"function\": %.40q and other tools that are not functions are not supported here", at, t.Type)
+		return chatTool{}, fault.Invalid(at+".type", "%s.type must be \"function\": %.40q and other hosted tools are not supported.", at, t.Type)
 	case t.Name == "" && isSet(t.Function):
-		return chatTool{}, fault.Missing(at+".name", "%s.name is required: name, description and parameters stand beside type here, not inside function", at)
+		return chatTool{}, fault.Missing(at+".name", "%s.name is required: put name, description and parameters next to type, not inside function.", at)
 	case t.Name == "":
-		return chatTool{}, fault.Missing(at+".name", "%s.name is required", at)
+		return chatTool{}, fault.Missing(at+".name", "%s.name is required.", at)
 	case isSet(t.Parameters) && t.Parameters.Kind() != jsontext.KindBeginObject:
-		return chatTool{}, fault.Invalid(at+".parameters", "%s.parameters must be an object: a JSON Schema", at)
+		return chatTool{}, fault.Invalid(at+".parameters", "%s.parameters must be an object: a JSON Schema.", at)
 	}
 	f := function{Name: t.Name, Description: t.Description, Strict: t.Strict}
 	if isSet(t.Parameters) {
@@ -85,9 +85,9 @@ func (t *tool) chat(at string) (chatTool, error) {
 	return chatTool{Type: t.Type, Function: f, Extra: t.Extra}, nil
 }
 
-// toolChoice is "tool_choice": a word, or an object.
+// toolChoice is "tool_choice": a mode, or an object.
 type toolChoice struct {
-	kind   jsontext.Kind // of the JSON value, 0 if there is none
+	kind   jsontext.Kind // of the JSON value; 0 if absent
 	mode   string
 	object choiceObject
 }
@@ -115,7 +115,7 @@ func (c *toolChoice) UnmarshalJSONFrom(in *jsontext.Decoder) error {
 	return in.SkipValue()
 }
 
-// MarshalJSONTo writes it into the answer.
+// MarshalJSONTo writes it into the response.
 func (c toolChoice) MarshalJSONTo(out *jsontext.Encoder) error {
 	if c.kind == jsontext.KindBeginObject {
 		return json.MarshalEncode(out, c.object)
@@ -126,9 +126,9 @@ func (c toolChoice) MarshalJSONTo(out *jsontext.Encoder) error {
 	return out.WriteToken(jsontext.String(c.mode))
 }
 
-// chatChoice is a chat's "tool_choice".
+// chatChoice is the "tool_choice" of chat completions.
 type chatChoice struct {
-	mode   string // if it is a word
+	mode   string // if it is a string
 	object chatChoiceObject
 }
 
@@ -154,54 +154,54 @@ func (c *chatChoice) MarshalJSONTo(out *jsontext.Encoder) error {
 	return json.MarshalEncode(out, c.object)
 }
 
-// chat is nil if the caller made no choice.
+// chat returns nil if tool_choice is absent.
 func (c *toolChoice) chat() (*chatChoice, error) {
-	const wanted = "must be none, auto, required, a function or allowed_tools"
+	const allowed = "must be none, auto, required, a function or allowed_tools"
 	switch c.kind {
 	case jsontext.KindInvalid, jsontext.KindNull:
 		return nil, nil
 	case jsontext.KindString:
 		if !slices.Contains([]string{"none", "auto", "required"}, c.mode) {
-			return nil, fault.Invalid("tool_choice", "tool_choice %s", wanted)
+			return nil, fault.Invalid("tool_choice", "tool_choice %s.", allowed)
 		}
 		return &chatChoice{mode: c.mode}, nil
 	case jsontext.KindBeginObject:
 		return c.object.chat()
 	}
-	return nil, fault.Invalid("tool_choice", "tool_choice %s", wanted)
+	return nil, fault.Invalid("tool_choice", "tool_choice %s.", allowed)
 }
 
 func (o *choiceObject) chat() (*chatChoice, error) {
 	switch o.Type {
 	case "function":
 		if o.Name == "" {
-			return nil, fault.Missing("tool_choice.name", "tool_choice.name is required: the name of a function in tools")
+			return nil, fault.Missing("tool_choice.name", "tool_choice.name is required: the name of a function in tools.")
 		}
 		return &chatChoice{object: chatChoiceObject{Type: o.Type, Function: &named{o.Name}}}, nil
 	case "allowed_tools":
 		allowed, err := o.allowed()
 		return &chatChoice{object: chatChoiceObject{Type: o.Type, AllowedTools: allowed}}, err
 	case "":
-		return nil, fault.Missing("tool_choice.type", "tool_choice.type is required: function or allowed_tools")
+		return nil, fault.Missing("tool_choice.type", "tool_choice.type is required: function or allowed_tools.")
 	}
-	return nil, fault.Invalid("tool_choice.type", "tool_choice.type must be function or allowed_tools: other tools are not supported here")
+	return nil, fault.Invalid("tool_choice.type", "tool_choice.type must be function or allowed_tools: other tools are not supported.")
 }
 
 func (o *choiceObject) allowed() (*chatAllowed, error) {
 	if o.Mode != "auto" && o.Mode != "required" {
-		return nil, fault.Invalid("tool_choice.mode", "tool_choice.mode must be auto or required")
+		return nil, fault.Invalid("tool_choice.mode", "tool_choice.mode must be auto or required.")
 	}
 	if len(o.Tools) == 0 {
-		return nil, fault.Missing("tool_choice.tools", "tool_choice.tools must name at least one function of tools")
+		return nil, fault.Missing("tool_choice.tools", "tool_choice.tools must name at least one function of tools.")
 	}
 	out := &chatAllowed{Mode: o.Mode}
 	for i, t := range o.Tools {
 		at := "tool_choice.tools[" + strconv.Itoa(i) + "]"
 		if t.Type != "function" {
-			return nil, fault.Invalid(at+".type", "%s.type must be \"function\": other tools are not supported here", at)
+			return nil, fault.Invalid(at+".type", "%s.type must be \"function\": other tools are not supported.", at)
 		}
 		if t.Name == "" {
-			return nil, fault.Missing(at+".name", "%s.name is required: the name of a function in tools", at)
+			return nil, fault.Missing(at+".name", "%s.name is required: the name of a function in tools.", at)
 		}
 		out.Tools = append(out.Tools, chatChoiceObject{Type: t.Type, Function: &named{t.Name}})
 	}

@@ -9,7 +9,7 @@ import (
 	"turnpike/internal/gateway/responses"
 )
 
-func TestWhatIsRefusedNamesTheField(t *testing.T) {
+func TestInvalidRequestErrorNamesTheField(t *testing.T) {
 	t.Parallel()
 	const (
 		invalid = fault.InvalidParameter
@@ -22,10 +22,10 @@ func TestWhatIsRefusedNamesTheField(t *testing.T) {
 	tool := `"tools":[{"type":"function","name":"f"}],`
 	call := `{"type":"function_call","call_id":"c","name":"f","arguments":"{}"}`
 	for _, c := range []struct {
-		body  string
-		code  fault.Code
-		param string
-		says  string
+		body    string
+		code    fault.Code
+		param   string
+		message string
 	}{
 		{`[]`, fault.InvalidJSON, "", "JSON object"},
 		{`{"model":1,"input":"hi"}`, invalid, "model", "a string"},
@@ -43,7 +43,7 @@ func TestWhatIsRefusedNamesTheField(t *testing.T) {
 		{item(`{"role":"user","content":[]}`), invalid, "input[0].content", "at least one part"},
 		{item(`{"role":"user","content":[{"type":"input_text","text":5}]}`), invalid, "input[0].content[0].text", "a string"},
 		{item(`{"type":"item_reference","id":"msg_1"}`), invalid, "input[0]", "not stored"},
-		{item(`{"type":"item_reference","id":"msg_1"}`), invalid, "input[0]", "store: false"}, // the way out, in a client's words
+		{item(`{"type":"item_reference","id":"msg_1"}`), invalid, "input[0]", "store: false"},
 		{item(`{"id":"msg_1"}`), invalid, "input[0]", "not stored"},
 		{item(`{"type":"web_search_call","id":"ws_1","status":"completed"}`), invalid, "input[0].type", "web_search_call"},
 		{item(`{"type":"custom_tool_call","call_id":"c","name":"f","input":"x"}`), invalid, "input[0].type", "custom_tool_call"},
@@ -77,7 +77,7 @@ func TestWhatIsRefusedNamesTheField(t *testing.T) {
 		{with(`"prompt":{"id":"pmpt_1"}`), invalid, "prompt", "not stored"},
 		{with(`"context_management":[{"type":"compaction"}]`), invalid, "context_management", "not supported"},
 		{with(`"background":true`), invalid, "background", "stored"},
-		{with(`"n":2`), invalid, "n", "one answer"},
+		{with(`"n":2`), invalid, "n", "repeat the request"},
 		{with(`"audio":{"voice":"alloy"}`), invalid, "audio", "chat"},
 		{with(`"messages":[]`), unknown, "messages", "input"},
 		{with(`"response_format":{"type":"text"}`), unknown, "response_format", "text.format"},
@@ -110,7 +110,7 @@ func TestWhatIsRefusedNamesTheField(t *testing.T) {
 		{with(`"tools":[{"type":"image_generation"}]`), invalid, "tools[0].type", "image_generation"},
 		{with(`"tools":[{"type":"custom","name":"x"}]`), invalid, "tools[0].type", "custom"},
 		{with(`"tools":[{"type":"function"}]`), missing, "tools[0].name", "required"},
-		{with(`"tools":[{"type":"function","function":{"name":"f"}}]`), missing, "tools[0].name", "beside type"},
+		{with(`"tools":[{"type":"function","function":{"name":"f"}}]`), missing, "tools[0].name", "next to type"},
 		{with(`"tools":[{"type":"function","name":"f","parameters":[]}]`), invalid, "tools[0].parameters", "JSON Schema"},
 		{with(`"tool_choice":"required"`), invalid, "tool_choice", "needs tools"},
 		{with(tool + `"tool_choice":"maybe"`), invalid, "tool_choice", "required"},
@@ -125,14 +125,13 @@ func TestWhatIsRefusedNamesTheField(t *testing.T) {
 	} {
 		_, err := responses.ToChat([]byte(c.body))
 		f, ok := fault.As(err)
-		if !ok || f.Code != c.code || f.Param != c.param || !strings.Contains(f.Message, c.says) || !strings.Contains(f.Message, c.param) {
-			t.Errorf("%s: %v, about %q", c.body, err, f)
+		if !ok || f.Code != c.code || f.Param != c.param || !strings.Contains(f.Message, c.message) || !strings.Contains(f.Message, c.param) {
+			t.Errorf("%s: got %v (%+v), want %s about %q", c.body, err, f, c.code, c.param)
 		}
 	}
 }
 
-// What a provider says about the chat is said about the request.
-func TestFaultsNameTheCallersFields(t *testing.T) {
+func TestProviderErrorsNameTheRequestsFields(t *testing.T) {
 	t.Parallel()
 	r := toChat(t, `{"model":"m","instructions":"x","input":[
 		{"role":"user","content":[{"type":"input_text","text":"a"},{"type":"input_image","image_url":"x"}]},
@@ -168,21 +167,21 @@ func TestFaultsNameTheCallersFields(t *testing.T) {
 		"model": "model",
 		"":      "",
 	} {
-		f, _ := fault.As(r.Fault(fault.Invalid(chat, "%s is wrong", chat)))
+		f, _ := fault.As(r.TranslateFault(fault.Invalid(chat, "%s is wrong", chat)))
 		if f.Param != want || f.Message != want+" is wrong" {
 			t.Errorf("%s: %q, %q", chat, f.Param, f.Message)
 		}
 	}
-	if other := errors.New("other"); r.Fault(other) != other {
+	if other := errors.New("other"); r.TranslateFault(other) != other {
 		t.Error("another error was changed")
 	}
 }
 
-func TestAnAnswerThatIsNoneIsTheProvidersFault(t *testing.T) {
+func TestInvalidCompletionIsAnUpstreamError(t *testing.T) {
 	t.Parallel()
 	r := toChat(t, `{"model":"m","input":"hi"}`)
 	for _, chat := range []string{``, `[]`, `{}`, `{"choices":[]}`, `{"choices":[{"index":1}]}`, `{"choices":"x"}`} {
-		if _, err := r.Answer([]byte(chat)); !fault.Is(err, fault.Upstream) {
+		if _, err := r.ToResponse([]byte(chat)); !fault.Is(err, fault.Upstream) {
 			t.Errorf("%s: %v", chat, err)
 		}
 	}

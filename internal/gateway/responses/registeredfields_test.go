@@ -7,7 +7,7 @@ import (
 	"turnpike/internal/providers"
 )
 
-func TestFieldsOfTheChatAreRegistered(t *testing.T) {
+func TestChatFieldsAreRegistered(t *testing.T) {
 	t.Parallel()
 	jsonbodytest.WantRegistered[chat](t, providers.ChatNames)
 }

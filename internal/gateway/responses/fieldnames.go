@@ -7,21 +7,21 @@ import (
 	"turnpike/internal/fault"
 )
 
-// origin is where a message of the chat comes from in the request.
+// origin is where a chat message comes from in the request.
 type origin struct {
 	at      string   // such as input[3]
-	content string   // the field of its content, "" if that is the value itself
-	calls   []string // where each of its calls comes from
+	content string   // the field with its content; "" if it is the value itself
+	calls   []string // the paths of its calls
 }
 
-// Fault says in the words of the caller's request what is wrong with the chat
-// that was made of it. Any other error is returned as it is.
-func (r *Request) Fault(err error) error {
+// TranslateFault replaces the name of a chat field by the name in the client's request. Other
+// errors are returned unchanged.
+func (r *Request) TranslateFault(err error) error {
 	f, ok := fault.As(err)
 	if !ok || f.Param == "" {
 		return err
 	}
-	name := r.name(f.Param)
+	name := r.fieldName(f.Param)
 	if name == f.Param {
 		return err
 	}
@@ -31,9 +31,8 @@ func (r *Request) Fault(err error) error {
 	return &renamed
 }
 
-// prefixes of names in a chat request, and what they are here. The first that
-// fits is taken.
-var prefixes = []struct{ chat, here string }{
+// fieldPrefixes translate prefixes of chat field names. The first match counts.
+var fieldPrefixes = []struct{ chat, responses string }{
 	{"response_format.json_schema", "text.format"},
 	{"response_format", "text.format"},
 	{"reasoning_effort", "reasoning.effort"},
@@ -46,28 +45,28 @@ var prefixes = []struct{ chat, here string }{
 	{"messages", "input"},
 }
 
-// name translates the name of a chat request's field.
-func (r *Request) name(chat string) string {
-	if i, rest, ok := index(chat, "messages"); ok {
+// fieldName translates the name of a chat field.
+func (r *Request) fieldName(chat string) string {
+	if i, rest, ok := splitIndex(chat, "messages"); ok {
 		if i >= len(r.origins) {
 			return "input"
 		}
-		return r.origins[i].name(rest)
+		return r.origins[i].fieldName(rest)
 	}
-	if i, rest, ok := index(chat, "tools"); ok {
+	if i, rest, ok := splitIndex(chat, "tools"); ok {
 		return "tools[" + strconv.Itoa(i) + "]" + strings.TrimPrefix(rest, ".function")
 	}
-	for _, p := range prefixes {
+	for _, p := range fieldPrefixes {
 		if rest, ok := strings.CutPrefix(chat, p.chat); ok && (rest == "" || rest[0] == '.' || rest[0] == '[') {
-			return p.here + strings.ReplaceAll(rest, ".function.", ".")
+			return p.responses + strings.ReplaceAll(rest, ".function.", ".")
 		}
 	}
 	return chat
 }
 
-// name translates the rest of the name of a message's field.
-func (o *origin) name(rest string) string {
-	if i, rest, ok := index(rest, ".tool_calls"); ok && i < len(o.calls) {
+// fieldName translates the rest of the name of a message field.
+func (o *origin) fieldName(rest string) string {
+	if i, rest, ok := splitIndex(rest, ".tool_calls"); ok && i < len(o.calls) {
 		switch rest {
 		case ".id":
 			rest = ".call_id"
@@ -93,8 +92,8 @@ func (o *origin) name(rest string) string {
 	return o.at
 }
 
-// index splits list[3].rest.
-func index(name, list string) (i int, rest string, ok bool) {
+// splitIndex splits list[3].rest.
+func splitIndex(name, list string) (i int, rest string, ok bool) {
 	inner, ok := strings.CutPrefix(name, list+"[")
 	if !ok {
 		return 0, "", false

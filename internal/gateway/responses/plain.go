@@ -6,29 +6,29 @@ import (
 	"turnpike/internal/fault"
 )
 
-// Answer makes a response of the answer to a chat.
-func (r *Request) Answer(chat []byte) ([]byte, error) {
-	c, err := readCompletion(chat)
+// ToResponse translates a plain chat completion.
+func (r *Request) ToResponse(completion []byte) ([]byte, error) {
+	c, err := readCompletion(completion)
 	if err != nil {
 		return nil, err
 	}
-	choice := c.first()
+	choice := c.firstChoice()
 	if choice == nil {
-		return nil, fault.New(fault.Upstream, "the model provider's answer has no choice in it")
+		return nil, fault.New(fault.Upstream, "The model provider's response has no choices.")
 	}
-	out := r.response(c)
-	out.output(choice)
+	out := r.newResponse(c)
+	out.addOutput(choice)
 	out.finish(choice.FinishReason)
 	out.Usage = c.Usage.response()
 	text, err := json.Marshal(out, lenient...)
 	if err != nil {
-		return nil, fault.New(fault.Internal, "the answer could not be written").Because(err)
+		return nil, fault.New(fault.Internal, "The response could not be encoded.").Because(err)
 	}
 	return text, nil
 }
 
-// output adds what was said, then what was called. Nothing said is no message.
-func (r *response) output(c *choice) {
+// addOutput adds the message, if there is any text, and then the function calls.
+func (r *response) addOutput(c *choice) {
 	var parts []outputPart
 	if c.Message.Content != "" {
 		parts = append(parts, textOutput(string(c.Message.Content), c.logprobs()))
