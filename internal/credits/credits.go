@@ -1,5 +1,5 @@
-// Package credits is the service's money: whole microcredits inside, decimal
-// numbers with at most six places in JSON, no floating point anywhere.
+// Package credits is the unit of money: whole microcredits in Go, decimals with at most six places
+// in JSON, and no floating point.
 package credits
 
 import (
@@ -12,7 +12,7 @@ import (
 // Micro is an amount in millionths of a credit.
 type Micro int64
 
-// One credit, and the largest amount the interface accepts (10¹² credits).
+// One credit, and the largest amount (10¹² credits).
 const (
 	Credit Micro = 1_000_000
 	Max    Micro = 1_000_000_000_000 * Credit
@@ -20,25 +20,25 @@ const (
 
 const places = 6
 
-var errShape = errors.New("expected a decimal number from 0 to 1000000000000 with at most six decimal places")
+var errFormat = errors.New("expected a decimal number from 0 to 1000000000000 with at most six decimal places")
 
-// Parse reads a decimal number such as 12, 0.5 or 1e3's plain form 1000.
+// Parse reads a plain decimal number such as 12 or 0.5.
 func Parse(s string) (Micro, error) {
 	whole, frac, _ := strings.Cut(s, ".")
 	if whole == "" || len(whole) > 13 || len(frac) > places || strings.HasSuffix(s, ".") {
-		return 0, errShape
+		return 0, errFormat
 	}
 	if len(whole) > 1 && whole[0] == '0' {
-		return 0, errShape
+		return 0, errFormat
 	}
 	n, err := strconv.ParseUint(whole+frac+strings.Repeat("0", places-len(frac)), 10, 63)
 	if err != nil || Micro(n) > Max {
-		return 0, errShape
+		return 0, errFormat
 	}
 	return Micro(n), nil
 }
 
-// String writes the amount in credits, without trailing zeros.
+// String formats the amount in credits without trailing zeros.
 func (m Micro) String() string {
 	sign := ""
 	n := int64(m)
@@ -52,7 +52,7 @@ func (m Micro) String() string {
 	return s
 }
 
-// Float is for instruments that take nothing exact.
+// Float returns an inexact amount in credits, for metrics.
 func (m Micro) Float() float64 { return float64(m) / float64(Credit) }
 
 // MarshalJSON writes a JSON number.
