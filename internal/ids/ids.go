@@ -1,5 +1,5 @@
-// Package ids makes and reads the service's identifiers: a prefix that says
-// what the thing is, and a UUIDv7 in Crockford base32 that sorts by time.
+// Package ids creates and parses IDs: a prefix for the kind of record and a UUIDv7 in Crockford
+// base32, which sorts by time.
 package ids
 
 import (
@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// The prefixes of every kind of record.
+// The prefixes of records.
 const (
 	Workspace   = "ws_"
 	User        = "usr_"
@@ -34,45 +34,42 @@ const (
 
 const alphabet = "0123456789abcdefghjkmnpqrstvwxyz"
 
-// length of the part behind the prefix: 128 bits in groups of five.
+// length of the part after the prefix: 128 bits in groups of five.
 const length = 26
 
-var made = &maker{now: time.Now}
+var defaultGenerator = &generator{now: time.Now}
 
-// New returns a fresh identifier with the prefix. It sorts behind those that the
-// process has made before, unless the clock was set back meanwhile.
+// New returns a new ID. It sorts after all earlier IDs of this process, unless the clock was set back.
 func New(prefix string) string {
-	return prefix + encode(made.make())
+	return prefix + encode(defaultGenerator.next())
 }
 
-// Floor returns the smallest identifier with the prefix that could be made at
-// or after t, so that a time range becomes an id range.
+// Floor returns the smallest possible ID at time t, so that a time range becomes an ID range.
 func Floor(prefix string, t time.Time) string {
-	return prefix + encode(bits{hi: uint64(max(t.UnixMilli(), 0)) << 16})
+	return prefix + encode(uuid{hi: uint64(max(t.UnixMilli(), 0)) << 16})
 }
 
-// Derive returns the identifier of what one thing is to another: always the
-// same for the same two, with the time of the first. Both must be valid.
+// Derive returns an ID for a pair of IDs, with the time of the first. The same pair always gives the
+// same ID. Both must be valid.
 func Derive(prefix, first, second string) string {
 	sum := sha256.Sum256([]byte(first + " " + second))
 	b := decode(first[len(first)-length:])
-	b.lo = 1<<63 | binary.BigEndian.Uint64(sum[:8])<<2>>2 // with the variant's bits, as in any other
+	b.lo = 1<<63 | binary.BigEndian.Uint64(sum[:8])<<2>>2 // with the variant bits of a UUID
 	return prefix + encode(b)
 }
 
-// shared is how many characters of an identifier Derive always keeps: 63 of the
-// 64 bits that it takes over.
+// shared is how many characters of the first ID Derive keeps: 63 of 64 bits.
 const shared = 13
 
-// DerivedFrom returns the smallest and the largest identifier that Derive can
-// make of the first thing and any second. The first must be valid.
+// DerivedFrom returns the smallest and the largest ID that Derive can return for a first ID, which
+// must be valid.
 func DerivedFrom(prefix, first string) (low, high string) {
 	start := prefix + first[len(first)-length:][:shared]
 	return start + strings.Repeat(alphabet[:1], length-shared), start + strings.Repeat(alphabet[len(alphabet)-1:], length-shared)
 }
 
-// Valid reports whether s is an identifier of the kind. It says nothing about
-// whether the thing exists; it keeps nonsense away from the store.
+// Valid reports whether s is a well-formed ID with the prefix, so that invalid ones never reach the
+// database.
 func Valid(prefix, s string) bool {
 	rest, ok := strings.CutPrefix(s, prefix)
 	if !ok || len(rest) != length {
@@ -86,9 +83,9 @@ func Valid(prefix, s string) bool {
 	return rest[0] <= '7' // 26 × 5 = 130 bits: the top two are always zero
 }
 
-func encode(b bits) string {
+func encode(b uuid) string {
 	var out [length]byte
-	// Walk from the low end, five bits at a time.
+	// From the low end, five bits at a time.
 	for i := length - 1; i >= 0; i-- {
 		out[i] = alphabet[b.lo&31]
 		b.lo = b.lo>>5 | b.hi<<59
@@ -97,7 +94,7 @@ func encode(b bits) string {
 	return string(out[:])
 }
 
-func decode(s string) (b bits) {
+func decode(s string) (b uuid) {
 	for i := range len(s) {
 		b.hi = b.hi<<5 | b.lo>>59
 		b.lo = b.lo<<5 | uint64(strings.IndexByte(alphabet, s[i]))
@@ -105,7 +102,7 @@ func decode(s string) (b bits) {
 	return b
 }
 
-// Time is when an identifier was made, to the millisecond. It must be valid.
+// Time returns when a valid ID was created, to the millisecond.
 func Time(id string) time.Time {
 	b := decode(id[len(id)-length:])
 	return time.UnixMilli(int64(b.hi >> 16)).UTC() //nolint:gosec // 48 bits

@@ -8,17 +8,17 @@ import (
 	"turnpike/internal/ids"
 )
 
-func TestIDsSortInTheOrderTheyWereMade(t *testing.T) {
+func TestIDsSortInOrderOfCreation(t *testing.T) {
 	t.Parallel()
 	made := make([]string, 10_000)
 	for i := range made {
 		made[i] = ids.New(ids.Request)
 	}
 	if !slices.IsSorted(made) {
-		t.Fatal("ids made one after the other do not sort in that order")
+		t.Fatal("IDs are not sorted")
 	}
 	if len(slices.Compact(made)) != 10_000 {
-		t.Fatal("an id was made twice")
+		t.Fatal("duplicate ID")
 	}
 	for _, id := range made[:10] {
 		if !ids.Valid(ids.Request, id) {
@@ -27,7 +27,7 @@ func TestIDsSortInTheOrderTheyWereMade(t *testing.T) {
 	}
 }
 
-func TestFloorBoundsTheIDsOfAMoment(t *testing.T) {
+func TestFloorBoundsIDsOfATime(t *testing.T) {
 	t.Parallel()
 	before := time.Now()
 	id := ids.New(ids.Request)
@@ -40,17 +40,17 @@ func TestFloorBoundsTheIDsOfAMoment(t *testing.T) {
 	}
 }
 
-func TestValidRefusesWhatIsNoID(t *testing.T) {
+func TestValidRejectsMalformedIDs(t *testing.T) {
 	t.Parallel()
 	good := ids.New(ids.Key)
 	for _, bad := range []string{"", "key_", good + "0", good[:len(good)-1], "wh_" + good[4:], "key_" + "u" + good[5:], "key_8" + good[5:]} {
 		if ids.Valid(ids.Key, bad) {
-			t.Errorf("%q passed as a key id", bad)
+			t.Errorf("%q is accepted as a key ID", bad)
 		}
 	}
 }
 
-func TestDerivedIDsAreTheSameForTheSameTwo(t *testing.T) {
+func TestDerivedIDDependsOnlyOnItsPair(t *testing.T) {
 	t.Parallel()
 	made := map[string]bool{}
 	for range 100 {
@@ -61,29 +61,29 @@ func TestDerivedIDsAreTheSameForTheSameTwo(t *testing.T) {
 		}
 		made[d] = true
 		if other := ids.Derive(ids.Delivery, first, ids.New(ids.Endpoint)); other == d {
-			t.Fatalf("%s has the same for two", first)
+			t.Fatalf("%s: same derived ID for two seconds", first)
 		}
 		if low, high := ids.DerivedFrom(ids.Delivery, first); d < low || d > high || !ids.Valid(ids.Delivery, low) || !ids.Valid(ids.Delivery, high) {
 			t.Errorf("%s is not between %s and %s", d, low, high)
 		}
 		if low, high := ids.DerivedFrom(ids.Delivery, ids.Floor(ids.Event, time.Now().Add(time.Hour))); d >= low && d <= high {
-			t.Errorf("%s is between %s and %s, which another makes", d, low, high)
+			t.Errorf("%s is between %s and %s, the range of another", d, low, high)
 		}
-		// Within the range of ids of its moment: what goes by time goes by id.
+		// It keeps the time of the first.
 		if d[:len(ids.Delivery)+9] != ids.Delivery+first[len(ids.Event):len(ids.Event)+9] {
 			t.Errorf("%s does not have the time of %s", d, first)
 		}
 	}
 }
 
-func TestTimeIsWhenAnIDWasMade(t *testing.T) {
+func TestTimeReturnsCreationTime(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 3, 4, 5, 6, 7, 89_000_000, time.UTC)
 	if got := ids.Time(ids.Floor(ids.Request, at)); !got.Equal(at) {
-		t.Errorf("%s instead of %s", got, at)
+		t.Errorf("got %s, want %s", got, at)
 	}
 	if got := ids.Time(ids.New(ids.Request)); time.Since(got) > time.Minute || time.Since(got) < -time.Minute {
-		t.Errorf("a fresh one was made %s", got)
+		t.Errorf("new ID: got time %s", got)
 	}
 }
 
