@@ -1,5 +1,5 @@
-// Package fault is the one error type of the service: a code for machines, a
-// message for people, a cause for the log.
+// Package fault is the error type of the service: a code for machines, a message for people and a
+// cause for the log.
 package fault
 
 import (
@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// Code is the stable machine word of an error.
+// Code is the stable, machine-readable code of an error.
 type Code string
 
-// The codes of the service contract. Family gives each its status and type.
+// The codes of the API. FamilyOf returns their status and type.
 const (
 	InvalidJSON           Code = "invalid_json"
 	InvalidParameter      Code = "invalid_parameter"
@@ -60,12 +60,11 @@ const (
 	StorageUnavailable Code = "storage_unavailable"
 )
 
-// Family is what the HTTP edge says for a code.
+// Family is the HTTP status and error type of a code.
 type Family struct {
 	Status int
 	Type   string
-	// Final marks an answer that a retry cannot change although its status
-	// makes SDKs retry by themselves (408, 409, 429, 5xx).
+	// Final means that a retry cannot succeed, although SDKs retry the status (408, 409, 429, 5xx).
 	Final bool
 }
 
@@ -125,10 +124,10 @@ func FamilyOf(c Code) Family {
 	return families[Internal]
 }
 
-// Codes lists every code, for the reference's test.
+// Codes returns every code, to test the API reference.
 func Codes() map[Code]Family { return families }
 
-// Error is an answer to the caller. Message and Param are shown; Cause is only logged.
+// Error is an error response. Clients see Message, Param and Details; Cause is only logged.
 type Error struct {
 	Code       Code
 	Message    string
@@ -147,45 +146,46 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Cause }
 
-// New makes an error with a message for people.
+// New returns an error with a message.
 func New(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// Param makes an error about one request field, header or query parameter.
+// Param returns an error about a field, header or query parameter.
 func Param(code Code, param, format string, args ...any) *Error {
 	return &Error{Code: code, Param: param, Message: fmt.Sprintf(format, args...)}
 }
 
-// Invalid is the commonest one: a field whose value is not acceptable.
+// Invalid returns an error about an invalid value.
 func Invalid(param, format string, args ...any) *Error {
 	return Param(InvalidParameter, param, format, args...)
 }
 
-// Missing says that a required field is absent.
+// Missing returns an error about a missing value.
 func Missing(param, format string, args ...any) *Error {
 	return Param(MissingParameter, param, format, args...)
 }
 
-// NoSuch is the 404 for an id, the same whether it never was or is another tenant's.
+// NoSuch returns a not_found error. It is the same for IDs that never existed and for those of other
+// workspaces.
 func NoSuch(kind, id string) *Error {
-	return New(NotFound, "no %s %q here", kind, id)
+	return New(NotFound, "No %s has the ID %q.", kind, id)
 }
 
-// Because attaches the cause that the log should show.
+// Because sets the cause, which only the log shows.
 func (e *Error) Because(cause error) *Error {
 	e.Cause = cause
 	return e
 }
 
-// As finds the *Error in err's chain.
+// As returns the *Error in err's chain.
 func As(err error) (*Error, bool) {
 	var e *Error
 	ok := errors.As(err, &e)
 	return e, ok
 }
 
-// Is reports whether err carries the code.
+// Is reports whether err has the code.
 func Is(err error, code Code) bool {
 	e, ok := As(err)
 	return ok && e.Code == code
