@@ -128,7 +128,7 @@ func canonicalMetadata(raw json.RawMessage) ([]byte, error) {
 		return nil, fault.Invalid("metadata", "metadata must be a JSON object in which no name appears twice")
 	}
 	// The request log shows it with every call of the token.
-	if keyring.HoldsSecret(string(canonical)) {
+	if keyring.ContainsSecret(string(canonical)) {
 		return nil, fault.Invalid("metadata", "metadata has something in it that looks like an API key, which must not be stored")
 	}
 	return canonical, nil

@@ -20,7 +20,7 @@ func CheckMetadata(m map[string]string) error {
 	}
 	for k, v := range m {
 		// It is stored and shown as it is.
-		if keyring.HoldsSecret(k) || keyring.HoldsSecret(v) {
+		if keyring.ContainsSecret(k) || keyring.ContainsSecret(v) {
 			return fault.Invalid("metadata", "metadata contains something that looks like an API key, which must not be stored. Remove it.")
 		}
 		if k == "" || utf8.RuneCountInString(k) > maxMetadataKey || utf8.RuneCountInString(v) > maxMetadataValue {

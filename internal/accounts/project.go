@@ -24,7 +24,7 @@ var projectID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
 // CheckProjectID refuses what cannot be a project's id.
 func CheckProjectID(param, id string) error {
-	if keyring.HoldsSecret(id) {
+	if keyring.ContainsSecret(id) {
 		return fault.Invalid(param, "this looks like an API key; a project id is no secret")
 	}
 	if !projectID.MatchString(id) {

@@ -266,7 +266,7 @@ func CheckName(param, name string) error {
 	if strings.TrimSpace(name) == "" {
 		return fault.Missing(param, "%s must not be empty", param)
 	}
-	if keyring.HoldsSecret(name) {
+	if keyring.ContainsSecret(name) {
 		return fault.Invalid(param, "%s looks like an API key, which must not be stored", param)
 	}
 	if len(name) > maxName || !utf8.ValidString(name) || strings.ContainsFunc(name, steers) {

@@ -66,7 +66,7 @@ func (s *Store) unlock(ctx context.Context) error {
 // makeRoot gives a database its root key. Of several that do it at once one
 // succeeds.
 func makeRoot(ctx context.Context, d *db.DB, master []byte) error {
-	root := keyring.Random()
+	root := keyring.NewKey()
 	wrapped, err := keyring.Wrap(root, master)
 	if err != nil {
 		return err
@@ -113,7 +113,7 @@ func openRoot(ctx context.Context, q db.Querier, master []byte) ([]byte, error) 
 		return nil, err
 	}
 	if ring.Check() != mark {
-		return nil, keyring.ErrOtherMaster
+		return nil, keyring.ErrWrongMasterKey
 	}
 	return root, nil
 }
@@ -178,7 +178,7 @@ func (s *Store) rekeyFile(ctx context.Context, folder string) (*Rekeyed, error) 
 		return nil, err
 	}
 	out, err := s.rekey(ctx, next)
-	if errors.Is(err, keyring.ErrOtherMaster) {
+	if errors.Is(err, keyring.ErrWrongMasterKey) {
 		return nil, fmt.Errorf("%w: neither %s nor %s; restore the one that is", err, path, path+newKeySuffix)
 	}
 	if err != nil {
@@ -188,13 +188,13 @@ func (s *Store) rekeyFile(ctx context.Context, folder string) (*Rekeyed, error) 
 	if err := os.Rename(path+newKeySuffix, path); err != nil {
 		return nil, fmt.Errorf("the database needs the new master key from now on, but it could not be put in its place; run this again, or move %s to %s: %w", path+newKeySuffix, path, err)
 	}
-	return out, errors.Join(durable.Folder(folder), keyring.RemoveUnfinished(folder))
+	return out, errors.Join(durable.Folder(folder), keyring.RemoveTemporary(folder))
 }
 
 // explainOther adds to a refused master key that a change of it was interrupted.
 func explainOther(cfg config.Config, err error) error {
 	path := filepath.Join(cfg.Data, masterKeyFile+newKeySuffix)
-	if _, missing := os.Stat(path); !errors.Is(err, keyring.ErrOtherMaster) || cfg.MasterKey != "" || missing != nil {
+	if _, missing := os.Stat(path); !errors.Is(err, keyring.ErrWrongMasterKey) || cfg.MasterKey != "" || missing != nil {
 		return err
 	}
 	return fmt.Errorf("%w; %s is from a change of the master key that was interrupted: run turnpike rekey", err, path)
@@ -209,7 +209,7 @@ func (s *Store) rekey(ctx context.Context, next []byte) (*Rekeyed, error) {
 			return err
 		}
 		root, err := openRoot(ctx, tx, s.master)
-		if errors.Is(err, keyring.ErrOtherMaster) {
+		if errors.Is(err, keyring.ErrWrongMasterKey) {
 			if root, already := openRoot(ctx, tx, next); already == nil {
 				out.Already, out.WasRoot = true, bytes.Equal(root, s.master)
 				return nil

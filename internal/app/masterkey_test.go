@@ -64,13 +64,13 @@ func TestMasterKeyIsChanged(t *testing.T) {
 		if err != nil || done.Already || done.WasRoot || done.File != "" {
 			t.Fatalf("%+v, %v", done, err)
 		}
-		if err := closed(OpenStore(t.Context(), cfg)); !errors.Is(err, keyring.ErrOtherMaster) {
+		if err := closed(OpenStore(t.Context(), cfg)); !errors.Is(err, keyring.ErrWrongMasterKey) {
 			t.Errorf("with the old key: %v", err)
 		}
 		if done, err := ChangeMasterKey(t.Context(), cfg, next); err != nil || !done.Already {
 			t.Errorf("once more: %+v, %v", done, err)
 		}
-		if _, err := ChangeMasterKey(t.Context(), cfg, keyring.Random()); !errors.Is(err, keyring.ErrOtherMaster) {
+		if _, err := ChangeMasterKey(t.Context(), cfg, keyring.NewKey()); !errors.Is(err, keyring.ErrWrongMasterKey) {
 			t.Errorf("from a key that it does not have: %v", err)
 		}
 		cfg.MasterKey = otherMasterKey
@@ -87,7 +87,7 @@ func TestOneOfTwoChangesTheMasterKey(t *testing.T) {
 	t.Parallel()
 	eachKeyed(t, func(t *testing.T, cfg config.Config) {
 		opened(t, cfg)
-		keys := [][]byte{keyring.Random(), keyring.Random(), keyring.Random()}
+		keys := [][]byte{keyring.NewKey(), keyring.NewKey(), keyring.NewKey()}
 		errs := make([]error, len(keys))
 		var all sync.WaitGroup
 		for i := range keys {
@@ -140,7 +140,7 @@ func TestMasterKeyOfAnEarlierVersion(t *testing.T) {
 		}
 		wrong := cfg
 		wrong.MasterKey = otherMasterKey
-		if err := closed(OpenStore(t.Context(), wrong)); !errors.Is(err, keyring.ErrOtherMaster) {
+		if err := closed(OpenStore(t.Context(), wrong)); !errors.Is(err, keyring.ErrWrongMasterKey) {
 			t.Errorf("with another key: %v", err)
 		}
 		done, err := ChangeMasterKey(t.Context(), cfg, parsed(t, otherMasterKey))
@@ -154,7 +154,7 @@ func TestMasterKeyOfAnEarlierVersion(t *testing.T) {
 		if err := open(sealed); again != hash || err != nil {
 			t.Errorf("what was stored is not readable (%v)", err)
 		}
-		if err := closed(OpenStore(t.Context(), cfg)); !errors.Is(err, keyring.ErrOtherMaster) {
+		if err := closed(OpenStore(t.Context(), cfg)); !errors.Is(err, keyring.ErrWrongMasterKey) {
 			t.Errorf("with the old key: %v", err)
 		}
 	})
@@ -185,7 +185,7 @@ func TestNodesThatStartAtOnceHaveOneRootKey(t *testing.T) {
 		}
 		other := cfg
 		other.MasterKey = otherMasterKey
-		if err := closed(OpenStore(t.Context(), other)); !errors.Is(err, keyring.ErrOtherMaster) {
+		if err := closed(OpenStore(t.Context(), other)); !errors.Is(err, keyring.ErrWrongMasterKey) {
 			t.Errorf("with another master key: %v", err)
 		}
 	})
@@ -287,7 +287,7 @@ func TestAWrongMasterKeyInTheFolderIsNotReplaced(t *testing.T) {
 	if err := os.WriteFile(path, []byte(oneMasterKey), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ChangeMasterKey(t.Context(), cfg, nil); !errors.Is(err, keyring.ErrOtherMaster) {
+	if _, err := ChangeMasterKey(t.Context(), cfg, nil); !errors.Is(err, keyring.ErrWrongMasterKey) {
 		t.Errorf("it was changed: %v", err)
 	}
 	if _, err := os.Stat(path + newKeySuffix); err == nil {
@@ -296,7 +296,7 @@ func TestAWrongMasterKeyInTheFolderIsNotReplaced(t *testing.T) {
 	if err := os.WriteFile(path+newKeySuffix, []byte(otherMasterKey), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ChangeMasterKey(t.Context(), cfg, nil); !errors.Is(err, keyring.ErrOtherMaster) || !strings.Contains(err.Error(), "neither") {
+	if _, err := ChangeMasterKey(t.Context(), cfg, nil); !errors.Is(err, keyring.ErrWrongMasterKey) || !strings.Contains(err.Error(), "neither") {
 		t.Errorf("with two that are wrong: %v", err)
 	}
 }

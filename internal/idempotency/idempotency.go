@@ -44,7 +44,7 @@ func NewRequest(principal, method, path, key string, body []byte) (Request, erro
 	if len(key) > maxKey || strings.ContainsFunc(key, func(r rune) bool { return r < ' ' || r > '~' }) {
 		return Request{}, fault.Invalid("Idempotency-Key", "an Idempotency-Key is 1 to %d printable ASCII characters", maxKey)
 	}
-	if keyring.HoldsSecret(key) {
+	if keyring.ContainsSecret(key) {
 		return Request{}, fault.Invalid("Idempotency-Key", "this looks like an API key; an Idempotency-Key is no secret")
 	}
 	return Request{Principal: principal, Method: method, PathHash: hash([]byte(path)), Key: key, BodyHash: hash(body)}, nil

@@ -1,6 +1,5 @@
-// Package keyring derives every key the service uses from one root key, each
-// for one purpose, and seals what must be stored encrypted. The root key is in
-// the database, wrapped under the master key, which is not.
+// Package keyring derives all keys from one root key, each for one purpose, and encrypts values for
+// storage. The database contains the root key wrapped by the master key, and never the master key.
 package keyring
 
 import (
@@ -22,8 +21,7 @@ import (
 // Size of the master key and of the root key in bytes.
 const Size = 32
 
-// The purposes. A purpose is part of the derivation: changing a word here
-// makes what was stored under it unreadable.
+// Purposes are part of the derivation: changing one makes the values stored under it unreadable.
 const (
 	purposeSecrets = "turnpike/secret-pepper/v1"
 	purposeSeal    = "turnpike/seal/v1"
@@ -33,7 +31,7 @@ const (
 
 // Ring holds the derived keys.
 type Ring struct {
-	macs  sync.Pool // of hash.Hash, keyed with the pepper: keying one costs as much as using it
+	macs  sync.Pool // of hash.Hash with the pepper: setting the key costs as much as hashing
 	check []byte
 	seal  cipher.AEAD
 }
@@ -59,7 +57,7 @@ func New(root []byte) (*Ring, error) {
 
 func derive(key []byte, purpose string) ([]byte, error) {
 	if len(key) != Size {
-		return nil, fmt.Errorf("the master key must have %d bytes, this one has %d", Size, len(key))
+		return nil, fmt.Errorf("the master key must have %d bytes, got %d", Size, len(key))
 	}
 	derived, err := hkdf.Key(sha256.New, key, nil, purpose, Size)
 	if err != nil {
@@ -84,8 +82,8 @@ func newAEAD(key []byte, purpose string) (cipher.AEAD, error) {
 	return aead, nil
 }
 
-// Hash is what is stored of a bearer secret: without the pepper, which is not
-// in the database, a stolen database cannot be tried against guesses.
+// Hash returns the hash under which a bearer secret is stored. Without the pepper, which is not in
+// the database, a stolen database can't be used to verify guesses.
 func (r *Ring) Hash(secret string) [sha256.Size]byte {
 	mac := r.macs.Get().(hash.Hash)
 	defer r.macs.Put(mac)
@@ -96,36 +94,36 @@ func (r *Ring) Hash(secret string) [sha256.Size]byte {
 	return out
 }
 
-// Check is a value that tells two root keys apart and gives neither away.
+// Check returns a value that identifies the root key without revealing it.
 func (r *Ring) Check() string { return hex.EncodeToString(r.check) }
 
-// Seal encrypts plaintext and binds it to its place, so that a sealed value
-// moved to another row does not open.
-func (r *Ring) Seal(plaintext []byte, place string) string {
-	return base64.RawStdEncoding.EncodeToString(r.seal.Seal(nil, nil, plaintext, []byte(place)))
+// Seal encrypts plaintext and binds it to a location, such as a row, so that it can't be opened
+// elsewhere.
+func (r *Ring) Seal(plaintext []byte, location string) string {
+	return base64.RawStdEncoding.EncodeToString(r.seal.Seal(nil, nil, plaintext, []byte(location)))
 }
 
 // Open reverses Seal.
-func (r *Ring) Open(sealed, place string) ([]byte, error) {
+func (r *Ring) Open(sealed, location string) ([]byte, error) {
 	raw, err := base64.RawStdEncoding.DecodeString(sealed)
 	if err != nil {
-		return nil, errors.New("sealed value is damaged")
+		return nil, errors.New("sealed value is corrupt")
 	}
-	plain, err := r.seal.Open(nil, nil, raw, []byte(place))
+	plain, err := r.seal.Open(nil, nil, raw, []byte(location))
 	if err != nil {
-		return nil, errors.New("sealed value does not open with this master key")
+		return nil, errors.New("sealed value cannot be decrypted with this master key")
 	}
 	return plain, nil
 }
 
-// secretLike finds our own bearer values in a text.
+// secretLike matches our bearer secrets.
 var secretLike = regexp.MustCompile(`tp_(live|test|scoped)_[A-Za-z0-9]+`)
 
-// HoldsSecret reports whether a text has something in it that looks like one
-// of our bearer values. Such a text is refused wherever it would be stored.
-func HoldsSecret(s string) bool { return strings.Contains(s, "tp_") && secretLike.MatchString(s) }
+// ContainsSecret reports whether a text seems to contain one of our bearer secrets. Such texts are
+// never stored.
+func ContainsSecret(s string) bool { return strings.Contains(s, "tp_") && secretLike.MatchString(s) }
 
-// Mask takes such values out of a text.
+// Mask removes such secrets from a text.
 func Mask(s string) string {
 	if !strings.Contains(s, "tp_") {
 		return s

@@ -13,7 +13,7 @@ import (
 
 const sample = "3q2+7wABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhs="
 
-func TestMasterKeyIsReadInEveryUsualForm(t *testing.T) {
+func TestMasterKeyIsParsedInHexAndBase64(t *testing.T) {
 	t.Parallel()
 	good := []string{
 		sample, strings.TrimRight(sample, "="), strings.NewReplacer("+", "-", "/", "_").Replace(sample) + "\n",
@@ -37,7 +37,7 @@ func TestMasterKeyIsReadInEveryUsualForm(t *testing.T) {
 	}
 }
 
-func TestProcessesStartingAtOnceAgreeOnOneMasterKey(t *testing.T) {
+func TestConcurrentProcessesAgreeOnOneMasterKey(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "master.key")
 	var wg sync.WaitGroup
@@ -58,11 +58,11 @@ func TestProcessesStartingAtOnceAgreeOnOneMasterKey(t *testing.T) {
 	}
 	info, err := os.Stat(path)
 	if err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("the key file's mode is %v (%v), expected 0600", info.Mode(), err)
+		t.Errorf("got mode %v (%v), want 0600", info.Mode(), err)
 	}
 }
 
-func TestSealedValueOpensOnlyInItsPlace(t *testing.T) {
+func TestSealedValueOpensOnlyAtItsLocation(t *testing.T) {
 	t.Parallel()
 	ring := newRing(t, 1)
 	sealed := ring.Seal([]byte("whsec_x"), "a")
@@ -70,13 +70,13 @@ func TestSealedValueOpensOnlyInItsPlace(t *testing.T) {
 		t.Errorf("opened as %q, %v", plain, err)
 	}
 	if _, err := ring.Open(sealed, "b"); err == nil {
-		t.Error("it opened in another place")
+		t.Error("opened at another location")
 	}
 	if _, err := newRing(t, 2).Open(sealed, "a"); err == nil {
-		t.Error("it opened with another master key")
+		t.Error("opened with another key")
 	}
 	if strings.Contains(sealed, "whsec_x") || sealed == ring.Seal([]byte("whsec_x"), "a") {
-		t.Error("the sealed form gives its content away")
+		t.Error("the sealed value reveals its content")
 	}
 }
 

@@ -15,18 +15,17 @@ import (
 	"turnpike/internal/durable"
 )
 
-// ErrOtherMaster is what a master key gets that did not wrap the root key.
-var ErrOtherMaster = errors.New("this is not the master key of the database; keys and sealed values could not be read with it")
+// ErrWrongMasterKey is returned for a master key that did not wrap the root key.
+var ErrWrongMasterKey = errors.New("wrong master key: it does not belong to this database and cannot decrypt its values")
 
-// Random makes a new key.
-func Random() []byte {
+// NewKey returns a random key.
+func NewKey() []byte {
 	key := make([]byte, Size)
 	rand.Read(key) // never fails: crypto/rand aborts the program instead
 	return key
 }
 
-// Wrap encrypts a root key under a master key, so that another master key only
-// means to wrap it anew.
+// Wrap encrypts a root key with a master key. To change the master key, wrap the root key again.
 func Wrap(root, master []byte) (string, error) {
 	aead, err := newAEAD(master, purposeWrap)
 	if err != nil {
@@ -43,16 +42,16 @@ func Unwrap(wrapped string, master []byte) (root []byte, err error) {
 	}
 	raw, err := base64.RawStdEncoding.DecodeString(wrapped)
 	if err != nil {
-		return nil, errors.New("the root key in the database is damaged")
+		return nil, errors.New("the root key in the database is corrupt")
 	}
 	if root, err = aead.Open(nil, nil, raw, nil); err != nil {
-		return nil, ErrOtherMaster
+		return nil, ErrWrongMasterKey
 	}
 	return root, nil
 }
 
-// ParseMaster reads a master key: 64 hex digits, or base64 of either alphabet.
-// The error never quotes it.
+// ParseMaster reads a master key: 64 hex digits, or standard or URL-safe base64. The error never
+// quotes it.
 func ParseMaster(text string) ([]byte, error) {
 	text = strings.TrimSpace(text)
 	if len(text) == hex.EncodedLen(Size) {
@@ -64,11 +63,11 @@ func ParseMaster(text string) ([]byte, error) {
 	if key, err := base64.RawStdEncoding.DecodeString(raw); err == nil && len(key) == Size {
 		return key, nil
 	}
-	return nil, fmt.Errorf("is not a master key; expected %d bytes in base64 or hex, such as openssl rand -base64 %d prints", Size, Size)
+	return nil, fmt.Errorf("is not a master key; expected %d bytes in base64 or hex, for example from: openssl rand -base64 %d", Size, Size)
 }
 
-// LoadOrCreate reads the master key file, or makes one that only the owner can
-// read. A file that others can read is refused, as ssh does.
+// LoadOrCreate reads the master key file, or creates one that only the owner can read. Like ssh, it
+// rejects a file that others can read.
 func LoadOrCreate(path string) (master []byte, created bool, err error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -77,8 +76,8 @@ func LoadOrCreate(path string) (master []byte, created bool, err error) {
 	if err != nil {
 		return nil, false, fmt.Errorf("read master key: %w", err)
 	}
-	if info.Mode().Perm()&0o077 != 0 && runtime.GOOS != "windows" { // which has no such modes
-		return nil, false, fmt.Errorf("the master key in %s can be read by other users of this machine; run: chmod 600 %s", path, path)
+	if info.Mode().Perm()&0o077 != 0 && runtime.GOOS != "windows" { // Windows has no such modes
+		return nil, false, fmt.Errorf("other users of this machine can read the master key in %s; run: chmod 600 %s", path, path)
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -91,25 +90,24 @@ func LoadOrCreate(path string) (master []byte, created bool, err error) {
 	return master, false, nil
 }
 
-// unfinished is the names that a key has until it is whole.
-const unfinished = ".master-key-*"
+// temporaryPattern matches key files that are being written.
+const temporaryPattern = ".master-key-*"
 
-// RemoveUnfinished removes keys in a folder whose makers were killed. Nobody may
-// make one meanwhile.
-func RemoveUnfinished(folder string) error {
-	names, err := filepath.Glob(filepath.Join(folder, unfinished))
+// RemoveTemporary removes partial key files that killed processes left in a directory. No process may
+// create a key concurrently.
+func RemoveTemporary(dir string) error {
+	names, err := filepath.Glob(filepath.Join(dir, temporaryPattern))
 	for _, name := range names {
 		err = errors.Join(err, os.Remove(name))
 	}
 	return err
 }
 
-// create writes a new key under a name of its own and links it into place, so
-// that two processes starting at once agree on one key and a crash leaves none
-// half-written.
+// create writes a new key to a temporary file and links it, so that processes that start concurrently
+// agree on one key and a crash leaves no partial one.
 func create(path string) ([]byte, bool, error) {
-	master := Random()
-	f, err := os.CreateTemp(filepath.Dir(path), unfinished)
+	master := NewKey()
+	f, err := os.CreateTemp(filepath.Dir(path), temporaryPattern)
 	if err != nil {
 		return nil, false, fmt.Errorf("create master key: %w", err)
 	}

@@ -11,7 +11,7 @@ import (
 	"turnpike/internal/keyring"
 )
 
-func TestMasterKeyThatOthersCanReadIsRefused(t *testing.T) {
+func TestMasterKeyReadableByOthersIsRejected(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "master.key")
 	if _, created, err := keyring.LoadOrCreate(path); err != nil || !created {

@@ -174,7 +174,7 @@ func (s *Service) check(e *Endpoint) error {
 			return err
 		}
 		// Each attempt's record shows it.
-		if keyring.HoldsSecret(e.URL) {
+		if keyring.ContainsSecret(e.URL) {
 			return fault.Invalid("url", "The URL contains something that looks like an API key, which must not be stored. Remove it from the URL.")
 		}
 	}
@@ -185,7 +185,7 @@ func (s *Service) check(e *Endpoint) error {
 }
 
 func checkDescription(text string) error {
-	if keyring.HoldsSecret(text) {
+	if keyring.ContainsSecret(text) {
 		return fault.Invalid("description", "description looks like an API key, which must not be stored")
 	}
 	if len(text) > maxDescription || !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
