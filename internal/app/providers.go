@@ -22,13 +22,13 @@ func LoadCatalog(cfg config.Config) (*catalog.Catalog, error) {
 	for _, p := range cfg.Providers {
 		s := catalog.Supplier{Name: p.Name, Table: p.Catalog, Vendor: p.Vendor(), Local: p.Local, Default: listPrice(p.DefaultPrice)}
 		for _, m := range p.Models {
-			s.Models = append(s.Models, catalog.Supply{ID: m.ID, Upstream: m.Upstream, Kind: catalog.Kind(m.Kind), Price: listPrice(m.Price),
+			s.Models = append(s.Models, catalog.ListedModel{ID: m.ID, Upstream: m.Upstream, Kind: catalog.Kind(m.Kind), Price: listPrice(m.Price),
 				ContextWindow: int64(m.ContextWindow), MaxOutputTokens: int64(m.MaxOutputTokens), Capabilities: m.Capabilities})
 		}
 		t.Suppliers = append(t.Suppliers, s)
 	}
 	if _, found := findEspeak(cfg); found {
-		t.Suppliers = append(t.Suppliers, catalog.Supplier{Name: espeak.Name, Local: true, Models: []catalog.Supply{{ID: espeak.Name, Kind: catalog.Speech}}})
+		t.Suppliers = append(t.Suppliers, catalog.Supplier{Name: espeak.Name, Local: true, Models: []catalog.ListedModel{{ID: espeak.Name, Kind: catalog.Speech}}})
 	}
 	return catalog.Load(t)
 }

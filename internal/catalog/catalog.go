@@ -1,4 +1,4 @@
-// Package catalog knows the models: what each can do and what it costs.
+// Package catalog holds the known models with their capabilities and prices.
 package catalog
 
 import (
@@ -18,10 +18,10 @@ import (
 //go:embed models.json
 var embedded []byte
 
-// Kind is what a model makes.
+// Kind is what a model generates.
 type Kind string
 
-// The kinds.
+// The kinds of models.
 const (
 	Chat      Kind = "chat"
 	Embedding Kind = "embedding"
@@ -30,29 +30,29 @@ const (
 	Speech    Kind = "speech"
 )
 
-// Model is a model's facts.
+// Model describes a model.
 type Model struct {
 	ID       string
 	Provider string // such as "openai"
 
 	Kind            Kind
-	ContextWindow   int64 // 0: not known
-	MaxOutputTokens int64 // 0: not known
+	ContextWindow   int64 // 0 if unknown
+	MaxOutputTokens int64 // 0 if unknown
 	Modalities      []string
 	Capabilities    Capabilities
-	Deprecated      time.Time // zero: not
+	Deprecated      time.Time // zero if not deprecated
 	Price           Price
-	Priced          bool // false: what it costs is not known
-	Old             bool // its last snapshot is of long before the table
+	Priced          bool // false if its price is unknown
+	Outdated        bool // its last snapshot is much older than the table
 }
 
-// Capabilities are what a model can do besides reading and writing text.
+// Capabilities are what a model supports in addition to text.
 type Capabilities struct {
 	Vision, Tools, JSONSchema, Reasoning, AudioInput, PromptCaching bool
 }
 
-// ParseCapabilities reads their names: vision, tools, json_schema, reasoning,
-// audio_input, prompt_caching.
+// ParseCapabilities reads the names vision, tools, json_schema, reasoning, audio_input and
+// prompt_caching.
 func ParseCapabilities(names []string) (Capabilities, error) {
 	var c Capabilities
 	for _, name := range names {
@@ -76,17 +76,17 @@ func ParseCapabilities(names []string) (Capabilities, error) {
 	return c, nil
 }
 
-// Catalog is the table of models at an operator's prices.
+// Catalog is the table of models at the operator's prices.
 type Catalog struct {
-	AsOf    time.Time
-	version string
-	models  []*Model // by id, then the original vendor before others
-	byKey   map[key]*Model
-	byID    map[string]*Model // the first of each id
-	stocks  map[string]*stock // by the supplier's name
+	AsOf      time.Time
+	version   string
+	models    []*Model // by ID, the original vendor before hosts
+	byKey     map[modelKey]*Model
+	byID      map[string]*Model          // the first of each ID
+	suppliers map[string]*supplierModels // by name
 }
 
-type key struct{ provider, id string }
+type modelKey struct{ provider, id string }
 
 // Load reads the embedded table and prices it.
 func Load(t Terms) (*Catalog, error) { return load(embedded, t) }
@@ -104,14 +104,14 @@ func load(data []byte, t Terms) (*Catalog, error) {
 	if err != nil {
 		return nil, fmt.Errorf("model table: %w", err)
 	}
-	c := &Catalog{AsOf: asOf, version: t.version(file.AsOf), byKey: map[key]*Model{}, byID: map[string]*Model{}, stocks: map[string]*stock{}}
+	c := &Catalog{AsOf: asOf, version: t.version(file.AsOf), byKey: map[modelKey]*Model{}, byID: map[string]*Model{}, suppliers: map[string]*supplierModels{}}
 	for _, row := range file.Models {
 		m, err := newModel(row, r)
 		if err != nil {
 			return nil, fmt.Errorf("model table: %s at %s: %w", row.ID, row.Provider, err)
 		}
 		c.models = append(c.models, m)
-		c.byKey[key{m.Provider, m.ID}] = m
+		c.byKey[modelKey{m.Provider, m.ID}] = m
 	}
 	slices.SortFunc(c.models, byIDThenVendor)
 	for _, m := range c.models {
@@ -119,7 +119,7 @@ func load(data []byte, t Terms) (*Catalog, error) {
 			c.byID[m.ID] = m
 		}
 	}
-	c.markOld()
+	c.markOutdated()
 	for _, s := range t.Suppliers {
 		if err := c.addSupplier(s, r); err != nil {
 			return nil, err
@@ -150,20 +150,20 @@ func newModel(row table.Row, r rate) (*Model, error) {
 	kind := Kind(row.Kind)
 	return &Model{ID: row.ID, Provider: row.Provider, Kind: kind, ContextWindow: row.ContextWindow,
 		MaxOutputTokens: row.MaxOutputTokens, Modalities: modalities(kind, can), Capabilities: can, Deprecated: deprecated,
-		Price: price, Priced: list.covers(kind) && !speaks(kind, row.ID)}, nil
+		Price: price, Priced: list.covers(kind) && !generatesAudio(kind, row.ID)}, nil
 }
 
-// speaks reports whether a chat of the table makes sound, by its name. What
-// that costs the table does not say: its prices are those of text.
-func speaks(kind Kind, id string) bool { return kind == Chat && strings.Contains(id, "audio") }
+// generatesAudio reports by its name whether a chat model generates audio, whose price the table
+// doesn't have.
+func generatesAudio(kind Kind, id string) bool { return kind == Chat && strings.Contains(id, "audio") }
 
-// soldBy says what covers asks for.
-var soldBy = map[Kind]string{"": "input and output", Chat: "input and output alone", Embedding: "input", Image: "per_image, or input and output",
+// requiredPrices names what covers requires.
+var requiredPrices = map[Kind]string{"": "input and output", Chat: "input and output alone", Embedding: "input", Image: "per_image, or input and output",
 	Video: "per_second", Speech: "per_character, per_second, or input and output"}
 
-// covers reports whether a price says all that a kind of model charges for. One
-// of no known kind is charged by tokens. What a chat makes beside text is not
-// counted, so that one which is sold by it has no price here.
+// covers reports whether a price has everything that a kind of model charges for. A model of
+// unknown kind is charged by token. A chat model that charges per image has no usable price,
+// because images in chats aren't counted.
 func (l ListPrice) covers(kind Kind) bool {
 	switch kind {
 	case "":
@@ -182,7 +182,7 @@ func (l ListPrice) covers(kind Kind) bool {
 	return false
 }
 
-// hosts run other vendors' models, so theirs come after the vendor's own.
+// hosts run other vendors' models, so they come after the vendor.
 var hosts = []string{"groq", "together"}
 
 func byIDThenVendor(a, b *Model) int {
@@ -190,11 +190,10 @@ func byIDThenVendor(a, b *Model) int {
 	return cmp.Or(strings.Compare(a.ID, b.ID), rank(a)-rank(b), strings.Compare(a.Provider, b.Provider))
 }
 
-// Models lists every model of the table by id; one that several providers have
-// stands there once for each.
+// Models returns the whole table by ID, with one entry for each provider of a model.
 func (c *Catalog) Models() []*Model { return c.models }
 
-// Distinct lists each id of the given kinds once, as Lookup finds it.
+// Distinct returns each ID of the kinds once, as Lookup finds it.
 func (c *Catalog) Distinct(kinds ...Kind) []*Model {
 	var out []*Model
 	for _, m := range c.models {
@@ -205,17 +204,17 @@ func (c *Catalog) Distinct(kinds ...Kind) []*Model {
 	return out
 }
 
-// Find returns a model of one of the table's providers, or nil. A snapshot
-// that the table does not have has the facts of the model it is one of.
+// Find returns a provider's model, or nil. A snapshot that the table doesn't have gets the facts
+// of its model.
 func (c *Catalog) Find(provider, id string) *Model {
-	exact := func(id string) *Model { return c.byKey[key{provider, id}] }
+	exact := func(id string) *Model { return c.byKey[modelKey{provider, id}] }
 	if m := exact(id); m != nil {
 		return m
 	}
 	return snapshotOf(id, exact)
 }
 
-// Lookup is Find at the original vendor, or else at whoever has the model.
+// Lookup is Find at the original vendor, or else at a host.
 func (c *Catalog) Lookup(id string) *Model {
 	exact := func(id string) *Model { return c.byID[id] }
 	if m := exact(id); m != nil {
@@ -227,7 +226,7 @@ func (c *Catalog) Lookup(id string) *Model {
 // HasProvider reports whether the table has models of a provider.
 func (c *Catalog) HasProvider(name string) bool { return slices.Contains(c.Providers(), name) }
 
-// Providers names those whose models the table has.
+// Providers returns the names of the table's providers.
 func (c *Catalog) Providers() []string {
 	var names []string
 	for _, m := range c.models {
@@ -237,11 +236,11 @@ func (c *Catalog) Providers() []string {
 	return slices.Compact(names)
 }
 
-// PriceVersion names the prices in force, for the record of a charge: the
-// table's day, and behind a "+" a hash of what the operator has changed.
+// PriceVersion identifies the current prices: the table's date and, after a "+", a hash of the
+// operator's changes.
 func (c *Catalog) PriceVersion() string { return c.version }
 
-// modalities are what goes in and what comes out.
+// modalities returns the types of input and output.
 func modalities(kind Kind, can Capabilities) []string {
 	out := []string{"text"}
 	if can.Vision || kind == Image {

@@ -19,23 +19,23 @@ func load(t *testing.T, terms catalog.Terms) *catalog.Catalog {
 	return c
 }
 
-func TestTableHasTheModelsAndTheirFacts(t *testing.T) {
+func TestTableIsComplete(t *testing.T) {
 	t.Parallel()
 	c := load(t, catalog.Terms{})
 	if got := c.AsOf.Format(time.DateOnly); got != "2026-08-08" {
-		t.Errorf("the table is of %s", got)
+		t.Errorf("got date %s", got)
 	}
 	count := map[catalog.Kind]int{}
 	for _, m := range c.Models() {
 		count[m.Kind]++
-		if m.Priced && m.Kind == catalog.Chat && m.Price.Dearest() < m.Price.Input {
-			t.Errorf("%s: a reservation would be too small", m.ID)
+		if m.Priced && m.Kind == catalog.Chat && m.Price.HighestInput() < m.Price.Input {
+			t.Errorf("%s: the highest input rate is below the input rate", m.ID)
 		}
 	}
 	want := map[catalog.Kind]int{catalog.Chat: 369, catalog.Embedding: 38, catalog.Image: 22, catalog.Video: 9, catalog.Speech: 9}
 	for kind, n := range want {
 		if count[kind] != n {
-			t.Errorf("%d models of kind %q, expected %d", count[kind], kind, n)
+			t.Errorf("%d models of kind %q, want %d", count[kind], kind, n)
 		}
 	}
 	m := c.Find("anthropic", "claude-3-7-sonnet-20250219")
@@ -47,10 +47,10 @@ func TestTableHasTheModelsAndTheirFacts(t *testing.T) {
 		!slices.Equal(m.Modalities, []string{"text", "image"}) {
 		t.Errorf("got %+v", m)
 	}
-	for key, withdrawn := range map[[2]string]bool{{"anthropic", "claude-opus-5"}: false, {"openai", "gpt-4o"}: false, {"openai", "gpt-3.5-turbo"}: false,
+	for modelKey, withdrawn := range map[[2]string]bool{{"anthropic", "claude-opus-5"}: false, {"openai", "gpt-4o"}: false, {"openai", "gpt-3.5-turbo"}: false,
 		{"anthropic", "claude-4-opus-20250514"}: true, {"anthropic", "claude-opus-4-1"}: true, {"xai", "grok-3-latest"}: true, {"xai", "grok-3-mini-latest"}: true} {
-		if c.Find(key[0], key[1]).Deprecated.IsZero() == withdrawn {
-			t.Errorf("%s is marked as withdrawn: %t", key[1], !withdrawn)
+		if c.Find(modelKey[0], modelKey[1]).Deprecated.IsZero() == withdrawn {
+			t.Errorf("%s is marked as withdrawn: %t", modelKey[1], !withdrawn)
 		}
 	}
 }
@@ -80,7 +80,7 @@ func TestListPricesAreExact(t *testing.T) {
 			continue
 		}
 		if m.Price != tt.want || !m.Priced {
-			t.Errorf("price of %s is %+v (priced: %t), expected %+v", tt.id, m.Price, m.Priced, tt.want)
+			t.Errorf("price of %s is %+v (priced: %t), want %+v", tt.id, m.Price, m.Priced, tt.want)
 		}
 	}
 	// A price per input token alone does not say what an image costs.
@@ -89,7 +89,7 @@ func TestListPricesAreExact(t *testing.T) {
 	}
 }
 
-func TestOneIDAtSeveralProviders(t *testing.T) {
+func TestLookupPrefersFirstHostOfSharedID(t *testing.T) {
 	t.Parallel()
 	c := load(t, catalog.Terms{})
 	const id = "openai/gpt-oss-120b"
@@ -98,7 +98,7 @@ func TestOneIDAtSeveralProviders(t *testing.T) {
 		t.Fatalf("got %v and %v", groq, together)
 	}
 	if got := c.Lookup(id); got != groq {
-		t.Errorf("Lookup found it at %s, expected the first of two hosts, groq", got.Provider)
+		t.Errorf("Lookup found it at %s, want the first of two hosts, groq", got.Provider)
 	}
 	if c.Find("openai", id) != nil || c.Find("groq", "gpt-4o") != nil {
 		t.Error("a model was found at a provider that does not have it")
@@ -115,7 +115,7 @@ func TestOneIDAtSeveralProviders(t *testing.T) {
 	}
 }
 
-func TestSnapshotsHaveTheirModelsPrice(t *testing.T) {
+func TestUnknownSnapshotInheritsItsModelsPrice(t *testing.T) {
 	t.Parallel()
 	c := load(t, catalog.Terms{})
 	for _, tt := range []struct{ id, of string }{
@@ -143,7 +143,7 @@ func TestSnapshotsHaveTheirModelsPrice(t *testing.T) {
 	}
 }
 
-func TestAnotherFamilyIsNoSnapshot(t *testing.T) {
+func TestOtherNamesAreNotTakenForSnapshots(t *testing.T) {
 	t.Parallel()
 	c := load(t, catalog.Terms{})
 	for _, id := range []string{

@@ -8,7 +8,7 @@ import (
 	"turnpike/internal/credits"
 )
 
-func TestCostCountsEachSortOfToken(t *testing.T) {
+func TestCostCountsEachKindOfToken(t *testing.T) {
 	t.Parallel()
 	p := catalog.Price{Input: 100 * credits.Credit, Output: 1000 * credits.Credit, CachedInput: 10 * credits.Credit, CacheWrite: 125 * credits.Credit}
 	for name, tt := range map[string]struct {
@@ -28,7 +28,7 @@ func TestCostCountsEachSortOfToken(t *testing.T) {
 		"cached of negative input": {catalog.Tokens{Input: -1, CachedInput: 600}, 0},
 	} {
 		if got := p.Cost(tt.used); got != tt.want {
-			t.Errorf("%s: %+v costs %d, expected %d", name, tt.used, got, tt.want)
+			t.Errorf("%s: %+v costs %d, want %d", name, tt.used, got, tt.want)
 		}
 	}
 }
@@ -54,7 +54,7 @@ func TestCostRoundsUpOnceAndNeverOverflows(t *testing.T) {
 		"more than 64 bits in between": {catalog.Price{Input: 600 * credits.Credit, Output: 600 * credits.Credit}, catalog.Tokens{Input: 1e14, Output: 1e14}, 120_000_000_000 * credits.Credit},
 	} {
 		if got := tt.price.Cost(tt.used); got != tt.want {
-			t.Errorf("%s: got %d, expected %d", name, got, tt.want)
+			t.Errorf("%s: got %d, want %d", name, got, tt.want)
 		}
 	}
 }
@@ -63,11 +63,11 @@ func TestDearestIsTheHighestInputRate(t *testing.T) {
 	t.Parallel()
 	for _, p := range []catalog.Price{{Input: 9, CachedInput: 1, CacheWrite: 2}, {Input: 1, CachedInput: 9}, {Input: 1, CacheWrite: 9, CachedInput: 2}} {
 		p.Output = 100
-		if got := p.Dearest(); got != 9 {
+		if got := p.HighestInput(); got != 9 {
 			t.Errorf("%+v: got %d", p, got)
 		}
 		used := catalog.Tokens{Input: 1_000_000, CachedInput: 300_000, CacheWrite: 300_000}
-		if p.Cost(used) > (catalog.Price{Input: p.Dearest()}).Cost(catalog.Tokens{Input: used.Input}) {
+		if p.Cost(used) > (catalog.Price{Input: p.HighestInput()}).Cost(catalog.Tokens{Input: used.Input}) {
 			t.Errorf("%+v: a call can cost more than was reserved", p)
 		}
 	}

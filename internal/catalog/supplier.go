@@ -9,69 +9,65 @@ import (
 	"strings"
 )
 
-// Supplier is a configured provider, as far as models and prices go.
+// Supplier is the models and prices of a configured provider.
 type Supplier struct {
 	Name string
-	// Table names the table's provider whose models it has. Empty means the
-	// one of its own name, else Vendor; a local one then has none.
+	// Table is the table's provider whose models the supplier has. If empty, it is the supplier's
+	// own name, else Vendor; a local supplier has none.
 	Table   string
 	Vendor  string
-	Local   bool       // costs nothing unless priced
-	Default *ListPrice // of models that have no price otherwise
-	Models  []Supply   // none: everything the table has for it
+	Local   bool          // free unless priced
+	Default *ListPrice    // of models without a price
+	Models  []ListedModel // empty for all that the table has
 }
 
-// Supply is a model that an operator has listed; what it leaves out is the
-// table's.
-type Supply struct {
-	ID              string // what callers write
-	Upstream        string // what the supplier calls it; empty is ID
-	Kind            Kind   // empty is the table's
+// ListedModel is a model that the operator lists. Empty fields default to the table's.
+type ListedModel struct {
+	ID              string // the name for clients
+	Upstream        string // the supplier's name; empty for ID
+	Kind            Kind   // empty for the table's
 	Price           *ListPrice
 	ContextWindow   int64
 	MaxOutputTokens int64
-	Capabilities    []string // nil is the table's
+	Capabilities    []string // nil for the table's
 }
 
-// Offer is a model as one supplier has it. The Kind of a model that the table
-// does not know is empty: it may be any.
+// Offer is a model at a supplier. Its Kind is empty if the table doesn't know the model.
 type Offer struct {
 	Model
 	Supplier string
-	Upstream string // what to call it there
+	Upstream string // its name at the supplier
 	Listed   bool   // by the operator
-	Any      bool   // nobody knows it, but the supplier takes any name
+	AnyName  bool   // unknown, but the supplier accepts any name
 }
 
-// stock is a supplier with its models worked out.
-type stock struct {
+// supplierModels is a supplier with its resolved models.
+type supplierModels struct {
 	supplier Supplier
 	table    string
-	any      *Price // what a model that nobody listed costs; nil: there is none
+	anyPrice *Price // of models that nobody lists; nil if they aren't offered
 	byID     map[string]*Offer
 }
 
-// Offers lists what a supplier has, by id. Whether it has others too is for
-// OffersAny.
+// Offers returns the known models of a supplier by ID. See OffersAny for others.
 func (c *Catalog) Offers(supplier string) []*Offer {
-	s := c.stocks[supplier]
+	s := c.suppliers[supplier]
 	if s == nil {
 		return nil
 	}
 	return slices.SortedFunc(maps.Values(s.byID), func(a, b *Offer) int { return strings.Compare(a.ID, b.ID) })
 }
 
-// OffersAny reports whether a supplier takes any name: it is local or has a
-// default price, and lists no models.
+// OffersAny reports whether a supplier accepts any name: it is local or has a default price, and
+// lists no models.
 func (c *Catalog) OffersAny(supplier string) bool {
-	s := c.stocks[supplier]
-	return s != nil && s.any != nil
+	s := c.suppliers[supplier]
+	return s != nil && s.anyPrice != nil
 }
 
-// Offer is a model at a supplier, or nil if it is not to be had there. One
-// that is not Priced must not be sold.
+// Offer returns a model at a supplier, or nil. A model that is not Priced must not be called.
 func (c *Catalog) Offer(supplier, id string) *Offer {
-	s := c.stocks[supplier]
+	s := c.suppliers[supplier]
 	if s == nil || id == "" {
 		return nil
 	}
@@ -84,29 +80,28 @@ func (c *Catalog) Offer(supplier, id string) *Offer {
 	if m := c.Find(s.table, id); m != nil { // a snapshot; the rest is in byID
 		return s.offer(*m, id)
 	}
-	if s.any == nil {
+	if s.anyPrice == nil {
 		return nil
 	}
 	o := s.offer(Model{Provider: supplier, Modalities: []string{"text"}}, id)
-	o.Any = true
+	o.AnyName = true
 	return o
 }
 
-// offer is a model that no operator has listed.
-func (s *stock) offer(m Model, id string) *Offer {
+// offer returns a model that the operator doesn't list.
+func (s *supplierModels) offer(m Model, id string) *Offer {
 	o := &Offer{Model: m, Supplier: s.supplier.Name, Upstream: id}
 	o.ID = id
-	if s.any != nil && s.supplier.falls(&m) {
-		o.Price, o.Priced = *s.any, true
+	if s.anyPrice != nil && s.supplier.usesDefaultPrice(&m) {
+		o.Price, o.Priced = *s.anyPrice, true
 	}
 	return o
 }
 
-// falls reports whether a model has the fallback's price: it has no other that
-// counts here, and is sold by what that one is a price of. Otherwise it would
-// be free. One price may be there for several kinds: that of a picture says
-// nothing about chats.
-func (s Supplier) falls(m *Model) bool {
+// usesDefaultPrice reports whether the default price applies to a model: it has no other, and the
+// default covers its kind. Otherwise it would be free. A default may be for several kinds, so its
+// price per image doesn't matter for chats.
+func (s Supplier) usesDefaultPrice(m *Model) bool {
 	if m.Priced && !s.Local {
 		return false
 	}
@@ -121,19 +116,19 @@ func (s Supplier) falls(m *Model) bool {
 }
 
 func (c *Catalog) addSupplier(s Supplier, r rate) error {
-	if c.stocks[s.Name] != nil {
-		return fmt.Errorf("there are two providers named %q", s.Name)
+	if c.suppliers[s.Name] != nil {
+		return fmt.Errorf("duplicate provider %q", s.Name)
 	}
-	st := &stock{supplier: s, table: c.tableOf(s), byID: map[string]*Offer{}}
+	st := &supplierModels{supplier: s, table: c.tableOf(s), byID: map[string]*Offer{}}
 	if s.Table != "" && !c.HasProvider(s.Table) {
-		return fmt.Errorf("provider %q: the table of models has no provider %q; expected one of %s", s.Name, s.Table, strings.Join(c.Providers(), ", "))
+		return fmt.Errorf("provider %q: unknown table %q; want one of %s", s.Name, s.Table, strings.Join(c.Providers(), ", "))
 	}
 	fallback, err := s.fallback(r)
 	if err != nil {
 		return fmt.Errorf("provider %q: default price: %w", s.Name, err)
 	}
 	if len(s.Models) == 0 {
-		st.any = fallback
+		st.anyPrice = fallback
 		for _, m := range c.models {
 			if m.Provider == st.table {
 				st.byID[m.ID] = st.offer(*m, m.ID)
@@ -141,18 +136,18 @@ func (c *Catalog) addSupplier(s Supplier, r rate) error {
 		}
 	}
 	for _, listed := range s.Models {
-		o, err := c.listed(st, listed, fallback, r)
+		o, err := c.listedOffer(st, listed, fallback, r)
 		if err != nil {
 			return fmt.Errorf("provider %q: model %q: %w", s.Name, listed.ID, err)
 		}
 		st.byID[o.ID] = o
 	}
-	c.stocks[s.Name] = st
+	c.suppliers[s.Name] = st
 	return nil
 }
 
-// listed is a model as an operator has listed it.
-func (c *Catalog) listed(st *stock, l Supply, fallback *Price, r rate) (*Offer, error) {
+// listedOffer returns a model that the operator lists.
+func (c *Catalog) listedOffer(st *supplierModels, l ListedModel, fallback *Price, r rate) (*Offer, error) {
 	o := &Offer{Supplier: st.supplier.Name, Upstream: cmp.Or(l.Upstream, l.ID), Listed: true}
 	known := c.Find(st.table, o.Upstream)
 	if known == nil {
@@ -170,30 +165,29 @@ func (c *Catalog) listed(st *stock, l Supply, fallback *Price, r rate) (*Offer, 
 		if err != nil {
 			return nil, err
 		}
-		o.Kind = cmp.Or(o.Kind, Chat) // only those have any
+		o.Kind = cmp.Or(o.Kind, Chat) // only chat models have capabilities
 		o.Capabilities, o.Modalities = can, modalities(o.Kind, can)
 	}
 	switch {
 	case l.Price != nil:
 		if o.Kind == "" && (l.Price.PerImage != nil || l.Price.PerSecond != nil || l.Price.PerCharacter != nil) {
-			return nil, errors.New("the table does not know it, so its kind is needed for a price by the picture, second or character")
+			return nil, errors.New("set its kind: a price per image, second or character needs it, and the table does not know the model")
 		}
-		if !l.Price.covers(o.Kind) { // it would be free
-			return nil, fmt.Errorf("its price must be what a model for %s is sold by: %s", o.Kind, soldBy[o.Kind])
+		if !l.Price.covers(o.Kind) { // else it would be free
+			return nil, fmt.Errorf("a %s model needs a price for %s", o.Kind, requiredPrices[o.Kind])
 		}
 		price, err := r.price(*l.Price)
 		if err != nil {
 			return nil, err
 		}
 		o.Price, o.Priced = price, true
-	case fallback != nil && st.supplier.falls(&o.Model):
+	case fallback != nil && st.supplier.usesDefaultPrice(&o.Model):
 		o.Price, o.Priced = *fallback, true
 	}
 	return o, nil
 }
 
-// fallback is the price of models without one: nothing at a local supplier
-// that says no other, and none at all elsewhere.
+// fallback returns the price of models without one: the default, or zero for local suppliers.
 func (s Supplier) fallback(r rate) (*Price, error) {
 	if s.Default != nil {
 		p, err := r.price(*s.Default)
@@ -205,7 +199,7 @@ func (s Supplier) fallback(r rate) (*Price, error) {
 	return nil, nil
 }
 
-// tableOf names the table's provider for a supplier, or "".
+// tableOf returns the table's provider for a supplier, or "".
 func (c *Catalog) tableOf(s Supplier) string {
 	switch {
 	case s.Table != "" || s.Local:
@@ -216,8 +210,8 @@ func (c *Catalog) tableOf(s Supplier) string {
 	return s.Vendor
 }
 
-// changes says, for the hash, in what a supplier's prices are not the table's.
-func (s Supplier) changes() string {
+// priceChanges describes for the hash how a supplier's prices differ from the table.
+func (s Supplier) priceChanges() string {
 	var b strings.Builder
 	if s.Local {
 		b.WriteString("local\n")

@@ -19,14 +19,14 @@ func TestOffersOfASupplier(t *testing.T) {
 		{Name: "openai"},
 		{Name: "groq", Vendor: "openai"},
 		{Name: "own-openai", Vendor: "openai"},
-		{Name: "azure", Table: "openai", Models: []catalog.Supply{{ID: "gpt-4o-mini", Upstream: "mini-deployment"}, {ID: "fast", Upstream: "gpt-4o-mini"}, {ID: "gpt-4o-mini-2031-01-01"}, {ID: "priced", Upstream: "x", Price: usd("0.01", "0.01")}}},
+		{Name: "azure", Table: "openai", Models: []catalog.ListedModel{{ID: "gpt-4o-mini", Upstream: "mini-deployment"}, {ID: "fast", Upstream: "gpt-4o-mini"}, {ID: "gpt-4o-mini-2031-01-01"}, {ID: "priced", Upstream: "x", Price: usd("0.01", "0.01")}}},
 		{Name: "house"},
 		{Name: "defaulted", Default: usd("0.01", "0.02")},
 		{Name: "defaulted-openai", Table: "openai", Default: usd("0.01", "0.02")},
-		{Name: "listed", Table: "openai", Default: usd("0.01", "0.02"), Models: []catalog.Supply{{ID: "gpt-4o-mini"}, {ID: "new-model"}}},
+		{Name: "listed", Table: "openai", Default: usd("0.01", "0.02"), Models: []catalog.ListedModel{{ID: "gpt-4o-mini"}, {ID: "new-model"}}},
 		{Name: "ollama", Local: true},
 		{Name: "priced-local", Local: true, Default: usd("0.01", "0.02")},
-		{Name: "local-openai", Local: true, Table: "openai", Models: []catalog.Supply{{ID: "gpt-4o-mini"}, {ID: "llama3", Price: usd("0.01", "0.02")}}},
+		{Name: "local-openai", Local: true, Table: "openai", Models: []catalog.ListedModel{{ID: "gpt-4o-mini"}, {ID: "llama3", Price: usd("0.01", "0.02")}}},
 		{Name: "mistral", Local: true}, // a name of the table, but its own models
 	}})
 	for _, tt := range []struct {
@@ -63,7 +63,7 @@ func TestOffersOfASupplier(t *testing.T) {
 		{"local-openai", "llama3", "llama3", true, cent},
 		{"local-openai", "phi", "", false, 0},
 		{"mistral", "mistral-large-latest", "mistral-large-latest", true, 0},
-		{"nobody", "gpt-4o-mini", "", false, 0},
+		{"unknown", "gpt-4o-mini", "", false, 0},
 	} {
 		o := c.Offer(tt.supplier, tt.id)
 		if o == nil {
@@ -77,11 +77,11 @@ func TestOffersOfASupplier(t *testing.T) {
 		}
 	}
 	for supplier, want := range map[string]struct {
-		models int
-		any    bool
-	}{"openai": {123, false}, "azure": {4, false}, "house": {0, false}, "ollama": {0, true}, "defaulted-openai": {123, true}, "local-openai": {2, false}, "mistral": {0, true}, "nobody": {0, false}} {
+		models  int
+		anyName bool
+	}{"openai": {123, false}, "azure": {4, false}, "house": {0, false}, "ollama": {0, true}, "defaulted-openai": {123, true}, "local-openai": {2, false}, "mistral": {0, true}, "unknown": {0, false}} {
 		offers := c.Offers(supplier)
-		if len(offers) != want.models || c.OffersAny(supplier) != want.any {
+		if len(offers) != want.models || c.OffersAny(supplier) != want.anyName {
 			t.Errorf("%s: %d models, any: %t", supplier, len(offers), c.OffersAny(supplier))
 		}
 		if !slices.IsSortedFunc(offers, func(a, b *catalog.Offer) int {
@@ -95,9 +95,9 @@ func TestOffersOfASupplier(t *testing.T) {
 	}
 }
 
-func TestOperatorsFactsWinOverTheTables(t *testing.T) {
+func TestOperatorSettingsOverrideTheTable(t *testing.T) {
 	t.Parallel()
-	c := load(t, catalog.Terms{MarkupPercent: rat("100"), Suppliers: []catalog.Supplier{{Name: "openai", Models: []catalog.Supply{
+	c := load(t, catalog.Terms{MarkupPercent: rat("100"), Suppliers: []catalog.Supplier{{Name: "openai", Models: []catalog.ListedModel{
 		{ID: "gpt-4o-mini", ContextWindow: 10, MaxOutputTokens: 20, Capabilities: []string{"audio_input"},
 			Price: &catalog.ListPrice{Input: rat("1"), Output: rat("2"), CachedInput: rat("0.5")}},
 		{ID: "gpt-4o", Capabilities: []string{}},
@@ -109,7 +109,7 @@ func TestOperatorsFactsWinOverTheTables(t *testing.T) {
 	}
 	// The markup is on the operator's prices too.
 	if want := (catalog.Price{Input: 2000 * credits.Credit, Output: 4000 * credits.Credit, CachedInput: 1000 * credits.Credit, CacheWrite: 2000 * credits.Credit}); mini.Price != want {
-		t.Errorf("got %+v, expected %+v", mini.Price, want)
+		t.Errorf("got %+v, want %+v", mini.Price, want)
 	}
 	if none := c.Offer("openai", "gpt-4o"); none.Capabilities != (catalog.Capabilities{}) || none.ContextWindow != 128_000 {
 		t.Errorf("an empty list gave %+v", none.Capabilities)

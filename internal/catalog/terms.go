@@ -12,15 +12,14 @@ import (
 	"turnpike/internal/credits"
 )
 
-// Terms are how an operator sells: what a credit is worth, what is added to
-// list prices, and what the configured providers have and ask for it.
+// Terms are the operator's prices: the value of a credit, the markup, and the configured providers.
 type Terms struct {
-	CreditUSD     *big.Rat // list price in dollars that one credit pays; nil is 0.001
-	MarkupPercent *big.Rat // on top of list prices; nil is 0
+	CreditUSD     *big.Rat // dollars of list price that one credit pays for; nil for 0.001
+	MarkupPercent *big.Rat // on list prices; nil for 0
 	Suppliers     []Supplier
 }
 
-// ListPrice is a price in dollars, token prices per million; nil is not given.
+// ListPrice is a price in dollars. Token prices are per million. Unknown prices are nil.
 type ListPrice struct {
 	Input, Output, CachedInput, CacheWrite *big.Rat
 	PerImage, PerSecond, PerCharacter      *big.Rat
@@ -28,7 +27,7 @@ type ListPrice struct {
 
 var defaultCreditUSD = big.NewRat(1, 1000)
 
-// rate turns dollars into microcredits.
+// rate converts dollars to microcredits.
 type rate struct{ microPerUSD *big.Rat }
 
 func newRate(t Terms) (rate, error) {
@@ -40,14 +39,14 @@ func newRate(t Terms) (rate, error) {
 		markup = t.MarkupPercent
 	}
 	if worth.Sign() <= 0 || markup.Sign() < 0 {
-		return rate{}, errors.New("a credit's worth must be above 0, and the markup 0 or more")
+		return rate{}, errors.New("credit_usd must be above 0, and markup_percent 0 or more")
 	}
 	factor := new(big.Rat).Add(big.NewRat(100, 1), markup)
 	factor.Mul(factor, big.NewRat(int64(credits.Credit), 100))
 	return rate{factor.Quo(factor, worth)}, nil
 }
 
-// micro rounds up what is no whole number of microcredits.
+// micro converts dollars, rounded up to whole microcredits.
 func (r rate) micro(usd *big.Rat) (credits.Micro, error) {
 	if usd == nil {
 		return 0, nil
@@ -56,13 +55,13 @@ func (r rate) micro(usd *big.Rat) (credits.Micro, error) {
 	up := new(big.Int).Add(exact.Num(), new(big.Int).Sub(exact.Denom(), big.NewInt(1)))
 	up.Div(up, exact.Denom())
 	if exact.Sign() < 0 || !up.IsInt64() || credits.Micro(up.Int64()) > credits.Max {
-		return 0, fmt.Errorf("US$%s is out of range: expected 0 to %v credits", usd.FloatString(6), credits.Max)
+		return 0, fmt.Errorf("US$%s is out of range; want 0 to %v credits", usd.FloatString(6), credits.Max)
 	}
 	return credits.Micro(up.Int64()), nil
 }
 
-// price converts a list price. Input that is read from a cache or written to
-// it costs what other input costs unless it has a price of its own.
+// price converts a list price. Without their own prices, cached input and cache writes cost as
+// much as input.
 func (r rate) price(l ListPrice) (Price, error) {
 	if l.CachedInput == nil {
 		l.CachedInput = l.Input
@@ -86,7 +85,7 @@ func (r rate) price(l ListPrice) (Price, error) {
 	return p, nil
 }
 
-// listPrice reads the table's decimals.
+// listPrice parses the table's decimals.
 func listPrice(usd table.USD) (ListPrice, error) {
 	var l ListPrice
 	for _, f := range []struct {
@@ -108,8 +107,7 @@ func listPrice(usd table.USD) (ListPrice, error) {
 	return l, nil
 }
 
-// version names the prices in force: the table's day, and a hash of whatever
-// an operator has changed about them.
+// version returns the PriceVersion.
 func (t Terms) version(asOf string) string {
 	var changed strings.Builder
 	if t.CreditUSD != nil && t.CreditUSD.Cmp(defaultCreditUSD) != 0 {
@@ -118,14 +116,14 @@ func (t Terms) version(asOf string) string {
 	if t.MarkupPercent != nil && t.MarkupPercent.Sign() != 0 {
 		fmt.Fprintf(&changed, "markup_percent %s\n", t.MarkupPercent.RatString())
 	}
-	var own []string
+	var suppliers []string
 	for _, s := range t.Suppliers {
-		if text := s.changes(); text != "" {
-			own = append(own, fmt.Sprintf("supplier %q\n%s", s.Name, text))
+		if text := s.priceChanges(); text != "" {
+			suppliers = append(suppliers, fmt.Sprintf("supplier %q\n%s", s.Name, text))
 		}
 	}
-	slices.Sort(own) // the order of suppliers prices nothing
-	changed.WriteString(strings.Join(own, ""))
+	slices.Sort(suppliers) // their order doesn't matter
+	changed.WriteString(strings.Join(suppliers, ""))
 	if changed.Len() == 0 {
 		return asOf
 	}
@@ -133,7 +131,7 @@ func (t Terms) version(asOf string) string {
 	return fmt.Sprintf("%s+%x", asOf, sum[:4])
 }
 
-// String writes a price for the hash.
+// String formats a price for the hash.
 func (l ListPrice) String() string {
 	var b strings.Builder
 	for _, usd := range []*big.Rat{l.Input, l.Output, l.CachedInput, l.CacheWrite, l.PerImage, l.PerSecond, l.PerCharacter} {

@@ -34,12 +34,12 @@ func TestTermsConvertExactlyOrRoundUp(t *testing.T) {
 	} {
 		c := load(t, tt.terms)
 		if got := c.Find("openai", "gpt-4o-mini").Price.Input; got != tt.want {
-			t.Errorf("%s: got %d, expected %d", name, got, tt.want)
+			t.Errorf("%s: got %d, want %d", name, got, tt.want)
 		}
 	}
 }
 
-func TestTermsThatMakeNoSenseAreRefused(t *testing.T) {
+func TestInvalidTermsAreRejected(t *testing.T) {
 	t.Parallel()
 	for name, terms := range map[string]catalog.Terms{
 		"worthless credits": {CreditUSD: rat("0")},
@@ -47,9 +47,9 @@ func TestTermsThatMakeNoSenseAreRefused(t *testing.T) {
 		"negative markup":   {MarkupPercent: rat("-1")},
 		"overflow":          {CreditUSD: rat("0.000000000000001")},
 		"negative price":    {Suppliers: []catalog.Supplier{{Name: "x", Default: &catalog.ListPrice{Input: rat("-1")}}}},
-		"bad model price":   {Suppliers: []catalog.Supplier{{Name: "x", Models: []catalog.Supply{{ID: "m", Price: &catalog.ListPrice{Input: rat("1e30")}}}}}},
+		"bad model price":   {Suppliers: []catalog.Supplier{{Name: "x", Models: []catalog.ListedModel{{ID: "m", Price: &catalog.ListPrice{Input: rat("1e30")}}}}}},
 		"unknown table":     {Suppliers: []catalog.Supplier{{Name: "x", Table: "opneai"}}},
-		"unknown ability":   {Suppliers: []catalog.Supplier{{Name: "x", Models: []catalog.Supply{{ID: "m", Capabilities: []string{"flight"}}}}}},
+		"unknown ability":   {Suppliers: []catalog.Supplier{{Name: "x", Models: []catalog.ListedModel{{ID: "m", Capabilities: []string{"flight"}}}}}},
 		"two of a name":     {Suppliers: []catalog.Supplier{{Name: "x"}, {Name: "x"}}},
 	} {
 		if _, err := catalog.Load(terms); err == nil {
@@ -57,12 +57,12 @@ func TestTermsThatMakeNoSenseAreRefused(t *testing.T) {
 		}
 	}
 	_, err := catalog.Load(catalog.Terms{Suppliers: []catalog.Supplier{{Name: "x", Table: "opneai"}}})
-	if !strings.Contains(err.Error(), `"opneai"; expected one of anthropic, `) {
+	if !strings.Contains(err.Error(), `"opneai"; want one of anthropic, `) {
 		t.Errorf("got %v", err)
 	}
 }
 
-func TestPriceVersionNamesWhatPricesDependOn(t *testing.T) {
+func TestPriceVersionChangesWithPrices(t *testing.T) {
 	t.Parallel()
 	one := catalog.ListPrice{Input: rat("1"), Output: rat("1")}
 	supplier := func(s catalog.Supplier) catalog.Terms {
@@ -75,8 +75,8 @@ func TestPriceVersionNamesWhatPricesDependOn(t *testing.T) {
 		"nothing":           {},
 		"the default":       {CreditUSD: rat("0.0010"), MarkupPercent: rat("0")},
 		"a plain supplier":  supplier(catalog.Supplier{Vendor: "openai"}),
-		"a list of models":  supplier(catalog.Supplier{Models: []catalog.Supply{{ID: "gpt-4o", Upstream: "gpt-4o"}, {ID: "o1"}}}),
-		"facts, not prices": supplier(catalog.Supplier{Models: []catalog.Supply{{ID: "gpt-4o", ContextWindow: 5}}}),
+		"a list of models":  supplier(catalog.Supplier{Models: []catalog.ListedModel{{ID: "gpt-4o", Upstream: "gpt-4o"}, {ID: "o1"}}}),
+		"facts, not prices": supplier(catalog.Supplier{Models: []catalog.ListedModel{{ID: "gpt-4o", ContextWindow: 5}}}),
 	} {
 		if got := version(terms); got != "2026-08-08" {
 			t.Errorf("%s: got %s", name, got)
@@ -90,11 +90,11 @@ func TestPriceVersionNamesWhatPricesDependOn(t *testing.T) {
 		"local":          supplier(catalog.Supplier{Local: true}),
 		"table":          supplier(catalog.Supplier{Table: "openai"}),
 		"default price":  supplier(catalog.Supplier{Default: &one}),
-		"model price":    supplier(catalog.Supplier{Models: []catalog.Supply{{ID: "m", Price: &one}}}),
-		"another model":  supplier(catalog.Supplier{Models: []catalog.Supply{{ID: "n", Price: &one}}}),
-		"another price":  supplier(catalog.Supplier{Models: []catalog.Supply{{ID: "m", Price: &catalog.ListPrice{Input: rat("1")}}}}),
-		"other side":     supplier(catalog.Supplier{Models: []catalog.Supply{{ID: "m", Price: &catalog.ListPrice{Output: rat("1")}}}}),
-		"another target": supplier(catalog.Supplier{Models: []catalog.Supply{{ID: "m", Upstream: "gpt-4o"}}}),
+		"model price":    supplier(catalog.Supplier{Models: []catalog.ListedModel{{ID: "m", Price: &one}}}),
+		"another model":  supplier(catalog.Supplier{Models: []catalog.ListedModel{{ID: "n", Price: &one}}}),
+		"another price":  supplier(catalog.Supplier{Models: []catalog.ListedModel{{ID: "m", Price: &catalog.ListPrice{Input: rat("1")}}}}),
+		"other side":     supplier(catalog.Supplier{Models: []catalog.ListedModel{{ID: "m", Price: &catalog.ListPrice{Output: rat("1")}}}}),
+		"another target": supplier(catalog.Supplier{Models: []catalog.ListedModel{{ID: "m", Upstream: "gpt-4o"}}}),
 	} {
 		got := version(terms)
 		if !regexp.MustCompile(`^2026-08-08\+[0-9a-f]{8}$`).MatchString(got) {
@@ -111,6 +111,6 @@ func TestPriceVersionNamesWhatPricesDependOn(t *testing.T) {
 
 	a, b := catalog.Supplier{Name: "a", Default: &one}, catalog.Supplier{Name: "b", Local: true}
 	if version(catalog.Terms{Suppliers: []catalog.Supplier{a, b}}) != version(catalog.Terms{Suppliers: []catalog.Supplier{b, a}}) {
-		t.Error("the order of suppliers changes the version")
+		t.Error("the order of suppliers priceChanges the version")
 	}
 }

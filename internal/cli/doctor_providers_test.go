@@ -65,7 +65,7 @@ func TestDoctorTriesEachProvidersKey(t *testing.T) {
 		"no models":         {"/v1/models", "", "", "{name: a, type: openai, base_url: '%s/v1'}", "it offers no model; give it models, a default_price", true},
 		"listed":            {"/v1/models", "", "", "{name: a, type: openai, base_url: '%s/v1', models: [{id: x}, {id: y, price: {input: 1, output: 1}}]}", "1 models priced, 1 not", false},
 		"default price":     {"/v1/models", "", "", "{name: a, type: openai, catalog: groq, base_url: '%s/v1', default_price: {input: 1, output: 1}}", "12 models priced, 0 not, and any other; ", false},
-		"unknown catalog":   {"/v1/models", "", "", "{name: a, type: openai, catalog: gorq, base_url: '%s/v1'}", `has no provider "gorq"; expected one of anthropic,`, true},
+		"unknown catalog":   {"/v1/models", "", "", "{name: a, type: openai, catalog: gorq, base_url: '%s/v1'}", `unknown table "gorq"; want one of anthropic,`, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -110,7 +110,7 @@ func (g *Gateway) attempt(ctx context.Context, a *activeCall, targets []target, 
 		case len(targets) == 1 && retries < len(retryPauses) && f.Momentary() && f.RetryAfter <= maxRetryAfter:
 			g.sleep(ctx, max(retryPauses[retries], f.RetryAfter))
 			retries++
-		case t.offer.Any && f.Kind == providers.KindNoModel:
+		case t.offer.AnyName && f.Kind == providers.KindNoModel:
 			return nil, modelNotFound("model", a.request.models[0]).Because(err)
 		default:
 			return nil, upstreamFault(err)

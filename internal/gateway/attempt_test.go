@@ -114,7 +114,7 @@ func TestProviderValidationErrorReachesClient(t *testing.T) {
 func TestProviderReceivesUpstreamNameAndModelID(t *testing.T) {
 	t.Parallel()
 	p := newFake("one", respond(10, 5))
-	r := newFixture(t, []providers.Provider{p}, catalog.Supplier{Models: []catalog.Supply{{ID: "gpt-5", Upstream: "team-gpt-5", Price: dollars(1, 2)}}})
+	r := newFixture(t, []providers.Provider{p}, catalog.Supplier{Models: []catalog.ListedModel{{ID: "gpt-5", Upstream: "team-gpt-5", Price: dollars(1, 2)}}})
 	if out := r.chat(strings.Replace(plainBody, "small", "gpt-5", 1)); out.err != nil || p.requests[0].Model != "team-gpt-5" || p.requests[0].ID != "gpt-5" {
 		t.Errorf("provider got %+v, want team-gpt-5 and gpt-5 (%v)", p.requests, out.err)
 	}

@@ -71,7 +71,7 @@ func TestRefusalSeparatesSpentFromReserved(t *testing.T) {
 func TestZeroBudgetBlocksFreeModels(t *testing.T) {
 	t.Parallel()
 	p := newFake("local", respond(10, 5))
-	r := newFixture(t, []providers.Provider{p}, catalog.Supplier{Local: true, Models: []catalog.Supply{{ID: "plain"}}})
+	r := newFixture(t, []providers.Provider{p}, catalog.Supplier{Local: true, Models: []catalog.ListedModel{{ID: "plain"}}})
 	body, zero := `{"model":"plain","messages":[]}`, credits.Micro(0)
 	if out := r.runStep(body, 0, 0); out.code != string(fault.BudgetExceeded) || spend.Passing(out.err) {
 		t.Errorf("run: %v", out.err)

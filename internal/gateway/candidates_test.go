@@ -78,7 +78,7 @@ func TestAutoChoosesGeneralPurposeModels(t *testing.T) {
 	if got, err := table.routedModels(`{"model":"o1-pro"}`); err != nil || len(got) != 1 {
 		t.Errorf("o1-pro by name: %v, %v", got, err)
 	}
-	own := newFixture(t, []providers.Provider{newFake("mine", respond(1, 1))}, catalog.Supplier{Table: "openai", Models: []catalog.Supply{{ID: "o1-pro"}}})
+	own := newFixture(t, []providers.Provider{newFake("mine", respond(1, 1))}, catalog.Supplier{Table: "openai", Models: []catalog.ListedModel{{ID: "o1-pro"}}})
 	if got, err := own.routedModels(`{"model":"auto"}`); err != nil || !slices.Equal(got, []string{"mine/o1-pro"}) {
 		t.Errorf("listed by the operator: %v, %v", got, err)
 	}
@@ -94,9 +94,9 @@ func TestAutoChoosesGeneralPurposeModels(t *testing.T) {
 
 func TestAutoPrefersLaterVersionAtSamePrice(t *testing.T) {
 	t.Parallel()
-	var supplies []catalog.Supply
+	var supplies []catalog.ListedModel
 	for _, id := range []string{"m-2", "m-3-preview", "m-3", "m-1"} {
-		supplies = append(supplies, catalog.Supply{ID: id, Kind: catalog.Chat, Price: dollars(1, 1)})
+		supplies = append(supplies, catalog.ListedModel{ID: id, Kind: catalog.Chat, Price: dollars(1, 1)})
 	}
 	r := newFixture(t, []providers.Provider{newFake("acme", respond(1, 1))}, catalog.Supplier{Models: supplies})
 	if got, err := r.routedModels(`{"model":"auto:strongest"}`); err != nil || !slices.Equal(got, []string{"acme/m-3", "acme/m-2", "acme/m-1"}) {
@@ -118,7 +118,7 @@ func TestAutoNeverFallsBackToSnapshotOfSameModel(t *testing.T) {
 			}
 		}
 	}
-	own := newFixture(t, []providers.Provider{newFake("mine", respond(1, 1))}, catalog.Supplier{Table: "openai", Models: []catalog.Supply{{ID: "gpt-4o"}, {ID: "gpt-4o-2024-11-20"}}})
+	own := newFixture(t, []providers.Provider{newFake("mine", respond(1, 1))}, catalog.Supplier{Table: "openai", Models: []catalog.ListedModel{{ID: "gpt-4o"}, {ID: "gpt-4o-2024-11-20"}}})
 	if got := own.candidates[candidateKey{accounts.Live, catalog.Chat}]; len(got) != 2 {
 		t.Errorf("got %d candidates of 2 that the operator lists", len(got))
 	}
@@ -134,7 +134,7 @@ func TestAutoChoosesSameModelForTestAndLiveKeys(t *testing.T) {
 		return list[0].offer.ID
 	}
 	live := newFixture(t, []providers.Provider{newFake("claude", respond(1, 1))}, catalog.Supplier{Table: "anthropic"})
-	unknown := newFixture(t, []providers.Provider{newFake("local", respond(1, 1))}, catalog.Supplier{Models: []catalog.Supply{{ID: "of-no-table", Price: dollars(1, 1)}}})
+	unknown := newFixture(t, []providers.Provider{newFake("local", respond(1, 1))}, catalog.Supplier{Models: []catalog.ListedModel{{ID: "of-no-table", Price: dollars(1, 1)}}})
 	for _, name := range []string{Auto, AutoCheapest, AutoStrongest, AutoFastest} {
 		if liveModel, testModel := chosen(live, accounts.Live, name), chosen(live, accounts.Test, name); liveModel != testModel {
 			t.Errorf("%s is %s for live keys and %s for test keys", name, liveModel, testModel)
@@ -153,7 +153,7 @@ func TestUnsupportedRequestFallsBackToNextModel(t *testing.T) {
 		return nil, fault.Invalid("logprobs", "logprobs are not supported.")
 	})
 	r := newFixture(t, []providers.Provider{cannot, newFake("two", respond(10, 5))},
-		catalog.Supplier{Models: []catalog.Supply{{ID: "a", Price: dollars(1, 1)}}}, catalog.Supplier{Models: []catalog.Supply{{ID: "b", Price: dollars(1, 1)}}})
+		catalog.Supplier{Models: []catalog.ListedModel{{ID: "a", Price: dollars(1, 1)}}}, catalog.Supplier{Models: []catalog.ListedModel{{ID: "b", Price: dollars(1, 1)}}})
 	out := r.chat(`{"model":"a","models":["b"],"messages":[]}`)
 	if out.err != nil || out.ModelRan != "b" || !strings.Contains(out.Attempts, `"unsupported"`) {
 		t.Errorf("%s by %q after %s (%v)", out.code, out.ModelRan, out.Attempts, out.err)
@@ -166,10 +166,10 @@ func TestUnsupportedRequestFallsBackToNextModel(t *testing.T) {
 func TestTooLongRequestFallsBackToAnotherModel(t *testing.T) {
 	t.Parallel()
 	long := providers.Failure{Kind: providers.KindInvalid, Status: 400, Err: errors.New("prompt is too long: 250000 tokens > 200000 maximum")}
-	small := catalog.Supplier{Models: []catalog.Supply{{ID: "a", Price: dollars(1, 1)}}}
+	small := catalog.Supplier{Models: []catalog.ListedModel{{ID: "a", Price: dollars(1, 1)}}}
 	one, two := newFake("one", fail(long)), newFake("two", fail(long))
 	r := newFixture(t, []providers.Provider{one, two, newFake("three", respond(10, 5))}, small, small,
-		catalog.Supplier{Models: []catalog.Supply{{ID: "b", Price: dollars(1, 1)}}})
+		catalog.Supplier{Models: []catalog.ListedModel{{ID: "b", Price: dollars(1, 1)}}})
 	out := r.chat(`{"model":"a","models":["b"],"messages":[]}`)
 	if out.err != nil || out.ModelRan != "b" || one.calls()+two.calls() != 1 || !strings.Contains(out.Attempts, `"too_long"`) {
 		t.Errorf("%s by %q after %s (%v)", out.code, out.ModelRan, out.Attempts, out.err)
@@ -181,7 +181,7 @@ func TestTooLongRequestFallsBackToAnotherModel(t *testing.T) {
 
 func TestOperatorCapabilitiesAreUsedForRouting(t *testing.T) {
 	t.Parallel()
-	r := newFixture(t, []providers.Provider{newFake("acme", respond(1, 1))}, catalog.Supplier{Models: []catalog.Supply{
+	r := newFixture(t, []providers.Provider{newFake("acme", respond(1, 1))}, catalog.Supplier{Models: []catalog.ListedModel{
 		{ID: "blind", Price: dollars(1, 1), Capabilities: []string{"tools"}}, {ID: "seeing", Price: dollars(1, 1), Capabilities: []string{"vision"}}}})
 	got, err := r.routedModels(`{"model":"blind","models":["seeing"],"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"https://x/y.png"}}]}]}`)
 	if err != nil || !slices.Equal(got, []string{"acme/seeing"}) {

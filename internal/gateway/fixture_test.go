@@ -79,7 +79,7 @@ func (r *fixture) withProviders(t testing.TB, list []providers.Provider, supplie
 	var upstreams []Upstream
 	names := ""
 	for i, p := range list {
-		s := catalog.Supplier{Models: []catalog.Supply{
+		s := catalog.Supplier{Models: []catalog.ListedModel{
 			{ID: "small", Price: dollars(1, 2), MaxOutputTokens: 1000}, {ID: "large", Price: dollars(10, 20), MaxOutputTokens: 1000}}}
 		if i < len(suppliers) {
 			s = suppliers[i]

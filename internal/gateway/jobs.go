@@ -42,7 +42,7 @@ func unitsOf(u providers.Usage) catalog.Units {
 // maxUnitCost returns what units can cost at a target, at its highest rates.
 func (t target) maxUnitCost(u catalog.Units) credits.Micro {
 	m := t.offer.Model
-	m.Price.Input = m.Price.Dearest()
+	m.Price.Input = m.Price.HighestInput()
 	return m.Cost(u)
 }
 
@@ -94,7 +94,7 @@ func (g *Gateway) jobTargets(env accounts.Environment, models []string, kind cat
 	}
 	if kind == catalog.Video {
 		targets, err := g.route(env, []string{defaultVideoModel}, kind, &request{models: []string{defaultVideoModel}})
-		if err == nil && !targets[0].offer.Any { // a provider that accepts any name may not have it
+		if err == nil && !targets[0].offer.AnyName { // a provider that accepts any name may not have it
 			return targets, nil
 		}
 	}

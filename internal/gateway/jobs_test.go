@@ -50,7 +50,7 @@ func (p *imageProvider) FetchVideo(context.Context, string, string) (*providers.
 func (p *imageProvider) DropVideo(context.Context, string) error { return nil }
 
 func imageSupplier(dollars int64) catalog.Supplier {
-	return catalog.Supplier{Models: []catalog.Supply{
+	return catalog.Supplier{Models: []catalog.ListedModel{
 		{ID: "pic", Kind: catalog.Image, Price: &catalog.ListPrice{PerImage: big.NewRat(dollars, 1000)}},
 		{ID: "film", Kind: catalog.Video, Price: &catalog.ListPrice{PerSecond: big.NewRat(dollars, 1000)}},
 	}}
@@ -102,7 +102,7 @@ func TestJobFallsBackUnlessRequestIsRejected(t *testing.T) {
 		"fault":     {fault.Invalid("size", "no"), 0, false},
 	} {
 		one, two := &imageProvider{name: "a", fail: c.first}, &imageProvider{name: "b"}
-		r := newFixture(t, []providers.Provider{one, two}, imageSupplier(1), catalog.Supplier{Models: []catalog.Supply{
+		r := newFixture(t, []providers.Provider{one, two}, imageSupplier(1), catalog.Supplier{Models: []catalog.ListedModel{
 			{ID: "other", Kind: catalog.Image, Price: &catalog.ListPrice{PerImage: big.NewRat(2, 1000)}}}})
 		answer, by, err := r.GenerateImages(t.Context(), accounts.Live, []string{"pic", "other"}, providers.ImageRequest{})
 		if one.requests != 1 || two.requests != c.second || (err == nil) != c.answer {

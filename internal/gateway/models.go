@@ -27,7 +27,7 @@ func (g *Gateway) Models(p *access.Principal) []*catalog.Model {
 func (g *Gateway) model(env accounts.Environment, id string) *catalog.Model {
 	for _, kind := range callableKinds {
 		for _, t := range g.targetsFor(env, id, kind) {
-			if t.offer.Priced && !t.offer.Any {
+			if t.offer.Priced && !t.offer.AnyName {
 				return &t.offer.Model
 			}
 		}

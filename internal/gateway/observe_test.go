@@ -131,7 +131,7 @@ func TestSpeechOutcomeIsObserved(t *testing.T) {
 	} {
 		price := catalog.ListPrice{PerCharacter: big.NewRat(1, 1000)}
 		r := newFixture(t, []providers.Provider{speechProvider{newFake("speech", respond(1, 1)), tt.body}},
-			catalog.Supplier{Models: []catalog.Supply{{ID: "talk", Kind: catalog.Speech, Price: &price}}})
+			catalog.Supplier{Models: []catalog.ListedModel{{ID: "talk", Kind: catalog.Speech, Price: &price}}})
 		c := r.newCall()
 		c.Body = []byte(`{"model":"talk","voice":"alloy","input":"Hello","response_format":"wav"}`)
 		response, err := r.Speech(t.Context(), c)

@@ -45,7 +45,7 @@ func (g *Gateway) maxOutputFor(t target, r *request) int64 {
 // maxTokenCost returns what tokens can cost at a target.
 func maxTokenCost(t target, input, output int64) credits.Micro {
 	p := t.offer.Price
-	p.Input = p.Dearest()
+	p.Input = p.HighestInput()
 	return p.Cost(catalog.Tokens{Input: input, Output: output})
 }
 

@@ -83,7 +83,7 @@ func TestReservationCoversMostExpensiveTarget(t *testing.T) {
 func TestDefaultOutputLimitLeavesRoomForInput(t *testing.T) {
 	t.Parallel()
 	p := newFake("one", respond(10, 5))
-	r := newFixture(t, []providers.Provider{p}, catalog.Supplier{Models: []catalog.Supply{{ID: "small", Price: dollars(1, 2), ContextWindow: 8192, MaxOutputTokens: 8192}}})
+	r := newFixture(t, []providers.Provider{p}, catalog.Supplier{Models: []catalog.ListedModel{{ID: "small", Price: dollars(1, 2), ContextWindow: 8192, MaxOutputTokens: 8192}}})
 	body := `{"model":"small","messages":[{"role":"user","content":"` + strings.Repeat("word ", 4000) + `"}]}`
 	if out := r.chat(body); out.err != nil || p.requests[0].MaxOutput != 8192-estimateTokens(int64(len(body))+frameTokens) {
 		t.Errorf("sent max_tokens %d: %v", p.requests[0].MaxOutput, out.err)
@@ -112,7 +112,7 @@ func TestHugeOutputLimitDoesNotOverflow(t *testing.T) {
 func TestOutputLimitIsClampedToModel(t *testing.T) {
 	t.Parallel()
 	p := newFake("one", respond(10, 5))
-	r := newFixture(t, []providers.Provider{p}, catalog.Supplier{Models: []catalog.Supply{{ID: "any", Price: dollars(1, 2)}, {ID: "window", Price: dollars(1, 2), ContextWindow: 8192}}})
+	r := newFixture(t, []providers.Provider{p}, catalog.Supplier{Models: []catalog.ListedModel{{ID: "any", Price: dollars(1, 2)}, {ID: "window", Price: dollars(1, 2), ContextWindow: 8192}}})
 	r.budget, r.Gateway.rates.Live = nil, limits.Limits{InFlight: 1}
 	for i, tt := range []struct {
 		model string
@@ -193,7 +193,7 @@ func TestFailedCallsReturnRateLimitTokens(t *testing.T) {
 func TestFreeModelWithUnknownWindowGetsNoDefaultLimit(t *testing.T) {
 	t.Parallel()
 	p := newFake("local", respond(10, 5))
-	r := newFixture(t, []providers.Provider{p}, catalog.Supplier{Local: true, Models: []catalog.Supply{{ID: "plain"}, {ID: "known", ContextWindow: 4096}, {ID: "paid", Price: dollars(1, 1)}}})
+	r := newFixture(t, []providers.Provider{p}, catalog.Supplier{Local: true, Models: []catalog.ListedModel{{ID: "plain"}, {ID: "known", ContextWindow: 4096}, {ID: "paid", Price: dollars(1, 1)}}})
 	for i, tt := range []struct {
 		body string
 		sent int64

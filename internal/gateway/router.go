@@ -158,12 +158,12 @@ func (g *Gateway) targetsFor(env accounts.Environment, name string, kind catalog
 		if o == nil {
 			continue
 		}
-		known = known || !o.Any
+		known = known || !o.AnyName
 		if o.Kind != kind && o.Kind != "" || !supportsKind(u.Provider, kind) {
 			continue
 		}
 		t := target{u.Provider, o, u.Weight, g.health.get(modelKey{u.Provider.Name(), name}, g.now)}
-		if o.Any {
+		if o.AnyName {
 			unlisted = append(unlisted, t)
 		} else {
 			list = append(list, t)
@@ -234,7 +234,7 @@ type candidateKey struct {
 func (g *Gateway) selectCandidates(env accounts.Environment, kind catalog.Kind, ids []string) (all []target) {
 	for _, id := range ids {
 		for _, t := range g.targetsFor(env, id, kind) {
-			if t.offer.Priced && t.offer.Kind == kind && t.offer.Deprecated.IsZero() && (t.offer.Listed || !t.offer.Special()) {
+			if t.offer.Priced && t.offer.Kind == kind && t.offer.Deprecated.IsZero() && (t.offer.Listed || !t.offer.SpecialPurpose()) {
 				all = append(all, t)
 			}
 		}
@@ -247,8 +247,8 @@ func (g *Gateway) selectCandidates(env accounts.Environment, kind catalog.Kind, 
 		_, snapshot := catalog.SnapshotOf(t.offer.ID, func(id string) bool { return known[modelKey{t.provider.Name(), id}] })
 		return snapshot && !t.offer.Listed
 	})
-	if slices.ContainsFunc(all, func(t target) bool { return !t.offer.Old }) {
-		all = slices.DeleteFunc(all, func(t target) bool { return t.offer.Old && !t.offer.Listed })
+	if slices.ContainsFunc(all, func(t target) bool { return !t.offer.Outdated }) {
+		all = slices.DeleteFunc(all, func(t target) bool { return t.offer.Outdated && !t.offer.Listed })
 	}
 	slices.SortStableFunc(all, byPriceThenVersion)
 	return all
@@ -303,7 +303,7 @@ func (g *Gateway) auto(env accounts.Environment, name string, kind catalog.Kind,
 }
 
 // price returns the cost of a typical request, the only measure of strength that all providers give.
-func (t target) price() int64 { return int64(t.offer.Typical()) }
+func (t target) price() int64 { return int64(t.offer.TypicalCost()) }
 
 // reasoning is 1 for a model with reasoning. Without it, the most expensive models are old ones.
 func (t target) reasoning() int {

@@ -31,7 +31,7 @@ func (r *fixture) routedModels(body string) ([]string, error) {
 // odd name, and one without a price.
 func tieredSupplier() catalog.Supplier {
 	none := []string{}
-	return catalog.Supplier{Table: "openai", Models: []catalog.Supply{
+	return catalog.Supplier{Table: "openai", Models: []catalog.ListedModel{
 		{ID: "cheap", Upstream: "gpt-4o-mini", Price: dollars(1, 1), ContextWindow: 1000, MaxOutputTokens: 100, Capabilities: none},
 		{ID: "middle", Upstream: "gpt-4o", Price: dollars(2, 2), Capabilities: []string{"vision", "tools", "json_schema"}, ContextWindow: 100_000},
 		{ID: "dear", Upstream: "gpt-4o", Price: dollars(9, 9), Capabilities: []string{"vision", "tools", "json_schema", "audio_input"}, ContextWindow: 100_000, MaxOutputTokens: 50_000},

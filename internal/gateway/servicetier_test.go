@@ -12,7 +12,7 @@ import (
 func TestPriorityTierIsRejectedForPricedModels(t *testing.T) {
 	t.Parallel()
 	base := newFixture(t, nil)
-	local := catalog.Supplier{Local: true, Models: []catalog.Supply{{ID: "small"}}}
+	local := catalog.Supplier{Local: true, Models: []catalog.ListedModel{{ID: "small"}}}
 	for name, tt := range map[string]struct {
 		tier      string
 		env       accounts.Environment

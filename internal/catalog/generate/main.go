@@ -1,9 +1,9 @@
-// Command generate makes the embedded table of models from a file of facts:
+// Command generate creates the embedded model table from a file of model prices:
 //
 //	MODEL_PRICES=model-prices.json go generate ./internal/catalog
 //
-// It keeps what the catalogue uses, in a fixed order and a line to a model, so
-// that the next version's changes can be read as a diff.
+// It keeps what the catalog uses, sorted and with one model per line, so that changes are readable
+// as a diff.
 package main
 
 import (
@@ -32,17 +32,17 @@ func main() {
 
 func run(from, to string) error {
 	if from == "" {
-		return errors.New("expected the file of model prices as the argument; with go generate, set MODEL_PRICES to its full name")
+		return errors.New("missing argument: the file of model prices; with go generate, set MODEL_PRICES to its absolute path")
 	}
 	source, err := os.ReadFile(from)
 	if err != nil {
 		return err
 	}
-	made, err := convert(source)
+	converted, err := convert(source)
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(to, made, 0o644)
+	return os.WriteFile(to, converted, 0o644)
 }
 
 func convert(source []byte) ([]byte, error) {
@@ -58,21 +58,21 @@ func convert(source []byte) ([]byte, error) {
 	})
 	for i := range t.Models {
 		row := &t.Models[i]
-		tidy(row)
+		normalize(row)
 		if err := check(*row); err != nil {
 			return nil, fmt.Errorf("%s at %s: %w", row.ID, row.Provider, err)
 		}
 		if i > 0 && t.Models[i-1].Provider == row.Provider && t.Models[i-1].ID == row.ID {
-			return nil, fmt.Errorf("%s at %s is there twice", row.ID, row.Provider)
+			return nil, fmt.Errorf("duplicate model %s at %s", row.ID, row.Provider)
 		}
 	}
-	passOn(t.Models)
-	return write(t)
+	inheritDeprecation(t.Models)
+	return encode(t)
 }
 
-// tidy takes out a price of zero for writing the cache when input has a price:
-// it means that writing costs nothing on top, not that the tokens are free.
-func tidy(row *table.Row) {
+// normalize removes a zero price of cache writes if input has a price: it means that writing costs
+// nothing in addition, not that the tokens are free.
+func normalize(row *table.Row) {
 	if row.USD.CacheWrite == "0" && row.USD.Input != "0" {
 		row.USD.CacheWrite = ""
 	}
@@ -104,7 +104,7 @@ func check(row table.Row) error {
 		}
 	}
 	if row.ContextWindow < 0 || row.MaxOutputTokens < 0 {
-		return errors.New("a number of tokens is negative")
+		return errors.New("negative number of tokens")
 	}
 	if row.DeprecatedOn != "" {
 		if _, err := time.Parse(time.DateOnly, row.DeprecatedOn); err != nil {
@@ -114,8 +114,8 @@ func check(row table.Row) error {
 	return nil
 }
 
-// write puts a model on a line.
-func write(t table.Table) ([]byte, error) {
+// encode writes one model per line.
+func encode(t table.Table) ([]byte, error) {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "{\"as_of\":%q,\"models\":[\n", t.AsOf)
 	for i, row := range t.Models {

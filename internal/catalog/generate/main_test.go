@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestTableIsTidyAndInOrder(t *testing.T) {
+func TestTableIsNormalizedAndSorted(t *testing.T) {
 	t.Parallel()
 	got, err := convert([]byte(`{"as_of":"2026-01-02","unit":"USD","models":[
 		{"provider":"b","id":"y","kind":"chat","note":"dropped","usd":{"input_per_million":"1","cache_write_per_million":"0"},"capabilities":["vision","tools"]},
@@ -25,9 +25,7 @@ func TestTableIsTidyAndInOrder(t *testing.T) {
 	}
 }
 
-// TestAliasGoesWithWhatItNames: the facts have the day on which a snapshot is
-// withdrawn, and often none for the names that lead to it.
-func TestAliasGoesWithWhatItNames(t *testing.T) {
+func TestAliasInheritsDeprecation(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		rows []string // id, or id@day
@@ -41,8 +39,8 @@ func TestAliasGoesWithWhatItNames(t *testing.T) {
 		"the latest":             {[]string{"x-latest", "x@2026-05-15"}, "2026-05-15"},
 		"the latest's snapshots": {[]string{"x-latest", "x", "x-0709@2026-05-15"}, "2026-05-15"},
 		"the latest of another":  {[]string{"x-latest", "x-mini@2026-05-15"}, ""},
-		"the words turned":       {[]string{"claude-4-opus-20250514", "claude-opus-4-20250514@2026-05-14"}, "2026-05-14"},
-		"and turned alone":       {[]string{"claude-4-opus-20250514", "claude-sonnet-4-20250514@2026-05-14"}, ""},
+		"the words swappedName":  {[]string{"claude-4-opus-20250514", "claude-opus-4-20250514@2026-05-14"}, "2026-05-14"},
+		"and swappedName alone":  {[]string{"claude-4-opus-20250514", "claude-sonnet-4-20250514@2026-05-14"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -68,11 +66,11 @@ func TestAliasGoesWithWhatItNames(t *testing.T) {
 	}
 }
 
-func TestBadFactsAreRefused(t *testing.T) {
+func TestInvalidRowsAreRejected(t *testing.T) {
 	t.Parallel()
 	const good = `{"provider":"a","id":"x","kind":"chat","usd":{}}`
 	for name, tt := range map[string]struct{ models, want string }{
-		"twice":         {good + "," + good, "x at a is there twice"},
+		"twice":         {good + "," + good, "duplicate model x at a"},
 		"no id":         {`{"provider":"a","kind":"chat"}`, "provider or id is missing"},
 		"kind":          {`{"provider":"a","id":"x","kind":"smell"}`, `kind "smell"`},
 		"capability":    {`{"provider":"a","id":"x","kind":"chat","capabilities":["flight"]}`, `capability "flight"`},

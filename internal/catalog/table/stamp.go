@@ -2,14 +2,12 @@ package table
 
 import "time"
 
-// stamps are the dates with which providers name the snapshots of a model:
+// stamps are the date formats in names of snapshots:
 // -2024-08-06, -20240806, -0613 (June 13th), -2407 (July 2024), -09-2025, -06-17.
 var stamps = []string{"2006-01-02", "20060102", "0102", "0601", "01-2006", "01-02"}
 
-// IsStamp reports whether the end of a name says which snapshot of a model is
-// meant: a date, or a number such as 001. A shorter number is a version:
-// claude-sonnet-5-1 would be another model than claude-sonnet-5, at another
-// price.
+// IsStamp reports whether a suffix identifies a snapshot: a date, or a number such as 001. A
+// shorter number is a version: claude-sonnet-5-1 is another model than claude-sonnet-5.
 func IsStamp(suffix string) bool {
 	if len(suffix) == 3 {
 		return suffix[0] == '0' && isDigit(suffix[1]) && isDigit(suffix[2])
@@ -25,8 +23,8 @@ func IsStamp(suffix string) bool {
 	return false
 }
 
-// Day is the day that a stamp names, or the zero time if it leaves the year
-// open: 1106 is November 6th, as there were no such models in 2011.
+// Day returns the day of a stamp, or the zero time if it has no year: 1106 is November 6th,
+// because there were no such models in 2011.
 func Day(stamp string) time.Time {
 	for _, layout := range stamps {
 		if day, err := time.Parse(layout, stamp); err == nil && day.Year() >= 2020 {

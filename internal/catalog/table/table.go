@@ -1,14 +1,13 @@
-// Package table is the form of the table of models: what the generator writes
-// and the catalogue reads. A row is a model at one provider.
+// Package table is the format of the model table, which the generator writes and the catalog reads.
 package table
 
-// Table is the whole of it.
+// Table is the model table.
 type Table struct {
 	AsOf   string `json:"as_of"` // such as 2026-08-08
 	Models []Row  `json:"models"`
 }
 
-// Row is one model. What is empty or zero is not known.
+// Row is a model at one provider. Empty and zero values are unknown.
 type Row struct {
 	Provider        string   `json:"provider"`
 	ID              string   `json:"id"`
@@ -20,7 +19,7 @@ type Row struct {
 	DeprecatedOn    string   `json:"deprecated_on,omitempty"`
 }
 
-// USD is a list price in dollars: plain decimal numbers, "" for none.
+// USD is a list price in dollars as plain decimals; "" if unknown.
 type USD struct {
 	Input        string `json:"input_per_million,omitempty"`
 	Output       string `json:"output_per_million,omitempty"`

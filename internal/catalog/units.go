@@ -2,24 +2,22 @@ package catalog
 
 import "turnpike/internal/credits"
 
-// Units are what media are charged by, beside tokens.
+// Units are tokens and the units of media.
 type Units struct {
 	Tokens
 	Images       int64
-	Characters   int64 // read aloud
-	Milliseconds int64 // of sound or video
+	Characters   int64 // of speech
+	Milliseconds int64 // of audio or video
 }
 
-// soundTokens is how many tokens a second of speech is where it is sold by
-// them, which no provider counts in its answer.
-const soundTokens = 25
+// speechTokensPerSecond applies where speech is priced by token: providers don't report them.
+const speechTokensPerSecond = 25
 
-// Cost is the price of a call, by what its kind of model is charged for,
-// rounded up once. Where pictures have a price their tokens have none; what
-// was read to make them is charged on top.
+// Cost returns the price of units by the kind of model, rounded up once. If images have a price,
+// their output tokens are free and their input tokens are charged in addition.
 func (m *Model) Cost(u Units) credits.Micro {
-	p, u := m.Price, u.plausible()
-	var sum product
+	p, u := m.Price, u.clamped()
+	var sum tokenCost
 	switch {
 	case m.Kind == Image && p.PerImage > 0:
 		sum.add(u.Images*perMillion, p.PerImage)
@@ -33,26 +31,26 @@ func (m *Model) Cost(u Units) credits.Micro {
 		sum.add(u.Milliseconds*(perMillion/1000), p.PerSecond)
 	case m.Kind == Speech:
 		sum.add(u.Input, p.Input)
-		sum.add(max(u.Output, u.Milliseconds*soundTokens/1000), p.Output)
+		sum.add(max(u.Output, u.Milliseconds*speechTokensPerSecond/1000), p.Output)
 	default:
 		return p.Cost(u.Tokens)
 	}
 	return sum.perMillion()
 }
 
-// mostUnits keeps counts of media within what can be multiplied.
-const mostUnits = 1 << 40
+// maxUnits keeps counts small enough to be multiplied.
+const maxUnits = 1 << 40
 
-func (u Units) plausible() Units {
-	u.Tokens = u.Tokens.plausible()
+func (u Units) clamped() Units {
+	u.Tokens = u.Tokens.clamped()
 	for _, n := range []*int64{&u.Images, &u.Characters, &u.Milliseconds} {
-		*n = min(max(*n, 0), mostUnits)
+		*n = min(max(*n, 0), maxUnits)
 	}
 	return u
 }
 
-// Typical is what an ordinary request costs, to compare models of a kind.
-func (m *Model) Typical() credits.Micro {
+// TypicalCost returns the cost of a typical request, to compare models of a kind.
+func (m *Model) TypicalCost() credits.Micro {
 	switch m.Kind {
 	case Image:
 		return m.Cost(Units{Tokens: Tokens{Input: 50, Output: 1_000}, Images: 1})

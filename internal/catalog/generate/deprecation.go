@@ -7,22 +7,21 @@ import (
 	"turnpike/internal/catalog/table"
 )
 
-// turned is how some write a snapshot of Anthropic's: claude-4-opus-20250514 is
+// swappedName is another spelling of Anthropic's snapshots: claude-4-opus-20250514 is
 // claude-opus-4-20250514.
-var turned = regexp.MustCompile(`^claude-(\d+)-([a-z]+)-(\d{8})$`)
+var swappedName = regexp.MustCompile(`^claude-(\d+)-([a-z]+)-(\d{8})$`)
 
-// passOn gives the day on which a model is withdrawn to the names that lead to
-// it: the facts have it for the snapshots, and often not for their aliases. One
-// with several snapshots is there for as long as the last of them.
-func passOn(rows []table.Row) {
+// inheritDeprecation copies deprecation dates from snapshots to their aliases, which often lack
+// them. A model with several snapshots gets the last date.
+func inheritDeprecation(rows []table.Row) {
 	days := map[[2]string]string{}
 	for _, row := range rows {
 		days[[2]string{row.Provider, row.ID}] = row.DeprecatedOn
 	}
 	day := func(row *table.Row, id string) string { return days[[2]string{row.Provider, id}] }
 	for _, find := range []func(row *table.Row) string{
-		func(row *table.Row) string { return day(row, turned.ReplaceAllString(row.ID, "claude-$2-$1-$3")) },
-		func(row *table.Row) string { return lastOf(snapshots(rows, row)) },
+		func(row *table.Row) string { return day(row, swappedName.ReplaceAllString(row.ID, "claude-$2-$1-$3")) },
+		func(row *table.Row) string { return lastDeprecation(snapshots(rows, row)) },
 		func(row *table.Row) string { return day(row, strings.TrimSuffix(row.ID, "-latest")) },
 	} {
 		for i := range rows {
@@ -43,9 +42,8 @@ func snapshots(rows []table.Row, of *table.Row) (list []table.Row) {
 	return list
 }
 
-// lastOf is the day on which the last of them is withdrawn, or empty if one is
-// there to stay.
-func lastOf(rows []table.Row) (last string) {
+// lastDeprecation returns the last deprecation date, or "" if one of the rows has none.
+func lastDeprecation(rows []table.Row) (last string) {
 	for _, row := range rows {
 		if row.DeprecatedOn == "" {
 			return ""

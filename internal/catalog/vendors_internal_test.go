@@ -2,9 +2,8 @@ package catalog
 
 import "testing"
 
-// The built-in table has no model of a vendor that a host has under the same
-// name, so this one is made up.
-func TestTheVendorComesBeforeHosts(t *testing.T) {
+// The embedded table has no such case.
+func TestLookupPrefersVendorToHosts(t *testing.T) {
 	t.Parallel()
 	c, err := load([]byte(`{"as_of":"2026-01-02","models":[
 		{"provider":"groq","id":"m","kind":"chat","usd":{"input_per_million":"1","output_per_million":"1"}},
@@ -15,7 +14,7 @@ func TestTheVendorComesBeforeHosts(t *testing.T) {
 	}
 	for id, want := range map[string]string{"m": "zai", "m-2026-01-02": "zai"} {
 		if m := c.Lookup(id); m == nil || m.Provider != want {
-			t.Errorf("%s: got %+v, expected %s", id, m, want)
+			t.Errorf("%s: got %+v, want %s", id, m, want)
 		}
 	}
 	if got := c.Distinct(Chat); len(got) != 1 || got[0].Provider != "zai" {

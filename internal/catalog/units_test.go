@@ -8,7 +8,7 @@ import (
 	"turnpike/internal/credits"
 )
 
-func TestMediaAreChargedByTheirUnits(t *testing.T) {
+func TestMediaIsChargedByItsUnits(t *testing.T) {
 	t.Parallel()
 	const c = credits.Credit
 	image := catalog.Model{Kind: catalog.Image, Price: catalog.Price{PerImage: 40 * c, Input: 1000 * c, CachedInput: 100 * c, Output: 1000 * c}}
@@ -22,10 +22,10 @@ func TestMediaAreChargedByTheirUnits(t *testing.T) {
 		used  catalog.Units
 		want  credits.Micro
 	}{
-		"pictures":                        {image, catalog.Units{Images: 3, Tokens: catalog.Tokens{Output: 4000}}, 120 * c}, // their tokens have no price beside theirs
-		"pictures, and what was read":     {image, catalog.Units{Images: 1, Tokens: catalog.Tokens{Input: 1000}}, 41 * c},
-		"pictures, and what was cached":   {image, catalog.Units{Images: 1, Tokens: catalog.Tokens{Input: 1000, CachedInput: 1000}}, 40*c + c/10},
-		"pictures by tokens":              {counted, catalog.Units{Images: 3, Tokens: catalog.Tokens{Input: 100_000, Output: 50_000}}, c + 2*c},
+		"images":                          {image, catalog.Units{Images: 3, Tokens: catalog.Tokens{Output: 4000}}, 120 * c}, // their tokens have no price beside theirs
+		"images, and what was read":       {image, catalog.Units{Images: 1, Tokens: catalog.Tokens{Input: 1000}}, 41 * c},
+		"images, and what was cached":     {image, catalog.Units{Images: 1, Tokens: catalog.Tokens{Input: 1000, CachedInput: 1000}}, 40*c + c/10},
+		"images by tokens":                {counted, catalog.Units{Images: 3, Tokens: catalog.Tokens{Input: 100_000, Output: 50_000}}, c + 2*c},
 		"half a second":                   {video, catalog.Units{Milliseconds: 500}, 50 * c},
 		"a millisecond":                   {video, catalog.Units{Milliseconds: 1}, c / 10},
 		"a video has no tokens":           {video, catalog.Units{Milliseconds: 8000, Tokens: catalog.Tokens{Input: 1 << 30}, Images: 5}, 800 * c},
@@ -37,7 +37,7 @@ func TestMediaAreChargedByTheirUnits(t *testing.T) {
 		"less than nothing":               {image, catalog.Units{Images: -5, Tokens: catalog.Tokens{Input: -5}}, 0},
 	} {
 		if got := tt.model.Cost(tt.used); got != tt.want {
-			t.Errorf("%s: %+v costs %d, expected %d", name, tt.used, got, tt.want)
+			t.Errorf("%s: %+v costs %d, want %d", name, tt.used, got, tt.want)
 		}
 	}
 	// Nonsense of a provider's is dear, and never negative.

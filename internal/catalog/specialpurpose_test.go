@@ -22,8 +22,8 @@ func TestModelsForCodeAreCalledByTheirNames(t *testing.T) {
 			t.Errorf("the table does not have %s", id)
 			continue
 		}
-		if m.Special() != special {
-			t.Errorf("%s: %t", id, m.Special())
+		if m.SpecialPurpose() != special {
+			t.Errorf("%s: %t", id, m.SpecialPurpose())
 		}
 	}
 }

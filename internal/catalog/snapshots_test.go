@@ -18,7 +18,7 @@ func TestOldModelsAreKnownByTheirSnapshots(t *testing.T) {
 		"o3": false, "gpt-5.6": false, "claude-opus-4-5": false, "claude-opus-4-5-20251101": false, "mistral-large-2512": false,
 		"tts-1": false, "grok-4-0709": false, // of a day without a year
 	} {
-		if m := c.Lookup(id); m == nil || m.Old != old {
+		if m := c.Lookup(id); m == nil || m.Outdated != old {
 			t.Errorf("%s: %+v", id, m)
 		}
 	}
