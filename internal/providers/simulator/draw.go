@@ -4,19 +4,19 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	pictures "image"
+	"image"
 	"image/color"
 	_ "image/gif" // for Decode
 )
 
 // gradient draws rows from one color to another. The seed has both.
-func gradient(seed [32]byte, width, height int) *pictures.Paletted {
+func gradient(seed [32]byte, width, height int) *image.Paletted {
 	palette := make(color.Palette, 256)
 	for i := range palette {
 		channel := func(c int) uint8 { return uint8((int(seed[c])*(255-i) + int(seed[c+3])*i) / 255) }
 		palette[i] = color.NRGBA{channel(0), channel(1), channel(2), 255}
 	}
-	m := pictures.NewPaletted(pictures.Rect(0, 0, width, height), palette)
+	m := image.NewPaletted(image.Rect(0, 0, width, height), palette)
 	for y := range height {
 		row := m.Pix[y*m.Stride : y*m.Stride+width]
 		row[0] = uint8(y * 256 / height)
@@ -29,10 +29,10 @@ func gradient(seed [32]byte, width, height int) *pictures.Paletted {
 
 // edit scales the source to the size of the gradient and mixes both where the
 // mask is transparent. Without a mask, it changes the lower half.
-func edit(source, mask pictures.Image, over *pictures.Paletted) *pictures.NRGBA {
+func edit(source, mask image.Image, over *image.Paletted) *image.NRGBA {
 	size := over.Bounds().Size()
-	out := pictures.NewNRGBA(over.Bounds())
-	scaled := func(m pictures.Image, x, y int) color.NRGBA {
+	out := image.NewNRGBA(over.Bounds())
+	scaled := func(m image.Image, x, y int) color.NRGBA {
 		b := m.Bounds()
 		return color.NRGBAModel.Convert(m.At(b.Min.X+x*b.Dx()/size.X, b.Min.Y+y*b.Dy()/size.Y)).(color.NRGBA)
 	}
@@ -54,15 +54,15 @@ func edit(source, mask pictures.Image, over *pictures.Paletted) *pictures.NRGBA 
 const maxPixels = 4096 * 4096
 
 // decodeImage reads a PNG, JPEG or GIF file.
-func decodeImage(data []byte) (pictures.Image, error) {
-	config, _, err := pictures.DecodeConfig(bytes.NewReader(data))
+func decodeImage(data []byte) (image.Image, error) {
+	config, _, err := image.DecodeConfig(bytes.NewReader(data))
 	if err != nil {
 		return nil, errors.New("it is not a PNG, JPEG or GIF file")
 	}
 	if config.Width < 1 || config.Height < 1 || config.Width > maxPixels/config.Height {
 		return nil, fmt.Errorf("it has %dx%d pixels, and at most %d are allowed", config.Width, config.Height, maxPixels)
 	}
-	m, _, err := pictures.Decode(bytes.NewReader(data))
+	m, _, err := image.Decode(bytes.NewReader(data))
 	if err != nil {
 		return nil, errors.New("it is damaged")
 	}

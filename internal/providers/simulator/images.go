@@ -5,7 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
-	pictures "image"
+	"image"
 	"image/jpeg"
 	"image/png"
 	"strconv"
@@ -30,7 +30,7 @@ const (
 	jpegQuality = 85
 )
 
-// imageRequest is what the simulator reads of a request for pictures. A form
+// imageRequest is what the simulator reads of a request for image. A form
 // has its numbers as texts.
 type imageRequest struct {
 	Prompt       string         `json:"prompt"`
@@ -81,7 +81,7 @@ func (s *Simulator) Images(ctx context.Context, req *providers.ImageRequest) (*p
 			return nil, fmt.Errorf("simulator: %w", err)
 		}
 		colors := gradient(sha256.Sum256([]byte(strconv.Itoa(i)+prompt)), want.width, want.height)
-		var drawn pictures.Image = colors
+		var drawn image.Image = colors
 		if source != nil {
 			drawn = edit(source, mask, colors)
 		}
@@ -113,7 +113,7 @@ func (r *imageRequest) count() (int, error) {
 
 // size is how large the pictures are to be: as the source is, if that is not
 // said and possible.
-func (r *imageRequest) size(source pictures.Image) (size, error) {
+func (r *imageRequest) size(source image.Image) (size, error) {
 	if r.Size == "" || r.Size == "auto" {
 		if source != nil {
 			if b := source.Bounds(); b.Dx() <= maxSide && b.Dy() <= maxSide {
@@ -141,7 +141,7 @@ func parseSize(text string, step int) (size, bool) {
 }
 
 // readSources reads the picture to be edited, of several the first, and where.
-func readSources(req *providers.ImageRequest) (source, mask pictures.Image, err error) {
+func readSources(req *providers.ImageRequest) (source, mask image.Image, err error) {
 	for i, upload := range req.Sources {
 		picture, err := decodeImage(upload.Data)
 		if err != nil {
@@ -162,14 +162,14 @@ func readSources(req *providers.ImageRequest) (source, mask pictures.Image, err 
 // packing is how a picture is stored.
 type packing struct {
 	contentType string
-	encode      func(*bytes.Buffer, pictures.Image) error
+	encode      func(*bytes.Buffer, image.Image) error
 }
 
 var (
-	asPNG = packing{"image/png", func(b *bytes.Buffer, m pictures.Image) error {
+	asPNG = packing{"image/png", func(b *bytes.Buffer, m image.Image) error {
 		return pngEncoder.Encode(b, m)
 	}}
-	asJPEG = packing{"image/jpeg", func(b *bytes.Buffer, m pictures.Image) error {
+	asJPEG = packing{"image/jpeg", func(b *bytes.Buffer, m image.Image) error {
 		return jpeg.Encode(b, m, &jpeg.Options{Quality: jpegQuality})
 	}}
 )
@@ -197,7 +197,7 @@ func (r *imageRequest) format() (packing, error) {
 	return packing{}, fault.Invalid("output_format", "output_format must be png or jpeg: others are not simulated")
 }
 
-func (p packing) pack(m pictures.Image) (providers.Picture, error) {
+func (p packing) pack(m image.Image) (providers.Picture, error) {
 	var b bytes.Buffer
 	if err := p.encode(&b, m); err != nil {
 		return providers.Picture{}, fmt.Errorf("simulator: %w", err)

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"hash/crc32"
-	pictures "image"
+	"image"
 	"image/color"
 	"image/gif"
 	"image/jpeg"
@@ -51,8 +51,8 @@ func TestPicturesAreAsAskedFor(t *testing.T) {
 		}
 		seen := map[string]bool{}
 		for _, p := range images {
-			m, kind, err := pictures.Decode(bytes.NewReader(p.Data))
-			if err != nil || kind != want.kind || p.ContentType != "image/"+want.kind || m.Bounds() != pictures.Rect(0, 0, want.width, want.height) {
+			m, kind, err := image.Decode(bytes.NewReader(p.Data))
+			if err != nil || kind != want.kind || p.ContentType != "image/"+want.kind || m.Bounds() != image.Rect(0, 0, want.width, want.height) {
 				t.Errorf("%s: %s of %v, %v", fields, p.ContentType, m.Bounds(), err)
 			}
 			if seen[string(p.Data)] {
@@ -110,8 +110,8 @@ func differ(t *testing.T, a, b []byte) float64 {
 }
 
 // red is a picture of one colour.
-func red(width, height int) *pictures.NRGBA {
-	m := pictures.NewNRGBA(pictures.Rect(0, 0, width, height))
+func red(width, height int) *image.NRGBA {
+	m := image.NewNRGBA(image.Rect(0, 0, width, height))
 	for i := range m.Pix {
 		m.Pix[i] = [4]uint8{200, 0, 0, 255}[i%4]
 	}

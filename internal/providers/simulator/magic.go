@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"turnpike/internal/fault"
+	"turnpike/internal/openai"
 )
 
 const (
@@ -129,7 +130,7 @@ func (m *magic) apply(input string) error {
 		m.text, m.hasText = value, true
 	case "tool":
 		m.tools = append(m.tools, value)
-		ok = isName(value) && len(m.tools) <= maxMagicTools
+		ok = openai.ValidName(value) && len(m.tools) <= maxMagicTools
 	case "finish":
 		m.finish = value
 		ok = slices.Contains([]string{"stop", "length", "content_filter"}, value)

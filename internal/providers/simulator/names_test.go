@@ -9,8 +9,6 @@ import (
 
 func TestFieldsThatAreReadAreRegistered(t *testing.T) {
 	t.Parallel()
-	jsonbodytest.WantRegistered[request](t, providers.ChatNames)
-	jsonbodytest.WantRegistered[toolChoiceObject](t, providers.ChatNames["tool_choice"])
 	jsonbodytest.WantRegistered[embeddingsRequest](t, providers.EmbeddingNames)
 	jsonbodytest.WantRegistered[imageRequest](t, providers.ImageNames)
 	jsonbodytest.WantRegistered[speechFields](t, providers.SpeechNames)

@@ -64,7 +64,7 @@ func (reply *reply) count(c *counter, limit int, m *magic) {
 
 // calls are the tool calls of the answer.
 func (r *request) calls(t turn, m *magic) (calls []call, err error) {
-	if len(m.calls) > 0 && r.choice.mode != "none" {
+	if len(m.calls) > 0 && r.choice.Mode != "none" {
 		return r.scriptedCalls(m.calls)
 	}
 	names, err := r.toolsToCall(t, m)
@@ -84,22 +84,24 @@ func (r *request) calls(t turn, m *magic) (calls []call, err error) {
 // toolsToCall names the tools that the answer calls.
 func (r *request) toolsToCall(t turn, m *magic) ([]string, error) {
 	for _, name := range m.tools {
-		if r.toolIndex(name) < 0 {
+		if r.ToolIndex(name) < 0 {
 			return nil, fault.Invalid("messages", "[[sim:tool=%s]] names no tool in tools", name)
 		}
 	}
 	switch {
-	case r.choice.mode == "none" || len(t.results) > 0:
+	case r.choice.Mode == "none" || len(t.results) > 0:
 		return nil, nil
 	case len(m.tools) > 0:
-		if r.ParallelToolCalls != nil && !*r.ParallelToolCalls {
+		if r.OneCallAtATime() {
 			return m.tools[:1], nil
 		}
 		return m.tools, nil
-	case r.choice.mode != "required":
+	case r.choice.Mode != "required":
 		return nil, nil
-	case r.choice.name != "":
-		return []string{r.choice.name}, nil
+	case r.choice.Function != "":
+		return []string{r.choice.Function}, nil
+	case len(r.choice.Allowed) > 0:
+		return r.choice.Allowed[:1], nil
 	}
 	return []string{r.Tools[0].Function.Name}, nil
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"turnpike/internal/fault"
+	"turnpike/internal/openai"
 )
 
 // script is what an agent does from a user's message on, a step for each
@@ -115,7 +116,7 @@ func parseCalls(text string) (calls []scriptCall, rest string, ok bool) {
 		end := upTo(after, "{+*;")
 		c := scriptCall{name: after[:end], unknown: kind == "unknown"}
 		rest = after[end:]
-		if !hasName || !isName(c.name) || len(calls) == maxMagicTools {
+		if !hasName || !openai.ValidName(c.name) || len(calls) == maxMagicTools {
 			return nil, rest, false
 		}
 		switch kind {
@@ -177,7 +178,7 @@ func (r *request) follow(m *magic) *magic {
 		case "assistant":
 			spoken++
 		case "user":
-			asked, some := message.magic()
+			asked, some := messageMagic(message)
 			if !some {
 				continue
 			}
@@ -193,9 +194,9 @@ func (r *request) follow(m *magic) *magic {
 
 // magic reads what a message asks for, and whether that is anything. What
 // cannot be read was refused when it was answered.
-func (m *message) magic() (asked *magic, some bool) {
+func messageMagic(m *openai.Message) (asked *magic, some bool) {
 	asked = new(magic)
-	for _, text := range m.Content.texts() {
+	for _, text := range textsOf(m) {
 		if strings.Contains(text, opening) {
 			some = true
 		}
@@ -217,7 +218,7 @@ func (r *request) scriptedCalls(list []scriptCall) (calls []call, err error) {
 	for _, want := range list {
 		c := call{name: want.name, arguments: want.arguments}
 		switch {
-		case !want.unknown && r.toolIndex(want.name) < 0:
+		case !want.unknown && r.ToolIndex(want.name) < 0:
 			return nil, fault.Invalid("messages", "the step tool:%s of [[sim:script]] names no tool in tools; unknown:%s calls it all the same", want.name, want.name)
 		case c.arguments != "":
 		case want.unknown:
@@ -228,7 +229,7 @@ func (r *request) scriptedCalls(list []scriptCall) (calls []call, err error) {
 			}
 		}
 		calls = append(calls, c)
-		if r.ParallelToolCalls != nil && !*r.ParallelToolCalls {
+		if r.OneCallAtATime() {
 			break
 		}
 	}

@@ -149,7 +149,7 @@ func TestAScriptsDelaysHoldForAllOfItsSteps(t *testing.T) {
 	t.Parallel()
 	first := map[string]any{"role": "user", "content": "[[sim:delay=2s]] [[sim:chunk_delay=3s]] [[sim:length=5]] [[sim:script=text:a;text:b]]"}
 	for _, messages := range [][]any{{first}, {first, map[string]any{"role": "assistant", "content": "a"}}} {
-		r, err := decode([]byte(conversation(t, messages)))
+		r, err := parseRequest([]byte(conversation(t, messages)), false)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -39,11 +39,8 @@ func (s *Simulator) Name() string { return "simulator" }
 
 // Chat answers a chat completion. The model's name is echoed, whatever it is.
 func (s *Simulator) Chat(ctx context.Context, req *providers.ChatRequest) (*providers.Answer, error) {
-	r, err := decode(req.Body)
+	r, err := parseRequest(req.Body, req.Stream)
 	if err != nil {
-		return nil, err
-	}
-	if err := r.validate(req.Stream); err != nil {
 		return nil, err
 	}
 	turn := r.turn()
@@ -82,7 +79,7 @@ func (s *Simulator) Chat(ctx context.Context, req *providers.ChatRequest) (*prov
 		OutputTokens: int64(reply.tokens * a.choices),
 	}
 	if req.Stream {
-		return &providers.Answer{Stream: newStream(ctx, a, m, r.StreamOptions)}, nil
+		return &providers.Answer{Stream: newStream(ctx, a, m, r.IncludeUsage())}, nil
 	}
 	if m.hasCut {
 		return nil, cutShort()

@@ -6,7 +6,7 @@ import (
 	"io"
 	"strings"
 
-	sound "turnpike/internal/audio"
+	"turnpike/internal/audio"
 	"turnpike/internal/fault"
 	"turnpike/internal/jsonbody"
 	"turnpike/internal/providers"
@@ -25,11 +25,11 @@ const (
 // Speech returns a tone instead of a voice. It lasts as long as the text would
 // take to be read aloud, and its pitch follows from the text and the voice.
 func (s *Simulator) Speech(ctx context.Context, req *providers.SpeechRequest) (*providers.Content, error) {
-	contentType, ok := sound.Types[req.Format]
+	contentType, ok := audio.Types[req.Format]
 	if !ok {
 		return nil, fault.Invalid("response_format", "response_format must be wav, mp3, opus, aac, flac or pcm")
 	}
-	if req.Format != "wav" && req.Format != "pcm" && !sound.CanTranscode() {
+	if req.Format != "wav" && req.Format != "pcm" && !audio.CanTranscode() {
 		return nil, fault.Invalid("response_format", "response_format must be wav or pcm: for %s the server needs ffmpeg, which is not installed", req.Format)
 	}
 	if strings.TrimSpace(req.Input) == "" {
@@ -79,7 +79,7 @@ func speak(ctx context.Context, req *providers.SpeechRequest, text string, speed
 	if strings.HasSuffix(req.Voice, lowRateVoice) {
 		rate = lowRate
 	}
-	// Where nothing but magic was said there is still a file with a sound.
+	// Where nothing but magic was said there is still a file with a audio.
 	if strings.TrimSpace(text) == "" {
 		text = "-"
 	}
@@ -87,12 +87,12 @@ func speak(ctx context.Context, req *providers.SpeechRequest, text string, speed
 	if req.Format == "pcm" {
 		return &providers.Content{ContentType: contentType, Body: io.NopCloser(pcm), Size: pcm.size}, nil
 	}
-	header := sound.Header(sound.Format{Rate: rate, Channels: 1}, pcm.size)
+	header := audio.Header(audio.Format{Rate: rate, Channels: 1}, pcm.size)
 	wav := io.NopCloser(io.MultiReader(bytes.NewReader(header), pcm))
 	if req.Format == "wav" {
 		return &providers.Content{ContentType: contentType, Body: wav, Size: pcm.size + int64(len(header))}, nil
 	}
-	out, err := sound.Encode(ctx, wav, req.Format)
+	out, err := audio.Encode(ctx, wav, req.Format)
 	if err != nil {
 		return nil, &providers.Failure{Kind: providers.KindServer, Err: err}
 	}

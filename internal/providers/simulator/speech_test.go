@@ -11,7 +11,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	sound "turnpike/internal/audio"
+	"turnpike/internal/audio"
 	"turnpike/internal/fault"
 	"turnpike/internal/providers"
 )
@@ -30,7 +30,7 @@ func heard(t *testing.T, req providers.SpeechRequest) []byte {
 		t.Fatalf("%+v: %v", req, err)
 	}
 	c.Body.Close()
-	if c.ContentType != sound.Types[req.Format] || c.Size >= 0 && c.Size != int64(len(data)) {
+	if c.ContentType != audio.Types[req.Format] || c.Size >= 0 && c.Size != int64(len(data)) {
 		t.Errorf("%s: %s, %d bytes of %d", req.Format, c.ContentType, len(data), c.Size)
 	}
 	return data
@@ -41,8 +41,8 @@ func TestSpeechLastsAsLongAsItsText(t *testing.T) {
 	for _, text := range []string{"a", "Hello there", strings.Repeat("fifteen letters", 20), "مرحبا بالعالم", "日本語を話す", "🦩 👨‍👩‍👧‍👦", "one\n\n  two", "bad \xff bytes", "[[sim:delay=0s]]"} {
 		for voice, rate := range map[string]int{"alloy": 24_000, "alloy-8k": 8_000} {
 			wav := heard(t, providers.SpeechRequest{Voice: voice, Input: text})
-			f, pcm, err := sound.ReadWAV(bytes.NewReader(wav))
-			if err != nil || f != (sound.Format{Rate: rate, Channels: 1}) {
+			f, pcm, err := audio.ReadWAV(bytes.NewReader(wav))
+			if err != nil || f != (audio.Format{Rate: rate, Channels: 1}) {
 				t.Fatalf("%q: %v, %v", text, f, err)
 			}
 			samples, err := io.ReadAll(pcm)

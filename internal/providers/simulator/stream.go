@@ -46,7 +46,7 @@ const (
 	finishDelta
 )
 
-func newStream(ctx context.Context, a *answer, m *magic, o *streamOptions) *stream {
+func newStream(ctx context.Context, a *answer, m *magic, includeUsage bool) *stream {
 	s := &stream{
 		ctx:        ctx,
 		answer:     a,
@@ -58,7 +58,7 @@ func newStream(ctx context.Context, a *answer, m *magic, o *streamOptions) *stre
 	if m.hasCut {
 		s.cut = m.cut
 	}
-	if o != nil && o.IncludeUsage {
+	if includeUsage {
 		s.tail = `,"usage":null}`
 	}
 	s.head = a.appendHead(make([]byte, 0, 256), "chat.completion.chunk")

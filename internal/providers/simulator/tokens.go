@@ -1,6 +1,10 @@
 package simulator
 
-import "github.com/go-json-experiment/json/jsontext"
+import (
+	"github.com/go-json-experiment/json/jsontext"
+
+	"turnpike/internal/openai"
+)
 
 // What OpenAI publishes for counting a chat's tokens.
 const (
@@ -31,7 +35,7 @@ func (r *request) promptTokens(c *counter) int {
 		for _, call := range m.ToolCalls {
 			n += tokensPerCall + c.count(call.Function.Name) + c.count(call.Function.Arguments)
 		}
-		if f := m.Function; f != nil {
+		if f := m.FunctionCall; f != nil {
 			n += tokensPerCall + c.count(f.Name) + c.count(f.Arguments)
 		}
 	}
@@ -47,9 +51,9 @@ func (r *request) promptTokens(c *counter) int {
 	return n
 }
 
-func (c *counter) countContent(in *content) int {
-	n := c.count(in.text)
-	for _, p := range in.parts {
+func (c *counter) countContent(in *openai.Content) int {
+	n := c.count(in.Text)
+	for _, p := range in.Value {
 		switch {
 		case p.Text != nil:
 			n += c.count(*p.Text)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 
 	"turnpike/internal/jsonbody"
+	"turnpike/internal/openai"
 )
 
 // ToolResult returns the output that the conversation of an agent run sets for
@@ -11,11 +12,11 @@ import (
 // message with magic inputs counts.
 func ToolResult(messages []json.RawMessage) (result string, found bool) {
 	for i := len(messages) - 1; i >= 0; i-- {
-		var m message
+		var m openai.Message
 		if err := jsonbody.DecodeLenient(messages[i], &m); err != nil || m.Role != "user" {
 			continue
 		}
-		if asked, some := m.magic(); some {
+		if asked, some := messageMagic(&m); some {
 			return asked.toolResult, asked.hasToolResult
 		}
 	}

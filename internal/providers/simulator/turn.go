@@ -1,10 +1,6 @@
 package simulator
 
-import (
-	"strings"
-
-	"github.com/go-json-experiment/json/jsontext"
-)
+import "strings"
 
 // turn is what the conversation's end asks for: the user's last words, or the
 // results of tools. Magic inputs count only while the user's words are what
@@ -23,14 +19,14 @@ type result struct {
 // turn finds what is to be answered. Instructions may follow it.
 func (r *request) turn() turn {
 	last := len(r.Messages) - 1
-	for last >= 0 && (r.Messages[last].Role == "system" || r.Messages[last].Role == "developer") {
+	for last >= 0 && r.Messages[last].IsInstruction() {
 		last--
 	}
 	if last < 0 {
 		return turn{}
 	}
 	if r.Messages[last].Role == "user" {
-		return turn{texts: r.Messages[last].Content.texts()}
+		return turn{texts: textsOf(&r.Messages[last])}
 	}
 	first := last
 	for first >= 0 && (r.Messages[first].Role == "tool" || r.Messages[first].Role == "function") {
@@ -39,7 +35,7 @@ func (r *request) turn() turn {
 	var t turn
 	for i := first + 1; i <= last; i++ {
 		m := &r.Messages[i]
-		res := result{tool: m.Name, texts: m.Content.texts()}
+		res := result{tool: m.Name, texts: textsOf(m)}
 		if first >= 0 {
 			for _, call := range r.Messages[first].ToolCalls {
 				if call.ID == m.ToolCallID {
@@ -63,20 +59,6 @@ func (t *turn) magic() (*magic, error) {
 		t.texts[i] = rest
 	}
 	return m, nil
-}
-
-// texts are the content's texts; images and the like have none.
-func (c *content) texts() []string {
-	if c.kind == jsontext.KindString {
-		return []string{c.text}
-	}
-	var texts []string
-	for _, p := range c.parts {
-		if p.Text != nil {
-			texts = append(texts, *p.Text)
-		}
-	}
-	return texts
 }
 
 const (

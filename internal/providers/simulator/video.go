@@ -5,7 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
-	pictures "image"
+	"image"
 	"image/draw"
 	"io"
 
@@ -104,20 +104,20 @@ const (
 )
 
 // sheet is small pictures of a video beside and below each other.
-func sheet(r *render) pictures.Image {
+func sheet(r *render) image.Image {
 	longer := max(r.size.width, r.size.height)
 	width, height := tileSide*r.size.width/longer, tileSide*r.size.height/longer
 	rows := (r.seconds + sheetColumns - 1) / sheetColumns
-	out := pictures.NewRGBA(pictures.Rect(0, 0, width*sheetColumns, height*rows))
+	out := image.NewRGBA(image.Rect(0, 0, width*sheetColumns, height*rows))
 	for i := range r.seconds {
-		at := pictures.Pt(i%sheetColumns*width, i/sheetColumns*height)
+		at := image.Pt(i%sheetColumns*width, i/sheetColumns*height)
 		tile := gradient(sha256.Sum256(append(r.seed[:], byte(i))), width, height)
-		draw.Draw(out, tile.Bounds().Add(at), tile, pictures.Point{}, draw.Src)
+		draw.Draw(out, tile.Bounds().Add(at), tile, image.Point{}, draw.Src)
 	}
 	return out
 }
 
-func packed(m pictures.Image) (*providers.Content, error) {
+func packed(m image.Image) (*providers.Content, error) {
 	picture, err := asJPEG.pack(m)
 	if err != nil {
 		return nil, err

@@ -3,7 +3,7 @@ package simulator
 import (
 	"bytes"
 	"errors"
-	pictures "image"
+	"image"
 	"image/png"
 	"io"
 	"strings"
@@ -74,15 +74,15 @@ func TestPicturesOfVideos(t *testing.T) {
 	for _, c := range []struct {
 		size         string
 		seconds      int
-		thumb, sheet pictures.Point
+		thumb, sheet image.Point
 	}{
-		{"320x240", 6, pictures.Pt(320, 240), pictures.Pt(640, 240)},
-		{"64x2048", 60, pictures.Pt(64, 2048), pictures.Pt(20, 2400)},
+		{"320x240", 6, image.Pt(320, 240), image.Pt(640, 240)},
+		{"64x2048", 60, image.Pt(64, 2048), image.Pt(20, 2400)},
 	} {
 		id := start(t, s, providers.VideoRequest{Prompt: "waves", Size: c.size, Seconds: c.seconds})
-		for variant, want := range map[string]pictures.Point{"thumbnail": c.thumb, "spritesheet": c.sheet} {
+		for variant, want := range map[string]image.Point{"thumbnail": c.thumb, "spritesheet": c.sheet} {
 			contentType, file := fetch(t, s, id, variant)
-			m, kind, err := pictures.Decode(bytes.NewReader(file))
+			m, kind, err := image.Decode(bytes.NewReader(file))
 			if err != nil || contentType != "image/jpeg" || kind != "jpeg" || m.Bounds().Size() != want {
 				t.Errorf("%s: %s %v, %v", variant, contentType, m.Bounds(), err)
 			}

@@ -91,7 +91,7 @@ func TestBadRequestIsRefusedWithItsParameter(t *testing.T) {
 		{say("hi", `"stop":1`), fault.InvalidParameter, "stop"},
 		{say("hi", `"stop":""`), fault.InvalidParameter, "stop"},
 		{say("hi", `"stop":["a","b","c","d","e"]`), fault.InvalidParameter, "stop"},
-		{say("hi", `"stop":["a",1]`), fault.InvalidParameter, "stop"},
+		{say("hi", `"stop":["a",1]`), fault.InvalidParameter, "stop[1]"},
 		{say("hi", `"stream_options":{"include_usage":true}`), fault.InvalidParameter, "stream_options"},
 		{say("hi", `"modalities":["text","audio"]`), fault.InvalidParameter, "modalities[1]"},
 
