@@ -182,10 +182,10 @@ func readVectors(body []byte, texts []string, key string) (_ []embeddingValues, 
 		return nil, 0, false, &providers.Failure{Kind: providers.KindProtocol, Err: fmt.Errorf("%d embeddings for %d texts", len(r.Embeddings), len(texts))}
 	}
 	if m := r.UsageMetadata; m != nil && m.Prompt > 0 {
-		return r.Embeddings, sane(m.Prompt), true, nil
+		return r.Embeddings, clamp(m.Prompt), true, nil
 	}
 	for _, text := range texts { // older models do not count
-		tokens += guessTokens(len(text))
+		tokens += estimateTokens(len(text))
 	}
 	return r.Embeddings, tokens, false, nil
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"turnpike/internal/fault"
+	"turnpike/internal/openai/openaitest"
 	"turnpike/internal/providers"
 	"turnpike/test/fakes/upstreams"
 )
@@ -30,8 +31,8 @@ func TestEmbeddingsAreTranslated(t *testing.T) {
 	eachFile(t, "embeddings/*.json", func(t *testing.T, input []byte) []byte {
 		answer, requests := embed(t, string(input))
 		out := fmt.Appendf(nil, "%s\n", requests[0].Path)
-		out = append(out, indent(t, requests[0].Body)...)
-		out = append(out, indent(t, answer.Body)...)
+		out = append(out, openaitest.Indent(t, requests[0].Body)...)
+		out = append(out, openaitest.Indent(t, answer.Body)...)
 		return fmt.Appendf(out, "%+v\n", answer.Usage)
 	})
 }

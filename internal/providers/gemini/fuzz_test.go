@@ -3,7 +3,6 @@ package gemini
 import (
 	"errors"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -12,26 +11,19 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"turnpike/internal/fault"
+	"turnpike/internal/openai"
+	"turnpike/internal/openai/openaitest"
 	"turnpike/internal/providers"
 )
 
-// seeds adds testdata's files of a kind.
+// seeds adds the files of testdata that match a pattern.
 func seeds(f *testing.F, pattern string, add func(text []byte)) {
-	files, err := filepath.Glob(filepath.Join("testdata", pattern))
-	if err != nil {
-		f.Fatal(err)
-	}
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			f.Fatal(err)
-		}
-		add(text)
+	for _, file := range openaitest.Glob(f, filepath.Join("testdata", pattern)) {
+		add(openaitest.Read(f, file))
 	}
 }
 
-// FuzzRequest holds for every body: no panic; what is accepted becomes JSON,
-// and what is refused has a message for people.
+// FuzzRequest checks that every body becomes JSON or a fault with a message.
 func FuzzRequest(f *testing.F) {
 	seeds(f, "request/*.json", func(text []byte) { f.Add("gemini-3-pro", text) })
 	f.Add("gemini-2.0-flash", []byte(`{"messages":1}`))
@@ -39,7 +31,7 @@ func FuzzRequest(f *testing.F) {
 		call, err := translate(&providers.ChatRequest{Model: model, Body: body, MaxOutput: 100})
 		if err != nil {
 			if e, ok := fault.As(err); !ok || e.Message == "" || !utf8.ValidString(e.Message) || !utf8.ValidString(e.Param) {
-				t.Errorf("refused with %v", err)
+				t.Errorf("got %v, want a fault with a message", err)
 			}
 			return
 		}
@@ -52,8 +44,7 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// FuzzSchema holds for every schema: it stays JSON, and cleaning it again
-// changes nothing.
+// FuzzSchema checks that every schema stays JSON, and that cleaning is idempotent.
 func FuzzSchema(f *testing.F) {
 	f.Add([]byte(`{"$schema":"x","properties":{"const":{"const":1}},"definitions":{"A":true},"$ref":"#/definitions/A","anyOf":[{"enum":[1],"const":2}]}`))
 	f.Fuzz(func(t *testing.T, schema []byte) {
@@ -66,26 +57,25 @@ func FuzzSchema(f *testing.F) {
 		}
 		twice, err := cleanSchema(once)
 		if err != nil || string(twice) != string(once) {
-			t.Errorf("%s became %s and then %s, %v", schema, once, twice, err)
+			t.Errorf("%s: got %s after cleaning %s again (%v)", schema, twice, once, err)
 		}
 	})
 }
 
 func testHead() head {
-	return head{id: "chatcmpl-1", created: 1, model: "m", newID: func(prefix string) string { return prefix + "1" }}
+	return head{openai.Head{ID: "chatcmpl-1", Created: 1, Model: "m"}, func(prefix string) string { return prefix + "1" }}
 }
 
-// FuzzAnswer holds for every body: no panic; an answer is JSON with tokens
-// that are not negative, and all else is a failure.
-func FuzzAnswer(f *testing.F) {
+// FuzzResponse checks that every response becomes JSON or a failure.
+func FuzzResponse(f *testing.F) {
 	seeds(f, "answer/*.json", func(text []byte) { f.Add(text) })
 	f.Add([]byte(`{"candidates":[{}],"usageMetadata":{"promptTokenCount":9223372036854775807,"toolUsePromptTokenCount":1,"candidatesTokenCount":9223372036854775807,"thoughtsTokenCount":1,"cachedContentTokenCount":-1}}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		answer, err := testHead().answer(body, &call{promptTokens: 1}, testKey)
+		answer, err := testHead().completion(body, &call{promptTokens: 1}, testKey)
 		if err != nil {
 			var failure *providers.Failure
 			if !errors.As(err, &failure) {
-				t.Errorf("failed with %v", err)
+				t.Errorf("got %v, want a failure", err)
 			}
 			return
 		}
@@ -94,8 +84,8 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-// FuzzStream holds for every sequence of events, one a line: chunks are JSON,
-// and an end has usage before it.
+// FuzzStream checks that every stream becomes JSON chunks, and ends with the
+// usage or a failure.
 func FuzzStream(f *testing.F) {
 	seeds(f, "stream/*.sse", func(text []byte) { f.Add(string(text)) })
 	f.Fuzz(func(t *testing.T, text string) {
@@ -120,7 +110,7 @@ func FuzzStream(f *testing.F) {
 	})
 }
 
-// lineEvents are the events that are left.
+// lineEvents returns one event per line.
 type lineEvents []string
 
 func (e *lineEvents) Next() (string, []byte, error) {
@@ -148,7 +138,7 @@ func checkUsage(t *testing.T, u providers.Usage) {
 	}
 }
 
-// FuzzError holds for every body of an error: a kind, and no key.
+// FuzzError checks that every error body becomes a failure without the key.
 func FuzzError(f *testing.F) {
 	f.Add([]byte(`{"error":{"code":429,"status":"RESOURCE_EXHAUSTED","message":"m","details":[{"retryDelay":"3s"},{"fieldViolations":[{"field":"contents[0]"}]}]}}`))
 	f.Add([]byte(`[{"error":{"message":"* GenerateContentRequest.tools[0].function_declarations[1].x: y"}}]`))

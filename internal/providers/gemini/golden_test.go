@@ -1,12 +1,9 @@
 package gemini
 
 import (
-	"bytes"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -15,15 +12,14 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"turnpike/internal/openai/openaitest"
 	"turnpike/internal/providers"
 	"turnpike/test/fakes/upstreams"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
-
 const testKey = "AIzaTestKeyThatMustNotLeak"
 
-// start returns a provider at a server of its own, with ids that count up.
+// start returns a provider with predictable IDs and times at a mock server.
 func start(t testing.TB) (*Provider, *upstreams.Gemini) {
 	server := upstreams.NewGemini(t, testKey)
 	p := New(Options{BaseURL: server.BaseURL() + "/", Key: testKey})
@@ -36,51 +32,22 @@ func start(t testing.TB) (*Provider, *upstreams.Gemini) {
 	return p, server
 }
 
-// eachFile runs a test for each of testdata's files of a kind.
+// eachFile compares the output of a test for each file with its golden file.
 func eachFile(t *testing.T, pattern string, test func(t *testing.T, input []byte) []byte) {
-	files, err := filepath.Glob(filepath.Join("testdata", pattern))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no files %s: %v", pattern, err)
-	}
-	for _, file := range files {
-		if strings.Contains(file, ".golden") {
+	for _, file := range openaitest.Glob(t, filepath.Join("testdata", pattern)) {
+		extension := filepath.Ext(file)
+		name := strings.TrimSuffix(file, extension)
+		if strings.HasSuffix(name, ".golden") {
 			continue
 		}
-		t.Run(strings.TrimSuffix(filepath.Base(file), filepath.Ext(file)), func(t *testing.T) {
+		t.Run(filepath.Base(name), func(t *testing.T) {
 			t.Parallel()
-			input, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := test(t, input)
-			golden := strings.TrimSuffix(file, filepath.Ext(file)) + ".golden" + filepath.Ext(file)
-			if *update {
-				if err := os.WriteFile(golden, got, 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(golden)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !bytes.Equal(got, want) {
-				t.Errorf("%s differs; -update writes it anew. Got:\n%s", golden, got)
-			}
+			openaitest.Golden(t, name+".golden"+extension, test(t, openaitest.Read(t, file)))
 		})
 	}
 }
 
-func indent(t *testing.T, body []byte) []byte {
-	t.Helper()
-	v := jsontext.Value(body).Clone()
-	if err := v.Indent(); err != nil {
-		t.Fatalf("not JSON: %v\n%s", err, body)
-	}
-	return append(v, '\n')
-}
-
-// The mock server refuses what Google's published format does not have, so
-// that each golden request is also an accepted one.
+// The mock server rejects requests that Google's published format doesn't have.
 func TestRequestsAreTranslated(t *testing.T) {
 	t.Parallel()
 	eachFile(t, "request/*.json", func(t *testing.T, input []byte) []byte {
@@ -98,7 +65,7 @@ func TestRequestsAreTranslated(t *testing.T) {
 		if want := "/v1beta/models/" + fields.Model + ":generateContent"; len(requests) != 1 || requests[0].Path != want {
 			t.Fatalf("called %+v, want %s", requests, want)
 		}
-		return indent(t, requests[0].Body)
+		return openaitest.Indent(t, requests[0].Body)
 	})
 }
 
@@ -113,7 +80,7 @@ func TestAnswersAreTranslated(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return fmt.Appendf(indent(t, answer.Body), "%+v\n", answer.Usage)
+		return fmt.Appendf(openaitest.Indent(t, answer.Body), "%+v\n", answer.Usage)
 	})
 }
 
@@ -134,7 +101,7 @@ func TestStreamsAreTranslated(t *testing.T) {
 	})
 }
 
-// show writes a stream down: its chunks, their usage, and how it ended.
+// show prints a stream: its chunks, their usage, and its end.
 func show(t *testing.T, s providers.Stream) []byte {
 	t.Helper()
 	var out []byte

@@ -86,5 +86,5 @@ func (p *Provider) readPredictions(r *predictResponse) (*providers.ImageAnswer, 
 	case blocked != nil:
 		return nil, blocked
 	}
-	return nil, protocol("an answer without images")
+	return nil, protocolFailure("an answer without images")
 }

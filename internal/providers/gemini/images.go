@@ -91,7 +91,7 @@ func (in *imagesRequest) generate(req *providers.ImageRequest) *mediaRequest {
 		parts = append(parts, part{InlineData: inline(&req.Sources[i])})
 	}
 	call := &mediaRequest{Contents: []content{{Role: "user", Parts: parts}}}
-	version := familyOf(req.Model).version
+	version := parseModel(req.Model).version
 	call.GenerationConfig.ResponseModalities = []string{"IMAGE"}
 	if version > 0 && version < 2.5 {
 		call.GenerationConfig.ResponseModalities = []string{"TEXT", "IMAGE"} // it refuses to be silent
@@ -135,7 +135,7 @@ func (p *Provider) readPicture(r *mediaResponse, prompt string) (*providers.Imag
 	if err != nil {
 		return nil, err
 	}
-	count := counter{prompt: guessTokens(len(prompt)), metadata: r.UsageMetadata}
+	count := counter{prompt: estimateTokens(len(prompt)), metadata: r.UsageMetadata}
 	return &providers.ImageAnswer{Images: []providers.Picture{picture}, Usage: count.usage()}, nil
 }
 

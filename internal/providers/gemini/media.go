@@ -168,7 +168,7 @@ func (p *Provider) blocked(kind providers.Kind, words string) *providers.Failure
 	return &providers.Failure{Kind: kind, Err: errors.New(wire.Loggable(words, p.key))}
 }
 
-func protocol(format string, args ...any) *providers.Failure {
+func protocolFailure(format string, args ...any) *providers.Failure {
 	return &providers.Failure{Kind: providers.KindProtocol, Err: fmt.Errorf(format, args...)}
 }
 
@@ -199,5 +199,5 @@ func (p *Provider) blobs(r *mediaResponse) ([]*mediaBlob, error) {
 	if finish, err := finishReason(reason, false, false); err == nil && finish == "content_filter" {
 		return nil, p.blocked(providers.KindBlockedOutput, reason)
 	}
-	return nil, protocol("an answer without a file that ended with %s", wire.Loggable(reason, p.key))
+	return nil, protocolFailure("an answer without a file that ended with %s", wire.Loggable(reason, p.key))
 }

@@ -9,9 +9,7 @@ import (
 
 func TestFieldsThatAreReadAreRegistered(t *testing.T) {
 	t.Parallel()
-	jsonbodytest.WantRegistered[chatRequest](t, providers.ChatNames)
-	jsonbodytest.WantRegistered[choice](t, providers.ChatNames["tool_choice"])
-	jsonbodytest.WantRegistered[extra](t, providers.ChatNames["messages"]["tool_calls"]["extra_content"])
+	jsonbodytest.WantRegistered[extraContent](t, providers.ChatNames["messages"]["tool_calls"]["extra_content"])
 	jsonbodytest.WantRegistered[embeddingsRequest](t, providers.EmbeddingNames)
 	jsonbodytest.WantRegistered[imagesRequest](t, providers.ImageNames)
 	jsonbodytest.WantRegistered[speechExtras](t, providers.SpeechNames)

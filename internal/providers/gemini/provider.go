@@ -1,5 +1,5 @@
-// Package gemini puts Gemini's native API behind OpenAI's chat completions and
-// embeddings: requests, answers, streams and errors are translated both ways.
+// Package gemini translates OpenAI's chat completions and embeddings, and
+// requests for images, speech and videos, to Gemini's native API and back.
 package gemini
 
 import (
@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"turnpike/internal/ids"
+	"turnpike/internal/openai"
 	"turnpike/internal/providers"
 	"turnpike/internal/providers/wire"
 )
@@ -22,13 +23,13 @@ const DefaultBaseURL = "https://generativelanguage.googleapis.com/v1beta"
 
 // Options configure a provider.
 type Options struct {
-	Name    string       // the word in the log; empty is "gemini"
-	BaseURL string       // with the version; empty is DefaultBaseURL
-	Key     string       // of the Gemini API
-	Client  *wire.Client // nil is one of its own
+	Name    string // in the request log; "gemini" if empty
+	BaseURL string // with the version; DefaultBaseURL if empty
+	Key     string
+	Client  *wire.Client // a new one if nil
 }
 
-// Provider answers from Gemini.
+// Provider calls Gemini.
 type Provider struct {
 	name   string
 	base   string
@@ -40,7 +41,7 @@ type Provider struct {
 
 var _ providers.Provider = (*Provider)(nil)
 
-// New makes a provider.
+// New returns a provider.
 func New(o Options) *Provider {
 	if o.Client == nil {
 		o.Client = wire.NewClient(wire.Timeouts{})
@@ -55,10 +56,10 @@ func New(o Options) *Provider {
 	}
 }
 
-// Name is the word the audit log uses.
+// Name returns the provider's name.
 func (p *Provider) Name() string { return p.name }
 
-// Chat answers one chat completion.
+// Chat makes a chat request.
 func (p *Provider) Chat(ctx context.Context, req *providers.ChatRequest) (*providers.Answer, error) {
 	call, err := translate(req)
 	if err != nil {
@@ -72,7 +73,7 @@ func (p *Provider) Chat(ctx context.Context, req *providers.ChatRequest) (*provi
 	if err != nil {
 		return nil, err
 	}
-	head := head{id: p.newID("chatcmpl-"), created: p.now().Unix(), model: req.Model, newID: p.newID}
+	head := head{openai.Head{ID: p.newID("chatcmpl-"), Created: p.now().Unix(), Model: req.Model}, p.newID}
 	if req.Stream {
 		return &providers.Answer{Stream: newStream(wire.NewEvents(resp), head, call, p.key)}, nil
 	}
@@ -80,27 +81,25 @@ func (p *Provider) Chat(ctx context.Context, req *providers.ChatRequest) (*provi
 	if err != nil {
 		return nil, err
 	}
-	return head.answer(body, call, p.key)
+	return head.completion(body, call, p.key)
 }
 
-// post calls a method of a model. The key goes into a header: a URL ends up in
-// logs and error messages.
+// post calls a method of a model.
 func (p *Provider) post(ctx context.Context, model, method string, body []byte) (*http.Response, error) {
-	var said apiError
-	header := http.Header{"X-Goog-Api-Key": {p.key}}
-	resp, err := p.client.Post(ctx, p.base+"/models/"+escape(model)+":"+method, header, body, func(_ int, body []byte) (param, message string) {
-		said = readError(body)
-		return said.param(), said.Message
+	var e apiError
+	resp, err := p.client.Post(ctx, p.base+"/models/"+escape(model)+":"+method, p.header(), body, func(_ int, body []byte) (param, message string) {
+		e = readError(body)
+		return e.param(), e.Message
 	})
 	var f *providers.Failure
 	if errors.As(err, &f) && f.Status != 0 {
-		said.refine(f)
+		e.refine(f)
 	}
 	return resp, err
 }
 
-// escape makes a model's name one segment of a path. The colon, which a path
-// allows, would begin the method.
+// escape makes a model's name one segment of a path. It also escapes the colon,
+// which starts the method.
 func escape(model string) string {
 	return strings.ReplaceAll(url.PathEscape(strings.TrimPrefix(model, "models/")), ":", "%3A")
 }

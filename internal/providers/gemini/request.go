@@ -8,38 +8,9 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"turnpike/internal/fault"
-	"turnpike/internal/jsonbody"
+	"turnpike/internal/openai"
 	"turnpike/internal/providers"
 )
-
-// chatRequest is what is read of a chat completion request; other fields have
-// no counterpart in Gemini.
-type chatRequest struct {
-	Messages            []chatMessage   `json:"messages"`
-	N                   *int64          `json:"n"`
-	MaxTokens           *int64          `json:"max_tokens"`
-	MaxCompletionTokens *int64          `json:"max_completion_tokens"`
-	Temperature         *float64        `json:"temperature"`
-	TopP                *float64        `json:"top_p"`
-	PresencePenalty     *float64        `json:"presence_penalty"`
-	FrequencyPenalty    *float64        `json:"frequency_penalty"`
-	Seed                *int64          `json:"seed"`
-	Stop                jsontext.Value  `json:"stop"`
-	Tools               []chatTool      `json:"tools"`
-	ToolChoice          jsontext.Value  `json:"tool_choice"`
-	ParallelToolCalls   *bool           `json:"parallel_tool_calls"`
-	Functions           jsontext.Value  `json:"functions"`
-	WebSearch           jsontext.Value  `json:"web_search_options"`
-	ResponseFormat      *responseFormat `json:"response_format"`
-	ReasoningEffort     string          `json:"reasoning_effort"`
-	StreamOptions       *streamOptions  `json:"stream_options"`
-	Logprobs            bool            `json:"logprobs"`
-	Modalities          []string        `json:"modalities"`
-}
-
-type streamOptions struct {
-	IncludeUsage bool `json:"include_usage"`
-}
 
 // generateRequest is Gemini's GenerateContentRequest.
 type generateRequest struct {
@@ -55,7 +26,7 @@ type content struct {
 	Parts []part `json:"parts"`
 }
 
-// part is one of its fields; thought and its signature stand beside another.
+// part has one of its fields, and Thought or ThoughtSignature next to it.
 type part struct {
 	Text             string            `json:"text,omitempty"`
 	InlineData       *blob             `json:"inlineData,omitzero"`
@@ -102,149 +73,110 @@ type generationConfig struct {
 	ThinkingConfig     *thinkingConfig `json:"thinkingConfig,omitzero"`
 }
 
-// call is a translated request with what its answer will need of it.
+// call is a translated request and what the translation of its response needs.
 type call struct {
 	body         []byte
-	promptTokens int64 // a guess, for an answer that does not count them
+	promptTokens int64 // estimate, for a response without a count
 	includeUsage bool
-	answerTool   string // the function whose arguments are the answer; "" if there is none
-	oneCall      bool   // the caller takes no more than one
+	answerTool   string // function whose arguments are the response; "" for none
+	oneCall      bool   // the client accepts at most one tool call
 }
 
-// translate turns a chat completion request into Gemini's.
+// builder translates a chat request to a Gemini request.
+type builder struct {
+	in    *openai.ChatRequest
+	model model
+	out   generateRequest
+
+	instruction []part
+	callNames   map[string]string // function names by call ID
+	inResults   bool              // the last content has function responses
+	lastModelAt string            // path of the last assistant message with content
+
+	textBytes, images, audioBytes int
+}
+
+// translate builds a Gemini request. It returns a fault for fields that Gemini
+// has no counterpart for, if ignoring them would surprise the client.
 func translate(req *providers.ChatRequest) (*call, error) {
-	in := new(chatRequest)
-	if err := jsonbody.DecodeLenient(req.Body, in); err != nil {
+	in, err := openai.Decode(req.Body)
+	if err != nil {
 		return nil, err
 	}
-	if err := in.refuse(); err != nil {
-		return nil, err
-	}
-	model := familyOf(req.Model)
-	var out generateRequest
-	var err error
-	if out.GenerationConfig, err = in.generationConfig(model, req.MaxOutput); err != nil {
-		return nil, err
-	}
-	if out.Tools, err = in.tools(); err != nil {
-		return nil, err
-	}
-	if out.ToolConfig, err = in.toolConfig(); err != nil {
-		return nil, err
-	}
-	t := conversation{model: model, callNames: map[string]string{}}
-	if err := t.read(in.Messages); err != nil {
-		return nil, err
-	}
-	c := &call{
-		includeUsage: in.StreamOptions != nil && in.StreamOptions.IncludeUsage,
-		oneCall:      in.ParallelToolCalls != nil && !*in.ParallelToolCalls,
-	}
-	if !model.jsonBesideTools() {
-		if c.answerTool, err = out.formatBesideTools(&t); err != nil {
+	b := &builder{in: in, model: parseModel(req.Model), callNames: map[string]string{}}
+	for _, step := range []func() error{
+		in.CheckTranslatable, func() error { return b.setMaxOutput(req.MaxOutput) }, b.setCandidates, b.setSampling,
+		b.setThinking, b.setFormat, b.setTools, b.setToolConfig, b.setContents,
+	} {
+		if err := step(); err != nil {
 			return nil, err
 		}
 	}
-	out.Contents, out.SystemInstruction = t.contents, t.system()
-	c.promptTokens = t.tokens()
-	if c.body, err = json.Marshal(out); err != nil {
+	c := &call{includeUsage: in.IncludeUsage(), oneCall: in.OneCallAtATime()}
+	if !b.model.jsonWithTools() {
+		if c.answerTool, err = b.replaceFormat(); err != nil {
+			return nil, err
+		}
+	}
+	if len(b.instruction) > 0 {
+		b.out.SystemInstruction = &content{Parts: b.instruction}
+	}
+	c.promptTokens = b.promptTokens()
+	if c.body, err = json.Marshal(b.out); err != nil {
 		return nil, fmt.Errorf("gemini: encode request: %w", err)
 	}
 	return c, nil
 }
 
-// refuse names what a caller would miss if it were ignored.
-func (r *chatRequest) refuse() error {
-	const not = "is not possible with this model's provider"
-	if r.Logprobs {
-		return fault.Invalid("logprobs", "logprobs %s", not)
-	}
-	for i, m := range r.Modalities {
-		if m != "text" {
-			param := fmt.Sprintf("modalities[%d]", i)
-			return fault.Invalid(param, "%s must be \"text\": other output %s", param, not)
-		}
-	}
-	for _, field := range []struct {
-		name, instead string
-		value         jsontext.Value
-	}{{"functions", "use tools", r.Functions}, {"web_search_options", "offer it a tool that searches", r.WebSearch}} {
-		if k := field.value.Kind(); k != jsontext.KindInvalid && k != jsontext.KindNull {
-			return fault.Invalid(field.name, "%s %s: %s", field.name, not, field.instead)
-		}
+// promptTokens estimates the tokens of the prompt by Google's numbers: four
+// characters are a token, a small image is 258, and a second of audio 32. Audio
+// is assumed to be MP3 of 128 kbit/s.
+func (b *builder) promptTokens() int64 {
+	return estimateTokens(b.textBytes) + int64(b.images)*258 + int64(b.audioBytes/16000)*32
+}
+
+// estimateTokens assumes four bytes per token.
+func estimateTokens(bytes int) int64 { return int64(bytes+3) / 4 }
+
+func (b *builder) setMaxOutput(limit int64) error {
+	n, err := b.in.MaxOutput(limit)
+	b.out.GenerationConfig.MaxOutputTokens = min(n, math.MaxInt32)
+	return err
+}
+
+func (b *builder) setCandidates() error {
+	switch n := b.in.N; {
+	case n == nil || *n == 1: // some models reject the field itself
+	case *n < 1 || *n > math.MaxInt32:
+		return fault.Invalid("n", "n must be a whole number of at least 1.")
+	case !b.model.candidates():
+		return fault.Invalid("n", "n must be 1 for this model. Send the request several times.")
+	default:
+		b.out.GenerationConfig.CandidateCount = *n
 	}
 	return nil
 }
 
-func (r *chatRequest) generationConfig(model family, maxOutput int64) (c generationConfig, err error) {
-	if model.sampling() {
-		c.Temperature, c.TopP = r.Temperature, r.TopP
+func (b *builder) setSampling() (err error) {
+	c := &b.out.GenerationConfig
+	if b.model.sampling() {
+		c.Temperature, c.TopP = b.in.Temperature, b.in.TopP
 	}
-	if model.penalties() {
-		c.PresencePenalty, c.FrequencyPenalty = r.PresencePenalty, r.FrequencyPenalty
+	if b.model.penalties() {
+		c.PresencePenalty, c.FrequencyPenalty = b.in.PresencePenalty, b.in.FrequencyPenalty
 	}
-	if c.MaxOutputTokens, err = r.maxOutput(maxOutput); err != nil {
-		return c, err
-	}
-	if r.N != nil {
-		if *r.N < 1 || *r.N > math.MaxInt32 {
-			return c, fault.Invalid("n", "n must be a whole number from 1 on")
-		}
-		if *r.N > 1 && !model.candidates() {
-			return c, fault.Invalid("n", "n greater than 1 is not possible with this model: send the request several times")
-		}
-		if *r.N > 1 { // some models refuse the field itself
-			c.CandidateCount = *r.N
-		}
-	}
-	if r.Seed != nil {
-		seed := *r.Seed
+	if b.in.Seed != nil {
+		seed := *b.in.Seed
 		if seed != int64(int32(seed)) {
-			seed ^= seed >> 32 // Gemini's has half the bits
+			seed ^= seed >> 32 // Gemini's seeds have 32 bits
 		}
 		c.Seed = new(int32(seed))
 	}
-	if c.StopSequences, err = r.stops(); err != nil {
-		return c, err
-	}
-	if c.ThinkingConfig, err = model.thinking(r.ReasoningEffort); err != nil {
-		return c, err
-	}
-	return c, r.format(&c)
+	c.StopSequences, err = b.in.ReadStop()
+	return err
 }
 
-// maxOutput is the least of what the caller and the gateway allow; 0 is no
-// bound.
-func (r *chatRequest) maxOutput(bound int64) (int64, error) {
-	for _, asked := range []struct {
-		param string
-		value *int64
-	}{{"max_tokens", r.MaxTokens}, {"max_completion_tokens", r.MaxCompletionTokens}} {
-		switch {
-		case asked.value == nil:
-		case *asked.value < 1:
-			return 0, fault.Invalid(asked.param, "%s must be at least 1", asked.param)
-		case bound == 0 || *asked.value < bound:
-			bound = *asked.value
-		}
-	}
-	return min(bound, math.MaxInt32), nil
-}
-
-func (r *chatRequest) stops() ([]string, error) {
-	switch r.Stop.Kind() {
-	case jsontext.KindInvalid, jsontext.KindNull:
-		return nil, nil
-	case jsontext.KindString:
-		var one string
-		if err := json.Unmarshal(r.Stop, &one); err == nil {
-			return []string{one}, nil
-		}
-	case jsontext.KindBeginArray:
-		var list []string
-		if err := json.Unmarshal(r.Stop, &list); err == nil {
-			return list, nil
-		}
-	}
-	return nil, fault.Invalid("stop", "stop must be a string or an array of strings")
+func (b *builder) setThinking() (err error) {
+	b.out.GenerationConfig.ThinkingConfig, err = b.model.thinking(b.in.ReasoningEffort)
+	return err
 }

@@ -11,13 +11,13 @@ import (
 	"turnpike/internal/providers"
 )
 
-// say is a request with one user message and some more fields.
+// say returns a request with one user message and the given fields.
 func say(content string, fields ...string) string {
 	all := append([]string{`"messages":[{"role":"user","content":` + content + `}]`}, fields...)
 	return "{" + strings.Join(all, ",") + "}"
 }
 
-// translated is a request that must be accepted, as Gemini gets it.
+// translated returns the translation of a valid request.
 func translated(t *testing.T, model, body string, maxOutput int64) generateRequest {
 	t.Helper()
 	call, err := translate(&providers.ChatRequest{Model: model, Body: []byte(body), MaxOutput: maxOutput})
@@ -31,7 +31,7 @@ func translated(t *testing.T, model, body string, maxOutput int64) generateReque
 	return r
 }
 
-func TestBadRequestsAreRefusedWithTheFieldAtFault(t *testing.T) {
+func TestUntranslatableFieldsAreRejectedByName(t *testing.T) {
 	t.Parallel()
 	message := func(m string) string { return `{"messages":[{"role":"user","content":"Hi"},` + m + `]}` }
 	assistant := func(call string) string {
@@ -71,7 +71,7 @@ func TestBadRequestsAreRefusedWithTheFieldAtFault(t *testing.T) {
 		{say(`[{"type":"input_audio","input_audio":{"data":"","format":"wav"}}]`), "messages[0].content[0].input_audio.data"},
 		{say(`[{"type":"input_audio","input_audio":{"data":"UklGRg==","format":"ogg"}}]`), "messages[0].content[0].input_audio.format"},
 		{say(`[{"type":"input_audio","input_audio":{"data":"not base64!","format":"wav"}}]`), "messages[0].content[0].input_audio.data"},
-		{say(`[{"type":"image_url"}]`), imageParam},
+		{say(`[{"type":"image_url"}]`), "messages[0].content[0].image_url"},
 		{image("http://example.com/a.png"), imageParam},
 		{image("gs://bucket/a.png"), imageParam},
 		{image("files/abc"), imageParam},
@@ -95,32 +95,34 @@ func TestBadRequestsAreRefusedWithTheFieldAtFault(t *testing.T) {
 		{say(`"Hi"`, `"max_completion_tokens":-1`), "max_completion_tokens"},
 		{say(`"Hi"`, `"max_tokens":1.5`), "max_tokens"},
 		{say(`"Hi"`, `"stop":{}`), "stop"},
-		{say(`"Hi"`, `"stop":[1]`), "stop"},
+		{say(`"Hi"`, `"stop":[1]`), "stop[0]"},
+		{say(`"Hi"`, `"stop":[""]`), "stop"},
 		{say(`"Hi"`, `"reasoning_effort":"enormous"`), "reasoning_effort"},
 		{say(`"Hi"`, `"response_format":{"type":"yaml"}`), "response_format.type"},
 		{say(`"Hi"`, `"response_format":{"type":"json_schema","json_schema":{"name":"x"}}`), "response_format.json_schema.schema"},
 		{say(`"Hi"`, `"tools":[{"type":"custom"}]`), "tools[0].type"},
-		{say(`"Hi"`, `"tools":[{"type":"function"}]`), "tools[0].function.name"},
+		{say(`"Hi"`, `"tools":[{"type":"function"}]`), "tools[0].function"},
 		{say(`"Hi"`, `"tools":[{"type":"function","function":{"name":"f","parameters":true}}]`), "tools[0].function.parameters"},
 		{say(`"Hi"`, `"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"string"}}}]`), "tools[0].function.parameters"},
 		{say(`"Hi"`, `"tools":[{"type":"function","function":{"name":"f"}}]`, `"response_format":{"type":"json_schema","json_schema":{"name":"x","schema":{"type":"array"}}}`), "response_format.json_schema.schema"},
 		{say(`"Hi"`, `"tool_choice":"perhaps"`), "tool_choice"},
 		{say(`"Hi"`, `"tool_choice":7`), "tool_choice"},
 		{say(`"Hi"`, `"tool_choice":"required"`), "tool_choice"},
-		{say(`"Hi"`, `"tool_choice":{"type":"function","function":{"name":"f"}}`), "tool_choice"},
-		{say(`"Hi"`, `"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[{}]}}`), "tool_choice"},
+		{say(`"Hi"`, `"tool_choice":{"type":"function","function":{"name":"f"}}`), "tool_choice.function.name"},
+		{say(`"Hi"`, `"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[{}]}}`), "tool_choice.allowed_tools.tools[0].function"},
+		{say(`"Hi"`, `"tools":[{"function":{"name":"f"}}]`, `"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[{"function":{"name":"g"}}]}}`), "tool_choice"},
 	} {
 		_, err := translate(&providers.ChatRequest{Model: "gemini-2.5-flash", Body: []byte(c.body)})
 		f, ok := fault.As(err)
 		if !ok || f.Param != c.param || fault.FamilyOf(f.Code).Status != 400 {
-			t.Errorf("%.200s: %v, want a refusal of %s", c.body, err, c.param)
+			t.Errorf("%.200s: got %v, want an error for %s", c.body, err, c.param)
 		} else if !strings.HasPrefix(f.Message, c.param) {
-			t.Errorf("the message %q does not begin with %s", f.Message, c.param)
+			t.Errorf("got message %q, want it to start with %s", f.Message, c.param)
 		}
 	}
 }
 
-func TestModelsBefore25GetNoAddressesOfImages(t *testing.T) {
+func TestModelsBefore25RejectImageURLs(t *testing.T) {
 	t.Parallel()
 	body := []byte(say(`[{"type":"image_url","image_url":{"url":"https://example.com/a.png"}}]`))
 	for model, refused := range map[string]bool{
@@ -134,7 +136,7 @@ func TestModelsBefore25GetNoAddressesOfImages(t *testing.T) {
 	}
 }
 
-func TestModelsFrom3OnGiveOneAnswer(t *testing.T) {
+func TestModelsFrom3OnRejectSeveralChoices(t *testing.T) {
 	t.Parallel()
 	for model, refused := range map[string]bool{"gemini-2.5-flash": false, "gemini-3-flash-preview": true, "gemini-3.6-flash": true, "gemini-flash-latest": true} {
 		_, err := translate(&providers.ChatRequest{Model: model, Body: []byte(say(`"Hi"`, `"n":2`))})
@@ -144,7 +146,7 @@ func TestModelsFrom3OnGiveOneAnswer(t *testing.T) {
 	}
 }
 
-func TestNewestModelsDoNotContinueTheirOwnWords(t *testing.T) {
+func TestRecentModelsRejectTrailingAssistantMessage(t *testing.T) {
 	t.Parallel()
 	const body = `{"messages":[{"role":"user","content":"A rhyme."},{"role":"assistant","content":"Roses are"},{"role":"assistant","content":""}]}`
 	for model, refused := range map[string]bool{"gemini-2.5-flash": false, "gemini-3.5-flash": false, "gemini-3.5-flash-lite": true, "gemini-3.6-flash": true, "gemini-3.8-flash": true} {
@@ -155,7 +157,7 @@ func TestNewestModelsDoNotContinueTheirOwnWords(t *testing.T) {
 	}
 }
 
-func TestOutputIsBoundByTheLeastOfAllLimits(t *testing.T) {
+func TestMaxOutputTokensIsTheSmallestLimit(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		fields    string
@@ -168,7 +170,7 @@ func TestOutputIsBoundByTheLeastOfAllLimits(t *testing.T) {
 		{`"max_tokens":100`, 300, 100},
 		{`"max_tokens":500`, 300, 300},
 		{`"max_completion_tokens":500`, 300, 300},
-		{`"max_tokens":50,"max_completion_tokens":80`, 300, 50},
+		{`"max_tokens":50,"max_completion_tokens":80`, 300, 80},
 		{`"max_tokens":9999999999`, 0, 1<<31 - 1},
 	} {
 		if got := translated(t, "m", say(`"Hi"`, c.fields), c.maxOutput).GenerationConfig.MaxOutputTokens; got != c.want {
@@ -177,16 +179,16 @@ func TestOutputIsBoundByTheLeastOfAllLimits(t *testing.T) {
 	}
 }
 
-func TestSeedsStayApart(t *testing.T) {
+func TestLargeSeedsStayDistinct(t *testing.T) {
 	t.Parallel()
 	for seed, want := range map[string]int32{"0": 0, "-1": -1, "2147483647": 1<<31 - 1, "4294967296": 1, "8589934593": 3} {
 		if got := translated(t, "m", say(`"Hi"`, `"seed":`+seed), 0).GenerationConfig.Seed; got == nil || *got != want {
-			t.Errorf("seed %s became %v, want %d", seed, got, want)
+			t.Errorf("seed %s: got %v, want %d", seed, got, want)
 		}
 	}
 }
 
-func TestReasoningEffortBecomesWhatTheModelKnows(t *testing.T) {
+func TestReasoningEffortBecomesThinkingConfig(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ model, effort, want string }{
 		{"gemini-2.5-flash", "none", `budget 0`},
@@ -226,7 +228,7 @@ func TestReasoningEffortBecomesWhatTheModelKnows(t *testing.T) {
 	}
 }
 
-func TestToolChoiceBecomesAMode(t *testing.T) {
+func TestToolChoiceBecomesMode(t *testing.T) {
 	t.Parallel()
 	const tools = `"tools":[{"type":"function","function":{"name":"f"}},{"type":"function","function":{"name":"g"}}]`
 	for choice, want := range map[string]string{
@@ -242,12 +244,12 @@ func TestToolChoiceBecomesAMode(t *testing.T) {
 			got = fmt.Sprint(c.FunctionCallingConfig.Mode, c.FunctionCallingConfig.AllowedFunctionNames)
 		}
 		if got != want {
-			t.Errorf("%s became %q, want %q", choice, got, want)
+			t.Errorf("%s: got %q, want %q", choice, got, want)
 		}
 	}
 }
 
-func TestResultsBecomeObjects(t *testing.T) {
+func TestToolResultsBecomeObjects(t *testing.T) {
 	t.Parallel()
 	deep := strings.Repeat("[", 200) + strings.Repeat("]", 200)
 	for text, want := range map[string]string{
@@ -264,17 +266,17 @@ func TestResultsBecomeObjects(t *testing.T) {
 		deep:                         `{"output":"` + deep + `"}`,
 	} {
 		if got := string(resultObject(text)); got != want {
-			t.Errorf("%q became %s, want %s", text, got, want)
+			t.Errorf("%q: got %s, want %s", text, got, want)
 		}
 	}
 }
 
-func TestSignaturesAreForModelsThatWantThem(t *testing.T) {
+func TestMissingSignaturesAreReplacedWhereRequired(t *testing.T) {
 	t.Parallel()
 	body := `{"messages":[{"role":"user","content":"x"},{"role":"assistant","tool_calls":[{"id":"a","function":{"name":"f","arguments":"{}"}},{"id":"b","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"a","content":"1"},{"role":"tool","tool_call_id":"b","content":"2"}]}`
 	for model, want := range map[string]string{
 		"gemini-2.5-flash-native-audio-latest": "", "gemini-2.5-pro": "", "gemma-3-27b-it": "",
-		"gemini-3-flash-preview": foreignSignature, "gemini-3.6-flash": foreignSignature, "gemini-pro-latest": foreignSignature,
+		"gemini-3-flash-preview": dummySignature, "gemini-3.6-flash": dummySignature, "gemini-pro-latest": dummySignature,
 	} {
 		parts := translated(t, model, body, 0).Contents[1].Parts
 		if parts[0].ThoughtSignature != want || parts[1].ThoughtSignature != "" {

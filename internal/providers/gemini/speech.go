@@ -58,12 +58,12 @@ func (p *Provider) readSpeech(ctx context.Context, r *mediaResponse, format stri
 	for _, b := range blobs {
 		var ok bool
 		if rate, ok = sampleRate(b.MimeType); !ok {
-			return nil, protocol("a sound of type %s", wire.Loggable(b.MimeType, p.key))
+			return nil, protocolFailure("a sound of type %s", wire.Loggable(b.MimeType, p.key))
 		}
 		samples = append(samples, b.Data...)
 	}
 	if len(samples) == 0 {
-		return nil, protocol("an answer without a sound")
+		return nil, protocolFailure("an answer without a sound")
 	}
 	if format == "pcm" {
 		kind := "audio/pcm"

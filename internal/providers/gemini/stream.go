@@ -3,48 +3,23 @@ package gemini
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"io"
 	"slices"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"turnpike/internal/openai"
 	"turnpike/internal/providers"
 	"turnpike/internal/providers/wire"
 )
 
-// chunk is OpenAI's chat.completion.chunk.
-type chunk struct {
-	ID      string         `json:"id"`
-	Object  string         `json:"object"`
-	Created int64          `json:"created"`
-	Model   string         `json:"model"`
-	Choices []chunkChoice  `json:"choices"`
-	Usage   jsontext.Value `json:"usage,omitzero"`
-}
-
-type chunkChoice struct {
-	Index        int       `json:"index"`
-	Delta        delta     `json:"delta"`
-	Logprobs     *struct{} `json:"logprobs"`
-	FinishReason *string   `json:"finish_reason"`
-}
-
-type delta struct {
-	Role             string     `json:"role,omitempty"`
-	Content          *string    `json:"content,omitzero"`
-	ReasoningContent string     `json:"reasoning_content,omitempty"`
-	ToolCalls        []toolCall `json:"tool_calls,omitempty"`
-}
-
-// events are wire.Events, or a test's.
+// events are implemented by wire.Events and by tests.
 type events interface {
 	Next() (name string, data []byte, err error)
 	Close() error
 }
 
-// stream translates events as they come.
+// stream translates the events of a response to chunks.
 type stream struct {
 	head
 	events  events
@@ -52,46 +27,46 @@ type stream struct {
 	call    *call
 	count   counter
 	choices []*streamChoice
-	blocked bool // the prompt was
+	blocked bool // a filter blocked the prompt
 	queue   []providers.Chunk
-	err     error // what follows the queue
+	err     error // returned after the queue
 }
 
-// streamChoice is what is known of a choice so far.
+// streamChoice is the state of a choice.
 type streamChoice struct {
 	index   int
-	begun   bool // its role was sent
+	started bool // its first chunk was sent
 	calls   int
 	hasText bool
-	reason  string // Gemini's; empty until it has ended
+	reason  string // Gemini's finish reason; empty until it has ended
 }
 
 func newStream(e events, h head, c *call, key string) *stream {
 	return &stream{head: h, events: e, key: key, call: c, count: counter{prompt: c.promptTokens}}
 }
 
-// Next returns the next chunk. The stream has ended for good after an error.
+// Next returns the next chunk. After an error it returns that error again.
 func (s *stream) Next() (providers.Chunk, error) {
 	for len(s.queue) == 0 {
 		if s.err != nil {
 			return providers.Chunk{}, s.err
 		}
-		s.err = s.advance()
+		s.err = s.read()
 	}
 	next := s.queue[0]
 	s.queue = s.queue[1:]
 	return next, nil
 }
 
-// SoFar is by Gemini's own count, which comes with every event; what it leaves
-// out is guessed.
+// SoFar returns Gemini's count, which comes with every event. Missing counts are
+// estimated.
 func (s *stream) SoFar() providers.Usage { return s.count.usage() }
 
-// Close ends the upstream call.
+// Close ends the request.
 func (s *stream) Close() error { return s.events.Close() }
 
-// advance queues the chunks of one event.
-func (s *stream) advance() error {
+// read queues the chunks of one event.
+func (s *stream) read() error {
 	_, data, err := s.events.Next()
 	if err == io.EOF {
 		return s.end()
@@ -108,17 +83,17 @@ func (s *stream) advance() error {
 	}
 	s.blocked = s.blocked || r.PromptFeedback.BlockReason != ""
 	for i := range r.Candidates {
-		if err := s.candidate(&r.Candidates[i]); err != nil {
+		if err := s.addCandidate(&r.Candidates[i]); err != nil {
 			return err
 		}
 	}
-	if err != nil { // the body ended after the event, but before its empty line
+	if err != nil { // the empty line after the last event is missing
 		return s.end()
 	}
 	return nil
 }
 
-func (s *stream) candidate(c *candidate) error {
+func (s *stream) addCandidate(c *candidate) error {
 	choice := s.choice(c.Index)
 	for i := range c.Content.Parts {
 		p := &c.Content.Parts[i]
@@ -127,34 +102,34 @@ func (s *stream) candidate(c *candidate) error {
 		case s.call.isAnswer(p):
 			if !choice.hasText {
 				choice.hasText = true
-				s.push(choice, delta{Content: new(p.arguments())}, "")
+				s.send(choice, openai.Delta{Content: new(p.arguments())}, "")
 			}
 		case p.FunctionCall != nil:
-			if !s.call.takes(choice.calls) {
+			if !s.call.acceptsCall(choice.calls) {
 				continue
 			}
 			call := s.toolCall(p)
 			call.Index = new(choice.calls)
 			choice.calls++
-			s.push(choice, delta{ToolCalls: []toolCall{call}}, "")
+			s.send(choice, openai.Delta{ToolCalls: []openai.ToolCall{call}}, "")
 		case p.Text == "": // a signature alone
 		case p.Thought:
-			s.push(choice, delta{ReasoningContent: p.Text}, "")
+			s.send(choice, openai.Delta{ReasoningContent: p.Text}, "")
 		case s.call.answerTool == "":
 			choice.hasText = true
-			s.push(choice, delta{Content: &p.Text}, "")
+			s.send(choice, openai.Delta{Content: &p.Text}, "")
 		}
 	}
 	if c.FinishReason == "" {
 		return nil
 	}
-	// The end itself is kept until the stream's: a part may yet follow.
+	// The finish reason is sent at the end of the stream: more parts may follow.
 	choice.reason = c.FinishReason
 	_, err := choice.finish()
 	return err
 }
 
-// choice finds a choice, or makes it.
+// choice returns the choice with an index, and creates it if necessary.
 func (s *stream) choice(index int) *streamChoice {
 	for _, c := range s.choices {
 		if c.index == index {
@@ -170,33 +145,29 @@ func (c *streamChoice) finish() (string, error) {
 	return finishReason(c.reason, c.calls > 0, c.hasText)
 }
 
-// end queues how the choices ended, and the usage.
+// end queues the finish reasons and the usage.
 func (s *stream) end() error {
 	if len(s.choices) == 0 && s.blocked {
 		s.choice(0).reason = "SAFETY"
 	}
 	if len(s.choices) == 0 {
-		return cut("without an answer")
+		return cut("without a response")
 	}
 	slices.SortFunc(s.choices, func(a, b *streamChoice) int { return cmp.Compare(a.index, b.index) })
 	for _, c := range s.choices {
 		if c.reason == "" {
-			return cut("before the end of the answer")
+			return cut("before the end of the response")
 		}
 		finish, err := c.finish()
 		if err != nil {
 			return err
 		}
-		s.push(c, delta{}, finish)
+		s.send(c, openai.Delta{}, finish)
 	}
-	usage, err := json.Marshal(s.count.wire())
-	if err != nil {
-		return fmt.Errorf("gemini: encode usage: %w", err)
-	}
-	last := s.chunk()
-	last.Choices, last.Usage = []chunkChoice{}, usage
-	used := s.count.usage()
-	s.queue = append(s.queue, providers.Chunk{Data: encode(last), Usage: &used})
+	chunk := s.Chunk()
+	chunk.Usage = openai.Encode(s.count.openAI())
+	usage := s.count.usage()
+	s.queue = append(s.queue, providers.Chunk{Data: openai.Encode(chunk), Usage: &usage})
 	return io.EOF
 }
 
@@ -204,32 +175,22 @@ func cut(how string) error {
 	return &providers.Failure{Kind: providers.KindCut, Err: errors.New("the stream ended " + how)}
 }
 
-// push queues a chunk of a choice, whose first one is its role. That waits for
-// something to say: an answer that fails before it has not begun.
-func (s *stream) push(choice *streamChoice, d delta, finish string) {
-	if !choice.begun {
-		choice.begun = true
-		s.push(choice, delta{Role: "assistant", Content: new("")}, "")
+// send queues a chunk of a choice, after the chunk that starts it. That one
+// waits for content, so that a failure before it isn't one of a started stream.
+func (s *stream) send(choice *streamChoice, delta openai.Delta, finish string) {
+	if !choice.started {
+		choice.started = true
+		s.send(choice, openai.FirstDelta(), "")
 	}
-	c := s.chunk()
-	c.Choices = []chunkChoice{{Index: choice.index, Delta: d}}
+	c := openai.ChunkChoice{Index: choice.index, Delta: delta}
 	if finish != "" {
-		c.Choices[0].FinishReason = &finish
+		c.FinishReason = &finish
 	}
+	chunk := s.Chunk(c)
 	if s.call.includeUsage {
-		c.Usage = jsontext.Value("null")
+		chunk.Usage = jsontext.Value("null")
 	}
-	s.queue = append(s.queue, providers.Chunk{Data: encode(c)})
-}
-
-func (s *stream) chunk() chunk {
-	return chunk{ID: s.id, Object: "chat.completion.chunk", Created: s.created, Model: s.model}
-}
-
-// encode cannot fail: a chunk has only strings, numbers and JSON of ours.
-func encode(c chunk) []byte {
-	b, _ := json.Marshal(c, jsontext.AllowInvalidUTF8(true))
-	return b
+	s.queue = append(s.queue, providers.Chunk{Data: openai.Encode(chunk)})
 }
 
 var _ events = (*wire.Events)(nil)

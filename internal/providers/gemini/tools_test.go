@@ -7,6 +7,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"turnpike/internal/openai"
 	"turnpike/internal/providers"
 	"turnpike/test/fakes/upstreams"
 )
@@ -24,7 +25,7 @@ func (s *told) read(t *testing.T, data []byte) {
 	type message struct {
 		Content   string `json:"content"`
 		ToolCalls []struct {
-			Function chatFunctionCall `json:"function"`
+			Function openai.FunctionCall `json:"function"`
 		} `json:"tool_calls"`
 	}
 	var c struct {

@@ -1,8 +1,11 @@
 package gemini
 
-import "turnpike/internal/providers"
+import (
+	"turnpike/internal/openai"
+	"turnpike/internal/providers"
+)
 
-// usageMetadata counts tokens. In a stream it is that of all so far.
+// usageMetadata counts tokens. In a stream it counts all events so far.
 type usageMetadata struct {
 	Prompt        int64 `json:"promptTokenCount"`
 	Cached        int64 `json:"cachedContentTokenCount"` // part of the prompt
@@ -11,23 +14,23 @@ type usageMetadata struct {
 	Thoughts      int64 `json:"thoughtsTokenCount"`
 }
 
-// counter knows what a call has used: by Gemini's count, or by a guess where
+// counter counts the tokens of a request: by Gemini's count, or by an estimate if
 // there is none.
 type counter struct {
-	prompt   int64 // a guess
-	metadata *usageMetadata
-	said     int // bytes of text and calls
-	thought  int // bytes of thoughts
+	prompt       int64 // estimate
+	metadata     *usageMetadata
+	outputBytes  int // text and calls
+	thoughtBytes int
 }
 
 func (c *counter) add(p *part) {
 	switch {
 	case p.FunctionCall != nil:
-		c.said += len(p.FunctionCall.Name) + len(p.FunctionCall.Args)
+		c.outputBytes += len(p.FunctionCall.Name) + len(p.FunctionCall.Args)
 	case p.Thought:
-		c.thought += len(p.Text)
+		c.thoughtBytes += len(p.Text)
 	default:
-		c.said += len(p.Text)
+		c.outputBytes += len(p.Text)
 	}
 }
 
@@ -35,56 +38,40 @@ func (c *counter) usage() providers.Usage {
 	input, cached, output, thoughts := c.counts()
 	m := c.metadata
 	return providers.Usage{InputTokens: input, CachedInput: cached, OutputTokens: output + thoughts,
-		Estimated: m == nil || m.Prompt <= 0 || m.Candidates <= 0 && c.said > 0 || m.Thoughts <= 0 && c.thought > 0}
+		Estimated: m == nil || m.Prompt <= 0 || m.Candidates <= 0 && c.outputBytes > 0 || m.Thoughts <= 0 && c.thoughtBytes > 0}
 }
 
 func (c *counter) counts() (input, cached, output, thoughts int64) {
 	input = c.prompt
 	if m := c.metadata; m != nil {
 		if m.Prompt > 0 {
-			input = sane(m.Prompt)
+			input = clamp(m.Prompt)
 		}
-		input += sane(m.ToolUsePrompt)
-		cached = min(sane(m.Cached), input)
-		output, thoughts = sane(m.Candidates), sane(m.Thoughts)
+		input += clamp(m.ToolUsePrompt)
+		cached = min(clamp(m.Cached), input)
+		output, thoughts = clamp(m.Candidates), clamp(m.Thoughts)
 	}
-	// A count may be left out of a stream's first events.
+	// The first events of a stream may lack a count.
 	if output == 0 {
-		output = guessTokens(c.said)
+		output = estimateTokens(c.outputBytes)
 	}
 	if thoughts == 0 {
-		thoughts = guessTokens(c.thought)
+		thoughts = estimateTokens(c.thoughtBytes)
 	}
 	return input, cached, output, thoughts
 }
 
-// sane keeps nonsense from becoming a negative or overflowing sum.
-func sane(tokens int64) int64 { return min(max(0, tokens), 1<<40) }
+// clamp keeps sums from becoming negative or overflowing.
+func clamp(tokens int64) int64 { return min(max(0, tokens), 1<<40) }
 
-// completionUsage is OpenAI's.
-type completionUsage struct {
-	PromptTokens     int64             `json:"prompt_tokens"`
-	CompletionTokens int64             `json:"completion_tokens"`
-	TotalTokens      int64             `json:"total_tokens"`
-	PromptDetails    promptDetails     `json:"prompt_tokens_details"`
-	CompletionDetail completionDetails `json:"completion_tokens_details"`
-}
-
-type promptDetails struct {
-	Cached int64 `json:"cached_tokens"`
-}
-
-type completionDetails struct {
-	Reasoning int64 `json:"reasoning_tokens"`
-}
-
-func (c *counter) wire() completionUsage {
+// openAI returns the usage in OpenAI's format.
+func (c *counter) openAI() openai.Usage {
 	input, cached, output, thoughts := c.counts()
-	return completionUsage{
-		PromptTokens:     input,
-		CompletionTokens: output + thoughts,
-		TotalTokens:      input + output + thoughts,
-		PromptDetails:    promptDetails{cached},
-		CompletionDetail: completionDetails{thoughts},
+	return openai.Usage{
+		PromptTokens:      input,
+		CompletionTokens:  output + thoughts,
+		TotalTokens:       input + output + thoughts,
+		PromptDetails:     openai.PromptDetails{CachedTokens: cached},
+		CompletionDetails: openai.CompletionDetails{ReasoningTokens: thoughts},
 	}
 }

@@ -112,7 +112,7 @@ func (op *operation) check(p *Provider) error {
 	case op.Error != nil:
 		return op.Error.mediaFailure(p.key)
 	}
-	return protocol("an operation without a name")
+	return protocolFailure("an operation without a name")
 }
 
 // result is where the video of an operation that is done can be fetched, or
@@ -129,7 +129,7 @@ func (op *operation) result(p *Provider) (uri string, failure *providers.Failure
 		words := strings.Join(r.RaiMediaFilteredReasons, " ")
 		return "", p.blocked(filterVerdict(words), words)
 	}
-	return "", protocol("a render that ended without a video")
+	return "", protocolFailure("a render that ended without a video")
 }
 
 // rpcCodes are the names of google.rpc.Code, by their numbers.
@@ -174,12 +174,12 @@ func (p *Provider) videoContent(resp *http.Response) (*providers.Content, error)
 	switch word, _, _ := strings.Cut(kind, "/"); word {
 	case "text":
 		_ = resp.Body.Close()
-		return nil, protocol("words (%s) in place of a video", wire.Loggable(kind, p.key))
+		return nil, protocolFailure("words (%s) in place of a video", wire.Loggable(kind, p.key))
 	case "video":
 	default:
 		if strings.Contains(kind, "json") {
 			_ = resp.Body.Close()
-			return nil, protocol("words (%s) in place of a video", wire.Loggable(kind, p.key))
+			return nil, protocolFailure("words (%s) in place of a video", wire.Loggable(kind, p.key))
 		}
 		kind = "video/mp4" // the only format that there is
 	}
@@ -189,9 +189,9 @@ func (p *Provider) videoContent(resp *http.Response) (*providers.Content, error)
 	first, err := body.Peek(1)
 	switch {
 	case err == io.EOF:
-		err = protocol("a video (%s) without a byte", wire.Loggable(kind, p.key))
+		err = protocolFailure("a video (%s) without a byte", wire.Loggable(kind, p.key))
 	case err == nil && (first[0] == '<' || first[0] == '{'):
-		err = protocol("words as %s in place of a video", wire.Loggable(kind, p.key))
+		err = protocolFailure("words as %s in place of a video", wire.Loggable(kind, p.key))
 	}
 	if err != nil {
 		_ = resp.Body.Close()
@@ -225,12 +225,12 @@ func (p *Provider) DropVideo(context.Context, string) error { return nil }
 // models/veo-3.1-generate-preview/operations/abc.
 func operationPath(name string) (string, error) {
 	if name == "" || len(name) > maxName {
-		return "", protocol("the operation's name cannot be used")
+		return "", protocolFailure("the operation's name cannot be used")
 	}
 	var path strings.Builder
 	for segment := range strings.SplitSeq(name, "/") {
 		if strings.Trim(segment, ".") == "" { // dots would lead elsewhere
-			return "", protocol("the operation's name cannot be used")
+			return "", protocolFailure("the operation's name cannot be used")
 		}
 		path.WriteString("/" + url.PathEscape(segment))
 	}

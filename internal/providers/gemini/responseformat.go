@@ -9,49 +9,36 @@ import (
 	"turnpike/internal/fault"
 )
 
-type responseFormat struct {
-	Type       string      `json:"type"`
-	JSONSchema *jsonSchema `json:"json_schema"`
-}
-
-type jsonSchema struct {
-	Schema jsontext.Value `json:"schema"`
-}
-
 const schemaParam = "response_format.json_schema.schema"
 
-func (r *chatRequest) format(c *generationConfig) error {
-	f := r.ResponseFormat
+func (b *builder) setFormat() error {
+	f := b.in.ResponseFormat
 	if f == nil {
 		return nil
 	}
+	if err := f.Check(); err != nil {
+		return err
+	}
 	switch f.Type {
-	case "text":
-		return nil
 	case "json_object":
-		c.ResponseMimeType = "application/json"
-		return nil
+		b.out.GenerationConfig.ResponseMimeType = "application/json"
 	case "json_schema":
-		if f.JSONSchema == nil || f.JSONSchema.Schema.Kind() != jsontext.KindBeginObject {
-			return fault.Missing(schemaParam, "%s is required: a JSON schema", schemaParam)
-		}
 		schema, err := cleanSchema(f.JSONSchema.Schema)
 		if err != nil {
-			return fault.Invalid(schemaParam, "%s cannot be read as a JSON schema", schemaParam).Because(err)
+			return fault.Invalid(schemaParam, "%s is not a valid JSON Schema.", schemaParam).Because(err)
 		}
-		c.ResponseMimeType, c.ResponseJSONSchema = "application/json", schema
-		return nil
+		b.out.GenerationConfig.ResponseMimeType, b.out.GenerationConfig.ResponseJSONSchema = "application/json", schema
 	}
-	return fault.Invalid("response_format.type", "response_format.type must be text, json_object or json_schema")
+	return nil
 }
 
-// formatBesideTools is for models that refuse a JSON format in a request that
-// offers functions. Where one has to be called, the format has nothing to
-// say, and where none may be, the functions have not. Else the model has to
-// call one of them or one more, whose arguments are the answer: its name is
-// returned. JSON without a schema is asked for in words.
-func (r *generateRequest) formatBesideTools(t *conversation) (answerTool string, err error) {
-	config := &r.GenerationConfig
+// replaceFormat is for models that reject a JSON format next to functions. If a
+// function must be called, the format has no effect and is dropped. If none may
+// be called, the functions are. Otherwise the model has to call one of them or
+// the answer tool, whose arguments are the response and whose name is returned.
+// JSON without a schema is requested in the system instruction.
+func (b *builder) replaceFormat() (answerTool string, err error) {
+	r, config := &b.out, &b.out.GenerationConfig
 	if len(r.Tools) == 0 || config.ResponseMimeType == "" {
 		return "", nil
 	}
@@ -69,7 +56,7 @@ func (r *generateRequest) formatBesideTools(t *conversation) (answerTool string,
 	case mode == "ANY":
 		return "", nil
 	case schema == nil:
-		t.instruct("If you call no function, answer with a single valid JSON object and nothing else: no words around it and no code fence.")
+		b.instruct("If you call no function, answer with a single valid JSON object and nothing else: no words around it and no code fence.")
 		return "", nil
 	}
 	return r.addAnswerTool(schema)
@@ -78,7 +65,7 @@ func (r *generateRequest) formatBesideTools(t *conversation) (answerTool string,
 func (r *generateRequest) addAnswerTool(schema jsontext.Value) (string, error) {
 	parameters, ok := objectSchema(schema)
 	if !ok {
-		return "", fault.Invalid(schemaParam, "%s must describe an object, beside tools", schemaParam)
+		return "", fault.Invalid(schemaParam, "%s must describe an object if there are tools.", schemaParam)
 	}
 	list := &r.Tools[0].FunctionDeclarations
 	name := "final_answer"
@@ -101,8 +88,8 @@ func (r *generateRequest) addAnswerTool(schema jsontext.Value) (string, error) {
 	return name, nil
 }
 
-// objectSchema makes a schema that says that it is an object's. One of
-// something else is not ok.
+// objectSchema returns the schema with the type object. It isn't ok if the schema
+// has another type.
 func objectSchema(schema jsontext.Value) (_ jsontext.Value, ok bool) {
 	var top struct {
 		Type jsontext.Value `json:"type"`
@@ -114,7 +101,7 @@ func objectSchema(schema jsontext.Value) (_ jsontext.Value, ok bool) {
 	switch {
 	case top.Type.Kind() == jsontext.KindString:
 		return schema, string(top.Type) == `"object"`
-	case top.Type != nil || top.Ref != nil: // nothing may stand beside a reference
+	case top.Type != nil || top.Ref != nil: // nothing may be next to a reference
 		return schema, true
 	}
 	out := jsontext.Value(`{"type":"object"`)
