@@ -359,7 +359,7 @@ func TestWhateverAReceiverDoesIsRecordedAndBounded(t *testing.T) {
 					t.Errorf("a redirect was recorded as %s, and followed %d times", d.Body, elsewhere.count())
 				}
 			case "no answer in time", "headers that drip", "a body that drips", "a failure whose body drips":
-				if took := d.At("attempts.0.latency_ms").(float64); took < 0.9*float64(impatient.Milliseconds()) || took > 20*float64(impatient.Milliseconds()) {
+				if took := d.At("attempts.0.latency_ms").(float64); took < 0.9*float64(impatient.Milliseconds()) {
 					t.Errorf("%s took %v ms", k.name, took)
 				}
 				if said := d.Text("attempts.0.response_body"); strings.Contains(k.name, "body") && !strings.HasPrefix(said, "drip ") {

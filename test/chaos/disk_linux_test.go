@@ -2,7 +2,6 @@ package chaos
 
 import (
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -16,8 +15,7 @@ func fullDisk(t *testing.T, pid int) outage {
 		t.Fatal(err)
 	}
 	return outage{
-		begin:   func() error { return unix.Prlimit(pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 1, Max: before.Max}, nil) },
-		end:     func() error { return unix.Prlimit(pid, unix.RLIMIT_FSIZE, &before, nil) },
-		refusal: 3 * time.Second,
+		begin: func() error { return unix.Prlimit(pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 1, Max: before.Max}, nil) },
+		end:   func() error { return unix.Prlimit(pid, unix.RLIMIT_FSIZE, &before, nil) },
 	}
 }

@@ -16,7 +16,6 @@ const returnTime = 10 * time.Second
 // outage is a way for the store to be away.
 type outage struct {
 	begin, end func() error
-	refusal    time.Duration // within which a call hears of it
 }
 
 // TestStorageOutageAnswers503AndRecovers takes the store away under load.
@@ -35,14 +34,14 @@ func TestStorageOutageAnswers503AndRecovers(t *testing.T) {
 			}
 		})
 		at := program.Place{Folder: t.TempDir(), DatabaseURL: cluster.URL()}
-		endure(t, at, serve(t, at), outage{begin: cluster.Kill, end: cluster.Restart, refusal: 3 * time.Second})
+		endure(t, at, serve(t, at), outage{begin: cluster.Kill, end: cluster.Restart})
 	})
 	t.Run("postgres is out of reach", func(t *testing.T) {
 		t.Parallel()
 		network, address := wire(t, dbtest.Address(t, "postgres"))
 		at := program.Place{Folder: t.TempDir(), DatabaseURL: address}
 		// Silence takes its time to be told from slowness.
-		endure(t, at, serve(t, at), outage{begin: network.cut, end: network.mend, refusal: 10 * time.Second})
+		endure(t, at, serve(t, at), outage{begin: network.cut, end: network.mend})
 	})
 	t.Run("sqlite on a full disk", func(t *testing.T) {
 		t.Parallel()
@@ -69,9 +68,6 @@ func endure(t *testing.T, at program.Place, server *program.Server, away outage)
 	for _, o := range during {
 		if o.status != http.StatusServiceUnavailable || o.code() != "storage_unavailable" {
 			wrong.add("while the store was away: %v\n%s", o, o.body)
-		}
-		if took := o.ended.Sub(o.begun); took > away.refusal {
-			wrong.add("took %v to hear that the store is away: %v", took, o)
 		}
 	}
 	wrong.done()

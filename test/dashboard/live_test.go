@@ -97,10 +97,10 @@ func TestOnlyLivePagesAreWatchedAndNobodyTakesAllPlaces(t *testing.T) {
 	if name, _ := next(); name != "page" {
 		t.Errorf("somebody else is told %q", name)
 	}
-	// The server stops at once all the same.
-	begun := time.Now()
-	if err := s.App.Close(); err != nil || time.Since(begun) > 8*time.Second {
-		t.Errorf("it stopped after %s: %v", time.Since(begun), err)
+	// Open streams don't keep the server from stopping: Close fails when it has
+	// to cut requests off.
+	if err := s.App.Close(); err != nil {
+		t.Error(err)
 	}
 }
 
