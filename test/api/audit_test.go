@@ -18,7 +18,7 @@ import (
 
 func TestEveryAuthenticatedRequestIsInTheLogOnce(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		key, keyID := s.Key(t, w, accounts.Test)
 		token := s.Do(t, mint(key, map[string]any{"scopes": []string{"chat.completions:create"}, "metadata": map[string]any{"user": "u7"}})).Want(t, 200, "")
@@ -71,7 +71,7 @@ func settled(t *testing.T, s *harness.Server, key, id string) (entry *harness.Re
 
 func TestAuditFiltersAndCSV(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		key, _ := s.Key(t, w, accounts.Test)
 		other, otherID := s.Key(t, w, accounts.Test)
@@ -121,7 +121,7 @@ func TestAuditFiltersAndCSV(t *testing.T) {
 
 func TestUnindexedFilterLooksThroughABoundedPart(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		key, keyID := s.Key(t, w, accounts.Test)
 		// 25,000 entries of one model, and the oldest is of another.
@@ -204,7 +204,7 @@ func TestNoIssuedSecretCanBeFoundAnywhere(t *testing.T) {
 // A key may stand where we do not look for one: no log shows it, and no error.
 func TestKeysInOddPlacesAreMasked(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		admin, _ := s.Key(t, w, accounts.Test)
 		secret, _ := s.Key(t, w, accounts.Test)
@@ -240,7 +240,7 @@ func TestCallThatWasRefusedIsNotLoggedAsServed(t *testing.T) {
 
 func TestRequestIDsAreTheLogsOrder(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
 		key, _ := s.Key(t, s.Workspace(t, "acme"), accounts.Test)
 		first := s.Do(t, models(key)).Header.Get("X-Request-Id")
 		second := s.Do(t, models(key)).Header.Get("X-Request-Id")

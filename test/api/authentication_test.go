@@ -126,7 +126,7 @@ func TestOldSecretWorksUntilTheExactEndOfItsGrace(t *testing.T) {
 
 func TestGraceCanBeEndedForcedAndZero(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		admin, _ := s.Key(t, w, accounts.Test)
 		first, id := s.Key(t, w, accounts.Test)
@@ -156,7 +156,7 @@ func TestGraceCanBeEndedForcedAndZero(t *testing.T) {
 
 func TestOfManyRotationsAtOnceOneHappens(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		admin, _ := s.Key(t, w, accounts.Test)
 		old, id := s.Key(t, w, accounts.Test)
@@ -184,7 +184,7 @@ func TestOfManyRotationsAtOnceOneHappens(t *testing.T) {
 // it may not do by then.
 func TestKeyChangedWhileItsBodyArrives(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		admin, _ := s.Key(t, w, accounts.Test)
 		patch := func(id string, change map[string]any) harness.Request {
@@ -320,7 +320,7 @@ func TestRefusedKeysStopCostingLookups(t *testing.T) {
 
 func TestKeysWorkFromTheirAddressesOnly(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		admin, _ := s.Key(t, w, accounts.Test)
 		create := func(ips ...string) string {

@@ -174,7 +174,7 @@ func TestWorkspaceHasAtMostSoManyIdempotencyRecords(t *testing.T) {
 
 func TestOnlyWorkCreatesAProject(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		admin, _ := s.Key(t, w, accounts.Test)
 		chatOnly, _ := s.Key(t, w, accounts.Test, "models:read", "chat.completions:create")

@@ -529,7 +529,7 @@ func reversed(list []string) []string {
 
 func TestEventsAreFoundByFilterAndPage(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
 		c := newCustomer(t, s, accounts.Live)
 		var all []string
 		for _, e := range c.publish(t, creditsLow, events.KeyRevoked{KeyID: "key_1"}, creditsLow, creditsLow) {

@@ -193,7 +193,7 @@ func TestListsShowOnlyTheCallersTenant(t *testing.T) {
 
 func TestEveryRouteNeedsItsScope(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		for _, rt := range api.Routes() {
 			other := "audit:read"

@@ -13,7 +13,7 @@ func newKey(by string, body map[string]any) harness.Request {
 
 func TestKeyValueIsShownOnce(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
 		admin, _ := s.Key(t, s.Workspace(t, "acme"), accounts.Live)
 		r := s.Do(t, newKey(admin, map[string]any{"name": "worker", "scopes": []string{"images:create"}, "monthly_budget": 12.5})).Want(t, 200, "")
 		value, id := r.Text("value"), r.Text("id")
@@ -37,7 +37,7 @@ func TestKeyValueIsShownOnce(t *testing.T) {
 // it can do since.
 func TestAdminLogHasAllThatAKeyMayDo(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
 		admin, _ := s.Key(t, s.Workspace(t, "acme"), accounts.Live)
 		ends := s.Clock.Now().Unix() + 3600
 		id := s.Do(t, newKey(admin, map[string]any{"name": "worker", "scopes": []string{"images:create"}, "monthly_budget": 5, "rate_limit": 60,
@@ -58,7 +58,7 @@ func TestAdminLogHasAllThatAKeyMayDo(t *testing.T) {
 
 func TestKeyMayOnlyManageKeysNoWiderThanItself(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		admin, _ := s.Key(t, w, accounts.Test)
 		bounds := map[string]any{"name": "n", "scopes": []string{"keys:write", "keys:read", "images:create"}, "monthly_budget": 100, "project": "p1",
@@ -117,7 +117,7 @@ func TestKeyMayOnlyManageKeysNoWiderThanItself(t *testing.T) {
 
 func TestEveryMalformedKeyIsRefusedAndNothingIsStored(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
 		admin, _ := s.Key(t, s.Workspace(t, "acme"), accounts.Test)
 		before := s.Do(t, harness.Request{Method: "GET", Path: "/v1/keys", Key: admin}).Want(t, 200, "")
 		for _, c := range []struct {
@@ -169,7 +169,7 @@ func TestEveryMalformedKeyIsRefusedAndNothingIsStored(t *testing.T) {
 
 func TestListsPageByKeyset(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		admin, first := s.Key(t, w, accounts.Test)
 		want := []string{first}

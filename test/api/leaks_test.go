@@ -313,7 +313,7 @@ func TestLeakedScopedTokenDiesAlone(t *testing.T) {
 
 func TestKeyInAURLIsRefusedAndRevoked(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
 		c := newCustomer(t, s, accounts.Live)
 		for name, path := range map[string]func(key string) string{
 			"query":         func(key string) string { return "/v1/models?api_key=" + key },
@@ -503,7 +503,7 @@ func TestGitLabReportsWithItsToken(t *testing.T) {
 			t.Errorf("the notes are %v", notes)
 		}
 	})
-	harness.Each(t, func(t *testing.T, s *harness.Server) { // without a token there is nothing
+	harness.EachShared(t, func(t *testing.T, s *harness.Server) { // without a token there is nothing
 		for _, authorization := range []string{"", "Bearer "} {
 			s.Do(t, harness.Request{Method: "POST", Path: "/leaks/gitlab", Body: []any{}, Header: http.Header{"Authorization": {authorization}}}).Want(t, 404, "not_found")
 		}

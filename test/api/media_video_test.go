@@ -561,7 +561,7 @@ func TestListsOfJobsAreFilteredAndPaged(t *testing.T) {
 // not by one at three times its price.
 func TestAVideoWithoutAModelIsMadeByTheUsualOne(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
 		key, _ := s.Key(t, s.Workspace(t, "acme"), accounts.Test)
 		r := s.Do(t, harness.Request{Method: "POST", Path: videos, Key: key, Body: map[string]any{"prompt": "a ferry"}}).Want(t, 200, "")
 		if r.At("model") != "sora-2" {

@@ -10,7 +10,7 @@ import (
 
 func TestMetadataThatHoldsAKeyIsRejected(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
 		c := newCustomer(t, s, accounts.Test)
 		leaked, _ := c.Key(t, c.workspace, accounts.Test, "models:read")
 		image := map[string]any{"custom_id": "a", "body": map[string]any{"prompt": "p", "size": "64x64"}}

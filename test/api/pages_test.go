@@ -87,7 +87,7 @@ func wantPages(t *testing.T, what string, got [][]string, sizes []int, rows []st
 // with and without a filter.
 func TestPageOfLargeEventsEndsAtItsBudget(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
 		c := newCustomer(t, s, accounts.Live)
 		var ids []string
 		for range 7 {

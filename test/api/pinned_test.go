@@ -103,7 +103,7 @@ func TestListsOfPinnedKeysShowTheirProjectOnly(t *testing.T) {
 // fast in a large workspace as in a small one, and is never short.
 func TestPinnedKeyPagesThroughItsProject(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		admin, _ := s.Key(t, w, accounts.Test)
 		pinned := s.Do(t, newKey(admin, map[string]any{"name": "n", "scopes": []string{"*"}, "project": "alpha"})).Want(t, 200, "").Text("value")
@@ -204,7 +204,7 @@ func eventIDs(t *testing.T, list []received) (out []string) {
 
 func TestTokenWithAProjectSeesItOnly(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		key, _ := s.Key(t, w, accounts.Test)
 		s.Do(t, inProject(key, "alpha")).Want(t, 200, "")
@@ -227,7 +227,7 @@ func TestTokenWithAProjectSeesItOnly(t *testing.T) {
 
 func TestUsageOfPinnedKeyIsThatOfItsProject(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		key, _ := s.Key(t, w, accounts.Test)
 		pinned := s.Do(t, newKey(key, map[string]any{"name": "n", "scopes": []string{"*"}, "project": "alpha"})).Want(t, 200, "").Text("value")
@@ -246,7 +246,7 @@ func TestUsageOfPinnedKeyIsThatOfItsProject(t *testing.T) {
 
 func TestBillingIsNotForPinnedKeys(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		pinned, _ := s.KeyOf(t, &access.Key{WorkspaceID: w.ID, Environment: accounts.Live, Name: "n", Scopes: []string{"*"}, Project: "alpha"})
 		s.Do(t, harness.Request{Method: "GET", Path: "/v1/billing", Key: pinned}).Want(t, 403, "project_not_allowed")

@@ -26,7 +26,7 @@ func workIn(key, project string) harness.Request {
 
 func TestProjectIsCreatedAtItsFirstUse(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		key, _ := s.Key(t, w, accounts.Test)
 		live, _ := s.Key(t, w, accounts.Live)
@@ -57,7 +57,7 @@ func TestProjectIsCreatedAtItsFirstUse(t *testing.T) {
 
 func TestStrictWorkspaceAndTokensCreateNoProjects(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		key, _ := s.Key(t, w, accounts.Test)
 		token := s.Do(t, mint(key, map[string]any{"scopes": []string{"models:read"}})).Want(t, 200, "").Text("value")
@@ -74,7 +74,7 @@ func TestStrictWorkspaceAndTokensCreateNoProjects(t *testing.T) {
 // must not be able to use up the workspace's projects.
 func TestKeyThatOnlyReadsCreatesNoProject(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		admin, _ := s.Key(t, w, accounts.Test)
 		reader, _ := s.Key(t, w, accounts.Test, "models:read", "images:read")
@@ -98,7 +98,7 @@ func TestKeyThatOnlyReadsCreatesNoProject(t *testing.T) {
 
 func TestArchivedProjectIsRefusedUntilRestored(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
 		key, _ := s.Key(t, s.Workspace(t, "acme"), accounts.Test)
 		s.Do(t, workIn(key, "web")).Want(t, 200, "")
 		at := func(method string, body any) *harness.Response {
@@ -119,7 +119,7 @@ func TestArchivedProjectIsRefusedUntilRestored(t *testing.T) {
 
 func TestPinnedKeyStaysInItsProject(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
 		admin, _ := s.Key(t, s.Workspace(t, "acme"), accounts.Test)
 		pinned := s.Do(t, newKey(admin, map[string]any{"name": "n", "scopes": []string{"*"}, "project": "web"})).Want(t, 200, "").Text("value")
 		s.Do(t, models(pinned)).Want(t, 200, "")
@@ -135,7 +135,7 @@ func TestPinnedKeyStaysInItsProject(t *testing.T) {
 // Which projects there are is not to be found out by pinning keys to them.
 func TestPinnedKeyHearsNothingOfOtherProjects(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		admin, _ := s.Key(t, w, accounts.Test)
 		pinned := s.Do(t, newKey(admin, map[string]any{"name": "n", "scopes": []string{"*"}, "project": "web"})).Want(t, 200, "").Text("value")
@@ -153,7 +153,7 @@ func TestPinnedKeyHearsNothingOfOtherProjects(t *testing.T) {
 
 func TestAdminLogSaysWhetherAProjectIsArchived(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
 		admin, _ := s.Key(t, s.Workspace(t, "acme"), accounts.Test)
 		s.Do(t, harness.Request{Method: "POST", Path: "/v1/projects", Key: admin, Body: map[string]any{"id": "web"}}).Want(t, 200, "")
 		for _, status := range []string{"archived", "active"} {
@@ -168,7 +168,7 @@ func TestAdminLogSaysWhetherAProjectIsArchived(t *testing.T) {
 
 func TestWorkspaceHasAThousandProjectsAtMost(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		key, _ := s.Key(t, w, accounts.Test)
 		s.FillProjects(t, w, accounts.Test, accounts.MaxProjects-1)
@@ -184,7 +184,7 @@ func TestWorkspaceHasAThousandProjectsAtMost(t *testing.T) {
 
 func TestArchivedProjectLeavesItsPlaceToAnother(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		key, _ := s.Key(t, w, accounts.Test)
 		s.FillProjects(t, w, accounts.Test, accounts.MaxProjects)
@@ -236,7 +236,7 @@ func TestNameThatIsNoLongerAllowedIsInNobodysWay(t *testing.T) {
 
 func TestProjectListPages(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		key, _ := s.Key(t, w, accounts.Test)
 		s.FillProjects(t, w, accounts.Test, 5) // at the same moment: the id decides

@@ -589,7 +589,7 @@ func TestModelsThatCannotBeCalled(t *testing.T) {
 
 func TestLiveKeysWithoutAProvider(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
 		c := newCustomer(t, s, accounts.Live)
 		for path, b := range map[string]any{
 			"/v1/chat/completions": body("gpt-4o-mini", "hi", nil), "/v1/embeddings": map[string]any{"model": "text-embedding-3-small", "input": "hi"},

@@ -43,7 +43,7 @@ func TestScopedTokenLivesAtMostFifteenMinutes(t *testing.T) {
 
 func TestScopedTokenCannotExceedItsParentNorMint(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		admin, _ := s.Key(t, w, accounts.Test)
 		parent, parentID := s.Key(t, w, accounts.Test, "models:read", "images:create", "scoped_tokens:create")
@@ -72,7 +72,7 @@ func TestScopedTokenCannotExceedItsParentNorMint(t *testing.T) {
 
 func TestScopedTokenSurvivesRotationAndDiesWithItsParent(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		admin, _ := s.Key(t, w, accounts.Live)
 		parent, parentID := s.Key(t, w, accounts.Live)
@@ -87,7 +87,7 @@ func TestScopedTokenSurvivesRotationAndDiesWithItsParent(t *testing.T) {
 
 func TestScopedTokenCanBeRevokedAlone(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
 		key, _ := s.Key(t, s.Workspace(t, "acme"), accounts.Test)
 		made := s.Do(t, mint(key, map[string]any{"scopes": []string{"models:read"}})).Want(t, 200, "")
 		other := s.Do(t, mint(key, map[string]any{"scopes": []string{"models:read"}})).Want(t, 200, "").Text("value")
@@ -103,7 +103,7 @@ func TestScopedTokenCanBeRevokedAlone(t *testing.T) {
 
 func TestScopedTokenMetadataIsAnObjectOfFourKiB(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
 		key, _ := s.Key(t, s.Workspace(t, "acme"), accounts.Test)
 		for _, bad := range []any{"text", 1, []string{"a"}, map[string]any{"a": strings.Repeat("x", 4096)}} {
 			r := s.Do(t, mint(key, map[string]any{"scopes": []string{"models:read"}, "metadata": bad})).Want(t, 400, "invalid_parameter")
@@ -118,7 +118,7 @@ func TestScopedTokenMetadataIsAnObjectOfFourKiB(t *testing.T) {
 // The metadata stands in the request log beside every call of the token.
 func TestScopedTokenMetadataTakesNoKeys(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
 		key, _ := s.Key(t, s.Workspace(t, "acme"), accounts.Test)
 		escaped := `"` + strings.Replace(key, "_", `\u005f`, 1) + `"`
 		for _, bad := range []any{map[string]any{"note": key}, map[string]any{key: "note"}, map[string]any{"in": []any{"a " + key}}, json.RawMessage(`{"note":` + escaped + `}`)} {

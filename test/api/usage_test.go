@@ -188,7 +188,7 @@ func TestUsageIsTheSumOfTheLog(t *testing.T) {
 
 func TestUsageRefusesWhatItDoesNotHave(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
 		c := newCustomer(t, s, "live")
 		now := s.Clock.Now().Unix()
 		for query, param := range map[string]string{
@@ -230,7 +230,7 @@ func (c *customer) fillUsage(t *testing.T, day time.Time, keys int) {
 // part of the truth is given for all of it.
 func TestUsageOfTooManyGroupsIsRefusedWithWhatToDo(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
 		c := newCustomer(t, s, "live")
 		now := s.Clock.Now()
 		c.fillUsage(t, now, 9_999)

@@ -159,7 +159,7 @@ func TestEveryMalformedEndpointIsRefusedAndNothingIsStored(t *testing.T) {
 
 func TestEndpointsAreLimitedPerWorkspaceAndEnvironment(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
 		c := newCustomer(t, s, accounts.Live)
 		bulk := db.NewBulk("endpoints", "", "id text", "workspace_id text", "environment text", "kind text", "url text", "events text", "description text", "status text",
 			"secret text", "secret_hint text", "created_at bigint")
@@ -183,7 +183,7 @@ func TestEndpointsAreLimitedPerWorkspaceAndEnvironment(t *testing.T) {
 
 func TestEndpointsAreListedByPage(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
 		c := newCustomer(t, s, accounts.Test)
 		var want []string
 		for range 5 {

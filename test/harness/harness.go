@@ -86,6 +86,8 @@ type Server struct {
 	Ring  *keyring.Ring
 	Data  string // the data folder
 
+	shared bool
+
 	validator *contract.Validator
 }
 
@@ -162,6 +164,9 @@ func Start(t testing.TB, cfg config.Config, clock *Clock) *Server {
 // Workspace makes a tenant.
 func (s *Server) Workspace(t testing.TB, name string) *accounts.Workspace {
 	t.Helper()
+	if s.shared {
+		name += " " + ids.New("") // names are unique on a server
+	}
 	w := &accounts.Workspace{Name: name, RotationGrace: accounts.DefaultRotationGrace}
 	s.write(t, func(tx *db.Tx) error { return accounts.CreateWorkspace(t.Context(), tx, w, s.Clock.Now()) })
 	return w

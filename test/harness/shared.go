@@ -1,0 +1,103 @@
+package harness
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+
+	"turnpike/internal/db/dbtest"
+)
+
+// EachShared runs fn on each engine against a server that it shares with other
+// tests. It is for tests that neither move the clock, nor change the
+// configuration, nor stop the server, nor count what other workspaces do. The
+// package's TestMain must be Main.
+func EachShared(t *testing.T, fn func(t *testing.T, s *Server)) {
+	t.Helper()
+	for _, engine := range dbtest.Engines {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			fn(t, shared[engine]())
+		})
+	}
+}
+
+// shared holds one server per engine, started by the first test that needs it.
+var shared = map[string]func() *Server{
+	"sqlite":   sync.OnceValue(func() *Server { return startShared("sqlite") }),
+	"postgres": sync.OnceValue(func() *Server { return startShared("postgres") }),
+}
+
+func startShared(engine string) *Server {
+	s := Start(process, Config(process, engine), NewClock())
+	s.shared = true
+	return s
+}
+
+// Main is the TestMain of packages that use EachShared.
+func Main(m *testing.M) {
+	code := m.Run()
+	process.end()
+	if process.failed {
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// process stands for the whole test run where a helper needs a test.
+var process = &lifetime{}
+
+// lifetime implements as much of testing.TB as starting a server takes. A call
+// to any other method panics.
+type lifetime struct {
+	testing.TB
+	mu      sync.Mutex
+	cleanup []func()
+	failed  bool
+}
+
+func (*lifetime) Helper()                  {}
+func (*lifetime) Name() string             { return "shared server" }
+func (*lifetime) Context() context.Context { return context.Background() }
+
+func (l *lifetime) Error(args ...any) {
+	l.failed = true
+	fmt.Fprintln(os.Stderr, append([]any{"shared server:"}, args...)...)
+}
+
+func (l *lifetime) Errorf(format string, args ...any) { l.Error(fmt.Sprintf(format, args...)) }
+
+func (l *lifetime) Fatal(args ...any) {
+	l.Error(args...)
+	l.end()
+	os.Exit(1)
+}
+
+func (l *lifetime) Fatalf(format string, args ...any) { l.Fatal(fmt.Sprintf(format, args...)) }
+
+func (l *lifetime) Cleanup(fn func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.cleanup = append(l.cleanup, fn)
+}
+
+func (l *lifetime) TempDir() string {
+	dir, err := os.MkdirTemp("", "turnpike-shared-")
+	if err != nil {
+		l.Fatal(err)
+	}
+	l.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+// end runs the cleanup functions, the last one first.
+func (l *lifetime) end() {
+	for len(l.cleanup) > 0 {
+		last := len(l.cleanup) - 1
+		fn := l.cleanup[last]
+		l.cleanup = l.cleanup[:last]
+		fn()
+	}
+}
