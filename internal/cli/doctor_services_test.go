@@ -16,7 +16,7 @@ import (
 	"turnpike/internal/app"
 	"turnpike/internal/config"
 	"turnpike/internal/db"
-	"turnpike/internal/mail/mailtest"
+	"turnpike/test/fakes/smtp"
 )
 
 func TestDoctorLooksAtTheCertificate(t *testing.T) {
@@ -48,7 +48,7 @@ func TestDoctorLooksAtTheCertificate(t *testing.T) {
 
 func TestDoctorTriesMailAndSignIn(t *testing.T) {
 	t.Parallel()
-	mails := mailtest.Start(t, mailtest.WithLogin("u", "right", "PLAIN"))
+	mails := smtp.Start(t, smtp.WithLogin("u", "right", "PLAIN"))
 	var provider *httptest.Server
 	provider = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, `{"issuer":%q,"authorization_endpoint":%[1]q,"token_endpoint":%[1]q,"jwks_uri":%[1]q}`, provider.URL)

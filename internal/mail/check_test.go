@@ -8,17 +8,17 @@ import (
 
 	"turnpike/internal/db"
 	"turnpike/internal/mail"
-	"turnpike/internal/mail/mailtest"
+	"turnpike/test/fakes/smtp"
 )
 
-func TestSendNowSaysWhatTheServerSaid(t *testing.T) {
+func TestSendNowReturnsTheServersResponse(t *testing.T) {
 	t.Parallel()
-	server, d := mailtest.Start(t), onSQLite(t)
-	smtp, err := mail.NewSMTP(server.URL(), "turnpike@example.com")
+	server, d := smtp.Start(t), onSQLite(t)
+	client, err := mail.NewSMTP(server.URL(), "turnpike@example.com")
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := newOutbox(d, smtp, time.Now)
+	o := newOutbox(d, client, time.Now)
 	data := mail.Test{Workspace: "Acme", AskedBy: "Ada", At: time.Date(2026, 3, 4, 5, 6, 0, 0, time.UTC)}
 	if err := o.SendNow(t.Context(), reader, data); err != nil || !o.Sends() {
 		t.Fatal(err)

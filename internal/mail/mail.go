@@ -1,6 +1,6 @@
-// Package mail is the outbox: mails are written in the transaction of what
-// causes them, and sent by SMTP until the server has taken them. Without a
-// server they are logged.
+// Package mail is the outbox for emails. An email is stored in the transaction of
+// its cause, and sent by SMTP until a mail server accepts it. Without a mail server,
+// emails are only logged.
 package mail
 
 import (
@@ -10,18 +10,18 @@ import (
 	"turnpike/internal/db"
 )
 
-// Status is what became of a mail.
+// Status is the state of an email.
 type Status string
 
-// The states of a mail. All but Waiting are final.
+// The states. All but Waiting are final.
 const (
 	Waiting Status = "waiting"
-	Sent    Status = "sent"   // the server has taken it
-	Failed  Status = "failed" // refused, or not taken for three days
-	Logged  Status = "logged" // there is no server to give it to
+	Sent    Status = "sent"   // accepted by the mail server
+	Failed  Status = "failed" // rejected, or not accepted within three days
+	Logged  Status = "logged" // no mail server is configured
 )
 
-// Mail is one mail to one person.
+// Mail is an email to one recipient.
 type Mail struct {
 	ID          string
 	WorkspaceID string
@@ -30,12 +30,12 @@ type Mail struct {
 	Subject     string
 	Status      Status
 	CreatedAt   time.Time
-	DueAt       *time.Time // the next attempt; nil when there is none
+	DueAt       *time.Time // the next attempt; nil in a final state
 	Attempts    int64
 	LastError   string
 	SentAt      *time.Time
 
-	sealed string // the text; only a claimed mail has it
+	sealed string // the text; set only for a claimed email
 }
 
 const columns = "id, workspace_id, kind, recipient, subject, status, created_at, due_at, attempts, last_error, sent_at"
@@ -52,8 +52,8 @@ func scan(r db.Row, more ...any) (*Mail, error) {
 	return &m, err
 }
 
-// List returns a page of a workspace's mails, whatever became of them, and
-// whether there are more.
+// List returns a page of a workspace's emails in all states, and whether there are
+// more.
 func List(ctx context.Context, q db.Querier, workspaceID string, page db.Page) ([]*Mail, bool, error) {
 	query := "SELECT " + columns + " FROM mails WHERE workspace_id = $1"
 	args := []any{workspaceID, int64(page.Limit + 1)}
@@ -67,8 +67,8 @@ func List(ctx context.Context, q db.Querier, workspaceID string, page db.Page) (
 	return list, more, err
 }
 
-// Purge deletes mails that are finished and were made before the time given, at
-// most limit of them. What must be mailed once can be mailed again after it.
+// Purge deletes up to limit finished emails that were created before a time. An
+// email with the same Once can then be sent again.
 func Purge(ctx context.Context, tx *db.Tx, before time.Time, limit int64) (int64, error) {
 	return tx.Exec(ctx, `DELETE FROM mails WHERE id IN
 		(SELECT id FROM mails WHERE due_at IS NULL AND created_at < $1 ORDER BY created_at LIMIT $2)`, before.UnixMicro(), limit)

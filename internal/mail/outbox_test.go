@@ -20,7 +20,7 @@ import (
 	"turnpike/internal/db/dbtest"
 	"turnpike/internal/keyring"
 	"turnpike/internal/mail"
-	"turnpike/internal/mail/mailtest"
+	"turnpike/test/fakes/smtp"
 )
 
 const (
@@ -120,7 +120,7 @@ func wantStatus(t *testing.T, d *db.DB, status mail.Status, attempts int64, last
 	return m
 }
 
-func recipients(messages []mailtest.Message) []string {
+func recipients(messages []smtp.Message) []string {
 	var out []string
 	for _, m := range messages {
 		out = append(out, m.To...)
@@ -128,10 +128,10 @@ func recipients(messages []mailtest.Message) []string {
 	return out
 }
 
-func TestMailIsSentOnce(t *testing.T) {
+func TestEmailIsSentOnce(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		server, time := mailtest.Start(t), newClock()
+		server, time := smtp.Start(t), newClock()
 		o := newOutbox(d, connectTo(t, server.URL()), time.now)
 		enqueue(t, d, o, to(reader), to("admin@example.com"))
 		for range 3 {
@@ -150,10 +150,10 @@ func TestMailIsSentOnce(t *testing.T) {
 	})
 }
 
-func TestRunSendsAtOnceWhatIsCommitted(t *testing.T) {
+func TestCommittedEmailIsSentImmediately(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		server := mailtest.Start(t)
+		server := smtp.Start(t)
 		o := newOutbox(d, connectTo(t, server.URL()), time.Now)
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan struct{})
@@ -172,7 +172,7 @@ func TestRunSendsAtOnceWhatIsCommitted(t *testing.T) {
 	})
 }
 
-func TestRunFindsWhatAnotherNodeLeft(t *testing.T) {
+func TestRunSendsEmailsOfADeadNode(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := dbtest.Open(t, filepath.Join(t.TempDir(), "turnpike.db"))
@@ -191,7 +191,7 @@ func TestRunFindsWhatAnotherNodeLeft(t *testing.T) {
 	})
 }
 
-func TestMailIsWrittenWithItsCauseOrNotAtAll(t *testing.T) {
+func TestEmailIsStoredInTheTransactionOfItsCause(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		o := newOutbox(d, nil, time.Now)
@@ -205,10 +205,10 @@ func TestMailIsWrittenWithItsCauseOrNotAtAll(t *testing.T) {
 	})
 }
 
-func TestSameThingIsMailedOnceToEach(t *testing.T) {
+func TestOnceSendsOneEmailPerRecipient(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		server := mailtest.Start(t)
+		server := smtp.Start(t)
 		o := newOutbox(d, connectTo(t, server.URL()), time.Now)
 		once := func(workspace, address, once string, data mail.Data) mail.Message {
 			return mail.Message{WorkspaceID: workspace, To: address, Once: once, Data: data}
@@ -233,7 +233,7 @@ func TestSameThingIsMailedOnceToEach(t *testing.T) {
 func TestTemporaryFailureIsRetriedForThreeDays(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		server, clock := mailtest.Start(t), newClock()
+		server, clock := smtp.Start(t), newClock()
 		server.RejectTo(reader, 451, "come back later")
 		o := newOutbox(d, connectTo(t, server.URL()), clock.now)
 		enqueue(t, d, o, to(reader))
@@ -256,12 +256,12 @@ func TestTemporaryFailureIsRetriedForThreeDays(t *testing.T) {
 	})
 }
 
-func TestRetrySucceedsWhenTheServerRelents(t *testing.T) {
+func TestRetrySucceedsOnceTheServerAccepts(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		for _, at := range []mailtest.Moment{mailtest.Connect, mailtest.Mail, mailtest.Recipient, mailtest.Data, mailtest.Text} {
+		for _, at := range []smtp.Stage{smtp.Connect, smtp.Mail, smtp.Recipient, smtp.Data} {
 			t.Run(string(at), func(t *testing.T) {
-				server, clock := mailtest.Start(t), newClock()
+				server, clock := smtp.Start(t), newClock()
 				server.RejectAt(at, 1, 421, "too busy")
 				server.HangUp(at, 1)
 				o := newOutbox(d, connectTo(t, server.URL()), clock.now)
@@ -286,13 +286,13 @@ func TestRetrySucceedsWhenTheServerRelents(t *testing.T) {
 	})
 }
 
-func TestRefusedMailIsGivenUpAtOnce(t *testing.T) {
+func TestRejectedEmailIsNotRetried(t *testing.T) {
 	t.Parallel()
-	for _, at := range []mailtest.Moment{mailtest.Recipient, mailtest.Data, mailtest.Text} {
+	for _, at := range []smtp.Stage{smtp.Recipient, smtp.Data} {
 		t.Run(string(at), func(t *testing.T) {
 			t.Parallel()
 			dbtest.Each(t, func(t *testing.T, d *db.DB) {
-				server := mailtest.Start(t)
+				server := smtp.Start(t)
 				server.RejectAt(at, 1, 550, "no such person")
 				o := newOutbox(d, connectTo(t, server.URL()), time.Now)
 				enqueue(t, d, o, to(reader))
@@ -303,11 +303,11 @@ func TestRefusedMailIsGivenUpAtOnce(t *testing.T) {
 	}
 }
 
-func TestRefusedSenderIsTheOperatorsToMend(t *testing.T) {
+func TestRejectedSenderIsRetried(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		server, clock := mailtest.Start(t), newClock()
-		server.RejectAt(mailtest.Mail, 1, 553, "not your domain")
+		server, clock := smtp.Start(t), newClock()
+		server.RejectAt(smtp.Mail, 1, 553, "not your domain")
 		o := newOutbox(d, connectTo(t, server.URL()), clock.now)
 		enqueue(t, d, o, to(reader))
 		sendDue(t, o)
@@ -321,10 +321,10 @@ func TestRefusedSenderIsTheOperatorsToMend(t *testing.T) {
 func TestOneRecipientDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		server := mailtest.Start(t)
+		server := smtp.Start(t)
 		server.RejectTo("full@example.com", 452, "mailbox full")
 		server.RejectTo("gone@example.com", 550, "gone")
-		server.HangUp(mailtest.Data, 1) // on the first that gets so far
+		server.HangUp(smtp.Data, 1) // on the first that gets so far
 		o := newOutbox(d, connectTo(t, server.URL()), time.Now)
 		enqueue(t, d, o, to("cut@example.com"), to("a@example.com"), to("full@example.com"), to("b@example.com"),
 			to("gone@example.com"), to("no address"), to("c@example.com"))
@@ -341,11 +341,11 @@ func TestOneRecipientDelaysNoOther(t *testing.T) {
 	})
 }
 
-func TestServerThatHangsUpBehindEachMailGetsEachOnce(t *testing.T) {
+func TestServerThatDisconnectsAfterEachEmailGetsEachOnce(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		server := mailtest.Start(t)
-		server.HangUp(mailtest.Taken, 2)
+		server := smtp.Start(t)
+		server.HangUp(smtp.Accepted, 2)
 		o := newOutbox(d, connectTo(t, server.URL()), time.Now)
 		enqueue(t, d, o, to("a@example.com"), to("b@example.com"), to("c@example.com"))
 		sendDue(t, o)
@@ -360,10 +360,10 @@ func TestServerThatHangsUpBehindEachMailGetsEachOnce(t *testing.T) {
 	})
 }
 
-func TestMailWaitsWhileTheServerIsAway(t *testing.T) {
+func TestEmailsWaitWhileTheServerIsDown(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		server, clock := mailtest.Start(t), newClock()
+		server, clock := smtp.Start(t), newClock()
 		server.Down()
 		o := newOutbox(d, connectTo(t, server.URL()), clock.now)
 		enqueue(t, d, o, to(reader))
@@ -389,11 +389,11 @@ func TestMailWaitsWhileTheServerIsAway(t *testing.T) {
 	})
 }
 
-func TestTwoNodesSendEachMailOnce(t *testing.T) {
+func TestTwoNodesSendEachEmailOnce(t *testing.T) {
 	t.Parallel()
 	dbtest.EachAddress(t, func(t *testing.T, address string) {
 		const mails = 230 // several batches for each
-		server, clock := mailtest.Start(t), newClock()
+		server, clock := smtp.Start(t), newClock()
 		d := dbtest.Open(t, address)
 		o := newOutbox(d, nil, clock.now)
 		var want []string
@@ -419,7 +419,7 @@ func TestTwoNodesSendEachMailOnce(t *testing.T) {
 	})
 }
 
-func TestMailOutlivesTheProcess(t *testing.T) {
+func TestEmailSurvivesARestart(t *testing.T) {
 	t.Parallel()
 	dbtest.EachAddress(t, func(t *testing.T, address string) {
 		clock := newClock()
@@ -433,7 +433,7 @@ func TestMailOutlivesTheProcess(t *testing.T) {
 		enqueue(t, first, newOutbox(first, nil, clock.now), to(reader))
 		first.Close()
 
-		server, second := mailtest.Start(t), dbtest.Open(t, address)
+		server, second := smtp.Start(t), dbtest.Open(t, address)
 		sendDue(t, newOutbox(second, connectTo(t, server.URL()), clock.now))
 		wantStatus(t, second, mail.Sent, 1, "")
 		if len(server.Messages()) != 1 {
@@ -458,10 +458,10 @@ func dying(o func(now func() time.Time) *mail.Outbox, now func() time.Time, come
 	<-died
 }
 
-func TestClaimOfADeadNodeEnds(t *testing.T) {
+func TestLeaseOfADeadNodeEnds(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		server, clock := mailtest.Start(t), newClock()
+		server, clock := smtp.Start(t), newClock()
 		node := func(now func() time.Time) *mail.Outbox { return newOutbox(d, connectTo(t, server.URL()), now) }
 		enqueue(t, d, node(clock.now), to(reader))
 		dying(node, clock.now, func() bool { return all(t, d)[0].DueAt.After(clock.now()) })
@@ -477,10 +477,10 @@ func TestClaimOfADeadNodeEnds(t *testing.T) {
 	})
 }
 
-func TestNodeThatComesTooLateChangesNothing(t *testing.T) {
+func TestExpiredLeaseChangesNothing(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		server, clock := mailtest.Start(t), newClock()
+		server, clock := smtp.Start(t), newClock()
 		early := clock.now()
 		var overtaken sync.Once
 		slow := newOutbox(d, connectTo(t, server.URL()), func() time.Time {
@@ -499,10 +499,10 @@ func TestNodeThatComesTooLateChangesNothing(t *testing.T) {
 	})
 }
 
-func TestMailSentTwiceCanBeRecognized(t *testing.T) {
+func TestRetriedEmailKeepsItsMessageID(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		server, clock := mailtest.Start(t), newClock()
+		server, clock := smtp.Start(t), newClock()
 		node := func(now func() time.Time) *mail.Outbox { return newOutbox(d, connectTo(t, server.URL()), now) }
 		enqueue(t, d, node(clock.now), to(reader))
 		dying(node, clock.now, func() bool { return len(server.Messages()) > 0 })
@@ -517,10 +517,10 @@ func TestMailSentTwiceCanBeRecognized(t *testing.T) {
 	})
 }
 
-func TestStoppingGivesBackWhatWasNotSent(t *testing.T) {
+func TestStoppingReleasesUnsentEmails(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		server, clock := mailtest.Start(t), newClock()
+		server, clock := smtp.Start(t), newClock()
 		ctx, stop := context.WithCancel(t.Context())
 		o := newOutbox(d, connectTo(t, server.URL()), func() time.Time {
 			if len(server.Messages()) == 1 {
@@ -542,10 +542,10 @@ func TestStoppingGivesBackWhatWasNotSent(t *testing.T) {
 	})
 }
 
-func TestSlowServerDoesNotOutlastTheClaim(t *testing.T) {
+func TestSlowServerDoesNotOutlastTheLease(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		server, clock := mailtest.Start(t), newClock()
+		server, clock := smtp.Start(t), newClock()
 		// A minute for each mail: a batch would take longer than its claim lasts.
 		now := func() time.Time { return clock.now().Add(time.Duration(len(server.Messages())) * time.Minute) }
 		other := newOutbox(d, connectTo(t, server.URL()), now)
@@ -569,11 +569,11 @@ func TestSlowServerDoesNotOutlastTheClaim(t *testing.T) {
 	})
 }
 
-func TestServerThatIsAwayIsDialledOncePerRound(t *testing.T) {
+func TestUnreachableServerIsDialedOncePerRound(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		server := mailtest.Start(t)
-		server.HangUp(mailtest.Connect, 1)
+		server := smtp.Start(t)
+		server.HangUp(smtp.Connect, 1)
 		o := newOutbox(d, connectTo(t, server.URL()), newClock().now)
 		for range 60 { // more than a batch
 			enqueue(t, d, o, to(reader))
@@ -590,7 +590,7 @@ func TestServerThatIsAwayIsDialledOncePerRound(t *testing.T) {
 }
 
 // Not parallel: it listens to the process's log.
-func TestWithoutAServerMailIsLogged(t *testing.T) {
+func TestEmailIsLoggedWithoutAServer(t *testing.T) {
 	var log bytes.Buffer
 	before := slog.Default()
 	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))

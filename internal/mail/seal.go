@@ -7,16 +7,16 @@ import (
 	"turnpike/internal/db"
 )
 
-// withoutText deletes the text of a mail that is finished. Older versions wrote
-// it to body, which they cannot read as NULL.
+// withoutText deletes the text of a finished email. Older versions stored it in body
+// and cannot read NULL there.
 const withoutText = "sealed_body = NULL, body = ''"
 
-// sealPlace binds a sealed text to its mail.
-func sealPlace(id string) string { return "mail " + id }
+// sealContext binds a sealed text to its email.
+func sealContext(id string) string { return "mail " + id }
 
-func (o *Outbox) seal(id, text string) string { return o.ring.Seal([]byte(text), sealPlace(id)) }
+func (o *Outbox) seal(id, text string) string { return o.ring.Seal([]byte(text), sealContext(id)) }
 
-// scanClaimed reads a mail with its text, which is in plain if a node of an
+// scanClaimed reads an email with its text. The text is not sealed if a node of an
 // older version stored it after this one started.
 func (o *Outbox) scanClaimed(r db.Row) (*Mail, error) {
 	var sealed, plain *string
@@ -30,17 +30,17 @@ func (o *Outbox) scanClaimed(r db.Row) (*Mail, error) {
 	return m, nil
 }
 
-// send opens a mail's text and hands the mail over.
+// send decrypts an email's text and sends it.
 func (o *Outbox) send(s *session, m *Mail) error {
-	text, err := o.ring.Open(m.sealed, sealPlace(m.ID))
+	text, err := o.ring.Open(m.sealed, sealContext(m.ID))
 	if err != nil {
-		return fmt.Errorf("%w: the text of the mail: %w", errRefused, err)
+		return fmt.Errorf("%w: decrypt the text: %w", errRejected, err)
 	}
 	return s.send(m, string(text))
 }
 
-// SealStored seals the waiting mails that an older version stored in plain, and
-// deletes the text of those it finished after the schema changed.
+// SealStored seals waiting emails of an older version, and deletes the text of those
+// that it finished after the migration.
 func (o *Outbox) SealStored(ctx context.Context) error {
 	err := o.db.Write(ctx, func(tx *db.Tx) error {
 		_, err := tx.Exec(ctx, "UPDATE mails SET "+withoutText+" WHERE due_at IS NULL AND (body <> '' OR sealed_body IS NOT NULL)")
@@ -54,12 +54,12 @@ func (o *Outbox) SealStored(ctx context.Context) error {
 		})
 	}
 	if err != nil {
-		return fmt.Errorf("seal stored mails: %w", err)
+		return fmt.Errorf("seal stored emails: %w", err)
 	}
 	return nil
 }
 
-// sealBatch seals up to a batch of plain mails and returns how many it found.
+// sealBatch seals a batch of unsealed emails and returns how many it found.
 func (o *Outbox) sealBatch(ctx context.Context, tx *db.Tx) (int, error) {
 	type plainMail struct{ id, text string }
 	rows, err := tx.Query(ctx, "SELECT id, body FROM mails WHERE body <> '' AND due_at IS NOT NULL ORDER BY id LIMIT $1"+tx.Lock("mails"), int64(batch))

@@ -8,7 +8,7 @@ import (
 	"turnpike/internal/db"
 	"turnpike/internal/db/dbtest"
 	"turnpike/internal/mail"
-	"turnpike/internal/mail/mailtest"
+	"turnpike/test/fakes/smtp"
 )
 
 const resetLink = "https://api.example.com/dashboard/password?token=zQ8secret"
@@ -39,21 +39,21 @@ func storedText(t *testing.T, d *db.DB) (plain, sealed string) {
 
 func TestStoredMailShowsNoLinkAndIsClearedWhenFinished(t *testing.T) {
 	t.Parallel()
-	for status, prepare := range map[mail.Status]func(s *mailtest.Server){
-		mail.Sent:   func(*mailtest.Server) {},
-		mail.Failed: func(s *mailtest.Server) { s.RejectTo(reader, 550, "gone") },
+	for status, prepare := range map[mail.Status]func(s *smtp.Server){
+		mail.Sent:   func(*smtp.Server) {},
+		mail.Failed: func(s *smtp.Server) { s.RejectTo(reader, 550, "gone") },
 		mail.Logged: nil,
 	} {
 		t.Run(string(status), func(t *testing.T) {
 			t.Parallel()
 			dbtest.Each(t, func(t *testing.T, d *db.DB) {
-				var smtp *mail.SMTP
+				var client *mail.SMTP
 				if prepare != nil {
-					server := mailtest.Start(t)
+					server := smtp.Start(t)
 					prepare(server)
-					smtp = connectTo(t, server.URL())
+					client = connectTo(t, server.URL())
 				}
-				o := newOutbox(d, smtp, time.Now)
+				o := newOutbox(d, client, time.Now)
 				enqueue(t, d, o, reset(reader))
 				if plain, sealed := storedText(t, d); plain != "" || sealed == "" {
 					t.Errorf("a waiting mail is stored as %q, sealed %q", plain, sealed)
@@ -73,8 +73,8 @@ func TestStoredMailShowsNoLinkAndIsClearedWhenFinished(t *testing.T) {
 func TestRetriedMailKeepsItsSealedText(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		server, clock := mailtest.Start(t), newClock()
-		server.RejectAt(mailtest.Recipient, 1, 451, "come back later")
+		server, clock := smtp.Start(t), newClock()
+		server.RejectAt(smtp.Recipient, 1, 451, "come back later")
 		o := newOutbox(d, connectTo(t, server.URL()), clock.now)
 		enqueue(t, d, o, reset(reader))
 		sendDue(t, o)
@@ -109,7 +109,7 @@ func TestMailStoredByAnOlderVersionIsSealedAtTheStartAndSent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dbtest.Each(t, func(t *testing.T, d *db.DB) {
-				server, clock := mailtest.Start(t), newClock()
+				server, clock := smtp.Start(t), newClock()
 				o := newOutbox(d, connectTo(t, server.URL()), clock.now)
 				storePlain(t, d, mail.Waiting, clock.now().UnixMicro())
 				if seal {

@@ -17,27 +17,27 @@ import (
 	"github.com/wneessen/go-mail/smtp"
 )
 
-// timeout bounds connecting, each of greeting and login, and sending one mail:
-// long enough for a server that looks for viruses before it answers.
+// timeout limits connecting, the greeting, the login, and sending one email. It is
+// long enough for a server that scans for viruses before it responds.
 const timeout = 30 * time.Second
 
 var (
-	// errRefused is of a mail that no retry can change.
-	errRefused = errors.New("refused")
-	// errUnreachable ends a round: the server takes no mail now.
+	// errRejected means that a retry cannot succeed.
+	errRejected = errors.New("rejected")
+	// errUnreachable ends a round.
 	errUnreachable = errors.New("the mail server cannot be reached")
 )
 
-// security is how a connection is protected.
+// security is how a connection is encrypted.
 type security int
 
 const (
-	startTLS  security = iota // encrypted before anything is said
-	fromStart                 // encrypted from the first byte
+	startTLS security = iota
+	implicitTLS
 	plaintext
 )
 
-// SMTP is a mail server to give mails to.
+// SMTP is the mail server that sends emails.
 type SMTP struct {
 	// RootCAs may sign the server's certificate; nil means the system's.
 	RootCAs *x509.CertPool
@@ -48,14 +48,13 @@ type SMTP struct {
 	from           *netmail.Address
 }
 
-// NewSMTP reads the server's address, smtp://user:password@host:587 or
-// smtps://user:password@host:465, and the sender's. Its errors quote neither
-// the address nor a part of it.
+// NewSMTP parses the server's address, smtp://user:password@host:587 or
+// smtps://user:password@host:465, and the sender's. Its errors don't contain the
+// address.
 //
-// With smtp:// the connection must be encrypted by STARTTLS, unless the server
-// is on this machine: there nobody listens, and the certificate of a local
-// server is rarely one to verify. ?tls=starttls demands it there too, and
-// ?tls=insecure-plaintext does without it anywhere.
+// smtp:// requires STARTTLS unless the server is on this machine, where certificates
+// can rarely be verified. ?tls=starttls requires it there, too, and
+// ?tls=insecure-plaintext nowhere.
 func NewSMTP(address, from string) (*SMTP, error) {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -63,7 +62,7 @@ func NewSMTP(address, from string) (*SMTP, error) {
 	}
 	sender, err := netmail.ParseAddress(from)
 	if err != nil {
-		return nil, fmt.Errorf("the sender of mails, %q: %w", from, err)
+		return nil, fmt.Errorf("the sender of emails, %q: %w", from, err)
 	}
 	s := &SMTP{host: u.Hostname(), port: u.Port(), user: u.User.Username(), from: sender}
 	s.password, _ = u.User.Password()
@@ -72,7 +71,7 @@ func NewSMTP(address, from string) (*SMTP, error) {
 	}
 	switch mode := u.Query().Get("tls"); {
 	case u.Scheme == "smtps" && mode == "":
-		s.security = fromStart
+		s.security = implicitTLS
 	case u.Scheme == "smtp" && mode == "starttls", u.Scheme == "smtp" && mode == "" && !loopback(s.host):
 		s.security = startTLS
 	case u.Scheme == "smtp" && (mode == "" || mode == "insecure-plaintext"):
@@ -80,7 +79,7 @@ func NewSMTP(address, from string) (*SMTP, error) {
 	default:
 		return nil, errors.New("the mail server's address is neither smtp:// nor smtps://, or has an unknown tls query")
 	}
-	if s.port == "" && s.security == fromStart {
+	if s.port == "" && s.security == implicitTLS {
 		s.port = "465"
 	} else if s.port == "" {
 		s.port = "587"
@@ -93,20 +92,20 @@ func loopback(host string) bool {
 	return strings.EqualFold(host, "localhost") || err == nil && ip.Unmap().IsLoopback()
 }
 
-// session is one connection after another, as they are needed.
+// session sends emails over one connection, and reconnects if necessary.
 type session struct {
 	smtp   *SMTP
 	raw    net.Conn
 	client *gomail.Client
-	conn   *smtp.Client // nil when there is none
+	conn   *smtp.Client // nil if not connected
 }
 
 func (s *SMTP) session() *session { return &session{smtp: s} }
 
-// connect makes sure that there is a connection which can take a mail.
+// connect connects unless the session has a working connection.
 func (s *session) connect(ctx context.Context) (err error) {
 	if s.conn != nil {
-		// A server may hang up between two mails; that is no failure of the second.
+		// A server may close the connection between two emails.
 		if s.client.ResetWithSMTPClient(s.conn) == nil {
 			return nil
 		}
@@ -118,7 +117,7 @@ func (s *session) connect(ctx context.Context) (err error) {
 	if s.client, err = s.smtp.newClient(s.raw); err != nil {
 		return fmt.Errorf("mail client: %w", err)
 	}
-	// Nothing is handed over yet, so whoever wants to stop need not wait.
+	// Nothing is sent yet, so the end of ctx can interrupt it.
 	raw := s.raw
 	stop := context.AfterFunc(ctx, func() { _ = raw.Close() })
 	s.conn, err = s.client.DialToSMTPClientWithContext(ctx)
@@ -126,25 +125,25 @@ func (s *session) connect(ctx context.Context) (err error) {
 		err = ctx.Err()
 	}
 	if err != nil {
-		s.drop() // the library leaves it open when TLS or the login fails
+		s.drop() // the library leaves it open if TLS or the login fails
 		return fmt.Errorf("connect to the mail server: %w", err)
 	}
 	return nil
 }
 
-// Check signs in to the mail server and says good-bye.
+// Check logs in to the mail server and disconnects.
 func (s *SMTP) Check(ctx context.Context) error {
 	session := s.session()
-	defer session.close()
+	defer session.quit()
 	return session.connect(ctx)
 }
 
-// dial is ours, because the library's knows no IPv6 addresses.
+// dial replaces the library's dialer, which doesn't support IPv6 addresses.
 func (s *SMTP) dial(ctx context.Context) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	address := net.JoinHostPort(s.host, s.port)
-	if s.security == fromStart {
+	if s.security == implicitTLS {
 		return (&tls.Dialer{Config: s.tls()}).DialContext(ctx, "tcp", address)
 	}
 	return (&net.Dialer{}).DialContext(ctx, "tcp", address)
@@ -159,13 +158,13 @@ func (s *SMTP) newClient(conn net.Conn) (*gomail.Client, error) {
 		gomail.WithTimeout(timeout), gomail.WithTLSConfig(s.tls()), gomail.WithoutNoop(),
 		gomail.WithDialContextFunc(func(context.Context, string, string) (net.Conn, error) { return conn, nil }),
 	}
-	// The password itself goes over an encrypted connection, where every server
-	// takes it. In plain text, what does not show it is tried first.
+	// PLAIN first over TLS, because every server supports it. Without TLS, first the
+	// mechanisms that don't send the password.
 	logins := []gomail.SMTPAuthType{gomail.SMTPAuthPlain, gomail.SMTPAuthLogin, gomail.SMTPAuthSCRAMSHA256, gomail.SMTPAuthSCRAMSHA1, gomail.SMTPAuthCramMD5}
 	switch s.security {
 	case startTLS:
 		options = append(options, gomail.WithTLSPolicy(gomail.TLSMandatory))
-	case fromStart:
+	case implicitTLS:
 		options = append(options, gomail.WithSSL())
 	case plaintext:
 		options = append(options, gomail.WithTLSPolicy(gomail.NoTLS))
@@ -177,35 +176,35 @@ func (s *SMTP) newClient(conn net.Conn) (*gomail.Client, error) {
 	return gomail.NewClient(s.host, options...)
 }
 
-// send hands one mail over. An error that is errRefused is for good.
+// send sends one email. It returns errRejected if a retry cannot succeed.
 func (s *session) send(m *Mail, text string) error {
 	msg, err := s.smtp.compose(m, text)
 	if err != nil {
-		return fmt.Errorf("%w: %w", errRefused, err)
+		return fmt.Errorf("%w: %w", errRejected, err)
 	}
 	err = s.client.SendWithSMTPClient(s.conn, msg)
-	// Behind the mail the library resets the connection; whatever comes of
-	// that, the server has the mail.
+	// The library resets the connection after the email. If only that fails, the
+	// server has the email.
 	if err == nil || msg.IsDelivered() {
 		return nil
 	}
-	var answer *gomail.SendError
-	if !errors.As(err, &answer) || answer.ErrorCode() == 0 {
-		// Not an answer of the server. A late one would be taken for that to the
-		// next mail, so this connection must not see one.
+	var response *gomail.SendError
+	if !errors.As(err, &response) || response.ErrorCode() == 0 {
+		// Not a response of the server. A late one would be taken for the response
+		// to the next email, so drop the connection.
 		s.drop()
 		return err
 	}
-	// A refused sender says something about our settings, like a refused login:
-	// the operator has until the patience ends to mend it.
-	if answer.ErrorCode() >= 500 && answer.Reason != gomail.ErrSMTPMailFrom {
-		return fmt.Errorf("%w: %w", errRefused, err)
+	// A rejected sender is a configuration error, like a rejected login. The operator
+	// has until maxAge to fix it.
+	if response.ErrorCode() >= 500 && response.Reason != gomail.ErrSMTPMailFrom {
+		return fmt.Errorf("%w: %w", errRejected, err)
 	}
 	return err
 }
 
-// compose makes the message. It is the same at each attempt, so that a mail
-// which is sent twice can be recognized.
+// compose builds the message. It is the same at each attempt, so that mail servers
+// recognize duplicates.
 func (s *SMTP) compose(m *Mail, text string) (*gomail.Msg, error) {
 	msg := gomail.NewMsg(gomail.WithNoDefaultUserAgent())
 	msg.FromMailAddress(s.from)
@@ -221,10 +220,10 @@ func (s *SMTP) compose(m *Mail, text string) (*gomail.Msg, error) {
 	return msg, nil
 }
 
-// close says goodbye.
-func (s *session) close() {
+// quit disconnects.
+func (s *session) quit() {
 	if s.conn != nil {
-		_ = s.client.CloseWithSMTPClient(s.conn) // every mail has its answer already
+		_ = s.client.CloseWithSMTPClient(s.conn) // every email has its response
 	}
 	s.drop()
 }

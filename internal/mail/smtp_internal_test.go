@@ -14,8 +14,8 @@ func TestConnectionIsEncryptedUnlessItStaysOnThisMachine(t *testing.T) {
 		"smtp://127.9.9.9":                               {security: plaintext, port: "587"},
 		"smtp://[::1]":                                   {security: plaintext, port: "587"},
 		"smtp://[::1]?tls=starttls":                      {security: startTLS, port: "587"},
-		"smtps://mail.example.com":                       {security: fromStart, port: "465"},
-		"smtps://localhost:2465":                         {security: fromStart, port: "2465"},
+		"smtps://mail.example.com":                       {security: implicitTLS, port: "465"},
+		"smtps://localhost:2465":                         {security: implicitTLS, port: "2465"},
 	} {
 		s, err := NewSMTP(address, "a@example.com")
 		if err != nil {

@@ -15,7 +15,7 @@ import (
 	"turnpike/internal/db"
 	"turnpike/internal/db/dbtest"
 	"turnpike/internal/mail"
-	"turnpike/internal/mail/mailtest"
+	"turnpike/test/fakes/smtp"
 )
 
 // onSQLite is for what the store has no part in.
@@ -25,7 +25,7 @@ func onSQLite(t *testing.T) *db.DB {
 }
 
 // read parses a mail as its reader's program does.
-func read(t *testing.T, m mailtest.Message) (header netmail.Header, text string) {
+func read(t *testing.T, m smtp.Message) (header netmail.Header, text string) {
 	t.Helper()
 	msg, err := netmail.ReadMessage(strings.NewReader(string(m.Data)))
 	if err != nil {
@@ -40,10 +40,10 @@ func read(t *testing.T, m mailtest.Message) (header netmail.Header, text string)
 
 func TestEncryptedConnectionIsVerified(t *testing.T) {
 	t.Parallel()
-	for name, option := range map[string]mailtest.Option{"STARTTLS": mailtest.WithStartTLS(), "TLS": mailtest.WithTLS()} {
+	for name, option := range map[string]smtp.Option{"STARTTLS": smtp.WithStartTLS(), "TLS": smtp.WithTLS()} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			server, d, clock := mailtest.Start(t, option), onSQLite(t), newClock()
+			server, d, clock := smtp.Start(t, option), onSQLite(t), newClock()
 			stranger := connectTo(t, server.URL())
 			enqueue(t, d, newOutbox(d, nil, clock.now), to(reader))
 			sendDue(t, newOutbox(d, stranger, clock.now))
@@ -64,30 +64,30 @@ func TestEncryptedConnectionIsVerified(t *testing.T) {
 	}
 }
 
-func TestPasswordIsNotGivenToAServerWithoutEncryption(t *testing.T) {
+func TestPasswordIsNotSentWithoutEncryption(t *testing.T) {
 	t.Parallel()
-	server, d := mailtest.Start(t, mailtest.WithLogin("u", "p", "PLAIN", "LOGIN")), onSQLite(t)
+	server, d := smtp.Start(t, smtp.WithLogin("u", "p", "PLAIN", "LOGIN")), onSQLite(t)
 	o := newOutbox(d, connectTo(t, server.URL()+"?tls=starttls"), time.Now)
 	enqueue(t, d, o, to(reader))
 	sendDue(t, o)
 	wantStatus(t, d, mail.Waiting, 1, "does not support STARTTLS")
 }
 
-func TestLogin(t *testing.T) {
+func TestEveryLoginMechanismWorks(t *testing.T) {
 	t.Parallel()
 	const user, password = "turnpike", "p@ss/word"
-	for name, options := range map[string][]mailtest.Option{
-		"PLAIN behind STARTTLS":        {mailtest.WithLogin(user, password, "PLAIN"), mailtest.WithStartTLS()},
-		"LOGIN behind STARTTLS":        {mailtest.WithLogin(user, password, "LOGIN"), mailtest.WithStartTLS()},
-		"PLAIN over TLS":               {mailtest.WithLogin(user, password, "LOGIN", "PLAIN"), mailtest.WithTLS()},
-		"LOGIN over TLS":               {mailtest.WithLogin(user, password, "LOGIN"), mailtest.WithTLS()},
-		"PLAIN on this machine":        {mailtest.WithLogin(user, password, "PLAIN")},
-		"LOGIN on this machine":        {mailtest.WithLogin(user, password, "LOGIN")},
-		"among what is not understood": {mailtest.WithLogin(user, password, "GSSAPI", "XOAUTH2", "PLAIN")},
+	for name, options := range map[string][]smtp.Option{
+		"PLAIN behind STARTTLS":        {smtp.WithLogin(user, password, "PLAIN"), smtp.WithStartTLS()},
+		"LOGIN behind STARTTLS":        {smtp.WithLogin(user, password, "LOGIN"), smtp.WithStartTLS()},
+		"PLAIN over TLS":               {smtp.WithLogin(user, password, "LOGIN", "PLAIN"), smtp.WithTLS()},
+		"LOGIN over TLS":               {smtp.WithLogin(user, password, "LOGIN"), smtp.WithTLS()},
+		"PLAIN on this machine":        {smtp.WithLogin(user, password, "PLAIN")},
+		"LOGIN on this machine":        {smtp.WithLogin(user, password, "LOGIN")},
+		"among what is not understood": {smtp.WithLogin(user, password, "GSSAPI", "XOAUTH2", "PLAIN")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			server, d, clock := mailtest.Start(t, options...), onSQLite(t), newClock()
+			server, d, clock := smtp.Start(t, options...), onSQLite(t), newClock()
 			wrong, err := url.Parse(server.URL())
 			if err != nil {
 				t.Fatal(err)
@@ -116,7 +116,7 @@ func TestLogin(t *testing.T) {
 
 func TestMailIsWellFormed(t *testing.T) {
 	t.Parallel()
-	server, d, clock := mailtest.Start(t), onSQLite(t), newClock()
+	server, d, clock := smtp.Start(t), onSQLite(t), newClock()
 	o := newOutbox(d, connectTo(t, server.URL()), clock.now)
 	data := paused()
 	data.Workspace = "Büro 東京"
@@ -153,9 +153,9 @@ func TestMailIsWellFormed(t *testing.T) {
 	}
 }
 
-func TestNothingACustomerWritesBecomesAHeaderOrAParagraph(t *testing.T) {
+func TestCustomerTextCannotInjectHeadersOrParagraphs(t *testing.T) {
 	t.Parallel()
-	server, d := mailtest.Start(t), onSQLite(t)
+	server, d := smtp.Start(t), onSQLite(t)
 	o := newOutbox(d, connectTo(t, server.URL()), time.Now)
 	enqueue(t, d, o, to(reader))
 	for _, end := range []string{"\r\n", "\n", "\r", "\v", "\f", "\u0085", "\u2028", "\r\n\r\n", "\r\n.\r\n", "\x00\n"} {
@@ -185,10 +185,10 @@ func TestNothingACustomerWritesBecomesAHeaderOrAParagraph(t *testing.T) {
 	}
 }
 
-func TestAddressThatIsNoneIsNeverSpokenToTheServer(t *testing.T) {
+func TestInvalidAddressIsNotSentToTheServer(t *testing.T) {
 	t.Parallel()
 	for _, address := range []string{"", "nobody", "a@example.com\r\nRCPT TO:<victim@example.com>", "a@example.com\nBcc: victim@example.com", "a@example.com, victim@example.com"} {
-		server, d := mailtest.Start(t), onSQLite(t)
+		server, d := smtp.Start(t), onSQLite(t)
 		o := newOutbox(d, connectTo(t, server.URL()), time.Now)
 		enqueue(t, d, o, to(address))
 		sendDue(t, o)
@@ -199,7 +199,7 @@ func TestAddressThatIsNoneIsNeverSpokenToTheServer(t *testing.T) {
 	}
 }
 
-func TestWhatTheConfigurationAcceptsCanBeUsed(t *testing.T) {
+func TestEveryValidConfigurationIsAccepted(t *testing.T) {
 	t.Parallel()
 	accepted := 0
 	for _, scheme := range []string{"smtp://", "smtps://", "http://", ""} {

@@ -13,14 +13,13 @@ import (
 //go:embed templates/*.txt
 var templateFiles embed.FS
 
-// Data fills a template. Its texts may be a customer's: each is made one line
-// before it reaches the template, so it can begin neither a header nor a
-// paragraph of its own.
+// Data fills a template. Its strings may come from customers, so each is reduced to
+// one line first: it can start neither a header nor a paragraph.
 type Data interface {
 	kind() string // the template's name
 }
 
-// EndpointPaused tells that a webhook endpoint takes no events any more.
+// EndpointPaused reports a paused webhook endpoint.
 type EndpointPaused struct {
 	Workspace   string // its name
 	WorkspaceID string
@@ -35,7 +34,7 @@ type EndpointPaused struct {
 
 func (EndpointPaused) kind() string { return "endpoint_paused" }
 
-// HeldExpiring tells that what is held for a paused endpoint will soon go.
+// HeldExpiring reports that deliveries on hold for a paused endpoint expire soon.
 type HeldExpiring struct {
 	Workspace   string // its name
 	WorkspaceID string
@@ -44,12 +43,12 @@ type HeldExpiring struct {
 	URL         string
 	Held        int64 // deliveries
 	OldestAt    time.Time
-	ExpiresAt   time.Time // when the oldest goes
+	ExpiresAt   time.Time // of the oldest
 }
 
 func (HeldExpiring) kind() string { return "held_expiring" }
 
-// KeyRevoked tells that a key was leaked and is dead.
+// KeyRevoked reports that a leaked key was revoked.
 type KeyRevoked struct {
 	Workspace   string // its name
 	Environment string
@@ -57,17 +56,17 @@ type KeyRevoked struct {
 	KeyName     string
 	KeyHint     string // of the secret that was found
 	Found       string // by whom: "by GitHub's secret scanning"
-	URL         string // where, as the finder says; empty leaves it out
-	Previous    bool   // it was the old secret of a rotated key, which lives on
+	URL         string // where it was found; may be empty
+	Previous    bool   // only the old secret of a rotated key was revoked
 	DetectedAt  time.Time
-	// Descendants are the keys that were revoked with it, a line each.
+	// Descendants are the keys that were revoked with it.
 	Descendants          []string
 	DescendantsTruncated bool
 }
 
 func (KeyRevoked) kind() string { return "key_revoked" }
 
-// KeySeen tells that a key stood in a request's body, and still works.
+// KeySeen reports that a request body contained a key that still works.
 type KeySeen struct {
 	Workspace   string // its name
 	Environment string
@@ -79,22 +78,22 @@ type KeySeen struct {
 
 func (KeySeen) kind() string { return "key_seen" }
 
-// Test shows that mail arrives.
+// Test is a test email.
 type Test struct {
 	Workspace string // its name
-	AskedBy   string // a name or an e-mail address
+	AskedBy   string // a name or an email address
 	At        time.Time
 }
 
 func (Test) kind() string { return "test" }
 
 const (
-	maxText    = 2048 // an endpoint's address can be as long
+	maxText    = 2048 // the longest URL of an endpoint
 	maxSubject = 200
 	subjectTag = "Subject: "
 )
 
-// parseTemplates reads the templates, whose links begin with the public URL.
+// parseTemplates parses the templates. Their links begin with the public URL.
 func parseTemplates(publicURL string) *template.Template {
 	return template.Must(template.New("").Funcs(template.FuncMap{
 		"publicURL": func() string { return publicURL },
@@ -103,21 +102,21 @@ func parseTemplates(publicURL string) *template.Template {
 	}).ParseFS(templateFiles, "templates/*.txt"))
 }
 
-// render gives a mail's subject, which is the template's first line, and its text.
+// render returns the subject, which is the template's first line, and the text.
 func render(templates *template.Template, data Data) (subject, text string, err error) {
 	var out strings.Builder
 	if err := templates.ExecuteTemplate(&out, data.kind()+".txt", oneLineEach(data)); err != nil {
-		return "", "", fmt.Errorf("render mail: %w", err)
+		return "", "", fmt.Errorf("render email: %w", err)
 	}
 	first, text, _ := strings.Cut(out.String(), "\n")
 	subject, ok := strings.CutPrefix(first, subjectTag)
 	if !ok {
-		return "", "", fmt.Errorf("render mail: %s.txt does not begin with %q", data.kind(), subjectTag)
+		return "", "", fmt.Errorf("render email: %s.txt does not begin with %q", data.kind(), subjectTag)
 	}
 	return oneLine(subject, maxSubject), strings.TrimSpace(text) + "\n", nil
 }
 
-// oneLineEach copies the data and makes each of its texts one line.
+// oneLineEach returns a copy of the data with each string reduced to one line.
 func oneLineEach(data Data) any {
 	value := reflect.Indirect(reflect.ValueOf(data))
 	out := reflect.New(value.Type()).Elem()
@@ -137,8 +136,8 @@ func oneLineEach(data Data) any {
 	return out.Interface()
 }
 
-// oneLine replaces what is no visible character (line ends, controls, marks
-// that turn the direction of writing) by a space, and cuts.
+// oneLine replaces invisible characters (line ends, controls, direction marks) with
+// spaces and shortens the string.
 func oneLine(s string, limit int) string {
 	s = strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {

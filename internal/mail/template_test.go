@@ -6,13 +6,13 @@ import (
 	"time"
 
 	"turnpike/internal/mail"
-	"turnpike/internal/mail/mailtest"
+	"turnpike/test/fakes/smtp"
 )
 
 // rendered is the text of a mail, and its subject.
 func rendered(t *testing.T, data mail.Data) (subject, text string) {
 	t.Helper()
-	d, server := onSQLite(t), mailtest.Start(t)
+	d, server := onSQLite(t), smtp.Start(t)
 	o := newOutbox(d, connectTo(t, server.URL()), time.Now)
 	enqueue(t, d, o, mail.Message{WorkspaceID: workspace, To: reader, Data: data})
 	sendDue(t, o)
@@ -20,7 +20,7 @@ func rendered(t *testing.T, data mail.Data) (subject, text string) {
 	return wantStatus(t, d, mail.Sent, 1, "").Subject, text
 }
 
-func TestPausedMailSaysWhatHappenedAndWhatToDo(t *testing.T) {
+func TestPausedEmailSaysWhatHappenedAndWhatToDo(t *testing.T) {
 	t.Parallel()
 	subject, text := rendered(t, paused())
 	if subject != "Webhook endpoint paused in Acme (live)" {
@@ -40,7 +40,7 @@ func TestPausedMailSaysWhatHappenedAndWhatToDo(t *testing.T) {
 	}
 }
 
-func TestHeldMailSaysHowMuchGoesAndWhen(t *testing.T) {
+func TestHeldEmailSaysHowManyDeliveriesExpireAndWhen(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 3, 4, 23, 30, 0, 0, time.FixedZone("", -3600))
 	data := mail.HeldExpiring{Workspace: "Acme", WorkspaceID: "ws_1", Environment: "test", EndpointID: "wh_1", URL: "https://hooks.example.com/in",
@@ -61,7 +61,7 @@ func TestHeldMailSaysHowMuchGoesAndWhen(t *testing.T) {
 	}
 }
 
-func TestLeakMailSaysWhatIsDeadAndWhatToDo(t *testing.T) {
+func TestLeakEmailSaysWhichKeysWereRevoked(t *testing.T) {
 	t.Parallel()
 	data := mail.KeyRevoked{Workspace: "Acme", Environment: "live", KeyID: "key_1", KeyName: "Shop", KeyHint: "tp_live_…x7Qm", Found: "by turnpike scan",
 		URL: "https://git.example.com/app/.env", DetectedAt: time.Date(2026, 3, 4, 5, 6, 0, 0, time.UTC)}
@@ -83,7 +83,7 @@ func TestLeakMailSaysWhatIsDeadAndWhatToDo(t *testing.T) {
 	}
 }
 
-func TestSeenMailSaysThatTheKeyLives(t *testing.T) {
+func TestSeenEmailSaysThatTheKeyStillWorks(t *testing.T) {
 	t.Parallel()
 	subject, text := rendered(t, mail.KeySeen{Workspace: "Acme", Environment: "live", KeyID: "key_1", KeyName: "Shop", KeyHint: "tp_live_…x7Qm",
 		DetectedAt: time.Date(2026, 3, 4, 5, 6, 0, 0, time.UTC)})
@@ -98,7 +98,7 @@ func TestSeenMailSaysThatTheKeyLives(t *testing.T) {
 	}
 }
 
-func TestLongTextsAreCut(t *testing.T) {
+func TestLongTextsAreTruncated(t *testing.T) {
 	t.Parallel()
 	data := paused()
 	data.Workspace, data.LastError, data.Description = strings.Repeat("ü", 500), strings.Repeat("e", 10_000), strings.Repeat("d", 10_000)

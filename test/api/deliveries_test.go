@@ -19,8 +19,8 @@ import (
 	"turnpike/internal/db"
 	"turnpike/internal/db/dbtest"
 	"turnpike/internal/events"
-	"turnpike/internal/mail/mailtest"
 	"turnpike/internal/safehttp/safehttptest"
+	"turnpike/test/fakes/smtp"
 	"turnpike/test/harness"
 	"turnpike/webhook"
 )
@@ -43,12 +43,12 @@ func (c *customer) withPeople(t *testing.T) {
 }
 
 // eachMailed is eachHooked with a mail server.
-func eachMailed(t *testing.T, fn func(t *testing.T, c *customer, mails *mailtest.Server)) {
+func eachMailed(t *testing.T, fn func(t *testing.T, c *customer, mails *smtp.Server)) {
 	t.Helper()
 	for _, engine := range dbtest.Engines {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
-			mails := mailtest.Start(t)
+			mails := smtp.Start(t)
 			cfg := hookedConfig(t, engine)
 			cfg.SMTP.URL, cfg.Mail.From = config.SecretURL(mails.URL()), "turnpike@example.com"
 			c := newCustomer(t, harness.Start(t, cfg, harness.NewClock()), accounts.Live)
@@ -71,7 +71,7 @@ func number(t *testing.T, r *harness.Response, path string) int64 {
 // The whole life of a delivery that nobody takes, by the clock.
 func TestFailedDeliveryIsRetriedOnScheduleThenTheEndpointIsPaused(t *testing.T) {
 	t.Parallel()
-	eachMailed(t, func(t *testing.T, c *customer, mails *mailtest.Server) {
+	eachMailed(t, func(t *testing.T, c *customer, mails *smtp.Server) {
 		r := newReceiver(t, c.Clock, nil)
 		r.become(unlessSample(r, 503))
 		id, secret := c.endpoint(t, r.URL, "*")
@@ -193,7 +193,7 @@ func TestFailedDeliveryIsRetriedOnScheduleThenTheEndpointIsPaused(t *testing.T) 
 
 func TestEveryPauseIsMailedOnce(t *testing.T) {
 	t.Parallel()
-	eachMailed(t, func(t *testing.T, c *customer, mails *mailtest.Server) {
+	eachMailed(t, func(t *testing.T, c *customer, mails *smtp.Server) {
 		r := newReceiver(t, c.Clock, answering(500))
 		id, _ := c.endpoint(t, r.URL)
 		for pause := 1; pause <= 2; pause++ {
@@ -564,7 +564,7 @@ func TestEventsAreFoundByFilterAndPage(t *testing.T) {
 
 func TestHeldEventsExpireAfterAWarningAndRowsGoAfterTheirTime(t *testing.T) {
 	t.Parallel()
-	eachMailed(t, func(t *testing.T, c *customer, mails *mailtest.Server) {
+	eachMailed(t, func(t *testing.T, c *customer, mails *smtp.Server) {
 		r := newReceiver(t, c.Clock, answering(200))
 		id, _ := c.endpoint(t, r.URL)
 		other, _ := c.endpoint(t, r.URL)

@@ -25,7 +25,7 @@ import (
 	"turnpike/internal/config"
 	"turnpike/internal/db"
 	"turnpike/internal/leaks"
-	"turnpike/internal/mail/mailtest"
+	"turnpike/test/fakes/smtp"
 	"turnpike/test/harness"
 )
 
@@ -70,13 +70,13 @@ func outcomesOf(list []*leaks.Note) (out []leaks.Outcome) {
 }
 
 // plainMail is a mail without the marks of its transport.
-func plainMail(m mailtest.Message) string {
+func plainMail(m smtp.Message) string {
 	return strings.NewReplacer("=\n", "", "=3D", "=").Replace(string(m.Data))
 }
 
 func TestLeakedKeyIsDeadAtOnceAndItsPeopleAreTold(t *testing.T) {
 	t.Parallel()
-	eachMailed(t, func(t *testing.T, c *customer, mails *mailtest.Server) {
+	eachMailed(t, func(t *testing.T, c *customer, mails *smtp.Server) {
 		r := newReceiver(t, c.Clock, answering(200))
 		_, secret := c.endpoint(t, r.URL, "key.*")
 		key, id := c.spare(t)
@@ -217,7 +217,7 @@ func TestLeakStaysInItsTenantAndEnvironment(t *testing.T) {
 
 func TestManyReportsAtOnceTellOnce(t *testing.T) {
 	t.Parallel()
-	eachMailed(t, func(t *testing.T, c *customer, mails *mailtest.Server) {
+	eachMailed(t, func(t *testing.T, c *customer, mails *smtp.Server) {
 		key, _ := c.spare(t)
 		var group sync.WaitGroup
 		for range 8 {
@@ -240,7 +240,7 @@ func TestManyReportsAtOnceTellOnce(t *testing.T) {
 
 func TestLeakedOldSecretEndsItsGraceAlone(t *testing.T) {
 	t.Parallel()
-	eachMailed(t, func(t *testing.T, c *customer, mails *mailtest.Server) {
+	eachMailed(t, func(t *testing.T, c *customer, mails *smtp.Server) {
 		old, id := c.spare(t)
 		now := c.post(t, "/v1/keys/"+id+"/rotate", nil).Text("value")
 		c.Do(t, models(old)).Want(t, 200, "")

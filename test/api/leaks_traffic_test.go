@@ -12,7 +12,7 @@ import (
 	"turnpike/internal/accounts"
 	"turnpike/internal/db"
 	"turnpike/internal/leaks"
-	"turnpike/internal/mail/mailtest"
+	"turnpike/test/fakes/smtp"
 	"turnpike/test/harness"
 )
 
@@ -46,7 +46,7 @@ func (c *customer) ends(t *testing.T, key string) {
 
 func TestKeyInAPromptIsAsTheWorkspaceSays(t *testing.T) {
 	t.Parallel()
-	eachMailed(t, func(t *testing.T, live *customer, mails *mailtest.Server) {
+	eachMailed(t, func(t *testing.T, live *customer, mails *smtp.Server) {
 		c := live.inTest(t)
 		other, _ := c.spare(t)
 		newCustomer(t, c.Server, accounts.Test).chat(t, chatBody(other)).Want(t, 200, "") // whose workspace has it off, as delivered

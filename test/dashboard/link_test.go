@@ -15,8 +15,8 @@ import (
 	"turnpike/internal/config"
 	"turnpike/internal/db"
 	"turnpike/internal/db/dbtest"
-	"turnpike/internal/mail/mailtest"
 	"turnpike/internal/people"
+	"turnpike/test/fakes/smtp"
 	"turnpike/test/harness"
 )
 
@@ -33,14 +33,14 @@ func eachWith(t *testing.T, change func(t *testing.T, cfg *config.Config), fn fu
 	}
 }
 
-func withMail(to *mailtest.Server) func(*testing.T, *config.Config) {
+func withMail(to *smtp.Server) func(*testing.T, *config.Config) {
 	return func(_ *testing.T, cfg *config.Config) {
 		cfg.SMTP.URL, cfg.Mail.From = config.SecretURL(to.URL()), "turnpike@example.com"
 	}
 }
 
 // linkIn is the address in a mail, as its reader sees it, without the host.
-func linkIn(t testing.TB, m mailtest.Message) string {
+func linkIn(t testing.TB, m smtp.Message) string {
 	t.Helper()
 	msg, err := netmail.ReadMessage(strings.NewReader(string(m.Data)))
 	if err != nil {
@@ -77,7 +77,7 @@ func TestForgottenPassword(t *testing.T) {
 	for _, engine := range dbtest.Engines {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
-			mails := mailtest.Start(t)
+			mails := smtp.Start(t)
 			cfg := harness.Config(t, engine)
 			withMail(mails)(t, &cfg)
 			s := harness.Start(t, cfg, harness.NewClock())
@@ -181,7 +181,7 @@ func TestForgottenPasswordWithoutAMailServer(t *testing.T) {
 
 func TestStrangersAreCounted(t *testing.T) {
 	t.Parallel()
-	mails := mailtest.Start(t)
+	mails := smtp.Start(t)
 	eachWith(t, withMail(mails), func(t *testing.T, s *harness.Server) {
 		b := newBrowser(t, s)
 		b.s = localhost(s)

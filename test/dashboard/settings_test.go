@@ -10,7 +10,7 @@ import (
 	"turnpike/internal/accounts"
 	"turnpike/internal/config"
 	"turnpike/internal/db/dbtest"
-	"turnpike/internal/mail/mailtest"
+	"turnpike/test/fakes/smtp"
 	"turnpike/test/harness"
 )
 
@@ -114,7 +114,7 @@ func TestTestMail(t *testing.T) {
 	for _, engine := range dbtest.Engines {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
-			mails := mailtest.Start(t, mailtest.WithLogin("postmaster", "the mail password", "PLAIN"))
+			mails := smtp.Start(t, smtp.WithLogin("postmaster", "the mail password", "PLAIN"))
 			cfg := harness.Config(t, engine)
 			withMail(mails)(t, &cfg)
 			s := harness.Start(t, cfg, harness.NewClock())
@@ -132,7 +132,7 @@ func TestTestMail(t *testing.T) {
 			b.post(t, settings+"/mail", url.Values{}).refuses(t, http.StatusConflict, "has not taken the mail").showsToo(t, "550", "we do not like &lt;b&gt;you").hides(t, "<b>you")
 			// What was set before stays ticked beside another form's problem.
 			b.post(t, settings, url.Values{"strict_projects": {"yes"}, "rotation_grace": {"24"}}).leadsTo(t, settings)
-			mails.HangUp(mailtest.Connect, 1)
+			mails.HangUp(smtp.Connect, 1)
 			b.post(t, settings+"/mail", url.Values{}).refuses(t, http.StatusConflict, "EOF").showsToo(t, `value="yes" checked`)
 			b.post(t, settings+"/mail", url.Values{}).leadsTo(t, settings)
 		})
@@ -162,6 +162,6 @@ func TestSettingsShowWhatTheOperatorHasSet(t *testing.T) {
 			"no limit a minute", "1,000 a minute", "house-llm", "mails are not sent", "<dd>test</dd>").hides(t, "sk-very-secret", "Send a test mail")
 		owner := member(t, s, b.workspace, accounts.Owner)
 		owner.get(t, owner.in(accounts.Test, "settings")).hides(t, "Send a test mail")
-		owner.post(t, owner.in(accounts.Test, "settings/mail"), url.Values{}).refuses(t, http.StatusConflict, "no mail server is set")
+		owner.post(t, owner.in(accounts.Test, "settings/mail"), url.Values{}).refuses(t, http.StatusConflict, "no mail server is configured")
 	})
 }

@@ -11,8 +11,8 @@ import (
 	"turnpike/internal/db"
 	"turnpike/internal/db/dbtest"
 	"turnpike/internal/ids"
-	"turnpike/internal/mail/mailtest"
 	"turnpike/internal/people"
+	"turnpike/test/fakes/smtp"
 	"turnpike/test/harness"
 )
 
@@ -32,7 +32,7 @@ func TestInvitationByMail(t *testing.T) {
 	for _, engine := range dbtest.Engines {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
-			mails := mailtest.Start(t)
+			mails := smtp.Start(t)
 			cfg := harness.Config(t, engine)
 			withMail(mails)(t, &cfg)
 			s := harness.Start(t, cfg, harness.NewClock())

@@ -7,7 +7,7 @@ import (
 
 	"turnpike/internal/accounts"
 	"turnpike/internal/db/dbtest"
-	"turnpike/internal/mail/mailtest"
+	"turnpike/test/fakes/smtp"
 	"turnpike/test/harness"
 	"turnpike/test/world"
 )
@@ -18,7 +18,7 @@ func TestMailsOfAPausedEndpointLeadToItsPage(t *testing.T) {
 	for _, engine := range dbtest.Engines {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
-			mails := mailtest.Start(t)
+			mails := smtp.Start(t)
 			cfg := world.Config(t, engine)
 			withMail(mails)(t, &cfg)
 			cfg.Webhooks.RetrySchedule = nil // the first failure is the last

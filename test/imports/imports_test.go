@@ -61,7 +61,7 @@ func TestForbiddenImportsAreReported(t *testing.T) {
 		"the tests' tree is free":     {"test/chaos", "internal/db/dbtest", ""},
 		"the tests' tree is not used": {"internal/db", "test/chaos", "tests' own tree"},
 		"test help in shipped code":   {"internal/access", "internal/db/dbtest", "for tests only"},
-		"test help in test help":      {"internal/mail/mailtest", "internal/db/dbtest", ""},
+		"test help in test help":      {"internal/access/accesstest", "internal/db/dbtest", ""},
 		"a fake in shipped code":      {"internal/access", "test/fakes/upstreams", "for tests only"},
 		"a package without a place":   {"internal/helpers", "fmt", "has no place"},
 		"a second public package":     {"access", "fmt", "has no place"},

@@ -8,7 +8,7 @@ import (
 	"turnpike/internal/mail"
 )
 
-func TestMailsWithLinksSayWhereAndHowLong(t *testing.T) {
+func TestInvitationsAndResetsHaveTheirLinkAndExpiry(t *testing.T) {
 	t.Parallel()
 	const link = "https://api.example.com/dashboard/invitation?token=abc_-1"
 	until := time.Date(2026, 3, 4, 5, 6, 0, 0, time.UTC)

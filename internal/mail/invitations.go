@@ -2,11 +2,10 @@ package mail
 
 import "time"
 
-// Invitation asks somebody into a workspace. URL is a secret: whoever has it can
-// accept in their place.
+// Invitation invites a person to a workspace. URL is a secret that accepts it.
 type Invitation struct {
 	Workspace string // its name
-	InvitedBy string // a name or an e-mail address
+	InvitedBy string // a name or an email address
 	Role      string
 	URL       string
 	ExpiresAt time.Time
@@ -14,10 +13,10 @@ type Invitation struct {
 
 func (Invitation) kind() string { return "invitation" }
 
-// PasswordReset is a way to a new password. URL is a secret.
+// PasswordReset has the link to set a new password. URL is a secret.
 type PasswordReset struct {
 	Email     string
-	IP        string // whoever asked for it came from here; empty leaves it out
+	IP        string // of the person who asked for it; may be empty
 	URL       string
 	ExpiresAt time.Time
 }
