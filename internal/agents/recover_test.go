@@ -16,7 +16,7 @@ import (
 )
 
 // newLog returns a request log that is written to a database.
-func newLog(t *testing.T, nodeDB, logDB *db.DB, book func(context.Context, *db.Tx, []audit.Booking) error) *audit.Log {
+func newLog(t *testing.T, nodeDB, logDB *db.DB, book func(context.Context, *db.Tx, []audit.Settlement) error) *audit.Log {
 	t.Helper()
 	node, err := nodes.Join(t.Context(), nodeDB, time.Now)
 	if err != nil {
@@ -39,7 +39,7 @@ func TestRunWaitsForLateLogEntry(t *testing.T) {
 			want usage
 		}{{errors.New("rejected"), usage{}}, {nil, usage{7, 3, 5 * credits.Credit}}} {
 			blocked := make(chan struct{})
-			log := newLog(t, d, d, func(context.Context, *db.Tx, []audit.Booking) error {
+			log := newLog(t, d, d, func(context.Context, *db.Tx, []audit.Settlement) error {
 				<-blocked
 				return c.err
 			})

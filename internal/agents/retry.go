@@ -31,7 +31,7 @@ func (s *Service) retry(ctx context.Context, o *outcome, code string, err error)
 		transient = fault.FamilyOf(f.Code).Status >= 500 || f.Code == fault.RateLimitExceeded
 		switch f.Code {
 		case fault.BudgetExceeded, fault.InsufficientCredits:
-			if spend.Passing(err) { // other reservations may be released
+			if spend.Transient(err) { // other reservations may be released
 				o.schedule(now, o.backoff(now))
 				return o, nil
 			}

@@ -26,7 +26,7 @@ type billingObject struct {
 
 func newBillingObject(b *spend.Billing) *billingObject {
 	return &billingObject{Object: "billing", MonthlyCredits: b.Workspace.MonthlyCredits, Used: b.Spent, Reserved: b.Reserved, Remaining: b.Remaining(),
-		AlertThreshold: b.Workspace.Alert, Period: b.Period, ResetsAt: b.Period.Ends().Unix()}
+		AlertThreshold: b.Workspace.Alert, Period: b.Period, ResetsAt: b.Period.End().Unix()}
 }
 
 // seesBilling refuses test keys, which have no credits, and pinned keys: the

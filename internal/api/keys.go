@@ -224,7 +224,7 @@ func updateKey(c *Call, tx *db.Tx, in updateKeyRequest) (any, error) {
 	if err := c.s.Keys.Update(c.Context(), tx, c.Caller(), before, &k); err != nil {
 		return nil, err
 	}
-	spend.Recall(tx, spend.Account{Level: spend.Key, ID: k.ID}, spend.PeriodOf(c.s.Now()))
+	spend.ReclaimLeases(tx, spend.Account{Level: spend.Key, ID: k.ID}, spend.PeriodOf(c.s.Now()))
 	return c.key(tx, &k)
 }
 

@@ -127,14 +127,14 @@ func (a *instance) build(ctx context.Context, now func() time.Time) (err error) 
 	}
 	a.group = db.NewGroup(d)
 	a.events = events.NewPublisher(now)
-	a.books = spend.NewBooks(d)
-	bookkeeper := spend.NewBookkeeper(a.books, a.events, now)
-	a.log = audit.NewLog(a.group, a.node, bookkeeper.Book)
+	a.ledger = spend.NewLedger(d)
+	settler := spend.NewSettler(a.ledger, a.events, now)
+	a.log = audit.NewLog(a.group, a.node, settler.Settle)
 	if err := a.recoverOnce(ctx); err != nil {
 		// What one dead node left must not keep all others from serving.
 		slog.Error("failed to recover requests of evicted nodes, whose credits stay reserved; retrying", "retry_in", recoverEvery, "error", err)
 	}
-	a.ledger = a.books.Ledger(a.node)
+	a.leases = a.ledger.LeaseCache(a.node)
 	limiter := limits.New(d, a.node.ID, now)
 	if a.telemetry, err = newTelemetry(ctx, a.version); err != nil {
 		return err
@@ -181,9 +181,9 @@ func (a *instance) build(ctx context.Context, now func() time.Time) (err error) 
 		return err
 	}
 	a.gateway = gateway.New(gateway.Options{Catalog: models, Simulator: simulator.New(simulator.Options{}), Upstreams: upstreams(a.cfg), Routes: routes(a.cfg),
-		Ledger: a.ledger, Budgets: directory.Budgets, Limiter: limiter, Rates: rates(a.cfg.Limits), DefaultMaxOutput: int64(a.cfg.Gateway.DefaultMaxOutput),
+		Ledger: a.leases, Budgets: directory.Budgets, Limiter: limiter, Rates: rates(a.cfg.Limits), DefaultMaxOutput: int64(a.cfg.Gateway.DefaultMaxOutput),
 		Strict: a.cfg.Audit.Strict, Now: now, Observe: a.telemetry.observe})
-	jobs := media.New(media.Options{DB: d, Files: a.files, Gateway: a.gateway, Books: bookkeeper, Publisher: a.events, Node: a.node.ID,
+	jobs := media.New(media.Options{DB: d, Files: a.files, Gateway: a.gateway, Settler: settler, Publisher: a.events, Node: a.node.ID,
 		PerLane: a.cfg.Media.PerWorkspace, Slots: a.cfg.Media.Concurrency, Deadline: a.cfg.Media.Deadline, PollEvery: a.cfg.Media.PollInterval, Now: now})
 
 	runs := agents.New(agents.Options{DB: d, Ring: ring, Gateway: a.gateway, Log: a.log, Publisher: a.events, Node: a.node.ID,
@@ -273,7 +273,7 @@ func (a *instance) build(ctx context.Context, now func() time.Time) (err error) 
 		return err
 	}
 	for _, run := range []func(context.Context){a.runNode, used.Run, refused.Run, throttled.Run, a.keeper.Run, a.recoverEvictedNodes, outbox.Run, hooks.Run, tunnels.Run, jobs.Run, runs.Run, limiter.Run, leaked.Run,
-		func(ctx context.Context) { a.ledger.Run(ctx, d) }} {
+		func(ctx context.Context) { a.leases.Run(ctx, d) }} {
 		a.work.Go(func() { run(workCtx) })
 	}
 	return nil
@@ -347,7 +347,7 @@ func (a *instance) recoverEvictedNodes(ctx context.Context) {
 func (a *instance) recoverOnce(ctx context.Context) error {
 	_, evictErr := a.node.EvictStale(ctx)
 	_, recoverErr := a.log.Recover(ctx, a.store.DB)
-	return errors.Join(evictErr, recoverErr, a.books.CloseEvicted(ctx))
+	return errors.Join(evictErr, recoverErr, a.ledger.CloseEvicted(ctx))
 }
 
 // disconnectEvicted marks the tunnels of evicted nodes as disconnected.

@@ -60,8 +60,8 @@ type instance struct {
 	node         *nodes.Node
 	group        *db.Group
 	log          *audit.Log
-	books        *spend.Books
 	ledger       *spend.Ledger
+	leases       *spend.LeaseCache
 	gateway      *gateway.Gateway
 	files        *files.Store
 	hooks        *webhooks.Service
@@ -155,8 +155,8 @@ func (a *instance) release() {
 	if a.node != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		// Another node recovers what a missing goodbye leaves.
-		if a.ledger != nil {
-			_ = a.ledger.Recalled(ctx, "")
+		if a.leases != nil {
+			_ = a.leases.ReleaseUnused(ctx, "")
 		}
 		_ = a.node.Leave(ctx)
 		cancel()

@@ -18,23 +18,23 @@ import (
 // Requests is the table, for partitions and retention.
 var Requests = db.Partitioned{Table: "requests", Key: "id", Prefix: ids.Request}
 
-// Booking is an entry that is settled in a transaction, for whoever keeps
+// Settlement is an entry that is settled in a transaction, for whoever keeps
 // accounts of calls: both are one commit.
-type Booking struct {
+type Settlement struct {
 	Entry *Entry
-	// Old is how the entry was settled before, or nil: a recovered one that is
+	// Previous is how the entry was settled before, or nil: a recovered one that is
 	// corrected, or one whose first commit was not answered. What counts is the
 	// difference.
-	Old *Entry
+	Previous *Entry
 }
 
-// Book is called in the transaction that settles entries.
-type Book func(ctx context.Context, tx *db.Tx, list []Booking) error
+// SettleFunc is called in the transaction that settles entries.
+type SettleFunc func(ctx context.Context, tx *db.Tx, list []Settlement) error
 
 // Log writes entries by group commit.
 type Log struct {
 	node        *nodes.Node
-	book        Book
+	settle      SettleFunc
 	intents     *db.Queue[*Record]
 	settlements *db.Queue[*Record]
 }
@@ -53,8 +53,8 @@ const (
 
 // NewLog makes a log whose writes share the group's commits. Intents come
 // first, so that a settlement never overtakes its own.
-func NewLog(g *db.Group, node *nodes.Node, book Book) *Log {
-	l := &Log{node: node, book: book}
+func NewLog(g *db.Group, node *nodes.Node, settle SettleFunc) *Log {
+	l := &Log{node: node, settle: settle}
 	l.intents = db.NewQueue(g, false, l.write).Lingers(leastLinger)
 	l.settlements = db.NewQueue(g, true, l.writeOnce).Lingers(settleLinger)
 	return l
@@ -79,7 +79,7 @@ func (l *Log) write(ctx context.Context, tx *db.Tx, records []*Record) error {
 	}
 	rows := make([][]any, len(records))
 	values := make([]any, 0, len(records)*requestColumns)
-	var settled []Booking
+	var settled []Settlement
 	for i, r := range records {
 		var e *Entry
 		var again bool
@@ -88,10 +88,10 @@ func (l *Log) write(ctx context.Context, tx *db.Tx, records []*Record) error {
 		if e == nil {
 			continue
 		}
-		b := Booking{Entry: e}
+		b := Settlement{Entry: e}
 		if again {
 			var err error
-			if b.Old, err = l.settledBefore(ctx, tx, e); err != nil {
+			if b.Previous, err = l.settledBefore(ctx, tx, e); err != nil {
 				return fmt.Errorf("request log: %w", err)
 			}
 		}
@@ -103,7 +103,7 @@ func (l *Log) write(ctx context.Context, tx *db.Tx, records []*Record) error {
 	if len(settled) == 0 {
 		return nil
 	}
-	return l.book(ctx, tx, settled)
+	return l.settle(ctx, tx, settled)
 }
 
 // settledBefore returns the entry as it is stored, or nil if it is open or
@@ -154,7 +154,7 @@ func (r *Record) take(values []any, nodeID string) (_ []any, settled *Entry, aga
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.taken = true
-	if r.entry.Settled && (r.entry.Model != "" || r.entry.Hold != nil) && r.log.book != nil {
+	if r.entry.Settled && (r.entry.Model != "" || r.entry.Hold != nil) && r.log.settle != nil {
 		e := r.entry
 		settled, again = &e, r.final
 		r.final = true
@@ -162,9 +162,9 @@ func (r *Record) take(values []any, nodeID string) (_ []any, settled *Entry, aga
 	return r.entry.appendRow(values, nodeID), settled, again
 }
 
-// Doubtful reports whether the log may not be able to take the record: it could
+// Degraded reports whether the log may not be able to take the record: it could
 // not take the last ones.
-func (r *Record) Doubtful() bool { return r.log.intents.Ailing() }
+func (r *Record) Degraded() bool { return r.log.intents.Ailing() }
 
 // CreatedAt is when the request came.
 func (r *Record) CreatedAt() time.Time {
@@ -392,15 +392,15 @@ func (l *Log) recoverBatch(ctx context.Context, tx *db.Tx, node string) (int, er
 	if err != nil || len(open) == 0 {
 		return 0, err
 	}
-	list, values := make([]Booking, len(open)), make([][]any, len(open))
+	list, values := make([]Settlement, len(open)), make([][]any, len(open))
 	for i, e := range open {
 		e.Settled, e.UsageSource, e.Credits = true, UsageRecovered, e.Reserved
-		list[i], values[i] = Booking{Entry: e}, e.appendRow(nil, node)
+		list[i], values[i] = Settlement{Entry: e}, e.appendRow(nil, node)
 	}
-	if _, err := insertRequests.Write(ctx, tx, values); err != nil || l.book == nil {
+	if _, err := insertRequests.Write(ctx, tx, values); err != nil || l.settle == nil {
 		return len(open), err
 	}
-	return len(open), l.book(ctx, tx, list)
+	return len(open), l.settle(ctx, tx, list)
 }
 
 // HasOpen reports whether a node has left entries open.

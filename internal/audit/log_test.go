@@ -38,10 +38,10 @@ func (h *hold) isReleased() bool {
 type ledger struct {
 	mu    sync.Mutex
 	fails error
-	list  []Booking
+	list  []Settlement
 }
 
-func (b *ledger) book(_ context.Context, _ *db.Tx, list []Booking) error {
+func (b *ledger) book(_ context.Context, _ *db.Tx, list []Settlement) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.fails != nil {
@@ -95,10 +95,10 @@ func TestWhatIsOfferedTwiceIsBookedOnce(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if len(b.list) != 2 || b.list[0].Old != nil {
+		if len(b.list) != 2 || b.list[0].Previous != nil {
 			t.Fatalf("booked as %+v", b.list)
 		}
-		if old := b.list[1].Old; old == nil || old.Credits != 4*credits.Credit {
+		if old := b.list[1].Previous; old == nil || old.Credits != 4*credits.Credit {
 			t.Errorf("booked a second time as if it were the first: %+v", b.list[1])
 		}
 	})

@@ -23,7 +23,7 @@ func TestOneNodeThatCannotBeRecoveredKeepsNoOtherOpen(t *testing.T) {
 		g := db.NewGroup(d)
 		t.Cleanup(g.Stop)
 		refuses := errors.New("as the test says")
-		l := NewLog(g, node, func(_ context.Context, _ *db.Tx, list []Booking) error {
+		l := NewLog(g, node, func(_ context.Context, _ *db.Tx, list []Settlement) error {
 			for _, b := range list {
 				if b.Entry.KeyID == "bad" {
 					return refuses

@@ -49,12 +49,12 @@ func billingPage(v *visit) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := billingData{Billing: b, Seen: billingMark(b.Workspace), Now: v.now(), ResetsAt: b.Period.Ends(), Month: b.Period}
+	d := billingData{Billing: b, Seen: billingMark(b.Workspace), Now: v.now(), ResetsAt: b.Period.End(), Month: b.Period}
 	if limit := b.Workspace.MonthlyCredits; limit != nil {
 		alert := b.Workspace.Alert.Of(*limit)
 		d.AlertAt, d.Low = &alert, b.Low()
 	}
-	if chosen := spend.Period(v.query("month")); !chosen.Begins().IsZero() {
+	if chosen := spend.Period(v.query("month")); !chosen.Start().IsZero() {
 		d.Month = chosen
 	}
 	d.Present = d.Month == b.Period
@@ -69,13 +69,13 @@ func billingPage(v *visit) (*view, error) {
 
 // readMonth reads what was charged in a month, and to whom.
 func (v *visit) readMonth(d *billingData) error {
-	balance, err := spend.Read(v.ctx(), v.s.DB, spend.Account{Level: spend.Workspace, ID: v.workspace.ID}, d.Month)
+	balance, err := spend.ReadBalance(v.ctx(), v.s.DB, spend.Account{Level: spend.Workspace, ID: v.workspace.ID}, d.Month)
 	if err != nil {
 		return err
 	}
 	d.Total = balance.Spent
 	page := v.page(ids.Request)
-	f := audit.Filter{Since: d.Month.Begins(), Until: d.Month.Ends(), Charged: true}
+	f := audit.Filter{Since: d.Month.Start(), Until: d.Month.End(), Charged: true}
 	found, err := audit.List(v.ctx(), v.s.DB, v.principal.Visibility(), f, page)
 	if err != nil {
 		return err

@@ -106,7 +106,7 @@ func (v *visit) readMoney(hours []spend.Usage) (m money, err error) {
 	if err != nil {
 		return m, err
 	}
-	m = money{Spent: b.Spent, Monthly: b.Workspace.MonthlyCredits, Remaining: b.Remaining(), ResetsAt: b.Period.Ends()}
+	m = money{Spent: b.Spent, Monthly: b.Workspace.MonthlyCredits, Remaining: b.Remaining(), ResetsAt: b.Period.End()}
 	if m.Remaining == nil {
 		return m, nil
 	}

@@ -195,7 +195,7 @@ func updateKey(v *visit) (*view, error) {
 		if err := v.s.Keys.Update(v.ctx(), tx, v.caller(), before, &k); err != nil {
 			return err
 		}
-		spend.Recall(tx, spend.Account{Level: spend.Key, ID: k.ID}, spend.PeriodOf(v.now()))
+		spend.ReclaimLeases(tx, spend.Account{Level: spend.Key, ID: k.ID}, spend.PeriodOf(v.now()))
 		return nil
 	})
 	if err != nil {

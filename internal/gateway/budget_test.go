@@ -49,8 +49,8 @@ func TestRefusalSeparatesSpentFromReserved(t *testing.T) {
 			t.Fatalf("%s: %v", body, err)
 		}
 		details, _ := f.Details.(limitDetails)
-		if details.Spent != 0 || details.Reserved != budget || details.Limit != budget || spend.Passing(err) != transient {
-			t.Errorf("%s: %+v, transient %t", body, details, spend.Passing(err))
+		if details.Spent != 0 || details.Reserved != budget || details.Limit != budget || spend.Transient(err) != transient {
+			t.Errorf("%s: %+v, transient %t", body, details, spend.Transient(err))
 		}
 		if strings.Contains(f.Message, "used "+budget.String()) || strings.Contains(f.Message, "Retry when") != transient || !strings.Contains(f.Message, "for requests in progress") {
 			t.Errorf("%s: %s", body, f.Message)
@@ -63,7 +63,7 @@ func TestRefusalSeparatesSpentFromReserved(t *testing.T) {
 	close(release)
 	out := <-done
 	r.settle(held, &out)
-	if out := r.chat(`{"model":"small","max_tokens":1000,"n":2,"messages":[]}`); spend.Passing(out.err) || out.code != string(fault.BudgetExceeded) {
+	if out := r.chat(`{"model":"small","max_tokens":1000,"n":2,"messages":[]}`); spend.Transient(out.err) || out.code != string(fault.BudgetExceeded) {
 		t.Errorf("without calls in progress: %v", out.err)
 	}
 }
@@ -73,15 +73,15 @@ func TestZeroBudgetBlocksFreeModels(t *testing.T) {
 	p := newFake("local", respond(10, 5))
 	r := newFixture(t, []providers.Provider{p}, catalog.Supplier{Local: true, Models: []catalog.ListedModel{{ID: "plain"}}})
 	body, zero := `{"model":"plain","messages":[]}`, credits.Micro(0)
-	if out := r.runStep(body, 0, 0); out.code != string(fault.BudgetExceeded) || spend.Passing(out.err) {
+	if out := r.runStep(body, 0, 0); out.code != string(fault.BudgetExceeded) || spend.Transient(out.err) {
 		t.Errorf("run: %v", out.err)
 	}
 	r.keyBudget = &zero
-	if out := r.chat(body); out.code != string(fault.BudgetExceeded) || spend.Passing(out.err) {
+	if out := r.chat(body); out.code != string(fault.BudgetExceeded) || spend.Transient(out.err) {
 		t.Errorf("key: %v", out.err)
 	}
 	r.keyBudget, r.budget = nil, &zero
-	if out := r.chat(body); out.code != string(fault.InsufficientCredits) || spend.Passing(out.err) {
+	if out := r.chat(body); out.code != string(fault.InsufficientCredits) || spend.Transient(out.err) {
 		t.Errorf("workspace: %v", out.err)
 	}
 	if p.calls() != 0 {
@@ -97,7 +97,7 @@ func TestZeroBudgetBlocksFreeModels(t *testing.T) {
 func TestCallIsChargedToMonthOfArrival(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t, []providers.Provider{newFake("one", respond(10, 5))})
-	arrived := spend.PeriodOf(time.Now()).Begins().Add(-time.Millisecond)
+	arrived := spend.PeriodOf(time.Now()).Start().Add(-time.Millisecond)
 	c := r.newCall()
 	c.Body = []byte(plainBody)
 	c.Record = r.log.Open(audit.Entry{RequestID: ids.New(ids.Request), WorkspaceID: r.workspace, Environment: string(r.env), KeyID: testKey, CreatedAt: arrived})
@@ -105,7 +105,7 @@ func TestCallIsChargedToMonthOfArrival(t *testing.T) {
 	out.Response, out.err = r.Chat(t.Context(), c)
 	r.settle(c, &out)
 	for period, want := range map[spend.Period]credits.Micro{spend.PeriodOf(arrived): out.Charged, spend.PeriodOf(time.Now()): 0} {
-		b, err := spend.Read(t.Context(), r.db, spend.Account{Level: spend.Workspace, ID: r.workspace}, period)
+		b, err := spend.ReadBalance(t.Context(), r.db, spend.Account{Level: spend.Workspace, ID: r.workspace}, period)
 		if err != nil || b.Spent != want || out.Charged == 0 {
 			t.Errorf("%s: got %s, want %s (%v)", period, b.Spent, want, err)
 		}

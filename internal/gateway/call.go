@@ -27,7 +27,7 @@ type Gateway struct {
 	upstreams        []Upstream
 	routes           map[string][]string
 	routeNames       []string
-	ledger           *spend.Ledger
+	ledger           *spend.LeaseCache
 	budgets          BudgetsFunc
 	limiter          *limits.Limiter
 	rates            Rates
@@ -62,7 +62,7 @@ type Options struct {
 	Simulator providers.Provider
 	Upstreams []Upstream
 	Routes    []Route
-	Ledger    *spend.Ledger
+	Ledger    *spend.LeaseCache
 	Budgets   BudgetsFunc
 	Limiter   *limits.Limiter
 	Rates     Rates
@@ -190,7 +190,7 @@ func (g *Gateway) run(ctx context.Context, c Call, r *request, targets []target,
 		c.Record.Start(first.health.expectedLatency())
 	}
 	// If the log is failing, as on a full disk, don't pay a provider for a response that can't be sent.
-	if g.strict || !free && c.Record.Doubtful() {
+	if g.strict || !free && c.Record.Degraded() {
 		if err := c.Record.Durable(logTimeout); err != nil {
 			a.observation.Failure = string(fault.StorageUnavailable)
 			return nil, err

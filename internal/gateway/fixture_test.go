@@ -36,7 +36,7 @@ type fixture struct {
 	t         testing.TB
 	db        *db.DB
 	log       *audit.Log
-	leases    *spend.Ledger
+	leases    *spend.LeaseCache
 	limits    *limits.Limiter
 	workspace string
 	budget    *credits.Micro // of the workspace
@@ -58,10 +58,10 @@ func newFixture(t testing.TB, list []providers.Provider, suppliers ...catalog.Su
 	if err != nil {
 		t.Fatal(err)
 	}
-	books := spend.NewBooks(d)
+	ledger := spend.NewLedger(d)
 	month := 1000 * credits.Credit
-	r := &fixture{db: d, budget: &month, env: accounts.Live, log: audit.NewLog(group, node, spend.NewBookkeeper(books, events.NewPublisher(time.Now), time.Now).Book),
-		leases: books.Ledger(node), limits: limits.New(d, node.ID, time.Now)}
+	r := &fixture{db: d, budget: &month, env: accounts.Live, log: audit.NewLog(group, node, spend.NewSettler(ledger, events.NewPublisher(time.Now), time.Now).Settle),
+		leases: ledger.LeaseCache(node), limits: limits.New(d, node.ID, time.Now)}
 	w := &accounts.Workspace{Name: "test", RotationGrace: time.Hour}
 	if err := d.Write(t.Context(), func(tx *db.Tx) error { return accounts.CreateWorkspace(t.Context(), tx, w, time.Now()) }); err != nil {
 		t.Fatal(err)
@@ -226,10 +226,10 @@ func (r *fixture) settle(c Call, out *outcome) {
 func (r *fixture) checkNothingLeft() {
 	r.t.Helper()
 	r.eventually("reservations to end", func() bool {
-		if err := r.ledger.Recalled(context.Background(), ""); err != nil {
+		if err := r.ledger.ReleaseUnused(context.Background(), ""); err != nil {
 			r.t.Fatal(err)
 		}
-		b, err := spend.Read(context.Background(), r.db, spend.Account{Level: spend.Workspace, ID: r.workspace}, spend.PeriodOf(time.Now()))
+		b, err := spend.ReadBalance(context.Background(), r.db, spend.Account{Level: spend.Workspace, ID: r.workspace}, spend.PeriodOf(time.Now()))
 		if err != nil {
 			r.t.Fatal(err)
 		}

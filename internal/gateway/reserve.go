@@ -81,11 +81,11 @@ func (g *Gateway) reserve(ctx context.Context, c Call, r *request, targets []tar
 		left := refusal.Left()
 		lower := affordableOutput(targets, r, left)
 		if r.maxOutput != 0 || left >= amount || lower < minOutput {
-			return nil, 0, budgetFault(c, r, targets[0], refusal.Of(least))
+			return nil, 0, budgetFault(c, r, targets[0], refusal.For(least))
 		}
 		last, amount, output = refusal, left, lower // another budget may have even less left
 	}
-	return nil, 0, budgetFault(c, r, targets[0], last.Of(least))
+	return nil, 0, budgetFault(c, r, targets[0], last.For(least))
 }
 
 // minCost returns the least amount for which the call is made: all that it can cost, unless
@@ -183,7 +183,7 @@ type ancestorDetails struct {
 
 func ancestorFault(r *spend.Refusal, hint string) error {
 	remedy := "Raise"
-	if r.Passing {
+	if r.Transient {
 		remedy = "Retry when requests in progress have finished, raise"
 	}
 	f := fault.New(fault.BudgetExceeded, "A key that created this key has too little of its monthly budget left for this request. %s that budget, or %s.", remedy, hint)
@@ -205,7 +205,7 @@ func refusalFault(p *access.Principal, r *spend.Refusal, hint string) error {
 	if r.Reserved > 0 {
 		reserved = fmt.Sprintf(" and reserved %s for requests in progress", r.Reserved)
 	}
-	if r.Passing {
+	if r.Transient {
 		wait = " Retry when those have finished."
 	}
 	var f *fault.Error

@@ -56,7 +56,7 @@ func TestRunStepIsLimitedToRemainingAllowance(t *testing.T) {
 		}
 	}
 	// The smaller budget counts.
-	b, err := spend.Read(t.Context(), r.db, spend.Account{Level: spend.Key, ID: testKey}, spend.PeriodOf(time.Now()))
+	b, err := spend.ReadBalance(t.Context(), r.db, spend.Account{Level: spend.Key, ID: testKey}, spend.PeriodOf(time.Now()))
 	if err != nil {
 		t.Fatal(err)
 	}

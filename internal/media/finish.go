@@ -26,7 +26,7 @@ func (s *Service) finish(ctx context.Context, tx *db.Tx, j *Job, to Status, why 
 	if to == Failed {
 		j.Cost = 0 // what failed is not charged
 	}
-	j.Cost = s.books.SettleJob(tx, spend.JobCharge{JobID: j.ID, RequestID: j.RequestID, WorkspaceID: j.WorkspaceID, Environment: j.Environment,
+	j.Cost = s.settler.SettleJob(tx, spend.JobCharge{JobID: j.ID, RequestID: j.RequestID, WorkspaceID: j.WorkspaceID, Environment: j.Environment,
 		Project: j.Project, KeyID: j.KeyID, CreatedAt: j.CreatedAt, Accounts: j.Accounts, Model: j.Model, Provider: j.Provider, Reserved: j.Reserved, Cost: j.Cost,
 		PriceVersion: j.PriceVersion})
 	if err := saveJob(ctx, tx, j); err != nil {

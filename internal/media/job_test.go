@@ -66,7 +66,7 @@ func newBench(t *testing.T, d *db.DB) *bench {
 	}
 	t.Cleanup(func() { _ = store.Close() })
 	publisher := events.NewPublisher(time.Now)
-	s := &Service{db: d, files: store, books: spend.NewBookkeeper(spend.NewBooks(d), publisher, time.Now), publisher: publisher, now: time.Now}
+	s := &Service{db: d, files: store, settler: spend.NewSettler(spend.NewLedger(d), publisher, time.Now), publisher: publisher, now: time.Now}
 	b := &bench{Service: s, t: t, workspace: &accounts.Workspace{Name: "w"}}
 	b.write(func(ctx context.Context, tx *db.Tx) error {
 		return accounts.CreateWorkspace(ctx, tx, b.workspace, time.Now())

@@ -31,7 +31,7 @@ type Options struct {
 	DB        *db.DB
 	Files     *files.Store
 	Gateway   *gateway.Gateway
-	Books     *spend.Bookkeeper
+	Settler   *spend.Settler
 	Publisher *events.Publisher
 	Node      string
 	// PerLane and Slots are how many tasks run at once.
@@ -49,7 +49,7 @@ type Service struct {
 	db        *db.DB
 	files     *files.Store
 	gateway   *gateway.Gateway
-	books     *spend.Bookkeeper
+	settler   *spend.Settler
 	publisher *events.Publisher
 	deadline  time.Duration
 	pollEvery time.Duration
@@ -70,7 +70,7 @@ const (
 
 // New makes the service; Run starts it.
 func New(o Options) *Service {
-	s := &Service{db: o.DB, files: o.Files, gateway: o.Gateway, books: o.Books, publisher: o.Publisher, deadline: o.Deadline, pollEvery: o.PollEvery, now: o.Now}
+	s := &Service{db: o.DB, files: o.Files, gateway: o.Gateway, settler: o.Settler, publisher: o.Publisher, deadline: o.Deadline, pollEvery: o.PollEvery, now: o.Now}
 	// Its own commits: the end of a large batch must not hold up the request log.
 	s.group = db.NewGroup(o.DB)
 	s.starts = db.NewQueue(s.group, false, s.writeStarts)

@@ -111,7 +111,7 @@ func (s *Service) Keep(ctx context.Context, o *Order) error {
 // Create stores the job in a transaction.
 func (s *Service) Create(ctx context.Context, tx *db.Tx, o *Order) error {
 	if o.hold != nil {
-		o.hold.HandToJob(tx, o.Job.ID)
+		o.hold.TransferToJob(tx, o.Job.ID)
 	}
 	if err := insertJob(ctx, tx, o.Job); err != nil {
 		return err
@@ -129,7 +129,7 @@ func (s *Service) Create(ctx context.Context, tx *db.Tx, o *Order) error {
 // Handed ends the reservation of an order, whatever came of its transaction.
 func (s *Service) Handed(o *Order, err error) {
 	if o.hold != nil {
-		o.hold.Handed(err)
+		o.hold.Transferred(err)
 	}
 }
 

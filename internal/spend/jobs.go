@@ -14,91 +14,82 @@ import (
 	"turnpike/internal/db"
 )
 
-// A job works on after its request was answered, perhaps on other nodes, so
-// what is set aside for it is leased to the job itself: a lease like a node's,
-// which no death of a node ends.
+// A job outlives its request and perhaps its node, so its credits are leased to
+// the job itself. Evicting a node doesn't end such a lease.
 
-// jobOwner is in whose name a job has its lease.
+// jobOwner is the owner of a job's lease.
 func jobOwner(jobID string) string { return jobPrefix + jobID }
 
-// The names of all jobs' owners lie between these two.
+// The owners of all jobs sort between these two.
 const jobPrefix, afterJobs = "job:", "job;"
 
-// HandToJob gives what a reservation holds to a job, at the end of the
-// transaction that makes the job. Whatever that comes to, Handed ends the
-// reservation.
-func (r *Reservation) HandToJob(tx *db.Tx, jobID string) {
+// TransferToJob moves what a reservation holds to a job, at the end of the
+// transaction that creates the job. Transferred then ends the reservation.
+func (r *Reservation) TransferToJob(tx *db.Tx, jobID string) {
 	if r.Amount == 0 {
 		return
 	}
 	for _, h := range r.holds {
-		handOvers.Add(tx, handOver{h, r.ledger, jobOwner(jobID), r.Amount})
+		transfers.Add(tx, transfer{h, r.cache, jobOwner(jobID), r.Amount})
 	}
 }
 
-// handOver is what a job gets of what a reservation holds.
-type handOver struct {
+// transfer moves a part of a node's lease to a job.
+type transfer struct {
 	hold
-	from   *Ledger
+	from   *LeaseCache
 	to     string
 	amount credits.Micro
 }
 
-// handOvers are made when the transaction holds all else that it changes, as
-// with bookings.
-var handOvers = db.NewLast(func(ctx context.Context, tx *db.Tx, list []handOver) error {
-	slices.SortStableFunc(list, func(a, b handOver) int { return compare(a.line, b.line) })
-	for _, h := range list {
-		if err := h.make(ctx, tx); err != nil {
-			return fmt.Errorf("hand credits to a job: %w", err)
+// transfers are made when the transaction has locked everything else, like
+// settlements.
+var transfers = db.NewLast(func(ctx context.Context, tx *db.Tx, list []transfer) error {
+	slices.SortStableFunc(list, func(a, b transfer) int { return compare(a.key, b.key) })
+	for _, t := range list {
+		if err := t.apply(ctx, tx); err != nil {
+			return fmt.Errorf("transfer credits to a job: %w", err)
 		}
 	}
 	return nil
 })
 
-func (h handOver) make(ctx context.Context, tx *db.Tx) error {
-	if err := h.from.assertAlive(ctx, tx); err != nil {
+func (t transfer) apply(ctx context.Context, tx *db.Tx) error {
+	if err := t.from.assertAlive(ctx, tx); err != nil {
 		return err
 	}
-	l := h.line
-	if _, err := read(ctx, tx, l); err != nil { // held first, as everybody does
+	key := t.key
+	if _, err := lockBalance(ctx, tx, key); err != nil {
 		return err
 	}
 	n, err := tx.Exec(ctx, "UPDATE spend_leases SET granted = granted - $5 WHERE node_id = $1 AND level = $2 AND account_id = $3 AND period = $4 AND granted >= $5",
-		h.from.owner, string(l.Level), l.ID, string(l.Period), int64(h.amount))
+		t.from.owner, string(key.Level), key.ID, string(key.Period), int64(t.amount))
 	if err == nil && n == 0 {
-		err = fmt.Errorf("the lease of %s on %s is too small", h.from.owner, l)
+		err = fmt.Errorf("the lease of %s on %s is too small", t.from.owner, key)
 	}
 	if err != nil {
 		return err
 	}
 	_, err = tx.Exec(ctx, "INSERT INTO spend_leases (node_id, level, account_id, period, granted) VALUES ($1, $2, $3, $4, $5)",
-		h.to, string(l.Level), l.ID, string(l.Period), int64(h.amount))
+		t.to, string(key.Level), key.ID, string(key.Period), int64(t.amount))
 	return err
 }
 
-// Handed ends a reservation after the transaction of HandToJob. When nobody
-// knows whether that was committed, this node rather has less than it could.
-func (r *Reservation) Handed(err error) {
-	switch {
-	case err == nil:
+// Transferred ends a reservation after the transaction of TransferToJob. If the
+// commit is in doubt, the node counts the credits as gone: the ledger then has
+// more for its lease than it needs, until the lease shrinks.
+func (r *Reservation) Transferred(err error) {
+	if err == nil || errors.Is(err, db.ErrInDoubt) {
 		r.Settled(r.Amount)
-	case errors.Is(err, db.ErrInDoubt):
-		r.Settled(r.Amount)
-		r.ledger.mu.Lock()
-		for _, h := range r.holds {
-			h.lease.unsure = true
-		}
-		r.ledger.mu.Unlock()
-	default:
-		r.Release()
+		return
 	}
+	r.Release()
 }
 
-// JobCharge is what a job came to.
+// JobCharge is the outcome of a job.
 type JobCharge struct {
 	JobID       string
-	RequestID   string // that made it
+	RequestID   string // that created it
 	WorkspaceID string
 	Environment accounts.Environment
 	Project     string
@@ -113,17 +104,16 @@ type JobCharge struct {
 	PriceVersion string
 }
 
-// SettleJob charges a job in the transaction that ends it: out of what was set
-// aside for it, the rest of which is everybody's again. The entry of the
-// request that made the job says what it cost in the end. It returns what is
-// charged; the books hear of it with all else that the transaction settles.
-func (k *Bookkeeper) SettleJob(tx *db.Tx, c JobCharge) credits.Micro {
+// SettleJob charges a job in the transaction that ends it, out of the job's
+// lease, and releases the rest. It also updates the log entry of the request that
+// created the job. It returns the charge.
+func (s *Settler) SettleJob(tx *db.Tx, c JobCharge) credits.Micro {
 	charged := c.charged()
-	k.last.Add(tx, item{job: &c})
+	s.last.Add(tx, item{job: &c})
 	return charged
 }
 
-// charged is what the job costs its owner.
+// charged returns what the job costs the workspace.
 func (c *JobCharge) charged() credits.Micro {
 	if c.Environment != accounts.Live {
 		return 0
@@ -131,8 +121,8 @@ func (c *JobCharge) charged() credits.Micro {
 	return min(c.Cost, c.Reserved)
 }
 
-// amend says in the log what a job came to. It returns the entry, or nil when
-// the log no longer has it.
+// amend updates the job's log entry and returns it, or nil if the log no longer
+// has it.
 func (c *JobCharge) amend(ctx context.Context, tx *db.Tx) (*audit.Entry, error) {
 	return audit.Amend(ctx, tx, c.RequestID, func(e *audit.Entry) {
 		e.Model, e.Provider, e.PriceVersion, e.UsageSource = c.Model, c.Provider, c.PriceVersion, audit.UsageProvider
@@ -143,31 +133,31 @@ func (c *JobCharge) amend(ctx context.Context, tx *db.Tx) (*audit.Entry, error) 
 	})
 }
 
-// payJobs books what jobs are charged out of their leases, and ends those. A
-// job's lease changes only when the job is made and when it ends, with its row
-// held, so it can be read before its lines are.
-func payJobs(ctx context.Context, tx *db.Tx, p *postings, jobs []*JobCharge) error {
+// chargeJobs charges jobs out of their leases, and ends those. A job's lease
+// changes only when the job is created and when it ends, with its row locked, so
+// it can be read before its balances are locked.
+func chargeJobs(ctx context.Context, tx *db.Tx, p *postings, jobs []*JobCharge) error {
 	for _, c := range jobs {
 		if c.Environment != accounts.Live {
-			continue // which have none
+			continue // test jobs have no lease
 		}
-		lines, err := chargedLines(c.Accounts, c.WorkspaceID, c.Project, c.KeyID, c.CreatedAt)
+		keys, err := chargedAccounts(c.Accounts, c.WorkspaceID, c.Project, c.KeyID, c.CreatedAt)
 		if err != nil {
 			return err
 		}
-		p.charge(charge{lines: lines, amount: c.charged()})
+		p.charge(charge{keys: keys, amount: c.charged()})
 		p.ended = append(p.ended, jobOwner(c.JobID))
 	}
-	for some := range slices.Chunk(p.ended, 500) { // a statement has room for so many, and more
-		places, args := placesOf(some)
+	for some := range slices.Chunk(p.ended, 500) { // parameters of one statement
+		places, args := placeholders(some)
 		rows, err := tx.Query(ctx, "SELECT level, account_id, period, granted FROM spend_leases WHERE node_id IN ("+places+")", args...)
 		err = db.Each(rows, err, func(r db.Row) error {
-			var l line
+			var key accountMonth
 			var granted int64
-			if err := r.Scan((*string)(&l.Level), &l.ID, (*string)(&l.Period), &granted); err != nil {
+			if err := r.Scan((*string)(&key.Level), &key.ID, (*string)(&key.Period), &granted); err != nil {
 				return err
 			}
-			add(p.lines, l, balance{Leased: -credits.Micro(granted)})
+			add(p.balances, key, balance{Leased: -credits.Micro(granted)})
 			return nil
 		})
 		if err != nil {

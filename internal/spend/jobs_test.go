@@ -15,34 +15,34 @@ import (
 )
 
 // order is a job that was made with a reservation, by a request in the log.
-func (o *office) order(amount credits.Micro) JobCharge {
+func (o *fixture) order(amount credits.Micro) JobCharge {
 	o.t.Helper()
 	c := JobCharge{JobID: ids.New(ids.Video), RequestID: ids.New(ids.Request), WorkspaceID: o.workspace.ID, Environment: accounts.Live, Project: "p", KeyID: "key_1",
 		CreatedAt: o.now, Model: "m", Provider: "openai", Reserved: amount, PriceVersion: "1"}
 	r := o.reserve(amount)
 	group := db.NewGroup(o.d)
 	defer group.Stop()
-	record := audit.NewLog(group, o.node, o.keeper.Book).Open(audit.Entry{RequestID: c.RequestID, WorkspaceID: o.workspace.ID, Environment: "live", KeyID: "key_1",
+	record := audit.NewLog(group, o.node, o.settler.Settle).Open(audit.Entry{RequestID: c.RequestID, WorkspaceID: o.workspace.ID, Environment: "live", KeyID: "key_1",
 		Project: "p", CreatedAt: o.now, Method: "POST", Path: "/v1/videos", Model: "m", Reserved: amount})
 	o.write(func(ctx context.Context, tx *db.Tx) error {
-		r.HandToJob(tx, c.JobID)
+		r.TransferToJob(tx, c.JobID)
 		return record.SettleIn(ctx, tx, func(e *audit.Entry) { e.Status = 200 })
 	})
-	r.Handed(nil)
+	r.Transferred(nil)
 	return c
 }
 
-func (o *office) settle(c JobCharge) (charged credits.Micro) {
+func (o *fixture) settle(c JobCharge) (charged credits.Micro) {
 	o.t.Helper()
 	o.write(func(_ context.Context, tx *db.Tx) error {
-		charged = o.keeper.SettleJob(tx, c)
+		charged = o.settler.SettleJob(tx, c)
 		return nil
 	})
 	return charged
 }
 
 // leases are what jobs have.
-func (o *office) leases() (n int, sum credits.Micro) {
+func (o *fixture) leases() (n int, sum credits.Micro) {
 	o.t.Helper()
 	if err := o.d.QueryRow(o.t.Context(), "SELECT count(*), CAST(coalesce(sum(granted), 0) AS BIGINT) FROM spend_leases WHERE node_id LIKE 'job:%'").Scan(&n, (*int64)(&sum)); err != nil {
 		o.t.Fatal(err)
@@ -51,9 +51,9 @@ func (o *office) leases() (n int, sum credits.Micro) {
 }
 
 // balance is the workspace's.
-func (o *office) balance() Balance {
+func (o *fixture) balance() Balance {
 	o.t.Helper()
-	b, err := Read(o.t.Context(), o.d, o.account(), PeriodOf(o.now))
+	b, err := ReadBalance(o.t.Context(), o.d, o.account(), PeriodOf(o.now))
 	if err != nil {
 		o.t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func (o *office) balance() Balance {
 }
 
 // even checks that what is leased is what somebody has.
-func (o *office) even() {
+func (o *fixture) even() {
 	o.t.Helper()
 	var off int
 	if err := o.d.QueryRow(o.t.Context(), `SELECT count(*) FROM spend s WHERE leased <> (SELECT coalesce(sum(granted), 0) FROM spend_leases l
@@ -69,7 +69,7 @@ func (o *office) even() {
 		o.t.Fatal(err)
 	}
 	if off != 0 {
-		o.t.Errorf("%d lines do not add up", off)
+		o.t.Errorf("%d balances do not match their leases", off)
 	}
 }
 
@@ -82,7 +82,7 @@ func TestAJobIsChargedOutOfItsOwnLease(t *testing.T) {
 		"more":    {12 * credits.Credit, 10 * credits.Credit, 2 * credits.Credit},
 	} {
 		dbtest.Each(t, func(t *testing.T, d *db.DB) {
-			o := newOffice(t, d, 100*credits.Credit)
+			o := newFixture(t, d, 100*credits.Credit)
 			job := o.order(10 * credits.Credit)
 			if n, sum := o.leases(); n != 1 || sum != 10*credits.Credit {
 				t.Errorf("%s: the job has %d leases of %s", name, n, sum)
@@ -96,11 +96,11 @@ func TestAJobIsChargedOutOfItsOwnLease(t *testing.T) {
 				t.Errorf("%s: %d leases are left, and %s were charged", name, n, o.balance().Spent)
 			}
 			o.even()
-			if err := o.ledger.Recalled(t.Context(), ""); err != nil {
+			if err := o.cache.ReleaseUnused(t.Context(), ""); err != nil {
 				t.Fatal(err)
 			}
 			if b := o.balance(); b.Reserved != 0 {
-				t.Errorf("%s: %s stay set aside", name, b.Reserved)
+				t.Errorf("%s: %s stay reserved", name, b.Reserved)
 			}
 			if u := o.used("live"); u.Requests != 1 || u.Credits != c.charged {
 				t.Errorf("%s: the usage is %+v", name, u)
@@ -120,11 +120,11 @@ func TestAJobIsChargedOutOfItsOwnLease(t *testing.T) {
 func TestEvictionOfANodeEndsNoJob(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		o := newOffice(t, d, 100*credits.Credit)
+		o := newFixture(t, d, 100*credits.Credit)
 		job := o.order(10 * credits.Credit)
 		o.reserve(credits.Credit) // of the node itself
 		evict(t, d, o.node)
-		if err := o.books.CloseEvicted(t.Context()); err != nil {
+		if err := o.ledger.CloseEvicted(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if got, want := o.balance(), (Balance{Reserved: 10 * credits.Credit}); got != want {
@@ -139,9 +139,9 @@ func TestEvictionOfANodeEndsNoJob(t *testing.T) {
 	})
 }
 
-// TestWhatWasNotHandedOverIsFreeAgain, unless nobody knows whether it was: then
+// TestFailedTransferReleasesTheReservation, unless nobody knows whether it was: then
 // this node has less, and the store's view wins when it is idle.
-func TestWhatWasNotHandedOverIsFreeAgain(t *testing.T) {
+func TestFailedTransferReleasesTheReservation(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		commits bool
@@ -153,11 +153,11 @@ func TestWhatWasNotHandedOverIsFreeAgain(t *testing.T) {
 		"in doubt, and was not":       {false, db.ErrInDoubt, 0},
 	} {
 		dbtest.Each(t, func(t *testing.T, d *db.DB) {
-			o := newOffice(t, d, 20*credits.Credit)
+			o := newFixture(t, d, 20*credits.Credit)
 			r := o.reserve(10 * credits.Credit)
 			back := errors.New("rolled back")
 			err := d.Write(t.Context(), func(tx *db.Tx) error {
-				r.HandToJob(tx, ids.New(ids.Video))
+				r.TransferToJob(tx, ids.New(ids.Video))
 				if c.commits {
 					return nil
 				}
@@ -166,12 +166,12 @@ func TestWhatWasNotHandedOverIsFreeAgain(t *testing.T) {
 			if err != nil && !errors.Is(err, back) {
 				t.Fatal(err)
 			}
-			r.Handed(c.err)
-			if err := o.ledger.Recalled(t.Context(), ""); err != nil {
+			r.Transferred(c.err)
+			if err := o.cache.ReleaseUnused(t.Context(), ""); err != nil {
 				t.Fatal(err)
 			}
 			if b := o.balance(); b.Reserved != c.left || b.Spent != 0 {
-				t.Errorf("%s: the books say %+v", name, b)
+				t.Errorf("%s: the ledger says %+v", name, b)
 			}
 			o.even()
 			// All of the rest can be had.
@@ -184,20 +184,20 @@ func TestWhatWasNotHandedOverIsFreeAgain(t *testing.T) {
 func TestAJobIsChargedInItsMonth(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		o := newOffice(t, d, 100*credits.Credit)
+		o := newFixture(t, d, 100*credits.Credit)
 		limit := 50 * credits.Credit
 		var caps []Cap
 		for _, a := range o.accounts() {
 			caps = append(caps, Cap{a, &limit})
 		}
-		r, err := o.ledger.Reserve(t.Context(), caps, 10*credits.Credit, o.now)
+		r, err := o.cache.Reserve(t.Context(), caps, 10*credits.Credit, o.now)
 		if err != nil {
 			t.Fatal(err)
 		}
 		c := JobCharge{JobID: "job_1", RequestID: "gone", WorkspaceID: o.workspace.ID, Environment: accounts.Live, Project: "p", KeyID: "key_1", CreatedAt: o.now,
 			Reserved: 10 * credits.Credit, Cost: 7 * credits.Credit}
-		o.write(func(_ context.Context, tx *db.Tx) error { r.HandToJob(tx, c.JobID); return nil })
-		r.Handed(nil)
+		o.write(func(_ context.Context, tx *db.Tx) error { r.TransferToJob(tx, c.JobID); return nil })
+		r.Transferred(nil)
 		if n, sum := o.leases(); n != 3 || sum != 30*credits.Credit {
 			t.Errorf("the job has %d leases of %s", n, sum)
 		}
@@ -206,15 +206,15 @@ func TestAJobIsChargedInItsMonth(t *testing.T) {
 		if charged := o.settle(c); charged != 7*credits.Credit { // although the log no longer has the request
 			t.Errorf("%s were charged", charged)
 		}
-		if err := o.ledger.Recalled(t.Context(), ""); err != nil {
+		if err := o.cache.ReleaseUnused(t.Context(), ""); err != nil {
 			t.Fatal(err)
 		}
 		for _, a := range o.accounts() {
-			old, err := Read(t.Context(), d, a, month)
+			old, err := ReadBalance(t.Context(), d, a, month)
 			if err != nil || old != (Balance{Spent: 7 * credits.Credit}) {
 				t.Errorf("%s: the old month says %+v, %v", a.Level, old, err)
 			}
-			if now, err := Read(t.Context(), d, a, PeriodOf(o.now)); err != nil || now != (Balance{}) {
+			if now, err := ReadBalance(t.Context(), d, a, PeriodOf(o.now)); err != nil || now != (Balance{}) {
 				t.Errorf("%s: the new month says %+v, %v", a.Level, now, err)
 			}
 		}
@@ -226,12 +226,12 @@ func TestAJobIsChargedInItsMonth(t *testing.T) {
 func TestATestJobIsUsageAlone(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		o := newOffice(t, d, 0)
+		o := newFixture(t, d, 0)
 		if charged := o.settle(JobCharge{JobID: "job_1", RequestID: "none", WorkspaceID: o.workspace.ID, Environment: accounts.Test, KeyID: "key_1", CreatedAt: o.now, Cost: credits.Credit}); charged != 0 {
 			t.Errorf("%s were charged", charged)
 		}
 		if o.balance() != (Balance{}) {
-			t.Errorf("the books say %+v", o.balance())
+			t.Errorf("the ledger says %+v", o.balance())
 		}
 		if n := o.alerts(); n != 0 {
 			t.Errorf("%d alerts", n)
@@ -239,7 +239,7 @@ func TestATestJobIsUsageAlone(t *testing.T) {
 	})
 }
 
-func (o *office) alerts() (n int) {
+func (o *fixture) alerts() (n int) {
 	o.t.Helper()
 	if err := o.d.QueryRow(o.t.Context(), "SELECT count(*) FROM events WHERE type = $1", string(events.BillingCreditsLow)).Scan(&n); err != nil {
 		o.t.Fatal(err)

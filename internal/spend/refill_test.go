@@ -10,15 +10,15 @@ import (
 	"turnpike/internal/db/dbtest"
 )
 
-// TestTheNextChunkIsTakenBeforeItIsNeeded: no call waits for the store once
+// TestNextChunkIsAcquiredBeforeItIsNeeded: no call waits for the store once
 // there is a lease, as long as the budget has something left.
-func TestTheNextChunkIsTakenBeforeItIsNeeded(t *testing.T) {
+func TestNextChunkIsAcquiredBeforeItIsNeeded(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		books := NewBooks(d)
-		g := books.Ledger(join(t, d))
+		ledger := NewLedger(d)
+		g := ledger.LeaseCache(join(t, d))
 		refills := 0
-		g.aside = func(f func()) { refills++; f() }
+		g.background = func(f func()) { refills++; f() }
 		limit, now := 1000*credits.Credit, time.Now()
 		caps := []Cap{{Account{Key, "key_1"}, &limit}}
 		for n := range 1000 {
@@ -27,10 +27,10 @@ func TestTheNextChunkIsTakenBeforeItIsNeeded(t *testing.T) {
 				t.Fatalf("call %d: %v", n, err)
 			}
 			g.mu.Lock()
-			le := g.leases[line{caps[0].Account, PeriodOf(now)}]
+			le := g.leases[accountMonth{caps[0].Account, PeriodOf(now)}]
 			free := le.granted - le.reserved
 			g.mu.Unlock()
-			b, err := Read(t.Context(), d, caps[0].Account, PeriodOf(now))
+			b, err := ReadBalance(t.Context(), d, caps[0].Account, PeriodOf(now))
 			if err != nil {
 				t.Fatal(err)
 			}

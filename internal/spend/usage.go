@@ -34,7 +34,7 @@ type Usage struct {
 func usageConflict(table string) string {
 	var set []string
 	for _, column := range []string{"requests", "errors", "input_tokens", "output_tokens", "credits", "simulated_credits"} {
-		set = append(set, column+" = "+sumOf(table, column))
+		set = append(set, column+" = "+saturatingSum(table, column))
 	}
 	return "ON CONFLICT (workspace_id, environment, start, key_id, project, model, provider) DO UPDATE SET " + strings.Join(set, ", ")
 }
@@ -103,7 +103,7 @@ func (s *usageSums) count(e *audit.Entry, sign int64) {
 }
 
 // addUsage adds settled model calls to the rollups.
-func addUsage(ctx context.Context, tx *db.Tx, list []audit.Booking) error {
+func addUsage(ctx context.Context, tx *db.Tx, list []audit.Settlement) error {
 	for _, r := range []rollup{minutes, hours, days} {
 		sums := map[usageKey]*usageSums{}
 		for _, b := range list {
@@ -111,8 +111,8 @@ func addUsage(ctx context.Context, tx *db.Tx, list []audit.Booking) error {
 				continue
 			}
 			r.count(sums, b.Entry, 1)
-			if b.Old != nil {
-				r.count(sums, b.Old, -1)
+			if b.Previous != nil {
+				r.count(sums, b.Previous, -1)
 			}
 		}
 		if err := r.write(ctx, tx, sums); err != nil {

@@ -25,7 +25,7 @@ func TestUsageIsReadByBucketAndGroup(t *testing.T) {
 			}
 			return v
 		}
-		var list []audit.Booking
+		var list []audit.Settlement
 		for i, c := range []struct{ time, key, project, model, provider string }{
 			{"2026-10-31 23:59:59", "k1", "p1", "a", "x"},
 			{"2026-11-01 00:00:00", "k1", "p1", "a", "x"},
@@ -36,17 +36,17 @@ func TestUsageIsReadByBucketAndGroup(t *testing.T) {
 			{"2026-12-01 00:00:00", "k1", "p1", "a", "x"},
 		} {
 			tokens := int64(1) << i // so that a sum tells of what
-			list = append(list, audit.Booking{Entry: &audit.Entry{RequestID: ids.New(ids.Request), WorkspaceID: "ws", Environment: "live", KeyID: c.key, Project: c.project,
+			list = append(list, audit.Settlement{Entry: &audit.Entry{RequestID: ids.New(ids.Request), WorkspaceID: "ws", Environment: "live", KeyID: c.key, Project: c.project,
 				Model: c.model, Provider: c.provider, CreatedAt: at(c.time), Status: 200, InputTokens: &tokens, Credits: credits.Micro(tokens)}})
 		}
 		// Of others, which no sum has.
 		for _, other := range []struct{ workspace, environment string }{{"other", "live"}, {"ws", "test"}} {
 			e := *list[1].Entry
 			e.WorkspaceID, e.Environment = other.workspace, other.environment
-			list = append(list, audit.Booking{Entry: &e})
+			list = append(list, audit.Settlement{Entry: &e})
 		}
 		// In two commits: rows are added to.
-		for _, part := range [][]audit.Booking{list[:3], list[3:]} {
+		for _, part := range [][]audit.Settlement{list[:3], list[3:]} {
 			if err := d.Write(t.Context(), func(tx *db.Tx) error { return addUsage(t.Context(), tx, part) }); err != nil {
 				t.Fatal(err)
 			}
@@ -97,9 +97,9 @@ func TestUsageByTheMinuteIsLetGo(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		now := time.Now().UTC().Truncate(time.Minute)
-		var list []audit.Booking
+		var list []audit.Settlement
 		for i := range 5 {
-			list = append(list, audit.Booking{Entry: &audit.Entry{WorkspaceID: "ws", Environment: "live", KeyID: "k", Model: "m", CreatedAt: now.Add(-time.Duration(i) * time.Minute), Status: 200}})
+			list = append(list, audit.Settlement{Entry: &audit.Entry{WorkspaceID: "ws", Environment: "live", KeyID: "k", Model: "m", CreatedAt: now.Add(-time.Duration(i) * time.Minute), Status: 200}})
 		}
 		var first, second int64
 		err := d.Write(t.Context(), func(tx *db.Tx) (err error) {
@@ -134,10 +134,10 @@ func TestUsageOfOneKeyOrProject(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		now := time.Date(2026, 11, 15, 12, 30, 0, 0, time.UTC)
-		var list []audit.Booking
+		var list []audit.Settlement
 		for i := range 60 {
 			tokens := int64(i)
-			list = append(list, audit.Booking{Entry: &audit.Entry{WorkspaceID: "ws", Environment: "live", KeyID: fmt.Sprintf("k%d", i%3), Project: fmt.Sprintf("p%d", i%2), Model: "m",
+			list = append(list, audit.Settlement{Entry: &audit.Entry{WorkspaceID: "ws", Environment: "live", KeyID: fmt.Sprintf("k%d", i%3), Project: fmt.Sprintf("p%d", i%2), Model: "m",
 				CreatedAt: now.Add(-time.Duration(i) * 23 * time.Hour), Status: 200, InputTokens: &tokens}})
 		}
 		if err := d.Write(t.Context(), func(tx *db.Tx) error { return addUsage(t.Context(), tx, list) }); err != nil {
@@ -177,10 +177,10 @@ func TestUsageOfTooManyGroupsIsNotRead(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		begun := time.Date(2026, 10, 1, 0, 0, 0, 0, time.UTC)
-		var list []audit.Booking
+		var list []audit.Settlement
 		for day := range 31 + 30 {
 			for key := range 2 {
-				list = append(list, audit.Booking{Entry: &audit.Entry{WorkspaceID: "ws", Environment: "live", KeyID: fmt.Sprintf("k%d", key), Model: "m",
+				list = append(list, audit.Settlement{Entry: &audit.Entry{WorkspaceID: "ws", Environment: "live", KeyID: fmt.Sprintf("k%d", key), Model: "m",
 					CreatedAt: begun.AddDate(0, 0, day), Status: 200}})
 			}
 		}

@@ -103,7 +103,7 @@ func (c *customer) settledDown(t *testing.T) {
 	t.Helper()
 	c.Eventually(t, func() bool {
 		c.write(t, func(tx *db.Tx) error { // or it would be done when they are idle
-			tx.Signal(spend.SignalRecall, "")
+			tx.Signal(spend.SignalReclaim, "")
 			_, err := tx.Exec(t.Context(), "UPDATE lanes SET seq = seq + 1") // the embedded database tells only of changes
 			return err
 		})
@@ -170,7 +170,7 @@ func TestAJobIsChargedToTheMonthItWasMadeIn(t *testing.T) {
 		was := spend.PeriodOf(s.Clock.Now())
 		s.later(t, 32*24*time.Hour)
 		s.ended(t, path, "completed")
-		old, err := spend.Read(t.Context(), s.DB, spend.Account{Level: spend.Workspace, ID: s.workspace.ID}, was)
+		old, err := spend.ReadBalance(t.Context(), s.DB, spend.Account{Level: spend.Workspace, ID: s.workspace.ID}, was)
 		if err != nil {
 			t.Fatal(err)
 		}

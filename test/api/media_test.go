@@ -444,7 +444,7 @@ func (c *customer) make(t *testing.T, path string, body any) string {
 // spent is what an account was charged this month and has set aside.
 func (c *customer) spent(t *testing.T, level spend.Level, id string) spend.Balance {
 	t.Helper()
-	b, err := spend.Read(t.Context(), c.DB, spend.Account{Level: level, ID: id}, spend.PeriodOf(c.Clock.Now()))
+	b, err := spend.ReadBalance(t.Context(), c.DB, spend.Account{Level: level, ID: id}, spend.PeriodOf(c.Clock.Now()))
 	if err != nil {
 		t.Fatal(err)
 	}

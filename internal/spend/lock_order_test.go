@@ -13,13 +13,13 @@ import (
 	"turnpike/internal/db/dbtest"
 )
 
-// TestBookingsOfManyKeysNeverWaitForEachOther: one transaction books in several
+// TestSettlementsOfManyKeysNeverDeadlock: one transaction books in several
 // steps, calls of some keys and jobs of others, and so do others at the same
 // time, in other orders. None of them may lose a race and start anew.
-func TestBookingsOfManyKeysNeverWaitForEachOther(t *testing.T) {
+func TestSettlementsOfManyKeysNeverDeadlock(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		o := newOffice(t, d, 100_000*credits.Credit)
+		o := newFixture(t, d, 100_000*credits.Credit)
 		const writers, rounds, keys = 4, 12, 5
 		jobs := make([]JobCharge, writers*rounds)
 		for i := range jobs {
@@ -32,18 +32,18 @@ func TestBookingsOfManyKeysNeverWaitForEachOther(t *testing.T) {
 			all.Go(func() {
 				for i := range rounds {
 					n := w*rounds + i
-					call := func(key int) []audit.Booking {
+					call := func(key int) []audit.Settlement {
 						e := o.entry(nil, credits.Credit)
 						e.KeyID, e.Model = fmt.Sprintf("key_%d", key%keys), fmt.Sprintf("m%d", key%3)
-						return []audit.Booking{{Entry: e}}
+						return []audit.Settlement{{Entry: e}}
 					}
 					err := d.Write(t.Context(), func(tx *db.Tx) error {
 						attempts.Add(1)
-						if err := o.keeper.Book(t.Context(), tx, call(n)); err != nil {
+						if err := o.settler.Settle(t.Context(), tx, call(n)); err != nil {
 							return err
 						}
-						o.keeper.SettleJob(tx, jobs[n])
-						return o.keeper.Book(t.Context(), tx, call(n+w+1))
+						o.settler.SettleJob(tx, jobs[n])
+						return o.settler.Settle(t.Context(), tx, call(n+w+1))
 					})
 					if err != nil {
 						t.Error(err)
@@ -68,12 +68,12 @@ func TestBookingsOfManyKeysNeverWaitForEachOther(t *testing.T) {
 	})
 }
 
-// TestAHandOverWaitsForNobody who books: both hold what else they change before
+// TestTransferNeverDeadlocksWithSettlements who books: both hold what else they change before
 // they hold the books.
-func TestAHandOverWaitsForNobody(t *testing.T) {
+func TestTransferNeverDeadlocksWithSettlements(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		o := newOffice(t, d, 1000*credits.Credit)
+		o := newFixture(t, d, 1000*credits.Credit)
 		held := o.reserve(credits.Credit)
 		r := o.reserve(credits.Credit)
 		var attempts atomic.Int64
@@ -86,7 +86,7 @@ func TestAHandOverWaitsForNobody(t *testing.T) {
 		for range 8 {
 			all.Go(func() {
 				o.write(func(ctx context.Context, tx *db.Tx) error {
-					if err := o.keeper.Book(ctx, tx, []audit.Booking{{Entry: o.entry(nil, credits.Credit)}}); err != nil {
+					if err := o.settler.Settle(ctx, tx, []audit.Settlement{{Entry: o.entry(nil, credits.Credit)}}); err != nil {
 						return err
 					}
 					return touch(ctx, tx)
@@ -98,12 +98,12 @@ func TestAHandOverWaitsForNobody(t *testing.T) {
 				if err := touch(ctx, tx); err != nil {
 					return err
 				}
-				r.HandToJob(tx, "job_1")
+				r.TransferToJob(tx, "job_1")
 				return nil
 			})
 		})
 		all.Wait()
-		r.Handed(nil)
+		r.Transferred(nil)
 		held.Release()
 		if n := attempts.Load(); n != 9 {
 			t.Errorf("9 transactions were begun %d times", n)

@@ -17,13 +17,13 @@ import (
 func TestRecentUsageLooksAtABoundedPart(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		o := newOffice(t, d, 100*credits.Credit)
+		o := newFixture(t, d, 100*credits.Credit)
 		noon := time.Date(2026, 3, 10, 12, 30, 0, 0, time.UTC)
 		for hour := range 10 {
 			for _, model := range []string{"a", "b", "c"} {
 				e := o.entry(nil, credits.Credit)
 				e.CreatedAt, e.Model = noon.Add(-time.Duration(hour)*time.Hour), model
-				o.write(func(ctx context.Context, tx *db.Tx) error { return addUsage(ctx, tx, []audit.Booking{{Entry: e}}) })
+				o.write(func(ctx context.Context, tx *db.Tx) error { return addUsage(ctx, tx, []audit.Settlement{{Entry: e}}) })
 			}
 		}
 		u := UsageQuery{WorkspaceID: o.workspace.ID, Environment: "live", Start: noon.Add(-20 * time.Hour), End: noon, Bucket: ByHour, GroupBy: []string{"model"}}
@@ -75,14 +75,14 @@ func TestStepsAreTheBucketsOfATime(t *testing.T) {
 func TestMonthsAreTheNewestWithSpending(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		o := newOffice(t, d, 100*credits.Credit)
+		o := newFixture(t, d, 100*credits.Credit)
 		o.write(func(ctx context.Context, tx *db.Tx) error {
+			posted := newPostings()
 			for p, amount := range map[Period]credits.Micro{"2025-12": 3, "2026-01": 0, "2026-02": 5, "2026-03": 7} {
-				if err := book(ctx, tx, line{o.account(), p}, amount, 0); err != nil {
-					return err
-				}
+				add(posted.balances, accountMonth{o.account(), p}, balance{Settled: amount})
 			}
-			return book(ctx, tx, line{Account{Workspace, "ws_other"}, "2026-02"}, 9, 0)
+			add(posted.balances, accountMonth{Account{Workspace, "ws_other"}, "2026-02"}, balance{Settled: 9})
+			return posted.write(ctx, tx)
 		})
 		got, err := Months(t.Context(), d, o.account(), 2)
 		if want := []Month{{"2026-03", 7}, {"2026-02", 5}}; err != nil || !slices.Equal(got, want) {

@@ -21,10 +21,10 @@ import (
 func TestAChangedProjectIsLoggedAndItsLeasesAreCalledBack(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		o := newOffice(t, d, 100*credits.Credit)
+		o := newFixture(t, d, 100*credits.Credit)
 		var mu sync.Mutex
 		var recalled []string
-		d.OnSignal(SignalRecall, func(what string) {
+		d.OnSignal(SignalReclaim, func(what string) {
 			mu.Lock()
 			defer mu.Unlock()
 			if strings.Contains(what, "shop") { // the workspace's own may come late
@@ -50,7 +50,7 @@ func TestAChangedProjectIsLoggedAndItsLeasesAreCalledBack(t *testing.T) {
 				t.Errorf("the log has %+v (%v)", found, err)
 			}
 		}
-		want := []string{line{Account{Project, ProjectID(o.workspace.ID, "shop")}, PeriodOf(o.now)}.String()}
+		want := []string{accountMonth{Account{Project, ProjectID(o.workspace.ID, "shop")}, PeriodOf(o.now)}.String()}
 		for begun := time.Now(); ; time.Sleep(time.Millisecond) {
 			mu.Lock()
 			got := slices.Clone(recalled)

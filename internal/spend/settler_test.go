@@ -16,13 +16,13 @@ import (
 	"turnpike/internal/nodes"
 )
 
-// office is a bookkeeper with a workspace, its books and a ledger.
-type office struct {
+// fixture is a settler with a workspace, the ledger and a lease cache.
+type fixture struct {
 	t         *testing.T
 	d         *db.DB
-	books     *Books
-	keeper    *Bookkeeper
 	ledger    *Ledger
+	settler   *Settler
+	cache     *LeaseCache
 	node      *nodes.Node
 	workspace *accounts.Workspace
 	now       time.Time
@@ -46,13 +46,13 @@ func evict(t *testing.T, d *db.DB, n *nodes.Node) {
 	}
 }
 
-func newOffice(t *testing.T, d *db.DB, limit credits.Micro) *office {
+func newFixture(t *testing.T, d *db.DB, limit credits.Micro) *fixture {
 	t.Helper()
-	o := &office{t: t, d: d, books: NewBooks(d), node: join(t, d), now: time.Now()}
+	o := &fixture{t: t, d: d, ledger: NewLedger(d), node: join(t, d), now: time.Now()}
 	clock := func() time.Time { return o.now }
-	o.keeper = NewBookkeeper(o.books, events.NewPublisher(clock), clock)
-	o.ledger = o.books.Ledger(o.node)
-	o.ledger.aside = nil // the books are looked at in between
+	o.settler = NewSettler(o.ledger, events.NewPublisher(clock), clock)
+	o.cache = o.ledger.LeaseCache(o.node)
+	o.cache.background = nil // so that the ledger changes only when a test says so
 	o.workspace = &accounts.Workspace{Name: "w", Alert: accounts.DefaultAlert}
 	o.write(func(ctx context.Context, tx *db.Tx) error {
 		if err := accounts.CreateWorkspace(ctx, tx, o.workspace, o.now); err != nil {
@@ -64,28 +64,28 @@ func newOffice(t *testing.T, d *db.DB, limit credits.Micro) *office {
 	return o
 }
 
-func (o *office) write(fn func(ctx context.Context, tx *db.Tx) error) {
+func (o *fixture) write(fn func(ctx context.Context, tx *db.Tx) error) {
 	o.t.Helper()
 	if err := o.d.Write(o.t.Context(), func(tx *db.Tx) error { return fn(o.t.Context(), tx) }); err != nil {
 		o.t.Fatal(err)
 	}
 }
 
-func (o *office) book(list ...audit.Booking) {
+func (o *fixture) settleEntries(list ...audit.Settlement) {
 	o.t.Helper()
-	o.write(func(ctx context.Context, tx *db.Tx) error { return o.keeper.Book(ctx, tx, list) })
+	o.write(func(ctx context.Context, tx *db.Tx) error { return o.settler.Settle(ctx, tx, list) })
 }
 
-func (o *office) account() Account { return Account{Workspace, o.workspace.ID} }
+func (o *fixture) account() Account { return Account{Workspace, o.workspace.ID} }
 
 // accounts are those that an entry is charged to.
-func (o *office) accounts() []Account {
+func (o *fixture) accounts() []Account {
 	return []Account{o.account(), {Key, "key_1"}, {Project, ProjectID(o.workspace.ID, "p")}}
 }
 
-func (o *office) reserve(amount credits.Micro) *Reservation {
+func (o *fixture) reserve(amount credits.Micro) *Reservation {
 	o.t.Helper()
-	r, err := o.ledger.Reserve(o.t.Context(), []Cap{{o.account(), o.workspace.MonthlyCredits}, {o.accounts()[1], nil}, {o.accounts()[2], nil}}, amount, o.now)
+	r, err := o.cache.Reserve(o.t.Context(), []Cap{{o.account(), o.workspace.MonthlyCredits}, {o.accounts()[1], nil}, {o.accounts()[2], nil}}, amount, o.now)
 	if err != nil {
 		o.t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func (o *office) reserve(amount credits.Micro) *Reservation {
 }
 
 // entry is a call that was reserved, at what it came to.
-func (o *office) entry(r *Reservation, amount credits.Micro) *audit.Entry {
+func (o *fixture) entry(r *Reservation, amount credits.Micro) *audit.Entry {
 	input, output := int64(10), int64(5)
 	e := &audit.Entry{RequestID: ids.New(ids.Request), WorkspaceID: o.workspace.ID, Environment: "live", KeyID: "key_1", Project: "p", Model: "m", Provider: "openai",
 		CreatedAt: o.now, Status: 200, InputTokens: &input, OutputTokens: &output, Credits: amount, UsageSource: audit.UsageProvider, Settled: true}
@@ -103,13 +103,13 @@ func (o *office) entry(r *Reservation, amount credits.Micro) *audit.Entry {
 	return e
 }
 
-// expect holds the books of all accounts against what was charged, and what the
+// expect holds the ledger against what was charged, and what the
 // node thinks that it has against the store.
-func (o *office) expect(spent credits.Micro) {
+func (o *fixture) expect(spent credits.Micro) {
 	o.t.Helper()
 	period := PeriodOf(o.now)
 	for _, a := range o.accounts() {
-		if b, err := Read(o.t.Context(), o.d, a, period); err != nil || b.Spent != spent {
+		if b, err := ReadBalance(o.t.Context(), o.d, a, period); err != nil || b.Spent != spent {
 			o.t.Errorf("the %s has spent %v of %v (%v)", a.Level, b.Spent, spent, err)
 		}
 	}
@@ -121,7 +121,7 @@ func (o *office) expect(spent credits.Micro) {
 		o.t.Fatal(err)
 	}
 	var mine credits.Micro
-	if le := o.ledger.leases[line{o.account(), period}]; le != nil {
+	if le := o.cache.leases[accountMonth{o.account(), period}]; le != nil {
 		mine = le.granted
 	}
 	if leased != granted || mine != credits.Micro(granted) {
@@ -130,7 +130,7 @@ func (o *office) expect(spent credits.Micro) {
 }
 
 // used is the usage of the hour.
-func (o *office) used(environment string) Usage {
+func (o *fixture) used(environment string) Usage {
 	o.t.Helper()
 	list, err := ReadUsage(o.t.Context(), o.d, UsageQuery{WorkspaceID: o.workspace.ID, Environment: environment,
 		Start: o.now.Add(-time.Hour), End: o.now.Add(time.Hour), Bucket: ByMonth})
@@ -149,10 +149,10 @@ func (o *office) used(environment string) Usage {
 	return sum
 }
 
-// TestAChargeWhoseCommitWasNotAnsweredIsBookedOnce, whether the call is then
+// TestChargeWhoseCommitIsInDoubtIsPostedOnce, whether the call is then
 // settled again as it was, or refused because nobody could say that it was
 // written.
-func TestAChargeWhoseCommitWasNotAnsweredIsBookedOnce(t *testing.T) {
+func TestChargeWhoseCommitIsInDoubtIsPostedOnce(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name  string
@@ -165,32 +165,32 @@ func TestAChargeWhoseCommitWasNotAnsweredIsBookedOnce(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			dbtest.Each(t, func(t *testing.T, d *db.DB) {
-				o := newOffice(t, d, 100*credits.Credit)
+				o := newFixture(t, d, 100*credits.Credit)
 				r := o.reserve(10 * credits.Credit)
 				// The first time the node does not hear of it.
 				old := o.entry(nil, 4*credits.Credit)
 				o.write(func(ctx context.Context, tx *db.Tx) error {
-					if err := addUsage(ctx, tx, []audit.Booking{{Entry: old}}); err != nil {
+					if err := addUsage(ctx, tx, []audit.Settlement{{Entry: old}}); err != nil {
 						return err
 					}
-					return o.books.Settle(ctx, tx, []charge{r.charge(old.Credits)})
+					return o.ledger.Settle(ctx, tx, []charge{r.charge(old.Credits)})
 				})
 				e := o.entry(r, test.again)
 				if test.again == 0 {
 					e.Status, e.InputTokens, e.OutputTokens = 503, nil, nil
 				}
-				o.book(audit.Booking{Entry: e, Old: old})
+				o.settleEntries(audit.Settlement{Entry: e, Previous: old})
 				o.expect(test.again)
 				if got := o.used("live"); got != test.want {
 					t.Errorf("usage is %+v", got)
 				}
-				o.book(audit.Booking{Entry: e, Old: e})
+				o.settleEntries(audit.Settlement{Entry: e, Previous: e})
 				o.expect(test.again)
-				if err := o.ledger.Recalled(t.Context(), ""); err != nil {
+				if err := o.cache.ReleaseUnused(t.Context(), ""); err != nil {
 					t.Fatal(err)
 				}
 				o.expect(test.again)
-				if len(o.ledger.leases) > 0 {
+				if len(o.cache.leases) > 0 {
 					t.Error("at rest there is a lease")
 				}
 			})
@@ -204,9 +204,9 @@ func TestEvictedNodeChangesNoBalance(t *testing.T) {
 	t.Parallel()
 	address := dbtest.Address(t, "postgres")
 	d := dbtest.Open(t, address)
-	o := newOffice(t, d, 1000*credits.Credit)
+	o := newFixture(t, d, 1000*credits.Credit)
 	group := db.NewGroup(d)
-	log := audit.NewLog(group, o.node, o.keeper.Book)
+	log := audit.NewLog(group, o.node, o.settler.Settle)
 	open := func() *audit.Record {
 		intent := *o.entry(o.reserve(10*credits.Credit), 0)
 		intent.Status, intent.InputTokens, intent.OutputTokens, intent.UsageSource, intent.Settled = 0, nil, nil, "", false
@@ -218,7 +218,7 @@ func TestEvictedNodeChangesNoBalance(t *testing.T) {
 	}
 	evict(t, d, o.node)
 	other := dbtest.Open(t, address)
-	otherBooks := NewBooks(other)
+	otherBooks := NewLedger(other)
 	recoverEvicted(t, other, join(t, other), otherBooks, 1)
 
 	if !o.node.LeaseValid() {
@@ -230,20 +230,20 @@ func TestEvictedNodeChangesNoBalance(t *testing.T) {
 	}
 	after.Refuse(func(e *audit.Entry) {})
 	before.Settle(func(e *audit.Entry) { *e = *o.entryLike(e, 3*credits.Credit) })
-	if _, err := o.ledger.Reserve(t.Context(), []Cap{{Account{Key, "key_2"}, o.workspace.MonthlyCredits}}, credits.Credit, o.now); !errors.Is(err, nodes.ErrEvicted) {
+	if _, err := o.cache.Reserve(t.Context(), []Cap{{Account{Key, "key_2"}, o.workspace.MonthlyCredits}}, credits.Credit, o.now); !errors.Is(err, nodes.ErrEvicted) {
 		t.Errorf("a new lease: got %v, want ErrEvicted", err)
 	}
-	err := d.Write(t.Context(), func(tx *db.Tx) error { idle.HandToJob(tx, "job_1"); return nil })
+	err := d.Write(t.Context(), func(tx *db.Tx) error { idle.TransferToJob(tx, "job_1"); return nil })
 	if !errors.Is(err, nodes.ErrEvicted) {
 		t.Errorf("a hand-over to a job: got %v, want ErrEvicted", err)
 	}
-	idle.Handed(err)
-	if err := o.ledger.Recalled(t.Context(), ""); !errors.Is(err, nodes.ErrEvicted) {
+	idle.Transferred(err)
+	if err := o.cache.ReleaseUnused(t.Context(), ""); !errors.Is(err, nodes.ErrEvicted) {
 		t.Errorf("a release: got %v, want ErrEvicted", err)
 	}
 	group.Stop()
 
-	o.ledger = otherBooks.Ledger(join(t, d)) // with a new ID and no state
+	o.cache = otherBooks.LeaseCache(join(t, d)) // with a new ID and no state
 	o.expect(10 * credits.Credit)
 	if got, want := o.used("live"), (Usage{Requests: 1, Credits: 10 * credits.Credit}); got != want {
 		t.Errorf("got usage %+v, want %+v", got, want)
@@ -252,11 +252,11 @@ func TestEvictedNodeChangesNoBalance(t *testing.T) {
 
 // recoverEvicted does what a node does for evicted ones, and expects so many
 // recovered log entries.
-func recoverEvicted(t *testing.T, d *db.DB, by *nodes.Node, b *Books, want int64) {
+func recoverEvicted(t *testing.T, d *db.DB, by *nodes.Node, b *Ledger, want int64) {
 	t.Helper()
 	group := db.NewGroup(d)
 	defer group.Stop()
-	log := audit.NewLog(group, by, NewBookkeeper(b, events.NewPublisher(time.Now), time.Now).Book)
+	log := audit.NewLog(group, by, NewSettler(b, events.NewPublisher(time.Now), time.Now).Settle)
 	if n, err := log.Recover(t.Context(), d); err != nil || n != want {
 		t.Fatalf("recovered %d entries (%v), want %d", n, err, want)
 	}
@@ -266,46 +266,46 @@ func recoverEvicted(t *testing.T, d *db.DB, by *nodes.Node, b *Books, want int64
 }
 
 // entryLike is the entry, settled.
-func (o *office) entryLike(e *audit.Entry, amount credits.Micro) *audit.Entry {
+func (o *fixture) entryLike(e *audit.Entry, amount credits.Micro) *audit.Entry {
 	done := o.entry(nil, amount)
 	done.RequestID, done.Hold, done.Reserved = e.RequestID, e.Hold, e.Reserved
 	return done
 }
 
-// TestLeasesStayUntilWhatIsOpenIsCharged: they pay for it.
-func TestLeasesStayUntilWhatIsOpenIsCharged(t *testing.T) {
+// TestLeasesOfAnEvictedNodeStayUntilItsOpenEntriesAreCharged: they pay for it.
+func TestLeasesOfAnEvictedNodeStayUntilItsOpenEntriesAreCharged(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		o := newOffice(t, d, 100*credits.Credit)
+		o := newFixture(t, d, 100*credits.Credit)
 		group := db.NewGroup(d)
 		intent := *o.entry(o.reserve(10*credits.Credit), 0)
 		intent.Settled = false
-		if err := audit.NewLog(group, o.node, o.keeper.Book).Open(intent).Durable(5 * time.Second); err != nil {
+		if err := audit.NewLog(group, o.node, o.settler.Settle).Open(intent).Durable(5 * time.Second); err != nil {
 			t.Fatal(err)
 		}
 		group.Stop()
 		before := o.balance()
 		evict(t, d, o.node)
-		if err := o.books.CloseEvicted(t.Context()); err != nil {
+		if err := o.ledger.CloseEvicted(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if got := o.balance(); got != before {
 			t.Errorf("before the open entry is charged: got %+v, want %+v", got, before)
 		}
-		recoverEvicted(t, d, join(t, d), o.books, 1)
+		recoverEvicted(t, d, join(t, d), o.ledger, 1)
 		if got, want := o.balance(), (Balance{Spent: 10 * credits.Credit}); got != want {
 			t.Errorf("got %+v, want %+v", got, want)
 		}
 	})
 }
 
-func TestTestCallsAreBookedAsUsageAlone(t *testing.T) {
+func TestTestCallsCountAsUsageAndCostNothing(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		o := newOffice(t, d, 100*credits.Credit)
+		o := newFixture(t, d, 100*credits.Credit)
 		e := o.entry(nil, credits.Credit) // even if it should say that it cost something
 		e.Environment, e.SimulatedCredits = "test", 7*credits.Credit
-		o.book(audit.Booking{Entry: e})
+		o.settleEntries(audit.Settlement{Entry: e})
 		o.expect(0)
 		want := Usage{Requests: 1, InputTokens: 10, OutputTokens: 5, Credits: credits.Credit, SimulatedCredits: 7 * credits.Credit}
 		if got := o.used("test"); got != want {
@@ -316,19 +316,19 @@ func TestTestCallsAreBookedAsUsageAlone(t *testing.T) {
 		}
 		var lines int64
 		if err := d.QueryRow(t.Context(), "SELECT count(*) FROM spend").Scan(&lines); err != nil || lines != 0 {
-			t.Errorf("the books have %d lines (%v)", lines, err)
+			t.Errorf("the ledger has %d rows (%v)", lines, err)
 		}
 	})
 }
 
-// TestLittleLeftIsToldOnce, and again when it was more in between.
-func TestLittleLeftIsToldOnce(t *testing.T) {
+// TestLowCreditAlertIsPublishedOnce, and again when it was more in between.
+func TestLowCreditAlertIsPublishedOnce(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		o := newOffice(t, d, 100*credits.Credit)
+		o := newFixture(t, d, 100*credits.Credit)
 		spend := func(amount credits.Micro) {
 			t.Helper()
-			o.book(audit.Booking{Entry: o.entry(o.reserve(amount), amount)})
+			o.settleEntries(audit.Settlement{Entry: o.entry(o.reserve(amount), amount)})
 		}
 		told := func(want int64) {
 			t.Helper()
@@ -351,7 +351,7 @@ func TestLittleLeftIsToldOnce(t *testing.T) {
 		told(1)
 		spend(4 * credits.Credit)
 		// Another node does not know who was told what.
-		o.keeper = NewBookkeeper(o.books, events.NewPublisher(func() time.Time { return o.now }), func() time.Time { return o.now })
+		o.settler = NewSettler(o.ledger, events.NewPublisher(func() time.Time { return o.now }), func() time.Time { return o.now })
 		spend(1 * credits.Credit)
 		told(1)
 		set(101 * credits.Credit) // still below
@@ -367,7 +367,7 @@ func TestLittleLeftIsToldOnce(t *testing.T) {
 		spend(1 * credits.Credit)
 		told(2)
 		// A new month begins with everything.
-		o.now = PeriodOf(o.now).Ends().Add(time.Hour)
+		o.now = PeriodOf(o.now).End().Add(time.Hour)
 		spend(159 * credits.Credit)
 		told(2)
 		spend(2 * credits.Credit)
@@ -390,29 +390,29 @@ func TestLittleLeftIsToldOnce(t *testing.T) {
 func TestRecoveredEntryIsChargedToItsStoredAccounts(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		o := newOffice(t, d, 100*credits.Credit)
+		o := newFixture(t, d, 100*credits.Credit)
 		ancestor := Account{Key, "key_0"}
-		r, err := o.ledger.Reserve(t.Context(), []Cap{{o.account(), nil}, {o.accounts()[1], nil}, {ancestor, nil}}, 3*credits.Credit, o.now)
+		r, err := o.cache.Reserve(t.Context(), []Cap{{o.account(), nil}, {o.accounts()[1], nil}, {ancestor, nil}}, 3*credits.Credit, o.now)
 		if err != nil {
 			t.Fatal(err)
 		}
 		e := o.entry(nil, 3*credits.Credit)
 		e.UsageSource, e.Accounts = audit.UsageRecovered, r.Accounts()
-		o.book(audit.Booking{Entry: e})
+		o.settleEntries(audit.Settlement{Entry: e})
 		period := PeriodOf(o.now)
 		for _, c := range []struct {
 			Account
 			want credits.Micro
 		}{{o.account(), 3 * credits.Credit}, {o.accounts()[1], 3 * credits.Credit}, {ancestor, 3 * credits.Credit}, {o.accounts()[2], 0}} {
-			if b, err := Read(t.Context(), d, c.Account, period); err != nil || b.Spent != c.want {
+			if b, err := ReadBalance(t.Context(), d, c.Account, period); err != nil || b.Spent != c.want {
 				t.Errorf("%s %s: got %v spent, want %v (%v)", c.Level, c.ID, b.Spent, c.want, err)
 			}
 		}
 		// A correction uses the same accounts.
 		corrected := *e
 		corrected.Credits, corrected.UsageSource = credits.Credit, audit.UsageProvider
-		o.book(audit.Booking{Entry: &corrected, Old: e})
-		if b, err := Read(t.Context(), d, ancestor, period); err != nil || b.Spent != credits.Credit {
+		o.settleEntries(audit.Settlement{Entry: &corrected, Previous: e})
+		if b, err := ReadBalance(t.Context(), d, ancestor, period); err != nil || b.Spent != credits.Credit {
 			t.Errorf("after a correction: got %v spent, want 1 (%v)", b.Spent, err)
 		}
 	})

@@ -11,9 +11,9 @@ import (
 	"turnpike/internal/db/dbtest"
 )
 
-// TestWhatIsSetAsideIsNoMoreThanIsLeft: what was leased under a higher limit is
+// TestReservedNeverExceedsWhatIsLeft: what was leased under a higher limit is
 // on its way back, and what is free to whoever asks is not in the way.
-func TestWhatIsSetAsideIsNoMoreThanIsLeft(t *testing.T) {
+func TestReservedNeverExceedsWhatIsLeft(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		b                 balance
@@ -24,30 +24,30 @@ func TestWhatIsSetAsideIsNoMoreThanIsLeft(t *testing.T) {
 		{balance{Settled: 30, Leased: 4}, 10, 0, 0},
 		{balance{Settled: 3, Leased: 4}, 10, 5, 0},
 	} {
-		if got := tt.b.asideOf(tt.limit, tt.free); got != tt.want {
-			t.Errorf("%+v under %d, of which %d are free: %d are set aside", tt.b, tt.limit, tt.free, got)
+		if got := tt.b.reservedBy(tt.limit, tt.free); got != tt.want {
+			t.Errorf("%+v under %d, of which %d are free: %d are reserved", tt.b, tt.limit, tt.free, got)
 		}
 	}
 }
 
-// TestAHandOverHoldsLinesInTheOrderOfTheBooks, which is not that in which they
-// were set aside: it would hold its workspace's while it waits for its key's.
-func TestAHandOverHoldsLinesInTheOrderOfTheBooks(t *testing.T) {
+// TestTransferLocksBalancesInLedgerOrder, which is not that in which they
+// were reserved: it would hold its workspace's while it waits for its key's.
+func TestTransferLocksBalancesInLedgerOrder(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		if d.Engine() == "sqlite" {
 			return // it has one writer
 		}
-		o := newOffice(t, d, 100*credits.Credit)
+		o := newFixture(t, d, 100*credits.Credit)
 		key, period := Account{Key, "key_1"}, PeriodOf(o.now)
-		r, err := o.ledger.Reserve(t.Context(), []Cap{{o.account(), o.workspace.MonthlyCredits}, {key, o.workspace.MonthlyCredits}}, credits.Credit, o.now)
+		r, err := o.cache.Reserve(t.Context(), []Cap{{o.account(), o.workspace.MonthlyCredits}, {key, o.workspace.MonthlyCredits}}, credits.Credit, o.now)
 		if err != nil {
 			t.Fatal(err)
 		}
 		ended := make(chan error, 1)
 		var busy error
 		err = d.Write(t.Context(), func(tx *db.Tx) error {
-			if _, err := read(t.Context(), tx, line{key, period}); err != nil {
+			if _, err := lockBalance(t.Context(), tx, accountMonth{key, period}); err != nil {
 				return err
 			}
 			var holder int
@@ -56,7 +56,7 @@ func TestAHandOverHoldsLinesInTheOrderOfTheBooks(t *testing.T) {
 			}
 			go func() {
 				ended <- d.Write(t.Context(), func(tx *db.Tx) error {
-					r.HandToJob(tx, "job_1")
+					r.TransferToJob(tx, "job_1")
 					return nil
 				})
 			}()
@@ -79,41 +79,41 @@ func TestAHandOverHoldsLinesInTheOrderOfTheBooks(t *testing.T) {
 		if err := <-ended; err != nil || busy != nil {
 			t.Errorf("it holds the workspace's line meanwhile: %v (%v)", busy, err)
 		}
-		r.Handed(nil)
+		r.Transferred(nil)
 		o.even()
 	})
 }
 
-// TestALeaseIsNotHandedOverBeyondWhatItIs: a part of it may have gone to others.
-func TestALeaseIsNotHandedOverBeyondWhatItIs(t *testing.T) {
+// TestTransferFailsIfTheLeaseIsTooSmall: a part of it may have gone to others.
+func TestTransferFailsIfTheLeaseIsTooSmall(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		o := newOffice(t, d, 100*credits.Credit)
+		o := newFixture(t, d, 100*credits.Credit)
 		r := o.reserve(10 * credits.Credit)
 		o.write(func(ctx context.Context, tx *db.Tx) error {
 			_, err := tx.Exec(ctx, "UPDATE spend_leases SET granted = $1", int64(3*credits.Credit))
 			return err
 		})
-		err := d.Write(t.Context(), func(tx *db.Tx) error { r.HandToJob(tx, "job_1"); return nil })
-		r.Handed(err)
+		err := d.Write(t.Context(), func(tx *db.Tx) error { r.TransferToJob(tx, "job_1"); return nil })
+		r.Transferred(err)
 		if n, sum := o.leases(); err == nil || n != 0 {
 			t.Errorf("%s were handed over: %v", sum, err)
 		}
 	})
 }
 
-// TestTokensOfACommitStopAtTheLargestNumber, too, however many calls it settles.
-func TestTokensOfACommitStopAtTheLargestNumber(t *testing.T) {
+// TestTokensOfACommitSaturate, too, however many calls it settles.
+func TestTokensOfACommitSaturate(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		o := newOffice(t, d, 100*credits.Credit)
-		list := make([]audit.Booking, 3)
+		o := newFixture(t, d, 100*credits.Credit)
+		list := make([]audit.Settlement, 3)
 		for i := range list {
 			e, tokens := o.entry(nil, 1), int64(1)<<62
 			e.InputTokens, e.OutputTokens = &tokens, &tokens
 			list[i].Entry = e
 		}
-		o.book(list...)
+		o.settleEntries(list...)
 		if u := o.used("live"); u.Requests != 3 || u.InputTokens != int64(credits.Max) || u.OutputTokens != int64(credits.Max) || u.Credits != 3 {
 			t.Errorf("usage is %+v", u)
 		}

@@ -1,0 +1,501 @@
+package spend
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"turnpike/internal/credits"
+	"turnpike/internal/db"
+	"turnpike/internal/db/dbtest"
+	"turnpike/internal/nodes"
+)
+
+// TestMain has the properties checked for many more sequences than by default,
+// and in the long form of the crash tests for ten times as many again.
+func TestMain(m *testing.M) {
+	checks := "10000"
+	if os.Getenv("TURNPIKE_CHAOS") == "full" {
+		checks = "100000"
+	}
+	if err := flag.Set("rapid.checks", checks); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
+
+// model is a ledger in memory that checks every move: what the ledger in the
+// database promises, without the database.
+type model struct {
+	mu       sync.Mutex
+	balances map[accountMonth]balance
+	leases   map[string]map[accountMonth]credits.Micro // by node
+	caches   map[string]*LeaseCache                    // by node
+	evicted  map[string]bool
+	faulty   func() bool // the answer to a commit is lost
+	// concurrently runs between a node's decision and its transaction.
+	concurrently func()
+}
+
+// modelSource has the leases of one node.
+type modelSource struct {
+	*model
+	node string
+}
+
+var errLost = errors.New("the answer was lost")
+
+func (m modelSource) acquire(_ context.Context, key accountMonth, o acquireOptions) (credits.Micro, balance, error) {
+	m.concurrently()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.evicted[m.node] {
+		return 0, balance{}, nodes.ErrEvicted
+	}
+	before := m.balances[key]
+	room := o.limit - before.Settled - before.Leased
+	if room < o.need || room <= 0 {
+		return 0, before, nil
+	}
+	got := min(max(o.need, min(o.want, room/chunkShare)), room)
+	m.balances[key] = balance{before.Settled, before.Leased + got}
+	m.leases[m.node][key] += got
+	if m.faulty() {
+		return 0, balance{}, errLost
+	}
+	return got, before, nil
+}
+
+func (m modelSource) shrink(_ context.Context, key accountMonth, amount credits.Micro) error {
+	m.concurrently()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.evicted[m.node] {
+		return nodes.ErrEvicted
+	}
+	if granted := m.leases[m.node][key]; granted > amount {
+		b := m.balances[key]
+		m.balances[key] = balance{b.Settled, b.Leased - (granted - amount)}
+		m.leases[m.node][key] = amount
+	}
+	if m.faulty() {
+		return errLost
+	}
+	return nil
+}
+
+func (m modelSource) reclaim(ctx context.Context, key accountMonth) error {
+	for node, c := range m.caches {
+		if node != m.node {
+			_ = c.ReleaseUnused(ctx, key.String())
+		}
+	}
+	return nil
+}
+
+// settle posts a charge as the settlement of a log entry does.
+func (m *model) settle(c charge) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, key := range c.keys {
+		b := m.balances[key]
+		m.balances[key] = balance{b.Settled + c.amount, b.Leased}
+	}
+	for _, l := range c.leases {
+		if granted := m.leases[l.owner][l.accountMonth]; granted < c.amount {
+			return fmt.Errorf("%s has leased %d of %v, less than the charge of %d", l.owner, granted, l.accountMonth, c.amount)
+		}
+		m.leases[l.owner][l.accountMonth] -= c.amount
+		b := m.balances[l.accountMonth]
+		m.balances[l.accountMonth] = balance{b.Settled, b.Leased - c.amount}
+	}
+	return nil
+}
+
+// closeLeases ends an evicted node's leases, after its open calls were charged.
+func (m *model) closeLeases(node string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for key, granted := range m.leases[node] {
+		b := m.balances[key]
+		m.balances[key] = balance{b.Settled, b.Leased - granted}
+	}
+	delete(m.leases, node)
+}
+
+// modelNode is a process, in one of its incarnations.
+type modelNode struct {
+	id   string
+	open []*Reservation // of calls in progress
+}
+
+// TestNoBudgetIsEverOverspent runs random sequences of calls, crashes, lost answers,
+// evictions of live nodes and new months on three nodes.
+func TestNoBudgetIsEverOverspent(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(rt *rapid.T) {
+		ctx := t.Context()
+		now := time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
+		lose := false
+		m := &model{balances: map[accountMonth]balance{}, leases: map[string]map[accountMonth]credits.Micro{}, caches: map[string]*LeaseCache{}, evicted: map[string]bool{},
+			faulty: func() bool { return lose }}
+		joined := 0
+		var refills []func() // that wait for a goroutine
+		// start gives a process a new ID and no state. Its clock never tells that it
+		// was evicted.
+		start := func(c *modelNode) {
+			delete(m.caches, c.id)
+			joined++
+			*c = modelNode{id: fmt.Sprint("node_", joined)}
+			g := newLeaseCache(modelSource{m, c.id}, c.id, false, func() bool { return true })
+			g.reclaimTimeout, g.reclaimPoll = 0, 0
+			g.background = func(refill func()) {
+				if rapid.Bool().Draw(rt, "refill now") {
+					refill()
+				} else {
+					refills = append(refills, refill)
+				}
+			}
+			m.caches[c.id], m.leases[c.id] = g, map[accountMonth]credits.Micro{}
+		}
+		nodes := []*modelNode{{}, {}, {}}
+		for _, c := range nodes {
+			start(c)
+		}
+		accounts := []Account{{Workspace, "ws"}, {Project, "ws/p"}, {Key, "key"}, {Key, "parent"}, {Key, "grandparent"}}
+		limits := make([]credits.Micro, len(accounts))
+		highest := make([]credits.Micro, len(accounts)) // that there ever was
+		caps := make([]Cap, len(accounts))
+		set := func(i int) {
+			limits[i] = credits.Micro(rapid.Int64Range(0, 300).Draw(rt, "limit"))
+			highest[i] = max(highest[i], limits[i])
+		}
+		for i, a := range accounts {
+			set(i)
+			caps[i] = Cap{Account: a, Limit: &limits[i]}
+		}
+		spent := map[Period]credits.Micro{}
+		settle := func(c charge) {
+			if err := m.settle(c); err != nil {
+				rt.Fatal(err)
+			}
+			spent[c.keys[0].Period] += c.amount
+		}
+		// evict is what others do with a node that is dead, or seems so.
+		evict := func(c *modelNode) {
+			if m.evicted[c.id] {
+				return
+			}
+			m.evicted[c.id] = true
+			for _, r := range c.open {
+				settle(charge{keys: r.keys, amount: r.Amount})
+			}
+			m.closeLeases(c.id)
+		}
+		// end is the end of a call: it costs so much. Its node may hear later
+		// that the store has booked it. An evicted node can't settle.
+		var heard []func()
+		end := func(c *modelNode, cost credits.Micro, later bool) {
+			r := c.open[0]
+			c.open = c.open[1:]
+			if cost = min(cost, r.Amount); cost == 0 || m.evicted[c.id] {
+				r.Release()
+				return
+			}
+			settle(r.charge(cost))
+			if later {
+				heard = append(heard, func() { r.Settled(cost) })
+			} else {
+				r.Settled(cost)
+			}
+		}
+		endAny := func(c *modelNode, later bool) {
+			if len(c.open) > 0 {
+				end(c, credits.Micro(rapid.Int64Range(0, 40).Draw(rt, "cost")), later)
+			}
+		}
+		hear := func() {
+			for _, f := range heard {
+				f()
+			}
+			heard = nil
+		}
+		busy := false // something happens while nodes ask the store
+		// In calm weather no answer is lost and no node given up, and nobody may
+		// be refused who has room.
+		calm := rapid.Bool().Draw(rt, "calm")
+		// roomOf is what is neither charged nor needed by calls under way.
+		roomOf := func(account Account) credits.Micro {
+			i := slices.Index(accounts, account)
+			room := limits[i] - spent[PeriodOf(now)]
+			for _, c := range nodes {
+				for _, r := range c.open {
+					if r.keys[0].Period == PeriodOf(now) {
+						room -= r.Amount
+					}
+				}
+			}
+			return room
+		}
+		m.concurrently = func() {
+			if busy {
+				busy = false
+				other := rapid.SampledFrom(nodes).Draw(rt, "other")
+				if !calm && rapid.IntRange(0, 4).Draw(rt, "evict") == 0 {
+					evict(other)
+				}
+				endAny(other, rapid.Bool().Draw(rt, "later"))
+			}
+		}
+		// within compares the balances of a month, or of all, with limits.
+		within := func(limits []credits.Micro, p Period) {
+			for key, b := range m.balances {
+				for i, a := range accounts {
+					if a == key.Account && (p == "" || p == key.Period) && b.Settled+b.Leased > limits[i] {
+						rt.Fatalf("%v: %d settled and %d leased of %d", key, b.Settled, b.Leased, limits[i])
+					}
+				}
+			}
+		}
+		check := func() {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			within(highest, "")
+			for key, b := range m.balances {
+				if b.Settled != spent[key.Period] || b.Leased < 0 {
+					rt.Fatalf("%v: got %d settled and %d leased, want %d settled", key, b.Settled, b.Leased, spent[key.Period])
+				}
+			}
+			for id, g := range m.caches {
+				for key, le := range g.leases {
+					stored := m.leases[id][key]
+					if le.granted < le.reserved || !m.evicted[id] && le.granted > stored {
+						rt.Fatalf("%s has %d of %v, %d reserved; the ledger says %d", id, le.granted, key, le.reserved, stored)
+					}
+					if le.state == leaseDropped || le.state == leaseEmpty && !m.evicted[id] && stored > 0 {
+						rt.Fatalf("%s has a lease of %v in state %d; the ledger says %d", id, key, le.state, stored)
+					}
+				}
+			}
+		}
+		for range rapid.IntRange(1, 25).Draw(rt, "steps") {
+			c := rapid.SampledFrom(nodes).Draw(rt, "node")
+			g := m.caches[c.id]
+			lose = rapid.IntRange(0, 19).Draw(rt, "fault") == 0 && !calm
+			busy = rapid.IntRange(0, 3).Draw(rt, "busy") == 0
+			quiet := !busy
+			step := rapid.IntRange(0, 12).Draw(rt, "step")
+			if calm && (step == 8 || step == 9) {
+				step = 7
+			}
+			switch step {
+			case 0, 1, 2, 3:
+				amount := credits.Micro(rapid.Int64Range(1, 40).Draw(rt, "amount"))
+				r, err := g.Reserve(ctx, caps, amount, now)
+				var refusal *Refusal
+				switch {
+				case err == nil && m.evicted[c.id]:
+					r.Release() // the intent can't be written
+				case err == nil:
+					c.open = append(c.open, r)
+					within(limits, r.keys[0].Period) // whatever was begun under others
+				case errors.As(err, &refusal):
+					if room := roomOf(refusal.Account); calm && quiet && amount <= room {
+						rt.Fatalf("%d of the %s were refused, and %d are left", amount, refusal.Level, room)
+					}
+				case errors.Is(err, errLost), m.evicted[c.id] && errors.Is(err, db.ErrUnavailable):
+				default:
+					rt.Fatal(err)
+				}
+			case 4, 5, 6:
+				endAny(c, false)
+			case 7:
+				_ = g.ReleaseIdle(ctx)
+			case 8: // it dies, and another is started
+				evict(c)
+				start(c)
+			case 9: // others evict it, and it doesn't know yet
+				evict(c)
+			case 10: // it notices
+				if m.evicted[c.id] {
+					start(c)
+				}
+			case 11:
+				now = now.Add(20 * time.Hour)
+			case 12:
+				set(rapid.IntRange(0, len(limits)-1).Draw(rt, "account"))
+				for _, g := range m.caches {
+					g.expireLeases("")
+				}
+			}
+			lose, busy = false, false
+			for _, refill := range refills {
+				refill()
+			}
+			refills = nil
+			hear()
+			check()
+		}
+		// At rest nothing is reserved.
+		for _, c := range nodes {
+			for len(c.open) > 0 {
+				end(c, 0, false)
+			}
+			for range 3 {
+				_ = m.caches[c.id].ReleaseIdle(ctx)
+			}
+		}
+		check()
+		for key, b := range m.balances {
+			if b.Leased != 0 {
+				rt.Fatalf("%v: %d are still leased", key, b.Leased)
+			}
+		}
+	})
+}
+
+// TestConcurrentCallsOnTwoNodesSpendExactlyTheBudget runs on the database itself.
+func TestConcurrentCallsOnTwoNodesSpendExactlyTheBudget(t *testing.T) {
+	t.Parallel()
+	dbtest.EachAddress(t, func(t *testing.T, address string) {
+		const budget, calls = 50, 1000
+		limit := budget * credits.Credit
+		caps := []Cap{{Account{Workspace, "ws"}, &limit}}
+		var served atomic.Int64
+		var all sync.WaitGroup
+		now := time.Now()
+		nodes := 2
+		if address[:8] != "postgres" {
+			nodes = 1 // the embedded database has one server
+		}
+		for range nodes {
+			d := dbtest.Open(t, address)
+			b := NewLedger(d)
+			g := b.LeaseCache(join(t, d))
+			g.reclaimTimeout = time.Hour // a call is refused only when all is spent
+			d.OnSignal(SignalReclaim, func(payload string) { go func() { _ = g.ReleaseUnused(context.Background(), payload) }() })
+			for range calls / nodes {
+				all.Go(func() {
+					r, err := g.Reserve(context.Background(), caps, credits.Credit, now)
+					var refusal *Refusal
+					if errors.As(err, &refusal) {
+						return
+					}
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					served.Add(1)
+					err = d.Write(context.Background(), func(tx *db.Tx) error {
+						return b.Settle(context.Background(), tx, []charge{r.charge(credits.Credit)})
+					})
+					if err != nil {
+						t.Error(err)
+					}
+					r.Settled(credits.Credit)
+				})
+			}
+		}
+		all.Wait()
+		if n := served.Load(); n != budget {
+			t.Errorf("%d calls were served by a budget for %d", n, budget)
+		}
+		got, err := ReadBalance(t.Context(), dbtest.Open(t, address), Account{Workspace, "ws"}, PeriodOf(now))
+		if err != nil || got.Spent != limit || got.Reserved != 0 {
+			t.Errorf("the ledger say %+v (%v)", got, err)
+		}
+	})
+}
+
+// TestUnusedLeasesOfOtherNodesAreReclaimed before a call is refused.
+func TestUnusedLeasesOfOtherNodesAreReclaimed(t *testing.T) {
+	t.Parallel()
+	address := dbtest.Address(t, "postgres")
+	limit := 64 * credits.Credit
+	budgets := []Cap{{Account{Workspace, "ws"}, &limit}}
+	caches := make([]*LeaseCache, 2)
+	for n := range caches {
+		d := dbtest.Open(t, address)
+		c := NewLedger(d).LeaseCache(join(t, d))
+		c.reclaimTimeout = time.Hour // the call waits for as long as it takes
+		d.OnSignal(SignalReclaim, func(name string) { go func() { _ = c.ReleaseUnused(context.Background(), name) }() })
+		caches[n] = c
+	}
+	// The first has leased more than it uses.
+	if _, err := caches[0].Reserve(t.Context(), budgets, credits.Credit, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := caches[1].Reserve(t.Context(), budgets, limit-credits.Credit, time.Now()); err != nil {
+		t.Fatalf("got %v with one credit in use, want a reservation of the rest", err)
+	}
+}
+
+// TestNodesThatWaitForEachOtherServeOneCall: two nodes have together what one of
+// them needs, and must not both keep too little.
+func TestNodesThatWaitForEachOtherServeOneCall(t *testing.T) {
+	t.Parallel()
+	address := dbtest.Address(t, "postgres")
+	limit := 10 * credits.Credit
+	budgets := []Cap{{Account{Workspace, "ws"}, &limit}}
+	ctx, cancel := context.WithCancel(t.Context())
+	var ready, all sync.WaitGroup
+	ready.Add(2)
+	results := make(chan error, 2)
+	for range 2 {
+		d := dbtest.Open(t, address)
+		c := NewLedger(d).LeaseCache(join(t, d))
+		c.reclaimTimeout = time.Hour
+		d.OnSignal(SignalReclaim, func(name string) { go func() { _ = c.ReleaseUnused(context.Background(), name) }() })
+		all.Go(func() {
+			_, err := c.Reserve(ctx, budgets, credits.Credit, time.Now())
+			ready.Done()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			ready.Wait()
+			_, err = c.Reserve(ctx, budgets, 8*credits.Credit, time.Now())
+			results <- err
+		})
+	}
+	if err := <-results; err != nil {
+		t.Errorf("got %v for the first, want a reservation", err)
+	}
+	cancel() // there is no room for the other, which waits
+	if err := <-results; !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v for the second, want it to wait", err)
+	}
+	all.Wait()
+}
+
+// TestLeaseStates checks every transition against the diagram in the package
+// comment.
+func TestLeaseStates(t *testing.T) {
+	t.Parallel()
+	want := map[leaseState]map[leaseEvent]leaseState{
+		leaseEmpty:     {acquireBegins: leaseHeld, dropFromCache: leaseDropped},
+		leaseHeld:      {refillBegins: leaseRefilling, shrunkToZero: leaseEmpty},
+		leaseRefilling: {refillEnds: leaseHeld, shrunkToZero: leaseEmpty},
+		leaseDropped:   {},
+	}
+	for s := leaseEmpty; s <= leaseDropped; s++ {
+		for e := acquireBegins; e <= dropFromCache; e++ {
+			next, changes := want[s][e]
+			if !changes {
+				next = s
+			}
+			if got := s.next(e); got != next {
+				t.Errorf("state %d, event %d: got %d, want %d", s, e, got, next)
+			}
+		}
+	}
+}
