@@ -10,36 +10,35 @@ import (
 )
 
 const (
-	// maxCounted is how many bytes of a request and its answer are counted
-	// exactly. Text that is made for it takes the tokenizer 0.65 s of a CPU per
-	// MiB, and test keys pay nothing.
+	// maxCounted is the number of bytes of a request and its response that are
+	// counted exactly. Adversarial text takes 0.65 s of CPU time per MiB, and
+	// test keys pay nothing.
 	maxCounted = 256 << 10
-	// estimatedBytes of the rest are taken for a token, as the gateway does.
+	// estimatedBytes of the rest count as a token, as in the gateway.
 	estimatedBytes = 4
-	// smallRequest is counted without a slot: in less than a millisecond, which
-	// is in proportion to the rest of a request.
+	// smallRequest needs no slot: counting it takes less than a millisecond.
 	smallRequest = 1 << 10
 )
 
-// tokenizer limits the CPU that counting takes.
+// tokenizer limits the CPU time for counting.
 type tokenizer struct {
 	ends  func(text string) iter.Seq[int]
-	slots chan struct{} // taken by requests that are being counted
+	slots chan struct{} // one for each request in progress
 }
 
-// newTokenizer leaves half of the CPUs to other requests.
+// newTokenizer returns a tokenizer that uses at most half of the CPUs.
 func newTokenizer() *tokenizer {
 	return &tokenizer{ends: o200k.Ends, slots: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))}
 }
 
-// counter counts the tokens of one request. Its owner releases it.
+// counter counts the tokens of one request. Call release when done.
 type counter struct {
 	*tokenizer
-	left int // bytes that are still counted exactly
+	left int // bytes to count exactly
 	held bool
 }
 
-// acquire waits for a slot to count about so many bytes.
+// acquire waits for a slot, unless the number of bytes is small.
 func (t *tokenizer) acquire(ctx context.Context, bytes int) (*counter, error) {
 	c := &counter{tokenizer: t, left: maxCounted}
 	if bytes <= smallRequest {
@@ -54,14 +53,14 @@ func (t *tokenizer) acquire(ctx context.Context, bytes int) (*counter, error) {
 	}
 }
 
-// release lets the next request be counted.
+// release frees the slot.
 func (c *counter) release() {
 	if c.held {
 		<-c.slots
 	}
 }
 
-// count is how many tokens a text has: exactly, as far as the request is counted.
+// count returns the number of tokens in a text. Beyond maxCounted, it estimates.
 func (c *counter) count(text string) (tokens int) {
 	exact := c.take(text)
 	for range c.ends(text[:exact]) {
@@ -70,15 +69,15 @@ func (c *counter) count(text string) (tokens int) {
 	return tokens + (len(text)-exact+estimatedBytes-1)/estimatedBytes
 }
 
-// take is how many bytes of a text are counted exactly.
+// take returns the number of bytes of a text to count exactly.
 func (c *counter) take(text string) int {
 	exact := min(len(text), c.left)
 	c.left -= exact
 	return exact
 }
 
-// tokenEnds yields where the text's tokens end. Beyond what is counted exactly
-// each has estimatedBytes.
+// tokenEnds yields the offsets at which the tokens end. Beyond maxCounted, each
+// token has estimatedBytes.
 func (c *counter) tokenEnds(text string) iter.Seq[int] {
 	exact := c.take(text)
 	return func(yield func(int) bool) {

@@ -76,7 +76,7 @@ func TestWorkOfCountingIsBounded(t *testing.T) {
 	}
 }
 
-func TestTextsAreCountedExactlyUpToTheLimit(t *testing.T) {
+func TestTextIsCountedExactlyUpToTheLimit(t *testing.T) {
 	t.Parallel()
 	s, counted := counting()
 	c, err := s.tokenizer.acquire(t.Context(), maxCounted)
@@ -194,6 +194,6 @@ func BenchmarkEmbed(b *testing.B) {
 	text := strings.Repeat("some words ", 1000)
 	b.SetBytes(int64(len(text)))
 	for b.Loop() {
-		embed(text, usualDimensions)
+		embed(text, defaultDimensions)
 	}
 }

@@ -18,18 +18,18 @@ import (
 	"turnpike/internal/providers"
 )
 
-// What OpenAI documents of embeddings.
+// OpenAI's limits.
 const (
-	usualDimensions = 1536
-	largeDimensions = 3072
-	maxInputs       = 2048
-	maxInputTokens  = 8192
-	maxTotalTokens  = 300_000
+	defaultDimensions = 1536
+	largeDimensions   = 3072
+	maxInputs         = 2048
+	maxInputTokens    = 8192
+	maxTotalTokens    = 300_000
 )
 
-// wordNumbers is how many of a vector's numbers a word changes. A word that
-// changed all of them would take 50 times as long, for free.
-const wordNumbers = 32
+// numbersPerWord is how many numbers of a vector a word changes. Changing all of
+// them would take 50 times as long.
+const numbersPerWord = 32
 
 type embeddingsRequest struct {
 	Input          jsontext.Value `json:"input"`
@@ -37,9 +37,8 @@ type embeddingsRequest struct {
 	EncodingFormat *string        `json:"encoding_format"`
 }
 
-// Embeddings answers with vectors of length 1 that follow from the text alone:
-// the same text has the same vector, and texts that share words are nearer to
-// each other than others.
+// Embeddings returns vectors of length 1 that follow from the text alone. Texts
+// that share words are nearer to each other than others.
 func (s *Simulator) Embeddings(ctx context.Context, model string, body []byte) (*providers.Answer, error) {
 	var in embeddingsRequest
 	if err := jsonbody.DecodeLenient(body, &in); err != nil {
@@ -55,7 +54,7 @@ func (s *Simulator) Embeddings(ctx context.Context, model string, body []byte) (
 	}
 	inBase64 := in.EncodingFormat != nil && *in.EncodingFormat == "base64"
 	if in.EncodingFormat != nil && !inBase64 && *in.EncodingFormat != "float" {
-		return nil, fault.Invalid("encoding_format", "encoding_format must be float or base64")
+		return nil, fault.Invalid("encoding_format", "encoding_format must be float or base64.")
 	}
 	type item struct {
 		Object    string `json:"object"`
@@ -89,26 +88,26 @@ func (s *Simulator) Embeddings(ctx context.Context, model string, body []byte) (
 
 type embeddingsInput struct {
 	text   string
-	tokens int // if the caller gave them, or uncounted
+	tokens int // if the request has tokens, or uncounted
 }
 
 const uncounted = -1
 
-// inputs reads a text, a list of texts, a list of tokens or a list of those.
+// inputs reads a string, an array of strings, an array of tokens or an array of those.
 func (r *embeddingsRequest) inputs() ([]embeddingsInput, error) {
 	if len(r.Input) == 0 {
-		return nil, fault.Missing("input", "input must be a text, a list of texts, or tokens")
+		return nil, fault.Missing("input", "input is required: a string, an array of strings, or tokens.")
 	}
-	texts, isTexts := as[[]string](r.Input)
-	if one, isText := as[string](r.Input); isText {
+	texts, isTexts := decodeAs[[]string](r.Input)
+	if one, isText := decodeAs[string](r.Input); isText {
 		texts, isTexts = []string{one}, true
 	}
-	lists, isLists := as[[][]int](r.Input)
-	if one, isTokens := as[[]int](r.Input); isTokens {
+	lists, isLists := decodeAs[[][]int](r.Input)
+	if one, isTokens := decodeAs[[]int](r.Input); isTokens {
 		lists, isLists = [][]int{one}, true
 	}
 	if !isTexts && !isLists {
-		return nil, fault.Invalid("input", "input must be a text, a list of texts, a list of tokens, or a list of lists of tokens")
+		return nil, fault.Invalid("input", "input must be a string, an array of strings, an array of tokens, or an array of arrays of tokens.")
 	}
 	var out []embeddingsInput
 	for _, text := range texts {
@@ -118,12 +117,12 @@ func (r *embeddingsRequest) inputs() ([]embeddingsInput, error) {
 		out = append(out, embeddingsInput{fmt.Sprint(list), len(list)})
 	}
 	if len(out) == 0 || len(out) > maxInputs {
-		return nil, fault.Invalid("input", "input must have from 1 to %d entries", maxInputs)
+		return nil, fault.Invalid("input", "input must have from 1 to %d entries.", maxInputs)
 	}
 	return out, nil
 }
 
-// countInputs counts all inputs and checks OpenAI's limits.
+// countInputs counts the tokens of all inputs and checks the limits.
 func (c *counter) countInputs(inputs []embeddingsInput) (total int, err error) {
 	for i, x := range inputs {
 		tokens := x.tokens
@@ -131,7 +130,7 @@ func (c *counter) countInputs(inputs []embeddingsInput) (total int, err error) {
 			tokens = c.count(x.text)
 		}
 		if tokens == 0 || tokens > maxInputTokens {
-			return 0, fault.Invalid("input", "entry %d of input must have from 1 to %d tokens", i, maxInputTokens)
+			return 0, fault.Invalid("input", "input[%d] must have from 1 to %d tokens.", i, maxInputTokens)
 		}
 		if total += tokens; total > maxTotalTokens {
 			return 0, fault.Invalid("input", "The entries of input have more than %d tokens. Send them in several requests.", maxTotalTokens)
@@ -140,8 +139,8 @@ func (c *counter) countInputs(inputs []embeddingsInput) (total int, err error) {
 	return total, nil
 }
 
-// as reads a value if it is of the type.
-func as[T any](value jsontext.Value) (T, bool) {
+// decodeAs decodes a value if it has the type.
+func decodeAs[T any](value jsontext.Value) (T, bool) {
 	var out, none T
 	if json.Unmarshal(value, &out) != nil {
 		return none, false
@@ -150,26 +149,26 @@ func as[T any](value jsontext.Value) (T, bool) {
 }
 
 func (r *embeddingsRequest) size(model string) (int, error) {
-	most := usualDimensions
+	limit := defaultDimensions
 	if strings.Contains(model, "large") {
-		most = largeDimensions
+		limit = largeDimensions
 	}
 	if r.Dimensions == nil {
-		return most, nil
+		return limit, nil
 	}
-	if *r.Dimensions < 1 || *r.Dimensions > most {
-		return 0, fault.Invalid("dimensions", "dimensions must be from 1 to %d", most)
+	if *r.Dimensions < 1 || *r.Dimensions > limit {
+		return 0, fault.Invalid("dimensions", "dimensions must be from 1 to %d.", limit)
 	}
 	return *r.Dimensions, nil
 }
 
-// embed adds up a direction for each word.
+// embed adds a direction for each word.
 func embed(text string, size int) []float32 {
 	sum := make([]float64, size)
 	for word := range strings.FieldsSeq(strings.ToLower(text)) {
 		addWord(sum, word)
 	}
-	add(sum, text) // so that the order of words matters a little, and no text is nothing
+	addText(sum, text) // the order of words matters a little, and no vector is zero
 	length := 0.0
 	for _, x := range sum {
 		length += x * x
@@ -181,17 +180,17 @@ func embed(text string, size int) []float32 {
 	return out
 }
 
-// addWord adds a vector that is as long as add's on average.
+// addWord adds a vector whose average length is that of addText's.
 func addWord(sum []float64, word string) {
 	random := rand.NewChaCha8(sha256.Sum256([]byte(word)))
-	length := math.Sqrt(float64(len(sum)) / wordNumbers)
-	for range wordNumbers {
+	length := math.Sqrt(float64(len(sum)) / numbersPerWord)
+	for range numbersPerWord {
 		bits := random.Uint64()
 		sum[bits>>1%uint64(len(sum))] += length * float64(1-2*int(bits&1))
 	}
 }
 
-func add(sum []float64, text string) {
+func addText(sum []float64, text string) {
 	random := rand.New(rand.NewChaCha8(sha256.Sum256([]byte(text))))
 	for i := range sum {
 		sum[i] += random.NormFloat64()

@@ -102,7 +102,7 @@ func TestEmbeddingsInBase64AndFewerDimensions(t *testing.T) {
 	}
 }
 
-func TestBadEmbeddingsAreRefused(t *testing.T) {
+func TestInvalidEmbeddingsRequestIsRejected(t *testing.T) {
 	t.Parallel()
 	for body, param := range map[string]string{
 		`{}`: "input", `{"input":""}`: "input", `{"input":[]}`: "input", `{"input":[""]}`: "input", `{"input":{}}`: "input", `{"input":[1,"a"]}`: "input", `{"input":[[]]}`: "input", `{"input":[[1],null]}`: "input",

@@ -32,7 +32,7 @@ func drawn(t *testing.T, body string, sources ...[]byte) []providers.Picture {
 	return a.Images
 }
 
-func TestPicturesAreAsAskedFor(t *testing.T) {
+func TestImagesHaveRequestedCountSizeAndFormat(t *testing.T) {
 	t.Parallel()
 	for fields, want := range map[string]struct {
 		count, width, height int
@@ -63,7 +63,7 @@ func TestPicturesAreAsAskedFor(t *testing.T) {
 	}
 }
 
-func TestPicturesFollowFromThePrompt(t *testing.T) {
+func TestImageFollowsFromThePrompt(t *testing.T) {
 	t.Parallel()
 	one := drawn(t, `{"prompt":"a house by the sea","size":"256x256","n":2}`)
 	again := drawn(t, `{"prompt":"a house by the sea","size":"256x256","n":2}`)
@@ -126,7 +126,7 @@ func encoded(encode func(*bytes.Buffer) error) []byte {
 	return b.Bytes()
 }
 
-func TestEditsAreDrawnOverTheirSource(t *testing.T) {
+func TestEditChangesOnlyPartOfTheSource(t *testing.T) {
 	t.Parallel()
 	source := red(120, 80)
 	asPNG := encoded(func(b *bytes.Buffer) error { return png.Encode(b, source) })
@@ -168,7 +168,7 @@ func TestEditsAreDrawnOverTheirSource(t *testing.T) {
 	}
 }
 
-func TestBadImageRequestsAreRefused(t *testing.T) {
+func TestInvalidImageRequestIsRejected(t *testing.T) {
 	t.Parallel()
 	huge := encoded(func(b *bytes.Buffer) error { return png.Encode(b, red(1, 1)) })
 	copy(huge[16:], "\x00\x00\xff\xff\x00\x00\xff\xff") // its size, and the sum with it

@@ -16,20 +16,20 @@ const (
 	closing = "]]"
 )
 
-// magicHelp is what a caller who mistyped a magic input is told.
-const magicHelp = "known are [[sim:error=STATUS]] (400, 401, 402, 403, 404, 408, 409, 413, 429, 500, 502, 503, 504), " +
+// magicHelp lists the magic inputs of a message.
+const magicHelp = "Known magic inputs: [[sim:error=STATUS]] (400, 401, 402, 403, 404, 408, 409, 413, 429, 500, 502, 503, 504), " +
 	"[[sim:delay=2s]] and [[sim:chunk_delay=20ms]] (up to 60s), [[sim:length=500]] (1 to 16384 tokens), [[sim:text=…]], [[sim:tool=NAME]] (up to 16 times), " +
 	"[[sim:finish=REASON]] (stop, length, content_filter), [[sim:refusal]], [[sim:cut=5]], [[sim:tool_result=…]] and [[sim:script=STEPS]] (tool:NAME, tool:NAME{…}, unknown:NAME, " +
-	"broken:NAME, joined by + for one answer; text:…, answer, invalid, refusal, error:STATUS; separated by semicolons, repeated by *3, or at the end * for ever)"
+	"broken:NAME, joined by + for one response; text:…, answer, invalid, refusal, error:STATUS; separated by semicolons, repeated by *3, or by * forever at the end)."
 
 const (
 	maxDelay  = 60 * time.Second
 	maxLength = 16_384
-	// maxMagicTools bounds the work for schemas: each call has its own arguments.
+	// maxMagicTools limits the work for schemas: each call gets its own arguments.
 	maxMagicTools = 16
 )
 
-// errorCodes are the faults that can be asked for, by status.
+// errorCodes are the errors that a magic input can request, by status.
 var errorCodes = map[int]fault.Code{
 	400: fault.InvalidParameter,
 	401: fault.Authentication,
@@ -46,15 +46,15 @@ var errorCodes = map[int]fault.Code{
 	504: fault.UpstreamTimeout,
 }
 
-// magic is what a message asks of the simulator. Of an input that is given
-// twice the last counts, but every tool is called.
+// magic holds the magic inputs of a message. If one is repeated, the last counts,
+// except that every tool is called.
 type magic struct {
-	param      string      // the field it was read from, if that is not a message's
-	fail       failureCode // of a picture, a sound or a video
-	status     int         // of an error; 0 is none
+	param      string      // the field it comes from, or "" for a message
+	fail       failureCode // of an image, speech or a video
+	status     int         // of an error, or 0
 	delay      time.Duration
 	chunkDelay time.Duration
-	length     int // in tokens; 0 is not asked for
+	length     int // in tokens, or 0
 	text       string
 	hasText    bool
 	tools      []string
@@ -63,14 +63,14 @@ type magic struct {
 	cut        int // content chunks before a stream fails
 	hasCut     bool
 	script     script
-	calls      []scriptCall // of a script's step
+	calls      []scriptCall // of a step
 
-	toolResult    string // of an agent run's simulated tool calls
+	toolResult    string // of simulated tool calls in an agent run
 	hasToolResult bool
 }
 
-// read takes the magic inputs out of a text and returns the rest.
-func (m *magic) read(text string) (rest string, err error) {
+// extract reads the magic inputs of a text and returns the text without them.
+func (m *magic) extract(text string) (rest string, err error) {
 	start := strings.Index(text, opening)
 	if start < 0 {
 		return text, nil
@@ -81,9 +81,9 @@ func (m *magic) read(text string) (rest string, err error) {
 		text = text[start+len(opening):]
 		end := strings.Index(text, closing)
 		if end < 0 {
-			return "", m.bad(text)
+			return "", m.invalid(text)
 		}
-		// Of more than two brackets the first belong to the value: [[sim:text=[1]]].
+		// The last two of several brackets close the input: [[sim:text=[1]]].
 		for strings.HasPrefix(text[end+1:], closing) {
 			end++
 		}
@@ -97,8 +97,8 @@ func (m *magic) read(text string) (rest string, err error) {
 	return b.String(), nil
 }
 
-// bad refuses a magic input. Those of media are others than those of messages.
-func (m *magic) bad(input string) error {
+// invalid returns the error for a magic input, which lists the valid ones.
+func (m *magic) invalid(input string) error {
 	if len(input) > 40 {
 		input = strings.ToValidUTF8(input[:40], "") + "…"
 	}
@@ -106,15 +106,15 @@ func (m *magic) bad(input string) error {
 	if m.param != "" {
 		param, help = m.param, mediaMagicHelp
 	}
-	return fault.Invalid(param, "the magic input \"%s%s\" is not valid; %s", opening, input, help)
+	return fault.Invalid(param, "The magic input \"%s%s\" is not valid. %s", opening, input, help)
 }
 
-// apply reads one magic input, without its brackets.
+// apply reads one magic input without its brackets.
 func (m *magic) apply(input string) error {
 	name, value, hasValue := strings.Cut(input, "=")
 	ok := hasValue
 	if m.param != "" && !slices.Contains(mediaMagic, name) || m.param == "" && name == "fail" {
-		return m.bad(input + closing)
+		return m.invalid(input + closing)
 	}
 	switch name {
 	case "error":
@@ -151,7 +151,7 @@ func (m *magic) apply(input string) error {
 		ok = false
 	}
 	if !ok {
-		return m.bad(input + closing)
+		return m.invalid(input + closing)
 	}
 	return nil
 }
@@ -166,9 +166,9 @@ func duration(s string) (time.Duration, bool) {
 	return d, err == nil && 0 <= d && d <= maxDelay
 }
 
-// fault is the error that was asked for.
-func (m *magic) fault() error {
-	f := fault.New(errorCodes[m.status], "simulated error, asked for by [[sim:error=%d]]", m.status)
+// requestedFault returns the error that [[sim:error]] requests.
+func (m *magic) requestedFault() error {
+	f := fault.New(errorCodes[m.status], "Simulated error, requested by [[sim:error=%d]].", m.status)
 	switch m.status {
 	case 400:
 		f.Param = cmp.Or(m.param, "messages")

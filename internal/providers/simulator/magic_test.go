@@ -11,7 +11,7 @@ import (
 	"turnpike/internal/providers/simulator/o200k"
 )
 
-func TestErrorsCanBeAskedForByStatus(t *testing.T) {
+func TestMagicErrorReturnsRequestedStatus(t *testing.T) {
 	t.Parallel()
 	for status, code := range map[int]fault.Code{
 		400: "invalid_parameter", 401: "authentication_error", 402: "insufficient_credits", 403: "insufficient_scope",
@@ -33,7 +33,7 @@ func TestErrorsCanBeAskedForByStatus(t *testing.T) {
 	}
 }
 
-func TestLengthIsExact(t *testing.T) {
+func TestMagicLengthIsExact(t *testing.T) {
 	t.Parallel()
 	for _, length := range []int{1, 2, 3, 24, 25, 500, 16384} {
 		c := ask(t, say(fmt.Sprintf("[[sim:length=%d]]", length)))
@@ -48,7 +48,7 @@ func TestLengthIsExact(t *testing.T) {
 	}
 }
 
-func TestTextIsAnsweredAsItIs(t *testing.T) {
+func TestMagicTextIsReturnedUnchanged(t *testing.T) {
 	t.Parallel()
 	for input, want := range map[string]string{
 		"[[sim:text=Hello, world]]":          "Hello, world",
@@ -66,7 +66,7 @@ func TestTextIsAnsweredAsItIs(t *testing.T) {
 	}
 }
 
-func TestFinishReasonCanBeAskedFor(t *testing.T) {
+func TestMagicFinishSetsFinishReason(t *testing.T) {
 	t.Parallel()
 	for _, reason := range []string{"stop", "length", "content_filter"} {
 		if got := *ask(t, say("[[sim:finish="+reason+"]]")).Choices[0].FinishReason; got != reason {
@@ -75,7 +75,7 @@ func TestFinishReasonCanBeAskedFor(t *testing.T) {
 	}
 }
 
-func TestRefusalTakesTheContentsPlace(t *testing.T) {
+func TestMagicRefusalReplacesContent(t *testing.T) {
 	t.Parallel()
 	c := ask(t, say("[[sim:refusal]]"))
 	m := c.Choices[0].Message
@@ -87,7 +87,7 @@ func TestRefusalTakesTheContentsPlace(t *testing.T) {
 	}
 }
 
-func TestMagicIsNotQuoted(t *testing.T) {
+func TestMagicInputsAreNotQuoted(t *testing.T) {
 	t.Parallel()
 	c := ask(t, say("Say [[sim:delay=0s]] hello [[sim:finish=stop]]"))
 	if got := *c.Choices[0].Message.Content; got != "This is a simulated answer to: Say hello" {
@@ -95,7 +95,7 @@ func TestMagicIsNotQuoted(t *testing.T) {
 	}
 }
 
-func TestMalformedMagicIsRefusedWithHelp(t *testing.T) {
+func TestInvalidMagicInputIsRejectedWithHelp(t *testing.T) {
 	t.Parallel()
 	for _, input := range []string{
 		"[[sim:]]", "[[sim:nonsense]]", "[[sim:nonsense=1]]", "[[sim:Error=429]]", "[[sim: error=429]]", "[[sim:error]]", "[[sim:error=]]",

@@ -6,18 +6,17 @@ import (
 	"turnpike/internal/providers"
 )
 
-// mediaMagic are the inputs that count in the prompt of a picture or a video,
-// and in a text to be read aloud.
+// mediaMagic are the magic inputs for images, videos and speech.
 var mediaMagic = []string{"error", "delay", "fail"}
 
-// mediaMagicHelp is what a caller who mistyped one of them is told.
-const mediaMagicHelp = "known are [[sim:fail=CODE]] (moderation_blocked_input, moderation_blocked_output, invalid_input, upstream_error, upstream_timeout, capacity), " +
-	"[[sim:error=STATUS]] (400, 401, 402, 403, 404, 408, 409, 413, 429, 500, 502, 503, 504) and [[sim:delay=2s]] (up to 60s)"
+// mediaMagicHelp lists them.
+const mediaMagicHelp = "Known magic inputs: [[sim:fail=CODE]] (moderation_blocked_input, moderation_blocked_output, invalid_input, upstream_error, upstream_timeout, capacity), " +
+	"[[sim:error=STATUS]] (400, 401, 402, 403, 404, 408, 409, 413, 429, 500, 502, 503, 504) and [[sim:delay=2s]] (up to 60s)."
 
-// failureCode is the word for a failure that the API uses for jobs.
+// failureCode is the code of a failed job in the API.
 type failureCode string
 
-// failures are those that a provider can cause.
+// failures are the failures that a provider can cause.
 var failures = map[failureCode]providers.Kind{
 	"moderation_blocked_input":  providers.KindBlockedInput,
 	"moderation_blocked_output": providers.KindBlockedOutput,
@@ -27,29 +26,29 @@ var failures = map[failureCode]providers.Kind{
 	"capacity":                  providers.KindOverloaded,
 }
 
-// readMedia takes the magic inputs out of a field's text.
-func readMedia(param, text string) (m *magic, rest string, err error) {
+// extractMediaMagic reads the magic inputs of a field and returns its text without them.
+func extractMediaMagic(param, text string) (m *magic, rest string, err error) {
 	m = &magic{param: param}
-	rest, err = m.read(text)
+	rest, err = m.extract(text)
 	return m, rest, err
 }
 
-// failure is the one that was asked for, or nil.
+// failure returns the failure that [[sim:fail]] requests, or nil.
 func (m *magic) failure() *providers.Failure {
 	if m.fail == "" {
 		return nil
 	}
-	f := &providers.Failure{Kind: failures[m.fail], Err: errors.New("simulated failure, asked for by [[sim:fail=" + string(m.fail) + "]]")}
+	f := &providers.Failure{Kind: failures[m.fail], Err: errors.New("simulated failure, requested by [[sim:fail=" + string(m.fail) + "]]")}
 	if f.Kind == providers.KindInvalid {
 		f.Param = m.param
 	}
 	return f
 }
 
-// refused is the error or the failure that was asked for.
-func (m *magic) refused() error {
+// requestedError returns the error or the failure that the magic inputs request.
+func (m *magic) requestedError() error {
 	if m.status != 0 {
-		return m.fault()
+		return m.requestedFault()
 	}
 	if f := m.failure(); f != nil {
 		return f

@@ -41,7 +41,7 @@ var failureKinds = map[string]providers.Kind{
 	"upstream_error": "server_error", "upstream_timeout": "timeout", "capacity": "overloaded",
 }
 
-func TestMediaFailuresCanBeAskedFor(t *testing.T) {
+func TestMagicFailFailsMedia(t *testing.T) {
 	t.Parallel()
 	for code, kind := range failureKinds {
 		words := "please [[sim:fail=" + code + "]]"
@@ -68,7 +68,7 @@ func TestMediaFailuresCanBeAskedFor(t *testing.T) {
 	}
 }
 
-func TestMediaErrorsCanBeAskedForByStatus(t *testing.T) {
+func TestMagicErrorFailsMedia(t *testing.T) {
 	t.Parallel()
 	for name, maker := range makers {
 		for status, code := range errorCodes {
@@ -80,7 +80,7 @@ func TestMediaErrorsCanBeAskedForByStatus(t *testing.T) {
 	}
 }
 
-func TestUnknownMediaMagicIsRefusedWithHelp(t *testing.T) {
+func TestInvalidMediaMagicInputIsRejectedWithHelp(t *testing.T) {
 	t.Parallel()
 	for name, maker := range makers {
 		for _, words := range []string{"[[sim:fail=cancelled]]", "[[sim:fail]]", "[[sim:length=5]]", "[[sim:text=a]]", "[[sim:cut=1]]", "[[sim:delay=61s]]", "[[sim:", "[[sim:x]]"} {
@@ -106,7 +106,7 @@ func TestUnknownMediaMagicIsRefusedWithHelp(t *testing.T) {
 	}
 }
 
-func TestMediaComeAfterTheDelay(t *testing.T) {
+func TestMagicDelayDelaysMedia(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		for _, name := range []string{"picture", "sound"} {

@@ -10,21 +10,21 @@ import (
 	"turnpike/internal/providers/simulator/jsonsample"
 )
 
-// reply is what one choice of the answer says; all choices say the same.
+// reply is the content of every choice of a response.
 type reply struct {
 	text    string
 	refusal bool // text is a refusal
 	calls   []call
-	ends    []int // of the text's tokens
+	ends    []int // offsets at which the tokens of the text end
 	tokens  int
 	finish  string
 }
 
 const refusalText = "This is a simulated refusal: I can't help with that."
 
-// reply makes up the answer, which is not counted yet.
-func (r *request) reply(t turn, m *magic) (*reply, error) {
-	calls, err := r.calls(t, m)
+// reply returns the reply to a prompt, whose tokens are not counted yet.
+func (r *request) reply(p prompt, m *magic) (*reply, error) {
+	calls, err := r.calls(p, m)
 	if err != nil {
 		return nil, err
 	}
@@ -33,15 +33,15 @@ func (r *request) reply(t turn, m *magic) (*reply, error) {
 		reply.finish = "tool_calls"
 	} else {
 		reply.refusal = m.refusal
-		if reply.text, err = r.text(t, m); err != nil {
+		if reply.text, err = r.text(p, m); err != nil {
 			return nil, err
 		}
-		reply.text = beforeStop(reply.text, r.stops)
+		reply.text = truncateAtStop(reply.text, r.stops)
 	}
 	return reply, nil
 }
 
-// size is how many bytes there are to count.
+// size returns the number of bytes to tokenize.
 func (reply *reply) size() int {
 	n := len(reply.text)
 	for _, c := range reply.calls {
@@ -50,7 +50,7 @@ func (reply *reply) size() int {
 	return n
 }
 
-// count counts the tokens and cuts the reply at the limit.
+// count counts the tokens and truncates the reply at the limit.
 func (reply *reply) count(c *counter, limit int, m *magic) {
 	if len(reply.calls) > 0 {
 		reply.countCalls(c, limit)
@@ -62,12 +62,12 @@ func (reply *reply) count(c *counter, limit int, m *magic) {
 	}
 }
 
-// calls are the tool calls of the answer.
-func (r *request) calls(t turn, m *magic) (calls []call, err error) {
+// calls returns the tool calls of the reply.
+func (r *request) calls(p prompt, m *magic) (calls []call, err error) {
 	if len(m.calls) > 0 && r.choice.Mode != "none" {
 		return r.scriptedCalls(m.calls)
 	}
-	names, err := r.toolsToCall(t, m)
+	names, err := r.toolsToCall(p, m)
 	if err != nil {
 		return nil, err
 	}
@@ -81,15 +81,15 @@ func (r *request) calls(t turn, m *magic) (calls []call, err error) {
 	return calls, nil
 }
 
-// toolsToCall names the tools that the answer calls.
-func (r *request) toolsToCall(t turn, m *magic) ([]string, error) {
+// toolsToCall returns the names of the tools that the reply calls.
+func (r *request) toolsToCall(p prompt, m *magic) ([]string, error) {
 	for _, name := range m.tools {
 		if r.ToolIndex(name) < 0 {
-			return nil, fault.Invalid("messages", "[[sim:tool=%s]] names no tool in tools", name)
+			return nil, fault.Invalid("messages", "[[sim:tool=%s]] does not name one of the tools.", name)
 		}
 	}
 	switch {
-	case r.choice.Mode == "none" || len(t.results) > 0:
+	case r.choice.Mode == "none" || len(p.results) > 0:
 		return nil, nil
 	case len(m.tools) > 0:
 		if r.OneCallAtATime() {
@@ -106,8 +106,8 @@ func (r *request) toolsToCall(t turn, m *magic) ([]string, error) {
 	return []string{r.Tools[0].Function.Name}, nil
 }
 
-// text is the answer's text before it is cut.
-func (r *request) text(t turn, m *magic) (string, error) {
+// text returns the text of the reply before it is truncated.
+func (r *request) text(p prompt, m *magic) (string, error) {
 	switch {
 	case m.refusal:
 		return refusalText, nil
@@ -116,12 +116,12 @@ func (r *request) text(t turn, m *magic) (string, error) {
 	case m.length > 0:
 		return filler(m.length), nil
 	case r.ResponseFormat == nil:
-		return t.sentence(), nil
+		return p.sentence(), nil
 	}
 	switch r.ResponseFormat.Type {
 	case "json_object":
 		b := append([]byte(nil), `{"simulated":true,"answer":`...)
-		b, _ = jsontext.AppendQuote(b, t.sentence())
+		b, _ = jsontext.AppendQuote(b, p.sentence())
 		return string(append(b, '}')), nil
 	case "json_schema":
 		document, err := jsonsample.Value(r.ResponseFormat.JSONSchema.Schema)
@@ -131,13 +131,13 @@ func (r *request) text(t turn, m *magic) (string, error) {
 		}
 		return string(document), nil
 	}
-	return t.sentence(), nil
+	return p.sentence(), nil
 }
 
-// fillerWords are single tokens, alone and after a space.
+// fillerWords are one token each, also after a space.
 var fillerWords = strings.Fields("the quick brown fox jumps over the lazy dog and then runs back to the small river by the old house on the green hill")
 
-// filler is a text of exactly so many tokens.
+// filler returns a text with exactly this many tokens.
 func filler(tokens int) string {
 	var b strings.Builder
 	b.Grow(6 * tokens)
@@ -150,7 +150,7 @@ func filler(tokens int) string {
 	return b.String()
 }
 
-// limit is the highest number of tokens a choice may have; -1 is none.
+// limit returns the maximum number of tokens of a choice, or -1.
 func (r *request) limit() int {
 	limit := int64(-1)
 	for _, n := range []*int64{r.MaxTokens, r.MaxCompletionTokens} {
@@ -161,8 +161,8 @@ func (r *request) limit() int {
 	return int(limit)
 }
 
-// beforeStop is the text before the first of the stop sequences in it.
-func beforeStop(text string, stops []string) string {
+// truncateAtStop returns the text before the first stop sequence in it.
+func truncateAtStop(text string, stops []string) string {
 	for _, stop := range stops {
 		if i := strings.Index(text, stop); i >= 0 {
 			text = text[:i]
@@ -171,7 +171,7 @@ func beforeStop(text string, stops []string) string {
 	return text
 }
 
-// countText counts the text's tokens and cuts it at the limit.
+// countText counts the tokens of the text and truncates it at the limit.
 func (reply *reply) countText(c *counter, limit int) {
 	var cut bool
 	reply.text, reply.ends, cut = c.tokenize(reply.text, limit)
@@ -181,10 +181,10 @@ func (reply *reply) countText(c *counter, limit int) {
 	}
 }
 
-// tokensPerCall is what a tool call costs beside its name and arguments.
+// tokensPerCall are the tokens of a tool call besides its name and arguments.
 const tokensPerCall = 3
 
-// countCalls counts the calls' tokens and cuts them at the limit.
+// countCalls counts the tokens of the calls and truncates them at the limit.
 func (reply *reply) countCalls(c *counter, limit int) {
 	for i := range reply.calls {
 		call := &reply.calls[i]
@@ -210,9 +210,9 @@ func (reply *reply) countCalls(c *counter, limit int) {
 	}
 }
 
-// tokenize returns where the text's tokens end; with a limit of 0 or more it
-// stops there and cuts the text. A character that the cut splits is dropped:
-// its tokens are counted and say nothing.
+// tokenize returns the offsets at which the tokens end. If limit is not negative,
+// it truncates the text after that many tokens. A character that this splits is
+// dropped, but its tokens count.
 func (c *counter) tokenize(text string, limit int) (kept string, ends []int, cut bool) {
 	ends = make([]int, 0, min(len(text)/4+8, 1024))
 	for end := range c.tokenEnds(text) {
@@ -229,7 +229,7 @@ func (c *counter) tokenize(text string, limit int) (kept string, ends []int, cut
 		return "", ends, true
 	}
 	end := ends[len(ends)-1]
-	for end > 0 && !utf8.RuneStart(text[end]) { // text goes on after a cut
+	for end > 0 && !utf8.RuneStart(text[end]) { // the text continues after end
 		end--
 	}
 	for i := len(ends) - 1; i >= 0 && ends[i] > end; i-- {

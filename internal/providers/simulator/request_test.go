@@ -8,7 +8,7 @@ import (
 	"turnpike/internal/providers"
 )
 
-func TestBadRequestIsRefusedWithItsParameter(t *testing.T) {
+func TestInvalidRequestIsRejectedWithItsParameter(t *testing.T) {
 	t.Parallel()
 	messages := func(list string) string { return `{"messages":[` + list + `]}` }
 	user := `{"role":"user","content":"hi"}`
@@ -138,7 +138,7 @@ func param(f *fault.Error) string {
 	return f.Param
 }
 
-func TestWhatAProviderAcceptsIsAccepted(t *testing.T) {
+func TestValidRequestIsAccepted(t *testing.T) {
 	t.Parallel()
 	for _, body := range []string{
 		say("hi", `"unknown":{"deep":[1]},"seed":1,"user":"u","store":false,"metadata":{"a":"b"},"logit_bias":{"50256":-100}`),

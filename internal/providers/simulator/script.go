@@ -9,38 +9,38 @@ import (
 	"turnpike/internal/openai"
 )
 
-// script is what an agent does from a user's message on, a step for each
-// answer: [[sim:script=tool:search;tool:now+unknown:later;invalid*2;answer]].
+// script lists the responses that follow a user message, for example
+// [[sim:script=tool:search;tool:now+unknown:later;invalid*2;answer]].
 type script []step
 
-// step is one answer, or several that are alike.
+// step is a response, or several that are alike.
 type step struct {
 	calls   []scriptCall
 	text    string
 	hasText bool
 	refusal bool
 	status  int // of an error
-	times   int // 0 is for ever
+	times   int // 0: forever
 }
 
-// scriptCall is a call of a tool. Without arguments it gets some that are
-// valid for the tool.
+// scriptCall is a tool call. If it has no arguments, they are generated from the
+// tool's schema.
 type scriptCall struct {
 	name      string
 	arguments string
-	unknown   bool // the tool need not be one of the request's
+	unknown   bool // the request may lack the tool
 }
 
 const (
-	maxSteps   = 200 // as many as a run may have
+	maxSteps   = 200 // the limit of a run
 	maxRepeats = 1000
 
-	// What a model writes that loses its thread.
+	// Invalid JSON, as models write it now and then.
 	brokenArguments = `{"simulated": "these arguments break o`
 	brokenDocument  = `{"simulated": "this answer is no JSON`
 )
 
-// parseScript reads the steps, which semicolons separate.
+// parseScript parses steps separated by semicolons.
 func parseScript(rest string) (s script, ok bool) {
 	for {
 		var one step
@@ -51,22 +51,22 @@ func parseScript(rest string) (s script, ok bool) {
 		if rest == "" {
 			return s, true
 		}
-		// Nothing comes after what goes on for ever.
+		// A step that repeats forever must be the last.
 		if rest, ok = strings.CutPrefix(rest, ";"); !ok || one.times == 0 {
 			return nil, false
 		}
 	}
 }
 
-// parseStep reads one step and returns what follows it.
+// parseStep parses one step and returns the rest.
 func parseStep(text string) (s step, rest string, ok bool) {
 	s.times = 1
 	if text, ok = strings.CutPrefix(text, "text:"); ok {
-		end := upTo(text, ";")
+		end := indexAny(text, ";")
 		s.text, s.hasText = text[:end], true
 		return s, text[end:], true
 	}
-	end := upTo(text, ":+*;")
+	end := indexAny(text, ":+*;")
 	word := text[:end]
 	rest = text[end:]
 	switch word {
@@ -83,7 +83,7 @@ func parseStep(text string) (s step, rest string, ok bool) {
 		if rest, ok = strings.CutPrefix(rest, ":"); !ok {
 			return s, rest, false
 		}
-		end := upTo(rest, "*;")
+		end := indexAny(rest, "*;")
 		if s.status, ok = number(rest[:end], 0, 599); !ok || errorCodes[s.status] == "" {
 			return s, rest, false
 		}
@@ -95,13 +95,13 @@ func parseStep(text string) (s step, rest string, ok bool) {
 	return s, rest, ok
 }
 
-// parseTimes reads how often a step is taken: *3, or * for ever.
+// parseTimes parses the repetition of a step: *3, or * for forever.
 func parseTimes(text string) (n int, rest string, ok bool) {
 	rest, repeated := strings.CutPrefix(text, "*")
 	if !repeated {
 		return 1, text, true
 	}
-	end := upTo(rest, ";")
+	end := indexAny(rest, ";")
 	if end == 0 {
 		return 0, rest, true
 	}
@@ -109,11 +109,11 @@ func parseTimes(text string) (n int, rest string, ok bool) {
 	return n, rest[end:], ok
 }
 
-// parseCalls reads the calls of one step, which plus signs join.
+// parseCalls parses the calls of a step, joined by plus signs.
 func parseCalls(text string) (calls []scriptCall, rest string, ok bool) {
 	for rest = text; ; {
 		kind, after, hasName := strings.Cut(rest, ":")
-		end := upTo(after, "{+*;")
+		end := indexAny(after, "{+*;")
 		c := scriptCall{name: after[:end], unknown: kind == "unknown"}
 		rest = after[end:]
 		if !hasName || !openai.ValidName(c.name) || len(calls) == maxMagicTools {
@@ -136,7 +136,7 @@ func parseCalls(text string) (calls []scriptCall, rest string, ok bool) {
 	}
 }
 
-// parseArguments reads an object, if there is one.
+// parseArguments parses an optional JSON object.
 func parseArguments(text string) (arguments, rest string, ok bool) {
 	if !strings.HasPrefix(text, "{") {
 		return "", text, true
@@ -149,15 +149,15 @@ func parseArguments(text string) (arguments, rest string, ok bool) {
 	return text[:end], text[end:], true
 }
 
-// upTo is where the first of the characters is, or the text's end.
-func upTo(text, characters string) int {
+// indexAny returns the offset of the first of the characters, or len(text).
+func indexAny(text, characters string) int {
 	if i := strings.IndexAny(text, characters); i >= 0 {
 		return i
 	}
 	return len(text)
 }
 
-// step is the nth, counted from 0; nil when the script is over.
+// step returns step n, counted from 0, or nil after the last.
 func (s script) step(n int) *step {
 	for i := range s {
 		if s[i].times == 0 || n < s[i].times {
@@ -168,22 +168,21 @@ func (s script) step(n int) *step {
 	return nil
 }
 
-// follow is what is asked for when a script is under way: its next step, which
-// is as far along as the assistant has spoken since. m is what the answered
-// message asks for.
-func (r *request) follow(m *magic) *magic {
-	spoken := 0
+// nextStep returns the magic of the next step if a script is in progress, and m
+// otherwise. The number of assistant messages since the script is the step.
+func (r *request) nextStep(m *magic) *magic {
+	steps := 0
 	for i := len(r.Messages) - 1; i >= 0; i-- {
 		switch message := &r.Messages[i]; message.Role {
 		case "assistant":
-			spoken++
+			steps++
 		case "user":
-			asked, some := messageMagic(message)
-			if !some {
+			asked, found := messageMagic(message)
+			if !found {
 				continue
 			}
-			// The last message that asks for anything is the one that counts.
-			if s := asked.script.step(spoken); s != nil {
+			// Only the last message with magic inputs counts.
+			if s := asked.script.step(steps); s != nil {
 				return s.magic(asked)
 			}
 			return m
@@ -192,34 +191,34 @@ func (r *request) follow(m *magic) *magic {
 	return m
 }
 
-// magic reads what a message asks for, and whether that is anything. What
-// cannot be read was refused when it was answered.
-func messageMagic(m *openai.Message) (asked *magic, some bool) {
+// messageMagic returns the magic inputs of a message and whether there are any. It
+// ignores invalid ones: the response to that message was an error.
+func messageMagic(m *openai.Message) (asked *magic, found bool) {
 	asked = new(magic)
 	for _, text := range textsOf(m) {
 		if strings.Contains(text, opening) {
-			some = true
+			found = true
 		}
-		if _, err := asked.read(text); err != nil {
+		if _, err := asked.extract(text); err != nil {
 			return new(magic), true
 		}
 	}
-	return asked, some
+	return asked, found
 }
 
-// magic is the step as a message of its own would ask for it. The script's
-// delays hold for all of its steps.
-func (s *step) magic(of *magic) *magic {
-	return &magic{delay: of.delay, chunkDelay: of.chunkDelay, status: s.status, text: s.text, hasText: s.hasText, refusal: s.refusal, calls: s.calls}
+// magic returns the magic of the step. The delays of the script's message apply
+// to every step.
+func (s *step) magic(script *magic) *magic {
+	return &magic{delay: script.delay, chunkDelay: script.chunkDelay, status: s.status, text: s.text, hasText: s.hasText, refusal: s.refusal, calls: s.calls}
 }
 
-// scriptedCalls are the calls of a step.
+// scriptedCalls returns the calls of a step.
 func (r *request) scriptedCalls(list []scriptCall) (calls []call, err error) {
 	for _, want := range list {
 		c := call{name: want.name, arguments: want.arguments}
 		switch {
 		case !want.unknown && r.ToolIndex(want.name) < 0:
-			return nil, fault.Invalid("messages", "the step tool:%s of [[sim:script]] names no tool in tools; unknown:%s calls it all the same", want.name, want.name)
+			return nil, fault.Invalid("messages", "tool:%s in [[sim:script]] does not name one of the tools. Use unknown:%s to call it nevertheless.", want.name, want.name)
 		case c.arguments != "":
 		case want.unknown:
 			c.arguments = "{}"

@@ -60,7 +60,7 @@ func answered(m reading) []any {
 	return list
 }
 
-func TestAScriptIsFollowedStepByStep(t *testing.T) {
+func TestScriptRunsStepByStep(t *testing.T) {
 	t.Parallel()
 	const sample = `weather{"city":"simulated city","days":1}`
 	for text, want := range map[string][]string{
@@ -95,7 +95,7 @@ func mustRefuse(t *testing.T, text string) {
 	}
 }
 
-func TestAScriptCanGoOnForEver(t *testing.T) {
+func TestScriptStepRepeatsForever(t *testing.T) {
 	t.Parallel()
 	got := agent(t, "[[sim:script=tool:weather{\"city\":\"x\"};tool:now*]]", 50, weatherTool)
 	if len(got) != 50 || got[0] != `weather{"city":"x"}` || got[1] != "now{}" || got[49] != "now{}" {
@@ -103,7 +103,7 @@ func TestAScriptCanGoOnForEver(t *testing.T) {
 	}
 }
 
-func TestAScriptOutlivesMessagesThatAskForNothing(t *testing.T) {
+func TestScriptContinuesAfterPlainMessages(t *testing.T) {
 	t.Parallel()
 	schema := `"response_format":{"type":"json_schema","json_schema":{"name":"x","schema":{"type":"object","properties":{"a":{"const":7}},"required":["a"]}}}`
 	messages := []any{map[string]any{"role": "user", "content": "[[sim:script=invalid*2;answer]]"}}
@@ -124,7 +124,7 @@ func TestAScriptOutlivesMessagesThatAskForNothing(t *testing.T) {
 	}
 }
 
-func TestAScriptKeepsToWhatTheRequestAllows(t *testing.T) {
+func TestScriptHonorsToolChoiceAndParallelToolCalls(t *testing.T) {
 	t.Parallel()
 	if got := agent(t, "[[sim:script=tool:now+tool:weather;text:x]]", 5, weatherTool, `"parallel_tool_calls":false`); !slices.Equal(got, []string{"now{}", "x"}) {
 		t.Errorf("without parallel calls: %q", got)
@@ -135,7 +135,7 @@ func TestAScriptKeepsToWhatTheRequestAllows(t *testing.T) {
 	mustRefuse(t, "[[sim:script=tool:nope]]")
 }
 
-func TestAStepCanFail(t *testing.T) {
+func TestScriptStepCanFail(t *testing.T) {
 	t.Parallel()
 	messages := []any{map[string]any{"role": "user", "content": "[[sim:script=tool:now;error:503]]"}}
 	m := ask(t, conversation(t, messages, weatherTool)).Choices[0].Message
@@ -145,7 +145,7 @@ func TestAStepCanFail(t *testing.T) {
 	}
 }
 
-func TestAScriptsDelaysHoldForAllOfItsSteps(t *testing.T) {
+func TestScriptDelaysApplyToEveryStep(t *testing.T) {
 	t.Parallel()
 	first := map[string]any{"role": "user", "content": "[[sim:delay=2s]] [[sim:chunk_delay=3s]] [[sim:length=5]] [[sim:script=text:a;text:b]]"}
 	for _, messages := range [][]any{{first}, {first, map[string]any{"role": "assistant", "content": "a"}}} {
@@ -153,13 +153,13 @@ func TestAScriptsDelaysHoldForAllOfItsSteps(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if m := r.follow(new(magic)); m.delay.Seconds() != 2 || m.chunkDelay.Seconds() != 3 || m.length != 0 {
+		if m := r.nextStep(new(magic)); m.delay.Seconds() != 2 || m.chunkDelay.Seconds() != 3 || m.length != 0 {
 			t.Errorf("with %d messages: %+v", len(messages), m)
 		}
 	}
 }
 
-func TestWrongScriptsAreRefused(t *testing.T) {
+func TestInvalidScriptIsRejected(t *testing.T) {
 	t.Parallel()
 	for _, steps := range []string{"", ";", "tool", "tool:", "tool:a b", "tool:now;", "tool:now*0", "tool:now*1001", "tool:now*x", "tool:now*;text:x", "tool:now{", "tool:now{}x",
 		"tool:now[1]", "broken:now{}", "unknown:", "error", "error:200", "error:x", "answer:x", "tool:now+text:x", "tool:now+", "sleep", "text",

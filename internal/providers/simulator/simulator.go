@@ -1,6 +1,6 @@
-// Package simulator answers the model calls of test keys: free, deterministic,
-// in OpenAI's exact wire shape and with real token counts. What it is asked to
-// do, by magic inputs in a message, is documented in docs/simulator.md.
+// Package simulator serves the requests of test keys: free, deterministic, in
+// OpenAI's exact format and with real token counts. docs/simulator.md documents
+// the magic inputs that control it.
 package simulator
 
 import (
@@ -13,7 +13,7 @@ import (
 	"turnpike/internal/providers"
 )
 
-// Options are the simulator's settings; the zero value is usable.
+// Options are the settings of a Simulator. The zero value is usable.
 type Options struct {
 	Now func() time.Time // for "created"; time.Now if nil
 }
@@ -26,7 +26,7 @@ type Simulator struct {
 
 var _ providers.Provider = (*Simulator)(nil)
 
-// New makes a simulator.
+// New returns a simulator.
 func New(o Options) *Simulator {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -34,28 +34,28 @@ func New(o Options) *Simulator {
 	return &Simulator{now: o.Now, tokenizer: newTokenizer()}
 }
 
-// Name is the provider's name.
+// Name returns the name of the provider.
 func (s *Simulator) Name() string { return "simulator" }
 
-// Chat answers a chat completion. The model's name is echoed, whatever it is.
+// Chat responds to a chat request. It accepts every model name.
 func (s *Simulator) Chat(ctx context.Context, req *providers.ChatRequest) (*providers.Answer, error) {
 	r, err := parseRequest(req.Body, req.Stream)
 	if err != nil {
 		return nil, err
 	}
-	turn := r.turn()
-	m, err := turn.magic()
+	p := r.prompt()
+	m, err := p.extractMagic()
 	if err != nil {
 		return nil, err
 	}
-	m = r.follow(m)
+	m = r.nextStep(m)
 	if err := wait(ctx, m.delay); err != nil {
 		return nil, err
 	}
 	if m.status != 0 {
-		return nil, m.fault()
+		return nil, m.requestedFault()
 	}
-	reply, err := r.reply(turn, m)
+	reply, err := r.reply(p, m)
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +63,7 @@ func (s *Simulator) Chat(ctx context.Context, req *providers.ChatRequest) (*prov
 	if err != nil {
 		return nil, err
 	}
-	a := &answer{
+	a := &response{
 		reply:   reply,
 		digest:  digest(req),
 		model:   req.Model,
@@ -82,12 +82,12 @@ func (s *Simulator) Chat(ctx context.Context, req *providers.ChatRequest) (*prov
 		return &providers.Answer{Stream: newStream(ctx, a, m, r.IncludeUsage())}, nil
 	}
 	if m.hasCut {
-		return nil, cutShort()
+		return nil, errCut()
 	}
 	return &providers.Answer{Body: a.body(), Usage: a.usage}, nil
 }
 
-// count counts the reply, which it cuts at the limit, and the request.
+// count counts the tokens of the reply and the request, and truncates the reply.
 func (s *Simulator) count(ctx context.Context, r *request, reply *reply, bodySize int, m *magic) (inputTokens int, err error) {
 	c, err := s.tokenizer.acquire(ctx, bodySize+reply.size())
 	if err != nil {
@@ -98,7 +98,7 @@ func (s *Simulator) count(ctx context.Context, r *request, reply *reply, bodySiz
 	return r.promptTokens(c), nil
 }
 
-// digest is what ids are made from: equal calls get equal ids.
+// digest returns the seed of all IDs: equal requests get equal IDs.
 func digest(req *providers.ChatRequest) [sha256.Size]byte {
 	h := sha256.New()
 	h.Write([]byte(req.Model))
@@ -109,12 +109,12 @@ func digest(req *providers.ChatRequest) [sha256.Size]byte {
 	return sum
 }
 
-// cutShort is how an answer ends that [[sim:cut]] breaks off.
-func cutShort() error {
-	return fault.New(fault.Upstream, "simulated failure in the middle of the answer, asked for by [[sim:cut]]")
+// errCut ends a response that [[sim:cut]] truncates.
+func errCut() error {
+	return fault.New(fault.Upstream, "Simulated failure in the middle of the response, requested by [[sim:cut]].")
 }
 
-// wait waits, or returns the context's error when that ends first.
+// wait waits for a duration or until the context ends.
 func wait(ctx context.Context, d time.Duration) error {
 	if d > 0 {
 		timer := time.NewTimer(d)

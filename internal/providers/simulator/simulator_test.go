@@ -129,7 +129,7 @@ func askFor(body string) error {
 	return err
 }
 
-func TestPlainAnswerHasOpenAIsShape(t *testing.T) {
+func TestResponseHasOpenAIsShape(t *testing.T) {
 	t.Parallel()
 	answer, err := newSimulator().Chat(t.Context(), &providers.ChatRequest{Model: `odd "model"`, Body: []byte(say("Hello there"))})
 	if err != nil {
@@ -152,7 +152,7 @@ func TestPlainAnswerHasOpenAIsShape(t *testing.T) {
 	}
 }
 
-func TestEqualCallsGetEqualAnswersAndOtherCallsOtherIDs(t *testing.T) {
+func TestEqualRequestsGetEqualResponses(t *testing.T) {
 	t.Parallel()
 	first, again, other := ask(t, say("one")), ask(t, say("one")), ask(t, say("two"))
 	if first.ID != again.ID || *first.Choices[0].Message.Content != *again.Choices[0].Message.Content {
@@ -163,7 +163,7 @@ func TestEqualCallsGetEqualAnswersAndOtherCallsOtherIDs(t *testing.T) {
 	}
 }
 
-func TestLongMessageIsQuotedInShort(t *testing.T) {
+func TestLongMessageIsTruncatedInTheReply(t *testing.T) {
 	t.Parallel()
 	c := ask(t, say(strings.Repeat("many\n\n words ", 10_000)))
 	if got := *c.Choices[0].Message.Content; len(got) > 200 || !strings.HasSuffix(got, "…") || strings.Contains(got, "\n") {
@@ -203,7 +203,7 @@ func TestCompletionTokensAreThoseOfTheText(t *testing.T) {
 	}
 }
 
-func TestMaxTokensCutsExactly(t *testing.T) {
+func TestMaxTokensTruncatesExactly(t *testing.T) {
 	t.Parallel()
 	whole := ask(t, say("Tell me something long and nice"))
 	for limit := int64(1); limit <= whole.Usage.CompletionTokens+1; limit++ {
@@ -237,7 +237,7 @@ func TestMaxTokensNeverSplitsACharacter(t *testing.T) {
 	}
 }
 
-func TestStopSequencesEndTheText(t *testing.T) {
+func TestStopSequenceTruncatesTheText(t *testing.T) {
 	t.Parallel()
 	for stop, want := range map[string]string{
 		`"simulated"`:            "This is a ",
@@ -309,7 +309,7 @@ func TestLogprobsCoverEveryToken(t *testing.T) {
 	}
 }
 
-func TestJSONObjectIsAnswered(t *testing.T) {
+func TestJSONObjectFormatReturnsAnObject(t *testing.T) {
 	t.Parallel()
 	c := ask(t, say(`Say "JSON"`, `"response_format":{"type":"json_object"}`))
 	var object struct {
@@ -321,7 +321,7 @@ func TestJSONObjectIsAnswered(t *testing.T) {
 	}
 }
 
-func TestJSONSchemaIsFollowed(t *testing.T) {
+func TestJSONSchemaFormatReturnsAValidDocument(t *testing.T) {
 	t.Parallel()
 	c := ask(t, say("Hi", `"response_format":{"type":"json_schema","json_schema":{"name":"x","strict":true,"schema":{"type":"object","properties":{"city":{"type":"string"},"days":{"type":"integer","minimum":3}},"required":["city","days"],"additionalProperties":false}}}`))
 	if got := *c.Choices[0].Message.Content; got != `{"city":"simulated city","days":3}` {
@@ -333,7 +333,7 @@ func TestJSONSchemaIsFollowed(t *testing.T) {
 	}
 }
 
-func TestCallsRunConcurrently(t *testing.T) {
+func TestRequestsRunConcurrently(t *testing.T) {
 	t.Parallel()
 	s := newSimulator()
 	done := make(chan string)

@@ -14,10 +14,9 @@ import (
 
 var _ providers.SpeechMaker = (*Simulator)(nil)
 
-// The rates of speech. Long texts are made and kept at a third of the cost by
-// a voice whose name ends in lowRateVoice.
+// Sample rates. A voice whose name ends in lowRateVoice takes a third of the space.
 const (
-	usualRate    = 24_000
+	defaultRate  = 24_000
 	lowRate      = 8_000
 	lowRateVoice = "-8k"
 )
@@ -27,37 +26,37 @@ const (
 func (s *Simulator) Speech(ctx context.Context, req *providers.SpeechRequest) (*providers.Content, error) {
 	contentType, ok := audio.Types[req.Format]
 	if !ok {
-		return nil, fault.Invalid("response_format", "response_format must be wav, mp3, opus, aac, flac or pcm")
+		return nil, fault.Invalid("response_format", "response_format must be wav, mp3, opus, aac, flac or pcm.")
 	}
 	if req.Format != "wav" && req.Format != "pcm" && !audio.CanTranscode() {
-		return nil, fault.Invalid("response_format", "response_format must be wav or pcm: for %s the server needs ffmpeg, which is not installed", req.Format)
+		return nil, fault.Invalid("response_format", "response_format must be wav or pcm. For %s the server needs ffmpeg, which is not installed.", req.Format)
 	}
 	if strings.TrimSpace(req.Input) == "" {
-		return nil, fault.Missing("input", "input must have something to read aloud")
+		return nil, fault.Missing("input", "input is required: the text to read aloud.")
 	}
 	speed, err := readSpeed(req.Body)
 	if err != nil {
 		return nil, err
 	}
-	m, text, err := readMedia("input", req.Input)
+	m, text, err := extractMediaMagic("input", req.Input)
 	if err != nil {
 		return nil, err
 	}
 	if err := wait(ctx, m.delay); err != nil {
 		return nil, err
 	}
-	if err := m.refused(); err != nil {
+	if err := m.requestedError(); err != nil {
 		return nil, err
 	}
 	return speak(ctx, req, text, speed, contentType)
 }
 
-// speechFields are the members of a speech request that the simulator reads.
+// speechFields holds the fields that the simulator reads.
 type speechFields struct {
 	Speed *float64 `json:"speed"`
 }
 
-// readSpeed is how much faster than usual the caller wants it.
+// readSpeed returns the speed, which is 1 by default.
 func readSpeed(body []byte) (float64, error) {
 	var in speechFields
 	if len(body) > 0 {
@@ -69,17 +68,17 @@ func readSpeed(body []byte) (float64, error) {
 		return 1, nil
 	}
 	if !(*in.Speed >= 0.25 && *in.Speed <= 4) {
-		return 0, fault.Invalid("speed", "speed must be from 0.25 to 4")
+		return 0, fault.Invalid("speed", "speed must be from 0.25 to 4.")
 	}
 	return *in.Speed, nil
 }
 
 func speak(ctx context.Context, req *providers.SpeechRequest, text string, speed float64, contentType string) (*providers.Content, error) {
-	rate := usualRate
+	rate := defaultRate
 	if strings.HasSuffix(req.Voice, lowRateVoice) {
 		rate = lowRate
 	}
-	// Where nothing but magic was said there is still a file with a audio.
+	// A text of magic inputs alone still gets some audio.
 	if strings.TrimSpace(text) == "" {
 		text = "-"
 	}

@@ -36,7 +36,7 @@ func heard(t *testing.T, req providers.SpeechRequest) []byte {
 	return data
 }
 
-func TestSpeechLastsAsLongAsItsText(t *testing.T) {
+func TestSpeechDurationFollowsFromTheText(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"a", "Hello there", strings.Repeat("fifteen letters", 20), "مرحبا بالعالم", "日本語を話す", "🦩 👨‍👩‍👧‍👦", "one\n\n  two", "bad \xff bytes", "[[sim:delay=0s]]"} {
 		for voice, rate := range map[string]int{"alloy": 24_000, "alloy-8k": 8_000} {
@@ -68,7 +68,7 @@ func TestSpeechLastsAsLongAsItsText(t *testing.T) {
 	}
 }
 
-func TestSpeechFollowsFromTheText(t *testing.T) {
+func TestSpeechFollowsFromTextAndVoice(t *testing.T) {
 	t.Parallel()
 	one := heard(t, providers.SpeechRequest{Input: "Hello there", Voice: "alloy"})
 	if !bytes.Equal(one, heard(t, providers.SpeechRequest{Input: "Hello [[sim:delay=0s]]there", Voice: "alloy"})) {
@@ -104,7 +104,7 @@ func TestSpeechWithoutFFmpeg(t *testing.T) {
 	}
 }
 
-func TestBadSpeechIsRefused(t *testing.T) {
+func TestInvalidSpeechRequestIsRejected(t *testing.T) {
 	t.Parallel()
 	for param, req := range map[string]*providers.SpeechRequest{
 		"input": {Input: " \n", Format: "wav"}, "response_format": {Input: "a", Format: "exe"}, "speed": {Input: "a", Format: "wav", Body: []byte(`{"speed":9}`)},
@@ -117,7 +117,7 @@ func TestBadSpeechIsRefused(t *testing.T) {
 }
 
 // A long text is hours of sound; only a little of it is ever there.
-func TestSpeechIsMadeAsItIsRead(t *testing.T) {
+func TestSpeechIsGeneratedWhileItIsRead(t *testing.T) {
 	text := strings.Repeat("a long story and ", 60_000)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)

@@ -10,26 +10,26 @@ import (
 	"turnpike/internal/providers"
 )
 
-// stream sends every choice's deltas in turn, then the usage.
+// stream sends the deltas of one choice after the other, and then the usage.
 type stream struct {
-	ctx    context.Context // of the call: a stream ends with it
-	answer *answer
-	deltas []delta // of one choice
-	next   int     // chunk, counted over all choices
-	sent   int     // content chunks
-	tokens int64   // in them
+	ctx      context.Context // of the request
+	response *response
+	deltas   []delta // of one choice
+	next     int     // index of the next chunk, counted over all choices
+	sent     int     // content chunks
+	tokens   int64   // in them
 
 	chunkDelay time.Duration
-	cut        int // content chunks before it fails; -1 is never
+	cut        int // content chunks before the stream fails, or -1
 	err        error
 
-	head []byte // what every chunk begins with
-	tail string // what every chunk but the last ends with
-	room []byte // memory for the chunks to come
+	head   []byte // begins every chunk
+	tail   string // ends every chunk but the last
+	buffer []byte // for the next chunks
 }
 
-// delta is what one chunk adds: some tokens of the text or of a call's
-// arguments, or one of the steps around them.
+// delta is what a chunk adds: some tokens of the text or of a call's arguments,
+// or one of the events around them.
 type delta struct {
 	kind     deltaKind
 	call     int
@@ -41,15 +41,15 @@ type deltaKind int
 const (
 	roleDelta deltaKind = iota
 	textDelta
-	callDelta      // a call's id and name
-	argumentsDelta // of the call
+	callDelta      // the ID and name of a call
+	argumentsDelta // of a call
 	finishDelta
 )
 
-func newStream(ctx context.Context, a *answer, m *magic, includeUsage bool) *stream {
+func newStream(ctx context.Context, a *response, m *magic, includeUsage bool) *stream {
 	s := &stream{
 		ctx:        ctx,
-		answer:     a,
+		response:   a,
 		deltas:     a.deltas(),
 		chunkDelay: m.chunkDelay,
 		cut:        -1,
@@ -62,25 +62,25 @@ func newStream(ctx context.Context, a *answer, m *magic, includeUsage bool) *str
 		s.tail = `,"usage":null}`
 	}
 	s.head = a.appendHead(make([]byte, 0, 256), "chat.completion.chunk")
-	s.head = append(s.head, tail...)
+	s.head = append(s.head, commonFields...)
 	s.head = append(s.head, `,"choices":[`...)
 	return s
 }
 
-// deltas splits the reply into chunks of one token, or of as many as make
-// whole characters.
-func (a *answer) deltas() []delta {
+// deltas splits the reply into chunks of one token. Tokens that are parts of a
+// character share a chunk.
+func (a *response) deltas() []delta {
 	list := make([]delta, 0, len(a.ends)+2)
 	list = append(list, delta{kind: roleDelta})
-	list = appendPieces(list, delta{kind: textDelta}, a.text, a.ends)
+	list = appendTokens(list, delta{kind: textDelta}, a.text, a.ends)
 	for i, c := range a.calls {
 		list = append(list, delta{kind: callDelta, call: i})
-		list = appendPieces(list, delta{kind: argumentsDelta, call: i}, c.arguments, c.ends)
+		list = appendTokens(list, delta{kind: argumentsDelta, call: i}, c.arguments, c.ends)
 	}
 	return append(list, delta{kind: finishDelta})
 }
 
-func appendPieces(list []delta, d delta, text string, ends []int) []delta {
+func appendTokens(list []delta, d delta, text string, ends []int) []delta {
 	for i, end := range ends {
 		if end == len(text) || utf8.RuneStart(text[end]) {
 			d.to = i + 1
@@ -93,7 +93,7 @@ func appendPieces(list []delta, d delta, text string, ends []int) []delta {
 	return list
 }
 
-// Next returns the next chunk. The stream has failed for good after an error.
+// Next returns the next chunk. After an error, it always returns that error.
 func (s *stream) Next() (providers.Chunk, error) {
 	if s.err == nil {
 		pause := s.chunkDelay
@@ -108,27 +108,27 @@ func (s *stream) Next() (providers.Chunk, error) {
 	choice, i := s.next/len(s.deltas), s.next%len(s.deltas)
 	s.next++
 	switch {
-	case choice < s.answer.choices:
+	case choice < s.response.choices:
 		return s.chunk(choice, s.deltas[i])
-	case choice == s.answer.choices && i == 0:
+	case choice == s.response.choices && i == 0:
 		return s.usageChunk(), nil
 	}
 	s.err = io.EOF
 	return providers.Chunk{}, io.EOF
 }
 
-// SoFar counts the prompt and the tokens that were sent.
+// SoFar returns the usage of the prompt and the chunks sent so far.
 func (s *stream) SoFar() providers.Usage {
-	return providers.Usage{InputTokens: s.answer.usage.InputTokens, OutputTokens: s.tokens}
+	return providers.Usage{InputTokens: s.response.usage.InputTokens, OutputTokens: s.tokens}
 }
 
-// Close has nothing to release.
+// Close does nothing.
 func (s *stream) Close() error { return nil }
 
 func (s *stream) chunk(choice int, d delta) (providers.Chunk, error) {
 	if d.kind != roleDelta {
 		if s.cut >= 0 && (s.sent >= s.cut || d.kind == finishDelta) {
-			s.err = cutShort()
+			s.err = errCut()
 			return providers.Chunk{}, s.err
 		}
 		s.sent++
@@ -138,16 +138,16 @@ func (s *stream) chunk(choice int, d delta) (providers.Chunk, error) {
 	b = append(b, `{"index":`...)
 	b = strconv.AppendInt(b, int64(choice), 10)
 	b = append(b, `,"delta":`...)
-	b = s.answer.appendDelta(b, choice, d)
+	b = s.response.appendDelta(b, choice, d)
 	if d.kind == textDelta {
-		b = s.answer.appendLogprobs(b, d.from, d.to)
+		b = s.response.appendLogprobs(b, d.from, d.to)
 	} else {
 		b = append(b, `,"logprobs":null`...)
 	}
 	b = append(b, `,"finish_reason":`...)
 	if d.kind == finishDelta {
 		b = append(b, '"')
-		b = append(b, s.answer.finish...)
+		b = append(b, s.response.finish...)
 		b = append(b, `"}]`...)
 	} else {
 		b = append(b, `null}]`...)
@@ -155,7 +155,7 @@ func (s *stream) chunk(choice int, d delta) (providers.Chunk, error) {
 	return providers.Chunk{Data: s.end(append(b, s.tail...))}, nil
 }
 
-func (a *answer) appendDelta(b []byte, choice int, d delta) []byte {
+func (a *response) appendDelta(b []byte, choice int, d delta) []byte {
 	switch d.kind {
 	case roleDelta:
 		if a.refusal || len(a.calls) > 0 {
@@ -190,28 +190,28 @@ func (a *answer) appendDelta(b []byte, choice int, d delta) []byte {
 
 func (s *stream) usageChunk() providers.Chunk {
 	b := append(s.begin(), `],"usage":`...)
-	b = appendUsage(b, s.answer.usage)
-	usage := s.answer.usage
+	b = appendUsage(b, s.response.usage)
+	usage := s.response.usage
 	return providers.Chunk{Data: s.end(append(b, '}')), Usage: &usage}
 }
 
-// begin starts a chunk in memory that is shared by many but overlaps with
-// none: a chunk stays valid for as long as its reader keeps it.
+// begin starts a chunk in the shared buffer. Chunks don't overlap, so that each
+// stays valid.
 func (s *stream) begin() []byte {
 	const typical = 160 // bytes after the head
-	if cap(s.room)-len(s.room) < len(s.head)+typical {
-		left := max(1, s.answer.choices*len(s.deltas)+2-s.next)
-		s.room = make([]byte, 0, min(left, 24)*(len(s.head)+typical))
+	if cap(s.buffer)-len(s.buffer) < len(s.head)+typical {
+		left := max(1, s.response.choices*len(s.deltas)+2-s.next)
+		s.buffer = make([]byte, 0, min(left, 24)*(len(s.head)+typical))
 	}
-	start := len(s.room)
-	return append(s.room[start:start:cap(s.room)], s.head...)
+	start := len(s.buffer)
+	return append(s.buffer[start:start:cap(s.buffer)], s.head...)
 }
 
-// end takes a finished chunk's bytes out of the shared memory. A chunk that
-// outgrew it has memory of its own already.
+// end removes the bytes of a finished chunk from the shared buffer. A chunk that
+// outgrew the buffer has its own memory.
 func (s *stream) end(b []byte) []byte {
-	if used := len(s.room) + len(b); used <= cap(s.room) {
-		s.room = s.room[:used]
+	if used := len(s.buffer) + len(b); used <= cap(s.buffer) {
+		s.buffer = s.buffer[:used]
 	}
 	return b[:len(b):len(b)]
 }

@@ -63,7 +63,7 @@ func readStream(t *testing.T, body string) streamed {
 
 const weatherTool = `"tools":[{"type":"function","function":{"name":"weather","parameters":{"type":"object","properties":{"city":{"type":"string"},"days":{"type":"integer"}},"required":["city","days"]}}},{"type":"function","function":{"name":"now"}}]`
 
-func TestStreamAddsUpToThePlainAnswer(t *testing.T) {
+func TestStreamAddsUpToTheUnstreamedResponse(t *testing.T) {
 	t.Parallel()
 	for name, body := range map[string]string{
 		"sentence":   say("Hello there, how are you?"),
@@ -139,7 +139,7 @@ func TestStreamHasOpenAIsOrder(t *testing.T) {
 	}
 }
 
-func TestUsageIsNullOnOtherChunksOnlyWhenAskedFor(t *testing.T) {
+func TestIncludeUsageAddsNullUsageToOtherChunks(t *testing.T) {
 	t.Parallel()
 	for options, want := range map[string]int{
 		`"stream":true`: 0,
@@ -180,7 +180,7 @@ func TestChunksStayValidWhenKept(t *testing.T) {
 	}
 }
 
-func TestCutEndsAStreamWithAnUpstreamError(t *testing.T) {
+func TestMagicCutEndsStreamWithUpstreamError(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		body    string
@@ -204,7 +204,7 @@ func TestCutEndsAStreamWithAnUpstreamError(t *testing.T) {
 	}
 }
 
-func TestDelayComesBeforeTheAnswer(t *testing.T) {
+func TestMagicDelayDelaysTheResponse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		ask(t, say("[[sim:delay=2s]]"))
@@ -218,7 +218,7 @@ func TestDelayComesBeforeTheAnswer(t *testing.T) {
 	})
 }
 
-func TestDelayEndsWithTheCaller(t *testing.T) {
+func TestMagicDelayEndsWithTheRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -230,7 +230,7 @@ func TestDelayEndsWithTheCaller(t *testing.T) {
 	})
 }
 
-func TestChunkDelayComesBetweenChunks(t *testing.T) {
+func TestMagicChunkDelaySeparatesChunks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		s := readStream(t, say("[[sim:chunk_delay=20ms]] [[sim:length=10]]"))
@@ -240,7 +240,7 @@ func TestChunkDelayComesBetweenChunks(t *testing.T) {
 	})
 }
 
-func TestStreamEndsWithTheCaller(t *testing.T) {
+func TestStreamEndsWithTheRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, body := range []string{say("[[sim:chunk_delay=1s]]"), say("no delay")} {
 			ctx, cancel := context.WithCancel(t.Context())

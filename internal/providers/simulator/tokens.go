@@ -6,16 +6,16 @@ import (
 	"turnpike/internal/openai"
 )
 
-// What OpenAI publishes for counting a chat's tokens.
+// OpenAI's published formula for the tokens of a chat request.
 const (
 	tokensPerMessage = 3
 	tokensPerName    = 1
-	tokensOfPriming  = 3  // every answer begins with them
-	tokensPerTool    = 7  // beside its text
+	tokensOfPriming  = 3  // begin every response
+	tokensPerTool    = 7  // besides its text
 	tokensOfTools    = 12 // once, if there are any
 )
 
-// Parts that are not text are not looked into; they count as typical ones.
+// Parts other than text have a typical number of tokens, whatever they contain.
 const (
 	tokensPerImage    = 765 // 1024 × 1024 pixels in high detail: 85 + 4 tiles of 170
 	tokensPerLowImage = 85  // in low detail, of any size
@@ -23,7 +23,7 @@ const (
 	tokensPerFile     = 1000
 )
 
-// promptTokens counts the request.
+// promptTokens counts the tokens of the request.
 func (r *request) promptTokens(c *counter) int {
 	n := tokensOfPriming
 	for i := range r.Messages {
@@ -72,15 +72,14 @@ func (c *counter) countContent(in *openai.Content) int {
 	return n
 }
 
-// countJSON counts a document without its white space, so that indentation
-// costs nothing.
+// countJSON counts a document without white space, so that indentation is free.
 func (c *counter) countJSON(v jsontext.Value) int {
 	if len(v) == 0 {
 		return 0
 	}
 	v = v.Clone()
 	if v.Compact() != nil {
-		return 0 // cannot be: it was part of a valid body
+		return 0 // impossible: it was part of a valid body
 	}
 	return c.count(string(v))
 }

@@ -16,7 +16,7 @@ func ToolResult(messages []json.RawMessage) (result string, found bool) {
 		if err := jsonbody.DecodeLenient(messages[i], &m); err != nil || m.Role != "user" {
 			continue
 		}
-		if asked, some := messageMagic(&m); some {
+		if asked, found := messageMagic(&m); found {
 			return asked.toolResult, asked.hasToolResult
 		}
 	}

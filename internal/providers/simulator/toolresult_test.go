@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestToolResultIsOfTheLastMagicMessage(t *testing.T) {
+func TestToolResultComesFromTheLastMagicMessage(t *testing.T) {
 	t.Parallel()
 	user := func(text string) json.RawMessage {
 		content, err := json.Marshal(text)

@@ -18,7 +18,7 @@ func names(c completion) string {
 	return strings.Join(list, " ")
 }
 
-func TestToolsAreCalledWhenAskedFor(t *testing.T) {
+func TestToolChoiceAndMagicDecideWhichToolsAreCalled(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ text, choice, want string }{
 		{"Hi", `"auto"`, ""},
@@ -49,7 +49,7 @@ func TestToolsAreCalledWhenAskedFor(t *testing.T) {
 	}
 }
 
-func TestParallelCallsCanBeTurnedOff(t *testing.T) {
+func TestParallelToolCallsFalseLeavesOneCall(t *testing.T) {
 	t.Parallel()
 	c := ask(t, say("[[sim:tool=now]] [[sim:tool=weather]]", weatherTool, `"parallel_tool_calls":false`))
 	if got := names(c); got != "now" {
@@ -82,7 +82,7 @@ func TestArgumentsFollowTheToolsSchema(t *testing.T) {
 	}
 }
 
-func TestMaxTokensCutsCallsToo(t *testing.T) {
+func TestMaxTokensTruncatesToolCalls(t *testing.T) {
 	t.Parallel()
 	whole := ask(t, say("[[sim:tool=weather]] [[sim:tool=now]]", weatherTool)).Usage.CompletionTokens
 	for limit := int64(1); limit <= whole; limit++ {
@@ -129,7 +129,7 @@ func TestToolLoopEnds(t *testing.T) {
 	}
 }
 
-func TestToolResultsAreAnsweredInTheRequestedFormat(t *testing.T) {
+func TestResponseToToolResultsHasRequestedFormat(t *testing.T) {
 	t.Parallel()
 	c := ask(t, `{"messages":[{"role":"user","content":"[[sim:tool=now]]"},{"role":"assistant","tool_calls":[{"id":"a","type":"function","function":{"name":"now","arguments":"{}"}}]},{"role":"tool","tool_call_id":"a","content":[{"type":"text","text":"noon"}]}],`+
 		`"response_format":{"type":"json_schema","json_schema":{"name":"x","schema":{"type":"object","properties":{"hour":{"type":"integer"}},"required":["hour"]}}}}`)
@@ -138,7 +138,7 @@ func TestToolResultsAreAnsweredInTheRequestedFormat(t *testing.T) {
 	}
 }
 
-func TestMagicCountsOnlyInTheTurnThatIsAnswered(t *testing.T) {
+func TestMagicCountsOnlyInTheLastUserMessage(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ messages, want string }{
 		"an older message":           {`{"role":"user","content":"[[sim:text=old]]"},{"role":"assistant","content":"old"},{"role":"user","content":"new"}`, "This is a simulated answer to: new"},
@@ -157,7 +157,7 @@ func TestMagicCountsOnlyInTheTurnThatIsAnswered(t *testing.T) {
 	}
 }
 
-func TestUnknownToolIsRefused(t *testing.T) {
+func TestUnknownToolIsRejected(t *testing.T) {
 	t.Parallel()
 	err := askFor(say("[[sim:tool=nothing]]", weatherTool))
 	if f, ok := fault.As(err); !ok || f.Code != fault.InvalidParameter || f.Param != "messages" || !strings.Contains(f.Message, "nothing") {

@@ -68,7 +68,7 @@ func TestThumbnailFollowsFromTheRequest(t *testing.T) {
 	}
 }
 
-func TestPicturesOfVideos(t *testing.T) {
+func TestThumbnailAndSpriteSheetHaveExpectedSize(t *testing.T) {
 	t.Parallel()
 	s := newSimulator()
 	for _, c := range []struct {
@@ -94,7 +94,7 @@ func TestPicturesOfVideos(t *testing.T) {
 	}
 }
 
-func TestVideosTakeTheirTime(t *testing.T) {
+func TestMagicDelayDelaysVideos(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(created, 0)
 	clock := func() time.Time { return now }
@@ -125,7 +125,7 @@ func TestVideosTakeTheirTime(t *testing.T) {
 	}
 }
 
-func TestOtherIDsAreUnknown(t *testing.T) {
+func TestInvalidVideoIDIsNotFound(t *testing.T) {
 	t.Parallel()
 	s := newSimulator()
 	id := start(t, s, providers.VideoRequest{Prompt: "my secret plan"})
@@ -136,7 +136,7 @@ func TestOtherIDsAreUnknown(t *testing.T) {
 	if other[20]++; other[20] != 'b' {
 		other[20] = 'a'
 	}
-	for _, wrong := range []string{"", "video_123", id[:len(id)-1], id + "A", string(other), renderPrefix, renderPrefix + "!"} {
+	for _, wrong := range []string{"", "video_123", id[:len(id)-1], id + "A", string(other), videoIDPrefix, videoIDPrefix + "!"} {
 		_, pollErr := s.PollVideo(t.Context(), wrong)
 		_, fetchErr := s.FetchVideo(t.Context(), wrong, "video")
 		for _, err := range []error{pollErr, fetchErr, s.DropVideo(t.Context(), wrong)} {
@@ -148,7 +148,7 @@ func TestOtherIDsAreUnknown(t *testing.T) {
 	}
 }
 
-func TestBadVideoRequestsAreRefused(t *testing.T) {
+func TestInvalidVideoRequestIsRejected(t *testing.T) {
 	t.Parallel()
 	for param, requests := range map[string][]providers.VideoRequest{
 		"seconds":         {{Prompt: "a", Size: "64x64"}, {Prompt: "a", Size: "64x64", Seconds: 61}, {Prompt: "a", Size: "64x64", Seconds: -1}},

@@ -13,8 +13,8 @@ import (
 	"turnpike/internal/providers"
 )
 
-// render is what a video's id says.
-type render struct {
+// videoSpec is the content of a video ID.
+type videoSpec struct {
 	started time.Time
 	delay   time.Duration
 	fail    failureCode
@@ -23,16 +23,15 @@ type render struct {
 	seed    [sha256.Size]byte
 }
 
-const renderPrefix = "simvideo_"
+const videoIDPrefix = "simvideo_"
 
-// failureCodes have numbers in ids, their places here: new ones go to the end.
+// failureCodes are numbered by their position in IDs. Append new ones.
 var failureCodes = []failureCode{
 	"moderation_blocked_input", "moderation_blocked_output", "invalid_input", "upstream_error", "upstream_timeout", "capacity",
 }
 
-// id writes a render down. The check at its end is against ids that are none,
-// not against anybody.
-func (r *render) id() string {
+// id encodes a spec. The checksum detects invalid IDs, not forged ones.
+func (r *videoSpec) id() string {
 	out := binary.BigEndian.AppendUint64(nil, uint64(r.started.UnixMilli()))
 	out = binary.BigEndian.AppendUint32(out, uint32(r.delay.Milliseconds()))
 	out = append(out, byte(slices.Index(failureCodes, r.fail)+1), byte(r.seconds))
@@ -40,13 +39,13 @@ func (r *render) id() string {
 	out = binary.BigEndian.AppendUint16(out, uint16(r.size.height))
 	out = append(out, r.seed[:]...)
 	out = binary.BigEndian.AppendUint32(out, crc32.ChecksumIEEE(out))
-	return renderPrefix + base64.RawURLEncoding.EncodeToString(out)
+	return videoIDPrefix + base64.RawURLEncoding.EncodeToString(out)
 }
 
-func parseRender(id string) (*render, error) {
-	r := new(render)
+func parseVideoID(id string) (*videoSpec, error) {
+	r := new(videoSpec)
 	const length = 8 + 4 + 1 + 1 + 2 + 2 + len(r.seed) + 4
-	text, ok := strings.CutPrefix(id, renderPrefix)
+	text, ok := strings.CutPrefix(id, videoIDPrefix)
 	data, err := base64.RawURLEncoding.DecodeString(text)
 	if !ok || err != nil || len(data) != length || crc32.ChecksumIEEE(data[:length-4]) != binary.BigEndian.Uint32(data[length-4:]) {
 		return nil, &providers.Failure{Kind: providers.KindInvalid, Status: 404, Err: errors.New("simulator: no such video")}

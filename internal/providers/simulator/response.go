@@ -9,11 +9,9 @@ import (
 	"turnpike/internal/providers"
 )
 
-// The wire shape is written by hand: it is fixed, and encoding it by
-// reflection would cost more than all the rest of an answer.
-
-// answer is a reply with what surrounds it on the wire.
-type answer struct {
+// response is a reply as a chat completion. The JSON is written by hand, because
+// encoding it by reflection costs more than the rest of a response together.
+type response struct {
 	*reply
 	digest      [sha256.Size]byte
 	model       string
@@ -24,10 +22,10 @@ type answer struct {
 	usage       providers.Usage
 }
 
-const tail = `"service_tier":"default","system_fingerprint":"fp_simulator"`
+const commonFields = `"service_tier":"default","system_fingerprint":"fp_simulator"`
 
-// body is the answer to a plain call.
-func (a *answer) body() []byte {
+// body returns the body of a response that isn't streamed.
+func (a *response) body() []byte {
 	size := 640 + len(a.model) + a.choices*(160+len(a.text)+len(a.text)/8)
 	for _, c := range a.calls {
 		size += a.choices * (160 + len(c.name) + len(c.arguments)*5/4)
@@ -50,12 +48,12 @@ func (a *answer) body() []byte {
 	b = append(b, `],"usage":`...)
 	b = appendUsage(b, a.usage)
 	b = append(b, ',')
-	b = append(b, tail...)
+	b = append(b, commonFields...)
 	return append(b, '}')
 }
 
-// appendHead begins an object or a chunk.
-func (a *answer) appendHead(b []byte, object string) []byte {
+// appendHead writes the beginning of a completion or a chunk.
+func (a *response) appendHead(b []byte, object string) []byte {
 	b = append(b, `{"id":"chatcmpl-`...)
 	b = appendID(b, a.digest, 29)
 	b = append(b, `","object":"`...)
@@ -67,7 +65,7 @@ func (a *answer) appendHead(b []byte, object string) []byte {
 	return append(b, ',')
 }
 
-func (a *answer) appendMessage(b []byte, choice int) []byte {
+func (a *response) appendMessage(b []byte, choice int) []byte {
 	b = append(b, `{"role":"assistant","content":`...)
 	switch {
 	case a.refusal:
@@ -95,9 +93,9 @@ func (a *answer) appendMessage(b []byte, choice int) []byte {
 	return append(b, `,"annotations":[]}`...)
 }
 
-// appendLogprobs writes the field for the text's tokens from one index to
-// another. The simulator is certain of every token: its log probability is 0.
-func (a *answer) appendLogprobs(b []byte, from, to int) []byte {
+// appendLogprobs writes the field for a range of the text's tokens. Every token
+// has probability 1.
+func (a *response) appendLogprobs(b []byte, from, to int) []byte {
 	if !a.logprobs || len(a.calls) > 0 {
 		return append(b, `,"logprobs":null`...)
 	}
@@ -126,8 +124,8 @@ func (a *answer) appendLogprobs(b []byte, from, to int) []byte {
 	return append(b, `]}`...)
 }
 
-// appendLogprob writes a token's object without its closing bracket. A token
-// may be a part of a character: then only its bytes say what it is.
+// appendLogprob writes the object of a token without its closing bracket. A token
+// can be a part of a character, which only its bytes represent.
 func appendLogprob(b []byte, token string) []byte {
 	b = append(b, `{"token":`...)
 	b = appendString(b, token)
@@ -141,7 +139,7 @@ func appendLogprob(b []byte, token string) []byte {
 	return append(b, ']')
 }
 
-// startOf is where a token starts, given where all end.
+// startOf returns the offset of a token, given the ends of all.
 func startOf(ends []int, i int) int {
 	if i == 0 {
 		return 0
@@ -160,14 +158,14 @@ func appendUsage(b []byte, u providers.Usage) []byte {
 		`"completion_tokens_details":{"reasoning_tokens":0,"audio_tokens":0,"accepted_prediction_tokens":0,"rejected_prediction_tokens":0}}`...)
 }
 
-// appendCallID writes the id of a choice's tool call.
-func (a *answer) appendCallID(b []byte, choice, call int) []byte {
+// appendCallID writes the ID of a tool call.
+func (a *response) appendCallID(b []byte, choice, call int) []byte {
 	seed := append(a.digest[:], byte(choice), byte(call))
 	b = append(b, `call_`...)
 	return appendID(b, sha256.Sum256(seed), 24)
 }
 
-// appendID writes up to 32 letters and digits made from a digest.
+// appendID writes up to 32 letters and digits that follow from a digest.
 func appendID(b []byte, digest [sha256.Size]byte, length int) []byte {
 	const alphabet = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 	for _, c := range digest[:length] {
@@ -176,7 +174,7 @@ func appendID(b []byte, digest [sha256.Size]byte, length int) []byte {
 	return b
 }
 
-// appendString writes a JSON string; bytes that are not UTF-8 become U+FFFD.
+// appendString writes a JSON string. Invalid UTF-8 becomes U+FFFD.
 func appendString(b []byte, s string) []byte {
 	b, _ = jsontext.AppendQuote(b, s)
 	return b
