@@ -13,18 +13,17 @@ const (
 	maxMetadataValue = 512
 )
 
-// CheckMetadata checks what a customer notes on a job or a run.
+// CheckMetadata checks the metadata of a job or a run.
 func CheckMetadata(m map[string]string) error {
 	if len(m) > maxMetadata {
-		return fault.Invalid("metadata", "metadata may have at most %d entries", maxMetadata)
+		return fault.Invalid("metadata", "metadata may have at most %d entries.", maxMetadata)
 	}
 	for k, v := range m {
-		// It is stored and shown as it is.
 		if keyring.ContainsSecret(k) || keyring.ContainsSecret(v) {
 			return fault.Invalid("metadata", "metadata contains something that looks like an API key, which must not be stored. Remove it.")
 		}
 		if k == "" || utf8.RuneCountInString(k) > maxMetadataKey || utf8.RuneCountInString(v) > maxMetadataValue {
-			return fault.Invalid("metadata", "metadata may have keys of 1 to %d characters, and values of up to %d", maxMetadataKey, maxMetadataValue)
+			return fault.Invalid("metadata", "metadata may have keys of 1 to %d characters, and values of up to %d.", maxMetadataKey, maxMetadataValue)
 		}
 	}
 	return nil

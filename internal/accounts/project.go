@@ -16,25 +16,23 @@ import (
 	"turnpike/internal/keyring"
 )
 
-// MaxProjects is how many projects a workspace may have in use in one
-// environment. Those that are archived do not count: archiving makes room.
+// MaxProjects limits the active projects of an environment. Archived ones don't count.
 const MaxProjects = 1000
 
 var projectID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
-// CheckProjectID refuses what cannot be a project's id.
+// CheckProjectID checks the ID of a project.
 func CheckProjectID(param, id string) error {
 	if keyring.ContainsSecret(id) {
-		return fault.Invalid(param, "this looks like an API key; a project id is no secret")
+		return fault.Invalid(param, "This looks like an API key. Use a project ID that is not a secret.")
 	}
 	if !projectID.MatchString(id) {
-		return fault.Invalid(param, "a project id is 1 to 64 letters, digits, dots, underscores and dashes and begins with a letter or digit")
+		return fault.Invalid(param, "A project ID has 1 to 64 letters, digits, dots, underscores and dashes, and starts with a letter or digit.")
 	}
 	return nil
 }
 
-// Project groups usage inside a workspace and environment. Its id is the
-// customer's own word.
+// Project groups usage within an environment. The customer chooses its ID.
 type Project struct {
 	WorkspaceID   string
 	Environment   Environment
@@ -81,28 +79,26 @@ func CreateProject(ctx context.Context, tx *db.Tx, p *Project, now time.Time) er
 	if err := CheckName("name", p.Name); err != nil {
 		return err
 	}
-	if err := belowCap(ctx, tx, p.WorkspaceID, p.Environment); err != nil {
+	if err := checkProjectLimit(ctx, tx, p.WorkspaceID, p.Environment); err != nil {
 		return err
 	}
 	p.CreatedAt = now
 	_, err := tx.Exec(ctx, "INSERT INTO projects ("+projectColumns+") VALUES ($1, $2, $3, $4, $5, $6, NULL)",
 		p.WorkspaceID, string(p.Environment), p.ID, p.Name, (*int64)(p.MonthlyBudget), now.UnixMicro())
 	if errors.Is(err, db.ErrExists) {
-		return fault.Param(fault.InvalidState, "id", "there is a project %q already; an archived one is restored with PATCH", p.ID)
+		return fault.Param(fault.InvalidState, "id", "Project %q already exists. Restore an archived project with PATCH.", p.ID)
 	}
 	tx.Signal(SignalWorkspace, p.WorkspaceID)
 	return err
 }
 
-// LockWorkspace makes others wait who lock the workspace, until the transaction
-// ends.
+// LockWorkspace locks a workspace until the transaction ends.
 func LockWorkspace(ctx context.Context, tx *db.Tx, id string) error {
 	return tx.QueryRow(ctx, "SELECT id FROM workspaces WHERE id = $1"+tx.Lock("workspaces"), id).Scan(&id)
 }
 
-// belowCap locks the workspace, so that two projects at once cannot both take
-// the last place.
-func belowCap(ctx context.Context, tx *db.Tx, workspaceID string, env Environment) error {
+// checkProjectLimit locks the workspace, so that concurrent requests can't exceed the limit.
+func checkProjectLimit(ctx context.Context, tx *db.Tx, workspaceID string, env Environment) error {
 	if err := LockWorkspace(ctx, tx, workspaceID); err != nil {
 		return err
 	}
@@ -113,26 +109,27 @@ func belowCap(ctx context.Context, tx *db.Tx, workspaceID string, env Environmen
 		return err
 	}
 	if n >= MaxProjects {
-		return fault.New(fault.LimitReached, "this workspace has %d projects in use, which is the limit; archive one that is not needed", MaxProjects)
+		return fault.New(fault.LimitReached, "This workspace has %d active projects, which is the limit. Archive one that you no longer need.", MaxProjects)
 	}
 	return nil
 }
 
-// EnsureProject makes sure that a project can be used, and creates one that is
-// new if the workspace allows that. param names, in errors, where the id came from.
-func EnsureProject(ctx context.Context, tx *db.Tx, by audit.Actor, p *Project, param string, now time.Time) error {
-	_, err := ensureProject(ctx, tx, by, p, param, now)
-	return err
+// ProjectUse is the use of a project by an actor. Param is where the ID comes from, for errors.
+type ProjectUse struct {
+	By      audit.Actor
+	Project *Project
+	Param   string
 }
 
-// ensureProject is EnsureProject; it reports whether it created the project.
-func ensureProject(ctx context.Context, tx *db.Tx, by audit.Actor, p *Project, param string, now time.Time) (created bool, err error) {
+// EnsureProject checks that a project is usable. It creates a missing one if the workspace allows that.
+func EnsureProject(ctx context.Context, tx *db.Tx, use ProjectUse, now time.Time) (created bool, err error) {
+	p, param := use.Project, use.Param
 	if err := CheckProjectID(param, p.ID); err != nil {
 		return false, err
 	}
 	found, err := GetProject(ctx, tx, p.WorkspaceID, p.Environment, p.ID)
 	if fault.Is(err, fault.NotFound) {
-		// Again under the lock: another request may have just created it.
+		// Check again under the lock: another request may have created it.
 		if err := LockWorkspace(ctx, tx, p.WorkspaceID); err != nil {
 			return false, err
 		}
@@ -155,17 +152,17 @@ func ensureProject(ctx context.Context, tx *db.Tx, by audit.Actor, p *Project, p
 	if err := CreateProject(ctx, tx, p, now); err != nil {
 		return false, err
 	}
-	return true, audit.LogAction(ctx, tx, by, audit.Action{WorkspaceID: p.WorkspaceID, Environment: string(p.Environment), Project: p.ID,
+	return true, audit.LogAction(ctx, tx, use.By, audit.Action{WorkspaceID: p.WorkspaceID, Environment: string(p.Environment), Project: p.ID,
 		Action: "project.created", Target: p.ID}, map[string]any{"name": p.Name, "monthly_budget": p.MonthlyBudget, "by_first_use": true}, now)
 }
 
 func (p *Project) unknown(param string) error {
-	return fault.Param(fault.UnknownProject, param, "there is no project %q; create it with POST /v1/projects", p.ID)
+	return fault.Param(fault.UnknownProject, param, "Unknown project %q. Create it with POST /v1/projects.", p.ID)
 }
 
 func (p *Project) usable(param string) error {
 	if p.ArchivedAt != nil {
-		return fault.Param(fault.UnknownProject, param, "project %q is archived; restore it with PATCH /v1/projects/%s", p.ID, p.ID)
+		return fault.Param(fault.UnknownProject, param, "Project %q is archived. Restore it with PATCH /v1/projects/%s.", p.ID, p.ID)
 	}
 	return nil
 }
@@ -177,8 +174,7 @@ func GetProject(ctx context.Context, q db.Querier, workspaceID string, env Envir
 	return oneProject(id, q.QueryRow(ctx, projectByID, workspaceID, string(env), id))
 }
 
-// GetProjectLocked is GetProject for a change: the project stays as it was
-// read until the transaction ends.
+// GetProjectLocked returns a project and locks it until the transaction ends.
 func GetProjectLocked(ctx context.Context, tx *db.Tx, workspaceID string, env Environment, id string) (*Project, error) {
 	return oneProject(id, tx.QueryRow(ctx, projectByID+tx.Lock("projects"), workspaceID, string(env), id))
 }
@@ -191,8 +187,7 @@ func oneProject(id string, r db.Row) (*Project, error) {
 	return p, err
 }
 
-// SaveProject stores a project's changed name, budget and archival. One that
-// comes back needs a place among those in use.
+// SaveProject stores a project's name, budget and archival. A restored project counts toward the limit.
 func SaveProject(ctx context.Context, tx *db.Tx, p *Project) error {
 	stored, err := GetProject(ctx, tx, p.WorkspaceID, p.Environment, p.ID)
 	if err != nil {
@@ -204,7 +199,7 @@ func SaveProject(ctx context.Context, tx *db.Tx, p *Project) error {
 		}
 	}
 	if stored.ArchivedAt != nil && p.ArchivedAt == nil {
-		if err := belowCap(ctx, tx, p.WorkspaceID, p.Environment); err != nil {
+		if err := checkProjectLimit(ctx, tx, p.WorkspaceID, p.Environment); err != nil {
 			return err
 		}
 	}
@@ -215,20 +210,20 @@ func SaveProject(ctx context.Context, tx *db.Tx, p *Project) error {
 	return err
 }
 
-// LogProject writes into the admin log what somebody did to a project.
-func LogProject(ctx context.Context, tx *db.Tx, by audit.Actor, p *Project, action string, now time.Time) error {
+// LogAction writes an action on the project to the admin log.
+func (p *Project) LogAction(ctx context.Context, tx *db.Tx, by audit.Actor, action string, now time.Time) error {
 	return audit.LogAction(ctx, tx, by, audit.Action{WorkspaceID: p.WorkspaceID, Environment: string(p.Environment), Project: p.ID, Action: action, Target: p.ID},
 		map[string]any{"name": p.Name, "monthly_budget": p.MonthlyBudget, "status": p.Status()}, now)
 }
 
-// ListProjects returns a page of projects by age.
+// ListProjects returns a page of projects by creation time.
 func ListProjects(ctx context.Context, q db.Querier, workspaceID string, env Environment, page db.Page) ([]*Project, bool, error) {
 	query := "SELECT " + projectColumns + " FROM projects WHERE workspace_id = $1 AND environment = $2"
 	args := []any{workspaceID, string(env), int64(page.Limit + 1)}
 	if page.After != "" {
 		after, err := GetProject(ctx, q, workspaceID, env, page.After)
 		if fault.Is(err, fault.NotFound) {
-			err = fault.Invalid("after", "there is no project %q to go on from", page.After)
+			err = fault.Invalid("after", "Unknown project %q.", page.After)
 		}
 		if err != nil {
 			return nil, false, err
@@ -243,21 +238,19 @@ func ListProjects(ctx context.Context, q db.Querier, workspaceID string, env Env
 	return list, more, err
 }
 
-// Directory answers, for every request, whether a project may be used, from
-// memory. It creates a project at its first use.
+// Directory caches workspaces and projects for requests, and creates projects at their first use.
 type Directory struct {
-	// NewPerDay is how many projects a key may create by their first use in a UTC
-	// day; 0 is no limit. It must be set before the directory is used.
+	// NewPerDay limits how many projects a key may create by first use per UTC day; 0 for no limit. Set
+	// it before use.
 	NewPerDay int64
 
 	db  *db.DB
 	now func() time.Time
 
 	mu         sync.RWMutex
-	known      map[projectKey]*Project // those that can be used
+	known      map[projectKey]*Project // active projects
 	workspaces map[string]*Workspace
-	// generation tells a read that was under way from one that began after a
-	// change, so that an old answer is not remembered past it.
+	// generation detects reads that started before a change, so that they aren't cached after it.
 	generation atomic.Int64
 }
 
@@ -267,14 +260,14 @@ type projectKey struct {
 	id          string
 }
 
-// NewDirectory makes a directory that follows changes made on any node.
+// NewDirectory returns a directory that follows changes on any node.
 func NewDirectory(d *db.DB, now func() time.Time) *Directory {
 	dir := &Directory{db: d, now: now, known: map[projectKey]*Project{}, workspaces: map[string]*Workspace{}}
-	d.OnSignal(SignalWorkspace, dir.forget)
+	d.OnSignal(SignalWorkspace, dir.invalidate)
 	return dir
 }
 
-func (d *Directory) forget(workspaceID string) {
+func (d *Directory) invalidate(workspaceID string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.generation.Add(1)
@@ -289,8 +282,8 @@ func (d *Directory) forget(workspaceID string) {
 	delete(d.workspaces, workspaceID)
 }
 
-// Budgets are the caps of a call beside its key's own: the workspace's and the
-// project's, which may be empty. Most calls read them from memory.
+// Budgets returns the monthly budgets of the workspace and the project, which may be "". It is usually
+// served from memory.
 func (d *Directory) Budgets(ctx context.Context, workspaceID string, env Environment, project string) (workspace, ofProject *credits.Micro, err error) {
 	w, p, err := d.budgets(ctx, workspaceID, projectKey{workspaceID, env, project})
 	if err != nil {
@@ -302,7 +295,7 @@ func (d *Directory) Budgets(ctx context.Context, workspaceID string, env Environ
 	return w.MonthlyCredits, ofProject, nil
 }
 
-// LeakPolicy is the workspace's. Most requests read it from memory.
+// LeakPolicy returns the workspace's policy. It is usually served from memory.
 func (d *Directory) LeakPolicy(ctx context.Context, workspaceID string) (LeakPolicy, error) {
 	w, _, err := d.budgets(ctx, workspaceID, projectKey{})
 	if err != nil {
@@ -319,7 +312,7 @@ func (d *Directory) budgets(ctx context.Context, workspaceID string, key project
 		return w, p, nil
 	}
 	generation := d.generation.Load()
-	ctx, cancel := context.WithTimeout(ctx, loadPatience)
+	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
 	if w, err = GetWorkspace(ctx, d.db, workspaceID); err != nil {
 		return nil, nil, err
@@ -329,12 +322,12 @@ func (d *Directory) budgets(ctx context.Context, workspaceID string, key project
 			return nil, nil, err
 		}
 	}
-	d.remember(w, key, p, generation)
+	d.store(w, key, p, generation)
 	return w, p, nil
 }
 
-// remember keeps what was read, unless something changed since the reading began.
-func (d *Directory) remember(w *Workspace, key projectKey, p *Project, generation int64) {
+// store caches what was read, unless something changed since the read started.
+func (d *Directory) store(w *Workspace, key projectKey, p *Project, generation int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if generation != d.generation.Load() {
@@ -346,16 +339,14 @@ func (d *Directory) remember(w *Workspace, key projectKey, p *Project, generatio
 	}
 }
 
-// projectHeader is where requests name their project, for errors.
+// projectHeader is the header with a request's project, for errors.
 const projectHeader = "Service-Project"
 
-// loadPatience is how long a request waits for the store to know its project.
-const loadPatience = 4 * time.Second
+// loadTimeout is how long a request waits for the database.
+const loadTimeout = 4 * time.Second
 
-// Use checks that a request may name the project, and reports whether it
-// exists. A new one passes if the workspace allows that and so does the caller.
-// It only reads: CreateIn and Create create it once there is something to do
-// in it.
+// Use checks that a request may use the project, and reports whether it exists. A new one is allowed
+// if both the workspace and allowNew permit it. It only reads: Create and CreateIn create the project.
 func (d *Directory) Use(ctx context.Context, p Project, allowNew bool) (exists bool, err error) {
 	key := projectKey{p.WorkspaceID, p.Environment, p.ID}
 	d.mu.RLock()
@@ -364,7 +355,7 @@ func (d *Directory) Use(ctx context.Context, p Project, allowNew bool) (exists b
 	if known {
 		return true, nil
 	}
-	reading, cancel := context.WithTimeout(ctx, loadPatience)
+	reading, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
 	found, err := GetProject(reading, d.db, p.WorkspaceID, p.Environment, p.ID)
 	if fault.Is(err, fault.NotFound) {
@@ -378,14 +369,14 @@ func (d *Directory) Use(ctx context.Context, p Project, allowNew bool) (exists b
 		err = found.usable(projectHeader)
 	}
 	if err == nil {
-		_, _, err = d.budgets(ctx, p.WorkspaceID, key) // which remembers it
+		_, _, err = d.budgets(ctx, p.WorkspaceID, key) // caches it
 	}
 	return true, err
 }
 
 // Create creates a project at its first use by a key, unless it exists.
 func (d *Directory) Create(ctx context.Context, by audit.Actor, p Project) error {
-	ctx, cancel := context.WithTimeout(ctx, loadPatience)
+	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
 	return d.db.Write(ctx, func(tx *db.Tx) error { return d.CreateIn(ctx, tx, by, p) })
 }
@@ -393,13 +384,13 @@ func (d *Directory) Create(ctx context.Context, by audit.Actor, p Project) error
 // CreateIn is Create in a transaction.
 func (d *Directory) CreateIn(ctx context.Context, tx *db.Tx, by audit.Actor, p Project) error {
 	now := d.now()
-	created, err := ensureProject(ctx, tx, by, &p, projectHeader, now)
+	created, err := EnsureProject(ctx, tx, ProjectUse{by, &p, projectHeader}, now)
 	if err != nil || !created {
 		return err
 	}
-	today := Cap{ID: "new_projects/" + by.Name, Max: d.NewPerDay, Slice: 24 * time.Hour}
+	today := ExpiringLimit{ID: "new_projects/" + by.Name, Max: d.NewPerDay, Granularity: 24 * time.Hour}
 	err = today.Add(ctx, tx, now.Add(time.Microsecond), now) // until the next midnight in UTC
-	var full *CapReached
+	var full *LimitReachedError
 	if errors.As(err, &full) {
 		return fault.Param(fault.LimitReached, projectHeader, "This key has created %d projects today by naming them, which is the limit. Create the project %q with POST /v1/projects, name one that exists, or retry after %s.",
 			full.Max, p.ID, full.Until.UTC().Format(time.RFC3339))

@@ -9,7 +9,7 @@ import (
 	"turnpike/internal/fault"
 )
 
-func TestReadThatBeganBeforeAnArchivalIsNotRemembered(t *testing.T) {
+func TestReadFromBeforeArchivalIsNotCached(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		dir := NewDirectory(d, time.Now)
@@ -34,7 +34,7 @@ func TestReadThatBeganBeforeAnArchivalIsNotRemembered(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		dir.remember(w, projectKey{w.ID, Test, "web"}, &Project{WorkspaceID: w.ID, Environment: Test, ID: "web"}, began)
+		dir.store(w, projectKey{w.ID, Test, "web"}, &Project{WorkspaceID: w.ID, Environment: Test, ID: "web"}, began)
 		if _, err := dir.Use(t.Context(), Project{WorkspaceID: w.ID, Environment: Test, ID: "web"}, true); !fault.Is(err, fault.UnknownProject) {
 			t.Errorf("an archived project can be used: %v", err)
 		}

@@ -13,10 +13,10 @@ import (
 	"turnpike/internal/ids"
 )
 
-// Role is what a person may do in a workspace.
+// Role is a member's role in a workspace.
 type Role string
 
-// The roles, from the one that may do everything down.
+// The roles, from the most to the least powerful.
 const (
 	Owner     Role = "owner"
 	Admin     Role = "admin"
@@ -27,7 +27,7 @@ const (
 // Roles lists every role.
 var Roles = []Role{Owner, Admin, Developer, Viewer}
 
-// User is a person, with the role in the workspace at hand.
+// User is a member of a workspace.
 type User struct {
 	ID          string
 	Email       string
@@ -37,16 +37,15 @@ type User struct {
 	CreatedAt   time.Time
 }
 
-// CreateUser makes a person a member of the workspace; somebody who is known
-// by e-mail from another workspace keeps their id.
+// CreateUser adds a member to the workspace. A person with the same email address keeps their ID.
 func CreateUser(ctx context.Context, tx *db.Tx, u *User, now time.Time) error {
 	address, err := mail.ParseAddress(u.Email)
 	if err != nil || address.Address != u.Email {
-		return fault.Invalid("email", "%q is not an e-mail address", u.Email)
+		return fault.Invalid("email", "%q is not an email address.", u.Email)
 	}
-	u.Email = NormalEmail(u.Email)
+	u.Email = NormalizeEmail(u.Email)
 	if !slices.Contains(Roles, u.Role) {
-		return fault.Invalid("role", "role must be one of owner, admin, developer, viewer, not %q", u.Role)
+		return fault.Invalid("role", "role must be one of owner, admin, developer, viewer, not %q.", u.Role)
 	}
 	if u.Name != "" {
 		if err := CheckName("name", u.Name); err != nil {
@@ -66,15 +65,15 @@ func CreateUser(ctx context.Context, tx *db.Tx, u *User, now time.Time) error {
 	_, err = tx.Exec(ctx, "INSERT INTO members (workspace_id, user_id, role, created_at) VALUES ($1, $2, $3, $4)",
 		u.WorkspaceID, u.ID, string(u.Role), now.UnixMicro())
 	if errors.Is(err, db.ErrExists) {
-		return fault.Param(fault.Conflict, "email", "%s is a member of this workspace already", u.Email)
+		return fault.Param(fault.Conflict, "email", "%s is already a member of this workspace.", u.Email)
 	}
 	return err
 }
 
-// NormalEmail is how email addresses are stored and compared: without regard to
-// the case of ASCII letters. Folding others would make one person's address
-// another's: U+212A, the Kelvin sign, becomes k.
-func NormalEmail(email string) string {
+// NormalizeEmail returns an address in the form in which addresses are stored and compared: with
+// ASCII letters in lower case. Other letters stay, because folding them would make distinct
+// addresses equal: U+212A, the Kelvin sign, becomes k.
+func NormalizeEmail(email string) string {
 	return strings.Map(func(r rune) rune {
 		if 'A' <= r && r <= 'Z' {
 			return r - 'A' + 'a'
@@ -83,7 +82,7 @@ func NormalEmail(email string) string {
 	}, strings.TrimSpace(email))
 }
 
-// WorkspacesOf returns the workspaces that a person is a member of, oldest first.
+// WorkspacesOf returns a user's workspaces, oldest first.
 func WorkspacesOf(ctx context.Context, q db.Querier, userID string) ([]*Workspace, error) {
 	rows, err := q.Query(ctx, "SELECT "+workspaceColumns+` FROM workspaces
 		WHERE id IN (SELECT workspace_id FROM members WHERE user_id = $1) ORDER BY id`, userID)

@@ -8,7 +8,7 @@ import (
 	"turnpike/internal/db/dbtest"
 )
 
-func TestWorkspacesOfAPersonAreThoseTheyAreAMemberOf(t *testing.T) {
+func TestWorkspacesOfReturnsOnlyMemberships(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		var person string
@@ -55,8 +55,8 @@ func TestEmailsAreFoldedInASCIIOnly(t *testing.T) {
 		"\uff2bate@example.com":       "\uff2bate@example.com", // full-width
 		"o'brien+tag@sub.example.com": "o'brien+tag@sub.example.com",
 	} {
-		if got := NormalEmail(email); got != want {
-			t.Errorf("NormalEmail(%q) is %q, want %q", email, got, want)
+		if got := NormalizeEmail(email); got != want {
+			t.Errorf("NormalizeEmail(%q) is %q, want %q", email, got, want)
 		}
 	}
 }

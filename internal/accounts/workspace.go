@@ -1,5 +1,4 @@
-// Package accounts holds who there is: workspaces, the people in them and
-// their projects.
+// Package accounts holds workspaces, their members and their projects.
 package accounts
 
 import (
@@ -19,7 +18,7 @@ import (
 	"turnpike/internal/keyring"
 )
 
-// Environment separates production from the sandbox. Everything belongs to one.
+// Environment separates production from the sandbox.
 type Environment string
 
 // The two environments.
@@ -28,36 +27,35 @@ const (
 	Test Environment = "test"
 )
 
-// ParseEnvironment reads an environment's name.
+// ParseEnvironment reads live or test.
 func ParseEnvironment(s string) (Environment, error) {
 	switch e := Environment(s); e {
 	case Live, Test:
 		return e, nil
 	}
-	return "", fault.Invalid("environment", "environment must be live or test, not %q", s)
+	return "", fault.Invalid("environment", "environment must be live or test, not %q.", s)
 }
 
 const (
 	// DefaultRotationGrace is how long an old secret works after a rotation.
 	DefaultRotationGrace = 24 * time.Hour
-	// MaxRotationGrace bounds it to a week.
+	// MaxRotationGrace is the longest grace period.
 	MaxRotationGrace = 7 * 24 * time.Hour
 
-	// DefaultWorkspace is the name of the one that a first start makes.
+	// DefaultWorkspace is the name of the workspace that the first start creates.
 	DefaultWorkspace = "default"
 
 	maxName = 200
 )
 
-// SignalWorkspace tells nodes that a workspace's settings or projects changed;
-// the payload is the workspace's id.
+// SignalWorkspace notifies nodes that a workspace or its projects changed. The payload is its ID.
 const SignalWorkspace = "workspace"
 
-// Workspace is a tenant.
+// Workspace is a tenant of the server.
 type Workspace struct {
 	ID                   string
 	Name                 string
-	StrictProjects       bool           // unknown projects are refused instead of created
+	StrictProjects       bool           // unknown projects are rejected instead of created
 	DefaultProjectBudget *credits.Micro // of projects created at first use
 	RotationGrace        time.Duration
 	MonthlyCredits       *credits.Micro // nil for no limit
@@ -77,31 +75,29 @@ const (
 	ToolsReal      ToolMode = "real"
 )
 
-// LeakPolicy is what becomes of a key that a workspace sends in the body of a
-// request: in a prompt or in metadata.
+// LeakPolicy is what happens to a key that a workspace sends in a request body, such as a prompt.
 type LeakPolicy string
 
 // The policies.
 const (
 	LeaksIgnored  LeakPolicy = "off"
-	LeaksReported LeakPolicy = "report" // noted, and its people are told
-	LeaksRevoked  LeakPolicy = "revoke" // ended, like one that was found elsewhere
+	LeaksReported LeakPolicy = "report" // logged, and members are notified
+	LeaksRevoked  LeakPolicy = "revoke" // revoked, like a key that leaked elsewhere
 )
 
 // LeakPolicies lists every policy.
 var LeakPolicies = []LeakPolicy{LeaksIgnored, LeaksReported, LeaksRevoked}
 
-// Threshold is how little may be left of a month's credits before the
-// workspace is told: an amount, or a share in percent.
+// Threshold is the amount of remaining monthly credits at which a workspace is alerted.
 type Threshold struct {
 	Credits *credits.Micro
-	Percent int64 // when there is no amount
+	Percent int64 // of the monthly credits, if Credits is nil
 }
 
-// DefaultAlert is a fifth of the month's credits.
+// DefaultAlert is 20% of the monthly credits.
 var DefaultAlert = Threshold{Percent: 20}
 
-// Of is the threshold for so many credits a month.
+// Of returns the threshold in credits.
 func (t Threshold) Of(monthly credits.Micro) credits.Micro {
 	if t.Credits != nil {
 		return *t.Credits
@@ -134,20 +130,20 @@ func scanWorkspace(r db.Row) (*Workspace, error) {
 	return &w, nil
 }
 
-// CreateWorkspace stores a new workspace and fills its id.
+// CreateWorkspace stores a new workspace and sets its ID.
 func CreateWorkspace(ctx context.Context, tx *db.Tx, w *Workspace, now time.Time) error {
 	if err := CheckName("name", w.Name); err != nil {
 		return err
 	}
 	if w.RotationGrace < 0 || w.RotationGrace > MaxRotationGrace {
-		return fault.Invalid("rotation_grace", "the rotation grace must be from 0 to %s", MaxRotationGrace)
+		return fault.Invalid("rotation_grace", "The grace period must be from 0 to %s.", MaxRotationGrace)
 	}
 	w.ID = ids.New(ids.Workspace)
 	w.CreatedAt, w.LeakPolicy = now, LeaksIgnored
 	_, err := tx.Exec(ctx, "INSERT INTO workspaces (id, name, strict_projects, default_project_budget, rotation_grace_seconds, created_at) VALUES ($1, $2, $3, $4, $5, $6)",
 		w.ID, w.Name, w.StrictProjects, (*int64)(w.DefaultProjectBudget), int64(w.RotationGrace/time.Second), now.UnixMicro())
 	if errors.Is(err, db.ErrExists) {
-		return fault.Param(fault.Conflict, "name", "there is a workspace named %q already", w.Name)
+		return fault.Param(fault.Conflict, "name", "A workspace named %q already exists.", w.Name)
 	}
 	return err
 }
@@ -155,7 +151,7 @@ func CreateWorkspace(ctx context.Context, tx *db.Tx, w *Workspace, now time.Time
 // UpdateWorkspace stores changed settings.
 func UpdateWorkspace(ctx context.Context, tx *db.Tx, w *Workspace) error {
 	if w.RotationGrace < 0 || w.RotationGrace > MaxRotationGrace {
-		return fault.Invalid("rotation_grace", "the rotation grace must be from 0 to %s", MaxRotationGrace)
+		return fault.Invalid("rotation_grace", "The grace period must be from 0 to %s.", MaxRotationGrace)
 	}
 	switch w.TestTools {
 	case "", ToolsSimulated, ToolsReal:
@@ -168,8 +164,7 @@ func UpdateWorkspace(ctx context.Context, tx *db.Tx, w *Workspace) error {
 	return err
 }
 
-// SetCredits stores what a workspace may use in a month and when it is told
-// that little is left.
+// SetCredits stores the monthly credits and the alert threshold.
 func SetCredits(ctx context.Context, tx *db.Tx, w *Workspace) error {
 	var percent *int64
 	if w.Alert.Credits == nil {
@@ -181,31 +176,29 @@ func SetCredits(ctx context.Context, tx *db.Tx, w *Workspace) error {
 	return err
 }
 
-// SetLeakPolicy stores what becomes of keys in the workspace's own requests.
+// SetLeakPolicy stores the leak policy.
 func SetLeakPolicy(ctx context.Context, tx *db.Tx, workspaceID string, policy LeakPolicy) error {
 	if !slices.Contains(LeakPolicies, policy) {
-		return fault.Invalid("leak_policy", "the leak policy must be off, report or revoke, not %q", policy)
+		return fault.Invalid("leak_policy", "leak_policy must be off, report or revoke, not %q.", policy)
 	}
 	_, err := tx.Exec(ctx, "UPDATE workspaces SET leak_policy = $2 WHERE id = $1", workspaceID, string(policy))
 	tx.Signal(SignalWorkspace, workspaceID)
 	return err
 }
 
-// SetRequireSecondFactor stores whether members must prove a second factor to
-// open the workspace in the dashboard.
+// SetRequireSecondFactor stores whether members need a second factor in the dashboard.
 func SetRequireSecondFactor(ctx context.Context, tx *db.Tx, workspaceID string, required bool) error {
 	_, err := tx.Exec(ctx, "UPDATE workspaces SET require_second_factor = $2 WHERE id = $1", workspaceID, required)
 	tx.Signal(SignalWorkspace, workspaceID)
 	return err
 }
 
-// GetWorkspaceLocked is GetWorkspace for a change: the workspace stays as it
-// was read until the transaction ends.
+// GetWorkspaceLocked returns a workspace and locks it until the transaction ends.
 func GetWorkspaceLocked(ctx context.Context, tx *db.Tx, id string) (*Workspace, error) {
 	return scanWorkspace(tx.QueryRow(ctx, "SELECT "+workspaceColumns+" FROM workspaces WHERE id = $1"+tx.Lock("workspaces"), id))
 }
 
-// GetWorkspace returns the workspace with the id.
+// GetWorkspace returns a workspace by ID.
 func GetWorkspace(ctx context.Context, q db.Querier, id string) (*Workspace, error) {
 	w, err := scanWorkspace(q.QueryRow(ctx, "SELECT "+workspaceColumns+" FROM workspaces WHERE id = $1", id))
 	if errors.Is(err, db.ErrNotFound) {
@@ -214,8 +207,7 @@ func GetWorkspace(ctx context.Context, q db.Querier, id string) (*Workspace, err
 	return w, err
 }
 
-// FindWorkspace returns the workspace that an operator means: by id, by name,
-// or the only one there is when nothing is named.
+// FindWorkspace returns a workspace by ID or name, or the only one if the argument is empty.
 func FindWorkspace(ctx context.Context, q db.Querier, idOrName string) (*Workspace, error) {
 	if ids.Valid(ids.Workspace, idOrName) {
 		return GetWorkspace(ctx, q, idOrName)
@@ -223,7 +215,7 @@ func FindWorkspace(ctx context.Context, q db.Querier, idOrName string) (*Workspa
 	if idOrName != "" {
 		w, err := scanWorkspace(q.QueryRow(ctx, "SELECT "+workspaceColumns+" FROM workspaces WHERE name = $1", idOrName))
 		if errors.Is(err, db.ErrNotFound) {
-			return nil, fault.New(fault.NotFound, "there is no workspace named %q; see: turnpike workspaces list", idOrName)
+			return nil, fault.New(fault.NotFound, "Unknown workspace %q. To list workspaces, run: turnpike workspaces list", idOrName)
 		}
 		return w, err
 	}
@@ -232,15 +224,15 @@ func FindWorkspace(ctx context.Context, q db.Querier, idOrName string) (*Workspa
 		return nil, err
 	}
 	if len(all) == 0 {
-		return nil, fault.Missing("workspace", "there is no workspace yet; turnpike serve makes one at its first start, or: turnpike workspaces create NAME")
+		return nil, fault.Missing("workspace", "There are no workspaces yet. The first start of turnpike serve creates one, or run: turnpike workspaces create NAME")
 	}
 	if len(all) != 1 {
-		return nil, fault.Missing("workspace", "there are %d workspaces, so say which: %s", len(all), fewNames(all))
+		return nil, fault.Missing("workspace", "There are %d workspaces. Choose one: %s", len(all), fewNames(all))
 	}
 	return all[0], nil
 }
 
-// fewNames are those of a few: a server may have thousands, and a message is read.
+// fewNames returns the first names: a server may have thousands of workspaces.
 func fewNames(all []*Workspace) string {
 	const few = 5
 	var names []string
@@ -254,30 +246,28 @@ func fewNames(all []*Workspace) string {
 	return text
 }
 
-// ListWorkspaces returns every workspace, oldest first. They are few: an
-// operator makes each by hand.
+// ListWorkspaces returns every workspace, oldest first.
 func ListWorkspaces(ctx context.Context, q db.Querier) ([]*Workspace, error) {
 	rows, err := q.Query(ctx, "SELECT "+workspaceColumns+" FROM workspaces ORDER BY id")
 	return db.All(rows, err, scanWorkspace)
 }
 
-// CheckName refuses what is no name for people to read.
+// CheckName checks a display name.
 func CheckName(param, name string) error {
 	if strings.TrimSpace(name) == "" {
-		return fault.Missing(param, "%s must not be empty", param)
+		return fault.Missing(param, "%s must not be empty.", param)
 	}
 	if keyring.ContainsSecret(name) {
-		return fault.Invalid(param, "%s looks like an API key, which must not be stored", param)
+		return fault.Invalid(param, "%s looks like an API key, which must not be stored.", param)
 	}
-	if len(name) > maxName || !utf8.ValidString(name) || strings.ContainsFunc(name, steers) {
-		return fault.Invalid(param, "%s must be at most %d bytes of text without control characters and without those that turn its direction", param, maxName)
+	if len(name) > maxName || !utf8.ValidString(name) || strings.ContainsFunc(name, isUnsafe) {
+		return fault.Invalid(param, "%s must have at most %d bytes, without control characters and characters that change the text direction.", param, maxName)
 	}
 	return nil
 }
 
-// steers is for what commands a terminal, or makes the text around it be read
-// in another order. Names in Hebrew or Arabic may need the two plain marks
-// (U+200E and U+200F), which do neither.
-func steers(r rune) bool {
+// isUnsafe reports whether a character controls a terminal or reorders the text around it. The plain
+// marks U+200E and U+200F, which names in Hebrew or Arabic may need, do neither.
+func isUnsafe(r rune) bool {
 	return unicode.IsControl(r) || '\u202a' <= r && r <= '\u202e' || '\u2066' <= r && r <= '\u2069'
 }

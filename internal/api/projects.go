@@ -96,7 +96,7 @@ func createProject(c *Call, tx *db.Tx, in createProjectRequest) (any, error) {
 	if err := accounts.CreateProject(c.Context(), tx, p, c.s.Now()); err != nil {
 		return nil, err
 	}
-	if err := accounts.LogProject(c.Context(), tx, c.Actor(), p, "project.created", c.s.Now()); err != nil {
+	if err := p.LogAction(c.Context(), tx, c.Actor(), "project.created", c.s.Now()); err != nil {
 		return nil, err
 	}
 	return c.project(tx, p)

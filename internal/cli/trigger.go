@@ -152,7 +152,7 @@ func (t *trigger) publish(ctx context.Context, d *db.DB, workspaceID string, typ
 		list, wanting = nil, []subscribedEndpoint{} // it may be the second try
 		if t.project != "" {
 			p := &accounts.Project{WorkspaceID: workspaceID, Environment: accounts.Environment(t.environment), ID: t.project}
-			if err := accounts.EnsureProject(ctx, tx, audit.Operator, p, "project", time.Now()); err != nil {
+			if _, err := accounts.EnsureProject(ctx, tx, accounts.ProjectUse{By: audit.Operator, Project: p, Param: "project"}, time.Now()); err != nil {
 				return err
 			}
 		}

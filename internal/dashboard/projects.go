@@ -67,7 +67,7 @@ func createProject(v *visit) (*view, error) {
 		if err := accounts.CreateProject(v.ctx(), tx, p, v.now()); err != nil {
 			return err
 		}
-		return accounts.LogProject(v.ctx(), tx, v.actor(), p, "project.created", v.now())
+		return p.LogAction(v.ctx(), tx, v.actor(), "project.created", v.now())
 	})
 	if fault.Is(err, fault.InvalidState) {
 		return nil, fault.Param(fault.InvalidState, "id", "there is a project with the id %s already", p.ID)

@@ -147,7 +147,7 @@ func (s *Store) Remember(ctx context.Context, tx *db.Tx, r Request, a Answer) er
 		return err
 	}
 	err = s.remembered(r).Add(ctx, tx, now.Add(Kept), now)
-	var full *accounts.CapReached
+	var full *accounts.LimitReachedError
 	if errors.As(err, &full) {
 		f := fault.Param(fault.RateLimitExceeded, "Idempotency-Key", "This workspace has %d remembered responses to requests with an Idempotency-Key, which is the limit. Send the request without one, or retry after %s.",
 			full.Max, full.Until.UTC().Format(time.RFC3339))
@@ -159,8 +159,8 @@ func (s *Store) Remember(ctx context.Context, tx *db.Tx, r Request, a Answer) er
 
 // remembered counts an account's answers. One stops counting at most an hour
 // after it was forgotten.
-func (s *Store) remembered(r Request) accounts.Cap {
-	return accounts.Cap{ID: "idempotency/" + r.Account, Max: s.Max, Slice: time.Hour}
+func (s *Store) remembered(r Request) accounts.ExpiringLimit {
+	return accounts.ExpiringLimit{ID: "idempotency/" + r.Account, Max: s.Max, Granularity: time.Hour}
 }
 
 // Purge deletes forgotten answers, a batch at a time.

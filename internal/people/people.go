@@ -219,7 +219,7 @@ func (p *People) log(ctx context.Context, tx *db.Tx, by audit.Actor, userID, act
 }
 
 // normal is how email addresses are stored and compared.
-func normal(email string) string { return accounts.NormalEmail(email) }
+func normal(email string) string { return accounts.NormalizeEmail(email) }
 
 func checkEmail(email string) error {
 	address, err := mail.ParseAddress(email)

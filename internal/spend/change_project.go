@@ -19,5 +19,5 @@ func ChangeProject(ctx context.Context, tx *db.Tx, by audit.Actor, p *accounts.P
 	if p.Environment == accounts.Live {
 		ReclaimLeases(tx, Account{Project, ProjectID(p.WorkspaceID, p.ID)}, PeriodOf(now))
 	}
-	return accounts.LogProject(ctx, tx, by, p, action, now)
+	return p.LogAction(ctx, tx, by, action, now)
 }

@@ -11,37 +11,37 @@ import (
 	"turnpike/internal/db/dbtest"
 )
 
-func TestCapCountsUntilTheEndOfTheSlice(t *testing.T) {
+func TestExpiringLimitCountsUntilRoundedExpiry(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		now := time.Date(2026, 1, 1, 12, 0, 30, 0, time.UTC)
-		things := Cap{ID: "things", Max: 3, Slice: time.Minute}
-		add := func(c Cap, lifetime time.Duration) error {
-			return d.Write(t.Context(), func(tx *db.Tx) error { return c.Add(t.Context(), tx, now.Add(lifetime), now) })
+		limit := ExpiringLimit{ID: "records", Max: 3, Granularity: time.Minute}
+		add := func(l ExpiringLimit, lifetime time.Duration) error {
+			return d.Write(t.Context(), func(tx *db.Tx) error { return l.Add(t.Context(), tx, now.Add(lifetime), now) })
 		}
 		wantRoom := func(lifetime time.Duration) {
 			t.Helper()
-			if err := add(things, lifetime); err != nil {
+			if err := add(limit, lifetime); err != nil {
 				t.Fatalf("got %v, want room", err)
 			}
 		}
 		wantFull := func(until time.Time) {
 			t.Helper()
-			var full *CapReached
-			if err := add(things, time.Second); !errors.As(err, &full) || full.Max != 3 || !full.Until.Equal(until) {
-				t.Fatalf("got %v, want the cap reached until %s", err, until)
+			var full *LimitReachedError
+			if err := add(limit, time.Second); !errors.As(err, &full) || full.Max != 3 || !full.Until.Equal(until) {
+				t.Fatalf("got %v, want the limit reached until %s", err, until)
 			}
 		}
 		wantRoom(10 * time.Second)
 		wantRoom(5 * time.Minute)
 		wantRoom(15 * time.Minute)
 		wantFull(now.Add(30 * time.Second))
-		if err := add(Cap{ID: "others", Max: 1, Slice: time.Minute}, time.Second); err != nil {
+		if err := add(ExpiringLimit{ID: "others", Max: 1, Granularity: time.Minute}, time.Second); err != nil {
 			t.Errorf("got %v for another ID, want room", err)
 		}
 		for range 5 {
-			if err := add(Cap{ID: "uncapped", Slice: time.Minute}, time.Hour); err != nil {
-				t.Errorf("got %v without a cap, want room", err)
+			if err := add(ExpiringLimit{ID: "unlimited", Granularity: time.Minute}, time.Hour); err != nil {
+				t.Errorf("got %v without a limit, want room", err)
 			}
 		}
 		now = now.Add(29 * time.Second)
@@ -50,10 +50,10 @@ func TestCapCountsUntilTheEndOfTheSlice(t *testing.T) {
 		wantRoom(time.Hour)
 		wantFull(time.Date(2026, 1, 1, 12, 6, 0, 0, time.UTC))
 
-		// One that ended early leaves its slot, once.
+		// A removed record frees its slot once.
 		remove := func(ends time.Time) {
 			t.Helper()
-			if err := d.Write(t.Context(), func(tx *db.Tx) error { return things.Remove(t.Context(), tx, ends, now) }); err != nil {
+			if err := d.Write(t.Context(), func(tx *db.Tx) error { return limit.Remove(t.Context(), tx, ends, now) }); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -83,20 +83,20 @@ func TestCapCountsUntilTheEndOfTheSlice(t *testing.T) {
 	})
 }
 
-func TestCapIsExactUnderConcurrency(t *testing.T) {
+func TestExpiringLimitIsExactUnderConcurrency(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-		things := Cap{ID: "things", Max: 25, Slice: time.Minute}
+		limit := ExpiringLimit{ID: "records", Max: 25, Granularity: time.Minute}
 		var added atomic.Int64
 		var all sync.WaitGroup
 		for i := range 10 {
 			all.Go(func() {
 				for range 5 {
 					err := d.Write(t.Context(), func(tx *db.Tx) error {
-						return things.Add(t.Context(), tx, now.Add(time.Duration(i)*time.Minute+time.Second), now)
+						return limit.Add(t.Context(), tx, now.Add(time.Duration(i)*time.Minute+time.Second), now)
 					})
-					var full *CapReached
+					var full *LimitReachedError
 					switch {
 					case err == nil:
 						added.Add(1)

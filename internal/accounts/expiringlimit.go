@@ -1,0 +1,121 @@
+package accounts
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"turnpike/internal/db"
+)
+
+// ExpiringLimit limits how many records that expire may exist. It counts them in one row, exactly
+// on any number of nodes. Transactions that add to the same row wait for each other, so add as late
+// as possible. Its cost doesn't depend on the number of records.
+type ExpiringLimit struct {
+	ID  string // such as scoped_tokens/ws_…/live
+	Max int64  // 0 for no limit: nothing is counted
+	// Granularity rounds expiry times up: a record counts until the next multiple.
+	Granularity time.Duration
+}
+
+// LimitReachedError is returned when a limit is reached.
+type LimitReachedError struct {
+	Max   int64
+	Until time.Time // when the next record expires
+}
+
+func (e *LimitReachedError) Error() string {
+	return fmt.Sprintf("the limit of %d is reached until %s", e.Max, e.Until.Format(time.RFC3339))
+}
+
+// Add counts a record, or returns a *LimitReachedError.
+func (l ExpiringLimit) Add(ctx context.Context, tx *db.Tx, expires, now time.Time) error {
+	if l.Max <= 0 {
+		return nil
+	}
+	until := l.roundUp(expires)
+	var text string
+	err := tx.QueryRow(ctx, `INSERT INTO expiring_counts (id, counts, ends_at) VALUES ($1, '{}', $2)
+		ON CONFLICT (id) DO UPDATE SET ends_at = CASE WHEN excluded.ends_at > expiring_counts.ends_at THEN excluded.ends_at ELSE expiring_counts.ends_at END
+		RETURNING counts`, l.ID, until).Scan(&text)
+	if err != nil {
+		return fmt.Errorf("count %s: %w", l.ID, err)
+	}
+	counts, total, next, err := currentCounts(text, now)
+	if err != nil {
+		return fmt.Errorf("count %s: %w", l.ID, err)
+	}
+	if total >= l.Max {
+		return &LimitReachedError{Max: l.Max, Until: time.UnixMicro(next)}
+	}
+	counts[until]++
+	return l.store(ctx, tx, counts)
+}
+
+// Remove stops counting a record that was deleted before it expired.
+func (l ExpiringLimit) Remove(ctx context.Context, tx *db.Tx, expires, now time.Time) error {
+	if l.Max <= 0 {
+		return nil
+	}
+	var text string
+	err := tx.QueryRow(ctx, "SELECT counts FROM expiring_counts WHERE id = $1"+tx.Lock("expiring_counts"), l.ID).Scan(&text)
+	if errors.Is(err, db.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("count %s: %w", l.ID, err)
+	}
+	counts, _, _, err := currentCounts(text, now)
+	if err != nil {
+		return fmt.Errorf("count %s: %w", l.ID, err)
+	}
+	until := l.roundUp(expires)
+	if counts[until] == 0 { // it was created before there was a limit
+		return nil
+	}
+	counts[until]--
+	return l.store(ctx, tx, counts)
+}
+
+// roundUp returns when a record stops counting, in Unix microseconds.
+func (l ExpiringLimit) roundUp(t time.Time) int64 {
+	g := l.Granularity.Microseconds()
+	return (t.UnixMicro() + g - 1) / g * g
+}
+
+// currentCounts reads stored counts without expired ones.
+func currentCounts(text string, now time.Time) (counts map[int64]int64, total, next int64, err error) {
+	if err := json.Unmarshal([]byte(text), &counts); err != nil {
+		return nil, 0, 0, err
+	}
+	for until, n := range counts {
+		if until <= now.UnixMicro() || n == 0 {
+			delete(counts, until)
+			continue
+		}
+		total += n
+		if next == 0 || until < next {
+			next = until
+		}
+	}
+	return counts, total, next, nil
+}
+
+func (l ExpiringLimit) store(ctx context.Context, tx *db.Tx, counts map[int64]int64) error {
+	text, err := json.Marshal(counts)
+	if err != nil {
+		return err
+	}
+	if _, err := tx.Exec(ctx, "UPDATE expiring_counts SET counts = $2 WHERE id = $1", l.ID, string(text)); err != nil {
+		return fmt.Errorf("count %s: %w", l.ID, err)
+	}
+	return nil
+}
+
+// PurgeCounts deletes at most limit counts whose records have all expired.
+func PurgeCounts(ctx context.Context, tx *db.Tx, now time.Time, limit int64) (int64, error) {
+	return tx.Exec(ctx, `DELETE FROM expiring_counts WHERE id IN
+		(SELECT id FROM expiring_counts WHERE ends_at <= $1 LIMIT $2`+tx.Claim("expiring_counts")+")", now.UnixMicro(), limit)
+}
