@@ -11,8 +11,7 @@ import (
 	"turnpike/internal/fault"
 )
 
-// maxGenerations bounds how many keys are charged for one request: a key, and
-// the keys between it and the one that a person created.
+// maxGenerations limits how many keys one request is charged to.
 const maxGenerations = 4
 
 // Ancestor is a key that created another one, directly or through other keys.
@@ -25,9 +24,9 @@ type Ancestor struct {
 	AllowedIPs    []netip.Prefix
 }
 
-// adopt makes the key a child of the principal's key. It locks the parent, so
-// that a revocation of all descendants cannot miss the new key.
-func (m *Keys) adopt(ctx context.Context, tx *db.Tx, parent *Principal, k *Key) error {
+// setParent makes the key a child of the principal's key. It locks the parent, so that revoking all
+// descendants can't miss the new key.
+func (m *Keys) setParent(ctx context.Context, tx *db.Tx, parent *Principal, k *Key) error {
 	if parent == nil || parent.KeyID == "" {
 		return nil
 	}
@@ -39,13 +38,13 @@ func (m *Keys) adopt(ctx context.Context, tx *db.Tx, parent *Principal, k *Key) 
 		return err
 	}
 	if revoked != nil {
-		return errRefused()
+		return errUnauthenticated()
 	}
 	k.ParentID = parent.KeyID
 	return nil
 }
 
-// ancestorsOf returns the keys that led to a key, its parent first.
+// ancestorsOf returns the ancestors of a key, its parent first.
 func ancestorsOf(ctx context.Context, q db.Querier, k *Key) ([]*Key, error) {
 	rows, err := q.Query(ctx, `WITH RECURSIVE line (id, distance) AS (
 			SELECT id, 1 FROM keys WHERE id = $1
@@ -58,10 +57,10 @@ func ancestorsOf(ctx context.Context, q db.Querier, k *Key) ([]*Key, error) {
 	})
 }
 
-// inherit narrows the principal to what its key's ancestors allow now. It
-// returns when the first of them or the key itself expires.
+// inherit restricts the principal to what its ancestors allow. It returns when the key or the first of
+// them expires.
 func (p *Principal) inherit(ancestors []*Key) (ends *time.Time, err error) {
-	moments := []*time.Time{p.ExpiresAt}
+	times := []*time.Time{p.ExpiresAt}
 	for _, a := range ancestors {
 		_, grant, err := ParseScopes(a.Scopes)
 		if err != nil {
@@ -71,10 +70,10 @@ func (p *Principal) inherit(ancestors []*Key) (ends *time.Time, err error) {
 		if p.Project == "" {
 			p.Project = a.Project
 		}
-		moments = append(moments, a.ExpiresAt)
+		times = append(times, a.ExpiresAt)
 		p.Ancestors = append(p.Ancestors, Ancestor{KeyID: a.ID, MonthlyBudget: a.MonthlyBudget, RateLimit: a.RateLimit, Project: a.Project, AllowedIPs: a.AllowedIPs})
 	}
-	if first := earliest(moments...); !first.IsZero() {
+	if first := earliest(times...); !first.IsZero() {
 		ends = &first
 	}
 	return ends, nil
@@ -91,8 +90,7 @@ func (m *Keys) RevokeWithDescendants(ctx context.Context, tx *db.Tx, by Caller, 
 	if err := m.Revoke(ctx, tx, by, k); err != nil {
 		return nil, err
 	}
-	// A generation is locked before its children are read: whoever creates a key
-	// holds its parent.
+	// Each generation is locked before its children are read, because creating a key locks its parent.
 	for generation := []string{k.ID}; len(generation) > 0; {
 		children, err := m.lockChildren(ctx, tx, generation)
 		if err != nil {
@@ -113,16 +111,14 @@ func (m *Keys) RevokeWithDescendants(ctx context.Context, tx *db.Tx, by Caller, 
 	return revoked, nil
 }
 
-// lockChildren locks and returns the keys that the parents created. No others
-// appear: the parents are locked.
+// lockChildren locks and returns the children of locked parents.
 func (m *Keys) lockChildren(ctx context.Context, tx *db.Tx, parents []string) (children []*Key, err error) {
 	for _, parent := range parents {
 		rows, err := tx.Query(ctx, "SELECT id FROM keys WHERE parent_key_id = $1 ORDER BY id"+tx.Lock("keys"), parent)
 		if _, err := db.All(rows, err, func(r db.Row) (id string, err error) { return id, r.Scan(&id) }); err != nil {
 			return nil, err
 		}
-		// A statement of its own, for secrets that another transaction changed
-		// while this one waited for the locks.
+		// A second statement, because secrets may have changed while waiting for the locks.
 		rows, err = tx.Query(ctx, keySelect+" WHERE k.parent_key_id = $2 ORDER BY k.id", m.now().UnixMicro(), parent)
 		list, err := db.All(rows, err, scanKey)
 		if err != nil {
@@ -133,8 +129,8 @@ func (m *Keys) lockChildren(ctx context.Context, tx *db.Tx, parents []string) (c
 	return children, nil
 }
 
-// Descendants returns the keys that a key created, directly or through other
-// keys, the oldest first, and whether there are more than the limit.
+// Descendants returns the keys that a key created, directly or through other keys, oldest first, and
+// whether there are more than the limit.
 func (m *Keys) Descendants(ctx context.Context, q db.Querier, keyID string, limit int) (list []*Key, more bool, err error) {
 	rows, err := q.Query(ctx, `WITH RECURSIVE line (id) AS (
 			SELECT id FROM keys WHERE parent_key_id = $2

@@ -18,44 +18,43 @@ import (
 )
 
 const (
-	// cacheTTL is the promise of last resort: a node that hears of nothing
-	// asks the store again after this long, and refuses when it cannot.
+	// cacheTTL limits how long a node that misses signals accepts a revoked key. If the database is
+	// unavailable, it rejects the key after that.
 	cacheTTL  = 10 * time.Second
 	cacheSize = 100_000
 
-	// loadPatience is how long a caller waits for the store to say who it is.
-	loadPatience = 4 * time.Second
+	// loadTimeout is how long a request waits for the database.
+	loadTimeout = 4 * time.Second
 )
 
-// Authenticator turns a bearer value into a Principal: shape and checksum,
-// then memory, then the store.
+// Authenticator authenticates bearer secrets: by format and checksum, then in memory, then in the
+// database.
 type Authenticator struct {
 	db    *db.DB
 	ring  *keyring.Ring
 	now   func() time.Time
 	used  *LastUsed
 	cache *otter.Cache[[32]byte, *credential]
-	// known are keys that were valid when they were last looked up. Unlike the
-	// cache it outlives changes, and lets no one in.
+	// known are keys that were valid at their last lookup. Unlike the cache it survives changes, and it
+	// grants no access.
 	known *otter.Cache[[32]byte, struct{}]
 
-	// mu orders filling the cache against invalidating it: a read that began
-	// before a revocation must not put the key back after it.
+	// mu orders stores and invalidations, so that a read from before a revocation can't cache the key
+	// after it.
 	mu         sync.RWMutex
 	generation int64
 }
 
-// credential is a bearer value that was valid when it was loaded, with every
-// moment at which it stops being so.
+// credential is a bearer secret that was valid when it was loaded.
 type credential struct {
 	principal Principal
 	hash      string
 	loadedAt  time.Time
-	ends      time.Time // zero: never
+	ends      time.Time // when it expires; zero for never
 	lastTouch atomic.Int64
 }
 
-// NewAuthenticator makes an authenticator that follows changes on any node.
+// NewAuthenticator returns an authenticator that follows changes on any node.
 func NewAuthenticator(d *db.DB, ring *keyring.Ring, used *LastUsed, now func() time.Time) (*Authenticator, error) {
 	cache, err := otter.New(&otter.Options[[32]byte, *credential]{MaximumSize: cacheSize})
 	if err != nil {
@@ -66,11 +65,11 @@ func NewAuthenticator(d *db.DB, ring *keyring.Ring, used *LastUsed, now func() t
 		return nil, fmt.Errorf("known keys: %w", err)
 	}
 	a := &Authenticator{db: d, ring: ring, now: now, used: used, cache: cache, known: known}
-	d.OnSignal(SignalKey, a.forget)
+	d.OnSignal(SignalKey, a.invalidate)
 	return a, nil
 }
 
-func (a *Authenticator) forget(keyID string) {
+func (a *Authenticator) invalidate(keyID string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.generation++
@@ -85,18 +84,16 @@ func (a *Authenticator) forget(keyID string) {
 	}
 }
 
-// errRefused is the one answer for every cause: what was wrong with a key is
-// nobody's business but its owner's.
-func errRefused() error {
-	return fault.New(fault.Authentication, "no valid API key was given; send one as: Authorization: Bearer tp_live_… (or tp_test_… for the sandbox)")
+// errUnauthenticated is the same for every cause, so that it reveals nothing about a key.
+func errUnauthenticated() error {
+	return fault.New(fault.Authentication, "Missing or invalid API key. Send one as: Authorization: Bearer tp_live_… (or tp_test_… for the sandbox).")
 }
 
-// Authenticate returns who the bearer value belongs to. ip is recorded as the
-// key's last address.
+// Authenticate returns the principal of a bearer secret and records ip as the key's last address.
 func (a *Authenticator) Authenticate(ctx context.Context, bearer, ip string) (*Principal, error) {
 	prefix, ok := ParseSecret(bearer)
 	if !ok {
-		return nil, errRefused()
+		return nil, errUnauthenticated()
 	}
 	hash := a.ring.Hash(bearer)
 	now := a.now()
@@ -108,15 +105,14 @@ func (a *Authenticator) Authenticate(ctx context.Context, bearer, ip string) (*P
 		}
 	}
 	if !c.ends.IsZero() && !now.Before(c.ends) {
-		return nil, errRefused()
+		return nil, errUnauthenticated()
 	}
 	a.used.touch(c, ip, now)
 	return &c.principal, nil
 }
 
-// Remembers reports whether the bearer value was valid when this node last
-// looked it up, without asking the store. Authenticate decides whether it still is.
-func (a *Authenticator) Remembers(bearer string) bool {
+// IsKnown reports from memory whether the bearer secret was valid at its last lookup on this node.
+func (a *Authenticator) IsKnown(bearer string) bool {
 	if _, ok := ParseSecret(bearer); !ok {
 		return false
 	}
@@ -132,24 +128,24 @@ func (a *Authenticator) load(ctx context.Context, prefix string, hash [32]byte, 
 	if prefix == PrefixScoped {
 		read = a.loadToken
 	}
-	ctx, cancel := context.WithTimeout(ctx, loadPatience)
+	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
 	c, err := read(ctx, hex.EncodeToString(hash[:]))
 	if errors.Is(err, db.ErrNotFound) {
 		a.known.Invalidate(hash)
-		return nil, errRefused()
+		return nil, errUnauthenticated()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("look up key: %w", err)
 	}
 	a.known.Set(hash, struct{}{})
 	c.loadedAt = now
-	a.remember(hash, c, generation)
+	a.store(hash, c, generation)
 	return c, nil
 }
 
-// remember caches what was read, unless something changed since the reading began.
-func (a *Authenticator) remember(hash [32]byte, c *credential, generation int64) {
+// store caches what was read, unless something changed since the read started.
+func (a *Authenticator) store(hash [32]byte, c *credential, generation int64) {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
 	if generation == a.generation {
@@ -209,19 +205,19 @@ func (a *Authenticator) loadToken(ctx context.Context, hash string) (*credential
 	ends := time.UnixMicro(expires)
 	p.Token = &token
 	p.Scopes = own
-	p.Grant &= grant   // what it may do is its own scopes and its parent's, now
-	p.AllowedIPs = nil // browsers and phones are anywhere
+	p.Grant &= grant   // the token's scopes that its parent has now
+	p.AllowedIPs = nil // clients of tokens have any address
 	for i := range p.Ancestors {
 		p.Ancestors[i].AllowedIPs = nil
 	}
-	if p.Project == "" { // the parent's pin, if it has one by now, holds for its tokens
+	if p.Project == "" { // the parent's pin applies to its tokens
 		p.Project = db.Text(project)
 	}
 	return &credential{principal: p, ends: earliest(keyEnds, &ends)}, nil
 }
 
-// principal returns the key's rights within those of its ancestors, and when
-// the first of them expires.
+// principal returns the key's principal within the bounds of its ancestors, and when the first of them
+// expires.
 func (k *Key) principal(ctx context.Context, q db.Querier) (p Principal, ends *time.Time, err error) {
 	scopes, grant, err := ParseScopes(k.Scopes)
 	if err != nil {
@@ -240,10 +236,10 @@ func (k *Key) principal(ctx context.Context, q db.Querier) (p Principal, ends *t
 	return p, ends, err
 }
 
-// earliest returns the first of the moments, or zero when there is none.
-func earliest(moments ...*time.Time) time.Time {
+// earliest returns the first of the times, ignoring nil.
+func earliest(times ...*time.Time) time.Time {
 	var first time.Time
-	for _, m := range moments {
+	for _, m := range times {
 		if m != nil && (first.IsZero() || m.Before(first)) {
 			first = *m
 		}

@@ -55,7 +55,7 @@ func (f *fixture) accepted(t *testing.T) bool {
 	return err == nil
 }
 
-// revokeSilently is a revocation of which this node is not told.
+// revokeSilently revokes the key without a signal.
 func (f *fixture) revokeSilently(t *testing.T) {
 	t.Helper()
 	err := f.db.Write(t.Context(), func(tx *db.Tx) error {
@@ -67,29 +67,29 @@ func (f *fixture) revokeSilently(t *testing.T) {
 	}
 }
 
-func TestNodeThatHearsNothingAsksAgainAfterTenSeconds(t *testing.T) {
+func TestCachedKeyIsReloadedAfterTenSeconds(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		f := newFixture(t, d)
-		f.auth.forget("") // the listener's first call, if it comes late, must not do this test's work
+		f.auth.invalidate("") // so that a late first signal can't invalidate the key later
 		if !f.accepted(t) {
-			t.Fatal("a good key was refused")
+			t.Fatal("a valid key is rejected")
 		}
 		f.revokeSilently(t)
 		f.now = f.now.Add(cacheTTL)
 		if f.accepted(t) {
-			t.Error("a revoked key is accepted after the cache's time")
+			t.Error("a revoked key is accepted after cacheTTL")
 		}
 	})
 }
 
-func TestReadThatBeganBeforeARevocationIsNotRemembered(t *testing.T) {
+func TestReadFromBeforeRevocationIsNotCached(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		f := newFixture(t, d)
 		hash := f.auth.ring.Hash(f.value)
 		f.auth.mu.RLock()
-		began := f.auth.generation
+		generation := f.auth.generation
 		f.auth.mu.RUnlock()
 		read, err := f.auth.loadKey(t.Context(), hashOf(f.auth.ring, f.value))
 		if err != nil {
@@ -97,10 +97,10 @@ func TestReadThatBeganBeforeARevocationIsNotRemembered(t *testing.T) {
 		}
 		read.loadedAt = f.now
 		f.revokeSilently(t)
-		f.auth.forget(f.key.ID) // the revocation's signal overtakes the read
-		f.auth.remember(hash, read, began)
+		f.auth.invalidate(f.key.ID) // the revocation's signal overtakes the read
+		f.auth.store(hash, read, generation)
 		if f.accepted(t) {
-			t.Error("a revoked key was put back into the cache")
+			t.Error("a revoked key is cached")
 		}
 	})
 }

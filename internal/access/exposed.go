@@ -9,19 +9,17 @@ import (
 	"turnpike/internal/db"
 )
 
-// Exposed is what a secret that strangers have seen belongs to. Exactly one of
-// Key and Token is set.
+// Exposed is the owner of a leaked secret. Exactly one of Key and Token is set.
 type Exposed struct {
 	Key      *Key
-	Current  bool   // it is the key's secret now
-	Previous bool   // it is the one that a rotation replaced, in its grace
+	Current  bool   // it is the key's current secret
+	Previous bool   // it is the previous secret in its grace period
 	Hint     string // of the secret, which may not be the key's
 
 	Token *Token
 }
 
-// KnowsSecret reports whether a secret of a valid shape is stored at all. It
-// writes nothing and locks nothing.
+// KnowsSecret reports whether a well-formed secret is stored. It doesn't write or lock.
 func (m *Keys) KnowsSecret(ctx context.Context, q db.Querier, value string) (bool, error) {
 	var one int64
 	err := q.QueryRow(ctx, `SELECT 1 FROM key_secrets WHERE hash = $1
@@ -32,8 +30,7 @@ func (m *Keys) KnowsSecret(ctx context.Context, q db.Querier, value string) (boo
 	return err == nil, err
 }
 
-// FindExposed finds what a secret of a valid shape belongs to, in whatever
-// workspace, and locks it. Nil is nobody's.
+// FindExposed finds and locks the owner of a secret in any workspace. It returns nil for unknown secrets.
 func (m *Keys) FindExposed(ctx context.Context, tx *db.Tx, value string) (*Exposed, error) {
 	prefix, ok := ParseSecret(value)
 	if !ok {
@@ -63,7 +60,7 @@ func (m *Keys) exposedKey(ctx context.Context, tx *db.Tx, hash string) (*Exposed
 	if err != nil {
 		return nil, err
 	}
-	// Under the lock: a rotation may have made it the previous one meanwhile.
+	// Read under the lock, because a rotation may have replaced it.
 	var retires *int64
 	if err := tx.QueryRow(ctx, "SELECT retires_at FROM key_secrets WHERE hash = $1", hash).Scan(&retires); err != nil {
 		return nil, err

@@ -19,8 +19,7 @@ import (
 	"turnpike/internal/visibility"
 )
 
-// SignalKey tells nodes that a key or one of its tokens changed; the payload
-// is the key's id.
+// SignalKey notifies nodes that a key or one of its tokens changed. The payload is the key's ID.
 const SignalKey = "key"
 
 const (
@@ -28,7 +27,7 @@ const (
 	maxRateLimit  = 100_000_000
 )
 
-// Key is the record of an API key. Its secret is not in it.
+// Key is an API key, without its secret.
 type Key struct {
 	ID            string
 	WorkspaceID   string
@@ -43,25 +42,25 @@ type Key struct {
 	RateLimit     *int64 // requests per minute
 	CreatedAt     time.Time
 	CreatedBy     string
-	ParentID      string // the key that created it; empty when a person or the operator did
+	ParentID      string // the key that created it; empty for a person or the operator
 	ExpiresAt     *time.Time
 	RevokedAt     *time.Time
 	LastUsedAt    *time.Time
 	LastUsedIP    string
-	Previous      *PreviousSecret // during a rotation's grace
+	Previous      *PreviousSecret // during the grace period of a rotation
 }
 
-// PreviousSecret is the secret that a rotation replaced, while it still works.
+// PreviousSecret is the replaced secret during its grace period.
 type PreviousSecret struct {
 	LastFour   string
 	ExpiresAt  time.Time
 	LastUsedAt *time.Time
 }
 
-// Hint is the part of a key that may be shown.
+// Hint returns the part of a key that may be shown.
 func (k *Key) Hint() string { return k.Prefix + "…" + k.LastFour }
 
-// Status is active, rotating, revoked or expired.
+// Status returns active, rotating, revoked or expired.
 func (k *Key) Status(now time.Time) string {
 	switch {
 	case k.RevokedAt != nil:
@@ -74,38 +73,36 @@ func (k *Key) Status(now time.Time) string {
 	return "active"
 }
 
-// Keys manages key records. Whoever acts is a Caller: the principal bounds
-// what it may touch, the actor is what the admin log shows.
+// Keys manages API keys.
 type Keys struct {
-	// Max is how many keys a workspace may have in use in each environment; 0 is
-	// no limit. It must be set before the manager is used.
+	// Max limits the active keys of an environment; 0 for no limit. Set it before use.
 	Max int64
 
 	ring *keyring.Ring
 	now  func() time.Time
 }
 
-// NewKeys makes a manager.
+// NewKeys returns a manager of keys.
 func NewKeys(ring *keyring.Ring, now func() time.Time) *Keys { return &Keys{ring: ring, now: now} }
 
-// Caller is who manages keys. An operator has no principal and no bounds.
+// Caller is who manages keys. Its principal limits what it may change; operators have none. The admin
+// log shows the actor.
 type Caller struct {
 	Principal *Principal
 	Actor     audit.Actor
 }
 
-// Manages reports whether the caller may change the key, so that a page offers
-// only what can be done.
-func (c Caller) Manages(k *Key) bool { return c.covers(k) == nil }
+// CanManage reports whether the caller may change the key.
+func (c Caller) CanManage(k *Key) bool { return c.checkBounds(k) == nil }
 
-func (c Caller) covers(k *Key) error {
+func (c Caller) checkBounds(k *Key) error {
 	if c.Principal == nil {
 		return nil
 	}
-	return c.Principal.covers(k)
+	return c.Principal.checkBounds(k)
 }
 
-// Create stores a new key and returns its value, which is shown this once.
+// Create stores a new key and returns its secret, which is shown only once.
 func (m *Keys) Create(ctx context.Context, tx *db.Tx, by Caller, k *Key) (value string, err error) {
 	now := m.now()
 	k.Prefix = PrefixOf(k.Environment)
@@ -118,13 +115,13 @@ func (m *Keys) Create(ctx context.Context, tx *db.Tx, by Caller, k *Key) (value 
 	if err := checkExpiry(k.ExpiresAt, now); err != nil {
 		return "", err
 	}
-	if err := by.covers(k); err != nil {
+	if err := by.checkBounds(k); err != nil {
 		return "", err
 	}
-	if err := m.adopt(ctx, tx, by.Principal, k); err != nil {
+	if err := m.setParent(ctx, tx, by.Principal, k); err != nil {
 		return "", err
 	}
-	if err := m.checkRoom(ctx, tx, k, now); err != nil {
+	if err := m.checkKeyLimit(ctx, tx, k, now); err != nil {
 		return "", err
 	}
 	value = newSecret(k.Prefix)
@@ -144,13 +141,12 @@ func (m *Keys) Create(ctx context.Context, tx *db.Tx, by Caller, k *Key) (value 
 	if err := m.addSecret(ctx, tx, k.ID, value, now); err != nil {
 		return "", err
 	}
-	return value, m.log(ctx, tx, by, k, "key.created", k.bounds())
+	return value, m.log(ctx, tx, by, keyAction{"key.created", k, k.auditDetail()})
 }
 
-// checkRoom refuses a key that is about to be in use if the workspace has as
-// many as it may. It locks the workspace, so that two keys at once can't both
-// take the last slot.
-func (m *Keys) checkRoom(ctx context.Context, tx *db.Tx, k *Key, now time.Time) error {
+// checkKeyLimit checks the limit of active keys. It locks the workspace, so that concurrent requests
+// can't exceed the limit.
+func (m *Keys) checkKeyLimit(ctx context.Context, tx *db.Tx, k *Key, now time.Time) error {
 	if m.Max <= 0 {
 		return nil
 	}
@@ -182,12 +178,11 @@ func hashOf(ring *keyring.Ring, secret string) string {
 	return hex.EncodeToString(h[:])
 }
 
-// Update stores the changed fields of a key read by GetLocked. Both what the key was and what it
-// becomes must be within the caller's bounds, so nobody widens itself or
-// narrows its betters.
+// Update stores the changed fields of a key read by GetLocked. The key must be within the caller's
+// bounds both before and after, so that no key widens itself or narrows a wider one.
 func (m *Keys) Update(ctx context.Context, tx *db.Tx, by Caller, before, after *Key) error {
 	if before.RevokedAt != nil {
-		return fault.New(fault.InvalidState, "the key is revoked, so it cannot be changed")
+		return fault.New(fault.InvalidState, "The key is revoked and cannot be changed.")
 	}
 	if after.Name != before.Name {
 		if err := accounts.CheckName("name", after.Name); err != nil {
@@ -202,15 +197,15 @@ func (m *Keys) Update(ctx context.Context, tx *db.Tx, by Caller, before, after *
 			return err
 		}
 	}
-	if err := by.covers(before); err != nil {
+	if err := by.checkBounds(before); err != nil {
 		return err
 	}
-	if err := by.covers(after); err != nil {
+	if err := by.checkBounds(after); err != nil {
 		return err
 	}
 	now := m.now()
 	if before.Status(now) == "expired" && after.Status(now) != "expired" {
-		if err := m.checkRoom(ctx, tx, after, now); err != nil {
+		if err := m.checkKeyLimit(ctx, tx, after, now); err != nil {
 			return err
 		}
 	}
@@ -222,13 +217,13 @@ func (m *Keys) Update(ctx context.Context, tx *db.Tx, by Caller, before, after *
 		return err
 	}
 	tx.Signal(SignalKey, after.ID)
-	return m.log(ctx, tx, by, after, "key.updated", after.bounds())
+	return m.log(ctx, tx, by, keyAction{"key.updated", after, after.auditDetail()})
 }
 
 // Revoke revokes a key and its scoped tokens. Keys that it created keep
 // working. Revoking a revoked key changes nothing.
 func (m *Keys) Revoke(ctx context.Context, tx *db.Tx, by Caller, k *Key) error {
-	if err := by.covers(k); err != nil {
+	if err := by.checkBounds(k); err != nil {
 		return err
 	}
 	return m.revoke(ctx, tx, by, k, map[string]any{"key_hint": k.Hint()})
@@ -245,12 +240,11 @@ func (m *Keys) revoke(ctx context.Context, tx *db.Tx, by Caller, k *Key, detail 
 	k.RevokedAt = &now
 	k.Previous = nil
 	tx.Signal(SignalKey, k.ID)
-	return m.log(ctx, tx, by, k, "key.revoked", detail)
+	return m.log(ctx, tx, by, keyAction{"key.revoked", k, detail})
 }
 
-// bounds is all that a key is and may do, for the admin log: two entries in a
-// row show what a change was.
-func (k *Key) bounds() map[string]any {
+// auditDetail returns everything about the key for the admin log, so that two entries show a change.
+func (k *Key) auditDetail() map[string]any {
 	detail := map[string]any{"key_hint": k.Hint(), "name": k.Name, "scopes": k.Scopes, "monthly_budget": k.MonthlyBudget,
 		"allowed_ips": k.AllowedIPs, "rate_limit": k.RateLimit, "project": nil, "expires_at": nil}
 	if k.AllowedIPs == nil {
@@ -265,13 +259,20 @@ func (k *Key) bounds() map[string]any {
 	return detail
 }
 
-func (m *Keys) log(ctx context.Context, tx *db.Tx, by Caller, k *Key, action string, detail map[string]any) error {
-	return audit.LogAction(ctx, tx, by.Actor, audit.Action{
-		WorkspaceID: k.WorkspaceID, Environment: string(k.Environment), Project: k.Project, Action: action, Target: k.ID}, detail, m.now())
+// keyAction is an action on a key for the admin log.
+type keyAction struct {
+	name   string
+	key    *Key
+	detail map[string]any
 }
 
-// check validates what a caller set, but for the name and the expiry: a key
-// that was right when they were set can still be changed.
+func (m *Keys) log(ctx context.Context, tx *db.Tx, by Caller, a keyAction) error {
+	k := a.key
+	return audit.LogAction(ctx, tx, by.Actor, audit.Action{
+		WorkspaceID: k.WorkspaceID, Environment: string(k.Environment), Project: k.Project, Action: a.name, Target: k.ID}, a.detail, m.now())
+}
+
+// check validates all but the name and the expiry, which may be invalid by now in a stored key.
 func (k *Key) check() error {
 	scopes, _, err := ParseScopes(k.Scopes)
 	if err != nil {
@@ -284,17 +285,17 @@ func (k *Key) check() error {
 		}
 	}
 	if len(k.AllowedIPs) > maxAllowedIPs {
-		return fault.Invalid("allowed_ips", "allowed_ips may have at most %d entries", maxAllowedIPs)
+		return fault.Invalid("allowed_ips", "allowed_ips may have at most %d entries.", maxAllowedIPs)
 	}
 	if k.RateLimit != nil && (*k.RateLimit < 1 || *k.RateLimit > maxRateLimit) {
-		return fault.Invalid("rate_limit", "the rate limit is a number of requests per minute from 1 to %d, or none", maxRateLimit)
+		return fault.Invalid("rate_limit", "rate_limit must be from 1 to %d requests per minute, or null.", maxRateLimit)
 	}
 	return nil
 }
 
 func checkExpiry(expires *time.Time, now time.Time) error {
 	if expires != nil && !expires.After(now) {
-		return fault.Invalid("expires_at", "expires_at must be a Unix time in the future")
+		return fault.Invalid("expires_at", "expires_at must be a Unix time in the future.")
 	}
 	return nil
 }
@@ -310,7 +311,7 @@ func ParseAllowedIPs(list []string) ([]netip.Prefix, error) {
 		}
 		n, err := netip.ParsePrefix(s)
 		if err != nil || n.Addr().Is4In6() {
-			return nil, fault.Invalid("allowed_ips", "%q is neither an IP address nor a CIDR range such as 10.0.0.0/8", s)
+			return nil, fault.Invalid("allowed_ips", "%q is neither an IP address nor a CIDR range such as 10.0.0.0/8.", s)
 		}
 		out = append(out, n.Masked())
 	}
@@ -331,14 +332,14 @@ func (k *Key) listsAsJSON() (scopes, ips string) {
 const keyColumns = `k.id, k.workspace_id, k.environment, k.name, k.prefix, k.scopes, k.monthly_budget, k.project, k.allowed_ips,
 	k.rate_limit, k.created_at, k.created_by, k.parent_key_id, k.expires_at, k.revoked_at, k.last_used_at, k.last_used_ip`
 
-// keyFrom joins a key with its current secret and with the previous one while
-// its grace lasts. $1 is now.
+// keyFrom joins a key with its current secret, and with the previous one during its grace period. $1 is
+// now.
 const keyFrom = ` FROM keys k JOIN key_secrets s ON s.key_id = k.id AND s.retires_at IS NULL
 	LEFT JOIN key_secrets p ON p.key_id = k.id AND p.retires_at > $1 AND k.revoked_at IS NULL`
 
 const keySelect = "SELECT " + keyColumns + ", s.last_four, p.last_four, p.retires_at, p.last_used_at" + keyFrom
 
-// scanKeyColumns reads keyColumns into k and whatever else follows them.
+// scanKeyColumns reads keyColumns into k, and further columns into more.
 func scanKeyColumns(r db.Row, k *Key, more ...any) error {
 	var env, scopes, ips string
 	var project, usedIP, parent *string
@@ -380,23 +381,22 @@ func (m *Keys) Get(ctx context.Context, q db.Querier, vis visibility.Filter, id 
 	return k, err
 }
 
-// GetLocked is Get for a change: the key stays as it was read until the
-// transaction ends. Another's is neither locked nor waited for.
+// GetLocked returns a visible key and locks it until the transaction ends. It never locks or waits for
+// other keys.
 func (m *Keys) GetLocked(ctx context.Context, tx *db.Tx, vis visibility.Filter, id string) (*Key, error) {
 	return m.lock(ctx, tx, id, " AND workspace_id = $2 AND environment = $3 AND ($4 = '' OR project = $4)", vis.WorkspaceID, vis.Environment, vis.Project)
 }
 
-// FindLocked is GetLocked for operators, who reach every workspace.
+// FindLocked is GetLocked in any workspace, for operators.
 func (m *Keys) FindLocked(ctx context.Context, tx *db.Tx, id string) (*Key, error) {
 	return m.lock(ctx, tx, id, "")
 }
 
-// lock locks the key and then reads it, in a statement of its own: secrets that
-// a transaction before us changed would otherwise be read as they were when we
-// began to wait.
-func (m *Keys) lock(ctx context.Context, tx *db.Tx, id, of string, tenant ...any) (*Key, error) {
+// lock locks the key and then reads it in a second statement. Otherwise it could read secrets as they
+// were before it waited for the lock.
+func (m *Keys) lock(ctx context.Context, tx *db.Tx, id, condition string, args ...any) (*Key, error) {
 	var locked string
-	err := tx.QueryRow(ctx, "SELECT id FROM keys WHERE id = $1"+of+tx.Lock("keys"), append([]any{id}, tenant...)...).Scan(&locked)
+	err := tx.QueryRow(ctx, "SELECT id FROM keys WHERE id = $1"+condition+tx.Lock("keys"), append([]any{id}, args...)...).Scan(&locked)
 	if errors.Is(err, db.ErrNotFound) {
 		return nil, fault.NoSuch("key", id)
 	}
@@ -410,33 +410,33 @@ func (m *Keys) lock(ctx context.Context, tx *db.Tx, id, of string, tenant ...any
 	return k, err
 }
 
-// States are what Status can be.
+// States are the values of Status.
 var States = []string{"active", "rotating", "revoked", "expired"}
 
-// stateIs finds by SQL what Status says. $1 is now.
-var stateIs = map[string]string{
+// stateConditions are the SQL conditions of each Status. $1 is now.
+var stateConditions = map[string]string{
 	"active":   "k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > $1) AND p.key_id IS NULL",
 	"rotating": "k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > $1) AND p.key_id IS NOT NULL",
 	"revoked":  "k.revoked_at IS NOT NULL",
 	"expired":  "k.revoked_at IS NULL AND k.expires_at <= $1",
 }
 
-// KeyFilter selects keys; what is empty selects all.
+// KeyFilter selects keys. Empty fields match all.
 type KeyFilter struct {
 	State   string // of States
-	Project string // that they are pinned to
+	Project string // they are pinned to
 }
 
-// List returns a page of the visible keys, newest first unless asked otherwise.
+// List returns a page of the visible keys, newest first by default.
 func (m *Keys) List(ctx context.Context, q db.Querier, vis visibility.Filter, page db.Page) ([]*Key, bool, error) {
 	return m.Search(ctx, q, vis, KeyFilter{}, page)
 }
 
-// Search is List of the keys that a filter selects.
+// Search returns a page of the visible keys that match a filter.
 func (m *Keys) Search(ctx context.Context, q db.Querier, vis visibility.Filter, f KeyFilter, page db.Page) ([]*Key, bool, error) {
 	query := keySelect + " WHERE k.workspace_id = $2 AND k.environment = $3"
 	args := []any{m.now().UnixMicro(), vis.WorkspaceID, vis.Environment, int64(page.Limit + 1)}
-	if condition := stateIs[f.State]; condition != "" {
+	if condition := stateConditions[f.State]; condition != "" {
 		query += " AND " + condition
 	}
 	for _, by := range []struct{ comparison, value string }{{"k.project =", vis.Project}, {"k.project =", f.Project}, {"k.id " + page.Past(), page.After}} {
@@ -451,12 +451,12 @@ func (m *Keys) Search(ctx context.Context, q db.Querier, vis visibility.Filter, 
 	return list, more, err
 }
 
-// Ending returns keys whose life, or whose previous secret's, ends before a
-// time, the soonest first.
-func (m *Keys) Ending(ctx context.Context, q db.Querier, workspaceID string, env accounts.Environment, before time.Time, limit int) ([]*Key, error) {
+// EndingSoon returns the keys of an environment that expire, or whose grace period ends, before a time.
+// The soonest comes first.
+func (m *Keys) EndingSoon(ctx context.Context, q db.Querier, vis visibility.Filter, before time.Time, limit int) ([]*Key, error) {
 	rows, err := q.Query(ctx, keySelect+` WHERE k.workspace_id = $2 AND k.environment = $3 AND k.revoked_at IS NULL
 		AND (k.expires_at IS NULL OR k.expires_at > $1) AND (k.expires_at <= $4 OR p.retires_at <= $4)
 		ORDER BY CASE WHEN k.expires_at IS NULL OR p.retires_at < k.expires_at THEN p.retires_at ELSE k.expires_at END, k.id LIMIT $5`,
-		m.now().UnixMicro(), workspaceID, string(env), before.UnixMicro(), int64(limit))
+		m.now().UnixMicro(), vis.WorkspaceID, vis.Environment, before.UnixMicro(), int64(limit))
 	return db.All(rows, err, scanKey)
 }

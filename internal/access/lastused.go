@@ -12,17 +12,16 @@ import (
 )
 
 const (
-	// touchEvery is how exact last_used_at is: a busy key is noted this often.
-	touchEvery = 5 * time.Second
-	flushEvery = 2 * time.Second
+	// touchInterval is the precision of last_used_at.
+	touchInterval = 5 * time.Second
+	flushInterval = 2 * time.Second
 )
 
-// LastUsed notes when and from where keys were used and stores it now and
-// then. It is a convenience for people, not a log: a crash loses seconds of it.
+// LastUsed records when and from where keys were used. It writes in batches: a crash loses a few seconds.
 type LastUsed struct {
 	db      *db.DB
 	mu      sync.Mutex
-	keys    map[string]use // by key id
+	keys    map[string]use // by key ID
 	secrets map[string]use // by hash
 }
 
@@ -31,14 +30,14 @@ type use struct {
 	at time.Time
 }
 
-// NewLastUsed makes a recorder; Run stores what it notes.
+// NewLastUsed returns a recorder. Run writes what it records.
 func NewLastUsed(d *db.DB) *LastUsed {
 	return &LastUsed{db: d, keys: map[string]use{}, secrets: map[string]use{}}
 }
 
 func (l *LastUsed) touch(c *credential, ip string, now time.Time) {
 	last := c.lastTouch.Load()
-	if now.UnixMicro()-last < touchEvery.Microseconds() || !c.lastTouch.CompareAndSwap(last, now.UnixMicro()) {
+	if now.UnixMicro()-last < touchInterval.Microseconds() || !c.lastTouch.CompareAndSwap(last, now.UnixMicro()) {
 		return
 	}
 	l.mu.Lock()
@@ -49,9 +48,9 @@ func (l *LastUsed) touch(c *credential, ip string, now time.Time) {
 	}
 }
 
-// Run stores notes until ctx ends, and then the last of them.
+// Run writes records until ctx ends, and then the last ones.
 func (l *LastUsed) Run(ctx context.Context) {
-	tick := time.NewTicker(flushEvery)
+	tick := time.NewTicker(flushInterval)
 	defer tick.Stop()
 	for {
 		select {
@@ -73,7 +72,7 @@ func (l *LastUsed) flush(ctx context.Context) {
 		return
 	}
 	err := l.db.Write(ctx, func(tx *db.Tx) error {
-		// In a fixed order, so that two nodes cannot lock each other out.
+		// In a fixed order, so that two nodes can't deadlock.
 		for _, id := range slices.Sorted(maps.Keys(keys)) {
 			_, err := tx.Exec(ctx, `UPDATE keys SET last_used_at = $2, last_used_ip = $3
 				WHERE id = $1 AND (last_used_at IS NULL OR last_used_at < $2)`, id, keys[id].at.UnixMicro(), keys[id].ip)
@@ -90,6 +89,6 @@ func (l *LastUsed) flush(ctx context.Context) {
 		return nil
 	})
 	if err != nil {
-		slog.Warn("could not store when keys were last used", "error", err)
+		slog.Warn("failed to store when keys were last used; these records are lost", "error", err)
 	}
 }

@@ -14,8 +14,7 @@ import (
 	"turnpike/internal/visibility"
 )
 
-// TestKeysAreFoundByState: the database says of each key what Status does.
-func TestKeysAreFoundByState(t *testing.T) {
+func TestKeysAreFilteredByStatus(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		now := time.Now()
@@ -81,7 +80,7 @@ func TestKeysAreFoundByState(t *testing.T) {
 		}
 
 		now = started
-		ending, err := keys.Ending(t.Context(), d, w.ID, accounts.Test, started.Add(2*time.Hour), 10)
+		ending, err := keys.EndingSoon(t.Context(), d, visibility.Filter{WorkspaceID: w.ID, Environment: string(accounts.Test)}, started.Add(2*time.Hour), 10)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -105,8 +104,7 @@ func idsOf(list []*Key) []string {
 	return out
 }
 
-// TestTokensAreListedByKey, page after page, the newest first.
-func TestTokensAreListedByKey(t *testing.T) {
+func TestTokensOfAKeyAreListedNewestFirst(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		f := newFixture(t, d)

@@ -13,8 +13,7 @@ import (
 	"turnpike/internal/visibility"
 )
 
-// A key of another tenant is as good as none, while somebody changes it too.
-func TestAnothersKeyIsNeitherLockedNorWaitedFor(t *testing.T) {
+func TestGetLockedDoesNotWaitForInvisibleKeys(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		f := newFixture(t, d)

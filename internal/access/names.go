@@ -8,8 +8,7 @@ import (
 	"turnpike/internal/db"
 )
 
-// Names are the names of a tenant's keys by their ids; those of others are
-// left out.
+// Names returns the names of keys of one environment by ID. Other keys are left out.
 func (m *Keys) Names(ctx context.Context, q db.Querier, workspaceID string, env accounts.Environment, ids []string) (map[string]string, error) {
 	out := make(map[string]string, len(ids))
 	err := db.ByIDs(ctx, q, "SELECT id, name FROM keys WHERE workspace_id = $1 AND environment = $2 AND id IN", []any{workspaceID, string(env)}, ids, func(r db.Row) error {

@@ -1,5 +1,5 @@
-// Package access decides who is calling and what they may do: keys, their
-// scopes and secrets, scoped tokens, and the Principal that they become.
+// Package access authenticates and authorizes requests: keys, scopes, scoped tokens and roles, all of
+// which result in a Principal.
 package access
 
 import (
@@ -14,23 +14,22 @@ import (
 	"turnpike/internal/visibility"
 )
 
-// Principal is an authenticated caller: a key, a scoped token of one, or a
-// person. It is shared between requests and never changed.
+// Principal is an authenticated key, scoped token or person. Requests share it, so it must not be changed.
 type Principal struct {
 	WorkspaceID   string
 	Environment   accounts.Environment
-	UserID        string // of a person, who has no key
+	UserID        string // of a person; empty for keys
 	KeyID         string
-	KeyHint       string // prefix and last four: all that may be shown
+	KeyHint       string // prefix and last four characters
 	Scopes        []string
 	Grant         Grant
-	Project       string // pinned; empty when free
+	Project       string // pinned to; empty for none
 	AllowedIPs    []netip.Prefix
 	MonthlyBudget *credits.Micro
 	RateLimit     *int64
 	ExpiresAt     *time.Time
 	Token         *TokenIdentity // nil for a key
-	Ancestors     []Ancestor     // the parent first; their bounds apply as well
+	Ancestors     []Ancestor     // the parent first; their limits apply as well
 }
 
 // TokenIdentity is what a scoped token adds to its parent key.
@@ -40,12 +39,12 @@ type TokenIdentity struct {
 	MetadataHash string
 }
 
-// PersonPrincipal is a person who looks at one environment of a workspace.
+// PersonPrincipal returns the principal of a member in one environment.
 func PersonPrincipal(userID string, role accounts.Role, workspaceID string, env accounts.Environment) *Principal {
 	return &Principal{WorkspaceID: workspaceID, Environment: env, UserID: userID, Scopes: RoleScopes(role, env), Grant: RoleGrant(role, env)}
 }
 
-// ID is the id of the key, the token or the person.
+// ID returns the ID of the person, the token or the key.
 func (p *Principal) ID() string {
 	if p.UserID != "" {
 		return p.UserID
@@ -56,9 +55,8 @@ func (p *Principal) ID() string {
 	return p.KeyID
 }
 
-// Reader is what a scoped token's work is marked with: tokens of the same key
-// with the same metadata see each other's. It is empty for a key, which sees
-// all of its workspace.
+// Reader returns the mark of a scoped token's jobs and runs, which tokens of the same key with the same
+// metadata share. It is empty for a key, which sees everything.
 func (p *Principal) Reader() string {
 	if p.Token == nil {
 		return ""
@@ -66,29 +64,28 @@ func (p *Principal) Reader() string {
 	return p.KeyID + "/" + p.Token.MetadataHash
 }
 
-// Visibility is what the principal can see. Entries of the admin log that belong
-// to no environment are for people and for live keys that are not pinned.
+// Visibility returns what the principal can see. Entries of the admin log without an environment are
+// visible to people and to live keys that aren't pinned.
 func (p *Principal) Visibility() visibility.Filter {
 	return visibility.Filter{WorkspaceID: p.WorkspaceID, Environment: string(p.Environment), Project: p.Project, Reader: p.Reader(),
 		Shared: p.UserID != "" || p.Environment == accounts.Live && p.Project == ""}
 }
 
-// Require returns an error that names the scope when the principal lacks it.
+// Require returns an error that names the scope if the principal lacks it.
 func (p *Principal) Require(s Scope) error {
 	if p.Grant.Allows(s) {
 		return nil
 	}
 	if p.Token != nil && !delegable.Allows(s) {
-		return fault.New(fault.ScopedTokenNotAllowed, "a scoped token cannot do this; call it from your backend with a key that has the scope %s", s)
+		return fault.New(fault.ScopedTokenNotAllowed, "A scoped token cannot do this. Call it from your backend with a key that has the scope %s.", s)
 	}
 	if p.UserID != "" {
-		return fault.New(fault.InsufficientScope, "your role does not allow this; ask an owner or an admin (it needs %s)", s)
+		return fault.New(fault.InsufficientScope, "Your role does not allow this: it needs the scope %s. Ask an owner or an admin.", s)
 	}
-	return fault.New(fault.InsufficientScope, "this needs the scope %s, which the key does not have", s)
+	return fault.New(fault.InsufficientScope, "This request needs the scope %s, which the key does not have.", s)
 }
 
-// AllowsIP checks the address lists of the key and its ancestors; an empty list
-// allows every address.
+// AllowsIP checks the allowed addresses of the key and its ancestors. An empty list allows all.
 func (p *Principal) AllowsIP(ip netip.Addr) bool {
 	return containsIP(p.AllowedIPs, ip) && allOf(p.Ancestors, func(a Ancestor) bool { return containsIP(a.AllowedIPs, ip) })
 }
@@ -97,14 +94,13 @@ func containsIP(list []netip.Prefix, ip netip.Addr) bool {
 	return len(list) == 0 || slices.ContainsFunc(list, func(n netip.Prefix) bool { return n.Contains(ip.Unmap()) })
 }
 
-// ProjectFor settles which project a request belongs to, from the header and
-// the key's pin.
+// ProjectFor returns the project of a request by its header and the key's pin.
 func (p *Principal) ProjectFor(header string) (string, error) {
 	if !allOf(p.Ancestors, func(a Ancestor) bool { return a.Project == "" || a.Project == p.Project }) {
 		return "", fault.New(fault.ProjectNotAllowed, "This key is restricted to the project %q, and a key that created it is restricted to another one. Change either restriction.", p.Project)
 	}
 	if p.Project != "" && header != "" && header != p.Project {
-		return "", fault.Param(fault.ProjectNotAllowed, "Service-Project", "this key is for the project %q alone", p.Project)
+		return "", fault.Param(fault.ProjectNotAllowed, "Service-Project", "This key is restricted to the project %q.", p.Project)
 	}
 	if header != "" {
 		return header, nil
@@ -112,19 +108,19 @@ func (p *Principal) ProjectFor(header string) (string, error) {
 	return p.Project, nil
 }
 
-// covers refuses a key that would be wider than the principal in any way.
-func (p *Principal) covers(k *Key) error {
-	if name := beyond(k.Scopes, p.Scopes, p.Grant); name != "" {
+// checkBounds returns an error if the key is wider than the principal in any way.
+func (p *Principal) checkBounds(k *Key) error {
+	if name := firstWiderScope(k.Scopes, p.Scopes, p.Grant); name != "" {
 		if p.UserID != "" {
-			return fault.Param(fault.InsufficientScope, "scopes", "your role does not have the scope %s, so you cannot manage a key that has it", name)
+			return fault.Param(fault.InsufficientScope, "scopes", "Your role does not have the scope %s, so you cannot manage a key that has it.", name)
 		}
-		return fault.Param(fault.InsufficientScope, "scopes", "a key may only manage keys that are no wider than itself, and it does not have the scope %s", name)
+		return fault.Param(fault.InsufficientScope, "scopes", "A key may only manage keys that are no wider than itself, and it does not have the scope %s.", name)
 	}
-	if err := p.managesIn(k.Project); err != nil {
+	if err := p.checkProject(k.Project); err != nil {
 		return err
 	}
 	wider := func(param, what string) error {
-		return fault.Param(fault.InsufficientScope, param, "a key may only manage keys that are no wider than itself: %s", what)
+		return fault.Param(fault.InsufficientScope, param, "A key may only manage keys that are no wider than itself: %s.", what)
 	}
 	if p.MonthlyBudget != nil && (k.MonthlyBudget == nil || *k.MonthlyBudget > *p.MonthlyBudget) {
 		return wider("monthly_budget", "set monthly_budget to at most "+p.MonthlyBudget.String())
@@ -148,12 +144,12 @@ func (p *Principal) covers(k *Key) error {
 	return nil
 }
 
-// managesIn refuses keys of another project than the principal's own.
-func (p *Principal) managesIn(project string) error {
+// checkProject rejects keys of other projects than the principal's.
+func (p *Principal) checkProject(project string) error {
 	if p.Project == "" || project == p.Project {
 		return nil
 	}
-	return fault.Param(fault.ProjectNotAllowed, "project", "this key is for the project %q alone, and so must be the keys it manages", p.Project)
+	return fault.Param(fault.ProjectNotAllowed, "project", "This key is restricted to the project %q, and so must be the keys that it manages.", p.Project)
 }
 
 func allOf[T any](list []T, ok func(T) bool) bool {

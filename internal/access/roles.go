@@ -7,25 +7,23 @@ import (
 	"turnpike/internal/accounts"
 )
 
-// withheld is what a developer lacks. Billing is the whole workspace's, so it is
-// withheld in both environments; keys and projects are their environment's, and
-// the sandbox is for developers to play in.
-var withheld = map[accounts.Environment][]Scope{
+// developerLacks are the scopes that developers don't have. Billing belongs to the whole workspace, so
+// it is withheld in both environments.
+var developerLacks = map[accounts.Environment][]Scope{
 	accounts.Live: {BillingWrite, KeysWrite, ProjectsWrite},
 	accounts.Test: {BillingWrite},
 }
 
-// RoleScopes names the scopes that a role has in an environment: an owner and an
-// admin have all, a viewer may read, a developer has all but what is withheld.
-// An unknown role or environment has none.
+// RoleScopes returns the scopes of a role in an environment: all for owners and admins, all but
+// developerLacks for developers, and reading for viewers.
 func RoleScopes(role accounts.Role, env accounts.Environment) []string {
-	lacks, known := withheld[env]
+	lacks, known := developerLacks[env]
 	if !known {
 		return nil
 	}
 	switch role {
 	case accounts.Owner, accounts.Admin:
-		return []string{everything}
+		return []string{wildcard}
 	case accounts.Developer:
 		return namesOf(func(s Scope) bool { return !slices.Contains(lacks, s) })
 	case accounts.Viewer:
@@ -44,7 +42,7 @@ func namesOf(in func(Scope) bool) []string {
 	return names
 }
 
-// RoleGrant is what RoleScopes grants together.
+// RoleGrant returns what RoleScopes grants.
 func RoleGrant(role accounts.Role, env accounts.Environment) Grant {
 	var g Grant
 	for _, name := range RoleScopes(role, env) {
@@ -56,9 +54,8 @@ func RoleGrant(role accounts.Role, env accounts.Environment) Grant {
 // ManagesMembers reports whether the role may invite, change and remove members.
 func ManagesMembers(role accounts.Role) bool { return role == accounts.Owner || role == accounts.Admin }
 
-// MayChangeRole reports whether somebody with the role by may turn a member from
-// one role into another. An empty role stands for no member: before an
-// invitation, or after a removal. Only an owner makes or unmakes owners.
+// MayChangeRole reports whether a member with the role by may change a role. An empty role means no
+// member: before an invitation or after a removal. Only owners may change owners.
 func MayChangeRole(by, from, to accounts.Role) bool {
 	if from == accounts.Owner || to == accounts.Owner {
 		return by == accounts.Owner

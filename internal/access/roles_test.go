@@ -9,7 +9,7 @@ import (
 	"turnpike/internal/accounts"
 )
 
-func TestRolesHaveTheirScopesAndNoMore(t *testing.T) {
+func TestRolesHaveExactlyTheirScopes(t *testing.T) {
 	t.Parallel()
 	lacks := func(role accounts.Role, env accounts.Environment) (missing []access.Scope) {
 		for _, s := range access.Scopes() {
@@ -42,7 +42,7 @@ func TestRolesHaveTheirScopesAndNoMore(t *testing.T) {
 	}
 }
 
-func TestOnlyOwnersMakeOrUnmakeOwners(t *testing.T) {
+func TestOnlyOwnersChangeOwners(t *testing.T) {
 	t.Parallel()
 	const none = accounts.Role("")
 	roles := append(slices.Clone(accounts.Roles), none)

@@ -9,11 +9,10 @@ import (
 	"turnpike/internal/keyring"
 )
 
-// Scope is the name of a permission. The registry is closed and everything
-// that is not granted is denied.
+// Scope is the name of a permission. What is not granted is denied.
 type Scope string
 
-// The registry.
+// The scopes.
 const (
 	ModelsRead            Scope = "models:read"
 	ChatCompletionsCreate Scope = "chat.completions:create"
@@ -43,8 +42,8 @@ const (
 	BillingWrite          Scope = "billing:write"
 )
 
-// everything is the wildcard over the whole registry, later additions included.
-const everything = "*"
+// wildcard grants all scopes, including future ones.
+const wildcard = "*"
 
 var registry = []Scope{
 	ModelsRead, ChatCompletionsCreate, ResponsesCreate, EmbeddingsCreate, ImagesCreate, ImagesRead,
@@ -53,15 +52,15 @@ var registry = []Scope{
 	ProjectsRead, ProjectsWrite, UsageRead, AuditRead, BillingRead, BillingWrite,
 }
 
-// delegable is what a scoped token may carry to a browser.
+// delegable are the scopes that a scoped token may have.
 var delegable = grantOf(ModelsRead, ChatCompletionsCreate, ResponsesCreate, EmbeddingsCreate, ImagesCreate, ImagesRead,
 	VideosCreate, VideosRead, VoiceCreate, VoiceRead, AgentRunsCreate, AgentRunsRead)
 
-// Scopes lists the registry.
+// Scopes returns all scopes.
 func Scopes() []Scope { return slices.Clone(registry) }
 
-// Grant is a set of permissions: a bit for each scope of the registry, made
-// from the names whenever they are read, so that a wildcard follows the registry.
+// Grant is a set of scopes. It is computed from the names at each read, so that wildcards include
+// new scopes.
 type Grant uint64
 
 func bit(s Scope) Grant {
@@ -80,7 +79,7 @@ func grantOf(scopes ...Scope) Grant {
 	return g
 }
 
-// bits1 caches bit per scope: the check runs on every request.
+// bitOf caches the bit of each scope, because every request needs it.
 var bitOf = func() map[Scope]Grant {
 	m := make(map[Scope]Grant, len(registry))
 	for _, s := range registry {
@@ -92,7 +91,7 @@ var bitOf = func() map[Scope]Grant {
 // Allows reports whether the grant includes the scope.
 func (g Grant) Allows(s Scope) bool { return g&bitOf[s] != 0 }
 
-// first names one of the scopes in the grant, for messages.
+// first returns the first scope of the grant, for messages.
 func (g Grant) first() Scope {
 	if g == 0 {
 		return ""
@@ -100,16 +99,16 @@ func (g Grant) first() Scope {
 	return registry[bits.TrailingZeros64(uint64(g))]
 }
 
-// expand turns one scope name or wildcard into what it grants; zero is unknown.
+// expand returns what a scope or wildcard grants; zero if it is unknown.
 func expand(name string) Grant {
-	if name == everything {
+	if name == wildcard {
 		return grantOf(registry...)
 	}
 	resource, verb, ok := strings.Cut(name, ":")
 	if !ok {
 		return 0
 	}
-	if verb == everything {
+	if verb == wildcard {
 		var g Grant
 		for _, s := range registry {
 			if strings.HasPrefix(string(s), resource+":") {
@@ -120,23 +119,22 @@ func expand(name string) Grant {
 	}
 	g := bit(Scope(name))
 	if g != 0 && verb == "create" {
-		g |= bit(Scope(resource + ":read")) // creating includes reading the same resource
+		g |= bit(Scope(resource + ":read")) // create includes read
 	}
 	return g
 }
 
-// ParseScopes checks a list of scope names and returns them without
-// duplicates, in the order given, with what they grant together.
+// ParseScopes returns the scopes without duplicates and what they grant.
 func ParseScopes(names []string) ([]string, Grant, error) {
 	if len(names) == 0 {
-		return nil, 0, fault.Missing("scopes", "scopes must name at least one scope; the scopes are %s", scopeList())
+		return nil, 0, fault.Missing("scopes", "scopes must contain at least one scope. Allowed scopes: %s.", scopeList())
 	}
 	var out []string
 	var all Grant
 	for _, name := range names {
 		g := expand(name)
 		if g == 0 {
-			return nil, 0, fault.Invalid("scopes", "%q is not a scope; the scopes are %s, a wildcard for one resource such as images:*, and *", keyring.Mask(name), scopeList())
+			return nil, 0, fault.Invalid("scopes", "Unknown scope %q. Allowed scopes: %s, a wildcard for one resource such as images:*, and *.", keyring.Mask(name), scopeList())
 		}
 		if !slices.Contains(out, name) {
 			out = append(out, name)
@@ -154,15 +152,14 @@ func scopeList() string {
 	return strings.Join(names, ", ")
 }
 
-// beyond returns the first of the names that reaches further than the owner's.
-// A wildcard counts as wider than the list of what it means today, because it
-// will also mean what comes tomorrow.
-func beyond(names, owner []string, owned Grant) string {
+// firstWiderScope returns the first name that grants more than the owner has, or "". A wildcard is
+// wider than the scopes that it includes today, because it includes future ones.
+func firstWiderScope(names, owner []string, owned Grant) string {
 	for _, name := range names {
 		if expand(name)&^owned != 0 {
 			return name
 		}
-		if strings.HasSuffix(name, everything) && !slices.Contains(owner, everything) && !slices.Contains(owner, name) {
+		if strings.HasSuffix(name, wildcard) && !slices.Contains(owner, wildcard) && !slices.Contains(owner, name) {
 			return name
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"turnpike/internal/fault"
 )
 
-func TestScopesGrantWhatTheirNamesSayAndNothingElse(t *testing.T) {
+func TestScopesGrantExactlyWhatTheyName(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		names  []string
@@ -27,12 +27,12 @@ func TestScopesGrantWhatTheirNamesSayAndNothingElse(t *testing.T) {
 			t.Fatal(err)
 		}
 		if want := grantOf(c.allows...); got != want {
-			t.Errorf("%v grants %b, expected %b", c.names, got, want)
+			t.Errorf("%v grants %b, want %b", c.names, got, want)
 		}
 	}
 }
 
-func TestUnknownScopesAreRefused(t *testing.T) {
+func TestUnknownScopesAreRejected(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"", "images", "images:", "images:delete", "image:*", "*:*", ":*", "models:read ", "Models:read", "**"} {
 		if _, _, err := ParseScopes([]string{"models:read", name}); !fault.Is(err, fault.InvalidParameter) {
@@ -44,18 +44,18 @@ func TestUnknownScopesAreRefused(t *testing.T) {
 	}
 }
 
-func TestAWildcardIsWiderThanTheListOfWhatItMeansToday(t *testing.T) {
+func TestWildcardIsWiderThanItsCurrentScopes(t *testing.T) {
 	t.Parallel()
 	all := make([]string, len(registry))
 	for i, s := range registry {
 		all[i] = string(s)
 	}
 	_, grant, _ := ParseScopes(all)
-	if beyond([]string{"*"}, all, grant) != "*" || beyond([]string{"images:*"}, all, grant) != "images:*" {
+	if firstWiderScope([]string{"*"}, all, grant) != "*" || firstWiderScope([]string{"images:*"}, all, grant) != "images:*" {
 		t.Error("a key with every scope by name could make one with a wildcard")
 	}
 	_, star, _ := ParseScopes([]string{"*"})
-	if name := beyond([]string{"*", "images:*", "keys:write"}, []string{"*"}, star); name != "" {
-		t.Errorf("a key with everything could not pass on %s", name)
+	if name := firstWiderScope([]string{"*", "images:*", "keys:write"}, []string{"*"}, star); name != "" {
+		t.Errorf("a key with wildcard could not pass on %s", name)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"turnpike/internal/accounts"
 )
 
-// The prefixes of the three kinds of bearer value.
+// The prefixes of bearer secrets.
 const (
 	PrefixLive   = "tp_live_"
 	PrefixTest   = "tp_test_"
@@ -22,7 +22,7 @@ const (
 	lastFourLen = 4
 )
 
-// PrefixOf is the key prefix of an environment.
+// PrefixOf returns the key prefix of an environment.
 func PrefixOf(env accounts.Environment) string {
 	if env == accounts.Live {
 		return PrefixLive
@@ -30,9 +30,8 @@ func PrefixOf(env accounts.Environment) string {
 	return PrefixTest
 }
 
-// newSecret makes a bearer value: prefix, 32 random characters, and a checksum
-// of all before it, so that a mistyped or invented one is refused without
-// asking the store and scanners can tell a key from a lookalike.
+// newSecret returns a bearer secret: prefix, 32 random characters and a checksum. The checksum rejects
+// mistyped secrets without a database query and lets scanners recognize keys.
 func newSecret(prefix string) string {
 	b := make([]byte, 0, len(prefix)+randomSize+checkSize)
 	b = append(b, prefix...)
@@ -40,7 +39,7 @@ func newSecret(prefix string) string {
 	for len(b) < len(prefix)+randomSize {
 		rand.Read(buf[:]) // never fails: crypto/rand aborts the program instead
 		for _, c := range buf {
-			// Bytes from 248 on would make the first eight letters likelier.
+			// Bytes from 248 would make the first eight characters more likely.
 			if c < 248 && len(b) < len(prefix)+randomSize {
 				b = append(b, base62[c%62])
 			}
@@ -59,7 +58,7 @@ func appendChecksum(b []byte) []byte {
 	return append(b, digits[:]...)
 }
 
-// ParseSecret checks a bearer value's shape and checksum and returns its prefix.
+// ParseSecret checks the format and checksum of a bearer secret and returns its prefix.
 func ParseSecret(s string) (prefix string, ok bool) {
 	switch {
 	case strings.HasPrefix(s, PrefixLive):

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestSecretsAreRefusedWithAnyCharacterChanged(t *testing.T) {
+func TestSecretWithAnyChangedCharacterIsRejected(t *testing.T) {
 	t.Parallel()
 	for _, prefix := range []string{PrefixLive, PrefixTest, PrefixScoped} {
 		s := newSecret(prefix)
@@ -26,7 +26,7 @@ func TestSecretsAreRefusedWithAnyCharacterChanged(t *testing.T) {
 	}
 }
 
-func TestSecretsDoNotRepeatAndUseTheWholeAlphabet(t *testing.T) {
+func TestSecretsAreUniqueAndUseTheWholeAlphabet(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
 	letters := map[rune]int{}

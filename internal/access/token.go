@@ -20,15 +20,14 @@ import (
 )
 
 const (
-	// MaxTokenLifetime is the specification's 900 seconds.
+	// MaxTokenLifetime is the longest lifetime of a scoped token.
 	MaxTokenLifetime = 900 * time.Second
 	maxTokenMetadata = 4 << 10
-	// tokenRecordKept is how long the record stays after the token expired,
-	// for the audit log's readers.
-	tokenRecordKept = 30 * 24 * time.Hour
+	// tokenRetention is how long records are kept after expiry, for readers of the request log.
+	tokenRetention = 30 * 24 * time.Hour
 )
 
-// Token is the record of a scoped token.
+// Token is a scoped token, without its secret.
 type Token struct {
 	ID          string
 	KeyID       string
@@ -42,39 +41,38 @@ type Token struct {
 	RevokedAt   *time.Time
 }
 
-// Tokens mints and revokes scoped tokens.
+// Tokens manages scoped tokens.
 type Tokens struct {
-	// Max is how many unexpired tokens a workspace may have in each environment;
-	// 0 is no limit. It must be set before the minter is used.
+	// Max limits the unexpired tokens of an environment; 0 for no limit. Set it before use.
 	Max int64
 
 	ring *keyring.Ring
 	now  func() time.Time
 }
 
-// NewTokens makes a minter.
+// NewTokens returns a manager of tokens.
 func NewTokens(ring *keyring.Ring, now func() time.Time) *Tokens {
 	return &Tokens{ring: ring, now: now}
 }
 
-// Mint makes a token of the principal, which must be a key, and returns the
-// value that is shown this once. Lifetime, Scopes, Project and Metadata of t are the wish.
+// Mint stores a token of a key and returns its secret, which is shown only once. It reads Scopes, Project
+// and Metadata of t and sets the rest.
 func (m *Tokens) Mint(ctx context.Context, tx *db.Tx, parent *Principal, t *Token, lifetime time.Duration) (value string, err error) {
 	if parent.Token != nil {
-		return "", fault.New(fault.ScopedTokenNotAllowed, "a scoped token cannot mint another; call this from your backend with a key")
+		return "", fault.New(fault.ScopedTokenNotAllowed, "A scoped token cannot mint another. Call this from your backend with a key.")
 	}
-	names, wanted, err := ParseScopes(t.Scopes)
+	names, requested, err := ParseScopes(t.Scopes)
 	if err != nil {
 		return "", err
 	}
-	if extra := wanted &^ delegable; extra != 0 {
-		return "", fault.Param(fault.ScopedTokenNotAllowed, "scopes", "the scope %s cannot be given to a scoped token", extra.first())
+	if extra := requested &^ delegable; extra != 0 {
+		return "", fault.Param(fault.ScopedTokenNotAllowed, "scopes", "A scoped token cannot have the scope %s.", extra.first())
 	}
-	if lacking := wanted &^ parent.Grant; lacking != 0 {
-		return "", fault.Param(fault.InsufficientScope, "scopes", "the key does not have the scope %s, so its tokens cannot have it", lacking.first())
+	if lacking := requested &^ parent.Grant; lacking != 0 {
+		return "", fault.Param(fault.InsufficientScope, "scopes", "The key does not have the scope %s, so its tokens cannot have it.", lacking.first())
 	}
 	if lifetime < time.Second || lifetime > MaxTokenLifetime {
-		return "", fault.Invalid("expires_in", "expires_in must be from 1 to %d seconds", MaxTokenLifetime/time.Second)
+		return "", fault.Invalid("expires_in", "expires_in must be from 1 to %d seconds.", MaxTokenLifetime/time.Second)
 	}
 	canonical, err := canonicalMetadata(t.Metadata)
 	if err != nil {
@@ -99,7 +97,7 @@ func (m *Tokens) Mint(ctx context.Context, tx *db.Tx, parent *Principal, t *Toke
 		return "", err
 	}
 	err = m.unexpired(t).Add(ctx, tx, t.ExpiresAt, now)
-	var full *accounts.CapReached
+	var full *accounts.LimitReachedError
 	if errors.As(err, &full) {
 		return "", fault.New(fault.LimitReached, "This workspace has %d unexpired scoped tokens in the %s environment, which is the limit. Mint fewer, give them a shorter expires_in, or revoke some. The next ones expire by %s.",
 			full.Max, t.Environment, full.Until.UTC().Format(time.RFC3339))
@@ -107,29 +105,27 @@ func (m *Tokens) Mint(ctx context.Context, tx *db.Tx, parent *Principal, t *Toke
 	return value, err
 }
 
-// unexpired counts a workspace's unexpired tokens. One stops counting at most a
-// minute after it expired.
-func (m *Tokens) unexpired(t *Token) accounts.Cap {
-	return accounts.Cap{ID: "scoped_tokens/" + t.WorkspaceID + "/" + string(t.Environment), Max: m.Max, Slice: time.Minute}
+// unexpired limits a workspace's unexpired tokens. A token counts up to a minute longer than it lives.
+func (m *Tokens) unexpired(t *Token) accounts.ExpiringLimit {
+	return accounts.ExpiringLimit{ID: "scoped_tokens/" + t.WorkspaceID + "/" + string(t.Environment), Max: m.Max, Granularity: time.Minute}
 }
 
-// canonicalMetadata checks the metadata and returns the form in which equal
-// objects are equal bytes. Numbers stay as they are written: RFC 8785 would
-// round them to 64-bit floats, and two users with long ids be one.
+// canonicalMetadata checks the metadata and returns its canonical form. Numbers stay as written: RFC 8785
+// would round them to 64-bit floats and merge users with long IDs.
 func canonicalMetadata(raw json.RawMessage) ([]byte, error) {
 	if len(raw) > maxTokenMetadata {
-		return nil, fault.Invalid("metadata", "metadata may have at most %d bytes of JSON", maxTokenMetadata)
+		return nil, fault.Invalid("metadata", "metadata may have at most %d bytes of JSON.", maxTokenMetadata)
 	}
 	canonical := jsontext.Value(raw).Clone()
 	if canonical.Kind() != '{' {
-		return nil, fault.Invalid("metadata", "metadata must be a JSON object")
+		return nil, fault.Invalid("metadata", "metadata must be a JSON object.")
 	}
 	if err := canonical.Format(jsontext.ReorderRawObjects(true)); err != nil {
-		return nil, fault.Invalid("metadata", "metadata must be a JSON object in which no name appears twice")
+		return nil, fault.Invalid("metadata", "metadata must be a JSON object without duplicate names.")
 	}
-	// The request log shows it with every call of the token.
+	// The request log shows the metadata.
 	if keyring.ContainsSecret(string(canonical)) {
-		return nil, fault.Invalid("metadata", "metadata has something in it that looks like an API key, which must not be stored")
+		return nil, fault.Invalid("metadata", "metadata contains something that looks like an API key, which must not be stored. Remove it.")
 	}
 	return canonical, nil
 }
@@ -139,7 +135,7 @@ func hashText(b []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Revoke ends a token before its time. A second time is no error.
+// Revoke revokes a token. Revoking it again changes nothing.
 func (m *Tokens) Revoke(ctx context.Context, tx *db.Tx, by Caller, vis visibility.Filter, id string) (*Token, error) {
 	t, err := m.Get(ctx, tx, vis, id)
 	if err != nil || t.RevokedAt != nil {
@@ -175,7 +171,7 @@ func scanToken(r db.Row) (*Token, error) {
 	return &t, json.Unmarshal([]byte(scopes), &t.Scopes)
 }
 
-// Status is active, expired or revoked.
+// Status returns active, expired or revoked.
 func (t *Token) Status(now time.Time) string {
 	switch {
 	case t.RevokedAt != nil:
@@ -195,8 +191,7 @@ func (m *Tokens) Get(ctx context.Context, q db.Querier, vis visibility.Filter, i
 	return t, err
 }
 
-// ListByKey returns a page of the tokens that a key has minted, newest first
-// unless asked otherwise.
+// ListByKey returns a page of the tokens that a key minted, newest first by default.
 func (m *Tokens) ListByKey(ctx context.Context, q db.Querier, keyID string, page db.Page) ([]*Token, bool, error) {
 	query := "SELECT " + tokenColumns + " FROM scoped_tokens WHERE key_id = $1"
 	args := []any{keyID, int64(page.Limit + 1)}
@@ -210,16 +205,16 @@ func (m *Tokens) ListByKey(ctx context.Context, q db.Querier, keyID string, page
 	return list, more, err
 }
 
-// ForgetExpired drops the hashes of expired tokens, so that not even a stolen
-// master key says anything about them, a batch at a time.
-func (m *Tokens) ForgetExpired(ctx context.Context, tx *db.Tx, limit int64) (int64, error) {
+// PurgeHashes deletes the hashes of a batch of expired tokens, so that not even a stolen master key can
+// verify them.
+func (m *Tokens) PurgeHashes(ctx context.Context, tx *db.Tx, limit int64) (int64, error) {
 	return tx.Exec(ctx, `UPDATE scoped_tokens SET hash = NULL WHERE id IN
 		(SELECT id FROM scoped_tokens WHERE hash IS NOT NULL AND expires_at <= $1 LIMIT $2)`, m.now().UnixMicro(), limit)
 }
 
-// Purge deletes records that nobody can need any more, a batch at a time.
+// Purge deletes a batch of records after their retention.
 func (m *Tokens) Purge(ctx context.Context, tx *db.Tx, limit int64) (int64, error) {
-	before := ids.Floor(ids.ScopedToken, m.now().Add(-tokenRecordKept))
+	before := ids.Floor(ids.ScopedToken, m.now().Add(-tokenRetention))
 	return tx.Exec(ctx, `DELETE FROM scoped_tokens WHERE id IN
 		(SELECT id FROM scoped_tokens WHERE id < $1 ORDER BY id LIMIT $2)`, before, limit)
 }

@@ -15,7 +15,7 @@ func metadataHash(t *testing.T, metadata string) string {
 	return hashText(canonical)
 }
 
-func TestUsersWhoseNumbersDifferNeverShareMetadata(t *testing.T) {
+func TestDifferentNumbersHaveDifferentMetadataHashes(t *testing.T) {
 	t.Parallel()
 	for _, pair := range [][2]string{
 		{"1234567890123456789", "1234567890123456790"},
@@ -32,7 +32,7 @@ func TestUsersWhoseNumbersDifferNeverShareMetadata(t *testing.T) {
 	}
 }
 
-func TestMetadataIsTheSameWhateverItsOrderSpacesAndEscapes(t *testing.T) {
+func TestMetadataHashIgnoresOrderSpacesAndEscapes(t *testing.T) {
 	t.Parallel()
 	want := metadataHash(t, `{"a":{"x":"é\n/","y":[1,2.50]},"b":null}`)
 	for _, same := range []string{
@@ -50,8 +50,7 @@ func TestMetadataIsTheSameWhateverItsOrderSpacesAndEscapes(t *testing.T) {
 	}
 }
 
-// Work in the store is marked with these, so they must never change.
-func TestMetadataKeepsItsHash(t *testing.T) {
+func TestMetadataHashIsStable(t *testing.T) {
 	t.Parallel()
 	for metadata, want := range map[string]string{
 		`{}`:               "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a",

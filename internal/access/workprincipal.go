@@ -8,15 +8,14 @@ import (
 	"turnpike/internal/db"
 )
 
-// KeyLives reports whether a key is neither revoked nor expired: work that it
-// began goes on only then.
-func KeyLives(ctx context.Context, q db.Querier, keyID string, now time.Time) (bool, error) {
+// IsKeyActive reports whether a key is neither revoked nor expired, so that work it started may continue.
+func IsKeyActive(ctx context.Context, q db.Querier, keyID string, now time.Time) (bool, error) {
 	p, err := PrincipalOf(ctx, q, keyID, now)
 	return p != nil, err
 }
 
-// PrincipalOf returns the rights of a key for work that it began, or nil when
-// the key is revoked or expired.
+// PrincipalOf returns the principal of a key for work that it started, or nil if the key is revoked or
+// expired.
 func PrincipalOf(ctx context.Context, q db.Querier, keyID string, now time.Time) (*Principal, error) {
 	var k Key
 	err := scanKeyColumns(q.QueryRow(ctx, "SELECT "+keyColumns+`, s.last_four

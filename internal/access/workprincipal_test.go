@@ -10,9 +10,7 @@ import (
 	"turnpike/internal/keyring"
 )
 
-// TestAKeyThatWorkGoesOnFor is neither revoked nor expired, however often it
-// was rotated.
-func TestAKeyThatWorkGoesOnFor(t *testing.T) {
+func TestWorkContinuesOnlyForActiveKeys(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		f := newFixture(t, d)
@@ -34,15 +32,15 @@ func TestAKeyThatWorkGoesOnFor(t *testing.T) {
 				t.Fatalf("%s: %v", what, err)
 			}
 		}
-		lives := func(when string, want bool) *Principal {
+		check := func(when string, want bool) *Principal {
 			t.Helper()
-			alive, err := KeyLives(t.Context(), d, f.key.ID, f.now)
-			if err != nil || alive != want {
-				t.Errorf("%s: it lives: %t %v", when, alive, err)
+			active, err := IsKeyActive(t.Context(), d, f.key.ID, f.now)
+			if err != nil || active != want {
+				t.Errorf("%s: got active %t, want %t (%v)", when, active, want, err)
 			}
 			p, err := PrincipalOf(t.Context(), d, f.key.ID, f.now)
 			if err != nil || (p != nil) != want {
-				t.Errorf("%s: it is %+v %v", when, p, err)
+				t.Errorf("%s: got principal %+v (%v)", when, p, err)
 			}
 			return p
 		}
@@ -50,19 +48,19 @@ func TestAKeyThatWorkGoesOnFor(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := lives("at first", true)
+		p := check("at first", true)
 		if p.KeyID != known.KeyID || p.WorkspaceID != known.WorkspaceID || p.Environment != known.Environment || p.KeyHint != known.KeyHint || p.Token != nil {
-			t.Errorf("it is %+v, and by its value %+v", p, known)
+			t.Errorf("got %+v, want %+v as authenticated", p, known)
 		}
 		change("rotate", func(tx *db.Tx, k *Key) error {
 			_, err := keys.Rotate(t.Context(), tx, Caller{Actor: audit.Operator}, k, Rotation{Grace: time.Hour})
 			return err
 		})
-		if after := lives("in its grace", true); after.KeyHint == p.KeyHint {
-			t.Errorf("its hint is still %s", after.KeyHint)
+		if after := check("in its grace", true); after.KeyHint == p.KeyHint {
+			t.Errorf("got the old hint %s", after.KeyHint)
 		}
 		f.now = f.now.Add(2 * time.Hour)
-		lives("after its grace", true)
+		check("after its grace", true)
 		expires := f.now.Add(time.Hour)
 		if err := d.Write(t.Context(), func(tx *db.Tx) error {
 			_, err := tx.Exec(t.Context(), "UPDATE keys SET expires_at = $2 WHERE id = $1", f.key.ID, expires.UnixMicro())
@@ -71,13 +69,13 @@ func TestAKeyThatWorkGoesOnFor(t *testing.T) {
 			t.Fatal(err)
 		}
 		f.now = expires.Add(-time.Microsecond)
-		lives("before its end", true)
+		check("before its end", true)
 		f.now = expires
-		lives("at its end", false)
+		check("at its end", false)
 		f.now = expires.Add(-time.Minute)
 		change("revoke", func(tx *db.Tx, k *Key) error { return keys.Revoke(t.Context(), tx, Caller{Actor: audit.Operator}, k) })
-		lives("revoked", false)
-		if alive, err := KeyLives(t.Context(), d, "key_none", f.now); alive || err != nil {
+		check("revoked", false)
+		if alive, err := IsKeyActive(t.Context(), d, "key_none", f.now); alive || err != nil {
 			t.Errorf("one that never was: %t %v", alive, err)
 		}
 		if p, err := PrincipalOf(t.Context(), d, "key_none", f.now); p != nil || err != nil {

@@ -121,7 +121,7 @@ func createKey(c *Call, tx *db.Tx, in createKeyRequest) (any, error) {
 		return nil, err
 	}
 	if in.Project != nil {
-		if err := c.s.Keys.Pin(c.Context(), tx, c.Caller(), k, *in.Project); err != nil {
+		if err := c.s.Keys.PinToProject(c.Context(), tx, c.Caller(), k, *in.Project); err != nil {
 			return nil, err
 		}
 	}
@@ -216,7 +216,7 @@ func updateKey(c *Call, tx *db.Tx, in updateKeyRequest) (any, error) {
 	if in.Project.Set {
 		k.Project = ""
 		if !in.Project.Null {
-			if err := c.s.Keys.Pin(c.Context(), tx, c.Caller(), &k, in.Project.Value); err != nil {
+			if err := c.s.Keys.PinToProject(c.Context(), tx, c.Caller(), &k, in.Project.Value); err != nil {
 				return nil, err
 			}
 		}

@@ -187,7 +187,7 @@ func (s *Server) enter(c *Call, bearer string, hasBearer bool) error {
 // address has made the store look up too many, its next keys aren't looked up
 // unless this node has seen them valid before.
 func (s *Server) authenticate(c *Call, bearer string, hasBearer bool) error {
-	if wait := s.Refused.LookupWait(c.ip); hasBearer && wait > 0 && !s.Auth.Remembers(bearer) {
+	if wait := s.Refused.LookupWait(c.ip); hasBearer && wait > 0 && !s.Auth.IsKnown(bearer) {
 		s.Refused.Add(c.ip, false)
 		return tooManyRefused(wait)
 	}

@@ -233,7 +233,7 @@ func (a *instance) build(ctx context.Context, now func() time.Time) (err error) 
 		}
 		return errors.Join(err, audit.Requests.Drop(ctx, d, a.logWindow(now)), a.deleteClaimedFirstRun(ctx))
 	}, Purges: append(hooks.Purges(), []retention.Purge{
-		{Name: "expired token hashes", Run: tokens.ForgetExpired},
+		{Name: "expired token hashes", Run: tokens.PurgeHashes},
 		{Name: "scoped tokens", Run: tokens.Purge},
 		{Name: "retired secrets", Run: keys.PurgeSecrets},
 		{Name: "idempotency keys", Run: remembered.Purge},

@@ -84,7 +84,7 @@ func (e *env) keysCreate() *cobra.Command {
 			}
 			k.WorkspaceID = w.ID
 			if project != "" {
-				if err := keys.Pin(ctx, tx, operator, k, project); err != nil {
+				if err := keys.PinToProject(ctx, tx, operator, k, project); err != nil {
 					return err
 				}
 			}

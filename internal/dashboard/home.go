@@ -168,7 +168,7 @@ func (v *visit) readTroubles() (t troubles, err error) {
 	if t.Endpoints, err = failingEndpoints(v.ctx(), v.s.DB, v.workspace.ID, v.env, v.now().Add(-24*time.Hour)); err != nil {
 		return t, err
 	}
-	keys, err := v.s.Keys.Ending(v.ctx(), v.s.DB, v.workspace.ID, v.env, v.now().Add(soon), fewRows)
+	keys, err := v.s.Keys.EndingSoon(v.ctx(), v.s.DB, v.principal.Visibility(), v.now().Add(soon), fewRows)
 	if err != nil {
 		return t, err
 	}

@@ -56,7 +56,7 @@ func keyPage(v *visit) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &keyData{Now: v.now(), Key: rows[0], IPs: showAddresses(k.AllowedIPs), Secret: v.shownSecret(k.ID), Manages: v.caller().Manages(k), LooksBack: looksBack}
+	d := &keyData{Now: v.now(), Key: rows[0], IPs: showAddresses(k.AllowedIPs), Secret: v.shownSecret(k.ID), Manages: v.caller().CanManage(k), LooksBack: looksBack}
 	if d.Secret != "" {
 		d.Example = v.example(k, d.Secret)
 	}

@@ -124,7 +124,7 @@ func createKey(v *visit) (*view, error) {
 	var value string
 	err := v.write(func(tx *db.Tx) (err error) {
 		if k.Project != "" {
-			if err := v.s.Keys.Pin(v.ctx(), tx, v.caller(), k, k.Project); err != nil {
+			if err := v.s.Keys.PinToProject(v.ctx(), tx, v.caller(), k, k.Project); err != nil {
 				return err
 			}
 		}
@@ -151,7 +151,7 @@ func (v *visit) keyToChange() (*access.Key, error) {
 	if k.RevokedAt != nil {
 		return nil, fault.New(fault.InvalidState, "the key is revoked, so it cannot be changed")
 	}
-	if !v.caller().Manages(k) {
+	if !v.caller().CanManage(k) {
 		return nil, fault.New(fault.InsufficientScope, "the key may do more than your role; ask an owner or an admin to change it")
 	}
 	return k, nil
@@ -188,7 +188,7 @@ func updateKey(v *visit) (*view, error) {
 			return err
 		}
 		if k.Project != "" && k.Project != before.Project {
-			if err := v.s.Keys.Pin(v.ctx(), tx, v.caller(), &k, k.Project); err != nil {
+			if err := v.s.Keys.PinToProject(v.ctx(), tx, v.caller(), &k, k.Project); err != nil {
 				return err
 			}
 		}

@@ -144,7 +144,7 @@ func (s *Service) do(ctx context.Context, j *Job, t *task) *result {
 	}
 	// What puts pieces together asks no provider for anything.
 	if stitches := j.Kind == Voice && t.Position == j.Total; !submitted && !stitches {
-		lives, err := access.KeyLives(ctx, s.db, j.KeyID, s.now())
+		lives, err := access.IsKeyActive(ctx, s.db, j.KeyID, s.now())
 		if err != nil {
 			slog.Warn("cannot read a job's key; the job is tried again", "job", j.ID, "error", err)
 			lanes.Backoff(ctx)

@@ -167,7 +167,7 @@ func TestWhoMayMakeKeys(t *testing.T) {
 		viewer.get(t, viewer.in(accounts.Test, "keys")).shows(t, test).hides(t, "keys/new")
 		viewer.get(t, viewer.in(accounts.Test, "keys/"+test)).shows(t, test).hides(t, "/edit", "/rotate", "/revoke", "/end-grace")
 		for _, deed := range []string{"keys/new", "keys/" + test + "/edit", "keys/" + test + "/rotate", "keys/" + test + "/end-grace", "keys/" + test + "/revoke", "projects"} {
-			viewer.post(t, viewer.in(accounts.Test, deed), form).refuses(t, http.StatusForbidden, "your role does not allow this")
+			viewer.post(t, viewer.in(accounts.Test, deed), form).refuses(t, http.StatusForbidden, "Your role does not allow this")
 		}
 		calls(t, s, wide, 200)
 	})
