@@ -37,11 +37,11 @@ func newConfig(e *env) *cobra.Command {
 		if err := e.read(cmd); err != nil {
 			return err
 		}
-		print := e.loaded.Print
+		write := e.loaded.Print
 		if e.asJSON {
-			print = e.loaded.PrintJSON
+			write = e.loaded.PrintJSON
 		}
-		if err := print(e.out); err != nil {
+		if err := write(e.out); err != nil {
 			return err
 		}
 		return e.loaded.Validate() // printed first: it helps to see what is wrong

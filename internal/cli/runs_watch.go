@@ -349,16 +349,16 @@ func (s *stateLine) set(e *runEvent) {
 }
 
 // aside clears the line, has something else printed, and draws it again.
-func (s *stateLine) aside(print func()) {
+func (s *stateLine) aside(write func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.bar.width == nil {
-		print()
+		write()
 		return
 	}
 	width := s.bar.width()
 	s.bar.clear(width)
-	print()
+	write()
 	if s.status == "" {
 		return
 	}

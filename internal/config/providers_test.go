@@ -355,13 +355,13 @@ func TestProvidersArePrintedWithoutTheirSecrets(t *testing.T) {
 	if err := l.Print(&yaml); err != nil {
 		t.Fatal(err)
 	}
-	for _, print := range []func() error{
+	for _, write := range []func() error{
 		func() error { return l.PrintJSON(&all) },
 		func() error { return json.NewEncoder(&all).Encode(l) },
 		func() error { slog.New(slog.NewJSONHandler(&all, nil)).Info("config", "config", l); return nil },
 		func() error { slog.New(slog.NewTextHandler(&all, nil)).Info("config", "config", l.Config); return nil },
 	} {
-		if err := print(); err != nil {
+		if err := write(); err != nil {
 			t.Fatal(err)
 		}
 	}

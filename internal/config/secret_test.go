@@ -21,7 +21,7 @@ func TestSecretsAreMaskedWhereverPrinted(t *testing.T) {
 		t.Fatal("the secrets were not loaded")
 	}
 	var out bytes.Buffer
-	for _, print := range []func() error{
+	for _, write := range []func() error{
 		func() error { return l.Print(&out) },
 		func() error { return l.PrintJSON(&out) },
 		func() error { return json.NewEncoder(&out).Encode(l) },
@@ -29,7 +29,7 @@ func TestSecretsAreMaskedWhereverPrinted(t *testing.T) {
 		func() error { slog.New(slog.NewTextHandler(&out, nil)).Info("config", "config", l.Config); return nil },
 		func() error { slog.New(slog.NewTextHandler(&out, nil)).Info("key", "key", l.MasterKey); return nil },
 	} {
-		if err := print(); err != nil {
+		if err := write(); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -35,12 +35,12 @@ var Shadow = &analysis.Analyzer{
 }
 
 // maxParameters is how many parameters a function may have.
-const maxParameters = 5
+const maxParameters = 7
 
 // Parameters reports functions with too many parameters.
 var Parameters = &analysis.Analyzer{
 	Name: "parameters",
-	Doc:  "report functions with more than five parameters",
+	Doc:  "report functions with too many parameters",
 	Run: func(pass *analysis.Pass) (any, error) {
 		for _, file := range pass.Files {
 			ast.Inspect(file, func(n ast.Node) bool {
