@@ -67,7 +67,7 @@ func TestOnlyWhoMayChangesTheSchema(t *testing.T) {
 		older(func() error { return closed(OpenStoreAsItIs(t.Context(), cfg)) }, "run: turnpike migrate")
 		wrong := cfg
 		wrong.MasterKey = otherMasterKey
-		older(func() error { return closed(OpenStore(t.Context(), wrong)) }, "not the master key")
+		older(func() error { return closed(OpenStore(t.Context(), wrong)) }, "wrong master key")
 		s.Close()
 	}
 }

@@ -51,7 +51,7 @@ func TestRekey(t *testing.T) {
 		goesOn(server.URL)
 		stop(t, server)
 		for _, command := range [][]string{{"keys", "list"}, {"doctor"}, {"serve", "--listen", "127.0.0.1:0"}} {
-			refuses(t, old, "not the master key", command...)
+			refuses(t, old, "wrong master key", command...)
 		}
 		goesOn(serveHooks(t, next).URL)
 	})
