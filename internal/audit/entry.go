@@ -1,8 +1,20 @@
-// Package audit is the request log and the log of administrative acts.
+// Package audit is the request log and the log of administrative actions.
 //
-// The request log is written ahead: a request's entry is durable before the
-// first byte of its answer leaves, so that after a crash every answered
-// request is in it, exactly once.
+// The request log is written ahead: a request's entry is durable before the first
+// byte of its response leaves. So after a crash every answered request is in it,
+// exactly once.
+//
+// A record (recordState):
+//
+//	      Start            read              Settle
+//	open ───────▶ queued ────────▶ written ──────────▶ settling
+//	  │             │                                     │ read
+//	  │ Settle      │ Settle                              ▼     Refuse, or in doubt
+//	  └────────────▶└──────▶ closing ──────────────▶ settled ◀──────────────▶ correcting
+//	                                    read                       read
+//
+// "read" is the writer reading the entry for a commit. A write that fails for
+// good leads to failed. SettleIn leads from open to settled.
 package audit
 
 import (

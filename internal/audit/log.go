@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"sync"
 	"time"
 
 	"turnpike/internal/db"
@@ -18,17 +17,16 @@ import (
 // Requests is the table, for partitions and retention.
 var Requests = db.Partitioned{Table: "requests", Key: "id", Prefix: ids.Request}
 
-// Settlement is an entry that is settled in a transaction, for whoever keeps
-// accounts of calls: both are one commit.
+// Settlement is an entry that a transaction settles. Its charge is part of the
+// same commit.
 type Settlement struct {
 	Entry *Entry
-	// Previous is how the entry was settled before, or nil: a recovered one that is
-	// corrected, or one whose first commit was not answered. What counts is the
-	// difference.
+	// Previous is how the entry was settled before, or nil. It is set if the first
+	// commit was in doubt; then only the difference is charged.
 	Previous *Entry
 }
 
-// SettleFunc is called in the transaction that settles entries.
+// SettleFunc charges entries in the transaction that settles them.
 type SettleFunc func(ctx context.Context, tx *db.Tx, list []Settlement) error
 
 // Log writes entries by group commit.
@@ -40,19 +38,18 @@ type Log struct {
 }
 
 const (
-	// An intent waits for others to be written with while nobody waits for it:
-	// the call that it is of goes on the wire first, and one that is over by
-	// then is written once. That takes a quarter of the time in which the
-	// answer is expected, within these bounds.
+	// An intent that no one waits for lingers to share a commit, for a quarter of
+	// the expected response time within these bounds. A call that ends by then is
+	// written once.
 	leastLinger = 2 * time.Millisecond
 	mostLinger  = 20 * time.Millisecond
-	// settleLinger is how long a settlement waits for an intent to be written
-	// with. Nobody waits for it, and what was set aside is held as long.
+	// settleLinger is how long a settlement waits for a commit to share. Its
+	// reservation is held as long.
 	settleLinger = 10 * time.Millisecond
 )
 
-// NewLog makes a log whose writes share the group's commits. Intents come
-// first, so that a settlement never overtakes its own.
+// NewLog returns a log whose writes share the group's commits. Intents come
+// first, so that a settlement never overtakes its own intent.
 func NewLog(g *db.Group, node *nodes.Node, settle SettleFunc) *Log {
 	l := &Log{node: node, settle: settle}
 	l.intents = db.NewQueue(g, false, l.write).Lingers(leastLinger)
@@ -60,8 +57,8 @@ func NewLog(g *db.Group, node *nodes.Node, settle SettleFunc) *Log {
 	return l
 }
 
-// writeOnce writes a record that waits twice, settled and then refused in an
-// outage, as it is now. PostgreSQL takes no row twice in one statement.
+// writeOnce writes a record that is queued twice, settled and then refused during
+// an outage, in its current form. PostgreSQL takes no row twice in one statement.
 func (l *Log) writeOnce(ctx context.Context, tx *db.Tx, records []*Record) error {
 	seen := make(map[*Record]bool, len(records))
 	return l.write(ctx, tx, slices.DeleteFunc(records, func(r *Record) bool {
@@ -83,7 +80,7 @@ func (l *Log) write(ctx context.Context, tx *db.Tx, records []*Record) error {
 	for i, r := range records {
 		var e *Entry
 		var again bool
-		values, e, again = r.take(values, l.node.ID)
+		values, e, again = r.read(values, l.node.ID)
 		rows[i] = values[i*requestColumns : (i+1)*requestColumns]
 		if e == nil {
 			continue
@@ -124,219 +121,6 @@ func (l *Log) settledBefore(ctx context.Context, tx *db.Tx, e *Entry) (old *Entr
 		*old = *e // insertRequests leaves a settled entry alone
 	}
 	return old, nil
-}
-
-// Record is one request's way into the log:
-//
-//	open → (Start) → waiting → written → (Settle) → settled
-//
-// A request that is settled while its intent still waits, or before it was
-// started, becomes one row in one write.
-type Record struct {
-	log *Log
-
-	mu      sync.Mutex
-	entry   Entry
-	taken   bool        // the writer has read the intent
-	final   bool        // the writer has read it settled
-	queued  bool        // it was handed over a second time, and will be written
-	pending *db.Pending // of the intent; nil before Start
-	ended   *db.Pending // of the settled entry, if that is a write of its own
-}
-
-// Open begins a record. Nothing is written until Start, Durable or Settle.
-func (l *Log) Open(e Entry) *Record { return &Record{log: l, entry: e} }
-
-// take is called by the writer. Only a second write of the same record may
-// follow it, so the values are read under the lock. A settled entry that is to
-// be booked is returned, and whether it was before.
-func (r *Record) take(values []any, nodeID string) (_ []any, settled *Entry, again bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.taken = true
-	if r.entry.Settled && (r.entry.Model != "" || r.entry.Hold != nil) && r.log.settle != nil {
-		e := r.entry
-		settled, again = &e, r.final
-		r.final = true
-	}
-	return r.entry.appendRow(values, nodeID), settled, again
-}
-
-// Degraded reports whether the log may not be able to take the record: it could
-// not take the last ones.
-func (r *Record) Degraded() bool { return r.log.intents.Ailing() }
-
-// CreatedAt is when the request came.
-func (r *Record) CreatedAt() time.Time {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.entry.CreatedAt
-}
-
-// Start hands the intent over, with what is known by now, and returns at once.
-// Model calls do this at the moment the upstream call starts, so that the
-// disk works while the provider does. expected is when the answer will be there,
-// as far as anybody knows.
-func (r *Record) Start(expected time.Duration) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.pending == nil {
-		r.pending = r.log.intents.AddFor(r, min(max(leastLinger, expected/4), mostLinger))
-	}
-}
-
-// Durable returns when the entry is on the disk, or with an error after the
-// limit. No byte of an answer may leave before that. It does not stop with the
-// request's context: that ends with the first failed read too, and then there
-// is still an answer to send.
-func (r *Record) Durable(limit time.Duration) error {
-	r.Start(0)
-	r.mu.Lock()
-	p := r.pending
-	r.mu.Unlock()
-	return p.WaitFor(limit)
-}
-
-// Settled returns when the entry is on the disk as it was settled, or with an
-// error after the limit. Who keeps accounts of their own waits for it: until
-// then a crash has the call cost what was reserved for it.
-func (r *Record) Settled(limit time.Duration) error {
-	r.mu.Lock()
-	p := r.pending
-	if r.ended != nil {
-		p = r.ended
-	}
-	r.mu.Unlock()
-	return p.WaitFor(limit)
-}
-
-// Writing reports whether a settled entry is still on its way to the disk.
-func (r *Record) Writing() bool {
-	r.mu.Lock()
-	p := r.pending
-	if r.ended != nil {
-		p = r.ended
-	}
-	r.mu.Unlock()
-	return !p.Ended()
-}
-
-// Settle completes the entry. It does not wait.
-func (r *Record) Settle(change func(*Entry)) {
-	if r.settle(change) {
-		r.pending.Then(r.written)
-	}
-}
-
-// settle reports whether the end is written with the intent, which may fail.
-func (r *Record) settle(change func(*Entry)) (waits bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.entry.Settled {
-		return false
-	}
-	change(&r.entry)
-	r.entry.Settled = true
-	switch {
-	case r.pending == nil:
-		r.pending = r.log.intents.Add(r)
-		return r.entry.Hold != nil
-	case r.pending.Failed():
-		r.giveUp()
-	case r.taken:
-		r.again()
-	default:
-		return r.entry.Hold != nil
-	}
-	return false
-}
-
-// Refuse corrects an entry that was not durable in time, so that the caller
-// was told so: should it be written after all, it must not say that the call
-// succeeded or cost anything.
-func (r *Record) Refuse(change func(*Entry)) {
-	if r.refuse(change) {
-		r.pending.Then(r.written)
-	}
-}
-
-func (r *Record) refuse(change func(*Entry)) (waits bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	change(&r.entry)
-	r.entry.Settled = true
-	r.entry.free()
-	switch failed := r.pending.Failed(); {
-	case r.queued, r.taken && !failed:
-		r.again()
-	case failed:
-		r.giveUp()
-	default:
-		return r.entry.Hold != nil
-	}
-	return false
-}
-
-// written is called when the intent was written, settled, or was not.
-func (r *Record) written() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.pending.Failed() {
-		r.giveUp()
-	}
-}
-
-// again hands the record over to be written as it is now.
-func (r *Record) again() {
-	r.queued = true
-	r.ended = r.log.settlements.Add(r)
-}
-
-// giveUp ends a record that could not be written. The caller is told 503:
-// nothing was acknowledged, and an outage must not fill the memory. Only where
-// the commit was not answered, and something was set aside for the call, it is
-// written again: left open or charged, it would use what others are given.
-func (r *Record) giveUp() {
-	switch {
-	case r.entry.Hold == nil || r.queued:
-	case errors.Is(r.pending.Wait(context.Background()), db.ErrInDoubt):
-		r.again()
-	default:
-		r.entry.Hold.Release()
-	}
-}
-
-// Note keeps what was learned on the way for when the entry is settled.
-func (r *Record) Note(change func(*Entry)) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.entry.Settled {
-		change(&r.entry)
-	}
-}
-
-// SettleIn completes the entry inside the transaction of the act itself, so
-// that the act and its entry are one commit. If the transaction fails, Settle
-// can still be called.
-func (r *Record) SettleIn(ctx context.Context, tx *db.Tx, change func(*Entry)) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	settled := r.entry
-	change(&settled)
-	settled.Settled = true
-	if err := r.log.node.AssertAlive(ctx, tx); err != nil {
-		return fmt.Errorf("request log: %w", err)
-	}
-	if _, err := insertRequests.Write(ctx, tx, [][]any{settled.appendRow(nil, r.log.node.ID)}); err != nil {
-		return fmt.Errorf("request log: %w", err)
-	}
-	tx.OnCommit(func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.entry = settled
-		r.pending = db.Written
-	})
-	return nil
 }
 
 // Recover settles the entries that evicted nodes left open and returns how many

@@ -80,8 +80,8 @@ func costing(amount credits.Micro) func(*Entry) {
 
 func told503(e *Entry) { e.Status, e.ErrorCode = 503, "storage_unavailable" }
 
-// TestWhatIsOfferedTwiceIsBookedOnce: the answer to a commit was lost.
-func TestWhatIsOfferedTwiceIsBookedOnce(t *testing.T) {
+// TestEntryWrittenTwiceIsChargedOnce: the first commit was in doubt.
+func TestEntryWrittenTwiceIsChargedOnce(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		b := &ledger{}
@@ -90,6 +90,7 @@ func TestWhatIsOfferedTwiceIsBookedOnce(t *testing.T) {
 		costing(4 * credits.Credit)(&e)
 		e.Settled = true
 		r := l.Open(e)
+		r.state = recordClosing
 		for range 2 {
 			if err := d.Write(t.Context(), func(tx *db.Tx) error { return l.writeOnce(t.Context(), tx, []*Record{r}) }); err != nil {
 				t.Fatal(err)
@@ -104,9 +105,9 @@ func TestWhatIsOfferedTwiceIsBookedOnce(t *testing.T) {
 	})
 }
 
-// TestARefusedCallGivesBackWhatWasSetAside, at once when it cannot have been
-// written, and else when it is known to be written as refused.
-func TestARefusedCallGivesBackWhatWasSetAside(t *testing.T) {
+// TestRefusedCallReleasesItsReservation immediately if it can't have been written,
+// and otherwise when it is known to be written as refused.
+func TestRefusedCallReleasesItsReservation(t *testing.T) {
 	t.Parallel()
 	inDoubt := fmt.Errorf("%w: %w", db.ErrInDoubt, db.ErrUnavailable)
 	for _, test := range []struct {
@@ -151,9 +152,9 @@ func TestARefusedCallGivesBackWhatWasSetAside(t *testing.T) {
 	}
 }
 
-// TestACallThatWasRefusedWhileItWaitedGivesBackWhatWasSetAside: its intent
-// fails when nobody waits for it any more.
-func TestACallThatWasRefusedWhileItWaitedGivesBackWhatWasSetAside(t *testing.T) {
+// TestCallRefusedBeforeItsIntentFailsReleasesItsReservation: the intent fails
+// when no one waits for it any more.
+func TestCallRefusedBeforeItsIntentFailsReleasesItsReservation(t *testing.T) {
 	t.Parallel()
 	d := dbtest.Open(t, dbtest.Address(t, "sqlite"))
 	b := &ledger{fails: db.ErrUnavailable}
@@ -190,9 +191,9 @@ func TestACallThatWasRefusedWhileItWaitedGivesBackWhatWasSetAside(t *testing.T) 
 	}
 }
 
-// TestAWriteInDoubtIsWaitedFor: its commit may be on its way, and what it has
+// TestRetryWaitsForTheWriteInDoubt: its commit may be on its way, and what it has
 // booked must not be booked again.
-func TestAWriteInDoubtIsWaitedFor(t *testing.T) {
+func TestRetryWaitsForTheWriteInDoubt(t *testing.T) {
 	t.Parallel()
 	d := dbtest.Open(t, dbtest.Address(t, "postgres"))
 	l, _ := newTestLog(t, d, &ledger{})

@@ -1,0 +1,256 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"turnpike/internal/db"
+)
+
+// recordState is where a record is on its way into the log. See the package
+// comment.
+type recordState uint8
+
+const (
+	recordOpen       recordState = iota // nothing is handed to the writer
+	recordQueued                        // the intent is
+	recordWritten                       // the writer has read the intent
+	recordClosing                       // settled before the writer has read it: one write
+	recordSettling                      // settled after that: a second write is queued
+	recordSettled                       // the writer has read it settled
+	recordCorrecting                    // changed after that: another write is queued
+	recordFailed                        // it could not be written and never will be
+)
+
+type recordEvent uint8
+
+const (
+	eventStart  recordEvent = iota // the intent is handed over
+	eventRead                      // the writer reads the entry
+	eventSettle                    // the entry is completed, or corrected
+	eventCommit                    // the entry is written in the transaction of a change
+	eventFail                      // its write failed for good
+)
+
+// next is the transition function of records. Events that change nothing in a
+// state leave it as it is.
+func (s recordState) next(e recordEvent) recordState {
+	switch e {
+	case eventStart:
+		if s == recordOpen {
+			return recordQueued
+		}
+	case eventRead:
+		switch s {
+		case recordQueued:
+			return recordWritten
+		case recordClosing, recordSettling, recordCorrecting:
+			return recordSettled
+		}
+	case eventSettle:
+		switch s {
+		case recordOpen, recordQueued:
+			return recordClosing
+		case recordWritten:
+			return recordSettling
+		case recordSettled:
+			return recordCorrecting
+		}
+	case eventCommit:
+		return recordSettled
+	case eventFail:
+		return recordFailed
+	}
+	return s
+}
+
+// isQueuedAgain reports whether the record waits for a second write.
+func (s recordState) isQueuedAgain() bool { return s == recordSettling || s == recordCorrecting }
+
+// wasSettled reports whether the writer has read the record settled before.
+func (s recordState) wasSettled() bool { return s == recordSettled || s == recordCorrecting }
+
+// Record is one request's way into the log.
+type Record struct {
+	log *Log
+
+	mu      sync.Mutex
+	state   recordState
+	entry   Entry
+	pending *db.Pending // the first write; nil while open
+	second  *db.Pending // the write of a record that was handed over again
+}
+
+// Open begins a record. Nothing is written until Start, Durable or Settle.
+func (l *Log) Open(e Entry) *Record { return &Record{log: l, entry: e} }
+
+// read appends the row to values for the writer. If the entry is settled and to
+// be charged, it returns a copy, and whether the writer has read it settled
+// before.
+func (r *Record) read(values []any, nodeID string) (_ []any, settled *Entry, again bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.entry.Settled && (r.entry.Model != "" || r.entry.Hold != nil) && r.log.settle != nil {
+		e := r.entry
+		settled, again = &e, r.state.wasSettled()
+	}
+	r.state = r.state.next(eventRead)
+	return r.entry.appendRow(values, nodeID), settled, again
+}
+
+// Degraded reports whether the database didn't take the last intents.
+func (r *Record) Degraded() bool { return r.log.intents.Ailing() }
+
+// CreatedAt returns when the request arrived.
+func (r *Record) CreatedAt() time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.entry.CreatedAt
+}
+
+// Start hands the intent to the writer and returns immediately. Model calls do
+// this when the call to the provider starts, so that both happen concurrently.
+// expected is the estimated time until the response.
+func (r *Record) Start(expected time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.state == recordOpen {
+		r.state = r.state.next(eventStart)
+		r.pending = r.log.intents.AddFor(r, min(max(leastLinger, expected/4), mostLinger))
+	}
+}
+
+// Durable returns when the entry is on disk, or with an error after the limit. No
+// byte of a response may leave before that. It ignores the request's context,
+// which ends with the first failed read: then there is still a response to send.
+func (r *Record) Durable(limit time.Duration) error {
+	r.Start(0)
+	r.mu.Lock()
+	p := r.pending
+	r.mu.Unlock()
+	return p.WaitFor(limit)
+}
+
+// lastWrite is the write that decides how the entry is stored.
+func (r *Record) lastWrite() *db.Pending {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.second != nil {
+		return r.second
+	}
+	return r.pending
+}
+
+// Settled returns when the settled entry is on disk, or with an error after the
+// limit. Until then a crash makes the call cost what was reserved for it.
+func (r *Record) Settled(limit time.Duration) error { return r.lastWrite().WaitFor(limit) }
+
+// Writing reports whether a settled entry is not on disk yet.
+func (r *Record) Writing() bool { return !r.lastWrite().Ended() }
+
+// Settle completes the entry. It does not wait.
+func (r *Record) Settle(change func(*Entry)) {
+	r.mu.Lock()
+	if r.entry.Settled {
+		r.mu.Unlock()
+		return
+	}
+	change(&r.entry)
+	r.entry.Settled = true
+	r.complete()()
+}
+
+// Refuse corrects an entry that was not durable in time, so that the client got
+// an error: if it is written after all, it must not report success or cost
+// anything. Durable comes first.
+func (r *Record) Refuse(change func(*Entry)) {
+	r.mu.Lock()
+	change(&r.entry)
+	r.entry.Settled = true
+	r.entry.free()
+	r.complete()()
+}
+
+// complete sees to it that the settled entry is written. The lock is held; the
+// function it returns releases it.
+func (r *Record) complete() (unlock func()) {
+	if r.state == recordOpen {
+		r.pending = r.log.intents.Add(r)
+	} else if !r.state.isQueuedAgain() && r.pending.Failed() {
+		r.giveUp()
+		return r.mu.Unlock
+	}
+	r.state = r.state.next(eventSettle)
+	switch {
+	case r.state.isQueuedAgain():
+		r.second = r.log.settlements.Add(r)
+	case r.state == recordClosing && r.entry.Hold != nil:
+		p := r.pending
+		return func() {
+			r.mu.Unlock()
+			p.Then(r.releaseIfFailed)
+		}
+	}
+	return r.mu.Unlock
+}
+
+// releaseIfFailed handles the end of a write that held intent and settlement.
+func (r *Record) releaseIfFailed() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.pending.Failed() && !r.state.isQueuedAgain() {
+		r.giveUp()
+	}
+}
+
+// giveUp ends a record that could not be written. The client gets a 503: nothing
+// was acknowledged, and an outage must not fill the memory. Only if the commit is
+// in doubt and the call has a reservation is it written again: left open or
+// charged, it would use what others can reserve. The lock is held.
+func (r *Record) giveUp() {
+	switch {
+	case r.entry.Hold == nil:
+		r.state = r.state.next(eventFail)
+	case errors.Is(r.pending.Wait(context.Background()), db.ErrInDoubt):
+		r.state = r.state.next(eventSettle)
+		r.second = r.log.settlements.Add(r)
+	default:
+		r.state = r.state.next(eventFail)
+		r.entry.Hold.Release()
+	}
+}
+
+// Note changes an entry that is not settled yet.
+func (r *Record) Note(change func(*Entry)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.entry.Settled {
+		change(&r.entry)
+	}
+}
+
+// SettleIn completes the entry in the transaction of a change, so that the change
+// and its entry are one commit. If the transaction fails, Settle can still be
+// called.
+func (r *Record) SettleIn(ctx context.Context, tx *db.Tx, change func(*Entry)) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	settled := r.entry
+	change(&settled)
+	settled.Settled = true
+	if err := r.log.node.AssertAlive(ctx, tx); err != nil {
+		return fmt.Errorf("request log: %w", err)
+	}
+	if _, err := insertRequests.Write(ctx, tx, [][]any{settled.appendRow(nil, r.log.node.ID)}); err != nil {
+		return fmt.Errorf("request log: %w", err)
+	}
+	tx.OnCommit(func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.entry, r.state, r.pending = settled, r.state.next(eventCommit), db.Written
+	})
+	return nil
+}

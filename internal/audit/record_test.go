@@ -1,0 +1,108 @@
+package audit
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"turnpike/internal/credits"
+	"turnpike/internal/db"
+	"turnpike/internal/db/dbtest"
+	"turnpike/internal/visibility"
+)
+
+// TestRecordStates checks every transition against the diagram in the package
+// comment.
+func TestRecordStates(t *testing.T) {
+	t.Parallel()
+	want := map[recordState]map[recordEvent]recordState{
+		recordOpen:       {eventStart: recordQueued, eventSettle: recordClosing},
+		recordQueued:     {eventRead: recordWritten, eventSettle: recordClosing},
+		recordWritten:    {eventSettle: recordSettling},
+		recordClosing:    {eventRead: recordSettled},
+		recordSettling:   {eventRead: recordSettled},
+		recordSettled:    {eventSettle: recordCorrecting},
+		recordCorrecting: {eventRead: recordSettled},
+	}
+	for s := recordOpen; s <= recordFailed; s++ {
+		for e := eventStart; e <= eventFail; e++ {
+			next, changes := want[s][e]
+			switch {
+			case e == eventCommit:
+				next = recordSettled
+			case e == eventFail:
+				next = recordFailed
+			case !changes:
+				next = s
+			}
+			if got := s.next(e); got != next {
+				t.Errorf("state %d, event %d: got %d, want %d", s, e, got, next)
+			}
+		}
+	}
+}
+
+// TestRecordModel starts, settles and refuses calls while writes fail at random.
+// In the end the stored entry, the charges and the reservation agree with what
+// the client was told.
+func TestRecordModel(t *testing.T) {
+	t.Parallel()
+	d := dbtest.Open(t, dbtest.Address(t, "sqlite"))
+	b := &ledger{}
+	l, _ := newTestLog(t, d, b)
+	inDoubt := fmt.Errorf("%w: %w", db.ErrInDoubt, db.ErrUnavailable)
+	rapid.Check(t, func(rt *rapid.T) {
+		b.fail(nil)
+		b.mu.Lock()
+		b.list = nil
+		b.mu.Unlock()
+		h := &hold{}
+		r := l.Open(live(h))
+		weather := func() { b.fail(rapid.SampledFrom([]error{nil, nil, db.ErrUnavailable, inDoubt}).Draw(rt, "failure")) }
+		weather()
+		if rapid.Bool().Draw(rt, "start") {
+			r.Start(0)
+			if rapid.Bool().Draw(rt, "wait") {
+				_ = r.Durable(5 * time.Second)
+			}
+		}
+		weather()
+		r.Settle(costing(4 * credits.Credit))
+		told := r.Durable(5 * time.Second)
+		if told != nil || rapid.Bool().Draw(rt, "refuse") {
+			weather()
+			r.Refuse(told503)
+			told = errors.New("refused")
+		}
+		b.fail(nil)
+		// What is kept is written before what is added behind it.
+		marker := l.Open(live(nil))
+		marker.Settle(costing(0))
+		if err := errors.Join(marker.Settled(5*time.Second), l.settlements.Add(marker).WaitFor(5*time.Second)); err != nil {
+			rt.Fatal(err)
+		}
+		var charged credits.Micro
+		b.mu.Lock()
+		for _, s := range b.list {
+			if s.Entry.RequestID == r.entry.RequestID {
+				charged += s.Entry.Credits
+				if s.Previous != nil {
+					charged -= s.Previous.Credits
+				}
+			}
+		}
+		b.mu.Unlock()
+		e, err := Get(t.Context(), d, visibility.Filter{WorkspaceID: "ws", Environment: "live"}, r.entry.RequestID)
+		switch stored := err == nil && e.Settled; {
+		case told == nil && (!stored || e.Status != 200 || charged != 4*credits.Credit || h.isReleased()):
+			rt.Fatalf("a served call: stored %+v (%v), charged %v, released %t", e, err, charged, h.isReleased())
+		case told != nil && stored && (e.Status != 503 || e.Credits != 0 || charged != 0):
+			rt.Fatalf("a refused call: stored %+v, charged %v", e, charged)
+		case told != nil && !stored && (!h.isReleased() || charged != 0):
+			rt.Fatalf("a refused call that is not stored: charged %v, released %t", charged, h.isReleased())
+		}
+	})
+}
