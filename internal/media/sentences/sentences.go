@@ -1,5 +1,4 @@
-// Package sentences cuts long texts into pieces that a voice can read one at
-// a time, so that the cuts are where a reader would pause.
+// Package sentences splits long texts into pieces where a reader would pause.
 package sentences
 
 import (
@@ -8,22 +7,18 @@ import (
 	"github.com/rivo/uniseg"
 )
 
-// Split cuts a text into pieces of at most max characters (code points), each
-// as long as possible. It cuts at the ends of sentences; a sentence that is
-// too long at its clauses, those between words, and only a word that is too
-// long by itself anywhere, but never through what is seen as one character,
-// unless even that is too long. The pieces are the text without the white
-// space between them; a text without anything else has none.
-func Split(text string, max int) []string {
-	if max < 1 {
-		max = 1
-	}
-	c := cutter{text: text, max: max}
-	c.cut(words(text), sentenceEnd)
-	return c.pieces()
+// Split splits a text into pieces of at most limit characters (code points), each
+// as long as possible. It splits after sentences. If a sentence is too long, it
+// splits after clauses, then between words, and then inside a word. It splits a
+// grapheme cluster only if that alone is too long. White space between pieces is
+// removed.
+func Split(text string, limit int) []string {
+	s := splitter{text: text, limit: max(limit, 1)}
+	s.split(words(text), sentenceEnd)
+	return s.pieces()
 }
 
-// span is a stretch of the text, in bytes and in characters.
+// span is a range of the text, in bytes and in characters.
 type span struct {
 	start, end         int
 	startRune, endRune int
@@ -31,19 +26,19 @@ type span struct {
 
 func (s span) runes() int { return s.endRune - s.startRune }
 
-// to is the stretch from one span's start to another's end.
+// to returns the span from the start of s to the end of t.
 func (s span) to(t span) span { return span{s.start, t.end, s.startRune, t.endRune} }
 
-// cutter finds the parts that must stay whole.
-type cutter struct {
+// splitter collects the parts that must stay whole.
+type splitter struct {
 	text  string
-	max   int
+	limit int
 	parts []span
 }
 
-// cut divides words behind those that end with a break of the given strength,
-// and what is still too long at the next weaker one.
-func (c *cutter) cut(words []word, at strength) {
+// split splits after words with a break of the given strength, and splits parts
+// that are still too long at weaker breaks.
+func (s *splitter) split(words []word, at strength) {
 	first := 0
 	for i, w := range words {
 		if w.after < at && i < len(words)-1 {
@@ -51,65 +46,65 @@ func (c *cutter) cut(words []word, at strength) {
 		}
 		whole := words[first].to(w.span)
 		switch {
-		case whole.runes() <= c.max:
-			c.parts = append(c.parts, whole)
+		case whole.runes() <= s.limit:
+			s.parts = append(s.parts, whole)
 		case at > wordEnd:
-			c.cut(words[first:i+1], at-1)
+			s.split(words[first:i+1], at-1)
 		default:
-			c.cutWord(whole)
+			s.splitWord(whole)
 		}
 		first = i + 1
 	}
 }
 
-// cutWord divides a single word between what is seen as characters.
-func (c *cutter) cutWord(w span) {
+// splitWord splits a word between grapheme clusters.
+func (s *splitter) splitWord(w span) {
 	part := span{w.start, w.start, w.startRune, w.startRune}
 	add := func(size, runes int) {
-		if part.runes()+runes > c.max && part.runes() > 0 {
-			c.parts = append(c.parts, part)
+		if part.runes()+runes > s.limit && part.runes() > 0 {
+			s.parts = append(s.parts, part)
 			part.start, part.startRune = part.end, part.endRune
 		}
 		part.end += size
 		part.endRune += runes
 	}
-	for rest := c.text[w.start:w.end]; rest != ""; {
+	for rest := s.text[w.start:w.end]; rest != ""; {
 		cluster := firstCluster(rest)
 		rest = rest[len(cluster):]
-		if runes := utf8.RuneCountInString(cluster); runes <= c.max {
+		if runes := utf8.RuneCountInString(cluster); runes <= s.limit {
 			add(len(cluster), runes)
 			continue
 		}
-		for cluster != "" { // a letter with more marks than a whole piece may have
+		for cluster != "" { // a letter with more marks than the limit
 			_, size := utf8.DecodeRuneInString(cluster)
 			add(size, 1)
 			cluster = cluster[size:]
 		}
 	}
-	c.parts = append(c.parts, part)
+	s.parts = append(s.parts, part)
 }
 
-// pieces joins the parts to pieces as long as they may be.
-func (c *cutter) pieces() []string {
+// pieces joins parts to the longest possible pieces.
+func (s *splitter) pieces() []string {
 	var out []string
-	for i := 0; i < len(c.parts); {
-		piece := c.parts[i]
-		for i++; i < len(c.parts); i++ {
-			longer := piece.to(c.parts[i])
-			if longer.runes() > c.max {
+	for i := 0; i < len(s.parts); {
+		piece := s.parts[i]
+		for i++; i < len(s.parts); i++ {
+			longer := piece.to(s.parts[i])
+			if longer.runes() > s.limit {
 				break
 			}
 			piece = longer
 		}
-		out = append(out, c.text[piece.start:piece.end])
+		out = append(out, s.text[piece.start:piece.end])
 	}
 	return out
 }
 
-// firstCluster is what is seen as the text's first character: a letter with
-// its marks, an emoji of several code points, a flag.
+// firstCluster returns the first grapheme cluster of the text: a letter with its
+// marks, an emoji of several code points, a flag.
 func firstCluster(text string) string {
-	// Nothing joins two ASCII characters but the end of a line.
+	// Only \r\n joins two ASCII characters.
 	if len(text) == 1 || text[0] < utf8.RuneSelf && text[1] < utf8.RuneSelf && text[0] != '\r' {
 		return text[:1]
 	}

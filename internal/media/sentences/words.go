@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// strength is how good a place for a pause is.
+// strength ranks the places for a pause.
 type strength int
 
 const (
@@ -15,17 +15,17 @@ const (
 	sentenceEnd
 )
 
-// word is a stretch without white space, or less: the scripts that write
-// sentences without spaces, and dashes, end one too.
+// word is a range without white space. Dashes, and stops of scripts without
+// spaces, end a word, too.
 type word struct {
 	span
-	after strength // of the break behind it
+	after strength // of the break after it
 }
 
 const (
-	// fullStops end a sentence wherever they stand.
+	// fullStops end a sentence anywhere.
 	fullStops = "。！？｡"
-	// clauseStops end a clause wherever they stand.
+	// clauseStops end a clause anywhere.
 	clauseStops = "，、；：､—"
 	// stops end a sentence before white space.
 	stops = ".!?…؟۔।॥‼⁇⁈⁉።፧" + fullStops
@@ -33,12 +33,12 @@ const (
 	pauses = ",;:–،؛" + clauseStops
 	// closers belong to the sentence before them.
 	closers = "\"'”’»›)]}」』】）〉》］｣＂"
-	// openers belong to the sentence behind them.
+	// openers belong to the sentence after them.
 	openers = "\"'“‘„«‹([{¿¡「『【（〈《［"
 )
 
-// words finds the places between which a text is never cut. It goes by what is
-// seen as a character, so that none of these is ever divided here.
+// words returns the words of a text. It goes by grapheme clusters, so that it
+// never splits one.
 func words(text string) []word {
 	var out []word
 	at, runes := 0, 0
@@ -77,8 +77,7 @@ func words(text string) []word {
 	return out
 }
 
-// isSpace reports whether a character is white space alone: a space that
-// carries a mark is seen.
+// isSpace reports whether a cluster is white space without marks, which are visible.
 func isSpace(cluster string) bool {
 	for _, c := range cluster {
 		if !unicode.IsSpace(c) {
@@ -88,9 +87,9 @@ func isSpace(cluster string) bool {
 	return true
 }
 
-// breakAfter is how good a place the gap behind a word is for a pause.
+// breakAfter returns the strength of the gap after a word.
 func breakAfter(word, gap, rest string) strength {
-	if paragraphs(gap) > 1 {
+	if countLineEnds(gap) > 1 {
 		return sentenceEnd
 	}
 	body := strings.TrimRightFunc(word, func(c rune) bool { return strings.ContainsRune(closers, c) || unicode.Is(unicode.M, c) })
@@ -104,24 +103,24 @@ func breakAfter(word, gap, rest string) strength {
 		}
 		// "Stop!" he said; and so on… and on.
 		quoted := len(body) < len(word)
-		if (mark == '.' || mark == '…' || quoted) && startsLow(rest) {
+		if (mark == '.' || mark == '…' || quoted) && startsLowercase(rest) {
 			return clauseEnd
 		}
 		return sentenceEnd
-	case strings.ContainsRune(pauses, mark), paragraphs(gap) > 0:
+	case strings.ContainsRune(pauses, mark), countLineEnds(gap) > 0:
 		return clauseEnd
 	}
 	return wordEnd
 }
 
-// paragraphs counts the ends of lines.
-func paragraphs(gap string) int {
+// countLineEnds counts line ends. A paragraph separator counts as two.
+func countLineEnds(gap string) int {
 	return strings.Count(gap, "\n") + 2*strings.Count(gap, "\u2029")
 }
 
-// startsLow reports whether a text goes on with a small letter.
-func startsLow(rest string) bool {
-	for range 3 { // behind a quotation mark and a bracket at most
+// startsLowercase reports whether a text starts with a lowercase letter.
+func startsLowercase(rest string) bool {
+	for range 3 { // after at most a quotation mark and a bracket
 		first, size := utf8.DecodeRuneInString(rest)
 		if !strings.ContainsRune(openers, first) {
 			return unicode.IsLower(first)
@@ -131,9 +130,8 @@ func startsLow(rest string) bool {
 	return false
 }
 
-// abbreviations that are followed by more of their sentence, in small letters
-// and without the last full stop. Those that often end one are left out: what
-// follows them decides.
+// abbreviations don't end a sentence. They are in lowercase and without the last
+// full stop. Abbreviations that often end a sentence are not listed.
 var abbreviations = map[string]bool{
 	// English
 	"mr": true, "mrs": true, "ms": true, "dr": true, "prof": true, "st": true, "messrs": true, "rev": true, "hon": true, "gen": true, "col": true,
@@ -145,34 +143,34 @@ var abbreviations = map[string]bool{
 	"mme": true, "mlle": true, "mm": true, "sra": true, "srta": true, "ud": true, "uds": true, "sig": true, "dott": true, "dra": true, "núm": true, "pág": true,
 }
 
-// beforeNumbers are abbreviations only where a number follows.
+// beforeNumbers are abbreviations only before a number.
 var beforeNumbers = map[string]bool{"no": true, "nos": true, "art": true, "p": true, "pp": true, "op": true, "abs": true, "nº": true}
 
-// maxAbbreviation bounds how much of a word is looked at.
+// maxAbbreviation limits the length of an abbreviation.
 const maxAbbreviation = 16
 
-// isAbbreviation reports whether a full stop behind this word shortens it.
+// isAbbreviation reports whether a full stop after the word marks an abbreviation.
 func isAbbreviation(word, rest string) bool {
 	if len(word) > maxAbbreviation {
 		return false
 	}
 	word = strings.TrimLeft(word, openers)
-	if word == "I" { // seldom an initial
+	if word == "I" { // rarely an initial
 		return false
 	}
-	small := strings.ToLower(word)
-	if first, _ := utf8.DecodeRuneInString(rest); beforeNumbers[small] && unicode.IsDigit(first) {
+	lower := strings.ToLower(word)
+	if first, _ := utf8.DecodeRuneInString(rest); beforeNumbers[lower] && unicode.IsDigit(first) {
 		return true
 	}
-	return abbreviations[small] || isLetters(word)
+	return abbreviations[lower] || isInitials(word)
 }
 
-// isLetters reports whether a word is single letters with full stops between
+// isInitials reports whether a word is single letters with full stops between
 // them: J, e.g, U.S.
-func isLetters(word string) bool {
+func isInitials(word string) bool {
 	for letter := range strings.SplitSeq(word, ".") {
 		first, size := utf8.DecodeRuneInString(letter)
-		// Of letters without large and small ones each can be a word.
+		// In scripts without case, a letter can be a word.
 		if size == 0 || size < len(letter) || !unicode.IsUpper(first) && !unicode.IsLower(first) {
 			return false
 		}

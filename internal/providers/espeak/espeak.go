@@ -20,19 +20,19 @@ import (
 )
 
 const (
-	// wordsPerMinute is espeak-ng's own speed, which counts as 1.
+	// wordsPerMinute is the default of espeak-ng and corresponds to speed 1.
 	wordsPerMinute = 175
-	// slowest is the fewest words a minute that it can do.
-	slowest = 80
+	// minWordsPerMinute is the minimum of espeak-ng.
+	minWordsPerMinute = 80
 )
 
-// rawPCM is what callers take "pcm" for: a file without a header cannot say.
+// rawPCM is the format of "pcm", which has no header, at OpenAI.
 var rawPCM = audio.Format{Rate: 24_000, Channels: 1}
 
-// Name is the provider's name, and that of its only model.
+// Name is the name of the provider and of its only model.
 const Name = "espeak"
 
-// Espeak is a provider that can only speak.
+// Espeak is a provider of speech.
 type Espeak struct {
 	path   string
 	voices voices
@@ -49,20 +49,20 @@ func Find() (path string, ok bool) {
 	return path, err == nil
 }
 
-// New makes a provider of the program at a path.
+// New returns a provider that runs the program at a path.
 func New(path string) *Espeak { return &Espeak{path: path} }
 
-// Name is the provider's name.
+// Name returns the name of the provider.
 func (e *Espeak) Name() string { return Name }
 
 // Speech reads a text aloud.
 func (e *Espeak) Speech(ctx context.Context, req *providers.SpeechRequest) (*providers.Content, error) {
 	contentType, ok := audio.Types[req.Format]
 	if !ok {
-		return nil, fault.Invalid("response_format", "response_format must be wav, mp3, opus, aac, flac or pcm")
+		return nil, fault.Invalid("response_format", "response_format must be wav, mp3, opus, aac, flac or pcm.")
 	}
 	if req.Format != "wav" && req.Format != "pcm" && !audio.CanTranscode() {
-		return nil, fault.Invalid("response_format", "response_format must be wav or pcm: for %s the server needs ffmpeg, which is not installed", req.Format)
+		return nil, fault.Invalid("response_format", "response_format must be wav or pcm. For %s the server needs ffmpeg, which is not installed.", req.Format)
 	}
 	speed, err := readSpeed(req.Body)
 	if err != nil {
@@ -70,19 +70,19 @@ func (e *Espeak) Speech(ctx context.Context, req *providers.SpeechRequest) (*pro
 	}
 	text := plain(req.Input)
 	if strings.TrimSpace(text) == "" {
-		return nil, fault.Missing("input", "input must have something to read aloud")
+		return nil, fault.Missing("input", "input is required: the text to read aloud.")
 	}
 	voice, err := e.voice(ctx, req.Voice)
 	if err != nil {
 		return nil, err
 	}
-	// The text goes by standard input: arguments are seen by everybody on the
-	// machine. Without -m markup is text like any other.
+	// The text is passed on standard input, because every user of the machine can
+	// see arguments. Without -m, markup is read as text.
 	spoken, err := audio.Program(ctx, strings.NewReader(text), e.path, "--stdin", "--stdout", "-b", "1", "-v", voice, "-s", strconv.Itoa(speed))
 	if err != nil {
 		return nil, failure(err)
 	}
-	body, size, err := inFormat(ctx, spoken, req.Format)
+	body, size, err := convert(ctx, spoken, req.Format)
 	if err != nil {
 		spoken.Close()
 		return nil, err
@@ -90,12 +90,12 @@ func (e *Espeak) Speech(ctx context.Context, req *providers.SpeechRequest) (*pro
 	return &providers.Content{ContentType: contentType, Body: body, Size: size}, nil
 }
 
-// speechFields are the members of a speech request that are read here.
+// speechFields holds the fields that this provider reads.
 type speechFields struct {
 	Speed *float64 `json:"speed"`
 }
 
-// readSpeed is the speed that the caller asks for, in words a minute.
+// readSpeed returns the requested speed in words per minute.
 func readSpeed(body []byte) (int, error) {
 	var in speechFields
 	if len(body) > 0 {
@@ -107,13 +107,13 @@ func readSpeed(body []byte) (int, error) {
 		return wordsPerMinute, nil
 	}
 	if !(*in.Speed >= 0.25 && *in.Speed <= 4) {
-		return 0, fault.Invalid("speed", "speed must be from 0.25 to 4")
+		return 0, fault.Invalid("speed", "speed must be from 0.25 to 4.")
 	}
-	return max(slowest, int(*in.Speed*wordsPerMinute)), nil
+	return max(minWordsPerMinute, int(*in.Speed*wordsPerMinute)), nil
 }
 
-// plain takes out of a text what espeak-ng would obey instead of reading it:
-// phonemes in double brackets, and commands behind control characters.
+// plain removes what espeak-ng would interpret instead of reading it: phonemes in
+// double brackets, and commands after control characters.
 func plain(text string) string {
 	text = strings.Map(func(c rune) rune {
 		if c < ' ' && c != '\n' && c != '\t' || 0x7F <= c && c < 0xA0 {
@@ -121,15 +121,14 @@ func plain(text string) string {
 		}
 		return c
 	}, strings.ToValidUTF8(text, " "))
-	// Twice, as three brackets are two pairs.
+	// Twice, because three brackets are two pairs.
 	text = strings.ReplaceAll(text, "[[", "[ [")
 	return strings.ReplaceAll(text, "[[", "[ [")
 }
 
-// inFormat makes of espeak-ng's WAV what was asked for. It returns once the
-// first sound is there, so that what cannot be spoken is an error and not an
-// empty file.
-func inFormat(ctx context.Context, spoken io.ReadCloser, format string) (io.ReadCloser, int64, error) {
+// convert converts the WAV of espeak-ng. It returns after the first audio, so
+// that a failure is an error and not an empty file.
+func convert(ctx context.Context, spoken io.ReadCloser, format string) (io.ReadCloser, int64, error) {
 	pcm, sound, err := audio.ReadWAV(spoken)
 	if err != nil {
 		return nil, 0, failure(errors.Join(err, drain(spoken)))
@@ -138,7 +137,7 @@ func inFormat(ctx context.Context, spoken io.ReadCloser, format string) (io.Read
 	case "pcm":
 		return &body{audio.Convert(rawPCM, pcm, sound), spoken}, -1, nil
 	case "wav":
-		return wholeFile(pcm, sound, spoken)
+		return bufferWAV(pcm, sound, spoken)
 	}
 	wav := &body{io.MultiReader(strings.NewReader(string(audio.Header(pcm, -1))), sound), spoken}
 	out, err := audio.Encode(ctx, wav, format)
@@ -148,30 +147,28 @@ func inFormat(ctx context.Context, spoken io.ReadCloser, format string) (io.Read
 	return &body{out, out}, -1, nil
 }
 
-// drain returns why the program failed, if it did: a file that is no WAV file
-// hides that.
+// drain returns the error of the program, if any, which explains invalid WAV.
 func drain(spoken io.Reader) error {
 	_, err := io.Copy(io.Discard, spoken)
 	return err
 }
 
-// wholeFile keeps the sound until its size is known, as many players want it
-// in the header. It takes espeak-ng a hundredth of the time that it takes to
-// listen.
-func wholeFile(pcm audio.Format, sound io.Reader, spoken io.Closer) (io.ReadCloser, int64, error) {
+// bufferWAV stores the audio until its size is known, because many players need
+// the size in the header. Generating takes a hundredth of the playing time.
+func bufferWAV(pcm audio.Format, sound io.Reader, spoken io.Closer) (io.ReadCloser, int64, error) {
 	file, err := os.CreateTemp("", "turnpike-speech-*.pcm")
 	if err != nil {
 		return nil, 0, failure(err)
 	}
-	kept := &tempFile{file}
+	temp := &tempFile{file}
 	size, err := io.Copy(file, sound)
 	_, rewindErr := file.Seek(0, io.SeekStart)
 	if err = errors.Join(err, spoken.Close(), rewindErr); err != nil {
-		kept.Close()
+		temp.Close()
 		return nil, 0, failure(err)
 	}
 	header := string(audio.Header(pcm, size))
-	return &body{io.MultiReader(strings.NewReader(header), file), kept}, int64(len(header)) + size, nil
+	return &body{io.MultiReader(strings.NewReader(header), file), temp}, int64(len(header)) + size, nil
 }
 
 // tempFile is removed when it is closed.
@@ -181,7 +178,7 @@ func (f *tempFile) Close() error {
 	return errors.Join(f.File.Close(), os.Remove(f.Name()))
 }
 
-// body is a stream whose errors are the provider's.
+// body turns the errors of a stream into failures of the provider.
 type body struct {
 	io.Reader
 	io.Closer
@@ -195,7 +192,7 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// failure is what the log is told.
+// failure wraps an error for the gateway.
 func failure(err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("espeak: %w", err)

@@ -49,7 +49,7 @@ func speak(t *testing.T, e *espeak.Espeak, req providers.SpeechRequest) ([]byte,
 	return data, c
 }
 
-// length is how long a WAV file is to be heard. Its header must say so, too.
+// length returns the playing time of a WAV file, whose header must agree.
 func length(t *testing.T, wav []byte) time.Duration {
 	t.Helper()
 	f, sound, err := audio.ReadWAV(bytes.NewReader(wav))
@@ -66,7 +66,7 @@ func length(t *testing.T, wav []byte) time.Duration {
 	return f.Duration(int64(len(pcm)))
 }
 
-func TestEveryFormatIsSpoken(t *testing.T) {
+func TestEveryFormatHasAudio(t *testing.T) {
 	t.Parallel()
 	e := find(t)
 	for format, begins := range map[string]string{"wav": "RIFF", "opus": "OggS", "flac": "fLaC", "aac": "\xff", "mp3": "", "pcm": ""} {
@@ -103,8 +103,7 @@ func TestVoicesAndSpeedsDiffer(t *testing.T) {
 	}
 }
 
-// What would be a command to espeak-ng is read like everything else.
-func TestTextIsText(t *testing.T) {
+func TestMarkupAndCommandsAreReadAsText(t *testing.T) {
 	t.Parallel()
 	e := find(t)
 	same := func(a, b string) bool {
@@ -130,7 +129,7 @@ func TestTextIsText(t *testing.T) {
 	speak(t, e, providers.SpeechRequest{Input: "مرحبا بالعالم 👨‍👩‍👧‍👦", Voice: "ar"})
 }
 
-func TestBadRequestsAreRefused(t *testing.T) {
+func TestInvalidRequestIsRejected(t *testing.T) {
 	t.Parallel()
 	e := find(t)
 	ok := providers.SpeechRequest{Input: "hello", Voice: "alloy", Format: "wav"}
@@ -166,7 +165,7 @@ func fake(t *testing.T, script string) *espeak.Espeak {
 	return espeak.New(path)
 }
 
-func TestTheTextIsNeverAnArgument(t *testing.T) {
+func TestTextIsNeverPassedAsAnArgument(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	e := fake(t, `echo "$@" > `+dir+`/args; cat > `+dir+`/stdin; exit 1`)
@@ -181,7 +180,7 @@ func TestTheTextIsNeverAnArgument(t *testing.T) {
 	}
 }
 
-func TestAProgramThatFailsIsAFailure(t *testing.T) {
+func TestFailingProgramIsAProviderFailure(t *testing.T) {
 	t.Parallel()
 	const half = `printf 'RIFF\044\360\377\177WAVEfmt \020\0\0\0\1\0\1\0\100\37\0\0\200\76\0\0\2\0\20\0data\0\360\377\177'; printf 'abcd'; `
 	for name, script := range map[string]string{"at once": "echo oh dear >&2; exit 3", "no sound": "echo hello", "in between": half + "echo oh dear >&2; exit 3"} {
@@ -203,7 +202,7 @@ func TestAProgramThatFailsIsAFailure(t *testing.T) {
 	}
 }
 
-func TestNothingIsLeftBehind(t *testing.T) {
+func TestNoProcessOrFileRemains(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	before := runtime.NumGoroutine()
 	const endless = `echo $$ > "$0.pid"; printf 'RIFF\044\360\377\177WAVEfmt \020\0\0\0\1\0\1\0\100\37\0\0\200\76\0\0\2\0\20\0data\0\360\377\177'; exec cat /dev/zero`

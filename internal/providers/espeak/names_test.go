@@ -7,7 +7,7 @@ import (
 	"turnpike/internal/providers"
 )
 
-func TestFieldsThatAreReadAreRegistered(t *testing.T) {
+func TestEveryFieldHasARegisteredName(t *testing.T) {
 	t.Parallel()
 	jsonbodytest.WantRegistered[speechFields](t, providers.SpeechNames)
 }

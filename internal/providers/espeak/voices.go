@@ -11,9 +11,8 @@ import (
 	"turnpike/internal/fault"
 )
 
-// openAI are the voices of OpenAI's names: programs that were written for
-// those are heard, too, and the voices differ.
-var openAI = map[string]string{
+// openAIVoices maps OpenAI's voices to different voices of espeak-ng.
+var openAIVoices = map[string]string{
 	"alloy":   "en-us+m3",
 	"ash":     "en-us+m1",
 	"ballad":  "en+m7",
@@ -29,17 +28,17 @@ var openAI = map[string]string{
 	"verse":   "en+m8",
 }
 
-// voiceName is what an espeak-ng voice looks like: a language, and a variant
-// behind a plus. A path it can never be.
+// voiceName matches a voice of espeak-ng: a language, optionally with a plus and a
+// variant. It never matches a path.
 var voiceName = regexp.MustCompile(`^[a-z0-9][a-z0-9+-]{0,39}$`)
 
-// voice is espeak-ng's name for the voice that a caller asks for.
+// voice returns espeak-ng's name for the requested voice.
 func (e *Espeak) voice(ctx context.Context, name string) (string, error) {
-	if own, ok := openAI[name]; ok {
+	if own, ok := openAIVoices[name]; ok {
 		return own, nil
 	}
 	unknown := fault.Invalid("voice", "voice must be alloy, echo, fable, nova, onyx or another of OpenAI's names, "+
-		"or a voice of espeak-ng such as en-gb, de, fr+f3 or ja: `espeak-ng --voices` lists them")
+		"or a voice of espeak-ng such as en-gb, de, fr+f3 or ja. `espeak-ng --voices` lists them.")
 	if !voiceName.MatchString(name) {
 		return "", unknown
 	}
@@ -54,22 +53,21 @@ func (e *Espeak) voice(ctx context.Context, name string) (string, error) {
 		return "", unknown
 	case !hasVariant:
 		return name, nil
-	case known[variantFolder+variant] == "":
+	case known[variantDir+variant] == "":
 		return "", unknown
 	}
-	// A variant counts only behind the name of a file.
+	// espeak-ng accepts a variant only after a file name.
 	return file + "+" + variant, nil
 }
 
-// voices are those that are installed, and their files. espeak-ng is asked
-// once: it takes a variant that is none for the plain voice, and crashes on
-// some names that are no voices.
+// voices caches the installed voices and their files. Names are checked against
+// it, because espeak-ng ignores unknown variants and crashes on some unknown names.
 type voices struct {
 	mu    sync.Mutex
 	known map[string]string
 }
 
-const variantFolder = "!v/"
+const variantDir = "!v/"
 
 func (v *voices) load(ctx context.Context, path string) (map[string]string, error) {
 	v.mu.Lock()
@@ -94,8 +92,8 @@ func (v *voices) load(ctx context.Context, path string) (map[string]string, erro
 	return known, nil
 }
 
-// addVoices reads a list of voices: priority, language, age and gender, name,
-// file, and in brackets other languages it can do.
+// addVoices parses a list of voices. Its columns are priority, language, age and
+// gender, name, file, and in brackets other languages.
 func addVoices(known map[string]string, list string) {
 	for line := range strings.Lines(list) {
 		fields := strings.Fields(line)
@@ -103,11 +101,11 @@ func addVoices(known map[string]string, list string) {
 			continue
 		}
 		name, file := fields[1], fields[4]
-		if strings.HasPrefix(file, variantFolder) {
+		if strings.HasPrefix(file, variantDir) {
 			known[file] = file
 			continue
 		}
-		// The first of a language is its usual one.
+		// The first voice of a language is the default.
 		if known[name] == "" {
 			known[name] = file
 		}
