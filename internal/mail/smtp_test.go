@@ -192,7 +192,7 @@ func TestInvalidAddressIsNotSentToTheServer(t *testing.T) {
 		o := newOutbox(d, connectTo(t, server.URL()), time.Now)
 		enqueue(t, d, o, to(address))
 		sendDue(t, o)
-		wantStatus(t, d, mail.Failed, 1, "refused")
+		wantStatus(t, d, mail.Failed, 1, "rejected")
 		if got := server.Messages(); len(got) != 0 {
 			t.Errorf("%q: a mail went to %v", address, recipients(got))
 		}
