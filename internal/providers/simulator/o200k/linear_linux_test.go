@@ -26,7 +26,7 @@ func TestHostileTextIsLinear(t *testing.T) {
 	t.Parallel()
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	const size, factor = 1 << 12, 16
+	const size, factor = 1 << 14, 16
 	Count("load the vocabulary")
 	for _, unit := range []string{"a", " ", "\r\n  ", "\n ", "!", "日A", "Aa'", "\u0301", "\xff"} {
 		small := strings.Repeat(unit, size/len(unit))
@@ -38,10 +38,9 @@ func TestHostileTextIsLinear(t *testing.T) {
 		}
 		middle := cpuTime(t)
 		Count(large)
-		ratio := 8 * float64(cpuTime(t)-middle) / float64(middle-start)
-		t.Logf("%q: %v, ratio %.1f", unit, (middle-start)/8, ratio)
-		if ratio > 5*factor {
-			t.Errorf("%q: %d times the text took %.0f times the CPU time, want about %d times", unit, factor, ratio, factor)
+		// The kernel may count CPU time in ticks of 10 ms.
+		if got, limit := cpuTime(t)-middle, 5*factor*(middle-start)/8+50*time.Millisecond; got > limit {
+			t.Errorf("%q: %d times the text took %v of CPU time, want at most %v", unit, factor, got, limit)
 		}
 	}
 }
