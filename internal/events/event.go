@@ -217,9 +217,9 @@ func Projects(ctx context.Context, q db.Querier, list []New) (map[string]string,
 }
 
 // AnyNew reports whether there are new events, without the write lock.
-func AnyNew(ctx context.Context, q db.Querier) (any bool, err error) {
-	err = q.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM new_events)").Scan(&any)
-	return any, err
+func AnyNew(ctx context.Context, q db.Querier) (found bool, err error) {
+	err = q.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM new_events)").Scan(&found)
+	return found, err
 }
 
 const (

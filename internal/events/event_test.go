@@ -178,7 +178,7 @@ func TestNewEventIsTakenOnceAndComesBackWhenItsFanOutFails(t *testing.T) {
 		if !errors.Is(err, failed) {
 			t.Fatal(err)
 		}
-		if any, err := events.AnyNew(t.Context(), d); err != nil || !any {
+		if found, err := events.AnyNew(t.Context(), d); err != nil || !found {
 			t.Errorf("after a failed fan-out nothing is new (%v)", err)
 		}
 		got := map[string]int{}
@@ -193,8 +193,8 @@ func TestNewEventIsTakenOnceAndComesBackWhenItsFanOutFails(t *testing.T) {
 				t.Errorf("%s was taken %d times", id, got[id])
 			}
 		}
-		if any, err := events.AnyNew(t.Context(), d); err != nil || any || len(got) != 5 {
-			t.Errorf("%d were taken, and there is more: %t (%v)", len(got), any, err)
+		if found, err := events.AnyNew(t.Context(), d); err != nil || found || len(got) != 5 {
+			t.Errorf("%d were taken, and there is more: %t (%v)", len(got), found, err)
 		}
 	})
 }

@@ -84,9 +84,9 @@ func TestWhatIsGivenBackIsNotGivenTwice(t *testing.T) {
 			if len(open) > 0 && rapid.Bool().Draw(rt, "end") {
 				i := rapid.IntRange(0, len(open)-1).Draw(rt, "which")
 				c := open[i]
-				real := rapid.SampledFrom([]int64{0, c.holds[0].tokens / 2, c.holds[0].tokens}).Draw(rt, "real")
-				used[c.used].n = real
-				c.Adjust(real, now)
+				actual := rapid.SampledFrom([]int64{0, c.holds[0].tokens / 2, c.holds[0].tokens}).Draw(rt, "real")
+				used[c.used].n = actual
+				c.Adjust(actual, now)
 				c.End()
 				open = append(open[:i], open[i+1:]...)
 				continue

@@ -170,7 +170,7 @@ func TestPasskeyAnswersThatMustNotBeTaken(t *testing.T) {
 		w.member("ada@example.com", accounts.Owner)
 		eve := w.member("eve@example.com", accounts.Viewer)
 		in := w.login("ada@example.com")
-		real, _ := w.register(in.Session, "Laptop")
+		genuine, _ := w.register(in.Session, "Laptop")
 		for what, change := range map[string]func(a *authenticator){
 			"another origin":          func(a *authenticator) { a.origin = "https://turnpike.example.net" },
 			"another relying party":   func(a *authenticator) { a.rpID = "example.com" },
@@ -182,7 +182,7 @@ func TestPasskeyAnswersThatMustNotBeTaken(t *testing.T) {
 			"a passkey we never saw":  func(a *authenticator) { a.id = []byte("0123456789abcdef") },
 			"a counter that was used": func(a *authenticator) { a.count-- },
 		} {
-			a := *real
+			a := *genuine
 			change(&a)
 			_, err := w.FinishPasskeyLogin(t.Context(), party, a.get(w.startPasskeyLogin()), "", browser)
 			if !fault.Is(err, fault.Authentication) {
@@ -194,15 +194,15 @@ func TestPasskeyAnswersThatMustNotBeTaken(t *testing.T) {
 		}
 		late := w.startPasskeyLogin()
 		w.pass(10 * time.Minute)
-		_, err := w.FinishPasskeyLogin(t.Context(), party, real.get(late), "", browser)
+		_, err := w.FinishPasskeyLogin(t.Context(), party, genuine.get(late), "", browser)
 		want(t, err, fault.Authentication)
 		// A challenge of one kind, or of one person, is none of another.
-		_, err = w.FinishPasskeyLogin(t.Context(), party, real.get(w.startPasskey(w.login("ada@example.com").Session)), "", browser)
+		_, err = w.FinishPasskeyLogin(t.Context(), party, genuine.get(w.startPasskey(w.login("ada@example.com").Session)), "", browser)
 		want(t, err, fault.Authentication)
 		evil := newAuthenticator(t, eve)
 		_, err = w.FinishPasskey(t.Context(), w.login("eve@example.com").Session, party, evil.create(w.startPasskey(w.login("ada@example.com").Session)), "Evil", browser)
 		want(t, err, fault.Authentication)
-		if _, err := w.FinishPasskeyLogin(t.Context(), party, real.get(w.startPasskeyLogin()), "", browser); err != nil {
+		if _, err := w.FinishPasskeyLogin(t.Context(), party, genuine.get(w.startPasskeyLogin()), "", browser); err != nil {
 			t.Errorf("the real one: %v", err)
 		}
 	})

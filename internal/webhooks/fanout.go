@@ -71,8 +71,8 @@ func (s *Service) runFanout(ctx context.Context) {
 // When it is behind, lanes have enough to do, and are only told.
 func (s *Service) fanOut(ctx context.Context, n int, behind bool) (took, made int, err error) {
 	if !behind {
-		any, err := events.AnyNew(ctx, s.db)
-		if err != nil || !any {
+		found, err := events.AnyNew(ctx, s.db)
+		if err != nil || !found {
 			return 0, 0, err
 		}
 	}

@@ -190,7 +190,7 @@ func (a *answer) leadsTo(t testing.TB, path string) string {
 	t.Helper()
 	a.is(t, http.StatusSeeOther)
 	to := a.header.Get("Location")
-	if start, any := strings.CutSuffix(path, "*"); to != path && (!any || !strings.HasPrefix(to, start)) {
+	if start, open := strings.CutSuffix(path, "*"); to != path && (!open || !strings.HasPrefix(to, start)) {
 		t.Fatalf("%s leads to %s, want %s", a.path, to, path)
 	}
 	return to
