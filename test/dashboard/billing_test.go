@@ -162,10 +162,10 @@ func TestACommaThatMayBeADecimalPointIsNoAmount(t *testing.T) {
 		billing, project := b.in(accounts.Live, "billing"), b.in(accounts.Live, "projects")
 		for _, text := range []string{"2,5", "1.000,50", "1,00", "10,00,000", ",500", "1,000,"} {
 			b.post(t, billing, url.Values{"monthly_credits": {text}}).refuses(t, 400, "such as 100 or 2.5").showsToo(t, `value="`+text+`"`)
-			b.post(t, billing, url.Values{"alert_threshold": {text}}).refuses(t, 400, "a threshold is")
+			b.post(t, billing, url.Values{"alert_threshold": {text}}).refuses(t, 400, "alert_threshold must be")
 			b.post(t, project, url.Values{"id": {"shop"}, "monthly_budget": {text}}).refuses(t, 400, "such as 100 or 2.5")
 		}
-		b.post(t, billing, url.Values{"alert_threshold": {"5,5%"}}).refuses(t, 400, "a threshold is")
+		b.post(t, billing, url.Values{"alert_threshold": {"5,5%"}}).refuses(t, 400, "alert_threshold must be")
 		// As the pages write it.
 		b.post(t, billing, url.Values{"monthly_credits": {"1,234,567.5"}, "alert_threshold": {"1,000"}}).leadsTo(t, billing)
 		b.get(t, billing).shows(t, `value="1234567.5"`, `value="1000"`)

@@ -122,7 +122,7 @@ func TestAPersonApprovesACall(t *testing.T) {
 		}
 		o.post(t, path, url.Values{"decision": {"approve"}}).refuses(t, 400, "load the page again")
 		o.post(t, path, url.Values{"decision": {"maybe"}, "arguments_hash": {hash}}).refuses(t, 400, "approve or deny")
-		o.post(t, path, url.Values{"decision": {"approve"}, "arguments_hash": {strings.Repeat("0", 64)}}).refuses(t, 409, "other arguments")
+		o.post(t, path, url.Values{"decision": {"approve"}, "arguments_hash": {strings.Repeat("0", 64)}}).refuses(t, 409, "does not match the arguments")
 		o.post(t, path, url.Values{"decision": {"approve"}, "arguments_hash": {hash}, "reason": {"fine" + script}}).leadsTo(t, o.in(accounts.Test, "runs/"+id))
 		r := o.ends(t, "/v1/agents/runs/"+id, "completed")
 		if calls := o.calls(); len(calls) != 1 || !strings.Contains(calls[0], "moc.live") || r.Text("result.output_text") != "Done." {
@@ -262,7 +262,7 @@ func TestWhoMayTouchARun(t *testing.T) {
 
 		o.post(t, o.in(accounts.Test, "runs/"+id+"/cancel"), url.Values{}).leadsTo(t, o.in(accounts.Test, "runs/"+id))
 		o.get(t, o.in(accounts.Test, "runs/"+id)).shows(t, "The run is cancelled.", "The run was canceled.").hides(t, "Approve the call of", "/cancel")
-		o.post(t, path, yes).refuses(t, 409, "it is cancelled")
+		o.post(t, path, yes).refuses(t, 409, "Its status is cancelled")
 		if acts := o.acts(t, id); len(acts) != 1 || acts[0] != "agent.run.cancelled "+o.person.ID || len(o.calls()) != 0 {
 			t.Errorf("the admin log has %v, the tool %v", acts, o.calls())
 		}

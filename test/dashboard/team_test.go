@@ -95,9 +95,9 @@ func TestInvitationWithoutAMailServer(t *testing.T) {
 		link = b.get(t, team).shows(t, "send this link to eve@example.com").find(t, `(/dashboard/invitation\?token=[A-Za-z0-9_-]+)`)
 		newBrowser(t, s).get(t, link).is(t, http.StatusOK)
 
-		b.post(t, team+"/invitations", invitation("no address", accounts.Viewer)).refuses(t, http.StatusBadRequest, "is not an email address")
+		b.post(t, team+"/invitations", invitation("no address", accounts.Viewer)).refuses(t, http.StatusBadRequest, "is not an e-mail address")
 		b.post(t, team+"/invitations", invitation("x@example.com", "king")).refuses(t, http.StatusBadRequest, "role must be one of")
-		b.post(t, team+"/invitations", invitation(b.person.Email, accounts.Viewer)).refuses(t, http.StatusConflict, "is already a member of this workspace")
+		b.post(t, team+"/invitations", invitation(b.person.Email, accounts.Viewer)).refuses(t, http.StatusConflict, "member of this workspace already")
 		b.post(t, team+"/invitations/"+ids.New(people.InvitationID)+"/again", url.Values{}).refuses(t, http.StatusNotFound, "no invitation")
 		b.post(t, team+"/invitations/inv_nonsense/revoke", url.Values{}).is(t, http.StatusNotFound)
 	})
