@@ -2,7 +2,7 @@
 # ARGS goes to the program or the test run: make run ARGS='--listen :9000', make test ARGS='-run Revoke'.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run build test test-browser race clients screenshots chaos bench lint fuzz clean withpostgres
+.PHONY: help setup run build test test-browser race clients docs-test screenshots chaos bench lint prose fuzz clean withpostgres
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 TEST_TIMEOUT ?= 20m
@@ -51,7 +51,11 @@ clients: setup withpostgres ## run the SDKs of other projects against Turnpike
 	go vet -tags clients ./test/sdk
 	$(TEST) -tags clients -timeout $(TEST_TIMEOUT) $(ARGS) ./test/sdk
 
-screenshots: withpostgres ## take the screenshots of docs/dashboard.md
+docs-test: build ## run the examples of the README, the tutorials and the guides (needs node, npm, python3, jq, openssl)
+	go vet -tags docs ./test/docs
+	go test -vet=off -tags docs -count=1 -v -timeout $(TEST_TIMEOUT) $(ARGS) ./test/docs
+
+screenshots: withpostgres ## take the screenshots of docs/reference/dashboard.md
 	@scripts/setup.sh chromium
 	TURNPIKE_SCREENSHOTS=$(CURDIR)/docs/images $(TEST) -tags browser -count=1 -timeout $(TEST_TIMEOUT) -run '^TestScreenshots$$' ./test/browser
 
@@ -64,8 +68,12 @@ bench: ## measure speed and memory, as docs/benchmarks.md reports them
 lint: ## gofmt, vet, staticcheck and our own rules; govulncheck where its database can be reached
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "not formatted, run gofmt -w on:"; echo "$$unformatted"; exit 1; }
 	go build -o bin/lint ./test/lint
-	go vet -vettool=$(CURDIR)/bin/lint -tags browser ./...
+	go vet -vettool=$(CURDIR)/bin/lint -tags browser,docs ./...
 	@scripts/vulncheck.sh
+
+prose: ## check the wording of docs, comments, messages, templates and openapi.yaml (ARGS=-v lists every finding)
+	go build -C .vale -o ../bin/vale github.com/errata-ai/vale/v2/cmd/vale
+	go run ./test/prose $(ARGS) bin/vale
 
 fuzz: ## run each fuzz target for FUZZTIME
 	@scripts/fuzz.sh $(FUZZTIME)

@@ -35,7 +35,7 @@ var Shadow = &analysis.Analyzer{
 }
 
 // maxParameters is how many parameters a function may have.
-const maxParameters = 7
+const maxParameters = 5
 
 // Parameters reports functions with too many parameters.
 var Parameters = &analysis.Analyzer{

@@ -1,5 +1,5 @@
 package parameters
 
-func seven(a, b, c, d, e, f, g int) {}
+func five(a, b, c, d, e int) {}
 
-func eight(a, b, c, d, e, f, g, h int) {} // want "8 parameters"
+func six(a, b, c, d, e, f int) {} // want "6 parameters"
