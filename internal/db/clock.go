@@ -8,42 +8,39 @@ import (
 )
 
 const (
-	compareEvery = 5 * time.Second
-	// A difference of less than this is not told from the way to the database.
-	sameTime = 50 * time.Millisecond
-	// An answer that took longer says too little.
-	comparePatience = time.Second
-	// ClocksDiffer is from when on somebody should set a machine's clock.
-	ClocksDiffer = 2 * time.Second
+	compareInterval = 5 * time.Second
+	// clockPrecision is the smallest difference that isn't network latency.
+	clockPrecision = 50 * time.Millisecond
+	// compareTimeout drops slow responses, which tell too little.
+	compareTimeout = time.Second
+	// MaxClockSkew is the difference from which on the operator is warned.
+	MaxClockSkew = 2 * time.Second
 )
 
-// clock tells the time that all servers of a database have in common: the
-// database's, carried on by this machine's monotonic clock. What one of them
-// writes and another compares with the time of day goes by it. The times of day
-// of two machines differ, and are set.
+// clock is the time that all nodes share: the database's, advanced by this
+// machine's monotonic clock. Nodes use it for times that others compare, because
+// their own clocks differ and can be set.
 type clock struct {
-	local func() time.Time
-	begun time.Time
-	ahead atomic.Int64 // nanoseconds by which the database is ahead of begun and what has passed since
-	told  atomic.Bool  // that the machine's differs
+	local   func() time.Time
+	started time.Time
+	offset  atomic.Int64 // nanoseconds that the database is ahead of monotonic
+	warned  atomic.Bool  // that the machine's clock differs
 }
 
-func newClock(local func() time.Time) *clock { return &clock{local: local, begun: local()} }
+func newClock(local func() time.Time) *clock { return &clock{local: local, started: local()} }
 
-// passed is a moment of this machine by what has passed since the beginning,
-// whatever its time of day was set to meanwhile.
-func (c *clock) passed(t time.Time) time.Time { return c.begun.Round(0).Add(t.Sub(c.begun)) }
+// monotonic converts a local time to one that ignores changes of the wall clock.
+func (c *clock) monotonic(t time.Time) time.Time { return c.started.Round(0).Add(t.Sub(c.started)) }
 
-// At is a moment of this machine in the time that all servers have in common.
-// With the embedded database there is one.
+// At converts a local time to the time that all nodes share.
 func (d *DB) At(t time.Time) time.Time {
 	if d.clock == nil {
 		return t
 	}
-	return d.clock.passed(t).Add(time.Duration(d.clock.ahead.Load()))
+	return d.clock.monotonic(t).Add(time.Duration(d.clock.offset.Load()))
 }
 
-// Now is the time that all servers of the database have in common.
+// Now returns the time that all nodes share.
 func (d *DB) Now() time.Time {
 	if d.clock == nil {
 		return time.Now()
@@ -51,8 +48,8 @@ func (d *DB) Now() time.Time {
 	return d.At(d.clock.local())
 }
 
-// Behind is by how much this machine's time of day is behind the database's.
-func (d *DB) Behind() time.Duration {
+// ClockSkew returns how far this machine's clock is behind the database's.
+func (d *DB) ClockSkew() time.Duration {
 	if d.clock == nil {
 		return 0
 	}
@@ -60,14 +57,13 @@ func (d *DB) Behind() time.Duration {
 	return d.At(t).Sub(t.Round(0))
 }
 
-// CompareClocks asks the database for its time. The embedded one has none of its
-// own.
+// CompareClocks reads the database's time.
 func (d *DB) CompareClocks(ctx context.Context) error {
 	c := d.clock
 	if c == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, comparePatience)
+	ctx, cancel := context.WithTimeout(ctx, compareTimeout)
 	defer cancel()
 	before := c.local()
 	var us int64
@@ -75,30 +71,29 @@ func (d *DB) CompareClocks(ctx context.Context) error {
 		return err
 	}
 	took := c.local().Sub(before)
-	ahead := time.UnixMicro(us).Sub(c.passed(before.Add(took / 2)))
-	if was := time.Duration(c.ahead.Load()); (ahead - was).Abs() > sameTime+took/2 {
-		c.ahead.Store(int64(ahead))
+	offset := time.UnixMicro(us).Sub(c.monotonic(before.Add(took / 2)))
+	if was := time.Duration(c.offset.Load()); (offset - was).Abs() > clockPrecision+took/2 {
+		c.offset.Store(int64(offset))
 	}
-	behind := d.Behind()
-	if differs := behind.Abs() > ClocksDiffer; c.told.CompareAndSwap(!differs, differs) {
+	skew := d.ClockSkew()
+	if differs := skew.Abs() > MaxClockSkew; c.warned.CompareAndSwap(!differs, differs) {
 		if differs {
-			slog.Warn("the clocks of this machine and of the database differ: set them; until then times in lists are not in order", "behind", behind.Round(time.Millisecond).String())
+			slog.Warn("this machine's clock differs from the database's; set it, because lists are out of order until then", "behind", skew.Round(time.Millisecond).String())
 		} else {
-			slog.Info("the clocks of this machine and of the database agree again")
+			slog.Info("this machine's clock agrees with the database's again")
 		}
 	}
 	return nil
 }
 
-// keepTime compares the clocks until ctx ends. One that cannot be compared goes
-// on as it is.
-func (d *DB) keepTime(ctx context.Context) {
-	tick := time.NewTicker(compareEvery)
+// compareClocks compares the clocks until ctx ends.
+func (d *DB) compareClocks(ctx context.Context) {
+	tick := time.NewTicker(compareInterval)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-			_ = d.CompareClocks(ctx) // whoever needs the database says so when it is away
+			_ = d.CompareClocks(ctx) // an outage shows elsewhere
 		case <-ctx.Done():
 			return
 		}

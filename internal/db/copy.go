@@ -7,29 +7,24 @@ import (
 )
 
 const (
-	// copyRows and copyBytes bound what is in memory at once, and what one
-	// statement takes.
+	// copyRows and copyBytes limit a batch.
 	copyRows  = 1000
 	copyBytes = 4 << 20
 )
 
-// Tables lists the tables of an embedded database in the order in which they
-// were made, so that none comes before one that it refers to. That of the
-// migrations is not among them: every database has its own.
+// Tables lists the tables of a SQLite database in the order of their creation, so
+// that referenced tables come first. It omits the table of migrations.
 func Tables(ctx context.Context, from *Tx) ([]string, error) {
 	rows, err := from.Query(ctx, `SELECT name FROM sqlite_master
 		WHERE type = 'table' AND name NOT LIKE 'sqlite!_%' ESCAPE '!' AND name <> 'schema_migrations' ORDER BY rowid`)
-	names, err := All(rows, err, func(r Row) (name string, err error) {
-		err = r.Scan(&name)
-		return name, err
-	})
+	names, err := Strings(rows, err)
 	if err != nil {
 		return nil, fmt.Errorf("list tables: %w", err)
 	}
 	return names, nil
 }
 
-// Count is how many rows a table has.
+// Count returns the number of rows of a table.
 func Count(ctx context.Context, q Querier, table string) (n int64, err error) {
 	if err = q.QueryRow(ctx, "SELECT count(*) FROM "+table).Scan(&n); err != nil {
 		return 0, fmt.Errorf("count %s: %w", table, err)
@@ -40,14 +35,13 @@ func Count(ctx context.Context, q Querier, table string) (n int64, err error) {
 // IsEmpty reports whether a table has no rows.
 func IsEmpty(ctx context.Context, q Querier, table string) (empty bool, err error) {
 	if err = q.QueryRow(ctx, "SELECT NOT EXISTS (SELECT 1 FROM "+table+")").Scan(&empty); err != nil {
-		return false, fmt.Errorf("look into %s: %w", table, err)
+		return false, fmt.Errorf("read %s: %w", table, err)
 	}
 	return empty, nil
 }
 
-// Copy copies a table of an embedded database to the same table of another
-// one, which has the same schema and must not have any of the rows. more is
-// called with how many have come there since it was called last.
+// Copy copies a table of a SQLite database to another database with the same
+// schema. It calls more with the number of rows of each batch.
 func Copy(ctx context.Context, from, to *Tx, table string, more func(rows int64)) error {
 	columns, err := columnsOf(ctx, from, table)
 	if err != nil {
@@ -67,7 +61,7 @@ func Copy(ctx context.Context, from, to *Tx, table string, more func(rows int64)
 	}
 	rows, err := from.Query(ctx, "SELECT "+strings.Join(insert.columns, ", ")+" FROM "+table)
 	err = Each(rows, err, func(r Row) error {
-		if err := ctx.Err(); err != nil { // reading does not notice
+		if err := ctx.Err(); err != nil { // SQLite's reads ignore it
 			return err
 		}
 		values, n, err := insert.scan(r)
@@ -89,7 +83,7 @@ func Copy(ctx context.Context, from, to *Tx, table string, more func(rows int64)
 	return nil
 }
 
-// columnsOf describes the columns of a table as NewBulk takes them.
+// columnsOf returns the columns of a table for NewBulk.
 func columnsOf(ctx context.Context, from *Tx, table string) ([]string, error) {
 	rows, err := from.Query(ctx, "SELECT name, lower(type) FROM pragma_table_info($1) ORDER BY cid", table)
 	return All(rows, err, func(r Row) (string, error) {
@@ -99,7 +93,7 @@ func columnsOf(ctx context.Context, from *Tx, table string) ([]string, error) {
 	})
 }
 
-// scan reads a row's values, and says how many bytes their texts have.
+// scan returns a row's values and the size of its text.
 func (b *Bulk) scan(r Row) (values []any, size int, err error) {
 	values = make([]any, len(b.columns))
 	into := make([]any, len(values))

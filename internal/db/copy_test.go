@@ -171,16 +171,16 @@ func TestCopyEndsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestWhereaboutsAreNoSecret(t *testing.T) {
+func TestRedactedAddressHasNoSecret(t *testing.T) {
 	t.Parallel()
 	for address, want := range map[string]string{
 		"postgres://ada:hush@db.internal/turnpike?sslmode=disable":                             "db.internal:5432/turnpike",
 		"postgres://ada:hush@db:6543/turnpike":                                                 "db:6543/turnpike",
 		"postgres://?host=127.0.0.1&port=5433&user=ada&password=hush&dbname=t&sslmode=disable": "127.0.0.1:5433/t",
 		"postgres://ada:hush@db?sslmode=disable":                                               "db:5432/ada",
-		"postgres://ada:hush@db:port/x":                                                        "an address that cannot be shown",
+		"postgres://ada:hush@db:port/x":                                                        "(invalid address)",
 	} {
-		if got := db.Whereabouts(address); got != want {
+		if got := db.RedactedAddress(address); got != want {
 			t.Errorf("%s is shown as %s", address, got)
 		}
 	}
@@ -193,7 +193,7 @@ func TestPatientTransactionMayTakeItsTime(t *testing.T) {
 	sleep := func(patient bool) error {
 		return d.Write(t.Context(), func(tx *db.Tx) error {
 			if patient {
-				if err := tx.Patient(t.Context()); err != nil {
+				if err := tx.DisableTimeouts(t.Context()); err != nil {
 					return err
 				}
 			}

@@ -1,8 +1,7 @@
-// Package db is the ground under every record: one SQL text on two engines,
-// the embedded SQLite and PostgreSQL. What differs between them stays here.
+// Package db runs the same SQL on SQLite and PostgreSQL, and hides their differences.
 //
-// Reads go through DB or Tx (both are a Querier), writes only through a Tx,
-// and hot writes through a Group, which commits whatever waits at once.
+// DB and Tx read (both are a Querier), only a Tx writes, and a Group commits
+// frequent writes together.
 package db
 
 import (
@@ -17,14 +16,13 @@ import (
 	"time"
 )
 
-// Querier reads. Functions that only read take it, so that the caller chooses
-// between a transaction's view and the latest committed state.
+// Querier reads, inside a transaction or from the latest committed state.
 type Querier interface {
 	Query(ctx context.Context, query string, args ...any) (Rows, error)
 	QueryRow(ctx context.Context, query string, args ...any) Row
 }
 
-// Rows is a result set. Close is idempotent and called by Each.
+// Rows is a result set. Each closes it.
 type Rows interface {
 	Next() bool
 	Scan(dest ...any) error
@@ -32,7 +30,7 @@ type Rows interface {
 	Close()
 }
 
-// Row is a single result. Scan returns ErrNotFound when there is none.
+// Row is a single result. Scan returns ErrNotFound if there is none.
 type Row interface {
 	Scan(dest ...any) error
 }
@@ -44,12 +42,12 @@ type engine interface {
 	name() string
 	ping(ctx context.Context) error
 	close()
-	// watch runs until ctx ends and calls changed when another process may
-	// have changed what this one has cached. An empty topic means anything.
+	// watch calls changed until ctx ends, when another process may have changed
+	// what this one caches. An empty topic means anything.
 	watch(ctx context.Context, changed func(topic, payload string))
 	// bulkWrite writes rows with one statement over arrays or a few prepared ones.
 	bulkWrite(ctx context.Context, tx engineTx, b *Bulk, rows [][]any) (int64, error)
-	// bulkSend is bulkWrite with the next statement, or flush.
+	// bulkSend is bulkWrite together with the next statement or flush.
 	bulkSend(ctx context.Context, tx engineTx, b *Bulk, rows [][]any, then func(n int64) error) error
 }
 
@@ -64,28 +62,29 @@ type engineTx interface {
 	shareRows(table string) string
 	keepRows(table string) string
 	flush(ctx context.Context) error
-	patient(ctx context.Context) error
+	disableTimeouts(ctx context.Context) error
 	commit(ctx context.Context) error
 	rollback()
 }
 
 // DB is an open database.
 type DB struct {
-	eng     engine
-	signals signals
-	stop    context.CancelFunc
-	watched chan struct{}
-	ailing  atomic.Bool  // the last write found the store away or full
-	noRoom  atomic.Int64 // when a write found none, in microseconds
-	clock   *clock       // nil where there is one server
+	eng      engine
+	signals  signals
+	stop     context.CancelFunc
+	watched  chan struct{}
+	degraded atomic.Bool  // the last write failed with ErrUnavailable
+	fullAt   atomic.Int64 // when a write failed because the disk was full, in microseconds
+	clock    *clock       // nil for SQLite
 }
 
-// Open opens the database that the address names: a postgres:// URL, or the
-// path of a SQLite file. It does not migrate.
-func Open(ctx context.Context, address string) (*DB, error) { return OpenOn(ctx, address, time.Now) }
+// Open opens a postgres:// URL or a SQLite file. It doesn't migrate.
+func Open(ctx context.Context, address string) (*DB, error) {
+	return OpenWithClock(ctx, address, time.Now)
+}
 
-// OpenOn is Open on a machine with a clock of its own, as tests have several.
-func OpenOn(ctx context.Context, address string, local func() time.Time) (*DB, error) {
+// OpenWithClock is Open with another local clock, for tests.
+func OpenWithClock(ctx context.Context, address string, local func() time.Time) (*DB, error) {
 	var eng engine
 	var err error
 	if IsPostgresURL(address) {
@@ -103,9 +102,9 @@ func OpenOn(ctx context.Context, address string, local func() time.Time) (*DB, e
 	if d.Engine() != "sqlite" {
 		d.clock = newClock(local)
 		if err := d.CompareClocks(ctx); err != nil {
-			slog.Warn("cannot ask the database for its time; it is tried again", "error", err)
+			slog.Warn("failed to read the database's time; retrying", "error", err)
 		}
-		watching.Go(func() { d.keepTime(watchCtx) })
+		watching.Go(func() { d.compareClocks(watchCtx) })
 	}
 	go func() {
 		watching.Wait()
@@ -129,19 +128,18 @@ func (d *DB) Close() {
 	d.eng.close()
 }
 
-// fullFor is how long after a write for which there was no room a store counts as
-// full: small ones still find some.
+// fullFor is how long the disk counts as full after a write that found it full.
+// Smaller writes may still succeed.
 const fullFor = 3 * time.Second
 
-// Ping tells whether the store can be reached and takes writes. It writes only
-// after a write has failed: a full disk shows in no other way, and whoever may
-// ask for readiness must not be able to keep the disk busy.
+// Ping checks that the database is reachable and writable. It writes only if the
+// last write failed, so that readiness probes can't keep the disk busy.
 func (d *DB) Ping(ctx context.Context) error {
-	if at := d.noRoom.Load(); at != 0 && time.Since(time.UnixMicro(at)) < fullFor {
+	if at := d.fullAt.Load(); at != 0 && time.Since(time.UnixMicro(at)) < fullFor {
 		return fmt.Errorf("the disk is full: %w", ErrUnavailable)
 	}
-	if !d.ailing.Load() {
-		return fold(d.eng.ping(ctx))
+	if !d.degraded.Load() {
+		return classify(d.eng.ping(ctx))
 	}
 	return d.Write(ctx, func(tx *Tx) error {
 		_, err := tx.Exec(ctx, "UPDATE schema_migrations SET version = version")
@@ -181,48 +179,42 @@ func (t *Tx) QueryRow(ctx context.Context, query string, args ...any) Row {
 // Exec writes and returns the number of rows it changed.
 func (t *Tx) Exec(ctx context.Context, query string, args ...any) (int64, error) {
 	n, err := t.tx.exec(ctx, query, args...)
-	return n, fold(err)
+	return n, classify(err)
 }
 
-// Lock is the suffix of a SELECT that holds the rows of the table (or its
-// alias) until the transaction ends, so that what was read is still true when
-// it is written. SQLite needs none: a transaction is its only writer.
+// Lock returns the suffix of a SELECT that locks the rows of the table (or its
+// alias) until the transaction ends. It is empty for SQLite, which has one writer.
 func (t *Tx) Lock(table string) string { return t.tx.lockRows(table) }
 
-// Share is Lock among readers: several may hold the rows at once, and whoever
-// wants to change them waits for all.
+// Share is Lock in shared mode: several transactions can hold it, and changes wait.
 func (t *Tx) Share(table string) string { return t.tx.shareRows(table) }
 
-// Keep is Share against removal alone: others may change the rows.
+// Keep is Share that only prevents deletion.
 func (t *Tx) Keep(table string) string { return t.tx.keepRows(table) }
 
-// Claim is Lock that leaves out what others hold, so that several nodes take
-// from one queue without waiting for each other.
+// Claim is Lock that skips locked rows, so that nodes can share a queue.
 func (t *Tx) Claim(table string) string { return t.tx.claimRows(table) }
 
-// Patient lets the transaction take as long as it does: it is an operator's, who
-// watches it, and not a request's.
-func (t *Tx) Patient(ctx context.Context) error { return fold(t.tx.patient(ctx)) }
+// DisableTimeouts removes the timeouts of the transaction, for an operator's command.
+func (t *Tx) DisableTimeouts(ctx context.Context) error { return classify(t.tx.disableTimeouts(ctx)) }
 
-// OnCommit runs fn after the transaction is durable, before its signals are
-// heard and before Write returns.
+// OnCommit runs fn after the commit, before signals are dispatched and Write returns.
 func (t *Tx) OnCommit(fn func()) { t.onCommit = append(t.onCommit, fn) }
 
-// maxAttempts bounds how often a transaction that lost a race with another is
-// run again. Each retry means that some other transaction made progress.
+// maxAttempts limits the retries of a transaction that lost a race. Each retry
+// means that another transaction made progress.
 const maxAttempts = 5
 
-// Write runs fn in a transaction and commits it. When the engine reports that
-// it lost a race (deadlock, serialization), fn runs again from the start, so
-// fn must not keep state from a failed attempt.
+// Write runs fn in a transaction and commits it. After a deadlock or a
+// serialization failure it runs fn again, so fn must reset its state.
 func (d *DB) Write(ctx context.Context, fn func(tx *Tx) error) error {
 	for attempt := 1; ; attempt++ {
 		err := d.writeOnce(ctx, fn)
 		if isFull(err) {
-			d.noRoom.Store(time.Now().UnixMicro())
+			d.fullAt.Store(time.Now().UnixMicro())
 		}
-		if unavailable := errors.Is(err, ErrUnavailable); unavailable != d.ailing.Load() && (unavailable || err == nil) {
-			d.ailing.Store(unavailable)
+		if unavailable := errors.Is(err, ErrUnavailable); unavailable != d.degraded.Load() && (unavailable || err == nil) {
+			d.degraded.Store(unavailable)
 		}
 		if attempt == maxAttempts || !errors.Is(err, ErrRace) {
 			return err
@@ -238,10 +230,10 @@ func (d *DB) Write(ctx context.Context, fn func(tx *Tx) error) error {
 func (d *DB) writeOnce(ctx context.Context, fn func(tx *Tx) error) error {
 	etx, err := d.eng.begin(ctx)
 	if err != nil {
-		return fmt.Errorf("begin: %w", fold(err))
+		return fmt.Errorf("begin: %w", classify(err))
 	}
 	tx := &Tx{eng: d.eng, tx: etx}
-	defer etx.rollback() // a no-op after commit; it also runs when fn panics
+	defer etx.rollback() // no-op after the commit; also runs if fn panics
 	if err := fn(tx); err != nil {
 		return err
 	}
@@ -253,10 +245,10 @@ func (d *DB) writeOnce(ctx context.Context, fn func(tx *Tx) error) error {
 	}
 	for _, s := range tx.signals {
 		if err := etx.notify(ctx, s.topic, s.payload); err != nil {
-			return fmt.Errorf("notify: %w", fold(err))
+			return fmt.Errorf("notify: %w", classify(err))
 		}
 	}
-	// From here on the caller going away must not leave the outcome open.
+	// A canceled caller must not leave the outcome unknown.
 	err = etx.commit(context.WithoutCancel(ctx))
 	switch {
 	case err == nil:
@@ -264,11 +256,10 @@ func (d *DB) writeOnce(ctx context.Context, fn func(tx *Tx) error) error {
 			fn()
 		}
 	case errors.Is(err, ErrInDoubt):
-		// It may have been done, and what others tell this process of it is left
-		// out as its own.
-		err = fmt.Errorf("commit: %w", fold(err))
+		// It may have happened, and this process ignores its own notifications.
+		err = fmt.Errorf("commit: %w", classify(err))
 	default:
-		return fmt.Errorf("commit: %w", fold(err))
+		return fmt.Errorf("commit: %w", classify(err))
 	}
 	for _, s := range tx.signals {
 		d.signals.dispatch(s.topic, s.payload)
@@ -276,18 +267,18 @@ func (d *DB) writeOnce(ctx context.Context, fn func(tx *Tx) error) error {
 	return err
 }
 
-// Each scans every row of a query with scan, in order.
+// Each calls scan for every row of a query.
 func Each(rows Rows, err error, scan func(Row) error) error {
 	if err != nil {
-		return fold(err)
+		return classify(err)
 	}
 	defer rows.Close()
 	for rows.Next() {
 		if err := scan(rows); err != nil {
-			return fold(err)
+			return classify(err)
 		}
 	}
-	return fold(rows.Err())
+	return classify(rows.Err())
 }
 
 // All collects the rows of a query.
@@ -303,7 +294,7 @@ func All[T any](rows Rows, err error, scan func(Row) (T, error)) ([]T, error) {
 	return out, err
 }
 
-// row turns a result set into its first row.
+// row is the first row of a result set.
 type row struct {
 	rows Rows
 	err  error
@@ -311,18 +302,18 @@ type row struct {
 
 func (r row) Scan(dest ...any) error {
 	if r.err != nil {
-		return fold(r.err)
+		return classify(r.err)
 	}
 	defer r.rows.Close()
 	if !r.rows.Next() {
 		if err := r.rows.Err(); err != nil {
-			return fold(err)
+			return classify(err)
 		}
 		return ErrNotFound
 	}
 	if err := r.rows.Scan(dest...); err != nil {
-		return fold(err)
+		return classify(err)
 	}
 	r.rows.Close()
-	return fold(r.rows.Err())
+	return classify(r.rows.Err())
 }

@@ -14,22 +14,21 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// The classes that callers act on. Every error that leaves this package and
-// belongs to one of them satisfies errors.Is.
+// Classes of errors, for errors.Is.
 var (
-	// ErrNotFound: the query has no row.
+	// ErrNotFound means that the query has no row.
 	ErrNotFound = errors.New("no such row")
-	// ErrExists: a unique or primary key is taken.
+	// ErrExists means that a unique or primary key exists.
 	ErrExists = errors.New("already exists")
-	// ErrRace: the transaction lost against another and may be run again.
+	// ErrRace means that the transaction lost against another and can be retried.
 	ErrRace = errors.New("lost a race with another transaction")
-	// ErrUnavailable: the store cannot be reached or cannot take writes now.
+	// ErrUnavailable means that the database is unreachable or not writable.
 	ErrUnavailable = errors.New("storage unavailable")
-	// ErrInDoubt, always with ErrUnavailable: the commit was not answered, and
-	// may have happened.
-	ErrInDoubt = errors.New("the commit was not answered")
-	// ErrData: the store will never take this value.
-	ErrData = errors.New("the store refuses the value")
+	// ErrInDoubt, always with ErrUnavailable, means that the commit got no response
+	// and may have happened.
+	ErrInDoubt = errors.New("no response to the commit")
+	// ErrData means that the database never accepts this value.
+	ErrData = errors.New("the database rejects the value")
 )
 
 // classified is a driver's error with its class.
@@ -41,8 +40,8 @@ type classified struct {
 func (c *classified) Error() string   { return fmt.Sprintf("%v: %v", c.class, c.err) }
 func (c *classified) Unwrap() []error { return []error{c.class, c.err} }
 
-// fold gives a driver's error its class.
-func fold(err error) error {
+// classify adds the class to a driver's error.
+func classify(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -64,7 +63,7 @@ func classOf(err error) error {
 	if errors.As(err, &lite) {
 		return classOfSQLite(lite.Code())
 	}
-	// Before the server's own codes: a refused login is an outage too.
+	// Before the server's codes, because a rejected login is an outage too.
 	var connect *pgconn.ConnectError
 	if errors.As(err, &connect) {
 		return ErrUnavailable
@@ -73,7 +72,7 @@ func classOf(err error) error {
 	if errors.As(err, &pg) {
 		return classOfPostgres(pg.Code)
 	}
-	// A cancelled caller is not an outage.
+	// A canceled caller is not an outage.
 	if errors.Is(err, context.Canceled) {
 		return nil
 	}
@@ -88,7 +87,7 @@ func classOf(err error) error {
 	return nil
 }
 
-// isFull reports whether there was no room on the disk.
+// isFull reports whether the disk was full.
 func isFull(err error) bool {
 	var lite *sqlite.Error
 	if errors.As(err, &lite) {
@@ -120,7 +119,7 @@ func classOfPostgres(code string) error {
 	case "40001", "40P01", "55P03":
 		return ErrRace
 	case "25006", // read-only: a demoted primary, or a server that ran out of disk
-		"25P03": // we were silent for longer than a transaction may be, or the network was
+		"25P03": // idle_in_transaction_session_timeout
 		return ErrUnavailable
 	}
 	switch code[:min(2, len(code))] {

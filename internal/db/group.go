@@ -13,23 +13,22 @@ import (
 )
 
 const (
-	// groupMax bounds what one commit takes of each queue, and so the memory
-	// and the lock time of a commit.
+	// groupMax limits the items of each queue in one commit, and so its memory and
+	// the time that it holds locks.
 	groupMax = 1024
 
-	// retryPause is how long a group waits when the store is away before it
-	// offers what must not be given up again.
-	retryPause = 500 * time.Millisecond
+	// retryInterval is the pause between attempts during an outage.
+	retryInterval = 500 * time.Millisecond
 )
 
-// Group commits the hot writes of every kind that wait in one transaction. It
-// is greedy: as soon as somebody waits for a write it takes whatever is there,
-// so a lone write is not delayed and a crowd shares one fsync. (A 2 ms timer was
-// slower.) Only what nobody waits for yet may linger.
+// Group commits pending writes of all its queues in one transaction. It starts as
+// soon as a caller waits for a write, and takes everything that is pending, so a
+// single write isn't delayed and concurrent ones share an fsync. (A timer of 2 ms
+// was slower.) Writes that no one waits for may linger.
 type Group struct {
 	db   *DB
 	mu   sync.Mutex
-	qs   []groupQueue // in the order they were made, which is the order they are written in
+	qs   []groupQueue // in the order in which they are written
 	wake chan struct{}
 	quit chan struct{}
 	done chan struct{}
@@ -38,29 +37,29 @@ type Group struct {
 
 // groupQueue is a Queue of any type.
 type groupQueue interface {
-	len() int
+	size() int
 	urgent() bool
 	take() groupBatch
 }
 
-// groupBatch is what one commit took of one queue.
+// groupBatch holds the items of one queue in one commit.
 type groupBatch interface {
 	apply(ctx context.Context, tx *Tx) error
-	// finish reports the outcome to the waiting; on an outage a keeping queue
-	// takes its items back and finish returns true.
+	// finish reports the outcome. During an outage, a durable queue takes its items
+	// back and finish returns true.
 	finish(g *Group, err error) (kept bool)
-	// singles splits the batch, to find the one item that spoils it.
+	// singles splits the batch, to isolate an item that fails.
 	singles() []groupBatch
 }
 
-// NewGroup starts a group on the database. Stop it before the database closes.
+// NewGroup starts a group. Stop it before you close the database.
 func NewGroup(d *DB) *Group {
 	g := &Group{db: d, wake: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{})}
 	go g.run()
 	return g
 }
 
-// Stop writes what is still waiting and ends the group. It is idempotent.
+// Stop writes pending items and ends the group. It is idempotent.
 func (g *Group) Stop() {
 	g.once.Do(func() { close(g.quit) })
 	<-g.done
@@ -73,11 +72,11 @@ func (g *Group) run() {
 		kept := g.runOnce(stopping)
 		switch {
 		case kept && stopping:
-			slog.Error("the store is away at shutdown: what was not settled will be recovered at the next start")
+			slog.Error("database unavailable at shutdown; unsettled requests will be recovered at the next start")
 			return
 		case kept:
 			select {
-			case <-time.After(retryPause):
+			case <-time.After(retryInterval):
 			case <-g.quit:
 				stopping = true
 			}
@@ -93,10 +92,10 @@ func (g *Group) run() {
 	}
 }
 
-// runOnce commits until nothing is urgent, or until an outage made a queue keep
-// its items. With all it commits what may linger, too.
+// runOnce commits until nothing is urgent, or until an outage. With all, it also
+// commits lingering items.
 func (g *Group) runOnce(all bool) (kept bool) {
-	for all || g.hurries() {
+	for all || g.isUrgent() {
 		g.gather()
 		g.mu.Lock()
 		var batches []groupBatch
@@ -116,36 +115,35 @@ func (g *Group) runOnce(all bool) (kept bool) {
 	return false
 }
 
-// hurries reports whether anything that waits must not wait any longer.
-func (g *Group) hurries() bool {
+// isUrgent reports whether an item must not linger any longer.
+func (g *Group) isUrgent() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return slices.ContainsFunc(g.qs, groupQueue.urgent)
 }
 
-// maxGather bounds how often the writer lets others go first.
+// maxGather limits how often the writer yields.
 const maxGather = 4
 
-// gather lets goroutines that are ready to run go first as long as they bring
-// more to write. It waits for nobody: with nothing else to run it returns at
-// once. On two busy cores it made batches larger and calls 15 % faster.
+// gather yields to runnable goroutines while they add items. It never waits. On two
+// busy cores, it made batches larger and calls 15% faster.
 func (g *Group) gather() {
-	waiting := g.waiting()
+	pending := g.pending()
 	for range maxGather {
 		runtime.Gosched()
-		now := g.waiting()
-		if now == waiting {
+		now := g.pending()
+		if now == pending {
 			return
 		}
-		waiting = now
+		pending = now
 	}
 }
 
-func (g *Group) waiting() (n int) {
+func (g *Group) pending() (n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, q := range g.qs {
-		n += q.len()
+		n += q.size()
 	}
 	return n
 }
@@ -160,8 +158,8 @@ func (g *Group) commit(batches []groupBatch) (kept bool) {
 		}
 		return nil
 	})
-	// A row that the store refuses (a bug, or a value no check caught) must
-	// not take its neighbours with it: then each item is written by itself.
+	// A row that the database rejects must not fail the others, so each item is
+	// then written separately.
 	if err != nil && !errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrRace) {
 		var all []groupBatch
 		for _, b := range batches {
@@ -182,45 +180,45 @@ func (g *Group) commit(batches []groupBatch) (kept bool) {
 
 // Queue is one kind of write in a group.
 type Queue[T any] struct {
-	g       *Group
-	write   func(ctx context.Context, tx *Tx, items []T) error
-	keep    bool
-	linger  time.Duration // how long an item that nobody waits for may wait for others to be written with
-	timer   *time.Timer   // the end of that; nil without
-	due     time.Time     // when it ends, while something waits
-	hurry   bool          // it has come, or somebody waits
-	waiting []queued[T]
-	ailing  atomic.Bool // the store did not take what was written last
+	g        *Group
+	write    func(ctx context.Context, tx *Tx, items []T) error
+	durable  bool          // holds its items during an outage
+	linger   time.Duration // how long an item that no one waits for may stay pending
+	timer    *time.Timer   // of linger; nil without
+	due      time.Time     // when the timer fires, while items are pending
+	hurry    bool          // the timer fired, or a caller waits
+	waiting  []queued[T]
+	degraded atomic.Bool // the last write failed with ErrUnavailable
 }
 
-// Ailing reports whether the store could not take the last items.
-func (q *Queue[T]) Ailing() bool { return q.ailing.Load() }
+// Degraded reports whether the database could not take the last items.
+func (q *Queue[T]) Degraded() bool { return q.degraded.Load() }
 
 type queued[T any] struct {
 	item T
 	p    *Pending
 }
 
-// Pending is a write that was handed over.
+// Pending is a write in a queue.
 type Pending struct {
 	done  chan struct{}
 	err   error
-	queue interface{ wanted(*Pending) } // nil if it does not linger
-	taken bool                          // into a commit; the group's lock is for it
+	queue interface{ flush(*Pending) } // nil if the write doesn't linger
+	taken bool                         // into a commit; guarded by the group's lock
 
 	mu   sync.Mutex
 	then func()
 }
 
-// Written is a write that is durable already.
+// Written is a write that is already durable.
 var Written = func() *Pending {
 	p := &Pending{done: make(chan struct{})}
 	close(p.done)
 	return p
 }()
 
-// Then has f called when the write is durable or has failed, instead of a
-// goroutine that waits. It takes one f, which must be brief: the writer calls it.
+// Then calls f when the write is durable or has failed, without a goroutine. It
+// accepts one f, which must be fast because the writer calls it.
 func (p *Pending) Then(f func()) {
 	p.mu.Lock()
 	select {
@@ -246,7 +244,7 @@ func (p *Pending) finish(err error) {
 
 // Wait returns when the write is durable or has failed, or when ctx ends.
 func (p *Pending) Wait(ctx context.Context) error {
-	if p.wanted() {
+	if p.hurry() {
 		return p.err
 	}
 	select {
@@ -257,22 +255,22 @@ func (p *Pending) Wait(ctx context.Context) error {
 	}
 }
 
-// wanted reports whether the write has ended, and lets it linger no longer if not.
-func (p *Pending) wanted() (ended bool) {
+// hurry reports whether the write has ended. If not, it ends its linger.
+func (p *Pending) hurry() (ended bool) {
 	select {
 	case <-p.done:
 		return true
 	default:
 	}
 	if p.queue != nil {
-		p.queue.wanted(p)
+		p.queue.flush(p)
 	}
 	return false
 }
 
-// WaitFor is Wait with a limit of its own, for the hot path: it needs no context.
+// WaitFor is Wait with a timeout instead of a context, for the hot path.
 func (p *Pending) WaitFor(limit time.Duration) error {
-	if p.wanted() {
+	if p.hurry() {
 		return p.err
 	}
 	timer := time.NewTimer(limit)
@@ -305,32 +303,30 @@ func (p *Pending) Failed() bool {
 	}
 }
 
-// NewQueue adds a kind of write to the group. While the store does not take
-// writes, a queue that keeps holds its items and offers them again; another
-// fails them, so that whoever waits can say so. Only a value that the store
-// will never take is given up by both.
-func NewQueue[T any](g *Group, keep bool, write func(ctx context.Context, tx *Tx, items []T) error) *Queue[T] {
-	q := &Queue[T]{g: g, keep: keep, write: write}
+// NewQueue adds a queue to the group. During an outage, a durable queue holds and
+// retries its items, and another fails them. Items that the database rejects fail
+// in both.
+func NewQueue[T any](g *Group, durable bool, write func(ctx context.Context, tx *Tx, items []T) error) *Queue[T] {
+	q := &Queue[T]{g: g, durable: durable, write: write}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.qs = append(g.qs, q)
 	return q
 }
 
-// Lingers lets writes go with others for as long as nobody waits for them, or
-// alone after a while: at low load that halves the number of commits. The first
-// Wait for one of them ends it.
-func (q *Queue[T]) Lingers(d time.Duration) *Queue[T] {
+// Linger delays writes that no one waits for, so that they share commits: at low
+// load that halves the number of commits. The first Wait ends it.
+func (q *Queue[T]) Linger(d time.Duration) *Queue[T] {
 	q.linger = d
 	q.timer = time.AfterFunc(d, q.hurryUp)
 	q.timer.Stop()
 	return q
 }
 
-// Add hands a write over and returns at once.
+// Add queues a write and returns immediately.
 func (q *Queue[T]) Add(item T) *Pending { return q.AddFor(item, q.linger) }
 
-// AddFor is Add with a linger of the item's own, in a queue that lingers.
+// AddFor is Add with another linger, for a queue that lingers.
 func (q *Queue[T]) AddFor(item T, linger time.Duration) *Pending {
 	p := &Pending{done: make(chan struct{})}
 	if q.linger == 0 {
@@ -352,7 +348,7 @@ func (q *Queue[T]) AddFor(item T, linger time.Duration) *Pending {
 	return p
 }
 
-// hurryUp ends the linger of what waits.
+// hurryUp ends the linger of pending items.
 func (q *Queue[T]) hurryUp() {
 	q.g.mu.Lock()
 	q.hurry = true
@@ -360,8 +356,8 @@ func (q *Queue[T]) hurryUp() {
 	q.g.wakeUp()
 }
 
-// wanted is hurryUp, unless the write is in a commit already.
-func (q *Queue[T]) wanted(p *Pending) {
+// flush is hurryUp, unless the write is already in a commit.
+func (q *Queue[T]) flush(p *Pending) {
 	q.g.mu.Lock()
 	late := p.taken || q.hurry
 	q.hurry = q.hurry || !p.taken
@@ -378,7 +374,7 @@ func (g *Group) wakeUp() {
 	}
 }
 
-func (q *Queue[T]) len() int { return len(q.waiting) }
+func (q *Queue[T]) size() int { return len(q.waiting) }
 
 func (q *Queue[T]) urgent() bool { return q.hurry && len(q.waiting) > 0 }
 
@@ -416,11 +412,11 @@ func (b *batch[T]) apply(ctx context.Context, tx *Tx) error {
 }
 
 func (b *batch[T]) finish(g *Group, err error) bool {
-	if away := errors.Is(err, ErrUnavailable); away || err == nil {
-		b.q.ailing.Store(away)
+	if unavailable := errors.Is(err, ErrUnavailable); unavailable || err == nil {
+		b.q.degraded.Store(unavailable)
 	}
-	if b.q.keep && err != nil && !errors.Is(err, ErrData) && !errors.Is(err, ErrExists) {
-		slog.Warn("writes wait for the store", "waiting", len(b.items), "error", err)
+	if b.q.durable && err != nil && !errors.Is(err, ErrData) && !errors.Is(err, ErrExists) {
+		slog.Warn("database unavailable; keeping writes and retrying", "waiting", len(b.items), "error", err)
 		g.mu.Lock()
 		b.q.waiting = append(b.items, b.q.waiting...)
 		b.q.hurry = true

@@ -5,29 +5,27 @@ import (
 	"slices"
 )
 
-// Last is what a transaction does once, when everything else in it is done, for
-// all that was added meanwhile. Rows that every transaction wants, such as the
-// sums of a workspace, are then held for the shortest time, and locked in one
-// pass and one order, however many steps the transaction had: two transactions
-// that come back to such rows would wait for each other.
+// Last is a step that a transaction runs once before its commit, for all items that
+// were added. Contended rows, such as the sums of a workspace, are then locked
+// briefly, in one pass and one order, which avoids deadlocks.
 type Last[T any] struct {
-	do     func(ctx context.Context, tx *Tx, list []T) error
-	sooner bool
+	do    func(ctx context.Context, tx *Tx, list []T) error
+	early bool
 }
 
-// NewLast makes one; do is called inside the transaction, just before its commit.
+// NewLast returns a step that calls do in the transaction, before the commit.
 func NewLast[T any](do func(ctx context.Context, tx *Tx, list []T) error) *Last[T] {
 	return &Last[T]{do: do}
 }
 
-// Sooner has it done before all others, whichever was added first: two that
-// lock rows need one order, too.
-func (l *Last[T]) Sooner() *Last[T] {
-	l.sooner = true
+// BeforeOthers runs the step before all others, because steps that lock rows need
+// one order.
+func (l *Last[T]) BeforeOthers() *Last[T] {
+	l.early = true
 	return l
 }
 
-// Add has the items done at the end of the transaction.
+// Add adds items for the end of the transaction.
 func (l *Last[T]) Add(tx *Tx, items ...T) {
 	for _, s := range tx.last {
 		if b, ok := s.(*lastBatch[T]); ok && b.of == l {
@@ -44,17 +42,17 @@ type lastStep interface {
 	run(ctx context.Context, tx *Tx) error
 }
 
-// lastBatch is what one transaction has for one Last.
+// lastBatch holds the items of one transaction for one Last.
 type lastBatch[T any] struct {
 	of    *Last[T]
 	items []T
 }
 
-func (b *lastBatch[T]) first() bool { return b.of.sooner }
+func (b *lastBatch[T]) first() bool { return b.of.early }
 
 func (b *lastBatch[T]) run(ctx context.Context, tx *Tx) error { return b.of.do(ctx, tx, b.items) }
 
-// runLast does what was left for the end, also what that adds.
+// runLast runs the steps, including steps that they add.
 func (t *Tx) runLast(ctx context.Context) error {
 	for len(t.last) > 0 {
 		i := max(0, slices.IndexFunc(t.last, lastStep.first))

@@ -18,7 +18,7 @@ func TestLastIsDoneInOneOrder(t *testing.T) {
 		did = append(did, list...)
 		return nil
 	}
-	first, late := db.NewLast(note).Sooner(), db.NewLast(note)
+	first, late := db.NewLast(note).BeforeOthers(), db.NewLast(note)
 	early := db.NewLast(func(ctx context.Context, tx *db.Tx, list []string) error {
 		first.Add(tx, "first again")
 		late.Add(tx, "late, too")

@@ -21,7 +21,7 @@ func lingering(g *db.Group, commits *atomic.Int64) *db.Queue[string] {
 			rows[i] = []any{id}
 		}
 		return bulk.Send(ctx, tx, rows, nil)
-	}).Lingers(time.Hour)
+	}).Linger(time.Hour)
 }
 
 // TestWhoeverWaitsEndsTheLinger of all that waits, by either way to wait.

@@ -27,7 +27,7 @@ type Migration struct {
 	sql     string
 }
 
-// Migrations returns the steps this program knows, in order.
+// Migrations returns the migrations in order.
 func Migrations() []Migration {
 	names, err := fs.Glob(migrationFiles, "migrations/*.sql")
 	if err != nil {
@@ -51,23 +51,21 @@ func Migrations() []Migration {
 	return out
 }
 
-// Fingerprint names the schema that the migrations make.
+// Fingerprint identifies the schema.
 func Fingerprint() string {
 	h := sha256.New()
 	for _, m := range Migrations() {
-		_, _ = io.WriteString(h, m.sql) // a hash takes everything
+		_, _ = io.WriteString(h, m.sql) // never fails
 	}
 	return hex.EncodeToString(h.Sum(nil)[:8])
 }
 
-// textColumn is a column of text where it is declared. On PostgreSQL it gets
-// the order of bytes, as SQLite has: ids are compared all the time, which takes
-// several times as long in a language's order, and the order of what is listed
-// must not depend on how the operator's database was made.
+// textColumn matches the declaration of a text column. PostgreSQL gets the "C"
+// collation, as SQLite has: comparing IDs is several times faster, and the order
+// of lists doesn't depend on the operator's database.
 var textColumn = regexp.MustCompile(`(?m)^(\s+\w+\s*|ALTER TABLE \w+ ADD COLUMN \w+) TEXT\b`)
 
-// forEngine keeps the lines that are for the engine: a line that ends in
-// "--sqlite" or "--postgres" is for that one alone.
+// forEngine drops lines that end in "--sqlite" or "--postgres" for the other engine.
 func (m Migration) forEngine(name string) string {
 	other := map[string]string{"sqlite": "--postgres", "postgres": "--sqlite"}[name]
 	var out strings.Builder
@@ -82,12 +80,11 @@ func (m Migration) forEngine(name string) string {
 	return out.String()
 }
 
-// migratePause is how long nodes that serve are left alone before a step that
-// found no gap is tried again.
-const migratePause = time.Second
+// migrateInterval is the pause before a migration that got no lock is retried.
+const migrateInterval = time.Second
 
-// Migrate brings the schema up to date, each step in its own transaction under
-// a lock that all nodes share, and returns the steps it applied.
+// Migrate applies pending migrations, each in its own transaction under a lock
+// that all nodes share, and returns those that it applied.
 func (d *DB) Migrate(ctx context.Context) ([]Migration, error) {
 	var applied []Migration
 	for {
@@ -107,19 +104,19 @@ func (d *DB) Migrate(ctx context.Context) ([]Migration, error) {
 			}
 			known := Migrations()
 			if current > len(known) {
-				return fmt.Errorf("the database is at schema version %d and this program knows only %d: use the newer program", current, len(known))
+				return fmt.Errorf("the database is at schema version %d but this program supports only %d; use the newer program", current, len(known))
 			}
 			if current == len(known) {
 				return nil
 			}
 			next := known[current]
 			if d.Engine() == "postgres" {
-				if err := impatient(ctx, tx); err != nil {
+				if err := limitLockWait(ctx, tx); err != nil {
 					return err
 				}
 			}
 			if err := tx.tx.script(ctx, next.forEngine(d.Engine())); err != nil {
-				return fmt.Errorf("migration %04d_%s: %w", next.Version, next.Name, fold(err))
+				return fmt.Errorf("migration %04d_%s: %w", next.Version, next.Name, classify(err))
 			}
 			_, err = tx.Exec(ctx, "INSERT INTO schema_migrations (version, name, applied_at) VALUES ($1, $2, $3)",
 				int64(next.Version), next.Name, time.Now().UnixMicro())
@@ -127,9 +124,9 @@ func (d *DB) Migrate(ctx context.Context) ([]Migration, error) {
 			return err
 		})
 		if errors.Is(err, ErrRace) {
-			slog.Warn("the schema cannot be changed while somebody reads, such as a backup; it is tried again", "error", err)
+			slog.Warn("failed to lock tables for a migration, maybe because of a backup; retrying", "error", err)
 			select {
-			case <-time.After(migratePause):
+			case <-time.After(migrateInterval):
 				continue
 			case <-ctx.Done():
 				return applied, ctx.Err()

@@ -69,8 +69,8 @@ func TestAQueueKnowsThatItsWritesFail(t *testing.T) {
 		err    error
 		ailing bool
 	}{{nil, false}, {db.ErrUnavailable, true}, {db.ErrData, true}, {nil, false}} {
-		if err := q.Add(c.err).Wait(t.Context()); !errors.Is(err, c.err) || q.Ailing() != c.ailing {
-			t.Errorf("after %v: %v, ailing %t", c.err, err, q.Ailing())
+		if err := q.Add(c.err).Wait(t.Context()); !errors.Is(err, c.err) || q.Degraded() != c.ailing {
+			t.Errorf("after %v: %v, ailing %t", c.err, err, q.Degraded())
 		}
 	}
 }

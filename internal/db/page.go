@@ -1,15 +1,14 @@
 package db
 
-// Page is a request for one page of a list by keyset: the rows behind After in
-// the order asked for. Lists read one row more than Limit to know if there is more.
+// Page requests the rows after After. Lists read one row more than Limit to find
+// out whether there are more.
 type Page struct {
 	Limit int
 	After string
 	Asc   bool
 }
 
-// Past is the comparison that finds what lies behind After, and Order the
-// direction, for the page's ORDER BY.
+// Past returns the comparison that finds the rows after After.
 func (p Page) Past() string {
 	if p.Asc {
 		return ">"
@@ -17,7 +16,7 @@ func (p Page) Past() string {
 	return "<"
 }
 
-// Order is ASC or DESC.
+// Order returns ASC or DESC.
 func (p Page) Order() string {
 	if p.Asc {
 		return "ASC"
@@ -25,7 +24,7 @@ func (p Page) Order() string {
 	return "DESC"
 }
 
-// Cut drops the extra row and says whether there was one.
+// Cut drops the extra row and reports whether there was one.
 func Cut[T any](p Page, rows []T) (page []T, more bool) {
 	if len(rows) > p.Limit {
 		return rows[:p.Limit], true

@@ -9,22 +9,20 @@ import (
 	"turnpike/internal/ids"
 )
 
-// Partitioned is a big table that PostgreSQL keeps in monthly partitions by
-// id. Ids sort by time, so a month is an id range and the primary key still
-// holds over all of them; a month past its window is dropped at once instead
-// of being deleted row by row. SQLite has no partitions: there the functions
-// here do nothing and Purge deletes in batches.
+// Partitioned is a large table with monthly partitions by ID on PostgreSQL. IDs sort
+// by time, so a month is a range of IDs, the primary key spans all partitions, and
+// an expired month is dropped as a whole. On SQLite these methods do nothing.
 type Partitioned struct {
 	Table  string
-	Key    string // the column of the ids
-	Prefix string // of the ids
+	Key    string // column of the IDs
+	Prefix string // of the IDs
 }
 
-// monthsAhead is how far partitions are made in advance. They are checked
-// daily, and the default partition takes what none of them covers.
+// monthsAhead is how many partitions are created in advance. The default partition
+// takes rows that no other covers.
 const monthsAhead = 2
 
-// Prepare makes the partitions from now's month on.
+// Prepare creates the partitions from now's month on.
 func (p Partitioned) Prepare(ctx context.Context, d *DB, now time.Time) error {
 	if d.Engine() != "postgres" {
 		return nil
@@ -33,7 +31,7 @@ func (p Partitioned) Prepare(ctx context.Context, d *DB, now time.Time) error {
 	for range monthsAhead + 1 {
 		next := month.AddDate(0, 1, 0)
 		err := d.Write(ctx, func(tx *Tx) error {
-			// Nodes that start at once do not make the same one.
+			// Concurrent starts must not create the same one.
 			if err := tx.tx.lockMigrations(ctx); err != nil {
 				return err
 			}
@@ -41,7 +39,7 @@ func (p Partitioned) Prepare(ctx context.Context, d *DB, now time.Time) error {
 			if err := tx.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", p.name(month)).Scan(&there); err != nil || there {
 				return err
 			}
-			if err := impatient(ctx, tx); err != nil {
+			if err := limitLockWait(ctx, tx); err != nil {
 				return err
 			}
 			return p.create(ctx, tx, p.name(month), ids.Floor(p.Prefix, month), ids.Floor(p.Prefix, next))
@@ -54,11 +52,11 @@ func (p Partitioned) Prepare(ctx context.Context, d *DB, now time.Time) error {
 	return nil
 }
 
-// create makes a partition. Rows of its range that the default one has taken
-// meanwhile, as when a clock was wrong, move over: beside them it could not be.
+// create creates a partition. Rows of its range in the default partition, from a
+// wrong clock, must be moved.
 func (p Partitioned) create(ctx context.Context, tx *Tx, name, from, to string) error {
-	// Making it takes this lock in any case. Taken first, nobody adds to the
-	// default one meanwhile, or waits for a row that moves away.
+	// Creating it takes this lock anyway. Taken first, it stops inserts into the
+	// default partition.
 	if _, err := tx.Exec(ctx, "LOCK TABLE ONLY "+p.Table+" IN ACCESS EXCLUSIVE MODE"); err != nil {
 		return err
 	}
@@ -84,17 +82,14 @@ func (p Partitioned) create(ctx context.Context, tx *Tx, name, from, to string) 
 	return nil
 }
 
-// Drop removes the partitions that lie wholly before the moment.
+// Drop drops the partitions that end before a time.
 func (p Partitioned) Drop(ctx context.Context, d *DB, before time.Time) error {
 	if d.Engine() != "postgres" {
 		return nil
 	}
 	rows, err := d.Query(ctx, `SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
 		WHERE i.inhparent = to_regclass($1)`, p.Table)
-	names, err := All(rows, err, func(r Row) (name string, err error) {
-		err = r.Scan(&name)
-		return name, err
-	})
+	names, err := Strings(rows, err)
 	if err != nil {
 		return fmt.Errorf("list partitions: %w", err)
 	}
@@ -104,7 +99,7 @@ func (p Partitioned) Drop(ctx context.Context, d *DB, before time.Time) error {
 			continue
 		}
 		err = d.Write(ctx, func(tx *Tx) error {
-			if err := impatient(ctx, tx); err != nil {
+			if err := limitLockWait(ctx, tx); err != nil {
 				return err
 			}
 			_, err := tx.Exec(ctx, "DROP TABLE IF EXISTS "+name)
@@ -117,9 +112,9 @@ func (p Partitioned) Drop(ctx context.Context, d *DB, before time.Time) error {
 	return nil
 }
 
-// impatient gives up on a lock quickly: whoever waits for a table behind a
-// long read makes everybody else wait behind itself. It is tried again later.
-func impatient(ctx context.Context, tx *Tx) error {
+// limitLockWait gives up on a lock quickly, because all queries of the table queue
+// behind a waiting DDL statement. The caller retries later.
+func limitLockWait(ctx context.Context, tx *Tx) error {
 	_, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '200ms'")
 	return err
 }

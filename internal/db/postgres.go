@@ -21,35 +21,31 @@ import (
 )
 
 const (
-	// A dead LISTEN connection that nobody notices delays revocations until
-	// the cache's own limit, so it is probed well within that.
+	// A dead LISTEN connection delays revocations until the cache expires, so it is
+	// probed more often than that.
 	listenProbe = 3 * time.Second
 	listenRetry = 250 * time.Millisecond
 
-	// connectTimeout and statementTimeout bound how long a request waits to
-	// learn that the server is gone without a word, as when the network is cut.
-	// Migrations alone may take longer.
+	// connectTimeout and statementTimeout limit how long a request waits for a
+	// server that doesn't respond. Only migrations may take longer.
 	connectTimeout   = 3 * time.Second
 	statementTimeout = 5 * time.Second
 
-	// idleTransaction is how long the server lets a transaction of ours do
-	// nothing. What one has seen at its beginning it may rely on for no longer:
-	// a node that was frozen in the middle of it must not commit when others
-	// have taken over from it (see nodes). It is less than statementTimeout: whoever
-	// gives a commit up that has not arrived may then rely on it that it never does,
-	// and nobody waits longer for the rows that it holds.
+	// idleTransaction is how long PostgreSQL lets a transaction be idle. A node that
+	// was frozen in a transaction must not commit after others took over from it
+	// (see nodes). It is shorter than statementTimeout, so a commit that timed out
+	// before it arrived never happens later.
 	idleTransaction = 4 * time.Second
 )
 
-// planning is what the planner is told. We ask for few rows by their indexes,
-// in tables that change too fast for its statistics: left to them, an update of
-// a few rows by their ids joins with the whole table.
+// planning tunes the planner for few rows by index in tables that change faster than
+// their statistics. With its defaults, updating a few rows by ID joins the whole table.
 var planning = map[string]string{"enable_hashjoin": "off", "enable_mergejoin": "off", "random_page_cost": "1.1"}
 
 type postgresEngine struct {
 	pool    *pgxpool.Pool
-	channel string                 // one per schema: databases may be shared
-	self    atomic.Pointer[string] // tells our own notifications from others'
+	channel string                 // of the schema, because databases may be shared
+	self    atomic.Pointer[string] // identifies our own notifications
 }
 
 func openPostgres(ctx context.Context, address string) (*postgresEngine, error) {
@@ -75,29 +71,29 @@ func openPostgres(ctx context.Context, address string) (*postgresEngine, error) 
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
-		return nil, fmt.Errorf("open postgres: %w", fold(err))
+		return nil, fmt.Errorf("open postgres: %w", classify(err))
 	}
 	e := &postgresEngine{pool: pool}
 	e.rename()
 	var schema string
 	if err := pool.QueryRow(ctx, "SELECT coalesce(current_schema(), '')").Scan(&schema); err != nil {
 		pool.Close()
-		return nil, fmt.Errorf("connect to postgres: %w", fold(err))
+		return nil, fmt.Errorf("connect to postgres: %w", classify(err))
 	}
 	if schema == "" {
 		pool.Close()
-		return nil, errors.New("connect to postgres: the search_path names no schema that exists")
+		return nil, errors.New("connect to postgres: the search_path has no existing schema")
 	}
 	sum := sha256.Sum256([]byte(schema))
 	e.channel = "turnpike_" + hex.EncodeToString(sum[:8])
 	return e, nil
 }
 
-// Whereabouts names a PostgreSQL database without what is secret in its address.
-func Whereabouts(address string) string {
+// RedactedAddress returns the host, port and name of a PostgreSQL database, without credentials.
+func RedactedAddress(address string) string {
 	cfg, err := pgconn.ParseConfig(address)
 	if err != nil {
-		return "an address that cannot be shown"
+		return "(invalid address)"
 	}
 	return net.JoinHostPort(cfg.Host, strconv.Itoa(int(cfg.Port))) + "/" + cmp.Or(cfg.Database, cfg.User)
 }
@@ -115,18 +111,18 @@ func (e *postgresEngine) Query(ctx context.Context, query string, args ...any) (
 	return timedQuery(ctx, statementTimeout, e.pool.Query, query, args)
 }
 
-// timedQuery runs a query whose rows must have been read within the limit.
+// timedQuery runs a query with a limit for reading all rows.
 func timedQuery(ctx context.Context, limit time.Duration, run func(context.Context, string, ...any) (pgx.Rows, error), query string, args []any) (Rows, error) {
 	ctx, cancel := within(ctx, limit)
 	rows, err := run(ctx, query, args...)
 	if err != nil {
 		cancel()
-		return nil, fold(err)
+		return nil, classify(err)
 	}
 	return timedRows{rows, cancel}, nil
 }
 
-// within bounds what follows; a limit of nought is none.
+// within limits a context; 0 is no limit.
 func within(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	if limit == 0 {
 		return context.WithCancel(ctx)
@@ -178,11 +174,11 @@ func (e *postgresEngine) bulkSend(_ context.Context, etx engineTx, b *Bulk, rows
 	return nil
 }
 
-// watch keeps one connection listening. Whenever it had to be made anew,
-// notifications may have been missed, so everything counts as changed.
+// watch keeps one connection listening. Notifications may be lost while it is down,
+// so then everything counts as changed.
 func (e *postgresEngine) watch(ctx context.Context, changed func(topic, payload string)) {
 	for ctx.Err() == nil {
-		_ = e.listen(ctx, changed) // lost connections are routine; the loop is the handling
+		_ = e.listen(ctx, changed) // retried
 		changed("", "")
 		select {
 		case <-ctx.Done():
@@ -191,8 +187,8 @@ func (e *postgresEngine) watch(ctx context.Context, changed func(topic, payload 
 	}
 }
 
-// rename has us listen to what we have sent so far: if a commit in doubt comes
-// through after all, what was read meanwhile is from before it.
+// rename makes this process handle its own earlier notifications: a commit in doubt
+// may still happen, after what was read since.
 func (e *postgresEngine) rename() {
 	name := ids.New(ids.Node)
 	e.self.Store(&name)
@@ -239,18 +235,18 @@ type postgresTx struct {
 	tx    pgx.Tx
 	limit time.Duration // of a statement; 0 for none
 
-	unsent pgx.Batch // goes before the next statement, in one round trip
+	unsent pgx.Batch // sent with the next statement, in one round trip
 	then   []func(n int64) error
 }
 
-// flush sends what waits, and does what follows from it.
+// flush sends pending statements and calls their callbacks.
 func (t *postgresTx) flush(ctx context.Context) error {
 	for t.unsent.Len() > 0 {
 		batch, then := t.unsent, t.then
 		t.unsent, t.then = pgx.Batch{}, nil
 		changed, err := t.send(ctx, &batch)
 		if err != nil {
-			return fold(err)
+			return classify(err)
 		}
 		for i, follow := range then {
 			if follow == nil {
@@ -264,7 +260,7 @@ func (t *postgresTx) flush(ctx context.Context) error {
 	return nil
 }
 
-// send returns how many rows each statement has changed.
+// send returns how many rows each statement changed.
 func (t *postgresTx) send(ctx context.Context, batch *pgx.Batch) (changed []int64, err error) {
 	ctx, cancel := within(ctx, t.limit)
 	defer cancel()
@@ -320,7 +316,7 @@ func (t *postgresTx) lockMigrations(ctx context.Context) error {
 	return err
 }
 
-// lockRows leaves others free to refer to the rows by foreign key.
+// lockRows still allows foreign keys to the rows.
 func (t *postgresTx) lockRows(table string) string { return " FOR NO KEY UPDATE OF " + table }
 
 func (t *postgresTx) shareRows(table string) string { return " FOR SHARE OF " + table }
@@ -331,7 +327,7 @@ func (t *postgresTx) claimRows(table string) string {
 	return " FOR UPDATE OF " + table + " SKIP LOCKED"
 }
 
-func (t *postgresTx) patient(ctx context.Context) error {
+func (t *postgresTx) disableTimeouts(ctx context.Context) error {
 	t.limit = 0
 	_, err := t.exec(ctx, "SET LOCAL idle_in_transaction_session_timeout = 0")
 	return err
@@ -340,9 +336,9 @@ func (t *postgresTx) patient(ctx context.Context) error {
 func (t *postgresTx) commit(ctx context.Context) error {
 	ctx, cancel := within(ctx, t.limit)
 	defer cancel()
-	err := fold(t.tx.Commit(ctx))
-	var said *pgconn.PgError // the server itself
-	if errors.Is(err, ErrUnavailable) && !errors.As(err, &said) {
+	err := classify(t.tx.Commit(ctx))
+	var response *pgconn.PgError
+	if errors.Is(err, ErrUnavailable) && !errors.As(err, &response) {
 		t.eng.rename()
 		return fmt.Errorf("%w: %w", ErrInDoubt, err)
 	}
@@ -352,5 +348,5 @@ func (t *postgresTx) commit(ctx context.Context) error {
 func (t *postgresTx) rollback() {
 	ctx, cancel := context.WithTimeout(context.Background(), connectTimeout)
 	defer cancel()
-	_ = t.tx.Rollback(ctx) // a closed transaction says so; a broken connection is dropped by the pool
+	_ = t.tx.Rollback(ctx) // fails if closed; the pool drops broken connections
 }

@@ -7,29 +7,36 @@ import (
 	"strings"
 )
 
-// scanBound is how many rows one page looks through for filters that have no
-// index. A page may then be short or empty and still have a cursor.
-const scanBound = 10_000
+// scanLimit is how many rows a page scans for filters without an index. A page may be
+// short or empty and still have a cursor.
+const scanLimit = 10_000
 
-// Search is a list of a big table by id with filters. Those of Where have an
-// index; those of Filter are found by looking through a bounded number of rows.
+// Search lists a large table by ID. Conditions in Where have an index; those in Filter
+// scan a limited number of rows.
 type Search struct {
 	Table   string
 	Columns string
 	Where   Conditions
 	Filter  Conditions
+	Lock    string // the result of Tx.Lock, or empty
 }
 
-// Found is a page of a search. Cursor is where the next page goes on from.
+// Record says how to read a row.
+type Record[T any] struct {
+	Scan func(Row) (T, error)
+	ID   func(T) string
+}
+
+// Found is a page of a search. The next page starts after Cursor.
 type Found[T any] struct {
 	Rows   []T
 	Cursor string
 	More   bool
-	Looked int // how many rows were looked through, when that bound has ended the page
+	Looked int // number of scanned rows if scanLimit ended the page
 }
 
 // Find reads a page.
-func Find[T any](ctx context.Context, q Querier, s Search, page Page, scan func(Row) (T, error), id func(T) string) (*Found[T], error) {
+func Find[T any](ctx context.Context, q Querier, s Search, page Page, of Record[T]) (*Found[T], error) {
 	where := s.Where.clone()
 	if page.After != "" {
 		where.Add("id "+page.Past(), page.After)
@@ -37,14 +44,14 @@ func Find[T any](ctx context.Context, q Querier, s Search, page Page, scan func(
 	order := " ORDER BY id " + page.Order()
 	read := func(query string, args []any) (*Found[T], error) {
 		rows, err := q.Query(ctx, fmt.Sprintf("%s LIMIT $%d", query, len(args)+1), append(args, int64(page.Limit+1))...)
-		list, err := All(rows, err, scan)
+		list, err := All(rows, err, of.Scan)
 		if err != nil {
 			return nil, err
 		}
 		f := &Found[T]{}
 		f.Rows, f.More = Cut(page, list)
 		if n := len(f.Rows); n > 0 {
-			f.Cursor = id(f.Rows[n-1])
+			f.Cursor = of.ID(f.Rows[n-1])
 		}
 		return f, nil
 	}
@@ -52,14 +59,13 @@ func Find[T any](ctx context.Context, q Querier, s Search, page Page, scan func(
 		return read("SELECT "+s.Columns+" FROM "+s.Table+" WHERE "+where.sql(0)+order, where.args)
 	}
 
-	looked := fmt.Sprintf(" FROM %s WHERE %s%s LIMIT %d", s.Table, where.sql(0), order, scanBound)
+	looked := fmt.Sprintf(" FROM %s WHERE %s%s LIMIT %d", s.Table, where.sql(0), order, scanLimit)
 	f, err := read("SELECT "+s.Columns+" FROM (SELECT *"+looked+") AS looked WHERE "+s.Filter.sql(len(where.args))+order,
 		slices.Concat(where.args, s.Filter.args))
 	if err != nil || f.More {
 		return f, err
 	}
-	// What was looked through has no more: go on from its end, if the bound
-	// and not the table ended it.
+	// If the limit ended the scan, the next page starts after the scanned rows.
 	edge := "min(id)"
 	if page.Asc {
 		edge = "max(id)"
@@ -70,21 +76,20 @@ func Find[T any](ctx context.Context, q Querier, s Search, page Page, scan func(
 	if err != nil {
 		return nil, err
 	}
-	if n == scanBound {
-		f.More, f.Cursor, f.Looked = true, Text(last), scanBound
+	if n == scanLimit {
+		f.More, f.Cursor, f.Looked = true, Text(last), scanLimit
 	}
 	return f, nil
 }
 
-// FindOne reads the row with the ID, if it meets the conditions of Where. lock is
-// what Tx.Lock returns, or empty.
-func FindOne[T any](ctx context.Context, q Querier, s Search, id, lock string, scan func(Row) (T, error)) (T, error) {
+// FindOne reads the row with the ID and the conditions of Where.
+func FindOne[T any](ctx context.Context, q Querier, s Search, id string, scan func(Row) (T, error)) (T, error) {
 	where := s.Where.clone()
 	where.Add("id =", id)
-	return scan(q.QueryRow(ctx, "SELECT "+s.Columns+" FROM "+s.Table+" WHERE "+where.sql(0)+lock, where.args...))
+	return scan(q.QueryRow(ctx, "SELECT "+s.Columns+" FROM "+s.Table+" WHERE "+where.sql(0)+s.Lock, where.args...))
 }
 
-// Conditions is a WHERE clause in the making.
+// Conditions builds a WHERE clause.
 type Conditions struct {
 	fixed []string // without a value
 	list  []string
@@ -94,8 +99,7 @@ type Conditions struct {
 // Require adds a condition without a value, such as "deleted_at IS NULL".
 func (c *Conditions) Require(condition string) { c.fixed = append(c.fixed, condition) }
 
-// Add adds a comparison, such as "status =", with its right side, or a whole
-// condition with a ? where the value belongs.
+// Add adds a comparison, such as "status =", or a condition with a ? for the value.
 func (c *Conditions) Add(comparison string, value any) {
 	c.list = append(c.list, comparison)
 	c.args = append(c.args, value)
@@ -107,7 +111,7 @@ func (c *Conditions) clone() Conditions {
 
 func (c *Conditions) empty() bool { return len(c.fixed) == 0 && len(c.list) == 0 }
 
-// sql numbers the parameters from offset on.
+// sql numbers parameters after offset.
 func (c *Conditions) sql(offset int) string {
 	out := slices.Clone(c.fixed)
 	for i, comparison := range c.list {
@@ -117,19 +121,24 @@ func (c *Conditions) sql(offset int) string {
 	return strings.Join(out, " AND ")
 }
 
-// perStatement is how many ids one statement names: it has room for more.
+// perStatement limits the IDs of one statement.
 const perStatement = 500
 
-// ByIDs reads the rows of a list of ids. The query ends in IN; the list is put
-// behind it.
-func ByIDs(ctx context.Context, q Querier, query string, args []any, ids []string, each func(Row) error) error {
+// InQuery is a query that ends in IN, and its arguments.
+type InQuery struct {
+	SQL  string
+	Args []any
+}
+
+// ByIDs reads the rows of a list of IDs.
+func ByIDs(ctx context.Context, q Querier, in InQuery, ids []string, each func(Row) error) error {
 	for some := range slices.Chunk(ids, perStatement) {
-		all, places := slices.Clone(args), make([]string, len(some))
+		all, places := slices.Clone(in.Args), make([]string, len(some))
 		for i, id := range some {
 			all = append(all, id)
 			places[i] = fmt.Sprintf("$%d", len(all))
 		}
-		rows, err := q.Query(ctx, query+" ("+strings.Join(places, ", ")+")", all...)
+		rows, err := q.Query(ctx, in.SQL+" ("+strings.Join(places, ", ")+")", all...)
 		if err := Each(rows, err, each); err != nil {
 			return err
 		}

@@ -5,9 +5,8 @@ import (
 	"sync"
 )
 
-// A signal tells every node that something cached may have changed. It is a
-// hint, never the only copy of anything: it can be lost with a connection, so
-// what depends on it has a time limit of its own.
+// A signal invalidates caches on every node. It can be lost with a connection, so
+// caches also expire.
 type signal struct{ topic, payload string }
 
 type signals struct {
@@ -15,8 +14,8 @@ type signals struct {
 	subs map[string][]func(payload string)
 }
 
-// OnSignal calls fn for each signal of the topic, from this node and from
-// others. The payload is empty when it is not known what changed.
+// OnSignal calls fn for each signal of the topic on any node. The payload is empty if
+// signals may have been lost.
 func (d *DB) OnSignal(topic string, fn func(payload string)) {
 	d.signals.mu.Lock()
 	defer d.signals.mu.Unlock()
@@ -26,8 +25,8 @@ func (d *DB) OnSignal(topic string, fn func(payload string)) {
 	d.signals.subs[topic] = append(d.signals.subs[topic], fn)
 }
 
-// Signal sends the payload to the topic's listeners when the transaction has
-// committed: on this node before Write returns, on others a moment later.
+// Signal sends the payload to the topic's listeners after the commit: on this node
+// before Write returns, on others soon after.
 func (t *Tx) Signal(topic, payload string) {
 	s := signal{topic, payload}
 	if !slices.Contains(t.signals, s) {
@@ -35,7 +34,7 @@ func (t *Tx) Signal(topic, payload string) {
 	}
 }
 
-// dispatch calls the listeners; an empty topic means all of them.
+// dispatch calls the listeners. An empty topic means all.
 func (s *signals) dispatch(topic, payload string) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

@@ -11,39 +11,37 @@ import (
 	"runtime"
 	"time"
 
-	_ "modernc.org/sqlite" // the pure Go driver: no C compiler is needed
+	_ "modernc.org/sqlite" // pure Go
 )
 
 const (
-	// foreignPoll is how often the writer asks whether another process has
-	// committed. The promise is 250 ms; the poll costs a few microseconds.
+	// foreignPoll is how often the writer checks for commits of other processes. The
+	// documented maximum is 250 ms; a poll takes a few microseconds.
 	foreignPoll = 100 * time.Millisecond
 
-	// Checkpoints are kept off the commit path: a second connection moves
-	// pages back into the database while the writer goes on, and only a log
-	// that outgrows walLimit makes the writer wait. PASSIVE alone let the log
-	// reach 573 MB in 15 s of load. The limits are in frames, one page each.
+	// A second connection runs checkpoints while the writer continues. Only a log
+	// beyond walLimit makes the writer wait: with PASSIVE alone, the log reached
+	// 573 MB in 15 s of load. The limits are in frames of one page.
 	checkpointPoll = 250 * time.Millisecond
 	walSoft        = 16 << 20 / pageSize
 	walLimit       = 64 << 20 / pageSize
 	pageSize       = 4096
 
-	// busyTimeout: another process, an operator's command, may hold the write
-	// lock for a moment.
+	// busyTimeout is for the write locks of other processes, such as commands.
 	busyTimeout = 5 * time.Second
 )
 
 type sqliteEngine struct {
 	writer  *sqliteWriter
-	readers *sql.DB // as many as there are cores: reads got slower beyond it
-	check   *sql.DB // the checkpointer's own
+	readers *sql.DB // one per core: more were slower
+	check   *sql.DB // for checkpoints
 	reads   stmtCache
-	seen    int64 // the data_version up to which other processes' commits are known
+	seen    int64 // last data_version
 }
 
 func openSQLite(path string) (*sqliteEngine, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, fmt.Errorf("create data folder: %w", err)
+		return nil, fmt.Errorf("create data directory: %w", err)
 	}
 	if err := touch(path); err != nil {
 		return nil, fmt.Errorf("create database file: %w", err)
@@ -70,13 +68,12 @@ func openSQLite(path string) (*sqliteEngine, error) {
 		return nil, fmt.Errorf("open sqlite: %w", err)
 	}
 	e.writer = newSQLiteWriter(writer)
-	// The writer must come first: it creates the file's WAL, and a query_only
-	// reader cannot.
+	// The writer comes first, because a query_only reader can't create the WAL.
 	err = e.ping(context.Background())
 	// Programs that open a new file at the same time can find it locked while one
 	// of them switches it to WAL: SQLite's busy timeout doesn't cover that.
 	for range openRetries {
-		if err == nil || !errors.Is(fold(err), ErrUnavailable) {
+		if err == nil || !errors.Is(classify(err), ErrUnavailable) {
 			break
 		}
 		time.Sleep(openPause)
@@ -84,25 +81,24 @@ func openSQLite(path string) (*sqliteEngine, error) {
 	}
 	if err != nil {
 		e.close()
-		return nil, fmt.Errorf("open sqlite database: %w", fold(err))
+		return nil, fmt.Errorf("open sqlite database: %w", classify(err))
 	}
-	// Before anybody can read and remember anything: what others commit from
-	// here on is a change.
+	// Before anything is cached, so that later commits of others count as changes.
 	if e.seen, err = e.writer.dataVersion(context.Background()); err != nil {
 		e.close()
-		return nil, fmt.Errorf("open sqlite database: %w", fold(err))
+		return nil, fmt.Errorf("open sqlite database: %w", classify(err))
 	}
 	return e, nil
 }
 
-// openRetries and openPause bound how long Open waits for another program.
+// openRetries and openPause limit how long Open waits for another process.
 const (
 	openRetries = 20
 	openPause   = 50 * time.Millisecond
 )
 
-// touch creates the database file readable by its owner alone; SQLite gives
-// the -wal and -shm files the same mode.
+// touch creates the database file for its owner only. SQLite gives the -wal and -shm
+// files the same mode.
 func touch(path string) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -116,11 +112,11 @@ func dsn(path string, pragmas ...string) string {
 	for _, p := range append([]string{
 		fmt.Sprintf("busy_timeout(%d)", busyTimeout.Milliseconds()),
 		"journal_mode(WAL)",
-		"synchronous(FULL)", // a commit is on the disk before it is acknowledged
+		"synchronous(FULL)", // commits are on the disk before they return
 		"foreign_keys(1)",
 		"wal_autocheckpoint(0)",
-		"temp_store(2)",     // in memory: a write must not fail for want of a file descriptor
-		"cache_size(-2000)", // KiB: twice that made nothing faster, with a million deliveries waiting either
+		"temp_store(2)",     // in memory: writes must not need a file descriptor
+		"cache_size(-2000)", // KiB: twice that was not faster, even with a million deliveries
 	}, pragmas...) {
 		q.Add("_pragma", p)
 	}
@@ -130,8 +126,7 @@ func dsn(path string, pragmas ...string) string {
 func (e *sqliteEngine) name() string { return "sqlite" }
 
 func (e *sqliteEngine) ping(ctx context.Context) error {
-	// Reading proves that the file is there, taking the write lock that it
-	// can be written.
+	// Beginning a transaction proves that the file is writable.
 	tx, err := e.begin(ctx)
 	if err != nil {
 		return err
@@ -144,13 +139,13 @@ func (e *sqliteEngine) ping(ctx context.Context) error {
 func (e *sqliteEngine) close() {
 	e.readers.Close()
 	e.check.Close()
-	e.writer.close() // the last connection to close moves the log into the database
+	e.writer.close() // the last connection moves the log into the database
 }
 
 func (e *sqliteEngine) Query(ctx context.Context, query string, args ...any) (Rows, error) {
 	st, err := e.reads.get(query, e.readers.PrepareContext)
 	if err != nil {
-		return nil, fold(err)
+		return nil, classify(err)
 	}
 	return sqlRows(st.QueryContext(ctx, args...))
 }
@@ -166,7 +161,7 @@ func (e *sqliteEngine) bulkWrite(_ context.Context, etx engineTx, b *Bulk, rows 
 	return etx.(*sqliteTx).w.writeAll(b, rows)
 }
 
-// bulkSend has no way to spare.
+// bulkSend writes immediately: there is no round trip to save.
 func (e *sqliteEngine) bulkSend(ctx context.Context, etx engineTx, b *Bulk, rows [][]any, then func(n int64) error) error {
 	n, err := e.bulkWrite(ctx, etx, b, rows)
 	if err != nil || then == nil {
@@ -186,8 +181,8 @@ func (e *sqliteEngine) watch(ctx context.Context, changed func(topic, payload st
 		case <-ctx.Done():
 			return
 		case <-foreign.C:
-			// Asked on the writing connection, data_version stays the same
-			// through our own commits and changes with anybody else's.
+			// On the writing connection, data_version only changes with commits of
+			// other connections.
 			v, err := e.writer.dataVersion(ctx)
 			if err != nil {
 				continue
@@ -202,12 +197,10 @@ func (e *sqliteEngine) watch(ctx context.Context, changed func(topic, payload st
 	}
 }
 
-// checkpoint goes by the frames in use and not by the size of the file, which
-// never shrinks: a log that is written over syncs three times as fast as one
-// that grows.
+// checkpoint uses the number of frames, not the size of the file, which never shrinks:
+// overwriting a log syncs three times as fast as growing one.
 func (e *sqliteEngine) checkpoint(ctx context.Context) {
-	// Errors here are not fatal: the next round tries again, and a store that
-	// cannot be written shows it at the next commit.
+	// Errors are retried in the next round, and an unwritable file fails the next commit.
 	log, moved, err := walCheckpoint(ctx, e.check, "NOOP")
 	switch {
 	case err != nil:
@@ -218,8 +211,7 @@ func (e *sqliteEngine) checkpoint(ctx context.Context) {
 	}
 }
 
-// walCheckpoint returns how many frames the log has and how many of them are
-// in the database.
+// walCheckpoint returns the frames of the log, and how many are in the database.
 func walCheckpoint(ctx context.Context, conn interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }, mode string,
@@ -236,7 +228,7 @@ func (r rowsOf) Close() { _ = r.Rows.Close() }
 
 func sqlRows(rows *sql.Rows, err error) (Rows, error) {
 	if err != nil {
-		return nil, fold(err)
+		return nil, classify(err)
 	}
 	return rowsOf{rows}, nil
 }

@@ -9,30 +9,28 @@ import (
 	"sync"
 )
 
-// sqliteWriter is the one connection that writes. Writers queue for it in Go,
-// so that none of them ever meets SQLITE_BUSY from a neighbour in this
-// process, and its prepared statements live as long as it does.
+// sqliteWriter is the only connection that writes. Writers queue for it in Go, so
+// they never get SQLITE_BUSY from this process.
 type sqliteWriter struct {
 	db    *sql.DB
-	turn  chan struct{} // holds one token: whoever has it has the connection
-	conn  *sql.Conn     // nil until first used, and after it broke
+	token chan struct{} // holds one token, for the owner of the connection
+	conn  *sql.Conn     // nil until first used, and after a failure
 	stmts stmtCache
-	bulk  map[string]driver.StmtExecContext // of the driver itself: see insertAll
-	args  []driver.NamedValue               // room for the arguments of a statement in bulk
+	bulk  map[string]driver.StmtExecContext // see writeAll
+	args  []driver.NamedValue               // reused by writeAll
 }
 
 func newSQLiteWriter(db *sql.DB) *sqliteWriter {
-	w := &sqliteWriter{db: db, turn: make(chan struct{}, 1)}
-	w.turn <- struct{}{}
+	w := &sqliteWriter{db: db, token: make(chan struct{}, 1)}
+	w.token <- struct{}{}
 	return w
 }
 
-// acquire waits for the connection. ctx bounds the wait, never the statements:
-// the driver would start a goroutine for each to watch it, and a half-done
-// write is of no use to anyone.
+// acquire waits for the connection. ctx only limits the wait: for statements, the
+// driver would start a goroutine each.
 func (w *sqliteWriter) acquire(ctx context.Context) error {
 	select {
-	case <-w.turn:
+	case <-w.token:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -41,16 +39,16 @@ func (w *sqliteWriter) acquire(ctx context.Context) error {
 	}
 	conn, err := w.db.Conn(context.Background())
 	if err != nil {
-		w.turn <- struct{}{}
+		w.token <- struct{}{}
 		return err
 	}
 	w.conn = conn
 	return nil
 }
 
-func (w *sqliteWriter) release() { w.turn <- struct{}{} }
+func (w *sqliteWriter) release() { w.token <- struct{}{} }
 
-// discard drops a connection that is beyond repair; the next writer opens a new one.
+// discard drops a broken connection. The next writer opens a new one.
 func (w *sqliteWriter) discard() {
 	_ = w.conn.Raw(func(any) error { return driver.ErrBadConn })
 	_ = w.conn.Close()
@@ -59,20 +57,19 @@ func (w *sqliteWriter) discard() {
 }
 
 func (w *sqliteWriter) forgetStatements() {
-	w.stmts.clear()
+	w.stmts.closeAll()
 	for _, st := range w.bulk {
 		_ = st.(driver.Stmt).Close()
 	}
 	w.bulk = nil
 }
 
-// writeAll writes the rows past database/sql: what that does for each
-// statement took a sixth of the time of the request log.
+// writeAll bypasses database/sql, which took a sixth of the request log's time.
 func (w *sqliteWriter) writeAll(b *Bulk, rows [][]any) (total int64, err error) {
 	err = w.conn.Raw(func(dc any) error {
 		args := w.args[:0]
 		defer func() {
-			clear(args[:cap(args)]) // it keeps the room, not the rows
+			clear(args[:cap(args)]) // keep the memory, not the rows
 			w.args = args
 		}()
 		for len(rows) > 0 {
@@ -147,9 +144,8 @@ func (w *sqliteWriter) dataVersion(ctx context.Context) (v int64, err error) {
 	return v, err
 }
 
-// restartLog moves everything into the database, so that the next commit
-// writes from the log's beginning. It does not wait for readers: one that is
-// in the way postpones it, and must not stop the writer.
+// restartLog moves the log into the database, so that the next commit overwrites it
+// from its start. It doesn't wait for readers.
 func (w *sqliteWriter) restartLog(ctx context.Context) error {
 	if err := w.acquire(ctx); err != nil {
 		return err
@@ -164,13 +160,13 @@ func (w *sqliteWriter) restartLog(ctx context.Context) error {
 }
 
 func (w *sqliteWriter) close() {
-	<-w.turn
+	<-w.token
 	w.forgetStatements()
 	if w.conn != nil {
 		_ = w.conn.Close()
 	}
 	_ = w.db.Close()
-	w.turn <- struct{}{}
+	w.token <- struct{}{}
 }
 
 type sqliteTx struct {
@@ -201,7 +197,7 @@ func (t *sqliteTx) exec(_ context.Context, query string, args ...any) (int64, er
 func (t *sqliteTx) Query(_ context.Context, query string, args ...any) (Rows, error) {
 	st, err := t.stmt(query)
 	if err != nil {
-		return nil, fold(err)
+		return nil, classify(err)
 	}
 	return sqlRows(st.Query(args...))
 }
@@ -216,11 +212,10 @@ func (t *sqliteTx) script(_ context.Context, statements string) error {
 	return err
 }
 
-// notify has nobody to tell: other processes find out by watch.
+// notify does nothing: other processes poll in watch.
 func (t *sqliteTx) notify(context.Context, string, string) error { return nil }
 
-// lockMigrations has nothing to do: the transaction began IMMEDIATE, so it is
-// the only writer of all processes.
+// lockMigrations does nothing: BEGIN IMMEDIATE makes this the only writer.
 func (t *sqliteTx) lockMigrations(context.Context) error { return nil }
 
 func (t *sqliteTx) lockRows(string) string { return "" }
@@ -232,12 +227,11 @@ func (t *sqliteTx) keepRows(string) string  { return "" }
 
 func (t *sqliteTx) flush(context.Context) error { return nil }
 
-func (t *sqliteTx) patient(context.Context) error { return nil } // it always is
+func (t *sqliteTx) disableTimeouts(context.Context) error { return nil }
 
 func (t *sqliteTx) commit(context.Context) error {
 	if _, err := t.run("COMMIT"); err != nil {
-		// A COMMIT that failed (disk full, busy) leaves the transaction open;
-		// the deferred rollback ends it.
+		// After a failed COMMIT the transaction is open, until the deferred rollback.
 		return err
 	}
 	t.done = true
@@ -254,14 +248,14 @@ func (t *sqliteTx) rollback() {
 	if _, err := t.run("ROLLBACK"); err == nil {
 		return
 	}
-	// SQLite rolls back by itself on some errors, and then says that there is
-	// no transaction. Only a connection that cannot tell is given up.
+	// SQLite rolls back by itself after some errors. Discard the connection only if
+	// it is broken or still in a transaction.
 	if _, err := t.run("SELECT 1"); err != nil || t.inTransaction() {
 		t.w.discard()
 	}
 }
 
-// inTransaction finds out by trying to begin one.
+// inTransaction tries to begin a transaction.
 func (t *sqliteTx) inTransaction() bool {
 	if _, err := t.run("BEGIN"); err != nil {
 		return true
@@ -270,8 +264,8 @@ func (t *sqliteTx) inTransaction() bool {
 	return err != nil
 }
 
-// stmtCache keeps prepared statements by their text. The texts are constants
-// in the code, so the cache is bounded by the program's size.
+// stmtCache caches prepared statements. Their texts are constants in the code, so it
+// is bounded.
 type stmtCache struct {
 	mu sync.RWMutex
 	m  map[string]*sql.Stmt
@@ -300,7 +294,7 @@ func (c *stmtCache) get(query string, prepare func(context.Context, string) (*sq
 	return st, nil
 }
 
-func (c *stmtCache) clear() {
+func (c *stmtCache) closeAll() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, st := range c.m {

@@ -23,8 +23,7 @@ type Choice struct {
 	FinishReason string           `json:"finish_reason"`
 }
 
-// AssistantMessage is the message of a Choice. Content is nil if the model only
-// called tools.
+// AssistantMessage is the message of a Choice. Content is nil if the model only called tools.
 type AssistantMessage struct {
 	Role             string     `json:"role"`
 	Content          *string    `json:"content"`
@@ -107,9 +106,9 @@ func FunctionToolCall(id, name, arguments string) ToolCall {
 
 // Head begins a response and each of its chunks.
 type Head struct {
-	ID      string
-	Created int64
-	Model   string
+	ID      string `json:"id"`
+	Created int64  `json:"created"`
+	Model   string `json:"model"`
 }
 
 // Completion returns a completion with the given choices.

@@ -87,9 +87,8 @@ type FunctionCall struct {
 
 const roles = "system, developer, user, assistant or tool"
 
-// CheckMessages checks that there are messages, that each has a known role, and
-// that tool messages say which call they answer. Content and tool calls have
-// checks of their own.
+// CheckMessages checks that there are messages, that each has a known role, and that tool messages
+// say which call they answer. Content and tool calls have checks of their own.
 func (r *ChatRequest) CheckMessages() error {
 	if r.Messages == nil {
 		return fault.Missing("messages", "messages is required: an array of messages.")
@@ -141,9 +140,8 @@ func CheckContent(c *Content, at string) error {
 	return nil
 }
 
-// Check checks that the part at a path has the field that its type requires, and
-// that a message of the role may have it. types are the types that the model
-// accepts from users.
+// Check checks that the part at a path has the field that its type requires, and that a message of
+// the role may have it. types are the types that the model accepts from users.
 func (p *Part) Check(at, role string, types ...string) error {
 	allowed := "text"
 	switch {
@@ -259,8 +257,7 @@ func (f *FunctionCall) Object(at string, opts ...jsontext.Options) (jsontext.Val
 // PendingCalls are the IDs of tool calls that still need their tool message.
 type PendingCalls []string
 
-// Answer removes the call that the tool message at a path answers, and returns
-// its index.
+// Answer removes the call that the tool message at a path answers, and returns its index.
 func (p *PendingCalls) Answer(m *Message, at string) (int, error) {
 	i := slices.Index(*p, m.ToolCallID)
 	if i < 0 {
@@ -270,8 +267,7 @@ func (p *PendingCalls) Answer(m *Message, at string) (int, error) {
 	return i, nil
 }
 
-// Check fails if a call is pending where another message than its tool message
-// begins.
+// Check fails if a call is pending where another message than its tool message begins.
 func (p PendingCalls) Check(index int) error {
 	if len(p) == 0 {
 		return nil

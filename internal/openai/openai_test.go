@@ -7,8 +7,8 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"turnpike/internal/fault"
-	"turnpike/internal/jsonbody/jsonbodytest"
 	"turnpike/internal/openai"
+	"turnpike/test/fakes/jsonbodytest"
 )
 
 func TestChatRequestSurvivesDecodingAndEncoding(t *testing.T) {

@@ -10,9 +10,8 @@ import (
 	"turnpike/internal/jsonbody"
 )
 
-// Routing has the fields of a chat request that decide where it goes and what
-// it may cost. Everything else is left to the provider, which may accept more
-// than OpenAI does.
+// Routing has the fields of a chat request that decide where it goes and what it may cost.
+// Everything else is left to the provider, which may accept more than OpenAI does.
 type Routing struct {
 	Model           string
 	Models          []string // fallbacks
@@ -25,7 +24,6 @@ type Routing struct {
 	PriorityService bool // a service tier that costs more
 }
 
-// routingFields are the JSON fields that ReadRouting decodes.
 type routingFields struct {
 	Model         string   `json:"model"`
 	Models        []string `json:"models"`
@@ -44,7 +42,6 @@ type routingFields struct {
 	ServiceTier jsontext.Value `json:"service_tier"`
 }
 
-// maxChoices is OpenAI's limit.
 const maxChoices = 128
 
 // ReadRouting reads the routing fields of a body that is forwarded, and rejects

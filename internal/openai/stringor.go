@@ -47,7 +47,6 @@ func (u *StringOr[T]) IsNull() bool {
 	return u.Kind == jsontext.KindInvalid || u.Kind == jsontext.KindNull
 }
 
-// valid reports whether the value is a string, a T, null or absent.
 func (u *StringOr[T]) valid() bool {
 	return u.IsNull() || u.Kind == jsontext.KindString || u.Kind == u.valueKind()
 }

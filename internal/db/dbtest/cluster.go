@@ -11,40 +11,43 @@ import (
 	"syscall"
 )
 
-// Cluster is a throw-away PostgreSQL server: started from the installed
-// binaries, reachable from this machine only, gone with its data when the
-// process that started it ends, however it ends.
+// Cluster is a temporary PostgreSQL server on the loopback interface. It is
+// deleted when the process that started it ends, for any reason.
 //
-// The server is not a child of this process but of a supervisor, which is this
-// same program started a second time (see supervisor.go). The supervisor lives
-// as long as the pipe that is its standard input, and the kernel closes that
-// pipe for us even on SIGKILL.
+// The server is a child of a supervisor, which is this program started again
+// (see supervisor.go). The supervisor runs until its standard input closes, and
+// the kernel closes that pipe even on SIGKILL.
 type Cluster struct {
 	url string
 
-	mu         sync.Mutex // one order at a time; guards what follows
+	mu         sync.Mutex // serializes commands; guards the fields below
 	supervisor *exec.Cmd
 	orders     io.WriteCloser
 	replies    *json.Decoder
 	stopped    bool
 }
 
-// StartCluster starts a server on a free port of the loopback interface and
-// returns when it accepts connections. Without installed server binaries the
-// error says how to get them.
-func StartCluster() (*Cluster, error) {
+// StartCluster starts a server on a free port and returns when it accepts
+// connections. If the binaries are missing, the error says how to install them.
+func StartCluster() (*Cluster, error) { return startCluster(quick) }
+
+// StartDurableCluster is StartCluster with PostgreSQL's default settings, for
+// benchmarks: without fsync the results would be too good.
+func StartDurableCluster() (*Cluster, error) { return startCluster(durable) }
+
+func startCluster(mode string) (*Cluster, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("starting PostgreSQL: %w", err)
 	}
 	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), supervisorVariable+"=1")
+	cmd.Env = append(os.Environ(), supervisorVariable+"="+mode)
 	cmd.Dir = os.TempDir()
-	// Inherited, so that a panic is seen, and so that whoever waits for our
-	// standard error to close (go test does) also waits until the server is gone.
+	// Inherited, so that panics are visible. It also makes go test wait until the
+	// server has stopped.
 	cmd.Stderr = os.Stderr
-	// Its own session: a signal meant for the tests' process group must not take
-	// the supervisor along before it has cleaned up.
+	// A separate session: a signal to the tests' process group must not stop the
+	// supervisor before it has cleaned up.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	orders, err := cmd.StdinPipe()
 	if err != nil {
@@ -67,13 +70,13 @@ func StartCluster() (*Cluster, error) {
 	return c, nil
 }
 
-// URL is the address of the server: a superuser without a password, in an empty
-// database. It stays the same across Restart.
+// URL returns the server's address: a superuser without a password, in an empty
+// database. Restart doesn't change it.
 func (c *Cluster) URL() string { return c.url }
 
-// Restart shuts the server down as an administrator would (sessions are cut,
-// what was committed is kept), or picks it up after Kill, and starts it again
-// on the same port. It returns when connections are accepted.
+// Restart shuts the server down, or recovers it after Kill, and starts it on
+// the same port. Sessions are closed and commits are kept. It returns when the
+// server accepts connections.
 func (c *Cluster) Restart() error {
 	if err := c.order(orderRestart); err != nil {
 		return fmt.Errorf("restarting PostgreSQL: %w", err)
@@ -89,7 +92,8 @@ func (c *Cluster) Kill() error {
 	return nil
 }
 
-// Stop ends the server at once and removes its data. Stopping twice is fine.
+// Stop stops the server immediately and deletes its data. Repeated calls do
+// nothing.
 func (c *Cluster) Stop() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

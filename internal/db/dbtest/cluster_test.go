@@ -77,18 +77,18 @@ func TestClusterCommitsSynchronously(t *testing.T) {
 	}
 }
 
-// The process is a real one: this test binary again, running the helper below.
+// The process is this test binary, running the helper below.
 func TestKilledTestProcessLeavesNoServer(t *testing.T) {
 	t.Parallel()
 	helper := exec.Command(os.Args[0], "-test.run=^TestHelperUsesServer$")
 	helper.Env = append(os.Environ(), helperVariable+"=1", dbtest.URLVariable+"=")
-	// A group of its own, killed as a whole: what a shell or a CI system does.
+	// A separate process group, killed as a whole, as a shell or CI system does.
 	helper.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	out, err := helper.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Helper and supervisor share this pipe: it ends when both have.
+	// Helper and supervisor share this pipe. It closes when both have exited.
 	alive, theirs, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -108,7 +108,7 @@ func TestKilledTestProcessLeavesNoServer(t *testing.T) {
 	if err := syscall.Kill(-helper.Process.Pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	_ = helper.Wait() // killed, as we wanted
+	_ = helper.Wait() // killed on purpose
 	if err := alive.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}

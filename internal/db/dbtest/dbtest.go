@@ -1,5 +1,5 @@
-// Package dbtest gives each test its own database, and runs a test on both
-// engines, so that one suite states what the store promises.
+// Package dbtest gives each test a separate database, and runs tests on both
+// engines.
 package dbtest
 
 import (
@@ -16,7 +16,7 @@ import (
 	"turnpike/internal/ids"
 )
 
-// Engines are the engines that every test of a record runs on.
+// Engines lists the supported engines.
 var Engines = []string{"sqlite", "postgres"}
 
 // Each runs fn on a fresh, migrated database of each engine, in parallel.
@@ -27,8 +27,8 @@ func Each(t *testing.T, fn func(t *testing.T, d *db.DB)) {
 	})
 }
 
-// EachAddress runs fn with the address of such a database of each engine, for
-// tests that open it themselves, several times, or in another process.
+// EachAddress runs fn with the address of a fresh database of each engine. It's
+// for tests that open it themselves or in another process.
 func EachAddress(t *testing.T, fn func(t *testing.T, address string)) {
 	t.Helper()
 	for _, engine := range Engines {
@@ -39,7 +39,7 @@ func EachAddress(t *testing.T, fn func(t *testing.T, address string)) {
 	}
 }
 
-// Open opens and migrates the database and closes it with the test.
+// Open opens and migrates the database, and closes it when the test ends.
 func Open(t testing.TB, address string) *db.DB {
 	t.Helper()
 	d, err := db.Open(context.Background(), address)
@@ -53,8 +53,8 @@ func Open(t testing.TB, address string) *db.DB {
 	return d
 }
 
-// Address returns the address of a database that has all tables and no rows: a
-// file in the test's folder, or one of its own on the test server.
+// Address returns the address of a migrated, empty database: a file in the
+// test's directory, or a new database on the test server.
 func Address(t testing.TB, engine string) string {
 	t.Helper()
 	if engine == "sqlite" {
@@ -75,7 +75,7 @@ func Address(t testing.TB, engine string) string {
 	return newDatabase(t, " TEMPLATE "+template+" STRATEGY FILE_COPY")
 }
 
-// Empty is Address without the tables, for tests that make them.
+// Empty is Address without the tables.
 func Empty(t testing.TB, engine string) string {
 	t.Helper()
 	if engine == "sqlite" {
@@ -86,7 +86,8 @@ func Empty(t testing.TB, engine string) string {
 
 func sqlitePath(t testing.TB) string { return filepath.Join(t.TempDir(), "turnpike.db") }
 
-// newDatabase makes a database on the test server that is gone with the test.
+// newDatabase creates a database on the test server and drops it when the test
+// ends.
 func newDatabase(t testing.TB, like string) string {
 	t.Helper()
 	server := URL(t)

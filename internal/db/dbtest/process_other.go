@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// dieWithParent does nothing here: only a SIGKILL to the supervisor itself
-// leaves a server behind.
+// dieWithParent does nothing here. Only a SIGKILL of the supervisor leaves a
+// server running.
 func dieWithParent(*syscall.SysProcAttr) {}
 
 func adoptOrphans() error { return nil }

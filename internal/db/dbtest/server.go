@@ -18,11 +18,11 @@ import (
 	"time"
 )
 
-// serverSettings make a server that starts quickly and asks little of a shared
-// machine. synchronous_commit keeps its default: the group commit and the crash
-// tests must meet the ordering a production server has. Killing the server, as
-// opposed to the machine, loses nothing without fsync.
-var serverSettings = []string{
+// quickSettings make the server start fast and use few resources.
+// synchronous_commit keeps its default: group commit and crash tests need a
+// production server's ordering. Killing the server, unlike the machine, loses
+// nothing without fsync.
+var quickSettings = []string{
 	"fsync=off",
 	"full_page_writes=off",
 	"max_connections=300",
@@ -30,17 +30,20 @@ var serverSettings = []string{
 	"wal_level=minimal",
 	"max_wal_senders=0",
 	"max_wal_size=256MB",
-	"dynamic_shared_memory_type=mmap", // inside the data folder, so that it goes with it
+	"dynamic_shared_memory_type=mmap", // inside the data directory, so that it is deleted with it
+}
+
+var commonSettings = []string{
 	"listen_addresses=127.0.0.1",
 	"timezone=UTC",
 	"log_timezone=UTC",
-	"lc_messages=C", // errPortTaken is recognised by its message
+	"lc_messages=C", // errPortTaken is recognized by its message
 }
 
 const (
-	startTimeout = 2 * time.Minute  // crash recovery on a loaded machine included
-	fastTimeout  = 1 * time.Minute  // a shutdown with a checkpoint
-	quitTimeout  = 10 * time.Second // a shutdown without; then SIGKILL
+	startTimeout = 2 * time.Minute  // including crash recovery on a loaded machine
+	fastTimeout  = 1 * time.Minute  // shutdown with a checkpoint
+	quitTimeout  = 10 * time.Second // shutdown without a checkpoint; then SIGKILL
 )
 
 var (
@@ -50,25 +53,30 @@ var (
 		"run `make setup`, or set " + URLVariable + " to a server the tests may use")
 )
 
-// server is the supervisor's side of a Cluster. Its methods that start
-// processes must be called from the supervisor's main goroutine.
+// server is the supervisor's side of a Cluster. Only the supervisor's main
+// goroutine may call methods that start processes.
 type server struct {
-	bin   string              // the folder of initdb and postgres
+	bin   string              // directory of initdb and postgres
 	dir   string              // everything it writes: data, log, socket
-	owner *syscall.Credential // whom it runs as; nil for ourselves
+	owner *syscall.Credential // the user it runs as; nil means the current user
 	port  int
 
-	process *os.Process   // nil when it is down
-	exited  chan struct{} // closed when process has ended
+	settings []string
+
+	process *os.Process   // nil if the server is down
+	exited  chan struct{} // closed when process has exited
 }
 
-// createServer makes a data folder, and leaves nothing behind when it fails.
-func createServer() (*server, error) {
+// createServer creates a data directory, and deletes it on failure.
+func createServer(mode string) (*server, error) {
 	bin, err := findBinaries(os.Getenv("PATH"), "/usr/lib/postgresql/*/bin")
 	if err != nil {
 		return nil, err
 	}
-	srv := &server{bin: bin}
+	srv := &server{bin: bin, settings: commonSettings}
+	if mode == quick {
+		srv.settings = append(quickSettings, commonSettings...)
+	}
 	parent := os.TempDir()
 	if os.Geteuid() == 0 {
 		if srv.owner, err = unprivileged(); err != nil {
@@ -93,8 +101,8 @@ func (srv *server) initdb() error {
 			return err
 		}
 	}
-	// Locale C sorts text by bytes, as SQLite does. Trust lets every user of this
-	// machine in: there is nothing to protect but what the tests put there.
+	// Locale C sorts strings by bytes, as SQLite does. Trust admits every user of
+	// this machine, since the server only has test data.
 	cmd := srv.command("initdb", "--pgdata="+srv.data(), "--username=postgres", "--auth=trust",
 		"--encoding=UTF8", "--locale=C", "--no-sync")
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -110,8 +118,8 @@ func (srv *server) url() string {
 func (srv *server) data() string { return filepath.Join(srv.dir, "data") }
 func (srv *server) log() string  { return filepath.Join(srv.dir, "server.log") }
 
-// startOnFreePort leaves the last word on what is free to the server's own
-// bind: between our look and its start another process may be faster.
+// startOnFreePort retries if another process takes the port before the server
+// binds it.
 func (srv *server) startOnFreePort() error {
 	for attempt := 1; ; attempt++ {
 		port, err := freePort()
@@ -138,7 +146,7 @@ func (srv *server) start() error {
 	}
 
 	args := []string{"-D", srv.data(), "-p", strconv.Itoa(srv.port), "-c", "unix_socket_directories=" + srv.socketDir()}
-	for _, s := range serverSettings {
+	for _, s := range srv.settings {
 		args = append(args, "-c", s)
 	}
 	cmd := srv.command("postgres", args...)
@@ -148,7 +156,7 @@ func (srv *server) start() error {
 	}
 	srv.process, srv.exited = cmd.Process, make(chan struct{})
 	go func(exited chan struct{}) {
-		_ = cmd.Wait() // why it ended is in its log
+		_ = cmd.Wait() // the log has the reason
 		close(exited)
 	}(srv.exited)
 
@@ -167,7 +175,7 @@ func (srv *server) start() error {
 	return nil
 }
 
-// waitUntilReady watches the last line of the server's pid file, as pg_ctl does.
+// waitUntilReady polls the last line of the server's pid file, as pg_ctl does.
 func (srv *server) waitUntilReady() error {
 	look := time.NewTicker(10 * time.Millisecond)
 	defer look.Stop()
@@ -192,14 +200,14 @@ func (srv *server) ready() bool {
 		return false
 	}
 	lines := strings.Split(string(content), "\n")
-	// A killed server leaves its file behind, hence the look at the process id.
+	// A killed server leaves its file behind, so compare the process ID.
 	return len(lines) >= 8 && lines[0] == strconv.Itoa(srv.process.Pid) && strings.TrimSpace(lines[7]) == "ready"
 }
 
 func (srv *server) restart() error {
 	srv.end(syscall.SIGINT, fastTimeout)
-	// After a kill the sessions notice one by one that their server is gone, and
-	// a new one refuses to start beside them. On Linux kill has waited for them.
+	// After a kill, sessions exit one by one, and a new server can't start next to
+	// them. On Linux, kill has already waited for them.
 	deadline := time.Now().Add(fastTimeout)
 	for {
 		err := srv.start()
@@ -219,12 +227,12 @@ func (srv *server) kill() error {
 	return nil
 }
 
-// end sends the signal and waits; a server that does not obey is killed.
+// end sends the signal and waits. It kills a server that doesn't exit in time.
 func (srv *server) end(sig syscall.Signal, patience time.Duration) {
 	if srv.process == nil {
 		return
 	}
-	_ = srv.process.Signal(sig) // fails only when it has ended already
+	_ = srv.process.Signal(sig) // fails only if the process has already exited
 	select {
 	case <-srv.exited:
 	case <-time.After(patience):
@@ -234,10 +242,10 @@ func (srv *server) end(sig syscall.Signal, patience time.Duration) {
 	srv.process = nil
 }
 
-// remove ends the server without ceremony and deletes all it wrote.
+// remove stops the server without a checkpoint and deletes its data.
 func (srv *server) remove() error {
 	srv.end(syscall.SIGQUIT, quitTimeout)
-	// Sessions of a killed server may still write while we delete.
+	// Sessions of a killed server may still write meanwhile.
 	var err error
 	for range 20 {
 		if err = os.RemoveAll(srv.dir); err == nil {
@@ -248,8 +256,9 @@ func (srv *server) remove() error {
 	return err
 }
 
-// command prepares a program of the server: as its user, in its folder (ours
-// may be closed to that user), without the settings of a client around us.
+// command prepares a server program: as its user, in its directory, and without
+// the PG variables of the environment. The user may be unable to enter our
+// directory.
 func (srv *server) command(name string, args ...string) *exec.Cmd {
 	cmd := exec.Command(filepath.Join(srv.bin, name), args...)
 	cmd.Dir = srv.dir
@@ -264,8 +273,8 @@ func (srv *server) command(name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// socketDir is empty, which means no socket, where the path would be longer
-// than a socket's address can be: 104 bytes on some systems.
+// socketDir returns "", which means no socket, if the path exceeds the shortest
+// limit of socket addresses: 104 bytes.
 func (srv *server) socketDir() string {
 	if len(srv.dir)+len("/.s.PGSQL.00000") >= 104 {
 		return ""
@@ -273,9 +282,8 @@ func (srv *server) socketDir() string {
 	return srv.dir
 }
 
-// freePort stays below the range that systems hand out for outgoing
-// connections: during a restart no client can be given the server's port by
-// chance, nor connect to itself on it.
+// freePort returns a port below the range of ephemeral ports. During a restart
+// no client can get the server's port, or connect to itself on it.
 func freePort() (int, error) {
 	const low, high = 15000, 30000
 	var err error
@@ -289,13 +297,13 @@ func freePort() (int, error) {
 	return 0, fmt.Errorf("no free port between %d and %d: %w", low, high, err)
 }
 
-// findBinaries looks for one folder that holds both programs: on the path, then
-// where Debian keeps one folder per version, newest first.
+// findBinaries returns the directory with both programs: first from PATH, then
+// Debian's directories by version, newest first.
 func findBinaries(path, versions string) (string, error) {
 	var candidates []string
 	for _, dir := range filepath.SplitList(path) {
 		candidates = append(candidates, dir)
-		// A link in a general folder points to the one with all the programs.
+		// A link in a general directory points to the one with all programs.
 		if target, err := filepath.EvalSymlinks(filepath.Join(dir, "postgres")); err == nil {
 			candidates = append(candidates, filepath.Dir(target))
 		}
@@ -322,7 +330,8 @@ func executable(file string) bool {
 	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
 }
 
-// unprivileged finds whom to run the server as: it refuses to run as root.
+// unprivileged returns the user to run the server as, since PostgreSQL refuses
+// to run as root.
 func unprivileged() (*syscall.Credential, error) {
 	for _, name := range []string{"postgres", "nobody"} {
 		u, err := user.Lookup(name)
@@ -342,7 +351,7 @@ func unprivileged() (*syscall.Credential, error) {
 	return nil, errors.New("PostgreSQL does not run as root, and there is neither a user postgres nor nobody to run it as")
 }
 
-// traversable reports whether any user may reach what is inside dir.
+// traversable reports whether every user can access files in dir.
 func traversable(dir string) bool {
 	dir, err := filepath.EvalSymlinks(dir)
 	if err != nil {

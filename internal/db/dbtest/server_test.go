@@ -21,7 +21,7 @@ func TestBinariesComeFromPathThenNewestVersion(t *testing.T) {
 	for _, version := range []string{"9.6", "15", "17"} {
 		install(t, filepath.Join(root, version, "bin"), "initdb", "postgres")
 	}
-	install(t, filepath.Join(root, "18", "bin"), "psql") // the client alone
+	install(t, filepath.Join(root, "18", "bin"), "psql") // only the client
 	versions := filepath.Join(root, "*", "bin")
 
 	clientOnly := filepath.Join(root, "18", "bin")
@@ -37,7 +37,7 @@ func TestBinariesComeFromPathThenNewestVersion(t *testing.T) {
 	}
 }
 
-func TestClosedFoldersAreNotTraversable(t *testing.T) {
+func TestDirectoryInsideAPrivateOneIsNotTraversable(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(realDir(t), "closed")
 	if err := os.MkdirAll(filepath.Join(dir, "open"), 0o755); err != nil {
@@ -47,10 +47,10 @@ func TestClosedFoldersAreNotTraversable(t *testing.T) {
 		t.Fatal(err)
 	}
 	if traversable(filepath.Join(dir, "open")) {
-		t.Error("a folder inside one of mode 0700 counts as reachable for everyone")
+		t.Error("a directory inside one of mode 0700 is traversable, want not")
 	}
 	if !traversable("/") {
-		t.Error("the root folder does not count as reachable")
+		t.Error("the root directory is not traversable, want traversable")
 	}
 }
 

@@ -11,30 +11,34 @@ import (
 	"syscall"
 )
 
-// supervisorVariable, when set, turns any program that links this package into
-// the supervisor of one PostgreSQL server. Only StartCluster sets it.
+// supervisorVariable turns any program that links this package into the
+// supervisor of a PostgreSQL server. startCluster sets it to the server's mode.
 const supervisorVariable = "TURNPIKE_DBTEST_SUPERVISOR"
+
+const (
+	quick   = "quick"
+	durable = "durable"
+)
 
 const (
 	orderRestart = "restart"
 	orderKill    = "kill"
 )
 
-// supervisorReply answers the start and then every order.
+// supervisorReply is the response to the start and to every command.
 type supervisorReply struct {
 	URL   string `json:"url,omitempty"`
 	Error string `json:"error,omitempty"`
 }
 
-// Re-executing ourselves needs no second program to be built or found. It
-// happens in init, because a test binary has no other place that runs before
-// its tests do.
+// Running this program again needs no second binary. It happens in init,
+// because nothing else in a test binary runs before the tests.
 func init() {
 	if os.Getenv(supervisorVariable) == "" {
 		return
 	}
-	// The kernel ties a child's death signal to the thread that forked it, not to
-	// the process: stay on the main thread, which lives as long as we do.
+	// The kernel ties a child's death signal to the thread that forked it. Stay on
+	// the main thread, which lives as long as the process.
 	runtime.LockOSThread()
 	if err := supervise(os.Stdin, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "dbtest: PostgreSQL supervisor:", err)
@@ -43,11 +47,11 @@ func init() {
 	os.Exit(0)
 }
 
-// supervise starts a server and runs until orders ends, which it does when the
-// process that holds the other end of the pipe ends.
+// supervise starts a server and runs until orders closes, which happens when
+// the parent process ends.
 func supervise(orders io.Reader, replies io.Writer) error {
-	// Notify rather than Ignore: the server must not inherit ignored signals. A
-	// broken pipe is no reason to die before the server is stopped, either.
+	// Notify, not Ignore: the server must not inherit ignored signals. A broken
+	// pipe must not end the supervisor before it has stopped the server.
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGHUP, syscall.SIGPIPE, syscall.SIGTERM)
 	lines := make(chan string)
@@ -62,7 +66,7 @@ func supervise(orders io.Reader, replies io.Writer) error {
 		if err != nil {
 			r.Error = err.Error()
 		}
-		// Nobody left to read it: the closed orders end us in a moment.
+		// If no one reads the reply, orders closes soon as well.
 		_ = json.NewEncoder(replies).Encode(r)
 	}
 
@@ -70,7 +74,7 @@ func supervise(orders io.Reader, replies io.Writer) error {
 		answer("", err)
 		return nil
 	}
-	srv, err := createServer()
+	srv, err := createServer(os.Getenv(supervisorVariable))
 	if err != nil {
 		answer("", err)
 		return nil

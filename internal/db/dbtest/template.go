@@ -14,28 +14,28 @@ import (
 	"turnpike/internal/ids"
 )
 
-// A database that has all tables is made once and copied for each test: making
-// one took longer than most of what is done in it.
+// Migrating a database takes longer than most tests, so a migrated one is
+// created once and copied for each test.
 
-// sqliteTemplate is such a database's file.
+// sqliteTemplate returns the file of a migrated database.
 var sqliteTemplate = sync.OnceValues(func() ([]byte, error) {
-	folder, err := os.MkdirTemp("", "turnpike-template-")
+	dir, err := os.MkdirTemp("", "turnpike-template-")
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(folder)
-	path := filepath.Join(folder, "turnpike.db")
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "turnpike.db")
 	if err := migrate(path); err != nil {
 		return nil, err
 	}
 	return os.ReadFile(path)
 })
 
-// templateLock keeps the processes that share a server from making two.
+// templateLock keeps processes that share a server from creating two templates.
 const templateLock = 7_260_115
 
-// postgresTemplate is the name of such a database on the test server. A server
-// that outlives the tests may have others, of other states of the project.
+// postgresTemplate returns the name of a migrated database on the test server.
+// A long-lived server may have templates of other versions.
 var postgresTemplate = sync.OnceValues(func() (name string, err error) {
 	server, err := serverURL()
 	if err != nil {
@@ -47,7 +47,7 @@ var postgresTemplate = sync.OnceValues(func() (name string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("connect to the test server: %w", err)
 	}
-	defer conn.Close(ctx) // which frees the lock
+	defer conn.Close(ctx) // releases the lock
 	if _, err := conn.Exec(ctx, "SELECT pg_advisory_lock($1)", templateLock); err != nil {
 		return "", err
 	}
@@ -55,7 +55,8 @@ var postgresTemplate = sync.OnceValues(func() (name string, err error) {
 	if err := conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)", name).Scan(&there); err != nil || there {
 		return name, err
 	}
-	// Under another name first: one that could not be finished is no template.
+	// A draft name first, so that an incomplete database is never used as a
+	// template.
 	draft := "draft_" + ids.New("")
 	if _, err := conn.Exec(ctx, "CREATE DATABASE "+draft); err != nil {
 		return "", err
@@ -77,10 +78,10 @@ func migrate(address string) error {
 	return err
 }
 
-// databaseURL is the address of another database on the server.
+// databaseURL returns the address of another database on the server.
 func databaseURL(server, name string) string {
 	u, err := url.Parse(server)
-	if err != nil { // it was connected to
+	if err != nil { // impossible: it was used to connect
 		panic(err)
 	}
 	u.Path = "/" + name

@@ -7,17 +7,16 @@ import (
 )
 
 // URLVariable names the environment variable with the address of a PostgreSQL
-// server that the tests may use; they need the right to create databases.
+// server for the tests. They need the right to create databases.
 const URLVariable = "TURNPIKE_TEST_DATABASE_URL"
 
-// processCluster is shared by the tests of one process. Nothing stops it: its
-// supervisor does when the process ends.
+// processCluster is shared by the tests of a process. Its supervisor stops it
+// when the process ends.
 var processCluster = sync.OnceValues(StartCluster)
 
-// URL returns the address of a PostgreSQL server: the one in URLVariable, else a
-// throw-away one of this test process, started on first use. It never skips: a
-// test that cannot have its server fails, because a suite that passes without
-// one has shown nothing.
+// URL returns the address of a PostgreSQL server: the one in URLVariable, or a
+// temporary one that is started on first use. It fails the test if there is
+// none: a skipped suite proves nothing.
 func URL(t testing.TB) string {
 	t.Helper()
 	url, err := serverURL()
