@@ -13,10 +13,10 @@ import (
 )
 
 func ExampleVerify() {
-	secret := webhook.NewSecret() // the endpoint's, from its creation
+	secret := webhook.NewSecret() // from the endpoint's creation
 	body := []byte(`{"id":"evt_1","type":"agent.run.completed","data":{}}`)
 	header := http.Header{}
-	_ = webhook.Sign(header, "dlv_1", time.Now(), body, secret) // what the server does
+	_ = webhook.Sign(header, "dlv_1", time.Now(), body, secret) // the server signs the delivery
 
 	fmt.Println(webhook.Verify(body, header, secret))
 	fmt.Println(webhook.Verify([]byte(`{"type":"forged"}`), header, secret))
@@ -29,7 +29,7 @@ func ExampleHandler() {
 	queue := make(chan *webhook.Event, 100)
 	secret := webhook.NewSecret()
 	handler := webhook.Handler(secret, func(_ context.Context, e *webhook.Event, deliveryID string) error {
-		queue <- e // acknowledge now, work later
+		queue <- e // acknowledge now, process later
 		return nil
 	})
 
@@ -42,7 +42,7 @@ func ExampleHandler() {
 	// Output: 204 image.batch.completed
 }
 
-// While a secret is rotated, the receiver knows the old and the new one.
+// While a secret is rotated, the receiver accepts the old and the new one.
 func ExampleVerifier() {
 	v := webhook.Verifier{Secrets: strings.Fields(os.Getenv("WEBHOOK_SECRET"))}
 	http.Handle("POST /hooks", v.Handler(func(context.Context, *webhook.Event, string) error { return nil }))

@@ -11,8 +11,8 @@ import (
 	"turnpike/webhook"
 )
 
-// FuzzVerify signs a body, flips one bit of what arrives, and sends nonsense:
-// only the delivery as it was signed verifies.
+// FuzzVerify signs a body, flips one bit, and sends random data. Only the unchanged
+// delivery verifies.
 func FuzzVerify(f *testing.F) {
 	f.Add([]byte(body), "", "", uint(0))
 	f.Add([]byte{}, "v1,=", "-1", uint(1))
@@ -47,7 +47,7 @@ func FuzzVerify(f *testing.F) {
 	})
 }
 
-// FuzzHandler gives the receiver bodies that are signed and hold anything.
+// FuzzHandler sends signed bodies with random content.
 func FuzzHandler(f *testing.F) {
 	f.Add([]byte(body), "dlv_1")
 	f.Add([]byte(`{"type":"x","type":1,"data":`), "")

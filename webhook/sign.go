@@ -9,24 +9,23 @@ import (
 	"time"
 )
 
-// NewSecret makes a secret for an endpoint.
+// NewSecret creates a secret for an endpoint.
 func NewSecret() string {
 	var key [32]byte
 	rand.Read(key[:]) // never fails: crypto/rand aborts the program instead
 	return secretPrefix + base64.StdEncoding.EncodeToString(key[:])
 }
 
-// Sign sets the six headers of a delivery. The first secret makes
-// Service-Signature; webhook-signature has one signature for each secret. So
-// in a rotation's grace period the old secret comes first. Nothing is set when
-// there is an error.
+// Sign sets the six headers of a delivery. Service-Signature uses the first secret, and
+// webhook-signature has one signature per secret. In the grace period of a rotation,
+// the old secret comes first. If Sign returns an error, it sets no header.
 func Sign(h http.Header, id string, at time.Time, body []byte, secrets ...string) error {
 	if len(secrets) == 0 {
 		return ErrNoSecret
 	}
 	timestamp := strconv.FormatInt(at.Unix(), 10)
 	prefix := []byte(id + "." + timestamp + ".")
-	standard := make([]byte, 0, 48*len(secrets)) // "v1,", 44 of base64, a space
+	standard := make([]byte, 0, 48*len(secrets)) // "v1,", 44 base64 characters, a space
 	for i, secret := range secrets {
 		key, err := decode(secret)
 		if err != nil {
@@ -38,11 +37,12 @@ func Sign(h http.Header, id string, at time.Time, body []byte, secrets ...string
 		standard = append(standard, "v1,"...)
 		standard = base64.StdEncoding.AppendEncode(standard, sum(key, prefix, body))
 	}
-	// Service-Signature is keyed with the secret as it is printed, prefix and all:
-	// that is the string a receiver holds.
+	// The key of Service-Signature is the secret as displayed, including its prefix,
+	// because that is the string a receiver has.
 	signature := hex.EncodeToString(sum([]byte(secrets[0]), prefix[len(id)+1:], body))
 
-	// One allocation for all six values; the capacities keep an Add to one from writing into the next.
+	// One allocation for all six values. The capacities keep Add from overwriting the
+	// next value.
 	v := []string{signature, timestamp, id, id, timestamp, string(standard)}
 	h[HeaderSignature] = v[0:1:1]
 	h[HeaderTimestamp] = v[1:2:2]

@@ -1,9 +1,9 @@
-// Package webhook receives Turnpike's webhooks. It checks that a delivery
-// comes from the server that knows the endpoint's secret, and reads the event
-// in it. The server signs with this same package.
+// Package webhook receives Turnpike's webhooks. It verifies that a delivery was signed
+// with the endpoint's secret, and parses its event. The server signs with the same
+// package.
 //
-// This file stands alone and needs the standard library only: a receiver in
-// another module copies it.
+// This file needs only the standard library, so a receiver in another module can copy
+// it.
 package webhook
 
 import (
@@ -26,12 +26,12 @@ import (
 const (
 	HeaderSignature = "Service-Signature" // hex HMAC-SHA256 of "{timestamp}.{body}"
 	HeaderTimestamp = "Service-Timestamp" // Unix seconds at which the delivery was signed
-	HeaderEventID   = "Service-Event-Id"  // the delivery's id, the same on every retry
+	HeaderEventID   = "Service-Event-Id"  // the delivery's ID, the same on every retry
 )
 
-// The headers of Standard Webhooks (standardwebhooks.com), which every
-// delivery carries as well. Their signature also covers the delivery's ID. Here
-// in the form that http.Header keeps; on the wire their case does not matter.
+// The headers of Standard Webhooks (standardwebhooks.com), which every delivery also
+// has. Their signature covers the delivery's ID as well. The names are in http.Header's
+// canonical form. On the wire, case doesn't matter.
 const (
 	HeaderStandardID        = "Webhook-Id"
 	HeaderStandardTimestamp = "Webhook-Timestamp"
@@ -40,14 +40,14 @@ const (
 
 const secretPrefix = "whsec_"
 
-// ErrBadSecret says that Sign got a secret that NewSecret cannot have made.
+// ErrBadSecret means that Sign got a secret that NewSecret can't have created.
 var ErrBadSecret = errors.New("webhook: a secret is not " + secretPrefix + " and base64")
 
-// Tolerance is how far a delivery's timestamp may be from the current time, in
-// both directions. It bounds for how long a stolen delivery can be sent again.
+// Tolerance is how far a delivery's timestamp may differ from the current time, in
+// either direction. It limits how long a stolen delivery can be replayed.
 const Tolerance = 5 * time.Minute
 
-// What Verify can find wrong.
+// The errors of Verify.
 var (
 	ErrNoSecret     = errors.New("webhook: there is no secret")
 	ErrNoSignature  = errors.New("webhook: the " + HeaderSignature + " header is missing")
@@ -57,29 +57,29 @@ var (
 	ErrUnsignedID   = errors.New("webhook: no signature covers the " + HeaderEventID + " header")
 )
 
-// Verify checks a delivery: body is the request's body as it came, header its
-// headers, secret the endpoint's whole whsec_… string. The body may be trusted
-// when the error is nil. If the headers of Standard Webhooks are present, they
-// must fit as well, so that a changed Service-Event-Id is rejected. Someone who
-// copied a delivery can remove them: set Verifier.RequireSignedID to reject that.
+// Verify checks a delivery. body is the raw request body, and secret is the endpoint's
+// whole whsec_… string. Trust the body only if the error is nil. If the Standard
+// Webhooks headers are present, they must be valid too, so a changed Service-Event-Id
+// is rejected. An attacker with a copied delivery can remove them: set
+// Verifier.RequireSignedID to reject that.
 func Verify(body []byte, header http.Header, secret string) error {
 	return Verifier{Secrets: []string{secret}}.Verify(body, header)
 }
 
 // Verifier is Verify with settings.
 type Verifier struct {
-	// Secrets are those that may have signed. While an endpoint's secret is
-	// rotated there are two, the old one and the new one.
+	// Secrets are the accepted secrets. During a rotation there are two, the old one
+	// and the new one.
 	Secrets []string
-	// Tolerance replaces the package's when it is not zero. Its unit is the second.
+	// Tolerance replaces the package's default if it isn't zero. Its resolution is one
+	// second.
 	Tolerance time.Duration
-	// RequireSignedID rejects deliveries without the headers of Standard Webhooks,
-	// whose signature covers the delivery's ID. Without it they are accepted by
-	// Service-Signature alone, which covers the timestamp and the body: someone
-	// who copied a delivery can then send it under another ID until the
-	// tolerance ends. Set it unless a proxy drops those headers.
+	// RequireSignedID rejects deliveries without the Standard Webhooks headers, whose
+	// signature covers the delivery's ID. Service-Signature alone covers only the
+	// timestamp and the body. An attacker could then replay a copied delivery under
+	// another ID until the tolerance ends. Set it unless a proxy drops those headers.
 	RequireSignedID bool
-	// Now is the clock, time.Now when nil.
+	// Now is the clock. The default is time.Now.
 	Now func() time.Time
 }
 
@@ -89,7 +89,7 @@ func (v Verifier) Verify(body []byte, header http.Header) error {
 	if signature == "" {
 		return ErrNoSignature
 	}
-	at, err := strconv.ParseUint(timestamp, 10, 63) // 63 bits, so that the difference below cannot overflow
+	at, err := strconv.ParseUint(timestamp, 10, 63) // 63 bits, so that the difference below can't overflow
 	if err != nil {
 		return ErrBadTimestamp
 	}
@@ -98,7 +98,7 @@ func (v Verifier) Verify(body []byte, header http.Header) error {
 	}
 	result := ErrNoSecret
 	for _, secret := range v.Secrets {
-		if secret == "" { // a setting that was forgotten; everybody can sign with it
+		if secret == "" { // a missing setting; anyone can sign with an empty secret
 			continue
 		}
 		result = ErrSignature
@@ -109,8 +109,8 @@ func (v Verifier) Verify(body []byte, header http.Header) error {
 	return result
 }
 
-// verifyID checks the headers of Standard Webhooks of a delivery whose
-// Service-Signature is right.
+// verifyID checks the Standard Webhooks headers of a delivery with a valid
+// Service-Signature.
 func (v Verifier) verifyID(body []byte, header http.Header) error {
 	id, timestamp, signatures := header.Get(HeaderStandardID), header.Get(HeaderStandardTimestamp), header.Get(HeaderStandardSignature)
 	if id == "" && timestamp == "" && signatures == "" {
@@ -137,7 +137,7 @@ func (v Verifier) verifyID(body []byte, header http.Header) error {
 	return ErrUnsignedID
 }
 
-// decode gives the key that Standard Webhooks signs with.
+// decode returns the key of the Standard Webhooks signature.
 func decode(secret string) ([]byte, error) {
 	text, ok := strings.CutPrefix(secret, secretPrefix)
 	key, err := base64.StdEncoding.DecodeString(text)
@@ -161,14 +161,14 @@ func (v Verifier) tolerance() int64 {
 	return int64(v.Tolerance / time.Second)
 }
 
-// equal takes the same time wherever the first difference is, so that a
-// signature cannot be guessed byte by byte. Its length is no secret.
+// equal compares in constant time, so that a signature can't be guessed byte by byte.
+// Its length is public.
 func equal(got, want string) bool {
 	return len(got) == len(want) && hmac.Equal([]byte(got), []byte(want))
 }
 
-// sum is the HMAC-SHA256 of prefix and body, one after the other: a body can
-// be a megabyte, and joining them would copy it.
+// sum returns the HMAC-SHA256 of prefix and body. It doesn't join them, because that
+// would copy a body of up to a megabyte.
 func sum(key, prefix, body []byte) []byte {
 	mac := hmac.New(sha256.New, key)
 	mac.Write(prefix)
@@ -184,11 +184,11 @@ type Event struct {
 	Environment string          `json:"environment"` // live or test
 	Workspace   string          `json:"workspace"`
 	Project     *string         `json:"project"` // nil when it belongs to none
-	Sample      bool            `json:"sample"`  // sent to try out the endpoint; nothing happened
+	Sample      bool            `json:"sample"`  // sent to test the endpoint; nothing happened
 	Data        json.RawMessage `json:"data"`    // depends on the type
 }
 
-// Parse reads a body that was verified.
+// Parse parses a verified body.
 func Parse(body []byte) (*Event, error) {
 	var e Event
 	if err := json.Unmarshal(body, &e); err != nil {
@@ -200,12 +200,11 @@ func Parse(body []byte) (*Event, error) {
 	return &e, nil
 }
 
-// maxBody is what the server sends at most, 1 MiB, and some room.
+// maxBody is the server's maximum of 1 MiB, plus some room.
 const maxBody = 1<<20 + 64<<10
 
-// Func takes in a verified event. The server waits 10 seconds for the answer,
-// so it stores the event and leaves the work for later; what it has seen under
-// the same delivery id before, it ignores.
+// Func accepts a verified event. The server waits 10 seconds for the response, so store
+// the event and process it later. Ignore a delivery ID that you have seen before.
 type Func func(ctx context.Context, e *Event, deliveryID string) error
 
 // Handler receives deliveries that are signed with the secret.
@@ -213,10 +212,9 @@ func Handler(secret string, fn Func) http.Handler {
 	return Verifier{Secrets: []string{secret}}.Handler(fn)
 }
 
-// Handler answers 204 when fn took the event in, 400 to a stale or unreadable
-// delivery, 401 to one that is not signed with one of the secrets, and 500 when
-// fn fails. All but the first make the server try again later. The sender does
-// not see fn's error: fn logs it.
+// Handler returns 204 if fn accepts the event, 400 for a stale or malformed delivery,
+// 401 for an invalid signature, and 500 if fn fails. The server retries after every
+// error. The sender doesn't see fn's error, so log it in fn.
 func (v Verifier) Handler(fn Func) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {
@@ -257,7 +255,7 @@ func (v Verifier) Handler(fn Func) http.Handler {
 func statusOf(err error) int {
 	switch {
 	case errors.Is(err, ErrNoSecret):
-		return http.StatusInternalServerError // ours to mend, not the sender's
+		return http.StatusInternalServerError // a configuration error of the receiver
 	case errors.Is(err, ErrStale), errors.Is(err, ErrBadTimestamp):
 		return http.StatusBadRequest
 	default:

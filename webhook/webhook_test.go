@@ -17,7 +17,6 @@ import (
 	"turnpike/webhook"
 )
 
-// now is the clock of these tests.
 var now = time.Unix(1_760_000_000, 0)
 
 const (
@@ -27,7 +26,7 @@ const (
 
 var body = []byte(`{"id":"evt_1","object":"event","type":"image.batch.completed","created_at":1760000000,"environment":"test","workspace":"ws_1","project":null,"data":{"id":"imgbatch_1","note":"é 😀"}}`)
 
-// signed is the header of a delivery that was signed at a time.
+// signed returns the headers of a delivery signed at the given time.
 func signed(t testing.TB, at time.Time, body []byte, secrets ...string) http.Header {
 	t.Helper()
 	h := http.Header{}
@@ -43,7 +42,8 @@ func verifier(secrets ...string) webhook.Verifier {
 
 func TestVerifyAcceptsWhatTheSpecificationSigns(t *testing.T) {
 	t.Parallel()
-	// Nothing of the package's own here: hex HMAC-SHA256 of "{timestamp}.{body}" under the secret's text.
+	// Computed without this package: hex HMAC-SHA256 of "{timestamp}.{body}", keyed
+	// with the secret's string.
 	timestamp := strconv.FormatInt(time.Now().Unix(), 10)
 	mac := hmac.New(sha256.New, []byte(secretA))
 	mac.Write([]byte(timestamp + "." + string(body)))
@@ -116,7 +116,7 @@ func TestVerifyRefusesWithTheReason(t *testing.T) {
 	}
 }
 
-// dropStandard removes the headers of Standard Webhooks, as a proxy may do.
+// dropStandard removes the Standard Webhooks headers, as a proxy may do.
 func dropStandard(h http.Header) {
 	for _, name := range []string{webhook.HeaderStandardID, webhook.HeaderStandardTimestamp, webhook.HeaderStandardSignature} {
 		h.Del(name)
@@ -156,8 +156,8 @@ func TestToleranceIsFiveMinutesBothWays(t *testing.T) {
 	}
 }
 
-// A receiver whose secret was forgotten in its settings must not accept what
-// anybody can sign with an empty key.
+// If the secret is missing in a receiver's settings, anyone could sign with an empty
+// key.
 func TestEmptySecretVerifiesNothing(t *testing.T) {
 	t.Parallel()
 	mac := hmac.New(sha256.New, nil)

@@ -15,7 +15,7 @@ import (
 const maxGenerations = 4
 
 // Ancestor is a key that created another one, directly or through other keys.
-// Its bounds apply to its descendants, even after it was revoked.
+// Its bounds apply to its descendants, even after it is revoked.
 type Ancestor struct {
 	KeyID         string
 	MonthlyBudget *credits.Micro
@@ -115,7 +115,7 @@ func (m *Keys) RevokeWithDescendants(ctx context.Context, tx *db.Tx, by Caller, 
 func (m *Keys) lockChildren(ctx context.Context, tx *db.Tx, parents []string) (children []*Key, err error) {
 	for _, parent := range parents {
 		rows, err := tx.Query(ctx, "SELECT id FROM keys WHERE parent_key_id = $1 ORDER BY id"+tx.Lock("keys"), parent)
-		if _, err := db.All(rows, err, func(r db.Row) (id string, err error) { return id, r.Scan(&id) }); err != nil {
+		if _, err := db.Strings(rows, err); err != nil {
 			return nil, err
 		}
 		// A second statement, because secrets may have changed while waiting for the locks.

@@ -3,7 +3,6 @@ package access
 import (
 	"context"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -155,7 +154,7 @@ func (a *Authenticator) store(hash [32]byte, c *credential, generation int64) {
 
 func (a *Authenticator) loadKey(ctx context.Context, hash string) (*credential, error) {
 	var k Key
-	var retires *int64
+	var retires *time.Time
 	err := scanKeyColumns(a.db.QueryRow(ctx, "SELECT "+keyColumns+`, s.last_four, s.retires_at
 		FROM key_secrets s JOIN keys k ON k.id = s.key_id WHERE s.hash = $1`, hash), &k, &k.LastFour, &retires)
 	if err != nil {
@@ -168,21 +167,20 @@ func (a *Authenticator) loadKey(ctx context.Context, hash string) (*credential, 
 	if err != nil {
 		return nil, err
 	}
-	return &credential{principal: p, hash: hash, ends: earliest(ends, db.Time(retires))}, nil
+	return &credential{principal: p, hash: hash, ends: earliest(ends, retires)}, nil
 }
 
 func (a *Authenticator) loadToken(ctx context.Context, hash string) (*credential, error) {
 	var k Key
 	var token TokenIdentity
-	var scopes, metadata string
-	var project *string
-	var expires int64
-	var revoked *int64
+	var scopes []string
+	var project string
+	var ends, revoked *time.Time
 	err := scanKeyColumns(a.db.QueryRow(ctx, "SELECT "+keyColumns+`, s.last_four,
 		t.id, t.scopes, t.project, t.metadata, t.metadata_hash, t.expires_at, t.revoked_at
 		FROM scoped_tokens t JOIN keys k ON k.id = t.key_id JOIN key_secrets s ON s.key_id = k.id AND s.retires_at IS NULL
 		WHERE t.hash = $1`, hash),
-		&k, &k.LastFour, &token.ID, &scopes, &project, &metadata, &token.MetadataHash, &expires, &revoked)
+		&k, &k.LastFour, &token.ID, &scopes, &project, &token.Metadata, &token.MetadataHash, &ends, &revoked)
 	if err != nil {
 		return nil, err
 	}
@@ -193,27 +191,21 @@ func (a *Authenticator) loadToken(ctx context.Context, hash string) (*credential
 	if err != nil {
 		return nil, err
 	}
-	var own []string
-	if err := json.Unmarshal([]byte(scopes), &own); err != nil {
-		return nil, err
-	}
-	_, grant, err := ParseScopes(own)
+	_, grant, err := ParseScopes(scopes)
 	if err != nil {
 		return nil, err
 	}
-	token.Metadata = json.RawMessage(metadata)
-	ends := time.UnixMicro(expires)
 	p.Token = &token
-	p.Scopes = own
+	p.Scopes = scopes
 	p.Grant &= grant   // the token's scopes that its parent has now
-	p.AllowedIPs = nil // clients of tokens have any address
+	p.AllowedIPs = nil // token clients may use any address
 	for i := range p.Ancestors {
 		p.Ancestors[i].AllowedIPs = nil
 	}
 	if p.Project == "" { // the parent's pin applies to its tokens
-		p.Project = db.Text(project)
+		p.Project = project
 	}
-	return &credential{principal: p, ends: earliest(keyEnds, &ends)}, nil
+	return &credential{principal: p, ends: earliest(keyEnds, ends)}, nil
 }
 
 // principal returns the key's principal within the bounds of its ancestors, and when the first of them
@@ -223,7 +215,7 @@ func (k *Key) principal(ctx context.Context, q db.Querier) (p Principal, ends *t
 	if err != nil {
 		return Principal{}, nil, fmt.Errorf("key %s: %w", k.ID, err)
 	}
-	p = Principal{WorkspaceID: k.WorkspaceID, Environment: k.Environment, KeyID: k.ID, KeyHint: k.Hint(), Scopes: scopes, Grant: grant,
+	p = Principal{Tenant: k.Tenant, KeyID: k.ID, KeyHint: k.Hint(), Scopes: scopes, Grant: grant,
 		Project: k.Project, AllowedIPs: k.AllowedIPs, MonthlyBudget: k.MonthlyBudget, RateLimit: k.RateLimit, ExpiresAt: k.ExpiresAt}
 	if k.ParentID == "" {
 		return p, k.ExpiresAt, nil

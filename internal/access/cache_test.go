@@ -36,7 +36,7 @@ func newFixture(t *testing.T, d *db.DB) *fixture {
 		if err := accounts.CreateWorkspace(t.Context(), tx, w, f.now); err != nil {
 			return err
 		}
-		f.key = &Key{WorkspaceID: w.ID, Environment: accounts.Test, Name: "n", Scopes: []string{"*"}}
+		f.key = &Key{Tenant: w.In(accounts.Test), Name: "n", Scopes: []string{"*"}}
 		f.value, err = NewKeys(ring, clock).Create(t.Context(), tx, Caller{Actor: audit.Operator}, f.key)
 		return err
 	})
@@ -122,7 +122,7 @@ func BenchmarkAuthenticateCached(b *testing.B) {
 			return err
 		}
 		value, err = NewKeys(ring, time.Now).Create(b.Context(), tx, Caller{Actor: audit.Operator},
-			&Key{WorkspaceID: w.ID, Environment: accounts.Test, Name: "n", Scopes: []string{"*"}})
+			&Key{Tenant: w.In(accounts.Test), Name: "n", Scopes: []string{"*"}})
 		return err
 	})
 	if err != nil {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"turnpike/internal/accounts"
 	"turnpike/internal/db"
 )
 
@@ -69,16 +68,9 @@ func (m *Keys) exposedKey(ctx context.Context, tx *db.Tx, hash string) (*Exposed
 }
 
 func (m *Keys) exposedToken(ctx context.Context, tx *db.Tx, hash string) (*Exposed, error) {
-	var t Token
-	var env string
-	var expires int64
-	var revoked *int64
-	err := tx.QueryRow(ctx, `SELECT id, key_id, workspace_id, environment, expires_at, revoked_at FROM scoped_tokens
-		WHERE hash = $1`+tx.Lock("scoped_tokens"), hash).Scan(&t.ID, &t.KeyID, &t.WorkspaceID, &env, &expires, &revoked)
+	t, err := scanToken(tx.QueryRow(ctx, "SELECT "+tokenColumns+" FROM scoped_tokens WHERE hash = $1"+tx.Lock("scoped_tokens"), hash))
 	if err != nil {
 		return nil, err
 	}
-	t.Environment = accounts.Environment(env)
-	t.ExpiresAt, t.RevokedAt = time.UnixMicro(expires), db.Time(revoked)
-	return &Exposed{Token: &t}, nil
+	return &Exposed{Token: t}, nil
 }

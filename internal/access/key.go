@@ -3,7 +3,6 @@ package access
 import (
 	"context"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -29,9 +28,8 @@ const (
 
 // Key is an API key, without its secret.
 type Key struct {
-	ID            string
-	WorkspaceID   string
-	Environment   accounts.Environment
+	ID string
+	accounts.Tenant
 	Name          string
 	Prefix        string
 	LastFour      string
@@ -129,12 +127,9 @@ func (m *Keys) Create(ctx context.Context, tx *db.Tx, by Caller, k *Key) (value 
 	k.LastFour = lastFour(value)
 	k.CreatedAt = now
 	k.CreatedBy = by.Actor.Name
-	scopes, ips := k.listsAsJSON()
-	_, err = tx.Exec(ctx, `INSERT INTO keys (id, workspace_id, environment, name, prefix, scopes, monthly_budget, project,
-		allowed_ips, rate_limit, created_at, created_by, parent_key_id, expires_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)`,
-		k.ID, k.WorkspaceID, string(k.Environment), k.Name, k.Prefix, scopes, (*int64)(k.MonthlyBudget), db.OrNull(k.Project),
-		ips, k.RateLimit, now.UnixMicro(), k.CreatedBy, db.OrNull(k.ParentID), db.Micros(k.ExpiresAt))
+	_, err = tx.Exec(ctx, db.Insert("keys", "id, workspace_id, environment, name, prefix, scopes, monthly_budget, project, allowed_ips, rate_limit, created_at, created_by, parent_key_id, expires_at"),
+		k.ID, k.WorkspaceID, k.Environment, k.Name, k.Prefix, db.JSON(k.Scopes), (*int64)(k.MonthlyBudget), db.OrNull(k.Project),
+		db.JSON(k.AllowedIPs), k.RateLimit, now.UnixMicro(), k.CreatedBy, db.OrNull(k.ParentID), db.Micros(k.ExpiresAt))
 	if err != nil {
 		return "", err
 	}
@@ -156,7 +151,7 @@ func (m *Keys) checkKeyLimit(ctx context.Context, tx *db.Tx, k *Key, now time.Ti
 	var n int64
 	err := tx.QueryRow(ctx, `SELECT (SELECT count(*) FROM keys WHERE workspace_id = $1 AND environment = $2 AND revoked_at IS NULL AND expires_at IS NULL)
 		+ (SELECT count(*) FROM keys WHERE workspace_id = $1 AND environment = $2 AND revoked_at IS NULL AND expires_at > $3)`,
-		k.WorkspaceID, string(k.Environment), now.UnixMicro()).Scan(&n)
+		k.WorkspaceID, k.Environment, now.UnixMicro()).Scan(&n)
 	if err != nil {
 		return fmt.Errorf("count keys: %w", err)
 	}
@@ -209,10 +204,9 @@ func (m *Keys) Update(ctx context.Context, tx *db.Tx, by Caller, before, after *
 			return err
 		}
 	}
-	scopes, ips := after.listsAsJSON()
 	_, err := tx.Exec(ctx, `UPDATE keys SET name = $2, scopes = $3, monthly_budget = $4, project = $5, allowed_ips = $6,
 		rate_limit = $7, expires_at = $8 WHERE id = $1`,
-		after.ID, after.Name, scopes, (*int64)(after.MonthlyBudget), db.OrNull(after.Project), ips, after.RateLimit, db.Micros(after.ExpiresAt))
+		after.ID, after.Name, db.JSON(after.Scopes), (*int64)(after.MonthlyBudget), db.OrNull(after.Project), db.JSON(after.AllowedIPs), after.RateLimit, db.Micros(after.ExpiresAt))
 	if err != nil {
 		return err
 	}
@@ -268,8 +262,8 @@ type keyAction struct {
 
 func (m *Keys) log(ctx context.Context, tx *db.Tx, by Caller, a keyAction) error {
 	k := a.key
-	return audit.LogAction(ctx, tx, by.Actor, audit.Action{
-		WorkspaceID: k.WorkspaceID, Environment: string(k.Environment), Project: k.Project, Action: a.name, Target: k.ID}, a.detail, m.now())
+	return by.Actor.Log(ctx, tx, audit.Action{
+		Tenant: k.Tenant, Project: k.Project, Action: a.name, Target: k.ID}, a.detail, m.now())
 }
 
 // check validates all but the name and the expiry, which may be invalid by now in a stored key.
@@ -318,17 +312,6 @@ func ParseAllowedIPs(list []string) ([]netip.Prefix, error) {
 	return out, nil
 }
 
-func (k *Key) listsAsJSON() (scopes, ips string) {
-	// Neither can fail: strings and text marshalers.
-	a, _ := json.Marshal(k.Scopes)
-	list := k.AllowedIPs
-	if list == nil {
-		list = []netip.Prefix{}
-	}
-	b, _ := json.Marshal(list)
-	return string(a), string(b)
-}
-
 const keyColumns = `k.id, k.workspace_id, k.environment, k.name, k.prefix, k.scopes, k.monthly_budget, k.project, k.allowed_ips,
 	k.rate_limit, k.created_at, k.created_by, k.parent_key_id, k.expires_at, k.revoked_at, k.last_used_at, k.last_used_ip`
 
@@ -341,34 +324,18 @@ const keySelect = "SELECT " + keyColumns + ", s.last_four, p.last_four, p.retire
 
 // scanKeyColumns reads keyColumns into k, and further columns into more.
 func scanKeyColumns(r db.Row, k *Key, more ...any) error {
-	var env, scopes, ips string
-	var project, usedIP, parent *string
-	var budget, expires, revoked, used *int64
-	var created int64
-	dest := append([]any{&k.ID, &k.WorkspaceID, &env, &k.Name, &k.Prefix, &scopes, &budget, &project, &ips,
-		&k.RateLimit, &created, &k.CreatedBy, &parent, &expires, &revoked, &used, &usedIP}, more...)
-	if err := r.Scan(dest...); err != nil {
-		return err
-	}
-	k.Environment = accounts.Environment(env)
-	k.MonthlyBudget = (*credits.Micro)(budget)
-	k.CreatedAt = time.UnixMicro(created)
-	k.ExpiresAt, k.RevokedAt, k.LastUsedAt = db.Time(expires), db.Time(revoked), db.Time(used)
-	k.Project, k.LastUsedIP, k.ParentID = db.Text(project), db.Text(usedIP), db.Text(parent)
-	return errors.Join(json.Unmarshal([]byte(scopes), &k.Scopes), json.Unmarshal([]byte(ips), &k.AllowedIPs))
+	return db.Scan(r, append([]any{&k.ID, &k.WorkspaceID, &k.Environment, &k.Name, &k.Prefix, &k.Scopes, &k.MonthlyBudget, &k.Project, &k.AllowedIPs,
+		&k.RateLimit, &k.CreatedAt, &k.CreatedBy, &k.ParentID, &k.ExpiresAt, &k.RevokedAt, &k.LastUsedAt, &k.LastUsedIP}, more...)...)
 }
 
 func scanKey(r db.Row) (*Key, error) {
 	var k Key
-	var prevFour *string
-	var prevEnds, prevUsed *int64
-	if err := scanKeyColumns(r, &k, &k.LastFour, &prevFour, &prevEnds, &prevUsed); err != nil {
-		return nil, err
+	var previous PreviousSecret
+	err := scanKeyColumns(r, &k, &k.LastFour, &previous.LastFour, &previous.ExpiresAt, &previous.LastUsedAt)
+	if previous.LastFour != "" {
+		k.Previous = &previous
 	}
-	if prevFour != nil {
-		k.Previous = &PreviousSecret{LastFour: *prevFour, ExpiresAt: time.UnixMicro(*prevEnds), LastUsedAt: db.Time(prevUsed)}
-	}
-	return &k, nil
+	return &k, err
 }
 
 // Get returns a visible key.

@@ -26,8 +26,8 @@ func TestKeysAreFilteredByStatus(t *testing.T) {
 		w := &accounts.Workspace{Name: "acme"}
 		by := Caller{Actor: audit.Operator}
 		hour, week := now.Add(time.Hour), now.Add(7*24*time.Hour)
-		// A key for each end of its life, with and without a rotation's grace,
-		// and again revoked.
+		// Create a key for each expiry, with and without a rotation grace
+		// period, and each of them again as revoked.
 		err = d.Write(t.Context(), func(tx *db.Tx) error {
 			if err := accounts.CreateWorkspace(t.Context(), tx, w, now); err != nil {
 				return err
@@ -35,7 +35,7 @@ func TestKeysAreFilteredByStatus(t *testing.T) {
 			for _, ends := range []*time.Time{nil, &hour, &week} {
 				for _, grace := range []time.Duration{0, time.Minute, 3 * time.Hour} {
 					for _, revoked := range []bool{false, true} {
-						k := &Key{WorkspaceID: w.ID, Environment: accounts.Test, Name: fmt.Sprint(ends != nil, grace, revoked), Scopes: []string{"*"}, ExpiresAt: ends, Project: "p"}
+						k := &Key{Tenant: w.In(accounts.Test), Name: fmt.Sprint(ends != nil, grace, revoked), Scopes: []string{"*"}, ExpiresAt: ends, Project: "p"}
 						if _, err := keys.Create(t.Context(), tx, by, k); err != nil {
 							return err
 						}
@@ -58,7 +58,7 @@ func TestKeysAreFilteredByStatus(t *testing.T) {
 		started := now
 		for _, after := range []time.Duration{0, 2 * time.Hour, 8 * 24 * time.Hour} {
 			now = started.Add(after)
-			all, _, err := keys.List(t.Context(), d, visibility.Filter{WorkspaceID: w.ID, Environment: "test"}, db.Page{Limit: 100})
+			all, _, err := keys.List(t.Context(), d, visibility.Filter{Tenant: w.In(accounts.Test)}, db.Page{Limit: 100})
 			if err != nil || len(all) != 18 {
 				t.Fatalf("%d keys (%v)", len(all), err)
 			}
@@ -69,18 +69,18 @@ func TestKeysAreFilteredByStatus(t *testing.T) {
 						want = append(want, k.ID)
 					}
 				}
-				found, _, err := keys.Search(t.Context(), d, visibility.Filter{WorkspaceID: w.ID, Environment: "test"}, KeyFilter{State: state, Project: "p"}, db.Page{Limit: 100})
+				found, _, err := keys.Search(t.Context(), d, visibility.Filter{Tenant: w.In(accounts.Test)}, KeyFilter{State: state, Project: "p"}, db.Page{Limit: 100})
 				if err != nil || !slices.Equal(idsOf(found), want) {
 					t.Errorf("%s after %s: %v, not %v (%v)", state, after, idsOf(found), want, err)
 				}
 			}
-			if found, _, err := keys.Search(t.Context(), d, visibility.Filter{WorkspaceID: w.ID, Environment: "test"}, KeyFilter{Project: "other"}, db.Page{Limit: 100}); err != nil || len(found) != 0 {
+			if found, _, err := keys.Search(t.Context(), d, visibility.Filter{Tenant: w.In(accounts.Test)}, KeyFilter{Project: "other"}, db.Page{Limit: 100}); err != nil || len(found) != 0 {
 				t.Errorf("%d keys of another project (%v)", len(found), err)
 			}
 		}
 
 		now = started
-		ending, err := keys.EndingSoon(t.Context(), d, visibility.Filter{WorkspaceID: w.ID, Environment: string(accounts.Test)}, started.Add(2*time.Hour), 10)
+		ending, err := keys.EndingSoon(t.Context(), d, visibility.Filter{Tenant: w.In(accounts.Test)}, started.Add(2*time.Hour), 10)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -88,7 +88,8 @@ func TestKeysAreFilteredByStatus(t *testing.T) {
 		for _, k := range ending {
 			names = append(names, k.Name)
 		}
-		// Three whose old secret ends in a minute, then those that end in an hour.
+		// The three keys whose old secret ends in a minute come first, then the
+		// keys that end in an hour.
 		want := []string{"false 1m0s false", "true 1m0s false", "true 1m0s false", "true 0s false", "true 3h0m0s false"}
 		if fmt.Sprint(names) != fmt.Sprint(want) {
 			t.Errorf("ending are %q, not %q", names, want)
@@ -113,7 +114,7 @@ func TestTokensOfAKeyAreListedNewestFirst(t *testing.T) {
 			t.Fatal(err)
 		}
 		tokens := NewTokens(ring, func() time.Time { return f.now })
-		parent := &Principal{WorkspaceID: f.key.WorkspaceID, Environment: accounts.Test, KeyID: f.key.ID, Grant: grantOf(registry...)}
+		parent := &Principal{Tenant: accounts.Tenant{WorkspaceID: f.key.WorkspaceID, Environment: accounts.Test}, KeyID: f.key.ID, Grant: grantOf(registry...)}
 		var minted []string
 		err = d.Write(t.Context(), func(tx *db.Tx) error {
 			for range 5 {
@@ -123,7 +124,7 @@ func TestTokensOfAKeyAreListedNewestFirst(t *testing.T) {
 				}
 				minted = append([]string{made.ID}, minted...)
 			}
-			_, err := tokens.Revoke(t.Context(), tx, Caller{Actor: audit.Operator}, visibility.Filter{WorkspaceID: f.key.WorkspaceID, Environment: "test"}, minted[0])
+			_, err := tokens.Revoke(t.Context(), tx, Caller{Actor: audit.Operator}, visibility.Filter{Tenant: accounts.Tenant{WorkspaceID: f.key.WorkspaceID, Environment: "test"}}, minted[0])
 			return err
 		})
 		if err != nil {

@@ -28,7 +28,7 @@ func TestGetLockedDoesNotWaitForInvisibleKeys(t *testing.T) {
 				env       accounts.Environment
 			}{{ids.New(ids.Workspace), accounts.Test}, {f.key.WorkspaceID, accounts.Live}} {
 				err := d.Write(t.Context(), func(tx *db.Tx) error {
-					_, err := keys.GetLocked(t.Context(), tx, visibility.Filter{WorkspaceID: of.workspace, Environment: string(of.env)}, f.key.ID)
+					_, err := keys.GetLocked(t.Context(), tx, visibility.Filter{Tenant: accounts.Tenant{WorkspaceID: of.workspace, Environment: of.env}}, f.key.ID)
 					return err
 				})
 				if !fault.Is(err, fault.NotFound) {
@@ -36,12 +36,12 @@ func TestGetLockedDoesNotWaitForInvisibleKeys(t *testing.T) {
 				}
 			}
 		}
-		if d.Engine() == "sqlite" { // which has one writer at a time, whatever it writes
+		if d.Engine() == "sqlite" { // SQLite has one writer at a time
 			strangers()
 			return
 		}
 		err = d.Write(t.Context(), func(tx *db.Tx) error {
-			if _, err := keys.GetLocked(t.Context(), tx, visibility.Filter{WorkspaceID: f.key.WorkspaceID, Environment: string(f.key.Environment)}, f.key.ID); err != nil {
+			if _, err := keys.GetLocked(t.Context(), tx, visibility.Filter{Tenant: f.key.Tenant}, f.key.ID); err != nil {
 				return err
 			}
 			done := make(chan struct{})

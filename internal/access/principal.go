@@ -16,8 +16,7 @@ import (
 
 // Principal is an authenticated key, scoped token or person. Requests share it, so it must not be changed.
 type Principal struct {
-	WorkspaceID   string
-	Environment   accounts.Environment
+	accounts.Tenant
 	UserID        string // of a person; empty for keys
 	KeyID         string
 	KeyHint       string // prefix and last four characters
@@ -40,8 +39,8 @@ type TokenIdentity struct {
 }
 
 // PersonPrincipal returns the principal of a member in one environment.
-func PersonPrincipal(userID string, role accounts.Role, workspaceID string, env accounts.Environment) *Principal {
-	return &Principal{WorkspaceID: workspaceID, Environment: env, UserID: userID, Scopes: RoleScopes(role, env), Grant: RoleGrant(role, env)}
+func PersonPrincipal(userID string, role accounts.Role, t accounts.Tenant) *Principal {
+	return &Principal{Tenant: t, UserID: userID, Scopes: RoleScopes(role, t.Environment), Grant: RoleGrant(role, t.Environment)}
 }
 
 // ID returns the ID of the person, the token or the key.
@@ -67,7 +66,7 @@ func (p *Principal) Reader() string {
 // Visibility returns what the principal can see. Entries of the admin log without an environment are
 // visible to people and to live keys that aren't pinned.
 func (p *Principal) Visibility() visibility.Filter {
-	return visibility.Filter{WorkspaceID: p.WorkspaceID, Environment: string(p.Environment), Project: p.Project, Reader: p.Reader(),
+	return visibility.Filter{Tenant: p.Tenant, Project: p.Project, Reader: p.Reader(),
 		Shared: p.UserID != "" || p.Environment == accounts.Live && p.Project == ""}
 }
 
@@ -108,7 +107,8 @@ func (p *Principal) ProjectFor(header string) (string, error) {
 	return p.Project, nil
 }
 
-// checkBounds returns an error if the key is wider than the principal in any way.
+// checkBounds returns an error if the key exceeds the principal's permissions
+// in any way.
 func (p *Principal) checkBounds(k *Key) error {
 	if name := firstWiderScope(k.Scopes, p.Scopes, p.Grant); name != "" {
 		if p.UserID != "" {
@@ -144,7 +144,8 @@ func (p *Principal) checkBounds(k *Key) error {
 	return nil
 }
 
-// checkProject rejects keys of other projects than the principal's.
+// checkProject rejects keys that belong to a project other than the
+// principal's.
 func (p *Principal) checkProject(project string) error {
 	if p.Project == "" || project == p.Project {
 		return nil

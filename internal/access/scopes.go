@@ -9,10 +9,10 @@ import (
 	"turnpike/internal/keyring"
 )
 
-// Scope is the name of a permission. What is not granted is denied.
+// Scope is the name of a permission. Anything not granted is denied.
 type Scope string
 
-// The scopes.
+// The permissions that keys, tokens and roles can have.
 const (
 	ModelsRead            Scope = "models:read"
 	ChatCompletionsCreate Scope = "chat.completions:create"
@@ -56,7 +56,7 @@ var registry = []Scope{
 var delegable = grantOf(ModelsRead, ChatCompletionsCreate, ResponsesCreate, EmbeddingsCreate, ImagesCreate, ImagesRead,
 	VideosCreate, VideosRead, VoiceCreate, VoiceRead, AgentRunsCreate, AgentRunsRead)
 
-// Scopes returns all scopes.
+// Scopes returns every scope.
 func Scopes() []Scope { return slices.Clone(registry) }
 
 // Grant is a set of scopes. It is computed from the names at each read, so that wildcards include
@@ -124,7 +124,8 @@ func expand(name string) Grant {
 	return g
 }
 
-// ParseScopes returns the scopes without duplicates and what they grant.
+// ParseScopes returns the scopes without duplicates, and the grant that they
+// add up to.
 func ParseScopes(names []string) ([]string, Grant, error) {
 	if len(names) == 0 {
 		return nil, 0, fault.Missing("scopes", "scopes must contain at least one scope. Allowed scopes: %s.", scopeList())

@@ -40,7 +40,8 @@ func TestSecretsAreUniqueAndUseTheWholeAlphabet(t *testing.T) {
 			letters[c]++
 		}
 	}
-	// 64,000 letters over 62: about 1,032 each. A biased draw shows at once.
+	// 64,000 letters over 62: about 1,032 each. A biased draw is far outside
+	// these limits.
 	for _, c := range base62 {
 		if n := letters[c]; n < 800 || n > 1300 {
 			t.Errorf("the letter %c came %d times in 64,000", c, n)

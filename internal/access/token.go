@@ -29,16 +29,15 @@ const (
 
 // Token is a scoped token, without its secret.
 type Token struct {
-	ID          string
-	KeyID       string
-	WorkspaceID string
-	Environment accounts.Environment
-	Scopes      []string
-	Project     string
-	Metadata    json.RawMessage
-	CreatedAt   time.Time
-	ExpiresAt   time.Time
-	RevokedAt   *time.Time
+	ID    string
+	KeyID string
+	accounts.Tenant
+	Scopes    []string
+	Project   string
+	Metadata  json.RawMessage
+	CreatedAt time.Time
+	ExpiresAt time.Time
+	RevokedAt *time.Time
 }
 
 // Tokens manages scoped tokens.
@@ -81,18 +80,12 @@ func (m *Tokens) Mint(ctx context.Context, tx *db.Tx, parent *Principal, t *Toke
 	now := m.now()
 	value = newSecret(PrefixScoped)
 	t.ID = ids.New(ids.ScopedToken)
-	t.KeyID, t.WorkspaceID, t.Environment = parent.KeyID, parent.WorkspaceID, parent.Environment
+	t.KeyID, t.Tenant = parent.KeyID, parent.Tenant
 	t.Scopes = names
 	t.CreatedAt, t.ExpiresAt = now, now.Add(lifetime)
-	scopes, err := json.Marshal(t.Scopes)
-	if err != nil {
-		return "", err
-	}
-	_, err = tx.Exec(ctx, `INSERT INTO scoped_tokens
-		(id, hash, key_id, workspace_id, environment, scopes, project, metadata, metadata_hash, created_at, expires_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`,
-		t.ID, hashOf(m.ring, value), t.KeyID, t.WorkspaceID, string(t.Environment), string(scopes), db.OrNull(t.Project),
-		string(t.Metadata), hashText(canonical), now.UnixMicro(), t.ExpiresAt.UnixMicro())
+	_, err = tx.Exec(ctx, db.Insert("scoped_tokens", tokenColumns+", hash, metadata_hash"),
+		t.ID, t.KeyID, t.WorkspaceID, t.Environment, db.JSON(t.Scopes), db.OrNull(t.Project), string(t.Metadata),
+		now.UnixMicro(), t.ExpiresAt.UnixMicro(), nil, hashOf(m.ring, value), hashText(canonical))
 	if err != nil {
 		return "", err
 	}
@@ -105,9 +98,10 @@ func (m *Tokens) Mint(ctx context.Context, tx *db.Tx, parent *Principal, t *Toke
 	return value, err
 }
 
-// unexpired limits a workspace's unexpired tokens. A token counts up to a minute longer than it lives.
+// unexpired returns the limit on a workspace's unexpired tokens. A token counts
+// for up to a minute after it expires.
 func (m *Tokens) unexpired(t *Token) accounts.ExpiringLimit {
-	return accounts.ExpiringLimit{ID: "scoped_tokens/" + t.WorkspaceID + "/" + string(t.Environment), Max: m.Max, Granularity: time.Minute}
+	return accounts.ExpiringLimit{ID: "scoped_tokens/" + t.Path(), Max: m.Max, Granularity: time.Minute}
 }
 
 // canonicalMetadata checks the metadata and returns its canonical form. Numbers stay as written: RFC 8785
@@ -150,7 +144,7 @@ func (m *Tokens) Revoke(ctx context.Context, tx *db.Tx, by Caller, vis visibilit
 	}
 	t.RevokedAt = &now
 	tx.Signal(SignalKey, t.KeyID)
-	return t, audit.LogAction(ctx, tx, by.Actor, audit.Action{WorkspaceID: t.WorkspaceID, Environment: string(t.Environment), Project: t.Project,
+	return t, by.Actor.Log(ctx, tx, audit.Action{Tenant: t.Tenant, Project: t.Project,
 		Action: "scoped_token.revoked", Target: id}, map[string]any{"key_id": t.KeyID}, now)
 }
 
@@ -158,17 +152,8 @@ const tokenColumns = "id, key_id, workspace_id, environment, scopes, project, me
 
 func scanToken(r db.Row) (*Token, error) {
 	var t Token
-	var env, scopes, metadata string
-	var project *string
-	var created, expires int64
-	var revoked *int64
-	if err := r.Scan(&t.ID, &t.KeyID, &t.WorkspaceID, &env, &scopes, &project, &metadata, &created, &expires, &revoked); err != nil {
-		return nil, err
-	}
-	t.Environment = accounts.Environment(env)
-	t.Project, t.Metadata = db.Text(project), json.RawMessage(metadata)
-	t.CreatedAt, t.ExpiresAt, t.RevokedAt = time.UnixMicro(created), time.UnixMicro(expires), db.Time(revoked)
-	return &t, json.Unmarshal([]byte(scopes), &t.Scopes)
+	err := db.Scan(r, &t.ID, &t.KeyID, &t.WorkspaceID, &t.Environment, &t.Scopes, &t.Project, &t.Metadata, &t.CreatedAt, &t.ExpiresAt, &t.RevokedAt)
+	return &t, err
 }
 
 // Status returns active, expired or revoked.
@@ -184,7 +169,7 @@ func (t *Token) Status(now time.Time) string {
 
 // Get returns a visible token.
 func (m *Tokens) Get(ctx context.Context, q db.Querier, vis visibility.Filter, id string) (*Token, error) {
-	t, err := db.FindOne(ctx, q, db.Search{Table: "scoped_tokens", Columns: tokenColumns, Where: vis.Rows()}, id, "", scanToken)
+	t, err := db.FindOne(ctx, q, db.Search{Table: "scoped_tokens", Columns: tokenColumns, Where: vis.Rows()}, id, scanToken)
 	if errors.Is(err, db.ErrNotFound) {
 		return nil, fault.NoSuch("scoped token", id)
 	}

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// metadataHash is what the work of a token with this metadata is marked with.
+// metadataHash returns the mark on jobs and runs of a token with this metadata.
 func metadataHash(t *testing.T, metadata string) string {
 	t.Helper()
 	canonical, err := canonicalMetadata(json.RawMessage(metadata))

@@ -10,9 +10,10 @@ import (
 	"turnpike/internal/db"
 )
 
-// ExpiringLimit limits how many records that expire may exist. It counts them in one row, exactly
-// on any number of nodes. Transactions that add to the same row wait for each other, so add as late
-// as possible. Its cost doesn't depend on the number of records.
+// ExpiringLimit limits how many unexpired records may exist. One row counts
+// them, exactly on any number of nodes and at a cost independent of their
+// number. Transactions that add to the same row wait for each other, so add as
+// late as possible.
 type ExpiringLimit struct {
 	ID  string // such as scoped_tokens/ws_…/live
 	Max int64  // 0 for no limit: nothing is counted

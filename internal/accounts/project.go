@@ -34,8 +34,7 @@ func CheckProjectID(param, id string) error {
 
 // Project groups usage within an environment. The customer chooses its ID.
 type Project struct {
-	WorkspaceID   string
-	Environment   Environment
+	Tenant
 	ID            string
 	Name          string
 	MonthlyBudget *credits.Micro
@@ -55,17 +54,8 @@ const projectColumns = "workspace_id, environment, id, name, monthly_budget, cre
 
 func scanProject(r db.Row) (*Project, error) {
 	var p Project
-	var env string
-	var budget, archived *int64
-	var created int64
-	if err := r.Scan(&p.WorkspaceID, &env, &p.ID, &p.Name, &budget, &created, &archived); err != nil {
-		return nil, err
-	}
-	p.Environment = Environment(env)
-	p.MonthlyBudget = (*credits.Micro)(budget)
-	p.CreatedAt = time.UnixMicro(created)
-	p.ArchivedAt = db.Time(archived)
-	return &p, nil
+	err := db.Scan(r, &p.WorkspaceID, &p.Environment, &p.ID, &p.Name, &p.MonthlyBudget, &p.CreatedAt, &p.ArchivedAt)
+	return &p, err
 }
 
 // CreateProject stores a new project.
@@ -79,12 +69,12 @@ func CreateProject(ctx context.Context, tx *db.Tx, p *Project, now time.Time) er
 	if err := CheckName("name", p.Name); err != nil {
 		return err
 	}
-	if err := checkProjectLimit(ctx, tx, p.WorkspaceID, p.Environment); err != nil {
+	if err := checkProjectLimit(ctx, tx, p.Tenant); err != nil {
 		return err
 	}
 	p.CreatedAt = now
-	_, err := tx.Exec(ctx, "INSERT INTO projects ("+projectColumns+") VALUES ($1, $2, $3, $4, $5, $6, NULL)",
-		p.WorkspaceID, string(p.Environment), p.ID, p.Name, (*int64)(p.MonthlyBudget), now.UnixMicro())
+	_, err := tx.Exec(ctx, db.Insert("projects", projectColumns),
+		p.WorkspaceID, p.Environment, p.ID, p.Name, (*int64)(p.MonthlyBudget), now.UnixMicro(), nil)
 	if errors.Is(err, db.ErrExists) {
 		return fault.Param(fault.InvalidState, "id", "Project %q already exists. Restore an archived project with PATCH.", p.ID)
 	}
@@ -98,13 +88,13 @@ func LockWorkspace(ctx context.Context, tx *db.Tx, id string) error {
 }
 
 // checkProjectLimit locks the workspace, so that concurrent requests can't exceed the limit.
-func checkProjectLimit(ctx context.Context, tx *db.Tx, workspaceID string, env Environment) error {
-	if err := LockWorkspace(ctx, tx, workspaceID); err != nil {
+func checkProjectLimit(ctx context.Context, tx *db.Tx, t Tenant) error {
+	if err := LockWorkspace(ctx, tx, t.WorkspaceID); err != nil {
 		return err
 	}
 	var n int64
 	err := tx.QueryRow(ctx, "SELECT count(*) FROM projects WHERE workspace_id = $1 AND environment = $2 AND archived_at IS NULL",
-		workspaceID, string(env)).Scan(&n)
+		t.WorkspaceID, t.Environment).Scan(&n)
 	if err != nil {
 		return err
 	}
@@ -127,13 +117,13 @@ func EnsureProject(ctx context.Context, tx *db.Tx, use ProjectUse, now time.Time
 	if err := CheckProjectID(param, p.ID); err != nil {
 		return false, err
 	}
-	found, err := GetProject(ctx, tx, p.WorkspaceID, p.Environment, p.ID)
+	found, err := GetProject(ctx, tx, p.Tenant, p.ID)
 	if fault.Is(err, fault.NotFound) {
 		// Check again under the lock: another request may have created it.
 		if err := LockWorkspace(ctx, tx, p.WorkspaceID); err != nil {
 			return false, err
 		}
-		found, err = GetProject(ctx, tx, p.WorkspaceID, p.Environment, p.ID)
+		found, err = GetProject(ctx, tx, p.Tenant, p.ID)
 	}
 	if err == nil {
 		return false, found.usable(param)
@@ -152,7 +142,7 @@ func EnsureProject(ctx context.Context, tx *db.Tx, use ProjectUse, now time.Time
 	if err := CreateProject(ctx, tx, p, now); err != nil {
 		return false, err
 	}
-	return true, audit.LogAction(ctx, tx, use.By, audit.Action{WorkspaceID: p.WorkspaceID, Environment: string(p.Environment), Project: p.ID,
+	return true, use.By.Log(ctx, tx, audit.Action{Tenant: p.Tenant, Project: p.ID,
 		Action: "project.created", Target: p.ID}, map[string]any{"name": p.Name, "monthly_budget": p.MonthlyBudget, "by_first_use": true}, now)
 }
 
@@ -170,13 +160,13 @@ func (p *Project) usable(param string) error {
 const projectByID = "SELECT " + projectColumns + " FROM projects WHERE workspace_id = $1 AND environment = $2 AND id = $3"
 
 // GetProject returns one project.
-func GetProject(ctx context.Context, q db.Querier, workspaceID string, env Environment, id string) (*Project, error) {
-	return oneProject(id, q.QueryRow(ctx, projectByID, workspaceID, string(env), id))
+func GetProject(ctx context.Context, q db.Querier, t Tenant, id string) (*Project, error) {
+	return oneProject(id, q.QueryRow(ctx, projectByID, t.WorkspaceID, t.Environment, id))
 }
 
 // GetProjectLocked returns a project and locks it until the transaction ends.
-func GetProjectLocked(ctx context.Context, tx *db.Tx, workspaceID string, env Environment, id string) (*Project, error) {
-	return oneProject(id, tx.QueryRow(ctx, projectByID+tx.Lock("projects"), workspaceID, string(env), id))
+func GetProjectLocked(ctx context.Context, tx *db.Tx, t Tenant, id string) (*Project, error) {
+	return oneProject(id, tx.QueryRow(ctx, projectByID+tx.Lock("projects"), t.WorkspaceID, t.Environment, id))
 }
 
 func oneProject(id string, r db.Row) (*Project, error) {
@@ -189,7 +179,7 @@ func oneProject(id string, r db.Row) (*Project, error) {
 
 // SaveProject stores a project's name, budget and archival. A restored project counts toward the limit.
 func SaveProject(ctx context.Context, tx *db.Tx, p *Project) error {
-	stored, err := GetProject(ctx, tx, p.WorkspaceID, p.Environment, p.ID)
+	stored, err := GetProject(ctx, tx, p.Tenant, p.ID)
 	if err != nil {
 		return err
 	}
@@ -199,29 +189,29 @@ func SaveProject(ctx context.Context, tx *db.Tx, p *Project) error {
 		}
 	}
 	if stored.ArchivedAt != nil && p.ArchivedAt == nil {
-		if err := checkProjectLimit(ctx, tx, p.WorkspaceID, p.Environment); err != nil {
+		if err := checkProjectLimit(ctx, tx, p.Tenant); err != nil {
 			return err
 		}
 	}
 	_, err = tx.Exec(ctx, `UPDATE projects SET name = $4, monthly_budget = $5, archived_at = $6
 		WHERE workspace_id = $1 AND environment = $2 AND id = $3`,
-		p.WorkspaceID, string(p.Environment), p.ID, p.Name, (*int64)(p.MonthlyBudget), db.Micros(p.ArchivedAt))
+		p.WorkspaceID, p.Environment, p.ID, p.Name, (*int64)(p.MonthlyBudget), db.Micros(p.ArchivedAt))
 	tx.Signal(SignalWorkspace, p.WorkspaceID)
 	return err
 }
 
 // LogAction writes an action on the project to the admin log.
 func (p *Project) LogAction(ctx context.Context, tx *db.Tx, by audit.Actor, action string, now time.Time) error {
-	return audit.LogAction(ctx, tx, by, audit.Action{WorkspaceID: p.WorkspaceID, Environment: string(p.Environment), Project: p.ID, Action: action, Target: p.ID},
+	return by.Log(ctx, tx, audit.Action{Tenant: p.Tenant, Project: p.ID, Action: action, Target: p.ID},
 		map[string]any{"name": p.Name, "monthly_budget": p.MonthlyBudget, "status": p.Status()}, now)
 }
 
 // ListProjects returns a page of projects by creation time.
-func ListProjects(ctx context.Context, q db.Querier, workspaceID string, env Environment, page db.Page) ([]*Project, bool, error) {
+func ListProjects(ctx context.Context, q db.Querier, t Tenant, page db.Page) ([]*Project, bool, error) {
 	query := "SELECT " + projectColumns + " FROM projects WHERE workspace_id = $1 AND environment = $2"
-	args := []any{workspaceID, string(env), int64(page.Limit + 1)}
+	args := []any{t.WorkspaceID, t.Environment, int64(page.Limit + 1)}
 	if page.After != "" {
-		after, err := GetProject(ctx, q, workspaceID, env, page.After)
+		after, err := GetProject(ctx, q, t, page.After)
 		if fault.Is(err, fault.NotFound) {
 			err = fault.Invalid("after", "Unknown project %q.", page.After)
 		}
@@ -255,9 +245,8 @@ type Directory struct {
 }
 
 type projectKey struct {
-	workspaceID string
-	environment Environment
-	id          string
+	Tenant
+	id string
 }
 
 // NewDirectory returns a directory that follows changes on any node.
@@ -272,7 +261,7 @@ func (d *Directory) invalidate(workspaceID string) {
 	defer d.mu.Unlock()
 	d.generation.Add(1)
 	for k := range d.known {
-		if workspaceID == "" || k.workspaceID == workspaceID {
+		if workspaceID == "" || k.WorkspaceID == workspaceID {
 			delete(d.known, k)
 		}
 	}
@@ -284,8 +273,8 @@ func (d *Directory) invalidate(workspaceID string) {
 
 // Budgets returns the monthly budgets of the workspace and the project, which may be "". It is usually
 // served from memory.
-func (d *Directory) Budgets(ctx context.Context, workspaceID string, env Environment, project string) (workspace, ofProject *credits.Micro, err error) {
-	w, p, err := d.budgets(ctx, workspaceID, projectKey{workspaceID, env, project})
+func (d *Directory) Budgets(ctx context.Context, t Tenant, project string) (workspace, ofProject *credits.Micro, err error) {
+	w, p, err := d.budgets(ctx, projectKey{t, project})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -297,16 +286,16 @@ func (d *Directory) Budgets(ctx context.Context, workspaceID string, env Environ
 
 // LeakPolicy returns the workspace's policy. It is usually served from memory.
 func (d *Directory) LeakPolicy(ctx context.Context, workspaceID string) (LeakPolicy, error) {
-	w, _, err := d.budgets(ctx, workspaceID, projectKey{})
+	w, _, err := d.budgets(ctx, projectKey{Tenant: Tenant{WorkspaceID: workspaceID}})
 	if err != nil {
 		return LeaksIgnored, err
 	}
 	return w.LeakPolicy, nil
 }
 
-func (d *Directory) budgets(ctx context.Context, workspaceID string, key projectKey) (w *Workspace, p *Project, err error) {
+func (d *Directory) budgets(ctx context.Context, key projectKey) (w *Workspace, p *Project, err error) {
 	d.mu.RLock()
-	w, p = d.workspaces[workspaceID], d.known[key]
+	w, p = d.workspaces[key.WorkspaceID], d.known[key]
 	d.mu.RUnlock()
 	if w != nil && (p != nil || key.id == "") {
 		return w, p, nil
@@ -314,11 +303,11 @@ func (d *Directory) budgets(ctx context.Context, workspaceID string, key project
 	generation := d.generation.Load()
 	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
-	if w, err = GetWorkspace(ctx, d.db, workspaceID); err != nil {
+	if w, err = GetWorkspace(ctx, d.db, key.WorkspaceID); err != nil {
 		return nil, nil, err
 	}
 	if key.id != "" {
-		if p, err = GetProject(ctx, d.db, workspaceID, key.environment, key.id); err != nil {
+		if p, err = GetProject(ctx, d.db, key.Tenant, key.id); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -348,7 +337,7 @@ const loadTimeout = 4 * time.Second
 // Use checks that a request may use the project, and reports whether it exists. A new one is allowed
 // if both the workspace and allowNew permit it. It only reads: Create and CreateIn create the project.
 func (d *Directory) Use(ctx context.Context, p Project, allowNew bool) (exists bool, err error) {
-	key := projectKey{p.WorkspaceID, p.Environment, p.ID}
+	key := projectKey{p.Tenant, p.ID}
 	d.mu.RLock()
 	_, known := d.known[key]
 	d.mu.RUnlock()
@@ -357,7 +346,7 @@ func (d *Directory) Use(ctx context.Context, p Project, allowNew bool) (exists b
 	}
 	reading, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
-	found, err := GetProject(reading, d.db, p.WorkspaceID, p.Environment, p.ID)
+	found, err := GetProject(reading, d.db, p.Tenant, p.ID)
 	if fault.Is(err, fault.NotFound) {
 		w, err := GetWorkspace(reading, d.db, p.WorkspaceID)
 		if err == nil && (w.StrictProjects || !allowNew) {
@@ -369,7 +358,7 @@ func (d *Directory) Use(ctx context.Context, p Project, allowNew bool) (exists b
 		err = found.usable(projectHeader)
 	}
 	if err == nil {
-		_, _, err = d.budgets(ctx, p.WorkspaceID, key) // caches it
+		_, _, err = d.budgets(ctx, key) // caches it
 	}
 	return true, err
 }

@@ -14,7 +14,7 @@ func TestReadFromBeforeArchivalIsNotCached(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		dir := NewDirectory(d, time.Now)
 		w := &Workspace{Name: "acme"}
-		p := &Project{Environment: Test, ID: "web"}
+		p := &Project{Tenant: Tenant{Environment: Test}, ID: "web"}
 		err := d.Write(t.Context(), func(tx *db.Tx) error {
 			if err := CreateWorkspace(t.Context(), tx, w, time.Now()); err != nil {
 				return err
@@ -34,8 +34,8 @@ func TestReadFromBeforeArchivalIsNotCached(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		dir.store(w, projectKey{w.ID, Test, "web"}, &Project{WorkspaceID: w.ID, Environment: Test, ID: "web"}, began)
-		if _, err := dir.Use(t.Context(), Project{WorkspaceID: w.ID, Environment: Test, ID: "web"}, true); !fault.Is(err, fault.UnknownProject) {
+		dir.store(w, projectKey{w.In(Test), "web"}, &Project{Tenant: w.In(Test), ID: "web"}, began)
+		if _, err := dir.Use(t.Context(), Project{Tenant: w.In(Test), ID: "web"}, true); !fault.Is(err, fault.UnknownProject) {
 			t.Errorf("an archived project can be used: %v", err)
 		}
 	})

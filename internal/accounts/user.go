@@ -95,11 +95,7 @@ func ListUsers(ctx context.Context, q db.Querier, workspaceID string) ([]*User, 
 		FROM members m JOIN users u ON u.id = m.user_id WHERE m.workspace_id = $1 ORDER BY u.id`, workspaceID)
 	return db.All(rows, err, func(r db.Row) (*User, error) {
 		var u User
-		var role string
-		var created int64
-		err := r.Scan(&u.ID, &u.Email, &u.Name, &u.WorkspaceID, &role, &created)
-		u.Role = Role(role)
-		u.CreatedAt = time.UnixMicro(created)
+		err := db.Scan(r, &u.ID, &u.Email, &u.Name, &u.WorkspaceID, &u.Role, &u.CreatedAt)
 		return &u, err
 	})
 }

@@ -16,15 +16,20 @@ import (
 	"turnpike/internal/fault"
 	"turnpike/internal/ids"
 	"turnpike/internal/keyring"
+	"turnpike/internal/visibility"
 )
 
+// Tenant is one environment of a workspace. It is declared in visibility
+// because the request log also needs it, and accounts imports the request log.
+type Tenant = visibility.Tenant
+
 // Environment separates production from the sandbox.
-type Environment string
+type Environment = visibility.Environment
 
 // The two environments.
 const (
-	Live Environment = "live"
-	Test Environment = "test"
+	Live = visibility.Live
+	Test = visibility.Test
 )
 
 // ParseEnvironment reads live or test.
@@ -51,7 +56,8 @@ const (
 // SignalWorkspace notifies nodes that a workspace or its projects changed. The payload is its ID.
 const SignalWorkspace = "workspace"
 
-// Workspace is a tenant of the server.
+// Workspace is a tenant of the server: members, projects and keys with their
+// own budgets.
 type Workspace struct {
 	ID                   string
 	Name                 string
@@ -66,6 +72,9 @@ type Workspace struct {
 	CreatedAt            time.Time
 }
 
+// In returns one environment of the workspace.
+func (w *Workspace) In(env Environment) Tenant { return Tenant{WorkspaceID: w.ID, Environment: env} }
+
 // ToolMode is how agent runs call HTTP and MCP tools and HTTP checks.
 type ToolMode string
 
@@ -75,7 +84,8 @@ const (
 	ToolsReal      ToolMode = "real"
 )
 
-// LeakPolicy is what happens to a key that a workspace sends in a request body, such as a prompt.
+// LeakPolicy says how to treat a key that a workspace sends in a request body,
+// such as a prompt.
 type LeakPolicy string
 
 // The policies.
@@ -109,25 +119,18 @@ const workspaceColumns = "id, name, strict_projects, default_project_budget, rot
 
 func scanWorkspace(r db.Row) (*Workspace, error) {
 	var w Workspace
-	var budget, monthly, alert, percent *int64
-	var grace, created int64
-	var policy string
-	var testTools *string
-	if err := r.Scan(&w.ID, &w.Name, &w.StrictProjects, &budget, &grace, &created, &monthly, &alert, &percent, &policy, &testTools, &w.RequireSecondFactor); err != nil {
-		return nil, err
-	}
-	w.LeakPolicy, w.TestTools = LeakPolicy(policy), ToolMode(db.Text(testTools))
-	w.MonthlyCredits, w.Alert = (*credits.Micro)(monthly), DefaultAlert
-	switch {
-	case alert != nil:
-		w.Alert = Threshold{Credits: (*credits.Micro)(alert)}
-	case percent != nil:
-		w.Alert = Threshold{Percent: *percent}
-	}
-	w.DefaultProjectBudget = (*credits.Micro)(budget)
+	var grace int64
+	var percent *int64
+	err := db.Scan(r, &w.ID, &w.Name, &w.StrictProjects, &w.DefaultProjectBudget, &grace, &w.CreatedAt, &w.MonthlyCredits, &w.Alert.Credits, &percent,
+		&w.LeakPolicy, &w.TestTools, &w.RequireSecondFactor)
 	w.RotationGrace = time.Duration(grace) * time.Second
-	w.CreatedAt = time.UnixMicro(created)
-	return &w, nil
+	switch {
+	case percent != nil:
+		w.Alert.Percent = *percent
+	case w.Alert.Credits == nil:
+		w.Alert = DefaultAlert
+	}
+	return &w, err
 }
 
 // CreateWorkspace stores a new workspace and sets its ID.
@@ -266,8 +269,9 @@ func CheckName(param, name string) error {
 	return nil
 }
 
-// isUnsafe reports whether a character controls a terminal or reorders the text around it. The plain
-// marks U+200E and U+200F, which names in Hebrew or Arabic may need, do neither.
+// isUnsafe reports whether a character controls a terminal or reorders the text
+// around it. U+200E and U+200F do neither, and names in Hebrew or Arabic may
+// need them.
 func isUnsafe(r rune) bool {
 	return unicode.IsControl(r) || '\u202a' <= r && r <= '\u202e' || '\u2066' <= r && r <= '\u2069'
 }

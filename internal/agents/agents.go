@@ -21,7 +21,7 @@
 //	 queued, awaiting_approval, requires_action ──cancel──▶ cancelled
 //	 any state before the end ──timeout, error, limit──▶ failed
 //
-// A tool call has a state of its own (CallStatus). Only ready calls are
+// A tool call has its own state (CallStatus). Only ready calls are
 // executed, and no path leads from denied to ready:
 //
 //	awaiting_approval ─▶ ready ─▶ started ─▶ completed

@@ -97,7 +97,7 @@ func newFixture(t *testing.T, d *db.DB, status CallStatus) *fixture {
 	t.Cleanup(server.Close)
 	now := time.Now()
 	schema := json.RawMessage(`{"type":"object"}`)
-	f.run = &Run{ID: ids.New(ids.Run), WorkspaceID: f.principal.WorkspaceID, Environment: accounts.Live, KeyID: f.principal.KeyID, Status: InProgress, Model: "m",
+	f.run = &Run{ID: ids.New(ids.Run), Tenant: accounts.Tenant{WorkspaceID: f.principal.WorkspaceID, Environment: accounts.Live}, KeyID: f.principal.KeyID, Status: InProgress, Model: "m",
 		Metadata: map[string]string{}, MaxSteps: 9, DueAt: &now, CreatedAt: now, Lane: "lane", Config: config{ApprovalSeconds: 60, ToolOutputSeconds: 60, TimeoutSeconds: 60},
 		Specs: []tools.Spec{{Type: tools.HTTP, Name: "pay", Method: "POST", URL: server.URL, Parameters: schema}}}
 	if err := d.Write(t.Context(), func(tx *db.Tx) error { return insertRun(t.Context(), tx, f.run) }); err != nil {
@@ -119,7 +119,7 @@ func newKey(t *testing.T, d *db.DB) *access.Principal {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := &access.Key{Environment: accounts.Live, Name: "test", Scopes: []string{"agents.runs:create"}}
+	k := &access.Key{Tenant: accounts.Tenant{Environment: accounts.Live}, Name: "test", Scopes: []string{"agents.runs:create"}}
 	err = d.Write(t.Context(), func(tx *db.Tx) error {
 		w := &accounts.Workspace{Name: ids.New("test_")}
 		if err := accounts.CreateWorkspace(t.Context(), tx, w, time.Now()); err != nil {
@@ -132,7 +132,7 @@ func newKey(t *testing.T, d *db.DB) *access.Principal {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &access.Principal{WorkspaceID: k.WorkspaceID, Environment: accounts.Live, KeyID: k.ID}
+	return &access.Principal{Tenant: accounts.Tenant{WorkspaceID: k.WorkspaceID, Environment: accounts.Live}, KeyID: k.ID}
 }
 
 // load returns the run and its calls as they are stored.

@@ -89,33 +89,22 @@ func (c *Call) message() (json.RawMessage, error) {
 	}{"tool", c.ID, output})
 }
 
-const callColumns = `run_id, step, position, id, tool, kind, arguments, arguments_hash, status, approval_id, expires_at, note, decision, decided_by, decided_at,
-	reason, output, is_error, started_at, finished_at, simulated`
-
-var writeCalls = db.NewBulk("agent_calls", `ON CONFLICT (run_id, step, position) DO UPDATE SET status = excluded.status, approval_id = excluded.approval_id,
-	expires_at = excluded.expires_at, note = excluded.note, decision = excluded.decision, decided_by = excluded.decided_by, decided_at = excluded.decided_at,
-	reason = excluded.reason, output = excluded.output, is_error = excluded.is_error, started_at = excluded.started_at, finished_at = excluded.finished_at,
-	simulated = excluded.simulated`,
+var writeCalls = db.NewBulk("agent_calls", db.Upsert("run_id, step, position", "status", "approval_id", "expires_at", "note", "decision", "decided_by",
+	"decided_at", "reason", "output", "is_error", "started_at", "finished_at", "simulated"),
 	"run_id text", "step bigint", "position bigint", "id text", "tool text", "kind text", "arguments text", "arguments_hash text", "status text",
 	"approval_id text", "expires_at bigint", "note text", "decision text", "decided_by text", "decided_at bigint", "reason text", "output text",
 	"is_error boolean", "started_at bigint", "finished_at bigint", "simulated boolean")
 
 func (c *Call) row() []any {
-	return []any{c.RunID, c.Step, c.Position, c.ID, c.Tool, string(c.Kind), c.Arguments, c.Hash, string(c.Status), db.OrNull(c.ApprovalID), db.Moment(c.ExpiresAt),
-		db.OrNull(c.Note), db.OrNull(c.Decision), db.OrNull(c.DecidedBy), db.Moment(c.DecidedAt), db.OrNull(c.Reason), db.OrNull(c.Output), c.IsError,
-		db.Moment(c.StartedAt), db.Moment(c.FinishedAt), c.Simulated}
+	return []any{c.RunID, c.Step, c.Position, c.ID, c.Tool, string(c.Kind), c.Arguments, c.Hash, string(c.Status), db.OrNull(c.ApprovalID), db.Micros(c.ExpiresAt),
+		db.OrNull(c.Note), db.OrNull(c.Decision), db.OrNull(c.DecidedBy), db.Micros(c.DecidedAt), db.OrNull(c.Reason), db.OrNull(c.Output), c.IsError,
+		db.Micros(c.StartedAt), db.Micros(c.FinishedAt), c.Simulated}
 }
 
 func scanCall(row db.Row) (*Call, error) {
 	var c Call
-	var kind string
-	var approval, note, decision, by, reason, output *string
-	var expires, decided, started, finished *int64
-	err := row.Scan(&c.RunID, &c.Step, &c.Position, &c.ID, &c.Tool, &kind, &c.Arguments, &c.Hash, (*string)(&c.Status), &approval, &expires, &note, &decision, &by, &decided,
-		&reason, &output, &c.IsError, &started, &finished, &c.Simulated)
-	c.Kind, c.ApprovalID, c.Note, c.Decision = tools.Kind(kind), db.Text(approval), db.Text(note), db.Text(decision)
-	c.DecidedBy, c.Reason, c.Output = db.Text(by), db.Text(reason), db.Text(output)
-	c.ExpiresAt, c.DecidedAt, c.StartedAt, c.FinishedAt = db.Time(expires), db.Time(decided), db.Time(started), db.Time(finished)
+	err := db.Scan(row, &c.RunID, &c.Step, &c.Position, &c.ID, &c.Tool, &c.Kind, &c.Arguments, &c.Hash, &c.Status, &c.ApprovalID, &c.ExpiresAt, &c.Note, &c.Decision,
+		&c.DecidedBy, &c.DecidedAt, &c.Reason, &c.Output, &c.IsError, &c.StartedAt, &c.FinishedAt, &c.Simulated)
 	return &c, err
 }
 
@@ -125,7 +114,7 @@ func (s *Service) Calls(ctx context.Context, q db.Querier, runID string, from, t
 }
 
 func callsOf(ctx context.Context, q db.Querier, runID string, from, to int64) ([]*Call, error) {
-	rows, err := q.Query(ctx, "SELECT "+callColumns+" FROM agent_calls WHERE run_id = $1 AND step >= $2 AND step <= $3 ORDER BY step, position", runID, from, to)
+	rows, err := q.Query(ctx, "SELECT "+writeCalls.Columns()+" FROM agent_calls WHERE run_id = $1 AND step >= $2 AND step <= $3 ORDER BY step, position", runID, from, to)
 	list, err := db.All(rows, err, scanCall)
 	if err != nil {
 		return nil, fmt.Errorf("read calls: %w", err)

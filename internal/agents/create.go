@@ -114,7 +114,7 @@ func (s *Service) Draft(from Caller, in Request) (*Draft, error) {
 		return nil, err
 	}
 	now := s.now()
-	r := &Run{ID: ids.New(ids.Run), WorkspaceID: p.WorkspaceID, Environment: p.Environment, Project: from.Project, KeyID: p.KeyID, Reader: p.Reader(),
+	r := &Run{ID: ids.New(ids.Run), Tenant: p.Tenant, Project: from.Project, KeyID: p.KeyID, Reader: p.Reader(),
 		RequestID: from.RequestID, Status: Queued, Model: in.Model, Metadata: in.Metadata, DueAt: &now, CreatedAt: now, Messages: int64(len(messages))}
 	if r.Metadata == nil {
 		r.Metadata = map[string]string{}

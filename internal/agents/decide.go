@@ -87,7 +87,7 @@ func (s *Service) Decide(ctx context.Context, tx *db.Tx, in DecideParams) (*Run,
 		c.Status = callReady
 	}
 	o.logEvent(approvalDecided, map[string]any{"approval_id": c.ApprovalID, "call_id": c.ID, "decision": d.Decision, "decided_by": in.Actor.Name, "reason": d.Reason})
-	if err := audit.LogAction(ctx, tx, in.Actor, audit.Action{ID: ids.New(ids.AdminAction), WorkspaceID: r.WorkspaceID, Environment: string(r.Environment), Project: r.Project,
+	if err := in.Actor.Log(ctx, tx, audit.Action{ID: ids.New(ids.AdminAction), Tenant: r.Tenant, Project: r.Project,
 		Action: "agent.run." + d.Decision, Target: r.ID}, map[string]any{"approval": c.ApprovalID, "tool": c.Tool, "arguments_hash": c.Hash}, now); err != nil {
 		return nil, nil, err
 	}

@@ -136,7 +136,7 @@ func drawScript(rt *rapid.T) script {
 
 // create stores a run with a tool of each kind, and perhaps with a judge.
 func (l *life) create(rt *rapid.T, server string) {
-	r := &Run{ID: ids.New(ids.Run), WorkspaceID: l.principal.WorkspaceID, Environment: accounts.Live, KeyID: l.principal.KeyID, Status: Queued, Model: "m",
+	r := &Run{ID: ids.New(ids.Run), Tenant: accounts.Tenant{WorkspaceID: l.principal.WorkspaceID, Environment: accounts.Live}, KeyID: l.principal.KeyID, Status: Queued, Model: "m",
 		Metadata: map[string]string{}, MaxSteps: 5, DueAt: &l.clock, CreatedAt: l.clock, Lane: "lane", Messages: 1,
 		Config: config{ApprovalSeconds: 60, ToolOutputSeconds: 60, TimeoutSeconds: 3600, ToolMode: accounts.ToolsReal, MaxRevisions: 1}}
 	if rapid.Bool().Draw(rt, "judged") {
@@ -232,7 +232,9 @@ func (l *life) turn(rt *rapid.T, r *Run, s script) {
 func (l *life) noteInterrupted(rt *rapid.T) {
 	for _, c := range l.calls(rt) {
 		if c.Status == callStarted {
+			l.mu.Lock()
 			l.interrupted[c.ID] = true
+			l.mu.Unlock()
 		}
 	}
 }
@@ -388,9 +390,11 @@ func (l *life) serveTool(r *http.Request) {
 	var status CallStatus
 	var tool string
 	err := l.db.QueryRow(context.Background(), "SELECT status, tool FROM agent_calls WHERE run_id = $1 AND id = $2", l.runID, id).Scan((*string)(&status), &tool)
-	// A crashed node's request for a tool that may be repeated can arrive after
-	// the repetition has completed.
-	late := tool == "look" && status == callCompleted
+	l.mu.Lock()
+	// The request of a node that crashed, or was stopped, can arrive when its call has
+	// already been recovered.
+	late := l.interrupted[id]
+	l.mu.Unlock()
 	if err != nil || status != callStarted && !late {
 		l.problem("tool %s was called without a checkpoint: %s is %q (%v)", tool, id, status, err)
 	}
@@ -400,7 +404,7 @@ func (l *life) serveTool(r *http.Request) {
 	if tool == "pay" {
 		allowed++ // needs no approval at first
 	}
-	if tool != "look" && l.effects[id] > allowed || l.denied[id] {
+	if tool != "look" && l.effects[id] > allowed || l.denied[id] && !late {
 		l.problems = append(l.problems, fmt.Sprintf("%s was called %d times with %d approvals (denied: %t)", tool, l.effects[id], l.approved[id], l.denied[id]))
 	}
 	s := l.script

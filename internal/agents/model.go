@@ -78,7 +78,7 @@ const recordTimeout = 4 * time.Second
 // key's budgets, and in the request log.
 func (s *Service) chat(ctx context.Context, r *Run, p *access.Principal, requestID string, body []byte) (answer, error) {
 	start := s.now()
-	record := s.log.Open(audit.Entry{RequestID: requestID, WorkspaceID: r.WorkspaceID, Environment: string(r.Environment), KeyID: p.KeyID, KeyHint: p.KeyHint,
+	record := s.log.Open(audit.Entry{RequestID: requestID, Tenant: r.Tenant, KeyID: p.KeyID, KeyHint: p.KeyHint,
 		IP: r.Config.IP, Method: http.MethodPost, Path: "/v1/agents/runs/" + r.ID, Project: r.Project, UserAgent: "Turnpike agent run", CreatedAt: start})
 	c := gateway.Call{Principal: p, Project: r.Project, Record: record, Body: body, Header: http.Header{}, Step: true}
 	if r.Budget != nil {

@@ -164,6 +164,6 @@ func (s *Service) publish(ctx context.Context, tx *db.Tx, o *outcome) error {
 		return nil
 	}
 	r := o.run
-	_, err := s.publisher.Publish(ctx, tx, events.Origin{WorkspaceID: r.WorkspaceID, Environment: string(r.Environment), Project: r.Project}, eventPayload(Object(r, o.calls)))
+	_, err := s.publisher.Publish(ctx, tx, events.Origin{Tenant: r.Tenant, Project: r.Project}, eventPayload(Object(r, o.calls)))
 	return err
 }

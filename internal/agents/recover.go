@@ -45,7 +45,7 @@ func (s *Service) recoverInFlight(ctx context.Context, o *outcome) (unfinished *
 // wait until the log has it.
 func (s *Service) chargeFromLog(ctx context.Context, o *outcome, requestID string) (u usage, wait bool, err error) {
 	writing := s.awaitEntry(requestID) // first: the entry may arrive in between
-	e, err := audit.Get(ctx, s.db, visibility.Filter{WorkspaceID: o.run.WorkspaceID, Environment: string(o.run.Environment)}, requestID)
+	e, err := audit.Get(ctx, s.db, visibility.Filter{Tenant: o.run.Tenant}, requestID)
 	switch {
 	case fault.Is(err, fault.NotFound) && writing:
 		o.schedule(s.now(), 0)

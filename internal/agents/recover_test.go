@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"turnpike/internal/accounts"
 	"turnpike/internal/audit"
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
@@ -46,7 +47,7 @@ func TestRunWaitsForLateLogEntry(t *testing.T) {
 			began = began.Add(time.Millisecond)
 			id := ids.Floor(ids.Request, began)
 			input, output := int64(7), int64(3)
-			record := log.Open(audit.Entry{RequestID: id, WorkspaceID: f.principal.WorkspaceID, Environment: "live", KeyID: "key", Model: "m", CreatedAt: began})
+			record := log.Open(audit.Entry{RequestID: id, Tenant: accounts.Tenant{WorkspaceID: f.principal.WorkspaceID, Environment: "live"}, KeyID: "key", Model: "m", CreatedAt: began})
 			record.Settle(func(e *audit.Entry) {
 				e.Status, e.Credits, e.InputTokens, e.OutputTokens, e.UsageSource = 200, 5*credits.Credit, &input, &output, audit.UsageProvider
 			})

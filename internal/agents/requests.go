@@ -16,7 +16,7 @@ func (s *Service) reserve(r *Run, mode accounts.ToolMode, urls ...string) (*tool
 	if mode == accounts.ToolsSimulated || len(urls) == 0 {
 		return nil, nil
 	}
-	return s.requests.Reserve(r.WorkspaceID, r.Environment, urls...)
+	return s.requests.Reserve(r.Tenant, urls...)
 }
 
 // admittedCall is a call that may be made now.

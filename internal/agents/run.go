@@ -20,9 +20,8 @@ import (
 
 // Run is an agent run as it is stored.
 type Run struct {
-	ID           string
-	WorkspaceID  string
-	Environment  accounts.Environment
+	ID string
+	accounts.Tenant
 	Project      string
 	KeyID        string
 	Reader       string
@@ -87,22 +86,10 @@ const runColumns = `id, workspace_id, environment, project, key_id, reader, requ
 	created_at, started_at, completed_at, cut_step, tool_calls`
 
 func insertRun(ctx context.Context, tx *db.Tx, r *Run) error {
-	config, err := json.Marshal(r.Config)
-	if err != nil {
-		return err
-	}
-	specs, err := json.Marshal(r.Specs)
-	if err != nil {
-		return err
-	}
-	metadata, err := json.Marshal(r.Metadata)
-	if err != nil {
-		return err
-	}
-	_, err = tx.Exec(ctx, "INSERT INTO agent_runs ("+runColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, NULL, $14,
-		$15, 0, 0, $16, 0, 0, 0, NULL, NULL, NULL, 0, 0, $17, 0, $18, $19, $20, NULL, NULL, 0, 0)`,
-		r.ID, r.WorkspaceID, string(r.Environment), db.OrNull(r.Project), r.KeyID, r.Reader, r.RequestID, r.Lane, string(r.Status), r.Model, string(config),
-		string(specs), db.OrNull(r.Secrets), string(metadata), r.MaxSteps, (*int64)(r.Budget), db.Micros(r.DueAt), r.Messages, r.Logged, r.CreatedAt.UnixMicro())
+	_, err := tx.Exec(ctx, db.Insert("agent_runs", runColumns),
+		r.ID, r.WorkspaceID, r.Environment, db.OrNull(r.Project), r.KeyID, r.Reader, r.RequestID, r.Lane, r.Status, r.Model, db.JSON(r.Config), db.JSON(r.Specs),
+		db.OrNull(r.Secrets), nil, db.JSON(r.Metadata), r.MaxSteps, 0, 0, (*int64)(r.Budget), 0, 0, 0, nil, nil, nil, 0, 0, db.Micros(r.DueAt), 0,
+		r.Messages, r.Logged, r.CreatedAt.UnixMicro(), nil, nil, 0, 0)
 	if err != nil {
 		return fmt.Errorf("store run: %w", err)
 	}
@@ -135,37 +122,20 @@ func (r *Run) row() ([]any, error) {
 		*f.into = string(text)
 	}
 	return []any{r.ID, string(r.Status), toolList, r.StepsUsed, r.Revisions, r.InputTokens, r.OutputTokens, int64(r.Credits), db.OrNull(r.Answer), result, failure,
-		r.Turn, r.Tries, db.Moment(r.DueAt), r.Worked.Microseconds(), r.Messages, r.Logged, db.Moment(r.StartedAt), db.Moment(r.CompletedAt), r.CutStep, r.ToolCalls}, nil
+		r.Turn, r.Tries, db.Micros(r.DueAt), r.Worked.Microseconds(), r.Messages, r.Logged, db.Micros(r.StartedAt), db.Micros(r.CompletedAt), r.CutStep, r.ToolCalls}, nil
 }
 
 func scanRun(row db.Row) (*Run, error) {
 	var r Run
-	var env, status, config, specs, metadata string
-	var project, secrets, toolList, answer, result, failure *string
-	var budget, due, started, completed *int64
-	var worked, created int64
-	err := row.Scan(&r.ID, &r.WorkspaceID, &env, &project, &r.KeyID, &r.Reader, &r.RequestID, &r.Lane, &status, &r.Model, &config, &specs, &secrets, &toolList,
-		&metadata, &r.MaxSteps, &r.StepsUsed, &r.Revisions, &budget, &r.InputTokens, &r.OutputTokens, (*int64)(&r.Credits), &answer, &result, &failure,
-		&r.Turn, &r.Tries, &due, &worked, &r.Messages, &r.Logged, &created, &started, &completed, &r.CutStep, &r.ToolCalls)
-	if err != nil {
-		return nil, err
+	var toolList json.RawMessage
+	err := db.Scan(row, &r.ID, &r.WorkspaceID, &r.Environment, &r.Project, &r.KeyID, &r.Reader, &r.RequestID, &r.Lane, &r.Status, &r.Model, &r.Config, &r.Specs, &r.Secrets,
+		&toolList, &r.Metadata, &r.MaxSteps, &r.StepsUsed, &r.Revisions, &r.Budget, &r.InputTokens, &r.OutputTokens, &r.Credits, &r.Answer, &r.Result, &r.Error,
+		&r.Turn, &r.Tries, &r.DueAt, &r.Worked, &r.Messages, &r.Logged, &r.CreatedAt, &r.StartedAt, &r.CompletedAt, &r.CutStep, &r.ToolCalls)
+	if err == nil && toolList != nil {
+		r.Resolved, err = true, json.Unmarshal(toolList, &r.Tools)
 	}
-	r.Environment, r.Status = accounts.Environment(env), Status(status)
-	r.Project, r.Secrets, r.Answer = db.Text(project), db.Text(secrets), db.Text(answer)
-	r.Budget = (*credits.Micro)(budget)
-	r.DueAt, r.StartedAt, r.CompletedAt = db.Time(due), db.Time(started), db.Time(completed)
-	r.Worked, r.CreatedAt = time.Duration(worked)*time.Microsecond, time.UnixMicro(created)
-	r.Resolved = toolList != nil
-	for _, f := range []struct {
-		text *string
-		into any
-	}{{&config, &r.Config}, {&specs, &r.Specs}, {&metadata, &r.Metadata}, {toolList, &r.Tools}, {result, &r.Result}, {failure, &r.Error}} {
-		if f.text == nil {
-			continue
-		}
-		if err := json.Unmarshal([]byte(*f.text), f.into); err != nil {
-			return nil, fmt.Errorf("read run: %w", err)
-		}
+	if err != nil {
+		return nil, fmt.Errorf("read run: %w", err)
 	}
 	if r.Result != nil && r.Result.Output.Kind() == jsontext.KindNull {
 		r.Result.Output = nil
@@ -180,7 +150,8 @@ func (s *Service) Get(ctx context.Context, q db.Querier, p *access.Principal, id
 
 func get(ctx context.Context, q db.Querier, p *access.Principal, id, lock string) (*Run, error) {
 	search := db.Search{Table: "agent_runs", Columns: runColumns, Where: p.Visibility().Work()}
-	r, err := db.FindOne(ctx, q, search, id, lock, scanRun)
+	search.Lock = lock
+	r, err := db.FindOne(ctx, q, search, id, scanRun)
 	if errors.Is(err, db.ErrNotFound) {
 		return nil, fault.NoSuch("agent run", id)
 	}
@@ -202,7 +173,7 @@ func (s *Service) List(ctx context.Context, q db.Querier, p *access.Principal, s
 	default:
 		search.Filter.Add("status =", string(status))
 	}
-	return db.Find(ctx, q, search, page, scanRun, func(r *Run) string { return r.ID })
+	return db.Find(ctx, q, search, page, db.Record[*Run]{Scan: scanRun, ID: func(r *Run) string { return r.ID }})
 }
 
 // secrets decrypts the headers of the run's tools.
@@ -227,10 +198,7 @@ const retention = 30 * 24 * time.Hour
 func (s *Service) Purge(ctx context.Context, tx *db.Tx, limit int64) (int64, error) {
 	batch := max(1, limit/100) // a run has many rows
 	rows, err := tx.Query(ctx, "SELECT id FROM agent_runs WHERE completed_at < $1 ORDER BY completed_at LIMIT $2", s.now().Add(-retention).UnixMicro(), batch)
-	ids, err := db.All(rows, err, func(r db.Row) (id string, err error) {
-		err = r.Scan(&id)
-		return id, err
-	})
+	ids, err := db.Strings(rows, err)
 	if err != nil {
 		return 0, fmt.Errorf("purge runs: %w", err)
 	}

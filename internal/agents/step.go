@@ -37,11 +37,8 @@ type Step struct {
 	CompletedAt  *time.Time
 }
 
-const stepColumns = "run_id, number, id, request_id, status, model, provider, input_tokens, output_tokens, credits, text, error, created_at, completed_at"
-
-var writeSteps = db.NewBulk("agent_steps", `ON CONFLICT (run_id, number) DO UPDATE SET request_id = excluded.request_id, status = excluded.status,
-	model = excluded.model, provider = excluded.provider, input_tokens = excluded.input_tokens, output_tokens = excluded.output_tokens,
-	credits = excluded.credits, text = excluded.text, error = excluded.error, completed_at = excluded.completed_at`,
+var writeSteps = db.NewBulk("agent_steps", db.Upsert("run_id, number", "request_id", "status", "model", "provider", "input_tokens", "output_tokens", "credits",
+	"text", "error", "completed_at"),
 	"run_id text", "number bigint", "id text", "request_id text", "status text", "model text", "provider text", "input_tokens bigint", "output_tokens bigint",
 	"credits bigint", "text text", "error text", "created_at bigint", "completed_at bigint")
 
@@ -55,32 +52,19 @@ func (p *Step) row() ([]any, error) {
 		failure = string(text)
 	}
 	return []any{p.RunID, p.Number, p.ID, p.RequestID, p.Status, db.OrNull(p.Model), db.OrNull(p.Provider), p.InputTokens, p.OutputTokens, int64(p.Credits),
-		db.OrNull(p.Text), failure, p.CreatedAt.UnixMicro(), db.Moment(p.CompletedAt)}, nil
+		db.OrNull(p.Text), failure, p.CreatedAt.UnixMicro(), db.Micros(p.CompletedAt)}, nil
 }
 
 func scanStep(row db.Row) (*Step, error) {
 	var p Step
-	var model, provider, text, failure *string
-	var created int64
-	var completed *int64
-	err := row.Scan(&p.RunID, &p.Number, &p.ID, &p.RequestID, &p.Status, &model, &provider, &p.InputTokens, &p.OutputTokens, (*int64)(&p.Credits), &text, &failure,
-		&created, &completed)
-	if err != nil {
-		return nil, err
-	}
-	p.Model, p.Provider, p.Text = db.Text(model), db.Text(provider), db.Text(text)
-	p.CreatedAt, p.CompletedAt = time.UnixMicro(created), db.Time(completed)
-	if failure != nil {
-		if err := json.Unmarshal([]byte(*failure), &p.Error); err != nil {
-			return nil, fmt.Errorf("read step: %w", err)
-		}
-	}
-	return &p, nil
+	err := db.Scan(row, &p.RunID, &p.Number, &p.ID, &p.RequestID, &p.Status, &p.Model, &p.Provider, &p.InputTokens, &p.OutputTokens, &p.Credits, &p.Text, &p.Error,
+		&p.CreatedAt, &p.CompletedAt)
+	return &p, err
 }
 
 // getStep returns a step of a run, or nil.
 func getStep(ctx context.Context, q db.Querier, runID string, number int64) (*Step, error) {
-	p, err := scanStep(q.QueryRow(ctx, "SELECT "+stepColumns+" FROM agent_steps WHERE run_id = $1 AND number = $2", runID, number))
+	p, err := scanStep(q.QueryRow(ctx, "SELECT "+writeSteps.Columns()+" FROM agent_steps WHERE run_id = $1 AND number = $2", runID, number))
 	if errors.Is(err, db.ErrNotFound) {
 		return nil, nil
 	}
@@ -89,7 +73,7 @@ func getStep(ctx context.Context, q db.Querier, runID string, number int64) (*St
 
 // Steps returns a page of a run's steps after a step number, in order.
 func (s *Service) Steps(ctx context.Context, q db.Querier, runID string, after int64, limit int) ([]*Step, bool, error) {
-	rows, err := q.Query(ctx, "SELECT "+stepColumns+" FROM agent_steps WHERE run_id = $1 AND number > $2 ORDER BY number LIMIT $3", runID, after, int64(limit)+1)
+	rows, err := q.Query(ctx, "SELECT "+writeSteps.Columns()+" FROM agent_steps WHERE run_id = $1 AND number > $2 ORDER BY number LIMIT $3", runID, after, int64(limit)+1)
 	list, err := db.All(rows, err, scanStep)
 	if err != nil {
 		return nil, false, fmt.Errorf("read steps: %w", err)

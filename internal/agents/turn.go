@@ -41,12 +41,8 @@ func (s *Service) Fetch(ctx context.Context, lane string, after lanes.Key, n int
 	if err != nil || len(b.Items) > 0 {
 		return b, err
 	}
-	var next *int64
-	if err := s.db.QueryRow(ctx, "SELECT min(due_at) FROM agent_runs WHERE lane = $1 AND due_at > $2", lane, now).Scan(&next); err != nil {
+	if err := db.Scan(s.db.QueryRow(ctx, "SELECT min(due_at) FROM agent_runs WHERE lane = $1 AND due_at > $2", lane, now), &b.Next); err != nil {
 		return b, fmt.Errorf("read next run: %w", err)
-	}
-	if at := db.Time(next); at != nil {
-		b.Next = *at
 	}
 	return b, nil
 }
@@ -156,7 +152,7 @@ func (s *Service) authorize(ctx context.Context, r *Run, now time.Time) (p *acce
 	case r.Project == "":
 		return p, nil, nil
 	}
-	project, err := accounts.GetProject(ctx, s.db, r.WorkspaceID, r.Environment, r.Project)
+	project, err := accounts.GetProject(ctx, s.db, r.Tenant, r.Project)
 	if err == nil && project.ArchivedAt != nil {
 		denied = runError(string(fault.UnknownProject), "The run's project %q was archived. Restore it with PATCH /v1/projects/%s and create another run.", r.Project, r.Project)
 	}

@@ -37,10 +37,7 @@ func (s *Service) Entries(ctx context.Context, q db.Querier, runID string, after
 	rows, err := q.Query(ctx, "SELECT seq, type, data, created_at FROM agent_events WHERE run_id = $1 AND seq > $2 ORDER BY seq LIMIT $3", runID, after, int64(limit))
 	list, err := db.All(rows, err, func(r db.Row) (*Entry, error) {
 		var e Entry
-		var data string
-		var at int64
-		err := r.Scan(&e.Seq, &e.Type, &data, &at)
-		e.Data, e.CreatedAt = json.RawMessage(data), time.UnixMicro(at)
+		err := db.Scan(r, &e.Seq, &e.Type, &e.Data, &e.CreatedAt)
 		return &e, err
 	})
 	if err != nil {

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"mime"
@@ -9,43 +10,45 @@ import (
 	"strings"
 	"time"
 
+	"turnpike/internal/accounts"
 	"turnpike/internal/audit"
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
 	"turnpike/internal/ids"
+	"turnpike/internal/web"
 )
 
 type auditObject struct {
-	ID               string          `json:"id"`
-	Object           string          `json:"object"`
-	RequestID        string          `json:"request_id"`
-	KeyID            string          `json:"key_id"`
-	KeyHint          string          `json:"key_hint"`
-	ScopedTokenID    *string         `json:"scoped_token_id"`
-	TokenMetadata    json.RawMessage `json:"token_metadata"`
-	IP               string          `json:"ip"`
-	Method           string          `json:"method"`
-	Path             string          `json:"path"`
-	Status           *int            `json:"status"`
-	ErrorCode        *string         `json:"error_code"`
-	Model            *string         `json:"model"`
-	Provider         *string         `json:"provider"`
-	Attempts         json.RawMessage `json:"attempts"`
-	Project          *string         `json:"project"`
-	Environment      string          `json:"environment"`
-	InputTokens      *int64          `json:"input_tokens"`
-	OutputTokens     *int64          `json:"output_tokens"`
-	CachedTokens     *int64          `json:"cached_tokens"`
-	Credits          credits.Micro   `json:"credits"`
-	UnbilledCredits  credits.Micro   `json:"unbilled_credits"`
-	SimulatedCredits credits.Micro   `json:"simulated_credits"`
-	PriceVersion     *string         `json:"price_version"`
-	UsageSource      *string         `json:"usage_source"`
-	LatencyMS        *float64        `json:"latency_ms"`
-	UpstreamMS       *float64        `json:"upstream_ms"`
-	UserAgent        string          `json:"user_agent"`
-	CreatedAt        int64           `json:"created_at"`
+	ID               string               `json:"id"`
+	Object           string               `json:"object"`
+	RequestID        string               `json:"request_id"`
+	KeyID            string               `json:"key_id"`
+	KeyHint          string               `json:"key_hint"`
+	ScopedTokenID    *string              `json:"scoped_token_id"`
+	TokenMetadata    json.RawMessage      `json:"token_metadata"`
+	IP               string               `json:"ip"`
+	Method           string               `json:"method"`
+	Path             string               `json:"path"`
+	Status           *int                 `json:"status"`
+	ErrorCode        *string              `json:"error_code"`
+	Model            *string              `json:"model"`
+	Provider         *string              `json:"provider"`
+	Attempts         json.RawMessage      `json:"attempts"`
+	Project          *string              `json:"project"`
+	Environment      accounts.Environment `json:"environment"`
+	InputTokens      *int64               `json:"input_tokens"`
+	OutputTokens     *int64               `json:"output_tokens"`
+	CachedTokens     *int64               `json:"cached_tokens"`
+	Credits          credits.Micro        `json:"credits"`
+	UnbilledCredits  credits.Micro        `json:"unbilled_credits"`
+	SimulatedCredits credits.Micro        `json:"simulated_credits"`
+	PriceVersion     *string              `json:"price_version"`
+	UsageSource      *string              `json:"usage_source"`
+	LatencyMS        *float64             `json:"latency_ms"`
+	UpstreamMS       *float64             `json:"upstream_ms"`
+	UserAgent        string               `json:"user_agent"`
+	CreatedAt        int64                `json:"created_at"`
 }
 
 func newAuditObject(e *audit.Entry) *auditObject {
@@ -78,16 +81,16 @@ func milliseconds(d time.Duration) *float64 {
 
 var auditParams = []string{"start", "end", "key", "model", "project", "ip", "status", "format"}
 
-// listAudit answers with a page as JSON, or with every entry that matches as CSV.
+// listAudit responds with a page as JSON, or with all matching entries as CSV.
 func listAudit(c *Call) error {
 	q := c.query(append(slices.Clone(pageParams), auditParams...)...)
 	page := q.page(ids.Request)
 	f := audit.Filter{Since: q.time("start"), Until: q.time("end"), KeyID: q.text("key"), Model: q.text("model"),
 		Project: q.text("project"), IP: q.text("ip"), Status: int(q.number("status", 100, 599, 0))}
 	if f.KeyID != "" && !ids.Valid(ids.Key, f.KeyID) {
-		q.fail(fault.Invalid("key", "key must be a key's id (key_…), not its value"))
+		q.fail(fault.Invalid("key", "key must be a key's ID (key_…), not its value."))
 	}
-	asCSV, err := wantsCSV(q.text("format"), c.r.Header.Get("Accept"))
+	asCSV, err := wantsCSV(q.text("format"), c.R.Header.Get("Accept"))
 	if err != nil {
 		q.fail(err)
 	}
@@ -101,13 +104,7 @@ func listAudit(c *Call) error {
 	if err != nil {
 		return err
 	}
-	data := make([]*auditObject, len(r.Rows))
-	for i, e := range r.Rows {
-		data[i] = newAuditObject(e)
-	}
-	l := newList(data, func(o *auditObject) string { return o.ID }, r.More)
-	l.goOnFrom(r.Cursor)
-	return c.sendJSON(l)
+	return c.sendJSON(foundList(r, web.Map(r.Rows, newAuditObject), func(e *audit.Entry) string { return e.RequestID }))
 }
 
 func wantsCSV(format, accept string) (bool, error) {
@@ -118,7 +115,7 @@ func wantsCSV(format, accept string) (bool, error) {
 		return false, nil
 	case "":
 	default:
-		return false, fault.Invalid("format", "format must be json or csv")
+		return false, fault.Invalid("format", "format must be json or csv.")
 	}
 	if accept == "" {
 		return false, nil
@@ -131,46 +128,45 @@ func wantsCSV(format, accept string) (bool, error) {
 			return false, nil
 		}
 	}
-	return false, fault.Param(fault.NotAcceptable, "Accept", "the log can be had as application/json or text/csv")
+	return false, fault.Param(fault.NotAcceptable, "Accept", "The log is available as application/json or text/csv.")
 }
 
 // exportAudit streams every matching entry.
 func (c *Call) exportAudit(f audit.Filter, page db.Page) error {
-	if err := c.logged(); err != nil {
+	if err := c.waitUntilLogged(); err != nil {
 		return err
 	}
-	err := audit.Export(c.Context(), c.s.DB, c.Principal.Visibility(), f, page, func(part []byte) error {
-		if !c.wrote {
-			c.wrote = true
-			c.w.Header().Set("Content-Type", "text/csv; charset=utf-8")
-			c.w.Header().Set("Content-Disposition", `attachment; filename="audit.csv"`)
-			c.w.WriteHeader(http.StatusOK)
+	var err error
+	for part, exportErr := range audit.Export(c.Context(), c.s.DB, c.Principal.Visibility(), f, page) {
+		if err = exportErr; err != nil {
+			break
 		}
-		if err := c.writePieces(part); err != nil {
-			return errLeft
+		if !c.Started {
+			c.W.Header().Set("Content-Type", "text/csv; charset=utf-8")
+			c.W.Header().Set("Content-Disposition", `attachment; filename="audit.csv"`)
+			c.WriteHeader(http.StatusOK)
 		}
-		c.expectNothing()
-		return nil
-	})
-	c.expectPiece()
+		if c.writeChunks(part) != nil {
+			err = errClientGone
+			break
+		}
+		c.clearWriteDeadline()
+	}
+	c.setWriteDeadline()
 	switch {
-	case err == nil || errors.Is(err, errLeft):
+	case err == nil || errors.Is(err, errClientGone):
 		c.settle(http.StatusOK, "")
 		return nil
-	case !c.wrote:
+	case !c.Started:
 		return err
 	}
-	c.faultOf(err)
+	c.Fault(err)
 	c.settle(http.StatusOK, string(fault.Internal))
-	panic(http.ErrAbortHandler) // a short file must not look whole
+	panic(http.ErrAbortHandler) // a partial file must not look complete
 }
 
-func getAudit(c *Call) (any, error) {
-	id, err := c.pathID(ids.Request, "request")
-	if err != nil {
-		return nil, err
-	}
-	e, err := audit.Get(c.Context(), c.s.DB, c.Principal.Visibility(), id)
+func getAudit(ctx context.Context, c *Call) (any, error) {
+	e, err := audit.Get(ctx, c.s.DB, c.Principal.Visibility(), c.id())
 	if err != nil {
 		return nil, err
 	}
@@ -178,35 +174,33 @@ func getAudit(c *Call) (any, error) {
 }
 
 type actionObject struct {
-	ID          string          `json:"id"`
-	Object      string          `json:"object"`
-	Actor       string          `json:"actor"`
-	Action      string          `json:"action"`
-	Target      string          `json:"target"`
-	Detail      json.RawMessage `json:"detail"`
-	Environment *string         `json:"environment"`
-	Project     *string         `json:"project"`
-	IP          *string         `json:"ip"`
-	RequestID   *string         `json:"request_id"`
-	CreatedAt   int64           `json:"created_at"`
+	ID          string                `json:"id"`
+	Object      string                `json:"object"`
+	Actor       string                `json:"actor"`
+	Action      string                `json:"action"`
+	Target      string                `json:"target"`
+	Detail      json.RawMessage       `json:"detail"`
+	Environment *accounts.Environment `json:"environment"`
+	Project     *string               `json:"project"`
+	IP          *string               `json:"ip"`
+	RequestID   *string               `json:"request_id"`
+	CreatedAt   int64                 `json:"created_at"`
 }
 
-func listActions(c *Call) (any, error) {
+func newActionObject(a *audit.Action) *actionObject {
+	return &actionObject{ID: a.ID, Object: "audit.action", Actor: a.Actor, Action: a.Action, Target: a.Target, Detail: a.Detail,
+		Environment: orNil(a.Environment), Project: orNil(a.Project), IP: orNil(a.IP), RequestID: orNil(a.RequestID), CreatedAt: a.CreatedAt.Unix()}
+}
+
+func listActions(ctx context.Context, c *Call) (any, error) {
 	q := c.query(pageParams...)
 	page := q.page(ids.AdminAction)
 	if q.err != nil {
 		return nil, q.err
 	}
-	found, err := audit.FindActions(c.Context(), c.s.DB, c.Principal.Visibility(), audit.ActionFilter{}, page)
+	found, err := audit.FindActions(ctx, c.s.DB, c.Principal.Visibility(), audit.ActionFilter{}, page)
 	if err != nil {
 		return nil, err
 	}
-	data := make([]*actionObject, len(found.Rows))
-	for i, a := range found.Rows {
-		data[i] = &actionObject{ID: a.ID, Object: "audit.action", Actor: a.Actor, Action: a.Action, Target: a.Target, Detail: a.Detail,
-			Environment: orNil(a.Environment), Project: orNil(a.Project), IP: orNil(a.IP), RequestID: orNil(a.RequestID), CreatedAt: a.CreatedAt.Unix()}
-	}
-	l := newList(data, func(a *actionObject) string { return a.ID }, found.More)
-	l.goOnFrom(found.Cursor)
-	return l, nil
+	return foundList(found, web.Map(found.Rows, newActionObject), func(a *audit.Action) string { return a.ID }), nil
 }

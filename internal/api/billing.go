@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"encoding/json"
 	"strings"
 
@@ -12,7 +13,6 @@ import (
 	"turnpike/internal/spend"
 )
 
-// billingObject is how the workspace stands in the present month.
 type billingObject struct {
 	Object         string             `json:"object"`
 	MonthlyCredits *credits.Micro     `json:"monthly_credits"`
@@ -29,23 +29,23 @@ func newBillingObject(b *spend.Billing) *billingObject {
 		AlertThreshold: b.Workspace.Alert, Period: b.Period, ResetsAt: b.Period.End().Unix()}
 }
 
-// seesBilling refuses test keys, which have no credits, and pinned keys: the
-// credits are the whole workspace's.
-func (c *Call) seesBilling() error {
+// checkBillingAccess rejects test keys, which have no credits, and pinned keys,
+// because credits belong to the whole workspace.
+func (c *Call) checkBillingAccess() error {
 	if p := c.Principal.Project; p != "" {
 		return fault.New(fault.ProjectNotAllowed, "This key is pinned to project %q, and credits belong to the whole workspace. Use a key that is not pinned, or GET /v1/projects/%s for the project's budget.", p, p)
 	}
 	if c.Principal.Environment == accounts.Live {
 		return nil
 	}
-	return fault.New(fault.InvalidState, "test calls are free, so that test keys have no credits; use a live key")
+	return fault.New(fault.InvalidState, "Test requests are free, so test keys have no credits. Use a live key.")
 }
 
-func getBilling(c *Call) (any, error) {
-	if err := c.seesBilling(); err != nil {
+func getBilling(ctx context.Context, c *Call) (any, error) {
+	if err := c.checkBillingAccess(); err != nil {
 		return nil, err
 	}
-	b, err := spend.ReadBilling(c.Context(), c.s.DB, c.Principal.WorkspaceID, c.s.Now())
+	b, err := spend.ReadBilling(ctx, c.s.DB, c.Principal.WorkspaceID, c.s.Now())
 	if err != nil {
 		return nil, err
 	}
@@ -57,30 +57,28 @@ type updateBillingRequest struct {
 	AlertThreshold jsonbody.Optional[json.RawMessage] `json:"alert_threshold"`
 }
 
-func updateBilling(c *Call, tx *db.Tx, in updateBillingRequest) (any, error) {
-	if err := c.seesBilling(); err != nil {
+func updateBilling(ctx context.Context, c *Call, tx *db.Tx, in updateBillingRequest) (any, error) {
+	if err := c.checkBillingAccess(); err != nil {
 		return nil, err
 	}
 	alert, err := readThreshold(in.AlertThreshold)
 	if err != nil {
 		return nil, err
 	}
-	b, err := spend.ChangeBilling(c.Context(), tx, c.Actor(), c.Principal.WorkspaceID, func(w *accounts.Workspace) error {
-		if in.MonthlyCredits.Set {
-			w.MonthlyCredits = in.MonthlyCredits.Pointer()
-		}
+	b, err := spend.ChangeBilling(ctx, tx, c.Principal.WorkspaceID, spend.BillingChange{By: c.Actor(), At: c.s.Now(), Apply: func(w *accounts.Workspace) error {
+		setNullable(&w.MonthlyCredits, in.MonthlyCredits)
 		if in.AlertThreshold.Set {
 			w.Alert = alert
 		}
 		return nil
-	}, c.s.Now())
+	}})
 	if err != nil {
 		return nil, err
 	}
 	return newBillingObject(b), nil
 }
 
-// readThreshold takes credits as a number, or a share such as "20%".
+// readThreshold reads a number of credits, or a percentage such as "20%".
 func readThreshold(in jsonbody.Optional[json.RawMessage]) (accounts.Threshold, error) {
 	if !in.Set || in.Null {
 		return accounts.DefaultAlert, nil
@@ -94,7 +92,7 @@ func readThreshold(in jsonbody.Optional[json.RawMessage]) (accounts.Threshold, e
 	}
 	t, err := accounts.ParseThreshold(text)
 	if err != nil {
-		return t, fault.Invalid("alert_threshold", `alert_threshold must be a number of credits, or a share from "0%%" to "100%%"`)
+		return t, fault.Invalid("alert_threshold", `alert_threshold must be a number of credits, or a percentage from "0%%" to "100%%".`)
 	}
 	return t, nil
 }

@@ -14,9 +14,9 @@ import (
 	"turnpike/internal/jsonbody"
 )
 
-// These are the slowest that a body may arrive, in bytes per second, after the
-// time that Limits.BodyPatience gives every one: a slow line can send a large
-// body, a drip cannot hold a connection and its memory.
+// These are the lowest rates at which a body may arrive, in bytes per second, in
+// addition to Limits.BodyTimeout: a slow connection can send a large body, but a
+// trickle can't hold a connection and its memory.
 const (
 	bodyRate  = 8 << 10  // of the first firstMiB
 	largeRate = 64 << 10 // of the rest
@@ -24,20 +24,19 @@ const (
 )
 
 const (
-	// firstPiece is the memory that a body gets before any of it is there.
-	firstPiece = 64 << 10
-	// bodyAtOnce tells a body that came with its headers from one that was
-	// waited for.
-	bodyAtOnce = 5 * time.Millisecond
+	// freeBodyBytes is the memory that a body gets before any of it has arrived.
+	freeBodyBytes = 64 << 10
+	// immediateBody is how long a body that was sent with its headers takes at most.
+	immediateBody = 5 * time.Millisecond
 )
 
-// readJSON reads a JSON body of at most limit bytes. No body at all is an
-// empty object.
+// readJSON reads a JSON body of at most limit bytes. It returns an empty object
+// for a request without a body.
 func (c *Call) readJSON(limit int64) ([]byte, error) {
 	return c.readValues(limit, c.s.Limits.JSONValues)
 }
 
-// readValues is readJSON with another bound for the number of values.
+// readValues is readJSON with another limit on the number of values.
 func (c *Call) readValues(limit int64, values int) ([]byte, error) {
 	body, err := c.readBody(limit)
 	if err != nil {
@@ -46,13 +45,22 @@ func (c *Call) readValues(limit int64, values int) ([]byte, error) {
 	if len(body) == 0 {
 		return []byte("{}"), nil
 	}
-	if err := checkJSONType(c.r.Header.Get("Content-Type")); err != nil {
+	if err := checkJSONType(c.R.Header.Get("Content-Type")); err != nil {
 		return nil, err
 	}
-	if coding := c.r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
-		return nil, fault.Param(fault.UnsupportedMediaType, "Content-Encoding", "compressed bodies are not accepted; send the JSON as it is")
+	if coding := c.R.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
+		return nil, fault.Param(fault.UnsupportedMediaType, "Content-Encoding", "Compressed bodies are not supported. Send the JSON uncompressed.")
 	}
 	return body, jsonbody.CheckShape(body, c.s.Limits.JSONDepth, values)
+}
+
+// readModelBody reads the JSON body of a model request.
+func (c *Call) readModelBody() ([]byte, error) {
+	body, err := c.readJSON(c.s.Limits.ModelBody)
+	if err != nil {
+		return nil, err
+	}
+	return body, c.recheckAfterBody()
 }
 
 func checkJSONType(header string) error {
@@ -65,42 +73,42 @@ func checkJSONType(header string) error {
 			return nil
 		}
 	}
-	return fault.Param(fault.UnsupportedMediaType, "Content-Type", "the body must be JSON: send Content-Type: application/json")
+	return fault.Param(fault.UnsupportedMediaType, "Content-Type", "The body must be JSON. Send Content-Type: application/json.")
 }
 
 func tooLarge(limit int64) error {
-	return fault.New(fault.RequestTooLarge, "the body is larger than %d bytes, which is the most that is accepted here", limit)
+	return fault.New(fault.RequestTooLarge, "The body is larger than the limit of %d bytes.", limit)
 }
 
-// slowest is how long a body may have taken for its first bytes.
-func slowest(bytes int) time.Duration {
+// maxBodyTime returns how long the first bytes of a body may take.
+func maxBodyTime(bytes int) time.Duration {
 	first := min(bytes, firstMiB)
 	return time.Duration(first)*time.Second/bodyRate + time.Duration(bytes-first)*time.Second/largeRate
 }
 
 func (c *Call) readBody(limit int64) ([]byte, error) {
-	if c.r.ContentLength > limit {
+	if c.R.ContentLength > limit {
 		return nil, tooLarge(limit)
 	}
-	control := http.NewResponseController(c.w)
-	from := http.MaxBytesReader(c.w, c.r.Body, limit)
-	begun := time.Now()
-	defer func() { c.bodyTook = time.Since(begun) }()
-	// It grows with what arrives, not with what was announced.
-	room := int64(512)
-	if c.r.ContentLength > 0 {
-		room = c.r.ContentLength + 1
+	control := http.NewResponseController(c.W)
+	from := http.MaxBytesReader(c.W, c.R.Body, limit)
+	start := time.Now()
+	defer func() { c.bodyDuration = time.Since(start) }()
+	// The buffer grows with what arrives, not with what was announced.
+	size := int64(512)
+	if c.R.ContentLength > 0 {
+		size = c.R.ContentLength + 1
 	}
-	body := make([]byte, 0, min(room, firstPiece))
+	body := make([]byte, 0, min(size, freeBodyBytes))
 	for {
-		_ = control.SetReadDeadline(begun.Add(c.s.Limits.BodyPatience + slowest(len(body)))) // not every transport has one
+		_ = control.SetReadDeadline(start.Add(c.s.Limits.BodyTimeout + maxBodyTime(len(body)))) // not every transport has one
 		if len(body) == cap(body) {
 			grown := min(int64(2*cap(body)), limit+1)
-			if c.r.ContentLength > 0 {
-				grown = min(grown, c.r.ContentLength+1)
+			if c.R.ContentLength > 0 {
+				grown = min(grown, c.R.ContentLength+1)
 			}
-			if err := c.roomFor(grown); err != nil {
-				c.w.Header().Set("Connection", "close")
+			if err := c.reserveBody(grown); err != nil {
+				c.W.Header().Set("Connection", "close")
 				return nil, err
 			}
 			body = append(make([]byte, 0, grown), body...)
@@ -118,16 +126,15 @@ func (c *Call) readBody(limit int64) ([]byte, error) {
 			}
 			return body, nil
 		}
-		// What is left of the body is not waited for: the answer goes out and
-		// the connection is closed.
-		c.w.Header().Set("Connection", "close")
+		// Respond without waiting for the rest of the body.
+		c.W.Header().Set("Connection", "close")
 		var big *http.MaxBytesError
 		switch {
 		case errors.As(err, &big):
 			return nil, tooLarge(limit)
 		case errors.Is(err, os.ErrDeadlineExceeded):
-			return nil, fault.New(fault.RequestTimeout, "the body did not arrive in time")
+			return nil, fault.New(fault.RequestTimeout, "The body did not arrive in time.")
 		}
-		return nil, fault.New(fault.InvalidJSON, "the body could not be read to its end").Because(err)
+		return nil, fault.New(fault.InvalidJSON, "The body is incomplete.").Because(err)
 	}
 }

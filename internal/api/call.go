@@ -1,99 +1,53 @@
 package api
 
 import (
-	"context"
-	"errors"
 	"log/slog"
-	"math"
 	"net/http"
-	"net/netip"
-	"runtime/debug"
 	"strconv"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
 
 	"turnpike/internal/access"
 	"turnpike/internal/audit"
-	"turnpike/internal/db"
+	"turnpike/internal/docsite"
 	"turnpike/internal/fault"
 	"turnpike/internal/keyring"
+	"turnpike/internal/web"
 )
 
-// Call is one request on its way through the edge.
+// Call is one API request and its response.
 type Call struct {
+	web.Exchange
 	s     *Server
-	w     http.ResponseWriter
-	r     *http.Request
-	id    string
-	start time.Time
-	ip    netip.Addr
+	route Route
+	kind  requestKind
 
 	Principal *access.Principal
 	Project   string
 
-	newProject bool          // it does not exist yet
-	record     *audit.Record // nil before a valid key was seen
-	scope      access.Scope  // that the route needs
-	success    []headerLine  // of the answer, if it does not become an error on its way
-	bodyTook   time.Duration // to arrive
-	body       []byte        // as it came, until it was looked through for keys
-	room       int64         // that the body has of the room for large ones
-	roomOf     string        // whose it is
-	wrote      bool          // the answer has begun
-	later      []func()      // what need not keep the answer
-	status     int
-	code       string
-	cause      error
-	// causeLogged is for a failure that is in the log already, and would be
-	// there once for each request.
-	causeLogged bool
+	newProject     bool          // the project doesn't exist yet
+	record         *audit.Record // nil until the key is known to be valid
+	successHeaders []header      // sent unless the response turns into an error
+	bodyDuration   time.Duration // how long the body took to arrive
+	body           []byte        // until it is scanned for keys
+	bodyMemory     reservation
+	deferred       []func() // work to do after the response is sent
 }
 
-// A Call goes through the mux as the http.ResponseWriter, so that a handler
-// finds it again without a context to carry it.
-
-// Header, Write, WriteHeader and Unwrap are those of the connection.
-func (c *Call) Header() http.Header         { return c.w.Header() }
-func (c *Call) Write(b []byte) (int, error) { return c.w.Write(b) }
-func (c *Call) WriteHeader(status int)      { c.w.WriteHeader(status) }
-func (c *Call) Unwrap() http.ResponseWriter { return c.w }
-func callOf(w http.ResponseWriter) *Call    { return w.(*Call) }
-
-// Context ends when the client leaves.
-func (c *Call) Context() context.Context { return c.r.Context() }
-
-// Caller is who manages keys, for the admin log and its bounds.
+// Caller returns who manages keys, for the admin log and for their limits.
 func (c *Call) Caller() access.Caller { return access.Caller{Principal: c.Principal, Actor: c.Actor()} }
 
-// Actor is who acts, for the admin log.
+// Actor returns who acts, for the admin log.
 func (c *Call) Actor() audit.Actor {
-	return audit.Actor{Name: c.Principal.ID(), IP: c.ip.String(), RequestID: c.id}
+	return audit.Actor{Name: c.Principal.ID(), IP: c.IP.String(), RequestID: c.ID}
 }
-
-// masked makes a stranger's text fit to be stored and shown: no secrets of
-// ours, valid UTF-8 without NUL (PostgreSQL takes no other), bounded.
-func masked(s string, limit int) string {
-	s = keyring.Mask(s)
-	s = s[:min(len(s), limit)]
-	if !plainText(s) {
-		s = strings.ToValidUTF8(strings.ReplaceAll(s, "\x00", "\uFFFD"), "\uFFFD")
-	}
-	return s
-}
-
-// plainText reports whether every store can hold the text.
-func plainText(s string) bool { return utf8.ValidString(s) && strings.IndexByte(s, 0) < 0 }
-
-const maxLoggedText = 512
 
 func (c *Call) entry() audit.Entry {
 	p := c.Principal
-	e := audit.Entry{RequestID: c.id, WorkspaceID: p.WorkspaceID, Environment: string(p.Environment), Project: p.Project, KeyID: p.KeyID, KeyHint: p.KeyHint,
-		IP: c.ip.String(), Method: masked(c.r.Method, maxLoggedText), Path: masked(c.r.URL.Path, maxLoggedText),
-		UserAgent: masked(c.r.UserAgent(), maxLoggedText), CreatedAt: c.start}
+	e := audit.Entry{RequestID: c.ID, Tenant: p.Tenant, Project: p.Project, KeyID: p.KeyID, KeyHint: p.KeyHint,
+		IP: c.IP.String(), Method: web.Sanitize(c.R.Method, web.MaxLoggedText), Path: web.Sanitize(c.R.URL.Path, web.MaxLoggedText),
+		UserAgent: web.Sanitize(c.R.UserAgent(), web.MaxLoggedText), CreatedAt: c.Start}
 	if p.Token != nil {
 		e.TokenID, e.TokenMetadata = p.Token.ID, p.Token.Metadata
 	}
@@ -102,118 +56,98 @@ func (c *Call) entry() audit.Entry {
 
 // settle completes the log entry.
 func (c *Call) settle(status int, code string) {
-	c.status, c.code = status, code
+	c.Status, c.Code = status, code
 	if c.record != nil {
-		c.record.Settle(c.ending(status, code))
+		c.record.Settle(c.settlement(status, code))
 	}
 }
 
-func (c *Call) ending(status int, code string) func(*audit.Entry) {
+func (c *Call) settlement(status int, code string) func(*audit.Entry) {
 	return func(e *audit.Entry) {
 		e.Status, e.ErrorCode = status, code
-		e.Latency = c.s.Now().Sub(c.start)
+		e.Latency = c.s.Now().Sub(c.Start)
 	}
 }
 
-// send answers. No byte leaves before the request is in the log.
+// send settles the log entry and sends the response.
 func (c *Call) send(status int, contentType string, body []byte) {
 	c.settle(status, "")
-	c.transmit(status, contentType, body)
+	c.sendLogged(status, contentType, body)
 }
 
-func (c *Call) transmit(status int, contentType string, body []byte) {
-	if err := c.logged(); err != nil {
-		c.unlogged(err)
+// sendLogged sends no byte before the request is in the log.
+func (c *Call) sendLogged(status int, contentType string, body []byte) {
+	if err := c.waitUntilLogged(); err != nil {
+		c.failUnlogged(err)
 		return
 	}
 	c.write(status, contentType, body)
 }
 
-// storagePatience is how long a request waits for the store, which takes
-// milliseconds, before it says that the store cannot be reached.
-const storagePatience = 4 * time.Second
-
-// impatient bounds what follows by storagePatience.
-func (c *Call) impatient() (done func()) {
-	ctx, cancel := context.WithTimeout(c.r.Context(), storagePatience)
-	whole := c.r
-	c.r = c.r.WithContext(ctx)
-	return func() {
-		cancel()
-		c.r = whole
-	}
-}
-
-// logged waits until the request is in the log.
-func (c *Call) logged() error {
+func (c *Call) waitUntilLogged() error {
 	if c.record == nil {
 		return nil
 	}
-	patience := storagePatience
-	if c.code == string(fault.StorageUnavailable) {
-		patience = storagePatience / 10 // it was waited for already
+	timeout := web.StorageTimeout
+	if c.Code == string(fault.StorageUnavailable) {
+		timeout /= 10 // the request has already waited for the database
 	}
-	return c.record.Durable(patience)
+	return c.record.Durable(timeout)
 }
 
-// unlogged is the answer when the log cannot be written.
-func (c *Call) unlogged(err error) {
-	c.cause = err
-	f := storageFault(err)
-	c.status, c.code = fault.FamilyOf(f.Code).Status, string(f.Code)
-	c.record.Refuse(c.ending(c.status, c.code)) // if it is written after all, it says what was answered
-	c.write(c.status, jsonType, c.render(f))
+// failUnlogged responds when the log can't be written. If the entry is written
+// after all, it has the status that was sent.
+func (c *Call) failUnlogged(err error) {
+	c.Cause = err
+	f := web.StorageFault(err)
+	c.Status, c.Code = fault.FamilyOf(f.Code).Status, string(f.Code)
+	c.record.Refuse(c.settlement(c.Status, c.Code))
+	c.write(c.Status, jsonType, c.render(f))
 }
 
 const jsonType = "application/json"
 
 func (c *Call) write(status int, contentType string, body []byte) {
-	c.wrote = true
-	h := c.w.Header()
+	h := c.W.Header()
 	if status < http.StatusBadRequest {
-		c.setSuccess(h)
+		c.setSuccessHeaders(h)
 	}
 	h.Set("Content-Type", contentType)
 	h.Set("Content-Length", strconv.Itoa(len(body)))
-	c.expectPiece()
-	c.w.WriteHeader(status)
-	_ = c.writePieces(body) // a client that left is no fault of ours
+	c.setWriteDeadline()
+	c.WriteHeader(status)
+	_ = c.writeChunks(body) // the client may have disconnected
 }
 
-// afterwards sends the answer on its way, if net/http still has it, and does
-// what the caller need not wait for. By HTTP/2 an answer ends with its handler,
-// so that would only be one frame more.
-func (c *Call) afterwards() {
-	if len(c.later) == 0 {
+// runDeferred sends what net/http still buffers and then does the work that the
+// client need not wait for. HTTP/2 ends a response with its handler, so a flush
+// would only add a frame.
+func (c *Call) runDeferred() {
+	if len(c.deferred) == 0 {
 		return
 	}
 	defer func() {
-		if v := recover(); v != nil { // the answer is as it should be
-			c.logPanic(v)
+		if v := recover(); v != nil { // the response is already complete
+			c.LogPanic(v)
 		}
 	}()
-	if c.r.ProtoMajor == 1 {
-		_ = http.NewResponseController(c.w).Flush()
+	if c.R.ProtoMajor == 1 {
+		_ = http.NewResponseController(c.W).Flush()
 	}
-	for _, do := range c.later {
+	for _, do := range c.deferred {
 		do()
 	}
 }
 
-// logPanic logs a panic with its stack.
-func (c *Call) logPanic(v any) {
-	slog.Error("panic", "request_id", c.id, "method", masked(c.r.Method, maxLoggedText), "path", masked(c.r.URL.Path, maxLoggedText), "panic", v, "stack", string(debug.Stack()))
-}
+type header struct{ name, value string }
 
-type headerLine struct{ name, value string }
-
-func (c *Call) setSuccess(h http.Header) {
-	for _, line := range c.success {
-		h.Set(line.name, line.value)
+func (c *Call) setSuccessHeaders(h http.Header) {
+	for _, s := range c.successHeaders {
+		h.Set(s.name, s.value)
 	}
 }
 
-// sendJSON answers with a resource.
+// sendJSON responds with a resource.
 func (c *Call) sendJSON(v any) error {
 	body, err := json.Marshal(v)
 	if err != nil {
@@ -223,35 +157,23 @@ func (c *Call) sendJSON(v any) error {
 	return nil
 }
 
-// fail answers with an error.
+// fail responds with an error.
 func (c *Call) fail(err error) {
-	f := c.faultOf(err)
+	f := c.Fault(err)
 	status := fault.FamilyOf(f.Code).Status
-	c.throttled(err)
+	c.dropThrottled(err)
 	c.settle(status, string(f.Code))
-	c.transmit(status, jsonType, c.render(f))
+	c.sendLogged(status, jsonType, c.render(f))
 }
 
-// faultOf finds the answer for an error: its own, or the one for its class.
-func (c *Call) faultOf(err error) *fault.Error {
-	c.cause = err
-	if f, ok := fault.As(err); ok {
-		return f
+// failPanicked responds to a request whose handler panicked, unless the response
+// has started.
+func (c *Call) failPanicked(err error) {
+	if c.Started {
+		c.settle(http.StatusInternalServerError, string(fault.Internal))
+		return
 	}
-	if errors.Is(err, db.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
-		return storageFault(err)
-	}
-	if errors.Is(err, context.Canceled) {
-		if f, ok := fault.As(context.Cause(c.Context())); ok { // we ourselves ended it
-			return f
-		}
-		return fault.New(fault.RequestTimeout, "the client left before the answer").Because(err)
-	}
-	return fault.New(fault.Internal, "something went wrong on our side; the request id helps to find out what").Because(err)
-}
-
-func storageFault(err error) *fault.Error {
-	return fault.New(fault.StorageUnavailable, "the server cannot reach its storage at the moment; try again shortly").Because(err)
+	c.fail(err)
 }
 
 type errorBody struct {
@@ -264,66 +186,46 @@ type errorObject struct {
 	Message   string     `json:"message"`
 	Param     *string    `json:"param"`
 	RequestID string     `json:"request_id"`
+	DocURL    string     `json:"doc_url"`
 	Details   any        `json:"details,omitzero"`
 }
 
-// render writes the error's body and sets its headers.
+// render sets the error's headers and returns its body.
 func (c *Call) render(f *fault.Error) []byte {
-	family := fault.FamilyOf(f.Code)
-	h := c.w.Header()
-	if family.Final {
+	h := c.W.Header()
+	if fault.FamilyOf(f.Code).Final {
 		h.Set("X-Should-Retry", "false")
 	}
 	if f.Code == fault.Authentication {
 		h.Set("WWW-Authenticate", "Bearer")
 	}
 	if f.RetryAfter > 0 {
-		h.Set("Retry-After", strconv.Itoa(int(math.Ceil(f.RetryAfter.Seconds()))))
+		web.SetRetryAfter(h, f.RetryAfter)
 		h.Set("Retry-After-Ms", strconv.FormatInt((f.RetryAfter+time.Millisecond-1).Milliseconds(), 10))
 	}
 	return c.errorJSON(f)
 }
 
 func (c *Call) errorJSON(f *fault.Error) []byte {
-	o := errorObject{Code: f.Code, Type: fault.FamilyOf(f.Code).Type, Message: keyring.Mask(f.Message), RequestID: c.id, Details: f.Details}
+	o := errorObject{Code: f.Code, Type: fault.FamilyOf(f.Code).Type, Message: keyring.Mask(f.Message), RequestID: c.ID, Details: f.Details,
+		DocURL: c.s.PublicURL + docsite.ErrorsPage + "#" + string(f.Code)}
 	if f.Param != "" {
 		param := keyring.Mask(f.Param)
 		o.Param = &param
 	}
 	body, err := json.Marshal(errorBody{o})
-	if err != nil { // details that cannot be written, or text that is no UTF-8
-		o.Details, o.Param, o.Message = nil, nil, "the request cannot be handled, and the reason cannot be shown"
+	if err != nil { // the details can't be encoded, or a text isn't UTF-8
+		o.Details, o.Param, o.Message = nil, nil, "The request failed, and the reason cannot be shown."
 		body, _ = json.Marshal(errorBody{o})
 	}
 	return body
 }
 
-// logLine writes the one line per request. The request log in the store is the
-// record; this is for whoever watches the process, so what went well is quiet.
-func (c *Call) logLine() {
-	level := slog.LevelDebug
-	switch {
-	case c.causeLogged:
-	case c.status == http.StatusInternalServerError:
-		level = slog.LevelError // a fault of ours
-	case c.status > http.StatusInternalServerError:
-		level = slog.LevelWarn // somebody else's: the store's, a provider's
-	}
-	ctx := c.Context()
-	if !slog.Default().Enabled(ctx, level) {
+// logAccess writes the request's line in the process log.
+func (c *Call) logAccess() {
+	if c.Principal == nil {
+		c.Log("request", c.s.Now())
 		return
 	}
-	attrs := []slog.Attr{slog.String("request_id", c.id), slog.String("method", masked(c.r.Method, maxLoggedText)),
-		slog.String("path", masked(c.r.URL.Path, maxLoggedText)), slog.Int("status", c.status),
-		slog.Int64("latency_ms", c.s.Now().Sub(c.start).Milliseconds()), slog.String("ip", c.ip.String())}
-	if c.Principal != nil {
-		attrs = append(attrs, slog.String("key", c.Principal.KeyID))
-	}
-	if c.code != "" {
-		attrs = append(attrs, slog.String("code", c.code))
-	}
-	if c.cause != nil && c.status >= 500 {
-		attrs = append(attrs, slog.String("error", masked(c.cause.Error(), 4*maxLoggedText)))
-	}
-	slog.LogAttrs(ctx, level, "request", attrs...)
+	c.Log("request", c.s.Now(), slog.String("key", c.Principal.KeyID))
 }

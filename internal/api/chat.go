@@ -10,34 +10,62 @@ import (
 )
 
 func createChatCompletion(c *Call) error {
-	body, err := c.readJSON(c.s.Limits.ModelBody)
+	body, err := c.readModelBody()
 	if err != nil {
-		return err
-	}
-	if err := c.still(); err != nil {
 		return err
 	}
 	response, err := c.s.Gateway.Chat(c.Context(), c.modelCall(body))
 	if err != nil {
 		return err
 	}
-	c.success = append(c.success, headerLine{"Service-Model", response.Model}, headerLine{"Service-Provider", response.Provider})
 	if response.Stream != nil {
+		c.nameModel(response)
 		return c.stream(response.Stream)
 	}
-	c.success = append(c.success, headerLine{"Service-Credits", response.Credits.String()})
-	c.send(http.StatusOK, jsonType, response.Body)
+	c.sendModelResponse(response, response.Body)
 	return nil
 }
 
-// modelCall is the request as the gateway sees it.
-func (c *Call) modelCall(body []byte) gateway.Call {
-	return gateway.Call{Principal: c.Principal, Project: c.Project, Record: c.record, Body: body, Header: c.w.Header(), UseProject: c.createProject,
-		TraceParent: c.r.Header.Get("Traceparent"), Defer: func(do func()) { c.later = append(c.later, do) }}
+// tokenValuesFactor multiplies the limit on JSON values for embeddings, because a
+// body may have arrays of tokens, each of them a number.
+const tokenValuesFactor = 5
+
+func createEmbeddings(c *Call) error {
+	body, err := c.readValues(c.s.Limits.ModelBody, tokenValuesFactor*c.s.Limits.JSONValues)
+	if err != nil {
+		return err
+	}
+	if err := c.recheckAfterBody(); err != nil {
+		return err
+	}
+	response, err := c.s.Gateway.Embeddings(c.Context(), c.modelCall(body))
+	if err != nil {
+		return err
+	}
+	c.sendModelResponse(response, response.Body)
+	return nil
 }
 
-// stream copies events to the client as they arrive. An error before the first
-// one is an ordinary answer; after it, it is the stream's last event.
+// nameModel sets the headers that name the model.
+func (c *Call) nameModel(r *gateway.Response) {
+	c.successHeaders = append(c.successHeaders, header{"Service-Model", r.Model}, header{"Service-Provider", r.Provider})
+}
+
+// sendModelResponse responds to a model request that isn't streamed.
+func (c *Call) sendModelResponse(r *gateway.Response, body []byte) {
+	c.nameModel(r)
+	c.successHeaders = append(c.successHeaders, header{"Service-Credits", r.Credits.String()})
+	c.send(http.StatusOK, jsonType, body)
+}
+
+// modelCall returns the request for the gateway.
+func (c *Call) modelCall(body []byte) gateway.Call {
+	return gateway.Call{Principal: c.Principal, Project: c.Project, Record: c.record, Body: body, Header: c.W.Header(), UseProject: c.createProject,
+		TraceParent: c.R.Header.Get("Traceparent"), Defer: func(do func()) { c.deferred = append(c.deferred, do) }}
+}
+
+// stream forwards events to the client as they arrive. An error before the first
+// event is an ordinary error response; a later one is the stream's last event.
 func (c *Call) stream(s *gateway.Stream) error {
 	defer s.Close()
 	out := &eventWriter{c: c}
@@ -47,32 +75,32 @@ func (c *Call) stream(s *gateway.Stream) error {
 			return c.endStream(s, out, "", func() { out.event([]byte("[DONE]")) })
 		}
 		if err != nil {
-			if !c.wrote {
+			if !c.Started {
 				return err
 			}
-			f := c.faultOf(err)
+			f := c.Fault(err)
 			return c.endStream(s, out, string(f.Code), func() { out.event(c.errorJSON(f)) })
 		}
 		if out.event(data); out.err != nil {
-			return c.leftStream(s, out)
+			return c.abandonStream(s, out)
 		}
 	}
 }
 
-// endStream ends a stream with its last events. Whoever has those may call
-// again at once: by then the place and the credits of this call are free.
+// endStream ends a stream with its last events. By the time the client has them,
+// the request's concurrency slot and reserved credits are released.
 func (c *Call) endStream(s *gateway.Stream, out *eventWriter, code string, last func()) error {
-	_ = s.Close() // before the entry is settled, so that it knows what was used
+	_ = s.Close() // before the log entry is settled, so that it has the usage
 	c.settle(http.StatusOK, code)
-	if last(); !c.wrote { // nothing was before, and the log cannot be written
+	if last(); !c.Started { // no event was sent, and the log can't be written
 		return out.err
 	}
 	return nil
 }
 
-// leftStream ends a stream that could not be written.
-func (c *Call) leftStream(s *gateway.Stream, out *eventWriter) error {
-	if !c.wrote { // the log could not be written
+// abandonStream ends a stream that can't be written to.
+func (c *Call) abandonStream(s *gateway.Stream, out *eventWriter) error {
+	if !c.Started { // the log can't be written
 		return out.err
 	}
 	return c.endStream(s, out, "", func() {})
@@ -85,11 +113,11 @@ type eventWriter struct {
 	buf []byte
 }
 
-var errLeft = errors.New("the client left")
+var errClientGone = errors.New("the client disconnected")
 
 func (w *eventWriter) event(data []byte) { w.named("", data) }
 
-// named writes an event with a type of its own.
+// named writes an event with a type.
 func (w *eventWriter) named(name string, data []byte) {
 	w.buf = w.buf[:0]
 	if name != "" {
@@ -99,15 +127,15 @@ func (w *eventWriter) named(name string, data []byte) {
 	w.flush()
 }
 
-// numbered writes an event that a client can go on after.
+// numbered writes an event with an ID, after which a client can resume.
 func (w *eventWriter) numbered(id int64, name string, data []byte) {
 	w.buf = append(strconv.AppendInt(append(w.buf[:0], "id: "...), id, 10), "\nevent: "...)
 	w.buf = append(append(append(append(w.buf, name...), "\ndata: "...), data...), "\n\n"...)
 	w.flush()
 }
 
-// comment says nothing, so that nobody on the way takes the line for dead.
-func (w *eventWriter) comment() {
+// keepAlive writes a comment, so that proxies don't time out the connection.
+func (w *eventWriter) keepAlive() {
 	w.buf = append(w.buf[:0], ": still there\n\n"...)
 	w.flush()
 }
@@ -116,26 +144,25 @@ func (w *eventWriter) flush() {
 	if w.err != nil {
 		return
 	}
-	if !w.c.wrote {
-		// No byte leaves before the request is in the log.
-		if w.err = w.c.logged(); w.err != nil {
+	if !w.c.Started {
+		// Send no byte before the request is in the log.
+		if w.err = w.c.waitUntilLogged(); w.err != nil {
 			return
 		}
-		w.c.wrote = true
-		h := w.c.w.Header()
-		w.c.setSuccess(h)
+		h := w.c.W.Header()
+		w.c.setSuccessHeaders(h)
 		h.Set("Content-Type", "text/event-stream; charset=utf-8")
 		h.Set("Cache-Control", "no-cache")
-		h.Set("X-Accel-Buffering", "no") // a proxy must not hold events back
-		w.c.w.WriteHeader(http.StatusOK)
-		defer w.c.lookForKeys()
+		h.Set("X-Accel-Buffering", "no") // proxies must not buffer events
+		w.c.WriteHeader(http.StatusOK)
+		defer w.c.scanBodyForKeys()
 	}
-	err := w.c.writePieces(w.buf)
+	err := w.c.writeChunks(w.buf)
 	if err == nil {
-		err = http.NewResponseController(w.c.w).Flush()
+		err = http.NewResponseController(w.c.W).Flush()
 	}
 	if err != nil {
-		w.err = errLeft
+		w.err = errClientGone
 	}
-	w.c.expectNothing()
+	w.c.clearWriteDeadline()
 }

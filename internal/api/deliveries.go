@@ -1,34 +1,37 @@
 package api
 
 import (
+	"context"
 	"encoding/json"
 	"slices"
 	"time"
 
+	"turnpike/internal/accounts"
 	"turnpike/internal/db"
 	"turnpike/internal/events"
 	"turnpike/internal/fault"
 	"turnpike/internal/ids"
+	"turnpike/internal/web"
 	"turnpike/internal/webhooks"
 )
 
-// deliveryObject is a delivery as the interface shows it. Attempts are there
-// when one delivery is asked for.
+// deliveryObject is a delivery. Only requests for a single delivery return
+// Attempts.
 type deliveryObject struct {
-	ID            string           `json:"id"`
-	Object        string           `json:"object"`
-	EndpointID    string           `json:"endpoint_id"`
-	EventID       string           `json:"event_id"`
-	Type          string           `json:"type"`
-	Status        string           `json:"status"`
-	Reason        *string          `json:"reason"`
-	AttemptCount  int64            `json:"attempt_count"`
-	NextAttemptAt *int64           `json:"next_attempt_at"`
-	Environment   string           `json:"environment"`
-	EventAt       int64            `json:"event_created_at"`
-	CreatedAt     int64            `json:"created_at"`
-	FinishedAt    *int64           `json:"finished_at"`
-	Attempts      []*attemptObject `json:"attempts,omitzero"`
+	ID            string               `json:"id"`
+	Object        string               `json:"object"`
+	EndpointID    string               `json:"endpoint_id"`
+	EventID       string               `json:"event_id"`
+	Type          string               `json:"type"`
+	Status        string               `json:"status"`
+	Reason        *string              `json:"reason"`
+	AttemptCount  int64                `json:"attempt_count"`
+	NextAttemptAt *int64               `json:"next_attempt_at"`
+	Environment   accounts.Environment `json:"environment"`
+	EventAt       int64                `json:"event_created_at"`
+	CreatedAt     int64                `json:"created_at"`
+	FinishedAt    *int64               `json:"finished_at"`
+	Attempts      []*attemptObject     `json:"attempts,omitzero"`
 }
 
 func newDeliveryObject(d *webhooks.Delivery) *deliveryObject {
@@ -37,7 +40,6 @@ func newDeliveryObject(d *webhooks.Delivery) *deliveryObject {
 		EventAt: d.EventAt.Unix(), CreatedAt: d.CreatedAt.Unix(), FinishedAt: unix(d.FinishedAt)}
 }
 
-// attemptObject is one try to deliver.
 type attemptObject struct {
 	ID              string          `json:"id"`
 	Object          string          `json:"object"`
@@ -83,13 +85,13 @@ func newAttemptObject(a *webhooks.Attempt) *attemptObject {
 	return o
 }
 
-func listDeliveries(c *Call) (any, error) {
+func listDeliveries(ctx context.Context, c *Call) (any, error) {
 	q := c.query(append(pageParams, "endpoint", "type", "status", "since", "until")...)
 	page := q.page(ids.Delivery)
 	f := webhooks.DeliveryFilter{EndpointID: q.text("endpoint"), Type: events.Type(q.text("type")), State: webhooks.State(q.text("status")),
 		Since: q.time("since"), Until: q.time("until")}
 	if f.EndpointID != "" && !ids.Valid(ids.Endpoint, f.EndpointID) {
-		q.fail(fault.Invalid("endpoint", "endpoint must be the id of a webhook endpoint (wh_…)"))
+		q.fail(fault.Invalid("endpoint", "endpoint must be the ID of a webhook endpoint (wh_…)."))
 	}
 	if f.Type != "" {
 		if _, err := events.ParseType("type", string(f.Type)); err != nil {
@@ -97,42 +99,29 @@ func listDeliveries(c *Call) (any, error) {
 		}
 	}
 	if f.State != "" && !slices.Contains(webhooks.States, f.State) {
-		q.fail(fault.Invalid("status", "status must be pending, retrying, succeeded, failed, held or discarded"))
+		q.fail(fault.Invalid("status", "status must be pending, retrying, succeeded, failed, held or discarded."))
 	}
 	if q.err != nil {
 		return nil, q.err
 	}
-	found, err := c.s.Webhooks.ListDeliveries(c.Context(), c.s.DB, c.Principal.Visibility(), f, page)
+	found, err := c.s.Webhooks.ListDeliveries(ctx, c.s.DB, c.Principal.Visibility(), f, page)
 	if err != nil {
 		return nil, err
 	}
-	data := make([]*deliveryObject, len(found.Rows))
-	for i, d := range found.Rows {
-		data[i] = newDeliveryObject(d)
-	}
-	l := newList(data, func(d *deliveryObject) string { return d.ID }, found.More)
-	l.goOnFrom(found.Cursor)
-	return l, nil
+	return foundList(found, web.Map(found.Rows, newDeliveryObject), func(d *webhooks.Delivery) string { return d.ID }), nil
 }
 
-func getDelivery(c *Call) (any, error) {
-	id, err := c.pathID(ids.Delivery, "delivery")
+func getDelivery(ctx context.Context, c *Call) (any, error) {
+	d, err := c.s.Webhooks.GetDelivery(ctx, c.s.DB, c.Principal.Visibility(), c.id())
 	if err != nil {
 		return nil, err
 	}
-	d, err := c.s.Webhooks.GetDelivery(c.Context(), c.s.DB, c.Principal.Visibility(), id)
-	if err != nil {
-		return nil, err
-	}
-	attempts, err := c.s.Webhooks.ListAttempts(c.Context(), c.s.DB, d.ID)
+	attempts, err := c.s.Webhooks.ListAttempts(ctx, c.s.DB, d.ID)
 	if err != nil {
 		return nil, err
 	}
 	o := newDeliveryObject(d)
-	o.Attempts = make([]*attemptObject, len(attempts))
-	for i, a := range attempts {
-		o.Attempts[i] = newAttemptObject(a)
-	}
+	o.Attempts = web.Map(attempts, newAttemptObject)
 	return o, nil
 }
 
@@ -140,12 +129,8 @@ type replayDeliveryRequest struct {
 	NewID bool `json:"new_id"`
 }
 
-func replayDelivery(c *Call, tx *db.Tx, in replayDeliveryRequest) (any, error) {
-	id, err := c.pathID(ids.Delivery, "delivery")
-	if err != nil {
-		return nil, err
-	}
-	d, err := c.s.Webhooks.ReplayDelivery(c.Context(), tx, c.Actor(), c.Principal.Visibility(), id, in.NewID)
+func replayDelivery(ctx context.Context, c *Call, tx *db.Tx, in replayDeliveryRequest) (any, error) {
+	d, err := c.s.Webhooks.ReplayDelivery(ctx, tx, c.Actor(), c.Principal.Visibility(), webhooks.DeliveryReplay{DeliveryID: c.id(), NewID: in.NewID})
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"encoding/json"
 	"time"
 
@@ -9,21 +10,21 @@ import (
 	"turnpike/internal/ids"
 )
 
-// An event is shown as it is delivered, byte for byte, but for links: those are
-// minted anew for whoever asks.
-const linkLife = 24 * time.Hour
+const linkLifetime = 24 * time.Hour
 
-func (c *Call) shownEvent(e *events.Event) (json.RawMessage, error) {
+// eventWithLinks returns an event as it is delivered, byte for byte, with new
+// download links.
+func (c *Call) eventWithLinks(e *events.Event) (json.RawMessage, error) {
 	if c.s.Files == nil {
 		return e.Body, nil
 	}
-	expires := c.s.Now().Add(linkLife)
+	expires := c.s.Now().Add(linkLifetime)
 	return events.Link(e.Type, e.Body, func(sha256, name string) (string, int64) {
-		return c.s.Files.URL(files.Owner{WorkspaceID: e.WorkspaceID, Environment: e.Environment}, files.File{SHA256: sha256}, name, expires), expires.Unix()
+		return c.s.Files.URL(e.Tenant, files.File{SHA256: sha256}, name, expires), expires.Unix()
 	})
 }
 
-func listEvents(c *Call) (any, error) {
+func listEvents(ctx context.Context, c *Call) (any, error) {
 	q := c.query(append(pageParams, "type", "since", "until")...)
 	page := q.page(ids.Event)
 	f := events.Filter{Type: events.Type(q.text("type")), Since: q.time("since"), Until: q.time("until")}
@@ -35,34 +36,25 @@ func listEvents(c *Call) (any, error) {
 	if q.err != nil {
 		return nil, q.err
 	}
-	portion := c.portion()
-	found, err := events.List(c.Context(), portion, c.Principal.Visibility(), f, page)
+	budget := c.pageBudget()
+	found, err := events.List(ctx, budget, c.Principal.Visibility(), f, page)
 	if err != nil {
 		return nil, err
 	}
-	cutPage(portion, found, func(e *events.Event) string { return e.ID })
+	truncatePage(budget, found, func(e *events.Event) string { return e.ID })
 	data := make([]json.RawMessage, len(found.Rows))
-	l := newList(data, func(json.RawMessage) string { return "" }, found.More)
 	for i, e := range found.Rows {
-		if data[i], err = c.shownEvent(e); err != nil {
+		if data[i], err = c.eventWithLinks(e); err != nil {
 			return nil, err
 		}
 	}
-	if n := len(found.Rows); n > 0 {
-		l.FirstID, l.LastID = &found.Rows[0].ID, &found.Rows[n-1].ID
-	}
-	l.goOnFrom(found.Cursor)
-	return l, nil
+	return foundList(found, data, func(e *events.Event) string { return e.ID }), nil
 }
 
-func getEvent(c *Call) (any, error) {
-	id, err := c.pathID(ids.Event, "event")
+func getEvent(ctx context.Context, c *Call) (any, error) {
+	e, err := events.Get(ctx, c.s.DB, c.Principal.Visibility(), c.id())
 	if err != nil {
 		return nil, err
 	}
-	e, err := events.Get(c.Context(), c.s.DB, c.Principal.Visibility(), id)
-	if err != nil {
-		return nil, err
-	}
-	return c.shownEvent(e)
+	return c.eventWithLinks(e)
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"turnpike/internal/accounts"
 	"turnpike/internal/api"
 	"turnpike/internal/db"
 	"turnpike/internal/db/dbtest"
@@ -17,7 +18,7 @@ import (
 
 // A file's URL is all that it takes: no key. What is refused is refused in the
 // form of the interface.
-func TestFilesAreServedToWhoeverHasTheURL(t *testing.T) {
+func TestFilesAreServedByTheirSignedURL(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		server := httptest.NewUnstartedServer(nil)
@@ -31,7 +32,7 @@ func TestFilesAreServedToWhoeverHasTheURL(t *testing.T) {
 		server.Config.Handler = api.New(api.Deps{DB: d, Files: store, Now: time.Now, Limits: api.Limits{Header: 32 << 10}})
 		server.Start()
 		defer server.Close()
-		owner := files.Owner{WorkspaceID: "ws_1", Environment: "live"}
+		owner := accounts.Tenant{WorkspaceID: "ws_1", Environment: "live"}
 		f, err := store.PutBytes(t.Context(), owner, "imgbatch_1", "image/png", []byte("0123456789"))
 		if err != nil {
 			t.Fatal(err)

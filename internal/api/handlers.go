@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"errors"
 	"net/http"
 
@@ -10,16 +11,18 @@ import (
 	"turnpike/internal/fault"
 	"turnpike/internal/idempotency"
 	"turnpike/internal/jsonbody"
+	"turnpike/internal/web"
 )
 
-// handler answers a call, or returns the error to answer with.
+// handler sends a response, or returns the error to respond with.
 type handler func(c *Call) error
 
-// read is a handler that changes nothing: what fn returns is the answer.
-func read(fn func(c *Call) (any, error)) handler {
+// read returns a handler that changes nothing and responds with the result of fn.
+func read(fn func(ctx context.Context, c *Call) (any, error)) handler {
 	return func(c *Call) error {
-		defer c.impatient()()
-		v, err := fn(c)
+		ctx, cancel := web.WithStorageTimeout(c.Context())
+		defer cancel()
+		v, err := fn(ctx, c)
 		if err != nil {
 			return err
 		}
@@ -27,142 +30,137 @@ func read(fn func(c *Call) (any, error)) handler {
 	}
 }
 
-// act is a handler that changes something. The change, its admin log, the
-// remembered answer of an Idempotency-Key and the request's log entry are one
+// act returns a handler that changes something. The change, its admin log, the
+// stored response of an Idempotency-Key and the request's log entry are one
 // transaction; fn runs inside it and may run again if it loses a race.
-func act[In any](fn func(c *Call, tx *db.Tx, in In) (any, error)) handler {
+func act[In any](fn func(ctx context.Context, c *Call, tx *db.Tx, in In) (any, error)) handler {
 	return func(c *Call) error {
 		body, err := c.readJSON(c.s.Limits.Body)
 		if err != nil {
 			return err
 		}
-		if err := c.still(); err != nil {
+		if err := c.recheckAfterBody(); err != nil {
 			return err
 		}
 		var in In
 		if err := jsonbody.DecodeStrict(body, &in); err != nil {
 			return err
 		}
-		return c.perform(body, action{do: func(tx *db.Tx) (any, error) { return fn(c, tx, in) }})
+		return c.perform(body, action{do: func(ctx context.Context, tx *db.Tx) (any, error) { return fn(ctx, c, tx, in) }})
 	}
 }
 
-// action is something that a call does, once however often it is asked for.
+// action is a change that happens once, however often it is requested.
 type action struct {
-	// before is what cannot be done inside the transaction, and after is told
-	// what came of it then, whatever that is. Both may be nil.
+	// before runs outside the transaction. after runs when the transaction has
+	// ended, with its error. Both may be nil.
 	before func() error
-	do     func(tx *db.Tx) (any, error)
+	do     func(ctx context.Context, tx *db.Tx) (any, error)
 	after  func(err error)
 }
 
-// perform does it. What was asked for is the same if the body is.
+// perform performs an action. Requests with the same Idempotency-Key are the same
+// if their bodies are.
 func (c *Call) perform(body []byte, a action) error {
-	key := c.r.Header.Get("Idempotency-Key")
-	if key == "" || c.r.Method != http.MethodPost {
-		answer, err := c.commit(a, nil)
+	key := c.R.Header.Get("Idempotency-Key")
+	if key == "" || c.R.Method != http.MethodPost {
+		response, err := c.commit(a, nil)
 		if err != nil {
 			return err
 		}
-		c.done(answer)
+		c.write(http.StatusOK, jsonType, response)
 		return nil
 	}
-	req, err := idempotency.NewRequest(c.Principal.ID(), c.r.Method, c.r.URL.Path, key, body)
+	req, err := idempotency.NewRequest(c.Principal.ID(), c.R.Method, c.R.URL.Path, key, body)
 	if err != nil {
 		return err
 	}
-	req.Account = c.Principal.WorkspaceID + "/" + string(c.Principal.Environment)
-	return c.actIdempotently(a, req)
+	req.Account = c.Principal.Tenant.Path()
+	return c.performIdempotently(a, req)
 }
 
-// errPanicked is what an action came to that did not return.
 var errPanicked = errors.New("api: an action panicked")
 
-// commit runs the transaction and returns what to answer.
-func (c *Call) commit(a action, remember func(tx *db.Tx, answer []byte) error) (answer []byte, err error) {
+// commit runs the action's transaction and returns the response body.
+func (c *Call) commit(a action, remember func(tx *db.Tx, response []byte) error) (response []byte, err error) {
 	if a.before != nil {
 		if err := a.before(); err != nil {
 			return nil, err
 		}
 	}
-	defer c.impatient()()
+	ctx, cancel := web.WithStorageTimeout(c.Context())
+	defer cancel()
 	if a.after != nil {
 		err = errPanicked
 		defer func() { a.after(err) }()
 	}
-	err = c.s.DB.Write(c.Context(), func(tx *db.Tx) error {
-		v, err := a.do(tx)
+	err = c.s.DB.Write(ctx, func(tx *db.Tx) error {
+		v, err := a.do(ctx, tx)
 		if err != nil {
 			return err
 		}
-		if answer, err = json.Marshal(v); err != nil {
+		if response, err = json.Marshal(v); err != nil {
 			return err
 		}
 		if remember != nil {
-			if err := remember(tx, answer); err != nil {
+			if err := remember(tx, response); err != nil {
 				return err
 			}
 		}
-		return c.record.SettleIn(c.Context(), tx, c.ending(http.StatusOK, ""))
+		return c.record.SettleIn(ctx, tx, c.settlement(http.StatusOK, ""))
 	})
-	return answer, err
+	return response, err
 }
 
-// done answers when the request's log entry is already settled.
-func (c *Call) done(answer []byte) {
-	c.status = http.StatusOK
-	c.write(http.StatusOK, jsonType, answer)
-}
-
-func (c *Call) actIdempotently(a action, req idempotency.Request) error {
+// performIdempotently releases the Idempotency-Key before it responds, so that an
+// immediate retry doesn't see the key as in use.
+func (c *Call) performIdempotently(a action, req idempotency.Request) error {
 	store, ctx := c.s.Idempotency, c.Context()
 	release, err := store.Claim(req)
 	if err != nil {
 		return err
 	}
-	// Also before any answer: who has it may ask again.
 	defer release()
-	if found, err := c.remembered(req); err != nil {
+	if found, err := c.findRemembered(req); err != nil {
 		return err
 	} else if found != nil {
 		release()
 		return c.replay(found)
 	}
-	answer, err := c.commit(a, func(tx *db.Tx, answer []byte) error {
-		return store.Remember(ctx, tx, req, idempotency.Answer{Status: http.StatusOK, Body: answer})
+	response, err := c.commit(a, func(tx *db.Tx, response []byte) error {
+		return store.Remember(ctx, tx, req, idempotency.Answer{Status: http.StatusOK, Body: response})
 	})
 	if err == nil {
 		release()
-		c.done(answer)
+		c.write(http.StatusOK, jsonType, response)
 		return nil
 	}
 	if errors.Is(err, idempotency.ErrTaken) {
 		release()
-		return c.replayTaken(req)
+		return c.replayFromOtherNode(req)
 	}
-	// A refusal is remembered too, so that the retry hears the same. What a
-	// retry could change is not: outages, faults of ours, races.
-	if f, ok := fault.As(err); ok && lasting(f.Code) {
-		status := fault.FamilyOf(f.Code).Status
-		body := c.errorJSON(f)
-		err := c.s.DB.Write(ctx, func(tx *db.Tx) error {
-			return store.Remember(ctx, tx, req, idempotency.Answer{Status: status, Body: body})
-		})
-		if errors.Is(err, idempotency.ErrTaken) {
-			release()
-			return c.replayTaken(req) // another node did it, and so it could not be done here
-		}
-		if err != nil && !fault.Is(err, fault.RateLimitExceeded) { // no room to remember it
-			return err
-		}
-		return f
+	f, ok := fault.As(err)
+	if !ok || !isPermanent(f.Code) {
+		return err
 	}
-	return err
+	// A retry gets the same refusal.
+	status, body := fault.FamilyOf(f.Code).Status, c.errorJSON(f)
+	err = c.s.DB.Write(ctx, func(tx *db.Tx) error {
+		return store.Remember(ctx, tx, req, idempotency.Answer{Status: status, Body: body})
+	})
+	if errors.Is(err, idempotency.ErrTaken) {
+		release()
+		return c.replayFromOtherNode(req) // another node succeeded, so this one couldn't
+	}
+	if err != nil && !fault.Is(err, fault.RateLimitExceeded) { // the store of responses is full
+		return err
+	}
+	return f
 }
 
-// lasting reports whether a refusal stays what it is: budgets are raised, races
-// end, and limits pass.
-func lasting(code fault.Code) bool {
+// isPermanent reports whether a retry can't change a refusal. Budgets can be
+// raised, and outages, races and limits pass.
+func isPermanent(code fault.Code) bool {
 	if code == fault.Conflict || code == fault.LimitReached {
 		return false
 	}
@@ -170,27 +168,28 @@ func lasting(code fault.Code) bool {
 	return status < http.StatusInternalServerError && status != http.StatusPaymentRequired && status != http.StatusTooManyRequests
 }
 
-// replayTaken sends what another node has answered meanwhile.
-func (c *Call) replayTaken(req idempotency.Request) error {
-	found, err := c.remembered(req)
+// replayFromOtherNode sends the response that another node stored first.
+func (c *Call) replayFromOtherNode(req idempotency.Request) error {
+	found, err := c.findRemembered(req)
 	if err != nil {
 		return err
 	}
 	if found == nil {
-		return fault.Param(fault.Conflict, "Idempotency-Key", "another request with this Idempotency-Key is being answered; try again in a moment")
+		return fault.Param(fault.Conflict, "Idempotency-Key", "Another request with this Idempotency-Key is in progress. Retry shortly.")
 	}
 	return c.replay(found)
 }
 
-// remembered is the answer that was given before, or nil.
-func (c *Call) remembered(req idempotency.Request) (*idempotency.Answer, error) {
-	defer c.impatient()()
-	return c.s.Idempotency.Find(c.Context(), c.s.DB, req)
+// findRemembered returns the stored response of an earlier request, or nil.
+func (c *Call) findRemembered(req idempotency.Request) (*idempotency.Answer, error) {
+	ctx, cancel := web.WithStorageTimeout(c.Context())
+	defer cancel()
+	return c.s.Idempotency.Find(ctx, c.s.DB, req)
 }
 
-// replay gives it again.
+// replay sends a stored response again.
 func (c *Call) replay(a *idempotency.Answer) error {
-	c.w.Header().Set("Idempotent-Replayed", "true")
+	c.W.Header().Set("Idempotent-Replayed", "true")
 	if a.Status < http.StatusBadRequest {
 		c.send(a.Status, jsonType, a.Body)
 		return nil
@@ -200,9 +199,9 @@ func (c *Call) replay(a *idempotency.Answer) error {
 		return err
 	}
 	if fault.FamilyOf(refusal.Error.Code).Final {
-		c.w.Header().Set("X-Should-Retry", "false")
+		c.W.Header().Set("X-Should-Retry", "false")
 	}
 	c.settle(a.Status, string(refusal.Error.Code))
-	c.transmit(a.Status, jsonType, a.Body)
+	c.sendLogged(a.Status, jsonType, a.Body)
 	return nil
 }

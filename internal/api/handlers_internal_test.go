@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -8,17 +9,18 @@ import (
 	"time"
 
 	"turnpike/internal/access"
+	"turnpike/internal/accounts"
 	"turnpike/internal/audit"
 	"turnpike/internal/db"
 	"turnpike/internal/db/dbtest"
 	"turnpike/internal/fault"
 	"turnpike/internal/idempotency"
-	"turnpike/internal/ids"
 	"turnpike/internal/keyring"
 	"turnpike/internal/nodes"
+	"turnpike/internal/web"
 )
 
-// eagerWriter is a ResponseWriter whose reader acts as soon as it has a byte.
+// eagerWriter is a ResponseWriter whose client acts as soon as it has a byte.
 type eagerWriter struct {
 	*httptest.ResponseRecorder
 	then func()
@@ -29,7 +31,7 @@ func (w eagerWriter) Write(p []byte) (int, error) {
 	return w.ResponseRecorder.Write(p)
 }
 
-// idempotentCalls makes calls that all have the same Idempotency-Key.
+// idempotentCalls returns a constructor of requests with the same Idempotency-Key.
 func idempotentCalls(t *testing.T, d *db.DB) (*Server, func(http.ResponseWriter) *Call) {
 	t.Helper()
 	ring, err := keyring.New(make([]byte, keyring.Size))
@@ -43,67 +45,63 @@ func idempotentCalls(t *testing.T, d *db.DB) (*Server, func(http.ResponseWriter)
 	group := db.NewGroup(d)
 	t.Cleanup(group.Stop)
 	log := audit.NewLog(group, node, nil)
-	s := &Server{Deps: Deps{DB: d, Now: time.Now, Idempotency: idempotency.New(ring, time.Now)}}
+	s := &Server{Deps: Deps{DB: d, Now: time.Now, Idempotency: idempotency.New(ring, time.Now)}, writeTimeout: time.Minute}
 	return s, func(w http.ResponseWriter) *Call {
 		r := httptest.NewRequest("POST", "/v1/things", nil).WithContext(t.Context())
 		r.Header.Set("Idempotency-Key", "once")
-		c := &Call{s: s, w: w, r: r, id: ids.New(ids.Request), start: time.Now(), Principal: &access.Principal{WorkspaceID: "ws", KeyID: "key"}}
+		c := &Call{s: s, Exchange: web.NewExchange(w, r, nil, time.Now()), Principal: &access.Principal{Tenant: accounts.Tenant{WorkspaceID: "ws"}, KeyID: "key"}}
 		c.record = log.Open(c.entry())
 		return c
 	}
 }
 
-// TestWhoHasTheAnswerMayActOnIt: all of an action is done, and its
-// Idempotency-Key free again, before the first byte of its answer can be read.
-// Small answers wait in the server's buffer; large ones do not.
-func TestWhoHasTheAnswerMayActOnIt(t *testing.T) {
+// The response is large, because small ones stay in the server's buffer.
+func TestIdempotencyKeyIsReleasedBeforeTheResponse(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		_, call := idempotentCalls(t, d)
-		var done, answers int
-		var ask func()
-		ask = func() {
+		var done, responses int
+		var send func()
+		send = func() {
 			w := eagerWriter{httptest.NewRecorder(), func() {
 				if done != 1 {
-					t.Error("the answer left before all was done")
+					t.Error("the response was sent before the action was complete")
 				}
-				if answers++; answers < 3 { // the second is a replay, and so is the third
-					ask()
+				if responses++; responses < 3 { // the second is a replay, and so is the third
+					send()
 				}
 			}}
 			err := call(w).perform([]byte("{}"), action{
-				do:    func(*db.Tx) (any, error) { return strings.Repeat("large ", 1000), nil },
+				do:    func(context.Context, *db.Tx) (any, error) { return strings.Repeat("large ", 1000), nil },
 				after: func(error) { done++ },
 			})
 			if err != nil {
-				t.Errorf("refused: %v", err)
+				t.Errorf("got error %v, want none", err)
 			}
 			if w.Code != http.StatusOK {
-				t.Errorf("answered %d", w.Code)
+				t.Errorf("got status %d, want 200", w.Code)
 			}
 		}
-		ask()
-		if answers != 3 || done != 1 {
-			t.Errorf("%d answers to %d acts", answers, done)
+		send()
+		if responses != 3 || done != 1 {
+			t.Errorf("got %d responses to %d actions, want 3 to 1", responses, done)
 		}
 	})
 }
 
-// TestAnotherNodesAnswerMayBeActedOn: the same holds for the answer of another
-// node that was faster, whether it could be done here or not.
-func TestAnotherNodesAnswerMayBeActedOn(t *testing.T) {
+func TestIdempotencyKeyIsReleasedBeforeTheResponseOfAnotherNode(t *testing.T) {
 	t.Parallel()
 	for name, refusal := range map[string]error{"done here, too": nil, "refused here": fault.New(fault.InvalidState, "it is done already")} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dbtest.Each(t, func(t *testing.T, d *db.DB) {
 				s, call := idempotentCalls(t, d)
-				answers := 0
-				var ask func()
-				ask = func() {
+				responses := 0
+				var send func()
+				send = func() {
 					w := eagerWriter{httptest.NewRecorder(), func() {
-						if answers++; answers < 2 {
-							ask()
+						if responses++; responses < 2 {
+							send()
 						}
 					}}
 					c := call(w)
@@ -117,28 +115,26 @@ func TestAnotherNodesAnswerMayBeActedOn(t *testing.T) {
 								return s.Idempotency.Remember(t.Context(), tx, req, idempotency.Answer{Status: http.StatusOK, Body: []byte(`"theirs"`)})
 							})
 						},
-						do: func(*db.Tx) (any, error) { return "ours", refusal },
+						do: func(context.Context, *db.Tx) (any, error) { return "ours", refusal },
 					})
 					if err != nil || w.Body.String() != `"theirs"` {
-						t.Errorf("answered %q, %v", w.Body, err)
+						t.Errorf("got %q, %v, want the response of the other node", w.Body, err)
 					}
 				}
-				ask()
-				if answers != 2 {
-					t.Errorf("%d answers", answers)
+				send()
+				if responses != 2 {
+					t.Errorf("got %d responses, want 2", responses)
 				}
 			})
 		})
 	}
 }
 
-// TestALargeBodyMustNotDrip: the first mebibyte may come by a slow line, and
-// what holds more memory comes faster.
-func TestALargeBodyMustNotDrip(t *testing.T) {
+func TestLargeBodiesMustArriveFaster(t *testing.T) {
 	t.Parallel()
 	for size, most := range map[int]time.Duration{0: 0, 8 << 10: time.Second, 1 << 20: 128 * time.Second, 65 << 20: (128 + 1024) * time.Second} {
-		if got := slowest(size); got != most {
-			t.Errorf("%d bytes may take %s", size, got)
+		if got := maxBodyTime(size); got != most {
+			t.Errorf("%d bytes may take %s, want %s", size, got, most)
 		}
 	}
 }

@@ -4,13 +4,11 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
-	"net/http"
 	"time"
 
 	"github.com/go-json-experiment/json"
 
 	"turnpike/internal/fault"
-	"turnpike/internal/files"
 	"turnpike/internal/gateway"
 	"turnpike/internal/media"
 	"turnpike/internal/providers"
@@ -18,25 +16,22 @@ import (
 
 const (
 	maxSources = 16
-	// imageLink is for how long the link to a picture is good.
-	imageLink = 24 * time.Hour
+	// imageLinkLifetime is how long the link to an image is valid.
+	imageLinkLifetime = 24 * time.Hour
 )
 
 func createImage(c *Call) error {
-	body, err := c.readJSON(c.s.Limits.ModelBody)
+	body, err := c.readModelBody()
 	if err != nil {
-		return err
-	}
-	if err := c.still(); err != nil {
 		return err
 	}
 	return c.images(body, nil, nil)
 }
 
-// editImage changes pictures, which come as a form.
+// editImage edits images, which are sent as a form.
 func editImage(c *Call) error {
 	if !c.isForm() {
-		return fault.Param(fault.UnsupportedMediaType, "Content-Type", "pictures to be edited come as a form: send Content-Type: multipart/form-data")
+		return fault.Param(fault.UnsupportedMediaType, "Content-Type", "Send the images as a form, with Content-Type: multipart/form-data.")
 	}
 	f, err := c.readForm()
 	if err != nil {
@@ -48,19 +43,19 @@ func editImage(c *Call) error {
 	sources := f.files["image"]
 	switch {
 	case len(sources) == 0:
-		return fault.Missing("image", "image must be the file with the picture to be edited")
+		return fault.Missing("image", "image is required. Send the image file to edit.")
 	case len(sources) > maxSources:
-		return fault.Invalid("image", "there may be at most %d pictures", maxSources)
+		return fault.Invalid("image", "Send at most %d images.", maxSources)
 	}
 	for _, s := range sources {
-		if !isPicture(s) {
-			return fault.Invalid("image", "image must be a PNG, JPEG, GIF or WebP file, and %q is none", s.Name)
+		if !isImage(s) {
+			return fault.Invalid("image", "image must be a PNG, JPEG, GIF or WebP file; %q is not.", s.Name)
 		}
 	}
 	var mask *providers.Upload
 	if list := f.files["mask"]; len(list) > 0 {
-		if mask = &list[0]; !isPicture(*mask) || len(list) > 1 {
-			return fault.Invalid("mask", "mask must be one file with a picture")
+		if mask = &list[0]; !isImage(*mask) || len(list) > 1 {
+			return fault.Invalid("mask", "mask must be a single PNG, JPEG, GIF or WebP file.")
 		}
 	}
 	body, err := f.asJSON()
@@ -70,7 +65,7 @@ func editImage(c *Call) error {
 	return c.images(body, sources, mask)
 }
 
-func isPicture(u providers.Upload) bool {
+func isImage(u providers.Upload) bool {
 	switch u.ContentType {
 	case "image/png", "image/jpeg", "image/gif", "image/webp":
 		return true
@@ -86,17 +81,15 @@ func (c *Call) images(body []byte, sources []providers.Upload, mask *providers.U
 	input := gateway.ImageInput{Sources: sources, Mask: mask}
 	var links []string
 	if params.AsURL {
-		input.Store = func(ctx context.Context, made *providers.ImageAnswer) (err error) {
+		input.Store = func(ctx context.Context, made *providers.ImageResult) (err error) {
 			links, err = c.storeImages(ctx, made.Images)
 			return err
 		}
 	}
-	answer, made, err := c.s.Gateway.Images(c.Context(), c.modelCall(body), input)
+	response, made, err := c.s.Gateway.Images(c.Context(), c.modelCall(body), input)
 	if err != nil {
 		return err
 	}
-	c.success = append(c.success, headerLine{"Service-Model", answer.Model}, headerLine{"Service-Provider", answer.Provider},
-		headerLine{"Service-Credits", answer.Credits.String()})
 	out := imagesObject{Created: c.s.Now().Unix(), Data: make([]imageObject, len(made.Images))}
 	for i, p := range made.Images {
 		out.Data[i].RevisedPrompt = p.RevisedPrompt
@@ -113,28 +106,28 @@ func (c *Call) images(body []byte, sources []providers.Upload, mask *providers.U
 	if err != nil {
 		return err
 	}
-	c.send(http.StatusOK, jsonType, text)
+	c.sendModelResponse(response, text)
 	return nil
 }
 
-// storeImages keeps pictures under the request's name and links to them. Where
-// they cannot be stored they are not sent in another form instead: who asked
-// for links reads nothing else, and what costs nothing can be asked for again.
-func (c *Call) storeImages(ctx context.Context, pictures []providers.Picture) ([]string, error) {
-	owner := files.Owner{WorkspaceID: c.Principal.WorkspaceID, Environment: string(c.Principal.Environment)}
+// storeImages stores images under the request's ID and returns links to them. If
+// that fails, the request fails too and costs nothing: a client that wants links
+// can't use another format.
+func (c *Call) storeImages(ctx context.Context, pictures []providers.Image) ([]string, error) {
+	owner := c.Principal.Tenant
 	links := make([]string, len(pictures))
 	for i, p := range pictures {
-		f, err := c.s.Files.PutBytes(ctx, owner, c.id, p.ContentType, p.Data)
+		f, err := c.s.Files.PutBytes(ctx, owner, c.ID, p.ContentType, p.Data)
 		if err != nil {
-			return nil, media.Unstored(err)
+			return nil, media.StorageError(err)
 		}
-		name := fmt.Sprintf("%s-%d%s", c.id, i, media.Extension(p.ContentType))
-		links[i] = c.s.Files.URL(owner, f, name, c.s.Now().Add(imageLink))
+		name := fmt.Sprintf("%s-%d%s", c.ID, i, media.Extension(p.ContentType))
+		links[i] = c.s.Files.URL(owner, f, name, c.s.Now().Add(imageLinkLifetime))
 	}
 	return links, nil
 }
 
-// imagesObject is the answer in OpenAI's form.
+// imagesObject has OpenAI's format.
 type imagesObject struct {
 	Created int64         `json:"created"`
 	Data    []imageObject `json:"data"`

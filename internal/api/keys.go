@@ -2,8 +2,6 @@ package api
 
 import (
 	"context"
-	"errors"
-	"net/netip"
 	"time"
 
 	"turnpike/internal/access"
@@ -14,32 +12,32 @@ import (
 	"turnpike/internal/ids"
 	"turnpike/internal/jsonbody"
 	"turnpike/internal/spend"
+	"turnpike/internal/web"
 )
 
-// KeyObject is a key as the interface shows it. Value is there only in the
-// answers that make a secret.
+// KeyObject is a key. Only responses that create a secret have Value.
 type KeyObject struct {
-	ID             string          `json:"id"`
-	Object         string          `json:"object"`
-	Name           string          `json:"name"`
-	Prefix         string          `json:"prefix"`
-	LastFour       string          `json:"last_four"`
-	Value          string          `json:"value,omitzero"`
-	Environment    string          `json:"environment"`
-	Scopes         []string        `json:"scopes"`
-	MonthlyBudget  *credits.Micro  `json:"monthly_budget"`
-	SpentThisMonth credits.Micro   `json:"spent_this_month"`
-	Project        *string         `json:"project"`
-	AllowedIPs     []string        `json:"allowed_ips"`
-	RateLimit      *int64          `json:"rate_limit"`
-	Status         string          `json:"status"`
-	CreatedAt      int64           `json:"created_at"`
-	CreatedBy      string          `json:"created_by"`
-	ParentKeyID    *string         `json:"parent_key_id"`
-	LastUsedAt     *int64          `json:"last_used_at"`
-	LastUsedIP     *string         `json:"last_used_ip"`
-	ExpiresAt      *int64          `json:"expires_at"`
-	Previous       *previousObject `json:"previous"`
+	ID             string               `json:"id"`
+	Object         string               `json:"object"`
+	Name           string               `json:"name"`
+	Prefix         string               `json:"prefix"`
+	LastFour       string               `json:"last_four"`
+	Value          string               `json:"value,omitzero"`
+	Environment    accounts.Environment `json:"environment"`
+	Scopes         []string             `json:"scopes"`
+	MonthlyBudget  *credits.Micro       `json:"monthly_budget"`
+	SpentThisMonth credits.Micro        `json:"spent_this_month"`
+	Project        *string              `json:"project"`
+	AllowedIPs     []string             `json:"allowed_ips"`
+	RateLimit      *int64               `json:"rate_limit"`
+	Status         string               `json:"status"`
+	CreatedAt      int64                `json:"created_at"`
+	CreatedBy      string               `json:"created_by"`
+	ParentKeyID    *string              `json:"parent_key_id"`
+	LastUsedAt     *int64               `json:"last_used_at"`
+	LastUsedIP     *string              `json:"last_used_ip"`
+	ExpiresAt      *int64               `json:"expires_at"`
+	Previous       *previousObject      `json:"previous"`
 }
 
 type previousObject struct {
@@ -48,8 +46,8 @@ type previousObject struct {
 	LastUsedAt *int64 `json:"last_used_at"`
 }
 
-// KeyObjects shows keys with what they have spent. The command line shows the
-// same. Test calls are free.
+// KeyObjects returns keys with their spending, for the API and the CLI. Test
+// requests are free.
 func KeyObjects(ctx context.Context, q db.Querier, now time.Time, list ...*access.Key) ([]*KeyObject, error) {
 	out, ids := make([]*KeyObject, len(list)), make([]string, len(list))
 	for i, k := range list {
@@ -62,42 +60,26 @@ func KeyObjects(ctx context.Context, q db.Querier, now time.Time, list ...*acces
 	return out, err
 }
 
-// NewKeyObject shows a key that has spent nothing.
+// NewKeyObject returns a key without its spending.
 func NewKeyObject(k *access.Key, now time.Time) *KeyObject {
-	o := &KeyObject{ID: k.ID, Object: "key", Name: k.Name, Prefix: k.Prefix, LastFour: k.LastFour, Environment: string(k.Environment),
+	o := &KeyObject{ID: k.ID, Object: "key", Name: k.Name, Prefix: k.Prefix, LastFour: k.LastFour, Environment: k.Environment,
 		Scopes: k.Scopes, MonthlyBudget: k.MonthlyBudget, Project: orNil(k.Project), RateLimit: k.RateLimit, Status: k.Status(now),
 		CreatedAt: k.CreatedAt.Unix(), CreatedBy: k.CreatedBy, ParentKeyID: orNil(k.ParentID), LastUsedAt: unix(k.LastUsedAt), LastUsedIP: orNil(k.LastUsedIP), ExpiresAt: unix(k.ExpiresAt)}
-	o.AllowedIPs = make([]string, len(k.AllowedIPs))
-	for i, n := range k.AllowedIPs {
-		o.AllowedIPs[i] = showPrefix(n)
-	}
+	o.AllowedIPs = web.Map(k.AllowedIPs, web.ShowPrefix)
 	if p := k.Previous; p != nil && now.Before(p.ExpiresAt) {
 		o.Previous = &previousObject{p.LastFour, p.ExpiresAt.Unix(), unix(p.LastUsedAt)}
 	}
 	return o
 }
 
-// showPrefix writes a range of one address as the address.
-func showPrefix(n netip.Prefix) string {
-	if n.IsSingleIP() {
-		return n.Addr().String()
-	}
-	return n.String()
-}
-
-func (c *Call) key(q db.Querier, k *access.Key) (*KeyObject, error) {
-	list, err := KeyObjects(c.Context(), q, c.s.Now(), k)
+func (c *Call) key(ctx context.Context, q db.Querier, k *access.Key) (*KeyObject, error) {
+	list, err := KeyObjects(ctx, q, c.s.Now(), k)
 	return list[0], err
 }
 
-// lockKey reads the key that the path names, within the caller's tenancy, for
-// a change.
-func (c *Call) lockKey(tx *db.Tx) (*access.Key, error) {
-	id, err := c.pathID(ids.Key, "key")
-	if err != nil {
-		return nil, err
-	}
-	return c.s.Keys.GetLocked(c.Context(), tx, c.Principal.Visibility(), id)
+// lockKey reads and locks the key in the path.
+func (c *Call) lockKey(ctx context.Context, tx *db.Tx) (*access.Key, error) {
+	return c.s.Keys.GetLocked(ctx, tx, c.Principal.Visibility(), c.id())
 }
 
 type createKeyRequest struct {
@@ -110,8 +92,8 @@ type createKeyRequest struct {
 	ExpiresAt     *int64         `json:"expires_at"`
 }
 
-func createKey(c *Call, tx *db.Tx, in createKeyRequest) (any, error) {
-	k := &access.Key{WorkspaceID: c.Principal.WorkspaceID, Environment: c.Principal.Environment, Name: in.Name, Scopes: in.Scopes,
+func createKey(ctx context.Context, c *Call, tx *db.Tx, in createKeyRequest) (any, error) {
+	k := &access.Key{Tenant: c.Principal.Tenant, Name: in.Name, Scopes: in.Scopes,
 		MonthlyBudget: in.MonthlyBudget, RateLimit: in.RateLimit}
 	var err error
 	if k.ExpiresAt, err = expiry(in.ExpiresAt); err != nil {
@@ -121,58 +103,54 @@ func createKey(c *Call, tx *db.Tx, in createKeyRequest) (any, error) {
 		return nil, err
 	}
 	if in.Project != nil {
-		if err := c.s.Keys.PinToProject(c.Context(), tx, c.Caller(), k, *in.Project); err != nil {
+		if err := c.s.Keys.PinToProject(ctx, tx, c.Caller(), k, *in.Project); err != nil {
 			return nil, err
 		}
 	}
-	value, err := c.s.Keys.Create(c.Context(), tx, c.Caller(), k)
+	value, err := c.s.Keys.Create(ctx, tx, c.Caller(), k)
 	if err != nil {
 		return nil, err
 	}
-	o, err := c.key(tx, k)
+	o, err := c.key(ctx, tx, k)
 	o.Value = value
 	return o, err
 }
 
-// expiry reads a Unix time; what is too large for a clock is no time.
+// expiry reads a Unix time.
 func expiry(seconds *int64) (*time.Time, error) {
 	if seconds == nil {
 		return nil, nil
 	}
-	if *seconds < 0 || *seconds > farFuture {
-		return nil, fault.Invalid("expires_at", "expires_at must be a Unix time in seconds")
+	if *seconds < 0 || *seconds > maxUnixTime {
+		return nil, fault.Invalid("expires_at", "expires_at must be a Unix time in seconds.")
 	}
 	t := time.Unix(*seconds, 0)
 	return &t, nil
 }
 
-func listKeys(c *Call) (any, error) {
+func listKeys(ctx context.Context, c *Call) (any, error) {
 	q := c.query(pageParams...)
 	page := q.page(ids.Key)
 	if q.err != nil {
 		return nil, q.err
 	}
-	keys, more, err := c.s.Keys.List(c.Context(), c.s.DB, c.Principal.Visibility(), page)
+	keys, more, err := c.s.Keys.List(ctx, c.s.DB, c.Principal.Visibility(), page)
 	if err != nil {
 		return nil, err
 	}
-	data, err := KeyObjects(c.Context(), c.s.DB, c.s.Now(), keys...)
+	data, err := KeyObjects(ctx, c.s.DB, c.s.Now(), keys...)
 	if err != nil {
 		return nil, err
 	}
 	return newList(data, func(k *KeyObject) string { return k.ID }, more), nil
 }
 
-func getKey(c *Call) (any, error) {
-	id, err := c.pathID(ids.Key, "key")
+func getKey(ctx context.Context, c *Call) (any, error) {
+	k, err := c.s.Keys.Get(ctx, c.s.DB, c.Principal.Visibility(), c.id())
 	if err != nil {
 		return nil, err
 	}
-	k, err := c.s.Keys.Get(c.Context(), c.s.DB, c.Principal.Visibility(), id)
-	if err != nil {
-		return nil, err
-	}
-	return c.key(c.s.DB, k)
+	return c.key(ctx, c.s.DB, k)
 }
 
 type updateKeyRequest struct {
@@ -185,24 +163,29 @@ type updateKeyRequest struct {
 	ExpiresAt     jsonbody.Optional[int64]         `json:"expires_at"`
 }
 
-func updateKey(c *Call, tx *db.Tx, in updateKeyRequest) (any, error) {
-	before, err := c.lockKey(tx)
+// set sets a field that the body contains.
+func set[T any](field *T, in jsonbody.Optional[T]) {
+	if in.Set {
+		*field = in.Value
+	}
+}
+
+func setNullable[T any](field **T, in jsonbody.Optional[T]) {
+	if in.Set {
+		*field = in.Pointer()
+	}
+}
+
+func updateKey(ctx context.Context, c *Call, tx *db.Tx, in updateKeyRequest) (any, error) {
+	before, err := c.lockKey(ctx, tx)
 	if err != nil {
 		return nil, err
 	}
 	k := *before
-	if in.Name.Set {
-		k.Name = in.Name.Value
-	}
-	if in.Scopes.Set {
-		k.Scopes = in.Scopes.Value
-	}
-	if in.MonthlyBudget.Set {
-		k.MonthlyBudget = in.MonthlyBudget.Pointer()
-	}
-	if in.RateLimit.Set {
-		k.RateLimit = in.RateLimit.Pointer()
-	}
+	set(&k.Name, in.Name)
+	set(&k.Scopes, in.Scopes)
+	setNullable(&k.MonthlyBudget, in.MonthlyBudget)
+	setNullable(&k.RateLimit, in.RateLimit)
 	if in.ExpiresAt.Set {
 		if k.ExpiresAt, err = expiry(in.ExpiresAt.Pointer()); err != nil {
 			return nil, err
@@ -213,40 +196,39 @@ func updateKey(c *Call, tx *db.Tx, in updateKeyRequest) (any, error) {
 			return nil, err
 		}
 	}
-	if in.Project.Set {
+	if in.Project.Set && in.Project.Null {
 		k.Project = ""
-		if !in.Project.Null {
-			if err := c.s.Keys.PinToProject(c.Context(), tx, c.Caller(), &k, in.Project.Value); err != nil {
-				return nil, err
-			}
+	} else if in.Project.Set {
+		if err := c.s.Keys.PinToProject(ctx, tx, c.Caller(), &k, in.Project.Value); err != nil {
+			return nil, err
 		}
 	}
-	if err := c.s.Keys.Update(c.Context(), tx, c.Caller(), before, &k); err != nil {
+	if err := c.s.Keys.Update(ctx, tx, c.Caller(), before, &k); err != nil {
 		return nil, err
 	}
 	spend.ReclaimLeases(tx, spend.Account{Level: spend.Key, ID: k.ID}, spend.PeriodOf(c.s.Now()))
-	return c.key(tx, &k)
+	return c.key(ctx, tx, &k)
 }
 
-func revokeKey(c *Call, tx *db.Tx, _ struct{}) (any, error) {
+func revokeKey(ctx context.Context, c *Call, tx *db.Tx, _ struct{}) (any, error) {
 	q := c.query("descendants")
 	descendants := q.boolean("descendants")
 	if q.err != nil {
 		return nil, q.err
 	}
-	k, err := c.lockKey(tx)
+	k, err := c.lockKey(ctx, tx)
 	if err != nil {
 		return nil, err
 	}
 	if descendants {
-		_, err = c.s.Keys.RevokeWithDescendants(c.Context(), tx, c.Caller(), k)
+		_, err = c.s.Keys.RevokeWithDescendants(ctx, tx, c.Caller(), k)
 	} else {
-		err = c.s.Keys.Revoke(c.Context(), tx, c.Caller(), k)
+		err = c.s.Keys.Revoke(ctx, tx, c.Caller(), k)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return c.key(tx, k)
+	return c.key(ctx, tx, k)
 }
 
 type rotateKeyRequest struct {
@@ -254,14 +236,14 @@ type rotateKeyRequest struct {
 	Force              bool   `json:"force"`
 }
 
-func rotateKey(c *Call, tx *db.Tx, in rotateKeyRequest) (any, error) {
-	k, err := c.lockKey(tx)
+func rotateKey(ctx context.Context, c *Call, tx *db.Tx, in rotateKeyRequest) (any, error) {
+	k, err := c.lockKey(ctx, tx)
 	if err != nil {
 		return nil, err
 	}
 	r := access.Rotation{Force: in.Force}
 	if in.GracePeriodSeconds == nil {
-		w, err := accounts.GetWorkspace(c.Context(), tx, k.WorkspaceID)
+		w, err := accounts.GetWorkspace(ctx, tx, k.WorkspaceID)
 		if err != nil {
 			return nil, err
 		}
@@ -269,28 +251,28 @@ func rotateKey(c *Call, tx *db.Tx, in rotateKeyRequest) (any, error) {
 	} else if s := *in.GracePeriodSeconds; s >= 0 && s <= int64(accounts.MaxRotationGrace/time.Second) {
 		r.Grace = time.Duration(s) * time.Second
 	} else {
-		r.Grace = -1 // out of range, and too large for a Duration perhaps: Rotate says so
+		r.Grace = -1 // might overflow a Duration; Rotate returns the error
 	}
-	value, err := c.s.Keys.Rotate(c.Context(), tx, c.Caller(), k, r)
+	value, err := c.s.Keys.Rotate(ctx, tx, c.Caller(), k, r)
 	if err != nil {
 		return nil, err
 	}
-	if k, err = c.lockKey(tx); err != nil {
-		return nil, errors.Join(errors.New("read rotated key"), err)
+	if k, err = c.lockKey(ctx, tx); err != nil {
+		return nil, err
 	}
-	o, err := c.key(tx, k)
+	o, err := c.key(ctx, tx, k)
 	o.Value = value
 	return o, err
 }
 
-func endKeyGrace(c *Call, tx *db.Tx, _ struct{}) (any, error) {
-	k, err := c.lockKey(tx)
+func endKeyGrace(ctx context.Context, c *Call, tx *db.Tx, _ struct{}) (any, error) {
+	k, err := c.lockKey(ctx, tx)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.s.Keys.EndGrace(c.Context(), tx, c.Caller(), k); err != nil {
+	if err := c.s.Keys.EndGrace(ctx, tx, c.Caller(), k); err != nil {
 		return nil, err
 	}
 	k.Previous = nil
-	return c.key(tx, k)
+	return c.key(ctx, tx, k)
 }

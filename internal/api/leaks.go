@@ -18,67 +18,49 @@ import (
 
 const (
 	maxLeakReport = 64 << 10
-	// reportTakes is how long a report by anybody takes at least, longer than
-	// a revocation does, so that the time says no more than the answer.
-	reportTakes = 150 * time.Millisecond
+	// minReportTime is how long the response to an anonymous report takes at
+	// least. It is longer than a revocation, so the time reveals nothing.
+	minReportTime = 150 * time.Millisecond
 )
 
-// leakRoutes are the ways in for reports of leaked keys. None needs a key.
-func (s *Server) leakRoutes(public func(pattern string, fn func(c *Call))) {
-	for pattern, fn := range map[string]handler{
-		"POST /leaks/report": reportLeak,
-		"POST /leaks/github": reportFromGitHub,
-		"POST /leaks/gitlab": fromGitLab(reportFromGitLab),
-		"GET /leaks/gitlab":  fromGitLab(listGitLabTypes),
-	} {
-		public(pattern, func(c *Call) {
-			if err := fn(c); err != nil {
-				c.fail(err)
-			}
-		})
-	}
-}
+func (c *Call) leakReport() leaks.Report { return leaks.Report{IP: c.IP.String(), RequestID: c.ID} }
 
-func (c *Call) leakReport() leaks.Report { return leaks.Report{IP: c.ip.String(), RequestID: c.id} }
-
-// admitVisitor slows down addresses that do much without a key.
-func (c *Call) admitVisitor() error {
-	wait := c.s.Leaks.Admit(c.ip)
+// limitReports limits how many reports an address sends without a key.
+func (c *Call) limitReports() error {
+	wait := c.s.Leaks.Admit(c.IP)
 	if wait == 0 {
 		return nil
 	}
-	e := fault.New(fault.RateLimitExceeded, "too many reports from this address; try again in %d s", int(wait.Seconds())+1)
-	e.RetryAfter = wait
-	return e
+	return retryAfter(wait, "Too many reports from this address.")
 }
 
-// reportLeak takes keys from anybody. The answer is the same for those that
-// are ours and those that are not.
+// reportLeak accepts keys from anyone. The response is the same for valid and
+// unknown keys.
 func reportLeak(c *Call) error {
-	begun := time.Now()
-	if err := c.admitVisitor(); err != nil {
+	start := time.Now()
+	if err := c.limitReports(); err != nil {
 		return err
 	}
 	secrets, report, err := c.readLeaks()
 	if err != nil {
 		return err
 	}
-	if err := c.s.Leaks.FromAnybody(c.Context(), secrets, report); err != nil {
+	if err := c.s.Leaks.FromPublic(c.Context(), secrets, report); err != nil {
 		return err
 	}
 	select {
-	case <-time.After(reportTakes - time.Since(begun)):
+	case <-time.After(minReportTime - time.Since(start)):
 	case <-c.Context().Done():
 	}
 	c.send(http.StatusAccepted, jsonType, []byte(`{"object":"leak_report","status":"accepted"}`))
 	return nil
 }
 
-// readLeaks reads a report: JSON with the keys, or any text that has them in it.
+// readLeaks reads a report: JSON with the keys, or plain text that contains them.
 func (c *Call) readLeaks() (secrets []string, report leaks.Report, err error) {
 	report = c.leakReport()
 	report.Source = leaks.Public
-	if kind, _, _ := mime.ParseMediaType(c.r.Header.Get("Content-Type")); kind == "text/plain" {
+	if kind, _, _ := mime.ParseMediaType(c.R.Header.Get("Content-Type")); kind == "text/plain" {
 		body, err := c.readBody(maxLeakReport)
 		return leaks.Find(body), report, err
 	}
@@ -95,30 +77,30 @@ func (c *Call) readLeaks() (secrets []string, report leaks.Report, err error) {
 		return nil, report, err
 	}
 	if len(in.Keys) == 0 {
-		return nil, report, fault.Missing("keys", `keys is required: {"keys":["tp_live_…"]}`)
+		return nil, report, fault.Missing("keys", `keys is required. Send {"keys":["tp_live_…"]}.`)
 	}
 	switch in.Source {
 	case "", string(leaks.Public):
 	case string(leaks.Scan):
 		report.Source = leaks.Scan
 	default:
-		return nil, report, fault.Invalid("source", "source must be report or scan")
+		return nil, report, fault.Invalid("source", "source must be report or scan.")
 	}
 	report.URL = in.URL
 	return in.Keys, report, nil
 }
 
-// reportFromGitHub takes what GitHub's secret scanning has found.
+// reportFromGitHub accepts reports of GitHub's secret scanning.
 func reportFromGitHub(c *Call) error {
 	// Anyone can send these headers, so the request counts until the signature
 	// is verified.
-	if err := c.admitVisitor(); err != nil {
-		c.w.Header().Set("Connection", "close") // without waiting for the body
+	if err := c.limitReports(); err != nil {
+		c.W.Header().Set("Connection", "close") // don't wait for the body
 		return err
 	}
-	keyID, signature := c.r.Header.Get("Github-Public-Key-Identifier"), c.r.Header.Get("Github-Public-Key-Signature")
+	keyID, signature := c.R.Header.Get("Github-Public-Key-Identifier"), c.R.Header.Get("Github-Public-Key-Signature")
 	if keyID == "" || signature == "" {
-		c.w.Header().Set("Connection", "close")
+		c.W.Header().Set("Connection", "close")
 		return leaks.ErrUnsigned
 	}
 	body, err := c.readBody(c.s.Limits.Body)
@@ -127,23 +109,23 @@ func reportFromGitHub(c *Call) error {
 	}
 	verdicts, err := c.s.Leaks.FromGitHub(c.Context(), body, keyID, signature, c.leakReport())
 	if err != nil {
-		c.causeLogged = errors.Is(err, leaks.ErrNoGitHubKeys)
+		c.CauseLogged = errors.Is(err, leaks.ErrNoGitHubKeys)
 		return err
 	}
 	return c.sendJSON(verdicts)
 }
 
-// fromGitLab lets in who has the token that the operator gave to GitLab.
+// fromGitLab requires the token that the operator has given to GitLab.
 func fromGitLab(fn handler) handler {
 	return func(c *Call) error {
-		if !c.s.Leaks.TakesGitLab() {
-			return c.noRoute()
+		if !c.s.Leaks.AcceptsGitLab() {
+			return c.notFound()
 		}
-		if !c.s.Leaks.IsGitLab(c.r.Header.Get("Authorization")) {
-			if err := c.admitVisitor(); err != nil {
+		if !c.s.Leaks.IsGitLab(c.R.Header.Get("Authorization")) {
+			if err := c.limitReports(); err != nil {
 				return err
 			}
-			return fault.New(fault.Authentication, "the Authorization header is not the token of leaks.gitlab_token")
+			return fault.New(fault.Authentication, "The Authorization header does not match leaks.gitlab_token.")
 		}
 		return fn(c)
 	}
@@ -155,7 +137,7 @@ func listGitLabTypes(c *Call) error {
 	}{leaks.GitLabTypes})
 }
 
-// reportFromGitLab takes what GitLab's secret detection has found.
+// reportFromGitLab accepts reports of GitLab's secret detection.
 func reportFromGitLab(c *Call) error {
 	body, err := c.readJSON(c.s.Limits.Body)
 	if err != nil {
@@ -165,70 +147,68 @@ func reportFromGitLab(c *Call) error {
 		return err
 	}
 	c.settle(http.StatusNoContent, "")
-	c.wrote = true
-	c.w.WriteHeader(http.StatusNoContent)
+	c.WriteHeader(http.StatusNoContent)
 	return nil
 }
 
-// endKeysInURL revokes keys that stand in the request's URL, where every proxy
-// and every log on the way has kept them, and reports whether there were any
-// that look like it.
-func (s *Server) endKeysInURL(c *Call) (found bool, err error) {
-	if s.Leaks == nil {
+// revokeKeysInURL revokes keys in the request's URL, because proxies on the way
+// have logged it. It reports whether anything in the URL looked like a key.
+func (c *Call) revokeKeysInURL() (found bool, err error) {
+	if c.s.Leaks == nil {
 		return false, nil
 	}
-	secrets := keysInURL(c.r.URL)
+	secrets := keysInURL(c.R.URL)
 	if len(secrets) == 0 {
 		return false, nil
 	}
-	if err := c.admitVisitor(); err != nil {
+	if err := c.limitReports(); err != nil {
 		return true, err
 	}
 	report := c.leakReport()
 	for _, secret := range secrets[:min(len(secrets), leaks.MaxKeys)] {
 		report.Secret, report.Source = secret, leaks.Traffic
-		if _, err := s.Leaks.Revoke(c.Context(), report); err != nil {
+		if _, err := c.s.Leaks.Revoke(c.Context(), report); err != nil {
 			return true, err
 		}
 	}
 	return true, nil
 }
 
-// lookForKeys looks for keys in the request's body, in prompts and metadata, if
-// its workspace wants that: once a stream has begun, and otherwise when all is
-// done, because whoever has the answer may count on what it says.
-func (c *Call) lookForKeys() {
+// scanBodyForKeys looks for leaked keys in prompts and metadata, if the workspace
+// has enabled it. It runs after the response, or once a stream has started, so
+// that a revocation doesn't contradict the response.
+func (c *Call) scanBodyForKeys() {
 	body := c.body
 	c.body = nil
 	if len(body) == 0 || c.Principal == nil || c.s.Leaks == nil {
 		return
 	}
-	ctx := context.WithoutCancel(c.Context()) // whoever hangs up has sent it nevertheless
+	ctx := context.WithoutCancel(c.Context()) // even if the client has disconnected
 	policy, err := c.s.Projects.LeakPolicy(ctx, c.Principal.WorkspaceID)
 	if err != nil {
-		slog.Warn("a body was not looked through for keys", "request_id", c.id, "error", err)
+		slog.Warn("failed to read the leak policy; a request body was not scanned for keys", "request_id", c.ID, "error", err)
 		return
 	}
 	if policy == accounts.LeaksIgnored {
 		return
 	}
-	_ = http.NewResponseController(c.w).Flush() // the caller need not wait for this
+	_ = http.NewResponseController(c.W).Flush() // the client need not wait for the scan
 	if secrets := leaks.Find(body); len(secrets) > 0 {
-		c.s.Leaks.See(ctx, leaks.Sighting{Secrets: secrets, Revoke: policy == accounts.LeaksRevoked, IP: c.ip.String(), RequestID: c.id})
+		c.s.Leaks.Sight(ctx, leaks.Sighting{Secrets: secrets, Revoke: policy == accounts.LeaksRevoked, IP: c.IP.String(), RequestID: c.ID})
 	}
 }
 
-// keyInURL is the answer to such a request: that of a missing key, unless it
-// had another where keys belong.
-func keyInURL(entered error) error {
-	const message = "a key in a URL is seen by every log on its way: it counts as leaked, and was revoked if it was one of this server's; send keys as: Authorization: Bearer tp_live_…"
-	if entered == nil {
+// keyInURLFault returns the error for a request with a key in its URL. authorized
+// is the result of authorizing it by its Authorization header.
+func keyInURLFault(authorized error) error {
+	const message = "Keys in URLs end up in logs, so this key counts as leaked. If it was valid, it is now revoked. Send keys in a header: Authorization: Bearer tp_live_…"
+	if authorized == nil {
 		return fault.New(fault.InvalidParameter, message)
 	}
-	if fault.Is(entered, fault.Authentication) {
+	if fault.Is(authorized, fault.Authentication) {
 		return fault.New(fault.Authentication, message)
 	}
-	return entered
+	return authorized
 }
 
 func keysInURL(u *url.URL) []string {

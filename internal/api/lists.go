@@ -10,6 +10,7 @@ import (
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
 	"turnpike/internal/ids"
+	"turnpike/internal/web"
 )
 
 const (
@@ -17,7 +18,7 @@ const (
 	maxLimit     = 100
 )
 
-// list is a page of any resource.
+// list is a page of a resource.
 type list[T any] struct {
 	Object  string  `json:"object"`
 	Data    []T     `json:"data"`
@@ -35,41 +36,47 @@ func newList[T any](data []T, id func(T) string, more bool) *list[T] {
 	return l
 }
 
-// goOnFrom sets where the next page begins: on a page that looked through its
-// bound, that is where it stopped looking.
-func (l *list[T]) goOnFrom(cursor string) {
-	if l.HasMore {
-		l.LastID = &cursor
+// foundList returns a page of a search. If the search reached its scan limit, the
+// next page starts at the last row it looked at.
+func foundList[R, T any](found *db.Found[R], data []T, id func(R) string) *list[T] {
+	l := &list[T]{Object: "list", Data: data, HasMore: found.More}
+	if n := len(found.Rows); n > 0 {
+		first, last := id(found.Rows[0]), id(found.Rows[n-1])
+		l.FirstID, l.LastID = &first, &last
 	}
+	if found.More {
+		l.LastID = &found.Cursor
+	}
+	return l
 }
 
-// query reads a request's query parameters and refuses those nobody knows.
+// query reads a request's query parameters and rejects unknown ones.
 type query struct {
 	values url.Values
 	err    error
 }
 
 func (c *Call) query(known ...string) *query {
-	values, err := url.ParseQuery(c.r.URL.RawQuery)
+	values, err := url.ParseQuery(c.R.URL.RawQuery)
 	q := &query{values: values}
 	if err != nil {
-		q.fail(fault.New(fault.InvalidParameter, "the query string cannot be read"))
+		q.fail(fault.New(fault.InvalidParameter, "The query string is malformed."))
 		return q
 	}
 	for name, list := range values {
 		switch {
 		case !slices.Contains(known, name):
-			q.fail(fault.Param(fault.UnknownParameter, masked(name, 64), "there is no query parameter %q here; there are: %s", masked(name, 64), strings.Join(known, ", ")))
+			q.fail(fault.Param(fault.UnknownParameter, web.Sanitize(name, 64), "Unknown query parameter %q. Allowed parameters: %s.", web.Sanitize(name, 64), strings.Join(known, ", ")))
 		case len(list) > 1:
-			q.fail(fault.Invalid(name, "%s may be given once", name))
-		case !plainText(list[0]):
-			q.fail(fault.Invalid(name, "%s is not valid UTF-8 text", name))
+			q.fail(fault.Invalid(name, "%s can be given only once.", name))
+		case !web.ValidText(list[0]):
+			q.fail(fault.Invalid(name, "%s must be valid UTF-8.", name))
 		}
 	}
 	return q
 }
 
-// fail keeps the first problem.
+// fail keeps the first error.
 func (q *query) fail(err error) {
 	if q.err == nil {
 		q.err = err
@@ -78,7 +85,7 @@ func (q *query) fail(err error) {
 
 func (q *query) text(name string) string { return q.values.Get(name) }
 
-// number reads a whole number within bounds, or the fallback when it is absent.
+// number reads an integer within bounds, or returns the fallback if it is absent.
 func (q *query) number(name string, low, high, fallback int64) int64 {
 	s := q.values.Get(name)
 	if s == "" {
@@ -86,13 +93,13 @@ func (q *query) number(name string, low, high, fallback int64) int64 {
 	}
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil || n < low || n > high {
-		q.fail(fault.Invalid(name, "%s must be a whole number from %d to %d", name, low, high))
+		q.fail(fault.Invalid(name, "%s must be an integer from %d to %d.", name, low, high))
 		return fallback
 	}
 	return n
 }
 
-// boolean reads true or false, which is what an absent parameter means.
+// boolean reads true or false. The default is false.
 func (q *query) boolean(name string) bool {
 	switch q.values.Get(name) {
 	case "", "false":
@@ -104,46 +111,39 @@ func (q *query) boolean(name string) bool {
 	return false
 }
 
-// farFuture bounds times in queries: year 9999.
-const farFuture = 253402300799
+// maxUnixTime is the end of the year 9999.
+const maxUnixTime = 253402300799
 
 func (q *query) time(name string) time.Time {
 	if q.values.Get(name) == "" {
 		return time.Time{}
 	}
-	return time.Unix(q.number(name, 0, farFuture, 0), 0)
+	return time.Unix(q.number(name, 0, maxUnixTime, 0), 0)
 }
 
 // pageParams are the query parameters of every list.
 var pageParams = []string{"limit", "after", "order"}
 
-// page reads them. prefix is that of the ids that after may name, or empty
-// when the resource has ids of the customer's own.
+// page reads pageParams. prefix is that of the IDs that after may name, or empty
+// if the resource's IDs are chosen by the client.
 func (q *query) page(prefix string) db.Page {
 	p := db.Page{Limit: int(q.number("limit", 1, maxLimit, defaultLimit)), After: q.text("after")}
 	if p.After != "" && prefix != "" && !ids.Valid(prefix, p.After) {
-		q.fail(fault.Invalid("after", "after must be an id from this list, such as the last_id of the page before"))
+		q.fail(fault.Invalid("after", "after must be an ID from this list, such as last_id of the previous page."))
 	}
 	switch q.text("order") {
 	case "", "desc":
 	case "asc":
 		p.Asc = true
 	default:
-		q.fail(fault.Invalid("order", "order must be asc or desc"))
+		q.fail(fault.Invalid("order", "order must be asc or desc."))
 	}
 	return p
 }
 
-// pathID returns the path's id when it has the right shape; nothing else can exist.
-func (c *Call) pathID(prefix, kind string) (string, error) {
-	id := c.r.PathValue("id")
-	if !ids.Valid(prefix, id) {
-		return "", fault.NoSuch(kind, masked(id, 64))
-	}
-	return id, nil
-}
+// id returns the ID in the path. If the route is in pathIDs, it has the right format.
+func (c *Call) id() string { return c.R.PathValue("id") }
 
-// unix is a time as the interface shows it.
 func unix(t *time.Time) *int64 {
 	if t == nil {
 		return nil
@@ -152,8 +152,8 @@ func unix(t *time.Time) *int64 {
 	return &s
 }
 
-// orNil is null for an empty text.
-func orNil(s string) *string {
+// orNil returns nil for an empty string.
+func orNil[T ~string](s T) *T {
 	if s == "" {
 		return nil
 	}

@@ -1,11 +1,12 @@
 package api
 
 import (
+	"context"
 	"turnpike/internal/catalog"
 	"turnpike/internal/credits"
 )
 
-// modelObject is OpenAI's shape and what Turnpike adds to it.
+// modelObject has OpenAI's fields and those that Turnpike adds.
 type modelObject struct {
 	ID              string        `json:"id"`
 	Object          string        `json:"object"`
@@ -14,11 +15,11 @@ type modelObject struct {
 	ContextWindow   *int64        `json:"context_window"`
 	MaxOutputTokens *int64        `json:"max_output_tokens"`
 	Modalities      []string      `json:"modalities"`
-	Pricing         *modelPricing `json:"pricing"` // none of the router's own names
+	Pricing         *modelPricing `json:"pricing"` // nil for router names
 }
 
-// modelPricing is in credits: per million tokens, and of media for a picture, a
-// second of sound or video, and a character that is read aloud.
+// modelPricing is in credits: per million tokens, or for media per image, second of
+// audio or video, and character of speech.
 type modelPricing struct {
 	Input       credits.Micro `json:"input_per_million"`
 	Output      credits.Micro `json:"output_per_million"`
@@ -43,8 +44,8 @@ func positive(n int64) *int64 {
 	return &n
 }
 
-// listModels answers with all of them on one page, as OpenAI does.
-func listModels(c *Call) (any, error) {
+// listModels returns all models on one page, as OpenAI does.
+func listModels(ctx context.Context, c *Call) (any, error) {
 	var data []*modelObject
 	for _, name := range c.s.Gateway.RouterValues() {
 		data = append(data, c.routerValue(name))
@@ -55,17 +56,17 @@ func listModels(c *Call) (any, error) {
 	return newList(data, func(m *modelObject) string { return m.ID }, false), nil
 }
 
-// routerValue is a name of the router in the shape of a model. What it costs is
-// the price of the model that answers.
+// routerValue describes a router name as a model. Requests cost the price of the
+// model that the router picks.
 func (c *Call) routerValue(name string) *modelObject {
 	return &modelObject{ID: name, Object: "model", Created: c.s.Gateway.CatalogDate().Unix(), OwnedBy: "turnpike", Modalities: []string{"text", "image"}}
 }
 
-func getModel(c *Call) (any, error) {
-	if name := c.r.PathValue("id"); c.s.Gateway.IsRouterValue(name) {
+func getModel(ctx context.Context, c *Call) (any, error) {
+	if name := c.R.PathValue("id"); c.s.Gateway.IsRouterValue(name) {
 		return c.routerValue(name), nil
 	}
-	m, err := c.s.Gateway.Model(c.Principal, c.r.PathValue("id"))
+	m, err := c.s.Gateway.Model(c.Principal, c.R.PathValue("id"))
 	if err != nil {
 		return nil, err
 	}

@@ -11,43 +11,44 @@ import (
 	"time"
 )
 
-// edge is a server whose pages all are what fn does.
-func edge(fn func(c *Call)) *Server {
-	s := &Server{Deps: Deps{Now: time.Now, Limits: Limits{Header: 1 << 15}}, public: http.NewServeMux()}
-	s.public.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { fn(callOf(w)) })
+// serverOf returns a server that runs fn for every path.
+func serverOf(fn func(c *Call)) *Server {
+	s := &Server{Deps: Deps{Now: time.Now, Limits: Limits{Header: 1 << 15}}, mux: http.NewServeMux(), writeTimeout: time.Minute}
+	rt := Route{handle: func(c *Call) error { fn(c); return nil }}
+	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, rt, readRequest) })
 	return s
 }
 
-// This test is not parallel: the log is the process's.
-func TestPanicIsA500WithALoggedStack(t *testing.T) {
+// This test is not parallel, because it replaces the default logger.
+func TestPanicReturns500AndLogsItsStack(t *testing.T) {
 	var log bytes.Buffer
 	old := slog.Default()
 	defer slog.SetDefault(old)
 	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
 
 	w := httptest.NewRecorder()
-	edge(func(*Call) { panic("boom") }).ServeHTTP(w, httptest.NewRequest("GET", "/x", nil))
+	serverOf(func(*Call) { panic("boom") }).ServeHTTP(w, httptest.NewRequest("GET", "/x", nil))
 
 	var body struct {
 		Error struct{ Code, Message string }
 	}
 	if err := json.Unmarshal(w.Body.Bytes(), &body); err != nil || w.Code != 500 || body.Error.Code != "internal_error" {
-		t.Errorf("answered %d %s", w.Code, w.Body)
+		t.Errorf("got %d %s, want 500 internal_error", w.Code, w.Body)
 	}
 	if strings.Contains(w.Body.String(), "boom") {
-		t.Error("the caller sees the panic")
+		t.Error("the response contains the panic value")
 	}
 	if !strings.Contains(log.String(), "boom") || !strings.Contains(log.String(), "panic_test.go") || !strings.Contains(log.String(), w.Header().Get("X-Request-Id")) {
-		t.Errorf("the log has no stack with the request's id: %s", &log)
+		t.Errorf("the log has no stack with the request ID: %s", &log)
 	}
 }
 
 func TestPanicAfterTheFirstByteDropsTheConnection(t *testing.T) {
 	t.Parallel()
-	srv := httptest.NewServer(edge(func(c *Call) {
-		c.wrote = true
-		_, _ = c.Write([]byte("half an ans"))
-		_ = http.NewResponseController(c).Flush()
+	srv := httptest.NewServer(serverOf(func(c *Call) {
+		c.WriteHeader(http.StatusOK)
+		_, _ = c.W.Write([]byte("half a resp"))
+		_ = http.NewResponseController(c.W).Flush()
 		panic("boom")
 	}))
 	defer srv.Close()
@@ -57,6 +58,6 @@ func TestPanicAfterTheFirstByteDropsTheConnection(t *testing.T) {
 	}
 	defer res.Body.Close()
 	if _, err := new(bytes.Buffer).ReadFrom(res.Body); err == nil {
-		t.Error("half an answer looks like a whole one")
+		t.Error("a partial response looks complete")
 	}
 }

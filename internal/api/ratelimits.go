@@ -10,12 +10,12 @@ import (
 	"turnpike/internal/limits"
 )
 
-// Rates are the rate limits of requests under /v1, per minute; 0 is no limit.
+// Rates are the rate limits of requests under /v1, per minute; 0 means no limit.
 type Rates struct {
 	Key       RequestRates
 	Workspace RequestRates // of all its keys, in each environment
-	// LiveModelRequests and TestModelRequests are the gateway's limits of keys
-	// without one of their own.
+	// LiveModelRequests and TestModelRequests are the gateway's default limits for
+	// keys.
 	LiveModelRequests, TestModelRequests int64
 	WorkspaceModelRequests               int64
 }
@@ -32,27 +32,21 @@ const (
 	// modelRequest calls a model, or creates a job or a run that does. The gateway
 	// limits them per key; see overflowFactor.
 	modelRequest requestKind = "model"
-	// forbiddenRequest is one that the key's own rules refuse: sent by someone who
-	// has the key and isn't where it may be used. It must not use up the limits of
-	// those who are.
+	// forbiddenRequest is rejected by the key's own rules, for example by its
+	// addresses. It must not use up the limits of permitted requests.
 	forbiddenRequest requestKind = "forbidden"
 )
 
-// overflowFactor is how many times its limit of model requests a key may send,
-// and at least as many as writes, before Turnpike refuses them unread. The
-// gateway counts a request only after its body was read and found valid, so
-// without this bound invalid ones would be unlimited.
+// overflowFactor times its limit of model requests, and at least its limit of
+// writes, is how many a key may send before Turnpike rejects them unread. The
+// gateway counts only requests with valid bodies, so without this limit invalid
+// ones would be unlimited.
 const overflowFactor = 2
 
-// kindOf tells how a request counts.
-func (s *Server) kindOf(r *http.Request) requestKind {
-	switch r.Method {
-	case http.MethodGet, http.MethodHead:
+// kindOf returns how requests other than model requests count.
+func kindOf(method string) requestKind {
+	if method == http.MethodGet || method == http.MethodHead {
 		return readRequest
-	case http.MethodPost:
-		if _, pattern := s.v1.Handler(r); s.modelPatterns[pattern] {
-			return modelRequest
-		}
 	}
 	return writeRequest
 }
@@ -66,15 +60,15 @@ func (c *Call) limit(kind requestKind) error {
 	}
 	subjects := make([]limits.Subject, 0, 2+len(p.Ancestors))
 	subjects = append(subjects, subject(p.KeyID, rates.ofKey(p.Environment, kind, p.RateLimit)),
-		subject(p.WorkspaceID+"/"+string(p.Environment), rates.ofWorkspace(kind)))
+		subject(p.Tenant.Path(), rates.ofWorkspace(kind)))
 	for _, a := range p.Ancestors {
 		subjects = append(subjects, subject(a.KeyID, rates.ofKey(p.Environment, kind, a.RateLimit)))
 	}
 	ticket, err := c.s.Limiter.BeginAll(subjects, 0, c.s.Now())
 	var refusal *limits.Refusal
 	if errors.As(err, &refusal) {
-		if kind != modelRequest { // whose headers are the gateway's
-			refusal.Headers(c.w.Header())
+		if kind != modelRequest { // the gateway sets their headers
+			refusal.Headers(c.W.Header())
 		}
 		whose := "A key that created this key"
 		switch refusal.ID {
@@ -90,12 +84,12 @@ func (c *Call) limit(kind requestKind) error {
 	}
 	ticket.End()
 	if kind != modelRequest {
-		ticket.Headers(c.w.Header())
+		ticket.Headers(c.W.Header())
 	}
 	return nil
 }
 
-// ofKey returns the limit of a key whose own rate limit may be set.
+// ofKey returns the limit of a key. own is its rate limit, if it has one.
 func (r Rates) ofKey(env accounts.Environment, kind requestKind, own *int64) int64 {
 	switch kind {
 	case readRequest, forbiddenRequest:
@@ -133,10 +127,10 @@ func rateFault(r *limits.Refusal, kind requestKind, whose string) error {
 	return f.Because(r)
 }
 
-// throttled drops the log entry of a request over a rate limit, if the key has
-// had enough of them in this minute: a flood must not fill the log. The
-// limiter refuses before anything is written.
-func (c *Call) throttled(err error) {
+// dropThrottled drops the log entry of a request over a rate limit if the key has
+// enough of them in this minute, so that a flood doesn't fill the log. Nothing is
+// written before the limiter rejects a request.
+func (c *Call) dropThrottled(err error) {
 	var refusal *limits.Refusal
 	if c.record != nil && errors.As(err, &refusal) && !c.s.Throttled.Add(c.entry()) {
 		c.record = nil

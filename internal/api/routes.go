@@ -10,23 +10,26 @@ import (
 	"turnpike/internal/accounts"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
+	"turnpike/internal/files"
+	"turnpike/internal/ids"
 	"turnpike/internal/media"
+	"turnpike/internal/web"
 )
 
-// Route is one line of the interface.
+// Route is an endpoint of the API.
 type Route struct {
 	Method string
-	Path   string // in the syntax of http.ServeMux
-	Scope  access.Scope
+	Path   string       // in the syntax of http.ServeMux
+	Scope  access.Scope // empty if no key is required
 	handle handler
 }
 
-// Routes is the table of everything under /v1, with the scope each needs.
+// Routes returns every endpoint under /v1.
 func Routes() []Route { return slices.Concat(modelRoutes(), resourceRoutes()) }
 
-// modelRoutes are the model requests: they call a model, or create a job or a
-// run that does. They have rate limits of their own, and only they and the
-// creation of scoped tokens create projects.
+// modelRoutes call a model, or create a job or a run that does. They have their
+// own rate limits, and only they and the creation of scoped tokens create
+// projects.
 func modelRoutes() []Route {
 	return []Route{
 		{"POST", "/v1/chat/completions", access.ChatCompletionsCreate, createChatCompletion},
@@ -119,34 +122,58 @@ func resourceRoutes() []Route {
 	}
 }
 
-// mux registers the table and an answer to everything that is not in it.
-func (s *Server) mux(routes []Route) *http.ServeMux {
+// pathIDs are the formats of the {id} of routes, by the path before it. Handlers
+// check the IDs of models and projects.
+var pathIDs = map[string]web.PathID{
+	"/v1/images/batches": {Prefix: media.Images.Prefix(), Kind: media.Images.Noun()},
+	"/v1/videos":         {Prefix: media.Video.Prefix(), Kind: media.Video.Noun()},
+	"/v1/voice/renders":  {Prefix: media.Voice.Prefix(), Kind: media.Voice.Noun()},
+	"/v1/agents/runs":    {Prefix: ids.Run, Kind: "agent run"},
+	"/v1/scoped_tokens":  {Prefix: ids.ScopedToken, Kind: "scoped token"},
+	"/v1/keys":           {Prefix: ids.Key, Kind: "key"},
+	"/v1/webhooks":       {Prefix: ids.Endpoint, Kind: "webhook endpoint"},
+	"/v1/deliveries":     {Prefix: ids.Delivery, Kind: "delivery"},
+	"/v1/replays":        {Prefix: ids.Replay, Kind: "replay"},
+	"/v1/events":         {Prefix: ids.Event, Kind: "event"},
+	"/v1/audit":          {Prefix: ids.Request, Kind: "request"},
+}
+
+func (rt Route) checkID(r *http.Request) error {
+	before, _, _ := strings.Cut(rt.Path, "/{id}")
+	return pathIDs[before].Check(r)
+}
+
+// newMux registers all routes, and a handler for every other path and method.
+func (s *Server) newMux() *http.ServeMux {
 	mux := http.NewServeMux()
-	for _, rt := range routes {
-		mux.HandleFunc(rt.Method+" "+rt.Path, func(w http.ResponseWriter, r *http.Request) {
-			callOf(w).serve(rt, r)
-		})
+	register := func(rt Route, kind requestKind) {
+		mux.HandleFunc(rt.Method+" "+rt.Path, func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, rt, kind) })
 	}
-	answerTheRest(mux)
+	for _, rt := range modelRoutes() {
+		register(rt, modelRequest)
+	}
+	for _, rt := range slices.Concat(resourceRoutes(), s.publicRoutes()) {
+		register(rt, kindOf(rt.Method))
+	}
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		s.serve(w, r, Route{handle: func(c *Call) error { return c.noSuchRoute(mux) }}, kindOf(r.Method))
+	})
 	return mux
 }
 
-// answerTheRest says what there is instead: no such path, or not with this method.
-func answerTheRest(mux *http.ServeMux) {
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		c := callOf(w)
-		allowed := methodsAt(mux, r)
-		if len(allowed) == 0 {
-			c.fail(c.noRoute())
-			return
-		}
-		list := strings.Join(allowed, ", ")
-		w.Header().Set("Allow", list)
-		c.fail(fault.New(fault.MethodNotAllowed, "%s is not possible here; possible: %s", masked(r.Method, 16), list))
-	})
+// noSuchRoute returns the error for a path that doesn't exist, or doesn't have
+// the request's method.
+func (c *Call) noSuchRoute(mux *http.ServeMux) error {
+	allowed := methodsAt(mux, c.R)
+	if len(allowed) == 0 {
+		return c.notFound()
+	}
+	list := strings.Join(allowed, ", ")
+	c.W.Header().Set("Allow", list)
+	return fault.New(fault.MethodNotAllowed, "%s is not allowed here. Allowed methods: %s.", web.Sanitize(c.R.Method, 16), list)
 }
 
-// methodsAt finds the methods that the path does have.
+// methodsAt returns the methods that the path has.
 func methodsAt(mux *http.ServeMux, r *http.Request) []string {
 	var out []string
 	for _, method := range []string{"DELETE", "GET", "HEAD", "PATCH", "POST", "PUT"} {
@@ -159,26 +186,9 @@ func methodsAt(mux *http.ServeMux, r *http.Request) []string {
 	return out
 }
 
-// serve checks the route's scope and runs its handler. The mux has put the
-// path's values into the request.
-func (c *Call) serve(rt Route, r *http.Request) {
-	c.r, c.scope = r, rt.Scope
-	err := c.Principal.Require(rt.Scope)
-	if err == nil {
-		err = c.useProject()
-	}
-	if err == nil {
-		err = rt.handle(c)
-	}
-	if err != nil {
-		c.fail(err)
-	}
-}
-
-// useProject checks that the request's project can be used. One that is new
-// passes, unless the caller is a scoped token or the workspace is strict: what
-// has nothing to do in it doesn't create it, or any key could use up the
-// workspace's projects.
+// useProject checks that the request's project can be used. A new project passes,
+// unless the caller is a scoped token or the workspace is strict. It isn't created
+// yet, or any key could use up the workspace's projects.
 func (c *Call) useProject() error {
 	if c.Project == "" {
 		return nil
@@ -188,8 +198,7 @@ func (c *Call) useProject() error {
 	return err
 }
 
-// createProject creates the request's project if it is new, for work that is
-// about to be done in it.
+// createProject creates the request's project if it is new.
 func (c *Call) createProject(ctx context.Context) error {
 	if !c.newProject {
 		return nil
@@ -198,17 +207,52 @@ func (c *Call) createProject(ctx context.Context) error {
 }
 
 // createProjectIn is createProject in the transaction that stores the work.
-func (c *Call) createProjectIn(tx *db.Tx) error {
+func (c *Call) createProjectIn(ctx context.Context, tx *db.Tx) error {
 	if !c.newProject {
 		return nil
 	}
-	return c.s.Projects.CreateIn(c.Context(), tx, c.Actor(), c.namedProject())
+	return c.s.Projects.CreateIn(ctx, tx, c.Actor(), c.namedProject())
 }
 
 func (c *Call) namedProject() accounts.Project {
-	return accounts.Project{WorkspaceID: c.Principal.WorkspaceID, Environment: c.Principal.Environment, ID: c.Project}
+	return accounts.Project{Tenant: c.Principal.Tenant, ID: c.Project}
 }
 
-func (c *Call) noRoute() error {
-	return fault.New(fault.NotFound, "there is nothing at %s; /docs lists what there is", masked(c.r.URL.Path, maxLoggedText))
+func (c *Call) notFound() error {
+	return fault.New(fault.NotFound, "There is nothing at %s. See /docs for all endpoints.", web.Sanitize(c.R.URL.Path, web.MaxLoggedText))
+}
+
+// publicRoutes need no key: health, the reference, files with signed URLs and
+// reports of leaked keys.
+func (s *Server) publicRoutes() []Route {
+	d := loadDocumentation()
+	routes := []Route{
+		{"GET", "/healthz", "", sendOK},
+		{"GET", "/readyz", "", checkReady},
+		{"GET", "/openapi.json", "", serveOpenAPI(d.json)},
+		{"GET", "/openapi.yaml", "", serveOpenAPI(d.yaml)},
+		{"GET", "/docs", "", serveDocs},
+		{"GET", "/docs/{page...}", "", serveDocs},
+		{"GET", "/llms.txt", "", serveDocs},
+	}
+	if s.Files != nil {
+		routes = append(routes, Route{"GET", files.Prefix, "", (*Call).serveFile}, Route{"OPTIONS", files.Prefix, "", (*Call).serveFile})
+	}
+	if s.Leaks != nil {
+		routes = append(routes, Route{"POST", "/leaks/report", "", reportLeak}, Route{"POST", "/leaks/github", "", reportFromGitHub},
+			Route{"POST", "/leaks/gitlab", "", fromGitLab(reportFromGitLab)}, Route{"GET", "/leaks/gitlab", "", fromGitLab(listGitLabTypes)})
+	}
+	return routes
+}
+
+func sendOK(c *Call) error {
+	c.send(http.StatusOK, jsonType, []byte(`{"status":"ok"}`))
+	return nil
+}
+
+func checkReady(c *Call) error {
+	if err := c.s.DB.Ping(c.Context()); err != nil {
+		return web.StorageFault(err)
+	}
+	return sendOK(c)
 }

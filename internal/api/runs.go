@@ -15,26 +15,27 @@ import (
 	"turnpike/internal/events"
 	"turnpike/internal/fault"
 	"turnpike/internal/ids"
+	"turnpike/internal/web"
 )
 
 func createRun(c *Call) error {
 	var in agents.Request
-	body, err := c.readOrder(&in)
+	body, err := c.readModelRequest(&in)
 	if err != nil {
 		return err
 	}
 	if err := c.s.Gateway.CheckRateLimit(c.modelCall(nil)); err != nil {
 		return err
 	}
-	order, err := c.s.Agents.Draft(agents.Caller{Principal: c.Principal, Project: c.Project, RequestID: c.id, IP: c.ip.String()}, in)
+	order, err := c.s.Agents.Draft(agents.Caller{Principal: c.Principal, Project: c.Project, RequestID: c.ID, IP: c.IP.String()}, in)
 	if err != nil {
 		return err
 	}
-	create := func(tx *db.Tx) (any, error) {
-		if err := c.createProjectIn(tx); err != nil {
+	create := func(ctx context.Context, tx *db.Tx) (any, error) {
+		if err := c.createProjectIn(ctx, tx); err != nil {
 			return nil, err
 		}
-		if err := c.s.Agents.Create(c.Context(), tx, order); err != nil {
+		if err := c.s.Agents.Create(ctx, tx, order); err != nil {
 			return nil, err
 		}
 		return agents.Object(order.Run, nil), nil
@@ -42,16 +43,16 @@ func createRun(c *Call) error {
 	if !in.Stream {
 		return c.perform(body, action{do: create})
 	}
-	if c.r.Header.Get("Idempotency-Key") != "" {
-		return fault.Param(fault.InvalidParameter, "Idempotency-Key", "a streamed run cannot be asked for twice; leave stream out, and read its events")
+	if c.R.Header.Get("Idempotency-Key") != "" {
+		return fault.Param(fault.InvalidParameter, "Idempotency-Key", "Streamed runs do not support Idempotency-Key. Omit stream, then read the run's events.")
 	}
-	leave, err := c.s.Agents.AcquireWatcher(c.Principal) // before there is a run that nobody watches
+	stopWatching, err := c.s.Agents.AcquireWatcher(c.Principal) // reserve the stream before the run is created
 	if err != nil {
 		return err
 	}
-	defer leave()
+	defer stopWatching()
 	if err := c.s.DB.Write(c.Context(), func(tx *db.Tx) error {
-		_, err := create(tx)
+		_, err := create(c.Context(), tx)
 		return err
 	}); err != nil {
 		return err
@@ -59,69 +60,64 @@ func createRun(c *Call) error {
 	return c.streamRun(order.Run, 0)
 }
 
-func listRuns(c *Call) (any, error) {
+func listRuns(ctx context.Context, c *Call) (any, error) {
 	q := c.query(append(pageParams, "status")...)
 	page := q.page(ids.Run)
 	status := agents.Status(q.text("status"))
 	if status != "" && !slices.Contains(agents.Statuses, status) {
-		q.fail(fault.Invalid("status", "status must be queued, in_progress, awaiting_approval, requires_action, verifying, cancelling, completed, failed or cancelled"))
+		q.fail(fault.Invalid("status", "status must be queued, in_progress, awaiting_approval, requires_action, verifying, cancelling, completed, failed or cancelled."))
 	}
 	if q.err != nil {
 		return nil, q.err
 	}
-	portion := c.portion()
-	found, err := c.s.Agents.List(c.Context(), portion, c.Principal, status, page)
+	budget := c.pageBudget()
+	found, err := c.s.Agents.List(ctx, budget, c.Principal, status, page)
 	if err != nil {
 		return nil, err
 	}
-	cutPage(portion, found, func(r *agents.Run) string { return r.ID })
-	data, room := []events.AgentRun{}, c.portion()
+	truncatePage(budget, found, func(r *agents.Run) string { return r.ID })
+	data, room := []events.AgentRun{}, c.pageBudget()
 	for i, r := range found.Rows {
-		object, err := c.runObject(c.s.DB, r)
+		object, err := c.runObject(ctx, c.s.DB, r)
 		if err != nil {
 			return nil, err
 		}
 		data = append(data, object)
-		// What a run waits for is not in its row.
+		// Required actions aren't in the run's row.
 		for _, a := range object.RequiredActions {
-			room.take(a.Arguments)
+			room.spend(a.Arguments)
 		}
 		if room.left <= 0 && i+1 < len(found.Rows) {
 			found.More, found.Cursor = true, r.ID
 			break
 		}
 	}
-	l := newList(data, func(r events.AgentRun) string { return r.ID }, found.More)
-	l.goOnFrom(found.Cursor)
-	return l, nil
+	found.Rows = found.Rows[:len(data)]
+	return foundList(found, data, func(r *agents.Run) string { return r.ID }), nil
 }
 
-func (c *Call) runObject(q db.Querier, r *agents.Run) (events.AgentRun, error) {
+func (c *Call) runObject(ctx context.Context, q db.Querier, r *agents.Run) (events.AgentRun, error) {
 	if !r.NeedsAction() {
 		return agents.Object(r, nil), nil
 	}
-	calls, err := c.s.Agents.Calls(c.Context(), q, r.ID, r.StepsUsed, r.StepsUsed)
+	calls, err := c.s.Agents.Calls(ctx, q, r.ID, r.StepsUsed, r.StepsUsed)
 	return agents.Object(r, calls), err
 }
 
-// run is the one that the path names.
-func (c *Call) run() (*agents.Run, error) {
-	id, err := c.pathID(ids.Run, "agent run")
+// run returns the run in the path.
+func (c *Call) run(ctx context.Context) (*agents.Run, error) {
+	return c.s.Agents.Get(ctx, c.s.DB, c.Principal, c.id())
+}
+
+func getRun(ctx context.Context, c *Call) (any, error) {
+	r, err := c.run(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return c.s.Agents.Get(c.Context(), c.s.DB, c.Principal, id)
+	return c.runObject(ctx, c.s.DB, r)
 }
 
-func getRun(c *Call) (any, error) {
-	r, err := c.run()
-	if err != nil {
-		return nil, err
-	}
-	return c.runObject(c.s.DB, r)
-}
-
-// stepObject is a step as the interface shows it, with the tools that it called.
+// stepObject is a step with its tool calls.
 type stepObject struct {
 	ID          string             `json:"id"`
 	Object      string             `json:"object"`
@@ -174,50 +170,49 @@ func newToolCallObject(k *agents.Call) *toolCallObject {
 	return o
 }
 
-// listSteps lists a run's steps, the first one first.
-func listSteps(c *Call) (any, error) {
+// listSteps lists a run's steps in order.
+func listSteps(ctx context.Context, c *Call) (any, error) {
 	q := c.query("limit", "after")
 	page := q.page(ids.Step)
 	if q.err != nil {
 		return nil, q.err
 	}
-	r, err := c.run()
+	r, err := c.run(ctx)
 	if err != nil {
 		return nil, err
 	}
 	after := int64(0)
 	if page.After != "" {
-		if after, err = c.s.Agents.StepNumber(c.Context(), c.s.DB, r.ID, page.After); err != nil {
-			return nil, fault.Invalid("after", "after must be the id of one of the run's steps").Because(err)
+		if after, err = c.s.Agents.StepNumber(ctx, c.s.DB, r.ID, page.After); err != nil {
+			return nil, fault.Invalid("after", "after must be the ID of one of the run's steps.").Because(err)
 		}
 	}
-	data, more, err := c.stepObjects(r, after, page.Limit)
+	data, more, err := c.stepObjects(ctx, r, after, page.Limit)
 	if err != nil {
 		return nil, err
 	}
 	return newList(data, func(p *stepObject) string { return p.ID }, more), nil
 }
 
-// stepObjects are a run's steps after one, each with its calls, as far as a page
-// has room.
-func (c *Call) stepObjects(r *agents.Run, after int64, limit int) (data []*stepObject, more bool, err error) {
-	portion, room := c.portion(), c.portion()
-	steps, more, err := c.s.Agents.Steps(c.Context(), portion, r.ID, after, limit)
+// stepObjects returns a run's steps after a number, with their tool calls, within
+// the page budget.
+func (c *Call) stepObjects(ctx context.Context, r *agents.Run, after int64, limit int) (data []*stepObject, more bool, err error) {
+	budget, room := c.pageBudget(), c.pageBudget()
+	steps, more, err := c.s.Agents.Steps(ctx, budget, r.ID, after, limit)
 	if err != nil {
 		return nil, false, err
 	}
-	more = more || portion.cut
+	more = more || budget.exceeded
 	data = []*stepObject{}
 	for i, p := range steps {
-		// Step by step, since a step is shown with all of its calls.
-		calls, err := c.s.Agents.Calls(c.Context(), c.s.DB, r.ID, p.Number, p.Number)
+		calls, err := c.s.Agents.Calls(ctx, c.s.DB, r.ID, p.Number, p.Number)
 		if err != nil {
 			return nil, false, err
 		}
 		data = append(data, newStepObject(p, calls))
-		room.take(p.Text)
+		room.spend(p.Text)
 		for _, k := range calls {
-			room.take(k.Arguments, k.Output)
+			room.spend(k.Arguments, k.Output)
 		}
 		if room.left <= 0 && i+1 < len(steps) {
 			return data, true, nil
@@ -227,21 +222,13 @@ func (c *Call) stepObjects(r *agents.Run, after int64, limit int) (data []*stepO
 }
 
 func newStepObject(p *agents.Step, calls []*agents.Call) *stepObject {
-	o := &stepObject{ID: p.ID, Object: "agent.step", RunID: p.RunID, Number: p.Number, Status: p.Status, Model: orNil(p.Model), Provider: orNil(p.Provider),
-		Text: orNil(p.Text), ToolCalls: []*toolCallObject{}, Usage: events.AgentUsage{InputTokens: p.InputTokens, OutputTokens: p.OutputTokens, Credits: p.Credits},
+	return &stepObject{ID: p.ID, Object: "agent.step", RunID: p.RunID, Number: p.Number, Status: p.Status, Model: orNil(p.Model), Provider: orNil(p.Provider),
+		Text: orNil(p.Text), ToolCalls: web.Map(calls, newToolCallObject), Usage: events.AgentUsage{InputTokens: p.InputTokens, OutputTokens: p.OutputTokens, Credits: p.Credits},
 		RequestID: orNil(p.RequestID), Error: p.Error, CreatedAt: p.CreatedAt.Unix(), CompletedAt: unix(p.CompletedAt)}
-	for _, k := range calls {
-		o.ToolCalls = append(o.ToolCalls, newToolCallObject(k))
-	}
-	return o
 }
 
-func cancelRun(c *Call, tx *db.Tx, _ struct{}) (any, error) {
-	id, err := c.pathID(ids.Run, "agent run")
-	if err != nil {
-		return nil, err
-	}
-	r, calls, err := c.s.Agents.Cancel(c.Context(), tx, c.Principal, id)
+func cancelRun(ctx context.Context, c *Call, tx *db.Tx, _ struct{}) (any, error) {
+	r, calls, err := c.s.Agents.Cancel(ctx, tx, c.Principal, c.id())
 	if err != nil {
 		return nil, err
 	}
@@ -252,35 +239,27 @@ type toolOutputsRequest struct {
 	ToolOutputs []agents.ToolOutput `json:"tool_outputs"`
 }
 
-func sendToolOutputs(c *Call, tx *db.Tx, in toolOutputsRequest) (any, error) {
-	id, err := c.pathID(ids.Run, "agent run")
-	if err != nil {
-		return nil, err
-	}
-	r, calls, err := c.s.Agents.SubmitOutputs(c.Context(), tx, c.Principal, id, in.ToolOutputs)
+func sendToolOutputs(ctx context.Context, c *Call, tx *db.Tx, in toolOutputsRequest) (any, error) {
+	r, calls, err := c.s.Agents.SubmitOutputs(ctx, tx, c.Principal, c.id(), in.ToolOutputs)
 	if err != nil {
 		return nil, err
 	}
 	return agents.Object(r, calls), nil
 }
 
-func decideApproval(c *Call, tx *db.Tx, in agents.Decision) (any, error) {
-	id, err := c.pathID(ids.Run, "agent run")
-	if err != nil {
-		return nil, err
-	}
-	approval := c.r.PathValue("approval")
+func decideApproval(ctx context.Context, c *Call, tx *db.Tx, in agents.Decision) (any, error) {
+	approval := c.R.PathValue("approval")
 	if !ids.Valid(ids.Approval, approval) {
-		return nil, fault.NoSuch("approval", masked(approval, 64))
+		return nil, fault.NoSuch("approval", web.Sanitize(approval, 64))
 	}
-	r, calls, err := c.s.Agents.Decide(c.Context(), tx, agents.DecideParams{Principal: c.Principal, Actor: c.Actor(), RunID: id, ApprovalID: approval, Decision: in})
+	r, calls, err := c.s.Agents.Decide(ctx, tx, agents.DecideParams{Principal: c.Principal, Actor: c.Actor(), RunID: c.id(), ApprovalID: approval, Decision: in})
 	if err != nil {
 		return nil, err
 	}
 	return agents.Object(r, calls), nil
 }
 
-// runEvent is a line of a run's log.
+// runEvent is an entry of a run's log.
 type runEvent struct {
 	Object    string         `json:"object"`
 	Seq       int64          `json:"seq"`
@@ -295,103 +274,100 @@ func newRunEvent(runID string, e *agents.Entry) runEvent {
 }
 
 const (
-	// watchBatch is how many lines are read at once.
+	// watchBatch is how many entries are read per query.
 	watchBatch = 100
-	// watchPoll is how often a log is looked into for what another node wrote,
-	// and watchBeat how often a silent stream says that it is there.
+	// watchPoll is how often a log is polled for entries of another node.
 	watchPoll = 500 * time.Millisecond
-	watchBeat = 15 * time.Second
-	// watchStill is how long a revoked key goes on watching.
-	watchStill = time.Second
+	// keepAliveEvery is how often a silent stream sends a comment.
+	keepAliveEvery = 15 * time.Second
+	// reauthenticateEvery is how long a stream outlives a revoked key.
+	reauthenticateEvery = time.Second
 )
 
-// getRunEvents lists a run's log, or streams it as it grows.
+// getRunEvents lists a run's log, or streams new entries.
 func getRunEvents(c *Call) error {
 	q := c.query("stream", "starting_after", "limit")
 	after := q.number("starting_after", 0, 1<<53, 0)
 	limit := q.number("limit", 1, watchBatch, watchBatch)
 	stream := q.boolean("stream")
-	if last := c.r.Header.Get("Last-Event-ID"); last != "" && q.err == nil {
+	if last := c.R.Header.Get("Last-Event-ID"); last != "" && q.err == nil {
 		n, err := strconv.ParseInt(last, 10, 64)
 		if err != nil || n < 0 {
-			q.fail(fault.Invalid("Last-Event-ID", "Last-Event-ID must be the id of an event of this run"))
+			q.fail(fault.Invalid("Last-Event-ID", "Last-Event-ID must be the ID of an event of this run."))
 		}
 		after = n
 	}
 	if q.err != nil {
 		return q.err
 	}
-	r, err := c.run()
+	r, err := c.run(c.Context())
 	if err != nil {
 		return err
 	}
 	if stream {
-		leave, err := c.s.Agents.AcquireWatcher(c.Principal)
+		stopWatching, err := c.s.Agents.AcquireWatcher(c.Principal)
 		if err != nil {
 			return err
 		}
-		defer leave()
+		defer stopWatching()
 		return c.streamRun(r, after)
 	}
-	portion := c.portion()
-	list, err := c.s.Agents.Entries(c.Context(), portion, r.ID, after, int(limit)+1)
+	budget := c.pageBudget()
+	list, err := c.s.Agents.Entries(c.Context(), budget, r.ID, after, int(limit)+1)
 	if err != nil {
 		return err
 	}
 	list, more := db.Cut(db.Page{Limit: int(limit)}, list)
-	more = more || portion.cut
-	data := make([]runEvent, len(list))
-	for i, e := range list {
-		data[i] = newRunEvent(r.ID, e)
-	}
+	more = more || budget.exceeded
+	data := web.Map(list, func(e *agents.Entry) runEvent { return newRunEvent(r.ID, e) })
 	return c.sendJSON(newList(data, func(e runEvent) string { return strconv.FormatInt(e.Seq, 10) }, more))
 }
 
-// streamRun sends a run's log as it grows, until the run has ended.
+// streamRun sends entries of a run's log until the run has ended.
 func (c *Call) streamRun(r *agents.Run, after int64) error {
-	grown, end := c.s.Agents.Watch(r.ID)
-	defer end()
-	poll, beat := time.NewTicker(watchPoll), time.NewTicker(watchBeat)
+	added, stop := c.s.Agents.Watch(r.ID)
+	defer stop()
+	poll, keepAlive := time.NewTicker(watchPoll), time.NewTicker(keepAliveEvery)
 	defer poll.Stop()
-	defer beat.Stop()
+	defer keepAlive.Stop()
 	out := &eventWriter{c: c}
-	asked := time.Now()
+	authenticated := time.Now()
 	for out.err == nil {
-		// A run may take days, and a key that was revoked sees nothing more of it.
-		if time.Since(asked) >= watchStill {
-			if err := c.reenter(); err != nil {
-				return c.streamFailed(out, err)
+		// A run may take days, and its key may be revoked.
+		if time.Since(authenticated) >= reauthenticateEvery {
+			if err := c.reauthenticate(); err != nil {
+				return c.failStream(out, err)
 			}
-			asked = time.Now()
+			authenticated = time.Now()
 		}
-		// Asked first: what ended it is in the log by then.
-		now, err := c.s.Agents.Get(c.Context(), c.s.DB, c.Principal, r.ID)
+		// Read the run first: if it has ended, its last entry is in the log.
+		current, err := c.s.Agents.Get(c.Context(), c.s.DB, c.Principal, r.ID)
 		if err != nil {
-			return c.streamFailed(out, err)
+			return c.failStream(out, err)
 		}
 		after, err = c.sendEntries(out, r.ID, after)
 		if err != nil {
-			return c.streamFailed(out, err)
+			return c.failStream(out, err)
 		}
-		if now.Status.Ended() {
+		if current.Status.Ended() {
 			out.event([]byte("[DONE]"))
 			break
 		}
-		if !c.wrote {
-			out.comment() // who has seen all that is there wants to know that they are connected
+		if !c.Started {
+			out.keepAlive() // the client has every entry, and learns that it is connected
 		}
 		select {
-		case <-grown:
+		case <-added:
 		case <-poll.C:
-		case <-beat.C:
-			out.comment()
+		case <-keepAlive.C:
+			out.keepAlive()
 		case <-c.s.watching.Done():
-			return c.streamFailed(out, fault.New(fault.Overloaded, "the server is stopping; connect again, and go on after the last event"))
+			return c.failStream(out, fault.New(fault.Overloaded, "The server is stopping. Reconnect and resume after the last event."))
 		case <-c.Context().Done():
-			out.err = errLeft
+			out.err = errClientGone
 		}
 	}
-	if !c.wrote {
+	if !c.Started {
 		return out.err
 	}
 	c.settle(http.StatusOK, "")
@@ -400,8 +376,8 @@ func (c *Call) streamRun(r *agents.Run, after int64) error {
 
 func (c *Call) sendEntries(out *eventWriter, runID string, after int64) (int64, error) {
 	for out.err == nil {
-		portion := c.portion()
-		list, err := c.s.Agents.Entries(c.Context(), portion, runID, after, watchBatch)
+		budget := c.pageBudget()
+		list, err := c.s.Agents.Entries(c.Context(), budget, runID, after, watchBatch)
 		if err != nil {
 			return after, err
 		}
@@ -413,19 +389,19 @@ func (c *Call) sendEntries(out *eventWriter, runID string, after int64) (int64, 
 			out.numbered(e.Seq, e.Type, data)
 			after = e.Seq
 		}
-		if len(list) < watchBatch && !portion.cut {
+		if len(list) < watchBatch && !budget.exceeded {
 			break
 		}
 	}
 	return after, nil
 }
 
-// streamFailed ends a stream that cannot go on.
-func (c *Call) streamFailed(out *eventWriter, err error) error {
-	if !c.wrote || context.Cause(c.Context()) != nil {
+// failStream ends a stream with an error.
+func (c *Call) failStream(out *eventWriter, err error) error {
+	if !c.Started || context.Cause(c.Context()) != nil {
 		return err
 	}
-	f := c.faultOf(err)
+	f := c.Fault(err)
 	out.named("error", c.errorJSON(f))
 	c.settle(http.StatusOK, string(f.Code))
 	return nil

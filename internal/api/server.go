@@ -1,10 +1,9 @@
-// Package api is the HTTP edge: bytes in, bytes out. routes.go is the table of
-// everything that can be called; each resource has a file.
+// Package api serves the HTTP API. routes.go is the table of all endpoints; each
+// resource has a file.
 package api
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"net/netip"
 	"path"
@@ -15,22 +14,21 @@ import (
 	"turnpike/internal/accounts"
 	"turnpike/internal/agents"
 	"turnpike/internal/audit"
-	"turnpike/internal/clientip"
 	"turnpike/internal/connlimit"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
 	"turnpike/internal/files"
 	"turnpike/internal/gateway"
 	"turnpike/internal/idempotency"
-	"turnpike/internal/ids"
 	"turnpike/internal/leaks"
 	"turnpike/internal/limits"
 	"turnpike/internal/media"
 	"turnpike/internal/tunnel"
+	"turnpike/internal/web"
 	"turnpike/internal/webhooks"
 )
 
-// Deps is everything the edge calls.
+// Deps holds everything that the API calls.
 type Deps struct {
 	DB          *db.DB
 	Auth        *access.Authenticator
@@ -51,6 +49,7 @@ type Deps struct {
 	Idempotency *idempotency.Store
 	Now         func() time.Time
 
+	PublicURL      string
 	TrustedProxies []netip.Prefix
 	AllowedOrigins []string
 	Limits         Limits
@@ -60,120 +59,121 @@ type Deps struct {
 // Limits bound what one request may ask of the server.
 type Limits struct {
 	Body       int64 // bytes of a body
-	ModelBody  int64 // bytes of a model call's body
+	ModelBody  int64 // bytes of a model request's body
 	Header     int64 // bytes of all headers
 	JSONDepth  int
-	JSONValues int   // in a body, all together
-	Bodies     int64 // bytes of all large bodies that are under way
-	// BodyPatience is how long any body may take; a large one gets more.
-	BodyPatience time.Duration
+	JSONValues int   // total number of values in a body
+	Bodies     int64 // bytes of all large bodies in progress
+	// BodyTimeout is how long any body may take; a large one gets more.
+	BodyTimeout time.Duration
 }
 
-// Server is the http.Handler of the whole interface.
+// Server is the http.Handler of the API.
 type Server struct {
 	Deps
-	v1     *http.ServeMux
-	public *http.ServeMux
-	bodies *bodyRoom
-	// modelPatterns are the mux patterns of the routes of model requests.
-	modelPatterns map[string]bool
+	mux    *http.ServeMux
+	bodies *bodyMemory
+	// writeTimeout is how long a client may take to accept a chunk of a response.
+	// The whole response has no limit.
+	writeTimeout time.Duration
 
 	watching     context.Context // until StopWatching
 	stopWatching context.CancelFunc
 }
 
-// StopWatching ends the streams of runs, which may be silent for days, so that a
-// server that stops need not wait for them. Whoever watches goes on at the next
-// one with Last-Event-ID.
+// StopWatching ends the streams of agent runs, which may be silent for days, so
+// that shutdown need not wait for them. Clients resume elsewhere with
+// Last-Event-ID.
 func (s *Server) StopWatching() { s.stopWatching() }
 
-// New builds the edge from the route table.
+// New builds the API from the route table.
 func New(d Deps) *Server {
-	s := &Server{Deps: d, bodies: newBodyRoom(d.Limits.Bodies)}
+	s := &Server{Deps: d, bodies: newBodyMemory(d.Limits.Bodies), writeTimeout: 30 * time.Second}
 	s.watching, s.stopWatching = context.WithCancel(context.Background())
-	s.v1 = s.mux(Routes())
-	s.modelPatterns = map[string]bool{}
-	for _, rt := range modelRoutes() {
-		s.modelPatterns[rt.Method+" "+rt.Path] = true
-	}
-	s.public = s.publicMux()
+	s.mux = s.newMux()
 	return s
 }
 
-// ServeHTTP gives the request its id, its address and its end.
+// ServeHTTP serves a request. ServeMux would redirect unclean paths to a page
+// that isn't JSON, so they get a 404 here.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	c := &Call{s: s, w: w, r: r, id: ids.New(ids.Request), start: s.Now(), ip: clientip.Of(r, s.TrustedProxies)}
-	w.Header().Set("X-Request-Id", c.id)
-	defer c.logLine()
-	defer c.giveRoom()
-	defer c.afterwards()
-	s.serve(c)
-	c.lookForKeys()
+	if p := r.URL.Path; !strings.HasPrefix(p, "/") || p != path.Clean(p) || !web.ValidText(p) {
+		s.serve(w, r, Route{handle: (*Call).notFound}, kindOf(r.Method))
+		return
+	}
+	s.mux.ServeHTTP(w, r)
 }
 
-func (s *Server) serve(c *Call) {
-	defer s.recovered(c)
-	r := c.r
-	if size := headerSize(r); size > s.Limits.Header {
-		c.fail(fault.New(fault.RequestTooLarge, "the headers have %d bytes; at most %d are accepted", size, s.Limits.Header))
-		return
-	}
-	if r.URL.Path == "/v1" || strings.HasPrefix(r.URL.Path, "/v1/") {
-		s.serveV1(c)
-		return
-	}
-	if !c.cleanPath() {
-		c.fail(c.noRoute())
-		return
-	}
-	s.public.ServeHTTP(c, r)
+// serve serves a request by its route.
+func (s *Server) serve(w http.ResponseWriter, r *http.Request, rt Route, kind requestKind) {
+	c := &Call{Exchange: web.NewExchange(w, r, s.TrustedProxies, s.Now()), s: s, route: rt, kind: kind}
+	defer c.logAccess()
+	defer c.releaseBody()
+	defer c.runDeferred()
+	c.respond()
+	c.scanBodyForKeys()
 }
 
-// serveV1 asks for a valid key first; only then does it look at the path.
-func (s *Server) serveV1(c *Call) {
-	bearer, hasBearer := bearerOf(c.r)
+func (c *Call) respond() {
+	defer func() { c.HandlePanic(recover(), c.failPanicked) }()
+	if size := headerSize(c.R); size > c.s.Limits.Header {
+		c.fail(fault.New(fault.RequestTooLarge, "The headers have %d bytes. The limit is %d.", size, c.s.Limits.Header))
+		return
+	}
+	handle := c.route.handle
+	if p := c.R.URL.Path; p == "/v1" || strings.HasPrefix(p, "/v1/") {
+		handle = (*Call).handleV1
+	}
+	if err := handle(c); err != nil {
+		c.fail(err)
+	}
+}
+
+// handleV1 requires a valid key before it looks at the route.
+func (c *Call) handleV1() error {
+	bearer, hasBearer := bearerOf(c.R)
 	c.setCORS(bearer)
-	c.w.Header().Set("Cache-Control", "no-store") // secrets and other people's data; files say otherwise
-	if isPreflight(c.r) {
+	c.W.Header().Set("Cache-Control", "no-store") // overridden for files
+	if isPreflight(c.R) {
 		c.answerPreflight()
-		return
+		return nil
 	}
-	leaked, err := s.endKeysInURL(c)
+	leaked, err := c.revokeKeysInURL()
 	if err == nil {
-		err = s.enter(c, bearer, hasBearer)
+		err = c.authorize(bearer, hasBearer)
 	}
 	if leaked {
-		err = keyInURL(err)
+		err = keyInURLFault(err)
 	}
 	if err != nil {
-		c.fail(err)
-		return
-	}
-	if !c.cleanPath() {
-		c.fail(c.noRoute())
-		return
-	}
-	s.v1.ServeHTTP(c, c.r)
-}
-
-// cleanPath: the mux redirects unclean paths, to a page that is not JSON; here
-// they simply do not exist.
-func (c *Call) cleanPath() bool {
-	p := c.r.URL.Path
-	return p == path.Clean(p) && plainText(p)
-}
-
-// enter lets the request in: a key first, and from then on it is in the log.
-func (s *Server) enter(c *Call, bearer string, hasBearer bool) error {
-	if err := s.authenticate(c, bearer, hasBearer); err != nil {
 		return err
 	}
-	if c.r.ContentLength == 0 {
+	if c.route.Scope != "" {
+		if err := c.Principal.Require(c.route.Scope); err != nil {
+			return err
+		}
+		if err := c.useProject(); err != nil {
+			return err
+		}
+		if err := c.route.checkID(c.R); err != nil {
+			return err
+		}
+	}
+	return c.route.handle(c)
+}
+
+// authorize authenticates the request, opens its log entry, applies the key's
+// rules and counts the request toward the rate limits.
+func (c *Call) authorize(bearer string, hasBearer bool) error {
+	if err := c.authenticate(bearer, hasBearer); err != nil {
+		return err
+	}
+	if c.R.ContentLength == 0 {
 		connlimit.Authenticated(c.Context()) // readBody does it for other requests
 	}
-	c.record = s.Log.Open(c.entry())
-	kind := s.kindOf(c.r)
-	err := s.admit(c)
+	c.record = c.s.Log.Open(c.entry())
+	err := c.checkKeyRules()
+	kind := c.kind
 	if err != nil {
 		kind = forbiddenRequest
 	}
@@ -184,14 +184,15 @@ func (s *Server) enter(c *Call, bearer string, hasBearer bool) error {
 }
 
 // authenticate finds the principal. Rejected keys are counted by address. If an
-// address has made the store look up too many, its next keys aren't looked up
+// address has made the database look up too many, its next keys aren't looked up
 // unless this node has seen them valid before.
-func (s *Server) authenticate(c *Call, bearer string, hasBearer bool) error {
-	if wait := s.Refused.LookupWait(c.ip); hasBearer && wait > 0 && !s.Auth.IsKnown(bearer) {
-		s.Refused.Add(c.ip, false)
-		return tooManyRefused(wait)
+func (c *Call) authenticate(bearer string, hasBearer bool) error {
+	rejected := c.s.Refused
+	if wait := rejected.LookupWait(c.IP); hasBearer && wait > 0 && !c.s.Auth.IsKnown(bearer) {
+		rejected.Add(c.IP, false)
+		return tooManyRejected(wait)
 	}
-	p, err := s.Auth.Authenticate(c.r.Context(), bearer, c.ip.String())
+	p, err := c.s.Auth.Authenticate(c.Context(), bearer, c.IP.String())
 	if err == nil {
 		c.Principal = p
 		return nil
@@ -200,56 +201,60 @@ func (s *Server) authenticate(c *Call, bearer string, hasBearer bool) error {
 		return err
 	}
 	_, lookedUp := access.ParseSecret(bearer)
-	if wait := s.Refused.Add(c.ip, lookedUp); wait > 0 {
-		return tooManyRefused(wait)
+	if wait := rejected.Add(c.IP, lookedUp); wait > 0 {
+		return tooManyRejected(wait)
 	}
 	return err
 }
 
-func tooManyRefused(wait time.Duration) error {
-	e := fault.New(fault.RateLimitExceeded, "Too many rejected keys from this address. Try again in %d s.", int(wait.Seconds())+1)
-	e.RetryAfter = wait
-	return e
+func tooManyRejected(wait time.Duration) error {
+	return retryAfter(wait, "Too many rejected keys from this address.")
 }
 
-// still asks again who the caller is, after a body that may have taken its
-// time: a key that was revoked meanwhile does nothing any more, and one that
-// was narrowed or bound does what it still may.
-func (c *Call) still() error {
-	if c.bodyTook < bodyAtOnce {
+// retryAfter returns a rate limit error that tells how long to wait.
+func retryAfter(wait time.Duration, problem string) error {
+	f := fault.New(fault.RateLimitExceeded, "%s Retry in %d s.", problem, int(wait.Seconds())+1)
+	f.RetryAfter = wait
+	return f
+}
+
+// recheckAfterBody re-checks the key after a slow body upload, in case it was
+// revoked or restricted meanwhile.
+func (c *Call) recheckAfterBody() error {
+	if c.bodyDuration < immediateBody {
 		return nil
 	}
-	if err := c.reenter(); err != nil {
+	if err := c.reauthenticate(); err != nil {
 		return err
 	}
 	return c.useProject()
 }
 
-// reenter is for a call that takes longer than its key may last.
-func (c *Call) reenter() error {
-	bearer, _ := bearerOf(c.r)
-	p, err := c.s.Auth.Authenticate(c.Context(), bearer, c.ip.String())
+// reauthenticate repeats the checks of the key, for requests that take long.
+func (c *Call) reauthenticate() error {
+	bearer, _ := bearerOf(c.R)
+	p, err := c.s.Auth.Authenticate(c.Context(), bearer, c.IP.String())
 	if err != nil {
 		return err
 	}
 	c.Principal = p
-	if err := c.s.admit(c); err != nil {
+	if err := c.checkKeyRules(); err != nil {
 		return err
 	}
-	return p.Require(c.scope)
+	return p.Require(c.route.Scope)
 }
 
-// admit applies the rules that hold for every path: the browser rule, the
-// key's addresses, the project.
-func (s *Server) admit(c *Call) error {
-	if err := s.checkBrowser(c); err != nil {
+// checkKeyRules applies the rules that hold for every path: use in browsers, the
+// key's addresses and the project.
+func (c *Call) checkKeyRules() error {
+	if err := c.checkBrowser(); err != nil {
 		return err
 	}
 	p := c.Principal
-	if !p.AllowsIP(c.ip) {
-		return fault.New(fault.IPNotAllowed, "this key may not be used from the address %s", c.ip)
+	if !p.AllowsIP(c.IP) {
+		return ipNotAllowed(c.IP)
 	}
-	project, err := p.ProjectFor(c.r.Header.Get("Service-Project"))
+	project, err := p.ProjectFor(c.R.Header.Get("Service-Project"))
 	if err != nil || project == "" {
 		return err
 	}
@@ -261,26 +266,11 @@ func (s *Server) admit(c *Call) error {
 	return nil
 }
 
-// recovered turns a panic into a 500 and a logged stack.
-func (s *Server) recovered(c *Call) {
-	v := recover()
-	if v == nil {
-		return
-	}
-	if err, ok := v.(error); ok && errors.Is(err, http.ErrAbortHandler) {
-		panic(v) // the server's own way to drop a connection
-	}
-	c.logPanic(v)
-	if c.wrote {
-		// The answer has begun: dropping the connection is the only way left
-		// to say that it is not whole.
-		c.settle(http.StatusInternalServerError, string(fault.Internal))
-		panic(http.ErrAbortHandler)
-	}
-	c.fail(fault.New(fault.Internal, "something went wrong on our side; the request id helps to find out what"))
+func ipNotAllowed(ip netip.Addr) error {
+	return fault.New(fault.IPNotAllowed, "This key cannot be used from address %s.", ip)
 }
 
-// headerSize is what the headers took on the wire, near enough.
+// headerSize estimates the size of the headers on the wire.
 func headerSize(r *http.Request) int64 {
 	n := int64(len(r.Method) + len(r.RequestURI) + len(r.Host) + 16)
 	for name, values := range r.Header {

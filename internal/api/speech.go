@@ -10,68 +10,64 @@ import (
 )
 
 func createSpeech(c *Call) error {
-	body, err := c.readJSON(c.s.Limits.ModelBody)
+	body, err := c.readModelBody()
 	if err != nil {
-		return err
-	}
-	if err := c.still(); err != nil {
 		return err
 	}
 	response, err := c.s.Gateway.Speech(c.Context(), c.modelCall(body))
 	if err != nil {
 		return err
 	}
-	c.success = append(c.success, headerLine{"Service-Model", response.Model}, headerLine{"Service-Provider", response.Provider})
-	return c.sound(response.Audio)
+	c.nameModel(response)
+	return c.streamAudio(response.Audio)
 }
 
-// sound copies a file to the client as it is made. An error before its first
-// byte is an ordinary answer; after it, the connection is dropped: there is no
-// other way to say that the file is not whole.
-func (c *Call) sound(s *gateway.Audio) error {
+// streamAudio sends a file to the client while it is generated. An error before the
+// first byte is an ordinary error response; a later one drops the connection,
+// because the file must not look complete.
+func (c *Call) streamAudio(s *gateway.Audio) error {
 	defer s.Close()
 	buf := make([]byte, 32<<10)
 	n, err := io.ReadAtLeast(s, buf, 1)
 	if err != nil && err != io.EOF {
 		return err
 	}
-	// No byte leaves before the request is in the log.
-	if err := c.logged(); err != nil {
+	// Send no byte before the request is in the log.
+	if err := c.waitUntilLogged(); err != nil {
 		return err
 	}
-	c.wrote = true
-	h := c.w.Header()
-	c.setSuccess(h)
+	h := c.W.Header()
+	c.setSuccessHeaders(h)
 	h.Set("Content-Type", s.ContentType())
 	if size := s.Size(); size >= 0 {
 		h.Set("Content-Length", strconv.FormatInt(size, 10))
 	}
-	c.w.WriteHeader(http.StatusOK)
+	c.WriteHeader(http.StatusOK)
 	if n > 0 {
-		err = c.passOn(s, buf, n)
+		err = c.copyAudio(s, buf, n)
 	}
-	_ = s.Close() // before the entry is settled, so that it knows what was used
-	if err == nil || err == io.EOF || errors.Is(err, errLeft) {
+	_ = s.Close() // before the log entry is settled, so that it has the usage
+	if err == nil || err == io.EOF || errors.Is(err, errClientGone) {
 		c.settle(http.StatusOK, "")
 		return nil
 	}
-	c.settle(http.StatusOK, string(c.faultOf(err).Code))
+	c.settle(http.StatusOK, string(c.Fault(err).Code))
 	panic(http.ErrAbortHandler)
 }
 
-// passOn sends what is read as it comes. The first n bytes of it are in the buffer.
-func (c *Call) passOn(from io.Reader, buf []byte, n int) error {
-	defer c.expectPiece() // for the end of the answer, however long after the last byte it turns out to be that
-	control := http.NewResponseController(c.w)
+// copyAudio sends the n bytes in buf, and then everything from the reader.
+func (c *Call) copyAudio(from io.Reader, buf []byte, n int) error {
+	defer c.setWriteDeadline() // the end of the response may come long after its last byte
+	control := http.NewResponseController(c.W)
 	for {
-		err := c.writePieces(buf[:n])
+		err := c.writeChunks(buf[:n])
 		if err == nil {
 			err = control.Flush()
 		}
 		if err != nil {
-			return errLeft
+			return errClientGone
 		}
-		c.expectNothing()
+		c.clearWriteDeadline()
 		if n, err = from.Read(buf); err != nil && n == 0 {
 			return err
 		}

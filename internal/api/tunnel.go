@@ -9,11 +9,12 @@ import (
 	"turnpike/internal/fault"
 	"turnpike/internal/ids"
 	"turnpike/internal/tunnel"
+	"turnpike/internal/web"
 	"turnpike/internal/webhooks"
 )
 
-// openTunnel upgrades the request to a WebSocket and stays with it. What is
-// wrong before that is an ordinary error.
+// openTunnel upgrades the request to a WebSocket and serves it. Errors before the
+// upgrade are ordinary error responses.
 func openTunnel(c *Call) error {
 	want, err := c.tunnelRequest()
 	if err != nil {
@@ -23,15 +24,15 @@ func openTunnel(c *Call) error {
 	if err != nil {
 		return err
 	}
-	c.status, c.wrote = http.StatusSwitchingProtocols, true
-	conn.Serve(c, c.r)
+	c.Status, c.Started = http.StatusSwitchingProtocols, true
+	conn.Serve(c.W, c.R)
 	return nil
 }
 
 func (c *Call) tunnelRequest() (want webhooks.TunnelRequest, err error) {
 	q := c.query("events", "endpoint", "resume")
 	if len(q.values) > 1 {
-		q.fail(fault.Invalid("events", "events, endpoint and resume exclude each other: a mirror has the events of its endpoint, and a tunnel keeps its own"))
+		q.fail(fault.Invalid("events", "Use only one of events, endpoint and resume. A mirror has the events of its endpoint, and a resumed tunnel keeps its own."))
 	}
 	want = webhooks.TunnelRequest{Visibility: c.Principal.Visibility(),
 		Events: []string{"*"}, Mirrors: q.text("endpoint"), Resume: q.text("resume")}
@@ -40,35 +41,36 @@ func (c *Call) tunnelRequest() (want webhooks.TunnelRequest, err error) {
 	}
 	for _, id := range []string{want.Mirrors, want.Resume} {
 		if id != "" && !ids.Valid(ids.Endpoint, id) {
-			q.fail(fault.NoSuch("webhook endpoint", masked(id, 64)))
+			q.fail(fault.NoSuch("webhook endpoint", web.Sanitize(id, 64)))
 		}
 	}
 	if q.err != nil {
 		return want, q.err
 	}
-	return want, tunnel.CheckUpgrade(c.r)
+	return want, tunnel.CheckUpgrade(c.R)
 }
 
-// connectTunnel makes the tunnel this node's. That and the log entry are one
-// transaction: no byte leaves before the request is in the log.
+// connectTunnel connects the tunnel to this node. The same transaction settles the
+// log entry, so that no byte is sent before the request is in the log.
 func (c *Call) connectTunnel(want webhooks.TunnelRequest) (*tunnel.Conn, error) {
-	defer c.impatient()()
-	bearer, _ := bearerOf(c.r)
-	ip, scope, project := c.ip, c.scope, c.Principal.Project
-	return c.s.Tunnels.Open(c.Context(), tunnel.Opening{By: c.Actor(), Want: want,
+	ctx, cancel := web.WithStorageTimeout(c.Context())
+	defer cancel()
+	bearer, _ := bearerOf(c.R)
+	ip, scope, project := c.IP, c.route.Scope, c.Principal.Project
+	return c.s.Tunnels.Open(ctx, tunnel.Opening{By: c.Actor(), Request: want,
 		Settle: func(ctx context.Context, tx *db.Tx) error {
-			return c.record.SettleIn(ctx, tx, c.ending(http.StatusSwitchingProtocols, ""))
+			return c.record.SettleIn(ctx, tx, c.settlement(http.StatusSwitchingProtocols, ""))
 		},
-		Still: func(ctx context.Context) error {
+		Reauthenticate: func(ctx context.Context) error {
 			p, err := c.s.Auth.Authenticate(ctx, bearer, ip.String())
 			if err != nil {
 				return err
 			}
 			if !p.AllowsIP(ip) {
-				return fault.New(fault.IPNotAllowed, "this key may not be used from the address %s", ip)
+				return ipNotAllowed(ip)
 			}
 			if p.Project != "" && p.Project != project {
-				return fault.New(fault.ProjectNotAllowed, "This key has been pinned to project %q. Open the tunnel again.", p.Project)
+				return fault.New(fault.ProjectNotAllowed, "This key is now pinned to project %q. Reopen the tunnel.", p.Project)
 			}
 			return p.Require(scope)
 		}})

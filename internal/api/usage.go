@@ -12,7 +12,7 @@ import (
 	"turnpike/internal/spend"
 )
 
-// usageObject is what calls came to in one bucket and group.
+// usageObject is the usage of one bucket and group.
 type usageObject struct {
 	Start            int64         `json:"start"`
 	KeyID            *string       `json:"key_id,omitzero"`
@@ -36,29 +36,29 @@ type usageList struct {
 	Data    []*usageObject `json:"data"`
 }
 
-// usual is how much time an answer covers when the caller does not say.
-var usual = map[spend.Bucket]time.Duration{
+// defaultUsageRange is the time range of requests without start.
+var defaultUsageRange = map[spend.Bucket]time.Duration{
 	spend.ByMinute: time.Hour, spend.ByHour: 24 * time.Hour, spend.ByDay: 30 * 24 * time.Hour, spend.ByMonth: 365 * 24 * time.Hour}
 
-// maxUsage is how many rows an answer has at most: some two megabytes.
-const maxUsage = 10_000
+// maxUsageRows limits a response to about two megabytes.
+const maxUsageRows = 10_000
 
-func getUsage(c *Call) (any, error) {
+func getUsage(ctx context.Context, c *Call) (any, error) {
 	q := c.query("start", "end", "bucket", "group_by")
-	u := spend.UsageQuery{WorkspaceID: c.Principal.WorkspaceID, Environment: string(c.Principal.Environment), Project: c.Principal.Project, Bucket: spend.ByDay,
-		Start: q.time("start"), End: q.time("end"), GroupBy: []string{}, Most: maxUsage}
+	u := spend.UsageQuery{Tenant: c.Principal.Tenant, Project: c.Principal.Project, Bucket: spend.ByDay,
+		Start: q.time("start"), End: q.time("end"), GroupBy: []string{}, Most: maxUsageRows}
 	if text := q.text("bucket"); text != "" {
 		u.Bucket = spend.Bucket(text)
 	}
 	if !slices.Contains(spend.Buckets, u.Bucket) {
-		q.fail(fault.Invalid("bucket", "bucket must be minute, hour, day or month"))
+		q.fail(fault.Invalid("bucket", "bucket must be minute, hour, day or month."))
 	}
 	if text := q.text("group_by"); text != "" {
 		u.GroupBy = strings.Split(text, ",")
 	}
 	for i, d := range u.GroupBy {
 		if !slices.Contains(spend.Dimensions, d) || slices.Contains(u.GroupBy[:i], d) {
-			q.fail(fault.Invalid("group_by", "group_by must list some of %s, separated by commas", strings.Join(spend.Dimensions, ", ")))
+			q.fail(fault.Invalid("group_by", "group_by must be a comma-separated list of %s, without duplicates.", strings.Join(spend.Dimensions, ", ")))
 		}
 	}
 	if q.err != nil {
@@ -68,15 +68,15 @@ func getUsage(c *Call) (any, error) {
 		u.End = c.s.Now()
 	}
 	if u.Start.IsZero() {
-		u.Start = u.End.Add(-usual[u.Bucket])
+		u.Start = u.End.Add(-defaultUsageRange[u.Bucket])
 	}
 	if !u.Start.Before(u.End) {
-		return nil, fault.Invalid("start", "start must be before end")
+		return nil, fault.Invalid("start", "start must be before end.")
 	}
 	if most := u.Bucket.Longest(); u.End.Sub(u.Start) > most {
-		return nil, fault.Invalid("start", "by %s, at most %d days can be asked for at once", u.Bucket, int(most.Hours()/24))
+		return nil, fault.Invalid("start", "With bucket %s, the range can be at most %d days.", u.Bucket, int(most.Hours()/24))
 	}
-	list, err := spend.ReadUsage(c.Context(), c.s.DB, u)
+	list, err := spend.ReadUsage(ctx, c.s.DB, u)
 	if err != nil {
 		return nil, usageFault(err)
 	}
@@ -87,14 +87,14 @@ func getUsage(c *Call) (any, error) {
 	return out, nil
 }
 
-// usageFault says what the caller can do about it.
+// usageFault adds what the client can do.
 func usageFault(err error) error {
-	const less = "ask for less time between start and end, for a larger bucket, or for fewer of group_by"
+	const narrow = "Choose a shorter range between start and end, a larger bucket or fewer group_by dimensions"
 	switch {
 	case errors.Is(err, spend.ErrTooMuchUsage):
-		return fault.Invalid("group_by", "the answer would have more than 10,000 rows: "+less)
+		return fault.Invalid("group_by", "The response would have more than 10,000 rows. "+narrow+".")
 	case errors.Is(err, context.DeadlineExceeded):
-		return fault.New(fault.Overloaded, "it took too long to add this usage up: "+less+"; or try again later").Because(err)
+		return fault.New(fault.Overloaded, "Adding up this usage took too long. "+narrow+", or retry later.").Because(err)
 	}
 	return err
 }

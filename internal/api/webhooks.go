@@ -1,35 +1,38 @@
 package api
 
 import (
+	"context"
 	"time"
 
+	"turnpike/internal/accounts"
 	"turnpike/internal/db"
 	"turnpike/internal/events"
 	"turnpike/internal/fault"
 	"turnpike/internal/ids"
 	"turnpike/internal/jsonbody"
+	"turnpike/internal/web"
 	"turnpike/internal/webhooks"
 )
 
-// endpointObject is a webhook endpoint as the interface shows it. Secret is
-// there only in the answers that make one.
+// endpointObject is a webhook endpoint. Only responses that create a secret have
+// Secret.
 type endpointObject struct {
-	ID             string        `json:"id"`
-	Object         string        `json:"object"`
-	Kind           string        `json:"kind"`
-	URL            *string       `json:"url"`
-	Events         []string      `json:"events"`
-	Description    string        `json:"description"`
-	Status         string        `json:"status"`
-	PausedReason   *string       `json:"paused_reason"`
-	PausedAt       *int64        `json:"paused_at"`
-	Secret         string        `json:"secret,omitzero"`
-	SecretHint     string        `json:"secret_hint"`
-	OldSecretUntil *int64        `json:"old_secret_expires_at"`
-	Project        *string       `json:"project"`
-	Environment    string        `json:"environment"`
-	CreatedAt      int64         `json:"created_at"`
-	Stats          endpointStats `json:"stats"`
+	ID             string               `json:"id"`
+	Object         string               `json:"object"`
+	Kind           string               `json:"kind"`
+	URL            *string              `json:"url"`
+	Events         []string             `json:"events"`
+	Description    string               `json:"description"`
+	Status         string               `json:"status"`
+	PausedReason   *string              `json:"paused_reason"`
+	PausedAt       *int64               `json:"paused_at"`
+	Secret         string               `json:"secret,omitzero"`
+	SecretHint     string               `json:"secret_hint"`
+	OldSecretUntil *int64               `json:"old_secret_expires_at"`
+	Project        *string              `json:"project"`
+	Environment    accounts.Environment `json:"environment"`
+	CreatedAt      int64                `json:"created_at"`
+	Stats          endpointStats        `json:"stats"`
 }
 
 type endpointStats struct {
@@ -42,16 +45,12 @@ type endpointStats struct {
 	LastError      *string `json:"last_error"`
 }
 
-// heldBound is up to which number held deliveries are counted for an answer.
-const heldBound = 10_000
+// maxHeldCount is where counting held deliveries stops.
+const maxHeldCount = 10_000
 
-// endpoints shows a list of endpoints.
-func (c *Call) endpoints(q db.Querier, list []*webhooks.Endpoint) ([]*endpointObject, error) {
-	all := make([]string, len(list))
-	for i, e := range list {
-		all[i] = e.ID
-	}
-	stats, err := c.s.Webhooks.Stats(c.Context(), q, all...)
+// endpoints returns endpoints with their statistics.
+func (c *Call) endpoints(ctx context.Context, q db.Querier, list []*webhooks.Endpoint) ([]*endpointObject, error) {
+	stats, err := c.s.Webhooks.Stats(ctx, q, web.Map(list, func(e *webhooks.Endpoint) string { return e.ID })...)
 	if err != nil {
 		return nil, err
 	}
@@ -59,9 +58,9 @@ func (c *Call) endpoints(q db.Querier, list []*webhooks.Endpoint) ([]*endpointOb
 	for i, e := range list {
 		o := &endpointObject{ID: e.ID, Object: "webhook_endpoint", Kind: string(e.Kind), URL: orNil(e.URL), Events: e.Events, Description: e.Description,
 			Status: string(e.Status), PausedReason: orNil(e.PausedReason), PausedAt: unix(e.PausedAt), SecretHint: e.SecretHint,
-			Project: orNil(e.Project), Environment: string(e.Environment), CreatedAt: e.CreatedAt.Unix()}
+			Project: orNil(e.Project), Environment: e.Environment, CreatedAt: e.CreatedAt.Unix()}
 		if e.Kind == webhooks.Tunnel {
-			// It holds while its client is away, and is never paused.
+			// A tunnel holds deliveries while its client is disconnected; it is never paused.
 			o.Status, o.PausedReason, o.PausedAt = string(webhooks.Active), nil, nil
 		}
 		if e.OldSecretUntil != nil && c.s.Now().Before(*e.OldSecretUntil) {
@@ -71,7 +70,7 @@ func (c *Call) endpoints(q db.Querier, list []*webhooks.Endpoint) ([]*endpointOb
 		o.Stats = endpointStats{Succeeded: st.Succeeded, Failed: st.Failed, FailedAttempts: st.FailedAttempts,
 			LastSuccessAt: unix(st.LastSuccessAt), LastFailureAt: unix(st.LastFailureAt), LastError: orNil(st.LastError)}
 		if e.Status == webhooks.Paused {
-			if o.Stats.Held, err = c.s.Webhooks.HeldCount(c.Context(), q, e.ID, heldBound); err != nil {
+			if o.Stats.Held, err = c.s.Webhooks.HeldCount(ctx, q, e.ID, maxHeldCount); err != nil {
 				return nil, err
 			}
 		}
@@ -80,21 +79,31 @@ func (c *Call) endpoints(q db.Querier, list []*webhooks.Endpoint) ([]*endpointOb
 	return out, nil
 }
 
-func (c *Call) endpoint(q db.Querier, e *webhooks.Endpoint) (*endpointObject, error) {
-	list, err := c.endpoints(q, []*webhooks.Endpoint{e})
+// endpoint returns an endpoint, with its secret if that was just created.
+func (c *Call) endpoint(ctx context.Context, q db.Querier, e *webhooks.Endpoint, secret string) (*endpointObject, error) {
+	list, err := c.endpoints(ctx, q, []*webhooks.Endpoint{e})
 	if err != nil {
 		return nil, err
 	}
+	list[0].Secret = secret
 	return list[0], nil
 }
 
-// lockEndpoint reads the endpoint that the path names, for a change.
-func (c *Call) lockEndpoint(tx *db.Tx) (*webhooks.Endpoint, error) {
-	id, err := c.pathID(ids.Endpoint, "webhook endpoint")
+// changeEndpoint changes the endpoint in the path and returns it.
+func (c *Call) changeEndpoint(ctx context.Context, tx *db.Tx, change func(e *webhooks.Endpoint) error) (any, error) {
+	e, err := c.lockEndpoint(ctx, tx)
 	if err != nil {
 		return nil, err
 	}
-	return c.s.Webhooks.GetLocked(c.Context(), tx, c.Principal.Visibility(), id)
+	if err := change(e); err != nil {
+		return nil, err
+	}
+	return c.endpoint(ctx, tx, e, "")
+}
+
+// lockEndpoint reads and locks the endpoint in the path.
+func (c *Call) lockEndpoint(ctx context.Context, tx *db.Tx) (*webhooks.Endpoint, error) {
+	return c.s.Webhooks.GetLocked(ctx, tx, c.Principal.Visibility(), c.id())
 }
 
 type createEndpointRequest struct {
@@ -103,22 +112,17 @@ type createEndpointRequest struct {
 	Description string   `json:"description"`
 }
 
-func createEndpoint(c *Call, tx *db.Tx, in createEndpointRequest) (any, error) {
-	e := &webhooks.Endpoint{WorkspaceID: c.Principal.WorkspaceID, Environment: c.Principal.Environment, Project: c.Principal.Project,
+func createEndpoint(ctx context.Context, c *Call, tx *db.Tx, in createEndpointRequest) (any, error) {
+	e := &webhooks.Endpoint{Tenant: c.Principal.Tenant, Project: c.Principal.Project,
 		URL: in.URL, Events: in.Events, Description: in.Description}
-	secret, err := c.s.Webhooks.Create(c.Context(), tx, c.Actor(), e)
+	secret, err := c.s.Webhooks.Create(ctx, tx, c.Actor(), e)
 	if err != nil {
 		return nil, err
 	}
-	o, err := c.endpoint(tx, e)
-	if err != nil {
-		return nil, err
-	}
-	o.Secret = secret
-	return o, nil
+	return c.endpoint(ctx, tx, e, secret)
 }
 
-func listEndpoints(c *Call) (any, error) {
+func listEndpoints(ctx context.Context, c *Call) (any, error) {
 	q := c.query(append(pageParams, "kind")...)
 	page := q.page(ids.Endpoint)
 	tunnels := false
@@ -127,32 +131,28 @@ func listEndpoints(c *Call) (any, error) {
 	case "all":
 		tunnels = true
 	default:
-		q.fail(fault.Invalid("kind", "kind must be http or all, which lists tunnels too"))
+		q.fail(fault.Invalid("kind", "kind must be http, or all to include tunnels."))
 	}
 	if q.err != nil {
 		return nil, q.err
 	}
-	found, err := c.s.Webhooks.List(c.Context(), c.s.DB, c.Principal.Visibility(), tunnels, page)
+	found, err := c.s.Webhooks.List(ctx, c.s.DB, c.Principal.Visibility(), tunnels, page)
 	if err != nil {
 		return nil, err
 	}
-	data, err := c.endpoints(c.s.DB, found.Rows)
+	data, err := c.endpoints(ctx, c.s.DB, found.Rows)
 	if err != nil {
 		return nil, err
 	}
 	return newList(data, func(e *endpointObject) string { return e.ID }, found.More), nil
 }
 
-func getEndpoint(c *Call) (any, error) {
-	id, err := c.pathID(ids.Endpoint, "webhook endpoint")
+func getEndpoint(ctx context.Context, c *Call) (any, error) {
+	e, err := c.s.Webhooks.Get(ctx, c.s.DB, c.Principal.Visibility(), c.id())
 	if err != nil {
 		return nil, err
 	}
-	e, err := c.s.Webhooks.Get(c.Context(), c.s.DB, c.Principal.Visibility(), id)
-	if err != nil {
-		return nil, err
-	}
-	return c.endpoint(c.s.DB, e)
+	return c.endpoint(ctx, c.s.DB, e, "")
 }
 
 type updateEndpointRequest struct {
@@ -161,118 +161,81 @@ type updateEndpointRequest struct {
 	Description jsonbody.Optional[string]   `json:"description"`
 }
 
-func updateEndpoint(c *Call, tx *db.Tx, in updateEndpointRequest) (any, error) {
-	e, err := c.lockEndpoint(tx)
-	if err != nil {
-		return nil, err
-	}
-	if in.URL.Set {
-		e.URL = in.URL.Value
-	}
-	if in.Events.Set {
-		e.Events = in.Events.Value
-	}
-	if in.Description.Set {
-		e.Description = in.Description.Value
-	}
-	if err := c.s.Webhooks.Update(c.Context(), tx, c.Actor(), e); err != nil {
-		return nil, err
-	}
-	return c.endpoint(tx, e)
+func updateEndpoint(ctx context.Context, c *Call, tx *db.Tx, in updateEndpointRequest) (any, error) {
+	return c.changeEndpoint(ctx, tx, func(e *webhooks.Endpoint) error {
+		set(&e.URL, in.URL)
+		set(&e.Events, in.Events)
+		set(&e.Description, in.Description)
+		return c.s.Webhooks.Update(ctx, tx, c.Actor(), e)
+	})
 }
 
-// deletedObject answers a DELETE that leaves nothing to show.
+// deletedObject is the response to a DELETE of something that is gone.
 type deletedObject struct {
 	ID      string `json:"id"`
 	Object  string `json:"object"`
 	Deleted bool   `json:"deleted"`
 }
 
-func deleteEndpoint(c *Call, tx *db.Tx, _ struct{}) (any, error) {
-	e, err := c.lockEndpoint(tx)
+func deleteEndpoint(ctx context.Context, c *Call, tx *db.Tx, _ struct{}) (any, error) {
+	e, err := c.lockEndpoint(ctx, tx)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.s.Webhooks.Delete(c.Context(), tx, c.Actor(), e); err != nil {
+	if err := c.s.Webhooks.Delete(ctx, tx, c.Actor(), e); err != nil {
 		return nil, err
 	}
 	return deletedObject{e.ID, "webhook_endpoint", true}, nil
 }
 
-func pauseEndpoint(c *Call, tx *db.Tx, _ struct{}) (any, error) {
-	e, err := c.lockEndpoint(tx)
-	if err != nil {
-		return nil, err
-	}
-	if err := c.s.Webhooks.Pause(c.Context(), tx, c.Actor(), e); err != nil {
-		return nil, err
-	}
-	return c.endpoint(tx, e)
+func pauseEndpoint(ctx context.Context, c *Call, tx *db.Tx, _ struct{}) (any, error) {
+	return c.changeEndpoint(ctx, tx, func(e *webhooks.Endpoint) error { return c.s.Webhooks.Pause(ctx, tx, c.Actor(), e) })
 }
 
 type resumeEndpointRequest struct {
 	Held *string `json:"held"`
 }
 
-func resumeEndpoint(c *Call, tx *db.Tx, in resumeEndpointRequest) (any, error) {
+func resumeEndpoint(ctx context.Context, c *Call, tx *db.Tx, in resumeEndpointRequest) (any, error) {
 	discard := in.Held != nil && *in.Held == "discard"
 	if in.Held != nil && !discard && *in.Held != "deliver" {
-		return nil, fault.Invalid("held", "held must be deliver or discard")
+		return nil, fault.Invalid("held", "held must be deliver or discard.")
 	}
-	e, err := c.lockEndpoint(tx)
-	if err != nil {
-		return nil, err
-	}
-	if err := c.s.Webhooks.Resume(c.Context(), tx, c.Actor(), e, discard); err != nil {
-		return nil, err
-	}
-	return c.endpoint(tx, e)
+	return c.changeEndpoint(ctx, tx, func(e *webhooks.Endpoint) error { return c.s.Webhooks.Resume(ctx, tx, c.Actor(), e, discard) })
 }
 
 type rotateSecretRequest struct {
 	GracePeriodSeconds *int64 `json:"grace_period_seconds"`
 }
 
-func rotateEndpointSecret(c *Call, tx *db.Tx, in rotateSecretRequest) (any, error) {
+func rotateEndpointSecret(ctx context.Context, c *Call, tx *db.Tx, in rotateSecretRequest) (any, error) {
 	grace := webhooks.DefaultSecretGrace
 	if s := in.GracePeriodSeconds; s != nil {
-		grace = -1 // too large for a Duration perhaps
+		grace = -1 // might overflow a Duration; RotateSecret returns the error
 		if *s >= 0 && *s <= int64(webhooks.MaxSecretGrace/time.Second) {
 			grace = time.Duration(*s) * time.Second
 		}
 	}
-	e, err := c.lockEndpoint(tx)
+	e, err := c.lockEndpoint(ctx, tx)
 	if err != nil {
 		return nil, err
 	}
-	secret, err := c.s.Webhooks.RotateSecret(c.Context(), tx, c.Actor(), e, grace)
+	secret, err := c.s.Webhooks.RotateSecret(ctx, tx, c.Actor(), e, grace)
 	if err != nil {
 		return nil, err
 	}
-	o, err := c.endpoint(tx, e)
-	if err != nil {
-		return nil, err
-	}
-	o.Secret = secret
-	return o, nil
+	return c.endpoint(ctx, tx, e, secret)
 }
 
-func endEndpointGrace(c *Call, tx *db.Tx, _ struct{}) (any, error) {
-	e, err := c.lockEndpoint(tx)
-	if err != nil {
-		return nil, err
-	}
-	if err := c.s.Webhooks.EndGrace(c.Context(), tx, c.Actor(), e); err != nil {
-		return nil, err
-	}
-	return c.endpoint(tx, e)
+func endEndpointGrace(ctx context.Context, c *Call, tx *db.Tx, _ struct{}) (any, error) {
+	return c.changeEndpoint(ctx, tx, func(e *webhooks.Endpoint) error { return c.s.Webhooks.EndGrace(ctx, tx, c.Actor(), e) })
 }
 
 type testEndpointRequest struct {
 	Type *string `json:"type"`
 }
 
-func testEndpoint(c *Call, tx *db.Tx, in testEndpointRequest) (any, error) {
+func testEndpoint(ctx context.Context, c *Call, tx *db.Tx, in testEndpointRequest) (any, error) {
 	var t events.Type
 	if in.Type != nil {
 		var err error
@@ -280,11 +243,11 @@ func testEndpoint(c *Call, tx *db.Tx, in testEndpointRequest) (any, error) {
 			return nil, err
 		}
 	}
-	e, err := c.lockEndpoint(tx)
+	e, err := c.lockEndpoint(ctx, tx)
 	if err != nil {
 		return nil, err
 	}
-	d, err := c.s.Webhooks.SendTest(c.Context(), tx, c.Actor(), e, t, c.Project)
+	d, err := c.s.Webhooks.SendTest(ctx, tx, c.Actor(), e, webhooks.TestEvent{Type: t, Project: c.Project})
 	if err != nil {
 		return nil, err
 	}
@@ -299,14 +262,10 @@ type replayEndpointRequest struct {
 	NewID  bool     `json:"new_id"`
 }
 
-func replayEndpoint(c *Call, tx *db.Tx, in replayEndpointRequest) (any, error) {
-	id, err := c.pathID(ids.Endpoint, "webhook endpoint")
-	if err != nil {
-		return nil, err
-	}
-	p := &webhooks.Replay{EndpointID: id, Mode: in.Status, NewIDs: in.NewID}
+func replayEndpoint(ctx context.Context, c *Call, tx *db.Tx, in replayEndpointRequest) (any, error) {
+	p := &webhooks.Replay{EndpointID: c.id(), Mode: in.Status, NewIDs: in.NewID}
 	if in.Since == nil {
-		return nil, fault.Missing("since", "since must be the Unix time from which on events are replayed")
+		return nil, fault.Missing("since", "since is required: the Unix time from which events are replayed.")
 	}
 	for _, at := range []struct {
 		name string
@@ -316,8 +275,8 @@ func replayEndpoint(c *Call, tx *db.Tx, in replayEndpointRequest) (any, error) {
 		if at.from == nil {
 			continue
 		}
-		if *at.from < 0 || *at.from > farFuture {
-			return nil, fault.Invalid(at.name, "%s must be a Unix time in seconds", at.name)
+		if *at.from < 0 || *at.from > maxUnixTime {
+			return nil, fault.Invalid(at.name, "%s must be a Unix time in seconds.", at.name)
 		}
 		*at.into = time.Unix(*at.from, 0)
 	}
@@ -328,45 +287,38 @@ func replayEndpoint(c *Call, tx *db.Tx, in replayEndpointRequest) (any, error) {
 		}
 		p.Types = append(p.Types, t)
 	}
-	if err := c.s.Webhooks.StartReplay(c.Context(), tx, c.Actor(), c.Principal.Visibility(), p); err != nil {
+	if err := c.s.Webhooks.StartReplay(ctx, tx, c.Actor(), c.Principal.Visibility(), p); err != nil {
 		return nil, err
 	}
 	return newReplayObject(p), nil
 }
 
 type replayObject struct {
-	ID          string   `json:"id"`
-	Object      string   `json:"object"`
-	EndpointID  string   `json:"endpoint_id"`
-	Status      string   `json:"status"`
-	Selection   string   `json:"selection"`
-	Types       []string `json:"types"`
-	NewID       bool     `json:"new_id"`
-	Since       int64    `json:"since"`
-	Until       int64    `json:"until"`
-	Total       int64    `json:"total"`
-	Done        int64    `json:"done"`
-	Environment string   `json:"environment"`
-	CreatedAt   int64    `json:"created_at"`
-	FinishedAt  *int64   `json:"finished_at"`
+	ID          string               `json:"id"`
+	Object      string               `json:"object"`
+	EndpointID  string               `json:"endpoint_id"`
+	Status      string               `json:"status"`
+	Selection   string               `json:"selection"`
+	Types       []string             `json:"types"`
+	NewID       bool                 `json:"new_id"`
+	Since       int64                `json:"since"`
+	Until       int64                `json:"until"`
+	Total       int64                `json:"total"`
+	Done        int64                `json:"done"`
+	Environment accounts.Environment `json:"environment"`
+	CreatedAt   int64                `json:"created_at"`
+	FinishedAt  *int64               `json:"finished_at"`
 }
 
 func newReplayObject(p *webhooks.Replay) *replayObject {
-	types := make([]string, len(p.Types))
-	for i, t := range p.Types {
-		types[i] = string(t)
-	}
+	types := web.Map(p.Types, func(t events.Type) string { return string(t) })
 	return &replayObject{ID: p.ID, Object: "replay", EndpointID: p.EndpointID, Status: p.State, Selection: p.Mode, Types: types, NewID: p.NewIDs,
-		Since: p.Since.Unix(), Until: p.Until.Unix(), Total: p.Total, Done: p.Done, Environment: string(p.Environment),
+		Since: p.Since.Unix(), Until: p.Until.Unix(), Total: p.Total, Done: p.Done, Environment: p.Environment,
 		CreatedAt: p.CreatedAt.Unix(), FinishedAt: unix(p.FinishedAt)}
 }
 
-func getReplay(c *Call) (any, error) {
-	id, err := c.pathID(ids.Replay, "replay")
-	if err != nil {
-		return nil, err
-	}
-	p, err := c.s.Webhooks.GetReplay(c.Context(), c.s.DB, c.Principal.Visibility(), id)
+func getReplay(ctx context.Context, c *Call) (any, error) {
+	p, err := c.s.Webhooks.GetReplay(ctx, c.s.DB, c.Principal.Visibility(), c.id())
 	if err != nil {
 		return nil, err
 	}

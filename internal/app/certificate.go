@@ -9,25 +9,24 @@ import (
 	"time"
 )
 
-// certificateEvery is how often the files of a certificate are looked at, while
-// somebody connects.
-const certificateEvery = 10 * time.Second
+// certificateInterval is how often new connections check the certificate's files.
+const certificateInterval = 10 * time.Second
 
-// certificate is what the server shows. It is read anew when its files have
-// changed: most are renewed every few weeks by somebody who does not know of us.
+// certificate is the server's TLS certificate. It is reloaded when its files
+// change, because ACME clients renew them without notice.
 type certificate struct {
 	cert, key string
 
 	mu      sync.Mutex
 	current *tls.Certificate
-	looked  time.Time
-	seen    string // the files' state when they were read
-	warned  string // that in which they could not be
+	checked time.Time
+	loaded  string // state of the files that were loaded
+	warned  string // state of the files that could not be loaded
 }
 
 func loadCertificate(cert, key string) (*certificate, error) {
 	c := &certificate{cert: cert, key: key}
-	c.seen, c.looked = c.state(), time.Now() // before: a change while we read is read later
+	c.loaded, c.checked = c.state(), time.Now() // before loading, so that no change is missed
 	pair, err := tls.LoadX509KeyPair(cert, key)
 	if err != nil {
 		return nil, fmt.Errorf("load TLS certificate: %w", err)
@@ -36,37 +35,37 @@ func loadCertificate(cert, key string) (*certificate, error) {
 	return c, nil
 }
 
-// get is tls.Config's GetCertificate.
+// get implements GetCertificate of tls.Config.
 func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if time.Since(c.looked) >= certificateEvery {
-		c.looked = time.Now()
+	if time.Since(c.checked) >= certificateInterval {
+		c.checked = time.Now()
 		c.refresh()
 	}
 	return c.current, nil
 }
 
-// refresh keeps the old one for as long as the new one cannot be used: its files
-// may be about to be written, one after the other, or not be ours to read yet.
+// refresh keeps the old certificate if the new one can't be loaded: its two
+// files may be half written, or not readable yet.
 func (c *certificate) refresh() {
 	state := c.state()
-	if state == c.seen {
+	if state == c.loaded {
 		return
 	}
 	pair, err := tls.LoadX509KeyPair(c.cert, c.key)
 	if err != nil {
 		if state != c.warned {
-			slog.Warn("the new TLS certificate cannot be used; the old one is shown until it can", "error", err)
+			slog.Warn("failed to load the new TLS certificate; using the old one", "error", err)
 		}
 		c.warned = state
 		return
 	}
-	c.current, c.seen = &pair, state
-	slog.Info("there is a new TLS certificate", "valid_until", pair.Leaf.NotAfter)
+	c.current, c.loaded = &pair, state
+	slog.Info("loaded a new TLS certificate", "valid_until", pair.Leaf.NotAfter)
 }
 
-// state tells whether the files are still the same.
+// state changes when the files change.
 func (c *certificate) state() string {
 	text := ""
 	for _, path := range []string{c.cert, c.key} {

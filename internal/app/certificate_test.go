@@ -28,7 +28,7 @@ func TestRenewedCertificateIsShown(t *testing.T) {
 	}
 	firstCert, firstKey := newCertificate(t, "first")
 	secondCert, secondKey := newCertificate(t, "second")
-	secondCert, secondKey = append(secondCert, '\n'), append(secondKey, '\n') // the clock of files is coarse, their size is not
+	secondCert, secondKey = append(secondCert, '\n'), append(secondKey, '\n') // file times are coarse, sizes are exact
 	write(cert, firstCert)
 	write(key, firstKey)
 	c, err := loadCertificate(cert, key)
@@ -59,7 +59,7 @@ func TestRenewedCertificateIsShown(t *testing.T) {
 	later := func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.looked = c.looked.Add(-certificateEvery)
+		c.checked = c.checked.Add(-certificateInterval)
 	}
 	expect("at the start", "first")
 	write(cert, secondCert)
@@ -82,7 +82,8 @@ func TestRenewedCertificateIsShown(t *testing.T) {
 	later()
 	expect("mended", "first")
 
-	// What could not be read may be readable later, though the files look the same.
+	// Files that couldn't be read may become readable later without any visible
+	// change.
 	broken := bytes.Repeat([]byte("x"), len(secondKey))
 	for _, step := range []struct {
 		key  []byte
@@ -100,10 +101,10 @@ func TestRenewedCertificateIsShown(t *testing.T) {
 	}
 }
 
-// shownAt is the name in the certificate that a server shows.
+// shownAt returns the name in the certificate that a server presents.
 func shownAt(t *testing.T, at net.Addr) string {
 	t.Helper()
-	conn, err := tls.Dial("tcp", at.String(), &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // the name is looked at
+	conn, err := tls.Dial("tcp", at.String(), &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // the test checks the name itself
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,27 +6,28 @@ import (
 	"path/filepath"
 	"time"
 
+	"turnpike/internal/accounts"
 	"turnpike/internal/files"
 )
 
 const (
-	filesFolder = "files"
-	// filesKey names what signs URLs. The ring makes a key of it that has
-	// nothing to do with any bearer value: those begin with tp_.
+	filesDirectory = "files"
+	// filesKey derives the key that signs URLs. No API key has the same hash,
+	// because API keys begin with tp_.
 	filesKey = "turnpike/files/v1"
 )
 
-func (a *instance) openFiles(ctx context.Context, now func() time.Time) (err error) {
-	if a.cfg.DatabaseURL != "" && a.cfg.Files.URL == "" {
-		slog.Info("files are kept in this node's data folder, where other nodes cannot read them; set files.url if there are any")
+func (i *instance) openFiles(ctx context.Context) (err error) {
+	if i.cfg.DatabaseURL != "" && i.cfg.Files.URL == "" {
+		slog.Info("files are stored in this node's data directory; if you run several nodes, set files.url")
 	}
-	key := a.store.Ring.Hash(filesKey)
-	a.files, err = files.Open(ctx, files.Options{DB: a.store.DB, URL: string(a.cfg.Files.URL), Folder: filepath.Join(a.cfg.Data, filesFolder), Key: key[:],
-		PublicURL: a.URL(), Retention: a.cfg.Files.Retention, FromBucket: a.cfg.Files.FromBucket, Now: now})
+	key := i.store.Ring.Hash(filesKey)
+	i.files, err = files.Open(ctx, files.Options{DB: i.store.DB, URL: string(i.cfg.Files.URL), Folder: filepath.Join(i.cfg.Data, filesDirectory), Key: key[:],
+		PublicURL: i.URL(), Retention: i.cfg.Files.Retention, FromBucket: i.cfg.Files.FromBucket, Now: i.now})
 	return err
 }
 
-// fileURL mints the link to a file in an event.
-func (a *instance) fileURL(workspaceID, environment, sha256, name string, expires time.Time) string {
-	return a.files.URL(files.Owner{WorkspaceID: workspaceID, Environment: environment}, files.File{SHA256: sha256}, name, expires)
+// fileURL returns the URL of a file in an event.
+func (i *instance) fileURL(t accounts.Tenant, sha256, name string, expires time.Time) string {
+	return i.files.URL(t, files.File{SHA256: sha256}, name, expires)
 }

@@ -18,15 +18,15 @@ import (
 	"turnpike/internal/people"
 )
 
-// FirstRun is what the first start on an empty database made. TestKey and SetUp
-// are shown once.
+// FirstRun holds the key and the link that the first start on an empty database
+// created. Both are shown once.
 type FirstRun struct {
 	TestKey string
-	SetUp   *people.Link // by which the first owner comes in
+	SetUp   *people.Link // for the first owner's account
 }
 
-// firstRunScopes are what trying Turnpike out takes. The key lies in a file or a
-// terminal, so it manages neither keys nor credits and reads no log.
+// firstRunScopes returns the scopes for trying Turnpike. The key is printed and
+// stored in a file, so it can't manage keys or credits or read logs.
 func firstRunScopes() []string {
 	var out []string
 	for _, s := range []access.Scope{access.ModelsRead, access.ChatCompletionsCreate, access.ResponsesCreate, access.EmbeddingsCreate,
@@ -38,11 +38,11 @@ func firstRunScopes() []string {
 	return out
 }
 
-// SaveFirstRun writes how to begin to a file that only the owner can read, and
-// returns its path. It is deleted when the first owner has come in.
+// SaveFirstRun writes the first steps to a file that only its owner can read, and
+// returns its path. It is deleted when the first owner has an account.
 func (a site) SaveFirstRun(text string) (path string, err error) {
 	path = filepath.Join(a.cfg.Data, firstRunFile)
-	if err := makeDataFolder(a.cfg.Data); err != nil {
+	if err := createDataDirectory(a.cfg.Data); err != nil {
 		return "", fmt.Errorf("write %s: %w", firstRunFile, err)
 	}
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -51,8 +51,7 @@ func (a site) SaveFirstRun(text string) (path string, err error) {
 	return path, nil
 }
 
-// deleteFirstRun deletes the file. It is called whenever an owner may have come
-// in, here or on another node.
+// deleteFirstRun deletes the file.
 func (a site) deleteFirstRun() {
 	err := os.Remove(filepath.Join(a.cfg.Data, firstRunFile))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -60,25 +59,25 @@ func (a site) deleteFirstRun() {
 	}
 }
 
-// deleteClaimedFirstRun deletes the file if an owner can sign in: the signal may
-// have been lost, and an older version left the file.
-func (a *instance) deleteClaimedFirstRun(ctx context.Context) error {
-	if _, err := os.Stat(filepath.Join(a.cfg.Data, firstRunFile)); err != nil {
-		return nil //nolint:nilerr // nearly always there is none
+// deleteClaimedFirstRun deletes the file if an owner can sign in. The signal may
+// have been lost.
+func (i *instance) deleteClaimedFirstRun(ctx context.Context) error {
+	if _, err := os.Stat(filepath.Join(i.cfg.Data, firstRunFile)); err != nil {
+		return nil //nolint:nilerr // usually the file doesn't exist
 	}
-	claimed, err := a.people.Claimed(ctx, a.store.DB)
+	claimed, err := i.people.IsSetUp(ctx, i.store.DB)
 	if err == nil && claimed {
-		a.deleteFirstRun()
+		i.deleteFirstRun()
 	}
 	return err
 }
 
-// firstRun makes a workspace, a test key and the set-up link when there is no workspace yet.
-// Nodes that start at once agree through the workspace's unique name.
+// firstRun creates a workspace, a test key and the setup link if there is no
+// workspace yet. Its unique name makes nodes that start concurrently agree.
 func firstRun(ctx context.Context, s *Store, folk *people.People, now func() time.Time) (*FirstRun, error) {
-	var made *FirstRun
+	var created *FirstRun
 	err := s.DB.Write(ctx, func(tx *db.Tx) error {
-		made = nil
+		created = nil
 		all, err := accounts.ListWorkspaces(ctx, tx)
 		if err != nil || len(all) > 0 {
 			return err
@@ -88,16 +87,16 @@ func firstRun(ctx context.Context, s *Store, folk *people.People, now func() tim
 			return err
 		}
 		value, err := access.NewKeys(s.Ring, now).Create(ctx, tx, access.Caller{Actor: audit.Operator},
-			&access.Key{WorkspaceID: w.ID, Environment: accounts.Test, Name: "first run", Scopes: firstRunScopes()})
+			&access.Key{Tenant: w.In(accounts.Test), Name: "first run", Scopes: firstRunScopes()})
 		if err != nil {
 			return err
 		}
-		link, err := folk.NewSetUpLink(ctx, tx, w.ID)
-		made = &FirstRun{TestKey: value, SetUp: link}
+		link, err := folk.NewSetupLink(ctx, tx, w.ID)
+		created = &FirstRun{TestKey: value, SetUp: link}
 		return err
 	})
 	if fault.Is(err, fault.Conflict) {
 		return nil, nil // another node was faster
 	}
-	return made, err
+	return created, err
 }

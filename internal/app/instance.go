@@ -3,7 +3,6 @@ package app
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"log/slog"
 	"net/http"
 	"strconv"
@@ -11,40 +10,34 @@ import (
 	"sync/atomic"
 	"time"
 
-	"turnpike/internal/audit"
 	"turnpike/internal/config"
-	"turnpike/internal/db"
-	"turnpike/internal/events"
+	"turnpike/internal/docsite"
 	"turnpike/internal/fault"
 	"turnpike/internal/files"
-	"turnpike/internal/gateway"
 	"turnpike/internal/ids"
-	"turnpike/internal/nodes"
 	"turnpike/internal/people"
 	"turnpike/internal/retention"
-	"turnpike/internal/spend"
-	"turnpike/internal/webhooks"
 )
 
 // rejoinInterval is how long an evicted node waits between attempts to join.
 const rejoinInterval = time.Second
 
-// errEvicted is why requests of an evicted node end, and what clients are told
-// until it has joined again.
+// errEvicted ends requests of an evicted node, and is returned for others until
+// it has rejoined.
 var errEvicted = &fault.Error{Code: fault.Overloaded, Message: "This node was evicted from the cluster and is restarting. Retry the request.", RetryAfter: time.Second}
 
-// site is what stays the same for as long as the process runs.
+// site holds everything that stays the same while the process runs.
 type site struct {
 	cfg     config.Config
 	version string
 	address string // of the listener
 }
 
-// URL is the address at which the server can be reached.
+// URL returns the public address of the server.
 func (s site) URL() string { return s.cfg.BaseURL(s.address) }
 
-// Listens is where the server itself is found, behind whatever stands before it.
-func (s site) Listens() string {
+// ListenURL returns the address of the server itself, behind its proxies.
+func (s site) ListenURL() string {
 	own := s.cfg
 	own.PublicURL = ""
 	return own.BaseURL(s.address)
@@ -56,36 +49,29 @@ func (s site) Listens() string {
 // the process drops it whole and starts another.
 type instance struct {
 	site
+	components
+	now          func() time.Time
 	store        *Store
-	node         *nodes.Node
-	group        *db.Group
-	log          *audit.Log
-	ledger       *spend.Ledger
-	leases       *spend.LeaseCache
-	gateway      *gateway.Gateway
 	files        *files.Store
-	hooks        *webhooks.Service
-	people       *people.People
 	handler      http.Handler
-	stopWatching func() // ends the pages that are kept up to date, and the streams of runs
+	stopWatching func() // ends live pages and streams of runs
 	keeper       *retention.Keeper
-	events       *events.Publisher
 	metrics      *metricsServer
 	telemetry    *telemetry
 
-	requests       context.Context // ends all requests
+	requests       context.Context // canceled to end all requests
 	cancelRequests context.CancelCauseFunc
 	active         atomic.Int64 // requests
-	ended          atomic.Bool  // takes no more of them
+	ended          atomic.Bool  // rejects requests
 
 	stopWork context.CancelFunc // ends the background work
 	work     sync.WaitGroup
 	evicted  chan struct{} // closed when other nodes have evicted this one
 }
 
-// startInstance opens the store, joins the cluster and starts every part.
+// startInstance opens the database, joins the cluster and starts every component.
 func startInstance(ctx context.Context, at site, now func() time.Time) (_ *instance, err error) {
-	i := &instance{site: at, evicted: make(chan struct{})}
+	i := &instance{site: at, now: now, evicted: make(chan struct{})}
 	i.requests, i.cancelRequests = context.WithCancelCause(context.Background())
 	defer func() {
 		if err != nil {
@@ -95,84 +81,77 @@ func startInstance(ctx context.Context, at site, now func() time.Time) (_ *insta
 	if i.store, err = OpenStore(ctx, i.cfg); err != nil {
 		return nil, err
 	}
-	if err := CheckForgotten(ctx, i.cfg, i.store.DB); err != nil {
+	if err := CheckUnmoved(ctx, i.cfg, i.store.DB); err != nil {
 		return nil, err
 	}
 	i.people = people.New(i.store.DB, i.store.Ring, people.Options{Now: now})
-	if err := i.build(ctx, now); err != nil {
+	if err := i.build(ctx); err != nil {
 		return nil, err
 	}
 	return i, nil
 }
 
-// runNode stores heartbeats until the instance ends.
-func (a *instance) runNode(ctx context.Context) {
-	if err := a.node.Run(ctx); errors.Is(err, nodes.ErrEvicted) {
-		close(a.evicted)
-	}
-}
-
-// serve answers a request, unless the instance has ended.
-func (a *instance) serve(w http.ResponseWriter, r *http.Request) bool {
-	a.active.Add(1)
-	defer a.active.Add(-1)
-	if a.ended.Load() {
+// serve handles a request, unless the instance has ended.
+func (i *instance) serve(w http.ResponseWriter, r *http.Request) bool {
+	i.active.Add(1)
+	defer i.active.Add(-1)
+	if i.ended.Load() {
 		return false
 	}
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
-	defer context.AfterFunc(a.requests, func() { cancel(context.Cause(a.requests)) })()
-	a.handler.ServeHTTP(w, r.WithContext(ctx))
+	defer context.AfterFunc(i.requests, func() { cancel(context.Cause(i.requests)) })()
+	i.handler.ServeHTTP(w, r.WithContext(ctx))
 	return true
 }
 
-// abandon ends an evicted instance: it cancels all requests with the cause, gives
-// them a moment to report it, and releases everything.
-func (a *instance) abandon(cause error) {
-	a.ended.Store(true)
-	a.cancelRequests(cause)
-	a.stopWork() // closes the tunnels, whose requests are among the active ones
-	for end := time.Now().Add(lastWords); a.active.Load() > 0 && time.Now().Before(end); {
+// abandon ends an evicted instance. It cancels all requests with the cause,
+// gives them a moment to report it, and releases everything.
+func (i *instance) abandon(cause error) {
+	i.ended.Store(true)
+	i.cancelRequests(cause)
+	i.stopWork() // closes the tunnels, whose requests are among the active ones
+	for end := time.Now().Add(closeTimeout); i.active.Load() > 0 && time.Now().Before(end); {
 		time.Sleep(10 * time.Millisecond)
 	}
-	a.release()
+	i.release()
 }
 
-func (a *instance) release() {
-	if a.metrics != nil {
-		a.metrics.close()
+func (i *instance) release() {
+	if i.metrics != nil {
+		i.metrics.close()
 	}
-	if a.stopWork != nil {
-		a.stopWork()
+	if i.stopWork != nil {
+		i.stopWork()
 	}
-	a.work.Wait()
-	if a.files != nil {
-		_ = a.files.Close()
+	i.work.Wait()
+	if i.files != nil {
+		_ = i.files.Close()
 	}
-	if a.group != nil {
-		a.group.Stop()
+	if i.group != nil {
+		i.group.Stop()
 	}
-	if a.node != nil {
+	if i.node != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-		// Another node recovers what a missing goodbye leaves.
-		if a.leases != nil {
-			_ = a.leases.ReleaseUnused(ctx, "")
+		// If this fails, another node recovers the leases.
+		if i.leases != nil {
+			_ = i.leases.ReleaseUnused(ctx, "")
 		}
-		_ = a.node.Leave(ctx)
+		_ = i.node.Leave(ctx)
 		cancel()
 	}
-	if a.telemetry != nil {
-		a.telemetry.close(context.Background())
+	if i.telemetry != nil {
+		i.telemetry.close(context.Background())
 	}
-	if a.store != nil {
-		a.store.Close()
+	if i.store != nil {
+		i.store.Close()
 	}
 }
 
-// ServeHTTP has the current instance answer.
+// ServeHTTP passes requests to the current instance.
 func (a *App) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if i := a.instance.Load(); i == nil || !i.serve(w, r) {
-		serveEvicted(w, r)
+		a.serveEvicted(w, r)
 	}
 }
 
@@ -197,8 +176,8 @@ func (a *App) rejoinWhenEvicted(ctx context.Context) {
 	}
 }
 
-// rejoin starts the next instance, however often it takes. It returns nil when
-// ctx ends.
+// rejoin starts the next instance and retries until it succeeds. It returns nil
+// when ctx ends.
 func (a *App) rejoin(ctx context.Context) *instance {
 	for {
 		next, err := startInstance(ctx, a.site, a.now)
@@ -217,9 +196,9 @@ func (a *App) rejoin(ctx context.Context) *instance {
 	}
 }
 
-// serveEvicted answers while there is no instance: the process is alive and not
-// ready.
-func serveEvicted(w http.ResponseWriter, r *http.Request) {
+// serveEvicted handles requests while there is no instance: the process is alive
+// but not ready.
+func (s site) serveEvicted(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("X-Content-Type-Options", "nosniff")
@@ -233,7 +212,7 @@ func serveEvicted(w http.ResponseWriter, r *http.Request) {
 	h.Set("Retry-After", strconv.Itoa(int(errEvicted.RetryAfter.Seconds())))
 	h.Set("Retry-After-Ms", strconv.FormatInt(errEvicted.RetryAfter.Milliseconds(), 10))
 	body, _ := json.Marshal(map[string]any{"error": map[string]any{"code": errEvicted.Code, "type": family.Type,
-		"message": errEvicted.Message, "param": nil, "request_id": id}}) // strings always marshal
+		"message": errEvicted.Message, "param": nil, "request_id": id, "doc_url": s.URL() + docsite.ErrorsPage + "#" + string(errEvicted.Code)}}) // strings always marshal
 	w.WriteHeader(family.Status)
 	_, _ = w.Write(body)
 }

@@ -5,16 +5,15 @@ import (
 	"path/filepath"
 )
 
-// lockData makes sure that one server runs on a data folder: the embedded
-// database's caches and queues are one process's. The lock goes with the
-// process, however it ends.
+// lockData ensures that only one server uses a data directory: the embedded
+// database's caches and queues belong to one process. The lock ends with the process.
 func lockData(folder string) (release func(), err error) {
 	return lockFile(filepath.Join(folder, "serve.lock"),
-		fmt.Errorf("another turnpike serve is running on %s, or a move; stop it, or choose another folder with --data", folder))
+		fmt.Errorf("another turnpike serve or move is running on %s; stop it, or choose another directory with --data", folder))
 }
 
-// lockRekey makes sure that one changes the master key of a data folder: of two
-// at once, one would put its new key in the place of the other's.
+// lockRekey ensures that only one command changes the master key of a data
+// directory. Otherwise one could replace the other's new key.
 func lockRekey(folder string) (release func(), err error) {
-	return lockFile(filepath.Join(folder, "rekey.lock"), fmt.Errorf("another turnpike rekey is at work on %s; wait for it", folder))
+	return lockFile(filepath.Join(folder, "rekey.lock"), fmt.Errorf("another turnpike rekey is running on %s; wait until it ends", folder))
 }

@@ -9,11 +9,11 @@ import (
 	"syscall"
 )
 
-// lockFile holds a file alone, or returns busy.
+// lockFile locks a file exclusively, or returns busy.
 func lockFile(path string, busy error) (release func(), err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("lock data folder: %w", err)
+		return nil, fmt.Errorf("lock data directory: %w", err)
 	}
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		f.Close()
@@ -22,21 +22,21 @@ func lockFile(path string, busy error) (release func(), err error) {
 	return func() { f.Close() }, nil
 }
 
-// useFolder holds a data folder together with others, and ownFolder alone: while
-// everything is moved away nobody may begin to change it. What cannot be locked,
-// as on some network drives, is used all the same.
-func useFolder(folder string) (release func(), err error) {
-	return lockFolder(folder, syscall.LOCK_SH, "a turnpike move is at work on %s; wait for it")
+// shareDirectory locks a data directory together with others, and claimDirectory
+// exclusively, so that nothing changes during a move. Directories that can't be
+// locked, such as some network drives, are used without a lock.
+func shareDirectory(folder string) (release func(), err error) {
+	return lockDirectory(folder, syscall.LOCK_SH, "a turnpike move is running on %s; wait until it ends")
 }
 
-func ownFolder(folder string) (release func(), err error) {
-	return lockFolder(folder, syscall.LOCK_EX, "a turnpike command is at work on %s; wait for it")
+func claimDirectory(folder string) (release func(), err error) {
+	return lockDirectory(folder, syscall.LOCK_EX, "a turnpike command is running on %s; wait until it ends")
 }
 
-func lockFolder(folder string, how int, busy string) (release func(), err error) {
+func lockDirectory(folder string, how int, busy string) (release func(), err error) {
 	f, err := os.Open(folder)
 	if err != nil {
-		return nil, fmt.Errorf("lock data folder: %w", err)
+		return nil, fmt.Errorf("lock data directory: %w", err)
 	}
 	if err := syscall.Flock(int(f.Fd()), how|syscall.LOCK_NB); errors.Is(err, syscall.EWOULDBLOCK) {
 		f.Close()

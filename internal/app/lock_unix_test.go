@@ -9,30 +9,30 @@ import (
 	"turnpike/internal/config"
 )
 
-func TestFolderIsUsedByManyOrOwnedByOne(t *testing.T) {
+func TestDirectoryLockIsSharedOrExclusive(t *testing.T) {
 	t.Parallel()
-	folder := t.TempDir()
+	dir := t.TempDir()
 	take := func(lock func(string) (func(), error), want bool) func() {
 		t.Helper()
-		release, err := lock(folder)
+		release, err := lock(dir)
 		if (err == nil) != want {
 			t.Errorf("got %v", err)
 		}
 		return release
 	}
-	one, two := take(useFolder, true), take(useFolder, true)
-	take(ownFolder, false)
+	one, two := take(shareDirectory, true), take(shareDirectory, true)
+	take(claimDirectory, false)
 	one()
-	take(ownFolder, false)
+	take(claimDirectory, false)
 	two()
-	owner := take(ownFolder, true)
-	take(useFolder, false)
-	take(ownFolder, false)
+	owner := take(claimDirectory, true)
+	take(shareDirectory, false)
+	take(claimDirectory, false)
 	owner()
-	take(useFolder, true)()
+	take(shareDirectory, true)()
 }
 
-func TestMoveWaitsForNoCommandAndNoCommandForIt(t *testing.T) {
+func TestMoveAndCommandsExcludeEachOther(t *testing.T) {
 	t.Parallel()
 	cfg := config.Config{Data: t.TempDir()}
 	s, err := OpenStore(t.Context(), cfg)
@@ -40,16 +40,16 @@ func TestMoveWaitsForNoCommandAndNoCommandForIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	nothing := func(int64, int64) {}
-	if _, err := Move(t.Context(), cfg, nothing); err == nil || !strings.Contains(err.Error(), "a turnpike command is at work") {
+	if _, err := Move(t.Context(), cfg, nothing); err == nil || !strings.Contains(err.Error(), "a turnpike command is running") {
 		t.Errorf("beside a command: %v", err)
 	}
 	s.Close()
-	release, err := ownFolder(cfg.Data) // as a move does
+	release, err := claimDirectory(cfg.Data) // like a move
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer release()
-	if _, err := OpenStore(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "a turnpike move is at work") {
+	if _, err := OpenStore(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "a turnpike move is running") {
 		t.Errorf("beside a move: %v", err)
 	}
 }

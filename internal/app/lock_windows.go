@@ -7,11 +7,11 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// lockFile holds a file alone, or returns busy.
+// lockFile locks a file exclusively, or returns busy.
 func lockFile(path string, busy error) (release func(), err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("lock data folder: %w", err)
+		return nil, fmt.Errorf("lock data directory: %w", err)
 	}
 	err = windows.LockFileEx(windows.Handle(f.Fd()), windows.LOCKFILE_EXCLUSIVE_LOCK|windows.LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0, new(windows.Overlapped))
 	if err != nil {
@@ -21,6 +21,6 @@ func lockFile(path string, busy error) (release func(), err error) {
 	return func() { f.Close() }, nil
 }
 
-// A folder cannot be locked here: whoever moves a database takes care.
-func useFolder(string) (release func(), err error) { return func() {}, nil }
-func ownFolder(string) (release func(), err error) { return func() {}, nil }
+// Windows can't lock directories: don't use a database while you move it.
+func shareDirectory(string) (release func(), err error) { return func() {}, nil }
+func claimDirectory(string) (release func(), err error) { return func() {}, nil }

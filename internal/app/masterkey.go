@@ -10,22 +10,22 @@ import (
 
 	"turnpike/internal/config"
 	"turnpike/internal/db"
-	"turnpike/internal/durable"
+	"turnpike/internal/fsync"
 	"turnpike/internal/keyring"
 )
 
-// What the database has of its keys, in the table meta.
+// Rows of the table meta.
 const (
-	rootKeyRow    = "root_key"         // wrapped under the master key
-	masterKeyMark = "master_key_check" // of the root key
+	rootKeyRow    = "root_key"         // encrypted with the master key
+	masterKeyMark = "master_key_check" // a hash of the root key
 )
 
-// newKeySuffix is for the file of a new master key until the database has it.
+// newKeySuffix marks the file of a new master key until the database uses it.
 const newKeySuffix = ".new"
 
-// masterKey takes the master key from the configuration, or from the data
-// folder, where the embedded database gets one made on the first run. With
-// PostgreSQL it is never made: every node must have the same.
+// masterKey returns the master key from the configuration or the data
+// directory. With the embedded database, the first run creates one. With
+// PostgreSQL the operator must, because all nodes need the same key.
 func masterKey(cfg config.Config) ([]byte, error) {
 	if cfg.MasterKey != "" {
 		return keyring.ParseMaster(string(cfg.MasterKey))
@@ -33,12 +33,12 @@ func masterKey(cfg config.Config) ([]byte, error) {
 	if cfg.DatabaseURL != "" {
 		return nil, errors.New("with PostgreSQL every node needs the same master key: set TURNPIKE_MASTER_KEY to the output of: openssl rand -hex 32")
 	}
-	if err := makeDataFolder(cfg.Data); err != nil {
+	if err := createDataDirectory(cfg.Data); err != nil {
 		return nil, err
 	}
 	path := filepath.Join(cfg.Data, masterKeyFile)
 	if _, err := os.Stat(filepath.Join(cfg.Data, databaseFile)); err == nil {
-		// A new key beside an old database would only look like the right one.
+		// A new key could not decrypt an old database.
 		if _, err := os.Stat(path); err != nil {
 			return nil, fmt.Errorf("the master key of this database is missing: restore %s, or set TURNPIKE_MASTER_KEY", path)
 		}
@@ -47,13 +47,12 @@ func masterKey(cfg config.Config) ([]byte, error) {
 	return master, err
 }
 
-// unlock opens the keys, which the first one to use the database makes. With
-// another master key every stored secret would be refused, which looks like an
-// outage; better to say so at once.
+// unlock decrypts the root key, or creates it in a new database. A wrong master
+// key fails here instead of rejecting every stored secret later.
 func (s *Store) unlock(ctx context.Context) error {
 	root, err := openRoot(ctx, s.DB, s.master)
 	if errors.Is(err, db.ErrNotFound) {
-		if err = makeRoot(ctx, s.DB, s.master); err == nil {
+		if err = createRoot(ctx, s.DB, s.master); err == nil {
 			root, err = openRoot(ctx, s.DB, s.master)
 		}
 	}
@@ -63,9 +62,8 @@ func (s *Store) unlock(ctx context.Context) error {
 	return err
 }
 
-// makeRoot gives a database its root key. Of several that do it at once one
-// succeeds.
-func makeRoot(ctx context.Context, d *db.DB, master []byte) error {
+// createRoot creates the root key, unless another process was faster.
+func createRoot(ctx context.Context, d *db.DB, master []byte) error {
 	root := keyring.NewKey()
 	wrapped, err := keyring.Wrap(root, master)
 	if err != nil {
@@ -79,20 +77,19 @@ func makeRoot(ctx context.Context, d *db.DB, master []byte) error {
 		for _, row := range [][2]string{{masterKeyMark, ring.Check()}, {rootKeyRow, wrapped}} {
 			n, err := tx.Exec(ctx, "INSERT INTO meta (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING", row[0], row[1])
 			if err != nil || n == 0 {
-				return err // somebody else was faster
+				return err // another process was faster
 			}
 		}
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("make the root key: %w", err)
+		return fmt.Errorf("create the root key: %w", err)
 	}
 	return nil
 }
 
-// openRoot is the database's root key. One that was made by an earlier version
-// has none: there the master key that it was made with is the root key, until it
-// is changed. The error is db.ErrNotFound if nobody has used the database yet.
+// openRoot returns the root key. Databases of an earlier version have none: their
+// first master key is the root key. A new database returns db.ErrNotFound.
 func openRoot(ctx context.Context, q db.Querier, master []byte) ([]byte, error) {
 	mark, err := metaValue(ctx, q, masterKeyMark)
 	if err != nil {
@@ -125,18 +122,19 @@ func metaValue(ctx context.Context, q db.Querier, name string) (value string, er
 	return value, nil
 }
 
-// Rekeyed is what has become of the master key.
+// Rekeyed is the result of a change of the master key.
 type Rekeyed struct {
-	File    string // that has the new one, or empty if it is in the settings
-	Already bool   // an earlier try has changed it
-	// WasRoot is of a database that an earlier version made: the old master key is
-	// its root key, and whoever has it and a copy of the database can still read it.
+	File    string // with the new key; empty if the key is in the configuration
+	Already bool   // an earlier attempt changed it
+	// WasRoot reports that the old master key is also the root key, as in databases
+	// of an earlier version. It still decrypts copies of the database.
 	WasRoot bool
 }
 
-// ChangeMasterKey wraps the root key under another master key. Servers that run
-// go on, and need the new one when they start again. next is the new one where
-// the settings have the master key; that in the data folder is made here.
+// ChangeMasterKey encrypts the root key with another master key. Running
+// servers continue, and need the new key at their next start. next is the new
+// key if the configuration has the master key; a key in the data directory is
+// created here.
 func ChangeMasterKey(ctx context.Context, cfg config.Config, next []byte) (*Rekeyed, error) {
 	if cfg.MasterKey == "" {
 		unlock, err := lockRekey(cfg.Data) // before the key is read
@@ -154,23 +152,23 @@ func ChangeMasterKey(ctx context.Context, cfg config.Config, next []byte) (*Reke
 		return s.rekeyFile(ctx, cfg.Data)
 	}
 	if bytes.Equal(s.master, next) {
-		return nil, errors.New("the new master key is the one in use; make another")
+		return nil, errors.New("the new master key equals the current one; generate another")
 	}
 	out, err := s.rekey(ctx, next)
 	if errors.Is(err, db.ErrInDoubt) {
-		return nil, fmt.Errorf("whether the database has the new master key is not known; keep both keys, and run this again with the same TURNPIKE_NEW_MASTER_KEY: %w", err)
+		return nil, fmt.Errorf("the commit got no response, so the database may or may not use the new master key; keep both keys and run this again with the same TURNPIKE_NEW_MASTER_KEY: %w", err)
 	}
 	return out, err
 }
 
-// rekeyFile changes the master key that is in the data folder. The new one is on
-// the disk before the database needs it, and takes the old one's place when it
-// does. What an interrupted try has left is used.
+// rekeyFile changes the master key in the data directory. The new key is on
+// disk before the database needs it, and replaces the old file afterwards. A
+// file of an interrupted attempt is reused.
 func (s *Store) rekeyFile(ctx context.Context, folder string) (*Rekeyed, error) {
 	path := filepath.Join(folder, masterKeyFile)
 	if _, err := os.Stat(path + newKeySuffix); err != nil {
 		if _, err := openRoot(ctx, s.DB, s.master); err != nil {
-			return nil, err // and no file that would be taken for an interrupted try's
+			return nil, err // before a file is created
 		}
 	}
 	next, _, err := keyring.LoadOrCreate(path + newKeySuffix)
@@ -186,25 +184,25 @@ func (s *Store) rekeyFile(ctx context.Context, folder string) (*Rekeyed, error) 
 	}
 	out.File = path
 	if err := os.Rename(path+newKeySuffix, path); err != nil {
-		return nil, fmt.Errorf("the database needs the new master key from now on, but it could not be put in its place; run this again, or move %s to %s: %w", path+newKeySuffix, path, err)
+		return nil, fmt.Errorf("the database uses the new master key now, but its file could not be renamed; run this again, or move %s to %s: %w", path+newKeySuffix, path, err)
 	}
-	return out, errors.Join(durable.Folder(folder), keyring.RemoveTemporary(folder))
+	return out, errors.Join(fsync.Directory(folder), keyring.RemoveTemporary(folder))
 }
 
-// explainOther adds to a refused master key that a change of it was interrupted.
-func explainOther(cfg config.Config, err error) error {
+// explainInterruptedRekey adds a hint to a rejected master key if a change of it was interrupted.
+func explainInterruptedRekey(cfg config.Config, err error) error {
 	path := filepath.Join(cfg.Data, masterKeyFile+newKeySuffix)
 	if _, missing := os.Stat(path); !errors.Is(err, keyring.ErrWrongMasterKey) || cfg.MasterKey != "" || missing != nil {
 		return err
 	}
-	return fmt.Errorf("%w; %s is from a change of the master key that was interrupted: run turnpike rekey", err, path)
+	return fmt.Errorf("%w; %s is from an interrupted change of the master key; run: turnpike rekey", err, path)
 }
 
 func (s *Store) rekey(ctx context.Context, next []byte) (*Rekeyed, error) {
 	var out Rekeyed
 	err := s.DB.Write(ctx, func(tx *db.Tx) error {
 		out = Rekeyed{}
-		// Of two that change it at once the second finds the other's key.
+		// Lock the row: the second of two concurrent changes finds the new key.
 		if _, err := tx.Exec(ctx, "UPDATE meta SET value = value WHERE name = $1", masterKeyMark); err != nil {
 			return err
 		}
@@ -232,7 +230,7 @@ func (s *Store) rekey(ctx context.Context, next []byte) (*Rekeyed, error) {
 	return &out, nil
 }
 
-// OpenRing opens the keys of a database that was used before. It changes nothing.
+// OpenRing decrypts the root key of an existing database.
 func OpenRing(ctx context.Context, cfg config.Config, d *db.DB) (*keyring.Ring, error) {
 	master, err := masterKey(cfg)
 	if err != nil {
@@ -240,7 +238,7 @@ func OpenRing(ctx context.Context, cfg config.Config, d *db.DB) (*keyring.Ring, 
 	}
 	root, err := openRoot(ctx, d, master)
 	if err != nil {
-		return nil, explainOther(cfg, err)
+		return nil, explainInterruptedRekey(cfg, err)
 	}
 	return keyring.New(root)
 }

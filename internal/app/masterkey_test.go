@@ -30,7 +30,7 @@ func eachKeyed(t *testing.T, test func(t *testing.T, cfg config.Config)) {
 	}
 }
 
-// opened is what a store's keys make of something, and its way back.
+// opened seals a value with a store's keys and opens it again.
 func opened(t *testing.T, cfg config.Config) (hash [32]byte, open func(sealed string) error, sealed string) {
 	t.Helper()
 	s, err := OpenStore(t.Context(), cfg)
@@ -50,14 +50,14 @@ func parsed(t *testing.T, text string) []byte {
 	return key
 }
 
-// TestMasterKeyIsChanged and nothing else: what was hashed and sealed stays
-// readable, with the new key alone.
-func TestMasterKeyIsChanged(t *testing.T) {
+// TestChangedMasterKeyOpensExistingSecrets checks that hashes and sealed values
+// stay valid, with the new key only.
+func TestChangedMasterKeyOpensExistingSecrets(t *testing.T) {
 	t.Parallel()
 	eachKeyed(t, func(t *testing.T, cfg config.Config) {
 		hash, _, sealed := opened(t, cfg)
 		next := parsed(t, otherMasterKey)
-		if _, err := ChangeMasterKey(t.Context(), cfg, parsed(t, oneMasterKey)); err == nil || !strings.Contains(err.Error(), "the one in use") {
+		if _, err := ChangeMasterKey(t.Context(), cfg, parsed(t, oneMasterKey)); err == nil || !strings.Contains(err.Error(), "equals the current one") {
 			t.Errorf("to the same key: %v", err)
 		}
 		done, err := ChangeMasterKey(t.Context(), cfg, next)
@@ -81,9 +81,9 @@ func TestMasterKeyIsChanged(t *testing.T) {
 	})
 }
 
-// TestOneOfTwoChangesTheMasterKey: the other must not believe that its key is
-// the one.
-func TestOneOfTwoChangesTheMasterKey(t *testing.T) {
+// TestConcurrentMasterKeyChangesHaveOneWinner checks that the other change
+// reports that its key isn't used.
+func TestConcurrentMasterKeyChangesHaveOneWinner(t *testing.T) {
 	t.Parallel()
 	eachKeyed(t, func(t *testing.T, cfg config.Config) {
 		opened(t, cfg)
@@ -107,8 +107,9 @@ func TestOneOfTwoChangesTheMasterKey(t *testing.T) {
 	})
 }
 
-// TestMasterKeyOfAnEarlierVersion is the root key itself.
-func TestMasterKeyOfAnEarlierVersion(t *testing.T) {
+// TestEarlierVersionsMasterKeyIsTheRootKey covers databases without a stored
+// root key.
+func TestEarlierVersionsMasterKeyIsTheRootKey(t *testing.T) {
 	t.Parallel()
 	eachKeyed(t, func(t *testing.T, cfg config.Config) {
 		opened(t, cfg)
@@ -160,8 +161,7 @@ func TestMasterKeyOfAnEarlierVersion(t *testing.T) {
 	})
 }
 
-// TestNodesThatStartAtOnceHaveOneRootKey.
-func TestNodesThatStartAtOnceHaveOneRootKey(t *testing.T) {
+func TestNodesThatStartConcurrentlyShareOneRootKey(t *testing.T) {
 	t.Parallel()
 	eachKeyed(t, func(t *testing.T, cfg config.Config) {
 		hashes := make([][32]byte, 4)
@@ -191,9 +191,9 @@ func TestNodesThatStartAtOnceHaveOneRootKey(t *testing.T) {
 	})
 }
 
-// TestMasterKeyInTheFolderIsReplaced, even if the one who does it is interrupted
-// at the worst moment.
-func TestMasterKeyInTheFolderIsReplaced(t *testing.T) {
+// TestMasterKeyFileIsReplacedDespiteInterruptions interrupts the change at each
+// critical moment.
+func TestMasterKeyFileIsReplacedDespiteInterruptions(t *testing.T) {
 	t.Parallel()
 	cfg := config.Config{Data: t.TempDir()}
 	hash, _, _ := opened(t, cfg)
@@ -218,7 +218,7 @@ func TestMasterKeyInTheFolderIsReplaced(t *testing.T) {
 		t.Error("the new key lies about twice")
 	}
 
-	// The database has the next one, and the folder not yet.
+	// The database already has the next key, the directory doesn't.
 	second := read()
 	if _, err := ChangeMasterKey(t.Context(), cfg, nil); err != nil {
 		t.Fatal(err)
@@ -226,7 +226,7 @@ func TestMasterKeyInTheFolderIsReplaced(t *testing.T) {
 	if err := errors.Join(os.Rename(path, path+newKeySuffix), os.WriteFile(path, []byte(second), 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	if err := closed(OpenStore(t.Context(), cfg)); err == nil || !strings.Contains(err.Error(), "run turnpike rekey") {
+	if err := closed(OpenStore(t.Context(), cfg)); err == nil || !strings.Contains(err.Error(), "run: turnpike rekey") {
 		t.Errorf("it was interrupted: %v", err)
 	}
 	if done, err := ChangeMasterKey(t.Context(), cfg, nil); err != nil || !done.Already || read() == second {
@@ -236,7 +236,7 @@ func TestMasterKeyInTheFolderIsReplaced(t *testing.T) {
 		t.Error("what was stored is not readable")
 	}
 
-	// The folder has the next one, and the database not yet.
+	// The directory already has the next key, the database doesn't.
 	if err := os.WriteFile(path+newKeySuffix, []byte(strings.Repeat("0", 64)), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -251,9 +251,9 @@ func TestMasterKeyInTheFolderIsReplaced(t *testing.T) {
 	}
 }
 
-// TestMasterKeyInTheFolderIsReplacedByOne: of two at once one would put its own
-// new key in the place of the other's, which the database has.
-func TestMasterKeyInTheFolderIsReplacedByOne(t *testing.T) {
+// TestMasterKeyFileHasOneConcurrentChange covers two concurrent changes. One
+// could otherwise replace the other's new key, which the database uses.
+func TestMasterKeyFileHasOneConcurrentChange(t *testing.T) {
 	t.Parallel()
 	cfg := config.Config{Data: t.TempDir()}
 	opened(t, cfg)
@@ -265,7 +265,7 @@ func TestMasterKeyInTheFolderIsReplacedByOne(t *testing.T) {
 		t.Errorf("beside another: %v", err)
 	}
 	unlock()
-	left := filepath.Join(cfg.Data, ".master-key-1") // of one that was killed
+	left := filepath.Join(cfg.Data, ".master-key-1") // left by a killed process
 	if err := os.WriteFile(left, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -277,9 +277,9 @@ func TestMasterKeyInTheFolderIsReplacedByOne(t *testing.T) {
 	}
 }
 
-// TestAWrongMasterKeyInTheFolderIsNotReplaced, and nothing is left that would be
-// taken for a change that was interrupted.
-func TestAWrongMasterKeyInTheFolderIsNotReplaced(t *testing.T) {
+// TestWrongMasterKeyFileIsNotReplaced also checks that no file remains that
+// looks like an interrupted change.
+func TestWrongMasterKeyFileIsNotReplaced(t *testing.T) {
 	t.Parallel()
 	cfg := config.Config{Data: t.TempDir()}
 	opened(t, cfg)

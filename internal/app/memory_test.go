@@ -2,7 +2,7 @@ package app
 
 import "testing"
 
-func TestMemoryLimit(t *testing.T) {
+func TestMemoryLimitGrowsWithCallsInFlight(t *testing.T) {
 	t.Parallel()
 	const mb = 1 << 20
 	for name, tt := range map[string]struct{ live, beside, calls, want int64 }{

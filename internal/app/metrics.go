@@ -1,6 +1,7 @@
 package app
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"net"
@@ -11,14 +12,19 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// metricsServer answers Prometheus, on a listener of its own: what it tells is
-// for the operator and not for customers.
+// metricsServer serves metrics to Prometheus on a separate listener, for
+// operators and not for clients.
 type metricsServer struct {
 	server *http.Server
 	ln     net.Listener
 }
 
-func startMetrics(address string, parts ...prometheus.Collector) (*metricsServer, error) {
+func (i *instance) startMetrics(context.Context) (err error) {
+	i.metrics, err = newMetricsServer(i.cfg.MetricsListen, i.hooks, i.telemetry, callsInFlight(i.gateway))
+	return err
+}
+
+func newMetricsServer(address string, parts ...prometheus.Collector) (*metricsServer, error) {
 	if address == "" {
 		return nil, nil
 	}
@@ -37,7 +43,7 @@ func startMetrics(address string, parts ...prometheus.Collector) (*metricsServer
 	m := &metricsServer{server: &http.Server{Handler: mux, ReadHeaderTimeout: headerTimeout}, ln: ln}
 	go func() {
 		if err := m.server.Serve(ln); err != http.ErrServerClosed {
-			slog.Error("metrics are not served any more", "error", err)
+			slog.Error("failed to serve metrics; they are off", "error", err)
 		}
 	}()
 	return m, nil

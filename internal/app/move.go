@@ -9,33 +9,34 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"turnpike/internal/config"
 	"turnpike/internal/db"
 	"turnpike/internal/ids"
 )
 
-// movedMark is in an embedded database that was moved: where to.
+// movedMark is the row of the table meta with the new location of a moved database.
 const movedMark = "moved_to"
 
-// Moved is what was moved, and where to.
+// Moved is the result of a move.
 type Moved struct {
 	To     string
 	Tables int
 	Rows   int64
 }
 
-// Move copies everything from the embedded database of the data folder to the
-// empty PostgreSQL database that the configuration names: all of it or nothing.
-// The old one stays as it is, but nothing works on it any more, so that no two
-// servers make the same deliveries. progress is told how many rows there are.
+// Move copies the embedded database to the configured, empty PostgreSQL
+// database, in one transaction. It marks the old database as moved, so that no
+// server uses it and sends the same deliveries again. progress is called with
+// the number of rows.
 func Move(ctx context.Context, cfg config.Config, progress func(done, total int64)) (*Moved, error) {
 	unlock, err := lockData(cfg.Data)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	release, err := ownFolder(cfg.Data)
+	release, err := claimDirectory(cfg.Data)
 	if err != nil {
 		return nil, err
 	}
@@ -47,7 +48,7 @@ func Move(ctx context.Context, cfg config.Config, progress func(done, total int6
 		return nil, err
 	}
 	defer old.Close()
-	fresh, err := openFresh(ctx, cfg)
+	fresh, err := openTarget(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -55,16 +56,16 @@ func Move(ctx context.Context, cfg config.Config, progress func(done, total int6
 	if err := old.prepare(ctx); err != nil {
 		return nil, err
 	}
-	m := &mover{Moved: Moved{To: db.Whereabouts(string(cfg.DatabaseURL))}, progress: progress}
+	m := &mover{Moved: Moved{To: db.RedactedAddress(string(cfg.DatabaseURL))}, progress: progress}
 	if err := m.move(ctx, old.DB, fresh); err != nil {
 		return nil, fmt.Errorf("move to PostgreSQL: %w", err)
 	}
 	return &m.Moved, nil
 }
 
-// CheckForgotten refuses to begin anew in PostgreSQL beside an embedded database
-// with somebody's work in it: they have forgotten to move it.
-func CheckForgotten(ctx context.Context, cfg config.Config, fresh *db.DB) error {
+// CheckUnmoved fails if PostgreSQL is empty and the data directory has an
+// embedded database with data. The operator probably forgot to move it.
+func CheckUnmoved(ctx context.Context, cfg config.Config, fresh *db.DB) error {
 	path := filepath.Join(cfg.Data, databaseFile)
 	if _, err := os.Stat(path); cfg.DatabaseURL == "" || err != nil {
 		return nil
@@ -74,7 +75,7 @@ func CheckForgotten(ctx context.Context, cfg config.Config, fresh *db.DB) error 
 	}
 	old, err := db.Open(ctx, path)
 	if err != nil {
-		return fmt.Errorf("look whether %s was moved: %w", path, err)
+		return fmt.Errorf("check whether %s was moved: %w", path, err)
 	}
 	defer old.Close()
 	if have, _, err := old.SchemaVersion(ctx); err != nil || have == 0 {
@@ -86,12 +87,11 @@ func CheckForgotten(ctx context.Context, cfg config.Config, fresh *db.DB) error 
 	if empty, err := db.IsEmpty(ctx, old, "workspaces"); err != nil || empty {
 		return err
 	}
-	return fmt.Errorf("%s has not been moved to PostgreSQL, where there is nothing yet: move it with turnpike move, or name another folder with --data to begin anew", path)
+	return fmt.Errorf("%s has not been moved to PostgreSQL, which is empty; run turnpike move, or choose another directory with --data to start from scratch", path)
 }
 
-// openFresh opens and prepares the database that everything goes to, unless
-// somebody uses it already.
-func openFresh(ctx context.Context, cfg config.Config) (_ *db.DB, err error) {
+// openTarget opens and migrates the target of a move, which must be empty.
+func openTarget(ctx context.Context, cfg config.Config) (_ *db.DB, err error) {
 	d, err := OpenDatabase(ctx, cfg)
 	if err != nil {
 		return nil, err
@@ -105,8 +105,8 @@ func openFresh(ctx context.Context, cfg config.Config) (_ *db.DB, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if have > 0 { // before anything is changed there
-		if err := needEmpty(ctx, d, "workspaces"); err != nil {
+	if have > 0 { // before it is migrated
+		if err := requireEmpty(ctx, d, "workspaces"); err != nil {
 			return nil, err
 		}
 	}
@@ -114,15 +114,15 @@ func openFresh(ctx context.Context, cfg config.Config) (_ *db.DB, err error) {
 	return d, err
 }
 
-func needEmpty(ctx context.Context, q db.Querier, table string) error {
+func requireEmpty(ctx context.Context, q db.Querier, table string) error {
 	empty, err := db.IsEmpty(ctx, q, table)
 	if err == nil && !empty {
-		err = fmt.Errorf("the PostgreSQL database is not empty: it has %s; make a new one for this", table)
+		err = fmt.Errorf("the PostgreSQL database is not empty: it has %s; create a new one for the move", table)
 	}
 	return err
 }
 
-// mover is a move under way.
+// mover is a move in progress.
 type mover struct {
 	Moved
 	tables   []string
@@ -130,18 +130,18 @@ type mover struct {
 	progress func(done, total int64)
 }
 
-// move marks the old database before the new one commits. If we die between
-// the two, nothing works on either; the other way round, it would on both.
+// move marks the old database before the new one commits. After a crash between
+// the two, no server uses either. In the other order, servers could use both.
 func (m *mover) move(ctx context.Context, old, fresh *db.DB) error {
-	if err := partitionsFor(ctx, old, fresh); err != nil {
+	if err := createOldPartitions(ctx, old, fresh); err != nil {
 		return err
 	}
 	err := fresh.Write(ctx, func(to *db.Tx) error {
-		if err := to.Patient(ctx); err != nil {
+		if err := to.DisableTimeouts(ctx); err != nil {
 			return err
 		}
 		return old.Write(ctx, func(from *db.Tx) error {
-			if err := m.copy(ctx, from, to); err != nil {
+			if err := m.copyTables(ctx, from, to); err != nil {
 				return err
 			}
 			_, err := from.Exec(ctx, "INSERT INTO meta (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value", movedMark, m.To)
@@ -150,7 +150,7 @@ func (m *mover) move(ctx context.Context, old, fresh *db.DB) error {
 	})
 	switch {
 	case errors.Is(err, db.ErrInDoubt):
-		return fmt.Errorf("%w; whether everything is there is not known. Look, with turnpike keys list: if it is not, turnpike move --undo lets the embedded database be used again", err)
+		return fmt.Errorf("%w; the commit got no response. Check with turnpike keys list whether PostgreSQL has the data. If not, turnpike move --undo makes the embedded database usable again", err)
 	case err != nil:
 		return errors.Join(err, unmark(context.WithoutCancel(ctx), old))
 	}
@@ -158,12 +158,12 @@ func (m *mover) move(ctx context.Context, old, fresh *db.DB) error {
 	return nil
 }
 
-// copy copies every table.
-func (m *mover) copy(ctx context.Context, from, to *db.Tx) error {
+func (m *mover) copyTables(ctx context.Context, from, to *db.Tx) error {
 	if err := m.count(ctx, from); err != nil {
 		return err
 	}
-	// The mark of the master key, which any command leaves.
+	// Any command that opened the database has stored the mark of the master
+	// key.
 	if _, err := to.Exec(ctx, "DELETE FROM meta"); err != nil {
 		return err
 	}
@@ -173,7 +173,7 @@ func (m *mover) copy(ctx context.Context, from, to *db.Tx) error {
 	}
 	m.Rows = 0
 	for _, t := range m.tables {
-		if err := needEmpty(ctx, to, t); err != nil {
+		if err := requireEmpty(ctx, to, t); err != nil {
 			return err
 		}
 		var copied int64
@@ -186,7 +186,7 @@ func (m *mover) copy(ctx context.Context, from, to *db.Tx) error {
 			return err
 		}
 		if copied != m.counts[t] {
-			return fmt.Errorf("%d rows of %s came to be %d", m.counts[t], t, copied)
+			return fmt.Errorf("copied %[3]d of %[1]d rows of %[2]s", m.counts[t], t, copied)
 		}
 	}
 	return nil
@@ -196,8 +196,8 @@ func (m *mover) count(ctx context.Context, from *db.Tx) (err error) {
 	if m.tables, err = db.Tables(ctx, from); err != nil {
 		return err
 	}
-	// Who served the old one does not serve this one: what a crash has left
-	// open there is closed at once and not when a node counts as dead.
+	// Without the old nodes, requests that a crash left open are recovered
+	// immediately.
 	m.tables = slices.DeleteFunc(m.tables, func(t string) bool { return t == "nodes" })
 	m.Tables, m.counts = len(m.tables), map[string]int64{}
 	for _, t := range m.tables {
@@ -208,29 +208,29 @@ func (m *mover) count(ctx context.Context, from *db.Tx) (err error) {
 	return nil
 }
 
-// analyze has PostgreSQL look at what came: until then it goes by what it knows
-// of empty tables. It does so by itself after a while.
+// analyze updates PostgreSQL's statistics, which otherwise are those of empty
+// tables until autovacuum runs.
 func (m *mover) analyze(ctx context.Context, fresh *db.DB) {
 	err := fresh.Write(ctx, func(tx *db.Tx) error {
-		if err := tx.Patient(ctx); err != nil {
+		if err := tx.DisableTimeouts(ctx); err != nil {
 			return err
 		}
 		_, err := tx.Exec(ctx, "ANALYZE "+strings.Join(m.tables, ", "))
 		return err
 	})
 	if err != nil {
-		slog.Warn("everything was moved, but PostgreSQL has not looked at it yet; until it does, some queries are slow", "error", err)
+		slog.Warn("moved everything but failed to update PostgreSQL's statistics; some queries are slow until autovacuum runs", "error", err)
 	}
 }
 
-// partitionsFor makes those of the months that the old rows are of: in the
-// default partition they would be in the way of their own.
-func partitionsFor(ctx context.Context, old, fresh *db.DB) error {
-	oldest := clock()
-	for _, p := range partitioned {
+// createOldPartitions creates the partitions of the months of the old rows, which
+// would otherwise end up in the default partition.
+func createOldPartitions(ctx context.Context, old, fresh *db.DB) error {
+	oldest := time.Now()
+	for _, p := range partitionedTables {
 		var first *string
 		if err := old.QueryRow(ctx, "SELECT min("+p.Key+") FROM "+p.Table).Scan(&first); err != nil {
-			return fmt.Errorf("look for the oldest of %s: %w", p.Table, err)
+			return fmt.Errorf("find the oldest row of %s: %w", p.Table, err)
 		}
 		if first != nil {
 			if at := ids.Time(*first); at.Before(oldest) {
@@ -238,7 +238,7 @@ func partitionsFor(ctx context.Context, old, fresh *db.DB) error {
 			}
 		}
 	}
-	for month := oldest; !month.After(clock()); month = month.AddDate(0, 1, -month.Day()+1) {
+	for month := oldest; !month.After(time.Now()); month = month.AddDate(0, 1, -month.Day()+1) {
 		if err := preparePartitions(ctx, fresh, month); err != nil {
 			return err
 		}
@@ -246,8 +246,8 @@ func partitionsFor(ctx context.Context, old, fresh *db.DB) error {
 	return nil
 }
 
-// MoveBack lets the embedded database be used again, as it was when it was
-// moved. It reports where to, if it had been.
+// MoveBack makes a moved embedded database usable again, as it was before the
+// move. It returns where it was moved to.
 func MoveBack(ctx context.Context, cfg config.Config) (to string, moved bool, err error) {
 	cfg.DatabaseURL = ""
 	d, err := OpenDatabase(ctx, cfg)
@@ -279,11 +279,11 @@ func movedTo(ctx context.Context, d *db.DB) (to string, moved bool, err error) {
 	return to, err == nil, err
 }
 
-// CheckMoved fails on a database that was moved elsewhere.
+// CheckMoved fails if the database was moved.
 func CheckMoved(ctx context.Context, d *db.DB) error {
 	to, moved, err := movedTo(ctx, d)
 	if err != nil || !moved {
 		return err
 	}
-	return fmt.Errorf("this database was moved to PostgreSQL at %s: use it with --database-url or TURNPIKE_DATABASE_URL; to go on with this one as it was then: turnpike move --undo", to)
+	return fmt.Errorf("this database was moved to PostgreSQL at %s; set --database-url or TURNPIKE_DATABASE_URL, or run turnpike move --undo to use this one as it was before", to)
 }

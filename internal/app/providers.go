@@ -15,8 +15,7 @@ import (
 	"turnpike/internal/providers/wire"
 )
 
-// LoadCatalog makes the table of models at the operator's prices, with what
-// each provider of the configuration offers.
+// LoadCatalog returns the models of the configured providers with their prices.
 func LoadCatalog(cfg config.Config) (*catalog.Catalog, error) {
 	t := catalog.Terms{CreditUSD: cfg.CreditUSD.Rat(), MarkupPercent: cfg.MarkupPercent.Rat()}
 	for _, p := range cfg.Providers {
@@ -33,8 +32,8 @@ func LoadCatalog(cfg config.Config) (*catalog.Catalog, error) {
 	return catalog.Load(t)
 }
 
-// findEspeak finds the speech engine of this machine, unless the operator does
-// not want it, or has a provider of that name.
+// findEspeak finds the local speech engine, unless it is turned off or a provider
+// has its name.
 func findEspeak(cfg config.Config) (path string, found bool) {
 	if !cfg.Media.Espeak || slices.ContainsFunc(cfg.Providers, func(p config.Provider) bool { return p.Name == espeak.Name }) {
 		return "", false
@@ -50,8 +49,7 @@ func listPrice(p *config.ModelPrice) *catalog.ListPrice {
 		PerImage: p.PerImage.Rat(), PerSecond: p.PerSecond.Rat(), PerCharacter: p.PerCharacter.Rat()}
 }
 
-// upstreams makes the clients of the configuration's providers, each with its
-// own connections.
+// upstreams returns clients of the configured providers, each with its own connections.
 func upstreams(cfg config.Config) []gateway.Upstream {
 	var list []gateway.Upstream
 	for _, p := range cfg.Providers {
@@ -77,7 +75,7 @@ func upstream(p config.Provider, client *wire.Client) providers.Provider {
 		headers[name] = string(value)
 	}
 	return openai.New(openai.Options{Name: p.Name, BaseURL: base, Key: key, Headers: headers, APIVersion: p.APIVersion,
-		OldLimitOnly: p.OldLimitField, NoStreamOptions: p.NoStreamOptions, Client: client})
+		MaxTokensOnly: p.OldLimitField, NoStreamOptions: p.NoStreamOptions, Client: client})
 }
 
 func routes(cfg config.Config) []gateway.Route {
@@ -88,7 +86,7 @@ func routes(cfg config.Config) []gateway.Route {
 	return list
 }
 
-func rates(l config.Limits) gateway.Rates {
+func modelRates(l config.Limits) gateway.Rates {
 	live := limits.Limits{RequestsPerMinute: int64(l.LiveRequestsPerMinute), TokensPerMinute: int64(l.LiveTokensPerMinute), InFlight: int64(l.LiveInFlight)}
 	n := int64(l.TestFactor)
 	return gateway.Rates{Live: live, Test: limits.Limits{RequestsPerMinute: int64(l.TestRequests()), TokensPerMinute: n * live.TokensPerMinute, InFlight: n * live.InFlight}}

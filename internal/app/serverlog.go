@@ -8,8 +8,8 @@ import (
 	"turnpike/internal/safehttp"
 )
 
-// serverLog takes what net/http's server says. Most of it is about clients that
-// do not finish what they began, and interests nobody.
+// serverLog receives the log of net/http's server. Most lines are about clients
+// that disconnect, so they are logged as debug.
 type serverLog struct{ to *slog.Logger }
 
 func newServerLog(to *slog.Logger) *log.Logger { return log.New(serverLog{to}, "", 0) }
@@ -18,8 +18,8 @@ func newServerLog(to *slog.Logger) *log.Logger { return log.New(serverLog{to}, "
 func (s serverLog) Write(line []byte) (int, error) {
 	text := strings.TrimSpace(string(line))
 	if strings.Contains(text, "Accept error") && strings.Contains(text, "too many open files") {
-		text, _, _ = strings.Cut(text, "; retrying") // the delay differs, and would make each a complaint of its own
-		s.to.Warn("no connection can be taken: this server is out of file descriptors; "+safehttp.MoreDescriptors, "error", text)
+		text, _, _ = strings.Cut(text, "; retrying") // the delay differs, and would defeat deduplication
+		s.to.Warn("failed to accept connections: out of file descriptors; "+safehttp.MoreDescriptors, "error", text)
 	} else {
 		s.to.Debug(text)
 	}

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// fullListener is one on a machine that has no descriptors for a while.
+// fullListener has no file descriptors for a while.
 type fullListener struct {
 	net.Listener
 	times int
@@ -24,7 +24,7 @@ func (l *fullListener) Accept() (net.Conn, error) {
 	return nil, &net.OpError{Op: "accept", Net: "tcp", Err: os.NewSyscallError("accept4", syscall.EMFILE)}
 }
 
-func TestWantOfDescriptorsIsLoggedWithWhatToDo(t *testing.T) {
+func TestExhaustedDescriptorsAreLoggedWithAdvice(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	logs := newServerLog(slog.New(slog.NewTextHandler(&out, nil)))
@@ -41,7 +41,8 @@ func TestWantOfDescriptorsIsLoggedWithWhatToDo(t *testing.T) {
 		t.Fatalf("logged was %q", lines)
 	}
 	for _, line := range lines {
-		// Without the delay the lines are alike, and the log holds repetitions back.
+		// Without the delay the lines are equal, and the log suppresses
+		// repetitions.
 		if !strings.Contains(line, "level=WARN") || !strings.Contains(line, "LimitNOFILE") || !strings.Contains(line, "too many open files") || strings.Contains(line, "retrying") {
 			t.Errorf("logged was %s", line)
 		}

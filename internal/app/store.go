@@ -1,4 +1,4 @@
-// Package app wires the parts together, starts them and stops them in reverse.
+// Package app connects the components, starts them and stops them in reverse.
 package app
 
 import (
@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"time"
 
 	"turnpike/internal/config"
 	"turnpike/internal/db"
@@ -20,28 +19,26 @@ const (
 	firstRunFile  = "first-run.txt"
 )
 
-// Store is the database with the keys to read it: all that an operator's
-// command needs.
+// Store is the database with its encryption keys.
 type Store struct {
 	DB      *db.DB
 	Ring    *keyring.Ring
-	Applied []db.Migration // by opening it
+	Applied []db.Migration // when it was opened
 
 	master  []byte
-	release func() // of the data folder
+	release func() // unlocks the data directory
 }
 
-// OpenStore opens the database that the configuration names, brings its schema
-// up to date, and checks that it was not moved elsewhere and that the master key
-// is its own.
+// OpenStore opens the configured database, migrates it, and checks that it was
+// not moved and that the master key is right.
 func OpenStore(ctx context.Context, cfg config.Config) (*Store, error) {
 	return openChecked(ctx, cfg, (*Store).prepare)
 }
 
-// OpenStoreAsItIs is OpenStore for whoever only wants to look something up or
-// change a row: an older schema is an error then. Bringing it up to date cannot
-// be undone, and servers of the older version do not start on it any more.
-func OpenStoreAsItIs(ctx context.Context, cfg config.Config) (*Store, error) {
+// OpenStoreUnmigrated is OpenStore for commands that must not migrate: an older
+// schema is an error. Migrations can't be undone, and servers of the older
+// version don't start after one.
+func OpenStoreUnmigrated(ctx context.Context, cfg config.Config) (*Store, error) {
 	return openChecked(ctx, cfg, func(s *Store, ctx context.Context) error {
 		if err := CheckSchema(ctx, s.DB); err != nil {
 			return err
@@ -50,7 +47,7 @@ func OpenStoreAsItIs(ctx context.Context, cfg config.Config) (*Store, error) {
 	})
 }
 
-// CheckSchema refuses a database whose schema is not this program's.
+// CheckSchema fails if the schema isn't the one that this program needs.
 func CheckSchema(ctx context.Context, d *db.DB) error {
 	have, want, err := d.SchemaVersion(ctx)
 	if err != nil {
@@ -62,11 +59,11 @@ func CheckSchema(ctx context.Context, d *db.DB) error {
 func compareVersions(have, want int) error {
 	switch {
 	case have > want:
-		return fmt.Errorf("the database is at schema version %d and this program knows only %d: use the newer program", have, want)
+		return fmt.Errorf("the database is at schema version %d but this program supports only %d; use the newer program", have, want)
 	case have == 0:
-		return errors.New("there is nothing of Turnpike's in this database yet; make it with turnpike serve or turnpike migrate, or see whether it is the right one")
+		return errors.New("the database is empty; run turnpike serve or turnpike migrate, or check that it is the right one")
 	case have < want:
-		return fmt.Errorf("the schema is at version %d and this program needs %d; run: turnpike migrate", have, want)
+		return fmt.Errorf("the database is at schema version %d but this program needs %d; run: turnpike migrate", have, want)
 	}
 	return nil
 }
@@ -74,11 +71,11 @@ func compareVersions(have, want int) error {
 func openChecked(ctx context.Context, cfg config.Config, check func(*Store, context.Context) error) (*Store, error) {
 	release := func() {}
 	if cfg.DatabaseURL == "" {
-		if err := makeDataFolder(cfg.Data); err != nil {
+		if err := createDataDirectory(cfg.Data); err != nil {
 			return nil, err
 		}
 		var err error
-		if release, err = useFolder(cfg.Data); err != nil {
+		if release, err = shareDirectory(cfg.Data); err != nil {
 			return nil, err
 		}
 	}
@@ -90,12 +87,12 @@ func openChecked(ctx context.Context, cfg config.Config, check func(*Store, cont
 	s.release = release
 	if err := check(s, ctx); err != nil {
 		s.Close()
-		return nil, explainOther(cfg, err)
+		return nil, explainInterruptedRekey(cfg, err)
 	}
 	return s, nil
 }
 
-// openStore opens a database that was not moved elsewhere, as it is.
+// openStore opens a database that was not moved, without migrating it.
 func openStore(ctx context.Context, cfg config.Config) (*Store, error) {
 	master, err := masterKey(cfg)
 	if err != nil {
@@ -118,8 +115,7 @@ func (s *Store) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	if have > 0 {
-		// Who has another key may have another database in mind, so this comes
-		// before anything is changed.
+		// A wrong key may mean the wrong database, so check it before a change.
 		if _, err := openRoot(ctx, s.DB, s.master); err != nil && !errors.Is(err, db.ErrNotFound) {
 			return err
 		}
@@ -130,12 +126,12 @@ func (s *Store) prepare(ctx context.Context) (err error) {
 	return s.unlock(ctx)
 }
 
-// OpenDatabase opens the database as it is.
+// OpenDatabase opens the database without migrating it.
 func OpenDatabase(ctx context.Context, cfg config.Config) (*db.DB, error) {
 	if cfg.DatabaseURL != "" {
 		return db.Open(ctx, string(cfg.DatabaseURL))
 	}
-	if err := makeDataFolder(cfg.Data); err != nil {
+	if err := createDataDirectory(cfg.Data); err != nil {
 		return nil, err
 	}
 	return db.Open(ctx, filepath.Join(cfg.Data, databaseFile))
@@ -147,12 +143,9 @@ func (s *Store) Close() {
 	s.release()
 }
 
-func makeDataFolder(path string) error {
+func createDataDirectory(path string) error {
 	if err := os.MkdirAll(path, 0o700); err != nil {
-		return fmt.Errorf("create data folder: %w", err)
+		return fmt.Errorf("create data directory: %w", err)
 	}
 	return nil
 }
-
-// clock is the time of day; tests have their own.
-func clock() time.Time { return time.Now() }

@@ -17,13 +17,13 @@ const (
 	otherMasterKey = "ff0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f"
 )
 
-func TestWhichOfProgramAndDatabaseIsOlder(t *testing.T) {
+func TestSchemaErrorNamesTheOlderSide(t *testing.T) {
 	t.Parallel()
 	for want, versions := range map[string][2]int{
-		"run: turnpike migrate":        {3, 4},
-		"use the newer program":        {4, 3},
-		"%!s(<nil>)":                   {4, 4},
-		"there is nothing of Turnpike": {0, 4},
+		"run: turnpike migrate": {3, 4},
+		"use the newer program": {4, 3},
+		"%!s(<nil>)":            {4, 4},
+		"the database is empty": {0, 4},
 	} {
 		if got := fmt.Sprintf("%s", compareVersions(versions[0], versions[1])); !strings.Contains(got, want) {
 			t.Errorf("database %d, program %d: %q, want %q", versions[0], versions[1], got, want)
@@ -31,16 +31,16 @@ func TestWhichOfProgramAndDatabaseIsOlder(t *testing.T) {
 	}
 }
 
-// TestOnlyWhoMayChangesTheSchema: bringing it up to date cannot be undone, so
-// neither a command that looks something up nor one with a wrong key does it.
-func TestOnlyWhoMayChangesTheSchema(t *testing.T) {
+// TestSchemaIsMigratedOnlyByServersWithTheRightKey covers commands that only
+// read, and a wrong key. Migrations can't be undone.
+func TestSchemaIsMigratedOnlyByServersWithTheRightKey(t *testing.T) {
 	t.Parallel()
 	for _, engine := range dbtest.Engines {
 		cfg := config.Config{Data: t.TempDir(), MasterKey: oneMasterKey}
 		if engine == "postgres" {
 			cfg.DatabaseURL = config.SecretURL(dbtest.Empty(t, engine))
 		}
-		if _, err := OpenStoreAsItIs(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "nothing of Turnpike's") {
+		if _, err := OpenStoreUnmigrated(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "the database is empty") {
 			t.Errorf("an empty database: %v", err)
 		}
 		s, err := OpenStore(t.Context(), cfg)
@@ -64,7 +64,7 @@ func TestOnlyWhoMayChangesTheSchema(t *testing.T) {
 				t.Errorf("the schema is at version %d (%v)", have, err)
 			}
 		}
-		older(func() error { return closed(OpenStoreAsItIs(t.Context(), cfg)) }, "run: turnpike migrate")
+		older(func() error { return closed(OpenStoreUnmigrated(t.Context(), cfg)) }, "run: turnpike migrate")
 		wrong := cfg
 		wrong.MasterKey = otherMasterKey
 		older(func() error { return closed(OpenStore(t.Context(), wrong)) }, "wrong master key")
@@ -79,9 +79,9 @@ func closed(s *Store, err error) error {
 	return err
 }
 
-// TestForgottenMove: PostgreSQL is not begun anew beside a database that holds
-// everything.
-func TestForgottenMove(t *testing.T) {
+// TestForgottenMoveIsRejected checks that an empty PostgreSQL isn't used while
+// the data directory has a database with data.
+func TestForgottenMoveIsRejected(t *testing.T) {
 	t.Parallel()
 	embedded := config.Default()
 	embedded.Data, embedded.MasterKey, embedded.Listen = t.TempDir(), oneMasterKey, "127.0.0.1:0"

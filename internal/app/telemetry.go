@@ -26,8 +26,8 @@ import (
 	"turnpike/internal/gateway"
 )
 
-// telemetry tells Prometheus and OpenTelemetry of model calls. Labels are
-// bounded: a model that only a caller has named is "other".
+// telemetry reports model calls to Prometheus and OpenTelemetry. Labels are
+// bounded: a model that isn't in the catalog is "other".
 type telemetry struct {
 	calls    *prometheus.CounterVec
 	tokens   *prometheus.CounterVec
@@ -35,28 +35,28 @@ type telemetry struct {
 	failures *prometheus.CounterVec
 	latency  *prometheus.HistogramVec
 	first    *prometheus.HistogramVec
-	found    sync.Map // labels → *series
+	cached   sync.Map // labels → *series
 
 	otel *openTelemetry // nil when it is not configured
 }
 
-// otherModel stands for models that only a caller has named.
+// otherModel is the label of models that aren't in the catalog.
 const otherModel = "other"
 
-// labels are those of a call, and series the metrics that have them. They are
-// looked for once: it is the most that telling them takes.
 type labels struct{ operation, provider, model, environment, result string }
 
+// series are the metrics with the same labels. They are cached, because looking
+// them up takes most of the time.
 type series struct {
 	calls, input, output, credits prometheus.Counter
 	latency, first                prometheus.Observer
 }
 
 func (t *telemetry) series(l labels) *series {
-	if s, ok := t.found.Load(l); ok {
+	if s, ok := t.cached.Load(l); ok {
 		return s.(*series)
 	}
-	s, _ := t.found.LoadOrStore(l, &series{
+	s, _ := t.cached.LoadOrStore(l, &series{
 		calls:   t.calls.WithLabelValues(l.operation, l.provider, l.model, l.environment, l.result),
 		input:   t.tokens.WithLabelValues(l.provider, l.model, l.environment, "input"),
 		output:  t.tokens.WithLabelValues(l.provider, l.model, l.environment, "output"),
@@ -67,7 +67,7 @@ func (t *telemetry) series(l labels) *series {
 	return s.(*series)
 }
 
-// buckets reach from a cached answer to a long one.
+// buckets are in seconds.
 var buckets = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300}
 
 func newTelemetry(ctx context.Context, version string) (*telemetry, error) {
@@ -78,12 +78,12 @@ func newTelemetry(ctx context.Context, version string) (*telemetry, error) {
 		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, []string{"operation", "provider"})
 	}
 	t := &telemetry{
-		calls:    counter("turnpike_model_calls_total", "Model calls that have ended, by how; the result is ok or an error code.", "operation", "provider", "model", "environment", "result"),
+		calls:    counter("turnpike_model_calls_total", "Completed model calls. The result is ok or an error code.", "operation", "provider", "model", "environment", "result"),
 		tokens:   counter("turnpike_model_tokens_total", "Tokens of model calls.", "provider", "model", "environment", "direction"),
-		credits:  counter("turnpike_model_credits_total", "Credits that model calls were charged.", "provider", "model"),
-		failures: counter("turnpike_provider_failures_total", "Attempts at providers that failed, by kind; a call may have several.", "provider", "kind"),
-		latency:  histogram("turnpike_model_call_seconds", "How long model calls take, until the last byte."),
-		first:    histogram("turnpike_model_first_byte_seconds", "How long providers take to begin an answer."),
+		credits:  counter("turnpike_model_credits_total", "Credits charged for model calls.", "provider", "model"),
+		failures: counter("turnpike_provider_failures_total", "Failed requests to providers. A call may have several.", "provider", "kind"),
+		latency:  histogram("turnpike_model_call_seconds", "Duration of model calls until the last byte."),
+		first:    histogram("turnpike_model_first_byte_seconds", "Time until providers start to respond."),
 	}
 	spans, err := hasCollector("TRACES")
 	if err != nil {
@@ -99,8 +99,8 @@ func newTelemetry(ctx context.Context, version string) (*telemetry, error) {
 	return t, err
 }
 
-// hasCollector reports whether the standard variables name somebody who takes
-// the signal. The library itself sends to this machine when it cannot read one.
+// hasCollector reports whether a standard variable names a collector of the
+// signal. The library would ignore an invalid one and send to localhost.
 func hasCollector(signal string) (bool, error) {
 	for _, name := range []string{"OTEL_EXPORTER_OTLP_" + signal + "_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"} {
 		address := os.Getenv(name)
@@ -108,16 +108,15 @@ func hasCollector(signal string) (bool, error) {
 			continue
 		}
 		if u, err := url.Parse(address); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-			return false, fmt.Errorf("%s is not an address; expected http:// or https:// and a host, such as http://localhost:4318", name)
+			return false, fmt.Errorf("%s is not a URL with http:// or https:// and a host, such as http://localhost:4318", name)
 		}
 		return true, nil
 	}
 	return false, nil
 }
 
-// callsInFlight shows how many calls are under way.
 func callsInFlight(g *gateway.Gateway) prometheus.Collector {
-	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "turnpike_model_calls_in_flight", Help: "Model calls under way on this node."},
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "turnpike_model_calls_in_flight", Help: "Model calls in progress on this node."},
 		func() float64 { return float64(g.InFlight()) })
 }
 
@@ -139,7 +138,7 @@ func (t *telemetry) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// observe counts a call that has ended.
+// observe counts a finished request.
 func (t *telemetry) observe(o gateway.Observation) {
 	model, result := bounded(o).Model, "ok"
 	if o.Failure != "" {
@@ -164,16 +163,16 @@ func (t *telemetry) observe(o gateway.Observation) {
 	}
 }
 
-// close sends what was not sent yet.
+// close sends pending telemetry.
 func (t *telemetry) close(ctx context.Context) {
 	if t.otel != nil {
 		t.otel.close(ctx)
 	}
 }
 
-// openTelemetry sends spans and metrics by OTLP over HTTP, to where the
-// standard variables (OTEL_EXPORTER_OTLP_ENDPOINT and the like) say, in the
-// words of the semantic conventions for generative AI.
+// openTelemetry sends spans and metrics by OTLP over HTTP to the collector of the
+// standard variables, such as OTEL_EXPORTER_OTLP_ENDPOINT. They follow the semantic
+// conventions for generative AI.
 type openTelemetry struct {
 	traces   *sdktrace.TracerProvider
 	meters   *sdkmetric.MeterProvider
@@ -184,7 +183,7 @@ type openTelemetry struct {
 }
 
 func startOpenTelemetry(ctx context.Context, version string, spans, points bool) (*openTelemetry, error) {
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { slog.Warn("OpenTelemetry cannot be told of calls", "error", err) }))
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { slog.Warn("failed to send OpenTelemetry data", "error", err) }))
 	about, err := resource.New(ctx, resource.WithAttributes(attribute.String("service.name", "turnpike"), attribute.String("service.version", version)),
 		resource.WithFromEnv()) // OTEL_SERVICE_NAME wins
 	if err != nil {
@@ -211,14 +210,14 @@ func startOpenTelemetry(ctx context.Context, version string, spans, points bool)
 	var errs [3]error
 	o.tokens, errs[0] = m.Int64Histogram("gen_ai.client.token.usage", metric.WithUnit("{token}"), metric.WithDescription("Tokens of a call, by kind."),
 		metric.WithExplicitBucketBoundaries(1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304))
-	o.duration, errs[1] = m.Float64Histogram("gen_ai.client.operation.duration", metric.WithUnit("s"), metric.WithDescription("How long calls take."),
+	o.duration, errs[1] = m.Float64Histogram("gen_ai.client.operation.duration", metric.WithUnit("s"), metric.WithDescription("Duration of calls."),
 		metric.WithExplicitBucketBoundaries(buckets...))
-	o.first, errs[2] = m.Float64Histogram("gen_ai.server.time_to_first_token", metric.WithUnit("s"), metric.WithDescription("How long providers take to begin an answer."),
+	o.first, errs[2] = m.Float64Histogram("gen_ai.server.time_to_first_token", metric.WithUnit("s"), metric.WithDescription("Time until providers start to respond."),
 		metric.WithExplicitBucketBoundaries(buckets...))
 	return o, errors.Join(errs[:]...)
 }
 
-// attributes are those that spans and metrics have in common.
+// attributes returns the attributes that spans and metrics share.
 func attributes(o gateway.Observation) []attribute.KeyValue {
 	out := []attribute.KeyValue{
 		attribute.String("gen_ai.operation.name", o.Operation), attribute.String("gen_ai.provider.name", o.Provider),
@@ -230,7 +229,7 @@ func attributes(o gateway.Observation) []attribute.KeyValue {
 	return out
 }
 
-// bounded leaves out the names that callers make up: a metric keeps each for good.
+// bounded replaces names that aren't in the catalog, because a metric keeps each forever.
 func bounded(o gateway.Observation) gateway.Observation {
 	if !o.RequestedKnown {
 		o.Requested = otherModel
@@ -241,14 +240,14 @@ func bounded(o gateway.Observation) gateway.Observation {
 	return o
 }
 
-// observe makes the span of a call that has ended, under the caller's if it
-// named one, and counts it.
+// observe records the span and metrics of a finished request. The span's parent
+// is the client's, if it sent one.
 func (t *openTelemetry) observe(o gateway.Observation) {
 	ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{"traceparent": o.TraceParent})
 	_, span := t.tracer.Start(ctx, o.Operation+" "+o.Model, trace.WithTimestamp(o.Started), trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(attributes(o)...),
 		trace.WithAttributes(attribute.Int64("gen_ai.usage.input_tokens", o.Input), attribute.Int64("gen_ai.usage.output_tokens", o.Output),
 			attribute.Float64("turnpike.credits", o.Credits.Float()), attribute.String("turnpike.environment", o.Environment),
-			attribute.Int("turnpike.attempts", tries(o))))
+			attribute.Int("turnpike.attempts", attempts(o))))
 	if o.Failure != "" {
 		span.SetStatus(codes.Error, o.Failure)
 	}
@@ -266,23 +265,23 @@ func (t *openTelemetry) observe(o gateway.Observation) {
 	}
 }
 
-// tries is how often a provider was asked. They are listed only where the first
-// one failed.
-func tries(o gateway.Observation) int {
+// attempts returns the number of requests to providers. They are listed only if
+// the first one failed.
+func attempts(o gateway.Observation) int {
 	if o.Failure == "" || o.FirstByte > 0 {
 		return max(1, len(o.Attempts))
 	}
 	return len(o.Attempts)
 }
 
-// telemetryPatience is how long a stopping server waits for the collector.
-const telemetryPatience = 3 * time.Second
+// telemetryTimeout is how long a stopping server waits for the collector.
+const telemetryTimeout = 3 * time.Second
 
 func (t *openTelemetry) close(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, telemetryPatience)
+	ctx, cancel := context.WithTimeout(ctx, telemetryTimeout)
 	defer cancel()
-	// Not all of the library heeds the context: it waits without end for the
-	// body of an answer with 101, which is the bare connection.
+	// The library doesn't always respect the context: it waits forever for the
+	// body of a 101 response.
 	sent := make(chan error, 1)
 	go func() { sent <- errors.Join(t.traces.Shutdown(ctx), t.meters.Shutdown(ctx)) }()
 	var err error
@@ -292,6 +291,6 @@ func (t *openTelemetry) close(ctx context.Context) {
 		err = ctx.Err()
 	}
 	if err != nil {
-		slog.Warn("the last telemetry was not sent", "error", err)
+		slog.Warn("failed to send the last telemetry", "error", err)
 	}
 }

@@ -21,8 +21,9 @@ var observed = gateway.Observation{Operation: "chat", Environment: "live", Provi
 	Attempts:    []gateway.Attempt{{Provider: "groq", Model: "x", Outcome: "rate_limited"}, {Provider: "openai", Model: "gpt-4o-mini", Outcome: gateway.AttemptOK}},
 	TraceParent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}
 
-// TestMetricsKeepNoNamesOfCallers: each would be kept for good.
-func TestMetricsKeepNoNamesOfCallers(t *testing.T) {
+// TestMetricsHaveNoClientSuppliedNames checks that labels come from the
+// catalog, because a metric keeps each value forever.
+func TestMetricsHaveNoClientSuppliedNames(t *testing.T) {
 	t.Parallel()
 	o := bounded(gateway.Observation{Requested: "auto", RequestedKnown: true, Model: "gpt-4o-mini", ModelKnown: true})
 	if o.Requested != "auto" || o.Model != "gpt-4o-mini" {
@@ -44,15 +45,15 @@ func TestCallsAreCountedForPrometheus(t *testing.T) {
 	invented.ModelKnown, invented.Model, invented.Failure = false, "whatever a caller writes", "upstream_error"
 	m.observe(invented)
 	const want = `
-		# HELP turnpike_model_calls_total Model calls that have ended, by how; the result is ok or an error code.
+		# HELP turnpike_model_calls_total Completed model calls. The result is ok or an error code.
 		# TYPE turnpike_model_calls_total counter
 		turnpike_model_calls_total{environment="live",model="gpt-4o-mini",operation="chat",provider="openai",result="ok"} 1
 		turnpike_model_calls_total{environment="live",model="other",operation="chat",provider="openai",result="upstream_error"} 1
-		# HELP turnpike_model_credits_total Credits that model calls were charged.
+		# HELP turnpike_model_credits_total Credits charged for model calls.
 		# TYPE turnpike_model_credits_total counter
 		turnpike_model_credits_total{model="gpt-4o-mini",provider="openai"} 0.5
 		turnpike_model_credits_total{model="other",provider="openai"} 0.5
-		# HELP turnpike_provider_failures_total Attempts at providers that failed, by kind; a call may have several.
+		# HELP turnpike_provider_failures_total Failed requests to providers. A call may have several.
 		# TYPE turnpike_provider_failures_total counter
 		turnpike_provider_failures_total{kind="rate_limited",provider="groq"} 2
 	`
@@ -61,7 +62,7 @@ func TestCallsAreCountedForPrometheus(t *testing.T) {
 	}
 }
 
-// The library waits without end for such an answer's body.
+// The library waits forever for the body of such a response.
 func TestCollectorThatSwitchesProtocolsDoesNotKeepTheServer(t *testing.T) {
 	collector := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -95,8 +96,8 @@ func TestEachSignalHasItsCollector(t *testing.T) {
 		"both":       {"OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318", true, true, ""},
 		"traces":     {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "https://collector/v1/traces", true, false, ""},
 		"metrics":    {"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "http://collector/v1/metrics", false, true, ""},
-		"no address": {"OTEL_EXPORTER_OTLP_ENDPOINT", "127.0.0.1:4318", false, false, "OTEL_EXPORTER_OTLP_ENDPOINT is not an address"},
-		"no host":    {"OTEL_EXPORTER_OTLP_ENDPOINT", "http://", false, false, "OTEL_EXPORTER_OTLP_ENDPOINT is not an address"},
+		"no address": {"OTEL_EXPORTER_OTLP_ENDPOINT", "127.0.0.1:4318", false, false, "OTEL_EXPORTER_OTLP_ENDPOINT is not a URL"},
+		"no host":    {"OTEL_EXPORTER_OTLP_ENDPOINT", "http://", false, false, "OTEL_EXPORTER_OTLP_ENDPOINT is not a URL"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv(c.variable, c.value)

@@ -44,7 +44,7 @@ func wav(chunks ...[]byte) []byte {
 	return append([]byte("RIFF\x00\x00\x00\x00WAVE"), slices.Concat(chunks...)...)
 }
 
-func TestFilesOfEveryKindAreRead(t *testing.T) {
+func TestEveryWAVEncodingIsRead(t *testing.T) {
 	t.Parallel()
 	sound := pcm(1, -2, 32767, -32768)
 	plain := format(1, 1, 8000, 16)
@@ -83,7 +83,7 @@ func TestFilesOfEveryKindAreRead(t *testing.T) {
 	}
 }
 
-func TestOtherFilesAreRefused(t *testing.T) {
+func TestOtherFilesAreRejected(t *testing.T) {
 	t.Parallel()
 	for name, file := range map[string][]byte{
 		"nothing":        nil,
@@ -103,7 +103,7 @@ func TestOtherFilesAreRefused(t *testing.T) {
 	}
 }
 
-func TestAFileThatIsCutOffIsAnError(t *testing.T) {
+func TestTruncatedFileIsAnError(t *testing.T) {
 	t.Parallel()
 	_, data, err := ReadWAV(bytes.NewReader(wav(format(1, 1, 8000, 16), chunk("data", 100, 1, 2, 3, 4))))
 	if err != nil {
@@ -142,7 +142,7 @@ func read(t *testing.T, file []byte) (Format, []byte) {
 	return f, got
 }
 
-func TestWhatIsWrittenCanBeRead(t *testing.T) {
+func TestWrittenWAVCanBeRead(t *testing.T) {
 	t.Parallel()
 	behind := chunk("LIST", 2, 1, 2) // is none of the samples
 	for _, f := range []Format{mono, {Rate: 44100, Channels: 2}} {
@@ -193,7 +193,7 @@ func TestLargeFilesAreRF64(t *testing.T) {
 	}
 }
 
-func TestALargeFileThatIsCutOffIsAnError(t *testing.T) {
+func TestTruncatedLargeFileIsAnError(t *testing.T) {
 	t.Parallel()
 	_, sound, err := ReadWAV(bytes.NewReader(append(Header(mono, 1<<40), pcm(1, 2)...)))
 	if err != nil {
@@ -212,7 +212,7 @@ func convert(t interface{ Fatal(...any) }, dst, src Format, in []byte) []byte {
 	return got
 }
 
-func TestConvert(t *testing.T) {
+func TestConvertChangesRateAndChannels(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		dst, src Format

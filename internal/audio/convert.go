@@ -7,9 +7,8 @@ import (
 	"io"
 )
 
-// Convert returns PCM in another format: channels are mixed, and values
-// between two samples are taken from the line between them. That is good
-// enough for speech, of which the pieces of one file hardly ever differ.
+// Convert converts PCM to another format. It mixes channels and interpolates linearly,
+// which is good enough for speech: the pieces of one file rarely differ.
 func Convert(dst, src Format, r io.Reader) io.Reader {
 	if dst == src {
 		return r
@@ -23,21 +22,19 @@ func Convert(dst, src Format, r io.Reader) io.Reader {
 	}
 }
 
-// converter goes through the source moment by moment, and holds the two
-// between which it stands.
+// converter reads the source sample by sample, and holds the two samples around its position.
 type converter struct {
 	dst, src   Format
 	from       *bufio.Reader
 	raw        []byte
 	this, next []int
-	// passed is how far it stands behind this, in parts of a sample of which
-	// dst.Rate are a whole one.
-	passed int
-	begun  bool
-	last   bool // this is the source's last moment
-	ended  bool
-	out    []byte
-	err    error
+	// passed is the position after this, in units of 1/dst.Rate of a sample.
+	passed  int
+	started bool
+	last    bool // this is the last sample
+	ended   bool
+	out     []byte
+	err     error
 }
 
 func (c *converter) Read(p []byte) (int, error) {
@@ -54,11 +51,10 @@ func (c *converter) Read(p []byte) (int, error) {
 
 const convertAtOnce = 16 << 10
 
-// fill makes the next stretch.
 func (c *converter) fill() {
 	c.out = c.out[:0]
-	if !c.begun {
-		c.begun = true
+	if !c.started {
+		c.started = true
 		c.advance() // the first into next
 		c.advance() // and on into this
 	}
@@ -81,8 +77,7 @@ func (c *converter) fill() {
 	}
 }
 
-// advance moves on by one moment of the source. Behind its last one the value
-// stays as it is.
+// advance moves on by one sample. After the last one the value stays the same.
 func (c *converter) advance() {
 	if c.last {
 		c.ended = true
@@ -101,8 +96,7 @@ func (c *converter) advance() {
 	}
 }
 
-// mix makes next of the moment that was read. Of more channels those that fall
-// together are averaged, of fewer each is repeated.
+// mix sets next from the sample that was read. It averages or repeats channels.
 func (c *converter) mix() {
 	n, m := c.src.Channels, c.dst.Channels
 	for i := range m {

@@ -7,18 +7,16 @@ import (
 	"io"
 )
 
-// A FLAC file begins with its name and a block of facts. Eight bytes of that
-// are the rate, the channels, the bits of a sample and, in their lowest 36 bits,
-// how many moments there are.
+// A FLAC file begins with a marker and the STREAMINFO block. Eight bytes of it are the rate, the
+// channels, the bits per sample and, in the lowest 36 bits, the number of samples.
 const (
 	flacHead    = 42
 	flacCount   = 18
 	flacHighest = 1<<36 - 1
 )
 
-// WithLength says in a FLAC stream how long it is. Who writes one to a pipe
-// cannot go back to do so, and without it no player can show the time or go to
-// another place.
+// WithLength sets the length in a FLAC stream. An encoder that writes to a pipe can't,
+// and players need it to show the time and to seek.
 func WithLength(flac io.Reader, f Format, size int64) (io.Reader, error) {
 	head := make([]byte, flacHead)
 	n, err := io.ReadFull(flac, head)
@@ -26,7 +24,7 @@ func WithLength(flac io.Reader, f Format, size int64) (io.Reader, error) {
 	case err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF):
 		return nil, err
 	case err != nil || string(head[:4]) != "fLaC":
-		return io.MultiReader(bytes.NewReader(head[:n]), flac), nil // no FLAC, so there is nothing to say
+		return io.MultiReader(bytes.NewReader(head[:n]), flac), nil // not FLAC
 	}
 	moments := uint64(size / int64(f.frame()))
 	if at := head[flacCount : flacCount+8]; moments <= flacHighest {

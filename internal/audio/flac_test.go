@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestAFLACStreamSaysItsLength(t *testing.T) {
+func TestFLACStreamHasItsLength(t *testing.T) {
 	t.Parallel()
 	flac, err := encode(t, tone(), "flac")
 	if err != nil {

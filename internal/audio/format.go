@@ -1,5 +1,5 @@
-// Package audio reads, writes and joins sound files. Inside the program sound
-// is always 16-bit PCM; everything else is made of it at the very end.
+// Package audio reads, writes and converts audio files. Internally audio is 16-bit
+// PCM, and other formats are encoded at the end.
 package audio
 
 import (
@@ -8,63 +8,59 @@ import (
 	"time"
 )
 
-// Format is how PCM is to be heard. Samples are 16 bits, little-endian, the
-// channels of one moment side by side.
+// Format describes PCM. Samples are 16 bits, little-endian and interleaved.
 type Format struct {
-	Rate     int // samples a second
+	Rate     int // samples per second
 	Channels int
 }
 
-// RawPCM is what callers take "pcm" for: a file without a header cannot say.
+// RawPCM is the format that clients expect of "pcm", which has no header.
 var RawPCM = Format{Rate: 24_000, Channels: 1}
 
-// frame is how many bytes one moment takes.
+// frame returns the number of bytes of one sample of all channels.
 func (f Format) frame() int { return 2 * f.Channels }
 
-// Bytes is how much PCM a time takes, to the nearest sample.
+// Bytes returns the size of a duration, to the nearest sample.
 func (f Format) Bytes(d time.Duration) int64 {
 	if d < 0 {
 		return 0
 	}
-	// Whole seconds apart: days in nanoseconds times a rate are no int64.
+	// Whole seconds separately, because days in nanoseconds times a rate overflow.
 	whole, rest := int64(d/time.Second), int64(d%time.Second)
 	frames := whole*int64(f.Rate) + (rest*int64(f.Rate)+int64(time.Second)/2)/int64(time.Second)
 	return frames * int64(f.frame())
 }
 
-// Duration is how long so much PCM is to be heard.
+// Duration returns the duration of so many bytes.
 func (f Format) Duration(bytes int64) time.Duration {
 	frames, rate := bytes/int64(f.frame()), int64(f.Rate)
 	return time.Duration(frames/rate)*time.Second + time.Duration(frames%rate)*time.Second/time.Duration(rate)
 }
 
-// Types are the content types of the formats in which speech can be asked for,
-// by OpenAI's names for them.
+// Types are the content types of speech formats, by OpenAI's names.
 var Types = map[string]string{
 	"wav":  "audio/wav",
 	"mp3":  "audio/mpeg",
-	"opus": "audio/opus", // in an Ogg file, but this is what OpenAI calls it
+	"opus": "audio/opus", // in an Ogg file, but this is OpenAI's type
 	"aac":  "audio/aac",
 	"flac": "audio/flac",
 	"pcm":  "audio/pcm",
 }
 
 const (
-	// unknownSize is what a header says of a size that was not known yet, or
-	// that it has no room for.
+	// unknownSize stands for a size that is unknown or too large.
 	unknownSize = math.MaxUint32
-	// headerSize is RIFF, fmt and data with nothing else.
+	// headerSize is the size of a header with RIFF, fmt and data.
 	headerSize = 44
-	// ds64Size is the chunk that holds what 32 bits cannot.
+	// ds64Size is the size of the chunk for 64-bit sizes.
 	ds64Size = 28
 )
 
-// Header is the beginning of a WAV file that is written in one go: so many
-// bytes of PCM follow it, or an unknown number if the size is negative. Where
-// 32 bits are too few for the size, the file is an RF64 one.
+// Header returns the header of a WAV file that is written as a stream. size is the number of bytes
+// of PCM that follow, or negative if unknown. A size beyond 32 bits makes an RF64 file.
 func Header(f Format, size int64) []byte { return header(f, size, unknownSize-1) }
 
-// header is the same with the highest size that a WAV file can name of itself.
+// header is Header with the largest size of a WAV file as a parameter.
 func header(f Format, size, most int64) []byte {
 	switch riff := size + headerSize - 8; {
 	case size < 0:
@@ -85,9 +81,8 @@ func appendHeader(name string, riff uint32, sizes []byte, f Format, data uint32)
 	return binary.LittleEndian.AppendUint32(out, data)
 }
 
-// longSizes is the chunk with the sizes of an RF64 file: of all that follows
-// the first one, of the samples, and how many of these there are. It ends with
-// an empty table of other long chunks.
+// longSizes returns the ds64 chunk: the sizes of the file and of the samples, the
+// number of samples, and an empty table of other chunks.
 func longSizes(f Format, size int64) []byte {
 	out := binary.LittleEndian.AppendUint32([]byte("ds64"), ds64Size)
 	out = binary.LittleEndian.AppendUint64(out, uint64(size+headerSize-8+8+ds64Size))
@@ -96,7 +91,6 @@ func longSizes(f Format, size int64) []byte {
 	return binary.LittleEndian.AppendUint32(out, 0)
 }
 
-// appendFormat appends the chunk that says how the samples are stored.
 func appendFormat(out []byte, f Format) []byte {
 	out = append(out, "fmt "...)
 	out = binary.LittleEndian.AppendUint32(out, 16)

@@ -11,10 +11,9 @@ import (
 	"sync"
 )
 
-// Program starts a program and returns what it prints, as it prints it. Its
-// input is read from in, which is closed with the output. The program is
-// killed when the context ends or the output is closed; one that fails ends
-// its output with an error instead of io.EOF.
+// Program starts a program and returns its output as a stream. Its input is read from
+// in, which is closed with the output. The program is killed when the context ends or
+// the output is closed. If it fails, the output ends with an error.
 func Program(ctx context.Context, in io.Reader, path string, args ...string) (io.ReadCloser, error) {
 	read, write, err := os.Pipe()
 	if err != nil {
@@ -23,7 +22,7 @@ func Program(ctx context.Context, in io.Reader, path string, args ...string) (io
 	ctx, cancel := context.WithCancel(ctx)
 	p := &process{out: read, in: in, cancel: cancel, ended: make(chan struct{})}
 	cmd := exec.CommandContext(ctx, path, args...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, write, &p.said
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, write, &p.stderr
 	cmd.Env = environment()
 	err = cmd.Start()
 	write.Close()
@@ -32,8 +31,7 @@ func Program(ctx context.Context, in io.Reader, path string, args ...string) (io
 		read.Close()
 		return nil, fmt.Errorf("audio: start %s: %w", filepath.Base(path), err)
 	}
-	// It is waited for at once, so that none stays behind as a zombie; what it
-	// has printed waits in the pipe.
+	// Wait immediately, so that no zombie is left. The output stays in the pipe.
 	go func() {
 		defer close(p.ended)
 		defer cancel()
@@ -43,7 +41,7 @@ func Program(ctx context.Context, in io.Reader, path string, args ...string) (io
 		case ctx.Err() != nil:
 			p.err = fmt.Errorf("audio: %s: %w", filepath.Base(path), context.Cause(ctx))
 		default:
-			p.err = fmt.Errorf("audio: %s: %w: %s", filepath.Base(path), err, p.said.text)
+			p.err = fmt.Errorf("audio: %s: %w: %s", filepath.Base(path), err, p.stderr.text)
 		}
 	}()
 	return p, nil
@@ -53,9 +51,9 @@ type process struct {
 	out    *os.File
 	in     io.Reader
 	cancel context.CancelFunc
-	said   lastWords
+	stderr stderrTail
 	ended  chan struct{}
-	err    error // once it has ended
+	err    error // set when it has ended
 	closed sync.Once
 }
 
@@ -73,7 +71,7 @@ func (p *process) Read(b []byte) (int, error) {
 func (p *process) Close() error {
 	p.closed.Do(func() {
 		p.cancel()
-		// Its input first: who copies it there may be waiting for more of it.
+		// The input first, because the goroutine that copies it may wait for more.
 		if c, ok := p.in.(io.Closer); ok {
 			c.Close()
 		}
@@ -83,12 +81,12 @@ func (p *process) Close() error {
 	return nil
 }
 
-// lastWords keeps the end of what a program complains about, for the log.
-type lastWords struct{ text []byte }
+// stderrTail keeps the end of the program's error output, for the log.
+type stderrTail struct{ text []byte }
 
 const maxLastWords = 500
 
-func (l *lastWords) Write(p []byte) (int, error) {
+func (l *stderrTail) Write(p []byte) (int, error) {
 	l.text = append(l.text, p...)
 	if len(l.text) > maxLastWords {
 		l.text = l.text[len(l.text)-maxLastWords:]
@@ -96,11 +94,9 @@ func (l *lastWords) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// environment is what a program gets to see of ours: where things are, none
-// of the secrets.
+// environment is the environment of a program: paths but no secrets.
 func environment() []string {
-	// Without a word on that, espeak-ng looks for a sound server, though nobody
-	// is to hear it, and leaves folders for one behind.
+	// Otherwise espeak-ng looks for a sound server and leaves directories behind.
 	env := []string{"LC_ALL=C.UTF-8", "PULSE_SERVER=none"}
 	for _, name := range []string{"PATH", "LD_LIBRARY_PATH", "ESPEAK_DATA_PATH", "TMPDIR", "SYSTEMROOT"} {
 		if value, ok := os.LookupEnv(name); ok {

@@ -8,14 +8,14 @@ import (
 	"math"
 )
 
-// Encodings that a WAV file can name.
+// The encodings of WAV files.
 const (
 	encodingPCM        = 1
 	encodingFloat      = 3
-	encodingExtensible = 0xFFFE // the real one follows in the chunk
+	encodingExtensible = 0xFFFE // the encoding follows in the chunk
 )
 
-// What is taken for sound. Beyond it a header is damaged or hostile.
+// Limits of valid audio. Beyond them a header is damaged or malicious.
 const (
 	maxRate     = 768_000
 	maxChannels = 64
@@ -24,9 +24,9 @@ const (
 
 var errNotWAV = errors.New("audio: not a WAV file")
 
-// ReadWAV reads a WAV file up to its samples and returns these as 16-bit PCM.
-// Chunks that are not needed are skipped. A file that ends before its header
-// says so is an error, unless the header says that the size was not known.
+// ReadWAV reads the header of a WAV file and returns its samples as 16-bit PCM. It
+// skips other chunks. A file that is shorter than its header says is an error, unless
+// the header has an unknown size.
 func ReadWAV(r io.Reader) (Format, io.Reader, error) {
 	var head [12]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
@@ -81,9 +81,8 @@ func ReadWAV(r io.Reader) (Format, io.Reader, error) {
 	}
 }
 
-// unknown reports whether a header's size stands for one that was not known
-// when the header was written: none, the highest, or what espeak-ng and sox
-// put in their place.
+// unknown reports whether a header's size stands for an unknown size: zero, the
+// maximum, or the values of espeak-ng and sox.
 func unknown(size int64) bool {
 	return size == 0 || size >= 0xFFFFFF00 || 0x7FFFF000 <= size && size <= 0x7FFFFFFF
 }
@@ -95,12 +94,11 @@ func readError(err error) error {
 	return fmt.Errorf("audio: read a WAV file: %w", err)
 }
 
-// coding is how a file stores its samples.
 type coding struct {
 	Format
 	bits  int
 	float bool
-	frame int // bytes of one moment
+	frame int // bytes of one sample of all channels
 }
 
 func readFormat(data []byte) (coding, error) {
@@ -131,14 +129,13 @@ func readFormat(data []byte) (coding, error) {
 	return c, nil
 }
 
-// samples hands out what a file holds as 16-bit PCM. What is left at the end
-// and is no whole moment is dropped.
+// samples reads a file as 16-bit PCM. It drops an incomplete sample at the end.
 type samples struct {
 	from io.Reader
-	left int64 // of the file; negative if it is not known
+	left int64 // bytes of the file; negative if unknown
 	coding
-	raw   []byte // as read, with the beginning of a moment at most left over
-	out   []byte // converted, not handed out yet
+	raw   []byte // as read; at most an incomplete sample is left over
+	out   []byte // converted and not returned yet
 	err   error
 	space [8 << 10]byte
 }
@@ -155,7 +152,6 @@ func (s *samples) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// fill reads once and converts what is whole.
 func (s *samples) fill() {
 	room := s.space[len(s.raw):]
 	if s.left >= 0 && int64(len(room)) > s.left {
@@ -179,7 +175,6 @@ func (s *samples) fill() {
 	s.raw = s.space[:copy(s.space[:], held[whole:])]
 }
 
-// convert appends samples of the file's kind as 16-bit ones.
 func (s *samples) convert(out, in []byte) []byte {
 	if s.bits == 16 {
 		return append(out, in...)
@@ -190,7 +185,7 @@ func (s *samples) convert(out, in []byte) []byte {
 			out = appendFloat(out, float64(math.Float32frombits(binary.LittleEndian.Uint32(in))))
 		case s.float:
 			out = appendFloat(out, math.Float64frombits(binary.LittleEndian.Uint64(in)))
-		case s.bits == 8: // the only unsigned one
+		case s.bits == 8: // unsigned
 			out = append(out, 0, in[0]-128)
 		default: // the two highest bytes
 			out = append(out, in[width-2], in[width-1])

@@ -7,9 +7,8 @@ import (
 	"os/exec"
 )
 
-// ffmpegFormats are ffmpeg's options for the formats it makes, by OpenAI's
-// names for them. Left alone, LAME takes 32 kbit/s for what most models speak,
-// and 8 for a telephone's voice, which can be heard.
+// ffmpegFormats are ffmpeg's options by OpenAI's names of the formats. By default, LAME uses 32
+// kbit/s for the output of most models and 8 for telephone quality, which is audibly worse.
 var ffmpegFormats = map[string][]string{
 	"wav":  {"-c:a", "pcm_s16le", "-f", "wav"},
 	"mp3":  {"-c:a", "libmp3lame", "-b:a", "128k", "-f", "mp3"},
@@ -25,9 +24,8 @@ func CanTranscode() bool {
 	return err == nil
 }
 
-// Encode makes a stream of another format from a WAV stream, by ffmpeg, as it
-// arrives. It closes the WAV stream when its own is closed, or at once if it
-// cannot start.
+// Encode converts a WAV stream to another format with ffmpeg. It closes the WAV stream
+// when its output is closed, or immediately if ffmpeg cannot start.
 func Encode(ctx context.Context, wav io.ReadCloser, format string) (io.ReadCloser, error) {
 	options, ok := ffmpegFormats[format]
 	if !ok {
@@ -42,8 +40,7 @@ func Encode(ctx context.Context, wav io.ReadCloser, format string) (io.ReadClose
 	return out, nil
 }
 
-// ffmpeg starts it. The input is taken for WAV, whatever is in it: no other
-// of its many readers, of which some open further files, is ever used.
+// ffmpeg starts ffmpeg. It reads every input as WAV, because other demuxers may open further files.
 func ffmpeg(ctx context.Context, wav io.Reader, options []string) (io.ReadCloser, error) {
 	path, err := exec.LookPath("ffmpeg")
 	if err != nil {

@@ -35,7 +35,7 @@ func lasts(t *testing.T, path string) time.Duration {
 	return mono.Duration(int64(len(out)))
 }
 
-func TestEveryFormatIsMade(t *testing.T) {
+func TestEveryFormatIsEncoded(t *testing.T) {
 	t.Parallel()
 	if !CanTranscode() {
 		t.Fatal("the tests need ffmpeg: run scripts/setup.sh")
@@ -84,7 +84,7 @@ func TestLargeFilesAreEncoded(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotSoundIsNotEncoded(t *testing.T) {
+func TestInvalidAudioIsNotEncoded(t *testing.T) {
 	t.Parallel()
 	other := filepath.Join(t.TempDir(), "other.wav")
 	if err := os.WriteFile(other, tone(), 0o600); err != nil {
@@ -107,7 +107,7 @@ type counted struct {
 
 func (c *counted) Close() error { c.closed.Store(true); return nil }
 
-func TestASourceThatBreaksOffIsAnError(t *testing.T) {
+func TestTruncatedSourceIsAnError(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("the source is gone")
 	source := &counted{Reader: io.MultiReader(bytes.NewReader(tone()[:20_000]), errReader{broken})}
@@ -139,7 +139,7 @@ func gone(t *testing.T, pid string) {
 	}
 }
 
-func TestAProgramEndsWithItsReader(t *testing.T) {
+func TestEncoderStopsWithItsReader(t *testing.T) {
 	before := runtime.NumGoroutine()
 	for name, stop := range map[string]func(cancel func(), out io.ReadCloser){
 		"closed": func(_ func(), out io.ReadCloser) { out.Close() },
@@ -179,7 +179,7 @@ func TestAProgramEndsWithItsReader(t *testing.T) {
 	t.Errorf("%d goroutines became %d", before, runtime.NumGoroutine())
 }
 
-func TestAProgramThatFailsSaysWhy(t *testing.T) {
+func TestEncoderFailureHasItsMessage(t *testing.T) {
 	t.Setenv("TURNPIKE_MASTER_KEY", "hidden")
 	out, err := Program(t.Context(), strings.NewReader("in"), "/bin/sh", "-c", "cat; echo oh dear >&2; env | grep hidden; exit 3")
 	if err != nil {

@@ -9,9 +9,9 @@ import (
 	"turnpike/internal/db"
 )
 
-// Amend changes the entry of a request whose work went on after its answer, in
-// the transaction that ends that work. It returns the entry as it is then, or
-// nil when the log no longer has it.
+// Amend changes the entry of a request whose work continued after its response,
+// in the transaction that ends the work. It returns the changed entry, or nil
+// if the log no longer has it.
 func Amend(ctx context.Context, tx *db.Tx, requestID string, change func(*Entry)) (*Entry, error) {
 	e, err := scanEntry(tx.QueryRow(ctx, "SELECT "+entryColumns+" FROM requests WHERE id = $1"+tx.Lock("requests"), requestID))
 	if errors.Is(err, db.ErrNotFound) {
@@ -30,7 +30,7 @@ func Amend(ctx context.Context, tx *db.Tx, requestID string, change func(*Entry)
 	return e, nil
 }
 
-// Tokens are what the call of a settled record has used, as far as is known.
+// Tokens returns the token usage of a settled record, as far as it is known.
 func (r *Record) Tokens() (input, output int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -43,7 +43,7 @@ func (r *Record) Tokens() (input, output int64) {
 	return input, output
 }
 
-// Charged is what the call of a settled record costs.
+// Charged returns the cost of a settled record.
 func (r *Record) Charged() credits.Micro {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/csv"
+	"iter"
 	"strconv"
 	"strings"
 	"time"
@@ -18,7 +19,7 @@ var csvHeader = []string{"request_id", "created_at", "key_id", "key_hint", "scop
 
 func (e *Entry) csvRow() []string {
 	return []string{e.RequestID, e.CreatedAt.UTC().Format(time.RFC3339Nano), e.KeyID, e.KeyHint, e.TokenID, string(e.TokenMetadata), e.IP, e.Method, e.Path,
-		csvNumber(int64(e.Status)), e.ErrorCode, e.Model, e.Provider, string(e.Attempts), e.Project, e.Environment, csvCount(e.InputTokens), csvCount(e.OutputTokens), csvCount(e.CachedTokens),
+		csvNumber(int64(e.Status)), e.ErrorCode, e.Model, e.Provider, string(e.Attempts), e.Project, string(e.Environment), csvCount(e.InputTokens), csvCount(e.OutputTokens), csvCount(e.CachedTokens),
 		e.Credits.String(), e.UnbilledCredits.String(), e.SimulatedCredits.String(), e.PriceVersion, e.UsageSource, csvMS(e.Latency), csvMS(e.Upstream), e.UserAgent}
 }
 
@@ -43,8 +44,8 @@ func csvMS(d time.Duration) string {
 	return strconv.FormatFloat(float64(d.Microseconds())/1000, 'f', 3, 64)
 }
 
-// SafeCells keeps spreadsheets from running what a stranger wrote into a
-// header: a cell that begins like a formula gets a quote in front.
+// SafeCells keeps spreadsheets from running formulas that clients put in a
+// header. It prefixes cells that begin like a formula with a quote.
 func SafeCells(row []string) []string {
 	for i, cell := range row {
 		if cell != "" && strings.ContainsRune("=+-@\t\r", rune(cell[0])) {
@@ -54,29 +55,32 @@ func SafeCells(row []string) []string {
 	return row
 }
 
-// exportPage is how many entries are read for one part of an export.
+// exportPage is the number of entries in one part of an export.
 const exportPage = 1000
 
-// Export hands every entry that matches to send as CSV, a part at a time, so
-// that a large log needs no memory. Where send fails it ends.
-func Export(ctx context.Context, q db.Querier, vis visibility.Filter, f Filter, page db.Page, send func(part []byte) error) error {
-	page.Limit = exportPage
-	var buf bytes.Buffer
-	w := csv.NewWriter(&buf)
-	_ = w.Write(csvHeader) // into memory: cannot fail
-	for {
-		r, err := List(ctx, q, vis, f, page)
-		if err != nil {
-			return err
+// Export returns all matching entries as CSV, in parts, so that its memory
+// doesn't grow with the log. A part is valid until the next one.
+func Export(ctx context.Context, q db.Querier, vis visibility.Filter, f Filter, page db.Page) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		page.Limit = exportPage
+		var buf bytes.Buffer
+		w := csv.NewWriter(&buf)
+		_ = w.Write(csvHeader) // writing to memory never fails
+		for {
+			r, err := List(ctx, q, vis, f, page)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for _, e := range r.Rows {
+				_ = w.Write(SafeCells(e.csvRow()))
+			}
+			w.Flush()
+			if !yield(buf.Bytes(), nil) || !r.More {
+				return
+			}
+			buf.Reset()
+			page.After = r.Cursor
 		}
-		for _, e := range r.Rows {
-			_ = w.Write(SafeCells(e.csvRow()))
-		}
-		w.Flush()
-		if err := send(buf.Bytes()); err != nil || !r.More {
-			return err
-		}
-		buf.Reset()
-		page.After = r.Cursor
 	}
 }

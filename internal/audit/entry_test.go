@@ -10,7 +10,7 @@ import (
 	"turnpike/internal/visibility"
 )
 
-func TestSettledEntryStaysUnlessSomethingTruerComes(t *testing.T) {
+func TestSettledEntryIsReplacedOnlyByAMoreAccurateOne(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		store := func(e Entry) *Entry {
@@ -22,13 +22,13 @@ func TestSettledEntryStaysUnlessSomethingTruerComes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := Get(t.Context(), d, visibility.Filter{WorkspaceID: "ws", Environment: "test"}, e.RequestID)
+			got, err := Get(t.Context(), d, visibility.Filter{Tenant: visibility.Tenant{WorkspaceID: "ws", Environment: "test"}}, e.RequestID)
 			if err != nil {
 				t.Fatal(err)
 			}
 			return got
 		}
-		intent := Entry{RequestID: ids.New(ids.Request), WorkspaceID: "ws", Environment: "test", CreatedAt: time.Now()}
+		intent := Entry{RequestID: ids.New(ids.Request), Tenant: visibility.Tenant{WorkspaceID: "ws", Environment: "test"}, CreatedAt: time.Now()}
 		settled := intent
 		settled.Settled, settled.Status = true, 200
 		if got := store(settled); got.Status != 200 {
@@ -45,18 +45,18 @@ func TestSettledEntryStaysUnlessSomethingTruerComes(t *testing.T) {
 	})
 }
 
-// TestARecordMayWaitTwice: in an outage a call is settled and then refused
-// while the first write still waits.
-func TestARecordMayWaitTwice(t *testing.T) {
+// TestRecordCanBeQueuedTwice covers an outage: a request is settled and then
+// refused while its first write is pending.
+func TestRecordCanBeQueuedTwice(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		l, _ := newTestLog(t, d, &ledger{})
-		r := l.Open(Entry{RequestID: ids.New(ids.Request), WorkspaceID: "ws", Environment: "test", CreatedAt: time.Now(), Settled: true, Status: 503})
+		r := l.Open(Entry{RequestID: ids.New(ids.Request), Tenant: visibility.Tenant{WorkspaceID: "ws", Environment: "test"}, CreatedAt: time.Now(), Settled: true, Status: 503})
 		err := d.Write(t.Context(), func(tx *db.Tx) error { return l.writeOnce(t.Context(), tx, []*Record{r, r}) })
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Get(t.Context(), d, visibility.Filter{WorkspaceID: "ws", Environment: "test"}, r.entry.RequestID); err != nil {
+		if _, err := Get(t.Context(), d, visibility.Filter{Tenant: visibility.Tenant{WorkspaceID: "ws", Environment: "test"}}, r.entry.RequestID); err != nil {
 			t.Error(err)
 		}
 	})

@@ -14,15 +14,15 @@ import (
 	"turnpike/internal/nodes"
 )
 
-// Requests is the table, for partitions and retention.
+// Requests is the partitioned table of the request log.
 var Requests = db.Partitioned{Table: "requests", Key: "id", Prefix: ids.Request}
 
 // Settlement is an entry that a transaction settles. Its charge is part of the
 // same commit.
 type Settlement struct {
 	Entry *Entry
-	// Previous is how the entry was settled before, or nil. It is set if the first
-	// commit was in doubt; then only the difference is charged.
+	// Previous is the entry's earlier settlement, or nil. It is set if the
+	// first commit was in doubt; then only the difference is charged.
 	Previous *Entry
 }
 
@@ -38,27 +38,28 @@ type Log struct {
 }
 
 const (
-	// An intent that no one waits for lingers to share a commit, for a quarter of
-	// the expected response time within these bounds. A call that ends by then is
-	// written once.
+	// An intent that no request waits for lingers to share a commit: a quarter
+	// of the expected response time, within these bounds. A request that ends
+	// by then is written once.
 	leastLinger = 2 * time.Millisecond
 	mostLinger  = 20 * time.Millisecond
-	// settleLinger is how long a settlement waits for a commit to share. Its
-	// reservation is held as long.
+	// settleLinger is how long a settlement waits to share a commit. Its
+	// reservation is held for that time.
 	settleLinger = 10 * time.Millisecond
 )
 
 // NewLog returns a log whose writes share the group's commits. Intents come
-// first, so that a settlement never overtakes its own intent.
+// first, so that no settlement is written before its intent.
 func NewLog(g *db.Group, node *nodes.Node, settle SettleFunc) *Log {
 	l := &Log{node: node, settle: settle}
-	l.intents = db.NewQueue(g, false, l.write).Lingers(leastLinger)
-	l.settlements = db.NewQueue(g, true, l.writeOnce).Lingers(settleLinger)
+	l.intents = db.NewQueue(g, false, l.write).Linger(leastLinger)
+	l.settlements = db.NewQueue(g, true, l.writeOnce).Linger(settleLinger)
 	return l
 }
 
-// writeOnce writes a record that is queued twice, settled and then refused during
-// an outage, in its current form. PostgreSQL takes no row twice in one statement.
+// writeOnce removes duplicate records: a request can be settled and then
+// refused during an outage. PostgreSQL rejects a statement that writes the same
+// row twice.
 func (l *Log) writeOnce(ctx context.Context, tx *db.Tx, records []*Record) error {
 	seen := make(map[*Record]bool, len(records))
 	return l.write(ctx, tx, slices.DeleteFunc(records, func(r *Record) bool {
@@ -75,13 +76,14 @@ func (l *Log) write(ctx context.Context, tx *db.Tx, records []*Record) error {
 		return fmt.Errorf("request log: %w", err)
 	}
 	rows := make([][]any, len(records))
-	values := make([]any, 0, len(records)*requestColumns)
+	width := len(requestTypes)
+	values := make([]any, 0, len(records)*width)
 	var settled []Settlement
 	for i, r := range records {
 		var e *Entry
 		var again bool
 		values, e, again = r.read(values, l.node.ID)
-		rows[i] = values[i*requestColumns : (i+1)*requestColumns]
+		rows[i] = values[i*width : (i+1)*width]
 		if e == nil {
 			continue
 		}
@@ -103,9 +105,9 @@ func (l *Log) write(ctx context.Context, tx *db.Tx, records []*Record) error {
 	return l.settle(ctx, tx, settled)
 }
 
-// settledBefore returns the entry as it is stored, or nil if it is open or
-// missing. It inserts a missing one: a write in doubt may still be in progress,
-// and only an insert waits for it.
+// settledBefore returns the stored entry, or nil if it is open or missing. It
+// inserts a missing one: a write in doubt may still be in progress, and only an
+// insert waits for it.
 func (l *Log) settledBefore(ctx context.Context, tx *db.Tx, e *Entry) (old *Entry, err error) {
 	open := *e
 	open.Settled = false
@@ -118,20 +120,17 @@ func (l *Log) settledBefore(ctx context.Context, tx *db.Tx, e *Entry) (old *Entr
 		return nil, err
 	}
 	if e.ErrorCode != string(fault.StorageUnavailable) {
-		*old = *e // insertRequests leaves a settled entry alone
+		*old = *e // insertRequests doesn't change a settled entry
 	}
 	return old, nil
 }
 
-// Recover settles the entries that evicted nodes left open and returns how many
-// there were. Their requests were answered, or about to be, so they are charged
-// as reserved. An error for one node doesn't affect the others.
+// Recover settles the entries that evicted nodes left open and returns their
+// number. It charges the reserved amount, because the responses were sent or
+// about to be. An error for one node doesn't affect the others.
 func (l *Log) Recover(ctx context.Context, d *db.DB) (int64, error) {
 	rows, err := d.Query(ctx, "SELECT DISTINCT node_id FROM requests WHERE NOT settled AND node_id NOT IN (SELECT id FROM nodes)")
-	evicted, err := db.All(rows, err, func(r db.Row) (id string, err error) {
-		err = r.Scan(&id)
-		return id, err
-	})
+	evicted, err := db.Strings(rows, err)
 	if err != nil {
 		return 0, fmt.Errorf("recover request log: %w", err)
 	}
@@ -194,14 +193,14 @@ func HasOpen(ctx context.Context, q db.Querier, node string) (bool, error) {
 	return n > 0, err
 }
 
-// Purge deletes entries past their window, a batch at a time. PostgreSQL drops
-// whole months first, so that little is left to delete.
+// Purge deletes a batch of entries past their retention. PostgreSQL drops whole
+// months first, so that few entries are left to delete.
 func Purge(ctx context.Context, tx *db.Tx, before time.Time, limit int64) (int64, error) {
 	return tx.Exec(ctx, "DELETE FROM requests WHERE id IN (SELECT id FROM requests WHERE id < $1 ORDER BY id LIMIT $2)",
 		ids.Floor(ids.Request, before), limit)
 }
 
-// PurgeActions deletes administrative acts past their window.
+// PurgeActions deletes a batch of admin log entries past their retention.
 func PurgeActions(ctx context.Context, tx *db.Tx, before time.Time, limit int64) (int64, error) {
 	return tx.Exec(ctx, "DELETE FROM admin_actions WHERE id IN (SELECT id FROM admin_actions WHERE id < $1 ORDER BY id LIMIT $2)",
 		ids.Floor(ids.AdminAction, before), limit)

@@ -16,7 +16,7 @@ import (
 	"turnpike/internal/visibility"
 )
 
-// hold is a reservation that remembers its end.
+// hold is a reservation that records its release.
 type hold struct {
 	mu       sync.Mutex
 	released bool
@@ -34,7 +34,7 @@ func (h *hold) isReleased() bool {
 	return h.released
 }
 
-// ledger is a Book that fails as long as it is told to, and remembers the rest.
+// ledger records charges, and fails while it is told to.
 type ledger struct {
 	mu    sync.Mutex
 	fails error
@@ -68,9 +68,9 @@ func newTestLog(t *testing.T, d *db.DB, b *ledger) (*Log, *nodes.Node) {
 	return NewLog(g, node, b.book), node
 }
 
-// live is a call that was paid for in advance.
+// live returns the entry of a request that has a reservation.
 func live(h Hold) Entry {
-	return Entry{RequestID: ids.New(ids.Request), WorkspaceID: "ws", Environment: "live", KeyID: "key", Model: "m", CreatedAt: time.Now(),
+	return Entry{RequestID: ids.New(ids.Request), Tenant: visibility.Tenant{WorkspaceID: "ws", Environment: "live"}, KeyID: "key", Model: "m", CreatedAt: time.Now(),
 		Reserved: 10 * credits.Credit, Hold: h}
 }
 
@@ -80,7 +80,7 @@ func costing(amount credits.Micro) func(*Entry) {
 
 func told503(e *Entry) { e.Status, e.ErrorCode = 503, "storage_unavailable" }
 
-// TestEntryWrittenTwiceIsChargedOnce: the first commit was in doubt.
+// TestEntryWrittenTwiceIsChargedOnce covers a first commit that was in doubt.
 func TestEntryWrittenTwiceIsChargedOnce(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
@@ -105,8 +105,9 @@ func TestEntryWrittenTwiceIsChargedOnce(t *testing.T) {
 	})
 }
 
-// TestRefusedCallReleasesItsReservation immediately if it can't have been written,
-// and otherwise when it is known to be written as refused.
+// TestRefusedCallReleasesItsReservation checks the time of the release:
+// immediately if the entry can't have been written, otherwise when it is stored
+// as refused.
 func TestRefusedCallReleasesItsReservation(t *testing.T) {
 	t.Parallel()
 	inDoubt := fmt.Errorf("%w: %w", db.ErrInDoubt, db.ErrUnavailable)
@@ -125,7 +126,7 @@ func TestRefusedCallReleasesItsReservation(t *testing.T) {
 				l, _ := newTestLog(t, d, b)
 				h := &hold{}
 				r := l.Open(live(h))
-				r.Settle(costing(4 * credits.Credit)) // with the intent, in one write
+				r.Settle(costing(4 * credits.Credit)) // in one write with the intent
 				if err := r.Durable(5 * time.Second); !errors.Is(err, test.failure) {
 					t.Fatalf("durable: %v", err)
 				}
@@ -137,10 +138,10 @@ func TestRefusedCallReleasesItsReservation(t *testing.T) {
 				if !test.written {
 					return
 				}
-				if err := l.settlements.Add(r).WaitFor(5 * time.Second); err != nil { // behind what was kept
+				if err := l.settlements.Add(r).WaitFor(5 * time.Second); err != nil { // queued after the retained writes
 					t.Fatal(err)
 				}
-				got, err := Get(t.Context(), d, visibility.Filter{WorkspaceID: "ws", Environment: "live"}, r.entry.RequestID)
+				got, err := Get(t.Context(), d, visibility.Filter{Tenant: visibility.Tenant{WorkspaceID: "ws", Environment: "live"}}, r.entry.RequestID)
 				if err != nil || got.Status != 503 || got.Credits != 0 || !got.Settled {
 					t.Errorf("in the log as %+v (%v)", got, err)
 				}
@@ -152,8 +153,8 @@ func TestRefusedCallReleasesItsReservation(t *testing.T) {
 	}
 }
 
-// TestCallRefusedBeforeItsIntentFailsReleasesItsReservation: the intent fails
-// when no one waits for it any more.
+// TestCallRefusedBeforeItsIntentFailsReleasesItsReservation covers an intent
+// that fails after its request stopped waiting for it.
 func TestCallRefusedBeforeItsIntentFailsReleasesItsReservation(t *testing.T) {
 	t.Parallel()
 	d := dbtest.Open(t, dbtest.Address(t, "sqlite"))
@@ -191,8 +192,8 @@ func TestCallRefusedBeforeItsIntentFailsReleasesItsReservation(t *testing.T) {
 	}
 }
 
-// TestRetryWaitsForTheWriteInDoubt: its commit may be on its way, and what it has
-// booked must not be booked again.
+// TestRetryWaitsForTheWriteInDoubt covers a commit that may still be in
+// progress. The retry must not charge it twice.
 func TestRetryWaitsForTheWriteInDoubt(t *testing.T) {
 	t.Parallel()
 	d := dbtest.Open(t, dbtest.Address(t, "postgres"))
@@ -222,8 +223,8 @@ func TestRetryWaitsForTheWriteInDoubt(t *testing.T) {
 	}
 }
 
-// TestEvictedNodeWritesNoEntry: neither an intent, nor a settlement, nor an entry
-// in the transaction of a change, which fails with it.
+// TestEvictedNodeWritesNoEntry covers intents, settlements, and entries in the
+// transaction of a change. The change fails too.
 func TestEvictedNodeWritesNoEntry(t *testing.T) {
 	t.Parallel()
 	d := dbtest.Open(t, dbtest.Address(t, "postgres"))
@@ -233,7 +234,7 @@ func TestEvictedNodeWritesNoEntry(t *testing.T) {
 	if err := open.Durable(5 * time.Second); err != nil {
 		t.Fatal(err)
 	}
-	if err := node.Leave(t.Context()); err != nil { // which is what an eviction does
+	if err := node.Leave(t.Context()); err != nil { // has the same effect as an eviction
 		t.Fatal(err)
 	}
 	other, _ := newTestLog(t, d, b)
@@ -271,7 +272,7 @@ func TestEvictedNodeWritesNoEntry(t *testing.T) {
 	if err := d.QueryRow(t.Context(), "SELECT count(*) FROM nodes WHERE id = 'changed'").Scan(&changed); err != nil {
 		t.Fatal(err)
 	}
-	e, err := Get(t.Context(), d, visibility.Filter{WorkspaceID: "ws", Environment: "live"}, open.entry.RequestID)
+	e, err := Get(t.Context(), d, visibility.Filter{Tenant: visibility.Tenant{WorkspaceID: "ws", Environment: "live"}}, open.entry.RequestID)
 	if err != nil || stored != 1 || changed != 0 || e.UsageSource != UsageRecovered || e.Credits != e.Reserved {
 		t.Errorf("got %d entries, %d changes and %+v (%v); want 1, 0 and the recovered entry", stored, changed, e, err)
 	}

@@ -11,28 +11,28 @@ import (
 	"turnpike/internal/visibility"
 )
 
-// Filter selects entries. Time and key have an index; the others are found by
-// looking through a bounded number of entries.
+// Filter selects entries. Time and key have an index. The other fields are
+// matched by scanning a bounded number of entries.
 type Filter struct {
-	Since   time.Time // inclusive; zero: from the beginning
-	Until   time.Time // exclusive; zero: until now
+	Since   time.Time // inclusive; zero for no lower bound
+	Until   time.Time // exclusive; zero for now
 	KeyID   string
 	Model   string
 	Project string
 	IP      string
 	Status  int
-	Failed  bool // a status of 400 and above
-	Charged bool // for credits
+	Failed  bool // status 400 or above
+	Charged bool // cost credits
 }
 
-// List returns a page of the visible entries. Like the filter by project, a
-// project's visibility has no index: each request would pay for it.
+// List returns a page of the visible entries. Neither the project filter nor a
+// project's visibility has an index, because every request would pay for it.
 func List(ctx context.Context, q db.Querier, vis visibility.Filter, f Filter, page db.Page) (*db.Found[*Entry], error) {
 	s := db.Search{Table: "requests", Columns: entryColumns}
 	if f.KeyID == "" {
 		s.Where = vis.InEnvironment()
 	} else {
-		// A key has one tenant, so its index does without them.
+		// A key belongs to one tenant, so its index has no tenant columns.
 		theirs, err := keyBelongs(ctx, q, vis, f.KeyID)
 		if err != nil || !theirs {
 			return &db.Found[*Entry]{}, err
@@ -59,23 +59,23 @@ func List(ctx context.Context, q db.Querier, vis visibility.Filter, f Filter, pa
 	if f.Charged {
 		s.Filter.Add("credits >", int64(0))
 	}
-	return db.Find(ctx, q, s, page, scanEntry, func(e *Entry) string { return e.RequestID })
+	return db.Find(ctx, q, s, page, db.Record[*Entry]{Scan: scanEntry, ID: func(e *Entry) string { return e.RequestID }})
 }
 
-// keyBelongs reports whether a key is the tenant's, by its newest entry. Of one
-// that has none there is nothing to be seen.
+// keyBelongs reports whether a key belongs to the tenant, according to its
+// newest entry. It returns false for keys without entries.
 func keyBelongs(ctx context.Context, q db.Querier, vis visibility.Filter, keyID string) (bool, error) {
-	var workspace, env string
-	err := q.QueryRow(ctx, "SELECT workspace_id, environment FROM requests WHERE key_id = $1 ORDER BY id DESC LIMIT 1", keyID).Scan(&workspace, &env)
+	var t visibility.Tenant
+	err := q.QueryRow(ctx, "SELECT workspace_id, environment FROM requests WHERE key_id = $1 ORDER BY id DESC LIMIT 1", keyID).Scan(&t.WorkspaceID, &t.Environment)
 	if errors.Is(err, db.ErrNotFound) {
 		return false, nil
 	}
-	return workspace == vis.WorkspaceID && env == vis.Environment, err
+	return t == vis.Tenant, err
 }
 
 // Get returns a visible entry.
 func Get(ctx context.Context, q db.Querier, vis visibility.Filter, requestID string) (*Entry, error) {
-	e, err := db.FindOne(ctx, q, db.Search{Table: "requests", Columns: entryColumns, Where: vis.Rows()}, requestID, "", scanEntry)
+	e, err := db.FindOne(ctx, q, db.Search{Table: "requests", Columns: entryColumns, Where: vis.Rows()}, requestID, scanEntry)
 	if errors.Is(err, db.ErrNotFound) {
 		return nil, fault.NoSuch("request", requestID)
 	}

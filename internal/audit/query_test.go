@@ -12,9 +12,9 @@ import (
 	"turnpike/internal/visibility"
 )
 
-// TestEntriesOfAKeyAreItsTenantsAlone: they are found by the key, which must be
-// the tenant's.
-func TestEntriesOfAKeyAreItsTenantsAlone(t *testing.T) {
+// TestKeyFilterShowsOnlyEntriesOfTheTenant covers the lookup by key, whose
+// index has no tenant.
+func TestKeyFilterShowsOnlyEntriesOfTheTenant(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		bulk := db.NewBulk("requests", "", "id text", "workspace_id text", "environment text", "key_id text", "key_hint text", "ip text", "method text", "path text",
@@ -33,9 +33,10 @@ func TestEntriesOfAKeyAreItsTenantsAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, c := range []struct {
-			workspace, environment string
-			f                      Filter
-			want                   int
+			workspace   string
+			environment visibility.Environment
+			f           Filter
+			want        int
 		}{
 			{"ws_a", "live", Filter{}, 3},
 			{"ws_a", "live", Filter{KeyID: "key_a"}, 2},
@@ -47,7 +48,7 @@ func TestEntriesOfAKeyAreItsTenantsAlone(t *testing.T) {
 			{"ws_b", "live", Filter{KeyID: "key_a"}, 0},
 			{"ws_a", "live", Filter{KeyID: "key_unknown"}, 0},
 		} {
-			found, err := List(t.Context(), d, visibility.Filter{WorkspaceID: c.workspace, Environment: c.environment}, c.f, db.Page{Limit: 10})
+			found, err := List(t.Context(), d, visibility.Filter{Tenant: visibility.Tenant{WorkspaceID: c.workspace, Environment: c.environment}}, c.f, db.Page{Limit: 10})
 			if err != nil || len(found.Rows) != c.want || found.More || found.Cursor != "" && c.want == 0 {
 				t.Errorf("%s finds %+v by %+v (%v), want %d", c.workspace, found, c.f, err, c.want)
 			}
@@ -55,9 +56,10 @@ func TestEntriesOfAKeyAreItsTenantsAlone(t *testing.T) {
 	})
 }
 
-// TestActsOfAnEnvironmentAreFoundBehindManyOfTheOther, page by page: each looks
-// through a bounded part, and goes on where the one before stopped.
-func TestActsOfAnEnvironmentAreFoundBehindManyOfTheOther(t *testing.T) {
+// TestActionsOfOneEnvironmentAreFoundBehindManyOfTheOther reads page by page.
+// Each page scans a bounded number of entries and continues where the last one
+// stopped.
+func TestActionsOfOneEnvironmentAreFoundBehindManyOfTheOther(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		bulk := db.NewBulk("admin_actions", "", "id text", "workspace_id text", "environment text", "actor text", "action text", "target text", "detail text", "created_at bigint")
@@ -77,7 +79,7 @@ func TestActsOfAnEnvironmentAreFoundBehindManyOfTheOther(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, c := range []struct {
-			environment string
+			environment visibility.Environment
 			shared      bool
 			f           ActionFilter
 			page        db.Page
@@ -93,7 +95,7 @@ func TestActsOfAnEnvironmentAreFoundBehindManyOfTheOther(t *testing.T) {
 		} {
 			var got []string
 			for more := true; more && len(got) < 10; {
-				found, err := FindActions(t.Context(), d, visibility.Filter{WorkspaceID: "ws_a", Environment: c.environment, Shared: c.shared}, c.f, c.page)
+				found, err := FindActions(t.Context(), d, visibility.Filter{Tenant: visibility.Tenant{WorkspaceID: "ws_a", Environment: c.environment}, Shared: c.shared}, c.f, c.page)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -10,33 +10,33 @@ import (
 	"turnpike/internal/db"
 )
 
-// recordState is where a record is on its way into the log. See the package
+// recordState is the progress of a record into the log. See the package
 // comment.
 type recordState uint8
 
 const (
-	recordOpen       recordState = iota // nothing is handed to the writer
-	recordQueued                        // the intent is
+	recordOpen       recordState = iota // not queued yet
+	recordQueued                        // the intent is queued
 	recordWritten                       // the writer has read the intent
-	recordClosing                       // settled before the writer has read it: one write
-	recordSettling                      // settled after that: a second write is queued
-	recordSettled                       // the writer has read it settled
+	recordClosing                       // settled before the writer read it: one write
+	recordSettling                      // settled after the writer read it: a second write is queued
+	recordSettled                       // the writer has read the settled entry
 	recordCorrecting                    // changed after that: another write is queued
-	recordFailed                        // it could not be written and never will be
+	recordFailed                        // its write failed permanently
 )
 
 type recordEvent uint8
 
 const (
-	eventStart  recordEvent = iota // the intent is handed over
+	eventStart  recordEvent = iota // the intent is queued
 	eventRead                      // the writer reads the entry
-	eventSettle                    // the entry is completed, or corrected
+	eventSettle                    // the entry is completed or corrected
 	eventCommit                    // the entry is written in the transaction of a change
-	eventFail                      // its write failed for good
+	eventFail                      // its write failed permanently
 )
 
-// next is the transition function of records. Events that change nothing in a
-// state leave it as it is.
+// next is the transition function of records. Events without a transition leave
+// the state unchanged.
 func (s recordState) next(e recordEvent) recordState {
 	switch e {
 	case eventStart:
@@ -70,10 +70,10 @@ func (s recordState) next(e recordEvent) recordState {
 // isQueuedAgain reports whether the record waits for a second write.
 func (s recordState) isQueuedAgain() bool { return s == recordSettling || s == recordCorrecting }
 
-// wasSettled reports whether the writer has read the record settled before.
+// wasSettled reports whether the writer has already read the record as settled.
 func (s recordState) wasSettled() bool { return s == recordSettled || s == recordCorrecting }
 
-// Record is one request's way into the log.
+// Record takes one request's entry into the log.
 type Record struct {
 	log *Log
 
@@ -81,15 +81,14 @@ type Record struct {
 	state   recordState
 	entry   Entry
 	pending *db.Pending // the first write; nil while open
-	second  *db.Pending // the write of a record that was handed over again
+	second  *db.Pending // the write of a record that was queued again
 }
 
 // Open begins a record. Nothing is written until Start, Durable or Settle.
 func (l *Log) Open(e Entry) *Record { return &Record{log: l, entry: e} }
 
-// read appends the row to values for the writer. If the entry is settled and to
-// be charged, it returns a copy, and whether the writer has read it settled
-// before.
+// read appends the row to values for the writer. For a settled entry with a
+// charge it returns a copy, and whether the writer read it as settled before.
 func (r *Record) read(values []any, nodeID string) (_ []any, settled *Entry, again bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -101,8 +100,8 @@ func (r *Record) read(values []any, nodeID string) (_ []any, settled *Entry, aga
 	return r.entry.appendRow(values, nodeID), settled, again
 }
 
-// Degraded reports whether the database didn't take the last intents.
-func (r *Record) Degraded() bool { return r.log.intents.Ailing() }
+// Degraded reports whether the last intents failed to reach the database.
+func (r *Record) Degraded() bool { return r.log.intents.Degraded() }
 
 // CreatedAt returns when the request arrived.
 func (r *Record) CreatedAt() time.Time {
@@ -111,9 +110,9 @@ func (r *Record) CreatedAt() time.Time {
 	return r.entry.CreatedAt
 }
 
-// Start hands the intent to the writer and returns immediately. Model calls do
-// this when the call to the provider starts, so that both happen concurrently.
-// expected is the estimated time until the response.
+// Start queues the intent and returns immediately. Model requests do this when
+// the provider request starts, so that both run concurrently. expected is the
+// estimated time until the response.
 func (r *Record) Start(expected time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -123,9 +122,9 @@ func (r *Record) Start(expected time.Duration) {
 	}
 }
 
-// Durable returns when the entry is on disk, or with an error after the limit. No
-// byte of a response may leave before that. It ignores the request's context,
-// which ends with the first failed read: then there is still a response to send.
+// Durable returns when the entry is on disk, or with an error after the limit.
+// No byte of a response may be sent before that. It ignores the request's
+// context, which ends with the first failed read while a response is still due.
 func (r *Record) Durable(limit time.Duration) error {
 	r.Start(0)
 	r.mu.Lock()
@@ -134,7 +133,7 @@ func (r *Record) Durable(limit time.Duration) error {
 	return p.WaitFor(limit)
 }
 
-// lastWrite is the write that decides how the entry is stored.
+// lastWrite returns the write that decides how the entry is stored.
 func (r *Record) lastWrite() *db.Pending {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -145,13 +144,13 @@ func (r *Record) lastWrite() *db.Pending {
 }
 
 // Settled returns when the settled entry is on disk, or with an error after the
-// limit. Until then a crash makes the call cost what was reserved for it.
+// limit. If the node crashes before that, the request costs its reservation.
 func (r *Record) Settled(limit time.Duration) error { return r.lastWrite().WaitFor(limit) }
 
-// Writing reports whether a settled entry is not on disk yet.
+// Writing reports whether the settled entry is still being written.
 func (r *Record) Writing() bool { return !r.lastWrite().Ended() }
 
-// Settle completes the entry. It does not wait.
+// Settle completes the entry. It doesn't wait for the write.
 func (r *Record) Settle(change func(*Entry)) {
 	r.mu.Lock()
 	if r.entry.Settled {
@@ -163,9 +162,9 @@ func (r *Record) Settle(change func(*Entry)) {
 	r.complete()()
 }
 
-// Refuse corrects an entry that was not durable in time, so that the client got
-// an error: if it is written after all, it must not report success or cost
-// anything. Durable comes first.
+// Refuse corrects an entry that was not durable in time, after Durable. The
+// client got an error, so an entry that is written after all must not report
+// success or cost anything.
 func (r *Record) Refuse(change func(*Entry)) {
 	r.mu.Lock()
 	change(&r.entry)
@@ -174,8 +173,8 @@ func (r *Record) Refuse(change func(*Entry)) {
 	r.complete()()
 }
 
-// complete sees to it that the settled entry is written. The lock is held; the
-// function it returns releases it.
+// complete queues the settled entry for writing. The caller holds the lock and
+// releases it with the returned function.
 func (r *Record) complete() (unlock func()) {
 	if r.state == recordOpen {
 		r.pending = r.log.intents.Add(r)
@@ -197,7 +196,8 @@ func (r *Record) complete() (unlock func()) {
 	return r.mu.Unlock
 }
 
-// releaseIfFailed handles the end of a write that held intent and settlement.
+// releaseIfFailed handles the end of a write that contained both intent and
+// settlement.
 func (r *Record) releaseIfFailed() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -206,10 +206,10 @@ func (r *Record) releaseIfFailed() {
 	}
 }
 
-// giveUp ends a record that could not be written. The client gets a 503: nothing
-// was acknowledged, and an outage must not fill the memory. Only if the commit is
-// in doubt and the call has a reservation is it written again: left open or
-// charged, it would use what others can reserve. The lock is held.
+// giveUp ends a record that could not be written. Nothing was acknowledged: the
+// client gets a 503, and an outage must not fill the memory. It retries only if
+// the commit is in doubt and the request has a reservation, which would block
+// credits for others. The caller holds the lock.
 func (r *Record) giveUp() {
 	switch {
 	case r.entry.Hold == nil:
@@ -223,7 +223,7 @@ func (r *Record) giveUp() {
 	}
 }
 
-// Note changes an entry that is not settled yet.
+// Note changes an entry that isn't settled yet.
 func (r *Record) Note(change func(*Entry)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -232,9 +232,8 @@ func (r *Record) Note(change func(*Entry)) {
 	}
 }
 
-// SettleIn completes the entry in the transaction of a change, so that the change
-// and its entry are one commit. If the transaction fails, Settle can still be
-// called.
+// SettleIn completes the entry in the transaction of a change, so that both
+// share one commit. If the transaction fails, Settle can still be called.
 func (r *Record) SettleIn(ctx context.Context, tx *db.Tx, change func(*Entry)) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

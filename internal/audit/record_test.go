@@ -14,9 +14,9 @@ import (
 	"turnpike/internal/visibility"
 )
 
-// TestRecordStates checks every transition against the diagram in the package
+// TestRecordTransitionsMatchTheDiagram checks every transition against the diagram in the package
 // comment.
-func TestRecordStates(t *testing.T) {
+func TestRecordTransitionsMatchTheDiagram(t *testing.T) {
 	t.Parallel()
 	want := map[recordState]map[recordEvent]recordState{
 		recordOpen:       {eventStart: recordQueued, eventSettle: recordClosing},
@@ -45,10 +45,10 @@ func TestRecordStates(t *testing.T) {
 	}
 }
 
-// TestRecordModel starts, settles and refuses calls while writes fail at random.
-// In the end the stored entry, the charges and the reservation agree with what
-// the client was told.
-func TestRecordModel(t *testing.T) {
+// TestEntryChargeAndReservationAlwaysAgree starts, settles and refuses requests while writes fail at
+// random. Finally the stored entry, the charges and the reservation must match
+// the client's response.
+func TestEntryChargeAndReservationAlwaysAgree(t *testing.T) {
 	t.Parallel()
 	d := dbtest.Open(t, dbtest.Address(t, "sqlite"))
 	b := &ledger{}
@@ -78,7 +78,7 @@ func TestRecordModel(t *testing.T) {
 			told = errors.New("refused")
 		}
 		b.fail(nil)
-		// What is kept is written before what is added behind it.
+		// Retained records are written before any that are queued after them.
 		marker := l.Open(live(nil))
 		marker.Settle(costing(0))
 		if err := errors.Join(marker.Settled(5*time.Second), l.settlements.Add(marker).WaitFor(5*time.Second)); err != nil {
@@ -95,7 +95,7 @@ func TestRecordModel(t *testing.T) {
 			}
 		}
 		b.mu.Unlock()
-		e, err := Get(t.Context(), d, visibility.Filter{WorkspaceID: "ws", Environment: "live"}, r.entry.RequestID)
+		e, err := Get(t.Context(), d, visibility.Filter{Tenant: visibility.Tenant{WorkspaceID: "ws", Environment: "live"}}, r.entry.RequestID)
 		switch stored := err == nil && e.Settled; {
 		case told == nil && (!stored || e.Status != 200 || charged != 4*credits.Credit || h.isReleased()):
 			rt.Fatalf("a served call: stored %+v (%v), charged %v, released %t", e, err, charged, h.isReleased())

@@ -11,9 +11,9 @@ import (
 	"turnpike/internal/nodes"
 )
 
-// TestOneNodeThatCannotBeRecoveredKeepsNoOtherOpen: what it left is tried again
-// later, and the others' is closed now.
-func TestOneNodeThatCannotBeRecoveredKeepsNoOtherOpen(t *testing.T) {
+// TestRecoveryOfOtherNodesContinuesAfterOneFails retries the failed node later
+// and closes the entries of the others now.
+func TestRecoveryOfOtherNodesContinuesAfterOneFails(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		node, err := nodes.Join(t.Context(), d, time.Now)

@@ -7,20 +7,20 @@ import (
 	"sync"
 	"time"
 
+	"turnpike/internal/addrlimit"
 	"turnpike/internal/db"
-	"turnpike/internal/visitors"
 )
 
 const refusedFlush = 5 * time.Second
 
-// Refused counts rejected keys by client address and minute, and limits how many
-// an address may send.
+// Refused counts rejected keys by client address and minute, and limits them
+// per address.
 type Refused struct {
 	db      *db.DB
-	limit   int64 // per minute and address; 0: no limit
+	limit   int64 // per minute and address; 0 for no limit
 	now     func() time.Time
-	all     *visitors.Counter
-	lookups *visitors.Counter // of well-formed keys, which the store was asked for
+	all     *addrlimit.Limiter
+	lookups *addrlimit.Limiter // of well-formed keys that needed a database query
 
 	mu     sync.Mutex
 	counts map[refusal]*tally
@@ -33,17 +33,17 @@ type refusal struct {
 
 type tally struct{ count, stored int64 }
 
-// NewRefused makes a counter; Run stores what it counts.
+// NewRefused returns a counter. Run stores its counts.
 func NewRefused(d *db.DB, limit int64, now func() time.Time) *Refused {
-	return &Refused{db: d, limit: limit, now: now, all: visitors.New(limit, now), lookups: visitors.New(limit, now), counts: map[refusal]*tally{}}
+	return &Refused{db: d, limit: limit, now: now, all: addrlimit.New(limit, now), lookups: addrlimit.New(limit, now), counts: map[refusal]*tally{}}
 }
 
-// LookupWait returns how long a client must wait until the store is asked for
-// another unknown key of it.
+// LookupWait returns how long a client must wait before another unknown key is
+// looked up for it.
 func (r *Refused) LookupWait(ip netip.Addr) time.Duration { return r.lookups.Wait(ip) }
 
-// Add counts a rejected key, and whether the store had to look it up. If the
-// client is past the limit, Add returns how long it must wait.
+// Add counts a rejected key, and whether it was looked up in the database. If
+// the client is past the limit, Add returns how long it must wait.
 func (r *Refused) Add(ip netip.Addr, lookedUp bool) (wait time.Duration) {
 	now := r.now()
 	minute := now.Unix() / 60
@@ -70,8 +70,8 @@ func (r *Refused) Add(ip netip.Addr, lookedUp bool) (wait time.Duration) {
 	return time.Unix((minute+1)*60, 0).Sub(now)
 }
 
-// networkName is an address, a network, or "other" for the clients that are
-// counted together.
+// networkName returns an address, a network, or "other" for clients that share
+// a counter.
 func networkName(network netip.Prefix) string {
 	switch {
 	case !network.IsValid():
@@ -82,7 +82,7 @@ func networkName(network netip.Prefix) string {
 	return network.String()
 }
 
-// Run stores counts until ctx ends, and then the last of them.
+// Run stores counts until ctx ends, and then the remaining ones.
 func (r *Refused) Run(ctx context.Context) {
 	tick := time.NewTicker(refusedFlush)
 	defer tick.Stop()
@@ -126,7 +126,7 @@ func (r *Refused) flush(ctx context.Context) {
 	}
 }
 
-// PurgeRefused deletes counts past their window.
+// PurgeRefused deletes counts past their retention.
 func PurgeRefused(ctx context.Context, tx *db.Tx, before time.Time, limit int64) (int64, error) {
 	return tx.Exec(ctx, `DELETE FROM refused_keys WHERE (minute, ip) IN
 		(SELECT minute, ip FROM refused_keys WHERE minute < $1 LIMIT $2)`, before.Unix()/60, limit)

@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// Not parallel: it looks at the process's own log.
-func TestRefusedKeysAreCountedByNetworkAndTold(t *testing.T) {
+// TestRejectedKeysAreCountedAndLoggedByNetwork isn't parallel, because it reads
+// the log of the process.
+func TestRejectedKeysAreCountedAndLoggedByNetwork(t *testing.T) {
 	var lines bytes.Buffer
 	before := slog.Default()
 	slog.SetDefault(slog.New(slog.NewTextHandler(&lines, nil)))

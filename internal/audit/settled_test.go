@@ -10,9 +10,9 @@ import (
 	"turnpike/internal/visibility"
 )
 
-// TestSettledIsOnTheDisk: who counts what a call has cost may do so when it can
-// no longer become what was reserved.
-func TestSettledIsOnTheDisk(t *testing.T) {
+// TestSettledReturnsWhenTheCostIsFinal checks that the entry is on disk: a
+// crash can then no longer charge the reservation instead.
+func TestSettledReturnsWhenTheCostIsFinal(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		l, _ := newTestLog(t, d, &ledger{})
@@ -25,7 +25,7 @@ func TestSettledIsOnTheDisk(t *testing.T) {
 			if err := r.Settled(5 * time.Second); err != nil {
 				t.Fatal(err)
 			}
-			e, err := Get(t.Context(), d, visibility.Filter{WorkspaceID: "ws", Environment: "live"}, r.entry.RequestID)
+			e, err := Get(t.Context(), d, visibility.Filter{Tenant: visibility.Tenant{WorkspaceID: "ws", Environment: "live"}}, r.entry.RequestID)
 			if err != nil || !e.Settled || e.Credits != 4*credits.Credit {
 				t.Fatalf("it is %+v in the log, %v", e, err)
 			}

@@ -7,19 +7,18 @@ import (
 	"time"
 
 	"turnpike/internal/db"
+	"turnpike/internal/visibility"
 )
 
 const (
 	throttledFlush = 5 * time.Second
-	// throttledEntries is how many requests over a rate limit get an entry in the
-	// request log, per key and minute: enough to see who sends what, and too few
-	// to fill a disk.
+	// throttledEntries is how many requests over a rate limit get a log entry,
+	// per key and minute. 60 show who sends what, and can't fill a disk.
 	throttledEntries = 60
 )
 
-// Throttled bounds what requests over a rate limit leave behind. On each node
-// the first 60 of a key and minute get an entry in the request log; the others
-// are counted.
+// Throttled limits the log entries of requests over a rate limit. On each node
+// the first 60 per key and minute get one. The others are only counted.
 type Throttled struct {
 	db  *db.DB
 	now func() time.Time
@@ -34,12 +33,12 @@ type throttledKey struct {
 }
 
 type throttledCount struct {
-	workspaceID, environment string
-	count                    int64 // of the minute
-	unlogged                 int64 // of them, not stored yet
+	visibility.Tenant
+	count    int64 // in this minute
+	unlogged int64 // of count: without a log entry and not stored yet
 }
 
-// NewThrottled creates a counter; Run stores its counts.
+// NewThrottled returns a counter. Run stores its counts.
 func NewThrottled(d *db.DB, now func() time.Time) *Throttled {
 	return &Throttled{db: d, now: now, counts: map[throttledKey]*throttledCount{}}
 }
@@ -51,7 +50,7 @@ func (t *Throttled) Add(e Entry) (logged bool) {
 	defer t.mu.Unlock()
 	c := t.counts[at]
 	if c == nil {
-		c = &throttledCount{workspaceID: e.WorkspaceID, environment: e.Environment}
+		c = &throttledCount{Tenant: e.Tenant}
 		t.counts[at] = c
 	}
 	c.count++
@@ -62,7 +61,7 @@ func (t *Throttled) Add(e Entry) (logged bool) {
 	return false
 }
 
-// Run stores counts until ctx ends, and then the last of them.
+// Run stores counts until ctx ends, and then the remaining ones.
 func (t *Throttled) Run(ctx context.Context) {
 	tick := time.NewTicker(throttledFlush)
 	defer tick.Stop()
@@ -86,7 +85,7 @@ func (t *Throttled) flush(ctx context.Context) {
 	t.mu.Lock()
 	for at, c := range t.counts {
 		if c.unlogged > 0 {
-			rows = append(rows, []any{at.minute, at.keyID, c.workspaceID, c.environment, c.unlogged})
+			rows = append(rows, []any{at.minute, at.keyID, c.WorkspaceID, string(c.Environment), c.unlogged})
 			c.unlogged = 0
 		}
 		if at.minute < minute {

@@ -6,6 +6,7 @@ import (
 
 	"turnpike/internal/db"
 	"turnpike/internal/db/dbtest"
+	"turnpike/internal/visibility"
 )
 
 func TestThrottledRequestsAreCountedPerKeyAndMinute(t *testing.T) {
@@ -23,7 +24,7 @@ func TestThrottledRequestsAreCountedPerKeyAndMinute(t *testing.T) {
 		}
 		send := func(key string, n int) (logged int) {
 			for range n {
-				if throttled.Add(Entry{KeyID: key, WorkspaceID: "ws", Environment: "test"}) {
+				if throttled.Add(Entry{KeyID: key, Tenant: visibility.Tenant{WorkspaceID: "ws", Environment: "test"}}) {
 					logged++
 				}
 			}

@@ -59,7 +59,7 @@ func TestCostRoundsUpOnceAndNeverOverflows(t *testing.T) {
 	}
 }
 
-func TestDearestIsTheHighestInputRate(t *testing.T) {
+func TestHighestInputIsTheHighestRate(t *testing.T) {
 	t.Parallel()
 	for _, p := range []catalog.Price{{Input: 9, CachedInput: 1, CacheWrite: 2}, {Input: 1, CachedInput: 9}, {Input: 1, CacheWrite: 9, CachedInput: 2}} {
 		p.Output = 100

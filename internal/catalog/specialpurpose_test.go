@@ -6,8 +6,8 @@ import (
 	"turnpike/internal/catalog"
 )
 
-// TestModelsForCodeAreCalledByTheirNames alone: the router leaves them aside.
-func TestModelsForCodeAreCalledByTheirNames(t *testing.T) {
+// TestCodeModelsAreSpecialPurpose alone: the router leaves them aside.
+func TestCodeModelsAreSpecialPurpose(t *testing.T) {
 	t.Parallel()
 	c, err := catalog.Load(catalog.Terms{})
 	if err != nil {

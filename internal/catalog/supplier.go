@@ -41,11 +41,10 @@ type Offer struct {
 	AnyName  bool   // unknown, but the supplier accepts any name
 }
 
-// supplierModels is a supplier with its resolved models.
 type supplierModels struct {
 	supplier Supplier
 	table    string
-	anyPrice *Price // of models that nobody lists; nil if they aren't offered
+	anyPrice *Price // of unlisted models; nil if they aren't offered
 	byID     map[string]*Offer
 }
 
@@ -88,7 +87,6 @@ func (c *Catalog) Offer(supplier, id string) *Offer {
 	return o
 }
 
-// offer returns a model that the operator doesn't list.
 func (s *supplierModels) offer(m Model, id string) *Offer {
 	o := &Offer{Model: m, Supplier: s.supplier.Name, Upstream: id}
 	o.ID = id
@@ -146,7 +144,6 @@ func (c *Catalog) addSupplier(s Supplier, r rate) error {
 	return nil
 }
 
-// listedOffer returns a model that the operator lists.
 func (c *Catalog) listedOffer(st *supplierModels, l ListedModel, fallback *Price, r rate) (*Offer, error) {
 	o := &Offer{Supplier: st.supplier.Name, Upstream: cmp.Or(l.Upstream, l.ID), Listed: true}
 	known := c.Find(st.table, o.Upstream)

@@ -27,7 +27,6 @@ type ListPrice struct {
 
 var defaultCreditUSD = big.NewRat(1, 1000)
 
-// rate converts dollars to microcredits.
 type rate struct{ microPerUSD *big.Rat }
 
 func newRate(t Terms) (rate, error) {
@@ -46,7 +45,6 @@ func newRate(t Terms) (rate, error) {
 	return rate{factor.Quo(factor, worth)}, nil
 }
 
-// micro converts dollars, rounded up to whole microcredits.
 func (r rate) micro(usd *big.Rat) (credits.Micro, error) {
 	if usd == nil {
 		return 0, nil
@@ -85,7 +83,6 @@ func (r rate) price(l ListPrice) (Price, error) {
 	return p, nil
 }
 
-// listPrice parses the table's decimals.
 func listPrice(usd table.USD) (ListPrice, error) {
 	var l ListPrice
 	for _, f := range []struct {
@@ -107,7 +104,6 @@ func listPrice(usd table.USD) (ListPrice, error) {
 	return l, nil
 }
 
-// version returns the PriceVersion.
 func (t Terms) version(asOf string) string {
 	var changed strings.Builder
 	if t.CreditUSD != nil && t.CreditUSD.Cmp(defaultCreditUSD) != 0 {

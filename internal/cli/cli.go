@@ -1,7 +1,8 @@
-// Package cli is the command line: one file per command.
+// Package cli implements the turnpike command, one file per subcommand.
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,6 +15,7 @@ import (
 	"strings"
 	"syscall"
 	"text/tabwriter"
+	"text/template"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -27,27 +29,26 @@ import (
 // version is set by the linker.
 var version = "dev"
 
-// env is what a command talks to.
+// env holds the streams and settings of the running command.
 type env struct {
 	in       io.Reader
 	out, err io.Writer
 	asJSON   bool
 	loaded   config.Loaded
+
+	templates *template.Template // parsed at first use
 }
 
-// Main runs the program and returns its exit code: 0 for success, 1 for a
-// failure, 2 for a command line that makes no sense, 3 for something that was
-// not done in the time that it was given. A scan's 1 is a key that was found, and
-// its 2 any failure.
+// Main runs the command and returns its exit code: 0 for success, 1 for a
+// failure, 2 for wrong usage and 3 for a timeout. For a scan, 1 means that keys
+// were found and 2 is any failure.
 func Main(args []string, in io.Reader, out, errOut io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), stopSignals()...)
 	defer stop()
-	// A second Ctrl-C ends the program at once. Other signals may come twice
-	// without anybody meaning that: a terminal that is closed sends SIGHUP itself,
-	// and its shell does.
+	// A second Ctrl-C kills the process. Other signals can arrive twice by accident:
+	// when a terminal closes, both it and its shell send SIGHUP.
 	context.AfterFunc(ctx, func() { signal.Reset(os.Interrupt) })
-	e := &env{in: in, out: out, err: errOut}
-	root := newRoot(e)
+	root := newRoot(&env{in: in, out: out, err: errOut})
 	root.SetArgs(args)
 	root.SetIn(in)
 	root.SetOut(out)
@@ -57,24 +58,15 @@ func Main(args []string, in io.Reader, out, errOut io.Writer) int {
 		return 0
 	}
 	fmt.Fprintf(errOut, "turnpike: %s\n", visible(message(err)))
-	var usage usageError
-	if errors.As(err, &usage) {
-		fmt.Fprintf(errOut, "Run '%s --help' for what is possible.\n", usage.command)
-		return 2
+	exit, ok := errors.AsType[exitError](err)
+	if ok && exit.command != "" {
+		fmt.Fprintf(errOut, "Run '%s --help' for usage.\n", exit.command)
 	}
-	var unscanned scanError
-	if errors.As(err, &unscanned) {
-		return 2
-	}
-	var late timeoutError
-	if errors.As(err, &late) {
-		return 3
-	}
-	return 1
+	return cmp.Or(exit.code, 1)
 }
 
-// stopSignals are those that end the program in good order. A terminal that is
-// closed is one of them, unless it was started to outlive that (nohup).
+// stopSignals returns the signals that shut the process down gracefully. With
+// nohup, SIGHUP isn't one of them.
 func stopSignals() []os.Signal {
 	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) {
@@ -83,7 +75,7 @@ func stopSignals() []os.Signal {
 	return signals
 }
 
-// message is an error for people: codes are for machines.
+// message returns the text of an error without its code.
 func message(err error) string {
 	if f, ok := fault.As(err); ok {
 		return f.Message
@@ -91,37 +83,37 @@ func message(err error) string {
 	return err.Error()
 }
 
-// usageError is a command line that makes no sense.
-type usageError struct {
-	command string
+// exitError is an error with an exit code.
+type exitError struct {
+	code    int
 	err     error
+	command string // to look up in the help; only for wrong usage
 }
 
-func (u usageError) Error() string { return u.err.Error() }
-func (u usageError) Unwrap() error { return u.err }
+func (e exitError) Error() string { return e.err.Error() }
+func (e exitError) Unwrap() error { return e.err }
 
-// timeoutError is something that was not done in time, and may still be.
-type timeoutError string
-
-func (t timeoutError) Error() string { return string(t) }
+func wrongUsage(cmd *cobra.Command, err error) error {
+	return exitError{code: 2, err: err, command: cmd.CommandPath()}
+}
 
 func newRoot(e *env) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "turnpike",
 		Short: "The self-hosted AI API platform in one binary",
-		Long: `Turnpike runs in front of your model providers and gives your team what the big
-hosted APIs give their customers: keys with scopes and budgets, short-lived
-tokens for browsers, an OpenAI-compatible gateway and a log of every request.
+		Long: `Turnpike runs in front of your model providers and adds keys with scopes and
+budgets, short-lived tokens for browsers, an OpenAI-compatible gateway and a log
+of every request.
 
 Start it with:  turnpike serve`,
 		Version:       version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		RunE:          noSuchCommand,
+		RunE:          unknownCommand,
 		Args:          cobra.ArbitraryArgs,
 	}
-	root.SetFlagErrorFunc(wrongFlag)
-	addGroup(root, "Where the server runs, on its database:",
+	root.SetFlagErrorFunc(flagError)
+	addGroup(root, "On the server, directly on its database:",
 		newServe(e), newKeys(e), newUsers(e), newWorkspaces(e), newTrigger(e), newConfig(e), newMigrate(e), newMove(e), newRekey(e), newDoctor(e))
 	addGroup(root, "From anywhere, with TURNPIKE_BASE_URL and TURNPIKE_API_KEY:",
 		newListen(e), newDeliveries(e), newJobs(e), newRuns(e), newScan(e))
@@ -129,7 +121,6 @@ Start it with:  turnpike serve`,
 	return root
 }
 
-// addGroup adds commands that the help shows together.
 func addGroup(root *cobra.Command, title string, commands ...*cobra.Command) {
 	root.AddGroup(&cobra.Group{ID: title, Title: title})
 	for _, c := range commands {
@@ -138,59 +129,72 @@ func addGroup(root *cobra.Command, title string, commands ...*cobra.Command) {
 	root.AddCommand(commands...)
 }
 
-// wrongFlag is a flag that a command does not have. Before a word that is no
-// command, the word is the mistake: "keys creat --env live" is not about --env.
-func wrongFlag(cmd *cobra.Command, err error) error {
+// flagError explains an unknown flag. After an unknown command, the command is
+// the mistake: "keys creat --env live" isn't about --env.
+func flagError(cmd *cobra.Command, err error) error {
 	if words := cmd.Flags().Args(); cmd.HasSubCommands() && len(words) > 0 {
-		return noSuchCommand(cmd, words)
+		return unknownCommand(cmd, words)
 	}
 	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
 		if variable := config.SecretVariableOf(unknown.GetSpecifiedName()); variable != "" {
-			err = fmt.Errorf("%w; other users of this machine could read it: set %s, or %s_FILE to a file that holds it", err, variable, variable)
+			err = fmt.Errorf("%w; other users of this machine could read it, so set %s, or %s_FILE to the path of a file", err, variable, variable)
 		}
 	}
-	return usageError{cmd.CommandPath(), err}
+	return wrongUsage(cmd, err)
 }
 
-// noSuchCommand is what a command does that only has commands below it: a word
-// that is none of them is a mistake, and no word at all a question.
-func noSuchCommand(cmd *cobra.Command, args []string) error {
+// unknownCommand runs a command that only has subcommands.
+func unknownCommand(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return usageError{cmd.CommandPath(), fmt.Errorf("there is no command %q", strings.TrimPrefix(cmd.CommandPath()+" "+args[0], "turnpike "))}
+		return wrongUsage(cmd, fmt.Errorf("unknown command %q", strings.TrimPrefix(cmd.CommandPath()+" "+args[0], "turnpike ")))
 	}
 	return cmd.Help()
 }
 
-// operator makes a command that works on the database, server running or not.
-func (e *env) operator(cmd *cobra.Command, run func(ctx context.Context, s *app.Store, args []string) error) *cobra.Command {
-	return e.onStore(cmd, run, func(ctx context.Context, cfg config.Config) (*app.Store, error) {
-		if err := needDatabase(cfg); err != nil {
-			return nil, err
-		}
-		return app.OpenStoreAsItIs(ctx, cfg)
-	})
+// storeFunc is a command that works on the database, whether or not a server runs.
+type storeFunc func(ctx context.Context, s *app.Store, args []string) error
+
+// openExisting opens a database that has the schema of this version.
+func openExisting(ctx context.Context, cfg config.Config) (*app.Store, error) {
+	if err := requireDatabase(cfg); err != nil {
+		return nil, err
+	}
+	return app.OpenStoreUnmigrated(ctx, cfg)
 }
 
-// founder makes such a command that may also be the first to use the database,
-// or the first of this version, and makes it what it has to be then.
-func (e *env) founder(cmd *cobra.Command, run func(ctx context.Context, s *app.Store, args []string) error) *cobra.Command {
-	return e.onStore(cmd, run, app.OpenStore)
-}
-
-func (e *env) onStore(cmd *cobra.Command, run func(ctx context.Context, s *app.Store, args []string) error, open func(context.Context, config.Config) (*app.Store, error)) *cobra.Command {
-	e.jsonFlag(cmd)
-	e.configured(cmd)
-	hideServing(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := e.load(cmd); err != nil {
-			return err
-		}
+// withStore makes run the action of cmd, on the database that open opens.
+func (e *env) withStore(cmd *cobra.Command, open func(context.Context, config.Config) (*app.Store, error), run storeFunc) *cobra.Command {
+	return e.withConfig(cmd, func(cmd *cobra.Command, args []string) error {
 		s, err := open(cmd.Context(), e.loaded.Config)
 		if err != nil {
 			return err
 		}
 		defer s.Close()
 		return run(cmd.Context(), s, args)
+	})
+}
+
+// withConfig makes run the action of cmd, which needs valid settings. Its help
+// omits the settings that only concern a running server.
+func (e *env) withConfig(cmd *cobra.Command, run func(cmd *cobra.Command, args []string) error) *cobra.Command {
+	e.jsonFlag(cmd)
+	e.configFlags(cmd)
+	settings := pflag.NewFlagSet("", pflag.ContinueOnError)
+	config.AddFlags(settings)
+	settings.VisitAll(func(f *pflag.Flag) {
+		if !slices.Contains([]string{"config", "data", "database-url", "public-url"}, f.Name) {
+			cmd.Flags().Lookup(f.Name).Hidden = true
+		}
+	})
+	cmd.SetUsageTemplate(cmd.UsageTemplate() + "\nThis command also accepts the server's other settings. See: turnpike serve --help\n")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := e.loadConfig(cmd); err != nil {
+			return err
+		}
+		if err := e.loaded.Validate(); err != nil {
+			return err
+		}
+		return run(cmd, args)
 	}
 	return cmd
 }
@@ -199,32 +203,18 @@ func (e *env) jsonFlag(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&e.asJSON, "json", false, "print JSON")
 }
 
-// configured gives a command the settings' flags, which the help shows behind
-// the command's own.
-func (e *env) configured(cmd *cobra.Command) {
+// configFlags adds the flags of the settings after the command's own.
+func (e *env) configFlags(cmd *cobra.Command) {
 	cmd.Flags().SortFlags = false
 	config.AddFlags(cmd.Flags())
 	checkArgs(cmd)
 }
 
-// whereItIs are the settings by which a command finds the database and prints
-// links.
-var whereItIs = []string{"config", "data", "database-url", "public-url"}
-
-// hideServing leaves the settings that only a server goes by out of the help,
-// in which nobody would find the command's own flags.
-func hideServing(cmd *cobra.Command) {
-	settings := pflag.NewFlagSet("", pflag.ContinueOnError)
-	config.AddFlags(settings)
-	settings.VisitAll(func(f *pflag.Flag) {
-		if !slices.Contains(whereItIs, f.Name) {
-			cmd.Flags().Lookup(f.Name).Hidden = true
-		}
-	})
-	cmd.SetUsageTemplate(cmd.UsageTemplate() + "\nThe server's other settings are taken, too: turnpike serve --help\n")
+func workspaceFlag(cmd *cobra.Command) *string {
+	return cmd.Flags().String("workspace", "", "workspace, by ID or name (default: the only one)")
 }
 
-// checkArgs makes wrong arguments a command line that makes no sense.
+// checkArgs makes wrong arguments an error of usage.
 func checkArgs(cmd *cobra.Command) {
 	if cmd.Args == nil {
 		cmd.Args = cobra.NoArgs
@@ -232,48 +222,36 @@ func checkArgs(cmd *cobra.Command) {
 	args := cmd.Args
 	cmd.Args = func(cmd *cobra.Command, given []string) error {
 		if err := args(cmd, given); err != nil {
-			return usageError{cmd.CommandPath(), fmt.Errorf("%w; the form is: %s", err, cmd.UseLine())}
+			return wrongUsage(cmd, fmt.Errorf("%w; usage: %s", err, cmd.UseLine()))
 		}
 		return nil
 	}
 }
 
-// load reads the configuration, says what is odd about it, and sets up the log.
-func (e *env) load(cmd *cobra.Command) error {
-	if err := e.read(cmd); err != nil {
-		return err
-	}
-	return e.loaded.Validate()
-}
-
-func (e *env) read(cmd *cobra.Command) error {
+// loadConfig reads the settings, which may be invalid, and sets up the log.
+func (e *env) loadConfig(cmd *cobra.Command) error {
 	loaded, err := config.Load(config.Sources{Flags: cmd.Flags(), Environ: os.Environ()})
 	if err != nil {
 		return err
 	}
 	e.loaded = loaded
-	e.setUpLog(loaded.Log)
+	options := &slog.HandlerOptions{Level: loaded.Log.Level}
+	var to slog.Handler = slog.NewJSONHandler(e.err, options)
+	if loaded.Log.Format == "text" || loaded.Log.Format == "auto" && isTerminal(e.err) {
+		to = slog.NewTextHandler(e.err, options)
+	}
+	slog.SetDefault(slog.New(newRepeatFilter(to)))
 	for _, w := range loaded.Warnings {
 		slog.Warn(w)
 	}
 	return nil
 }
 
-func (e *env) setUpLog(c config.Log) {
-	options := &slog.HandlerOptions{Level: c.Level}
-	var to slog.Handler = slog.NewJSONHandler(e.err, options)
-	if c.Format == "text" || c.Format == "auto" && isTerminal(e.err) {
-		to = slog.NewTextHandler(e.err, options)
-	}
-	slog.SetDefault(slog.New(newRepeats(to)))
-}
-
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
+func isTerminal(stream any) bool {
+	f, ok := stream.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// printJSON writes a value for machines.
 func (e *env) printJSON(v any) error {
 	enc := json.NewEncoder(e.out)
 	enc.SetEscapeHTML(false)
@@ -281,18 +259,37 @@ func (e *env) printJSON(v any) error {
 	return enc.Encode(v)
 }
 
-// table prints rows for people.
-func (e *env) table(header string, rows [][]any) error {
+// printObjects prints objects as JSON, or as a table. The row is a template with
+// tabs between the cells.
+func printObjects[T any](e *env, objects []T, header, row string) error {
+	if e.asJSON {
+		return e.printJSON(objects)
+	}
+	var cells []*template.Template
+	for _, text := range strings.Split(row, "\t") {
+		cells = append(cells, template.Must(e.detailTemplates().New("").Parse(text)))
+	}
 	w := tabwriter.NewWriter(e.out, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(w, header)
-	for _, r := range rows {
-		for i, v := range r {
-			if i > 0 {
-				fmt.Fprint(w, "\t")
-			}
-			fmt.Fprint(w, cell(v))
+	// Colored like its cells, so that the column stays aligned.
+	fmt.Fprintln(w, strings.Replace(header, "STATUS", e.status("STATUS"), 1))
+	for _, v := range objects {
+		raw, err := json.Marshal(v)
+		if err != nil {
+			return err
 		}
-		fmt.Fprintln(w)
+		o, err := decode(raw)
+		if err != nil {
+			return err
+		}
+		line := make([]string, len(cells))
+		for i, cell := range cells {
+			var text strings.Builder
+			if err := cell.Execute(&text, o); err != nil {
+				return err
+			}
+			line[i] = strings.NewReplacer("\n", " ", "\t", " ").Replace(text.String())
+		}
+		fmt.Fprintln(w, strings.Join(line, "\t"))
 	}
 	return w.Flush()
 }

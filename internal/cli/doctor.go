@@ -17,9 +17,10 @@ import (
 	"turnpike/internal/db"
 	"turnpike/internal/files"
 	"turnpike/internal/nodes"
+	"turnpike/internal/safehttp"
 )
 
-// finding is one thing the doctor looked at.
+// finding is the result of a check.
 type finding struct {
 	Check   string `json:"check"`
 	OK      bool   `json:"ok"`
@@ -29,21 +30,21 @@ type finding struct {
 func newDoctor(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Look for what is wrong with the set-up and say how to mend it",
-		Long: `Checks the settings, how many files may be open, the data folder, the master
-key, the database, the bucket for files, the TLS certificate, the mail server and
-the sign-in provider, server running or not. It changes nothing, but for a small
-object that it writes to the bucket, reads and deletes. It lists the model
-providers that are set up and asks each for its models, to see whether it accepts
-its key. It exits with 1 when something is wrong.`,
+		Short: "Check the installation and suggest fixes",
+		Long: `Checks the settings, the limit of open files, the data directory, the master key,
+the database, the bucket for files, the TLS certificate, the mail server, the
+sign-in provider and the model providers, whether or not a server runs. It changes
+nothing, except that it writes, reads and deletes a small object in the bucket. To
+check the key of a model provider, it requests the list of models. It exits with 1
+if a check fails.`,
 	}
-	e.configured(cmd)
+	e.configFlags(cmd)
 	e.jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := e.read(cmd); err != nil {
+		if err := e.loadConfig(cmd); err != nil {
 			return err
 		}
-		findings := examine(cmd.Context(), e.loaded)
+		findings := checkAll(cmd.Context(), e.loaded)
 		ok := true
 		for _, f := range findings {
 			ok = ok && f.OK
@@ -52,7 +53,7 @@ its key. It exits with 1 when something is wrong.`,
 			return err
 		}
 		if !ok {
-			return errors.New("something is wrong, see above")
+			return errors.New("some checks failed; see above")
 		}
 		return nil
 	}
@@ -64,28 +65,43 @@ func (e *env) printFindings(findings []finding, ok bool) error {
 		return e.printJSON(map[string]any{"ok": ok, "findings": findings})
 	}
 	for _, f := range findings {
-		mark := "ok   "
+		mark := "ok    "
 		if !f.OK {
-			mark = "WRONG"
+			mark = "FAILED"
 		}
 		fmt.Fprintf(e.out, "%s  %-12s %s\n", mark, f.Check, visible(f.Message))
 	}
 	return nil
 }
 
-func examine(ctx context.Context, l config.Loaded) []finding {
+func checkAll(ctx context.Context, l config.Loaded) []finding {
 	if err := l.Validate(); err != nil {
 		return []finding{{"settings", false, message(err)}}
 	}
-	out := append([]finding{{"settings", true, "the settings make sense"}}, examineLimits()...)
-	out = append(out, examineHTTPS(l.Config)...)
-	out = append(out, examineStorage(ctx, l)...)
-	out = append(out, examineServices(ctx, l)...)
-	return append(out, examineProviders(ctx, l)...)
+	out := []finding{{"settings", true, "valid"}}
+	if limit, known := maxOpenFiles(); known {
+		out = append(out, checkOpenFiles(limit))
+	}
+	out = append(out, checkHTTPS(l.Config)...)
+	out = append(out, checkStorage(ctx, l)...)
+	out = append(out, checkServices(ctx, l)...)
+	return append(out, checkProviders(ctx, l)...)
 }
 
-// examineHTTPS finds settings under which no one can sign in to the dashboard.
-func examineHTTPS(c config.Config) []finding {
+// minOpenFiles is what a small server needs: two connections for each of 200
+// clients, and the rest for deliveries, the database and idle connections.
+const minOpenFiles = 1024
+
+// checkOpenFiles checks the limit of this process. A service may have another one.
+func checkOpenFiles(limit uint64) finding {
+	if limit < minOpenFiles {
+		return finding{"open files", false, fmt.Sprintf("a server that is started here may open %d files, one per connection, and needs at least %d; %s", limit, minOpenFiles, safehttp.MoreDescriptors)}
+	}
+	return finding{"open files", true, "a server that is started here may open enough files"}
+}
+
+// checkHTTPS finds settings with which no one can sign in to the dashboard.
+func checkHTTPS(c config.Config) []finding {
 	if !strings.HasPrefix(c.PublicURL, "https://") || c.TLS.Cert != "" || len(c.TrustedProxies) > 0 {
 		return nil
 	}
@@ -93,11 +109,11 @@ func examineHTTPS(c config.Config) []finding {
 		"set trusted_proxies to the proxy's address, or tls.cert"}}
 }
 
-// examineStorage looks as far as one thing allows the next.
-func examineStorage(ctx context.Context, l config.Loaded) []finding {
+// checkStorage stops at the first failure that makes further checks impossible.
+func checkStorage(ctx context.Context, l config.Loaded) []finding {
 	var out []finding
-	add := func(check string, err error, good string) bool {
-		f := finding{check, err == nil, good}
+	add := func(check string, err error, success string) bool {
+		f := finding{check, err == nil, success}
 		if err != nil {
 			f.Message = message(err)
 		}
@@ -105,19 +121,19 @@ func examineStorage(ctx context.Context, l config.Loaded) []finding {
 		return err == nil
 	}
 	if l.DatabaseURL == "" {
-		state, err := checkDataFolder(l.Data)
+		state, err := checkDataDirectory(l.Data)
 		if !add("data", err, state) {
 			return out
 		}
-		for _, err := range exposed(l.Data) {
+		for _, err := range readableByOthers(l.Data) {
 			add("data", err, "")
 		}
-		if state == emptyFolder {
+		if state == noDatabase {
 			return out
 		}
 	}
 	d, err := app.OpenDatabase(ctx, l.Config)
-	if !add("database", err, "the database can be reached") {
+	if !add("database", err, "connected") {
 		return out
 	}
 	defer d.Close()
@@ -128,70 +144,69 @@ func examineStorage(ctx context.Context, l config.Loaded) []finding {
 		add("database", err, "")
 	}
 	_, err = app.OpenRing(ctx, l.Config, d)
-	add("master key", err, "it is the one of the database")
+	add("master key", err, "matches the database")
 	n, err := nodes.Count(ctx, d, d.Now())
 	if d.Engine() == "sqlite" {
-		n = min(n, 1) // by the folder's lock: others are what a crash or a backup left
+		n = min(n, 1) // the directory is locked; other nodes are left from a crash or a backup
 	}
 	add("nodes", err, fmt.Sprintf("%d running", n))
 	if d.Engine() != "sqlite" {
-		add("clock", clockDiffers(d.Behind()), "it agrees with the database's")
+		add("clock", clockError(d.ClockSkew()), "agrees with the database's clock")
 	}
-	return append(out, examineFiles(ctx, l, n)...)
+	return append(out, checkFiles(ctx, l, n)...)
 }
 
-// examineFiles tries the bucket, or says that a cluster has none. The folder of
-// a single server has been looked at with the rest of its data.
-func examineFiles(ctx context.Context, l config.Loaded, nodes int64) []finding {
+// checkFiles checks the bucket, which a cluster needs.
+func checkFiles(ctx context.Context, l config.Loaded, nodes int64) []finding {
 	if l.Files.URL == "" {
 		if nodes < 2 {
 			return nil
 		}
-		return []finding{{"files", false, fmt.Sprintf("%d nodes run without a bucket: none can read what the others have made; set files.url", nodes)}}
+		return []finding{{"files", false, fmt.Sprintf("%d nodes run without a bucket and can't read each other's files; set files.url", nodes)}}
 	}
 	if err := files.CheckBucket(ctx, string(l.Files.URL)); err != nil {
 		return []finding{{"files", false, message(err)}}
 	}
-	return []finding{{"files", true, "an object can be written to the bucket, read and deleted"}}
+	return []finding{{"files", true, "wrote, read and deleted an object in the bucket"}}
 }
 
-const emptyFolder = "not made yet: the first turnpike serve will"
+const noDatabase = "no database yet: the first turnpike serve creates it"
 
-func checkDataFolder(path string) (string, error) {
+func checkDataDirectory(path string) (string, error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return emptyFolder, nil
+		return noDatabase, nil
 	}
 	if err != nil {
 		return "", err
 	}
 	if !info.IsDir() {
-		return "", fmt.Errorf("%s is not a folder", path)
+		return "", fmt.Errorf("%s is not a directory", path)
 	}
-	if err := writable(path); err != nil {
+	if err := checkWritable(path); err != nil {
 		return "", err
 	}
 	if _, err := os.Stat(filepath.Join(path, "turnpike.db")); errors.Is(err, fs.ErrNotExist) {
-		return emptyFolder, nil
+		return noDatabase, nil
 	}
 	return path, nil
 }
 
-// exposed are the files that others than the owner can read.
-func exposed(path string) (out []error) {
+// readableByOthers returns an error for each file that other users can read.
+func readableByOthers(path string) (out []error) {
 	for _, name := range []string{"master.key", "turnpike.db", "turnpike.db-wal", "turnpike.db-shm", "first-run.txt"} {
 		info, err := os.Stat(filepath.Join(path, name))
 		if err == nil && info.Mode().Perm()&0o077 != 0 {
-			out = append(out, fmt.Errorf("%s can be read by others; run: chmod 600 %s", name, filepath.Join(path, name)))
+			out = append(out, fmt.Errorf("other users can read %s; run: chmod 600 %s", name, filepath.Join(path, name)))
 		}
 	}
 	return out
 }
 
-// writable writes a file and takes it away again: modes alone do not tell of a
-// disk that is full or that is mounted for reading only.
-func writable(folder string) error {
-	f, err := os.CreateTemp(folder, ".doctor-*")
+// checkWritable writes a file. The mode alone doesn't reveal a full or read-only
+// disk.
+func checkWritable(directory string) error {
+	f, err := os.CreateTemp(directory, ".doctor-*")
 	if err == nil {
 		_, err = f.Write(make([]byte, 4096))
 		err = errors.Join(err, f.Close(), os.Remove(f.Name()))
@@ -200,20 +215,19 @@ func writable(folder string) error {
 		err = cause.Err
 	}
 	if err != nil {
-		return fmt.Errorf("%s cannot be written: %w", folder, err)
+		return fmt.Errorf("cannot write to %s: %w", directory, err)
 	}
 	return nil
 }
 
-// clockDiffers is by how much this machine's clock is wrong, if the database's
-// is right.
-func clockDiffers(behind time.Duration) error {
-	if behind.Abs() <= db.ClocksDiffer {
+// clockError reports a clock that differs from the database's.
+func clockError(behind time.Duration) error {
+	if behind.Abs() <= db.MaxClockSkew {
 		return nil
 	}
 	how := "behind"
 	if behind < 0 {
 		how = "ahead of"
 	}
-	return fmt.Errorf("this machine's clock is %s %s the database's: set both by NTP", behind.Abs().Round(time.Millisecond), how)
+	return fmt.Errorf("this machine's clock is %s %s the database's; synchronize both with NTP", behind.Abs().Round(time.Millisecond), how)
 }

@@ -10,7 +10,7 @@ import (
 	"turnpike/internal/app"
 	"turnpike/internal/catalog"
 	"turnpike/internal/config"
-	"turnpike/internal/safehttp/safehttptest"
+	"turnpike/test/fakes/safehttptest"
 )
 
 const doctorKey = "sk-S3ntinelS3ntinel"
@@ -27,8 +27,8 @@ func loadProviders(t *testing.T, file string, environ ...string) config.Loaded {
 	return l
 }
 
-// fakeProvider wants a request to a path with a header, and repeats the key in
-// every refusal, as real ones do.
+// fakeProvider expects a path and a header. Like real providers, it repeats the
+// key in its errors.
 func fakeProvider(t *testing.T, path, header, value string) *httptest.Server {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -46,43 +46,43 @@ func fakeProvider(t *testing.T, path, header, value string) *httptest.Server {
 	return s
 }
 
-func TestDoctorTriesEachProvidersKey(t *testing.T) {
+func TestDoctorChecksTheKeyOfEachProvider(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		path, header, value string
 		provider            string // %s is the server
 		want                string
-		wrong               bool
+		fails               bool
 	}{
-		"openai":            {"/v1/models", "Authorization", "Bearer " + doctorKey, "{name: openai, type: openai, base_url: '%s/v1', api_key: " + doctorKey + "}", "openai (openai) at %s/v1, from file f:1; 109 models priced, 14 not; the key is accepted", false},
-		"openai, wrong key": {"/v1/models", "Authorization", "Bearer other", "{name: openai, type: openai, base_url: '%s/v1', api_key: " + doctorKey + "}", "the key is not accepted (401); check api_key or its variable", true},
-		"azure":             {"/openai/models?api-version=2024-10-21", "Api-Key", doctorKey, "{name: azure, type: openai, catalog: openai, base_url: '%s/openai', api_version: 2024-10-21, api_key: " + doctorKey + "}", "the key is accepted", false},
-		"own header":        {"/v1/models", "X-Team", doctorKey, "{name: a, type: openai, base_url: '%s/v1', headers: {x-team: " + doctorKey + "}, local: true}", "any model; it answers without a key", false},
-		"anthropic":         {"/v1/models", "X-Api-Key", doctorKey, "{name: a, type: anthropic, base_url: '%s', api_key: " + doctorKey + "}", "24 models priced, 0 not; the key is accepted", false},
-		"anthropic with v1": {"/v1/models", "Anthropic-Version", "2023-06-01", "{name: a, type: anthropic, base_url: '%s/v1', api_key: " + doctorKey + "}", "the key is accepted", false},
-		"gemini":            {"/v1beta/models", "X-Goog-Api-Key", doctorKey, "{name: g, type: gemini, base_url: '%s', api_key: " + doctorKey + "}", "the key is accepted", false},
-		"no list":           {"/elsewhere", "", "", "{name: a, type: openai, base_url: '%s/v1', default_price: {input: 1, output: 1}}", "it answers, but has no list of models (404)", false},
-		"no models":         {"/v1/models", "", "", "{name: a, type: openai, base_url: '%s/v1'}", "it offers no model; give it models, a default_price", true},
-		"listed":            {"/v1/models", "", "", "{name: a, type: openai, base_url: '%s/v1', models: [{id: x}, {id: y, price: {input: 1, output: 1}}]}", "1 models priced, 1 not", false},
-		"default price":     {"/v1/models", "", "", "{name: a, type: openai, catalog: groq, base_url: '%s/v1', default_price: {input: 1, output: 1}}", "12 models priced, 0 not, and any other; ", false},
+		"openai":            {"/v1/models", "Authorization", "Bearer " + doctorKey, "{name: openai, type: openai, base_url: '%s/v1', api_key: " + doctorKey + "}", "openai (openai) at %s/v1, from file f:1; 109 models with a price, 14 without; it accepts the key", false},
+		"openai, wrong key": {"/v1/models", "Authorization", "Bearer other", "{name: openai, type: openai, base_url: '%s/v1', api_key: " + doctorKey + "}", "it rejects the key (401); check api_key or its variable", true},
+		"azure":             {"/openai/models?api-version=2024-10-21", "Api-Key", doctorKey, "{name: azure, type: openai, catalog: openai, base_url: '%s/openai', api_version: 2024-10-21, api_key: " + doctorKey + "}", "it accepts the key", false},
+		"own header":        {"/v1/models", "X-Team", doctorKey, "{name: a, type: openai, base_url: '%s/v1', headers: {x-team: " + doctorKey + "}, local: true}", "any model; it responds without a key", false},
+		"anthropic":         {"/v1/models", "X-Api-Key", doctorKey, "{name: a, type: anthropic, base_url: '%s', api_key: " + doctorKey + "}", "24 models with a price, 0 without; it accepts the key", false},
+		"anthropic with v1": {"/v1/models", "Anthropic-Version", "2023-06-01", "{name: a, type: anthropic, base_url: '%s/v1', api_key: " + doctorKey + "}", "it accepts the key", false},
+		"gemini":            {"/v1beta/models", "X-Goog-Api-Key", doctorKey, "{name: g, type: gemini, base_url: '%s', api_key: " + doctorKey + "}", "it accepts the key", false},
+		"no list":           {"/elsewhere", "", "", "{name: a, type: openai, base_url: '%s/v1', default_price: {input: 1, output: 1}}", "it responds, but has no list of models (404)", false},
+		"no models":         {"/v1/models", "", "", "{name: a, type: openai, base_url: '%s/v1'}", "no models; set models, a default_price", true},
+		"listed":            {"/v1/models", "", "", "{name: a, type: openai, base_url: '%s/v1', models: [{id: x}, {id: y, price: {input: 1, output: 1}}]}", "1 models with a price, 1 without", false},
+		"default price":     {"/v1/models", "", "", "{name: a, type: openai, catalog: groq, base_url: '%s/v1', default_price: {input: 1, output: 1}}", "12 models with a price, 0 without, and any other; ", false},
 		"unknown catalog":   {"/v1/models", "", "", "{name: a, type: openai, catalog: gorq, base_url: '%s/v1'}", `unknown table "gorq"; want one of anthropic,`, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := fakeProvider(t, tt.path, tt.header, tt.value)
 			l := loadProviders(t, "providers: ["+strings.ReplaceAll(tt.provider, "%s", s.URL)+"]")
-			got := examineProviders(t.Context(), l)
-			if len(got) != 1 || got[0].OK == tt.wrong || !strings.Contains(got[0].Message, strings.ReplaceAll(tt.want, "%s", s.URL)) {
+			got := checkProviders(t.Context(), l)
+			if len(got) != 1 || got[0].OK == tt.fails || !strings.Contains(got[0].Message, strings.ReplaceAll(tt.want, "%s", s.URL)) {
 				t.Errorf("got %+v, want %q", got, tt.want)
 			}
 			if strings.Contains(fmt.Sprint(got), doctorKey) {
-				t.Errorf("the key was printed: %v", got)
+				t.Errorf("the findings contain the key: %v", got)
 			}
 		})
 	}
 }
 
-func TestDoctorJudgesWhatAProviderAnswers(t *testing.T) {
+func TestDoctorInterpretsTheStatusOfAProvider(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		kind   string
@@ -90,16 +90,16 @@ func TestDoctorJudgesWhatAProviderAnswers(t *testing.T) {
 		ok     bool
 		want   string
 	}{
-		{config.OpenAI, 200, true, "accepted"},
+		{config.OpenAI, 200, true, "accepts"},
 		{config.OpenAI, 302, false, "status 302"},
 		{config.OpenAI, 400, false, "status 400"},
-		{config.Gemini, 400, false, "not accepted (400)"},
-		{config.OpenAI, 403, false, "not accepted (403); one of limited rights"},
-		{config.OpenAI, 405, true, "not tried"},
-		{config.OpenAI, 429, true, "wants fewer calls"},
+		{config.Gemini, 400, false, "rejects the key (400)"},
+		{config.OpenAI, 403, false, "rejects the key (403); a restricted key"},
+		{config.OpenAI, 405, true, "not checked"},
+		{config.OpenAI, 429, true, "limits requests"},
 		{config.OpenAI, 500, false, "status 500"},
 	} {
-		state, err := judge(config.Provider{Type: tt.kind, APIKey: "k"}, tt.status)
+		state, err := interpretStatus(config.Provider{Type: tt.kind, APIKey: "k"}, tt.status)
 		if (err == nil) != tt.ok || !strings.Contains(fmt.Sprint(state, err), tt.want) {
 			t.Errorf("%s %d: got %q, %v", tt.kind, tt.status, state, err)
 		}
@@ -114,7 +114,7 @@ func TestDoctorDoesNotFollowARedirectWithTheKey(t *testing.T) {
 	s := httptest.NewServer(http.RedirectHandler(thief.URL, http.StatusFound))
 	t.Cleanup(s.Close)
 	l := loadProviders(t, "", "ANTHROPIC_API_KEY="+doctorKey, "ANTHROPIC_BASE_URL="+s.URL)
-	if got := examineProviders(t.Context(), l); got[0].OK || !strings.Contains(got[0].Message, "from environment ANTHROPIC_API_KEY") || !strings.Contains(got[0].Message, "status 302") {
+	if got := checkProviders(t.Context(), l); got[0].OK || !strings.Contains(got[0].Message, "from environment ANTHROPIC_API_KEY") || !strings.Contains(got[0].Message, "status 302") {
 		t.Errorf("got %+v", got)
 	}
 	if len(called) > 0 {
@@ -122,19 +122,19 @@ func TestDoctorDoesNotFollowARedirectWithTheKey(t *testing.T) {
 	}
 }
 
-func TestDoctorSaysWhoCannotBeReached(t *testing.T) {
+func TestDoctorReportsAnUnreachableProvider(t *testing.T) {
 	t.Parallel()
 	gone := httptest.NewServer(http.NotFoundHandler())
 	gone.Close()
 	l := loadProviders(t, "", "OLLAMA_HOST="+gone.URL)
-	got := examineProviders(t.Context(), l)
-	if len(got) != 1 || got[0].OK || !strings.HasPrefix(got[0].Message, "ollama (openai) at "+gone.URL+"/v1, from environment OLLAMA_HOST; any model; it cannot be reached: ") {
+	got := checkProviders(t.Context(), l)
+	if len(got) != 1 || got[0].OK || !strings.HasPrefix(got[0].Message, "ollama (openai) at "+gone.URL+"/v1, from environment OLLAMA_HOST; any model; cannot connect: ") {
 		t.Errorf("got %+v", got)
 	}
 }
 
-// switching is a server that answers with another protocol, and then waits
-// until it is left.
+// switching is a server that switches protocols and then waits for the client to
+// disconnect.
 func switching(t *testing.T) *httptest.Server {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(safehttptest.Switching))
@@ -142,31 +142,31 @@ func switching(t *testing.T) *httptest.Server {
 	return s
 }
 
-func TestNoCommandWaitsForAServerThatSwitchesProtocols(t *testing.T) {
+func TestCommandsFailIfAServerSwitchesProtocols(t *testing.T) {
 	t.Parallel()
-	const said = "101 Switching Protocols, which was not asked for"
+	const want = "101 Switching Protocols"
 	s := switching(t)
-	if got := examineProviders(t.Context(), loadProviders(t, "", "OLLAMA_HOST="+s.URL)); len(wrong(got)) != 1 || !strings.Contains(got[0].Message, said) {
+	if got := checkProviders(t.Context(), loadProviders(t, "", "OLLAMA_HOST="+s.URL)); len(failures(got)) != 1 || !strings.Contains(got[0].Message, want) {
 		t.Errorf("a provider: %+v", got)
 	}
 	l := loadProviders(t, "data: "+t.TempDir())
 	l.OIDC.Issuer = s.URL
-	if bad := wrong(examineServices(t.Context(), l)); len(bad) != 1 || !strings.Contains(bad[0], said) {
+	if bad := failures(checkServices(t.Context(), l)); len(bad) != 1 || !strings.Contains(bad[0], want) {
 		t.Errorf("the sign-in provider: %q", bad)
 	}
-	if code, _, errOut := jobsCommand(s, "wait", aBatch, "--timeout", "1s"); code != 1 || !strings.Contains(errOut, said) {
+	if code, _, errOut := jobsCommand(s, "wait", testBatch, "--timeout", "1s"); code != 1 || !strings.Contains(errOut, want) {
 		t.Errorf("the API: exit %d, %s", code, errOut)
 	}
 }
 
-func TestDoctorFindsRoutesToNowhere(t *testing.T) {
+func TestDoctorFindsRoutesWithoutAProvider(t *testing.T) {
 	t.Parallel()
 	s := fakeProvider(t, "/v1/models", "", "")
 	l := loadProviders(t, `
 providers: [{name: a, type: openai, base_url: "`+s.URL+`/v1", models: [{id: x, price: {input: 1, output: 1}}, {id: unpriced}]}]
 routes: [{name: good, models: [x]}, {name: bad, models: [x, gone, unpriced]}]
 `)
-	got := examineProviders(t.Context(), l)
+	got := checkProviders(t.Context(), l)
 	if len(got) != 3 || !got[1].OK || got[1].Message != "good: x" || got[2].OK || got[2].Message != "bad: no provider offers gone, unpriced at a known price" {
 		t.Errorf("got %+v", got)
 	}
@@ -174,12 +174,11 @@ routes: [{name: good, models: [x]}, {name: bad, models: [x, gone, unpriced]}]
 
 func TestDoctorWithoutProviders(t *testing.T) {
 	t.Parallel()
-	if got := examineProviders(t.Context(), loadProviders(t, "")); len(got) != 1 || !got[0].OK || !strings.HasPrefix(got[0].Message, "none set up") {
+	if got := checkProviders(t.Context(), loadProviders(t, "")); len(got) != 1 || !got[0].OK || !strings.HasPrefix(got[0].Message, "none configured") {
 		t.Errorf("got %+v", got)
 	}
 }
 
-// What the settings accept, the catalogue understands.
 func TestSettingsAndCatalogueAgree(t *testing.T) {
 	t.Parallel()
 	l := loadProviders(t, `
@@ -207,18 +206,18 @@ providers:
 		t.Errorf("got %+v", n)
 	}
 	if c.Offer("house", "claude-opus-5") == nil {
-		t.Error("a provider of type anthropic does not have Anthropic's models")
+		t.Error("a provider of type anthropic lacks Anthropic's models")
 	}
 }
 
-// TestDoctorKnowsAPageFromAnAPI: many servers answer any path with their page.
-func TestDoctorKnowsAPageFromAnAPI(t *testing.T) {
+// Many servers return a page for every path.
+func TestDoctorDetectsAPageInsteadOfAnAPI(t *testing.T) {
 	t.Parallel()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<!doctype html><title>Hello</title>") }))
 	t.Cleanup(s.Close)
 	l := loadProviders(t, "providers: [{name: a, type: openai, base_url: '"+s.URL+"', api_key: "+doctorKey+", models: [{id: x, price: {input: 1, output: 1}}]}]")
-	got := examineProviders(t.Context(), l)
-	if len(got) != 1 || got[0].OK || !strings.Contains(got[0].Message, "no model provider's API") {
+	got := checkProviders(t.Context(), l)
+	if len(got) != 1 || got[0].OK || !strings.Contains(got[0].Message, "is not JSON") {
 		t.Errorf("got %+v", got)
 	}
 }

@@ -15,72 +15,60 @@ import (
 	"turnpike/internal/safehttp"
 )
 
-// maxSaid bounds what is shown of a service's words.
-const maxSaid = 300
+// maxServiceError limits the length of a service's error message.
+const maxServiceError = 300
 
-// examineServices tries what the server shows and asks beside its database: the
-// certificate, the mail server, the sign-in provider.
-func examineServices(ctx context.Context, l config.Loaded) (out []finding) {
-	for _, service := range []struct {
-		check string
-		asked bool
-		try   func(ctx context.Context) (good string, err error)
-	}{
-		{"tls", l.TLS.Cert != "", func(context.Context) (string, error) { return tryCertificate(l.TLS.Cert, l.TLS.Key, time.Now()) }},
-		{"mail", l.SMTP.URL != "", func(ctx context.Context) (string, error) { return "the mail server lets us in", tryMail(ctx, l.Config) }},
-		{"sign-in", l.OIDC.Issuer != "", func(ctx context.Context) (string, error) {
-			return "the provider can be reached", trySignIn(ctx, l.OIDC.Issuer)
-		}},
-	} {
-		if !service.asked {
-			continue
-		}
-		out = append(out, examineService(ctx, service.check, service.try))
+// checkServices checks the certificate, the mail server and the sign-in provider.
+func checkServices(ctx context.Context, l config.Loaded) (out []finding) {
+	if l.TLS.Cert != "" {
+		out = append(out, checkService(ctx, "tls", func(context.Context) (string, error) { return checkCertificate(l.TLS.Cert, l.TLS.Key, time.Now()) }))
+	}
+	if l.SMTP.URL != "" {
+		out = append(out, checkService(ctx, "mail", func(ctx context.Context) (string, error) {
+			server, err := mail.NewSMTP(string(l.SMTP.URL), l.Mail.From)
+			if err != nil {
+				return "", err
+			}
+			return "the mail server accepts the login", server.Check(ctx)
+		}))
+	}
+	if l.OIDC.Issuer != "" {
+		out = append(out, checkService(ctx, "sign-in", func(ctx context.Context) (string, error) {
+			ctx = oidc.ClientContext(ctx, &http.Client{Timeout: probeTimeout, Transport: safehttp.WithoutUpgrades(nil)})
+			if _, err := oidc.NewProvider(ctx, l.OIDC.Issuer); err != nil {
+				return "", fmt.Errorf("query the sign-in provider: %w", err)
+			}
+			return "the sign-in provider responds", nil
+		}))
 	}
 	return out
 }
 
-func examineService(ctx context.Context, check string, try func(context.Context) (string, error)) finding {
+func checkService(ctx context.Context, check string, try func(context.Context) (string, error)) finding {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	good, err := try(ctx)
+	success, err := try(ctx)
 	switch {
 	case err == nil:
-		return finding{check, true, good}
+		return finding{check, true, success}
 	case ctx.Err() != nil:
-		return finding{check, false, fmt.Sprintf("there was no answer within %s", probeTimeout)}
+		return finding{check, false, fmt.Sprintf("no response within %s", probeTimeout)}
 	}
-	said := message(err)
-	if len(said) > maxSaid { // some errors have a whole page in them
-		said = strings.ToValidUTF8(said[:maxSaid], "") + "…"
+	text := message(err)
+	if len(text) > maxServiceError { // some contain a whole page
+		text = strings.ToValidUTF8(text[:maxServiceError], "") + "…"
 	}
-	return finding{check, false, said}
+	return finding{check, false, text}
 }
 
-func tryCertificate(cert, key string, now time.Time) (string, error) {
+func checkCertificate(cert, key string, now time.Time) (string, error) {
 	pair, err := tls.LoadX509KeyPair(cert, key)
 	if err != nil {
 		return "", fmt.Errorf("load TLS certificate: %w", err)
 	}
-	ends := pair.Leaf.NotAfter.UTC().Format(time.DateOnly)
+	expiry := pair.Leaf.NotAfter.UTC().Format(time.DateOnly)
 	if now.After(pair.Leaf.NotAfter) {
-		return "", fmt.Errorf("the certificate in %s has ended on %s; renew it", cert, ends)
+		return "", fmt.Errorf("the certificate in %s expired on %s; renew it", cert, expiry)
 	}
-	return "the certificate is good until " + ends, nil
-}
-
-func tryMail(ctx context.Context, c config.Config) error {
-	server, err := mail.NewSMTP(string(c.SMTP.URL), c.Mail.From)
-	if err != nil {
-		return err
-	}
-	return server.Check(ctx)
-}
-
-func trySignIn(ctx context.Context, issuer string) error {
-	_, err := oidc.NewProvider(oidc.ClientContext(ctx, &http.Client{Timeout: probeTimeout, Transport: safehttp.WithoutUpgrades(nil)}), issuer)
-	if err != nil {
-		return fmt.Errorf("ask the sign-in provider: %w", err)
-	}
-	return nil
+	return "the certificate is valid until " + expiry, nil
 }

@@ -19,7 +19,7 @@ import (
 	"turnpike/test/fakes/smtp"
 )
 
-func TestDoctorLooksAtTheCertificate(t *testing.T) {
+func TestDoctorChecksTheCertificate(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewTLSServer(nil)
 	defer server.Close()
@@ -35,18 +35,18 @@ func TestDoctorLooksAtTheCertificate(t *testing.T) {
 		}
 	}
 	ends := server.Certificate().NotAfter
-	if good, err := tryCertificate(cert, key, ends.Add(-time.Hour)); err != nil || !strings.Contains(good, ends.UTC().Format(time.DateOnly)) {
-		t.Errorf("%q, %v", good, err)
+	if good, err := checkCertificate(cert, key, ends.Add(-time.Hour)); err != nil || !strings.Contains(good, ends.UTC().Format(time.DateOnly)) {
+		t.Errorf("got %q, %v, want the expiry date", good, err)
 	}
-	if _, err := tryCertificate(cert, key, ends.Add(time.Hour)); err == nil || !strings.Contains(err.Error(), "renew it") {
-		t.Errorf("one that has ended: %v", err)
+	if _, err := checkCertificate(cert, key, ends.Add(time.Hour)); err == nil || !strings.Contains(err.Error(), "renew it") {
+		t.Errorf("expired certificate: got error %v", err)
 	}
-	if _, err := tryCertificate(cert, cert, time.Now()); err == nil {
-		t.Error("a key that is none was taken")
+	if _, err := checkCertificate(cert, cert, time.Now()); err == nil {
+		t.Error("an invalid key was accepted")
 	}
 }
 
-func TestDoctorTriesMailAndSignIn(t *testing.T) {
+func TestDoctorChecksMailAndSignIn(t *testing.T) {
 	t.Parallel()
 	mails := smtp.Start(t, smtp.WithLogin("u", "right", "PLAIN"))
 	var provider *httptest.Server
@@ -55,33 +55,33 @@ func TestDoctorTriesMailAndSignIn(t *testing.T) {
 	}))
 	defer provider.Close()
 	l := loadProviders(t, "data: "+t.TempDir())
-	if got := examineServices(t.Context(), l); got != nil {
-		t.Errorf("nothing is set, and it found %v", got)
+	if got := checkServices(t.Context(), l); got != nil {
+		t.Errorf("without services: got %v, want nothing", got)
 	}
 	l.SMTP.URL, l.Mail.From, l.OIDC.Issuer = config.SecretURL(mails.URL()), "a@example.com", provider.URL
-	if got := examineServices(t.Context(), l); len(got) != 2 || len(wrong(got)) > 0 {
-		t.Errorf("found %v", got)
+	if got := checkServices(t.Context(), l); len(got) != 2 || len(failures(got)) > 0 {
+		t.Errorf("got %v, want two successes", got)
 	}
 	l.SMTP.URL, l.OIDC.Issuer = config.SecretURL(strings.Replace(mails.URL(), "right", "not-right", 1)), provider.URL+"/"+strings.Repeat("other", 200)
-	if bad := wrong(examineServices(t.Context(), l)); len(bad) != 2 || strings.Contains(fmt.Sprint(bad), "not-right") || len(bad[1]) > 2*maxSaid {
-		t.Errorf("found %q", bad)
+	if bad := failures(checkServices(t.Context(), l)); len(bad) != 2 || strings.Contains(fmt.Sprint(bad), "not-right") || len(bad[1]) > 2*maxServiceError {
+		t.Errorf("got failures %q", bad)
 	}
-	// One that hangs is no fault of the next.
+	// A service that hangs does not affect the next.
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer silent.Close()
 	l.SMTP.URL, l.OIDC.Issuer = config.SecretURL("smtp://"+silent.Addr().String()), provider.URL
-	if bad := wrong(examineServices(t.Context(), l)); len(bad) != 1 || !strings.Contains(bad[0], "mail: there was no answer within") {
-		t.Errorf("found %q", bad)
+	if bad := failures(checkServices(t.Context(), l)); len(bad) != 1 || !strings.Contains(bad[0], "mail: no response within") {
+		t.Errorf("got failures %q", bad)
 	}
 }
 
-// TestCommandsLeaveAnOlderSchemaAlone: the server of that version may still run.
-func TestCommandsLeaveAnOlderSchemaAlone(t *testing.T) {
+// A server of the older version may still run.
+func TestCommandsDoNotMigrateAnOlderSchema(t *testing.T) {
 	t.Parallel()
-	l := dataFolder(t)
+	l := dataDirectory(t)
 	d, err := app.OpenDatabase(t.Context(), l.Config)
 	if err != nil {
 		t.Fatal(err)
@@ -102,6 +102,6 @@ func TestCommandsLeaveAnOlderSchemaAlone(t *testing.T) {
 		}
 	}
 	if have, want, err := d.SchemaVersion(t.Context()); have != want-1 || err != nil {
-		t.Errorf("the schema is at version %d (%v)", have, err)
+		t.Errorf("schema version: got %d (%v), want %d", have, err, want-1)
 	}
 }

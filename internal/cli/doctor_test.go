@@ -17,8 +17,8 @@ import (
 	"turnpike/internal/nodes"
 )
 
-// dataFolder makes a data folder with a database, as the first start does.
-func dataFolder(t *testing.T) config.Loaded {
+// dataDirectory creates a data directory with a database, like the first start.
+func dataDirectory(t *testing.T) config.Loaded {
 	t.Helper()
 	l := loadProviders(t, "data: "+t.TempDir())
 	s, err := app.OpenStore(t.Context(), l.Config)
@@ -29,7 +29,7 @@ func dataFolder(t *testing.T) config.Loaded {
 	return l
 }
 
-func wrong(findings []finding) (out []string) {
+func failures(findings []finding) (out []string) {
 	for _, f := range findings {
 		if !f.OK {
 			out = append(out, f.Check+": "+f.Message)
@@ -38,45 +38,45 @@ func wrong(findings []finding) (out []string) {
 	return out
 }
 
-func TestDoctorReportsWhatOthersCanReadAndGoesOn(t *testing.T) {
+func TestDoctorReportsReadableSecretsAndContinues(t *testing.T) {
 	t.Parallel()
-	l := dataFolder(t)
+	l := dataDirectory(t)
 	for _, name := range []string{"turnpike.db", "master.key"} {
 		if err := os.Chmod(filepath.Join(l.Data, name), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	got := examineStorage(t.Context(), l)
-	if bad := wrong(got); len(bad) != 3 || !strings.Contains(bad[0], "chmod 600 "+filepath.Join(l.Data, "master.key")) || !strings.Contains(bad[1], "turnpike.db can be read") || !strings.HasPrefix(bad[2], "master key: ") {
-		t.Errorf("wrong: %q", bad)
+	got := checkStorage(t.Context(), l)
+	if bad := failures(got); len(bad) != 3 || !strings.Contains(bad[0], "chmod 600 "+filepath.Join(l.Data, "master.key")) || !strings.Contains(bad[1], "other users can read turnpike.db") || !strings.HasPrefix(bad[2], "master key: ") {
+		t.Errorf("got failures %q", bad)
 	}
 	if last := got[len(got)-1]; last.Check != "nodes" || !last.OK {
-		t.Errorf("it stopped at %+v", last)
+		t.Errorf("last finding: got %+v, want nodes", last)
 	}
 }
 
-func TestDoctorNoticesAFolderThatCannotBeWritten(t *testing.T) {
+func TestDoctorDetectsAReadOnlyDirectory(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
-		t.Skip("needs a folder that not even root can write")
+		t.Skip("needs a directory that root cannot write to")
 	}
-	if bad := wrong(examineStorage(t.Context(), loadProviders(t, "data: /proc"))); len(bad) != 1 || !strings.HasPrefix(bad[0], "data: /proc cannot be written: ") {
-		t.Errorf("wrong: %q", bad)
+	if bad := failures(checkStorage(t.Context(), loadProviders(t, "data: /proc"))); len(bad) != 1 || !strings.HasPrefix(bad[0], "data: cannot write to /proc: ") {
+		t.Errorf("got failures %q", bad)
 	}
-	l := dataFolder(t)
+	l := dataDirectory(t)
 	before, _ := os.ReadDir(l.Data)
-	if bad := wrong(examineStorage(t.Context(), l)); bad != nil {
-		t.Errorf("wrong: %q", bad)
+	if bad := failures(checkStorage(t.Context(), l)); bad != nil {
+		t.Errorf("got failures %q", bad)
 	}
 	if after, _ := os.ReadDir(l.Data); fmt.Sprint(after) != fmt.Sprint(before) {
-		t.Errorf("left behind: %v, was %v", after, before)
+		t.Errorf("files after the check: got %v, want %v", after, before)
 	}
 }
 
-// TestDoctorCountsOneServerOnAFolder leaves what a crash leaves.
-func TestDoctorCountsOneServerOnAFolder(t *testing.T) {
+// The nodes are left over from a crash.
+func TestDoctorCountsOneServerPerDirectory(t *testing.T) {
 	t.Parallel()
-	l := dataFolder(t)
+	l := dataDirectory(t)
 	d, err := db.Open(t.Context(), filepath.Join(l.Data, "turnpike.db"))
 	if err != nil {
 		t.Fatal(err)
@@ -87,26 +87,26 @@ func TestDoctorCountsOneServerOnAFolder(t *testing.T) {
 		}
 	}
 	d.Close()
-	got := examineStorage(t.Context(), l)
+	got := checkStorage(t.Context(), l)
 	if last := got[len(got)-1]; last != (finding{"nodes", true, "1 running"}) {
 		t.Errorf("got %+v", last)
 	}
 }
 
-func TestDoctorSaysByHowMuchAClockIsWrong(t *testing.T) {
+func TestDoctorReportsTheClockDifference(t *testing.T) {
 	t.Parallel()
 	for behind, want := range map[time.Duration]string{
 		time.Second: "<nil>", -time.Second: "<nil>",
-		62 * time.Second: "this machine's clock is 1m2s behind the database's: set both by NTP",
-		-3 * time.Second: "this machine's clock is 3s ahead of the database's: set both by NTP",
+		62 * time.Second: "this machine's clock is 1m2s behind the database's; synchronize both with NTP",
+		-3 * time.Second: "this machine's clock is 3s ahead of the database's; synchronize both with NTP",
 	} {
-		if got := fmt.Sprint(clockDiffers(behind)); got != want {
-			t.Errorf("%v: %s", behind, got)
+		if got := fmt.Sprint(clockError(behind)); got != want {
+			t.Errorf("%v: got %q, want %q", behind, got, want)
 		}
 	}
 }
 
-func TestDoctorTriesTheBucket(t *testing.T) {
+func TestDoctorChecksTheBucket(t *testing.T) {
 	t.Setenv("AWS_ACCESS_KEY_ID", "id")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", doctorKey)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -131,25 +131,25 @@ func TestDoctorTriesTheBucket(t *testing.T) {
 		file  string
 		nodes int64
 		want  string
-		wrong bool
+		fails bool
 	}{
-		{bucket("ours"), 2, "an object can be written to the bucket, read and deleted", false},
+		{bucket("ours"), 2, "wrote, read and deleted an object in the bucket", false},
 		{bucket("theirs"), 1, "list the bucket of files.url: Access Denied", true},
 		{bucket("museum"), 1, "write to the bucket of files.url", true},
 		{bucket("nobodys"), 1, "does not exist", true},
 		{"", 2, "2 nodes run without a bucket", true},
 	} {
-		got := examineFiles(t.Context(), loadProviders(t, tt.file), tt.nodes)
-		if len(got) != 1 || got[0].Check != "files" || got[0].OK == tt.wrong || !strings.Contains(got[0].Message, tt.want) || strings.Contains(got[0].Message, doctorKey) {
+		got := checkFiles(t.Context(), loadProviders(t, tt.file), tt.nodes)
+		if len(got) != 1 || got[0].Check != "files" || got[0].OK == tt.fails || !strings.Contains(got[0].Message, tt.want) || strings.Contains(got[0].Message, doctorKey) {
 			t.Errorf("%s: got %+v, want %q", tt.file, got, tt.want)
 		}
 	}
-	if got := examineFiles(t.Context(), loadProviders(t, ""), 1); got != nil {
-		t.Errorf("one node needs no bucket: %+v", got)
+	if got := checkFiles(t.Context(), loadProviders(t, ""), 1); got != nil {
+		t.Errorf("one node without a bucket: got %+v, want nothing", got)
 	}
 }
 
-func TestDoctorNoticesThatNoOneCanSignIn(t *testing.T) {
+func TestDoctorDetectsSettingsThatPreventSignIn(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]bool{
 		"public_url: https://api.example.com":                                 true,
@@ -158,9 +158,18 @@ func TestDoctorNoticesThatNoOneCanSignIn(t *testing.T) {
 		"public_url: http://localhost:8080":                                   false,
 		"listen: 127.0.0.1:8080":                                              false,
 	} {
-		bad := wrong(examineHTTPS(loadProviders(t, text).Config))
+		bad := failures(checkHTTPS(loadProviders(t, text).Config))
 		if got := len(bad) == 1 && strings.Contains(bad[0], "trusted_proxies"); got != want {
 			t.Errorf("%q: found %q, want a finding: %t", text, bad, want)
+		}
+	}
+}
+
+func TestDoctorReportsALowLimitOfOpenFiles(t *testing.T) {
+	t.Parallel()
+	for limit, ok := range map[uint64]bool{256: false, 1023: false, 1024: true, 1 << 63: true} {
+		if f := checkOpenFiles(limit); f.OK != ok || f.Check != "open files" || !ok && !strings.Contains(f.Message, "LimitNOFILE") {
+			t.Errorf("limit %d: got %+v, want ok: %t", limit, f, ok)
 		}
 	}
 }

@@ -12,11 +12,10 @@ import (
 	"time"
 )
 
-// TestClosedTerminalStopsTheServerInGoodOrder is not parallel: a signal is the
-// whole process's.
-func TestClosedTerminalStopsTheServerInGoodOrder(t *testing.T) {
+// Not parallel, because the whole process gets the signal.
+func TestSIGHUPStopsTheServerGracefully(t *testing.T) {
 	if signal.Ignored(syscall.SIGHUP) {
-		t.Skip("started to outlive its terminal")
+		t.Skip("SIGHUP is ignored")
 	}
 	r, w := io.Pipe()
 	code := make(chan int, 1)
@@ -34,9 +33,9 @@ func TestClosedTerminalStopsTheServerInGoodOrder(t *testing.T) {
 	select {
 	case got := <-code:
 		if got != 0 {
-			t.Errorf("exit code %d", got)
+			t.Errorf("got exit code %d, want 0", got)
 		}
 	case <-time.After(30 * time.Second):
-		t.Fatal("it goes on")
+		t.Fatal("the server did not stop")
 	}
 }

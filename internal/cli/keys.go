@@ -16,48 +16,47 @@ import (
 	"turnpike/internal/audit"
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
-	"turnpike/internal/fault"
 	"turnpike/internal/visibility"
 )
 
 var operator = access.Caller{Actor: audit.Operator}
 
 func newKeys(e *env) *cobra.Command {
-	cmd := &cobra.Command{Use: "keys", Short: "Create, list, rotate and revoke API keys", RunE: noSuchCommand}
+	cmd := &cobra.Command{Use: "keys", Short: "Create, list, rotate and revoke API keys", RunE: unknownCommand}
 	cmd.AddCommand(e.keysCreate(), e.keysList(), e.keysRotate(), e.keysRevoke())
 	return cmd
 }
 
 func (e *env) keysCreate() *cobra.Command {
-	var environment, workspace, name, budget, project string
+	var environment, name, budget, project string
 	var scopes, ips []string
 	var rate int64
 	var expires time.Duration
 	cmd := &cobra.Command{
 		Use:   "create --env live|test",
-		Short: "Create a key and print its value, once",
+		Short: "Create a key and print its value once",
 		Example: `  turnpike keys create --env test
   turnpike keys create --env live --name "image worker" --scopes images:create --budget 5000`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&environment, "env", "", "environment: live or test (required)")
-	f.StringVar(&workspace, "workspace", "", "workspace, by id or name (default: the only one)")
-	f.StringVar(&name, "name", "command line", "what the key is for")
+	workspace := workspaceFlag(cmd)
+	f.StringVar(&name, "name", "command line", "name of the key")
 	f.StringSliceVar(&scopes, "scopes", []string{"*"}, "scopes, comma-separated")
 	f.StringVar(&budget, "budget", "", "monthly budget in credits")
 	f.StringVar(&project, "project", "", "pin the key to this project")
-	f.StringSliceVar(&ips, "allowed-ips", nil, "addresses or CIDR ranges it may be used from")
+	f.StringSliceVar(&ips, "allowed-ips", nil, "IP addresses or CIDR ranges that may use the key")
 	f.Int64Var(&rate, "rate-limit", 0, "requests per minute (default: the server's)")
-	f.DurationVar(&expires, "expires-in", 0, "lifetime, such as 720h (default: for ever)")
-	return e.operator(cmd, func(ctx context.Context, s *app.Store, _ []string) error {
+	f.DurationVar(&expires, "expires-in", 0, "lifetime, such as 720h (default: forever)")
+	return e.withStore(cmd, openExisting, func(ctx context.Context, s *app.Store, _ []string) error {
 		if environment == "" {
-			return usageError{cmd.CommandPath(), fault.Missing("env", "say which environment the key is for: --env live or --env test")}
+			return wrongUsage(cmd, errors.New("missing environment: pass --env live or --env test"))
 		}
 		parsed, err := accounts.ParseEnvironment(environment)
 		if err != nil {
 			return err
 		}
-		k := &access.Key{Environment: parsed, Name: name, Scopes: scopes}
+		k := &access.Key{Tenant: accounts.Tenant{Environment: parsed}, Name: name, Scopes: scopes}
 		if budget != "" {
 			amount, err := credits.Parse(budget)
 			if err != nil {
@@ -78,7 +77,7 @@ func (e *env) keysCreate() *cobra.Command {
 		keys := access.NewKeys(s.Ring, time.Now)
 		var value string
 		err = s.DB.Write(ctx, func(tx *db.Tx) error {
-			w, err := accounts.FindWorkspace(ctx, tx, workspace)
+			w, err := accounts.FindWorkspace(ctx, tx, *workspace)
 			if err != nil {
 				return err
 			}
@@ -94,36 +93,35 @@ func (e *env) keysCreate() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return e.printNewSecret(k, value)
+		return e.printNewKey(k, value)
 	})
 }
 
-// printNewSecret shows a key with its value. The value alone goes to standard
-// output when that is not a terminal's, so that scripts can take it.
-func (e *env) printNewSecret(k *access.Key, value string) error {
+// printNewKey prints a key and its value. Only the value goes to standard
+// output, for scripts.
+func (e *env) printNewKey(k *access.Key, value string) error {
 	if e.asJSON {
 		o := api.NewKeyObject(k, time.Now())
 		o.Value = value
 		return e.printJSON(o)
 	}
 	fmt.Fprintf(e.out, "%s\n", value)
-	fmt.Fprintf(e.err, "Key %s (%s, scopes %s). The value above is shown this once.\n", k.ID, k.Environment, strings.Join(k.Scopes, ", "))
+	fmt.Fprintf(e.err, "Key %s (%s, scopes %s). The value above won't be shown again.\n", k.ID, k.Environment, strings.Join(k.Scopes, ", "))
 	return nil
 }
 
 func (e *env) keysList() *cobra.Command {
-	var workspace, environment string
 	cmd := &cobra.Command{Use: "list", Short: "List keys"}
-	cmd.Flags().StringVar(&workspace, "workspace", "", "workspace, by id or name (default: the only one)")
-	cmd.Flags().StringVar(&environment, "env", "", "only this environment: live or test")
-	return e.operator(cmd, func(ctx context.Context, s *app.Store, _ []string) error {
-		w, err := accounts.FindWorkspace(ctx, s.DB, workspace)
+	workspace := workspaceFlag(cmd)
+	environment := cmd.Flags().String("env", "", "only this environment: live or test")
+	return e.withStore(cmd, openExisting, func(ctx context.Context, s *app.Store, _ []string) error {
+		w, err := accounts.FindWorkspace(ctx, s.DB, *workspace)
 		if err != nil {
 			return err
 		}
 		environments := []accounts.Environment{accounts.Live, accounts.Test}
-		if environment != "" {
-			one, err := accounts.ParseEnvironment(environment)
+		if *environment != "" {
+			one, err := accounts.ParseEnvironment(*environment)
 			if err != nil {
 				return err
 			}
@@ -131,7 +129,7 @@ func (e *env) keysList() *cobra.Command {
 		}
 		objects := []*api.KeyObject{}
 		for _, env := range environments {
-			keys, err := allKeys(ctx, s, w.ID, env)
+			keys, err := allKeys(ctx, s, w.In(env))
 			if err != nil {
 				return err
 			}
@@ -141,23 +139,16 @@ func (e *env) keysList() *cobra.Command {
 			}
 			objects = append(objects, shown...)
 		}
-		if e.asJSON {
-			return e.printJSON(objects)
-		}
-		rows := make([][]any, len(objects))
-		for i, o := range objects {
-			rows[i] = []any{o.ID, o.Prefix + "…" + o.LastFour, o.Status, o.Name, strings.Join(o.Scopes, ","), ago(o.LastUsedAt)}
-		}
-		return e.table("ID\tKEY\tSTATUS\tNAME\tSCOPES\tLAST USED", rows)
+		return printObjects(e, objects, "ID\tKEY\tSTATUS\tNAME\tSCOPES\tLAST USED",
+			"{{.id}}\t{{.prefix}}…{{.last_four}}\t{{status .status}}\t{{.name}}\t{{join .scopes}}\t{{ago .last_used_at}}")
 	})
 }
 
-func allKeys(ctx context.Context, s *app.Store, workspaceID string, env accounts.Environment) ([]*access.Key, error) {
-	var all []*access.Key
+func allKeys(ctx context.Context, s *app.Store, t accounts.Tenant) (all []*access.Key, err error) {
 	keys := access.NewKeys(s.Ring, time.Now)
 	page := db.Page{Limit: 500, Asc: true}
 	for {
-		list, more, err := keys.List(ctx, s.DB, visibility.Filter{WorkspaceID: workspaceID, Environment: string(env)}, page)
+		list, more, err := keys.List(ctx, s.DB, visibility.Filter{Tenant: t}, page)
 		if err != nil {
 			return nil, err
 		}
@@ -169,26 +160,19 @@ func allKeys(ctx context.Context, s *app.Store, workspaceID string, env accounts
 	}
 }
 
-func ago(unix *int64) string {
-	if unix == nil {
-		return "never"
-	}
-	return time.Since(time.Unix(*unix, 0)).Round(time.Second).String() + " ago"
-}
-
 func (e *env) keysRotate() *cobra.Command {
-	var grace time.Duration
-	var force bool
 	cmd := &cobra.Command{
 		Use:   "rotate KEY_ID",
-		Short: "Give a key a new secret and print it, once; the old one works until its grace ends",
-		Args:  cobra.ExactArgs(1),
+		Short: "Replace the secret of a key and print it once",
+		Long: `Replaces the secret of a key and prints the new value once. The old value works
+until the grace period ends.`,
+		Args: cobra.ExactArgs(1),
 	}
-	cmd.Flags().DurationVar(&grace, "grace", 0, "how long the old secret still works, up to 168h (default: the workspace's setting)")
-	cmd.Flags().BoolVar(&force, "force", false, "rotate although an earlier rotation's grace has not ended")
-	return e.operator(cmd, func(ctx context.Context, s *app.Store, args []string) error {
-		if grace < 0 || grace > accounts.MaxRotationGrace {
-			return usageError{cmd.CommandPath(), errors.New("--grace must be from 0s to 168h")}
+	grace := cmd.Flags().Duration("grace", 0, "how long the old value still works, up to 168h (default: the workspace's setting)")
+	force := cmd.Flags().Bool("force", false, "rotate although the grace period of an earlier rotation has not ended")
+	return e.withStore(cmd, openExisting, func(ctx context.Context, s *app.Store, args []string) error {
+		if *grace < 0 || *grace > accounts.MaxRotationGrace {
+			return wrongUsage(cmd, errors.New("--grace must be from 0s to 168h"))
 		}
 		keys := access.NewKeys(s.Ring, time.Now)
 		var k *access.Key
@@ -197,10 +181,10 @@ func (e *env) keysRotate() *cobra.Command {
 			if k, err = keys.FindLocked(ctx, tx, args[0]); err != nil {
 				return err
 			}
-			if k.Previous != nil && !force {
-				return errors.New("the key was rotated a moment ago and its old secret still works; wait until its grace ends, or end it now with --force")
+			if k.Previous != nil && !*force {
+				return errors.New("the key was rotated recently and its old value still works; wait until the grace period ends, or end it with --force")
 			}
-			r := access.Rotation{Grace: grace, Force: force}
+			r := access.Rotation{Grace: *grace, Force: *force}
 			if !cmd.Flags().Changed("grace") {
 				w, err := accounts.GetWorkspace(ctx, tx, k.WorkspaceID)
 				if err != nil {
@@ -217,14 +201,14 @@ func (e *env) keysRotate() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return e.printNewSecret(k, value)
+		return e.printNewKey(k, value)
 	})
 }
 
 func (e *env) keysRevoke() *cobra.Command {
 	cmd := &cobra.Command{Use: "revoke KEY_ID", Short: "Revoke a key and its scoped tokens", Args: cobra.ExactArgs(1)}
 	descendants := cmd.Flags().Bool("descendants", false, "also revoke every key that it created, directly or through other keys")
-	return e.operator(cmd, func(ctx context.Context, s *app.Store, args []string) error {
+	return e.withStore(cmd, openExisting, func(ctx context.Context, s *app.Store, args []string) error {
 		keys := access.NewKeys(s.Ring, time.Now)
 		var k *access.Key
 		var others []*access.Key

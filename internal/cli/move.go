@@ -14,55 +14,46 @@ import (
 )
 
 func newMove(e *env) *cobra.Command {
-	var undo bool
 	cmd := &cobra.Command{
 		Use:   "move",
-		Short: "Move everything from the embedded database to PostgreSQL",
-		Long: `Moves everything from the embedded database in the data folder to an empty
-PostgreSQL database, in one transaction. Stop the server first, and run this
-with the settings that it will have from then on: the database's address, and as
-TURNPIKE_MASTER_KEY what is in master.key of the data folder.
+		Short: "Move all data from SQLite to PostgreSQL",
+		Long: `Moves all data from the embedded database in the data directory to an empty
+PostgreSQL database, in one transaction. Stop the server first. Run this command
+with the settings that the server will have: the URL of the database, and as
+TURNPIKE_MASTER_KEY the content of master.key in the data directory.
 
-The embedded database stays as it was, brought up to this version's schema, but
-nothing works on it any more. --undo lets it be used again, as it was when it was
-moved.
+The embedded database keeps its data, updated to the schema of this version, but
+can no longer be used. --undo makes it usable again, as it was when it was moved.
 
-Files are not moved: those in the data folder are found there as before.`,
+Files are not moved. The server still finds those in the data directory.`,
 		Example: `  export TURNPIKE_DATABASE_URL=postgres://turnpike@db/turnpike
   export TURNPIKE_MASTER_KEY_FILE=/var/lib/turnpike/master.key
   turnpike move --data /var/lib/turnpike
   turnpike serve --data /var/lib/turnpike`,
 	}
-	cmd.Flags().BoolVar(&undo, "undo", false, "let the embedded database be used again")
-	e.jsonFlag(cmd)
-	e.configured(cmd)
-	hideServing(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := e.load(cmd); err != nil {
-			return err
-		}
+	undo := cmd.Flags().Bool("undo", false, "make the embedded database usable again")
+	return e.withConfig(cmd, func(cmd *cobra.Command, _ []string) error {
 		embedded := e.loaded.Config
 		embedded.DatabaseURL = ""
-		if err := needDatabase(embedded); err != nil {
+		if err := requireDatabase(embedded); err != nil {
 			return err
 		}
-		if undo {
+		if *undo {
 			return e.moveBack(cmd.Context(), embedded)
 		}
 		if e.loaded.DatabaseURL == "" {
-			return usageError{cmd.CommandPath(), errors.New("say where to: set TURNPIKE_DATABASE_URL, or --database-url postgres://…")}
+			return wrongUsage(cmd, errors.New("missing database: set TURNPIKE_DATABASE_URL, or --database-url postgres://…"))
 		}
 		return e.move(cmd.Context())
-	}
-	return cmd
+	})
 }
 
 func (e *env) move(ctx context.Context) error {
-	begun := time.Now()
+	start := time.Now()
 	var bar *progress
 	moved, err := app.Move(ctx, e.loaded.Config, func(done, total int64) {
 		if bar == nil {
-			bar = newProgress(e.err, "moving rows", total)
+			bar = newProgress(e.err, "Moving rows", total)
 		}
 		bar.Set(done)
 	})
@@ -72,20 +63,20 @@ func (e *env) move(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	took := time.Since(begun)
+	took := time.Since(start)
 	if e.asJSON {
 		return e.printJSON(map[string]any{"to": moved.To, "tables": moved.Tables, "rows": moved.Rows, "seconds": took.Seconds()})
 	}
 	fmt.Fprintf(e.out, `Moved %s rows of %d tables to PostgreSQL at %s in %s.
 
-Start the server with the settings that this ran with. The embedded database in
-%s is as it was; delete turnpike.db, turnpike.db-wal and turnpike.db-shm there
-when you are sure that you do not want it back.
-`, grouped(moved.Rows), moved.Tables, moved.To, span(took), e.loaded.Data)
+Start the server with the same settings. The embedded database in %s is
+unchanged. When you no longer need it, delete turnpike.db, turnpike.db-wal and
+turnpike.db-shm there.
+`, grouped(moved.Rows), moved.Tables, moved.To, formatDuration(took), e.loaded.Data)
 	if e.loaded.Files.URL == "" {
 		fmt.Fprintf(e.out, `
-Files stay in %s. Nodes on other machines cannot read
-them: before there is a second one, copy them into a bucket and set files.url.
+Files stay in %s. Nodes on other machines can't read
+them: before you add a second node, copy them to a bucket and set files.url.
 `, filepath.Join(e.loaded.Data, "files"))
 	}
 	return nil
@@ -100,9 +91,9 @@ func (e *env) moveBack(ctx context.Context, embedded config.Config) error {
 		return e.printJSON(map[string]any{"data": embedded.Data, "moved": moved, "to": from})
 	}
 	if !moved {
-		fmt.Fprintf(e.out, "The database in %s had not been moved.\n", embedded.Data)
+		fmt.Fprintf(e.out, "The database in %s was not moved.\n", embedded.Data)
 		return nil
 	}
-	fmt.Fprintf(e.out, "The database in %s can be used again. What has happened at %s since is not in it.\n", embedded.Data, from)
+	fmt.Fprintf(e.out, "The database in %s can be used again. It has no changes that were made at %s since.\n", embedded.Data, from)
 	return nil
 }

@@ -4,9 +4,9 @@ package cli
 
 import "syscall"
 
-// openFiles is how many files a process may have open. Go has raised the soft
-// limit to the hard one when it started, as it does for the server.
-func openFiles() (limit uint64, known bool) {
+// maxOpenFiles returns the limit of this process. Go raises the soft limit to
+// the hard limit at startup.
+func maxOpenFiles() (limit uint64, known bool) {
 	var l syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l) != nil {
 		return 0, false

@@ -1,4 +1,4 @@
 package cli
 
-// openFiles is not limited here.
-func openFiles() (limit uint64, known bool) { return 0, false }
+// maxOpenFiles reports that Windows has no limit.
+func maxOpenFiles() (limit uint64, known bool) { return 0, false }

@@ -11,8 +11,8 @@ import (
 	"turnpike/internal/keyring"
 )
 
-// newMasterKey has the master key that is to replace the one in the settings. No
-// flag does: others on the machine can read those.
+// newMasterKey is the variable with the new master key. It has no flag, because
+// other users of the machine could read it.
 const newMasterKey = "TURNPIKE_NEW_MASTER_KEY"
 
 func newRekey(e *env) *cobra.Command {
@@ -20,45 +20,36 @@ func newRekey(e *env) *cobra.Command {
 		Use:   "rekey",
 		Short: "Change the master key",
 		Long: `Changes the master key. API keys, webhook secrets, second factors and links to files
-stay as they are. Servers that run go on; they need the new key at their next
-start.
+don't change. Running servers continue, and need the new key at their next start.
 
-Without master_key in the settings a new one is made in the data folder. With it,
-the new one is taken from TURNPIKE_NEW_MASTER_KEY, or from the file that
-TURNPIKE_NEW_MASTER_KEY_FILE names. If this is interrupted, run it again with the
-same value: the database may have it already.
+Without master_key in the settings, the command creates a new key in the data
+directory. Otherwise it reads the new key from TURNPIKE_NEW_MASTER_KEY, or from the
+file in TURNPIKE_NEW_MASTER_KEY_FILE. If the command is interrupted, run it again
+with the same value: the database may have it already.
 
-Backups that were made before need the old key: keep it for as long as them.`,
+Older backups need the old key. Keep it as long as you keep them.`,
 		Example: `  turnpike rekey --data /var/lib/turnpike
 
   export TURNPIKE_NEW_MASTER_KEY=$(openssl rand -base64 32)
   turnpike rekey`,
 	}
-	e.jsonFlag(cmd)
-	e.configured(cmd)
-	hideServing(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := e.load(cmd); err != nil {
-			return err
-		}
-		if err := needDatabase(e.loaded.Config); err != nil {
+	return e.withConfig(cmd, func(cmd *cobra.Command, _ []string) error {
+		if err := requireDatabase(e.loaded.Config); err != nil {
 			return err
 		}
 		next, err := e.nextMasterKey()
 		if err != nil {
-			return usageError{cmd.CommandPath(), err}
+			return wrongUsage(cmd, err)
 		}
 		done, err := app.ChangeMasterKey(cmd.Context(), e.loaded.Config, next)
 		if err != nil {
 			return err
 		}
 		return e.printRekeyed(done)
-	}
-	return cmd
+	})
 }
 
-// nextMasterKey is the new key for a server that has it in its settings, and nil
-// for one that has it in its data folder.
+// nextMasterKey returns the new key, or nil if the key is in the data directory.
 func (e *env) nextMasterKey() ([]byte, error) {
 	text, err := config.EnvSecret(newMasterKey)
 	if err != nil {
@@ -66,13 +57,13 @@ func (e *env) nextMasterKey() ([]byte, error) {
 	}
 	switch {
 	case e.loaded.MasterKey == "" && e.loaded.DatabaseURL != "":
-		return nil, errors.New("the master key is missing: set TURNPIKE_MASTER_KEY to the one that the nodes have")
+		return nil, errors.New("the master key is missing: set TURNPIKE_MASTER_KEY to the current key of the nodes")
 	case e.loaded.MasterKey == "" && text != "":
-		return nil, fmt.Errorf("%s is for a master key that is in the settings; the one in %s is replaced by one that is made there, so leave it out", newMasterKey, e.loaded.Data)
+		return nil, fmt.Errorf("%s is only for a master key in the settings; unset it, and the command creates a key in %s", newMasterKey, e.loaded.Data)
 	case e.loaded.MasterKey == "":
 		return nil, nil
 	case text == "":
-		return nil, fmt.Errorf("the master key comes from the settings (%s); make a new one, keep it, and run this again: export %s=$(openssl rand -base64 32)", e.loaded.Origin["master_key"], newMasterKey)
+		return nil, fmt.Errorf("the master key comes from the settings (%s); create a new one, store it, and run the command again: export %s=$(openssl rand -base64 32)", e.loaded.Origin["master_key"], newMasterKey)
 	}
 	next, err := keyring.ParseMaster(text)
 	if err != nil {
@@ -87,15 +78,15 @@ func (e *env) printRekeyed(done *app.Rekeyed) error {
 	}
 	switch {
 	case done.File != "":
-		fmt.Fprintf(e.out, "The database has a new master key, which is in %s. Keep a copy of it apart from the database.\n", done.File)
+		fmt.Fprintf(e.out, "Changed the master key. The new one is in %s. Keep a copy of it, separate from the database.\n", done.File)
 	case done.Already:
-		fmt.Fprintf(e.out, "The database has the new master key already. Give every node the value of %s as its master key.\n", newMasterKey)
+		fmt.Fprintf(e.out, "The database already has the new master key. Set the master key of every node to the value of %s.\n", newMasterKey)
 	default:
-		fmt.Fprintf(e.out, "The database has the new master key. Give every node the value of %s as its master key before it starts again.\n", newMasterKey)
+		fmt.Fprintf(e.out, "Changed the master key. Set the master key of every node to the value of %s before its next start.\n", newMasterKey)
 	}
-	fmt.Fprintln(e.out, "Backups from before need the old one.")
+	fmt.Fprintln(e.out, "Older backups need the old key.")
 	if done.WasRoot {
-		fmt.Fprintln(e.out, "\nAn earlier version made this database, with keys that come from the old master key: whoever has that, and a copy of the\ndatabase, can still read it. If it has leaked, docs/security.md says what to make anew.")
+		fmt.Fprintln(e.out, "\nAn earlier version created this database with keys derived from the old master key. Anyone who has that key and a copy of\nthe database can still read it. If the old key leaked, see docs/explanation/security-model.md for what to replace.")
 	}
 	return nil
 }

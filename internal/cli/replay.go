@@ -1,14 +1,12 @@
 package cli
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,7 +18,7 @@ import (
 	"turnpike/internal/webhooks"
 )
 
-// replayFlags say what is sent again.
+// replayFlags select what to replay.
 type replayFlags struct {
 	endpoint     string
 	since, until string
@@ -29,18 +27,8 @@ type replayFlags struct {
 	newID        bool
 	yes          bool
 	noWait       bool
-}
 
-// replay is one as the API shows it. Done counts what was handed to the
-// endpoint's lane; the deliveries say what came of it.
-type replay struct {
-	ID         string `json:"id"`
-	EndpointID string `json:"endpoint_id"`
-	Status     string `json:"status"`
-	Since      int64  `json:"since"`
-	Until      int64  `json:"until"`
-	Total      int64  `json:"total"`
-	Done       int64  `json:"done"`
+	from, to time.Time // since and until
 }
 
 var replayStatuses = []string{webhooks.ReplayFailed, webhooks.ReplayAll, webhooks.ReplayMissed}
@@ -49,17 +37,17 @@ func (e *env) deliveriesReplay() *cobra.Command {
 	var r replayFlags
 	cmd := &cobra.Command{
 		Use:   "replay DELIVERY_ID... | replay --endpoint wh_… --since TIME",
-		Short: "Send deliveries again: some by their ids, or many of an endpoint",
-		Long: `Sends deliveries again, each with a full schedule of retries. Events can be
+		Short: "Send deliveries again, by ID or by endpoint and time",
+		Long: `Sends deliveries again, each with the full retry schedule. Events can be
 replayed for 30 days.
 
-With ids it replays those. With --endpoint and --since it replays what happened
-since then: it says how much that is, asks on a terminal, and shows how far it has
-come until everything is handed to the endpoint's queue. It exits with 1 when the
-endpoint is paused meanwhile, which stops the replay.
+With IDs it replays these deliveries. With --endpoint and --since it replays the
+deliveries of that time: on a terminal it shows their number and asks first, and
+then it shows its progress until all are queued. It exits with 1 if the endpoint
+is paused meanwhile, which stops the replay.
 
-A replayed delivery keeps its id, so a receiver that has it already knows it
-again; with --new-id it gets a new one and is processed a second time.`,
+A replayed delivery keeps its ID, so that receivers can ignore a duplicate. With
+--new-id it gets a new one, and receivers process it again.`,
 		Example: `  turnpike deliveries replay dlv_01h455vb4pex5vsknk084sn02q
   turnpike deliveries replay --endpoint wh_01h455vb4pex5vsknk084sn02q --since 2h
   turnpike deliveries replay --endpoint wh_01h455vb4pex5vsknk084sn02q --since 3d --until 1d --status all --yes
@@ -67,66 +55,75 @@ again; with --new-id it gets a new one and is processed a second time.`,
 		Args: cobra.ArbitraryArgs,
 	}
 	f := cmd.Flags()
-	f.StringVar(&r.endpoint, "endpoint", "", "replay many: those of this endpoint (wh_…)")
-	f.StringVar(&r.since, "since", "", "replay events since: a span back from now (2h, 7d), a date, RFC 3339 or Unix seconds")
-	f.StringVar(&r.until, "until", "", "replay events before: the same forms (default: now)")
-	f.StringSliceVar(&r.types, "type", nil, "replay only these events, comma-separated")
-	f.StringVar(&r.status, "status", webhooks.ReplayFailed, "what to replay: failed, all that were finished, or missed, which are events that the endpoint never got")
-	f.BoolVar(&r.newID, "new-id", false, "give each a new delivery id, so that the receiver processes it again")
-	f.BoolVar(&r.yes, "yes", false, "do not ask")
-	f.BoolVar(&r.noWait, "no-wait", false, "start it and return; the server goes on")
-	completeDeliveryFlags(cmd, replayStatuses)
-	return e.client(cmd, func(ctx context.Context, c *apiClient, args []string) error {
+	f.StringVar(&r.endpoint, "endpoint", "", "replay deliveries of this endpoint (wh_…)")
+	f.StringVar(&r.since, "since", "", "replay events since "+timeUsage)
+	f.StringVar(&r.until, "until", "", "replay events before such a time (default: now)")
+	f.StringSliceVar(&r.types, "type", nil, "only these event types, comma-separated")
+	f.StringVar(&r.status, "status", webhooks.ReplayFailed, "failed deliveries, all that have ended, or missed: events that the endpoint never received")
+	f.BoolVar(&r.newID, "new-id", false, "give each a new delivery ID, so that receivers process it again")
+	f.BoolVar(&r.yes, "yes", false, "don't ask for confirmation")
+	f.BoolVar(&r.noWait, "no-wait", false, "start the replay and exit")
+	completeFlag(cmd, "type", eventNames())
+	completeFlag(cmd, "status", replayStatuses)
+	return e.withClient(cmd, func(ctx context.Context, c *apiClient, args []string) error {
 		if err := r.check(cmd, args); err != nil {
-			return usageError{cmd.CommandPath(), err}
+			return wrongUsage(cmd, err)
 		}
 		if len(args) > 0 {
-			return e.replaySome(ctx, c, args, r.newID)
+			return e.replayIDs(ctx, c, args, r.newID)
 		}
-		return e.replayMany(ctx, c, cmd.CommandPath(), &r)
+		return e.replayEndpoint(ctx, c, &r)
 	})
 }
 
-// check refuses what would be ambiguous.
-func (r *replayFlags) check(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		switch {
-		case r.endpoint == "":
-			return errors.New("say what to replay: delivery ids, or --endpoint wh_… and --since")
-		case !ids.Valid(ids.Endpoint, r.endpoint):
-			return fmt.Errorf("--endpoint: %q is not the id of an endpoint, which looks like wh_01h455vb4pex5vsknk084sn02q", r.endpoint)
-		case r.since == "":
-			return errors.New("say from when on with --since, such as --since 2h")
-		case !slices.Contains(replayStatuses, r.status):
-			return fmt.Errorf("--status must be %s", strings.Join(replayStatuses, ", "))
-		}
-		return nil
-	}
+// check rejects ambiguous flags and parses the times.
+func (r *replayFlags) check(cmd *cobra.Command, args []string) (err error) {
 	for _, id := range args {
-		if _, err := deliveryPath(id); err != nil {
+		if _, err := deliveries.path(id); err != nil {
 			return err
 		}
 	}
 	for _, name := range []string{"endpoint", "since", "until", "type", "status", "no-wait"} {
-		if cmd.Flags().Changed(name) {
-			return fmt.Errorf("--%s is for many deliveries and does not go with ids", name)
+		if len(args) > 0 && cmd.Flags().Changed(name) {
+			return fmt.Errorf("--%s cannot be combined with delivery IDs", name)
 		}
+	}
+	switch {
+	case len(args) > 0:
+		return nil
+	case r.endpoint == "":
+		return errors.New("missing delivery IDs, or --endpoint wh_… and --since")
+	case !ids.Valid(ids.Endpoint, r.endpoint):
+		return fmt.Errorf("--endpoint: %q is not the ID of an endpoint, which looks like wh_01h455vb4pex5vsknk084sn02q", r.endpoint)
+	case r.since == "":
+		return errors.New("missing --since, such as --since 2h")
+	case !slices.Contains(replayStatuses, r.status):
+		return fmt.Errorf("--status must be one of %s", strings.Join(replayStatuses, ", "))
+	}
+	now := time.Now()
+	if r.from, err = parseTime(r.since, now); err != nil {
+		return fmt.Errorf("--since: %w", err)
+	}
+	if r.to, err = parseTime(r.until, now); err != nil {
+		return fmt.Errorf("--until: %w", err)
+	}
+	// --since 30d is the whole window, and would be outside it a moment later.
+	if edge := now.Add(time.Minute - webhooks.ReplayWindow); r.from.Before(edge) && edge.Sub(r.from) < 2*time.Minute {
+		r.from = edge
 	}
 	return nil
 }
 
-// replaySome replays deliveries one by one; one that cannot be does not keep
-// the others from it.
-func (e *env) replaySome(ctx context.Context, c *apiClient, list []string, newID bool) error {
+// replayIDs replays deliveries one by one. It continues if one can't be replayed.
+func (e *env) replayIDs(ctx context.Context, c *apiClient, list []string, newID bool) error {
 	replayed := []json.RawMessage{}
 	var failed []error
 	for _, id := range list {
 		var raw json.RawMessage
-		err := c.do(ctx, http.MethodPost, "/v1/deliveries/"+id+"/replay", map[string]bool{"new_id": newID}, &raw)
-		if refused := (*apiError)(nil); err != nil && !errors.As(err, &refused) {
-			return err // the next one would not fare better
-		}
-		if err != nil {
+		if err := c.do(ctx, http.MethodPost, "/v1/deliveries/"+id+"/replay", map[string]bool{"new_id": newID}, &raw); err != nil {
+			if _, ok := errors.AsType[*apiError](err); !ok {
+				return err // no connection
+			}
 			failed = append(failed, fmt.Errorf("%s: %w", id, err))
 			continue
 		}
@@ -134,15 +131,12 @@ func (e *env) replaySome(ctx context.Context, c *apiClient, list []string, newID
 		if e.asJSON {
 			continue
 		}
-		var d delivery
-		if err := json.Unmarshal(raw, &d); err != nil {
-			return fmt.Errorf("read delivery: %w", err)
-		}
+		now := idOf(raw)
 		as := ""
-		if d.ID != id {
-			as = " as " + d.ID
+		if now != id {
+			as = " as " + now
 		}
-		fmt.Fprintf(e.out, "%s is sent again%s; to see what comes of it: turnpike deliveries show %s\n", id, as, d.ID)
+		fmt.Fprintf(e.out, "Queued %s%s. To see the result: turnpike deliveries show %s\n", id, as, now)
 	}
 	if e.asJSON {
 		if err := e.printJSON(replayed); err != nil {
@@ -152,101 +146,86 @@ func (e *env) replaySome(ctx context.Context, c *apiClient, list []string, newID
 	return errors.Join(failed...)
 }
 
-func (e *env) replayMany(ctx context.Context, c *apiClient, command string, f *replayFlags) error {
-	now := time.Now()
-	since, err := parseMoment(f.since, now)
-	if err != nil {
-		return usageError{command, fmt.Errorf("--since: %w", err)}
-	}
-	until, err := parseMoment(f.until, now)
-	if err != nil {
-		return usageError{command, fmt.Errorf("--until: %w", err)}
-	}
-	// As far back as possible is now, and a moment later too far.
-	if edge := now.Add(time.Minute - webhooks.ReplayWindow); since.Before(edge) && edge.Sub(since) < 2*time.Minute {
-		since = edge
-	}
-	body := map[string]any{"since": since.Unix(), "status": f.status, "new_id": f.newID}
+func (e *env) replayEndpoint(ctx context.Context, c *apiClient, f *replayFlags) error {
+	body := map[string]any{"since": f.from.Unix(), "status": f.status, "new_id": f.newID}
 	if len(f.types) > 0 {
 		body["types"] = f.types
 	}
-	if !until.IsZero() {
-		body["until"] = until.Unix()
+	if f.until != "" {
+		body["until"] = f.to.Unix()
 	}
-	if !f.yes && e.interactive() {
-		if err := e.confirmReplay(ctx, c, f, since, until); err != nil {
+	if !f.yes && isTerminal(e.in) {
+		what, err := c.previewReplay(ctx, f)
+		if err != nil {
 			return err
+		}
+		period := "since " + e.at(f.from.Unix())
+		if f.until != "" {
+			period = "from " + e.at(f.from.Unix()) + " to " + e.at(f.to.Unix())
+		}
+		if !e.confirmed(ctx, fmt.Sprintf("Replay %s to %s, of events %s? [y/N] ", what, f.endpoint, period)) {
+			return errors.New("nothing was replayed")
 		}
 	}
 	var raw json.RawMessage
 	if err := c.do(ctx, http.MethodPost, "/v1/webhooks/"+f.endpoint+"/replay", body, &raw); err != nil {
 		return err
 	}
-	var r replay
-	if err := json.Unmarshal(raw, &r); err != nil {
-		return fmt.Errorf("read replay: %w", err)
-	}
-	if f.noWait {
-		if e.asJSON {
-			return e.printJSON(raw)
-		}
-		fmt.Fprintf(e.out, "%s %s; it goes on by itself.\n", r.ID, f.work(r.Total))
-		return nil
-	}
-	if !e.asJSON {
-		fmt.Fprintf(e.out, "%s %s.\n", r.ID, f.work(r.Total))
-	}
-	if raw, err = e.watchReplay(ctx, c, &r, raw); err != nil {
+	r, err := decode(raw)
+	if err != nil {
 		return err
 	}
-	return e.reportReplay(ctx, c, f, &r, raw)
-}
-
-// interactive reports whether there is somebody to ask.
-func (e *env) interactive() bool {
-	f, ok := e.in.(*os.File)
-	return ok && isTerminal(f)
+	unit := []string{"delivery", "deliveries"}
+	if f.status == webhooks.ReplayMissed {
+		unit = []string{"event", "events"}
+	}
+	if f.noWait && e.asJSON {
+		return e.printJSON(raw)
+	}
+	if !e.asJSON {
+		fmt.Fprintf(e.out, "Started %s for %s.\n", r.str("id"), counted(r.num("total"), unit[0], unit[1]))
+	}
+	if f.noWait {
+		return nil
+	}
+	id := r.str("id")
+	raw, r, err = watched{path: "/v1/replays/" + id, label: "Replaying", started: true,
+		hint:     fmt.Sprintf("%s continues on the server (GET /v1/replays/%s)", id, id),
+		ended:    func(r object) bool { return r.str("status") != webhooks.ReplayRunning },
+		progress: func(r object) (int64, int64) { return r.num("done"), r.num("total") }}.watch(ctx, e, c)
+	if err != nil {
+		return err
+	}
+	if e.asJSON {
+		if err := e.printJSON(raw); err != nil {
+			return err
+		}
+	}
+	done := r.num("done")
+	switch {
+	case r.str("status") == webhooks.ReplayStopped:
+		return fmt.Errorf("the replay stopped after %s of %s: %s", grouped(done), grouped(r.num("total")), c.afterStop(ctx, f, r))
+	case e.asJSON:
+	case done == 0:
+		fmt.Fprintln(e.out, "There was nothing to replay.")
+	default:
+		fmt.Fprintf(e.out, "%s: %s queued. To see the results: turnpike deliveries list --endpoint %s\n", e.status(r.str("status")), counted(done, unit[0], unit[1]), f.endpoint)
+	}
+	return nil
 }
 
 // previewed is how many deliveries are counted before asking.
 const previewed = 2000
 
-// confirmReplay says what would be done and asks whether it should be.
-func (e *env) confirmReplay(ctx context.Context, c *apiClient, f *replayFlags, since, until time.Time) error {
-	what, err := c.previewReplay(ctx, f, since, until)
-	if err != nil {
-		return err
-	}
-	period := "since " + e.at(since.Unix())
-	if !until.IsZero() {
-		period = "from " + e.at(since.Unix()) + " to " + e.at(until.Unix())
-	}
-	fmt.Fprintf(e.err, "This sends to %s again: %s, of events %s. Go on? [y/N] ", f.endpoint, what, period)
-	answer := make(chan string, 1)
-	go func() {
-		line, _ := bufio.NewReader(e.in).ReadString('\n') // at its end the answer is no
-		answer <- strings.ToLower(strings.TrimSpace(line))
-	}()
-	select {
-	case <-ctx.Done():
-		fmt.Fprintln(e.err)
-	case a := <-answer:
-		if a == "y" || a == "yes" {
-			return nil
-		}
-	}
-	return errors.New("nothing was replayed")
-}
-
-// previewReplay counts what a replay would send. What was missed has no
+// previewReplay counts what a replay would send. Missed events have no
 // deliveries to count.
-func (c *apiClient) previewReplay(ctx context.Context, f *replayFlags, since, until time.Time) (string, error) {
+func (c *apiClient) previewReplay(ctx context.Context, f *replayFlags) (string, error) {
 	if f.status == webhooks.ReplayMissed {
-		return "the events that it never got", nil
+		return "the events that were never sent", nil
 	}
-	// A delivery is never older than its event, so this finds them all, and
-	// perhaps some of older events, which are sorted out below.
-	q := url.Values{"endpoint": {f.endpoint}, "since": {strconv.FormatInt(since.Unix(), 10)}}
+	// A delivery is never older than its event, so this finds all, and some of
+	// older events.
+	q := url.Values{"endpoint": {f.endpoint}, "since": {strconv.FormatInt(f.from.Unix(), 10)}}
 	if f.status == webhooks.ReplayFailed {
 		q.Set("status", string(webhooks.Failed))
 	}
@@ -259,11 +238,11 @@ func (c *apiClient) previewReplay(ctx context.Context, f *replayFlags, since, un
 	}
 	var n int64
 	for _, raw := range list {
-		var d delivery
-		if err := json.Unmarshal(raw, &d); err != nil {
-			return "", fmt.Errorf("read delivery: %w", err)
+		d, err := decode(raw)
+		if err != nil {
+			return "", err
 		}
-		if f.wants(&d, since, until) {
+		if f.matches(d) {
 			n++
 		}
 	}
@@ -277,113 +256,35 @@ func (c *apiClient) previewReplay(ctx context.Context, f *replayFlags, since, un
 	return what, nil
 }
 
-// wants reports whether the replay would take the delivery.
-func (f *replayFlags) wants(d *delivery, since, until time.Time) bool {
-	finished := []string{string(webhooks.Succeeded), string(webhooks.Failed), string(webhooks.Discarded)}
-	return slices.Contains(finished, d.Status) && (len(f.types) == 0 || slices.Contains(f.types, d.Type)) &&
-		d.EventAt >= since.Unix() && (until.IsZero() || d.EventAt < until.Unix())
+// matches reports whether the replay would include the delivery.
+func (f *replayFlags) matches(d object) bool {
+	ended := []webhooks.State{webhooks.Succeeded, webhooks.Failed, webhooks.Discarded}
+	at := d.num("event_created_at")
+	return slices.Contains(ended, webhooks.State(d.str("status"))) && (len(f.types) == 0 || slices.Contains(f.types, d.str("type"))) &&
+		at >= f.from.Unix() && (f.until == "" || at < f.to.Unix())
 }
 
-const (
-	firstLook = 50 * time.Millisecond // at a replay; then less and less often
-	lastLook  = 500 * time.Millisecond
-	// patience is how long the server may be away: the replay goes on when it is back.
-	patience = time.Minute
-)
-
-// watchReplay shows how far a replay has come until it ends.
-func (e *env) watchReplay(ctx context.Context, c *apiClient, r *replay, raw json.RawMessage) (json.RawMessage, error) {
-	bar := newProgress(e.err, "Replaying", r.Total)
-	defer bar.Done()
-	pause, answered := firstLook, time.Now()
-	for r.Status == webhooks.ReplayRunning {
-		select {
-		case <-ctx.Done():
-			return nil, fmt.Errorf("not waited for any longer; %s goes on by itself (GET /v1/replays/%s)", r.ID, r.ID)
-		case <-time.After(pause):
-		}
-		pause = min(2*pause, lastLook)
-		err := c.do(ctx, http.MethodGet, "/v1/replays/"+r.ID, nil, &raw)
-		if ctx.Err() != nil || err != nil && passing(err) && time.Since(answered) < patience {
-			continue
-		}
-		if err == nil {
-			err = json.Unmarshal(raw, r)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("read replay: %w", err)
-		}
-		answered = time.Now()
-		bar.Set(r.Done)
-	}
-	return raw, nil
-}
-
-// passing reports whether an error may be gone at the next try.
-func passing(err error) bool {
-	var refused *apiError
-	return !errors.As(err, &refused) || refused.Status >= http.StatusInternalServerError || refused.Status == http.StatusTooManyRequests
-}
-
-// reportReplay says how a replay ended.
-func (e *env) reportReplay(ctx context.Context, c *apiClient, f *replayFlags, r *replay, raw json.RawMessage) error {
-	if e.asJSON {
-		if err := e.printJSON(raw); err != nil {
-			return err
-		}
-	}
-	if r.Status == webhooks.ReplayStopped {
-		return fmt.Errorf("the replay stopped after %s of %s: %s", grouped(r.Done), grouped(r.Total), c.afterStop(ctx, f, r))
-	}
-	switch {
-	case e.asJSON:
-	case r.Done == 0:
-		fmt.Fprintln(e.out, "There was nothing to replay.")
-	default:
-		what := counted(r.Done, "delivery", "deliveries") + " handed over"
-		if f.status == webhooks.ReplayMissed {
-			what = "what was missing of " + counted(r.Done, "event", "events") + " is handed over"
-		}
-		fmt.Fprintf(e.out, "%s, %s. To see what comes of it: turnpike deliveries list --endpoint %s\n", e.status(r.Status), what, r.EndpointID)
-	}
-	return nil
-}
-
-// work is what a replay has to do: for what was missed, to look at every event.
-func (f *replayFlags) work(total int64) string {
-	if f.status == webhooks.ReplayMissed {
-		return "looks through " + counted(total, "event", "events")
-	}
-	return "replays " + counted(total, "delivery", "deliveries")
-}
-
-// afterStop says why a replay was stopped and how to go on.
-func (c *apiClient) afterStop(ctx context.Context, f *replayFlags, r *replay) string {
-	var endpoint struct {
-		Status string  `json:"status"`
-		Reason *string `json:"paused_reason"`
-		Stats  struct {
-			LastError *string `json:"last_error"`
-		} `json:"stats"`
-	}
-	err := c.do(ctx, http.MethodGet, "/v1/webhooks/"+r.EndpointID, nil, &endpoint)
-	if refused := (*apiError)(nil); errors.As(err, &refused) && refused.Status == http.StatusNotFound {
-		return fmt.Sprintf("the endpoint %s was deleted", r.EndpointID)
+// afterStop explains why a replay stopped and how to continue.
+func (c *apiClient) afterStop(ctx context.Context, f *replayFlags, r object) string {
+	var raw json.RawMessage
+	err := c.do(ctx, http.MethodGet, "/v1/webhooks/"+f.endpoint, nil, &raw)
+	if refused, ok := errors.AsType[*apiError](err); ok && refused.Status == http.StatusNotFound {
+		return fmt.Sprintf("the endpoint %s was deleted", f.endpoint)
 	}
 	why := "was paused"
-	if err == nil && endpoint.Reason != nil && *endpoint.Reason == webhooks.PausedFailed && endpoint.Stats.LastError != nil {
-		why += " because a delivery failed to the last (" + visible(*endpoint.Stats.LastError) + ")"
+	if endpoint, err := decode(raw); err == nil && endpoint.str("paused_reason") == webhooks.PausedFailed {
+		why += fmt.Sprintf(" because the last retry of a delivery failed (%s)", endpoint.sub("stats").str("last_error"))
 	}
 	return fmt.Sprintf(`the endpoint %s %s.
-Mend it and resume it (POST /v1/webhooks/%s/resume), which delivers what was handed over; then run:
-  %s`, r.EndpointID, why, r.EndpointID, f.again(r))
+Fix it and resume it (POST /v1/webhooks/%s/resume), which sends the queued deliveries. Then run:
+  %s`, f.endpoint, why, f.endpoint, f.commandLine(r))
 }
 
-// again is the command line for the rest of a replay.
-func (f *replayFlags) again(r *replay) string {
-	line := fmt.Sprintf("turnpike deliveries replay --endpoint %s --since %d", r.EndpointID, r.Since)
+// commandLine returns the command that replays the rest.
+func (f *replayFlags) commandLine(r object) string {
+	line := fmt.Sprintf("turnpike deliveries replay --endpoint %s --since %d", f.endpoint, r.num("since"))
 	if f.until != "" {
-		line += fmt.Sprintf(" --until %d", r.Until)
+		line += fmt.Sprintf(" --until %d", r.num("until"))
 	}
 	line += " --status " + f.status
 	if len(f.types) > 0 {

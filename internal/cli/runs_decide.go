@@ -1,190 +1,153 @@
 package cli
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
+	"slices"
 
 	"github.com/spf13/cobra"
 
 	"turnpike/internal/agents"
-	"turnpike/internal/events"
-	"turnpike/internal/fault"
 	"turnpike/internal/ids"
 )
 
-// verb is one of the two things that can be decided.
-type verb struct {
-	word, short, long, example string
+// decisionHelp has the help texts of the two decisions.
+var decisionHelp = map[string]struct{ short, long, example string }{
+	agents.Approve: {"Approve a tool call of a run",
+		`Approves a tool call that a run waits for, with exactly the arguments that are
+shown. The approval ID is optional if only one is pending.`,
+		`  turnpike runs approve run_01h455vb4pex5vsknk084sn02q
+  turnpike runs approve run_01h455vb4pex5vsknk084sn02q appr_01h455vb4pex5vsknk084sn02q --yes`},
+	agents.Deny: {"Deny a tool call of a run",
+		`Denies a tool call that a run waits for. The call is never made. The run continues,
+and its model receives the reason. The approval ID is optional if only one is
+pending.`,
+		`  turnpike runs deny run_01h455vb4pex5vsknk084sn02q --reason "not on a Friday"
+  turnpike runs deny run_01h455vb4pex5vsknk084sn02q appr_01h455vb4pex5vsknk084sn02q --yes`},
 }
 
-var (
-	approving = verb{agents.Approve, "Let a run make the call that it asks about",
-		`Approves the call of a tool that a run asks about, with exactly the arguments that
-are shown. Without an approval's id it is the only one that waits.`,
-		`  turnpike runs approve run_01h455vb4pex5vsknk084sn02q
-  turnpike runs approve run_01h455vb4pex5vsknk084sn02q appr_01h455vb4pex5vsknk084sn02q --yes`}
-	denying = verb{agents.Deny, "Keep a run from making the call that it asks about",
-		`Denies the call of a tool that a run asks about: it is never made. The run goes on,
-and its model is told, with the reason. Without an approval's id it is the only one
-that waits.`,
-		`  turnpike runs deny run_01h455vb4pex5vsknk084sn02q --reason "not on a Friday"
-  turnpike runs deny run_01h455vb4pex5vsknk084sn02q appr_01h455vb4pex5vsknk084sn02q --yes`}
-)
-
-func (e *env) runsDecide(v verb) *cobra.Command {
-	var reason string
-	var yes bool
+// runsDecide returns the command approve or deny.
+func (e *env) runsDecide(decision string) *cobra.Command {
+	help := decisionHelp[decision]
 	cmd := &cobra.Command{
-		Use:   v.word + " RUN_ID [APPROVAL_ID]",
-		Short: v.short,
-		Long: v.long + `
+		Use:   decision + " RUN_ID [APPROVAL_ID]",
+		Short: help.short,
+		Long: help.long + `
 
-The call is shown before anything is decided, and on a terminal you are asked. The
-decision holds for those arguments alone. The key needs the scope agents.runs:approve,
-and agents.runs:read for the call to be shown. Without that one, name the approval and
-say --yes: then it is decided unseen.`,
-		Example: v.example,
+The command shows the call first, and on a terminal it asks for confirmation. The
+decision is only valid for these arguments. The key needs the scope
+agents.runs:approve, and agents.runs:read to show the call. Without the latter,
+pass the approval ID and --yes to decide without seeing it.`,
+		Example: help.example,
 		Args:    cobra.RangeArgs(1, 2),
 	}
-	cmd.Flags().StringVar(&reason, "reason", "", "why; it is recorded, and a denial's is told to the model")
-	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
-	return e.client(cmd, func(ctx context.Context, c *apiClient, args []string) error {
-		path, err := runPath(args[0])
-		wanted := ""
+	reason := cmd.Flags().String("reason", "", "why; it is recorded, and sent to the model if you deny")
+	yes := cmd.Flags().Bool("yes", false, "don't ask for confirmation")
+	return e.withClient(cmd, func(ctx context.Context, c *apiClient, args []string) error {
+		path, err := runs.path(args[0])
+		id := ""
 		if err == nil && len(args) > 1 {
-			if wanted = args[1]; !ids.Valid(ids.Approval, wanted) {
-				err = fmt.Errorf("%q is not the id of an approval, which looks like appr_01h455vb4pex5vsknk084sn02q", wanted)
+			if id = args[1]; !ids.Valid(ids.Approval, id) {
+				err = fmt.Errorf("%q is not the ID of an approval, which looks like appr_01h455vb4pex5vsknk084sn02q", id)
 			}
 		}
 		if err != nil {
-			return usageError{cmd.CommandPath(), err}
+			return wrongUsage(cmd, err)
 		}
-		_, r, err := c.run(ctx, path)
-		if mayNotRead(err) {
-			if wanted == "" || !yes {
-				return fmt.Errorf("the call cannot be shown: %w; or name the approval and say --yes, to decide unseen", err)
+		r, err := c.run(ctx, path)
+		if lacksScope(err) {
+			if id == "" || !*yes {
+				return fmt.Errorf("cannot show the call: %w; to decide without seeing it, pass the approval ID and --yes", err)
 			}
-			return e.decide(ctx, c, path, &events.RequiredAction{ID: wanted}, agents.Decision{Decision: v.word, Reason: reason})
+			return e.decide(ctx, c, path+"/approvals/"+id, agents.Decision{Decision: decision, Reason: *reason})
 		}
 		if err != nil {
 			return err
 		}
-		a, err := c.approval(ctx, path, r, wanted)
+		a, err := c.findApproval(ctx, path, r, id)
 		if err != nil {
 			return err
 		}
-		e.printApproval(a)
-		if e.interactive() && !yes && !e.agreed(ctx, v.word+" this? [y/N] ") {
+		out := e.out
+		if e.asJSON {
+			out = e.err
+		}
+		if err := e.render(out, a, "approval"); err != nil {
+			return err
+		}
+		if isTerminal(e.in) && !*yes && !e.confirmed(ctx, decision+" this call? [y/N] ") {
 			return errors.New("nothing was decided")
 		}
-		return e.decide(ctx, c, path, a, agents.Decision{Decision: v.word, Reason: reason, Hash: a.ArgumentsHash})
+		return e.decide(ctx, c, path+"/approvals/"+a.str("id"), agents.Decision{Decision: decision, Reason: *reason, Hash: a.str("arguments_hash")})
 	})
 }
 
-// mayNotRead is a key that lacks the scope to see the run.
-func mayNotRead(err error) bool {
-	var refused *apiError
-	return errors.As(err, &refused) && refused.Code == string(fault.InsufficientScope)
-}
-
-// approval finds what is to be decided about. One that was decided about
-// already is found, too: a second time may be somebody who heard no answer.
-func (c *apiClient) approval(ctx context.Context, path string, r *events.AgentRun, wanted string) (*events.RequiredAction, error) {
-	var pending []string
-	for i, a := range r.RequiredActions {
-		if a.Type != "approval" {
+// findApproval returns the approval with the ID, or the only pending one. An
+// approval that was decided already is found, too, so that a request whose
+// response was lost can be repeated.
+func (c *apiClient) findApproval(ctx context.Context, path string, r object, id string) (object, error) {
+	var pending []object
+	list := ""
+	for _, a := range r.list("required_actions") {
+		if a.str("type") != "approval" {
 			continue
 		}
-		if a.ID == wanted {
-			return &r.RequiredActions[i], nil
+		if a.str("id") == id {
+			return a, nil
 		}
-		pending = append(pending, a.ID)
+		pending = append(pending, a)
+		list += fmt.Sprintf("\n  %s  %s  %s", a.str("id"), a.str("tool"), oneLine(a.str("arguments")))
 	}
 	switch {
-	case wanted != "":
-		return c.earlierApproval(ctx, path, r, wanted)
+	case id != "":
+		return c.findDecided(ctx, path, id)
 	case len(pending) == 0:
-		return nil, fmt.Errorf("%s waits for no approval: it is %s", r.ID, r.Status)
+		return nil, fmt.Errorf("%s has no pending approval; its status is %s", r.str("id"), r.str("status"))
 	case len(pending) > 1:
-		list := ""
-		for _, a := range r.RequiredActions {
-			if a.Type == "approval" {
-				list += fmt.Sprintf("\n  %s  %s  %s", a.ID, visible(a.Tool), shortened(a.Arguments))
-			}
-		}
-		return nil, errors.New(r.ID + " waits for several; name one of them:" + list)
+		return nil, errors.New(r.str("id") + " has several pending approvals; pass the ID of one:" + list)
 	}
-	return c.approval(ctx, path, r, pending[0])
+	return pending[0], nil
 }
 
-func (c *apiClient) earlierApproval(ctx context.Context, path string, r *events.AgentRun, wanted string) (*events.RequiredAction, error) {
-	_, steps, err := c.steps(ctx, path)
+func (c *apiClient) findDecided(ctx context.Context, path, id string) (object, error) {
+	steps, err := runs.attached.fetch(ctx, c, path, nil)
 	if err != nil {
 		return nil, err
 	}
-	for _, s := range steps {
-		for _, k := range s.ToolCalls {
-			if k.Approval != nil && k.Approval.ID == wanted {
-				return &events.RequiredAction{ID: wanted, CallID: k.ID, Tool: k.Tool, Arguments: k.Arguments, ArgumentsHash: k.Hash}, nil
+	r, err := decode(slices.Concat([]byte(`{"steps":`), steps, []byte("}")))
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range r.list("steps") {
+		for _, call := range s.list("tool_calls") {
+			if call.sub("approval").str("id") == id {
+				call["call_id"], call["id"] = call["id"], id
+				return call, nil
 			}
 		}
 	}
-	return nil, fmt.Errorf("%s has no approval %s; turnpike runs show %s lists what it waits for", r.ID, wanted, r.ID)
+	return nil, fmt.Errorf("the run has no approval %s; to see its approvals, use turnpike runs show", id)
 }
 
-// printApproval shows the call, for machines on the side. The arguments are
-// shown whole, whatever their length.
-func (e *env) printApproval(a *events.RequiredAction) {
-	to := *e
-	if e.asJSON {
-		to.out = e.err
-	}
-	fmt.Fprintf(to.out, "Approval   %s\nCall       %s\n", a.ID, visible(a.CallID))
-	to.printIndented("Tool       ", a.Tool)
-	to.printIndented("Arguments  ", a.Arguments)
-	if a.Note != "" {
-		to.printIndented("Note       ", a.Note)
-	}
-}
-
-// agreed asks, and takes everything but a yes for a no.
-func (e *env) agreed(ctx context.Context, question string) bool {
-	fmt.Fprint(e.err, question)
-	answer := make(chan string, 1)
-	go func() {
-		line, _ := bufio.NewReader(e.in).ReadString('\n') // at its end the answer is no
-		answer <- strings.ToLower(strings.TrimSpace(line))
-	}()
-	select {
-	case <-ctx.Done():
-		fmt.Fprintln(e.err)
-		return false
-	case a := <-answer:
-		return a == "y" || a == "yes"
-	}
-}
-
-func (e *env) decide(ctx context.Context, c *apiClient, path string, a *events.RequiredAction, d agents.Decision) error {
+func (e *env) decide(ctx context.Context, c *apiClient, path string, d agents.Decision) error {
 	var raw json.RawMessage
-	if err := c.do(ctx, http.MethodPost, path+"/approvals/"+a.ID, d, &raw); err != nil {
+	if err := c.do(ctx, http.MethodPost, path, d, &raw); err != nil {
 		return err
 	}
 	if e.asJSON {
 		return e.printJSON(raw)
 	}
-	r, err := readRun(raw)
+	r, err := decode(raw)
 	if err != nil {
 		return err
 	}
-	word := e.paint(green, decided(d.Decision))
+	color, word := green, "Approved"
 	if d.Decision == agents.Deny {
-		word = e.paint(red, decided(d.Decision))
+		color, word = red, "Denied"
 	}
-	fmt.Fprintf(e.out, "The call is %s; %s is %s. To watch it: turnpike runs watch %s\n", word, r.ID, e.runStatus(r.Status), r.ID)
+	fmt.Fprintf(e.out, "%s the call; %s is %s. To watch it: turnpike runs watch %s\n", e.paint(color, word), r.str("id"), e.status(r.str("status")), r.str("id"))
 	return nil
 }

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -15,41 +14,41 @@ import (
 )
 
 const (
-	aRun      = "run_01h455vb4pex5vsknk084sn02q"
-	anAppr    = "appr_01h455vb4pex5vsknk084sn02q"
-	otherAppr = "appr_01h455vb4pex5vsknk084sn02r"
+	testRun       = "run_01h455vb4pex5vsknk084sn02q"
+	testApproval  = "appr_01h455vb4pex5vsknk084sn02q"
+	otherApproval = "appr_01h455vb4pex5vsknk084sn02r"
 )
 
-// runsCommand runs the command against a server of the test's own.
+// runsCommand runs the command against a test server.
 func runsCommand(server *httptest.Server, args ...string) (code int, out, errOut string) {
 	var stdout, stderr bytes.Buffer
 	code = Main(append(append([]string{"runs"}, args...), "--base-url", server.URL, "--api-key", "tp_test_x"), strings.NewReader(""), &stdout, &stderr)
 	return code, stdout.String(), stderr.String()
 }
 
-func runText(status, rest string) string {
-	return fmt.Sprintf(`{"id":%q,"object":"agent.run","status":%q,"model":"m","max_steps":20,"steps_used":1,"usage":{"input_tokens":1,"output_tokens":1,"credits":0.5},"required_actions":[]%s}`, aRun, status, rest)
+func runJSON(status, rest string) string {
+	return fmt.Sprintf(`{"id":%q,"object":"agent.run","status":%q,"model":"m","max_steps":20,"steps_used":1,"usage":{"input_tokens":1,"output_tokens":1,"credits":0.5},"required_actions":[],"created_at":1%s}`, testRun, status, rest)
 }
 
-func runEventText(seq int, kind, data string) string {
+func eventStream(seq int, kind, data string) string {
 	return fmt.Sprintf("id: %d\nevent: %s\ndata: {\"seq\":%d,\"type\":%q,\"data\":%s,\"created_at\":1767225600}\n\n", seq, kind, seq, kind, data)
 }
 
-// serveRun streams the next of the texts on every connection, and breaks off.
-func serveRun(t *testing.T, status string, texts ...string) (server *httptest.Server, after func() []string) {
+// serveRun sends the next of the streams on every connection and closes it.
+func serveRun(t *testing.T, status string, streams ...string) (server *httptest.Server, after func() []string) {
 	t.Helper()
 	var mu sync.Mutex
 	var seen []string
 	server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !strings.HasSuffix(r.URL.Path, "/events") {
-			_, _ = io.WriteString(w, runText(status, ""))
+			_, _ = io.WriteString(w, runJSON(status, ""))
 			return
 		}
 		mu.Lock()
 		n := len(seen)
 		seen = append(seen, r.Header.Get("Last-Event-ID"))
 		mu.Unlock()
-		text := texts[min(n, len(texts)-1)]
+		text := streams[min(n, len(streams)-1)]
 		if text == "502" {
 			w.WriteHeader(http.StatusBadGateway)
 			return
@@ -64,7 +63,7 @@ func serveRun(t *testing.T, status string, texts ...string) (server *httptest.Se
 	}
 }
 
-func TestShownResultThatBreaksOffSaysSo(t *testing.T) {
+func TestShowMarksATruncatedResult(t *testing.T) {
 	t.Parallel()
 	for _, truncated := range []bool{true, false} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -72,67 +71,66 @@ func TestShownResultThatBreaksOffSaysSo(t *testing.T) {
 				_, _ = io.WriteString(w, `{"object":"list","data":[],"has_more":false}`)
 				return
 			}
-			_, _ = io.WriteString(w, runText("completed", fmt.Sprintf(`,"result":{"output_text":"And so","truncated":%t,"output":null,"verified":null,"verification":null}`, truncated)))
+			_, _ = io.WriteString(w, runJSON("completed", fmt.Sprintf(`,"result":{"output_text":"And so","truncated":%t,"output":null,"verified":null,"verification":null}`, truncated)))
 		}))
 		defer server.Close()
-		code, out, errOut := runsCommand(server, "show", aRun)
-		if code != 0 || !strings.Contains(out, "And so") || strings.Contains(out, "breaks off") != truncated {
+		code, out, errOut := runsCommand(server, "show", testRun)
+		if code != 0 || !strings.Contains(out, "And so") || strings.Contains(out, "is truncated") != truncated {
 			t.Errorf("exit %d\n%s%s", code, out, errOut)
 		}
 	}
 }
 
-func TestWatchGoesOnWhereItWasCutOff(t *testing.T) {
+func TestWatchResumesAfterADisconnect(t *testing.T) {
 	t.Parallel()
 	server, after := serveRun(t, "completed",
-		runEventText(1, "run.queued", `{"status":"queued"}`)+runEventText(2, "step.started", `{"step":1}`)+"id: 3\nevent: step.comp",
+		eventStream(1, "run.queued", `{"status":"queued"}`)+eventStream(2, "step.started", `{"step":1}`)+"id: 3\nevent: step.comp",
 		"502",
 		": still there\n\nevent: error\ndata: {\"error\":{\"code\":\"storage_unavailable\",\"message\":\"not now\"}}\n\n",
-		runEventText(2, "step.started", `{"step":1}`)+runEventText(3, "step.completed", `{"step":1,"text":"the answer","credits":0.5}`)+
-			runEventText(4, "run.completed", `{"status":"completed"}`)+"data: [DONE]\n\n")
-	code, out, errOut := runsCommand(server, "watch", aRun)
+		eventStream(2, "step.started", `{"step":1}`)+eventStream(3, "step.completed", `{"step":1,"text":"the answer","credits":0.5}`)+
+			eventStream(4, "run.completed", `{"status":"completed"}`)+"data: [DONE]\n\n")
+	code, out, errOut := runsCommand(server, "watch", testRun)
 	if code != 0 || strings.Count(out, "step 1\n") != 1 || strings.Count(out, "step 1 completed, 0.5") != 1 || !strings.Contains(out, "    the answer\n") {
 		t.Errorf("exit %d\n%s%s", code, out, errOut)
 	}
 	if got := fmt.Sprint(after()); got != "[ 2 2 2]" {
-		t.Errorf("asked for what came after %s", got)
+		t.Errorf("Last-Event-ID headers: got %s, want [ 2 2 2]", got)
 	}
-	if n := strings.Count(errOut, "Not connected"); n != 2 { // lost, found, and lost again
-		t.Errorf("said %d times that it is not connected: %s", n, errOut)
+	if n := strings.Count(errOut, "Not connected"); n != 2 { // lost, reconnected, and lost again
+		t.Errorf("reported %d times that it is not connected, want 2: %s", n, errOut)
 	}
 }
 
-func TestWatchExitsByWhatCameOfTheRun(t *testing.T) {
+func TestWatchExitCodeReflectsTheRun(t *testing.T) {
 	t.Parallel()
 	for status, want := range map[string]int{"completed": 0, "failed": 1, "cancelled": 1} {
-		server, _ := serveRun(t, status, runEventText(1, "run."+status, fmt.Sprintf(`{"status":%q}`, status))+"data: [DONE]\n\n")
+		server, _ := serveRun(t, status, eventStream(1, "run."+status, fmt.Sprintf(`{"status":%q}`, status))+"data: [DONE]\n\n")
 		for _, format := range []string{"--json=false", "--json"} {
-			code, out, errOut := runsCommand(server, "watch", aRun, format)
+			code, out, errOut := runsCommand(server, "watch", testRun, format)
 			if code != want || !strings.Contains(out, status) {
 				t.Errorf("%s, %s: exit %d\n%s%s", status, format, code, out, errOut)
 			}
 		}
 	}
-	server, _ := serveRun(t, "completed", runEventText(1, "a.new.thing", `{}`)+"data: [DONE]\n\n")
-	if code, out, _ := runsCommand(server, "watch", aRun); code != 0 || !strings.Contains(out, "a.new.thing") {
-		t.Errorf("what is not known: exit %d, %s", code, out)
+	server, _ := serveRun(t, "completed", eventStream(1, "a.new.thing", `{}`)+"data: [DONE]\n\n")
+	if code, out, _ := runsCommand(server, "watch", testRun); code != 0 || !strings.Contains(out, "a.new.thing") {
+		t.Errorf("unknown event: got exit code %d, %s", code, out)
 	}
 	if code, _, errOut := runsCommand(server, "watch", "imgbatch_1"); code != 2 || !strings.Contains(errOut, "run_") {
-		t.Errorf("no id: exit %d, %s", code, errOut)
+		t.Errorf("invalid ID: got exit code %d, want 2: %s", code, errOut)
 	}
 }
 
-func TestWatchDoesNotWaitForAServerThatWasNeverThere(t *testing.T) {
+func TestWatchFailsImmediatelyIfTheServerIsDown(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.NotFoundHandler())
 	server.Close()
-	if code, _, errOut := runsCommand(server, "watch", aRun); code != 1 || !strings.Contains(errOut, "no server can be reached") {
+	if code, _, errOut := runsCommand(server, "watch", testRun); code != 1 || !strings.Contains(errOut, "cannot connect to") {
 		t.Errorf("exit %d, %s", code, errOut)
 	}
 }
 
-// serveApprovals has a run that waits for the given approvals, and notes what
-// is decided.
+// serveApprovals serves a run with pending approvals and records the decisions.
 func serveApprovals(t *testing.T, approvals ...string) (server *httptest.Server, decisions chan map[string]string) {
 	t.Helper()
 	decisions = make(chan map[string]string, 1)
@@ -140,7 +138,7 @@ func serveApprovals(t *testing.T, approvals ...string) (server *httptest.Server,
 	for i, id := range approvals {
 		list[i] = fmt.Sprintf(`{"type":"approval","id":%q,"call_id":"call_1_%d","tool":"pay","arguments":"{\"amount\":%d}","arguments_hash":"hash%d","expires_at":1}`, id, i, i, i)
 	}
-	waiting := strings.Replace(runText("awaiting_approval", ""), `"required_actions":[]`, `"required_actions":[`+strings.Join(list, ",")+`]`, 1)
+	waiting := strings.Replace(runJSON("awaiting_approval", ""), `"required_actions":[]`, `"required_actions":[`+strings.Join(list, ",")+`]`, 1)
 	server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.Method == http.MethodPost:
@@ -148,9 +146,9 @@ func serveApprovals(t *testing.T, approvals ...string) (server *httptest.Server,
 			_ = json.NewDecoder(r.Body).Decode(&in)
 			in["path"] = r.URL.Path
 			decisions <- in
-			_, _ = io.WriteString(w, runText("queued", ""))
+			_, _ = io.WriteString(w, runJSON("queued", ""))
 		case strings.HasSuffix(r.URL.Path, "/steps"):
-			_, _ = io.WriteString(w, `{"data":[{"number":1,"tool_calls":[{"id":"call_1_0","tool":"pay","arguments":"{\"amount\":7}","arguments_hash":"earlier","approval":{"id":"`+otherAppr+`","decision":"approve"}}]}],"has_more":false}`)
+			_, _ = io.WriteString(w, `{"data":[{"number":1,"tool_calls":[{"id":"call_1_0","tool":"pay","arguments":"{\"amount\":7}","arguments_hash":"earlier","approval":{"id":"`+otherApproval+`","decision":"approve"}}]}],"has_more":false}`)
 		default:
 			_, _ = io.WriteString(w, waiting)
 		}
@@ -159,50 +157,49 @@ func serveApprovals(t *testing.T, approvals ...string) (server *httptest.Server,
 	return server, decisions
 }
 
-func TestADecisionIsAboutWhatWasShown(t *testing.T) {
+func TestDecisionIncludesTheHashOfTheShownArguments(t *testing.T) {
 	t.Parallel()
-	server, decisions := serveApprovals(t, anAppr)
-	code, out, errOut := runsCommand(server, "deny", aRun, "--reason", "too dear")
-	if code != 0 || !strings.Contains(out, `Arguments  {"amount":0}`) || !strings.Contains(out, "denied") {
+	server, decisions := serveApprovals(t, testApproval)
+	code, out, errOut := runsCommand(server, "deny", testRun, "--reason", "too dear")
+	if code != 0 || !strings.Contains(out, `Arguments  {"amount":0}`) || !strings.Contains(out, "Denied") {
 		t.Fatalf("exit %d\n%s%s", code, out, errOut)
 	}
 	d := <-decisions
-	if d["decision"] != "deny" || d["arguments_hash"] != "hash0" || d["reason"] != "too dear" || !strings.HasSuffix(d["path"], "/approvals/"+anAppr) {
-		t.Errorf("decided %v", d)
+	if d["decision"] != "deny" || d["arguments_hash"] != "hash0" || d["reason"] != "too dear" || !strings.HasSuffix(d["path"], "/approvals/"+testApproval) {
+		t.Errorf("got decision %v", d)
 	}
-	// A second time, when it does not wait any more.
-	code, out, errOut = runsCommand(server, "approve", aRun, otherAppr, "--json")
+	// An approval that was decided already.
+	code, out, errOut = runsCommand(server, "approve", testRun, otherApproval, "--json")
 	if d := <-decisions; code != 0 || d["arguments_hash"] != "earlier" || !strings.Contains(errOut, `{"amount":7}`) || !json.Valid([]byte(out)) {
 		t.Errorf("exit %d, decided %v\n%s%s", code, d, out, errOut)
 	}
-	code, _, errOut = runsCommand(server, "approve", aRun, "appr_01h455vb4pex5vsknk084sn02s")
+	code, _, errOut = runsCommand(server, "approve", testRun, "appr_01h455vb4pex5vsknk084sn02s")
 	if code != 1 || !strings.Contains(errOut, "has no approval") {
 		t.Errorf("exit %d, %s", code, errOut)
 	}
 }
 
-func TestOfSeveralApprovalsOneMustBeNamed(t *testing.T) {
+func TestSeveralPendingApprovalsNeedAnID(t *testing.T) {
 	t.Parallel()
-	server, decisions := serveApprovals(t, anAppr, otherAppr)
-	code, _, errOut := runsCommand(server, "approve", aRun)
-	if code != 1 || !strings.Contains(errOut, anAppr+`  pay  {"amount":0}`) || !strings.Contains(errOut, otherAppr+`  pay  {"amount":1}`) {
+	server, decisions := serveApprovals(t, testApproval, otherApproval)
+	code, _, errOut := runsCommand(server, "approve", testRun)
+	if code != 1 || !strings.Contains(errOut, testApproval+`  pay  {"amount":0}`) || !strings.Contains(errOut, otherApproval+`  pay  {"amount":1}`) {
 		t.Errorf("exit %d, %s", code, errOut)
 	}
-	code, _, errOut = runsCommand(server, "approve", aRun, otherAppr)
+	code, _, errOut = runsCommand(server, "approve", testRun, otherApproval)
 	if code != 0 {
 		t.Fatalf("exit %d, %s", code, errOut)
 	}
 	if d := <-decisions; d["arguments_hash"] != "hash1" {
-		t.Errorf("decided %v", d)
+		t.Errorf("got decision %v", d)
 	}
 	none, _ := serveApprovals(t)
-	if code, _, errOut := runsCommand(none, "approve", aRun); code != 1 || !strings.Contains(errOut, "waits for no approval") {
+	if code, _, errOut := runsCommand(none, "approve", testRun); code != 1 || !strings.Contains(errOut, "has no pending approval") {
 		t.Errorf("exit %d, %s", code, errOut)
 	}
 }
 
-// TestAKeyThatMayOnlyApproveDecidesUnseen, if it is told to and which call.
-func TestAKeyThatMayOnlyApproveDecidesUnseen(t *testing.T) {
+func TestKeyWithoutReadScopeDecidesOnlyWithIDAndYes(t *testing.T) {
 	t.Parallel()
 	decisions := make(chan map[string]string, 1)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -215,60 +212,33 @@ func TestAKeyThatMayOnlyApproveDecidesUnseen(t *testing.T) {
 		_ = json.NewDecoder(r.Body).Decode(&in)
 		in["path"] = r.URL.Path
 		decisions <- in
-		_, _ = io.WriteString(w, runText("queued", ""))
+		_, _ = io.WriteString(w, runJSON("queued", ""))
 	}))
 	defer server.Close()
-	for _, args := range [][]string{{"approve", aRun}, {"approve", aRun, "--yes"}, {"approve", aRun, anAppr}} {
+	for _, args := range [][]string{{"approve", testRun}, {"approve", testRun, "--yes"}, {"approve", testRun, testApproval}} {
 		if code, _, errOut := runsCommand(server, args...); code != 1 || !strings.Contains(errOut, "agents.runs:read") || !strings.Contains(errOut, "--yes") {
 			t.Errorf("%v: exit %d, %s", args, code, errOut)
 		}
 	}
-	code, out, errOut := runsCommand(server, "approve", aRun, anAppr, "--yes")
-	if code != 0 || !strings.Contains(out, "approved") {
+	code, out, errOut := runsCommand(server, "approve", testRun, testApproval, "--yes")
+	if code != 0 || !strings.Contains(out, "Approved") {
 		t.Fatalf("exit %d\n%s%s", code, out, errOut)
 	}
-	if d := <-decisions; d["decision"] != "approve" || !strings.HasSuffix(d["path"], "/approvals/"+anAppr) {
-		t.Errorf("decided %v", d)
+	if d := <-decisions; d["decision"] != "approve" || !strings.HasSuffix(d["path"], "/approvals/"+testApproval) {
+		t.Errorf("got decision %v", d)
 	}
 }
 
-func TestOnlyYesIsYes(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]bool{"y\n": true, "YES\n": true, " y": true, "\n": false, "": false, "n\n": false, "yeah\n": false} {
-		var out bytes.Buffer
-		e := &env{in: strings.NewReader(text), err: &out}
-		if got := e.agreed(t.Context(), "approve this? [y/N] "); got != want || !strings.Contains(out.String(), "[y/N]") {
-			t.Errorf("%q is %v, after %q", text, got, out.String())
-		}
-	}
-	over, cancel := context.WithCancel(t.Context())
-	cancel()
-	never, _ := io.Pipe()
-	if (&env{in: never, err: io.Discard}).agreed(over, "?") {
-		t.Error("an end is no yes")
-	}
-}
-
-func TestStrangersWordsStayIndented(t *testing.T) {
+func TestStatusLineIsRedrawnBelowTheOutput(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	(&env{out: &out}).printIndented("Arguments  ", "{\n\"a\":\n\x1b[2J1}")
-	if want := "Arguments  {\n           \"a\":\n           \uFFFD[2J1}\n"; out.String() != want {
-		t.Errorf("%q, want %q", out.String(), want)
-	}
-}
-
-func TestTheStateLineMakesRoom(t *testing.T) {
-	t.Parallel()
-	var out bytes.Buffer
-	s := &stateLine{bar: &progress{out: &out, width: func() int { return 20 }}}
-	var e runEvent
-	e.Data.Status, e.Data.Step, e.CreatedAt = "in_progress", 3, time.Now().Add(time.Hour).Unix()
-	s.aside(func() { fmt.Fprintln(&out, "one") })
-	s.set(&e)
-	s.aside(func() { fmt.Fprintln(&out, "two") })
-	s.aside(func() { fmt.Fprintln(&out, "three") })
-	if want := "one\ntwo\nin progress, step 3\r\x1b[Jthree\nin progress, step 3"; out.String() != want {
-		t.Errorf("%q, want %q", out.String(), want)
+	s := &statusLine{out: &out, width: func() int { return 20 }}
+	s.print(func() { fmt.Fprintln(&out, "one") })
+	s.update(object{"data": object{"status": "in_progress", "step": int64(3)}, "created_at": time.Now().Add(time.Hour).Unix()})
+	s.print(func() { fmt.Fprintln(&out, "two") })
+	s.print(func() { fmt.Fprintln(&out, "three") })
+	const erase = "\r\x1b[J"
+	if want := erase + "one\n" + erase + "two\nin progress, step 3" + erase + "three\nin progress, step 3"; out.String() != want {
+		t.Errorf("got %q, want %q", out.String(), want)
 	}
 }

@@ -15,14 +15,6 @@ import (
 	"turnpike/internal/leaks"
 )
 
-// scanError is a scan that could not be done, or not whole. Its exit code is
-// another one than that of a key that was found.
-type scanError struct{ err error }
-
-func (s scanError) Error() string { return s.err.Error() }
-func (s scanError) Unwrap() error { return s.err }
-
-// scanFlags are what a scan was asked for.
 type scanFlags struct {
 	git     string
 	since   string
@@ -33,17 +25,17 @@ type scanFlags struct {
 	binary  bool
 }
 
-// sighting is a key at a place.
-type sighting struct {
+// foundKey is a key and where it was found.
+type foundKey struct {
 	Path   string `json:"path"`
 	Line   int64  `json:"line"`
 	Commit string `json:"commit,omitempty"`
-	Key    string `json:"key"` // only what may be shown
+	Key    string `json:"key"` // redacted
 	secret string
-	object string // of git, until its commit is known
+	object string // in git, until the commit is known
 }
 
-func (f sighting) String() string {
+func (f foundKey) String() string {
 	place := fmt.Sprintf("%s:%d", f.Path, f.Line)
 	if f.Commit != "" {
 		place = f.Commit + ":" + place
@@ -55,15 +47,15 @@ func newScan(e *env) *cobra.Command {
 	var f scanFlags
 	cmd := &cobra.Command{
 		Use:   "scan PATH... | --git REPO | -",
-		Short: "Find leaked keys in files, a repository's history or a stream",
-		Long: `Looks for keys of a Turnpike server and prints where they are. A key is known by
-its checksum, so there are no false alarms.
+		Short: "Find leaked keys in files, git history or standard input",
+		Long: `Searches for keys of a Turnpike server and prints where they are. Keys have a
+checksum, so there are no false positives.
 
-With TURNPIKE_BASE_URL set (or --base-url, or --report) what is found is reported
-to that server, which revokes its own keys at once and tells their owners. It
-does not say which keys were its own. --offline only looks.
+With TURNPIKE_BASE_URL (or --base-url, or --report) it reports the keys to that
+server, which immediately revokes its own and notifies their owners. The server
+doesn't disclose which keys were its own. With --offline it reports nothing.
 
-The exit code is 0 when nothing was found, 1 when something was, 2 for an error.`,
+The exit code is 0 if no key was found, 1 if keys were found, and 2 for an error.`,
 		Example: `  turnpike scan .
   turnpike scan --git . --since origin/main
   git diff --cached | turnpike scan --offline -`,
@@ -72,42 +64,41 @@ The exit code is 0 when nothing was found, 1 when something was, 2 for an error.
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.StringVar(&f.git, "git", "", "scan every version of every file in this repository's history, and its messages")
-	flags.StringVar(&f.since, "since", "", "with --git: only what is not in this revision already")
-	flags.BoolVar(&f.binary, "binary", false, "scan binary files of more than 1 MiB too")
-	flags.BoolVar(&f.report, "report", false, "report what is found to the server at the default address")
+	flags.StringVar(&f.since, "since", "", "with --git: skip the history of this revision")
+	flags.BoolVar(&f.binary, "binary", false, "also scan binary files larger than 1 MiB")
+	flags.BoolVar(&f.report, "report", false, "report keys to the server at the default URL")
 	flags.BoolVar(&f.offline, "offline", false, "report nothing")
-	flags.StringVar(&f.url, "url", "", "with a report: a web address where this can be seen, for the key's owners")
-	flags.StringVar(&f.base, "base-url", "", "the server's address (default: TURNPIKE_BASE_URL, or "+defaultBaseURL+" with --report)")
+	flags.StringVar(&f.url, "url", "", "for the report: where the owners of the key can see the leak")
+	flags.StringVar(&f.base, "base-url", "", "the server's URL (default: TURNPIKE_BASE_URL, or "+defaultBaseURL+" with --report)")
 	e.jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if message := f.fault(args); message != "" {
-			return usageError{cmd.CommandPath(), errors.New(message)}
+		if err := f.check(args); err != nil {
+			return wrongUsage(cmd, err)
 		}
 		return e.scan(cmd.Context(), f, args)
 	}
 	return cmd
 }
 
-// fault says what makes no sense about the command line.
-func (f scanFlags) fault(args []string) string {
+func (f scanFlags) check(args []string) error {
 	switch {
 	case f.git == "" && len(args) == 0:
-		return "say what to scan: files or folders, --git REPO, or - for what is piped in"
+		return errors.New("nothing to scan: pass files or directories, --git REPO, or - for standard input")
 	case f.git != "" && len(args) > 0:
-		return "scan either paths or a repository's history, not both at once"
+		return errors.New("--git cannot be combined with paths")
 	case slices.Contains(args, "-") && len(args) > 1:
-		return "- stands alone"
+		return errors.New("- cannot be combined with paths")
 	case f.since != "" && f.git == "":
-		return "--since needs --git"
+		return errors.New("--since needs --git")
 	case strings.HasPrefix(f.since, "-"):
-		return "--since must be a revision"
+		return errors.New("--since must be a revision")
 	case f.offline && (f.report || f.url != ""):
-		return "--offline reports nothing, so --report and --url do not go with it"
+		return errors.New("--offline cannot be combined with --report or --url")
 	}
-	return ""
+	return nil
 }
 
-// server is where to report to, or empty.
+// server returns the URL to report to, or "".
 func (f scanFlags) server() string {
 	if f.offline {
 		return ""
@@ -120,14 +111,13 @@ func (f scanFlags) server() string {
 
 func (e *env) scan(ctx context.Context, f scanFlags, args []string) error {
 	var server *apiClient
+	var err error
 	if base := f.server(); base != "" {
-		var err error
-		if server, err = newPublicClient(base); err != nil {
-			return scanError{err}
+		if server, err = newClient(base); err != nil {
+			return exitError{code: 2, err: err}
 		}
 	}
-	s := &scan{env: e, binary: f.binary}
-	var err error
+	s := &scanner{env: e, binary: f.binary}
 	switch {
 	case f.git != "":
 		err = s.repository(ctx, f.git, f.since)
@@ -140,22 +130,22 @@ func (e *env) scan(ctx context.Context, f scanFlags, args []string) error {
 		err = errors.New("the scan was interrupted")
 	}
 	found := s.sorted()
-	if printed := e.printSightings(found); printed != nil {
-		return scanError{printed}
+	if err := e.printFound(found); err != nil {
+		return exitError{code: 2, err: err}
 	}
 	if s.skipped > 0 {
-		fmt.Fprintf(e.err, "%s skipped: binary, and more than 1 MiB; --binary scans them too\n", counted(s.skipped, "file", "files"))
+		fmt.Fprintf(e.err, "Skipped %s larger than 1 MiB. To scan them, use --binary.\n", counted(s.skipped, "binary file", "binary files"))
 	}
-	if len(found) > 0 {
-		return errors.Join(e.reportSightings(ctx, server, f.url, found), err)
-	}
-	if err != nil {
-		return scanError{err}
+	switch {
+	case len(found) > 0:
+		return errors.Join(e.reportFound(ctx, server, f.url, found), err)
+	case err != nil:
+		return exitError{code: 2, err: err}
 	}
 	return nil
 }
 
-func (e *env) printSightings(found []sighting) error {
+func (e *env) printFound(found []foundKey) error {
 	if e.asJSON {
 		return e.printJSON(found)
 	}
@@ -167,17 +157,18 @@ func (e *env) printSightings(found []sighting) error {
 	return nil
 }
 
-// reportSightings tells the server, and returns the error that a sighting is.
-func (e *env) reportSightings(ctx context.Context, server *apiClient, url string, found []sighting) error {
+// reportFound reports the keys to the server, if there is one, and returns an
+// error that says what was found.
+func (e *env) reportFound(ctx context.Context, server *apiClient, url string, found []foundKey) error {
 	var secrets []string
 	for _, f := range found {
 		secrets = append(secrets, f.secret)
 	}
 	slices.Sort(secrets)
 	secrets = slices.Compact(secrets)
-	what := counted(int64(len(secrets)), "key", "keys") + " found in " + counted(int64(len(found)), "place", "places")
+	what := "found " + counted(int64(len(secrets)), "key", "keys") + " in " + counted(int64(len(found)), "place", "places")
 	if server == nil {
-		return errors.New(what + "; nothing was reported, so revoke them: turnpike keys revoke, or scan again with --report")
+		return errors.New(what + " and reported nothing; revoke them with turnpike keys revoke, or scan again with --report")
 	}
 	for batch := range slices.Chunk(secrets, leaks.MaxKeys) {
 		in := map[string]any{"keys": batch, "source": string(leaks.Scan)}
@@ -185,8 +176,8 @@ func (e *env) reportSightings(ctx context.Context, server *apiClient, url string
 			in["url"] = url
 		}
 		if err := server.do(ctx, http.MethodPost, "/leaks/report", in, nil); err != nil {
-			return fmt.Errorf("%s, but they could not be reported, so they may still work: %w", what, err)
+			return fmt.Errorf("%s, but could not report them, so they may still work: %w", what, err)
 		}
 	}
-	return fmt.Errorf("%s and reported to %s, which has revoked those that were its own", what, server.base)
+	return fmt.Errorf("%s and reported them to %s, which revoked its own", what, server.base)
 }

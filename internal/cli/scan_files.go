@@ -13,50 +13,41 @@ import (
 	"runtime"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"turnpike/internal/leaks"
 )
 
 const (
-	scanBuffer  = 256 << 10 // fits the processor's cache
-	sniff       = 8000      // bytes in which git, too, looks for a NUL
+	scanBuffer  = 256 << 10 // fits the CPU cache
+	sniffLength = 8000      // in which git also looks for a NUL
 	largeBinary = 1 << 20
 )
 
-// scan collects what several readers find.
-type scan struct {
+// scanner collects the keys that concurrent readers find.
+type scanner struct {
 	*env
 	binary bool
 
 	mu      sync.Mutex
-	found   []sighting
+	found   []foundKey
 	skipped int64
 }
 
-func (s *scan) add(f sighting) {
-	f.Key = leaks.Hint(f.secret)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.found = append(s.found, f)
-}
-
-// sorted is what was found, in an order that does not depend on who was first.
-func (s *scan) sorted() []sighting {
-	slices.SortFunc(s.found, func(a, b sighting) int {
+// sorted returns the keys in a stable order.
+func (s *scanner) sorted() []foundKey {
+	slices.SortFunc(s.found, func(a, b foundKey) int {
 		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Commit, b.Commit), cmp.Compare(a.secret, b.secret))
 	})
 	if s.found == nil {
-		return []sighting{} // for JSON
+		return []foundKey{} // for JSON
 	}
 	return s.found
 }
 
-// content scans one file or object of a known size, unless it is binary and
-// large: then not all of it is read.
-func (s *scan) content(r io.Reader, size int64, buf []byte, at sighting) error {
+// content scans a file or object, unless it is large and binary.
+func (s *scanner) content(r io.Reader, size int64, buf []byte, at foundKey) error {
 	if size > largeBinary && !s.binary {
-		head := make([]byte, sniff)
+		head := make([]byte, sniffLength)
 		n, err := io.ReadFull(r, head)
 		if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
 			return err
@@ -71,40 +62,33 @@ func (s *scan) content(r io.Reader, size int64, buf []byte, at sighting) error {
 	}
 	return leaks.Read(r, buf, func(line int64, secret string) {
 		f := at
-		f.Line, f.secret = line, secret
-		s.add(f)
+		f.Line, f.secret, f.Key = line, secret, leaks.Hint(secret)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.found = append(s.found, f)
 	})
 }
 
-// stream scans what is piped in.
-func (s *scan) stream(r io.Reader) error {
-	bar := newProgress(s.err, "Scanning, bytes", 0)
+// stream scans standard input.
+func (s *scanner) stream(r io.Reader) error {
+	bar := newProgress(s.err, "Scanning bytes", 0)
 	defer bar.Done()
-	return s.content(&metered{Reader: r, bar: bar}, 0, make([]byte, scanBuffer), sighting{Path: "-"})
+	return s.content(&meteredReader{Reader: r, report: bar.Set}, 0, make([]byte, scanBuffer), foundKey{Path: "-"})
 }
 
-// metered moves a bar on as it is read.
-type metered struct {
-	io.Reader
-	bar *progress
-	n   int64
+type scanFile struct {
+	path string
+	size int64
 }
 
-func (m *metered) Read(p []byte) (int, error) {
-	n, err := m.Reader.Read(p)
-	m.n += int64(n)
-	m.bar.Set(m.n)
-	return n, err
-}
-
-// paths scans files, and folders with all that is in them.
-func (s *scan) paths(ctx context.Context, roots []string) error {
-	files, total, err := walk(ctx, roots)
-	bar := newProgress(s.err, "Scanning, bytes", total)
+// paths scans files, and directories recursively.
+func (s *scanner) paths(ctx context.Context, roots []string) error {
+	files, total, err := listFiles(ctx, roots)
+	bar := newProgress(s.err, "Scanning bytes", total)
 	defer bar.Done()
-	var done atomic.Int64
-	work := make(chan file)
-	failures := make(chan error, len(files))
+	var mu sync.Mutex
+	var done int64
+	work := make(chan scanFile)
 	var group sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		group.Go(func() {
@@ -113,10 +97,12 @@ func (s *scan) paths(ctx context.Context, roots []string) error {
 				if ctx.Err() != nil {
 					continue
 				}
-				if err := s.file(f, buf); err != nil {
-					failures <- err
-				}
-				bar.Set(done.Add(f.size))
+				failure := s.file(f, buf)
+				mu.Lock()
+				err = errors.Join(err, failure)
+				done += f.size
+				bar.Set(done)
+				mu.Unlock()
 			}
 		})
 	}
@@ -125,62 +111,48 @@ func (s *scan) paths(ctx context.Context, roots []string) error {
 	}
 	close(work)
 	group.Wait()
-	close(failures)
-	all := []error{err}
-	for f := range failures {
-		all = append(all, f)
-	}
-	return errors.Join(all...)
+	return err
 }
 
-type file struct {
-	path string
-	size int64
-}
-
-func (s *scan) file(f file, buf []byte) error {
+func (s *scanner) file(f scanFile, buf []byte) error {
 	r, err := os.Open(f.path)
 	if err != nil {
 		return err
 	}
 	defer r.Close()
-	if err := s.content(r, f.size, buf, sighting{Path: f.path}); err != nil {
+	if err := s.content(r, f.size, buf, foundKey{Path: f.path}); err != nil {
 		return fmt.Errorf("%s: %w", f.path, err)
 	}
 	return nil
 }
 
-// walk lists regular files. Links are not followed: what they point to is
-// scanned where it is. What cannot be read is an error that does not keep the
-// rest from being scanned.
-func walk(ctx context.Context, roots []string) (files []file, total int64, err error) {
-	var problems []error
+// listFiles lists regular files. It doesn't follow links. It collects errors and
+// continues.
+func listFiles(ctx context.Context, roots []string) (files []scanFile, total int64, err error) {
 	for _, root := range roots {
-		err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		walkErr := filepath.WalkDir(root, func(path string, d fs.DirEntry, walkErr error) error {
 			switch {
 			case ctx.Err() != nil:
 				return fs.SkipAll
-			case err != nil:
-				problems = append(problems, err)
+			case walkErr != nil:
+				err = errors.Join(err, walkErr)
 				return nil
-			// Compressed, so nothing can be seen in it; --git looks inside.
+			// Objects are compressed; --git scans them.
 			case d.IsDir() && d.Name() == "objects" && filepath.Base(filepath.Dir(path)) == ".git":
 				return fs.SkipDir
 			case !d.Type().IsRegular():
 				return nil
 			}
-			info, err := d.Info()
-			if err != nil {
-				problems = append(problems, err)
+			info, infoErr := d.Info()
+			if infoErr != nil {
+				err = errors.Join(err, infoErr)
 				return nil
 			}
-			files = append(files, file{path, info.Size()})
+			files = append(files, scanFile{path, info.Size()})
 			total += info.Size()
 			return nil
 		})
-		if err != nil {
-			problems = append(problems, err)
-		}
+		err = errors.Join(err, walkErr)
 	}
-	return files, total, errors.Join(problems...)
+	return files, total, err
 }

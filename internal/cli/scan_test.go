@@ -15,26 +15,26 @@ import (
 	"testing"
 )
 
-// Two keys that were never made, and what may be shown of them. In pieces, so
-// that a scan of this repository finds nothing.
+// Keys that never existed. They are split, so that a scan of this repository
+// finds nothing.
 const (
 	scanKey   = "tp_live_" + "NobodyHasEverBeenGivenThisSecret2XK4HZ"
 	scanHint  = "tp_live_…K4HZ"
 	scanOther = "tp_test_" + "NobodyHasEverBeenGivenThisSecret14neia"
 )
 
-// scanCommand runs the command with no server known but the flags'.
+// scanCommand runs the command and checks that it never prints a key.
 func scanCommand(t *testing.T, in string, args ...string) (code int, out, errOut string) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	code = Main(append([]string{"scan"}, args...), strings.NewReader(in), &stdout, &stderr)
 	if all := stdout.String() + stderr.String(); strings.Contains(all, scanKey[8:]) || strings.Contains(all, scanOther[8:]) {
-		t.Errorf("a key is shown:\n%s", all)
+		t.Errorf("the output contains a key:\n%s", all)
 	}
 	return code, stdout.String(), stderr.String()
 }
 
-// put makes a file, with its folders.
+// put creates a file and its directories.
 func put(t *testing.T, content string, parts ...string) {
 	t.Helper()
 	path := filepath.Join(parts...)
@@ -46,7 +46,7 @@ func put(t *testing.T, content string, parts ...string) {
 	}
 }
 
-func TestScanSaysByItsExitCodeWhatItFound(t *testing.T) {
+func TestScanExitCodes(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("TURNPIKE_BASE_URL", "")
 	put(t, "nothing here, tp_live_abc", dir, "clean", "a.txt")
@@ -56,18 +56,18 @@ func TestScanSaysByItsExitCodeWhatItFound(t *testing.T) {
 	env, text := filepath.Join(leaky, "deep", ".env"), filepath.Join(leaky, "b.txt")
 
 	if code, out, errOut := scanCommand(t, "", filepath.Join(dir, "clean")); code != 0 || out != "" || errOut != "" {
-		t.Errorf("a clean folder: %d, %q, %q", code, out, errOut)
+		t.Errorf("clean directory: %d, %q, %q", code, out, errOut)
 	}
 	code, out, errOut := scanCommand(t, "", leaky)
 	want := text + ":1: " + scanHint + "\n" + text + ":1: tp_test_…neia\n" + env + ":3: " + scanHint + "\n"
-	if code != 1 || out != want || !strings.Contains(errOut, "2 keys found in 3 places") || !strings.Contains(errOut, "nothing was reported") {
-		t.Errorf("a leaky folder: %d\n%swant\n%s%s", code, out, want, errOut)
+	if code != 1 || out != want || !strings.Contains(errOut, "found 2 keys in 3 places") || !strings.Contains(errOut, "reported nothing") {
+		t.Errorf("directory with keys: %d\n%swant\n%s%s", code, out, want, errOut)
 	}
 	if code, out, _ := scanCommand(t, "one\n"+scanKey, "-"); code != 1 || out != "-:2: "+scanHint+"\n" {
 		t.Errorf("a stream: %d, %q", code, out)
 	}
 	if code, out, _ := scanCommand(t, "", "--json", filepath.Join(dir, "clean")); code != 0 || strings.TrimSpace(out) != "[]" {
-		t.Errorf("a clean folder as JSON: %d, %q", code, out)
+		t.Errorf("clean directory as JSON: %d, %q", code, out)
 	}
 	var list []map[string]any
 	if code, out, _ := scanCommand(t, "", "--json", env); code != 1 || json.Unmarshal([]byte(out), &list) != nil ||
@@ -76,11 +76,11 @@ func TestScanSaysByItsExitCodeWhatItFound(t *testing.T) {
 	}
 	missing := filepath.Join(dir, "missing")
 	if code, _, errOut := scanCommand(t, "", missing); code != 2 || !strings.Contains(errOut, "missing") {
-		t.Errorf("a missing folder: %d, %q", code, errOut)
+		t.Errorf("missing directory: %d, %q", code, errOut)
 	}
-	// A failure does not hide what was found, nor the reverse.
+	// An error does not hide keys, nor keys an error.
 	if code, out, errOut := scanCommand(t, "", missing, env); code != 1 || !strings.Contains(out, scanHint) || !strings.Contains(errOut, "missing") {
-		t.Errorf("half a scan: %d, %q, %q", code, out, errOut)
+		t.Errorf("partial scan: %d, %q, %q", code, out, errOut)
 	}
 	for name, args := range map[string][]string{"nothing": {}, "two things": {"--git", ".", "a"}, "a stream and a file": {"-", "a"},
 		"since when": {"--since", "x", "a"}, "an option as revision": {"--git", ".", "--since", "--all"}, "contradiction": {"--offline", "--report", "a"}} {
@@ -90,16 +90,16 @@ func TestScanSaysByItsExitCodeWhatItFound(t *testing.T) {
 	}
 }
 
-func TestScanSkipsLargeBinariesUnlessTold(t *testing.T) {
+func TestScanSkipsLargeBinariesByDefault(t *testing.T) {
 	t.Setenv("TURNPIKE_BASE_URL", "")
 	dir := t.TempDir()
 	filler := strings.Repeat("\x00filler", 1<<18)
 	put(t, filler+scanKey, dir, "large.bin")
-	if code, out, errOut := scanCommand(t, "", dir); code != 0 || out != "" || !strings.Contains(errOut, "1 file skipped") {
-		t.Errorf("a large binary: %d, %q, %q", code, out, errOut)
+	if code, out, errOut := scanCommand(t, "", dir); code != 0 || out != "" || !strings.Contains(errOut, "Skipped 1 binary file") {
+		t.Errorf("large binary: %d, %q, %q", code, out, errOut)
 	}
 	if code, out, _ := scanCommand(t, "", "--binary", dir); code != 1 || !strings.Contains(out, "large.bin:1: ") {
-		t.Errorf("a large binary that was asked for: %d, %q", code, out)
+		t.Errorf("with --binary: %d, %q", code, out)
 	}
 	put(t, "\x00"+scanKey, dir, "small.bin")
 	put(t, strings.ReplaceAll(filler, "\x00", "\n")+scanKey, dir, "large.txt")
@@ -112,11 +112,11 @@ func TestScanSkipsLargeBinariesUnlessTold(t *testing.T) {
 		}
 	}
 	if strings.Count(out, "\n") != 3 {
-		t.Errorf("more was found:\n%s", out)
+		t.Errorf("got more than 3 keys:\n%s", out)
 	}
 }
 
-// reports is a server that takes reports.
+// reports is a server that records reports.
 type reports struct {
 	*httptest.Server
 	mu   sync.Mutex
@@ -124,7 +124,7 @@ type reports struct {
 	auth []string
 }
 
-func takeReports(t *testing.T, status int) *reports {
+func serveReports(t *testing.T, status int) *reports {
 	t.Helper()
 	r := &reports{}
 	r.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -143,30 +143,30 @@ func takeReports(t *testing.T, status int) *reports {
 	return r
 }
 
-func TestScanReportsToAServerItKnows(t *testing.T) {
+func TestScanReportsToTheConfiguredServer(t *testing.T) {
 	dir := t.TempDir()
 	put(t, scanKey+"\n"+scanKey, dir, "a")
-	server := takeReports(t, http.StatusAccepted)
+	server := serveReports(t, http.StatusAccepted)
 	t.Setenv("TURNPIKE_BASE_URL", server.URL+"/v1/")
 	t.Setenv("TURNPIKE_API_KEY", "tp_live_x")
 	code, _, errOut := scanCommand(t, "", "--url", "https://ci.example.com/1", dir)
-	if code != 1 || !strings.Contains(errOut, "1 key found in 2 places and reported to "+server.URL) {
+	if code != 1 || !strings.Contains(errOut, "found 1 key in 2 places and reported them to "+server.URL) {
 		t.Errorf("%d, %s", code, errOut)
 	}
 	if len(server.got) != 1 || server.got[0]["source"] != "scan" || server.got[0]["url"] != "https://ci.example.com/1" ||
 		!slices.Equal(server.got[0]["keys"].([]any), []any{any(scanKey)}) || len(server.auth) != 0 {
-		t.Errorf("the server got %v, with %v", server.got, server.auth)
+		t.Errorf("the server received %v, with Authorization %v", server.got, server.auth)
 	}
-	if code, _, errOut := scanCommand(t, "", "--offline", dir); code != 1 || len(server.got) != 1 || !strings.Contains(errOut, "nothing was reported") {
+	if code, _, errOut := scanCommand(t, "", "--offline", dir); code != 1 || len(server.got) != 1 || !strings.Contains(errOut, "reported nothing") {
 		t.Errorf("offline: %d, %s, and the server got %d", code, errOut, len(server.got))
 	}
-	down := takeReports(t, http.StatusServiceUnavailable)
+	down := serveReports(t, http.StatusServiceUnavailable)
 	if code, out, errOut := scanCommand(t, "", "--base-url", down.URL, dir); code != 1 || !strings.Contains(out, scanHint) || !strings.Contains(errOut, "may still work") {
 		t.Errorf("without a server: %d, %s, %s", code, out, errOut)
 	}
 }
 
-func TestScanFindsWhatHistoryHides(t *testing.T) {
+func TestScanFindsKeysInTheHistory(t *testing.T) {
 	t.Setenv("TURNPIKE_BASE_URL", "")
 	repo := t.TempDir()
 	run := func(args ...string) string {

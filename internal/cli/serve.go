@@ -16,28 +16,31 @@ func newServe(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the server",
-		Long: `Runs the server until it gets SIGINT, SIGTERM or SIGHUP; then it finishes the
-requests in flight and stops.
+		Long: `Runs the server. On SIGINT, SIGTERM or SIGHUP it finishes the requests in progress
+and stops.
 
-Without a database it keeps everything in the data folder (SQLite). With
---database-url it is one node of a cluster on PostgreSQL, and every node needs
-the same TURNPIKE_MASTER_KEY.
+By default it keeps all data in the data directory (SQLite). With --database-url
+it is a node of a cluster on PostgreSQL, and every node needs the same
+TURNPIKE_MASTER_KEY.
 
-The first run makes a workspace, a test key, and a link by which you become the
-owner in the dashboard. They are printed to the terminal, or, when there is
-none, into first-run.txt in the data folder. That file is deleted once there is
-an owner.`,
+The first start creates a workspace, a test key, and a link to become the owner in
+the dashboard. It prints them to the terminal. Without a terminal, it writes them
+to first-run.txt in the data directory and deletes that file once there is an
+owner.`,
 		Example: `  turnpike serve
   turnpike serve --listen 0.0.0.0:8080 --data /var/lib/turnpike
   TURNPIKE_MASTER_KEY=… turnpike serve --database-url postgres://turnpike@db/turnpike`,
 	}
-	e.configured(cmd)
+	e.configFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return e.serve(cmd) }
 	return cmd
 }
 
 func (e *env) serve(cmd *cobra.Command) error {
-	if err := e.load(cmd); err != nil {
+	if err := e.loadConfig(cmd); err != nil {
+		return err
+	}
+	if err := e.loaded.Validate(); err != nil {
 		return err
 	}
 	a, err := app.Start(cmd.Context(), e.loaded.Config, version, nil)
@@ -48,13 +51,13 @@ func (e *env) serve(cmd *cobra.Command) error {
 	if err := e.welcome(a); err != nil {
 		return errors.Join(err, a.Close())
 	}
-	a.Serve() // only now: whoever gets an answer finds first-run.txt written
+	a.Serve() // after first-run.txt is written
 	failed := make(chan error, 1)
 	go func() { failed <- a.Wait() }()
 	select {
 	case err = <-failed:
 	case <-cmd.Context().Done():
-		slog.Info("stopping: finishing the requests in flight")
+		slog.Info("shutting down; finishing requests in progress")
 	}
 	err = errors.Join(err, a.Close())
 	if err == nil {
@@ -63,7 +66,7 @@ func (e *env) serve(cmd *cobra.Command) error {
 	return err
 }
 
-// withListenAdvice adds to a refused address what can be done about it.
+// withListenAdvice adds advice to the error of an unavailable address.
 func withListenAdvice(err error) error {
 	var network *net.OpError
 	if !errors.As(err, &network) || network.Op != "listen" {
@@ -71,19 +74,19 @@ func withListenAdvice(err error) error {
 	}
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return fmt.Errorf("%w; stop what uses it, or choose another address with --listen (of metrics: --metrics-listen)", err)
+		return fmt.Errorf("%w; stop the process that uses it, or choose another address with --listen (for metrics: --metrics-listen)", err)
 	case errors.Is(err, syscall.EACCES):
-		return fmt.Errorf("%w; ports below 1024 are the system's: choose a higher one with --listen, or let the service have CAP_NET_BIND_SERVICE", err)
+		return fmt.Errorf("%w; ports below 1024 need a privilege: choose a higher port with --listen, or grant CAP_NET_BIND_SERVICE", err)
 	default:
 		return err
 	}
 }
 
-// welcome tells where the server is, and on the first run how to call it. The
-// key goes to a terminal, which forgets, or into a file that only the owner
-// reads: not into a log that is kept.
+// welcome prints the server's address. At the first start it also shows how to
+// use it. The key goes to the terminal or to a file that only the owner can read,
+// never to a log.
 func (e *env) welcome(a *app.App) error {
-	fmt.Fprintf(e.out, "Turnpike %s is listening on %s\n", version, a.Listens())
+	fmt.Fprintf(e.out, "Turnpike %s is listening on %s\n", version, a.ListenURL())
 	if a.FirstRun == nil {
 		fmt.Fprintf(e.out, "The dashboard is at %s/dashboard/\n", a.URL())
 		return nil
@@ -93,30 +96,30 @@ func (e *env) welcome(a *app.App) error {
 		fmt.Fprint(e.out, text)
 		return nil
 	}
-	path, err := a.SaveFirstRun(text + "Turnpike deletes this file when you have done so. Copy the key before.\n")
+	path, err := a.SaveFirstRun(text + "Turnpike then deletes this file. Copy the key first.\n")
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(e.out, "First run: the link to the dashboard, a test key and a call to try it are in %s\n", path)
+	fmt.Fprintf(e.out, "First start: a link to the dashboard, a test key and an example request are in %s\n", path)
 	return nil
 }
 
 func firstRunText(a *app.App) string {
 	return fmt.Sprintf(`
-This is the first run. Here is a test key; it is shown this once:
+This is the first start. Here is a test key. It won't be shown again:
 
   %[2]s
 
-Test keys are free: a simulator answers. Try it:
+Requests with test keys are free and answered by a simulator. Try it:
 
   curl %[1]s/v1/chat/completions \
     -H "Authorization: Bearer %[2]s" \
     -H "Content-Type: application/json" \
     -d '{"model":"gpt-4o-mini","messages":[{"role":"user","content":"Hello!"}]}'
 
-The reference is at %[1]s/docs
+The API reference is at %[1]s/docs
 
-Open the dashboard and become its owner; the link works once:
+Open the dashboard and become its owner. The link works once:
 
   %[3]s
 

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-func TestListenAdvice(t *testing.T) {
+func TestListenErrorsIncludeAdvice(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -21,13 +21,13 @@ func TestListenAdvice(t *testing.T) {
 		err  error
 		want string
 	}{
-		"in use":        {fmt.Errorf("listen: %w", inUse), "stop what uses it"},
+		"in use":        {fmt.Errorf("listen: %w", inUse), "stop the process that uses it"},
 		"a low port":    {&net.OpError{Op: "listen", Net: "tcp", Err: os.NewSyscallError("bind", syscall.EACCES)}, "CAP_NET_BIND_SERVICE"},
-		"another right": {&os.PathError{Op: "open", Path: "x", Err: syscall.EACCES}, ""},
+		"another error": {&os.PathError{Op: "open", Path: "x", Err: syscall.EACCES}, ""},
 	} {
 		got := withListenAdvice(c.err)
 		if !errors.Is(got, c.err) || (got.Error() != c.err.Error()) != (c.want != "") || !strings.Contains(got.Error(), c.want) {
-			t.Errorf("%s: %v", name, got)
+			t.Errorf("%s: got %v, want %q", name, got, c.want)
 		}
 	}
 }

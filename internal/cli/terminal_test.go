@@ -2,11 +2,15 @@ package cli
 
 import (
 	"bytes"
+	"context"
+	"io"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
-func TestMomentsAreReadInEveryFormThatTheHelpNames(t *testing.T) {
+func TestParseTime(t *testing.T) {
 	t.Parallel()
 	zone := time.FixedZone("", 2*3600)
 	now := time.Date(2026, 3, 10, 12, 0, 0, 0, zone)
@@ -25,19 +29,19 @@ func TestMomentsAreReadInEveryFormThatTheHelpNames(t *testing.T) {
 		"2026-03-01T08:30:15Z":      time.Date(2026, 3, 1, 8, 30, 15, 0, time.UTC),
 		"2026-03-01T08:30:15+05:30": time.Date(2026, 3, 1, 3, 0, 15, 0, time.UTC),
 	} {
-		if got, err := parseMoment(text, now); err != nil || !got.Equal(want) {
-			t.Errorf("%q is %v, %v; want %v", text, got, err, want)
+		if got, err := parseTime(text, now); err != nil || !got.Equal(want) {
+			t.Errorf("parseTime(%q): got %v, %v; want %v", text, got, err, want)
 		}
 	}
-	// A bare small number could be anything, so it is nothing.
+	// A small number is ambiguous.
 	for _, text := range []string{"yesterday", "2", "-2h", "-1d", "NaNd", "Infw", "1e300d", "2026-13-01", "d", " "} {
-		if got, err := parseMoment(text, now); err == nil {
-			t.Errorf("%q is taken for %v", text, got)
+		if got, err := parseTime(text, now); err == nil {
+			t.Errorf("parseTime(%q): got %v, want an error", text, got)
 		}
 	}
 }
 
-func TestWhatStrangersSentCannotSteerTheTerminal(t *testing.T) {
+func TestVisibleReplacesControlCharacters(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"plain\n\ttext, größer ✓": "plain\n\ttext, größer ✓",
@@ -46,17 +50,16 @@ func TestWhatStrangersSentCannotSteerTheTerminal(t *testing.T) {
 		"\xff\xfe":                "\uFFFD\uFFFD",
 	} {
 		if got := visible(text); got != want {
-			t.Errorf("%q is shown as %q, want %q", text, got, want)
+			t.Errorf("visible(%q): got %q, want %q", text, got, want)
 		}
 	}
 }
 
-func TestNoCellOfATableSteersTheTerminal(t *testing.T) {
+func TestTableCellsCannotControlTheTerminal(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	e := &env{out: &out}
-	name := "\u009b31mRED\u202eoff\x1b[2J\nkey_2\tactive"
-	if err := e.table("ID\tNAME\tNUMBER", [][]any{{"key_1", name, 3}}); err != nil {
+	row := map[string]any{"id": "key_1", "name": "\u009b31mRED\u202eoff\x1b[2J\nkey_2\tactive", "number": 3}
+	if err := printObjects(&env{out: &out}, []map[string]any{row}, "ID\tNAME\tNUMBER", "{{.id}}\t{{.name}}\t{{.number}}"); err != nil {
 		t.Fatal(err)
 	}
 	want := "ID     NAME                          NUMBER\n" +
@@ -66,18 +69,64 @@ func TestNoCellOfATableSteersTheTerminal(t *testing.T) {
 	}
 }
 
-func TestSpansAndNumbersReadWell(t *testing.T) {
+func TestForeignTextStaysIndented(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	o, err := decode([]byte(`{"id":"appr_1","call_id":"c","tool":"t","arguments":"{\n\"a\":\n\u001b[2J1}"}`))
+	if err == nil {
+		err = (&env{out: &out}).render(&out, o, "approval")
+	}
+	if want := "Arguments  {\n           \"a\":\n           \uFFFD[2J1}\n"; err != nil || !strings.HasSuffix(out.String(), want) {
+		t.Errorf("got %q, %v, want the end to be %q", out.String(), err, want)
+	}
+}
+
+func TestOnlyYesConfirms(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]bool{"y\n": true, "YES\n": true, " y": true, "\n": false, "": false, "n\n": false, "yeah\n": false} {
+		var out bytes.Buffer
+		e := &env{in: strings.NewReader(text), err: &out}
+		if got := e.confirmed(t.Context(), "approve? [y/N] "); got != want || !strings.Contains(out.String(), "[y/N]") {
+			t.Errorf("answer %q: got %v, want %v; printed %q", text, got, want, out.String())
+		}
+	}
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	never, _ := io.Pipe()
+	if (&env{in: never, err: io.Discard}).confirmed(canceled, "?") {
+		t.Error("a canceled question was confirmed")
+	}
+}
+
+func TestProgressWithoutATerminalPrintsALineEveryFewSeconds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		p := newProgress(&out, "Replaying", 2000)
+		for n := range int64(121) {
+			p.Set(10 * n)
+			time.Sleep(100 * time.Millisecond)
+		}
+		p.Done()
+		const want = "Replaying: 500/2,000 (25%)\nReplaying: 1,000/2,000 (50%)\n"
+		if out.String() != want {
+			t.Errorf("got\n%s, want\n%s", out.String(), want)
+		}
+	})
+}
+
+func TestFormatDurationAndNumbers(t *testing.T) {
 	t.Parallel()
 	for d, want := range map[time.Duration]string{
 		0: "0s", 45 * time.Second: "45s", 200 * time.Second: "3m20s", 125 * time.Minute: "2h05m", 76 * time.Hour: "3d4h",
 	} {
-		if got := span(d); got != want {
-			t.Errorf("%v is %q, want %q", d, got, want)
+		if got := formatDuration(d); got != want {
+			t.Errorf("formatDuration(%v): got %q, want %q", d, got, want)
 		}
 	}
 	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", 12345678: "12,345,678", -1234: "-1,234", -123: "-123"} {
 		if got := grouped(n); got != want {
-			t.Errorf("%d is %q, want %q", n, got, want)
+			t.Errorf("grouped(%d): got %q, want %q", n, got, want)
 		}
 	}
 }

@@ -16,36 +16,39 @@ import (
 )
 
 func newUsers(e *env) *cobra.Command {
-	cmd := &cobra.Command{Use: "users", Short: "Create and list the people of a workspace, and let them in again", RunE: noSuchCommand}
+	cmd := &cobra.Command{Use: "users", Short: "Create and list users, and reset passwords", RunE: unknownCommand}
 	cmd.AddCommand(e.usersCreate(), e.usersList(), e.usersResetPassword())
 	return cmd
 }
 
+var errNoEmail = errors.New("missing email address: pass --email ada@example.com")
+
 func (e *env) usersCreate() *cobra.Command {
-	var workspace, email, name, role string
+	var email, name, role string
 	cmd := &cobra.Command{
 		Use:   "create --email E --role owner|admin|developer|viewer",
-		Short: "Add a person to a workspace",
-		Long: `Adds a person to a workspace. Somebody new gets a password by a link, which is
-printed, works once, and for a week. Hand it over as you would a password.
-Somebody who is a member of another workspace signs in as before, and gets no
-link: make sure that the account is theirs, or have them invited under
-Team.`,
+		Short: "Add a user to a workspace",
+		Long: `Adds a user to a workspace. For a new user it prints a link to choose a password.
+The link works once, for a week. Treat it like a password.
+
+A member of another workspace gets no link and signs in as before. Make sure that
+the account belongs to the right person, or send an invitation under Team.`,
 	}
 	f := cmd.Flags()
-	f.StringVar(&email, "email", "", "e-mail address (required)")
+	f.StringVar(&email, "email", "", "email address (required)")
 	f.StringVar(&role, "role", string(accounts.Developer), "owner, admin, developer or viewer")
-	f.StringVar(&name, "name", "", "the person's name")
-	f.StringVar(&workspace, "workspace", "", "workspace, by id or name (default: the only one)")
-	return e.operator(cmd, func(ctx context.Context, s *app.Store, _ []string) error {
+	f.StringVar(&name, "name", "", "name")
+	workspace := workspaceFlag(cmd)
+	return e.withStore(cmd, openExisting, func(ctx context.Context, s *app.Store, _ []string) error {
 		if email == "" {
-			return usageError{cmd.CommandPath(), errors.New("say who it is: --email ada@example.com")}
+			return wrongUsage(cmd, errNoEmail)
 		}
 		u := &accounts.User{Email: email, Name: name, Role: accounts.Role(role)}
 		p := people.New(s.DB, s.Ring, people.Options{})
-		var c created
+		var link *people.Link
+		var existing *existingAccount
 		err := s.DB.Write(ctx, func(tx *db.Tx) error {
-			w, err := accounts.FindWorkspace(ctx, tx, workspace)
+			w, err := accounts.FindWorkspace(ctx, tx, *workspace)
 			if err != nil {
 				return err
 			}
@@ -53,77 +56,67 @@ Team.`,
 			if err := accounts.CreateUser(ctx, tx, u, time.Now()); err != nil {
 				return err
 			}
-			err = audit.LogAction(ctx, tx, audit.Operator, audit.Action{WorkspaceID: w.ID, Action: "member.added", Target: u.ID},
+			err = audit.Operator.Log(ctx, tx, audit.Action{Tenant: accounts.Tenant{WorkspaceID: w.ID}, Action: "member.added", Target: u.ID},
 				map[string]any{"email": u.Email, "role": u.Role}, time.Now())
 			if err != nil {
 				return err
 			}
-			c, err = letIn(ctx, tx, p, u)
+			link, existing, err = passwordLink(ctx, tx, p, u)
 			return err
 		})
 		if err != nil {
 			return err
 		}
-		return e.printCreated(u, c)
+		return e.printCreatedUser(u, link, existing)
 	})
 }
 
-// created is what there is to say about a person who was added.
-type created struct {
-	link     *people.Link // to a first password; nil when others rely on the account
-	canEnter bool         // they have a way to sign in already
-	others   int          // workspaces that they were a member of
-}
-
-// letIn gives a link to a person who was just added, unless others rely on their
-// account. One that was a member of nothing begins anew.
-func letIn(ctx context.Context, tx *db.Tx, p *people.People, u *accounts.User) (c created, err error) {
-	anew, err := p.BeginAnew(ctx, tx, u.ID, u.WorkspaceID)
+// passwordLink creates a link for a user who was just added. A member of other
+// workspaces has an account that others rely on, and gets none.
+func passwordLink(ctx context.Context, tx *db.Tx, p *people.People, u *accounts.User) (*people.Link, *existingAccount, error) {
+	reset, err := p.ResetAccount(ctx, tx, u.ID, u.WorkspaceID)
 	if err != nil {
-		return c, err
+		return nil, nil, err
 	}
-	if anew {
-		c.link, err = p.NewPasswordLink(ctx, tx, u.ID, people.WelcomeLimit)
-		return c, err
+	if reset {
+		link, err := p.NewPasswordLink(ctx, tx, u.ID, people.WelcomeLimit)
+		return link, nil, err
 	}
 	person, err := p.Get(ctx, tx, u.ID)
 	if err != nil {
-		return c, err
+		return nil, nil, err
 	}
-	if c.canEnter, err = p.CanSignIn(ctx, tx, person); err != nil {
-		return c, err
+	canSignIn, err := p.CanSignIn(ctx, tx, person)
+	if err != nil {
+		return nil, nil, err
 	}
 	memberships, err := people.Memberships(ctx, tx, u.ID)
-	c.others = len(memberships) - 1
-	return c, err
+	return nil, &existingAccount{OtherWorkspaces: len(memberships) - 1, CanSignIn: canSignIn}, err
 }
 
 func (e *env) usersResetPassword() *cobra.Command {
-	var email string
-	var secondFactor bool
 	cmd := &cobra.Command{
 		Use:   "reset-password --email E",
-		Short: "Print a link by which a person chooses a new password",
-		Long: `Prints a link by which a person chooses a new password. It works once, and for an
-hour. Hand it over as you would a password. The old password works until then;
-when the link is used, all sessions of the person end, and their passkeys and
-the link to an account at the sign-in provider are removed. An authenticator app
-stays, and is asked for.`,
+		Short: "Print a link to choose a new password",
+		Long: `Prints a link to choose a new password. The link works once, for an hour. Treat it
+like a password. The old password works until then. Using the link ends all
+sessions of the user, and removes their passkeys and the link to an account at the
+sign-in provider. An authenticator app stays and is still required.`,
 	}
-	cmd.Flags().StringVar(&email, "email", "", "e-mail address (required)")
-	cmd.Flags().BoolVar(&secondFactor, "remove-second-factor", false, "also remove the authenticator app, for a person who has lost it and the recovery codes, or whose app is somebody else's")
-	return e.operator(cmd, func(ctx context.Context, s *app.Store, _ []string) error {
-		if email == "" {
-			return usageError{cmd.CommandPath(), errors.New("say who it is: --email ada@example.com")}
+	email := cmd.Flags().String("email", "", "email address (required)")
+	secondFactor := cmd.Flags().Bool("remove-second-factor", false, "also remove the authenticator app, if the user lost it and the recovery codes")
+	return e.withStore(cmd, openExisting, func(ctx context.Context, s *app.Store, _ []string) error {
+		if *email == "" {
+			return wrongUsage(cmd, errNoEmail)
 		}
 		p := people.New(s.DB, s.Ring, people.Options{})
 		var link *people.Link
 		err := s.DB.Write(ctx, func(tx *db.Tx) error {
-			person, err := p.Find(ctx, tx, email)
+			person, err := p.Find(ctx, tx, *email)
 			if err != nil {
 				return err
 			}
-			if secondFactor {
+			if *secondFactor {
 				if err := p.RemoveSecondFactor(ctx, tx, person.ID); err != nil {
 					return err
 				}
@@ -146,16 +139,15 @@ stays, and is asked for.`,
 func (e *env) linkURL(l *people.Link) string { return l.URL(e.loaded.BaseURL(e.loaded.Listen)) }
 
 func (e *env) printLink(l *people.Link) {
-	fmt.Fprintf(e.out, "%s chooses a password here, once, until %s:\n\n  %s\n",
+	fmt.Fprintf(e.out, "Link for %s to choose a password, once, until %s:\n\n  %s\n",
 		l.Person.Email, l.ExpiresAt.UTC().Format("2 January 2006, 15:04 UTC"), e.linkURL(l))
 }
 
 func (e *env) usersList() *cobra.Command {
-	var workspace string
-	cmd := &cobra.Command{Use: "list", Short: "List the people of a workspace"}
-	cmd.Flags().StringVar(&workspace, "workspace", "", "workspace, by id or name (default: the only one)")
-	return e.operator(cmd, func(ctx context.Context, s *app.Store, _ []string) error {
-		w, err := accounts.FindWorkspace(ctx, s.DB, workspace)
+	cmd := &cobra.Command{Use: "list", Short: "List the users of a workspace"}
+	workspace := workspaceFlag(cmd)
+	return e.withStore(cmd, openExisting, func(ctx context.Context, s *app.Store, _ []string) error {
+		w, err := accounts.FindWorkspace(ctx, s.DB, *workspace)
 		if err != nil {
 			return err
 		}
@@ -168,19 +160,18 @@ func (e *env) usersList() *cobra.Command {
 }
 
 type userObject struct {
-	ID        string        `json:"id"`
-	Object    string        `json:"object"`
-	Email     string        `json:"email"`
-	Name      string        `json:"name"`
-	Workspace string        `json:"workspace"`
-	Role      accounts.Role `json:"role"`
-	CreatedAt int64         `json:"created_at"`
-	Link      string        `json:"link,omitempty"` // to a first password
-
-	Existing *existingAccount `json:"existing_account,omitempty"`
+	ID        string           `json:"id"`
+	Object    string           `json:"object"`
+	Email     string           `json:"email"`
+	Name      string           `json:"name"`
+	Workspace string           `json:"workspace"`
+	Role      accounts.Role    `json:"role"`
+	CreatedAt int64            `json:"created_at"`
+	Link      string           `json:"link,omitempty"` // to choose a first password
+	Existing  *existingAccount `json:"existing_account,omitempty"`
 }
 
-// existingAccount says that a person who was added had an account already.
+// existingAccount describes the account of a user who had one before.
 type existingAccount struct {
 	OtherWorkspaces int  `json:"other_workspaces"`
 	CanSignIn       bool `json:"can_sign_in"`
@@ -190,13 +181,12 @@ func newUserObject(u *accounts.User) userObject {
 	return userObject{ID: u.ID, Object: "user", Email: u.Email, Name: u.Name, Workspace: u.WorkspaceID, Role: u.Role, CreatedAt: u.CreatedAt.Unix()}
 }
 
-func (e *env) printCreated(u *accounts.User, c created) error {
+func (e *env) printCreatedUser(u *accounts.User, link *people.Link, existing *existingAccount) error {
 	if e.asJSON {
 		o := newUserObject(u)
-		if c.link != nil {
-			o.Link = e.linkURL(c.link)
-		} else {
-			o.Existing = &existingAccount{OtherWorkspaces: c.others, CanSignIn: c.canEnter}
+		o.Existing = existing
+		if link != nil {
+			o.Link = e.linkURL(link)
 		}
 		return e.printJSON([]userObject{o})
 	}
@@ -204,34 +194,22 @@ func (e *env) printCreated(u *accounts.User, c created) error {
 		return err
 	}
 	fmt.Fprintln(e.out)
-	if c.link != nil {
-		e.printLink(c.link)
+	if link != nil {
+		e.printLink(link)
 		return nil
 	}
-	fmt.Fprintf(e.out, "%s has an account here already, is a member of %s, and signs in as before.\nNo link was made. If the account may not be theirs, remove them again under Team, and invite them there.\n",
-		u.Email, otherWorkspaces(c.others))
-	if !c.canEnter {
-		fmt.Fprintf(e.out, "They have not chosen a password yet; for a new link: turnpike users reset-password --email %s\n", u.Email)
+	fmt.Fprintf(e.out, "%s already has an account, is a member of %s, and signs in as before.\nIf the account may belong to someone else, remove the user under Team and send an invitation there.\n",
+		u.Email, counted(int64(existing.OtherWorkspaces), "other workspace", "other workspaces"))
+	if !existing.CanSignIn {
+		fmt.Fprintf(e.out, "The user has not chosen a password yet. For a new link: turnpike users reset-password --email %s\n", u.Email)
 	}
 	return nil
 }
 
-func otherWorkspaces(n int) string {
-	if n == 1 {
-		return "1 other workspace"
-	}
-	return fmt.Sprintf("%d other workspaces", n)
-}
-
 func (e *env) printUsers(users []*accounts.User) error {
 	objects := make([]userObject, len(users))
-	rows := make([][]any, len(users))
 	for i, u := range users {
 		objects[i] = newUserObject(u)
-		rows[i] = []any{u.ID, u.Email, u.Role, u.Name}
 	}
-	if e.asJSON {
-		return e.printJSON(objects)
-	}
-	return e.table("ID\tE-MAIL\tROLE\tNAME", rows)
+	return printObjects(e, objects, "ID\tEMAIL\tROLE\tNAME", "{{.id}}\t{{.email}}\t{{.role}}\t{{.name}}")
 }

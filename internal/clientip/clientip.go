@@ -1,5 +1,4 @@
-// Package clientip finds whose request it is behind proxies, and whether it came
-// by HTTPS.
+// Package clientip finds the client's address behind proxies, and whether it uses HTTPS.
 package clientip
 
 import (
@@ -10,9 +9,8 @@ import (
 	"strings"
 )
 
-// Of is the address of the caller. Behind proxies that the operator
-// trusts, it is the last address in X-Forwarded-For that is not one of them:
-// what stands further left was written by the client and proves nothing.
+// Of returns the client's address. Behind trusted proxies that is the last address in
+// X-Forwarded-For that isn't one of them. Clients can set those before it.
 func Of(r *http.Request, trusted []netip.Prefix) netip.Addr {
 	ip, ok := Peer(r)
 	if !ok {
@@ -35,10 +33,9 @@ func Of(r *http.Request, trusted []netip.Prefix) netip.Addr {
 	return ip
 }
 
-// Forgotten is the address of what seems to be a proxy of the operator's that is
-// not among those they trust: it is of this machine or network and passes on whom
-// it speaks for.
-func Forgotten(r *http.Request, trusted []netip.Prefix) (netip.Addr, bool) {
+// UntrustedProxy returns the address of a proxy that the operator has probably
+// forgotten to trust: it is local and sends X-Forwarded-For.
+func UntrustedProxy(r *http.Request, trusted []netip.Prefix) (netip.Addr, bool) {
 	if r.Header.Get("X-Forwarded-For") == "" {
 		return netip.Addr{}, false
 	}
@@ -46,8 +43,7 @@ func Forgotten(r *http.Request, trusted []netip.Prefix) (netip.Addr, bool) {
 	return ip, ok && (ip.IsPrivate() || ip.IsLoopback()) && !Contains(trusted, ip)
 }
 
-// Peer is the address at the other end of the connection: the client's, or a
-// proxy's.
+// Peer returns the address at the other end of the connection, which may be a proxy.
 func Peer(r *http.Request) (netip.Addr, bool) {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	return peer.Addr().Unmap().WithZone(""), err == nil
@@ -69,10 +65,9 @@ func SameHost(host string, u *url.URL) bool {
 	return normalHost(host, u.Scheme) == normalHost(u.Host, u.Scheme)
 }
 
-// Origin is the URL's origin as browsers write it.
+// Origin returns the URL's origin as browsers write it.
 func Origin(u *url.URL) string { return u.Scheme + "://" + normalHost(u.Host, u.Scheme) }
 
-// normalHost is a host in lower case, without its scheme's default port.
 func normalHost(host, scheme string) string {
 	port := ":80"
 	if scheme == "https" {
@@ -81,7 +76,7 @@ func normalHost(host, scheme string) string {
 	return strings.TrimSuffix(strings.ToLower(host), port)
 }
 
-// Network is what one client has: an IPv4 address, or a whole /64 in IPv6.
+// Network returns the network of one client: an IPv4 address, or a /64 in IPv6.
 func Network(ip netip.Addr) netip.Prefix {
 	if ip = ip.Unmap().WithZone(""); ip.Is4() {
 		return Mask(ip, 32)
@@ -89,13 +84,13 @@ func Network(ip netip.Addr) netip.Prefix {
 	return Mask(ip, 64)
 }
 
-// Mask is the network of so many bits around an address.
+// Mask returns the network of an address with so many bits.
 func Mask(ip netip.Addr, bits int) netip.Prefix {
 	p, _ := ip.Prefix(bits) // the zero Prefix for the zero Addr
 	return p
 }
 
-// parseHop reads an address as proxies write it: bare, with a port, in brackets.
+// parseHop parses an address, which may have a port or brackets.
 func parseHop(s string) (netip.Addr, bool) {
 	s = strings.TrimSpace(s)
 	if ap, err := netip.ParseAddrPort(s); err == nil {
@@ -105,7 +100,7 @@ func parseHop(s string) (netip.Addr, bool) {
 	return addr.Unmap().WithZone(""), err == nil
 }
 
-// Contains reports whether one of the networks has the address.
+// Contains reports whether one of the networks contains the address.
 func Contains(list []netip.Prefix, ip netip.Addr) bool {
 	return slices.ContainsFunc(list, func(n netip.Prefix) bool { return n.Contains(ip) })
 }

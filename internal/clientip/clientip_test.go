@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-func TestForgottenProxyIsNoticed(t *testing.T) {
+func TestUntrustedProxyIsDetected(t *testing.T) {
 	t.Parallel()
 	trusted := []netip.Prefix{netip.MustParsePrefix("10.0.0.5/32")}
 	for from, want := range map[string]bool{
@@ -24,17 +24,17 @@ func TestForgottenProxyIsNoticed(t *testing.T) {
 	} {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		r.RemoteAddr = from
-		if _, ok := Forgotten(r, trusted); ok {
+		if _, ok := UntrustedProxy(r, trusted); ok {
 			t.Errorf("%s without the header is one", from)
 		}
 		r.Header.Set("X-Forwarded-For", "198.51.100.1")
-		if _, ok := Forgotten(r, trusted); ok != want {
+		if _, ok := UntrustedProxy(r, trusted); ok != want {
 			t.Errorf("%s: %t", from, ok)
 		}
 	}
 }
 
-func TestHTTPSIsBelievedOnlyFromTheConnectionOrATrustedProxy(t *testing.T) {
+func TestHTTPSIsOnlyTrustedFromConnectionOrTrustedProxy(t *testing.T) {
 	t.Parallel()
 	trusted := []netip.Prefix{netip.MustParsePrefix("10.0.0.5/32")}
 	for _, c := range []struct {

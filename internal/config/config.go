@@ -1,5 +1,5 @@
-// Package config holds every setting of the server in one struct, filled from
-// defaults, then a YAML file, then the environment, then flags; the later wins.
+// Package config holds every setting of the server. Defaults, a YAML file,
+// environment variables and flags fill it; later sources win.
 package config
 
 import (
@@ -10,34 +10,33 @@ import (
 	"time"
 )
 
-// Config is every setting. A field's tags are its only declaration: the file,
-// the environment, the flags, the help, the printout and docs/configuration.md
-// all come from them, so a new setting is one new line here (and a check in
-// validate.go when a range or a list of words does not say it all).
+// Config has every setting. The tags of a field are its only declaration: the
+// file, environment, flags, help, printout and docs/reference/configuration.md
+// come from them. A new setting is one line here, plus a check in validate.go
+// if tags can't express it.
 //
 //	name     the key in the file; groups join with a dot, as in tls.cert
-//	default  in the same notation as in the environment
-//	help     one sentence, for --help and the docs
-//	min,max  bounds, for numbers, sizes and durations
+//	default  in the notation of the environment
+//	help     a short text for --help and the docs
+//	min,max  bounds of numbers, sizes and durations
 //	oneof    the allowed words, comma-separated
-//	alias    a second, shorter variable for what scripts set often
-//	section  instead of all these: a list that only the file has (sections.go)
+//	alias    a second, shorter environment variable
+//	section  instead of all others: a list that only the file has (sections.go)
 //
-// Secret values have the types Secret and SecretURL, which mask themselves
-// wherever they are printed.
+// Secret and SecretURL values mask themselves when they are printed.
 type Config struct {
 	Listen          string         `name:"listen" default:"127.0.0.1:8080" help:"Address and port the server listens on; port 0 picks a free one."`
-	Data            string         `name:"data" default:"./turnpike-data" help:"Folder of the embedded database, the files and the generated master key."`
-	DatabaseURL     SecretURL      `name:"database_url" help:"PostgreSQL address (postgres://user:password@host/database), which makes this server one node of a cluster; empty means the embedded database in the data folder."`
-	PublicURL       string         `name:"public_url" help:"Address under which clients reach the server, used in links and signed URLs, and where people sign in to the dashboard; empty derives it from listen."`
-	MasterKey       Secret         `name:"master_key" help:"32 random bytes in base64 or hex that protect all stored secrets; required with PostgreSQL and the same on every node, empty means the one generated in the data folder."`
-	TrustedProxies  []netip.Prefix `name:"trusted_proxies" help:"Addresses or CIDR ranges of reverse proxies. They are believed about the client's address (X-Forwarded-For) and, if public_url is https, that the client uses HTTPS; empty believes none."`
-	AllowedOrigins  []string       `name:"allowed_origins" help:"Browser origins from which tp_live_ keys are accepted; empty accepts none."`
-	MetricsListen   string         `name:"metrics_listen" help:"Address and port of GET /metrics for Prometheus, on a listener of its own; empty turns it off."`
+	Data            string         `name:"data" default:"./turnpike-data" help:"Directory of the embedded database, the files and the generated master key."`
+	DatabaseURL     SecretURL      `name:"database_url" help:"PostgreSQL address (postgres://user:password@host/database), which makes this server a node of a cluster; empty uses the embedded database in the data directory."`
+	PublicURL       string         `name:"public_url" help:"Address where clients and the dashboard reach the server, used in links and signed URLs; empty derives it from listen."`
+	MasterKey       Secret         `name:"master_key" help:"32 random bytes in base64 or hex that encrypt all stored secrets. Required with PostgreSQL, and the same on every node; empty uses the key generated in the data directory."`
+	TrustedProxies  []netip.Prefix `name:"trusted_proxies" help:"Addresses or CIDR ranges of reverse proxies. Turnpike trusts their X-Forwarded-For and, if public_url is https, that the client uses HTTPS; empty trusts none."`
+	AllowedOrigins  []string       `name:"allowed_origins" help:"Browser origins that may use tp_live_ keys; empty allows none."`
+	MetricsListen   string         `name:"metrics_listen" help:"Address and port of GET /metrics for Prometheus, on a separate listener; empty turns it off."`
 	ShutdownTimeout time.Duration  `name:"shutdown_timeout" default:"30s" min:"0s" max:"1h" help:"How long a stopping server waits for requests in flight."`
 
-	CreditUSD     Decimal `name:"credit_usd" default:"0.001" min:"0.000001" max:"1000" help:"US dollars of list price that one credit pays."`
-	MarkupPercent Decimal `name:"markup_percent" default:"0" min:"0" max:"1000" help:"What is added to every list price, in percent."`
+	CreditUSD     Decimal `name:"credit_usd" default:"0.001" min:"0.000001" max:"1000" help:"US dollars of list price that one credit pays for."`
+	MarkupPercent Decimal `name:"markup_percent" default:"0" min:"0" max:"1000" help:"Percentage added to every list price."`
 
 	TLS      TLS      `name:"tls"`
 	Log      Log      `name:"log"`
@@ -57,52 +56,53 @@ type Config struct {
 	Routes    []Route    `section:"routes"`
 }
 
-// TLS makes the server speak HTTPS itself; both files or none.
+// TLS enables HTTPS. Both files are required, or none.
 type TLS struct {
-	Cert string `name:"cert" help:"PEM file with the certificate chain; makes the server speak HTTPS, together with tls.key."`
+	Cert string `name:"cert" help:"PEM file with the certificate chain; enables HTTPS together with tls.key."`
 	Key  string `name:"key" help:"PEM file with the private key of tls.cert."`
 }
 
-// Log says what is logged and how.
+// Log configures the server's log.
 type Log struct {
-	Level  slog.Level `name:"level" default:"info" help:"Least severe level that is logged: debug, info, warn or error."`
-	Format string     `name:"format" default:"auto" oneof:"auto,text,json" help:"Form of the log lines: text, json, or auto, which is text on a terminal and json elsewhere."`
+	Level  slog.Level `name:"level" default:"info" help:"Lowest level that is logged: debug, info, warn or error."`
+	Format string     `name:"format" default:"auto" oneof:"auto,text,json" help:"Log format: text, json, or auto, which is text on a terminal and json elsewhere."`
 }
 
-// Limits bounds what one request, or one address, may send.
+// Limits are the limits of requests, keys, workspaces and client addresses.
 type Limits struct {
 	BodyBytes      Size `name:"body_bytes" default:"1MiB" min:"1KiB" max:"1GiB" help:"Largest request body, except on model calls."`
 	ModelBodyBytes Size `name:"model_body_bytes" default:"32MiB" min:"1KiB" max:"1GiB" help:"Largest request body on model calls, which carry images and audio."`
-	// encoding/json itself gives up at a depth of 10,000.
-	JSONDepth   int           `name:"json_depth" default:"128" min:"1" max:"10000" help:"Deepest nesting of a JSON body."`
-	JSONValues  int           `name:"json_values" default:"100000" min:"1000" max:"100000000" help:"Most values in a JSON body, those within lists and objects included; embeddings may have five times as many, for lists of tokens."`
+	// encoding/json stops at a depth of 10,000.
+	JSONDepth   int           `name:"json_depth" default:"128" min:"1" max:"10000" help:"Maximum nesting depth of a JSON body."`
+	JSONValues  int           `name:"json_values" default:"100000" min:"1000" max:"100000000" help:"Maximum number of values in a JSON body, including nested ones. Embeddings may have five times as many, for arrays of tokens."`
 	HeaderBytes Size          `name:"header_bytes" default:"32KiB" min:"4KiB" max:"1MiB" help:"Largest request header, all fields together."`
-	BodyTimeout time.Duration `name:"body_timeout" default:"20s" min:"100ms" max:"10m" help:"How long a request body may take to arrive; a large one gets a second more for every 8 KiB of its first MiB, and for every 64 KiB of the rest."`
-	BodiesBytes Size          `name:"bodies_bytes" default:"1GiB" min:"2KiB" max:"1024GiB" help:"Memory that all request bodies over 64 KiB may have at once, and a workspace half of what the others leave of it; a body that finds no room is 503 overloaded. It is never less than twice the largest body."`
-	RefusedKeys int           `name:"refused_keys" default:"60" min:"0" max:"1000000" help:"Rejected keys per minute after which an address must wait; keys that the node has seen valid still work from there. 0 turns this off."`
-	// As many as a load test opens at once: what an address has open between the
-	// handshake and its first valid key is in here, too.
-	UnauthenticatedConnections int `name:"unauthenticated_connections" default:"1024" min:"0" max:"1000000" help:"Connections that one client address, in IPv6 one /64, may have open on which no complete request with a valid key or session has arrived; more are closed. Trusted proxies are exempt, and 0 turns this off."`
+	BodyTimeout time.Duration `name:"body_timeout" default:"20s" min:"100ms" max:"10m" help:"How long a request body may take to arrive. A large one gets another second for every 8 KiB of its first MiB, and for every 64 KiB of the rest."`
+	BodiesBytes Size          `name:"bodies_bytes" default:"1GiB" min:"2KiB" max:"1024GiB" help:"Memory for all request bodies over 64 KiB; a workspace may use half of what the others leave. Without free memory, a request fails with 503 overloaded. At least twice the largest body."`
+	RefusedKeys int           `name:"refused_keys" default:"60" min:"0" max:"1000000" help:"Rejected keys per minute after which a client address must wait. Keys that the node knows to be valid still work from there; 0 turns this off."`
+	// As many as a load test opens concurrently. Connections count from the
+	// handshake to the first valid key.
+	UnauthenticatedConnections int `name:"unauthenticated_connections" default:"1024" min:"0" max:"1000000" help:"Open connections of a client address (in IPv6, a /64) that have not sent a complete request with a valid key or session. Turnpike closes any more. Trusted proxies are exempt; 0 turns this off."`
 
-	LiveRequestsPerMinute int `name:"live_requests_per_minute" alias:"TURNPIKE_RATE_LIMIT_LIVE" default:"1000" min:"0" max:"100000000" help:"Model calls, jobs and runs that a live key may ask for in a minute; 0 turns this off."`
-	LiveTokensPerMinute   int `name:"live_tokens_per_minute" default:"2000000" min:"0" max:"1000000000000" help:"Tokens that a live key may use in a minute; 0 turns this off."`
+	LiveRequestsPerMinute int `name:"live_requests_per_minute" alias:"TURNPIKE_RATE_LIMIT_LIVE" default:"1000" min:"0" max:"100000000" help:"Model calls, jobs and runs that a live key may create per minute; 0 turns this off."`
+	LiveTokensPerMinute   int `name:"live_tokens_per_minute" default:"2000000" min:"0" max:"1000000000000" help:"Tokens that a live key may use per minute; 0 turns this off."`
 	LiveInFlight          int `name:"live_in_flight" alias:"TURNPIKE_MAX_IN_FLIGHT" default:"200" min:"0" max:"1000000" help:"Requests that a live key may have in flight; 0 turns this off."`
-	TestFactor            int `name:"test_factor" default:"10" min:"1" max:"1000" help:"How many times as much a test key may do."`
-	TestRequestsPerMinute int `name:"test_requests_per_minute" alias:"TURNPIKE_RATE_LIMIT_TEST" default:"-1" min:"-1" max:"100000000" help:"Model calls, jobs and runs that a test key may ask for in a minute; 0 turns this off, and -1 is test_factor times as many as a live key's."`
+	TestFactor            int `name:"test_factor" default:"10" min:"1" max:"1000" help:"Factor by which the limits of a test key exceed those of a live key."`
+	TestRequestsPerMinute int `name:"test_requests_per_minute" alias:"TURNPIKE_RATE_LIMIT_TEST" default:"-1" min:"-1" max:"100000000" help:"Model calls, jobs and runs that a test key may create per minute; 0 turns this off, and -1 means test_factor times the limit of a live key."`
 
-	ReadsPerMinute                  int `name:"reads_per_minute" default:"6000" min:"0" max:"100000000" help:"GET requests to the API that a key may send in a minute; 0 turns this off."`
-	WritesPerMinute                 int `name:"writes_per_minute" default:"600" min:"0" max:"100000000" help:"Other requests to the API that a key may send in a minute, model calls and the creation of jobs and runs excepted; 0 turns this off."`
-	WorkspaceReadsPerMinute         int `name:"workspace_reads_per_minute" default:"30000" min:"0" max:"100000000" help:"GET requests that all keys of a workspace may send in a minute, separately in live and test; 0 turns this off."`
-	WorkspaceWritesPerMinute        int `name:"workspace_writes_per_minute" default:"3000" min:"0" max:"100000000" help:"Other requests that all keys of a workspace may send in a minute, separately in live and test; 0 turns this off."`
-	WorkspaceModelRequestsPerMinute int `name:"workspace_model_requests_per_minute" default:"0" min:"0" max:"100000000" help:"Model calls, jobs and runs that all keys of a workspace may ask for in a minute, separately in live and test; 0 turns this off."`
+	ReadsPerMinute                  int `name:"reads_per_minute" default:"6000" min:"0" max:"100000000" help:"GET requests to the API that a key may send per minute; 0 turns this off."`
+	WritesPerMinute                 int `name:"writes_per_minute" default:"600" min:"0" max:"100000000" help:"Other requests to the API that a key may send per minute, except model calls and the creation of jobs and runs; 0 turns this off."`
+	WorkspaceReadsPerMinute         int `name:"workspace_reads_per_minute" default:"30000" min:"0" max:"100000000" help:"GET requests that all keys of a workspace may send per minute, separately in live and test; 0 turns this off."`
+	WorkspaceWritesPerMinute        int `name:"workspace_writes_per_minute" default:"3000" min:"0" max:"100000000" help:"Other requests that all keys of a workspace may send per minute, separately in live and test; 0 turns this off."`
+	WorkspaceModelRequestsPerMinute int `name:"workspace_model_requests_per_minute" default:"0" min:"0" max:"100000000" help:"Model calls, jobs and runs that all keys of a workspace may create per minute, separately in live and test; 0 turns this off."`
 
 	Keys               int `name:"keys" default:"1000" min:"0" max:"100000000" help:"Keys that a workspace may have in each environment, not counting revoked and expired ones; 0 turns this off."`
 	ScopedTokens       int `name:"scoped_tokens" default:"50000" min:"0" max:"100000000" help:"Unexpired scoped tokens that a workspace may have in each environment; 0 turns this off."`
 	IdempotencyRecords int `name:"idempotency_records" default:"500000" min:"0" max:"100000000" help:"Responses to requests with an Idempotency-Key, kept for 24 hours, that a workspace may have in each environment; 0 turns this off."`
-	NewProjectsPerDay  int `name:"new_projects_per_day" default:"100" min:"0" max:"100000000" help:"Projects that a key may create in a UTC day by naming them in Service-Project; 0 turns this off."`
+	NewProjectsPerDay  int `name:"new_projects_per_day" default:"100" min:"0" max:"100000000" help:"Projects that a key may create per UTC day by naming them in Service-Project; 0 turns this off."`
 }
 
-// TestRequests is how many requests a test key may make in a minute, 0 for any.
+// TestRequests returns the requests per minute of a test key; 0 means
+// unlimited.
 func (l Limits) TestRequests() int {
 	if l.TestRequestsPerMinute >= 0 {
 		return l.TestRequestsPerMinute
@@ -110,87 +110,87 @@ func (l Limits) TestRequests() int {
 	return l.TestFactor * l.LiveRequestsPerMinute
 }
 
-// Gateway bounds model calls.
+// Gateway configures model calls.
 type Gateway struct {
-	DefaultMaxOutput int           `name:"default_max_output" default:"16384" min:"1" max:"10000000" help:"Most tokens of an answer whose request names no limit; credits are reserved for so many."`
+	DefaultMaxOutput int           `name:"default_max_output" default:"16384" min:"1" max:"10000000" help:"Maximum output tokens of a request without a limit. Turnpike reserves credits for this number."`
 	ConnectTimeout   time.Duration `name:"connect_timeout" default:"10s" min:"100ms" max:"1m" help:"How long a provider may take to accept a connection."`
-	FirstByteTimeout time.Duration `name:"first_byte_timeout" default:"10m" min:"1s" max:"1h" help:"How long a provider may take to begin its answer. An answer that is not streamed begins when it is ready, so this bounds such a call as a whole, unless the provider sends something to keep the line; models that reason take minutes."`
-	IdleTimeout      time.Duration `name:"idle_timeout" default:"5m" min:"1s" max:"1h" help:"How long a provider may pause between two pieces of a stream, in which a model may think."`
+	FirstByteTimeout time.Duration `name:"first_byte_timeout" default:"10m" min:"1s" max:"1h" help:"How long a provider may take to start its response. Without streaming, this usually limits the whole call, and reasoning models take minutes."`
+	IdleTimeout      time.Duration `name:"idle_timeout" default:"5m" min:"1s" max:"1h" help:"How long a provider may pause between two chunks of a stream, for example while a model reasons."`
 }
 
 // Audit configures the request log.
 type Audit struct {
 	Strict        bool `name:"strict" default:"false" help:"Call a provider only after the request's log entry is durable; costs latency."`
-	RetentionDays int  `name:"retention_days" default:"400" min:"1" max:"36500" help:"Days for which the request log is kept."`
+	RetentionDays int  `name:"retention_days" default:"400" min:"1" max:"36500" help:"Days that the request log is kept."`
 }
 
-// Webhooks configures deliveries.
+// Webhooks configures webhook deliveries.
 type Webhooks struct {
-	RetrySchedule []time.Duration `name:"retry_schedule" default:"1m,5m,30m,2h,12h" help:"How long after each failed attempt the next one is made, up to 20 delays of together 144h; after the last the endpoint is paused."`
-	Timeout       time.Duration   `name:"timeout" default:"10s" min:"100ms" max:"1m" help:"How long an endpoint may take for its answer."`
-	PerEndpoint   int             `name:"per_endpoint" default:"32" min:"1" max:"1000" help:"Most attempts at once to one endpoint; one that fails or is slow gets fewer."`
-	Concurrency   int             `name:"concurrency" default:"512" min:"1" max:"100000" help:"Most attempts at once on this node."`
-	AllowCIDRs    []netip.Prefix  `name:"allow_cidrs" help:"Private or otherwise refused addresses that endpoints may have, such as 10.20.0.0/16; unsafe unless every customer may reach them."`
-	AllowHTTP     bool            `name:"allow_http" default:"false" help:"Accept http:// endpoints, whose deliveries anybody on the way can read."`
+	RetrySchedule []time.Duration `name:"retry_schedule" default:"1m,5m,30m,2h,12h" help:"Delays before each retry of a delivery: at most 20, with a sum of at most 144h. After the last one fails, the endpoint is paused."`
+	Timeout       time.Duration   `name:"timeout" default:"10s" min:"100ms" max:"1m" help:"How long an endpoint may take to respond."`
+	PerEndpoint   int             `name:"per_endpoint" default:"32" min:"1" max:"1000" help:"Maximum concurrent attempts per endpoint. A failing or slow endpoint gets fewer."`
+	Concurrency   int             `name:"concurrency" default:"512" min:"1" max:"100000" help:"Maximum concurrent attempts on this node."`
+	AllowCIDRs    []netip.Prefix  `name:"allow_cidrs" help:"Private or otherwise blocked addresses that endpoints may have, such as 10.20.0.0/16. Unsafe unless every workspace may reach them."`
+	AllowHTTP     bool            `name:"allow_http" default:"false" help:"Accept http:// endpoints. Their deliveries are not encrypted."`
 }
 
-// Files says where files are kept, and for how long.
+// Files configures where files are stored, and for how long.
 type Files struct {
-	URL        SecretURL     `name:"url" help:"Bucket for files, such as s3://name?region=eu-central-1, with &endpoint=https://… and &use_path_style=true for other makes than Amazon's; credentials are found as the AWS tools find them. Empty means a folder in the data folder, which other nodes cannot read."`
-	Retention  time.Duration `name:"retention" default:"720h" min:"1h" max:"87600h" help:"How long files are kept; not less than media.deadline."`
-	FromBucket bool          `name:"from_bucket" default:"false" help:"Redirect downloads to the bucket, which then sends the file itself, instead of sending it from here."`
+	URL        SecretURL     `name:"url" help:"Bucket for files, such as s3://name?region=eu-central-1. Services other than Amazon S3 also need &endpoint=https://… and often &use_path_style=true. Credentials come from the usual AWS sources. Empty uses the data directory, which other nodes cannot read."`
+	Retention  time.Duration `name:"retention" default:"720h" min:"1h" max:"87600h" help:"How long files are kept; at least media.deadline."`
+	FromBucket bool          `name:"from_bucket" default:"false" help:"Redirect downloads to the bucket instead of sending files from this server."`
 }
 
-// Media says how jobs are worked that make pictures, videos and speech.
+// Media configures image, video and speech jobs.
 type Media struct {
-	Concurrency  int           `name:"concurrency" default:"64" min:"1" max:"100000" help:"Most pieces of image, video and voice jobs that are worked at once on this node."`
-	PerWorkspace int           `name:"per_workspace" default:"8" min:"1" max:"1000" help:"Most of them in one of a workspace's lanes, of which it has 16 for each kind of job; one whose provider fails gets fewer."`
+	Concurrency  int           `name:"concurrency" default:"64" min:"1" max:"100000" help:"Maximum concurrent parts of image, video and voice jobs on this node."`
+	PerWorkspace int           `name:"per_workspace" default:"8" min:"1" max:"1000" help:"Maximum concurrent parts per lane of a workspace, which has 16 lanes for each kind of job. A lane whose provider fails gets fewer."`
 	Deadline     time.Duration `name:"deadline" default:"24h" min:"1s" max:"720h" help:"How long a job may take before it fails."`
-	PollInterval time.Duration `name:"poll_interval" default:"5s" min:"100ms" max:"10m" help:"How often a provider is asked how far a video is; the first times are sooner."`
+	PollInterval time.Duration `name:"poll_interval" default:"5s" min:"100ms" max:"10m" help:"How often Turnpike polls a provider for the state of a video. The first polls come sooner."`
 	Espeak       bool          `name:"espeak" default:"true" help:"Let live keys use espeak-ng for speech, free of charge, if it is installed."`
 }
 
-// Agents says how agent runs are worked, and what their tools may reach.
+// Agents configures agent runs and the hosts that their tools may reach.
 type Agents struct {
-	Concurrency  int            `name:"concurrency" default:"256" min:"1" max:"100000" help:"Most agent runs that are worked at once on this node; those that wait for somebody do not count."`
-	PerWorkspace int            `name:"per_workspace" default:"32" min:"1" max:"1000" help:"Most of them in one of a workspace's lanes, of which it has 16."`
-	AllowCIDRs   []netip.Prefix `name:"allow_cidrs" help:"Private or otherwise refused addresses that tools of runs may have, such as 10.20.0.0/16; unsafe unless every customer may reach them."`
-	AllowHTTP    bool           `name:"allow_http" default:"false" help:"Accept http:// addresses of tools, whose calls anybody on the way can read."`
+	Concurrency  int            `name:"concurrency" default:"256" min:"1" max:"100000" help:"Maximum concurrent agent runs on this node, not counting runs that wait for a person."`
+	PerWorkspace int            `name:"per_workspace" default:"32" min:"1" max:"1000" help:"Maximum concurrent runs per lane of a workspace, which has 16 lanes."`
+	AllowCIDRs   []netip.Prefix `name:"allow_cidrs" help:"Private or otherwise blocked addresses that tools of runs may have, such as 10.20.0.0/16. Unsafe unless every workspace may reach them."`
+	AllowHTTP    bool           `name:"allow_http" default:"false" help:"Accept http:// addresses of tools. Their requests are not encrypted."`
 
-	TestToolsDefault      string   `name:"test_tools_default" default:"simulated" oneof:"simulated,real" help:"Whether runs of test keys simulate HTTP and MCP tools and HTTP checks, or really send their requests, in workspaces that don't set test_tools: simulated or real."`
+	TestToolsDefault      string   `name:"test_tools_default" default:"simulated" oneof:"simulated,real" help:"Whether runs of test keys simulate requests of tools and HTTP checks or send them, in workspaces that don't set test_tools: simulated or real."`
 	RequestsPerMinute     int      `name:"requests_per_minute" default:"600" min:"0" max:"100000000" help:"Requests per minute that tools, MCP sessions and checks of a workspace may send, in each environment. Runs over the limit wait. 0 turns this off."`
-	HostRequestsPerMinute int      `name:"host_requests_per_minute" default:"1200" min:"0" max:"100000000" help:"Requests per minute that they may send to one host, all workspaces together, in each environment. Runs over the limit wait. 0 turns this off."`
+	HostRequestsPerMinute int      `name:"host_requests_per_minute" default:"1200" min:"0" max:"100000000" help:"Requests per minute that tools, MCP sessions and checks of all workspaces may send to one host, in each environment. Runs over the limit wait. 0 turns this off."`
 	UnlimitedHosts        []string `name:"unlimited_hosts" help:"Hosts that host_requests_per_minute doesn't apply to, such as api.example.com; use it for your own services."`
 	ToolCallsPerStep      int      `name:"tool_calls_per_step" default:"16" min:"1" max:"1000" help:"HTTP and MCP tool calls that the server makes in one step of a run. It skips the others and tells the model so."`
 	ToolCallsPerRun       int      `name:"tool_calls_per_run" default:"500" min:"1" max:"1000000" help:"HTTP and MCP tool calls that the server makes in a run. A run that asks for more fails with max_tool_calls_exceeded."`
 }
 
-// Leaks says who may report leaked keys.
+// Leaks configures who may report leaked keys.
 type Leaks struct {
-	ReportPerMinute int    `name:"report_per_minute" default:"60" min:"0" max:"1000000" help:"Reports of leaked keys without a login that one address may send in a minute; 0 turns this limit off."`
-	GitHubKeysURL   string `name:"github_keys_url" default:"https://api.github.com/meta/public_keys/secret_scanning" help:"Where the public keys are that sign reports to /leaks/github."`
+	ReportPerMinute int    `name:"report_per_minute" default:"60" min:"0" max:"1000000" help:"Unauthenticated reports of leaked keys that a client address may send per minute; 0 turns this off."`
+	GitHubKeysURL   string `name:"github_keys_url" default:"https://api.github.com/meta/public_keys/secret_scanning" help:"URL of the public keys that verify reports to /leaks/github."`
 	GitLabToken     Secret `name:"gitlab_token" help:"Token that a GitLab server sends with its reports to /leaks/gitlab, of at least 16 characters; empty turns these reports off."`
 }
 
-// SMTP is the way out for mail.
+// SMTP configures the mail server.
 type SMTP struct {
-	URL SecretURL `name:"url" help:"Mail server: smtp://user:password@host:587 (STARTTLS is required, except on this machine) or smtps://user:password@host:465; ?tls=insecure-plaintext does without encryption, ?tls=starttls asks for it on this machine too; empty writes a line to the log instead of sending."`
+	URL SecretURL `name:"url" help:"Mail server: smtp://user:password@host:587 (requires STARTTLS, except on this machine) or smtps://user:password@host:465. ?tls=insecure-plaintext turns encryption off; ?tls=starttls requires it on this machine, too. Empty logs emails instead of sending them."`
 }
 
-// Mail says how mails look.
+// Mail configures emails.
 type Mail struct {
-	From string `name:"from" help:"Sender of mails, such as turnpike@example.com; required with smtp.url."`
+	From string `name:"from" help:"Sender of emails, such as turnpike@example.com; required with smtp.url."`
 }
 
-// OIDC is a provider of OpenID Connect at which people can sign in.
+// OIDC configures an OpenID Connect provider for sign-in.
 type OIDC struct {
-	Issuer       string `name:"issuer" help:"OpenID Connect provider at which people may sign in to the dashboard, such as https://accounts.example.com; it signs in members whose account is linked to it, or who are invited or have neither password nor passkey, by the e-mail address that it has verified. Its redirect address is {public_url}/dashboard/login/oidc/callback. Empty turns this off."`
-	ClientID     string `name:"client_id" help:"Name that the provider knows this server by; required with oidc.issuer."`
-	ClientSecret Secret `name:"client_secret" help:"Password that the provider gave to this server; empty for providers that give none."`
-	Name         string `name:"name" default:"single sign-on" help:"How the button calls the provider: Sign in with …"`
+	Issuer       string `name:"issuer" help:"OpenID Connect provider for the dashboard, such as https://accounts.example.com. Members can sign in if their account is linked to it. By verified email address, it also signs in members who are invited or have neither password nor passkey. Its redirect URL is {public_url}/dashboard/login/oidc/callback. Empty turns this off."`
+	ClientID     string `name:"client_id" help:"Client ID of this server at the provider; required with oidc.issuer."`
+	ClientSecret Secret `name:"client_secret" help:"Client secret of this server at the provider; empty if there is none."`
+	Name         string `name:"name" default:"single sign-on" help:"Name of the provider on the button: Sign in with …"`
 }
 
-// Default returns the settings of a server that was told nothing.
+// Default returns the default settings.
 func Default() Config {
 	var c Config
 	for _, s := range c.settings() {
@@ -199,8 +199,8 @@ func Default() Config {
 	return c
 }
 
-// BaseURL is the {base_url} of links: PublicURL, or the address that the
-// server is bound to, which may differ from Listen when that has port 0.
+// BaseURL returns PublicURL, or the URL of the bound address. It may differ
+// from Listen, which can have port 0.
 func (c Config) BaseURL(bound string) string {
 	if c.PublicURL != "" {
 		return c.PublicURL

@@ -11,16 +11,16 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// unknownAnchor is the one YAML error that quotes the file, where a secret
-// that starts with * would stand.
+// unknownAnchor matches the one YAML error that quotes the file. The quote
+// could be a secret that starts with *.
 var unknownAnchor = regexp.MustCompile(`(?s)unknown anchor '.*' referenced`)
 
-// settingLike is what an unknown key must look like to be quoted; anything
-// else may be a value in the wrong place. A master key is longer.
+// settingLike matches unknown keys that may be quoted. Others may be a
+// misplaced secret; a master key is longer.
 var settingLike = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,40}$`)
 
-// file reads the settings of one YAML document. The error is for what is not
-// YAML; mistakes in settings become problems.
+// file reads the settings of a YAML document. It returns syntax errors, and
+// records mistakes in settings as problems.
 func (l *loader) file(path string, data []byte) error {
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	var doc yaml.Node
@@ -51,8 +51,8 @@ func syntaxError(err error) error {
 	return errors.New(strings.TrimPrefix(message, "yaml: "))
 }
 
-// fileReader walks the file along the settings, so its depth is theirs
-// whatever the file nests or refers back to.
+// fileReader walks the file along the known settings, so that nesting and
+// aliases in the file can't make it recurse deeply.
 type fileReader struct {
 	*loader
 	path string
@@ -75,7 +75,7 @@ func (r *fileReader) mapping(m *yaml.Node, prefix string) {
 func (r *fileReader) entry(name string, key, value *yaml.Node) {
 	for _, s := range r.all {
 		if s.name == name {
-			if !isNull(value) { // "data:" with nothing behind it leaves the default
+			if !isNull(value) { // an empty "data:" keeps the default
 				r.set(s, r.origin(key), setNode(s.value, value))
 			}
 			return
@@ -97,7 +97,7 @@ func (r *fileReader) entry(name string, key, value *yaml.Node) {
 	}
 }
 
-// candidates are the settings and the groups.
+// candidates returns all settings, groups and sections.
 func (r *fileReader) candidates() []string {
 	all := names(r.all, func(s setting) string { return s.name })
 	for _, s := range r.all {
@@ -119,8 +119,8 @@ func (r *fileReader) problem(name string, at *yaml.Node, message string) {
 	r.problems = append(r.problems, Problem{Setting: name, Message: message, Origin: r.origin(at)})
 }
 
-// setNode reads a setting's value in the file: a scalar in the notation of
-// the environment, and for lists also a sequence.
+// setNode reads a value in the file: a scalar in the notation of the
+// environment, or a sequence for lists.
 func setNode(target any, n *yaml.Node) error {
 	if n.Kind == yaml.SequenceNode && isList(target) {
 		items := make([]string, 0, len(n.Content))

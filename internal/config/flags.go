@@ -6,12 +6,13 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// configFlag names the file; it is no setting, since a file cannot name itself.
+// configFlag names the file. It is not a setting, because a file can't name
+// itself.
 const configFlag = "config"
 
-// AddFlags adds --config and one flag for each setting that may be seen. Values are only kept here:
-// Load reads them, so that all mistakes are reported together and pflag never
-// quotes a secret in an error.
+// AddFlags adds --config and a flag for each setting that isn't a secret. Load
+// parses the values later, so that it reports all mistakes together and pflag
+// never quotes a secret.
 func AddFlags(fs *pflag.FlagSet) {
 	fs.String(configFlag, "", "YAML file with settings (TURNPIKE_CONFIG); flags and the environment win over it.")
 	c := Default()
@@ -26,13 +27,13 @@ func AddFlags(fs *pflag.FlagSet) {
 	}
 }
 
-// flagValue implements pflag.Value; it keeps what was given as text.
+// flagValue implements pflag.Value and keeps the given strings.
 type flagValue struct {
-	target any // a field of a throw-away Config, for its type and default
+	target any // a field of a temporary Config, for type and default
 	given  []string
 }
 
-// Set keeps the last value, and for lists all of them.
+// Set keeps the last value, or all values of a list.
 func (f *flagValue) Set(value string) error {
 	if isList(f.target) {
 		f.given = append(f.given, value)
@@ -42,10 +43,11 @@ func (f *flagValue) Set(value string) error {
 	return nil
 }
 
-// String is the default, for the help; a given value may be secret.
+// String returns the default for the help. It never returns a given value,
+// which may be secret.
 func (f *flagValue) String() string { return notation(f.target) }
 
-// Type is the placeholder in the help.
+// Type returns the placeholder in the help.
 func (f *flagValue) Type() string {
 	switch f.target.(type) {
 	case *bool:

@@ -10,29 +10,29 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Sources is where Load looks. The zero value gives the defaults.
+// Sources are the sources that Load reads. The zero value gives the defaults.
 type Sources struct {
 	Flags    *pflag.FlagSet               // parsed, after AddFlags
 	Environ  []string                     // as from os.Environ
 	ReadFile func(string) ([]byte, error) // os.ReadFile when nil
 }
 
-// Loaded is the configuration in force and where it came from.
+// Loaded is the effective configuration with its origins.
 type Loaded struct {
 	Config
 	Warnings []string          // unknown environment variables
 	Origin   map[string]string // setting → default, file F:LINE, environment NAME or flag --NAME
 }
 
-// notSettings are variables with our prefix that other parts read: the client
+// notSettings are TURNPIKE_ variables that other parts read: the client
 // commands and the tests.
 var notSettings = []string{"TURNPIKE_CONFIG", "TURNPIKE_BASE_URL", "TURNPIKE_API_KEY", "TURNPIKE_NEW_MASTER_KEY", "TURNPIKE_NEW_MASTER_KEY_FILE", "TURNPIKE_CHAOS"}
 
 const testEnvPrefix = "TURNPIKE_TEST_"
 
-// Load reads all sources. Values that cannot be read are reported together as
-// Problems, and Loaded then has the rest; whether the values make sense
-// together is for Validate. There is no file unless one is named.
+// Load reads all sources. It reports all unreadable values together as
+// Problems, and returns the others. Validate checks whether the values make
+// sense. Load reads a file only if one is named.
 func Load(from Sources) (Loaded, error) {
 	l := loader{Loaded: Loaded{Config: Default(), Origin: map[string]string{}}}
 	l.all = l.Config.settings()
@@ -59,7 +59,7 @@ func Load(from Sources) (Loaded, error) {
 			l.setSecret(s, env)
 			continue
 		}
-		// A variable that is empty counts as not set, as in compose files.
+		// An empty variable counts as not set, as in compose files.
 		for _, name := range []string{s.env(), s.alias} {
 			if value := env[name]; value != "" {
 				l.set(s, "environment "+name, setText(s.value, value))
@@ -77,7 +77,7 @@ func Load(from Sources) (Loaded, error) {
 	return l.Loaded, nil
 }
 
-// loader is a Loaded in the making.
+// loader builds a Loaded.
 type loader struct {
 	Loaded
 	all      []setting // leaves of Loaded.Config
@@ -85,7 +85,7 @@ type loader struct {
 	problems Problems
 }
 
-// set records the outcome of writing a setting.
+// set records the result of setting a value.
 func (l *loader) set(s setting, origin string, err error) {
 	if err != nil {
 		l.problems = append(l.problems, Problem{Setting: s.name, Message: err.Error(), Origin: origin})
@@ -94,7 +94,7 @@ func (l *loader) set(s setting, origin string, err error) {
 	l.Origin[s.name] = origin
 }
 
-// variables parts the environment into names and values.
+// variables splits the environment into names and values.
 func variables(environ []string) map[string]string {
 	all := map[string]string{}
 	for _, entry := range environ {
@@ -105,7 +105,8 @@ func variables(environ []string) map[string]string {
 	return all
 }
 
-// environ returns our variables by name and warns of those nobody knows.
+// environ returns the TURNPIKE_ variables, and adds a warning for each unknown
+// one.
 func (l *loader) environ(all map[string]string) map[string]string {
 	env := map[string]string{}
 	for name, value := range all {
@@ -129,7 +130,8 @@ func (l *loader) environ(all map[string]string) map[string]string {
 	return env
 }
 
-// configPath is the named file, "" for none. --config= undoes TURNPIKE_CONFIG.
+// configPath returns the path of the file, or "". --config= overrides
+// TURNPIKE_CONFIG.
 func configPath(fs *pflag.FlagSet, env map[string]string) string {
 	if fs != nil {
 		if f := fs.Lookup(configFlag); f != nil && f.Changed {
@@ -157,13 +159,13 @@ func (l *loader) flags(fs *pflag.FlagSet) {
 	}
 }
 
-// derive fills in what follows from other settings.
+// derive sets the settings that depend on others.
 func (l *loader) derive() {
 	l.PublicURL = strings.TrimSuffix(l.PublicURL, "/")
 	if l.PublicURL != "" {
 		return
 	}
-	// With port 0 the address is known only once the server is bound.
+	// With port 0 the address is known only after the server has bound it.
 	if _, port, err := net.SplitHostPort(l.Listen); err == nil && port != "0" {
 		l.PublicURL = l.BaseURL(l.Listen)
 		l.Origin["public_url"] = "default, from listen"

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// load runs Load on a file's text, an environment and a command line.
+// load calls Load with a file, an environment and a command line.
 func load(t *testing.T, file string, environ, args []string) (Loaded, error) {
 	t.Helper()
 	flags := pflag.NewFlagSet("turnpike", pflag.ContinueOnError)
@@ -131,7 +131,7 @@ tls:
 	}
 }
 
-func TestMistakesInValuesAreNamed(t *testing.T) {
+func TestInvalidValuesAreReported(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		file          string

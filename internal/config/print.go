@@ -8,8 +8,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Print writes what is in force as YAML, with secrets masked and the origin
-// of each setting as a comment. Without its secrets it is a valid file.
+// Print writes the effective settings as YAML, with secrets masked and origins
+// as comments. Without its secrets it is a valid file.
 func (l Loaded) Print(w io.Writer) error {
 	root := &yaml.Node{Kind: yaml.MappingNode}
 	groups := map[string]*yaml.Node{"": root}
@@ -28,7 +28,7 @@ func (l Loaded) Print(w io.Writer) error {
 		if value.Kind == yaml.SequenceNode {
 			value.Style = yaml.FlowStyle
 		} else if strings.Contains(value.Value, "\n") {
-			value.Style = yaml.DoubleQuotedStyle // a block would have no room for the comment
+			value.Style = yaml.DoubleQuotedStyle // a block has no room for the comment
 		}
 		value.LineComment = "# " + l.Origin[s.name]
 		into.Content = append(into.Content, keyNode(key), &value)
@@ -50,7 +50,7 @@ func keyNode(name string) *yaml.Node {
 	return &yaml.Node{Kind: yaml.ScalarNode, Value: name}
 }
 
-// splitName parts tls.cert into its group and its key; the group may be "".
+// splitName splits tls.cert into group and key. The group may be "".
 func splitName(name string) (group, key string) {
 	if i := strings.LastIndexByte(name, '.'); i >= 0 {
 		return name[:i], name[i+1:]
@@ -58,8 +58,8 @@ func splitName(name string) (group, key string) {
 	return "", name
 }
 
-// PrintJSON writes the same for programs: the settings by their full name,
-// sizes in bytes, durations and secrets as Print shows them.
+// PrintJSON writes the effective settings as JSON, by full name and with sizes
+// in bytes.
 func (l Loaded) PrintJSON(w io.Writer) error {
 	type entry struct {
 		Value  any    `json:"value"`

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-func TestPrintShowsOriginsAndIsAFile(t *testing.T) {
+func TestPrintShowsOriginsAndCanBeReadBack(t *testing.T) {
 	t.Parallel()
 	l := mustLoad(t, "data: \"a\\nb: # c\"\n", []string{"TURNPIKE_LOG_LEVEL=warn"}, []string{"--trusted-proxies=10.0.0.0/8,::1", "--limits-body-bytes=2048"})
 	var out bytes.Buffer
@@ -36,7 +36,7 @@ func TestPrintShowsOriginsAndIsAFile(t *testing.T) {
 	}
 }
 
-func TestPrintJSONIsForPrograms(t *testing.T) {
+func TestPrintJSONHasValuesAndOrigins(t *testing.T) {
 	t.Parallel()
 	l := mustLoad(t, "", []string{"TURNPIKE_LISTNE=1"}, []string{"--audit-strict"})
 	var out bytes.Buffer
@@ -79,7 +79,7 @@ func TestHelpShowsTypesAndDefaults(t *testing.T) {
 }
 
 // FuzzLoadFile checks that no file makes the loader panic or quote a secret,
-// and that what it accepts survives being printed and read again.
+// and that accepted files survive being printed and read again.
 func FuzzLoadFile(f *testing.F) {
 	for _, seed := range []string{
 		"", "listen: :1", "tls: {cert: a, key: b}", "limits:\n  body_bytes: 1MiB", "trusted_proxies: [10.0.0.0/8, '::1']",
@@ -119,7 +119,7 @@ func FuzzLoadFile(f *testing.F) {
 	})
 }
 
-// comparable lists the values, so that nil and empty lists are equal.
+// comparable returns the values in a form where nil and empty lists are equal.
 func (l Loaded) comparable() []any {
 	var values []any
 	for _, s := range l.Config.settings() {

@@ -10,38 +10,38 @@ import (
 	"strings"
 )
 
-// Provider is a model provider, or a server of one's own that speaks like one.
+// Provider is a model provider, or a server with a compatible API.
 type Provider struct {
-	Name            string            `key:"name"` // also the word in Service-Provider
-	Type            string            `key:"type"` // openai, anthropic or gemini: what it speaks
+	Name            string            `key:"name"` // also the value of Service-Provider
+	Type            string            `key:"type"` // the protocol: openai, anthropic or gemini
 	BaseURL         Address           `key:"base_url"`
 	APIKey          Secret            `key:"api_key"`
-	APIKeyEnv       string            `key:"api_key_env"` // the variable that APIKey was read from, if any
-	APIVersion      string            `key:"api_version"` // of Azure's dated API
+	APIKeyEnv       string            `key:"api_key_env"` // the variable that has APIKey, if any
+	APIVersion      string            `key:"api_version"` // for Azure's dated API
 	Headers         map[string]Secret `key:"headers"`
-	Catalog         string            `key:"catalog"` // whose models it has in the table; empty means by its name or type
-	Local           bool              `key:"local"`   // costs nothing unless priced
+	Catalog         string            `key:"catalog"` // the provider in the model table; empty derives it from name or type
+	Local           bool              `key:"local"`   // free unless priced
 	OldLimitField   bool              `key:"old_limit_field"`
 	NoStreamOptions bool              `key:"no_stream_options"`
 	Weight          int               `key:"weight" default:"1"`
 	DefaultPrice    *ModelPrice       `key:"default_price"`
-	Models          []ProviderModel   `key:"models"` // none: all that the table has for it
+	Models          []ProviderModel   `key:"models"` // nil means all models in the table
 }
 
-// ProviderModel is a model that a provider offers; what it leaves out is the
-// table's.
+// ProviderModel is a model of a provider. Missing fields come from the model
+// table.
 type ProviderModel struct {
 	ID              string      `key:"id"`
-	Upstream        string      `key:"upstream"` // the provider's own name for it
-	Kind            string      `key:"kind"`     // what it makes, if the table does not know it
+	Upstream        string      `key:"upstream"` // the provider's name for it
+	Kind            string      `key:"kind"`     // the kind of output, if the table doesn't have the model
 	Price           *ModelPrice `key:"price"`
 	ContextWindow   int         `key:"context_window"`
 	MaxOutputTokens int         `key:"max_output_tokens"`
 	Capabilities    []string    `key:"capabilities"`
 }
 
-// ModelPrice is in US dollars: per million tokens, and of media for one
-// picture, a second of sound or video, a character that is read aloud.
+// ModelPrice is in US dollars: per million tokens, image, second of audio or
+// video, or character of speech.
 type ModelPrice struct {
 	Input       Decimal `key:"input"`
 	Output      Decimal `key:"output"`
@@ -59,7 +59,7 @@ type Route struct {
 	Models []string `key:"models"`
 }
 
-// The types of providers, each with its vendor's own address.
+// Types of providers. Each has a default address.
 const (
 	OpenAI    = "openai"
 	Anthropic = "anthropic"
@@ -77,8 +77,8 @@ var (
 
 const geminiVersion = "/v1beta"
 
-// Vendor names whose models a provider most likely has: the one whose protocol
-// it speaks. OpenAI's is spoken by everybody, so there the address decides.
+// Vendor returns the vendor whose models a provider most likely has. Many
+// servers speak OpenAI's protocol, so there the address decides.
 func (p Provider) Vendor() string {
 	if p.Type != OpenAI {
 		return p.Type
@@ -90,11 +90,11 @@ func (p Provider) Vendor() string {
 	return ""
 }
 
-// Address is a provider's base URL. It has no place for credentials, but
-// somebody may put some there: it is printed only if it has none.
+// Address is a provider's base URL. It is masked if it may contain credentials,
+// which don't belong there.
 type Address string
 
-// String is the address, or a mask if a part of it may be a secret.
+// String returns the address, or a mask if a part may be a secret.
 func (a Address) String() string {
 	if a == "" || a.fault() == "" {
 		return string(a)
@@ -102,13 +102,13 @@ func (a Address) String() string {
 	return mask
 }
 
-// Format masks under every verb.
+// Format masks for every verb.
 func (a Address) Format(f fmt.State, _ rune) { io.WriteString(f, a.String()) }
 
 // MarshalText masks in JSON, YAML and log records.
 func (a Address) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
 
-// fault says, without quoting it, what is wrong with the address.
+// fault describes what is wrong with the address, without quoting it.
 func (a Address) fault() string {
 	u, err := url.Parse(string(a))
 	switch {
@@ -126,8 +126,8 @@ func (a Address) fault() string {
 	return ""
 }
 
-// discover adds the providers that the environment tells of, where the file
-// has none of that name.
+// discover adds providers from the environment, unless the file has one with
+// the same name.
 func (l *loader) discover(env map[string]string) {
 	for _, kind := range providerTypes {
 		prefix := strings.ToUpper(kind)
@@ -153,8 +153,8 @@ func (l *loader) found(p Provider, variable, addressVariable string) {
 	l.Providers = append(l.Providers, p)
 }
 
-// ollamaAddress reads what Ollama itself reads: a host, a host with a port or
-// a URL; without a port 11434, or a URL's usual one.
+// ollamaAddress parses OLLAMA_HOST as Ollama does: a host, a host with a port,
+// or a URL. The default port is 11434, or that of the URL's scheme.
 func ollamaAddress(host string) Address {
 	scheme, rest, isURL := strings.Cut(host, "://")
 	port := "11434"
@@ -171,15 +171,15 @@ func ollamaAddress(host string) Address {
 	if err != nil {
 		name, given = strings.Trim(rest, "[]"), port
 	}
-	// A server listens on all addresses under one that nobody can call.
+	// A server may listen on the unspecified address, but clients can't connect to
+	// it.
 	if ip, err := netip.ParseAddr(name); name == "" || err == nil && ip.IsUnspecified() {
 		name = "127.0.0.1"
 	}
 	return Address(scheme + "://" + net.JoinHostPort(name, given) + strings.TrimRight("/"+path, "/") + "/v1")
 }
 
-// completeProviders reads the keys that are in the environment and fills in
-// what has a default.
+// completeProviders reads API keys from the environment and sets defaults.
 func (l *loader) completeProviders(env map[string]string) {
 	for i := range l.Providers {
 		p := &l.Providers[i]
@@ -204,8 +204,8 @@ func (l *loader) completeProviders(env map[string]string) {
 }
 
 func (p *Provider) completeAddress() {
-	// Another server that speaks OpenAI's protocol must not end up with
-	// OpenAI's address and send its key there.
+	// Another server with OpenAI's protocol must not get OpenAI's address and send
+	// its key there.
 	if p.BaseURL == "" && (p.Type != OpenAI || p.Name == OpenAI || p.Catalog == OpenAI) {
 		p.BaseURL = vendorAddress[p.Type]
 	}

@@ -129,7 +129,7 @@ func TestProvidersAreFoundInTheEnvironment(t *testing.T) {
 	}
 }
 
-func TestOllamaAddresses(t *testing.T) {
+func TestOllamaHostIsParsedAsOllamaDoes(t *testing.T) {
 	t.Parallel()
 	for host, want := range map[string]Address{
 		"gpu":                      "http://gpu:11434/v1",
@@ -164,7 +164,7 @@ func TestOllamaAddresses(t *testing.T) {
 	}
 }
 
-func TestUnknownOrMisshapenKeysAreNamed(t *testing.T) {
+func TestUnknownOrInvalidKeysAreReported(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ file, want string }{
 		"section":            {"provider: []", "provider: is not a setting; did you mean providers?"},
@@ -315,7 +315,8 @@ func TestRoutesAreValidated(t *testing.T) {
 	}
 }
 
-// wantProblem wants exactly one, without the secret, or none.
+// wantProblem requires exactly one problem, without the secret, or none if want
+// is empty.
 func wantProblem(t *testing.T, c Config, want string) {
 	t.Helper()
 	err := c.Validate()
@@ -436,7 +437,7 @@ func TestVendorFollowsTypeAndAddress(t *testing.T) {
 	}
 }
 
-// Another server's key must never go to OpenAI for want of an address.
+// A missing address must never send another server's key to OpenAI.
 func TestOnlyVendorsHaveADefaultAddress(t *testing.T) {
 	t.Parallel()
 	l := mustLoad(t, "providers: [{name: groq, type: openai}, {name: mine, type: openai, catalog: openai}, {name: claude, type: anthropic}]", nil, nil)
@@ -447,7 +448,7 @@ func TestOnlyVendorsHaveADefaultAddress(t *testing.T) {
 	}
 }
 
-func TestPriceSettings(t *testing.T) {
+func TestPriceSettingsAreValidated(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		args []string

@@ -19,17 +19,17 @@ var (
 	modelForm    = regexp.MustCompile(`^[!-~]{1,200}$`)
 )
 
-// ownHeaders are set by each call itself.
+// ownHeaders are headers that every call sets.
 var ownHeaders = []string{"Host", "Connection", "Content-Length", "Content-Type", "Transfer-Encoding"}
 
-// capabilityNames are those that the catalogue knows.
+// capabilityNames are the capabilities in the catalog.
 var capabilityNames = []string{"vision", "tools", "json_schema", "reasoning", "audio_input", "prompt_caching"}
 
-// modelKinds are what a model can make.
+// modelKinds are the kinds of models.
 var modelKinds = []string{"chat", "embedding", "image", "video", "speech"}
 
-// faults collects the problems of one entry. Messages never quote a value: a
-// key may stand in the wrong line.
+// faults collects the problems of an entry. Messages never quote a value, which
+// could be a misplaced key.
 type faults struct {
 	path string
 	all  Problems
@@ -74,7 +74,7 @@ func (p Provider) check(f *faults) {
 	}
 	if !slices.Contains(providerTypes, p.Type) {
 		f.add("type", "is missing or not one of %s", strings.Join(providerTypes, ", "))
-		return // the rest depends on it
+		return // the other checks depend on it
 	}
 	p.checkAddress(f)
 	p.checkKey(f)
@@ -129,8 +129,8 @@ func (p Provider) header(name string) (Secret, bool) {
 	return "", false
 }
 
-// checkDialect refuses what the other types have no use for, and checks the
-// headers.
+// checkDialect rejects settings that the provider's type doesn't support, and
+// checks the headers.
 func (p Provider) checkDialect(f *faults) {
 	if p.Type != OpenAI {
 		const only = "is for type openai alone"
@@ -174,13 +174,13 @@ func (m ProviderModel) check(f *faults, key string) {
 	}
 }
 
-// reserved reports whether the router takes the name for something else.
+// reserved reports whether the name belongs to the router.
 func reserved(model string) bool {
 	return model == "auto" || strings.HasPrefix(model, "auto:") || strings.HasPrefix(model, "route/")
 }
 
-// check wants input and output, or a price of media: one that is forgotten
-// would be free. An embedding has no output.
+// check requires input and output prices, or a media price: a forgotten price
+// would make the model free. Embeddings have no output.
 func (p *ModelPrice) check(f *faults, key, kind string) {
 	if p == nil || p.PerImage != "" || p.PerSecond != "" || p.PerCharacter != "" {
 		return

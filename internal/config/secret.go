@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// mask stands for a secret that is set. It is no valid master key, so a
-// printout that is used as a file is refused instead of half working.
+// mask replaces a secret that is set. It isn't a valid master key, so a
+// printout used as a file is rejected.
 const mask = "***"
 
 // Secret is masked by fmt, log/slog and encoders; string(s) reveals it.
@@ -22,19 +22,18 @@ func (s Secret) String() string {
 	return mask
 }
 
-// Format masks under every verb: fmt prints the bare value for a verb that
-// does not fit, String or not.
+// Format masks for every verb: for an unsuitable verb, fmt prints the bare
+// value despite String.
 func (s Secret) Format(f fmt.State, _ rune) { io.WriteString(f, s.String()) }
 
 // MarshalText masks in JSON, YAML and log records.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// SecretURL is an address with a password in it. Printed, it shows where it
-// points without the password; string(u) reveals all of it.
+// SecretURL is a URL with a password. It is printed without the password;
+// string(u) reveals it.
 type SecretURL string
 
-// String masks the password, or everything when it is not certain which part
-// the password is.
+// String masks the password, or everything if the password can't be located.
 func (u SecretURL) String() string {
 	if u == "" {
 		return ""
@@ -60,7 +59,7 @@ func (u SecretURL) String() string {
 	return out
 }
 
-// maskQuery hides the values of password, sslpassword and their like.
+// maskQuery masks the values of password, sslpassword and similar parameters.
 func maskQuery(query string) string {
 	pairs := strings.Split(query, "&")
 	for i, pair := range pairs {
@@ -72,13 +71,13 @@ func maskQuery(query string) string {
 	return strings.Join(pairs, "&")
 }
 
-// Format masks under every verb.
+// Format masks for every verb.
 func (u SecretURL) Format(f fmt.State, _ rune) { io.WriteString(f, u.String()) }
 
 // MarshalText masks in JSON, YAML and log records.
 func (u SecretURL) MarshalText() ([]byte, error) { return []byte(u.String()), nil }
 
-// hasPassword reports whether the address holds a password, or may.
+// hasPassword reports whether the URL has or may have a password.
 func (u SecretURL) hasPassword() bool {
 	parsed, err := url.Parse(string(u))
 	if err != nil {
@@ -88,16 +87,16 @@ func (u SecretURL) hasPassword() bool {
 	return password || maskQuery(parsed.RawQuery) != parsed.RawQuery
 }
 
-// fault says, without quoting it, what is wrong with a database address.
+// fault describes what is wrong with a database URL, without quoting it.
 func (u SecretURL) fault() string {
 	const expected = "expected postgres://user:password@host/database"
 	scheme, rest, ok := strings.Cut(string(u), "://")
 	if !ok || scheme != "postgres" && scheme != "postgresql" {
 		return "does not start with postgres:// or postgresql://; " + expected
 	}
-	// An unescaped / ? or # in the password ends the authority early; the
-	// rest of the password, up to its @, is then taken for something else.
-	// Of two @ before that some readers take the first and others the last.
+	// An unescaped / ? or # in the password ends the authority early. The rest of
+	// the password is then parsed as something else. With two @, some parsers use
+	// the first and others the last.
 	end := strings.IndexAny(rest, "/?#")
 	if end >= 0 && strings.ContainsAny(rest[end:], "@#") || strings.Count(rest, "@") > 1 {
 		return "has a # or a misplaced @; " + expected + ", with special characters in the password percent-encoded (# is %23, / is %2F, ? is %3F, @ is %40)"

@@ -7,19 +7,19 @@ import (
 	"strings"
 )
 
-// fileSuffix is behind the name of a variable that names a file with a secret,
-// as containers mount them.
+// fileSuffix is the suffix of variables that name a file with a secret, as
+// containers mount them.
 const fileSuffix = "_FILE"
 
-// EnvSecret returns the secret in the variable, or in the file that the variable
-// with _FILE behind its name points to. It is empty if neither is set.
+// EnvSecret returns the secret in the variable, or in the file named by the
+// variable with the suffix _FILE. It returns "" if neither is set.
 func EnvSecret(name string) (string, error) {
 	value, _, err := secretVariable(variables(os.Environ()), name, os.ReadFile)
 	return value, err
 }
 
-// SecretVariableOf returns the environment variable of a secret setting that has
-// no flag by the name given, or an empty string.
+// SecretVariableOf returns the environment variable of a secret setting that
+// would have this flag, or "".
 func SecretVariableOf(flag string) string {
 	var c Config
 	for _, s := range c.settings() {
@@ -30,7 +30,7 @@ func SecretVariableOf(flag string) string {
 	return ""
 }
 
-// secretVariable is EnvSecret, and returns where the value came from.
+// secretVariable is EnvSecret with the origin of the value.
 func secretVariable(env map[string]string, name string, readFile func(string) ([]byte, error)) (value, origin string, err error) {
 	path := env[name+fileSuffix]
 	if path == "" {
@@ -50,8 +50,7 @@ func secretVariable(env map[string]string, name string, readFile func(string) ([
 	return value, origin, nil
 }
 
-// setSecret reads a secret setting from the environment, or from the file that
-// it names.
+// setSecret reads a secret setting from the environment or a file.
 func (l *loader) setSecret(s setting, env map[string]string) {
 	value, origin, err := secretVariable(env, s.env(), l.readFile)
 	if err == nil && value == "" {

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// loadFiles loads from variables and the files that they name.
+// loadFiles calls Load with variables and the files that they name.
 func loadFiles(files map[string]string, environ ...string) (Loaded, error) {
 	return Load(Sources{Environ: environ, ReadFile: func(path string) ([]byte, error) {
 		text, ok := files[path]

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// sentinel stands for a password; nothing printed may contain it.
+// sentinel stands for a password. It must never be printed.
 const sentinel = "S3ntinelS3ntinel"
 
 func TestSecretsAreMaskedWhereverPrinted(t *testing.T) {
@@ -88,8 +88,8 @@ func TestErrorsNeverQuoteSecrets(t *testing.T) {
 	}
 }
 
-// FuzzPasswordIsMasked puts a password of any form into an address, escaped
-// or not: it is masked whatever the address then parses as.
+// FuzzPasswordIsMasked checks that any password in a URL is masked, escaped or
+// not.
 func FuzzPasswordIsMasked(f *testing.F) {
 	for _, around := range []string{"", "@", "/", "1/", "?", "#", ":", "%", "%2F", "&a=", "://", "@h/x?password=", "\\", "\x00"} {
 		f.Add(around, around, "h/d?sslmode=require")

@@ -9,11 +9,11 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// A section is a list in the file: it has no flag and no variable. Like a
-// setting, an entry is declared by its struct alone: the key tag of a field is
-// its name in the file, default what it has when the file says nothing.
+// A section is a list in the file, without a flag or variable. The struct of an
+// entry declares its keys: the key tag is the name in the file, and default is
+// the value of a missing key.
 
-// section finds the list of a name.
+// section returns the list with the name.
 func (c *Config) section(name string) (reflect.Value, bool) {
 	config := reflect.ValueOf(c).Elem()
 	for i := range config.NumField() {
@@ -35,10 +35,10 @@ func sectionNames() []string {
 	return names
 }
 
-// section reads a node of the file into what it is for. The path, such as
-// providers[0].models, is made of our own names and of numbers.
+// section decodes a node of the file into a value. The path, such as
+// providers[0].models, consists of known names and indexes.
 func (r *fileReader) section(path string, n *yaml.Node, into reflect.Value) {
-	if isNull(n) { // "models:" with nothing behind it is as if it were not there
+	if isNull(n) { // an empty "models:" counts as missing
 		return
 	}
 	r.Origin[path] = r.origin(n)
@@ -103,7 +103,7 @@ func (r *fileReader) record(path string, n *yaml.Node, into reflect.Value) {
 	})
 }
 
-// recordKeys are the names of a struct's fields, all of which have one.
+// recordKeys returns the key tags of a struct's fields.
 func recordKeys(record reflect.Type) []string {
 	keys := make([]string, record.NumField())
 	for i := range keys {
@@ -128,7 +128,7 @@ func (r *fileReader) headers(path string, n *yaml.Node, into *map[string]Secret)
 	})
 }
 
-// pairs walks a mapping and refuses a key's second appearance.
+// pairs visits the entries of a mapping, and rejects repeated keys.
 func (r *fileReader) pairs(path string, m *yaml.Node, visit func(key, value *yaml.Node)) {
 	seen := map[string]int{}
 	for i := 0; i+1 < len(m.Content); i += 2 {
@@ -146,8 +146,8 @@ func (r *fileReader) refuse(path string, at *yaml.Node, message string) {
 	r.problems = append(r.problems, Problem{Setting: path, Message: message, Origin: r.origin(at)})
 }
 
-// sectionNode is a section as it is printed: secrets masked, what is empty
-// left out, and above each entry where it came from.
+// sectionNode returns a section for printing: secrets masked, empty fields left
+// out, and the origin above each entry.
 func (l Loaded) sectionNode(name string) *yaml.Node {
 	list, _ := l.Config.section(name)
 	node := &yaml.Node{Kind: yaml.SequenceNode}
@@ -159,7 +159,7 @@ func (l Loaded) sectionNode(name string) *yaml.Node {
 	return node
 }
 
-// sectionValues is the same for programs.
+// sectionValues returns a section for JSON.
 func (l Loaded) sectionValues(name string) []map[string]any {
 	values := []map[string]any{}
 	for i, entry := range l.sectionNode(name).Content {
@@ -175,7 +175,7 @@ func (l Loaded) sectionValues(name string) []map[string]any {
 
 func printed(v reflect.Value) *yaml.Node {
 	if p, ok := v.Interface().(Provider); ok && p.APIKeyEnv != "" {
-		p.APIKey = "" // its variable says where it is, and works in a file
+		p.APIKey = "" // api_key_env is printed instead
 		v = reflect.ValueOf(p)
 	}
 	switch v.Kind() {

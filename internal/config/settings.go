@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// envPrefix starts the name of every environment variable that is a setting.
+// envPrefix is the prefix of every environment variable of a setting.
 const envPrefix = "TURNPIKE_"
 
 // setting is one leaf of Config: its declaration and a pointer to its value.
@@ -23,8 +23,8 @@ func (s setting) env() string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(s.name, ".", "_"))
 }
 
-// isSecret reports whether the value must not be seen. Such a setting can also
-// be read from a file that a variable names.
+// isSecret reports whether the value must be masked. Such a setting can also be
+// read from a file named by a variable.
 func (s setting) isSecret() bool {
 	switch s.value.(type) {
 	case *Secret, *SecretURL:
@@ -33,8 +33,8 @@ func (s setting) isSecret() bool {
 	return false
 }
 
-// hasFlag reports whether the setting can be given on the command line, which
-// others on the machine can read. An address can: it need not hold a password.
+// hasFlag reports whether the setting has a flag. Other users can read the
+// command line, so secrets have none. A URL has one: it may have no password.
 func (s setting) hasFlag() bool {
 	_, secret := s.value.(*Secret)
 	return !secret
@@ -44,8 +44,8 @@ func (s setting) flag() string {
 	return strings.NewReplacer(".", "-", "_", "-").Replace(s.name)
 }
 
-// reset gives the field its default. A default that cannot be read is a
-// mistake in the struct, which the first test run finds.
+// reset sets the field to its default. It panics on an invalid default, which
+// any test finds.
 func (s setting) reset() {
 	if s.preset == "" {
 		return
@@ -86,8 +86,8 @@ func collect(group reflect.Value, prefix string) []setting {
 	return all
 }
 
-// groupMembers lists the settings below a group such as tls; none when there
-// is no such group.
+// groupMembers returns the settings in a group such as tls, or nil if there is
+// no such group.
 func groupMembers(all []setting, group string) []string {
 	var names []string
 	for _, s := range all {
@@ -98,8 +98,8 @@ func groupMembers(all []setting, group string) []string {
 	return names
 }
 
-// closest finds the candidate that a mistyped word most likely meant, and ""
-// when none is near. Case and the kind of separator do not count.
+// closest returns the candidate closest to a mistyped word, or "". It ignores
+// case and the kind of separator.
 func closest(word string, candidates []string) string {
 	fold := strings.NewReplacer("-", "_", ".", "_")
 	word = fold.Replace(strings.ToLower(word))
@@ -110,7 +110,7 @@ func closest(word string, candidates []string) string {
 	for _, c := range candidates {
 		name := fold.Replace(strings.ToLower(c))
 		d := distance(word, name)
-		if strings.HasPrefix(word, name+"_") { // data_dir is data to most
+		if strings.HasPrefix(word, name+"_") { // people write data_dir for data
 			d = 1
 		}
 		if d < bestDistance {
@@ -120,8 +120,8 @@ func closest(word string, candidates []string) string {
 	return best
 }
 
-// distance counts the insertions, deletions, replacements and swaps of
-// neighbours that turn a into b.
+// distance returns the number of insertions, deletions, replacements and swaps
+// of adjacent characters that turn a into b.
 func distance(a, b string) int {
 	before, last := make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range last {
@@ -145,8 +145,8 @@ func distance(a, b string) int {
 	return last[len(b)]
 }
 
-// didYouMean is the second half of a message about an unknown name. The
-// prefix, which all candidates have, does not count towards their likeness.
+// didYouMean returns a suggestion to append to a message, or "". It compares
+// names without the common prefix.
 func didYouMean(word, prefix string, candidates []string) string {
 	bare := make([]string, 0, len(candidates))
 	for _, c := range candidates {
@@ -158,7 +158,7 @@ func didYouMean(word, prefix string, candidates []string) string {
 	return ""
 }
 
-// names lists the settings by the function that names them.
+// names applies name to all settings.
 func names(all []setting, name func(setting) string) []string {
 	out := make([]string, 0, len(all))
 	for _, s := range all {

@@ -16,11 +16,11 @@ import (
 	"turnpike/internal/keyring"
 )
 
-// Problem is one setting that cannot be used.
+// Problem is an invalid setting.
 type Problem struct {
 	Setting string // tls.cert
-	Message string // what is wrong and what is expected; never a secret
-	Origin  string // where the value came from, when known
+	Message string // the fault and the expectation, without secrets
+	Origin  string // the source of the value, if known
 }
 
 func (p Problem) String() string {
@@ -31,10 +31,10 @@ func (p Problem) String() string {
 	return out
 }
 
-// Problems is everything wrong with a configuration.
+// Problems are all problems of a configuration.
 type Problems []Problem
 
-// Error lists them, one to a line when there are several.
+// Error lists the problems, one per line if there are several.
 func (ps Problems) Error() string {
 	if len(ps) == 1 {
 		return "configuration: " + ps[0].String()
@@ -47,8 +47,8 @@ func (ps Problems) Error() string {
 	return b.String()
 }
 
-// Validate reports every setting that cannot work, as Problems. It looks at
-// the values only, never at files or the network.
+// Validate reports every invalid setting, as Problems. It doesn't access files
+// or the network.
 func (c Config) Validate() error {
 	var ps Problems
 	for _, s := range c.settings() {
@@ -99,7 +99,7 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// isHost reports whether a text is the host of a URL and nothing else.
+// isHost reports whether text is the host of a URL and nothing else.
 func isHost(text string) bool {
 	if _, err := netip.ParseAddr(text); err == nil {
 		return true
@@ -122,8 +122,8 @@ func (l Loaded) Validate() error {
 	return ps
 }
 
-// origin is where a setting came from, or else what it stands in: what is
-// missing from providers[0] came from there.
+// origin returns the origin of a setting, or of its closest parent that has
+// one.
 func (l Loaded) origin(name string) string {
 	for {
 		if o, ok := l.Origin[name]; ok {
@@ -135,7 +135,7 @@ func (l Loaded) origin(name string) string {
 	}
 }
 
-// fault checks what the tags of a setting promise.
+// fault checks a setting against its tags.
 func (s setting) fault() string {
 	if len(s.oneof) > 0 && !slices.Contains(s.oneof, notation(s.value)) {
 		return fmt.Sprintf("%q is not one of %s", notation(s.value), strings.Join(s.oneof, ", "))
@@ -147,7 +147,7 @@ func (s setting) fault() string {
 	return fmt.Sprintf("%s is out of range; expected %s to %s", notation(s.value), s.min, s.max)
 }
 
-// bound reads a limit in the notation of the setting.
+// bound parses a limit in the notation of the setting.
 func (s setting) bound(limit string) int64 {
 	value := reflect.New(reflect.TypeOf(s.value).Elem()).Interface()
 	if err := setText(value, limit); err != nil {
@@ -195,7 +195,8 @@ func databaseFault(u SecretURL) string {
 
 func masterKeyFault(c Config) string {
 	if c.MasterKey == "" {
-		// Each node would generate its own and could not read the others' secrets.
+		// Each node would generate a different key and couldn't read the others'
+		// secrets.
 		if c.DatabaseURL != "" {
 			return "is required with database_url, the same on every node: 32 bytes in base64 or hex, such as openssl rand -base64 32 prints"
 		}
@@ -228,8 +229,8 @@ func publicURLFault(raw string) string {
 	return fault + "; expected an absolute address without path and query, such as https://api.example.com"
 }
 
-// smtpFault says, without quoting it, what is wrong with a mail server's
-// address. mail.NewSMTP reads the same addresses.
+// smtpFault describes what is wrong with a mail server's URL, without quoting
+// it. mail.NewSMTP parses the same URLs.
 func smtpFault(address SecretURL) string {
 	const expected = "; expected smtp://user:password@host:587 or smtps://user:password@host:465, with special characters in the password percent-encoded (# is %23, / is %2F, ? is %3F, @ is %40)"
 	if address == "" {
@@ -278,12 +279,12 @@ func senderFault(from string, server SecretURL) string {
 	return ""
 }
 
-// originFault wants an origin exactly as browsers write it, because it is
+// originFault requires an origin exactly as browsers send it, because it is
 // compared byte by byte.
 func originFault(raw string) string {
 	o, fault := parseOrigin(raw)
 	if fault != "" {
-		if !strings.Contains(raw, "@") { // it could be a password's
+		if !strings.Contains(raw, "@") { // it may have a password
 			fault = fmt.Sprintf("%q %s", raw, fault)
 		}
 		return fault + "; expected an origin, such as https://app.example.com"
@@ -301,8 +302,8 @@ func originFault(raw string) string {
 	return ""
 }
 
-// parseOrigin reads scheme://host[:port], or says what else is in it. The
-// fault does not quote raw, which may have a password in it.
+// parseOrigin parses scheme://host[:port], or returns a fault. The fault
+// doesn't quote raw, which may have a password.
 func parseOrigin(raw string) (*url.URL, string) {
 	u, err := url.Parse(raw)
 	switch {
@@ -325,7 +326,7 @@ func parseOrigin(raw string) (*url.URL, string) {
 	return u, ""
 }
 
-// metricsFault is listenFault for a listener that need not be.
+// metricsFault is listenFault for the optional metrics listener.
 func metricsFault(c Config) string {
 	_, port, _ := net.SplitHostPort(c.MetricsListen)
 	switch {
@@ -337,7 +338,7 @@ func metricsFault(c Config) string {
 	return listenFault(c.MetricsListen)
 }
 
-// bucketFault says, without quoting it, what is wrong with a bucket's address.
+// bucketFault describes what is wrong with a bucket's URL, without quoting it.
 func bucketFault(address string) string {
 	const expected = "; expected such as s3://name?region=eu-central-1"
 	if address == "" {
@@ -361,16 +362,17 @@ func bucketFault(address string) string {
 
 func fromBucketFault(f Files) string {
 	if f.FromBucket && f.URL == "" {
-		return "needs a bucket in files.url: a folder cannot send files itself"
+		return "needs a bucket in files.url: a directory cannot send files itself"
 	}
 	return ""
 }
 
-// longestSchedule is six days: events can be replayed for 30 days and are there
-// for 37, so that even then the last retry comes with a day to spare.
+// longestSchedule is six days. Events can be replayed for 30 days and are kept
+// for 37, so a last retry still has a day to spare.
 const longestSchedule = 144 * time.Hour
 
-// retentionFault: what a job made first must be there when it is done.
+// retentionFault requires that the first files of a job still exist when it
+// ends.
 func retentionFault(c Config) string {
 	if c.Files.Retention < c.Media.Deadline {
 		return fmt.Sprintf("%v is less than media.deadline: parts of a job could be gone before its end; expected at least %v", c.Files.Retention, c.Media.Deadline)
@@ -378,7 +380,8 @@ func retentionFault(c Config) string {
 	return ""
 }
 
-// scheduleFault bounds the retries; none means that the first failure pauses.
+// scheduleFault limits the retries. An empty schedule pauses the endpoint after
+// the first failure.
 func scheduleFault(schedule []time.Duration) string {
 	if len(schedule) > 20 {
 		return "at most 20 retries are possible"
@@ -396,7 +399,8 @@ func scheduleFault(schedule []time.Duration) string {
 	return ""
 }
 
-// keysURLFault: whoever could change the list on its way could revoke keys.
+// keysURLFault requires HTTPS: anyone who can change the list in transit could
+// revoke keys.
 func keysURLFault(address string) string {
 	u, err := url.Parse(address)
 	switch {
@@ -420,8 +424,8 @@ func gitLabTokenFault(token Secret) string {
 	return ""
 }
 
-// issuerFault: whoever could change the provider's answers on their way could
-// sign in as anybody.
+// issuerFault requires HTTPS: anyone who can change the provider's responses in
+// transit could sign in as any user.
 func issuerFault(address string) string {
 	const expected = "; expected such as https://accounts.example.com"
 	if address == "" {

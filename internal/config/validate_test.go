@@ -19,16 +19,16 @@ func TestDefaultsAreValid(t *testing.T) {
 	}
 }
 
-// TestModelsHaveTimeToThink: those that reason are silent for minutes, in which
-// a plain call has no byte of its answer and a stream pauses.
-func TestModelsHaveTimeToThink(t *testing.T) {
+// Reasoning models are silent for minutes, before the first byte or within a
+// stream.
+func TestDefaultTimeoutsAllowReasoningModels(t *testing.T) {
 	t.Parallel()
 	if g := Default().Gateway; g.FirstByteTimeout < 10*time.Minute || g.IdleTimeout < 5*time.Minute {
 		t.Errorf("an answer may take %s, and pause for %s", g.FirstByteTimeout, g.IdleTimeout)
 	}
 }
 
-func TestNamesAreUnique(t *testing.T) {
+func TestSettingNamesAreUnique(t *testing.T) {
 	t.Parallel()
 	var c Config
 	seen := map[string]string{configFlag: "--config", "TURNPIKE_CONFIG": "TURNPIKE_CONFIG"}
@@ -48,7 +48,7 @@ func TestNamesAreUnique(t *testing.T) {
 	}
 }
 
-func TestValidate(t *testing.T) {
+func TestValidateRejectsInvalidSettings(t *testing.T) {
 	t.Parallel()
 	const databaseKey = SecretURL("postgres://turnpike@db/turnpike")
 	tests := map[string]struct {

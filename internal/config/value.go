@@ -16,13 +16,14 @@ import (
 // Size is a number of bytes, written 1048576 or 1MiB.
 type Size int64
 
-// sizeUnits from the largest, so that printing finds the shortest form.
+// sizeUnits are sorted from the largest, so that String finds the shortest
+// form.
 var sizeUnits = []struct {
 	name  string
 	bytes int64
 }{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}}
 
-// String gives the largest unit that divides the size.
+// String uses the largest unit that divides the size.
 func (s Size) String() string {
 	for _, u := range sizeUnits {
 		if s != 0 && int64(s)%u.bytes == 0 {
@@ -46,12 +47,12 @@ func parseSize(text string) (Size, error) {
 	return Size(n * factor), nil
 }
 
-// Decimal is an exact decimal number as it was written; empty means not given.
+// Decimal is an exact decimal number as written; empty means not set.
 type Decimal string
 
 var decimalForm = regexp.MustCompile(`^[0-9]{1,9}(\.[0-9]{1,9})?$`)
 
-// Rat is its value, nil when it was not given.
+// Rat returns the value, or nil if it isn't set.
 func (d Decimal) Rat() *big.Rat {
 	if d == "" {
 		return nil
@@ -63,8 +64,8 @@ func (d Decimal) Rat() *big.Rat {
 	return r
 }
 
-// setText reads a value as it stands in the environment, in a flag or in a
-// default. Lists are comma-separated there.
+// setText parses a value from the environment, a flag or a default. Lists are
+// comma-separated.
 func setText(target any, text string) error {
 	if !isList(target) {
 		return setScalar(target, strings.TrimSpace(text))
@@ -86,7 +87,8 @@ func isList(target any) bool {
 	return false
 }
 
-// setScalar never fails for a secret, so its errors may quote the text.
+// setScalar parses a single value. Its errors may quote text, because it never
+// fails for a secret.
 func setScalar(target any, text string) error {
 	switch v := target.(type) {
 	case *string:
@@ -169,8 +171,8 @@ func setList(target any, items []string) error {
 	return nil
 }
 
-// parsePrefix reads a CIDR range, or an address as the range of itself. IPv4
-// written as IPv6 becomes IPv4, because a prefix matches only its own family.
+// parsePrefix parses a CIDR range or a single address. It unmaps IPv4 in IPv6,
+// because a prefix matches only its own family.
 func parsePrefix(text string) (netip.Prefix, error) {
 	bad := fmt.Errorf("%q is not an address or range; expected such as 10.0.0.7, 10.0.0.0/8 or fd00::/8", text)
 	if !strings.Contains(text, "/") {
@@ -194,7 +196,7 @@ func parsePrefix(text string) (netip.Prefix, error) {
 	return p, nil
 }
 
-// plain gives a value as a string, number, bool or list of strings, with
+// plain returns a value as a string, number, bool or list of strings, with
 // secrets masked.
 func plain(target any) any {
 	switch v := target.(type) {
@@ -228,7 +230,7 @@ func plain(target any) any {
 	panic(fmt.Sprintf("config: no notation for a %T", target))
 }
 
-// shortest writes 1m for what Go writes as 1m0s.
+// shortest formats 1m0s as 1m.
 func shortest(d time.Duration) string {
 	s := d.String()
 	if strings.HasSuffix(s, "m0s") {
@@ -240,7 +242,8 @@ func shortest(d time.Duration) string {
 	return s
 }
 
-// notation is plain as one string, the inverse of setText but for the masking.
+// notation returns plain as a string. It is the inverse of setText, except for
+// masking.
 func notation(target any) string {
 	switch v := plain(target).(type) {
 	case []string:
@@ -250,7 +253,8 @@ func notation(target any) string {
 	}
 }
 
-// number gives what min and max compare; false for what has no order.
+// number returns the value to compare with min and max, or false for types
+// without an order.
 func number(target any) (int64, bool) {
 	switch v := target.(type) {
 	case *int:
@@ -260,7 +264,7 @@ func number(target any) (int64, bool) {
 	case *time.Duration:
 		return int64(*v), true
 	case *Decimal:
-		if r := v.Rat(); r != nil { // in billionths, which its form keeps whole and in range
+		if r := v.Rat(); r != nil { // in billionths, which are whole and in range
 			return r.Mul(r, big.NewRat(1_000_000_000, 1)).Num().Int64(), true
 		}
 	}

@@ -14,11 +14,9 @@ import (
 	"turnpike/internal/clientip"
 )
 
-// logEvery is how often the limiter logs that it closes connections.
 const logEvery = time.Minute
 
-// Limiter counts the unauthenticated connections of every client address, in
-// IPv6 of every /64.
+// Limiter counts the unauthenticated connections of every client address, in IPv6 of every /64.
 type Limiter struct {
 	limit  int
 	exempt []netip.Prefix

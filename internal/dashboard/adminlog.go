@@ -10,19 +10,18 @@ import (
 	"turnpike/internal/ids"
 )
 
-// actionRow is an act with the names of those it concerns.
+// actionRow is an admin log entry with display names.
 type actionRow struct {
 	*audit.Action
 	Who        string
 	TargetName string
-	TargetLink string // where it can be seen, or empty
-	Request    string // the page of the request that did it, or empty
-	Text       string // the detail, indented; empty for none
+	TargetLink string // of its page, or empty
+	Request    string // the page of the API request, or empty
+	Text       string // the detail, indented, or empty
 }
 
-// actionRows finds the names of people, keys and endpoints, and what is there to
-// be seen.
-func (v *visit) actionRows(list []*audit.Action) ([]actionRow, error) {
+// actionRows adds the names of people, keys and endpoints, and links.
+func (req *request) actionRows(list []*audit.Action) ([]actionRow, error) {
 	named := map[string][]string{}
 	for _, a := range list {
 		for _, id := range []string{a.Actor, a.Target} {
@@ -31,15 +30,15 @@ func (v *visit) actionRows(list []*audit.Action) ([]actionRow, error) {
 			}
 		}
 	}
-	people, err := v.peopleNames(named[ids.User]...)
+	people, err := req.peopleNames(named[ids.User]...)
 	if err != nil {
 		return nil, err
 	}
-	keys, err := v.keyNames(named[ids.Key])
+	keys, err := req.keyNames(named[ids.Key])
 	if err != nil {
 		return nil, err
 	}
-	endpoints, err := v.s.Webhooks.Named(v.ctx(), v.s.DB, v.principal.Visibility(), named[ids.Endpoint]...)
+	endpoints, err := req.s.Webhooks.Named(req.Context(), req.s.DB, req.principal.Visibility(), named[ids.Endpoint]...)
 	if err != nil {
 		return nil, err
 	}
@@ -50,22 +49,22 @@ func (v *visit) actionRows(list []*audit.Action) ([]actionRow, error) {
 		case people[a.Target] != "":
 			r.TargetName = people[a.Target]
 		case keys[a.Target] != "":
-			r.TargetName, r.TargetLink = keys[a.Target], v.to("keys/"+a.Target)
+			r.TargetName, r.TargetLink = keys[a.Target], req.to("keys/"+a.Target)
 		case endpoints[a.Target] != nil:
-			r.TargetName, r.TargetLink = endpointName(endpoints[a.Target]), v.to("webhooks/"+a.Target)
+			r.TargetName, r.TargetLink = endpointName(endpoints[a.Target]), req.to("webhooks/"+a.Target)
 		case ids.Valid(ids.Run, a.Target):
-			r.TargetLink = v.to("runs/" + a.Target)
+			r.TargetLink = req.to("runs/" + a.Target)
 		case strings.HasPrefix(a.Action, "project."):
-			r.TargetLink = v.to("projects/" + url.PathEscape(a.Target))
-		case a.Target == v.workspace.ID:
+			r.TargetLink = req.to("projects/" + url.PathEscape(a.Target))
+		case a.Target == req.workspace.ID:
 			r.TargetName = "this workspace"
 		}
-		// What people do here has an id, too, but is no request of the log.
+		// Requests of the dashboard have IDs, but no log entries.
 		if ids.Valid(ids.Key, a.Actor) && ids.Valid(ids.Request, a.RequestID) {
-			r.Request = v.to("requests/" + a.RequestID)
+			r.Request = req.to("requests/" + a.RequestID)
 		}
 		if text := string(a.Detail); text != "null" && text != "{}" {
-			r.Text = exactly(plainJSON(a.Detail))
+			r.Text = escapeInvisible(plainJSON(a.Detail))
 		}
 		rows[i] = r
 	}
@@ -74,27 +73,26 @@ func (v *visit) actionRows(list []*audit.Action) ([]actionRow, error) {
 
 type adminLogData struct {
 	Rows     []actionRow
-	Members  []*accounts.User // that the filter offers
-	Actions  []string         // that are on the page
+	Members  []*accounts.User // choices of the filter
+	Actions  []string         // on the page
 	Filtered bool
-	Looked   *looked // nil when the page is whole
+	Looked   *scanned // nil if the search is complete
 	Next     pager
 }
 
-// membersOffered is how many people the filter names; others are reached by
-// their rows.
+// membersOffered is how many people the filter offers; the rows link to others.
 const membersOffered = 200
 
-func adminLogPage(v *visit) (*view, error) {
-	f := audit.ActionFilter{Actor: v.query("actor"), Action: v.query("action"), Target: v.query("target")}
-	page := v.page(ids.AdminAction)
-	found, err := audit.FindActions(v.ctx(), v.s.DB, v.principal.Visibility(), f, page)
+func adminLogPage(req *request) (*view, error) {
+	f := audit.ActionFilter{Actor: req.query("actor"), Action: req.query("action"), Target: req.query("target")}
+	page := req.page(ids.AdminAction)
+	found, err := audit.FindActions(req.Context(), req.s.DB, req.principal.Visibility(), f, page)
 	if err != nil {
 		return nil, err
 	}
-	d := adminLogData{Filtered: f != (audit.ActionFilter{}), Next: v.pager(page, found.More, func() string { return found.Cursor })}
-	d.Looked = lookedThrough(found, d.Next)
-	if d.Rows, err = v.actionRows(found.Rows); err != nil {
+	d := adminLogData{Filtered: f != (audit.ActionFilter{}), Next: req.pager(page, found.More, func() string { return found.Cursor })}
+	d.Looked = scanLimit(found, d.Next)
+	if d.Rows, err = req.actionRows(found.Rows); err != nil {
 		return nil, err
 	}
 	for _, a := range found.Rows {
@@ -103,11 +101,11 @@ func adminLogPage(v *visit) (*view, error) {
 		}
 	}
 	slices.Sort(d.Actions)
-	if d.Members, err = accounts.ListUsers(v.ctx(), v.s.DB, v.workspace.ID); err != nil {
+	if d.Members, err = accounts.ListUsers(req.Context(), req.s.DB, req.workspace.ID); err != nil {
 		return nil, err
 	}
 	d.Members = d.Members[:min(len(d.Members), membersOffered)]
-	// The chosen one is offered, whoever it is.
+	// The selected actor is always offered.
 	if f.Actor != "" && !slices.ContainsFunc(d.Members, func(u *accounts.User) bool { return u.ID == f.Actor }) && f.Actor != audit.Operator.Name {
 		name := f.Actor
 		if len(d.Rows) > 0 {

@@ -1,7 +1,10 @@
 package dashboard
 
 import (
-	"strconv"
+	"bytes"
+	"encoding/base64"
+	"html/template"
+	"image/png"
 	"strings"
 
 	"github.com/boombuler/barcode/qr"
@@ -9,44 +12,39 @@ import (
 	"turnpike/internal/db"
 )
 
-// recoveryCodes is what the flash that carries them is of.
+// recoveryCodes is the owner of the flash that carries recovery codes.
 const recoveryCodes = "recovery codes"
 
-// issuer is how an authenticator app calls this server. The host tells servers
-// apart.
-func (v *visit) issuer() string { return "Turnpike " + v.hostName() }
+// issuer is the name of this server in authenticator apps. The host distinguishes
+// servers.
+func (req *request) issuer() string { return "Turnpike " + req.hostName() }
 
-func startApp(v *visit) (*view, error) {
-	err := v.write(func(tx *db.Tx) error {
-		_, err := v.s.People.StartTOTP(v.ctx(), tx, v.session, v.issuer())
+func startApp(req *request) (*view, error) {
+	return req.save("/dashboard/account/app", "", func(tx *db.Tx) error {
+		_, err := req.s.People.StartTOTP(req.Context(), tx, req.session, req.issuer())
 		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	v.redirect("/dashboard/account/app", flash{})
-	return nil, nil
 }
 
 type appData struct {
-	Secret string // in groups of four, to type
-	Code   qrCode
+	Secret string // in groups of four
+	Code   template.URL
 }
 
-// appPage shows what the app needs until its first code comes back.
-func appPage(v *visit) (*view, error) {
-	e, err := v.s.People.PendingTOTP(v.ctx(), v.s.DB, v.session, v.issuer())
+// appPage shows the secret until the person has entered the first code.
+func appPage(req *request) (*view, error) {
+	e, err := req.s.People.PendingTOTP(req.Context(), req.s.DB, req.session, req.issuer())
 	if err != nil {
 		return nil, err
 	}
-	code, err := drawQR(e.URL)
+	code, err := qrCode(e.URL)
 	if err != nil {
 		return nil, err
 	}
-	return &view{template: "authapp", title: "Set up an authenticator app", data: appData{Secret: inFours(e.Secret), Code: code}}, nil
+	return &view{template: "authapp", title: "Set up an authenticator app", data: appData{Secret: groupByFour(e.Secret), Code: code}}, nil
 }
 
-func inFours(s string) string {
+func groupByFour(s string) string {
 	var out strings.Builder
 	for i, c := range s {
 		if i > 0 && i%4 == 0 {
@@ -57,71 +55,40 @@ func inFours(s string) string {
 	return out.String()
 }
 
-// qrCode is a QR code as one path, with a white edge around it that readers need.
-type qrCode struct {
-	Size int // of the whole, in modules
-	Path string
-}
-
-const qrEdge = 4
-
-func drawQR(content string) (qrCode, error) {
+// qrCode returns the URL of an image. The page adds the margin that readers need.
+func qrCode(content string) (template.URL, error) {
 	code, err := qr.Encode(content, qr.L, qr.Auto)
 	if err != nil {
-		return qrCode{}, err
+		return "", err
 	}
-	size := code.Bounds().Dx()
-	var path strings.Builder
-	for y := range size {
-		for x := 0; x < size; x++ {
-			run := 0
-			for x+run < size && isDark(code.At(x+run, y).RGBA()) {
-				run++
-			}
-			if run == 0 {
-				continue
-			}
-			n := strconv.Itoa(run)
-			path.WriteString("M" + strconv.Itoa(x+qrEdge) + " " + strconv.Itoa(y+qrEdge) + "h" + n + "v1h-" + n + "z")
-			x += run
-		}
-	}
-	return qrCode{Size: size + 2*qrEdge, Path: path.String()}, nil
+	var out bytes.Buffer
+	err = png.Encode(&out, code)
+	return template.URL("data:image/png;base64," + base64.StdEncoding.EncodeToString(out.Bytes())), err //nolint:gosec // base64
 }
 
-func isDark(r, _, _, _ uint32) bool { return r == 0 }
-
-func enableApp(v *visit) (*view, error) {
-	var codes []string
-	err := v.write(func(tx *db.Tx) (err error) {
-		codes, err = v.s.People.EnableTOTP(v.ctx(), tx, v.session, v.form("code"), v.browser())
-		return err
+func enableApp(req *request) (*view, error) {
+	codes, err := writeValue(req, func(tx *db.Tx) ([]string, error) {
+		return req.s.People.EnableTOTP(req.Context(), tx, req.session, req.form("code"), req.browser())
 	})
 	if err != nil {
 		return nil, err
 	}
-	v.redirect("/dashboard/account", flash{Notice: "The authenticator app is set up, and asked for at each sign-in. Everywhere else you are signed out.",
+	return req.redirect("/dashboard/account", flash{Notice: "Authenticator app enabled. You need it at each sign-in, and you are signed out everywhere else.",
 		Secret: strings.Join(codes, " "), Of: recoveryCodes})
-	return nil, nil
 }
 
-func disableApp(v *visit) (*view, error) {
-	if err := v.write(func(tx *db.Tx) error { return v.s.People.DisableTOTP(v.ctx(), tx, v.session, v.browser()) }); err != nil {
-		return nil, err
-	}
-	v.redirect("/dashboard/account", flash{Notice: "The authenticator app is no longer asked for."})
-	return nil, nil
+func disableApp(req *request) (*view, error) {
+	return req.save("/dashboard/account", "Authenticator app disabled.", func(tx *db.Tx) error {
+		return req.s.People.DisableTOTP(req.Context(), tx, req.session, req.browser())
+	})
 }
 
-func renewCodes(v *visit) (*view, error) {
-	var codes []string
-	err := v.write(func(tx *db.Tx) (err error) {
-		codes, err = v.s.People.RenewRecoveryCodes(v.ctx(), tx, v.session, v.browser())
-		return err
+func renewCodes(req *request) (*view, error) {
+	codes, err := writeValue(req, func(tx *db.Tx) ([]string, error) {
+		return req.s.People.RenewRecoveryCodes(req.Context(), tx, req.session, req.browser())
 	})
 	if err != nil {
 		return nil, err
 	}
-	v.redirect("/dashboard/account", flash{Notice: "There are new recovery codes. The old ones no longer work.", Secret: strings.Join(codes, " "), Of: recoveryCodes})
-	return nil, nil
+	return req.redirect("/dashboard/account", flash{Notice: "Recovery codes renewed. The old ones no longer work.", Secret: strings.Join(codes, " "), Of: recoveryCodes})
 }

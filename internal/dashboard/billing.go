@@ -14,111 +14,105 @@ import (
 )
 
 const (
-	// monthsShown is how far back the months go that are listed.
+	// monthsShown is how many months are listed.
 	monthsShown = 24
-	// spendersShown is how many of those who spent most are listed.
+	// spendersShown is how many of the top spenders are listed.
 	spendersShown = 10
 )
 
 type billingData struct {
 	*spend.Billing
-	Seen     string // the mark of what the form begins with
-	Now      time.Time
+	Seen     string // the fingerprint of the form's values
 	ResetsAt time.Time
 	AlertAt  *credits.Micro // the threshold in credits, or nil without a limit
-	Low      bool           // less is left than the threshold
-	Months   []spend.Month  // the newest first
+	Low      bool           // below the threshold
+	Months   []spend.Month  // newest first
 
-	// Of the month that is looked at.
+	// Of the selected month.
 	Month    spend.Period
-	Present  bool // it is this one
+	Present  bool // it is the current one
 	Total    credits.Micro
 	Ledger   []requestRow
-	Looked   *looked // nil when the page is whole
+	Looked   *scanned // nil if the search is complete
 	Next     pager
 	Keys     []spender
 	Projects []spender
 	Export   string
 }
 
-func billingPage(v *visit) (*view, error) {
-	if v.env != accounts.Live {
+func billingPage(req *request) (*view, error) {
+	if req.env != accounts.Live {
 		return &view{template: "billing_test", title: "Billing"}, nil
 	}
-	b, err := spend.ReadBilling(v.ctx(), v.s.DB, v.workspace.ID, v.now())
+	b, err := spend.ReadBilling(req.Context(), req.s.DB, req.workspace.ID, req.now())
 	if err != nil {
 		return nil, err
 	}
-	d := billingData{Billing: b, Seen: billingMark(b.Workspace), Now: v.now(), ResetsAt: b.Period.End(), Month: b.Period}
+	d := billingData{Billing: b, Seen: billingFingerprint(b.Workspace), ResetsAt: b.Period.End(), Month: b.Period}
 	if limit := b.Workspace.MonthlyCredits; limit != nil {
 		alert := b.Workspace.Alert.Of(*limit)
 		d.AlertAt, d.Low = &alert, b.Low()
 	}
-	if chosen := spend.Period(v.query("month")); !chosen.Start().IsZero() {
+	if chosen := spend.Period(req.query("month")); !chosen.Start().IsZero() {
 		d.Month = chosen
 	}
 	d.Present = d.Month == b.Period
-	if d.Months, err = spend.Months(v.ctx(), v.s.DB, spend.Account{Level: spend.Workspace, ID: v.workspace.ID}, monthsShown); err != nil {
+	if d.Months, err = spend.Months(req.Context(), req.s.DB, spend.Account{Level: spend.Workspace, ID: req.workspace.ID}, monthsShown); err != nil {
 		return nil, err
 	}
-	if err := v.readMonth(&d); err != nil {
+	if err := req.readMonth(&d); err != nil {
 		return nil, err
 	}
 	return &view{template: "billing", title: "Billing", data: d}, nil
 }
 
-// readMonth reads what was charged in a month, and to whom.
-func (v *visit) readMonth(d *billingData) error {
-	balance, err := spend.ReadBalance(v.ctx(), v.s.DB, spend.Account{Level: spend.Workspace, ID: v.workspace.ID}, d.Month)
+// readMonth reads the charges of a month, and the top spenders.
+func (req *request) readMonth(d *billingData) error {
+	balance, err := spend.ReadBalance(req.Context(), req.s.DB, spend.Account{Level: spend.Workspace, ID: req.workspace.ID}, d.Month)
 	if err != nil {
 		return err
 	}
 	d.Total = balance.Spent
-	page := v.page(ids.Request)
+	page := req.page(ids.Request)
 	f := audit.Filter{Since: d.Month.Start(), Until: d.Month.End(), Charged: true}
-	found, err := audit.List(v.ctx(), v.s.DB, v.principal.Visibility(), f, page)
+	found, err := audit.List(req.Context(), req.s.DB, req.principal.Visibility(), f, page)
 	if err != nil {
 		return err
 	}
-	d.Next = v.pager(page, found.More, func() string { return found.Cursor })
-	d.Looked = lookedThrough(found, d.Next)
-	if d.Ledger, err = v.requestRows(found.Rows); err != nil {
+	d.Next = req.pager(page, found.More, func() string { return found.Cursor })
+	d.Looked = scanLimit(found, d.Next)
+	if d.Ledger, err = req.requestRows(found.Rows); err != nil {
 		return err
 	}
-	d.Export = v.to("requests/export.csv?charged=yes&start=" + f.Since.Format(time.DateOnly) + "&end=" + f.Until.Format(time.DateOnly))
-	if d.Keys, err = keySpenders(v.ctx(), v.s.DB, v.workspace.ID, d.Month); err != nil {
+	d.Export = req.to("requests/export.csv?charged=yes&start=" + f.Since.Format(time.DateOnly) + "&end=" + f.Until.Format(time.DateOnly))
+	if d.Keys, err = keySpenders(req.Context(), req.s.DB, req.workspace.ID, d.Month); err != nil {
 		return err
 	}
-	d.Projects, err = projectSpenders(v.ctx(), v.s.DB, v.workspace.ID, d.Month)
+	d.Projects, err = projectSpenders(req.Context(), req.s.DB, req.workspace.ID, d.Month)
 	return err
 }
 
-// changeBilling sets the month's credits and the threshold.
-func changeBilling(v *visit) (*view, error) {
-	if v.env != accounts.Live {
-		return nil, fault.New(fault.InvalidState, "test calls are free, so that there is nothing to limit; change it in live")
+// changeBilling sets the monthly credits and the alert threshold.
+func changeBilling(req *request) (*view, error) {
+	if req.env != accounts.Live {
+		return nil, fault.New(fault.InvalidState, "Test requests are free, so there is nothing to limit. Switch to live.")
 	}
-	limit, err := v.formCredits("monthly_credits")
+	limit, err := req.formCredits("monthly_credits")
 	if err != nil {
 		return nil, err
 	}
 	alert := accounts.DefaultAlert
-	if text := ungrouped(strings.ReplaceAll(v.form("alert_threshold"), " ", "")); text != "" {
+	if text := ungrouped(strings.ReplaceAll(req.form("alert_threshold"), " ", "")); text != "" {
 		if alert, err = accounts.ParseThreshold(text); err != nil {
 			return nil, err
 		}
 	}
-	err = v.write(func(tx *db.Tx) error {
-		_, err := spend.ChangeBilling(v.ctx(), tx, v.actor(), v.workspace.ID, func(w *accounts.Workspace) error {
-			was := billingMark(w)
+	return req.save(req.to("billing"), "Monthly credits saved.", func(tx *db.Tx) error {
+		_, err := spend.ChangeBilling(req.Context(), tx, req.workspace.ID, spend.BillingChange{By: req.actor(), At: req.now(), Apply: func(w *accounts.Workspace) error {
+			before := billingFingerprint(w)
 			w.MonthlyCredits, w.Alert = limit, alert
-			return v.overtaken(was, billingMark(w))
-		}, v.now())
+			return req.checkEditConflict(before, billingFingerprint(w))
+		}})
 		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	v.redirect(v.to("billing"), flash{Notice: "The month's credits were changed."})
-	return nil, nil
 }

@@ -6,13 +6,12 @@ import (
 	"strconv"
 )
 
-// chart is a picture of bars, stacked where there are several series. A template
-// draws it as SVG, so that it follows the theme and needs no script. Its
-// measures are those of the picture, which scales with the page.
+// chart is a bar chart, stacked if there are several series. A template draws it as
+// SVG, so that it follows the theme and needs no script. It scales with the page.
 type chart struct {
-	Title         string // for those who cannot see it
+	Title         string // for screen readers
 	Width, Height int
-	Left, Bottom  int // where the axes are
+	Left, Bottom  int // positions of the axes
 	Lines         []chartLine
 	Ticks         []chartTick
 	Bars          []chartBar
@@ -31,7 +30,7 @@ type (
 	}
 	chartBar struct {
 		X, Y, W, H float64
-		Series     int // picks the colour
+		Series     int // selects the color
 		Tip        string
 	}
 	chartKey struct {
@@ -50,11 +49,11 @@ const (
 	chartWidth, chartHeight       = 720, 220
 	chartLeft, chartTop           = 64, 10
 	chartRight, chartBottomMargin = 8, 26
-	maxSeries                     = 7 // colours there are; more are put together by whoever makes the series
+	maxSeries                     = 7 // number of colors; callers merge further series
 	maxTicks                      = 10
 )
 
-// newChart draws series over slots. show writes a value.
+// newChart returns a chart of series over slots. show formats a value.
 func newChart(title string, slots []string, series []chartSeries, show func(float64) string) *chart {
 	c := &chart{Title: title, Width: chartWidth, Height: chartHeight, Left: chartLeft, Bottom: chartHeight - chartBottomMargin, Empty: true}
 	sums := make([]float64, len(slots))
@@ -70,7 +69,7 @@ func newChart(title string, slots []string, series []chartSeries, show func(floa
 	}
 	top := niceCeiling(slices.Max(sums))
 	if top < 20 && !slices.ContainsFunc(sums, func(v float64) bool { return v != math.Trunc(v) }) {
-		top = 4 * math.Ceil(slices.Max(sums)/4) // no line at a quarter of a call
+		top = 4 * math.Ceil(slices.Max(sums)/4) // whole numbers at each line
 	}
 	room := float64(c.Bottom - chartTop)
 	for i := range 5 {
@@ -107,7 +106,7 @@ func newChart(title string, slots []string, series []chartSeries, show func(floa
 	return c
 }
 
-// niceCeiling is the next number whose quarters are easy to read.
+// niceCeiling returns the next number whose quarters are easy to read.
 func niceCeiling(v float64) float64 {
 	scale := math.Pow(10, math.Floor(math.Log10(v)))
 	for _, step := range []float64{1, 2, 4, 6, 8, 10} {
@@ -120,7 +119,7 @@ func niceCeiling(v float64) float64 {
 
 func round(v float64) float64 { return math.Round(v*100) / 100 }
 
-// shortNumber is for axes: 1.2k, 3M.
+// shortNumber formats a number for an axis: 1.2k, 3M.
 func shortNumber(v float64) string {
 	for _, unit := range []struct {
 		size float64

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestLinesOfCountsAreWhole: there is no quarter of a call. Amounts may have any.
-func TestLinesOfCountsAreWhole(t *testing.T) {
+// TestChartLinesOfCountsAreWholeNumbers: there is no quarter of a call. Amounts may have any.
+func TestChartLinesOfCountsAreWholeNumbers(t *testing.T) {
 	t.Parallel()
 	lines := func(most float64) (values []float64) {
 		c := newChart("Calls", []string{"1", "2"}, []chartSeries{{Values: []float64{0, most}}}, func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) })

@@ -2,7 +2,7 @@ package dashboard
 
 import "testing"
 
-func TestClip(t *testing.T) {
+func TestClipCountsCharacters(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		text string
@@ -21,8 +21,8 @@ func TestClip(t *testing.T) {
 	}
 }
 
-// TestExactly: nothing that is approved can hide.
-func TestExactly(t *testing.T) {
+// TestEscapeInvisibleShowsEveryCharacter: nothing that is approved can hide.
+func TestEscapeInvisibleShowsEveryCharacter(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"{\n\t\"a\": \"€ 日本\"}": "{\n\t\"a\": \"€ 日本\"}",
@@ -30,7 +30,7 @@ func TestExactly(t *testing.T) {
 		"a\u00a0b\rc\u2028":     `a\u00a0b\u000dc\u2028`,
 		"\U000E0041":            `\udb40\udc41`,
 	} {
-		if got := exactly(text); got != want {
+		if got := escapeInvisible(text); got != want {
 			t.Errorf("%q is shown as %q", text, got)
 		}
 	}

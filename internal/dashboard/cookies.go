@@ -9,173 +9,172 @@ import (
 	"time"
 )
 
-// The cookies. Over HTTPS their names begin with __Host-, so that no other host
-// and no plain connection can set them.
+// Cookies. Over HTTPS their names start with __Host-, so that no other host and no
+// plain connection can set them.
 const (
 	sessionCookie = "turnpike"
-	halfCookie    = "turnpike-half" // the first factor was right
-	oidcCookie    = "turnpike-oidc" // on the way to the sign-in provider and back
+	partialCookie = "turnpike-half" // after the first of two factors
+	oidcCookie    = "turnpike-oidc" // during sign-in at the provider
 	flashCookie   = "turnpike-flash"
-	deviceCookie  = "turnpike-device" // somebody has signed in with this browser
-	typedCookie   = "turnpike-form"   // a form that waits for a proof of who somebody is
+	deviceCookie  = "turnpike-device" // someone has signed in with this browser
+	formCookie    = "turnpike-form"   // a form whose sender has to confirm first
 	lastCookie    = "turnpike-last"   // workspace and environment
 )
 
-func (v *visit) cookieName(name string) string {
-	if v.secure() {
+func (req *request) cookieName(name string) string {
+	if req.secure() {
 		return "__Host-" + name
 	}
 	return name
 }
 
-func (v *visit) cookie(name string) string {
-	c, err := v.r.Cookie(v.cookieName(name))
+func (req *request) cookie(name string) string {
+	c, err := req.R.Cookie(req.cookieName(name))
 	if err != nil {
 		return ""
 	}
 	return c.Value
 }
 
-// setCookie lasts for a time; 0 is as long as the browser runs. An empty value
-// removes it.
-func (v *visit) setCookie(name, value string, lasting time.Duration) {
-	c := &http.Cookie{Name: v.cookieName(name), Value: value, Path: "/", HttpOnly: true, Secure: v.secure(), SameSite: http.SameSiteLaxMode,
-		MaxAge: int(lasting.Seconds())}
+// setCookie sets a cookie for a time; 0 means for the browser session. An empty value
+// deletes it.
+func (req *request) setCookie(name, value string, lifetime time.Duration) {
+	c := &http.Cookie{Name: req.cookieName(name), Value: value, Path: "/", HttpOnly: true, Secure: req.secure(), SameSite: http.SameSiteLaxMode,
+		MaxAge: int(lifetime.Seconds())}
 	if value == "" {
 		c.MaxAge = -1
 	}
-	http.SetCookie(v.w, c)
+	http.SetCookie(req.W, c)
 }
 
-// flash is what one page leaves for the next to say, once.
+// flash is a message for the next page, which shows it once.
 type flash struct {
 	Notice string `json:"n,omitzero"`
-	Secret string `json:"s,omitzero"` // of what was just made: shown this once
-	Of     string `json:"o,omitzero"` // the id that the secret belongs to
-	Until  int64  `json:"u,omitzero"` // whatever the browser does with the cookie
+	Secret string `json:"s,omitzero"` // that was just created, shown once
+	Of     string `json:"o,omitzero"` // the ID that the secret belongs to
+	Until  int64  `json:"u,omitzero"` // even if the browser keeps the cookie longer
 }
 
-// flashLasts is how long the browser may take to come to the next page.
-const flashLasts = time.Minute
+// flashLifetime is how long the browser may take to open the next page.
+const flashLifetime = time.Minute
 
-// setFlash seals it: a secret is in it perhaps, and nobody else may put words
-// on a page.
-func (v *visit) setFlash(f flash) {
-	f.Until = v.now().Add(flashLasts).Unix()
-	text, _ := json.Marshal(f) // texts and a number: cannot fail
-	v.setCookie(flashCookie, v.s.Ring.Seal(text, v.flashPlace()), flashLasts)
+// setFlash encrypts the flash: it may contain a secret, and no one else may put text on
+// a page.
+func (req *request) setFlash(f flash) {
+	f.Until = req.now().Add(flashLifetime).Unix()
+	text, _ := json.Marshal(f) // strings and a number: cannot fail
+	req.setCookie(flashCookie, req.s.Ring.Seal(text, req.flashContext()), flashLifetime)
 }
 
-func (v *visit) flashPlace() string {
-	if v.session == nil {
+func (req *request) flashContext() string {
+	if req.session == nil {
 		return "flash"
 	}
-	return "flash " + v.session.ID
+	return "flash " + req.session.ID
 }
 
-// takeFlash reads what was left, and removes it.
-func (v *visit) takeFlash() *flash {
-	sealed := v.cookie(flashCookie)
+// takeFlash reads the flash and deletes it.
+func (req *request) takeFlash() *flash {
+	sealed := req.cookie(flashCookie)
 	if sealed == "" {
 		return nil
 	}
-	v.setCookie(flashCookie, "", 0)
-	text, err := v.s.Ring.Open(sealed, v.flashPlace())
+	req.setCookie(flashCookie, "", 0)
+	text, err := req.s.Ring.Open(sealed, req.flashContext())
 	if err != nil {
-		return nil // of another session, or not ours
+		return nil // of another session, or forged
 	}
 	var f flash
-	if json.Unmarshal(text, &f) != nil || v.now().Unix() > f.Until {
+	if json.Unmarshal(text, &f) != nil || req.now().Unix() > f.Until {
 		return nil
 	}
 	return &f
 }
 
-// typed is a form that was sent too long after the last proof. Its page shows it
-// filled in, once.
-type typed struct {
+// savedForm is a form that was sent too long after the last proof of identity. Its page
+// shows it filled in, once.
+type savedForm struct {
 	Fields url.Values `json:"f"`
-	Until  int64      `json:"u"` // as for the flash
+	Until  int64      `json:"u"`
 }
 
 const (
-	// typedLasts is how long somebody may take for the proof.
-	typedLasts = 10 * time.Minute
-	// maxTyped is how much of a form the cookie remembers.
-	maxTyped = 2 << 10
+	// savedFormLifetime is how long the person may take to confirm.
+	savedFormLifetime = 10 * time.Minute
+	// maxSavedForm is the largest form that fits into the cookie.
+	maxSavedForm = 2 << 10
 )
 
-// notKept are parts of the names of fields that are not remembered: secrets, and
-// the role of a member, whose form is one of many on its page.
-var notKept = []string{"password", "current", "code", "token", "secret", "csrf", "response", "new_role"}
+// unsavedFields are parts of the names of fields that aren't saved: secrets, and the role
+// of a member, whose form is one of many on its page.
+var unsavedFields = []string{"password", "current", "code", "token", "secret", "csrf", "response", "new_role"}
 
-func isKept(name string) bool {
+func isSaved(name string) bool {
 	name = strings.ToLower(name)
-	return !slices.ContainsFunc(notKept, func(part string) bool { return strings.Contains(name, part) })
+	return !slices.ContainsFunc(unsavedFields, func(part string) bool { return strings.Contains(name, part) })
 }
 
-// keepTyped seals the form that was sent for the page that it stood on, and for
-// this session. What does not fit has to be typed again.
-func (v *visit) keepTyped() {
-	form := typed{Fields: url.Values{}, Until: v.now().Add(typedLasts).Unix()}
-	for name, values := range v.r.PostForm {
-		if isKept(name) {
+// saveForm encrypts the form for its page and this session. What doesn't fit has to be
+// typed again.
+func (req *request) saveForm() {
+	form := savedForm{Fields: url.Values{}, Until: req.now().Add(savedFormLifetime).Unix()}
+	for name, values := range req.R.PostForm {
+		if isSaved(name) {
 			form.Fields[name] = values
 		}
 	}
-	text, _ := json.Marshal(form) // texts and a number: cannot fail
-	if len(form.Fields) > 0 && len(text) <= maxTyped {
-		v.setCookie(typedCookie, v.s.Ring.Seal(text, v.typedPlace(v.formPage())), typedLasts)
+	text, _ := json.Marshal(form) // strings and a number: cannot fail
+	if len(form.Fields) > 0 && len(text) <= maxSavedForm {
+		req.setCookie(formCookie, req.s.Ring.Seal(text, req.formContext(req.formPath())), savedFormLifetime)
 		return
 	}
-	v.forgetTyped() // or an older form would be shown as this one
+	req.clearSavedForm() // or the page would show an older form
 }
 
-// forgetTyped is for when a form was let in: nothing waits any more.
-func (v *visit) forgetTyped() {
-	if v.cookie(typedCookie) != "" {
-		v.setCookie(typedCookie, "", 0)
+// clearSavedForm deletes the saved form once an action is authorized.
+func (req *request) clearSavedForm() {
+	if req.cookie(formCookie) != "" {
+		req.setCookie(formCookie, "", 0)
 	}
 }
 
-func (v *visit) typedPlace(page string) string { return "form " + v.session.ID + " " + page }
+func (req *request) formContext(page string) string { return "form " + req.session.ID + " " + page }
 
-// formPage is the path of the page that the form stood on. One that was refused
-// stood where it was sent to, which leads to its page.
-func (v *visit) formPage() string {
-	page, _, _ := strings.Cut(refererPath(v.r), "?")
-	if known(v.s.mux, http.MethodGet, page) {
+// formPath returns the path of the page with the form. A rejected form was shown at its
+// own path, which redirects to its page.
+func (req *request) formPath() string {
+	page, _, _ := strings.Cut(refererPath(req.R), "?")
+	if hasRoute(req.s.mux, http.MethodGet, page) {
 		return page
 	}
-	return pageAbove(v.s.mux, page)
+	return parentPage(req.s.mux, page)
 }
 
-// takeTyped fills in what was typed on this page, if it waited for a proof, and
-// removes it. It does not open on another page, or in another session.
-func (v *visit) takeTyped() {
-	sealed := v.cookie(typedCookie)
-	if sealed == "" || v.session == nil {
+// restoreForm fills in the form that was saved for this page and session, and deletes it.
+func (req *request) restoreForm() {
+	sealed := req.cookie(formCookie)
+	if sealed == "" || req.session == nil {
 		return
 	}
-	text, err := v.s.Ring.Open(sealed, v.typedPlace(v.r.URL.Path))
+	text, err := req.s.Ring.Open(sealed, req.formContext(req.R.URL.Path))
 	if err != nil {
 		return
 	}
-	v.setCookie(typedCookie, "", 0)
-	var form typed
-	if json.Unmarshal(text, &form) != nil || v.now().Unix() > form.Until {
+	req.setCookie(formCookie, "", 0)
+	var form savedForm
+	if json.Unmarshal(text, &form) != nil || req.now().Unix() > form.Until {
 		return
 	}
-	v.typed = form.Fields
-	if v.flash == nil {
-		v.flash = &flash{Notice: "Nothing was changed yet. Send the form again."}
+	req.restored = form.Fields
+	if req.flash == nil {
+		req.flash = &flash{Notice: "Nothing has changed yet. Send the form again."}
 	}
 }
 
-// shownSecret is the secret of something that was just made.
-func (v *visit) shownSecret(id string) string {
-	if v.flash == nil || v.flash.Of != id {
+// shownSecret returns the secret of something that was just created.
+func (req *request) shownSecret(id string) string {
+	if req.flash == nil || req.flash.Of != id {
 		return ""
 	}
-	return v.flash.Secret
+	return req.flash.Secret
 }

@@ -13,30 +13,28 @@ import (
 	"turnpike/internal/db"
 	"turnpike/internal/events"
 	"turnpike/internal/fault"
-	"turnpike/internal/ids"
 	"turnpike/internal/webhooks"
 )
 
 type deliveryData struct {
-	Now      time.Time
 	Delivery *webhooks.Delivery
-	Endpoint *webhooks.Endpoint // deleted perhaps, or nil
-	Replays  bool               // it can be sent again
-	Event    *shownEvent        // nil when it is gone, or not for this person
+	Endpoint *webhooks.Endpoint // possibly deleted, or nil
+	Replays  bool               // it can be replayed
+	Event    *shownEvent        // nil if it is gone or the person may not see it
 	Coming   []coming
-	Attempts []*shownAttempt // in full, the newest first
-	Older    []*shownAttempt // only their heads
-	Alone    bool            // one attempt was asked for
+	Attempts []*shownAttempt // in full, newest first
+	Older    []*shownAttempt // summaries only
+	Alone    bool            // the page is of one attempt
 }
 
-// coming is an attempt that will be made, unless one before it succeeds.
+// coming is a scheduled attempt, which is made unless one before it succeeds.
 type coming struct {
 	Number int64
 	At     time.Time
 }
 
-// comingAttempts is the rest of a delivery's schedule. Each delay counts from
-// the end of the attempt before it, so the later ones are estimates.
+// comingAttempts returns the rest of a delivery's schedule. Each delay starts at the
+// end of the previous attempt, so later times are estimates.
 func comingAttempts(d *webhooks.Delivery, schedule []time.Duration) []coming {
 	if d.DueAt == nil {
 		return nil
@@ -50,20 +48,20 @@ func comingAttempts(d *webhooks.Delivery, schedule []time.Duration) []coming {
 	return out
 }
 
-// shownAttempt is an attempt in words.
+// shownAttempt is an attempt with formatted details.
 type shownAttempt struct {
 	*webhooks.Attempt
 	Answer   string
 	Request  []headerLine
 	Response []headerLine
 	Body     string
-	Cut      bool // there is more of the body, on the attempt's own page
+	Cut      bool // the attempt's own page has the whole body
 	Phases   []phase
 }
 
 type headerLine struct{ Name, Value string }
 
-// phase is a part of an attempt's time, as a piece of a bar of a hundred.
+// phase is a part of an attempt's time, in percent.
 type phase struct {
 	Series   int
 	Name     string
@@ -72,14 +70,14 @@ type phase struct {
 }
 
 const (
-	attemptsInFull = 6   // those of one schedule
-	attemptsListed = 100 // before them
+	attemptsInFull = 6   // of one schedule
+	attemptsListed = 100 // as summaries
 	bodyInList     = 3000
 	valueShown     = 1000 // of a header
 )
 
 func showAttempt(a *webhooks.Attempt, whole bool) *shownAttempt {
-	s := &shownAttempt{Attempt: a, Answer: "no answer", Request: headerLines(a.RequestHeaders), Response: headerLines(a.ResponseHeaders),
+	s := &shownAttempt{Attempt: a, Answer: "no response", Request: headerLines(a.RequestHeaders), Response: headerLines(a.ResponseHeaders),
 		Body: showJSON(a.ResponseBody), Phases: phases(a)}
 	if a.Status != 0 {
 		s.Answer = strings.TrimSpace(strconv.FormatInt(a.Status, 10) + " " + http.StatusText(int(a.Status)))
@@ -90,7 +88,7 @@ func showAttempt(a *webhooks.Attempt, whole bool) *shownAttempt {
 	return s
 }
 
-// headerLines is a stored header, by name.
+// headerLines returns a stored header, sorted by name.
 func headerLines(raw json.RawMessage) []headerLine {
 	var fields map[string]string
 	if json.Unmarshal(raw, &fields) != nil {
@@ -103,15 +101,15 @@ func headerLines(raw json.RawMessage) []headerLine {
 	return out
 }
 
-// phases divides an attempt's time. The first byte counts from the beginning,
-// the others are what each took; with a kept connection there are none.
+// phases divides an attempt's time. FirstByte counts from the start, the other values
+// are durations. A reused connection has no connection phases.
 func phases(a *webhooks.Attempt) []phase {
 	waited := max(0, a.FirstByte-a.DNS-a.Connect-a.TLS)
 	rest := max(0, a.Duration-a.DNS-a.Connect-a.TLS-waited)
 	list := []phase{{Name: "DNS", Took: a.DNS}, {Name: "Connect", Took: a.Connect}, {Name: "TLS", Took: a.TLS}, {Name: "Waiting for the first byte", Took: waited},
-		{Name: "The rest", Took: rest}}
+		{Name: "Rest", Took: rest}}
 	if a.FirstByte == 0 {
-		list[3].Name, list[4].Name = "", "Without an answer"
+		list[3].Name, list[4].Name = "", "No response"
 	}
 	var out []phase
 	whole, at := float64(max(a.Duration, 1)), 0.0
@@ -126,47 +124,44 @@ func phases(a *webhooks.Attempt) []phase {
 	return out
 }
 
-func deliveryPage(v *visit) (*view, error) {
-	id, err := v.pathID(ids.Delivery, "delivery")
+func deliveryPage(req *request) (*view, error) {
+	id := req.id()
+	found, err := req.s.Webhooks.GetDelivery(req.Context(), req.s.DB, req.principal.Visibility(), id)
 	if err != nil {
 		return nil, err
 	}
-	found, err := v.s.Webhooks.GetDelivery(v.ctx(), v.s.DB, v.principal.Visibility(), id)
-	if err != nil {
-		return nil, err
-	}
-	d := deliveryData{Now: v.now(), Delivery: found, Coming: comingAttempts(found, v.s.Facts.RetryAfter)}
-	named, err := v.s.Webhooks.Named(v.ctx(), v.s.DB, v.principal.Visibility(), found.EndpointID)
+	d := deliveryData{Delivery: found, Coming: comingAttempts(found, req.s.Facts.RetryAfter)}
+	named, err := req.s.Webhooks.Named(req.Context(), req.s.DB, req.principal.Visibility(), found.EndpointID)
 	if err != nil {
 		return nil, err
 	}
 	d.Endpoint = named[found.EndpointID]
-	d.Replays = v.replays(found, d.Endpoint)
-	if v.principal.Grant.Allows(access.EventsRead) {
-		if d.Event, err = v.eventOf(found); err != nil {
+	d.Replays = req.replays(found, d.Endpoint)
+	if req.principal.Grant.Allows(access.EventsRead) {
+		if d.Event, err = req.eventOf(found); err != nil {
 			return nil, err
 		}
 	}
-	attempts, err := v.s.Webhooks.ListAttempts(v.ctx(), v.s.DB, id)
+	attempts, err := req.s.Webhooks.ListAttempts(req.Context(), req.s.DB, id)
 	if err != nil {
 		return nil, err
 	}
-	if err := d.choose(attempts, v.query("attempt")); err != nil {
+	if err := d.choose(attempts, req.query("attempt")); err != nil {
 		return nil, err
 	}
 	return &view{template: "delivery", title: string(found.Type), data: &d, live: found.FinishedAt == nil && !d.Alone}, nil
 }
 
-// Away is why the endpoint is not delivered to, or empty.
-func (d *deliveryData) Away() string { return away(d.Endpoint) }
+// Away returns why the endpoint gets no deliveries, or an empty string.
+func (d *deliveryData) Away() string { return inactiveState(d.Endpoint) }
 
-// choose takes the newest attempts, or the one that was asked for.
+// choose selects the newest attempts, or a single one.
 func (d *deliveryData) choose(attempts []*webhooks.Attempt, only string) error {
 	slices.Reverse(attempts)
 	if only != "" {
 		i := slices.IndexFunc(attempts, func(a *webhooks.Attempt) bool { return a.ID == only })
 		if i < 0 {
-			return fault.New(fault.NotFound, "there is no such attempt of this delivery")
+			return fault.New(fault.NotFound, "This delivery has no such attempt.")
 		}
 		d.Attempts, d.Alone = []*shownAttempt{showAttempt(attempts[i], true)}, true
 		return nil
@@ -181,37 +176,30 @@ func (d *deliveryData) choose(attempts []*webhooks.Attempt, only string) error {
 	return nil
 }
 
-// eventOf is the event of a delivery. Both go after the same time, but not at
-// the same moment.
-func (v *visit) eventOf(d *webhooks.Delivery) (*shownEvent, error) {
-	e, err := events.Get(v.ctx(), v.s.DB, v.principal.Visibility(), d.EventID)
+// eventOf returns the event of a delivery, or nil if it was already purged.
+func (req *request) eventOf(d *webhooks.Delivery) (*shownEvent, error) {
+	e, err := events.Get(req.Context(), req.s.DB, req.principal.Visibility(), d.EventID)
 	if fault.Is(err, fault.NotFound) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	return v.showEvent(e)
+	return req.showEvent(e)
 }
 
-// replayDelivery sends one again, under its id or a new one, and leads to it.
-func replayDelivery(v *visit) (*view, error) {
-	id, err := v.pathID(ids.Delivery, "delivery")
-	if err != nil {
-		return nil, err
-	}
-	var d *webhooks.Delivery
-	err = v.write(func(tx *db.Tx) error {
-		d, err = v.s.Webhooks.ReplayDelivery(v.ctx(), tx, v.actor(), v.principal.Visibility(), id, v.form("id") == "new")
-		return err
+// replayDelivery replays a delivery, under its ID or a new one.
+func replayDelivery(req *request) (*view, error) {
+	id := req.id()
+	d, err := writeValue(req, func(tx *db.Tx) (*webhooks.Delivery, error) {
+		return req.s.Webhooks.ReplayDelivery(req.Context(), tx, req.actor(), req.principal.Visibility(), webhooks.DeliveryReplay{DeliveryID: id, NewID: req.form("id") == "new"})
 	})
 	if err != nil {
-		return nil, v.notReplayed(id, err)
+		return nil, req.replayError(id, err)
 	}
-	say := "It is sent again, with a whole schedule of attempts."
+	notice := "Replayed the delivery, with a full schedule of attempts."
 	if d.ID != id {
-		say = "It is sent again as this delivery, with an id that the receiver has not seen yet."
+		notice = "Replayed as this delivery, with a new ID."
 	}
-	v.redirect(v.to("deliveries/"+d.ID), flash{Notice: say})
-	return nil, nil
+	return req.redirect(req.to("deliveries/"+d.ID), flash{Notice: notice})
 }

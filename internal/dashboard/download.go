@@ -6,34 +6,34 @@ import (
 	"time"
 )
 
-// errLeft is a browser that has gone before the end of a file.
-var errLeft = errors.New("the browser left")
+// errDisconnected means that the browser disconnected before the end of a file.
+var errDisconnected = errors.New("the browser disconnected")
 
-// sendCSV sends a part of a file, and with the first one that it is a file.
-func (v *visit) sendCSV(name string, part []byte) error {
-	if !v.wrote {
-		h := v.w.Header()
+// sendCSV sends a part of a file, after the headers if it is the first.
+func (req *request) sendCSV(name string, part []byte) error {
+	if !req.Started {
+		h := req.W.Header()
 		h.Set("Content-Type", "text/csv; charset=utf-8")
 		h.Set("Content-Disposition", `attachment; filename="`+name+`"`)
-		v.WriteHeader(http.StatusOK)
+		req.WriteHeader(http.StatusOK)
 	}
-	_ = http.NewResponseController(v.w).SetWriteDeadline(time.Now().Add(sendLimit))
-	_, err := v.w.Write(part)
-	_ = http.NewResponseController(v.w).SetWriteDeadline(time.Time{}) // HTTP/2 ends a quiet stream at its deadline
+	_ = http.NewResponseController(req.W).SetWriteDeadline(time.Now().Add(sendTimeout))
+	_, err := req.W.Write(part)
+	_ = http.NewResponseController(req.W).SetWriteDeadline(time.Time{}) // HTTP/2 ends a silent stream at its deadline
 	if err != nil {
-		return errLeft
+		return errDisconnected
 	}
 	return nil
 }
 
-// sent ends a file. One that could not be read to its end must not look whole.
-func (v *visit) sent(err error) error {
+// endDownload ends a file. An incomplete file must not look complete.
+func (req *request) endDownload(err error) error {
 	switch {
-	case err == nil || errors.Is(err, errLeft):
+	case err == nil || errors.Is(err, errDisconnected):
 		return nil
-	case !v.wrote:
+	case !req.Started:
 		return err
 	}
-	v.faultOf(err)
+	req.Fault(err)
 	panic(http.ErrAbortHandler)
 }

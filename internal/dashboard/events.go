@@ -11,31 +11,30 @@ import (
 	"turnpike/internal/ids"
 )
 
-// shownEvent is an event with its body as it is delivered, with links that work
-// for whoever looks at it.
+// shownEvent is an event with its body as delivered, and with valid links.
 type shownEvent struct {
 	*events.Event
 	Text  string // the body, indented
-	Cut   bool   // there is more of it
+	Cut   bool   // the body is truncated
 	Files []fileLink
 }
 
 type fileLink struct{ Name, URL string }
 
 const (
-	// eventLinkLife is how long the links on a page work. They change every ten
-	// minutes and not at each look, so that a page that is kept up to date is not
-	// sent again for them.
-	eventLinkLife = 24 * time.Hour
-	eventLinkStep = 10 * time.Minute
-	// bodyShown is how much of a body a page has; all of it can be downloaded.
+	// eventLinkLifetime is how long links on a page work. They change every
+	// eventLinkStep and not at each refresh, so that a live page isn't sent again
+	// for them.
+	eventLinkLifetime = 24 * time.Hour
+	eventLinkStep     = 10 * time.Minute
+	// bodyShown is how much of a body a page shows; the download has all of it.
 	bodyShown = 16_000
-	// filesShown is how many of a body's links are listed.
+	// filesShown is how many links are listed.
 	filesShown = 20
 )
 
-func (v *visit) showEvent(e *events.Event) (*shownEvent, error) {
-	body, links, err := v.linkedBody(e)
+func (req *request) showEvent(e *events.Event) (*shownEvent, error) {
+	body, links, err := req.linkedBody(e)
 	if err != nil {
 		return nil, err
 	}
@@ -46,14 +45,14 @@ func (v *visit) showEvent(e *events.Event) (*shownEvent, error) {
 	return s, nil
 }
 
-// linkedBody is the body with links in the place of its references to files.
-func (v *visit) linkedBody(e *events.Event) (body []byte, links []fileLink, err error) {
-	if v.s.Files == nil {
+// linkedBody returns the body with links instead of references to files.
+func (req *request) linkedBody(e *events.Event) (body []byte, links []fileLink, err error) {
+	if req.s.Files == nil {
 		return e.Body, nil, nil
 	}
-	expires := v.now().Truncate(eventLinkStep).Add(eventLinkLife)
+	expires := req.now().Truncate(eventLinkStep).Add(eventLinkLifetime)
 	body, err = events.Link(e.Type, e.Body, func(sha256, name string) (string, int64) {
-		link := v.s.Files.URL(files.Owner{WorkspaceID: e.WorkspaceID, Environment: e.Environment}, files.File{SHA256: sha256}, name, expires)
+		link := req.s.Files.URL(e.Tenant, files.File{SHA256: sha256}, name, expires)
 		links = append(links, fileLink{name, link})
 		return link, expires.Unix()
 	})
@@ -61,78 +60,72 @@ func (v *visit) linkedBody(e *events.Event) (body []byte, links []fileLink, err 
 }
 
 type eventsData struct {
-	Now   time.Time
 	Rows  []*events.Event
 	Types []events.Type
-	Live  bool // it begins with the newest and was found soon, and so is kept up to date
+	Live  bool // first page of a fast search, which is kept up to date
 	Next  pager
 }
 
-func eventsPage(v *visit) (*view, error) {
-	f := events.Filter{Type: events.Type(v.query("type"))}
+func eventsPage(req *request) (*view, error) {
+	f := events.Filter{Type: events.Type(req.query("type"))}
 	if f.Type != "" {
 		if _, err := events.ParseType("type", string(f.Type)); err != nil {
 			return nil, err
 		}
 	}
-	page := v.page(ids.Event)
-	found, err := events.ListHeads(v.ctx(), v.s.DB, v.principal.Visibility(), f, page)
+	page := req.page(ids.Event)
+	found, err := events.ListHeads(req.Context(), req.s.DB, req.principal.Visibility(), f, page)
 	if err != nil {
 		return nil, err
 	}
-	d := eventsData{Now: v.now(), Rows: found.Rows, Types: events.Types, Live: page.After == "" && found.Looked == 0, Next: v.pager(page, found.More, func() string { return found.Cursor })}
+	d := eventsData{Rows: found.Rows, Types: events.Types, Live: page.After == "" && found.Looked == 0, Next: req.pager(page, found.More, func() string { return found.Cursor })}
 	return &view{template: "events", title: "Events", data: d, live: d.Live}, nil
 }
 
 type eventData struct {
-	Now        time.Time
 	Event      *shownEvent
 	Deliveries []deliveryRow
 }
 
-// event reads the event that the path names.
-func (v *visit) event() (*events.Event, error) {
-	id, err := v.pathID(ids.Event, "event")
-	if err != nil {
-		return nil, err
-	}
-	return events.Get(v.ctx(), v.s.DB, v.principal.Visibility(), id)
+// event reads the event in the path.
+func (req *request) event() (*events.Event, error) {
+	return events.Get(req.Context(), req.s.DB, req.principal.Visibility(), req.id())
 }
 
-func eventPage(v *visit) (*view, error) {
-	e, err := v.event()
+func eventPage(req *request) (*view, error) {
+	e, err := req.event()
 	if err != nil {
 		return nil, err
 	}
-	shown, err := v.showEvent(e)
+	shown, err := req.showEvent(e)
 	if err != nil {
 		return nil, err
 	}
-	d := eventData{Now: v.now(), Event: shown}
-	sent, err := v.s.Webhooks.EventDeliveries(v.ctx(), v.s.DB, v.principal.Visibility(), e.ID)
+	d := eventData{Event: shown}
+	sent, err := req.s.Webhooks.EventDeliveries(req.Context(), req.s.DB, req.principal.Visibility(), e.ID)
 	if err != nil {
 		return nil, err
 	}
-	if d.Deliveries, err = v.deliveryRows(sent); err != nil {
+	if d.Deliveries, err = req.deliveryRows(sent); err != nil {
 		return nil, err
 	}
 	return &view{template: "event", title: string(e.Type), data: d, live: true}, nil
 }
 
-// eventBody is the whole body, to be kept.
-func eventBody(v *visit) (*view, error) {
-	e, err := v.event()
+// eventBody sends the whole body as a file.
+func eventBody(req *request) (*view, error) {
+	e, err := req.event()
 	if err != nil {
 		return nil, err
 	}
-	body, _, err := v.linkedBody(e)
+	body, _, err := req.linkedBody(e)
 	if err != nil {
-		return nil, fault.New(fault.Internal, "the event cannot be read").Because(err)
+		return nil, fault.New(fault.Internal, "The event cannot be read.").Because(err)
 	}
-	h := v.w.Header()
+	h := req.W.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Disposition", `attachment; filename="`+e.ID+`.json"`)
-	v.WriteHeader(http.StatusOK)
-	_, _ = v.w.Write(body) // a browser that left is no fault of ours
+	req.WriteHeader(http.StatusOK)
+	_, _ = req.W.Write(body) // the browser may have disconnected
 	return nil, nil
 }

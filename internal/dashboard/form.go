@@ -11,13 +11,11 @@ import (
 	"turnpike/internal/fault"
 )
 
-// What forms and addresses say is read here.
-
-// kept is the part of the address that the parameters are.
-func (v *visit) kept(params []string) string {
+// queryString returns the given query parameters of the page, for a link.
+func (req *request) queryString(params []string) string {
 	out := url.Values{}
 	for _, name := range params {
-		if value := v.query(name); value != "" {
+		if value := req.query(name); value != "" {
 			out.Set(name, value)
 		}
 	}
@@ -27,27 +25,27 @@ func (v *visit) kept(params []string) string {
 	return "?" + out.Encode()
 }
 
-// momentLayout is how browsers write a day and time.
-const momentLayout = "2006-01-02T15:04"
+// timeLayout is how browsers send a day and time.
+const timeLayout = "2006-01-02T15:04"
 
-// parseMoment reads a time in UTC; an empty one is none.
-func parseMoment(name, s string) (time.Time, error) {
+// parseTime reads a time in UTC. An empty string is the zero time.
+func parseTime(name, s string) (time.Time, error) {
 	if s == "" {
 		return time.Time{}, nil
 	}
-	for _, layout := range []string{momentLayout, "2006-01-02T15:04:05", time.DateOnly, time.RFC3339} {
+	for _, layout := range []string{timeLayout, "2006-01-02T15:04:05", time.DateOnly, time.RFC3339} {
 		if t, err := time.Parse(layout, s); err == nil {
 			return t, nil
 		}
 	}
-	return time.Time{}, fault.Invalid(name, "a time is written as 2006-01-31T15:04, in UTC")
+	return time.Time{}, fault.Invalid(name, "Enter a time as 2006-01-31T15:04, in UTC.")
 }
 
-// thousands is a number with commas between its thousands, as pages show it.
+// thousands matches a number with commas between its thousands, as pages show it.
 var thousands = regexp.MustCompile(`^[0-9]{1,3}(,[0-9]{3})+(\.[0-9]+)?$`)
 
-// ungrouped takes those commas out. One that stands elsewhere may be meant as a
-// decimal point: it stays, so that "2,5" is refused and does not become 25.
+// ungrouped removes those commas. Others may be meant as decimal points and stay, so
+// that "2,5" is rejected and doesn't become 25.
 func ungrouped(s string) string {
 	if thousands.MatchString(s) {
 		return strings.ReplaceAll(s, ",", "")
@@ -55,36 +53,36 @@ func ungrouped(s string) string {
 	return s
 }
 
-// formCredits reads an amount; an empty field is none.
-func (v *visit) formCredits(name string) (*credits.Micro, error) {
-	s := ungrouped(v.form(name))
+// formCredits reads an amount. An empty field is nil.
+func (req *request) formCredits(name string) (*credits.Micro, error) {
+	s := ungrouped(req.form(name))
 	if s == "" {
 		return nil, nil
 	}
 	m, err := credits.Parse(s)
 	if err != nil || m < 0 {
-		return nil, fault.Invalid(name, "an amount is a number of credits, such as 100 or 2.5, with at most six decimals and not above %s", credits.Max)
+		return nil, fault.Invalid(name, "Enter a number of credits such as 100 or 2.5, with at most six decimals and at most %s.", credits.Max)
 	}
 	return &m, nil
 }
 
-// formNumber reads a whole number; an empty field is none.
-func (v *visit) formNumber(name string) (*int64, error) {
-	s := ungrouped(v.form(name))
+// formNumber reads a whole number. An empty field is nil.
+func (req *request) formNumber(name string) (*int64, error) {
+	s := ungrouped(req.form(name))
 	if s == "" {
 		return nil, nil
 	}
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil || n < 0 {
-		return nil, fault.Invalid(name, "this must be a whole number")
+		return nil, fault.Invalid(name, "Enter a whole number.")
 	}
 	return &n, nil
 }
 
-// formLastDay reads a day, which ends at midnight UTC; an empty field is none.
-// A day that was not changed leaves the moment as it was, to the second.
-func (v *visit) formLastDay(name string, before *time.Time) (*time.Time, error) {
-	s := v.form(name)
+// formLastDay reads a day, which ends at midnight UTC. An empty field is nil, and a day
+// that wasn't changed keeps the previous time to the second.
+func (req *request) formLastDay(name string, before *time.Time) (*time.Time, error) {
+	s := req.form(name)
 	if s == "" {
 		return nil, nil
 	}
@@ -93,11 +91,11 @@ func (v *visit) formLastDay(name string, before *time.Time) (*time.Time, error) 
 	}
 	day, err := time.Parse(time.DateOnly, s)
 	if err != nil {
-		return nil, fault.Invalid(name, "a day is written as 2006-01-31")
+		return nil, fault.Invalid(name, "Enter a day as 2006-01-31.")
 	}
 	day = day.AddDate(0, 0, 1)
-	if !day.After(v.now()) {
-		return nil, fault.Invalid(name, "the last day must not be in the past")
+	if !day.After(req.now()) {
+		return nil, fault.Invalid(name, "The last day cannot be in the past.")
 	}
 	return &day, nil
 }

@@ -6,19 +6,23 @@ import (
 	"fmt"
 	"html/template"
 	"net/netip"
+	"reflect"
 	"regexp"
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"turnpike/internal/credits"
+	"turnpike/internal/web"
 )
 
-// functions are what templates can call. Each takes the value and pointers to
-// it alike, and shows a dash for what is not there.
+// functions are the template functions. Each accepts a value or a pointer, and shows a
+// dash for a missing value.
 var functions = template.FuncMap{
 	"time":    showTime,
-	"ago":     func(now time.Time, t any) template.HTML { return showAgo(now, t) },
+	"ago":     showAgo,
 	"credits": showCredits,
 	"count":   showCount,
 	"bytes":   showBytes,
@@ -38,11 +42,11 @@ var functions = template.FuncMap{
 
 const none = "–"
 
-// plainWord is what a message begins with when that is no value: no address,
-// nothing quoted, no name of a field.
+// plainWord matches the start of a message that isn't a value: no URL, nothing quoted,
+// no field name.
 var plainWord = regexp.MustCompile(`^[a-z]+(-[a-z]+)*[,:;]?( |$)`)
 
-// capital has a message begin with a capital letter, as sentences do.
+// capital capitalizes the first letter of a message.
 func capital(s string) string {
 	if !plainWord.MatchString(s) {
 		return s
@@ -50,140 +54,107 @@ func capital(s string) string {
 	return strings.ToUpper(s[:1]) + s[1:]
 }
 
-// text writes any value that a form field can begin with.
+// indirect follows a pointer. A nil pointer is nil.
+func indirect(v any) any {
+	p := reflect.ValueOf(v)
+	if p.Kind() != reflect.Pointer {
+		return v
+	}
+	if p.IsNil() {
+		return nil
+	}
+	return p.Elem().Interface()
+}
+
+// text formats the initial value of a form field.
 func text(v any) string {
-	switch x := v.(type) {
-	case nil:
+	if v = indirect(v); v == nil {
 		return ""
-	case string:
-		return x
-	case *string:
-		if x == nil {
-			return ""
-		}
-		return *x
-	case *int64:
-		if x == nil {
-			return ""
-		}
-		return strconv.FormatInt(*x, 10)
-	case *credits.Micro:
-		if x == nil {
-			return ""
-		}
-		return x.String()
 	}
 	return fmt.Sprint(v)
 }
 
 func timeOf(v any) (time.Time, bool) {
-	switch t := v.(type) {
-	case time.Time:
-		return t, !t.IsZero()
-	case *time.Time:
-		if t != nil {
-			return *t, true
-		}
-	}
-	return time.Time{}, false
+	t, _ := indirect(v).(time.Time)
+	return t.UTC(), !t.IsZero()
 }
 
-// showTime is a moment, in UTC to the second. The script adds the reader's own
-// time to what hovering shows.
+// showTime formats a time in UTC. The script adds the local time to the tooltip.
 func showTime(v any) template.HTML {
 	t, ok := timeOf(v)
 	if !ok {
 		return none
 	}
-	t = t.UTC()
-	return template.HTML(fmt.Sprintf(`<time datetime="%s" title="%s UTC">%s</time>`, //nolint:gosec // digits only
-		t.Format(time.RFC3339), t.Format("2006-01-02 15:04:05.000"), t.Format("2 Jan 2006 15:04:05")))
+	return timeElement(t, t.Format("2 Jan 2006 15:04:05"))
 }
 
-// showAgo is how long ago a moment was, or how long it will take to come.
+func timeElement(t time.Time, words string) template.HTML {
+	return template.HTML(fmt.Sprintf(`<time datetime="%s" title="%s UTC">%s</time>`, //nolint:gosec // digits and units only
+		t.Format(time.RFC3339), t.Format("2006-01-02 15:04:05.000"), words))
+}
+
+// showAgo formats how long ago a time was, or how far ahead it is.
 func showAgo(now time.Time, v any) template.HTML {
 	t, ok := timeOf(v)
-	if !ok {
-		return none
-	}
-	t = t.UTC()
-	d, form := now.Sub(t), "%s ago"
-	if d < 0 {
-		d, form = -d, "in %s"
-	}
-	words := fmt.Sprintf(form, roughly(d))
-	if d < time.Second {
-		words = "now"
-	}
-	return template.HTML(fmt.Sprintf(`<time datetime="%s" title="%s UTC">%s</time>`, t.Format(time.RFC3339), t.Format("2006-01-02 15:04:05.000"), words)) //nolint:gosec // digits only
-}
-
-// roughly is a duration in its largest unit.
-func roughly(d time.Duration) string {
+	d := now.Sub(t)
 	switch {
-	case d < time.Minute:
-		return strconv.Itoa(int(d.Seconds())) + " s"
-	case d < time.Hour:
-		return strconv.Itoa(int(d.Minutes())) + " min"
-	case d < 48*time.Hour:
-		return strconv.Itoa(int(d.Hours())) + " h"
+	case !ok:
+		return none
+	case d.Abs() < time.Second:
+		return timeElement(t, "now")
+	case d < 0:
+		return timeElement(t, "in "+roughly(-d))
 	}
-	return strconv.Itoa(int(d.Hours()/24)) + " days"
+	return timeElement(t, roughly(d)+" ago")
 }
 
-// countdown is a duration in its two largest units.
+var timeUnits = []struct {
+	size time.Duration
+	name string
+}{{24 * time.Hour, " days"}, {time.Hour, " h"}, {time.Minute, " min"}, {time.Second, " s"}}
+
+// largestUnit returns the index of a duration's largest unit. Days count from two up.
+func largestUnit(d time.Duration) int {
+	i := 0
+	for i+1 < len(timeUnits) && (d < timeUnits[i].size || i == 0 && d < 48*time.Hour) {
+		i++
+	}
+	return i
+}
+
+// roughly formats a duration in its largest unit.
+func roughly(d time.Duration) string {
+	unit := timeUnits[largestUnit(d)]
+	return showCount(int64(d/unit.size)) + unit.name
+}
+
+// countdown formats a duration in its two largest units.
 func countdown(d time.Duration) string {
 	d = max(d, 0).Round(time.Second)
-	switch {
-	case d < time.Minute:
-		return roughly(d)
-	case d < time.Hour:
-		return twoUnits(d, time.Minute, time.Second)
-	case d < 48*time.Hour:
-		return twoUnits(d, time.Hour, time.Minute)
+	i := largestUnit(d)
+	if i+1 < len(timeUnits) && d%timeUnits[i].size >= timeUnits[i+1].size {
+		next := timeUnits[i+1]
+		return roughly(d) + " " + showCount(int64(d%timeUnits[i].size/next.size)) + next.name
 	}
-	return twoUnits(d, 24*time.Hour, time.Hour)
+	return roughly(d)
 }
 
-var unitNames = map[time.Duration]string{time.Second: " s", time.Minute: " min", time.Hour: " h", 24 * time.Hour: " days"}
-
-func twoUnits(d, large, small time.Duration) string {
-	first := showCount(int64(d/large)) + unitNames[large]
-	if rest := d % large / small; rest > 0 {
-		return first + " " + showCount(int64(rest)) + unitNames[small]
-	}
-	return first
-}
-
-// span is a duration that somebody has set: exact, in its largest whole unit.
+// span formats a configured duration exactly, in its largest whole unit.
 func span(d time.Duration) string {
-	for _, unit := range []struct {
-		size time.Duration
-		name string
-	}{{24 * time.Hour, " days"}, {time.Hour, " h"}, {time.Minute, " min"}, {time.Second, " s"}} {
-		if n := int64(d / unit.size); n > 0 && d%unit.size == 0 && (n > 1 || unit.size < 24*time.Hour) {
-			return strconv.FormatInt(n, 10) + unit.name
+	for i, unit := range timeUnits {
+		if n := d / unit.size; n > 0 && d%unit.size == 0 && (n > 1 || i > 0) {
+			return strconv.FormatInt(int64(n), 10) + unit.name
 		}
 	}
 	return d.String()
 }
 
-// showCredits groups the digits and leaves at least two behind the point when
-// there are any.
+// showCredits groups the digits, and shows at least two decimals if there are any.
 func showCredits(v any) string {
-	var m credits.Micro
-	switch x := v.(type) {
-	case credits.Micro:
-		m = x
-	case *credits.Micro:
-		if x == nil {
-			return none
-		}
-		m = *x
-	default:
-		return fmt.Sprint(v)
+	if v = indirect(v); v == nil {
+		return none
 	}
-	whole, part, hasPart := strings.Cut(m.String(), ".")
+	whole, part, hasPart := strings.Cut(fmt.Sprint(v), ".")
 	whole = grouped(whole)
 	if !hasPart {
 		return whole
@@ -205,31 +176,24 @@ func grouped(digits string) string {
 	return sign + digits
 }
 
-// showCount is a whole number with grouped digits.
+// showCount formats a whole number with grouped digits.
 func showCount(v any) string {
-	switch n := v.(type) {
-	case *int64:
-		if n == nil {
-			return none
-		}
-		return grouped(strconv.FormatInt(*n, 10))
-	case nil:
+	if v = indirect(v); v == nil {
 		return none
 	}
 	return grouped(fmt.Sprint(v))
 }
 
-// showBytes has the units of the settings.
+// showBytes uses the units of the settings.
 func showBytes(n int64) string {
-	switch {
-	case n < 1<<10:
+	if n < 1<<10 {
 		return strconv.FormatInt(n, 10) + " B"
-	case n < 1<<20:
-		return strconv.FormatFloat(float64(n)/(1<<10), 'f', 1, 64) + " KiB"
-	case n < 1<<30:
-		return strconv.FormatFloat(float64(n)/(1<<20), 'f', 1, 64) + " MiB"
 	}
-	return strconv.FormatFloat(float64(n)/(1<<30), 'f', 1, 64) + " GiB"
+	size, units := float64(n)/(1<<10), []string{" KiB", " MiB", " GiB"}
+	for size >= 1<<10 && len(units) > 1 {
+		size, units = size/(1<<10), units[1:]
+	}
+	return strconv.FormatFloat(size, 'f', 1, 64) + units[0]
 }
 
 func showDuration(d time.Duration) string {
@@ -246,7 +210,7 @@ func showDuration(d time.Duration) string {
 	return roughly(d)
 }
 
-// showJSON indents a document; what is none is shown as it is.
+// showJSON indents JSON. Other text stays as it is.
 func showJSON(v any) string {
 	var raw []byte
 	switch x := v.(type) {
@@ -266,8 +230,7 @@ func showJSON(v any) string {
 	return out.String()
 }
 
-// plainJSON is a document of ours as people read it: the letters that are
-// escaped for pages (<, > and &) are themselves again.
+// plainJSON indents JSON without escaping <, > and &.
 func plainJSON(raw json.RawMessage) string {
 	words := json.NewDecoder(bytes.NewReader(raw))
 	words.UseNumber()
@@ -290,7 +253,7 @@ func percent(part, whole int64) int64 {
 	return min(100, max(0, int64(float64(part)/float64(whole)*100)))
 }
 
-// shortened cuts a text for a line of a list.
+// shortened truncates text for a row of a list.
 func shortened(s string, n int) string {
 	letters := []rune(s)
 	if len(letters) <= n {
@@ -299,17 +262,56 @@ func shortened(s string, n int) string {
 	return string(letters[:n-1]) + "…"
 }
 
-// lastDay is the day that ends at the moment, or in which it lies.
+// lastDay returns the day that ends at a time, or contains it.
 func lastDay(end time.Time) string { return end.UTC().Add(-time.Microsecond).Format(time.DateOnly) }
 
-// showAddresses writes ranges one to a line, those of one address as the address.
+// showAddresses formats ranges, one per line, without the prefix length of single
+// addresses.
 func showAddresses(list []netip.Prefix) string {
-	out := make([]string, len(list))
-	for i, n := range list {
-		out[i] = n.String()
-		if n.IsSingleIP() {
-			out[i] = n.Addr().String()
+	return strings.Join(web.Map(list, web.ShowPrefix), "\n")
+}
+
+// clipped is text that may be cut off.
+type clipped struct {
+	Text string
+	Cut  int // omitted characters
+}
+
+// clip keeps the first characters of a string.
+func clip(s string, most int) clipped {
+	if len(s) <= most {
+		return clipped{Text: s}
+	}
+	n := 0
+	for i := range s {
+		if n == most {
+			return clipped{Text: s[:i], Cut: utf8.RuneCountInString(s[i:])}
+		}
+		n++
+	}
+	return clipped{Text: s}
+}
+
+// escapeInvisible shows every character of a string: invisible ones, and those that
+// change the text direction, are written as JSON escapes.
+func escapeInvisible(s string) string {
+	hidden := func(r rune) bool {
+		return r != '\n' && r != '\t' && r != ' ' && (unicode.Is(unicode.C, r) || unicode.Is(unicode.Z, r))
+	}
+	if strings.IndexFunc(s, hidden) < 0 {
+		return s
+	}
+	var out strings.Builder
+	for _, r := range s {
+		switch {
+		case !hidden(r):
+			out.WriteRune(r)
+		case r > 0xFFFF:
+			r -= 0x10000
+			fmt.Fprintf(&out, `\u%04x\u%04x`, 0xD800+(r>>10), 0xDC00+(r&0x3FF))
+		default:
+			fmt.Fprintf(&out, `\u%04x`, r)
 		}
 	}
-	return strings.Join(out, "\n")
+	return out.String()
 }

@@ -15,34 +15,32 @@ import (
 )
 
 const (
-	// soon is how far ahead home looks for keys that end.
-	soon = 7 * 24 * time.Hour
-	// pace is over how long spending is averaged to say how long credits last.
-	pace = 7 * 24 * time.Hour
-	// leaksShown is for how long a leak report stays on the first page.
-	leaksShown = 30 * 24 * time.Hour
-	// fewRows is how many things of a kind the first page names.
-	fewRows = 5
+	// expiringWithin is how far ahead home warns of expiring keys.
+	expiringWithin = 7 * 24 * time.Hour
+	// spendingWindow is the period whose spending predicts how long credits last.
+	spendingWindow = 7 * 24 * time.Hour
+	// leakWindow is how long home shows a leak report.
+	leakWindow = 30 * 24 * time.Hour
+	// homeRows is how many items of a kind home shows.
+	homeRows = 5
 )
 
-// homeData is the first look at how things are.
 type homeData struct {
-	Now       time.Time
-	Money     money
+	Money     balance
 	Days      *daily
 	Day       pastDay
-	Troubles  troubles
-	Untouched bool   // nothing was ever called
-	Example   string // a first call
+	Troubles  issues
+	Untouched bool   // there was never a request
+	Example   string // a first request
 }
 
-// money is what there is to spend in live.
-type money struct {
+// balance is the state of the credits, in live.
+type balance struct {
 	Spent     credits.Micro // this month
 	Monthly   *credits.Micro
 	Remaining *credits.Micro
 	Low       bool
-	Runway    string // how long it lasts at the pace of the last days; empty if that cannot be said
+	Runway    string // how long credits last at the recent rate, or empty if unknown
 	ResetsAt  time.Time
 }
 
@@ -55,8 +53,8 @@ type pastDay struct {
 	LookedAt int
 }
 
-// troubles are what somebody should look at.
-type troubles struct {
+// issues are what someone should look at.
+type issues struct {
 	Approvals     []*agents.Run
 	MoreApprovals bool
 	Endpoints     []failingEndpoint
@@ -64,32 +62,32 @@ type troubles struct {
 	Leaks         []*leaks.Note
 }
 
-// Any reports whether there are any.
-func (t troubles) Any() bool {
+// Any reports whether there are issues.
+func (t issues) Any() bool {
 	return len(t.Approvals)+len(t.Endpoints)+len(t.Keys)+len(t.Leaks) > 0
 }
 
-func homePage(v *visit) (*view, error) {
-	d := &homeData{Now: v.now(), Example: exampleCall(v.s.PublicURL, "$TURNPIKE_API_KEY")}
+func homePage(req *request) (*view, error) {
+	d := &homeData{Example: exampleCall(req.s.PublicURL, "$TURNPIKE_API_KEY")}
 	var err error
-	if d.Days, err = v.lastDays(spend.UsageQuery{}); err != nil {
+	if d.Days, err = req.lastDays(spend.UsageQuery{}); err != nil {
 		return nil, err
 	}
-	hours, err := v.usageSince(v.now().Add(-pace), spend.UsageQuery{Bucket: spend.ByHour})
+	hours, err := req.usageSince(req.now().Add(-spendingWindow), spend.UsageQuery{Bucket: spend.ByHour})
 	if err != nil {
 		return nil, err
 	}
-	if d.Money, err = v.readMoney(hours); err != nil {
+	if d.Money, err = req.readBalance(hours); err != nil {
 		return nil, err
 	}
-	if d.Day, err = v.lastDay(hours); err != nil {
+	if d.Day, err = req.lastDay(hours); err != nil {
 		return nil, err
 	}
-	if d.Troubles, err = v.readTroubles(); err != nil {
+	if d.Troubles, err = req.readIssues(); err != nil {
 		return nil, err
 	}
 	if d.Days.Requests == 0 {
-		first, err := audit.List(v.ctx(), v.s.DB, v.principal.Visibility(), audit.Filter{}, db.Page{Limit: 1})
+		first, err := audit.List(req.Context(), req.s.DB, req.principal.Visibility(), audit.Filter{}, db.Page{Limit: 1})
 		if err != nil {
 			return nil, err
 		}
@@ -98,20 +96,20 @@ func homePage(v *visit) (*view, error) {
 	return &view{template: "home", title: "Home", data: d, live: true}, nil
 }
 
-func (v *visit) readMoney(hours []spend.Usage) (m money, err error) {
-	if v.env == accounts.Test {
-		return m, nil // it is free
+func (req *request) readBalance(hours []spend.Usage) (m balance, err error) {
+	if req.env == accounts.Test {
+		return m, nil // test requests are free
 	}
-	b, err := spend.ReadBilling(v.ctx(), v.s.DB, v.workspace.ID, v.now())
+	b, err := spend.ReadBilling(req.Context(), req.s.DB, req.workspace.ID, req.now())
 	if err != nil {
 		return m, err
 	}
-	m = money{Spent: b.Spent, Monthly: b.Workspace.MonthlyCredits, Remaining: b.Remaining(), ResetsAt: b.Period.End()}
+	m = balance{Spent: b.Spent, Monthly: b.Workspace.MonthlyCredits, Remaining: b.Remaining(), ResetsAt: b.Period.End()}
 	if m.Remaining == nil {
 		return m, nil
 	}
 	m.Low = b.Low()
-	m.Runway = runway(*m.Remaining, spentSince(hours, v.now().Add(-pace)))
+	m.Runway = runway(*m.Remaining, spentSince(hours, req.now().Add(-spendingWindow)))
 	return m, nil
 }
 
@@ -124,14 +122,13 @@ func spentSince(hours []spend.Usage, since time.Time) (sum credits.Micro) {
 	return sum
 }
 
-// runway is for how long the remaining credits last when they go on being
-// spent as they were.
+// runway returns how long the remaining credits last at the recent rate.
 func runway(remaining, spent credits.Micro) string {
 	if spent <= 0 {
 		return ""
 	}
 	const year = 365 * 24 * time.Hour
-	left := float64(remaining) / float64(spent) * float64(pace)
+	left := float64(remaining) / float64(spent) * float64(spendingWindow)
 	if left > float64(year) {
 		return "more than a year"
 	}
@@ -139,8 +136,8 @@ func runway(remaining, spent credits.Micro) string {
 }
 
 // lastDay adds up the last 24 hours, to the hour.
-func (v *visit) lastDay(hours []spend.Usage) (d pastDay, err error) {
-	since := v.now().Add(-24 * time.Hour)
+func (req *request) lastDay(hours []spend.Usage) (d pastDay, err error) {
+	since := req.now().Add(-24 * time.Hour)
 	for _, u := range hours {
 		if u.Start.After(since.Add(-time.Hour)) {
 			d.Requests += u.Requests
@@ -148,34 +145,34 @@ func (v *visit) lastDay(hours []spend.Usage) (d pastDay, err error) {
 		}
 	}
 	d.Rate = rate(d.Errors, d.Requests)
-	d.LookedAt = maxErrorLook
-	d.Codes, err = frequentErrors(v.ctx(), v.s.DB, v.workspace.ID, v.env, since)
+	d.LookedAt = maxErrorScan
+	d.Codes, err = frequentErrors(req.Context(), req.s.DB, req.workspace.In(req.env), since)
 	return d, err
 }
 
-// rate is a share in percent, to a tenth.
+// rate returns a percentage with one decimal.
 func rate(part, whole int64) string {
 	if whole == 0 {
 		return none
 	}
-	return strconv.FormatFloat(float64(part)/float64(whole)*100, 'f', 1, 64) + " %"
+	return strconv.FormatFloat(float64(part)/float64(whole)*100, 'f', 1, 64) + "%"
 }
 
-func (v *visit) readTroubles() (t troubles, err error) {
-	if t.Approvals, t.MoreApprovals, err = v.awaitingApproval(fewRows); err != nil {
+func (req *request) readIssues() (t issues, err error) {
+	if t.Approvals, t.MoreApprovals, err = req.awaitingApproval(homeRows); err != nil {
 		return t, err
 	}
-	if t.Endpoints, err = failingEndpoints(v.ctx(), v.s.DB, v.workspace.ID, v.env, v.now().Add(-24*time.Hour)); err != nil {
+	if t.Endpoints, err = failingEndpoints(req.Context(), req.s.DB, req.workspace.In(req.env), req.now().Add(-24*time.Hour)); err != nil {
 		return t, err
 	}
-	keys, err := v.s.Keys.EndingSoon(v.ctx(), v.s.DB, v.principal.Visibility(), v.now().Add(soon), fewRows)
+	keys, err := req.s.Keys.EndingSoon(req.Context(), req.s.DB, req.principal.Visibility(), req.now().Add(expiringWithin), homeRows)
 	if err != nil {
 		return t, err
 	}
-	if t.Keys, err = v.keyRows(keys...); err != nil {
+	if t.Keys, err = req.keyRows(keys...); err != nil {
 		return t, err
 	}
-	notes, _, err := leaks.List(v.ctx(), v.s.DB, v.workspace.ID, string(v.env), db.Page{Limit: fewRows})
-	t.Leaks = slices.DeleteFunc(notes, func(n *leaks.Note) bool { return n.ReportedAt.Before(v.now().Add(-leaksShown)) })
+	notes, _, err := leaks.List(req.Context(), req.s.DB, req.workspace.In(req.env), db.Page{Limit: homeRows})
+	t.Leaks = slices.DeleteFunc(notes, func(n *leaks.Note) bool { return n.ReportedAt.Before(req.now().Add(-leakWindow)) })
 	return t, err
 }

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"net/url"
 
 	"turnpike/internal/accounts"
@@ -11,80 +12,68 @@ import (
 type invitationData struct {
 	Invitation *people.Invitation
 	Workspace  string // its name
-	By         string // who has invited
-	SignedInAs string // empty for a newcomer
-	Back       string // this page, for whoever must sign in as somebody else first
+	By         string // who invited the person
+	SignedInAs string // empty if not signed in
+	Back       string // this page, for signing in as someone else first
 }
 
-// invitationPage is where the link of an invitation leads. Who has an account
-// signs in first.
-func invitationPage(v *visit) (*view, error) {
-	if err := v.requirePrivate(); err != nil {
-		return nil, err
-	}
-	i, hasAccount, err := v.s.People.FindInvitation(v.ctx(), v.s.DB, v.query("token"))
+// invitationPage is the page of an invitation's link. People with an account sign in
+// first.
+func invitationPage(req *request) (*view, error) {
+	i, hasAccount, err := req.s.People.FindInvitation(req.Context(), req.s.DB, req.query("token"))
 	if err != nil {
 		return nil, err
 	}
-	if v.session == nil && hasAccount {
-		v.redirect("/dashboard/login?next="+url.QueryEscape(v.r.URL.RequestURI()), flash{Notice: "Sign in as " + i.Email + " to accept the invitation. " +
-			"If you have never chosen a password for it, somebody else may have: choose a new one first, by Forgot your password."})
-		return nil, nil
+	if req.session == nil && hasAccount {
+		return req.redirect("/dashboard/login?next="+url.QueryEscape(req.R.URL.RequestURI()), flash{Notice: "Sign in as " + i.Email + " to accept the invitation. " +
+			"If you never chose a password for it, someone else may have: choose a new one with Forgot your password first."})
 	}
-	d := invitationData{Invitation: i, Back: v.r.URL.RequestURI()}
-	if v.session != nil {
-		d.SignedInAs = v.session.Person.Email
+	d := invitationData{Invitation: i, Back: req.R.URL.RequestURI()}
+	if req.session != nil {
+		d.SignedInAs = req.session.Person.Email
 	}
-	w, err := accounts.GetWorkspace(v.ctx(), v.s.DB, i.WorkspaceID)
+	w, err := accounts.GetWorkspace(req.Context(), req.s.DB, i.WorkspaceID)
 	if err != nil {
 		return nil, err
 	}
 	d.Workspace = w.Name
-	if d.By, err = v.nameOf(i.InvitedBy); err != nil {
+	if d.By, err = req.nameOf(i.InvitedBy); err != nil {
 		return nil, err
 	}
 	return &view{template: "invitation", title: "Join " + w.Name, data: d}, nil
 }
 
-// nameOf is how somebody is called who has done something.
-func (v *visit) nameOf(actor string) (string, error) {
-	person, err := v.s.People.Get(v.ctx(), v.s.DB, actor)
+// nameOf returns the display name of an actor.
+func (req *request) nameOf(actor string) (string, error) {
+	person, err := req.s.People.Get(req.Context(), req.s.DB, actor)
 	if fault.Is(err, fault.NotFound) {
 		return actor, nil
 	}
 	if err != nil {
 		return "", err
 	}
-	if person.Name == "" {
-		return person.Email, nil
-	}
-	return person.Name, nil
+	return cmp.Or(person.Name, person.Email), nil
 }
 
-func acceptInvitation(v *visit) (*view, error) {
-	if err := v.requirePrivate(); err != nil {
-		return nil, err
-	}
-	token := v.query("token")
-	i, _, err := v.s.People.FindInvitation(v.ctx(), v.s.DB, token)
+func acceptInvitation(req *request) (*view, error) {
+	token := req.query("token")
+	i, _, err := req.s.People.FindInvitation(req.Context(), req.s.DB, token)
 	if err != nil {
 		return nil, err
 	}
-	joined := flash{Notice: "Welcome. You begin in test mode, where nothing costs credits."}
+	joined := flash{Notice: "Welcome. You start in test mode, where nothing costs credits."}
 	place := "/dashboard/w/" + i.WorkspaceID + "/" + string(accounts.Test) + "/"
-	if v.session != nil {
-		renewed, err := v.s.People.JoinByInvitation(v.ctx(), v.session, token, v.browser())
+	if req.session != nil {
+		renewed, err := req.s.People.JoinWorkspace(req.Context(), req.session, token, req.browser())
 		if err != nil {
 			return nil, err
 		}
-		v.keepSession(renewed)
-		v.redirect(place, joined)
-		return nil, nil
+		req.setSession(renewed)
+		return req.redirect(place, joined)
 	}
-	in, err := v.s.People.AcceptInvitation(v.ctx(), token, people.Newcomer{Name: v.form("name"), Password: v.r.PostFormValue("password")}, v.browser())
+	in, err := req.s.People.AcceptInvitation(req.Context(), token, people.NewAccount{Name: req.form("name"), Password: req.R.PostFormValue("password")}, req.browser())
 	if err != nil {
 		return nil, err
 	}
-	v.signedInWith(in, place, joined)
-	return nil, nil
+	return req.finishSignInWith(in, place, joined)
 }

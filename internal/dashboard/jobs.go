@@ -13,15 +13,15 @@ import (
 	"turnpike/internal/media"
 )
 
-// jobTab is a kind of job: where its pages are, and what people call it.
+// jobTab is a kind of job with its paths and names.
 type jobTab struct {
 	Kind   media.Kind
-	Path   string // behind jobs/
+	Path   string // after jobs/
 	Name   string
-	Reads  string // the scope that shows its jobs
-	Writes string // and the one that ends and deletes them
-	None   string // said of an empty list
-	log    string // what its acts begin with in the admin log
+	Reads  string // scope for reading
+	Writes string // scope for canceling and deleting
+	None   string // the endpoint that creates one, for an empty list
+	log    string // prefix of its actions in the admin log
 }
 
 var jobTabs = []jobTab{
@@ -34,14 +34,13 @@ func tabOf(k media.Kind) jobTab {
 	return jobTabs[slices.IndexFunc(jobTabs, func(t jobTab) bool { return t.Kind == k })]
 }
 
-// jobsStart leads to the first kind.
-func jobsStart(v *visit) (*view, error) {
-	v.redirect(v.to("jobs/images"), flash{})
-	return nil, nil
+// jobsStart redirects to the first kind.
+func jobsStart(req *request) (*view, error) {
+	return req.redirect(req.to("jobs/images"), flash{})
 }
 
-// jobStates are those that jobs of each kind can be in: only a batch ends its
-// requests one by one, and a cancelled video is failed, as OpenAI has it.
+// jobStates are the states of each kind of job. Only batches cancel gradually, and a
+// cancelled video is failed, as at OpenAI.
 var jobStates = map[media.Kind][]media.Status{
 	media.Images: {media.Queued, media.InProgress, media.Cancelling, media.Completed, media.Failed, media.Cancelled},
 	media.Video:  {media.Queued, media.InProgress, media.Completed, media.Failed},
@@ -51,12 +50,12 @@ var jobStates = map[media.Kind][]media.Status{
 // jobRow is a job in a list.
 type jobRow struct {
 	*media.Job
-	Asked media.Asked
-	Took  time.Duration // 0 while it is not done
+	Asked media.RequestSummary
+	Took  time.Duration // 0 until it ends
 }
 
 func newJobRow(j *media.Job) (jobRow, error) {
-	asked, err := j.Asked()
+	asked, err := j.Summary()
 	row := jobRow{Job: j, Asked: asked}
 	if j.CompletedAt != nil {
 		row.Took = j.CompletedAt.Sub(j.CreatedAt)
@@ -64,14 +63,13 @@ func newJobRow(j *media.Job) (jobRow, error) {
 	return row, err
 }
 
-// Done is how many of the parts have ended.
+// Done returns how many parts have ended.
 func (r jobRow) Done() int64 { return r.Completed + r.Failed }
 
-// Short is the beginning of what was asked for.
+// Short returns the beginning of the prompt.
 func (r jobRow) Short() clipped { return clip(r.Asked.Prompt, 80) }
 
 type jobsData struct {
-	Now    time.Time
 	Tab    jobTab
 	Tabs   []jobTab
 	States []media.Status
@@ -79,20 +77,20 @@ type jobsData struct {
 	Next   pager
 }
 
-// jobsPage is the list of a kind.
+// jobsPage lists jobs of a kind.
 func jobsPage(k media.Kind) page {
-	return func(v *visit) (*view, error) {
-		page := v.page(k.Prefix())
-		status := media.Status(v.query("status"))
+	return func(req *request) (*view, error) {
+		page := req.page(k.Prefix())
+		status := media.Status(req.query("status"))
 		if !slices.Contains(jobStates[k], status) {
 			status = ""
 		}
-		found, err := v.s.Media.List(v.ctx(), v.s.DB, v.principal, k, status, page)
+		found, err := req.s.Media.List(req.Context(), req.s.DB, req.principal, media.Filter{Kind: k, Status: status}, page)
 		if err != nil {
 			return nil, err
 		}
-		d := jobsData{Now: v.now(), Tab: tabOf(k), Tabs: jobTabs, States: jobStates[k], Jobs: make([]jobRow, len(found.Rows)),
-			Next: v.pager(page, found.More, func() string { return found.Cursor })}
+		d := jobsData{Tab: tabOf(k), Tabs: jobTabs, States: jobStates[k], Jobs: make([]jobRow, len(found.Rows)),
+			Next: req.pager(page, found.More, func() string { return found.Cursor })}
 		for i, j := range found.Rows {
 			if d.Jobs[i], err = newJobRow(j); err != nil {
 				return nil, err
@@ -103,77 +101,76 @@ func jobsPage(k media.Kind) page {
 }
 
 const (
-	// partsPerPage, picturesPerPart and partText keep a page of a batch small:
-	// a link to a picture is some 300 characters long.
-	partsPerPage    = 20
-	picturesPerPart = 4
-	partText        = 280
-	// piecesPerPage is less: a piece of a text is shown whole.
-	piecesPerPage = 10
-	promptText    = 1000
+	// partsPerPage, imagesPerPart and partText keep a page of a batch small: a link
+	// to an image has about 300 characters.
+	partsPerPage  = 20
+	imagesPerPart = 4
+	partText      = 280
+	// voicePartsPerPage is less, because their text is shown completely.
+	voicePartsPerPage = 10
+	promptText        = 1000
 )
 
 // shownFile is a file with a link to it.
 type shownFile struct {
 	media.NamedFile
 	URL    string
-	Kind   string // image, video or audio, where the page can show it
-	Poster string // what is shown of a video before it plays
+	Kind   string // image, video or audio if the page can show it
+	Poster string // image of a video before it plays
 }
 
-// partRow is a request of a batch, or a piece of a text.
+// partRow is a request of a batch, or a part of a text.
 type partRow struct {
 	*media.Part
 	Short clipped
 	Shown []shownFile
-	More  int // pictures that are not shown
+	More  int // images that aren't shown
 }
 
-// Number is the part's place as people count.
+// Number returns the part's position, from 1.
 func (r partRow) Number() int64 { return r.Position + 1 }
 
 type jobData struct {
-	Now    time.Time
 	Tab    jobTab
 	Job    jobRow
 	Prompt clipped
 	Files  []shownFile
 	Parts  []partRow
-	One    bool // Parts is the one that the address asks for, whole
+	One    bool // Parts has a single part, shown completely
 	Next   pager
-	Embeds bool // the files come from here, so that the page may show them
+	Embeds bool // files are served from here, so the page may show them
 }
 
-// Cancels reports whether there is something to cancel.
+// Cancels reports whether the job can be canceled.
 func (d jobData) Cancels() bool {
 	return !d.Job.Status.Ended() && d.Job.Status != media.Cancelling
 }
 
-// HasParts reports whether the job is made of several: a video is one.
+// HasParts reports whether the job has parts. A video has none.
 func (d jobData) HasParts() bool { return d.Job.Kind != media.Video }
 
-// jobPage is one job.
+// jobPage shows a job.
 func jobPage(k media.Kind) page {
-	return func(v *visit) (*view, error) {
-		j, err := v.job(k)
+	return func(req *request) (*view, error) {
+		j, err := req.job(k)
 		if err != nil {
 			return nil, err
 		}
-		d := jobData{Now: v.now(), Tab: tabOf(k), Embeds: !v.s.Files.Redirects()}
+		d := jobData{Tab: tabOf(k), Embeds: !req.s.Files.Redirects()}
 		if d.Job, err = newJobRow(j); err != nil {
 			return nil, err
 		}
 		d.Prompt = clip(d.Job.Asked.Prompt, promptText)
-		if v.query("all") != "" {
+		if req.query("all") != "" {
 			d.Prompt = clipped{Text: d.Job.Asked.Prompt}
 		}
 		named, err := j.Files()
 		if err != nil {
 			return nil, err
 		}
-		d.Files = withPoster(v.shownFiles(j, named))
+		d.Files = withPoster(req.shownFiles(j, named))
 		if d.HasParts() {
-			if err := v.jobParts(j, &d); err != nil {
+			if err := req.jobParts(j, &d); err != nil {
 				return nil, err
 			}
 		}
@@ -182,76 +179,71 @@ func jobPage(k media.Kind) page {
 	}
 }
 
-func (v *visit) job(k media.Kind) (*media.Job, error) {
-	id, err := v.pathID(k.Prefix(), k.Noun())
-	if err != nil {
-		return nil, err
-	}
-	return v.s.Media.Get(v.ctx(), v.s.DB, v.principal, k, id)
+func (req *request) job(k media.Kind) (*media.Job, error) {
+	return req.s.Media.Get(req.Context(), req.s.DB, req.principal, k, req.id())
 }
 
-// jobParts reads the parts that the address asks for: a page of them, or one.
-func (v *visit) jobParts(j *media.Job, d *jobData) error {
-	if one := v.query("part"); one != "" {
+// jobParts reads a page of parts, or a single one.
+func (req *request) jobParts(j *media.Job, d *jobData) error {
+	if one := req.query("part"); one != "" {
 		n, err := strconv.ParseInt(one, 10, 64)
 		if err != nil || n < 0 {
-			return fault.New(fault.NotFound, "there is no such part")
+			return fault.New(fault.NotFound, "This part does not exist.")
 		}
-		p, err := v.s.Media.Part(v.ctx(), v.s.DB, j, n)
+		p, err := req.s.Media.Part(req.Context(), req.s.DB, j, n)
 		if err != nil {
 			return err
 		}
 		d.One = true
-		d.Parts = []partRow{{Part: p, Short: clipped{Text: p.Text}, Shown: v.shownFiles(j, p.Files)}}
+		d.Parts = []partRow{{Part: p, Short: clipped{Text: p.Text}, Shown: req.shownFiles(j, p.Files)}}
 		return nil
 	}
 	after := int64(-1)
-	if n, err := strconv.ParseInt(v.query("after"), 10, 64); err == nil && n >= 0 {
+	if n, err := strconv.ParseInt(req.query("after"), 10, 64); err == nil && n >= 0 {
 		after = n
 	}
 	limit, text := partsPerPage, partText
 	if j.Kind == media.Voice {
-		limit, text = piecesPerPage, 1<<20
+		limit, text = voicePartsPerPage, 1<<20
 	}
-	parts, more, err := v.s.Media.Parts(v.ctx(), v.s.DB, j, v.query("only") == "failed", after, limit)
+	parts, more, err := req.s.Media.Parts(req.Context(), req.s.DB, j, media.PartsPage{OnlyFailed: req.query("only") == "failed", After: after, Limit: limit})
 	if err != nil {
 		return err
 	}
 	for _, p := range parts {
-		named := p.Files[:min(len(p.Files), picturesPerPart)]
-		d.Parts = append(d.Parts, partRow{Part: p, Short: clip(p.Text, text), Shown: v.shownFiles(j, named), More: len(p.Files) - len(named)})
+		named := p.Files[:min(len(p.Files), imagesPerPart)]
+		d.Parts = append(d.Parts, partRow{Part: p, Short: clip(p.Text, text), Shown: req.shownFiles(j, named), More: len(p.Files) - len(named)})
 	}
 	next := ""
 	if more {
 		next = strconv.FormatInt(parts[len(parts)-1].Position, 10)
 	}
-	d.Next = v.pagerAt(after >= 0, next)
+	d.Next = req.pagerAt(after >= 0, next)
 	return nil
 }
 
-// linkStep is how long the address of a file stays the same, so that a page
-// that is kept up to date does not load it again each time.
+// linkStep is how long the URL of a file stays the same, so that a live page doesn't
+// load it again at each refresh.
 const linkStep = time.Hour
 
-// shownFiles links to files, by addresses that are good for an hour at least.
-// They lead to this server by whatever name the browser knows it: what has
-// another one is not shown on a page.
-func (v *visit) shownFiles(j *media.Job, list []media.NamedFile) []shownFile {
-	until := v.now().Truncate(linkStep).Add(2 * linkStep)
+// shownFiles links to files, with URLs that are valid for at least an hour. They are
+// relative, because the policy forbids media of other hosts.
+func (req *request) shownFiles(j *media.Job, list []media.NamedFile) []shownFile {
+	until := req.now().Truncate(linkStep).Add(2 * linkStep)
 	out := make([]shownFile, len(list))
 	for i, f := range list {
-		out[i] = shownFile{NamedFile: f, URL: v.s.Files.URL(j.Owner(), f.File, f.Name, until)}
+		out[i] = shownFile{NamedFile: f, URL: req.s.Files.URL(j.Tenant, f.File, f.Name, until)}
 		if u, err := url.Parse(out[i].URL); err == nil {
 			out[i].URL = u.RequestURI()
 		}
-		if kind, _, _ := strings.Cut(f.ContentType, "/"); !v.s.Files.Redirects() && (kind == "image" || kind == "video" || kind == "audio") {
+		if kind, _, _ := strings.Cut(f.ContentType, "/"); !req.s.Files.Redirects() && (kind == "image" || kind == "video" || kind == "audio") {
 			out[i].Kind = kind
 		}
 	}
 	return out
 }
 
-// withPoster has the thumbnail of a video be shown in its place.
+// withPoster shows the thumbnail of a video until it plays.
 func withPoster(list []shownFile) []shownFile {
 	i := slices.IndexFunc(list, func(f shownFile) bool { return f.Variant == "thumbnail" && f.Kind == "image" })
 	for n := range list {
@@ -262,60 +254,47 @@ func withPoster(list []shownFile) []shownFile {
 	return list
 }
 
-// cancelJob stops a job.
-func cancelJob(k media.Kind) deed {
-	return func(v *visit) (*view, error) {
-		id, err := v.pathID(k.Prefix(), k.Noun())
-		if err != nil {
-			return nil, err
-		}
-		notice := "The " + k.Noun() + " is cancelled."
-		err = v.write(func(tx *db.Tx) error {
-			j, err := v.s.Media.Cancel(v.ctx(), tx, v.principal, k, id)
+// cancelJob cancels a job.
+func cancelJob(k media.Kind) action {
+	return func(req *request) (*view, error) {
+		id := req.id()
+		notice := "Canceled the " + k.Noun() + "."
+		err := req.write(func(tx *db.Tx) error {
+			j, err := req.s.Media.Cancel(req.Context(), tx, req.principal, k, id)
 			if err != nil {
 				return err
 			}
 			if j.Status == media.Cancelling {
-				notice = "The " + k.Noun() + " is being cancelled: what is under way comes to its end."
+				notice = "Canceling the " + k.Noun() + ". Parts in progress still finish."
 			}
-			return v.logJob(tx, j, "cancelled")
+			return req.logJob(tx, j, "cancelled")
 		})
 		if err != nil {
 			return nil, err
 		}
-		v.redirect(v.to("jobs/"+tabOf(k).Path+"/"+id), flash{Notice: notice})
-		return nil, nil
+		return req.redirect(req.to("jobs/"+tabOf(k).Path+"/"+id), flash{Notice: notice})
 	}
 }
 
-// deleteJob removes a job that has ended, and its files.
-func deleteJob(k media.Kind) deed {
-	return func(v *visit) (*view, error) {
-		id, err := v.pathID(k.Prefix(), k.Noun())
-		if err != nil {
-			return nil, err
-		}
-		err = v.write(func(tx *db.Tx) error {
-			j, err := v.s.Media.Get(v.ctx(), tx, v.principal, k, id)
+// deleteJob deletes a job that has ended, and its files.
+func deleteJob(k media.Kind) action {
+	return func(req *request) (*view, error) {
+		id := req.id()
+		return req.save(req.to("jobs/"+tabOf(k).Path), "Deleted the "+k.Noun()+" and its files.", func(tx *db.Tx) error {
+			j, err := req.s.Media.Get(req.Context(), tx, req.principal, k, id)
 			if err != nil {
 				return err
 			}
-			if err := v.s.Media.Delete(v.ctx(), tx, v.principal, k, id); err != nil {
+			if err := req.s.Media.Delete(req.Context(), tx, req.principal, k, id); err != nil {
 				return err
 			}
-			return v.logJob(tx, j, "deleted")
+			return req.logJob(tx, j, "deleted")
 		})
-		if err != nil {
-			return nil, err
-		}
-		v.redirect(v.to("jobs/"+tabOf(k).Path), flash{Notice: "The " + k.Noun() + " and its files are deleted."})
-		return nil, nil
 	}
 }
 
-// logJob writes down who did it: what keys do is in the request log, and what
-// people do is not.
-func (v *visit) logJob(tx *db.Tx, j *media.Job, what string) error {
-	return audit.LogAction(v.ctx(), tx, v.actor(), audit.Action{WorkspaceID: j.WorkspaceID, Environment: string(j.Environment), Project: j.Project,
-		Action: tabOf(j.Kind).log + "." + what, Target: j.ID}, nil, v.now())
+// logJob writes to the admin log, because people's actions aren't in the request log.
+func (req *request) logJob(tx *db.Tx, j *media.Job, what string) error {
+	return req.actor().Log(req.Context(), tx, audit.Action{Tenant: j.Tenant, Project: j.Project,
+		Action: tabOf(j.Kind).log + "." + what, Target: j.ID}, nil, req.now())
 }

@@ -11,24 +11,24 @@ import (
 	"turnpike/internal/ids"
 	"turnpike/internal/leaks"
 	"turnpike/internal/spend"
+	"turnpike/internal/web"
 )
 
 const (
-	// shortList is how many rows a list has that leads to a longer one.
+	// shortList is how many rows a list has that links to a longer one.
 	shortList = 10
-	// looksBack is how many of a key's newest requests tell where it is used
+	// recentRequests is how many of a key's newest requests tell where it is used
 	// from.
-	looksBack = 500
+	recentRequests = 500
 )
 
 type keyData struct {
-	Now       time.Time
 	Key       keyRow
 	IPs       string
 	CreatedBy string
-	Secret    string // right after it was made
-	Example   string // a call that the key may make, with the secret
-	Manages   bool   // whether the person may change it
+	Secret    string // if it was just created
+	Example   string // a request that the key may send, with the secret
+	Manages   bool   // the person may change it
 	Days      *daily
 	LooksBack int
 	Addresses []keyAddress
@@ -40,89 +40,90 @@ type keyData struct {
 	Parent          *access.Key // the key that created it
 	Descendants     []keyRow    // the keys that it created, directly or through others
 	MoreDescendants bool
-	CanRevokeMore   bool // some of them work
+	CanRevokeMore   bool // some of them are still active
 }
 
-func keyPage(v *visit) (*view, error) {
-	id, err := v.pathID(ids.Key, "key")
+func keyPage(req *request) (*view, error) {
+	k, err := req.key()
 	if err != nil {
 		return nil, err
 	}
-	k, err := v.s.Keys.Get(v.ctx(), v.s.DB, v.principal.Visibility(), id)
+	rows, err := req.keyRows(k)
 	if err != nil {
 		return nil, err
 	}
-	rows, err := v.keyRows(k)
-	if err != nil {
-		return nil, err
-	}
-	d := &keyData{Now: v.now(), Key: rows[0], IPs: showAddresses(k.AllowedIPs), Secret: v.shownSecret(k.ID), Manages: v.caller().CanManage(k), LooksBack: looksBack}
+	d := &keyData{Key: rows[0], IPs: showAddresses(k.AllowedIPs), Secret: req.shownSecret(k.ID), Manages: req.caller().CanManage(k), LooksBack: recentRequests}
 	if d.Secret != "" {
-		d.Example = v.example(k, d.Secret)
+		d.Example = req.example(k, d.Secret)
 	}
-	if err := v.keyHistory(d); err != nil {
+	if err := req.keyHistory(d); err != nil {
 		return nil, err
 	}
 	return &view{template: "key", title: k.Name, data: d, live: true}, nil
 }
 
-// keyHistory reads what the key was used for.
-func (v *visit) keyHistory(d *keyData) (err error) {
+// key reads the key in the path.
+func (req *request) key() (*access.Key, error) {
+	return req.s.Keys.Get(req.Context(), req.s.DB, req.principal.Visibility(), req.id())
+}
+
+// keyHistory reads the usage of the key.
+func (req *request) keyHistory(d *keyData) (err error) {
 	k := d.Key.Key
-	names, err := v.peopleNames(k.CreatedBy)
+	names, err := req.peopleNames(k.CreatedBy)
 	if err != nil {
 		return err
 	}
 	d.CreatedBy = actorName(k.CreatedBy, names, nil)
-	if d.Days, err = v.lastDays(spend.UsageQuery{KeyID: k.ID}); err != nil {
+	if d.Days, err = req.lastDays(spend.UsageQuery{KeyID: k.ID}); err != nil {
 		return err
 	}
-	if d.Addresses, err = addressesOf(v.ctx(), v.s.DB, k.ID); err != nil {
+	if d.Addresses, err = addressesOf(req.Context(), req.s.DB, k.ID); err != nil {
 		return err
 	}
-	found, err := audit.List(v.ctx(), v.s.DB, v.principal.Visibility(), audit.Filter{KeyID: k.ID}, db.Page{Limit: shortList})
+	found, err := audit.List(req.Context(), req.s.DB, req.principal.Visibility(), audit.Filter{KeyID: k.ID}, db.Page{Limit: shortList})
 	if err != nil {
 		return err
 	}
 	d.Requests = found.Rows
-	tokens, more, err := v.s.Tokens.ListByKey(v.ctx(), v.s.DB, k.ID, db.Page{Limit: shortList})
+	tokens, more, err := req.s.Tokens.ListByKey(req.Context(), req.s.DB, k.ID, db.Page{Limit: shortList})
 	if err != nil {
 		return err
 	}
-	d.Tokens, d.More = tokenRows(tokens, v.now()), more
-	if d.Leaks, err = leaks.ListByKey(v.ctx(), v.s.DB, k.ID, shortList); err != nil {
+	d.Tokens, d.More = tokenRows(tokens, req.now()), more
+	if d.Leaks, err = leaks.ListByKey(req.Context(), req.s.DB, k.ID, shortList); err != nil {
 		return err
 	}
-	return v.keyFamily(d)
+	return req.keyFamily(d)
 }
 
-// keyFamily reads which key created the key, and which keys it created.
-func (v *visit) keyFamily(d *keyData) (err error) {
+// keyFamily reads the key's parent and descendants.
+func (req *request) keyFamily(d *keyData) (err error) {
 	k := d.Key.Key
 	if k.ParentID != "" {
-		if d.Parent, err = v.s.Keys.Get(v.ctx(), v.s.DB, v.principal.Visibility(), k.ParentID); err != nil {
+		if d.Parent, err = req.s.Keys.Get(req.Context(), req.s.DB, req.principal.Visibility(), k.ParentID); err != nil {
 			return err
 		}
 	}
-	list, more, err := v.s.Keys.Descendants(v.ctx(), v.s.DB, k.ID, events.MaxDescendants)
+	list, more, err := req.s.Keys.Descendants(req.Context(), req.s.DB, k.ID, events.MaxDescendants)
 	if err != nil {
 		return err
 	}
 	d.MoreDescendants, d.CanRevokeMore = more, more
-	d.Descendants, err = v.keyRows(list...)
+	d.Descendants, err = req.keyRows(list...)
 	for _, row := range d.Descendants {
 		d.CanRevokeMore = d.CanRevokeMore || row.RevokedAt == nil
 	}
 	return err
 }
 
-// example is a call for the command line that the key may make.
-func (v *visit) example(k *access.Key, secret string) string {
+// example returns a curl command that the key may run.
+func (req *request) example(k *access.Key, secret string) string {
 	_, grant, err := access.ParseScopes(k.Scopes)
 	if err == nil && grant.Allows(access.ChatCompletionsCreate) {
-		return exampleCall(v.s.PublicURL, secret)
+		return exampleCall(req.s.PublicURL, secret)
 	}
-	return "curl " + v.s.PublicURL + "/v1/models -H \"Authorization: Bearer " + secret + "\""
+	return "curl " + req.s.PublicURL + "/v1/models -H \"Authorization: Bearer " + secret + "\""
 }
 
 func exampleCall(base, secret string) string {
@@ -130,61 +131,47 @@ func exampleCall(base, secret string) string {
 		`  -d '{"model":"gpt-4o-mini","messages":[{"role":"user","content":"Hello!"}]}'`
 }
 
-// tokenRow is a scoped token with how it stands.
+// tokenRow is a scoped token with its state.
 type tokenRow struct {
 	*access.Token
 	State string
 }
 
 func tokenRows(list []*access.Token, now time.Time) []tokenRow {
-	out := make([]tokenRow, len(list))
-	for i, t := range list {
-		out[i] = tokenRow{t, t.Status(now)}
-	}
-	return out
+	return web.Map(list, func(t *access.Token) tokenRow { return tokenRow{t, t.Status(now)} })
 }
 
 type tokensData struct {
-	Now    time.Time
 	Key    *access.Key
 	Tokens []tokenRow
 	Next   pager
 }
 
-func tokensPage(v *visit) (*view, error) {
-	id, err := v.pathID(ids.Key, "key")
+func tokensPage(req *request) (*view, error) {
+	k, err := req.key()
 	if err != nil {
 		return nil, err
 	}
-	k, err := v.s.Keys.Get(v.ctx(), v.s.DB, v.principal.Visibility(), id)
+	page := req.page(ids.ScopedToken)
+	list, more, err := req.s.Tokens.ListByKey(req.Context(), req.s.DB, k.ID, page)
 	if err != nil {
 		return nil, err
 	}
-	page := v.page(ids.ScopedToken)
-	list, more, err := v.s.Tokens.ListByKey(v.ctx(), v.s.DB, k.ID, page)
-	if err != nil {
-		return nil, err
-	}
-	d := tokensData{Now: v.now(), Key: k, Tokens: tokenRows(list, v.now()), Next: v.pager(page, more, func() string { return list[len(list)-1].ID })}
+	d := tokensData{Key: k, Tokens: tokenRows(list, req.now()), Next: req.pager(page, more, func() string { return list[len(list)-1].ID })}
 	return &view{template: "key_tokens", title: "Scoped tokens of " + k.Name, data: d, live: true}, nil
 }
 
-func revokeToken(v *visit) (*view, error) {
-	keyID, id := v.r.PathValue("id"), v.r.PathValue("token")
-	err := v.write(func(tx *db.Tx) error {
-		t, err := v.s.Tokens.Get(v.ctx(), tx, v.principal.Visibility(), id)
+func revokeToken(req *request) (*view, error) {
+	keyID, id := req.id(), req.R.PathValue("token")
+	return req.save(req.to("keys/"+keyID), "Scoped token revoked.", func(tx *db.Tx) error {
+		t, err := req.s.Tokens.Get(req.Context(), tx, req.principal.Visibility(), id)
 		if err != nil {
 			return err
 		}
 		if t.KeyID != keyID {
 			return fault.NoSuch("scoped token", id)
 		}
-		_, err = v.s.Tokens.Revoke(v.ctx(), tx, v.caller(), v.principal.Visibility(), id)
+		_, err = req.s.Tokens.Revoke(req.Context(), tx, req.caller(), req.principal.Visibility(), id)
 		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	v.redirect(v.to("keys/"+keyID), flash{Notice: "The scoped token was revoked."})
-	return nil, nil
 }

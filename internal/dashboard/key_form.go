@@ -8,14 +8,13 @@ import (
 	"turnpike/internal/accounts"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
-	"turnpike/internal/ids"
 	"turnpike/internal/spend"
 )
 
-// keyForm is what the form of a key begins with.
+// keyForm is the form of a key.
 type keyForm struct {
-	Key      *access.Key // as it is; an empty one for a new key
-	Seen     string      // the mark of it
+	Key      *access.Key // current values; empty for a new key
+	Seen     string      // its fingerprint
 	Presets  []preset
 	Scopes   []scopeGroup
 	Projects []*accounts.Project
@@ -23,7 +22,7 @@ type keyForm struct {
 	IPs      string
 }
 
-// preset is a choice of scopes that many keys have.
+// preset is a common choice of scopes.
 type preset struct {
 	Name   string
 	Title  string
@@ -43,24 +42,24 @@ type scopeBox struct {
 	Ticked bool
 }
 
-// choose is the preset that takes what is ticked.
+// choose is the preset for individually selected scopes.
 const choose = "choose"
 
 // notCalls are scopes that create something without calling a model.
 var notCalls = []access.Scope{access.ScopedTokensCreate}
 
-// grantable are the scopes that the person may give to a key.
-func (v *visit) grantable(which func(access.Scope) bool) []string {
+// grantable returns the scopes that the person may give to a key.
+func (req *request) grantable(which func(access.Scope) bool) []string {
 	var out []string
 	for _, s := range access.Scopes() {
-		if v.principal.Grant.Allows(s) && which(s) {
+		if req.principal.Grant.Allows(s) && which(s) {
 			out = append(out, string(s))
 		}
 	}
 	return out
 }
 
-func (v *visit) presets() []preset {
+func (req *request) presets() []preset {
 	has := func(end string) func(access.Scope) bool {
 		return func(s access.Scope) bool { return strings.HasSuffix(string(s), end) }
 	}
@@ -68,27 +67,27 @@ func (v *visit) presets() []preset {
 	calls := func(s access.Scope) bool {
 		return s == access.ModelsRead || creates(s) && !slices.Contains(notCalls, s)
 	}
-	all := preset{Name: "everything", Title: "Everything", Note: "Also what is added to Turnpike later.", scopes: []string{"*"}}
-	if !slices.Contains(v.principal.Scopes, "*") {
-		all.Title, all.Note = "Everything that you may do", "As your role allows it today."
-		all.scopes = v.grantable(func(access.Scope) bool { return true })
+	all := preset{Name: "everything", Title: "Everything", Note: "Including future features.", scopes: []string{"*"}}
+	if !slices.Contains(req.principal.Scopes, "*") {
+		all.Title, all.Note = "All of your scopes", "The current scopes of your role."
+		all.scopes = req.grantable(func(access.Scope) bool { return true })
 	}
 	return []preset{
-		{Name: "calls", Title: "Model calls only", Note: "Chat, embeddings, images, video, voice and agent runs. No keys, no settings.", scopes: v.grantable(calls)},
-		{Name: "read", Title: "Read only", Note: "Lists, usage and logs. It can neither call a model nor change anything.", scopes: v.grantable(has(":read"))},
+		{Name: "calls", Title: "Model requests only", Note: "Chat, embeddings, images, video, voice and agent runs. No keys, no settings.", scopes: req.grantable(calls)},
+		{Name: "read", Title: "Read only", Note: "Lists, usage and logs. No model requests and no changes.", scopes: req.grantable(has(":read"))},
 		all,
-		{Name: choose, Title: "Choose", Note: "Tick what the key may do. Everything else is refused."},
+		{Name: choose, Title: "Choose", Note: "Select what the key may do. Everything else is rejected."},
 	}
 }
 
-// newKeyForm is the form of a key, with its scopes ticked. A wildcard that the
-// key has stays a box of its own.
-func (v *visit) newKeyForm(k *access.Key, chosen string) (*keyForm, error) {
-	f := &keyForm{Key: k, Seen: keyMark(k), Presets: v.presets()}
+// newKeyForm returns the form of a key, with its scopes selected. Wildcards of the key
+// have their own checkbox.
+func (req *request) newKeyForm(k *access.Key, chosen string) (*keyForm, error) {
+	f := &keyForm{Key: k, Seen: keyFingerprint(k), Presets: req.presets()}
 	for i, p := range f.Presets {
 		f.Presets[i].Chosen = p.Name == chosen
 	}
-	names := v.grantable(func(access.Scope) bool { return true })
+	names := req.grantable(func(access.Scope) bool { return true })
 	for _, s := range k.Scopes {
 		if !slices.Contains(names, s) {
 			names = append(names, s)
@@ -107,58 +106,51 @@ func (v *visit) newKeyForm(k *access.Key, chosen string) (*keyForm, error) {
 	}
 	f.IPs = showAddresses(k.AllowedIPs)
 	var err error
-	f.Projects, _, err = accounts.ListProjects(v.ctx(), v.s.DB, v.workspace.ID, v.env, db.Page{Limit: accounts.MaxProjects})
+	f.Projects, _, err = accounts.ListProjects(req.Context(), req.s.DB, req.workspace.In(req.env), db.Page{Limit: accounts.MaxProjects})
 	return f, err
 }
 
-func newKeyPage(v *visit) (*view, error) {
-	f, err := v.newKeyForm(&access.Key{}, "calls")
+func newKeyPage(req *request) (*view, error) {
+	f, err := req.newKeyForm(&access.Key{}, "calls")
 	return &view{template: "key_new", title: "New API key", data: f}, err
 }
 
-func createKey(v *visit) (*view, error) {
-	k := &access.Key{WorkspaceID: v.workspace.ID, Environment: v.env}
-	if err := v.readKey(k); err != nil {
+func createKey(req *request) (*view, error) {
+	k := &access.Key{Tenant: req.workspace.In(req.env)}
+	if err := req.readKey(k); err != nil {
 		return nil, err
 	}
-	var value string
-	err := v.write(func(tx *db.Tx) (err error) {
+	value, err := writeValue(req, func(tx *db.Tx) (string, error) {
 		if k.Project != "" {
-			if err := v.s.Keys.PinToProject(v.ctx(), tx, v.caller(), k, k.Project); err != nil {
-				return err
+			if err := req.s.Keys.PinToProject(req.Context(), tx, req.caller(), k, k.Project); err != nil {
+				return "", err
 			}
 		}
-		value, err = v.s.Keys.Create(v.ctx(), tx, v.caller(), k)
-		return err
+		return req.s.Keys.Create(req.Context(), tx, req.caller(), k)
 	})
 	if err != nil {
 		return nil, err
 	}
-	v.redirect(v.to("keys/"+k.ID), flash{Notice: "The key was created.", Secret: value, Of: k.ID})
-	return nil, nil
+	return req.redirect(req.to("keys/"+k.ID), flash{Notice: "Key created.", Secret: value, Of: k.ID})
 }
 
-// keyToChange is the key that the path names, if the person may change it.
-func (v *visit) keyToChange() (*access.Key, error) {
-	id, err := v.pathID(ids.Key, "key")
-	if err != nil {
-		return nil, err
-	}
-	k, err := v.s.Keys.Get(v.ctx(), v.s.DB, v.principal.Visibility(), id)
+// keyToChange returns the key in the path if the person may change it.
+func (req *request) keyToChange() (*access.Key, error) {
+	k, err := req.key()
 	if err != nil {
 		return nil, err
 	}
 	if k.RevokedAt != nil {
-		return nil, fault.New(fault.InvalidState, "the key is revoked, so it cannot be changed")
+		return nil, fault.New(fault.InvalidState, "The key is revoked and cannot be changed.")
 	}
-	if !v.caller().CanManage(k) {
-		return nil, fault.New(fault.InsufficientScope, "the key may do more than your role; ask an owner or an admin to change it")
+	if !req.caller().CanManage(k) {
+		return nil, fault.New(fault.InsufficientScope, "The key has more scopes than your role. Ask an owner or admin to change it.")
 	}
 	return k, nil
 }
 
-func editKeyPage(v *visit) (*view, error) {
-	k, err := v.keyToChange()
+func editKeyPage(req *request) (*view, error) {
+	k, err := req.keyToChange()
 	if err != nil {
 		return nil, err
 	}
@@ -166,67 +158,58 @@ func editKeyPage(v *visit) (*view, error) {
 	if slices.Equal(k.Scopes, []string{"*"}) {
 		chosen = "everything"
 	}
-	f, err := v.newKeyForm(k, chosen)
+	f, err := req.newKeyForm(k, chosen)
 	return &view{template: "key_edit", title: "Edit " + k.Name, data: f}, err
 }
 
-func updateKey(v *visit) (*view, error) {
-	id, err := v.pathID(ids.Key, "key")
-	if err != nil {
-		return nil, err
-	}
-	err = v.write(func(tx *db.Tx) error {
-		before, err := v.s.Keys.GetLocked(v.ctx(), tx, v.principal.Visibility(), id)
+func updateKey(req *request) (*view, error) {
+	return req.save(req.to("keys/"+req.id()), "Key saved. The change takes effect within a second.", func(tx *db.Tx) error {
+		before, err := req.s.Keys.GetLocked(req.Context(), tx, req.principal.Visibility(), req.id())
 		if err != nil {
 			return err
 		}
 		k := *before
-		if err := v.readKey(&k); err != nil {
+		if err := req.readKey(&k); err != nil {
 			return err
 		}
-		if err := v.overtaken(keyMark(before), keyMark(&k)); err != nil {
+		if err := req.checkEditConflict(keyFingerprint(before), keyFingerprint(&k)); err != nil {
 			return err
 		}
 		if k.Project != "" && k.Project != before.Project {
-			if err := v.s.Keys.PinToProject(v.ctx(), tx, v.caller(), &k, k.Project); err != nil {
+			if err := req.s.Keys.PinToProject(req.Context(), tx, req.caller(), &k, k.Project); err != nil {
 				return err
 			}
 		}
-		if err := v.s.Keys.Update(v.ctx(), tx, v.caller(), before, &k); err != nil {
+		if err := req.s.Keys.Update(req.Context(), tx, req.caller(), before, &k); err != nil {
 			return err
 		}
-		spend.ReclaimLeases(tx, spend.Account{Level: spend.Key, ID: k.ID}, spend.PeriodOf(v.now()))
+		spend.ReclaimLeases(tx, spend.Account{Level: spend.Key, ID: k.ID}, spend.PeriodOf(req.now()))
 		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	v.redirect(v.to("keys/"+id), flash{Notice: "The key was changed. Requests follow the change within a second."})
-	return nil, nil
 }
 
 // readKey reads the form into a key.
-func (v *visit) readKey(k *access.Key) (err error) {
-	k.Name, k.Scopes, k.Project = v.form("name"), v.formScopes(), v.form("project")
-	if k.MonthlyBudget, err = v.formCredits("monthly_budget"); err != nil {
+func (req *request) readKey(k *access.Key) (err error) {
+	k.Name, k.Scopes, k.Project = req.form("name"), req.formScopes(), req.form("project")
+	if k.MonthlyBudget, err = req.formCredits("monthly_budget"); err != nil {
 		return err
 	}
-	if k.RateLimit, err = v.formNumber("rate_limit"); err != nil {
+	if k.RateLimit, err = req.formNumber("rate_limit"); err != nil {
 		return err
 	}
-	if k.ExpiresAt, err = v.formLastDay("expires_at", k.ExpiresAt); err != nil {
+	if k.ExpiresAt, err = req.formLastDay("expires_at", k.ExpiresAt); err != nil {
 		return err
 	}
-	k.AllowedIPs, err = access.ParseAllowedIPs(strings.FieldsFunc(v.form("allowed_ips"), func(r rune) bool { return strings.ContainsRune(", \r\n\t", r) }))
+	k.AllowedIPs, err = access.ParseAllowedIPs(strings.FieldsFunc(req.form("allowed_ips"), func(r rune) bool { return strings.ContainsRune(", \r\n\t", r) }))
 	return err
 }
 
-// formScopes are those of the preset, or those that are ticked.
-func (v *visit) formScopes() []string {
-	for _, p := range v.presets() {
-		if p.Name == v.form("preset") && p.Name != choose {
+// formScopes returns the scopes of the preset, or the selected ones.
+func (req *request) formScopes() []string {
+	for _, p := range req.presets() {
+		if p.Name == req.form("preset") && p.Name != choose {
 			return p.scopes
 		}
 	}
-	return v.r.PostForm["scopes"]
+	return req.R.PostForm["scopes"]
 }

@@ -10,17 +10,16 @@ import (
 	"turnpike/internal/accounts"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
-	"turnpike/internal/ids"
 )
 
-// graceChoice is a grace period that can be chosen.
+// graceChoice is a grace period to choose.
 type graceChoice struct {
 	Seconds int64
 	Name    string
-	Usual   bool // the workspace's own
+	Usual   bool // the workspace's default
 }
 
-// graceChoices are the usual ones, and the workspace's default.
+// graceChoices returns common grace periods and the workspace's default.
 func graceChoices(usual time.Duration) []graceChoice {
 	list := []time.Duration{0, time.Hour, 24 * time.Hour, 3 * 24 * time.Hour, accounts.MaxRotationGrace}
 	if !slices.Contains(list, usual) {
@@ -31,95 +30,87 @@ func graceChoices(usual time.Duration) []graceChoice {
 	for i, d := range list {
 		out[i] = graceChoice{int64(d / time.Second), countdown(d), d == usual}
 		if d == 0 {
-			out[i].Name = "none, the old secret stops at once"
+			out[i].Name = "none, the old secret stops working immediately"
 		}
 	}
 	return out
 }
 
 type rotateData struct {
-	Now   time.Time
 	Key   keyRow
 	Grace []graceChoice
 }
 
-func rotateKeyPage(v *visit) (*view, error) {
-	k, err := v.keyToChange()
+func rotateKeyPage(req *request) (*view, error) {
+	k, err := req.keyToChange()
 	if err != nil {
 		return nil, err
 	}
-	rows, err := v.keyRows(k)
+	rows, err := req.keyRows(k)
 	if err != nil {
 		return nil, err
 	}
-	return &view{template: "key_rotate", title: "Rotate " + k.Name, data: rotateData{Now: v.now(), Key: rows[0], Grace: graceChoices(v.workspace.RotationGrace)}}, nil
+	return &view{template: "key_rotate", title: "Rotate " + k.Name, data: rotateData{Key: rows[0], Grace: graceChoices(req.workspace.RotationGrace)}}, nil
 }
 
-func rotateKey(v *visit) (*view, error) {
-	r := access.Rotation{Grace: v.workspace.RotationGrace, Force: v.form("force") != ""}
-	if s := v.form("grace"); s != "" {
+func rotateKey(req *request) (*view, error) {
+	r := access.Rotation{Grace: req.workspace.RotationGrace, Force: req.form("force") != ""}
+	if s := req.form("grace"); s != "" {
 		seconds, err := strconv.ParseInt(s, 10, 64)
 		if err != nil || seconds < 0 || seconds > int64(accounts.MaxRotationGrace/time.Second) {
-			return nil, fault.Invalid("grace", "choose for how long the old secret still works, up to 7 days")
+			return nil, fault.Invalid("grace", "Choose a grace period of at most 7 days.")
 		}
 		r.Grace = time.Duration(seconds) * time.Second
 	}
 	var value string
-	k, err := v.changeKey(func(tx *db.Tx, k *access.Key) (err error) {
+	k, err := req.changeKey(func(tx *db.Tx, k *access.Key) (err error) {
 		if k.Previous != nil && !r.Force {
-			return fault.Param(fault.InvalidState, "force", "the secret before this one still works; tick that it may stop, or end its grace first")
+			return fault.Param(fault.InvalidState, "force", "The previous secret still works. Select that it may stop working, or end its grace period first.")
 		}
-		value, err = v.s.Keys.Rotate(v.ctx(), tx, v.caller(), k, r)
+		value, err = req.s.Keys.Rotate(req.Context(), tx, req.caller(), k, r)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	notice := "The key has a new secret. The old one works for another " + countdown(r.Grace) + "."
+	notice := "Secret rotated. The old one works for another " + countdown(r.Grace) + "."
 	if r.Grace == 0 {
-		notice = "The key has a new secret. The old one has stopped working."
+		notice = "Secret rotated. The old one no longer works."
 	}
-	v.redirect(v.to("keys/"+k.ID), flash{Notice: notice, Secret: value, Of: k.ID})
-	return nil, nil
+	return req.redirect(req.to("keys/"+k.ID), flash{Notice: notice, Secret: value, Of: k.ID})
 }
 
-// changeKey does something to the key that the path names.
-func (v *visit) changeKey(do func(tx *db.Tx, k *access.Key) error) (k *access.Key, err error) {
-	id, err := v.pathID(ids.Key, "key")
-	if err != nil {
-		return nil, err
-	}
-	err = v.write(func(tx *db.Tx) error {
-		if k, err = v.s.Keys.GetLocked(v.ctx(), tx, v.principal.Visibility(), id); err != nil {
-			return err
+// changeKey locks and changes the key in the path.
+func (req *request) changeKey(do func(tx *db.Tx, k *access.Key) error) (*access.Key, error) {
+	return writeValue(req, func(tx *db.Tx) (*access.Key, error) {
+		k, err := req.s.Keys.GetLocked(req.Context(), tx, req.principal.Visibility(), req.id())
+		if err != nil {
+			return nil, err
 		}
-		return do(tx, k)
+		return k, do(tx, k)
 	})
-	return k, err
 }
 
-func endGrace(v *visit) (*view, error) {
-	k, err := v.changeKey(func(tx *db.Tx, k *access.Key) error { return v.s.Keys.EndGrace(v.ctx(), tx, v.caller(), k) })
+func endGrace(req *request) (*view, error) {
+	k, err := req.changeKey(func(tx *db.Tx, k *access.Key) error { return req.s.Keys.EndGrace(req.Context(), tx, req.caller(), k) })
 	if err != nil {
 		return nil, err
 	}
-	v.redirect(v.to("keys/"+k.ID), flash{Notice: "The old secret has stopped working."})
-	return nil, nil
+	return req.redirect(req.to("keys/"+k.ID), flash{Notice: "Grace period ended. The old secret no longer works."})
 }
 
-func revokeKey(v *visit) (*view, error) {
+func revokeKey(req *request) (*view, error) {
 	notice := "Revoked the key and its scoped tokens."
-	k, err := v.changeKey(func(tx *db.Tx, k *access.Key) error {
-		if v.form("descendants") == "" {
-			return v.s.Keys.Revoke(v.ctx(), tx, v.caller(), k)
+	k, err := req.changeKey(func(tx *db.Tx, k *access.Key) error {
+		if req.form("descendants") == "" {
+			return req.s.Keys.Revoke(req.Context(), tx, req.caller(), k)
 		}
-		revoked, err := v.s.Keys.RevokeWithDescendants(v.ctx(), tx, v.caller(), k)
+		revoked, err := req.s.Keys.RevokeWithDescendants(req.Context(), tx, req.caller(), k)
 		notice = fmt.Sprintf("Revoked the key, its scoped tokens and the keys that it created (%d).", len(revoked))
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	v.redirect(v.to("keys/"+k.ID), flash{Notice: notice})
-	return nil, nil
+	return req.redirect(req.to("keys/"+k.ID), flash{Notice: notice})
 }

@@ -8,25 +8,27 @@ import (
 	"time"
 
 	"turnpike/internal/fault"
+	"turnpike/internal/web"
 )
 
 const (
-	// maxWatchers bounds the pages that one node keeps up to date, and maxTabs
-	// those of one session; others are as they were when they were opened.
-	// Without TLS a browser has six connections, and needs some for the rest.
-	maxWatchers = 200
-	maxTabs     = 4
-	// lookEvery is how often a watched page is built again. That costs as much
-	// as opening it, and only what has changed is sent.
-	lookEvery = 2 * time.Second
-	// watchLimit is when the browser has to ask again.
-	watchLimit = 30 * time.Minute
-	// sendLimit is how long a browser may take to accept a change.
-	sendLimit = 10 * time.Second
+	// maxStreams is how many pages one node keeps up to date, and
+	// maxStreamsPerSession those of one session. Other pages stay as they were
+	// opened. Without TLS a browser has six connections, and needs some of them
+	// for other requests.
+	maxStreams           = 200
+	maxStreamsPerSession = 4
+	// refreshEvery is how often a live page is built again. That costs as much as
+	// opening it, and only changed pages are sent.
+	refreshEvery = 2 * time.Second
+	// maxStreamTime is when the browser has to reconnect.
+	maxStreamTime = 30 * time.Minute
+	// sendTimeout is how long a browser may take to accept a change.
+	sendTimeout = 10 * time.Second
 )
 
-// watchers are the pages that are kept up to date.
-type watchers struct {
+// liveStreams counts the pages that are kept up to date.
+type liveStreams struct {
 	stopped chan struct{}
 
 	mu        sync.Mutex
@@ -34,95 +36,92 @@ type watchers struct {
 	bySession map[string]int
 }
 
-func newWatchers() *watchers {
-	return &watchers{stopped: make(chan struct{}), bySession: map[string]int{}}
+func newLiveStreams() *liveStreams {
+	return &liveStreams{stopped: make(chan struct{}), bySession: map[string]int{}}
 }
 
-// enter takes a place, if there is one.
-func (w *watchers) enter(session string) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.count >= maxWatchers || w.bySession[session] >= maxTabs {
+// acquire reports whether the session may have another stream, and counts it.
+func (l *liveStreams) acquire(session string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.count >= maxStreams || l.bySession[session] >= maxStreamsPerSession {
 		return false
 	}
-	w.count++
-	w.bySession[session]++
+	l.count++
+	l.bySession[session]++
 	return true
 }
 
-func (w *watchers) leave(session string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.count--
-	if w.bySession[session]--; w.bySession[session] == 0 {
-		delete(w.bySession, session)
+func (l *liveStreams) release(session string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.count--
+	if l.bySession[session]--; l.bySession[session] == 0 {
+		delete(l.bySession, session)
 	}
 }
 
-// StopWatching ends what keeps pages up to date, so that a server that stops
-// need not wait for browsers. They come back to the next one.
+// StopWatching ends all streams, so that shutdown need not wait for browsers.
+// They reconnect to the next server.
 func (s *Server) StopWatching() {
-	s.watchers.mu.Lock()
-	defer s.watchers.mu.Unlock()
+	s.live.mu.Lock()
+	defer s.live.mu.Unlock()
 	select {
-	case <-s.watchers.stopped:
+	case <-s.live.stopped:
 	default:
-		close(s.watchers.stopped)
+		close(s.live.stopped)
 	}
 }
 
-// wantsUpdates reports whether the page is asked for by an EventSource: then it
-// is sent again whenever it has changed.
-func (v *visit) wantsUpdates() bool {
-	return strings.Contains(v.r.Header.Get("Accept"), "text/event-stream")
+// wantsUpdates reports whether an EventSource requests the page.
+func wantsUpdates(r *http.Request) bool {
+	return strings.Contains(r.Header.Get("Accept"), "text/event-stream")
 }
 
-// keepUpdated sends the page as it is, and again when it has changed, until the
-// browser leaves. Every look is a visit of its own: whoever is signed out, or
-// loses their role, sees nothing more.
-func (v *visit) keepUpdated(rt route) {
-	first := v.again()
-	body, live, err := first.look(rt)
-	if isGone(err) {
-		v.beginEvents()
-		_ = v.sendEvent("gone", nil) // the browser loads the page, which says why
+// snapshot is a live page at one moment.
+type snapshot struct {
+	body    []byte
+	live    bool // it can still change
+	session string
+}
+
+// streamUpdates sends the page, and sends it again when it has changed, until the
+// browser disconnects. Every refresh authorizes the person again.
+func (req *request) streamUpdates(rt route) {
+	page, err := req.refresh(rt)
+	if err != nil && !accessLost(err) {
+		req.fail(err)
 		return
 	}
-	if err != nil {
-		v.fail(err)
-		return
+	if page.live {
+		if !req.s.live.acquire(page.session) {
+			req.W.Header().Set("Retry-After", "60")
+			req.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		defer req.s.live.release(page.session)
 	}
-	if !live {
-		// What it shows has ended, perhaps since the browser has got it.
-		v.beginEvents()
-		v.sendLast(body)
-		return
-	}
-	if session := first.session.ID; v.s.watchers.enter(session) {
-		defer v.s.watchers.leave(session)
-	} else {
-		v.w.Header().Set("Retry-After", "60")
-		v.WriteHeader(http.StatusServiceUnavailable)
-		return
-	}
-	v.beginEvents()
-	tick := time.NewTicker(lookEvery)
+	req.startEvents()
+	tick := time.NewTicker(refreshEvery)
 	defer tick.Stop()
-	end := time.NewTimer(watchLimit)
+	end := time.NewTimer(maxStreamTime)
 	defer end.Stop()
 	var last []byte
 	for {
-		if isGone(err) {
-			_ = v.sendEvent("gone", nil)
+		switch {
+		case accessLost(err):
+			_ = req.sendEvent("gone", nil) // the browser reloads the page, which shows the error
 			return
-		}
-		if err == nil && !live {
-			v.sendLast(body)
+		case err != nil: // retry at the next tick
+		case !page.live:
+			// Without the end event an EventSource would reconnect forever.
+			if req.sendEvent("page", page.body) == nil {
+				_ = req.sendEvent("end", nil)
+			}
 			return
-		}
-		if err == nil && !bytes.Equal(body, last) {
-			last = body
-			if v.sendEvent("page", body) != nil {
+		case !bytes.Equal(page.body, last):
+			last = page.body
+			if req.sendEvent("page", last) != nil {
 				return
 			}
 		}
@@ -130,63 +129,53 @@ func (v *visit) keepUpdated(rt route) {
 		case <-tick.C:
 		case <-end.C:
 			return
-		case <-v.s.watchers.stopped:
+		case <-req.s.live.stopped:
 			return
-		case <-v.ctx().Done():
+		case <-req.Context().Done():
 			return
 		}
-		body, live, err = v.again().look(rt)
+		page, err = req.refresh(rt)
 	}
 }
 
-// sendLast sends a page that will not change any more. Without the word for it an
-// EventSource would ask again and again.
-func (v *visit) sendLast(body []byte) {
-	if v.sendEvent("page", body) == nil {
-		_ = v.sendEvent("end", nil)
-	}
-}
-
-// isGone tells what will not come back from what may, as an outage does.
-func isGone(err error) bool {
+// accessLost reports whether the person can't see the page any more. Other errors,
+// such as an outage, pass.
+func accessLost(err error) bool {
 	return fault.Is(err, fault.Authentication) || fault.Is(err, fault.InsufficientScope) || fault.Is(err, fault.NotFound)
 }
 
-// again is the same visit anew.
-func (v *visit) again() *visit {
-	return &visit{s: v.s, w: v.w, r: v.r, id: v.id, ip: v.ip, start: v.start, watches: true}
-}
-
-// look builds the page as it is now.
-func (v *visit) look(rt route) (body []byte, live bool, err error) {
-	defer v.impatient()()
-	if err := v.admit(rt); err != nil {
-		return nil, false, err
+// refresh builds the page as it is now, as a new request.
+func (req *request) refresh(rt route) (snapshot, error) {
+	ctx, cancel := web.WithPageTimeout(req.Context())
+	defer cancel()
+	fresh := &request{Exchange: web.Exchange{W: req.W, R: req.R.WithContext(ctx), ID: req.ID, IP: req.IP, Start: req.Start}, s: req.s, background: true}
+	if err := fresh.authorize(rt); err != nil {
+		return snapshot{}, err
 	}
-	if v.session == nil {
-		return nil, false, errSignIn
+	if fresh.session == nil {
+		return snapshot{}, errSignIn
 	}
-	shown, err := rt.page(v)
+	shown, err := rt.page(fresh)
 	if err != nil {
-		return nil, false, err
+		return snapshot{}, err
 	}
 	if shown == nil {
-		return nil, false, errSignIn
+		return snapshot{}, errSignIn
 	}
-	body, err = v.render(shown)
-	return body, shown.live, err
+	body, err := fresh.render(shown)
+	return snapshot{body, shown.live, fresh.session.ID}, err
 }
 
-func (v *visit) beginEvents() {
-	h := v.w.Header()
+func (req *request) startEvents() {
+	h := req.W.Header()
 	h.Set("Content-Type", "text/event-stream")
-	h.Set("X-Accel-Buffering", "no") // proxies must not hold it back
-	v.WriteHeader(http.StatusOK)
+	h.Set("X-Accel-Buffering", "no") // proxies must not buffer events
+	req.WriteHeader(http.StatusOK)
 }
 
-func (v *visit) sendEvent(name string, body []byte) error {
-	// A carriage return would end a line of the stream, too, and with it let
-	// what a customer wrote look like an event of ours.
+func (req *request) sendEvent(name string, body []byte) error {
+	// A carriage return ends a line as well, so text of a customer could look like
+	// an event.
 	body = bytes.ReplaceAll(body, []byte("\r"), nil)
 	var out bytes.Buffer
 	out.WriteString("event: " + name + "\n")
@@ -199,12 +188,12 @@ func (v *visit) sendEvent(name string, body []byte) error {
 		out.WriteString("data:\n")
 	}
 	out.WriteByte('\n')
-	control := http.NewResponseController(v.w)
-	_ = control.SetWriteDeadline(time.Now().Add(sendLimit))
-	if _, err := v.w.Write(out.Bytes()); err != nil {
+	control := http.NewResponseController(req.W)
+	_ = control.SetWriteDeadline(time.Now().Add(sendTimeout))
+	if _, err := req.W.Write(out.Bytes()); err != nil {
 		return err
 	}
 	err := control.Flush()
-	_ = control.SetWriteDeadline(time.Time{}) // HTTP/2 ends a quiet stream at its deadline
+	_ = control.SetWriteDeadline(time.Time{}) // HTTP/2 ends a silent stream at its deadline
 	return err
 }

@@ -15,42 +15,42 @@ import (
 	"turnpike/internal/people"
 )
 
-// sessionLasts is how long the browser keeps the cookie. The server ends the
-// session earlier when nobody comes.
-const sessionLasts = 14 * 24 * time.Hour
+// sessionLifetime is how long the browser keeps the cookie. The server ends idle
+// sessions earlier.
+const sessionLifetime = 14 * 24 * time.Hour
 
-// recognise finds the session, if there is one.
-func (v *visit) recognise() error {
-	token := v.cookie(sessionCookie)
-	if token == "" || !v.private() {
+// findSession finds the session, if there is one.
+func (req *request) findSession() error {
+	token := req.cookie(sessionCookie)
+	if token == "" || !req.isPrivate() {
 		return nil
 	}
-	s, err := v.authenticate(token)
+	s, err := req.authenticate(token)
 	if fault.Is(err, fault.Authentication) {
 		return nil
 	}
-	v.session = s
+	req.session = s
 	if s != nil && err == nil {
-		connlimit.Authenticated(v.ctx())
+		connlimit.Authenticated(req.Context())
 	}
 	return err
 }
 
-// authenticate notes that the person was there, unless nobody was: a page that
-// is kept up to date must not keep its session alive.
-func (v *visit) authenticate(token string) (*people.Session, error) {
-	if v.watches {
-		return v.s.People.Recognise(v.ctx(), token)
+// authenticate records the person's activity, except for refreshes of a live page, which
+// must not keep a session alive.
+func (req *request) authenticate(token string) (*people.Session, error) {
+	if req.background {
+		return req.s.People.LookUpSession(req.Context(), token)
 	}
-	return v.s.People.Authenticate(v.ctx(), token, v.browser())
+	return req.s.People.Authenticate(req.Context(), token, req.browser())
 }
 
-// comeBack is the query that leads back here. A form that was sent is not sent
-// again: it leads back to the page that it stood on.
-func (v *visit) comeBack() string {
-	next := v.r.URL.RequestURI()
-	if v.r.Method != http.MethodGet {
-		next = refererPath(v.r)
+// returnQuery returns the query that leads back here after a detour. A form that was sent
+// leads back to its page.
+func (req *request) returnQuery() string {
+	next := req.R.URL.RequestURI()
+	if req.R.Method != http.MethodGet {
+		next = refererPath(req.R)
 	}
 	if next == Home {
 		return ""
@@ -58,9 +58,9 @@ func (v *visit) comeBack() string {
 	return "?next=" + url.QueryEscape(next)
 }
 
-// nextQuery hands on where somebody wants to go after signing in.
-func (v *visit) nextQuery() string {
-	next := v.query("next")
+// nextQuery passes on where to go after signing in.
+func (req *request) nextQuery() string {
+	next := req.query("next")
 	if next == "" {
 		return ""
 	}
@@ -72,52 +72,49 @@ func refererPath(r *http.Request) string {
 	if err != nil || u.Host != r.Host {
 		return Home
 	}
-	return ownPath(u.RequestURI())
+	return dashboardPath(u.RequestURI())
 }
 
-// requirePrivate refuses to sign anyone in over a connection that others can
-// read, or at a host that isn't ours.
-func (v *visit) requirePrivate() error {
-	public := v.s.public
+// requirePrivate rejects sign-ins over a connection that others can read, or at a host
+// that isn't the server's. People with a session have passed it: see findSession.
+func (req *request) requirePrivate() error {
+	public := req.s.public
 	switch {
-	case v.private():
+	case req.isPrivate():
 		return nil
-	case v.r.TLS != nil:
+	case req.R.TLS != nil:
 		return fault.New(fault.InsufficientScope, "The dashboard does not sign anyone in at %.100q. Open %s, or set public_url (TURNPIKE_PUBLIC_URL) to the address in your browser.",
-			v.r.Host, public)
-	case public.Scheme == "https" && v.atPublicHost():
-		peer, _ := clientip.Peer(v.r)
+			req.R.Host, public)
+	case public.Scheme == "https" && req.atPublicHost():
+		peer, _ := clientip.Peer(req.R)
 		return fault.New(fault.InsufficientScope, "This request came without HTTPS from %s, which is not a trusted proxy. If it is your proxy with HTTPS, add its address to trusted_proxies "+
 			"(TURNPIKE_TRUSTED_PROXIES). Otherwise open %s.", peer, public)
 	case public.Scheme == "https":
-		return fault.New(fault.InsufficientScope, "this request came without HTTPS and for %.100q. If a proxy with HTTPS stands in front, it must pass on the Host that the browser "+
-			"asks for, %s (see docs/deployment.md); if none does, open %s", v.r.Host, public.Host, public)
+		return fault.New(fault.InsufficientScope, "This request came without HTTPS and for %.100q. If you use a proxy with HTTPS, it must forward the Host header of the browser, "+
+			"%s (see docs/operations/install.md). Otherwise open %s.", req.R.Host, public.Host, public)
 	}
-	return fault.New(fault.InsufficientScope, "this connection is not encrypted, so a password sent over it could be read on the way. "+
-		"Open the dashboard by HTTPS (see TURNPIKE_TLS_CERT, or put a proxy with HTTPS in front and set TURNPIKE_PUBLIC_URL and TURNPIKE_TRUSTED_PROXIES), or on the server itself at http://localhost")
+	return fault.New(fault.InsufficientScope, "This connection is not encrypted, so others could read your password. "+
+		"Open the dashboard over HTTPS (set TURNPIKE_TLS_CERT, or use a proxy with HTTPS and set TURNPIKE_PUBLIC_URL and TURNPIKE_TRUSTED_PROXIES), or on the server itself at http://localhost.")
 }
 
-// start leads to where somebody begins: the sign-in, or the workspace that they
-// were in last.
-func start(v *visit) (*view, error) {
-	if v.session == nil {
-		v.redirect("/dashboard/login", flash{})
-		return nil, nil
+// start redirects to the sign-in page or to the last workspace.
+func start(req *request) (*view, error) {
+	if req.session == nil {
+		return req.redirect("/dashboard/login", flash{})
 	}
-	memberships, err := people.Memberships(v.ctx(), v.s.DB, v.session.UserID)
+	memberships, err := people.Memberships(req.Context(), req.s.DB, req.session.UserID)
 	if err != nil {
 		return nil, err
 	}
 	if len(memberships) == 0 {
-		return nil, fault.New(fault.NotFound, "you are not a member of any workspace; ask an owner to invite you")
+		return nil, fault.New(fault.NotFound, "You are not a member of any workspace. Ask an owner to invite you.")
 	}
-	v.redirect(lastPlace(v.cookie(lastCookie), memberships), flash{})
-	return nil, nil
+	return req.redirect(lastWorkspacePath(req.cookie(lastCookie), memberships), flash{})
 }
 
-// lastPlace is where somebody was last, if they may still go there. Newcomers
-// begin in the sandbox.
-func lastPlace(cookie string, memberships []people.Membership) string {
+// lastWorkspacePath returns the workspace of the cookie if the person is still a member.
+// New people start in test mode.
+func lastWorkspacePath(cookie string, memberships []people.Membership) string {
 	workspace, env, _ := strings.Cut(cookie, "/")
 	i := max(0, slices.IndexFunc(memberships, func(m people.Membership) bool { return m.WorkspaceID == workspace }))
 	if memberships[i].WorkspaceID != workspace || env != string(accounts.Live) {
@@ -126,102 +123,97 @@ func lastPlace(cookie string, memberships []people.Membership) string {
 	return "/dashboard/w/" + memberships[i].WorkspaceID + "/" + env + "/"
 }
 
-// rememberPlace has the next visit begin here.
-func (v *visit) rememberPlace() {
-	if place := v.workspace.ID + "/" + string(v.env); v.cookie(lastCookie) != place {
-		v.setCookie(lastCookie, place, 365*24*time.Hour)
+// rememberWorkspace makes the next visit start here.
+func (req *request) rememberWorkspace() {
+	if place := req.workspace.In(req.env).Path(); req.cookie(lastCookie) != place {
+		req.setCookie(lastCookie, place, 365*24*time.Hour)
 	}
 }
 
 type loginData struct {
 	Next     string
 	Provider string // of OpenID Connect, or empty
-	Passkeys bool   // the browser does them under this name
-	SetUp    bool   // nobody has an account yet
+	Passkeys bool   // they work at this host
+	SetUp    bool   // no one has an account yet
 }
 
-func loginPage(v *visit) (*view, error) {
-	if v.session != nil && v.problem == nil {
-		v.redirect(ownPath(v.query("next")), flash{})
-		return nil, nil
+func loginPage(req *request) (*view, error) {
+	if req.session != nil && req.problem == nil {
+		return req.redirect(dashboardPath(req.query("next")), flash{})
 	}
-	if err := v.requirePrivate(); err != nil {
-		return nil, err
-	}
-	d := loginData{Next: v.query("next"), Provider: v.providerName(), Passkeys: v.canPasskey()}
+	d := loginData{Next: req.query("next"), Provider: req.providerName(), Passkeys: req.canPasskey()}
 	var err error
-	d.SetUp, err = v.s.People.Unclaimed(v.ctx(), v.s.DB)
+	d.SetUp, err = req.s.People.NeedsSetup(req.Context(), req.s.DB)
 	return &view{template: "login", title: "Sign in", data: d}, err
 }
 
-func login(v *visit) (*view, error) {
-	if err := v.requirePrivate(); err != nil {
-		return nil, err
-	}
-	in, err := v.s.People.Login(v.ctx(), v.form("email"), v.r.PostFormValue("password"), v.cookie(sessionCookie), v.browser())
+func login(req *request) (*view, error) {
+	in, err := req.s.People.Login(req.Context(), req.form("email"), req.R.PostFormValue("password"), req.cookie(sessionCookie), req.browser())
 	if err != nil {
 		return nil, err
 	}
-	v.signedIn(in, v.query("next"))
-	return nil, nil
+	return req.finishSignIn(in, req.query("next"))
 }
 
-// signedIn keeps the session, or goes on to the second factor.
-func (v *visit) signedIn(in *people.SignIn, next string) { v.signedInWith(in, next, flash{}) }
+// finishSignIn sets the session, or asks for the second factor.
+func (req *request) finishSignIn(in *people.SignIn, next string) (*view, error) {
+	return req.finishSignInWith(in, next, flash{})
+}
 
-// signedInWith is signedIn with something to say on the page that follows.
-func (v *visit) signedInWith(in *people.SignIn, next string, f flash) {
-	next = ownPath(next)
+// finishSignInWith is finishSignIn with a message for the next page.
+func (req *request) finishSignInWith(in *people.SignIn, next string, f flash) (*view, error) {
+	next = dashboardPath(next)
 	if !in.Complete() {
-		v.setCookie(halfCookie, in.Half, 10*time.Minute)
-		v.redirect("/dashboard/login/code?next="+url.QueryEscape(next), flash{})
-		return
+		req.setCookie(partialCookie, in.PendingToken, 10*time.Minute)
+		return req.redirect("/dashboard/login/code?next="+url.QueryEscape(next), flash{})
 	}
-	v.keepSession(in.Token)
+	req.setSession(in.Token)
 	if in.Device != "" {
-		v.setCookie(deviceCookie, in.Device, people.DeviceLifetime)
+		req.setCookie(deviceCookie, in.Device, people.DeviceLifetime)
 	}
-	v.setCookie(halfCookie, "", 0)
-	v.session = in.Session
-	v.redirect(next, f)
+	req.setCookie(partialCookie, "", 0)
+	req.session = in.Session
+	return req.redirect(next, f)
 }
 
-func (v *visit) keepSession(token string) { v.setCookie(sessionCookie, token, sessionLasts) }
+func (req *request) setSession(token string) { req.setCookie(sessionCookie, token, sessionLifetime) }
 
 // signOut ends the browser's session, if it has one.
-func (v *visit) signOut() error {
-	if v.session == nil {
+func (req *request) signOut() error {
+	if req.session == nil {
 		return nil
 	}
-	err := v.write(func(tx *db.Tx) error { return v.s.People.Revoke(v.ctx(), tx, v.session, v.session.ID, v.browser()) })
+	err := req.write(func(tx *db.Tx) error {
+		return req.s.People.Revoke(req.Context(), tx, req.session, req.session.ID, req.browser())
+	})
 	if err != nil && !fault.Is(err, fault.NotFound) {
 		return err
 	}
-	v.setCookie(sessionCookie, "", 0)
-	v.session = nil
+	req.setCookie(sessionCookie, "", 0)
+	req.session = nil
 	return nil
 }
 
-func logout(v *visit) (*view, error) {
-	if err := v.signOut(); err != nil {
+func logout(req *request) (*view, error) {
+	if err := req.signOut(); err != nil {
 		return nil, err
 	}
 	to := "/dashboard/login"
-	if next := v.query("next"); next != "" {
-		to = ownPath(next)
+	if next := req.query("next"); next != "" {
+		to = dashboardPath(next)
 	}
-	v.redirect(to, flash{Notice: "You are signed out."})
-	return nil, nil
+	return req.redirect(to, flash{Notice: "You are signed out."})
 }
 
-// askToConfirm leads to the proof of who somebody is, and back.
-func (v *visit) askToConfirm() {
+// redirectToConfirm redirects to the page where the person confirms their identity, and
+// then back.
+func (req *request) redirectToConfirm() {
 	var f flash
-	if v.r.Method == http.MethodPost {
-		f.Notice = "Nothing was changed yet. Confirm that it is you, then send the form again."
-		v.keepTyped()
+	if req.R.Method == http.MethodPost {
+		f.Notice = "Nothing has changed yet. Confirm that it is you, then send the form again."
+		req.saveForm()
 	}
-	v.redirect("/dashboard/confirm"+v.comeBack(), f)
+	req.redirect("/dashboard/confirm"+req.returnQuery(), f)
 }
 
 type confirmData struct {
@@ -229,73 +221,79 @@ type confirmData struct {
 	HasPassword bool
 	HasCode     bool
 	HasPasskey  bool
-	Provider    string // to prove it by signing in there again, or empty
+	Provider    string // for confirming by signing in there again, or empty
 }
 
-func confirmPage(v *visit) (*view, error) { return v.confirmView(v.query("next")) }
+func confirmPage(req *request) (*view, error) { return req.confirmView(req.query("next")) }
 
-// confirmView asks for what counts: who has an app shows a code or a passkey.
-func (v *visit) confirmView(next string) (*view, error) {
-	if err := v.requirePrivate(); err != nil {
-		return nil, err
-	}
-	factor, err := v.s.People.GetSecondFactor(v.ctx(), v.s.DB, v.session.UserID)
+// confirmView asks for the strongest proof: people with an authenticator app enter a code
+// or use a passkey.
+func (req *request) confirmView(next string) (*view, error) {
+	factor, err := req.s.People.GetSecondFactor(req.Context(), req.s.DB, req.session.UserID)
 	if err != nil {
 		return nil, err
 	}
-	passkeys, err := v.s.People.Passkeys(v.ctx(), v.s.DB, v.session.UserID)
+	passkeys, err := req.s.People.Passkeys(req.Context(), req.s.DB, req.session.UserID)
 	if err != nil {
 		return nil, err
 	}
-	identities, err := v.s.People.Identities(v.ctx(), v.s.DB, v.session.UserID)
+	identities, err := req.s.People.Identities(req.Context(), req.s.DB, req.session.UserID)
 	if err != nil {
 		return nil, err
 	}
-	d := confirmData{Next: next, HasCode: factor.Enabled, HasPasskey: len(passkeys) > 0 && v.canPasskey()}
+	d := confirmData{Next: next, HasCode: factor.Enabled, HasPasskey: len(passkeys) > 0 && req.canPasskey()}
 	if !factor.Enabled {
-		d.HasPassword = v.session.Person.HasPassword
-		if v.linkedHere(identities) {
-			d.Provider = v.providerName()
+		d.HasPassword = req.session.Person.HasPassword
+		if req.linkedHere(identities) {
+			d.Provider = req.providerName()
 		}
 	}
 	return &view{template: "confirm", title: "Confirm that it is you", data: d}, nil
 }
 
-func confirm(v *visit) (*view, error) {
-	if err := v.requirePrivate(); err != nil {
-		return nil, err
-	}
-	proof := people.Proof{Password: v.r.PostFormValue("password"), Code: v.form("code")}
+func confirm(req *request) (*view, error) {
+	proof := people.Proof{Password: req.R.PostFormValue("password"), Code: req.form("code")}
 	if proof == (people.Proof{}) {
-		return nil, fault.New(fault.MissingParameter, "type your password, or a code of your authenticator app")
+		return nil, fault.New(fault.MissingParameter, "Enter your password, or a code from your authenticator app.")
 	}
-	token, err := v.s.People.Confirm(v.ctx(), v.session, proof, v.browser())
+	token, err := req.s.People.Confirm(req.Context(), req.session, proof, req.browser())
 	if err != nil {
 		return nil, err
 	}
-	v.keepSession(token)
-	v.redirect(ownPath(v.query("next")), flash{})
-	return nil, nil
+	req.setSession(token)
+	return req.redirect(dashboardPath(req.query("next")), flash{})
 }
 
-func setUpPage(v *visit) (*view, error) {
-	if err := v.requirePrivate(); err != nil {
-		return nil, err
-	}
-	if err := v.s.People.CheckSetUpLink(v.ctx(), v.s.DB, v.query("token")); err != nil {
+func setUpPage(req *request) (*view, error) {
+	if err := req.s.People.CheckSetupLink(req.Context(), req.s.DB, req.query("token")); err != nil {
 		return nil, err
 	}
 	return &view{template: "setup", title: "Set up Turnpike"}, nil
 }
 
-func setUp(v *visit) (*view, error) {
-	if err := v.requirePrivate(); err != nil {
-		return nil, err
-	}
-	in, err := v.s.People.SetUp(v.ctx(), v.query("token"), people.Newcomer{Email: v.form("email"), Name: v.form("name"), Password: v.r.PostFormValue("password")}, v.browser())
+func setUp(req *request) (*view, error) {
+	in, err := req.s.People.Setup(req.Context(), req.query("token"), people.NewAccount{Email: req.form("email"), Name: req.form("name"), Password: req.R.PostFormValue("password")}, req.browser())
 	if err != nil {
 		return nil, err
 	}
-	v.signedIn(in, Home)
-	return nil, nil
+	return req.finishSignIn(in, Home)
+}
+
+// factorPage asks for the second factor after a correct password.
+func factorPage(req *request) (*view, error) {
+	if req.cookie(partialCookie) == "" {
+		return req.redirect("/dashboard/login"+req.nextQuery(), flash{})
+	}
+	return &view{template: "factor", title: "Second factor", data: req.query("next")}, nil
+}
+
+func finishLogin(req *request) (*view, error) {
+	in, err := req.s.People.FinishLogin(req.Context(), req.cookie(partialCookie), req.form("code"), req.cookie(sessionCookie), req.browser())
+	if err != nil {
+		return nil, err
+	}
+	if in.Session.Method == people.ByRecoveryCode {
+		return req.finishSignInWith(in, req.query("next"), flash{Notice: "You used a recovery code. Your account page shows how many are left."})
+	}
+	return req.finishSignIn(in, req.query("next"))
 }

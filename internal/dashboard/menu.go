@@ -27,7 +27,7 @@ var menu = []menuItem{
 	{"Settings", "settings", "settings", ""},
 }
 
-// Menu is what the person may open.
+// Menu returns the entries that the person may open.
 func (s *shell) Menu() []menuItem {
 	var out []menuItem
 	for _, m := range menu {

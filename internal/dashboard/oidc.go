@@ -10,22 +10,21 @@ import (
 	"turnpike/internal/people"
 )
 
-// SignInCallback is the page to which the sign-in provider leads back, behind
-// the public URL.
+// SignInCallback is the path that the sign-in provider redirects to.
 const SignInCallback = "/dashboard/login/oidc/callback"
 
-// oidcLasts is how long somebody may take at the provider.
-const oidcLasts = 10 * time.Minute
+// oidcLifetime is how long the person may take at the provider.
+const oidcLifetime = 10 * time.Minute
 
-// maxNext is how much of an address the cookie remembers.
+// maxNext is the longest path that the cookie remembers.
 const maxNext = 1000
 
-// providerName is what the button says, or empty without a provider.
-func (v *visit) providerName() string {
-	if v.s.SignIn == nil {
+// providerName returns the provider's display name, or an empty string without one.
+func (req *request) providerName() string {
+	if req.s.SignIn == nil {
 		return ""
 	}
-	return v.s.SignIn.Name
+	return req.s.SignIn.Name
 }
 
 type providerData struct {
@@ -33,159 +32,133 @@ type providerData struct {
 	Address string
 }
 
-// startOIDC leads to the provider by a page that goes on by itself. A redirect
-// would not do: a browser checks each hop that follows a form against the
-// policy's form-action, and providers lead on to hosts that nobody knows here.
-func startOIDC(v *visit) (*view, error) {
-	if err := v.requirePrivate(); err != nil {
+// startOIDC sends the browser to the provider by a page that refreshes itself.
+// Browsers check each redirect after a form against form-action in the policy, and
+// providers redirect to hosts that aren't known here.
+func startOIDC(req *request) (*view, error) {
+	if req.s.SignIn == nil {
+		return nil, fault.New(fault.NotFound, "This server has no sign-in provider.")
+	}
+	if req.origin() != req.s.public {
+		// The provider redirects there, without this cookie.
+		return nil, fault.New(fault.InvalidState, "Signing in with a provider only works at %s. Open the dashboard there.", req.s.public)
+	}
+	if err := req.limitAnonymous(); err != nil {
 		return nil, err
 	}
-	if v.s.SignIn == nil {
-		return nil, fault.New(fault.NotFound, "there is no sign-in provider here")
-	}
-	if v.origin() != v.s.public {
-		// The provider leads back there, where this cookie is not known.
-		return nil, fault.New(fault.InvalidState, "this way to sign in works at %s only; open the dashboard there", v.s.public)
-	}
-	if err := v.greetStranger(); err != nil {
-		return nil, err
-	}
-	address, cookie, err := v.beginOIDC()
+	address, cookie, err := req.beginOIDC()
 	if err != nil {
 		return nil, err
 	}
-	v.setCookie(oidcCookie, cookie, oidcLasts)
-	v.w.Header().Set("Refresh", "0; url="+address)
-	return &view{template: "provider", title: "Sign in with " + v.s.SignIn.Name, data: providerData{v.s.SignIn.Name, address}}, nil
+	req.setCookie(oidcCookie, cookie, oidcLifetime)
+	req.W.Header().Set("Refresh", "0; url="+address)
+	return &view{template: "provider", title: "Sign in with " + req.s.SignIn.Name, data: providerData{req.s.SignIn.Name, address}}, nil
 }
 
-// What somebody goes to the provider for marks the cookie, or the form that
-// begins it.
+// Why the person goes to the provider, in the cookie or in the form that starts it.
 const (
-	toConfirm = "confirm" // that it is them
+	toConfirm = "confirm" // their identity
 	toLink    = "link"    // their account there
-	toSignIn  = "sign_in" // also as somebody else than is signed in here
+	toSignIn  = "sign_in" // even if someone is signed in here
 )
 
-// beginOIDC begins a sign-in, a link or a confirmation. The cookie also says
-// where to go afterwards. Whoever is signed in links, unless the form is the
-// sign-in's: it may stand in a browser that has a session meanwhile.
-func (v *visit) beginOIDC() (address, cookie string, err error) {
-	next := "." + packed(ownPath(v.query("next")))
-	switch confirms := v.query(toConfirm) != ""; {
-	case confirms && v.session == nil:
+// beginOIDC starts a sign-in, a link or a confirmation. The cookie also has the next
+// path. A person who is signed in links an account, unless the form is that of the
+// sign-in page, which may have been open before.
+func (req *request) beginOIDC() (address, cookie string, err error) {
+	next := "." + encodePath(dashboardPath(req.query("next")))
+	switch confirms := req.query(toConfirm) != ""; {
+	case confirms && req.session == nil:
 		return "", "", errSignIn
 	case confirms:
-		address, cookie, err = v.s.People.StartOIDCConfirm(v.ctx(), v.s.SignIn.Provider, v.session)
+		address, cookie, err = req.s.People.StartOIDCConfirm(req.Context(), req.s.SignIn.Provider, req.session)
 		return address, cookie + next + "." + toConfirm, err
-	case v.session != nil && v.query(toSignIn) == "":
-		address, cookie, err = v.s.People.StartOIDCLink(v.ctx(), v.s.SignIn.Provider, v.session)
+	case req.session != nil && req.query(toSignIn) == "":
+		address, cookie, err = req.s.People.StartOIDCLink(req.Context(), req.s.SignIn.Provider, req.session)
 		return address, cookie + next + "." + toLink, err
 	}
-	address, cookie, err = v.s.People.StartOIDC(v.ctx(), v.s.SignIn.Provider)
+	address, cookie, err = req.s.People.StartOIDC(req.Context(), req.s.SignIn.Provider)
 	return address, cookie + next, err
 }
 
-// packed is a path as a cookie can hold it.
-func packed(next string) string {
+// encodePath encodes a path for a cookie.
+func encodePath(next string) string {
 	if len(next) > maxNext {
 		next = Home
 	}
 	return base64.RawURLEncoding.EncodeToString([]byte(next))
 }
 
-func unpacked(s string) string {
+func decodePath(s string) string {
 	next, err := base64.RawURLEncoding.DecodeString(s)
 	if err != nil {
 		return Home
 	}
-	return ownPath(string(next))
+	return dashboardPath(string(next))
 }
 
-// finishOIDC is where the provider leads back to. It is a GET that signs in: the
-// state in the address and the cookie must belong together, and work once.
-func finishOIDC(v *visit) (*view, error) {
-	cookie, rest, _ := strings.Cut(v.cookie(oidcCookie), ".")
-	place, errand, _ := strings.Cut(rest, ".")
-	v.setCookie(oidcCookie, "", 0)
-	a := people.OIDCAnswer{Cookie: cookie, State: v.query("state"), Code: v.query("code"), Replaced: v.cookie(sessionCookie)}
-	next := unpacked(place)
-	if errand == toConfirm && v.session != nil {
-		if err := v.confirmAtProvider(a, next); err != nil {
-			v.refused(route{back: func(v *visit) (*view, error) { return v.confirmView(next) }}, err)
-		}
-		return nil, nil
+// finishOIDC handles the provider's redirect. It is a GET that signs in: the state in
+// the URL and the cookie must match, and work once.
+func finishOIDC(req *request) (*view, error) {
+	cookie, rest, _ := strings.Cut(req.cookie(oidcCookie), ".")
+	path, purpose, _ := strings.Cut(rest, ".")
+	req.setCookie(oidcCookie, "", 0)
+	a := people.OIDCCallback{Cookie: cookie, State: req.query("state"), Code: req.query("code"), Replaced: req.cookie(sessionCookie)}
+	next := decodePath(path)
+	if req.session == nil {
+		purpose = "" // who signed out meanwhile signs in
 	}
-	finish := v.signInAtProvider
-	if errand == toLink && v.session != nil {
-		finish = v.linkAtProvider
-	}
-	if err := finish(a, next); err != nil {
-		back := loginPage
-		if v.session != nil { // where the account is linked
-			back = accountPage
+	if err := req.completeAtProvider(purpose, a, next); err != nil {
+		formPage := loginPage
+		switch {
+		case purpose == toConfirm:
+			formPage = func(req *request) (*view, error) { return req.confirmView(next) }
+		case req.session != nil: // where the account is linked
+			formPage = accountPage
 		}
-		v.refused(route{back: back}, err)
+		req.rejectForm(formPage, err)
 	}
 	return nil, nil
 }
 
-// checkAnswer refuses what is no answer to anything that we have asked.
-func (v *visit) checkAnswer(a people.OIDCAnswer) error {
-	if err := v.requirePrivate(); err != nil {
+func (req *request) completeAtProvider(purpose string, a people.OIDCCallback, next string) error {
+	if req.s.SignIn == nil {
+		return fault.New(fault.NotFound, "This server has no sign-in provider.")
+	}
+	name, provider := req.s.SignIn.Name, req.s.SignIn.Provider
+	if a.Code == "" { // the provider's own error is not shown
+		return fault.New(fault.Authentication, "The sign-in at %s was canceled or rejected. Try again, or sign in another way.", name)
+	}
+	switch purpose {
+	case toConfirm:
+		token, err := req.s.People.FinishOIDCConfirm(req.Context(), provider, req.session, a)
+		if err != nil {
+			return err
+		}
+		req.setSession(token)
+		_, err = req.redirect(next, flash{})
+		return err
+	case toLink:
+		in, err := req.s.People.FinishOIDCLink(req.Context(), provider, req.session, a, req.browser())
+		if err != nil {
+			return err
+		}
+		message := flash{}
+		if in.Linked {
+			message.Notice = "Your account at " + name + " is linked. You can now sign in with it."
+		}
+		_, err = req.finishSignInWith(in, next, message)
 		return err
 	}
-	if v.s.SignIn == nil {
-		return fault.New(fault.NotFound, "there is no sign-in provider here")
-	}
-	if a.Code == "" { // the provider says why in its own words, which we do not repeat
-		return fault.New(fault.Authentication, "the sign-in at %s was cancelled or refused; try again, or sign in another way", v.s.SignIn.Name)
-	}
-	return nil
-}
-
-func (v *visit) signInAtProvider(a people.OIDCAnswer, next string) error {
-	if err := v.checkAnswer(a); err != nil {
-		return err
-	}
-	in, err := v.s.People.FinishOIDC(v.ctx(), v.s.SignIn.Provider, a, v.browser())
+	in, err := req.s.People.FinishOIDC(req.Context(), provider, a, req.browser())
 	if err != nil {
 		return err
 	}
-	v.signedIn(in, next)
-	return nil
-}
-
-func (v *visit) linkAtProvider(a people.OIDCAnswer, next string) error {
-	if err := v.checkAnswer(a); err != nil {
-		return err
-	}
-	in, err := v.s.People.FinishOIDCLink(v.ctx(), v.s.SignIn.Provider, v.session, a, v.browser())
-	if err != nil {
-		return err
-	}
-	said := flash{}
-	if in.Linked {
-		said.Notice = "Your account at " + v.s.SignIn.Name + " is linked. You can sign in with it from now on."
-	}
-	v.signedInWith(in, next, said)
-	return nil
-}
-
-func (v *visit) confirmAtProvider(a people.OIDCAnswer, next string) error {
-	if err := v.checkAnswer(a); err != nil {
-		return err
-	}
-	token, err := v.s.People.FinishOIDCConfirm(v.ctx(), v.s.SignIn.Provider, v.session, a)
-	if err != nil {
-		return err
-	}
-	v.keepSession(token)
-	v.redirect(next, flash{})
-	return nil
+	_, err = req.finishSignIn(in, next)
+	return err
 }
 
 // linkedHere reports whether one of a person's accounts is at the provider.
-func (v *visit) linkedHere(identities []people.Identity) bool {
-	return v.s.SignIn != nil && slices.ContainsFunc(identities, func(i people.Identity) bool { return i.Issuer == v.s.SignIn.Provider.Issuer() })
+func (req *request) linkedHere(identities []people.Identity) bool {
+	return req.s.SignIn != nil && slices.ContainsFunc(identities, func(i people.Identity) bool { return i.Issuer == req.s.SignIn.Provider.Issuer() })
 }

@@ -7,62 +7,62 @@ import (
 	"turnpike/internal/ids"
 )
 
-// rowsPerPage is what fits a screen and stays below 100 KB.
+// rowsPerPage fits a screen and keeps pages below 100 KB.
 const rowsPerPage = 50
 
-// page is the part of a list that the address asks for, the newest first.
-// prefix is that of the ids; an address with anything else begins the list.
-func (v *visit) page(prefix string) db.Page {
+// page returns the part of a list that the query asks for, newest first. prefix is that
+// of the IDs; anything else starts the list.
+func (req *request) page(prefix string) db.Page {
 	p := db.Page{Limit: rowsPerPage}
-	if after := v.query("after"); prefix == "" || ids.Valid(prefix, after) {
+	if after := req.query("after"); prefix == "" || ids.Valid(prefix, after) {
 		p.After = after
 	}
 	return p
 }
 
-// pager leads to the other parts of a list.
+// pager has links to the other parts of a list.
 type pager struct {
-	First string // the beginning of the list, when this is not it
-	Next  string // what comes after this page
+	First string // the start of the list, unless this is it
+	Next  string // the next page
 }
 
-// pager is that of a list by id. Only a page that has more needs its last one.
-func (v *visit) pager(p db.Page, more bool, last func() string) pager {
+// pager returns the pager of a list by ID. last is only called if there is more.
+func (req *request) pager(p db.Page, more bool, last func() string) pager {
 	next := ""
 	if more {
 		next = last()
 	}
-	return v.pagerAt(p.After != "", next)
+	return req.pagerAt(p.After != "", next)
 }
 
-// pagerAt is that of a page that is further on in a list, or its beginning.
-// What comes after it, if anything does, begins behind next.
-func (v *visit) pagerAt(further bool, next string) pager {
+// pagerAt returns the pager of a page by its position. next is the cursor of the next
+// page, or empty.
+func (req *request) pagerAt(further bool, next string) pager {
 	var out pager
-	q := v.r.URL.Query()
+	q := req.R.URL.Query()
 	if further {
 		q.Del("after")
-		out.First = v.r.URL.Path + "?" + q.Encode()
+		out.First = req.R.URL.Path + "?" + q.Encode()
 	}
 	if next != "" {
 		q.Set("after", next)
-		out.Next = v.r.URL.Path + "?" + q.Encode()
+		out.Next = req.R.URL.Path + "?" + q.Encode()
 	}
 	return out
 }
 
-// looked is how far a search went that was ended by its bound: there may be
-// more further back.
-type looked struct {
+// scanned is how far a search went before it reached its limit. There may be more rows
+// further back.
+type scanned struct {
 	Rows int
 	Back time.Time
-	Next string // goes on
+	Next string // continues
 }
 
-// lookedThrough is nil for a page that is whole.
-func lookedThrough[T any](f *db.Found[T], next pager) *looked {
+// scanLimit returns nil for a search that is complete.
+func scanLimit[T any](f *db.Found[T], next pager) *scanned {
 	if f.Looked == 0 {
 		return nil
 	}
-	return &looked{f.Looked, ids.Time(f.Cursor), next.Next}
+	return &scanned{f.Looked, ids.Time(f.Cursor), next.Next}
 }

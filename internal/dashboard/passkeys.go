@@ -12,51 +12,43 @@ import (
 	"turnpike/internal/people"
 )
 
-// relyingParty is this server as browsers know it. Passkeys are bound to it, so
-// it comes from public_url or the listener and not from what a client sends.
-func (v *visit) relyingParty() (people.RelyingParty, error) {
-	origin := v.origin()
+// relyingParty returns the identity that passkeys are bound to. It comes from
+// public_url or the listener, never from the client.
+func (req *request) relyingParty() (people.RelyingParty, error) {
+	origin := req.origin()
 	if origin == nil {
 		return people.RelyingParty{}, fault.New(fault.InvalidState, "Passkeys do not work at %.100q. Open %s, or set public_url (TURNPIKE_PUBLIC_URL) to the address in your browser.",
-			v.r.Host, v.s.public)
+			req.R.Host, req.s.public)
 	}
-	if !v.canPasskey() {
-		return people.RelyingParty{}, fault.New(fault.InvalidState, "passkeys need a host name; open the dashboard by its name")
+	if !req.canPasskey() {
+		return people.RelyingParty{}, fault.New(fault.InvalidState, "Passkeys need a host name. Open the dashboard by its name, not its IP address.")
 	}
-	return people.RelyingParty{ID: v.hostName(), Origin: clientip.Origin(origin), Name: "Turnpike"}, nil
+	return people.RelyingParty{ID: req.hostName(), Origin: clientip.Origin(origin), Name: "Turnpike"}, nil
 }
 
-// hostName is the dashboard's host without its port.
-func (v *visit) hostName() string {
-	host := v.s.public
-	if origin := v.origin(); origin != nil {
+// hostName returns the dashboard's host without its port.
+func (req *request) hostName() string {
+	host := req.s.public
+	if origin := req.origin(); origin != nil {
 		host = origin
 	}
 	return strings.ToLower(host.Hostname())
 }
 
-// canPasskey reports whether passkeys work here. Browsers require a host name
-// and not an address of digits.
-func (v *visit) canPasskey() bool {
-	_, err := netip.ParseAddr(v.hostName())
-	return err != nil && v.origin() != nil
+// canPasskey reports whether passkeys work here. Browsers require a host name, not an
+// IP address.
+func (req *request) canPasskey() bool {
+	_, err := netip.ParseAddr(req.hostName())
+	return err != nil && req.origin() != nil
 }
 
-// challenge begins an exchange with the browser's authenticator. The script
-// reads the answer.
-func (v *visit) challenge(start func(tx *db.Tx, rp people.RelyingParty) (*people.Challenge, error)) (*view, error) {
-	if err := v.requirePrivate(); err != nil {
-		return nil, err
-	}
-	rp, err := v.relyingParty()
+// challenge starts a ceremony with the browser's authenticator, for the script.
+func (req *request) challenge(start func(tx *db.Tx, rp people.RelyingParty) (*people.Challenge, error)) (*view, error) {
+	rp, err := req.relyingParty()
 	if err != nil {
 		return nil, err
 	}
-	var c *people.Challenge
-	err = v.write(func(tx *db.Tx) (err error) {
-		c, err = start(tx, rp)
-		return err
-	})
+	c, err := writeValue(req, func(tx *db.Tx) (*people.Challenge, error) { return start(tx, rp) })
 	if err != nil {
 		return nil, err
 	}
@@ -67,104 +59,82 @@ func (v *visit) challenge(start func(tx *db.Tx, rp people.RelyingParty) (*people
 	if err != nil {
 		return nil, err
 	}
-	v.w.Header().Set("Content-Type", "application/json")
-	v.WriteHeader(http.StatusOK)
-	_, _ = v.w.Write(body) // a browser that left is no fault of ours
+	req.W.Header().Set("Content-Type", "application/json")
+	req.WriteHeader(http.StatusOK)
+	_, _ = req.W.Write(body) // the browser may have disconnected
 	return nil, nil
 }
 
-// authenticatorAnswer is what the script put into the form.
-func (v *visit) authenticatorAnswer() people.Answer {
-	return people.Answer{Token: v.form("token"), Response: []byte(v.r.PostFormValue("response"))}
+// authenticatorAnswer returns what the script has put into the form.
+func (req *request) authenticatorAnswer() people.PasskeyResponse {
+	return people.PasskeyResponse{Token: req.form("token"), Response: []byte(req.R.PostFormValue("response"))}
 }
 
-func startPasskeyLogin(v *visit) (*view, error) {
-	if err := v.greetStranger(); err != nil {
+func startPasskeyLogin(req *request) (*view, error) {
+	if err := req.limitAnonymous(); err != nil {
 		return nil, err
 	}
-	return v.challenge(func(tx *db.Tx, rp people.RelyingParty) (*people.Challenge, error) {
-		return v.s.People.StartPasskeyLogin(v.ctx(), tx, rp)
+	return req.challenge(func(tx *db.Tx, rp people.RelyingParty) (*people.Challenge, error) {
+		return req.s.People.StartPasskeyLogin(req.Context(), tx, rp)
 	})
 }
 
-func passkeyLogin(v *visit) (*view, error) {
-	if err := v.requirePrivate(); err != nil {
-		return nil, err
-	}
-	rp, err := v.relyingParty()
+func passkeyLogin(req *request) (*view, error) {
+	rp, err := req.relyingParty()
 	if err != nil {
 		return nil, err
 	}
-	in, err := v.s.People.FinishPasskeyLogin(v.ctx(), rp, v.authenticatorAnswer(), v.cookie(sessionCookie), v.browser())
+	in, err := req.s.People.FinishPasskeyLogin(req.Context(), rp, req.authenticatorAnswer(), req.cookie(sessionCookie), req.browser())
 	if err != nil {
 		return nil, err
 	}
-	v.signedIn(in, v.query("next"))
-	return nil, nil
+	return req.finishSignIn(in, req.query("next"))
 }
 
-func startPasskeyConfirm(v *visit) (*view, error) {
-	return v.challenge(func(tx *db.Tx, rp people.RelyingParty) (*people.Challenge, error) {
-		return v.s.People.StartPasskeyConfirm(v.ctx(), tx, v.session, rp)
+func startPasskeyConfirm(req *request) (*view, error) {
+	return req.challenge(func(tx *db.Tx, rp people.RelyingParty) (*people.Challenge, error) {
+		return req.s.People.StartPasskeyConfirm(req.Context(), tx, req.session, rp)
 	})
 }
 
-func passkeyConfirm(v *visit) (*view, error) {
-	rp, err := v.relyingParty()
+func passkeyConfirm(req *request) (*view, error) {
+	rp, err := req.relyingParty()
 	if err != nil {
 		return nil, err
 	}
-	token, err := v.s.People.FinishPasskeyConfirm(v.ctx(), v.session, rp, v.authenticatorAnswer(), v.browser())
+	token, err := req.s.People.FinishPasskeyConfirm(req.Context(), req.session, rp, req.authenticatorAnswer(), req.browser())
 	if err != nil {
 		return nil, err
 	}
-	v.keepSession(token)
-	v.redirect(ownPath(v.query("next")), flash{})
-	return nil, nil
+	req.setSession(token)
+	return req.redirect(dashboardPath(req.query("next")), flash{})
 }
 
-func startPasskey(v *visit) (*view, error) {
-	return v.challenge(func(tx *db.Tx, rp people.RelyingParty) (*people.Challenge, error) {
-		return v.s.People.StartPasskey(v.ctx(), tx, v.session, rp)
+func startPasskey(req *request) (*view, error) {
+	return req.challenge(func(tx *db.Tx, rp people.RelyingParty) (*people.Challenge, error) {
+		return req.s.People.StartPasskey(req.Context(), tx, req.session, rp)
 	})
 }
 
-func addPasskey(v *visit) (*view, error) {
-	rp, err := v.relyingParty()
+func addPasskey(req *request) (*view, error) {
+	rp, err := req.relyingParty()
 	if err != nil {
 		return nil, err
 	}
-	if _, err := v.s.People.FinishPasskey(v.ctx(), v.session, rp, v.authenticatorAnswer(), v.form("passkey_name"), v.browser()); err != nil {
+	if _, err := req.s.People.FinishPasskey(req.Context(), req.session, rp, people.NewPasskey{Name: req.form("passkey_name"), Response: req.authenticatorAnswer()}, req.browser()); err != nil {
 		return nil, err
 	}
-	v.redirect("/dashboard/account#passkeys", flash{Notice: "The passkey was added. You can sign in with it from now on."})
-	return nil, nil
+	return req.redirect("/dashboard/account#passkeys", flash{Notice: "Passkey added. You can now sign in with it."})
 }
 
-func renamePasskey(v *visit) (*view, error) {
-	id, err := v.pathID(people.PasskeyID, "passkey")
-	if err != nil {
-		return nil, err
-	}
-	err = v.write(func(tx *db.Tx) error {
-		return v.s.People.RenamePasskey(v.ctx(), tx, v.session, id, v.form("new_name"), v.browser())
+func renamePasskey(req *request) (*view, error) {
+	return req.save("/dashboard/account#passkeys", "Passkey renamed.", func(tx *db.Tx) error {
+		return req.s.People.RenamePasskey(req.Context(), tx, req.session.Caller(req.browser()), req.id(), req.form("new_name"))
 	})
-	if err != nil {
-		return nil, err
-	}
-	v.redirect("/dashboard/account#passkeys", flash{Notice: "The passkey has another name."})
-	return nil, nil
 }
 
-func deletePasskey(v *visit) (*view, error) {
-	id, err := v.pathID(people.PasskeyID, "passkey")
-	if err != nil {
-		return nil, err
-	}
-	err = v.write(func(tx *db.Tx) error { return v.s.People.DeletePasskey(v.ctx(), tx, v.session, id, v.browser()) })
-	if err != nil {
-		return nil, err
-	}
-	v.redirect("/dashboard/account#passkeys", flash{Notice: "The passkey was removed. Remove it from your device too."})
-	return nil, nil
+func deletePasskey(req *request) (*view, error) {
+	return req.save("/dashboard/account#passkeys", "Passkey removed. Remove it from your device, too.", func(tx *db.Tx) error {
+		return req.s.People.DeletePasskey(req.Context(), tx, req.session, req.id(), req.browser())
+	})
 }

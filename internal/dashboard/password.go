@@ -10,65 +10,57 @@ import (
 	"turnpike/internal/people"
 )
 
-// forgotTakes is how long the answer to a forgotten password takes at least.
-// Writing a mail takes longer than not writing one, and must not tell who has
-// an account.
-const forgotTakes = 300 * time.Millisecond
+// minForgotTime is how long the response takes at least. Sending an email takes
+// longer than not sending one, which would reveal who has an account.
+const minForgotTime = 300 * time.Millisecond
 
 type forgotData struct{ Mails bool }
 
-func forgotPage(v *visit) (*view, error) {
-	if err := v.requirePrivate(); err != nil {
-		return nil, err
-	}
-	return &view{template: "forgot", title: "Forgot your password?", data: forgotData{Mails: v.s.Facts.MailServer != ""}}, nil
+func forgotPage(req *request) (*view, error) {
+	return &view{template: "forgot", title: "Forgot your password?", data: forgotData{Mails: req.s.Facts.MailServer != ""}}, nil
 }
 
-// forgot mails a link to whoever has the address, and says the same to everybody.
-func forgot(v *visit) (*view, error) {
-	if err := v.requirePrivate(); err != nil {
-		return nil, err
+// forgot emails a link if someone has the address. The response is always the same.
+func forgot(req *request) (*view, error) {
+	if req.s.Facts.MailServer == "" {
+		return nil, fault.New(fault.InvalidState, "This server does not send email.")
 	}
-	if v.s.Facts.MailServer == "" {
-		return nil, fault.New(fault.InvalidState, "this server sends no mail")
-	}
-	email := v.form("email")
+	email := req.form("email")
 	if email == "" {
-		return nil, fault.Missing("email", "type your e-mail address")
+		return nil, fault.Missing("email", "Enter your email address.")
 	}
-	if err := v.greetStranger(); err != nil {
+	if err := req.limitAnonymous(); err != nil {
 		return nil, err
 	}
-	ready := time.NewTimer(forgotTakes)
+	ready := time.NewTimer(minForgotTime)
 	defer ready.Stop()
-	err := v.write(func(tx *db.Tx) error {
-		link, err := v.s.People.RequestPasswordReset(v.ctx(), tx, email, v.browser())
+	err := req.write(func(tx *db.Tx) error {
+		link, err := req.s.People.RequestPasswordReset(req.Context(), tx, email, req.browser())
 		if err != nil || link == nil {
 			return err
 		}
-		return v.s.Outbox.Enqueue(v.ctx(), tx, mail.Message{WorkspaceID: link.WorkspaceID, To: link.Person.Email,
-			Data: mail.PasswordReset{Email: link.Person.Email, IP: v.ip.String(), URL: link.URL(v.s.PublicURL), ExpiresAt: *link.ExpiresAt}})
+		return req.s.Outbox.Enqueue(req.Context(), tx, mail.Message{WorkspaceID: link.WorkspaceID, To: link.Person.Email,
+			Data: mail.PasswordReset{Email: link.Person.Email, IP: req.IP.String(), URL: link.URL(req.s.PublicURL), ExpiresAt: *link.ExpiresAt}})
 	})
 	if err != nil {
 		return nil, err
 	}
 	select {
 	case <-ready.C:
-	case <-v.ctx().Done():
+	case <-req.Context().Done():
 	}
-	v.redirect("/dashboard/forgot", flash{Notice: "If somebody here has this address, a link is on its way to it. It works for one hour. " +
-		"Nothing came? Look among the unwanted mails, or ask again in five minutes."})
-	return nil, nil
+	return req.redirect("/dashboard/forgot", flash{Notice: "If an account has this address, a link is on its way. It works for one hour. " +
+		"If nothing arrives, check your spam folder or try again in five minutes."})
 }
 
 type passwordData struct {
 	Email   string
-	Removes string // the other ways to sign in, which end with the old password; or empty
-	App     bool   // there is an authenticator app, which stays
+	Removes string // other sign-in methods that end with the old password, or empty
+	App     bool   // the authenticator app stays
 }
 
-// named is how people call the ways to sign in that a new password removes.
-func named(ways people.OtherWays) string {
+// methodNames describes the sign-in methods that a new password removes.
+func methodNames(ways people.OtherCredentials) string {
 	var names []string
 	if ways.Passkeys > 0 {
 		names = append(names, "your passkeys")
@@ -79,43 +71,36 @@ func named(ways people.OtherWays) string {
 	return strings.Join(names, " and ")
 }
 
-// passwordPage is where a link to a new password leads.
-func passwordPage(v *visit) (*view, error) {
-	if err := v.requirePrivate(); err != nil {
-		return nil, err
-	}
-	person, err := v.s.People.FindPasswordLink(v.ctx(), v.s.DB, v.query("token"))
+// passwordPage is the page of a link for a new password.
+func passwordPage(req *request) (*view, error) {
+	person, err := req.s.People.FindPasswordLink(req.Context(), req.s.DB, req.query("token"))
 	if err != nil {
 		return nil, err
 	}
-	factor, err := v.s.People.GetSecondFactor(v.ctx(), v.s.DB, person.ID)
+	factor, err := req.s.People.GetSecondFactor(req.Context(), req.s.DB, person.ID)
 	if err != nil {
 		return nil, err
 	}
-	ways, err := v.s.People.OtherWays(v.ctx(), v.s.DB, person.ID)
+	ways, err := req.s.People.OtherCredentials(req.Context(), req.s.DB, person.ID)
 	if err != nil {
 		return nil, err
 	}
-	d := passwordData{Email: person.Email, Removes: named(ways), App: factor.Enabled}
+	d := passwordData{Email: person.Email, Removes: methodNames(ways), App: factor.Enabled}
 	return &view{template: "password", title: "Choose a password", data: d}, nil
 }
 
-func resetPassword(v *visit) (*view, error) {
-	if err := v.requirePrivate(); err != nil {
-		return nil, err
-	}
-	removed, err := v.s.People.ResetPassword(v.ctx(), v.query("token"), v.r.PostFormValue("password"), v.browser())
+func resetPassword(req *request) (*view, error) {
+	removed, err := req.s.People.ResetPassword(req.Context(), req.query("token"), req.R.PostFormValue("password"), req.browser())
 	if err != nil {
 		return nil, err
 	}
-	// Whoever was signed in here was so by the old password, or is somebody else.
-	if err := v.signOut(); err != nil {
+	// The session here is by the old password, or of another person.
+	if err := req.signOut(); err != nil {
 		return nil, err
 	}
-	notice := "Your password is set, and you are signed out everywhere. Sign in with it."
-	if names := named(removed); names != "" {
-		notice += " This has removed " + names + ". Add what is yours again under Your account."
+	notice := "Password set. You are signed out everywhere. Sign in with the new password."
+	if names := methodNames(removed); names != "" {
+		notice += " This removed " + names + ". Add them again under Your account."
 	}
-	v.redirect("/dashboard/login", flash{Notice: notice})
-	return nil, nil
+	return req.redirect("/dashboard/login", flash{Notice: notice})
 }

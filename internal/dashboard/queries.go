@@ -12,8 +12,8 @@ import (
 	"turnpike/internal/webhooks"
 )
 
-// What pages read across the tables of several records stands here. Each query
-// follows an index or looks at a bounded number of rows.
+// Queries across the tables of several records. Each uses an index or scans a bounded
+// number of rows.
 
 // keyAddress is an address that a key was used from.
 type keyAddress struct {
@@ -22,12 +22,12 @@ type keyAddress struct {
 	LastAt   time.Time
 }
 
-// addressesOf are those of the newest requests of a key, which must be the
-// tenant's, the latest first.
+// addressesOf returns the addresses of a key's newest requests, the latest first. The
+// caller checks that the key belongs to the workspace.
 func addressesOf(ctx context.Context, q db.Querier, keyID string) ([]keyAddress, error) {
 	rows, err := q.Query(ctx, `SELECT ip, count(*), max(created_at) FROM
 		(SELECT ip, created_at FROM requests WHERE key_id = $1 ORDER BY id DESC LIMIT $2) AS newest
-		GROUP BY ip ORDER BY 3 DESC, ip LIMIT $3`, keyID, int64(looksBack), int64(shortList))
+		GROUP BY ip ORDER BY 3 DESC, ip LIMIT $3`, keyID, int64(recentRequests), int64(shortList))
 	return db.All(rows, err, func(r db.Row) (a keyAddress, err error) {
 		var last int64
 		err = r.Scan(&a.IP, &a.Requests, &last)
@@ -36,8 +36,8 @@ func addressesOf(ctx context.Context, q db.Querier, keyID string) ([]keyAddress,
 	})
 }
 
-// maxErrorLook is how many of the newest requests are looked at for errors.
-const maxErrorLook = 1000
+// maxErrorScan is how many of the newest requests are scanned for errors.
+const maxErrorScan = 1000
 
 // errorCount is how often an error occurred.
 type errorCount struct {
@@ -45,17 +45,16 @@ type errorCount struct {
 	Count int64
 }
 
-// frequentErrors are the most frequent codes among the newest requests since a
-// moment.
-func frequentErrors(ctx context.Context, q db.Querier, workspaceID string, env accounts.Environment, since time.Time) ([]errorCount, error) {
+// frequentErrors returns the most frequent codes of the newest requests since a time.
+func frequentErrors(ctx context.Context, q db.Querier, t accounts.Tenant, since time.Time) ([]errorCount, error) {
 	rows, err := q.Query(ctx, `SELECT error_code, count(*) FROM
 		(SELECT error_code FROM requests WHERE workspace_id = $1 AND environment = $2 AND id >= $3 ORDER BY id DESC LIMIT $4) AS newest
 		WHERE error_code IS NOT NULL GROUP BY error_code ORDER BY 2 DESC, 1 LIMIT $5`,
-		workspaceID, string(env), ids.Floor(ids.Request, since), int64(maxErrorLook), int64(fewRows))
+		t.WorkspaceID, t.Environment, ids.Floor(ids.Request, since), int64(maxErrorScan), int64(homeRows))
 	return db.All(rows, err, func(r db.Row) (e errorCount, err error) { return e, r.Scan(&e.Code, &e.Count) })
 }
 
-// failingEndpoint is an endpoint that events do not reach.
+// failingEndpoint is an endpoint that is paused or failing.
 type failingEndpoint struct {
 	ID           string
 	URL          string
@@ -65,15 +64,15 @@ type failingEndpoint struct {
 	LastFailure  *time.Time
 }
 
-// failingEndpoints are those that are paused, and those whose last attempt
-// failed, since a moment. A workspace has few endpoints.
-func failingEndpoints(ctx context.Context, q db.Querier, workspaceID string, env accounts.Environment, since time.Time) ([]failingEndpoint, error) {
+// failingEndpoints returns the endpoints that are paused, or whose last attempt failed
+// since a time. A workspace has few endpoints.
+func failingEndpoints(ctx context.Context, q db.Querier, t accounts.Tenant, since time.Time) ([]failingEndpoint, error) {
 	rows, err := q.Query(ctx, `SELECT e.id, e.url, e.status, e.paused_reason, s.last_error, s.last_failure_at
 		FROM endpoints e LEFT JOIN endpoint_stats s ON s.endpoint_id = e.id
 		WHERE e.workspace_id = $1 AND e.environment = $2 AND e.kind = $3 AND e.deleted_at IS NULL
 			AND (e.status = $4 OR s.last_failure_at >= $5 AND (s.last_success_at IS NULL OR s.last_success_at < s.last_failure_at))
 		ORDER BY e.id DESC LIMIT $6`,
-		workspaceID, string(env), string(webhooks.HTTP), string(webhooks.Paused), since.UnixMicro(), int64(fewRows))
+		t.WorkspaceID, t.Environment, string(webhooks.HTTP), string(webhooks.Paused), since.UnixMicro(), int64(homeRows))
 	return db.All(rows, err, func(r db.Row) (e failingEndpoint, err error) {
 		var status string
 		var address, reason, last *string
@@ -85,7 +84,7 @@ func failingEndpoints(ctx context.Context, q db.Querier, workspaceID string, env
 	})
 }
 
-// teamMember is a member and how they prove who they are.
+// teamMember is a member with their second factors.
 type teamMember struct {
 	ID       string
 	Email    string
@@ -120,27 +119,27 @@ func teamMembers(ctx context.Context, q db.Querier, workspaceID string, page db.
 	return list, more, err
 }
 
-// spender is a key or project that has spent something in a month.
+// spender is a key or project with its spending in a month.
 type spender struct {
 	ID    string
 	Name  string
 	Spent credits.Micro
 }
 
-// keysLookedAt bounds who is asked for what they spent: the newest keys. A
-// workspace with more has its sums in usage.
-const keysLookedAt = 10_000
+// maxKeyScan limits the search for top spenders to the newest keys. The usage page has
+// the others.
+const maxKeyScan = 10_000
 
-// keySpenders are the keys that have spent most in a month.
+// keySpenders returns the keys that spent most in a month.
 func keySpenders(ctx context.Context, q db.Querier, workspaceID string, p spend.Period) ([]spender, error) {
 	return spenders(ctx, q, `SELECT k.id, k.name, s.settled
 		FROM (SELECT id, name FROM keys WHERE workspace_id = $1 AND environment = $2 ORDER BY id DESC LIMIT $6) AS k
 		JOIN spend s ON s.level = $3 AND s.account_id = k.id AND s.period = $4
 		WHERE s.settled > 0 ORDER BY s.settled DESC, k.id LIMIT $5`,
-		workspaceID, string(accounts.Live), string(spend.Key), string(p), int64(spendersShown), int64(keysLookedAt))
+		workspaceID, string(accounts.Live), string(spend.Key), string(p), int64(spendersShown), int64(maxKeyScan))
 }
 
-// projectSpenders are the projects that have spent most in a month.
+// projectSpenders returns the projects that spent most in a month.
 func projectSpenders(ctx context.Context, q db.Querier, workspaceID string, p spend.Period) ([]spender, error) {
 	return spenders(ctx, q, `SELECT p.id, p.name, s.settled FROM projects p
 		JOIN spend s ON s.level = $3 AND s.account_id = p.workspace_id || '/' || p.id AND s.period = $4

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	"turnpike/internal/access"
 	"turnpike/internal/accounts"
@@ -21,18 +22,18 @@ import (
 //go:embed templates
 var templateFiles embed.FS
 
-// view is what a page shows: a template of its own inside of the layout.
+// view is the content of a page: a template inside the layout.
 type view struct {
 	template string // the file's name, without .html
 	title    string
 	data     any
 	status   int  // 0 is 200
-	wide     bool // outside of a workspace: it is more than a small form
-	live     bool // keep it up to date: its data-live parts are sent again when they change
+	wide     bool // outside of a workspace: more than a small form
+	live     bool // its data-live parts are kept up to date
 }
 
-// pages parses templates when they are first shown: a server that nobody looks
-// at does not pay for them.
+// pages parses templates when they are first shown, which saves memory on servers
+// whose dashboard isn't used.
 type pages struct {
 	mu     sync.Mutex
 	shared *template.Template // layout and parts
@@ -65,9 +66,9 @@ func (p *pages) get(name string) (*template.Template, error) {
 	return t, nil
 }
 
-// shell is what templates see: the data of the page, and what surrounds it.
+// shell is the templates' data: that of the page, and that of the layout.
 type shell struct {
-	v     *visit
+	req   *request
 	Title string
 	Data  any
 	Wide  bool
@@ -75,25 +76,26 @@ type shell struct {
 
 	Person     *people.Person
 	Workspace  *accounts.Workspace
-	Workspaces []*accounts.Workspace // that the person can change to
+	Workspaces []*accounts.Workspace // that the person can switch to
 	Role       accounts.Role
 	Env        accounts.Environment
-	Problem    *fault.Error // of the form that is shown again
+	Problem    *fault.Error // why the form that is shown again was rejected
 	Notice     string
 	RequestID  string
+	Now        time.Time
 }
 
-// URL is the path of another page of this workspace and environment.
+// URL returns the path of another page of this workspace and environment.
 func (s *shell) URL(parts ...string) string {
-	out := s.v.base()
+	out := s.req.base()
 	for _, p := range parts {
 		out += p
 	}
 	return out
 }
 
-// InEnv is this place in the other environment: the list that the page belongs
-// to, as the thing itself is not there.
+// InEnv returns the page's section in another environment. The resource itself
+// doesn't exist there.
 func (s *shell) InEnv(env string) string {
 	section := s.Section()
 	if section == "home" {
@@ -102,12 +104,12 @@ func (s *shell) InEnv(env string) string {
 	return "/dashboard/w/" + s.Workspace.ID + "/" + env + "/" + section
 }
 
-// Section is the part of the dashboard that the page belongs to.
+// Section returns the menu section that the page belongs to.
 func (s *shell) Section() string {
 	if s.Workspace == nil {
 		return ""
 	}
-	rest := s.v.r.URL.Path[len(s.v.base()):]
+	rest := s.req.R.URL.Path[len(s.req.base()):]
 	for i, c := range rest {
 		if c == '/' {
 			rest = rest[:i]
@@ -117,31 +119,31 @@ func (s *shell) Section() string {
 	switch rest {
 	case "":
 		return "home"
-	case "events": // they are looked at beside what became of them
+	case "events":
 		return "deliveries"
 	}
 	return rest
 }
 
-// May reports whether the person's role has a scope, so that a page offers only
-// what can be done. The server checks again.
+// May reports whether the person's role has a scope. Pages offer only permitted
+// actions; the server checks again.
 func (s *shell) May(scope string) bool {
-	return s.v.principal != nil && s.v.principal.Grant.Allows(access.Scope(scope))
+	return s.req.principal != nil && s.req.principal.Grant.Allows(access.Scope(scope))
 }
 
 // Manages reports whether the person manages members.
 func (s *shell) Manages() bool { return access.ManagesMembers(s.Role) }
 
-// typed is the form that is shown again: it was refused, or had to wait for a
-// proof of who somebody is. It is nil for one that is new.
+// typed returns the values of a form that is shown again, because it was rejected or
+// because the person had to confirm. It is nil for a new form.
 func (s *shell) typed() url.Values {
 	if s.Problem != nil {
-		return s.v.r.PostForm
+		return s.req.R.PostForm
 	}
-	return s.v.typed
+	return s.req.restored
 }
 
-// Typed is what a form's field begins with: what was typed before the form is
+// Typed returns the initial value of a form field: the submitted one if the form is
 // shown again, or the fallback.
 func (s *shell) Typed(name string, fallback any) string {
 	if typed := s.typed(); typed.Has(name) {
@@ -150,7 +152,7 @@ func (s *shell) Typed(name string, fallback any) string {
 	return text(fallback)
 }
 
-// Chosen reports whether a box or option is ticked, as Typed does.
+// Chosen reports whether a checkbox or option is selected, as Typed does.
 func (s *shell) Chosen(name, value string, fallback bool) bool {
 	typed := s.typed()
 	if typed == nil {
@@ -159,64 +161,64 @@ func (s *shell) Chosen(name, value string, fallback bool) bool {
 	return slices.Contains(typed[name], value)
 }
 
-// Wrong reports whether the field is why the form was refused.
+// Wrong reports whether the field is why the form was rejected.
 func (s *shell) Wrong(name string) bool { return s.Problem != nil && s.Problem.Param == name }
 
-// Query is a parameter of the page's address, for filters.
-func (s *shell) Query(name string) string { return s.v.query(name) }
+// Query returns a query parameter, for filters.
+func (s *shell) Query(name string) string { return s.req.query(name) }
 
-// With is the page's address with one parameter changed; an empty value takes
-// it out. Whatever is filtered, paging begins anew.
+// With returns the page's URL with one parameter changed, or removed if the value is
+// empty. Paging starts over.
 func (s *shell) With(name, value string) string {
-	q := s.v.r.URL.Query()
+	q := s.req.R.URL.Query()
 	q.Del("after")
 	if value == "" {
 		q.Del(name)
 	} else {
 		q.Set(name, value)
 	}
-	return s.v.r.URL.Path + "?" + q.Encode()
+	return s.req.R.URL.Path + "?" + q.Encode()
 }
 
-// show renders a view. Nothing is sent before all of it is there, so that a
-// problem becomes a page of its own and not half of one.
-func (v *visit) show(shown *view) {
-	body, err := v.render(shown)
+// show renders a view. It sends nothing before all of it is rendered, so that an
+// error becomes a page of its own.
+func (req *request) show(shown *view) {
+	body, err := req.render(shown)
 	if err != nil {
-		v.cause = err
+		req.Cause = err
 		if shown.template != "problem" {
-			v.fail(fault.New(fault.Internal, "something went wrong on our side").Because(err))
+			req.fail(err)
 			return
 		}
-		body, shown.status = []byte("something went wrong on our side\n"), http.StatusInternalServerError
+		body, shown.status = []byte("Something went wrong on the server.\n"), http.StatusInternalServerError
 	}
-	h := v.w.Header()
+	h := req.W.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	if shown.status == 0 {
 		shown.status = http.StatusOK
 	}
-	v.WriteHeader(shown.status)
-	if v.r.Method != http.MethodHead {
-		_, _ = v.w.Write(body) // a browser that left is no fault of ours
+	req.WriteHeader(shown.status)
+	if req.R.Method != http.MethodHead {
+		_, _ = req.W.Write(body) // the browser may have disconnected
 	}
 }
 
-func (v *visit) render(shown *view) ([]byte, error) {
-	t, err := v.s.pages.get(shown.template)
+func (req *request) render(shown *view) ([]byte, error) {
+	t, err := req.s.pages.get(shown.template)
 	if err != nil {
 		return nil, err
 	}
-	s := &shell{v: v, Title: shown.title, Data: shown.data, Wide: shown.wide, Live: shown.live, Workspace: v.workspace, Role: v.role, Env: v.env, Problem: v.problem,
-		RequestID: v.id}
-	if v.flash != nil {
-		s.Notice = v.flash.Notice
+	s := &shell{req: req, Title: shown.title, Data: shown.data, Wide: shown.wide, Live: shown.live, Workspace: req.workspace, Role: req.role, Env: req.env, Problem: req.problem,
+		RequestID: req.ID, Now: req.now()}
+	if req.flash != nil {
+		s.Notice = req.flash.Notice
 	}
-	if v.session != nil {
-		s.Person = v.session.Person
+	if req.session != nil {
+		s.Person = req.session.Person
 	}
-	if v.workspace != nil {
-		if s.Workspaces, err = v.otherWorkspaces(); err != nil {
+	if req.workspace != nil {
+		if s.Workspaces, err = req.otherWorkspaces(); err != nil {
 			return nil, err
 		}
 	}
@@ -227,17 +229,17 @@ func (v *visit) render(shown *view) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-func (v *visit) otherWorkspaces() ([]*accounts.Workspace, error) {
-	all, err := accounts.WorkspacesOf(v.ctx(), v.s.DB, v.session.UserID)
+func (req *request) otherWorkspaces() ([]*accounts.Workspace, error) {
+	all, err := accounts.WorkspacesOf(req.Context(), req.s.DB, req.session.UserID)
 	if err != nil || len(all) < 2 {
 		return nil, err
 	}
 	return all, nil
 }
 
-var errNoDict = errors.New("dict: names and values must come in pairs, and names must be texts")
+var errNoDict = errors.New("dict: names and values must come in pairs, and names must be strings")
 
-// dict hands several values to a part.
+// dict passes several values to a template part.
 func dict(pairs ...any) (map[string]any, error) {
 	if len(pairs)%2 != 0 {
 		return nil, errNoDict

@@ -6,110 +6,104 @@ import (
 	"turnpike/internal/db"
 	"turnpike/internal/events"
 	"turnpike/internal/fault"
-	"turnpike/internal/ids"
 	"turnpike/internal/webhooks"
 )
 
 type replayFormData struct {
 	Endpoint *webhooks.Endpoint
 	Types    []events.Type
-	Since    string // that the form begins with
+	Since    string // initial value
 	Earliest string
 }
 
-func newReplayPage(v *visit) (*view, error) {
-	e, err := v.endpoint()
+func newReplayPage(req *request) (*view, error) {
+	e, err := req.endpoint()
 	if err != nil {
 		return nil, err
 	}
-	now := v.now().UTC()
+	now := req.now().UTC()
 	return &view{template: "replay_new", title: "Replay events", data: replayFormData{Endpoint: e, Types: events.Types,
-		Since: now.Add(-24 * time.Hour).Format(momentLayout), Earliest: now.Add(time.Minute - webhooks.ReplayWindow).Format(momentLayout)}}, nil
+		Since: now.Add(-24 * time.Hour).Format(timeLayout), Earliest: now.Add(time.Minute - webhooks.ReplayWindow).Format(timeLayout)}}, nil
 }
 
-// startReplay sends many deliveries again, in the background.
-func startReplay(v *visit) (*view, error) {
-	e, err := v.endpoint()
+// startReplay replays many deliveries in the background.
+func startReplay(req *request) (*view, error) {
+	e, err := req.endpoint()
 	if err != nil {
 		return nil, err
 	}
-	p := &webhooks.Replay{EndpointID: e.ID, Mode: v.form("status"), NewIDs: v.form("new_id") != ""}
-	if p.Since, err = parseMoment("since", v.form("since")); err != nil {
+	p := &webhooks.Replay{EndpointID: e.ID, Mode: req.form("status"), NewIDs: req.form("new_id") != ""}
+	if p.Since, err = parseTime("since", req.form("since")); err != nil {
 		return nil, err
 	}
 	if p.Since.IsZero() {
-		return nil, fault.Missing("since", "say from when on events are replayed")
+		return nil, fault.Missing("since", "Enter the time from which events are replayed.")
 	}
-	if p.Until, err = parseMoment("until", v.form("until")); err != nil {
+	if p.Until, err = parseTime("until", req.form("until")); err != nil {
 		return nil, err
 	}
-	for _, name := range v.r.PostForm["types"] {
+	for _, name := range req.R.PostForm["types"] {
 		t, err := events.ParseType("types", name)
 		if err != nil {
 			return nil, err
 		}
 		p.Types = append(p.Types, t)
 	}
-	err = v.write(func(tx *db.Tx) error {
-		return v.s.Webhooks.StartReplay(v.ctx(), tx, v.actor(), v.principal.Visibility(), p)
+	err = req.write(func(tx *db.Tx) error {
+		return req.s.Webhooks.StartReplay(req.Context(), tx, req.actor(), req.principal.Visibility(), p)
 	})
 	if err != nil {
-		return nil, v.saidToPeople(e.ID, err)
+		return nil, req.endpointError(e.ID, err)
 	}
-	v.redirect(v.to("webhooks/"+e.ID+"/replays/"+p.ID), flash{Notice: "The replay has begun. It goes on when you leave this page."})
-	return nil, nil
+	return req.redirect(req.to("webhooks/"+e.ID+"/replays/"+p.ID), flash{Notice: "Replay started. It continues when you leave this page."})
 }
 
-// notReplayed is why a delivery was not sent again.
-func (v *visit) notReplayed(deliveryID string, err error) error {
+// replayError explains why a delivery wasn't replayed.
+func (req *request) replayError(deliveryID string, err error) error {
 	if !fault.Is(err, fault.InvalidState) {
 		return err
 	}
-	d, readErr := v.s.Webhooks.GetDelivery(v.ctx(), v.s.DB, v.principal.Visibility(), deliveryID)
+	d, readErr := req.s.Webhooks.GetDelivery(req.Context(), req.s.DB, req.principal.Visibility(), deliveryID)
 	if readErr != nil {
 		return readErr
 	}
-	return v.saidToPeople(d.EndpointID, err)
+	return req.endpointError(d.EndpointID, err)
 }
 
-// saidToPeople is a refusal of a replay in words for somebody who sees names and
-// buttons.
-func (v *visit) saidToPeople(endpointID string, err error) error {
+// endpointError explains a rejected replay with the endpoint's name.
+func (req *request) endpointError(endpointID string, err error) error {
 	if !fault.Is(err, fault.InvalidState) {
 		return err
 	}
-	named, readErr := v.s.Webhooks.Named(v.ctx(), v.s.DB, v.principal.Visibility(), endpointID)
+	named, readErr := req.s.Webhooks.Named(req.Context(), req.s.DB, req.principal.Visibility(), endpointID)
 	if readErr != nil {
 		return readErr
 	}
 	e := named[endpointID]
 	if e == nil || e.Kind == webhooks.Tunnel {
-		return err // there are no buttons, and it has the command
+		return err // it has the command for tunnels
 	}
 	if e.DeletedAt != nil {
-		return fault.New(fault.InvalidState, "nothing was sent: the endpoint %s was deleted", endpointName(e)).Because(err)
+		return fault.New(fault.InvalidState, "Nothing was replayed: the endpoint %s is deleted.", endpointName(e)).Because(err)
 	}
-	return fault.New(fault.InvalidState, "nothing was sent: the endpoint %s is paused. Resume it first", endpointName(e)).Because(err)
+	return fault.New(fault.InvalidState, "Nothing was replayed: the endpoint %s is paused. Resume it first.", endpointName(e)).Because(err)
 }
 
 type replayData struct {
 	Replay   *webhooks.Replay
-	Endpoint *webhooks.Endpoint // deleted perhaps
+	Endpoint *webhooks.Endpoint // possibly deleted
 }
 
-func replayPage(v *visit) (*view, error) {
-	id, err := v.pathID(ids.Replay, "replay")
+func replayPage(req *request) (*view, error) {
+	id := req.id()
+	p, err := req.s.Webhooks.GetReplay(req.Context(), req.s.DB, req.principal.Visibility(), id)
 	if err != nil {
 		return nil, err
 	}
-	p, err := v.s.Webhooks.GetReplay(v.ctx(), v.s.DB, v.principal.Visibility(), id)
-	if err != nil {
-		return nil, err
-	}
-	if p.EndpointID != v.r.PathValue("endpoint") {
+	if p.EndpointID != req.R.PathValue("endpoint") {
 		return nil, fault.NoSuch("replay", id)
 	}
-	named, err := v.s.Webhooks.Named(v.ctx(), v.s.DB, v.principal.Visibility(), p.EndpointID)
+	named, err := req.s.Webhooks.Named(req.Context(), req.s.DB, req.principal.Visibility(), p.EndpointID)
 	if err != nil {
 		return nil, err
 	}

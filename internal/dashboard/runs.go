@@ -13,81 +13,79 @@ import (
 	"turnpike/internal/events"
 	"turnpike/internal/fault"
 	"turnpike/internal/ids"
-	"turnpike/internal/keyring"
+	"turnpike/internal/web"
 )
 
-// awaitingApproval are the newest runs that wait for a decision, and whether
-// there are more. An index has them alone.
-func (v *visit) awaitingApproval(limit int) ([]*agents.Run, bool, error) {
-	found, err := v.s.Agents.List(v.ctx(), v.s.DB, v.principal, agents.AwaitingApproval, db.Page{Limit: limit})
+// awaitingApproval returns the newest runs that need a decision, and whether there are
+// more.
+func (req *request) awaitingApproval(limit int) ([]*agents.Run, bool, error) {
+	found, err := req.s.Agents.List(req.Context(), req.s.DB, req.principal, agents.AwaitingApproval, db.Page{Limit: limit})
 	if err != nil {
 		return nil, false, err
 	}
 	return found.Rows, found.More, nil
 }
 
-// waitingShown is how many runs that wait the list counts.
+// waitingShown is how many waiting runs the list counts.
 const waitingShown = 20
 
 type runsData struct {
-	Now      time.Time
 	States   []agents.Status
 	Runs     []*agents.Run
 	Next     pager
 	Waiting  int  // runs that need a decision
-	WaitMore bool // and there are more
+	WaitMore bool // there are more of them
 }
 
-func runsPage(v *visit) (*view, error) {
-	page := v.page(ids.Run)
-	status := agents.Status(v.query("status"))
+func runsPage(req *request) (*view, error) {
+	page := req.page(ids.Run)
+	status := agents.Status(req.query("status"))
 	if !slices.Contains(agents.Statuses, status) {
 		status = ""
 	}
-	found, err := v.s.Agents.List(v.ctx(), v.s.DB, v.principal, status, page)
+	found, err := req.s.Agents.List(req.Context(), req.s.DB, req.principal, status, page)
 	if err != nil {
 		return nil, err
 	}
-	waiting, more, err := v.awaitingApproval(waitingShown)
+	waiting, more, err := req.awaitingApproval(waitingShown)
 	if err != nil {
 		return nil, err
 	}
-	d := runsData{Now: v.now(), States: agents.Statuses, Runs: found.Rows, Next: v.pager(page, found.More, func() string { return found.Cursor }),
+	d := runsData{States: agents.Statuses, Runs: found.Rows, Next: req.pager(page, found.More, func() string { return found.Cursor }),
 		Waiting: len(waiting), WaitMore: more}
 	return &view{template: "runs", title: "Agent runs", data: d, live: found.Looked == 0}, nil
 }
 
 const (
-	// stepsPerPage, callsPerStep and the lengths of texts keep the page of a
-	// run small; a step of its own is shown whole.
+	// stepsPerPage, callsPerStep and the text limits keep the page of a run small.
+	// The page of a single step is complete.
 	stepsPerPage = 10
 	callsPerStep = 16
 	stepText     = 1000
 	answerText   = 8000
 	openingText  = 1500
-	// textRoom is what all texts of the steps may have together.
-	textRoom = 40_000
-	// openingMessages is how many messages of the input are shown.
+	// maxStepsText is the limit for all steps of a page.
+	maxStepsText = 40_000
+	// openingMessages is how many input messages are shown.
 	openingMessages = 5
 )
 
-// clipper cuts texts off, sooner when there is not much room left. The one of a
-// page that shows everything has no limits.
+// clipper truncates text, more so when the page's limit is nearly reached.
 type clipper struct {
-	whole bool
-	room  int
+	complete bool // no limits
+	left     int
 }
 
 func (c *clipper) clip(s string, most int) clipped {
-	if c.whole {
+	if c.complete {
 		return clipped{Text: s}
 	}
-	out := clip(s, min(most, max(80, c.room)))
-	c.room -= len(out.Text)
+	out := clip(s, min(most, max(80, c.left)))
+	c.left -= len(out.Text)
 	return out
 }
 
-// callRow is a call of a tool, as the page shows it.
+// callRow is a tool call.
 type callRow struct {
 	*agents.Call
 	Given   clipped // the arguments
@@ -96,7 +94,7 @@ type callRow struct {
 	Decider decider
 }
 
-// Took is how long it was under way.
+// Took returns the duration of the call.
 func (c callRow) Took() time.Duration {
 	if c.StartedAt == nil || c.FinishedAt == nil {
 		return 0
@@ -104,21 +102,21 @@ func (c callRow) Took() time.Duration {
 	return c.FinishedAt.Sub(*c.StartedAt)
 }
 
-// decider is who decided about a call: a person, or a key.
+// decider is the person or key that decided about a call.
 type decider struct {
 	Name string // of a person
 	ID   string
 }
 
-// stepRow is a call of the model with the tools that it wants.
+// stepRow is a model call with its tool calls.
 type stepRow struct {
 	*agents.Step
 	Words clipped
 	Calls []callRow
-	More  int // calls that are not shown
+	More  int // calls that aren't shown
 }
 
-// Took is how long the model took.
+// Took returns the duration of the step.
 func (s stepRow) Took() time.Duration {
 	if s.CompletedAt == nil {
 		return 0
@@ -126,57 +124,56 @@ func (s stepRow) Took() time.Duration {
 	return s.CompletedAt.Sub(s.CreatedAt)
 }
 
-// ask is something that the run waits for.
-type ask struct {
+// pendingAction is a decision or an output that the run waits for.
+type pendingAction struct {
 	events.RequiredAction
 	Kind    tools.Kind
 	Until   time.Time
-	Refused bool // it is this form that is shown again
+	Refused bool // its form was rejected and is shown again
 }
 
-// Exactly are the arguments with every character in view.
-func (a ask) Exactly() string { return exactly(a.Arguments) }
+// Exactly returns the arguments with every character visible.
+func (a pendingAction) Exactly() string { return escapeInvisible(a.Arguments) }
 
-// Indented are the same with line breaks, or empty when that is no different.
-func (a ask) Indented() string {
-	if s := exactly(showJSON(a.Arguments)); s != a.Exactly() {
+// Indented returns them with line breaks, or an empty string if that is the same.
+func (a pendingAction) Indented() string {
+	if s := escapeInvisible(showJSON(a.Arguments)); s != a.Exactly() {
 		return s
 	}
 	return ""
 }
 
 type runData struct {
-	Now          time.Time
 	Run          *agents.Run
-	Approvals    []ask
-	Outputs      []ask // of the customer's own tools
+	Approvals    []pendingAction
+	Outputs      []pendingAction // of function tools
 	Opening      []openingRow
 	Instructions clipped
 	Tools        []toolRow
 	Answer       clipped
 	Steps        []stepRow
-	One          bool   // Steps is the one that the address asks for, whole
-	Earlier      string // the address of the steps before these
+	One          bool   // Steps has a single step, shown completely
+	Earlier      string // URL of the previous steps
 	Later        string
 }
 
-// openingRow is a message of the input.
+// openingRow is an input message.
 type openingRow struct {
 	agents.InputMessage
 	Words clipped
 }
 
-// toolRow is a tool that the run was given.
+// toolRow is a tool of the run.
 type toolRow struct {
 	Name     string
 	Kind     tools.Kind
 	Approval string
 }
 
-// Cancels reports whether there is something to cancel.
+// Cancels reports whether the run can be canceled.
 func (d runData) Cancels() bool { return !d.Run.Status.Ended() && d.Run.Status != agents.Cancelling }
 
-// Verification is what the checks came to, or nil.
+// Verification returns the result of the checks, or nil.
 func (d runData) Verification() *events.Verification {
 	if d.Run.Result == nil {
 		return nil
@@ -184,35 +181,31 @@ func (d runData) Verification() *events.Verification {
 	return d.Run.Result.Verification
 }
 
-func runPage(v *visit) (*view, error) {
-	r, err := v.run()
+func runPage(req *request) (*view, error) {
+	r, err := req.run()
 	if err != nil {
 		return nil, err
 	}
-	d := runData{Now: v.now(), Run: r, Instructions: clip(r.Config.Instructions, openingText), Tools: toolRows(r.Specs)}
-	whole := v.query("all") != ""
+	d := runData{Run: r, Instructions: clip(r.Config.Instructions, openingText), Tools: toolRows(r.Specs)}
+	whole := req.query("all") != ""
 	if whole {
 		d.Instructions = clipped{Text: r.Config.Instructions}
 	}
 	d.Answer = answerOf(r, whole)
-	if err := v.runOpening(&d, whole); err != nil {
+	if err := req.runOpening(&d, whole); err != nil {
 		return nil, err
 	}
-	if err := v.runAsks(&d); err != nil {
+	if err := req.runPending(&d); err != nil {
 		return nil, err
 	}
-	if err := v.runSteps(&d); err != nil {
+	if err := req.runSteps(&d); err != nil {
 		return nil, err
 	}
 	return &view{template: "run", title: "Agent run", data: d, live: !r.Status.Ended()}, nil
 }
 
-func (v *visit) run() (*agents.Run, error) {
-	id, err := v.pathID(ids.Run, "agent run")
-	if err != nil {
-		return nil, err
-	}
-	return v.s.Agents.Get(v.ctx(), v.s.DB, v.principal, id)
+func (req *request) run() (*agents.Run, error) {
+	return req.s.Agents.Get(req.Context(), req.s.DB, req.principal, req.id())
 }
 
 func toolRows(list []tools.Spec) []toolRow {
@@ -222,7 +215,7 @@ func toolRows(list []tools.Spec) []toolRow {
 		if s.Type == tools.MCP {
 			row.Name = s.ServerLabel
 		}
-		switch rule, _ := s.Approval.MarshalJSON(); string(rule) { // words and names: cannot fail
+		switch rule, _ := s.Approval.MarshalJSON(); string(rule) { // strings: cannot fail
 		case `"always"`:
 			row.Approval = "needs approval"
 		case `"never"`:
@@ -233,7 +226,7 @@ func toolRows(list []tools.Spec) []toolRow {
 	return out
 }
 
-// answerOf is what the model said last, indented if it is JSON.
+// answerOf returns the model's last output, indented if it is JSON.
 func answerOf(r *agents.Run, whole bool) clipped {
 	text := r.Answer
 	if r.Result != nil {
@@ -248,9 +241,9 @@ func answerOf(r *agents.Run, whole bool) clipped {
 	return clip(text, answerText)
 }
 
-// runOpening reads what the run was asked.
-func (v *visit) runOpening(d *runData, whole bool) error {
-	list, err := v.s.Agents.Input(v.ctx(), v.s.DB, d.Run.ID, openingMessages)
+// runOpening reads the input messages.
+func (req *request) runOpening(d *runData, whole bool) error {
+	list, err := req.s.Agents.Input(req.Context(), req.s.DB, d.Run.ID, openingMessages)
 	for _, said := range list {
 		row := openingRow{said, clip(said.Text, openingText)}
 		if whole {
@@ -261,17 +254,17 @@ func (v *visit) runOpening(d *runData, whole bool) error {
 	return err
 }
 
-// runAsks reads what the run waits for.
-func (v *visit) runAsks(d *runData) error {
+// runPending reads what the run waits for.
+func (req *request) runPending(d *runData) error {
 	if !d.Run.NeedsAction() {
 		return nil
 	}
-	calls, err := v.s.Agents.Calls(v.ctx(), v.s.DB, d.Run.ID, d.Run.StepsUsed, d.Run.StepsUsed)
+	calls, err := req.s.Agents.Calls(req.Context(), req.s.DB, d.Run.ID, d.Run.StepsUsed, d.Run.StepsUsed)
 	if err != nil {
 		return err
 	}
 	for _, a := range agents.Object(d.Run, calls).RequiredActions {
-		row := ask{RequiredAction: a, Until: time.Unix(a.ExpiresAt, 0), Refused: v.problem != nil && v.r.PathValue("approval") == a.ID}
+		row := pendingAction{RequiredAction: a, Until: time.Unix(a.ExpiresAt, 0), Refused: req.problem != nil && req.R.PathValue("approval") == a.ID}
 		for _, c := range calls {
 			if c.ID == a.CallID {
 				row.Kind = c.Kind
@@ -286,30 +279,29 @@ func (v *visit) runAsks(d *runData) error {
 	return nil
 }
 
-// runSteps reads the steps that the address asks for: the last ones, those
-// before a number, or one of them whole.
-func (v *visit) runSteps(d *runData) error {
+// runSteps reads the last steps, those before a number, or a single one.
+func (req *request) runSteps(d *runData) error {
 	first, last := max(1, d.Run.StepsUsed-stepsPerPage+1), d.Run.StepsUsed
-	clips := &clipper{room: textRoom}
-	if n, ok := v.stepNumber("before"); ok {
+	clips := &clipper{left: maxStepsText}
+	if n, ok := req.stepNumber("before"); ok {
 		last = min(n-1, d.Run.StepsUsed)
 		first = max(1, last-stepsPerPage+1)
 	}
-	if n, ok := v.stepNumber("step"); ok {
-		first, last, clips.whole, d.One = n, n, true, true
+	if n, ok := req.stepNumber("step"); ok {
+		first, last, clips.complete, d.One = n, n, true, true
 	}
-	steps, _, err := v.s.Agents.Steps(v.ctx(), v.s.DB, d.Run.ID, first-1, int(max(0, last-first+1)))
+	steps, _, err := req.s.Agents.Steps(req.Context(), req.s.DB, d.Run.ID, first-1, int(max(0, last-first+1)))
 	if err != nil {
 		return err
 	}
 	if d.One && (len(steps) == 0 || steps[0].Number != first) {
-		return fault.New(fault.NotFound, "the run has no such step")
+		return fault.New(fault.NotFound, "The run has no such step.")
 	}
-	calls, err := v.s.Agents.Calls(v.ctx(), v.s.DB, d.Run.ID, first, last)
+	calls, err := req.s.Agents.Calls(req.Context(), req.s.DB, d.Run.ID, first, last)
 	if err != nil {
 		return err
 	}
-	names, err := v.deciders(calls...)
+	names, err := req.deciders(calls...)
 	if err != nil {
 		return err
 	}
@@ -319,11 +311,11 @@ func (v *visit) runSteps(d *runData) error {
 			if c.Step != p.Number {
 				continue
 			}
-			if len(row.Calls) == callsPerStep && !clips.whole {
+			if len(row.Calls) == callsPerStep && !clips.complete {
 				row.More++
 				continue
 			}
-			row.Calls = append(row.Calls, callRow{Call: c, Given: clips.clip(exactly(showJSON(c.Arguments)), stepText), Got: clips.clip(c.Output, stepText),
+			row.Calls = append(row.Calls, callRow{Call: c, Given: clips.clip(escapeInvisible(showJSON(c.Arguments)), stepText), Got: clips.clip(c.Output, stepText),
 				Why: clips.clip(c.Reason, stepText), Decider: decider{names[c.DecidedBy], c.DecidedBy}})
 		}
 		d.Steps = append(d.Steps, row)
@@ -331,7 +323,7 @@ func (v *visit) runSteps(d *runData) error {
 	if d.One {
 		return nil
 	}
-	here := v.to("runs/" + d.Run.ID)
+	here := req.to("runs/" + d.Run.ID)
 	if first > 1 {
 		d.Earlier = here + "?before=" + strconv.FormatInt(first, 10) + "#steps"
 	}
@@ -341,69 +333,59 @@ func (v *visit) runSteps(d *runData) error {
 	return nil
 }
 
-// stepNumber is one that the address names.
-func (v *visit) stepNumber(name string) (int64, bool) {
-	n, err := strconv.ParseInt(v.query(name), 10, 32)
+// stepNumber reads a step number from the query.
+func (req *request) stepNumber(name string) (int64, bool) {
+	n, err := strconv.ParseInt(req.query(name), 10, 32)
 	return n, err == nil && n > 0
 }
 
-// deciders are the names of the people who decided about calls.
-func (v *visit) deciders(calls ...*agents.Call) (map[string]string, error) {
-	actors := make([]string, len(calls))
-	for i, c := range calls {
-		actors[i] = c.DecidedBy
-	}
-	return v.peopleNames(actors...)
+// deciders returns the names of the people who decided about calls.
+func (req *request) deciders(calls ...*agents.Call) (map[string]string, error) {
+	return req.peopleNames(web.Map(calls, func(c *agents.Call) string { return c.DecidedBy })...)
 }
 
-// decided says in the past what a decision was.
-var decided = map[string]string{agents.Approve: "approved", agents.Deny: "denied"}
+// decisionVerbs are the past participles of decisions.
+var decisionVerbs = map[string]string{agents.Approve: "approved", agents.Deny: "denied"}
 
-// decideRun approves or denies a call. The decision is about the arguments that
-// the person saw, and about no others.
-func decideRun(v *visit) (*view, error) {
-	id, err := v.pathID(ids.Run, "agent run")
-	if err != nil {
-		return nil, err
-	}
-	approval := v.r.PathValue("approval")
+// decideRun approves or denies a call with the arguments that the person saw.
+func decideRun(req *request) (*view, error) {
+	id := req.id()
+	approval := req.R.PathValue("approval")
 	if !ids.Valid(ids.Approval, approval) {
-		return nil, fault.NoSuch("approval", keyring.Mask(approval[:min(len(approval), 64)]))
+		return nil, fault.NoSuch("approval", web.Sanitize(approval, 64))
 	}
-	d := agents.Decision{Decision: v.form("decision"), Reason: v.form("reason"), Hash: v.form("arguments_hash")}
+	d := agents.Decision{Decision: req.form("decision"), Reason: req.form("reason"), Hash: req.form("arguments_hash")}
 	if d.Hash == "" {
-		return nil, fault.Missing("arguments_hash", "the form does not say which arguments you saw; load the page again")
+		return nil, fault.Missing("arguments_hash", "The form has no arguments hash. Reload the page.")
 	}
-	var calls []*agents.Call
-	err = v.write(func(tx *db.Tx) (err error) {
-		_, calls, err = v.s.Agents.Decide(v.ctx(), tx, agents.DecideParams{Principal: v.principal, Actor: v.actor(), RunID: id, ApprovalID: approval, Decision: d})
-		return err
+	calls, err := writeValue(req, func(tx *db.Tx) ([]*agents.Call, error) {
+		_, calls, err := req.s.Agents.Decide(req.Context(), tx, agents.DecideParams{Principal: req.principal, Actor: req.actor(), RunID: id, ApprovalID: approval, Decision: d})
+		return calls, err
 	})
 	if fault.Is(err, fault.InvalidState) {
-		return nil, v.tooLate(id, approval, err)
+		return nil, req.lateDecisionError(id, approval, err)
 	}
 	if err != nil {
 		return nil, err
 	}
-	notice := "You " + decided[d.Decision] + " the call."
+	notice := "You " + decisionVerbs[d.Decision] + " the call."
 	switch c := approvalIn(calls, approval); {
 	case c == nil:
-	case c.DecidedBy != v.session.UserID: // somebody else said the same first
-		notice = "It was " + decided[d.Decision] + " already; your decision changed nothing."
+	case c.DecidedBy != req.session.UserID: // someone else made the same decision first
+		notice = "The call was already " + decisionVerbs[d.Decision] + ". Your decision changed nothing."
 	default:
-		notice = "You " + decided[d.Decision] + " the call of " + c.Tool + "."
+		notice = "You " + decisionVerbs[d.Decision] + " the call of " + c.Tool + "."
 	}
-	v.redirect(v.to("runs/"+id), flash{Notice: notice})
-	return nil, nil
+	return req.redirect(req.to("runs/"+id), flash{Notice: notice})
 }
 
-// tooLate says who was faster, if somebody was.
-func (v *visit) tooLate(runID, approval string, err error) error {
-	r, readErr := v.s.Agents.Get(v.ctx(), v.s.DB, v.principal, runID)
+// lateDecisionError reports who decided first, if someone did.
+func (req *request) lateDecisionError(runID, approval string, err error) error {
+	r, readErr := req.s.Agents.Get(req.Context(), req.s.DB, req.principal, runID)
 	if readErr != nil {
 		return readErr
 	}
-	calls, readErr := v.s.Agents.Calls(v.ctx(), v.s.DB, runID, 1, r.StepsUsed)
+	calls, readErr := req.s.Agents.Calls(req.Context(), req.s.DB, runID, 1, r.StepsUsed)
 	if readErr != nil {
 		return readErr
 	}
@@ -411,10 +393,10 @@ func (v *visit) tooLate(runID, approval string, err error) error {
 	if c == nil || c.Decision == "" {
 		return err
 	}
-	if c.DecidedBy == v.session.UserID {
-		return fault.New(fault.InvalidState, "your decision was not taken: you had %s this call already", decided[c.Decision])
+	if c.DecidedBy == req.session.UserID {
+		return fault.New(fault.InvalidState, "Your decision was not recorded: you have already %s this call.", decisionVerbs[c.Decision])
 	}
-	names, readErr := v.deciders(c)
+	names, readErr := req.deciders(c)
 	if readErr != nil {
 		return readErr
 	}
@@ -422,7 +404,7 @@ func (v *visit) tooLate(runID, approval string, err error) error {
 	if by == "" {
 		by = c.DecidedBy
 	}
-	return fault.New(fault.InvalidState, "your decision was not taken: %s had %s this call before you", by, decided[c.Decision])
+	return fault.New(fault.InvalidState, "Your decision was not recorded: %s has already %s this call.", by, decisionVerbs[c.Decision])
 }
 
 func approvalIn(calls []*agents.Call, approval string) *agents.Call {
@@ -433,27 +415,23 @@ func approvalIn(calls []*agents.Call, approval string) *agents.Call {
 	return calls[i]
 }
 
-// cancelRun stops a run.
-func cancelRun(v *visit) (*view, error) {
-	id, err := v.pathID(ids.Run, "agent run")
-	if err != nil {
-		return nil, err
-	}
-	notice := "The run is cancelled."
-	err = v.write(func(tx *db.Tx) error {
-		r, _, err := v.s.Agents.Cancel(v.ctx(), tx, v.principal, id)
+// cancelRun cancels a run.
+func cancelRun(req *request) (*view, error) {
+	id := req.id()
+	notice := "Run canceled."
+	err := req.write(func(tx *db.Tx) error {
+		r, _, err := req.s.Agents.Cancel(req.Context(), tx, req.principal, id)
 		if err != nil {
 			return err
 		}
 		if r.Status == agents.Cancelling {
-			notice = "The run is being cancelled: what is under way comes to its end."
+			notice = "Canceling the run. The current step still finishes."
 		}
-		return audit.LogAction(v.ctx(), tx, v.actor(), audit.Action{WorkspaceID: v.workspace.ID, Environment: string(v.env), Project: r.Project,
-			Action: "agent.run.cancelled", Target: id}, nil, v.now())
+		return req.actor().Log(req.Context(), tx, audit.Action{Tenant: req.workspace.In(req.env), Project: r.Project,
+			Action: "agent.run.cancelled", Target: id}, nil, req.now())
 	})
 	if err != nil {
 		return nil, err
 	}
-	v.redirect(v.to("runs/"+id), flash{Notice: notice})
-	return nil, nil
+	return req.redirect(req.to("runs/"+id), flash{Notice: notice})
 }

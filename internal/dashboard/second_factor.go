@@ -8,23 +8,22 @@ import (
 	"turnpike/internal/fault"
 )
 
-// askForSecondFactor leads to the page where somebody proves a second factor, or
-// sets one up, and back.
-func (v *visit) askForSecondFactor() {
+// redirectToSecondFactor redirects to the page where the person proves or sets up a
+// second factor, and then back.
+func (req *request) redirectToSecondFactor() {
 	var f flash
-	if v.r.Method == http.MethodPost {
+	if req.R.Method == http.MethodPost {
 		f.Notice = "Nothing was changed. This workspace requires a second factor."
 	}
-	v.redirect("/dashboard/second-factor"+v.comeBack(), f)
+	req.redirect("/dashboard/second-factor"+req.returnQuery(), f)
 }
 
-// secondFactorPage asks for the second factors that the person has.
-func secondFactorPage(v *visit) (*view, error) {
-	if v.session.SecondFactorAt != nil {
-		v.redirect(ownPath(v.query("next")), flash{})
-		return nil, nil
+// secondFactorPage asks for one of the person's second factors.
+func secondFactorPage(req *request) (*view, error) {
+	if req.session.SecondFactorAt != nil {
+		return req.redirect(dashboardPath(req.query("next")), flash{})
 	}
-	shown, err := v.confirmView(v.query("next"))
+	shown, err := req.confirmView(req.query("next"))
 	if err != nil {
 		return nil, err
 	}
@@ -32,28 +31,22 @@ func secondFactorPage(v *visit) (*view, error) {
 	return shown, nil
 }
 
-// setRequireSecondFactor has every member prove a second factor, or no longer.
-// Only someone who has just proved one can turn it on: others would lock
-// themselves out.
-func setRequireSecondFactor(v *visit) (*view, error) {
-	required := v.form("require_second_factor") == "yes"
-	if required && v.session.SecondFactorAt == nil {
+// setRequireSecondFactor changes whether members must prove a second factor. Only
+// someone who has just proved one can turn it on, so that no one locks themselves out.
+func setRequireSecondFactor(req *request) (*view, error) {
+	required := req.form("require_second_factor") == "yes"
+	if required && req.session.SecondFactorAt == nil {
 		return nil, fault.Invalid("require_second_factor",
 			"You signed in without a second factor, so this would lock you out. Set up an authenticator app under Your account, or sign in with a passkey. Then try again.")
-	}
-	err := v.write(func(tx *db.Tx) error {
-		if err := accounts.SetRequireSecondFactor(v.ctx(), tx, v.workspace.ID, required); err != nil {
-			return err
-		}
-		return v.logWorkspace(tx, map[string]any{"require_second_factor": required})
-	})
-	if err != nil {
-		return nil, err
 	}
 	notice := "Second factor no longer required."
 	if required {
 		notice = "Second factor required. Members without one set it up before they can open this workspace."
 	}
-	v.redirect(v.to("settings"), flash{Notice: notice})
-	return nil, nil
+	return req.save(req.to("settings"), notice, func(tx *db.Tx) error {
+		if err := accounts.SetRequireSecondFactor(req.Context(), tx, req.workspace.ID, required); err != nil {
+			return err
+		}
+		return req.logWorkspace(tx, map[string]any{"require_second_factor": required})
+	})
 }

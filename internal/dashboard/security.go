@@ -1,8 +1,6 @@
 package dashboard
 
 import (
-	"time"
-
 	"turnpike/internal/access"
 	"turnpike/internal/accounts"
 	"turnpike/internal/db"
@@ -10,43 +8,37 @@ import (
 )
 
 type securityData struct {
-	Now     time.Time
 	Reports []*leaks.Note
 	Next    pager
 	Policy  accounts.LeakPolicy
-	GitLab  bool // whether the operator takes GitLab's reports
+	GitLab  bool // GitLab's reports are enabled
 	Base    string
 	Pattern string
-	Words   []string // that every key begins with
+	Words   []string // prefixes of keys
 }
 
-// keyPattern finds what looks like a key. The checksum that tells a key from a
-// lookalike is more than a pattern can say; turnpike scan knows it.
+// keyPattern finds strings that look like keys. Unlike turnpike scan, it can't verify
+// their checksums.
 const keyPattern = "tp_(?:live|test|scoped)_[0-9A-Za-z]{38}"
 
-func securityPage(v *visit) (*view, error) {
-	page := v.page(leaks.IDPrefix)
-	reports, more, err := leaks.List(v.ctx(), v.s.DB, v.workspace.ID, string(v.env), page)
+func securityPage(req *request) (*view, error) {
+	page := req.page(leaks.IDPrefix)
+	reports, more, err := leaks.List(req.Context(), req.s.DB, req.workspace.In(req.env), page)
 	if err != nil {
 		return nil, err
 	}
-	d := securityData{Now: v.now(), Reports: reports, Next: v.pager(page, more, func() string { return reports[len(reports)-1].ID }),
-		Policy: v.workspace.LeakPolicy, GitLab: v.s.Leaks.TakesGitLab(), Base: v.s.PublicURL, Pattern: keyPattern,
+	d := securityData{Reports: reports, Next: req.pager(page, more, func() string { return reports[len(reports)-1].ID }),
+		Policy: req.workspace.LeakPolicy, GitLab: req.s.Leaks.AcceptsGitLab(), Base: req.s.PublicURL, Pattern: keyPattern,
 		Words: []string{access.PrefixLive, access.PrefixTest, access.PrefixScoped}}
 	return &view{template: "security", title: "Security", data: d}, nil
 }
 
-func setLeakPolicy(v *visit) (*view, error) {
-	policy := accounts.LeakPolicy(v.form("leak_policy"))
-	err := v.write(func(tx *db.Tx) error {
-		if err := accounts.SetLeakPolicy(v.ctx(), tx, v.workspace.ID, policy); err != nil {
+func setLeakPolicy(req *request) (*view, error) {
+	policy := accounts.LeakPolicy(req.form("leak_policy"))
+	return req.save(req.to("security"), "Policy saved.", func(tx *db.Tx) error {
+		if err := accounts.SetLeakPolicy(req.Context(), tx, req.workspace.ID, policy); err != nil {
 			return err
 		}
-		return v.logWorkspace(tx, map[string]any{"leak_policy": policy})
+		return req.logWorkspace(tx, map[string]any{"leak_policy": policy})
 	})
-	if err != nil {
-		return nil, err
-	}
-	v.redirect(v.to("security"), flash{Notice: "The policy is saved. It counts from now on."})
-	return nil, nil
 }

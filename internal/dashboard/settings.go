@@ -17,93 +17,82 @@ import (
 )
 
 type settingsData struct {
-	Seen       string // the mark of what the form begins with
-	Now        time.Time
+	Seen       string // the fingerprint of the form's values
 	GraceHours string
-	Strict     bool // as it is, or as it was ticked in a form that was refused
+	Strict     bool // current value, or that of a rejected form
 	Facts      Facts
 	PublicURL  string
-	Schedule   string       // of webhooks' retries
-	Mails      []*mail.Mail // the last ones, for those who manage
+	Schedule   string       // of webhook retries
+	Mails      []*mail.Mail // recent ones, for owners and admins
 }
 
-// lastMails is how many mails the page shows.
+// lastMails is how many emails the page shows.
 const lastMails = 10
 
-func settingsPage(v *visit) (*view, error) {
+func settingsPage(req *request) (*view, error) {
 	var waits []string
-	for _, d := range v.s.Facts.RetryAfter {
+	for _, d := range req.s.Facts.RetryAfter {
 		waits = append(waits, span(d))
 	}
-	d := settingsData{Seen: settingsMark(v.workspace), Now: v.now(), Facts: v.s.Facts, PublicURL: v.s.PublicURL, Schedule: strings.Join(waits, ", "),
-		GraceHours: strconv.FormatFloat(v.workspace.RotationGrace.Hours(), 'f', -1, 64)}
-	d.Strict = v.workspace.StrictProjects
-	if v.problem != nil && v.r.PostForm.Has("rotation_grace") {
-		d.Strict = v.form("strict_projects") != ""
+	d := settingsData{Seen: settingsFingerprint(req.workspace), Facts: req.s.Facts, PublicURL: req.s.PublicURL, Schedule: strings.Join(waits, ", "),
+		GraceHours: strconv.FormatFloat(req.workspace.RotationGrace.Hours(), 'f', -1, 64)}
+	d.Strict = req.workspace.StrictProjects
+	if req.problem != nil && req.R.PostForm.Has("rotation_grace") {
+		d.Strict = req.form("strict_projects") != ""
 	}
-	if access.ManagesMembers(v.role) {
+	if access.ManagesMembers(req.role) {
 		var err error
-		if d.Mails, _, err = mail.List(v.ctx(), v.s.DB, v.workspace.ID, db.Page{Limit: lastMails}); err != nil {
+		if d.Mails, _, err = mail.List(req.Context(), req.s.DB, req.workspace.ID, db.Page{Limit: lastMails}); err != nil {
 			return nil, err
 		}
 	}
 	return &view{template: "settings", title: "Settings", data: d}, nil
 }
 
-func updateSettings(v *visit) (*view, error) {
-	budget, err := v.formCredits("default_project_budget")
+func updateSettings(req *request) (*view, error) {
+	budget, err := req.formCredits("default_project_budget")
 	if err != nil {
 		return nil, err
 	}
-	hours, err := strconv.ParseFloat(v.form("rotation_grace"), 64)
+	hours, err := strconv.ParseFloat(req.form("rotation_grace"), 64)
 	if err != nil || math.IsNaN(hours) || hours < 0 || hours > accounts.MaxRotationGrace.Hours() {
-		return nil, fault.Invalid("rotation_grace", "the rotation grace is a number of hours from 0 to %.0f", accounts.MaxRotationGrace.Hours())
+		return nil, fault.Invalid("rotation_grace", "Enter a grace period from 0 to %.0f hours.", accounts.MaxRotationGrace.Hours())
 	}
-	err = v.write(func(tx *db.Tx) error {
-		w, err := accounts.GetWorkspaceLocked(v.ctx(), tx, v.workspace.ID)
+	return req.save(req.to("settings"), "Settings saved.", func(tx *db.Tx) error {
+		w, err := accounts.GetWorkspaceLocked(req.Context(), tx, req.workspace.ID)
 		if err != nil {
 			return err
 		}
-		was := settingsMark(w)
-		w.StrictProjects, w.DefaultProjectBudget = v.form("strict_projects") != "", budget
+		before := settingsFingerprint(w)
+		w.StrictProjects, w.DefaultProjectBudget = req.form("strict_projects") != "", budget
 		w.RotationGrace = time.Duration(math.Round(hours*3600)) * time.Second
-		if v.r.PostForm.Has("test_tools") { // a form from before it was there has none
-			w.TestTools = accounts.ToolMode(v.form("test_tools"))
+		if req.R.PostForm.Has("test_tools") { // older forms don't have it
+			w.TestTools = accounts.ToolMode(req.form("test_tools"))
 		}
-		if err := v.overtaken(was, settingsMark(w)); err != nil {
+		if err := req.checkEditConflict(before, settingsFingerprint(w)); err != nil {
 			return err
 		}
-		if err := accounts.UpdateWorkspace(v.ctx(), tx, w); err != nil {
+		if err := accounts.UpdateWorkspace(req.Context(), tx, w); err != nil {
 			return err
 		}
-		return v.logWorkspace(tx, map[string]any{"strict_projects": w.StrictProjects, "default_project_budget": w.DefaultProjectBudget,
-			"rotation_grace_seconds": int64(w.RotationGrace / time.Second), "test_tools": testTools(w)})
+		return req.logWorkspace(tx, map[string]any{"strict_projects": w.StrictProjects, "default_project_budget": w.DefaultProjectBudget,
+			"rotation_grace_seconds": int64(w.RotationGrace / time.Second), "test_tools": cmp.Or(w.TestTools, "default")})
 	})
-	if err != nil {
-		return nil, err
-	}
-	v.redirect(v.to("settings"), flash{Notice: "The settings are saved."})
-	return nil, nil
 }
 
-// testTools is the workspace's setting as the admin log shows it.
-func testTools(w *accounts.Workspace) accounts.ToolMode { return cmp.Or(w.TestTools, "default") }
-
-func (v *visit) logWorkspace(tx *db.Tx, detail map[string]any) error {
-	return audit.LogAction(v.ctx(), tx, v.actor(), audit.Action{WorkspaceID: v.workspace.ID, Action: "workspace.updated", Target: v.workspace.ID}, detail, v.now())
+func (req *request) logWorkspace(tx *db.Tx, detail map[string]any) error {
+	return req.actor().Log(req.Context(), tx, audit.Action{Tenant: accounts.Tenant{WorkspaceID: req.workspace.ID}, Action: "workspace.updated", Target: req.workspace.ID}, detail, req.now())
 }
 
-// sendTestMail has a conversation with the mail server while the person waits,
-// and shows what came of it.
-func sendTestMail(v *visit) (*view, error) {
-	if err := v.greetStranger(); err != nil {
+// sendTestMail sends an email while the person waits, and shows the result.
+func sendTestMail(req *request) (*view, error) {
+	if err := req.limitAnonymous(); err != nil {
 		return nil, err
 	}
-	to := v.session.Person.Email
-	err := v.s.Outbox.SendNow(v.ctx(), to, mail.Test{Workspace: v.workspace.Name, AskedBy: v.called(), At: v.now()})
+	to := req.session.Person.Email
+	err := req.s.Outbox.SendNow(req.Context(), to, mail.Test{Workspace: req.workspace.Name, AskedBy: req.displayName(), At: req.now()})
 	if err != nil {
-		return nil, fault.New(fault.InvalidState, "The mail server has not taken the mail: %s", keyring.Mask(err.Error())).Because(err)
+		return nil, fault.New(fault.InvalidState, "The mail server did not accept the email: %s", keyring.Mask(err.Error())).Because(err)
 	}
-	v.redirect(v.to("settings"), flash{Notice: "The mail server has taken the mail to " + to + ". Look whether it arrives."})
-	return nil, nil
+	return req.redirect(req.to("settings"), flash{Notice: "The mail server accepted the email to " + to + ". Check whether it arrives."})
 }

@@ -4,15 +4,15 @@ import (
 	"embed"
 	"net/http"
 
-	"turnpike/internal/assets"
 	"turnpike/internal/fault"
+	"turnpike/internal/web"
 )
 
 //go:embed static
 var staticFiles embed.FS
 
 type staticAsset struct {
-	*assets.File
+	*web.Asset
 	url string
 }
 
@@ -23,25 +23,25 @@ var staticAssets = func() map[string]staticAsset {
 		if err != nil {
 			panic(err) // it is embedded
 		}
-		file := assets.New(contentType, body)
+		file := web.NewAsset(contentType, body)
 		out[name] = staticAsset{file, "/dashboard/static/" + name + "?v=" + file.Version()}
 	}
 	return out
 }()
 
-// staticURL names a file by its content, so that it may be kept for good.
+// staticURL returns a URL with the version of the file, which may be cached forever.
 func staticURL(name string) string { return staticAssets[name].url }
 
-func staticFile(v *visit) (*view, error) {
-	a, found := staticAssets[v.r.PathValue("file")]
+func staticFile(req *request) (*view, error) {
+	a, found := staticAssets[req.R.PathValue("file")]
 	if !found {
-		return nil, fault.New(fault.NotFound, "there is no such file")
+		return nil, fault.New(fault.NotFound, "This file does not exist.")
 	}
-	h := v.w.Header()
-	contentType, body := a.For(v.r, h)
+	h := req.W.Header()
+	contentType, body := a.Negotiate(req.R, h)
 	h.Set("Content-Type", contentType)
 	h.Set("Cache-Control", "public, max-age=31536000, immutable")
-	v.WriteHeader(http.StatusOK)
-	_, _ = v.w.Write(body) // a browser that left is no fault of ours
+	req.WriteHeader(http.StatusOK)
+	_, _ = req.W.Write(body) // the browser may have disconnected
 	return nil, nil
 }

@@ -2,7 +2,6 @@ package dashboard
 
 import (
 	"slices"
-	"time"
 
 	"turnpike/internal/access"
 	"turnpike/internal/accounts"
@@ -14,218 +13,187 @@ import (
 )
 
 type teamData struct {
-	Now         time.Time
-	Roles       []accounts.Role // that can be invited
-	Mails       bool            // whether there is a mail server
+	Roles       []accounts.Role // choices for invitations
+	Mails       bool            // a mail server is configured
 	Members     []memberRow
 	MorePeople  pager
 	Invitations []invitationRow
 	MoreInvited pager
-	Link        string // of an invitation, right after it was made
+	Link        string // of an invitation that was just created
 	LinkFor     string
 }
 
-// memberRow is a member, with what the person who looks may do to them.
+// memberRow is a member, with what the viewer may change.
 type memberRow struct {
 	*teamMember
 	Me      bool
-	Choices []accounts.Role // that they can be given, theirs included
+	Choices []accounts.Role // possible roles, with the current one
 	Remove  bool
 }
 
-// invitationRow is an invitation, with what became of it.
+// invitationRow is an invitation with its state.
 type invitationRow struct {
 	*people.Invitation
 	State  string
 	By     string
-	Manage bool // whether the person who looks may revoke it and send it again
+	Manage bool // the viewer may revoke or resend it
 }
 
-// teamPage shows who is in the workspace, and to those who manage it also who is
-// invited. Paging goes by the ids, which say of which list they are.
-func teamPage(v *visit) (*view, error) {
-	d := teamData{Now: v.now(), Roles: v.rolesFor(""), Mails: v.s.Outbox.Sends()}
-	page := v.page(ids.User)
-	members, more, err := teamMembers(v.ctx(), v.s.DB, v.workspace.ID, page)
+// teamPage shows the members, and to owners and admins the invitations. The IDs'
+// prefixes tell which of the two lists a page belongs to.
+func teamPage(req *request) (*view, error) {
+	d := teamData{Roles: req.rolesFor(""), Mails: req.s.Outbox.Sends()}
+	page := req.page(ids.User)
+	members, more, err := teamMembers(req.Context(), req.s.DB, req.workspace.ID, page)
 	if err != nil {
 		return nil, err
 	}
-	d.MorePeople = v.pager(page, more, func() string { return members[len(members)-1].ID })
+	d.MorePeople = req.pager(page, more, func() string { return members[len(members)-1].ID })
 	for _, m := range members {
-		me := m.ID == v.session.UserID
-		d.Members = append(d.Members, memberRow{teamMember: m, Me: me, Choices: v.rolesFor(m.Role),
-			Remove: !me && access.MayChangeRole(v.role, m.Role, "")})
+		me := m.ID == req.session.UserID
+		d.Members = append(d.Members, memberRow{teamMember: m, Me: me, Choices: req.rolesFor(m.Role),
+			Remove: !me && access.MayChangeRole(req.role, m.Role, "")})
 	}
-	if access.ManagesMembers(v.role) {
-		if err := v.addInvitations(&d); err != nil {
+	if access.ManagesMembers(req.role) {
+		if err := req.addInvitations(&d); err != nil {
 			return nil, err
 		}
 	}
 	return &view{template: "team", title: "Team", data: d}, nil
 }
 
-// rolesFor are the roles that the person may give to somebody who has one, or
-// to a newcomer.
-func (v *visit) rolesFor(from accounts.Role) []accounts.Role {
-	return slices.DeleteFunc(slices.Clone(accounts.Roles), func(to accounts.Role) bool { return !access.MayChangeRole(v.role, from, to) })
+// rolesFor returns the roles that the person may give to a member with a role, or to
+// someone new.
+func (req *request) rolesFor(from accounts.Role) []accounts.Role {
+	return slices.DeleteFunc(slices.Clone(accounts.Roles), func(to accounts.Role) bool { return !access.MayChangeRole(req.role, from, to) })
 }
 
-func (v *visit) addInvitations(d *teamData) error {
-	page := v.page(people.InvitationID)
-	list, more, err := v.s.People.Invitations(v.ctx(), v.s.DB, v.workspace.ID, page)
+func (req *request) addInvitations(d *teamData) error {
+	page := req.page(people.InvitationID)
+	list, more, err := req.s.People.Invitations(req.Context(), req.s.DB, req.workspace.ID, page)
 	if err != nil {
 		return err
 	}
-	d.MoreInvited = v.pager(page, more, func() string { return list[len(list)-1].ID })
+	d.MoreInvited = req.pager(page, more, func() string { return list[len(list)-1].ID })
 	names := map[string]string{}
 	for _, i := range list {
-		if _, known := names[i.InvitedBy]; !known {
-			if names[i.InvitedBy], err = v.nameOf(i.InvitedBy); err != nil {
+		if _, ok := names[i.InvitedBy]; !ok {
+			if names[i.InvitedBy], err = req.nameOf(i.InvitedBy); err != nil {
 				return err
 			}
 		}
-		d.Invitations = append(d.Invitations, invitationRow{Invitation: i, State: i.Status(v.now()), By: names[i.InvitedBy], Manage: access.MayChangeRole(v.role, i.Role, "")})
-		if link := v.shownSecret(i.ID); link != "" {
+		d.Invitations = append(d.Invitations, invitationRow{Invitation: i, State: i.Status(req.now()), By: names[i.InvitedBy], Manage: access.MayChangeRole(req.role, i.Role, "")})
+		if link := req.shownSecret(i.ID); link != "" {
 			d.Link, d.LinkFor = link, i.Email
 		}
 	}
 	return nil
 }
 
-func invite(v *visit) (*view, error) {
-	i := &people.Invitation{WorkspaceID: v.workspace.ID, Email: v.form("email"), Role: accounts.Role(v.form("role"))}
+func invite(req *request) (*view, error) {
+	i := &people.Invitation{WorkspaceID: req.workspace.ID, Email: req.form("email"), Role: accounts.Role(req.form("role"))}
 	var link *people.Link
-	err := v.write(func(tx *db.Tx) (err error) {
-		if link, err = v.s.People.Invite(v.ctx(), tx, v.session.Caller(v.browser()), i); err != nil {
+	err := req.write(func(tx *db.Tx) (err error) {
+		if link, err = req.s.People.Invite(req.Context(), tx, req.session.Caller(req.browser()), i); err != nil {
 			return err
 		}
-		return v.mailInvitation(tx, i, link)
+		return req.mailInvitation(tx, i, link)
 	})
 	if err != nil {
 		return nil, err
 	}
-	v.invited(i, link)
-	return nil, nil
+	return req.confirmInvitation(i, link)
 }
 
-func inviteAgain(v *visit) (*view, error) {
-	id, err := v.pathID(people.InvitationID, "invitation")
-	if err != nil {
-		return nil, err
-	}
+func inviteAgain(req *request) (*view, error) {
 	var i *people.Invitation
 	var link *people.Link
-	err = v.write(func(tx *db.Tx) (err error) {
-		if i, link, err = v.s.People.InviteAgain(v.ctx(), tx, v.session.Caller(v.browser()), v.workspace.ID, id); err != nil {
+	err := req.write(func(tx *db.Tx) (err error) {
+		if i, link, err = req.s.People.ResendInvitation(req.Context(), tx, req.session.Caller(req.browser()), req.workspace.ID, req.id()); err != nil {
 			return err
 		}
-		return v.mailInvitation(tx, i, link)
+		return req.mailInvitation(tx, i, link)
 	})
 	if err != nil {
 		return nil, err
 	}
-	v.invited(i, link)
-	return nil, nil
+	return req.confirmInvitation(i, link)
 }
 
-// mailInvitation writes the mail, in the transaction of the invitation. Without
-// a mail server there is none: it would only keep the link where nobody needs it.
-func (v *visit) mailInvitation(tx *db.Tx, i *people.Invitation, link *people.Link) error {
-	if !v.s.Outbox.Sends() {
+// mailInvitation enqueues the email in the invitation's transaction. Without a mail
+// server the outbox would only keep the link for no one.
+func (req *request) mailInvitation(tx *db.Tx, i *people.Invitation, link *people.Link) error {
+	if !req.s.Outbox.Sends() {
 		return nil
 	}
-	if err := v.s.People.CheckInvitationMail(v.ctx(), tx, i); err != nil {
+	if err := req.s.People.CheckInvitationEmail(req.Context(), tx, i); err != nil {
 		return err
 	}
-	return v.s.Outbox.Enqueue(v.ctx(), tx, mail.Message{WorkspaceID: i.WorkspaceID, To: i.Email, Data: mail.Invitation{Workspace: v.workspace.Name,
-		InvitedBy: v.called(), Role: string(i.Role), URL: link.URL(v.s.PublicURL), ExpiresAt: i.ExpiresAt}})
+	return req.s.Outbox.Enqueue(req.Context(), tx, mail.Message{WorkspaceID: i.WorkspaceID, To: i.Email, Data: mail.Invitation{Workspace: req.workspace.Name,
+		InvitedBy: req.displayName(), Role: string(i.Role), URL: link.URL(req.s.PublicURL), ExpiresAt: i.ExpiresAt}})
 }
 
-// called is how the person is known to others.
-func (v *visit) called() string {
-	if p := v.session.Person; p.Name != "" {
+// displayName returns the person's name for others.
+func (req *request) displayName() string {
+	if p := req.session.Person; p.Name != "" {
 		return p.Name + " (" + p.Email + ")"
 	}
-	return v.session.Person.Email
+	return req.session.Person.Email
 }
 
-// invited leads back. Where no mail is sent the link is shown to who has invited.
-func (v *visit) invited(i *people.Invitation, link *people.Link) {
-	if v.s.Outbox.Sends() {
-		v.redirect(v.to("team"), flash{Notice: "The invitation to " + i.Email + " is on its way."})
-		return
+// confirmInvitation redirects to the team. Without a mail server it shows the link.
+func (req *request) confirmInvitation(i *people.Invitation, link *people.Link) (*view, error) {
+	if req.s.Outbox.Sends() {
+		return req.redirect(req.to("team"), flash{Notice: "Invitation sent to " + i.Email + "."})
 	}
-	v.redirect(v.to("team"), flash{Notice: i.Email + " is invited.", Secret: link.URL(v.s.PublicURL), Of: i.ID})
+	return req.redirect(req.to("team"), flash{Notice: "Invited " + i.Email + ".", Secret: link.URL(req.s.PublicURL), Of: i.ID})
 }
 
-func revokeInvitation(v *visit) (*view, error) {
-	id, err := v.pathID(people.InvitationID, "invitation")
-	if err != nil {
-		return nil, err
-	}
-	err = v.write(func(tx *db.Tx) error {
-		return v.s.People.RevokeInvitation(v.ctx(), tx, v.session.Caller(v.browser()), v.workspace.ID, id)
+func revokeInvitation(req *request) (*view, error) {
+	return req.save(req.to("team"), "Invitation revoked. Its link no longer works.", func(tx *db.Tx) error {
+		return req.s.People.RevokeInvitation(req.Context(), tx, req.session.Caller(req.browser()), req.workspace.ID, req.id())
+	})
+}
+
+func changeRole(req *request) (*view, error) {
+	id := req.id()
+	to := accounts.Role(req.form("new_role"))
+	err := req.write(func(tx *db.Tx) error {
+		return req.s.People.ChangeRole(req.Context(), tx, req.session.Caller(req.browser()), people.Member{WorkspaceID: req.workspace.ID, UserID: id}, to)
 	})
 	if err != nil {
 		return nil, err
 	}
-	v.redirect(v.to("team"), flash{Notice: "The invitation is revoked. Its link does not work any more."})
-	return nil, nil
+	if id == req.session.UserID && to != req.role {
+		return req.endSession("You are now " + string(to) + " of " + req.workspace.Name + ". Sign in again.")
+	}
+	return req.redirect(req.to("team"), flash{Notice: "Role changed to " + string(to) + "."})
 }
 
-func changeRole(v *visit) (*view, error) {
-	id, err := v.pathID(ids.User, "member")
-	if err != nil {
-		return nil, err
+// endSession redirects to the sign-in page after an action that ended the session.
+func (req *request) endSession(notice string) (*view, error) {
+	req.setCookie(sessionCookie, "", 0)
+	req.session = nil
+	return req.redirect("/dashboard/login", flash{Notice: notice})
+}
+
+func removeMember(req *request) (*view, error) {
+	id := req.id()
+	if id == req.session.UserID {
+		return nil, fault.New(fault.InvalidState, "You cannot remove yourself. Leave the workspace instead.")
 	}
-	to := accounts.Role(v.form("new_role"))
-	err = v.write(func(tx *db.Tx) error {
-		return v.s.People.ChangeRole(v.ctx(), tx, v.session.Caller(v.browser()), v.workspace.ID, id, to)
+	return req.save(req.to("team"), "Member removed and signed out. The keys they created still work.", func(tx *db.Tx) error {
+		return req.s.People.RemoveMember(req.Context(), tx, req.session.Caller(req.browser()), req.workspace.ID, id)
+	})
+}
+
+// leave removes the person themselves, which ends their session.
+func leave(req *request) (*view, error) {
+	err := req.write(func(tx *db.Tx) error {
+		return req.s.People.RemoveMember(req.Context(), tx, req.session.Caller(req.browser()), req.workspace.ID, req.session.UserID)
 	})
 	if err != nil {
 		return nil, err
 	}
-	if id == v.session.UserID && to != v.role {
-		v.thrownOut("You are now " + string(to) + " of " + v.workspace.Name + ". Sign in again.")
-		return nil, nil
-	}
-	v.redirect(v.to("team"), flash{Notice: "The role is now " + string(to) + "."})
-	return nil, nil
-}
-
-// thrownOut leads to the sign-in whoever's session has just ended by what they did.
-func (v *visit) thrownOut(notice string) {
-	v.setCookie(sessionCookie, "", 0)
-	v.session = nil
-	v.redirect("/dashboard/login", flash{Notice: notice})
-}
-
-func removeMember(v *visit) (*view, error) {
-	id, err := v.pathID(ids.User, "member")
-	if err != nil {
-		return nil, err
-	}
-	if id == v.session.UserID {
-		return nil, fault.New(fault.InvalidState, "that is you; to go yourself, leave the workspace")
-	}
-	err = v.write(func(tx *db.Tx) error {
-		return v.s.People.RemoveMember(v.ctx(), tx, v.session.Caller(v.browser()), v.workspace.ID, id)
-	})
-	if err != nil {
-		return nil, err
-	}
-	v.redirect(v.to("team"), flash{Notice: "They are removed and signed out. Keys that they made work on."})
-	return nil, nil
-}
-
-// leave takes the person themselves out, which ends their session.
-func leave(v *visit) (*view, error) {
-	err := v.write(func(tx *db.Tx) error {
-		return v.s.People.RemoveMember(v.ctx(), tx, v.session.Caller(v.browser()), v.workspace.ID, v.session.UserID)
-	})
-	if err != nil {
-		return nil, err
-	}
-	v.thrownOut("You have left " + v.workspace.Name + " and are signed out.")
-	return nil, nil
+	return req.endSession("You have left " + req.workspace.Name + " and are signed out.")
 }

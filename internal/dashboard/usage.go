@@ -11,33 +11,32 @@ import (
 	"turnpike/internal/accounts"
 	"turnpike/internal/fault"
 	"turnpike/internal/spend"
+	"turnpike/internal/web"
 )
 
 const (
-	// usageBound is how many rows of the rollup a page looks at, so that it is
-	// there in a tenth of a second: SQLite adds up a million a second where
-	// they lie in order, and a third of that where they do not. Where there are
-	// more, the oldest are left out, and the page says so.
-	usageBound         = 50_000
-	usageBoundUnsorted = 20_000
-	// topGroups have a colour of their own; the others share one.
+	// maxUsageRows is how many rollup rows a page reads, so that it takes a tenth of
+	// a second: SQLite adds up a million rows per second in index order, and a third
+	// of that otherwise. The page omits the oldest rows beyond that, and says so.
+	maxUsageRows    = 50_000
+	maxUnsortedRows = 20_000
+	// topGroups have their own color; the others share one.
 	topGroups = maxSeries - 1
-	// groupsShown are in the table. The file has all of them.
+	// groupsShown are in the table. The export has all of them.
 	groupsShown = 50
-	// maxBars and maxParts bound the picture, and with it the page: a bar of
-	// seven parts is about a kilobyte.
+	// maxBars and maxParts limit the chart: a bar of seven parts is about a kilobyte.
 	maxBars  = 124
 	maxParts = 62 * maxSeries
 )
 
-// usageMetric is what is counted.
+// usageMetric is a value that the page shows.
 type usageMetric struct {
 	Name, Title string
 	of          func(spend.Usage) float64
 }
 
-// usageMetrics are what can be counted: test calls are free, and what they would
-// have cost is known.
+// usageMetrics returns the metrics of an environment. Test requests are free, but have
+// simulated costs.
 func usageMetrics(env accounts.Environment) []usageMetric {
 	list := []usageMetric{
 		{"requests", "Requests", func(u spend.Usage) float64 { return float64(u.Requests) }},
@@ -51,12 +50,12 @@ func usageMetrics(env accounts.Environment) []usageMetric {
 	return append(list, usageMetric{"simulated_credits", "Simulated credits", func(u spend.Usage) float64 { return u.SimulatedCredits.Float() }})
 }
 
-// usageRange is a stretch of time that ends now, or with a month.
+// usageRange is a time range that ends now, or with a month.
 type usageRange struct {
 	Name, Title string
-	bucket      spend.Bucket // that fits it
+	bucket      spend.Bucket // default
 	from        func(now time.Time) time.Time
-	to          func(now time.Time) time.Time // nil is now
+	to          func(now time.Time) time.Time // nil means now
 }
 
 func ago(d time.Duration) func(time.Time) time.Time {
@@ -78,58 +77,58 @@ var usageRanges = []usageRange{
 	{"12m", "12 months", spend.ByMonth, func(now time.Time) time.Time { return monthOf(now, -11) }, nil},
 }
 
-// usualRange is what a newcomer sees.
-const usualRange = "7d"
+// defaultRange is the range without a query.
+const defaultRange = "7d"
 
-// usageAsk is what the address asks for.
-type usageAsk struct {
+// usageFilter is what the query selects.
+type usageFilter struct {
 	spend.UsageQuery
-	Range  string // empty for days of the reader's own
+	Range  string // empty for custom days
 	Metric usageMetric
 	Group  string // of spend.Dimensions, or empty
 	Notes  []string
 }
 
-// usageParams are what the address can say.
+// usageParams are the page's query parameters.
 var usageParams = []string{"range", "start", "end", "metric", "group", "bucket"}
 
-// usageAsked reads the address. What it does not say is what is usual. What is
-// counted and how it is grouped is there with an error, too, for the filters.
-func (v *visit) usageAsked() (a usageAsk, err error) {
-	a.WorkspaceID, a.Environment, a.Group = v.workspace.ID, string(v.env), v.query("group")
-	metrics := usageMetrics(v.env)
+// usageFilter reads the query. If it returns an error, the metric and group are set
+// nevertheless, for the filters.
+func (req *request) usageFilter() (a usageFilter, err error) {
+	a.Tenant, a.Group = req.workspace.In(req.env), req.query("group")
+	metrics := usageMetrics(req.env)
 	a.Metric = metrics[0]
-	if name := v.query("metric"); strings.HasSuffix(name, "credits") {
-		a.Metric = metrics[len(metrics)-1] // an address that was copied from the other environment
+	if name := req.query("metric"); strings.HasSuffix(name, "credits") {
+		a.Metric = metrics[len(metrics)-1] // the URL may be from the other environment
 	} else if i := slices.IndexFunc(metrics, func(m usageMetric) bool { return m.Name == name }); i >= 0 {
 		a.Metric = metrics[i]
 	}
-	if err := v.readUsageTime(&a); err != nil {
+	if err := req.readUsageTime(&a); err != nil {
 		return a, err
 	}
-	if b := spend.Bucket(v.query("bucket")); slices.Contains(spend.Buckets, b) {
+	if b := spend.Bucket(req.query("bucket")); slices.Contains(spend.Buckets, b) {
 		a.Bucket = b
 	} else if b != "" {
-		return a, fault.Invalid("bucket", "usage is shown by minute, hour, day or month")
+		return a, fault.Invalid("bucket", "Choose minute, hour, day or month.")
 	}
 	if a.Group != "" {
 		if !slices.Contains(spend.Dimensions, a.Group) {
-			return a, fault.Invalid("group", "usage is grouped by %s", strings.Join(spend.Dimensions, ", "))
+			return a, fault.Invalid("group", "Choose one of %s.", strings.Join(spend.Dimensions, ", "))
 		}
 		a.GroupBy = []string{a.Group}
 	}
-	a.fit(v.now())
+	a.fit(req.now())
 	return a, nil
 }
 
-// readUsageTime reads days, of which the last one counts, or a range by name.
-func (v *visit) readUsageTime(a *usageAsk) error {
-	now := v.now().UTC()
-	start, end := v.query("start"), v.query("end")
+// readUsageTime reads a first and last day, or a range by name.
+func (req *request) readUsageTime(a *usageFilter) error {
+	now := req.now().UTC()
+	start, end := req.query("start"), req.query("end")
 	if start == "" && end == "" {
-		i := slices.IndexFunc(usageRanges, func(r usageRange) bool { return r.Name == v.query("range") })
+		i := slices.IndexFunc(usageRanges, func(r usageRange) bool { return r.Name == req.query("range") })
 		if i < 0 {
-			i = slices.IndexFunc(usageRanges, func(r usageRange) bool { return r.Name == usualRange })
+			i = slices.IndexFunc(usageRanges, func(r usageRange) bool { return r.Name == defaultRange })
 		}
 		r := usageRanges[i]
 		a.Range, a.Bucket, a.Start, a.End = r.Name, r.bucket, r.from(now), now
@@ -142,18 +141,18 @@ func (v *visit) readUsageTime(a *usageAsk) error {
 	var err error
 	if end != "" {
 		if a.End, err = time.Parse(time.DateOnly, end); err != nil {
-			return fault.Invalid("end", "a day is written as 2006-01-31")
+			return fault.Invalid("end", "Enter a day as 2006-01-31.")
 		}
 		a.End = a.End.AddDate(0, 0, 1)
 		a.Start = a.End.AddDate(0, 0, -30)
 	}
 	if start != "" {
 		if a.Start, err = time.Parse(time.DateOnly, start); err != nil {
-			return fault.Invalid("start", "a day is written as 2006-01-31")
+			return fault.Invalid("start", "Enter a day as 2006-01-31.")
 		}
 	}
 	if !a.Start.Before(a.End) {
-		return fault.Invalid("start", "the first day must not be after the last")
+		return fault.Invalid("start", "The first day cannot be after the last.")
 	}
 	switch days := a.End.Sub(a.Start).Hours() / 24; {
 	case days <= 2:
@@ -166,24 +165,24 @@ func (v *visit) readUsageTime(a *usageAsk) error {
 	return nil
 }
 
-// fit shortens the time to what the bucket allows, and says so.
-func (a *usageAsk) fit(now time.Time) {
+// fit shortens the range to what the bucket allows, and notes it.
+func (a *usageFilter) fit(now time.Time) {
 	if most := a.Bucket.Longest(); a.End.Sub(a.Start) > most {
 		a.Start = a.End.Add(-most)
-		a.Notes = append(a.Notes, fmt.Sprintf("By %s, at most %s are shown at once: these are the last of them.", a.Bucket, countdown(most)))
+		a.Notes = append(a.Notes, fmt.Sprintf("With bucket %s, the page shows at most the last %s.", a.Bucket, countdown(most)))
 	}
 	if a.Bucket == spend.ByMinute && a.Start.Before(now.Add(-spend.MinutesKept)) {
-		a.Notes = append(a.Notes, "Usage by the minute is kept for 7 days; what is older is known by the hour.")
+		a.Notes = append(a.Notes, "Usage by minute is kept for 7 days. Older usage is available by hour.")
 	}
 }
 
-// usageGroup is what the calls of one key, project, model or provider came to.
+// usageGroup is the usage of one key, project, model or provider.
 type usageGroup struct {
 	ID   string
 	Name string
-	Link string // of its page, or empty
+	Link string // or empty
 	spend.Usage
-	steps map[int]spend.Usage // by bucket; most groups are in few of them
+	steps map[int]spend.Usage // by bucket; most groups have few
 }
 
 func (g *usageGroup) add(step int, u spend.Usage) {
@@ -193,12 +192,12 @@ func (g *usageGroup) add(step int, u spend.Usage) {
 	g.steps[step] = sum
 }
 
-// usageSum is the answer: groups with the largest first.
+// usageSum is the result, with the largest groups first.
 type usageSum struct {
 	steps  []time.Time
 	groups []*usageGroup
 	total  usageGroup
-	Since  time.Time // of what is whole, or zero when all is
+	Since  time.Time // start of the complete data, or zero if all is complete
 }
 
 func groupID(u spend.Usage, group string) string {
@@ -215,12 +214,12 @@ func groupID(u spend.Usage, group string) string {
 	return ""
 }
 
-func (v *visit) readUsage(a usageAsk) (*usageSum, error) {
-	bound := usageBoundUnsorted
-	if a.Group == "" || a.Group == "key" { // which is how the rollup is ordered
-		bound = usageBound
+func (req *request) readUsage(a usageFilter) (*usageSum, error) {
+	bound := maxUnsortedRows
+	if a.Group == "" || a.Group == "key" { // the order of the rollup
+		bound = maxUsageRows
 	}
-	list, since, err := spend.RecentUsage(v.ctx(), v.s.DB, a.UsageQuery, bound)
+	list, since, err := spend.RecentUsage(req.Context(), req.s.DB, a.UsageQuery, bound)
 	if err != nil {
 		return nil, err
 	}
@@ -232,9 +231,9 @@ func (v *visit) readUsage(a usageAsk) (*usageSum, error) {
 	}
 	groups := map[string]*usageGroup{}
 	for _, u := range list {
-		i, known := at[u.Start.Unix()]
-		if !known {
-			continue // of a bucket that has begun since
+		i, ok := at[u.Start.Unix()]
+		if !ok {
+			continue // a bucket that has started since
 		}
 		id := groupID(u, a.Group)
 		g := groups[id]
@@ -252,16 +251,12 @@ func (v *visit) readUsage(a usageAsk) (*usageSum, error) {
 	return sum, nil
 }
 
-// nameGroups says what groups are called, and where more is to be seen.
-func (v *visit) nameGroups(group string, list []*usageGroup) error {
+// nameGroups adds names and links to groups.
+func (req *request) nameGroups(group string, list []*usageGroup) error {
 	var names map[string]string
 	if group == "key" {
-		wanted := make([]string, len(list))
-		for i, g := range list {
-			wanted[i] = g.ID
-		}
 		var err error
-		if names, err = v.keyNames(wanted); err != nil {
+		if names, err = req.keyNames(web.Map(list, func(g *usageGroup) string { return g.ID })); err != nil {
 			return err
 		}
 	}
@@ -271,24 +266,24 @@ func (v *visit) nameGroups(group string, list []*usageGroup) error {
 		case g.ID == "":
 			g.Name = "no " + group
 		case group == "key" && names[g.ID] != "":
-			g.Name, g.Link = names[g.ID], v.to("keys/"+g.ID)
+			g.Name, g.Link = names[g.ID], req.to("keys/"+g.ID)
 		case group == "project":
-			g.Link = v.to("projects/" + url.PathEscape(g.ID))
+			g.Link = req.to("projects/" + url.PathEscape(g.ID))
 		case group == "model":
-			g.Link = v.to("requests?model=" + url.QueryEscape(g.ID))
+			g.Link = req.to("requests?model=" + url.QueryEscape(g.ID))
 		}
 	}
 	return nil
 }
 
-// together is how many buckets may be one bar, by what people count in.
-var together = map[spend.Bucket][]int{
+// barSizes are how many buckets may be one bar.
+var barSizes = map[spend.Bucket][]int{
 	spend.ByMinute: {1, 2, 5, 10, 15, 30, 60}, spend.ByHour: {1, 2, 3, 4, 6, 12, 24}, spend.ByDay: {1, 2, 7, 14}, spend.ByMonth: {1, 2, 3, 6}}
 
-// barSize is how many buckets are one bar, so that the picture stays small.
+// barSize returns how many buckets are one bar.
 func barSize(b spend.Bucket, steps, series int) int {
 	most := min(maxBars, maxParts/max(1, series))
-	sizes := together[b]
+	sizes := barSizes[b]
 	for _, n := range sizes {
 		if (steps+n-1)/n <= most {
 			return n
@@ -297,7 +292,7 @@ func barSize(b spend.Bucket, steps, series int) int {
 	return sizes[len(sizes)-1]
 }
 
-// bars puts buckets together.
+// bars merges buckets.
 func (g *usageGroup) bars(steps, size int) []spend.Usage {
 	out := make([]spend.Usage, (steps+size-1)/size)
 	for i, u := range g.steps {
@@ -315,21 +310,21 @@ type usageBar struct {
 	spend.Usage
 }
 
-// rangeLink leads to a range by name, with everything else as it is.
+// rangeLink is a link to a range, with the other parameters unchanged.
 type rangeLink struct {
 	usageRange
 	URL string
 }
 
-func (v *visit) rangeLinks() []rangeLink {
+func (req *request) rangeLinks() []rangeLink {
 	var out []rangeLink
 	for _, r := range usageRanges {
-		q := v.r.URL.Query()
-		for _, name := range []string{"start", "end", "bucket"} { // which may not fit it
+		q := req.R.URL.Query()
+		for _, name := range []string{"start", "end", "bucket"} { // which may not fit the range
 			q.Del(name)
 		}
 		q.Set("range", r.Name)
-		out = append(out, rangeLink{r, v.r.URL.Path + "?" + q.Encode()})
+		out = append(out, rangeLink{r, req.R.URL.Path + "?" + q.Encode()})
 	}
 	return out
 }
@@ -339,31 +334,31 @@ type usageData struct {
 	Ranges  []rangeLink
 	Buckets []spend.Bucket
 	Groups  []string
-	Ask     usageAsk
-	Chosen  spend.Bucket // by the reader, or empty
-	From    time.Time    // where the first bucket begins
-	Since   time.Time    // of what is whole, or zero when all is
+	Ask     usageFilter
+	Chosen  spend.Bucket // selected, or empty
+	From    time.Time    // start of the first bucket
+	Since   time.Time    // start of the complete data, or zero if all is complete
 
 	Chart   *chart
 	BarSize int
 	Series  []string
-	Bars    []usageBar // the newest first
+	Bars    []usageBar // newest first
 	Rows    []*usageGroup
-	Others  int // that are not in the table by name
+	Others  int // that aren't in the table
 	Other   spend.Usage
 	Total   spend.Usage
 	Export  string
 }
 
-func usagePage(v *visit) (*view, error) {
-	a, wrong := v.usageAsked()
-	d := usageData{Metrics: usageMetrics(v.env), Ranges: v.rangeLinks(), Buckets: spend.Buckets, Groups: spend.Dimensions, Ask: a, Chosen: spend.Bucket(v.query("bucket")),
-		Export: v.to("usage/export.csv") + v.kept(usageParams)}
+func usagePage(req *request) (*view, error) {
+	a, wrong := req.usageFilter()
+	d := usageData{Metrics: usageMetrics(req.env), Ranges: req.rangeLinks(), Buckets: spend.Buckets, Groups: spend.Dimensions, Ask: a, Chosen: spend.Bucket(req.query("bucket")),
+		Export: req.to("usage/export.csv") + req.queryString(usageParams)}
 	shown := &view{template: "usage", title: "Usage", data: &d}
 	if wrong != nil {
-		return v.misread(shown, wrong)
+		return req.showFilterError(shown, wrong)
 	}
-	sum, err := v.readUsage(a)
+	sum, err := req.readUsage(a)
 	if err != nil {
 		return nil, err
 	}
@@ -374,7 +369,7 @@ func usagePage(v *visit) (*view, error) {
 			d.Others++
 			d.Other.Add(g.Usage)
 		}
-		if err := v.nameGroups(a.Group, d.Rows); err != nil {
+		if err := req.nameGroups(a.Group, d.Rows); err != nil {
 			return nil, err
 		}
 	}
@@ -382,7 +377,7 @@ func usagePage(v *visit) (*view, error) {
 	return shown, nil
 }
 
-// draw makes the picture, and the table that says the same.
+// draw adds the chart, and the table with the same values.
 func (d *usageData) draw(sum *usageSum) {
 	parts := sum.parts(d.Ask.Group != "")
 	d.BarSize = barSize(d.Ask.Bucket, len(sum.steps), len(parts))
@@ -410,8 +405,7 @@ func (d *usageData) draw(sum *usageSum) {
 	d.Chart = newChart(d.Ask.Metric.Title+" by "+string(d.Ask.Bucket), slots, series, shortNumber)
 }
 
-// parts are the series of the picture: everything, or the largest groups and
-// what is left.
+// parts returns the series of the chart: the total, or the largest groups and the rest.
 func (s *usageSum) parts(grouped bool) []*usageGroup {
 	if !grouped {
 		return []*usageGroup{&s.total}
@@ -428,19 +422,10 @@ func (s *usageSum) parts(grouped bool) []*usageGroup {
 	return append(slices.Clone(s.groups[:topGroups]), other)
 }
 
-// Metric writes what is counted of some usage.
+// Metric formats the selected metric of some usage.
 func (d *usageData) Metric(u spend.Usage) string {
-	switch d.Ask.Metric.Name {
-	case "errors":
-		return showCount(u.Errors)
-	case "input_tokens":
-		return showCount(u.InputTokens)
-	case "output_tokens":
-		return showCount(u.OutputTokens)
-	case "credits":
-		return showCredits(u.Credits)
-	case "simulated_credits":
-		return showCredits(u.SimulatedCredits)
+	if value := d.Ask.Metric.of(u); !strings.HasSuffix(d.Ask.Metric.Name, "credits") {
+		return showCount(int64(value))
 	}
-	return showCount(u.Requests)
+	return showCredits(costOf(d.Ask.Environment, u))
 }

@@ -13,23 +13,23 @@ import (
 	"turnpike/internal/spend"
 )
 
-// usagePart is how many rows of the file are sent at once.
+// usagePart is how many rows are sent at a time.
 const usagePart = 1000
 
-// exportUsage sends what the page asks for as a file: a row for each bucket and
-// group in which something was used. Unlike the page it leaves nothing out.
-func exportUsage(v *visit) (*view, error) {
-	a, err := v.usageAsked()
+// exportUsage sends the usage of the page as a file, with a row for each bucket and
+// group with usage. Unlike the page it omits nothing.
+func exportUsage(req *request) (*view, error) {
+	a, err := req.usageFilter()
 	if err != nil {
 		return nil, err
 	}
-	list, err := spend.ReadUsage(v.ctx(), v.s.DB, a.UsageQuery)
+	list, err := spend.ReadUsage(req.Context(), req.s.DB, a.UsageQuery)
 	if err != nil {
 		return nil, err
 	}
 	var names map[string]string
 	if a.Group == "key" {
-		if names, err = v.keyNames(usedKeys(list)); err != nil {
+		if names, err = req.keyNames(usedKeys(list)); err != nil {
 			return nil, err
 		}
 	}
@@ -41,17 +41,16 @@ func exportUsage(v *visit) (*view, error) {
 			_ = w.Write(audit.SafeCells(usageCells(a.Group, u, names)))
 		}
 		w.Flush()
-		if err := v.sendCSV("usage.csv", out.Bytes()); err != nil {
-			return nil, v.sent(err)
+		if err := req.sendCSV("usage.csv", out.Bytes()); err != nil {
+			return nil, req.endDownload(err)
 		}
 		out.Reset()
 	}
 	w.Flush()
-	return nil, v.sent(v.sendCSV("usage.csv", out.Bytes()))
+	return nil, req.endDownload(req.sendCSV("usage.csv", out.Bytes()))
 }
 
-// usedKeys are the keys of some usage, each once: one of many buckets is in it
-// many times.
+// usedKeys returns the keys of some usage, without duplicates.
 func usedKeys(list []spend.Usage) []string {
 	seen := map[string]bool{}
 	for _, u := range list {

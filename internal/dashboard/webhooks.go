@@ -9,46 +9,42 @@ import (
 	"turnpike/internal/events"
 	"turnpike/internal/fault"
 	"turnpike/internal/ids"
+	"turnpike/internal/web"
 	"turnpike/internal/webhooks"
 )
 
-// endpointRow is an endpoint with how it fares.
+// endpointRow is an endpoint with its health and statistics.
 type endpointRow struct {
 	*webhooks.Endpoint
 	Health string
 	Stats  *webhooks.EndpointStats
 	Held   heldCount
-	Grace  bool // the secret before this one still signs
+	Grace  bool // the previous secret still signs
 }
 
-// heldCount is how many deliveries wait for an endpoint, as far as they were
-// counted.
+// heldCount is the number of held deliveries, up to a maximum.
 type heldCount struct {
 	N    int
 	More bool
 }
 
 const (
-	heldInList = 1000 // up to which number held deliveries are counted for a list
-	heldAlone  = 10_000
+	maxHeldInList = 1000 // where counting stops in a list
+	maxHeld       = 10_000
 )
 
-// endpointRows adds what endpoints do not know of themselves.
-func (v *visit) endpointRows(bound int, list ...*webhooks.Endpoint) ([]endpointRow, error) {
-	names := make([]string, len(list))
-	for i, e := range list {
-		names[i] = e.ID
-	}
-	stats, err := v.s.Webhooks.Stats(v.ctx(), v.s.DB, names...)
+// endpointRows adds the health and statistics of endpoints.
+func (req *request) endpointRows(bound int, list ...*webhooks.Endpoint) ([]endpointRow, error) {
+	stats, err := req.s.Webhooks.Stats(req.Context(), req.s.DB, web.Map(list, func(e *webhooks.Endpoint) string { return e.ID })...)
 	if err != nil {
 		return nil, err
 	}
 	rows := make([]endpointRow, len(list))
 	for i, e := range list {
-		r := endpointRow{Endpoint: e, Stats: stats[e.ID], Grace: e.OldSecretUntil != nil && v.now().Before(*e.OldSecretUntil)}
+		r := endpointRow{Endpoint: e, Stats: stats[e.ID], Grace: e.OldSecretUntil != nil && req.now().Before(*e.OldSecretUntil)}
 		r.Health = health(e, r.Stats)
 		if e.Status == webhooks.Paused {
-			if r.Held.N, err = v.s.Webhooks.HeldCount(v.ctx(), v.s.DB, e.ID, bound); err != nil {
+			if r.Held.N, err = req.s.Webhooks.HeldCount(req.Context(), req.s.DB, e.ID, bound); err != nil {
 				return nil, err
 			}
 			r.Held.More = r.Held.N == bound
@@ -58,8 +54,8 @@ func (v *visit) endpointRows(bound int, list ...*webhooks.Endpoint) ([]endpointR
 	return rows, nil
 }
 
-// health is an endpoint in one word. One that is active fails when its last
-// attempt did.
+// health returns an endpoint's state in one word. An active endpoint is failing if its
+// last attempt failed.
 func health(e *webhooks.Endpoint, st *webhooks.EndpointStats) string {
 	switch {
 	case e.Kind == webhooks.Tunnel && e.Status == webhooks.Paused:
@@ -75,43 +71,42 @@ func health(e *webhooks.Endpoint, st *webhooks.EndpointStats) string {
 }
 
 type webhooksData struct {
-	Now       time.Time
 	Endpoints []endpointRow
 	Tunnels   []endpointRow
 	Next      pager
 }
 
-// maxTunnels is how many tunnels a page shows, the newest.
+// maxTunnels is how many tunnels the page shows, newest first.
 const maxTunnels = 20
 
-func webhooksPage(v *visit) (*view, error) {
-	page := v.page(ids.Endpoint)
-	found, err := v.s.Webhooks.List(v.ctx(), v.s.DB, v.principal.Visibility(), false, page)
+func webhooksPage(req *request) (*view, error) {
+	page := req.page(ids.Endpoint)
+	found, err := req.s.Webhooks.List(req.Context(), req.s.DB, req.principal.Visibility(), false, page)
 	if err != nil {
 		return nil, err
 	}
-	tunnels, err := v.s.Webhooks.ListTunnels(v.ctx(), v.s.DB, v.principal.Visibility(), db.Page{Limit: maxTunnels})
+	tunnels, err := req.s.Webhooks.ListTunnels(req.Context(), req.s.DB, req.principal.Visibility(), db.Page{Limit: maxTunnels})
 	if err != nil {
 		return nil, err
 	}
-	d := webhooksData{Now: v.now(), Next: v.pager(page, found.More, func() string { return found.Cursor })}
-	if d.Endpoints, err = v.endpointRows(heldInList, found.Rows...); err != nil {
+	d := webhooksData{Next: req.pager(page, found.More, func() string { return found.Cursor })}
+	if d.Endpoints, err = req.endpointRows(maxHeldInList, found.Rows...); err != nil {
 		return nil, err
 	}
-	if d.Tunnels, err = v.endpointRows(heldInList, tunnels.Rows...); err != nil {
+	if d.Tunnels, err = req.endpointRows(maxHeldInList, tunnels.Rows...); err != nil {
 		return nil, err
 	}
 	return &view{template: "webhooks", title: "Webhooks", data: d, live: true}, nil
 }
 
-// endpointForm is the form that makes or changes an endpoint.
+// endpointForm is the form of an endpoint.
 type endpointForm struct {
 	Endpoint *webhooks.Endpoint
-	Patterns []string // that can be ticked, besides everything
+	Patterns []string // choices besides all events
 }
 
-// patterns are all events, and what else the endpoint has: wildcards that the
-// API has set stay when the form is saved.
+// patterns returns all events and the endpoint's own wildcards, so that saving the form
+// keeps those that were set by the API.
 func patterns(e *webhooks.Endpoint) []string {
 	var out []string
 	for _, p := range e.Events {
@@ -125,73 +120,58 @@ func patterns(e *webhooks.Endpoint) []string {
 	return out
 }
 
-// Seen is the mark of the endpoint.
-func (f endpointForm) Seen() string { return endpointMark(f.Endpoint) }
+// Seen returns the fingerprint of the endpoint.
+func (f endpointForm) Seen() string { return endpointFingerprint(f.Endpoint) }
 
-// Has reports whether the endpoint has the pattern, for the boxes.
+// Has reports whether the endpoint has the pattern.
 func (f endpointForm) Has(pattern string) bool { return slices.Contains(f.Endpoint.Events, pattern) }
 
-// readEndpoint reads the form.
-func (v *visit) readEndpoint(e *webhooks.Endpoint) {
-	e.URL, e.Description, e.Events = v.form("url"), v.form("description"), v.r.PostForm["events"]
+// readEndpoint reads the form into an endpoint.
+func (req *request) readEndpoint(e *webhooks.Endpoint) {
+	e.URL, e.Description, e.Events = req.form("url"), req.form("description"), req.R.PostForm["events"]
 	if slices.Contains(e.Events, "*") {
 		e.Events = []string{"*"}
 	}
 }
 
-func newEndpointPage(v *visit) (*view, error) {
+func newEndpointPage(req *request) (*view, error) {
 	e := &webhooks.Endpoint{}
 	return &view{template: "webhook_new", title: "New webhook endpoint", data: endpointForm{e, patterns(e)}}, nil
 }
 
-func createEndpoint(v *visit) (*view, error) {
-	e := &webhooks.Endpoint{WorkspaceID: v.workspace.ID, Environment: v.env}
-	v.readEndpoint(e)
-	var secret string
-	err := v.write(func(tx *db.Tx) (err error) {
-		secret, err = v.s.Webhooks.Create(v.ctx(), tx, v.actor(), e)
-		return err
-	})
+func createEndpoint(req *request) (*view, error) {
+	e := &webhooks.Endpoint{Tenant: req.workspace.In(req.env)}
+	req.readEndpoint(e)
+	secret, err := writeValue(req, func(tx *db.Tx) (string, error) { return req.s.Webhooks.Create(req.Context(), tx, req.actor(), e) })
 	if err != nil {
 		return nil, err
 	}
-	v.redirect(v.to("webhooks/"+e.ID), flash{Notice: "The endpoint was created. Send it a test event to see whether it works.", Secret: secret, Of: e.ID})
-	return nil, nil
+	return req.redirect(req.to("webhooks/"+e.ID), flash{Notice: "Endpoint created. Send it a test event to check that it works.", Secret: secret, Of: e.ID})
 }
 
-// endpoint reads the endpoint that the path names.
-func (v *visit) endpoint() (*webhooks.Endpoint, error) {
-	id, err := v.pathID(ids.Endpoint, "webhook endpoint")
-	if err != nil {
-		return nil, err
-	}
-	return v.s.Webhooks.Get(v.ctx(), v.s.DB, v.principal.Visibility(), id)
+// endpoint reads the endpoint in the path.
+func (req *request) endpoint() (*webhooks.Endpoint, error) {
+	return req.s.Webhooks.Get(req.Context(), req.s.DB, req.principal.Visibility(), req.id())
 }
 
-// changeEndpoint changes the endpoint that the path names, and leads to it.
-func (v *visit) changeEndpoint(say string, change func(tx *db.Tx, e *webhooks.Endpoint) error) (*view, error) {
-	id, err := v.pathID(ids.Endpoint, "webhook endpoint")
-	if err != nil {
-		return nil, err
-	}
-	err = v.write(func(tx *db.Tx) error {
-		e, err := v.s.Webhooks.GetLocked(v.ctx(), tx, v.principal.Visibility(), id)
+// changeEndpoint changes the endpoint in the path and redirects to its page.
+func (req *request) changeEndpoint(notice string, change func(tx *db.Tx, e *webhooks.Endpoint) error) (*view, error) {
+	return req.save(req.to("webhooks/"+req.id()), notice, func(tx *db.Tx) error {
+		e, err := req.lockEndpoint(tx)
 		if err != nil {
 			return err
 		}
 		return change(tx, e)
 	})
-	if err != nil {
-		return nil, err
-	}
-	v.redirect(v.to("webhooks/"+id), flash{Notice: say})
-	return nil, nil
+}
+
+func (req *request) lockEndpoint(tx *db.Tx) (*webhooks.Endpoint, error) {
+	return req.s.Webhooks.GetLocked(req.Context(), tx, req.principal.Visibility(), req.id())
 }
 
 type endpointData struct {
-	Now        time.Time
 	Endpoint   endpointRow
-	Secret     string // right after it was made
+	Secret     string // if it was just created
 	Types      []events.Type
 	Deliveries []deliveryRow
 	Replays    []*webhooks.Replay
@@ -202,32 +182,30 @@ const (
 	latestReplays    = 5
 )
 
-func endpointPage(v *visit) (*view, error) {
-	e, err := v.endpoint()
+func endpointPage(req *request) (*view, error) {
+	e, err := req.endpoint()
 	if err != nil {
 		return nil, err
 	}
-	rows, err := v.endpointRows(heldAlone, e)
+	rows, err := req.endpointRows(maxHeld, e)
 	if err != nil {
 		return nil, err
 	}
-	found, err := v.s.Webhooks.ListDeliveries(v.ctx(), v.s.DB, v.principal.Visibility(), webhooks.DeliveryFilter{EndpointID: e.ID}, db.Page{Limit: latestDeliveries})
+	found, err := req.s.Webhooks.ListDeliveries(req.Context(), req.s.DB, req.principal.Visibility(), webhooks.DeliveryFilter{EndpointID: e.ID}, db.Page{Limit: latestDeliveries})
 	if err != nil {
 		return nil, err
 	}
-	replays, err := v.s.Webhooks.ListReplays(v.ctx(), v.s.DB, v.principal.Visibility(), e.ID, db.Page{Limit: latestReplays})
+	replays, err := req.s.Webhooks.ListReplays(req.Context(), req.s.DB, req.principal.Visibility(), e.ID, db.Page{Limit: latestReplays})
 	if err != nil {
 		return nil, err
 	}
-	d := endpointData{Now: v.now(), Endpoint: rows[0], Secret: v.shownSecret(e.ID), Types: wantedFirst(e), Replays: replays.Rows}
-	for _, one := range found.Rows {
-		d.Deliveries = append(d.Deliveries, deliveryRow{Delivery: one})
-	}
+	d := endpointData{Endpoint: rows[0], Secret: req.shownSecret(e.ID), Types: subscribedFirst(e), Replays: replays.Rows}
+	d.Deliveries = web.Map(found.Rows, func(one *webhooks.Delivery) deliveryRow { return deliveryRow{Delivery: one} })
 	return &view{template: "webhook", title: endpointName(e), data: d, live: true}, nil
 }
 
-// wantedFirst are all events, those that the endpoint has subscribed to first.
-func wantedFirst(e *webhooks.Endpoint) []events.Type {
+// subscribedFirst returns all events, those that the endpoint subscribes to first.
+func subscribedFirst(e *webhooks.Endpoint) []events.Type {
 	var wanted, others []events.Type
 	for _, t := range events.Types {
 		if t.Matches(e.Events) {
@@ -239,7 +217,7 @@ func wantedFirst(e *webhooks.Endpoint) []events.Type {
 	return append(wanted, others...)
 }
 
-// endpointName is what people call an endpoint.
+// endpointName returns the display name of an endpoint.
 func endpointName(e *webhooks.Endpoint) string {
 	switch {
 	case e.Kind == webhooks.Tunnel:
@@ -250,137 +228,111 @@ func endpointName(e *webhooks.Endpoint) string {
 	return shortened(e.URL, 60)
 }
 
-func editEndpointPage(v *visit) (*view, error) {
-	e, err := v.endpoint()
+func editEndpointPage(req *request) (*view, error) {
+	e, err := req.endpoint()
 	if err != nil {
 		return nil, err
 	}
 	return &view{template: "webhook_edit", title: "Change endpoint", data: endpointForm{e, patterns(e)}}, nil
 }
 
-func editEndpoint(v *visit) (*view, error) {
-	return v.changeEndpoint("The endpoint was changed. The next attempts use it as it is now.", func(tx *db.Tx, e *webhooks.Endpoint) error {
-		was := endpointMark(e)
-		v.readEndpoint(e)
-		if err := v.overtaken(was, endpointMark(e)); err != nil {
+func editEndpoint(req *request) (*view, error) {
+	return req.changeEndpoint("Endpoint saved. The next attempts use the new settings.", func(tx *db.Tx, e *webhooks.Endpoint) error {
+		before := endpointFingerprint(e)
+		req.readEndpoint(e)
+		if err := req.checkEditConflict(before, endpointFingerprint(e)); err != nil {
 			return err
 		}
-		return v.s.Webhooks.Update(v.ctx(), tx, v.actor(), e)
+		return req.s.Webhooks.Update(req.Context(), tx, req.actor(), e)
 	})
 }
 
-func pauseEndpoint(v *visit) (*view, error) {
-	return v.changeEndpoint("The endpoint is paused. Nothing is lost: what happens now is held for it.", func(tx *db.Tx, e *webhooks.Endpoint) error {
-		return v.s.Webhooks.Pause(v.ctx(), tx, v.actor(), e)
+func pauseEndpoint(req *request) (*view, error) {
+	return req.changeEndpoint("Endpoint paused. New events are held for it.", func(tx *db.Tx, e *webhooks.Endpoint) error {
+		return req.s.Webhooks.Pause(req.Context(), tx, req.actor(), e)
 	})
 }
 
-func resumeEndpoint(v *visit) (*view, error) {
-	if _, err := v.endpoint(); err != nil {
-		return nil, err
-	}
-	held := v.form("held")
-	say := "The endpoint is active again. What was held is delivered now, the oldest first."
+func resumeEndpoint(req *request) (*view, error) {
+	held := req.form("held")
+	notice := "Endpoint resumed. Held deliveries are sent now, oldest first."
 	switch held {
 	case "deliver":
 	case "discard":
-		say = "The endpoint is active again. What was held is discarded."
+		notice = "Endpoint resumed. Held deliveries are discarded."
 	default:
-		return nil, fault.Invalid("held", "choose whether what is held is delivered or discarded")
+		return nil, fault.Invalid("held", "Choose whether to deliver or discard held deliveries.")
 	}
-	return v.changeEndpoint(say, func(tx *db.Tx, e *webhooks.Endpoint) error {
-		return v.s.Webhooks.Resume(v.ctx(), tx, v.actor(), e, held == "discard")
+	return req.changeEndpoint(notice, func(tx *db.Tx, e *webhooks.Endpoint) error {
+		return req.s.Webhooks.Resume(req.Context(), tx, req.actor(), e, held == "discard")
 	})
 }
 
-func rotateSecretPage(v *visit) (*view, error) {
-	e, err := v.endpoint()
+func rotateSecretPage(req *request) (*view, error) {
+	e, err := req.endpoint()
 	if err != nil {
 		return nil, err
 	}
-	rows, err := v.endpointRows(heldInList, e)
+	rows, err := req.endpointRows(maxHeldInList, e)
 	if err != nil {
 		return nil, err
 	}
-	return &view{template: "webhook_rotate", title: "Rotate secret", data: endpointData{Now: v.now(), Endpoint: rows[0]}}, nil
+	return &view{template: "webhook_rotate", title: "Rotate secret", data: endpointData{Endpoint: rows[0]}}, nil
 }
 
-func rotateSecret(v *visit) (*view, error) {
-	e, err := v.endpoint()
+func rotateSecret(req *request) (*view, error) {
+	seconds, err := strconv.ParseInt(req.form("grace"), 10, 32)
 	if err != nil {
-		return nil, err
+		return nil, fault.Invalid("grace", "Choose a grace period for the old secret.")
 	}
-	seconds, err := strconv.ParseInt(v.form("grace"), 10, 32)
-	if err != nil {
-		return nil, fault.Invalid("grace", "choose how long the old secret goes on signing")
-	}
-	var secret string
-	err = v.write(func(tx *db.Tx) error {
-		e, err := v.s.Webhooks.GetLocked(v.ctx(), tx, v.principal.Visibility(), e.ID)
+	secret, err := writeValue(req, func(tx *db.Tx) (string, error) {
+		e, err := req.lockEndpoint(tx)
 		if err != nil {
-			return err
+			return "", err
 		}
-		secret, err = v.s.Webhooks.RotateSecret(v.ctx(), tx, v.actor(), e, time.Duration(seconds)*time.Second)
-		return err
+		return req.s.Webhooks.RotateSecret(req.Context(), tx, req.actor(), e, time.Duration(seconds)*time.Second)
 	})
 	if err != nil {
 		return nil, err
 	}
-	v.redirect(v.to("webhooks/"+e.ID), flash{Notice: "The endpoint has a new secret.", Secret: secret, Of: e.ID})
-	return nil, nil
+	return req.redirect(req.to("webhooks/"+req.id()), flash{Notice: "Secret rotated.", Secret: secret, Of: req.id()})
 }
 
-func endSecretGrace(v *visit) (*view, error) {
-	return v.changeEndpoint("The old secret does not sign any more.", func(tx *db.Tx, e *webhooks.Endpoint) error {
-		return v.s.Webhooks.EndGrace(v.ctx(), tx, v.actor(), e)
+func endSecretGrace(req *request) (*view, error) {
+	return req.changeEndpoint("Grace period ended. The old secret no longer signs.", func(tx *db.Tx, e *webhooks.Endpoint) error {
+		return req.s.Webhooks.EndGrace(req.Context(), tx, req.actor(), e)
 	})
 }
 
-// testEndpoint sends a made-up event and leads to its delivery.
-func testEndpoint(v *visit) (*view, error) {
-	e, err := v.endpoint()
+// testEndpoint sends a sample event and redirects to its delivery.
+func testEndpoint(req *request) (*view, error) {
+	t, err := events.ParseType("type", req.form("type"))
 	if err != nil {
 		return nil, err
 	}
-	t, err := events.ParseType("type", v.form("type"))
-	if err != nil {
-		return nil, err
-	}
-	var d *webhooks.Delivery
-	err = v.write(func(tx *db.Tx) error {
-		e, err := v.s.Webhooks.GetLocked(v.ctx(), tx, v.principal.Visibility(), e.ID)
+	d, err := writeValue(req, func(tx *db.Tx) (*webhooks.Delivery, error) {
+		e, err := req.lockEndpoint(tx)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		d, err = v.s.Webhooks.SendTest(v.ctx(), tx, v.actor(), e, t, "")
-		return err
+		return req.s.Webhooks.SendTest(req.Context(), tx, req.actor(), e, webhooks.TestEvent{Type: t})
 	})
 	if err != nil {
 		return nil, err
 	}
-	say := "A test event is on its way."
+	notice := "Test event sent."
 	if d.State == webhooks.Held {
-		say = "The endpoint is not delivered to at the moment, so the test event is held."
+		notice = "The endpoint is paused, so the test event is on hold."
 	}
-	v.redirect(v.to("deliveries/"+d.ID), flash{Notice: say})
-	return nil, nil
+	return req.redirect(req.to("deliveries/"+d.ID), flash{Notice: notice})
 }
 
-func deleteEndpoint(v *visit) (*view, error) {
-	id, err := v.pathID(ids.Endpoint, "webhook endpoint")
-	if err != nil {
-		return nil, err
-	}
-	err = v.write(func(tx *db.Tx) error {
-		e, err := v.s.Webhooks.GetLocked(v.ctx(), tx, v.principal.Visibility(), id)
+func deleteEndpoint(req *request) (*view, error) {
+	return req.save(req.to("webhooks"), "Endpoint deleted. You can still view its deliveries.", func(tx *db.Tx) error {
+		e, err := req.lockEndpoint(tx)
 		if err != nil {
 			return err
 		}
-		return v.s.Webhooks.Delete(v.ctx(), tx, v.actor(), e)
+		return req.s.Webhooks.Delete(req.Context(), tx, req.actor(), e)
 	})
-	if err != nil {
-		return nil, err
-	}
-	v.redirect(v.to("webhooks"), flash{Notice: "The endpoint was deleted. Its deliveries can still be looked at."})
-	return nil, nil
 }

@@ -1,5 +1,5 @@
-// Package events is the catalogue of what the service tells its customers, and
-// the way in: Publish stores an event in the transaction that causes it.
+// Package events defines the events that customers can subscribe to, and stores
+// them. Publish stores an event in the transaction that causes it.
 package events
 
 import (
@@ -12,7 +12,7 @@ import (
 // Type is the name of an event.
 type Type string
 
-// The catalogue.
+// The event types.
 const (
 	ImageBatchCompleted      Type = "image.batch.completed"
 	VideoRenderCompleted     Type = "video.render.completed"
@@ -24,48 +24,48 @@ const (
 	KeyAutoRevoked           Type = "key.auto_revoked"
 )
 
-// Types lists every event, in the order of the documentation.
+// Types lists all event types, in the order of the documentation.
 var Types = []Type{
 	ImageBatchCompleted, VideoRenderCompleted, VoiceRenderCompleted,
 	AgentRunAwaitingApproval, AgentRunCompleted, AgentRunFailed,
 	BillingCreditsLow, KeyAutoRevoked,
 }
 
-// everything is the wildcard over all events, later ones included.
+// everything matches all events, including future ones.
 const everything = "*"
 
-// wildcards are those of one resource each.
+// wildcards match all events of one resource.
 var wildcards = []string{"image.batch.*", "video.render.*", "voice.render.*", "agent.run.*", "billing.credits.*", "key.*"}
 
-// maxPatterns bounds a subscription.
+// maxPatterns is the maximum size of a subscription.
 const maxPatterns = 50
 
-// ParseType reads an event's name.
+// ParseType parses the name of an event type.
 func ParseType(param, s string) (Type, error) {
 	if t := Type(s); slices.Contains(Types, t) {
 		return t, nil
 	}
-	return "", fault.Invalid(param, "there is no event %q; there are: %s", s, joined(nil))
+	return "", fault.Invalid(param, "Unknown event %q. Allowed events: %s.", s, eventNames(nil))
 }
 
-// CheckPatterns refuses a subscription to what does not exist.
+// CheckPatterns returns an error if a subscription names unknown events.
 func CheckPatterns(param string, patterns []string) error {
 	if len(patterns) == 0 {
-		return fault.Missing(param, "%s must name at least one event, or \"*\" for all", param)
+		return fault.Missing(param, "%s must name at least one event, or \"*\" for all events.", param)
 	}
 	if len(patterns) > maxPatterns {
-		return fault.Invalid(param, "%s may have at most %d entries", param, maxPatterns)
+		return fault.Invalid(param, "%s can have at most %d entries.", param, maxPatterns)
 	}
 	for _, p := range patterns {
 		if p == everything || slices.Contains(wildcards, p) || slices.Contains(Types, Type(p)) {
 			continue
 		}
-		return fault.Invalid(param, "there is no event %q; there are: %s", p, joined(append([]string{everything}, wildcards...)))
+		return fault.Invalid(param, "Unknown event %q. Allowed events: %s.", p, eventNames(append([]string{everything}, wildcards...)))
 	}
 	return nil
 }
 
-func joined(more []string) string {
+func eventNames(more []string) string {
 	names := make([]string, 0, len(Types)+len(more))
 	for _, t := range Types {
 		names = append(names, string(t))
@@ -73,7 +73,7 @@ func joined(more []string) string {
 	return strings.Join(append(names, more...), ", ")
 }
 
-// Matches reports whether a subscription wants the event.
+// Matches reports whether a subscription includes the event type.
 func (t Type) Matches(patterns []string) bool {
 	for _, p := range patterns {
 		prefix, wild := strings.CutSuffix(p, "*")

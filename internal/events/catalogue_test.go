@@ -21,7 +21,7 @@ var resources = map[string][]events.Type{
 	"*":                 events.Types,
 }
 
-func TestCatalogueHasTheEventsOfTheSpecification(t *testing.T) {
+func TestEventTypesMatchTheSpecification(t *testing.T) {
 	t.Parallel()
 	want := []events.Type{"image.batch.completed", "video.render.completed", "voice.render.completed", "agent.run.awaiting_approval",
 		"agent.run.completed", "agent.run.failed", "billing.credits.low", "key.auto_revoked"}
@@ -30,7 +30,7 @@ func TestCatalogueHasTheEventsOfTheSpecification(t *testing.T) {
 	}
 }
 
-func TestWildcardsCoverTheirResourceAndNothingElse(t *testing.T) {
+func TestWildcardsMatchOnlyTheirResource(t *testing.T) {
 	t.Parallel()
 	for pattern, covered := range resources {
 		if err := events.CheckPatterns("events", []string{pattern}); err != nil {
@@ -46,11 +46,11 @@ func TestWildcardsCoverTheirResourceAndNothingElse(t *testing.T) {
 		t.Error("a wildcard does not cover an event to come")
 	}
 	if events.KeyAutoRevoked.Matches(nil) || events.AgentRunFailed.Matches([]string{"agent.run.completed"}) {
-		t.Error("an event reaches somebody who did not ask for it")
+		t.Error("an endpoint gets an event that it does not subscribe to")
 	}
 }
 
-func TestSubscriptionToWhatDoesNotExistIsRefusedAndSaysWhatDoes(t *testing.T) {
+func TestUnknownEventsAreRejectedWithTheAllowedOnes(t *testing.T) {
 	t.Parallel()
 	for _, pattern := range []string{"", "agent", "agent.*", "agent.run", "agent.run.", "agent.run.*.*", "agent.run.c*", "**", "*.completed", "Agent.run.*",
 		" agent.run.*", "image.batch.failed", "agent.run.completed ", "key*"} {
@@ -82,7 +82,7 @@ func TestSubscriptionToWhatDoesNotExistIsRefusedAndSaysWhatDoes(t *testing.T) {
 	}
 }
 
-func TestOnlyNamesAreTypes(t *testing.T) {
+func TestParseTypeAcceptsOnlyKnownTypes(t *testing.T) {
 	t.Parallel()
 	for _, typ := range events.Types {
 		if got, err := events.ParseType("type", string(typ)); err != nil || got != typ {

@@ -19,7 +19,7 @@ import (
 
 var (
 	happened = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
-	acme     = events.Origin{WorkspaceID: "ws_1", Environment: "live"}
+	acme     = events.Origin{Tenant: visibility.Tenant{WorkspaceID: "ws_1", Environment: "live"}}
 	low      = events.CreditsLow{Remaining: 1950 * credits.Credit, Threshold: 2000 * credits.Credit, MonthlyCredits: 10_000 * credits.Credit, Period: "2026-03"}
 )
 
@@ -47,11 +47,11 @@ func count(t *testing.T, d *db.DB, table string) (n int) {
 	return n
 }
 
-// take fans out everything that is new, without endpoints.
-func take(t *testing.T, d *db.DB, n int) (list []events.New) {
+// take takes up to n pending events.
+func take(t *testing.T, d *db.DB, n int) (list []events.Pending) {
 	t.Helper()
 	err := d.Write(t.Context(), func(tx *db.Tx) (err error) {
-		list, err = events.TakeNew(t.Context(), tx, n, 4096)
+		list, err = events.TakePending(t.Context(), tx, n, 4096)
 		return err
 	})
 	if err != nil {
@@ -60,7 +60,7 @@ func take(t *testing.T, d *db.DB, n int) (list []events.New) {
 	return list
 }
 
-func TestEventIsStoredWithItsCauseOrNotAtAll(t *testing.T) {
+func TestEventIsStoredInItsTransaction(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		p, woken := newPublisher(), 0
@@ -88,18 +88,18 @@ func TestEventIsStoredWithItsCauseOrNotAtAll(t *testing.T) {
 	})
 }
 
-func TestBodyIsTheContractsAndNeverChanges(t *testing.T) {
+func TestBodyMatchesTheReferenceByteForByte(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		url := "https://example.com/?a=1&b=<é😀>"
-		e := publish(t, d, events.Origin{WorkspaceID: "ws_1", Environment: "test", Project: "shop"},
+		e := publish(t, d, events.Origin{Tenant: visibility.Tenant{WorkspaceID: "ws_1", Environment: "test"}, Project: "shop"},
 			events.KeyRevoked{KeyID: "key_1", KeyHint: "tp_live_…x7Qm", Source: "report", URL: &url, DetectedAt: 7})
 		want := fmt.Sprintf(`{"id":%q,"object":"event","type":"key.auto_revoked","created_at":%d,"environment":"test","workspace":"ws_1","project":"shop",`+
 			`"data":{"key_id":"key_1","key_hint":"tp_live_…x7Qm","source":"report","url":"https://example.com/?a=1&b=<é😀>","detected_at":7,"descendants":[],"descendants_truncated":false}}`, e.ID, happened.Unix())
 		if string(e.Body) != want {
 			t.Errorf("the body is\n%s, want\n%s", e.Body, want)
 		}
-		got, err := events.Get(t.Context(), d, visibility.Filter{WorkspaceID: "ws_1", Environment: "test"}, e.ID)
+		got, err := events.Get(t.Context(), d, visibility.Filter{Tenant: visibility.Tenant{WorkspaceID: "ws_1", Environment: "test"}}, e.ID)
 		if err != nil || string(got.Body) != want || got.Project != "shop" || !got.CreatedAt.Equal(happened) || got.Sample || got.Type != events.KeyAutoRevoked {
 			t.Errorf("read again it is %+v (%v)", got, err)
 		}
@@ -109,15 +109,15 @@ func TestBodyIsTheContractsAndNeverChanges(t *testing.T) {
 	})
 }
 
-func TestEventExistsForItsTenantAlone(t *testing.T) {
+func TestEventIsVisibleOnlyToItsOwner(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		e := publish(t, d, acme, low)
-		for _, other := range []events.Origin{{WorkspaceID: "ws_2", Environment: "live"}, {WorkspaceID: "ws_1", Environment: "test"}} {
-			if _, err := events.Get(t.Context(), d, visibility.Filter{WorkspaceID: other.WorkspaceID, Environment: other.Environment}, e.ID); !fault.Is(err, fault.NotFound) {
+		for _, other := range []events.Origin{{Tenant: visibility.Tenant{WorkspaceID: "ws_2", Environment: "live"}}, {Tenant: visibility.Tenant{WorkspaceID: "ws_1", Environment: "test"}}} {
+			if _, err := events.Get(t.Context(), d, visibility.Filter{Tenant: other.Tenant}, e.ID); !fault.Is(err, fault.NotFound) {
 				t.Errorf("%v reads it: %v", other, err)
 			}
-			found, err := events.List(t.Context(), d, visibility.Filter{WorkspaceID: other.WorkspaceID, Environment: other.Environment}, events.Filter{}, db.Page{Limit: 10})
+			found, err := events.List(t.Context(), d, visibility.Filter{Tenant: other.Tenant}, events.Filter{}, db.Page{Limit: 10})
 			if err != nil || len(found.Rows) != 0 {
 				t.Errorf("%v lists %d events (%v)", other, len(found.Rows), err)
 			}
@@ -125,13 +125,13 @@ func TestEventExistsForItsTenantAlone(t *testing.T) {
 	})
 }
 
-func TestHeadsAreEventsWithoutTheirBodies(t *testing.T) {
+func TestListHeadsOmitsBodies(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		e := publish(t, d, acme, low)
 		publish(t, d, acme, events.KeyRevoked{})
 		for _, f := range []events.Filter{{Type: e.Type}, {}} {
-			found, err := events.ListHeads(t.Context(), d, visibility.Filter{WorkspaceID: "ws_1", Environment: "live"}, f, db.Page{Limit: 1, Asc: true})
+			found, err := events.ListHeads(t.Context(), d, visibility.Filter{Tenant: visibility.Tenant{WorkspaceID: "ws_1", Environment: "live"}}, f, db.Page{Limit: 1, Asc: true})
 			if err != nil || len(found.Rows) != 1 {
 				t.Fatalf("%d are found (%v)", len(found.Rows), err)
 			}
@@ -142,7 +142,7 @@ func TestHeadsAreEventsWithoutTheirBodies(t *testing.T) {
 	})
 }
 
-func TestBodyPastTheLimitIsRefused(t *testing.T) {
+func TestOversizedBodyIsRejected(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		sized := func(n int) error {
@@ -161,7 +161,7 @@ func TestBodyPastTheLimitIsRefused(t *testing.T) {
 	})
 }
 
-func TestNewEventIsTakenOnceAndComesBackWhenItsFanOutFails(t *testing.T) {
+func TestPendingEventIsTakenOnceAndReturnsIfFanOutFails(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		var want []string
@@ -170,7 +170,7 @@ func TestNewEventIsTakenOnceAndComesBackWhenItsFanOutFails(t *testing.T) {
 		}
 		failed := errors.New("no")
 		err := d.Write(t.Context(), func(tx *db.Tx) error {
-			if list, err := events.TakeNew(t.Context(), tx, 10, 4096); err != nil || len(list) != 5 {
+			if list, err := events.TakePending(t.Context(), tx, 10, 4096); err != nil || len(list) != 5 {
 				t.Errorf("took %d (%v)", len(list), err)
 			}
 			return failed
@@ -178,7 +178,7 @@ func TestNewEventIsTakenOnceAndComesBackWhenItsFanOutFails(t *testing.T) {
 		if !errors.Is(err, failed) {
 			t.Fatal(err)
 		}
-		if found, err := events.AnyNew(t.Context(), d); err != nil || !found {
+		if found, err := events.HasPending(t.Context(), d); err != nil || !found {
 			t.Errorf("after a failed fan-out nothing is new (%v)", err)
 		}
 		got := map[string]int{}
@@ -193,13 +193,13 @@ func TestNewEventIsTakenOnceAndComesBackWhenItsFanOutFails(t *testing.T) {
 				t.Errorf("%s was taken %d times", id, got[id])
 			}
 		}
-		if found, err := events.AnyNew(t.Context(), d); err != nil || found || len(got) != 5 {
+		if found, err := events.HasPending(t.Context(), d); err != nil || found || len(got) != 5 {
 			t.Errorf("%d were taken, and there is more: %t (%v)", len(got), found, err)
 		}
 	})
 }
 
-// Two nodes fan out side by side on PostgreSQL; on SQLite one after the other.
+// Two nodes fan out concurrently on PostgreSQL, and one after the other on SQLite.
 func TestTwoNodesNeverTakeTheSameEvent(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
@@ -211,9 +211,9 @@ func TestTwoNodesNeverTakeTheSameEvent(t *testing.T) {
 		for range 2 {
 			go func() {
 				for {
-					var list []events.New
+					var list []events.Pending
 					err := d.Write(context.Background(), func(tx *db.Tx) (err error) {
-						list, err = events.TakeNew(context.Background(), tx, 3, 4096)
+						list, err = events.TakePending(context.Background(), tx, 3, 4096)
 						return err
 					})
 					if err != nil || len(list) == 0 {
@@ -268,7 +268,7 @@ func TestSampleForOneEndpointIsNotFannedOut(t *testing.T) {
 	})
 }
 
-func TestPurgeTakesTheOldAlone(t *testing.T) {
+func TestPurgeDeletesOnlyOldEvents(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		publish(t, d, acme, low)
@@ -292,13 +292,13 @@ func TestPurgeTakesTheOldAlone(t *testing.T) {
 	})
 }
 
-func TestRunsNameTheirEventByTheirStatus(t *testing.T) {
+func TestRunStatusDeterminesEventType(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		for status, want := range map[string]events.Type{"awaiting_approval": events.AgentRunAwaitingApproval, "completed": events.AgentRunCompleted,
 			"failed": events.AgentRunFailed, "cancelled": events.AgentRunFailed} {
 			if e := publish(t, d, acme, events.AgentRun{ID: ids.New("run_"), Status: status}); e.Type != want {
-				t.Errorf("a run that is %s is told of as %s", status, e.Type)
+				t.Errorf("event of a run that is %s: got %s", status, e.Type)
 			}
 		}
 	})

@@ -9,13 +9,12 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// An event speaks of files for as long as it is kept, a URL lives for days at
-// most. So a stored body refers to files, and its links are minted when it is
-// delivered or shown.
+// Events are kept longer than signed URLs are valid. So a stored body contains
+// references to files, which become URLs when it is delivered or shown.
 
 const refScheme = "file:"
 
-// FileRef is what stands for a file's url in the data of an event; its
+// FileRef returns the reference that replaces a file's URL in a stored event; its
 // url_expires_at is 0.
 func FileRef(sha256, name string) string { return refScheme + sha256 + "/" + name }
 
@@ -27,14 +26,14 @@ func parseRef(s string) (sha256, name string, ok bool) {
 	return strings.Cut(ref, "/")
 }
 
-// HasFiles reports whether events of the type speak of files.
+// HasFiles reports whether events of the type contain files.
 func (t Type) HasFiles() bool {
 	return t == ImageBatchCompleted || t == VideoRenderCompleted || t == VoiceRenderCompleted
 }
 
-// Link is the body with a link in the place of each reference. Only the fields
-// for it are looked at: what a customer wrote is never taken for a reference.
-// The same links make the same bytes.
+// Link replaces the references in a body by URLs. It reads only the fields that
+// hold URLs, so text of a customer is never taken for a reference. The same URLs
+// produce the same bytes.
 func Link(t Type, body []byte, mint func(sha256, name string) (url string, expiresAt int64)) ([]byte, error) {
 	if !t.HasFiles() || !bytes.Contains(body, []byte(`"`+refScheme)) {
 		return body, nil
@@ -61,7 +60,7 @@ func Link(t Type, body []byte, mint func(sha256, name string) (url string, expir
 	}
 	shape := envelope{Data: data}
 	if err := json.Unmarshal(body, &shape); err != nil {
-		return nil, fmt.Errorf("read the body of an event: %w", err)
+		return nil, fmt.Errorf("read event body: %w", err)
 	}
 	if links(); !l.found {
 		return body, nil
@@ -73,7 +72,7 @@ func Link(t Type, body []byte, mint func(sha256, name string) (url string, expir
 	return linked, nil
 }
 
-// linker puts links where references are.
+// linker replaces references by URLs.
 type linker struct {
 	mint  func(sha256, name string) (url string, expiresAt int64)
 	found bool

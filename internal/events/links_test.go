@@ -18,8 +18,8 @@ func mint(sha256, name string) (string, int64) {
 	return "https://api.example.com/files/ws_1/live/" + sha256 + "/" + name + "?expires=77&signature=<&>", 77
 }
 
-// batch has a reference where there may be one, and what looks like one
-// wherever a customer can write.
+// batch has references in all fields that can hold one, and text that looks like
+// one in all fields that customers write.
 func batch() events.ImageBatch {
 	ref, bait := events.FileRef(someHash, "imgbatch_1.png"), events.FileRef(someHash, "bait.png")
 	images := func(url string) []events.Image {
@@ -34,7 +34,7 @@ func batch() events.ImageBatch {
 		Cost: 1_234_567, Metadata: map[string]string{"file": bait, "b": "2", "c": "3", bait: "4"}, CreatedAt: 1}
 }
 
-func TestLinksStandWhereReferencesStood(t *testing.T) {
+func TestReferencesBecomeLinks(t *testing.T) {
 	t.Parallel()
 	ref := events.FileRef(someHash, "a.bin")
 	video, voice := ref, ref
@@ -91,7 +91,7 @@ func TestLinksStandWhereReferencesStood(t *testing.T) {
 	})
 }
 
-func TestWhatACustomerWroteIsNoReference(t *testing.T) {
+func TestCustomerTextIsNeverTakenForAReference(t *testing.T) {
 	t.Parallel()
 	d := dbtest.Open(t, dbtest.Address(t, "sqlite"))
 	b := batch()
@@ -111,7 +111,7 @@ func TestWhatACustomerWroteIsNoReference(t *testing.T) {
 	}
 }
 
-func TestOtherEventsAndSamplesAreTheSameBytes(t *testing.T) {
+func TestEventsWithoutFilesKeepTheirBytes(t *testing.T) {
 	t.Parallel()
 	d := dbtest.Open(t, dbtest.Address(t, "sqlite"))
 	p := newPublisher()

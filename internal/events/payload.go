@@ -6,14 +6,13 @@ import (
 	"turnpike/internal/credits"
 )
 
-// Payload is the data of an event. Each type of event has one Go type, and
-// nothing else can be published.
+// Payload is the data of an event. Each event type has one Go type.
 type Payload interface {
 	eventType() Type
 }
 
-// ImageBatch is the data of image.batch.completed, which fires when a batch
-// has ended in whatever way: Status says how.
+// ImageBatch is the data of image.batch.completed, which fires when a batch ends,
+// with any Status.
 type ImageBatch struct {
 	ID               string            `json:"id"`
 	Object           string            `json:"object"`
@@ -21,7 +20,7 @@ type ImageBatch struct {
 	Model            string            `json:"model"`
 	Progress         int64             `json:"progress"`
 	RequestCounts    ImageCounts       `json:"request_counts"`
-	Results          []ImageResult     `json:"results,omitzero"` // none in lists
+	Results          []ImageResult     `json:"results,omitzero"` // left out of lists
 	ResultsTruncated bool              `json:"results_truncated,omitzero"`
 	Cost             credits.Micro     `json:"cost"`
 	Metadata         map[string]string `json:"metadata"`
@@ -29,10 +28,10 @@ type ImageBatch struct {
 	CreatedAt        int64             `json:"created_at"`
 	StartedAt        *int64            `json:"started_at"`
 	CompletedAt      *int64            `json:"completed_at"`
-	ExpiresAt        *int64            `json:"expires_at"` // when its files go
+	ExpiresAt        *int64            `json:"expires_at"` // when its files are deleted
 }
 
-// ImageCounts says how many of a batch's requests did what.
+// ImageCounts counts a batch's requests by result.
 type ImageCounts struct {
 	Total     int64 `json:"total"`
 	Completed int64 `json:"completed"`
@@ -56,7 +55,7 @@ type Image struct {
 	SHA256       string `json:"sha256"`
 }
 
-// JobError is why a job or a part of it failed.
+// JobError is the reason why a job or a part of it failed.
 type JobError struct {
 	Code      string `json:"code"`
 	Message   string `json:"message"`
@@ -65,8 +64,8 @@ type JobError struct {
 
 func (ImageBatch) eventType() Type { return ImageBatchCompleted }
 
-// VideoRender is the data of video.render.completed: a video with its URL, or
-// with the reason why there is none. Clients of OpenAI's know its fields.
+// VideoRender is the data of video.render.completed: a video with its URL, or the
+// reason why there is none. Its fields are those of OpenAI's API.
 type VideoRender struct {
 	ID            string            `json:"id"`
 	Object        string            `json:"object"`
@@ -113,7 +112,7 @@ type VoiceRender struct {
 	ExpiresAt       *int64            `json:"expires_at"`
 }
 
-// VoiceSegments says how far a long text has come.
+// VoiceSegments is the progress of a long text.
 type VoiceSegments struct {
 	Total     int64 `json:"total"`
 	Completed int64 `json:"completed"`
@@ -121,8 +120,7 @@ type VoiceSegments struct {
 
 func (VoiceRender) eventType() Type { return VoiceRenderCompleted }
 
-// AgentRun is the data of the three agent.run events; which of them it is
-// follows from the status.
+// AgentRun is the data of the agent.run events. Its status determines the type.
 type AgentRun struct {
 	ID              string            `json:"id"`
 	Object          string            `json:"object"`
@@ -142,19 +140,19 @@ type AgentRun struct {
 	CompletedAt     *int64            `json:"completed_at"`
 }
 
-// AgentBudget is what a run may cost.
+// AgentBudget is the maximum cost of a run.
 type AgentBudget struct {
 	MaxCredits credits.Micro `json:"max_credits"`
 }
 
-// AgentUsage is what a run has used so far.
+// AgentUsage is the usage of a run so far.
 type AgentUsage struct {
 	InputTokens  int64         `json:"input_tokens"`
 	OutputTokens int64         `json:"output_tokens"`
 	Credits      credits.Micro `json:"credits"`
 }
 
-// RequiredAction is what a run waits for.
+// RequiredAction is an action that a run waits for.
 type RequiredAction struct {
 	Type          string `json:"type"`
 	ID            string `json:"id,omitzero"`
@@ -162,12 +160,12 @@ type RequiredAction struct {
 	Tool          string `json:"tool"`
 	Arguments     string `json:"arguments"`
 	ArgumentsHash string `json:"arguments_hash,omitzero"`
-	Note          string `json:"note,omitzero"` // why it asks, if not because its tool does
+	Note          string `json:"note,omitzero"` // the reason, unless the tool requires approval
 	ExpiresAt     int64  `json:"expires_at"`
 }
 
-// AgentResult is what a run came to. One that is truncated had as many tokens as
-// it might. Verified is null when nothing was checked, or a check was simulated.
+// AgentResult is the result of a run. A truncated one reached the token limit.
+// Verified is null if nothing was checked or a check was simulated.
 type AgentResult struct {
 	OutputText   string         `json:"output_text"`
 	Truncated    bool           `json:"truncated"`
@@ -176,14 +174,14 @@ type AgentResult struct {
 	Verification *Verification  `json:"verification"`
 }
 
-// Verification is what the checks of a result came to.
+// Verification holds the checks of a result.
 type Verification struct {
 	Checks    []VerificationCheck `json:"checks"`
 	Revisions int64               `json:"revisions"`
 	Simulated bool                `json:"simulated"` // at least one check was
 }
 
-// VerificationCheck is one of them. A simulated check passes without asking.
+// VerificationCheck is a check of a result. A simulated check always passes.
 type VerificationCheck struct {
 	Type      string `json:"type"`
 	Passed    bool   `json:"passed"`
@@ -191,7 +189,7 @@ type VerificationCheck struct {
 	Simulated bool   `json:"simulated"`
 }
 
-// AgentError is why a run failed.
+// AgentError is the reason why a run failed.
 type AgentError struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
@@ -204,7 +202,7 @@ func (r AgentRun) eventType() Type {
 	case "completed":
 		return AgentRunCompleted
 	}
-	return AgentRunFailed // and cancelled
+	return AgentRunFailed // or canceled
 }
 
 // CreditsLow is the data of billing.credits.low.
@@ -217,14 +215,14 @@ type CreditsLow struct {
 
 func (CreditsLow) eventType() Type { return BillingCreditsLow }
 
-// KeyRevoked is the data of key.auto_revoked. The secret is nowhere in it.
+// KeyRevoked is the data of key.auto_revoked. It doesn't contain the secret.
 type KeyRevoked struct {
 	KeyID      string  `json:"key_id"`
 	KeyHint    string  `json:"key_hint"`
 	Source     string  `json:"source"`
 	URL        *string `json:"url"`
 	DetectedAt int64   `json:"detected_at"`
-	// Descendants were revoked with the key, at most MaxDescendants of them.
+	// Descendants were revoked with the key. At most MaxDescendants are listed.
 	Descendants          []RevokedKey `json:"descendants"`
 	DescendantsTruncated bool         `json:"descendants_truncated"`
 }
@@ -236,7 +234,7 @@ type RevokedKey struct {
 	Name    string `json:"name"`
 }
 
-// MaxDescendants bounds the size of key.auto_revoked.
+// MaxDescendants limits the size of key.auto_revoked.
 const MaxDescendants = 100
 
 func (KeyRevoked) eventType() Type { return KeyAutoRevoked }

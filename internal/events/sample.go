@@ -11,7 +11,7 @@ import (
 	"turnpike/internal/ids"
 )
 
-// Sample makes up the data of an event, such as a customer will see it.
+// Sample returns realistic data for an event type.
 func Sample(t Type, now time.Time) Payload {
 	at := func(ago time.Duration) int64 { return now.Add(-ago).Unix() }
 	ago := func(d time.Duration) *int64 { s := at(d); return &s }
@@ -82,5 +82,5 @@ func sampleRun(status string, created int64) AgentRun {
 		Metadata: map[string]string{"customer": "c_17"}, CreatedAt: created, StartedAt: &created}
 }
 
-// sampleURL has a host that nobody can own.
+// sampleURL returns a URL on a reserved domain.
 func sampleURL(name string) string { return "https://files.example.com/" + name + "?signature=sample" }

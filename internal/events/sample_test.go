@@ -6,9 +6,7 @@ import (
 	"turnpike/internal/events"
 )
 
-// TestSampleRunsAreLikeRealOnes: who tries a receiver out with them must not be
-// surprised by the first real one.
-func TestSampleRunsAreLikeRealOnes(t *testing.T) {
+func TestSampleRunsMatchRealOnes(t *testing.T) {
 	t.Parallel()
 	for _, typ := range []events.Type{events.AgentRunAwaitingApproval, events.AgentRunCompleted, events.AgentRunFailed} {
 		r := events.Sample(typ, happened).(events.AgentRun)

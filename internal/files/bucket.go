@@ -20,27 +20,29 @@ import (
 )
 
 const (
-	// bucketTimeout limits how long a bucket may take to answer.
+	// bucketTimeout limits how long a bucket may take to respond.
 	bucketTimeout = 10 * time.Second
-	// slowestUpload is the lowest rate an upload may have, in bytes per second,
-	// and inFlightBytes how much of it is sent concurrently.
+	// slowestUpload is the lowest accepted upload rate in bytes per second.
+	// inFlightBytes is how much of an upload is sent concurrently.
 	slowestUpload = 256 << 10
 	inFlightBytes = uploadParts * uploadPartSize
-	// Files above uploadPartSize, S3's usual minimum for minio-go, are sent in parts.
+	// Files above uploadPartSize, minio-go's usual minimum for S3, are sent in
+	// parts.
 	uploadParts    = 4
 	uploadPartSize = 16 << 20
-	// bucketRetries is how often a request is sent at most. Jobs retry, too.
+	// bucketRetries is how often minio-go sends a request at most. Jobs retry,
+	// too.
 	bucketRetries = 3
 )
 
 var (
-	// errSilent replaces a context's error: the bucket stopped answering, while
-	// the caller is still there and within its own deadline.
+	// errSilent replaces a context's error: the bucket stopped responding, and the
+	// request itself was not canceled.
 	errSilent   = errors.New("the bucket does not answer")
 	errNoBucket = errors.New("the bucket named in files.url does not exist")
 )
 
-// orSilent marks an error as the bucket's silence if that is its cause.
+// orSilent marks an error if an unresponsive bucket caused it.
 func orSilent(ctx context.Context, err error) error {
 	if err != nil && context.Cause(ctx) == errSilent {
 		return fmt.Errorf("%w: %v", errSilent, err)
@@ -100,8 +102,8 @@ func openBucket(address string, timeout time.Duration) (*bucket, error) {
 	return &bucket{name: u.Host, core: core, timeout: timeout}, nil
 }
 
-// CheckBucket checks that a bucket can be reached and listed, and that a small
-// object can be written, read and deleted there.
+// CheckBucket checks that Turnpike can list a bucket, and write, read and
+// delete a small object in it.
 func CheckBucket(ctx context.Context, address string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, bucketTimeout, errSilent)
 	defer cancel()
@@ -109,10 +111,10 @@ func CheckBucket(ctx context.Context, address string) error {
 	if err != nil {
 		return fmt.Errorf("open the bucket of files.url: %w", err)
 	}
-	return orSilent(ctx, b.try(ctx))
+	return orSilent(ctx, b.checkAccess(ctx))
 }
 
-func (b *bucket) try(ctx context.Context) error {
+func (b *bucket) checkAccess(ctx context.Context) error {
 	if err := b.reachable(ctx); errors.Is(err, errNoBucket) {
 		return err
 	} else if err != nil {
@@ -141,13 +143,13 @@ func (b *bucket) compare(ctx context.Context, key string, want []byte) error {
 	defer r.Close()
 	got, err := io.ReadAll(r)
 	if err == nil && !bytes.Equal(got, want) {
-		err = errors.New("the content differs from what was written")
+		err = errors.New("the content differs from the written content")
 	}
 	return err
 }
 
-// reachable tells missing objects from a missing bucket: with another name in
-// files.url every file would seem to be gone.
+// reachable fails if the bucket is missing. With a wrong name in files.url,
+// every file would seem to be deleted.
 func (b *bucket) reachable(ctx context.Context) error {
 	exists, err := b.core.BucketExists(ctx, b.name)
 	if err == nil && !exists {
@@ -156,7 +158,7 @@ func (b *bucket) reachable(ctx context.Context) error {
 	return err
 }
 
-// orMissing translates the bucket's "no such key".
+// orMissing translates S3's NoSuchKey error to errMissing.
 func orMissing(err error) error {
 	if err != nil && minio.ToErrorResponse(err).Code == minio.NoSuchKey {
 		return fmt.Errorf("%w: %w", errMissing, err)
@@ -176,7 +178,7 @@ func (b *bucket) remove(ctx context.Context, key string) error {
 	return b.core.RemoveObject(ctx, b.name, key, minio.RemoveObjectOptions{})
 }
 
-// progressReader reports every read of a source.
+// progressReader calls progress on every read of a source.
 type progressReader struct {
 	source
 	progress func()
@@ -192,13 +194,13 @@ func (p progressReader) ReadAt(b []byte, at int64) (int, error) {
 	return p.source.ReadAt(b, at)
 }
 
-// write uploads a file, which appears in the bucket as a whole or not at all.
-// An upload may take as long as it makes progress.
+// write uploads a file as a whole or not at all. The upload may take as long as
+// it makes progress.
 func (b *bucket) write(ctx context.Context, key string, f File, from source) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	// The bucket stores everything before it answers, and bytes that were read
-	// may still be in the operating system's buffers on a slow connection.
+	// The bucket stores everything before it responds. On a slow connection, bytes
+	// that were read may still be in the operating system's buffers.
 	timeout := 2*b.timeout + time.Duration(min(f.Bytes, inFlightBytes))*time.Second/slowestUpload
 	idle := time.AfterFunc(timeout, func() { cancel(errSilent) })
 	defer idle.Stop()
@@ -207,8 +209,8 @@ func (b *bucket) write(ctx context.Context, key string, f File, from source) err
 	return orSilent(ctx, err)
 }
 
-// download is an object being read. Each read of the bucket has a timeout; the
-// time that the consumer takes in between doesn't count.
+// download is an object being read. Each read has a timeout; the time between
+// two reads doesn't count.
 type download struct {
 	io.ReadCloser
 	ctx     context.Context
@@ -252,7 +254,8 @@ func (d *download) Close() error {
 }
 
 // signedURL returns the bucket's own URL of an object. It is signed for each
-// download: with a role's credentials it may expire before Turnpike's own.
+// download, since one signed with a role's credentials may expire before
+// Turnpike's.
 func (b *bucket) signedURL(ctx context.Context, key string, f File, disposition string, life time.Duration) (string, error) {
 	u, err := b.core.Presign(ctx, http.MethodGet, b.name, key, life,
 		url.Values{"response-content-type": {f.ContentType}, "response-content-disposition": {disposition}})

@@ -10,22 +10,23 @@ import (
 	"sync/atomic"
 	"time"
 
+	"turnpike/internal/accounts"
 	"turnpike/internal/db"
 	"turnpike/internal/ids"
 )
 
-// claim says that a holder is about to rely on a file.
+// claim records that a holder is about to rely on a file.
 type claim struct {
-	owner   Owner
+	owner   accounts.Tenant
 	holder  string
-	upload  string // holds it, too, while its bytes may be on the way
+	upload  string // a second holder while the upload is in progress
 	file    File
 	at      time.Time
 	expires time.Time
 }
 
 var (
-	// A file that is claimed again stays for longer, whoever held it before.
+	// Claiming a file again extends its life for every holder.
 	upsertFiles = db.NewBulk("files", `ON CONFLICT (workspace_id, environment, sha256) DO UPDATE SET
 		bytes = excluded.bytes, content_type = excluded.content_type,
 		expires_at = CASE WHEN excluded.expires_at > files.expires_at THEN excluded.expires_at ELSE files.expires_at END`,
@@ -39,20 +40,20 @@ func compareClaims(a, b claim) int {
 		cmp.Compare(a.file.SHA256, b.file.SHA256), b.expires.Compare(a.expires))
 }
 
-// writeClaims is the group commit of claims. The file's row comes before its
-// use: who holds the row's lock knows all of its uses.
+// writeClaims is the group commit of claims. It writes the file's row before
+// its uses, so that a transaction that locks the row sees all uses.
 func writeClaims(ctx context.Context, tx *db.Tx, list []claim) error {
-	slices.SortFunc(list, compareClaims) // as everybody locks them
+	slices.SortFunc(list, compareClaims) // the same lock order in every transaction
 	var rows, uses [][]any
 	for i, c := range list {
 		for _, holder := range []string{c.holder, c.upload} {
-			uses = append(uses, []any{holder, c.owner.WorkspaceID, c.owner.Environment, c.file.SHA256})
+			uses = append(uses, []any{holder, c.owner.WorkspaceID, string(c.owner.Environment), c.file.SHA256})
 		}
-		// A statement must not touch a row twice; the first lasts longest.
+		// A statement must not touch a row twice. The first claim expires last.
 		if i > 0 && list[i-1].owner == c.owner && list[i-1].file.SHA256 == c.file.SHA256 {
 			continue
 		}
-		rows = append(rows, []any{c.owner.WorkspaceID, c.owner.Environment, c.file.SHA256, c.file.Bytes, c.file.ContentType,
+		rows = append(rows, []any{c.owner.WorkspaceID, string(c.owner.Environment), c.file.SHA256, c.file.Bytes, c.file.ContentType,
 			c.at.UnixMicro(), c.expires.UnixMicro()})
 	}
 	if _, err := upsertFiles.Write(ctx, tx, rows); err != nil {
@@ -65,31 +66,31 @@ func writeClaims(ctx context.Context, tx *db.Tx, list []claim) error {
 }
 
 const (
-	// uploads is how the holders begin that are uploads. Their ids say since
-	// when, by the machines' clocks: they are about processes.
+	// uploads is the prefix of holders that are uploads. Their IDs contain the
+	// start time by the machine's clock, since they belong to processes.
 	uploads, afterUploads = "upload/", "upload0"
-	// uploadLife is how long the bytes of an upload may be on the way, whatever
-	// became of the server.
+	// uploadLife is how long the bytes of an upload may still arrive, even if the
+	// server was killed.
 	uploadLife = 24 * time.Hour
-	// endPatience is how long the store may take to hear that an upload is over,
-	// and to say whether its file is still wanted.
-	endPatience = 4 * time.Second
+	// endTimeout limits how long the database may take to end an upload and to
+	// look up its claim.
+	endTimeout = 4 * time.Second
 )
 
-// end says that nothing of a claim's upload is on the way any more. While it
-// was, the row stayed, so that a purge finds the bytes, whoever let go of them
-// meanwhile, and also if the server is killed.
-func (s *Store) end(ctx context.Context, c claim) error {
-	if err := s.ends.Add(c.upload).WaitFor(endPatience); err != nil {
+// endUpload records that a claim's upload is over. Until then the row stays, so
+// that a purge finds the bytes even if the job was deleted or the server
+// killed.
+func (s *Store) endUpload(ctx context.Context, c claim) error {
+	if err := s.ends.Add(c.upload).WaitFor(endTimeout); err != nil {
 		return fmt.Errorf("end an upload: %w", err)
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endPatience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()
 	var held int64
 	err := s.db.QueryRow(ctx, "SELECT count(*) FROM file_uses WHERE holder = $1 AND workspace_id = $2 AND environment = $3 AND sha256 = $4",
 		c.holder, c.owner.WorkspaceID, c.owner.Environment, c.file.SHA256).Scan(&held)
 	if err != nil {
-		return fmt.Errorf("look for a claim: %w", err)
+		return fmt.Errorf("look up a claim: %w", err)
 	}
 	if held == 0 {
 		return ErrGone
@@ -97,7 +98,7 @@ func (s *Store) end(ctx context.Context, c claim) error {
 	return nil
 }
 
-// writeEnds is the group commit of the ends of uploads.
+// writeEnds is the group commit of ended uploads.
 func writeEnds(ctx context.Context, tx *db.Tx, list []string) error {
 	for _, upload := range list {
 		if _, err := tx.Exec(ctx, "DELETE FROM file_uses WHERE holder = $1", upload); err != nil {
@@ -107,13 +108,13 @@ func writeEnds(ctx context.Context, tx *db.Tx, list []string) error {
 	return nil
 }
 
-// Drop ends a holder's hold. A file that nobody else holds cannot be had any
-// more from the commit on, and the next purge removes it.
-func (s *Store) Drop(ctx context.Context, tx *db.Tx, o Owner, holder string) error {
+// Drop removes a holder's uses. From the commit on, a file without holders
+// can't be read, and the next purge deletes it.
+func (s *Store) Drop(ctx context.Context, tx *db.Tx, t accounts.Tenant, holder string) error {
 	const held = "workspace_id = $1 AND environment = $2 AND sha256 IN (SELECT sha256 FROM file_uses WHERE holder = $3 AND workspace_id = $1 AND environment = $2)"
-	args := []any{o.WorkspaceID, o.Environment, holder}
-	// Locked by a statement of its own: the next one then sees the use of
-	// whoever claimed a file at the same moment.
+	args := []any{t.WorkspaceID, t.Environment, holder}
+	// A separate statement takes the locks, so that the next one sees concurrent
+	// claims.
 	rows, err := tx.Query(ctx, "SELECT sha256 FROM files WHERE "+held+" ORDER BY sha256"+tx.Lock("files"), args...)
 	if err := db.Each(rows, err, func(db.Row) error { return nil }); err != nil {
 		return fmt.Errorf("lock files: %w", err)
@@ -121,7 +122,7 @@ func (s *Store) Drop(ctx context.Context, tx *db.Tx, o Owner, holder string) err
 	if _, err := tx.Exec(ctx, "UPDATE files SET expires_at = 0 WHERE "+held+` AND NOT EXISTS (SELECT 1 FROM file_uses u
 		WHERE u.workspace_id = files.workspace_id AND u.environment = files.environment AND u.sha256 = files.sha256 AND u.holder <> $3
 			AND NOT (u.holder >= $4 AND u.holder < $5))`, append(args, uploads, afterUploads)...); err != nil {
-		return fmt.Errorf("let go of files: %w", err)
+		return fmt.Errorf("expire files: %w", err)
 	}
 	if _, err := tx.Exec(ctx, "DELETE FROM file_uses WHERE workspace_id = $1 AND environment = $2 AND holder = $3", args...); err != nil {
 		return fmt.Errorf("remove uses of files: %w", err)
@@ -130,27 +131,27 @@ func (s *Store) Drop(ctx context.Context, tx *db.Tx, o Owner, holder string) err
 }
 
 const (
-	// purgeBatch is how many files one transaction removes, all at once: with
-	// the embedded database nobody writes meanwhile, and a bucket takes its time.
+	// purgeBatch is how many files one transaction deletes, concurrently. It is
+	// small because buckets are slow, and the embedded database blocks other
+	// writers meanwhile.
 	purgeBatch = 16
-	// purgePatience is how long the bucket may take for them.
-	purgePatience = 2 * time.Second
+	// purgeTimeout limits how long the bucket may take for a batch.
+	purgeTimeout = 2 * time.Second
 )
 
-// Purge removes files whose time is over and of which nothing is on the way.
-// Their rows stay locked until their bytes are gone: whoever claims one of them
-// meanwhile has to wait, and then finds nothing. A full batch counts as the
-// limit, so that another follows.
+// Purge deletes expired files that have no upload in progress. Their rows stay
+// locked until the bytes are deleted, so that a concurrent claim waits and then
+// finds nothing. A full batch counts as the limit, so that another follows.
 func (s *Store) Purge(ctx context.Context, tx *db.Tx, limit int64) (int64, error) {
 	n := min(limit, purgeBatch)
 	rows, err := tx.Query(ctx, `SELECT workspace_id, environment, sha256 FROM files WHERE expires_at <= $1 AND NOT EXISTS (SELECT 1 FROM file_uses u
 		WHERE u.workspace_id = files.workspace_id AND u.environment = files.environment AND u.sha256 = files.sha256 AND u.holder >= $3 AND u.holder < $4)
 		ORDER BY expires_at LIMIT $2`+tx.Claim("files"), s.now().UnixMicro(), n, ids.Floor(uploads, time.Now().Add(-uploadLife)), afterUploads)
-	type over struct {
-		Owner
+	type expired struct {
+		accounts.Tenant
 		sha256 string
 	}
-	list, err := db.All(rows, err, func(r db.Row) (f over, err error) {
+	list, err := db.All(rows, err, func(r db.Row) (f expired, err error) {
 		err = r.Scan(&f.WorkspaceID, &f.Environment, &f.sha256)
 		return f, err
 	})
@@ -159,7 +160,7 @@ func (s *Store) Purge(ctx context.Context, tx *db.Tx, limit int64) (int64, error
 	}
 	keys := make([]string, len(list))
 	for i, f := range list {
-		keys[i] = f.key(f.sha256)
+		keys[i] = objectKey(f.Tenant, f.sha256)
 	}
 	if err := s.remove(ctx, keys); err != nil {
 		return 0, fmt.Errorf("remove files: %w", err)
@@ -177,11 +178,11 @@ func (s *Store) Purge(ctx context.Context, tx *db.Tx, limit int64) (int64, error
 	return int64(len(list)), nil
 }
 
-// remove deletes blobs side by side. One that is not there is as good as gone:
-// it was claimed and never written, or the commit after its removal failed. It
-// is another matter if the whole bucket is not there.
+// remove deletes objects concurrently. A missing object counts as deleted: it
+// was never written, or an earlier purge failed to commit. A missing bucket is
+// an error.
 func (s *Store) remove(ctx context.Context, keys []string) error {
-	ctx, cancel := context.WithTimeout(ctx, purgePatience)
+	ctx, cancel := context.WithTimeout(ctx, purgeTimeout)
 	defer cancel()
 	failures := make([]error, len(keys))
 	var missing atomic.Bool
@@ -202,11 +203,11 @@ func (s *Store) remove(ctx context.Context, keys []string) error {
 	return errors.Join(failures...)
 }
 
-// find reads what is known of a file that can be had.
-func (s *Store) find(ctx context.Context, o Owner, sha256 string) (File, error) {
+// find returns the metadata of a file that hasn't expired.
+func (s *Store) find(ctx context.Context, t accounts.Tenant, sha256 string) (File, error) {
 	f := File{SHA256: sha256}
 	err := s.db.QueryRow(ctx, "SELECT bytes, content_type FROM files WHERE workspace_id = $1 AND environment = $2 AND sha256 = $3 AND expires_at > $4",
-		o.WorkspaceID, o.Environment, sha256, s.now().UnixMicro()).Scan(&f.Bytes, &f.ContentType)
+		t.WorkspaceID, t.Environment, sha256, s.now().UnixMicro()).Scan(&f.Bytes, &f.ContentType)
 	if errors.Is(err, db.ErrNotFound) {
 		return f, ErrGone
 	}

@@ -1,12 +1,12 @@
-// Package files keeps what jobs make: pictures, speech, videos. A file lies
-// under its hash, once for each tenant, however many jobs made it. It can be
-// had by a signed URL until it expires or its last holder lets go of it.
+// Package files stores the output of jobs: images, speech and videos. A file is
+// stored under its hash, once per workspace and environment. It is available at
+// a signed URL until it expires or its last holder drops it.
 //
-//	claim.go   who holds what, and what is let go
-//	folder.go  files on this machine
-//	bucket.go  files elsewhere, and how long to wait for them
-//	url.go     signed URLs
-//	serve.go   what is at them
+//	claim.go      holders of files, and purging
+//	directory.go  files on this machine
+//	bucket.go     files in S3-compatible storage
+//	url.go        signed URLs
+//	serve.go      downloads
 package files
 
 import (
@@ -23,16 +23,17 @@ import (
 	"sync/atomic"
 	"time"
 
+	"turnpike/internal/accounts"
 	"turnpike/internal/db"
 	"turnpike/internal/ids"
 )
 
 var (
-	// ErrFull: there is no room for the file. It can be tried again when there is.
+	// ErrFull means that the disk is full. The caller can retry later.
 	ErrFull = errors.New("no room for files")
-	// ErrGone: the file was removed, or never was.
+	// ErrGone means that the file was deleted or never existed.
 	ErrGone = errors.New("the file is gone")
-	// errMissing is a storage's error for an object that it doesn't have.
+	// errMissing is a storage's error for a missing object.
 	errMissing = errors.New("no such object")
 )
 
@@ -50,16 +51,13 @@ type storage interface {
 	reachable(ctx context.Context) error
 }
 
-// source is a file that can be sent again, and in parts.
+// source is a file that can be read repeatedly and in parts.
 type source interface {
 	io.ReadSeeker
 	io.ReaderAt
 }
 
-// Owner is the tenant that a file belongs to.
-type Owner struct{ WorkspaceID, Environment string }
-
-// File is what is known of a file.
+// File is the metadata of a file.
 type File struct {
 	SHA256      string // in hex
 	Bytes       int64
@@ -69,26 +67,26 @@ type File struct {
 // Options configure a store.
 type Options struct {
 	DB *db.DB
-	// URL is that of a bucket, such as s3://name?region=eu-central-1; empty
-	// means the folder.
+	// URL is the address of a bucket, such as s3://name?region=eu-central-1. If it
+	// is empty, files are stored in Folder.
 	URL string
-	// Folder is where files are kept without a URL, and in any case where they
-	// wait until they are complete.
+	// Folder is the directory for files without a URL, and for spooling incomplete
+	// files in any case.
 	Folder string
-	// Key signs URLs. Every node has the same.
+	// Key signs URLs. It is the same on every node.
 	Key       []byte
 	PublicURL string
-	// Retention is for how long files are kept.
+	// Retention is how long files are kept.
 	Retention time.Duration
-	// FromBucket has downloads come from the bucket itself, if it can sign.
+	// FromBucket redirects downloads to the bucket.
 	FromBucket bool
-	// Timeout limits how long a bucket may take to answer; zero means 10 seconds.
-	// The next bytes of an upload may take longer.
+	// Timeout limits how long a bucket may take to respond; 0 means 10 seconds.
+	// Uploads get more time between two reads.
 	Timeout time.Duration
 	Now     func() time.Time
 }
 
-// Store keeps files.
+// Store stores files.
 type Store struct {
 	db         *db.DB
 	key        []byte
@@ -97,51 +95,51 @@ type Store struct {
 	fromBucket bool
 	now        func() time.Time
 
-	storage storage
-	folder  *folder
-	bucket  *bucket // nil if the folder is the storage
-	group   *db.Group
-	claims  *db.Queue[claim]
-	ends    *db.Queue[string]
-	closed  atomic.Bool
+	storage   storage
+	directory *directory
+	bucket    *bucket // nil if the directory is the storage
+	group     *db.Group
+	claims    *db.Queue[claim]
+	ends      *db.Queue[string]
+	closed    atomic.Bool
 }
 
-// Retention is for how long a file is kept.
+// Retention returns how long a file is kept.
 func (s *Store) Retention() time.Duration { return s.retention }
 
-// Open opens the folder or the bucket.
+// Open opens the directory or the bucket.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	s := &Store{db: o.DB, key: o.Key, publicURL: o.PublicURL, retention: o.Retention, fromBucket: o.FromBucket,
 		now: o.Now}
-	// The embedded database is one server's alone, and so is the folder then.
+	// With the embedded database, no other node uses the directory.
 	leftovers := time.Duration(0)
 	if o.DB.Engine() != "sqlite" {
 		leftovers = staleSpool
 	}
 	var err error
-	if s.folder, err = openFolder(o.Folder, leftovers); err != nil {
-		return nil, fmt.Errorf("open the folder of files: %w", err)
+	if s.directory, err = openDirectory(o.Folder, leftovers); err != nil {
+		return nil, fmt.Errorf("open the files directory: %w", err)
 	}
-	s.storage = s.folder
+	s.storage = s.directory
 	if o.URL != "" {
 		if s.bucket, err = openBucket(o.URL, cmp.Or(o.Timeout, bucketTimeout)); err != nil {
-			return nil, fmt.Errorf("open the bucket of files: %w", err)
+			return nil, fmt.Errorf("open the files bucket: %w", err)
 		}
 		s.storage = s.bucket
 	}
-	// A group of its own: a claim may wait for a purge, which waits for the
-	// bucket, and nothing else should wait with it.
+	// A separate commit group: a claim may wait for a purge, which waits for the
+	// bucket. Nothing else should wait with it.
 	s.group = db.NewGroup(o.DB)
 	s.claims = db.NewQueue(s.group, false, writeClaims)
 	s.ends = db.NewQueue(s.group, true, writeEnds)
 	return s, nil
 }
 
-// Redirects reports whether downloads come from the bucket itself, which is
-// another site than ours.
+// Redirects reports whether downloads come from the bucket, which is a
+// different site.
 func (s *Store) Redirects() bool { return s.fromBucket }
 
-// Close ends the store; a second time does nothing.
+// Close stops the store. Repeated calls do nothing.
 func (s *Store) Close() error {
 	if s.closed.Swap(true) {
 		return nil
@@ -150,28 +148,28 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Put stores what r gives, for the holder (a job's id). It is spooled on the
-// way, as its name follows from all of it, and never held in memory.
-func (s *Store) Put(ctx context.Context, o Owner, holder, contentType string, r io.Reader) (File, error) {
+// Put stores the content of r for the holder, a job's ID. It spools the content
+// to disk, because its key is the hash of all of it.
+func (s *Store) Put(ctx context.Context, t accounts.Tenant, holder, contentType string, r io.Reader) (File, error) {
 	sum := sha256.New()
-	spooled, size, err := s.folder.spool(io.TeeReader(r, sum))
+	spooled, size, err := s.directory.spool(io.TeeReader(r, sum))
 	if err != nil {
 		return File{}, fmt.Errorf("spool a file: %w", err)
 	}
 	defer spooled.discard()
 	f := describe(sum, size, contentType)
-	return f, s.keep(ctx, o, holder, f, spooled)
+	return f, s.keep(ctx, t, holder, f, spooled)
 }
 
 // PutBytes is Put for content that is already in memory.
-func (s *Store) PutBytes(ctx context.Context, o Owner, holder, contentType string, data []byte) (File, error) {
+func (s *Store) PutBytes(ctx context.Context, t accounts.Tenant, holder, contentType string, data []byte) (File, error) {
 	sum := sha256.New()
 	sum.Write(data)
 	f := describe(sum, int64(len(data)), contentType)
-	return f, s.keep(ctx, o, holder, f, bytes.NewReader(data))
+	return f, s.keep(ctx, t, holder, f, bytes.NewReader(data))
 }
 
-// unknownType is that of a file of which nobody said what it is.
+// unknownType is the type of files without a valid content type.
 const unknownType = "application/octet-stream"
 
 func describe(sum hash.Hash, size int64, contentType string) File {
@@ -181,27 +179,27 @@ func describe(sum hash.Hash, size int64, contentType string) File {
 	return File{SHA256: hex.EncodeToString(sum.Sum(nil)), Bytes: size, ContentType: contentType}
 }
 
-// keep claims the file, and only then looks whether its bytes are there: from
-// the claim on no purge removes them. The other way round, one could do so
-// between the two.
-func (s *Store) keep(ctx context.Context, o Owner, holder string, f File, from source) error {
+// keep claims the file, and then checks whether its bytes exist. From the claim
+// on, no purge deletes them. In the other order, a purge could run between the
+// two.
+func (s *Store) keep(ctx context.Context, t accounts.Tenant, holder string, f File, from source) error {
 	now := s.now()
-	c := claim{o, holder, ids.New(uploads), f, now, now.Add(s.retention)}
+	c := claim{t, holder, ids.New(uploads), f, now, now.Add(s.retention)}
 	if err := s.claims.Add(c).Wait(ctx); err != nil {
-		s.ends.Add(c.upload) // it may have been written, or be
+		s.ends.Add(c.upload) // the claim may still be written
 		return fmt.Errorf("claim a file: %w", err)
 	}
-	key := o.key(f.SHA256)
+	key := objectKey(t, f.SHA256)
 	there, err := s.has(ctx, key, f.Bytes)
 	if err != nil {
-		return errors.Join(fmt.Errorf("look for a file: %w", err), s.end(ctx, c))
+		return errors.Join(fmt.Errorf("look up a file: %w", err), s.endUpload(ctx, c))
 	}
 	if !there {
 		err = s.storage.write(ctx, key, f, from)
 	}
-	// What was cut off on the way to a bucket may still come through.
+	// An upload to a bucket may still complete after it was canceled.
 	if err == nil || s.bucket == nil {
-		err = errors.Join(err, s.end(ctx, c))
+		err = errors.Join(err, s.endUpload(ctx, c))
 	}
 	if err != nil {
 		return fmt.Errorf("store a file: %w", err)
@@ -209,10 +207,10 @@ func (s *Store) keep(ctx context.Context, o Owner, holder string, f File, from s
 	return nil
 }
 
-// key is the file's place in the bucket.
-func (o Owner) key(sha256 string) string { return o.WorkspaceID + "/" + o.Environment + "/" + sha256 }
+// objectKey returns the file's key in the storage.
+func objectKey(t accounts.Tenant, sha256 string) string { return t.Path() + "/" + sha256 }
 
-// has reports whether the file is stored as a whole.
+// has reports whether the file is stored completely.
 func (s *Store) has(ctx context.Context, key string, size int64) (bool, error) {
 	found, err := s.storage.size(ctx, key)
 	if errors.Is(err, errMissing) {
@@ -221,9 +219,9 @@ func (s *Store) has(ctx context.Context, key string, size int64) (bool, error) {
 	return err == nil && found == size, err
 }
 
-// Read opens a stored file. It must be closed.
-func (s *Store) Read(ctx context.Context, o Owner, sha256 string) (io.ReadCloser, error) {
-	r, err := s.storage.open(ctx, o.key(sha256), 0)
+// Read opens a stored file. The caller must close it.
+func (s *Store) Read(ctx context.Context, t accounts.Tenant, sha256 string) (io.ReadCloser, error) {
+	r, err := s.storage.open(ctx, objectKey(t, sha256), 0)
 	if errors.Is(err, errMissing) {
 		if err = s.storage.reachable(ctx); err == nil {
 			err = ErrGone

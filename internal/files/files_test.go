@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"turnpike/internal/accounts"
 	"turnpike/internal/db"
 	"turnpike/internal/db/dbtest"
 	"turnpike/internal/files"
@@ -23,37 +24,38 @@ import (
 )
 
 var (
-	acme  = files.Owner{WorkspaceID: "ws_1", Environment: "live"}
+	acme  = accounts.Tenant{WorkspaceID: "ws_1", Environment: "live"}
 	begin = time.Date(2026, 3, 14, 12, 0, 0, 0, time.UTC)
 )
 
 const month = 30 * 24 * time.Hour
 
-// rig is a store with a clock.
+// rig is a store with a manual clock.
 type rig struct {
 	*files.Store
-	t      *testing.T
-	db     *db.DB
-	folder string
+	t         *testing.T
+	db        *db.DB
+	directory string
 
-	patience time.Duration
+	timeout time.Duration
 
 	mu  sync.Mutex
 	now time.Time
 }
 
-// open makes a store in the bucket at the address; empty means a folder.
+// open opens a store with the bucket at address, or with a directory if it is
+// empty.
 func open(t *testing.T, d *db.DB, address string, fromBucket bool) *rig {
 	t.Helper()
-	r := &rig{t: t, db: d, folder: filepath.Join(t.TempDir(), "files"), now: begin}
+	r := &rig{t: t, db: d, directory: filepath.Join(t.TempDir(), "files"), now: begin}
 	r.reopen(address, fromBucket)
 	return r
 }
 
 func (r *rig) reopen(address string, fromBucket bool) {
 	r.t.Helper()
-	s, err := files.Open(r.t.Context(), files.Options{DB: r.db, URL: address, Folder: r.folder, Key: []byte("the key of the tests"),
-		PublicURL: "https://api.example.com", Retention: month, FromBucket: fromBucket, Timeout: r.patience, Now: r.clock})
+	s, err := files.Open(r.t.Context(), files.Options{DB: r.db, URL: address, Folder: r.directory, Key: []byte("the key of the tests"),
+		PublicURL: "https://api.example.com", Retention: month, FromBucket: fromBucket, Timeout: r.timeout, Now: r.clock})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -71,13 +73,13 @@ func (r *rig) clock() time.Time {
 	return r.now
 }
 
-func (r *rig) pass(d time.Duration) {
+func (r *rig) advance(d time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.now = r.now.Add(d)
 }
 
-func (r *rig) put(o files.Owner, holder, contentType, text string) files.File {
+func (r *rig) put(o accounts.Tenant, holder, contentType, text string) files.File {
 	r.t.Helper()
 	f, err := r.Put(r.t.Context(), o, holder, contentType, strings.NewReader(text))
 	if err != nil {
@@ -86,7 +88,7 @@ func (r *rig) put(o files.Owner, holder, contentType, text string) files.File {
 	return f
 }
 
-func (r *rig) drop(o files.Owner, holder string) {
+func (r *rig) drop(o accounts.Tenant, holder string) {
 	r.t.Helper()
 	if err := r.db.Write(r.t.Context(), func(tx *db.Tx) error { return r.Drop(r.t.Context(), tx, o, holder) }); err != nil {
 		r.t.Fatal(err)
@@ -105,7 +107,7 @@ func (r *rig) purge() (n int64) {
 	return n
 }
 
-// rows is how many files are known.
+// rows returns the number of known files.
 func (r *rig) rows() (n int) {
 	r.t.Helper()
 	if err := r.db.QueryRow(context.Background(), "SELECT count(*) FROM files").Scan(&n); err != nil {
@@ -114,8 +116,8 @@ func (r *rig) rows() (n int) {
 	return n
 }
 
-// read is the file as the engine sees it, or "gone".
-func (r *rig) read(o files.Owner, f files.File) string {
+// read returns the content of a file, or "gone".
+func (r *rig) read(o accounts.Tenant, f files.File) string {
 	r.t.Helper()
 	body, err := r.Read(r.t.Context(), o, f.SHA256)
 	if errors.Is(err, files.ErrGone) {
@@ -132,7 +134,7 @@ func (r *rig) read(o files.Owner, f files.File) string {
 	return string(text)
 }
 
-// fetch asks for a URL as somebody on the Internet would.
+// fetch requests a URL without authentication.
 func (r *rig) fetch(method, url string, headers ...string) *httptest.ResponseRecorder {
 	r.t.Helper()
 	req := httptest.NewRequest(method, url, nil)
@@ -144,26 +146,26 @@ func (r *rig) fetch(method, url string, headers ...string) *httptest.ResponseRec
 	return w
 }
 
-func (r *rig) status(o files.Owner, f files.File) int {
+func (r *rig) status(o accounts.Tenant, f files.File) int {
 	r.t.Helper()
 	return r.fetch(http.MethodGet, r.URL(o, f, "a.png", r.clock().Add(time.Hour))).Code
 }
 
 func (r *rig) spooled() int {
 	r.t.Helper()
-	list, err := os.ReadDir(filepath.Join(r.folder, ".spool"))
+	list, err := os.ReadDir(filepath.Join(r.directory, ".spool"))
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	return len(list)
 }
 
-// everywhere runs a test on both databases, each with each kind of store.
+// everywhere runs a test with every combination of database and storage.
 func everywhere(t *testing.T, test func(t *testing.T, r *rig)) {
 	t.Helper()
 	for name, address := range map[string]func(t *testing.T) string{
-		"folder": func(*testing.T) string { return "" },
-		"s3":     func(t *testing.T) string { return newS3(t).address() },
+		"directory": func(*testing.T) string { return "" },
+		"s3":        func(t *testing.T) string { return newS3(t).address() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -172,28 +174,28 @@ func everywhere(t *testing.T, test func(t *testing.T, r *rig)) {
 	}
 }
 
-func TestFileIsKeptUnderItsHashOnceForEachTenant(t *testing.T) {
+func TestFileIsStoredOncePerTenantUnderItsHash(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, r *rig) {
 		sum := sha256.Sum256([]byte("a picture"))
 		want := files.File{SHA256: hex.EncodeToString(sum[:]), Bytes: 9, ContentType: "image/png"}
 		if got := r.put(acme, "imgbatch_1", "image/png", "a picture"); got != want {
-			t.Errorf("the file is %+v", got)
+			t.Errorf("got %+v, want %+v", got, want)
 		}
 		bytes, err := r.PutBytes(t.Context(), acme, "imgbatch_2", "image/png", []byte("a picture"))
 		if err != nil || bytes != want || r.read(acme, want) != "a picture" {
 			t.Errorf("from memory it is %+v (%v), read %q", bytes, err, r.read(acme, want))
 		}
-		for _, other := range []files.Owner{{WorkspaceID: "ws_2", Environment: "live"}, {WorkspaceID: "ws_1", Environment: "test"}} {
+		for _, other := range []accounts.Tenant{{WorkspaceID: "ws_2", Environment: "live"}, {WorkspaceID: "ws_1", Environment: "test"}} {
 			if got := r.read(other, want); got != "gone" {
 				t.Errorf("%v reads %q", other, got)
 			}
 			if got := r.status(other, want); got != http.StatusNotFound {
-				t.Errorf("%v is answered with %d", other, got)
+				t.Errorf("%v: got status %d, want 404", other, got)
 			}
 		}
 		if n := r.spooled(); n != 0 {
-			t.Errorf("%d spooled files are left", n)
+			t.Errorf("got %d spooled files, want 0", n)
 		}
 		empty, err := r.PutBytes(t.Context(), acme, "imgbatch_1", "", nil)
 		if err != nil || empty.Bytes != 0 || empty.ContentType != "application/octet-stream" || r.status(acme, empty) != http.StatusOK {
@@ -202,35 +204,35 @@ func TestFileIsKeptUnderItsHashOnceForEachTenant(t *testing.T) {
 	})
 }
 
-func TestDropKeepsWhatAnotherHolds(t *testing.T) {
+func TestDropKeepsFilesWithOtherHolders(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, r *rig) {
 		shared := r.put(acme, "imgbatch_1", "image/png", "shared")
 		r.put(acme, "imgbatch_2", "image/png", "shared")
 		own := r.put(acme, "imgbatch_1", "image/png", "own")
-		r.drop(files.Owner{WorkspaceID: "ws_2", Environment: "live"}, "imgbatch_1")
+		r.drop(accounts.Tenant{WorkspaceID: "ws_2", Environment: "live"}, "imgbatch_1")
 		if r.status(acme, own) != http.StatusOK {
-			t.Error("another tenant dropped it")
+			t.Error("a drop by another tenant deleted the file")
 		}
 		r.drop(acme, "imgbatch_1")
 		if got := r.status(acme, own); got != http.StatusNotFound {
-			t.Errorf("a dropped file is answered with %d", got)
+			t.Errorf("dropped file: got status %d, want 404", got)
 		}
 		if n := r.purge(); n != 1 {
-			t.Errorf("%d files were removed", n)
+			t.Errorf("got %d files purged, want 1", n)
 		}
 		if r.status(acme, shared) != http.StatusOK || r.read(acme, own) != "gone" {
-			t.Errorf("after the purge the shared one is answered with %d, the other one is %q", r.status(acme, shared), r.read(acme, own))
+			t.Errorf("after the purge: got status %d for the shared file and %q for the other, want 200 and gone", r.status(acme, shared), r.read(acme, own))
 		}
 		r.drop(acme, "imgbatch_2")
 		r.purge()
 		if r.read(acme, shared) != "gone" {
-			t.Error("the last holder dropped it, and it is still there")
+			t.Error("the file still exists without a holder")
 		}
-		// And back again.
+		// The file can be stored again.
 		r.put(acme, "imgbatch_3", "image/png", "shared")
 		if r.status(acme, shared) != http.StatusOK || r.read(acme, shared) != "shared" {
-			t.Error("stored again, it is not there")
+			t.Error("the file is missing after it was stored again")
 		}
 	})
 }
@@ -240,48 +242,48 @@ func TestFileExpiresUnlessItIsPutAgain(t *testing.T) {
 	everywhere(t, func(t *testing.T, r *rig) {
 		old := r.put(acme, "imgbatch_1", "image/png", "old")
 		again := r.put(acme, "imgbatch_1", "image/png", "again")
-		r.pass(month - time.Second)
+		r.advance(month - time.Second)
 		if r.purge() != 0 || r.status(acme, old) != http.StatusOK {
-			t.Error("it went before its time")
+			t.Error("the file was purged before it expired")
 		}
 		r.put(acme, "imgbatch_2", "image/png", "again")
-		r.pass(time.Second)
+		r.advance(time.Second)
 		if got := r.status(acme, old); got != http.StatusNotFound {
-			t.Errorf("past its time it is answered with %d", got)
+			t.Errorf("expired file: got status %d, want 404", got)
 		}
 		if n := r.purge(); n != 1 || r.read(acme, old) != "gone" || r.status(acme, again) != http.StatusOK {
-			t.Errorf("%d were removed", n)
+			t.Errorf("got %d files purged, want 1: only the expired one", n)
 		}
-		r.drop(acme, "imgbatch_1") // whose uses went with the file
-		r.pass(month)
+		r.drop(acme, "imgbatch_1") // its uses were deleted with the file
+		r.advance(month)
 		if n := r.purge(); n != 1 {
-			t.Errorf("later %d were removed", n)
+			t.Errorf("got %d files purged a month later, want 1", n)
 		}
 		var uses int
 		if err := r.db.QueryRow(t.Context(), "SELECT count(*) FROM file_uses").Scan(&uses); err != nil || uses != 0 {
-			t.Errorf("%d uses are left (%v)", uses, err)
+			t.Errorf("got %d uses, want 0 (%v)", uses, err)
 		}
 	})
 }
 
-func TestPurgeGoesOnUntilNothingIsLeft(t *testing.T) {
+func TestFullPurgeBatchAsksForAnother(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		r := open(t, d, "", false)
 		for i := range 20 {
 			r.put(acme, "imgbatch_1", "image/png", strings.Repeat("x", i))
 		}
-		r.pass(month)
+		r.advance(month)
 		if n := r.purge(); n != 1000 {
-			t.Errorf("a full batch counts as %d, so the keeper would stop", n)
+			t.Errorf("got %d for a full batch, want the limit of 1000", n)
 		}
 		if n := r.purge(); n != 4 {
-			t.Errorf("then %d were left", n)
+			t.Errorf("got %d in the second batch, want 4", n)
 		}
 	})
 }
 
-func TestTwoHoldersPutTheSameAtOnce(t *testing.T) {
+func TestConcurrentPutsOfTheSameFileKeepEveryHolder(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, r *rig) {
 		var all sync.WaitGroup
@@ -297,18 +299,18 @@ func TestTwoHoldersPutTheSameAtOnce(t *testing.T) {
 		r.drop(acme, "imgbatch_1")
 		r.drop(acme, "imgbatch_2")
 		if r.purge() != 0 || r.read(acme, f) != "same" {
-			t.Error("the third holder lost it")
+			t.Error("the purge deleted the file of the third holder")
 		}
 		r.drop(acme, "imgbatch_3")
 		if r.purge() != 1 {
-			t.Error("nobody holds it, and it stays")
+			t.Error("the purge kept a file without holders")
 		}
 	})
 }
 
-// A purge comes at the very moment at which a Put has found the bytes of an
-// expired file. It must not take them from under it: the claim came first.
-func TestPurgeNeverTakesWhatAPutReliesOn(t *testing.T) {
+// The purge runs right after Put found the bytes of an expired file. The claim
+// came first.
+func TestPurgeKeepsBytesThatAPutFound(t *testing.T) {
 	t.Parallel()
 	for _, method := range []string{http.MethodHead, http.MethodPut} {
 		t.Run(method, func(t *testing.T) {
@@ -317,10 +319,10 @@ func TestPurgeNeverTakesWhatAPutReliesOn(t *testing.T) {
 				server := newS3(t)
 				r := open(t, d, server.address(), false)
 				f := r.put(acme, "imgbatch_1", "image/png", "old and new")
-				r.pass(month + time.Hour)
+				r.advance(month + time.Hour)
 				if method == http.MethodPut {
 					server.mu.Lock()
-					clear(server.objects) // so that it has to be written
+					clear(server.objects) // so that Put has to upload
 					server.mu.Unlock()
 				}
 				var once sync.Once
@@ -331,21 +333,20 @@ func TestPurgeNeverTakesWhatAPutReliesOn(t *testing.T) {
 				}
 				r.put(acme, "imgbatch_2", "image/png", "old and new")
 				if got := r.read(acme, f); got != "old and new" || r.status(acme, f) != http.StatusOK {
-					t.Errorf("the file is %q", got)
+					t.Errorf("got %q, want the new content", got)
 				}
 			})
 		})
 	}
 }
 
-// While bytes are being removed nobody can claim them.
-func TestPurgeHoldsTheRowUntilTheBytesAreGone(t *testing.T) {
+func TestPurgeLocksTheRowUntilTheBytesAreDeleted(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		server := newS3(t)
 		r := open(t, d, server.address(), false)
 		f := r.put(acme, "imgbatch_1", "image/png", "old")
-		r.pass(month)
+		r.advance(month)
 		var claimed error
 		server.after = func(method string) {
 			if method != http.MethodDelete {
@@ -357,14 +358,14 @@ func TestPurgeHoldsTheRowUntilTheBytesAreGone(t *testing.T) {
 		}
 		r.purge()
 		if !errors.Is(claimed, context.DeadlineExceeded) {
-			t.Errorf("a claim during the removal: %v", claimed)
+			t.Errorf("claim during the purge: got %v, want it to wait", claimed)
 		}
-		// The claim came through after all, and what it claims is not there:
-		// whoever put it was told so, and puts it again.
+		// The claim was committed later, without its bytes. Put failed, so the job
+		// retries.
 		server.after = func(string) {}
 		r.put(acme, "imgbatch_2", "image/png", "old")
 		if got := r.read(acme, f); got != "old" {
-			t.Errorf("after the purge it is %q", got)
+			t.Errorf("after the purge: got %q, want old", got)
 		}
 	})
 }
@@ -377,26 +378,26 @@ func TestSameContentIsWrittenOnce(t *testing.T) {
 		r.put(acme, "imgbatch_1", "image/png", "same")
 		r.put(acme, "imgbatch_2", "image/png", "same")
 		if got := server.methods(); got != "HEAD PUT HEAD" {
-			t.Errorf("the bucket was asked for %s", got)
+			t.Errorf("got requests %s, want HEAD PUT HEAD", got)
 		}
-		// Half a file is none.
+		// An incomplete object is replaced.
 		server.mu.Lock()
 		for key := range server.objects {
 			server.objects[key] = []byte("sa")
 		}
 		server.mu.Unlock()
 		if got := r.read(acme, r.put(acme, "imgbatch_3", "image/png", "same")); got != "same" {
-			t.Errorf("half a file was left: %q", got)
+			t.Errorf("got %q, want the complete file", got)
 		}
 	})
 }
 
-func TestUnfinishedFilesOfACrashAreRemoved(t *testing.T) {
+func TestSpooledFilesOfACrashAreDeleted(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		r := open(t, d, "", false)
 		f := r.put(acme, "imgbatch_1", "image/png", "whole")
-		stale, fresh := filepath.Join(r.folder, ".spool", "1"), filepath.Join(r.folder, ".spool", "2")
+		stale, fresh := filepath.Join(r.directory, ".spool", "1"), filepath.Join(r.directory, ".spool", "2")
 		for _, path := range []string{stale, fresh} {
 			if err := os.WriteFile(path, []byte("ha"), 0o600); err != nil {
 				t.Fatal(err)
@@ -407,15 +408,15 @@ func TestUnfinishedFilesOfACrashAreRemoved(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.reopen("", false)
-		// With PostgreSQL another node may be writing into the same folder.
+		// With PostgreSQL, another node may spool into the same directory.
 		want := map[string]int{"sqlite": 0, "postgres": 1}[d.Engine()]
 		if n := r.spooled(); n != want || r.read(acme, f) != "whole" {
-			t.Errorf("%d spooled files are left, want %d", n, want)
+			t.Errorf("got %d spooled files, want %d", n, want)
 		}
 	})
 }
 
-func TestBrokenSourceLeavesNothing(t *testing.T) {
+func TestFailedReadLeavesNoFile(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, r *rig) {
 		broken := errors.New("the provider hung up")
@@ -430,10 +431,10 @@ func TestBrokenSourceLeavesNothing(t *testing.T) {
 	})
 }
 
-// A job is deleted while its file is on the way to the bucket: a purge waits
-// for it, and the next one takes it. Its row is there all the time, as a server
-// that is killed at that moment leaves nothing else to find it by.
-func TestFileThatIsDroppedDuringItsUploadIsRemoved(t *testing.T) {
+// A job is deleted during its upload. The purge skips the file, and the next
+// one deletes it. The row stays, because a killed server leaves no other trace
+// of the object.
+func TestFileDroppedDuringItsUploadIsPurged(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		server := newS3(t)
@@ -444,18 +445,18 @@ func TestFileThatIsDroppedDuringItsUploadIsRemoved(t *testing.T) {
 				dropped = true
 				r.drop(acme, "video_1")
 				if n := r.purge(); n != 0 || r.rows() != 1 {
-					t.Errorf("during the upload %d files were removed, and there are %d rows", n, r.rows())
+					t.Errorf("during the upload: got %d files purged and %d rows, want 0 and 1", n, r.rows())
 				}
 			}
 		}
 		f, err := r.Put(t.Context(), acme, "video_1", "video/mp4", strings.NewReader("a film"))
 		if !errors.Is(err, files.ErrGone) || server.kept() != 1 || r.status(acme, f) != http.StatusNotFound {
-			t.Errorf("the upload ended with %v and %d objects, and is answered with %d", err, server.kept(), r.status(acme, f))
+			t.Errorf("got error %v, %d objects and status %d, want ErrGone, 1 and 404", err, server.kept(), r.status(acme, f))
 		}
 		if n := r.purge(); n != 1 || server.kept() != 0 || r.rows() != 0 {
-			t.Errorf("%d files were removed, and %d objects are left", n, server.kept())
+			t.Errorf("got %d files purged and %d objects left, want 1 and 0", n, server.kept())
 		}
-		// Somebody who has it as well keeps it.
+		// Another holder of the same file keeps it.
 		var began atomic.Bool
 		server.before = func(method string) {
 			if method == http.MethodPut && !began.Swap(true) {
@@ -465,17 +466,17 @@ func TestFileThatIsDroppedDuringItsUploadIsRemoved(t *testing.T) {
 			}
 		}
 		if f, err = r.Put(t.Context(), acme, "video_2", "video/mp4", strings.NewReader("a film")); !errors.Is(err, files.ErrGone) {
-			t.Errorf("the second upload ended with %v", err)
+			t.Errorf("second upload: got %v, want ErrGone", err)
 		}
 		r.purge()
 		if got := r.read(acme, f); got != "a film" || r.status(acme, f) != http.StatusOK {
-			t.Errorf("for the other one it is %q", got)
+			t.Errorf("other holder: got %q, want the file", got)
 		}
 	})
 }
 
-// What was cut off may come through later, and is removed when it must have.
-func TestWhatAnUploadThatWasCutOffLeftIsRemoved(t *testing.T) {
+// A canceled upload may still complete, so its file stays for uploadLife.
+func TestCanceledUploadIsPurgedAfterADay(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		server := newS3(t)
@@ -484,18 +485,18 @@ func TestWhatAnUploadThatWasCutOffLeftIsRemoved(t *testing.T) {
 		left := make(chan struct{})
 		server.after = func(method string) {
 			if method == http.MethodPut {
-				cancel() // the object is there, and nobody hears of it
+				cancel() // the object is stored, but Put doesn't learn of it
 				<-left
 			}
 		}
 		_, err := r.Put(ctx, acme, "video_1", "video/mp4", strings.NewReader("a film"))
 		close(left)
 		if err == nil {
-			t.Fatal("it was not cut off")
+			t.Fatal("the upload was not canceled")
 		}
 		r.drop(acme, "video_1")
 		if n := r.purge(); n != 0 || r.rows() != 1 {
-			t.Errorf("%d files were removed at once, and there are %d rows", n, r.rows())
+			t.Errorf("got %d files purged immediately and %d rows, want 0 and 1", n, r.rows())
 		}
 		if err := d.Write(t.Context(), func(tx *db.Tx) error {
 			_, err := tx.Exec(t.Context(), "UPDATE file_uses SET holder = $1", ids.Floor("upload/", time.Now().Add(-25*time.Hour)))
@@ -504,32 +505,32 @@ func TestWhatAnUploadThatWasCutOffLeftIsRemoved(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n := r.purge(); n != 1 || server.kept() != 0 || r.rows() != 0 {
-			t.Errorf("a day later %d files were removed, and %d objects are left", n, server.kept())
+			t.Errorf("a day later: got %d files purged and %d objects left, want 1 and 0", n, server.kept())
 		}
 	})
 }
 
-// Nothing of a claim that nobody waited for is on the way: its file goes as soon
-// as it is let go of.
-func TestAClaimThatWasGivenUpDelaysNoPurge(t *testing.T) {
+// A claim that failed has no upload, so its file can be purged once it is
+// dropped.
+func TestCanceledClaimDoesNotDelayThePurge(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		r := open(t, d, newS3(t).address(), false)
 		left, leave := context.WithCancel(t.Context())
 		leave()
 		if _, err := r.Put(left, acme, "video_1", "video/mp4", strings.NewReader("a film")); !errors.Is(err, context.Canceled) {
-			t.Fatalf("it ended with %v", err)
+			t.Fatalf("got %v, want context.Canceled", err)
 		}
-		r.put(acme, "video_2", "video/mp4", "a film") // after it, as both are written in their order
+		r.put(acme, "video_2", "video/mp4", "a film") // after the first claim: claims commit in order
 		r.drop(acme, "video_1")
 		r.drop(acme, "video_2")
 		if n := r.purge(); n != 1 || r.rows() != 0 {
-			t.Errorf("%d files were removed, and there are %d rows", n, r.rows())
+			t.Errorf("got %d files purged and %d rows, want 1 and 0", n, r.rows())
 		}
 	})
 }
 
-func TestUploadThatIsCutOffLeavesNoParts(t *testing.T) {
+func TestCanceledMultipartUploadLeavesNoParts(t *testing.T) {
 	t.Parallel()
 	server := newS3(t)
 	r := open(t, dbtest.Open(t, dbtest.Address(t, "sqlite")), server.address(), false)
@@ -541,19 +542,18 @@ func TestUploadThatIsCutOffLeavesNoParts(t *testing.T) {
 		}
 	}
 	if _, err := r.Put(ctx, acme, "video_1", "video/mp4", io.LimitReader(letters{}, 70<<20)); !errors.Is(err, context.Canceled) {
-		t.Errorf("it ended with %v", err)
+		t.Errorf("got %v, want context.Canceled", err)
 	}
 	if puts.Load() < 3 || server.unfinished() != 0 || server.kept() != 0 {
-		t.Errorf("after %d parts, %d uploads and %d objects are left", puts.Load(), server.unfinished(), server.kept())
+		t.Errorf("after %d parts: got %d uploads and %d objects, want none", puts.Load(), server.unfinished(), server.kept())
 	}
 	f, err := r.Put(t.Context(), acme, "video_1", "video/mp4", io.LimitReader(letters{}, 70<<20))
 	if err != nil || f.Bytes != 70<<20 || r.status(acme, f) != http.StatusOK || server.unfinished() != 0 {
-		t.Errorf("the next one: %+v, %v", f, err)
+		t.Errorf("next upload: %+v, %v", f, err)
 	}
 }
 
-// A bucket that accepts connections and says nothing is as good as none.
-func TestBucketThatHangsIsGivenUp(t *testing.T) {
+func TestUnresponsiveBucketTimesOut(t *testing.T) {
 	t.Parallel()
 	for _, method := range []string{http.MethodHead, http.MethodPut, http.MethodGet} {
 		t.Run(method, func(t *testing.T) {
@@ -561,7 +561,7 @@ func TestBucketThatHangsIsGivenUp(t *testing.T) {
 			server := newS3(t)
 			r := open(t, dbtest.Open(t, dbtest.Address(t, "sqlite")), server.address(), false)
 			f := r.put(acme, "imgbatch_1", "image/png", "old")
-			r.patience = 500 * time.Millisecond
+			r.timeout = 500 * time.Millisecond
 			r.reopen(server.address(), false)
 			try := func() error {
 				_, err := r.Put(t.Context(), acme, "imgbatch_1", "image/png", strings.NewReader("new"))
@@ -585,14 +585,13 @@ func TestBucketThatHangsIsGivenUp(t *testing.T) {
 			}
 			err := try()
 			if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "does not answer") {
-				t.Errorf("it ended with %v", err)
+				t.Errorf("got %v, want an unresponsive bucket", err)
 			}
 		})
 	}
 }
 
-// What doctor says of a bucket is what a server would find out.
-func TestBucketIsTriedAsItWillBeUsed(t *testing.T) {
+func TestCheckBucketFindsEveryMissingPermission(t *testing.T) {
 	t.Parallel()
 	server := newS3(t)
 	if err := files.CheckBucket(t.Context(), server.address()); err != nil || server.kept() != 0 {
@@ -610,8 +609,8 @@ func TestBucketIsTriedAsItWillBeUsed(t *testing.T) {
 	}
 }
 
-// Every object seems to be missing in a bucket that is itself.
-func TestMissingBucketIsNoMissingFile(t *testing.T) {
+// In a missing bucket every object seems to be missing.
+func TestMissingBucketIsNotReportedAsMissingFile(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		server := newS3(t)
@@ -620,21 +619,21 @@ func TestMissingBucketIsNoMissingFile(t *testing.T) {
 		r.drop(acme, "imgbatch_2")
 		server.missing = true
 		if got := r.status(acme, f); got != http.StatusServiceUnavailable {
-			t.Errorf("a file is answered with %d", got)
+			t.Errorf("got status %d, want 503", got)
 		}
 		if _, err := r.Read(t.Context(), acme, f.SHA256); err == nil || errors.Is(err, files.ErrGone) {
-			t.Errorf("read, it is %v", err)
+			t.Errorf("read: got %v, want an error other than ErrGone", err)
 		}
 		err := r.db.Write(t.Context(), func(tx *db.Tx) error {
 			_, err := r.Purge(t.Context(), tx, 1000)
 			return err
 		})
 		if err == nil {
-			t.Error("a purge took the row of a file that may be there")
+			t.Error("the purge deleted the row of a file that may still exist")
 		}
 		server.missing = false
 		if n := r.purge(); n != 1 || r.read(acme, dropped) != "gone" || r.status(acme, f) != http.StatusOK {
-			t.Errorf("then %d were removed", n)
+			t.Errorf("got %d files purged, want 1", n)
 		}
 	})
 }
@@ -643,9 +642,8 @@ type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) { return 0, f.err }
 
-// Somebody who drops and somebody who claims the same file at the same moment
-// end with it held by the one who claimed.
-func TestDropBesideAClaimLosesNothing(t *testing.T) {
+// The file stays with the holder that claimed it.
+func TestDropDuringAClaimKeepsTheFile(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		r := open(t, d, "", false)
@@ -662,15 +660,15 @@ func TestDropBesideAClaimLosesNothing(t *testing.T) {
 			both.Wait()
 			r.purge()
 			if got := r.status(acme, f); got != http.StatusOK {
-				t.Fatalf("the holder's file is answered with %d", got)
+				t.Fatalf("got status %d, want 200", got)
 			}
 			r.drop(acme, "imgbatch_2")
 		}
 	})
 }
 
-// Not parallel: it counts what the whole process allocates.
-func TestLargeFileIsNeverInMemory(t *testing.T) {
+// Not parallel: it measures the allocations of the whole process.
+func TestLargeFileIsNotBufferedInMemory(t *testing.T) {
 	const size = 64 << 20
 	r := open(t, dbtest.Open(t, dbtest.Address(t, "sqlite")), "", false)
 	server := httptest.NewServer(r.Handler())
@@ -691,11 +689,11 @@ func TestLargeFileIsNeverInMemory(t *testing.T) {
 		defer res.Body.Close()
 		sum := sha256.New()
 		if n, err := io.Copy(sum, res.Body); n != size || err != nil || hex.EncodeToString(sum.Sum(nil)) != f.SHA256 {
-			t.Errorf("%d bytes came, %v", n, err)
+			t.Errorf("got %d bytes, %v", n, err)
 		}
 	})
 	if put > 4<<20 || got > 4<<20 {
-		t.Errorf("of a file with %d MiB, storing it allocated %d KiB and sending it %d KiB", size>>20, put>>10, got>>10)
+		t.Errorf("a file of %d MiB: storing it allocated %d KiB and sending it %d KiB, want at most 4096", size>>20, put>>10, got>>10)
 	}
 }
 

@@ -2,7 +2,7 @@ package files_test
 
 import "runtime"
 
-// allocated is how many bytes were allocated meanwhile, freed or not.
+// allocated returns how many bytes work allocates, freed or not.
 func allocated(work func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)

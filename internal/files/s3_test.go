@@ -16,27 +16,26 @@ import (
 	"time"
 )
 
-// The SDK takes its credentials from the environment.
+// TestMain sets the credentials, which the SDK reads from the environment.
 func TestMain(m *testing.M) {
 	os.Setenv("AWS_ACCESS_KEY_ID", "test")
 	os.Setenv("AWS_SECRET_ACCESS_KEY", "test")
 	os.Exit(m.Run())
 }
 
-// s3 is as much of an S3 server as the store needs: objects by path, whole or
-// in parts, and a list of one bucket.
+// s3 is a minimal S3 server: one bucket with single and multipart uploads.
 type s3 struct {
 	*httptest.Server
-	// before is called when a request has come, and after when it was worked,
-	// before it is answered.
+	// before is called when a request arrives, and after when it is handled but
+	// not yet answered.
 	before, after func(method string)
 
 	mu      sync.Mutex
 	objects map[string][]byte
-	parts   map[string]map[string][]byte // of uploads that are not complete
-	missing bool                         // there is no such bucket
-	refused string                       // the method that the credentials do not allow
-	hanging chan struct{}                // if it is not nil, no request is answered until it is closed
+	parts   map[string]map[string][]byte // of incomplete uploads
+	missing bool                         // the bucket doesn't exist
+	refused string                       // the method that the credentials don't allow
+	hanging chan struct{}                // if not nil, requests hang until it is closed
 	seen    []string
 }
 
@@ -47,7 +46,7 @@ func newS3(t *testing.T) *s3 {
 	return s
 }
 
-// hang has no request answered until the test ends.
+// hang leaves every request unanswered until the test ends.
 func (s *s3) hang(t *testing.T) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -55,22 +54,21 @@ func (s *s3) hang(t *testing.T) {
 	t.Cleanup(func() { close(s.hanging) })
 }
 
-// unfinished are the uploads that were begun and are neither complete nor
-// given up.
+// unfinished returns how many uploads are neither complete nor aborted.
 func (s *s3) unfinished() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.parts)
 }
 
-// kept is what there is of objects.
+// kept returns the number of objects.
 func (s *s3) kept() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.objects)
 }
 
-// address is what files.url would be.
+// address returns the value for files.url.
 func (s *s3) address() string {
 	return "s3://bucket?region=eu-central-1&use_path_style=true&endpoint=" + url.QueryEscape(s.URL)
 }
@@ -115,7 +113,7 @@ func (s *s3) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		upload = strconv.Itoa(len(s.seen))
 		s.parts[upload] = map[string][]byte{}
 	case upload != "" && s.parts[upload] == nil:
-		missing = true // which is not what S3 calls it, but as much of a refusal
+		missing = true // S3 uses another code, but rejects it as well
 	case r.Method == http.MethodPut && upload != "":
 		s.parts[upload][query.Get("partNumber")] = body
 	case r.Method == http.MethodPost:
@@ -161,7 +159,7 @@ func (s *s3) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// unchunk reads a body that the SDK sent in signed chunks.
+// unchunk decodes a body that the SDK sent in signed chunks.
 func unchunk(body []byte) []byte {
 	var out []byte
 	for r := bufio.NewReader(bytes.NewReader(body)); ; {

@@ -11,28 +11,28 @@ import (
 	"strings"
 	"time"
 
+	"turnpike/internal/accounts"
 	"turnpike/internal/fault"
 )
 
 const (
-	// storagePatience is how long a request waits for the row and for the
-	// bucket's answer that the file is there.
-	storagePatience = 4 * time.Second
-	// bucketLink is how long the bucket's own URL can be used to begin a
-	// download.
+	// storageTimeout limits how long a request waits for the file's row and for
+	// the bucket's response that the file exists.
+	storageTimeout = 4 * time.Second
+	// bucketLink is how long the bucket's URL can be used to start a download.
 	bucketLink = 15 * time.Minute
 )
 
-// Serve answers a request for a signed URL, which is all that it asks for. An
-// error means that nothing was written yet.
+// Serve responds to a request for a signed URL. It needs no other credentials.
+// If it returns an error, it hasn't written anything.
 func (s *Store) Serve(w http.ResponseWriter, r *http.Request) error {
 	h := w.Header()
-	// The URL is the secret: a page that has it may read what is there.
+	// The URL is the secret, so any page that has it may read the file.
 	h.Set("Access-Control-Allow-Origin", "*")
 	h.Set("Access-Control-Expose-Headers", "Content-Disposition, Content-Range, ETag, X-Request-Id")
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		h.Set("Allow", "GET, HEAD")
-		return fault.New(fault.MethodNotAllowed, "files can be read with GET and HEAD")
+		return fault.New(fault.MethodNotAllowed, "Use GET or HEAD to read a file.")
 	}
 	l, left, err := s.check(r)
 	if err != nil {
@@ -41,27 +41,27 @@ func (s *Store) Serve(w http.ResponseWriter, r *http.Request) error {
 	return s.send(w, r, l, left)
 }
 
-// Send sends a file to somebody who may have it. An error means that nothing
-// was written yet.
-func (s *Store) Send(w http.ResponseWriter, r *http.Request, o Owner, f File, name string) error {
-	return s.send(w, r, link{Owner: o, sha256: f.SHA256, name: name}, bucketLink)
+// Send sends a file to an authorized client. If it returns an error, it hasn't
+// written anything.
+func (s *Store) Send(w http.ResponseWriter, r *http.Request, t accounts.Tenant, f File, name string) error {
+	return s.send(w, r, link{Tenant: t, sha256: f.SHA256, name: name}, bucketLink)
 }
 
-// send answers with the file of a link, which is good for a while.
+// send sends a link's file. The response may be cached for left.
 func (s *Store) send(w http.ResponseWriter, r *http.Request, l link, left time.Duration) error {
 	h := w.Header()
-	f, err := s.look(r.Context(), l)
+	f, err := s.stat(r.Context(), l)
 	if errors.Is(err, ErrGone) {
-		return fault.New(fault.NotFound, "the file is gone: it was deleted, or its time is over").Because(err)
+		return fault.New(fault.NotFound, "The file was deleted or has expired.").Because(err)
 	}
 	if err != nil {
 		return err
 	}
 	shown := disposition(f.ContentType, l.name)
 	if s.fromBucket && s.bucket != nil && r.Method == http.MethodGet {
-		there, err := s.bucket.signedURL(r.Context(), l.key(l.sha256), f, shown, min(left, bucketLink))
+		there, err := s.bucket.signedURL(r.Context(), objectKey(l.Tenant, l.sha256), f, shown, min(left, bucketLink))
 		if err != nil {
-			return fault.New(fault.StorageUnavailable, "the file cannot be read at the moment; try again shortly").Because(err)
+			return fault.New(fault.StorageUnavailable, "The file cannot be read at the moment. Retry shortly.").Because(err)
 		}
 		h.Set("Cache-Control", "no-store")
 		http.Redirect(w, r, there, http.StatusFound)
@@ -71,19 +71,19 @@ func (s *Store) send(w http.ResponseWriter, r *http.Request, l link, left time.D
 	h.Set("Content-Disposition", shown)
 	h.Set("ETag", `"`+f.SHA256+`"`)
 	h.Set("Cache-Control", fmt.Sprintf("private, max-age=%d, immutable", int64(left.Seconds())))
-	// What a model made is nothing to be run here.
+	// Browsers must not execute generated content.
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Content-Security-Policy", "sandbox")
-	c := &content{ctx: r.Context(), store: s, key: l.key(l.sha256), size: f.Bytes}
+	c := &content{ctx: r.Context(), store: s, key: objectKey(l.Tenant, l.sha256), size: f.Bytes}
 	http.ServeContent(w, r, "", time.Time{}, c)
 	if err := c.Close(); err != nil && r.Context().Err() == nil {
-		slog.Warn("a download was cut off", "sha256", f.SHA256, "error", err)
+		slog.Warn("failed to send a file; the client got a part of it", "sha256", f.SHA256, "error", err)
 	}
 	return nil
 }
 
-// Handler is Serve with errors in plain words, for where no edge puts them
-// into the form of the interface.
+// Handler is Serve with plain text errors, for use without the API's error
+// handling.
 func (s *Store) Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		err := s.Serve(w, r)
@@ -92,27 +92,26 @@ func (s *Store) Handler() http.Handler {
 		}
 		f, ok := fault.As(err)
 		if !ok {
-			f = fault.New(fault.StorageUnavailable, "the file cannot be read at the moment; try again shortly")
+			f = fault.New(fault.StorageUnavailable, "The file cannot be read at the moment. Retry shortly.")
 		}
 		http.Error(w, string(f.Code)+": "+f.Message, fault.FamilyOf(f.Code).Status)
 	})
 }
 
-// look finds the file's row, and makes sure that its bytes are there before
-// anything is said about them.
-func (s *Store) look(ctx context.Context, l link) (File, error) {
-	ctx, cancel := context.WithTimeout(ctx, storagePatience)
+// stat returns the file's metadata, and fails if its bytes are missing.
+func (s *Store) stat(ctx context.Context, l link) (File, error) {
+	ctx, cancel := context.WithTimeout(ctx, storageTimeout)
 	defer cancel()
-	f, err := s.find(ctx, l.Owner, l.sha256)
+	f, err := s.find(ctx, l.Tenant, l.sha256)
 	if err != nil {
 		return f, err
 	}
-	there, err := s.has(ctx, l.key(l.sha256), f.Bytes)
+	there, err := s.has(ctx, objectKey(l.Tenant, l.sha256), f.Bytes)
 	if err == nil && !there {
 		err = s.storage.reachable(ctx)
 	}
 	if err != nil {
-		return f, fault.New(fault.StorageUnavailable, "the file cannot be read at the moment; try again shortly").Because(err)
+		return f, fault.New(fault.StorageUnavailable, "The file cannot be read at the moment. Retry shortly.").Because(err)
 	}
 	if !there {
 		return f, ErrGone
@@ -120,7 +119,7 @@ func (s *Store) look(ctx context.Context, l link) (File, error) {
 	return f, nil
 }
 
-// disposition shows what a browser can show, and has the rest saved.
+// disposition returns inline for media that browsers can show, else attachment.
 func disposition(contentType, name string) string {
 	kind := "attachment"
 	for _, shown := range []string{"image/", "audio/", "video/"} {
@@ -134,7 +133,8 @@ func disposition(contentType, name string) string {
 	return kind
 }
 
-// content reads a file from wherever it was sought to, and opens it no sooner.
+// content is an io.ReadSeeker that opens the object on the first read after a
+// seek.
 type content struct {
 	ctx   context.Context
 	store *Store
@@ -183,7 +183,7 @@ func (c *content) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close returns what went wrong on the way.
+// Close returns the first read error.
 func (c *content) Close() error {
 	if c.open != nil {
 		_ = c.open.Close()

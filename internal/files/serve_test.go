@@ -8,19 +8,20 @@ import (
 	"testing"
 	"time"
 
+	"turnpike/internal/accounts"
 	"turnpike/internal/db"
 	"turnpike/internal/db/dbtest"
 	"turnpike/internal/files"
 )
 
-func TestOnlyTheURLAsItWasGivenOpensAFile(t *testing.T) {
+func TestChangedURLIsRejected(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		r := open(t, d, "", false)
 		f := r.put(acme, "imgbatch_1", "image/png", "a picture")
 		other := r.put(acme, "imgbatch_1", "image/png", "another")
-		for _, o := range []files.Owner{{WorkspaceID: "ws_2", Environment: "live"}, {WorkspaceID: "ws_1", Environment: "test"}} {
-			r.put(o, "imgbatch_9", "image/png", "a picture") // they have it, too
+		for _, o := range []accounts.Tenant{{WorkspaceID: "ws_2", Environment: "live"}, {WorkspaceID: "ws_1", Environment: "test"}} {
+			r.put(o, "imgbatch_9", "image/png", "a picture") // they have the same file
 		}
 		whole := r.URL(acme, f, "a.png", begin.Add(time.Hour))
 		want := "https://api.example.com/files/ws_1/live/" + f.SHA256 + "/a.png?expires=1773493200&signature="
@@ -37,7 +38,7 @@ func TestOnlyTheURLAsItWasGivenOpensAFile(t *testing.T) {
 			}
 			return c
 		}, "0"+signature[1:])
-		foreign := r.URL(files.Owner{WorkspaceID: "ws_2", Environment: "live"}, f, "a.png", begin.Add(time.Hour))
+		foreign := r.URL(accounts.Tenant{WorkspaceID: "ws_2", Environment: "live"}, f, "a.png", begin.Add(time.Hour))
 		for name, c := range map[string]struct {
 			url  string
 			want int
@@ -47,7 +48,7 @@ func TestOnlyTheURLAsItWasGivenOpensAFile(t *testing.T) {
 			"another file":             {strings.Replace(whole, f.SHA256, other.SHA256, 1), 403},
 			"another name":             {strings.Replace(whole, "a.png", "b.html", 1), 403},
 			"a longer life":            {strings.Replace(whole, "=1773493200", "=1773493201", 1), 403},
-			"the same time, else":      {strings.Replace(whole, "=1773493200", "=01773493200", 1), 403},
+			"the time with a zero":     {strings.Replace(whole, "=1773493200", "=01773493200", 1), 403},
 			"no time":                  {strings.Replace(whole, "expires=1773493200&", "", 1), 403},
 			"no signature":             {strings.Replace(whole, "&signature="+signature, "", 1), 403},
 			"an empty signature":       {strings.Replace(whole, signature, "", 1), 403},
@@ -56,11 +57,11 @@ func TestOnlyTheURLAsItWasGivenOpensAFile(t *testing.T) {
 			"a signature and more":     {whole + "0", 403},
 			"a signature in capitals":  {strings.Replace(whole, signature, strings.ToUpper(signature), 1), 403},
 			"another's signature":      {whole[:len(whole)-64] + foreign[len(foreign)-64:], 403},
-			"parts that moved":         {strings.Replace(whole, "/ws_1/live/", "/ws_1%0Alive/", 1), 403},
-			"a slash that is none":     {strings.Replace(whole, "/ws_1/live/", "/ws_1%2Flive/", 1), 200}, // the same parts
+			"parts that shifted":       {strings.Replace(whole, "/ws_1/live/", "/ws_1%0Alive/", 1), 403},
+			"an escaped slash":         {strings.Replace(whole, "/ws_1/live/", "/ws_1%2Flive/", 1), 200}, // the same parts
 			"no name":                  {strings.Replace(whole, "/a.png", "", 1), 403},
 			"nothing":                  {"https://api.example.com/files/", 403},
-			"something of one's own":   {whole + "&download=1", 200},
+			"an extra parameter":       {whole + "&download=1", 200},
 			"another's, by their link": {foreign, 200},
 		} {
 			w := r.fetch(http.MethodGet, c.url)
@@ -76,22 +77,22 @@ func TestOnlyTheURLAsItWasGivenOpensAFile(t *testing.T) {
 				t.Errorf("%s: %d", method, w.Code)
 			}
 		}
-		r.pass(time.Hour - time.Second)
+		r.advance(time.Hour - time.Second)
 		if w := r.fetch(http.MethodGet, whole); w.Code != http.StatusOK {
 			t.Errorf("a second before it expires: %d", w.Code)
 		}
-		r.pass(time.Second)
+		r.advance(time.Second)
 		if w := r.fetch(http.MethodGet, whole); w.Code != http.StatusForbidden {
 			t.Errorf("when it expires: %d", w.Code)
 		}
-		r.pass(time.Second)
+		r.advance(time.Second)
 		if w := r.fetch(http.MethodGet, whole); w.Code != http.StatusForbidden || !strings.Contains(w.Body.String(), "expired") {
 			t.Errorf("a second later: %d %s", w.Code, w.Body)
 		}
 	})
 }
 
-func TestAnotherKeySignsOtherwise(t *testing.T) {
+func TestURLSignedWithAnotherKeyIsRejected(t *testing.T) {
 	t.Parallel()
 	r := open(t, dbtest.Open(t, dbtest.Address(t, "sqlite")), "", false)
 	f := r.put(acme, "imgbatch_1", "image/png", "a picture")
@@ -106,7 +107,7 @@ func TestAnotherKeySignsOtherwise(t *testing.T) {
 	}
 }
 
-func TestDownloadsAreAsBrowsersAndToolsExpect(t *testing.T) {
+func TestDownloadsSupportRangesAndCaching(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, r *rig) {
 		f := r.put(acme, "imgbatch_1", "image/png", "0123456789")
@@ -155,7 +156,7 @@ func TestDownloadsAreAsBrowsersAndToolsExpect(t *testing.T) {
 	})
 }
 
-func TestWhatABrowserCannotShowIsSavedUnderASafeName(t *testing.T) {
+func TestContentDispositionEscapesTheFileName(t *testing.T) {
 	t.Parallel()
 	r := open(t, dbtest.Open(t, dbtest.Address(t, "sqlite")), "", false)
 	for _, c := range []struct{ contentType, name, want string }{
@@ -175,7 +176,7 @@ func TestWhatABrowserCannotShowIsSavedUnderASafeName(t *testing.T) {
 	}
 }
 
-func TestBytesThatAreNotThereAreNotPromised(t *testing.T) {
+func TestFileWithoutBytesIsNotServed(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		server := newS3(t)
@@ -183,16 +184,16 @@ func TestBytesThatAreNotThereAreNotPromised(t *testing.T) {
 		f := r.put(acme, "imgbatch_1", "image/png", "a picture")
 		clear(server.objects)
 		if got := r.status(acme, f); got != http.StatusNotFound {
-			t.Errorf("without its bytes: %d", got)
+			t.Errorf("without bytes: got %d, want 404", got)
 		}
 		server.Close()
 		if got := r.status(acme, f); got != http.StatusServiceUnavailable {
-			t.Errorf("without the bucket: %d", got)
+			t.Errorf("without the bucket: got %d, want 503", got)
 		}
 	})
 }
 
-func TestBucketSendsFilesItself(t *testing.T) {
+func TestDownloadsRedirectToTheBucket(t *testing.T) {
 	t.Parallel()
 	d := dbtest.Open(t, dbtest.Address(t, "sqlite"))
 	bucket := newS3(t)
@@ -200,7 +201,7 @@ func TestBucketSendsFilesItself(t *testing.T) {
 	f := r.put(acme, "imgbatch_1", "image/png", "a picture")
 	own := r.URL(acme, f, "a.png", begin.Add(time.Hour))
 	if again := r.URL(acme, f, "a.png", begin.Add(time.Hour)); again != own {
-		t.Errorf("the same link is another one: %s, %s", own, again)
+		t.Errorf("got two links for the same file: %s, %s", own, again)
 	}
 	w := r.fetch(http.MethodGet, own)
 	there, err := url.Parse(w.Header().Get("Location"))
@@ -221,16 +222,16 @@ func TestBucketSendsFilesItself(t *testing.T) {
 		t.Errorf("HEAD: %d", w.Code)
 	}
 	if w := r.fetch(http.MethodGet, strings.Replace(own, "a.png", "b.png", 1)); w.Code != http.StatusForbidden {
-		t.Errorf("with a name of one's own: %d", w.Code)
+		t.Errorf("changed name: got %d, want 403", w.Code)
 	}
 	r.drop(acme, "imgbatch_1")
 	if w := r.fetch(http.MethodGet, own); w.Code != http.StatusNotFound {
 		t.Errorf("dropped: %d", w.Code)
 	}
-	// A folder cannot sign, and sends the file from here.
+	// A directory can't sign URLs, so Turnpike sends the file.
 	r = open(t, d, "", true)
 	f = r.put(acme, "imgbatch_2", "image/png", "a picture")
 	if w := r.fetch(http.MethodGet, r.URL(acme, f, "a.png", begin.Add(time.Hour))); w.Code != http.StatusOK || w.Body.String() != "a picture" {
-		t.Errorf("from a folder: %d", w.Code)
+		t.Errorf("from a directory: got %d, want 200", w.Code)
 	}
 }

@@ -11,26 +11,27 @@ import (
 	"strings"
 	"time"
 
+	"turnpike/internal/accounts"
 	"turnpike/internal/fault"
 )
 
 // Prefix is the path under which files are served.
 const Prefix = "/files/"
 
-// link is what a signed URL says.
+// link is the content of a signed URL.
 type link struct {
-	Owner
+	accounts.Tenant
 	sha256  string
 	name    string
-	expires string // in Unix seconds, as it is written
+	expires string // Unix seconds, as written
 }
 
-// URL mints a signed URL. The name is what a browser saves the file as; it is
-// part of what is signed.
-func (s *Store) URL(o Owner, f File, name string, expires time.Time) string {
-	l := link{o, f.SHA256, name, strconv.FormatInt(expires.Unix(), 10)}
+// URL returns a signed URL. Browsers save the file under the name, which is
+// signed as well.
+func (s *Store) URL(t accounts.Tenant, f File, name string, expires time.Time) string {
+	l := link{t, f.SHA256, name, strconv.FormatInt(expires.Unix(), 10)}
 	var path strings.Builder
-	for i, part := range []string{o.WorkspaceID, o.Environment, f.SHA256, name} {
+	for i, part := range []string{t.WorkspaceID, string(t.Environment), f.SHA256, name} {
 		if i > 0 {
 			path.WriteByte('/')
 		}
@@ -39,34 +40,34 @@ func (s *Store) URL(o Owner, f File, name string, expires time.Time) string {
 	return s.publicURL + Prefix + path.String() + "?expires=" + l.expires + "&signature=" + l.sign(s.key)
 }
 
-// sign is over all parts, each behind its length, so that no two links have
-// the same text.
+// sign returns the signature of all parts. Each has its length as a prefix, so
+// that no two links sign the same string.
 func (l link) sign(key []byte) string {
 	mac := hmac.New(sha256.New, key)
-	for _, part := range []string{"turnpike/file/v1", l.WorkspaceID, l.Environment, l.sha256, l.name, l.expires} {
+	for _, part := range []string{"turnpike/file/v1", l.WorkspaceID, string(l.Environment), l.sha256, l.name, l.expires} {
 		fmt.Fprintf(mac, "%d:%s", len(part), part)
 	}
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// check reads the link of a request, and says how much of its life is left.
+// check verifies the link of a request and returns how long it stays valid.
 func (s *Store) check(r *http.Request) (l link, left time.Duration, err error) {
 	path, under := strings.CutPrefix(r.URL.Path, Prefix)
 	parts := strings.SplitN(path, "/", 4)
 	if !under || len(parts) != 4 {
-		return l, 0, fault.New(fault.InvalidSignature, "this is not the address of a file; use a url as it was given, unchanged")
+		return l, 0, fault.New(fault.InvalidSignature, "This is not the URL of a file. Use the URL exactly as returned.")
 	}
 	query := r.URL.Query()
-	l = link{Owner{parts[0], parts[1]}, parts[2], parts[3], query.Get("expires")}
+	l = link{accounts.Tenant{WorkspaceID: parts[0], Environment: accounts.Environment(parts[1])}, parts[2], parts[3], query.Get("expires")}
 	if !hmac.Equal([]byte(query.Get("signature")), []byte(l.sign(s.key))) {
-		return l, 0, fault.New(fault.InvalidSignature, "the signature does not belong to this address; use a url as it was given, unchanged")
+		return l, 0, fault.New(fault.InvalidSignature, "The signature does not match this URL. Use the URL exactly as returned.")
 	}
 	seconds, err := strconv.ParseInt(l.expires, 10, 64)
 	if err != nil {
-		return l, 0, fault.New(fault.InvalidSignature, "the address does not say when it expires").Because(err)
+		return l, 0, fault.New(fault.InvalidSignature, "The URL does not contain a valid expiry time.").Because(err)
 	}
 	if left = time.Unix(seconds, 0).Sub(s.now()); left <= 0 {
-		return l, 0, fault.New(fault.InvalidSignature, "the url has expired; read the object again, which has a new one")
+		return l, 0, fault.New(fault.InvalidSignature, "The URL has expired. Read the object again to get a new one.")
 	}
 	return l, left, nil
 }

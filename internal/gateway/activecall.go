@@ -52,7 +52,6 @@ func (g *Gateway) startCall(c Call, r *request, ticket *limits.Ticket, first tar
 		observation: Observation{Operation: r.operation, Environment: string(c.Principal.Environment), Requested: r.models[0], RequestedKnown: g.isKnownName(r.models[0]), TraceParent: c.TraceParent}}
 }
 
-// startAttempt notes that the call is being sent to a target.
 func (a *activeCall) startAttempt(t target) {
 	a.phase, a.target, a.maxOutput, a.attemptStarted = phaseSent, t, a.gateway.maxOutputFor(t, a.request), a.gateway.now()
 }
@@ -93,15 +92,9 @@ func (a *activeCall) settle(u providers.Usage, source string) (charged credits.M
 	return charged
 }
 
-// settleResponse settles a plain response.
-func (a *activeCall) settleResponse(answer *providers.Answer) credits.Micro {
+func (a *activeCall) settleResponse(resp *providers.Response) credits.Micro {
 	a.target.health.recordSuccess(a.attemptStarted)
-	u, source := a.target.withImageTokens(answer.Usage), audit.UsageProvider
-	if a.request.choices > 0 && u.OutputTokens <= 0 {
-		if u.OutputTokens = estimateOutput(answer.Body); u.OutputTokens > 0 { // else there is no output: a refusal, for example
-			source = audit.UsageEstimated
-		}
-	}
+	u, source := a.target.withImageTokens(resp.Usage), audit.UsageProvider
 	if u.InputTokens <= 0 || u.Estimated { // every call has input
 		source = audit.UsageEstimated
 	}
@@ -132,7 +125,6 @@ func (a *activeCall) settleFailure(err error) {
 	a.record.Note(func(e *audit.Entry) { e.Upstream = a.gateway.now().Sub(a.started) })
 }
 
-// observeFailure sets the observation's failure code.
 func (a *activeCall) observeFailure(err error) {
 	a.observation.Failure = "client_left"
 	if f, ok := fault.As(err); ok {
@@ -140,7 +132,6 @@ func (a *activeCall) observeFailure(err error) {
 	}
 }
 
-// recordBrokenResponse notes that the provider failed after its response had started.
 func (a *activeCall) recordBrokenResponse(f *providers.Failure) {
 	now := a.gateway.now()
 	a.target.health.recordFailure(f, now)
@@ -205,4 +196,24 @@ func (t target) withImageTokens(u providers.Usage) providers.Usage {
 		u.OutputTokens, u.Estimated = u.Images*typicalImageTokens, true
 	}
 	return u
+}
+
+// Observation describes a finished model call for telemetry. It holds no secrets and no content.
+type Observation struct {
+	Operation      string // "chat", "embeddings", "image" or "speech"
+	Environment    string
+	Provider       string
+	Requested      string // the model as the client named it
+	RequestedKnown bool   // the name belongs to the router, the catalog or the operator
+	Model          string // the model that ran, or was tried last
+	ModelKnown     bool   // the catalog or the operator lists it, so clients didn't invent its name
+	Started        time.Time
+	FirstByte      time.Duration // zero without a response
+	Duration       time.Duration
+	Input          int64
+	Output         int64
+	Credits        credits.Micro
+	Failure        string // a fault's code, or empty
+	Attempts       []Attempt
+	TraceParent    string // the client's traceparent header
 }

@@ -13,13 +13,11 @@ import (
 	"turnpike/internal/providers"
 )
 
-// sendFunc sends a request to a target with a limit on the output tokens of each choice.
-type sendFunc func(ctx context.Context, t target, maxOutput int64) (*providers.Answer, error)
+type sendFunc func(ctx context.Context, t target, maxOutput int64) (*providers.Response, error)
 
 // maxRetryAfter is the longest Retry-After that a call with only one target waits for.
 const maxRetryAfter = 3 * time.Second
 
-// retryPauses are the pauses before each retry of a call with only one target.
 var retryPauses = []time.Duration{250 * time.Millisecond, time.Second}
 
 // Attempt is an attempt as the log shows it.
@@ -43,7 +41,7 @@ func newAttempt(t target, outcome string, status int, took time.Duration) Attemp
 
 // attempt sends the call to one target after the other until one responds. The client has
 // received nothing yet, so it doesn't notice.
-func (g *Gateway) attempt(ctx context.Context, a *activeCall, targets []target, send sendFunc) (*providers.Answer, error) {
+func (g *Gateway) attempt(ctx context.Context, a *activeCall, targets []target, send sendFunc) (*providers.Response, error) {
 	var attempts []Attempt
 	defer func() {
 		a.observation.Attempts = attempts
@@ -65,7 +63,7 @@ func (g *Gateway) attempt(ctx context.Context, a *activeCall, targets []target, 
 			a.record.Note(func(e *audit.Entry) { e.Model, e.Provider = t.offer.ID, t.provider.Name() })
 		}
 		started := time.Now()
-		answer, err := g.sendAttempt(ctx, a, send)
+		resp, err := g.sendAttempt(ctx, a, send)
 		took := time.Since(started)
 		if err == nil {
 			t.health.recordFirstByte(took)
@@ -73,7 +71,7 @@ func (g *Gateway) attempt(ctx context.Context, a *activeCall, targets []target, 
 			if len(attempts) > 0 {
 				attempts = append(attempts, newAttempt(t, AttemptOK, 0, took))
 			}
-			return answer, nil
+			return resp, nil
 		}
 		if errors.Is(ctx.Err(), context.Canceled) {
 			return nil, ctx.Err()
@@ -107,7 +105,7 @@ func (g *Gateway) attempt(ctx context.Context, a *activeCall, targets []target, 
 		switch {
 		case i+1 < len(targets):
 			i++
-		case len(targets) == 1 && retries < len(retryPauses) && f.Momentary() && f.RetryAfter <= maxRetryAfter:
+		case len(targets) == 1 && retries < len(retryPauses) && f.Transient() && f.RetryAfter <= maxRetryAfter:
 			g.sleep(ctx, max(retryPauses[retries], f.RetryAfter))
 			retries++
 		case t.offer.AnyName && f.Kind == providers.KindNoModel:
@@ -120,19 +118,19 @@ func (g *Gateway) attempt(ctx context.Context, a *activeCall, targets []target, 
 
 // sendAttempt sends the call to its current target. Of a stream it waits for the first chunk,
 // because some providers report errors there.
-func (g *Gateway) sendAttempt(ctx context.Context, a *activeCall, send sendFunc) (*providers.Answer, error) {
+func (g *Gateway) sendAttempt(ctx context.Context, a *activeCall, send sendFunc) (*providers.Response, error) {
 	t, output := a.target, outputLimitFor(a.target, a.request, a.maxOutput)
 	if !a.request.stream {
 		return send(ctx, t, output)
 	}
 	ctx, watch := watchClient(ctx, g.usageTimeout)
-	answer, err := send(ctx, t, output)
-	if err != nil || answer.Stream == nil {
+	resp, err := send(ctx, t, output)
+	if err != nil || resp.Stream == nil {
 		watch.stop()
-		return answer, err
+		return resp, err
 	}
-	s := &startedStream{Stream: answer.Stream, watch: watch, hasFirst: true}
-	s.first, err = answer.Stream.Next()
+	s := &startedStream{Stream: resp.Stream, watch: watch, hasFirst: true}
+	s.first, err = resp.Stream.Next()
 	if err == io.EOF {
 		err = &providers.Failure{Kind: providers.KindCut, Err: errors.New("stream ended before its first chunk")}
 	}
@@ -140,11 +138,10 @@ func (g *Gateway) sendAttempt(ctx context.Context, a *activeCall, send sendFunc)
 		_ = s.Close()
 		return nil, err
 	}
-	answer.Stream = s
-	return answer, nil
+	resp.Stream = s
+	return resp, nil
 }
 
-// startedStream is a stream whose first chunk was read already.
 type startedStream struct {
 	providers.Stream
 	watch    *clientWatch
@@ -193,7 +190,6 @@ func rejectsRequest(f *providers.Failure) bool {
 	return f.Kind == providers.KindInvalid || f.Kind == providers.KindTooLong || f.Kind == providers.KindBlockedInput || f.Kind == providers.KindBlockedOutput
 }
 
-// sleep waits unless the context ends.
 func sleep(ctx context.Context, d time.Duration) {
 	select {
 	case <-time.After(d):

@@ -96,13 +96,13 @@ func TestRetryHonorsRetryAfter(t *testing.T) {
 
 func TestProviderValidationErrorReachesClient(t *testing.T) {
 	t.Parallel()
-	p := newFake("one", func(context.Context, *providers.ChatRequest) (*providers.Answer, error) {
+	p := newFake("one", func(context.Context, *providers.ChatRequest) (*providers.Response, error) {
 		return nil, fault.Invalid("n", "n must be 1.")
 	})
 	if out := newFixture(t, []providers.Provider{p}).chat(plainBody); out.code != "invalid_parameter" {
 		t.Errorf("got %v", out.err)
 	}
-	odd := newFake("one", func(context.Context, *providers.ChatRequest) (*providers.Answer, error) {
+	odd := newFake("one", func(context.Context, *providers.ChatRequest) (*providers.Response, error) {
 		return nil, errors.New("odd")
 	})
 	if out := newFixture(t, []providers.Provider{odd}).chat(plainBody); out.code != "upstream_error" {
@@ -123,7 +123,7 @@ func TestProviderReceivesUpstreamNameAndModelID(t *testing.T) {
 func TestDisconnectedClientPaysForInputOnlyIfSent(t *testing.T) {
 	t.Parallel()
 	ctx, leave := context.WithCancel(t.Context())
-	waits := newFake("one", func(ctx context.Context, _ *providers.ChatRequest) (*providers.Answer, error) {
+	waits := newFake("one", func(ctx context.Context, _ *providers.ChatRequest) (*providers.Response, error) {
 		leave()
 		<-ctx.Done()
 		return nil, ctx.Err()
@@ -139,7 +139,7 @@ func TestDisconnectedClientPaysForInputOnlyIfSent(t *testing.T) {
 	}
 
 	ctx, leave = context.WithCancel(t.Context())
-	refuses := newFake("one", func(context.Context, *providers.ChatRequest) (*providers.Answer, error) {
+	refuses := newFake("one", func(context.Context, *providers.ChatRequest) (*providers.Response, error) {
 		leave()
 		return nil, &providers.Failure{Kind: providers.KindConnect, Err: errors.New("refused")}
 	})
@@ -150,7 +150,7 @@ func TestDisconnectedClientPaysForInputOnlyIfSent(t *testing.T) {
 
 func TestDeadlineIsReportedAsUpstreamTimeout(t *testing.T) {
 	t.Parallel()
-	waits := newFake("one", func(ctx context.Context, _ *providers.ChatRequest) (*providers.Answer, error) {
+	waits := newFake("one", func(ctx context.Context, _ *providers.ChatRequest) (*providers.Response, error) {
 		<-ctx.Done()
 		return nil, &providers.Failure{Kind: providers.KindTimeout, Err: ctx.Err()}
 	})
@@ -166,7 +166,7 @@ func TestDeadlineIsReportedAsUpstreamTimeout(t *testing.T) {
 func TestProviderPanicReleasesReservationAndSlot(t *testing.T) {
 	t.Parallel()
 	for name, do := range map[string]chatFunc{
-		"in the call":     func(context.Context, *providers.ChatRequest) (*providers.Answer, error) { panic("test failure") },
+		"in the call":     func(context.Context, *providers.ChatRequest) (*providers.Response, error) { panic("test failure") },
 		"at the start":    respondStream(&fakeStream{panics: true}),
 		"inside a stream": respondStream(&fakeStream{chunks: []providers.Chunk{textChunk("a")}, panics: true}),
 	} {
@@ -208,7 +208,7 @@ func TestStrictModeNeverCallsProviderBeforeLogging(t *testing.T) {
 
 	r.env = accounts.Live
 	caps := []spend.Cap{{Account: spend.Account{Level: spend.Workspace, ID: r.workspace}, Limit: r.budget}}
-	warmUp, err := r.ledger.Reserve(t.Context(), caps, 50*credits.Credit, time.Now()) // so that the call needs no lease of its own
+	warmUp, err := r.leases.Reserve(t.Context(), caps, 50*credits.Credit, time.Now()) // so that the call needs no lease of its own
 	if err != nil {
 		t.Fatal(err)
 	}

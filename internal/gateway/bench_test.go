@@ -30,7 +30,7 @@ func BenchmarkRun(b *testing.B) {
 			}
 			month := *r.budget * 1000
 			r.budget, r.rates = &month, Rates{}
-			principal := &access.Principal{WorkspaceID: r.workspace, Environment: accounts.Live, KeyID: testKey}
+			principal := &access.Principal{Tenant: accounts.Tenant{WorkspaceID: r.workspace, Environment: accounts.Live}, KeyID: testKey}
 			var log *audit.Log
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {

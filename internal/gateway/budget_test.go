@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"turnpike/internal/accounts"
 	"turnpike/internal/audit"
 	"turnpike/internal/catalog"
 	"turnpike/internal/credits"
@@ -20,7 +21,7 @@ import (
 func TestRefusalSeparatesSpentFromReserved(t *testing.T) {
 	t.Parallel()
 	release, entered := make(chan struct{}), make(chan struct{})
-	waits := func(ctx context.Context, req *providers.ChatRequest) (*providers.Answer, error) {
+	waits := func(ctx context.Context, req *providers.ChatRequest) (*providers.Response, error) {
 		close(entered)
 		<-release
 		return respond(10, 5)(ctx, req)
@@ -100,7 +101,7 @@ func TestCallIsChargedToMonthOfArrival(t *testing.T) {
 	arrived := spend.PeriodOf(time.Now()).Start().Add(-time.Millisecond)
 	c := r.newCall()
 	c.Body = []byte(plainBody)
-	c.Record = r.log.Open(audit.Entry{RequestID: ids.New(ids.Request), WorkspaceID: r.workspace, Environment: string(r.env), KeyID: testKey, CreatedAt: arrived})
+	c.Record = r.log.Open(audit.Entry{RequestID: ids.New(ids.Request), Tenant: accounts.Tenant{WorkspaceID: r.workspace, Environment: r.env}, KeyID: testKey, CreatedAt: arrived})
 	var out outcome
 	out.Response, out.err = r.Chat(t.Context(), c)
 	r.settle(c, &out)

@@ -27,7 +27,7 @@ type Gateway struct {
 	upstreams        []Upstream
 	routes           map[string][]string
 	routeNames       []string
-	ledger           *spend.LeaseCache
+	leases           *spend.LeaseCache
 	budgets          BudgetsFunc
 	limiter          *limits.Limiter
 	rates            Rates
@@ -54,7 +54,7 @@ type Route struct {
 type Rates struct{ Live, Test limits.Limits }
 
 // BudgetsFunc returns the monthly budgets of a workspace and of one of its projects; nil is unlimited.
-type BudgetsFunc func(ctx context.Context, workspaceID string, env accounts.Environment, project string) (ofWorkspace, ofProject *credits.Micro, err error)
+type BudgetsFunc func(ctx context.Context, t accounts.Tenant, project string) (ofWorkspace, ofProject *credits.Micro, err error)
 
 // Options configure a gateway.
 type Options struct {
@@ -62,7 +62,7 @@ type Options struct {
 	Simulator providers.Provider
 	Upstreams []Upstream
 	Routes    []Route
-	Ledger    *spend.LeaseCache
+	Leases    *spend.LeaseCache
 	Budgets   BudgetsFunc
 	Limiter   *limits.Limiter
 	Rates     Rates
@@ -77,7 +77,7 @@ type Options struct {
 
 // New creates a gateway.
 func New(o Options) *Gateway {
-	g := &Gateway{catalog: o.Catalog, simulator: o.Simulator, upstreams: o.Upstreams, routes: map[string][]string{}, ledger: o.Ledger, budgets: o.Budgets,
+	g := &Gateway{catalog: o.Catalog, simulator: o.Simulator, upstreams: o.Upstreams, routes: map[string][]string{}, leases: o.Leases, budgets: o.Budgets,
 		limiter: o.Limiter, rates: o.Rates, defaultMaxOutput: o.DefaultMaxOutput, strict: o.Strict, now: o.Now, observe: o.Observe,
 		sleep: sleep, usageTimeout: 2 * time.Second}
 	for _, r := range o.Routes {
@@ -140,8 +140,8 @@ func (g *Gateway) Chat(ctx context.Context, c Call) (*Response, error) {
 	if r.priorityTier && slices.ContainsFunc(targets, func(t target) bool { return t.offer.Price != catalog.Price{} }) {
 		return nil, fault.Invalid("service_tier", `service_tier "priority" has its own prices, which this server does not know. Omit it, or choose a model that the operator sells at those prices.`)
 	}
-	return g.run(ctx, c, r, targets, func(ctx context.Context, t target, maxOutput int64) (*providers.Answer, error) {
-		return t.provider.(providers.Chatter).Chat(ctx, &providers.ChatRequest{Model: t.offer.Upstream, ID: t.offer.ID, Body: r.body, Stream: r.stream, MaxOutput: maxOutput})
+	return g.run(ctx, c, r, targets, func(ctx context.Context, t target, maxOutput int64) (*providers.Response, error) {
+		return t.provider.(providers.ChatCompleter).Chat(ctx, &providers.ChatRequest{Model: t.offer.Upstream, ID: t.offer.ID, Body: r.body, Stream: r.stream, MaxOutput: maxOutput})
 	})
 }
 
@@ -196,32 +196,32 @@ func (g *Gateway) run(ctx context.Context, c Call, r *request, targets []target,
 			return nil, err
 		}
 	}
-	answer, err := g.attempt(ctx, a, targets, send)
+	resp, err := g.attempt(ctx, a, targets, send)
 	if err == nil && r.store != nil {
 		a.target.health.recordSuccess(a.attemptStarted) // the provider did its part even if storing fails
 		err = r.store(ctx)
 	}
 	var transformed []byte
-	if err == nil && c.TransformBody != nil && answer.Body != nil {
-		transformed, err = c.TransformBody(answer.Body)
+	if err == nil && c.TransformBody != nil && resp.Body != nil {
+		transformed, err = c.TransformBody(resp.Body)
 	}
 	if err != nil {
 		a.settleFailure(err)
 		return nil, err
 	}
 	out := &Response{Model: a.target.offer.ID, Provider: a.target.provider.Name()}
-	if s, ok := answer.Stream.(*startedStream); ok {
+	if s, ok := resp.Stream.(*startedStream); ok {
 		streaming = true
 		out.Stream = newStream(s, a)
 		return out, nil
 	}
-	if answer.Content != nil {
+	if resp.Content != nil {
 		streaming = true
-		out.Audio = &Audio{content: answer.Content, call: a, usage: answer.Usage}
+		out.Audio = &Audio{content: resp.Content, call: a, usage: resp.Usage}
 		return out, nil
 	}
-	out.Credits = a.settleResponse(answer)
-	if out.Body = answer.Body; transformed != nil {
+	out.Credits = a.settleResponse(resp)
+	if out.Body = resp.Body; transformed != nil {
 		out.Body = transformed
 	}
 	return out, nil

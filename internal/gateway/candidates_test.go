@@ -149,7 +149,7 @@ func TestAutoChoosesSameModelForTestAndLiveKeys(t *testing.T) {
 
 func TestUnsupportedRequestFallsBackToNextModel(t *testing.T) {
 	t.Parallel()
-	cannot := newFake("one", func(context.Context, *providers.ChatRequest) (*providers.Answer, error) {
+	cannot := newFake("one", func(context.Context, *providers.ChatRequest) (*providers.Response, error) {
 		return nil, fault.Invalid("logprobs", "logprobs are not supported.")
 	})
 	r := newFixture(t, []providers.Provider{cannot, newFake("two", respond(10, 5))},

@@ -22,7 +22,6 @@ type clientWatch struct {
 	bytesAfter   int // received since the client disconnected
 }
 
-// watchClient returns the context for the provider's call.
 func watchClient(client context.Context, usageTimeout time.Duration) (context.Context, *clientWatch) {
 	w := &clientWatch{usageTimeout: usageTimeout}
 	var ctx context.Context

@@ -51,9 +51,9 @@ func TestClientLeavingBeforeUsageChunkPaysInFull(t *testing.T) {
 			t.Run(name+", "+how, func(t *testing.T) {
 				count := usageChunk(providers.Usage{InputTokens: 10, OutputTokens: 6002})
 				s := &lateUsageStream{fakeStream: fakeStream{chunks: append(tt.chunks, count)}, waits: make(chan struct{}), arrives: make(chan struct{})}
-				r := base.withProviders(t, []providers.Provider{newFake("one", func(ctx context.Context, _ *providers.ChatRequest) (*providers.Answer, error) {
+				r := base.withProviders(t, []providers.Provider{newFake("one", func(ctx context.Context, _ *providers.ChatRequest) (*providers.Response, error) {
 					s.ctx = ctx
-					return &providers.Answer{Stream: s}, nil
+					return &providers.Response{Stream: s}, nil
 				})})
 				if r.usageTimeout = time.Minute; !tt.arrives {
 					r.usageTimeout = time.Millisecond
@@ -97,7 +97,7 @@ func TestClientLeavingBeforeUsageChunkPaysInFull(t *testing.T) {
 func TestEarlyDisconnectCancelsProvider(t *testing.T) {
 	t.Parallel()
 	ctx, leave := context.WithCancel(t.Context())
-	p := newFake("one", func(ctx context.Context, _ *providers.ChatRequest) (*providers.Answer, error) {
+	p := newFake("one", func(ctx context.Context, _ *providers.ChatRequest) (*providers.Response, error) {
 		leave()
 		<-ctx.Done()
 		return nil, ctx.Err()

@@ -8,9 +8,8 @@ import (
 	"turnpike/internal/providers"
 )
 
-// embedder is a provider with embeddings.
 type embedder interface {
-	Embeddings(ctx context.Context, model string, body []byte) (*providers.Answer, error)
+	Embeddings(ctx context.Context, model string, body []byte) (*providers.Response, error)
 }
 
 // Embeddings makes an embeddings call.
@@ -23,12 +22,11 @@ func (g *Gateway) Embeddings(ctx context.Context, c Call) (*Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	return g.run(ctx, c, r, targets, func(ctx context.Context, t target, _ int64) (*providers.Answer, error) {
+	return g.run(ctx, c, r, targets, func(ctx context.Context, t target, _ int64) (*providers.Response, error) {
 		return t.provider.(embedder).Embeddings(ctx, t.offer.Upstream, r.body)
 	})
 }
 
-// embeddingFields are the fields of an embeddings request that the gateway reads.
 type embeddingFields struct {
 	Model  *string  `json:"model"`
 	Models []string `json:"models"`

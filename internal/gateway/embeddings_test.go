@@ -14,10 +14,10 @@ import (
 // embeddingProvider is a provider with embeddings.
 type embeddingProvider struct {
 	*fake
-	answer func() (*providers.Answer, error)
+	answer func() (*providers.Response, error)
 }
 
-func (e embeddingProvider) Embeddings(context.Context, string, []byte) (*providers.Answer, error) {
+func (e embeddingProvider) Embeddings(context.Context, string, []byte) (*providers.Response, error) {
 	return e.answer()
 }
 
@@ -35,8 +35,8 @@ func TestEmbeddingsAreChargedByInput(t *testing.T) {
 	const body = `{"model":"text-embedding-3-small","input":"hello"}`
 	usage := providers.Usage{InputTokens: 3}
 	var failure error
-	p := embeddingProvider{newFake("one", respond(1, 1)), func() (*providers.Answer, error) {
-		return &providers.Answer{Body: []byte(`{"data":[]}`), Usage: usage}, failure
+	p := embeddingProvider{newFake("one", respond(1, 1)), func() (*providers.Response, error) {
+		return &providers.Response{Body: []byte(`{"data":[]}`), Usage: usage}, failure
 	}}
 	// The output price must not count: embeddings have no choices.
 	r := newFixture(t, []providers.Provider{p}, catalog.Supplier{Default: dollars(1, 2)})

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math/big"
 	"net/http"
@@ -110,7 +111,7 @@ func (r *fixture) withProviders(t testing.TB, list []providers.Provider, supplie
 		seen = nil
 		return all
 	}
-	other.Gateway = New(Options{Catalog: table.(*catalog.Catalog), Simulator: simulator.New(simulator.Options{}), Upstreams: upstreams, Ledger: r.leases,
+	other.Gateway = New(Options{Catalog: table.(*catalog.Catalog), Simulator: simulator.New(simulator.Options{}), Upstreams: upstreams, Leases: r.leases,
 		Budgets: other.budgets, Limiter: r.limits, Rates: Rates{Live: oneSlot, Test: oneSlot}, DefaultMaxOutput: 16_384, Now: time.Now,
 		Observe: func(o Observation) {
 			mu.Lock()
@@ -130,14 +131,14 @@ func dollars(in, out int64) *catalog.ListPrice {
 	return &catalog.ListPrice{Input: big.NewRat(in, 1), Output: big.NewRat(out, 1)}
 }
 
-func (r *fixture) budgets(context.Context, string, accounts.Environment, string) (workspace, project *credits.Micro, err error) {
+func (r *fixture) budgets(context.Context, accounts.Tenant, string) (workspace, project *credits.Micro, err error) {
 	return r.budget, nil, nil
 }
 
 func (r *fixture) newCall() Call {
 	id := ids.New(ids.Request)
-	return Call{Principal: &access.Principal{WorkspaceID: r.workspace, Environment: r.env, KeyID: testKey, MonthlyBudget: r.keyBudget},
-		Record: r.log.Open(audit.Entry{RequestID: id, WorkspaceID: r.workspace, Environment: string(r.env), KeyID: testKey, CreatedAt: time.Now(), Method: "POST", Path: "/v1/chat/completions"}),
+	return Call{Principal: &access.Principal{Tenant: accounts.Tenant{WorkspaceID: r.workspace, Environment: r.env}, KeyID: testKey, MonthlyBudget: r.keyBudget},
+		Record: r.log.Open(audit.Entry{RequestID: id, Tenant: accounts.Tenant{WorkspaceID: r.workspace, Environment: r.env}, KeyID: testKey, CreatedAt: time.Now(), Method: "POST", Path: "/v1/chat/completions"}),
 		Header: http.Header{}}
 }
 
@@ -226,7 +227,7 @@ func (r *fixture) settle(c Call, out *outcome) {
 func (r *fixture) checkNothingLeft() {
 	r.t.Helper()
 	r.eventually("reservations to end", func() bool {
-		if err := r.ledger.ReleaseUnused(context.Background(), ""); err != nil {
+		if err := r.leases.ReleaseUnused(context.Background(), ""); err != nil {
 			r.t.Fatal(err)
 		}
 		b, err := spend.ReadBalance(context.Background(), r.db, spend.Account{Level: spend.Workspace, ID: r.workspace}, spend.PeriodOf(time.Now()))
@@ -254,7 +255,7 @@ func (r *fixture) eventually(what string, ok func() bool) {
 // fake is a provider with one function per call; the last one repeats.
 type fake struct {
 	name string
-	do   []func(ctx context.Context, req *providers.ChatRequest) (*providers.Answer, error)
+	do   []func(ctx context.Context, req *providers.ChatRequest) (*providers.Response, error)
 
 	mu       sync.Mutex
 	requests []providers.ChatRequest
@@ -262,7 +263,7 @@ type fake struct {
 
 func (f *fake) Name() string { return f.name }
 
-func (f *fake) Chat(ctx context.Context, req *providers.ChatRequest) (*providers.Answer, error) {
+func (f *fake) Chat(ctx context.Context, req *providers.ChatRequest) (*providers.Response, error) {
 	f.mu.Lock()
 	n := min(len(f.requests), len(f.do)-1)
 	f.requests = append(f.requests, *req)
@@ -276,23 +277,23 @@ func (f *fake) calls() int {
 	return len(f.requests)
 }
 
-type chatFunc = func(ctx context.Context, req *providers.ChatRequest) (*providers.Answer, error)
+type chatFunc = func(ctx context.Context, req *providers.ChatRequest) (*providers.Response, error)
 
 func newFake(name string, do ...chatFunc) *fake { return &fake{name: name, do: do} }
 
 // respond returns a response with the given usage, streamed or not.
 func respond(in, out int64) chatFunc {
-	return func(_ context.Context, req *providers.ChatRequest) (*providers.Answer, error) {
+	return func(_ context.Context, req *providers.ChatRequest) (*providers.Response, error) {
 		u := providers.Usage{InputTokens: in, OutputTokens: out}
 		if req.Stream {
-			return &providers.Answer{Stream: &fakeStream{chunks: []providers.Chunk{textChunk("Hello"), textChunk("!"), usageChunk(u)}}}, nil
+			return &providers.Response{Stream: &fakeStream{chunks: []providers.Chunk{textChunk("Hello"), textChunk("!"), usageChunk(u)}}}, nil
 		}
-		return &providers.Answer{Body: []byte(`{"choices":[{"message":{"content":"Hello!"}}]}`), Usage: u}, nil
+		return &providers.Response{Body: []byte(`{"choices":[{"message":{"content":"Hello!"}}]}`), Usage: u}, nil
 	}
 }
 
 func fail(f providers.Failure) chatFunc {
-	return func(context.Context, *providers.ChatRequest) (*providers.Answer, error) {
+	return func(context.Context, *providers.ChatRequest) (*providers.Response, error) {
 		if f.Err == nil {
 			f.Err = errors.New("test failure")
 		}
@@ -302,9 +303,9 @@ func fail(f providers.Failure) chatFunc {
 }
 
 func respondStream(s *fakeStream) chatFunc {
-	return func(context.Context, *providers.ChatRequest) (*providers.Answer, error) {
+	return func(context.Context, *providers.ChatRequest) (*providers.Response, error) {
 		again := *s
-		return &providers.Answer{Stream: &again}, nil
+		return &providers.Response{Stream: &again}, nil
 	}
 }
 
@@ -344,7 +345,8 @@ func textChunk(text string) providers.Chunk {
 }
 
 func usageChunk(u providers.Usage) providers.Chunk {
-	return providers.Chunk{Data: []byte(`{"id":"chatcmpl-1","choices":[],"usage":` + usageJSON(u) + `}`), Usage: &u}
+	return providers.Chunk{Data: fmt.Appendf(nil, `{"id":"chatcmpl-1","choices":[],"usage":{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d}}`,
+		u.InputTokens, u.OutputTokens, u.InputTokens+u.OutputTokens), Usage: &u}
 }
 
 const (

@@ -110,7 +110,7 @@ func FuzzForward(f *testing.F) {
 	f.Cleanup(server.Close)
 	client := wire.NewClient(wire.Timeouts{Connect: time.Minute, FirstByte: time.Minute, Idle: time.Minute})
 	plain := openai.New(openai.Options{Name: "go", BaseURL: server.URL, Client: client})
-	old := openai.New(openai.Options{Name: "old", BaseURL: server.URL, Client: client, OldLimitOnly: true, NoStreamOptions: true})
+	old := openai.New(openai.Options{Name: "max_tokens only", BaseURL: server.URL, Client: client, MaxTokensOnly: true, NoStreamOptions: true})
 	const model = forwardedName
 	f.Fuzz(func(t *testing.T, kind uint8, body []byte, maxOutput int64) {
 		var err error

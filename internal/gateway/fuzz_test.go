@@ -22,9 +22,6 @@ func FuzzReadChat(f *testing.F) {
 				t.Errorf("invalid model name %q", name)
 			}
 		}
-		if n := estimateOutput(body); n < 0 || n > int64(len(body)) {
-			t.Errorf("%s: estimated %d tokens", body, n)
-		}
 		if out := withCredits(body, 1); len(out) == 0 && len(body) > 0 {
 			t.Error("the splice lost everything")
 		}

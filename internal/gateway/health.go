@@ -20,7 +20,6 @@ type health struct {
 	failedAt time.Time // the last of them
 }
 
-// rank is 0 for a healthy target and 1 for one that is cooling down.
 func (h *health) rank(now time.Time) int {
 	if until := h.coolsUntil.Load(); until != 0 && now.UnixNano() < until {
 		return 1
@@ -37,7 +36,6 @@ const (
 	latencyUnknown = time.Hour
 )
 
-// expectedLatency returns the time to the first byte, learned from calls.
 func (h *health) expectedLatency() time.Duration {
 	if latency := h.latency.Load(); latency != 0 {
 		return time.Duration(latency)
@@ -85,12 +83,10 @@ func (h *health) recordFailure(f *providers.Failure, now time.Time) {
 	h.coolsUntil.Store(max(h.coolsUntil.Load(), now.Add(min(wait, maxCooldown)).UnixNano()))
 }
 
-// cooldowns are by the number of failures in a row.
 var cooldowns = []time.Duration{0, 0, 5 * time.Second, 15 * time.Second, time.Minute}
 
 const maxCooldown = 10 * time.Minute
 
-// modelKey is a model at a provider.
 type modelKey struct{ provider, model string }
 
 // healthTable holds the health of all models. Listed models are created once. Clients can

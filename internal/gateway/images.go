@@ -34,7 +34,6 @@ type ImageParams struct {
 	MaxUnits catalog.Units
 }
 
-// imageFields are the fields of an image request that the gateway reads.
 type imageFields struct {
 	Model          *string  `json:"model"`
 	Models         []string `json:"models"`
@@ -112,11 +111,11 @@ type ImageInput struct {
 	Sources []providers.Upload
 	Mask    *providers.Upload
 	// Store, if set, stores the images. If it fails, the call fails and costs nothing.
-	Store func(ctx context.Context, images *providers.ImageAnswer) error
+	Store func(ctx context.Context, images *providers.ImageResult) error
 }
 
 // Images generates images, or edits the sources if there are any.
-func (g *Gateway) Images(ctx context.Context, c Call, in ImageInput) (*Response, *providers.ImageAnswer, error) {
+func (g *Gateway) Images(ctx context.Context, c Call, in ImageInput) (*Response, *providers.ImageResult, error) {
 	params, err := ParseImageRequest(c.Body, len(in.Sources))
 	if err != nil {
 		return nil, nil, err
@@ -129,16 +128,16 @@ func (g *Gateway) Images(ctx context.Context, c Call, in ImageInput) (*Response,
 	if err != nil {
 		return nil, nil, err
 	}
-	var images *providers.ImageAnswer
+	var images *providers.ImageResult
 	if in.Store != nil {
 		r.store = func(ctx context.Context) error { return in.Store(ctx, images) }
 	}
-	response, err := g.run(ctx, c, r, targets, func(ctx context.Context, t target, _ int64) (*providers.Answer, error) {
+	response, err := g.run(ctx, c, r, targets, func(ctx context.Context, t target, _ int64) (*providers.Response, error) {
 		var err error
-		if images, err = t.provider.(providers.ImageMaker).Images(ctx, &providers.ImageRequest{Model: t.offer.Upstream, Body: r.body, Sources: in.Sources, Mask: in.Mask}); err != nil {
+		if images, err = t.provider.(providers.ImageGenerator).Images(ctx, &providers.ImageRequest{Model: t.offer.Upstream, Body: r.body, Sources: in.Sources, Mask: in.Mask}); err != nil {
 			return nil, err
 		}
-		return &providers.Answer{Usage: images.Usage}, nil
+		return &providers.Response{Usage: images.Usage}, nil
 	})
 	if err != nil {
 		return nil, nil, err

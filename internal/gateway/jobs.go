@@ -17,19 +17,18 @@ import (
 // kindLabels name in messages what models of a kind generate.
 var kindLabels = map[catalog.Kind]string{catalog.Chat: "chat", catalog.Embedding: "embedding", catalog.Image: "image", catalog.Speech: "speech", catalog.Video: "video"}
 
-// supportsKind reports whether a provider implements the operation of a kind of models.
 func supportsKind(p providers.Provider, kind catalog.Kind) (ok bool) {
 	switch kind {
 	case catalog.Chat:
-		_, ok = p.(providers.Chatter)
+		_, ok = p.(providers.ChatCompleter)
 	case catalog.Embedding:
 		_, ok = p.(embedder)
 	case catalog.Image:
-		_, ok = p.(providers.ImageMaker)
+		_, ok = p.(providers.ImageGenerator)
 	case catalog.Speech:
-		_, ok = p.(providers.SpeechMaker)
+		_, ok = p.(providers.SpeechGenerator)
 	case catalog.Video:
-		_, ok = p.(providers.VideoMaker)
+		_, ok = p.(providers.VideoGenerator)
 	}
 	return ok
 }
@@ -72,7 +71,7 @@ func (g *Gateway) Reserve(ctx context.Context, c Call, q Quote, now time.Time) (
 	if err != nil {
 		return nil, err
 	}
-	reservation, err := g.ledger.Reserve(ctx, caps, q.MaxCost, now)
+	reservation, err := g.leases.Reserve(ctx, caps, q.MaxCost, now)
 	var refusal *spend.Refusal
 	if errors.As(err, &refusal) {
 		noteModel(c, q.Model)
@@ -85,7 +84,6 @@ func (g *Gateway) Reserve(ctx context.Context, c Call, q Quote, now time.Time) (
 	return reservation, nil
 }
 
-// defaultVideoModel is the default model of OpenAI's video API.
 const defaultVideoModel = "sora-2"
 
 func (g *Gateway) jobTargets(env accounts.Environment, models []string, kind catalog.Kind) ([]target, error) {
@@ -138,16 +136,16 @@ func (g *Gateway) generate(env accounts.Environment, models []string, kind catal
 }
 
 // GenerateImages generates images for a job.
-func (g *Gateway) GenerateImages(ctx context.Context, env accounts.Environment, models []string, req providers.ImageRequest) (*providers.ImageAnswer, Generated, error) {
-	var answer *providers.ImageAnswer
+func (g *Gateway) GenerateImages(ctx context.Context, env accounts.Environment, models []string, req providers.ImageRequest) (*providers.ImageResult, Generated, error) {
+	var images *providers.ImageResult
 	by, err := g.generate(env, models, catalog.Image, func(t target) (u providers.Usage, err error) {
 		req.Model = t.offer.Upstream
-		if answer, err = t.provider.(providers.ImageMaker).Images(ctx, &req); err != nil {
+		if images, err = t.provider.(providers.ImageGenerator).Images(ctx, &req); err != nil {
 			return u, err
 		}
-		return answer.Usage, nil
+		return images.Usage, nil
 	})
-	return answer, by, err
+	return images, by, err
 }
 
 // GenerateSpeech converts text to speech for a job. Its cost is zero: SpeechCost returns it
@@ -156,7 +154,7 @@ func (g *Gateway) GenerateSpeech(ctx context.Context, env accounts.Environment, 
 	var content *providers.Content
 	by, err := g.generate(env, models, catalog.Speech, func(t target) (u providers.Usage, err error) {
 		req.Model = t.offer.Upstream
-		content, err = t.provider.(providers.SpeechMaker).Speech(ctx, &req)
+		content, err = t.provider.(providers.SpeechGenerator).Speech(ctx, &req)
 		return providers.Usage{}, err
 	})
 	return content, by, err
@@ -176,21 +174,21 @@ func (g *Gateway) SpeechCost(env accounts.Environment, by Generated, u providers
 func (g *Gateway) StartVideo(ctx context.Context, env accounts.Environment, models []string, req providers.VideoRequest) (id string, by Generated, err error) {
 	by, err = g.generate(env, models, catalog.Video, func(t target) (u providers.Usage, err error) {
 		req.Model = t.offer.Upstream
-		id, err = t.provider.(providers.VideoMaker).StartVideo(ctx, &req)
+		id, err = t.provider.(providers.VideoGenerator).StartVideo(ctx, &req)
 		return providers.Usage{Milliseconds: int64(req.Seconds) * 1000}, err
 	})
 	return id, by, err
 }
 
 // VideoProvider returns the provider that renders a video.
-func (g *Gateway) VideoProvider(env accounts.Environment, name string) (providers.VideoMaker, error) {
+func (g *Gateway) VideoProvider(env accounts.Environment, name string) (providers.VideoGenerator, error) {
 	if env == accounts.Test {
-		if v, ok := g.simulator.(providers.VideoMaker); ok {
+		if v, ok := g.simulator.(providers.VideoGenerator); ok {
 			return v, nil
 		}
 	}
 	for _, u := range g.upstreams {
-		if v, ok := u.Provider.(providers.VideoMaker); ok && u.Provider.Name() == name {
+		if v, ok := u.Provider.(providers.VideoGenerator); ok && u.Provider.Name() == name {
 			return v, nil
 		}
 	}

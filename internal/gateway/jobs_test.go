@@ -25,14 +25,14 @@ type imageProvider struct {
 
 func (p *imageProvider) Name() string { return p.name }
 
-func (p *imageProvider) Images(context.Context, *providers.ImageRequest) (*providers.ImageAnswer, error) {
+func (p *imageProvider) Images(context.Context, *providers.ImageRequest) (*providers.ImageResult, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.requests++
 	if p.fail != nil {
 		return nil, p.fail
 	}
-	return &providers.ImageAnswer{Images: make([]providers.Picture, 2), Usage: providers.Usage{Images: 2}}, nil
+	return &providers.ImageResult{Images: make([]providers.Image, 2), Usage: providers.Usage{Images: 2}}, nil
 }
 
 func (p *imageProvider) StartVideo(context.Context, *providers.VideoRequest) (string, error) {
@@ -47,7 +47,7 @@ func (p *imageProvider) FetchVideo(context.Context, string, string) (*providers.
 	return nil, nil
 }
 
-func (p *imageProvider) DropVideo(context.Context, string) error { return nil }
+func (p *imageProvider) DeleteVideo(context.Context, string) error { return nil }
 
 func imageSupplier(dollars int64) catalog.Supplier {
 	return catalog.Supplier{Models: []catalog.ListedModel{

@@ -74,7 +74,6 @@ func (p *contentPart) tokens(n *needs) (tokens int64) {
 	return tokens
 }
 
-// stringOrMember returns a string, or the string member of an object.
 func stringOrMember(value jsontext.Value, name string) (text string) {
 	if value.Kind() == '{' {
 		var object map[string]jsontext.Value

@@ -5,13 +5,12 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"turnpike/internal/jsonbody/jsonbodytest"
 	"turnpike/internal/providers"
+	"turnpike/test/fakes/jsonbodytest"
 )
 
 func TestReadFieldsAreRegistered(t *testing.T) {
 	t.Parallel()
-	jsonbodytest.WantRegistered[chatFields](t, providers.ChatNames)
 	jsonbodytest.WantRegistered[embeddingFields](t, providers.EmbeddingNames)
 	jsonbodytest.WantRegistered[imageFields](t, providers.ImageNames)
 	jsonbodytest.WantRegistered[speechFields](t, providers.SpeechNames)

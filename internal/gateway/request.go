@@ -1,17 +1,15 @@
 package gateway
 
 import (
-	"bytes"
 	"context"
 	"slices"
 	"strings"
 	"unicode"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"turnpike/internal/catalog"
 	"turnpike/internal/fault"
 	"turnpike/internal/jsonbody"
+	"turnpike/internal/openai"
 	"turnpike/internal/providers"
 )
 
@@ -31,7 +29,6 @@ type request struct {
 	store        func(ctx context.Context) error // stores the output before it is charged; may be nil
 }
 
-// needs are the capabilities that a request requires.
 type needs struct{ tools, vision, audio, schema bool }
 
 const (
@@ -40,75 +37,25 @@ const (
 	maxModelName = 256
 )
 
-// chatFields are the fields of a chat request that the gateway reads.
-type chatFields struct {
-	Model         *string  `json:"model"`
-	Models        []string `json:"models"`
-	Stream        *bool    `json:"stream"`
-	StreamOptions *struct {
-		IncludeUsage *bool `json:"include_usage"`
-	} `json:"stream_options"`
-	N              *int64         `json:"n"`
-	MaxTokens      *int64         `json:"max_tokens"`
-	MaxCompletion  *int64         `json:"max_completion_tokens"`
-	Tools          jsontext.Value `json:"tools"`
-	Functions      jsontext.Value `json:"functions"`
-	ResponseFormat *struct {
-		Type string `json:"type"`
-	} `json:"response_format"`
-	Tier jsontext.Value `json:"service_tier"`
-}
-
 // CheckMessages rejects other spellings of the fields of chat messages, which must be valid
 // JSON. path is where the messages are in the client's body.
 func CheckMessages(path string, messages []byte) error {
-	return jsonbody.CheckNames(path, messages, providers.ChatNames["messages"])
+	return jsonbody.CheckNames(path, messages, openai.ChatNames["messages"])
 }
 
 func readChat(body []byte) (*request, error) {
-	var in chatFields
-	if err := jsonbody.DecodeForwarded(body, &in, providers.ChatNames); err != nil {
+	in, err := openai.ReadRouting(body)
+	if err != nil {
 		return nil, err
 	}
-	r := &request{operation: "chat", body: body, choices: 1, stream: in.Stream != nil && *in.Stream}
-	var err error
-	if r.models, err = modelList(in.Model, in.Models); err != nil {
+	r := &request{
+		operation: "chat", body: body, choices: in.Choices, stream: in.Stream, includeUsage: in.IncludeUsage,
+		maxOutput: min(in.MaxOutput, maxTokenCount), priorityTier: in.PriorityService,
+		needs: needs{tools: in.HasTools, schema: in.HasSchema},
+	}
+	if r.models, err = modelList(&in.Model, in.Models); err != nil {
 		return nil, err
 	}
-	r.includeUsage = in.StreamOptions != nil && in.StreamOptions.IncludeUsage != nil && *in.StreamOptions.IncludeUsage
-	if in.N != nil {
-		if *in.N < 1 || *in.N > 128 {
-			return nil, fault.Invalid("n", "n must be from 1 to 128.")
-		}
-		r.choices = *in.N
-	}
-	for _, limit := range []struct {
-		name  string
-		value *int64
-	}{{"max_tokens", in.MaxTokens}, {"max_completion_tokens", in.MaxCompletion}} {
-		if limit.value == nil {
-			continue
-		}
-		if *limit.value < 1 {
-			return nil, fault.Invalid(limit.name, "%s must be at least 1.", limit.name)
-		}
-		r.maxOutput = min(*limit.value, maxTokenCount)
-	}
-	for _, list := range []struct {
-		name  string
-		value jsontext.Value
-	}{{"tools", in.Tools}, {"functions", in.Functions}} {
-		switch list.value.Kind() {
-		case '[':
-			r.needs.tools = r.needs.tools || len(bytes.TrimSpace(list.value[1:len(list.value)-1])) > 0
-		case jsontext.KindInvalid, jsontext.KindNull: // absent
-		default:
-			return nil, fault.Invalid(list.name, "%s must be an array.", list.name)
-		}
-	}
-	tier, _ := jsontext.AppendUnquote(nil, in.Tier) // the provider rejects other types
-	r.priorityTier = strings.EqualFold(string(tier), "priority")
-	r.needs.schema = in.ResponseFormat != nil && in.ResponseFormat.Type == "json_schema"
 	r.maxInput = maxTextTokens(body, r.needs) + mediaTokens(body, &r.needs)
 	return r, nil
 }
@@ -121,7 +68,6 @@ func (r *request) withEstimatedInput(u providers.Usage) providers.Usage {
 	return u
 }
 
-// modelList returns the model and its fallbacks without duplicates.
 func modelList(model *string, models []string) ([]string, error) {
 	if len(models) > maxModels {
 		return nil, fault.Invalid("models", "models must have at most %d entries.", maxModels)
@@ -166,3 +112,6 @@ func maxTextTokens(body []byte, n needs) int64 {
 	}
 	return tokens
 }
+
+// estimateTokens returns the usual number of tokens of a text.
+func estimateTokens(bytes int64) int64 { return (bytes + 3) / 4 }

@@ -42,14 +42,12 @@ func (g *Gateway) maxOutputFor(t target, r *request) int64 {
 	return min(n, maxUnknownOutput)
 }
 
-// maxTokenCost returns what tokens can cost at a target.
 func maxTokenCost(t target, input, output int64) credits.Micro {
 	p := t.offer.Price
 	p.Input = p.HighestInput()
 	return p.Cost(catalog.Tokens{Input: input, Output: output})
 }
 
-// maxCost returns what a request can cost at a target.
 func (g *Gateway) maxCost(t target, r *request) credits.Micro {
 	if r.maxUnits != (catalog.Units{}) {
 		return t.maxUnitCost(r.maxUnits)
@@ -121,7 +119,7 @@ func (g *Gateway) reserveAmount(ctx context.Context, c Call, caps []spend.Cap, a
 		return nil, &spend.Refusal{Account: spend.Account{Level: spend.Run}, Limit: a.Limit, Spent: a.Spent}
 	}
 	// The month of the log entry, to which a recovered charge belongs as well.
-	return g.ledger.Reserve(ctx, caps, amount, c.Record.CreatedAt())
+	return g.leases.Reserve(ctx, caps, amount, c.Record.CreatedAt())
 }
 
 // affordableOutput returns how many output tokens per choice the amount pays for at every target.
@@ -149,7 +147,7 @@ func affordableOutput(targets []target, r *request, amount credits.Micro) int64 
 // caps returns every account that a call is charged to, with its budget.
 func (g *Gateway) caps(ctx context.Context, c Call) ([]spend.Cap, error) {
 	p := c.Principal
-	workspace, project, err := g.budgets(ctx, p.WorkspaceID, p.Environment, c.Project)
+	workspace, project, err := g.budgets(ctx, p.Tenant, c.Project)
 	if err != nil {
 		return nil, err
 	}
@@ -166,7 +164,6 @@ func (g *Gateway) caps(ctx context.Context, c Call) ([]spend.Cap, error) {
 	return caps, nil
 }
 
-// limitDetails tells the client which budget is exhausted.
 type limitDetails struct {
 	LimitSource spend.Level   `json:"limit_source"`
 	Limit       credits.Micro `json:"limit"`
@@ -175,7 +172,7 @@ type limitDetails struct {
 	ResetsAt    *int64        `json:"resets_at"` // null for a run, whose budget never resets
 }
 
-// ancestorDetails tells as much about an ancestor's budget as the owner of this key may know.
+// ancestorDetails are what the owner of this key may know about an ancestor's budget.
 type ancestorDetails struct {
 	LimitSource string `json:"limit_source"`
 	ResetsAt    int64  `json:"resets_at"`

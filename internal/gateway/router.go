@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"turnpike/internal/access"
 	"turnpike/internal/accounts"
 	"turnpike/internal/catalog"
 	"turnpike/internal/fault"
@@ -18,7 +19,6 @@ type Upstream struct {
 	Weight   int // relative to other providers of the same model
 }
 
-// target is a model at a provider.
 type target struct {
 	provider providers.Provider
 	offer    *catalog.Offer
@@ -47,7 +47,6 @@ func (g *Gateway) RouterValues() []string {
 // autoTargets is how many models an auto name resolves to: the best one and its fallbacks.
 const autoTargets = 3
 
-// route returns the targets of a request in the order in which they are tried.
 func (g *Gateway) route(env accounts.Environment, names []string, kind catalog.Kind, r *request) ([]target, error) {
 	if env == accounts.Live && !slices.ContainsFunc(g.upstreams, func(u Upstream) bool { return supportsKind(u.Provider, kind) }) {
 		return nil, fault.New(fault.NoProvider, "This server has no %s provider, so live keys cannot make this request. Test keys (tp_test_…) use the simulator.", kindLabels[kind])
@@ -102,7 +101,6 @@ func (g *Gateway) isKnownName(name string) bool {
 	return slices.ContainsFunc(g.upstreams, func(u Upstream) bool { return g.health.listed[modelKey{u.Provider.Name(), name}] != nil })
 }
 
-// appendNew appends the targets that the list doesn't have yet.
 func appendNew(list, more []target) []target {
 	if list == nil {
 		return more
@@ -119,7 +117,6 @@ func isAuto(name string) bool {
 	return name == Auto || name == AutoCheapest || name == AutoFastest || name == AutoStrongest
 }
 
-// expandRoutes replaces the names of routes by their models.
 func (g *Gateway) expandRoutes(names []string) []string {
 	if !slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(name, routePrefix) }) {
 		return names
@@ -261,7 +258,6 @@ func byPriceThenVersion(a, b target) int {
 	return cmp.Or(cmp.Compare(a.price(), b.price()), preview(a)-preview(b), strings.Compare(b.offer.ID, a.offer.ID))
 }
 
-// canServe reports whether the model supports the request, as far as the catalog knows.
 func (t target) canServe(r *request) bool {
 	m := t.offer
 	if m.Kind == "" {
@@ -352,7 +348,6 @@ func (g *Gateway) shuffleByWeight(list []target) []target {
 	return list
 }
 
-// callableIDs returns the IDs of the models that can be called, sorted.
 func (g *Gateway) callableIDs(env accounts.Environment, kinds ...catalog.Kind) []string {
 	var out []string
 	if env == accounts.Test {
@@ -371,3 +366,40 @@ func (g *Gateway) callableIDs(env accounts.Environment, kinds ...catalog.Kind) [
 	slices.Sort(out)
 	return slices.Compact(out)
 }
+
+var callableKinds = []catalog.Kind{catalog.Chat, catalog.Embedding, catalog.Image, catalog.Speech, catalog.Video}
+
+// Models returns the models that the principal can call, sorted by ID.
+func (g *Gateway) Models(p *access.Principal) []*catalog.Model {
+	var out []*catalog.Model
+	for _, id := range g.callableIDs(p.Environment, callableKinds...) {
+		if m := g.model(p.Environment, id); m != nil {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+// model returns a model as the first of its providers offers it. Models that the catalog
+// doesn't know are not listed, although they may be callable.
+func (g *Gateway) model(env accounts.Environment, id string) *catalog.Model {
+	for _, kind := range callableKinds {
+		for _, t := range g.targetsFor(env, id, kind) {
+			if t.offer.Priced && !t.offer.AnyName {
+				return &t.offer.Model
+			}
+		}
+	}
+	return nil
+}
+
+// Model returns one of the models.
+func (g *Gateway) Model(p *access.Principal, id string) (*catalog.Model, error) {
+	if m := g.model(p.Environment, id); m != nil {
+		return m, nil
+	}
+	return nil, modelNotFound("", id)
+}
+
+// IsRouterValue reports whether the name is one of the router's.
+func (g *Gateway) IsRouterValue(name string) bool { return slices.Contains(g.RouterValues(), name) }

@@ -98,6 +98,6 @@ func TestRunStepsCountTokensButNotRequests(t *testing.T) {
 }
 
 // respondMaxOutput uses all the output tokens that it may.
-func respondMaxOutput(_ context.Context, req *providers.ChatRequest) (*providers.Answer, error) {
-	return &providers.Answer{Body: []byte(`{"choices":[{"message":{"content":"x"}}]}`), Usage: providers.Usage{InputTokens: 10, OutputTokens: req.MaxOutput}}, nil
+func respondMaxOutput(_ context.Context, req *providers.ChatRequest) (*providers.Response, error) {
+	return &providers.Response{Body: []byte(`{"choices":[{"message":{"content":"x"}}]}`), Usage: providers.Usage{InputTokens: 10, OutputTokens: req.MaxOutput}}, nil
 }

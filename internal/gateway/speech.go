@@ -52,7 +52,6 @@ func CheckSpeechFormat(format string) error {
 	return nil
 }
 
-// speechFields are the fields of a speech request that the gateway reads.
 type speechFields struct {
 	Model  *string        `json:"model"`
 	Models []string       `json:"models"`
@@ -98,7 +97,6 @@ func readSpeech(body []byte) (*request, *providers.SpeechRequest, error) {
 	return r, out, nil
 }
 
-// parseVoice reads a voice: its name, or an object with its ID.
 func parseVoice(v jsontext.Value) (string, error) {
 	var name string
 	switch v.Kind() {
@@ -135,14 +133,14 @@ func (g *Gateway) Speech(ctx context.Context, c Call) (*Response, error) {
 	}
 	n := r.maxUnits.Characters
 	used := providers.Usage{InputTokens: estimateTokens(int64(len(text.Input))), Characters: n, Milliseconds: n * 1000 / charactersPerSecond}
-	return g.run(ctx, c, r, targets, func(ctx context.Context, t target, _ int64) (*providers.Answer, error) {
+	return g.run(ctx, c, r, targets, func(ctx context.Context, t target, _ int64) (*providers.Response, error) {
 		req := *text
 		req.Model = t.offer.Upstream
-		content, err := t.provider.(providers.SpeechMaker).Speech(ctx, &req)
+		content, err := t.provider.(providers.SpeechGenerator).Speech(ctx, &req)
 		if err != nil {
 			return nil, err
 		}
-		return &providers.Answer{Content: content, Usage: used}, nil
+		return &providers.Response{Content: content, Usage: used}, nil
 	})
 }
 

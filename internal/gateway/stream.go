@@ -1,15 +1,20 @@
 package gateway
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
-	"strconv"
+	"slices"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"turnpike/internal/audit"
+	"turnpike/internal/credits"
+	"turnpike/internal/openai"
 	"turnpike/internal/providers"
 )
 
@@ -66,7 +71,6 @@ func (s *Stream) Next() ([]byte, error) {
 	}
 }
 
-// usage returns what was used so far.
 func (s *Stream) usage() providers.Usage {
 	u := s.upstream.SoFar()
 	u.InputTokens = cmp.Or(u.InputTokens, s.reported.InputTokens)
@@ -74,7 +78,6 @@ func (s *Stream) usage() providers.Usage {
 	return u
 }
 
-// finish handles the end of the provider's stream.
 func (s *Stream) finish() {
 	s.end = io.EOF
 	s.call.target.health.recordSuccess(s.call.attemptStarted)
@@ -95,14 +98,11 @@ func (s *Stream) fail(err error) {
 // cut ends the stream as if the model had reached its limit.
 func (s *Stream) cut() {
 	s.end = io.EOF
-	var choices []byte
+	var choices []openai.ChunkChoice
 	for i := range s.call.request.choices {
-		if i > 0 {
-			choices = append(choices, ',')
-		}
-		choices = append(strconv.AppendInt(append(choices, `{"index":`...), i, 10), `,"delta":{},"logprobs":null,"finish_reason":"length"}`...)
+		choices = append(choices, openai.ChunkChoice{Index: int(i), FinishReason: new("length")})
 	}
-	s.pending = append(s.pending, s.newChunk(string(choices), ""))
+	s.pending = append(s.pending, openai.Encode(s.newChunk(choices...)))
 	s.settleByEstimate()
 }
 
@@ -113,35 +113,17 @@ func (s *Stream) settleByEstimate() {
 	u := r.withEstimatedInput(s.usage())
 	charged := s.call.settle(u, audit.UsageEstimated)
 	if r.includeUsage {
-		s.pending = append(s.pending, withCredits(s.newChunk("", usageJSON(u)), charged))
+		chunk := s.newChunk()
+		chunk.Usage = fmt.Appendf(nil, `{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d}`, u.InputTokens, u.OutputTokens, u.InputTokens+u.OutputTokens)
+		s.pending = append(s.pending, withCredits(openai.Encode(chunk), charged))
 	}
 }
 
-// newChunk creates a chunk with the ID and model of the provider's last one.
-func (s *Stream) newChunk(choices, usage string) []byte {
-	var head struct {
-		ID      string `json:"id"`
-		Object  string `json:"object"`
-		Created int64  `json:"created"`
-		Model   string `json:"model"`
-	}
+// newChunk returns a chunk with the ID and model of the provider's last one.
+func (s *Stream) newChunk(choices ...openai.ChunkChoice) openai.Chunk {
+	var head openai.Head
 	_ = json.Unmarshal(s.lastChunk, &head) // unreadable fields stay empty
-	head.Object = "chat.completion.chunk"
-	out, err := json.Marshal(head)
-	if err != nil { // impossible: the values were read from JSON
-		return []byte("{}")
-	}
-	out = append(out[:len(out)-1], `,"choices":[`...)
-	out = append(append(out, choices...), ']')
-	if usage != "" {
-		out = append(append(out, `,"usage":`...), usage...)
-	}
-	return append(out, '}')
-}
-
-func usageJSON(u providers.Usage) string {
-	n := func(i int64) string { return strconv.FormatInt(i, 10) }
-	return `{"prompt_tokens":` + n(u.InputTokens) + `,"completion_tokens":` + n(u.OutputTokens) + `,"total_tokens":` + n(u.InputTokens+u.OutputTokens) + `}`
+	return head.Chunk(choices...)
 }
 
 // Close ends the upstream call. If the client leaves before the usage is known, the call is
@@ -164,7 +146,6 @@ func (s *Stream) Close() (err error) {
 	return nil
 }
 
-// awaitUsage reads on if only the usage is missing.
 func (s *Stream) awaitUsage() {
 	if !s.upstream.watch.complete.Load() {
 		return
@@ -173,4 +154,55 @@ func (s *Stream) awaitUsage() {
 	for err := error(nil); err == nil && !s.settled; {
 		_, err = s.Next()
 	}
+}
+
+// withCredits sets credits in a chunk's usage object. It splices instead of re-encoding, so
+// that everything else stays as the provider sent it. Credits of an upstream Turnpike are replaced.
+func withCredits(chunk []byte, charged credits.Micro) []byte {
+	d := jsontext.NewDecoder(bytes.NewReader(chunk), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	if !enterMember(d, "usage") || d.PeekKind() != '{' {
+		return chunk
+	}
+	if _, err := d.ReadToken(); err != nil {
+		return chunk
+	}
+	start := d.InputOffset()
+	if d.PeekKind() == '}' {
+		return slices.Concat(chunk[:start], []byte(`"credits":`+charged.String()), chunk[start:])
+	}
+	if skipToMember(d, "credits") {
+		value, err := d.ReadValue()
+		if err != nil {
+			return chunk
+		}
+		end := d.InputOffset()
+		return slices.Concat(chunk[:end-int64(len(value))], []byte(charged.String()), chunk[end:])
+	}
+	return slices.Concat(chunk[:start], []byte(`"credits":`+charged.String()+`,`), chunk[start:])
+}
+
+func enterMember(d *jsontext.Decoder, name string) bool {
+	if d.PeekKind() != '{' {
+		return false
+	}
+	if _, err := d.ReadToken(); err != nil {
+		return false
+	}
+	return skipToMember(d, name)
+}
+
+func skipToMember(d *jsontext.Decoder, name string) bool {
+	for d.PeekKind() == '"' {
+		token, err := d.ReadToken()
+		if err != nil {
+			return false
+		}
+		if token.String() == name {
+			return true
+		}
+		if err := d.SkipValue(); err != nil {
+			return false
+		}
+	}
+	return false
 }

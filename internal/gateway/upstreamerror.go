@@ -64,7 +64,6 @@ func upstreamFault(err error) error {
 	return fault.New(fault.Upstream, "The model provider failed.").Because(err)
 }
 
-// rateLimitFault converts a rate limit refusal and sets its headers.
 func rateLimitFault(err error, h http.Header) error {
 	var r *limits.Refusal
 	if !errors.As(err, &r) {
@@ -93,7 +92,6 @@ var contextLengthPhrases = []string{
 	"exceeds the maximum number of tokens", // Gemini
 }
 
-// isContextLengthError reports whether a provider rejects a request because of its length.
 func isContextLengthError(f *providers.Failure) bool {
 	if f.Kind != providers.KindInvalid {
 		return false

@@ -1,6 +1,5 @@
-// Package idempotency remembers the answers to requests that carry an
-// Idempotency-Key, so that a retry gets the first answer instead of doing the
-// thing again.
+// Package idempotency stores the responses to requests with an Idempotency-Key,
+// so that a retry gets the first response and isn't executed again.
 package idempotency
 
 import (
@@ -20,32 +19,32 @@ import (
 )
 
 const (
-	// Kept is how long an answer is remembered.
+	// Kept is how long a response is stored.
 	Kept   = 24 * time.Hour
 	maxKey = 255
 )
 
-// ErrTaken says that another node has answered the same request meanwhile.
+// ErrTaken means that another node has already responded to the same request.
 var ErrTaken = errors.New("the idempotency key was taken by another node")
 
-// Request identifies what is being repeated: the same principal, method, path
-// and key. The body must be the same too.
+// Request identifies a request by principal, method, path and key. A retry must
+// have the same body.
 type Request struct {
 	Principal string
 	Method    string
-	PathHash  string // a path may be longer than an index can hold
+	PathHash  string // a path may exceed the size of an index entry
 	Key       string
 	BodyHash  string
-	Account   string // the workspace and environment whose answers are counted together
+	Account   string // the workspace and environment that the limit applies to
 }
 
-// NewRequest checks the key and hashes path and body.
+// NewRequest validates the key and hashes path and body.
 func NewRequest(principal, method, path, key string, body []byte) (Request, error) {
 	if len(key) > maxKey || strings.ContainsFunc(key, func(r rune) bool { return r < ' ' || r > '~' }) {
 		return Request{}, fault.Invalid("Idempotency-Key", "an Idempotency-Key is 1 to %d printable ASCII characters", maxKey)
 	}
 	if keyring.ContainsSecret(key) {
-		return Request{}, fault.Invalid("Idempotency-Key", "this looks like an API key; an Idempotency-Key is no secret")
+		return Request{}, fault.Invalid("Idempotency-Key", "This looks like an API key. An Idempotency-Key must not contain a secret.")
 	}
 	return Request{Principal: principal, Method: method, PathHash: hash([]byte(path)), Key: key, BodyHash: hash(body)}, nil
 }
@@ -55,21 +54,21 @@ func hash(b []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-func (r Request) place() string {
+func (r Request) sealContext() string {
 	return strings.Join([]string{"idempotency", r.Principal, r.Method, r.PathHash, r.Key}, "\x00")
 }
 
-// Answer is what is remembered.
+// Answer is a stored response.
 type Answer struct {
 	Status int
 	Body   []byte
 }
 
-// Store remembers answers, sealed, because some hold a secret that is
-// otherwise shown once.
+// Store stores responses. It encrypts them, because some contain a secret that
+// is shown only once.
 type Store struct {
-	// Max is how many answers are remembered for an account; 0 is no limit. It
-	// must be set before the store is used.
+	// Max limits the stored responses per account; 0 means unlimited. Set it
+	// before the store is used.
 	Max int64
 
 	ring *keyring.Ring
@@ -79,15 +78,14 @@ type Store struct {
 	running map[Request]struct{}
 }
 
-// New makes a store.
+// New creates a store.
 func New(ring *keyring.Ring, now func() time.Time) *Store {
 	return &Store{ring: ring, now: now, running: map[Request]struct{}{}}
 }
 
-// Claim keeps a second request with the same key from running beside the
-// first on this node. (On another node it waits for the first's commit and
-// then finds its answer.) The caller calls release when it is done, at least
-// once.
+// Claim rejects a second request with the same key while the first runs on this
+// node. On another node, the second waits for the first's commit and then finds
+// its response. The caller must call release at least once.
 func (s *Store) Claim(r Request) (release func(), err error) {
 	at := r
 	at.BodyHash = ""
@@ -104,8 +102,8 @@ func (s *Store) Claim(r Request) (release func(), err error) {
 	}), nil
 }
 
-// Find returns the remembered answer, or nil when there is none. The same key
-// with another body is refused.
+// Find returns the stored response, or nil. It rejects the same key with a
+// different body.
 func (s *Store) Find(ctx context.Context, q db.Querier, r Request) (*Answer, error) {
 	var hash, sealed string
 	var status int64
@@ -121,16 +119,15 @@ func (s *Store) Find(ctx context.Context, q db.Querier, r Request) (*Answer, err
 	if hash != r.BodyHash {
 		return nil, fault.Param(fault.IdempotencyKeyReused, "Idempotency-Key", "this Idempotency-Key was used with another request body; use a new one for a new request")
 	}
-	body, err := s.ring.Open(sealed, r.place())
+	body, err := s.ring.Open(sealed, r.sealContext())
 	if err != nil {
 		return nil, fmt.Errorf("remembered answer: %w", err)
 	}
 	return &Answer{int(status), body}, nil
 }
 
-// Remember stores the answer in the transaction that did the thing, so that
-// there is never one without the other. ErrTaken says that another node
-// was faster: then this transaction must not happen.
+// Remember stores the response in the transaction that executes the request, so
+// that neither exists without the other. On ErrTaken the caller must roll back.
 func (s *Store) Remember(ctx context.Context, tx *db.Tx, r Request, a Answer) error {
 	now := s.now()
 	n, err := tx.Exec(ctx, `INSERT INTO idempotency (principal, method, path_hash, idem_key, body_hash, status, answer, created_at)
@@ -138,7 +135,7 @@ func (s *Store) Remember(ctx context.Context, tx *db.Tx, r Request, a Answer) er
 		ON CONFLICT (principal, method, path_hash, idem_key) DO UPDATE SET
 		body_hash = excluded.body_hash, status = excluded.status, answer = excluded.answer, created_at = excluded.created_at
 		WHERE idempotency.created_at <= $9`,
-		r.Principal, r.Method, r.PathHash, r.Key, r.BodyHash, int64(a.Status), s.ring.Seal(a.Body, r.place()),
+		r.Principal, r.Method, r.PathHash, r.Key, r.BodyHash, int64(a.Status), s.ring.Seal(a.Body, r.sealContext()),
 		now.UnixMicro(), now.Add(-Kept).UnixMicro())
 	if err == nil && n == 0 {
 		return ErrTaken
@@ -146,7 +143,7 @@ func (s *Store) Remember(ctx context.Context, tx *db.Tx, r Request, a Answer) er
 	if err != nil {
 		return err
 	}
-	err = s.remembered(r).Add(ctx, tx, now.Add(Kept), now)
+	err = s.storedResponses(r).Add(ctx, tx, now.Add(Kept), now)
 	var full *accounts.LimitReachedError
 	if errors.As(err, &full) {
 		f := fault.Param(fault.RateLimitExceeded, "Idempotency-Key", "This workspace has %d remembered responses to requests with an Idempotency-Key, which is the limit. Send the request without one, or retry after %s.",
@@ -157,13 +154,13 @@ func (s *Store) Remember(ctx context.Context, tx *db.Tx, r Request, a Answer) er
 	return err
 }
 
-// remembered counts an account's answers. One stops counting at most an hour
-// after it was forgotten.
-func (s *Store) remembered(r Request) accounts.ExpiringLimit {
+// storedResponses returns the limit of an account's responses. A response
+// counts for at most an hour after it expires.
+func (s *Store) storedResponses(r Request) accounts.ExpiringLimit {
 	return accounts.ExpiringLimit{ID: "idempotency/" + r.Account, Max: s.Max, Granularity: time.Hour}
 }
 
-// Purge deletes forgotten answers, a batch at a time.
+// Purge deletes at most limit expired responses.
 func (s *Store) Purge(ctx context.Context, tx *db.Tx, limit int64) (int64, error) {
 	return tx.Exec(ctx, `DELETE FROM idempotency WHERE (principal, method, path_hash, idem_key) IN
 		(SELECT principal, method, path_hash, idem_key FROM idempotency WHERE created_at <= $1 LIMIT $2)`,

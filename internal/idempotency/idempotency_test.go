@@ -13,7 +13,7 @@ import (
 	"turnpike/internal/keyring"
 )
 
-func TestSecondRequestWaitsOutsideWhileTheFirstRuns(t *testing.T) {
+func TestConcurrentRequestWithTheSameKeyIsRejected(t *testing.T) {
 	t.Parallel()
 	s := idempotency.New(nil, time.Now)
 	first, err := idempotency.NewRequest("key_1", "POST", "/v1/keys", "k", []byte("a"))
@@ -27,16 +27,16 @@ func TestSecondRequestWaitsOutsideWhileTheFirstRuns(t *testing.T) {
 	}
 	for _, r := range []idempotency.Request{first, other} {
 		if _, err := s.Claim(r); !fault.Is(err, fault.Conflict) {
-			t.Errorf("a second one could begin: %v", err)
+			t.Errorf("second claim: got %v, want a conflict", err)
 		}
 	}
 	release()
 	if _, err := s.Claim(first); err != nil {
-		t.Errorf("after the first was done: %v", err)
+		t.Errorf("claim after release: got %v, want success", err)
 	}
 }
 
-func TestAnswersAreSealedAndBelongToOneNode(t *testing.T) {
+func TestResponseIsEncryptedAndStoredOnce(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		ring, err := keyring.New(make([]byte, keyring.Size))
@@ -57,11 +57,11 @@ func TestAnswersAreSealedAndBelongToOneNode(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := remember(); !errors.Is(err, idempotency.ErrTaken) {
-			t.Errorf("a second answer was stored: %v", err)
+			t.Errorf("second response: got %v, want ErrTaken", err)
 		}
 		var stored string
 		if err := d.QueryRow(t.Context(), "SELECT answer FROM idempotency").Scan(&stored); err != nil || strings.Contains(stored, "secret") {
-			t.Errorf("stored as %q (%v)", stored, err)
+			t.Errorf("stored as %q, want no plaintext (%v)", stored, err)
 		}
 		if a, err := s.Find(t.Context(), d, r); err != nil || string(a.Body) != "the secret" {
 			t.Errorf("found %v, %v", a, err)

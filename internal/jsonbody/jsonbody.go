@@ -1,5 +1,5 @@
-// Package jsonbody reads JSON that strangers send: exact names, no duplicates,
-// bounded depth, and errors that say which field was wrong and what was expected.
+// Package jsonbody decodes untrusted JSON: exact names, no duplicates, limited depth,
+// and errors that name the field and what it must be.
 package jsonbody
 
 import (
@@ -16,14 +16,12 @@ import (
 	"turnpike/internal/fault"
 )
 
-// DecodeStrict reads a body of one of our own resources: a field that the
-// resource does not have is an error.
+// DecodeStrict decodes the body of one of Turnpike's own resources. Unknown fields are errors.
 func DecodeStrict(body []byte, into any) error {
 	return decode(body, into, json.RejectUnknownMembers(true))
 }
 
-// DecodeLenient reads a few fields of a body whose other fields belong to
-// somebody else.
+// DecodeLenient decodes some fields of a body and ignores the others.
 func DecodeLenient(body []byte, into any) error { return decode(body, into) }
 
 func decode(body []byte, into any, opts ...json.Options) error {
@@ -39,35 +37,34 @@ func decode(body []byte, into any, opts ...json.Options) error {
 	if errors.As(err, &syntactic) {
 		if errors.Is(err, jsontext.ErrDuplicateName) {
 			name := Path(syntactic.JSONPointer)
-			return fault.Param(fault.InvalidJSON, name, "%s appears twice in the same object", name)
+			return fault.Param(fault.InvalidJSON, name, "%s appears twice in the same object.", name)
 		}
-		return fault.New(fault.InvalidJSON, "the body is not valid JSON: the problem is near byte %d", syntactic.ByteOffset).Because(err)
+		return fault.New(fault.InvalidJSON, "The body is not valid JSON. The problem is near byte %d.", syntactic.ByteOffset).Because(err)
 	}
-	return fault.New(fault.InvalidJSON, "the body is not valid JSON").Because(err)
+	return fault.New(fault.InvalidJSON, "The body is not valid JSON.").Because(err)
 }
 
 func semanticFault(err *json.SemanticError) error {
 	param := Path(err.JSONPointer)
 	if errors.Is(err, json.ErrUnknownName) {
 		if names := fieldsOf(err.GoType); len(names) > 0 {
-			return fault.Param(fault.UnknownParameter, param, "there is no field %s here; there are: %s", param, strings.Join(names, ", "))
+			return fault.Param(fault.UnknownParameter, param, "Unknown field %q. Allowed fields: %s.", param, strings.Join(names, ", "))
 		}
-		return fault.Param(fault.UnknownParameter, param, "there is no field %s here", param)
+		return fault.Param(fault.UnknownParameter, param, "Unknown field %q.", param)
 	}
 	var own *fault.Error
-	if errors.As(err.Err, &own) { // a type's own check
+	if errors.As(err.Err, &own) { // from a type's own decoder
 		return fault.Invalid(param, "%s: %s", param, own.Message)
 	}
 	if param == "" {
-		return fault.New(fault.InvalidJSON, "the body must be a JSON object")
+		return fault.New(fault.InvalidJSON, "The body must be a JSON object.")
 	}
 	if err.Err != nil {
-		return fault.Invalid(param, "%s: %s", param, explain(err))
+		return fault.Invalid(param, "%s: %s.", param, explain(err))
 	}
-	return fault.Invalid(param, "%s must be %s, not %s", param, expected(err.GoType), found(err.JSONKind))
+	return fault.Invalid(param, "%s must be %s, not %s.", param, expected(err.GoType), found(err.JSONKind))
 }
 
-// fieldsOf are the names that an object of the type takes.
 func fieldsOf(t reflect.Type) []string {
 	if t == nil || t.Kind() != reflect.Struct {
 		return nil
@@ -81,8 +78,8 @@ func fieldsOf(t reflect.Type) []string {
 	return names
 }
 
-// explain gives the message of a type's own check, which is written for the
-// caller, and words of its own for what the decoder itself says.
+// explain returns the message of a type's own decoder, and a new one for errors of
+// the JSON decoder.
 func explain(err *json.SemanticError) string {
 	if errors.Is(err, strconv.ErrSyntax) || errors.Is(err, strconv.ErrRange) {
 		return "expected " + expected(err.GoType)
@@ -94,13 +91,12 @@ func explain(err *json.SemanticError) string {
 	return inner.Error()
 }
 
-// expected says in JSON's words what a Go type takes.
 func expected(t reflect.Type) string {
 	for t != nil && t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
 	if t == nil {
-		return "of another type"
+		return "another type"
 	}
 	switch t.Kind() {
 	case reflect.String:
@@ -133,7 +129,7 @@ func found(kind jsontext.Kind) string {
 	return "an object"
 }
 
-// Path writes a JSON pointer the way callers write paths in code: a.b[0].c
+// Path writes a JSON pointer as a path: a.b[0].c
 func Path(p jsontext.Pointer) string {
 	var out strings.Builder
 	for token := range p.Tokens() {
@@ -149,13 +145,12 @@ func Path(p jsontext.Pointer) string {
 	return out.String()
 }
 
-// CheckDepth refuses nesting beyond the limit.
+// CheckDepth limits the nesting of a body.
 func CheckDepth(body []byte, limit int) error { return CheckShape(body, limit, math.MaxInt) }
 
-// CheckShape refuses deeper nesting and more values than the limits without
-// parsing: it counts brackets and commas outside strings, and leaves every other
-// fault to the decoder. A value of two bytes takes a hundred and more once it is
-// decoded, so a body's size alone does not bound what it costs.
+// CheckShape limits the nesting and the number of values of a body. It only counts brackets and
+// commas outside of strings, and leaves other errors to the decoder. A value of two bytes takes a
+// hundred and more once it is decoded, so the size of a body alone doesn't limit its cost.
 func CheckShape(body []byte, depthLimit, valueLimit int) error {
 	depth, values := 0, 0
 	for i := 0; i < len(body); i++ {
@@ -167,21 +162,21 @@ func CheckShape(body []byte, depthLimit, valueLimit int) error {
 		case '{', '[':
 			values++
 			if depth++; depth > depthLimit {
-				return fault.New(fault.InvalidJSON, "the body nests deeper than %d levels", depthLimit)
+				return fault.New(fault.InvalidJSON, "The body nests deeper than %d levels.", depthLimit)
 			}
 		case '}', ']':
 			depth--
 		}
 	}
 	if values > valueLimit {
-		return fault.New(fault.InvalidJSON, "the body has more than %d values in its lists and objects", valueLimit)
+		return fault.New(fault.InvalidJSON, "The body has more than %d values in its arrays and objects.", valueLimit)
 	}
 	return nil
 }
 
-// stringEnd is where the quote is that ends a string, or the length of a text
-// that has none. Bodies are strings for the most part, so it leaps from quote
-// to quote; one that is escaped has an odd number of backslashes before it.
+// stringEnd returns the offset of the quote that ends a string, or the length of the
+// text. Bodies are mostly strings, so it skips from quote to quote. An escaped quote
+// has an odd number of backslashes before it.
 func stringEnd(text []byte) int {
 	for from := 0; ; {
 		quote := bytes.IndexByte(text[from:], '"')
@@ -200,14 +195,14 @@ func stringEnd(text []byte) int {
 	}
 }
 
-// Optional is a field that may be absent, null or a value: what PATCH needs.
+// Optional is a field that may be absent, null or a value, as in PATCH.
 type Optional[T any] struct {
 	Set   bool
 	Null  bool
 	Value T
 }
 
-// UnmarshalJSONFrom notes that the field was there.
+// UnmarshalJSONFrom records that the field is present.
 func (o *Optional[T]) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	o.Set = true
 	if d.PeekKind() == 'n' {
@@ -217,7 +212,7 @@ func (o *Optional[T]) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	return json.UnmarshalDecode(d, &o.Value)
 }
 
-// Pointer is the value, or nil when it was null or absent.
+// Pointer returns the value, or nil if it is null or absent.
 func (o *Optional[T]) Pointer() *T {
 	if !o.Set || o.Null {
 		return nil

@@ -19,7 +19,7 @@ type sample struct {
 	Patch  jsonbody.Optional[credits.Micro] `json:"patch"`
 }
 
-func TestErrorsNameTheFieldAndWhatWasExpected(t *testing.T) {
+func TestErrorsNameTheFieldAndTheExpectedType(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string]struct{ code, param, says string }{
 		`{"name":1}`:              {"invalid_parameter", "name", "a string"},
@@ -31,7 +31,7 @@ func TestErrorsNameTheFieldAndWhatWasExpected(t *testing.T) {
 		`{"budget":-1}`:           {"invalid_parameter", "budget", "from 0 to"},
 		`{"budget":1e3}`:          {"invalid_parameter", "budget", "decimal number"},
 		`{"patch":"x"}`:           {"invalid_parameter", "patch", "decimal number"},
-		`{"inner":{"nmae":1}}`:    {"unknown_parameter", "inner.nmae", "there are: name, count, list, budget, inner, patch"},
+		`{"inner":{"nmae":1}}`:    {"unknown_parameter", "inner.nmae", "Allowed fields: name, count, list, budget, inner, patch"},
 		`{"name":"a","name":"b"}`: {"invalid_json", "name", "twice"},
 		`{"name":`:                {"invalid_json", "", "not valid JSON"},
 		`{"name":"a"}{}`:          {"invalid_json", "", "not valid JSON"},
@@ -47,7 +47,7 @@ func TestErrorsNameTheFieldAndWhatWasExpected(t *testing.T) {
 	}
 }
 
-func TestOptionalTellsAbsentFromNull(t *testing.T) {
+func TestOptionalDistinguishesAbsentFromNull(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string]jsonbody.Optional[credits.Micro]{
 		`{}`:             {},

@@ -36,7 +36,7 @@ func NewNames(list string, nested Names) Names {
 // with its own decoder stands for the types of its fields.
 func NamesOf[T any]() Names { return namesOf(reflect.TypeFor[T](), nil) }
 
-// namesOf ends where a type contains itself.
+// namesOf stops where a type contains itself.
 func namesOf(t reflect.Type, around []reflect.Type) Names {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
 		t = t.Elem()
@@ -66,8 +66,8 @@ func namesOf(t reflect.Type, around []reflect.Type) Names {
 	return names
 }
 
-// DecodeForwarded reads the fields of a body that goes to a provider, and
-// refuses other spellings of the names.
+// DecodeForwarded decodes the fields of a body that goes to a provider, and
+// rejects other spellings of the names.
 func DecodeForwarded(body []byte, into any, names Names) error {
 	if err := DecodeLenient(body, into); err != nil {
 		return err
@@ -75,11 +75,10 @@ func DecodeForwarded(body []byte, into any, names Names) error {
 	return CheckNames("", body, names)
 }
 
-// CheckNames refuses members whose names differ from registered ones only in
-// case. Providers that fold case, such as every server that uses Go's
-// encoding/json, would read "Model" where Turnpike has read and priced "model".
-// The value must be valid JSON without duplicate names. at is its place in the
-// body. Values that aren't registered are skipped without being parsed.
+// CheckNames rejects members whose names differ from registered ones only in case. Providers that
+// fold case, such as every server that uses Go's encoding/json, would read "Model" where Turnpike
+// has read and priced "model". The value must be valid JSON without duplicate names. at is its
+// place in the body. Values that aren't registered are skipped without being parsed.
 func CheckNames(at string, value []byte, names Names) error {
 	c := nameCheck{text: value}
 	wrong := c.value(names)
@@ -90,16 +89,14 @@ func CheckNames(at string, value []byte, names Names) error {
 	return fault.Param(fault.UnknownParameter, param, "Unknown field %q. Use the exact spelling %q.", param, wrong.want)
 }
 
-// nameCheck walks over valid JSON.
 type nameCheck struct {
 	text []byte
 	at   int
 }
 
-// misspelling is a member that has to be spelled otherwise.
 type misspelling struct{ path, want string }
 
-// value checks the value at the cursor and moves behind it.
+// value checks the value at the cursor and moves past it.
 func (c *nameCheck) value(names Names) *misspelling {
 	switch {
 	case names == nil:
@@ -159,7 +156,6 @@ func (c *nameCheck) array(names Names) *misspelling {
 	return nil
 }
 
-// peek moves to the next byte that isn't white space and returns it.
 func (c *nameCheck) peek() byte {
 	for c.at < len(c.text) {
 		switch b := c.text[c.at]; b {
@@ -172,7 +168,7 @@ func (c *nameCheck) peek() byte {
 	return 0
 }
 
-// skip moves behind the value at the cursor.
+// skip moves past the value at the cursor.
 func (c *nameCheck) skip() {
 	depth := 0
 	for c.peek(); c.at < len(c.text); c.at++ {
@@ -186,7 +182,7 @@ func (c *nameCheck) skip() {
 		case '{', '[':
 			depth++
 		case '}', ']':
-			if depth--; depth < 0 { // the end of what a number stands in
+			if depth--; depth < 0 { // the end of the object or array around a number
 				return
 			} else if depth == 0 {
 				c.at++
@@ -200,9 +196,8 @@ func (c *nameCheck) skip() {
 	}
 }
 
-// fold finds the name that another one differs from only in case, by Unicode's
-// simple folding: that includes encoding/json's, which takes ſ for s and the
-// Kelvin sign for k.
+// fold finds the name that another one differs from only in case, by Unicode's simple folding,
+// which includes that of encoding/json: it reads ſ as s and the Kelvin sign as k.
 func (n Names) fold(name []byte) (want string, found bool) {
 	if !mayFold(name) {
 		return "", false

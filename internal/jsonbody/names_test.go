@@ -15,7 +15,7 @@ var someNames = jsonbody.NewNames("model max_tokens stop", jsonbody.Names{
 	"options":  jsonbody.NewNames("keep", nil),
 })
 
-func TestOtherSpellingsAreRefusedWhereNamesAreRegistered(t *testing.T) {
+func TestOtherSpellingsOfRegisteredNamesAreRejected(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string]string{
 		`{"Model":"m"}`:                          "Model",
@@ -43,7 +43,7 @@ func TestOtherSpellingsAreRefusedWhereNamesAreRegistered(t *testing.T) {
 	}
 }
 
-func TestOtherNamesPass(t *testing.T) {
+func TestUnregisteredNamesAreAccepted(t *testing.T) {
 	t.Parallel()
 	for _, body := range []string{
 		`{}`, `[]`, `1`, `"Model"`, `null`, ` {"model" : "Model" , "messages" : [ ] } `,

@@ -116,7 +116,6 @@ func (r *Ring) Open(sealed, location string) ([]byte, error) {
 	return plain, nil
 }
 
-// secretLike matches our bearer secrets.
 var secretLike = regexp.MustCompile(`tp_(live|test|scoped)_[A-Za-z0-9]+`)
 
 // ContainsSecret reports whether a text seems to contain one of our bearer secrets. Such texts are

@@ -12,7 +12,7 @@ import (
 	"runtime"
 	"strings"
 
-	"turnpike/internal/durable"
+	"turnpike/internal/fsync"
 )
 
 // ErrWrongMasterKey is returned for a master key that did not wrap the root key.
@@ -90,7 +90,6 @@ func LoadOrCreate(path string) (master []byte, created bool, err error) {
 	return master, false, nil
 }
 
-// temporaryPattern matches key files that are being written.
 const temporaryPattern = ".master-key-*"
 
 // RemoveTemporary removes partial key files that killed processes left in a directory. No process may
@@ -122,7 +121,7 @@ func create(path string) ([]byte, bool, error) {
 		return LoadOrCreate(path)
 	}
 	if err == nil {
-		err = durable.Folder(filepath.Dir(path)) // before anything depends on it
+		err = fsync.Directory(filepath.Dir(path)) // before anything depends on it
 	}
 	if err != nil {
 		return nil, false, fmt.Errorf("write master key: %w", err)

@@ -21,7 +21,7 @@ var upsert = db.NewBulk("lanes", `ON CONFLICT (queue, id) DO UPDATE SET seq = la
 // maxSignal limits the lanes that a signal names; PostgreSQL allows 8,000 bytes.
 const maxSignal = 128
 
-// enqueue says that lanes have work from some times on.
+// enqueue marks lanes as having work from given times on.
 type enqueue struct {
 	queue string
 	due   map[string]time.Time
@@ -44,18 +44,18 @@ var enqueues = db.NewLast(func(ctx context.Context, tx *db.Tx, list []enqueue) e
 		}
 	}
 	return nil
-}).Sooner()
+}).BeforeOthers()
 
 // Enqueue marks lanes as having work from the given times on. Call it in the
-// transaction that stores the work; the marks are written at its end.
+// transaction that stores the work, which writes the marks at its end.
 func Enqueue(_ context.Context, tx *db.Tx, queue string, due map[string]time.Time) error {
 	enqueues.Add(tx, enqueue{queue: queue, due: due})
 	return nil
 }
 
-// EnqueueNow is Enqueue for items that are due now, in the order of their keys. A
-// lane that this node leases, and of which it knows everything else, gets them
-// after the commit without a scan.
+// EnqueueNow is Enqueue for items that are due now, in the order of their keys.
+// A lane that this node leases and knows completely gets them after the commit
+// without a scan.
 func (r *Runner[T]) EnqueueNow(_ context.Context, tx *db.Tx, items map[string][]T, now time.Time) error {
 	due := make(map[string]time.Time, len(items))
 	for id := range items {

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// phase is what a node does with a lane. The package comment has a diagram.
+// phase is the state of a leased lane. The package comment has a diagram.
 type phase uint8
 
 const (
-	idle      phase = iota // nothing is in hand
+	idle      phase = iota // nothing is buffered or running
 	working                // items are buffered, running or not written yet
 	scanning               // a scan is in progress; items may be running
 	releasing              // a transaction releases the lease
@@ -41,8 +41,8 @@ const (
 	noScan     scanStart = math.MaxInt64
 )
 
-// coverage is how much of a lane's work the node knows. The larger of two values
-// needs the wider scan. All but complete need one before the lane is released.
+// coverage is how much of a lane's work the node knows. A larger value needs a
+// wider scan. All but complete need one before the lane is released.
 type coverage uint8
 
 const (
@@ -52,7 +52,7 @@ const (
 	gapped                         // an item may be due before the cursor: scan from the start at the next poll
 )
 
-// health is how a lane has been doing.
+// health is the recent behavior of a lane.
 type health uint8
 
 const (
@@ -62,14 +62,14 @@ const (
 	healths               // the number of values
 )
 
-// history is what a node remembers of a lane that it released.
+// history is the state that a node keeps of a released lane.
 type history struct {
 	health health
 	turn   uint64 // the lane's next turn, in the queue of lanes with this health
 }
 
-// sighting is where a scan saw an item last, and the lane's seq when the item was
-// first seen.
+// sighting is the position where a scan last saw an item, and the lane's seq
+// when the item was first seen.
 type sighting struct {
 	Key
 	seq int64
@@ -82,7 +82,7 @@ type lane[T Item] struct {
 	phase     phase
 	claimedAt time.Time
 	started   bool         // an item has started since claimedAt
-	queue     *runQueue[T] // the queue in which the lane waits for its turn; may be nil
+	queue     *runQueue[T] // the queue in which the lane waits; may be nil
 
 	buffer   []T
 	running  int
@@ -103,7 +103,7 @@ type lane[T Item] struct {
 }
 
 // transition moves the lane to a phase. It panics if the diagram has no such
-// transition: going on could run items of another node's lane.
+// transition, because continuing could run items of another node's lane.
 func (l *lane[T]) transition(to phase) {
 	if l.phase != to && !slices.Contains(nextPhases[l.phase], to) {
 		panic(fmt.Sprintf("lanes: lane %s can't change from %s to %s", l.id, l.phase, to))
@@ -120,14 +120,16 @@ func (l *lane[T]) rest() {
 	}
 }
 
-// requestScan has the lane scanned, from the given position or an earlier one.
+// requestScan schedules a scan of the lane, from the given position or an
+// earlier one.
 func (l *lane[T]) requestScan(from scanStart) { l.scanFrom = min(l.scanFrom, from) }
 
 // doubt lowers the coverage.
 func (l *lane[T]) doubt(c coverage) { l.coverage = max(l.coverage, c) }
 
-// add buffers an item unless it is in hand. For an item in hand it notes where it
-// was seen: at another position than before, someone has enqueued it again.
+// add buffers an item unless it is already buffered or running. For a known
+// item it records the position: a different one means that it was enqueued
+// again.
 func (l *lane[T]) add(item T) (added bool) {
 	k := item.Key()
 	if s, ok := l.known[k.ID]; ok {

@@ -3,8 +3,8 @@
 // A lane groups work that must not starve other work: the deliveries of an
 // endpoint, a share of a workspace's jobs. A node leases whole lanes, runs their
 // due items with a limit per lane and a number of slots for all lanes, and
-// releases a drained lane. The items stay in their owner's tables; the queue
-// knows only which lanes have work, and from when on.
+// releases a drained lane. The items stay in their owner's tables. The queue
+// knows only which lanes have work, and when it is due.
 //
 // A leased lane is in one of five phases, which only lane.transition changes:
 //
@@ -16,7 +16,7 @@
 //
 //	any phase ──▶ lost                        released, handed over, or leased by another node
 //
-// Two values say what to scan. lane.scanFrom is where a scan must begin as soon
+// Two values decide what to scan. lane.scanFrom is where a scan must begin as soon
 // as nothing is buffered. lane.coverage is how much of the lane the node knows,
 // and so what it must scan at the next poll or before it releases the lane.
 package lanes
@@ -24,8 +24,6 @@ package lanes
 import (
 	"context"
 	"time"
-
-	"turnpike/internal/db"
 )
 
 // Item is a unit of work. The items of a lane run in the order of their keys.
@@ -62,10 +60,17 @@ type Source[T Item] interface {
 
 // Result is the result of running an item.
 type Result struct {
-	Healthy bool        // false if the lane turned out to be slow or dead
-	Done    bool        // nothing of the item is left to run later
-	Due     *time.Time  // when the rest of the item is due; nil if unknown
-	Outcome *db.Pending // the write of the result
+	Healthy bool       // false if the lane was slow or failed
+	Done    bool       // no part of the item is left to run later
+	Due     *time.Time // when the rest of the item is due; nil if unknown
+	Outcome Outcome    // the write of the result
+}
+
+// Outcome is the write of a result. *db.Pending implements it.
+type Outcome interface {
+	// Then calls f once the write has succeeded or failed.
+	Then(f func())
+	Failed() bool
 }
 
 const (
@@ -80,15 +85,16 @@ const (
 
 	claimBatch = 64
 	// initialLimit is how many items of an unknown lane run concurrently. The
-	// limit of healthy lanes grows to Options.PerLane, that of others shrinks to one.
+	// limit of healthy lanes grows to Options.PerLane, and that of others
+	// shrinks to one.
 	initialLimit = 4
 	maxScans     = 4
-	// maxBuffered is about how many items all lanes buffer, and minScan how many
-	// a scan may return however many lanes there are.
+	// maxBuffered is roughly how many items all lanes buffer together. minScan
+	// is the minimum that a scan may return, for any number of lanes.
 	maxBuffered = 4096
 	minScan     = 4
-	// defaultUnwritten limits the items whose outcome isn't durable: a crash
-	// repeats as many.
+	// defaultUnwritten limits the items whose outcome isn't durable. A crash
+	// repeats at most that many.
 	defaultUnwritten = 256
 	// maxHistories limits the remembered lanes, at about fifty bytes each.
 	maxHistories = 16384

@@ -35,8 +35,8 @@ func (r *Runner[T]) maintainLeases(ctx context.Context) {
 	}
 }
 
-// claimLanes claims due lanes as long as there is room. With expired, it also
-// claims those of nodes that are gone.
+// claimLanes claims due lanes while there is room. With expired, it also claims
+// lanes of dead nodes.
 func (r *Runner[T]) claimLanes(ctx context.Context, expired bool) {
 	for ctx.Err() == nil {
 		r.mu.Lock()
@@ -80,7 +80,7 @@ func (r *Runner[T]) addLanes(claimed []leasedLane) {
 	defer r.mu.Unlock()
 	for _, c := range claimed {
 		if r.lanes[c.id] != nil {
-			continue // this node's own, whose lease had expired
+			continue // this node's lane, whose lease had expired
 		}
 		l := &lane[T]{id: c.id, seq: c.seq, history: r.histories[c.id], claimedAt: time.Now(), known: map[string]sighting{},
 			limit: min(initialLimit, r.perLane), scanFrom: fromStart, coverage: nextUnknown}
@@ -94,9 +94,9 @@ func (r *Runner[T]) addLanes(claimed []leasedLane) {
 	r.dispatch()
 }
 
-// renewLeases extends the leases, and drops lanes that another node leases by now.
-// It adds lanes that the node leases without knowing: the response to their claim
-// or release was lost. Without that they would be renewed and never run.
+// renewLeases extends the leases, and drops lanes that another node now leases.
+// It adds lanes that the node leases unknowingly, because the response to their
+// claim or release was lost. Otherwise they would be renewed and never run.
 func (r *Runner[T]) renewLeases(ctx context.Context) bool {
 	until := time.Now().Add(leaseDuration)
 	leased, err := r.store.renew(ctx, until)
@@ -123,9 +123,9 @@ func (r *Runner[T]) renewLeases(ctx context.Context) bool {
 	return true
 }
 
-// drop forgets a lane that is no longer this node's, except for its history.
-// Without that, many dead lanes would be unknown each time they return for a
-// retry, and a healthy one whenever it has work.
+// drop removes a lane that this node no longer leases, but keeps its history.
+// Otherwise dead lanes would be unknown at each retry, and healthy ones
+// whenever they have work.
 func (r *Runner[T]) drop(l *lane[T]) {
 	l.transition(lost)
 	l.buffer = nil
@@ -192,10 +192,10 @@ func (r *Runner[T]) finishRelease(list []releasedLane, released []string, err er
 	r.dispatch()
 }
 
-// makeRoom hands lanes over if this node has as many as it may and others wait,
-// so that those find room however many lanes are dead or have work for hours. It
-// hands over no more lanes than wait, and few per poll, as each is claimed and
-// scanned again later.
+// makeRoom hands lanes over if this node has reached its limit and other lanes
+// wait. So those find room even if many lanes are dead or have work for hours.
+// It hands over no more lanes than wait, and few per poll, because each is
+// claimed and scanned again later.
 func (r *Runner[T]) makeRoom(ctx context.Context) {
 	r.mu.Lock()
 	full := len(r.lanes) >= r.maxLanes
@@ -208,9 +208,10 @@ func (r *Runner[T]) makeRoom(ctx context.Context) {
 	}
 }
 
-// mayHandOver reports whether a lane may make room for others. A healthy one must
-// have had a turn, or it might never get one where items take long. An unknown one
-// will have a turn soon, unless unknown lanes have all the slots they may have.
+// mayHandOver reports whether a lane may make room for others. A healthy one
+// must have had a turn, or it might never get one if items take long. An
+// unknown one gets a turn soon, unless unknown lanes already use all their
+// slots.
 func (r *Runner[T]) mayHandOver(l *lane[T]) bool {
 	switch l.health {
 	case healthy:
@@ -221,11 +222,11 @@ func (r *Runner[T]) mayHandOver(l *lane[T]) bool {
 	return true
 }
 
-// handOver releases up to n lanes with nothing in flight, so that other nodes can
-// claim them: first those that aren't healthy, then those claimed longest ago.
-// They are due from now on, and so queue behind lanes that already wait. The node
-// drops them even if that fails, as the release may have been committed; the next
-// renewal adds those that are still leased.
+// handOver releases up to n lanes with nothing in flight, so that other nodes
+// can claim them. Unhealthy lanes come first, then the oldest claims. They are
+// due now, so they queue behind waiting lanes. The node drops them even on
+// failure, because the release may have committed. The next renewal adds those
+// that are still leased.
 func (r *Runner[T]) handOver(ctx context.Context, n int, allowed func(*lane[T]) bool) {
 	var list []*lane[T]
 	r.mu.Lock()
@@ -258,8 +259,8 @@ func (r *Runner[T]) handOver(ctx context.Context, n int, allowed func(*lane[T]) 
 }
 
 // drain waits for running items. It hands idle lanes over to other nodes
-// immediately, and renews the others. It calls abort after the drain timeout, and
-// when the leases expire because the store is unavailable.
+// immediately, and renews the others. It calls abort after the drain timeout,
+// and when the leases expire because the store is unavailable.
 func (r *Runner[T]) drain(ctx context.Context, abort func()) {
 	defer time.AfterFunc(r.drainTimeout, abort).Stop()
 	done := make(chan struct{})

@@ -16,7 +16,7 @@ type Pinning struct {
 }
 
 // Pin assigns a lane to a node immediately, and marks it as having work. A node
-// that leases the lane already keeps it, with its items in hand.
+// that already leases the lane keeps it, with its buffered and running items.
 func Pin(ctx context.Context, tx *db.Tx, p Pinning) error {
 	_, err := tx.Exec(ctx, `INSERT INTO lanes (queue, id, due_at, seq, pinned_to) VALUES ($1, $2, $3, 1, $4)
 		ON CONFLICT (queue, id) DO UPDATE SET due_at = $3, seq = lanes.seq + 1, pinned_to = $4,

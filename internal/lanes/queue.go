@@ -2,15 +2,15 @@ package lanes
 
 import "slices"
 
-// runQueue holds lanes that wait for a turn, and serves them round-robin. A lane
-// that returns after it missed a turn goes first, so that a tenant's occasional
-// item doesn't wait for the backlogs of others. It gets one such turn and then
-// queues like all others, so draining and refilling gains nothing. However many
-// new lanes arrive, every eighth turn belongs to the lanes in the round.
+// runQueue holds lanes that wait for a turn, and serves them round-robin. A
+// lane that missed a turn goes first, so that a tenant's occasional item
+// doesn't wait for the backlogs of others. It gets one such turn and then
+// queues like all others, so draining and refilling gains nothing. Every eighth
+// turn belongs to the lanes in the round, however many new lanes arrive.
 type runQueue[T Item] struct {
 	first fifo[T] // lanes that missed a turn
 	round fifo[T]
-	turns uint64 // that the round has had
+	turns uint64 // completed turns of the round
 	pops  uint64
 }
 
@@ -49,7 +49,7 @@ func (q *runQueue[T]) remove(l *lane[T]) {
 	}
 }
 
-// fifo holds lanes in the order in which they came.
+// fifo holds lanes in order of arrival.
 type fifo[T Item] struct{ in, out []*lane[T] }
 
 func (f *fifo[T]) size() int { return len(f.in) + len(f.out) }

@@ -15,8 +15,8 @@ import (
 // Runner runs the items of one queue's lanes on this node.
 //
 // Three kinds of goroutines share its state: maintainLeases, which alone writes
-// the lanes table; one per scan; one per running item. Each calls dispatch after
-// it has changed the state.
+// the lanes table, one per scan, and one per running item. Each calls dispatch
+// after it has changed the state.
 type Runner[T Item] struct {
 	queue        string
 	store        leaseStore
@@ -92,8 +92,8 @@ func (r *Runner[T]) onSignal(payload string) {
 	}
 }
 
-// addEnqueued gives lanes the items that were enqueued, without a scan. Where it
-// can't, the signal that follows requests one.
+// addEnqueued adds enqueued items to lanes without a scan. If it can't, the
+// signal that follows requests one.
 func (r *Runner[T]) addEnqueued(items map[string][]T, seqs map[string]int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -103,7 +103,7 @@ func (r *Runner[T]) addEnqueued(items map[string][]T, seqs map[string]int64) {
 			continue
 		}
 		if r.nextIsDue(l) {
-			l.requestScan(scanStart(l.nextDue.UnixMicro())) // that item comes first
+			l.requestScan(scanStart(l.nextDue.UnixMicro())) // the known item comes first
 			continue
 		}
 		l.seq = seqs[id]
@@ -127,8 +127,8 @@ func (r *Runner[T]) wakeUp() {
 	}
 }
 
-// Run runs items until ctx ends. Then it starts no more, waits for the running
-// ones, and releases the lanes.
+// Run runs items until ctx ends. Then it starts no more items, waits for the
+// running ones, and releases the lanes.
 func (r *Runner[T]) Run(ctx context.Context) {
 	workCtx, abort := context.WithCancel(context.WithoutCancel(ctx))
 	defer abort()

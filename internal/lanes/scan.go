@@ -7,8 +7,8 @@ import (
 )
 
 // This file decides when to scan a lane, and handles the result. A scan costs
-// queries, so a busy lane is scanned only for a reason: work was enqueued, an item
-// is due again, or it isn't known what is due next. The runner's lock is held
+// queries, so a busy lane is scanned only for a reason: work was enqueued, an
+// item is due again, or the next due time is unknown. The runner's lock is held
 // throughout, except while the store and the source are read.
 
 // nextIsDue reports whether an item that was due later is due by now.
@@ -25,10 +25,10 @@ func earliest(a, b time.Time) time.Time {
 }
 
 // scheduleRest decides when to scan for the rest of an item whose outcome was
-// written, whatever else of the lane is still running.
+// written, regardless of running items of the lane.
 func (r *Runner[T]) scheduleRest(l *lane[T], k Key, seen sighting, result Result) {
 	if result.Outcome.Failed() {
-		result.Done, result.Due = false, nil // the store has the item as it was
+		result.Done, result.Due = false, nil // the stored item is unchanged
 	}
 	if seen.seq < l.foreignSeq {
 		l.doubt(gapped) // the item itself may have been enqueued, with another due time than its result has
@@ -48,8 +48,8 @@ func (r *Runner[T]) scheduleRest(l *lane[T], k Key, seen sighting, result Result
 	}
 }
 
-// settleIdle notes since when an idle lane has nothing to do, or has it scanned:
-// before a lane is released, the node must know what is due next.
+// settleIdle records since when an idle lane has nothing to do, or schedules a
+// scan. Before a lane is released, the node must know its next due time.
 func (r *Runner[T]) settleIdle(l *lane[T]) {
 	if l.phase != idle {
 		return
@@ -62,14 +62,14 @@ func (r *Runner[T]) settleIdle(l *lane[T]) {
 	}
 }
 
-// pollLane requests the scans that nobody asks for: for items that are due by now, and
-// for what the last scan left open.
+// pollLane requests the scans that no signal requests: for items that have
+// become due, and for gaps of the last scan.
 func (r *Runner[T]) pollLane(l *lane[T]) {
 	switch {
 	case l.phase == scanning:
 	case l.truncated:
-		// The scans continue. Starting over is worth it only if the scan gets
-		// past the items in hand, which it sees again.
+		// The scans continue. Restarting is useful only if the scan gets past
+		// the known items, which it sees again.
 		if l.coverage == gapped && 2*len(l.known) <= r.scanLimit(l) {
 			l.requestScan(fromStart)
 		}
@@ -84,9 +84,10 @@ func (r *Runner[T]) pollLane(l *lane[T]) {
 	r.schedule(l)
 }
 
-// scanLimit is how many items a scan of the lane may return. A lone lane gets
-// enough for a while. Among many lanes turns are rare, and buffered items take
-// memory. It is a power of two, as sources may prepare a statement per number.
+// scanLimit returns how many items a scan of the lane may return. A single lane
+// gets a large buffer. With many lanes turns are rare, and buffered items take
+// memory. It is a power of two, because sources may prepare a statement per
+// number.
 func (r *Runner[T]) scanLimit(l *lane[T]) int {
 	waiting := 0
 	for h := range r.ready {
@@ -111,7 +112,7 @@ func (r *Runner[T]) startScan(l *lane[T]) {
 	s := scan{after: l.cursor, limit: r.scanLimit(l), fromIdle: l.phase == idle, coverage: l.coverage, wasDue: r.nextIsDue(l)}
 	switch {
 	case s.fromIdle:
-		s.after = Key{} // an idle lane holds nothing that the scan would see again
+		s.after = Key{} // an idle lane has no known items that the scan would see again
 	case int64(l.scanFrom) <= l.cursor.Due:
 		s.after = Key{Due: int64(l.scanFrom)}
 	}
@@ -166,8 +167,8 @@ func (r *Runner[T]) addScanned(l *lane[T], s scan, seq int64, b Batch[T]) {
 		k := item.Key()
 		l.cursor = k
 		if was, ok := l.finished[k.ID]; ok {
-			// The scan saw the item as it was before its result, or as someone
-			// has enqueued it again.
+			// The scan saw the item before its result was written, or after it
+			// was enqueued again.
 			if enqueued || was.Key != k {
 				l.requestScan(scanStart(k.Due))
 			}

@@ -2,10 +2,10 @@ package lanes
 
 import "time"
 
-// This file decides which lane's item runs next, runs it, and handles its result.
-// The runner's lock is held throughout, except while an item runs.
+// This file decides which lane's item runs next, runs it, and handles its
+// result. The runner's lock is held throughout, except while an item runs.
 
-// schedule puts the lane into the queue for what it can do next, if any.
+// schedule adds the lane to the queue for its next step, if it has one.
 func (r *Runner[T]) schedule(l *lane[T]) {
 	switch {
 	case l.queue != nil || l.phase == releasing || l.phase == lost:
@@ -33,14 +33,14 @@ func (r *Runner[T]) dispatch() {
 	}
 }
 
-// execution is an item that runs.
+// execution is a running item.
 type execution[T Item] struct {
 	lane   *lane[T]
 	item   T
 	health health // of its lane when it started
 }
 
-// startNext starts one item, if there is one and a slot for it.
+// startNext starts one item, if an item and a slot are available.
 func (r *Runner[T]) startNext() (e execution[T], ok bool) {
 	if r.stopping || !time.Now().Before(r.leasedUntil) {
 		return e, false
@@ -67,8 +67,8 @@ func (r *Runner[T]) startNext() (e execution[T], ok bool) {
 	return e, false
 }
 
-// nextLane takes a lane out of its queue. Lanes of unknown health and healthy
-// ones alternate; slow ones get every eighth turn while there are others.
+// nextLane takes a lane out of its queue. Unknown and healthy lanes alternate.
+// Slow ones get every eighth turn while there are others.
 func (r *Runner[T]) nextLane() *lane[T] {
 	order := [healths]health{healthy, unknown, slow}
 	switch {
@@ -87,9 +87,9 @@ func (r *Runner[T]) nextLane() *lane[T] {
 	return nil
 }
 
-// hasSlot reports whether an item of such a lane may start. The last quarter of
-// the slots is reserved for healthy lanes, however many others there are. Slow
-// lanes get half of the slots at most, so that unknown ones find some.
+// hasSlot reports whether an item of a lane with this health may start. The
+// last quarter of the slots is reserved for healthy lanes. Slow lanes get at
+// most half of the slots, so that unknown ones find some.
 func (r *Runner[T]) hasSlot(h health) bool {
 	switch {
 	case h == healthy:
@@ -101,8 +101,8 @@ func (r *Runner[T]) hasSlot(h health) bool {
 }
 
 // startScans scans the lanes that have nothing buffered. They come before early
-// scans of lanes that have: those could go on for hours, and a new lane may have
-// a single item.
+// scans of lanes with items: those could continue for hours, and a new lane may
+// have a single item.
 func (r *Runner[T]) startScans() {
 	for r.scans < maxScans {
 		l := r.toScan.pop()
@@ -132,8 +132,8 @@ func (r *Runner[T]) takeItem(l *lane[T]) execution[T] {
 	return e
 }
 
-// run runs an item, and then others as long as there are any: a goroutine that
-// has grown its stack is worth keeping.
+// run runs an item, and then others while there are any. Reusing the goroutine
+// keeps its grown stack.
 func (r *Runner[T]) run(e execution[T]) {
 	for ok := true; ok; {
 		result := r.source.Work(r.workCtx, e.lane.id, e.item)
@@ -143,9 +143,8 @@ func (r *Runner[T]) run(e execution[T]) {
 	}
 }
 
-// finish frees the slot of an item, and returns the item to run in it. The
-// outcome is still to be written, many of them in one commit; until then the item
-// stays known.
+// finish frees the slot of an item, and returns the next item for it. The item
+// stays known until its outcome is written; one commit writes many outcomes.
 func (r *Runner[T]) finish(e execution[T], fine bool) (next execution[T], ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -153,7 +152,7 @@ func (r *Runner[T]) finish(e execution[T], fine bool) (next execution[T], ok boo
 	r.runningBy[e.health]--
 	l := e.lane
 	if l.running >= l.limit && len(l.buffer) > 0 {
-		l.turn = r.ready[l.health].lastTurn() // only its own limit kept it out of the queue: it missed no turn
+		l.turn = r.ready[l.health].lastTurn() // only its limit kept it out of the queue: it missed no turn
 	}
 	l.running--
 	r.updateHealth(l, fine)
@@ -164,8 +163,8 @@ func (r *Runner[T]) finish(e execution[T], fine bool) (next execution[T], ok boo
 	return next, ok
 }
 
-// written forgets an item whose outcome was written, so that the next scan finds
-// it as it is now.
+// written removes an item whose outcome was written, so that the next scan
+// finds its current state.
 func (r *Runner[T]) written(l *lane[T], k Key, result Result) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -180,7 +179,7 @@ func (r *Runner[T]) written(l *lane[T], k Key, result Result) {
 	if l.phase != lost {
 		r.scheduleRest(l, k, seen, result)
 		if l.phase == scanning {
-			l.finished[k.ID] = seen // the scan may have seen it as it was
+			l.finished[k.ID] = seen // the scan may have seen its earlier state
 		} else {
 			l.rest()
 		}
@@ -191,7 +190,8 @@ func (r *Runner[T]) written(l *lane[T], k Key, result Result) {
 }
 
 // updateHealth raises the limit of a healthy lane and lowers that of others, so
-// that a dead endpoint costs one slot. A lane whose health changes leaves its queue.
+// that a dead endpoint uses one slot. A lane whose health changes leaves its
+// queue.
 func (r *Runner[T]) updateHealth(l *lane[T], fine bool) {
 	was := l.health
 	if fine {

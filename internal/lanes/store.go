@@ -10,13 +10,13 @@ import (
 	"turnpike/internal/db"
 )
 
-// leaseStore holds the leases of a queue's lanes. Other than table, only the model
-// in the tests implements it.
+// leaseStore holds the leases of a queue's lanes. table implements it, and so
+// does the model in the tests.
 type leaseStore interface {
 	// claimable reports whether claim would find a lane, without the write lock.
 	claimable(ctx context.Context, expired bool) (bool, error)
-	// claim leases up to n lanes: those that are due and not leased, or with
-	// expired those whose node hasn't renewed its lease, due or not.
+	// claim leases up to n lanes that are due and not leased. With expired, it
+	// leases lanes whose node hasn't renewed its lease, due or not.
 	claim(ctx context.Context, n int, expired bool) ([]leasedLane, error)
 	// waiting counts the lanes that are due and not leased, up to n.
 	waiting(ctx context.Context, n int) (int, error)
@@ -29,8 +29,8 @@ type leaseStore interface {
 	handOver(ctx context.Context, names []string) error
 	// releaseAll releases all lanes of this node as due now.
 	releaseAll(ctx context.Context) error
-	// seq counts what was enqueued into a lane. It is read before the items, so
-	// that work enqueued in between is seen twice and never missed.
+	// seq counts the enqueues of a lane. It is read before the items, so that
+	// concurrently enqueued work is seen twice and never missed.
 	seq(ctx context.Context, lane string) (int64, error)
 }
 
@@ -169,8 +169,8 @@ func (t *table) seq(ctx context.Context, id string) (seq int64, err error) {
 	return seq, err
 }
 
-// ClearOwners ends all leases. Only a process that has the database to itself may
-// call it: the nodes that held the leases are gone.
+// ClearOwners ends all leases. Only a process with exclusive use of the
+// database may call it, because then the owners are gone.
 func ClearOwners(ctx context.Context, d *db.DB) error {
 	return d.Write(ctx, func(tx *db.Tx) error {
 		_, err := tx.Exec(ctx, "UPDATE lanes SET owner = NULL, lease_until = NULL, due_at = 0 WHERE owner IS NOT NULL")

@@ -9,15 +9,14 @@ import (
 )
 
 const (
-	afterPrefix = 38 // characters: 32 random ones and the checksum
-	longest     = len(access.PrefixScoped) + afterPrefix
+	afterPrefix = 38 // bytes: 32 random ones and the checksum
+	maxSecret   = len(access.PrefixScoped) + afterPrefix
 )
 
 var prefixes = [][]byte{[]byte(access.PrefixLive), []byte(access.PrefixTest), []byte(access.PrefixScoped)}
 
-// Find returns the keys and tokens in a text, in order and each as often as it
-// is there. The checksum tells them from lookalikes, so what stands around one
-// does not matter. Its cost grows with the text's length and with nothing else.
+// Find returns all keys and tokens in a text, in order. The checksum excludes
+// lookalikes, so the surrounding text does not matter. Its time is linear.
 func Find(text []byte) []string {
 	var found []string
 	for at := 0; ; {
@@ -30,10 +29,10 @@ func Find(text []byte) []string {
 	}
 }
 
-// next finds the first key in a text and where it begins, or -1.
+// next returns the position of the first key in a text, or -1, and the key.
 func next(text []byte) (at int, secret string) {
 	for {
-		// "tp_" by its rarest letter, which is faster than by all three.
+		// Searching for the rarest letter of "tp_" is faster than for all three.
 		i := bytes.IndexByte(text[min(at+2, len(text)):], '_')
 		if i < 0 {
 			return -1, ""
@@ -57,7 +56,7 @@ func next(text []byte) (at int, secret string) {
 	}
 }
 
-// Hint is the part of a secret that may be shown.
+// Hint returns the part of a secret that may be shown.
 func Hint(secret string) string {
 	prefix, ok := access.ParseSecret(secret)
 	if !ok {
@@ -66,9 +65,8 @@ func Hint(secret string) string {
 	return prefix + "…" + secret[len(secret)-4:]
 }
 
-// Read is Find for what does not fit into memory. It calls found with the line
-// that a key begins in, counted from 1. buf is room to work in, of any size
-// that has room for a few keys.
+// Read is Find for a stream. It calls found with each key and the line in which it
+// begins, counted from 1. buf must have room for a few keys.
 func Read(r io.Reader, buf []byte, found func(line int64, secret string)) error {
 	line := int64(1)
 	have := 0
@@ -95,8 +93,8 @@ func Read(r io.Reader, buf []byte, found func(line int64, secret string)) error 
 		if last {
 			return nil
 		}
-		// A key may have begun before the end.
-		keep := max(at, have-(longest-1))
+		// A key may begin at the end of the buffer.
+		keep := max(at, have-(maxSecret-1))
 		line += int64(bytes.Count(text[counted:keep], newline))
 		have = copy(buf, text[keep:])
 	}

@@ -34,7 +34,7 @@ func secretOf(prefix string, seed uint64) string {
 	return s + check
 }
 
-func TestFindTellsKeysFromLookalikes(t *testing.T) {
+func TestFindIgnoresLookalikes(t *testing.T) {
 	t.Parallel()
 	live, test, scoped := secretOf(access.PrefixLive, 1), secretOf(access.PrefixTest, 2), secretOf(access.PrefixScoped, 3)
 	changed := []byte(live)
@@ -90,7 +90,7 @@ func places(t *testing.T, r io.Reader, room int) []place {
 }
 
 // A key may lie across the end of any piece that is read.
-func TestReadFindsKeysWhereverPiecesEnd(t *testing.T) {
+func TestReadFindsKeysAcrossBufferBoundaries(t *testing.T) {
 	t.Parallel()
 	live, scoped := secretOf(access.PrefixLive, 1), secretOf(access.PrefixScoped, 3)
 	for before := range 130 {
@@ -107,7 +107,7 @@ func TestReadFindsKeysWhereverPiecesEnd(t *testing.T) {
 	}
 }
 
-func TestReadSaysWhyItStopped(t *testing.T) {
+func TestReadReturnsTheReadError(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
 	if err := leaks.Read(iotest.ErrReader(broken), make([]byte, 64), nil); !errors.Is(err, broken) {

@@ -24,18 +24,18 @@ import (
 
 const (
 	keysFresh = time.Hour
-	// keysStale is how long a list serves while no newer one can be had: a
-	// leaked key is worse than a signing key that was withdrawn today.
+	// keysStale is how long a list is used if no newer one can be fetched: a leaked
+	// key is worse than a recently withdrawn signing key.
 	keysStale = 24 * time.Hour
-	// refetch bounds how often strangers can make us ask GitHub, which answers
-	// 60 times an hour without a login, by naming keys that do not exist.
-	refetch      = 5 * time.Minute
-	refetchEmpty = time.Minute // while there is no list at all
+	// refetchEvery limits fetches for unknown key IDs. GitHub allows 60 requests an
+	// hour without authentication.
+	refetchEvery = 5 * time.Minute
+	refetchEmpty = time.Minute // while there is no list
 	fetchTimeout = 10 * time.Second
 	maxKeyList   = 1 << 20
 )
 
-// githubKeys are the public keys with which GitHub signs its reports.
+// githubKeys holds the public keys with which GitHub signs its reports.
 type githubKeys struct {
 	url    string
 	client *http.Client
@@ -48,7 +48,7 @@ type githubKeys struct {
 	fetching chan struct{} // closed when the fetch in progress ends; nil if there is none
 }
 
-// match is one key that GitHub has found.
+// match is a key that GitHub found.
 type match struct {
 	Token  string `json:"token"`
 	Type   string `json:"type"`
@@ -56,19 +56,18 @@ type match struct {
 	Source string `json:"source"`
 }
 
-// Verdict tells GitHub whether a match was a key of ours. It names the match by
-// its hash, so that no secret is in the answer.
+// Verdict says whether a match is a Turnpike key. It identifies the match by its
+// hash, so that the response contains no secret.
 type Verdict struct {
 	TokenHash string `json:"token_hash"`
 	TokenType string `json:"token_type"`
 	Label     string `json:"label"`
 }
 
-// FromGitHub takes a report in the format of GitHub's secret scanning partner
-// program: the body exactly as it came, the id of the signing key, and the
-// signature in base64. GitHub's scheme has no timestamp; a report that is sent
-// again finds the key dead. A report with a valid signature takes back the visit
-// that Admit has counted for its address.
+// FromGitHub handles a report of GitHub's secret scanning partner program: the raw
+// body, the ID of the signing key, and the signature in base64. A replayed report
+// changes nothing, because the key is revoked already. A valid signature takes back
+// the request that Admit counted.
 func (s *Service) FromGitHub(ctx context.Context, body []byte, keyID, signature string, from Report) ([]Verdict, error) {
 	if err := s.github.verify(ctx, body, keyID, signature); err != nil {
 		return nil, err
@@ -96,10 +95,10 @@ func (s *Service) FromGitHub(ctx context.Context, body []byte, keyID, signature 
 	return verdicts, nil
 }
 
-// ErrUnsigned refuses a report that is not GitHub's.
-var ErrUnsigned = fault.New(fault.InvalidSignature, "the report is not signed by GitHub: Github-Public-Key-Identifier must name one of its keys, and Github-Public-Key-Signature must be that key's signature of the body")
+// ErrUnsigned rejects a report without a valid signature of GitHub.
+var ErrUnsigned = fault.New(fault.InvalidSignature, "The report is not signed by GitHub. Github-Public-Key-Identifier must name one of its keys, and Github-Public-Key-Signature must be that key's signature of the body.")
 
-// verify checks the signature over the body's bytes.
+// verify checks the signature of the body.
 func (g *githubKeys) verify(ctx context.Context, body []byte, keyID, signature string) error {
 	raw, err := base64.StdEncoding.DecodeString(signature)
 	if err != nil || keyID == "" || len(raw) == 0 {
@@ -120,7 +119,7 @@ func (g *githubKeys) verify(ctx context.Context, body []byte, keyID, signature s
 // failed fetch is in the log.
 var ErrNoGitHubKeys = fault.New(fault.Upstream, "GitHub's signing keys cannot be fetched at the moment. Try again in a minute.")
 
-// find returns the key of the id, or nil when GitHub has none of that name.
+// find returns the key with the ID, or nil if GitHub has none.
 func (g *githubKeys) find(ctx context.Context, id string) (*ecdsa.PublicKey, error) {
 	now := g.now()
 	if fetched := g.refresh(ctx, id, now); fetched != nil {
@@ -150,7 +149,7 @@ func (g *githubKeys) refresh(ctx context.Context, id string, now time.Time) <-ch
 	if g.fetching != nil {
 		return g.fetching
 	}
-	pause := refetch
+	pause := refetchEvery
 	if len(g.keys) == 0 {
 		pause = refetchEmpty
 	}
@@ -175,8 +174,8 @@ func (g *githubKeys) refresh(ctx context.Context, id string, now time.Time) <-ch
 	return done
 }
 
-// fetch asks GitHub. A reporter who leaves must not end it, or strangers could
-// keep it from ever being done.
+// fetch fetches the list. It continues if the client disconnects, because clients
+// could otherwise prevent every fetch.
 func (g *githubKeys) fetch(ctx context.Context) (map[string]*ecdsa.PublicKey, error) {
 	req, err := http.NewRequestWithContext(context.WithoutCancel(ctx), http.MethodGet, g.url, nil)
 	if err != nil {
@@ -194,12 +193,12 @@ func (g *githubKeys) fetch(ctx context.Context) (map[string]*ecdsa.PublicKey, er
 		return nil, err
 	}
 	if res.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("the answer was %s", res.Status)
+		return nil, fmt.Errorf("the response was %s", res.Status)
 	}
 	return parseKeys(body)
 }
 
-// parseKeys reads the list. A key of a kind that we cannot check is left out.
+// parseKeys parses the list and leaves out keys of unsupported types.
 func parseKeys(body []byte) (map[string]*ecdsa.PublicKey, error) {
 	var list struct {
 		PublicKeys []struct {
@@ -222,7 +221,7 @@ func parseKeys(body []byte) (map[string]*ecdsa.PublicKey, error) {
 		}
 	}
 	if len(keys) == 0 {
-		return nil, fmt.Errorf("the list has no key that can be used")
+		return nil, fmt.Errorf("the list has no usable key")
 	}
 	return keys, nil
 }

@@ -21,7 +21,7 @@ import (
 	"time"
 
 	"turnpike/internal/fault"
-	"turnpike/internal/safehttp/safehttptest"
+	"turnpike/test/fakes/safehttptest"
 )
 
 // The request and the key that GitHub's documentation of its partner program
@@ -93,7 +93,7 @@ func keysAt(url string, now *time.Time) *githubKeys {
 	return &githubKeys{url: url, client: http.DefaultClient, now: func() time.Time { return *now }}
 }
 
-func TestGitHubsOwnSampleVerifies(t *testing.T) {
+func TestGitHubSampleSignatureVerifies(t *testing.T) {
 	t.Parallel()
 	s := startKeyServer(t, map[string]string{sampleKeyID: sampleKey})
 	now := time.Now()
@@ -118,7 +118,7 @@ func TestGitHubsOwnSampleVerifies(t *testing.T) {
 	}
 }
 
-func TestGitHubsKeysAreKeptAndAskedForAgainWithBounds(t *testing.T) {
+func TestGitHubKeysAreCachedAndFetchesAreLimited(t *testing.T) {
 	t.Parallel()
 	first, second := newKey(t, elliptic.P256()), newKey(t, elliptic.P256())
 	s := startKeyServer(t, map[string]string{"first": publicPEM(t, first)})
@@ -142,7 +142,7 @@ func TestGitHubsKeysAreKeptAndAskedForAgainWithBounds(t *testing.T) {
 
 	// A new key is found, but not by asking for each that is made up.
 	s.keys.Store(&map[string]string{"first": publicPEM(t, first), "second": publicPEM(t, second)})
-	now = now.Add(refetch)
+	now = now.Add(refetchEvery)
 	if err := verify(second, "second"); err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +166,7 @@ func TestGitHubsKeysAreKeptAndAskedForAgainWithBounds(t *testing.T) {
 		t.Fatalf("with keys of yesterday: %v", err)
 	}
 	s.broken.Store(false)
-	now = now.Add(refetch)
+	now = now.Add(refetchEvery)
 	if err := verify(second, "second"); err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +181,7 @@ func TestGitHubsKeysAreKeptAndAskedForAgainWithBounds(t *testing.T) {
 
 // Reporters wait for one fetch together, and none waits for longer than its own
 // request.
-func TestFetchOfGitHubsKeysHoldsNoOneUp(t *testing.T) {
+func TestSlowKeyFetchDoesNotBlockOtherReports(t *testing.T) {
 	t.Parallel()
 	asked, release := make(chan struct{}, 8), make(chan struct{})
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -235,7 +235,7 @@ func TestUnreachableGitHubIsLoggedOncePerFetch(t *testing.T) {
 }
 
 // A fetch that never ended would hold up every report.
-func TestListOfKeysThatSwitchesProtocolsIsNotWaitedFor(t *testing.T) {
+func TestKeyFetchFailsIfTheServerSwitchesProtocols(t *testing.T) {
 	t.Parallel()
 	s := httptest.NewServer(http.HandlerFunc(safehttptest.Switching))
 	t.Cleanup(s.Close)
@@ -245,7 +245,7 @@ func TestListOfKeysThatSwitchesProtocolsIsNotWaitedFor(t *testing.T) {
 	}
 }
 
-func TestListsWithoutAUsableKeyAreRefused(t *testing.T) {
+func TestKeyListsWithoutAUsableKeyAreRejected(t *testing.T) {
 	t.Parallel()
 	wide := newKey(t, elliptic.P384())
 	for name, body := range map[string]string{

@@ -9,26 +9,26 @@ import (
 	"turnpike/internal/jsonbody"
 )
 
-// GitLabTypes are the kinds of secret that GitLab may send: its name for the
-// finding of a rule called turnpike_api_key.
+// GitLabTypes are the types of secrets that GitLab may send: its name for findings
+// of a rule named turnpike_api_key.
 var GitLabTypes = []string{"gitleaks_rule_id_turnpike_api_key"}
 
-// TakesGitLab reports whether the operator has set a token for GitLab.
-func (s *Service) TakesGitLab() bool { return s.GitLabToken != "" }
+// AcceptsGitLab reports whether the operator has configured a token for GitLab.
+func (s *Service) AcceptsGitLab() bool { return s.GitLabToken != "" }
 
-// IsGitLab checks the Authorization header, which is the shared token alone, as
-// GitLab sends it, or a bearer.
+// IsGitLab checks the Authorization header: the shared token alone, as GitLab sends
+// it, or as a bearer token.
 func (s *Service) IsGitLab(authorization string) bool {
 	if scheme, rest, ok := strings.Cut(authorization, " "); ok && strings.EqualFold(scheme, "Bearer") {
 		authorization = rest
 	}
-	// Hashed, so that not even the length takes a different time.
+	// Hashed, so that the time does not depend on the length either.
 	got, want := sha256.Sum256([]byte(authorization)), sha256.Sum256([]byte(s.GitLabToken))
-	return s.TakesGitLab() && subtle.ConstantTimeCompare(got[:], want[:]) == 1
+	return s.AcceptsGitLab() && subtle.ConstantTimeCompare(got[:], want[:]) == 1
 }
 
-// FromGitLab takes a report in the format of GitLab's token revocation API.
-// The types are not looked at: a key of ours is known by its own shape.
+// FromGitLab handles a report in the format of GitLab's token revocation API. It
+// ignores the types, because keys are recognized by their format.
 func (s *Service) FromGitLab(ctx context.Context, body []byte, from Report) error {
 	var list []struct {
 		Type     string `json:"type"`

@@ -1,5 +1,5 @@
-// Package leaks ends keys that strangers have seen. Everything that can report
-// one (GitHub, GitLab, anybody, our own traffic) ends in Revoke.
+// Package leaks revokes leaked keys. All reports (of GitHub, GitLab, the public and
+// the server's own traffic) end in Revoke.
 package leaks
 
 import (
@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"turnpike/internal/access"
+	"turnpike/internal/addrlimit"
 	"turnpike/internal/audit"
 	"turnpike/internal/db"
 	"turnpike/internal/events"
@@ -17,39 +18,38 @@ import (
 	"turnpike/internal/mail"
 	"turnpike/internal/safehttp"
 	"turnpike/internal/visibility"
-	"turnpike/internal/visitors"
 )
 
-// Source is who found a key.
+// Source says who found a key.
 type Source string
 
 // The sources.
 const (
 	GitHub  Source = "github"
 	GitLab  Source = "gitlab"
-	Public  Source = "report"  // somebody, by /leaks/report
-	Scan    Source = "scan"    // turnpike scan, by the same way
-	Traffic Source = "traffic" // a request that had it in its URL or, where the workspace says so, in its body
+	Public  Source = "report"  // anyone, with /leaks/report
+	Scan    Source = "scan"    // turnpike scan, in the same way
+	Traffic Source = "traffic" // a request with a key in its URL or, if the workspace enables it, in its body
 )
 
-// Outcome is what a report led to.
+// Outcome is the result of a report.
 type Outcome string
 
-// The outcomes. Unknown leaves no trace.
+// The outcomes. Unknown reports are not stored.
 const (
 	Unknown      Outcome = ""
 	Revoked      Outcome = "revoked"
-	GraceEnded   Outcome = "grace_ended"   // it was a key's previous secret
-	TokenRevoked Outcome = "token_revoked" // it was a scoped token
+	GraceEnded   Outcome = "grace_ended"   // the previous secret of a key
+	TokenRevoked Outcome = "token_revoked" // a scoped token
 	Already      Outcome = "already_dead"
-	Noted        Outcome = "noted" // it still works: the workspace only wants to know
+	Noted        Outcome = "noted" // not revoked, because the workspace only wants to be notified
 )
 
-// patience is how long a report waits for the store. Whoever sent it may have
-// left by then.
-const patience = 10 * time.Second
+// storageTimeout is how long a report waits for the database, even if its client
+// disconnects.
+const storageTimeout = 10 * time.Second
 
-// Options is what the service works with.
+// Options configure the service.
 type Options struct {
 	DB        *db.DB
 	Keys      *access.Keys
@@ -59,50 +59,50 @@ type Options struct {
 	Now       func() time.Time
 
 	GitHubKeysURL    string
-	GitLabToken      string // empty: GitLab's reports are not taken
-	ReportsPerMinute int64  // from one address, without a login; 0: no limit
+	GitLabToken      string // empty rejects GitLab's reports
+	ReportsPerMinute int64  // per client address, without authentication; 0 for no limit
 }
 
-// Service takes reports.
+// Service handles reports.
 type Service struct {
 	Options
 	github    *githubKeys
-	visitors  *visitors.Counter
+	visitors  *addrlimit.Limiter
 	sightings chan Sighting
 	seen      seen
 }
 
-// New makes the service.
+// New creates the service.
 func New(o Options) *Service {
-	return &Service{Options: o, visitors: visitors.New(o.ReportsPerMinute, o.Now), sightings: make(chan Sighting, waitingSightings),
+	return &Service{Options: o, visitors: addrlimit.New(o.ReportsPerMinute, o.Now), sightings: make(chan Sighting, maxQueued),
 		github: &githubKeys{url: o.GitHubKeysURL, now: o.Now, client: &http.Client{Timeout: fetchTimeout, Transport: safehttp.WithoutUpgrades(nil)}}}
 }
 
 // Admit counts a request without a key. If the client's network has sent too
 // many, Admit returns how long it must wait.
-func (s *Service) Admit(ip netip.Addr) (wait time.Duration) { return s.visitors.Admit(ip) }
+func (s *Service) Admit(ip netip.Addr) (wait time.Duration) { return s.visitors.Allow(ip) }
 
-// Report is a key that somebody has found. The secret is stored nowhere.
+// Report is a key that was found. The secret is not stored.
 type Report struct {
-	Secret string
-	Source Source
-	URL    string // where, as the reporter says
-	InBody bool   // of a request; Traffic is in its URL otherwise
-	Spare  bool   // note it and tell its people, but let it live
-	// Where the report came from, for the admin log.
+	Secret     string
+	Source     Source
+	URL        string // where it was found, according to the reporter
+	InBody     bool   // Traffic found it in a request's body, not in its URL
+	NotifyOnly bool   // don't revoke it
+	// The client that sent the report, for the admin log.
 	IP, RequestID string
 }
 
-// Revoke ends whatever the secret belongs to, unless the report wants it
-// spared, and tells its people, once: a report of what is dead already is only
-// noted. It goes on when the reporter leaves.
+// Revoke revokes the key or token of a secret, unless the report is NotifyOnly, and
+// notifies its workspace once. A report of a revoked key is only stored. Revoke
+// continues if the client disconnects.
 func (s *Service) Revoke(ctx context.Context, r Report) (outcome Outcome, err error) {
 	if _, ok := access.ParseSecret(r.Secret); !ok {
 		return Unknown, nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storageTimeout)
 	defer cancel()
-	// Lookalikes must not stand in line for the one writer.
+	// Checked first, because invalid secrets must not wait for the database writer.
 	known, err := s.Keys.KnowsSecret(ctx, s.DB, r.Secret)
 	if err != nil || !known {
 		return Unknown, wrap(err)
@@ -112,14 +112,14 @@ func (s *Service) Revoke(ctx context.Context, r Report) (outcome Outcome, err er
 		if err != nil {
 			return err
 		}
-		if e == nil { // gone since we looked
+		if e == nil { // deleted in between
 			outcome = Unknown
 			return nil
 		}
-		if outcome, err = s.end(ctx, tx, r, e); err != nil {
+		if outcome, err = s.revokeExposed(ctx, tx, r, e); err != nil {
 			return err
 		}
-		return s.note(ctx, tx, r, e, outcome)
+		return s.storeNote(ctx, tx, r, e, outcome)
 	})
 	return outcome, wrap(err)
 }
@@ -131,23 +131,23 @@ func wrap(err error) error {
 	return fmt.Errorf("leaked key: %w", err)
 }
 
-// end makes the secret stop working.
-func (s *Service) end(ctx context.Context, tx *db.Tx, r Report, e *access.Exposed) (Outcome, error) {
+// revokeExposed revokes what the secret belongs to.
+func (s *Service) revokeExposed(ctx context.Context, tx *db.Tx, r Report, e *access.Exposed) (Outcome, error) {
 	by := access.Caller{Actor: audit.Actor{Name: "leak scanner", IP: r.IP, RequestID: r.RequestID}}
 	if t := e.Token; t != nil {
 		if t.RevokedAt != nil || !s.Now().Before(t.ExpiresAt) {
 			return Already, nil
 		}
-		if r.Spare {
+		if r.NotifyOnly {
 			return Noted, nil
 		}
-		_, err := s.Tokens.Revoke(ctx, tx, by, visibility.Filter{WorkspaceID: t.WorkspaceID, Environment: string(t.Environment)}, t.ID)
+		_, err := s.Tokens.Revoke(ctx, tx, by, visibility.Filter{Tenant: t.Tenant}, t.ID)
 		return TokenRevoked, err
 	}
 	switch k := e.Key; {
 	case k.RevokedAt != nil, !e.Current && !e.Previous:
 		return Already, nil
-	case r.Spare:
+	case r.NotifyOnly:
 		return Noted, s.warn(ctx, tx, e)
 	// An expired key is revoked too: its expiry could be moved.
 	case e.Current:
@@ -155,16 +155,16 @@ func (s *Service) end(ctx context.Context, tx *db.Tx, r Report, e *access.Expose
 		if err != nil {
 			return "", err
 		}
-		return Revoked, s.tell(ctx, tx, r, e, descendants)
+		return Revoked, s.notify(ctx, tx, r, e, descendants)
 	}
 	if err := s.Keys.EndGrace(ctx, tx, by, e.Key); err != nil && !fault.Is(err, fault.InvalidState) {
 		return "", err
 	}
-	return GraceEnded, s.tell(ctx, tx, r, e, nil)
+	return GraceEnded, s.notify(ctx, tx, r, e, nil)
 }
 
-// tell publishes the event and emails the workspace's owners and admins.
-func (s *Service) tell(ctx context.Context, tx *db.Tx, r Report, e *access.Exposed, descendants []*access.Key) error {
+// notify publishes the event and emails the workspace's owners and admins.
+func (s *Service) notify(ctx context.Context, tx *db.Tx, r Report, e *access.Exposed, descendants []*access.Key) error {
 	k, now := e.Key, s.Now()
 	data := events.KeyRevoked{KeyID: k.ID, KeyHint: e.Hint, Source: string(r.Source), DetectedAt: now.Unix(), Descendants: []events.RevokedKey{},
 		DescendantsTruncated: len(descendants) > events.MaxDescendants}
@@ -177,7 +177,7 @@ func (s *Service) tell(ctx context.Context, tx *db.Tx, r Report, e *access.Expos
 	if url != "" {
 		data.URL = &url
 	}
-	from := events.Origin{WorkspaceID: k.WorkspaceID, Environment: string(k.Environment), Project: k.Project}
+	from := events.Origin{Tenant: k.Tenant, Project: k.Project}
 	if _, err := s.Publisher.Publish(ctx, tx, from, data); err != nil {
 		return err
 	}
@@ -187,7 +187,7 @@ func (s *Service) tell(ctx context.Context, tx *db.Tx, r Report, e *access.Expos
 	})
 }
 
-// warn mails the workspace's owners and admins, once for a secret.
+// warn emails the workspace's owners and admins once per secret.
 func (s *Service) warn(ctx context.Context, tx *db.Tx, e *access.Exposed) error {
 	k := e.Key
 	return s.Outbox.EnqueueAdmins(ctx, tx, k.WorkspaceID, "seen "+k.ID+" "+e.Hint, func(workspace string) mail.Data {
@@ -202,11 +202,11 @@ func (r Report) found() string {
 	return foundBy[r.Source]
 }
 
-// foundBy says in the mail who found the key.
+// foundBy is the email's wording for who found the key.
 var foundBy = map[Source]string{
 	GitHub:  "by GitHub's secret scanning",
 	GitLab:  "by GitLab's secret detection",
-	Public:  "by somebody who reported it",
+	Public:  "by someone who reported it",
 	Scan:    "by turnpike scan",
 	Traffic: "in the URL of a request to the API, where logs and proxies keep it",
 }

@@ -12,44 +12,44 @@ import (
 )
 
 const (
-	// waitingSightings is how many requests with keys in them may wait.
-	waitingSightings = 256
-	// seenFor is how long a secret is not looked at again: a prompt that has a
-	// key in it is rarely sent once.
-	seenFor = 10 * time.Minute
-	// maxSeen bounds what is remembered of them.
+	// maxQueued is how many sightings can be queued.
+	maxQueued = 256
+	// seenTTL is how long a secret is not handled again: a prompt with a key is
+	// usually sent several times.
+	seenTTL = 10 * time.Minute
+	// maxSeen limits the number of remembered secrets.
 	maxSeen = 10_000
 )
 
-// Sighting is the keys that a workspace has sent in the body of a request.
+// Sighting holds the keys in the body of a request.
 type Sighting struct {
 	Secrets []string
-	Revoke  bool // else they are noted only
-	// The request that had them, for the admin log.
+	Revoke  bool // otherwise the workspace is only notified
+	// The request, for the admin log.
 	IP, RequestID string
 }
 
-// See takes keys that stood in a request's body. They are dealt with in the
-// background; only when too many wait already does the request wait for its own.
-func (s *Service) See(ctx context.Context, found Sighting) {
+// Sight handles keys in a request's body in the background, or immediately if the
+// queue is full.
+func (s *Service) Sight(ctx context.Context, found Sighting) {
 	select {
 	case s.sightings <- found:
 	default:
-		s.dealWith(ctx, found)
+		s.handleSighting(ctx, found)
 	}
 }
 
-// Run deals with sightings until ctx ends, and then with those that still wait.
+// Run handles sightings until ctx ends, and then those in the queue.
 func (s *Service) Run(ctx context.Context) {
 	for {
 		select {
 		case found := <-s.sightings:
-			s.dealWith(ctx, found)
+			s.handleSighting(ctx, found)
 		case <-ctx.Done():
 			for {
 				select {
 				case found := <-s.sightings:
-					s.dealWith(ctx, found)
+					s.handleSighting(ctx, found)
 				default:
 					return
 				}
@@ -58,24 +58,23 @@ func (s *Service) Run(ctx context.Context) {
 	}
 }
 
-func (s *Service) dealWith(ctx context.Context, found Sighting) {
+func (s *Service) handleSighting(ctx context.Context, found Sighting) {
 	slices.Sort(found.Secrets)
 	secrets := slices.Compact(found.Secrets)
 	for _, secret := range secrets[:min(len(secrets), MaxKeys)] {
 		if !s.seen.first(secret, found.Revoke, s.Now()) {
 			continue
 		}
-		r := Report{Secret: secret, Source: Traffic, InBody: true, Spare: !found.Revoke, IP: found.IP, RequestID: found.RequestID}
+		r := Report{Secret: secret, Source: Traffic, InBody: true, NotifyOnly: !found.Revoke, IP: found.IP, RequestID: found.RequestID}
 		if _, err := s.Revoke(ctx, r); err != nil {
-			s.seen.forget(secret, found.Revoke) // the next request with it is another try
-			slog.Error("a key in a request's body could not be dealt with; it is tried again when it is sent again",
+			s.seen.forget(secret, found.Revoke) // the next request with it retries
+			slog.Error("failed to handle a key in a request body; retrying when it is sent again",
 				"request_id", found.RequestID, "error", keyring.Mask(err.Error()))
 		}
 	}
 }
 
-// seen remembers, by their hashes, the secrets that were dealt with lately. The
-// zero value is ready.
+// seen remembers the hashes of recently handled secrets. The zero value is ready.
 type seen struct {
 	mu  sync.Mutex
 	end map[seenKey]time.Time
@@ -83,7 +82,7 @@ type seen struct {
 
 type seenKey struct {
 	hash   [sha256.Size]byte
-	revoke bool // what was only noted may have to be revoked later
+	revoke bool // a secret that was only noted may have to be revoked later
 }
 
 // first reports whether the secret is new, and remembers it.
@@ -97,7 +96,7 @@ func (l *seen) first(secret string, revoke bool, now time.Time) bool {
 	if l.end == nil || len(l.end) >= maxSeen {
 		l.end = map[seenKey]time.Time{}
 	}
-	l.end[key] = now.Add(seenFor)
+	l.end[key] = now.Add(seenTTL)
 	return true
 }
 

@@ -1,10 +1,10 @@
-// Package limits bounds how often and how much a key may call: requests and
-// tokens per minute and calls in flight. It takes ids, not principals.
+// Package limits enforces requests per minute, tokens per minute and requests
+// in flight for each ID.
 //
-// One server counts in memory, exactly. Several share each id's buckets through
-// the store: a node leases a small chunk ahead and spends it in memory, so most
-// calls do not touch the store, and together they exceed a limit by less than
-// 5 %. See share.go.
+// A single server counts in memory, exactly. Several nodes share each ID's
+// buckets through the database: a node leases a small chunk and spends it in
+// memory. Most requests don't touch the database, and all nodes together exceed
+// a limit by less than 5%. See share.go.
 package limits
 
 import (
@@ -16,28 +16,28 @@ import (
 	"turnpike/internal/db"
 )
 
-// Limits are what an id may do; 0 is no limit.
+// Limits are the limits of an ID; 0 means unlimited.
 type Limits struct {
 	RequestsPerMinute int64
 	TokensPerMinute   int64
 	InFlight          int64
 }
 
-// shards is how many locks the ids are spread over. On two busy cores a call
-// took 230 ns with them and 350 ns with one lock.
+// shards is the number of locks that the IDs are spread over. On two busy cores
+// a request took 230 ns with 64 locks and 350 ns with one.
 const shards = 64
 
-// Limiter is this node's view of every id's limits.
+// Limiter enforces the limits of every ID on this node.
 type Limiter struct {
-	now      func() time.Time
-	start    time.Time
-	seed     maphash.Seed
-	shards   [shards]shard
-	patience time.Duration // how long a call waits for the store
+	now          func() time.Time
+	start        time.Time
+	seed         maphash.Seed
+	shards       [shards]shard
+	StoreTimeout time.Duration // how long a request waits for the store before this node decides alone
 
-	store *store       // nil when there is one server
-	nodes atomic.Int64 // how many share the store, as far as is known
-	away  atomic.Bool  // the store did not answer: this node decides alone
+	store     *store       // nil with a single server
+	nodes     atomic.Int64 // nodes that share the store, as of the last heartbeat
+	storeDown atomic.Bool  // the store timed out or failed: this node decides alone
 }
 
 type shard struct {
@@ -45,27 +45,27 @@ type shard struct {
 	entries map[string]*entry
 }
 
-// entry is an id that was used lately. Its shard's lock guards it.
+// entry is a recently used ID, guarded by its shard's lock.
 type entry struct {
 	id       string
-	requests bucket // the truth on one server, else as the store last said
+	requests bucket // authoritative on a single server, else the store's last reply
 	tokens   bucket
-	inUse    int64 // calls in flight here
+	inUse    int64 // requests in flight on this node
 	share
 }
 
-// New makes a limiter for a node. Several share their limits when the database
-// can have several servers. Run keeps it, and ends it.
+// New creates a node's limiter. With PostgreSQL, nodes share their limits. The
+// caller must call Run.
 func New(d *db.DB, node string, now func() time.Time) *Limiter {
-	l := alone(now)
+	l := newLocal(now)
 	if d.Engine() != "sqlite" {
 		l.store = newStore(d, node)
 	}
 	return l
 }
 
-func alone(now func() time.Time) *Limiter {
-	l := &Limiter{now: now, start: now(), seed: maphash.MakeSeed(), patience: storePatience}
+func newLocal(now func() time.Time) *Limiter {
+	l := &Limiter{now: now, start: now(), seed: maphash.MakeSeed(), StoreTimeout: storeTimeout}
 	for i := range l.shards {
 		l.shards[i].entries = map[string]*entry{}
 	}
@@ -73,8 +73,9 @@ func alone(now func() time.Time) *Limiter {
 	return l
 }
 
-// nanos is the limiter's clock. Alone it goes by the monotonic one, so that
-// setting the time closes no bucket; nodes go by the database's.
+// nanos returns the limiter's time. A single server uses the monotonic clock,
+// so that changing the system time blocks no key. Nodes use the database's
+// clock.
 func (l *Limiter) nanos(now time.Time) int64 {
 	if l.store == nil {
 		return int64(now.Sub(l.start))
@@ -86,7 +87,8 @@ func (l *Limiter) shard(id string) *shard {
 	return &l.shards[maphash.String(l.seed, id)%shards]
 }
 
-// entry finds or makes the id's. The lock is held.
+// entry returns the ID's entry, and creates it if needed. The shard must be
+// locked.
 func (s *shard) entry(id string) *entry {
 	e := s.entries[id]
 	if e == nil {
@@ -107,13 +109,13 @@ func (l *Limiter) Begin(id string, limits Limits, tokens int64, now time.Time) (
 	return l.BeginAll([]Subject{{ID: id, Limits: limits}}, tokens, now)
 }
 
-// BeginAll admits a request under every subject: from each it takes one
-// request, the estimated tokens and one slot in flight. If a subject refuses,
-// nothing is taken from any, and the error is a *Refusal that names the
-// subject. IDs must differ. The ticket must be ended.
+// BeginAll admits a request under every subject: it takes one request, the
+// estimated tokens and one slot from each. If a subject refuses, it takes
+// nothing and returns a *Refusal that names the subject. IDs must differ. The
+// caller must end the ticket.
 //
-// Subjects are asked in the given order. Only one shard is locked at a time, so
-// callers may use any order.
+// BeginAll asks the subjects in order. It locks one shard at a time, so any
+// order is safe.
 func (l *Limiter) BeginAll(subjects []Subject, tokens int64, now time.Time) (*Ticket, error) {
 	t := &Ticket{limiter: l}
 	t.holds = t.inline[:0]
@@ -141,17 +143,16 @@ func (l *Limiter) BeginAll(subjects []Subject, tokens int64, now time.Time) (*Ti
 	return t, nil
 }
 
-// knownRefusal returns the longest-lasting refusal that this node can tell
-// without taking anything or asking the store, or nil. It keeps a refused
-// request cheap: nothing has to be taken from one subject to be returned when
-// another refuses.
+// knownRefusal returns the longest refusal that this node knows without asking
+// the store, or nil. It keeps refused requests cheap: nothing has to be taken
+// from one subject and returned when another refuses.
 func (l *Limiter) knownRefusal(holds []hold, at int64) (found *Refusal) {
 	for i := range holds {
 		h := &holds[i]
 		h.shard.mu.Lock()
 		if e := h.shard.entries[h.id]; e != nil {
 			w := l.waits(e, h, at)
-			if w.any() && (!l.shared() || e.known(w, at)) {
+			if w.any() && (!l.shared() || e.recentlyRefused(w, at)) {
 				if r := l.refusal(e, h, w, at); found == nil || r.RetryAfter > found.RetryAfter {
 					found = r
 				}
@@ -162,8 +163,8 @@ func (l *Limiter) knownRefusal(holds []hold, at int64) (found *Refusal) {
 	return found
 }
 
-// take takes what the request needs from one subject, or nothing and returns
-// why.
+// take takes what the request needs from one subject, or takes nothing and
+// returns the refusal.
 func (l *Limiter) take(h *hold, at int64) *Refusal {
 	s := h.shard
 	s.mu.Lock()
@@ -171,7 +172,7 @@ func (l *Limiter) take(h *hold, at int64) *Refusal {
 	e := s.entry(h.id)
 	h.entry = e
 	e.used = at
-	l.under(e, h.limits)
+	l.noteLimits(e, h.limits)
 	w, ok := l.try(e, h, at)
 	if !ok {
 		w, ok = l.wait(s, e, h, w, at)
@@ -183,7 +184,7 @@ func (l *Limiter) take(h *hold, at int64) *Refusal {
 	return nil
 }
 
-// undo returns what take took.
+// undo returns everything that take took.
 func (l *Limiter) undo(h *hold, at int64) {
 	h.shard.mu.Lock()
 	e := h.entry
@@ -192,7 +193,7 @@ func (l *Limiter) undo(h *hold, at int64) {
 	if h.limits.RequestsPerMinute > 0 {
 		l.returnRequest(e, h, at)
 	}
-	var o *order
+	var o *leaseRequest
 	if h.limits.TokensPerMinute > 0 {
 		o = l.adjust(e, h, 0, at)
 	}
@@ -200,61 +201,61 @@ func (l *Limiter) undo(h *hold, at int64) {
 	l.send(h.shard, e, o)
 }
 
-// returnRequest returns a request to the bucket, or to what the node has in
-// hand. The shard's lock is held.
+// returnRequest returns a request to the bucket, or to the node's leased units.
+// The shard must be locked.
 func (l *Limiter) returnRequest(e *entry, h *hold, at int64) {
 	if !l.shared() {
-		e.requests.giveBack(e.requests.returnable(span(l.own(h.limits).RequestsPerMinute, 1), h.requestMark, at))
+		e.requests.refund(e.requests.refundable(span(l.localLimits(h.limits).RequestsPerMinute, 1), h.requestMark, at))
 		return
 	}
-	if e.have.requests < maxChunks*l.chunk(h.limits.RequestsPerMinute) {
-		e.have.requests++
+	if e.leased.requests < maxChunks*l.chunk(h.limits.RequestsPerMinute) {
+		e.leased.requests++
 	} else {
-		e.owed.requests++ // the next order tells the store, or the next sweep
+		e.owed.requests++ // the next lease request or sweep reports it
 	}
 }
 
-// waits is how long each limit keeps a call waiting.
-type waits struct{ requests, tokens, place int64 }
+// waits is how long each limit delays a request, in nanoseconds.
+type waits struct{ requests, tokens, slot int64 }
 
 func (w waits) any() bool { return w != waits{} }
 
-// waits is how long each limit keeps the request waiting, as far as this node
-// knows. The shard's lock is held.
+// waits returns how long each limit delays the request, as far as this node
+// knows. The shard must be locked.
 func (l *Limiter) waits(e *entry, h *hold, at int64) waits {
 	if l.shared() {
 		return e.waitsShared(h, at)
 	}
-	return l.waitsOwn(e, h, at)
+	return l.waitsLocal(e, h, at)
 }
 
-func (l *Limiter) waitsOwn(e *entry, h *hold, at int64) waits {
-	limits := l.own(h.limits)
+func (l *Limiter) waitsLocal(e *entry, h *hold, at int64) waits {
+	limits := l.localLimits(h.limits)
 	w := waits{
 		requests: e.requests.wait(limits.RequestsPerMinute, 1, at),
 		tokens:   e.tokens.wait(limits.TokensPerMinute, h.tokens, at),
 	}
 	if limits.InFlight > 0 && e.inUse >= limits.InFlight {
-		w.place = int64(placeWait)
+		w.slot = int64(slotRetry)
 	}
 	return w
 }
 
-// try takes what the call needs if all of it is there, but for the place, which
-// is the caller's to take. The shard's lock is held.
+// try takes the units that the request needs, if all are available. The caller
+// takes the slot. The shard must be locked.
 func (l *Limiter) try(e *entry, h *hold, at int64) (waits, bool) {
 	if l.shared() {
 		return e.tryShared(h, at)
 	}
-	return l.tryOwn(e, h, at)
+	return l.tryLocal(e, h, at)
 }
 
-// tryOwn is try without the store.
-func (l *Limiter) tryOwn(e *entry, h *hold, at int64) (waits, bool) {
-	if w := l.waitsOwn(e, h, at); w.any() {
+// tryLocal is try without the store.
+func (l *Limiter) tryLocal(e *entry, h *hold, at int64) (waits, bool) {
+	if w := l.waitsLocal(e, h, at); w.any() {
 		return w, false
 	}
-	limits := l.own(h.limits)
+	limits := l.localLimits(h.limits)
 	if limits.RequestsPerMinute > 0 {
 		e.requests.charge(limits.RequestsPerMinute, 1, at)
 	}
@@ -266,24 +267,24 @@ func (l *Limiter) tryOwn(e *entry, h *hold, at int64) (waits, bool) {
 	return waits{}, true
 }
 
-// adjust charges the bucket as if the call had come with so many tokens. It
-// returns what the store must hear, if anything. The shard's lock is held.
-func (l *Limiter) adjust(e *entry, h *hold, tokens, at int64) *order {
+// adjust changes the charge of a request to the given number of tokens. It
+// returns a lease request to send, or nil. The shard must be locked.
+func (l *Limiter) adjust(e *entry, h *hold, tokens, at int64) *leaseRequest {
 	before := h.tokens
 	h.tokens = tokens
 	if l.shared() {
 		return l.adjustShared(e, h, before, at)
 	}
-	limit := l.own(h.limits).TokensPerMinute
+	limit := l.localLimits(h.limits).TokensPerMinute
 	if tokens > before {
 		e.tokens.charge(limit, tokens-before, at)
 	} else {
-		e.tokens.giveBack(e.tokens.returnable(span(limit, before)-span(limit, tokens), h.tokenMark, at))
+		e.tokens.refund(e.tokens.refundable(span(limit, before)-span(limit, tokens), h.tokenMark, at))
 	}
 	return nil
 }
 
-// refusal names the limit that keeps the call waiting longest.
+// refusal returns a refusal by the limit with the longest wait.
 func (l *Limiter) refusal(e *entry, h *hold, w waits, at int64) *Refusal {
 	limits := h.limits
 	r := &Refusal{ID: h.id, Kind: Requests, Limit: limits.RequestsPerMinute}
@@ -291,11 +292,11 @@ func (l *Limiter) refusal(e *entry, h *hold, w waits, at int64) *Refusal {
 	if w.tokens > longest {
 		r.Kind, r.Limit, longest = Tokens, limits.TokensPerMinute, w.tokens
 	}
-	if w.place > longest {
-		r.Kind, r.Limit, longest = InFlight, limits.InFlight, w.place
+	if w.slot > longest {
+		r.Kind, r.Limit, longest = InFlight, limits.InFlight, w.slot
 	}
 	r.RetryAfter = time.Duration(longest)
-	r.Requests = e.requests.state(limits.RequestsPerMinute, e.have.requests, at)
-	r.Tokens = e.tokens.state(limits.TokensPerMinute, e.have.tokens, at)
+	r.Requests = e.requests.state(limits.RequestsPerMinute, e.leased.requests, at)
+	r.Tokens = e.tokens.state(limits.TokensPerMinute, e.leased.tokens, at)
 	return r
 }

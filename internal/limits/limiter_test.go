@@ -13,7 +13,7 @@ import (
 	"turnpike/internal/db/dbtest"
 )
 
-// clock is a time of day that tests set.
+// clock is a manually advanced clock.
 type clock struct{ nanos atomic.Int64 }
 
 func newClock() *clock {
@@ -25,7 +25,7 @@ func newClock() *clock {
 func (c *clock) now() time.Time          { return time.Unix(0, c.nanos.Load()) }
 func (c *clock) advance(d time.Duration) { c.nanos.Add(int64(d)) }
 
-// refused returns the refusal of a call that must not be let in.
+// refused returns the refusal, and fails the test if the request was admitted.
 func refused(t *testing.T, ticket *Ticket, err error) *Refusal {
 	t.Helper()
 	var r *Refusal
@@ -35,7 +35,7 @@ func refused(t *testing.T, ticket *Ticket, err error) *Refusal {
 	return r
 }
 
-func let(t *testing.T, ticket *Ticket, err error) *Ticket {
+func mustAdmit(t *testing.T, ticket *Ticket, err error) *Ticket {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -43,11 +43,12 @@ func let(t *testing.T, ticket *Ticket, err error) *Ticket {
 	return ticket
 }
 
-// node makes a limiter that is told of time and never gives the store up.
+// node creates a limiter with a manual clock and a store timeout that is never
+// reached.
 func node(t *testing.T, d *db.DB, c *clock, name string) *Limiter {
 	t.Helper()
 	l := New(d, name, c.now)
-	l.patience = time.Minute
+	l.StoreTimeout = time.Minute
 	if l.store != nil {
 		t.Cleanup(l.store.group.Stop)
 	}
@@ -55,90 +56,89 @@ func node(t *testing.T, d *db.DB, c *clock, name string) *Limiter {
 	return l
 }
 
-// TestAllOrNone runs on both engines: one node is the same on either.
-func TestAllOrNone(t *testing.T) {
+func TestRefusedRequestTakesNothing(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		c := newClock()
 		l := node(t, d, c, "a")
 		limits := Limits{RequestsPerMinute: 3, TokensPerMinute: 100, InFlight: 2}
 		begin := func(tokens int64) (*Ticket, error) {
-			c.advance(time.Duration(askPause))
+			c.advance(time.Duration(refusalTTL))
 			return l.Begin("key", limits, tokens, c.now())
 		}
 		ticket, err := begin(90)
-		one := let(t, ticket, err)
+		one := mustAdmit(t, ticket, err)
 		ticket, err = begin(20)
 		if r := refused(t, ticket, err); r.Kind != Tokens || r.Limit != 100 || r.Requests.Remaining != 2 {
 			t.Errorf("%+v", r)
 		}
 		ticket, err = begin(10)
-		two := let(t, ticket, err)
+		two := mustAdmit(t, ticket, err)
 		ticket, err = begin(0)
-		if r := refused(t, ticket, err); r.Kind != InFlight || r.Limit != 2 || r.RetryAfter != placeWait || r.Requests.Remaining != 1 {
+		if r := refused(t, ticket, err); r.Kind != InFlight || r.Limit != 2 || r.RetryAfter != slotRetry || r.Requests.Remaining != 1 {
 			t.Errorf("%+v", r)
 		}
 		one.End()
 		one.End()
 		ticket, err = begin(0)
-		let(t, ticket, err)
+		mustAdmit(t, ticket, err)
 		ticket, err = begin(0)
 		if r := refused(t, ticket, err); r.Kind != Requests || r.Limit != 3 || r.RetryAfter > 20*time.Second || r.RetryAfter < 19*time.Second {
 			t.Errorf("%+v", r)
 		}
 		two.End()
-		// The refused took nothing: after a third of a minute there is one more.
+		// Refused requests took nothing: after 20 seconds one more fits.
 		c.advance(20 * time.Second)
 		ticket, err = begin(0)
-		let(t, ticket, err)
+		mustAdmit(t, ticket, err)
 		ticket, err = l.Begin("another", limits, 100, c.now())
-		let(t, ticket, err)
+		mustAdmit(t, ticket, err)
 		ticket, err = l.Begin("unlimited", Limits{}, 1<<40, c.now())
-		let(t, ticket, err).End()
+		mustAdmit(t, ticket, err).End()
 	})
 }
 
-func TestACallEndsOnce(t *testing.T) {
+func TestEndFreesASlotOnlyOnce(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		c := newClock()
 		l := node(t, d, c, "a")
 		ticket, err := l.Begin("key", Limits{InFlight: 2}, 0, c.now())
-		let(t, ticket, err).End()
+		mustAdmit(t, ticket, err).End()
 		ticket.End()
 		for range 2 {
 			ticket, err = l.Begin("key", Limits{InFlight: 2}, 0, c.now())
-			let(t, ticket, err)
+			mustAdmit(t, ticket, err)
 		}
 		ticket, err = l.Begin("key", Limits{InFlight: 2}, 0, c.now())
 		refused(t, ticket, err)
 	})
 }
 
-func TestAdjust(t *testing.T) {
+func TestAdjustCorrectsTheChargedTokens(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		c := newClock()
 		l := node(t, d, c, "a")
 		limits := Limits{TokensPerMinute: 6000}
 		begin := func(tokens int64) (*Ticket, error) {
-			settle(l)
-			c.advance(time.Duration(askPause))
+			waitForStore(l)
+			c.advance(time.Duration(refusalTTL))
 			return l.Begin("key", limits, tokens, c.now())
 		}
 		ticket, err := begin(6000)
-		big := let(t, ticket, err)
+		big := mustAdmit(t, ticket, err)
 		ticket, err = begin(1000)
 		refused(t, ticket, err)
 		big.Adjust(1000, c.now())
 		ticket, err = begin(4900)
-		more := let(t, ticket, err)
+		more := mustAdmit(t, ticket, err)
 		big.Adjust(1000, c.now())
 		big.End()
 		big.Adjust(0, c.now()) // too late
 		ticket, err = begin(1000)
 		refused(t, ticket, err)
-		// It took a minute more than it said: the next calls wait for it.
+		// It used a minute's worth more than estimated, so the next requests wait.
 		more.Adjust(4900+6000, c.now())
 		more.End()
 		c.advance(50 * time.Second)
@@ -146,23 +146,22 @@ func TestAdjust(t *testing.T) {
 		refused(t, ticket, err)
 		c.advance(25 * time.Second)
 		ticket, err = begin(1000)
-		let(t, ticket, err)
+		mustAdmit(t, ticket, err)
 
-		// What time has brought back already is not given back once more.
+		// The part that has already refilled isn't refunded.
 		c.advance(time.Hour)
 		ticket, err = begin(6000)
-		long := let(t, ticket, err)
+		long := mustAdmit(t, ticket, err)
 		c.advance(119 * time.Second)
 		ticket, err = begin(6000)
-		let(t, ticket, err)
+		mustAdmit(t, ticket, err)
 		long.Adjust(0, c.now())
 		ticket, err = begin(1000)
 		refused(t, ticket, err)
 	})
 }
 
-// TestACrowdGetsExactlyTheLimit, also of places.
-func TestACrowdGetsExactlyTheLimit(t *testing.T) {
+func TestConcurrentRequestsGetExactlyTheLimit(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		c := newClock()
@@ -194,27 +193,27 @@ func TestACrowdGetsExactlyTheLimit(t *testing.T) {
 		}
 		crowd("requests", Limits{RequestsPerMinute: 300, TokensPerMinute: 100_000, InFlight: 1000})
 		if calls.Load() != 300 {
-			t.Errorf("%d of 300 requests", calls.Load())
+			t.Errorf("got %d requests, want 300", calls.Load())
 		}
 		crowd("tokens", Limits{RequestsPerMinute: 10_000, TokensPerMinute: 3000})
 		if calls.Load() != 300 {
-			t.Errorf("%d calls of 10 tokens went into 3000", calls.Load())
+			t.Errorf("got %d requests of 10 tokens, want 300", calls.Load())
 		}
-		crowd("places", Limits{InFlight: 7})
+		crowd("slots", Limits{InFlight: 7})
 		if most.Load() > 7 || calls.Load() < 7 {
-			t.Errorf("%d at once, %d in all", most.Load(), calls.Load())
+			t.Errorf("got %d in flight and %d in all, want at most 7 in flight", most.Load(), calls.Load())
 		}
 	})
 }
 
-func TestHeaders(t *testing.T) {
+func TestHeadersReportLimitsAndRetryAfter(t *testing.T) {
 	t.Parallel()
 	c := newClock()
-	l := alone(c.now)
+	l := newLocal(c.now)
 	limits := Limits{RequestsPerMinute: 60, TokensPerMinute: 150_000}
 	ticket, err := l.Begin("key", limits, 16, c.now())
 	h := http.Header{}
-	let(t, ticket, err).Headers(h)
+	mustAdmit(t, ticket, err).Headers(h)
 	for name, want := range map[string]string{
 		"x-ratelimit-limit-requests": "60", "x-ratelimit-remaining-requests": "59", "x-ratelimit-reset-requests": "1s",
 		"x-ratelimit-limit-tokens": "150000", "x-ratelimit-remaining-tokens": "149984", "x-ratelimit-reset-tokens": "7ms",
@@ -225,7 +224,7 @@ func TestHeaders(t *testing.T) {
 		}
 	}
 	ticket, err = l.Begin("key", limits, 150_000-16, c.now())
-	let(t, ticket, err)
+	mustAdmit(t, ticket, err)
 	ticket, err = l.Begin("key", limits, 50, c.now())
 	r := refused(t, ticket, err)
 	h = http.Header{}
@@ -238,19 +237,19 @@ func TestHeaders(t *testing.T) {
 		t.Error(r)
 	}
 	h = http.Header{}
-	(&Refusal{Kind: InFlight, Limit: 2, RetryAfter: placeWait}).Headers(h)
+	(&Refusal{Kind: InFlight, Limit: 2, RetryAfter: slotRetry}).Headers(h)
 	if len(h) != 2 || h.Get("Retry-After") != "1" {
 		t.Errorf("%v", h)
 	}
 	for d, want := range map[time.Duration]string{0: "0s", 1: "1ms", 20 * time.Millisecond: "20ms", 1500 * time.Millisecond: "1.5s",
 		time.Second: "1s", 6 * time.Minute: "6m0s", 90 * time.Second: "1m30s"} {
-		if got := notation(d); got != want {
-			t.Errorf("%d is written %s, want %s", d, got, want)
+		if got := formatDuration(d); got != want {
+			t.Errorf("%d: got %s, want %s", d, got, want)
 		}
 	}
 }
 
-func TestIdleIDsAreForgotten(t *testing.T) {
+func TestIdleIDsAreDroppedFromMemory(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		c := newClock()
@@ -259,7 +258,7 @@ func TestIdleIDsAreForgotten(t *testing.T) {
 		var open *Ticket
 		for i := range 100 {
 			ticket, err := l.Begin(fmt.Sprint("key_", i), limits, 1000, c.now())
-			if let(t, ticket, err); i == 50 {
+			if mustAdmit(t, ticket, err); i == 50 {
 				open = ticket
 			} else {
 				ticket.End()
@@ -273,23 +272,23 @@ func TestIdleIDsAreForgotten(t *testing.T) {
 		}
 		step := func(d time.Duration) {
 			c.advance(d)
-			for range 2 { // the first gives places back
+			for range 2 { // the first releases slots
 				l.runOnce(t.Context())
-				settle(l)
+				waitForStore(l)
 			}
 		}
 		step(30 * time.Second)
 		if n := count(); n != 100 {
-			t.Errorf("%d of 100 are left while they still say something", n)
+			t.Errorf("got %d IDs in memory before they are idle, want 100", n)
 		}
 		step(31 * time.Second)
 		if n := count(); n != 1 {
-			t.Errorf("%d are left, expected the one with a call in flight", n)
+			t.Errorf("got %d IDs in memory, want 1: the one with a request in flight", n)
 		}
 		open.End()
 		step(time.Second)
 		if n := count(); n != 0 {
-			t.Errorf("%d are left", n)
+			t.Errorf("got %d IDs in memory, want 0", n)
 		}
 	})
 }
@@ -302,7 +301,7 @@ func BenchmarkBeginEnd(b *testing.B) {
 	}
 	for _, n := range []int{1, 1024} {
 		b.Run(fmt.Sprintf("ids=%d", n), func(b *testing.B) {
-			l := alone(time.Now)
+			l := newLocal(time.Now)
 			b.ReportAllocs()
 			b.RunParallel(func(pb *testing.PB) {
 				now := time.Now()

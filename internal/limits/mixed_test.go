@@ -9,15 +9,14 @@ import (
 	"turnpike/internal/db"
 )
 
-// A run's steps are no requests: they come with the key's limits, but for that.
+// Steps of a run have the key's limits, except for requests.
 var (
 	callLimits = Limits{RequestsPerMinute: 6000, TokensPerMinute: 1_000_000, InFlight: 1000}
 	stepLimits = Limits{TokensPerMinute: 1_000_000, InFlight: 1000}
 )
 
-// TestStepsDoNotCloseAKey that makes calls as well: an order goes by the limits
-// of the call that it is for, whoever came in between.
-func TestStepsDoNotCloseAKey(t *testing.T) {
+// A lease uses the limits of the request it is for, even if others came in between.
+func TestRunStepsDoNotBlockRequestsOfTheSameKey(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 2)
 	l := c.nodes[0]
@@ -26,12 +25,12 @@ func TestStepsDoNotCloseAKey(t *testing.T) {
 	e := s.entry("key")
 	call := &hold{id: "key", shard: s, limits: callLimits, entry: e}
 	e.limits = stepLimits
-	o := l.ask(e, call, l.nanos(c.now()))
+	o := l.newLease(e, call, l.nanos(c.now()))
 	s.mu.Unlock()
 	l.send(s, e, o)
 	<-o.done
 	if ahead := time.Duration(o.requests.full - o.at); o.granted.requests == 0 || ahead > time.Minute {
-		t.Errorf("%d requests put the key %s ahead", o.granted.requests, ahead)
+		t.Errorf("got %d requests that put the key %s ahead, want some and at most a minute", o.granted.requests, ahead)
 	}
 	var all sync.WaitGroup
 	for i := range 200 {
@@ -43,7 +42,7 @@ func TestStepsDoNotCloseAKey(t *testing.T) {
 			ticket, err := c.nodes[i%4/2].Begin("key", limits, 10, c.now())
 			var refusal *Refusal
 			if errors.As(err, &refusal) && refusal.RetryAfter > time.Minute {
-				t.Errorf("refused for %s", refusal.RetryAfter)
+				t.Errorf("got a refusal for %s, want at most a minute", refusal.RetryAfter)
 			}
 			if err == nil {
 				ticket.End()
@@ -53,28 +52,26 @@ func TestStepsDoNotCloseAKey(t *testing.T) {
 	all.Wait()
 	var full int64
 	if err := c.db.QueryRow(t.Context(), "SELECT requests_full FROM limit_rates WHERE id = 'key'").Scan(&full); err != nil || full > c.now().Add(time.Minute).UnixNano() {
-		t.Errorf("the key is closed until %s (%v)", time.Unix(0, full), err)
+		t.Errorf("the key is blocked until %s (%v), want at most a minute", time.Unix(0, full), err)
 	}
 }
 
-// TestWithoutALimitNothingIsCharged, whatever asks for it.
-func TestWithoutALimitNothingIsCharged(t *testing.T) {
+func TestUnlimitedLeaseChargesNothing(t *testing.T) {
 	t.Parallel()
 	b := bucket{}
 	if n := lease(&b, 0, 3, 5, 1000); n != 3 || b.full > 1000 {
-		t.Errorf("%d were leased, and the bucket is full until %d", n, b.full)
+		t.Errorf("got %d units and a bucket that is full until %d, want 3 and no charge", n, b.full)
 	}
 }
 
-// TestARowFromFarAheadDoesNotCloseAKey: no number of requests that were let in
-// can have brought it there.
-func TestARowFromFarAheadDoesNotCloseAKey(t *testing.T) {
+// Admitted requests can't have moved the row that far.
+func TestCorruptRowBlocksAKeyForALimitedTime(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1)
 	if _, err := c.nodes[0].Begin("key", callLimits, 10, c.now()); err != nil {
 		t.Fatal(err)
 	}
-	settle(c.nodes[0])
+	waitForStore(c.nodes[0])
 	err := c.db.Write(t.Context(), func(tx *db.Tx) error {
 		_, err := tx.Exec(t.Context(), "UPDATE limit_rates SET requests_full = $1, tokens_full = $1", c.now().Add(900*time.Hour).UnixNano())
 		return err
@@ -89,15 +86,14 @@ func TestARowFromFarAheadDoesNotCloseAKey(t *testing.T) {
 	}{{Limits{RequestsPerMinute: 6000}, 2 * time.Minute}, {Limits{TokensPerMinute: 6000}, 24 * time.Hour}} {
 		_, err := fresh.Begin("key", wait.limits, 10, c.now())
 		if r := refused(t, nil, err); r.RetryAfter > wait.most {
-			t.Errorf("the next fits in %s", r.RetryAfter)
+			t.Errorf("got a wait of %s, want at most %s", r.RetryAfter, wait.most)
 		}
 		c.advance(time.Second)
 	}
 }
 
-// TestATimeThatWasSetBackClosesNoKey: what was let in since then counts, and no
-// more than that.
-func TestATimeThatWasSetBackClosesNoKey(t *testing.T) {
+// Requests admitted since then still count.
+func TestClockSetBackBlocksNoKey(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 2)
 	limits := Limits{RequestsPerMinute: 60, TokensPerMinute: 6000}
@@ -108,34 +104,33 @@ func TestATimeThatWasSetBackClosesNoKey(t *testing.T) {
 				break
 			}
 			ticket.End()
-			settle(l)
+			waitForStore(l)
 			n++
 		}
 		return n
 	}
 	if n := spend(c.nodes[0]); n < 55 {
-		t.Fatalf("%d calls were let in", n)
+		t.Fatalf("got %d requests, want at least 55", n)
 	}
 	c.advance(-time.Hour)
 	if n := spend(c.nodes[1]) + spend(c.nodes[0]); n > 60+3 {
-		t.Errorf("%d more calls were let in at once", n)
+		t.Errorf("got %d more requests immediately, want at most 63", n)
 	}
 	c.advance(2 * time.Minute)
 	if n := spend(c.nodes[1]); n < 55 {
-		t.Errorf("%d calls were let in two minutes later", n)
+		t.Errorf("got %d requests two minutes later, want at least 55", n)
 	}
 }
 
-// TestALowerLimitHoldsForWhatIsInHand: a chunk of a high limit is more than a
-// low one allows in all.
-func TestALowerLimitHoldsForWhatIsInHand(t *testing.T) {
+// A chunk of a high limit can exceed a low limit.
+func TestLowerLimitAppliesToLeasedUnits(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 2)
 	l := c.nodes[0]
 	if _, err := l.Begin("key", Limits{RequestsPerMinute: 60_000, TokensPerMinute: 60_000_000}, 10, c.now()); err != nil {
 		t.Fatal(err)
 	}
-	settle(l)
+	waitForStore(l)
 	through := 0
 	for range 100 {
 		ticket, err := l.Begin("key", Limits{RequestsPerMinute: 5}, 0, c.now())
@@ -145,13 +140,11 @@ func TestALowerLimitHoldsForWhatIsInHand(t *testing.T) {
 		}
 	}
 	if through > 5 {
-		t.Errorf("%d calls went through under a limit of 5", through)
+		t.Errorf("got %d requests, want at most 5", through)
 	}
 }
 
-// TestAnOrderGoesByTheLimitsOfItsCall, and not by those of another that came
-// since it began.
-func TestAnOrderGoesByTheLimitsOfItsCall(t *testing.T) {
+func TestLeaseUsesTheLimitsOfItsOwnRequest(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 2)
 	l := c.nodes[0]
@@ -160,7 +153,7 @@ func TestAnOrderGoesByTheLimitsOfItsCall(t *testing.T) {
 		s.mu.Lock()
 		e := s.entry(id)
 		e.limits = others
-		o := l.ask(e, &hold{id: "key", shard: s, limits: callLimits, entry: e}, l.nanos(c.now()))
+		o := l.newLease(e, &hold{id: "key", shard: s, limits: callLimits, entry: e}, l.nanos(c.now()))
 		s.mu.Unlock()
 		l.send(s, e, o)
 		<-o.done
@@ -170,28 +163,27 @@ func TestAnOrderGoesByTheLimitsOfItsCall(t *testing.T) {
 	}
 }
 
-// TestAStepTakesNothingFromCalls: it says nothing about limits that it does not
-// have, and what the node has in hand for calls stays there.
-func TestAStepTakesNothingFromCalls(t *testing.T) {
+// A zero limit leaves the recorded limit and the leased units alone.
+func TestRunStepKeepsLeasedRequests(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 2)
 	l := c.nodes[0]
-	hand := func() (requests, limit int64) {
+	leased := func() (requests, limit int64) {
 		s := l.shard("key")
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return s.entry("key").have.requests, s.entry("key").limits.RequestsPerMinute
+		return s.entry("key").leased.requests, s.entry("key").limits.RequestsPerMinute
 	}
 	if _, err := l.Begin("key", callLimits, 10, c.now()); err != nil {
 		t.Fatal(err)
 	}
-	settle(l)
-	before, limit := hand()
+	waitForStore(l)
+	before, limit := leased()
 	if _, err := l.Begin("key", stepLimits, 10, c.now()); err != nil {
 		t.Fatal(err)
 	}
-	settle(l)
-	if after, now := hand(); before == 0 || after != before || now != limit {
-		t.Errorf("of %d requests in hand %d are left, and the limit of %d is %d", before, after, limit, now)
+	waitForStore(l)
+	if after, now := leased(); before == 0 || after != before || now != limit {
+		t.Errorf("got %d leased requests and a limit of %d, want %d and %d", after, now, before, limit)
 	}
 }

@@ -7,20 +7,21 @@ import (
 )
 
 const (
-	// every is how often a node says that it is there and looks for idle ids.
-	every = time.Second
+	// heartbeatInterval is how often a node renews its heartbeat and sweeps idle
+	// IDs.
+	heartbeatInterval = time.Second
 
-	// idle is after what time a node forgets an id that it shares: by then the
-	// bucket is at rest.
-	idle = window
+	// idleAfter is when a node drops a shared ID from memory: by then its bucket
+	// is idle.
+	idleAfter = window
 
 	leaveTimeout = 2 * time.Second
 )
 
-// Run forgets idle ids and keeps in touch with other nodes until ctx ends, and
-// then gives back what this node has. Calls must have ended by then.
+// Run sends heartbeats and drops idle IDs until ctx ends, and then releases the
+// node's slots. All requests must have ended by then.
 func (l *Limiter) Run(ctx context.Context) {
-	tick := time.NewTicker(every)
+	tick := time.NewTicker(heartbeatInterval)
 	defer tick.Stop()
 	for {
 		l.runOnce(ctx)
@@ -35,7 +36,7 @@ func (l *Limiter) Run(ctx context.Context) {
 
 func (l *Limiter) runOnce(ctx context.Context) {
 	if l.store != nil {
-		l.beat(ctx)
+		l.heartbeat(ctx)
 	}
 	l.sweep()
 }
@@ -47,94 +48,95 @@ func (l *Limiter) leave() {
 	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 	defer cancel()
 	if err := l.store.leave(ctx); err != nil {
-		slog.Warn("places in flight were not given back; others have them in a few seconds", "error", err)
+		slog.Warn("failed to release slots; other nodes can use them in a few seconds", "error", err)
 	}
 }
 
-// beat also finds out whether the store is there again.
-func (l *Limiter) beat(ctx context.Context) {
-	nodes, wanted, err := l.store.beat(ctx, l.now())
+// heartbeat reports this node as alive, and detects that the store is back.
+func (l *Limiter) heartbeat(ctx context.Context) {
+	nodes, wanted, err := l.store.heartbeat(ctx, l.now())
 	if err != nil {
-		if !l.away.Swap(true) && ctx.Err() == nil {
-			slog.Warn("limits are kept by each node alone until the store is back", "error", err)
+		if !l.storeDown.Swap(true) && ctx.Err() == nil {
+			slog.Warn("failed to renew the heartbeat; this node enforces its part of the limits alone", "error", err)
 		}
 		return
 	}
 	l.nodes.Store(max(1, nodes))
-	l.away.Store(false)
+	l.storeDown.Store(false)
 	at := l.nanos(l.now())
 	for _, id := range wanted {
-		l.yield(id, at)
+		l.releaseIdleSlots(id, at)
 	}
 }
 
-// yield gives back the places that are not in use.
-func (l *Limiter) yield(id string, at int64) {
+// releaseIdleSlots returns the slots that aren't in use.
+func (l *Limiter) releaseIdleSlots(id string, at int64) {
 	s := l.shard(id)
 	s.mu.Lock()
 	e := s.entries[id]
-	if e == nil || e.order != nil || e.have.places <= e.inUse {
+	if e == nil || e.pending != nil || e.leased.slots <= e.inUse {
 		s.mu.Unlock()
 		return
 	}
-	e.giveBack(e.have.places - e.inUse) // first here: they must not be used while they are on their way back
-	o := l.tell(e, at)
-	o.moved = true
+	e.releaseSlots(e.leased.slots - e.inUse) // before the report is sent, so that no request takes them meanwhile
+	o := l.newReport(e, at)
+	o.slotsReduced = true
 	s.mu.Unlock()
 	l.send(s, e, o)
 }
 
-// giveBack counts places as nobody's, so that the next call asks for one,
-// whatever the store said before.
-func (e *entry) giveBack(places int64) {
-	e.have.places -= places
-	e.room += places
+// releaseSlots counts slots as free, so that the next request asks for one
+// despite an earlier refusal.
+func (e *entry) releaseSlots(n int64) {
+	e.leased.slots -= n
+	e.freeSlots += n
 }
 
-// sweep forgets idle ids, and tells the store what it has not heard.
+// sweep drops idle IDs and reports to the store what is due.
 func (l *Limiter) sweep() {
 	at := l.nanos(l.now())
 	for i := range l.shards {
 		s := &l.shards[i]
-		var orders []*order
+		var reports []*leaseRequest
 		var of []*entry
 		s.mu.Lock()
 		for id, e := range s.entries {
-			forget, o := l.tidy(e, at)
+			forget, o := l.sweepEntry(e, at)
 			if forget {
 				delete(s.entries, id)
 			}
 			if o != nil {
-				orders, of = append(orders, o), append(of, e)
+				reports, of = append(reports, o), append(of, e)
 			}
 		}
 		s.mu.Unlock()
-		for i, o := range orders {
+		for i, o := range reports {
 			l.send(s, of[i], o)
 		}
 	}
 }
 
-// tidy says whether an id can be forgotten, and what is to be told before.
-func (l *Limiter) tidy(e *entry, at int64) (forget bool, o *order) {
+// sweepEntry returns whether an ID can be dropped, and the report to send
+// before that.
+func (l *Limiter) sweepEntry(e *entry, at int64) (forget bool, o *leaseRequest) {
 	if l.store == nil {
-		// A bucket at rest is as good as a new one.
+		// An idle bucket equals a new one.
 		return e.inUse == 0 && e.requests.full <= at && e.tokens.full <= at, nil
 	}
-	if e.order != nil || e.waiting != (amounts{}) {
+	if e.pending != nil || e.waiting != (amounts{}) {
 		return false, nil
 	}
-	gone := e.inUse == 0 && at-e.used > idle
-	if gone && e.have.places == 0 && e.owed == (amounts{}) && !e.unsure {
+	gone := e.inUse == 0 && at-e.used > idleAfter
+	if gone && e.leased.slots == 0 && e.owed == (amounts{}) && !e.slotsUnknown {
 		return true, nil
 	}
-	if l.away.Load() || !gone && e.owed == (amounts{}) && !e.unsure {
+	if l.storeDown.Load() || !gone && e.owed == (amounts{}) && !e.slotsUnknown {
 		return false, nil
 	}
 	if gone {
-		e.giveBack(e.have.places)
+		e.releaseSlots(e.leased.slots)
 	}
-	o = l.tell(e, at)
-	o.moved = true
+	o = l.newReport(e, at)
+	o.slotsReduced = true
 	return false, o
 }

@@ -4,99 +4,99 @@ import (
 	"time"
 )
 
-// How nodes share a limit. The bucket of an id is a row of the store. A node
-// that needs units takes some more than it needs out of it, and spends them in
-// memory; places in flight are taken in the same way and kept. What is taken
-// counts as used, so that at any time all nodes together can be ahead of the
-// bucket by what they have in hand, and behind by what others have:
+// How nodes share a limit: the bucket of an ID is a row in the store. A node
+// leases more units than it needs and spends them in memory. It leases slots in
+// the same way and keeps them. Leased units count as used, so the nodes can
+// deviate from the bucket by at most the units they hold:
 //
-//	chunk  = limit / 64 / nodes, what is taken beyond the need
-//	inHand ≤ 2 × chunk on each node, so ≤ limit / 32 = 3.1 % on all
+//	chunk  = limit / 64 / nodes, leased beyond the need
+//	leased ≤ 2 × chunk on each node, so ≤ limit / 32 = 3.1% on all
 //
-// Limits below 64 × nodes have no chunks: every call asks, and nothing is in
-// hand. A node alone at full speed asks 64 times a minute; one that is refused
-// asks ten times a second at most, and gets what has come together meanwhile.
+// Limits below 64 × nodes have no chunks: every request asks the store. A
+// single node at full speed asks 64 times a minute. A refused one asks at most
+// ten times a second.
 const (
 	chunksPerLimit = 64
 	maxChunks      = 2
 
-	// askPause is how long an answer that was no is not doubted.
-	askPause = int64(100 * time.Millisecond)
+	// refusalTTL is how long a refusal by the store stays valid.
+	refusalTTL = int64(100 * time.Millisecond)
 
-	// storePatience is how long a call waits for the store: a lease takes about a
-	// millisecond. After that the node decides alone.
-	storePatience = 250 * time.Millisecond
+	// storeTimeout is how long a request waits for the store, where a lease takes
+	// about a millisecond. After that the node decides alone.
+	storeTimeout = 250 * time.Millisecond
 )
 
-// amounts is a number of each.
-type amounts struct{ requests, tokens, places int64 }
+// amounts is a quantity of each limited resource.
+type amounts struct{ requests, tokens, slots int64 }
 
 func (a amounts) plus(b amounts) amounts {
-	return amounts{a.requests + b.requests, a.tokens + b.tokens, a.places + b.places}
+	return amounts{a.requests + b.requests, a.tokens + b.tokens, a.slots + b.slots}
 }
 
 func (a amounts) minus(b amounts) amounts {
-	return amounts{a.requests - b.requests, a.tokens - b.tokens, a.places - b.places}
+	return amounts{a.requests - b.requests, a.tokens - b.tokens, a.slots - b.slots}
 }
 
-// share is what a node has of an id's limits.
+// share is a node's share of an ID's limits.
 type share struct {
-	limits  Limits  // as calls last had them, of each kind
-	have    amounts // leased: units that are not spent, places whether in use or not
-	room    int64   // places that nobody had, as the store last said
-	owed    amounts // requests and tokens for the store: more than is kept in hand, or a debt of tokens
-	waiting amounts // needed by calls that wait for the order
-	order   *order  // on its way; one at a time, so that answers come in order
-	refused int64   // when the store last said no
-	used    int64   // when a call last came
-	unsure  bool    // the store may think that it has other places
+	limits       Limits        // the last nonzero limit of each kind
+	leased       amounts       // unspent units, and slots in use or not
+	freeSlots    int64         // slots that no node held, by the store's last reply
+	owed         amounts       // units to return to the store; negative is a token debt
+	waiting      amounts       // needs of the requests that wait for the pending lease
+	pending      *leaseRequest // at most one, so that replies arrive in order
+	refused      int64         // when the store last refused
+	used         int64         // when a request last arrived
+	slotsUnknown bool          // the store may have recorded another number of slots
 }
 
-// order is what a node has to tell the store about an id, and its answer.
-type order struct {
-	id     string
-	at     int64
-	limits Limits
-	back   amounts // requests and tokens given back, or a debt of tokens
-	places int64   // held
-	moved  bool    // they are fewer than the store knows, or may be
-	need   amounts // all of it or nothing; nothing when the node only tells
-	want   amounts // not less than what is needed
+// leaseRequest reports a node's state of an ID to the store, asks for units,
+// and holds the reply.
+type leaseRequest struct {
+	id           string
+	at           int64
+	limits       Limits
+	back         amounts // units returned; negative is a token debt
+	heldSlots    int64   // slots the node holds
+	slotsReduced bool    // heldSlots is, or may be, lower than the store recorded
+	need         amounts // granted as a whole or not at all; zero for a report
+	want         amounts // at least need
 
-	granted  amounts
-	refused  bool
-	room     int64 // only when places are needed
-	requests bucket
-	tokens   bucket
-	done     chan struct{}
+	granted   amounts
+	refused   bool
+	freeSlots int64 // set only if slots are needed
+	requests  bucket
+	tokens    bucket
+	done      chan struct{}
 }
 
-// under notes the limits of a call. One that has none of a kind, as a run's step
-// has none of requests, says nothing about those of the others. What is in hand
-// of a higher limit can be more than a lower one allows, and is let go.
-func (l *Limiter) under(e *entry, limits Limits) {
-	note := func(last, have *int64, limit int64) {
+// noteLimits records the limits of a request. A zero limit changes nothing,
+// since steps of a run have no request limit. If a limit drops, the node
+// discards leased units beyond a chunk of the new limit.
+func (l *Limiter) noteLimits(e *entry, limits Limits) {
+	note := func(last, leased *int64, limit int64) {
 		if limit == 0 {
 			return
 		}
 		if limit < *last {
-			*have = min(*have, l.chunk(limit))
+			*leased = min(*leased, l.chunk(limit))
 		}
 		*last = limit
 	}
-	note(&e.limits.RequestsPerMinute, &e.have.requests, limits.RequestsPerMinute)
-	note(&e.limits.TokensPerMinute, &e.have.tokens, limits.TokensPerMinute)
+	note(&e.limits.RequestsPerMinute, &e.leased.requests, limits.RequestsPerMinute)
+	note(&e.limits.TokensPerMinute, &e.leased.tokens, limits.TokensPerMinute)
 	if limits.InFlight > 0 {
 		e.limits.InFlight = limits.InFlight
 	}
 }
 
 // shared reports whether the store decides.
-func (l *Limiter) shared() bool { return l.store != nil && !l.away.Load() }
+func (l *Limiter) shared() bool { return l.store != nil && !l.storeDown.Load() }
 
-// own is what this node may let through by itself: everything on one server,
-// and when the store is away a part for each of those that were there.
-func (l *Limiter) own(limits Limits) Limits {
+// localLimits returns what this node may admit alone: everything on a single
+// server, or an equal part per node if the store is down.
+func (l *Limiter) localLimits(limits Limits) Limits {
 	if l.store == nil {
 		return limits
 	}
@@ -107,7 +107,7 @@ func (l *Limiter) own(limits Limits) Limits {
 
 func (l *Limiter) chunk(limit int64) int64 { return limit / chunksPerLimit / l.nodes.Load() }
 
-// needs is what a call takes.
+// needs returns what a request takes.
 func (h *hold) needs() amounts {
 	n := amounts{}
 	if h.limits.RequestsPerMinute > 0 {
@@ -117,22 +117,22 @@ func (h *hold) needs() amounts {
 		n.tokens = h.tokens
 	}
 	if h.limits.InFlight > 0 {
-		n.places = 1
+		n.slots = 1
 	}
 	return n
 }
 
-// lacks is what the node must lease before the call can be let in.
+// lacks returns what the node must lease before it can admit the request.
 func (e *entry) lacks(h *hold) amounts {
 	n := h.needs()
-	n.requests = max(0, n.requests-e.have.requests)
-	n.tokens = max(0, n.tokens-e.have.tokens)
-	n.places *= max(0, e.inUse+1-e.have.places)
+	n.requests = max(0, n.requests-e.leased.requests)
+	n.tokens = max(0, n.tokens-e.leased.tokens)
+	n.slots *= max(0, e.inUse+1-e.leased.slots)
 	return n
 }
 
-// waitsShared is how long to wait by what the store last said. If the node
-// lacks something and no limit has to be waited for, the store must be asked.
+// waitsShared returns the waits by the store's last reply. If the node lacks
+// something and every wait is zero, the store must decide.
 func (e *entry) waitsShared(h *hold, at int64) (w waits) {
 	lacks := e.lacks(h)
 	if lacks == (amounts{}) {
@@ -142,47 +142,47 @@ func (e *entry) waitsShared(h *hold, at int64) (w waits) {
 		requests: e.requests.wait(h.limits.RequestsPerMinute, lacks.requests, at),
 		tokens:   e.tokens.wait(h.limits.TokensPerMinute, lacks.tokens, at),
 	}
-	if lacks.places > e.room {
-		w.place = int64(placeWait)
+	if lacks.slots > e.freeSlots {
+		w.slot = int64(slotRetry)
 	}
 	return w
 }
 
-// tryShared is try out of what the node has.
+// tryShared is try with the node's leased units.
 func (e *entry) tryShared(h *hold, at int64) (waits, bool) {
 	if e.lacks(h) != (amounts{}) {
 		return e.waitsShared(h, at), false
 	}
 	n := h.needs()
-	e.have.requests -= n.requests
-	e.have.tokens -= n.tokens
+	e.leased.requests -= n.requests
+	e.leased.tokens -= n.tokens
 	h.requestMark, h.tokenMark = e.requests.mark(), e.tokens.mark()
-	h.requestState = e.requests.state(h.limits.RequestsPerMinute, e.have.requests, at)
-	h.tokenState = e.tokens.state(h.limits.TokensPerMinute, e.have.tokens, at)
+	h.requestState = e.requests.state(h.limits.RequestsPerMinute, e.leased.requests, at)
+	h.tokenState = e.tokens.state(h.limits.TokensPerMinute, e.leased.tokens, at)
 	return waits{}, true
 }
 
-// known reports whether the store said no a moment ago, perhaps to somebody who
-// came a little later.
-func (e *entry) known(w waits, at int64) bool {
+// recentlyRefused reports whether the store refused within refusalTTL, before
+// or after at: requests can arrive out of order.
+func (e *entry) recentlyRefused(w waits, at int64) bool {
 	since := at - e.refused
-	return w.any() && since > -askPause && since < askPause
+	return w.any() && since > -refusalTTL && since < refusalTTL
 }
 
-// wait asks the store until the call is let in or the store says no. A crowd
-// waits for one order, and the next takes enough for all that wait then. The
-// shard's lock is held, and let go of meanwhile.
+// wait asks the store until it grants or refuses the request. Concurrent
+// requests wait for one lease, and the next lease covers all that still wait.
+// The shard must be locked; wait unlocks it meanwhile.
 func (l *Limiter) wait(s *shard, e *entry, h *hold, w waits, at int64) (waits, bool) {
-	if !l.shared() || e.known(w, at) {
+	if !l.shared() || e.recentlyRefused(w, at) {
 		return w, false
 	}
-	timeout := time.NewTimer(l.patience)
+	timeout := time.NewTimer(l.StoreTimeout)
 	defer timeout.Stop()
 	needs := h.needs()
 	for {
-		o, mine := e.order, e.order == nil
+		o, mine := e.pending, e.pending == nil
 		if mine {
-			o = l.ask(e, h, at)
+			o = l.newLease(e, h, at)
 		}
 		e.waiting = e.waiting.plus(needs)
 		s.mu.Unlock()
@@ -198,20 +198,21 @@ func (l *Limiter) wait(s *shard, e *entry, h *hold, w waits, at int64) (waits, b
 		s.mu.Lock()
 		e.waiting = e.waiting.minus(needs)
 		if late {
-			l.away.Store(true)
-			return l.tryOwn(e, h, at)
+			l.storeDown.Store(true)
+			return l.tryLocal(e, h, at)
 		}
 		w, ok := l.try(e, h, at)
-		if ok || !l.shared() || e.known(w, at) {
+		if ok || !l.shared() || e.recentlyRefused(w, at) {
 			return w, ok
 		}
 	}
 }
 
-// ask makes an order for what the call lacks, with a chunk and what others wait for.
-func (l *Limiter) ask(e *entry, h *hold, at int64) *order {
-	o := l.tell(e, at)
-	o.limits = h.limits // others may have come with other ones since it began
+// newLease creates a lease request for what the request lacks, a chunk, and the
+// needs of waiting requests.
+func (l *Limiter) newLease(e *entry, h *hold, at int64) *leaseRequest {
+	o := l.newReport(e, at)
+	o.limits = h.limits // e.limits may be those of a later request
 	o.need = e.lacks(h)
 	if o.need.requests > 0 {
 		o.want.requests = o.need.requests + e.waiting.requests + l.chunk(h.limits.RequestsPerMinute)
@@ -219,70 +220,70 @@ func (l *Limiter) ask(e *entry, h *hold, at int64) *order {
 	if o.need.tokens > 0 {
 		o.want.tokens = o.need.tokens + e.waiting.tokens + l.chunk(h.limits.TokensPerMinute)
 	}
-	if o.need.places > 0 {
-		o.want.places = o.need.places + e.waiting.places + l.chunk(h.limits.InFlight)
+	if o.need.slots > 0 {
+		o.want.slots = o.need.slots + e.waiting.slots + l.chunk(h.limits.InFlight)
 	}
 	return o
 }
 
-// tell makes an order that says what the node has.
-func (l *Limiter) tell(e *entry, at int64) *order {
-	o := &order{id: e.id, at: at, limits: e.limits, back: e.owed, places: e.have.places, moved: e.unsure, done: make(chan struct{})}
+// newReport creates a lease request that only reports the node's state.
+func (l *Limiter) newReport(e *entry, at int64) *leaseRequest {
+	o := &leaseRequest{id: e.id, at: at, limits: e.limits, back: e.owed, heldSlots: e.leased.slots, slotsReduced: e.slotsUnknown, done: make(chan struct{})}
 	e.owed = amounts{}
-	e.order = o
+	e.pending = o
 	return o
 }
 
-// send hands an order to the store. The shard's lock must not be held.
-func (l *Limiter) send(s *shard, e *entry, o *order) {
+// send sends a lease request to the store. The shard must not be locked.
+func (l *Limiter) send(s *shard, e *entry, o *leaseRequest) {
 	if o == nil {
 		return
 	}
-	p := l.store.orders.Add(o)
-	p.Then(func() { l.answered(s, e, o, !p.Failed()) })
+	p := l.store.leases.Add(o)
+	p.Then(func() { l.applyReply(s, e, o, !p.Failed()) })
 }
 
-// answered takes the store's answer in, also when nobody waits for it any more.
-func (l *Limiter) answered(s *shard, e *entry, o *order, ok bool) {
+// applyReply records the store's reply, even if no request waits for it.
+func (l *Limiter) applyReply(s *shard, e *entry, o *leaseRequest, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer close(o.done)
-	e.order = nil
-	e.unsure = !ok
-	l.away.Store(!ok)
+	e.pending = nil
+	e.slotsUnknown = !ok
+	l.storeDown.Store(!ok)
 	if !ok {
-		return // what it was about is lost: units that nobody uses
+		return // the reported units are lost: no one uses them
 	}
 	e.requests, e.tokens = o.requests, o.tokens
-	e.have = e.have.plus(o.granted)
-	if o.need.places > 0 {
-		e.room = o.room
+	e.leased = e.leased.plus(o.granted)
+	if o.need.slots > 0 {
+		e.freeSlots = o.freeSlots
 	}
 	if o.refused {
 		e.refused = o.at
 	}
 }
 
-// adjustShared settles with what the node has in hand, and lets the store know
-// when that is too much or not enough.
-func (l *Limiter) adjustShared(e *entry, h *hold, before, at int64) *order {
+// adjustShared charges the leased units, and reports to the store if they are
+// too many or too few.
+func (l *Limiter) adjustShared(e *entry, h *hold, before, at int64) *leaseRequest {
 	limit := h.limits.TokensPerMinute
 	more := h.tokens - before
 	if more < 0 {
-		more = -min(-more, units(limit, e.tokens.returnable(longest, h.tokenMark, at)))
+		more = -min(-more, units(limit, e.tokens.refundable(maxCharge, h.tokenMark, at)))
 	}
-	e.have.tokens -= more
+	e.leased.tokens -= more
 	chunk := l.chunk(limit)
 	switch {
-	case e.have.tokens > maxChunks*chunk:
-		e.owed.tokens += e.have.tokens - chunk
-		e.have.tokens = chunk
-	case e.have.tokens < 0:
-		e.owed.tokens += e.have.tokens
-		e.have.tokens = 0
+	case e.leased.tokens > maxChunks*chunk:
+		e.owed.tokens += e.leased.tokens - chunk
+		e.leased.tokens = chunk
+	case e.leased.tokens < 0:
+		e.owed.tokens += e.leased.tokens
+		e.leased.tokens = 0
 	}
-	if e.owed.tokens == 0 || e.order != nil {
+	if e.owed.tokens == 0 || e.pending != nil {
 		return nil
 	}
-	return l.tell(e, at)
+	return l.newReport(e, at)
 }

@@ -12,15 +12,15 @@ import (
 	"turnpike/internal/db/dbtest"
 )
 
-// settle waits for the orders that are on their way.
-func settle(l *Limiter) {
+// waitForStore waits for all pending lease requests.
+func waitForStore(l *Limiter) {
 	for i := range l.shards {
 		s := &l.shards[i]
-		var open []*order
+		var open []*leaseRequest
 		s.mu.Lock()
 		for _, e := range s.entries {
-			if e.order != nil {
-				open = append(open, e.order)
+			if e.pending != nil {
+				open = append(open, e.pending)
 			}
 		}
 		s.mu.Unlock()
@@ -30,7 +30,7 @@ func settle(l *Limiter) {
 	}
 }
 
-// cluster is several nodes on one database, and one clock.
+// cluster is several nodes with one database and one clock.
 type cluster struct {
 	clock
 	t     *testing.T
@@ -46,33 +46,32 @@ func newCluster(t *testing.T, n int) *cluster {
 	for i := range n {
 		c.nodes = append(c.nodes, node(t, c.db, &c.clock, fmt.Sprint("node_", i)))
 	}
-	c.beat() // now each knows of all
+	c.heartbeat() // now every node knows all others
 	return c
 }
 
-func (c *cluster) beat() {
+func (c *cluster) heartbeat() {
 	for _, l := range c.nodes {
 		l.runOnce(c.t.Context())
-		settle(l)
+		waitForStore(l)
 	}
 }
 
-// run lets time pass in small steps. beat is called every second, step gets the
-// time since the start.
+// run advances the clock in small steps, with a heartbeat per second. step gets
+// the time since the start.
 func (c *cluster) run(d time.Duration, step func(at time.Duration)) {
 	const pace = 20 * time.Millisecond
 	for at := time.Duration(0); at < d; at += pace {
 		if at%time.Second == 0 {
-			c.beat()
+			c.heartbeat()
 		}
 		step(at)
 		c.advance(pace)
 	}
 }
 
-// TestNodesTogetherKeepTheRate: however the load is spread, nodes let through
-// the limit, 5 % more or less: after the burst that a rest allows, in each minute.
-func TestNodesTogetherKeepTheRate(t *testing.T) {
+// After the initial burst, every load pattern gets the limit ± 5% per minute.
+func TestNodesTogetherEnforceTheRequestLimit(t *testing.T) {
 	t.Parallel()
 	for name, load := range map[string]struct {
 		nodes int
@@ -106,16 +105,16 @@ func TestNodesTogetherKeepTheRate(t *testing.T) {
 			})
 			t.Logf("%d in the minute, %d before", through-drained, drained)
 			if n := through - drained; n < limit*95/100 || n > limit*105/100 {
-				t.Errorf("%d in a minute, the limit is %d", n, limit)
+				t.Errorf("got %d in a minute, want %d ± 5%%", n, limit)
 			}
 			if most := limit + limit*70/60 + limit*5/100; through > most {
-				t.Errorf("%d in all, the bucket allows %d", through, most)
+				t.Errorf("got %d in all, want at most %d", through, most)
 			}
 		})
 	}
 }
 
-// TestSmallLimitsAreExactOnSeveralNodes: there is nothing to have in hand.
+// Small limits have no chunks.
 func TestSmallLimitsAreExactOnSeveralNodes(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3)
@@ -137,9 +136,9 @@ func TestSmallLimitsAreExactOnSeveralNodes(t *testing.T) {
 	}
 }
 
-// TestNodesTogetherKeepTheTokens: calls take a second, and use a quarter of what
-// they reserve or a little more than that.
-func TestNodesTogetherKeepTheTokens(t *testing.T) {
+// Requests take a second and use 1,500 tokens. Most reserve 6,000, one in ten
+// 1,000.
+func TestNodesTogetherEnforceTheTokenLimit(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 2)
 	const limit = 600_000
@@ -177,12 +176,11 @@ func TestNodesTogetherKeepTheTokens(t *testing.T) {
 	})
 	t.Logf("%d used in the minute, %d before", used-warm, warm)
 	if n := used - warm; n < limit*95/100 || n > limit*105/100 {
-		t.Errorf("%d in a minute, the limit is %d", n, limit)
+		t.Errorf("got %d in a minute, want %d ± 5%%", n, limit)
 	}
 }
 
-// TestACrowdOnThreeNodesGetsTheLimitOnce, at one moment and truly at once.
-func TestACrowdOnThreeNodesGetsTheLimitOnce(t *testing.T) {
+func TestConcurrentRequestsOnThreeNodesGetTheLimitOnce(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3)
 	for _, limit := range []int64{50, 1000} {
@@ -202,14 +200,14 @@ func TestACrowdOnThreeNodesGetsTheLimitOnce(t *testing.T) {
 		}
 		all.Wait()
 		if n := through.Load(); n > limit || n < limit*95/100 {
-			t.Errorf("%d of %d", n, limit)
+			t.Errorf("got %d requests, want %d or up to 5%% fewer", n, limit)
 		}
 	}
 }
 
-// TestPlacesAreSharedByNodes: never more than there are, and who needs them gets
-// those that others do not use.
-func TestPlacesAreSharedByNodes(t *testing.T) {
+// The slots in use never exceed the limit, and idle slots move to the node that
+// needs them.
+func TestNodesShareSlots(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3)
 	const limit = 60
@@ -240,34 +238,32 @@ func TestPlacesAreSharedByNodes(t *testing.T) {
 	if total < limit*95/100 {
 		t.Errorf("%d in flight of %d", total, limit)
 	}
-	// The load moves: all of it to the last node, within two seconds.
+	// The whole load moves to the last node within two seconds.
 	end(0, len(open[0]))
 	end(1, len(open[1]))
 	for range 20 {
 		c.advance(100 * time.Millisecond)
 		fill(2, limit)
 	}
-	c.beat()
+	c.heartbeat()
 	c.advance(time.Second)
 	fill(2, limit)
 	if total < limit*95/100 {
 		t.Errorf("%d in flight of %d after the load moved", total, limit)
 	}
-	// And to and fro at random.
+	// Then it moves between nodes at random.
 	for i := range 300 {
 		n := i * 7 % 11 % 3
 		fill(n, i%13)
 		end(n, len(open[n])*(i%5)/5)
 		c.advance(50 * time.Millisecond)
 		if i%20 == 0 {
-			c.beat()
+			c.heartbeat()
 		}
 	}
 }
 
-// A place that was given back may be taken again at once, though the store had
-// just said that there is none.
-func TestPlaceThatWasGivenBackIsNotMissed(t *testing.T) {
+func TestReleasedSlotIsAvailableDespiteARecentRefusal(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1)
 	begin := func() *Ticket {
@@ -280,70 +276,69 @@ func TestPlaceThatWasGivenBackIsNotMissed(t *testing.T) {
 	}
 	ticket := begin()
 	if _, err := c.nodes[0].Begin("key", Limits{InFlight: 1}, 0, c.now()); err == nil {
-		t.Fatal("two are in flight of one")
+		t.Fatal("got two requests in flight, want one")
 	}
 	ticket.End()
-	c.beat() // somebody wanted it
+	c.heartbeat() // the refused request wants the slot
 	begin()
 }
 
-func TestADeadNodesPlacesComeBack(t *testing.T) {
+func TestSlotsOfADeadNodeAreReassigned(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 2)
 	limits := Limits{InFlight: 10}
 	for range 10 {
 		ticket, err := c.nodes[0].Begin("key", limits, 0, c.now())
-		let(t, ticket, err)
+		mustAdmit(t, ticket, err)
 	}
 	alive := c.nodes[1]
 	for range 4 {
-		c.beat()
+		c.heartbeat()
 		c.advance(time.Second)
 		ticket, err := alive.Begin("key", limits, 0, c.now())
 		if r := refused(t, ticket, err); r.Kind != InFlight {
 			t.Errorf("%+v", r)
 		}
 	}
-	for range 6 { // the other one is silent
+	for range 6 { // the other node is silent
 		c.advance(time.Second)
 		alive.runOnce(t.Context())
 	}
 	for range 10 {
 		ticket, err := alive.Begin("key", limits, 0, c.now())
-		let(t, ticket, err)
+		mustAdmit(t, ticket, err)
 	}
 	if n := alive.nodes.Load(); n != 1 {
-		t.Errorf("%d nodes are known", n)
+		t.Errorf("got %d nodes, want 1", n)
 	}
 }
 
-func TestANodeThatLeavesGivesItsPlacesBack(t *testing.T) {
+func TestStoppedNodeReleasesItsSlots(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 2)
 	limits := Limits{InFlight: 10}
 	for range 10 {
 		ticket, err := c.nodes[0].Begin("key", limits, 0, c.now())
-		let(t, ticket, err).End()
+		mustAdmit(t, ticket, err).End()
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	c.nodes[0].Run(ctx)
 	var rows int64
 	if err := c.db.QueryRow(t.Context(), "SELECT count(*) FROM limit_places").Scan(&rows); err != nil || rows != 0 {
-		t.Errorf("%d rows are left: %v", rows, err)
+		t.Errorf("got %d rows, want 0 (%v)", rows, err)
 	}
 	ticket, err := c.nodes[1].Begin("key", limits, 0, c.now())
-	let(t, ticket, err)
+	mustAdmit(t, ticket, err)
 }
 
-// TestWithoutTheStoreEachNodeKeepsItsPart and waits for it no longer than it must.
-func TestWithoutTheStoreEachNodeKeepsItsPart(t *testing.T) {
+func TestNodeEnforcesItsPartWithoutTheStore(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 2)
 	l := c.nodes[0]
 	limits := Limits{RequestsPerMinute: 20, InFlight: 100}
 	ticket, err := l.Begin("key", limits, 0, c.now())
-	let(t, ticket, err)
+	mustAdmit(t, ticket, err)
 	hold, free := make(chan struct{}), make(chan error)
 	go func() {
 		free <- c.db.Write(context.Background(), func(tx *db.Tx) error {
@@ -356,39 +351,40 @@ func TestWithoutTheStoreEachNodeKeepsItsPart(t *testing.T) {
 		})
 	}()
 	<-hold
-	l.patience = 50 * time.Millisecond
-	began := time.Now()
-	n := 0
+	l.StoreTimeout = 50 * time.Millisecond
+	n, asked := 0, 0
 	for range 40 {
+		if l.shared() {
+			asked++
+		}
 		if ticket, err := l.Begin("key", limits, 0, c.now()); err == nil {
 			n++
 			defer ticket.End()
 		}
 	}
-	if took := time.Since(began); took > time.Second {
-		t.Errorf("40 calls waited %v for a store that is away", took)
+	if asked != 1 {
+		t.Errorf("%d of 40 requests waited for an unavailable store, want only the first", asked)
 	}
-	// 19 of 20 were left when the store was last heard of: half of that is ours.
+	// 19 of 20 were left by the store's last reply. This node gets half.
 	if n != 9 {
-		t.Errorf("%d went through, 9 are this node's part", n)
+		t.Errorf("got %d requests, want 9", n)
 	}
 	hold <- struct{}{}
 	if err := <-free; err != nil {
 		t.Fatal(err)
 	}
-	l.patience = time.Minute
-	settle(l)
+	l.StoreTimeout = time.Minute
+	waitForStore(l)
 	l.runOnce(t.Context())
 	if !l.shared() {
-		t.Error("the node did not notice that the store is back")
+		t.Error("the node still decides alone, want the store")
 	}
 	ticket, err = l.Begin("key", limits, 0, c.now())
-	let(t, ticket, err)
+	mustAdmit(t, ticket, err)
 }
 
-// TestLittleIsInHand: what nodes have leased and not used adds to what a full
-// bucket lets through at once, and is within the 5 %.
-func TestLittleIsInHand(t *testing.T) {
+// Unused leases add to the burst of a full bucket, within the 5%.
+func TestUnusedLeasesStayWithinFivePercent(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3)
 	limits := Limits{RequestsPerMinute: 1200, TokensPerMinute: 120_000}
@@ -400,7 +396,7 @@ func TestLittleIsInHand(t *testing.T) {
 		t := begin(l)
 		t.Adjust(10, c.now())
 		t.End()
-		settle(l)
+		waitForStore(l)
 	}
 	c.advance(55 * time.Second)
 	n := 0
@@ -418,30 +414,30 @@ func TestLittleIsInHand(t *testing.T) {
 		}
 	}
 	if n < 1200 || n > 1260 {
-		t.Errorf("%d at once of 1200 a minute", n)
+		t.Errorf("got a burst of %d, want 1200 to 1260", n)
 	}
 }
 
-// TestNodesHearOfTokens: what a call gives back on one node is there on another,
-// and what it took beyond its estimate is not.
-func TestNodesHearOfTokens(t *testing.T) {
+// A refund on one node is available on another, and a charge beyond the
+// estimate isn't.
+func TestTokenAdjustmentsReachOtherNodes(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 2)
 	a, b := c.nodes[0], c.nodes[1]
 	limits := Limits{TokensPerMinute: 100_000}
 	ticket, err := a.Begin("key", limits, 100_000, c.now())
-	large := let(t, ticket, err)
+	large := mustAdmit(t, ticket, err)
 	ticket, err = b.Begin("key", limits, 50_000, c.now())
 	refused(t, ticket, err)
 	large.Adjust(10_000, c.now())
 	large.End()
-	settle(a)
-	c.advance(time.Duration(askPause))
+	waitForStore(a)
+	c.advance(time.Duration(refusalTTL))
 	ticket, err = b.Begin("key", limits, 50_000, c.now())
-	small := let(t, ticket, err)
+	small := mustAdmit(t, ticket, err)
 	small.Adjust(150_000, c.now())
 	small.End()
-	settle(b)
+	waitForStore(b)
 	ticket, err = a.Begin("key", limits, 10_000, c.now())
 	refused(t, ticket, err)
 	c.advance(30 * time.Second)
@@ -449,9 +445,8 @@ func TestNodesHearOfTokens(t *testing.T) {
 	refused(t, ticket, err)
 }
 
-// TestALostAnswerLosesNoPlaces: what the store thinks that the node has, and the
-// node does not, is put right.
-func TestALostAnswerLosesNoPlaces(t *testing.T) {
+// The node corrects the slot count that the store recorded.
+func TestLostReplyLosesNoSlots(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 2)
 	a, b := c.nodes[0], c.nodes[1]
@@ -460,27 +455,26 @@ func TestALostAnswerLosesNoPlaces(t *testing.T) {
 	s.mu.Lock()
 	e := s.entry("key")
 	e.limits, e.used = limits, a.nanos(c.now())
-	o := a.ask(e, &hold{limits: limits}, a.nanos(c.now()))
-	o.want.places = 10
+	o := a.newLease(e, &hold{limits: limits}, a.nanos(c.now()))
+	o.want.slots = 10
 	s.mu.Unlock()
-	if err := a.store.orders.Add(o).Wait(t.Context()); err != nil {
+	if err := a.store.leases.Add(o).Wait(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	a.answered(s, e, o, false)
+	a.applyReply(s, e, o, false)
 	ticket, err := b.Begin("key", limits, 0, c.now())
 	refused(t, ticket, err)
-	c.beat()
-	c.advance(time.Duration(askPause))
+	c.heartbeat()
+	c.advance(time.Duration(refusalTTL))
 	ticket, err = b.Begin("key", limits, 0, c.now())
-	let(t, ticket, err)
+	mustAdmit(t, ticket, err)
 }
 
-// TestMostCallsDoNotAskTheStore, neither those that are let in nor those that are not.
-func TestMostCallsDoNotAskTheStore(t *testing.T) {
+func TestMostRequestsDoNotAskTheStore(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 2)
 	l := c.nodes[0]
-	// The store counts by itself how often a row is written, twice per order.
+	// The trigger counts row updates: two per lease request.
 	err := c.db.Write(t.Context(), func(tx *db.Tx) error {
 		for _, q := range []string{
 			"CREATE SEQUENCE asked",
@@ -507,34 +501,34 @@ func TestMostCallsDoNotAskTheStore(t *testing.T) {
 	}
 	for range 10_000 {
 		ticket, err := begin()
-		let(t, ticket, err).End()
+		mustAdmit(t, ticket, err).End()
 	}
-	let := asked()
-	if let > 2*chunksPerLimit+2 {
-		t.Errorf("10,000 calls asked %d times", let)
+	admitted := asked()
+	if admitted > 2*chunksPerLimit+2 {
+		t.Errorf("10,000 requests asked %d times", admitted)
 	}
 	for range 1000 {
 		ticket, err := begin()
 		refused(t, ticket, err)
 		c.advance(time.Microsecond)
 	}
-	if n := asked() - let; n > 1 {
-		t.Errorf("1,000 calls that were refused within a millisecond asked %d times", n)
+	if n := asked() - admitted; n > 1 {
+		t.Errorf("1,000 refused requests within a millisecond asked %d times, want at most once", n)
 	}
 }
 
-func TestQuietRowsArePurged(t *testing.T) {
+func TestUnusedRowsArePurged(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		c := newClock()
-		l := alone(c.now)
-		l.store = newStore(d, "a") // on either engine: the SQL is the same
+		l := newLocal(c.now)
+		l.store = newStore(d, "a") // on both engines, since the SQL is the same
 		t.Cleanup(l.store.group.Stop)
-		l.patience = time.Minute
+		l.StoreTimeout = time.Minute
 		l.runOnce(t.Context())
 		begin := func(id string) {
 			ticket, err := l.Begin(id, Limits{RequestsPerMinute: 10, InFlight: 10}, 0, c.now())
-			let(t, ticket, err)
+			mustAdmit(t, ticket, err)
 		}
 		for i := range 5 {
 			begin(fmt.Sprint("old_", i))
@@ -552,20 +546,21 @@ func TestQuietRowsArePurged(t *testing.T) {
 			return n
 		}
 		if n := purge(3); n != 3 {
-			t.Errorf("%d rows at once, 3 were asked for", n)
+			t.Errorf("got %d rows, want 3", n)
 		}
-		// Two ids, and what the node had, which nobody has heard of for as long.
+		// Two IDs, the node's six slot rows and the node itself.
 		if n := purge(100); n != 2+6+1 {
-			t.Errorf("%d rows", n)
+			t.Errorf("got %d rows, want 9", n)
 		}
 		var left string
 		if err := d.QueryRow(t.Context(), "SELECT id FROM limit_rates").Scan(&left); err != nil || left != "new" {
-			t.Errorf("%q is left: %v", left, err)
+			t.Errorf("got %q, want only \"new\" (%v)", left, err)
 		}
 	})
 }
 
-// BenchmarkAsk is a call that has to lease: the limit is too small for chunks.
+// BenchmarkAsk measures a request that has to lease, because its limit is too
+// small for chunks.
 func BenchmarkAsk(b *testing.B) {
 	d := dbtest.Open(b, dbtest.Address(b, "postgres"))
 	l := New(d, "a", time.Now)

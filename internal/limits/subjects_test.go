@@ -31,17 +31,17 @@ func TestRefusalNamesTheSubjectAndTakesNothing(t *testing.T) {
 		key := Subject{"key", Limits{RequestsPerMinute: 10, TokensPerMinute: 1000, InFlight: 5}}
 		workspace := Subject{"workspace", Limits{RequestsPerMinute: 3, InFlight: 2}}
 		begin := func(tokens int64) (*Ticket, error) {
-			settle(l)
-			c.advance(time.Duration(askPause))
+			waitForStore(l)
+			c.advance(time.Duration(refusalTTL))
 			return l.BeginAll([]Subject{key, workspace}, tokens, c.now())
 		}
 		one, err := begin(100)
-		let(t, one, err)
+		mustAdmit(t, one, err)
 		if one.Requests.Limit != 3 || one.Requests.Remaining != 2 || one.Tokens.Limit != 1000 || one.Tokens.Remaining != 900 {
 			t.Errorf("got %+v, %+v, want the tightest of both subjects", one.Requests, one.Tokens)
 		}
 		two, err := begin(100)
-		let(t, two, err)
+		mustAdmit(t, two, err)
 		ticket, err := begin(100)
 		if r := refused(t, ticket, err); r.ID != "workspace" || r.Kind != InFlight || r.Limit != 2 {
 			t.Errorf("got %+v, want the workspace's slots", r)
@@ -53,14 +53,14 @@ func TestRefusalNamesTheSubjectAndTakesNothing(t *testing.T) {
 		one.End()
 		one.End()
 		three, err := begin(100)
-		let(t, three, err)
+		mustAdmit(t, three, err)
 		two.End()
 		ticket, err = begin(100)
 		if r := refused(t, ticket, err); r.ID != "workspace" || r.Kind != Requests || r.Limit != 3 {
 			t.Errorf("got %+v, want the workspace's requests", r)
 		}
 		three.End()
-		settle(l)
+		waitForStore(l)
 		if n := admissible(l, c, "key", key.Limits); n != 7 {
 			t.Errorf("got %d more requests of the key, want 7: refused ones took nothing", n)
 		}
@@ -83,12 +83,12 @@ func TestAdjustReachesEverySubject(t *testing.T) {
 		parent := Subject{"parent", Limits{TokensPerMinute: 3000}}
 		root := Subject{"root", Limits{TokensPerMinute: 9000, RequestsPerMinute: 100}}
 		begin := func(tokens int64, subjects ...Subject) (*Ticket, error) {
-			settle(l)
-			c.advance(time.Duration(askPause))
+			waitForStore(l)
+			c.advance(time.Duration(refusalTTL))
 			return l.BeginAll(subjects, tokens, c.now())
 		}
 		big, err := begin(3000, child, parent, root)
-		let(t, big, err)
+		mustAdmit(t, big, err)
 		ticket, err := begin(100, child, parent, root)
 		if r := refused(t, ticket, err); r.ID != "parent" || r.Kind != Tokens {
 			t.Errorf("got %+v, want the parent's tokens", r)
@@ -96,25 +96,25 @@ func TestAdjustReachesEverySubject(t *testing.T) {
 		big.Adjust(1000, c.now())
 		big.End()
 		ticket, err = begin(1900, child, parent, root)
-		let(t, ticket, err)
+		mustAdmit(t, ticket, err)
 		ticket.Adjust(1900+3000, c.now())
 		ticket.End()
 		ticket, err = begin(100, parent)
 		refused(t, ticket, err)
 		ticket, err = begin(2900, root)
-		let(t, ticket, err)
+		mustAdmit(t, ticket, err)
 		ticket, err = begin(900, root)
 		refused(t, ticket, err)
 		ticket, err = begin(100, Subject{ID: "unlimited"})
-		let(t, ticket, err).End()
+		mustAdmit(t, ticket, err).End()
 	})
 }
 
-// TestUndoReturnsEverything covers refusals that a node learns of only after it
+// TestUndoReturnsEverythingTaken covers refusals that a node learns of only after it
 // has taken from an earlier subject.
-func TestUndoReturnsEverything(t *testing.T) {
+func TestUndoReturnsEverythingTaken(t *testing.T) {
 	t.Parallel()
-	for _, limit := range []int64{20, 10_000} { // without and with units in hand
+	for _, limit := range []int64{20, 10_000} { // without and with chunks
 		t.Run(fmt.Sprint(limit), func(t *testing.T) {
 			t.Parallel()
 			dbtest.Each(t, func(t *testing.T, d *db.DB) {
@@ -129,13 +129,13 @@ func TestUndoReturnsEverything(t *testing.T) {
 					}
 					l.undo(h, at)
 				}
-				settle(l)
+				waitForStore(l)
 				if n := admissible(l, c, "key", Limits{RequestsPerMinute: limit}); n != limit {
 					t.Errorf("got %d requests, want %d", n, limit)
 				}
 				c.advance(time.Hour)
 				l.runOnce(t.Context())
-				settle(l)
+				waitForStore(l)
 				if n := admissible(l, c, "key", Limits{RequestsPerMinute: limit}); n < limit || n > limit+limit/20 {
 					t.Errorf("got %d requests after a rest, want %d", n, limit)
 				}
@@ -144,9 +144,9 @@ func TestUndoReturnsEverything(t *testing.T) {
 	}
 }
 
-// TestCrowdUnderTwoSubjects checks that requests refused by a workspace leave
+// TestWorkspaceRefusalsTakeNothingFromKeys checks that requests refused by a workspace leave
 // their keys what they had.
-func TestCrowdUnderTwoSubjects(t *testing.T) {
+func TestWorkspaceRefusalsTakeNothingFromKeys(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		c := newClock()
@@ -172,8 +172,8 @@ func TestCrowdUnderTwoSubjects(t *testing.T) {
 		for k := range admitted {
 			n := admitted[k].Load()
 			total += n
-			settle(l)
-			c.advance(time.Duration(askPause))
+			waitForStore(l)
+			c.advance(time.Duration(refusalTTL))
 			rest := admissible(l, c, fmt.Sprint("key_", k), key)
 			if n+rest < 100 || n+rest > 100+int64(k)+2 { // what the clock brought meanwhile
 				t.Errorf("key %d: got %d admitted and %d left, want 100 in all", k, n, rest)
@@ -210,9 +210,9 @@ func TestSubjectsAreSharedByNodes(t *testing.T) {
 		}
 		for _, l := range c.nodes { // tells the store what was returned
 			l.runOnce(t.Context())
-			settle(l)
+			waitForStore(l)
 		}
-		c.advance(time.Duration(askPause))
+		c.advance(time.Duration(refusalTTL))
 		rest := admissible(c.nodes[0], &c.clock, key.ID, key.Limits)
 		if all := admitted + rest; all > 2*limit+2*limit/500+1 || all < 2*limit*95/100 {
 			t.Errorf("got %d requests of the key in all, want %d or up to 5%% fewer", all, 2*limit)
@@ -224,7 +224,7 @@ func BenchmarkBeginAll(b *testing.B) {
 	limits := Limits{RequestsPerMinute: 1 << 40, TokensPerMinute: 1 << 50, InFlight: 1 << 30}
 	for _, n := range []int{1, 2, 4} {
 		b.Run(fmt.Sprintf("subjects=%d", n), func(b *testing.B) {
-			l := alone(time.Now)
+			l := newLocal(time.Now)
 			var subjects []Subject
 			for i := range n {
 				subjects = append(subjects, Subject{fmt.Sprintf("key_%026d", i), limits})

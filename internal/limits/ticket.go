@@ -7,29 +7,29 @@ import (
 	"time"
 )
 
-// Kind is one of the limits.
+// Kind names a limit.
 type Kind string
 
-// The kinds.
+// Kinds of limits.
 const (
 	Requests Kind = "requests"
 	Tokens   Kind = "tokens"
 	InFlight Kind = "in_flight"
 )
 
-// placeWait is when to try again for a place in flight: nobody knows when a
-// call ends.
-const placeWait = time.Second
+// slotRetry is the Retry-After for a slot, because no one knows when a request
+// ends.
+const slotRetry = time.Second
 
-// State is a limit as its headers show it.
+// State is a limit as the headers report it.
 type State struct {
-	Limit     int64 // 0 when there is none
+	Limit     int64 // 0 means unlimited
 	Remaining int64
-	Reset     time.Duration // until everything is there again
+	Reset     time.Duration // until the limit is fully available
 }
 
-// tighter returns the state with less remaining; a state without a limit never
-// is.
+// tighter returns the state with less remaining. An unlimited state is never
+// tighter.
 func (s State) tighter(other State) State {
 	if other.Limit == 0 || s.Limit > 0 && (s.Remaining < other.Remaining || s.Remaining == other.Remaining && s.Reset >= other.Reset) {
 		return s
@@ -37,17 +37,17 @@ func (s State) tighter(other State) State {
 	return other
 }
 
-// Ticket is a request that was admitted.
+// Ticket is an admitted request.
 type Ticket struct {
 	Requests State // of the subject with the fewest left, at admission
 	Tokens   State
 
 	limiter *Limiter
-	holds   []hold  // empty when nothing is limited
-	inline  [2]hold // saves an allocation for few subjects
+	holds   []hold  // empty if nothing is limited
+	inline  [2]hold // saves an allocation for up to two subjects
 }
 
-// hold is what a request has taken from one subject.
+// hold is what a request took from one subject.
 type hold struct {
 	id     string
 	shard  *shard
@@ -55,14 +55,13 @@ type hold struct {
 	limits Limits
 	tokens int64 // charged
 
-	requestMark, tokenMark   int64 // their marks in the buckets, for returnable
+	requestMark, tokenMark   int64 // positions in the buckets, for refundable
 	requestState, tokenState State
 	ended                    bool
 }
 
-// Adjust corrects the tokens of every subject when their real number is known,
-// upward too: then the next requests wait. It may be called again with a better
-// number, and not after End.
+// Adjust corrects the token count of every subject, up or down. It may be
+// called repeatedly, but not after End.
 func (t *Ticket) Adjust(tokens int64, now time.Time) {
 	for i := range t.holds {
 		h := &t.holds[i]
@@ -71,7 +70,7 @@ func (t *Ticket) Adjust(tokens int64, now time.Time) {
 		}
 		l, at := t.limiter, t.limiter.nanos(now)
 		h.shard.mu.Lock()
-		var o *order
+		var o *leaseRequest
 		if !h.ended {
 			o = l.adjust(h.entry, h, max(0, tokens), at)
 		}
@@ -80,7 +79,7 @@ func (t *Ticket) Adjust(tokens int64, now time.Time) {
 	}
 }
 
-// End frees the request's slots in flight. A second call changes nothing.
+// End frees the request's slots. Repeated calls do nothing.
 func (t *Ticket) End() {
 	for i := range t.holds {
 		h := &t.holds[i]
@@ -93,11 +92,11 @@ func (t *Ticket) End() {
 	}
 }
 
-// Headers tells the caller what is left.
+// Headers sets the rate limit headers.
 func (t *Ticket) Headers(h http.Header) { rateHeaders(h, t.Requests, t.Tokens) }
 
-// Refusal says which limit is reached, and when to come again. When several
-// are, it is the one that takes longest.
+// Refusal is the error of a request over a limit. If several limits are
+// reached, it names the one with the longest wait.
 type Refusal struct {
 	ID         string // of the subject that refused
 	Kind       Kind
@@ -112,32 +111,34 @@ func (r *Refusal) Error() string {
 	case InFlight:
 		return fmt.Sprintf("the limit of %d calls in flight is reached", r.Limit)
 	default:
-		return fmt.Sprintf("the limit of %d %s per minute is reached; the next fits in %s", r.Limit, r.Kind, notation(r.RetryAfter))
+		return fmt.Sprintf("the limit of %d %s per minute is reached; the next fits in %s", r.Limit, r.Kind, formatDuration(r.RetryAfter))
 	}
 }
 
-// Headers tells the caller when to come again.
+// Headers sets the rate limit headers and Retry-After.
 func (r *Refusal) Headers(h http.Header) {
 	rateHeaders(h, r.Requests, r.Tokens)
-	h.Set("Retry-After", strconv.FormatInt(int64(max(time.Second, up(r.RetryAfter, time.Second))/time.Second), 10))
-	h.Set("Retry-After-Ms", strconv.FormatInt(int64(up(r.RetryAfter, time.Millisecond)/time.Millisecond), 10))
+	h.Set("Retry-After", strconv.FormatInt(int64(max(time.Second, roundUp(r.RetryAfter, time.Second))/time.Second), 10))
+	h.Set("Retry-After-Ms", strconv.FormatInt(int64(roundUp(r.RetryAfter, time.Millisecond)/time.Millisecond), 10))
 }
 
 func rateHeaders(h http.Header, requests, tokens State) {
 	if requests.Limit > 0 {
 		h.Set("X-Ratelimit-Limit-Requests", strconv.FormatInt(requests.Limit, 10))
 		h.Set("X-Ratelimit-Remaining-Requests", strconv.FormatInt(requests.Remaining, 10))
-		h.Set("X-Ratelimit-Reset-Requests", notation(requests.Reset))
+		h.Set("X-Ratelimit-Reset-Requests", formatDuration(requests.Reset))
 	}
 	if tokens.Limit > 0 {
 		h.Set("X-Ratelimit-Limit-Tokens", strconv.FormatInt(tokens.Limit, 10))
 		h.Set("X-Ratelimit-Remaining-Tokens", strconv.FormatInt(tokens.Remaining, 10))
-		h.Set("X-Ratelimit-Reset-Tokens", notation(tokens.Reset))
+		h.Set("X-Ratelimit-Reset-Tokens", formatDuration(tokens.Reset))
 	}
 }
 
-// notation writes a time as OpenAI's clients read it: 20ms, 1.5s, 6m0s.
-func notation(d time.Duration) string { return up(d, time.Millisecond).String() }
+// formatDuration formats a duration as OpenAI's clients expect it: 20ms, 1.5s,
+// 6m0s.
+func formatDuration(d time.Duration) string { return roundUp(d, time.Millisecond).String() }
 
-// up rounds up, so that whoever waits for that long has waited long enough.
-func up(d, unit time.Duration) time.Duration { return (d + unit - 1).Truncate(unit) }
+// roundUp rounds up, so that a client that waits this long has waited long
+// enough.
+func roundUp(d, unit time.Duration) time.Duration { return (d + unit - 1).Truncate(unit) }

@@ -24,7 +24,7 @@ func TestSendNowReturnsTheServersResponse(t *testing.T) {
 		t.Fatal(err)
 	}
 	header, text := read(t, server.Wait(t, 1)[0])
-	if header.Get("Subject") != "Test mail of https://api.example.com" || !strings.Contains(text, "Acme") || !strings.Contains(text, "4 March 2026, 05:06 UTC, by Ada") {
+	if header.Get("Subject") != "Test email from https://api.example.com" || !strings.Contains(text, "Acme") || !strings.Contains(text, "4 March 2026, 05:06 UTC, by Ada") {
 		t.Errorf("the mail is %v\n%s", header, text)
 	}
 	server.Reject(1, 550, "nobody of that name")

@@ -26,10 +26,10 @@ func TestInvitationsAndResetsHaveTheirLinkAndExpiry(t *testing.T) {
 			}
 		}
 		if strings.Contains(text, "\nBcc") || strings.Contains(text, "\n\n\n") {
-			t.Errorf("the text has a line of its own making:\n%s", text)
+			t.Errorf("the text contains an injected line:\n%s", text)
 		}
 	}
 	if _, text := rendered(t, mail.PasswordReset{Email: "ada@example.com", URL: link, ExpiresAt: until}); strings.Contains(text, "Asked for") {
-		t.Errorf("what is not known is in the text:\n%s", text)
+		t.Errorf("the text contains unknown values:\n%s", text)
 	}
 }

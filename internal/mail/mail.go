@@ -42,13 +42,7 @@ const columns = "id, workspace_id, kind, recipient, subject, status, created_at,
 
 func scan(r db.Row, more ...any) (*Mail, error) {
 	var m Mail
-	var status string
-	var created int64
-	var due, sent *int64
-	var lastError *string
-	err := r.Scan(append([]any{&m.ID, &m.WorkspaceID, &m.Kind, &m.To, &m.Subject, &status, &created, &due, &m.Attempts, &lastError, &sent}, more...)...)
-	m.Status, m.LastError = Status(status), db.Text(lastError)
-	m.CreatedAt, m.DueAt, m.SentAt = time.UnixMicro(created), db.Time(due), db.Time(sent)
+	err := db.Scan(r, append([]any{&m.ID, &m.WorkspaceID, &m.Kind, &m.To, &m.Subject, &m.Status, &m.CreatedAt, &m.DueAt, &m.Attempts, &m.LastError, &m.SentAt}, more...)...)
 	return &m, err
 }
 

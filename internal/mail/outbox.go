@@ -135,7 +135,7 @@ func (o *Outbox) SendDue(ctx context.Context) error {
 			return err
 		}
 		if o.smtp == nil {
-			err = o.logAll(ctx, mails)
+			err = logEach(o.store(ctx, mails, func(m *Mail) { m.Status, m.DueAt = Logged, nil }))
 		} else {
 			err = o.sendAll(ctx, mails)
 		}
@@ -209,11 +209,6 @@ func (o *Outbox) recordAttempt(ctx context.Context, mails []*Mail, failure error
 			m.DueAt, m.LastError = &next, oneLine(failure.Error(), maxError)
 		}
 	}))
-}
-
-// logAll finishes emails of an outbox without a mail server.
-func (o *Outbox) logAll(ctx context.Context, mails []*Mail) error {
-	return logEach(o.store(ctx, mails, func(m *Mail) { m.Status, m.DueAt = Logged, nil }))
 }
 
 // release ends the lease of emails.

@@ -29,7 +29,7 @@ const (
 	reader    = "owner@example.com"
 )
 
-// lease is how long a claimed mail is nobody else's.
+// lease is how long an email is claimed.
 const lease = 10 * time.Minute
 
 type clock struct {

@@ -226,6 +226,6 @@ func TestEveryValidConfigurationIsAccepted(t *testing.T) {
 		t.Error("no address was accepted")
 	}
 	if _, err := mail.NewSMTP("smtp://h", "nobody"); err == nil {
-		t.Error("a sender that is none was taken")
+		t.Error("an invalid sender was accepted")
 	}
 }

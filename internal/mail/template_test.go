@@ -26,8 +26,8 @@ func TestPausedEmailSaysWhatHappenedAndWhatToDo(t *testing.T) {
 	if subject != "Webhook endpoint paused in Acme (live)" {
 		t.Errorf("the subject is %q", subject)
 	}
-	for _, want := range []string{"Acme (live)", "wh_1", "https://hooks.example.com/in", "Orders", "503 Service Unavailable", "6 attempts",
-		"4 March 2026, 05:06 UTC", "Nothing is lost", "30 days", "POST https://api.example.com/v1/webhooks/wh_1/resume\n",
+	for _, want := range []string{"Acme (live)", "wh_1", "https://hooks.example.com/in", "Orders", "503 Service Unavailable", "6 delivery attempts",
+		"4 March 2026, 05:06 UTC", "No event is lost", "30 days", "POST https://api.example.com/v1/webhooks/wh_1/resume\n",
 		"https://api.example.com/dashboard/w/ws_1/live/webhooks/wh_1\n"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the text lacks %q:\n%s", want, text)
@@ -36,7 +36,7 @@ func TestPausedEmailSaysWhatHappenedAndWhatToDo(t *testing.T) {
 	bare := paused()
 	bare.Description = ""
 	if _, text := rendered(t, bare); strings.Contains(text, "Description") || strings.Contains(text, "\n\n\n") {
-		t.Errorf("what is not known is in the text:\n%s", text)
+		t.Errorf("the text contains unknown values:\n%s", text)
 	}
 }
 
@@ -66,7 +66,7 @@ func TestLeakEmailSaysWhichKeysWereRevoked(t *testing.T) {
 	data := mail.KeyRevoked{Workspace: "Acme", Environment: "live", KeyID: "key_1", KeyName: "Shop", KeyHint: "tp_live_…x7Qm", Found: "by turnpike scan",
 		URL: "https://git.example.com/app/.env", DetectedAt: time.Date(2026, 3, 4, 5, 6, 0, 0, time.UTC)}
 	subject, text := rendered(t, data)
-	if subject != "API key revoked, it was leaked: tp_live_…x7Qm in Acme (live)" {
+	if subject != "Leaked API key revoked: tp_live_…x7Qm in Acme (live)" {
 		t.Errorf("the subject is %q", subject)
 	}
 	for _, want := range []string{"Acme (live)", "tp_live_…x7Qm (Shop, key_1)", "4 March 2026, 05:06 UTC, by turnpike scan", "https://git.example.com/app/.env\n",
@@ -77,8 +77,8 @@ func TestLeakEmailSaysWhichKeysWereRevoked(t *testing.T) {
 	}
 	data.URL, data.Previous = "", true
 	subject, text = rendered(t, data)
-	if subject != "Old secret of an API key ended, it was leaked: tp_live_…x7Qm in Acme (live)" || strings.Contains(text, "Where:") ||
-		strings.Contains(text, "/v1/keys") || !strings.Contains(text, "goes on with its new secret") || strings.Contains(text, "\n\n\n") {
+	if subject != "Leaked API key secret disabled: tp_live_…x7Qm in Acme (live)" || strings.Contains(text, "Where:") ||
+		strings.Contains(text, "/v1/keys") || !strings.Contains(text, "new secret still works") || strings.Contains(text, "\n\n\n") {
 		t.Errorf("of an old secret it says %q\n%s", subject, text)
 	}
 }
@@ -90,7 +90,7 @@ func TestSeenEmailSaysThatTheKeyStillWorks(t *testing.T) {
 	if subject != "API key seen in a request: tp_live_…x7Qm in Acme (live)" {
 		t.Errorf("the subject is %q", subject)
 	}
-	for _, want := range []string{"It still works", "Acme (live)", "tp_live_…x7Qm (Shop, key_1)", "4 March 2026, 05:06 UTC",
+	for _, want := range []string{"The key still works", "Acme (live)", "tp_live_…x7Qm (Shop, key_1)", "4 March 2026, 05:06 UTC",
 		"POST https://api.example.com/v1/keys/key_1/rotate\n", "GET https://api.example.com/v1/audit?key=key_1\n"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the text lacks %q:\n%s", want, text)

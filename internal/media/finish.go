@@ -12,10 +12,10 @@ import (
 	"turnpike/internal/spend"
 )
 
-// finish ends a job: its state, what it is charged, what is left of its tasks
-// and its event are one transaction. The caller holds the job's row.
+// finish ends a job: its state, charge, remaining tasks and event change in one
+// transaction. The caller holds the lock of the job's row.
 func (s *Service) finish(ctx context.Context, tx *db.Tx, j *Job, to Status, why *events.JobError) error {
-	if err := j.move(to); err != nil {
+	if err := j.transition(to); err != nil {
 		return err
 	}
 	now := s.now()
@@ -24,28 +24,28 @@ func (s *Service) finish(ctx context.Context, tx *db.Tx, j *Job, to Status, why 
 		j.Progress = 100
 	}
 	if to == Failed {
-		j.Cost = 0 // what failed is not charged
+		j.Cost = 0 // failed jobs are free
 	}
-	j.Cost = s.settler.SettleJob(tx, spend.JobCharge{JobID: j.ID, RequestID: j.RequestID, WorkspaceID: j.WorkspaceID, Environment: j.Environment,
+	j.Cost = s.settler.SettleJob(tx, spend.JobCharge{JobID: j.ID, RequestID: j.RequestID, Tenant: j.Tenant,
 		Project: j.Project, KeyID: j.KeyID, CreatedAt: j.CreatedAt, Accounts: j.Accounts, Model: j.Model, Provider: j.Provider, Reserved: j.Reserved, Cost: j.Cost,
 		PriceVersion: j.PriceVersion})
 	if err := saveJob(ctx, tx, j); err != nil {
 		return err
 	}
-	if err := s.endTasks(ctx, tx, j, now); err != nil {
+	if err := s.cancelTasks(ctx, tx, j, now); err != nil {
 		return err
 	}
 	if j.Kind == Voice {
-		if err := s.files.Drop(ctx, tx, j.Owner(), segmentsOf(j)); err != nil {
+		if err := s.files.Drop(ctx, tx, j.Tenant, segmentsHolder(j)); err != nil {
 			return err
 		}
 	}
 	return s.publish(ctx, tx, j)
 }
 
-// endTasks leaves nothing to do of a job that has ended, but to stop a render
-// that was started, or is being started just now.
-func (s *Service) endTasks(ctx context.Context, tx *db.Tx, j *Job, now time.Time) error {
+// cancelTasks cancels the tasks of a job that has ended. The task of a video stays
+// due, because it must cancel its render at the provider.
+func (s *Service) cancelTasks(ctx context.Context, tx *db.Tx, j *Job, now time.Time) error {
 	if j.Kind == Video {
 		n, err := tx.Exec(ctx, "UPDATE media_tasks SET due_at = $2 WHERE job_id = $1 AND due_at IS NOT NULL", j.ID, now.UnixMicro())
 		if err != nil {
@@ -57,55 +57,52 @@ func (s *Service) endTasks(ctx context.Context, tx *db.Tx, j *Job, now time.Time
 		return s.wake(ctx, tx, j.Lane, now)
 	}
 	if j.Kind == Images && j.Completed+j.Failed == j.Total {
-		return nil // all of them have ended by themselves
+		return nil // all tasks have ended
 	}
 	var why any
-	if j.Status == Cancelled { // of one that failed, its error says why
-		var err error
-		if why, err = errorJSON(j.Error); err != nil {
-			return err
-		}
+	if j.Status == Cancelled { // the error of a failed job has the reason
+		why = db.JSON(j.Error)
 	}
 	_, err := tx.Exec(ctx, "UPDATE media_tasks SET status = $2, due_at = NULL, error = $4 WHERE job_id = $1 AND (due_at IS NOT NULL OR status = $3)",
-		j.ID, taskCancelled, taskLater, why)
+		j.ID, taskCancelled, taskBlocked, why)
 	if err != nil {
 		return fmt.Errorf("end tasks: %w", err)
 	}
 	return nil
 }
 
-// publish tells whoever wants to know.
+// publish publishes the event of a finished job.
 func (s *Service) publish(ctx context.Context, tx *db.Tx, j *Job) error {
 	data, err := s.payload(ctx, tx, j)
 	if err != nil {
 		return err
 	}
-	_, err = s.publisher.Publish(ctx, tx, events.Origin{WorkspaceID: j.WorkspaceID, Environment: string(j.Environment), Project: j.Project}, data)
+	_, err = s.publisher.Publish(ctx, tx, events.Origin{Tenant: j.Tenant, Project: j.Project}, data)
 	return err
 }
 
-// Cancel stops a job. What a batch has made by then stays, and is paid for, and
-// so is what was read aloud; a video that is not finished costs nothing.
+// Cancel stops a job. The finished images of a batch and the finished parts of a
+// voice render are charged. An unfinished video is free.
 func (s *Service) Cancel(ctx context.Context, tx *db.Tx, p *access.Principal, k Kind, id string) (*Job, error) {
-	j, err := s.get(ctx, tx, p, k, id, tx.Lock("media_jobs"))
+	j, err := find(ctx, tx, jobKey{p, k, id}, tx.Lock("media_jobs"))
 	if err != nil {
 		return nil, err
 	}
 	switch {
 	case j.Status == Cancelling || j.Status == Cancelled || k == Video && j.Error != nil && j.Error.Code == codeCancelled:
-		return j, nil // a second time changes nothing
+		return j, nil // repeated
 	case j.Status.Ended():
-		return nil, fault.New(fault.InvalidState, "the %s has ended already: it is %s", k.Noun(), j.Status)
+		return nil, fault.New(fault.InvalidState, "The %s has already ended. Its status is %s.", k.Noun(), j.Status)
 	case k == Video:
 		return j, s.finish(ctx, tx, j, Failed, errCancelled)
 	case k == Images && j.Status == InProgress:
-		if err := j.move(Cancelling); err != nil {
+		if err := j.transition(Cancelling); err != nil {
 			return nil, err
 		}
 		if err := saveJob(ctx, tx, j); err != nil {
 			return nil, err
 		}
-		// Those that wait for another try do not any longer.
+		// Pending retries end immediately.
 		now := s.now()
 		if _, err := tx.Exec(ctx, "UPDATE media_tasks SET due_at = $2 WHERE job_id = $1 AND due_at > $2", j.ID, now.UnixMicro()); err != nil {
 			return nil, fmt.Errorf("cancel: %w", err)
@@ -117,24 +114,24 @@ func (s *Service) Cancel(ctx context.Context, tx *db.Tx, p *access.Principal, k 
 
 // Delete removes a job that has ended, and its files.
 func (s *Service) Delete(ctx context.Context, tx *db.Tx, p *access.Principal, k Kind, id string) error {
-	j, err := s.get(ctx, tx, p, k, id, tx.Lock("media_jobs"))
+	j, err := find(ctx, tx, jobKey{p, k, id}, tx.Lock("media_jobs"))
 	if err != nil {
 		return err
 	}
 	switch {
 	case j.Status == Cancelling:
-		return fault.New(fault.InvalidState, "the %s is %s; it can be deleted when that is done", k.Noun(), j.Status)
+		return fault.New(fault.InvalidState, "The %s is %s. Delete it when it has ended.", k.Noun(), j.Status)
 	case !j.Status.Ended():
-		return fault.New(fault.InvalidState, "the %s is %s; cancel it first", k.Noun(), j.Status)
+		return fault.New(fault.InvalidState, "The %s is %s. Cancel it first.", k.Noun(), j.Status)
 	}
-	if err := s.files.Drop(ctx, tx, j.Owner(), j.ID); err != nil {
+	if err := s.files.Drop(ctx, tx, j.Tenant, j.ID); err != nil {
 		return err
 	}
-	switch goesOn, err := toBeStopped(ctx, tx, j); {
+	switch open, err := hasOpenTasks(ctx, tx, j); {
 	case err != nil:
 		return err
-	case goesOn:
-		return disown(ctx, tx, j)
+	case open:
+		return anonymize(ctx, tx, j)
 	}
 	for _, query := range []string{"DELETE FROM media_tasks WHERE job_id = $1", "DELETE FROM media_jobs WHERE id = $1"} {
 		if _, err := tx.Exec(ctx, query, j.ID); err != nil {
@@ -144,9 +141,9 @@ func (s *Service) Delete(ctx context.Context, tx *db.Tx, p *access.Principal, k 
 	return nil
 }
 
-// toBeStopped reports whether a render that was cancelled goes on at its
-// provider: only its task knows which one it is there.
-func toBeStopped(ctx context.Context, tx *db.Tx, j *Job) (bool, error) {
+// hasOpenTasks reports whether a canceled render still runs at its provider. Only its
+// task knows the ID there.
+func hasOpenTasks(ctx context.Context, tx *db.Tx, j *Job) (bool, error) {
 	var left int64
 	if err := tx.QueryRow(ctx, "SELECT count(*) FROM media_tasks WHERE job_id = $1 AND due_at IS NOT NULL", j.ID).Scan(&left); err != nil {
 		return false, fmt.Errorf("delete job: %w", err)
@@ -154,9 +151,9 @@ func toBeStopped(ctx context.Context, tx *db.Tx, j *Job) (bool, error) {
 	return left > 0, nil
 }
 
-// disown leaves of a job what it takes to stop its render, and that it is
-// nobody's: it goes with the other old ones.
-func disown(ctx context.Context, tx *db.Tx, j *Job) error {
+// anonymize removes everything from a job that is not needed to cancel its render.
+// Purge deletes it later.
+func anonymize(ctx context.Context, tx *db.Tx, j *Job) error {
 	_, err := tx.Exec(ctx, "UPDATE media_jobs SET workspace_id = '', project = NULL, key_id = '', reader = '', input = '{}', metadata = '{}', output = NULL WHERE id = $1", j.ID)
 	if err != nil {
 		return fmt.Errorf("delete job: %w", err)
@@ -164,23 +161,22 @@ func disown(ctx context.Context, tx *db.Tx, j *Job) error {
 	return nil
 }
 
-// kept is for how long jobs are: as long as their files, and the events that
-// name them.
-const kept = 30 * 24 * time.Hour
+// retention is how long jobs are kept: as long as their files and events.
+const retention = 30 * 24 * time.Hour
 
-// Purge deletes jobs whose files are gone, a batch at a time.
+// Purge deletes a batch of old jobs.
 func (s *Service) Purge(ctx context.Context, tx *db.Tx, limit int64) (int64, error) {
 	old := "(SELECT id FROM media_jobs WHERE completed_at < $1 ORDER BY completed_at LIMIT $2)"
-	before := s.now().Add(-kept).UnixMicro()
-	few := max(1, limit/100) // a batch has many tasks
-	if _, err := tx.Exec(ctx, "DELETE FROM media_tasks WHERE job_id IN "+old, before, few); err != nil {
+	before := s.now().Add(-retention).UnixMicro()
+	batch := max(1, limit/100) // a batch has many tasks
+	if _, err := tx.Exec(ctx, "DELETE FROM media_tasks WHERE job_id IN "+old, before, batch); err != nil {
 		return 0, fmt.Errorf("purge jobs: %w", err)
 	}
-	n, err := tx.Exec(ctx, "DELETE FROM media_jobs WHERE id IN "+old, before, few)
+	n, err := tx.Exec(ctx, "DELETE FROM media_jobs WHERE id IN "+old, before, batch)
 	if err != nil {
 		return 0, fmt.Errorf("purge jobs: %w", err)
 	}
-	if n == few {
+	if n == batch {
 		return limit, nil // there may be more
 	}
 	return n, nil

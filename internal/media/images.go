@@ -15,14 +15,14 @@ import (
 	"turnpike/internal/providers"
 )
 
-// ImageBatchRequest is what a batch is made of.
+// ImageBatchRequest is the body of a request to create a batch.
 type ImageBatchRequest struct {
 	Model    string            `json:"model"`
 	Requests []ImageRequest    `json:"requests"`
 	Metadata map[string]string `json:"metadata"`
 }
 
-// ImageRequest is one of a batch's requests, with the caller's own id of it.
+// ImageRequest is a request of a batch, with the client's own ID.
 type ImageRequest struct {
 	CustomID string          `json:"custom_id"`
 	Body     json.RawMessage `json:"body"`
@@ -33,13 +33,13 @@ const (
 	maxCustomID = 64
 )
 
-// OrderImages checks a batch.
-func (s *Service) OrderImages(from From, in ImageBatchRequest) (*Order, error) {
+// DraftImages validates a batch.
+func (s *Service) DraftImages(from Caller, in ImageBatchRequest) (*Draft, error) {
 	switch {
 	case len(in.Requests) == 0:
-		return nil, fault.Missing("requests", "requests must have 1 to %d entries", maxRequests)
+		return nil, fault.Missing("requests", "requests must have 1 to %d entries.", maxRequests)
 	case len(in.Requests) > maxRequests:
-		return nil, fault.Invalid("requests", "requests must have 1 to %d entries, and has %d", maxRequests, len(in.Requests))
+		return nil, fault.Invalid("requests", "requests must have 1 to %d entries, and has %d.", maxRequests, len(in.Requests))
 	}
 	var models []string
 	if in.Model != "" {
@@ -48,34 +48,34 @@ func (s *Service) OrderImages(from From, in ImageBatchRequest) (*Order, error) {
 	var most catalog.Units
 	seen := make(map[string]int, len(in.Requests))
 	for i, r := range in.Requests {
-		place := placeOf("requests", i)
-		if strings.TrimSpace(r.CustomID) == "" || utf8.RuneCountInString(r.CustomID) > maxCustomID || strings.IndexByte(r.CustomID, 0) >= 0 { // PostgreSQL stores no zero
-			return nil, within(place, fault.Invalid("custom_id", "custom_id must be your own id of the request, of 1 to %d characters", maxCustomID))
+		param := paramAt("requests", i)
+		if strings.TrimSpace(r.CustomID) == "" || utf8.RuneCountInString(r.CustomID) > maxCustomID || strings.IndexByte(r.CustomID, 0) >= 0 { // PostgreSQL rejects NUL
+			return nil, prefixParam(param, fault.Invalid("custom_id", "custom_id must be your own ID of the request, with 1 to %d characters.", maxCustomID))
 		}
 		if first, twice := seen[r.CustomID]; twice {
-			return nil, within(place, fault.Invalid("custom_id", "custom_id is that of requests[%d], too; each needs its own", first))
+			return nil, prefixParam(param, fault.Invalid("custom_id", "custom_id duplicates requests[%d]. Each must be unique.", first))
 		}
 		seen[r.CustomID] = i
 		if !bytes.HasPrefix(bytes.TrimSpace(r.Body), []byte("{")) {
-			return nil, within(place, fault.Missing("body", "body must be an object with a prompt"))
+			return nil, prefixParam(param, fault.Missing("body", "body must be an object with a prompt."))
 		}
 		params, err := gateway.ParseImageRequest(r.Body, 0)
 		switch {
 		case err != nil:
-			return nil, within(place+".body", err)
+			return nil, prefixParam(param+".body", err)
 		case len(params.Models) > 0:
-			return nil, within(place+".body", fault.Invalid("model", "the model is that of the whole batch: set model beside requests"))
+			return nil, prefixParam(param+".body", fault.Invalid("model", "The model applies to the whole batch. Set model next to requests."))
 		}
 		most.Images += params.MaxUnits.Images
 		most.Input += params.MaxUnits.Input
 		most.Output += params.MaxUnits.Output
 	}
-	o, err := s.newOrder(from, Images, models, catalog.Image, most, struct{}{}, in.Metadata)
+	o, err := s.newDraft(from, draftParams{kind: Images, models: models, of: catalog.Image, most: most, input: struct{}{}, metadata: in.Metadata})
 	if err != nil {
 		return nil, err
 	}
 	for _, r := range in.Requests {
-		if err := o.add(r.CustomID, r.Body); err != nil {
+		if err := o.addTask(r.CustomID, r.Body); err != nil {
 			return nil, err
 		}
 	}
@@ -83,25 +83,25 @@ func (s *Service) OrderImages(from From, in ImageBatchRequest) (*Order, error) {
 	return o, nil
 }
 
-// workImages makes the pictures of one request.
+// workImages creates the images of one request.
 func (s *Service) workImages(ctx context.Context, j *Job, t *task) *result {
-	answer, by, err := s.gateway.GenerateImages(ctx, j.Environment, j.Models, providers.ImageRequest{Body: t.Input})
+	response, by, err := s.gateway.GenerateImages(ctx, j.Environment, j.Models, providers.ImageRequest{Body: t.Input})
 	if err != nil {
 		return failedResult(t, err)
 	}
-	var out made
+	var out taskOutput
 	began := s.now()
-	for _, p := range answer.Images {
-		f, err := s.files.PutBytes(ctx, j.Owner(), j.ID, p.ContentType, p.Data)
+	for _, p := range response.Images {
+		f, err := s.files.PutBytes(ctx, j.Tenant, j.ID, p.ContentType, p.Data)
 		if err != nil {
 			return failedResult(t, err)
 		}
-		out.Files = append(out.Files, s.keptSince(f, began))
+		out.Files = append(out.Files, s.withExpiry(f, began))
 	}
 	return &result{task: t, status: taskCompleted, output: out, cost: by.Cost, model: by.Model, provider: by.Provider}
 }
 
-// advanceImages follows from a request of a batch that has ended.
+// advanceImages decides whether a batch has ended.
 func (s *Service) advanceImages(j *Job) (ended Status, why *events.JobError) {
 	j.Progress = (j.Completed + j.Failed) * 100 / j.Total
 	switch {
@@ -115,9 +115,9 @@ func (s *Service) advanceImages(j *Job) (ended Status, why *events.JobError) {
 	return Completed, nil
 }
 
-// whyAllFailed has the code of the requests' failures, if it is the same for
-// all: who was blocked need not look for the provider's fault.
-func whyAllFailed(ctx context.Context, tx *db.Tx, j *Job) (*events.JobError, error) {
+// commonFailure returns the error of a batch whose requests all failed. It has the
+// requests' code if that is the same for all.
+func commonFailure(ctx context.Context, tx *db.Tx, j *Job) (*events.JobError, error) {
 	tasks, err := tasksOf(ctx, tx, j.ID)
 	if err != nil {
 		return nil, err

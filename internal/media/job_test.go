@@ -20,8 +20,7 @@ import (
 
 var states = []Status{Queued, InProgress, Cancelling, Completed, Failed, Cancelled}
 
-// TestNoMoveThatIsNotInTheTable, and the table is the contract's.
-func TestNoMoveThatIsNotInTheTable(t *testing.T) {
+func TestJobMovesOnlyAlongTheTransitionTable(t *testing.T) {
 	t.Parallel()
 	allowed := map[string]bool{}
 	for _, m := range []string{
@@ -36,7 +35,7 @@ func TestNoMoveThatIsNotInTheTable(t *testing.T) {
 		for _, from := range states {
 			for _, to := range states {
 				j := &Job{Kind: kind, Status: from}
-				err := j.move(to)
+				err := j.transition(to)
 				if want := allowed[fmt.Sprintf("%s %s %s", kind, from, to)]; want != (err == nil) {
 					t.Errorf("%s: %s to %s: %v", kind, from, to, err)
 				}
@@ -60,7 +59,7 @@ type bench struct {
 
 func newBench(t *testing.T, d *db.DB) *bench {
 	t.Helper()
-	store, err := files.Open(t.Context(), files.Options{DB: d, Folder: filepath.Join(t.TempDir(), "files"), Retention: kept, Now: time.Now})
+	store, err := files.Open(t.Context(), files.Options{DB: d, Folder: filepath.Join(t.TempDir(), "files"), Retention: retention, Now: time.Now})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,27 +84,27 @@ func (b *bench) write(fn func(ctx context.Context, tx *db.Tx) error) {
 func (b *bench) job(kind Kind, tasks int) *Job {
 	b.t.Helper()
 	now := time.Now()
-	j := &Job{ID: ids.New(kind.Prefix()), Kind: kind, WorkspaceID: b.workspace.ID, Environment: accounts.Test, KeyID: "key_1", RequestID: "req_1", Status: Queued,
+	j := &Job{ID: ids.New(kind.Prefix()), Kind: kind, Tenant: b.workspace.In(accounts.Test), KeyID: "key_1", RequestID: "req_1", Status: Queued,
 		Model: "m", Input: json.RawMessage("{}"), Metadata: map[string]string{}, Total: int64(tasks), CreatedAt: now, DeadlineAt: now.Add(time.Hour)}
 	j.Lane = lanes.ShardOf(j.WorkspaceID+"."+string(kind), j.ID)
-	o := &Order{Job: j}
+	o := &Draft{Job: j}
 	for i := range tasks {
-		if err := o.add(fmt.Sprint("c", i), struct{}{}); err != nil {
+		if err := o.addTask(fmt.Sprint("c", i), struct{}{}); err != nil {
 			b.t.Fatal(err)
 		}
 	}
 	if kind == Voice {
-		if err := o.add("stitch", struct{}{}); err != nil {
+		if err := o.addTask("stitch", struct{}{}); err != nil {
 			b.t.Fatal(err)
 		}
 		last := o.tasks[tasks]
-		last.Status, last.DueAt = taskLater, nil
+		last.Status, last.DueAt = taskBlocked, nil
 	}
 	b.write(func(ctx context.Context, tx *db.Tx) error { return b.Create(ctx, tx, o) })
 	return j
 }
 
-// results writes what came of tasks, each worked as often before as is said.
+// results writes results of tasks with the given number of earlier attempts.
 func (b *bench) results(list ...*result) {
 	b.t.Helper()
 	b.write(func(ctx context.Context, tx *db.Tx) error { return b.writeResults(ctx, tx, list) })
@@ -133,13 +132,12 @@ func (b *bench) count(what string) (n int) {
 	return n
 }
 
-// TestWhatOthersDidFirstCounts: a node that was thought dead brings its result
-// of a task that another has done meanwhile. It changes nothing.
-func TestWhatOthersDidFirstCounts(t *testing.T) {
+// An evicted node reports a task that another node has completed.
+func TestStaleResultIsDropped(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		b := newBench(t, d)
-		done := result{status: taskCompleted, cost: 5, output: made{Milliseconds: 1}}
+		done := result{status: taskCompleted, cost: 5, output: taskOutput{Milliseconds: 1}}
 		broken := result{status: taskFailed, why: errDeadline}
 
 		voice := b.job(Voice, 2)
@@ -161,9 +159,9 @@ func TestWhatOthersDidFirstCounts(t *testing.T) {
 
 		video := b.job(Video, 1)
 		due := time.Now()
-		b.results(of(video, 0, 0, result{status: taskWaiting, due: &due, output: made{Upstream: "first"}}))
+		b.results(of(video, 0, 0, result{status: taskWaiting, due: &due, output: taskOutput{Upstream: "first"}}))
 		b.results(of(video, 0, 0, broken))
-		b.results(of(video, 0, 0, result{status: taskWaiting, due: &due, output: made{Upstream: "second"}}))
+		b.results(of(video, 0, 0, result{status: taskWaiting, due: &due, output: taskOutput{Upstream: "second"}}))
 		if task, err := tasksOf(t.Context(), d, video.ID); err != nil || string(task[0].Output) != `{"upstream":"first"}` || b.read(video).Status != InProgress {
 			t.Errorf("a late result makes it %s, %v", task[0].Output, err)
 		}
@@ -178,8 +176,7 @@ func TestWhatOthersDidFirstCounts(t *testing.T) {
 	})
 }
 
-// TestADeletedJobsResultsAreNobodys.
-func TestADeletedJobsResultsAreNobodys(t *testing.T) {
+func TestResultOfADeletedJobIsDropped(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		b := newBench(t, d)
@@ -195,8 +192,7 @@ func TestADeletedJobsResultsAreNobodys(t *testing.T) {
 	})
 }
 
-// TestAStartComesTooLate for a job that has ended: it stays so.
-func TestAStartComesTooLate(t *testing.T) {
+func TestLateStartDoesNotReopenAJob(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		b := newBench(t, d)
@@ -209,8 +205,7 @@ func TestAStartComesTooLate(t *testing.T) {
 	})
 }
 
-// TestOldJobsAreLetGo after 30 days, with their tasks, and no others.
-func TestOldJobsAreLetGo(t *testing.T) {
+func TestOldJobsArePurged(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		b := newBench(t, d)
@@ -225,11 +220,11 @@ func TestOldJobsAreLetGo(t *testing.T) {
 			})
 			return n
 		}
-		b.now = func() time.Time { return time.Now().Add(kept - time.Minute) }
+		b.now = func() time.Time { return time.Now().Add(retention - time.Minute) }
 		if n := purge(); n != 0 {
 			t.Errorf("%d went before their time", n)
 		}
-		b.now = func() time.Time { return time.Now().Add(kept + time.Minute) }
+		b.now = func() time.Time { return time.Now().Add(retention + time.Minute) }
 		if n := purge(); n != 1 || b.count("media_jobs") != 1 || b.count("media_tasks") != 1 {
 			t.Errorf("%d went; %d jobs and %d tasks are left", n, b.count("media_jobs"), b.count("media_tasks"))
 		}
@@ -239,8 +234,7 @@ func TestOldJobsAreLetGo(t *testing.T) {
 	})
 }
 
-// TestEveryTaskHasItsPlace: the key of an item leads behind it, and to no other.
-func TestEveryTaskHasItsPlace(t *testing.T) {
+func TestFetchReturnsTasksInOrder(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		b := newBench(t, d)

@@ -1,14 +1,14 @@
-// Package media works the long jobs: batches of pictures, videos, and long
-// texts that are read aloud. A job is worked in tasks, which lie in the lanes
-// of its workspace:
+// Package media runs media jobs: batches of images, videos, and long texts that are
+// converted to speech. A job consists of tasks, which are items in the lanes of its
+// workspace:
 //
-//	order.go             what is asked for → a job with its tasks, and its reservation
-//	work.go              what is due in a lane → one task
-//	images.go …          the task itself: video.go, voice.go, stitch.go
-//	result.go            what came of tasks → rows, by group commit
-//	finish.go            the end of a job: state, charge and event in one transaction
+//	create.go            validates a request; creates a job, its tasks and its reservation
+//	work.go              finds due tasks in a lane and works one
+//	images.go …          the work of a task: video.go, voice.go, stitch.go
+//	result.go            writes the results of tasks, by group commit
+//	finish.go            ends a job: state, charge and event in one transaction
 //
-// No job, no retry and no poll lives only in memory.
+// All jobs, retries and polls are stored in the database.
 package media
 
 import (
@@ -23,7 +23,7 @@ import (
 	"turnpike/internal/spend"
 )
 
-// Queue is the name of the jobs' lanes.
+// Queue is the name of the lane queue for jobs.
 const Queue = "media"
 
 // Options configure the service.
@@ -34,17 +34,17 @@ type Options struct {
 	Settler   *spend.Settler
 	Publisher *events.Publisher
 	Node      string
-	// PerLane and Slots are how many tasks run at once.
+	// PerLane and Slots limit how many tasks run concurrently.
 	PerLane int
 	Slots   int
 	// Deadline is how long a job may take.
 	Deadline time.Duration
-	// PollEvery is how often a provider is asked for a render.
+	// PollEvery is how often a provider is polled for a render.
 	PollEvery time.Duration
 	Now       func() time.Time
 }
 
-// Service is the media jobs of this node.
+// Service runs media jobs on this node.
 type Service struct {
 	db        *db.DB
 	files     *files.Store
@@ -62,16 +62,16 @@ type Service struct {
 }
 
 const (
-	// maxLanes is how many lanes a node has in hand at once.
+	// maxLanes is how many lanes a node holds.
 	maxLanes = 1024
 	// maxUnwritten keeps commits small: the end of a job is a dozen statements.
 	maxUnwritten = 32
 )
 
-// New makes the service; Run starts it.
+// New creates the service. Run starts it.
 func New(o Options) *Service {
 	s := &Service{db: o.DB, files: o.Files, gateway: o.Gateway, settler: o.Settler, publisher: o.Publisher, deadline: o.Deadline, pollEvery: o.PollEvery, now: o.Now}
-	// Its own commits: the end of a large batch must not hold up the request log.
+	// A separate group, because the end of a large batch must not delay the request log.
 	s.group = db.NewGroup(o.DB)
 	s.starts = db.NewQueue(s.group, false, s.writeStarts)
 	s.results = db.NewQueue(s.group, true, s.writeResults)
@@ -79,7 +79,7 @@ func New(o Options) *Service {
 	return s
 }
 
-// Run works until ctx ends, and returns when what was under way is written.
+// Run works until ctx ends, and returns when its results are written.
 func (s *Service) Run(ctx context.Context) {
 	s.runner.Run(ctx)
 	s.group.Stop()

@@ -6,50 +6,46 @@ import (
 	"errors"
 	"fmt"
 
-	"turnpike/internal/credits"
 	"turnpike/internal/db"
 	"turnpike/internal/events"
 	"turnpike/internal/fault"
 	"turnpike/internal/files"
 )
 
-// Asked is what somebody wanted of a job as a whole. What does not belong to
-// its kind is empty.
-type Asked struct {
+// RequestSummary holds the settings of a whole job. Those of other kinds are empty.
+type RequestSummary struct {
 	Prompt     string `json:"prompt"` // of a video
 	Seconds    int    `json:"seconds"`
 	Size       string `json:"size"`
-	Voice      string `json:"voice"` // of a text that is read aloud
+	Voice      string `json:"voice"` // of a voice render
 	Format     string `json:"format"`
 	Characters int64  `json:"characters"`
 }
 
-// Asked reads it. The requests of a batch and the pieces of a text are parts.
-func (j *Job) Asked() (Asked, error) {
-	var a Asked
+// Summary returns the settings of the job. The requests of a batch and the pieces of
+// a text are parts.
+func (j *Job) Summary() (RequestSummary, error) {
+	var a RequestSummary
 	if err := json.Unmarshal(j.Input, &a); err != nil {
 		return a, fmt.Errorf("read job: %w", err)
 	}
 	return a, nil
 }
 
-// Charged is what a job costs its owner.
-func (j *Job) Charged() credits.Micro { return j.shownCost() }
-
-// NamedFile is a file that came of a job, and what to call it.
+// NamedFile is a file of a job and its name.
 type NamedFile struct {
 	files.File
 	Name    string
-	Variant string // of a video: the video itself, its thumbnail
+	Variant string // of a video: the video or its thumbnail
 }
 
-// Files are what the job as a whole came to. A batch's are its parts'.
+// Files returns the files of the whole job. A batch has its files in its parts.
 func (j *Job) Files() ([]NamedFile, error) {
-	m, err := readMade(j.Output)
+	m, err := readOutput(j.Output)
 	if err != nil {
 		return nil, fmt.Errorf("read output: %w", err)
 	}
-	a, err := j.Asked()
+	a, err := j.Summary()
 	if err != nil {
 		return nil, err
 	}
@@ -64,34 +60,39 @@ func (j *Job) Files() ([]NamedFile, error) {
 	return out, nil
 }
 
-// Part is a request of a batch, or a piece of a text that is read aloud.
+// Part is a request of a batch, or a piece of a voice render.
 type Part struct {
 	Position int64
-	Name     string          // the caller's own id of a request
+	Name     string          // the custom ID of a request
 	Status   string          // queued, completed, failed or cancelled
-	Text     string          // the prompt, or what is read
-	Input    json.RawMessage // of a request, as it came
+	Text     string          // the prompt, or the text of a piece
+	Input    json.RawMessage // of a request
 	Voice    string
 	PauseMS  int64
 	Files    []NamedFile
 	Error    *events.JobError
 }
 
-// Parts returns some of a job's parts in their order, perhaps only those that
-// came to nothing. The first one's position is 0, and after is that of the last
-// one that was seen, or -1.
-func (s *Service) Parts(ctx context.Context, q db.Querier, j *Job, onlyFailed bool, after int64, limit int) ([]*Part, bool, error) {
+// PartsPage selects parts of a job.
+type PartsPage struct {
+	OnlyFailed bool
+	After      int64 // position of the last part of the previous page, or -1
+	Limit      int
+}
+
+// Parts returns a page of a job's parts in order, and whether there are more.
+func (s *Service) Parts(ctx context.Context, q db.Querier, j *Job, page PartsPage) ([]*Part, bool, error) {
 	query := "SELECT " + taskColumns + " FROM media_tasks WHERE job_id = $1 AND position > $2 AND position < $3"
-	if onlyFailed {
+	if page.OnlyFailed {
 		query += " AND status IN ('" + taskFailed + "', '" + taskCancelled + "')"
 	}
-	rows, err := q.Query(ctx, query+" ORDER BY position LIMIT $4", j.ID, after, j.Total, int64(limit)+1)
+	rows, err := q.Query(ctx, query+" ORDER BY position LIMIT $4", j.ID, page.After, j.Total, int64(page.Limit)+1)
 	tasks, err := db.All(rows, err, scanTask)
 	if err != nil {
 		return nil, false, fmt.Errorf("read parts: %w", err)
 	}
-	more := len(tasks) > limit
-	tasks = tasks[:min(len(tasks), limit)]
+	more := len(tasks) > page.Limit
+	tasks = tasks[:min(len(tasks), page.Limit)]
 	out := make([]*Part, len(tasks))
 	for i, t := range tasks {
 		if out[i], err = partOf(j, t); err != nil {
@@ -101,11 +102,11 @@ func (s *Service) Parts(ctx context.Context, q db.Querier, j *Job, onlyFailed bo
 	return out, more, nil
 }
 
-// Part returns the one at a position.
+// Part returns the part at a position.
 func (s *Service) Part(ctx context.Context, q db.Querier, j *Job, position int64) (*Part, error) {
 	t, err := scanTask(q.QueryRow(ctx, "SELECT "+taskColumns+" FROM media_tasks WHERE job_id = $1 AND position = $2 AND position < $3", j.ID, position, j.Total))
 	if errors.Is(err, db.ErrNotFound) {
-		return nil, fault.New(fault.NotFound, "the %s has no part %d", j.Kind.Noun(), position)
+		return nil, fault.New(fault.NotFound, "The %s has no part %d.", j.Kind.Noun(), position)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read part: %w", err)
@@ -124,7 +125,7 @@ func partOf(j *Job, t *task) (*Part, error) {
 			return nil, fmt.Errorf("read part: %w", err)
 		}
 		p.Text, p.Voice, p.PauseMS = in.Text, in.Voice, in.PauseMS
-		return p, nil // its file becomes a part of the whole
+		return p, nil // its file becomes part of the whole
 	}
 	var in struct {
 		Prompt string `json:"prompt"`
@@ -133,7 +134,7 @@ func partOf(j *Job, t *task) (*Part, error) {
 		return nil, fmt.Errorf("read part: %w", err)
 	}
 	p.Text, p.Input = in.Prompt, t.Input
-	m, err := readMade(t.Output)
+	m, err := readOutput(t.Output)
 	if err != nil {
 		return nil, fmt.Errorf("read part: %w", err)
 	}
@@ -143,7 +144,7 @@ func partOf(j *Job, t *task) (*Part, error) {
 	return p, nil
 }
 
-// fileName is what to call the nth file of a request.
-func fileName(j *Job, t *task, n int, f madeFile) string {
+// fileName returns the name of the nth file of a request.
+func fileName(j *Job, t *task, n int, f outputFile) string {
 	return fmt.Sprintf("%s-%d-%d%s", j.ID, t.Position, n, Extension(f.ContentType))
 }

@@ -17,44 +17,44 @@ import (
 	"turnpike/internal/fault"
 )
 
-// result is what came of working a task once.
+// result is the result of working a task once.
 type result struct {
 	task     *task
 	job      *Job // as it was when the task was worked
 	status   string
-	due      *time.Time // when it is worked again
-	output   made
+	due      *time.Time // for a retry or a poll
+	output   taskOutput
 	cost     credits.Micro
 	model    string
 	provider string
 	progress int64
 
 	err      error // why it failed
-	final    bool  // trying again would change nothing
+	final    bool  // a retry cannot succeed
 	why      *events.JobError
 	tries    int64
 	upstream bool // a provider failed
 }
 
-// failedResult is a task that failed, for now or for good.
+// failedResult returns the result of a failed task.
 func failedResult(t *task, err error) *result {
 	return &result{task: t, status: taskFailed, err: err, tries: t.Tries}
 }
 
-// keeping remembers the render that a failure is about.
-func (r *result) keeping(m made) *result {
+// withOutput keeps the render that a failure is about.
+func (r *result) withOutput(m taskOutput) *result {
 	r.output = m
 	return r
 }
 
-// decide says what follows from a failure: another try, or the end.
-func (r *result) decide(j *Job, now time.Time) {
+// decideRetry schedules a retry of a failed task, or fails it permanently.
+func (r *result) decideRetry(j *Job, now time.Time) {
 	if r.err == nil {
 		return
 	}
-	r.why = explain(r.err)
+	r.why = describeError(r.err)
 	r.upstream = r.why.Code == codeUpstream || r.why.Code == codeTimeout || r.why.Code == codeCapacity
-	schedule := retriesOf(j)
+	schedule := retryDelaysOf(j)
 	if r.why.Retryable && !r.final && int(r.tries) < len(schedule) {
 		due := now.Add(schedule[r.tries])
 		if !due.Before(j.DeadlineAt) {
@@ -64,16 +64,16 @@ func (r *result) decide(j *Job, now time.Time) {
 		r.tries++
 	}
 	level := slog.LevelDebug
-	if _, told := fault.As(r.err); !told && r.why.Code != codeBlockedInput && r.why.Code != codeBlockedOutput && r.why.Code != codeInvalid {
+	if _, expected := fault.As(r.err); !expected && r.why.Code != codeBlockedInput && r.why.Code != codeBlockedOutput && r.why.Code != codeInvalid {
 		level = slog.LevelWarn
 	}
-	slog.Log(context.Background(), level, "a task failed", "job", j.ID, "task", r.task.Position, "again", r.due != nil, "error", r.err)
+	slog.Log(context.Background(), level, "task failed", "job", j.ID, "task", r.task.Position, "retry", r.due != nil, "error", r.err)
 }
 
-// cost is what a render costs when it is done.
-func (m made) cost() credits.Micro { return credits.Micro(m.Cost) }
+// cost is the cost of a finished render.
+func (m taskOutput) cost() credits.Micro { return credits.Micro(m.Cost) }
 
-// writeStarts says of jobs that they are being worked.
+// writeStarts marks jobs as in progress.
 func (s *Service) writeStarts(ctx context.Context, tx *db.Tx, list []string) error {
 	slices.Sort(list)
 	now := s.now().UnixMicro()
@@ -86,33 +86,33 @@ func (s *Service) writeStarts(ctx context.Context, tx *db.Tx, list []string) err
 	return nil
 }
 
-// writeResults is the group commit of tasks: their rows, their jobs' counts,
-// and the ends of jobs that are done.
+// writeResults is the group commit of tasks: their rows, the counts of their jobs,
+// and the ends of finished jobs.
 func (s *Service) writeResults(ctx context.Context, tx *db.Tx, list []*result) error {
 	byJob := map[string][]*result{}
 	for _, r := range list {
 		byJob[r.task.JobID] = append(byJob[r.task.JobID], r)
 	}
-	// In the order of their ids, as everybody locks them.
+	// Rows are locked in the order of their IDs everywhere.
 	jobs, err := lockJobs(ctx, tx, slices.Sorted(maps.Keys(byJob)))
 	if err != nil {
 		return err
 	}
-	if err := s.dropLate(ctx, tx, jobs, byJob); err != nil {
+	if err := s.dropStaleFiles(ctx, tx, jobs, byJob); err != nil {
 		return err
 	}
 	var rows [][]any
 	for _, j := range jobs {
-		news, err := unwritten(ctx, tx, byJob[j.ID])
+		news, err := dropStaleResults(ctx, tx, byJob[j.ID])
 		if err != nil {
 			return err
 		}
-		// What others did first must not decide anything, either.
+		// Stale results must not end a job either.
 		if byJob[j.ID] = news; len(news) == 0 {
 			continue
 		}
 		if j.Status == Cancelling {
-			stopRetries(news)
+			cancelRetries(news)
 		}
 		for _, r := range news {
 			row, err := r.row(j, s.now())
@@ -122,11 +122,11 @@ func (s *Service) writeResults(ctx context.Context, tx *db.Tx, list []*result) e
 			rows = append(rows, row)
 		}
 		if j.Status.Ended() {
-			continue // they came too late to count
+			continue // too late to count
 		}
-		j.count(news, s.now())
+		j.addResults(news, s.now())
 	}
-	// Before the ends of jobs, which read them.
+	// Before jobs end, which reads them.
 	if _, err := updateTasks.Write(ctx, tx, rows); err != nil {
 		return fmt.Errorf("update tasks: %w", err)
 	}
@@ -141,9 +141,8 @@ func (s *Service) writeResults(ctx context.Context, tx *db.Tx, list []*result) e
 	return nil
 }
 
-// stopRetries ends what would have been tried again, had nobody cancelled the
-// job meanwhile.
-func stopRetries(list []*result) {
+// cancelRetries cancels the retries of a job that was canceled.
+func cancelRetries(list []*result) {
 	for _, r := range list {
 		if r.status == taskWaiting {
 			r.status, r.due, r.why = taskCancelled, nil, errCancelled
@@ -151,8 +150,7 @@ func stopRetries(list []*result) {
 	}
 }
 
-// lockJobs holds jobs until the transaction ends. Those that were deleted are
-// left out.
+// lockJobs locks jobs and returns those that still exist.
 func lockJobs(ctx context.Context, tx *db.Tx, ids []string) ([]*Job, error) {
 	args, marks := make([]any, len(ids)), make([]string, len(ids))
 	for i, id := range ids {
@@ -166,15 +164,15 @@ func lockJobs(ctx context.Context, tx *db.Tx, ids []string) ([]*Job, error) {
 	return list, nil
 }
 
-// unwritten leaves out what the store has already: another node worked the
-// same task, because this one was thought dead, or the answer to a commit was
-// lost. The number of attempts is the guard.
-func unwritten(ctx context.Context, tx *db.Tx, list []*result) ([]*result, error) {
+// dropStaleResults leaves out results that the database already has: another node
+// worked the same task, or the response to a commit was lost. The number of attempts
+// is the fence.
+func dropStaleResults(ctx context.Context, tx *db.Tx, list []*result) ([]*result, error) {
 	positions := make([]int64, len(list))
 	for i, r := range list {
 		positions[i] = r.task.Position
 	}
-	stored, err := statesOf(ctx, tx, list[0].task.JobID, positions)
+	stored, err := taskStates(ctx, tx, list[0].task.JobID, positions)
 	if err != nil {
 		return nil, err
 	}
@@ -185,19 +183,19 @@ func unwritten(ctx context.Context, tx *db.Tx, list []*result) ([]*result, error
 		if have == nil || have.Status != taskWaiting || have.Attempts != r.task.Attempts {
 			continue
 		}
-		delete(stored, r.task.Position) // a second one would be too late, too
+		delete(stored, r.task.Position) // a second result is stale
 		news = append(news, r)
 	}
 	return news, nil
 }
 
-// row is the task as it is to be stored.
+// row returns the columns of the task.
 func (r *result) row(j *Job, now time.Time) ([]any, error) {
 	status, due := r.status, r.due
 	if j.Status.Ended() {
 		status, due = taskCancelled, nil
 		if r.status == taskWaiting && r.output.Upstream != "" {
-			status, due = taskWaiting, &now // a render that nobody wants is still to be stopped
+			status, due = taskWaiting, &now // its render must still be canceled
 		}
 	}
 	var output, failure any
@@ -208,15 +206,15 @@ func (r *result) row(j *Job, now time.Time) ([]any, error) {
 	}
 	if status == taskFailed || status == taskCancelled {
 		var err error
-		if failure, err = errorJSON(r.why); err != nil {
+		if failure, err = encodeError(r.why); err != nil {
 			return nil, err
 		}
 	}
-	return []any{r.task.JobID, r.task.Position, status, db.Moment(due), r.tries, output, failure}, nil
+	return []any{r.task.JobID, r.task.Position, status, db.Micros(due), r.tries, output, failure}, nil
 }
 
-// count adds results to the job's sums.
-func (j *Job) count(news []*result, now time.Time) {
+// addResults adds results to the job's counts and cost.
+func (j *Job) addResults(news []*result, now time.Time) {
 	if j.Status == Queued {
 		j.Status, j.StartedAt = InProgress, &now
 	}
@@ -227,7 +225,7 @@ func (j *Job) count(news []*result, now time.Time) {
 		j.Cost += r.cost
 		j.Progress = max(j.Progress, r.progress)
 		if r.task.Position >= j.Total {
-			continue // what puts the others together is none of them
+			continue // the stitching task does not count
 		}
 		switch r.status {
 		case taskCompleted:
@@ -238,19 +236,19 @@ func (j *Job) count(news []*result, now time.Time) {
 	}
 }
 
-// advance takes a job a step on, now that tasks of it have ended.
+// advance saves a job after results of its tasks, and ends it if it is done.
 func (s *Service) advance(ctx context.Context, tx *db.Tx, j *Job, list []*result) error {
 	if j.CompletedAt != nil {
 		return nil
 	}
 	var ended Status
 	var why *events.JobError
-	broken, last := outcomes(j, list)
+	broken, last := findOutcome(j, list)
 	switch j.Kind {
 	case Images:
 		if ended, why = s.advanceImages(j); ended == Failed {
 			var err error
-			if why, err = whyAllFailed(ctx, tx, j); err != nil {
+			if why, err = commonFailure(ctx, tx, j); err != nil {
 				return err
 			}
 		}
@@ -259,7 +257,7 @@ func (s *Service) advance(ctx context.Context, tx *db.Tx, j *Job, list []*result
 	case Voice:
 		ended, why = s.advanceVoice(j, last != nil, broken)
 		if ended == "" && j.Completed == j.Total {
-			if err := s.letStitch(ctx, tx, j); err != nil {
+			if err := s.scheduleStitch(ctx, tx, j); err != nil {
 				return err
 			}
 		}
@@ -281,9 +279,9 @@ func (s *Service) advance(ctx context.Context, tx *db.Tx, j *Job, list []*result
 	return s.finish(ctx, tx, j, ended, why)
 }
 
-// outcomes are the failure that breaks a job of one piece, and the result of
-// the task that puts a render together.
-func outcomes(j *Job, list []*result) (broken *events.JobError, last *result) {
+// findOutcome returns the failure that ends a job of one piece, and the result of
+// the stitching task.
+func findOutcome(j *Job, list []*result) (broken *events.JobError, last *result) {
 	for _, r := range list {
 		if r.status == taskFailed {
 			broken = r.why
@@ -295,11 +293,11 @@ func outcomes(j *Job, list []*result) (broken *events.JobError, last *result) {
 	return broken, last
 }
 
-// letStitch makes the last task due, once.
-func (s *Service) letStitch(ctx context.Context, tx *db.Tx, j *Job) error {
+// scheduleStitch makes the stitching task due, once.
+func (s *Service) scheduleStitch(ctx context.Context, tx *db.Tx, j *Job) error {
 	now := s.now()
 	n, err := tx.Exec(ctx, "UPDATE media_tasks SET status = $3, due_at = $4 WHERE job_id = $1 AND position = $2 AND status = $5",
-		j.ID, j.Total, taskWaiting, now.UnixMicro(), taskLater)
+		j.ID, j.Total, taskWaiting, now.UnixMicro(), taskBlocked)
 	if err != nil {
 		return fmt.Errorf("stitch: %w", err)
 	}

@@ -10,21 +10,20 @@ import (
 	"turnpike/internal/audio"
 )
 
-// sound is a piece of a render: samples, and silence after them.
-type sound struct {
-	file   madeFile
+// segment is a piece of a render: samples, and the pause after them.
+type segment struct {
+	file   outputFile
 	format audio.Format
 	pause  time.Duration
 }
 
-// stitch makes one file of all pieces. Nothing of it is held in memory: pieces
-// are read, and the whole is written, as a stream.
+// stitch joins all pieces into one file. It streams: nothing is held in memory.
 func (s *Service) stitch(ctx context.Context, j *Job, t *task, in voiceInput) *result {
 	pieces, err := s.pieces(ctx, j)
 	if err != nil {
 		return failedResult(t, err)
 	}
-	whole := &joined{ctx: ctx, service: s, job: j, pieces: pieces, format: finest(pieces)}
+	whole := &joined{ctx: ctx, service: s, job: j, pieces: pieces, format: bestFormat(pieces)}
 	if in.Format == "pcm" {
 		whole.format = audio.RawPCM
 	}
@@ -51,30 +50,30 @@ func (s *Service) stitch(ctx context.Context, j *Job, t *task, in voiceInput) *r
 		}
 	}
 	began := s.now()
-	f, err := s.files.Put(ctx, j.Owner(), j.ID, audio.Types[in.Format], from)
+	f, err := s.files.Put(ctx, j.Tenant, j.ID, audio.Types[in.Format], from)
 	if err != nil {
 		return failedResult(t, err)
 	}
-	out := made{Files: []madeFile{s.keptSince(f, began)}, Milliseconds: whole.format.Duration(size).Milliseconds()}
+	out := taskOutput{Files: []outputFile{s.withExpiry(f, began)}, Milliseconds: whole.format.Duration(size).Milliseconds()}
 	return &result{task: t, status: taskCompleted, output: out}
 }
 
-// pieces are what the job's tasks have made, in their order.
-func (s *Service) pieces(ctx context.Context, j *Job) ([]sound, error) {
+// pieces returns the outputs of the job's tasks in order.
+func (s *Service) pieces(ctx context.Context, j *Job) ([]segment, error) {
 	tasks, err := tasksOf(ctx, s.db, j.ID)
 	if err != nil {
 		return nil, err
 	}
-	list := make([]sound, 0, j.Total)
+	list := make([]segment, 0, j.Total)
 	for _, t := range tasks[:min(int64(len(tasks)), j.Total)] {
-		m, err := readMade(t.Output)
+		m, err := readOutput(t.Output)
 		if err != nil {
 			return nil, err
 		}
 		if t.Status != taskCompleted || len(m.Files) != 1 {
 			return nil, fmt.Errorf("media: piece %d of %s is not there", t.Position, j.ID)
 		}
-		list = append(list, sound{m.Files[0], audio.Format{Rate: m.Rate, Channels: m.Channels}, time.Duration(m.PauseMS) * time.Millisecond})
+		list = append(list, segment{m.Files[0], audio.Format{Rate: m.Rate, Channels: m.Channels}, time.Duration(m.PauseMS) * time.Millisecond})
 	}
 	if len(list) == 0 {
 		return nil, fmt.Errorf("media: %s has no pieces", j.ID)
@@ -82,21 +81,20 @@ func (s *Service) pieces(ctx context.Context, j *Job) ([]sound, error) {
 	return list, nil
 }
 
-// finest is a format in which no piece loses anything: a voice of a telephone's
-// quality must not make one of all others.
-func finest(pieces []sound) (f audio.Format) {
+// bestFormat returns a format in which no piece loses quality.
+func bestFormat(pieces []segment) (f audio.Format) {
 	for _, p := range pieces {
 		f.Rate, f.Channels = max(f.Rate, p.format.Rate), max(f.Channels, p.format.Channels)
 	}
 	return f
 }
 
-// joined reads pieces one after the other, all in one format.
+// joined reads pieces one after the other in one format.
 type joined struct {
 	ctx     context.Context
 	service *Service
 	job     *Job
-	pieces  []sound
+	pieces  []segment
 	format  audio.Format
 
 	next int // piece
@@ -104,13 +102,12 @@ type joined struct {
 	from io.Reader
 }
 
-// measure is how many bytes it comes to. A piece in another format is
-// converted for it once more than for the file.
+// measure returns the total size. It converts pieces in other formats an extra time.
 func (w *joined) measure() (size int64, err error) {
 	for _, p := range w.pieces {
 		n := p.file.Bytes
 		if p.format != w.format {
-			file, err := w.service.files.Read(w.ctx, w.job.Owner(), p.file.SHA256)
+			file, err := w.service.files.Read(w.ctx, w.job.Tenant, p.file.SHA256)
 			if err != nil {
 				return 0, err
 			}
@@ -144,7 +141,7 @@ func (w *joined) Read(p []byte) (int, error) {
 		}
 		piece := w.pieces[w.next]
 		w.next++
-		file, err := w.service.files.Read(w.ctx, w.job.Owner(), piece.file.SHA256)
+		file, err := w.service.files.Read(w.ctx, w.job.Tenant, piece.file.SHA256)
 		if err != nil {
 			return 0, err
 		}
@@ -153,7 +150,7 @@ func (w *joined) Read(p []byte) (int, error) {
 	}
 }
 
-// Close closes the piece that is being read.
+// Close closes the current piece.
 func (w *joined) Close() error {
 	if w.open == nil {
 		return nil
@@ -163,7 +160,7 @@ func (w *joined) Close() error {
 	return err
 }
 
-// silence is PCM without end.
+// silence is endless silent PCM.
 type silence struct{}
 
 func (silence) Read(p []byte) (int, error) {

@@ -20,66 +20,66 @@ import (
 	"turnpike/internal/providers"
 )
 
-// VideoRequest is a video to be rendered.
+// VideoRequest is the body of a request to create a video.
 type VideoRequest struct {
 	Model    string
 	Prompt   string
 	Seconds  string
 	Size     string
 	Metadata map[string]string
-	// Source is a picture or a video to begin with, or nil.
+	// Source is an image or a video to start from, or nil.
 	Source *providers.Upload
 }
 
 const (
 	defaultSeconds = 4
-	mostSeconds    = 60
+	maxSeconds     = 60
 	defaultSize    = "720x1280"
 	maxVideoPrompt = 32_000
-	// maxVideo is more than a minute in the best quality that is sold takes.
+	// maxVideo is more than a minute takes in the best quality on offer.
 	maxVideo = 2 << 30
-	// firstPoll is how soon after its start a render is looked after; each
-	// further time is twice as long, up to the server's setting.
+	// firstPoll is the delay of the first poll. Each further delay is twice as long,
+	// up to the server's setting.
 	firstPoll = 100 * time.Millisecond
-	// pictureTries is how often in a row what goes with a video is asked for.
-	pictureTries = 3
-	// variants are what is kept of a render, the video itself first.
-	theVideo, theThumbnail, theSpritesheet = "video", "thumbnail", "spritesheet"
+	// extraTries is how often a thumbnail or spritesheet is requested.
+	extraTries = 3
+	// variants are the files of a render, the video first.
+	variantVideo, variantThumbnail, variantSpritesheet = "video", "thumbnail", "spritesheet"
 )
 
-// VideoVariants are what there is of a video.
-var VideoVariants = []string{theVideo, theThumbnail, theSpritesheet}
+// VideoVariants lists the files of a video.
+var VideoVariants = []string{variantVideo, variantThumbnail, variantSpritesheet}
 
 var videoSize = regexp.MustCompile(`^[1-9][0-9]{1,3}x[1-9][0-9]{1,3}$`)
 
-// videoInput is what a job keeps of the request.
+// videoInput is the stored part of the request.
 type videoInput struct {
 	Prompt  string `json:"prompt"`
 	Seconds int    `json:"seconds"`
 	Size    string `json:"size"`
-	// Source is the file to begin with.
-	Source     *madeFile `json:"source,omitzero"`
-	SourceName string    `json:"source_name,omitzero"`
+	// Source is the file to start from.
+	Source     *outputFile `json:"source,omitzero"`
+	SourceName string      `json:"source_name,omitzero"`
 }
 
-// OrderVideo checks a render.
-func (s *Service) OrderVideo(from From, in VideoRequest) (*Order, error) {
+// DraftVideo validates a request for a video.
+func (s *Service) DraftVideo(from Caller, in VideoRequest) (*Draft, error) {
 	v := videoInput{Prompt: in.Prompt, Seconds: defaultSeconds, Size: defaultSize}
 	switch {
 	case strings.TrimSpace(in.Prompt) == "":
-		return nil, fault.Missing("prompt", "prompt must say what the video shows")
+		return nil, fault.Missing("prompt", "prompt is required. Describe what the video shows.")
 	case utf8.RuneCountInString(in.Prompt) > maxVideoPrompt:
-		return nil, fault.Invalid("prompt", "prompt must have at most %d characters", maxVideoPrompt)
+		return nil, fault.Invalid("prompt", "prompt must have at most %d characters.", maxVideoPrompt)
 	case in.Size != "" && !videoSize.MatchString(in.Size):
-		return nil, fault.Invalid("size", "size must be a width and a height, such as 720x1280 or 1280x720")
+		return nil, fault.Invalid("size", "size must be a width and a height, such as 720x1280 or 1280x720.")
 	}
 	if in.Size != "" {
 		v.Size = in.Size
 	}
 	if in.Seconds != "" {
 		n, err := strconv.Atoi(in.Seconds)
-		if err != nil || n < 1 || n > mostSeconds {
-			return nil, fault.Invalid("seconds", "seconds must be a whole number from 1 to %d, such as 4, 8 or 12", mostSeconds)
+		if err != nil || n < 1 || n > maxSeconds {
+			return nil, fault.Invalid("seconds", "seconds must be an integer from 1 to %d, such as 4, 8 or 12.", maxSeconds)
 		}
 		v.Seconds = n
 	}
@@ -87,31 +87,31 @@ func (s *Service) OrderVideo(from From, in VideoRequest) (*Order, error) {
 	if in.Model != "" {
 		models = []string{in.Model}
 	}
-	o, err := s.newOrder(from, Video, models, catalog.Video, catalog.Units{Milliseconds: int64(v.Seconds) * 1000}, v, in.Metadata)
+	o, err := s.newDraft(from, draftParams{kind: Video, models: models, of: catalog.Video, most: catalog.Units{Milliseconds: int64(v.Seconds) * 1000}, input: v, metadata: in.Metadata})
 	if err != nil {
 		return nil, err
 	}
 	if in.Source != nil {
 		o.size = int64(len(in.Source.Data))
 		o.store = func(ctx context.Context) error {
-			f, err := s.files.PutBytes(ctx, o.Job.Owner(), o.Job.ID, in.Source.ContentType, in.Source.Data)
+			f, err := s.files.PutBytes(ctx, o.Job.Tenant, o.Job.ID, in.Source.ContentType, in.Source.Data)
 			if err != nil {
 				return err
 			}
-			kept := newMadeFile(f)
-			v.Source, v.SourceName = &kept, in.Source.Name
+			stored := newOutputFile(f)
+			v.Source, v.SourceName = &stored, in.Source.Name
 			o.Job.Input, err = json.Marshal(v)
 			return err
 		}
 	}
 	o.Job.Total = 1
-	return o, o.add("", struct{}{})
+	return o, o.addTask("", struct{}{})
 }
 
-// workVideo starts the render, or looks after the one that was started: its
-// id at the provider is written down in between.
+// workVideo starts the render, or polls the one that was started. Its ID at the
+// provider is stored in between.
 func (s *Service) workVideo(ctx context.Context, j *Job, t *task) *result {
-	m, err := readMade(t.Output)
+	m, err := readOutput(t.Output)
 	if err != nil {
 		return failedResult(t, err)
 	}
@@ -139,14 +139,13 @@ func (s *Service) startVideo(ctx context.Context, j *Job, t *task) *result {
 		return failedResult(t, err)
 	}
 	due := s.now().Add(firstPoll)
-	return &result{task: t, status: taskWaiting, due: &due, output: made{Upstream: id, Provider: by.Provider, Cost: int64(by.Cost)},
+	return &result{task: t, status: taskWaiting, due: &due, output: taskOutput{Upstream: id, Provider: by.Provider, Cost: int64(by.Cost)},
 		model: by.Model, provider: by.Provider}
 }
 
-// readSource reads what a render begins with, which came in the body of a
-// request and is no larger than that.
-func (s *Service) readSource(ctx context.Context, j *Job, f *madeFile) ([]byte, error) {
-	file, err := s.files.Read(ctx, j.Owner(), f.SHA256)
+// readSource reads the source of a render, which is no larger than a request body.
+func (s *Service) readSource(ctx context.Context, j *Job, f *outputFile) ([]byte, error) {
+	file, err := s.files.Read(ctx, j.Tenant, f.SHA256)
 	if err != nil {
 		return nil, err
 	}
@@ -154,71 +153,70 @@ func (s *Service) readSource(ctx context.Context, j *Job, f *madeFile) ([]byte, 
 	return io.ReadAll(file)
 }
 
-func (s *Service) pollVideo(ctx context.Context, j *Job, t *task, m made) *result {
+func (s *Service) pollVideo(ctx context.Context, j *Job, t *task, m taskOutput) *result {
 	maker, err := s.gateway.VideoProvider(j.Environment, m.Provider)
 	if err != nil {
-		return failedResult(t, err).keeping(m)
+		return failedResult(t, err).withOutput(m)
 	}
 	state, err := maker.PollVideo(ctx, m.Upstream)
 	switch {
 	case err != nil:
-		return failedResult(t, err).keeping(m)
+		return failedResult(t, err).withOutput(m)
 	case state.Failure != nil:
-		r := failedResult(t, state.Failure).keeping(m)
-		r.final = true // asking again does not mend it
+		r := failedResult(t, state.Failure).withOutput(m)
+		r.final = true // a retry cannot succeed
 		return r
 	case !state.Done:
 		m.Polls++
 		due := s.now().Add(min(s.pollEvery, firstPoll<<min(m.Polls, 20)))
 		return &result{task: t, status: taskWaiting, due: &due, output: m, progress: int64(min(max(state.Progress, 0), 99))}
 	}
-	m.Files = nil // of an earlier try that did not get to all of them
+	m.Files = nil // of an earlier, incomplete attempt
 	began := s.now()
 	for _, variant := range VideoVariants {
-		f, err := s.fetchPatiently(ctx, j, maker, m.Upstream, variant)
+		f, err := s.fetchWithRetries(ctx, j, maker, m.Upstream, variant)
 		var refused *providers.Failure
-		if err != nil && variant != theVideo && (errors.As(err, &refused) || fault.Is(err, fault.InvalidParameter)) {
-			continue // not every provider has them
+		if err != nil && variant != variantVideo && (errors.As(err, &refused) || fault.Is(err, fault.InvalidParameter)) {
+			continue // not every provider has it
 		}
 		if err != nil {
-			return failedResult(t, err).keeping(m)
+			return failedResult(t, err).withOutput(m)
 		}
-		kept := s.keptSince(f, began)
-		kept.Variant = variant
-		m.Files = append(m.Files, kept)
+		stored := s.withExpiry(f, began)
+		stored.Variant = variant
+		m.Files = append(m.Files, stored)
 	}
 	return &result{task: t, status: taskCompleted, output: m, cost: m.cost()}
 }
 
-// fetchPatiently asks again for what goes with a video: what is not there then is
-// never asked for again, as nobody should wait for a video because of it. The
-// video itself has the tries of its task.
-func (s *Service) fetchPatiently(ctx context.Context, j *Job, maker providers.VideoMaker, id, variant string) (f files.File, err error) {
-	for try := range pictureTries {
-		if f, err = s.fetchVideo(ctx, j, maker, id, variant); variant == theVideo || !momentary(err) {
+// fetchWithRetries retries the thumbnail and the spritesheet a few times, so that they
+// don't delay the video. The video itself has the retries of its task.
+func (s *Service) fetchWithRetries(ctx context.Context, j *Job, maker providers.VideoGenerator, id, variant string) (f files.File, err error) {
+	for try := range extraTries {
+		if f, err = s.fetchVideo(ctx, j, maker, id, variant); variant == variantVideo || !isTransient(err) {
 			break
 		}
-		slog.Warn("cannot fetch what goes with a video", "job", j.ID, "variant", variant, "again", try+1 < pictureTries, "error", err)
+		slog.Warn("failed to fetch a file of a video", "job", j.ID, "variant", variant, "retrying", try+1 < extraTries, "error", err)
 		lanes.Backoff(ctx)
 	}
 	return f, err
 }
 
-func momentary(err error) bool {
+func isTransient(err error) bool {
 	var f *providers.Failure
-	return errors.As(err, &f) && (f.Momentary() || f.Kind == providers.KindLocal)
+	return errors.As(err, &f) && (f.Transient() || f.Kind == providers.KindLocal)
 }
 
-func (s *Service) fetchVideo(ctx context.Context, j *Job, maker providers.VideoMaker, id, variant string) (files.File, error) {
+func (s *Service) fetchVideo(ctx context.Context, j *Job, maker providers.VideoGenerator, id, variant string) (files.File, error) {
 	content, err := maker.FetchVideo(ctx, id, variant)
 	if err != nil {
 		return files.File{}, err
 	}
 	defer content.Body.Close()
-	return s.files.Put(ctx, j.Owner(), j.ID, content.ContentType, &bounded{content.Body, maxVideo})
+	return s.files.Put(ctx, j.Tenant, j.ID, content.ContentType, &limitedReader{content.Body, maxVideo})
 }
 
-// advanceVideo follows from the render's end.
+// advanceVideo decides whether a video has ended.
 func (s *Service) advanceVideo(done bool, why *events.JobError) (ended Status, failure *events.JobError) {
 	switch {
 	case why != nil:
@@ -229,12 +227,12 @@ func (s *Service) advanceVideo(done bool, why *events.JobError) (ended Status, f
 	return "", nil
 }
 
-// stopVideo lets a provider forget a render that nobody wants any more. One
-// that cannot be told goes on there, and nobody hears of it.
-func (s *Service) stopVideo(ctx context.Context, j *Job, m made) {
+// cancelRender cancels a render at its provider. If that fails, the render continues
+// there and its result is ignored.
+func (s *Service) cancelRender(ctx context.Context, j *Job, m taskOutput) {
 	maker, err := s.gateway.VideoProvider(j.Environment, m.Provider)
 	if err == nil {
-		err = maker.DropVideo(ctx, m.Upstream)
+		err = maker.DeleteVideo(ctx, m.Upstream)
 	}
 	if err != nil {
 		slog.Warn("could not stop a render at its provider", "video", j.ID, "error", err)

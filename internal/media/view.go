@@ -17,32 +17,32 @@ import (
 	"turnpike/internal/files"
 )
 
-// linkLife is for how long a link is good that was asked for.
-const linkLife = 24 * time.Hour
+// linkTTL is how long a link is valid.
+const linkTTL = 24 * time.Hour
 
-// linker says where a file can be had, and until when, unless it is gone.
-type linker func(f madeFile, name string) (url string, expiresAt int64, there bool)
+// linker returns the URL of a file and its expiry, if the file still exists.
+type linker func(f outputFile, name string) (url string, expiresAt int64, exists bool)
 
-// reference is for events, whose links are made when they are delivered.
-func reference(f madeFile, name string) (string, int64, bool) {
+// reference is the linker for events, whose links are created at delivery.
+func reference(f outputFile, name string) (string, int64, bool) {
 	return events.FileRef(f.SHA256, name), 0, true
 }
 
-// links are good from now on, for no longer than their files are kept.
+// links returns a linker for the API. Links expire with their files.
 func (s *Service) links(j *Job) linker {
 	now := s.now()
-	return func(f madeFile, name string) (string, int64, bool) {
-		until := now.Add(linkLife).Unix()
+	return func(f outputFile, name string) (string, int64, bool) {
+		until := now.Add(linkTTL).Unix()
 		if f.ExpiresAt > 0 {
 			until = min(until, f.ExpiresAt)
 		} else if end := s.expires(j); end != nil {
 			until = min(until, *end)
 		}
-		return s.files.URL(j.Owner(), f.file(), name, time.Unix(until, 0)), until, until > now.Unix()
+		return s.files.URL(j.Tenant, f.file(), name, time.Unix(until, 0)), until, until > now.Unix()
 	}
 }
 
-// payload is a job as its event shows it.
+// payload returns a job as its event carries it.
 func (s *Service) payload(ctx context.Context, q db.Querier, j *Job) (events.Payload, error) {
 	switch j.Kind {
 	case Images:
@@ -58,8 +58,7 @@ func (s *Service) payload(ctx context.Context, q db.Querier, j *Job) (events.Pay
 	return s.voiceObject(j, reference)
 }
 
-// Show is a job as its owner sees it: an object of the same form as in its
-// event. In a list it is brief.
+// Show returns a job as the API shows it. A list has the brief form.
 func (s *Service) Show(ctx context.Context, q db.Querier, j *Job, brief bool) (any, error) {
 	switch j.Kind {
 	case Images:
@@ -75,11 +74,11 @@ func (s *Service) Show(ctx context.Context, q db.Querier, j *Job, brief bool) (a
 
 func (s *Service) batchObject(j *Job) *events.ImageBatch {
 	return &events.ImageBatch{ID: j.ID, Object: "image.batch", Status: string(j.Status), Model: j.Model, Progress: j.Progress,
-		RequestCounts: events.ImageCounts{Total: j.Total, Completed: j.Completed, Failed: j.Failed}, Cost: j.shownCost(), Metadata: j.Metadata, Error: j.Error,
+		RequestCounts: events.ImageCounts{Total: j.Total, Completed: j.Completed, Failed: j.Failed}, Cost: j.Charged(), Metadata: j.Metadata, Error: j.Error,
 		CreatedAt: j.CreatedAt.Unix(), StartedAt: unix(j.StartedAt), CompletedAt: unix(j.CompletedAt), ExpiresAt: s.expires(j)}
 }
 
-// batch is a batch with what came of each of its requests.
+// batch returns a batch with the results of its requests.
 func (s *Service) batch(ctx context.Context, q db.Querier, j *Job, link linker) (*events.ImageBatch, error) {
 	tasks, err := tasksOf(ctx, q, j.ID)
 	if err != nil {
@@ -92,12 +91,12 @@ func (s *Service) batch(ctx context.Context, q db.Querier, j *Job, link linker) 
 		if t.Status == taskWaiting {
 			r.Status = string(Queued)
 		}
-		m, err := readMade(t.Output)
+		m, err := readOutput(t.Output)
 		if err != nil {
 			return nil, fmt.Errorf("read results: %w", err)
 		}
 		for n, f := range m.Files {
-			if url, until, there := link(f, fileName(j, t, n, f)); there {
+			if url, until, exists := link(f, fileName(j, t, n, f)); exists {
 				r.Images = append(r.Images, events.Image{URL: url, URLExpiresAt: until, ContentType: f.ContentType, Bytes: f.Bytes, SHA256: f.SHA256})
 			}
 		}
@@ -106,21 +105,20 @@ func (s *Service) batch(ctx context.Context, q db.Querier, j *Job, link linker) 
 	return b, nil
 }
 
-// An event has at most a megabyte, with its links: what a result and a picture
-// of it take at most, beside the caller's own id.
+// An event has at most a megabyte. These are the maximum sizes of a result and of an
+// image in it, without the custom ID.
 const (
-	roomForResults = 900 << 10
+	maxResultBytes = 900 << 10
 	resultSize     = 320
-	pictureSize    = 640
+	imageSize      = 640
 )
 
-// truncate leaves out results that do not fit into an event. The batch itself
-// has them all.
+// truncate leaves out results that do not fit in an event. The API has them all.
 func truncate(b *events.ImageBatch) {
-	room := roomForResults
+	left := maxResultBytes
 	for i, r := range b.Results {
-		// JSON writes a character in six bytes at most.
-		if room -= resultSize + 6*len(r.CustomID) + pictureSize*len(r.Images); room < 0 {
+		// JSON takes at most six bytes for a character.
+		if left -= resultSize + 6*len(r.CustomID) + imageSize*len(r.Images); left < 0 {
 			b.Results, b.ResultsTruncated = b.Results[:i], true
 			return
 		}
@@ -133,14 +131,14 @@ func (s *Service) videoObject(j *Job, link linker) (*events.VideoRender, error) 
 		return nil, fmt.Errorf("read video: %w", err)
 	}
 	v := &events.VideoRender{ID: j.ID, Object: "video", Status: string(j.Status), Model: j.Model, Progress: j.Progress, Prompt: in.Prompt,
-		Seconds: strconv.Itoa(in.Seconds), Size: in.Size, Error: j.Error, Cost: j.shownCost(), Metadata: j.Metadata,
+		Seconds: strconv.Itoa(in.Seconds), Size: in.Size, Error: j.Error, Cost: j.Charged(), Metadata: j.Metadata,
 		CreatedAt: j.CreatedAt.Unix(), CompletedAt: unix(j.CompletedAt), ExpiresAt: s.expires(j)}
 	if j.Error != nil {
 		v.FailureReason = &j.Error.Code
 	}
-	f, found, err := j.output(theVideo)
+	f, found, err := j.output(variantVideo)
 	if found {
-		if url, until, there := link(f, j.ID+Extension(f.ContentType)); there {
+		if url, until, exists := link(f, j.ID+Extension(f.ContentType)); exists {
 			v.URL, v.URLExpiresAt = &url, &until
 		}
 	}
@@ -154,25 +152,25 @@ func (s *Service) voiceObject(j *Job, link linker) (*events.VoiceRender, error) 
 	}
 	v := &events.VoiceRender{ID: j.ID, Object: "voice.render", Status: string(j.Status), Model: j.Model, Voice: in.Voice, Progress: j.Progress,
 		Segments: events.VoiceSegments{Total: j.Total, Completed: j.Completed}, Characters: in.Characters, ContentType: audio.Types[in.Format],
-		Cost: j.shownCost(), Metadata: j.Metadata, Error: j.Error, CreatedAt: j.CreatedAt.Unix(), StartedAt: unix(j.StartedAt),
+		Cost: j.Charged(), Metadata: j.Metadata, Error: j.Error, CreatedAt: j.CreatedAt.Unix(), StartedAt: unix(j.StartedAt),
 		CompletedAt: unix(j.CompletedAt), ExpiresAt: s.expires(j)}
-	m, err := readMade(j.Output)
+	m, err := readOutput(j.Output)
 	if err != nil {
 		return nil, fmt.Errorf("read voice render: %w", err)
 	}
 	v.DurationSeconds = float64(m.Milliseconds) / 1000
 	f, found, err := j.output("")
 	if found {
-		if url, until, there := link(f, j.ID+"."+in.Format); there {
+		if url, until, exists := link(f, j.ID+"."+in.Format); exists {
 			v.URL, v.URLExpiresAt = &url, &until
 		}
 	}
 	return v, err
 }
 
-// output is a file that the job as a whole came to.
-func (j *Job) output(variant string) (f madeFile, found bool, err error) {
-	m, err := readMade(j.Output)
+// output returns a file of the whole job.
+func (j *Job) output(variant string) (f outputFile, found bool, err error) {
+	m, err := readOutput(j.Output)
 	if err != nil {
 		return f, false, fmt.Errorf("read output: %w", err)
 	}
@@ -184,22 +182,21 @@ func (j *Job) output(variant string) (f madeFile, found bool, err error) {
 	return f, false, nil
 }
 
-// shownCost is what a job costs its owner: a test costs nothing, and what it
-// would have cost is in the request log.
-func (j *Job) shownCost() credits.Micro {
+// Charged returns the cost for the owner. Test jobs are free, and the request log has
+// their simulated cost.
+func (j *Job) Charged() credits.Micro {
 	if j.Environment == accounts.Test {
 		return 0
 	}
 	return j.Cost
 }
 
-// expires is when the job's files go, which an operator may have do so sooner
-// than the job itself.
+// expires returns when the job's files expire, which may be before the job does.
 func (s *Service) expires(j *Job) *int64 {
 	if j.CompletedAt == nil {
 		return nil
 	}
-	at := j.CompletedAt.Add(min(kept, s.files.Retention())).Unix()
+	at := j.CompletedAt.Add(min(retention, s.files.Retention())).Unix()
 	return &at
 }
 
@@ -211,7 +208,7 @@ func unix(t *time.Time) *int64 {
 	return &s
 }
 
-// Extension is what a file of the type is usually called.
+// Extension returns the usual file extension of a content type.
 func Extension(contentType string) string {
 	switch kind, _, _ := mime.ParseMediaType(contentType); kind {
 	case "image/png":
@@ -226,17 +223,17 @@ func Extension(contentType string) string {
 	return ""
 }
 
-// Content is a file of a finished video, and what to call it.
+// Content returns a file of a finished video and its name.
 func (s *Service) Content(j *Job, variant string) (files.File, string, error) {
 	if !j.Status.Ended() {
-		return files.File{}, "", fault.New(fault.InvalidState, "the video is %s: it can be had when it is completed", j.Status)
+		return files.File{}, "", fault.New(fault.InvalidState, "The video is %s. Download it when it is completed.", j.Status)
 	}
 	f, found, err := j.output(variant)
 	if err != nil {
 		return files.File{}, "", err
 	}
 	if !found {
-		return files.File{}, "", fault.New(fault.NotFound, "there is no %s of this video", variant)
+		return files.File{}, "", fault.New(fault.NotFound, "This video has no %s.", variant)
 	}
 	return f.file(), j.ID + Extension(f.ContentType), nil
 }

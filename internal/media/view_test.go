@@ -10,26 +10,25 @@ import (
 	"turnpike/internal/db/dbtest"
 )
 
-// TestLinksEndWithTheirFiles, and there are none to what is gone.
-func TestLinksEndWithTheirFiles(t *testing.T) {
+func TestLinksExpireWithTheirFiles(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		b := newBench(t, d)
-		end := time.Now().Add(kept)
+		end := time.Now().Add(retention)
 		early := end.Add(-10 * time.Hour) // of a file that was made long before the job was done
 		for _, kind := range []Kind{Images, Video, Voice} {
 			noted, old := b.job(kind, 1), b.job(kind, 1)
 			for j, expires := range map[*Job]int64{noted: early.Unix(), old: 0} {
-				out := result{status: taskCompleted, output: made{Files: []madeFile{{SHA256: "5", ContentType: "image/png", ExpiresAt: expires}}}}
+				out := result{status: taskCompleted, output: taskOutput{Files: []outputFile{{SHA256: "5", ContentType: "image/png", ExpiresAt: expires}}}}
 				if kind == Video {
-					out.output.Files[0].Variant = theVideo
+					out.output.Files[0].Variant = variantVideo
 				}
 				b.results(of(j, 0, 0, out))
 				if kind == Voice {
 					b.results(of(j, 1, 0, out))
 				}
 				b.write(func(ctx context.Context, tx *db.Tx) error {
-					_, err := tx.Exec(ctx, "UPDATE media_jobs SET completed_at = $2 WHERE id = $1", j.ID, end.Add(-kept).UnixMicro())
+					_, err := tx.Exec(ctx, "UPDATE media_jobs SET completed_at = $2 WHERE id = $1", j.ID, end.Add(-retention).UnixMicro())
 					return err
 				})
 			}
@@ -38,8 +37,8 @@ func TestLinksEndWithTheirFiles(t *testing.T) {
 				at   time.Time
 				want time.Time // zero for no link
 			}{
-				{noted, end.Add(-kept), end.Add(-kept + linkLife)},
-				{noted, early.Add(-linkLife - time.Minute), early.Add(-time.Minute)},
+				{noted, end.Add(-retention), end.Add(-retention + linkTTL)},
+				{noted, early.Add(-linkTTL - time.Minute), early.Add(-time.Minute)},
 				{noted, early.Add(-time.Hour), early},
 				{noted, early, time.Time{}},
 				{old, end.Add(-time.Hour), end},

@@ -19,7 +19,7 @@ import (
 	"turnpike/internal/providers"
 )
 
-// VoiceRequest is a long text to be read aloud.
+// VoiceRequest is the body of a request to convert a long text to speech.
 type VoiceRequest struct {
 	Model    string            `json:"model"`
 	Voice    string            `json:"voice"`
@@ -30,7 +30,7 @@ type VoiceRequest struct {
 	Metadata map[string]string `json:"metadata"`
 }
 
-// VoiceSegment is a part of it with a voice of its own, and silence after it.
+// VoiceSegment is a part of the text with its voice and the pause after it.
 type VoiceSegment struct {
 	Text    string `json:"text"`
 	Voice   string `json:"voice"`
@@ -41,15 +41,14 @@ const (
 	maxCharacters = 1_000_000
 	maxSegments   = 10_000
 	maxPause      = 60_000 // milliseconds
-	// pieceLength is how many characters are read at once: all providers take
-	// so many, and a crash costs no more.
+	// pieceLength is how many characters a provider call has. All providers accept
+	// that many, and a crash repeats no more.
 	pieceLength = 1500
-	// maxPieceFile is what ten minutes of them take as WAV in the best quality
-	// that is sold.
+	// maxPieceFile is ten minutes of WAV in the best quality on offer.
 	maxPieceFile = 128 << 20
 )
 
-// voiceInput is what a job keeps of the request.
+// voiceInput is the stored part of the request.
 type voiceInput struct {
 	Voice      string          `json:"voice"`
 	Format     string          `json:"format"`
@@ -64,8 +63,8 @@ type pieceInput struct {
 	PauseMS int64  `json:"pause_ms,omitzero"`
 }
 
-// OrderVoice checks a long text.
-func (s *Service) OrderVoice(from From, in VoiceRequest) (*Order, error) {
+// DraftVoice validates a request for a voice render.
+func (s *Service) DraftVoice(from Caller, in VoiceRequest) (*Draft, error) {
 	if in.Format == "" {
 		in.Format = "wav"
 	}
@@ -73,10 +72,10 @@ func (s *Service) OrderVoice(from From, in VoiceRequest) (*Order, error) {
 		return nil, err
 	}
 	if in.Format != "wav" && in.Format != "pcm" && !audio.CanTranscode() {
-		return nil, fault.Invalid("response_format", "response_format must be wav or pcm on this server: for others it needs ffmpeg, which is not installed")
+		return nil, fault.Invalid("response_format", "response_format must be wav or pcm on this server. Other formats need ffmpeg, which is not installed.")
 	}
 	if in.Speed != nil && (*in.Speed < 0.25 || *in.Speed > 4) {
-		return nil, fault.Invalid("speed", "speed must be from 0.25 to 4")
+		return nil, fault.Invalid("speed", "speed must be from 0.25 to 4.")
 	}
 	segments, characters, err := in.segments()
 	if err != nil {
@@ -99,7 +98,8 @@ func (s *Service) OrderVoice(from From, in VoiceRequest) (*Order, error) {
 		length += int64(len(seg.Text))
 	}
 	most := gateway.SpeechUnits(characters, length)
-	o, err := s.newOrder(from, Voice, models, catalog.Speech, most, voiceInput{in.Voice, in.Format, characters, rest}, in.Metadata)
+	o, err := s.newDraft(from, draftParams{kind: Voice, models: models, of: catalog.Speech, most: most,
+		input: voiceInput{in.Voice, in.Format, characters, rest}, metadata: in.Metadata})
 	if err != nil {
 		return nil, err
 	}
@@ -110,28 +110,28 @@ func (s *Service) OrderVoice(from From, in VoiceRequest) (*Order, error) {
 			if i == len(pieces)-1 {
 				p.PauseMS = seg.PauseMS
 			}
-			if err := o.add("", p); err != nil {
+			if err := o.addTask("", p); err != nil {
 				return nil, err
 			}
 		}
 	}
 	o.Job.Total = int64(len(o.tasks))
-	// When all are there, they become one file.
-	if err := o.add("stitch", struct{}{}); err != nil {
+	// The last task stitches the pieces together.
+	if err := o.addTask("stitch", struct{}{}); err != nil {
 		return nil, err
 	}
 	last := o.tasks[len(o.tasks)-1]
-	last.Status, last.DueAt = taskLater, nil
+	last.Status, last.DueAt = taskBlocked, nil
 	return o, nil
 }
 
-// segments checks the text and returns its parts, each with its voice.
+// segments validates the text and returns its parts with their voices.
 func (in *VoiceRequest) segments() ([]VoiceSegment, int64, error) {
 	switch {
 	case in.Input == "" && len(in.Segments) == 0:
-		return nil, 0, fault.Missing("input", "give the text as input, or its parts as segments")
+		return nil, 0, fault.Missing("input", "Set input to the text, or segments to its parts.")
 	case in.Input != "" && len(in.Segments) > 0:
-		return nil, 0, fault.Invalid("segments", "give the text as input, or its parts as segments, and not both")
+		return nil, 0, fault.Invalid("segments", "Set either input or segments, not both.")
 	}
 	list := in.Segments
 	if in.Input != "" {
@@ -146,22 +146,22 @@ func (in *VoiceRequest) segments() ([]VoiceSegment, int64, error) {
 		seg := &list[i]
 		param := "input"
 		if in.Input == "" {
-			param = placeOf("segments", i) + ".text"
+			param = paramAt("segments", i) + ".text"
 		}
 		if strings.TrimSpace(seg.Text) == "" {
 			return nil, 0, fault.Missing(param, "%s must be the text to read aloud", param)
 		}
 		characters += int64(utf8.RuneCountInString(seg.Text))
 		if seg.PauseMS < 0 || seg.PauseMS > maxPause {
-			return nil, 0, fault.Invalid(placeOf("segments", i)+".pause_ms", "pause_ms must be from 0 to %d", maxPause)
+			return nil, 0, fault.Invalid(paramAt("segments", i)+".pause_ms", "pause_ms must be from 0 to %d.", maxPause)
 		}
 		switch {
 		case seg.Voice == "" && in.Voice == "":
-			return nil, 0, fault.Missing("voice", "voice must name a voice, such as alloy")
+			return nil, 0, fault.Missing("voice", "voice is required, such as alloy.")
 		case seg.Voice == "":
 			seg.Voice = in.Voice
 		default:
-			if err := gateway.CheckVoice(placeOf("segments", i)+".voice", seg.Voice); err != nil {
+			if err := gateway.CheckVoice(paramAt("segments", i)+".voice", seg.Voice); err != nil {
 				return nil, 0, err
 			}
 		}
@@ -176,14 +176,14 @@ func (in *VoiceRequest) segments() ([]VoiceSegment, int64, error) {
 		if in.Input == "" {
 			param = "segments"
 		}
-		return nil, 0, fault.Invalid(param, "the text must have at most %d characters, and has %d", maxCharacters, characters)
+		return nil, 0, fault.Invalid(param, "The text must have at most %d characters, and has %d.", maxCharacters, characters)
 	}
 	return list, characters, nil
 }
 
-func placeOf(list string, i int) string { return fmt.Sprintf("%s[%d]", list, i) }
+func paramAt(list string, i int) string { return fmt.Sprintf("%s[%d]", list, i) }
 
-// workVoice reads one piece aloud, or puts all of them together.
+// workVoice converts one piece to speech, or stitches all of them together.
 func (s *Service) workVoice(ctx context.Context, j *Job, t *task) *result {
 	var in voiceInput
 	if err := json.Unmarshal(j.Input, &in); err != nil {
@@ -201,31 +201,30 @@ func (s *Service) workVoice(ctx context.Context, j *Job, t *task) *result {
 		return failedResult(t, err)
 	}
 	defer content.Body.Close()
-	format, pcm, err := audio.ReadWAV(&bounded{content.Body, maxPieceFile})
+	format, pcm, err := audio.ReadWAV(&limitedReader{content.Body, maxPieceFile})
 	if err != nil {
 		return failedResult(t, &providers.Failure{Kind: providers.KindProtocol, Err: err})
 	}
-	f, err := s.files.Put(ctx, j.Owner(), segmentsOf(j), "audio/pcm", pcm)
+	f, err := s.files.Put(ctx, j.Tenant, segmentsHolder(j), "audio/pcm", pcm)
 	if err == nil && f.Bytes == 0 {
-		err = &providers.Failure{Kind: providers.KindProtocol, Err: errors.New("speech without a single sample")}
+		err = &providers.Failure{Kind: providers.KindProtocol, Err: errors.New("the audio is empty")}
 	}
 	if errors.Is(err, io.ErrUnexpectedEOF) {
-		err = &providers.Failure{Kind: providers.KindProtocol, Err: err} // the file is shorter than it says
+		err = &providers.Failure{Kind: providers.KindProtocol, Err: err} // the file is shorter than its header says
 	}
 	if err != nil {
 		return failedResult(t, err)
 	}
-	out := made{Files: []madeFile{newMadeFile(f)}, Rate: format.Rate, Channels: format.Channels, PauseMS: piece.PauseMS,
+	out := taskOutput{Files: []outputFile{newOutputFile(f)}, Rate: format.Rate, Channels: format.Channels, PauseMS: piece.PauseMS,
 		Milliseconds: format.Duration(f.Bytes).Milliseconds()}
 	used := providers.Usage{Characters: int64(utf8.RuneCountInString(piece.Text)), Milliseconds: out.Milliseconds, InputTokens: int64(len(piece.Text)+3) / 4}
 	return &result{task: t, status: taskCompleted, output: out, cost: s.gateway.SpeechCost(j.Environment, by, used), model: by.Model, provider: by.Provider}
 }
 
-// segmentsOf is the holder of the pieces, which go when the whole is there.
-func segmentsOf(j *Job) string { return j.ID + "/segments" }
+// segmentsHolder is the holder of the pieces, which are deleted after stitching.
+func segmentsHolder(j *Job) string { return j.ID + "/segments" }
 
-// advanceVoice follows from a piece that is done: the last one of them lets
-// them be put together.
+// advanceVoice decides whether a voice render has ended, and sets its progress.
 func (s *Service) advanceVoice(j *Job, stitched bool, why *events.JobError) (ended Status, failure *events.JobError) {
 	switch {
 	case why != nil:

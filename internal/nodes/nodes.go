@@ -1,5 +1,5 @@
-// Package nodes tracks which server processes share a database, so that the
-// work of a dead one can be recovered.
+// Package nodes tracks which server processes share a database, so that
+// others can recover the work of a dead one.
 //
 // Membership is fail-stop:
 //
@@ -10,11 +10,11 @@
 //	            │
 //	            └────────▶ evicted   (EvictStale on another node)
 //
-// A member has a row in the nodes table. Deleting the row is the eviction: the
-// ID never comes back. Every transaction that spends credits or writes the
-// request log locks the row first (AssertAlive), so an evicted node cannot
-// commit one, and other nodes can recover what it left without waiting for it.
-// The process then drops all its state and joins again with a new ID.
+// A member has a row in the nodes table. Deleting the row evicts the node, and
+// its ID is never reused. Every transaction that spends credits or writes the
+// request log locks the row first (AssertAlive). So an evicted node can't commit
+// one, and other nodes recover its work without waiting for it. The evicted
+// process drops all its state and joins again with a new ID.
 package nodes
 
 import (
@@ -31,18 +31,19 @@ import (
 
 const (
 	heartbeatInterval = 5 * time.Second
-	// staleAfter is how old the last heartbeat of a node is when others may evict
-	// it. Recovering its open requests is not urgent.
+	// staleAfter is the age of a node's last heartbeat at which others may
+	// evict it. Recovering its open requests is not urgent.
 	staleAfter = time.Minute
-	// leaseDuration is how long after a heartbeat a node starts work that it can't
-	// check against the database. It is shorter than staleAfter by more than the
-	// database's limit for idle transactions.
+	// leaseDuration is how long after a heartbeat a node starts work without
+	// checking its membership in the database. It is shorter than staleAfter by
+	// more than the database's limit for idle transactions.
 	leaseDuration = staleAfter / 2
 	// steadyAfter is how long a node must have stored its own heartbeats without
 	// interruption before it evicts others. After an outage of the database all
 	// heartbeats are stale, and this leaves every node time to renew its own.
 	steadyAfter = time.Minute
-	// maxGap between two heartbeats is not yet an interruption.
+	// maxGap is the longest time between two heartbeats that isn't an
+	// interruption.
 	maxGap = 3 * heartbeatInterval
 )
 
@@ -60,11 +61,11 @@ type Node struct {
 	db  *db.DB
 	now func() time.Time
 
-	evicted chan struct{} // AssertAlive found that the row is gone
+	evicted chan struct{} // closed when AssertAlive finds no row
 
 	mu          sync.Mutex
-	renewed     time.Time // when the last stored heartbeat began, by the monotonic clock
-	lastBeat    time.Time // the same by now
+	renewed     time.Time // start of the last stored heartbeat, by the monotonic clock
+	lastBeat    time.Time // the same by the now function
 	steadySince time.Time // the first heartbeat since the last interruption; zero after a failed one
 }
 
@@ -77,8 +78,8 @@ func Join(ctx context.Context, d *db.DB, now func() time.Time) (*Node, error) {
 	return n, nil
 }
 
-// Run stores heartbeats until ctx ends, or until the node is evicted: then it
-// returns ErrEvicted.
+// Run stores heartbeats until ctx ends. It returns ErrEvicted if the node is
+// evicted.
 func (n *Node) Run(ctx context.Context) error {
 	tick := time.NewTicker(heartbeatInterval)
 	defer tick.Stop()
@@ -100,7 +101,8 @@ func (n *Node) Run(ctx context.Context) error {
 	}
 }
 
-// Heartbeat renews the membership once. It returns ErrEvicted if there is none.
+// Heartbeat renews the membership once. It returns ErrEvicted if the node is no
+// longer a member.
 func (n *Node) Heartbeat(ctx context.Context) error {
 	return n.beat(ctx, "UPDATE nodes SET seen_at = $2 WHERE id = $1")
 }
@@ -128,7 +130,7 @@ func (n *Node) beat(ctx context.Context, query string) error {
 	return nil
 }
 
-// Leave removes the registration after an orderly stop.
+// Leave removes the membership after an orderly stop.
 func (n *Node) Leave(ctx context.Context) error {
 	return n.db.Write(ctx, func(tx *db.Tx) error {
 		_, err := tx.Exec(ctx, "DELETE FROM nodes WHERE id = $1", n.ID)
@@ -136,9 +138,9 @@ func (n *Node) Leave(ctx context.Context) error {
 	})
 }
 
-// AssertAlive returns ErrEvicted if this node was evicted. Otherwise no node can
-// evict it before the transaction ends. Unlike LeaseValid it relies on no clock:
-// the clock of a suspended machine stands still.
+// AssertAlive returns ErrEvicted if this node was evicted. Otherwise no node
+// can evict it before the transaction ends. Unlike LeaseValid it needs no
+// clock: a suspended machine's clock stops.
 func (n *Node) AssertAlive(ctx context.Context, tx *db.Tx) error {
 	if n.exclusive() {
 		return nil
@@ -155,8 +157,8 @@ func (n *Node) AssertAlive(ctx context.Context, tx *db.Tx) error {
 	return ErrEvicted
 }
 
-// exclusive reports whether no other server can share the database: the lock on
-// the data folder of an embedded one keeps others out.
+// exclusive reports whether no other server can share the database. The lock on
+// the data directory of an embedded database excludes them.
 func (n *Node) exclusive() bool { return n.db.Engine() == "sqlite" }
 
 // LeaseValid reports whether, by this machine's clock, no node can have evicted
@@ -170,8 +172,8 @@ func (n *Node) LeaseValid() bool {
 	return time.Since(n.renewed) < leaseDuration
 }
 
-// EvictStale evicts the nodes without a recent heartbeat and returns how many
-// there were. A node whose own heartbeats were interrupted in the last minute
+// EvictStale evicts the nodes without a recent heartbeat and returns their
+// number. A node whose own heartbeats were interrupted in the last minute
 // evicts none.
 func (n *Node) EvictStale(ctx context.Context) (evicted int64, err error) {
 	before := n.db.At(n.now()).Add(-staleAfter)
@@ -193,8 +195,8 @@ func (n *Node) EvictStale(ctx context.Context) (evicted int64, err error) {
 	return evicted, nil
 }
 
-// steady reports whether this node's heartbeats were stored without interruption
-// for long enough to judge others by theirs.
+// steady reports whether this node has stored its heartbeats without
+// interruption for long enough to evict others.
 func (n *Node) steady() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -202,13 +204,10 @@ func (n *Node) steady() bool {
 	return !n.steadySince.IsZero() && now.Sub(n.steadySince) >= steadyAfter && now.Sub(n.lastBeat) <= maxGap
 }
 
-// Members lists the nodes that were not evicted, this one included.
+// Members lists the nodes that haven't been evicted, including this one.
 func Members(ctx context.Context, q db.Querier) ([]string, error) {
 	rows, err := q.Query(ctx, "SELECT id FROM nodes")
-	return db.All(rows, err, func(r db.Row) (id string, err error) {
-		err = r.Scan(&id)
-		return id, err
-	})
+	return db.Strings(rows, err)
 }
 
 // Count returns the number of nodes with a recent heartbeat.

@@ -88,9 +88,10 @@ func TestEmbeddedDatabaseHasOneMember(t *testing.T) {
 	}
 }
 
-// TestOutageOfTheDatabaseEvictsNoNode: after 90 seconds without a database every
-// heartbeat is stale, and the first node to come back must not evict the others.
-func TestOutageOfTheDatabaseEvictsNoNode(t *testing.T) {
+// TestDatabaseOutageEvictsNoNode covers 90 seconds without a database. Every
+// heartbeat is stale then, and the first node to return must not evict the
+// others.
+func TestDatabaseOutageEvictsNoNode(t *testing.T) {
 	t.Parallel()
 	d, c := postgres(t), &testClock{time.Now()}
 	all := []*Node{join(t, d, c.now), join(t, d, c.now), join(t, d, c.now)}
@@ -106,8 +107,8 @@ func TestOutageOfTheDatabaseEvictsNoNode(t *testing.T) {
 			}
 		}
 	}
-	// The first node is back at once, the second after 30 seconds, the third after
-	// 55. Each tries to evict after every heartbeat.
+	// The first node returns immediately, the second after 30 seconds, the
+	// third after 55. Each tries to evict after every heartbeat.
 	for since := time.Duration(0); since <= 3*time.Minute; since += heartbeatInterval {
 		for i, back := range []time.Duration{0, 30 * time.Second, 55 * time.Second} {
 			if since < back {
@@ -153,12 +154,12 @@ func TestClockDifferencesEvictNoNode(t *testing.T) {
 	var all []*Node
 	for _, ahead := range []time.Duration{0, 2 * staleAfter, -2 * staleAfter, 40 * 24 * time.Hour} {
 		local := func() time.Time { return time.Now().Round(0).Add(ahead) } // without a monotonic reading
-		d, err := db.OpenOn(t.Context(), address, local)
+		d, err := db.OpenWithClock(t.Context(), address, local)
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(d.Close)
-		if got := d.Behind(); (got + ahead).Abs() > time.Second {
+		if got := d.ClockSkew(); (got + ahead).Abs() > time.Second {
 			t.Errorf("got a clock %v behind the database's, want %v", got, -ahead)
 		}
 		all = append(all, join(t, d, local))
@@ -198,8 +199,8 @@ func TestEvictedNodeCannotWrite(t *testing.T) {
 	}
 }
 
-// TestEvictionWaitsForTransactionsOfTheNode: a transaction that passed
-// AssertAlive commits before the node is evicted.
+// TestEvictionWaitsForTransactionsOfTheNode checks that a transaction that
+// passed AssertAlive commits before the eviction.
 func TestEvictionWaitsForTransactionsOfTheNode(t *testing.T) {
 	t.Parallel()
 	address := dbtest.Address(t, "postgres")
@@ -257,9 +258,9 @@ func TestLeaseEndsWithoutHeartbeats(t *testing.T) {
 	})
 }
 
-// TestEvictionModel lets nodes fail and come back at random, and compares who may
-// evict and who is a member with a model.
-func TestEvictionModel(t *testing.T) {
+// TestOnlySteadyNodesEvict lets nodes fail and return at random. It compares the
+// members, and who may evict, with a model.
+func TestOnlySteadyNodesEvict(t *testing.T) {
 	t.Parallel()
 	d := postgres(t)
 	rapid.Check(t, func(rt *rapid.T) {

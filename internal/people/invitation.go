@@ -16,27 +16,27 @@ import (
 
 const (
 	invitationLimit = 7 * 24 * time.Hour
-	// maxOpen and maxPerDay bound the mails that one workspace can have us send.
+	// maxOpen and maxPerDay limit the emails of a workspace.
 	maxOpen   = 100
 	maxPerDay = 100
-	// mailPause keeps a workspace from filling somebody's mailbox.
-	mailPause = 5 * time.Minute
+	// emailPause limits the emails to one address.
+	emailPause = 5 * time.Minute
 )
 
-// Invitation asks somebody into a workspace.
+// Invitation invites someone to a workspace.
 type Invitation struct {
 	ID          string
 	WorkspaceID string
 	Email       string
 	Role        accounts.Role
-	InvitedBy   string // a person's id, or "operator"
+	InvitedBy   string // a person's ID, or "operator"
 	CreatedAt   time.Time
 	ExpiresAt   time.Time
 	AcceptedAt  *time.Time
 	RevokedAt   *time.Time
 }
 
-// Status is open, accepted, revoked or expired.
+// Status returns open, accepted, revoked or expired.
 func (i *Invitation) Status(now time.Time) string {
 	switch {
 	case i.AcceptedAt != nil:
@@ -63,27 +63,29 @@ func scanInvitation(r db.Row) (*Invitation, error) {
 	return &i, err
 }
 
-// open are the invitations that can be accepted at $1.
-const open = "accepted_at IS NULL AND revoked_at IS NULL AND expires_at > $1"
+func lockInvitation(ctx context.Context, tx *db.Tx, workspaceID, id string) (*Invitation, error) {
+	i, err := scanInvitation(tx.QueryRow(ctx, "SELECT "+invitationColumns+" FROM invitations WHERE id = $1 AND workspace_id = $2"+tx.Lock("invitations"), id, workspaceID))
+	return i, orNoSuch(err, "invitation", id)
+}
 
-// Invite makes an invitation from its workspace, e-mail and role, and returns
-// the link, to be mailed in the same transaction. It replaces an open one to the
-// same address.
+// openInvitation selects open invitations. $1 is now.
+const openInvitation = "accepted_at IS NULL AND revoked_at IS NULL AND expires_at > $1"
+
+// Invite creates an invitation from its workspace, email and role, and returns the link, to be sent in the
+// same transaction. It replaces an open invitation to the same address.
 func (p *People) Invite(ctx context.Context, tx *db.Tx, by Caller, i *Invitation) (*Link, error) {
-	i.Email = normal(i.Email)
+	i.Email = normalizeEmail(i.Email)
 	if err := checkEmail(i.Email); err != nil {
 		return nil, err
 	}
 	if !slices.Contains(accounts.Roles, i.Role) {
-		return nil, fault.Invalid("role", "role must be one of owner, admin, developer, viewer, not %q", i.Role)
+		return nil, fault.Invalid("role", "role must be one of owner, admin, developer, viewer, not %q.", i.Role)
 	}
-	// One at a time, so that the cap holds.
-	if _, err := accounts.GetWorkspaceLocked(ctx, tx, i.WorkspaceID); errors.Is(err, db.ErrNotFound) {
-		return nil, fault.NoSuch("workspace", i.WorkspaceID)
-	} else if err != nil {
-		return nil, err
+	// Locked, so that concurrent requests can't exceed the limit.
+	if _, err := accounts.GetWorkspaceLocked(ctx, tx, i.WorkspaceID); err != nil {
+		return nil, orNoSuch(err, "workspace", i.WorkspaceID)
 	}
-	if err := mayChange(ctx, tx, by, i.WorkspaceID, "", i.Role); err != nil {
+	if err := checkRoleChange(ctx, tx, by, roleChange{i.WorkspaceID, "", i.Role}); err != nil {
 		return nil, err
 	}
 	if err := p.checkInvitable(ctx, tx, i); err != nil {
@@ -102,65 +104,65 @@ func (p *People) Invite(ctx context.Context, tx *db.Tx, by Caller, i *Invitation
 	return l, p.logInvitation(ctx, tx, by.actor, i, "invitation.created")
 }
 
-// checkInvitable refuses members and too many, and revokes what the new one replaces.
+// checkInvitable rejects members and too many invitations, and revokes the one that is replaced.
 func (p *People) checkInvitable(ctx context.Context, tx *db.Tx, i *Invitation) error {
 	member, err := p.isMember(ctx, tx, i)
 	if err != nil {
 		return err
 	}
 	if member {
-		return fault.Param(fault.Conflict, "email", "%s is a member of this workspace already", i.Email)
+		return fault.Param(fault.Conflict, "email", "%s is already a member of this workspace.", i.Email)
 	}
-	if err := p.checkDay(ctx, tx, i.WorkspaceID); err != nil {
+	if err := p.checkDailyLimit(ctx, tx, i.WorkspaceID); err != nil {
 		return err
 	}
 	now := p.now().UnixMicro()
-	if _, err := tx.Exec(ctx, "UPDATE invitations SET revoked_at = $1 WHERE workspace_id = $2 AND email = $3 AND "+open, now, i.WorkspaceID, i.Email); err != nil {
+	if _, err := tx.Exec(ctx, "UPDATE invitations SET revoked_at = $1 WHERE workspace_id = $2 AND email = $3 AND "+openInvitation, now, i.WorkspaceID, i.Email); err != nil {
 		return err
 	}
-	var waiting int64
-	err = tx.QueryRow(ctx, "SELECT count(*) FROM invitations WHERE "+open+" AND workspace_id = $2", now, i.WorkspaceID).Scan(&waiting)
-	if err == nil && waiting >= maxOpen {
-		err = fault.New(fault.LimitReached, "%d invitations are open already; revoke some, or wait until they are accepted", maxOpen)
+	var count int64
+	err = tx.QueryRow(ctx, "SELECT count(*) FROM invitations WHERE "+openInvitation+" AND workspace_id = $2", now, i.WorkspaceID).Scan(&count)
+	if err == nil && count >= maxOpen {
+		err = fault.New(fault.LimitReached, "There are already %d open invitations. Revoke some, or wait until they are accepted.", maxOpen)
 	}
 	return err
 }
 
-// checkDay refuses more than a day's invitations, whatever became of them.
-func (p *People) checkDay(ctx context.Context, tx *db.Tx, workspaceID string) error {
+// checkDailyLimit limits all invitations of a day, open or not.
+func (p *People) checkDailyLimit(ctx context.Context, tx *db.Tx, workspaceID string) error {
 	const day = 24 * time.Hour
-	var made int64
+	var count int64
 	var first *int64
 	err := tx.QueryRow(ctx, "SELECT count(*), min(created_at) FROM invitations WHERE workspace_id = $1 AND created_at > $2",
-		workspaceID, p.now().Add(-day).UnixMicro()).Scan(&made, &first)
-	if err != nil || made < maxPerDay {
+		workspaceID, p.now().Add(-day).UnixMicro()).Scan(&count, &first)
+	if err != nil || count < maxPerDay {
 		return err
 	}
-	return p.errNotBefore(time.UnixMicro(*first).Add(day), "%d invitations were made in a day", maxPerDay)
+	return p.errNotBefore(time.UnixMicro(*first).Add(day), "%d invitations were created within a day, which is the limit", maxPerDay)
 }
 
-// CheckInvitationMail refuses the mail of an invitation that was just made while
-// the last one to the same address, from the same workspace, is too recent.
-func (p *People) CheckInvitationMail(ctx context.Context, tx *db.Tx, i *Invitation) error {
+// CheckInvitationEmail rejects the email of a new invitation if the workspace sent one to the same address
+// recently.
+func (p *People) CheckInvitationEmail(ctx context.Context, tx *db.Tx, i *Invitation) error {
 	var last *int64
 	err := tx.QueryRow(ctx, "SELECT max(created_at) FROM invitations WHERE email = $1 AND workspace_id = $2 AND id <> $3 AND created_at > $4",
-		i.Email, i.WorkspaceID, i.ID, p.now().Add(-mailPause).UnixMicro()).Scan(&last)
+		i.Email, i.WorkspaceID, i.ID, p.now().Add(-emailPause).UnixMicro()).Scan(&last)
 	if err != nil || last == nil {
 		return err
 	}
-	return p.errNotBefore(time.UnixMicro(*last).Add(mailPause), "%s was sent an invitation a moment ago", i.Email)
+	return p.errNotBefore(time.UnixMicro(*last).Add(emailPause), "%s received an invitation recently", i.Email)
 }
 
-// errNotBefore says when it can be done again.
+// errNotBefore says when to retry.
 func (p *People) errNotBefore(at time.Time, why string, args ...any) error {
 	wait := at.Sub(p.now())
-	f := fault.New(fault.LimitReached, why+"; the next can be made in %s, at %s", append(args, roughly(wait), at.UTC().Format("15:04 UTC"))...)
+	f := fault.New(fault.LimitReached, why+". Retry in %s, at %s.", append(args, formatWait(wait), at.UTC().Format("15:04 UTC"))...)
 	f.RetryAfter = wait
 	return f
 }
 
-// roughly is a wait in whole minutes, or in seconds when it is short.
-func roughly(wait time.Duration) string {
+// formatWait formats a wait in whole seconds, minutes or hours.
+func formatWait(wait time.Duration) string {
 	if wait <= time.Minute {
 		return fmt.Sprintf("%d seconds", int(wait.Seconds()+0.999))
 	}
@@ -171,7 +173,7 @@ func roughly(wait time.Duration) string {
 	return fmt.Sprintf("%d hours", (minutes+59)/60)
 }
 
-// isMember tells whether the invited address is a member's already.
+// isMember reports whether the invited address belongs to a member.
 func (p *People) isMember(ctx context.Context, q db.Querier, i *Invitation) (bool, error) {
 	person, err := p.byEmail(ctx, q, i.Email)
 	if err != nil || person == nil {
@@ -185,12 +187,11 @@ func (p *People) isMember(ctx context.Context, q db.Querier, i *Invitation) (boo
 }
 
 func (p *People) logInvitation(ctx context.Context, tx *db.Tx, by audit.Actor, i *Invitation, action string) error {
-	return audit.LogAction(ctx, tx, by, audit.Action{WorkspaceID: i.WorkspaceID, Action: action, Target: i.ID},
+	return by.Log(ctx, tx, audit.Action{Tenant: accounts.Tenant{WorkspaceID: i.WorkspaceID}, Action: action, Target: i.ID},
 		map[string]any{"email": i.Email, "role": i.Role}, p.now())
 }
 
-// Invitations returns a page of a workspace's invitations, whatever became of
-// them, and whether there are more.
+// Invitations returns a page of a workspace's invitations, and whether there are more.
 func (p *People) Invitations(ctx context.Context, q db.Querier, workspaceID string, page db.Page) ([]*Invitation, bool, error) {
 	query := "SELECT " + invitationColumns + " FROM invitations WHERE workspace_id = $1"
 	args := []any{workspaceID, int64(page.Limit + 1)}
@@ -204,42 +205,34 @@ func (p *People) Invitations(ctx context.Context, q db.Querier, workspaceID stri
 	return list, more, err
 }
 
-// InviteAgain replaces an invitation that nobody has accepted by a new one to
-// the same address, with a new link and a new end.
-func (p *People) InviteAgain(ctx context.Context, tx *db.Tx, by Caller, workspaceID, id string) (*Invitation, *Link, error) {
-	old, err := scanInvitation(tx.QueryRow(ctx, "SELECT "+invitationColumns+" FROM invitations WHERE id = $1 AND workspace_id = $2", id, workspaceID))
-	if errors.Is(err, db.ErrNotFound) {
-		return nil, nil, fault.NoSuch("invitation", id)
-	}
+// ResendInvitation replaces an open or expired invitation by a new one.
+func (p *People) ResendInvitation(ctx context.Context, tx *db.Tx, by Caller, workspaceID, id string) (*Invitation, *Link, error) {
+	old, err := lockInvitation(ctx, tx, workspaceID, id)
 	if err != nil {
 		return nil, nil, err
 	}
 	if status := old.Status(p.now()); status != "open" && status != "expired" {
-		return nil, nil, fault.New(fault.InvalidState, "the invitation is %s, so it cannot be sent again", status)
+		return nil, nil, fault.New(fault.InvalidState, "The invitation is %s and cannot be sent again.", status)
 	}
 	i := &Invitation{WorkspaceID: workspaceID, Email: old.Email, Role: old.Role}
 	l, err := p.Invite(ctx, tx, by, i)
 	return i, l, err
 }
 
-// RevokeInvitation ends an open invitation. Only an owner takes back the
-// invitation of an owner.
+// RevokeInvitation revokes an open invitation. Only owners can revoke invitations of owners.
 func (p *People) RevokeInvitation(ctx context.Context, tx *db.Tx, by Caller, workspaceID, id string) error {
 	if _, err := roleOf(ctx, tx, by, workspaceID); err != nil {
 		return err
 	}
-	i, err := scanInvitation(tx.QueryRow(ctx, "SELECT "+invitationColumns+" FROM invitations WHERE id = $1 AND workspace_id = $2"+tx.Lock("invitations"), id, workspaceID))
-	if errors.Is(err, db.ErrNotFound) {
-		return fault.NoSuch("invitation", id)
-	}
+	i, err := lockInvitation(ctx, tx, workspaceID, id)
 	if err != nil {
 		return err
 	}
-	if err := mayChange(ctx, tx, by, workspaceID, i.Role, ""); err != nil {
+	if err := checkRoleChange(ctx, tx, by, roleChange{workspaceID, i.Role, ""}); err != nil {
 		return err
 	}
 	if status := i.Status(p.now()); status != "open" {
-		return fault.New(fault.InvalidState, "the invitation is %s, so it cannot be revoked", status)
+		return fault.New(fault.InvalidState, "The invitation is %s and cannot be revoked.", status)
 	}
 	if _, err := tx.Exec(ctx, "UPDATE invitations SET revoked_at = $2 WHERE id = $1", id, p.now().UnixMicro()); err != nil {
 		return err
@@ -247,12 +240,11 @@ func (p *People) RevokeInvitation(ctx context.Context, tx *db.Tx, by Caller, wor
 	return p.logInvitation(ctx, tx, by.actor, i, "invitation.revoked")
 }
 
-// FindInvitation returns the open invitation of a token, and whether its person
-// has an account already: then they must sign in to accept it.
-func (p *People) FindInvitation(ctx context.Context, q db.Querier, token string) (i *Invitation, hasAccount bool, err error) {
-	i, err = scanInvitation(q.QueryRow(ctx, "SELECT "+invitationColumns+" FROM invitations WHERE "+open+" AND token_hash = $2", p.now().UnixMicro(), hashToken(token)))
+// FindInvitation returns the open invitation of a token, and whether its person must sign in to accept it.
+func (p *People) FindInvitation(ctx context.Context, q db.Querier, token string) (i *Invitation, mustSignIn bool, err error) {
+	i, err = scanInvitation(q.QueryRow(ctx, "SELECT "+invitationColumns+" FROM invitations WHERE "+openInvitation+" AND token_hash = $2", p.now().UnixMicro(), hashToken(token)))
 	if errors.Is(err, db.ErrNotFound) {
-		return nil, false, errDeadLink()
+		return nil, false, errInvalidLink()
 	}
 	if err != nil {
 		return nil, false, err
@@ -261,20 +253,20 @@ func (p *People) FindInvitation(ctx context.Context, q db.Querier, token string)
 	if err != nil || person == nil {
 		return i, false, err
 	}
-	hasAccount, err = p.hasAccount(ctx, q, person, "")
-	return i, hasAccount, err
+	mustSignIn, err = p.isMemberElsewhere(ctx, q, person, "")
+	return i, mustSignIn, err
 }
 
-// AcceptInvitation makes somebody new a member and signs them in.
-func (p *People) AcceptInvitation(ctx context.Context, token string, n Newcomer, from Browser) (*SignIn, error) {
-	i, hasAccount, err := p.FindInvitation(ctx, p.db, token)
+// AcceptInvitation creates a member and signs them in.
+func (p *People) AcceptInvitation(ctx context.Context, token string, n NewAccount, from Browser) (*SignIn, error) {
+	i, mustSignIn, err := p.FindInvitation(ctx, p.db, token)
 	if err != nil {
 		return nil, err
 	}
-	if hasAccount {
+	if mustSignIn {
 		return nil, errSignInFirst(i.Email)
 	}
-	if err := errors.Join(accounts.CheckName("name", n.Name), CheckPassword(n.Password, i.Email)); err != nil {
+	if err := errors.Join(accounts.CheckName("name", n.Name), checkPassword(n.Password, i.Email)); err != nil {
 		return nil, firstFault(err)
 	}
 	hash, err := p.passwords.hash(ctx, n.Password)
@@ -284,69 +276,56 @@ func (p *People) AcceptInvitation(ctx context.Context, token string, n Newcomer,
 	return p.accept(ctx, i, n.Name, hash, from)
 }
 
-// accept checks again what was found: meanwhile another request may have
-// accepted it, or the person may have got a password.
+// accept checks the invitation again, because another request may have used it.
 func (p *People) accept(ctx context.Context, i *Invitation, name, hash string, from Browser) (*SignIn, error) {
-	var out *SignIn
-	err := p.db.Write(ctx, func(tx *db.Tx) error {
-		if err := p.useInvitation(ctx, tx, i); err != nil {
-			return err
+	return inTx(ctx, p.db, func(tx *db.Tx) (*SignIn, error) {
+		if err := p.consumeInvitation(ctx, tx, i); err != nil {
+			return nil, err
 		}
-		person, err := p.welcome(ctx, tx, &accounts.User{Email: i.Email, Name: name, WorkspaceID: i.WorkspaceID, Role: i.Role}, hash)
+		person, err := p.createMember(ctx, tx, &accounts.User{Email: i.Email, Name: name, WorkspaceID: i.WorkspaceID, Role: i.Role}, hash)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if err := p.logInvitation(ctx, tx, from.actor(person.ID), i, "invitation.accepted"); err != nil {
-			return err
+			return nil, err
 		}
-		out, err = p.enter(ctx, tx, person, entry{method: ByLink, proven: p.now(), from: from})
-		return err
+		return p.continueSignIn(ctx, tx, person, signInParams{method: ByLink, provenAt: p.now(), from: from})
 	})
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
 }
 
-// JoinByInvitation makes somebody a member who is signed in with the invited
-// address, and returns the session's new token.
-func (p *People) JoinByInvitation(ctx context.Context, s *Session, token string, from Browser) (renewed string, err error) {
+// JoinWorkspace accepts an invitation of the signed-in person and returns the session's new token.
+func (p *People) JoinWorkspace(ctx context.Context, s *Session, token string, from Browser) (renewed string, err error) {
 	i, _, err := p.FindInvitation(ctx, p.db, token)
 	if err != nil {
 		return "", err
 	}
-	err = p.db.Write(ctx, func(tx *db.Tx) error {
+	return inTx(ctx, p.db, func(tx *db.Tx) (string, error) {
 		person, err := p.lock(ctx, tx, s.UserID)
 		if err != nil {
-			return err
+			return "", err
 		}
 		if person.Email != i.Email {
-			return fault.Param(fault.InvalidState, "email", "the invitation is for %s, and you are signed in as %s", i.Email, person.Email)
+			return "", fault.Param(fault.InvalidState, "email", "The invitation is for %s, and you are signed in as %s.", i.Email, person.Email)
 		}
-		if err := p.useInvitation(ctx, tx, i); err != nil {
-			return err
+		if err := p.consumeInvitation(ctx, tx, i); err != nil {
+			return "", err
 		}
 		u := &accounts.User{Email: i.Email, WorkspaceID: i.WorkspaceID, Role: i.Role}
 		if err := accounts.CreateUser(ctx, tx, u, p.now()); err != nil {
-			return err
+			return "", err
 		}
 		if err := p.logInvitation(ctx, tx, from.actor(person.ID), i, "invitation.accepted"); err != nil {
-			return err
+			return "", err
 		}
-		renewed, err = p.renewToken(ctx, tx, s, s.ConfirmedAt)
-		return err
+		return p.renewToken(ctx, tx, s, s.ConfirmedAt)
 	})
-	if err != nil {
-		return "", err
-	}
-	return renewed, nil
 }
 
-// useInvitation lets one of those who try at once through.
-func (p *People) useInvitation(ctx context.Context, tx *db.Tx, i *Invitation) error {
-	n, err := tx.Exec(ctx, "UPDATE invitations SET accepted_at = $1 WHERE id = $2 AND "+open, p.now().UnixMicro(), i.ID)
+// consumeInvitation succeeds only once.
+func (p *People) consumeInvitation(ctx context.Context, tx *db.Tx, i *Invitation) error {
+	n, err := tx.Exec(ctx, "UPDATE invitations SET accepted_at = $1 WHERE id = $2 AND "+openInvitation, p.now().UnixMicro(), i.ID)
 	if err == nil && n == 0 {
-		err = errDeadLink()
+		err = errInvalidLink()
 	}
 	return err
 }

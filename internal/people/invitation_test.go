@@ -14,7 +14,7 @@ import (
 	"turnpike/internal/people"
 )
 
-func (w *world) invite(by people.Caller, email string, role accounts.Role) (*people.Invitation, *people.Link, error) {
+func (w *fixture) invite(by people.Caller, email string, role accounts.Role) (*people.Invitation, *people.Link, error) {
 	i := &people.Invitation{WorkspaceID: w.acme.ID, Email: email, Role: role}
 	var link *people.Link
 	err := w.try(func(tx *db.Tx) (err error) {
@@ -24,7 +24,7 @@ func (w *world) invite(by people.Caller, email string, role accounts.Role) (*peo
 	return i, link, err
 }
 
-func (w *world) invited(email string, role accounts.Role) (*people.Invitation, *people.Link) {
+func (w *fixture) invited(email string, role accounts.Role) (*people.Invitation, *people.Link) {
 	w.t.Helper()
 	i, link, err := w.invite(people.Operator(), email, role)
 	if err != nil {
@@ -33,10 +33,10 @@ func (w *world) invited(email string, role accounts.Role) (*people.Invitation, *
 	return i, link
 }
 
-var newcomer = people.Newcomer{Name: "Bob", Password: password}
+var newcomer = people.NewAccount{Name: "Bob", Password: password}
 
 func TestInvitationIsAcceptedOnce(t *testing.T) {
-	each(t, func(t *testing.T, w *world) {
+	each(t, func(t *testing.T, w *fixture) {
 		w.member("ada@example.com", accounts.Owner)
 		i, link := w.invited("Bob@example.com", accounts.Developer)
 		var in atomic.Int64
@@ -66,8 +66,8 @@ func TestInvitationIsAcceptedOnce(t *testing.T) {
 	})
 }
 
-func TestInvitationsEnd(t *testing.T) {
-	each(t, func(t *testing.T, w *world) {
+func TestInvitationsExpireAndCanBeRevoked(t *testing.T) {
+	each(t, func(t *testing.T, w *fixture) {
 		ada := w.member("ada@example.com", accounts.Owner)
 		accept := func(l *people.Link) error {
 			_, err := w.AcceptInvitation(t.Context(), l.Token, newcomer, browser)
@@ -83,7 +83,7 @@ func TestInvitationsEnd(t *testing.T) {
 		_, replaced := w.invited("bob@example.com", accounts.Viewer)
 		_, late := w.invited("bob@example.com", accounts.Viewer)
 		want(t, accept(replaced), fault.NotFound)
-		w.pass(7 * 24 * time.Hour)
+		w.advance(7 * 24 * time.Hour)
 		want(t, accept(late), fault.NotFound)
 		list, more, err := w.Invitations(t.Context(), w.db, w.acme.ID, db.Page{Limit: 2})
 		if err != nil || len(list) != 2 || !more || list[0].Status(w.clock()) != "expired" || list[1].Status(w.clock()) != "revoked" {
@@ -91,33 +91,33 @@ func TestInvitationsEnd(t *testing.T) {
 		}
 		_, _, err = w.invite(people.Operator(), "ada@example.com", accounts.Viewer)
 		want(t, err, fault.Conflict)
-		// The invitations of somebody who is no admin any more are worth nothing.
+		// Invitations of a former admin are invalid.
 		w.member("dan@example.com", accounts.Owner)
 		_, ofAda, err := w.invite(w.login("ada@example.com").Session.Caller(browser), "eve@example.com", accounts.Owner)
 		if err != nil {
 			t.Fatal(err)
 		}
 		w.write(func(tx *db.Tx) error {
-			return w.ChangeRole(t.Context(), tx, people.Operator(), w.acme.ID, ada, accounts.Viewer)
+			return w.ChangeRole(t.Context(), tx, people.Operator(), people.Member{WorkspaceID: w.acme.ID, UserID: ada}, accounts.Viewer)
 		})
 		want(t, accept(ofAda), fault.NotFound)
 	})
 }
 
-func TestInvitationIsSentAgain(t *testing.T) {
-	each(t, func(t *testing.T, w *world) {
+func TestResentInvitationReplacesTheFirst(t *testing.T) {
+	each(t, func(t *testing.T, w *fixture) {
 		w.member("ada@example.com", accounts.Owner)
 		w.member("adam@example.com", accounts.Admin)
 		admin := w.login("adam@example.com").Session.Caller(browser)
 		again := func(by people.Caller, workspaceID, id string) (i *people.Invitation, l *people.Link, err error) {
 			err = w.try(func(tx *db.Tx) (err error) {
-				i, l, err = w.InviteAgain(t.Context(), tx, by, workspaceID, id)
+				i, l, err = w.ResendInvitation(t.Context(), tx, by, workspaceID, id)
 				return err
 			})
 			return i, l, err
 		}
 		first, old := w.invited("bob@example.com", accounts.Viewer)
-		w.pass(8 * 24 * time.Hour)
+		w.advance(8 * 24 * time.Hour)
 		second, link, err := again(admin, w.acme.ID, first.ID)
 		if err != nil || second.Email != first.Email || second.Role != first.Role || second.ID == first.ID || !second.ExpiresAt.After(w.clock()) {
 			t.Fatalf("it became %+v: %v", second, err)
@@ -138,8 +138,8 @@ func TestInvitationIsSentAgain(t *testing.T) {
 	})
 }
 
-func TestInvitationChangesNobodysPassword(t *testing.T) {
-	each(t, func(t *testing.T, w *world) {
+func TestInvitationNeverChangesAPassword(t *testing.T) {
+	each(t, func(t *testing.T, w *fixture) {
 		w.member("bob@example.com", accounts.Owner)
 		in := w.login("bob@example.com")
 		// The owner of another workspace invites bob, and reads the link.
@@ -150,23 +150,23 @@ func TestInvitationChangesNobodysPassword(t *testing.T) {
 			link, err = w.Invite(t.Context(), tx, people.Operator(), i)
 			return err
 		})
-		_, err := w.AcceptInvitation(t.Context(), link.Token, people.Newcomer{Name: "Eve", Password: "the password of eve"}, browser)
+		_, err := w.AcceptInvitation(t.Context(), link.Token, people.NewAccount{Name: "Eve", Password: "the password of eve"}, browser)
 		want(t, err, fault.InvalidState)
 		want(t, w.Accept(t.Context(), i, "Eve", "a hash that came late"), fault.InvalidState)
 		if _, hasAccount, err := w.FindInvitation(t.Context(), w.db, link.Token); err != nil || !hasAccount {
 			t.Errorf("hasAccount %t, %v", hasAccount, err)
 		}
 		w.member("eve@example.com", accounts.Viewer)
-		_, err = w.JoinByInvitation(t.Context(), w.login("eve@example.com").Session, link.Token, browser)
+		_, err = w.JoinWorkspace(t.Context(), w.login("eve@example.com").Session, link.Token, browser)
 		want(t, err, fault.InvalidState)
-		token, err := w.JoinByInvitation(t.Context(), in.Session, link.Token, browser)
+		token, err := w.JoinWorkspace(t.Context(), in.Session, link.Token, browser)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if w.alive(in.Token) || !w.alive(token) {
 			t.Error("the token was not replaced")
 		}
-		_, err = w.JoinByInvitation(t.Context(), in.Session, link.Token, browser)
+		_, err = w.JoinWorkspace(t.Context(), in.Session, link.Token, browser)
 		want(t, err, fault.NotFound)
 		list, err := people.Memberships(t.Context(), w.db, in.Person.ID)
 		if err != nil || len(list) != 2 {
@@ -176,8 +176,8 @@ func TestInvitationChangesNobodysPassword(t *testing.T) {
 	})
 }
 
-func TestOpenInvitationsAreBounded(t *testing.T) {
-	each(t, func(t *testing.T, w *world) {
+func TestOpenInvitationsAreLimited(t *testing.T) {
+	each(t, func(t *testing.T, w *fixture) {
 		w.write(func(tx *db.Tx) error {
 			for n := range 100 {
 				i := &people.Invitation{WorkspaceID: w.acme.ID, Email: fmt.Sprintf("p%d@example.com", n), Role: accounts.Viewer}
@@ -187,20 +187,20 @@ func TestOpenInvitationsAreBounded(t *testing.T) {
 			}
 			return nil
 		})
-		w.pass(24 * time.Hour)
+		w.advance(24 * time.Hour)
 		_, _, err := w.invite(people.Operator(), "one@example.com", accounts.Viewer)
 		want(t, err, fault.LimitReached)
-		w.invited("p7@example.com", accounts.Viewer) // replaces its own
+		w.invited("p7@example.com", accounts.Viewer) // replaces the earlier invitation
 	})
 }
 
-func TestInvitationsOfADayAreBounded(t *testing.T) {
-	each(t, func(t *testing.T, w *world) {
+func TestInvitationsPerDayAreLimited(t *testing.T) {
+	each(t, func(t *testing.T, w *fixture) {
 		var last *people.Invitation
 		for n := range 100 {
 			i, _ := w.invited(fmt.Sprintf("p%d@example.com", n%7), accounts.Viewer)
 			if last = i; n == 0 {
-				w.pass(time.Hour)
+				w.advance(time.Hour)
 			}
 		}
 		refused := func(err error) {
@@ -214,23 +214,23 @@ func TestInvitationsOfADayAreBounded(t *testing.T) {
 		_, _, err := w.invite(people.Operator(), "one@example.com", accounts.Viewer)
 		refused(err)
 		refused(w.try(func(tx *db.Tx) error {
-			_, _, err := w.InviteAgain(t.Context(), tx, people.Operator(), w.acme.ID, last.ID)
+			_, _, err := w.ResendInvitation(t.Context(), tx, people.Operator(), w.acme.ID, last.ID)
 			return err
 		}))
-		w.pass(23 * time.Hour)
-		w.invited("one@example.com", accounts.Viewer) // the first is a day ago
+		w.advance(23 * time.Hour)
+		w.invited("one@example.com", accounts.Viewer) // the first is now a day old
 		_, _, err = w.invite(people.Operator(), "two@example.com", accounts.Viewer)
 		want(t, err, fault.LimitReached)
-		// Another workspace has a day of its own.
+		// Another workspace has a separate daily limit.
 		w.acme = w.workspace("other")
 		w.invited("two@example.com", accounts.Viewer)
 	})
 }
 
-func TestInvitationMailsToAnAddressPause(t *testing.T) {
-	each(t, func(t *testing.T, w *world) {
+func TestInvitationEmailsToAnAddressAreLimited(t *testing.T) {
+	each(t, func(t *testing.T, w *fixture) {
 		check := func(i *people.Invitation) error {
-			return w.try(func(tx *db.Tx) error { return w.CheckInvitationMail(t.Context(), tx, i) })
+			return w.try(func(tx *db.Tx) error { return w.CheckInvitationEmail(t.Context(), tx, i) })
 		}
 		mailed := func(email string) error {
 			i, _ := w.invited(email, accounts.Viewer)
@@ -239,7 +239,7 @@ func TestInvitationMailsToAnAddressPause(t *testing.T) {
 		if err := mailed("bob@example.com"); err != nil {
 			t.Fatal(err)
 		}
-		w.pass(2 * time.Minute)
+		w.advance(2 * time.Minute)
 		err := mailed("Bob@example.com")
 		want(t, err, fault.LimitReached)
 		if f, ok := fault.As(err); !ok || f.RetryAfter != 3*time.Minute || !strings.Contains(f.Message, "in 3 minutes, at 05:11 UTC") {
@@ -254,17 +254,17 @@ func TestInvitationMailsToAnAddressPause(t *testing.T) {
 			t.Error(err) // from another workspace
 		}
 		w.acme = acme
-		w.pass(5 * time.Minute)
+		w.advance(5 * time.Minute)
 		if err := mailed("bob@example.com"); err != nil {
 			t.Error(err)
 		}
 	})
 }
 
-// Somebody whom the operator has put into another workspace, and who has not
-// chosen a password yet, does not get one by an invitation from here.
-func TestInvitationGivesNoPasswordToAMemberElsewhere(t *testing.T) {
-	each(t, func(t *testing.T, w *world) {
+// An invitation doesn't set the password of a person whom the operator added to
+// another workspace and who has none yet.
+func TestInvitationSetsNoPasswordOfAMemberOfAnotherWorkspace(t *testing.T) {
+	each(t, func(t *testing.T, w *fixture) {
 		other := w.workspace("other")
 		bob := &accounts.User{Email: "bob@example.com", WorkspaceID: other.ID, Role: accounts.Owner}
 		i, link := w.invited("bob@example.com", accounts.Viewer)
@@ -285,11 +285,11 @@ func TestInvitationGivesNoPasswordToAMemberElsewhere(t *testing.T) {
 		_, err := w.AcceptInvitation(t.Context(), link.Token, newcomer, browser)
 		want(t, err, fault.InvalidState)
 		want(t, w.Accept(t.Context(), i, "Eve", "a hash that came late"), fault.InvalidState)
-		// With the operator's link they sign in, and then accept.
+		// They sign in with the operator's link and then accept.
 		if _, err := w.ResetPassword(t.Context(), first.Token, password, browser); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := w.JoinByInvitation(t.Context(), w.login("bob@example.com").Session, link.Token, browser); err != nil {
+		if _, err := w.JoinWorkspace(t.Context(), w.login("bob@example.com").Session, link.Token, browser); err != nil {
 			t.Error(err)
 		}
 	})

@@ -10,32 +10,32 @@ import (
 	"turnpike/internal/fault"
 )
 
-// halfLimit is how long the second factor may take.
-const halfLimit = 10 * time.Minute
+// pendingLifetime is how long a sign-in waits for its second factor.
+const pendingLifetime = 10 * time.Minute
 
-// SignIn is what came of a sign-in: a session, or, when a second factor is
-// missing, the way to go on.
+// SignIn is a complete sign-in with a session, or a pending one that needs a second factor.
 type SignIn struct {
 	Person  *Person
 	Session *Session // nil while the second factor is missing
-	Token   string   // of the session, for the cookie; shown this once
+	Token   string   // of the session, for the cookie
 	Device  string   // token of the browser, for a cookie that outlives the session
-	Half    string   // token of the half-way sign-in, for FinishLogin
-	Linked  bool     // an account at the provider was linked by it
+	Linked  bool     // it linked an account at the provider
+	// PendingToken is for FinishLogin while the second factor is missing.
+	PendingToken string
 }
 
 // Complete reports whether the person is signed in.
 func (s *SignIn) Complete() bool { return s.Session != nil }
 
-// errWrong does not say which: that would tell who exists.
-func errWrong() error {
-	return fault.New(fault.Authentication, "the e-mail address or the password is wrong")
+// errInvalidCredentials doesn't reveal whether the account exists.
+func errInvalidCredentials() error {
+	return fault.New(fault.Authentication, "The email address or the password is wrong.")
 }
 
-// Login signs in with a password. replaced is the session token that the
-// browser came with, if any: that session ends, and its token is never used on.
+// Login signs in with a password. replaced is the browser's current session token, if any; that session
+// ends.
 func (p *People) Login(ctx context.Context, email, password, replaced string, from Browser) (*SignIn, error) {
-	email = normal(email)
+	email = normalizeEmail(email)
 	person, err := p.byEmail(ctx, p.db, email)
 	if err != nil {
 		return nil, err
@@ -48,268 +48,251 @@ func (p *People) Login(ctx context.Context, email, password, replaced string, fr
 	if err != nil {
 		return nil, err
 	}
-	try, err := p.begin(ctx, loginCounts(email, known, from))
+	attempt, err := p.startAttempt(ctx, loginCounters(email, known, from))
 	if err != nil {
 		return nil, err
 	}
 	right, err := p.passwords.verify(ctx, password, stored)
 	if err != nil {
-		return nil, errors.Join(err, p.undo(ctx, try))
+		return nil, errors.Join(err, p.cancelAttempt(ctx, attempt))
 	}
 	if !right {
-		return nil, errors.Join(errWrong(), p.noteFailure(ctx, person, try, from.actor("anonymous")))
+		return nil, errors.Join(errInvalidCredentials(), p.logFailures(ctx, person, attempt, from.actor("anonymous")))
 	}
-	better, err := p.betterHash(ctx, password, stored)
-	if err != nil {
-		return nil, errors.Join(err, p.undo(ctx, try))
+	l := passwordLogin{person: person, attempt: attempt, replaced: replaced, from: from}
+	if p.passwords.outdated(stored) {
+		if l.newHash, err = p.passwords.hash(ctx, password); err != nil {
+			return nil, errors.Join(err, p.cancelAttempt(ctx, attempt))
+		}
 	}
-	return p.passwordWasRight(ctx, person, better, try, replaced, from)
+	return p.completePasswordLogin(ctx, l)
 }
 
-// passwordWasRight lets a person in whose password was compared, and stores the
-// better hash, if there is one.
-func (p *People) passwordWasRight(ctx context.Context, compared *Person, better string, try *attempt, replaced string, from Browser) (*SignIn, error) {
-	var out *SignIn
-	err := p.db.Write(ctx, func(tx *db.Tx) error {
-		person, err := p.lock(ctx, tx, compared.ID)
+// passwordLogin is a login whose password was correct.
+type passwordLogin struct {
+	person   *Person
+	newHash  string // if the stored hash is outdated
+	attempt  *loginAttempt
+	replaced string // as for Login
+	from     Browser
+}
+
+// completePasswordLogin signs the person in, unless the password was changed since it was compared.
+func (p *People) completePasswordLogin(ctx context.Context, l passwordLogin) (*SignIn, error) {
+	return inTx(ctx, p.db, func(tx *db.Tx) (*SignIn, error) {
+		person, err := p.lock(ctx, tx, l.person.ID)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if person.passwordHash != compared.passwordHash {
-			return errWrong() // it was changed while we compared
+		if person.passwordHash != l.person.passwordHash {
+			return nil, errInvalidCredentials()
 		}
-		if err := try.succeeded(ctx, tx, p.now()); err != nil {
-			return err
+		if err := l.attempt.succeeded(ctx, tx, p.now()); err != nil {
+			return nil, err
 		}
-		if better != "" {
-			if _, err := tx.Exec(ctx, "UPDATE users SET password_hash = $2 WHERE id = $1", person.ID, better); err != nil {
-				return err
+		if l.newHash != "" {
+			if _, err := tx.Exec(ctx, "UPDATE users SET password_hash = $2 WHERE id = $1", person.ID, l.newHash); err != nil {
+				return nil, err
 			}
 		}
-		out, err = p.enter(ctx, tx, person, entry{method: ByPassword, proven: p.now(), replaced: replaced, from: from})
-		return err
+		return p.continueSignIn(ctx, tx, person, signInParams{method: ByPassword, provenAt: p.now(), replaced: l.replaced, from: l.from})
 	})
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
 }
 
-// betterHash is the hash at today's cost, or empty when the stored one has it.
-func (p *People) betterHash(ctx context.Context, password, stored string) (string, error) {
-	if !p.passwords.outdated(stored) {
-		return "", nil
-	}
-	return p.passwords.hash(ctx, password)
-}
-
-// noteFailure logs once per storm that an account is being tried: each single
-// failure would let an attacker fill the log. person is nil for nobody, for whom
-// a row is written that says nothing: the time must not tell who exists.
-func (p *People) noteFailure(ctx context.Context, person *Person, try *attempt, by audit.Actor) error {
-	if try.storm == 0 {
+// logFailures logs when an account's free attempts are exhausted. Logging every failure would let an
+// attacker fill the log. If person is nil, it writes a dummy row, so that the time doesn't reveal who
+// has an account.
+func (p *People) logFailures(ctx context.Context, person *Person, attempt *loginAttempt, by audit.Actor) error {
+	if attempt.exhausted == 0 {
 		return nil
 	}
 	return p.db.Write(ctx, func(tx *db.Tx) error {
 		if person == nil {
-			return p.noteNobody(ctx, tx, try)
+			return p.logUnknownAccount(ctx, tx, attempt)
 		}
-		return p.log(ctx, tx, by, person.ID, "person.login_throttled", map[string]any{"failures": try.storm})
+		return p.log(ctx, tx, by, personAction{person.ID, "person.login_throttled", map[string]any{"failures": attempt.exhausted}})
 	})
 }
 
-// noteNobody costs what log does for a member of one workspace.
-func (p *People) noteNobody(ctx context.Context, tx *db.Tx, try *attempt) error {
+// logUnknownAccount costs as much as log for a member of one workspace.
+func (p *People) logUnknownAccount(ctx context.Context, tx *db.Tx, attempt *loginAttempt) error {
 	if _, err := Memberships(ctx, tx, ""); err != nil {
 		return err
 	}
 	_, err := tx.Exec(ctx, `INSERT INTO login_failures (subject, failures, first_at, blocked_until) VALUES ($1, 0, $2, 0)
-		ON CONFLICT (subject) DO UPDATE SET first_at = excluded.first_at`, "nobody:"+try.counts[0].subject, p.now().UnixMicro())
+		ON CONFLICT (subject) DO UPDATE SET first_at = excluded.first_at`, "nobody:"+attempt.counters[0].subject, p.now().UnixMicro())
 	return err
 }
 
-// entry is how somebody comes in.
-type entry struct {
+// signInParams describe a sign-in.
+type signInParams struct {
 	method   Method
-	proven   time.Time // when they proved who they are
+	provenAt time.Time // when the person authenticated
 	replaced string    // as for Login
 	from     Browser
-	// secondFactor is set when the sign-in provider has asked for one.
+	// secondFactor is set if the sign-in provider checked one.
 	secondFactor bool
 }
 
-// enter is what follows the first proof: a session, or the wait for the second
-// factor. The person must be locked.
-func (p *People) enter(ctx context.Context, tx *db.Tx, person *Person, e entry) (*SignIn, error) {
+// continueSignIn follows the first factor. It starts a session, or waits for the second factor. The person
+// must be locked.
+func (p *People) continueSignIn(ctx context.Context, tx *db.Tx, person *Person, in signInParams) (*SignIn, error) {
 	memberships, err := Memberships(ctx, tx, person.ID)
 	if err != nil {
 		return nil, err
 	}
 	if len(memberships) == 0 {
-		return nil, fault.New(fault.Authentication, "you are not a member of any workspace; ask an owner to invite you")
+		return nil, fault.New(fault.Authentication, "You are not a member of any workspace. Ask an owner to invite you.")
 	}
 	second, err := p.hasTOTP(ctx, tx, person.ID)
 	if err != nil {
 		return nil, err
 	}
-	// A passkey checks the person itself, by a finger or a PIN: it is two factors.
-	if second && e.method != ByPasskey {
-		half := newToken()
+	// A passkey verifies the person by biometrics or a PIN, so it counts as two factors.
+	if second && in.method != ByPasskey {
+		pending := newToken()
 		_, err := tx.Exec(ctx, "INSERT INTO half_logins (token_hash, user_id, method, expires_at) VALUES ($1, $2, $3, $4)",
-			hashToken(half), person.ID, string(e.method), p.now().Add(halfLimit).UnixMicro())
-		return &SignIn{Person: person, Half: half}, err
+			hashToken(pending), person.ID, string(in.method), p.now().Add(pendingLifetime).UnixMicro())
+		return &SignIn{Person: person, PendingToken: pending}, err
 	}
-	return p.admit(ctx, tx, person, e)
+	return p.completeSignIn(ctx, tx, person, in)
 }
 
-// admit ends the session that the browser had and starts another.
-func (p *People) admit(ctx context.Context, tx *db.Tx, person *Person, e entry) (*SignIn, error) {
-	if e.replaced != "" {
-		if _, err := tx.Exec(ctx, "DELETE FROM sessions WHERE token_hash = $1", hashToken(e.replaced)); err != nil {
+// completeSignIn replaces the browser's session by a new one.
+func (p *People) completeSignIn(ctx context.Context, tx *db.Tx, person *Person, in signInParams) (*SignIn, error) {
+	if in.replaced != "" {
+		if _, err := tx.Exec(ctx, "DELETE FROM sessions WHERE token_hash = $1", hashToken(in.replaced)); err != nil {
 			return nil, err
 		}
 	}
-	s, token, err := p.startSession(ctx, tx, person, e)
+	s, token, err := p.startSession(ctx, tx, person, in)
 	if err != nil {
 		return nil, err
 	}
-	device, err := p.rememberSource(ctx, tx, person.ID, e.from)
+	device, err := p.recordSource(ctx, tx, person.ID, in.from)
 	return &SignIn{Person: person, Session: s, Token: token, Device: device}, err
 }
 
-// FinishLogin signs in with the second factor: a code of the app, or a recovery
-// code. A wrong one may be tried again while the half-way sign-in lasts.
-func (p *People) FinishLogin(ctx context.Context, half, code, replaced string, from Browser) (*SignIn, error) {
-	userID, err := p.halfOf(ctx, p.db, half)
+// FinishLogin completes a pending sign-in with a code of the app or a recovery code. A wrong code may be
+// corrected while the sign-in is pending.
+func (p *People) FinishLogin(ctx context.Context, pending, code, replaced string, from Browser) (*SignIn, error) {
+	userID, err := p.pendingUser(ctx, p.db, pending)
 	if err != nil {
 		return nil, err
 	}
-	try, err := p.beginProof(ctx, userID, factorSubject(userID), from)
+	attempt, err := p.startProofAttempt(ctx, userID, factorSubject(userID), from)
 	if err != nil {
 		return nil, err
 	}
-	var out *SignIn
 	var person *Person
-	err = p.db.Write(ctx, func(tx *db.Tx) (err error) {
+	in, err := inTx(ctx, p.db, func(tx *db.Tx) (_ *SignIn, err error) {
 		if person, err = p.lock(ctx, tx, userID); err != nil {
-			return err
+			return nil, err
 		}
-		// Again under the lock: another request may have used it up.
-		if _, err := p.halfOf(ctx, tx, half); err != nil {
-			return err
+		// Check again under the lock, because another request may have used it.
+		if _, err := p.pendingUser(ctx, tx, pending); err != nil {
+			return nil, err
 		}
-		method, err := p.useCode(ctx, tx, userID, code)
+		method, err := p.consumeCode(ctx, tx, userID, code)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if _, err := tx.Exec(ctx, "DELETE FROM half_logins WHERE token_hash = $1", hashToken(half)); err != nil {
-			return err
+		if _, err := tx.Exec(ctx, "DELETE FROM half_logins WHERE token_hash = $1", hashToken(pending)); err != nil {
+			return nil, err
 		}
-		if err := try.succeeded(ctx, tx, p.now()); err != nil {
-			return err
+		if err := attempt.succeeded(ctx, tx, p.now()); err != nil {
+			return nil, err
 		}
-		out, err = p.admit(ctx, tx, person, entry{method: method, proven: p.now(), replaced: replaced, from: from})
-		return err
+		return p.completeSignIn(ctx, tx, person, signInParams{method: method, provenAt: p.now(), replaced: replaced, from: from})
 	})
 	if fault.Is(err, fault.Authentication) {
-		return nil, errors.Join(err, p.noteFailure(ctx, person, try, from.actor("anonymous")))
+		err = errors.Join(err, p.logFailures(ctx, person, attempt, from.actor("anonymous")))
 	}
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
+	return in, err
 }
 
-func (p *People) halfOf(ctx context.Context, q db.Querier, half string) (userID string, err error) {
-	err = q.QueryRow(ctx, "SELECT user_id FROM half_logins WHERE token_hash = $1 AND expires_at > $2", hashToken(half), p.now().UnixMicro()).Scan(&userID)
+func (p *People) pendingUser(ctx context.Context, q db.Querier, pending string) (userID string, err error) {
+	err = q.QueryRow(ctx, "SELECT user_id FROM half_logins WHERE token_hash = $1 AND expires_at > $2", hashToken(pending), p.now().UnixMicro()).Scan(&userID)
 	if errors.Is(err, db.ErrNotFound) {
-		return "", fault.New(fault.Authentication, "this sign-in took too long; begin again with your password")
+		return "", fault.New(fault.Authentication, "This sign-in took too long. Start again with your password.")
 	}
 	return userID, err
 }
 
-// Proof is what a person shows to confirm who they are: the password, or a code
-// of the app or a recovery code.
+// Proof is a password, or a code of the app or a recovery code.
 type Proof struct {
 	Password string
 	Code     string
 }
 
-// Confirm checks a proof from somebody who is signed in, and returns the
-// session's new token. Who has an authenticator app must show a code: the
-// password alone does not sign them in either.
+// Confirm checks a proof of a signed-in person and returns the session's new token. If the person has an
+// authenticator app, the proof must be a code.
 func (p *People) Confirm(ctx context.Context, s *Session, proof Proof, from Browser) (token string, err error) {
 	if proof.Code == "" {
-		if err := p.requirePasswordEnough(ctx, p.db, s.UserID); err != nil {
+		if err := p.requireNoTOTPCode(ctx, p.db, s.UserID); err != nil {
 			return "", err
 		}
 	}
-	try, err := p.beginProof(ctx, s.UserID, confirmSubject(s.UserID), from)
+	attempt, err := p.startProofAttempt(ctx, s.UserID, confirmSubject(s.UserID), from)
 	if err != nil {
 		return "", err
 	}
-	if token, err = p.confirm(ctx, s, proof, try); fault.Is(err, fault.Authentication) {
-		return "", errors.Join(err, p.noteFailure(ctx, s.Person, try, from.actor(s.UserID)))
+	if token, err = p.confirm(ctx, s, proof, attempt); fault.Is(err, fault.Authentication) {
+		return "", errors.Join(err, p.logFailures(ctx, s.Person, attempt, from.actor(s.UserID)))
 	}
 	return token, err
 }
 
-func (p *People) requirePasswordEnough(ctx context.Context, q db.Querier, userID string) error {
+func (p *People) requireNoTOTPCode(ctx context.Context, q db.Querier, userID string) error {
 	app, err := p.hasTOTP(ctx, q, userID)
 	if err == nil && app {
-		err = fault.Param(fault.Authentication, "code", "type a code of your authenticator app or a recovery code, or use a passkey")
+		err = fault.Param(fault.Authentication, "code", "Enter a code of your authenticator app or a recovery code, or use a passkey.")
 	}
 	return err
 }
 
-func (p *People) confirm(ctx context.Context, s *Session, proof Proof, try *attempt) (token string, err error) {
+func (p *People) confirm(ctx context.Context, s *Session, proof Proof, attempt *loginAttempt) (string, error) {
 	if proof.Code == "" {
-		if err := p.comparePassword(ctx, s.UserID, proof.Password, try); err != nil {
+		if err := p.comparePassword(ctx, s.UserID, proof.Password, attempt); err != nil {
 			return "", err
 		}
 	}
-	err = p.db.Write(ctx, func(tx *db.Tx) error {
+	return inTx(ctx, p.db, func(tx *db.Tx) (string, error) {
 		if _, err := p.lock(ctx, tx, s.UserID); err != nil {
-			return err
+			return "", err
 		}
-		if proof.Code == "" { // again under the lock: the app may have come meanwhile
-			if err := p.requirePasswordEnough(ctx, tx, s.UserID); err != nil {
-				return err
+		if proof.Code == "" { // check again under the lock
+			if err := p.requireNoTOTPCode(ctx, tx, s.UserID); err != nil {
+				return "", err
+			}
+		} else {
+			if _, err := p.consumeCode(ctx, tx, s.UserID, proof.Code); err != nil {
+				return "", err
+			}
+			if err := p.recordSecondFactor(ctx, tx, s); err != nil {
+				return "", err
 			}
 		}
-		if proof.Code != "" {
-			if _, err := p.useCode(ctx, tx, s.UserID, proof.Code); err != nil {
-				return err
-			}
-			if err := p.noteSecondFactor(ctx, tx, s); err != nil {
-				return err
-			}
+		if err := attempt.succeeded(ctx, tx, p.now()); err != nil {
+			return "", err
 		}
-		if err := try.succeeded(ctx, tx, p.now()); err != nil {
-			return err
-		}
-		// A password that was changed meanwhile has ended the session or its token.
-		token, err = p.renewToken(ctx, tx, s, p.now())
-		return err
+		// A concurrent password change has ended the session or renewed its token.
+		return p.renewToken(ctx, tx, s, p.now())
 	})
-	if err != nil {
-		return "", err
-	}
-	return token, nil
 }
 
 func errWrongPassword() error {
-	return fault.Param(fault.Authentication, "password", "the password is wrong")
+	return fault.Param(fault.Authentication, "password", "The password is wrong.")
 }
 
-func (p *People) comparePassword(ctx context.Context, userID, password string, try *attempt) error {
+func (p *People) comparePassword(ctx context.Context, userID, password string, attempt *loginAttempt) error {
 	person, err := p.Get(ctx, p.db, userID)
 	if err != nil {
 		return err
 	}
 	right, err := p.passwords.verify(ctx, password, person.passwordHash)
 	if err != nil {
-		return errors.Join(err, p.undo(ctx, try))
+		return errors.Join(err, p.cancelAttempt(ctx, attempt))
 	}
 	if !right {
 		return errWrongPassword()

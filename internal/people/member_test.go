@@ -13,16 +13,18 @@ import (
 	"turnpike/internal/people"
 )
 
-func (w *world) changeRole(by people.Caller, userID string, to accounts.Role) error {
-	return w.try(func(tx *db.Tx) error { return w.ChangeRole(w.t.Context(), tx, by, w.acme.ID, userID, to) })
+func (w *fixture) changeRole(by people.Caller, userID string, to accounts.Role) error {
+	return w.try(func(tx *db.Tx) error {
+		return w.ChangeRole(w.t.Context(), tx, by, people.Member{WorkspaceID: w.acme.ID, UserID: userID}, to)
+	})
 }
 
-func (w *world) remove(by people.Caller, userID string) error {
+func (w *fixture) remove(by people.Caller, userID string) error {
 	return w.try(func(tx *db.Tx) error { return w.RemoveMember(w.t.Context(), tx, by, w.acme.ID, userID) })
 }
 
-func TestNobodyClimbsAboveTheirRole(t *testing.T) {
-	each(t, func(t *testing.T, w *world) {
+func TestMembersCannotExceedTheirRole(t *testing.T) {
+	each(t, func(t *testing.T, w *fixture) {
 		owner := w.member("own@example.com", accounts.Owner)
 		admin := w.member("adm@example.com", accounts.Admin)
 		dev := w.member("dev@example.com", accounts.Developer)
@@ -74,8 +76,8 @@ func TestNobodyClimbsAboveTheirRole(t *testing.T) {
 	})
 }
 
-func TestStrangersDoNotLearnThatAWorkspaceExists(t *testing.T) {
-	each(t, func(t *testing.T, w *world) {
+func TestNonMembersDoNotLearnThatAWorkspaceExists(t *testing.T) {
+	each(t, func(t *testing.T, w *fixture) {
 		ada := w.member("ada@example.com", accounts.Owner)
 		in := w.login("ada@example.com")
 		acme := w.acme
@@ -93,8 +95,8 @@ func TestStrangersDoNotLearnThatAWorkspaceExists(t *testing.T) {
 	})
 }
 
-func TestSessionsEndWhenTheMemberLeavesOrTheRoleChanges(t *testing.T) {
-	each(t, func(t *testing.T, w *world) {
+func TestSessionsEndWhenAMemberLeavesOrChangesRole(t *testing.T) {
+	each(t, func(t *testing.T, w *fixture) {
 		w.member("ada@example.com", accounts.Owner)
 		bob := w.member("bob@example.com", accounts.Viewer)
 		ada := w.login("ada@example.com")
@@ -106,7 +108,7 @@ func TestSessionsEndWhenTheMemberLeavesOrTheRoleChanges(t *testing.T) {
 			t.Error("a session goes on under another role")
 		}
 		in = w.login("bob@example.com")
-		if err := w.remove(in.Session.Caller(browser), bob); err != nil { // everybody may leave
+		if err := w.remove(in.Session.Caller(browser), bob); err != nil { // any member may leave
 			t.Fatal(err)
 		}
 		if w.alive(in.Token) || !w.alive(ada.Token) {
@@ -119,8 +121,8 @@ func TestSessionsEndWhenTheMemberLeavesOrTheRoleChanges(t *testing.T) {
 	})
 }
 
-func TestThereIsAlwaysAnOwner(t *testing.T) {
-	each(t, func(t *testing.T, w *world) {
+func TestLastOwnerCannotBeRemoved(t *testing.T) {
+	each(t, func(t *testing.T, w *fixture) {
 		owners := []string{w.member("ada@example.com", accounts.Owner), w.member("bob@example.com", accounts.Owner), w.member("cyd@example.com", accounts.Owner)}
 		var refused atomic.Int64
 		var wg sync.WaitGroup
@@ -152,8 +154,8 @@ func TestThereIsAlwaysAnOwner(t *testing.T) {
 	})
 }
 
-func TestPurgeTakesWhatHasEndedAndNothingElse(t *testing.T) {
-	each(t, func(t *testing.T, w *world) {
+func TestPurgeDeletesOnlyExpiredRows(t *testing.T) {
+	each(t, func(t *testing.T, w *fixture) {
 		w.member("ada@example.com", accounts.Owner)
 		rows := func() (n int64) {
 			for _, table := range []string{"sessions", "half_logins", "login_failures", "ceremonies", "one_time_links", "invitations"} {
@@ -182,7 +184,7 @@ func TestPurgeTakesWhatHasEndedAndNothingElse(t *testing.T) {
 			t.Errorf("%d rows went that were needed", n)
 		}
 		all := rows()
-		w.pass(40 * 24 * time.Hour)
+		w.advance(40 * 24 * time.Hour)
 		if n := purge(2); n != 2 {
 			t.Errorf("%d rows instead of two", n)
 		}

@@ -22,7 +22,7 @@ import (
 	"turnpike/internal/people"
 )
 
-// issuer is a provider of OpenID Connect that says what a test tells it to.
+// issuer is an OpenID Connect provider with claims set by the test.
 type issuer struct {
 	*httptest.Server
 	t         *testing.T
@@ -82,7 +82,7 @@ func (i *issuer) sign() string {
 }
 
 // begin starts a sign-in and prepares the token of a person.
-func (w *world) begin(i *issuer, o *people.Provider, subject, email string) people.OIDCAnswer {
+func (w *fixture) begin(i *issuer, o *people.Provider, subject, email string) people.OIDCCallback {
 	w.t.Helper()
 	address, cookie, err := w.StartOIDC(w.t.Context(), o)
 	if err != nil {
@@ -95,11 +95,11 @@ func (w *world) begin(i *issuer, o *people.Provider, subject, email string) peop
 	if q.Has("prompt") || q.Has("max_age") {
 		w.t.Errorf("the address is %s", address)
 	}
-	return people.OIDCAnswer{Cookie: cookie, State: q.Get("state"), Code: "good"}
+	return people.OIDCCallback{Cookie: cookie, State: q.Get("state"), Code: "good"}
 }
 
 // prepare has the provider know the sign-in at an address, and returns its query.
-func (w *world) prepare(i *issuer, address, subject, email string) url.Values {
+func (w *fixture) prepare(i *issuer, address, subject, email string) url.Values {
 	w.t.Helper()
 	u, err := url.Parse(address)
 	if err != nil {
@@ -119,8 +119,8 @@ func provider(i *issuer) *people.Provider {
 	return people.NewProvider(people.ProviderSettings{Issuer: i.URL, ClientID: "turnpike", ClientSecret: "s", RedirectURL: "https://turnpike.example.com/back"}, i.Client())
 }
 
-func TestProviderSignsInMembersAndTheInvited(t *testing.T) {
-	each(t, func(t *testing.T, w *world) {
+func TestProviderSignsInMembersAndInvitedPeople(t *testing.T) {
+	each(t, func(t *testing.T, w *fixture) {
 		i := newIssuer(t)
 		o := provider(i)
 		w.withoutPassword("ada@example.com", accounts.Owner)
@@ -134,7 +134,7 @@ func TestProviderSignsInMembersAndTheInvited(t *testing.T) {
 		if !w.alive(in.Token) || in.Person.Email != "ada@example.com" || in.Session.Method != people.ByOIDC {
 			t.Errorf("signed in as %+v", in.Person)
 		}
-		// The provider's id counts, not the address.
+		// The provider's ID identifies the person, not the address.
 		if again, err := finish("1", "ada@elsewhere.example.com"); err != nil || again.Person.ID != in.Person.ID {
 			t.Errorf("%+v, %v", again, err)
 		}
@@ -146,7 +146,7 @@ func TestProviderSignsInMembersAndTheInvited(t *testing.T) {
 		_, err = finish("3", "eve@example.com")
 		want(t, err, fault.Authentication)
 		w.invited("cyd@example.com", accounts.Admin)
-		cyd := w.withoutPassword("cyd@example.com", accounts.Viewer) // by the operator, meanwhile
+		cyd := w.withoutPassword("cyd@example.com", accounts.Viewer) // added by the operator meanwhile
 		if _, err := finish("5", "cyd@example.com"); err != nil {
 			t.Error(err)
 		}
@@ -166,36 +166,36 @@ func TestProviderSignsInMembersAndTheInvited(t *testing.T) {
 		}
 		_, err = w.Login(t.Context(), "bob@example.com", "", "", browser)
 		want(t, err, fault.Authentication)
-		// Who has an app is asked for it.
-		w.pass(time.Second)
+		// People with an app must enter a code.
+		w.advance(time.Second)
 		if in, err = finishWith(w, o, w.begin(i, o, "1", "ada@example.com"), i, w.clock()); err != nil {
 			t.Fatal(err)
 		}
 		w.withApp(in.Session)
-		if half, err := finish("1", "ada@example.com"); err != nil || half.Complete() || half.Half == "" {
+		if half, err := finish("1", "ada@example.com"); err != nil || half.Complete() || half.PendingToken == "" {
 			t.Errorf("%+v, %v", half, err)
 		}
 	})
 }
 
-func TestProviderAnswersThatMustNotBeTaken(t *testing.T) {
-	each(t, func(t *testing.T, w *world) {
+func TestInvalidProviderResponsesAreRejected(t *testing.T) {
+	each(t, func(t *testing.T, w *fixture) {
 		i := newIssuer(t)
 		o := provider(i)
 		w.withoutPassword("ada@example.com", accounts.Owner)
-		for what, change := range map[string]func(a *people.OIDCAnswer){
-			"another state":       func(a *people.OIDCAnswer) { a.State = "x" },
-			"another browser":     func(a *people.OIDCAnswer) { a.Cookie = "x" },
-			"another code":        func(a *people.OIDCAnswer) { a.Code = "bad" },
-			"another verifier":    func(*people.OIDCAnswer) { i.challenge = "x" },
-			"another nonce":       func(*people.OIDCAnswer) { i.claims["nonce"] = "x" },
-			"another audience":    func(*people.OIDCAnswer) { i.claims["aud"] = "x" },
-			"another issuer":      func(*people.OIDCAnswer) { i.claims["iss"] = "https://x.example.com" },
-			"a token that ended":  func(*people.OIDCAnswer) { i.claims["exp"] = w.clock().Add(-time.Minute).Unix() },
-			"unverified address":  func(*people.OIDCAnswer) { i.claims["email_verified"] = false },
-			"unsaid verification": func(*people.OIDCAnswer) { delete(i.claims, "email_verified") },
-			"no address":          func(*people.OIDCAnswer) { delete(i.claims, "email") },
-			"took too long":       func(*people.OIDCAnswer) { w.pass(10 * time.Minute) },
+		for what, change := range map[string]func(a *people.OIDCCallback){
+			"another state":       func(a *people.OIDCCallback) { a.State = "x" },
+			"another browser":     func(a *people.OIDCCallback) { a.Cookie = "x" },
+			"another code":        func(a *people.OIDCCallback) { a.Code = "bad" },
+			"another verifier":    func(*people.OIDCCallback) { i.challenge = "x" },
+			"another nonce":       func(*people.OIDCCallback) { i.claims["nonce"] = "x" },
+			"another audience":    func(*people.OIDCCallback) { i.claims["aud"] = "x" },
+			"another issuer":      func(*people.OIDCCallback) { i.claims["iss"] = "https://x.example.com" },
+			"a token that ended":  func(*people.OIDCCallback) { i.claims["exp"] = w.clock().Add(-time.Minute).Unix() },
+			"unverified address":  func(*people.OIDCCallback) { i.claims["email_verified"] = false },
+			"unsaid verification": func(*people.OIDCCallback) { delete(i.claims, "email_verified") },
+			"no address":          func(*people.OIDCCallback) { delete(i.claims, "email") },
+			"took too long":       func(*people.OIDCCallback) { w.advance(10 * time.Minute) },
 		} {
 			a := w.begin(i, o, "1", "ada@example.com")
 			change(&a)
@@ -214,26 +214,27 @@ func TestProviderAnswersThatMustNotBeTaken(t *testing.T) {
 			t.Error(err)
 		}
 		_, err = w.FinishOIDC(t.Context(), o, a, browser)
-		want(t, err, fault.Authentication) // once
+		want(t, err, fault.Authentication) // a callback works once
 	})
 }
 
-// withoutPassword makes a member who has no way to sign in yet.
-func (w *world) withoutPassword(email string, role accounts.Role) string {
+// withoutPassword creates a member without credentials.
+func (w *fixture) withoutPassword(email string, role accounts.Role) string {
 	w.t.Helper()
 	u := &accounts.User{Email: email, WorkspaceID: w.acme.ID, Role: role}
 	w.write(func(tx *db.Tx) error { return accounts.CreateUser(w.t.Context(), tx, u, w.clock()) })
 	return u.ID
 }
 
-// finishWith has the provider say when the person proved who they are.
-func finishWith(w *world, o *people.Provider, a people.OIDCAnswer, i *issuer, at time.Time) (*people.SignIn, error) {
+// finishWith finishes a sign-in whose claims include the time of
+// authentication.
+func finishWith(w *fixture, o *people.Provider, a people.OIDCCallback, i *issuer, at time.Time) (*people.SignIn, error) {
 	i.claims["auth_time"] = at.Unix()
 	return w.FinishOIDC(w.t.Context(), o, a, browser)
 }
 
-func TestAccountWithCredentialsIsLinkedByWhoIsSignedIn(t *testing.T) {
-	each(t, func(t *testing.T, w *world) {
+func TestAccountWithCredentialsIsLinkedOnlyWhileSignedIn(t *testing.T) {
+	each(t, func(t *testing.T, w *fixture) {
 		i := newIssuer(t)
 		o := provider(i)
 		ada := w.member("ada@example.com", accounts.Owner)
@@ -262,7 +263,7 @@ func TestAccountWithCredentialsIsLinkedByWhoIsSignedIn(t *testing.T) {
 		if !linked.Linked || linked.Session.ID != in.Session.ID || w.alive(in.Token) || !w.alive(linked.Token) || !w.alive(eve.Token) {
 			t.Errorf("%+v", linked)
 		}
-		// From now on it signs in by itself.
+		// From now on the provider signs the person in without a password.
 		again, err := finish("")
 		if err != nil || again.Linked || again.Session.ID == in.Session.ID || again.Person.ID != ada {
 			t.Errorf("%+v, %v", again, err)
@@ -273,21 +274,21 @@ func TestAccountWithCredentialsIsLinkedByWhoIsSignedIn(t *testing.T) {
 	})
 }
 
-func TestLinkIsOfThePersonWhoIsSignedIn(t *testing.T) {
-	each(t, func(t *testing.T, w *world) {
+func TestLinkBelongsToTheSignedInPerson(t *testing.T) {
+	each(t, func(t *testing.T, w *fixture) {
 		i := newIssuer(t)
 		o := provider(i)
 		w.member("dev@example.com", accounts.Developer)
 		w.member("vi@example.com", accounts.Owner)
 		in, vi := w.login("dev@example.com"), w.login("vi@example.com")
-		start := func(s *people.Session, subject, email string) people.OIDCAnswer {
+		start := func(s *people.Session, subject, email string) people.OIDCCallback {
 			address, cookie, err := w.StartOIDCLink(t.Context(), o, s)
 			if err != nil {
 				t.Fatal(err)
 			}
-			return people.OIDCAnswer{Cookie: cookie, State: w.prepare(i, address, subject, email).Get("state"), Code: "good"}
+			return people.OIDCCallback{Cookie: cookie, State: w.prepare(i, address, subject, email).Get("state"), Code: "good"}
 		}
-		link := func(s *people.Session, a people.OIDCAnswer) error {
+		link := func(s *people.Session, a people.OIDCCallback) error {
 			_, err := w.FinishOIDCLink(t.Context(), o, s, a, browser)
 			return err
 		}
@@ -311,7 +312,8 @@ func TestLinkIsOfThePersonWhoIsSignedIn(t *testing.T) {
 		unverified := start(in.Session, "6", "dev@example.com")
 		i.claims["email_verified"] = false
 		want(t, link(in.Session, unverified), fault.Authentication)
-		// A link is answered by who began it, and is no sign-in, nor the other way round.
+		// Only the person who started a link can finish it. A link can't finish
+		// a sign-in, or the reverse.
 		want(t, link(vi.Session, start(in.Session, "vi", "vi@example.com")), fault.Authentication)
 		want(t, link(in.Session, w.begin(i, o, "7", "dev@example.com")), fault.Authentication)
 		_, err := w.FinishOIDC(t.Context(), o, start(in.Session, "7", "dev@example.com"), browser)
@@ -323,7 +325,7 @@ func TestLinkIsOfThePersonWhoIsSignedIn(t *testing.T) {
 		if err != nil || !got.Linked || got.Session.ID != in.Session.ID || w.alive(in.Token) || !w.alive(got.Token) {
 			t.Fatalf("%+v, %v", got, err)
 		}
-		// From now on the id counts, not the address.
+		// From now on the ID identifies the person, not the address.
 		again, err := w.FinishOIDCLink(t.Context(), o, in.Session, start(in.Session, "dev", "dev@elsewhere.example.com"), browser)
 		if err != nil || again.Linked || again.Person.Email != "dev@example.com" || !w.alive(again.Token) {
 			t.Errorf("%+v, %v", again, err)
@@ -331,8 +333,8 @@ func TestLinkIsOfThePersonWhoIsSignedIn(t *testing.T) {
 	})
 }
 
-func TestAccountWithAPasskeyIsNotLinkedByAnAddress(t *testing.T) {
-	each(t, func(t *testing.T, w *world) {
+func TestAccountWithPasskeyIsNotLinkedByEmailAddress(t *testing.T) {
+	each(t, func(t *testing.T, w *fixture) {
 		i := newIssuer(t)
 		o := provider(i)
 		id := w.withoutPassword("ada@example.com", accounts.Owner)
@@ -345,8 +347,8 @@ func TestAccountWithAPasskeyIsNotLinkedByAnAddress(t *testing.T) {
 	})
 }
 
-func TestProviderConfirmsOnlyWhatWasJustProved(t *testing.T) {
-	each(t, func(t *testing.T, w *world) {
+func TestProviderConfirmsOnlyRecentAuthentication(t *testing.T) {
+	each(t, func(t *testing.T, w *fixture) {
 		i := newIssuer(t)
 		o := provider(i)
 		w.withoutPassword("ada@example.com", accounts.Owner)
@@ -370,7 +372,7 @@ func TestProviderConfirmsOnlyWhatWasJustProved(t *testing.T) {
 			if err != nil {
 				t.Fatal(what, err)
 			}
-			stored, err := w.Recognise(t.Context(), in.Token)
+			stored, err := w.LookUpSession(t.Context(), in.Token)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -380,20 +382,20 @@ func TestProviderConfirmsOnlyWhatWasJustProved(t *testing.T) {
 				}
 			}
 		}
-		// The ten minutes run from the proof, not from the sign-in.
+		// The ten minutes start at the authentication, not at the sign-in.
 		in, err := finishWith(w, o, w.begin(i, o, "1", "ada@example.com"), i, w.clock().Add(-9*time.Minute))
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.pass(2 * time.Minute)
-		if err := w.RequireConfirmed(in.Session); !errors.Is(err, people.ErrConfirm) {
+		w.advance(2 * time.Minute)
+		if err := w.RequireConfirmed(in.Session); !errors.Is(err, people.ErrConfirmationRequired) {
 			t.Errorf("eleven minutes after the proof: %v", err)
 		}
 	})
 }
 
-func TestConfirmationAtTheProvider(t *testing.T) {
-	each(t, func(t *testing.T, w *world) {
+func TestProviderConfirmationRenewsTheToken(t *testing.T) {
+	each(t, func(t *testing.T, w *fixture) {
 		i := newIssuer(t)
 		o := provider(i)
 		w.withoutPassword("ada@example.com", accounts.Owner)
@@ -406,7 +408,7 @@ func TestConfirmationAtTheProvider(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		start := func(subject string, at any) people.OIDCAnswer {
+		start := func(subject string, at any) people.OIDCCallback {
 			address, cookie, err := w.StartOIDCConfirm(t.Context(), o, in.Session)
 			if err != nil {
 				t.Fatal(err)
@@ -418,22 +420,22 @@ func TestConfirmationAtTheProvider(t *testing.T) {
 			if at != nil {
 				i.claims["auth_time"] = at
 			}
-			return people.OIDCAnswer{Cookie: cookie, State: q.Get("state"), Code: "good", Replaced: in.Token}
+			return people.OIDCCallback{Cookie: cookie, State: q.Get("state"), Code: "good", Replaced: in.Token}
 		}
-		confirm := func(s *people.Session, a people.OIDCAnswer) error {
+		confirm := func(s *people.Session, a people.OIDCCallback) error {
 			_, err := w.FinishOIDCConfirm(t.Context(), o, s, a)
 			return err
 		}
-		for range 2 { // a provider that says when, and one that does not
+		for range 2 { // providers with and without auth_time
 			want(t, confirm(in.Session, start("1", w.clock().Add(-time.Hour).Unix())), fault.Authentication)
 			want(t, confirm(in.Session, start("2", w.clock().Unix())), fault.Authentication) // eve's account
-			want(t, confirm(in.Session, start("3", w.clock().Unix())), fault.Authentication) // nobody's
+			want(t, confirm(in.Session, start("3", w.clock().Unix())), fault.Authentication) // an account without a person
 			want(t, confirm(eve.Session, start("1", w.clock().Unix())), fault.Authentication)
-			// A sign-in is no confirmation, and the other way round.
+			// A sign-in can't finish a confirmation, or the reverse.
 			want(t, confirm(in.Session, w.begin(i, o, "1", "ada@example.com")), fault.Authentication)
 			_, err = w.FinishOIDC(t.Context(), o, start("1", w.clock().Unix()), browser)
 			want(t, err, fault.Authentication)
-			if err := w.RequireConfirmed(in.Session); !errors.Is(err, people.ErrConfirm) {
+			if err := w.RequireConfirmed(in.Session); !errors.Is(err, people.ErrConfirmationRequired) {
 				t.Fatalf("confirmed: %v", err)
 			}
 		}
@@ -447,20 +449,20 @@ func TestConfirmationAtTheProvider(t *testing.T) {
 				t.Errorf("not confirmed, or the token is the same: %v", err)
 			}
 			before = token
-			w.pass(11 * time.Minute)
+			w.advance(11 * time.Minute)
 		}
-		// Who has an app shows a code, here as anywhere.
+		// People with an app must enter a code here as well.
 		if _, err := w.FinishOIDCConfirm(t.Context(), o, in.Session, start("1", w.clock().Unix())); err != nil {
 			t.Fatal(err)
 		}
 		w.withApp(in.Session)
-		w.pass(11 * time.Minute)
+		w.advance(11 * time.Minute)
 		want(t, confirm(in.Session, start("1", w.clock().Unix())), fault.Authentication)
 	})
 }
 
-// away makes the provider answer nothing until release is called; asked counts
-// the questions.
+// away makes the provider hang until release is called. asked counts its
+// requests.
 func (i *issuer) away() (asked *atomic.Int64, waiting chan struct{}, release func()) {
 	asked, waiting = &atomic.Int64{}, make(chan struct{}, 100)
 	held, handler := make(chan struct{}), i.Config.Handler
@@ -473,8 +475,8 @@ func (i *issuer) away() (asked *atomic.Int64, waiting chan struct{}, release fun
 	return asked, waiting, func() { i.Config.Handler = handler; close(held) }
 }
 
-func TestProviderThatIsAwayIsAskedOnceForAllAndThenLeftAlone(t *testing.T) {
-	each(t, func(t *testing.T, w *world) {
+func TestFailedDiscoveryIsSharedAndCached(t *testing.T) {
+	each(t, func(t *testing.T, w *fixture) {
 		i := newIssuer(t)
 		asked, waiting, release := i.away()
 		o := provider(i)
@@ -485,7 +487,7 @@ func TestProviderThatIsAwayIsAskedOnceForAllAndThenLeftAlone(t *testing.T) {
 		failed := make(chan error, 10)
 		go func() { failed <- start(t.Context()) }()
 		<-waiting
-		// Whoever leaves is not kept, and takes nobody along.
+		// A canceled request returns immediately and cancels no other.
 		leaving, leave := context.WithCancel(t.Context())
 		leave()
 		if err := start(leaving); !errors.Is(err, context.Canceled) {
@@ -498,12 +500,12 @@ func TestProviderThatIsAwayIsAskedOnceForAllAndThenLeftAlone(t *testing.T) {
 		for range 10 {
 			want(t, <-failed, fault.Upstream)
 		}
-		w.pass(29 * time.Second)
+		w.advance(29 * time.Second)
 		want(t, start(t.Context()), fault.Upstream)
 		if n := asked.Load(); n != 1 {
 			t.Errorf("asked %d times", n)
 		}
-		w.pass(time.Second)
+		w.advance(time.Second)
 		if err := start(t.Context()); err != nil {
 			t.Error(err)
 		}

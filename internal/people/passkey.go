@@ -1,6 +1,7 @@
 package people
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -25,21 +26,20 @@ const (
 	kindPasskeyConfirm = "passkey_confirm"
 )
 
-// RelyingParty is who asks for a passkey. Passkeys are bound to the ID: with
-// another one they are lost.
+// RelyingParty identifies this server to authenticators. Passkeys are bound to its ID and lost if it changes.
 type RelyingParty struct {
 	ID     string // the host name, without a port
-	Origin string // as the browser shows it: scheme, host, port
-	Name   string // for people
+	Origin string // scheme, host and port
+	Name   string // the display name
 }
 
-// Challenge is the first half of an exchange with the browser.
+// Challenge is a request to the browser's authenticator.
 type Challenge struct {
 	Options json.RawMessage // for navigator.credentials.create or get
-	Token   string          // the answer must come with it
+	Token   string          // must be returned with the response
 }
 
-// Passkey is one that a person has registered.
+// Passkey is a registered passkey.
 type Passkey struct {
 	ID         string
 	UserID     string
@@ -50,12 +50,12 @@ type Passkey struct {
 	credential webauthn.Credential
 }
 
-func (rp RelyingParty) open() (*webauthn.WebAuthn, error) {
+func (rp RelyingParty) webAuthn() (*webauthn.WebAuthn, error) {
 	w, err := webauthn.New(&webauthn.Config{
 		RPID: rp.ID, RPDisplayName: rp.Name, RPOrigins: []string{rp.Origin},
 		AttestationPreference: protocol.PreferNoAttestation,
-		// The authenticator keeps the key, so that no e-mail need be typed, and
-		// checks the person, so that it stands for two factors.
+		// The key is discoverable, so that no email address is needed, and the authenticator verifies the
+		// person, so that it counts as two factors.
 		AuthenticatorSelection: protocol.AuthenticatorSelection{
 			ResidentKey: protocol.ResidentKeyRequirementRequired, RequireResidentKey: protocol.ResidentKeyRequired(),
 			UserVerification: protocol.VerificationRequired,
@@ -67,22 +67,19 @@ func (rp RelyingParty) open() (*webauthn.WebAuthn, error) {
 	return w, nil
 }
 
-// holder is a person as the webauthn package wants to see one.
-type holder struct {
+// passkeyUser implements webauthn.User.
+type passkeyUser struct {
 	person   *Person
 	passkeys []*Passkey
 }
 
-func (h holder) WebAuthnID() []byte   { return []byte(h.person.ID) }
-func (h holder) WebAuthnName() string { return h.person.Email }
-func (h holder) WebAuthnDisplayName() string {
-	if h.person.Name == "" {
-		return h.person.Email
-	}
-	return h.person.Name
+func (h passkeyUser) WebAuthnID() []byte   { return []byte(h.person.ID) }
+func (h passkeyUser) WebAuthnName() string { return h.person.Email }
+func (h passkeyUser) WebAuthnDisplayName() string {
+	return cmp.Or(h.person.Name, h.person.Email)
 }
 
-func (h holder) WebAuthnCredentials() []webauthn.Credential {
+func (h passkeyUser) WebAuthnCredentials() []webauthn.Credential {
 	out := make([]webauthn.Credential, len(h.passkeys))
 	for i, k := range h.passkeys {
 		out[i] = k.credential
@@ -90,19 +87,19 @@ func (h holder) WebAuthnCredentials() []webauthn.Credential {
 	return out
 }
 
-// hold locks a person and reads their passkeys.
-func (p *People) hold(ctx context.Context, tx *db.Tx, userID string) (holder, error) {
+// lockPasskeyUser locks a person and reads their passkeys.
+func (p *People) lockPasskeyUser(ctx context.Context, tx *db.Tx, userID string) (passkeyUser, error) {
 	person, err := p.lock(ctx, tx, userID)
 	if err != nil {
-		return holder{}, err
+		return passkeyUser{}, err
 	}
 	keys, err := p.Passkeys(ctx, tx, userID)
-	return holder{person, keys}, err
+	return passkeyUser{person, keys}, err
 }
 
-func passkeyPlace(id, userID string) string { return "passkey " + id + " " + userID }
+func passkeyLocation(id, userID string) string { return "passkey " + id + " " + userID }
 
-// Passkeys lists a person's passkeys, oldest first.
+// Passkeys returns a person's passkeys, oldest first.
 func (p *People) Passkeys(ctx context.Context, q db.Querier, userID string) ([]*Passkey, error) {
 	rows, err := q.Query(ctx, "SELECT id, user_id, name, credential, created_at, last_used_at FROM passkeys WHERE user_id = $1 ORDER BY id", userID)
 	return db.All(rows, err, func(r db.Row) (*Passkey, error) {
@@ -114,7 +111,7 @@ func (p *People) Passkeys(ctx context.Context, q db.Querier, userID string) ([]*
 			return nil, err
 		}
 		k.CreatedAt, k.LastUsedAt = time.UnixMicro(created), db.Time(used)
-		text, err := p.ring.Open(sealed, passkeyPlace(k.ID, k.UserID))
+		text, err := p.ring.Open(sealed, passkeyLocation(k.ID, k.UserID))
 		if err != nil {
 			return nil, fmt.Errorf("passkey: %w", err)
 		}
@@ -127,94 +124,96 @@ func (p *People) sealPasskey(k *Passkey) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("passkey: %w", err)
 	}
-	return p.ring.Seal(text, passkeyPlace(k.ID, k.UserID)), nil
+	return p.ring.Seal(text, passkeyLocation(k.ID, k.UserID)), nil
 }
 
-// StartPasskey begins the registration of a passkey.
+// StartPasskey starts the registration of a passkey.
 func (p *People) StartPasskey(ctx context.Context, tx *db.Tx, s *Session, rp RelyingParty) (*Challenge, error) {
 	if err := p.RequireConfirmed(s); err != nil {
 		return nil, err
 	}
-	w, err := rp.open()
+	w, err := rp.webAuthn()
 	if err != nil {
 		return nil, err
 	}
-	h, err := p.hold(ctx, tx, s.UserID)
+	h, err := p.lockPasskeyUser(ctx, tx, s.UserID)
 	if err != nil {
 		return nil, err
 	}
 	if len(h.passkeys) >= maxPasskeys {
-		return nil, fault.New(fault.LimitReached, "you have %d passkeys already; remove one first", maxPasskeys)
+		return nil, fault.New(fault.LimitReached, "You already have %d passkeys, which is the limit. Remove one first.", maxPasskeys)
 	}
 	known := webauthn.Credentials(h.WebAuthnCredentials()).CredentialDescriptors()
 	options, state, err := w.BeginRegistration(h, webauthn.WithExclusions(known))
 	if err != nil {
-		return nil, fmt.Errorf("begin passkey: %w", err)
+		return nil, fmt.Errorf("start passkey registration: %w", err)
 	}
-	return p.challenge(ctx, tx, kindPasskeyNew, s.UserID, options, state)
+	return p.newChallenge(ctx, tx, challengeFor{kindPasskeyNew, s.UserID}, options, state)
 }
 
-func (p *People) challenge(ctx context.Context, tx *db.Tx, kind, userID string, options any, state *webauthn.SessionData) (*Challenge, error) {
+func (p *People) newChallenge(ctx context.Context, tx *db.Tx, f challengeFor, options any, state *webauthn.SessionData) (*Challenge, error) {
 	text, err := json.Marshal(options)
 	if err != nil {
 		return nil, fmt.Errorf("passkey options: %w", err)
 	}
-	token, err := p.beginCeremony(ctx, tx, kind, userID, state)
+	token, err := p.storeChallenge(ctx, tx, f, state)
 	return &Challenge{Options: text, Token: token}, err
 }
 
-// Answer is what the browser's authenticator said to a Challenge.
-type Answer struct {
+// PasskeyResponse is the authenticator's response to a Challenge.
+type PasskeyResponse struct {
 	Token    string // of the Challenge
 	Response []byte // the credential, as JSON
 }
 
-// FinishPasskey stores the passkey that the browser made.
-func (p *People) FinishPasskey(ctx context.Context, s *Session, rp RelyingParty, a Answer, name string, from Browser) (*Passkey, error) {
+// NewPasskey is a passkey to be registered.
+type NewPasskey struct {
+	Name     string
+	Response PasskeyResponse
+}
+
+// FinishPasskey stores a new passkey.
+func (p *People) FinishPasskey(ctx context.Context, s *Session, rp RelyingParty, n NewPasskey, from Browser) (*Passkey, error) {
+	name, r := n.Name, n.Response
 	if err := p.RequireConfirmed(s); err != nil {
 		return nil, err
 	}
 	if err := accounts.CheckName("name", name); err != nil {
 		return nil, err
 	}
-	w, err := rp.open()
+	w, err := rp.webAuthn()
 	if err != nil {
 		return nil, err
 	}
 	var state webauthn.SessionData
-	if err := p.endCeremony(ctx, a.Token, kindPasskeyNew, s.UserID, &state); err != nil {
+	if err := p.consumeChallenge(ctx, r.Token, challengeFor{kindPasskeyNew, s.UserID}, &state); err != nil {
 		return nil, err
 	}
-	parsed, err := protocol.ParseCredentialCreationResponseBytes(a.Response)
+	parsed, err := protocol.ParseCredentialCreationResponseBytes(r.Response)
 	if err != nil {
-		return nil, errWrongPasskey(err)
+		return nil, errInvalidPasskey(err)
 	}
-	k := &Passkey{ID: ids.New(PasskeyID), UserID: s.UserID, Name: name, CreatedAt: p.now()}
-	err = p.db.Write(ctx, func(tx *db.Tx) error {
-		if _, err := p.lockHere(ctx, tx, s); err != nil {
-			return err
+	return inTx(ctx, p.db, func(tx *db.Tx) (*Passkey, error) {
+		if _, err := p.lockSessionPerson(ctx, tx, s); err != nil {
+			return nil, err
 		}
-		h, err := p.hold(ctx, tx, s.UserID)
+		h, err := p.lockPasskeyUser(ctx, tx, s.UserID)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		made, err := w.CreateCredential(h, state, parsed)
+		credential, err := w.CreateCredential(h, state, parsed)
 		if err != nil {
-			return errWrongPasskey(err)
+			return nil, errInvalidPasskey(err)
 		}
-		k.credential = *made
+		k := &Passkey{ID: ids.New(PasskeyID), UserID: s.UserID, Name: name, CreatedAt: p.now(), credential: *credential}
 		if err := p.insertPasskey(ctx, tx, k); err != nil {
-			return err
+			return nil, err
 		}
-		if err := p.noteSecondFactor(ctx, tx, s); err != nil {
-			return err
+		if err := p.recordSecondFactor(ctx, tx, s); err != nil {
+			return nil, err
 		}
-		return p.log(ctx, tx, from.actor(s.UserID), s.UserID, "passkey.added", map[string]any{"passkey": k.ID, "name": name})
+		return k, p.log(ctx, tx, from.actor(s.UserID), personAction{s.UserID, "passkey.added", map[string]any{"passkey": k.ID, "name": name}})
 	})
-	if err != nil {
-		return nil, err
-	}
-	return k, nil
 }
 
 func (p *People) insertPasskey(ctx context.Context, tx *db.Tx, k *Passkey) error {
@@ -225,123 +224,113 @@ func (p *People) insertPasskey(ctx context.Context, tx *db.Tx, k *Passkey) error
 	_, err = tx.Exec(ctx, "INSERT INTO passkeys (id, user_id, credential_id, name, credential, created_at) VALUES ($1, $2, $3, $4, $5, $6)",
 		k.ID, k.UserID, base64.RawURLEncoding.EncodeToString(k.credential.ID), k.Name, sealed, k.CreatedAt.UnixMicro())
 	if errors.Is(err, db.ErrExists) {
-		return fault.New(fault.Conflict, "this passkey is registered already")
+		return fault.New(fault.Conflict, "This passkey is already registered.")
 	}
 	return err
 }
 
-// errWrongPasskey keeps the reason for the log.
-func errWrongPasskey(cause error) error {
-	return fault.New(fault.Authentication, "the passkey was not accepted; try again, or sign in another way").Because(cause)
+// errInvalidPasskey hides the cause from the client.
+func errInvalidPasskey(cause error) error {
+	return fault.New(fault.Authentication, "The passkey was rejected. Retry, or sign in another way.").Because(cause)
 }
 
-// StartPasskeyLogin begins a sign-in with a passkey. Nobody is known yet.
+// StartPasskeyLogin starts a sign-in with a passkey.
 func (p *People) StartPasskeyLogin(ctx context.Context, tx *db.Tx, rp RelyingParty) (*Challenge, error) {
-	w, err := rp.open()
+	return p.startAssertion(ctx, tx, rp, challengeFor{kindPasskeyLogin, ""})
+}
+
+func (p *People) startAssertion(ctx context.Context, tx *db.Tx, rp RelyingParty, f challengeFor) (*Challenge, error) {
+	w, err := rp.webAuthn()
 	if err != nil {
 		return nil, err
 	}
 	options, state, err := w.BeginDiscoverableLogin(webauthn.WithUserVerification(protocol.VerificationRequired))
 	if err != nil {
-		return nil, fmt.Errorf("begin passkey login: %w", err)
+		return nil, fmt.Errorf("start %s: %w", f.kind, err)
 	}
-	return p.challenge(ctx, tx, kindPasskeyLogin, "", options, state)
+	return p.newChallenge(ctx, tx, f, options, state)
 }
 
-// FinishPasskeyLogin signs in whoever the passkey belongs to. replaced is as for
-// Login.
-func (p *People) FinishPasskeyLogin(ctx context.Context, rp RelyingParty, a Answer, replaced string, from Browser) (*SignIn, error) {
-	var out *SignIn
-	err := p.assert(ctx, rp, a, kindPasskeyLogin, "", from, func(tx *db.Tx, person *Person) (err error) {
-		out, err = p.enter(ctx, tx, person, entry{method: ByPasskey, proven: p.now(), replaced: replaced, from: from})
-		return err
+// FinishPasskeyLogin signs in the owner of the passkey. replaced is as for Login.
+func (p *People) FinishPasskeyLogin(ctx context.Context, rp RelyingParty, r PasskeyResponse, replaced string, from Browser) (*SignIn, error) {
+	return verifyPasskey(ctx, p, passkeyAssertion{rp, r, challengeFor{kindPasskeyLogin, ""}, from}, func(tx *db.Tx, person *Person) (*SignIn, error) {
+		return p.continueSignIn(ctx, tx, person, signInParams{method: ByPasskey, provenAt: p.now(), replaced: replaced, from: from})
 	})
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
 }
 
-// StartPasskeyConfirm is StartPasskeyLogin for Confirm.
+// StartPasskeyConfirm starts a confirmation with a passkey.
 func (p *People) StartPasskeyConfirm(ctx context.Context, tx *db.Tx, s *Session, rp RelyingParty) (*Challenge, error) {
-	w, err := rp.open()
-	if err != nil {
-		return nil, err
-	}
-	options, state, err := w.BeginDiscoverableLogin(webauthn.WithUserVerification(protocol.VerificationRequired))
-	if err != nil {
-		return nil, fmt.Errorf("begin passkey confirmation: %w", err)
-	}
-	return p.challenge(ctx, tx, kindPasskeyConfirm, s.UserID, options, state)
+	return p.startAssertion(ctx, tx, rp, challengeFor{kindPasskeyConfirm, s.UserID})
 }
 
 // FinishPasskeyConfirm is Confirm with a passkey. It returns the session's new token.
-func (p *People) FinishPasskeyConfirm(ctx context.Context, s *Session, rp RelyingParty, a Answer, from Browser) (token string, err error) {
-	err = p.assert(ctx, rp, a, kindPasskeyConfirm, s.UserID, from, func(tx *db.Tx, person *Person) (err error) {
+func (p *People) FinishPasskeyConfirm(ctx context.Context, s *Session, rp RelyingParty, r PasskeyResponse, from Browser) (token string, err error) {
+	return verifyPasskey(ctx, p, passkeyAssertion{rp, r, challengeFor{kindPasskeyConfirm, s.UserID}, from}, func(tx *db.Tx, person *Person) (string, error) {
 		if person.ID != s.UserID {
-			return errWrongPasskey(errors.New("it is another person's"))
+			return "", errInvalidPasskey(errors.New("passkey of another person"))
 		}
-		if err := p.noteSecondFactor(ctx, tx, s); err != nil {
-			return err
+		if err := p.recordSecondFactor(ctx, tx, s); err != nil {
+			return "", err
 		}
-		token, err = p.renewToken(ctx, tx, s, p.now())
-		return err
+		return p.renewToken(ctx, tx, s, p.now())
 	})
-	if err != nil {
-		return "", err
-	}
-	return token, nil
 }
 
-var errCloned = errors.New("its counter went back, so there may be a copy")
+var errClonedPasskey = errors.New("signature counter decreased: the passkey may be cloned")
 
-// assert checks the answer to a challenge and runs then for the person, who is
-// locked. The check is inside the transaction, so that the passkey's counter is
-// the one that is compared.
-func (p *People) assert(ctx context.Context, rp RelyingParty, a Answer, kind, userID string, from Browser, then func(tx *db.Tx, person *Person) error) error {
-	w, err := rp.open()
+// passkeyAssertion is a response to a challenge for an existing passkey.
+type passkeyAssertion struct {
+	rp        RelyingParty
+	response  PasskeyResponse
+	challenge challengeFor
+	from      Browser
+}
+
+// verifyPasskey verifies an assertion and returns the result of then for the locked person. It verifies
+// inside the transaction, because it compares the passkey's counter.
+func verifyPasskey[T any](ctx context.Context, p *People, a passkeyAssertion, then func(tx *db.Tx, person *Person) (T, error)) (none T, err error) {
+	w, err := a.rp.webAuthn()
 	if err != nil {
-		return err
+		return none, err
 	}
 	var state webauthn.SessionData
-	if err := p.endCeremony(ctx, a.Token, kind, userID, &state); err != nil {
-		return err
+	if err := p.consumeChallenge(ctx, a.response.Token, a.challenge, &state); err != nil {
+		return none, err
 	}
-	parsed, err := protocol.ParseCredentialRequestResponseBytes(a.Response)
+	parsed, err := protocol.ParseCredentialRequestResponseBytes(a.response.Response)
 	if err != nil {
-		return errWrongPasskey(err)
+		return none, errInvalidPasskey(err)
 	}
-	var h holder
-	err = p.db.Write(ctx, func(tx *db.Tx) error {
-		var unread error // the store's, which must not look like a wrong passkey
+	var h passkeyUser
+	out, err := inTx(ctx, p.db, func(tx *db.Tx) (T, error) {
+		var readErr error // a database error must not look like an invalid passkey
 		used, err := w.ValidateDiscoverableLogin(func(_, handle []byte) (webauthn.User, error) {
-			h, unread = p.hold(ctx, tx, string(handle))
-			return h, unread
+			h, readErr = p.lockPasskeyUser(ctx, tx, string(handle))
+			return h, readErr
 		}, state, parsed)
-		if unread != nil && !fault.Is(unread, fault.NotFound) {
-			return unread
+		if readErr != nil && !fault.Is(readErr, fault.NotFound) {
+			return none, readErr
 		}
 		if err != nil {
-			return errWrongPasskey(err)
+			return none, errInvalidPasskey(err)
 		}
 		if used.Authenticator.CloneWarning {
-			return errWrongPasskey(errCloned)
+			return none, errInvalidPasskey(errClonedPasskey)
 		}
-		if err := p.passkeyUsed(ctx, tx, h, used); err != nil {
-			return err
+		if err := p.updatePasskey(ctx, tx, h, used); err != nil {
+			return none, err
 		}
 		return then(tx, h.person)
 	})
-	if errors.Is(err, errCloned) {
-		logged := p.db.Write(ctx, func(tx *db.Tx) error {
-			return p.log(ctx, tx, from.actor("anonymous"), h.person.ID, "passkey.refused", map[string]any{"reason": errCloned.Error()})
-		})
-		return errors.Join(err, logged)
+	if errors.Is(err, errClonedPasskey) {
+		err = errors.Join(err, p.db.Write(ctx, func(tx *db.Tx) error {
+			return p.log(ctx, tx, a.from.actor("anonymous"), personAction{h.person.ID, "passkey.refused", map[string]any{"reason": errClonedPasskey.Error()}})
+		}))
 	}
-	return err
+	return out, err
 }
 
-func (p *People) passkeyUsed(ctx context.Context, tx *db.Tx, h holder, used *webauthn.Credential) error {
+func (p *People) updatePasskey(ctx context.Context, tx *db.Tx, h passkeyUser, used *webauthn.Credential) error {
 	for _, k := range h.passkeys {
 		if string(k.credential.ID) != string(used.ID) {
 			continue
@@ -354,30 +343,27 @@ func (p *People) passkeyUsed(ctx context.Context, tx *db.Tx, h holder, used *web
 		_, err = tx.Exec(ctx, "UPDATE passkeys SET credential = $2, last_used_at = $3 WHERE id = $1", k.ID, sealed, p.now().UnixMicro())
 		return err
 	}
-	return errWrongPasskey(errors.New("it is not registered"))
+	return errInvalidPasskey(errors.New("unknown passkey"))
 }
 
-// RenamePasskey changes what a person calls a passkey.
-func (p *People) RenamePasskey(ctx context.Context, tx *db.Tx, s *Session, id, name string, from Browser) error {
+// RenamePasskey renames one of the caller's passkeys.
+func (p *People) RenamePasskey(ctx context.Context, tx *db.Tx, by Caller, id, name string) error {
 	if err := accounts.CheckName("name", name); err != nil {
 		return err
 	}
-	n, err := tx.Exec(ctx, "UPDATE passkeys SET name = $3 WHERE id = $1 AND user_id = $2", id, s.UserID, name)
+	n, err := tx.Exec(ctx, "UPDATE passkeys SET name = $3 WHERE id = $1 AND user_id = $2", id, by.userID, name)
 	if err != nil {
 		return err
 	}
 	if n == 0 {
 		return fault.NoSuch("passkey", id)
 	}
-	return p.log(ctx, tx, from.actor(s.UserID), s.UserID, "passkey.renamed", map[string]any{"passkey": id, "name": name})
+	return p.log(ctx, tx, by.actor, personAction{by.userID, "passkey.renamed", map[string]any{"passkey": id, "name": name}})
 }
 
-// DeletePasskey removes a passkey, unless it is the only way to sign in.
+// DeletePasskey deletes a passkey, unless it is the person's only credential.
 func (p *People) DeletePasskey(ctx context.Context, tx *db.Tx, s *Session, id string, from Browser) error {
-	if err := p.RequireConfirmed(s); err != nil {
-		return err
-	}
-	person, err := p.lockHere(ctx, tx, s)
+	person, err := p.lockConfirmed(ctx, tx, s)
 	if err != nil {
 		return err
 	}
@@ -388,15 +374,15 @@ func (p *People) DeletePasskey(ctx context.Context, tx *db.Tx, s *Session, id st
 	if n == 0 {
 		return fault.NoSuch("passkey", id)
 	}
-	ways, err := p.CanSignIn(ctx, tx, person)
+	ok, err := p.CanSignIn(ctx, tx, person)
 	if err != nil {
 		return err
 	}
-	if !ways {
-		return fault.New(fault.InvalidState, "this passkey is your only way to sign in; set a password first")
+	if !ok {
+		return fault.New(fault.InvalidState, "This passkey is your only way to sign in. Set a password first.")
 	}
-	if err := forgetSecondFactor(ctx, tx, s.UserID); err != nil {
+	if err := clearSecondFactor(ctx, tx, s.UserID); err != nil {
 		return err
 	}
-	return p.log(ctx, tx, from.actor(s.UserID), s.UserID, "passkey.deleted", map[string]any{"passkey": id})
+	return p.log(ctx, tx, from.actor(s.UserID), personAction{s.UserID, "passkey.deleted", map[string]any{"passkey": id}})
 }

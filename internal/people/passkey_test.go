@@ -22,16 +22,16 @@ import (
 
 var party = people.RelyingParty{ID: "turnpike.example.com", Origin: "https://turnpike.example.com", Name: "Turnpike"}
 
-// authenticator is a passkey's device, as far as the protocol sees it.
+// authenticator is the device of a passkey.
 type authenticator struct {
 	t       *testing.T
 	id      []byte
 	key     *ecdsa.PrivateKey
-	handle  string // the person it was made for
+	handle  string // the person it was created for
 	count   uint32
 	origin  string
 	rpID    string
-	present byte // the flags: 1 somebody is there, 4 it is the owner
+	present byte // the flags: 1 for user present, 4 for user verified
 }
 
 func newAuthenticator(t *testing.T, handle string) *authenticator {
@@ -67,12 +67,12 @@ func (a *authenticator) authData(flags byte) []byte {
 	return binary.BigEndian.AppendUint32(append(rp[:], flags), a.count)
 }
 
-// bytesCBOR is a byte string of CBOR.
+// bytesCBOR encodes a CBOR byte string.
 func bytesCBOR(raw []byte) []byte {
 	return append(binary.BigEndian.AppendUint16([]byte{0x59}, uint16(len(raw))), raw...)
 }
 
-func (a *authenticator) create(c *people.Challenge) people.Answer {
+func (a *authenticator) create(c *people.Challenge) people.PasskeyResponse {
 	a.t.Helper()
 	point, err := a.key.PublicKey.Bytes() // 4, x, y
 	if err != nil {
@@ -86,7 +86,7 @@ func (a *authenticator) create(c *people.Challenge) people.Answer {
 	return a.answer(c, map[string]string{"clientDataJSON": b64(a.clientData("webauthn.create", c)), "attestationObject": b64(attestation)})
 }
 
-func (a *authenticator) get(c *people.Challenge) people.Answer {
+func (a *authenticator) get(c *people.Challenge) people.PasskeyResponse {
 	a.t.Helper()
 	a.count++
 	client, data := a.clientData("webauthn.get", c), a.authData(a.present)
@@ -99,16 +99,16 @@ func (a *authenticator) get(c *people.Challenge) people.Answer {
 	return a.answer(c, map[string]string{"clientDataJSON": b64(client), "authenticatorData": b64(data), "signature": b64(signature), "userHandle": b64([]byte(a.handle))})
 }
 
-func (a *authenticator) answer(c *people.Challenge, response map[string]string) people.Answer {
+func (a *authenticator) answer(c *people.Challenge, response map[string]string) people.PasskeyResponse {
 	a.t.Helper()
 	text, err := json.Marshal(map[string]any{"id": b64(a.id), "rawId": b64(a.id), "type": "public-key", "response": response})
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	return people.Answer{Token: c.Token, Response: text}
+	return people.PasskeyResponse{Token: c.Token, Response: text}
 }
 
-func (w *world) startPasskey(s *people.Session) *people.Challenge {
+func (w *fixture) startPasskey(s *people.Session) *people.Challenge {
 	w.t.Helper()
 	var c *people.Challenge
 	w.write(func(tx *db.Tx) (err error) {
@@ -118,7 +118,7 @@ func (w *world) startPasskey(s *people.Session) *people.Challenge {
 	return c
 }
 
-func (w *world) startPasskeyLogin() *people.Challenge {
+func (w *fixture) startPasskeyLogin() *people.Challenge {
 	w.t.Helper()
 	var c *people.Challenge
 	w.write(func(tx *db.Tx) (err error) {
@@ -128,11 +128,11 @@ func (w *world) startPasskeyLogin() *people.Challenge {
 	return c
 }
 
-// register gives the session's person a passkey.
-func (w *world) register(s *people.Session, name string) (*authenticator, *people.Passkey) {
+// register adds a passkey to the session's person.
+func (w *fixture) register(s *people.Session, name string) (*authenticator, *people.Passkey) {
 	w.t.Helper()
 	a := newAuthenticator(w.t, s.UserID)
-	k, err := w.FinishPasskey(w.t.Context(), s, party, a.create(w.startPasskey(s)), name, browser)
+	k, err := w.FinishPasskey(w.t.Context(), s, party, people.NewPasskey{Name: name, Response: a.create(w.startPasskey(s))}, browser)
 	if err != nil {
 		w.t.Fatalf("%v: %v", err, errors.Unwrap(err))
 	}
@@ -140,7 +140,7 @@ func (w *world) register(s *people.Session, name string) (*authenticator, *peopl
 }
 
 func TestPasskeySignsInWithoutASecondFactor(t *testing.T) {
-	each(t, func(t *testing.T, w *world) {
+	each(t, func(t *testing.T, w *fixture) {
 		w.member("ada@example.com", accounts.Owner)
 		old := w.login("ada@example.com")
 		w.withApp(old.Session)
@@ -154,7 +154,7 @@ func TestPasskeySignsInWithoutASecondFactor(t *testing.T) {
 			t.Errorf("signed in as %+v", in)
 		}
 		_, err = w.FinishPasskeyLogin(t.Context(), party, answer, "", browser)
-		want(t, err, fault.Authentication) // a challenge is answered once
+		want(t, err, fault.Authentication) // a challenge works once
 		list, err := w.Passkeys(t.Context(), w.db, in.Person.ID)
 		if err != nil || len(list) != 1 || list[0].Name != "Laptop" || list[0].LastUsedAt == nil {
 			t.Errorf("%v, %v", list, err)
@@ -165,8 +165,8 @@ func TestPasskeySignsInWithoutASecondFactor(t *testing.T) {
 	})
 }
 
-func TestPasskeyAnswersThatMustNotBeTaken(t *testing.T) {
-	each(t, func(t *testing.T, w *world) {
+func TestInvalidPasskeyResponsesAreRejected(t *testing.T) {
+	each(t, func(t *testing.T, w *fixture) {
 		w.member("ada@example.com", accounts.Owner)
 		eve := w.member("eve@example.com", accounts.Viewer)
 		in := w.login("ada@example.com")
@@ -193,14 +193,14 @@ func TestPasskeyAnswersThatMustNotBeTaken(t *testing.T) {
 			t.Error("the log does not tell of the copy")
 		}
 		late := w.startPasskeyLogin()
-		w.pass(10 * time.Minute)
+		w.advance(10 * time.Minute)
 		_, err := w.FinishPasskeyLogin(t.Context(), party, genuine.get(late), "", browser)
 		want(t, err, fault.Authentication)
-		// A challenge of one kind, or of one person, is none of another.
+		// A challenge works only for its purpose and its person.
 		_, err = w.FinishPasskeyLogin(t.Context(), party, genuine.get(w.startPasskey(w.login("ada@example.com").Session)), "", browser)
 		want(t, err, fault.Authentication)
 		evil := newAuthenticator(t, eve)
-		_, err = w.FinishPasskey(t.Context(), w.login("eve@example.com").Session, party, evil.create(w.startPasskey(w.login("ada@example.com").Session)), "Evil", browser)
+		_, err = w.FinishPasskey(t.Context(), w.login("eve@example.com").Session, party, people.NewPasskey{Name: "Evil", Response: evil.create(w.startPasskey(w.login("ada@example.com").Session))}, browser)
 		want(t, err, fault.Authentication)
 		if _, err := w.FinishPasskeyLogin(t.Context(), party, genuine.get(w.startPasskeyLogin()), "", browser); err != nil {
 			t.Errorf("the real one: %v", err)
@@ -208,14 +208,14 @@ func TestPasskeyAnswersThatMustNotBeTaken(t *testing.T) {
 	})
 }
 
-func TestPasskeyConfirms(t *testing.T) {
-	each(t, func(t *testing.T, w *world) {
+func TestPasskeyConfirmsASession(t *testing.T) {
+	each(t, func(t *testing.T, w *fixture) {
 		w.member("ada@example.com", accounts.Owner)
 		w.member("eve@example.com", accounts.Viewer)
 		in, eve := w.login("ada@example.com"), w.login("eve@example.com")
 		a, _ := w.register(in.Session, "Laptop")
 		ofEve, _ := w.register(eve.Session, "Phone")
-		w.pass(11 * time.Minute)
+		w.advance(11 * time.Minute)
 		start := func() (c *people.Challenge) {
 			w.write(func(tx *db.Tx) (err error) {
 				c, err = w.StartPasskeyConfirm(t.Context(), tx, in.Session, party)
@@ -239,20 +239,20 @@ func TestPasskeyConfirms(t *testing.T) {
 }
 
 func TestPasskeysAreManagedByTheirOwner(t *testing.T) {
-	each(t, func(t *testing.T, w *world) {
+	each(t, func(t *testing.T, w *fixture) {
 		w.member("ada@example.com", accounts.Owner)
 		w.member("eve@example.com", accounts.Viewer)
 		in, eve := w.login("ada@example.com"), w.login("eve@example.com")
 		a, k := w.register(in.Session, "Laptop")
 		again := newAuthenticator(t, eve.Session.UserID)
 		again.id = a.id
-		_, err := w.FinishPasskey(t.Context(), eve.Session, party, again.create(w.startPasskey(eve.Session)), "Copy", browser)
+		_, err := w.FinishPasskey(t.Context(), eve.Session, party, people.NewPasskey{Name: "Copy", Response: again.create(w.startPasskey(eve.Session))}, browser)
 		want(t, err, fault.Conflict)
 		remove := func(s *people.Session) error {
 			return w.try(func(tx *db.Tx) error { return w.DeletePasskey(t.Context(), tx, s, k.ID, browser) })
 		}
 		rename := func(s *people.Session, name string) error {
-			return w.try(func(tx *db.Tx) error { return w.RenamePasskey(t.Context(), tx, s, k.ID, name, browser) })
+			return w.try(func(tx *db.Tx) error { return w.RenamePasskey(t.Context(), tx, s.Caller(browser), k.ID, name) })
 		}
 		want(t, remove(eve.Session), fault.NotFound)
 		want(t, rename(eve.Session, "Mine"), fault.NotFound)
@@ -260,7 +260,7 @@ func TestPasskeysAreManagedByTheirOwner(t *testing.T) {
 		if err := rename(in.Session, "Desk"); err != nil {
 			t.Error(err)
 		}
-		// The only way to sign in stays.
+		// The only credential can't be deleted.
 		w.write(func(tx *db.Tx) error {
 			_, err := tx.Exec(t.Context(), "UPDATE users SET password_hash = NULL WHERE id = $1", in.Person.ID)
 			return err
@@ -269,8 +269,8 @@ func TestPasskeysAreManagedByTheirOwner(t *testing.T) {
 		if _, err := w.ChangePassword(t.Context(), in.Session, "", password, browser); err != nil {
 			t.Fatal(err)
 		}
-		w.pass(11 * time.Minute)
-		if err := remove(in.Session); !errors.Is(err, people.ErrConfirm) {
+		w.advance(11 * time.Minute)
+		if err := remove(in.Session); !errors.Is(err, people.ErrConfirmationRequired) {
 			t.Errorf("without confirmation: %v", err)
 		}
 		if err := remove(w.login("ada@example.com").Session); err != nil {

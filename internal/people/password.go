@@ -16,47 +16,45 @@ import (
 	"turnpike/internal/fault"
 )
 
-// The bounds of a password, in bytes.
+// The length of a password in bytes.
 const (
-	MinPassword = 10
-	MaxPassword = 256
+	minPassword = 10
+	maxPassword = 256
 )
 
-// Cost is what one hash takes: memory in KiB, passes, and lanes.
+// Cost is the cost of a hash: memory in KiB, passes and lanes.
 type Cost struct {
 	Memory uint32
 	Passes uint32
 	Lanes  uint8
 }
 
-// DefaultCost is the least that OWASP's password storage cheat sheet asks of
-// argon2id. Little memory for each lets more people sign in at once.
+// DefaultCost is the minimum of OWASP's password storage cheat sheet for argon2id. Less memory per hash
+// lets more people sign in concurrently.
 var DefaultCost = Cost{Memory: 19 << 10, Passes: 2, Lanes: 1}
 
-// maxCost keeps a damaged row from taking the machine's memory.
+// maxCost keeps a corrupt row from exhausting memory.
 var maxCost = Cost{Memory: 1 << 20, Passes: 16, Lanes: 16}
 
 const (
 	saltBytes = 16
 	keyBytes  = 32
-	// maxWaiting bounds who waits for a turn. At 20 ms a hash the last of them
-	// waits about a second on one core.
+	// maxWaiting limits the queue. At 20 ms per hash, the last one waits about a second on one core.
 	maxWaiting = 64
 )
 
-// hasher hashes passwords, a few at a time: a storm of logins waits, it does not
-// take all memory.
+// hasher hashes a few passwords at a time, so that many logins can't exhaust memory.
 type hasher struct {
 	cost    Cost
-	turns   chan struct{}
+	slots   chan struct{}
 	waiting atomic.Int64
-	decoy   string       // what the password of nobody is compared with
-	hashed  atomic.Int64 // how many there were, for the test that unknown people cost as much
+	decoy   string       // compared for unknown accounts
+	hashed  atomic.Int64 // number of hashes, for tests
 }
 
 func newHasher(cost Cost) *hasher {
-	h := &hasher{cost: cost, turns: make(chan struct{}, max(2, runtime.GOMAXPROCS(0)))}
-	// Not a hash of anything: only its cost matters.
+	h := &hasher{cost: cost, slots: make(chan struct{}, max(2, runtime.GOMAXPROCS(0)))}
+	// Random bytes: only the cost matters.
 	salt, key := make([]byte, saltBytes), make([]byte, keyBytes)
 	rand.Read(salt)
 	rand.Read(key)
@@ -64,24 +62,24 @@ func newHasher(cost Cost) *hasher {
 	return h
 }
 
-// derive takes a turn and computes.
+// derive computes a hash when a slot is free.
 func (h *hasher) derive(ctx context.Context, password string, salt []byte, c Cost, length int) ([]byte, error) {
 	if h.waiting.Add(1) > maxWaiting {
 		h.waiting.Add(-1)
-		return nil, fault.New(fault.Overloaded, "too many people are signing in at this moment; try again in a few seconds")
+		return nil, fault.New(fault.Overloaded, "Too many people are signing in right now. Retry in a few seconds.")
 	}
 	defer h.waiting.Add(-1)
 	select {
-	case h.turns <- struct{}{}:
+	case h.slots <- struct{}{}:
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	defer func() { <-h.turns }()
+	defer func() { <-h.slots }()
 	h.hashed.Add(1)
 	return argon2.IDKey([]byte(password), salt, c.Passes, c.Memory, c.Lanes, uint32(length)), nil
 }
 
-// hash returns what to store of a password.
+// hash returns the encoded hash of a password.
 func (h *hasher) hash(ctx context.Context, password string) (string, error) {
 	salt := make([]byte, saltBytes)
 	rand.Read(salt)
@@ -92,10 +90,10 @@ func (h *hasher) hash(ctx context.Context, password string) (string, error) {
 	return encode(h.cost, salt, key), nil
 }
 
-// verify compares a password with what is stored. Nothing stored costs as much
-// as something, so that time does not tell who exists.
+// verify compares a password with a stored hash. An empty hash costs as much, so that the time doesn't
+// reveal who has an account.
 func (h *hasher) verify(ctx context.Context, password, stored string) (bool, error) {
-	known := stored != "" && len(password) <= MaxPassword
+	known := stored != "" && len(password) <= maxPassword
 	if !known {
 		password, stored = "", h.decoy
 	}
@@ -110,33 +108,33 @@ func (h *hasher) verify(ctx context.Context, password, stored string) (bool, err
 	return subtle.ConstantTimeCompare(got, want) == 1 && known, nil
 }
 
-// outdated reports whether a hash was made at another cost than today's.
+// outdated reports whether a hash has another cost than the current one.
 func (h *hasher) outdated(stored string) bool {
 	c, _, _, err := decode(stored)
 	return err == nil && c != h.cost
 }
 
-// encode writes the form that other programs know too (PHC).
+// encode returns a hash in PHC string format.
 func encode(c Cost, salt, key []byte) string {
 	b64 := base64.RawStdEncoding.EncodeToString
 	return fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$%s$%s", argon2.Version, c.Memory, c.Passes, c.Lanes, b64(salt), b64(key))
 }
 
-var errDamagedHash = errors.New("a stored password hash is damaged")
+var errCorruptHash = errors.New("corrupt password hash")
 
 func decode(stored string) (c Cost, salt, key []byte, err error) {
 	parts := strings.Split(stored, "$")
 	if len(parts) != 6 || parts[0] != "" || parts[1] != "argon2id" || parts[2] != fmt.Sprintf("v=%d", argon2.Version) {
-		return c, nil, nil, errDamagedHash
+		return c, nil, nil, errCorruptHash
 	}
 	if _, err := fmt.Sscanf(parts[3], "m=%d,t=%d,p=%d", &c.Memory, &c.Passes, &c.Lanes); err != nil {
-		return c, nil, nil, errDamagedHash
+		return c, nil, nil, errCorruptHash
 	}
 	salt, saltErr := base64.RawStdEncoding.DecodeString(parts[4])
 	key, keyErr := base64.RawStdEncoding.DecodeString(parts[5])
-	sane := c.Memory > 0 && c.Passes > 0 && c.Lanes > 0 && c.Memory <= maxCost.Memory && c.Passes <= maxCost.Passes && c.Lanes <= maxCost.Lanes
-	if saltErr != nil || keyErr != nil || !sane || len(key) < 16 || len(key) > 64 {
-		return c, nil, nil, errDamagedHash
+	valid := c.Memory > 0 && c.Passes > 0 && c.Lanes > 0 && c.Memory <= maxCost.Memory && c.Passes <= maxCost.Passes && c.Lanes <= maxCost.Lanes
+	if saltErr != nil || keyErr != nil || !valid || len(key) < 16 || len(key) > 64 {
+		return c, nil, nil, errCorruptHash
 	}
 	return c, salt, key, nil
 }

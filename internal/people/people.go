@@ -1,12 +1,12 @@
-// Package people holds how people prove who they are: passwords, second
-// factors, passkeys, sessions, invitations and links that work once.
+// Package people authenticates people: passwords, second factors, passkeys, OpenID Connect, sessions,
+// invitations and one-time links.
 //
-// People and members are made by accounts; this package keeps their password
-// and changes their role. A person may be a member of several workspaces: a
-// session is the person's, the workspace is chosen with each request.
+// Package accounts creates users and members; this package keeps their credentials and changes their
+// role. A session belongs to a person, who may be a member of several workspaces: each request chooses one.
 package people
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -25,7 +25,7 @@ import (
 	"turnpike/internal/keyring"
 )
 
-// The prefixes of this package's ids.
+// The prefixes of IDs.
 const (
 	SessionID    = "sess_"
 	PasskeyID    = "pk_"
@@ -34,13 +34,12 @@ const (
 
 // Options configures People.
 type Options struct {
-	Now  func() time.Time // nil means the time of day
-	Cost Cost             // of a password's hash; zero means DefaultCost
+	Now  func() time.Time // nil for time.Now
+	Cost Cost             // of password hashes; zero for DefaultCost
 }
 
-// People is the service. Its methods without a transaction make their own: they
-// hash passwords, which must not keep others from writing, or count failures,
-// which must stay when the rest is undone.
+// People is the service. Methods without a transaction create their own: they hash passwords, which must
+// not block other writers, or count failures, which must survive a rollback.
 type People struct {
 	db        *db.DB
 	ring      *keyring.Ring
@@ -48,7 +47,7 @@ type People struct {
 	passwords *hasher
 }
 
-// New makes People.
+// New returns the service.
 func New(d *db.DB, ring *keyring.Ring, o Options) *People {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -59,7 +58,7 @@ func New(d *db.DB, ring *keyring.Ring, o Options) *People {
 	return &People{db: d, ring: ring, now: o.Now, passwords: newHasher(o.Cost)}
 }
 
-// Person is somebody who can sign in, or soon will.
+// Person is someone with an account.
 type Person struct {
 	ID          string
 	Email       string
@@ -72,7 +71,7 @@ type Person struct {
 
 const personColumns = "u.id, u.email, u.name, u.password_hash, u.created_at"
 
-// into is where personColumns are scanned to; done fills what needs more than a copy.
+// into returns the destinations of personColumns. Call done after the scan.
 func (p *Person) into() (dest []any, done func()) {
 	var hash *string
 	var created int64
@@ -92,26 +91,34 @@ func scanPerson(r db.Row) (*Person, error) {
 	return &p, nil
 }
 
-// Get returns the person with the id.
+// Get returns a person by ID.
 func (p *People) Get(ctx context.Context, q db.Querier, id string) (*Person, error) {
 	person, err := scanPerson(q.QueryRow(ctx, "SELECT "+personColumns+" FROM users u WHERE u.id = $1", id))
-	if errors.Is(err, db.ErrNotFound) {
-		return nil, fault.NoSuch("person", id)
-	}
-	return person, err
+	return person, orNoSuch(err, "person", id)
 }
 
-// Find returns the person with the e-mail address. It is for operators: who
-// there is must not be told to others.
+// Names returns the names of people by ID, or their email address if they have none.
+func (p *People) Names(ctx context.Context, q db.Querier, ids []string) (map[string]string, error) {
+	out := make(map[string]string, len(ids))
+	err := db.ByIDs(ctx, q, db.InQuery{SQL: "SELECT id, name, email FROM users WHERE id IN"}, ids, func(r db.Row) error {
+		var id, name, email string
+		err := r.Scan(&id, &name, &email)
+		out[id] = cmp.Or(name, email)
+		return err
+	})
+	return out, err
+}
+
+// Find returns a person by email address. Only operators may learn who has an account.
 func (p *People) Find(ctx context.Context, q db.Querier, email string) (*Person, error) {
-	person, err := p.byEmail(ctx, q, normal(email))
+	person, err := p.byEmail(ctx, q, normalizeEmail(email))
 	if err == nil && person == nil {
-		return nil, fault.Param(fault.NotFound, "email", "nobody has the e-mail address %q; see: turnpike users list", email)
+		return nil, fault.Param(fault.NotFound, "email", "No user has the email address %q. To list users, run: turnpike users list", email)
 	}
 	return person, err
 }
 
-// byEmail returns nil for an address that nobody has.
+// byEmail returns nil for an unknown address.
 func (p *People) byEmail(ctx context.Context, q db.Querier, email string) (*Person, error) {
 	person, err := scanPerson(q.QueryRow(ctx, "SELECT "+personColumns+" FROM users u WHERE u.email = $1", email))
 	if errors.Is(err, db.ErrNotFound) {
@@ -120,17 +127,34 @@ func (p *People) byEmail(ctx context.Context, q db.Querier, email string) (*Pers
 	return person, err
 }
 
-// lock holds the person until the transaction ends. Whatever changes how a
-// person signs in begins with it.
+// lock locks the person until the transaction ends. Every change of credentials starts with it.
 func (p *People) lock(ctx context.Context, tx *db.Tx, id string) (*Person, error) {
 	person, err := scanPerson(tx.QueryRow(ctx, "SELECT "+personColumns+" FROM users u WHERE u.id = $1"+tx.Lock("u"), id))
-	if errors.Is(err, db.ErrNotFound) {
-		return nil, fault.NoSuch("person", id)
-	}
-	return person, err
+	return person, orNoSuch(err, "person", id)
 }
 
-// SetName changes how a person is called.
+// orNoSuch replaces db.ErrNotFound by an error for the client.
+func orNoSuch(err error, kind, id string) error {
+	if errors.Is(err, db.ErrNotFound) {
+		return fault.NoSuch(kind, id)
+	}
+	return err
+}
+
+// inTx runs fn in a transaction and returns its result, or the zero value if the transaction fails.
+func inTx[T any](ctx context.Context, d *db.DB, fn func(tx *db.Tx) (T, error)) (T, error) {
+	var out, zero T
+	err := d.Write(ctx, func(tx *db.Tx) (err error) {
+		out, err = fn(tx)
+		return err
+	})
+	if err != nil {
+		return zero, err
+	}
+	return out, nil
+}
+
+// SetName changes a person's name.
 func (p *People) SetName(ctx context.Context, tx *db.Tx, s *Session, name string, from Browser) error {
 	if err := accounts.CheckName("name", name); err != nil {
 		return err
@@ -138,52 +162,50 @@ func (p *People) SetName(ctx context.Context, tx *db.Tx, s *Session, name string
 	if _, err := tx.Exec(ctx, "UPDATE users SET name = $2 WHERE id = $1", s.UserID, name); err != nil {
 		return err
 	}
-	return p.log(ctx, tx, from.actor(s.UserID), s.UserID, "person.renamed", map[string]any{"name": name})
+	return p.log(ctx, tx, from.actor(s.UserID), personAction{s.UserID, "person.renamed", map[string]any{"name": name}})
 }
 
-// OtherWays counts the ways to sign in that need no password.
-type OtherWays struct {
+// OtherCredentials counts credentials other than the password.
+type OtherCredentials struct {
 	Passkeys   int64
-	Identities int64 // accounts at a provider that are linked
+	Identities int64 // linked accounts at a provider
 }
 
-// OtherWays are those of a person.
-func (p *People) OtherWays(ctx context.Context, q db.Querier, userID string) (w OtherWays, err error) {
+// OtherCredentials returns a person's counts.
+func (p *People) OtherCredentials(ctx context.Context, q db.Querier, userID string) (w OtherCredentials, err error) {
 	err = q.QueryRow(ctx, "SELECT (SELECT count(*) FROM passkeys WHERE user_id = $1), (SELECT count(*) FROM identities WHERE user_id = $1)",
 		userID).Scan(&w.Passkeys, &w.Identities)
 	return w, err
 }
 
-// CanSignIn reports whether the person has any way to sign in.
+// CanSignIn reports whether the person has any credentials.
 func (p *People) CanSignIn(ctx context.Context, q db.Querier, person *Person) (bool, error) {
 	if person.HasPassword {
 		return true, nil
 	}
-	ways, err := p.OtherWays(ctx, q, person.ID)
-	return ways != (OtherWays{}), err
+	ways, err := p.OtherCredentials(ctx, q, person.ID)
+	return ways != (OtherCredentials{}), err
 }
 
-// hasAccount reports whether a link must not give the person a password: they
-// belong to a workspace, or to another than the one they have just been added
-// to, which relies on theirs, or has not handed it over yet. Nobody relies on an
-// account that is a member of nothing.
-func (p *People) hasAccount(ctx context.Context, q db.Querier, person *Person, added string) (bool, error) {
+// isMemberElsewhere reports whether the person is a member of a workspace other than the one they were
+// just added to. Such an account must keep its credentials; one without workspaces can be reset.
+func (p *People) isMemberElsewhere(ctx context.Context, q db.Querier, person *Person, added string) (bool, error) {
 	var others int64
 	err := q.QueryRow(ctx, "SELECT count(*) FROM members WHERE user_id = $1 AND workspace_id <> $2", person.ID, added).Scan(&others)
 	return others > 0, err
 }
 
-// Browser is where a request comes from, as lists and the admin log show it.
+// Browser is where a request comes from.
 type Browser struct {
 	IP        string
 	UserAgent string
 	RequestID string
-	Device    string // the token that SignIn gave to this browser, if any
+	Device    string // the device token of this browser, if any
 }
 
 const maxUserAgent = 300
 
-// device is the user agent, bounded and printable.
+// device returns the user agent, shortened and printable.
 func (b Browser) device() string {
 	s := strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f || r == utf8.RuneError {
@@ -202,15 +224,21 @@ func (b Browser) actor(userID string) audit.Actor {
 	return audit.Actor{Name: userID, IP: b.IP, RequestID: b.RequestID}
 }
 
-// log records what a person did, or what was done to them, in each workspace
-// they are a member of: each has a right to know.
-func (p *People) log(ctx context.Context, tx *db.Tx, by audit.Actor, userID, action string, detail map[string]any) error {
-	memberships, err := Memberships(ctx, tx, userID)
+// personAction is an action by or on a person for the admin log.
+type personAction struct {
+	userID string
+	name   string
+	detail map[string]any
+}
+
+// log writes an action to the admin log of each of the person's workspaces.
+func (p *People) log(ctx context.Context, tx *db.Tx, by audit.Actor, a personAction) error {
+	memberships, err := Memberships(ctx, tx, a.userID)
 	if err != nil {
 		return err
 	}
 	for _, m := range memberships {
-		err := audit.LogAction(ctx, tx, by, audit.Action{WorkspaceID: m.WorkspaceID, Action: action, Target: userID}, detail, p.now())
+		err := by.Log(ctx, tx, audit.Action{Tenant: accounts.Tenant{WorkspaceID: m.WorkspaceID}, Action: a.name, Target: a.userID}, a.detail, p.now())
 		if err != nil {
 			return err
 		}
@@ -218,21 +246,20 @@ func (p *People) log(ctx context.Context, tx *db.Tx, by audit.Actor, userID, act
 	return nil
 }
 
-// normal is how email addresses are stored and compared.
-func normal(email string) string { return accounts.NormalizeEmail(email) }
+func normalizeEmail(email string) string { return accounts.NormalizeEmail(email) }
 
 func checkEmail(email string) error {
 	address, err := mail.ParseAddress(email)
 	if err != nil || address.Address != email || len(email) > 254 {
-		return fault.Invalid("email", "%q is not an e-mail address", email)
+		return fault.Invalid("email", "%q is not an email address.", email)
 	}
 	return nil
 }
 
-// newToken makes a bearer value of 256 random bits.
+// newToken returns a bearer token of 256 random bits.
 func newToken() string {
 	var raw [32]byte
-	rand.Read(raw[:]) // never fails: crypto/rand aborts the program instead
+	rand.Read(raw[:]) // never fails
 	return base64.RawURLEncoding.EncodeToString(raw[:])
 }
 

@@ -11,14 +11,14 @@ import (
 )
 
 const (
-	idleLimit     = 12 * time.Hour
-	absoluteLimit = 14 * 24 * time.Hour
-	confirmLimit  = 10 * time.Minute
-	// seenEvery is how often being there is written down.
-	seenEvery = time.Minute
+	idleTimeout          = 12 * time.Hour
+	sessionLifetime      = 14 * 24 * time.Hour
+	confirmationLifetime = 10 * time.Minute
+	// seenInterval is how often seen_at is updated.
+	seenInterval = time.Minute
 )
 
-// Method is how a person proved who they are.
+// Method is how a person authenticated.
 type Method string
 
 // The methods.
@@ -28,10 +28,10 @@ const (
 	ByRecoveryCode Method = "recovery_code"
 	ByPasskey      Method = "passkey"
 	ByOIDC         Method = "oidc"
-	ByLink         Method = "link" // an invitation or the set-up, just accepted
+	ByLink         Method = "link" // an invitation or the setup link
 )
 
-// Session is one browser in which a person is signed in.
+// Session is a browser in which a person is signed in.
 type Session struct {
 	ID          string
 	UserID      string
@@ -40,39 +40,38 @@ type Session struct {
 	UserAgent   string
 	CreatedAt   time.Time
 	SeenAt      time.Time // to the minute
-	ConfirmedAt time.Time // when the person last proved who they are
-	// SecondFactorAt is when the person last proved a second factor in this
-	// session; nil for never.
+	ConfirmedAt time.Time // when the person last authenticated
+	// SecondFactorAt is when the person last used a second factor in this session; nil for never.
 	SecondFactorAt *time.Time
-	Person         *Person // set by Recognise, Authenticate and SignIn, not in lists
+	Person         *Person // not set in lists
 
 	tokenHash string
 }
 
-// ExpiresAt is when the session ends if nobody comes back.
+// ExpiresAt returns when the session ends if it isn't used.
 func (s *Session) ExpiresAt() time.Time {
-	idle, absolute := s.SeenAt.Add(idleLimit), s.CreatedAt.Add(absoluteLimit)
+	idle, absolute := s.SeenAt.Add(idleTimeout), s.CreatedAt.Add(sessionLifetime)
 	if idle.Before(absolute) {
 		return idle
 	}
 	return absolute
 }
 
-// ErrConfirm is the answer to what only a person who has just proved who they
-// are may do. Ask for the password, a code or a passkey, and call Confirm.
-var ErrConfirm = fault.New(fault.InsufficientScope, "confirm that it is you, then do this again")
+// ErrConfirmationRequired is returned for actions that need a recent authentication. Ask for the password,
+// a code or a passkey, and call Confirm.
+var ErrConfirmationRequired = fault.New(fault.InsufficientScope, "Confirm that it is you, then retry.")
 
-// RequireConfirmed returns ErrConfirm unless the person proved who they are in
-// the last ten minutes.
+// RequireConfirmed returns ErrConfirmationRequired unless the person authenticated in the last ten
+// minutes.
 func (p *People) RequireConfirmed(s *Session) error {
-	if p.now().Sub(s.ConfirmedAt) > confirmLimit {
-		return ErrConfirm
+	if p.now().Sub(s.ConfirmedAt) > confirmationLifetime {
+		return ErrConfirmationRequired
 	}
 	return nil
 }
 
-// errNoSession does not say why: unknown, ended and revoked look the same.
-func errNoSession() error { return fault.New(fault.Authentication, "you are not signed in") }
+// errNoSession is the same for unknown, expired and revoked sessions.
+func errNoSession() error { return fault.New(fault.Authentication, "You are not signed in.") }
 
 const sessionColumns = "s.id, s.user_id, s.method, s.ip, s.user_agent, s.created_at, s.seen_at, s.confirmed_at, s.second_factor_at, s.token_hash"
 
@@ -88,25 +87,25 @@ func scanSession(r db.Row, more ...any) (*Session, error) {
 	return &s, err
 }
 
-// alive are the sessions that have not ended; earliest gives its two parameters.
-const alive = "s.seen_at > $2 AND s.created_at > $3"
+// activeSessions selects sessions that have not expired. sessionCutoffs returns its parameters.
+const activeSessions = "s.seen_at > $2 AND s.created_at > $3"
 
-func earliest(now time.Time) (seen, created int64) {
-	return now.Add(-idleLimit).UnixMicro(), now.Add(-absoluteLimit).UnixMicro()
+func sessionCutoffs(now time.Time) (seen, created int64) {
+	return now.Add(-idleTimeout).UnixMicro(), now.Add(-sessionLifetime).UnixMicro()
 }
 
-// Recognise returns the session of a token, with its person, and does not note
-// that the person was there: it is for pages that ask by themselves.
-func (p *People) Recognise(ctx context.Context, token string) (*Session, error) {
-	return p.recognise(ctx, p.db, token)
+// LookUpSession returns the session of a token with its person. It doesn't extend the session, because
+// pages that refresh themselves call it.
+func (p *People) LookUpSession(ctx context.Context, token string) (*Session, error) {
+	return p.lookUpSession(ctx, p.db, token)
 }
 
-func (p *People) recognise(ctx context.Context, q db.Querier, token string) (*Session, error) {
-	seen, created := earliest(p.now())
+func (p *People) lookUpSession(ctx context.Context, q db.Querier, token string) (*Session, error) {
+	seen, created := sessionCutoffs(p.now())
 	var person Person
 	dest, done := person.into()
 	s, err := scanSession(q.QueryRow(ctx, "SELECT "+sessionColumns+", "+personColumns+
-		" FROM sessions s JOIN users u ON u.id = s.user_id WHERE s.token_hash = $1 AND "+alive, hashToken(token), seen, created), dest...)
+		" FROM sessions s JOIN users u ON u.id = s.user_id WHERE s.token_hash = $1 AND "+activeSessions, hashToken(token), seen, created), dest...)
 	if errors.Is(err, db.ErrNotFound) {
 		return nil, errNoSession()
 	}
@@ -118,15 +117,14 @@ func (p *People) recognise(ctx context.Context, q db.Querier, token string) (*Se
 	return s, nil
 }
 
-// Authenticate is Recognise for what a person asks for: it notes that they were
-// there, at most once a minute.
+// Authenticate is LookUpSession for requests of a person: it extends the session, at most once a minute.
 func (p *People) Authenticate(ctx context.Context, token string, from Browser) (*Session, error) {
-	s, err := p.recognise(ctx, p.db, token)
+	s, err := p.lookUpSession(ctx, p.db, token)
 	if err != nil {
 		return nil, err
 	}
 	now := p.now()
-	if now.Sub(s.SeenAt) < seenEvery {
+	if now.Sub(s.SeenAt) < seenInterval {
 		return s, nil
 	}
 	s.SeenAt, s.IP, s.UserAgent = now, from.IP, from.device()
@@ -138,15 +136,14 @@ func (p *People) Authenticate(ctx context.Context, token string, from Browser) (
 	return s, err
 }
 
-// Sessions lists where a person is signed in, the newest sign-in first.
+// Sessions returns a person's active sessions, newest first.
 func (p *People) Sessions(ctx context.Context, q db.Querier, userID string) ([]*Session, error) {
-	seen, created := earliest(p.now())
-	rows, err := q.Query(ctx, "SELECT "+sessionColumns+" FROM sessions s WHERE s.user_id = $1 AND "+alive+" ORDER BY s.id DESC", userID, seen, created)
+	seen, created := sessionCutoffs(p.now())
+	rows, err := q.Query(ctx, "SELECT "+sessionColumns+" FROM sessions s WHERE s.user_id = $1 AND "+activeSessions+" ORDER BY s.id DESC", userID, seen, created)
 	return db.All(rows, err, func(r db.Row) (*Session, error) { return scanSession(r) })
 }
 
-// Revoke ends one of the person's sessions. With the session's own id it is
-// signing out.
+// Revoke ends one of the person's sessions. With the session's own ID it signs out.
 func (p *People) Revoke(ctx context.Context, tx *db.Tx, s *Session, id string, from Browser) error {
 	n, err := tx.Exec(ctx, "DELETE FROM sessions WHERE id = $1 AND user_id = $2", id, s.UserID)
 	if err != nil {
@@ -159,30 +156,28 @@ func (p *People) Revoke(ctx context.Context, tx *db.Tx, s *Session, id string, f
 	if id == s.ID {
 		action = "person.signed_out"
 	}
-	return p.log(ctx, tx, from.actor(s.UserID), s.UserID, action, map[string]any{"session": id})
+	return p.log(ctx, tx, from.actor(s.UserID), personAction{s.UserID, action, map[string]any{"session": id}})
 }
 
-// RevokeOthers ends all of the person's sessions but this one.
+// RevokeOthers ends all other sessions of the person.
 func (p *People) RevokeOthers(ctx context.Context, tx *db.Tx, s *Session, from Browser) error {
-	n, err := endSessions(ctx, tx, s.UserID, s.ID)
+	n, err := deleteSessions(ctx, tx, s.UserID, s.ID)
 	if err != nil {
 		return err
 	}
-	return p.log(ctx, tx, from.actor(s.UserID), s.UserID, "session.others_revoked", map[string]any{"sessions": n})
+	return p.log(ctx, tx, from.actor(s.UserID), personAction{s.UserID, "session.others_revoked", map[string]any{"sessions": n}})
 }
 
-// endSessions ends a person's sessions, but for the one to keep, which may be
-// empty, and what is on its way to become one.
-func endSessions(ctx context.Context, tx *db.Tx, userID, keep string) (int64, error) {
+// deleteSessions ends a person's sessions and pending sign-ins, except for the session to keep, if any.
+func deleteSessions(ctx context.Context, tx *db.Tx, userID, keep string) (int64, error) {
 	if _, err := tx.Exec(ctx, "DELETE FROM half_logins WHERE user_id = $1", userID); err != nil {
 		return 0, err
 	}
 	return tx.Exec(ctx, "DELETE FROM sessions WHERE user_id = $1 AND id <> $2", userID, keep)
 }
 
-// lockHere is lock for the person of a session, which may have ended after it
-// let the request in: whatever changes a person's factors begins with it.
-func (p *People) lockHere(ctx context.Context, tx *db.Tx, s *Session) (*Person, error) {
+// lockSessionPerson locks the person of a session and checks that the session still exists.
+func (p *People) lockSessionPerson(ctx context.Context, tx *db.Tx, s *Session) (*Person, error) {
 	person, err := p.lock(ctx, tx, s.UserID)
 	if err != nil {
 		return nil, err
@@ -195,28 +190,34 @@ func (p *People) lockHere(ctx context.Context, tx *db.Tx, s *Session) (*Person, 
 	return person, err
 }
 
-// startSession makes a session with a token that nobody has seen before. The
-// person must be locked.
-func (p *People) startSession(ctx context.Context, tx *db.Tx, person *Person, e entry) (*Session, string, error) {
-	now := time.UnixMicro(p.now().UnixMicro()) // as it will be read
+// lockConfirmed is lockSessionPerson for actions that need a recent authentication.
+func (p *People) lockConfirmed(ctx context.Context, tx *db.Tx, s *Session) (*Person, error) {
+	if err := p.RequireConfirmed(s); err != nil {
+		return nil, err
+	}
+	return p.lockSessionPerson(ctx, tx, s)
+}
+
+// startSession creates a session with a new token. The person must be locked.
+func (p *People) startSession(ctx context.Context, tx *db.Tx, person *Person, in signInParams) (*Session, string, error) {
+	now := time.UnixMicro(p.now().UnixMicro()) // the precision of the database
 	token := newToken()
-	s := &Session{ID: ids.New(SessionID), UserID: person.ID, Method: e.method, IP: e.from.IP, UserAgent: e.from.device(),
-		CreatedAt: now, SeenAt: now, ConfirmedAt: time.UnixMicro(e.proven.UnixMicro()), Person: person, tokenHash: hashToken(token)}
-	if e.secondFactor || e.method.isSecondFactor() {
+	s := &Session{ID: ids.New(SessionID), UserID: person.ID, Method: in.method, IP: in.from.IP, UserAgent: in.from.device(),
+		CreatedAt: now, SeenAt: now, ConfirmedAt: time.UnixMicro(in.provenAt.UnixMicro()), Person: person, tokenHash: hashToken(token)}
+	if in.secondFactor || in.method.isSecondFactor() {
 		s.SecondFactorAt = &now
 	}
 	_, err := tx.Exec(ctx, `INSERT INTO sessions (id, token_hash, user_id, method, ip, user_agent, created_at, seen_at, confirmed_at, second_factor_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $7, $8, $9)`, s.ID, s.tokenHash, s.UserID, string(e.method), s.IP, s.UserAgent,
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $7, $8, $9)`, s.ID, s.tokenHash, s.UserID, string(in.method), s.IP, s.UserAgent,
 		now.UnixMicro(), s.ConfirmedAt.UnixMicro(), db.Micros(s.SecondFactorAt))
 	if err != nil {
 		return nil, "", err
 	}
-	return s, token, p.log(ctx, tx, e.from.actor(person.ID), person.ID, "person.signed_in", map[string]any{"method": e.method, "session": s.ID})
+	return s, token, p.log(ctx, tx, in.from.actor(person.ID), personAction{person.ID, "person.signed_in", map[string]any{"method": in.method, "session": s.ID}})
 }
 
-// renewToken gives a session another token, whenever its person proves again
-// who they are or may do more than before: a token that was stolen until then
-// is worth nothing after.
+// renewToken replaces a session's token when its person authenticates again or gains rights, so that
+// a token stolen before is useless.
 func (p *People) renewToken(ctx context.Context, tx *db.Tx, s *Session, confirmed time.Time) (token string, err error) {
 	token = newToken()
 	n, err := tx.Exec(ctx, "UPDATE sessions SET token_hash = $3, confirmed_at = $4 WHERE id = $1 AND token_hash = $2",
@@ -225,9 +226,34 @@ func (p *People) renewToken(ctx context.Context, tx *db.Tx, s *Session, confirme
 		return "", err
 	}
 	if n == 0 {
-		return "", errNoSession() // it was ended meanwhile, or has another token
+		return "", errNoSession() // it was revoked, or its token was renewed
 	}
 	confirmed = time.UnixMicro(confirmed.UnixMicro())
 	tx.OnCommit(func() { s.tokenHash, s.ConfirmedAt = hashToken(token), confirmed })
 	return token, nil
+}
+
+// ErrSecondFactorRequired is returned if a workspace requires a second factor and the session has none.
+var ErrSecondFactorRequired = fault.New(fault.InsufficientScope, "This workspace requires a second factor. Use one, or set one up.")
+
+// isSecondFactor reports whether a sign-in by the method includes a second factor. A passkey verifies the
+// person by biometrics or a PIN.
+func (m Method) isSecondFactor() bool {
+	return m == ByTOTP || m == ByRecoveryCode || m == ByPasskey
+}
+
+// recordSecondFactor records that the session's person just used a second factor.
+func (p *People) recordSecondFactor(ctx context.Context, tx *db.Tx, s *Session) error {
+	now := time.UnixMicro(p.now().UnixMicro()) // the precision of the database
+	_, err := tx.Exec(ctx, "UPDATE sessions SET second_factor_at = $2 WHERE id = $1", s.ID, now.UnixMicro())
+	tx.OnCommit(func() { s.SecondFactorAt = &now })
+	return err
+}
+
+// clearSecondFactor resets the sessions of a person who has no second factor left.
+func clearSecondFactor(ctx context.Context, tx *db.Tx, userID string) error {
+	_, err := tx.Exec(ctx, `UPDATE sessions SET second_factor_at = NULL WHERE user_id = $1
+		AND NOT EXISTS (SELECT 1 FROM totp WHERE user_id = $1 AND enabled_at IS NOT NULL)
+		AND NOT EXISTS (SELECT 1 FROM passkeys WHERE user_id = $1)`, userID)
+	return err
 }

@@ -11,25 +11,25 @@ import (
 	"turnpike/internal/people"
 )
 
-func TestSessionsEndWhenIdleAndInTheEnd(t *testing.T) {
-	each(t, func(t *testing.T, w *world) {
+func TestSessionsExpireWhenIdleAndAbsolutely(t *testing.T) {
+	each(t, func(t *testing.T, w *fixture) {
 		w.member("ada@example.com", accounts.Owner)
 		idle, busy := w.login("ada@example.com"), w.login("ada@example.com")
-		w.pass(12*time.Hour - time.Second)
+		w.advance(12*time.Hour - time.Second)
 		if !w.alive(busy.Token) {
 			t.Error("ended early")
 		}
-		w.pass(time.Second)
+		w.advance(time.Second)
 		if w.alive(idle.Token) || !w.alive(busy.Token) {
 			t.Error("twelve idle hours")
 		}
 		for range 27 {
-			w.pass(11 * time.Hour)
+			w.advance(11 * time.Hour)
 			if !w.alive(busy.Token) {
 				t.Fatal("ended although it is used")
 			}
 		}
-		// A fresh proof changes the token, not the end.
+		// Authenticating again changes the token, not the expiry.
 		s, err := w.Authenticate(t.Context(), busy.Token, browser)
 		if err != nil {
 			t.Fatal(err)
@@ -39,7 +39,7 @@ func TestSessionsEndWhenIdleAndInTheEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 3 {
-			w.pass(11 * time.Hour)
+			w.advance(11 * time.Hour)
 			w.alive(token)
 		}
 		if w.alive(token) {
@@ -52,7 +52,7 @@ func TestSessionsEndWhenIdleAndInTheEnd(t *testing.T) {
 }
 
 func TestLastSeenIsWrittenAtMostOnceAMinute(t *testing.T) {
-	each(t, func(t *testing.T, w *world) {
+	each(t, func(t *testing.T, w *fixture) {
 		w.member("ada@example.com", accounts.Owner)
 		in := w.login("ada@example.com")
 		began := w.clock()
@@ -66,11 +66,11 @@ func TestLastSeenIsWrittenAtMostOnceAMinute(t *testing.T) {
 			}
 			return list[0].SeenAt, list[0].IP + " " + list[0].UserAgent
 		}
-		w.pass(59 * time.Second)
+		w.advance(59 * time.Second)
 		if at, _ := seen(people.Browser{IP: "198.51.100.1"}); !at.Equal(began) {
 			t.Errorf("written after %s", at.Sub(began))
 		}
-		w.pass(time.Second)
+		w.advance(time.Second)
 		at, where := seen(people.Browser{IP: "198.51.100.1", UserAgent: "Chrome\n\x00tp_live_abc " + strings.Repeat("ü", 500)})
 		if at.Sub(began) != time.Minute || !strings.HasPrefix(where, "198.51.100.1 Chrometp_live_*** ü") || len(where) > 320 {
 			t.Errorf("seen after %s at %q", at.Sub(began), where)
@@ -78,25 +78,25 @@ func TestLastSeenIsWrittenAtMostOnceAMinute(t *testing.T) {
 	})
 }
 
-func TestRecognisingKeepsNoSessionAlive(t *testing.T) {
-	each(t, func(t *testing.T, w *world) {
+func TestLookUpDoesNotExtendASession(t *testing.T) {
+	each(t, func(t *testing.T, w *fixture) {
 		w.member("ada@example.com", accounts.Owner)
 		in := w.login("ada@example.com")
 		for range 12 {
-			w.pass(time.Hour - time.Second)
-			s, err := w.Recognise(t.Context(), in.Token)
+			w.advance(time.Hour - time.Second)
+			s, err := w.LookUpSession(t.Context(), in.Token)
 			if err != nil || s.ID != in.Session.ID || s.Person.Email != "ada@example.com" {
 				t.Fatal(s, err)
 			}
 		}
-		w.pass(12 * time.Second)
-		_, err := w.Recognise(t.Context(), in.Token)
+		w.advance(12 * time.Second)
+		_, err := w.LookUpSession(t.Context(), in.Token)
 		want(t, err, fault.Authentication)
 	})
 }
 
 func TestPeopleRevokeTheirOwnSessionsOnly(t *testing.T) {
-	each(t, func(t *testing.T, w *world) {
+	each(t, func(t *testing.T, w *fixture) {
 		w.member("ada@example.com", accounts.Owner)
 		w.member("bob@example.com", accounts.Admin)
 		a, b, c := w.login("ada@example.com"), w.login("ada@example.com"), w.login("ada@example.com")
@@ -121,7 +121,7 @@ func TestPeopleRevokeTheirOwnSessionsOnly(t *testing.T) {
 }
 
 func TestPasswordChangeEndsAllOtherSessions(t *testing.T) {
-	each(t, func(t *testing.T, w *world) {
+	each(t, func(t *testing.T, w *fixture) {
 		w.member("ada@example.com", accounts.Owner)
 		a, b := w.login("ada@example.com"), w.login("ada@example.com")
 		const better = "another fine password"
@@ -138,8 +138,8 @@ func TestPasswordChangeEndsAllOtherSessions(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Requests that compared the old password come too late.
-		want(t, w.PasswordWasRight(t.Context(), compared), fault.Authentication)
+		// Requests that compared the old password fail.
+		want(t, w.CompletePasswordLogin(t.Context(), compared), fault.Authentication)
 		_, err = w.ChangePassword(t.Context(), &stale, better, password, browser)
 		want(t, err, fault.Authentication)
 		_, err = w.Confirm(t.Context(), b.Session, people.Proof{Password: better}, browser)

@@ -10,84 +10,80 @@ import (
 )
 
 const (
-	window = 15 * time.Minute
-	// An account has a few free attempts from each network, and from each browser
-	// that its owner has signed in with. Strangers everywhere together have more.
-	// An address has more, too, because an office may share one.
+	failureWindow = 15 * time.Minute
+	// An account has a few free attempts from each network and from each known browser, and more from all
+	// unknown networks together. An address has more, because an office may share it.
 	freeFromNetwork = 5
 	freePerAccount  = 50
 	freePerAddress  = 20
-	// A second factor, or a proof in a session, has a few from everywhere: nobody
-	// gets that far without the password.
+	// A second factor or a confirmation has a few attempts in all, because it needs the password first.
 	freePerProof = 5
 
 	firstWait = 30 * time.Second
-	// maxWait is short enough that nobody is locked out for good by somebody who
-	// keeps trying: about a hundred guesses a day from each network.
+	// maxWait is short, so that an attacker can't lock an account permanently. It allows about a hundred
+	// guesses a day from each network.
 	maxWait = 15 * time.Minute
 )
 
-// counted is what failures are counted for.
-type counted struct {
+// failureCounter counts failures of a subject.
+type failureCounter struct {
 	subject string
 	free    int64
-	own     bool // success forgets it; of what is shared with others it takes back one
-	noted   bool // the log says when the free attempts are used up
+	own     bool // success resets it; a shared counter is only decremented
+	logged  bool // the admin log shows when the free attempts are exhausted
 }
 
-// loginCounts are in the order in which every attempt locks them. A browser that
-// the person has signed in with has a count of its own alone: nothing that
-// strangers do, anywhere, keeps the person out there. A network that the person
-// has signed in from skips the count of all networks. It keeps the address's
-// own, or whoever shares the address could tell by it who has an account.
-func loginCounts(email string, known familiarity, from Browser) []counted {
+// loginCounters returns the counters of a login, in the order in which they are locked. A known browser
+// only has its own counter, so that attacks from elsewhere never lock the person out there. A known network
+// skips the counter of all networks, but keeps the address's: otherwise someone who shares the address
+// could tell who has an account.
+func loginCounters(email string, known familiarity, from Browser) []failureCounter {
 	account, address := emailSubject(email), addressSubject(from.IP)
 	if known == knownDevice {
-		return []counted{{subject: deviceSubject(account, from.Device), free: freeFromNetwork, own: true, noted: true}}
+		return []failureCounter{{subject: deviceSubject(account, from.Device), free: freeFromNetwork, own: true, logged: true}}
 	}
-	counts := withAddress(address, counted{subject: networkSubject(account, address), free: freeFromNetwork, own: true, noted: true})
+	counters := withAddress(address, failureCounter{subject: networkSubject(account, address), free: freeFromNetwork, own: true, logged: true})
 	if known == knownNetwork {
-		return counts
+		return counters
 	}
-	return append([]counted{{subject: account, free: freePerAccount, noted: true}}, counts...)
+	return append([]failureCounter{{subject: account, free: freePerAccount, logged: true}}, counters...)
 }
 
-// proofCounts are those of a second factor, or of a proof in a session.
-func proofCounts(subject string, known familiarity, from Browser) []counted {
-	proof := counted{subject: subject, free: freePerProof, own: true, noted: true}
+// proofCounters returns the counters of a second factor or a confirmation.
+func proofCounters(subject string, known familiarity, from Browser) []failureCounter {
+	proof := failureCounter{subject: subject, free: freePerProof, own: true, logged: true}
 	if known == knownDevice {
-		return []counted{proof}
+		return []failureCounter{proof}
 	}
 	return withAddress(addressSubject(from.IP), proof)
 }
 
-func withAddress(address string, list ...counted) []counted {
-	if address == "" { // it is not known
+func withAddress(address string, list ...failureCounter) []failureCounter {
+	if address == "" { // the address is unknown
 		return list
 	}
-	return append(list, counted{subject: address, free: freePerAddress})
+	return append(list, failureCounter{subject: address, free: freePerAddress})
 }
 
-// attempt is a try that is counted as a failure from its beginning, so that
-// many at once get no more than one after the other. Success takes it back.
-type attempt struct {
-	counts []counted
-	storm  int64 // failures of the account, when this one used up the free ones; else 0
+// loginAttempt counts as a failure from its start, so that concurrent attempts get no more guesses.
+// Success uncounts it.
+type loginAttempt struct {
+	counters  []failureCounter
+	exhausted int64 // the failures, if this attempt exhausted the free ones; else 0
 }
 
-// begin counts an attempt, or refuses it while anything of it must wait: then it
-// counts for nothing.
-func (p *People) begin(ctx context.Context, counts []counted) (*attempt, error) {
-	a := &attempt{counts: counts}
+// startAttempt counts an attempt, or rejects it without counting while a counter blocks it.
+func (p *People) startAttempt(ctx context.Context, counters []failureCounter) (*loginAttempt, error) {
+	a := &loginAttempt{counters: counters}
 	err := p.db.Write(ctx, func(tx *db.Tx) error {
-		a.storm = 0
-		for _, c := range counts {
+		a.exhausted = 0
+		for _, c := range counters {
 			failures, err := countAttempt(ctx, tx, c.subject, c.free, p.now())
 			if err != nil {
 				return err
 			}
-			if c.noted && failures == c.free {
-				a.storm = failures
+			if c.logged && failures == c.free {
+				a.exhausted = failures
 			}
 		}
 		return nil
@@ -95,18 +91,18 @@ func (p *People) begin(ctx context.Context, counts []counted) (*attempt, error) 
 	return a, err
 }
 
-// beginProof is begin for a person who has shown something already.
-func (p *People) beginProof(ctx context.Context, userID, subject string, from Browser) (*attempt, error) {
+// startProofAttempt is startAttempt for a known person.
+func (p *People) startProofAttempt(ctx context.Context, userID, subject string, from Browser) (*loginAttempt, error) {
 	known, err := p.familiarityOf(ctx, p.db, userID, from)
 	if err != nil {
 		return nil, err
 	}
-	return p.begin(ctx, proofCounts(subject, known, from))
+	return p.startAttempt(ctx, proofCounters(subject, known, from))
 }
 
 func countAttempt(ctx context.Context, tx *db.Tx, subject string, free int64, now time.Time) (int64, error) {
 	var failures, first, until int64
-	// The update changes nothing; it locks the row and returns it.
+	// The update only locks and returns the row.
 	err := tx.QueryRow(ctx, `INSERT INTO login_failures (subject, failures, first_at, blocked_until) VALUES ($1, 0, $2, 0)
 		ON CONFLICT (subject) DO UPDATE SET subject = excluded.subject RETURNING failures, first_at, blocked_until`,
 		subject, now.UnixMicro()).Scan(&failures, &first, &until)
@@ -114,15 +110,15 @@ func countAttempt(ctx context.Context, tx *db.Tx, subject string, free int64, no
 		return 0, err
 	}
 	if wait := time.UnixMicro(until).Sub(now); wait > 0 {
-		refused := fault.New(fault.RateLimitExceeded, "there were too many attempts; try again in %s", wait.Round(time.Second))
-		refused.RetryAfter = wait
-		return 0, refused
+		limited := fault.New(fault.RateLimitExceeded, "Too many attempts. Retry in %s.", wait.Round(time.Second))
+		limited.RetryAfter = wait
+		return 0, limited
 	}
-	quiet := first // since when nothing has to be remembered, but for a window
+	quiet := first // the failures are forgotten one window after this
 	if failures >= free {
 		quiet = until
 	}
-	if time.UnixMicro(quiet).Add(window).Before(now) {
+	if time.UnixMicro(quiet).Add(failureWindow).Before(now) {
 		failures, first = 0, now.UnixMicro()
 	}
 	failures++
@@ -134,7 +130,7 @@ func countAttempt(ctx context.Context, tx *db.Tx, subject string, free int64, no
 	return failures, err
 }
 
-// waitAfter doubles with each failure beyond the free ones.
+// waitAfter doubles with each failure after the free ones.
 func waitAfter(beyond int64) time.Duration {
 	if beyond > 5 {
 		return maxWait
@@ -142,16 +138,15 @@ func waitAfter(beyond int64) time.Duration {
 	return min(firstWait<<beyond, maxWait)
 }
 
-// succeeded forgets the failures that were the person's own. Of the others it
-// takes back only this attempt: whoever has one account must not clear the way
-// to others, and a stranger's guesses still count when the owner has come.
-func (a *attempt) succeeded(ctx context.Context, tx *db.Tx, now time.Time) error {
-	for _, c := range a.counts {
+// succeeded resets the person's own counters and uncounts this attempt in shared ones: signing in to one
+// account must not clear the way to others.
+func (a *loginAttempt) succeeded(ctx context.Context, tx *db.Tx, now time.Time) error {
+	for _, c := range a.counters {
 		var err error
 		if c.own {
-			err = forgetFailures(ctx, tx, c.subject)
+			err = deleteFailures(ctx, tx, c.subject)
 		} else {
-			err = takeBack(ctx, tx, c.subject, now)
+			err = uncountFailure(ctx, tx, c.subject, now)
 		}
 		if err != nil {
 			return err
@@ -160,25 +155,25 @@ func (a *attempt) succeeded(ctx context.Context, tx *db.Tx, now time.Time) error
 	return nil
 }
 
-func forgetFailures(ctx context.Context, tx *db.Tx, subject string) error {
+func deleteFailures(ctx context.Context, tx *db.Tx, subject string) error {
 	_, err := tx.Exec(ctx, "DELETE FROM login_failures WHERE subject = $1", subject)
 	return err
 }
 
-// The block is this attempt's own: another one would have kept it from beginning.
-// It ends now, and not in the past, from where on failures are forgotten.
-func takeBack(ctx context.Context, tx *db.Tx, subject string, now time.Time) error {
+// uncountFailure removes this attempt and its block. The block ends now instead of being deleted, because
+// failures are forgotten some time after its end.
+func uncountFailure(ctx context.Context, tx *db.Tx, subject string, now time.Time) error {
 	_, err := tx.Exec(ctx, `UPDATE login_failures SET failures = failures - 1,
 		blocked_until = CASE WHEN blocked_until > $2 THEN $2 ELSE blocked_until END WHERE subject = $1 AND failures > 0`, subject, now.UnixMicro())
 	return err
 }
 
-// undo takes an attempt back that was not decided, for want of time or memory.
-func (p *People) undo(ctx context.Context, a *attempt) error {
+// cancelAttempt uncounts an attempt that was neither right nor wrong, for example in an overload.
+func (p *People) cancelAttempt(ctx context.Context, a *loginAttempt) error {
 	ctx = context.WithoutCancel(ctx)
 	return p.db.Write(ctx, func(tx *db.Tx) error {
-		for _, c := range a.counts {
-			if err := takeBack(ctx, tx, c.subject, p.now()); err != nil {
+		for _, c := range a.counters {
+			if err := uncountFailure(ctx, tx, c.subject, p.now()); err != nil {
 				return err
 			}
 		}
@@ -186,20 +181,19 @@ func (p *People) undo(ctx context.Context, a *attempt) error {
 	})
 }
 
-// emailSubject is hashed, because anybody may type anything of any length.
+// emailSubject is hashed, because the input has any length.
 func emailSubject(email string) string { return "email:" + hashToken(email) }
 
-// networkSubject is an account as it is tried from one network.
+// networkSubject is an account from one network.
 func networkSubject(account, address string) string { return account + " " + address }
 
-// deviceSubject is an account as it is tried from a browser that it knows.
+// deviceSubject is an account from a known browser.
 func deviceSubject(account, device string) string { return account + " device:" + hashToken(device) }
 
 func factorSubject(userID string) string  { return "factor:" + userID }
 func confirmSubject(userID string) string { return "confirm:" + userID }
 
-// addressSubject counts a network of IPv6 as one: whoever has one address of it
-// has them all.
+// addressSubject counts an IPv6 /64 as one address, because clients usually have all of it.
 func addressSubject(ip string) string {
 	addr, err := netip.ParseAddr(ip)
 	if err != nil {

@@ -19,18 +19,17 @@ import (
 )
 
 const (
-	stepSeconds   = 30
+	totpPeriod    = 30
 	digits        = 6
 	recoveryCodes = 10
-	// recoveryAlphabet leaves out what looks alike. 10 characters are 50 bits:
-	// enough behind the throttle, and the pepper guards a stolen database.
+	// recoveryAlphabet leaves out similar characters. 10 characters are 50 bits: enough, because guessing is
+	// limited and the hashes have a pepper.
 	recoveryAlphabet = "0123456789abcdefghjkmnpqrstvwxyz"
 	recoveryLength   = 10
 )
 
-// Enrolment is what an authenticator app needs; it is shown until the first
-// code comes back.
-type Enrolment struct {
+// Enrollment is the secret for an authenticator app. It is shown until the first code is entered.
+type Enrollment struct {
 	Secret string // to type
 	URL    string // otpauth://, to draw as a QR code
 }
@@ -42,7 +41,7 @@ type SecondFactor struct {
 	RecoveryCodesLeft int64
 }
 
-// GetSecondFactor tells whether a person uses an app.
+// GetSecondFactor returns the state of a person's app.
 func (p *People) GetSecondFactor(ctx context.Context, q db.Querier, userID string) (*SecondFactor, error) {
 	var f SecondFactor
 	var enabled *int64
@@ -60,34 +59,30 @@ func (p *People) hasTOTP(ctx context.Context, q db.Querier, userID string) (bool
 	return err == nil && f.Enabled, err
 }
 
-func totpPlace(userID string) string { return "totp " + userID }
+func totpLocation(userID string) string { return "totp " + userID }
 
-// StartTOTP makes a secret for an app. It counts from EnableTOTP on; starting
-// again replaces it. issuer is how the app calls this service.
-func (p *People) StartTOTP(ctx context.Context, tx *db.Tx, s *Session, issuer string) (*Enrolment, error) {
-	if err := p.RequireConfirmed(s); err != nil {
-		return nil, err
-	}
-	person, err := p.lockHere(ctx, tx, s)
+// StartTOTP creates a secret for an app, which EnableTOTP activates. Starting again replaces it. issuer is
+// the name of this service in the app.
+func (p *People) StartTOTP(ctx context.Context, tx *db.Tx, s *Session, issuer string) (*Enrollment, error) {
+	person, err := p.lockConfirmed(ctx, tx, s)
 	if err != nil {
 		return nil, err
 	}
 	if err := p.requireNoTOTP(ctx, tx, s.UserID); err != nil {
 		return nil, err
 	}
-	key, err := totp.Generate(totp.GenerateOpts{Issuer: issuer, AccountName: person.Email, Period: stepSeconds, Digits: otp.DigitsSix})
+	key, err := totp.Generate(totp.GenerateOpts{Issuer: issuer, AccountName: person.Email, Period: totpPeriod, Digits: otp.DigitsSix})
 	if err != nil {
-		return nil, fmt.Errorf("make a TOTP secret: %w", err)
+		return nil, fmt.Errorf("create TOTP secret: %w", err)
 	}
 	_, err = tx.Exec(ctx, `INSERT INTO totp (user_id, secret, last_step, created_at) VALUES ($1, $2, 0, $3)
 		ON CONFLICT (user_id) DO UPDATE SET secret = excluded.secret, last_step = 0, created_at = excluded.created_at`,
-		s.UserID, p.ring.Seal([]byte(key.Secret()), totpPlace(s.UserID)), p.now().UnixMicro())
-	return &Enrolment{Secret: key.Secret(), URL: key.URL()}, err
+		s.UserID, p.ring.Seal([]byte(key.Secret()), totpLocation(s.UserID)), p.now().UnixMicro())
+	return &Enrollment{Secret: key.Secret(), URL: key.URL()}, err
 }
 
-// PendingTOTP is the enrolment that StartTOTP began, for as long as no code has
-// come back.
-func (p *People) PendingTOTP(ctx context.Context, q db.Querier, s *Session, issuer string) (*Enrolment, error) {
+// PendingTOTP returns the enrollment of StartTOTP until it is enabled.
+func (p *People) PendingTOTP(ctx context.Context, q db.Querier, s *Session, issuer string) (*Enrollment, error) {
 	if err := p.RequireConfirmed(s); err != nil {
 		return nil, err
 	}
@@ -98,12 +93,12 @@ func (p *People) PendingTOTP(ctx context.Context, q db.Querier, s *Session, issu
 	var sealed string
 	err = q.QueryRow(ctx, "SELECT secret FROM totp WHERE user_id = $1 AND enabled_at IS NULL", s.UserID).Scan(&sealed)
 	if errors.Is(err, db.ErrNotFound) {
-		return nil, errNoEnrolment()
+		return nil, errNoEnrollment()
 	}
 	if err != nil {
 		return nil, err
 	}
-	secret, err := p.ring.Open(sealed, totpPlace(s.UserID))
+	secret, err := p.ring.Open(sealed, totpLocation(s.UserID))
 	if err != nil {
 		return nil, fmt.Errorf("TOTP secret: %w", err)
 	}
@@ -111,65 +106,58 @@ func (p *People) PendingTOTP(ctx context.Context, q db.Querier, s *Session, issu
 	if err != nil {
 		return nil, fmt.Errorf("TOTP secret: %w", err)
 	}
-	key, err := totp.Generate(totp.GenerateOpts{Issuer: issuer, AccountName: person.Email, Period: stepSeconds, Digits: otp.DigitsSix, Secret: raw})
+	key, err := totp.Generate(totp.GenerateOpts{Issuer: issuer, AccountName: person.Email, Period: totpPeriod, Digits: otp.DigitsSix, Secret: raw})
 	if err != nil {
-		return nil, fmt.Errorf("write a TOTP secret: %w", err)
+		return nil, fmt.Errorf("format TOTP secret: %w", err)
 	}
-	return &Enrolment{Secret: key.Secret(), URL: key.URL()}, nil
+	return &Enrollment{Secret: key.Secret(), URL: key.URL()}, nil
 }
 
-func errNoEnrolment() error {
-	return fault.New(fault.InvalidState, "no authenticator app is being set up; begin again")
+func errNoEnrollment() error {
+	return fault.New(fault.InvalidState, "No authenticator app is being set up. Start again.")
 }
 
 func (p *People) requireNoTOTP(ctx context.Context, q db.Querier, userID string) error {
 	on, err := p.hasTOTP(ctx, q, userID)
 	if err == nil && on {
-		err = fault.New(fault.InvalidState, "an authenticator app is set up already; remove it first")
+		err = fault.New(fault.InvalidState, "An authenticator app is already set up. Remove it first.")
 	}
 	return err
 }
 
-// EnableTOTP ends the enrolment with a first code of the app, and returns the
-// recovery codes, which are shown this once. Other sessions end: they were
-// begun with less.
+// EnableTOTP completes the enrollment with a first code and returns the recovery codes, which are shown
+// only once. It ends other sessions.
 func (p *People) EnableTOTP(ctx context.Context, tx *db.Tx, s *Session, code string, from Browser) (recovery []string, err error) {
-	if err := p.RequireConfirmed(s); err != nil {
-		return nil, err
-	}
-	if _, err := p.lockHere(ctx, tx, s); err != nil {
+	if _, err := p.lockConfirmed(ctx, tx, s); err != nil {
 		return nil, err
 	}
 	if err := p.requireNoTOTP(ctx, tx, s.UserID); err != nil {
 		return nil, err
 	}
-	if err := p.useStep(ctx, tx, s.UserID, code); err != nil {
+	if err := p.consumeTOTPCode(ctx, tx, s.UserID, code); err != nil {
 		return nil, err
 	}
 	if _, err := tx.Exec(ctx, "UPDATE totp SET enabled_at = $2 WHERE user_id = $1", s.UserID, p.now().UnixMicro()); err != nil {
 		return nil, err
 	}
-	if _, err := endSessions(ctx, tx, s.UserID, s.ID); err != nil {
+	if _, err := deleteSessions(ctx, tx, s.UserID, s.ID); err != nil {
 		return nil, err
 	}
 	if recovery, err = p.renewRecoveryCodes(ctx, tx, s.UserID); err != nil {
 		return nil, err
 	}
-	if err := p.noteSecondFactor(ctx, tx, s); err != nil {
+	if err := p.recordSecondFactor(ctx, tx, s); err != nil {
 		return nil, err
 	}
-	return recovery, p.log(ctx, tx, from.actor(s.UserID), s.UserID, "totp.enabled", nil)
+	return recovery, p.log(ctx, tx, from.actor(s.UserID), personAction{s.UserID, "totp.enabled", nil})
 }
 
 // DisableTOTP removes the app and the recovery codes.
 func (p *People) DisableTOTP(ctx context.Context, tx *db.Tx, s *Session, from Browser) error {
-	if err := p.RequireConfirmed(s); err != nil {
+	if _, err := p.lockConfirmed(ctx, tx, s); err != nil {
 		return err
 	}
-	if _, err := p.lockHere(ctx, tx, s); err != nil {
-		return err
-	}
-	return p.removeTOTP(ctx, tx, Caller{userID: s.UserID, actor: from.actor(s.UserID)}, s.UserID)
+	return p.removeTOTP(ctx, tx, s.Caller(from), s.UserID)
 }
 
 func (p *People) removeTOTP(ctx context.Context, tx *db.Tx, by Caller, userID string) error {
@@ -180,10 +168,10 @@ func (p *People) removeTOTP(ctx context.Context, tx *db.Tx, by Caller, userID st
 	if err := deleteTOTP(ctx, tx, userID); err != nil || !on {
 		return err
 	}
-	if err := forgetSecondFactor(ctx, tx, userID); err != nil {
+	if err := clearSecondFactor(ctx, tx, userID); err != nil {
 		return err
 	}
-	return p.log(ctx, tx, by.actor, userID, "totp.disabled", nil)
+	return p.log(ctx, tx, by.actor, personAction{userID, "totp.disabled", nil})
 }
 
 func deleteTOTP(ctx context.Context, tx *db.Tx, userID string) error {
@@ -196,10 +184,7 @@ func deleteTOTP(ctx context.Context, tx *db.Tx, userID string) error {
 
 // RenewRecoveryCodes replaces the recovery codes, used and unused.
 func (p *People) RenewRecoveryCodes(ctx context.Context, tx *db.Tx, s *Session, from Browser) ([]string, error) {
-	if err := p.RequireConfirmed(s); err != nil {
-		return nil, err
-	}
-	if _, err := p.lockHere(ctx, tx, s); err != nil {
+	if _, err := p.lockConfirmed(ctx, tx, s); err != nil {
 		return nil, err
 	}
 	on, err := p.hasTOTP(ctx, tx, s.UserID)
@@ -207,13 +192,13 @@ func (p *People) RenewRecoveryCodes(ctx context.Context, tx *db.Tx, s *Session, 
 		return nil, err
 	}
 	if !on {
-		return nil, fault.New(fault.InvalidState, "recovery codes belong to an authenticator app; set one up first")
+		return nil, fault.New(fault.InvalidState, "Recovery codes need an authenticator app. Set one up first.")
 	}
 	codes, err := p.renewRecoveryCodes(ctx, tx, s.UserID)
 	if err != nil {
 		return nil, err
 	}
-	return codes, p.log(ctx, tx, from.actor(s.UserID), s.UserID, "recovery_codes.renewed", nil)
+	return codes, p.log(ctx, tx, from.actor(s.UserID), personAction{s.UserID, "recovery_codes.renewed", nil})
 }
 
 func (p *People) renewRecoveryCodes(ctx context.Context, tx *db.Tx, userID string) ([]string, error) {
@@ -235,7 +220,7 @@ func newRecoveryCode() string {
 	raw := make([]byte, recoveryLength)
 	rand.Read(raw)
 	for i, b := range raw {
-		raw[i] = recoveryAlphabet[int(b)%len(recoveryAlphabet)] // 32 divides 256: no letter is likelier
+		raw[i] = recoveryAlphabet[int(b)%len(recoveryAlphabet)] // 32 divides 256, so all are equally likely
 	}
 	return string(raw)
 }
@@ -245,61 +230,60 @@ func (p *People) recoveryHash(code string) string {
 	return hex.EncodeToString(h[:])
 }
 
-// typed forgives what people do to codes: spaces, dashes, letters for digits.
-var typed = strings.NewReplacer(" ", "", "-", "", "o", "0", "i", "1", "l", "1")
+// normalizeCode removes spaces and dashes and replaces letters that look like digits.
+var normalizeCode = strings.NewReplacer(" ", "", "-", "", "o", "0", "i", "1", "l", "1")
 
-func errWrongCode() error {
-	return fault.Param(fault.Authentication, "code", "the code is wrong or was used already; wait for the app's next one")
+func errInvalidCode() error {
+	return fault.Param(fault.Authentication, "code", "The code is wrong or was already used. Wait for the next one.")
 }
 
-// useCode checks a code of the app or a recovery code, and uses it up. The
-// person must be locked.
-func (p *People) useCode(ctx context.Context, tx *db.Tx, userID, code string) (Method, error) {
+// consumeCode checks a code of the app or a recovery code, which works only once. The person must be locked.
+func (p *People) consumeCode(ctx context.Context, tx *db.Tx, userID, code string) (Method, error) {
 	on, err := p.hasTOTP(ctx, tx, userID)
 	if err != nil {
 		return "", err
 	}
 	if !on {
-		return "", errWrongCode()
+		return "", errInvalidCode()
 	}
-	code = typed.Replace(strings.ToLower(code))
+	code = normalizeCode.Replace(strings.ToLower(code))
 	if len(code) == digits {
-		return ByTOTP, p.useStep(ctx, tx, userID, code)
+		return ByTOTP, p.consumeTOTPCode(ctx, tx, userID, code)
 	}
 	n, err := tx.Exec(ctx, "UPDATE recovery_codes SET used_at = $3 WHERE user_id = $1 AND hash = $2 AND used_at IS NULL",
 		userID, p.recoveryHash(code), p.now().UnixMicro())
 	if err == nil && n == 0 {
-		err = errWrongCode()
+		err = errInvalidCode()
 	}
 	return ByRecoveryCode, err
 }
 
-// useStep accepts the code of now, and of the step before and after for clocks
-// that differ, but none that is not later than the last one used.
-func (p *People) useStep(ctx context.Context, tx *db.Tx, userID, code string) error {
+// consumeTOTPCode accepts the current code and, because clocks differ, the previous and the next one. A code
+// must be later than the last one used.
+func (p *People) consumeTOTPCode(ctx context.Context, tx *db.Tx, userID, code string) error {
 	var sealed string
 	var last int64
 	err := tx.QueryRow(ctx, "SELECT secret, last_step FROM totp WHERE user_id = $1", userID).Scan(&sealed, &last)
 	if errors.Is(err, db.ErrNotFound) {
-		return errNoEnrolment()
+		return errNoEnrollment()
 	}
 	if err != nil {
 		return err
 	}
-	secret, err := p.ring.Open(sealed, totpPlace(userID))
+	secret, err := p.ring.Open(sealed, totpLocation(userID))
 	if err != nil {
 		return fmt.Errorf("TOTP secret: %w", err)
 	}
-	now := p.now().Unix() / stepSeconds
+	now := p.now().Unix() / totpPeriod
 	for step := max(now-1, last+1); step <= now+1; step++ {
-		right, err := hotp.ValidateCustom(typed.Replace(code), uint64(step), string(secret), hotp.ValidateOpts{Digits: otp.DigitsSix})
+		right, err := hotp.ValidateCustom(normalizeCode.Replace(code), uint64(step), string(secret), hotp.ValidateOpts{Digits: otp.DigitsSix})
 		if err != nil {
-			return errWrongCode() // of another length
+			return errInvalidCode() // it has another length
 		}
 		if right {
 			_, err := tx.Exec(ctx, "UPDATE totp SET last_step = $2 WHERE user_id = $1", userID, step)
 			return err
 		}
 	}
-	return errWrongCode()
+	return errInvalidCode()
 }

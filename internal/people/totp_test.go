@@ -14,21 +14,21 @@ import (
 	"turnpike/internal/people"
 )
 
-// half begins a sign-in that waits for the second factor.
-func (w *world) half(email string) string {
+// half starts a sign-in that waits for the second factor.
+func (w *fixture) half(email string) string {
 	w.t.Helper()
 	in, err := w.Login(w.t.Context(), email, password, "", browser)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	if in.Complete() || in.Token != "" || in.Half == "" || w.alive(in.Half) {
+	if in.Complete() || in.Token != "" || in.PendingToken == "" || w.alive(in.PendingToken) {
 		w.t.Fatal("the password alone is enough")
 	}
-	return in.Half
+	return in.PendingToken
 }
 
-func TestCodeWorksOnce(t *testing.T) {
-	each(t, func(t *testing.T, w *world) {
+func TestAppCodeWorksOnce(t *testing.T) {
+	each(t, func(t *testing.T, w *fixture) {
 		w.member("ada@example.com", accounts.Owner)
 		other := w.login("ada@example.com")
 		secret, _ := w.withApp(w.login("ada@example.com").Session)
@@ -39,8 +39,8 @@ func TestCodeWorksOnce(t *testing.T) {
 			return w.FinishLogin(t.Context(), half, code, other.Token, browser)
 		}
 		_, err := finish(w.half("ada@example.com"), w.code(secret))
-		want(t, err, fault.Authentication) // the code that enabled it
-		w.pass(30 * time.Second)
+		want(t, err, fault.Authentication) // the code that enabled the app
+		w.advance(30 * time.Second)
 		half, code := w.half("ada@example.com"), w.code(secret)
 		in, err := finish(half, code[:3]+" "+code[3:])
 		if err != nil {
@@ -51,10 +51,10 @@ func TestCodeWorksOnce(t *testing.T) {
 		}
 		_, err = finish(half, code)
 		want(t, err, fault.Authentication)
-		for range 2 { // in the same and in the next step, where it would still fit
+		for range 2 { // in the same step and in the next one, which would still accept it
 			_, err = finish(w.half("ada@example.com"), code)
 			want(t, err, fault.Authentication)
-			w.pass(30 * time.Second)
+			w.advance(30 * time.Second)
 		}
 		if _, err = finish(w.half("ada@example.com"), w.code(secret)); err != nil {
 			t.Error(err)
@@ -62,11 +62,11 @@ func TestCodeWorksOnce(t *testing.T) {
 	})
 }
 
-func TestOneCodeAtOnceSignsInOnce(t *testing.T) {
-	each(t, func(t *testing.T, w *world) {
+func TestConcurrentUseOfACodeSignsInOnce(t *testing.T) {
+	each(t, func(t *testing.T, w *fixture) {
 		w.member("ada@example.com", accounts.Owner)
 		secret, _ := w.withApp(w.login("ada@example.com").Session)
-		w.pass(time.Minute)
+		w.advance(time.Minute)
 		code := w.code(secret)
 		halves := []string{w.half("ada@example.com"), w.half("ada@example.com"), w.half("ada@example.com"), w.half("ada@example.com")}
 		var in atomic.Int64
@@ -86,15 +86,15 @@ func TestOneCodeAtOnceSignsInOnce(t *testing.T) {
 }
 
 func TestClocksMayDifferByAStep(t *testing.T) {
-	each(t, func(t *testing.T, w *world) {
+	each(t, func(t *testing.T, w *fixture) {
 		w.member("ada@example.com", accounts.Owner)
 		secret, _ := w.withApp(w.login("ada@example.com").Session)
 		at := func(ahead time.Duration) string {
-			w.pass(ahead)
-			defer w.pass(-ahead)
+			w.advance(ahead)
+			defer w.advance(-ahead)
 			return w.code(secret)
 		}
-		w.pass(10 * time.Minute)
+		w.advance(10 * time.Minute)
 		for ahead, fits := range map[time.Duration]bool{-time.Minute: false, time.Minute: false} {
 			_, err := w.FinishLogin(t.Context(), w.half("ada@example.com"), at(ahead), "", browser)
 			if (err == nil) != fits {
@@ -109,12 +109,12 @@ func TestClocksMayDifferByAStep(t *testing.T) {
 	})
 }
 
-func TestGuessingCodesIsThrottledWhateverThePassword(t *testing.T) {
-	each(t, func(t *testing.T, w *world) {
+func TestGuessingCodesIsThrottled(t *testing.T) {
+	each(t, func(t *testing.T, w *fixture) {
 		w.member("ada@example.com", accounts.Owner)
 		secret, _ := w.withApp(w.login("ada@example.com").Session)
-		w.pass(time.Minute)
-		for range 5 { // the right password each time, which forgets its own failures
+		w.advance(time.Minute)
+		for range 5 { // with the right password each time, which resets the password's failures
 			_, err := w.FinishLogin(t.Context(), w.half("ada@example.com"), "000000", "", browser)
 			want(t, err, fault.Authentication)
 		}
@@ -124,25 +124,25 @@ func TestGuessingCodesIsThrottledWhateverThePassword(t *testing.T) {
 		if !strings.Contains(w.actions(), "person.login_throttled") {
 			t.Error("the log does not tell")
 		}
-		w.pass(30 * time.Second)
+		w.advance(30 * time.Second)
 		if _, err := w.FinishLogin(t.Context(), half, w.code(secret), "", browser); err != nil {
 			t.Error(err)
 		}
 	})
 }
 
-func TestHalfLoginEnds(t *testing.T) {
-	each(t, func(t *testing.T, w *world) {
+func TestPendingSignInExpires(t *testing.T) {
+	each(t, func(t *testing.T, w *fixture) {
 		id := w.member("ada@example.com", accounts.Owner)
 		secret, _ := w.withApp(w.login("ada@example.com").Session)
-		w.pass(time.Minute)
+		w.advance(time.Minute)
 		late := w.half("ada@example.com")
-		w.pass(10 * time.Minute)
+		w.advance(10 * time.Minute)
 		_, err := w.FinishLogin(t.Context(), late, w.code(secret), "", browser)
 		want(t, err, fault.Authentication)
 		_, err = w.FinishLogin(t.Context(), "nonsense", w.code(secret), "", browser)
 		want(t, err, fault.Authentication)
-		// A new password ends it too.
+		// A new password ends the pending sign-in.
 		begun := w.half("ada@example.com")
 		var link *people.Link
 		w.write(func(tx *db.Tx) (err error) {
@@ -154,12 +154,12 @@ func TestHalfLoginEnds(t *testing.T) {
 		}
 		_, err = w.FinishLogin(t.Context(), begun, w.code(secret), "", browser)
 		want(t, err, fault.Authentication)
-		w.half("ada@example.com") // and the second factor is still asked for
+		w.half("ada@example.com") // the second factor is still required
 	})
 }
 
 func TestRecoveryCodesWorkOnceEach(t *testing.T) {
-	each(t, func(t *testing.T, w *world) {
+	each(t, func(t *testing.T, w *fixture) {
 		id := w.member("ada@example.com", accounts.Owner)
 		in := w.login("ada@example.com")
 		_, codes := w.withApp(in.Session)
@@ -185,7 +185,7 @@ func TestRecoveryCodesWorkOnceEach(t *testing.T) {
 }
 
 func TestAppIsChangedOnlyAfterConfirmation(t *testing.T) {
-	each(t, func(t *testing.T, w *world) {
+	each(t, func(t *testing.T, w *fixture) {
 		w.member("ada@example.com", accounts.Owner)
 		in := w.login("ada@example.com")
 		secret, _ := w.withApp(in.Session)
@@ -193,11 +193,11 @@ func TestAppIsChangedOnlyAfterConfirmation(t *testing.T) {
 			_, err := w.StartTOTP(t.Context(), tx, in.Session, "Turnpike")
 			return err
 		}
-		want(t, w.try(start), fault.InvalidState) // not over the one that works
-		w.pass(11 * time.Minute)
+		want(t, w.try(start), fault.InvalidState) // an enabled app can't be replaced
+		w.advance(11 * time.Minute)
 		disable := func(tx *db.Tx) error { return w.DisableTOTP(t.Context(), tx, in.Session, browser) }
 		for _, change := range []func(tx *db.Tx) error{start, disable} {
-			if err := w.try(change); !errors.Is(err, people.ErrConfirm) {
+			if err := w.try(change); !errors.Is(err, people.ErrConfirmationRequired) {
 				t.Errorf("without confirmation: %v", err)
 			}
 		}
@@ -214,13 +214,13 @@ func TestAppIsChangedOnlyAfterConfirmation(t *testing.T) {
 	})
 }
 
-func TestPasswordAloneDoesNotConfirmWhoHasAnApp(t *testing.T) {
-	each(t, func(t *testing.T, w *world) {
+func TestPasswordAloneDoesNotConfirmWithAnApp(t *testing.T) {
+	each(t, func(t *testing.T, w *fixture) {
 		w.member("ada@example.com", accounts.Owner)
 		in := w.login("ada@example.com")
 		secret, recovery := w.withApp(in.Session)
-		w.pass(11 * time.Minute)
-		for range 6 { // not a guess, so it is not counted as one
+		w.advance(11 * time.Minute)
+		for range 6 { // it isn't a guess and doesn't count as one
 			_, err := w.Confirm(t.Context(), in.Session, people.Proof{Password: password}, browser)
 			want(t, err, fault.Authentication)
 		}
@@ -228,7 +228,7 @@ func TestPasswordAloneDoesNotConfirmWhoHasAnApp(t *testing.T) {
 		if _, err := w.ChangePassword(t.Context(), in.Session, password, better, browser); err != nil {
 			t.Fatal(err)
 		}
-		if err := w.RequireConfirmed(in.Session); !errors.Is(err, people.ErrConfirm) {
+		if err := w.RequireConfirmed(in.Session); !errors.Is(err, people.ErrConfirmationRequired) {
 			t.Errorf("changing the password confirms: %v", err)
 		}
 		for _, code := range []string{w.code(secret), recovery[0]} {
@@ -238,7 +238,7 @@ func TestPasswordAloneDoesNotConfirmWhoHasAnApp(t *testing.T) {
 			if err := w.RequireConfirmed(in.Session); err != nil {
 				t.Error(err)
 			}
-			w.pass(11 * time.Minute)
+			w.advance(11 * time.Minute)
 		}
 		for range 5 {
 			_, err := w.ChangePassword(t.Context(), in.Session, "wrong", password, browser)
@@ -250,8 +250,8 @@ func TestPasswordAloneDoesNotConfirmWhoHasAnApp(t *testing.T) {
 	})
 }
 
-func TestSecretOfTheAppIsSealed(t *testing.T) {
-	each(t, func(t *testing.T, w *world) {
+func TestAppSecretIsEncrypted(t *testing.T) {
+	each(t, func(t *testing.T, w *fixture) {
 		id := w.member("ada@example.com", accounts.Owner)
 		secret, codes := w.withApp(w.login("ada@example.com").Session)
 		var stored, hash string
@@ -265,13 +265,13 @@ func TestSecretOfTheAppIsSealed(t *testing.T) {
 	})
 }
 
-func TestEnrolmentIsShownUntilTheFirstCode(t *testing.T) {
-	each(t, func(t *testing.T, w *world) {
+func TestEnrollmentIsShownUntilTheFirstCode(t *testing.T) {
+	each(t, func(t *testing.T, w *fixture) {
 		w.member("ada@example.com", accounts.Owner)
 		s := w.login("ada@example.com").Session
 		_, err := w.PendingTOTP(t.Context(), w.db, s, "Turnpike")
 		want(t, err, fault.InvalidState)
-		var begun *people.Enrolment
+		var begun *people.Enrollment
 		w.write(func(tx *db.Tx) (err error) {
 			begun, err = w.StartTOTP(t.Context(), tx, s, "Turnpike")
 			return err
@@ -279,9 +279,9 @@ func TestEnrolmentIsShownUntilTheFirstCode(t *testing.T) {
 		if again, err := w.PendingTOTP(t.Context(), w.db, s, "Turnpike"); err != nil || *again != *begun {
 			t.Errorf("%+v, %v; begun was %+v", again, err, begun)
 		}
-		w.pass(11 * time.Minute)
+		w.advance(11 * time.Minute)
 		_, err = w.PendingTOTP(t.Context(), w.db, s, "Turnpike")
-		if !errors.Is(err, people.ErrConfirm) {
+		if !errors.Is(err, people.ErrConfirmationRequired) {
 			t.Errorf("shown to who has not confirmed: %v", err)
 		}
 		s = w.login("ada@example.com").Session

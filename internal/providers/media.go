@@ -3,101 +3,133 @@ package providers
 import (
 	"context"
 	"io"
+
+	"turnpike/internal/audio"
+	"turnpike/internal/fault"
+	"turnpike/internal/jsonbody"
 )
 
-// ImageMaker makes pictures.
-type ImageMaker interface {
-	// Images answers one request for pictures, with as many as were asked for.
-	// What was refused by a filter is a *Failure of KindBlockedInput or
-	// KindBlockedOutput.
-	Images(ctx context.Context, req *ImageRequest) (*ImageAnswer, error)
+// ImageGenerator generates and edits images.
+type ImageGenerator interface {
+	// Images returns as many images as requested. If a filter rejects the request, the
+	// error is a *Failure of KindBlockedInput or KindBlockedOutput.
+	Images(ctx context.Context, req *ImageRequest) (*ImageResult, error)
 }
 
-// ImageRequest is one request for pictures.
+// ImageRequest is a request for images.
 type ImageRequest struct {
-	Model string // the provider's own name for the model
-	// Body is the caller's JSON object in OpenAI's format: prompt, n, size,
-	// quality, background, output_format and what else there is. The fields of
-	// a form are in it, too. Read it, never change it.
+	Model string // the provider's name for the model
+	// Body is the client's JSON object in OpenAI's format: prompt, n, size, quality, background,
+	// output_format and so on, also those of a form. It must not be changed.
 	Body []byte
-	// Sources are the pictures to be edited, and Mask where; none for a new one.
+	// Sources are the images to edit, and Mask says where. Both are empty for a new image.
 	Sources []Upload
 	Mask    *Upload
 }
 
-// Upload is a file of the caller's.
+// Upload is a file from the client.
 type Upload struct {
 	Name        string
 	ContentType string
 	Data        []byte
 }
 
-// ImageAnswer is what came of it.
-type ImageAnswer struct {
-	Images []Picture
-	Usage  Usage // Images is always set, tokens where the provider counts them
+// ImageResult is the result of an ImageRequest.
+type ImageResult struct {
+	Images []Image
+	Usage  Usage // Images is always set, tokens if the provider counts them
 }
 
-// Picture is a file with an image. Data is the file itself.
-type Picture struct {
+// Image is an image file.
+type Image struct {
 	ContentType   string // image/png, image/jpeg, image/webp
 	Data          []byte
-	RevisedPrompt string // that the provider made of the caller's, if it says so
+	RevisedPrompt string // the prompt as the provider changed it, if it says so
 }
 
-// SpeechMaker reads text aloud.
-type SpeechMaker interface {
-	// Speech answers with a file in the format that was asked for, as it is made.
+// SpeechGenerator turns text into speech.
+type SpeechGenerator interface {
+	// Speech returns an audio file in the requested format, while it is generated.
 	Speech(ctx context.Context, req *SpeechRequest) (*Content, error)
 }
 
-// SpeechRequest is a text of at most some thousand characters.
+// SpeechRequest is a request for speech.
 type SpeechRequest struct {
 	Model  string
 	Input  string
 	Voice  string
 	Format string // wav, mp3, opus, aac, flac, pcm
-	// Body is the caller's JSON object in OpenAI's format, for what else is in
-	// it (speed, instructions); the fields above win. It may be nil.
+	// Body is the client's JSON object in OpenAI's format, for other fields (speed,
+	// instructions). The fields above take precedence. It may be nil.
 	Body []byte
 }
 
-// Content is a file as it arrives. Whoever gets it closes Body.
+// Content is a file that is still arriving. The receiver closes Body.
 type Content struct {
 	ContentType string
 	Body        io.ReadCloser
-	Size        int64 // -1 where the provider does not say
+	Size        int64 // -1 if unknown
 }
 
-// VideoMaker renders videos, which takes minutes: a render is started, looked
-// after, and fetched.
-type VideoMaker interface {
-	// StartVideo returns the render's id at the provider.
+// VideoGenerator renders videos, which takes minutes: a render is started, polled and fetched.
+type VideoGenerator interface {
+	// StartVideo returns the provider's ID of the render.
 	StartVideo(ctx context.Context, req *VideoRequest) (id string, err error)
 	PollVideo(ctx context.Context, id string) (*VideoState, error)
-	// FetchVideo returns a finished render: variant is video, thumbnail or
-	// spritesheet.
+	// FetchVideo returns a file of a finished render. variant is video, thumbnail or spritesheet.
 	FetchVideo(ctx context.Context, id, variant string) (*Content, error)
-	// DropVideo stops a render, or removes it, as far as the provider can.
-	DropVideo(ctx context.Context, id string) error
+	// DeleteVideo stops or deletes a render, as far as the provider can.
+	DeleteVideo(ctx context.Context, id string) error
 }
 
-// VideoRequest is one render.
+// VideoRequest is a request for a video.
 type VideoRequest struct {
 	Model   string
 	Prompt  string
 	Seconds int
 	Size    string // such as 1280x720
 	Source  *Upload
-	// Key is the same each time this render is started, for providers that
-	// know not to start it twice.
+	// Key identifies the render, for providers that start it only once per key.
 	Key string
 }
 
-// VideoState is how far a render has come.
+// VideoState is the state of a render.
 type VideoState struct {
 	Done     bool
 	Progress int // 0 to 100
-	// Failure is why a render ended without a video.
+	// Failure is set if the render ended without a video.
 	Failure *Failure
+}
+
+type speechFields struct {
+	Speed *float64 `json:"speed"`
+}
+
+// ReadSpeed returns the speed, which is 1 by default.
+func (r *SpeechRequest) ReadSpeed() (float64, error) {
+	var in speechFields
+	if len(r.Body) > 0 {
+		if err := jsonbody.DecodeLenient(r.Body, &in); err != nil {
+			return 0, err
+		}
+	}
+	if in.Speed == nil {
+		return 1, nil
+	}
+	if !(*in.Speed >= 0.25 && *in.Speed <= 4) {
+		return 0, fault.Invalid("speed", "speed must be from 0.25 to 4.")
+	}
+	return *in.Speed, nil
+}
+
+// ContentType returns the media type of the format, if this server can encode it.
+func (r *SpeechRequest) ContentType() (string, error) {
+	contentType, ok := audio.Types[r.Format]
+	if !ok {
+		return "", fault.Invalid("response_format", "response_format must be wav, mp3, opus, aac, flac or pcm.")
+	}
+	if r.Format != "wav" && r.Format != "pcm" && !audio.CanTranscode() {
+		return "", fault.Invalid("response_format", "response_format must be wav or pcm. For %s the server needs ffmpeg, which is not installed.", r.Format)
+	}
+	return contentType, nil
 }

@@ -1,5 +1,5 @@
-// Package providers holds what the gateway needs of a model provider. Each
-// sub-package is one provider; none of them knows of keys, credits or the log.
+// Package providers defines what a model provider does for the gateway. Each
+// subpackage is a provider. They know nothing of keys, credits or the log.
 package providers
 
 import (
@@ -9,105 +9,102 @@ import (
 	"time"
 )
 
-// Provider is somebody who can be asked for something: what, is said by the
-// interfaces that it has beside this one.
+// Provider is a model provider. Its other interfaces say what it can do.
 type Provider interface {
-	// Name is the word the audit log and the Service-Provider header use.
+	// Name returns the name in the request log and the Service-Provider header.
 	Name() string
 }
 
-// Chatter answers chat completions.
-type Chatter interface {
-	// Chat answers one chat completion. A refusal that the caller can act on
-	// is a *fault.Error; an upstream failure is a *Failure.
-	Chat(ctx context.Context, req *ChatRequest) (*Answer, error)
+// ChatCompleter makes chat completions.
+type ChatCompleter interface {
+	// Chat makes a chat request. An error that the client can fix is a
+	// *fault.Error, and an upstream failure a *Failure.
+	Chat(ctx context.Context, req *ChatRequest) (*Response, error)
 }
 
-// ChatRequest is one chat completion call as a provider sees it.
+// ChatRequest is a chat request for a provider.
 type ChatRequest struct {
-	Model  string // the provider's own name for the model
-	ID     string // the model as the caller knows it: the other may be a deployment's
-	Body   []byte // the caller's JSON; read it, never change it
+	Model  string // the provider's name for the model, or a deployment's
+	ID     string // the client's name for the model
+	Body   []byte // the client's JSON, which must not be changed
 	Stream bool
-	// MaxOutput bounds the tokens of the answer, whatever the body says; 0 for
-	// no bound. The gateway has reserved credits for so many.
+	// MaxOutput limits the output tokens, regardless of the body. 0 means no limit.
+	// The gateway has reserved credits for that many.
 	MaxOutput int64
 }
 
-// Usage is what a call consumed, in tokens. Cached and written input are part
-// of the input, and have prices of their own. Media are counted in their own
-// units beside that.
+// Usage counts the tokens of a request, and media in their own units. Cached and
+// written input is part of the input and has its own price.
 type Usage struct {
 	InputTokens  int64
 	OutputTokens int64
 	CachedInput  int64 // read from the provider's cache
 	CacheWrite   int64 // written to it
-	Estimated    bool  // the provider has not counted some of these
+	Estimated    bool  // the provider hasn't counted some of these
 
 	Images       int64
-	Characters   int64 // read aloud
-	Milliseconds int64 // of video or sound
+	Characters   int64 // turned into speech
+	Milliseconds int64 // of video or audio
 }
 
-// Answer is a provider's answer: Body for a plain call, Stream for a streamed
-// one, Content for a file as it arrives.
-type Answer struct {
+// Response is a provider's response: Body if it isn't streamed, Stream if it is,
+// and Content for a file.
+type Response struct {
 	Body    []byte
-	Usage   Usage // of a plain call; a stream carries its own
+	Usage   Usage // of Body; a stream has its own
 	Stream  Stream
 	Content *Content
 }
 
-// Stream is a streamed answer. Next returns io.EOF after the last chunk; the
-// "[DONE]" line is the gateway's to write.
+// Stream is a streamed response. Next returns io.EOF after the last chunk. The
+// gateway writes the "[DONE]" line.
 type Stream interface {
 	Next() (Chunk, error)
-	// SoFar is what was used by what Next has returned: the charge for a
-	// stream that ends before its usage chunk.
+	// SoFar returns the usage of the chunks that Next has returned: the charge for
+	// a stream that ends before its usage chunk.
 	SoFar() Usage
 	Close() error
 }
 
-// Chunk is the JSON of one server-sent event. Usage is set on the chunk that
-// carries it, which every stream sends last, asked for or not: the gateway
-// meters by it and withholds it from a client that did not ask. Whole is set
-// from a provider that counts at the end alone, when all choices have said why
-// they ended: then only the count is still to come.
+// Chunk is the JSON of a server-sent event. Usage is set on the last chunk of
+// every stream. The gateway charges by it, and drops the chunk if the client
+// didn't ask for it. Whole is set by providers that count only at the end, once
+// all choices have a finish reason: only the usage is missing then.
 type Chunk struct {
 	Data  []byte
 	Usage *Usage
 	Whole bool
 }
 
-// Kind is in which way an upstream call failed.
+// Kind says how an upstream request failed.
 type Kind string
 
-// The kinds. What the gateway does with each stands there.
+// The kinds of failures. The gateway decides what to do about each.
 const (
-	KindConnect     Kind = "connect"      // nobody was reached
-	KindTimeout     Kind = "timeout"      // no answer in time, or 408
+	KindConnect     Kind = "connect"      // no connection
+	KindTimeout     Kind = "timeout"      // no response in time, or 408
 	KindRateLimited Kind = "rate_limited" // 429
 	KindOverloaded  Kind = "overloaded"   // 503, 529
 	KindServer      Kind = "server_error" // other 5xx, 409
-	KindAuth        Kind = "auth"         // 401, 403: the operator's key is not accepted
-	KindNoModel     Kind = "no_model"     // 404: the provider does not know the model
-	KindInvalid     Kind = "invalid"      // 400, 413, 422: the caller's request is at fault
-	KindTooLong     Kind = "too_long"     // and it is, for the model
-	KindProtocol    Kind = "protocol"     // an answer that cannot be understood
-	KindCut         Kind = "cut"          // a stream that ended before its end
-	KindLocal       Kind = "local"        // this server had no file descriptor for the call
+	KindAuth        Kind = "auth"         // 401, 403: the operator's key was rejected
+	KindNoModel     Kind = "no_model"     // 404: the provider doesn't have the model
+	KindInvalid     Kind = "invalid"      // 400, 413, 422: the client's request is invalid
+	KindTooLong     Kind = "too_long"     // it exceeds the model's context window
+	KindProtocol    Kind = "protocol"     // a response that doesn't follow the protocol
+	KindCut         Kind = "cut"          // a response that ended too early
+	KindLocal       Kind = "local"        // this server is out of file descriptors
 
-	KindBlockedInput  Kind = "blocked_input"  // a filter refused what the caller asked for
-	KindBlockedOutput Kind = "blocked_output" // or what the model made of it
+	KindBlockedInput  Kind = "blocked_input"  // a filter rejected the input
+	KindBlockedOutput Kind = "blocked_output" // a filter rejected the output
 )
 
-// Failure is an upstream call that failed. Its Error is for the log: what a
-// provider says never reaches the caller.
+// Failure is a failed upstream request. Its Error is for the log: messages of
+// providers never reach the client.
 type Failure struct {
 	Kind       Kind
-	Status     int           // of the answer, or 0
-	RetryAfter time.Duration // as the provider asked, or 0
-	Param      string        // for KindInvalid: the field that the provider named, if any
+	Status     int           // of the response, or 0
+	RetryAfter time.Duration // as the provider requested, or 0
+	Param      string        // for KindInvalid: the field that the provider names, if any
 	Err        error
 }
 
@@ -120,9 +117,9 @@ func (f *Failure) Error() string {
 
 func (f *Failure) Unwrap() error { return f.Err }
 
-// Momentary reports whether the same call may do better in a moment. A provider
-// that has let our own patience run out is not waited for again.
-func (f *Failure) Momentary() bool {
+// Transient reports whether a retry may succeed. A request that exceeded
+// Turnpike's own timeout isn't retried.
+func (f *Failure) Transient() bool {
 	switch f.Kind {
 	case KindConnect, KindRateLimited, KindOverloaded, KindServer:
 		return f.Status != http.StatusNotImplemented

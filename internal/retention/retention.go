@@ -1,5 +1,5 @@
-// Package retention lets records go when their time is over: it calls each
-// record's own purge, in batches small enough that nobody waits for one.
+// Package retention deletes expired records. It calls each record's own purge in
+// small batches, so that other writes don't wait.
 package retention
 
 import (
@@ -14,13 +14,13 @@ import (
 )
 
 const (
-	batch = 1000
-	every = time.Minute // looking is cheap: every purge has an index
-	// pause between batches leaves the writer to those who have customers.
+	batch    = 1000
+	interval = time.Minute // an idle pass is cheap: every purge has an index
+	// pause between batches leaves the database to requests.
 	pause = 20 * time.Millisecond
 )
 
-// Purge removes at most limit rows and says how many there were.
+// Purge deletes at most limit rows and returns how many it deleted.
 type Purge struct {
 	Name string
 	Run  func(ctx context.Context, tx *db.Tx, limit int64) (int64, error)
@@ -30,22 +30,22 @@ type Purge struct {
 type Keeper struct {
 	DB     *db.DB
 	Purges []Purge
-	// Before runs ahead of the purges: partitions are made and dropped there.
+	// Before runs before the purges. It creates and drops partitions.
 	Before func(ctx context.Context) error
 
 	passes atomic.Int64
 }
 
-// Passes is how often everything was looked through.
+// Passes returns how often all purges have run.
 func (k *Keeper) Passes() int64 { return k.passes.Load() }
 
-// Run purges now and then until ctx ends.
+// Run purges once a minute until ctx ends.
 func (k *Keeper) Run(ctx context.Context) {
-	tick := time.NewTicker(every)
+	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
 		if err := k.RunOnce(ctx); err != nil && ctx.Err() == nil {
-			slog.Warn("retention failed; it is tried again later", "error", err)
+			slog.Warn("failed to purge expired records; retrying", "error", err)
 		}
 		k.passes.Add(1)
 		select {
@@ -56,8 +56,7 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// RunOnce removes everything that is due. What fails keeps nothing else from
-// being removed.
+// RunOnce deletes everything that has expired. If a purge fails, the others still run.
 func (k *Keeper) RunOnce(ctx context.Context) (err error) {
 	if k.Before != nil {
 		err = k.Before(ctx)

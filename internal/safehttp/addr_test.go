@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// The first and the last address of every refused range, and what Explain
-// calls it.
+// The first and last address of every refused range, and its name in Explain.
 var refusedRanges = []struct{ first, last, kind string }{
 	{"0.0.0.0", "0.0.0.0", "unspecified"},
 	{"0.0.0.1", "0.255.255.255", "reserved"},
@@ -47,7 +46,7 @@ var refusedRanges = []struct{ first, last, kind string }{
 	{"2001:db8::", "2001:db8:ffff:ffff:ffff:ffff:ffff:ffff", "documentation"},
 	{"2002::", "2002:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "6to4"},
 	{"3fff::", "3fff:fff:ffff:ffff:ffff:ffff:ffff:ffff", "documentation"},
-	{"4000::", "fbff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "reserved"}, // not given to anyone
+	{"4000::", "fbff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "reserved"}, // unassigned
 	{"fc00::", "fdff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "private"},
 	{"fd00:ec2::254", "fd00:ec2::254", "cloud metadata"},
 	{"fe80::", "febf:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "link-local"},
@@ -63,7 +62,7 @@ func TestSpecialAddressesAreRefused(t *testing.T) {
 		for _, text := range []string{r.first, r.last} {
 			addr := netip.MustParseAddr(text)
 			err := g.CheckAddr(addr)
-			var refused *Refused
+			var refused *AddrError
 			if !errors.As(err, &refused) || refused.Addr != addr {
 				t.Errorf("CheckAddr(%s) = %v, want it refused", text, err)
 				continue
@@ -78,7 +77,7 @@ func TestSpecialAddressesAreRefused(t *testing.T) {
 	}
 }
 
-// Addresses beside the refused ranges are somebody's public servers.
+// Addresses next to the refused ranges belong to public servers.
 func TestPublicAddressesAreAllowed(t *testing.T) {
 	t.Parallel()
 	g := New(Policy{})
@@ -128,7 +127,7 @@ func TestAllowedRangesOpenNothingElse(t *testing.T) {
 	}{
 		{"10.0.0.0/24", "10.0.0.5", true},
 		{"10.0.0.0/24", "10.0.1.0", false},
-		{"10.0.0.7/24", "10.0.0.5", true}, // an address with a mask is as good as a network
+		{"10.0.0.7/24", "10.0.0.5", true}, // an address with a mask is accepted as a network
 		{"10.0.0.0/24", "127.0.0.1", false},
 		{"10.0.0.0/24", "8.8.8.8", true},
 		{"0.0.0.0/0", "127.0.0.1", true},
@@ -136,7 +135,7 @@ func TestAllowedRangesOpenNothingElse(t *testing.T) {
 		{"::/0", "fd00:ec2::254", true},
 		{"::/0", "127.0.0.1", false},
 		{"fe80::/10", "fe80::1%eth0", true},
-		// mapped forms mean the address inside
+		// mapped forms mean the embedded address
 		{"10.0.0.0/24", "::ffff:10.0.0.5", true},
 		{"10.0.0.0/24", "::ffff:10.0.1.0", false},
 		{"10.0.0.0/24", "::ffff:8.8.8.8", false},
@@ -147,7 +146,7 @@ func TestAllowedRangesOpenNothingElse(t *testing.T) {
 		{"::ffff:0:0/96", "::ffff:10.0.0.5", false},
 		{"::ffff:0:0/96", "10.0.0.5", false},
 		{"::/0", "::ffff:10.0.0.5", false},
-		// a gateway is no way around the rules for what is behind it
+		// a gateway doesn't bypass the rules for the embedded address
 		{"64:ff9b::/96", "64:ff9b::8.8.8.8", true},
 		{"64:ff9b::/96", "64:ff9b::127.0.0.1", false},
 		{"64:ff9b::/96", "64:ff9b::169.254.169.254", false},

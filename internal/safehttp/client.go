@@ -1,3 +1,5 @@
+// Package safehttp is the HTTP client for customers' URLs. It reaches only the
+// public internet and the addresses that the operator allows.
 package safehttp
 
 import (
@@ -5,6 +7,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"log/slog"
 	"net"
 	"net/http"
@@ -12,30 +15,32 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"code.dny.dev/ssrf"
 )
 
 const (
-	// maxIdle bounds the idle connections to all hosts together: each costs a
-	// file descriptor and, with TLS, some ten kilobytes.
+	// maxIdle limits the idle connections to all hosts: each costs a file descriptor
+	// and, with TLS, some ten kilobytes.
 	maxIdle = 256
-	// pingEvery finds HTTP/2 connections that died silently. Without it they
-	// swallow request after request, as one connection serves all of a host.
-	pingEvery = 15 * time.Second
+	// pingInterval finds dead HTTP/2 connections. One connection serves all requests
+	// to a host, so all of them would time out.
+	pingInterval = 15 * time.Second
 )
 
-// ClientOptions tune a client. The zero value works.
+// ClientOptions configure a client. The zero value has the defaults.
 type ClientOptions struct {
-	MaxIdlePerHost         int            // idle connections kept for one host; 0 is 2
-	IdleTimeout            time.Duration  // how long an idle connection is kept; 0 is 90 s
-	ConnectTimeout         time.Duration  // for the lookup of the name and the connection; 0 is 10 s
-	TLSTimeout             time.Duration  // for the TLS handshake; 0 is 10 s
-	RootCAs                *x509.CertPool // nil is the system's
-	MaxResponseHeaderBytes int64          // 0 is 64 KiB
+	MaxIdlePerHost         int            // 2 by default
+	IdleTimeout            time.Duration  // of a connection; 90 s by default
+	ConnectTimeout         time.Duration  // including the name lookup; 10 s by default
+	TLSTimeout             time.Duration  // of the handshake; 10 s by default
+	RootCAs                *x509.CertPool // the system's by default
+	MaxResponseHeaderBytes int64          // 64 KiB by default
 }
 
-// Client makes a client with its own pool of connections. It follows no
-// redirect but returns it, uses no proxy, and asks for no compression. It has
-// no timeout for the whole request: that is the context's.
+// Client returns a client with its own connection pool. It returns redirects
+// instead of following them, and uses no proxy and no compression. The context
+// sets the timeout of the whole request.
 func (g *Guard) Client(o ClientOptions) *http.Client {
 	dialer := &net.Dialer{
 		Timeout:        cmp.Or(o.ConnectTimeout, 10*time.Second),
@@ -43,17 +48,17 @@ func (g *Guard) Client(o ClientOptions) *http.Client {
 		Resolver:       g.resolver,
 	}
 	pool := &http.Transport{
-		Proxy:                  nil, // a proxy would dial for us, unchecked
+		Proxy:                  nil, // a proxy would dial without the check
 		DialContext:            dialer.DialContext,
 		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: o.RootCAs},
 		TLSHandshakeTimeout:    cmp.Or(o.TLSTimeout, 10*time.Second),
 		ForceAttemptHTTP2:      true, // a DialContext turns it off otherwise
-		HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingEvery, PingTimeout: pingEvery},
+		HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingInterval, PingTimeout: pingInterval},
 		MaxIdleConns:           maxIdle,
 		MaxIdleConnsPerHost:    cmp.Or(o.MaxIdlePerHost, http.DefaultMaxIdleConnsPerHost),
 		IdleConnTimeout:        cmp.Or(o.IdleTimeout, 90*time.Second),
 		MaxResponseHeaderBytes: cmp.Or(o.MaxResponseHeaderBytes, 64<<10),
-		DisableCompression:     true, // the answer is recorded as it came
+		DisableCompression:     true, // responses are recorded unchanged
 	}
 	return &http.Client{
 		Transport:     &transport{guard: g, pool: pool},
@@ -61,17 +66,17 @@ func (g *Guard) Client(o ClientOptions) *http.Client {
 	}
 }
 
-// control sees the very address that is about to be dialled, after all name
-// lookups, so a name whose address changes cannot get past it.
+// control checks the address that is about to be dialed, after all name
+// lookups. So a name whose address changes can't bypass it.
 func (g *Guard) control(_ context.Context, network, address string, _ syscall.RawConn) error {
 	to, err := netip.ParseAddrPort(address)
 	if err != nil || !strings.HasPrefix(network, "tcp") {
-		return &Refused{}
+		return &AddrError{}
 	}
 	return g.CheckAddr(to.Addr())
 }
 
-// transport checks each request's URL and remembers how far a failed one came.
+// transport checks the URL of each request, and records how far a failed one got.
 type transport struct {
 	guard *Guard
 	pool  *http.Transport
@@ -90,8 +95,8 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		req = req.WithContext(ctx)
 	}
 	resp, err := refuseUpgrade(t.pool.RoundTrip(req))
-	if refusedName(err) {
-		slog.Debug("a name leads to an address that is not allowed", "host", req.URL.Hostname(), "err", err)
+	if isRefusedName(err) {
+		slog.Debug("refused to connect: the name leads to an address that is not allowed", "host", req.URL.Hostname(), "err", err)
 	}
 	if err != nil {
 		return nil, &failure{host: req.URL.Hostname(), stage: trace.reached(), after: time.Since(start), err: err}
@@ -99,5 +104,60 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// CloseIdleConnections lets http.Client's method of that name work.
+// CloseIdleConnections is called by the method of http.Client with that name.
 func (t *transport) CloseIdleConnections() { t.pool.CloseIdleConnections() }
+
+// ErrUpgraded is the error of a request whose response is 101.
+var ErrUpgraded = errors.New("the server returned 101 Switching Protocols without being asked")
+
+// WithoutUpgrades returns a transport that fails with ErrUpgraded on 101.
+// net/http would return the raw connection as the body, and no context or
+// timeout ends a read of it. A nil next means the default transport.
+func WithoutUpgrades(next http.RoundTripper) http.RoundTripper {
+	if next == nil {
+		next = http.DefaultTransport
+	}
+	return withoutUpgrades{next}
+}
+
+type withoutUpgrades struct{ next http.RoundTripper }
+
+func (t withoutUpgrades) RoundTrip(req *http.Request) (*http.Response, error) {
+	return refuseUpgrade(t.next.RoundTrip(req))
+}
+
+func refuseUpgrade(resp *http.Response, err error) (*http.Response, error) {
+	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
+		return resp, err
+	}
+	_ = resp.Body.Close()
+	return nil, ErrUpgraded
+}
+
+// Policy is the set of exceptions that the operator allows.
+type Policy struct {
+	// AllowCIDRs are private, loopback and other special addresses that may be dialed.
+	// If it has 64:ff9b::/96 (NAT64), the IPv4 address inside must be allowed, too.
+	AllowCIDRs []netip.Prefix
+	AllowHTTP  bool // accept http:// URLs, too
+}
+
+// Guard applies a policy to URLs, addresses and connections.
+type Guard struct {
+	allow     []netip.Prefix
+	allowHTTP bool
+	base      *ssrf.Guardian
+	resolver  *net.Resolver // nil for the system's
+}
+
+// New returns a guard.
+func New(p Policy) *Guard {
+	g := &Guard{
+		allowHTTP: p.AllowHTTP,
+		base:      ssrf.New(ssrf.WithAnyPort(), ssrf.WithDeniedV4Prefixes(azureHost)),
+	}
+	for _, prefix := range p.AllowCIDRs {
+		g.allow = append(g.allow, unmap(prefix))
+	}
+	return g
+}

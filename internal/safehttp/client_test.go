@@ -17,14 +17,15 @@ import (
 	"time"
 )
 
-// receiver is a customer's server and counts what reaches it.
+// receiver is a customer's server that counts its requests and connections.
 type receiver struct {
 	*httptest.Server
 	requests atomic.Int32
 	conns    atomic.Int32
 }
 
-// receive starts one with TLS; its certificate is for example.com and 127.0.0.1.
+// receive starts a receiver with TLS. Its certificate is for example.com and
+// 127.0.0.1.
 func receive(t *testing.T, h http.HandlerFunc, setup ...func(*httptest.Server)) *receiver {
 	t.Helper()
 	r := &receiver{}
@@ -34,7 +35,7 @@ func receive(t *testing.T, h http.HandlerFunc, setup ...func(*httptest.Server)) 
 			h(w, req)
 		}
 	}))
-	r.Config.ErrorLog = log.New(io.Discard, "", 0) // refused handshakes are what we test
+	r.Config.ErrorLog = log.New(io.Discard, "", 0) // the tests cause failed handshakes
 	r.Config.ConnState = func(_ net.Conn, s http.ConnState) {
 		if s == http.StateNew {
 			r.conns.Add(1)
@@ -48,7 +49,7 @@ func receive(t *testing.T, h http.HandlerFunc, setup ...func(*httptest.Server)) 
 	return r
 }
 
-// at is the receiver's URL under another name.
+// at returns the receiver's URL under another name.
 func (r *receiver) at(name string) string {
 	_, port, _ := net.SplitHostPort(r.Listener.Addr().String())
 	return "https://" + net.JoinHostPort(name, port) + "/hooks"
@@ -60,7 +61,8 @@ func (r *receiver) roots() *x509.CertPool {
 	return pool
 }
 
-// client is a guard's client that trusts the receiver and closes its connections with the test.
+// client returns a guard's client that trusts the receiver and closes its
+// connections with the test.
 func client(t *testing.T, g *Guard, r *receiver, o ClientOptions) *http.Client {
 	t.Helper()
 	if r != nil {
@@ -84,7 +86,7 @@ func post(t *testing.T, ctx context.Context, c *http.Client, url string) (*http.
 	return resp, err
 }
 
-// mustPost also reads the answer to its end, so that the connection is free again.
+// mustPost reads the whole response, so that the connection can be reused.
 func mustPost(t *testing.T, ctx context.Context, c *http.Client, url string) *http.Response {
 	t.Helper()
 	resp, err := post(t, ctx, c, url)
@@ -111,7 +113,7 @@ func TestAllowedServerIsReached(t *testing.T) {
 	}
 }
 
-func TestNameOfARefusedAddressIsNotDialled(t *testing.T) {
+func TestNameOfRefusedAddressIsNotDialed(t *testing.T) {
 	t.Parallel()
 	r := receive(t, nil)
 	for _, addr := range []string{"127.0.0.1", "10.0.0.5", "169.254.169.254", "168.63.129.16", "::1", "::ffff:127.0.0.1", "64:ff9b::7f00:1", "fd00:ec2::254"} {
@@ -121,11 +123,12 @@ func TestNameOfARefusedAddressIsNotDialled(t *testing.T) {
 			g.resolver = resolver(t, fixed(addr))
 			ctx, trace := WithTrace(t.Context())
 			_, err := post(t, ctx, client(t, g, r, ClientOptions{}), r.at("example.com"))
-			var refused *Refused
+			var refused *AddrError
 			if !errors.As(err, &refused) || refused.Addr != netip.MustParseAddr(addr).Unmap() {
-				t.Fatalf("got %v, want a *Refused for %s", err, addr)
+				t.Fatalf("got %v, want a *AddrError for %s", err, addr)
 			}
-			// Or anyone could find out which names the operator's network has.
+			// Otherwise anyone could find out which names the operator's
+			// network has.
 			g.resolver = resolver(t, fixed())
 			_, unknown := post(t, t.Context(), client(t, g, r, ClientOptions{}), r.at("example.com"))
 			if unknown == nil || Class(err) != Class(unknown) || Explain(err) != Explain(unknown) {
@@ -144,8 +147,8 @@ func TestNameOfARefusedAddressIsNotDialled(t *testing.T) {
 	}
 }
 
-// A name may have several addresses; the allowed ones serve it.
-func TestRefusedAddressesOfANameArePassedOver(t *testing.T) {
+// If a name has several addresses, the allowed ones are used.
+func TestRefusedAddressesOfNameAreSkipped(t *testing.T) {
 	t.Parallel()
 	r := receive(t, nil)
 	g := New(Policy{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}})
@@ -157,7 +160,7 @@ func TestRefusedAddressesOfANameArePassedOver(t *testing.T) {
 	}
 }
 
-func TestNameThatChangesItsAddressIsRefused(t *testing.T) {
+func TestRebindingNameIsRefused(t *testing.T) {
 	t.Parallel()
 	r := receive(t, nil)
 	var moved atomic.Bool
@@ -173,25 +176,25 @@ func TestNameThatChangesItsAddressIsRefused(t *testing.T) {
 	moved.Store(true)
 	c.CloseIdleConnections()
 	_, err := post(t, t.Context(), c, r.at("example.com"))
-	var refused *Refused
+	var refused *AddrError
 	if !errors.As(err, &refused) || refused.Addr != netip.MustParseAddr("127.0.0.2") {
-		t.Errorf("got %v, want a *Refused for 127.0.0.2", err)
+		t.Errorf("got %v, want a *AddrError for 127.0.0.2", err)
 	}
 }
 
-// The client does not rely on its callers having called CheckURL.
-func TestRequestToARefusedURLIsNotSent(t *testing.T) {
+// The client doesn't rely on an earlier CheckURL.
+func TestRequestToRefusedURLIsNotSent(t *testing.T) {
 	t.Parallel()
 	r := receive(t, nil)
 	g := New(Policy{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}})
 	g.resolver = resolver(t, fixed("127.0.0.1"))
 	c := client(t, g, r, ClientOptions{})
 	for url, want := range map[string]string{
-		strings.Replace(r.at("example.com"), "https:", "http:", 1):        "url must begin with https://",
-		strings.Replace(r.at("example.com"), "://", "://user:secret@", 1): "url must have no user name or password",
-		r.at("127.1"):                       "url must have a host name that does not end in a number, or an IPv4 address as four decimal numbers, such as 1.1.1.1",
+		strings.Replace(r.at("example.com"), "https:", "http:", 1):        "url must begin with https://.",
+		strings.Replace(r.at("example.com"), "://", "://user:secret@", 1): "url must not have a user name or password.",
+		r.at("127.1"):                       "url must have a host name that does not end in a number, or an IPv4 address as four decimal numbers, such as 1.1.1.1.",
 		r.at("10.0.0.5"):                    "the address 10.0.0.5 is private and not allowed",
-		"https://[2606:4700::1111%25eth0]/": "url must have an IPv6 address without a zone in the brackets, such as [2606:4700::1111]",
+		"https://[2606:4700::1111%25eth0]/": "url must have an IPv6 address without a zone in the brackets, such as [2606:4700::1111].",
 	} {
 		body := &closer{Reader: strings.NewReader("{}")}
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, body)
@@ -211,7 +214,7 @@ func TestRequestToARefusedURLIsNotSent(t *testing.T) {
 	}
 }
 
-// closer is a request body that knows whether it was closed.
+// closer is a request body that records whether it was closed.
 type closer struct {
 	io.Reader
 	closed bool
@@ -267,7 +270,7 @@ func TestProxiesOfTheEnvironmentAreIgnored(t *testing.T) {
 	}
 }
 
-func TestHTTP2IsSpoken(t *testing.T) {
+func TestHTTP2IsUsed(t *testing.T) {
 	t.Parallel()
 	r := receive(t, nil, func(s *httptest.Server) { s.EnableHTTP2 = true })
 	c := client(t, New(loopbackAllowed), r, ClientOptions{})
@@ -293,7 +296,7 @@ func TestOldTLSIsRefused(t *testing.T) {
 	}
 }
 
-func TestCompressionIsNotAskedForNorUndone(t *testing.T) {
+func TestResponsesAreNotDecompressed(t *testing.T) {
 	t.Parallel()
 	r := receive(t, func(w http.ResponseWriter, req *http.Request) {
 		w.Header().Set("Content-Encoding", "gzip")
@@ -308,27 +311,27 @@ func TestCompressionIsNotAskedForNorUndone(t *testing.T) {
 	}
 }
 
-func TestNothingButTCPIsDialled(t *testing.T) {
+func TestOnlyTCPIsDialed(t *testing.T) {
 	t.Parallel()
 	g := New(Policy{})
 	if err := g.control(t.Context(), "tcp4", "1.1.1.1:443", nil); err != nil {
 		t.Errorf("TCP to a public address: %v", err)
 	}
 	for network, address := range map[string]string{"udp4": "1.1.1.1:443", "unix": "/run/service.sock", "tcp": "example.com:443"} {
-		var refused *Refused
+		var refused *AddrError
 		if err := g.control(t.Context(), network, address, nil); !errors.As(err, &refused) {
-			t.Errorf("%s to %s: %v, want a *Refused", network, address, err)
+			t.Errorf("%s to %s: %v, want a *AddrError", network, address, err)
 		}
 	}
 }
 
-func TestConnectionsAreBoundedAndLookedAfter(t *testing.T) {
+func TestConnectionPoolHasLimitsAndPings(t *testing.T) {
 	t.Parallel()
 	pool := New(Policy{}).Client(ClientOptions{}).Transport.(*transport).pool
 	if pool.MaxIdleConns != maxIdle || pool.MaxIdleConnsPerHost != 2 || pool.IdleConnTimeout != 90*time.Second {
 		t.Errorf("by default %d idle connections, %d per host, for %s", pool.MaxIdleConns, pool.MaxIdleConnsPerHost, pool.IdleConnTimeout)
 	}
-	if pool.TLSHandshakeTimeout != 10*time.Second || pool.HTTP2 == nil || pool.HTTP2.SendPingTimeout != pingEvery || pool.HTTP2.PingTimeout != pingEvery {
+	if pool.TLSHandshakeTimeout != 10*time.Second || pool.HTTP2 == nil || pool.HTTP2.SendPingTimeout != pingInterval || pool.HTTP2.PingTimeout != pingInterval {
 		t.Errorf("by default a handshake may take %s, and HTTP/2 is kept alive by %+v", pool.TLSHandshakeTimeout, pool.HTTP2)
 	}
 	pool = New(Policy{}).Client(ClientOptions{MaxIdlePerHost: 7, IdleTimeout: time.Minute, TLSTimeout: time.Second}).Transport.(*transport).pool

@@ -9,10 +9,11 @@ import (
 	"testing"
 )
 
-// names answers a lookup with addresses; none means that there is no such name.
+// names returns the addresses of a name. None means that the name doesn't
+// exist.
 type names func(name string) []netip.Addr
 
-// fixed gives every name the same addresses.
+// fixed returns the same addresses for every name.
 func fixed(addrs ...string) names {
 	var all []netip.Addr
 	for _, a := range addrs {
@@ -21,8 +22,8 @@ func fixed(addrs ...string) names {
 	return func(string) []netip.Addr { return all }
 }
 
-// resolver is a real resolver that asks a small DNS server on loopback. With
-// nil names the server never answers.
+// resolver is a real resolver that queries a small DNS server on loopback. With
+// nil names the server never responds.
 func resolver(t *testing.T, n names) *net.Resolver {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -53,7 +54,8 @@ const (
 	typeAAAA = 28
 )
 
-// reply answers a query (RFC 1035, section 4) of one question.
+// reply returns the response to a query (RFC 1035, section 4) with one
+// question.
 func reply(query []byte, n names) []byte {
 	const header = 12
 	var labels []string
@@ -67,7 +69,7 @@ func reply(query []byte, n names) []byte {
 	question := query[header : at+5]
 
 	addrs := n(strings.Join(labels, "."))
-	flags := uint16(0x8180) // an answer, recursion desired and available
+	flags := uint16(0x8180) // a response, recursion desired and available
 	if addrs == nil {
 		flags |= 3 // no such name
 	}
@@ -78,9 +80,9 @@ func reply(query []byte, n names) []byte {
 			continue
 		}
 		count++
-		answers = append(answers, 0xc0, header) // the name is the question's
+		answers = append(answers, 0xc0, header) // a pointer to the question's name
 		answers = binary.BigEndian.AppendUint16(answers, kind)
-		answers = append(answers, 0, 1, 0, 0, 0, 0) // class IN, for zero seconds
+		answers = append(answers, 0, 1, 0, 0, 0, 0) // class IN, TTL zero
 		answers = binary.BigEndian.AppendUint16(answers, uint16(len(addr.AsSlice())))
 		answers = append(answers, addr.AsSlice()...)
 	}

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -16,7 +17,6 @@ import (
 	"turnpike/internal/fault"
 )
 
-// failure is a failed request: the cause, and how far the request came when.
 type failure struct {
 	host  string // of the URL
 	stage stage
@@ -28,78 +28,58 @@ func (f *failure) Error() string { return f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
 func (f *failure) Timeout() bool { return timedOut(f.err) }
 
-// Class names why a request failed, in one stable word: dns, refused_address,
-// connect, tls, timeout, reset, protocol, cancelled or other. Time that ran
-// out is a timeout whatever was waited for; Explain says what it was.
+// Class returns a stable word for the cause of a failure: dns, refused_address,
+// connect, tls, timeout, reset, protocol, cancelled or other. Every timeout has
+// the class timeout. Explain adds the stage.
 func Class(err error) string {
-	var unknown *net.DNSError
-	stage := stageOf(err)
-	switch {
-	case err == nil:
-		return ""
-	case refusedName(err):
-		return "dns" // as for a name that doesn't exist
-	case refusal(err) != "":
-		return "refused_address"
-	case errors.Is(err, context.Canceled):
-		return "cancelled"
-	case timedOut(err):
-		return "timeout"
-	case Exhausted(err):
-		return "connect"
-	case errors.As(err, &unknown):
-		return "dns"
-	case largeHeaders(err):
-		return "protocol"
-	case closed(err):
-		return "reset"
-	case stage == handshake, aboutTLS(err):
-		return "tls"
-	case stage == connecting, operation(err) == "dial":
-		return "connect"
-	case stage == answer, malformed(err):
-		return "protocol"
-	}
-	return "other"
+	class, _ := classify(err)
+	return class
 }
 
-// Explain says in one sentence why a request failed, for the people who chose
-// its URL. The error itself says more, and is for the operator.
+// Explain returns the cause of a failure in one sentence, for the people who
+// chose the URL. The error itself has more details, for the operator.
 func Explain(err error) string {
-	switch Class(err) {
-	case "":
-		return ""
-	case "refused_address":
-		return refusal(err)
-	case "cancelled":
-		return "the request was cancelled"
-	case "timeout":
-		return explainTimeout(err)
-	case "dns":
-		return explainDNS(err)
-	case "reset":
-		return explainReset(err)
-	case "tls":
-		return explainTLS(err)
-	case "connect":
-		return explainConnect(err)
-	case "protocol":
-		return explainProtocol(err)
-	}
-	return "the request failed"
+	_, explanation := classify(err)
+	return explanation
 }
 
-func stageOf(err error) stage {
-	var f *failure
-	if errors.As(err, &f) {
-		return f.stage
+func classify(err error) (class, explanation string) {
+	if err == nil {
+		return "", ""
 	}
-	return beginning
+	var unknown *net.DNSError
+	f := &failure{}
+	_ = errors.As(err, &f)
+	switch {
+	case isRefusedName(err):
+		return "dns", f.explainDNS(nil) // the same as for a name that doesn't exist
+	case refusal(err) != "":
+		return "refused_address", refusal(err)
+	case errors.Is(err, context.Canceled):
+		return "cancelled", "the request was canceled"
+	case timedOut(err):
+		return "timeout", f.explainTimeout()
+	case Exhausted(err):
+		return "connect", "no connection could be made: this server has too many open files"
+	case errors.As(err, &unknown):
+		return "dns", f.explainDNS(unknown)
+	case hasLargeHeaders(err):
+		return "protocol", "the response headers are too large"
+	case isClosed(err):
+		return "reset", f.explainReset()
+	case f.stage == handshaking, isTLS(err):
+		return "tls", explainTLS(err)
+	case f.stage == connecting, operation(err) == "dial":
+		return "connect", explainConnect(err)
+	case f.stage == responding, isMalformed(err):
+		return "protocol", explainProtocol(err)
+	}
+	return "other", "the request failed"
 }
 
-// refusal is what the guard said, or nothing if it did not refuse.
+// refusal returns the guard's reason, or "" if it did not refuse the request.
 func refusal(err error) string {
-	var refused *Refused
+	var refused *AddrError
 	if errors.As(err, &refused) {
 		return refused.Error()
 	}
@@ -109,11 +89,10 @@ func refusal(err error) string {
 	return ""
 }
 
-// refusedName reports whether a name in the URL leads to an address that the
-// guard refuses. An address in the URL itself is refused before anything is
-// dialled.
-func refusedName(err error) bool {
-	var refused *Refused
+// isRefusedName reports whether a name in the URL leads to an address that the
+// guard refuses. An address in the URL itself is refused before anything is dialed.
+func isRefusedName(err error) bool {
+	var refused *AddrError
 	return errors.As(err, &refused) && operation(err) == "dial" && refused.Addr.IsValid()
 }
 
@@ -129,24 +108,22 @@ func timedOut(err error) bool {
 	return false
 }
 
-func explainTimeout(err error) string {
-	var f *failure
-	if !errors.As(err, &f) {
-		return "no answer in time"
+func (f *failure) explainTimeout() string {
+	if f.err == nil { // while reading the body
+		return "no response in time"
 	}
 	within := "within " + seconds(f.after)
 	switch f.stage {
-	case lookup:
+	case resolving:
 		return "the name could not be looked up " + within
-	case handshake:
+	case handshaking:
 		return "no TLS handshake " + within
-	case answer:
-		return "no answer " + within
+	case responding:
+		return "no response " + within
 	}
 	return "no connection " + within
 }
 
-// seconds is a duration as people write it: 10 s, 1.5 s, 250 ms.
 func seconds(d time.Duration) string {
 	if d < time.Second {
 		return fmt.Sprintf("%d ms", d.Milliseconds())
@@ -154,48 +131,46 @@ func seconds(d time.Duration) string {
 	return fmt.Sprintf("%g s", d.Round(100*time.Millisecond).Seconds())
 }
 
-// explainDNS says the same of a name that doesn't exist and of one that leads to
-// an address the guard refuses. Otherwise customers could find out which names
-// the operator's network has.
-func explainDNS(err error) string {
-	var unknown *net.DNSError
-	if errors.As(err, &unknown) && !unknown.IsNotFound {
+// explainDNS returns the same text for a name that doesn't exist and one with a
+// refused address. Otherwise customers could find out which names the
+// operator's network has.
+func (f *failure) explainDNS(unknown *net.DNSError) string {
+	switch {
+	case unknown != nil && !unknown.IsNotFound:
 		return fmt.Sprintf("the name %s could not be looked up", strings.TrimSuffix(unknown.Name, "."))
-	}
-	var f *failure
-	if errors.As(err, &f) {
+	case f.host != "":
 		return fmt.Sprintf("the name %s does not resolve to a public address", f.host)
 	}
 	return "the name does not resolve to a public address"
 }
 
-// closed reports that the other side ended the connection, or in HTTP/2 the
-// request, too early. net/http has no types for its own words.
-func closed(err error) bool {
+// isClosed reports whether the server ended the connection, or in HTTP/2 the
+// request, too early. net/http has no types for its own errors.
+func isClosed(err error) bool {
 	for _, target := range []error{syscall.ECONNRESET, syscall.ECONNABORTED, syscall.EPIPE, io.EOF, io.ErrUnexpectedEOF, net.ErrClosed} {
 		if errors.Is(err, target) {
 			return true
 		}
 	}
-	return says(err, "server closed idle connection", "server sent GOAWAY", "received GOAWAY", "client connection lost", "; received from peer")
+	return mentions(err, "server closed idle connection", "server sent GOAWAY", "received GOAWAY", "client connection lost", "; received from peer")
 }
 
-func explainReset(err error) string {
-	switch stageOf(err) {
-	case handshake:
+func (f *failure) explainReset() string {
+	switch f.stage {
+	case handshaking:
 		return "the server closed the connection during the TLS handshake"
-	case answer:
-		return "the server closed the connection before it answered"
+	case responding:
+		return "the server closed the connection before it responded"
 	}
 	return "the server closed the connection"
 }
 
-func aboutTLS(err error) bool {
+func isTLS(err error) bool {
 	var (
 		verify *tls.CertificateVerificationError
 		record tls.RecordHeaderError
 	)
-	// An alert can come after the handshake: TLS 1.3 refuses a client so.
+	// An alert can come after the handshake: TLS 1.3 rejects clients that way.
 	op := operation(err)
 	return errors.As(err, &verify) || errors.As(err, &record) || op == "remote error" || op == "local error"
 }
@@ -222,7 +197,7 @@ func explainTLS(err error) string {
 		return "the certificate is not valid"
 	case errors.As(err, &record):
 		return "the server does not speak TLS on this port"
-	case says(err, "protocol version"):
+	case mentions(err, "protocol version"):
 		return "the server does not offer TLS 1.2 or newer"
 	case operation(err) == "remote error":
 		return "the server refused the TLS handshake"
@@ -232,8 +207,6 @@ func explainTLS(err error) string {
 
 func explainConnect(err error) string {
 	switch {
-	case Exhausted(err):
-		return "no connection could be made from here: too many open files"
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "the server refused the connection"
 	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
@@ -242,34 +215,31 @@ func explainConnect(err error) string {
 	return "no connection could be made"
 }
 
-// largeHeaders reports that the answer's headers are more than we take or, in
-// HTTP/2, than the server itself sends: it ends the request with this code,
-// which cannot be about what we send.
-func largeHeaders(err error) bool {
-	return says(err, "response headers exceeded", "header list larger", "FRAME_SIZE_ERROR; received from peer")
+// hasLargeHeaders reports whether the response headers exceed the client's
+// limit or, in HTTP/2, the server's own. The server then ends the request with
+// this code, which can't refer to the request.
+func hasLargeHeaders(err error) bool {
+	return mentions(err, "response headers exceeded", "header list larger", "FRAME_SIZE_ERROR; received from peer")
 }
 
-// malformed is for the errors that carry no stage: from reading a body, from
+// isMalformed is for errors without a stage: from reading a body, from
 // WithoutUpgrades, and the one that http.Client itself adds.
-func malformed(err error) bool {
-	return errors.Is(err, ErrUpgraded) || says(err, "malformed", "chunk", "failed to parse Location header")
+func isMalformed(err error) bool {
+	return errors.Is(err, ErrUpgraded) || mentions(err, "malformed", "chunk", "failed to parse Location header")
 }
 
 func explainProtocol(err error) string {
 	switch {
-	case largeHeaders(err):
-		return "the answer's headers are too large"
 	case errors.Is(err, ErrUpgraded):
 		return ErrUpgraded.Error()
-	case says(err, "connection error: PROTOCOL_ERROR"): // net/http's for both
-		return "the answer is not valid HTTP/2, or its headers are far too large"
-	case says(err, "failed to parse Location header"):
-		return "the answer is a redirect to an address that is not valid"
+	case mentions(err, "connection error: PROTOCOL_ERROR"): // net/http's for both
+		return "the response is not valid HTTP/2, or its headers are far too large"
+	case mentions(err, "failed to parse Location header"):
+		return "the response is a redirect to an invalid URL"
 	}
-	return "the answer is not valid HTTP"
+	return "the response is not valid HTTP"
 }
 
-// operation is what package net, or crypto/tls with its type, was about to do.
 func operation(err error) string {
 	var op *net.OpError
 	if errors.As(err, &op) {
@@ -278,9 +248,25 @@ func operation(err error) string {
 	return ""
 }
 
-func says(err error, parts ...string) bool {
-	for _, part := range parts {
-		if strings.Contains(err.Error(), part) {
+func mentions(err error, phrases ...string) bool {
+	text := err.Error()
+	return slices.ContainsFunc(phrases, func(phrase string) bool { return strings.Contains(text, phrase) })
+}
+
+// MoreDescriptors tells an operator how to fix Exhausted.
+const MoreDescriptors = "raise LimitNOFILE of its service, or ulimit -n"
+
+// exhausted are the errors of a machine that can't open another connection: no
+// descriptors for the process, none for any process, no buffers.
+var exhausted = []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS}
+
+// Exhausted reports whether a connection failed because this server is out of
+// file descriptors. The remote server isn't at fault.
+func Exhausted(err error) bool {
+	var lookup *net.DNSError
+	isLookup := errors.As(err, &lookup)
+	for _, errno := range exhausted {
+		if errors.Is(err, errno) || isLookup && strings.Contains(lookup.Err, errno.Error()) { // a lookup keeps only the message
 			return true
 		}
 	}

@@ -44,14 +44,14 @@ func listen(t *testing.T, serve func(*net.TCPConn)) string {
 	return l.Addr().String()
 }
 
-// request reads a request's head, so that the client has sent it.
+// request reads the head of a request, so that the client has sent it.
 func request(conn net.Conn) error {
 	_, err := http.ReadRequest(bufio.NewReader(conn))
 	return err
 }
 
-// closedPort is a port of 127.0.0.1 that nobody listens on, nor can while the
-// test runs: it is the near end of a connection.
+// closedPort returns a port of 127.0.0.1 without a listener. It is the local
+// end of a connection, so nothing can listen on it during the test.
 func closedPort(t *testing.T) string {
 	t.Helper()
 	conn, err := net.Dial("tcp", listen(t, hang))
@@ -62,7 +62,7 @@ func closedPort(t *testing.T) string {
 	return conn.LocalAddr().String()
 }
 
-// hang keeps a connection open in silence until the client gives up.
+// hang keeps a connection open silently until the client gives up.
 func hang(conn *net.TCPConn) {
 	io.Copy(io.Discard, conn)
 	conn.Close()
@@ -78,10 +78,10 @@ func TestFailuresAreClassifiedAndExplained(t *testing.T) {
 		url     string
 		names   names
 		options ClientOptions
-		ctx     context.Context // nil: the test's
-		silent  bool            // DNS does not answer
+		ctx     context.Context // nil for the test's context
+		silent  bool            // the DNS server doesn't respond
 		class   string
-		explain string // a beginning
+		explain string // a prefix of the explanation
 	}{
 		"unknown name": {
 			url: "https://example.invalid/", names: fixed(),
@@ -123,14 +123,14 @@ func TestFailuresAreClassifiedAndExplained(t *testing.T) {
 				conn.SetLinger(0) // RST, not FIN
 				conn.Close()
 			}) + "/",
-			class: "reset", explain: "the server closed the connection before it answered",
+			class: "reset", explain: "the server closed the connection before it responded",
 		},
 		"closed after the request": {
 			url: "http://" + listen(t, func(conn *net.TCPConn) {
 				request(conn)
 				conn.Close()
 			}) + "/",
-			class: "reset", explain: "the server closed the connection before it answered",
+			class: "reset", explain: "the server closed the connection before it responded",
 		},
 		"closed within the headers": {
 			url: "http://" + listen(t, func(conn *net.TCPConn) {
@@ -138,7 +138,7 @@ func TestFailuresAreClassifiedAndExplained(t *testing.T) {
 				io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n")
 				conn.Close()
 			}) + "/",
-			class: "reset", explain: "the server closed the connection before it answered",
+			class: "reset", explain: "the server closed the connection before it responded",
 		},
 		"no HTTP": {
 			url: "http://" + listen(t, func(conn *net.TCPConn) {
@@ -146,7 +146,7 @@ func TestFailuresAreClassifiedAndExplained(t *testing.T) {
 				io.WriteString(conn, "hello\r\n\r\n")
 				hang(conn)
 			}) + "/",
-			class: "protocol", explain: "the answer is not valid HTTP",
+			class: "protocol", explain: "the response is not valid HTTP",
 		},
 		"headers without end": {
 			url: "http://" + listen(t, func(conn *net.TCPConn) {
@@ -155,7 +155,7 @@ func TestFailuresAreClassifiedAndExplained(t *testing.T) {
 				hang(conn)
 			}) + "/",
 			options: ClientOptions{MaxResponseHeaderBytes: 1 << 10},
-			class:   "protocol", explain: "the answer's headers are too large",
+			class:   "protocol", explain: "the response headers are too large",
 		},
 		"another protocol": {
 			url: "http://" + listen(t, func(conn *net.TCPConn) {
@@ -163,7 +163,7 @@ func TestFailuresAreClassifiedAndExplained(t *testing.T) {
 				io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: secret\r\n\r\n")
 				hang(conn)
 			}) + "/",
-			class: "protocol", explain: "the server answered with 101 Switching Protocols, which was not asked for",
+			class: "protocol", explain: "the server returned 101 Switching Protocols without being asked",
 		},
 		"redirect to nowhere": {
 			url: "http://" + listen(t, func(conn *net.TCPConn) {
@@ -171,11 +171,11 @@ func TestFailuresAreClassifiedAndExplained(t *testing.T) {
 				io.WriteString(conn, "HTTP/1.1 302 Found\r\nLocation: http://[secret\r\nContent-Length: 0\r\n\r\n")
 				hang(conn)
 			}) + "/",
-			class: "protocol", explain: "the answer is a redirect to an address that is not valid",
+			class: "protocol", explain: "the response is a redirect to an invalid URL",
 		},
 		"cancelled": {
 			url: "http://" + listen(t, hang) + "/", ctx: cancelled,
-			class: "cancelled", explain: "the request was cancelled",
+			class: "cancelled", explain: "the request was canceled",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -209,7 +209,7 @@ func TestBadCertificatesAreRefused(t *testing.T) {
 		cert    tls.Certificate
 		host    string
 		trusted bool
-		explain string // empty: accepted
+		explain string // empty if it is accepted
 	}{
 		"good":          {current, "example.com", true, ""},
 		"another name":  {current, "example.org", true, "the certificate is not valid for this name"},
@@ -244,7 +244,7 @@ func TestBadCertificatesAreRefused(t *testing.T) {
 	}
 }
 
-// certificate makes one for example.com that is its own authority.
+// certificate returns a self-signed certificate for example.com.
 func certificate(t *testing.T, from, until time.Time) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -266,10 +266,10 @@ func certificate(t *testing.T, from, until time.Time) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
 }
 
-func TestServerThatWantsAClientCertificateIsATLSFailure(t *testing.T) {
+func TestMissingClientCertificateIsATLSFailure(t *testing.T) {
 	t.Parallel()
 	r := receive(t, nil, func(s *httptest.Server) {
-		// In TLS 1.3 the refusal may come after the handshake.
+		// In TLS 1.3 the rejection may arrive after the handshake.
 		s.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert, MaxVersion: tls.VersionTLS12}
 	})
 	_, err := post(t, t.Context(), client(t, New(loopbackAllowed), r, ClientOptions{}), r.URL)
@@ -278,7 +278,7 @@ func TestServerThatWantsAClientCertificateIsATLSFailure(t *testing.T) {
 	}
 }
 
-func TestServerThatDoesNotAnswerIsATimeout(t *testing.T) {
+func TestSilentServerIsATimeout(t *testing.T) {
 	t.Parallel()
 	for _, http2 := range []bool{false, true} {
 		over := make(chan struct{})
@@ -287,8 +287,8 @@ func TestServerThatDoesNotAnswerIsATimeout(t *testing.T) {
 		defer cancel()
 		_, err := post(t, ctx, client(t, New(loopbackAllowed), r, ClientOptions{}), r.URL)
 		close(over)
-		// Where the machine is so slow that no connection was made either, it still is a timeout.
-		if Class(err) != "timeout" || r.requests.Load() > 0 && !strings.HasPrefix(Explain(err), "no answer within ") {
+		// On a machine too slow to connect in time, the class is still timeout.
+		if Class(err) != "timeout" || r.requests.Load() > 0 && !strings.HasPrefix(Explain(err), "no response within ") {
 			t.Errorf("Class %q and Explain %q; the error is %v", Class(err), Explain(err), err)
 		}
 		var timeout net.Error
@@ -298,7 +298,7 @@ func TestServerThatDoesNotAnswerIsATimeout(t *testing.T) {
 	}
 }
 
-func TestRequestCancelledInFlight(t *testing.T) {
+func TestCanceledRequestIsClassified(t *testing.T) {
 	t.Parallel()
 	for _, http2 := range []bool{false, true} {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -309,7 +309,7 @@ func TestRequestCancelledInFlight(t *testing.T) {
 		}, func(s *httptest.Server) { s.EnableHTTP2 = http2 })
 		_, err := post(t, ctx, client(t, New(loopbackAllowed), r, ClientOptions{}), r.URL)
 		close(over)
-		if Class(err) != "cancelled" || Explain(err) != "the request was cancelled" {
+		if Class(err) != "cancelled" || Explain(err) != "the request was canceled" {
 			t.Errorf("Class %q and Explain %q; the error is %v", Class(err), Explain(err), err)
 		}
 	}
@@ -323,15 +323,15 @@ func TestHTTP2FailuresAreClassified(t *testing.T) {
 	}{
 		"stream reset": {
 			func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
-			"reset", "the server closed the connection before it answered",
+			"reset", "the server closed the connection before it responded",
 		},
 		"headers a little too large": {
 			func(w http.ResponseWriter, _ *http.Request) { fill(w.Header(), 66<<10) },
-			"protocol", "the answer's headers are too large",
+			"protocol", "the response headers are too large",
 		},
 		"headers far too large": { // the connection breaks
 			func(w http.ResponseWriter, _ *http.Request) { fill(w.Header(), 1<<20) },
-			"protocol", "the answer is not valid HTTP/2, or its headers are far too large",
+			"protocol", "the response is not valid HTTP/2, or its headers are far too large",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -345,20 +345,20 @@ func TestHTTP2FailuresAreClassified(t *testing.T) {
 	}
 }
 
-// fill adds as many bytes to a header.
+// fill adds that many bytes to a header.
 func fill(h http.Header, bytes int) {
 	for i := range bytes >> 10 {
 		h.Set(fmt.Sprint("X-", i), strings.Repeat("x", 1<<10))
 	}
 }
 
-// The body is read after the client is done, by the caller.
+// The caller reads the body after the client has returned.
 func TestBrokenBodiesAreClassified(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ answer, class, explain string }{
 		"cut off":        {"Content-Length: 10\r\n\r\nabc", "reset", "the server closed the connection"},
 		"chunks cut off": {"Transfer-Encoding: chunked\r\n\r\na\r\nabc", "reset", "the server closed the connection"},
-		"bad chunk":      {"Transfer-Encoding: chunked\r\n\r\nzz\r\nabc", "protocol", "the answer is not valid HTTP"},
+		"bad chunk":      {"Transfer-Encoding: chunked\r\n\r\nzz\r\nabc", "protocol", "the response is not valid HTTP"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -380,8 +380,9 @@ func TestBrokenBodiesAreClassified(t *testing.T) {
 	}
 }
 
-// What no test can bring about on loopback, as the standard library reports it.
-func TestErrorsAreRecognisedThroughTheirWrapping(t *testing.T) {
+// Errors that can't be caused on loopback, as the standard library reports
+// them.
+func TestWrappedErrorsAreClassified(t *testing.T) {
 	t.Parallel()
 	dial := func(err error) error {
 		return &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", err)}
@@ -389,7 +390,7 @@ func TestErrorsAreRecognisedThroughTheirWrapping(t *testing.T) {
 	failed := func(s stage, err error) error {
 		return &url.Error{Op: "Post", URL: "https://example.com/?token=secret", Err: &failure{host: "example.com", stage: s, after: 10*time.Second + 40*time.Millisecond, err: err}}
 	}
-	refused := &Refused{netip.MustParseAddr("10.0.0.5")}
+	refused := &AddrError{netip.MustParseAddr("10.0.0.5")}
 	for _, c := range []struct {
 		err            error
 		class, explain string
@@ -397,29 +398,29 @@ func TestErrorsAreRecognisedThroughTheirWrapping(t *testing.T) {
 		{nil, "", ""},
 		{refused, "refused_address", "the address 10.0.0.5 is private and not allowed"},
 		{fmt.Errorf("deliver: %w", failed(connecting, &net.OpError{Op: "dial", Err: refused})), "dns", "the name example.com does not resolve to a public address"},
-		{failed(connecting, &Refused{}), "refused_address", "the address is not valid and not allowed"},
+		{failed(connecting, &AddrError{}), "refused_address", "the address is not valid and not allowed"},
 		{failed(connecting, context.DeadlineExceeded), "timeout", "no connection within 10 s"},
 		{failed(connecting, dial(syscall.ETIMEDOUT)), "timeout", "no connection within 10 s"},
-		{failed(beginning, context.DeadlineExceeded), "timeout", "no connection within 10 s"},
-		{failed(lookup, &net.DNSError{Name: "example.com", IsTimeout: true}), "timeout", "the name could not be looked up within 10 s"},
-		{failed(handshake, context.DeadlineExceeded), "timeout", "no TLS handshake within 10 s"},
-		{failed(answer, context.DeadlineExceeded), "timeout", "no answer within 10 s"},
-		{context.DeadlineExceeded, "timeout", "no answer in time"}, // reading the body
-		{os.ErrDeadlineExceeded, "timeout", "no answer in time"},
-		{failed(lookup, &net.DNSError{Name: "example.com.", Err: "server misbehaving", IsTemporary: true}), "dns", "the name example.com could not be looked up"},
+		{failed(starting, context.DeadlineExceeded), "timeout", "no connection within 10 s"},
+		{failed(resolving, &net.DNSError{Name: "example.com", IsTimeout: true}), "timeout", "the name could not be looked up within 10 s"},
+		{failed(handshaking, context.DeadlineExceeded), "timeout", "no TLS handshake within 10 s"},
+		{failed(responding, context.DeadlineExceeded), "timeout", "no response within 10 s"},
+		{context.DeadlineExceeded, "timeout", "no response in time"}, // reading the body
+		{os.ErrDeadlineExceeded, "timeout", "no response in time"},
+		{failed(resolving, &net.DNSError{Name: "example.com.", Err: "server misbehaving", IsTemporary: true}), "dns", "the name example.com could not be looked up"},
 		{failed(connecting, dial(syscall.EHOSTUNREACH)), "connect", "there is no route to the server"},
 		{failed(connecting, dial(syscall.ENETUNREACH)), "connect", "there is no route to the server"},
 		{failed(connecting, dial(syscall.EADDRNOTAVAIL)), "connect", "no connection could be made"},
-		{failed(handshake, x509.SystemRootsError{}), "tls", "no certificate can be checked: this server has no list of authorities"},
-		{failed(handshake, &tls.CertificateVerificationError{Err: x509.CertificateInvalidError{Reason: x509.TooManyIntermediates}}), "tls", "the certificate is not valid"},
-		{failed(handshake, errors.New("tls: bad")), "tls", "the TLS handshake failed"},
-		{failed(answer, &net.OpError{Op: "remote error", Err: tls.AlertError(116)}), "tls", "the server refused the TLS handshake"},
-		{failed(answer, errors.New("http: server closed idle connection")), "reset", "the server closed the connection before it answered"},
-		{failed(answer, errors.New("http2: client connection lost")), "reset", "the server closed the connection before it answered"},
-		{failed(answer, errors.New("http2: server sent GOAWAY and closed the connection; LastStreamID=1")), "reset", "the server closed the connection before it answered"},
-		{failed(answer, errors.New("stream error: stream ID 1; FRAME_SIZE_ERROR; received from peer")), "protocol", "the answer's headers are too large"}, // as Node.js does
-		{ErrUpgraded, "protocol", "the server answered with 101 Switching Protocols, which was not asked for"},
-		{failed(beginning, errors.New("net/http: invalid header field value")), "other", "the request failed"},
+		{failed(handshaking, x509.SystemRootsError{}), "tls", "no certificate can be checked: this server has no list of authorities"},
+		{failed(handshaking, &tls.CertificateVerificationError{Err: x509.CertificateInvalidError{Reason: x509.TooManyIntermediates}}), "tls", "the certificate is not valid"},
+		{failed(handshaking, errors.New("tls: bad")), "tls", "the TLS handshake failed"},
+		{failed(responding, &net.OpError{Op: "remote error", Err: tls.AlertError(116)}), "tls", "the server refused the TLS handshake"},
+		{failed(responding, errors.New("http: server closed idle connection")), "reset", "the server closed the connection before it responded"},
+		{failed(responding, errors.New("http2: client connection lost")), "reset", "the server closed the connection before it responded"},
+		{failed(responding, errors.New("http2: server sent GOAWAY and closed the connection; LastStreamID=1")), "reset", "the server closed the connection before it responded"},
+		{failed(responding, errors.New("stream error: stream ID 1; FRAME_SIZE_ERROR; received from peer")), "protocol", "the response headers are too large"}, // as Node.js does
+		{ErrUpgraded, "protocol", "the server returned 101 Switching Protocols without being asked"},
+		{failed(starting, errors.New("net/http: invalid header field value")), "other", "the request failed"},
 		{errors.New("anything"), "other", "the request failed"},
 	} {
 		if Class(c.err) != c.class || Explain(c.err) != c.explain {
@@ -428,7 +429,7 @@ func TestErrorsAreRecognisedThroughTheirWrapping(t *testing.T) {
 	}
 }
 
-func TestDurationsReadAsPeopleWriteThem(t *testing.T) {
+func TestDurationsAreFormatted(t *testing.T) {
 	t.Parallel()
 	for d, want := range map[time.Duration]string{
 		250 * time.Millisecond:   "250 ms",

@@ -6,10 +6,10 @@ import (
 	"testing"
 
 	"turnpike/internal/safehttp"
-	"turnpike/internal/safehttp/safehttptest"
+	"turnpike/test/fakes/safehttptest"
 )
 
-func TestInternalURLsAreRefusedAtCreationAndBeforeTheDial(t *testing.T) {
+func TestInternalURLsAreRefusedBeforeTheDial(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
 	for _, raw := range safehttptest.InternalURLs {
@@ -22,13 +22,13 @@ func TestInternalURLsAreRefusedAtCreationAndBeforeTheDial(t *testing.T) {
 			if u, err := guard.CheckURL("url", raw); err == nil {
 				t.Errorf("%s: CheckURL(%q) = %v, want an error", name, raw, u)
 			}
-			// As if it were stored by an older version.
+			// Like a URL stored by an older version.
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, raw, strings.NewReader("{}"))
 			if err != nil {
 				continue
 			}
 			if strings.Contains(raw, "example.com") {
-				continue // net/http's own parser takes the public host, which the dial checks
+				continue // net/http's parser extracts the public host, which the dial checks
 			}
 			if res, err := guard.Client(safehttp.ClientOptions{}).Do(req); err == nil {
 				res.Body.Close()

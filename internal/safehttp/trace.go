@@ -9,42 +9,39 @@ import (
 	"time"
 )
 
-// Timings of one request. What did not happen is zero: on a reused connection
-// that is DNS, Connect and TLS.
+// Timings are the timings of one request. On a reused connection DNS, Connect and TLS are zero.
 type Timings struct {
 	DNS, Connect, TLS time.Duration
-	FirstByte         time.Duration // from the request's start to the answer's first byte
+	FirstByte         time.Duration // from the start of the request to the first byte of the response
 	Reused            bool
-	Address           string // ip:port of the connection, or the one tried last; none if that was refused
+	Address           string // ip:port of the connection or the last attempt; empty if the guard refused it
 }
 
-// stage is how far a request came.
 type stage int
 
 const (
-	beginning stage = iota
-	lookup
+	starting stage = iota
+	resolving
 	connecting
-	handshake
-	answer // connected: sending the request or waiting for the answer
+	handshaking
+	responding // connected: sending the request or waiting for the response
 )
 
-// Trace collects the timings of a request. Connections are tried side by side
-// and may outlive the request, so it may be written to at any time.
+// Trace collects the timings of a request. It may change at any time, because
+// connections are attempted concurrently and may outlive the request.
 type Trace struct {
 	mu        sync.Mutex
 	timings   Timings
 	stage     stage
-	connected bool // one of the attempts was
+	connected bool // one of the attempts succeeded
 
 	start, lookupStart, connectStart, handshakeStart time.Time
 }
 
-// traceKey is a trace's place in its context.
 type traceKey struct{}
 
-// traceOf returns the context's trace, or one that is added to it: two would be
-// composed by reflection, which takes longer than the rest of a request.
+// traceOf returns the context's trace, or adds one. httptrace would compose two of
+// them by reflection, which takes longer than the rest of a request.
 func traceOf(ctx context.Context) (context.Context, *Trace) {
 	if t, ok := ctx.Value(traceKey{}).(*Trace); ok {
 		return ctx, t
@@ -58,18 +55,18 @@ func WithTrace(ctx context.Context) (context.Context, *Trace) {
 	ctx = context.WithValue(ctx, traceKey{}, t)
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GetConn:              func(string) { t.begin() },
-		DNSStart:             func(httptrace.DNSStartInfo) { t.dialling(t.startLookup) },
-		DNSDone:              func(httptrace.DNSDoneInfo) { t.dialling(t.endLookup) },
-		ConnectStart:         func(_, addr string) { t.dialling(func() { t.startConnect(addr) }) },
-		ConnectDone:          func(_, addr string, err error) { t.dialling(func() { t.endConnect(addr, err) }) },
-		TLSHandshakeStart:    func() { t.dialling(t.startHandshake) },
-		TLSHandshakeDone:     func(tls.ConnectionState, error) { t.dialling(t.endHandshake) },
-		GotConn:              t.got,
+		DNSStart:             func(httptrace.DNSStartInfo) { t.whileDialing(t.startLookup) },
+		DNSDone:              func(httptrace.DNSDoneInfo) { t.whileDialing(t.endLookup) },
+		ConnectStart:         func(_, addr string) { t.whileDialing(func() { t.startConnect(addr) }) },
+		ConnectDone:          func(_, addr string, err error) { t.whileDialing(func() { t.endConnect(addr, err) }) },
+		TLSHandshakeStart:    func() { t.whileDialing(t.startHandshake) },
+		TLSHandshakeDone:     func(tls.ConnectionState, error) { t.whileDialing(t.endHandshake) },
+		GotConn:              t.gotConn,
 		GotFirstResponseByte: t.firstByte,
 	}), t
 }
 
-// Timings returns what is known so far.
+// Timings returns the timings so far.
 func (t *Trace) Timings() Timings {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -82,29 +79,29 @@ func (t *Trace) reached() stage {
 	return t.stage
 }
 
-// begin starts over when the transport repeats a request whose reused
-// connection turned out to be closed.
+// begin resets the trace when the transport repeats a request because its reused
+// connection was closed.
 func (t *Trace) begin() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.start.IsZero() {
 		t.start = time.Now()
 	}
-	t.timings, t.stage, t.connected = Timings{}, beginning, false
+	t.timings, t.stage, t.connected = Timings{}, starting, false
 	t.lookupStart, t.connectStart, t.handshakeStart = time.Time{}, time.Time{}, time.Time{}
 }
 
-// dialling runs one step of a dial unless the request has its connection: a
-// dial that goes on after that is for the pool.
-func (t *Trace) dialling(step func()) {
+// whileDialing runs a step of a dial unless the request already has a
+// connection. A later dial is for the pool.
+func (t *Trace) whileDialing(step func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.stage != answer {
+	if t.stage != responding {
 		step()
 	}
 }
 
-func (t *Trace) startLookup() { t.stage, t.lookupStart = lookup, time.Now() }
+func (t *Trace) startLookup() { t.stage, t.lookupStart = resolving, time.Now() }
 
 func (t *Trace) endLookup() { t.timings.DNS = since(t.lookupStart) }
 
@@ -115,10 +112,10 @@ func (t *Trace) startConnect(addr string) {
 	}
 }
 
-// endConnect takes the first success or, as long as there is none, the last
-// failure. What the guard refused was not tried, and is not shown: see explainDNS.
+// endConnect records the first success or, as long as there is none, the last
+// failure. An address that the guard refused isn't shown: see explainDNS.
 func (t *Trace) endConnect(addr string, err error) {
-	var refused *Refused
+	var refused *AddrError
 	if errors.As(err, &refused) {
 		if t.timings.Address == addr {
 			t.timings.Address = ""
@@ -132,17 +129,17 @@ func (t *Trace) endConnect(addr string, err error) {
 	t.timings.Connect = since(t.connectStart)
 }
 
-func (t *Trace) startHandshake() { t.stage, t.handshakeStart = handshake, time.Now() }
+func (t *Trace) startHandshake() { t.stage, t.handshakeStart = handshaking, time.Now() }
 
 func (t *Trace) endHandshake() { t.timings.TLS = since(t.handshakeStart) }
 
-func (t *Trace) got(info httptrace.GotConnInfo) {
+func (t *Trace) gotConn(info httptrace.GotConnInfo) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if info.Reused {
-		t.timings = Timings{Reused: true} // a dial of its own may have begun, but did not serve it
+		t.timings = Timings{Reused: true} // another dial may have started, but did not serve it
 	}
-	t.stage = answer
+	t.stage = responding
 	t.timings.Address = info.Conn.RemoteAddr().String()
 }
 

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-func TestTimingsTellNewFromReusedConnections(t *testing.T) {
+func TestTimingsOfNewAndReusedConnections(t *testing.T) {
 	t.Parallel()
 	r := receive(t, nil)
 	g := New(loopbackAllowed)
@@ -41,7 +41,7 @@ func TestTimingsTellNewFromReusedConnections(t *testing.T) {
 	}
 }
 
-func TestTimingsOfAFailedRequestNameTheAddressTried(t *testing.T) {
+func TestTimingsOfFailedRequestHaveTheAddress(t *testing.T) {
 	t.Parallel()
 	g := New(loopbackAllowed)
 	g.resolver = resolver(t, fixed("127.0.0.1"))
@@ -55,8 +55,9 @@ func TestTimingsOfAFailedRequestNameTheAddressTried(t *testing.T) {
 	}
 }
 
-// In a bubble time passes only when all wait for it, so durations are exact.
-func TestTimingsOfDialsSideBySide(t *testing.T) {
+// In a synctest bubble, time advances only when all goroutines wait, so
+// durations are exact.
+func TestTimingsOfConcurrentDials(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, trace := WithTrace(t.Context())
@@ -85,7 +86,7 @@ func TestTimingsOfDialsSideBySide(t *testing.T) {
 			t.Errorf("got %+v, want %+v", got, want)
 		}
 
-		// A second dial that ends late is not this request's any more.
+		// A second dial that ends late doesn't count.
 		hook.ConnectStart("tcp", "1.0.0.1:443")
 		hook.ConnectDone("tcp", "1.0.0.1:443", nil)
 		hook.TLSHandshakeStart()
@@ -95,8 +96,8 @@ func TestTimingsOfDialsSideBySide(t *testing.T) {
 			t.Errorf("after a late dial got %+v, want %+v", got, want)
 		}
 
-		// The transport tries again on a connection that another request left;
-		// a lookup of its own was under way.
+		// The transport retries on a connection that another request released,
+		// while its own lookup was in progress.
 		hook.GetConn("example.com:443")
 		hook.DNSStart(httptrace.DNSStartInfo{})
 		pass(1)
@@ -106,7 +107,7 @@ func TestTimingsOfDialsSideBySide(t *testing.T) {
 			t.Errorf("after a repetition got %+v, want %+v", got, want)
 		}
 
-		// And once more on a new one.
+		// It retries once more on a new connection.
 		hook.GetConn("example.com:443")
 		hook.ConnectStart("tcp", "1.1.1.1:443")
 		pass(1)
@@ -120,7 +121,7 @@ func TestTimingsOfDialsSideBySide(t *testing.T) {
 	})
 }
 
-func TestTraceMayBeReadWhileDialsGoOn(t *testing.T) {
+func TestTraceCanBeReadDuringDials(t *testing.T) {
 	t.Parallel()
 	ctx, trace := WithTrace(t.Context())
 	hook := httptrace.ContextClientTrace(ctx)
@@ -145,11 +146,11 @@ func TestTraceMayBeReadWhileDialsGoOn(t *testing.T) {
 	}
 }
 
-// connTo is a connection of which only the far end is known.
+// connTo is a connection that only has a remote address.
 type connTo string
 
 func (c connTo) RemoteAddr() net.Addr {
-	addr, err := net.ResolveTCPAddr("tcp", string(c)) // an address: nothing is looked up
+	addr, err := net.ResolveTCPAddr("tcp", string(c)) // an IP address, so nothing is looked up
 	if err != nil {
 		panic(err)
 	}

@@ -14,16 +14,15 @@ import (
 // maxURL is the service contract's limit, in bytes.
 const maxURL = 2048
 
-// CheckURL checks what can be checked without DNS and returns the parsed URL.
-// An error is a *fault.Error about param. It does not repeat the URL, which
-// may hold a password.
+// CheckURL checks a URL as far as possible without DNS, and parses it. Its error is
+// a *fault.Error about param, without the URL, which may contain a password.
 func (g *Guard) CheckURL(param, raw string) (*url.URL, error) {
 	if err := checkText(param, raw); err != nil {
 		return nil, err
 	}
 	u, err := url.Parse(raw)
 	if err != nil {
-		return nil, fault.Invalid(param, "%s must be an absolute URL such as https://example.com/path", param)
+		return nil, fault.Invalid(param, "%s must be an absolute URL such as https://example.com/path.", param)
 	}
 	if err := g.checkTarget(param, u); err != nil {
 		return nil, err
@@ -31,7 +30,7 @@ func (g *Guard) CheckURL(param, raw string) (*url.URL, error) {
 	return u, nil
 }
 
-// checkText checks the URL as it is written, where parsers differ or forget.
+// checkText checks the characters of a URL, which parsers treat differently.
 func checkText(param, raw string) error {
 	_, authority, _ := strings.Cut(raw, "//")
 	if end := strings.IndexAny(authority, "/?"); end >= 0 {
@@ -39,38 +38,38 @@ func checkText(param, raw string) error {
 	}
 	switch {
 	case len(raw) > maxURL:
-		return fault.Invalid(param, "%s must have at most %d bytes", param, maxURL)
-	case !utf8.ValidString(raw) || strings.ContainsFunc(raw, invisible):
-		return fault.Invalid(param, "%s must have no spaces, control or invisible characters; write them percent-encoded", param)
+		return fault.Invalid(param, "%s must have at most %d bytes.", param, maxURL)
+	case !utf8.ValidString(raw) || strings.ContainsFunc(raw, isInvisible):
+		return fault.Invalid(param, "%s must not have spaces, control or invisible characters. Percent-encode them.", param)
 	case strings.Contains(raw, `\`):
-		return fault.Invalid(param, "%s must have no backslash; write / or %%5C", param)
+		return fault.Invalid(param, "%s must not have a backslash. Use / or %%5C.", param)
 	case strings.Contains(raw, "#"):
-		return fault.Invalid(param, "%s must have no fragment; leave out # and what follows", param)
+		return fault.Invalid(param, "%s must not have a fragment. Remove # and everything after it.", param)
 	case strings.Contains(authority, "@"):
-		return fault.Invalid(param, "%s must have no user name or password", param)
+		return fault.Invalid(param, "%s must not have a user name or password.", param)
 	case strings.Contains(authority, "%"):
-		return fault.Invalid(param, "%s must have a host without %%: neither percent-encoding nor an IPv6 zone is allowed there", param)
+		return fault.Invalid(param, "%s must have a host without %%. Percent-encoding and IPv6 zones are not allowed there.", param)
 	}
 	return nil
 }
 
-func invisible(r rune) bool { return unicode.IsSpace(r) || !unicode.IsGraphic(r) }
+func isInvisible(r rune) bool { return unicode.IsSpace(r) || !unicode.IsGraphic(r) }
 
-// checkTarget checks where a parsed URL leads. The client does it once more
-// for every request, as a stored URL may be older than the policy.
+// checkTarget checks where a parsed URL leads. The client repeats it for every
+// request, because a stored URL may be older than the policy.
 func (g *Guard) checkTarget(param string, u *url.URL) error {
 	switch {
 	case u.Scheme != "https" && !(u.Scheme == "http" && g.allowHTTP):
-		return fault.Invalid(param, "%s must begin with %s", param, g.schemes())
+		return fault.Invalid(param, "%s must begin with %s.", param, g.schemes())
 	case u.Host == "":
-		return fault.Invalid(param, "%s must be an absolute URL such as https://example.com/path", param)
+		return fault.Invalid(param, "%s must be an absolute URL such as https://example.com/path.", param)
 	case u.User != nil:
-		return fault.Invalid(param, "%s must have no user name or password", param)
+		return fault.Invalid(param, "%s must not have a user name or password.", param)
 	}
 	host := u.Host
 	if at := strings.LastIndexByte(host, ':'); at > strings.LastIndexByte(host, ']') {
 		if !validPort(host[at+1:]) {
-			return fault.Invalid(param, "%s must have a port from 1 to 65535, or none", param)
+			return fault.Invalid(param, "%s must have a port from 1 to 65535, or none.", param)
 		}
 		host = host[:at]
 	}
@@ -84,20 +83,18 @@ func (g *Guard) schemes() string {
 	return "https://"
 }
 
-// validPort wants it written the one usual way: other programs may read 0443
-// as another number.
+// validPort rejects leading zeros: other programs may read 0443 as another number.
 func validPort(s string) bool {
 	n, err := strconv.ParseUint(s, 10, 16)
 	return err == nil && n > 0 && s == strconv.FormatUint(n, 10)
 }
 
-// checkHost takes a URL's host without its port: an address, with brackets if
-// it is IPv6, or a name.
+// checkHost checks a host without its port: a name or an address, in brackets if it is IPv6.
 func (g *Guard) checkHost(param, host string) error {
 	if inner, ok := strings.CutPrefix(host, "["); ok {
 		addr, err := netip.ParseAddr(strings.TrimSuffix(inner, "]"))
 		if err != nil || !addr.Is6() || addr.Zone() != "" || !strings.HasSuffix(host, "]") {
-			return fault.Invalid(param, "%s must have an IPv6 address without a zone in the brackets, such as [2606:4700::1111]", param)
+			return fault.Invalid(param, "%s must have an IPv6 address without a zone in the brackets, such as [2606:4700::1111].", param)
 		}
 		return g.checkLiteral(param, addr)
 	}
@@ -109,36 +106,36 @@ func (g *Guard) checkHost(param, host string) error {
 
 func (g *Guard) checkLiteral(param string, addr netip.Addr) error {
 	if err := g.CheckAddr(addr); err != nil {
-		return fault.Invalid(param, "%s must lead to a public address: %v", param, err).Because(err)
+		return fault.Invalid(param, "%s must lead to a public address: %v.", param, err).Because(err)
 	}
 	return nil
 }
 
-// checkName takes a DNS name as RFC 1123 has it. What looks like a number at
-// its end is not one: resolvers read 127.1, 0x7f.1 and 2130706433 as addresses.
+// checkName checks a DNS name by RFC 1123. It must not end in a number: resolvers
+// read 127.1, 0x7f.1 and 2130706433 as addresses.
 func (g *Guard) checkName(param, name string) error {
 	if strings.ContainsFunc(name, func(r rune) bool { return r >= utf8.RuneSelf }) {
-		return fault.Invalid(param, "%s must have a host in ASCII; write an international name in punycode, as xn--…", param)
+		return fault.Invalid(param, "%s must have a host in ASCII. Write an international name in punycode, such as xn--….", param)
 	}
 	if strings.HasSuffix(name, ".") {
-		return fault.Invalid(param, "%s must have a host without a dot at its end", param)
+		return fault.Invalid(param, "%s must have a host without a dot at its end.", param)
 	}
 	labels := strings.Split(name, ".")
 	for _, label := range labels {
 		if !validLabel(label) {
-			return fault.Invalid(param, "%s must have a host name such as example.com: parts of 1 to 63 letters, digits and inner hyphens, with a dot between them", param)
+			return fault.Invalid(param, "%s must have a host name such as example.com: parts of 1 to 63 letters, digits and inner hyphens, with a dot between them.", param)
 		}
 	}
-	// 255 octets in DNS, less the first length byte and the root's.
+	// 255 octets in DNS, without the first length byte and the root's.
 	if len(name) > 253 {
-		return fault.Invalid(param, "%s must have a host name of at most 253 characters", param)
+		return fault.Invalid(param, "%s must have a host name of at most 253 characters.", param)
 	}
 	last := strings.ToLower(labels[len(labels)-1])
-	if numeric(last) {
-		return fault.Invalid(param, "%s must have a host name that does not end in a number, or an IPv4 address as four decimal numbers, such as 1.1.1.1", param)
+	if isNumeric(last) {
+		return fault.Invalid(param, "%s must have a host name that does not end in a number, or an IPv4 address as four decimal numbers, such as 1.1.1.1.", param)
 	}
-	if last == "localhost" && !g.loopback() {
-		return fault.Invalid(param, "%s must lead to a public address; localhost is this server itself", param)
+	if last == "localhost" && !g.allowsLoopback() {
+		return fault.Invalid(param, "%s must lead to a public address. localhost is this server itself.", param)
 	}
 	return nil
 }
@@ -152,8 +149,8 @@ func validLabel(label string) bool {
 	})
 }
 
-// numeric is the URL standard's "ends in a number" for a lower-case label.
-func numeric(label string) bool {
+// isNumeric is the URL standard's "ends in a number" for a lower-case label.
+func isNumeric(label string) bool {
 	digits := "0123456789"
 	if hex, ok := strings.CutPrefix(label, "0x"); ok {
 		label, digits = hex, "0123456789abcdef"
@@ -161,7 +158,6 @@ func numeric(label string) bool {
 	return strings.Trim(label, digits) == ""
 }
 
-// loopback reports whether the operator allows this machine itself.
-func (g *Guard) loopback() bool {
+func (g *Guard) allowsLoopback() bool {
 	return g.CheckAddr(netip.AddrFrom4([4]byte{127, 0, 0, 1})) == nil || g.CheckAddr(netip.IPv6Loopback()) == nil
 }

@@ -28,7 +28,7 @@ var acceptedURLs = []string{
 	"https://example.com:1/", "https://example.com:443/", "https://example.com:65535/",
 	"https://xn--bcher-kva.example/",
 	"https://a-b--c.example/", "https://1and1.example/", "https://3com/", "https://127.0.0.1.example.com/", "https://0x7f.example/", "https://0xg/",
-	"https://intranet/", // resolves to what it resolves to: the dial decides
+	"https://intranet/", // the dial decides
 	"https://notlocalhost/", "https://localhost.example/",
 	"https://" + strings.Repeat("a", 63) + ".example/",
 	"https://" + strings.Repeat("a.", 126) + "a/",
@@ -36,7 +36,7 @@ var acceptedURLs = []string{
 	"https://[2606:4700:4700::1111]/", "https://[2606:4700:4700::1111]:8443/",
 }
 
-func TestGoodURLsAreAccepted(t *testing.T) {
+func TestValidURLsAreAccepted(t *testing.T) {
 	t.Parallel()
 	g := New(Policy{})
 	for _, raw := range append(acceptedURLs, "https://example.com/"+strings.Repeat("a", maxURL-20)) {
@@ -49,7 +49,7 @@ func TestGoodURLsAreAccepted(t *testing.T) {
 	}
 }
 
-// refusedURLs maps what is refused to a part of the message.
+// refusedURLs maps refused URLs to a part of the message.
 var refusedURLs = map[string]string{
 	"":                        "begin with https://",
 	"/hooks":                  "begin with https://",
@@ -69,31 +69,31 @@ var refusedURLs = map[string]string{
 	"https://example.com/%zz": "absolute URL",
 	"://example.com":          "absolute URL",
 
-	"https://user:secret@example.com/":                      "no user name or password",
-	"https://user@example.com/":                             "no user name or password",
-	"https://us%65r:secret@example.com/":                    "no user name or password",
-	"https://@example.com/":                                 "no user name or password",
-	"https://example.com@127.0.0.1/":                        "no user name or password",
-	"https://a:b@c:d@example.com/":                          "no user name or password",
-	"https://example.com/#top":                              "no fragment",
-	"https://example.com/#":                                 "no fragment",
-	"https://example.com#@127.0.0.1/":                       "no fragment",
-	`https://example.com\@127.0.0.1/`:                       "no backslash",
-	`https:\\example.com`:                                   "no backslash",
-	`https://example.com/a\b`:                               "no backslash",
-	"https://example.com/a b":                               "no spaces",
-	" https://example.com/":                                 "no spaces",
-	"https://example.com/\n":                                "no spaces",
-	"https://example.com/\r\nX-Header: 1":                   "no spaces",
-	"https://exam\tple.com/":                                "no spaces",
-	"https://example.com/\x00":                              "no spaces",
-	"https://example.com/\x7f":                              "no spaces",
-	"https://example.com/\u00a0":                            "no spaces",
-	"https://example.com/\u2028":                            "no spaces",
-	"https://example.com/\u202egpj":                         "no spaces", // turns the text around
-	"https://exa\u200bmple.com/":                            "no spaces", // zero width
-	"https://exa\u00admple.com/":                            "no spaces", // soft hyphen
-	"https://example.com/\xff":                              "no spaces",
+	"https://user:secret@example.com/":                      "a user name or password",
+	"https://user@example.com/":                             "a user name or password",
+	"https://us%65r:secret@example.com/":                    "a user name or password",
+	"https://@example.com/":                                 "a user name or password",
+	"https://example.com@127.0.0.1/":                        "a user name or password",
+	"https://a:b@c:d@example.com/":                          "a user name or password",
+	"https://example.com/#top":                              "a fragment",
+	"https://example.com/#":                                 "a fragment",
+	"https://example.com#@127.0.0.1/":                       "a fragment",
+	`https://example.com\@127.0.0.1/`:                       "a backslash",
+	`https:\\example.com`:                                   "a backslash",
+	`https://example.com/a\b`:                               "a backslash",
+	"https://example.com/a b":                               "spaces, control",
+	" https://example.com/":                                 "spaces, control",
+	"https://example.com/\n":                                "spaces, control",
+	"https://example.com/\r\nX-Header: 1":                   "spaces, control",
+	"https://exam\tple.com/":                                "spaces, control",
+	"https://example.com/\x00":                              "spaces, control",
+	"https://example.com/\x7f":                              "spaces, control",
+	"https://example.com/\u00a0":                            "spaces, control",
+	"https://example.com/\u2028":                            "spaces, control",
+	"https://example.com/\u202egpj":                         "spaces, control", // reverses the text
+	"https://exa\u200bmple.com/":                            "spaces, control", // zero width
+	"https://exa\u00admple.com/":                            "spaces, control", // soft hyphen
+	"https://example.com/\xff":                              "spaces, control",
 	"https://example.com/" + strings.Repeat("a", maxURL-19): "at most 2048 bytes",
 
 	"https://example.com:/":      "port from 1 to 65535",
@@ -168,7 +168,7 @@ var refusedURLs = map[string]string{
 	"https://[fd00:ec2::254]/":   "cloud metadata",
 	"https://[fe80::1]/":         "link-local",
 
-	// The parser refuses these by itself.
+	// The parser itself rejects these.
 	"https://[127.0.0.1]/":     "absolute URL",
 	"https://[::1":             "absolute URL",
 	"https://[]/":              "absolute URL",
@@ -179,7 +179,7 @@ var refusedURLs = map[string]string{
 	"https://2606:4700::1111/": "absolute URL",
 }
 
-func TestBadURLsAreRefusedWithTheReason(t *testing.T) {
+func TestInvalidURLErrorsExplainWhy(t *testing.T) {
 	t.Parallel()
 	g := New(Policy{})
 	for raw, want := range refusedURLs {
@@ -201,12 +201,12 @@ func TestBadURLsAreRefusedWithTheReason(t *testing.T) {
 	}
 }
 
-func TestRefusedLiteralCarriesItsAddress(t *testing.T) {
+func TestErrorOfRefusedLiteralHasItsAddress(t *testing.T) {
 	t.Parallel()
 	_, err := New(Policy{}).CheckURL("url", "https://10.0.0.5/")
-	var refused *Refused
+	var refused *AddrError
 	if !errors.As(err, &refused) || refused.Addr != netip.MustParseAddr("10.0.0.5") {
-		t.Errorf("got %v, want a *Refused for 10.0.0.5", err)
+		t.Errorf("got %v, want a *AddrError for 10.0.0.5", err)
 	}
 }
 
@@ -235,7 +235,7 @@ func TestOperatorCanAllowPlainHTTPAndLoopback(t *testing.T) {
 	}
 }
 
-func TestAcceptedURLsDialTheHostThatWasChecked(t *testing.T) {
+func TestDialedHostIsTheCheckedHost(t *testing.T) {
 	t.Parallel()
 	g := New(Policy{})
 	for _, raw := range acceptedURLs {
@@ -253,7 +253,7 @@ func TestAcceptedURLsDialTheHostThatWasChecked(t *testing.T) {
 	}
 }
 
-// dialled is where net/http would connect to for a URL.
+// dialled returns the address that net/http would dial for a URL.
 func dialled(t *testing.T, raw string) string {
 	t.Helper()
 	req, err := http.NewRequest(http.MethodPost, raw, nil)
@@ -272,10 +272,9 @@ func dialled(t *testing.T, raw string) string {
 	return got
 }
 
-// FuzzCheckURL holds for every text: no panic, a refusal is a fault about the
-// field, and what is accepted means the host that was checked to net/http too.
-// It stays clear of net/http's goroutines, which confuse the fuzzer; the test
-// above dials.
+// FuzzCheckURL checks every input for three guarantees: no panic, every refusal
+// is a fault about the field, and net/http extracts the checked host. It avoids
+// net/http's goroutines, which confuse the fuzzer. The test above dials.
 func FuzzCheckURL(f *testing.F) {
 	for _, raw := range acceptedURLs {
 		f.Add(raw)
@@ -310,7 +309,7 @@ func FuzzCheckURL(f *testing.F) {
 	})
 }
 
-// asked is the host that net/http would ask for in a request.
+// asked returns the host that net/http would request.
 func asked(t *testing.T, raw string) string {
 	t.Helper()
 	req, err := http.NewRequest(http.MethodPost, raw, nil)

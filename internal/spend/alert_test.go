@@ -11,15 +11,15 @@ import (
 	"turnpike/internal/db/dbtest"
 )
 
-// TestAnAlertThatWasArmedAgainFires, also when that was done at the moment at
-// which the one before was written.
-func TestAnAlertThatWasArmedAgainFires(t *testing.T) {
+// TestRearmedAlertFires also covers an alert that is rearmed while the previous
+// one is being written.
+func TestRearmedAlertFires(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		o := newFixture(t, d, 100*credits.Credit)
 		more := 1000 * credits.Credit
 		o.write(func(ctx context.Context, tx *db.Tx) error {
-			tx.OnCommit(func() { // whoever waits for this commit may be quicker than we
+			tx.OnCommit(func() { // waiters of this commit may run before this handler
 				o.workspace.MonthlyCredits = &more
 				o.write(func(ctx context.Context, tx *db.Tx) error { return SetBilling(ctx, tx, o.workspace, time.Now()) })
 			})
@@ -35,8 +35,8 @@ func TestAnAlertThatWasArmedAgainFires(t *testing.T) {
 	})
 }
 
-// TestNoLowCreditAlertForPastMonth: nobody can do anything about it, and its limit
-// may have been another.
+// TestNoLowCreditAlertForPastMonth checks that charges for a past month publish
+// no alert. No one can act on it, and the limit may have changed.
 func TestNoLowCreditAlertForPastMonth(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {

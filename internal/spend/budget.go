@@ -1,12 +1,12 @@
 // Package spend enforces budgets: how much a workspace, a project and a key may
 // spend in a month.
 //
-// Before a call, LeaseCache reserves its maximum cost against every budget it
-// counts toward; afterwards Settler charges the real cost to the Ledger, in the
-// transaction that settles the call's log entry. Reserving happens in memory: a
-// node leases a chunk of what a budget has left from the ledger, spends it and
+// Before a request, LeaseCache reserves its maximum cost against every budget it
+// counts toward. Afterwards Settler charges the real cost to the Ledger, in the
+// transaction that settles the request's log entry. Reservations are in memory: a
+// node leases a chunk of the remaining budget from the ledger, spends it and
 // releases the rest. So no budget is ever overspent, on any number of nodes, and
-// most calls don't touch the database for it.
+// most reservations don't need the database.
 //
 // A lease in the cache (leaseState):
 //
@@ -20,8 +20,9 @@
 //	▼
 //	dropped
 //
-// In held and refilling the ledger holds at least what is granted, and maybe more
-// after a lost answer. Only a shrink to zero makes both agree for certain.
+// In held and refilling the ledger holds at least the granted credits. It may hold
+// more if the result of a commit was lost. Only after a shrink to zero are both
+// certain to agree.
 package spend
 
 import (
@@ -34,10 +35,10 @@ import (
 	"turnpike/internal/credits"
 )
 
-// Level is the kind of owner of a budget.
+// Level is the kind of a budget's owner.
 type Level string
 
-// The levels.
+// The kinds of owners.
 const (
 	Workspace Level = "workspace"
 	Project   Level = "project"
@@ -45,7 +46,7 @@ const (
 	Run       Level = "run"
 )
 
-// Account is the owner of a budget. Test calls are free and have no account.
+// Account is the owner of a budget. Test requests are free and have no account.
 type Account struct {
 	Level Level
 	ID    string
@@ -78,7 +79,7 @@ func (p Period) End() time.Time {
 	return t.AddDate(0, 1, 0)
 }
 
-// Cap is the budget of an account; a nil limit means none.
+// Cap is the budget of an account. A nil limit means no limit.
 type Cap struct {
 	Account
 	Limit *credits.Micro
@@ -94,8 +95,8 @@ func (k accountMonth) String() string {
 	return strings.Join([]string{string(k.Level), k.ID, string(k.Period)}, " ")
 }
 
-// compare is the order in which accounts are leased and locked, so that no two
-// requests wait for each other.
+// compare is the order in which accounts are leased and locked, so that
+// requests can't deadlock.
 func compare(a, b accountMonth) int {
 	return cmp.Or(strings.Compare(string(a.Level), string(b.Level)), strings.Compare(a.ID, b.ID), strings.Compare(string(a.Period), string(b.Period)))
 }

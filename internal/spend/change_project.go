@@ -9,15 +9,22 @@ import (
 	"turnpike/internal/db"
 )
 
-// ChangeProject stores a changed project with its entry in the admin log, and
-// reclaims the leases under its old budget. Test projects have no budget, and may
-// have the ID of a live one.
-func ChangeProject(ctx context.Context, tx *db.Tx, by audit.Actor, p *accounts.Project, action string, now time.Time) error {
+// ProjectChange describes a change to a project for the admin log.
+type ProjectChange struct {
+	By     audit.Actor
+	Action string
+	At     time.Time
+}
+
+// ChangeProject stores a changed project with its admin log entry, and reclaims
+// the leases under its old budget. Test projects have no budget, and can share
+// their ID with a live one.
+func ChangeProject(ctx context.Context, tx *db.Tx, p *accounts.Project, c ProjectChange) error {
 	if err := accounts.SaveProject(ctx, tx, p); err != nil {
 		return err
 	}
 	if p.Environment == accounts.Live {
-		ReclaimLeases(tx, Account{Project, ProjectID(p.WorkspaceID, p.ID)}, PeriodOf(now))
+		ReclaimLeases(tx, Account{Project, ProjectID(p.WorkspaceID, p.ID)}, PeriodOf(c.At))
 	}
-	return p.LogAction(ctx, tx, by, action, now)
+	return p.LogAction(ctx, tx, c.By, c.Action, c.At)
 }

@@ -16,9 +16,9 @@ import (
 	"turnpike/internal/visibility"
 )
 
-// TestAChangedProjectIsLoggedAndItsLeasesAreCalledBack, but not those of a live
-// project when the test one of the same id is changed.
-func TestAChangedProjectIsLoggedAndItsLeasesAreCalledBack(t *testing.T) {
+// TestChangedProjectIsLoggedAndItsLeasesAreReclaimed also checks that changing
+// a test project leaves the live project with the same ID alone.
+func TestChangedProjectIsLoggedAndItsLeasesAreReclaimed(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		o := newFixture(t, d, 100*credits.Credit)
@@ -27,26 +27,26 @@ func TestAChangedProjectIsLoggedAndItsLeasesAreCalledBack(t *testing.T) {
 		d.OnSignal(SignalReclaim, func(what string) {
 			mu.Lock()
 			defer mu.Unlock()
-			if strings.Contains(what, "shop") { // the workspace's own may come late
+			if strings.Contains(what, "shop") { // the workspace's signal may arrive late
 				recalled = append(recalled, what)
 			}
 		})
 		budget := 7 * credits.Credit
 		for _, env := range []accounts.Environment{accounts.Test, accounts.Live} {
 			o.write(func(ctx context.Context, tx *db.Tx) error {
-				p := &accounts.Project{WorkspaceID: o.workspace.ID, Environment: env, ID: "shop"}
+				p := &accounts.Project{Tenant: o.workspace.In(env), ID: "shop"}
 				if err := accounts.CreateProject(ctx, tx, p, o.now); err != nil {
 					return err
 				}
 				p.Name, p.MonthlyBudget = "The shop", &budget
-				return ChangeProject(ctx, tx, audit.Operator, p, "project.updated", o.now)
+				return ChangeProject(ctx, tx, p, ProjectChange{By: audit.Operator, Action: "project.updated", At: o.now})
 			})
-			p, err := accounts.GetProject(t.Context(), d, o.workspace.ID, env, "shop")
+			p, err := accounts.GetProject(t.Context(), d, o.workspace.In(env), "shop")
 			if err != nil || p.Name != "The shop" || p.MonthlyBudget == nil || *p.MonthlyBudget != budget {
 				t.Errorf("the project is %+v (%v)", p, err)
 			}
-			found, err := audit.FindActions(t.Context(), d, visibility.Filter{WorkspaceID: o.workspace.ID, Environment: string(env)}, audit.ActionFilter{}, db.Page{Limit: 10})
-			if err != nil || len(found.Rows) != 1 || found.Rows[0].Action != "project.updated" || found.Rows[0].Target != "shop" || found.Rows[0].Environment != string(env) {
+			found, err := audit.FindActions(t.Context(), d, visibility.Filter{Tenant: o.workspace.In(env)}, audit.ActionFilter{}, db.Page{Limit: 10})
+			if err != nil || len(found.Rows) != 1 || found.Rows[0].Action != "project.updated" || found.Rows[0].Target != "shop" || found.Rows[0].Environment != env {
 				t.Errorf("the log has %+v (%v)", found, err)
 			}
 		}

@@ -17,13 +17,13 @@ import (
 // A job outlives its request and perhaps its node, so its credits are leased to
 // the job itself. Evicting a node doesn't end such a lease.
 
-// jobOwner is the owner of a job's lease.
+// jobOwner returns the owner of a job's lease.
 func jobOwner(jobID string) string { return jobPrefix + jobID }
 
 // The owners of all jobs sort between these two.
 const jobPrefix, afterJobs = "job:", "job;"
 
-// TransferToJob moves what a reservation holds to a job, at the end of the
+// TransferToJob moves a reservation's credits to a job, at the end of the
 // transaction that creates the job. Transferred then ends the reservation.
 func (r *Reservation) TransferToJob(tx *db.Tx, jobID string) {
 	if r.Amount == 0 {
@@ -42,7 +42,7 @@ type transfer struct {
 	amount credits.Micro
 }
 
-// transfers are made when the transaction has locked everything else, like
+// transfers run after the transaction has locked everything else, like
 // settlements.
 var transfers = db.NewLast(func(ctx context.Context, tx *db.Tx, list []transfer) error {
 	slices.SortStableFunc(list, func(a, b transfer) int { return compare(a.key, b.key) })
@@ -76,8 +76,8 @@ func (t transfer) apply(ctx context.Context, tx *db.Tx) error {
 }
 
 // Transferred ends a reservation after the transaction of TransferToJob. If the
-// commit is in doubt, the node counts the credits as gone: the ledger then has
-// more for its lease than it needs, until the lease shrinks.
+// commit is in doubt, the node counts the credits as transferred. The ledger
+// may then hold too much for its lease, until the lease shrinks.
 func (r *Reservation) Transferred(err error) {
 	if err == nil || errors.Is(err, db.ErrInDoubt) {
 		r.Settled(r.Amount)
@@ -88,25 +88,24 @@ func (r *Reservation) Transferred(err error) {
 
 // JobCharge is the outcome of a job.
 type JobCharge struct {
-	JobID       string
-	RequestID   string // that created it
-	WorkspaceID string
-	Environment accounts.Environment
-	Project     string
-	KeyID       string
-	CreatedAt   time.Time
-	Accounts    json.RawMessage // that the job's reservation named
-	Model       string
-	Provider    string
-	Reserved    credits.Micro
-	Cost        credits.Micro
-	// PriceVersion names the prices.
+	JobID     string
+	RequestID string // the request that created it
+	accounts.Tenant
+	Project   string
+	KeyID     string
+	CreatedAt time.Time
+	Accounts  json.RawMessage // the accounts of the job's reservation
+	Model     string
+	Provider  string
+	Reserved  credits.Micro
+	Cost      credits.Micro
+	// PriceVersion identifies the prices.
 	PriceVersion string
 }
 
-// SettleJob charges a job in the transaction that ends it, out of the job's
-// lease, and releases the rest. It also updates the log entry of the request that
-// created the job. It returns the charge.
+// SettleJob charges a job from its lease in the transaction that ends it, and
+// releases the rest. It also updates the log entry of the job's request, and
+// returns the charge.
 func (s *Settler) SettleJob(tx *db.Tx, c JobCharge) credits.Micro {
 	charged := c.charged()
 	s.last.Add(tx, item{job: &c})
@@ -133,8 +132,8 @@ func (c *JobCharge) amend(ctx context.Context, tx *db.Tx) (*audit.Entry, error) 
 	})
 }
 
-// chargeJobs charges jobs out of their leases, and ends those. A job's lease
-// changes only when the job is created and when it ends, with its row locked, so
+// chargeJobs charges jobs from their leases and ends those leases. A job's
+// lease changes only when the job is created or ends, with its row locked. So
 // it can be read before its balances are locked.
 func chargeJobs(ctx context.Context, tx *db.Tx, p *postings, jobs []*JobCharge) error {
 	for _, c := range jobs {

@@ -14,15 +14,15 @@ import (
 	"turnpike/internal/ids"
 )
 
-// order is a job that was made with a reservation, by a request in the log.
+// order is a job with a reservation, created by a request in the log.
 func (o *fixture) order(amount credits.Micro) JobCharge {
 	o.t.Helper()
-	c := JobCharge{JobID: ids.New(ids.Video), RequestID: ids.New(ids.Request), WorkspaceID: o.workspace.ID, Environment: accounts.Live, Project: "p", KeyID: "key_1",
+	c := JobCharge{JobID: ids.New(ids.Video), RequestID: ids.New(ids.Request), Tenant: o.workspace.In(accounts.Live), Project: "p", KeyID: "key_1",
 		CreatedAt: o.now, Model: "m", Provider: "openai", Reserved: amount, PriceVersion: "1"}
 	r := o.reserve(amount)
 	group := db.NewGroup(o.d)
 	defer group.Stop()
-	record := audit.NewLog(group, o.node, o.settler.Settle).Open(audit.Entry{RequestID: c.RequestID, WorkspaceID: o.workspace.ID, Environment: "live", KeyID: "key_1",
+	record := audit.NewLog(group, o.node, o.settler.Settle).Open(audit.Entry{RequestID: c.RequestID, Tenant: o.workspace.In(accounts.Live), KeyID: "key_1",
 		Project: "p", CreatedAt: o.now, Method: "POST", Path: "/v1/videos", Model: "m", Reserved: amount})
 	o.write(func(ctx context.Context, tx *db.Tx) error {
 		r.TransferToJob(tx, c.JobID)
@@ -41,7 +41,7 @@ func (o *fixture) settle(c JobCharge) (charged credits.Micro) {
 	return charged
 }
 
-// leases are what jobs have.
+// leases returns the leases of jobs.
 func (o *fixture) leases() (n int, sum credits.Micro) {
 	o.t.Helper()
 	if err := o.d.QueryRow(o.t.Context(), "SELECT count(*), CAST(coalesce(sum(granted), 0) AS BIGINT) FROM spend_leases WHERE node_id LIKE 'job:%'").Scan(&n, (*int64)(&sum)); err != nil {
@@ -50,7 +50,7 @@ func (o *fixture) leases() (n int, sum credits.Micro) {
 	return n, sum
 }
 
-// balance is the workspace's.
+// balance returns the workspace's balance.
 func (o *fixture) balance() Balance {
 	o.t.Helper()
 	b, err := ReadBalance(o.t.Context(), o.d, o.account(), PeriodOf(o.now))
@@ -60,7 +60,7 @@ func (o *fixture) balance() Balance {
 	return b
 }
 
-// even checks that what is leased is what somebody has.
+// even checks that the leased total matches the sum of all leases.
 func (o *fixture) even() {
 	o.t.Helper()
 	var off int
@@ -73,7 +73,7 @@ func (o *fixture) even() {
 	}
 }
 
-func TestAJobIsChargedOutOfItsOwnLease(t *testing.T) {
+func TestJobIsChargedFromItsLease(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ cost, charged, unbilled credits.Micro }{
 		"less":    {3 * credits.Credit, 3 * credits.Credit, 0},
@@ -116,13 +116,14 @@ func TestAJobIsChargedOutOfItsOwnLease(t *testing.T) {
 	}
 }
 
-// TestEvictionOfANodeEndsNoJob: a job keeps the lease it was handed.
+// TestEvictionOfANodeEndsNoJob checks that a job keeps the lease that was
+// transferred to it.
 func TestEvictionOfANodeEndsNoJob(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		o := newFixture(t, d, 100*credits.Credit)
 		job := o.order(10 * credits.Credit)
-		o.reserve(credits.Credit) // of the node itself
+		o.reserve(credits.Credit) // belongs to the node itself
 		evict(t, d, o.node)
 		if err := o.ledger.CloseEvicted(t.Context()); err != nil {
 			t.Fatal(err)
@@ -139,14 +140,15 @@ func TestEvictionOfANodeEndsNoJob(t *testing.T) {
 	})
 }
 
-// TestFailedTransferReleasesTheReservation, unless nobody knows whether it was: then
-// this node has less, and the store's view wins when it is idle.
+// TestFailedTransferReleasesTheReservation also covers a commit in doubt. Then
+// the node counts the credits as gone, and the ledger corrects it when the
+// lease is idle.
 func TestFailedTransferReleasesTheReservation(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		commits bool
 		err     error
-		left    credits.Micro // of the job
+		left    credits.Micro // the job's lease
 	}{
 		"refused":                     {false, errors.New("refused"), 0},
 		"in doubt, and was committed": {true, db.ErrInDoubt, 10 * credits.Credit},
@@ -174,14 +176,15 @@ func TestFailedTransferReleasesTheReservation(t *testing.T) {
 				t.Errorf("%s: the ledger says %+v", name, b)
 			}
 			o.even()
-			// All of the rest can be had.
+			// Everything else can be reserved.
 			o.reserve(20*credits.Credit - c.left).Release()
 		})
 	}
 }
 
-// TestAJobIsChargedInItsMonth under every cap that applied.
-func TestAJobIsChargedInItsMonth(t *testing.T) {
+// TestJobIsChargedInItsMonth checks the charge against every budget that
+// applied.
+func TestJobIsChargedInItsMonth(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		o := newFixture(t, d, 100*credits.Credit)
@@ -194,7 +197,7 @@ func TestAJobIsChargedInItsMonth(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := JobCharge{JobID: "job_1", RequestID: "gone", WorkspaceID: o.workspace.ID, Environment: accounts.Live, Project: "p", KeyID: "key_1", CreatedAt: o.now,
+		c := JobCharge{JobID: "job_1", RequestID: "gone", Tenant: o.workspace.In(accounts.Live), Project: "p", KeyID: "key_1", CreatedAt: o.now,
 			Reserved: 10 * credits.Credit, Cost: 7 * credits.Credit}
 		o.write(func(_ context.Context, tx *db.Tx) error { r.TransferToJob(tx, c.JobID); return nil })
 		r.Transferred(nil)
@@ -203,7 +206,7 @@ func TestAJobIsChargedInItsMonth(t *testing.T) {
 		}
 		month := PeriodOf(o.now)
 		o.now = o.now.AddDate(0, 1, 1)
-		if charged := o.settle(c); charged != 7*credits.Credit { // although the log no longer has the request
+		if charged := o.settle(c); charged != 7*credits.Credit { // the log no longer has the request
 			t.Errorf("%s were charged", charged)
 		}
 		if err := o.cache.ReleaseUnused(t.Context(), ""); err != nil {
@@ -222,12 +225,11 @@ func TestAJobIsChargedInItsMonth(t *testing.T) {
 	})
 }
 
-// TestATestJobIsUsageAlone.
-func TestATestJobIsUsageAlone(t *testing.T) {
+func TestTestJobCountsAsUsageOnly(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		o := newFixture(t, d, 0)
-		if charged := o.settle(JobCharge{JobID: "job_1", RequestID: "none", WorkspaceID: o.workspace.ID, Environment: accounts.Test, KeyID: "key_1", CreatedAt: o.now, Cost: credits.Credit}); charged != 0 {
+		if charged := o.settle(JobCharge{JobID: "job_1", RequestID: "none", Tenant: o.workspace.In(accounts.Test), KeyID: "key_1", CreatedAt: o.now, Cost: credits.Credit}); charged != 0 {
 			t.Errorf("%s were charged", charged)
 		}
 		if o.balance() != (Balance{}) {

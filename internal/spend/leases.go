@@ -2,9 +2,7 @@ package spend
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -12,42 +10,41 @@ import (
 
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
-	"turnpike/internal/nodes"
 )
 
-// leaseSource is where a cache gets its leases: the ledger, shared with other
-// nodes.
+// leaseSource provides the leases of a cache: the ledger, which all nodes
+// share.
 type leaseSource interface {
-	// acquire leases at least need and at most want of what the account has left
-	// under the limit, or nothing. It returns the balance before, for the refusal.
+	// acquire leases between need and want credits of the account's remaining
+	// budget, or nothing. It returns the balance before that, for the refusal.
 	acquire(ctx context.Context, key accountMonth, o acquireOptions) (got credits.Micro, before balance, err error)
 	// shrink lowers the node's lease to the amount and releases the rest. It is
 	// idempotent.
 	shrink(ctx context.Context, key accountMonth, amount credits.Micro) error
-	// reclaim asks all other nodes to release what they don't use.
+	// reclaim asks all other nodes to release unused credits.
 	reclaim(ctx context.Context, key accountMonth) error
 }
 
 type acquireOptions struct{ limit, need, want credits.Micro }
 
 const (
-	// chunkCalls is for how many calls like the current one a lease is acquired,
-	// and chunkShare which part of what is left it is at most: chunks shrink
-	// toward the end of a budget.
+	// A lease covers chunkCalls requests like the current one, but at most one
+	// chunkShare-th of the remaining budget. So chunks shrink toward the end of
+	// a budget.
 	chunkCalls = 64
 	chunkShare = 8
 
-	// reclaimTimeout is how long a call waits for other nodes to release what they
-	// don't use before it is refused, and reclaimPoll how often it checks.
+	// reclaimTimeout is how long a request waits for other nodes to release
+	// unused credits before it is refused. reclaimPoll is how often it checks.
 	reclaimTimeout = time.Second
 	reclaimPoll    = 25 * time.Millisecond
 
-	// refillAt is the part of a chunk at which the next one is acquired in the
-	// background, so that calls don't wait for it.
+	// When a lease falls below 1/refillAt of a chunk, the next chunk is
+	// acquired in the background, so that requests don't wait for it.
 	refillAt      = 2
 	refillTimeout = 5 * time.Second
 
-	// idleAfter is how long a lease is kept unused.
+	// idleAfter is how long an unused lease is kept.
 	idleAfter = 5 * time.Second
 )
 
@@ -55,23 +52,23 @@ const (
 type LeaseCache struct {
 	source         leaseSource
 	owner          string      // the node's ID
-	alone          bool        // no other node can release anything
-	leaseValid     func() bool // the node can't have been evicted
+	alone          bool        // no other node can release credits
+	leaseValid     func() bool // reports that the node can't have been evicted
 	reclaimTimeout time.Duration
 	reclaimPoll    time.Duration
-	background     func(func())                        // runs a refill; nil for no refills
+	background     func(func())                        // runs a refill; nil disables refills
 	assertAlive    func(context.Context, *db.Tx) error // fails once the node is evicted
 
 	mu     sync.Mutex
 	leases map[accountMonth]*lease
 }
 
-// leaseState says what the ledger may hold for a lease. See the package comment.
+// leaseState is the state of a lease in the ledger. See the package comment.
 type leaseState uint8
 
 const (
 	leaseEmpty     leaseState = iota // the ledger holds nothing
-	leaseHeld                        // the ledger holds at least what is granted
+	leaseHeld                        // the ledger holds at least the granted credits
 	leaseRefilling                   // held, with the next chunk being acquired
 	leaseDropped                     // no longer in the cache
 )
@@ -79,15 +76,15 @@ const (
 type leaseEvent uint8
 
 const (
-	acquireBegins leaseEvent = iota // from here on the ledger may hold more
+	acquireBegins leaseEvent = iota // from now on the ledger may hold more
 	refillBegins
 	refillEnds
 	shrunkToZero
 	dropFromCache
 )
 
-// next is the transition function of leases. Events that change nothing in a
-// state leave it as it is.
+// next is the transition function of leases. Events without a transition leave
+// the state unchanged.
 func (s leaseState) next(e leaseEvent) leaseState {
 	switch {
 	case s == leaseDropped:
@@ -106,26 +103,26 @@ func (s leaseState) next(e leaseEvent) leaseState {
 	return s
 }
 
-// lease is this node's part of a budget in a month. The ledger may hold more for
-// it, if the answer to a commit was lost, and never less.
+// lease is this node's share of a budget in a month. The ledger never holds
+// less for it, but may hold more if the result of a commit was lost.
 type lease struct {
-	store sync.Mutex // held while the ledger changes it, so that one of many concurrent calls acquires
+	store sync.Mutex // held while the ledger changes the lease, so that only one of many concurrent requests acquires
 
 	// The cache's lock protects the rest.
 	state      leaseState
 	granted    credits.Micro
 	reserved   credits.Micro
-	limit      credits.Micro // the highest it was acquired under
-	stale      credits.Micro // of granted: from before the limit changed, to be released and not spent
-	generation int           // of the limit
-	chunk      credits.Micro // acquired last
-	used       bool          // since the last search for idle leases
+	limit      credits.Micro // the highest limit it was acquired under
+	stale      credits.Micro // of granted: acquired before the limit changed, to be released and not spent
+	generation int           // increases when the limit changes
+	chunk      credits.Micro // the size of the last chunk
+	used       bool          // since the last scan for idle leases
 
 	refusal refusalMemo // protected by store
 }
 
-// refusalMemo is the last refusal after all other nodes were asked. Calls that
-// arrived before it share it.
+// refusalMemo is the last refusal after all other nodes were asked. Requests
+// that arrived before it share it.
 type refusalMemo struct {
 	*Refusal
 	at   time.Time
@@ -135,125 +132,6 @@ type refusalMemo struct {
 func newLeaseCache(source leaseSource, owner string, alone bool, leaseValid func() bool) *LeaseCache {
 	return &LeaseCache{source: source, owner: owner, alone: alone, leaseValid: leaseValid, reclaimTimeout: reclaimTimeout, reclaimPoll: reclaimPoll,
 		leases: map[accountMonth]*lease{}}
-}
-
-// Refusal names the budget that has no room.
-type Refusal struct {
-	Account
-	Limit    credits.Micro
-	Spent    credits.Micro // charged
-	Reserved credits.Micro // for calls and jobs in progress
-	Resets   time.Time
-	// Transient: only reservations are in the way, so there may be room when those
-	// calls end. Retrying any other refusal is pointless.
-	Transient bool
-}
-
-func (r *Refusal) Error() string {
-	return fmt.Sprintf("the %s has spent %s of %s, and %s are reserved", r.Level, r.Spent, r.Limit, r.Reserved)
-}
-
-// Left is what is neither charged nor reserved.
-func (r *Refusal) Left() credits.Micro { return r.Limit - r.Spent - r.Reserved }
-
-// For returns the refusal of a call that needs the amount.
-func (r *Refusal) For(amount credits.Micro) *Refusal {
-	out := *r
-	// Reservations may have ended since.
-	out.Transient = r.Level != Run && r.Limit > 0 && amount <= r.Limit-r.Spent
-	return &out
-}
-
-// Transient reports whether err is, or wraps, a refusal only because of calls in
-// progress.
-func Transient(err error) bool {
-	var r *Refusal
-	return errors.As(err, &r) && r.Transient
-}
-
-// Reservation is the maximum cost of a request, held against every budget it
-// counts toward. It is settled or released once, and stays in the month in which
-// it was made.
-type Reservation struct {
-	Amount credits.Micro
-
-	cache *LeaseCache
-	keys  []accountMonth // every account that is charged, whether it has a limit or not
-	holds []hold
-	once  sync.Once
-}
-
-// hold is the part of a reservation in one lease.
-type hold struct {
-	key        accountMonth
-	lease      *lease
-	generation int // of the lease's limit
-}
-
-// Reserve holds the amount against every budget, or returns a *Refusal and holds
-// nothing.
-func (c *LeaseCache) Reserve(ctx context.Context, budgets []Cap, amount credits.Micro, now time.Time) (*Reservation, error) {
-	r := &Reservation{Amount: amount, cache: c}
-	period := PeriodOf(now)
-	ordered := slices.SortedFunc(slices.Values(budgets), func(a, b Cap) int {
-		return compare(accountMonth{a.Account, period}, accountMonth{b.Account, period})
-	})
-	for _, b := range ordered {
-		key := accountMonth{b.Account, period}
-		r.keys = append(r.keys, key)
-		if b.Limit == nil {
-			continue
-		}
-		h, err := c.reserve(ctx, reserveRequest{key: key, limit: *b.Limit, amount: amount, arrived: time.Now()})
-		if err != nil {
-			r.end(0)
-			return nil, err
-		}
-		r.holds = append(r.holds, h)
-	}
-	return r, nil
-}
-
-// reserveRequest is a reservation in one lease.
-type reserveRequest struct {
-	key           accountMonth
-	lease         *lease
-	limit, amount credits.Micro
-	arrived       time.Time
-}
-
-// reserve reserves under one limit: from the lease if it has room, otherwise
-// from what the ledger and other nodes have.
-func (c *LeaseCache) reserve(ctx context.Context, r reserveRequest) (hold, error) {
-	if !c.leaseValid() {
-		return hold{}, nodes.ErrLeaseExpired
-	}
-	for {
-		c.mu.Lock()
-		if r.lease = c.leases[r.key]; r.lease == nil {
-			r.lease = &lease{}
-			c.leases[r.key] = r.lease
-		}
-		h, ok := r.reserveLocal()
-		refill := ok && c.background != nil && r.lease.state == leaseHeld && r.lease.free() < r.lease.chunk/refillAt
-		if refill {
-			r.lease.state = r.lease.state.next(refillBegins)
-		}
-		c.mu.Unlock()
-		if refill {
-			c.background(func() { c.refill(r) })
-		}
-		if ok {
-			return h, nil
-		}
-		r.lease.store.Lock()
-		if c.isCached(r.lease) {
-			h, err := c.reserveRemote(ctx, r)
-			r.lease.store.Unlock()
-			return h, err
-		}
-		r.lease.store.Unlock() // it was dropped while we waited
-	}
 }
 
 func (c *LeaseCache) isCached(le *lease) bool {
@@ -269,34 +147,19 @@ func (c *LeaseCache) record(le *lease, e leaseEvent) {
 	le.state = le.state.next(e)
 }
 
-// free is what can be reserved. The cache's lock is held.
+// free returns the credits that can be reserved. The caller holds the cache's
+// lock.
 func (le *lease) free() credits.Micro { return le.granted - le.reserved - le.stale }
 
-// reserveLocal reserves if the lease has room. What was acquired under a higher
-// limit is none. The cache's lock is held.
-func (r reserveRequest) reserveLocal() (hold, bool) {
-	le := r.lease
-	if r.limit < le.limit {
-		le.limit = r.limit
-		le.expire()
-	}
-	if r.limit <= 0 || le.free() < r.amount {
-		return hold{}, false
-	}
-	le.reserved += r.amount
-	le.used = true
-	return hold{r.key, le, le.generation}, true
-}
-
-// expire marks all that is granted to be released instead of spent, also what is
-// reserved now and not needed in the end. The cache's lock is held.
+// expire marks all granted credits to be released instead of spent, including
+// reserved ones that turn out to be unused. The caller holds the cache's lock.
 func (le *lease) expire() {
 	le.stale = le.granted - le.reserved
 	le.generation++
 }
 
-// expireLeases handles a changed limit; an empty name means any. Under a limit
-// that was raised and lowered again, other nodes may have leased what this one
+// expireLeases handles a changed limit; an empty name means any. If a limit was
+// raised and lowered again, other nodes may have leased credits that this node
 // counts on.
 func (c *LeaseCache) expireLeases(name string) {
 	c.mu.Lock()
@@ -308,92 +171,8 @@ func (c *LeaseCache) expireLeases(name string) {
 	}
 }
 
-// reserveRemote acquires more for the lease until the request fits or is refused.
-// The lease's store lock is held.
-func (c *LeaseCache) reserveRemote(ctx context.Context, r reserveRequest) (hold, error) {
-	var wait reclaimWait
-	for {
-		c.mu.Lock()
-		h, ok := r.reserveLocal() // a call before this one may have acquired enough
-		free, stale := r.lease.free(), r.lease.stale
-		c.mu.Unlock()
-		if ok {
-			return h, nil
-		}
-		if stale > 0 { // counts against the limit until it is released
-			if err := c.shrink(ctx, r.key, r.lease); err != nil {
-				return hold{}, err
-			}
-			continue
-		}
-		need := r.amount - free
-		if m := r.lease.refusal; m.Refusal != nil && m.at.After(r.arrived) && need >= m.need && m.Limit == r.limit {
-			return hold{}, m.For(r.amount)
-		}
-		got, before, err := c.acquire(ctx, r, need)
-		if err != nil {
-			return hold{}, err
-		}
-		if got > 0 {
-			continue
-		}
-		refusal := (&Refusal{Account: r.key.Account, Limit: r.limit, Spent: before.Settled, Reserved: before.reservedBy(r.limit, free), Resets: r.key.Period.End()}).For(r.amount)
-		if err := c.reclaimAndWait(ctx, r, refusal, &wait); err != nil {
-			if errors.Is(err, refusal) {
-				r.lease.refusal = refusalMemo{refusal, time.Now(), need}
-			}
-			return hold{}, err
-		}
-	}
-}
-
-// reclaimWait is how far a call is with waiting for what others don't use.
-type reclaimWait struct {
-	since  time.Time // when other nodes were asked
-	synced bool
-}
-
-// reclaimAndWait asks other nodes once to release what they don't use, and waits
-// a moment for that and for calls in progress. It returns the refusal when
-// waiting is pointless or has taken too long. The lease's store lock is held.
-func (c *LeaseCache) reclaimAndWait(ctx context.Context, r reserveRequest, refusal *Refusal, w *reclaimWait) error {
-	if !refusal.Transient {
-		return refusal
-	}
-	c.mu.Lock()
-	free, inUse := r.lease.free(), r.lease.reserved > 0
-	c.mu.Unlock()
-	if c.alone && !inUse || !w.since.IsZero() && time.Since(w.since) > c.reclaimTimeout {
-		if w.synced {
-			return refusal
-		}
-		// Calls that ended during a shrink count twice in the ledger until it
-		// hears again how much this node keeps.
-		w.synced = true
-		return c.shrink(ctx, r.key, r.lease)
-	}
-	if free > 0 && !c.alone {
-		// Two nodes that wait for each other must not both keep too little.
-		if err := c.shrink(ctx, r.key, r.lease); err != nil {
-			return err
-		}
-	}
-	if w.since.IsZero() {
-		w.since = time.Now()
-		if err := c.source.reclaim(ctx, r.key); err != nil {
-			return err
-		}
-	}
-	select {
-	case <-time.After(c.reclaimPoll):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// acquire leases a chunk for calls like the request's, or nothing. The lease's
-// store lock is held.
+// acquire leases a chunk for requests like this one, or nothing. The caller
+// holds the lease's store lock.
 func (c *LeaseCache) acquire(ctx context.Context, r reserveRequest, need credits.Micro) (got credits.Micro, before balance, err error) {
 	le := r.lease
 	c.mu.Lock()
@@ -415,12 +194,12 @@ func (c *LeaseCache) acquire(ctx context.Context, r reserveRequest, need credits
 	return got, before, err
 }
 
-// refill acquires the next chunk before the last one is used up. It asks no other
-// node for it: calls that need it do.
+// refill acquires the next chunk before the last one is used up. It doesn't ask
+// other nodes. Only requests that need the credits do.
 func (c *LeaseCache) refill(r reserveRequest) {
 	defer c.record(r.lease, refillEnds)
 	if !r.lease.store.TryLock() {
-		return // another call is acquiring
+		return // another request is acquiring
 	}
 	defer r.lease.store.Unlock()
 	if !c.leaseValid() || !c.isCached(r.lease) {
@@ -429,40 +208,15 @@ func (c *LeaseCache) refill(r reserveRequest) {
 	ctx, cancel := context.WithTimeout(context.Background(), refillTimeout)
 	defer cancel()
 	if got, _, err := c.acquire(ctx, r, 1); err != nil || got == 0 {
-		// The next calls try themselves and report why they can't.
+		// The next requests acquire themselves and report the failure.
 		c.mu.Lock()
 		r.lease.chunk = 0
 		c.mu.Unlock()
 	}
 }
 
-// end takes a charge out of what a reservation held, and releases the rest in
-// memory.
-func (r *Reservation) end(charge credits.Micro) {
-	r.cache.mu.Lock()
-	defer r.cache.mu.Unlock()
-	for _, h := range r.holds {
-		h.lease.reserved -= r.Amount
-		h.lease.granted -= charge
-		if h.generation != h.lease.generation {
-			h.lease.stale += r.Amount - charge
-		}
-	}
-}
-
-// Accounts lists the accounts that the request will be charged to, for the log.
-func (r *Reservation) Accounts() json.RawMessage { return encodeAccounts(r.keys) }
-
-// Release ends a reservation that costs nothing.
-func (r *Reservation) Release() { r.once.Do(func() { r.end(0) }) }
-
-// Settled ends a reservation whose charge the ledger has taken out of the lease.
-// It must be called after that commit.
-func (r *Reservation) Settled(charge credits.Micro) {
-	r.once.Do(func() { r.end(min(charge, r.Amount)) })
-}
-
-// ReleaseIdle releases what was not used since the last time, and what expired.
+// ReleaseIdle releases leases that were not used since the last scan, and
+// expired credits.
 func (c *LeaseCache) ReleaseIdle(ctx context.Context) error {
 	return c.release(ctx, func(_ accountMonth, le *lease) bool {
 		used := le.used
@@ -471,8 +225,8 @@ func (c *LeaseCache) ReleaseIdle(ctx context.Context) error {
 	})
 }
 
-// ReleaseUnused releases what is not reserved of the named account in its month;
-// an empty name means all.
+// ReleaseUnused releases the unreserved credits of the named account in its
+// month. An empty name means all.
 func (c *LeaseCache) ReleaseUnused(ctx context.Context, name string) error {
 	return c.release(ctx, func(key accountMonth, _ *lease) bool { return key.String() == name || name == "" })
 }
@@ -494,13 +248,13 @@ func (c *LeaseCache) release(ctx context.Context, which func(accountMonth, *leas
 	return failed
 }
 
-// shrinkOrDrop shrinks a lease to what is reserved of it, and drops an empty one.
+// shrinkOrDrop shrinks a lease to its reserved credits, and drops an empty one.
 func (c *LeaseCache) shrinkOrDrop(ctx context.Context, key accountMonth) error {
 	c.mu.Lock()
 	le := c.leases[key]
 	c.mu.Unlock()
 	if le == nil || !le.store.TryLock() {
-		return nil // a call that acquires more is using it
+		return nil // a request that acquires more is using it
 	}
 	defer le.store.Unlock()
 	if err := c.shrink(ctx, key, le); err != nil {
@@ -516,12 +270,12 @@ func (c *LeaseCache) shrinkOrDrop(ctx context.Context, key accountMonth) error {
 	return nil
 }
 
-// shrink releases what is not reserved. The lease's store lock is held. Calls that
-// end meanwhile leave the ledger with more than the lease needs, so the two agree
-// for certain only at zero.
+// shrink releases the unreserved credits. The caller holds the lease's store
+// lock. Requests that end during the shrink leave the ledger with more than the
+// lease needs. So the two are certain to agree only at zero.
 func (c *LeaseCache) shrink(ctx context.Context, key accountMonth, le *lease) error {
 	c.mu.Lock()
-	le.granted, le.stale = le.reserved, 0 // here first: it must not be spent while it is released
+	le.granted, le.stale = le.reserved, 0 // first in memory: credits must not be spent while they are released
 	keep := le.granted
 	empty := le.state == leaseEmpty
 	c.mu.Unlock()
@@ -537,14 +291,14 @@ func (c *LeaseCache) shrink(ctx context.Context, key accountMonth, le *lease) er
 	return nil
 }
 
-// Run releases what this node doesn't use, and what other nodes ask for, until
-// ctx ends.
+// Run releases credits that are idle or that other nodes ask for, until ctx
+// ends.
 func (c *LeaseCache) Run(ctx context.Context, d *db.DB) {
 	requests := make(chan string, 64)
 	d.OnSignal(SignalReclaim, func(name string) {
 		select {
 		case requests <- name:
-		default: // it is released when it is idle
+		default: // the idle scan releases it
 		}
 	})
 	tick := time.NewTicker(idleAfter)

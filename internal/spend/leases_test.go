@@ -20,8 +20,8 @@ import (
 	"turnpike/internal/nodes"
 )
 
-// TestMain has the properties checked for many more sequences than by default,
-// and in the long form of the crash tests for ten times as many again.
+// TestMain checks the properties with many more sequences than rapid's default,
+// and ten times as many in the long form of the crash tests.
 func TestMain(m *testing.M) {
 	checks := "10000"
 	if os.Getenv("TURNPIKE_CHAOS") == "full" {
@@ -33,20 +33,20 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// model is a ledger in memory that checks every move: what the ledger in the
-// database promises, without the database.
+// model is a ledger in memory that checks the guarantees of the real ledger at
+// every step.
 type model struct {
 	mu       sync.Mutex
 	balances map[accountMonth]balance
 	leases   map[string]map[accountMonth]credits.Micro // by node
 	caches   map[string]*LeaseCache                    // by node
 	evicted  map[string]bool
-	faulty   func() bool // the answer to a commit is lost
+	faulty   func() bool // reports whether the result of a commit is lost
 	// concurrently runs between a node's decision and its transaction.
 	concurrently func()
 }
 
-// modelSource has the leases of one node.
+// modelSource provides the leases of one node.
 type modelSource struct {
 	*model
 	node string
@@ -102,7 +102,7 @@ func (m modelSource) reclaim(ctx context.Context, key accountMonth) error {
 	return nil
 }
 
-// settle posts a charge as the settlement of a log entry does.
+// settle posts a charge like the settlement of a log entry.
 func (m *model) settle(c charge) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -121,7 +121,8 @@ func (m *model) settle(c charge) error {
 	return nil
 }
 
-// closeLeases ends an evicted node's leases, after its open calls were charged.
+// closeLeases ends an evicted node's leases, after its open requests were
+// charged.
 func (m *model) closeLeases(node string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -132,14 +133,14 @@ func (m *model) closeLeases(node string) {
 	delete(m.leases, node)
 }
 
-// modelNode is a process, in one of its incarnations.
+// modelNode is one incarnation of a process.
 type modelNode struct {
 	id   string
-	open []*Reservation // of calls in progress
+	open []*Reservation // requests in progress
 }
 
-// TestNoBudgetIsEverOverspent runs random sequences of calls, crashes, lost answers,
-// evictions of live nodes and new months on three nodes.
+// TestNoBudgetIsEverOverspent runs random sequences of requests, crashes, lost
+// results, evictions of live nodes and new months on three nodes.
 func TestNoBudgetIsEverOverspent(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -149,9 +150,9 @@ func TestNoBudgetIsEverOverspent(t *testing.T) {
 		m := &model{balances: map[accountMonth]balance{}, leases: map[string]map[accountMonth]credits.Micro{}, caches: map[string]*LeaseCache{}, evicted: map[string]bool{},
 			faulty: func() bool { return lose }}
 		joined := 0
-		var refills []func() // that wait for a goroutine
-		// start gives a process a new ID and no state. Its clock never tells that it
-		// was evicted.
+		var refills []func() // pending background refills
+		// start gives a process a new ID and no state. Its clock never reports
+		// an eviction.
 		start := func(c *modelNode) {
 			delete(m.caches, c.id)
 			joined++
@@ -173,7 +174,7 @@ func TestNoBudgetIsEverOverspent(t *testing.T) {
 		}
 		accounts := []Account{{Workspace, "ws"}, {Project, "ws/p"}, {Key, "key"}, {Key, "parent"}, {Key, "grandparent"}}
 		limits := make([]credits.Micro, len(accounts))
-		highest := make([]credits.Micro, len(accounts)) // that there ever was
+		highest := make([]credits.Micro, len(accounts)) // the highest limit so far
 		caps := make([]Cap, len(accounts))
 		set := func(i int) {
 			limits[i] = credits.Micro(rapid.Int64Range(0, 300).Draw(rt, "limit"))
@@ -190,7 +191,7 @@ func TestNoBudgetIsEverOverspent(t *testing.T) {
 			}
 			spent[c.keys[0].Period] += c.amount
 		}
-		// evict is what others do with a node that is dead, or seems so.
+		// evict evicts a node that is dead or seems dead.
 		evict := func(c *modelNode) {
 			if m.evicted[c.id] {
 				return
@@ -201,8 +202,8 @@ func TestNoBudgetIsEverOverspent(t *testing.T) {
 			}
 			m.closeLeases(c.id)
 		}
-		// end is the end of a call: it costs so much. Its node may hear later
-		// that the store has booked it. An evicted node can't settle.
+		// end settles a request at a cost. Its node may learn of the commit
+		// later. An evicted node can't settle.
 		var heard []func()
 		end := func(c *modelNode, cost credits.Micro, later bool) {
 			r := c.open[0]
@@ -229,11 +230,12 @@ func TestNoBudgetIsEverOverspent(t *testing.T) {
 			}
 			heard = nil
 		}
-		busy := false // something happens while nodes ask the store
-		// In calm weather no answer is lost and no node given up, and nobody may
-		// be refused who has room.
+		busy := false // true while nodes wait for the ledger
+		// In calm runs no result is lost and no node is evicted, and no request
+		// that fits may be refused.
 		calm := rapid.Bool().Draw(rt, "calm")
-		// roomOf is what is neither charged nor needed by calls under way.
+		// roomOf returns the credits that are neither charged nor needed by
+		// requests in progress.
 		roomOf := func(account Account) credits.Micro {
 			i := slices.Index(accounts, account)
 			room := limits[i] - spent[PeriodOf(now)]
@@ -256,7 +258,8 @@ func TestNoBudgetIsEverOverspent(t *testing.T) {
 				endAny(other, rapid.Bool().Draw(rt, "later"))
 			}
 		}
-		// within compares the balances of a month, or of all, with limits.
+		// within compares the balances of a month, or of all months, with
+		// limits.
 		within := func(limits []credits.Micro, p Period) {
 			for key, b := range m.balances {
 				for i, a := range accounts {
@@ -307,7 +310,7 @@ func TestNoBudgetIsEverOverspent(t *testing.T) {
 					r.Release() // the intent can't be written
 				case err == nil:
 					c.open = append(c.open, r)
-					within(limits, r.keys[0].Period) // whatever was begun under others
+					within(limits, r.keys[0].Period) // regardless of the limits at the start
 				case errors.As(err, &refusal):
 					if room := roomOf(refusal.Account); calm && quiet && amount <= room {
 						rt.Fatalf("%d of the %s were refused, and %d are left", amount, refusal.Level, room)
@@ -320,12 +323,12 @@ func TestNoBudgetIsEverOverspent(t *testing.T) {
 				endAny(c, false)
 			case 7:
 				_ = g.ReleaseIdle(ctx)
-			case 8: // it dies, and another is started
+			case 8: // the process crashes and restarts
 				evict(c)
 				start(c)
-			case 9: // others evict it, and it doesn't know yet
+			case 9: // other nodes evict it without its knowledge
 				evict(c)
-			case 10: // it notices
+			case 10: // it learns of the eviction
 				if m.evicted[c.id] {
 					start(c)
 				}
@@ -345,7 +348,7 @@ func TestNoBudgetIsEverOverspent(t *testing.T) {
 			hear()
 			check()
 		}
-		// At rest nothing is reserved.
+		// Without requests nothing is reserved.
 		for _, c := range nodes {
 			for len(c.open) > 0 {
 				end(c, 0, false)
@@ -363,7 +366,7 @@ func TestNoBudgetIsEverOverspent(t *testing.T) {
 	})
 }
 
-// TestConcurrentCallsOnTwoNodesSpendExactlyTheBudget runs on the database itself.
+// TestConcurrentCallsOnTwoNodesSpendExactlyTheBudget runs on a real database.
 func TestConcurrentCallsOnTwoNodesSpendExactlyTheBudget(t *testing.T) {
 	t.Parallel()
 	dbtest.EachAddress(t, func(t *testing.T, address string) {
@@ -381,7 +384,9 @@ func TestConcurrentCallsOnTwoNodesSpendExactlyTheBudget(t *testing.T) {
 			d := dbtest.Open(t, address)
 			b := NewLedger(d)
 			g := b.LeaseCache(join(t, d))
-			g.reclaimTimeout = time.Hour // a call is refused only when all is spent
+			// Long enough for a busy machine. When it ends, a node reports its lease again, without
+			// which requests that ended during a shrink would count twice.
+			g.reclaimTimeout = 10 * time.Second
 			d.OnSignal(SignalReclaim, func(payload string) { go func() { _ = g.ReleaseUnused(context.Background(), payload) }() })
 			for range calls / nodes {
 				all.Go(func() {
@@ -416,7 +421,8 @@ func TestConcurrentCallsOnTwoNodesSpendExactlyTheBudget(t *testing.T) {
 	})
 }
 
-// TestUnusedLeasesOfOtherNodesAreReclaimed before a call is refused.
+// TestUnusedLeasesOfOtherNodesAreReclaimed checks that this happens before a
+// request is refused.
 func TestUnusedLeasesOfOtherNodesAreReclaimed(t *testing.T) {
 	t.Parallel()
 	address := dbtest.Address(t, "postgres")
@@ -426,11 +432,11 @@ func TestUnusedLeasesOfOtherNodesAreReclaimed(t *testing.T) {
 	for n := range caches {
 		d := dbtest.Open(t, address)
 		c := NewLedger(d).LeaseCache(join(t, d))
-		c.reclaimTimeout = time.Hour // the call waits for as long as it takes
+		c.reclaimTimeout = time.Hour // the request waits as long as necessary
 		d.OnSignal(SignalReclaim, func(name string) { go func() { _ = c.ReleaseUnused(context.Background(), name) }() })
 		caches[n] = c
 	}
-	// The first has leased more than it uses.
+	// The first node has leased more than it uses.
 	if _, err := caches[0].Reserve(t.Context(), budgets, credits.Credit, time.Now()); err != nil {
 		t.Fatal(err)
 	}
@@ -439,8 +445,8 @@ func TestUnusedLeasesOfOtherNodesAreReclaimed(t *testing.T) {
 	}
 }
 
-// TestNodesThatWaitForEachOtherServeOneCall: two nodes have together what one of
-// them needs, and must not both keep too little.
+// TestNodesThatWaitForEachOtherServeOneCall covers two nodes that together hold
+// what one of them needs. They must not both keep too little.
 func TestNodesThatWaitForEachOtherServeOneCall(t *testing.T) {
 	t.Parallel()
 	address := dbtest.Address(t, "postgres")
@@ -470,16 +476,16 @@ func TestNodesThatWaitForEachOtherServeOneCall(t *testing.T) {
 	if err := <-results; err != nil {
 		t.Errorf("got %v for the first, want a reservation", err)
 	}
-	cancel() // there is no room for the other, which waits
+	cancel() // the other request waits and doesn't fit
 	if err := <-results; !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v for the second, want it to wait", err)
 	}
 	all.Wait()
 }
 
-// TestLeaseStates checks every transition against the diagram in the package
+// TestLeaseTransitionsMatchTheDiagram checks every transition against the diagram in the package
 // comment.
-func TestLeaseStates(t *testing.T) {
+func TestLeaseTransitionsMatchTheDiagram(t *testing.T) {
 	t.Parallel()
 	want := map[leaseState]map[leaseEvent]leaseState{
 		leaseEmpty:     {acquireBegins: leaseHeld, dropFromCache: leaseDropped},

@@ -17,18 +17,18 @@ import (
 )
 
 const (
-	// SignalReclaim asks nodes to release what they don't use of an account in a
+	// SignalReclaim asks nodes to release the unused credits of an account in a
 	// month, which is the payload.
 	SignalReclaim = "spend.recall"
 	// signalLimitChanged has the same payload.
 	signalLimitChanged = "spend.changed"
 )
 
-// Ledger is the balance of every account and month, and the leases that nodes and
-// jobs have of it. It is a table in the database that all nodes share.
+// Ledger holds the balance of every account and month, and the leases of nodes
+// and jobs. It is a database table that all nodes share.
 type Ledger struct{ db *db.DB }
 
-// NewLedger opens the ledger.
+// NewLedger returns the ledger of a database.
 func NewLedger(d *db.DB) *Ledger { return &Ledger{d} }
 
 // LeaseCache returns an empty cache of the node's leases.
@@ -43,18 +43,18 @@ func (l *Ledger) LeaseCache(node *nodes.Node) *LeaseCache {
 // balance is a row of the ledger.
 type balance struct {
 	Settled credits.Micro // charged
-	Leased  credits.Micro // to nodes and jobs, and neither charged nor released
+	Leased  credits.Micro // leased to nodes and jobs, and neither charged nor released
 }
 
-// reservedBy returns what others have reserved under the limit; free is the part
-// of the leases that the caller can use itself. Leases from before a limit was
-// lowered are being released: beyond the limit only charges count.
+// reservedBy returns the credits that others have reserved under the limit.
+// free is the part of the leases that the caller can use. Leases from before a
+// limit was lowered are being released: beyond the limit only charges count.
 func (b balance) reservedBy(limit, free credits.Micro) credits.Micro {
 	return max(0, min(b.Leased-free, limit-b.Settled))
 }
 
 // lockBalance returns the balance and locks its row until the transaction ends.
-// Every transaction locks the row before the leases of it.
+// Every transaction locks this row before its leases.
 func lockBalance(ctx context.Context, tx *db.Tx, key accountMonth) (b balance, err error) {
 	err = tx.QueryRow(ctx, "SELECT settled, leased FROM spend WHERE level = $1 AND account_id = $2 AND period = $3"+tx.Lock("spend"),
 		string(key.Level), key.ID, string(key.Period)).Scan((*int64)(&b.Settled), (*int64)(&b.Leased))
@@ -64,7 +64,7 @@ func lockBalance(ctx context.Context, tx *db.Tx, key accountMonth) (b balance, e
 	return b, err
 }
 
-// addLeased changes what is leased, and inserts a missing row.
+// addLeased changes the leased credits, and inserts a missing row.
 func addLeased(ctx context.Context, tx *db.Tx, key accountMonth, leased credits.Micro) error {
 	_, err := tx.Exec(ctx, `INSERT INTO spend (level, account_id, period, settled, leased) VALUES ($1, $2, $3, 0, $4)
 		ON CONFLICT (level, account_id, period) DO UPDATE SET leased = spend.leased + $4`,
@@ -72,7 +72,7 @@ func addLeased(ctx context.Context, tx *db.Tx, key accountMonth, leased credits.
 	return err
 }
 
-// nodeLeases changes the leases of one node. An evicted node changes nothing.
+// nodeLeases changes the leases of one node. It fails for an evicted node.
 type nodeLeases struct {
 	db   *db.DB
 	node *nodes.Node
@@ -125,7 +125,7 @@ func (n nodeLeases) shrink(ctx context.Context, key accountMonth, amount credits
 			}
 			granted, err = grantedTo(ctx, tx, n.node.ID, key)
 		}
-		spent := granted == 0 && amount == 0 // only the row is left
+		spent := granted == 0 && amount == 0 // nothing is left but the row
 		if errors.Is(err, db.ErrNotFound) || err == nil && granted <= amount && !spent {
 			return nil
 		}
@@ -166,15 +166,15 @@ func setGranted(ctx context.Context, tx *db.Tx, owner string, key accountMonth, 
 	return err
 }
 
-// charge is what a request costs. Every account is charged; those with a hold are
-// charged out of their lease.
+// charge is the cost of a request. Every account is charged. Accounts with a
+// hold are charged from their lease.
 type charge struct {
 	keys   []accountMonth
 	amount credits.Micro
 	leases []leaseKey
 }
 
-// leaseKey is a row of the leases.
+// leaseKey identifies a row of the leases.
 type leaseKey struct {
 	accountMonth
 	owner string
@@ -199,14 +199,13 @@ var (
 		"node_id text", "level text", "account_id text", "period text", "amount bigint")
 )
 
-// postings are all changes of a transaction to the ledger. They are written in
-// one pass, balances before leases, each in order. If a transaction came back for
-// the balance of another key, it would hold the workspace's, for which a
-// transaction that holds that key's balance waits.
+// postings are all ledger changes of a transaction, written in one pass:
+// balances before leases, each in order. A second pass could deadlock: it would
+// hold the workspace's balance while it waits for a key's.
 type postings struct {
 	balances map[accountMonth]balance
 	lowered  map[leaseKey]credits.Micro
-	ended    []string // owners whose leases end; their balances are among the others
+	ended    []string // owners whose leases end; the other postings include their balances
 }
 
 func newPostings() *postings {
@@ -226,7 +225,7 @@ func (p *postings) charge(c charge) {
 	}
 }
 
-// charged returns the accounts of a level that were charged something, in order.
+// charged returns the accounts of a level with a charge, in order.
 func (p *postings) charged(level Level) []accountMonth {
 	var list []accountMonth
 	for key, b := range p.balances {
@@ -253,13 +252,13 @@ func add(to map[accountMonth]balance, key accountMonth, b balance) {
 	to[key] = balance{Settled: sum(was.Settled, b.Settled), Leased: sum(was.Leased, b.Leased)}
 }
 
-// sum saturates at the largest amount that the database and a budget can hold:
-// clients that invent numbers must not make a sum overflow.
+// sum saturates at the largest amount that the database and a budget can hold.
+// Numbers that clients make up must not overflow it.
 func sum[N ~int64](a, b N) N {
 	return max(-N(credits.Max), min(a+b, N(credits.Max)))
 }
 
-// saturatingSum is sum in SQL, for a column and what is added to it.
+// saturatingSum is sum in SQL, for a column and an added value.
 func saturatingSum(table, column string) string {
 	return fmt.Sprintf("CASE WHEN %[1]s.%[2]s > %[3]d - excluded.%[2]s THEN %[3]d ELSE %[1]s.%[2]s + excluded.%[2]s END", table, column, credits.Max)
 }
@@ -276,7 +275,7 @@ func (p *postings) writeBalances(ctx context.Context, tx *db.Tx) error {
 	return nil
 }
 
-// writeLeases takes what was charged out of the leases.
+// writeLeases deducts charges from the leases.
 func (p *postings) writeLeases(ctx context.Context, tx *db.Tx) error {
 	order := slices.SortedFunc(maps.Keys(p.lowered), func(a, b leaseKey) int {
 		return cmp.Or(compare(a.accountMonth, b.accountMonth), strings.Compare(a.owner, b.owner))
@@ -286,7 +285,7 @@ func (p *postings) writeLeases(ctx context.Context, tx *db.Tx) error {
 		rows[i] = []any{l.owner, string(l.Level), l.ID, string(l.Period), int64(p.lowered[l])}
 	}
 	err := lowerLeases.Send(ctx, tx, rows, func(n int64) error {
-		if n != int64(len(order)) { // a lease is never smaller than what is reserved of it
+		if n != int64(len(order)) { // a lease is never smaller than its reservations
 			return fmt.Errorf("%d of %d leases cover what is charged to them", n, len(order))
 		}
 		return nil
@@ -297,8 +296,8 @@ func (p *postings) writeLeases(ctx context.Context, tx *db.Tx) error {
 	return nil
 }
 
-// endLeases deletes all leases of the owners. Their balances are locked, and
-// lowered by the caller.
+// endLeases deletes all leases of the owners. The caller has locked their
+// balances and lowers them.
 func endLeases(ctx context.Context, tx *db.Tx, owners []string) error {
 	for some := range slices.Chunk(slices.Sorted(slices.Values(owners)), 500) { // parameters of one statement
 		places, args := placeholders(some)
@@ -322,15 +321,12 @@ func placeholders(values []string) (places string, args []any) {
 }
 
 // CloseEvicted ends the leases of evicted nodes whose open log entries are
-// charged: the charges come out of the leases.
+// charged. The charges come out of the leases.
 func (l *Ledger) CloseEvicted(ctx context.Context) error {
-	// A job ends its own lease.
+	// Jobs end their own leases.
 	rows, err := l.db.Query(ctx, `SELECT DISTINCT node_id FROM spend_leases WHERE (node_id < $1 OR node_id >= $2)
 		AND node_id NOT IN (SELECT id FROM nodes)`, jobPrefix, afterJobs)
-	evicted, err := db.All(rows, err, func(r db.Row) (id string, err error) {
-		err = r.Scan(&id)
-		return id, err
-	})
+	evicted, err := db.Strings(rows, err)
 	if err != nil {
 		return fmt.Errorf("close leases: %w", err)
 	}
@@ -349,7 +345,7 @@ func (l *Ledger) CloseEvicted(ctx context.Context) error {
 	return failed
 }
 
-// closeLeases releases what an evicted node has leased and not spent.
+// closeLeases releases the unspent leases of an evicted node.
 func closeLeases(ctx context.Context, tx *db.Tx, owner string) error {
 	rows, err := tx.Query(ctx, "SELECT level, account_id, period FROM spend_leases WHERE node_id = $1", owner)
 	keys, err := db.All(rows, err, func(r db.Row) (key accountMonth, err error) {
@@ -385,7 +381,7 @@ func closeLease(ctx context.Context, tx *db.Tx, owner string, key accountMonth) 
 	return addLeased(ctx, tx, key, -granted)
 }
 
-// Balance is what an account has spent in a month, and what is reserved.
+// Balance is the spending of an account in a month, and its reserved credits.
 type Balance struct {
 	Spent    credits.Micro
 	Reserved credits.Micro
@@ -401,8 +397,8 @@ func ReadBalance(ctx context.Context, q db.Querier, a Account, p Period) (out Ba
 	return out, err
 }
 
-// Spent returns what accounts of a level have spent in a month, by ID. Accounts
-// that have spent nothing are missing.
+// Spent returns the spending of a level's accounts in a month, by ID. Accounts
+// without spending are missing.
 func Spent(ctx context.Context, q db.Querier, level Level, ids []string, p Period) (map[string]credits.Micro, error) {
 	out := make(map[string]credits.Micro, len(ids))
 	for some := range slices.Chunk(ids, 500) { // parameters of one statement
@@ -428,13 +424,13 @@ func Spent(ctx context.Context, q db.Querier, level Level, ids []string, p Perio
 	return out, nil
 }
 
-// Month is what an account has spent in a month.
+// Month is the spending of an account in a month.
 type Month struct {
 	Period Period
 	Spent  credits.Micro
 }
 
-// Months returns the newest months in which an account has spent something.
+// Months returns the newest months in which an account has spending.
 func Months(ctx context.Context, q db.Querier, a Account, limit int) ([]Month, error) {
 	rows, err := q.Query(ctx, "SELECT period, settled FROM spend WHERE level = $1 AND account_id = $2 AND settled > 0 ORDER BY period DESC LIMIT $3",
 		string(a.Level), a.ID, int64(limit))

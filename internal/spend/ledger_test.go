@@ -15,7 +15,7 @@ import (
 	"turnpike/internal/nodes"
 )
 
-// Settle ledger charges alone, without the entries that they are of.
+// Settle posts ledger charges without log entries.
 func (b *Ledger) Settle(ctx context.Context, tx *db.Tx, charges []charge) error {
 	p := newPostings()
 	for _, c := range charges {
@@ -80,7 +80,7 @@ func TestEvictionDuringSettlementsKeepsTheLedgerExact(t *testing.T) {
 	}
 }
 
-// TestSpentLeaseLeavesNoRow, however it came to be spent.
+// TestSpentLeaseLeavesNoRow covers every way to spend a lease.
 func TestSpentLeaseLeavesNoRow(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {

@@ -11,10 +11,10 @@ import (
 	"turnpike/internal/db/dbtest"
 )
 
-// TestLimitLoweredAgainAfterARaiseHolds: a node has all of a limit. It is raised,
-// another node leases the rest, and it is lowered again. What the first node's
-// call did not need can't be spent then, though it was leased under the limit
-// that holds.
+// TestLimitLoweredAgainAfterARaiseHolds covers a node that has leased a whole
+// limit. The limit is raised, another node leases the rest, and the limit is
+// lowered again. The first node must not spend its unused credits then, though
+// it leased them under the current limit.
 func TestLimitLoweredAgainAfterARaiseHolds(t *testing.T) {
 	t.Parallel()
 	account := Account{Key, "key_1"}

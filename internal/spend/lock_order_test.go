@@ -13,9 +13,9 @@ import (
 	"turnpike/internal/db/dbtest"
 )
 
-// TestSettlementsOfManyKeysNeverDeadlock: one transaction books in several
-// steps, calls of some keys and jobs of others, and so do others at the same
-// time, in other orders. None of them may lose a race and start anew.
+// TestSettlementsOfManyKeysNeverDeadlock runs concurrent transactions that
+// charge requests of some keys and jobs of others, in different orders. None of
+// them may fail and retry.
 func TestSettlementsOfManyKeysNeverDeadlock(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
@@ -68,8 +68,8 @@ func TestSettlementsOfManyKeysNeverDeadlock(t *testing.T) {
 	})
 }
 
-// TestTransferNeverDeadlocksWithSettlements who books: both hold what else they change before
-// they hold the books.
+// TestTransferNeverDeadlocksWithSettlements checks that both lock the ledger
+// last.
 func TestTransferNeverDeadlocksWithSettlements(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {

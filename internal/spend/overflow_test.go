@@ -10,8 +10,8 @@ import (
 	"turnpike/internal/db/dbtest"
 )
 
-// TestSumsSaturate: whatever callers make up, a sum neither
-// fails nor starts anew below zero, and still refuses.
+// TestSumsSaturate checks that no number made up by clients makes a sum fail or
+// wrap below zero, and that budgets still refuse.
 func TestSumsSaturate(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
@@ -39,14 +39,15 @@ func TestSumsSaturate(t *testing.T) {
 		if _, err := o.cache.Reserve(t.Context(), []Cap{{o.account(), o.workspace.MonthlyCredits}}, 1, o.now); err == nil || Transient(err) {
 			t.Errorf("more can be spent: %v", err)
 		}
-		o.settleEntries(audit.Settlement{Entry: o.entry(nil, 0), Previous: many[0].Entry}) // one is corrected
+		o.settleEntries(audit.Settlement{Entry: o.entry(nil, 0), Previous: many[0].Entry}) // corrects one of them
 		if b := o.balance(); b.Spent != 0 {
 			t.Errorf("%s are spent after the correction", b.Spent)
 		}
 	})
 }
 
-// TestRecoveredChargePublishesTheAlert, as any other does.
+// TestRecoveredChargePublishesTheAlert checks that recovered charges publish
+// the alert like any other.
 func TestRecoveredChargePublishesTheAlert(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
@@ -64,7 +65,8 @@ func TestRecoveredChargePublishesTheAlert(t *testing.T) {
 	})
 }
 
-// TestAlertUsesTheStoredLimitNotTheCachedOne, and not by one that is remembered.
+// TestAlertUsesTheStoredLimitNotTheCachedOne covers a node whose cached limit
+// is outdated.
 func TestAlertUsesTheStoredLimitNotTheCachedOne(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
@@ -77,7 +79,7 @@ func TestAlertUsesTheStoredLimitNotTheCachedOne(t *testing.T) {
 			t.Fatal(err)
 		}
 		o.settler.mu.Lock()
-		o.settler.known[o.workspace.ID] = &remembered // as on a node that has not heard yet
+		o.settler.known[o.workspace.ID] = &remembered // like a node that missed the change
 		o.settler.mu.Unlock()
 		o.settleEntries(audit.Settlement{Entry: o.entry(nil, 90*credits.Credit)})
 		if n := o.alerts(); n != 0 {
@@ -86,8 +88,8 @@ func TestAlertUsesTheStoredLimitNotTheCachedOne(t *testing.T) {
 	})
 }
 
-// TestSumNeverOverflows: twenty of the largest happen to come out
-// above zero again, and twelve do not.
+// TestSumNeverOverflows adds twelve of the largest amounts, which wrap below
+// zero, and twenty, which wrap above zero again.
 func TestSumNeverOverflows(t *testing.T) {
 	t.Parallel()
 	lines := map[accountMonth]balance{}
@@ -100,8 +102,9 @@ func TestSumNeverOverflows(t *testing.T) {
 	}
 }
 
-// TestRefusalOfARunOrAZeroBudgetIsNotTransient: a run's calls are made one by one, so that nothing
-// is reserved of its budget, and a budget of nothing refuses also what is free.
+// TestRefusalOfARunOrAZeroBudgetIsNotTransient covers two cases. A run's
+// requests are sequential, so nothing else is reserved in its budget. A budget
+// of zero refuses even free requests.
 func TestRefusalOfARunOrAZeroBudgetIsNotTransient(t *testing.T) {
 	t.Parallel()
 	for _, r := range []Refusal{{Account: Account{Level: Run}, Limit: 5, Spent: 1}, {Account: Account{Level: Key}}} {

@@ -10,8 +10,8 @@ import (
 	"turnpike/internal/db/dbtest"
 )
 
-// TestNextChunkIsAcquiredBeforeItIsNeeded: no call waits for the store once
-// there is a lease, as long as the budget has something left.
+// TestNextChunkIsAcquiredBeforeItIsNeeded checks that no request waits for the
+// ledger once there is a lease, as long as credits are left.
 func TestNextChunkIsAcquiredBeforeItIsNeeded(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
@@ -37,7 +37,7 @@ func TestNextChunkIsAcquiredBeforeItIsNeeded(t *testing.T) {
 			if b.Reserved > limit {
 				t.Fatalf("call %d: %s are leased of %s", n, b.Reserved, limit)
 			}
-			// The last chunks are of a call each.
+			// The last chunks hold one request each.
 			if free == 0 && b.Reserved < limit-16*credits.Credit && refills == before {
 				t.Errorf("call %d has used up the lease, and the next would wait", n)
 			}

@@ -11,9 +11,10 @@ import (
 	"turnpike/internal/db/dbtest"
 )
 
-// TestReservedNeverExceedsWhatIsLeft: what was leased under a higher limit is
-// on its way back, and what is free to whoever asks is not in the way.
-func TestReservedNeverExceedsWhatIsLeft(t *testing.T) {
+// TestReservedNeverExceedsTheRemainingBudget covers leases under a higher
+// limit, which are being released, and free credits, which don't block
+// requests.
+func TestReservedNeverExceedsTheRemainingBudget(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		b                 balance
@@ -30,13 +31,13 @@ func TestReservedNeverExceedsWhatIsLeft(t *testing.T) {
 	}
 }
 
-// TestTransferLocksBalancesInLedgerOrder, which is not that in which they
-// were reserved: it would hold its workspace's while it waits for its key's.
+// TestTransferLocksBalancesInLedgerOrder covers a reservation in another order.
+// It would hold the workspace's balance while it waits for the key's.
 func TestTransferLocksBalancesInLedgerOrder(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		if d.Engine() == "sqlite" {
-			return // it has one writer
+			return // the embedded database has one writer
 		}
 		o := newFixture(t, d, 100*credits.Credit)
 		key, period := Account{Key, "key_1"}, PeriodOf(o.now)
@@ -84,7 +85,8 @@ func TestTransferLocksBalancesInLedgerOrder(t *testing.T) {
 	})
 }
 
-// TestTransferFailsIfTheLeaseIsTooSmall: a part of it may have gone to others.
+// TestTransferFailsIfTheLeaseIsTooSmall covers a lease that was partly released
+// to others.
 func TestTransferFailsIfTheLeaseIsTooSmall(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
@@ -102,7 +104,7 @@ func TestTransferFailsIfTheLeaseIsTooSmall(t *testing.T) {
 	})
 }
 
-// TestTokensOfACommitSaturate, too, however many calls it settles.
+// TestTokensOfACommitSaturate covers any number of settled requests.
 func TestTokensOfACommitSaturate(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {

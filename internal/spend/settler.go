@@ -17,23 +17,23 @@ import (
 	"turnpike/internal/fault"
 )
 
-// Settler charges entries of the request log in the transaction that settles
-// them, adds up usage, and publishes the alert that few credits are left.
+// Settler charges log entries in the transaction that settles them, adds up
+// usage, and publishes the low-credit alert.
 type Settler struct {
 	publisher *events.Publisher
 	now       func() time.Time
 	last      *db.Last[item]
 
 	mu      sync.Mutex
-	alerted map[string]Period              // workspaces whose alert is published; reset when one changes
-	known   map[string]*accounts.Workspace // a cache; reset in the same way
-	changes int                            // counts the signals of changed workspaces
+	alerted map[string]Period              // workspaces whose alert was published; reset when a workspace changes
+	known   map[string]*accounts.Workspace // a cache; reset when a workspace changes
+	changes int                            // counts signals of changed workspaces
 }
 
 // maxCached limits the number of cached workspaces.
 const maxCached = 4096
 
-// NewSettler returns a settler, whose Settle is for audit.NewLog.
+// NewSettler returns a settler. Pass its Settle method to audit.NewLog.
 func NewSettler(l *Ledger, p *events.Publisher, now func() time.Time) *Settler {
 	s := &Settler{publisher: p, now: now, alerted: map[string]Period{}, known: map[string]*accounts.Workspace{}}
 	s.last = db.NewLast(s.settleAll)
@@ -76,8 +76,8 @@ func (s *Settler) workspace(ctx context.Context, tx *db.Tx, id string) (*account
 	return w, nil
 }
 
-// chargedAccounts returns the accounts that an entry or a job is charged to: the
-// list that was stored when its credits were reserved. Releases without that list
+// chargedAccounts returns the accounts to charge for an entry or a job: the
+// array stored when its credits were reserved. Releases without that array
 // charged the workspace, the key and the project.
 func chargedAccounts(stored json.RawMessage, workspaceID, project, keyID string, created time.Time) ([]accountMonth, error) {
 	if len(stored) > 0 {
@@ -91,8 +91,8 @@ func chargedAccounts(stored json.RawMessage, workspaceID, project, keyID string,
 	return list, nil
 }
 
-// Settle charges the entries at the end of the transaction, with all others that
-// it settles.
+// Settle charges the entries at the end of the transaction, together with
+// everything else that it settles.
 func (s *Settler) Settle(_ context.Context, tx *db.Tx, list []audit.Settlement) error {
 	for _, b := range list {
 		s.last.Add(tx, item{entry: b})
@@ -152,10 +152,10 @@ func (s *Settler) settleAll(ctx context.Context, tx *db.Tx, list []item) error {
 	return nil
 }
 
-// chargeOf returns what to charge for an entry now. Test calls are free.
+// chargeOf returns the charge for an entry. Test requests are free.
 func chargeOf(b audit.Settlement) (charge, error) {
 	e := b.Entry
-	if e.Environment != string(accounts.Live) {
+	if e.Environment != accounts.Live {
 		return charge{}, nil
 	}
 	if r, held := e.Hold.(*Reservation); held && b.Previous == nil {
@@ -175,15 +175,16 @@ func release(list []audit.Settlement) {
 		r, held := b.Entry.Hold.(*Reservation)
 		switch {
 		case held && b.Previous != nil:
-			r.Settled(b.Previous.Credits) // that came out of the lease
+			r.Settled(b.Previous.Credits) // deducted from the lease by the first settlement
 		case held:
 			r.Settled(b.Entry.Credits)
 		}
 	}
 }
 
-// alert publishes billing.credits.low when a charge has brought a workspace below
-// its threshold, once until it is above again. There is no alert for a past month.
+// alert publishes billing.credits.low once when a charge brings a workspace
+// below its threshold. It publishes again only after the workspace was above
+// it. Past months have no alert.
 func (s *Settler) alert(ctx context.Context, tx *db.Tx, workspaceID string, period Period) error {
 	if period != PeriodOf(s.now()) {
 		return nil
@@ -209,7 +210,7 @@ func (s *Settler) alert(ctx context.Context, tx *db.Tx, workspaceID string, peri
 	if w, err = accounts.GetWorkspaceLocked(ctx, tx, workspaceID); err != nil || !runsLow(w, b) {
 		return err
 	}
-	if err := publishLow(ctx, tx, s.publisher, w, b, period, s.now()); err != nil {
+	if err := publishLow(ctx, tx, s.publisher, &Billing{Workspace: w, Period: period, Balance: b}, s.now()); err != nil {
 		return err
 	}
 	tx.OnCommit(func() {
@@ -228,9 +229,10 @@ func runsLow(w *accounts.Workspace, b Balance) bool {
 }
 
 // publishLow publishes billing.credits.low, once until the alert is rearmed.
-func publishLow(ctx context.Context, tx *db.Tx, p *events.Publisher, w *accounts.Workspace, b Balance, period Period, now time.Time) error {
+func publishLow(ctx context.Context, tx *db.Tx, p *events.Publisher, b *Billing, now time.Time) error {
+	w := b.Workspace
 	n, err := tx.Exec(ctx, "INSERT INTO credit_alerts (workspace_id, period, fired_at) VALUES ($1, $2, $3) ON CONFLICT (workspace_id, period) DO NOTHING",
-		w.ID, string(period), now.UnixMicro())
+		w.ID, string(b.Period), now.UnixMicro())
 	if err != nil {
 		return fmt.Errorf("credit alert: %w", err)
 	}
@@ -238,8 +240,8 @@ func publishLow(ctx context.Context, tx *db.Tx, p *events.Publisher, w *accounts
 		return nil
 	}
 	limit := *w.MonthlyCredits
-	_, err = p.Publish(ctx, tx, events.Origin{WorkspaceID: w.ID, Environment: string(accounts.Live)},
-		events.CreditsLow{Remaining: max(0, limit-b.Spent), Threshold: w.Alert.Of(limit), MonthlyCredits: limit, Period: string(period)})
+	_, err = p.Publish(ctx, tx, events.Origin{Tenant: w.In(accounts.Live)},
+		events.CreditsLow{Remaining: max(0, limit-b.Spent), Threshold: w.Alert.Of(limit), MonthlyCredits: limit, Period: string(b.Period)})
 	return err
 }
 
@@ -250,7 +252,8 @@ type Billing struct {
 	Balance
 }
 
-// Remaining returns what can still be spent, or nil without a limit.
+// Remaining returns the credits that can still be spent, or nil without a
+// limit.
 func (b *Billing) Remaining() *credits.Micro {
 	if b.Workspace.MonthlyCredits == nil {
 		return nil
@@ -259,7 +262,7 @@ func (b *Billing) Remaining() *credits.Micro {
 	return &left
 }
 
-// Low reports whether less is left than the threshold.
+// Low reports whether the remaining credits are below the threshold.
 func (b *Billing) Low() bool {
 	left := b.Remaining()
 	return left != nil && *left < b.Workspace.Alert.Of(*b.Workspace.MonthlyCredits)
@@ -277,8 +280,9 @@ func ReadBilling(ctx context.Context, q db.Querier, workspaceID string, now time
 }
 
 // SetBilling changes a workspace's limit and threshold, and reclaims the leases
-// under the old limit. If the workspace is below the threshold now, it publishes
-// the alert, as no charge may follow; otherwise it rearms it.
+// under the old limit. If the workspace is below the threshold now, it
+// publishes the alert, because no charge may follow. Otherwise it rearms the
+// alert.
 func SetBilling(ctx context.Context, tx *db.Tx, w *accounts.Workspace, now time.Time) error {
 	if err := accounts.SetCredits(ctx, tx, w); err != nil {
 		return err
@@ -290,37 +294,44 @@ func SetBilling(ctx context.Context, tx *db.Tx, w *accounts.Workspace, now time.
 		return err
 	}
 	if runsLow(w, b) {
-		return publishLow(ctx, tx, events.NewPublisher(func() time.Time { return now }), w, b, period, now)
+		return publishLow(ctx, tx, events.NewPublisher(func() time.Time { return now }), &Billing{Workspace: w, Period: period, Balance: b}, now)
 	}
 	_, err = tx.Exec(ctx, "DELETE FROM credit_alerts WHERE workspace_id = $1 AND period = $2", w.ID, string(period))
 	return err
 }
 
+// BillingChange is a change to a workspace's billing.
+type BillingChange struct {
+	By    audit.Actor
+	Apply func(*accounts.Workspace) error
+	At    time.Time
+}
+
 // ChangeBilling applies a change to a workspace's billing and records it in the
 // admin log.
-func ChangeBilling(ctx context.Context, tx *db.Tx, by audit.Actor, workspaceID string, change func(*accounts.Workspace) error, now time.Time) (*Billing, error) {
+func ChangeBilling(ctx context.Context, tx *db.Tx, workspaceID string, c BillingChange) (*Billing, error) {
 	w, err := accounts.GetWorkspaceLocked(ctx, tx, workspaceID)
 	if err != nil {
 		return nil, err
 	}
-	if err := change(w); err != nil {
+	if err := c.Apply(w); err != nil {
 		return nil, err
 	}
-	if err := SetBilling(ctx, tx, w, now); err != nil {
+	if err := SetBilling(ctx, tx, w, c.At); err != nil {
 		return nil, err
 	}
-	b, err := ReadBilling(ctx, tx, w.ID, now)
+	b, err := ReadBilling(ctx, tx, w.ID, c.At)
 	if err != nil {
 		return nil, err
 	}
-	return b, audit.LogAction(ctx, tx, by, audit.Action{WorkspaceID: w.ID, Environment: string(accounts.Live), Action: "billing.updated", Target: w.ID},
-		map[string]any{"monthly_credits": w.MonthlyCredits, "alert_threshold": w.Alert}, now)
+	return b, c.By.Log(ctx, tx, audit.Action{Tenant: w.In(accounts.Live), Action: "billing.updated", Target: w.ID},
+		map[string]any{"monthly_credits": w.MonthlyCredits, "alert_threshold": w.Alert}, c.At)
 }
 
-// Recall calls back what nodes have leased of an account and do not use, after
-// the commit: its budget was changed.
+// ReclaimLeases asks all nodes to release the unused leases of an account after the
+// commit, because its budget has changed.
 func ReclaimLeases(tx *db.Tx, a Account, p Period) {
 	key := accountMonth{a, p}.String()
-	tx.Signal(signalLimitChanged, key) // marks all leases before they are released one by one
+	tx.Signal(signalLimitChanged, key) // expires all leases before they are released one by one
 	tx.Signal(SignalReclaim, key)
 }

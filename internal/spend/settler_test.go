@@ -38,7 +38,7 @@ func join(t *testing.T, d *db.DB) *nodes.Node {
 	return n
 }
 
-// evict removes the node's row, which is what an eviction does.
+// evict removes the node's row, like an eviction.
 func evict(t *testing.T, d *db.DB, n *nodes.Node) {
 	t.Helper()
 	if err := n.Leave(t.Context()); err != nil {
@@ -52,14 +52,14 @@ func newFixture(t *testing.T, d *db.DB, limit credits.Micro) *fixture {
 	clock := func() time.Time { return o.now }
 	o.settler = NewSettler(o.ledger, events.NewPublisher(clock), clock)
 	o.cache = o.ledger.LeaseCache(o.node)
-	o.cache.background = nil // so that the ledger changes only when a test says so
+	o.cache.background = nil // so that the ledger changes only when the test asks for it
 	o.workspace = &accounts.Workspace{Name: "w", Alert: accounts.DefaultAlert}
 	o.write(func(ctx context.Context, tx *db.Tx) error {
 		if err := accounts.CreateWorkspace(ctx, tx, o.workspace, o.now); err != nil {
 			return err
 		}
 		o.workspace.MonthlyCredits = &limit
-		return SetBilling(ctx, tx, o.workspace, o.now)
+		return accounts.SetCredits(ctx, tx, o.workspace) // SetBilling would signal, and the signal may arrive during the test
 	})
 	return o
 }
@@ -78,7 +78,7 @@ func (o *fixture) settleEntries(list ...audit.Settlement) {
 
 func (o *fixture) account() Account { return Account{Workspace, o.workspace.ID} }
 
-// accounts are those that an entry is charged to.
+// accounts returns the accounts that an entry is charged to.
 func (o *fixture) accounts() []Account {
 	return []Account{o.account(), {Key, "key_1"}, {Project, ProjectID(o.workspace.ID, "p")}}
 }
@@ -92,10 +92,10 @@ func (o *fixture) reserve(amount credits.Micro) *Reservation {
 	return r
 }
 
-// entry is a call that was reserved, at what it came to.
+// entry returns the log entry of a reserved request with its final cost.
 func (o *fixture) entry(r *Reservation, amount credits.Micro) *audit.Entry {
 	input, output := int64(10), int64(5)
-	e := &audit.Entry{RequestID: ids.New(ids.Request), WorkspaceID: o.workspace.ID, Environment: "live", KeyID: "key_1", Project: "p", Model: "m", Provider: "openai",
+	e := &audit.Entry{RequestID: ids.New(ids.Request), Tenant: o.workspace.In(accounts.Live), KeyID: "key_1", Project: "p", Model: "m", Provider: "openai",
 		CreatedAt: o.now, Status: 200, InputTokens: &input, OutputTokens: &output, Credits: amount, UsageSource: audit.UsageProvider, Settled: true}
 	if r != nil {
 		e.Hold, e.Reserved = r, r.Amount
@@ -103,8 +103,8 @@ func (o *fixture) entry(r *Reservation, amount credits.Micro) *audit.Entry {
 	return e
 }
 
-// expect holds the ledger against what was charged, and what the
-// node thinks that it has against the store.
+// expect compares the ledger with the charges, and the node's leases with the
+// ledger's.
 func (o *fixture) expect(spent credits.Micro) {
 	o.t.Helper()
 	period := PeriodOf(o.now)
@@ -129,10 +129,10 @@ func (o *fixture) expect(spent credits.Micro) {
 	}
 }
 
-// used is the usage of the hour.
-func (o *fixture) used(environment string) Usage {
+// used returns the usage of the hour.
+func (o *fixture) used(environment accounts.Environment) Usage {
 	o.t.Helper()
-	list, err := ReadUsage(o.t.Context(), o.d, UsageQuery{WorkspaceID: o.workspace.ID, Environment: environment,
+	list, err := ReadUsage(o.t.Context(), o.d, UsageQuery{Tenant: o.workspace.In(environment),
 		Start: o.now.Add(-time.Hour), End: o.now.Add(time.Hour), Bucket: ByMonth})
 	if err != nil {
 		o.t.Fatal(err)
@@ -149,9 +149,8 @@ func (o *fixture) used(environment string) Usage {
 	return sum
 }
 
-// TestChargeWhoseCommitIsInDoubtIsPostedOnce, whether the call is then
-// settled again as it was, or refused because nobody could say that it was
-// written.
+// TestChargeWhoseCommitIsInDoubtIsPostedOnce covers a request that is settled
+// again, and one that is refused because its write was not confirmed.
 func TestChargeWhoseCommitIsInDoubtIsPostedOnce(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -167,7 +166,7 @@ func TestChargeWhoseCommitIsInDoubtIsPostedOnce(t *testing.T) {
 			dbtest.Each(t, func(t *testing.T, d *db.DB) {
 				o := newFixture(t, d, 100*credits.Credit)
 				r := o.reserve(10 * credits.Credit)
-				// The first time the node does not hear of it.
+				// The node doesn't learn of the first settlement.
 				old := o.entry(nil, 4*credits.Credit)
 				o.write(func(ctx context.Context, tx *db.Tx) error {
 					if err := addUsage(ctx, tx, []audit.Settlement{{Entry: old}}); err != nil {
@@ -198,8 +197,8 @@ func TestChargeWhoseCommitIsInDoubtIsPostedOnce(t *testing.T) {
 	}
 }
 
-// TestEvictedNodeChangesNoBalance: an open call is charged as reserved by another
-// node. Whatever the evicted node does then fails, and changes no balance.
+// TestEvictedNodeChangesNoBalance checks that another node charges the open
+// request at its reservation. Every later write of the evicted node fails.
 func TestEvictedNodeChangesNoBalance(t *testing.T) {
 	t.Parallel()
 	address := dbtest.Address(t, "postgres")
@@ -224,7 +223,7 @@ func TestEvictedNodeChangesNoBalance(t *testing.T) {
 	if !o.node.LeaseValid() {
 		t.Fatal("the node notices by its clock, which this test must rule out")
 	}
-	after := open() // of a lease that it still has in memory
+	after := open() // from a lease that is still in memory
 	if err := after.Durable(5 * time.Second); !errors.Is(err, nodes.ErrEvicted) {
 		t.Errorf("a call after the eviction: got %v, want ErrEvicted", err)
 	}
@@ -250,8 +249,8 @@ func TestEvictedNodeChangesNoBalance(t *testing.T) {
 	}
 }
 
-// recoverEvicted does what a node does for evicted ones, and expects so many
-// recovered log entries.
+// recoverEvicted recovers evicted nodes like a running node, and expects a
+// number of recovered log entries.
 func recoverEvicted(t *testing.T, d *db.DB, by *nodes.Node, b *Ledger, want int64) {
 	t.Helper()
 	group := db.NewGroup(d)
@@ -265,14 +264,15 @@ func recoverEvicted(t *testing.T, d *db.DB, by *nodes.Node, b *Ledger, want int6
 	}
 }
 
-// entryLike is the entry, settled.
+// entryLike returns a settled copy of the entry.
 func (o *fixture) entryLike(e *audit.Entry, amount credits.Micro) *audit.Entry {
 	done := o.entry(nil, amount)
 	done.RequestID, done.Hold, done.Reserved = e.RequestID, e.Hold, e.Reserved
 	return done
 }
 
-// TestLeasesOfAnEvictedNodeStayUntilItsOpenEntriesAreCharged: they pay for it.
+// TestLeasesOfAnEvictedNodeStayUntilItsOpenEntriesAreCharged checks that the
+// charges come out of the leases.
 func TestLeasesOfAnEvictedNodeStayUntilItsOpenEntriesAreCharged(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
@@ -303,7 +303,7 @@ func TestTestCallsCountAsUsageAndCostNothing(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		o := newFixture(t, d, 100*credits.Credit)
-		e := o.entry(nil, credits.Credit) // even if it should say that it cost something
+		e := o.entry(nil, credits.Credit) // test requests are free even with a cost
 		e.Environment, e.SimulatedCredits = "test", 7*credits.Credit
 		o.settleEntries(audit.Settlement{Entry: e})
 		o.expect(0)
@@ -321,7 +321,8 @@ func TestTestCallsCountAsUsageAndCostNothing(t *testing.T) {
 	})
 }
 
-// TestLowCreditAlertIsPublishedOnce, and again when it was more in between.
+// TestLowCreditAlertIsPublishedOnce also checks that it is published again
+// after the balance was above the threshold.
 func TestLowCreditAlertIsPublishedOnce(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
@@ -345,12 +346,12 @@ func TestLowCreditAlertIsPublishedOnce(t *testing.T) {
 		}
 		spend(79 * credits.Credit)
 		told(0)
-		spend(1 * credits.Credit) // 20 are left, which is the threshold and not below it
+		spend(1 * credits.Credit) // leaves 20: the threshold, and not below it
 		told(0)
 		spend(1 * credits.Credit)
 		told(1)
 		spend(4 * credits.Credit)
-		// Another node does not know who was told what.
+		// Another node has no memory of published alerts.
 		o.settler = NewSettler(o.ledger, events.NewPublisher(func() time.Time { return o.now }), func() time.Time { return o.now })
 		spend(1 * credits.Credit)
 		told(1)
@@ -360,21 +361,22 @@ func TestLowCreditAlertIsPublishedOnce(t *testing.T) {
 		set(200 * credits.Credit)
 		spend(1 * credits.Credit)
 		told(1)
-		spend(72 * credits.Credit) // 40 are left
+		spend(72 * credits.Credit) // leaves 40
 		told(1)
 		spend(1 * credits.Credit)
 		told(2)
 		spend(1 * credits.Credit)
 		told(2)
-		// A new month begins with everything.
+		// A new month starts with the full budget.
 		o.now = PeriodOf(o.now).End().Add(time.Hour)
 		spend(159 * credits.Credit)
 		told(2)
 		spend(2 * credits.Credit)
 		told(3)
-		// Nothing need be spent any more: the limit comes down, or the threshold up.
+		// Without any charge, a lower limit or a higher threshold publishes the
+		// alert.
 		set(1000 * credits.Credit)
-		set(100 * credits.Credit) // nothing is left
+		set(100 * credits.Credit) // leaves nothing
 		told(4)
 		set(99 * credits.Credit)
 		told(4)
@@ -385,8 +387,8 @@ func TestLowCreditAlertIsPublishedOnce(t *testing.T) {
 	})
 }
 
-// TestRecoveredEntryIsChargedToItsStoredAccounts: nothing is recomputed from
-// what the key or its ancestors are now.
+// TestRecoveredEntryIsChargedToItsStoredAccounts checks that the accounts
+// aren't recomputed from the key and its current ancestors.
 func TestRecoveredEntryIsChargedToItsStoredAccounts(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {

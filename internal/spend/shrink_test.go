@@ -21,8 +21,8 @@ func (s hookedSource) shrink(ctx context.Context, key accountMonth, amount credi
 	return s.leaseSource.shrink(ctx, key, amount)
 }
 
-// TestChargeDuringAShrinkLeavesNothingReserved: a call ends after its node has
-// decided how much to keep and before the ledger knows.
+// TestChargeDuringAShrinkLeavesNothingReserved covers a request that ends after
+// its node decided how much to keep and before the ledger changed.
 func TestChargeDuringAShrinkLeavesNothingReserved(t *testing.T) {
 	t.Parallel()
 	for name, knows := range map[string]bool{"the node knows": true, "the node learns of it afterwards": false} {
@@ -61,7 +61,7 @@ func TestChargeDuringAShrinkLeavesNothingReserved(t *testing.T) {
 					r = nil
 					done.Settled(done.Amount)
 				}
-				// The next call can reserve all that is left.
+				// The next request can reserve everything that is left.
 				next, err := g.Reserve(t.Context(), caps, 990*credits.Credit, now)
 				if err != nil {
 					t.Fatal(err)

@@ -10,12 +10,13 @@ import (
 	"strings"
 	"time"
 
+	"turnpike/internal/accounts"
 	"turnpike/internal/audit"
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
 )
 
-// Usage is what calls of one kind came to in a stretch of time.
+// Usage is the usage of one group of requests in a time bucket.
 type Usage struct {
 	Start            time.Time
 	KeyID            string
@@ -30,7 +31,7 @@ type Usage struct {
 	SimulatedCredits credits.Micro
 }
 
-// usageConflict adds to a row.
+// usageConflict returns the clause that adds to an existing row.
 func usageConflict(table string) string {
 	var set []string
 	for _, column := range []string{"requests", "errors", "input_tokens", "output_tokens", "credits", "simulated_credits"} {
@@ -42,7 +43,7 @@ func usageConflict(table string) string {
 var usageColumns = []string{"workspace_id text", "environment text", "start bigint", "key_id text", "project text", "model text", "provider text",
 	"requests bigint", "errors bigint", "input_tokens bigint", "output_tokens bigint", "credits bigint", "simulated_credits bigint"}
 
-// rollup is a table of usage in steps of a size.
+// rollup is a table of usage with a fixed time step.
 type rollup struct {
 	table string
 	step  time.Duration
@@ -59,7 +60,7 @@ var (
 	days    = newRollup("usage_days", 24*time.Hour)
 )
 
-// rollup is the table that a bucket is added up from: the coarsest that does.
+// rollup returns the coarsest table that the bucket can be computed from.
 func (b Bucket) rollup() rollup {
 	switch b {
 	case ByMinute:
@@ -70,20 +71,21 @@ func (b Bucket) rollup() rollup {
 	return days
 }
 
-// usageKey is a row of a rollup.
+// usageKey identifies a row of a rollup.
 type usageKey struct {
-	workspace, environment, key, project, model, provider string
-	start                                                 int64
+	accounts.Tenant
+	key, project, model, provider string
+	start                         int64
 }
 
 func (a usageKey) compare(b usageKey) int {
-	return cmp.Or(strings.Compare(a.workspace, b.workspace), strings.Compare(a.environment, b.environment), cmp.Compare(a.start, b.start),
+	return cmp.Or(strings.Compare(a.WorkspaceID, b.WorkspaceID), cmp.Compare(a.Environment, b.Environment), cmp.Compare(a.start, b.start),
 		strings.Compare(a.key, b.key), strings.Compare(a.project, b.project), strings.Compare(a.model, b.model), strings.Compare(a.provider, b.provider))
 }
 
 type usageSums struct{ requests, errors, input, output, credits, simulated int64 }
 
-// count adds an entry, or takes it away with a sign of -1.
+// count adds an entry, or subtracts it if sign is -1.
 func (s *usageSums) count(e *audit.Entry, sign int64) {
 	s.requests += sign
 	if e.Status >= 400 {
@@ -102,7 +104,7 @@ func (s *usageSums) count(e *audit.Entry, sign int64) {
 	add(&s.simulated, int64(e.SimulatedCredits))
 }
 
-// addUsage adds settled model calls to the rollups.
+// addUsage adds settled model requests to the rollups.
 func addUsage(ctx context.Context, tx *db.Tx, list []audit.Settlement) error {
 	for _, r := range []rollup{minutes, hours, days} {
 		sums := map[usageKey]*usageSums{}
@@ -123,7 +125,7 @@ func addUsage(ctx context.Context, tx *db.Tx, list []audit.Settlement) error {
 }
 
 func (r rollup) count(sums map[usageKey]*usageSums, e *audit.Entry, sign int64) {
-	k := usageKey{workspace: e.WorkspaceID, environment: e.Environment, key: e.KeyID, project: e.Project, model: e.Model, provider: e.Provider,
+	k := usageKey{Tenant: e.Tenant, key: e.KeyID, project: e.Project, model: e.Model, provider: e.Provider,
 		start: e.CreatedAt.Truncate(r.step).Unix()}
 	if sums[k] == nil {
 		sums[k] = &usageSums{}
@@ -131,7 +133,7 @@ func (r rollup) count(sums map[usageKey]*usageSums, e *audit.Entry, sign int64) 
 	sums[k].count(e, sign)
 }
 
-// write adds the sums, in the order in which everybody locks rows.
+// write adds the sums, in the order in which all transactions lock rows.
 func (r rollup) write(ctx context.Context, tx *db.Tx, sums map[usageKey]*usageSums) error {
 	keys := make([]usageKey, 0, len(sums))
 	for k, s := range sums {
@@ -143,7 +145,7 @@ func (r rollup) write(ctx context.Context, tx *db.Tx, sums map[usageKey]*usageSu
 	rows := make([][]any, len(keys))
 	for i, k := range keys {
 		s := sums[k]
-		rows[i] = []any{k.workspace, k.environment, k.start, k.key, k.project, k.model, k.provider,
+		rows[i] = []any{k.WorkspaceID, string(k.Environment), k.start, k.key, k.project, k.model, k.provider,
 			s.requests, s.errors, s.input, s.output, s.credits, s.simulated}
 	}
 	if err := r.add.Send(ctx, tx, rows, nil); err != nil {
@@ -152,10 +154,10 @@ func (r rollup) write(ctx context.Context, tx *db.Tx, sums map[usageKey]*usageSu
 	return nil
 }
 
-// Bucket is the size of a step of usage.
+// Bucket is the time step of a usage query.
 type Bucket string
 
-// The buckets.
+// The time steps.
 const (
 	ByMinute Bucket = "minute"
 	ByHour   Bucket = "hour"
@@ -163,10 +165,10 @@ const (
 	ByMonth  Bucket = "month"
 )
 
-// Buckets lists them.
+// Buckets lists all buckets.
 var Buckets = []Bucket{ByMinute, ByHour, ByDay, ByMonth}
 
-// Longest is how much time one answer may cover.
+// Longest returns the longest time that one response may cover.
 func (b Bucket) Longest() time.Duration {
 	const day = 24 * time.Hour
 	switch b {
@@ -180,29 +182,28 @@ func (b Bucket) Longest() time.Duration {
 	return 10 * 366 * day
 }
 
-// MinutesKept is for how long usage is known by the minute.
+// MinutesKept is how long usage by the minute is retained.
 const MinutesKept = 7 * 24 * time.Hour
 
-// Dimensions are what usage can be grouped by, with their columns.
+// Dimensions are the names that usage can be grouped by.
 var Dimensions = []string{"key", "project", "model", "provider"}
 
 var dimensionColumns = map[string]string{"key": "key_id", "project": "project", "model": "model", "provider": "provider"}
 
-// UsageQuery asks for a tenant's usage.
+// UsageQuery selects usage of a tenant.
 type UsageQuery struct {
-	WorkspaceID string
-	Environment string
-	Start, End  time.Time
-	Bucket      Bucket
-	GroupBy     []string // of Dimensions
-	KeyID       string   // of this key alone; empty for all
-	Project     string   // of this project alone; empty for all
-	Most        int      // rows that there may be, or ErrTooMuchUsage; nought for any number
+	accounts.Tenant
+	Start, End time.Time
+	Bucket     Bucket
+	GroupBy    []string // a subset of Dimensions
+	KeyID      string   // only this key; empty for all
+	Project    string   // only this project; empty for all
+	Most       int      // more rows fail with ErrTooMuchUsage; 0 for no limit
 
-	from time.Time // nothing before it, however wide a bucket is
+	from time.Time // excludes earlier usage, however wide a bucket is
 }
 
-// floor is the start of the bucket that the moment is in.
+// floor returns the start of the bucket that contains the time.
 func (b Bucket) floor(t time.Time) time.Time {
 	t = t.UTC()
 	switch b {
@@ -216,8 +217,8 @@ func (b Bucket) floor(t time.Time) time.Time {
 	return time.Date(t.Year(), t.Month(), 1, 0, 0, 0, 0, time.UTC)
 }
 
-// ceil is the end of the bucket that the moment is in, or the moment itself
-// where one ends.
+// ceil returns the end of the bucket that contains the time, or the time itself
+// if a bucket ends there.
 func (b Bucket) ceil(t time.Time) time.Time {
 	start := b.floor(t)
 	switch {
@@ -233,19 +234,20 @@ func (b Bucket) ceil(t time.Time) time.Time {
 	return start.AddDate(0, 1, 0)
 }
 
-// usageSum adds up; PostgreSQL's sums of bigints are of another type.
+// usageSum sums the columns. The casts are for PostgreSQL, whose sums of
+// bigints have another type.
 const usageSum = `CAST(sum(requests) AS BIGINT), CAST(sum(errors) AS BIGINT), CAST(sum(input_tokens) AS BIGINT),
 	CAST(sum(output_tokens) AS BIGINT), CAST(sum(credits) AS BIGINT), CAST(sum(simulated_credits) AS BIGINT)`
 
-// ErrTooMuchUsage is what a query for more rows than it may have comes to.
+// ErrTooMuchUsage is returned if a query matches more rows than it may return.
 var ErrTooMuchUsage = errors.New("there are more rows of usage than were asked for")
 
-// ReadUsage returns usage by bucket and group, in their order. Start and End are
+// ReadUsage returns usage ordered by bucket and group. Start and End are
 // widened to whole buckets.
 func ReadUsage(ctx context.Context, q db.Querier, u UsageQuery) ([]Usage, error) {
 	table := u.Bucket.rollup()
-	// Only what is grouped by is named, in the order of the table's key: then
-	// groups lie together, and nothing has to be sorted.
+	// Select only the grouped columns, in the order of the table's key. Then
+	// groups are adjacent and need no sorting.
 	columns, groups := make([]string, len(Dimensions)), []string{"start"}
 	for i, d := range Dimensions {
 		columns[i] = "''"
@@ -254,8 +256,8 @@ func ReadUsage(ctx context.Context, q db.Querier, u UsageQuery) ([]Usage, error)
 			groups = append(groups, columns[i])
 		}
 	}
-	// Months are added up here, and all put in order: the two databases count
-	// and compare differently.
+	// Sum months and sort here, because the two databases compute dates and
+	// compare strings differently.
 	where, args := u.where(table)
 	rows, err := q.Query(ctx, `SELECT start, `+strings.Join(columns, ", ")+`, `+usageSum+`
 		FROM `+table.table+` WHERE `+where+` GROUP BY `+strings.Join(groups, ", ")+u.limit(), args...)
@@ -296,23 +298,24 @@ func ReadUsage(ctx context.Context, q db.Querier, u UsageQuery) ([]Usage, error)
 	return out, nil
 }
 
-// limit is one row more than there may be, to know of it without reading all.
+// limit returns one row more than allowed, to detect an excess without reading
+// everything.
 func (u UsageQuery) limit() string {
 	switch {
 	case u.Most == 0:
 		return ""
-	case u.Bucket == ByMonth: // which is added up from its days
+	case u.Bucket == ByMonth: // summed from its days
 		return fmt.Sprintf(" LIMIT %d", 31*u.Most+1)
 	}
 	return fmt.Sprintf(" LIMIT %d", u.Most+1)
 }
 
-// maxStarts is how many steps of time a statement names one by one: a month of
-// hours, and what is left of it at both ends.
+// maxStarts is how many time steps a statement lists: a month of hours, plus
+// the rest of a day at both ends.
 const maxStarts = 33 * 24
 
-// where selects the rows. Those of one key lie at each step of time behind the
-// keys before it: naming the steps finds them without a look at any other.
+// where selects the rows. In the index a key's rows are spread over all time
+// steps. Listing the steps finds them without scanning other keys.
 func (u UsageQuery) where(table rollup) (string, []any) {
 	start, end := u.Bucket.floor(u.Start), u.Bucket.ceil(u.End)
 	if start.Before(u.from) {
@@ -341,7 +344,7 @@ func (u UsageQuery) where(table rollup) (string, []any) {
 	return where, args
 }
 
-// PurgeUsage deletes usage by the minute past its window.
+// PurgeUsage deletes usage by the minute past its retention.
 func PurgeUsage(ctx context.Context, tx *db.Tx, before time.Time, n int64) (int64, error) {
 	return tx.Exec(ctx, `DELETE FROM usage_minutes WHERE (workspace_id, environment, start, key_id, project, model, provider) IN
 		(SELECT workspace_id, environment, start, key_id, project, model, provider FROM usage_minutes WHERE start < $1 ORDER BY start LIMIT $2)`, before.Unix(), n)

@@ -9,14 +9,13 @@ import (
 	"turnpike/internal/db"
 )
 
-// RecentUsage is ReadUsage for somebody who waits: it looks at no more rows of
-// the rollup than the bound, the newest, but always at a whole step of it. Where
-// there are more, it returns since when usage is whole; that is zero when nothing
-// is missing.
+// RecentUsage is ReadUsage with limited latency: it reads only the newest rows
+// of the rollup, up to the bound, but at least one whole step. If older usage
+// is missing, it returns since when usage is complete, otherwise zero.
 func RecentUsage(ctx context.Context, q db.Querier, u UsageQuery, bound int) (list []Usage, since time.Time, err error) {
 	table := u.Bucket.rollup()
 	where, args := u.where(table)
-	// startOf is the step of the row that so many newer ones are before.
+	// startOf returns the time step of the row after a number of newer ones.
 	startOf := func(newer int) (t time.Time, err error) {
 		var start int64
 		err = q.QueryRow(ctx, fmt.Sprintf("SELECT start FROM %s WHERE %s ORDER BY start DESC LIMIT 1 OFFSET %d", table.table, where, newer), args...).Scan(&start)
@@ -34,7 +33,8 @@ func RecentUsage(ctx context.Context, q db.Querier, u UsageQuery, bound int) (li
 	if err != nil {
 		return nil, time.Time{}, fmt.Errorf("read usage: %w", err)
 	}
-	// The step of the edge is cut, and left out, unless it is the only one.
+	// The oldest step is incomplete, so it is omitted unless it is the only
+	// one.
 	if since = edge.Add(table.step); since.After(newest) {
 		since = newest
 	}
@@ -43,7 +43,7 @@ func RecentUsage(ctx context.Context, q db.Querier, u UsageQuery, bound int) (li
 	return list, since, err
 }
 
-// Steps are the starts of the buckets that a query covers.
+// Steps returns the starts of the buckets that a query covers.
 func (u UsageQuery) Steps() []time.Time {
 	var out []time.Time
 	for t := u.Bucket.floor(u.Start); t.Before(u.End); t = u.Bucket.ceil(t.Add(1)) {
@@ -52,7 +52,7 @@ func (u UsageQuery) Steps() []time.Time {
 	return out
 }
 
-// Add adds what other calls came to.
+// Add adds the usage of other requests.
 func (x *Usage) Add(more Usage) {
 	x.Requests += more.Requests
 	x.Errors += more.Errors

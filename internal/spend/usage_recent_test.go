@@ -12,9 +12,9 @@ import (
 	"turnpike/internal/db/dbtest"
 )
 
-// TestRecentUsageLooksAtABoundedPart: what it returns is whole, and it says
-// since when.
-func TestRecentUsageLooksAtABoundedPart(t *testing.T) {
+// TestRecentUsageReadsABoundedNumberOfRows checks that the returned usage is
+// complete since the returned time.
+func TestRecentUsageReadsABoundedNumberOfRows(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		o := newFixture(t, d, 100*credits.Credit)
@@ -26,7 +26,7 @@ func TestRecentUsageLooksAtABoundedPart(t *testing.T) {
 				o.write(func(ctx context.Context, tx *db.Tx) error { return addUsage(ctx, tx, []audit.Settlement{{Entry: e}}) })
 			}
 		}
-		u := UsageQuery{WorkspaceID: o.workspace.ID, Environment: "live", Start: noon.Add(-20 * time.Hour), End: noon, Bucket: ByHour, GroupBy: []string{"model"}}
+		u := UsageQuery{Tenant: o.workspace.In("live"), Start: noon.Add(-20 * time.Hour), End: noon, Bucket: ByHour, GroupBy: []string{"model"}}
 		for bound, want := range map[int]struct {
 			requests int64
 			since    time.Time
@@ -34,7 +34,8 @@ func TestRecentUsageLooksAtABoundedPart(t *testing.T) {
 			100: {30, time.Time{}}, 30: {30, time.Time{}},
 			29: {27, time.Date(2026, 3, 10, 4, 0, 0, 0, time.UTC)}, 27: {27, time.Date(2026, 3, 10, 4, 0, 0, 0, time.UTC)},
 			3: {3, time.Date(2026, 3, 10, 12, 0, 0, 0, time.UTC)},
-			// Fewer than one step has: it is there all the same, and whole.
+			// With fewer rows than one step has, that step is still returned,
+			// and complete.
 			2: {3, time.Date(2026, 3, 10, 12, 0, 0, 0, time.UTC)}, 1: {3, time.Date(2026, 3, 10, 12, 0, 0, 0, time.UTC)},
 		} {
 			list, since, err := RecentUsage(t.Context(), d, u, bound)
@@ -52,7 +53,7 @@ func TestRecentUsageLooksAtABoundedPart(t *testing.T) {
 	})
 }
 
-func TestStepsAreTheBucketsOfATime(t *testing.T) {
+func TestStepsCoverTheQueriedBuckets(t *testing.T) {
 	t.Parallel()
 	at := func(month time.Month, day, hour int) time.Time {
 		return time.Date(2026, month, day, hour, 0, 0, 0, time.UTC)

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"turnpike/internal/accounts"
 	"turnpike/internal/audit"
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
@@ -13,8 +14,8 @@ import (
 	"turnpike/internal/ids"
 )
 
-// TestUsageIsReadByBucketAndGroup on both engines, of calls around the ends of
-// minutes, hours, days and months.
+// TestUsageIsReadByBucketAndGroup runs on both engines, with requests around
+// the ends of minutes, hours, days and months.
 func TestUsageIsReadByBucketAndGroup(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
@@ -35,17 +36,17 @@ func TestUsageIsReadByBucketAndGroup(t *testing.T) {
 			{"2026-11-02 00:00:00", "k1", "p1", "a", "x"},
 			{"2026-12-01 00:00:00", "k1", "p1", "a", "x"},
 		} {
-			tokens := int64(1) << i // so that a sum tells of what
-			list = append(list, audit.Settlement{Entry: &audit.Entry{RequestID: ids.New(ids.Request), WorkspaceID: "ws", Environment: "live", KeyID: c.key, Project: c.project,
+			tokens := int64(1) << i // so that each sum shows its parts
+			list = append(list, audit.Settlement{Entry: &audit.Entry{RequestID: ids.New(ids.Request), Tenant: accounts.Tenant{WorkspaceID: "ws", Environment: "live"}, KeyID: c.key, Project: c.project,
 				Model: c.model, Provider: c.provider, CreatedAt: at(c.time), Status: 200, InputTokens: &tokens, Credits: credits.Micro(tokens)}})
 		}
-		// Of others, which no sum has.
-		for _, other := range []struct{ workspace, environment string }{{"other", "live"}, {"ws", "test"}} {
+		// Other tenants, which no sum includes.
+		for _, other := range []accounts.Tenant{{WorkspaceID: "other", Environment: "live"}, {WorkspaceID: "ws", Environment: "test"}} {
 			e := *list[1].Entry
-			e.WorkspaceID, e.Environment = other.workspace, other.environment
+			e.Tenant = other
 			list = append(list, audit.Settlement{Entry: &e})
 		}
-		// In two commits: rows are added to.
+		// Two commits, so that existing rows are added to.
 		for _, part := range [][]audit.Settlement{list[:3], list[3:]} {
 			if err := d.Write(t.Context(), func(tx *db.Tx) error { return addUsage(t.Context(), tx, part) }); err != nil {
 				t.Fatal(err)
@@ -68,7 +69,7 @@ func TestUsageIsReadByBucketAndGroup(t *testing.T) {
 			{"2026-11-01 00:00:00", "2026-11-01 01:00:00", ByHour, Dimensions, []string{"01 00:00 k1 p1 a x 2", "01 00:00 k1 p2 a y 4", "01 00:00 k2 p1 b x 8"}},
 			{"2026-09-01 00:00:00", "2026-10-01 00:00:00", ByDay, nil, nil},
 		} {
-			got, err := ReadUsage(t.Context(), d, UsageQuery{WorkspaceID: "ws", Environment: "live", Start: at(test.start), End: at(test.end), Bucket: test.bucket, GroupBy: test.groups})
+			got, err := ReadUsage(t.Context(), d, UsageQuery{Tenant: accounts.Tenant{WorkspaceID: "ws", Environment: "live"}, Start: at(test.start), End: at(test.end), Bucket: test.bucket, GroupBy: test.groups})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -92,14 +93,15 @@ func TestUsageIsReadByBucketAndGroup(t *testing.T) {
 	})
 }
 
-// TestUsageByTheMinuteIsLetGo and by the hour it stays.
-func TestUsageByTheMinuteIsLetGo(t *testing.T) {
+// TestMinuteUsageIsPurgedAndHourlyUsageStays purges usage by the minute past
+// its retention.
+func TestMinuteUsageIsPurgedAndHourlyUsageStays(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		now := time.Now().UTC().Truncate(time.Minute)
 		var list []audit.Settlement
 		for i := range 5 {
-			list = append(list, audit.Settlement{Entry: &audit.Entry{WorkspaceID: "ws", Environment: "live", KeyID: "k", Model: "m", CreatedAt: now.Add(-time.Duration(i) * time.Minute), Status: 200}})
+			list = append(list, audit.Settlement{Entry: &audit.Entry{Tenant: accounts.Tenant{WorkspaceID: "ws", Environment: "live"}, KeyID: "k", Model: "m", CreatedAt: now.Add(-time.Duration(i) * time.Minute), Status: 200}})
 		}
 		var first, second int64
 		err := d.Write(t.Context(), func(tx *db.Tx) (err error) {
@@ -116,7 +118,7 @@ func TestUsageByTheMinuteIsLetGo(t *testing.T) {
 			t.Fatalf("%d and %d went (%v)", first, second, err)
 		}
 		for bucket, want := range map[Bucket]int64{ByMinute: 2, ByHour: 5} {
-			got, err := ReadUsage(t.Context(), d, UsageQuery{WorkspaceID: "ws", Environment: "live", Start: now.Add(-2 * time.Hour), End: now.Add(time.Minute), Bucket: bucket})
+			got, err := ReadUsage(t.Context(), d, UsageQuery{Tenant: accounts.Tenant{WorkspaceID: "ws", Environment: "live"}, Start: now.Add(-2 * time.Hour), End: now.Add(time.Minute), Bucket: bucket})
 			var sum int64
 			for _, u := range got {
 				sum += u.Requests
@@ -128,16 +130,16 @@ func TestUsageByTheMinuteIsLetGo(t *testing.T) {
 	})
 }
 
-// TestUsageOfOneKeyOrProject is what grouping by them says, for a stretch whose
-// hours are named one by one and for one that is too long for that.
-func TestUsageOfOneKeyOrProject(t *testing.T) {
+// TestUsageOfOneKeyOrProjectMatchesGrouping covers a time range whose hours are
+// listed, and one that is too long for that.
+func TestUsageOfOneKeyOrProjectMatchesGrouping(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		now := time.Date(2026, 11, 15, 12, 30, 0, 0, time.UTC)
 		var list []audit.Settlement
 		for i := range 60 {
 			tokens := int64(i)
-			list = append(list, audit.Settlement{Entry: &audit.Entry{WorkspaceID: "ws", Environment: "live", KeyID: fmt.Sprintf("k%d", i%3), Project: fmt.Sprintf("p%d", i%2), Model: "m",
+			list = append(list, audit.Settlement{Entry: &audit.Entry{Tenant: accounts.Tenant{WorkspaceID: "ws", Environment: "live"}, KeyID: fmt.Sprintf("k%d", i%3), Project: fmt.Sprintf("p%d", i%2), Model: "m",
 				CreatedAt: now.Add(-time.Duration(i) * 23 * time.Hour), Status: 200, InputTokens: &tokens}})
 		}
 		if err := d.Write(t.Context(), func(tx *db.Tx) error { return addUsage(t.Context(), tx, list) }); err != nil {
@@ -145,7 +147,7 @@ func TestUsageOfOneKeyOrProject(t *testing.T) {
 		}
 		for _, days := range []int{1, 30, 60} {
 			for _, bucket := range []Bucket{ByHour, ByDay, ByMonth} {
-				q := UsageQuery{WorkspaceID: "ws", Environment: "live", Start: now.AddDate(0, 0, -days), End: now, Bucket: bucket, GroupBy: []string{"key", "project"}}
+				q := UsageQuery{Tenant: accounts.Tenant{WorkspaceID: "ws", Environment: "live"}, Start: now.AddDate(0, 0, -days), End: now, Bucket: bucket, GroupBy: []string{"key", "project"}}
 				all, err := ReadUsage(t.Context(), d, q)
 				if err != nil {
 					t.Fatal(err)
@@ -171,16 +173,16 @@ func TestUsageOfOneKeyOrProject(t *testing.T) {
 	})
 }
 
-// TestUsageOfTooManyGroupsIsNotRead: who bounds an answer is told that there is
-// more, and not given a part of it. A month is one row, whatever its days.
-func TestUsageOfTooManyGroupsIsNotRead(t *testing.T) {
+// TestUsageWithTooManyRowsFails checks that a limited query returns an error
+// instead of a part. A month is one row, however many days it has.
+func TestUsageWithTooManyRowsFails(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		begun := time.Date(2026, 10, 1, 0, 0, 0, 0, time.UTC)
 		var list []audit.Settlement
 		for day := range 31 + 30 {
 			for key := range 2 {
-				list = append(list, audit.Settlement{Entry: &audit.Entry{WorkspaceID: "ws", Environment: "live", KeyID: fmt.Sprintf("k%d", key), Model: "m",
+				list = append(list, audit.Settlement{Entry: &audit.Entry{Tenant: accounts.Tenant{WorkspaceID: "ws", Environment: "live"}, KeyID: fmt.Sprintf("k%d", key), Model: "m",
 					CreatedAt: begun.AddDate(0, 0, day), Status: 200}})
 			}
 		}
@@ -199,7 +201,7 @@ func TestUsageOfTooManyGroupsIsNotRead(t *testing.T) {
 			{ByHour, []string{"key", "model"}, 122},
 		} {
 			for _, most := range []int{0, c.rows, c.rows - 1, 1} {
-				q := UsageQuery{WorkspaceID: "ws", Environment: "live", Start: begun, End: begun.AddDate(0, 2, 0), Bucket: c.bucket, GroupBy: c.groups, Most: most}
+				q := UsageQuery{Tenant: accounts.Tenant{WorkspaceID: "ws", Environment: "live"}, Start: begun, End: begun.AddDate(0, 2, 0), Bucket: c.bucket, GroupBy: c.groups, Most: most}
 				got, err := ReadUsage(t.Context(), d, q)
 				if most == 0 || most == c.rows {
 					if err != nil || len(got) != c.rows {

@@ -18,10 +18,10 @@ import (
 )
 
 const (
-	firstWait = 100 * time.Millisecond
-	longWait  = 5 * time.Second
-	// steady is how long a connection must last for the waits to begin anew.
-	steady = time.Second
+	minBackoff = 100 * time.Millisecond
+	maxBackoff = 5 * time.Second
+	// stableAfter is how long a connection must last to reset the backoff.
+	stableAfter = time.Second
 )
 
 // Options configure a client.
@@ -29,67 +29,67 @@ type Options struct {
 	BaseURL   string
 	Key       string
 	UserAgent string
-	// One of these: the events of a new tunnel, the endpoint that a new one
-	// mirrors, or the tunnel to come back to.
+	// Set one of these: the events of a new tunnel, the endpoint to mirror, or the
+	// tunnel to resume.
 	Events   []string
 	Endpoint string
 	Resume   string
-	// Target is where deliveries are forwarded to.
+	// Target is the local address.
 	Target     *url.URL
-	SkipVerify bool // of a local certificate
+	SkipVerify bool // accepts any local certificate
 
-	// What happens is told one call at a time. All of them may be nil.
+	// The callbacks are called one at a time. They may be nil.
 	OnReady   func(Ready)
 	OnForward func(Forwarded)
 	OnLost    func(err error)
 }
 
-// Ready is a connection that was made.
+// Ready is a new connection.
 type Ready struct {
 	Hello
-	// Again is set when it was lost before, Replaced when the tunnel was gone
-	// and this is another one.
-	Again    bool
-	Replaced bool
+	// Reconnected is set if the connection was lost before, Replaced if the tunnel was
+	// deleted and this is a new one.
+	Reconnected bool
+	Replaced    bool
 }
 
-// Forwarded is a delivery and its answer.
+// Forwarded is a delivery and its response.
 type Forwarded struct {
 	ID      string
 	Type    string
 	Attempt int64
 	Body    []byte
-	Status  int    // 0 for no answer
-	Error   string // then
+	Status  int    // 0 if there was no response
+	Error   string // why
 	Took    time.Duration
 }
 
-// Client is the developer's end of a tunnel.
+// Client is the client of a tunnel.
 type Client struct {
-	o      Options
-	local  *http.Transport
-	memory *memory
-	slots  chan struct{}
-	hello  *Hello // of the last connection; nil before the first
+	o       Options
+	local   *http.Transport
+	replies *replies
+	slots   chan struct{}
+	hello   *Hello // of the last connection; nil before the first
 
-	telling sync.Mutex
+	notifying sync.Mutex
 }
 
-// NewClient makes a client; Run connects it.
+// NewClient returns a client. Run connects it.
 func NewClient(o Options) *Client {
-	return &Client{o: o, local: newLocalTransport(o.SkipVerify), memory: newMemory(), slots: make(chan struct{}, maxInFlight)}
+	return &Client{o: o, local: newLocalTransport(o.SkipVerify), replies: newReplies(), slots: make(chan struct{}, maxInFlight)}
 }
 
-// Refusal is an answer of the server other than a tunnel.
+// Refusal is a response of the server other than an upgrade.
 type Refusal struct {
 	Status  int
-	Code    string // empty when it was not our server that answered
+	Code    string // empty if the response isn't from Turnpike
 	Message string
 }
 
 func (r *Refusal) Error() string { return r.Message }
 
-// Endpoint is the tunnel's id, or empty before the first connection.
+// Endpoint returns the tunnel's ID, or an empty string before the first connection.
 func (c *Client) Endpoint() string {
 	if c.hello == nil {
 		return ""
@@ -97,12 +97,12 @@ func (c *Client) Endpoint() string {
 	return c.hello.Endpoint
 }
 
-// Run forwards until ctx ends, coming back whenever the connection is lost.
-// Then it finishes what is under way and returns nil. It returns an error when
-// the first connection cannot be made, or coming back is of no use.
+// Run forwards deliveries until ctx ends, and reconnects whenever the connection is
+// lost. Then it finishes the deliveries in progress and returns nil. It returns an
+// error if the first connection fails, or if reconnecting can't help.
 func (c *Client) Run(ctx context.Context) error {
 	defer c.local.CloseIdleConnections()
-	wait := firstWait
+	backoff := minBackoff
 	for {
 		good, err := c.connect(ctx)
 		switch {
@@ -111,19 +111,19 @@ func (c *Client) Run(ctx context.Context) error {
 		case c.hello == nil || final(err):
 			return err
 		case good:
-			wait = firstWait
+			backoff = minBackoff
 		}
-		c.told(func() { tell(c.o.OnLost, err) })
+		notify(c, c.o.OnLost, err)
 		select {
-		case <-time.After(wait/2 + rand.N(wait)): // not all clients of a server at once
+		case <-time.After(backoff/2 + rand.N(backoff)): // spread the clients of a server
 		case <-ctx.Done():
 			return nil
 		}
-		wait = min(2*wait, longWait)
+		backoff = min(2*backoff, maxBackoff)
 	}
 }
 
-// final reports whether trying again cannot help. What a proxy says can change.
+// final reports whether reconnecting can't help. Responses of proxies may change.
 func final(err error) bool {
 	switch websocket.CloseStatus(err) {
 	case closeReplaced, closeRefused:
@@ -134,40 +134,40 @@ func final(err error) bool {
 		refused.Status != http.StatusTooManyRequests && refused.Status != http.StatusRequestTimeout && refused.Status != http.StatusConflict
 }
 
-// connect makes a connection and serves it until it ends. It was good when it
-// was of use or lasted.
+// connect opens a connection and serves it until it ends. It was good if it reported
+// a result or lasted for stableAfter.
 func (c *Client) connect(ctx context.Context) (good bool, err error) {
-	ready := Ready{Again: c.hello != nil}
+	ready := Ready{Reconnected: c.hello != nil}
 	ws, err := c.dial(ctx, c.query())
 	var refused *Refusal
 	if c.hello != nil && errors.As(err, &refused) && refused.Code != "" && refused.Status == http.StatusNotFound {
-		// Deleted while nobody listened: the same once more.
+		// The tunnel was deleted while it was disconnected: open a new one like it.
 		ready.Replaced = true
-		again := url.Values{"events": {strings.Join(c.hello.Events, ",")}}
+		query := url.Values{"events": {strings.Join(c.hello.Events, ",")}}
 		if c.hello.Mirrors != "" {
-			again = url.Values{"endpoint": {c.hello.Mirrors}}
+			query = url.Values{"endpoint": {c.hello.Mirrors}}
 		}
-		ws, err = c.dial(ctx, again)
+		ws, err = c.dial(ctx, query)
 	}
 	if err != nil {
 		return false, err
 	}
 	defer ws.CloseNow()
 	ws.SetReadLimit(maxDelivery)
-	greeting, cancel := context.WithTimeout(ctx, helloPatience)
+	greeting, cancel := context.WithTimeout(ctx, helloTimeout)
 	f, err := receive(greeting, ws)
 	cancel()
 	if err != nil {
 		return false, ended(err)
 	}
 	if f.Type != typeHello || f.Hello == nil || f.Hello.Endpoint == "" {
-		return false, errors.New("the server did not greet; is it a Turnpike server?")
+		return false, errors.New("the server sent no hello; is it a Turnpike server?")
 	}
 	c.hello, ready.Hello = f.Hello, *f.Hello
-	c.told(func() { tell(c.o.OnReady, ready) })
+	notify(c, c.o.OnReady, ready)
 	began := time.Now()
 	reported, err := c.serve(ctx, ws)
-	return reported || time.Since(began) > steady, ended(err)
+	return reported || time.Since(began) > stableAfter, ended(err)
 }
 
 func (c *Client) query() url.Values {
@@ -185,7 +185,7 @@ func (c *Client) query() url.Values {
 }
 
 func (c *Client) dial(ctx context.Context, query url.Values) (*websocket.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, helloPatience)
+	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
 	address := c.o.BaseURL + "/v1/tunnel"
 	if len(query) > 0 {
@@ -202,8 +202,7 @@ func (c *Client) dial(ctx context.Context, query url.Values) (*websocket.Conn, e
 	return ws, err
 }
 
-// refusals turns every answer but an upgrade into an error that says what the
-// server said.
+// refusals turns responses other than an upgrade into errors with the server's message.
 type refusals struct{ next http.RoundTripper }
 
 func (t refusals) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -212,7 +211,7 @@ func (t refusals) RoundTrip(req *http.Request) (*http.Response, error) {
 		return res, err
 	}
 	defer res.Body.Close()
-	body, _ := io.ReadAll(io.LimitReader(res.Body, 64<<10)) // what is there of it
+	body, _ := io.ReadAll(io.LimitReader(res.Body, 64<<10)) // the part that arrived
 	var said struct {
 		Error struct {
 			Code    string `json:"code"`
@@ -220,14 +219,14 @@ func (t refusals) RoundTrip(req *http.Request) (*http.Response, error) {
 		} `json:"error"`
 	}
 	if json.Unmarshal(body, &said) != nil || said.Error.Message == "" {
-		return nil, &Refusal{Status: res.StatusCode, Message: fmt.Sprintf("%s answered with %s; is it a Turnpike server, and does every proxy before it let WebSockets through?",
+		return nil, &Refusal{Status: res.StatusCode, Message: fmt.Sprintf("%s returned %s; is it a Turnpike server, and do all proxies in front of it allow WebSockets?",
 			req.URL.Host, res.Status)}
 	}
 	return nil, &Refusal{res.StatusCode, said.Error.Code, said.Error.Message}
 }
 
-// serve forwards what comes until the connection ends, or, when ctx does,
-// until what is under way is reported.
+// serve forwards deliveries until the connection ends. If ctx ends, it reports the
+// deliveries in progress first.
 func (c *Client) serve(ctx context.Context, ws *websocket.Conn) (reported bool, err error) {
 	life, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -235,12 +234,12 @@ func (c *Client) serve(ctx context.Context, ws *websocket.Conn) (reported bool, 
 	deliveries := make(chan *delivery)
 	go func() { lost <- read(life, ws, deliveries) }()
 	go func() { lost <- keepAlive(life, ws) }()
-	var under sync.WaitGroup
+	var inFlight sync.WaitGroup
 	var reports atomic.Int64
 	for {
 		select {
 		case d := <-deliveries:
-			under.Go(func() {
+			inFlight.Go(func() {
 				if c.handle(life, ws, d) {
 					reports.Add(1)
 				}
@@ -248,14 +247,14 @@ func (c *Client) serve(ctx context.Context, ws *websocket.Conn) (reported bool, 
 		case err := <-lost:
 			return reports.Load() > 0, err
 		case <-ctx.Done():
-			go drop(life, deliveries)
-			under.Wait()
+			go discard(life, deliveries)
+			inFlight.Wait()
 			return true, ws.Close(websocket.StatusNormalClosure, "")
 		}
 	}
 }
 
-// read passes deliveries on until the connection ends.
+// read receives deliveries until the connection ends.
 func read(life context.Context, ws *websocket.Conn, deliveries chan<- *delivery) error {
 	for {
 		f, err := receive(life, ws)
@@ -273,9 +272,9 @@ func read(life context.Context, ws *websocket.Conn, deliveries chan<- *delivery)
 	}
 }
 
-// drop leaves what comes to whoever connects next. The connection is read on
-// for the goodbye.
-func drop(life context.Context, deliveries <-chan *delivery) {
+// discard ignores further deliveries, which the server sends again. Reading goes on
+// for the close handshake.
+func discard(life context.Context, deliveries <-chan *delivery) {
 	for {
 		select {
 		case <-deliveries:
@@ -285,48 +284,42 @@ func drop(life context.Context, deliveries <-chan *delivery) {
 	}
 }
 
-// handle answers a delivery: from memory, or with what the local service says.
-// Unless the report can be sent, the server sends the delivery again.
+// handle reports the result of a delivery: a remembered one, or the local response. If
+// that fails, the server sends the delivery again.
 func (c *Client) handle(life context.Context, ws *websocket.Conn, d *delivery) (reported bool) {
-	t := turn{d.ID, d.Attempt}
-	made, fresh := c.memory.begin(t)
-	if fresh {
+	t := attempt{d.ID, d.Attempt}
+	r, created := c.replies.begin(t)
+	if created {
 		c.slots <- struct{}{}
 		began := time.Now()
-		r := c.forward(d)
+		local := c.forward(d)
 		took := time.Since(began)
 		<-c.slots
-		c.memory.finish(t, made, r)
-		defer c.told(func() {
-			tell(c.o.OnForward, Forwarded{d.ID, eventType(d.Body), d.Attempt, d.Body, r.Status, r.Error, took})
-		})
+		c.replies.finish(t, r, local)
+		defer notify(c, c.o.OnForward, Forwarded{d.ID, eventType(d.Body), d.Attempt, d.Body, local.Status, local.Error, took})
 	}
-	return send(life, ws, frame{Type: typeResult, Result: c.memory.answer(made)}) == nil
+	return send(life, ws, frame{Type: typeResult, Result: c.replies.wait(r)}) == nil
 }
 
-// told keeps what is told in order.
-func (c *Client) told(fn func()) {
-	c.telling.Lock()
-	defer c.telling.Unlock()
-	fn()
-}
-
-func tell[T any](listener func(T), what T) {
-	if listener != nil {
-		listener(what)
+// notify calls a callback, one at a time.
+func notify[T any](c *Client, callback func(T), arg T) {
+	c.notifying.Lock()
+	defer c.notifying.Unlock()
+	if callback != nil {
+		callback(arg)
 	}
 }
 
-// ended says in the server's words why it closed the connection.
+// ended returns the reason for which the server closed the connection.
 func ended(err error) error {
 	var closed websocket.CloseError
 	if errors.As(err, &closed) && closed.Reason != "" {
 		return &lost{closed.Reason, err}
 	}
-	return &lost{"the connection was cut", err}
+	return &lost{"the connection was lost", err}
 }
 
-// lost is the end of a connection, told to people.
+// lost is the end of a connection.
 type lost struct {
 	why string
 	err error

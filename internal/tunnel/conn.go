@@ -16,58 +16,57 @@ import (
 )
 
 const (
-	// answerSlack is what a report may take beyond the answer itself.
-	answerSlack = 10 * time.Second
-	// stillEvery is how long a revoked key goes on listening, stateEvery how
-	// long a tunnel that was deleted or went elsewhere keeps its connection.
-	stillEvery = time.Second
-	stateEvery = 2 * time.Second
+	// resultSlack is how long a result may take after the timeout of the delivery.
+	resultSlack = 10 * time.Second
+	// authInterval is how long a revoked key keeps its connection, stateInterval how
+	// long a tunnel that was deleted or connected elsewhere does.
+	authInterval  = time.Second
+	stateInterval = 2 * time.Second
 )
 
-// Conn is a client's connection, at the server.
+// Conn is a client's connection, on the server.
 type Conn struct {
 	hub   *Hub
 	hello Hello
-	still func(ctx context.Context) error
+	auth  func(ctx context.Context) error // Opening.Reauthenticate
 
-	ready chan struct{} // closed when the client was greeted
+	ready chan struct{} // closed when the hello was sent
 	slots chan struct{}
-	ws    *websocket.Conn // from ready on
+	ws    *websocket.Conn // set when ready is closed
 
-	ending  sync.Once
-	ended   chan struct{}
-	code    websocket.StatusCode // to close with; 0 when nobody is there to hear it
-	reason  string
-	goodbye bool // the client said that it leaves
+	endOnce  sync.Once
+	ended    chan struct{}
+	code     websocket.StatusCode // to close with; 0 if the client is gone
+	reason   string
+	byClient bool // the client closed the connection
 
 	mu      sync.Mutex
-	pending map[turn]*waiting
+	pending map[attempt]*pendingResult
 }
 
-// turn is one attempt of a delivery. The number stays the same until the
-// attempt is recorded, however often it is sent.
-type turn struct {
-	id      string
-	attempt int64
+// attempt identifies an attempt of a delivery. It keeps its number until it is
+// recorded, however often it is sent.
+type attempt struct {
+	id     string
+	number int64
 }
 
-// waiting is a delivery that was sent.
-type waiting struct {
+// pendingResult is a delivery that was sent.
+type pendingResult struct {
 	result chan *result
 	done   chan struct{}
 }
 
-func newConn(h *Hub, hello Hello, still func(ctx context.Context) error) *Conn {
-	return &Conn{hub: h, hello: hello, still: still, ready: make(chan struct{}), slots: make(chan struct{}, maxInFlight),
-		ended: make(chan struct{}), pending: map[turn]*waiting{}}
+func newConn(h *Hub, hello Hello, auth func(ctx context.Context) error) *Conn {
+	return &Conn{hub: h, hello: hello, auth: auth, ready: make(chan struct{}), slots: make(chan struct{}, maxInFlight),
+		ended: make(chan struct{}), pending: map[attempt]*pendingResult{}}
 }
 
-// CheckUpgrade refuses a request that does not ask for a WebSocket, so that
-// the refusal is one of ours.
+// CheckUpgrade returns an API error for a request that isn't a WebSocket upgrade.
 func CheckUpgrade(r *http.Request) error {
 	if r.ProtoMajor != 1 || !hasToken(r.Header, "Connection", "upgrade") || !hasToken(r.Header, "Upgrade", "websocket") ||
 		r.Header.Get("Sec-WebSocket-Version") != "13" || len(r.Header.Values("Sec-WebSocket-Key")) != 1 {
-		return fault.Invalid("Upgrade", "a tunnel is a WebSocket over HTTP/1.1; turnpike listen opens one (a proxy in between must pass on Upgrade and Connection)")
+		return fault.Invalid("Upgrade", "A tunnel is a WebSocket over HTTP/1.1. Open one with turnpike listen. Proxies must pass on the Upgrade and Connection headers.")
 	}
 	return nil
 }
@@ -83,16 +82,16 @@ func hasToken(h http.Header, name, token string) bool {
 	return false
 }
 
-// Serve upgrades the request and returns when the connection has ended and
-// that is stored.
+// Serve upgrades the request, and returns when the connection has ended and the
+// disconnect is stored.
 func (c *Conn) Serve(w http.ResponseWriter, r *http.Request) {
 	defer c.hub.open.Done()
-	// Without cookies there is no harm in a page of another origin.
+	// The API uses no cookies, so pages of other origins are harmless.
 	ws, err := websocket.Accept(w, r, &websocket.AcceptOptions{InsecureSkipVerify: true})
 	if err != nil {
-		slog.Debug("a tunnel's client left before it was connected", "endpoint", c.hello.Endpoint, "error", err)
+		slog.Debug("tunnel client left before the upgrade", "endpoint", c.hello.Endpoint, "error", err)
 		c.end(0, "")
-		c.hub.leave(c)
+		c.hub.disconnect(c)
 		return
 	}
 	ws.SetReadLimit(maxResult)
@@ -101,7 +100,7 @@ func (c *Conn) Serve(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	var all sync.WaitGroup
 	all.Go(func() { c.read(ctx) })
-	all.Go(func() { c.greet(ctx) })
+	all.Go(func() { c.sendHello(ctx) })
 	all.Go(func() {
 		if keepAlive(ctx, ws) != nil {
 			c.end(0, "")
@@ -112,25 +111,25 @@ func (c *Conn) Serve(w http.ResponseWriter, r *http.Request) {
 	slog.Debug("tunnel closed", "endpoint", c.hello.Endpoint, "code", int(c.code), "reason", c.reason)
 	all.Go(func() {
 		if c.code == 0 {
-			_ = ws.CloseNow() // nobody is there
+			_ = ws.CloseNow()
 		} else {
-			_ = ws.Close(c.code, c.reason) // or not any more
+			_ = ws.Close(c.code, c.reason)
 		}
 		cancel()
 	})
-	c.hub.leave(c)
+	c.hub.disconnect(c)
 	all.Wait()
 }
 
 // end ends the connection. Only the first call counts.
 func (c *Conn) end(code websocket.StatusCode, reason string) {
-	c.ending.Do(func() {
+	c.endOnce.Do(func() {
 		c.code, c.reason = code, reason
 		close(c.ended)
 	})
 }
 
-func (c *Conn) over() bool {
+func (c *Conn) hasEnded() bool {
 	select {
 	case <-c.ended:
 		return true
@@ -139,7 +138,7 @@ func (c *Conn) over() bool {
 	}
 }
 
-func (c *Conn) greet(ctx context.Context) {
+func (c *Conn) sendHello(ctx context.Context) {
 	if err := send(ctx, c.ws, frame{Type: typeHello, Hello: &c.hello}); err != nil {
 		c.end(0, "")
 		return
@@ -147,13 +146,13 @@ func (c *Conn) greet(ctx context.Context) {
 	close(c.ready)
 }
 
-// read takes what the client reports. What it was not sent it cannot answer.
+// read receives results. It ignores results of deliveries that weren't sent.
 func (c *Conn) read(ctx context.Context) {
 	for {
 		f, err := receive(ctx, c.ws)
 		if err != nil {
-			c.ending.Do(func() {
-				c.goodbye = websocket.CloseStatus(err) == websocket.StatusNormalClosure
+			c.endOnce.Do(func() {
+				c.byClient = websocket.CloseStatus(err) == websocket.StatusNormalClosure
 				close(c.ended)
 			})
 			return
@@ -162,76 +161,76 @@ func (c *Conn) read(ctx context.Context) {
 			continue
 		}
 		c.mu.Lock()
-		w := c.pending[turn{f.Result.ID, f.Result.Attempt}]
+		w := c.pending[attempt{f.Result.ID, f.Result.Attempt}]
 		c.mu.Unlock()
 		if w == nil {
 			continue
 		}
 		select {
 		case w.result <- f.Result:
-		default: // a second answer
+		default: // a second result
 		}
 	}
 }
 
-// watch ends a connection that its client has lost the right to, or its
-// tunnel. While the store cannot say, it goes on.
+// watch ends the connection if its key lost the permission or the tunnel was deleted
+// or connected elsewhere. While the store is unavailable, the connection stays.
 func (c *Conn) watch(ctx context.Context) {
-	tick := time.NewTicker(stillEvery)
+	tick := time.NewTicker(authInterval)
 	defer tick.Stop()
-	looked := time.Now()
+	checked := time.Now()
 	for {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return
 		}
-		if _, refused := fault.As(c.still(ctx)); refused {
-			c.end(closeRefused, "the key may not listen any more")
+		if _, refused := fault.As(c.auth(ctx)); refused {
+			c.end(closeRefused, "the key is no longer allowed to listen")
 			return
 		}
-		if time.Since(looked) < stateEvery {
+		if time.Since(checked) < stateInterval {
 			continue
 		}
-		looked = time.Now()
+		checked = time.Now()
 		state, err := c.hub.hooks.TunnelState(ctx, c.hello.Endpoint)
 		switch {
 		case err != nil || state == webhooks.TunnelHere:
 		case state == webhooks.TunnelMoved:
 			c.end(closeReplaced, "another client has connected")
-		default: // coming back gives it its state, or says that it is gone
+		default: // reconnecting resumes the tunnel, or fails because it was deleted
 			c.end(websocket.StatusServiceRestart, "the tunnel was "+string(state))
 		}
 	}
 }
 
-// send sends a delivery and waits for what came of it.
+// send sends a delivery and waits for its result.
 func (c *Conn) send(ctx context.Context, m *webhooks.Message) webhooks.Outcome {
-	unsent := webhooks.Outcome{Unsent: true}
-	if !c.unlessOver(c.ready) {
-		return unsent
+	notConnected := webhooks.Outcome{NotConnected: true}
+	if !c.unlessEnded(c.ready) {
+		return notConnected
 	}
 	select {
 	case c.slots <- struct{}{}:
 	case <-c.ended:
-		return unsent
+		return notConnected
 	}
 	defer func() { <-c.slots }()
-	key := turn{m.DeliveryID, m.Attempt}
+	key := attempt{m.DeliveryID, m.Attempt}
 	w, first := c.expect(key)
 	if !first {
-		// Twice at once, after the lane was given away and taken back. The
-		// first one's answer counts.
-		c.unlessOver(w.done)
-		return unsent
+		// Sent twice concurrently, after the lane's lease was lost and claimed again.
+		// The first result counts.
+		c.unlessEnded(w.done)
+		return notConnected
 	}
 	defer c.forget(key, w)
 	d := &delivery{ID: m.DeliveryID, Attempt: m.Attempt, Header: linesOf(m.Header, maxDelivery), Body: m.Body, TimeoutMS: m.Timeout.Milliseconds()}
 	if err := send(context.Background(), c.ws, frame{Type: typeDelivery, Delivery: d}); err != nil {
 		c.end(0, "")
-		return unsent
+		return notConnected
 	}
-	late := time.NewTimer(m.Timeout + answerSlack)
+	late := time.NewTimer(m.Timeout + resultSlack)
 	defer late.Stop()
 	select {
 	case r := <-w.result:
@@ -239,19 +238,19 @@ func (c *Conn) send(ctx context.Context, m *webhooks.Message) webhooks.Outcome {
 	case <-c.ended:
 	case <-ctx.Done():
 	case <-late.C:
-		return webhooks.Outcome{Class: "timeout", Error: fmt.Sprintf("the tunnel's client reported no answer within %d s", int((m.Timeout + answerSlack).Seconds()))}
+		return webhooks.Outcome{Class: "timeout", Error: fmt.Sprintf("the tunnel client reported no response within %d s", int((m.Timeout + resultSlack).Seconds()))}
 	}
 	select {
-	case r := <-w.result: // its last words
+	case r := <-w.result: // it came at the same time
 		return r.outcome()
 	default:
-		return unsent
+		return notConnected
 	}
 }
 
-// unlessOver waits for the channel, and reports whether it was closed before
+// unlessEnded waits for the channel, and reports whether it was closed before
 // the connection ended.
-func (c *Conn) unlessOver(ch <-chan struct{}) bool {
+func (c *Conn) unlessEnded(ch <-chan struct{}) bool {
 	select {
 	case <-ch:
 		return true
@@ -260,18 +259,18 @@ func (c *Conn) unlessOver(ch <-chan struct{}) bool {
 	}
 }
 
-func (c *Conn) expect(key turn) (w *waiting, first bool) {
+func (c *Conn) expect(key attempt) (w *pendingResult, first bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if w := c.pending[key]; w != nil {
 		return w, false
 	}
-	w = &waiting{result: make(chan *result, 1), done: make(chan struct{})}
+	w = &pendingResult{result: make(chan *result, 1), done: make(chan struct{})}
 	c.pending[key] = w
 	return w, true
 }
 
-func (c *Conn) forget(key turn, w *waiting) {
+func (c *Conn) forget(key attempt, w *pendingResult) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.pending, key)

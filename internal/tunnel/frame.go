@@ -1,17 +1,16 @@
-// Package tunnel takes deliveries to a developer's machine: the client holds a
-// WebSocket to the server, the server signs and sends each delivery over it,
-// and the client forwards it to a local address and reports the answer.
+// Package tunnel sends deliveries to a developer's machine. The client holds a
+// WebSocket to the server. The server signs and sends each delivery over it, and the
+// client forwards it to a local address and reports the response.
 //
-//	hub.go     the node's connections; a webhooks.Sender
-//	conn.go    one of them
-//	client.go  the other end, for the command line
-//	forward.go the call to the local address
-//	memory.go  what was answered, so that nothing is forwarded twice
-//	frame.go   what goes over the wire
+//	hub.go     the connections of a node; a webhooks.Sender
+//	conn.go    one connection, on the server
+//	client.go  the client, for the command line
+//	forward.go the request to the local address
+//	replies.go responses that the client remembers, so that it forwards nothing twice
+//	frame.go   the wire format
 //
-// Nothing is lost when a connection is: a delivery without a reported answer
-// was not attempted, and is sent again over the next connection. The client
-// remembers what it answered and says it again instead of calling twice.
+// A delivery without a reported response was not attempted, and is sent again over
+// the next connection. The client then reports the response that it remembers.
 package tunnel
 
 import (
@@ -30,36 +29,35 @@ import (
 )
 
 const (
-	// maxDelivery is a body of 1 MiB in base64, and its headers.
+	// maxDelivery is the size of a frame with a body of 1 MiB in base64 and headers.
 	maxDelivery = 2 << 20
-	// maxResult is keepBody in base64 and keepHeader, whose bytes may each
-	// become six in JSON.
+	// maxResult is the size of a frame with keepBody in base64 and keepHeader, whose
+	// bytes may each take six in JSON.
 	maxResult  = 256 << 10
-	keepBody   = 16 << 10 // of an answer: so much is in an attempt's record
+	keepBody   = 16 << 10 // bytes of a response that an attempt records
 	keepHeader = 16 << 10
 	keepError  = 500
 
-	// maxInFlight is how many deliveries a connection has under way at once.
+	// maxInFlight limits the concurrent deliveries of a connection.
 	maxInFlight = 32
 
-	// A peer that is gone is noticed within the two together, which is before
-	// the server gives up on an answer (answerSlack).
-	pingEvery    = 5 * time.Second
-	pingPatience = 8 * time.Second
+	// A dead peer is detected within the sum of both, before the server stops
+	// waiting for a result (resultSlack).
+	pingInterval = 5 * time.Second
+	pingTimeout  = 8 * time.Second
 
-	writePatience = 30 * time.Second
-	helloPatience = 15 * time.Second
+	writeTimeout = 30 * time.Second
+	helloTimeout = 15 * time.Second
 )
 
-// Why the server closes a connection. After any other code, or none, the
-// client comes back.
+// Close codes after which the client doesn't reconnect.
 const (
 	closeReplaced websocket.StatusCode = 4000 // another client has the tunnel now
-	closeRefused  websocket.StatusCode = 4001 // the key may not listen any more
+	closeRefused  websocket.StatusCode = 4001 // the key lost its permission
 )
 
-// frame is a JSON text message. Type says which of the others it has; a type
-// that nobody knows is left alone, so that versions can differ.
+// frame is a JSON text message. Type names the field that is set. Unknown types are
+// ignored, so that versions can differ.
 type frame struct {
 	Type     string    `json:"type"`
 	Hello    *Hello    `json:"hello,omitempty"`
@@ -73,18 +71,18 @@ const (
 	typeResult   = "result"
 )
 
-// Hello is the first thing that a server says.
+// Hello is the first frame from the server.
 type Hello struct {
 	Endpoint string   `json:"endpoint"`
 	Events   []string `json:"events"`
-	// Secret of a tunnel that was just made; empty for one that was resumed
-	// and for a mirror, which has the secret of its origin.
+	// Secret is that of a new tunnel; empty for a resumed one and for a mirror, which
+	// uses the secret of its origin.
 	Secret  string `json:"secret,omitempty"`
 	Mirrors string `json:"mirrors,omitempty"`
 }
 
-// delivery goes from the server to the client. The body is base64 on the wire,
-// so that its bytes arrive as they were signed.
+// delivery is sent to the client. The body is in base64, so that its bytes arrive as
+// they were signed.
 type delivery struct {
 	ID        string       `json:"id"`
 	Attempt   int64        `json:"attempt"`
@@ -96,7 +94,7 @@ type delivery struct {
 // headerLine is a name and a value.
 type headerLine [2]string
 
-// result goes back: an answer, or why there was none.
+// result is sent back: a response, or why there was none.
 type result struct {
 	ID      string       `json:"id"`
 	Attempt int64        `json:"attempt"`
@@ -116,7 +114,7 @@ type timings struct {
 	Address   string `json:"address,omitempty"`
 }
 
-// linesOf lists a header by name, as HTTP/1.1 puts it on the wire.
+// linesOf lists header fields by name, up to limit bytes.
 func linesOf(h http.Header, limit int) []headerLine {
 	names := make([]string, 0, len(h))
 	for name := range h {
@@ -135,7 +133,7 @@ func linesOf(h http.Header, limit int) []headerLine {
 	return lines
 }
 
-// headerOf is the way back.
+// headerOf is the inverse of linesOf.
 func headerOf(lines []headerLine) http.Header {
 	h := make(http.Header, len(lines))
 	for _, l := range lines {
@@ -144,25 +142,23 @@ func headerOf(lines []headerLine) http.Header {
 	return h
 }
 
-// send writes a frame.
 func send(ctx context.Context, ws *websocket.Conn, f frame) error {
 	b, err := json.Marshal(f)
 	if err != nil {
 		return fmt.Errorf("tunnel frame: %w", err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, writePatience)
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	return ws.Write(ctx, websocket.MessageText, b)
 }
 
-// receive reads a frame.
 func receive(ctx context.Context, ws *websocket.Conn) (f frame, err error) {
 	kind, b, err := ws.Read(ctx)
 	if err != nil {
 		return f, err
 	}
 	if kind != websocket.MessageText {
-		return f, fmt.Errorf("tunnel frame: not text")
+		return f, fmt.Errorf("tunnel frame: not a text message")
 	}
 	if err := json.Unmarshal(b, &f); err != nil {
 		return f, fmt.Errorf("tunnel frame: %w", err)
@@ -170,10 +166,10 @@ func receive(ctx context.Context, ws *websocket.Conn) (f frame, err error) {
 	return f, nil
 }
 
-// keepAlive returns when the peer does not answer any more, or ctx ends. It
-// needs somebody to read from the connection.
+// keepAlive pings the peer, and returns when it doesn't respond or ctx ends. Another
+// goroutine must read from the connection.
 func keepAlive(ctx context.Context, ws *websocket.Conn) error {
-	tick := time.NewTicker(pingEvery)
+	tick := time.NewTicker(pingInterval)
 	defer tick.Stop()
 	for {
 		select {
@@ -181,7 +177,7 @@ func keepAlive(ctx context.Context, ws *websocket.Conn) error {
 			return ctx.Err()
 		case <-tick.C:
 		}
-		ping, cancel := context.WithTimeout(ctx, pingPatience)
+		ping, cancel := context.WithTimeout(ctx, pingTimeout)
 		err := ws.Ping(ping)
 		cancel()
 		if err != nil {
@@ -190,11 +186,11 @@ func keepAlive(ctx context.Context, ws *websocket.Conn) error {
 	}
 }
 
-// classes are the words that an attempt's record has for failures.
+// classes are the error classes of attempts.
 var classes = []string{"dns", "connect", "tls", "timeout", "reset", "protocol", "cancelled", "other"}
 
-// outcome is what the server makes of a result. It comes from a stranger's
-// program, so whatever it says becomes something that the record can hold.
+// outcome converts a result, which comes from a program that isn't trusted, into
+// values that an attempt can record.
 func (r *result) outcome() webhooks.Outcome {
 	if r.Status >= 100 && r.Status <= 999 {
 		return webhooks.Outcome{Status: r.Status, Header: headerOf(r.Header), Body: r.Body[:min(len(r.Body), keepBody)], Timings: r.Timings.durations()}
@@ -204,7 +200,7 @@ func (r *result) outcome() webhooks.Outcome {
 		out.Class = "other"
 	}
 	if out.Error == "" {
-		out.Error = "the tunnel's client could not forward it and did not say why"
+		out.Error = "the tunnel client failed to forward it and gave no reason"
 	}
 	return out
 }
@@ -220,7 +216,7 @@ func timingsOf(t safehttp.Timings) timings {
 	return timings{t.DNS.Microseconds(), t.Connect.Microseconds(), t.TLS.Microseconds(), t.FirstByte.Microseconds(), t.Address}
 }
 
-// plain is text that both databases take, and no more than limit bytes of it.
+// plain returns at most limit bytes of a string, as UTF-8 without NUL for both databases.
 func plain(s string, limit int) string {
 	s = s[:min(len(s), limit)]
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")

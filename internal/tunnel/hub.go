@@ -16,45 +16,44 @@ import (
 )
 
 const (
-	// reconnectPatience is how long a delivery waits for its tunnel's client
-	// to come back, before the lane is asked again what there is to do.
-	reconnectPatience = time.Second
-	// comeBack is how long a client that was cut off has for coming back as if
-	// nothing had happened. Holding its deliveries, and letting them go again,
-	// costs a write for each.
-	comeBack = 2 * time.Second
-	// storePatience is for storing that a client has left; leaveAgain is how
-	// long after a failure it is tried again.
-	storePatience = 4 * time.Second
-	leaveAgain    = time.Second
+	// sendWait is how long a delivery waits for its client to reconnect before it is
+	// returned to its lane.
+	sendWait = time.Second
+	// reconnectGrace is how long a disconnected client can reconnect before its
+	// deliveries are held. Holding and resuming costs a write for each.
+	reconnectGrace = 2 * time.Second
+	// storeTimeout limits how long storing a disconnect takes; after disconnectRetry
+	// it is retried.
+	storeTimeout    = 4 * time.Second
+	disconnectRetry = time.Second
 )
 
-// Hub has the connections of this node's tunnels.
+// Hub holds the connections of this node's tunnels.
 type Hub struct {
 	db    *db.DB
 	hooks *webhooks.Service
 
-	// turns are taken by whoever connects or disconnects a tunnel, so that a
-	// client's leaving cannot undo its return. Tunnels share them by hash.
-	turns [64]sync.Mutex
+	// locks serialize connecting and disconnecting a tunnel, so that a late disconnect
+	// can't undo a reconnect. Tunnels share them by hash.
+	locks [64]sync.Mutex
 	seed  maphash.Seed
 
 	mu      sync.Mutex
-	conns   map[string]*Conn // by endpoint; one that ended stays until that is stored
-	arrived chan struct{}    // closed and made anew when a client comes
+	conns   map[string]*Conn // by endpoint; an ended one stays until its disconnect is stored
+	arrived chan struct{}    // closed and replaced when a client connects
 	stopped bool
 
 	stop chan struct{}
 	open sync.WaitGroup
 }
 
-// NewHub makes a hub. Run ends its connections.
+// NewHub returns a hub. Run ends its connections.
 func NewHub(d *db.DB, hooks *webhooks.Service) *Hub {
 	return &Hub{db: d, hooks: hooks, seed: maphash.MakeSeed(), conns: map[string]*Conn{}, arrived: make(chan struct{}), stop: make(chan struct{})}
 }
 
-// Run waits until ctx ends. Then it sends every client away, to come back when
-// there is a server again, and returns when that they left is stored.
+// Run waits until ctx ends. Then it disconnects all clients, which reconnect to a
+// running server, and returns when the disconnects are stored.
 func (h *Hub) Run(ctx context.Context) {
 	<-ctx.Done()
 	h.mu.Lock()
@@ -69,24 +68,23 @@ func (h *Hub) Run(ctx context.Context) {
 	h.open.Wait()
 }
 
-// Opening is a client that wants a tunnel.
+// Opening is a request to open a tunnel.
 type Opening struct {
-	By   audit.Actor
-	Want webhooks.TunnelRequest
-	// Settle completes the request's log entry, in the transaction that
-	// connects the tunnel: nothing is answered that is not in the log.
+	By      audit.Actor
+	Request webhooks.TunnelRequest
+	// Settle completes the request's log entry in the transaction that connects the
+	// tunnel: every response is in the log.
 	Settle func(ctx context.Context, tx *db.Tx) error
-	// Still returns an error when the caller may not listen any more.
-	Still func(ctx context.Context) error
+	// Reauthenticate returns an error once the key is no longer allowed to listen.
+	Reauthenticate func(ctx context.Context) error
 }
 
-// Open connects a tunnel to this node. Whoever calls it calls Serve on the
-// connection next.
+// Open connects a tunnel to this node. The caller must call Serve on the connection.
 func (h *Hub) Open(ctx context.Context, o Opening) (c *Conn, err error) {
 	h.mu.Lock()
 	if h.stopped {
 		h.mu.Unlock()
-		return nil, fault.New(fault.Overloaded, "the server is stopping; try again in a moment")
+		return nil, fault.New(fault.Overloaded, "The server is stopping. Retry in a moment.")
 	}
 	h.open.Add(1)
 	h.mu.Unlock()
@@ -95,14 +93,14 @@ func (h *Hub) Open(ctx context.Context, o Opening) (c *Conn, err error) {
 			h.open.Done()
 		}
 	}()
-	if o.Want.Resume != "" {
-		turn := h.turn(o.Want.Resume)
-		turn.Lock()
-		defer turn.Unlock()
+	if o.Request.Resume != "" {
+		lock := h.lockOf(o.Request.Resume)
+		lock.Lock()
+		defer lock.Unlock()
 	}
 	var hello Hello
 	err = h.db.Write(ctx, func(tx *db.Tx) error {
-		e, secret, err := h.hooks.ConnectTunnel(ctx, tx, o.By, o.Want)
+		e, secret, err := h.hooks.ConnectTunnel(ctx, tx, o.By, o.Request)
 		if err != nil {
 			return err
 		}
@@ -112,12 +110,12 @@ func (h *Hub) Open(ctx context.Context, o Opening) (c *Conn, err error) {
 	if err != nil {
 		return nil, err
 	}
-	c = newConn(h, hello, o.Still)
+	c = newConn(h, hello, o.Reauthenticate)
 	h.put(c)
 	return c, nil
 }
 
-// put makes a connection its tunnel's, in place of the one it had.
+// put registers a connection, and ends the one that it replaces.
 func (h *Hub) put(c *Conn) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -132,17 +130,16 @@ func (h *Hub) put(c *Conn) {
 	}
 }
 
-func (h *Hub) turn(endpointID string) *sync.Mutex {
-	return &h.turns[maphash.String(h.seed, endpointID)%uint64(len(h.turns))]
+func (h *Hub) lockOf(endpointID string) *sync.Mutex {
+	return &h.locks[maphash.String(h.seed, endpointID)%uint64(len(h.locks))]
 }
 
-// leave stores that a client has left, unless it has come back by then. It
-// returns when that is done, or when the server stops and it cannot be: then
-// it is done when this node is known to be gone.
-func (h *Hub) leave(c *Conn) {
-	if !c.goodbye && c.code != closeReplaced {
+// disconnect stores that a client is disconnected, unless it has reconnected. It
+// retries until the server stops; then other nodes store it once this node is gone.
+func (h *Hub) disconnect(c *Conn) {
+	if !c.byClient && c.code != closeReplaced {
 		select {
-		case <-time.After(comeBack):
+		case <-time.After(reconnectGrace):
 		case <-h.stop:
 		}
 	}
@@ -150,30 +147,30 @@ func (h *Hub) leave(c *Conn) {
 		h.mu.Lock()
 		last := h.stopped
 		h.mu.Unlock()
-		err := h.tryLeave(c)
+		err := h.tryDisconnect(c)
 		if err == nil {
 			return
 		}
-		slog.Warn("cannot store that a tunnel's client has left", "endpoint", c.hello.Endpoint, "error", err, "again", !last)
+		slog.Warn("failed to store the disconnect of a tunnel", "endpoint", c.hello.Endpoint, "error", err, "retrying", !last)
 		if last {
 			return
 		}
 		select {
-		case <-time.After(leaveAgain):
+		case <-time.After(disconnectRetry):
 		case <-h.stop:
 		}
 	}
 }
 
-func (h *Hub) tryLeave(c *Conn) error {
+func (h *Hub) tryDisconnect(c *Conn) error {
 	id := c.hello.Endpoint
-	turn := h.turn(id)
-	turn.Lock()
-	defer turn.Unlock()
+	lock := h.lockOf(id)
+	lock.Lock()
+	defer lock.Unlock()
 	if h.connection(id) != c {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), storePatience)
+	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
 	defer cancel()
 	if err := h.hooks.DisconnectTunnel(ctx, id); err != nil {
 		return err
@@ -190,26 +187,26 @@ func (h *Hub) connection(endpointID string) *Conn {
 	return h.conns[endpointID]
 }
 
-// Send takes a delivery to the tunnel's client and waits for what it reports.
-// Without a client, or when it is lost before it reports, nothing was sent.
+// Send sends a delivery to the tunnel's client and waits for its result. If no client
+// is connected, or it disconnects before it reports one, the outcome is NotConnected.
 func (h *Hub) Send(ctx context.Context, e *webhooks.Endpoint, m *webhooks.Message) webhooks.Outcome {
-	patience := time.NewTimer(reconnectPatience)
-	defer patience.Stop()
+	timeout := time.NewTimer(sendWait)
+	defer timeout.Stop()
 	for {
 		h.mu.Lock()
 		c, arrived := h.conns[e.ID], h.arrived
 		h.mu.Unlock()
-		if c != nil && !c.over() {
+		if c != nil && !c.hasEnded() {
 			return c.send(ctx, m)
 		}
 		select {
 		case <-arrived:
-		case <-patience.C:
-			return webhooks.Outcome{Unsent: true}
+		case <-timeout.C:
+			return webhooks.Outcome{NotConnected: true}
 		case <-h.stop:
-			return webhooks.Outcome{Unsent: true}
+			return webhooks.Outcome{NotConnected: true}
 		case <-ctx.Done():
-			return webhooks.Outcome{Unsent: true}
+			return webhooks.Outcome{NotConnected: true}
 		}
 	}
 }

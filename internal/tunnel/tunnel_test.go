@@ -14,10 +14,10 @@ import (
 
 	"github.com/coder/websocket"
 
-	"turnpike/internal/safehttp/safehttptest"
+	"turnpike/test/fakes/safehttptest"
 )
 
-func TestTargetsAreReadAsPeopleWriteThem(t *testing.T) {
+func TestParseTarget(t *testing.T) {
 	t.Parallel()
 	for given, want := range map[string]string{
 		"localhost:3000/hooks":           "http://localhost:3000/hooks",
@@ -30,17 +30,17 @@ func TestTargetsAreReadAsPeopleWriteThem(t *testing.T) {
 		"host.docker.internal:3000/hook": "http://host.docker.internal:3000/hook",
 	} {
 		if u, err := ParseTarget(given); err != nil || u.String() != want {
-			t.Errorf("%q became %v, %v", given, u, err)
+			t.Errorf("ParseTarget(%q): got %v, %v, want %s", given, u, err, want)
 		}
 	}
 	for _, wrong := range []string{"", "/hooks", "ftp://localhost", "http://", "http://user:secret@localhost:3000", "localhost:3000/#top", "http://local host"} {
 		if u, err := ParseTarget(wrong); err == nil {
-			t.Errorf("%q became %v", wrong, u)
+			t.Errorf("ParseTarget(%q): got %v, want an error", wrong, u)
 		}
 	}
 }
 
-func TestLocalServiceThatSwitchesProtocolsIsNotWaitedFor(t *testing.T) {
+func TestForwardFailsIfTheLocalServiceSwitchesProtocols(t *testing.T) {
 	t.Parallel()
 	left := make(chan bool)
 	local := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -54,48 +54,47 @@ func TestLocalServiceThatSwitchesProtocolsIsNotWaitedFor(t *testing.T) {
 	}
 	r := NewClient(Options{Target: target}).forward(&delivery{ID: "dlv_1", Attempt: 1, Body: []byte("{}")})
 	if r.Class != "protocol" || r.Status != 0 || !strings.Contains(r.Error, "101 Switching Protocols") {
-		t.Errorf("it became %+v", r)
+		t.Errorf("got %+v, want a protocol error", r)
 	}
 	<-left
 }
 
-func TestMemoryIsBounded(t *testing.T) {
+func TestRepliesAreBounded(t *testing.T) {
 	t.Parallel()
-	m := newMemory()
-	const n = maxRemembered + 100
-	made := make([]*call, n)
+	m := newReplies()
+	const n = maxReplies + 100
+	made := make([]*reply, n)
 	for i := range n {
-		key := turn{fmt.Sprint(i), 1}
-		c, fresh := m.begin(key)
-		if !fresh {
-			t.Fatalf("%d is known", i)
+		key := attempt{fmt.Sprint(i), 1}
+		c, created := m.begin(key)
+		if !created {
+			t.Fatalf("attempt %d is already known", i)
 		}
 		made[i] = c
 		m.finish(key, c, &result{ID: key.id, Status: 200 + i%2, Body: make([]byte, keepBody)})
 	}
-	if len(m.calls) != maxRemembered || m.bytes > maxRememberedBytes || len(m.whole)*keepBody != m.bytes {
-		t.Errorf("%d calls with %d bytes", len(m.calls), m.bytes)
+	if len(m.byID) != maxReplies || m.bytes > maxReplyBytes || len(m.whole)*keepBody != m.bytes {
+		t.Errorf("got %d replies with %d bytes", len(m.byID), m.bytes)
 	}
-	// The last ones are whole, those before them have their status, the first
-	// ones are gone.
+	// The last ones are whole, those before have only a status, the first are gone.
 	for i, wanted := range map[int]struct{ known, whole bool }{0: {false, false}, 99: {false, false}, 100: {true, false}, n - 1: {true, true}} {
-		c, fresh := m.begin(turn{fmt.Sprint(i), 1})
-		if fresh == wanted.known {
-			t.Errorf("%d is known: %t", i, !fresh)
+		c, created := m.begin(attempt{fmt.Sprint(i), 1})
+		if created == wanted.known {
+			t.Errorf("attempt %d is known: got %t, want %t", i, !created, wanted.known)
 		}
-		if fresh {
+		if created {
 			continue
 		}
-		if r := m.answer(c); c != made[i] || r.Status != 200+i%2 || (len(r.Body) > 0) != wanted.whole {
-			t.Errorf("%d has the status %d and %d bytes", i, r.Status, len(r.Body))
+		if r := m.wait(c); c != made[i] || r.Status != 200+i%2 || (len(r.Body) > 0) != wanted.whole {
+			t.Errorf("attempt %d: got status %d and %d bytes", i, r.Status, len(r.Body))
 		}
 	}
-	if _, fresh := m.begin(turn{fmt.Sprint(n - 1), 2}); !fresh {
-		t.Error("the next attempt was answered with the one before it")
+	if _, created := m.begin(attempt{fmt.Sprint(n - 1), 2}); !created {
+		t.Error("the next attempt got the reply of the previous one")
 	}
 }
 
-func TestTryingAgainIsOfUseUnlessTheServerSaidNo(t *testing.T) {
+func TestClientReconnectsUnlessTheServerRefuses(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		err  error
@@ -104,22 +103,22 @@ func TestTryingAgainIsOfUseUnlessTheServerSaidNo(t *testing.T) {
 		{errors.New("connection refused"), false},
 		{ended(websocket.CloseError{Code: websocket.StatusServiceRestart, Reason: "the server is stopping"}), false},
 		{ended(websocket.CloseError{Code: closeReplaced, Reason: "another client has connected"}), true},
-		{ended(websocket.CloseError{Code: closeRefused, Reason: "the key may not listen any more"}), true},
+		{ended(websocket.CloseError{Code: closeRefused, Reason: "the key is no longer allowed to listen"}), true},
 		{&Refusal{Status: 401, Code: "authentication_error"}, true},
 		{&Refusal{Status: 404, Code: "not_found"}, true},
-		{&Refusal{Status: 404}, false}, // a proxy's
+		{&Refusal{Status: 404}, false}, // of a proxy
 		{&Refusal{Status: 429, Code: "rate_limit_exceeded"}, false},
 		{&Refusal{Status: 503, Code: "storage_unavailable"}, false},
 		{&Refusal{Status: 502}, false},
 	} {
 		if got := final(c.err); got != c.want {
-			t.Errorf("%v (%T) is final: %t", c.err, c.err, got)
+			t.Errorf("final(%v): got %t, want %t", c.err, got, c.want)
 		}
 	}
 }
 
-// FuzzResult: whatever a client reports, the record can hold it, and nothing
-// but an answer is a success.
+// FuzzResult checks that every reported result can be stored, and that only a
+// response is a success.
 func FuzzResult(f *testing.F) {
 	f.Add([]byte(`{"type":"result","result":{"id":"dlv_1","attempt":1,"status":200,"header":[["A","b"]],"body":"b2s="}}`))
 	f.Add([]byte(`{"type":"result","result":{"class":"dns","error":"\u0000","timings":{"dns_us":-1,"address":"\ud800"}}}`))
@@ -130,11 +129,11 @@ func FuzzResult(f *testing.F) {
 			return
 		}
 		out := fr.Result.outcome()
-		if out.Unsent || (out.Status == 0) == (out.Class == "") || out.Status < 0 || out.Status > 999 || len(out.Body) > keepBody {
-			t.Errorf("%s became %+v", b, out)
+		if out.NotConnected || (out.Status == 0) == (out.Class == "") || out.Status < 0 || out.Status > 999 || len(out.Body) > keepBody {
+			t.Errorf("%s: got outcome %+v", b, out)
 		}
 		if out.Status == 0 && (!slices.Contains(classes, out.Class) || out.Error == "") {
-			t.Errorf("%s became %+v", b, out)
+			t.Errorf("%s: got outcome %+v", b, out)
 		}
 		for _, text := range []string{out.Error, out.Timings.Address} {
 			if !utf8.ValidString(text) || strings.ContainsRune(text, 0) || len(text) > 3*keepError {
@@ -143,7 +142,7 @@ func FuzzResult(f *testing.F) {
 		}
 		for _, d := range []time.Duration{out.Timings.DNS, out.Timings.Connect, out.Timings.TLS, out.Timings.FirstByte} {
 			if d < 0 || d > time.Hour {
-				t.Errorf("it took %v", d)
+				t.Errorf("got duration %v", d)
 			}
 		}
 	})

@@ -4,10 +4,27 @@ package visibility
 
 import "turnpike/internal/db"
 
+// Environment separates production from the sandbox.
+type Environment string
+
+// The two environments.
+const (
+	Live Environment = "live"
+	Test Environment = "test"
+)
+
+// Tenant is one environment of a workspace. Nearly every record belongs to one.
+type Tenant struct {
+	WorkspaceID string
+	Environment Environment
+}
+
+// Path returns the tenant as part of a path, such as ws_01…/live.
+func (t Tenant) Path() string { return t.WorkspaceID + "/" + string(t.Environment) }
+
 // Filter selects the rows that a principal can see.
 type Filter struct {
-	WorkspaceID string
-	Environment string
+	Tenant
 	// Project limits a pinned key to the rows of its project. Rows without a
 	// project are not among them. Empty selects the whole environment.
 	Project string
@@ -20,8 +37,8 @@ type Filter struct {
 }
 
 // Includes reports whether the filter selects a row with these values.
-func (f Filter) Includes(workspaceID, environment, project string) bool {
-	return f.WorkspaceID == workspaceID && f.Environment == environment && (f.Project == "" || f.Project == project)
+func (f Filter) Includes(t Tenant, project string) bool {
+	return f.Tenant == t && (f.Project == "" || f.Project == project)
 }
 
 // InEnvironment returns the conditions for a table with the columns

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"turnpike/internal/accounts"
 	"turnpike/internal/db"
 	"turnpike/internal/events"
 	"turnpike/internal/fault"
@@ -16,59 +17,59 @@ import (
 	"turnpike/webhook"
 )
 
-// Deliveries and Attempts are the tables, for partitions and retention.
-// Attempts lie by their delivery's id, and so go with it.
+// Deliveries and Attempts are the tables, for partitions and retention. Attempts are
+// partitioned by their delivery's ID, and so are dropped with it.
 var (
 	Deliveries = db.Partitioned{Table: "deliveries", Key: "id", Prefix: ids.Delivery}
 	Attempts   = db.Partitioned{Table: "attempts", Key: "delivery_id", Prefix: ids.Delivery}
 )
 
-// State is how far a delivery has come.
+// State is the state of a delivery.
 type State string
 
 // The states of a delivery.
 const (
 	Pending   State = "pending"   // waits for its first attempt
-	Retrying  State = "retrying"  // failed, and is tried again
-	Succeeded State = "succeeded" // answered with 2xx
-	Failed    State = "failed"    // the last retry failed, too
-	Held      State = "held"      // waits for the endpoint to be resumed
-	Discarded State = "discarded" // will not be delivered
+	Retrying  State = "retrying"  // failed, and will be retried
+	Succeeded State = "succeeded" // the endpoint returned 2xx
+	Failed    State = "failed"    // the last retry failed
+	Held      State = "held"      // waits until the endpoint is resumed
+	Discarded State = "discarded" // won't be delivered
 )
 
-// States lists them.
+// States lists all states.
 var States = []State{Pending, Retrying, Succeeded, Failed, Held, Discarded}
 
-// Why a delivery was discarded.
+// Reasons why a delivery was discarded.
 const (
 	DiscardedDeleted = "endpoint_deleted"
 	DiscardedResume  = "discarded_on_resume"
 	DiscardedExpired = "expired"
 )
 
-// Delivery is one event on its way to one endpoint.
+// Delivery is the delivery of an event to an endpoint.
 type Delivery struct {
-	ID          string
-	EventID     string
-	EndpointID  string
-	WorkspaceID string
-	Environment string
-	Type        events.Type
-	State       State
-	Reason      string // of being discarded
-	Attempts    int64  // ever made
-	Tries       int64  // made of the present schedule
-	DueAt       *time.Time
-	EventAt     time.Time
-	CreatedAt   time.Time
-	FinishedAt  *time.Time
+	ID         string
+	EventID    string
+	EndpointID string
+	accounts.Tenant
+	Type       events.Type
+	State      State
+	Reason     string // why it was discarded
+	Attempts   int64  // all attempts
+	Tries      int64  // attempts since it was last started
+	DueAt      *time.Time
+	EventAt    time.Time
+	CreatedAt  time.Time
+	FinishedAt *time.Time
 }
 
-// newDelivery is held at a paused endpoint and due at once at any other. As long
-// as what is held there is still being discarded, it waits as due to be held. Its
-// id follows from the two, so that storing it a second time changes nothing.
+// newDelivery returns a delivery that is held if the endpoint is paused, and due now
+// otherwise. While a paused endpoint still discards its held deliveries, a new one is
+// due until it can be held. Its ID is derived from the event and the endpoint, so
+// that storing it twice changes nothing.
 func newDelivery(e *Endpoint, eventID string, t events.Type, eventAt, now time.Time) *Delivery {
-	d := &Delivery{ID: ids.Derive(ids.Delivery, eventID, e.ID), EventID: eventID, EndpointID: e.ID, WorkspaceID: e.WorkspaceID, Environment: string(e.Environment),
+	d := &Delivery{ID: ids.Derive(ids.Delivery, eventID, e.ID), EventID: eventID, EndpointID: e.ID, Tenant: e.Tenant,
 		Type: t, State: Held, EventAt: eventAt, CreatedAt: now}
 	if e.Status == Active || e.chore == choreDiscard {
 		d.State, d.DueAt = Pending, &now
@@ -76,8 +77,8 @@ func newDelivery(e *Endpoint, eventID string, t events.Type, eventAt, now time.T
 	return d
 }
 
-// anew gives the delivery an id of its own, beside the first one's.
-func (d *Delivery) anew() *Delivery {
+// withNewID gives the delivery an ID that isn't derived.
+func (d *Delivery) withNewID() *Delivery {
 	d.ID = ids.New(ids.Delivery)
 	return d
 }
@@ -90,7 +91,7 @@ func (d *Delivery) row() []any {
 	if d.DueAt != nil {
 		due = d.DueAt.UnixMicro()
 	}
-	return []any{d.ID, d.EventID, d.EndpointID, d.WorkspaceID, d.Environment, string(d.Type), string(d.State), d.Attempts, d.Tries,
+	return []any{d.ID, d.EventID, d.EndpointID, d.WorkspaceID, string(d.Environment), string(d.Type), string(d.State), d.Attempts, d.Tries,
 		due, d.EventAt.UnixMicro(), d.CreatedAt.UnixMicro()}
 }
 
@@ -98,15 +99,8 @@ const deliveryColumns = `id, event_id, endpoint_id, workspace_id, environment, t
 
 func scanDelivery(r db.Row) (*Delivery, error) {
 	var d Delivery
-	var typ, state string
-	var reason *string
-	var due, finished *int64
-	var event, created int64
-	err := r.Scan(&d.ID, &d.EventID, &d.EndpointID, &d.WorkspaceID, &d.Environment, &typ, &state, &reason, &d.Attempts, &d.Tries,
-		&due, &event, &created, &finished)
-	d.Type, d.State, d.Reason = events.Type(typ), State(state), db.Text(reason)
-	d.DueAt, d.FinishedAt = db.Time(due), db.Time(finished)
-	d.EventAt, d.CreatedAt = time.UnixMicro(event), time.UnixMicro(created)
+	err := db.Scan(r, &d.ID, &d.EventID, &d.EndpointID, &d.WorkspaceID, &d.Environment, &d.Type, &d.State, &d.Reason, &d.Attempts, &d.Tries,
+		&d.DueAt, &d.EventAt, &d.CreatedAt, &d.FinishedAt)
 	return &d, err
 }
 
@@ -118,16 +112,16 @@ type DeliveryFilter struct {
 	Since, Until time.Time
 }
 
-// ListDeliveries returns a page of the visible deliveries. Endpoint, time and
-// the states in which something is wrong have an index.
+// ListDeliveries returns a page of the visible deliveries. There are indexes for the
+// endpoint, the time, and the states held, failed and retrying.
 func (s *Service) ListDeliveries(ctx context.Context, q db.Querier, vis visibility.Filter, f DeliveryFilter, page db.Page) (*db.Found[*Delivery], error) {
 	search := db.Search{Table: "deliveries", Columns: deliveryColumns}
 	if f.EndpointID == "" {
 		search.Where = vis.InEnvironment()
 		visibleByEndpoint(&search.Filter, vis)
 	} else {
-		// An endpoint has one workspace, environment and project, so its index
-		// does without them.
+		// The endpoint determines workspace, environment and project, so its index
+		// is enough.
 		e, err := find(ctx, q, f.EndpointID, "")
 		if errors.Is(err, db.ErrNotFound) || err == nil && !e.visible(vis) {
 			return &db.Found[*Delivery]{}, nil
@@ -146,7 +140,7 @@ func (s *Service) ListDeliveries(ctx context.Context, q db.Querier, vis visibili
 	switch f.State {
 	case "":
 	case Held, Failed, Retrying:
-		// A literal, so that the planner knows the partial index to be enough.
+		// A literal lets the planner use the partial index.
 		search.Where.Add("status = '"+string(f.State)+"' AND status =", string(f.State))
 	default:
 		search.Filter.Add("status =", string(f.State))
@@ -154,12 +148,11 @@ func (s *Service) ListDeliveries(ctx context.Context, q db.Querier, vis visibili
 	if f.Type != "" {
 		search.Filter.Add("type =", string(f.Type))
 	}
-	return db.Find(ctx, q, search, page, scanDelivery, func(d *Delivery) string { return d.ID })
+	return db.Find(ctx, q, search, page, db.Record[*Delivery]{Scan: scanDelivery, ID: func(d *Delivery) string { return d.ID }})
 }
 
-// EventDeliveries returns where an event went, to a hundred endpoints at most.
-// What a replay sent under a new id is not among them: only ids that follow from
-// the event's are found without looking through the others.
+// EventDeliveries returns up to 100 deliveries of an event. It leaves out deliveries
+// with new IDs that replays created: only derived IDs are found by index.
 func (s *Service) EventDeliveries(ctx context.Context, q db.Querier, vis visibility.Filter, eventID string) ([]*Delivery, error) {
 	low, high := ids.DerivedFrom(ids.Delivery, eventID)
 	search := db.Search{Table: "deliveries", Columns: deliveryColumns, Where: vis.InEnvironment()}
@@ -167,7 +160,7 @@ func (s *Service) EventDeliveries(ctx context.Context, q db.Querier, vis visibil
 	search.Where.Add("id <=", high)
 	search.Where.Add("event_id =", eventID)
 	visibleByEndpoint(&search.Where, vis)
-	found, err := db.Find(ctx, q, search, db.Page{Limit: 100, Asc: true}, scanDelivery, func(d *Delivery) string { return d.ID })
+	found, err := db.Find(ctx, q, search, db.Page{Limit: 100, Asc: true}, db.Record[*Delivery]{Scan: scanDelivery, ID: func(d *Delivery) string { return d.ID }})
 	if err != nil {
 		return nil, err
 	}
@@ -182,14 +175,15 @@ func (s *Service) GetDelivery(ctx context.Context, q db.Querier, vis visibility.
 func getDelivery(ctx context.Context, q db.Querier, vis visibility.Filter, id, lock string) (*Delivery, error) {
 	search := db.Search{Table: "deliveries", Columns: deliveryColumns, Where: vis.InEnvironment()}
 	visibleByEndpoint(&search.Where, vis)
-	d, err := db.FindOne(ctx, q, search, id, lock, scanDelivery)
+	search.Lock = lock
+	d, err := db.FindOne(ctx, q, search, id, scanDelivery)
 	if errors.Is(err, db.ErrNotFound) {
 		return nil, fault.NoSuch("delivery", id)
 	}
 	return d, err
 }
 
-// Attempt is one try to deliver.
+// Attempt is an attempt to deliver.
 type Attempt struct {
 	ID              string
 	DeliveryID      string
@@ -203,7 +197,7 @@ type Attempt struct {
 	URL             string
 	Address         string
 	RequestHeaders  json.RawMessage
-	Status          int64 // 0 for no answer
+	Status          int64 // 0 if there was no response
 	ResponseHeaders json.RawMessage
 	ResponseBody    string
 	ErrorClass      string // empty for success
@@ -236,7 +230,7 @@ const shownSignature = 8
 func shortenSignatures(headers string) (json.RawMessage, error) {
 	var h map[string]string
 	if err := json.Unmarshal([]byte(headers), &h); err != nil {
-		return nil, fmt.Errorf("read the headers of an attempt: %w", err)
+		return nil, fmt.Errorf("read attempt headers: %w", err)
 	}
 	for _, name := range []string{webhook.HeaderSignature, webhook.HeaderStandardSignature} {
 		list := strings.Fields(h[name])
@@ -256,29 +250,18 @@ func shortenSignatures(headers string) (json.RawMessage, error) {
 	return json.Marshal(h)
 }
 
-// ListAttempts returns a delivery's attempts, oldest first. There are few: six
-// for each time it was sent. They are numbered anew: a node that was thought dead and
-// the one that took over may both have made, say, the second.
+// ListAttempts returns a delivery's attempts, oldest first: up to six per replay. It
+// numbers them again, because a node whose lease expired and the one that took over
+// may both have stored, say, attempt 2.
 func (s *Service) ListAttempts(ctx context.Context, q db.Querier, deliveryID string) ([]*Attempt, error) {
-	rows, err := q.Query(ctx, `SELECT id, delivery_id, number, started_at, duration_us, dns_us, connect_us, tls_us, first_byte_us, url, address,
-		request_headers, status, response_headers, response_body, error_class, error, next_retry_at
+	rows, err := q.Query(ctx, "SELECT "+insertAttempts.Columns()+`
 		FROM attempts WHERE delivery_id = $1 ORDER BY number, id LIMIT 1000`, deliveryID)
 	ended := int64(0)
 	return db.All(rows, err, func(r db.Row) (*Attempt, error) {
 		var a Attempt
-		var started, duration, dns, connect, tls, first int64
-		var url, address, headers, body, class, text *string
 		var request string
-		var status, next *int64
-		err := r.Scan(&a.ID, &a.DeliveryID, &a.Number, &started, &duration, &dns, &connect, &tls, &first, &url, &address,
-			&request, &status, &headers, &body, &class, &text, &next)
-		us := func(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
-		a.StartedAt, a.Duration, a.DNS, a.Connect, a.TLS, a.FirstByte = time.UnixMicro(started), us(duration), us(dns), us(connect), us(tls), us(first)
-		a.URL, a.Address = db.Text(url), db.Text(address)
-		a.ResponseBody, a.ErrorClass, a.Error, a.NextRetryAt = db.Text(body), db.Text(class), db.Text(text), db.Time(next)
-		if status != nil {
-			a.Status, a.ResponseHeaders = *status, json.RawMessage(db.Text(headers))
-		}
+		err := db.Scan(r, &a.ID, &a.DeliveryID, &a.Number, &a.StartedAt, &a.Duration, &a.DNS, &a.Connect, &a.TLS, &a.FirstByte, &a.URL, &a.Address,
+			&request, &a.Status, &a.ResponseHeaders, &a.ResponseBody, &a.ErrorClass, &a.Error, &a.NextRetryAt)
 		ended++
 		a.Number = ended
 		if err == nil {

@@ -31,7 +31,7 @@ const (
 	Tunnel Kind = "tunnel"
 )
 
-// Status is whether an endpoint is delivered to.
+// Status is the status of an endpoint.
 type Status string
 
 // The statuses of an endpoint.
@@ -40,28 +40,27 @@ const (
 	Paused Status = "paused"
 )
 
-// Why an endpoint is paused.
+// Reasons why an endpoint is paused.
 const (
 	PausedManually     = "manual"
-	PausedFailed       = "delivery_failed" // the last retry of a delivery failed, too
-	pausedDisconnected = "disconnected"    // a tunnel whose client is away
+	PausedFailed       = "delivery_failed" // the last retry of a delivery failed
+	pausedDisconnected = "disconnected"    // a tunnel whose client isn't connected
 )
 
 const (
 	maxEndpoints   = 1000 // per workspace and environment
 	maxDescription = 500
 
-	// DefaultSecretGrace is how long an old secret goes on signing.
+	// DefaultSecretGrace is the default grace period of a rotated secret.
 	DefaultSecretGrace = 24 * time.Hour
-	// MaxSecretGrace bounds it to a week.
+	// MaxSecretGrace is the maximum grace period.
 	MaxSecretGrace = 7 * 24 * time.Hour
 )
 
-// Endpoint is where events are delivered to.
+// Endpoint is a receiver of events.
 type Endpoint struct {
-	ID             string
-	WorkspaceID    string
-	Environment    accounts.Environment
+	ID string
+	accounts.Tenant
 	Project        string // the only project whose events it gets; empty for all events
 	Kind           Kind
 	URL            string // empty for a tunnel
@@ -71,10 +70,10 @@ type Endpoint struct {
 	PausedReason   string
 	PausedAt       *time.Time
 	SecretHint     string
-	OldSecretUntil *time.Time // while a rotation's grace lasts
-	Mirrors        string     // of a tunnel: the endpoint whose events and secret it has
+	OldSecretUntil *time.Time // during the grace period of a rotation
+	Mirrors        string     // for a tunnel: the endpoint whose events and secret it uses
 	CreatedAt      time.Time
-	CreatedBy      string // the key, the person or the operator
+	CreatedBy      string // the key, the member or the operator
 	DeletedAt      *time.Time
 
 	secret    string // sealed
@@ -82,9 +81,8 @@ type Endpoint struct {
 	chore     chore
 }
 
-// chore is what is still to be done to an endpoint's held deliveries, batch by
-// batch, by whoever has its lane: since it was resumed, and to the end of a
-// discard even if it was paused again.
+// chore is what the endpoint's lane still has to do with held deliveries after a
+// resume, batch by batch. A discard is completed even if the endpoint is paused again.
 type chore string
 
 const (
@@ -92,8 +90,9 @@ const (
 	choreDiscard chore = "discard"
 )
 
-// endpointColumns has of a mirror what its endpoint has now. The mirror's row
-// has the events of when it was made, and a secret that signs nothing.
+// endpointColumns reads the events and the secret's hint of a mirror from the
+// endpoint that it mirrors. The mirror's own row has the events of when it was
+// created, and an unused secret.
 const endpointColumns = `id, workspace_id, environment, project, kind, url, COALESCE((SELECT o.events FROM endpoints o WHERE o.id = endpoints.mirrors), events),
 	description, status, paused_reason, paused_at,
 	secret, COALESCE((SELECT o.secret_hint FROM endpoints o WHERE o.id = endpoints.mirrors), secret_hint),
@@ -102,26 +101,15 @@ const endpointColumns = `id, workspace_id, environment, project, kind, url, COAL
 
 func scanEndpoint(r db.Row) (*Endpoint, error) {
 	var e Endpoint
-	var env, kind, list, status string
-	var project, url, reason, old, mirrors, todo, creator *string
-	var paused, until, deleted *int64
-	var created int64
-	err := r.Scan(&e.ID, &e.WorkspaceID, &env, &project, &kind, &url, &list, &e.Description, &status, &reason, &paused,
-		&e.secret, &e.SecretHint, &old, &until, &mirrors, &todo, &created, &creator, &deleted)
-	if err != nil {
-		return nil, err
-	}
-	e.Environment, e.Kind, e.Status = accounts.Environment(env), Kind(kind), Status(status)
-	e.URL, e.PausedReason, e.oldSecret, e.Mirrors, e.chore = db.Text(url), db.Text(reason), db.Text(old), db.Text(mirrors), chore(db.Text(todo))
-	e.PausedAt, e.OldSecretUntil, e.DeletedAt = db.Time(paused), db.Time(until), db.Time(deleted)
-	e.Project, e.CreatedAt, e.CreatedBy = db.Text(project), time.UnixMicro(created), db.Text(creator)
-	return &e, json.Unmarshal([]byte(list), &e.Events)
+	err := db.Scan(r, &e.ID, &e.WorkspaceID, &e.Environment, &e.Project, &e.Kind, &e.URL, &e.Events, &e.Description, &e.Status, &e.PausedReason, &e.PausedAt,
+		&e.secret, &e.SecretHint, &e.oldSecret, &e.OldSecretUntil, &e.Mirrors, &e.chore, &e.CreatedAt, &e.CreatedBy, &e.DeletedAt)
+	return &e, err
 }
 
-// place binds a sealed secret to its endpoint.
-func place(endpointID string) string { return "endpoint " + endpointID }
+// secretContext binds a sealed secret to its endpoint.
+func secretContext(endpointID string) string { return "endpoint " + endpointID }
 
-// Create stores a new endpoint and returns its secret, which is shown this once.
+// Create stores a new endpoint and returns its secret, which is shown only once.
 func (s *Service) Create(ctx context.Context, tx *db.Tx, by audit.Actor, e *Endpoint) (secret string, err error) {
 	if e.Kind == "" {
 		e.Kind = HTTP
@@ -129,51 +117,45 @@ func (s *Service) Create(ctx context.Context, tx *db.Tx, by audit.Actor, e *Endp
 	if err := s.check(e); err != nil {
 		return "", err
 	}
-	// Counting is exact where it matters: whoever creates locks the workspace.
-	var workspace string
-	if err := tx.QueryRow(ctx, "SELECT id FROM workspaces WHERE id = $1"+tx.Lock("workspaces"), e.WorkspaceID).Scan(&workspace); err != nil {
+	// The lock makes the count exact.
+	if err := accounts.LockWorkspace(ctx, tx, e.WorkspaceID); err != nil {
 		return "", err
 	}
 	var n int
 	err = tx.QueryRow(ctx, "SELECT count(*) FROM endpoints WHERE workspace_id = $1 AND environment = $2 AND deleted_at IS NULL",
-		e.WorkspaceID, string(e.Environment)).Scan(&n)
+		e.WorkspaceID, e.Environment).Scan(&n)
 	if err != nil {
 		return "", err
 	}
 	if n >= maxEndpoints {
-		return "", fault.New(fault.LimitReached, "a workspace has at most %d endpoints in an environment; delete one that is not needed", maxEndpoints)
+		return "", fault.New(fault.LimitReached, "A workspace can have at most %d endpoints per environment. Delete one first.", maxEndpoints)
 	}
 	secret = webhook.NewSecret()
 	e.ID = ids.New(ids.Endpoint)
 	e.Status = Active
 	e.CreatedAt, e.CreatedBy = s.now(), by.Name
-	e.secret, e.SecretHint = s.ring.Seal([]byte(secret), place(e.ID)), hint(secret)
-	list, err := json.Marshal(e.Events)
-	if err != nil {
-		return "", err
-	}
-	_, err = tx.Exec(ctx, `INSERT INTO endpoints (id, workspace_id, environment, project, kind, url, events, description, status, secret, secret_hint, mirrors, created_at, created_by)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)`,
-		e.ID, e.WorkspaceID, string(e.Environment), db.OrNull(e.Project), string(e.Kind), db.OrNull(e.URL), string(list), e.Description, string(e.Status),
+	e.secret, e.SecretHint = s.ring.Seal([]byte(secret), secretContext(e.ID)), hint(secret)
+	_, err = tx.Exec(ctx, db.Insert("endpoints", "id, workspace_id, environment, project, kind, url, events, description, status, secret, secret_hint, mirrors, created_at, created_by"),
+		e.ID, e.WorkspaceID, e.Environment, db.OrNull(e.Project), e.Kind, db.OrNull(e.URL), db.JSON(e.Events), e.Description, e.Status,
 		e.secret, e.SecretHint, db.OrNull(e.Mirrors), e.CreatedAt.UnixMicro(), e.CreatedBy)
 	if err != nil {
 		return "", fmt.Errorf("store endpoint: %w", err)
 	}
-	return secret, s.log(ctx, tx, by, e, "webhook.created", map[string]any{"url": e.URL, "events": e.Events, "kind": e.Kind})
+	return secret, s.log(ctx, tx, by, loggedAction{e, "webhook.created", map[string]any{"url": e.URL, "events": e.Events, "kind": e.Kind}})
 }
 
 func hint(secret string) string { return "whsec_…" + secret[len(secret)-5:len(secret)-1] }
 
-// check validates what a caller set.
+// check validates the fields that requests set.
 func (s *Service) check(e *Endpoint) error {
 	if e.Kind == HTTP {
 		if e.URL == "" {
-			return fault.Missing("url", "url must be the https:// address that receives the deliveries")
+			return fault.Missing("url", "url must be the https:// address that receives deliveries.")
 		}
 		if _, err := s.guard.CheckURL("url", e.URL); err != nil {
 			return err
 		}
-		// Each attempt's record shows it.
+		// Attempts record the URL.
 		if keyring.ContainsSecret(e.URL) {
 			return fault.Invalid("url", "The URL contains something that looks like an API key, which must not be stored. Remove it from the URL.")
 		}
@@ -186,16 +168,24 @@ func (s *Service) check(e *Endpoint) error {
 
 func checkDescription(text string) error {
 	if keyring.ContainsSecret(text) {
-		return fault.Invalid("description", "description looks like an API key, which must not be stored")
+		return fault.Invalid("description", "description looks like an API key, which must not be stored.")
 	}
 	if len(text) > maxDescription || !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
-		return fault.Invalid("description", "description must be at most %d bytes of text", maxDescription)
+		return fault.Invalid("description", "description must be text of at most %d bytes.", maxDescription)
 	}
 	return nil
 }
 
-func (s *Service) log(ctx context.Context, tx *db.Tx, by audit.Actor, e *Endpoint, action string, detail map[string]any) error {
-	return audit.LogAction(ctx, tx, by, audit.Action{WorkspaceID: e.WorkspaceID, Environment: string(e.Environment), Project: e.Project, Action: action, Target: e.ID}, detail, s.now())
+// loggedAction is an entry of the admin log.
+type loggedAction struct {
+	endpoint *Endpoint
+	name     string
+	detail   map[string]any
+}
+
+func (s *Service) log(ctx context.Context, tx *db.Tx, by audit.Actor, a loggedAction) error {
+	e := a.endpoint
+	return by.Log(ctx, tx, audit.Action{Tenant: e.Tenant, Project: e.Project, Action: a.name, Target: e.ID}, a.detail, s.now())
 }
 
 // Get returns a visible endpoint that was not deleted.
@@ -203,7 +193,7 @@ func (s *Service) Get(ctx context.Context, q db.Querier, vis visibility.Filter, 
 	return s.get(ctx, q, vis, id, "")
 }
 
-// GetLocked is Get for a change.
+// GetLocked is Get, and locks the endpoint.
 func (s *Service) GetLocked(ctx context.Context, tx *db.Tx, vis visibility.Filter, id string) (*Endpoint, error) {
 	return s.get(ctx, tx, vis, id, tx.Lock("endpoints"))
 }
@@ -221,7 +211,7 @@ func (s *Service) get(ctx context.Context, q db.Querier, vis visibility.Filter, 
 
 // visible reports whether the filter selects the endpoint.
 func (e *Endpoint) visible(vis visibility.Filter) bool {
-	return vis.Includes(e.WorkspaceID, string(e.Environment), e.Project)
+	return vis.Includes(e.Tenant, e.Project)
 }
 
 // visibleByEndpoint limits rows that belong to an endpoint to those whose
@@ -233,8 +223,8 @@ func visibleByEndpoint(c *db.Conditions, vis visibility.Filter) {
 	}
 }
 
-// Named returns the visible endpoints with these IDs, deleted ones included:
-// their deliveries can still be read.
+// Named returns the visible endpoints with these IDs, including deleted ones, whose
+// deliveries can still be read.
 func (s *Service) Named(ctx context.Context, q db.Querier, vis visibility.Filter, endpointIDs ...string) (map[string]*Endpoint, error) {
 	out := make(map[string]*Endpoint, len(endpointIDs))
 	for _, id := range endpointIDs {
@@ -253,26 +243,26 @@ func (s *Service) Named(ctx context.Context, q db.Querier, vis visibility.Filter
 	return out, nil
 }
 
-// find returns an endpoint whoever it belongs to, deleted or not.
+// find returns an endpoint of any workspace, deleted or not.
 func find(ctx context.Context, q db.Querier, id, lock string) (*Endpoint, error) {
 	return scanEndpoint(q.QueryRow(ctx, "SELECT "+endpointColumns+" FROM endpoints WHERE id = $1"+lock, id))
 }
 
-// List returns a page of the visible endpoints; tunnels only when asked for.
+// List returns a page of the visible endpoints, optionally with tunnels.
 func (s *Service) List(ctx context.Context, q db.Querier, vis visibility.Filter, tunnels bool, page db.Page) (*db.Found[*Endpoint], error) {
 	search := db.Search{Table: "endpoints", Columns: endpointColumns, Where: vis.Rows()}
 	search.Where.Require("deleted_at IS NULL")
 	if !tunnels {
 		search.Where.Add("kind =", string(HTTP))
 	}
-	return db.Find(ctx, q, search, page, scanEndpoint, func(e *Endpoint) string { return e.ID })
+	return db.Find(ctx, q, search, page, db.Record[*Endpoint]{Scan: scanEndpoint, ID: func(e *Endpoint) string { return e.ID }})
 }
 
-// Update stores a changed url, subscription or description. Attempts from here
-// on use it; events that were published before keep their deliveries.
+// Update stores a changed URL, subscription or description. Later attempts use it.
+// Earlier events keep their deliveries.
 func (s *Service) Update(ctx context.Context, tx *db.Tx, by audit.Actor, e *Endpoint) error {
 	if e.Kind == Tunnel && e.URL != "" {
-		return fault.Invalid("url", "a tunnel has no url; it forwards to wherever its client listens")
+		return fault.Invalid("url", "A tunnel has no url. Its client forwards to a local address.")
 	}
 	if err := s.check(e); err != nil {
 		return err
@@ -283,7 +273,7 @@ func (s *Service) Update(ctx context.Context, tx *db.Tx, by audit.Actor, e *Endp
 			return err
 		}
 		if !slices.Equal(e.Events, before.Events) {
-			return fault.Param(fault.InvalidState, "events", "this tunnel gets the events of %s; change those", e.Mirrors)
+			return fault.Param(fault.InvalidState, "events", "This tunnel gets the events of %s. Change the events of that endpoint.", e.Mirrors)
 		}
 	}
 	list, err := json.Marshal(e.Events)
@@ -295,11 +285,11 @@ func (s *Service) Update(ctx context.Context, tx *db.Tx, by audit.Actor, e *Endp
 		return err
 	}
 	tx.Signal(signalEndpoint, e.ID)
-	return s.log(ctx, tx, by, e, "webhook.updated", map[string]any{"url": e.URL, "events": e.Events})
+	return s.log(ctx, tx, by, loggedAction{e, "webhook.updated", map[string]any{"url": e.URL, "events": e.Events}})
 }
 
-// Delete ends an endpoint, and the tunnels that mirror it. What was not
-// delivered is discarded; the history stays readable.
+// Delete deletes an endpoint and the tunnels that mirror it. Undelivered deliveries
+// are discarded; the history stays readable.
 func (s *Service) Delete(ctx context.Context, tx *db.Tx, by audit.Actor, e *Endpoint) error {
 	now := s.now()
 	e.DeletedAt = &now
@@ -310,28 +300,28 @@ func (s *Service) Delete(ctx context.Context, tx *db.Tx, by audit.Actor, e *Endp
 	if err := s.stopReplays(ctx, tx, e.ID); err != nil {
 		return err
 	}
-	if err := s.tidy(ctx, tx, e); err != nil {
+	if err := s.applyStatus(ctx, tx, e); err != nil {
 		return err
 	}
 	tx.Signal(signalEndpoint, e.ID)
-	if err := s.log(ctx, tx, by, e, "webhook.deleted", map[string]any{"url": e.URL}); err != nil {
+	if err := s.log(ctx, tx, by, loggedAction{e, "webhook.deleted", map[string]any{"url": e.URL}}); err != nil {
 		return err
 	}
 	return s.deleteMirrors(ctx, tx, by, e)
 }
 
-// RotateSecret makes a new secret, which is shown this once. Until the grace
-// ends Service-Signature stays with the old one and webhook-signature has both.
+// RotateSecret returns a new secret, which is shown only once. During the grace
+// period, Service-Signature uses the old one and webhook-signature has both.
 func (s *Service) RotateSecret(ctx context.Context, tx *db.Tx, by audit.Actor, e *Endpoint, grace time.Duration) (secret string, err error) {
 	now := s.now()
 	if grace < 0 || grace > MaxSecretGrace {
-		return "", fault.Invalid("grace_period_seconds", "grace_period_seconds must be from 0 to %d", int(MaxSecretGrace.Seconds()))
+		return "", fault.Invalid("grace_period_seconds", "grace_period_seconds must be from 0 to %d.", int(MaxSecretGrace.Seconds()))
 	}
 	if e.Mirrors != "" {
-		return "", fault.New(fault.InvalidState, "this tunnel signs with the secret of %s; rotate that one", e.Mirrors)
+		return "", fault.New(fault.InvalidState, "This tunnel signs with the secret of %s. Rotate that one.", e.Mirrors)
 	}
 	if e.inGrace(now) {
-		return "", fault.New(fault.InvalidState, "the secret before this one still signs until its grace ends; end it first (POST /v1/webhooks/%s/end_grace)", e.ID)
+		return "", fault.New(fault.InvalidState, "The previous secret is still in its grace period. End it first (POST /v1/webhooks/%s/end_grace).", e.ID)
 	}
 	secret = webhook.NewSecret()
 	old, until := e.secret, now.Add(grace)
@@ -339,37 +329,45 @@ func (s *Service) RotateSecret(ctx context.Context, tx *db.Tx, by audit.Actor, e
 	if grace > 0 {
 		e.oldSecret, e.OldSecretUntil = old, &until
 	}
-	e.secret, e.SecretHint = s.ring.Seal([]byte(secret), place(e.ID)), hint(secret)
+	e.secret, e.SecretHint = s.ring.Seal([]byte(secret), secretContext(e.ID)), hint(secret)
 	if _, err := tx.Exec(ctx, "UPDATE endpoints SET secret = $2, secret_hint = $3, old_secret = $4, old_secret_until = $5 WHERE id = $1",
 		e.ID, e.secret, e.SecretHint, db.OrNull(e.oldSecret), db.Micros(e.OldSecretUntil)); err != nil {
 		return "", err
 	}
 	tx.Signal(signalEndpoint, e.ID)
-	return secret, s.log(ctx, tx, by, e, "webhook.secret_rotated", map[string]any{"grace_seconds": int(grace.Seconds())})
+	return secret, s.log(ctx, tx, by, loggedAction{e, "webhook.secret_rotated", map[string]any{"grace_seconds": int(grace.Seconds())}})
 }
 
-// EndGrace makes the new secret the only one.
+// EndGrace ends the grace period of the old secret.
 func (s *Service) EndGrace(ctx context.Context, tx *db.Tx, by audit.Actor, e *Endpoint) error {
 	if !e.inGrace(s.now()) {
 		return nil
 	}
 	if e.Mirrors != "" {
-		return fault.New(fault.InvalidState, "this tunnel signs with the secrets of %s; end the grace of that one", e.Mirrors)
+		return fault.New(fault.InvalidState, "This tunnel signs with the secrets of %s. End the grace period of that endpoint.", e.Mirrors)
 	}
 	e.oldSecret, e.OldSecretUntil = "", nil
 	if _, err := tx.Exec(ctx, "UPDATE endpoints SET old_secret = NULL, old_secret_until = NULL WHERE id = $1", e.ID); err != nil {
 		return err
 	}
 	tx.Signal(signalEndpoint, e.ID)
-	return s.log(ctx, tx, by, e, "webhook.grace_ended", nil)
+	return s.log(ctx, tx, by, loggedAction{e, "webhook.grace_ended", nil})
 }
 
 func (e *Endpoint) inGrace(now time.Time) bool {
 	return e.OldSecretUntil != nil && now.Before(*e.OldSecretUntil)
 }
 
-// SendTest delivers a made-up event to this endpoint alone.
-func (s *Service) SendTest(ctx context.Context, tx *db.Tx, by audit.Actor, e *Endpoint, t events.Type, project string) (*Delivery, error) {
+// TestEvent is a sample event to send. Type defaults to the first one to which the
+// endpoint subscribes.
+type TestEvent struct {
+	Type    events.Type
+	Project string
+}
+
+// SendTest delivers a sample event to this endpoint only.
+func (s *Service) SendTest(ctx context.Context, tx *db.Tx, by audit.Actor, e *Endpoint, test TestEvent) (*Delivery, error) {
+	t, project := test.Type, test.Project
 	if t == "" {
 		for _, t = range events.Types {
 			if t.Matches(e.Events) {
@@ -378,9 +376,9 @@ func (s *Service) SendTest(ctx context.Context, tx *db.Tx, by audit.Actor, e *En
 		}
 	}
 	if e.Project != "" {
-		project = e.Project // it gets no other
+		project = e.Project // it gets no others
 	}
-	event, err := s.publisher.StoreSample(ctx, tx, events.Origin{WorkspaceID: e.WorkspaceID, Environment: string(e.Environment), Project: project}, t)
+	event, err := s.publisher.StoreSample(ctx, tx, events.Origin{Tenant: e.Tenant, Project: project}, t)
 	if err != nil {
 		return nil, err
 	}
@@ -393,5 +391,5 @@ func (s *Service) SendTest(ctx context.Context, tx *db.Tx, by audit.Actor, e *En
 			return nil, err
 		}
 	}
-	return d, s.log(ctx, tx, by, e, "webhook.tested", map[string]any{"type": t, "delivery": d.ID})
+	return d, s.log(ctx, tx, by, loggedAction{e, "webhook.tested", map[string]any{"type": t, "delivery": d.ID}})
 }

@@ -8,21 +8,22 @@ import (
 	"strings"
 	"time"
 
+	"turnpike/internal/accounts"
 	"turnpike/internal/db"
 	"turnpike/internal/events"
 	"turnpike/internal/lanes"
 )
 
 const (
-	// signalEvents has no sender: it is heard when another process changed the
-	// embedded database, which may have been an event.
+	// signalEvents is received when another process changed the embedded database,
+	// perhaps by an event. Nothing sends it explicitly.
 	signalEvents = "events"
 
-	// fanoutPoll finds what a node that died had published and not fanned out.
+	// fanoutPoll finds events that a node published before it died.
 	fanoutPoll = time.Second
 
-	// maxFanout bounds the events of one transaction. When they have so many
-	// endpoints that it makes more than manyDeliveries, the next takes fewer.
+	// maxFanout limits the events of a transaction. If they result in more than
+	// manyDeliveries, the next transaction takes fewer.
 	maxFanout      = 256
 	manyDeliveries = 2000
 )
@@ -43,7 +44,7 @@ func (s *Service) runFanout(ctx context.Context) {
 			took, made, err := s.fanOut(ctx, n, behind)
 			if err != nil {
 				if ctx.Err() == nil {
-					slog.Warn("cannot fan events out; it is tried again", "error", err)
+					slog.Warn("failed to fan out events; retrying", "err", err, "retry_in", fanoutPoll)
 				}
 				break
 			}
@@ -66,12 +67,12 @@ func (s *Service) runFanout(ctx context.Context) {
 	}
 }
 
-// fanOut makes the deliveries of up to n new events. Taking the events, the
-// deliveries and their lanes are one transaction: an event is fanned out once.
-// When it is behind, lanes have enough to do, and are only told.
+// fanOut creates the deliveries of up to n pending events in one transaction, so
+// that an event is fanned out once. If it is behind, lanes have enough items, and
+// are only marked.
 func (s *Service) fanOut(ctx context.Context, n int, behind bool) (took, made int, err error) {
 	if !behind {
-		found, err := events.AnyNew(ctx, s.db)
+		found, err := events.HasPending(ctx, s.db)
 		if err != nil || !found {
 			return 0, 0, err
 		}
@@ -82,7 +83,7 @@ func (s *Service) fanOut(ctx context.Context, n int, behind bool) (took, made in
 	}
 	now := s.now()
 	err = s.db.Write(ctx, func(tx *db.Tx) error {
-		list, err := events.TakeNew(ctx, tx, n, inline)
+		list, err := events.TakePending(ctx, tx, n, inline)
 		if err != nil {
 			return err
 		}
@@ -96,8 +97,8 @@ func (s *Service) fanOut(ctx context.Context, n int, behind bool) (took, made in
 			return fmt.Errorf("store deliveries: %w", err)
 		}
 		if behind || stored < int64(len(rows)) {
-			// Without their bodies, or when a replay made some of them before,
-			// what is to be done is for the lanes to see.
+			// The jobs have no bodies, or a replay created some of the deliveries
+			// before: the lanes must be scanned.
 			return lanes.Enqueue(ctx, tx, Queue, dueLanes(jobs, now))
 		}
 		return s.runner.EnqueueNow(ctx, tx, jobs, now)
@@ -113,29 +114,27 @@ func dueLanes(jobs map[string][]*job, at time.Time) map[string]time.Time {
 	return due
 }
 
-// deliveriesOf makes one delivery for each event and endpoint that wants it,
-// and the jobs of those that are due.
-func (s *Service) deliveriesOf(ctx context.Context, tx *db.Tx, list []events.New, now time.Time) (rows [][]any, jobs map[string][]*job, err error) {
-	type tenant struct{ workspace, environment string }
-	known := map[tenant][]*Endpoint{}
+// deliveriesOf returns one delivery for each event and endpoint that subscribes to
+// it, and jobs for those that are due.
+func (s *Service) deliveriesOf(ctx context.Context, tx *db.Tx, list []events.Pending, now time.Time) (rows [][]any, jobs map[string][]*job, err error) {
+	known := map[accounts.Tenant][]*Endpoint{}
 	jobs = map[string][]*job{}
 	projects := eventProjects{events: list}
 	for _, event := range list {
-		t := tenant{event.WorkspaceID, event.Environment}
-		endpoints, ok := known[t]
+		endpoints, ok := known[event.Tenant]
 		if !ok {
-			if endpoints, err = subscribers(ctx, tx, t.workspace, t.environment); err != nil {
+			if endpoints, err = subscribers(ctx, tx, event.Tenant); err != nil {
 				return nil, nil, err
 			}
-			known[t] = endpoints
+			known[event.Tenant] = endpoints
 		}
 		for _, e := range endpoints {
 			if !event.Type.Matches(e.Events) {
 				continue
 			}
-			if takes, err := projects.takes(ctx, tx, e, event.ID); err != nil {
+			if included, err := projects.includes(ctx, tx, e, event.ID); err != nil {
 				return nil, nil, err
-			} else if !takes {
+			} else if !included {
 				continue
 			}
 			d := newDelivery(e, event.ID, event.Type, event.CreatedAt, now)
@@ -152,12 +151,12 @@ func (s *Service) deliveriesOf(ctx context.Context, tx *db.Tx, list []events.New
 	return rows, jobs, nil
 }
 
-// subscribers are the endpoints of a tenant, held as they are until their
-// deliveries are stored: one that was resumed in between would never look at
-// what is held for it.
-func subscribers(ctx context.Context, tx *db.Tx, workspaceID, environment string) ([]*Endpoint, error) {
+// subscribers returns the endpoints of a tenant. They stay
+// locked until their deliveries are stored: an endpoint that is resumed in between
+// would never find the deliveries held for it.
+func subscribers(ctx context.Context, tx *db.Tx, t accounts.Tenant) ([]*Endpoint, error) {
 	rows, err := tx.Query(ctx, "SELECT "+endpointColumns+" FROM endpoints WHERE workspace_id = $1 AND environment = $2 AND deleted_at IS NULL ORDER BY id"+tx.Share("endpoints"),
-		workspaceID, environment)
+		t.WorkspaceID, t.Environment)
 	list, err := db.All(rows, err, scanEndpoint)
 	if err != nil {
 		return nil, fmt.Errorf("read endpoints: %w", err)
@@ -165,25 +164,25 @@ func subscribers(ctx context.Context, tx *db.Tx, workspaceID, environment string
 	return list, nil
 }
 
-// Subscribers returns the endpoints that get an event of the origin. A paused one
-// is among them: it holds what it gets.
+// Subscribers returns the endpoints that get an event of the origin, including
+// paused ones, which hold it.
 func Subscribers(ctx context.Context, tx *db.Tx, from events.Origin, t events.Type) ([]*Endpoint, error) {
-	all, err := subscribers(ctx, tx, from.WorkspaceID, from.Environment)
+	all, err := subscribers(ctx, tx, from.Tenant)
 	return slices.DeleteFunc(all, func(e *Endpoint) bool { return !t.Matches(e.Events) || !e.takes(from.Project) }), err
 }
 
 // takes reports whether the endpoint gets events of the project.
 func (e *Endpoint) takes(project string) bool { return e.Project == "" || e.Project == project }
 
-// eventProjects looks up the projects of a batch of events when the first
-// endpoint that belongs to a project asks. Most workspaces have none.
+// eventProjects looks up the projects of a batch of events when the first endpoint
+// that belongs to a project needs them. Most workspaces have none.
 type eventProjects struct {
-	events []events.New
+	events []events.Pending
 	byID   map[string]string
 }
 
-// takes reports whether the endpoint gets the event, as far as its project goes.
-func (p *eventProjects) takes(ctx context.Context, tx *db.Tx, e *Endpoint, eventID string) (bool, error) {
+// includes reports whether the endpoint gets events of the event's project.
+func (p *eventProjects) includes(ctx context.Context, tx *db.Tx, e *Endpoint, eventID string) (bool, error) {
 	if e.Project == "" {
 		return true, nil
 	}

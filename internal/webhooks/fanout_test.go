@@ -17,16 +17,16 @@ import (
 	"turnpike/internal/visibility"
 )
 
-// TestAResumeMissesNothingThatIsBeingFannedOut: a fan-out has read that the
-// endpoint is paused, and stores its deliveries after it was resumed. Without
-// the shared lock they are held for ever at an endpoint that is active.
-func TestAResumeMissesNothingThatIsBeingFannedOut(t *testing.T) {
+// TestResumeFindsDeliveriesOfConcurrentFanOut: a fan-out reads that the endpoint is
+// paused, and stores its deliveries after it was resumed. Without the shared lock
+// they would be held forever by an active endpoint.
+func TestResumeFindsDeliveriesOfConcurrentFanOut(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		ctx := t.Context()
 		s := newService(t, d)
 		w := &accounts.Workspace{Name: "w"}
-		e := &Endpoint{Environment: accounts.Test, URL: "https://example.com/", Events: []string{"*"}}
+		e := &Endpoint{Tenant: accounts.Tenant{Environment: accounts.Test}, URL: "https://example.com/", Events: []string{"*"}}
 		write(t, d, func(tx *db.Tx) error {
 			if err := accounts.CreateWorkspace(ctx, tx, w, time.Now()); err != nil {
 				return err
@@ -37,18 +37,18 @@ func TestAResumeMissesNothingThatIsBeingFannedOut(t *testing.T) {
 			}
 			return s.Pause(ctx, tx, system, e)
 		})
-		event := events.New{ID: ids.New(ids.Event), WorkspaceID: w.ID, Environment: "test", Type: events.KeyAutoRevoked, CreatedAt: time.Now()}
+		event := events.Pending{ID: ids.New(ids.Event), Tenant: w.In(accounts.Test), Type: events.KeyAutoRevoked, CreatedAt: time.Now()}
 
 		resumed := make(chan struct{})
 		write(t, d, func(tx *db.Tx) error {
-			rows, _, err := s.deliveriesOf(ctx, tx, []events.New{event}, time.Now())
+			rows, _, err := s.deliveriesOf(ctx, tx, []events.Pending{event}, time.Now())
 			if err != nil {
 				return err
 			}
 			go func() {
 				defer close(resumed)
 				write(t, d, func(tx *db.Tx) error {
-					e, err := s.GetLocked(ctx, tx, visibility.Filter{WorkspaceID: w.ID, Environment: "test"}, e.ID)
+					e, err := s.GetLocked(ctx, tx, visibility.Filter{Tenant: w.In(accounts.Test)}, e.ID)
 					if err != nil {
 						return err
 					}

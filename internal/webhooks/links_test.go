@@ -18,7 +18,7 @@ import (
 	"turnpike/internal/visibility"
 )
 
-// recorder is an endpoint that never answers well.
+// recorder is an endpoint that always fails.
 type recorder struct {
 	mu     sync.Mutex
 	bodies []string
@@ -33,10 +33,9 @@ func (r *recorder) Send(_ context.Context, _ *Endpoint, m *Message) Outcome {
 
 func (r *recorder) last() string { return r.bodies[len(r.bodies)-1] }
 
-// TestLinksAreTheSameInEveryAttemptAndNewInAReplay: links count from when a
-// delivery was made, replayed or resumed, and from nothing that an attempt
-// changes.
-func TestLinksAreTheSameInEveryAttemptAndNewInAReplay(t *testing.T) {
+// TestLinksStayTheSameUntilReplay: their validity counts from when the delivery was
+// created, replayed or resumed, and attempts don't change that.
+func TestLinksStayTheSameUntilReplay(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		ctx := t.Context()
@@ -45,11 +44,11 @@ func TestLinksAreTheSameInEveryAttemptAndNewInAReplay(t *testing.T) {
 		s.now = func() time.Time { return now }
 		s.schedule = slices.Repeat([]time.Duration{time.Minute}, 10)
 		s.senders[HTTP] = sent
-		s.link = func(workspaceID, environment, sha256, name string, expires time.Time) string {
-			return fmt.Sprintf("https://api.example.com/%s/%s/%s/%s?expires=%d", workspaceID, environment, sha256, name, expires.Unix())
+		s.link = func(t accounts.Tenant, sha256, name string, expires time.Time) string {
+			return fmt.Sprintf("https://api.example.com/%s/%s/%s/%s?expires=%d", t.WorkspaceID, t.Environment, sha256, name, expires.Unix())
 		}
 		w := &accounts.Workspace{Name: "w"}
-		e := &Endpoint{Environment: accounts.Test, URL: "https://example.com/", Events: []string{"*"}}
+		e := &Endpoint{Tenant: accounts.Tenant{Environment: accounts.Test}, URL: "https://example.com/", Events: []string{"*"}}
 		ref, zero := events.FileRef("abc", "video_1.mp4"), int64(0)
 		var jobs map[string][]*job
 		write(t, d, func(tx *db.Tx) error {
@@ -60,13 +59,13 @@ func TestLinksAreTheSameInEveryAttemptAndNewInAReplay(t *testing.T) {
 			if _, err := s.Create(ctx, tx, system, e); err != nil {
 				return err
 			}
-			_, err := events.NewPublisher(s.now).Publish(ctx, tx, events.Origin{WorkspaceID: w.ID, Environment: "test"},
+			_, err := events.NewPublisher(s.now).Publish(ctx, tx, events.Origin{Tenant: w.In(accounts.Test)},
 				events.VideoRender{ID: "video_1", Status: "completed", URL: &ref, URLExpiresAt: &zero})
 			return err
 		})
 		// As a fan-out does, which hands its jobs to the lane at once.
 		write(t, d, func(tx *db.Tx) error {
-			list, err := events.TakeNew(ctx, tx, 10, inlineBody)
+			list, err := events.TakePending(ctx, tx, 10, inlineBody)
 			if err != nil {
 				return err
 			}
@@ -127,7 +126,7 @@ func TestLinksAreTheSameInEveryAttemptAndNewInAReplay(t *testing.T) {
 		now = now.Add(20 * 24 * time.Hour)
 		id := jobs[e.ID][0].id
 		write(t, d, func(tx *db.Tx) error {
-			_, err := s.ReplayDelivery(ctx, tx, system, visibility.Filter{WorkspaceID: w.ID, Environment: "test"}, id, false)
+			_, err := s.ReplayDelivery(ctx, tx, system, visibility.Filter{Tenant: w.In(accounts.Test)}, DeliveryReplay{DeliveryID: id, NewID: false})
 			return err
 		})
 		replayed := expires()
@@ -144,7 +143,7 @@ func TestLinksAreTheSameInEveryAttemptAndNewInAReplay(t *testing.T) {
 		// Held for longer than its links would have lived.
 		hold := func(do func(tx *db.Tx, e *Endpoint) error) {
 			write(t, d, func(tx *db.Tx) error {
-				e, err := s.GetLocked(ctx, tx, visibility.Filter{WorkspaceID: w.ID, Environment: "test"}, e.ID)
+				e, err := s.GetLocked(ctx, tx, visibility.Filter{Tenant: w.In(accounts.Test)}, e.ID)
 				if err != nil {
 					return err
 				}

@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// counts are what this node did.
+// counts are the metrics of attempts on this node.
 type counts struct {
 	deliveries *prometheus.CounterVec
 	latency    prometheus.Histogram
@@ -17,9 +17,9 @@ type counts struct {
 func newCounts() counts {
 	return counts{
 		deliveries: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "turnpike_webhook_attempts_total",
-			Help: "Attempts to deliver, by what the delivery became: succeeded, retrying or failed."}, []string{"result"}),
+			Help: "Delivery attempts by result: succeeded, retrying or failed."}, []string{"result"}),
 		latency: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "turnpike_webhook_attempt_seconds",
-			Help:    "How long attempts took.",
+			Help:    "Duration of delivery attempts in seconds.",
 			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}}),
 	}
 }
@@ -29,16 +29,16 @@ func (c *counts) observe(r *result) {
 	c.latency.Observe(r.attempt.Duration.Seconds())
 }
 
-// scrapeTimeout bounds what a scrape asks the store.
+// scrapeTimeout limits the query of a scrape.
 const scrapeTimeout = 5 * time.Second
 
 var (
-	dueDesc    = prometheus.NewDesc("turnpike_webhook_due_deliveries", "Deliveries that are due and not done, on all nodes.", nil, nil)
-	oldestDesc = prometheus.NewDesc("turnpike_webhook_oldest_due_seconds", "For how long the oldest of them has been due.", nil, nil)
-	pausedDesc = prometheus.NewDesc("turnpike_webhook_paused_endpoints", "Endpoints that are paused.", nil, nil)
-	newDesc    = prometheus.NewDesc("turnpike_webhook_new_events", "Events that were not fanned out yet.", nil, nil)
-	lanesDesc  = prometheus.NewDesc("turnpike_webhook_lanes", "Endpoints that this node has in hand.", nil, nil)
-	atWorkDesc = prometheus.NewDesc("turnpike_webhook_attempts_running", "Attempts that this node is making, by how the endpoint has been doing.", []string{"endpoint"}, nil)
+	dueDesc     = prometheus.NewDesc("turnpike_webhook_due_deliveries", "Deliveries that are due, on all nodes.", nil, nil)
+	oldestDesc  = prometheus.NewDesc("turnpike_webhook_oldest_due_seconds", "Seconds since the oldest due delivery became due.", nil, nil)
+	pausedDesc  = prometheus.NewDesc("turnpike_webhook_paused_endpoints", "Paused endpoints.", nil, nil)
+	newDesc     = prometheus.NewDesc("turnpike_webhook_new_events", "Events that are not fanned out yet.", nil, nil)
+	lanesDesc   = prometheus.NewDesc("turnpike_webhook_lanes", "Endpoints whose deliveries this node runs.", nil, nil)
+	runningDesc = prometheus.NewDesc("turnpike_webhook_attempts_running", "Running attempts on this node, by the state of the endpoint: well or slow.", []string{"endpoint"}, nil)
 )
 
 // Describe lists the metrics for Prometheus.
@@ -53,8 +53,8 @@ func (s *Service) Collect(out chan<- prometheus.Metric) {
 	}
 	st := s.runner.Stats()
 	gauge(lanesDesc, float64(st.Lanes))
-	gauge(atWorkDesc, float64(st.Running-st.Slow), "well")
-	gauge(atWorkDesc, float64(st.Slow), "slow")
+	gauge(runningDesc, float64(st.Running-st.Slow), "well")
+	gauge(runningDesc, float64(st.Slow), "slow")
 
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 	defer cancel()
@@ -64,7 +64,7 @@ func (s *Service) Collect(out chan<- prometheus.Metric) {
 	err := s.db.QueryRow(ctx, `SELECT (SELECT count(*) FROM endpoints WHERE status = 'paused' AND kind = 'http' AND deleted_at IS NULL),
 		(SELECT count(*) FROM new_events), count(*), min(due_at) FROM deliveries WHERE due_at <= $1`, now.UnixMicro()).Scan(&paused, &fresh, &due, &oldest)
 	if err != nil {
-		slog.Warn("cannot read webhook metrics", "error", err)
+		slog.Warn("failed to read webhook metrics", "err", err)
 		return
 	}
 	gauge(dueDesc, float64(due))

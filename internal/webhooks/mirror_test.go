@@ -13,17 +13,16 @@ import (
 	"turnpike/internal/visibility"
 )
 
-// TestAMirrorGoesWithItsEndpoint: what is deleted gets nothing, so what gets
-// the same as it gets nothing either. Another endpoint's mirror stays.
-func TestAMirrorGoesWithItsEndpoint(t *testing.T) {
+// TestMirrorIsDeletedWithItsEndpoint, and mirrors of other endpoints stay.
+func TestMirrorIsDeletedWithItsEndpoint(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		ctx := t.Context()
 		s := newService(t, d)
 		w := &accounts.Workspace{Name: "w"}
 		mirrors := map[*Endpoint]*Endpoint{}
-		gone := &Endpoint{Environment: accounts.Test, URL: "https://example.com/1", Events: []string{"key.*"}}
-		stays := &Endpoint{Environment: accounts.Test, URL: "https://example.com/2", Events: []string{"billing.credits.low"}}
+		gone := &Endpoint{Tenant: accounts.Tenant{Environment: accounts.Test}, URL: "https://example.com/1", Events: []string{"key.*"}}
+		stays := &Endpoint{Tenant: accounts.Tenant{Environment: accounts.Test}, URL: "https://example.com/2", Events: []string{"billing.credits.low"}}
 		write(t, d, func(tx *db.Tx) error {
 			if err := accounts.CreateWorkspace(ctx, tx, w, time.Now()); err != nil {
 				return err
@@ -34,27 +33,27 @@ func TestAMirrorGoesWithItsEndpoint(t *testing.T) {
 					return err
 				}
 				var err error
-				mirrors[e], _, err = s.ConnectTunnel(ctx, tx, system, TunnelRequest{Visibility: visibility.Filter{WorkspaceID: w.ID, Environment: "test"}, Mirrors: e.ID})
+				mirrors[e], _, err = s.ConnectTunnel(ctx, tx, system, TunnelRequest{Visibility: visibility.Filter{Tenant: w.In(accounts.Test)}, Mirrors: e.ID})
 				if err != nil {
 					return err
 				}
 			}
 			return s.Delete(ctx, tx, system, gone)
 		})
-		if _, err := s.Get(ctx, d, visibility.Filter{WorkspaceID: w.ID, Environment: "test"}, mirrors[gone].ID); !fault.Is(err, fault.NotFound) {
+		if _, err := s.Get(ctx, d, visibility.Filter{Tenant: w.In(accounts.Test)}, mirrors[gone].ID); !fault.Is(err, fault.NotFound) {
 			t.Errorf("the mirror of a deleted endpoint: %v", err)
 		}
-		if _, err := s.Get(ctx, d, visibility.Filter{WorkspaceID: w.ID, Environment: "test"}, mirrors[stays].ID); err != nil {
+		if _, err := s.Get(ctx, d, visibility.Filter{Tenant: w.In(accounts.Test)}, mirrors[stays].ID); err != nil {
 			t.Errorf("the mirror of another: %v", err)
 		}
 		write(t, d, func(tx *db.Tx) error {
-			list, err := Subscribers(ctx, tx, events.Origin{WorkspaceID: w.ID, Environment: "test"}, events.KeyAutoRevoked)
+			list, err := Subscribers(ctx, tx, events.Origin{Tenant: w.In(accounts.Test)}, events.KeyAutoRevoked)
 			if len(list) != 0 {
-				t.Errorf("%d endpoints get what nobody wants any more", len(list))
+				t.Errorf("got %d subscribers after the end of the subscriptions, want none", len(list))
 			}
 			return err
 		})
-		again := TunnelRequest{Visibility: visibility.Filter{WorkspaceID: w.ID, Environment: "test"}, Mirrors: gone.ID}
+		again := TunnelRequest{Visibility: visibility.Filter{Tenant: w.In(accounts.Test)}, Mirrors: gone.ID}
 		err := d.Write(ctx, func(tx *db.Tx) error {
 			_, _, err := s.ConnectTunnel(ctx, tx, system, again)
 			return err
@@ -65,14 +64,13 @@ func TestAMirrorGoesWithItsEndpoint(t *testing.T) {
 	})
 }
 
-// TestAMirrorShowsWhatItsEndpointHas: the events that it gets and the secret
-// that signs are those of its endpoint, also after they have changed there.
-func TestAMirrorShowsWhatItsEndpointHas(t *testing.T) {
+// TestMirrorShowsEventsAndSecretOfItsEndpoint also after they changed.
+func TestMirrorShowsEventsAndSecretOfItsEndpoint(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		ctx := t.Context()
-		b := newSwitchboard(t, d)
-		tenant := TunnelRequest{Visibility: visibility.Filter{WorkspaceID: b.endpoint.WorkspaceID, Environment: string(b.endpoint.Environment)}, Mirrors: b.endpoint.ID}
+		b := newFixture(t, d)
+		tenant := TunnelRequest{Visibility: visibility.Filter{Tenant: b.endpoint.Tenant}, Mirrors: b.endpoint.ID}
 		var mirror *Endpoint
 		write(t, d, func(tx *db.Tx) (err error) {
 			mirror, _, err = b.ConnectTunnel(ctx, tx, system, tenant)
@@ -90,7 +88,7 @@ func TestAMirrorShowsWhatItsEndpointHas(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		look := func(q db.Querier) []*Endpoint {
+		read := func(q db.Querier) []*Endpoint {
 			one, err := b.Get(ctx, q, tenant.Visibility, mirror.ID)
 			if err != nil {
 				t.Fatal(err)
@@ -101,7 +99,7 @@ func TestAMirrorShowsWhatItsEndpointHas(t *testing.T) {
 			}
 			return []*Endpoint{one, list.Rows[0]}
 		}
-		for _, e := range look(d) {
+		for _, e := range read(d) {
 			if !slices.Equal(e.Events, []string{"key.*"}) || e.SecretHint != origin.SecretHint || e.OldSecretUntil == nil || !e.OldSecretUntil.Equal(*origin.OldSecretUntil) {
 				t.Errorf("the mirror is shown as %+v", e)
 			}
@@ -136,7 +134,7 @@ func TestAMirrorShowsWhatItsEndpointHas(t *testing.T) {
 			e.Description = "on my desk"
 			return b.Update(ctx, tx, system, e)
 		})
-		if e := look(d)[0]; e.Description != "on my desk" {
+		if e := read(d)[0]; e.Description != "on my desk" {
 			t.Errorf("the mirror is shown as %+v", e)
 		}
 	})

@@ -13,22 +13,21 @@ import (
 )
 
 const (
-	// tidyBatch is how many deliveries one transaction holds, frees or discards.
-	// What is more is left to the endpoint's lane.
-	tidyBatch = 1000
-	// maxHurry is how many such batches a caller may need at once, which takes
-	// some tenths of a second.
-	maxHurry = 20
+	// statusBatch is how many deliveries one transaction holds, resumes or discards.
+	// The endpoint's lane does the rest.
+	statusBatch = 1000
+	// maxBatches is how many such batches a request may need, which takes some
+	// tenths of a second.
+	maxBatches = 20
 )
 
-// system is who acts when nobody asked.
+// system is the actor of automatic changes.
 var system = audit.Actor{Name: "system"}
 
-// Pause stops the deliveries to an endpoint and holds them. A second time is
-// no error.
+// Pause holds the deliveries to an endpoint. Pausing a paused endpoint does nothing.
 func (s *Service) Pause(ctx context.Context, tx *db.Tx, by audit.Actor, e *Endpoint) error {
 	if e.Kind == Tunnel {
-		return fault.New(fault.InvalidState, "a tunnel is paused by disconnecting it")
+		return fault.New(fault.InvalidState, "A tunnel cannot be paused. Disconnect its client instead.")
 	}
 	if e.Status == Paused {
 		return nil
@@ -40,7 +39,7 @@ func (s *Service) pause(ctx context.Context, tx *db.Tx, by audit.Actor, e *Endpo
 	now := s.now()
 	e.Status, e.PausedReason, e.PausedAt = Paused, reason, &now
 	if e.chore == choreDeliver {
-		e.chore = "" // what it has not freed yet stays held
+		e.chore = "" // deliveries that are still held stay held
 	}
 	if _, err := tx.Exec(ctx, "UPDATE endpoints SET status = $2, paused_reason = $3, paused_at = $4, chore = $5 WHERE id = $1",
 		e.ID, string(Paused), reason, now.UnixMicro(), db.OrNull(string(e.chore))); err != nil {
@@ -49,15 +48,15 @@ func (s *Service) pause(ctx context.Context, tx *db.Tx, by audit.Actor, e *Endpo
 	if err := s.stopReplays(ctx, tx, e.ID); err != nil {
 		return err
 	}
-	if err := s.tidy(ctx, tx, e); err != nil {
+	if err := s.applyStatus(ctx, tx, e); err != nil {
 		return err
 	}
 	tx.Signal(signalEndpoint, e.ID)
-	return s.log(ctx, tx, by, e, "webhook.paused", map[string]any{"reason": reason})
+	return s.log(ctx, tx, by, loggedAction{e, "webhook.paused", map[string]any{"reason": reason}})
 }
 
-// pauseFailed pauses an endpoint because the last retry failed, and tells the
-// people who can do something about it, once.
+// pauseFailed pauses an endpoint because the last retry failed, and emails the
+// workspace's admins once.
 func (s *Service) pauseFailed(ctx context.Context, tx *db.Tx, r *result) error {
 	e, err := find(ctx, tx, r.endpoint.ID, tx.Lock("endpoints"))
 	if err != nil {
@@ -66,7 +65,7 @@ func (s *Service) pauseFailed(ctx context.Context, tx *db.Tx, r *result) error {
 	if e.Status != Active || e.DeletedAt != nil {
 		return nil
 	}
-	// Another node may have been luckier with the same turn.
+	// Another node may have succeeded with the same attempt.
 	d, err := scanDelivery(tx.QueryRow(ctx, "SELECT "+deliveryColumns+" FROM deliveries WHERE id = $1", r.job.id))
 	if err != nil {
 		return fmt.Errorf("read delivery: %w", err)
@@ -83,11 +82,11 @@ func (s *Service) pauseFailed(ctx context.Context, tx *db.Tx, r *result) error {
 	})
 }
 
-// Resume starts the deliveries to an endpoint again. What was held starts with
-// a fresh schedule, or is discarded.
+// Resume restarts the deliveries to an endpoint. Held deliveries start over with all
+// their retries, or are discarded.
 func (s *Service) Resume(ctx context.Context, tx *db.Tx, by audit.Actor, e *Endpoint, discard bool) error {
 	if e.Kind == Tunnel {
-		return fault.New(fault.InvalidState, "a tunnel is resumed by connecting it: turnpike listen")
+		return fault.New(fault.InvalidState, "A tunnel cannot be resumed by a request. Connect it with turnpike listen.")
 	}
 	if e.Status == Active {
 		return nil
@@ -102,22 +101,22 @@ func (s *Service) Resume(ctx context.Context, tx *db.Tx, by audit.Actor, e *Endp
 	if err := s.resume(ctx, tx, e, todo); err != nil {
 		return err
 	}
-	return s.log(ctx, tx, by, e, "webhook.resumed", map[string]any{"held": string(todo)})
+	return s.log(ctx, tx, by, loggedAction{e, "webhook.resumed", map[string]any{"held": string(todo)}})
 }
 
-// holdAll does at once what the lane has not done yet since the pause.
+// holdAll holds the deliveries that the lane hasn't held yet since the pause.
 func (s *Service) holdAll(ctx context.Context, tx *db.Tx, e *Endpoint) error {
-	for range maxHurry {
+	for range maxBatches {
 		if more, err := s.hold(ctx, tx, e); err != nil || !more {
 			return err
 		}
 	}
-	return fault.New(fault.InvalidState, "the deliveries of %s are still being held; try again in a moment", e.ID)
+	return fault.New(fault.InvalidState, "Deliveries of %s are still being held. Retry in a moment.", e.ID)
 }
 
 func (s *Service) resume(ctx context.Context, tx *db.Tx, e *Endpoint, todo chore) error {
 	if e.chore == choreDiscard {
-		todo = choreDiscard // an earlier order, which all that is held falls under
+		todo = choreDiscard // an earlier discard covers all held deliveries
 	}
 	e.Status, e.PausedReason, e.PausedAt, e.chore = Active, "", nil, todo
 	if _, err := tx.Exec(ctx, `UPDATE endpoints SET status = $2, paused_reason = NULL, paused_at = NULL, warned_at = NULL, chore = $3 WHERE id = $1`,
@@ -125,26 +124,27 @@ func (s *Service) resume(ctx context.Context, tx *db.Tx, e *Endpoint, todo chore
 		return fmt.Errorf("resume endpoint: %w", err)
 	}
 	tx.Signal(signalEndpoint, e.ID)
-	return s.tidy(ctx, tx, e)
+	return s.applyStatus(ctx, tx, e)
 }
 
-// tidy brings the endpoint's deliveries in line with its state: a first batch
-// at once, so that a caller sees what it did, the rest in the lane.
-func (s *Service) tidy(ctx context.Context, tx *db.Tx, e *Endpoint) error {
-	if _, err := s.tidySome(ctx, tx, e); err != nil {
+// applyStatus changes the endpoint's deliveries to match its status: a first batch
+// immediately, so that the response is right for all but large backlogs, and the
+// rest in the lane.
+func (s *Service) applyStatus(ctx context.Context, tx *db.Tx, e *Endpoint) error {
+	if _, err := s.applyStatusBatch(ctx, tx, e); err != nil {
 		return err
 	}
 	return lanes.Enqueue(ctx, tx, Queue, map[string]time.Time{e.ID: s.now()})
 }
 
-// tidyNow is tidySome in a transaction of its own, for the lane.
-func (s *Service) tidyNow(ctx context.Context, endpointID string) (more bool, err error) {
+// applyStatusInLane is applyStatusBatch in its own transaction.
+func (s *Service) applyStatusInLane(ctx context.Context, endpointID string) (more bool, err error) {
 	err = s.db.Write(ctx, func(tx *db.Tx) error {
 		e, err := find(ctx, tx, endpointID, tx.Lock("endpoints"))
 		if err != nil {
 			return err
 		}
-		more, err = s.tidySome(ctx, tx, e)
+		more, err = s.applyStatusBatch(ctx, tx, e)
 		return err
 	})
 	return more, err
@@ -153,29 +153,30 @@ func (s *Service) tidyNow(ctx context.Context, endpointID string) (more bool, er
 const (
 	areDue  = "due_at IS NOT NULL"
 	areHeld = "status = 'held'"
-	// $3 is the reason, and $4 now.
-	discarding = "status = 'discarded', reason = $3, due_at = NULL, finished_at = $4"
 )
 
-// tidySome moves up to a batch of deliveries to where they belong. An order to
-// discard is done before anything else is held, also at an endpoint that was
-// paused again: as long as it stands, it is about all that is held.
-func (s *Service) tidySome(ctx context.Context, tx *db.Tx, e *Endpoint) (more bool, err error) {
+// applyStatusBatch changes up to a batch of deliveries. A discard comes before
+// anything else is held, also if the endpoint was paused again: until it is done it
+// covers all held deliveries.
+func (s *Service) applyStatusBatch(ctx context.Context, tx *db.Tx, e *Endpoint) (more bool, err error) {
 	now := s.now().UnixMicro()
+	discard := func(where, reason string) deliveryChange {
+		return deliveryChange{"status = 'discarded', reason = $3, due_at = NULL, finished_at = $4", where, []any{reason, now}}
+	}
 	switch {
 	case e.DeletedAt != nil:
-		if more, err = s.move(ctx, tx, e, discarding, areDue, DiscardedDeleted, now); err != nil || more {
+		if more, err = discard(areDue, DiscardedDeleted).apply(ctx, tx, e); err != nil || more {
 			return more, err
 		}
-		return s.move(ctx, tx, e, discarding, areHeld, DiscardedDeleted, now)
+		return discard(areHeld, DiscardedDeleted).apply(ctx, tx, e)
 	case e.chore == choreDiscard:
-		more, err = s.move(ctx, tx, e, discarding, areHeld, DiscardedResume, now)
+		more, err = discard(areHeld, DiscardedResume).apply(ctx, tx, e)
 	case e.Status == Paused:
 		return s.hold(ctx, tx, e)
 	case e.chore == choreDeliver:
-		// Due since they happened, so that the oldest goes first. Links that
-		// were to be minted back then would have expired by now.
-		more, err = s.move(ctx, tx, e, "status = 'pending', tries = 0, due_at = event_at, links_at = $3", areHeld, now)
+		// Due since the event, so that the oldest goes first. Links that are valid
+		// from that time would have expired.
+		more, err = deliveryChange{"status = 'pending', tries = 0, due_at = event_at, links_at = $3", areHeld, []any{now}}.apply(ctx, tx, e)
 	default:
 		return false, nil
 	}
@@ -186,26 +187,31 @@ func (s *Service) tidySome(ctx context.Context, tx *db.Tx, e *Endpoint) (more bo
 		return false, err
 	}
 	e.chore = ""
-	return s.tidySome(ctx, tx, e)
+	return s.applyStatusBatch(ctx, tx, e)
 }
 
 func (s *Service) hold(ctx context.Context, tx *db.Tx, e *Endpoint) (more bool, err error) {
-	return s.move(ctx, tx, e, "status = 'held', due_at = NULL", areDue)
+	return deliveryChange{set: "status = 'held', due_at = NULL", where: areDue}.apply(ctx, tx, e)
 }
 
-// move changes up to a batch of the endpoint's deliveries. They are locked, so
-// that PostgreSQL looks again at what an attempt that was recorded meanwhile
-// has changed.
-func (s *Service) move(ctx context.Context, tx *db.Tx, e *Endpoint, set, which string, args ...any) (more bool, err error) {
-	n, err := tx.Exec(ctx, "UPDATE deliveries SET "+set+" WHERE id IN (SELECT id FROM deliveries WHERE endpoint_id = $1 AND "+which+" ORDER BY id LIMIT $2"+tx.Lock("deliveries")+")",
-		append([]any{e.ID, int64(tidyBatch)}, args...)...)
+// deliveryChange changes deliveries that match a condition. Its args begin at $3.
+type deliveryChange struct {
+	set, where string
+	args       []any
+}
+
+// apply changes up to a batch of the endpoint's deliveries. They are locked, so
+// that PostgreSQL re-reads those that an attempt has just changed.
+func (c deliveryChange) apply(ctx context.Context, tx *db.Tx, e *Endpoint) (more bool, err error) {
+	n, err := tx.Exec(ctx, "UPDATE deliveries SET "+c.set+" WHERE id IN (SELECT id FROM deliveries WHERE endpoint_id = $1 AND "+c.where+" ORDER BY id LIMIT $2"+tx.Lock("deliveries")+")",
+		append([]any{e.ID, int64(statusBatch)}, c.args...)...)
 	if err != nil {
-		return false, fmt.Errorf("tidy deliveries: %w", err)
+		return false, fmt.Errorf("change deliveries: %w", err)
 	}
-	return n == tidyBatch, nil
+	return n == statusBatch, nil
 }
 
-// HeldCount counts what waits for an endpoint, up to the bound.
+// HeldCount counts the held deliveries of an endpoint, up to a bound.
 func (s *Service) HeldCount(ctx context.Context, q db.Querier, endpointID string, bound int) (n int, err error) {
 	err = q.QueryRow(ctx, "SELECT count(*) FROM (SELECT 1 FROM deliveries WHERE endpoint_id = $1 AND status = 'held' LIMIT $2) AS held",
 		endpointID, int64(bound)).Scan(&n)

@@ -14,37 +14,36 @@ import (
 	"turnpike/internal/visibility"
 )
 
-// many is more than one batch holds or discards, so that an order is not done
-// when the next one comes.
-const many = 2*tidyBatch + 10
+// many is more than one batch, so that a change isn't complete when the next one comes.
+const many = 2*statusBatch + 10
 
-// switchboard is an endpoint whose lane nobody works but the test.
-type switchboard struct {
+// fixture is an endpoint whose lane only the test runs.
+type fixture struct {
 	*Service
 	t        *testing.T
 	endpoint *Endpoint
 }
 
-func newSwitchboard(t *testing.T, d *db.DB) *switchboard {
+func newFixture(t *testing.T, d *db.DB) *fixture {
 	t.Helper()
-	b := &switchboard{Service: newService(t, d), t: t}
+	b := &fixture{Service: newService(t, d), t: t}
 	w := &accounts.Workspace{Name: ids.New("w ")}
 	write(t, d, func(tx *db.Tx) error {
 		if err := accounts.CreateWorkspace(t.Context(), tx, w, time.Now()); err != nil {
 			return err
 		}
-		b.endpoint = &Endpoint{WorkspaceID: w.ID, Environment: accounts.Test, URL: "https://example.com/", Events: []string{"*"}}
+		b.endpoint = &Endpoint{Tenant: w.In(accounts.Test), URL: "https://example.com/", Events: []string{"*"}}
 		_, err := b.Create(t.Context(), tx, system, b.endpoint)
 		return err
 	})
 	return b
 }
 
-// change does something to the endpoint as it is.
-func (b *switchboard) change(do func(tx *db.Tx, e *Endpoint) error) {
+// change applies a change to the current endpoint.
+func (b *fixture) change(do func(tx *db.Tx, e *Endpoint) error) {
 	b.t.Helper()
 	write(b.t, b.db, func(tx *db.Tx) error {
-		e, err := b.GetLocked(b.t.Context(), tx, visibility.Filter{WorkspaceID: b.endpoint.WorkspaceID, Environment: string(b.endpoint.Environment)}, b.endpoint.ID)
+		e, err := b.GetLocked(b.t.Context(), tx, visibility.Filter{Tenant: b.endpoint.Tenant}, b.endpoint.ID)
 		if err != nil {
 			return err
 		}
@@ -52,18 +51,18 @@ func (b *switchboard) change(do func(tx *db.Tx, e *Endpoint) error) {
 	})
 }
 
-func (b *switchboard) pause() {
+func (b *fixture) pause() {
 	b.t.Helper()
 	b.change(func(tx *db.Tx, e *Endpoint) error { return b.Pause(b.t.Context(), tx, system, e) })
 }
 
-func (b *switchboard) resume(discard bool) {
+func (b *fixture) resume(discard bool) {
 	b.t.Helper()
 	b.change(func(tx *db.Tx, e *Endpoint) error { return b.Resume(b.t.Context(), tx, system, e, discard) })
 }
 
-// arrive makes the deliveries of n events, as the fan-out does.
-func (b *switchboard) arrive(n int) (made []string) {
+// arrive stores the deliveries of n events, as the fan-out does.
+func (b *fixture) arrive(n int) (made []string) {
 	b.t.Helper()
 	b.change(func(tx *db.Tx, e *Endpoint) error {
 		made = nil
@@ -78,19 +77,19 @@ func (b *switchboard) arrive(n int) (made []string) {
 	return made
 }
 
-// tidyAll does what is left for the lane.
-func (b *switchboard) tidyAll() {
+// runChores does what is left for the lane.
+func (b *fixture) runChores() {
 	b.t.Helper()
 	for more := true; more; {
 		var err error
-		if more, err = b.tidyNow(b.t.Context(), b.endpoint.ID); err != nil {
+		if more, err = b.applyStatusInLane(b.t.Context(), b.endpoint.ID); err != nil {
 			b.t.Fatal(err)
 		}
 	}
 }
 
-// are counts deliveries by their states.
-func (b *switchboard) are(when string, list []string, want map[State]int) {
+// are counts deliveries by state.
+func (b *fixture) are(when string, list []string, want map[State]int) {
 	b.t.Helper()
 	rows, err := b.db.Query(b.t.Context(), "SELECT "+deliveryColumns+" FROM deliveries WHERE endpoint_id = $1 ORDER BY id", b.endpoint.ID)
 	all, err := db.All(rows, err, scanDelivery)
@@ -109,22 +108,22 @@ func (b *switchboard) are(when string, list []string, want map[State]int) {
 	}
 }
 
-// TestWhatWasToBeDiscardedIsNotDelivered: an order that takes a while is carried
-// out, whatever is ordered next, and concerns nothing that came after it.
-func TestWhatWasToBeDiscardedIsNotDelivered(t *testing.T) {
+// TestDiscardedDeliveriesAreNotDelivered: a discard of several batches is completed,
+// whatever happens next, and doesn't concern later deliveries.
+func TestDiscardedDeliveriesAreNotDelivered(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		b := newSwitchboard(t, d)
+		b := newFixture(t, d)
 		b.pause()
 		old := b.arrive(many)
 		b.are("at a paused endpoint", old, map[State]int{Held: many})
 		b.resume(true)
 		waiting := b.arrive(3)
-		b.are("after the first batch", old, map[State]int{Held: many - tidyBatch, Discarded: tidyBatch})
+		b.are("after the first batch", old, map[State]int{Held: many - statusBatch, Discarded: statusBatch})
 
 		b.pause()
 		waiting = append(waiting, b.arrive(3)...)
-		b.tidyAll()
+		b.runChores()
 		b.are("when it is done", old, map[State]int{Discarded: many})
 		b.are("paused again", waiting, map[State]int{Held: 6})
 
@@ -134,33 +133,33 @@ func TestWhatWasToBeDiscardedIsNotDelivered(t *testing.T) {
 	})
 }
 
-func TestWhatWasToBeDiscardedIsNotDeliveredByAQuickResume(t *testing.T) {
+func TestPauseAndResumeDoNotUndoDiscard(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		b := newSwitchboard(t, d)
+		b := newFixture(t, d)
 		b.pause()
 		old := b.arrive(many)
 		b.resume(true)
 		b.pause()
 		waiting := b.arrive(3)
 		b.resume(false)
-		b.tidyAll()
+		b.runChores()
 		b.are("resumed at once", old, map[State]int{Discarded: many})
 		b.are("resumed at once", waiting, map[State]int{Pending: 3})
 	})
 }
 
-// TestDiscardIsOfAllThatWaits: also of what the pause had no time to hold.
-func TestDiscardIsOfAllThatWaits(t *testing.T) {
+// TestDiscardCoversAllHeldDeliveries, also those that the pause hasn't held yet.
+func TestDiscardCoversAllHeldDeliveries(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		b := newSwitchboard(t, d)
+		b := newFixture(t, d)
 		waiting := b.arrive(many)
 		b.pause()
-		b.are("after the first batch", waiting, map[State]int{Held: tidyBatch, Pending: many - tidyBatch})
+		b.are("after the first batch", waiting, map[State]int{Held: statusBatch, Pending: many - statusBatch})
 		b.resume(true)
 		later := b.arrive(3)
-		b.tidyAll()
+		b.runChores()
 		b.are("resumed at once", waiting, map[State]int{Discarded: many})
 		b.are("resumed at once", later, map[State]int{Pending: 3})
 
@@ -170,7 +169,7 @@ func TestDiscardIsOfAllThatWaits(t *testing.T) {
 		b.pause()
 		later = append(later, b.arrive(3)...)
 		b.resume(true)
-		b.tidyAll()
+		b.runChores()
 		b.are("discarded twice", later, map[State]int{Discarded: many + 6})
 	})
 }

@@ -15,48 +15,47 @@ import (
 )
 
 const (
-	// keepRows is how long events, deliveries and attempts stay: a week longer
+	// keepRows is how long events, deliveries and attempts are kept: a week longer
 	// than they can be replayed.
 	keepRows = 37 * 24 * time.Hour
-	// heldLife is how long deliveries are held, and warnBefore how long before
-	// that admins hear of it.
+	// heldLife is how long deliveries are held. Admins are warned warnBefore that.
 	heldLife   = 30 * 24 * time.Hour
 	warnBefore = 7 * 24 * time.Hour
-	// keepExpired is how long what was too old to be delivered can be seen.
+	// keepExpired is how long expired deliveries stay visible.
 	keepExpired = keepRows - heldLife
 )
 
 const (
-	waits = "(due_at IS NOT NULL OR status = 'held')"
-	// stays are the deliveries that do not go with the others of their age. $2
-	// is since when those have been given up that can still be seen.
-	stays = "(" + waits + " OR COALESCE(reason, '') = '" + DiscardedExpired + "' AND finished_at > $2)"
+	isUnfinished = "(due_at IS NOT NULL OR status = 'held')"
+	// isKept matches deliveries that are kept longer than others of their age. $2 is
+	// the time since which expired ones stay visible.
+	isKept = "(" + isUnfinished + " OR COALESCE(reason, '') = '" + DiscardedExpired + "' AND finished_at > $2)"
 )
 
-// RowsBefore is the moment before which rows go.
+// RowsBefore is the time before which rows are deleted.
 func (s *Service) RowsBefore() time.Time { return s.now().Add(-keepRows) }
 
-// oldRows are the arguments of a query for deliveries whose rows go: the first
-// id that is not among them, and the moment for stays.
+// oldRows returns the arguments of a query for old deliveries: the ID before which
+// they are old, and the time for isKept.
 func (s *Service) oldRows() []any {
 	return []any{ids.Floor(ids.Delivery, s.RowsBefore()), s.now().Add(-keepExpired).UnixMicro()}
 }
 
-// DropBefore is the moment before which partitions can be dropped as a whole: no
-// delivery in them stays.
+// DropBefore is the time before which whole partitions can be dropped: none of their
+// deliveries is kept.
 func (s *Service) DropBefore(ctx context.Context) (time.Time, error) {
 	var first string
-	err := s.db.QueryRow(ctx, "SELECT id FROM deliveries WHERE id < $1 AND "+stays+" ORDER BY id LIMIT 1", s.oldRows()...).Scan(&first)
+	err := s.db.QueryRow(ctx, "SELECT id FROM deliveries WHERE id < $1 AND "+isKept+" ORDER BY id LIMIT 1", s.oldRows()...).Scan(&first)
 	if errors.Is(err, db.ErrNotFound) {
 		return s.RowsBefore(), nil
 	}
 	if err != nil {
-		return time.Time{}, fmt.Errorf("look for old deliveries: %w", err)
+		return time.Time{}, fmt.Errorf("find old deliveries: %w", err)
 	}
 	return ids.Time(first), nil
 }
 
-// Purges lets go what is past its time.
+// Purges returns the purges of this package, for retention.
 func (s *Service) Purges() []retention.Purge {
 	return []retention.Purge{
 		{Name: "held deliveries", Run: s.expireHeld},
@@ -68,7 +67,7 @@ func (s *Service) Purges() []retention.Purge {
 				(SELECT delivery_id, id FROM attempts WHERE delivery_id < $1 ORDER BY delivery_id, id LIMIT $2)`, ids.Floor(ids.Delivery, s.RowsBefore()), n)
 		}},
 		{Name: "deliveries", Run: func(ctx context.Context, tx *db.Tx, n int64) (int64, error) {
-			return tx.Exec(ctx, "DELETE FROM deliveries WHERE id IN (SELECT id FROM deliveries WHERE id < $1 AND NOT "+stays+" ORDER BY id LIMIT $3)",
+			return tx.Exec(ctx, "DELETE FROM deliveries WHERE id IN (SELECT id FROM deliveries WHERE id < $1 AND NOT "+isKept+" ORDER BY id LIMIT $3)",
 				append(s.oldRows(), n)...)
 		}},
 		{Name: "events", Run: func(ctx context.Context, tx *db.Tx, n int64) (int64, error) {
@@ -78,13 +77,13 @@ func (s *Service) Purges() []retention.Purge {
 			return tx.Exec(ctx, "DELETE FROM replays WHERE id IN (SELECT id FROM replays WHERE id < $1 AND status <> 'running' ORDER BY id LIMIT $2)",
 				ids.Floor(ids.Replay, s.RowsBefore()), n)
 		}},
-		{Name: "deleted endpoints", Run: s.forgetDeleted},
+		{Name: "deleted endpoints", Run: s.purgeDeleted},
 	}
 }
 
-// overdue are the endpoints whose oldest held delivery is older than the
-// moment, with that delivery's event time.
-func (s *Service) overdue(ctx context.Context, q db.Querier, before time.Time, more string) (map[*Endpoint]time.Time, error) {
+// longHeld returns the endpoints whose oldest held delivery is older than before, with
+// that delivery's event time.
+func (s *Service) longHeld(ctx context.Context, q db.Querier, before time.Time, more string) (map[*Endpoint]time.Time, error) {
 	rows, err := q.Query(ctx, "SELECT "+endpointColumns+" FROM endpoints WHERE status = 'paused' AND deleted_at IS NULL"+more+" ORDER BY id")
 	paused, err := db.All(rows, err, scanEndpoint)
 	if err != nil {
@@ -92,24 +91,24 @@ func (s *Service) overdue(ctx context.Context, q db.Querier, before time.Time, m
 	}
 	out := map[*Endpoint]time.Time{}
 	for _, e := range paused {
-		var at *int64
-		err := q.QueryRow(ctx, `SELECT min(event_at) FROM (SELECT event_at FROM deliveries WHERE endpoint_id = $1 AND status = 'held'
-			ORDER BY id LIMIT 100) AS oldest`, e.ID).Scan(&at)
+		var oldest time.Time
+		err := db.Scan(q.QueryRow(ctx, `SELECT min(event_at) FROM (SELECT event_at FROM deliveries WHERE endpoint_id = $1 AND status = 'held'
+			ORDER BY id LIMIT 100) AS oldest`, e.ID), &oldest)
 		if err != nil {
 			return nil, err
 		}
-		if oldest := db.Time(at); oldest != nil && oldest.Before(before) {
-			out[e] = *oldest
+		if !oldest.IsZero() && oldest.Before(before) {
+			out[e] = oldest
 		}
 	}
 	return out, nil
 }
 
-// expireHeld discards what was held for too long. It is locked, as what is
-// resumed at the same moment is not held any more.
+// expireHeld discards deliveries that were held too long. It locks them: a resume at
+// the same time must win.
 func (s *Service) expireHeld(ctx context.Context, tx *db.Tx, n int64) (total int64, err error) {
 	before := s.now().Add(-heldLife)
-	late, err := s.overdue(ctx, tx, before, "")
+	late, err := s.longHeld(ctx, tx, before, "")
 	if err != nil {
 		return 0, err
 	}
@@ -127,18 +126,18 @@ func (s *Service) expireHeld(ctx context.Context, tx *db.Tx, n int64) (total int
 	return total, nil
 }
 
-// expireLate gives up what still waits when others of its age go, as it does
-// where no server ran for weeks.
+// expireLate discards unfinished deliveries that are old enough to be deleted, which
+// happens if no server ran for weeks.
 func (s *Service) expireLate(ctx context.Context, tx *db.Tx, n int64) (int64, error) {
 	return tx.Exec(ctx, `UPDATE deliveries SET status = 'discarded', reason = $2, due_at = NULL, finished_at = $3 WHERE id IN
-		(SELECT id FROM deliveries WHERE id < $1 AND `+waits+` ORDER BY id LIMIT $4`+tx.Lock("deliveries")+`)`,
+		(SELECT id FROM deliveries WHERE id < $1 AND `+isUnfinished+` ORDER BY id LIMIT $4`+tx.Lock("deliveries")+`)`,
 		ids.Floor(ids.Delivery, s.RowsBefore()), DiscardedExpired, s.now().UnixMicro(), n)
 }
 
-// warnHeld mails the admins of endpoints whose held deliveries expire within a
-// week, once per pause.
+// warnHeld emails the admins of endpoints whose held deliveries expire within a week,
+// once per pause.
 func (s *Service) warnHeld(ctx context.Context, tx *db.Tx, _ int64) (int64, error) {
-	late, err := s.overdue(ctx, tx, s.now().Add(warnBefore-heldLife), " AND warned_at IS NULL AND kind = 'http'")
+	late, err := s.longHeld(ctx, tx, s.now().Add(warnBefore-heldLife), " AND warned_at IS NULL AND kind = 'http'")
 	if err != nil {
 		return 0, err
 	}
@@ -161,13 +160,10 @@ func (s *Service) warnHeld(ctx context.Context, tx *db.Tx, _ int64) (int64, erro
 	return 0, nil
 }
 
-// forgetDeleted removes deleted endpoints when nothing refers to them any more.
-func (s *Service) forgetDeleted(ctx context.Context, tx *db.Tx, n int64) (int64, error) {
+// purgeDeleted deletes the rows of deleted endpoints once nothing refers to them.
+func (s *Service) purgeDeleted(ctx context.Context, tx *db.Tx, n int64) (int64, error) {
 	rows, err := tx.Query(ctx, "SELECT id FROM endpoints WHERE deleted_at < $1 ORDER BY id LIMIT $2", s.RowsBefore().UnixMicro(), n)
-	gone, err := db.All(rows, err, func(r db.Row) (id string, err error) {
-		err = r.Scan(&id)
-		return id, err
-	})
+	gone, err := db.Strings(rows, err)
 	if err != nil {
 		return 0, err
 	}

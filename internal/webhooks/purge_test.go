@@ -10,8 +10,8 @@ import (
 	"turnpike/internal/db/dbtest"
 )
 
-// keep does what a server's retention does.
-func (b *switchboard) keep() {
+// keep runs the purges.
+func (b *fixture) keep() {
 	b.t.Helper()
 	before, err := b.DropBefore(b.t.Context())
 	if err != nil {
@@ -30,13 +30,13 @@ func (b *switchboard) keep() {
 	}
 }
 
-// TestNothingThatWaitsGoesUnseen: a server that was off for months finds what
-// it has not delivered too late. It says so, for as long as of what it held.
-func TestNothingThatWaitsGoesUnseen(t *testing.T) {
+// TestUnfinishedDeliveriesExpireVisibly: a server that was off for months discards its
+// late deliveries, and shows them as long as expired held ones.
+func TestUnfinishedDeliveriesExpireVisibly(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		b := newSwitchboard(t, d)
+		b := newFixture(t, d)
 		for _, p := range []db.Partitioned{Attempts, Deliveries} {
 			if err := p.Prepare(t.Context(), d, time.Now()); err != nil {
 				t.Fatal(err)
@@ -56,7 +56,7 @@ func TestNothingThatWaitsGoesUnseen(t *testing.T) {
 			}
 			return nil
 		})
-		other := newSwitchboard(t, d)
+		other := newFixture(t, d)
 		other.pause()
 		held := other.arrive(2)
 		turn := func(to time.Duration) {
@@ -76,7 +76,7 @@ func TestNothingThatWaitsGoesUnseen(t *testing.T) {
 		other.are("after its time", held, map[State]int{})
 		found, err := scanDelivery(d.QueryRow(t.Context(), "SELECT "+deliveryColumns+" FROM deliveries WHERE id = $1", pending[0]))
 		if err != nil || found.Reason != DiscardedExpired || found.FinishedAt == nil || found.DueAt != nil {
-			t.Errorf("what was too late is %+v (%v)", found, err)
+			t.Errorf("late delivery: got %+v (%v)", found, err)
 		}
 
 		turn(107*day - time.Minute)
@@ -88,11 +88,11 @@ func TestNothingThatWaitsGoesUnseen(t *testing.T) {
 	})
 }
 
-// TestWhatIsResumedDoesNotExpire at the same moment.
-func TestWhatIsResumedDoesNotExpire(t *testing.T) {
+// TestResumedDeliveriesDoNotExpire at the same time.
+func TestResumedDeliveriesDoNotExpire(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		b := newSwitchboard(t, d)
+		b := newFixture(t, d)
 		b.pause()
 		held := b.arrive(1)
 		b.now = func() time.Time { return time.Now().Add(heldLife + time.Hour) }

@@ -2,7 +2,6 @@ package webhooks
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -19,13 +18,20 @@ import (
 	"turnpike/internal/visibility"
 )
 
-// ReplayWindow is how long after an event it can be delivered again.
+// ReplayWindow is how long an event can be replayed.
 const ReplayWindow = 30 * 24 * time.Hour
 
-// ReplayDelivery sends one delivery again, with a fresh schedule: under its own
-// id, so that a receiver that has it already knows it again, or under a new one.
-func (s *Service) ReplayDelivery(ctx context.Context, tx *db.Tx, by audit.Actor, vis visibility.Filter, id string, newID bool) (*Delivery, error) {
-	d, err := getDelivery(ctx, tx, vis, id, tx.Lock("deliveries"))
+// DeliveryReplay is a request to send one delivery again.
+type DeliveryReplay struct {
+	DeliveryID string
+	// NewID sends it under a new ID. By default it keeps its ID, by which a
+	// receiver recognizes a duplicate.
+	NewID bool
+}
+
+// ReplayDelivery sends one visible delivery again, with all its retries.
+func (s *Service) ReplayDelivery(ctx context.Context, tx *db.Tx, by audit.Actor, vis visibility.Filter, in DeliveryReplay) (*Delivery, error) {
+	d, err := getDelivery(ctx, tx, vis, in.DeliveryID, tx.Lock("deliveries"))
 	if err != nil {
 		return nil, err
 	}
@@ -40,12 +46,12 @@ func (s *Service) ReplayDelivery(ctx context.Context, tx *db.Tx, by audit.Actor,
 	if err := replayable(e); err != nil {
 		return nil, err
 	}
-	if newID {
-		d = newDelivery(e, d.EventID, d.Type, d.EventAt, now).anew()
+	if in.NewID {
+		d = newDelivery(e, d.EventID, d.Type, d.EventAt, now).withNewID()
 		_, err = insertDeliveries.Write(ctx, tx, [][]any{d.row()})
 	} else {
 		d.State, d.Reason, d.Tries, d.DueAt, d.FinishedAt = Pending, "", 0, &now, nil
-		_, err = tx.Exec(ctx, again+" WHERE id = $2", now.UnixMicro(), d.ID)
+		_, err = tx.Exec(ctx, makeDueAgain+" WHERE id = $2", now.UnixMicro(), d.ID)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("replay delivery: %w", err)
@@ -53,34 +59,34 @@ func (s *Service) ReplayDelivery(ctx context.Context, tx *db.Tx, by audit.Actor,
 	if err := lanes.Enqueue(ctx, tx, Queue, map[string]time.Time{e.ID: now}); err != nil {
 		return nil, err
 	}
-	return d, s.log(ctx, tx, by, e, "delivery.replayed", map[string]any{"delivery": id, "as": d.ID})
+	return d, s.log(ctx, tx, by, loggedAction{e, "delivery.replayed", map[string]any{"delivery": in.DeliveryID, "as": d.ID}})
 }
 
-// again makes a delivery due once more. $1 is now.
-const again = "UPDATE deliveries SET status = 'pending', reason = NULL, tries = 0, due_at = $1, links_at = $1, finished_at = NULL"
+// makeDueAgain restarts a delivery. $1 is the current time.
+const makeDueAgain = "UPDATE deliveries SET status = 'pending', reason = NULL, tries = 0, due_at = $1, links_at = $1, finished_at = NULL"
 
 func outsideWindow(param string) error {
-	return fault.Param(fault.OutsideReplayWindow, param, "events can be replayed for 30 days after they happened")
+	return fault.Param(fault.OutsideReplayWindow, param, "Events can be replayed for 30 days.")
 }
 
 func replayable(e *Endpoint) error {
 	if e.DeletedAt != nil {
-		return fault.New(fault.InvalidState, "the endpoint %s was deleted", e.ID)
+		return fault.New(fault.InvalidState, "Endpoint %s was deleted.", e.ID)
 	}
 	if e.Status != Active && e.Kind == Tunnel {
-		return fault.New(fault.InvalidState, "the tunnel %s is not connected; turnpike listen --resume %s --forward-to ADDRESS connects it", e.ID, e.ID)
+		return fault.New(fault.InvalidState, "Tunnel %s is not connected. Connect it with turnpike listen --resume %s --forward-to ADDRESS.", e.ID, e.ID)
 	}
 	if e.Status != Active {
-		return fault.New(fault.InvalidState, "the endpoint %s is paused; resume it first (POST /v1/webhooks/%s/resume)", e.ID, e.ID)
+		return fault.New(fault.InvalidState, "Endpoint %s is paused. Resume it first (POST /v1/webhooks/%s/resume).", e.ID, e.ID)
 	}
 	return nil
 }
 
-// Replay modes: what is sent again.
+// Replay modes.
 const (
 	ReplayFailed = "failed" // deliveries whose last retry failed
 	ReplayAll    = "all"    // every delivery
-	ReplayMissed = "missed" // events that have no delivery here; its total counts all that are looked at
+	ReplayMissed = "missed" // events without a delivery to this endpoint; the total counts all events
 )
 
 // States of a replay.
@@ -90,51 +96,40 @@ const (
 	ReplayStopped   = "stopped" // its endpoint was paused or deleted
 )
 
-// Replay sends many deliveries of an endpoint again. It is a job that the
-// endpoint's lane goes on with whenever nothing else is due there.
+// Replay sends many deliveries of an endpoint again. The endpoint's lane continues
+// it whenever no other delivery is due.
 type Replay struct {
-	ID          string
-	EndpointID  string
-	WorkspaceID string
-	Environment accounts.Environment
-	State       string
-	Mode        string
-	Types       []events.Type
-	NewIDs      bool
-	Since       time.Time
-	Until       time.Time
-	Total       int64
-	Done        int64
-	CreatedAt   time.Time
-	FinishedAt  *time.Time
+	ID         string
+	EndpointID string
+	accounts.Tenant
+	State      string
+	Mode       string
+	Types      []events.Type
+	NewIDs     bool
+	Since      time.Time
+	Until      time.Time
+	Total      int64
+	Done       int64
+	CreatedAt  time.Time
+	FinishedAt *time.Time
 
-	at string // the last id that was looked at
+	at string // the last ID that was read
 }
 
 const replayColumns = `id, endpoint_id, workspace_id, environment, status, mode, types, new_ids, since, until, at, total, done, created_at, finished_at`
 
 func scanReplay(r db.Row) (*Replay, error) {
 	var p Replay
-	var env, types string
-	var since, until, created int64
-	var finished *int64
-	err := r.Scan(&p.ID, &p.EndpointID, &p.WorkspaceID, &env, &p.State, &p.Mode, &types, &p.NewIDs, &since, &until, &p.at, &p.Total, &p.Done, &created, &finished)
-	if err != nil {
-		return nil, err
-	}
-	p.Environment = accounts.Environment(env)
-	p.Since, p.Until, p.CreatedAt, p.FinishedAt = time.UnixMicro(since), time.UnixMicro(until), time.UnixMicro(created), db.Time(finished)
-	return &p, json.Unmarshal([]byte(types), &p.Types)
+	err := db.Scan(r, &p.ID, &p.EndpointID, &p.WorkspaceID, &p.Environment, &p.State, &p.Mode, &p.Types, &p.NewIDs, &p.Since, &p.Until, &p.at, &p.Total, &p.Done,
+		&p.CreatedAt, &p.FinishedAt)
+	return &p, err
 }
 
-// StartReplay stores a replay of a visible endpoint, whose lane does the work.
+// StartReplay stores a replay of a visible endpoint. The endpoint's lane sends it.
 func (s *Service) StartReplay(ctx context.Context, tx *db.Tx, by audit.Actor, vis visibility.Filter, p *Replay) error {
-	// Locked, so that a pause at the same moment stops it or refuses it.
+	// The lock keeps the endpoint from being paused, and another replay from starting.
 	e, err := find(ctx, tx, p.EndpointID, tx.Lock("endpoints"))
-	if err == nil && !e.visible(vis) {
-		err = db.ErrNotFound
-	}
-	if errors.Is(err, db.ErrNotFound) {
+	if errors.Is(err, db.ErrNotFound) || err == nil && !e.visible(vis) {
 		return fault.NoSuch("webhook endpoint", p.EndpointID)
 	}
 	if err != nil {
@@ -144,63 +139,68 @@ func (s *Service) StartReplay(ctx context.Context, tx *db.Tx, by audit.Actor, vi
 		return err
 	}
 	now := s.now()
-	if p.Since.After(now) {
-		return fault.Invalid("since", "since must not lie in the future")
+	if err := p.validate(now); err != nil {
+		return err
 	}
-	if p.Until.IsZero() {
-		p.Until = now.Add(time.Microsecond) // it is exclusive
-	}
-	if p.Since.Before(now.Add(-ReplayWindow)) {
-		return outsideWindow("since")
-	}
-	if !p.Since.Before(p.Until) {
-		return fault.Invalid("until", "until must be after since")
-	}
-	if p.Mode == "" {
-		p.Mode = ReplayFailed
-	}
-	if !slices.Contains([]string{ReplayFailed, ReplayAll, ReplayMissed}, p.Mode) {
-		return fault.Invalid("status", "status must be failed, all or missed")
-	}
-	// Under the endpoint's lock, so that two can't start at the same time.
 	var running string
 	err = tx.QueryRow(ctx, "SELECT id FROM replays WHERE endpoint_id = $1 AND status = 'running' LIMIT 1", e.ID).Scan(&running)
 	if err == nil {
 		return fault.New(fault.Conflict, "Replay %[1]s of this endpoint is still running. Wait until it has ended (GET /v1/replays/%[1]s), or pause the endpoint to stop it.", running)
 	}
 	if !errors.Is(err, db.ErrNotFound) {
-		return fmt.Errorf("look for a running replay: %w", err)
+		return fmt.Errorf("find running replay: %w", err)
 	}
 	p.ID, p.State, p.CreatedAt = ids.New(ids.Replay), ReplayRunning, now
-	p.WorkspaceID, p.Environment = e.WorkspaceID, e.Environment
-	if p.Types == nil {
-		p.Types = []events.Type{}
-	}
-	// Counted on a connection of its own: a long count must not hold the writer.
+	p.Tenant = e.Tenant
+	// Counted outside the transaction: a long count must not block other writes.
 	if p.Total, err = s.countReplay(ctx, s.db, e, p); err != nil {
 		return fmt.Errorf("count replay: %w", err)
 	}
-	types, err := json.Marshal(p.Types)
-	if err != nil {
-		return err
-	}
-	_, err = tx.Exec(ctx, `INSERT INTO replays (`+replayColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, '', $11, 0, $12, NULL)`,
-		p.ID, p.EndpointID, p.WorkspaceID, string(p.Environment), p.State, p.Mode, string(types), p.NewIDs,
-		p.Since.UnixMicro(), p.Until.UnixMicro(), p.Total, now.UnixMicro())
-	if err != nil {
+	if err := insertReplay(ctx, tx, p); err != nil {
 		return fmt.Errorf("store replay: %w", err)
 	}
 	if err := lanes.Enqueue(ctx, tx, Queue, map[string]time.Time{e.ID: now}); err != nil {
 		return err
 	}
-	return s.log(ctx, tx, by, e, "webhook.replayed", map[string]any{"replay": p.ID, "status": p.Mode, "total": p.Total})
+	return s.log(ctx, tx, by, loggedAction{e, "webhook.replayed", map[string]any{"replay": p.ID, "status": p.Mode, "total": p.Total}})
+}
+
+// validate checks a new replay and fills in its defaults.
+func (p *Replay) validate(now time.Time) error {
+	if p.Until.IsZero() {
+		p.Until = now.Add(time.Microsecond) // it is exclusive
+	}
+	if p.Mode == "" {
+		p.Mode = ReplayFailed
+	}
+	if p.Types == nil {
+		p.Types = []events.Type{}
+	}
+	switch {
+	case p.Since.After(now):
+		return fault.Invalid("since", "since must not be in the future.")
+	case p.Since.Before(now.Add(-ReplayWindow)):
+		return outsideWindow("since")
+	case !p.Since.Before(p.Until):
+		return fault.Invalid("until", "until must be after since.")
+	case !slices.Contains([]string{ReplayFailed, ReplayAll, ReplayMissed}, p.Mode):
+		return fault.Invalid("status", "status must be failed, all or missed.")
+	}
+	return nil
+}
+
+func insertReplay(ctx context.Context, tx *db.Tx, p *Replay) error {
+	_, err := tx.Exec(ctx, db.Insert("replays", replayColumns),
+		p.ID, p.EndpointID, p.WorkspaceID, p.Environment, p.State, p.Mode, db.JSON(p.Types), p.NewIDs,
+		p.Since.UnixMicro(), p.Until.UnixMicro(), "", p.Total, 0, p.CreatedAt.UnixMicro(), nil)
+	return err
 }
 
 // GetReplay returns a visible replay.
 func (s *Service) GetReplay(ctx context.Context, q db.Querier, vis visibility.Filter, id string) (*Replay, error) {
 	search := db.Search{Table: "replays", Columns: replayColumns, Where: vis.InEnvironment()}
 	visibleByEndpoint(&search.Where, vis)
-	p, err := db.FindOne(ctx, q, search, id, "", scanReplay)
+	p, err := db.FindOne(ctx, q, search, id, scanReplay)
 	if errors.Is(err, db.ErrNotFound) {
 		return nil, fault.NoSuch("replay", id)
 	}
@@ -212,24 +212,24 @@ func (s *Service) ListReplays(ctx context.Context, q db.Querier, vis visibility.
 	search := db.Search{Table: "replays", Columns: replayColumns, Where: vis.InEnvironment()}
 	visibleByEndpoint(&search.Where, vis)
 	search.Filter.Add("endpoint_id =", endpointID)
-	return db.Find(ctx, q, search, page, scanReplay, func(p *Replay) string { return p.ID })
+	return db.Find(ctx, q, search, page, db.Record[*Replay]{Scan: scanReplay, ID: func(p *Replay) string { return p.ID }})
 }
 
-// stopReplays ends the replays of an endpoint that is not delivered to any more.
+// stopReplays stops the replays of an endpoint that was paused or deleted.
 func (s *Service) stopReplays(ctx context.Context, tx *db.Tx, endpointID string) error {
 	_, err := tx.Exec(ctx, "UPDATE replays SET status = $2, finished_at = $3 WHERE endpoint_id = $1 AND status = 'running'",
 		endpointID, ReplayStopped, s.now().UnixMicro())
 	return err
 }
 
-// candidates is the query for what a replay sends, in the order of its ids:
-// $1 is whose they are, $2 and $3 the time, $4 the id to begin behind and $5 the
-// one to end before. What is on its way already is left alone.
+// candidates returns the query for the rows to replay: $1 is their owner, $2 and $3
+// are the time range, $4 and $5 the range of IDs, both exclusive. Deliveries in
+// progress are left alone.
 func (p *Replay) candidates(e *Endpoint) string {
 	switch p.Mode {
 	case ReplayMissed:
-		// Every event of the endpoint's project, if it has one: a delivery that
-		// is there already is not stored again.
+		// All events, or those of the endpoint's project. A delivery that exists
+		// isn't stored again.
 		project := ""
 		if e.Project != "" {
 			project = " AND c.project = $7"
@@ -244,13 +244,12 @@ func (p *Replay) candidates(e *Endpoint) string {
 		AND c.status IN ('succeeded', 'failed', 'discarded')`
 }
 
-// args are those of candidates. Ids sort by time, whatever they are of, so the
-// replay's own one tells what was there before it: the deliveries that it makes
-// were not.
+// args returns the arguments of candidates. All IDs sort by time, so the replay's
+// ID excludes the deliveries that it creates.
 func (p *Replay) args(e *Endpoint, after string) []any {
 	if p.Mode == ReplayMissed {
 		before := ids.Event + strings.TrimPrefix(p.ID, ids.Replay)
-		args := []any{e.WorkspaceID, p.Since.UnixMicro(), p.Until.UnixMicro(), after, before, string(e.Environment)}
+		args := []any{e.WorkspaceID, p.Since.UnixMicro(), p.Until.UnixMicro(), after, before, e.Environment}
 		if e.Project != "" {
 			args = append(args, e.Project)
 		}
@@ -259,24 +258,24 @@ func (p *Replay) args(e *Endpoint, after string) []any {
 	return []any{e.ID, p.Since.UnixMicro(), p.Until.UnixMicro(), after, p.end()}
 }
 
-// end is the id that all deliveries sort before that are sent again.
+// end is an ID after those of all deliveries to replay.
 func (p *Replay) end() string {
 	end, _ := ids.DerivedFrom(ids.Delivery, p.ID)
 	return end
 }
 
-// copied gives the delivery an id of its own, beside that of the first one: a new
-// id, or one that follows from the replay's if the clock was set back since that
-// began. The replay would come upon a new one then, and send it again, too.
+// copied gives a delivery a new ID. If the clock was set back since the replay
+// began, a new ID would sort before its end, and the replay would send it again;
+// the ID is then derived from the replay's.
 func (p *Replay) copied(d *Delivery, first string) *Delivery {
-	if d.anew(); d.ID < p.end() {
+	if d.withNewID(); d.ID < p.end() {
 		d.ID = ids.Derive(ids.Delivery, p.ID, first)
 	}
 	return d
 }
 
-// wants reports whether the replay is about the type.
-func (p *Replay) wants(e *Endpoint, t events.Type) bool {
+// includes reports whether the replay sends events of the type.
+func (p *Replay) includes(e *Endpoint, t events.Type) bool {
 	if p.Mode == ReplayMissed && !t.Matches(e.Events) {
 		return false
 	}
@@ -291,7 +290,7 @@ func (s *Service) countReplay(ctx context.Context, q db.Querier, e *Endpoint, p 
 		if err := r.Scan(&typ, &n); err != nil {
 			return err
 		}
-		if p.wants(e, events.Type(typ)) {
+		if p.includes(e, events.Type(typ)) {
 			total += n
 		}
 		return nil
@@ -299,9 +298,8 @@ func (s *Service) countReplay(ctx context.Context, q db.Querier, e *Endpoint, p 
 	return total, err
 }
 
-// feedReplay puts the next deliveries of the endpoint's oldest replay into the
-// lane: no more than fit into it at once, so that what happens meanwhile is
-// delivered in between.
+// feedReplay makes the next n deliveries of the endpoint's oldest replay due. They
+// are few, so that live events are delivered in between.
 func (s *Service) feedReplay(ctx context.Context, e *Endpoint, n int) (fed bool, err error) {
 	const running = " FROM replays WHERE endpoint_id = $1 AND status = 'running'"
 	err = s.db.QueryRow(ctx, "SELECT EXISTS (SELECT 1"+running+")", e.ID).Scan(&fed)
@@ -326,65 +324,65 @@ func (s *Service) feedReplay(ctx context.Context, e *Endpoint, n int) (fed bool,
 	return fed, nil
 }
 
-// lookAhead is how many candidates one step of a replay looks at, for types
-// that it leaves out.
+// lookAhead is how many candidates one step of a replay reads; it skips types that
+// the replay doesn't include.
 const lookAhead = 1000
 
-func (s *Service) feed(ctx context.Context, tx *db.Tx, e *Endpoint, p *Replay, n int) error {
-	type candidate struct {
-		id, eventID string
-		typ         events.Type
-		at          time.Time
-	}
+// candidate is an event or a delivery that a replay may send.
+type candidate struct {
+	id, eventID string
+	typ         events.Type
+	at          time.Time
+}
+
+func (p *Replay) readCandidates(ctx context.Context, tx *db.Tx, e *Endpoint) ([]candidate, error) {
 	columns := "c.id, c.event_id, c.type, c.event_at "
 	if p.Mode == ReplayMissed {
 		columns = "c.id, c.id, c.type, c.created_at "
 	}
 	rows, err := tx.Query(ctx, fmt.Sprintf("SELECT "+columns+p.candidates(e)+" ORDER BY c.id LIMIT %d", lookAhead), p.args(e, p.at)...)
-	list, err := db.All(rows, err, func(r db.Row) (c candidate, err error) {
-		var typ string
-		var at int64
-		err = r.Scan(&c.id, &c.eventID, &typ, &at)
-		c.typ, c.at = events.Type(typ), time.UnixMicro(at)
+	return db.All(rows, err, func(r db.Row) (c candidate, err error) {
+		err = db.Scan(r, &c.id, &c.eventID, &c.typ, &c.at)
 		return c, err
 	})
+}
+
+// feed makes the next n deliveries of a replay due, and stores its progress.
+func (s *Service) feed(ctx context.Context, tx *db.Tx, e *Endpoint, p *Replay, n int) error {
+	list, err := p.readCandidates(ctx, tx, e)
 	if err != nil {
 		return err
 	}
 	now := s.now()
-	done, complete := int64(0), len(list) < lookAhead
-	var fresh [][]any
+	limit, complete := p.Done+int64(n), len(list) < lookAhead
+	var created [][]any
 	for _, c := range list {
-		if done == int64(n) {
+		if p.Done == limit {
 			complete = false
 			break
 		}
 		p.at = c.id
-		if !p.wants(e, c.typ) {
+		if !p.includes(e, c.typ) {
 			continue
 		}
-		done++
-		switch d := newDelivery(e, c.eventID, c.typ, c.at, now); {
-		case p.Mode == ReplayMissed:
-			fresh = append(fresh, d.row())
-			continue
-		case p.NewIDs:
-			fresh = append(fresh, p.copied(d, c.id).row())
-			continue
-		}
-		if _, err := tx.Exec(ctx, again+" WHERE id = $2", now.UnixMicro(), c.id); err != nil {
+		p.Done++
+		d := newDelivery(e, c.eventID, c.typ, c.at, now)
+		if p.Mode == ReplayMissed {
+			created = append(created, d.row())
+		} else if p.NewIDs {
+			created = append(created, p.copied(d, c.id).row())
+		} else if _, err := tx.Exec(ctx, makeDueAgain+" WHERE id = $2", now.UnixMicro(), c.id); err != nil {
 			return err
 		}
 	}
-	if _, err := insertDeliveries.Write(ctx, tx, fresh); err != nil {
+	if _, err := insertDeliveries.Write(ctx, tx, created); err != nil {
 		return err
 	}
-	p.Done += done
 	state, finished := ReplayRunning, any(nil)
 	if complete {
 		state, finished = ReplayCompleted, now.UnixMicro()
 	}
-	// What was on its way at the beginning may be finished by now, and is sent too.
+	// Deliveries that were in progress when the replay was counted may have ended.
 	p.Total = max(p.Total, p.Done)
 	_, err = tx.Exec(ctx, "UPDATE replays SET at = $2, done = $3, total = $4, status = $5, finished_at = $6 WHERE id = $1", p.ID, p.at, p.Done, p.Total, state, finished)
 	return err

@@ -11,7 +11,7 @@ import (
 	"turnpike/internal/db"
 )
 
-// result is an attempt that was made, and what follows from it.
+// result is an attempt and the next state of its delivery.
 type result struct {
 	attempt  *Attempt
 	job      *job
@@ -22,10 +22,10 @@ type result struct {
 	due   *time.Time
 	ended time.Time
 
-	offered bool // to the store before, which may have taken it
+	offered bool // an earlier commit may have stored it
 }
 
-// plan decides what follows: success, the next retry, or the end.
+// plan sets the next state: success, a retry, or failure.
 func (r *result) plan(schedule []time.Duration, ended time.Time) {
 	r.ended = ended
 	switch tries := int(r.job.tries); {
@@ -40,30 +40,30 @@ func (r *result) plan(schedule []time.Duration, ended time.Time) {
 	}
 }
 
-// pauses reports whether the endpoint is paused for it: samples and tunnels
-// never are.
+// pauses reports whether the result pauses its endpoint. Samples don't, and tunnels
+// aren't paused.
 func (r *result) pauses() bool {
 	return r.state == Failed && !r.job.sample && r.endpoint.Kind == HTTP
 }
 
-// updateDeliveries moves deliveries on. The number of attempts is the guard:
-// when another node wrote about the same turn, because this one was thought
-// dead, then only a success is news. So it is when the delivery was made due
-// anew during the attempt, by a replay or a resume: its fresh schedule stays. A
-// delivery that was held or discarded meanwhile stays so unless it succeeded.
+// updateDeliveries stores the next states. The number of attempts is the guard: if
+// another node recorded the same attempt, because this node's lease had expired,
+// only a success counts. The same holds if a replay or a resume restarted the
+// delivery during the attempt. A delivery that was held or discarded during the
+// attempt stays so unless it succeeded.
 var updateDeliveries = db.NewBulkUpdate("deliveries", `
 	status = CASE WHEN `+moves+` THEN v.status ELSE deliveries.status END,
 	due_at = CASE WHEN `+moves+` THEN v.due_at ELSE deliveries.due_at END,
 	reason = CASE WHEN v.status = 'succeeded' THEN NULL ELSE deliveries.reason END,
 	finished_at = CASE WHEN `+moves+` THEN v.finished_at ELSE deliveries.finished_at END,
-	tries = CASE WHEN `+sameTurn+` THEN v.tries ELSE deliveries.tries END,
+	tries = CASE WHEN `+sameAttempt+` THEN v.tries ELSE deliveries.tries END,
 	attempts = deliveries.attempts + 1`,
 	"deliveries.id = v.id",
 	"id text", "attempts bigint", "was_due bigint", "status text", "tries bigint", "due_at bigint", "finished_at bigint")
 
 const (
-	sameTurn = `deliveries.attempts = v.attempts AND deliveries.due_at = v.was_due`
-	moves    = `v.status = 'succeeded' OR ` + sameTurn + ` AND deliveries.status IN ('pending', 'retrying')`
+	sameAttempt = `deliveries.attempts = v.attempts AND deliveries.due_at = v.was_due`
+	moves       = `v.status = 'succeeded' OR ` + sameAttempt + ` AND deliveries.status IN ('pending', 'retrying')`
 )
 
 var countResults = db.NewBulk("endpoint_stats", `ON CONFLICT (endpoint_id) DO UPDATE SET
@@ -74,8 +74,8 @@ var countResults = db.NewBulk("endpoint_stats", `ON CONFLICT (endpoint_id) DO UP
 	last_error = COALESCE(excluded.last_error, endpoint_stats.last_error)`,
 	"endpoint_id text", "succeeded bigint", "failed bigint", "failed_attempts bigint", "last_success_at bigint", "last_failure_at bigint", "last_error text")
 
-// writeResults is the group commit of attempts: their records, the deliveries'
-// next states, the endpoints' counts, and the pause of those that gave up.
+// writeResults stores attempts by group commit: their records, the next states of
+// the deliveries, the counts of the endpoints, and the pause of those that failed.
 func (s *Service) writeResults(ctx context.Context, tx *db.Tx, list []*result) error {
 	list, err := unwritten(ctx, tx, list)
 	if err != nil {
@@ -83,7 +83,7 @@ func (s *Service) writeResults(ctx context.Context, tx *db.Tx, list []*result) e
 	}
 	attempts := make([][]any, len(list))
 	updates := make([][]any, len(list))
-	// By id, as everybody locks them.
+	// Ordered by ID, like all locks of deliveries.
 	slices.SortFunc(list, func(a, b *result) int { return cmp.Compare(a.job.id, b.job.id) })
 	for i, r := range list {
 		var due, finished any
@@ -97,7 +97,7 @@ func (s *Service) writeResults(ctx context.Context, tx *db.Tx, list []*result) e
 	}
 	_, err = insertAttempts.Write(ctx, tx, attempts)
 	if errors.Is(err, db.ErrExists) {
-		// The commit that was given up came through at this very moment.
+		// A commit without a response has just been applied.
 		return fmt.Errorf("store attempts: %w", db.ErrRace)
 	}
 	if err != nil {
@@ -119,24 +119,24 @@ func (s *Service) writeResults(ctx context.Context, tx *db.Tx, list []*result) e
 	return nil
 }
 
-// unwritten leaves out what the store has already: when the answer to a commit
-// is lost, the same results are offered again.
+// unwritten leaves out results that are stored already. If the response to a commit
+// is lost, the same results are written again.
 func unwritten(ctx context.Context, tx *db.Tx, list []*result) ([]*result, error) {
-	fresh := make([]*result, 0, len(list))
+	missing := make([]*result, 0, len(list))
 	for _, r := range list {
 		n := 0
 		if r.offered {
 			err := tx.QueryRow(ctx, "SELECT count(*) FROM attempts WHERE delivery_id = $1 AND id = $2", r.job.id, r.attempt.ID).Scan(&n)
 			if err != nil {
-				return nil, fmt.Errorf("look for attempts: %w", err)
+				return nil, fmt.Errorf("find attempts: %w", err)
 			}
 		}
 		r.offered = true
 		if n == 0 {
-			fresh = append(fresh, r)
+			missing = append(missing, r)
 		}
 	}
-	return fresh, nil
+	return missing, nil
 }
 
 // tally counts results by endpoint.
@@ -172,7 +172,7 @@ func tally(list []*result) [][]any {
 	return rows
 }
 
-// EndpointStats is what an endpoint's deliveries came to, ever.
+// EndpointStats counts all deliveries of an endpoint.
 type EndpointStats struct {
 	Succeeded      int64
 	Failed         int64
@@ -182,19 +182,16 @@ type EndpointStats struct {
 	LastError      string
 }
 
-// Stats reads the counts of endpoints.
+// Stats returns the stats of endpoints by ID.
 func (s *Service) Stats(ctx context.Context, q db.Querier, endpointIDs ...string) (map[string]*EndpointStats, error) {
 	out := make(map[string]*EndpointStats, len(endpointIDs))
 	for _, id := range endpointIDs {
 		var st EndpointStats
-		var success, failure *int64
-		var last *string
-		err := q.QueryRow(ctx, `SELECT succeeded, failed, failed_attempts, last_success_at, last_failure_at, last_error
-			FROM endpoint_stats WHERE endpoint_id = $1`, id).Scan(&st.Succeeded, &st.Failed, &st.FailedAttempts, &success, &failure, &last)
+		err := db.Scan(q.QueryRow(ctx, `SELECT succeeded, failed, failed_attempts, last_success_at, last_failure_at, last_error
+			FROM endpoint_stats WHERE endpoint_id = $1`, id), &st.Succeeded, &st.Failed, &st.FailedAttempts, &st.LastSuccessAt, &st.LastFailureAt, &st.LastError)
 		if err != nil && err != db.ErrNotFound {
 			return nil, err
 		}
-		st.LastSuccessAt, st.LastFailureAt, st.LastError = db.Time(success), db.Time(failure), db.Text(last)
 		out[id] = &st
 	}
 	return out, nil

@@ -21,9 +21,9 @@ import (
 )
 
 const (
-	readBody  = 64 << 10 // of an answer, so that its connection can be used again
-	keepBody  = 16 << 10 // of it in the attempt's record
-	keepHead  = 16 << 10 // of the answer's headers there
+	readBody  = 64 << 10 // bytes read of a response, so that its connection can be reused
+	keepBody  = 16 << 10 // bytes of the body that the attempt records
+	keepHead  = 16 << 10 // bytes of the headers that the attempt records
 	idleConns = 90 * time.Second
 )
 
@@ -34,30 +34,31 @@ type Message struct {
 	URL        string
 	Header     http.Header
 	Body       []byte
-	Timeout    time.Duration // within which the status line and headers must be there
+	Timeout    time.Duration // for the status line and headers
 }
 
-// Outcome is what came of sending a message.
+// Outcome is the result of sending a message.
 type Outcome struct {
-	Status  int // 0 for no answer
+	Status  int // 0 if there was no response
 	Header  http.Header
 	Body    []byte
 	Timings safehttp.Timings
-	// Class and Error say why there was no answer; see safehttp.Class.
+	// Class and Error are why there was no response; see safehttp.Class.
 	Class string
 	Error string
-	// Unsent means that nobody was there to send it to: that is no attempt.
-	Unsent bool
-	// Ours is why this server could not send it, which is none either.
-	Ours error
+	// NotConnected means that no tunnel client is connected. It isn't counted as
+	// an attempt.
+	NotConnected bool
+	// LocalErr is an error of this server, which isn't counted as an attempt either.
+	LocalErr error
 }
 
-// Sender carries messages to one kind of endpoint.
+// Sender sends messages to one kind of endpoint.
 type Sender interface {
 	Send(ctx context.Context, e *Endpoint, m *Message) Outcome
 }
 
-// attempt signs and sends a delivery. It returns nil when nothing was sent.
+// attempt signs and sends a delivery. It returns nil if no tunnel client is connected.
 func (s *Service) attempt(ctx context.Context, t *target, j *job) (*result, error) {
 	body := []byte(j.body)
 	if len(body) == 0 {
@@ -78,56 +79,63 @@ func (s *Service) attempt(ctx context.Context, t *target, j *job) (*result, erro
 	}
 	h.Set("Content-Type", "application/json")
 	h.Set("User-Agent", s.agent)
-	begun := time.Now()
+	begun := time.Now() // s.now may be adjusted meanwhile
 	out := s.senders[t.Kind].Send(ctx, t.Endpoint, &Message{DeliveryID: j.id, Attempt: j.attempts + 1, URL: t.URL, Header: h, Body: body, Timeout: s.timeout})
-	if out.Ours != nil {
-		return nil, out.Ours
+	if out.LocalErr != nil || out.NotConnected {
+		return nil, out.LocalErr
 	}
-	if out.Unsent {
-		return nil, nil
-	}
-	took := time.Since(begun)
-	return s.judge(t.Endpoint, j, h, out, started, took), nil
+	return s.resultOf(&exchange{t.Endpoint, j, h, out, started, time.Since(begun)}), nil
 }
 
-// linkLife is how long a link in a delivery can be used.
+// linkLife is how long a link in a delivery is valid.
 const linkLife = 48 * time.Hour
 
-// linked is the body with the links to its files. They count from a moment
-// that is stored, so that every attempt sends the same bytes.
+// linked returns the body with links to its files. Their validity counts from a
+// stored time, so that every attempt sends the same bytes.
 func (s *Service) linked(t *target, j *job, body []byte) ([]byte, error) {
 	if s.link == nil || !j.typ.HasFiles() {
 		return body, nil
 	}
 	expires := time.UnixMicro(j.linksAt).Add(linkLife)
 	return events.Link(j.typ, body, func(sha256, name string) (string, int64) {
-		return s.link(t.WorkspaceID, string(t.Environment), sha256, name, expires), expires.Unix()
+		return s.link(t.Tenant, sha256, name, expires), expires.Unix()
 	})
 }
 
-// judge turns an outcome into an attempt and the delivery's next state.
-func (s *Service) judge(e *Endpoint, j *job, sent http.Header, out Outcome, started time.Time, took time.Duration) *result {
-	a := &Attempt{ID: ids.New(ids.Attempt), DeliveryID: j.id, Number: j.attempts + 1, StartedAt: started, Duration: took,
+// exchange is a request to an endpoint and its outcome.
+type exchange struct {
+	endpoint *Endpoint
+	job      *job
+	sent     http.Header
+	out      Outcome
+	started  time.Time
+	took     time.Duration
+}
+
+// resultOf returns the attempt's record and the delivery's next state.
+func (s *Service) resultOf(x *exchange) *result {
+	e, j, out := x.endpoint, x.job, &x.out
+	a := &Attempt{ID: ids.New(ids.Attempt), DeliveryID: j.id, Number: j.attempts + 1, StartedAt: x.started, Duration: x.took,
 		DNS: out.Timings.DNS, Connect: out.Timings.Connect, TLS: out.Timings.TLS, FirstByte: out.Timings.FirstByte, Address: out.Timings.Address,
-		URL: e.URL, RequestHeaders: headerJSON(sent), ErrorClass: out.Class, Error: out.Error}
+		URL: e.URL, RequestHeaders: headerJSON(x.sent), ErrorClass: out.Class, Error: out.Error}
 	if out.Status != 0 {
 		a.Status = int64(out.Status)
 		a.ResponseHeaders = headerJSON(out.Header)
 		a.ResponseBody = cut(text(string(out.Body)), keepBody)
 		switch {
 		case out.Status >= 300 && out.Status < 400:
-			a.ErrorClass, a.Error = "redirect", "the endpoint answered with a redirect, which is not followed; set its url to where it leads"
+			a.ErrorClass, a.Error = "redirect", "the endpoint returned a redirect, which is not followed; set its url to the target"
 		case out.Status < 200 || out.Status > 299:
-			a.ErrorClass, a.Error = "status", "the endpoint answered with "+statusText(out.Status)+" instead of a 2xx status"
+			a.ErrorClass, a.Error = "status", fmt.Sprintf("the endpoint returned %s instead of a 2xx status", strings.TrimSpace(fmt.Sprintf("%03d %s", out.Status, http.StatusText(out.Status))))
 		}
 	}
-	r := &result{attempt: a, job: j, endpoint: e, slow: slowClass(a.ErrorClass) || took > s.timeout/2}
-	r.plan(s.schedule, started.Add(took))
+	r := &result{attempt: a, job: j, endpoint: e, slow: slowClass(a.ErrorClass) || x.took > s.timeout/2}
+	r.plan(s.schedule, x.started.Add(x.took))
 	return r
 }
 
-// slowClass are the failures that take time or find nobody: a lane with one
-// of them works one delivery at a time.
+// slowClass reports whether a failure slows down its lane to one delivery at a
+// time: timeouts, and endpoints that can't be reached.
 func slowClass(class string) bool {
 	switch class {
 	case "", "status", "redirect", "refused_address":
@@ -136,16 +144,7 @@ func slowClass(class string) bool {
 	return true
 }
 
-func statusText(code int) string {
-	digits := []byte{byte('0' + code/100%10), byte('0' + code/10%10), byte('0' + code%10)}
-	if name := http.StatusText(code); name != "" {
-		return string(digits) + " " + name
-	}
-	return string(digits)
-}
-
-// headerJSON is a header as records show it, bounded: a field that does not
-// fit any more is left out.
+// headerJSON returns a header as JSON. Fields past keepHead bytes are left out.
 func headerJSON(h http.Header) json.RawMessage {
 	out := append(make([]byte, 0, 640), '{')
 	names := slices.AppendSeq(make([]string, 0, 16), maps.Keys(h))
@@ -171,13 +170,12 @@ func headerJSON(h http.Header) json.RawMessage {
 	return append(out, '}')
 }
 
-// text makes what strangers sent fit to be stored: both databases take valid
-// UTF-8 without NUL.
+// text makes a string storable: both databases require UTF-8 without NUL.
 func text(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 }
 
-// cut shortens a text to at most n bytes: replaced, what was no text is longer.
+// cut shortens a string to at most n bytes.
 func cut(s string, n int) string {
 	if len(s) <= n {
 		return s
@@ -185,8 +183,8 @@ func cut(s string, n int) string {
 	return strings.ToValidUTF8(s[:n], "")
 }
 
-// httpSender posts to the endpoint's url by the guarded client's transport: what
-// http.Client adds is for redirects, which are not followed, and cookies.
+// httpSender posts to the endpoint's URL. It uses the guarded client's transport:
+// http.Client would add redirects and cookies.
 type httpSender struct{ transport http.RoundTripper }
 
 func newHTTPSender(g *safehttp.Guard, perEndpoint int) *httpSender {
@@ -200,23 +198,23 @@ func (s *httpSender) Send(ctx context.Context, _ *Endpoint, m *Message) (out Out
 	defer func() { out.Timings = trace.Timings() }()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, m.URL, bytes.NewReader(m.Body))
 	if err != nil {
-		return Outcome{Class: "other", Error: "the url cannot be used any more"}
+		return Outcome{Class: "other", Error: "the url is invalid"}
 	}
 	req.Header = m.Header
-	// Not sent, this lets the client send again when a connection that it kept
-	// turns out to have been closed: receivers know a delivery by its id.
+	// This header isn't sent. It lets the transport retry if a kept connection was
+	// closed; receivers recognize a delivery by its ID.
 	req.Header["X-Idempotency-Key"] = nil
 	resp, err := s.transport.RoundTrip(req)
 	if safehttp.Exhausted(err) {
-		return Outcome{Ours: fmt.Errorf("this server is out of file descriptors, %s: %w", safehttp.MoreDescriptors, err)}
+		return Outcome{LocalErr: fmt.Errorf("out of file descriptors, %s: %w", safehttp.MoreDescriptors, err)}
 	}
 	if err != nil {
 		return Outcome{Class: safehttp.Class(err), Error: safehttp.Explain(err)}
 	}
-	// Closed before its end, the body takes the connection with it.
+	// Closing an unread body closes the connection.
 	defer resp.Body.Close()
 	out = Outcome{Status: resp.StatusCode, Header: resp.Header}
-	// The answer is known; its body is read for the record and may fail.
+	// The status is known; the body is only for the record, and may fail.
 	out.Body, err = io.ReadAll(io.LimitReader(resp.Body, keepBody))
 	if err == nil && len(out.Body) == keepBody {
 		_, _ = io.CopyN(io.Discard, resp.Body, readBody-keepBody)

@@ -1,13 +1,11 @@
-// Package webhooks takes events to the endpoints that want them: it fans an
-// event out into deliveries, works each endpoint's lane, signs and sends, and
-// writes down what came of it. The way of an event through it:
+// Package webhooks delivers events to the endpoints that subscribe to them:
 //
-//	fanout.go    new events → one delivery per endpoint, in its lane
-//	dispatch.go  what is due in a lane → an attempt
-//	send.go      the attempt itself, over HTTP (a tunnel is another Sender)
+//	fanout.go    pending events → one delivery per endpoint, in its lane
+//	dispatch.go  due deliveries of a lane → attempts
+//	send.go      an attempt over HTTP (a tunnel is another Sender)
 //	result.go    success, the next retry, or the pause of the endpoint
 //
-// No delivery, no retry and no pause lives only in memory.
+// Deliveries, retries and pauses are stored, never only in memory.
 package webhooks
 
 import (
@@ -15,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"turnpike/internal/accounts"
 	"turnpike/internal/db"
 	"turnpike/internal/events"
 	"turnpike/internal/keyring"
@@ -23,10 +22,10 @@ import (
 	"turnpike/internal/safehttp"
 )
 
-// Queue is the name of the deliveries' lanes; a lane is an endpoint.
+// Queue is the queue of deliveries. Each endpoint has a lane.
 const Queue = "deliveries"
 
-// signalEndpoint tells nodes that an endpoint changed; the payload is its id.
+// signalEndpoint notifies nodes that an endpoint changed; the payload is its ID.
 const signalEndpoint = "endpoint"
 
 // Options configure the service.
@@ -38,20 +37,20 @@ type Options struct {
 	Publisher *events.Publisher
 	Outbox    *mail.Outbox
 	Node      string
-	// Schedule is how long after a failed attempt the next one is made.
+	// Schedule holds the delays before retries.
 	Schedule []time.Duration
-	// Timeout is how long an endpoint may take for its answer.
+	// Timeout is how long an endpoint may take to respond.
 	Timeout time.Duration
-	// PerEndpoint and Slots are how many attempts run at once.
+	// PerEndpoint and Slots limit the concurrent attempts.
 	PerEndpoint int
 	Slots       int
 	Version     string // for the User-Agent
-	// Link mints the URL of a tenant's file, for events that speak of files.
-	Link func(workspaceID, environment, sha256, name string, expires time.Time) string
+	// Link signs the URL of a workspace's file, for events that contain files.
+	Link func(t accounts.Tenant, sha256, name string, expires time.Time) string
 	Now  func() time.Time
 }
 
-// Service is the webhooks of this node.
+// Service delivers webhooks on this node.
 type Service struct {
 	db        *db.DB
 	ring      *keyring.Ring
@@ -62,7 +61,7 @@ type Service struct {
 	schedule  []time.Duration
 	timeout   time.Duration
 	agent     string
-	link      func(workspaceID, environment, sha256, name string, expires time.Time) string
+	link      func(t accounts.Tenant, sha256, name string, expires time.Time) string
 	now       func() time.Time
 
 	runner  *lanes.Runner[*job]
@@ -73,15 +72,14 @@ type Service struct {
 	counts  counts
 }
 
-// maxLanes is how many endpoints a node has in hand at once; each takes a few
-// hundred bytes.
+// maxLanes limits the endpoints that a node leases; each takes a few hundred bytes.
 const maxLanes = 4096
 
-// writeGrace is how long an attempt that has ended may take to be written when
-// the server stops.
+// writeGrace is how long the result of an attempt may take to be written when the
+// server stops.
 const writeGrace = 10 * time.Second
 
-// New makes the service; Run starts it.
+// New returns the service. Run starts it.
 func New(o Options) *Service {
 	s := &Service{db: o.DB, ring: o.Ring, guard: o.Guard, publisher: o.Publisher, outbox: o.Outbox, node: o.Node,
 		schedule: o.Schedule, timeout: o.Timeout, agent: "Turnpike/" + o.Version + " (webhooks)", link: o.Link, now: o.Now, fanWake: make(chan struct{}, 1)}
@@ -92,16 +90,16 @@ func New(o Options) *Service {
 		DrainTimeout: o.Timeout + writeGrace})
 	s.targets.ring = o.Ring
 	o.DB.OnSignal(signalEndpoint, s.targets.forget)
-	// Published in this process, or by another on the same embedded database.
+	// Events are published in this process, or by another on the same embedded database.
 	o.Publisher.OnPublished(s.wakeFanout)
 	o.DB.OnSignal(signalEvents, func(string) { s.wakeFanout() })
 	return s
 }
 
-// AddSender makes endpoints of the kind reachable. It must be called before Run.
+// AddSender sets the sender for a kind of endpoint. Call it before Run.
 func (s *Service) AddSender(k Kind, sender Sender) { s.senders[k] = sender }
 
-// Run works until ctx ends, and returns when what was under way is written.
+// Run delivers events until ctx ends, and returns once all results are written.
 func (s *Service) Run(ctx context.Context) {
 	var both sync.WaitGroup
 	both.Go(func() { s.runFanout(ctx) })

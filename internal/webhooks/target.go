@@ -8,7 +8,7 @@ import (
 	"turnpike/internal/keyring"
 )
 
-// target is an endpoint with its secrets in the clear, as attempts need it.
+// target is an endpoint with its decrypted secrets.
 type target struct {
 	*Endpoint
 	secret    string
@@ -16,7 +16,7 @@ type target struct {
 	read      time.Time
 }
 
-// secrets to sign with, the one of Service-Signature first.
+// secrets returns the secrets to sign with, the one for Service-Signature first.
 func (t *target) secrets(now time.Time) []string {
 	if t.oldSecret != "" && t.inGrace(now) {
 		return []string{t.oldSecret, t.secret}
@@ -24,21 +24,21 @@ func (t *target) secrets(now time.Time) []string {
 	return []string{t.secret}
 }
 
-// targetTTL is how old a target may be when an attempt starts: that is how
-// long a change by another node, whose signal was lost, may go unnoticed.
+// targetTTL is the maximum age of a target when an attempt starts. A change by another
+// node whose signal was lost goes unnoticed for that long.
 const (
 	targetTTL  = 250 * time.Millisecond
-	maxTargets = maxLanes / 4 // as few lanes are worked within that
+	maxTargets = maxLanes / 4 // few lanes have attempts within targetTTL
 )
 
-// targets remembers endpoints between attempts for a moment.
+// targets caches endpoints between attempts.
 type targets struct {
 	ring *keyring.Ring
 	mu   sync.Mutex
 	m    map[string]*target
 }
 
-// get returns the endpoint if it was read a moment ago.
+// get returns the endpoint if it was read within targetTTL.
 func (t *targets) get(id string) *target {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -48,8 +48,8 @@ func (t *targets) get(id string) *target {
 	return nil
 }
 
-// put opens the secrets of an endpoint that was just read. A mirroring tunnel
-// has those of its origin.
+// put decrypts the secrets of an endpoint that was just read. A mirror uses those of
+// its origin.
 func (t *targets) put(e, origin *Endpoint) (*target, error) {
 	made := &target{Endpoint: e, read: time.Now()}
 	if origin == nil {
@@ -62,9 +62,9 @@ func (t *targets) put(e, origin *Endpoint) (*target, error) {
 		if open.sealed == "" {
 			continue
 		}
-		plain, err := t.ring.Open(open.sealed, place(origin.ID))
+		plain, err := t.ring.Open(open.sealed, secretContext(origin.ID))
 		if err != nil {
-			return nil, fmt.Errorf("open the secret of %s: %w", origin.ID, err)
+			return nil, fmt.Errorf("decrypt the secret of %s: %w", origin.ID, err)
 		}
 		*open.into = string(plain)
 	}
@@ -82,8 +82,7 @@ func (t *targets) put(e, origin *Endpoint) (*target, error) {
 	return made, nil
 }
 
-// forget is called when an endpoint changed; empty means any. A mirror goes
-// with its origin.
+// forget removes an endpoint that changed, and its mirrors. An empty ID means all.
 func (t *targets) forget(id string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"turnpike/internal/accounts"
 	"turnpike/internal/audit"
 	"turnpike/internal/db"
 	"turnpike/internal/events"
@@ -16,20 +15,20 @@ import (
 	"turnpike/internal/visibility"
 )
 
-// tunnelLife is how long a tunnel waits for its client to come back.
+// tunnelLife is how long a disconnected tunnel is kept.
 const tunnelLife = 24 * time.Hour
 
-// TunnelRequest is what a client wants to hear.
+// TunnelRequest is a request of a client to open a tunnel.
 type TunnelRequest struct {
 	Visibility visibility.Filter // of the key that connects
-	Events     []string          // of a tunnel of its own
-	Mirrors    string            // or the endpoint whose events and secret it wants
-	Resume     string            // or the tunnel that it had before
+	Events     []string          // for a new tunnel
+	Mirrors    string            // or the endpoint whose events and secret it uses
+	Resume     string            // or the tunnel to resume
 }
 
-// ConnectTunnel makes a tunnel, or finds the one that the client had, and gives
-// its lane to this node. What was held while nobody listened is delivered. The
-// secret is that of a new tunnel, shown this once; a mirror has none of its own.
+// ConnectTunnel creates or resumes a tunnel, and pins its lane to this node. Deliveries
+// that were held while it was disconnected become due. The secret is that of a new
+// tunnel, shown only once; it is empty for a mirror.
 func (s *Service) ConnectTunnel(ctx context.Context, tx *db.Tx, by audit.Actor, in TunnelRequest) (e *Endpoint, secret string, err error) {
 	switch {
 	case in.Resume != "":
@@ -37,27 +36,27 @@ func (s *Service) ConnectTunnel(ctx context.Context, tx *db.Tx, by audit.Actor, 
 		switch {
 		case err != nil:
 		case e.Kind != Tunnel:
-			err = fault.Invalid("resume", "%s is no tunnel", in.Resume)
+			err = fault.Invalid("resume", "%s is not a tunnel.", in.Resume)
 		case e.CreatedBy != by.Name:
 			err = fault.Param(fault.NotFound, "resume", "This key has no tunnel %s. Only the key that opened a tunnel can resume it.", in.Resume)
 		}
 	case in.Mirrors != "":
 		var origin *Endpoint
-		// Locked, so that it is not deleted meanwhile: its mirrors go with it.
+		// Locked: a concurrent deletion wouldn't delete the new mirror.
 		if origin, err = s.GetLocked(ctx, tx, in.Visibility, in.Mirrors); err != nil {
 			return nil, "", err
 		}
 		if origin.Kind != HTTP {
-			return nil, "", fault.Invalid("endpoint", "%s is a tunnel itself", in.Mirrors)
+			return nil, "", fault.Invalid("endpoint", "%s is a tunnel and cannot be mirrored.", in.Mirrors)
 		}
-		e = &Endpoint{WorkspaceID: origin.WorkspaceID, Environment: origin.Environment, Project: origin.Project, Kind: Tunnel, Events: origin.Events, Mirrors: origin.ID}
+		e = &Endpoint{Tenant: origin.Tenant, Project: origin.Project, Kind: Tunnel, Events: origin.Events, Mirrors: origin.ID}
 		_, err = s.Create(ctx, tx, by, e)
 	default:
 		if err := events.CheckPatterns("events", in.Events); err != nil {
 			return nil, "", err
 		}
 		vis := in.Visibility
-		e = &Endpoint{WorkspaceID: vis.WorkspaceID, Environment: accounts.Environment(vis.Environment), Project: vis.Project, Kind: Tunnel, Events: in.Events}
+		e = &Endpoint{Tenant: vis.Tenant, Project: vis.Project, Kind: Tunnel, Events: in.Events}
 		secret, err = s.Create(ctx, tx, by, e)
 	}
 	if err != nil {
@@ -72,19 +71,16 @@ func (s *Service) ConnectTunnel(ctx context.Context, tx *db.Tx, by audit.Actor, 
 	return e, secret, lanes.Pin(ctx, tx, lanes.Pinning{Queue: Queue, Lane: e.ID, Node: s.node, Now: s.now()})
 }
 
-// DisconnectTunnel holds a tunnel's deliveries until its client is back. It
-// does nothing when the client has connected to another node meanwhile.
+// DisconnectTunnel holds a tunnel's deliveries until its client connects again. It does
+// nothing if the client has connected to another node.
 func (s *Service) DisconnectTunnel(ctx context.Context, id string) error {
 	return s.disconnect(ctx, id, func(node string) bool { return node == s.node })
 }
 
-// DisconnectDead does for the tunnels of nodes that died what those could not.
+// DisconnectDead disconnects the tunnels of nodes that aren't alive.
 func (s *Service) DisconnectDead(ctx context.Context, alive []string) error {
 	rows, err := s.db.Query(ctx, "SELECT id FROM endpoints WHERE kind = 'tunnel' AND disconnected_at IS NULL AND deleted_at IS NULL ORDER BY id")
-	connected, err := db.All(rows, err, func(r db.Row) (id string, err error) {
-		err = r.Scan(&id)
-		return id, err
-	})
+	connected, err := db.Strings(rows, err)
 	if err != nil {
 		return fmt.Errorf("read tunnels: %w", err)
 	}
@@ -124,19 +120,18 @@ func (s *Service) disconnect(ctx context.Context, id string, from func(node stri
 	})
 }
 
-// ListTunnels returns a page of the visible tunnels alone.
+// ListTunnels returns a page of the visible tunnels.
 func (s *Service) ListTunnels(ctx context.Context, q db.Querier, vis visibility.Filter, page db.Page) (*db.Found[*Endpoint], error) {
 	search := db.Search{Table: "endpoints", Columns: endpointColumns, Where: vis.Rows()}
 	search.Where.Require("deleted_at IS NULL")
 	search.Where.Add("kind =", string(Tunnel))
-	return db.Find(ctx, q, search, page, scanEndpoint, func(e *Endpoint) string { return e.ID })
+	return db.Find(ctx, q, search, page, db.Record[*Endpoint]{Scan: scanEndpoint, ID: func(e *Endpoint) string { return e.ID }})
 }
 
-// deleteMirrors deletes the tunnels of an endpoint that is gone: there is
-// nothing any more that they would mirror, and their clients are told so.
+// deleteMirrors deletes the tunnels that mirror a deleted endpoint.
 func (s *Service) deleteMirrors(ctx context.Context, tx *db.Tx, by audit.Actor, origin *Endpoint) error {
 	rows, err := tx.Query(ctx, "SELECT "+endpointColumns+" FROM endpoints WHERE workspace_id = $1 AND environment = $2 AND mirrors = $3 AND deleted_at IS NULL ORDER BY id"+tx.Lock("endpoints"),
-		origin.WorkspaceID, string(origin.Environment), origin.ID)
+		origin.WorkspaceID, origin.Environment, origin.ID)
 	list, err := db.All(rows, err, scanEndpoint)
 	if err != nil {
 		return fmt.Errorf("read mirrors of %s: %w", origin.ID, err)
@@ -149,18 +144,18 @@ func (s *Service) deleteMirrors(ctx context.Context, tx *db.Tx, by audit.Actor, 
 	return nil
 }
 
-// TunnelState is what became of a tunnel whose client is connected.
+// TunnelState is the state of a tunnel whose client is connected to this node.
 type TunnelState string
 
 // The states.
 const (
-	TunnelHere    TunnelState = "here"         // as it should be
-	TunnelMoved   TunnelState = "moved"        // a client has connected to another node
-	TunnelHeld    TunnelState = "disconnected" // others thought that this node had died
+	TunnelHere    TunnelState = "here"         // still connected to this node
+	TunnelMoved   TunnelState = "moved"        // its client has connected to another node
+	TunnelHeld    TunnelState = "disconnected" // another node took this one for dead
 	TunnelDeleted TunnelState = "deleted"
 )
 
-// TunnelState tells whether a connection to this node is still the tunnel's.
+// TunnelState reports whether the tunnel is still connected to this node.
 func (s *Service) TunnelState(ctx context.Context, id string) (TunnelState, error) {
 	e, err := find(ctx, s.db, id, "")
 	switch {
@@ -181,7 +176,7 @@ func (s *Service) TunnelState(ctx context.Context, id string) (TunnelState, erro
 	return TunnelHere, nil
 }
 
-// removeTunnels deletes those whose clients have been away for too long.
+// removeTunnels deletes tunnels that were disconnected for tunnelLife.
 func (s *Service) removeTunnels(ctx context.Context, tx *db.Tx, n int64) (int64, error) {
 	rows, err := tx.Query(ctx, "SELECT "+endpointColumns+" FROM endpoints WHERE disconnected_at < $1 AND disconnected_at IS NOT NULL AND deleted_at IS NULL ORDER BY id LIMIT $2"+tx.Lock("endpoints"),
 		s.now().Add(-tunnelLife).UnixMicro(), n)

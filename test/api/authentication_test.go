@@ -18,25 +18,24 @@ func models(key string) harness.Request {
 	return harness.Request{Method: "GET", Path: "/v1/models", Key: key}
 }
 
-func TestEveryKeyThatIsNotValidGetsTheSame401(t *testing.T) {
-	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+func TestEveryInvalidKeyGetsTheSame401(t *testing.T) {
+	each(t, both, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		good, _ := s.Key(t, w, accounts.Test)
 		s.Do(t, models(good)).Want(t, 200, "")
 
 		revoked, revokedID := s.Key(t, w, accounts.Test)
-		s.Do(t, models(revoked)).Want(t, 200, "") // it is in the cache now
+		s.Do(t, models(revoked)).Want(t, 200, "") // caches the key
 		s.Do(t, harness.Request{Method: "DELETE", Path: "/v1/keys/" + revokedID, Key: good}).Want(t, 200, "")
 
 		soon := s.Clock.Now().Add(time.Minute)
-		expiring, _ := s.KeyOf(t, &access.Key{WorkspaceID: w.ID, Environment: accounts.Test, Name: "e", Scopes: []string{"*"}, ExpiresAt: &soon})
+		expiring, _ := s.KeyOf(t, &access.Key{Tenant: w.In(accounts.Test), Name: "e", Scopes: []string{"*"}, ExpiresAt: &soon})
 		s.Do(t, models(expiring)).Want(t, 200, "")
 		s.Clock.Turn(time.Minute)
 
 		last := good[len(good)-1:]
 		other := map[bool]string{true: "1", false: "0"}[last == "0"]
-		unknown := "tp_test_00000000000000000000000000000000" // with a right checksum, below
+		unknown := "tp_test_00000000000000000000000000000000" // gets a correct checksum below
 		for name, header := range map[string]string{
 			"no header":    "",
 			"empty bearer": "Bearer ",
@@ -66,12 +65,12 @@ func TestEveryKeyThatIsNotValidGetsTheSame401(t *testing.T) {
 	})
 }
 
-// withChecksum completes a key body the way the service makes them.
+// withChecksum completes a key body like the server.
 func withChecksum(t *testing.T, body string) string {
 	t.Helper()
 	const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 	crc := uint32(0xffffffff)
-	for _, c := range []byte(body) { // CRC-32 (IEEE), bit by bit, so that this is a second opinion
+	for _, c := range []byte(body) { // CRC-32 (IEEE) bit by bit, independent of the server's code
 		crc ^= uint32(c)
 		for range 8 {
 			if crc&1 == 1 {
@@ -94,9 +93,8 @@ func withChecksum(t *testing.T, body string) string {
 	return value
 }
 
-func TestOldSecretWorksUntilTheExactEndOfItsGrace(t *testing.T) {
-	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+func TestOldSecretWorksUntilItsGracePeriodEnds(t *testing.T) {
+	each(t, both, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		admin, _ := s.Key(t, w, accounts.Live)
 		old, id := s.Key(t, w, accounts.Live)
@@ -112,9 +110,9 @@ func TestOldSecretWorksUntilTheExactEndOfItsGrace(t *testing.T) {
 		s.Do(t, harness.Request{Method: "POST", Path: "/v1/keys/" + id + "/rotate", Key: admin}).Want(t, 409, "invalid_state")
 
 		s.Clock.Turn(time.Hour - time.Microsecond)
-		s.Do(t, models(old)).Want(t, 200, "") // a microsecond before, from the cache
+		s.Do(t, models(old)).Want(t, 200, "") // a microsecond before the end, from the cache
 		s.Clock.Turn(time.Microsecond)
-		s.Do(t, models(old)).Want(t, 401, "authentication_error") // still in the cache, and over
+		s.Do(t, models(old)).Want(t, 401, "authentication_error") // still cached, but expired
 		s.Do(t, models(fresh)).Want(t, 200, "")
 
 		r = s.Do(t, harness.Request{Method: "GET", Path: "/v1/keys/" + id, Key: admin}).Want(t, 200, "")
@@ -124,16 +122,15 @@ func TestOldSecretWorksUntilTheExactEndOfItsGrace(t *testing.T) {
 	})
 }
 
-func TestGraceCanBeEndedForcedAndZero(t *testing.T) {
-	t.Parallel()
-	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
+func TestGracePeriodCanBeEndedForcedAndZero(t *testing.T) {
+	eachShared(t, both, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		admin, _ := s.Key(t, w, accounts.Test)
 		first, id := s.Key(t, w, accounts.Test)
 		rotate := func(body map[string]any) string {
 			return s.Do(t, harness.Request{Method: "POST", Path: "/v1/keys/" + id + "/rotate", Key: admin, Body: body}).Want(t, 200, "").Text("value")
 		}
-		second := rotate(map[string]any{}) // the workspace's default, a day
+		second := rotate(map[string]any{}) // with the workspace's default grace period, a day
 		s.Do(t, models(first)).Want(t, 200, "")
 		third := rotate(map[string]any{"force": true})
 		s.Do(t, models(first)).Want(t, 401, "authentication_error")
@@ -154,9 +151,8 @@ func TestGraceCanBeEndedForcedAndZero(t *testing.T) {
 	})
 }
 
-func TestOfManyRotationsAtOnceOneHappens(t *testing.T) {
-	t.Parallel()
-	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
+func TestConcurrentRotationsRotateOnce(t *testing.T) {
+	eachShared(t, both, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		admin, _ := s.Key(t, w, accounts.Test)
 		old, id := s.Key(t, w, accounts.Test)
@@ -176,15 +172,12 @@ func TestOfManyRotationsAtOnceOneHappens(t *testing.T) {
 		if done.Load() != 1 {
 			t.Errorf("%d rotations happened", done.Load())
 		}
-		s.Do(t, models(old)).Want(t, 200, "") // its grace has just begun
+		s.Do(t, models(old)).Want(t, 200, "") // its grace period has just started
 	})
 }
 
-// A key that is ended or bound while a body arrives does nothing any more that
-// it may not do by then.
-func TestKeyChangedWhileItsBodyArrives(t *testing.T) {
-	t.Parallel()
-	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
+func TestKeyChangedDuringItsRequestIsCheckedAgain(t *testing.T) {
+	eachShared(t, sqlite, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		admin, _ := s.Key(t, w, accounts.Test)
 		patch := func(id string, change map[string]any) harness.Request {
@@ -218,7 +211,7 @@ func TestKeyChangedWhileItsBodyArrives(t *testing.T) {
 				answered <- res
 			}()
 			_, _ = feed.Write([]byte(`{"expires_in":9,`))
-			// The server knows the key by now: it noted its use.
+			// The server has recorded the key's use.
 			s.Eventually(t, func() bool {
 				return s.Do(t, harness.Request{Method: "GET", Path: "/v1/keys/" + id, Key: admin}).At("last_used_at") != nil
 			})
@@ -237,7 +230,7 @@ func TestKeyChangedWhileItsBodyArrives(t *testing.T) {
 	})
 }
 
-func TestRevocationOnOneNodeIsSeenOnTheOther(t *testing.T) {
+func TestRevokedKeyIsRejectedOnEveryNode(t *testing.T) {
 	t.Parallel()
 	cfg := harness.Config(t, "postgres")
 	clock := harness.NewClock()
@@ -248,32 +241,31 @@ func TestRevocationOnOneNodeIsSeenOnTheOther(t *testing.T) {
 		victim, id := a.Key(t, w, accounts.Test)
 		b.Do(t, models(victim)).Want(t, 200, "")
 		a.Do(t, harness.Request{Method: "DELETE", Path: "/v1/keys/" + id, Key: admin}).Want(t, 200, "")
-		a.Do(t, models(victim)).Want(t, 401, "authentication_error") // at once where it was done
-		waitUntilRefused(t, b, victim)
+		a.Do(t, models(victim)).Want(t, 401, "authentication_error") // immediately on the same node
+		waitUntilRejected(t, b, victim)
 	}
 }
 
-// waitUntilRefused waits until a server rejects a revoked key. Its clock stands
-// still, so that only the invalidation message can end the cached entry's life.
-func waitUntilRefused(t *testing.T, s *harness.Server, key string) {
+// waitUntilRejected waits until a server rejects a revoked key. The clock
+// stands still, so only the invalidation message can end the cached entry.
+func waitUntilRejected(t *testing.T, s *harness.Server, key string) {
 	t.Helper()
 	s.Eventually(t, func() bool { return s.Do(t, models(key)).Status == 401 })
 }
 
-func TestOperatorsRevocationIsSeenByARunningServer(t *testing.T) {
-	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+func TestKeyRevokedByTheCLIIsRejectedByARunningServer(t *testing.T) {
+	each(t, both, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		for range 5 {
 			victim, id := s.Key(t, w, accounts.Test)
 			s.Do(t, models(victim)).Want(t, 200, "")
 			s.RevokeAsOperator(t, id)
-			waitUntilRefused(t, s, victim)
+			waitUntilRejected(t, s, victim)
 		}
 	})
 }
 
-func TestRefusedKeysAreLimitedPerAddress(t *testing.T) {
+func TestRejectedKeysAreLimitedPerAddress(t *testing.T) {
 	t.Parallel()
 	cfg := harness.Config(t, "sqlite")
 	cfg.Limits.RefusedKeys = 60
@@ -286,30 +278,30 @@ func TestRefusedKeysAreLimitedPerAddress(t *testing.T) {
 	if r.Header.Get("Retry-After") == "" {
 		t.Error("no Retry-After")
 	}
-	s.Do(t, models(good)).Want(t, 200, "") // a neighbour behind the same address is not punished
+	s.Do(t, models(good)).Want(t, 200, "") // other clients behind the same address aren't affected
 	s.Clock.Turn(time.Minute)
 	s.Do(t, models("tp_test_nonsense")).Want(t, 401, "authentication_error")
 }
 
-func TestRefusedKeysStopCostingLookups(t *testing.T) {
-	t.Parallel()
-	eachHooked(t, func(_ *testing.T, cfg *config.Config) { cfg.Limits.RefusedKeys = 3 }, func(t *testing.T, c *customer) {
+func TestRejectedKeysStopCausingLookups(t *testing.T) {
+	eachWebhooks(t, sqlite, func(_ *testing.T, cfg *config.Config) { cfg.Limits.RefusedKeys = 3 }, func(t *testing.T, c *client) {
 		s := c.Server
 		w := s.Workspace(t, "acme")
 		known, _ := s.Key(t, w, accounts.Test)
 		unknown, _ := s.Key(t, w, accounts.Test)
-		s.Clock.Turn(time.Minute - time.Duration(s.Clock.Now().UnixNano())%time.Minute) // to the minute's beginning
+		s.Clock.Turn(time.Minute - time.Duration(s.Clock.Now().UnixNano())%time.Minute) // to the start of the minute
 		s.Do(t, models(known)).Want(t, 200, "")
 		for range 3 {
 			s.Do(t, models(strangersKey)).Want(t, 401, "authentication_error")
 		}
 		s.Do(t, models(strangersKey)).Want(t, 429, "rate_limit_exceeded")
-		// The store would have said that this one is valid.
+		// The database would accept this key.
 		r := s.Do(t, models(unknown)).Want(t, 429, "rate_limit_exceeded")
 		if r.Header.Get("Retry-After") == "" {
 			t.Error("429 without Retry-After")
 		}
-		// Keys that this node has seen valid work, also when they are read again.
+		// Keys that were valid on this node keep working, even if they are read
+		// again.
 		s.Do(t, models(known)).Want(t, 200, "")
 		s.Clock.Turn(30 * time.Second)
 		s.Do(t, models(known)).Want(t, 200, "")
@@ -318,9 +310,8 @@ func TestRefusedKeysStopCostingLookups(t *testing.T) {
 	})
 }
 
-func TestKeysWorkFromTheirAddressesOnly(t *testing.T) {
-	t.Parallel()
-	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
+func TestKeysWorkOnlyFromTheirAllowedAddresses(t *testing.T) {
+	eachShared(t, both, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		admin, _ := s.Key(t, w, accounts.Test)
 		create := func(ips ...string) string {

@@ -14,8 +14,7 @@ import (
 	"turnpike/test/harness"
 )
 
-// A value of two bytes takes hundreds once it is decoded.
-func TestValuesInABodyAreBounded(t *testing.T) {
+func TestNumberOfJSONValuesInABodyIsBounded(t *testing.T) {
 	t.Parallel()
 	s := harness.Start(t, harness.Config(t, "sqlite"), harness.NewClock())
 	key, _ := s.Key(t, s.Workspace(t, "acme"), accounts.Test)
@@ -34,13 +33,13 @@ func TestValuesInABodyAreBounded(t *testing.T) {
 			t.Errorf("%s: %s", name, message)
 		}
 	}
-	// OpenAI takes at most 300,000 tokens in a request.
+	// OpenAI accepts at most 300,000 tokens in a request.
 	tokens := `{"model":"text-embedding-3-small","input":` + list(list("1", 8000), 37) + `}`
 	s.Do(t, harness.Request{Method: "POST", Path: "/v1/embeddings", Key: key, Body: tokens}).Want(t, 200, "")
 }
 
-// sendPart begins a request and never ends it.
-func sendPart(t *testing.T, s *harness.Server, path, key string, announced, sent int) net.Conn {
+// sendPart sends the first bytes of a request that announces 1 MiB.
+func sendPart(t *testing.T, s *harness.Server, path, key string, sent int) net.Conn {
 	t.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(s.URL, "http://"))
 	if err != nil {
@@ -51,11 +50,11 @@ func sendPart(t *testing.T, s *harness.Server, path, key string, announced, sent
 	if key != "" {
 		authorization = "Authorization: Bearer " + key + "\r\n"
 	}
-	fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\n%sContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", path, authorization, announced, strings.Repeat(" ", sent))
+	fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\n%sContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", path, authorization, 1<<20, strings.Repeat(" ", sent))
 	return conn
 }
 
-func TestSlowLargeBodiesLeaveRoomForOthers(t *testing.T) {
+func TestSlowLargeBodiesLeaveMemoryForOthers(t *testing.T) {
 	t.Parallel()
 	cfg := harness.Config(t, "sqlite")
 	cfg.Limits.ModelBodyBytes, cfg.Limits.BodiesBytes = 1<<20, 4<<20
@@ -66,28 +65,27 @@ func TestSlowLargeBodiesLeaveRoomForOthers(t *testing.T) {
 		return s.Do(t, harness.Request{Method: "POST", Path: "/v1/chat/completions", Key: key,
 			Body: `{"model":"gpt-4o-mini","messages":[{"role":"user","content":"hi"}],"x":"` + strings.Repeat("x", size) + `"}`})
 	}
-	var parts []net.Conn // two have room; one that came beside a whole body may have found none
+	var parts []net.Conn // two fit; one that arrived next to a complete body may have been rejected
 	s.Eventually(t, func() bool {
-		parts = append(parts, sendPart(t, s, "/v1/chat/completions", key, 1<<20, 700<<10))
+		parts = append(parts, sendPart(t, s, "/v1/chat/completions", key, 700<<10))
 		return chat(key, 600<<10).Status == 503
 	})
 	r := chat(key, 600<<10).Want(t, 503, "overloaded")
 	if r.Header.Get("Retry-After") == "" {
 		t.Error("nobody says when to come again")
 	}
-	chat(key, 1<<10).Want(t, 200, "") // small ones are not counted
+	chat(key, 1<<10).Want(t, 200, "") // small requests don't count
 	chat(neighbour, 600<<10).Want(t, 200, "")
 	for _, part := range parts {
 		part.Close()
 	}
 	s.Eventually(t, func() bool { return chat(key, 600<<10).Status == 200 })
-	for range 20 { // what a request has had is free when it has ended
+	for range 20 { // a finished request frees its memory
 		chat(key, 600<<10).Want(t, 200, "")
 	}
 }
 
-// A body that does not say how long it is takes no more room than it may have.
-func TestLargestBodyFindsRoomAlsoInPieces(t *testing.T) {
+func TestLargestChunkedBodyIsAccepted(t *testing.T) {
 	t.Parallel()
 	cfg := harness.Config(t, "sqlite")
 	cfg.Limits.ModelBodyBytes, cfg.Limits.BodiesBytes = 1200<<10, 1<<20
@@ -110,10 +108,10 @@ func TestLargestBodyFindsRoomAlsoInPieces(t *testing.T) {
 	}
 }
 
-func TestNobodyWaitsForAReportThatIsNotSigned(t *testing.T) {
+func TestUnsignedLeakReportIsRejectedBeforeItsBody(t *testing.T) {
 	t.Parallel()
 	s := harness.Start(t, harness.Config(t, "sqlite"), harness.NewClock())
-	conn := sendPart(t, s, "/leaks/github", "", 1<<20, 0)
+	conn := sendPart(t, s, "/leaks/github", "", 0)
 	_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
 	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
@@ -121,6 +119,6 @@ func TestNobodyWaitsForAReportThatIsNotSigned(t *testing.T) {
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusForbidden {
-		t.Errorf("got %d, expected 403", res.StatusCode)
+		t.Errorf("got %d, want 403", res.StatusCode)
 	}
 }

@@ -22,9 +22,8 @@ func postKey(by, path, idempotencyKey string, body any) harness.Request {
 	return r
 }
 
-func TestWorkspaceHasAtMostSoManyKeys(t *testing.T) {
-	t.Parallel()
-	eachLimited(t, func(l *config.Limits) { l.Keys = 3 }, func(t *testing.T, s *harness.Server) {
+func TestKeysPerWorkspaceAreLimited(t *testing.T) {
+	eachLimited(t, both, func(l *config.Limits) { l.Keys = 3 }, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		admin, _ := s.Key(t, w, accounts.Test)
 		plain := map[string]any{"name": "n", "scopes": []string{"models:read"}}
@@ -39,9 +38,9 @@ func TestWorkspaceHasAtMostSoManyKeys(t *testing.T) {
 		s.Do(t, newKey(live, plain)).Want(t, 200, "")
 		s.Do(t, harness.Request{Method: "POST", Path: "/v1/keys/" + first + "/rotate", Key: admin}).Want(t, 200, "")
 
-		// Revoked and expired keys don't count, until they are in use again.
+		// Revoked and expired keys don't count until they are active again.
 		s.Do(t, harness.Request{Method: "DELETE", Path: "/v1/keys/" + first, Key: admin}).Want(t, 200, "")
-		s.Do(t, postKey(admin, "/v1/keys", "again", plain)).Want(t, 200, "") // the refusal isn't remembered
+		s.Do(t, postKey(admin, "/v1/keys", "again", plain)).Want(t, 200, "") // the refusal isn't stored
 		s.Clock.Turn(time.Minute)
 		third := s.Do(t, newKey(admin, plain)).Want(t, 200, "").Text("id")
 		revive := harness.Request{Method: "PATCH", Path: "/v1/keys/" + second, Key: admin, Body: map[string]any{"expires_at": nil}}
@@ -56,8 +55,7 @@ func TestWorkspaceHasAtMostSoManyKeys(t *testing.T) {
 	})
 }
 
-// TestKeyCapIsExactOnTwoNodes floods both nodes of a cluster.
-func TestKeyCapIsExactOnTwoNodes(t *testing.T) {
+func TestKeyLimitIsExactOnTwoNodes(t *testing.T) {
 	t.Parallel()
 	cfg := harness.Config(t, "postgres")
 	cfg.Limits.Keys, cfg.Limits.ScopedTokens = 20, 30
@@ -107,9 +105,8 @@ func TestKeyCapIsExactOnTwoNodes(t *testing.T) {
 	}
 }
 
-func TestWorkspaceHasAtMostSoManyUnexpiredTokens(t *testing.T) {
-	t.Parallel()
-	eachLimited(t, func(l *config.Limits) { l.ScopedTokens = 3 }, func(t *testing.T, s *harness.Server) {
+func TestUnexpiredTokensPerWorkspaceAreLimited(t *testing.T) {
+	eachLimited(t, both, func(l *config.Limits) { l.ScopedTokens = 3 }, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		key, _ := s.Key(t, w, accounts.Test)
 		second, _ := s.Key(t, w, accounts.Test)
@@ -125,12 +122,12 @@ func TestWorkspaceHasAtMostSoManyUnexpiredTokens(t *testing.T) {
 		}
 		live, _ := s.Key(t, w, accounts.Live)
 		token(live, 900).Want(t, 200, "")
-		for range 2 { // the second time is no second slot
+		for range 2 { // the second time takes no second slot
 			s.Do(t, harness.Request{Method: "DELETE", Path: "/v1/scoped_tokens/" + first, Key: key}).Want(t, 200, "")
 		}
 		token(key, 900).Want(t, 200, "")
 		token(key, 900).Want(t, 409, "limit_reached")
-		s.Clock.Turn(70 * time.Second) // ten seconds, and a minute at most
+		s.Clock.Turn(70 * time.Second) // ten seconds, plus at most a minute
 		token(key, 900).Want(t, 200, "")
 		token(key, 900).Want(t, 409, "limit_reached")
 		s.Clock.Turn(time.Hour)
@@ -140,9 +137,8 @@ func TestWorkspaceHasAtMostSoManyUnexpiredTokens(t *testing.T) {
 	})
 }
 
-func TestWorkspaceHasAtMostSoManyIdempotencyRecords(t *testing.T) {
-	t.Parallel()
-	eachLimited(t, func(l *config.Limits) { l.IdempotencyRecords = 3 }, func(t *testing.T, s *harness.Server) {
+func TestIdempotencyRecordsPerWorkspaceAreLimited(t *testing.T) {
+	eachLimited(t, both, func(l *config.Limits) { l.IdempotencyRecords = 3 }, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		key, _ := s.Key(t, w, accounts.Test)
 		create := func(id, idem string) *harness.Response {
@@ -150,7 +146,7 @@ func TestWorkspaceHasAtMostSoManyIdempotencyRecords(t *testing.T) {
 		}
 		create("a", "1").Want(t, 200, "")
 		create("b", "2").Want(t, 200, "")
-		create("a", "3").Want(t, 409, "invalid_state") // remembered as well
+		create("a", "3").Want(t, 409, "invalid_state") // stored as well
 		r := create("c", "4").Want(t, 429, "rate_limit_exceeded")
 		if got := r.Text("error.message"); !strings.Contains(got, "without one, or retry after") || r.Text("error.param") != "Idempotency-Key" {
 			t.Errorf("got %q, want what to do", got)
@@ -159,7 +155,8 @@ func TestWorkspaceHasAtMostSoManyIdempotencyRecords(t *testing.T) {
 			t.Errorf("got the headers %v, want Retry-After", r.Header)
 		}
 		s.Do(t, harness.Request{Method: "GET", Path: "/v1/projects/c", Key: key}).Want(t, 404, "not_found")
-		// Replays need no room, nor do refusals and requests without a key.
+		// Replays need no room, and neither do refusals and requests without a
+		// key.
 		if r := create("a", "1").Want(t, 200, ""); r.Header.Get("Idempotent-Replayed") != "true" {
 			t.Error("got a new response, want the first one again")
 		}
@@ -172,9 +169,8 @@ func TestWorkspaceHasAtMostSoManyIdempotencyRecords(t *testing.T) {
 	})
 }
 
-func TestOnlyWorkCreatesAProject(t *testing.T) {
-	t.Parallel()
-	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
+func TestOnlyChargeableRequestsCreateAProject(t *testing.T) {
+	eachShared(t, sqlite, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		admin, _ := s.Key(t, w, accounts.Test)
 		chatOnly, _ := s.Key(t, w, accounts.Test, "models:read", "chat.completions:create")
@@ -220,11 +216,8 @@ func TestOnlyWorkCreatesAProject(t *testing.T) {
 	})
 }
 
-// TestKeyCreatesAtMostSoManyProjectsADay keeps one key from using up the
-// workspace's projects.
-func TestKeyCreatesAtMostSoManyProjectsADay(t *testing.T) {
-	t.Parallel()
-	eachLimited(t, func(l *config.Limits) { l.NewProjectsPerDay = 5 }, func(t *testing.T, s *harness.Server) {
+func TestNewProjectsPerKeyAndDayAreLimited(t *testing.T) {
+	eachLimited(t, both, func(l *config.Limits) { l.NewProjectsPerDay = 5 }, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		admin, _ := s.Key(t, w, accounts.Test)
 		chatOnly, _ := s.Key(t, w, accounts.Test, "chat.completions:create")
@@ -256,7 +249,8 @@ func TestKeyCreatesAtMostSoManyProjectsADay(t *testing.T) {
 		if n := len(list.At("data").([]any)); n != 5 {
 			t.Errorf("got %d projects, want 5", n)
 		}
-		// Other keys' names still work, and so do explicit projects and known ones.
+		// Other keys' names still work, and so do explicit and existing
+		// projects.
 		chat(admin, "more").Want(t, 200, "")
 		chat(chatOnly, "more").Want(t, 200, "")
 		s.Do(t, harness.Request{Method: "POST", Path: "/v1/projects", Key: admin, Body: map[string]any{"id": "planned"}}).Want(t, 200, "")

@@ -16,27 +16,27 @@ import (
 	"turnpike/test/harness"
 )
 
-// family is a key that a person created, and its descendants, a generation each.
-type family struct {
-	*market
+// keyChain is a key that a person created, with one descendant per generation.
+type keyChain struct {
+	*gatewayClient
 	values, ids []string
 }
 
-// newFamily creates so many generations of keys with all scopes. The first has
-// the given bounds.
-func newFamily(t *testing.T, m *market, first access.Key, generations int) *family {
+// newKeyChain creates generations of keys with all scopes. The first has the
+// given bounds.
+func newKeyChain(t *testing.T, m *gatewayClient, first access.Key, generations int) *keyChain {
 	t.Helper()
-	first.WorkspaceID, first.Environment, first.Name, first.Scopes = m.workspace.ID, m.env, "first", []string{"*"}
+	first.Tenant, first.Name, first.Scopes = m.workspace.In(m.env), "first", []string{"*"}
 	value, id := m.KeyOf(t, &first)
-	f := &family{market: m, values: []string{value}, ids: []string{id}}
+	f := &keyChain{gatewayClient: m, values: []string{value}, ids: []string{id}}
 	for range generations - 1 {
 		f.addChild(t, len(f.ids)-1)
 	}
 	return f
 }
 
-// addChild creates a key with the one at an index, with the bounds of that.
-func (f *family) addChild(t *testing.T, parent int) (index int) {
+// addChild creates a key with the key at an index, with the same bounds.
+func (f *keyChain) addChild(t *testing.T, parent int) (index int) {
 	t.Helper()
 	self := f.as(t, parent, "GET", "/v1/keys/"+f.ids[parent], nil).Want(t, 200, "")
 	body := map[string]any{"name": "child", "scopes": []string{"*"}}
@@ -51,34 +51,33 @@ func (f *family) addChild(t *testing.T, parent int) (index int) {
 	return len(f.ids) - 1
 }
 
-func (f *family) as(t *testing.T, index int, method, path string, body any) *harness.Response {
+func (f *keyChain) as(t *testing.T, index int, method, path string, body any) *harness.Response {
 	t.Helper()
 	return f.Do(t, harness.Request{Method: method, Path: path, Key: f.values[index], Body: body})
 }
 
-// chatAs makes a call that costs a credit.
-func (f *family) chatAs(t *testing.T, index int) *harness.Response {
+// chatAs sends a request that costs a credit.
+func (f *keyChain) chatAs(t *testing.T, index int) *harness.Response {
 	t.Helper()
-	f.costsOne(1)
-	r := f.as(t, index, "POST", "/v1/chat/completions", hundred())
+	f.queueOneCredit(1)
+	r := f.as(t, index, "POST", "/v1/chat/completions", oneCreditBody())
 	if r.Status == http.StatusOK {
 		f.entry(t, r)
 	}
 	return r
 }
 
-// spent waits until all settlements are booked, and returns what a key has
-// spent this month.
-func (f *family) spent(t *testing.T, index int) any {
+// spent waits until everything is settled, and returns a key's spending this
+// month.
+func (f *keyChain) spent(t *testing.T, index int) any {
 	t.Helper()
 	return f.get(t, "/v1/keys/"+f.ids[index]).At("spent_this_month")
 }
 
 func TestChildSpendingCountsTowardEveryAncestor(t *testing.T) {
-	t.Parallel()
-	eachMarket(t, nil, func(t *testing.T, m *market) {
-		budget := 4 * credits.Credit // a call reserves a little more than one
-		f := newFamily(t, m, access.Key{MonthlyBudget: &budget}, 3)
+	eachGateway(t, both, nil, func(t *testing.T, m *gatewayClient) {
+		budget := 4 * credits.Credit // a request reserves a little more than one
+		f := newKeyChain(t, m, access.Key{MonthlyBudget: &budget}, 3)
 		sibling := f.addChild(t, 0)
 		f.chatAs(t, 2).Want(t, 200, "")
 		f.chatAs(t, 2).Want(t, 200, "")
@@ -88,33 +87,34 @@ func TestChildSpendingCountsTowardEveryAncestor(t *testing.T) {
 				t.Errorf("key %d: got %v spent, want %v", index, got, want)
 			}
 		}
-		// The sibling has most of its own budget left, and its parent too little.
+		// The sibling has most of its budget left, but its parent has too
+		// little.
 		r := f.chatAs(t, sibling).Want(t, 402, "budget_exceeded")
 		details, _ := r.At("error.details").(map[string]any)
 		if r.Text("error.details.limit_source") != "ancestor_key" || len(details) != 2 || details["resets_at"] != nextMonth(m.Clock.Now()) {
 			t.Errorf("got details %v, want limit_source and resets_at alone", details)
 		}
-		if f.as(t, 0, "POST", "/v1/chat/completions", hundred()).Want(t, 402, "budget_exceeded").Text("error.details.limit_source") != "key" {
+		if f.as(t, 0, "POST", "/v1/chat/completions", oneCreditBody()).Want(t, 402, "budget_exceeded").Text("error.details.limit_source") != "key" {
 			t.Error("the parent's own refusal doesn't name its key")
 		}
 		if calls := len(m.openai.Requests()); calls != 3 {
 			t.Errorf("got %d upstream calls, want 3", calls)
 		}
-		// A revoked ancestor's budget keeps counting.
+		// A revoked ancestor's budget still counts.
 		m.ask(t, "DELETE", "/v1/keys/"+f.ids[0], nil).Want(t, 200, "")
 		f.chatAs(t, sibling).Want(t, 402, "budget_exceeded")
-		// So does one that a person raises afterwards: it can't be changed.
+		// A person can't raise it afterwards, because a revoked key can't be
+		// changed.
 		m.ask(t, "PATCH", "/v1/keys/"+f.ids[0], map[string]any{"monthly_budget": 10}).Want(t, 409, "invalid_state")
 	})
 }
 
 func TestJobOfChildKeyIsChargedToAncestors(t *testing.T) {
-	t.Parallel()
-	eachShop(t, nil, func(t *testing.T, s *shop) {
+	eachMedia(t, both, nil, func(t *testing.T, s *mediaClient) {
 		budget := 10 * credit
-		parent, parentID := s.keyed(t, access.Key{MonthlyBudget: &budget})
+		parent, parentID := s.withKey(t, access.Key{MonthlyBudget: &budget})
 		created := parent.post(t, "/v1/keys", map[string]any{"name": "child", "scopes": []string{"*"}, "monthly_budget": 10})
-		job := s.Do(t, harness.Request{Method: "POST", Path: batches, Key: created.Text("value"), Body: batch("p", "p")}).Want(t, 200, "")
+		job := s.Do(t, harness.Request{Method: "POST", Path: batches, Key: created.Text("value"), Body: batchBody("p", "p")}).Want(t, 200, "")
 		s.Eventually(t, func() bool { return s.get(t, batches+"/"+job.Text("id")).Text("status") == "completed" })
 		cost := s.get(t, batches+"/"+job.Text("id")).At("cost")
 		for _, id := range []string{parentID, created.Text("id")} {
@@ -126,10 +126,9 @@ func TestJobOfChildKeyIsChargedToAncestors(t *testing.T) {
 }
 
 func TestChildRatesCountTowardAncestors(t *testing.T) {
-	t.Parallel()
-	eachMarket(t, nil, func(t *testing.T, m *market) {
+	eachGateway(t, sqlite, nil, func(t *testing.T, m *gatewayClient) {
 		limit := int64(4)
-		f := newFamily(t, m, access.Key{RateLimit: &limit}, 2)
+		f := newKeyChain(t, m, access.Key{RateLimit: &limit}, 2)
 		sibling := f.addChild(t, 0)
 		for range 2 {
 			f.chatAs(t, 1).Want(t, 200, "")
@@ -142,10 +141,9 @@ func TestChildRatesCountTowardAncestors(t *testing.T) {
 	})
 }
 
-func TestChildRightsAreWithinThoseOfAncestorsNow(t *testing.T) {
-	t.Parallel()
-	eachMarket(t, nil, func(t *testing.T, m *market) {
-		f := newFamily(t, m, access.Key{}, 3)
+func TestChildRightsAreLimitedByCurrentAncestorRights(t *testing.T) {
+	eachGateway(t, sqlite, nil, func(t *testing.T, m *gatewayClient) {
+		f := newKeyChain(t, m, access.Key{}, 3)
 		token := f.as(t, 2, "POST", "/v1/scoped_tokens", map[string]any{"scopes": []string{"chat.completions:create"}}).Want(t, 200, "").Text("value")
 		patch := func(index int, body map[string]any) {
 			t.Helper()
@@ -155,7 +153,7 @@ func TestChildRightsAreWithinThoseOfAncestorsNow(t *testing.T) {
 
 		patch(0, map[string]any{"scopes": []string{"models:read", "keys:write"}})
 		f.chatAs(t, 2).Want(t, 403, "insufficient_scope")
-		f.Do(t, harness.Request{Method: "POST", Path: "/v1/chat/completions", Key: token, Body: hundred()}).Want(t, 403, "insufficient_scope")
+		f.Do(t, harness.Request{Method: "POST", Path: "/v1/chat/completions", Key: token, Body: oneCreditBody()}).Want(t, 403, "insufficient_scope")
 		f.as(t, 2, "GET", "/v1/models", nil).Want(t, 200, "")
 		patch(0, map[string]any{"scopes": []string{"*"}})
 
@@ -178,14 +176,13 @@ func TestChildRightsAreWithinThoseOfAncestorsNow(t *testing.T) {
 		f.chatAs(t, 2).Want(t, 200, "")
 		m.Clock.Turn(time.Minute)
 		f.chatAs(t, 2).Want(t, 401, "authentication_error")
-		f.Do(t, harness.Request{Method: "POST", Path: "/v1/chat/completions", Key: token, Body: hundred()}).Want(t, 401, "authentication_error")
+		f.Do(t, harness.Request{Method: "POST", Path: "/v1/chat/completions", Key: token, Body: oneCreditBody()}).Want(t, 401, "authentication_error")
 	})
 }
 
-func TestAtMostFourGenerationsOfKeys(t *testing.T) {
-	t.Parallel()
-	eachMarket(t, nil, func(t *testing.T, m *market) {
-		f := newFamily(t, m, access.Key{}, 4)
+func TestKeysHaveAtMostFourGenerations(t *testing.T) {
+	eachGateway(t, sqlite, nil, func(t *testing.T, m *gatewayClient) {
+		f := newKeyChain(t, m, access.Key{}, 4)
 		r := f.as(t, 3, "POST", "/v1/keys", map[string]any{"name": "fifth", "scopes": []string{"*"}}).Want(t, 409, "limit_reached")
 		if !strings.Contains(r.Text("error.message"), "4 generations") {
 			t.Errorf("got message %q", r.Text("error.message"))
@@ -194,10 +191,9 @@ func TestAtMostFourGenerationsOfKeys(t *testing.T) {
 	})
 }
 
-func TestRevokingDescendants(t *testing.T) {
-	t.Parallel()
-	eachMarket(t, nil, func(t *testing.T, m *market) {
-		f := newFamily(t, m, access.Key{}, 4)
+func TestRevokingAKeyCanRevokeItsDescendants(t *testing.T) {
+	eachGateway(t, sqlite, nil, func(t *testing.T, m *gatewayClient) {
+		f := newKeyChain(t, m, access.Key{}, 4)
 		models := func(index int) *harness.Response { return f.as(t, index, "GET", "/v1/models", nil) }
 		m.ask(t, "DELETE", "/v1/keys/"+f.ids[1]+"?descendants=maybe", nil).Want(t, 400, "invalid_parameter")
 		m.ask(t, "DELETE", "/v1/keys/"+f.ids[1], nil).Want(t, 200, "")
@@ -215,10 +211,9 @@ func TestRevokingDescendants(t *testing.T) {
 }
 
 func TestLeakRevokesDescendants(t *testing.T) {
-	t.Parallel()
-	eachMarket(t, nil, func(t *testing.T, m *market) {
-		f := newFamily(t, m, access.Key{}, 3)
-		bystander := newFamily(t, m, access.Key{}, 2)
+	eachGateway(t, both, nil, func(t *testing.T, m *gatewayClient) {
+		f := newKeyChain(t, m, access.Key{}, 3)
+		bystander := newKeyChain(t, m, access.Key{}, 2)
 		wantAccepted(t, m.Do(t, leakOf(f.values[0])))
 		for index := range f.ids {
 			f.as(t, index, "GET", "/v1/models", nil).Want(t, 401, "authentication_error")
@@ -237,12 +232,9 @@ func TestLeakRevokesDescendants(t *testing.T) {
 	})
 }
 
-// TestKeysCreatedDuringLeakRevocationAreRevoked creates keys while their parent
-// is reported: none of them may outlive it.
 func TestKeysCreatedDuringLeakRevocationAreRevoked(t *testing.T) {
-	t.Parallel()
-	eachMarket(t, nil, func(t *testing.T, m *market) {
-		f := newFamily(t, m, access.Key{}, 2)
+	eachGateway(t, both, nil, func(t *testing.T, m *gatewayClient) {
+		f := newKeyChain(t, m, access.Key{}, 2)
 		var all sync.WaitGroup
 		var mu sync.Mutex
 		var created []string
@@ -266,12 +258,9 @@ func TestKeysCreatedDuringLeakRevocationAreRevoked(t *testing.T) {
 	})
 }
 
-// TestLogStoresChargedAccounts: settlement after a crash must not depend on what
-// a key has become.
 func TestLogStoresChargedAccounts(t *testing.T) {
-	t.Parallel()
-	eachMarket(t, nil, func(t *testing.T, m *market) {
-		f := newFamily(t, m, access.Key{}, 2)
+	eachGateway(t, sqlite, nil, func(t *testing.T, m *gatewayClient) {
+		f := newKeyChain(t, m, access.Key{}, 2)
 		r := f.chatAs(t, 1).Want(t, 200, "")
 		var stored string
 		if err := m.DB.QueryRow(t.Context(), "SELECT accounts FROM requests WHERE id = $1", r.Header.Get("X-Request-Id")).Scan(&stored); err != nil {
@@ -286,8 +275,7 @@ func TestLogStoresChargedAccounts(t *testing.T) {
 }
 
 func TestChildReadsAndWritesCountTowardAncestors(t *testing.T) {
-	t.Parallel()
-	eachLimited(t, func(l *config.Limits) { l.ReadsPerMinute = 4 }, func(t *testing.T, s *harness.Server) {
+	eachLimited(t, sqlite, func(l *config.Limits) { l.ReadsPerMinute = 4 }, func(t *testing.T, s *harness.Server) {
 		parent, _ := s.Key(t, s.Workspace(t, "acme"), accounts.Test)
 		var children []string
 		for range 2 {

@@ -18,15 +18,15 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// collector is a server that speaks OTLP over HTTP and keeps what it gets.
+// collector is an OTLP server over HTTP that stores everything it receives.
 type collector struct {
 	mu      sync.Mutex
 	taken   []*otlptrace.Span
-	metrics map[string][]*otlpmetrics.HistogramDataPoint // the latest of each name: they are sums since the start
+	metrics map[string][]*otlpmetrics.HistogramDataPoint // the latest of each name, because they are cumulative
 }
 
-// newCollector starts one that servers of this test send to. The environment
-// is the process's, so that such a test cannot be parallel to others.
+// newCollector starts a collector for the servers of this test. It sets
+// environment variables, so the test can't be parallel.
 func newCollector(t *testing.T) *collector {
 	t.Helper()
 	c := &collector{metrics: map[string][]*otlpmetrics.HistogramDataPoint{}}
@@ -81,14 +81,15 @@ func (c *collector) takeMetrics(in *collectormetrics.ExportMetricsServiceRequest
 	}
 }
 
-// spans are all that came.
+// spans returns all received spans.
 func (c *collector) spans() []*otlptrace.Span {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.taken)
 }
 
-// points are a histogram's, by their attributes as key=value, in order.
+// points returns a histogram's data points by their sorted key=value
+// attributes.
 func (c *collector) points(name string) map[string]*otlpmetrics.HistogramDataPoint {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -14,14 +14,14 @@ import (
 	"turnpike/test/harness"
 )
 
-// wire is a connection as a client sees it.
-type wire struct {
+// rawConn is a connection to which a test writes bytes.
+type rawConn struct {
 	net.Conn
 	in *bufio.Reader
 }
 
 // dial connects and sends the text.
-func dial(t *testing.T, s *harness.Server, text string, args ...any) *wire {
+func dial(t *testing.T, s *harness.Server, text string, args ...any) *rawConn {
 	t.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(s.URL, "http://"))
 	if err != nil {
@@ -30,11 +30,11 @@ func dial(t *testing.T, s *harness.Server, text string, args ...any) *wire {
 	t.Cleanup(func() { conn.Close() })
 	_ = conn.SetDeadline(time.Now().Add(time.Minute))
 	fmt.Fprintf(conn, text, args...)
-	return &wire{conn, bufio.NewReader(conn)}
+	return &rawConn{conn, bufio.NewReader(conn)}
 }
 
 // status reads the beginning of a response.
-func (w *wire) status(t *testing.T) int {
+func (w *rawConn) status(t *testing.T) int {
 	t.Helper()
 	res, err := http.ReadResponse(w.in, nil)
 	if err != nil {
@@ -44,15 +44,16 @@ func (w *wire) status(t *testing.T) int {
 	return res.StatusCode
 }
 
-// closed reports whether the server has closed the connection without a word.
-func (w *wire) closed() bool {
+// closed reports whether the server has closed the connection without a
+// response.
+func (w *rawConn) closed() bool {
 	_, err := w.in.ReadByte()
 	return err == io.EOF || err != nil && strings.Contains(err.Error(), "reset")
 }
 
 const healthRequest = "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
 
-func TestUnauthenticatedConnectionsAreCapped(t *testing.T) {
+func TestUnauthenticatedConnectionsAreLimited(t *testing.T) {
 	t.Parallel()
 	cfg := harness.Config(t, "sqlite")
 	cfg.Limits.UnauthenticatedConnections = 2
@@ -66,8 +67,8 @@ func TestUnauthenticatedConnectionsAreCapped(t *testing.T) {
 	}
 	idle.Close()
 	// A response without a valid key changes nothing.
-	var public *wire
-	s.Eventually(t, func() bool { // until the server has noticed
+	var public *rawConn
+	s.Eventually(t, func() bool { // until the server notices
 		public = dial(t, s, healthRequest)
 		res, err := http.ReadResponse(public.in, nil)
 		if err != nil {
@@ -86,11 +87,10 @@ func TestUnauthenticatedConnectionsAreCapped(t *testing.T) {
 	public.Close()
 	half.Close()
 
-	// A stream counts no more as soon as its request is complete, and neither
-	// does a kept connection.
+	// Neither a stream whose request is complete nor an idle connection counts.
 	const body = `{"model":"gpt-4o-mini","stream":true,"messages":[{"role":"user","content":"[[sim:length=5]] [[sim:chunk_delay=60s]]"}]}`
 	for i := range 6 {
-		s.Eventually(t, func() bool { // until the server has noticed the two that were closed
+		s.Eventually(t, func() bool { // until the server notices the two closed connections
 			stream := dial(t, s, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", key, len(body), body)
 			res, err := http.ReadResponse(stream.in, nil)
 			return err == nil && res.StatusCode == 200
@@ -107,7 +107,7 @@ func TestUnauthenticatedConnectionsAreCapped(t *testing.T) {
 	}
 }
 
-func TestTrustedProxiesMayHoldAnyConnections(t *testing.T) {
+func TestConnectionsOfTrustedProxiesAreUnlimited(t *testing.T) {
 	t.Parallel()
 	cfg := harness.Config(t, "sqlite")
 	cfg.Limits.UnauthenticatedConnections = 1
@@ -120,8 +120,7 @@ func TestTrustedProxiesMayHoldAnyConnections(t *testing.T) {
 	}
 }
 
-// The limit of a key is the same however its requests come.
-func TestRateLimitHoldsForEverySpellingAndConnection(t *testing.T) {
+func TestRateLimitCountsEverySpellingAndConnection(t *testing.T) {
 	t.Parallel()
 	cfg := harness.Config(t, "sqlite")
 	cfg.Limits.TestRequestsPerMinute = 6

@@ -17,9 +17,7 @@ import (
 	"turnpike/test/harness"
 )
 
-// TestCallsThatAStoppingServerCutsOffAreSettled by what came of them. Left open
-// they would cost all that was set aside for them.
-func TestCallsThatAStoppingServerCutsOffAreSettled(t *testing.T) {
+func TestCallsCutOffByShutdownAreSettled(t *testing.T) {
 	t.Parallel()
 	for _, engine := range dbtest.Engines {
 		t.Run(engine, func(t *testing.T) {
@@ -36,7 +34,7 @@ func TestCallsThatAStoppingServerCutsOffAreSettled(t *testing.T) {
 			cfg.ShutdownTimeout = time.Millisecond
 			for name, c := range map[string]struct {
 				event string
-				told  bool // while the count is waited for there is no time for that
+				told  bool // false if waiting for the usage leaves no time for an error
 			}{
 				"a whole answer whose count does not come": {`{"choices":[{"index":0,"delta":{"content":"Yes."},"finish_reason":"stop"}]}`, false},
 				"the beginning of one":                     {`{"choices":[{"index":0,"delta":{"content":"Yes, "},"finish_reason":null}]}`, true},
@@ -62,8 +60,7 @@ func TestCallsThatAStoppingServerCutsOffAreSettled(t *testing.T) {
 	}
 }
 
-// TestWhoIsCutOffBeforeTheAnswerIsToldToComeAgain, and when.
-func TestWhoIsCutOffBeforeTheAnswerIsToldToComeAgain(t *testing.T) {
+func TestClientCutOffByShutdownIsToldToRetry(t *testing.T) {
 	t.Parallel()
 	upstream := upstreams.NewOpenAI(t, "sk-one")
 	cfg := harness.Config(t, "sqlite")
@@ -101,10 +98,10 @@ func TestWhoIsCutOffBeforeTheAnswerIsToldToComeAgain(t *testing.T) {
 	if res.StatusCode != 503 || !strings.Contains(string(text), "overloaded") || res.Header.Get("Retry-After") == "" {
 		t.Errorf("%d, Retry-After %q: %s", res.StatusCode, res.Header.Get("Retry-After"), text)
 	}
-	_ = stopping.Close() // waits for the other
+	_ = stopping.Close() // waits for the other request
 }
 
-// cutOff begins a stream, stops the server, and returns what came after the
+// cutOff starts a stream, stops the server, and returns everything after the
 // stream's first event.
 func cutOff(t *testing.T, stopping *app.App, key string) (requestID, rest string) {
 	t.Helper()
@@ -126,6 +123,6 @@ func cutOff(t *testing.T, stopping *app.App, key string) (requestID, rest string
 	if stopping.Close() == nil {
 		t.Error("nothing was cut off")
 	}
-	text, _ := io.ReadAll(from) // broken off or not
+	text, _ := io.ReadAll(from) // complete or not
 	return res.Header.Get("X-Request-Id"), string(text)
 }

@@ -8,14 +8,12 @@ import (
 	"turnpike/internal/config"
 )
 
-// TestARetryDoesNotWaitForADeliveryThatHangs at the same endpoint.
-func TestARetryDoesNotWaitForADeliveryThatHangs(t *testing.T) {
-	t.Parallel()
+func TestRetryDoesNotWaitForAHangingDelivery(t *testing.T) {
 	patient := func(_ *testing.T, cfg *config.Config) { cfg.Webhooks.Timeout = time.Minute }
-	eachHooked(t, patient, func(t *testing.T, c *customer) {
+	eachWebhooks(t, both, patient, func(t *testing.T, c *client) {
 		goOn := make(chan struct{})
 		r := newReceiver(t, c.Clock, nil)
-		r.become(func(http.ResponseWriter, *http.Request) {
+		r.respondWith(func(http.ResponseWriter, *http.Request) {
 			select {
 			case <-goOn:
 			case <-r.ended:
@@ -24,12 +22,12 @@ func TestARetryDoesNotWaitForADeliveryThatHangs(t *testing.T) {
 		id, _ := c.endpoint(t, r.URL, "*")
 		c.publish(t, creditsLow)
 		c.Eventually(t, func() bool { return r.count() == 1 })
-		r.become(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
+		r.respondWith(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
 		c.publish(t, creditsLow)
 		second := c.deliveries(t, id, 2)[1]
-		c.until(t, second, "retrying", 1)
+		c.waitForDelivery(t, second, "retrying", 1)
 		c.Clock.Turn(schedule[0] + 2*time.Second)
-		c.until(t, second, "retrying", 2)
+		c.waitForDelivery(t, second, "retrying", 2)
 		close(goOn)
 	})
 }

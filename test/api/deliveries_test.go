@@ -17,19 +17,18 @@ import (
 	"turnpike/internal/accounts"
 	"turnpike/internal/config"
 	"turnpike/internal/db"
-	"turnpike/internal/db/dbtest"
 	"turnpike/internal/events"
-	"turnpike/internal/safehttp/safehttptest"
+	"turnpike/test/fakes/safehttptest"
 	"turnpike/test/fakes/smtp"
 	"turnpike/test/harness"
 	"turnpike/webhook"
 )
 
-// schedule is the specification's: how long after a failure the next attempt is made.
+// schedule is the specified delay between a failure and the next attempt.
 var schedule = []time.Duration{time.Minute, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 12 * time.Hour}
 
-// withPeople makes one of each role.
-func (c *customer) withPeople(t *testing.T) {
+// withPeople creates a member of each role.
+func (c *client) withPeople(t *testing.T) {
 	t.Helper()
 	c.write(t, func(tx *db.Tx) error {
 		for _, role := range accounts.Roles {
@@ -42,23 +41,20 @@ func (c *customer) withPeople(t *testing.T) {
 	})
 }
 
-// eachMailed is eachHooked with a mail server.
-func eachMailed(t *testing.T, fn func(t *testing.T, c *customer, mails *smtp.Server)) {
+// eachMailed is eachWebhooks with a mail server.
+func eachMailed(t *testing.T, engines []string, fn func(t *testing.T, c *client, mails *smtp.Server)) {
 	t.Helper()
-	for _, engine := range dbtest.Engines {
-		t.Run(engine, func(t *testing.T) {
-			t.Parallel()
-			mails := smtp.Start(t)
-			cfg := hookedConfig(t, engine)
-			cfg.SMTP.URL, cfg.Mail.From = config.SecretURL(mails.URL()), "turnpike@example.com"
-			c := newCustomer(t, harness.Start(t, cfg, harness.NewClock()), accounts.Live)
-			c.withPeople(t)
-			fn(t, c, mails)
-		})
-	}
+	eachEngine(t, engines, func(t *testing.T, engine string) {
+		mails := smtp.Start(t)
+		cfg := webhookConfig(t, engine)
+		cfg.SMTP.URL, cfg.Mail.From = config.SecretURL(mails.URL()), "turnpike@example.com"
+		c := newClient(t, harness.Start(t, cfg, harness.NewClock()), accounts.Live)
+		c.withPeople(t)
+		fn(t, c, mails)
+	})
 }
 
-// number is a number of a JSON answer.
+// number returns a number of a JSON response.
 func number(t *testing.T, r *harness.Response, path string) int64 {
 	t.Helper()
 	n, ok := r.At(path).(float64)
@@ -68,27 +64,25 @@ func number(t *testing.T, r *harness.Response, path string) int64 {
 	return int64(n)
 }
 
-// The whole life of a delivery that nobody takes, by the clock.
-func TestFailedDeliveryIsRetriedOnScheduleThenTheEndpointIsPaused(t *testing.T) {
-	t.Parallel()
-	eachMailed(t, func(t *testing.T, c *customer, mails *smtp.Server) {
+func TestFailedDeliveryIsRetriedThenEndpointIsPaused(t *testing.T) {
+	eachMailed(t, both, func(t *testing.T, c *client, mails *smtp.Server) {
 		r := newReceiver(t, c.Clock, nil)
-		r.become(unlessSample(r, 503))
+		r.respondWith(unlessSample(r, 503))
 		id, secret := c.endpoint(t, r.URL, "*")
 		begun := c.Clock.Now()
 		event := c.publish(t, creditsLow)[0]
 		delivery := c.deliveries(t, id, 1)[0]
-		// A sample that arrives shows that the lane was looked into.
+		// A delivered sample shows that the lane was processed.
 		witness := func() {
 			t.Helper()
-			c.until(t, c.post(t, "/v1/webhooks/"+id+"/test", nil).Text("id"), "succeeded", 1)
+			c.waitForDelivery(t, c.post(t, "/v1/webhooks/"+id+"/test", nil).Text("id"), "succeeded", 1)
 		}
 		var second string
 		for i, delay := range schedule {
-			d := c.until(t, delivery, "retrying", i+1)
+			d := c.waitForDelivery(t, delivery, "retrying", i+1)
 			at := fmt.Sprintf("attempts.%d.", i)
 			if plan := number(t, d, at+"next_retry_at") - number(t, d, at+"started_at"); plan < int64(delay.Seconds()) || plan > int64(delay.Seconds()*1.05)+1 {
-				t.Errorf("attempt %d is followed by another after %d s, expected %v", i+1, plan, delay)
+				t.Errorf("attempt %d is followed by another after %d s, want %v", i+1, plan, delay)
 			}
 			if number(t, d, "next_attempt_at") != number(t, d, at+"next_retry_at") {
 				t.Errorf("the next attempt of %s is not the one that was planned", d.Body)
@@ -98,18 +92,18 @@ func TestFailedDeliveryIsRetriedOnScheduleThenTheEndpointIsPaused(t *testing.T) 
 			if n := r.count(); n != i+1 {
 				t.Fatalf("%d attempts were made a second before attempt %d was due", n, i+2)
 			}
-			if i == len(schedule)-1 { // another that is under way when the endpoint is paused
+			if i == len(schedule)-1 { // another one is in progress when the endpoint is paused
 				c.publish(t, events.KeyRevoked{KeyID: "key_1"})
 				second = c.deliveries(t, id, 1+len(schedule)+1)[1+len(schedule)]
-				c.until(t, second, "retrying", 1)
+				c.waitForDelivery(t, second, "retrying", 1)
 				c.Clock.Turn(2 * time.Second)
 				c.Eventually(t, func() bool { return r.count() == i+3 })
 				continue
 			}
-			c.Clock.Turn(2 * time.Second) // the attempt itself took a moment, which the delay counts from
+			c.Clock.Turn(2 * time.Second) // the delay starts after the attempt, which took a moment
 			c.Eventually(t, func() bool { return r.count() == i+2 })
 		}
-		d := c.until(t, delivery, "failed", 6)
+		d := c.waitForDelivery(t, delivery, "failed", 6)
 		if d.At("next_attempt_at") != nil || d.At("attempts.5.next_retry_at") != nil || d.At("finished_at") == nil {
 			t.Errorf("after the last attempt it is %s", d.Body)
 		}
@@ -117,14 +111,14 @@ func TestFailedDeliveryIsRetriedOnScheduleThenTheEndpointIsPaused(t *testing.T) 
 		for i := range 6 {
 			after := time.Unix(number(t, d, fmt.Sprintf("attempts.%d.started_at", i)), 0).Sub(begun.Truncate(time.Second))
 			if after < elapsed || after > elapsed+time.Duration(2*i+1)*time.Second {
-				t.Errorf("attempt %d was made after %v, expected %v", i+1, after, elapsed)
+				t.Errorf("attempt %d was made after %v, want %v", i+1, after, elapsed)
 			}
 			if i < len(schedule) {
 				elapsed += schedule[i]
 			}
 		}
 
-		// The same delivery each time, byte for byte, and signed anew.
+		// Each attempt sends the same bytes with a new signature.
 		first := r.all()[0]
 		stamps := map[string]bool{}
 		for _, got := range r.all() {
@@ -140,11 +134,11 @@ func TestFailedDeliveryIsRetriedOnScheduleThenTheEndpointIsPaused(t *testing.T) 
 			t.Errorf("%d times were signed, and the event is %s", len(stamps), shown.Body)
 		}
 
-		// Now it is paused, and those who can mend it know.
+		// The endpoint is paused, and the members who can fix it are notified.
 		e := c.get(t, "/v1/webhooks/"+id)
 		if e.Text("status") != "paused" || e.Text("paused_reason") != "delivery_failed" || e.At("paused_at") != float64(c.Clock.Now().Unix()) ||
-			e.At("stats.failed") != float64(1) || e.Text("stats.last_error") != "the endpoint answered with 503 Service Unavailable instead of a 2xx status" {
-			t.Errorf("the endpoint is %s", e.Body)
+			e.At("stats.failed") != float64(1) || e.Text("stats.last_error") != "the endpoint returned 503 Service Unavailable instead of a 2xx status" {
+			t.Errorf("got endpoint %s", e.Body)
 		}
 		mailed := func(when string) {
 			t.Helper()
@@ -152,7 +146,7 @@ func TestFailedDeliveryIsRetriedOnScheduleThenTheEndpointIsPaused(t *testing.T) 
 			for _, m := range mails.Wait(t, 2) {
 				to = append(to, m.To...)
 				if !bytes.Contains(m.Data, []byte(id)) || !bytes.Contains(m.Data, []byte(r.URL)) || !bytes.Contains(m.Data, []byte("503 Service Unavailable")) {
-					t.Errorf("the mail is\n%s", m.Data)
+					t.Errorf("got email\n%s", m.Data)
 				}
 			}
 			if slices.Sort(to); !slices.Equal(to, []string{"admin@example.com", "owner@example.com"}) || c.rows(t, "mails") != 2 {
@@ -160,30 +154,31 @@ func TestFailedDeliveryIsRetriedOnScheduleThenTheEndpointIsPaused(t *testing.T) 
 			}
 		}
 		mailed("when it was paused,")
-		c.until(t, second, "held", 1)
+		c.waitForDelivery(t, second, "held", 1)
 		c.publish(t, events.KeyRevoked{KeyID: "key_2"})
 		third := c.deliveries(t, id, 1+len(schedule)+2)[1+len(schedule)+1]
-		c.until(t, third, "held", 0)
-		c.turn(t, 24*time.Hour, id)
+		c.waitForDelivery(t, third, "held", 0)
+		c.advanceEndpoint(t, 24*time.Hour, id)
 
-		// Resumed, what was held has a whole schedule again; what failed stays.
+		// After a resume, held deliveries start a new schedule. Failed ones
+		// stay failed.
 		c.post(t, "/v1/webhooks/"+id+"/resume", nil)
 		for n, one := range []string{third, second} {
-			d := c.until(t, one, "retrying", n+1)
+			d := c.waitForDelivery(t, one, "retrying", n+1)
 			at := fmt.Sprintf("attempts.%d.", n)
 			if plan := number(t, d, at+"next_retry_at") - number(t, d, at+"started_at"); plan < 60 || plan > 61 {
 				t.Errorf("a resumed delivery is tried again after %d s", plan)
 			}
 		}
-		r.become(answering(204))
-		c.turn(t, 2*time.Minute, id)
-		c.until(t, second, "succeeded", 3)
-		c.until(t, third, "succeeded", 2)
-		if d := c.until(t, delivery, "failed", 6); d.At("next_attempt_at") != nil {
+		r.respondWith(respond(204))
+		c.advanceEndpoint(t, 2*time.Minute, id)
+		c.waitForDelivery(t, second, "succeeded", 3)
+		c.waitForDelivery(t, third, "succeeded", 2)
+		if d := c.waitForDelivery(t, delivery, "failed", 6); d.At("next_attempt_at") != nil {
 			t.Errorf("the failed one is %s", d.Body)
 		}
 		c.post(t, "/v1/deliveries/"+delivery+"/replay", nil)
-		c.until(t, delivery, "succeeded", 7)
+		c.waitForDelivery(t, delivery, "succeeded", 7)
 		if last := r.all()[r.count()-1]; last.id != delivery || !bytes.Equal(last.body, first.body) || !last.signedBy(secret) {
 			t.Errorf("the replay came as %v %s", last.header, last.body)
 		}
@@ -191,18 +186,17 @@ func TestFailedDeliveryIsRetriedOnScheduleThenTheEndpointIsPaused(t *testing.T) 
 	})
 }
 
-func TestEveryPauseIsMailedOnce(t *testing.T) {
-	t.Parallel()
-	eachMailed(t, func(t *testing.T, c *customer, mails *smtp.Server) {
-		r := newReceiver(t, c.Clock, answering(500))
+func TestEveryPauseIsEmailedOnce(t *testing.T) {
+	eachMailed(t, sqlite, func(t *testing.T, c *client, mails *smtp.Server) {
+		r := newReceiver(t, c.Clock, respond(500))
 		id, _ := c.endpoint(t, r.URL)
 		for pause := 1; pause <= 2; pause++ {
-			// Several give up at the same moment.
+			// Several deliveries fail permanently at the same time.
 			c.publish(t, creditsLow, creditsLow, creditsLow)
 			all := c.deliveries(t, id, 3*pause)[3*(pause-1):]
 			c.exec(t, "UPDATE deliveries SET tries = 5 WHERE endpoint_id = $1", id)
 			c.Eventually(t, func() bool {
-				c.turn(t, time.Hour, id)
+				c.advanceEndpoint(t, time.Hour, id)
 				return c.get(t, "/v1/webhooks/"+id).Text("status") == "paused"
 			})
 			for _, one := range all {
@@ -221,7 +215,7 @@ func TestEveryPauseIsMailedOnce(t *testing.T) {
 
 // attempt sends a sample to a new endpoint at the address and returns the
 // delivery after its first attempt.
-func (c *customer) attempt(t *testing.T, address string) func() *harness.Response {
+func (c *client) attempt(t *testing.T, address string) func() *harness.Response {
 	t.Helper()
 	id, _ := c.endpoint(t, address)
 	delivery := c.post(t, "/v1/webhooks/"+id+"/test", nil).Text("id")
@@ -235,63 +229,62 @@ func (c *customer) attempt(t *testing.T, address string) func() *harness.Respons
 	}
 }
 
-// impatient is short for those who wait, and long enough for a busy machine to answer.
+// impatient is a short timeout that a busy machine can still meet.
 const impatient = 2 * time.Second
 
-func TestWhateverAReceiverDoesIsRecordedAndBounded(t *testing.T) {
-	t.Parallel()
-	eachHooked(t, func(_ *testing.T, cfg *config.Config) { cfg.Webhooks.Timeout = impatient }, func(t *testing.T, c *customer) {
-		elsewhere := newReceiver(t, c.Clock, answering(200))
+func TestEveryReceiverBehaviorIsRecordedWithinBounds(t *testing.T) {
+	eachWebhooks(t, sqlite, func(_ *testing.T, cfg *config.Config) { cfg.Webhooks.Timeout = impatient }, func(t *testing.T, c *client) {
+		elsewhere := newReceiver(t, c.Clock, respond(200))
 		var written atomic.Int64
 		never := func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 		kinds := []struct {
 			name    string
 			answer  http.HandlerFunc
-			status  float64 // 0 for no answer
+			status  float64 // 0 for no response
 			class   string  // empty for success
 			message string
 		}{
-			{"200", answering(200), 200, "", ""},
-			{"204", answering(204), 204, "", ""},
-			{"299", answering(299), 299, "", ""},
+			{"200", respond(200), 200, "", ""},
+			{"204", respond(204), 204, "", ""},
+			{"299", respond(299), 299, "", ""},
 			{"500", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "out of order", 500) }, 500, "status",
-				"the endpoint answered with 500 Internal Server Error instead of a 2xx status"},
-			{"404", answering(404), 404, "status", "the endpoint answered with 404 Not Found instead of a 2xx status"},
-			{"999", answering(999), 999, "status", "the endpoint answered with 999 instead of a 2xx status"},
+				"the endpoint returned 500 Internal Server Error instead of a 2xx status"},
+			{"404", respond(404), 404, "status", "the endpoint returned 404 Not Found instead of a 2xx status"},
+			{"999", respond(999), 999, "status", "the endpoint returned 999 instead of a 2xx status"},
 			{"a redirect", func(w http.ResponseWriter, r *http.Request) {
 				http.Redirect(w, r, elsewhere.URL, http.StatusTemporaryRedirect)
 			}, 307, "redirect",
-				"the endpoint answered with a redirect, which is not followed; set its url to where it leads"},
+				"the endpoint returned a redirect, which is not followed; set its url to the target"},
 			{"a redirect that cannot be read", func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("Location", "http://[::1")
 				w.WriteHeader(302)
-			}, 302, "redirect", "the endpoint answered with a redirect, which is not followed; set its url to where it leads"},
-			{"304", answering(304), 304, "redirect", "the endpoint answered with a redirect, which is not followed; set its url to where it leads"},
-			{"no answer in time", never, 0, "timeout", "no answer within "},
-			{"headers that drip", drip("HTTP/1.1 200 OK\r\n", "X-Drip: 1\r\n"), 0, "timeout", "no answer within "},
+			}, 302, "redirect", "the endpoint returned a redirect, which is not followed; set its url to the target"},
+			{"304", respond(304), 304, "redirect", "the endpoint returned a redirect, which is not followed; set its url to the target"},
+			{"no response in time", never, 0, "timeout", "no response within "},
+			{"headers that drip", drip("HTTP/1.1 200 OK\r\n", "X-Drip: 1\r\n"), 0, "timeout", "no response within "},
 			{"a connection that is reset", func(w http.ResponseWriter, _ *http.Request) {
 				conn := hijack(w)
 				_ = conn.(*net.TCPConn).SetLinger(0)
 				_ = conn.Close()
-			}, 0, "reset", "the server closed the connection before it answered"},
+			}, 0, "reset", "the server closed the connection before it responded"},
 			{"no HTTP", func(w http.ResponseWriter, _ *http.Request) {
 				conn := hijack(w)
 				_, _ = io.WriteString(conn, "SSH-2.0-OpenSSH_9.9\r\n\r\n")
 				_ = conn.Close()
-			}, 0, "protocol", "the answer is not valid HTTP"},
-			{"another protocol", safehttptest.Switching, 0, "protocol", "the server answered with 101 Switching Protocols, which was not asked for"},
+			}, 0, "protocol", "the response is not valid HTTP"},
+			{"another protocol", safehttptest.Switching, 0, "protocol", "the server returned 101 Switching Protocols without being asked"},
 			{"headers without end", func(w http.ResponseWriter, _ *http.Request) {
 				for i := range 100 {
 					w.Header().Set(fmt.Sprintf("X-Filler-%d", i), strings.Repeat("x", 1000))
 				}
-			}, 0, "protocol", "the answer's headers are too large"},
+			}, 0, "protocol", "the response headers are too large"},
 			{"large headers", func(w http.ResponseWriter, _ *http.Request) {
 				for i := range 40 {
 					w.Header().Set(fmt.Sprintf("X-Filler-%d", i), strings.Repeat("x", 1000))
 				}
 			}, 200, "", ""},
 			{"a body that drips", drip("HTTP/1.1 200 OK\r\nX-Said: yes\r\n\r\n", "drip "), 200, "", ""},
-			{"a failure whose body drips", drip("HTTP/1.1 502 Bad Gateway\r\n\r\n", "drip "), 502, "status", "the endpoint answered with 502 Bad Gateway instead of a 2xx status"},
+			{"a failure whose body drips", drip("HTTP/1.1 502 Bad Gateway\r\n\r\n", "drip "), 502, "status", "the endpoint returned 502 Bad Gateway instead of a 2xx status"},
 			{"a body of 1 GiB", func(w http.ResponseWriter, _ *http.Request) {
 				block := bytes.Repeat([]byte("0123456789abcdef"), 4096)
 				for range 1 << 30 / len(block) {
@@ -316,12 +309,12 @@ func TestWhateverAReceiverDoesIsRecordedAndBounded(t *testing.T) {
 			receivers[i] = newReceiver(t, c.Clock, k.answer)
 			waits[i] = c.attempt(t, receivers[i].URL+"/hook")
 		}
-		// Nobody vouches for its certificate.
-		encrypted := unstarted(t, c.Clock, answering(200))
+		// The certificate isn't trusted.
+		encrypted := unstarted(t, c.Clock, respond(200))
 		encrypted.Config.ErrorLog = discardLog()
 		encrypted.StartTLS()
 		untrusted := c.attempt(t, encrypted.URL)
-		// Nobody is there.
+		// Nothing listens there.
 		closed, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
@@ -358,7 +351,7 @@ func TestWhateverAReceiverDoesIsRecordedAndBounded(t *testing.T) {
 				if d.Text("attempts.0.response_headers.Location") != elsewhere.URL || len(elsewhere.all()) != 0 {
 					t.Errorf("a redirect was recorded as %s, and followed %d times", d.Body, elsewhere.count())
 				}
-			case "no answer in time", "headers that drip", "a body that drips", "a failure whose body drips":
+			case "no response in time", "headers that drip", "a body that drips", "a failure whose body drips":
 				if took := d.At("attempts.0.latency_ms").(float64); took < 0.9*float64(impatient.Milliseconds()) {
 					t.Errorf("%s took %v ms", k.name, took)
 				}
@@ -391,7 +384,7 @@ func TestWhateverAReceiverDoesIsRecordedAndBounded(t *testing.T) {
 	})
 }
 
-// checkAttempt names what is wrong with a delivery's first attempt.
+// checkAttempt returns the differences in a delivery's first attempt.
 func checkAttempt(d *harness.Response, status float64, class, message string) (wrong []string) {
 	ok := func(what string, is bool) {
 		if !is {
@@ -424,7 +417,7 @@ func hijack(w http.ResponseWriter) net.Conn {
 	return conn
 }
 
-// drip sends the head, and then the drop again and again until it is cut off.
+// drip sends the head, and then the drop repeatedly until it is cut off.
 func drip(head, drop string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		conn := hijack(w)
@@ -437,26 +430,23 @@ func drip(head, drop string) http.HandlerFunc {
 	}
 }
 
-// An address that is private only when it is dialled is refused then.
-func TestNameThatLeadsToAPrivateAddressIsAFailedAttempt(t *testing.T) {
-	t.Parallel()
-	eachHooked(t, func(t *testing.T, cfg *config.Config) { cfg.Webhooks.AllowCIDRs = prefixes(t, "127.0.0.1/32") }, func(t *testing.T, c *customer) {
-		r := newReceiver(t, c.Clock, answering(200))
+func TestPrivateAddressBehindANameFailsTheAttempt(t *testing.T) {
+	eachWebhooks(t, sqlite, func(t *testing.T, cfg *config.Config) { cfg.Webhooks.AllowCIDRs = prefixes(t, "127.0.0.1/32") }, func(t *testing.T, c *client) {
+		r := newReceiver(t, c.Clock, respond(200))
 		id, _ := c.endpoint(t, r.URL)
-		// As if the operator had allowed more when it was made.
+		// As if the operator's policy allowed more when it was created.
 		c.exec(t, "UPDATE endpoints SET url = $2 WHERE id = $1", id, strings.Replace(r.URL, "127.0.0.1", "127.0.0.2", 1))
 		d := c.post(t, "/v1/webhooks/"+id+"/test", nil)
-		got := c.until(t, d.Text("id"), "retrying", 1)
+		got := c.waitForDelivery(t, d.Text("id"), "retrying", 1)
 		if got.Text("attempts.0.error.class") != "refused_address" || got.Text("attempts.0.error.message") == "" || len(r.got) != 0 {
 			t.Errorf("it was %s", got.Body)
 		}
 	})
 }
 
-func TestDeliveriesAreFoundByFilterAndPage(t *testing.T) {
-	t.Parallel()
-	eachHooked(t, nil, func(t *testing.T, c *customer) {
-		r := newReceiver(t, c.Clock, answering(200))
+func TestDeliveriesAreFilteredAndPaged(t *testing.T) {
+	eachWebhooks(t, both, nil, func(t *testing.T, c *client) {
+		r := newReceiver(t, c.Clock, respond(200))
 		one, _ := c.endpoint(t, r.URL, "billing.credits.*", "key.*")
 		two, _ := c.endpoint(t, r.URL, "key.*")
 		c.publish(t, creditsLow, events.KeyRevoked{KeyID: "key_1"}, creditsLow)
@@ -464,7 +454,7 @@ func TestDeliveriesAreFoundByFilterAndPage(t *testing.T) {
 		second := c.deliveries(t, two, 1)
 		all := append(slices.Clone(first), second...)
 		for _, id := range all {
-			c.until(t, id, "succeeded", 1)
+			c.waitForDelivery(t, id, "succeeded", 1)
 		}
 		for i, state := range []string{"failed", "discarded", "held"} {
 			c.exec(t, "UPDATE deliveries SET status = $2 WHERE id = $1", first[i], state)
@@ -500,11 +490,11 @@ func TestDeliveriesAreFoundByFilterAndPage(t *testing.T) {
 		} {
 			got := where(query)
 			if slices.Sort(got); !slices.Equal(got, slices.Sorted(slices.Values(want))) {
-				t.Errorf("%s: %v, expected %v", query, got, want)
+				t.Errorf("%s: %v, want %v", query, got, want)
 			}
 		}
 		if got := paged(t, c, "/v1/deliveries?limit=2"); !slices.Equal(got, reversed(all)) {
-			t.Errorf("newest first they are %v, expected %v", got, reversed(all))
+			t.Errorf("newest first they are %v, want %v", got, reversed(all))
 		}
 		if list := c.get(t, "/v1/deliveries?limit=1"); list.At("data.0.attempts") != nil {
 			t.Errorf("a list has attempts: %s", list.Body)
@@ -527,10 +517,9 @@ func reversed(list []string) []string {
 	return list
 }
 
-func TestEventsAreFoundByFilterAndPage(t *testing.T) {
-	t.Parallel()
-	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
-		c := newCustomer(t, s, accounts.Live)
+func TestEventsAreFilteredAndPaged(t *testing.T) {
+	eachShared(t, both, func(t *testing.T, s *harness.Server) {
+		c := newClient(t, s, accounts.Live)
 		var all []string
 		for _, e := range c.publish(t, creditsLow, events.KeyRevoked{KeyID: "key_1"}, creditsLow, creditsLow) {
 			all = append(all, e.ID)
@@ -547,11 +536,11 @@ func TestEventsAreFoundByFilterAndPage(t *testing.T) {
 			fmt.Sprintf("until=%d", time.Now().Add(time.Hour).Unix()):  all,
 		} {
 			if got := paged(t, c, "/v1/events?order=asc&"+query); !slices.Equal(got, want) {
-				t.Errorf("%s: %v, expected %v", query, got, want)
+				t.Errorf("%s: %v, want %v", query, got, want)
 			}
 		}
 		if got := paged(t, c, "/v1/events?limit=1"); !slices.Equal(got, reversed(all)) {
-			t.Errorf("newest first they are %v, expected %v", got, reversed(all))
+			t.Errorf("newest first they are %v, want %v", got, reversed(all))
 		}
 		for _, q := range []string{"type=key.*", "since=x", "until=-1", "limit=0", "after=dlv_01h455vb4pex5vsknk084sn02q", "status=x"} {
 			if r := c.ask(t, "GET", "/v1/events?"+q, nil); r.Status != 400 {
@@ -562,15 +551,14 @@ func TestEventsAreFoundByFilterAndPage(t *testing.T) {
 	})
 }
 
-func TestHeldEventsExpireAfterAWarningAndRowsGoAfterTheirTime(t *testing.T) {
-	t.Parallel()
-	eachMailed(t, func(t *testing.T, c *customer, mails *smtp.Server) {
-		r := newReceiver(t, c.Clock, answering(200))
+func TestHeldEventsExpireAfterAWarning(t *testing.T) {
+	eachMailed(t, both, func(t *testing.T, c *client, mails *smtp.Server) {
+		r := newReceiver(t, c.Clock, respond(200))
 		id, _ := c.endpoint(t, r.URL)
 		other, _ := c.endpoint(t, r.URL)
 		c.publish(t, creditsLow)
-		done := c.until(t, c.deliveries(t, other, 1)[0], "succeeded", 1)
-		c.until(t, c.deliveries(t, id, 1)[0], "succeeded", 1)
+		done := c.waitForDelivery(t, c.deliveries(t, other, 1)[0], "succeeded", 1)
+		c.waitForDelivery(t, c.deliveries(t, id, 1)[0], "succeeded", 1)
 		c.ask(t, "DELETE", "/v1/webhooks/"+other, nil).Want(t, 200, "")
 		since := c.Clock.Now().Unix()
 		c.post(t, "/v1/webhooks/"+id+"/replay", map[string]any{"since": since, "status": "missed"})
@@ -598,38 +586,40 @@ func TestHeldEventsExpireAfterAWarningAndRowsGoAfterTheirTime(t *testing.T) {
 		for _, m := range mails.Wait(t, 2) {
 			to = append(to, m.To...)
 			if !bytes.Contains(m.Data, []byte(id)) || !bytes.Contains(m.Data, []byte("2 deliveries")) {
-				t.Errorf("the mail is\n%s", m.Data)
+				t.Errorf("got email\n%s", m.Data)
 			}
 		}
 		if slices.Sort(to); !slices.Equal(to, []string{"admin@example.com", "owner@example.com"}) {
 			t.Errorf("%v were mailed", to)
 		}
 		after(7*day - 2*time.Second)
-		c.until(t, old, "held", 0)
+		c.waitForDelivery(t, old, "held", 0)
 		if n := c.rows(t, "mails"); n != 2 {
 			t.Errorf("the warning came %d times", n)
 		}
 		after(2 * time.Second)
-		if d := c.until(t, old, "discarded", 0); d.Text("reason") != "expired" || d.At("finished_at") != float64(c.Clock.Now().Unix()) {
+		if d := c.waitForDelivery(t, old, "discarded", 0); d.Text("reason") != "expired" || d.At("finished_at") != float64(c.Clock.Now().Unix()) {
 			t.Errorf("after 30 days it is %s", d.Body)
 		}
-		c.until(t, young, "held", 0)
+		c.waitForDelivery(t, young, "held", 0)
 
-		// Rows stay for a week longer, the history of a deleted endpoint too.
+		// Rows are kept for a week longer, including the history of a deleted
+		// endpoint.
 		after(7*day - time.Minute)
 		c.get(t, "/v1/deliveries/"+done.Text("id"))
 		if c.rows(t, "deliveries") != 4 || c.rows(t, "events") != 3 || c.rows(t, "attempts") != 2 || c.rows(t, "replays") != 1 || c.rows(t, "endpoints") != 2 {
 			t.Error("a row went before its 37 days")
 		}
-		// All ids are of today, whatever the clock says: they go together. What
-		// still waits is given up first, and seen for another week.
+		// All IDs are from today, regardless of the clock, so they are purged
+		// together. Pending deliveries fail first, and stay visible for another
+		// week.
 		after(2 * time.Minute)
 		for _, table := range []string{"deliveries WHERE id <> '" + young + "'", "events", "attempts", "replays", "lanes WHERE id = '" + other + "'"} {
 			if n := c.rows(t, table); n != 0 {
 				t.Errorf("%s has %d rows after 37 days", table, n)
 			}
 		}
-		if d := c.until(t, young, "discarded", 0); d.Text("reason") != "expired" {
+		if d := c.waitForDelivery(t, young, "discarded", 0); d.Text("reason") != "expired" {
 			t.Errorf("what waited is %s", d.Body)
 		}
 		if c.rows(t, "endpoints") != 1 || c.rows(t, "endpoint_stats") != 1 {
@@ -641,18 +631,15 @@ func TestHeldEventsExpireAfterAWarningAndRowsGoAfterTheirTime(t *testing.T) {
 	})
 }
 
-// Within the receivers' tolerance, anyone who reads a whole signature could send
-// the delivery again under another ID.
-func TestAttemptsShowSignaturesShortened(t *testing.T) {
-	t.Parallel()
-	eachHooked(t, nil, func(t *testing.T, c *customer) {
-		hook := newReceiver(t, c.Clock, answering(http.StatusOK))
+func TestAttemptsShowShortenedSignatures(t *testing.T) {
+	eachWebhooks(t, sqlite, nil, func(t *testing.T, c *client) {
+		hook := newReceiver(t, c.Clock, respond(http.StatusOK))
 		endpoint, _ := c.endpoint(t, hook.URL)
-		c.post(t, "/v1/webhooks/"+endpoint+"/rotate_secret", nil) // so that there are two
+		c.post(t, "/v1/webhooks/"+endpoint+"/rotate_secret", nil) // so that there are two secrets
 		c.publish(t, creditsLow)
 		sent := hook.wait(t, c, 1)[0]
 		reader, _ := c.Key(t, c.workspace, c.env, "webhooks:read")
-		c.until(t, sent.id, "succeeded", 1)
+		c.waitForDelivery(t, sent.id, "succeeded", 1)
 		shown := c.Do(t, harness.Request{Method: "GET", Path: "/v1/deliveries/" + sent.id, Key: reader}).Want(t, 200, "")
 		plain := sent.header.Get(webhook.HeaderSignature)
 		var standard []string

@@ -15,9 +15,8 @@ import (
 	"turnpike/test/harness"
 )
 
-func TestUnknownPathsAndMethodsAreJSONAfterTheKey(t *testing.T) {
-	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+func TestUnknownPathsAndMethodsReturnJSONErrors(t *testing.T) {
+	each(t, both, func(t *testing.T, s *harness.Server) {
 		key, _ := s.Key(t, s.Workspace(t, "acme"), accounts.Test)
 		for _, path := range []string{"/v1", "/v1/", "/v1/nothing", "/v1/keys/", "/v1//keys", "/v1/../v1/keys", "/v1/keys/x/y/z", "/v1/%00", "/v1/keys/%ff"} {
 			s.Do(t, harness.Request{Method: "GET", Path: path}).Want(t, 401, "authentication_error")
@@ -27,7 +26,7 @@ func TestUnknownPathsAndMethodsAreJSONAfterTheKey(t *testing.T) {
 			s.Do(t, harness.Request{Method: "PUT", Path: path}).Want(t, 401, "authentication_error")
 			r := s.Do(t, harness.Request{Method: "PUT", Path: path, Key: key}).Want(t, 405, "method_not_allowed")
 			if r.Header.Get("Allow") != allow {
-				t.Errorf("%s allows %q, expected %q", path, r.Header.Get("Allow"), allow)
+				t.Errorf("%s allows %q, want %q", path, r.Header.Get("Allow"), allow)
 			}
 		}
 		s.Do(t, harness.Request{Method: "GET", Path: "/nothing"}).Want(t, 404, "not_found")
@@ -38,7 +37,7 @@ func TestUnknownPathsAndMethodsAreJSONAfterTheKey(t *testing.T) {
 	})
 }
 
-func TestBodiesAreBounded(t *testing.T) {
+func TestBodySizeIsLimited(t *testing.T) {
 	t.Parallel()
 	cfg := harness.Config(t, "sqlite")
 	s := harness.Start(t, cfg, harness.NewClock())
@@ -60,7 +59,7 @@ func TestBodiesAreBounded(t *testing.T) {
 	r = s.Do(t, harness.Request{Method: "GET", Path: "/v1/models", Key: key, Header: http.Header{"X-Pad": {strings.Repeat("x", 33<<10)}}})
 	r.Want(t, 413, "request_too_large")
 
-	// A chunked body has no length to look at first.
+	// A chunked body has no length to check first.
 	req, err := http.NewRequestWithContext(t.Context(), "POST", s.URL+"/v1/keys", io.MultiReader(strings.NewReader(big), strings.NewReader(" ")))
 	if err != nil {
 		t.Fatal(err)
@@ -76,9 +75,8 @@ func TestBodiesAreBounded(t *testing.T) {
 	}
 }
 
-func TestIdempotencyKeyGivesTheFirstAnswerAgain(t *testing.T) {
-	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+func TestIdempotencyKeyReplaysTheFirstResponse(t *testing.T) {
+	each(t, both, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		key, _ := s.Key(t, w, accounts.Test)
 		other, _ := s.Key(t, w, accounts.Test)
@@ -91,7 +89,7 @@ func TestIdempotencyKeyGivesTheFirstAnswerAgain(t *testing.T) {
 		if string(first.Body) != string(again.Body) || again.Header.Get("Idempotent-Replayed") != "true" || first.Header.Get("Idempotent-Replayed") != "" {
 			t.Errorf("the second answer differs: %s %s", first.Body, again.Body)
 		}
-		s.Do(t, models(again.Text("value"))).Want(t, 200, "") // the secret came back whole
+		s.Do(t, models(again.Text("value"))).Want(t, 200, "") // the response contained the whole secret
 		r := create(key, "k1", `{"name":"m","scopes":["models:read"]}`).Want(t, 409, "idempotency_key_reused")
 		if r.Header.Get("X-Should-Retry") != "false" {
 			t.Error("an SDK would retry in vain")
@@ -119,7 +117,7 @@ func TestIdempotencyKeyGivesTheFirstAnswerAgain(t *testing.T) {
 	})
 }
 
-func TestConcurrentRequestsWithOneIdempotencyKeyActOnce(t *testing.T) {
+func TestConcurrentRequestsWithOneIdempotencyKeyRunOnce(t *testing.T) {
 	t.Parallel()
 	for _, engine := range []string{"sqlite", "postgres"} {
 		t.Run(engine, func(t *testing.T) {
@@ -148,19 +146,19 @@ func TestConcurrentRequestsWithOneIdempotencyKeyActOnce(t *testing.T) {
 				})
 			}
 			wg.Wait()
-			delete(made, "") // the conflicts
+			delete(made, "") // removes the conflicts
 			if len(made) != 1 {
 				t.Errorf("%d keys were made by one idempotency key", len(made))
 			}
 			list := s.Do(t, harness.Request{Method: "GET", Path: "/v1/keys", Key: key}).Want(t, 200, "")
 			if n := len(list.At("data").([]any)); n != 2 {
-				t.Errorf("there are %d keys, expected the caller and one new", n)
+				t.Errorf("there are %d keys, want the caller and one new", n)
 			}
 		})
 	}
 }
 
-func TestBrowserRules(t *testing.T) {
+func TestBrowserOriginsAreRestricted(t *testing.T) {
 	t.Parallel()
 	for _, engine := range []string{"sqlite", "postgres"} {
 		t.Run(engine, func(t *testing.T) {
@@ -210,7 +208,7 @@ func TestBrowserRules(t *testing.T) {
 	}
 }
 
-func TestClientAddressIsBelievedOnlyFromTrustedProxies(t *testing.T) {
+func TestForwardedAddressIsAcceptedOnlyFromTrustedProxies(t *testing.T) {
 	t.Parallel()
 	cfg := harness.Config(t, "sqlite")
 	cfg.TrustedProxies = prefixes(t, "127.0.0.0/8", "10.0.0.0/8")
@@ -238,7 +236,7 @@ func TestClientAddressIsBelievedOnlyFromTrustedProxies(t *testing.T) {
 			return s.Do(t, harness.Request{Method: "GET", Path: "/v1/audit/" + id, Key: key}).Want(t, 200, "").Text("ip")
 		}
 		if got := ipOf(s, key); got != want {
-			t.Errorf("X-Forwarded-For %q: address %q, expected %q", header, got, want)
+			t.Errorf("X-Forwarded-For %q: address %q, want %q", header, got, want)
 		}
 		if got := ipOf(plain, plainKey); got != "127.0.0.1" {
 			t.Errorf("without a trusted proxy %q made the address %q", header, got)
@@ -246,7 +244,7 @@ func TestClientAddressIsBelievedOnlyFromTrustedProxies(t *testing.T) {
 	}
 }
 
-func TestSlowClientsAreCutOff(t *testing.T) {
+func TestSlowClientsAreDisconnected(t *testing.T) {
 	t.Parallel()
 	cfg := harness.Config(t, "sqlite")
 	cfg.Limits.BodyTimeout = 100 * time.Millisecond
@@ -257,7 +255,8 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	// Headers, a length, and then nothing: the server must answer by itself.
+	// Headers, a length, and no body: the server must respond after its
+	// timeout.
 	fmt.Fprintf(conn, "POST /v1/keys HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{", key)
 	_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
 	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
@@ -267,6 +266,6 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 	defer res.Body.Close()
 	if res.StatusCode != 408 {
 		body, _ := io.ReadAll(res.Body)
-		t.Errorf("got %d, expected 408: %v %s", res.StatusCode, res.Header, body)
+		t.Errorf("got %d, want 408: %v %s", res.StatusCode, res.Header, body)
 	}
 }

@@ -18,9 +18,6 @@ import (
 	"turnpike/test/harness"
 )
 
-// TestEvictedNodeRestartsInTheSameProcess evicts a node with a stream and a tunnel
-// open. It isn't ready until it has a new ID, and the stream is charged as
-// reserved.
 func TestEvictedNodeRestartsInTheSameProcess(t *testing.T) {
 	t.Parallel()
 	upstream := upstreams.NewOpenAI(t, "sk-one")
@@ -101,7 +98,7 @@ func TestEvictedNodeRestartsInTheSameProcess(t *testing.T) {
 	}
 }
 
-// nodeID is the ID of the only node.
+// nodeID returns the ID of the only node.
 func nodeID(t *testing.T, d *db.DB) (id string) {
 	t.Helper()
 	if err := d.QueryRow(t.Context(), "SELECT id FROM nodes").Scan(&id); err != nil {
@@ -110,7 +107,7 @@ func nodeID(t *testing.T, d *db.DB) (id string) {
 	return id
 }
 
-// denyJoins keeps nodes from joining until the function it returns is called.
+// denyJoins prevents nodes from joining until the returned function is called.
 func denyJoins(t *testing.T, d *db.DB) (allow func()) {
 	t.Helper()
 	locked, unlock, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)

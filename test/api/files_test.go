@@ -15,24 +15,21 @@ import (
 	"turnpike/internal/ids"
 )
 
-// TestEventsCarryLinksThatOpenTheirFiles: a link in a delivery lives for two
-// days and is the same in a retry; one that is shown lives for a day, from then.
 func TestEventsCarryLinksThatOpenTheirFiles(t *testing.T) {
-	t.Parallel()
-	eachHooked(t, nil, func(t *testing.T, c *customer) {
-		// As the server's own jobs do.
+	eachWebhooks(t, both, nil, func(t *testing.T, c *client) {
+		// Like the server's jobs.
 		store, err := files.Open(t.Context(), files.Options{DB: c.DB, Folder: filepath.Join(c.Data, "files"), Retention: 30 * 24 * time.Hour, Now: c.Clock.Now})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer store.Close()
-		owner := files.Owner{WorkspaceID: c.workspace.ID, Environment: string(c.env)}
+		owner := c.workspace.In(c.env)
 		id := ids.New("video_")
 		f, err := store.Put(t.Context(), owner, id, "video/mp4", strings.NewReader("a video"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		hook := newReceiver(t, c.Clock, answering(http.StatusInternalServerError))
+		hook := newReceiver(t, c.Clock, respond(http.StatusInternalServerError))
 		endpoint, _ := c.endpoint(t, hook.URL)
 		ref, zero := events.FileRef(f.SHA256, id+".mp4"), int64(0)
 		made := c.publish(t, events.VideoRender{ID: id, Object: "video", Status: "completed", Model: "sora-2", Progress: 100, Seconds: "8", Size: "1280x720",
@@ -43,9 +40,9 @@ func TestEventsCarryLinksThatOpenTheirFiles(t *testing.T) {
 			t.Errorf("the link leads to %q", body)
 		}
 		follow(t, strings.Replace(sent, ".mp4", ".html", 1), http.StatusForbidden)
-		c.until(t, c.deliveries(t, endpoint, 1)[0], "retrying", 1)
-		hook.become(answering(http.StatusOK))
-		c.turn(t, 2*time.Minute, endpoint)
+		c.waitForDelivery(t, c.deliveries(t, endpoint, 1)[0], "retrying", 1)
+		hook.respondWith(respond(http.StatusOK))
+		c.advanceEndpoint(t, 2*time.Minute, endpoint)
 		if again := hook.wait(t, c, 2)[1]; string(again.body) != string(first.body) {
 			t.Errorf("the retry's body is\n%s, the first was\n%s", again.body, first.body)
 		}
@@ -77,20 +74,17 @@ func TestEventsCarryLinksThatOpenTheirFiles(t *testing.T) {
 	})
 }
 
-// TestForgedFileLinksAreRejected: nothing of a link can be changed, and another
-// tenant's signature opens nothing, also for a file of the same content.
 func TestForgedFileLinksAreRejected(t *testing.T) {
-	t.Parallel()
-	eachHooked(t, nil, func(t *testing.T, c *customer) {
+	eachWebhooks(t, both, nil, func(t *testing.T, c *client) {
 		store, err := files.Open(t.Context(), files.Options{DB: c.DB, Folder: filepath.Join(c.Data, "files"), Retention: 30 * 24 * time.Hour, Now: c.Clock.Now})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer store.Close()
-		// Links come from the server: they are those of events.
-		link := func(c *customer, content string) (string, files.File) {
+		// The links come from the server, as in events.
+		link := func(c *client, content string) (string, files.File) {
 			id := ids.New("video_")
-			f, err := store.Put(t.Context(), files.Owner{WorkspaceID: c.workspace.ID, Environment: string(c.env)}, id, "video/mp4", strings.NewReader(content))
+			f, err := store.Put(t.Context(), c.workspace.In(c.env), id, "video/mp4", strings.NewReader(content))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -99,7 +93,7 @@ func TestForgedFileLinksAreRejected(t *testing.T) {
 				URL: &ref, URLExpiresAt: &zero, CreatedAt: c.Clock.Now().Unix()})[0]
 			return linkIn(t, c.get(t, "/v1/events/"+e.ID).Body), f
 		}
-		other, test := newCustomer(t, c.Server, accounts.Live), c.inTest(t)
+		other, test := newClient(t, c.Server, accounts.Live), c.withTestKey(t)
 		whole, _ := link(c, "a video")
 		second, secondFile := link(c, "another video")
 		foreign, _ := link(other, "a video")
@@ -136,7 +130,7 @@ func TestForgedFileLinksAreRejected(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			res, err := http.DefaultTransport.RoundTrip(req) // as it is, and without redirects
+			res, err := http.DefaultTransport.RoundTrip(req) // unchanged, and without redirects
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -149,7 +143,7 @@ func TestForgedFileLinksAreRejected(t *testing.T) {
 	})
 }
 
-// linkIn is the one link in a body.
+// linkIn returns the only link in a body.
 func linkIn(t *testing.T, body []byte) string {
 	t.Helper()
 	_, rest, found := strings.Cut(string(body), `"url":"`)
@@ -170,7 +164,7 @@ func follow(t *testing.T, link string, want int) string {
 	defer res.Body.Close()
 	body, err := io.ReadAll(res.Body)
 	if err != nil || res.StatusCode != want {
-		t.Errorf("%s answers %d %s, expected %d (%v)", link, res.StatusCode, body, want, err)
+		t.Errorf("%s answers %d %s, want %d (%v)", link, res.StatusCode, body, want, err)
 	}
 	return string(body)
 }

@@ -8,18 +8,18 @@ import (
 	"turnpike/internal/accounts"
 	"turnpike/internal/api"
 	"turnpike/internal/config"
-	"turnpike/internal/db/dbtest"
 	"turnpike/internal/ids"
 	"turnpike/test/harness"
 )
 
-// tenant is one workspace and environment, or one project of them, with one of
-// everything in it.
+// tenant is one workspace and environment, or one of its projects, with one
+// object of each type.
 type tenant struct {
 	name string
 	key  string
-	ids  map[string]string // the path up to {id} → an id that exists there
-	// approval belongs to the run. Nothing waits for it where no model answers.
+	ids  map[string]string // path up to {id} → an existing ID
+	// approval belongs to the run. Without a responding model, no run waits for
+	// one.
 	approval string
 }
 
@@ -28,11 +28,11 @@ func newTenant(t *testing.T, s *harness.Server, w *accounts.Workspace, env accou
 	key, _ := s.Key(t, w, env)
 	project := "p-" + w.Name + "-" + string(env)
 	s.Do(t, harness.Request{Method: "POST", Path: "/v1/projects", Key: key, Body: map[string]any{"id": project}}).Want(t, 200, "")
-	return furnish(t, s, tenant{name: w.Name + "/" + string(env), key: key}, project)
+	return populate(t, s, tenant{name: w.Name + "/" + string(env), key: key}, project)
 }
 
-// furnish creates one of everything with the tenant's key.
-func furnish(t *testing.T, s *harness.Server, n tenant, project string) tenant {
+// populate creates one object of each type with the tenant's key.
+func populate(t *testing.T, s *harness.Server, n tenant, project string) tenant {
 	t.Helper()
 	post := func(path string, body any) *harness.Response {
 		return s.Do(t, harness.Request{Method: "POST", Path: path, Key: n.key, Body: body}).Want(t, 200, "")
@@ -69,8 +69,8 @@ func furnish(t *testing.T, s *harness.Server, n tenant, project string) tenant {
 	return n
 }
 
-// idRoutes are the routes with an ID in their path, without those whose IDs are
-// everybody's.
+// idRoutes are the routes with an ID in their path, except for IDs that all
+// tenants share.
 func idRoutes() (out []api.Route) {
 	for _, rt := range api.Routes() {
 		if strings.Contains(rt.Path, "{id") && !strings.HasPrefix(rt.Path, "/v1/models/") {
@@ -80,13 +80,14 @@ func idRoutes() (out []api.Route) {
 	return out
 }
 
-// at requests the route with an ID of the owner, and a body that the owner could send.
+// at requests the route with an ID of the owner, and a body that the owner
+// could send.
 func (n tenant) at(t *testing.T, s *harness.Server, rt api.Route, owner tenant) *harness.Response {
 	t.Helper()
 	before, _, _ := strings.Cut(rt.Path, "{id")
 	id, known := owner.ids[before]
 	if !known {
-		t.Fatalf("the route %s has an id and this test makes none for it: add one to furnish", rt.Path)
+		t.Fatalf("the route %s has an id and this test makes none for it: add one to populate", rt.Path)
 	}
 	r := harness.Request{Method: rt.Method, Path: strings.NewReplacer("{id}", id, "{approval}", owner.approval).Replace(rt.Path), Key: n.key}
 	if strings.Contains(r.Path, "{") {
@@ -107,9 +108,9 @@ func (n tenant) at(t *testing.T, s *harness.Server, rt api.Route, owner tenant) 
 	return s.Do(t, r)
 }
 
-// seesNothingOf requests every route with an ID of the owner. All must return
-// 404, as if there were no such object.
-func (n tenant) seesNothingOf(t *testing.T, s *harness.Server, owner tenant) {
+// checkCannotSee requests every route with an ID of the owner. All must return
+// 404, as if the object didn't exist.
+func (n tenant) checkCannotSee(t *testing.T, s *harness.Server, owner tenant) {
 	t.Helper()
 	for _, rt := range idRoutes() {
 		if r := n.at(t, s, rt, owner); r.Status != 404 || r.Code() != "not_found" {
@@ -118,8 +119,8 @@ func (n tenant) seesNothingOf(t *testing.T, s *harness.Server, owner tenant) {
 	}
 }
 
-// seesItsOwn reads one of everything.
-func (n tenant) seesItsOwn(t *testing.T, s *harness.Server) {
+// checkSeesOwn reads one object of each type.
+func (n tenant) checkSeesOwn(t *testing.T, s *harness.Server) {
 	t.Helper()
 	for before, id := range n.ids {
 		if before != "/v1/scoped_tokens/" {
@@ -128,23 +129,20 @@ func (n tenant) seesItsOwn(t *testing.T, s *harness.Server) {
 	}
 }
 
-// eachMaker is harness.Each with a server whose live keys can order anything.
-// Their provider is not there, so nothing comes of it.
-func eachMaker(t *testing.T, fn func(t *testing.T, s *harness.Server)) {
+// eachWithProviders runs fn with live keys that can create every type of
+// object. Their provider is unreachable.
+func eachWithProviders(t *testing.T, engines []string, fn func(t *testing.T, s *harness.Server)) {
 	t.Helper()
-	for _, engine := range dbtest.Engines {
-		t.Run(engine, func(t *testing.T) {
-			t.Parallel()
-			cfg := harness.Config(t, engine)
-			cfg.Providers = []config.Provider{{Name: "away", Type: config.OpenAI, BaseURL: "http://127.0.0.1:1/v1", Weight: 1, Models: []config.ProviderModel{
-				{ID: "gpt-4o-mini", Price: price("1", "1", "")}, {ID: "pic", Kind: "image", Price: &config.ModelPrice{PerImage: "1"}}, {ID: "film", Kind: "video", Price: &config.ModelPrice{PerSecond: "1"}},
-				{ID: "talk", Kind: "speech", Price: &config.ModelPrice{PerCharacter: "1"}}}}}
-			fn(t, harness.Start(t, cfg, harness.NewClock()))
-		})
-	}
+	eachEngine(t, engines, func(t *testing.T, engine string) {
+		cfg := harness.Config(t, engine)
+		cfg.Providers = []config.Provider{{Name: "away", Type: config.OpenAI, BaseURL: "http://127.0.0.1:1/v1", Weight: 1, Models: []config.ProviderModel{
+			{ID: "gpt-4o-mini", Price: price("1", "1", "")}, {ID: "pic", Kind: "image", Price: &config.ModelPrice{PerImage: "1"}}, {ID: "film", Kind: "video", Price: &config.ModelPrice{PerSecond: "1"}},
+			{ID: "talk", Kind: "speech", Price: &config.ModelPrice{PerCharacter: "1"}}}}}
+		fn(t, harness.Start(t, cfg, harness.NewClock()))
+	})
 }
 
-// newTenants are two workspaces with both of their environments.
+// newTenants returns two workspaces with both of their environments.
 func newTenants(t *testing.T, s *harness.Server) (list []tenant) {
 	t.Helper()
 	for _, name := range []string{"a", "b"} {
@@ -154,26 +152,24 @@ func newTenants(t *testing.T, s *harness.Server) (list []tenant) {
 	return list
 }
 
-func TestNoIDOfOneTenantExistsForAnother(t *testing.T) {
-	t.Parallel()
-	eachMaker(t, func(t *testing.T, s *harness.Server) {
+func TestIDsOfOtherTenantsReturn404(t *testing.T) {
+	eachWithProviders(t, both, func(t *testing.T, s *harness.Server) {
 		tenants := newTenants(t, s)
 		for _, owner := range tenants {
 			for _, stranger := range tenants {
 				if stranger.name != owner.name {
-					stranger.seesNothingOf(t, s, owner)
+					stranger.checkCannotSee(t, s, owner)
 				}
 			}
 		}
 		for _, owner := range tenants {
-			owner.seesItsOwn(t, s)
+			owner.checkSeesOwn(t, s)
 		}
 	})
 }
 
-func TestListsShowOnlyTheCallersTenant(t *testing.T) {
-	t.Parallel()
-	eachMaker(t, func(t *testing.T, s *harness.Server) {
+func TestListsShowOnlyTheTenantOfTheKey(t *testing.T) {
+	eachWithProviders(t, both, func(t *testing.T, s *harness.Server) {
 		tenants := newTenants(t, s)
 		for _, path := range []string{"/v1/keys", "/v1/projects", "/v1/audit", "/v1/audit/actions", "/v1/webhooks", "/v1/deliveries", "/v1/events",
 			"/v1/images/batches", "/v1/videos", "/v1/voice/renders", "/v1/agents/runs"} {
@@ -191,9 +187,8 @@ func TestListsShowOnlyTheCallersTenant(t *testing.T) {
 	})
 }
 
-func TestEveryRouteNeedsItsScope(t *testing.T) {
-	t.Parallel()
-	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
+func TestEveryRouteRequiresItsScope(t *testing.T) {
+	eachShared(t, both, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		for _, rt := range api.Routes() {
 			other := "audit:read"

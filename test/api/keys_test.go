@@ -12,8 +12,7 @@ func newKey(by string, body map[string]any) harness.Request {
 }
 
 func TestKeyValueIsShownOnce(t *testing.T) {
-	t.Parallel()
-	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
+	eachShared(t, both, func(t *testing.T, s *harness.Server) {
 		admin, _ := s.Key(t, s.Workspace(t, "acme"), accounts.Live)
 		r := s.Do(t, newKey(admin, map[string]any{"name": "worker", "scopes": []string{"images:create"}, "monthly_budget": 12.5})).Want(t, 200, "")
 		value, id := r.Text("value"), r.Text("id")
@@ -33,11 +32,8 @@ func TestKeyValueIsShownOnce(t *testing.T) {
 	})
 }
 
-// Whoever reads the admin log sees what a key could do before a change and what
-// it can do since.
-func TestAdminLogHasAllThatAKeyMayDo(t *testing.T) {
-	t.Parallel()
-	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
+func TestAdminLogRecordsAllPropertiesOfAKey(t *testing.T) {
+	eachShared(t, both, func(t *testing.T, s *harness.Server) {
 		admin, _ := s.Key(t, s.Workspace(t, "acme"), accounts.Live)
 		ends := s.Clock.Now().Unix() + 3600
 		id := s.Do(t, newKey(admin, map[string]any{"name": "worker", "scopes": []string{"images:create"}, "monthly_budget": 5, "rate_limit": 60,
@@ -56,9 +52,8 @@ func TestAdminLogHasAllThatAKeyMayDo(t *testing.T) {
 	})
 }
 
-func TestKeyMayOnlyManageKeysNoWiderThanItself(t *testing.T) {
-	t.Parallel()
-	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
+func TestKeyManagesOnlyKeysNoWiderThanItself(t *testing.T) {
+	eachShared(t, both, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		admin, _ := s.Key(t, w, accounts.Test)
 		bounds := map[string]any{"name": "n", "scopes": []string{"keys:write", "keys:read", "images:create"}, "monthly_budget": 100, "project": "p1",
@@ -100,7 +95,7 @@ func TestKeyMayOnlyManageKeysNoWiderThanItself(t *testing.T) {
 		s.Do(t, newKey(bounded, with("project", nil))).Want(t, 403, "project_not_allowed")
 		s.Do(t, newKey(bounded, with("project", "p2"))).Want(t, 403, "project_not_allowed")
 
-		// It can neither widen itself nor touch its betters.
+		// It can neither widen itself nor change a wider key.
 		patch := func(id string, body map[string]any) *harness.Response {
 			return s.Do(t, harness.Request{Method: "PATCH", Path: "/v1/keys/" + id, Key: bounded, Body: body})
 		}
@@ -109,15 +104,14 @@ func TestKeyMayOnlyManageKeysNoWiderThanItself(t *testing.T) {
 		patch(boundedID, map[string]any{"project": nil}).Want(t, 403, "project_not_allowed")
 		patch(boundedID, map[string]any{"name": "renamed", "monthly_budget": 50}).Want(t, 200, "")
 		patch(widerID, map[string]any{"name": "x"}).Want(t, 403, "insufficient_scope")
-		patch(widerID, bounds).Want(t, 403, "insufficient_scope") // it would be narrow then, but it is not now
+		patch(widerID, bounds).Want(t, 403, "insufficient_scope") // the change would narrow it, but it is wider now
 		s.Do(t, harness.Request{Method: "DELETE", Path: "/v1/keys/" + widerID, Key: bounded}).Want(t, 403, "insufficient_scope")
 		s.Do(t, harness.Request{Method: "POST", Path: "/v1/keys/" + widerID + "/rotate", Key: bounded}).Want(t, 403, "insufficient_scope")
 	})
 }
 
-func TestEveryMalformedKeyIsRefusedAndNothingIsStored(t *testing.T) {
-	t.Parallel()
-	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
+func TestInvalidKeyIsRejectedAndNotStored(t *testing.T) {
+	eachShared(t, both, func(t *testing.T, s *harness.Server) {
 		admin, _ := s.Key(t, s.Workspace(t, "acme"), accounts.Test)
 		before := s.Do(t, harness.Request{Method: "GET", Path: "/v1/keys", Key: admin}).Want(t, 200, "")
 		for _, c := range []struct {
@@ -168,8 +162,7 @@ func TestEveryMalformedKeyIsRefusedAndNothingIsStored(t *testing.T) {
 }
 
 func TestListsPageByKeyset(t *testing.T) {
-	t.Parallel()
-	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
+	eachShared(t, both, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		admin, first := s.Key(t, w, accounts.Test)
 		want := []string{first}

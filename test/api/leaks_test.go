@@ -35,11 +35,11 @@ func leak(body any) harness.Request {
 
 func leakOf(keys ...string) harness.Request { return leak(map[string]any{"keys": keys}) }
 
-// strangersKey has a key's shape and checksum, and was never made. In two
-// pieces, so that a scan of this repository finds nothing.
+// strangersKey has a key's format and checksum, but was never created. It is
+// split, so that a scan of this repository finds nothing.
 const strangersKey = "tp_live_" + "NobodyHasEverBeenGivenThisSecret2XK4HZ"
 
-// wantAccepted checks the one answer that a report has.
+// wantAccepted checks the response to a report, which is always the same.
 func wantAccepted(t *testing.T, r *harness.Response) {
 	t.Helper()
 	if r.Status != 202 || string(r.Body) != `{"object":"leak_report","status":"accepted"}` {
@@ -47,15 +47,15 @@ func wantAccepted(t *testing.T, r *harness.Response) {
 	}
 }
 
-// spare makes another key of the customer's.
-func (c *customer) spare(t *testing.T) (value, id string) {
+// spare creates another key.
+func (c *client) spare(t *testing.T) (value, id string) {
 	t.Helper()
 	return c.Key(t, c.workspace, c.env)
 }
 
-func (c *customer) leakNotes(t *testing.T) []*leaks.Note {
+func (c *client) leakNotes(t *testing.T) []*leaks.Note {
 	t.Helper()
-	list, _, err := leaks.List(t.Context(), c.DB, c.workspace.ID, string(c.env), db.Page{Limit: 100})
+	list, _, err := leaks.List(t.Context(), c.DB, c.workspace.In(c.env), db.Page{Limit: 100})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,15 +69,14 @@ func outcomesOf(list []*leaks.Note) (out []leaks.Outcome) {
 	return out
 }
 
-// plainMail is a mail without the marks of its transport.
+// plainMail returns an email without its transport encoding.
 func plainMail(m smtp.Message) string {
 	return strings.NewReplacer("=\n", "", "=3D", "=").Replace(string(m.Data))
 }
 
-func TestLeakedKeyIsDeadAtOnceAndItsPeopleAreTold(t *testing.T) {
-	t.Parallel()
-	eachMailed(t, func(t *testing.T, c *customer, mails *smtp.Server) {
-		r := newReceiver(t, c.Clock, answering(200))
+func TestLeakedKeyIsRevokedAndItsOwnersAreNotified(t *testing.T) {
+	eachMailed(t, both, func(t *testing.T, c *client, mails *smtp.Server) {
+		r := newReceiver(t, c.Clock, respond(200))
 		_, secret := c.endpoint(t, r.URL, "key.*")
 		key, id := c.spare(t)
 		c.Do(t, models(key)).Want(t, 200, "")
@@ -99,13 +98,13 @@ func TestLeakedKeyIsDeadAtOnceAndItsPeopleAreTold(t *testing.T) {
 		if !got.signedBy(secret) || event.Type != "key.auto_revoked" || event.Environment != "live" || event.Workspace != c.workspace.ID ||
 			event.Data["key_id"] != id || event.Data["key_hint"] != hint || event.Data["source"] != "report" ||
 			event.Data["url"] != "https://git.example.com/app/.env#L3" || event.Data["detected_at"] != float64(c.Clock.Now().Unix()) {
-			t.Errorf("the event is %s", got.body)
+			t.Errorf("got event %s", got.body)
 		}
 		var to []string
 		for _, m := range mails.Wait(t, 2) {
 			to = append(to, m.To...)
 			text := plainMail(m)
-			for _, want := range []string{"revoked", id, "https://git.example.com/app/.env#L3", "somebody who reported it", "/v1/audit?key=" + id} {
+			for _, want := range []string{"revoked", id, "https://git.example.com/app/.env#L3", "someone who reported it", "/v1/audit?key=" + id} {
 				if !strings.Contains(text, want) {
 					t.Errorf("the mail lacks %q:\n%s", want, text)
 				}
@@ -115,20 +114,20 @@ func TestLeakedKeyIsDeadAtOnceAndItsPeopleAreTold(t *testing.T) {
 			t.Errorf("the mails went to %v", to)
 		}
 
-		// Again: nothing happens but a note.
+		// A second report only adds a note.
 		wantAccepted(t, c.Do(t, leakOf(key)))
 		if n := c.rows(t, "events"); n != 1 {
-			t.Errorf("there are %d events", n)
+			t.Errorf("got %d events", n)
 		}
 		if n := c.rows(t, "mails"); n != 2 {
-			t.Errorf("there are %d mails", n)
+			t.Errorf("got %d emails", n)
 		}
 		if n := c.rows(t, "admin_actions WHERE action = 'key.revoked' AND actor = 'leak scanner' AND target = '"+id+"'"); n != 1 {
 			t.Errorf("the admin log has it %d times", n)
 		}
 		notes := c.leakNotes(t)
 		if !slices.Equal(outcomesOf(notes), []leaks.Outcome{leaks.Revoked, leaks.Already}) {
-			t.Fatalf("the notes are %v", outcomesOf(notes))
+			t.Fatalf("got leak notes %v", outcomesOf(notes))
 		}
 		if n := notes[1]; n.KeyID != id || n.Hint != hint || n.Source != leaks.Public || n.URL != "https://git.example.com/app/.env#L3" || !n.ReportedAt.Equal(c.Clock.Now().Truncate(time.Microsecond)) {
 			t.Errorf("the note is %+v", n)
@@ -139,15 +138,14 @@ func TestLeakedKeyIsDeadAtOnceAndItsPeopleAreTold(t *testing.T) {
 	})
 }
 
-func TestReportsAreAnsweredAlikeAndNotedWithinBounds(t *testing.T) {
-	t.Parallel()
-	eachHooked(t, func(_ *testing.T, cfg *config.Config) { cfg.Leaks.ReportPerMinute = 0 }, func(t *testing.T, c *customer) {
+func TestLeakReportsGetTheSameResponseAndBoundedNotes(t *testing.T) {
+	eachWebhooks(t, sqlite, func(_ *testing.T, cfg *config.Config) { cfg.Leaks.ReportPerMinute = 0 }, func(t *testing.T, c *client) {
 		key, id := c.spare(t)
 		wantAccepted(t, c.Do(t, leakOf(strangersKey, "hunter2", "")))
 		if n := c.rows(t, "leak_reports"); n != 0 {
 			t.Errorf("%d notes of what is not ours", n)
 		}
-		// Any text will do.
+		// Any text is accepted.
 		plain := leak("KEY=" + key + "\nOTHER=" + strangersKey)
 		plain.Header = http.Header{"Content-Type": {"text/plain; charset=utf-8"}}
 		wantAccepted(t, c.Do(t, plain))
@@ -170,9 +168,8 @@ func TestReportsAreAnsweredAlikeAndNotedWithinBounds(t *testing.T) {
 	})
 }
 
-func TestReportsAreLimitedByAddress(t *testing.T) {
-	t.Parallel()
-	eachHooked(t, func(_ *testing.T, cfg *config.Config) { cfg.Leaks.ReportPerMinute = 2 }, func(t *testing.T, c *customer) {
+func TestLeakReportsAreLimitedByAddress(t *testing.T) {
+	eachWebhooks(t, sqlite, func(_ *testing.T, cfg *config.Config) { cfg.Leaks.ReportPerMinute = 2 }, func(t *testing.T, c *client) {
 		key, _ := c.spare(t)
 		for range 2 {
 			wantAccepted(t, c.Do(t, leakOf(strangersKey)))
@@ -188,20 +185,19 @@ func TestReportsAreLimitedByAddress(t *testing.T) {
 	})
 }
 
-func TestLeakStaysInItsTenantAndEnvironment(t *testing.T) {
-	t.Parallel()
-	eachHooked(t, nil, func(t *testing.T, c *customer) {
-		test := c.inTest(t)
-		neighbour := newCustomer(t, c.Server, accounts.Test)
+func TestLeakReportAffectsOnlyItsTenantAndEnvironment(t *testing.T) {
+	eachWebhooks(t, both, nil, func(t *testing.T, c *client) {
+		test := c.withTestKey(t)
+		neighbour := newClient(t, c.Server, accounts.Test)
 		all := map[string]*receiver{}
-		for name, who := range map[string]*customer{"live": c, "test": test, "neighbour": neighbour} {
-			all[name] = newReceiver(t, c.Clock, answering(200))
+		for name, who := range map[string]*client{"live": c, "test": test, "neighbour": neighbour} {
+			all[name] = newReceiver(t, c.Clock, respond(200))
 			who.endpoint(t, all[name].URL)
 		}
 		key, _ := test.spare(t)
 		wantAccepted(t, c.Do(t, leakOf(key)))
 		all["test"].wait(t, c, 1)
-		// What comes after it shows that nothing else came before.
+		// The next event shows that no other came before it.
 		c.publish(t, creditsLow)
 		neighbour.publish(t, creditsLow)
 		for _, name := range []string{"live", "neighbour"} {
@@ -215,9 +211,8 @@ func TestLeakStaysInItsTenantAndEnvironment(t *testing.T) {
 	})
 }
 
-func TestManyReportsAtOnceTellOnce(t *testing.T) {
-	t.Parallel()
-	eachMailed(t, func(t *testing.T, c *customer, mails *smtp.Server) {
+func TestConcurrentLeakReportsNotifyOnce(t *testing.T) {
+	eachMailed(t, both, func(t *testing.T, c *client, mails *smtp.Server) {
 		key, _ := c.spare(t)
 		var group sync.WaitGroup
 		for range 8 {
@@ -225,22 +220,21 @@ func TestManyReportsAtOnceTellOnce(t *testing.T) {
 		}
 		group.Wait()
 		if n := c.rows(t, "events"); n != 1 {
-			t.Errorf("there are %d events", n)
+			t.Errorf("got %d events", n)
 		}
 		if n := c.rows(t, "mails"); n != 2 {
-			t.Errorf("there are %d mails", n)
+			t.Errorf("got %d emails", n)
 		}
 		notes := outcomesOf(c.leakNotes(t))
 		slices.Sort(notes)
 		if want := append(slices.Repeat([]leaks.Outcome{leaks.Already}, 7), leaks.Revoked); !slices.Equal(notes, want) {
-			t.Errorf("the notes are %v", notes)
+			t.Errorf("got leak notes %v", notes)
 		}
 	})
 }
 
-func TestLeakedOldSecretEndsItsGraceAlone(t *testing.T) {
-	t.Parallel()
-	eachMailed(t, func(t *testing.T, c *customer, mails *smtp.Server) {
+func TestLeakedOldSecretEndsOnlyItsGracePeriod(t *testing.T) {
+	eachMailed(t, sqlite, func(t *testing.T, c *client, mails *smtp.Server) {
 		old, id := c.spare(t)
 		now := c.post(t, "/v1/keys/"+id+"/rotate", nil).Text("value")
 		c.Do(t, models(old)).Want(t, 200, "")
@@ -250,39 +244,38 @@ func TestLeakedOldSecretEndsItsGraceAlone(t *testing.T) {
 		if status := c.get(t, "/v1/keys/"+id).Text("status"); status != "active" {
 			t.Errorf("the key is %s", status)
 		}
-		if text := plainMail(mails.Wait(t, 2)[0]); !strings.Contains(text, "grace period of its rotation") || !strings.Contains(text, "goes on with its new secret") {
-			t.Errorf("the mail is\n%s", text)
+		if text := plainMail(mails.Wait(t, 2)[0]); !strings.Contains(text, "rotation's grace period") || !strings.Contains(text, "new secret still works") {
+			t.Errorf("got email\n%s", text)
 		}
 		wantAccepted(t, c.Do(t, leakOf(now)))
 		c.Do(t, models(now)).Want(t, 401, "authentication_error")
-		// The old one is forgotten by now.
+		// The old secret is purged by now.
 		if got := outcomesOf(c.leakNotes(t)); !slices.Equal(got, []leaks.Outcome{leaks.GraceEnded, leaks.Revoked}) {
-			t.Errorf("the notes are %v", got)
+			t.Errorf("got leak notes %v", got)
 		}
 		if n := c.rows(t, "events"); n != 2 {
-			t.Errorf("there are %d events", n)
+			t.Errorf("got %d events", n)
 		}
 	})
 }
 
-func TestLeakOfWhatIsOverIsOnlyNoted(t *testing.T) {
-	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
-		c := newCustomer(t, s, accounts.Live)
+func TestLeakOfAnInactiveKeyIsOnlyNoted(t *testing.T) {
+	each(t, sqlite, func(t *testing.T, s *harness.Server) {
+		c := newClient(t, s, accounts.Live)
 		old, id := c.spare(t)
 		now := c.post(t, "/v1/keys/"+id+"/rotate", map[string]any{"grace_period_seconds": 60}).Text("value")
 		c.Clock.Turn(time.Minute)
 		wantAccepted(t, c.Do(t, leakOf(old)))
 		c.Do(t, models(now)).Want(t, 200, "")
 		if got := outcomesOf(c.leakNotes(t)); !slices.Equal(got, []leaks.Outcome{leaks.Already}) {
-			t.Errorf("the notes are %v", got)
+			t.Errorf("got leak notes %v", got)
 		}
 		if n := c.rows(t, "events"); n != 0 {
-			t.Errorf("there are %d events", n)
+			t.Errorf("got %d events", n)
 		}
 		// An expired key could be given a new expiry, so it is revoked.
 		ends := c.Clock.Now().Add(time.Minute)
-		expired, id := c.KeyOf(t, &access.Key{WorkspaceID: c.workspace.ID, Environment: c.env, Name: "short", Scopes: []string{"*"}, ExpiresAt: &ends})
+		expired, id := c.KeyOf(t, &access.Key{Tenant: c.workspace.In(c.env), Name: "short", Scopes: []string{"*"}, ExpiresAt: &ends})
 		c.Clock.Turn(2 * time.Minute)
 		wantAccepted(t, c.Do(t, leakOf(expired)))
 		if status := c.get(t, "/v1/keys/"+id).Text("status"); status != "revoked" {
@@ -291,10 +284,9 @@ func TestLeakOfWhatIsOverIsOnlyNoted(t *testing.T) {
 	})
 }
 
-func TestLeakedScopedTokenDiesAlone(t *testing.T) {
-	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
-		c := newCustomer(t, s, accounts.Test)
+func TestLeakedScopedTokenIsRevokedAlone(t *testing.T) {
+	each(t, sqlite, func(t *testing.T, s *harness.Server) {
+		c := newClient(t, s, accounts.Test)
 		body := map[string]any{"scopes": []string{"models:read"}}
 		first, second := c.Do(t, mint(c.key, body)).Text("value"), c.Do(t, mint(c.key, body)).Text("value")
 		wantAccepted(t, c.Do(t, leakOf(first)))
@@ -303,18 +295,17 @@ func TestLeakedScopedTokenDiesAlone(t *testing.T) {
 		c.Do(t, models(c.key)).Want(t, 200, "")
 		notes := c.leakNotes(t)
 		if !slices.Equal(outcomesOf(notes), []leaks.Outcome{leaks.TokenRevoked}) || notes[0].TokenID == "" || notes[0].Hint != "tp_scoped_…"+first[len(first)-4:] {
-			t.Errorf("the notes are %v", notes)
+			t.Errorf("got leak notes %v", notes)
 		}
 		if n := c.rows(t, "events"); n != 0 {
-			t.Errorf("there are %d events", n)
+			t.Errorf("got %d events", n)
 		}
 	})
 }
 
-func TestKeyInAURLIsRefusedAndRevoked(t *testing.T) {
-	t.Parallel()
-	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
-		c := newCustomer(t, s, accounts.Live)
+func TestKeyInAURLIsRejectedAndRevoked(t *testing.T) {
+	eachShared(t, sqlite, func(t *testing.T, s *harness.Server) {
+		c := newClient(t, s, accounts.Live)
 		for name, path := range map[string]func(key string) string{
 			"query":         func(key string) string { return "/v1/models?api_key=" + key },
 			"escaped query": func(key string) string { return "/v1/models?api_key=" + strings.ReplaceAll(key, "_", "%5F") },
@@ -335,22 +326,22 @@ func TestKeyInAURLIsRefusedAndRevoked(t *testing.T) {
 				t.Errorf("%s: the last of %d notes is not about it", name, len(notes))
 			}
 		}
-		// With a good key where keys belong it is the request that is wrong.
+		// With a valid key in the header, only the request is wrong.
 		key, _ := c.spare(t)
 		c.ask(t, "GET", "/v1/models?key="+url.QueryEscape(key), nil).Want(t, 400, "invalid_parameter")
 		c.Do(t, models(key)).Want(t, 401, "authentication_error")
-		// The same key in both places is dead before it is looked at.
+		// The same key in both places is revoked before it is authenticated.
 		key, _ = c.spare(t)
 		c.Do(t, harness.Request{Method: "GET", Path: "/v1/models?key=" + key, Key: key}).Want(t, 401, "authentication_error")
-		// What only looks like one is no key.
+		// A string that only resembles a key is ignored.
 		c.get(t, "/v1/models?key=tp_live_abc")
 		if dump := c.DumpDatabase(t); bytes.Contains(dump, []byte(key[8:])) {
-			t.Error("the key is in the database")
+			t.Error("the database contains the key")
 		}
 	})
 }
 
-// gitHub signs as GitHub does.
+// gitHub signs like GitHub.
 type gitHub struct {
 	key *ecdsa.PrivateKey
 	url string
@@ -391,10 +382,9 @@ func (g *gitHub) report(t *testing.T, matches ...map[string]string) harness.Requ
 		"Github-Public-Key-Identifier": {"k1"}, "Github-Public-Key-Signature": {base64.StdEncoding.EncodeToString(signature)}}}
 }
 
-func TestGitHubReportsOnlyWhatItHasSigned(t *testing.T) {
-	t.Parallel()
+func TestGitHubReportNeedsAValidSignature(t *testing.T) {
 	g := newGitHub(t)
-	eachHooked(t, func(_ *testing.T, cfg *config.Config) { cfg.Leaks.GitHubKeysURL = g.url }, func(t *testing.T, c *customer) {
+	eachWebhooks(t, sqlite, func(_ *testing.T, cfg *config.Config) { cfg.Leaks.GitHubKeysURL = g.url }, func(t *testing.T, c *client) {
 		key, id := c.spare(t)
 		match := map[string]string{"token": key, "type": "turnpike_api_key", "url": "https://github.com/a/b/blob/c/.env", "source": "content"}
 		good := g.report(t, match, map[string]string{"token": strangersKey, "type": "turnpike_api_key", "url": "", "source": "commit"})
@@ -428,19 +418,18 @@ func TestGitHubReportsOnlyWhatItHasSigned(t *testing.T) {
 			c.Do(t, models(key)).Want(t, 401, "authentication_error")
 		}
 		if n := c.rows(t, "events"); n != 1 {
-			t.Errorf("there are %d events", n)
+			t.Errorf("got %d events", n)
 		}
 		notes := c.leakNotes(t)
 		if !slices.Equal(outcomesOf(notes), []leaks.Outcome{leaks.Revoked, leaks.Already}) || notes[1].Source != leaks.GitHub || notes[1].KeyID != id || notes[1].URL != match["url"] {
-			t.Errorf("the notes are %v", notes)
+			t.Errorf("got leak notes %v", notes)
 		}
 	})
 }
 
-func TestGitHubReportsCountUntilTheirSignatureIsVerified(t *testing.T) {
-	t.Parallel()
+func TestUnverifiedGitHubReportsAreRateLimited(t *testing.T) {
 	g := newGitHub(t)
-	eachHooked(t, func(_ *testing.T, cfg *config.Config) { cfg.Leaks.GitHubKeysURL, cfg.Leaks.ReportPerMinute = g.url, 5 }, func(t *testing.T, c *customer) {
+	eachWebhooks(t, sqlite, func(_ *testing.T, cfg *config.Config) { cfg.Leaks.GitHubKeysURL, cfg.Leaks.ReportPerMinute = g.url, 5 }, func(t *testing.T, c *client) {
 		good := g.report(t, map[string]string{"token": strangersKey, "type": "turnpike_api_key", "url": "", "source": "commit"})
 		forged := good
 		forged.Header = http.Header{"Github-Public-Key-Identifier": {"x"}, "Github-Public-Key-Signature": {"AAAA"}}
@@ -455,13 +444,12 @@ func TestGitHubReportsCountUntilTheirSignatureIsVerified(t *testing.T) {
 	})
 }
 
-func TestUnreachableGitHubDoesNotLiftTheLimit(t *testing.T) {
-	t.Parallel()
+func TestUnreachableGitHubKeepsTheRateLimit(t *testing.T) {
 	broken := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(broken.Close)
-	eachHooked(t, func(_ *testing.T, cfg *config.Config) {
+	eachWebhooks(t, sqlite, func(_ *testing.T, cfg *config.Config) {
 		cfg.Leaks.GitHubKeysURL, cfg.Leaks.ReportPerMinute = broken.URL, 5
-	}, func(t *testing.T, c *customer) {
+	}, func(t *testing.T, c *client) {
 		forged := harness.Request{Method: "POST", Path: "/leaks/github", Body: "[]", Header: http.Header{
 			"Github-Public-Key-Identifier": {"x"}, "Github-Public-Key-Signature": {"AAAA"}}}
 		for range 5 {
@@ -471,10 +459,9 @@ func TestUnreachableGitHubDoesNotLiftTheLimit(t *testing.T) {
 	})
 }
 
-func TestGitLabReportsWithItsToken(t *testing.T) {
-	t.Parallel()
+func TestGitLabReportNeedsItsToken(t *testing.T) {
 	const token = "gitlab-shares-this-with-us"
-	eachHooked(t, func(_ *testing.T, cfg *config.Config) { cfg.Leaks.GitLabToken, cfg.Leaks.ReportPerMinute = token, 6 }, func(t *testing.T, c *customer) {
+	eachWebhooks(t, sqlite, func(_ *testing.T, cfg *config.Config) { cfg.Leaks.GitLabToken, cfg.Leaks.ReportPerMinute = token, 6 }, func(t *testing.T, c *client) {
 		key, _ := c.spare(t)
 		send := func(method, authorization string) *harness.Response {
 			t.Helper()
@@ -500,12 +487,10 @@ func TestGitLabReportsWithItsToken(t *testing.T) {
 		}
 		notes := c.leakNotes(t)
 		if !slices.Equal(outcomesOf(notes), []leaks.Outcome{leaks.Revoked, leaks.Already}) || notes[1].Source != leaks.GitLab || notes[1].URL != "https://gitlab.example.com/a/-/blob/b/c" {
-			t.Errorf("the notes are %v", notes)
+			t.Errorf("got leak notes %v", notes)
 		}
-	})
-	harness.EachShared(t, func(t *testing.T, s *harness.Server) { // without a token there is nothing
-		for _, authorization := range []string{"", "Bearer "} {
-			s.Do(t, harness.Request{Method: "POST", Path: "/leaks/gitlab", Body: []any{}, Header: http.Header{"Authorization": {authorization}}}).Want(t, 404, "not_found")
+		for _, authorization := range []string{"", "Bearer "} { // a server without a token doesn't have this route
+			harness.Shared("sqlite").Do(t, harness.Request{Method: "POST", Path: "/leaks/gitlab", Body: []any{}, Header: http.Header{"Authorization": {authorization}}}).Want(t, 404, "not_found")
 		}
 	})
 }

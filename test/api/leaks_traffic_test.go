@@ -16,15 +16,15 @@ import (
 	"turnpike/test/harness"
 )
 
-// setLeakPolicy is what the workspace's people choose on the page about security.
-func (c *customer) setLeakPolicy(t *testing.T, p accounts.LeakPolicy) {
+// setLeakPolicy sets the policy, like the security page.
+func (c *client) setLeakPolicy(t *testing.T, p accounts.LeakPolicy) {
 	t.Helper()
 	c.write(t, func(tx *db.Tx) error { return accounts.SetLeakPolicy(t.Context(), tx, c.workspace.ID, p) })
 }
 
-// noted sends a prompt until there are as many notes: the server may learn of a
-// policy a moment late, and looks at a key once in a while only.
-func (c *customer) noted(t *testing.T, of *customer, prompt string, want ...leaks.Outcome) []*leaks.Note {
+// noted sends a prompt until there are that many notes. The server may learn of
+// a policy late, and checks a key only once in a while.
+func (c *client) noted(t *testing.T, of *client, prompt string, want ...leaks.Outcome) []*leaks.Note {
 	t.Helper()
 	c.Eventually(t, func() bool {
 		c.chat(t, chatBody(prompt)).Want(t, 200, "")
@@ -37,37 +37,36 @@ func (c *customer) noted(t *testing.T, of *customer, prompt string, want ...leak
 	return notes
 }
 
-// ends waits until a key is refused: its end is in the store a moment before the
-// server has heard of it.
-func (c *customer) ends(t *testing.T, key string) {
+// ends waits until a key is rejected. The server learns of a revocation shortly
+// after it is stored.
+func (c *client) ends(t *testing.T, key string) {
 	t.Helper()
 	c.Eventually(t, func() bool { return c.Do(t, models(key)).Status == 401 })
 }
 
-func TestKeyInAPromptIsAsTheWorkspaceSays(t *testing.T) {
-	t.Parallel()
-	eachMailed(t, func(t *testing.T, live *customer, mails *smtp.Server) {
-		c := live.inTest(t)
+func TestKeyInAPromptFollowsTheWorkspacePolicy(t *testing.T) {
+	eachMailed(t, sqlite, func(t *testing.T, live *client, mails *smtp.Server) {
+		c := live.withTestKey(t)
 		other, _ := c.spare(t)
-		newCustomer(t, c.Server, accounts.Test).chat(t, chatBody(other)).Want(t, 200, "") // whose workspace has it off, as delivered
+		newClient(t, c.Server, accounts.Test).chat(t, chatBody(other)).Want(t, 200, "") // its workspace has the policy off by default
 		key, id := c.spare(t)
 		prompt := "my key is " + key + ", is that a problem?"
 		c.setLeakPolicy(t, accounts.LeaksReported)
-		note := c.noted(t, c, prompt, leaks.Noted)[0] // and nothing of the other
+		note := c.noted(t, c, prompt, leaks.Noted)[0] // and none about the other
 		if note.KeyID != id || note.Source != leaks.Traffic || note.Hint != leaks.Hint(key) || note.URL != "" {
 			t.Errorf("the note is %+v", note)
 		}
 		c.Do(t, models(key)).Want(t, 200, "")
 		for _, m := range mails.Wait(t, 2) {
-			if text := plainMail(m); !strings.Contains(text, "It still works") || !strings.Contains(text, id) || strings.Contains(text, key) {
-				t.Errorf("the mail is\n%s", text)
+			if text := plainMail(m); !strings.Contains(text, "The key still works") || !strings.Contains(text, id) || strings.Contains(text, key) {
+				t.Errorf("got email\n%s", text)
 			}
 		}
-		// It is noted again later, and nobody is told twice.
+		// A later note notifies no one again.
 		c.Clock.Turn(11 * time.Minute)
 		c.noted(t, c, prompt, leaks.Noted, leaks.Noted)
 		if n := c.rows(t, "mails"); n != 2 {
-			t.Errorf("there are %d mails", n)
+			t.Errorf("got %d emails", n)
 		}
 		if n := c.rows(t, "events"); n != 0 {
 			t.Errorf("there are %d events of a key that lives", n)
@@ -78,10 +77,10 @@ func TestKeyInAPromptIsAsTheWorkspaceSays(t *testing.T) {
 		c.ends(t, key)
 		c.Do(t, models(c.key)).Want(t, 200, "")
 		if text := plainMail(mails.Wait(t, 4)[3]); !strings.Contains(text, "in a prompt or in metadata") || !strings.Contains(text, "revoked") {
-			t.Errorf("the mail is\n%s", text)
+			t.Errorf("got email\n%s", text)
 		}
 		if n := c.rows(t, "events WHERE type = 'key.auto_revoked'"); n != 1 {
-			t.Errorf("there are %d events", n)
+			t.Errorf("got %d events", n)
 		}
 		if dump := c.DumpDatabase(t); bytes.Contains(dump, []byte(key[8:])) || bytes.Contains(dump, []byte(other[8:])) {
 			t.Error("a secret is in the database")
@@ -89,10 +88,9 @@ func TestKeyInAPromptIsAsTheWorkspaceSays(t *testing.T) {
 	})
 }
 
-func TestKeysAreFoundWhereverABodyHasThem(t *testing.T) {
-	t.Parallel()
-	eachHooked(t, nil, func(t *testing.T, live *customer) {
-		c := live.inTest(t)
+func TestKeysAreFoundAnywhereInABody(t *testing.T) {
+	eachWebhooks(t, sqlite, nil, func(t *testing.T, live *client) {
+		c := live.withTestKey(t)
 		c.setLeakPolicy(t, accounts.LeaksRevoked)
 		metadata := func(key string) map[string]string { return map[string]string{"note": key} }
 		ask := map[string]func(key string) harness.Request{
@@ -144,12 +142,10 @@ func TestKeysAreFoundWhereverABodyHasThem(t *testing.T) {
 	})
 }
 
-// Whose key it is does not matter, and what the sender wants is what counts.
-func TestKeyOfAnotherWorkspaceInAPrompt(t *testing.T) {
-	t.Parallel()
-	eachHooked(t, nil, func(t *testing.T, live *customer) {
-		c := live.inTest(t)
-		neighbour := newCustomer(t, c.Server, accounts.Test)
+func TestKeyOfAnotherWorkspaceInAPromptFollowsItsOwnersPolicy(t *testing.T) {
+	eachWebhooks(t, sqlite, nil, func(t *testing.T, live *client) {
+		c := live.withTestKey(t)
+		neighbour := newClient(t, c.Server, accounts.Test)
 		neighbour.setLeakPolicy(t, accounts.LeaksRevoked)
 		key, _ := neighbour.spare(t)
 		c.chat(t, chatBody(key)).Want(t, 200, "") // the sender's policy is off
@@ -165,11 +161,9 @@ func TestKeyOfAnotherWorkspaceInAPrompt(t *testing.T) {
 	})
 }
 
-// A server that stops deals first with what it has seen.
-func TestKeyInAPromptIsRevokedBeforeTheServerStops(t *testing.T) {
-	t.Parallel()
-	eachHooked(t, nil, func(t *testing.T, live *customer) {
-		c := live.inTest(t)
+func TestKeyInAPromptIsRevokedBeforeShutdown(t *testing.T) {
+	eachWebhooks(t, both, nil, func(t *testing.T, live *client) {
+		c := live.withTestKey(t)
 		c.setLeakPolicy(t, accounts.LeaksRevoked)
 		var keys []string
 		for range 20 {

@@ -19,22 +19,19 @@ import (
 	"turnpike/test/harness"
 )
 
-// TestABatchMakesWhatItCan: some of its requests fail, the others are there,
-// and only these are paid for.
-func TestABatchMakesWhatItCan(t *testing.T) {
-	t.Parallel()
-	eachShop(t, nil, func(t *testing.T, s *shop) {
-		hook := newReceiver(t, s.Clock, answering(http.StatusOK))
+func TestBatchReturnsPartialResults(t *testing.T) {
+	eachMedia(t, both, nil, func(t *testing.T, s *mediaClient) {
+		hook := newReceiver(t, s.Clock, respond(http.StatusOK))
 		s.endpoint(t, hook.URL, "image.batch.completed")
-		order := batch("a house", "[blocked] a fight", "a sea")
+		order := batchBody("a house", "[blocked] a fight", "a sea")
 		order["metadata"] = map[string]string{"for": "shop"}
 		order["requests"].([]map[string]any)[2]["body"] = map[string]any{"prompt": "a sea", "n": 2, "size": "64x64"}
 		made := s.Do(t, harness.Request{Method: "POST", Path: batches, Key: s.key, Body: order, Header: http.Header{"Service-Project": {"sea"}}}).Want(t, 200, "")
 		path := batches + "/" + made.Text("id")
-		r := s.ended(t, path, "completed")
+		r := s.waitForEnd(t, path, "completed")
 		if r.At("progress") != 100.0 || r.At("request_counts.total") != 3.0 || r.At("request_counts.completed") != 2.0 || r.At("request_counts.failed") != 1.0 ||
 			r.At("cost") != 3.0 || r.At("error") != nil || r.Text("metadata.for") != "shop" || r.Text("model") != "pic" || r.At("started_at") == nil {
-			t.Errorf("it came to %s", r.Body)
+			t.Errorf("got %s", r.Body)
 		}
 		for i, want := range []string{"completed", "failed", "completed"} {
 			if r.Text(fmt.Sprintf("results.%d.status", i)) != want || r.Text(fmt.Sprintf("results.%d.custom_id", i)) != fmt.Sprint("c", i) {
@@ -45,30 +42,30 @@ func TestABatchMakesWhatItCan(t *testing.T) {
 			t.Errorf("what was blocked is %v", r.At("results.1"))
 		}
 		checkFiles(t, r.Body, 3)
-		s.balanced(t, 3*credit)
+		s.checkLedger(t, 3*credit)
 		if b := s.spent(t, spend.Project, spend.ProjectID(s.workspace.ID, "sea")); b.Spent != 3*credit {
 			t.Errorf("the project was charged %s", b.Spent)
 		}
-		if e := s.entry(t, made); e.At("credits") != 3.0 || e.Text("model") != "pic" || e.Text("provider") != "studio" || e.Text("project") != "sea" || e.Text("usage_source") != "provider" {
+		if e := s.entry(t, made); e.At("credits") != 3.0 || e.Text("model") != "pic" || e.Text("provider") != "provider" || e.Text("project") != "sea" || e.Text("usage_source") != "provider" {
 			t.Errorf("the entry of the request is %s", e.Body)
 		}
 
 		// One event, whose links open the same files.
-		got := hook.wait(t, s.customer, 1)[0]
+		got := hook.wait(t, s.client, 1)[0]
 		var event struct {
 			Type, Project string
 			Data          json.RawMessage
 		}
 		decode(t, got.body, &event)
 		if event.Type != "image.batch.completed" || event.Project != "sea" || len(s.eventsOf(t, idOf(path))) != 1 {
-			t.Errorf("the event is %s", got.body)
+			t.Errorf("got event %s", got.body)
 		}
 		checkFiles(t, event.Data, 3)
 	})
 }
 
-// checkFiles opens every link of a batch, and compares what is there with what
-// is said of it.
+// checkFiles opens every link of a batch, and compares the files with their
+// descriptions.
 func checkFiles(t *testing.T, body []byte, n int) (links []string) {
 	t.Helper()
 	var b struct {
@@ -93,37 +90,35 @@ func checkFiles(t *testing.T, body []byte, n int) (links []string) {
 		}
 	}
 	if len(links) != n {
-		t.Errorf("%d files, expected %d", len(links), n)
+		t.Errorf("%d files, want %d", len(links), n)
 	}
 	return links
 }
 
-func TestABatchOfWhichNothingComesFailsAndIsFree(t *testing.T) {
-	t.Parallel()
-	eachShop(t, nil, func(t *testing.T, s *shop) {
-		path := s.make(t, batches, batch("[blocked] one", "[blocked] two"))
-		r := s.ended(t, path, "failed")
+func TestBatchWithoutResultsFailsAndIsFree(t *testing.T) {
+	eachMedia(t, sqlite, nil, func(t *testing.T, s *mediaClient) {
+		path := s.createJob(t, batches, batchBody("[blocked] one", "[blocked] two"))
+		r := s.waitForEnd(t, path, "failed")
 		if r.At("cost") != 0.0 || r.At("request_counts.failed") != 2.0 || r.Text("error.code") != "moderation_blocked_output" || r.At("error.retryable") != false {
-			t.Errorf("it came to %s", r.Body)
+			t.Errorf("got %s", r.Body)
 		}
-		s.balanced(t, 0)
+		s.checkLedger(t, 0)
 		if found := s.eventsOf(t, idOf(path)); len(found) != 1 || found[0]["data"].(map[string]any)["status"] != "failed" {
 			t.Errorf("its events are %v", found)
 		}
 	})
 }
 
-func TestAQueuedBatchIsCancelledAtOnce(t *testing.T) {
-	t.Parallel()
-	// Nobody works: the lane is another node's, for an hour.
-	eachShop(t, nil, func(t *testing.T, s *shop) {
+func TestQueuedBatchIsCanceledImmediately(t *testing.T) {
+	// No node runs the jobs: another one leases the lane for an hour.
+	eachMedia(t, both, nil, func(t *testing.T, s *mediaClient) {
 		s.credits(t, 100)
-		path := s.occupied(t, func() string { return s.make(t, batches, batch("one", "two")) })
+		path := s.withBusyLane(t, func() string { return s.createJob(t, batches, batchBody("one", "two")) })
 		if b := s.get(t, "/v1/billing"); amount(t, b, "reserved") < 2*credit {
 			t.Errorf("while it waits: %s", b.Body)
 		}
 		s.ask(t, "DELETE", path, nil).Want(t, 409, "invalid_state")
-		for range 2 { // a second time changes nothing
+		for range 2 { // repeating it changes nothing
 			if r := s.post(t, path+"/cancel", nil); r.Text("status") != "cancelled" || r.At("cost") != 0.0 || r.Text("error.code") != "cancelled" {
 				t.Errorf("cancelled is %s", r.Body)
 			}
@@ -134,22 +129,22 @@ func TestAQueuedBatchIsCancelledAtOnce(t *testing.T) {
 		if n := len(s.eventsOf(t, idOf(path))); n != 1 {
 			t.Errorf("%d events", n)
 		}
-		s.balanced(t, 0)
-		if n := s.studio.count("POST", ""); n != 0 {
-			t.Errorf("the provider was asked %d times", n)
+		s.checkLedger(t, 0)
+		if n := s.provider.count("POST", ""); n != 0 {
+			t.Errorf("got %d provider requests", n)
 		}
 	})
 }
 
-// credits sets what the workspace may spend this month.
-func (c *customer) credits(t *testing.T, n float64) {
+// credits sets the workspace's monthly credits.
+func (c *client) credits(t *testing.T, n float64) {
 	t.Helper()
 	c.ask(t, "PATCH", "/v1/billing", map[string]any{"monthly_credits": n}).Want(t, 200, "")
 }
 
-// occupied makes jobs while all lanes of jobs are another node's, so that
-// nobody works them.
-func (s *shop) occupied(t *testing.T, fn func() string) string {
+// withBusyLane creates jobs while another node leases all lanes of jobs, so
+// that none runs.
+func (s *mediaClient) withBusyLane(t *testing.T, fn func() string) string {
 	t.Helper()
 	for _, kind := range []string{"image", "video", "voice"} {
 		for shard := range 16 {
@@ -160,17 +155,14 @@ func (s *shop) occupied(t *testing.T, fn func() string) string {
 	return fn()
 }
 
-// TestCancellingABatchKeepsWhatIsUnderWay, and what is done, and both are paid
-// for; the rest is not begun.
-func TestCancellingABatchKeepsWhatIsUnderWay(t *testing.T) {
-	t.Parallel()
-	eachShop(t, func(cfg *config.Config) { cfg.Media.PerWorkspace = 2 }, func(t *testing.T, s *shop) {
-		path := s.make(t, batches, batch("done", "[gate g] one", "[gate g] two", "never", "never again", "[fails 9] broken"))
-		s.Eventually(t, func() bool { return s.studio.count("POST", "[gate g]") == 2 })
+func TestCancelingABatchKeepsImagesInProgress(t *testing.T) {
+	eachMedia(t, both, func(cfg *config.Config) { cfg.Media.PerWorkspace = 2 }, func(t *testing.T, s *mediaClient) {
+		path := s.createJob(t, batches, batchBody("done", "[gate g] one", "[gate g] two", "never", "never again", "[fails 9] broken"))
+		s.Eventually(t, func() bool { return s.provider.count("POST", "[gate g]") == 2 })
 		s.Eventually(t, func() bool { return s.get(t, path).At("request_counts.completed") == 1.0 })
 		r := s.post(t, path+"/cancel", map[string]any{})
 		if r.Text("status") != "cancelling" {
-			t.Errorf("it is %s", r.Body)
+			t.Errorf("got %s", r.Body)
 		}
 		s.ask(t, "DELETE", path, nil).Want(t, 409, "invalid_state")
 		if again := s.post(t, path+"/cancel", nil); again.Text("status") != "cancelling" {
@@ -179,18 +171,18 @@ func TestCancellingABatchKeepsWhatIsUnderWay(t *testing.T) {
 		if n := len(s.eventsOf(t, idOf(path))); n != 0 {
 			t.Errorf("%d events before the end", n)
 		}
-		s.studio.open("g")
-		r = s.ended(t, path, "cancelled")
+		s.provider.open("g")
+		r = s.waitForEnd(t, path, "cancelled")
 		if r.At("request_counts.completed") != 3.0 || r.At("request_counts.failed") != 3.0 || r.At("cost") != 3.0 || r.Text("error.code") != "cancelled" {
 			t.Errorf("in the end it is %s", r.Body)
 		}
 		for i, want := range []string{"completed", "completed", "completed", "cancelled", "cancelled", "cancelled"} {
 			if got := r.Text(fmt.Sprintf("results.%d.status", i)); got != want {
-				t.Errorf("result %d is %s, expected %s", i, got, want)
+				t.Errorf("result %d is %s, want %s", i, got, want)
 			}
 		}
 		checkFiles(t, r.Body, 3)
-		s.balanced(t, 3*credit)
+		s.checkLedger(t, 3*credit)
 		if n := len(s.eventsOf(t, idOf(path))); n != 1 {
 			t.Errorf("%d events", n)
 		}
@@ -200,123 +192,113 @@ func TestCancellingABatchKeepsWhatIsUnderWay(t *testing.T) {
 	})
 }
 
-// TestARetryDoesNotHoldUpACancel: what fails just after the cancel is not
-// tried again in half a minute.
-func TestARetryDoesNotHoldUpACancel(t *testing.T) {
-	t.Parallel()
-	eachShop(t, nil, func(t *testing.T, s *shop) {
-		path := s.make(t, batches, batch("[gate g] [fails 9] one"))
-		s.Eventually(t, func() bool { return s.studio.count("POST", "") == 1 })
-		s.becomes(t, path, "in_progress")
+func TestFailureAfterACancelIsNotRetried(t *testing.T) {
+	eachMedia(t, sqlite, nil, func(t *testing.T, s *mediaClient) {
+		path := s.createJob(t, batches, batchBody("[gate g] [fails 9] one"))
+		s.Eventually(t, func() bool { return s.provider.count("POST", "") == 1 })
+		s.waitForStatus(t, path, "in_progress")
 		s.post(t, path+"/cancel", nil)
-		s.studio.open("g")
-		if r := s.ended(t, path, "cancelled"); r.Text("results.0.status") != "cancelled" {
-			t.Errorf("it is %s", r.Body)
+		s.provider.open("g")
+		if r := s.waitForEnd(t, path, "cancelled"); r.Text("results.0.status") != "cancelled" {
+			t.Errorf("got %s", r.Body)
 		}
-		s.balanced(t, 0)
+		s.checkLedger(t, 0)
 	})
 }
 
-// TestWhatWaitsForAnotherTryIsCancelledAtOnce, and not when its time has come.
-func TestWhatWaitsForAnotherTryIsCancelledAtOnce(t *testing.T) {
-	t.Parallel()
-	eachShop(t, nil, func(t *testing.T, s *shop) {
-		path := s.make(t, batches, batch("[fails 9] one"))
+func TestImageWaitingForARetryIsCanceledImmediately(t *testing.T) {
+	eachMedia(t, sqlite, nil, func(t *testing.T, s *mediaClient) {
+		path := s.createJob(t, batches, batchBody("[fails 9] one"))
 		s.Eventually(t, func() bool { return s.tries(t, path) == 1 })
 		s.post(t, path+"/cancel", nil)
-		s.ended(t, path, "cancelled")
-		if n := s.studio.count("POST", ""); n != 1 {
+		s.waitForEnd(t, path, "cancelled")
+		if n := s.provider.count("POST", ""); n != 1 {
 			t.Errorf("it was tried %d times", n)
 		}
-		s.balanced(t, 0)
+		s.checkLedger(t, 0)
 	})
 }
 
-func TestAFailureOfTheProviderIsTriedAgain(t *testing.T) {
-	t.Parallel()
-	eachShop(t, nil, func(t *testing.T, s *shop) {
-		path := s.make(t, batches, batch("[fails 2] one"))
+func TestProviderFailureIsRetriedOnSchedule(t *testing.T) {
+	eachMedia(t, sqlite, nil, func(t *testing.T, s *mediaClient) {
+		path := s.createJob(t, batches, batchBody("[fails 2] one"))
 		for n, wait := range []time.Duration{5 * time.Second, 30 * time.Second} {
 			s.Eventually(t, func() bool { return s.tries(t, path) == int64(n+1) })
-			if got := s.studio.count("POST", ""); got != n+1 {
-				t.Errorf("it was tried %d times, expected %d", got, n+1)
+			if got := s.provider.count("POST", ""); got != n+1 {
+				t.Errorf("it was tried %d times, want %d", got, n+1)
 			}
-			s.later(t, wait)
+			s.advance(t, wait)
 		}
-		r := s.ended(t, path, "completed")
-		if s.studio.count("POST", "") != 3 || r.At("cost") != 1.0 {
-			t.Errorf("it came to %s", r.Body)
+		r := s.waitForEnd(t, path, "completed")
+		if s.provider.count("POST", "") != 3 || r.At("cost") != 1.0 {
+			t.Errorf("got %s", r.Body)
 		}
-		s.balanced(t, credit)
+		s.checkLedger(t, credit)
 	})
 }
 
-// tries is how often the first task of a job has failed, one after the other.
-func (c *customer) tries(t *testing.T, path string) int64 {
+// tries returns how often the first task of a job has failed in a row.
+func (c *client) tries(t *testing.T, path string) int64 {
 	t.Helper()
 	return c.number(t, "SELECT tries FROM media_tasks WHERE job_id = $1 AND position = 0", idOf(path))
 }
 
-func TestAProviderThatStaysBrokenFailsTheJob(t *testing.T) {
-	t.Parallel()
-	eachShop(t, nil, func(t *testing.T, s *shop) {
-		path := s.make(t, batches, batch("[fails 9] one"))
+func TestJobFailsAfterItsLastRetry(t *testing.T) {
+	eachMedia(t, sqlite, nil, func(t *testing.T, s *mediaClient) {
+		path := s.createJob(t, batches, batchBody("[fails 9] one"))
 		for n, wait := range []time.Duration{5 * time.Second, 30 * time.Second, 2 * time.Minute, 10 * time.Minute} {
 			s.Eventually(t, func() bool { return s.tries(t, path) == int64(n+1) })
-			s.later(t, wait)
+			s.advance(t, wait)
 		}
-		r := s.ended(t, path, "failed")
-		if r.Text("results.0.error.code") != "upstream_error" || r.At("results.0.error.retryable") != true || s.studio.count("POST", "") != 5 {
-			t.Errorf("it came to %s", r.Body)
+		r := s.waitForEnd(t, path, "failed")
+		if r.Text("results.0.error.code") != "upstream_error" || r.At("results.0.error.retryable") != true || s.provider.count("POST", "") != 5 {
+			t.Errorf("got %s", r.Body)
 		}
-		s.balanced(t, 0)
+		s.checkLedger(t, 0)
 	})
 }
 
-func TestAJobHasADeadline(t *testing.T) {
-	t.Parallel()
-	eachShop(t, func(cfg *config.Config) { cfg.Media.Deadline = time.Minute }, func(t *testing.T, s *shop) {
-		path := s.make(t, batches, batch("fine", "[fails 9] one"))
+func TestJobFailsAtItsDeadline(t *testing.T) {
+	eachMedia(t, sqlite, func(cfg *config.Config) { cfg.Media.Deadline = time.Minute }, func(t *testing.T, s *mediaClient) {
+		path := s.createJob(t, batches, batchBody("fine", "[fails 9] one"))
 		for range 3 {
 			s.Eventually(t, func() bool {
 				return s.rows(t, "media_tasks WHERE due_at <= "+fmt.Sprint(s.Clock.Now().UnixMicro())) == 0
 			})
-			s.later(t, 30*time.Second)
+			s.advance(t, 30*time.Second)
 		}
-		r := s.ended(t, path, "completed")
+		r := s.waitForEnd(t, path, "completed")
 		if r.Text("results.1.error.code") != "deadline_exceeded" || r.At("results.1.error.retryable") != true || r.At("cost") != 1.0 {
-			t.Errorf("it came to %s", r.Body)
+			t.Errorf("got %s", r.Body)
 		}
-		s.balanced(t, credit)
+		s.checkLedger(t, credit)
 	})
 }
 
-// TestTheRouterEditsWithAModelThatLooks at pictures: others are cheaper, and
-// refuse it.
-func TestTheRouterEditsWithAModelThatLooks(t *testing.T) {
+func TestRouterChoosesAModelThatCanEditImages(t *testing.T) {
 	t.Parallel()
 	price := func(usd config.Decimal) *config.ModelPrice { return &config.ModelPrice{PerImage: usd} }
 	for want, models := range map[string][]config.ProviderModel{
 		"editor": {{ID: "pic", Kind: "image", Price: price("0.001")}, {ID: "blind", Kind: "image", Price: price("0.002")},
 			{ID: "editor", Kind: "image", Price: price("0.009"), Capabilities: []string{"vision"}}},
-		"pic": {{ID: "pic", Kind: "image", Price: price("0.001")}}, // of which nobody has said what it can
+		"pic": {{ID: "pic", Kind: "image", Price: price("0.001")}}, // a model without known capabilities
 	} {
-		eachShop(t, func(cfg *config.Config) { cfg.Providers[0].Models = models }, func(t *testing.T, s *shop) {
+		t.Run(want, func(t *testing.T) {
+			t.Parallel()
+			s := newMedia(t, "sqlite", func(cfg *config.Config) { cfg.Providers[0].Models = models })
 			body, header := formOf(t, "one", formPart{name: "prompt", data: []byte("at night")}, formPart{"image", "house.png", "image/png", upstreams.PNG()})
 			r := s.Do(t, harness.Request{Method: "POST", Path: "/v1/images/edits", Key: s.key, Body: body, Header: header})
 			if r.Want(t, 200, ""); r.Header.Get("Service-Model") != want {
-				t.Errorf("it was edited by %s, expected %s", r.Header.Get("Service-Model"), want)
+				t.Errorf("it was edited by %s, want %s", r.Header.Get("Service-Model"), want)
 			}
 		})
 	}
 }
 
-// TestAJobSaysWhenItsFilesGo, which is the operator's to decide.
-func TestAJobSaysWhenItsFilesGo(t *testing.T) {
-	t.Parallel()
-	eachShop(t, func(cfg *config.Config) { cfg.Files.Retention, cfg.Media.Deadline = time.Hour, time.Hour }, func(t *testing.T, s *shop) {
-		path := s.make(t, batches, batch("one"))
-		r := s.ended(t, path, "completed")
+func TestJobShowsWhenItsFilesExpire(t *testing.T) {
+	eachMedia(t, sqlite, func(cfg *config.Config) { cfg.Files.Retention, cfg.Media.Deadline = time.Hour, time.Hour }, func(t *testing.T, s *mediaClient) {
+		path := s.createJob(t, batches, batchBody("one"))
+		r := s.waitForEnd(t, path, "completed")
 		if life := r.At("expires_at").(float64) - r.At("completed_at").(float64); life != time.Hour.Seconds() {
 			t.Errorf("its files are said to be kept for %v seconds", life)
 		}
@@ -331,14 +313,12 @@ func TestAJobSaysWhenItsFilesGo(t *testing.T) {
 	})
 }
 
-// TestADeletedJobsFilesAreGone, unless another job has the same one.
-func TestADeletedJobsFilesAreGone(t *testing.T) {
-	t.Parallel()
-	eachShop(t, nil, func(t *testing.T, s *shop) {
-		one := s.make(t, batches, batch("same", "mine"))
-		two := s.make(t, batches, batch("same"))
-		links := checkFiles(t, s.ended(t, one, "completed").Body, 2)
-		other := checkFiles(t, s.ended(t, two, "completed").Body, 1)
+func TestFilesOfADeletedJobAreDeleted(t *testing.T) {
+	eachMedia(t, both, nil, func(t *testing.T, s *mediaClient) {
+		one := s.createJob(t, batches, batchBody("same", "mine"))
+		two := s.createJob(t, batches, batchBody("same"))
+		links := checkFiles(t, s.waitForEnd(t, one, "completed").Body, 2)
+		other := checkFiles(t, s.waitForEnd(t, two, "completed").Body, 1)
 		s.ask(t, "POST", one+"/cancel", nil).Want(t, 409, "invalid_state")
 		if r := s.ask(t, "DELETE", one, nil).Want(t, 200, ""); r.At("deleted") != true || r.Text("object") != "image.batch.deleted" {
 			t.Errorf("deleted: %s", r.Body)
@@ -354,17 +334,15 @@ func TestADeletedJobsFilesAreGone(t *testing.T) {
 		s.ask(t, "DELETE", two, nil).Want(t, 200, "")
 		follow(t, other[0], http.StatusNotFound)
 		follow(t, links[0], http.StatusNotFound)
-		s.balanced(t, 3*credit)
+		s.checkLedger(t, 3*credit)
 	})
 }
 
-// TestForeignAndForgedLinksAreRefused with 403, whatever was changed of them.
-func TestForeignAndForgedLinksAreRefused(t *testing.T) {
-	t.Parallel()
-	eachShop(t, nil, func(t *testing.T, s *shop) {
-		link := checkFiles(t, s.ended(t, s.make(t, batches, batch("one")), "completed").Body, 1)[0]
-		mine := checkFiles(t, s.ended(t, s.make(t, batches, batch("two")), "completed").Body, 1)[0]
-		other := newCustomer(t, s.Server, s.env)
+func TestForeignAndForgedFileLinksAreRejected(t *testing.T) {
+	eachMedia(t, sqlite, nil, func(t *testing.T, s *mediaClient) {
+		link := checkFiles(t, s.waitForEnd(t, s.createJob(t, batches, batchBody("one")), "completed").Body, 1)[0]
+		mine := checkFiles(t, s.waitForEnd(t, s.createJob(t, batches, batchBody("two")), "completed").Body, 1)[0]
+		other := newClient(t, s.Server, s.env)
 		path := func(link string) string { p, _, _ := strings.Cut(link, "?"); return p }
 		query := func(link string) string { _, q, _ := strings.Cut(link, "?"); return q }
 		for _, forged := range []string{
@@ -392,47 +370,45 @@ func TestForeignAndForgedLinksAreRefused(t *testing.T) {
 	})
 }
 
-// TestAVeryLargeBatchsEventIsCutShort: the batch itself has all results.
-func TestAVeryLargeBatchsEventIsCutShort(t *testing.T) {
+func TestEventOfAVeryLargeBatchIsTruncated(t *testing.T) {
 	t.Parallel()
-	// A thousand pictures, on one engine: what an event has room for is not the store's.
-	s := newShop(t, "sqlite", func(cfg *config.Config) { cfg.Media.PerWorkspace = 64 })
-	hook := newReceiver(t, s.Clock, answering(http.StatusOK))
+	// A thousand images, on one engine, because the size limit of an event
+	// doesn't depend on the database.
+	s := newMedia(t, "sqlite", func(cfg *config.Config) { cfg.Media.PerWorkspace = 64 })
+	hook := newReceiver(t, s.Clock, respond(http.StatusOK))
 	s.endpoint(t, hook.URL, "image.batch.completed")
 	list := make([]map[string]any, 1000)
 	for i := range list {
-		// Ids that take as much room in JSON as they can.
+		// IDs with the longest JSON encoding.
 		list[i] = map[string]any{"custom_id": fmt.Sprintf("%s%04d", strings.Repeat("\x01", 60), i), "body": map[string]any{"prompt": "p", "n": 1}}
 	}
-	path := s.make(t, batches, map[string]any{"model": "pic", "requests": list})
+	path := s.createJob(t, batches, map[string]any{"model": "pic", "requests": list})
 	var r *harness.Response
 	done := func() int { return s.rows(t, "media_tasks WHERE status = 'completed'") }
-	s.grow(t, 1000, done)
-	r = s.ended(t, path, "completed")
+	s.waitForCount(t, 1000, done)
+	r = s.waitForEnd(t, path, "completed")
 	if len(r.At("results").([]any)) != 1000 || r.At("results_truncated") == true || r.At("cost") != 1_000.0 {
 		t.Errorf("the batch has %d results and costs %v", len(r.At("results").([]any)), r.At("cost"))
 	}
-	got := hook.wait(t, s.customer, 1)[0]
+	got := hook.wait(t, s.client, 1)[0]
 	if len(got.body) > 1<<20 || !bytes.Contains(got.body, []byte(`"results_truncated":true`)) {
 		t.Errorf("the event has %d bytes: %.300s", len(got.body), got.body)
 	}
-	s.balanced(t, 1_000*credit)
+	s.checkLedger(t, 1_000*credit)
 }
 
-// TestTestKeysNeedNoPrice: what nobody knows the price of costs nothing there.
-func TestTestKeysNeedNoPrice(t *testing.T) {
-	t.Parallel()
-	eachShop(t, nil, func(t *testing.T, s *shop) {
-		r := s.inTest(t).ask(t, "POST", "/v1/images/generations", map[string]any{"model": "gpt-image-1", "prompt": "a cat"})
+func TestTestKeysNeedNoPrices(t *testing.T) {
+	eachMedia(t, sqlite, nil, func(t *testing.T, s *mediaClient) {
+		r := s.withTestKey(t).ask(t, "POST", "/v1/images/generations", map[string]any{"model": "gpt-image-1", "prompt": "a cat"})
 		if r.Want(t, 200, ""); len(r.Text("data.0.b64_json")) == 0 {
 			t.Errorf("answered %.200s", r.Body)
 		}
 	})
 }
 
-// noRoom takes away the folder in which files wait until they are complete: what
-// is made from then on cannot be stored, until back is called.
-func (s *shop) noRoom(t *testing.T) (back func()) {
+// fillStorage removes the directory of incomplete files, so that no new file
+// can be stored until back is called.
+func (s *mediaClient) fillStorage(t *testing.T) (back func()) {
 	t.Helper()
 	spool := filepath.Join(s.cfg.Data, "files", ".spool")
 	if err := os.Remove(spool); err != nil {
@@ -445,12 +421,9 @@ func (s *shop) noRoom(t *testing.T) (back func()) {
 	}
 }
 
-// TestAPictureThatCannotBeStoredIsFree: who asked for a link gets none, may try
-// again, and pays once there is one.
-func TestAPictureThatCannotBeStoredIsFree(t *testing.T) {
-	t.Parallel()
-	eachShop(t, nil, func(t *testing.T, s *shop) {
-		back := s.noRoom(t)
+func TestImageThatCannotBeStoredIsFree(t *testing.T) {
+	eachMedia(t, sqlite, nil, func(t *testing.T, s *mediaClient) {
+		back := s.fillStorage(t)
 		order := map[string]any{"model": "pic", "prompt": "a house", "n": 2, "response_format": "url"}
 		refused := s.ask(t, "POST", "/v1/images/generations", order).Want(t, 503, "storage_unavailable")
 		if refused.Header.Get("Service-Credits") != "" || refused.Header.Get("X-Should-Retry") != "" {
@@ -460,22 +433,22 @@ func TestAPictureThatCannotBeStoredIsFree(t *testing.T) {
 			formPart{name: "response_format", data: []byte("url")}, formPart{"image", "house.png", "image/png", upstreams.PNG()})
 		edit := s.Do(t, harness.Request{Method: "POST", Path: "/v1/images/edits", Key: s.key, Body: body, Header: header}).Want(t, 503, "storage_unavailable")
 		for _, r := range []*harness.Response{refused, edit} {
-			if e := s.entry(t, r); e.At("credits") != 0.0 || e.At("status") != 503.0 || e.Text("provider") != "studio" {
+			if e := s.entry(t, r); e.At("credits") != 0.0 || e.At("status") != 503.0 || e.Text("provider") != "provider" {
 				t.Errorf("the entry of the request is %s", e.Body)
 			}
 		}
-		s.balanced(t, 0)
-		if n := s.studio.count("POST /images/generations", ""); n != 1 {
-			t.Errorf("the provider was asked %d times", n)
+		s.checkLedger(t, 0)
+		if n := s.provider.count("POST /images/generations", ""); n != 1 {
+			t.Errorf("got %d provider requests", n)
 		}
 		back()
 		r := s.ask(t, "POST", "/v1/images/generations", order).Want(t, 200, "")
 		for i := range 2 {
-			if data := follow(t, r.Text(fmt.Sprintf("data.%d.url", i)), http.StatusOK); data != string(pictureOf("a house", i)) {
+			if data := follow(t, r.Text(fmt.Sprintf("data.%d.url", i)), http.StatusOK); data != string(imageOf("a house", i)) {
 				t.Errorf("picture %d has %d bytes", i, len(data))
 			}
 		}
 		s.entry(t, r)
-		s.balanced(t, 2*credit)
+		s.checkLedger(t, 2*credit)
 	})
 }

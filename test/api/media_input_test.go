@@ -10,7 +10,7 @@ import (
 	"turnpike/test/harness"
 )
 
-// with is an order with other fields.
+// with returns a request with other fields.
 func with(order map[string]any, more ...any) map[string]any {
 	for i := 0; i < len(more); i += 2 {
 		order[more[i].(string)] = more[i+1]
@@ -18,19 +18,17 @@ func with(order map[string]any, more ...any) map[string]any {
 	return order
 }
 
-// one is a batch of one request.
+// one returns a batch of one request.
 func one(custom any, body any) map[string]any {
 	return map[string]any{"model": "pic", "requests": []any{map[string]any{"custom_id": custom, "body": body}}}
 }
 
 func prompted(more ...any) map[string]any { return with(map[string]any{"prompt": "p"}, more...) }
 
-// TestBadOrdersAreRefused with the field that is wrong, and nothing is made.
-func TestBadOrdersAreRefused(t *testing.T) {
-	t.Parallel()
-	eachShop(t, nil, func(t *testing.T, s *shop) {
+func TestInvalidMediaRequestsAreRejected(t *testing.T) {
+	eachMedia(t, sqlite, nil, func(t *testing.T, s *mediaClient) {
 		many := make([]string, 1001)
-		twice := batch("a", "b")
+		twice := batchBody("a", "b")
 		twice["requests"].([]map[string]any)[1]["custom_id"] = "c0"
 		segments := func(list ...any) map[string]any {
 			return map[string]any{"model": "talk", "voice": "alloy", "segments": list}
@@ -43,7 +41,7 @@ func TestBadOrdersAreRefused(t *testing.T) {
 		}{
 			{batches, map[string]any{}, "missing_parameter", "requests"},
 			{batches, map[string]any{"requests": []any{}}, "missing_parameter", "requests"},
-			{batches, batch(many...), "invalid_parameter", "requests"},
+			{batches, batchBody(many...), "invalid_parameter", "requests"},
 			{batches, twice, "invalid_parameter", "requests[1].custom_id"},
 			{batches, one("", prompted()), "invalid_parameter", "requests[0].custom_id"},
 			{batches, one(" ", prompted()), "invalid_parameter", "requests[0].custom_id"},
@@ -63,45 +61,45 @@ func TestBadOrdersAreRefused(t *testing.T) {
 			{batches, one("a", prompted("size", "-1x64")), "invalid_parameter", "requests[0].body.size"},
 			{batches, one("a", prompted("model", "pic")), "invalid_parameter", "requests[0].body.model"},
 			{batches, one("a", prompted("stream", true)), "invalid_parameter", "requests[0].body.stream"},
-			{batches, with(batch("a"), "model", "none"), "model_not_found", "model"},
-			{batches, with(batch("a"), "model", "film"), "model_not_found", "model"},
-			{batches, with(batch("a"), "model", 7), "invalid_parameter", "model"},
-			{batches, with(batch("a"), "colour", "red"), "unknown_parameter", "colour"},
-			{batches, with(batch("a"), "metadata", map[string]any{"": "x"}), "invalid_parameter", "metadata"},
-			{batches, with(batch("a"), "metadata", map[string]any{"a": strings.Repeat("x", 513)}), "invalid_parameter", "metadata"},
-			{batches, with(batch("a"), "metadata", seventeen()), "invalid_parameter", "metadata"},
+			{batches, with(batchBody("a"), "model", "none"), "model_not_found", "model"},
+			{batches, with(batchBody("a"), "model", "film"), "model_not_found", "model"},
+			{batches, with(batchBody("a"), "model", 7), "invalid_parameter", "model"},
+			{batches, with(batchBody("a"), "colour", "red"), "unknown_parameter", "colour"},
+			{batches, with(batchBody("a"), "metadata", map[string]any{"": "x"}), "invalid_parameter", "metadata"},
+			{batches, with(batchBody("a"), "metadata", map[string]any{"a": strings.Repeat("x", 513)}), "invalid_parameter", "metadata"},
+			{batches, with(batchBody("a"), "metadata", seventeen()), "invalid_parameter", "metadata"},
 			{batches, `{"requests":`, "invalid_json", ""},
 
-			{videos, film(""), "missing_parameter", "prompt"},
-			{videos, film(" \n"), "missing_parameter", "prompt"},
-			{videos, film(strings.Repeat("x", 32_001)), "invalid_parameter", "prompt"},
-			{videos, with(film("p"), "size", "wide"), "invalid_parameter", "size"},
-			{videos, with(film("p"), "size", "0x0"), "invalid_parameter", "size"},
-			{videos, with(film("p"), "seconds", "0"), "invalid_parameter", "seconds"},
-			{videos, with(film("p"), "seconds", "61"), "invalid_parameter", "seconds"},
-			{videos, with(film("p"), "seconds", "four"), "invalid_parameter", "seconds"},
-			{videos, with(film("p"), "seconds", -4), "invalid_parameter", "seconds"},
-			{videos, with(film("p"), "seconds", 4.5), "invalid_parameter", "seconds"},
-			{videos, with(film("p"), "seconds", []int{4}), "invalid_parameter", "seconds"},
-			{videos, with(film("p"), "model", "pic"), "model_not_found", "model"},
-			{videos, with(film("p"), "input_reference", map[string]any{"file_id": "file_1"}), "invalid_parameter", "input_reference"},
-			{videos, with(film("p"), "input_reference", map[string]any{"image_url": "https://example.com/a.png"}), "invalid_parameter", "input_reference"},
-			{videos, with(film("p"), "input_reference", map[string]any{"image_url": "data:image/png;base64,!"}), "invalid_parameter", "input_reference"},
-			{videos, with(film("p"), "input_reference", map[string]any{"image_url": "data:image/png;base64,aGVsbG8="}), "invalid_parameter", "input_reference"},
-			{videos, with(film("p"), "colour", "red"), "unknown_parameter", "colour"},
+			{videos, videoBody(""), "missing_parameter", "prompt"},
+			{videos, videoBody(" \n"), "missing_parameter", "prompt"},
+			{videos, videoBody(strings.Repeat("x", 32_001)), "invalid_parameter", "prompt"},
+			{videos, with(videoBody("p"), "size", "wide"), "invalid_parameter", "size"},
+			{videos, with(videoBody("p"), "size", "0x0"), "invalid_parameter", "size"},
+			{videos, with(videoBody("p"), "seconds", "0"), "invalid_parameter", "seconds"},
+			{videos, with(videoBody("p"), "seconds", "61"), "invalid_parameter", "seconds"},
+			{videos, with(videoBody("p"), "seconds", "four"), "invalid_parameter", "seconds"},
+			{videos, with(videoBody("p"), "seconds", -4), "invalid_parameter", "seconds"},
+			{videos, with(videoBody("p"), "seconds", 4.5), "invalid_parameter", "seconds"},
+			{videos, with(videoBody("p"), "seconds", []int{4}), "invalid_parameter", "seconds"},
+			{videos, with(videoBody("p"), "model", "pic"), "model_not_found", "model"},
+			{videos, with(videoBody("p"), "input_reference", map[string]any{"file_id": "file_1"}), "invalid_parameter", "input_reference"},
+			{videos, with(videoBody("p"), "input_reference", map[string]any{"image_url": "https://example.com/a.png"}), "invalid_parameter", "input_reference"},
+			{videos, with(videoBody("p"), "input_reference", map[string]any{"image_url": "data:image/png;base64,!"}), "invalid_parameter", "input_reference"},
+			{videos, with(videoBody("p"), "input_reference", map[string]any{"image_url": "data:image/png;base64,aGVsbG8="}), "invalid_parameter", "input_reference"},
+			{videos, with(videoBody("p"), "colour", "red"), "unknown_parameter", "colour"},
 
 			{renders, map[string]any{"voice": "alloy"}, "missing_parameter", "input"},
-			{renders, talk(""), "missing_parameter", "input"},
-			{renders, talk(" \n\t"), "missing_parameter", "input"},
-			{renders, talk(strings.Repeat("é", 1_000_001)), "invalid_parameter", "input"},
-			{renders, with(talk("a"), "voice", ""), "missing_parameter", "voice"},
-			{renders, with(talk("a"), "voice", strings.Repeat("v", 200)), "invalid_parameter", "voice"},
-			{renders, with(talk("a"), "segments", []any{map[string]any{"text": "b"}}), "invalid_parameter", "segments"},
-			{renders, with(talk("a"), "response_format", "ogg"), "invalid_parameter", "response_format"},
-			{renders, with(talk("a"), "response_format", "WAV"), "invalid_parameter", "response_format"},
-			{renders, with(talk("a"), "speed", 0.1), "invalid_parameter", "speed"},
-			{renders, with(talk("a"), "speed", 5), "invalid_parameter", "speed"},
-			{renders, with(talk("a"), "model", "pic"), "model_not_found", "model"},
+			{renders, speechBody(""), "missing_parameter", "input"},
+			{renders, speechBody(" \n\t"), "missing_parameter", "input"},
+			{renders, speechBody(strings.Repeat("é", 1_000_001)), "invalid_parameter", "input"},
+			{renders, with(speechBody("a"), "voice", ""), "missing_parameter", "voice"},
+			{renders, with(speechBody("a"), "voice", strings.Repeat("v", 200)), "invalid_parameter", "voice"},
+			{renders, with(speechBody("a"), "segments", []any{map[string]any{"text": "b"}}), "invalid_parameter", "segments"},
+			{renders, with(speechBody("a"), "response_format", "ogg"), "invalid_parameter", "response_format"},
+			{renders, with(speechBody("a"), "response_format", "WAV"), "invalid_parameter", "response_format"},
+			{renders, with(speechBody("a"), "speed", 0.1), "invalid_parameter", "speed"},
+			{renders, with(speechBody("a"), "speed", 5), "invalid_parameter", "speed"},
+			{renders, with(speechBody("a"), "model", "pic"), "model_not_found", "model"},
 			{renders, segments(), "missing_parameter", "input"},
 			{renders, segments(map[string]any{"text": "a"}, map[string]any{"text": " "}), "missing_parameter", "segments[1].text"},
 			{renders, segments(map[string]any{"text": "a", "pause_ms": -1}), "invalid_parameter", "segments[0].pause_ms"},
@@ -136,11 +134,8 @@ func seventeen() map[string]any {
 	return out
 }
 
-// TestBadFormsAreRefused: a form without its fields, files that are no
-// pictures, and what cannot be read at all.
-func TestBadFormsAreRefused(t *testing.T) {
-	t.Parallel()
-	eachShop(t, nil, func(t *testing.T, s *shop) {
+func TestInvalidMediaFormsAreRejected(t *testing.T) {
+	eachMedia(t, sqlite, nil, func(t *testing.T, s *mediaClient) {
 		text := func(name, value string) formPart { return formPart{name: name, data: []byte(value)} }
 		file := func(name, data string) formPart { return formPart{name, "a.png", "image/png", []byte(data)} }
 		picture := string(upstreams.PNG())
@@ -195,39 +190,35 @@ func TestBadFormsAreRefused(t *testing.T) {
 		send("/v1/images/edits", "application/json", `{"prompt":"p"}`).Want(t, 415, "unsupported_media_type")
 		send(batches, "multipart/form-data; boundary=x", "--x--").Want(t, 415, "unsupported_media_type")
 		if n := s.rows(t, "files"); n != 0 {
-			t.Errorf("%d files are kept", n)
+			t.Errorf("got %d files", n)
 		}
 	})
 }
 
-// TestOrdersAtTheirLimitsAreTaken: a million characters, a thousand requests.
-func TestOrdersAtTheirLimitsAreTaken(t *testing.T) {
-	t.Parallel()
-	eachShop(t, nil, func(t *testing.T, s *shop) {
-		s.occupied(t, func() string {
+func TestMediaRequestsAtTheirLimitsAreAccepted(t *testing.T) {
+	eachMedia(t, sqlite, nil, func(t *testing.T, s *mediaClient) {
+		s.withBusyLane(t, func() string {
 			list := make([]string, 1000)
 			for i := range list {
 				list[i] = "p"
 			}
-			s.make(t, batches, batch(list...))
-			s.make(t, batches, one(strings.Repeat("é", 64), prompted("n", 10, "size", "auto", "quality", "hd", "unknown", map[string]any{"to": "us"})))
-			s.make(t, videos, with(film(strings.Repeat("é", 32_000)), "seconds", 60, "size", "4096x4096"))
-			return s.make(t, renders, talk(strings.Repeat("é", 1_000_000)))
+			s.createJob(t, batches, batchBody(list...))
+			s.createJob(t, batches, one(strings.Repeat("é", 64), prompted("n", 10, "size", "auto", "quality", "hd", "unknown", map[string]any{"to": "us"})))
+			s.createJob(t, videos, with(videoBody(strings.Repeat("é", 32_000)), "seconds", 60, "size", "4096x4096"))
+			return s.createJob(t, renders, speechBody(strings.Repeat("é", 1_000_000)))
 		})
 		for _, path := range []string{batches, videos, renders} {
 			for _, id := range idsOf(s.get(t, path)) {
 				s.post(t, path+"/"+id+"/cancel", nil)
 			}
 		}
-		s.balanced(t, 0)
+		s.checkLedger(t, 0)
 	})
 }
 
-// TestAnOrderIsRepeatedSafely with an Idempotency-Key.
-func TestAnOrderIsRepeatedSafely(t *testing.T) {
-	t.Parallel()
-	eachShop(t, nil, func(t *testing.T, s *shop) {
-		for path, order := range map[string]any{batches: batch("one"), videos: film("one"), renders: talk("One.")} {
+func TestMediaRequestIsIdempotent(t *testing.T) {
+	eachMedia(t, sqlite, nil, func(t *testing.T, s *mediaClient) {
+		for path, order := range map[string]any{batches: batchBody("one"), videos: videoBody("one"), renders: speechBody("One.")} {
 			send := func(order any) *harness.Response {
 				return s.Do(t, harness.Request{Method: "POST", Path: path, Key: s.key, Body: order, Header: http.Header{"Idempotency-Key": {"once"}}})
 			}

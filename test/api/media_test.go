@@ -23,7 +23,6 @@ import (
 	"turnpike/internal/config"
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
-	"turnpike/internal/db/dbtest"
 	"turnpike/internal/lanes"
 	"turnpike/internal/media"
 	"turnpike/internal/spend"
@@ -31,31 +30,31 @@ import (
 	"turnpike/test/harness"
 )
 
-// studio is a provider of media that does what the prompt says:
+// mediaProvider is a provider of media that follows instructions in the prompt:
 //
-//	[gate NAME]      answers when the test opens the gate
+//	[gate NAME]      responds when the test opens the gate
 //	[holdvideo NAME] sends a video's file when the test opens the gate
-//	[holdthumbnail NAME] sends its thumbnail then
-//	[mute]           speaks without a sample
-//	[failsthumbnail N] answers the first N calls for it with 503
-//	[fails N]        answers the first N calls with 500
-//	[blocked]        refuses what came of the prompt
-//	[polls N]        a video is asked for N times until it is done
-//	[rate N]         speaks with N samples a second
-//	[short]          speaks, and breaks off before the end
-type studio struct {
+//	[holdthumbnail NAME] sends its thumbnail when the test opens the gate
+//	[mute]           returns audio without samples
+//	[failsthumbnail N] responds to the first N thumbnail requests with 503
+//	[fails N]        responds to the first N requests with 500
+//	[blocked]        refuses the result of the prompt
+//	[polls N]        a video is done after N polls
+//	[rate N]         returns audio with N samples per second
+//	[short]          returns audio that ends early
+type mediaProvider struct {
 	*httptest.Server
 	ended chan struct{}
 
 	mu     sync.Mutex
 	gates  map[string]chan struct{}
-	calls  []studioCall
+	calls  []providerCall
 	tries  map[string]int
-	videos map[string]*studioVideo
+	videos map[string]*providerVideo
 }
 
-// studioCall is a request that came.
-type studioCall struct {
+// providerCall is a received request.
+type providerCall struct {
 	what   string // method and path
 	prompt string
 	key    string // Idempotency-Key
@@ -63,15 +62,15 @@ type studioCall struct {
 	body   []byte
 }
 
-type studioVideo struct {
+type providerVideo struct {
 	prompt     string
 	polled     int
-	thumbnails int // that were asked for
+	thumbnails int // number of requests
 }
 
-func newStudio(t *testing.T) *studio {
+func newMediaProvider(t *testing.T) *mediaProvider {
 	t.Helper()
-	s := &studio{ended: make(chan struct{}), gates: map[string]chan struct{}{}, tries: map[string]int{}, videos: map[string]*studioVideo{}}
+	s := &mediaProvider{ended: make(chan struct{}), gates: map[string]chan struct{}{}, tries: map[string]int{}, videos: map[string]*providerVideo{}}
 	s.Server = httptest.NewServer(s)
 	t.Cleanup(func() {
 		close(s.ended)
@@ -81,7 +80,7 @@ func newStudio(t *testing.T) *studio {
 	return s
 }
 
-func (s *studio) gate(name string) chan struct{} {
+func (s *mediaProvider) gate(name string) chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.gates[name] == nil {
@@ -90,23 +89,23 @@ func (s *studio) gate(name string) chan struct{} {
 	return s.gates[name]
 }
 
-// open lets through whoever waits at the gate, and who comes later.
-func (s *studio) open(name string) { close(s.gate(name)) }
+// open lets all current and later requests pass the gate.
+func (s *mediaProvider) open(name string) { close(s.gate(name)) }
 
-// count is how many calls of a kind have come, with a text in the prompt.
-func (s *studio) count(what, prompt string) int { return len(s.came(what, prompt)) }
+// count returns how many requests of a kind had the text in the prompt.
+func (s *mediaProvider) count(what, prompt string) int { return len(s.callsOf(what, prompt)) }
 
-func (s *studio) came(what, prompt string) []studioCall {
+func (s *mediaProvider) callsOf(what, prompt string) []providerCall {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(s.calls), func(c studioCall) bool {
+	return slices.DeleteFunc(slices.Clone(s.calls), func(c providerCall) bool {
 		return !strings.HasPrefix(c.what, what) || !strings.Contains(c.prompt, prompt)
 	})
 }
 
 var order = regexp.MustCompile(`\[(\w+) ?([^\]]*)\]`)
 
-// orders are what a prompt tells the studio to do.
+// orders are the instructions in a prompt.
 func orders(prompt string) map[string]string {
 	out := map[string]string{}
 	for _, m := range order.FindAllStringSubmatch(prompt, -1) {
@@ -120,12 +119,12 @@ func countIn(text string) (n int) {
 	return n
 }
 
-func (s *studio) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s *mediaProvider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return
 	}
-	call := studioCall{what: r.Method + " " + strings.TrimPrefix(r.URL.Path, "/v1"), key: r.Header.Get("Idempotency-Key"), header: r.Header, body: body}
+	call := providerCall{what: r.Method + " " + strings.TrimPrefix(r.URL.Path, "/v1"), key: r.Header.Get("Idempotency-Key"), header: r.Header, body: body}
 	var in struct {
 		Prompt, Input, Voice string
 		N                    int
@@ -171,7 +170,7 @@ func (s *studio) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refusal := upstreams.OpenAIBlocked("moderation_blocked", "output")
 		http.Error(w, refusal.Body, refusal.Status)
 	case call.what == "POST /images/generations", call.what == "POST /images/edits":
-		s.pictures(w, in.Prompt, max(in.N, 1))
+		s.images(w, in.Prompt, max(in.N, 1))
 	case call.what == "POST /audio/speech":
 		w.Header().Set("Content-Type", "audio/wav")
 		file := wavOf(spoken(in.Input, in.Voice))
@@ -192,29 +191,29 @@ func (s *studio) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// pictureOf differs from prompt to prompt.
-func pictureOf(prompt string, i int) []byte {
+// imageOf returns a different image for each prompt.
+func imageOf(prompt string, i int) []byte {
 	h := fnv.New32a()
 	fmt.Fprint(h, prompt, i)
 	n := int(h.Sum32() % 10_000)
 	return upstreams.PNGOf(1+n%100, 1+n/100)
 }
 
-func (s *studio) pictures(w http.ResponseWriter, prompt string, n int) {
+func (s *mediaProvider) images(w http.ResponseWriter, prompt string, n int) {
 	var data []map[string]any
 	for i := range n {
-		data = append(data, map[string]any{"b64_json": pictureOf(prompt, i)})
+		data = append(data, map[string]any{"b64_json": imageOf(prompt, i)})
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(map[string]any{"created": 1, "data": data})
 }
 
-func (s *studio) video(w http.ResponseWriter, r *http.Request, id, prompt string, blocked bool) {
+func (s *mediaProvider) video(w http.ResponseWriter, r *http.Request, id, prompt string, blocked bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if r.Method == http.MethodPost {
 		id = fmt.Sprintf("video_%d", len(s.videos)+1)
-		s.videos[id] = &studioVideo{prompt: prompt}
+		s.videos[id] = &providerVideo{prompt: prompt}
 	}
 	v := s.videos[id]
 	if v == nil {
@@ -229,7 +228,7 @@ func (s *studio) video(w http.ResponseWriter, r *http.Request, id, prompt string
 				return
 			}
 			w.Header().Set("Content-Type", "image/png")
-			_, _ = w.Write(pictureOf(prompt, 0))
+			_, _ = w.Write(imageOf(prompt, 0))
 		case "spritesheet":
 			http.Error(w, `{"error":{"message":"no spritesheet"}}`, http.StatusNotFound)
 		default:
@@ -259,13 +258,13 @@ func (s *studio) video(w http.ResponseWriter, r *http.Request, id, prompt string
 
 const speechRate = 24_000
 
-// spoken are the samples of a text: 10 ms for a character, as loud as the
-// voice's name is long, so that it can be told which piece is where.
+// spoken returns the samples of a text: 10 ms for a character. The volume is
+// the length of the voice's name, so that each part can be recognized.
 func spoken(text, voice string) []int16 {
 	return slices.Repeat([]int16{int16(1000 * len(voice))}, speechRate/100*utf8.RuneCountInString(text))
 }
 
-// wavOf is a WAV file in mono.
+// wavOf returns a mono WAV file.
 func wavOf(samples []int16) []byte {
 	var b bytes.Buffer
 	size := uint32(2 * len(samples))
@@ -284,29 +283,24 @@ func wavOf(samples []int16) []byte {
 	return b.Bytes()
 }
 
-// shop is a live customer of a server that has a studio. A picture costs a
-// credit, so does a second of video, and so do a thousand characters.
-type shop struct {
-	*customer
-	studio *studio
-	cfg    config.Config
+// mediaClient is a live key on a server with a mediaProvider. An image, a
+// second of video and a thousand characters cost a credit each.
+type mediaClient struct {
+	*client
+	provider *mediaProvider
+	cfg      config.Config
 }
 
-// eachShop runs fn against a fresh server on each engine.
-func eachShop(t *testing.T, change func(cfg *config.Config), fn func(t *testing.T, s *shop)) {
+// eachMedia runs fn against a fresh server on each engine.
+func eachMedia(t *testing.T, engines []string, change func(cfg *config.Config), fn func(t *testing.T, s *mediaClient)) {
 	t.Helper()
-	for _, engine := range dbtest.Engines {
-		t.Run(engine, func(t *testing.T) {
-			t.Parallel()
-			fn(t, newShop(t, engine, change))
-		})
-	}
+	eachEngine(t, engines, func(t *testing.T, engine string) { fn(t, newMedia(t, engine, change)) })
 }
 
-func newShop(t *testing.T, engine string, change func(cfg *config.Config)) *shop {
+func newMedia(t *testing.T, engine string, change func(cfg *config.Config)) *mediaClient {
 	t.Helper()
-	s := &shop{studio: newStudio(t), cfg: hookedConfig(t, engine)}
-	s.cfg.Providers = []config.Provider{{Name: "studio", Type: config.OpenAI, BaseURL: config.Address(s.studio.URL + "/v1"), APIKey: "sk-studio", Weight: 1,
+	s := &mediaClient{provider: newMediaProvider(t), cfg: webhookConfig(t, engine)}
+	s.cfg.Providers = []config.Provider{{Name: "provider", Type: config.OpenAI, BaseURL: config.Address(s.provider.URL + "/v1"), APIKey: "sk-provider", Weight: 1,
 		Models: []config.ProviderModel{
 			{ID: "pic", Kind: "image", Price: &config.ModelPrice{PerImage: "0.001"}},
 			{ID: "film", Kind: "video", Price: &config.ModelPrice{PerSecond: "0.001"}},
@@ -315,30 +309,25 @@ func newShop(t *testing.T, engine string, change func(cfg *config.Config)) *shop
 	if change != nil {
 		change(&s.cfg)
 	}
-	s.customer = newCustomer(t, harness.Start(t, s.cfg, harness.NewClock()), accounts.Live)
+	s.client = newClient(t, harness.Start(t, s.cfg, harness.NewClock()), accounts.Live)
 	return s
 }
 
-// as is the same shop with another key.
-func (s *shop) as(key string) *shop {
-	out, c := *s, *s.customer
+// as returns the client with another key.
+func (s *mediaClient) as(key string) *mediaClient {
+	out, c := *s, *s.client
 	c.key = key
-	out.customer = &c
+	out.client = &c
 	return &out
 }
 
-// keyed is the shop with a new key of these properties.
-func (s *shop) keyed(t *testing.T, k access.Key) (out *shop, id string) {
+func (s *mediaClient) withKey(t *testing.T, k access.Key) (out *mediaClient, id string) {
 	t.Helper()
-	k.WorkspaceID, k.Environment, k.Name = s.workspace.ID, s.env, "test"
-	if k.Scopes == nil {
-		k.Scopes = []string{"*"}
-	}
-	key, id := s.KeyOf(t, &k)
+	key, id := s.newKey(t, k)
 	return s.as(key), id
 }
 
-// liveKey is a key with the scopes, or with all of them.
+// liveKey creates a key with the scopes, or with all of them.
 func liveKey(scopes ...string) access.Key { return access.Key{Scopes: scopes} }
 
 const (
@@ -347,8 +336,8 @@ const (
 	renders = "/v1/voice/renders"
 )
 
-// batch is an order for a picture of each prompt.
-func batch(prompts ...string) map[string]any {
+// batchBody returns a request for an image of each prompt.
+func batchBody(prompts ...string) map[string]any {
 	list := make([]map[string]any, len(prompts))
 	for i, p := range prompts {
 		list[i] = map[string]any{"custom_id": fmt.Sprint("c", i), "body": map[string]any{"prompt": p}}
@@ -356,15 +345,16 @@ func batch(prompts ...string) map[string]any {
 	return map[string]any{"model": "pic", "requests": list}
 }
 
-func film(prompt string) map[string]any { return map[string]any{"model": "film", "prompt": prompt} }
+func videoBody(prompt string) map[string]any {
+	return map[string]any{"model": "film", "prompt": prompt}
+}
 
-func talk(text string) map[string]any {
+func speechBody(text string) map[string]any {
 	return map[string]any{"model": "talk", "voice": "alloy", "input": text}
 }
 
-// wake has every lane of jobs looked into: after the clock was turned the poll
-// would do so, a second later.
-func (c *customer) wake(t *testing.T) {
+// wakeLanes enqueues every lane of jobs. The poll would find them a second later.
+func (c *client) wakeLanes(t *testing.T) {
 	t.Helper()
 	rows, err := c.DB.Query(t.Context(), "SELECT id FROM lanes WHERE queue = $1", media.Queue)
 	names, err := db.All(rows, err, func(r db.Row) (id string, err error) {
@@ -381,25 +371,25 @@ func (c *customer) wake(t *testing.T) {
 	c.write(t, func(tx *db.Tx) error { return lanes.Enqueue(t.Context(), tx, media.Queue, due) })
 }
 
-// later turns the clock and has the jobs worked that are due by then.
-func (c *customer) later(t *testing.T, d time.Duration) {
+// advance moves the clock and wakes the jobs that are due.
+func (c *client) advance(t *testing.T, d time.Duration) {
 	t.Helper()
 	c.Clock.Turn(d)
-	c.wake(t)
+	c.wakeLanes(t)
 }
 
-// ended waits for the job at the path to end with the status.
-func (c *customer) ended(t *testing.T, path, status string) *harness.Response {
+// waitForEnd waits for the job to end with the status.
+func (c *client) waitForEnd(t *testing.T, path, status string) *harness.Response {
 	t.Helper()
-	r := c.becomes(t, path, "completed", "failed", "cancelled")
+	r := c.waitForStatus(t, path, "completed", "failed", "cancelled")
 	if r.Text("status") != status {
-		t.Fatalf("it has ended otherwise than %s: %s", status, r.Body)
+		t.Fatalf("want status %s, got %s", status, r.Body)
 	}
 	return r
 }
 
-// becomes waits for the job at the path to have one of the states.
-func (c *customer) becomes(t *testing.T, path string, states ...string) (r *harness.Response) {
+// waitForStatus waits for the job to have one of the statuses.
+func (c *client) waitForStatus(t *testing.T, path string, states ...string) (r *harness.Response) {
 	t.Helper()
 	t.Cleanup(func() {
 		if t.Failed() && r != nil && !slices.Contains(states, r.Text("status")) {
@@ -413,15 +403,15 @@ func (c *customer) becomes(t *testing.T, path string, states ...string) (r *harn
 	return r
 }
 
-// rendered waits for a video to end, and turns the clock for it meanwhile.
-func (c *customer) rendered(t *testing.T, path, status string) (r *harness.Response) {
+// waitForVideo moves the clock until the video has ended.
+func (c *client) waitForVideo(t *testing.T, path, status string) (r *harness.Response) {
 	t.Helper()
 	for range 30 {
-		c.later(t, time.Second)
+		c.advance(t, time.Second)
 		for end := time.Now().Add(500 * time.Millisecond); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 			if r = c.get(t, path); r.At("completed_at") != nil {
 				if r.Text("status") != status {
-					t.Fatalf("it has ended otherwise than %s: %s", status, r.Body)
+					t.Fatalf("want status %s, got %s", status, r.Body)
 				}
 				return r
 			}
@@ -431,18 +421,18 @@ func (c *customer) rendered(t *testing.T, path, status string) (r *harness.Respo
 	return nil
 }
 
-// make creates a job and returns its path.
-func (c *customer) make(t *testing.T, path string, body any) string {
+// createJob creates a job and returns its path.
+func (c *client) createJob(t *testing.T, path string, body any) string {
 	t.Helper()
 	r := c.post(t, path, body)
 	if r.Text("status") != "queued" || r.At("progress") != 0.0 || r.At("completed_at") != nil {
-		t.Errorf("it begins as %s", r.Body)
+		t.Errorf("got new object %s", r.Body)
 	}
 	return path + "/" + r.Text("id")
 }
 
-// spent is what an account was charged this month and has set aside.
-func (c *customer) spent(t *testing.T, level spend.Level, id string) spend.Balance {
+// spent returns the charged and the reserved credits of an account this month.
+func (c *client) spent(t *testing.T, level spend.Level, id string) spend.Balance {
 	t.Helper()
 	b, err := spend.ReadBalance(t.Context(), c.DB, spend.Account{Level: level, ID: id}, spend.PeriodOf(c.Clock.Now()))
 	if err != nil {
@@ -451,17 +441,17 @@ func (c *customer) spent(t *testing.T, level spend.Level, id string) spend.Balan
 	return b
 }
 
-// balanced checks that the workspace was charged the amount this month, and
-// nothing is set aside for jobs any more.
-func (c *customer) balanced(t *testing.T, amount credits.Micro) {
+// checkLedger checks that the workspace was charged the amount this month and that
+// no lease of a job is left.
+func (c *client) checkLedger(t *testing.T, amount credits.Micro) {
 	t.Helper()
 	if b := c.spent(t, spend.Workspace, c.workspace.ID); b.Spent != amount {
-		t.Errorf("the workspace was charged %s, expected %s", b.Spent, amount)
+		t.Errorf("the workspace was charged %s, want %s", b.Spent, amount)
 	}
 	if n := c.rows(t, "spend_leases WHERE node_id LIKE 'job:%'"); n != 0 {
 		t.Errorf("%d leases of jobs are left", n)
 	}
-	// What is leased is what nodes have, and no more.
+	// The leased total is the sum of all nodes' leases.
 	if n := c.rows(t, `spend s WHERE leased <> (SELECT COALESCE(SUM(granted), 0) FROM spend_leases l
 		WHERE l.level = s.level AND l.account_id = s.account_id AND l.period = s.period)`); n != 0 {
 		t.Errorf("%d lines of the books do not add up", n)
@@ -476,7 +466,7 @@ func (c *customer) balanced(t *testing.T, amount credits.Micro) {
 	}
 }
 
-func (c *customer) number(t *testing.T, query string, args ...any) (n int64) {
+func (c *client) number(t *testing.T, query string, args ...any) (n int64) {
 	t.Helper()
 	if err := c.DB.QueryRow(t.Context(), query, args...).Scan(&n); err != nil {
 		t.Fatal(err)
@@ -484,8 +474,8 @@ func (c *customer) number(t *testing.T, query string, args ...any) (n int64) {
 	return n
 }
 
-// eventsOf are the events of a job.
-func (c *customer) eventsOf(t *testing.T, id string) (found []map[string]any) {
+// eventsOf returns the events of a job.
+func (c *client) eventsOf(t *testing.T, id string) (found []map[string]any) {
 	t.Helper()
 	list := c.get(t, "/v1/events?limit=100")
 	for _, e := range list.At("data").([]any) {
@@ -500,5 +490,5 @@ func idOf(path string) string { return path[strings.LastIndexByte(path, '/')+1:]
 
 const credit = credits.Credit
 
-// mills are so many thousandths of a credit.
+// mills returns thousandths of a credit.
 func mills(n int) credits.Micro { return credits.Micro(n) * credit / 1000 }

@@ -17,32 +17,31 @@ import (
 	"turnpike/test/harness"
 )
 
-func TestAVideoIsRenderedAndFetched(t *testing.T) {
-	t.Parallel()
-	eachShop(t, nil, func(t *testing.T, s *shop) {
-		hook := newReceiver(t, s.Clock, answering(http.StatusOK))
+func TestVideoIsRenderedAndFetched(t *testing.T) {
+	eachMedia(t, both, nil, func(t *testing.T, s *mediaClient) {
+		hook := newReceiver(t, s.Clock, respond(http.StatusOK))
 		s.endpoint(t, hook.URL, "video.render.completed")
-		order := film("[polls 3] a ship")
+		order := videoBody("[polls 3] a ship")
 		order["seconds"], order["size"] = "8", "1280x720"
 		made := s.post(t, videos, order)
 		path := videos + "/" + made.Text("id")
 		if made.Text("object") != "video" || made.Text("seconds") != "8" || made.Text("size") != "1280x720" || made.Text("prompt") != "[polls 3] a ship" {
-			t.Errorf("it begins as %s", made.Body)
+			t.Errorf("got new object %s", made.Body)
 		}
 		s.ask(t, "GET", path+"/content", nil).Want(t, 409, "invalid_state")
 		s.Eventually(t, func() bool { return s.upstream(t, path) != "" })
 		var seen float64
-		for range 3 { // progress never falls
-			s.later(t, time.Second)
+		for range 3 { // progress never decreases
+			s.advance(t, time.Second)
 			if p := s.get(t, path).At("progress").(float64); p < seen || p > 100 {
 				t.Errorf("progress goes from %v to %v", seen, p)
 			} else {
 				seen = p
 			}
 		}
-		r := s.rendered(t, path, "completed")
+		r := s.waitForVideo(t, path, "completed")
 		if r.At("progress") != 100.0 || r.At("cost") != 8.0 || r.At("error") != nil || r.At("failure_reason") != nil || r.At("remixed_from_video_id") != nil {
-			t.Errorf("it came to %s", r.Body)
+			t.Errorf("got %s", r.Body)
 		}
 		want := string(upstreams.MP4()) + "[polls 3] a ship"
 		if follow(t, r.Text("url"), http.StatusOK) != want {
@@ -58,12 +57,12 @@ func TestAVideoIsRenderedAndFetched(t *testing.T) {
 		if r := s.ask(t, "GET", path+"/content?variant=poster", nil).Want(t, 400, "invalid_parameter"); r.Text("error.param") != "variant" {
 			t.Errorf("refused as %s", r.Body)
 		}
-		s.balanced(t, 8*credit)
-		got := hook.wait(t, s.customer, 1)[0]
+		s.checkLedger(t, 8*credit)
+		got := hook.wait(t, s.client, 1)[0]
 		if follow(t, linkIn(t, got.body), http.StatusOK) != want {
 			t.Error("the event's link does not lead to the video")
 		}
-		if n := s.studio.count("POST /videos", ""); n != 1 || s.studio.came("POST /videos", "")[0].key != idOf(path) {
+		if n := s.provider.count("POST /videos", ""); n != 1 || s.provider.callsOf("POST /videos", "")[0].key != idOf(path) {
 			t.Errorf("it was started %d times", n)
 		}
 		s.ask(t, "POST", path+"/cancel", nil).Want(t, 409, "invalid_state")
@@ -73,8 +72,8 @@ func TestAVideoIsRenderedAndFetched(t *testing.T) {
 	})
 }
 
-// upstream is the render's id at the provider, as it is stored.
-func (c *customer) upstream(t *testing.T, path string) string {
+// upstream returns the stored ID of the render at the provider.
+func (c *client) upstream(t *testing.T, path string) string {
 	t.Helper()
 	var output *string
 	if err := c.DB.QueryRow(t.Context(), "SELECT output FROM media_tasks WHERE job_id = $1", idOf(path)).Scan(&output); err != nil {
@@ -117,11 +116,8 @@ func formOf(t *testing.T, boundary string, parts ...formPart) (body string, head
 	return b.String(), http.Header{"Content-Type": {w.FormDataContentType()}}
 }
 
-// TestAVideoBeginsWithAPicture, which comes in a form or in JSON. A retry of
-// the form is the same request, although its boundary is another.
-func TestAVideoBeginsWithAPicture(t *testing.T) {
-	t.Parallel()
-	eachShop(t, nil, func(t *testing.T, s *shop) {
+func TestVideoStartsWithAnImage(t *testing.T) {
+	eachMedia(t, sqlite, nil, func(t *testing.T, s *mediaClient) {
 		picture := upstreams.PNGOf(30, 20)
 		send := func(boundary string, picture []byte) *harness.Response {
 			body, header := formOf(t, boundary, formPart{name: "model", data: []byte("film")}, formPart{name: "prompt", data: []byte("a form")},
@@ -135,12 +131,12 @@ func TestAVideoBeginsWithAPicture(t *testing.T) {
 			t.Errorf("a second time: %s", again.Body)
 		}
 		send("one", upstreams.PNGOf(31, 20)).Want(t, 409, "idempotency_key_reused")
-		s.rendered(t, videos+"/"+first.Text("id"), "completed")
-		order := film("in JSON")
+		s.waitForVideo(t, videos+"/"+first.Text("id"), "completed")
+		order := videoBody("in JSON")
 		order["input_reference"] = map[string]any{"image_url": "data:image/png;base64," + base64.StdEncoding.EncodeToString(picture)}
-		s.rendered(t, s.make(t, videos, order), "completed")
+		s.waitForVideo(t, s.createJob(t, videos, order), "completed")
 		for _, prompt := range []string{"a form", "in JSON"} {
-			calls := s.studio.came("POST /videos", prompt)
+			calls := s.provider.callsOf("POST /videos", prompt)
 			if len(calls) != 1 {
 				t.Fatalf("%d renders of %q", len(calls), prompt)
 			}
@@ -153,282 +149,211 @@ func TestAVideoBeginsWithAPicture(t *testing.T) {
 				t.Errorf("the provider got no picture with %q", prompt)
 			}
 		}
-		s.balanced(t, 8*credit)
+		s.checkLedger(t, 8*credit)
 	})
 }
 
-// TestAPictureThatCannotBeKeptMakesNoVideo, and no fault of the caller's.
-func TestAPictureThatCannotBeKeptMakesNoVideo(t *testing.T) {
-	t.Parallel()
-	eachShop(t, nil, func(t *testing.T, s *shop) {
-		defer s.noRoom(t)()
-		order := film("in JSON")
+func TestVideoIsRejectedIfItsImageCannotBeStored(t *testing.T) {
+	eachMedia(t, sqlite, nil, func(t *testing.T, s *mediaClient) {
+		defer s.fillStorage(t)()
+		order := videoBody("in JSON")
 		order["input_reference"] = map[string]any{"image_url": "data:image/png;base64," + base64.StdEncoding.EncodeToString(upstreams.PNG())}
 		s.ask(t, "POST", videos, order).Want(t, 503, "storage_unavailable")
 		if n := s.rows(t, "media_jobs"); n != 0 {
 			t.Errorf("there are %d jobs", n)
 		}
-		s.balanced(t, 0)
+		s.checkLedger(t, 0)
 	})
 }
 
-// TestAVideoIsListedOnce, although its thumbnail could not be stored at first.
-func TestAVideoIsListedOnce(t *testing.T) {
-	t.Parallel()
-	eachShop(t, nil, func(t *testing.T, s *shop) {
-		path := s.make(t, videos, film("[holdthumbnail g] [polls 1] a ship"))
+func TestVideoIsListedOnce(t *testing.T) {
+	eachMedia(t, sqlite, nil, func(t *testing.T, s *mediaClient) {
+		path := s.createJob(t, videos, videoBody("[holdthumbnail g] [polls 1] a ship"))
 		s.Eventually(t, func() bool {
-			s.later(t, time.Second)
-			return s.studio.count("GET /videos/video_1/content", "") == 2
+			s.advance(t, time.Second)
+			return s.provider.count("GET /videos/video_1/content", "") == 2
 		})
-		back := s.noRoom(t)
-		s.studio.open("g")
+		back := s.fillStorage(t)
+		s.provider.open("g")
 		s.Eventually(t, func() bool { return s.tries(t, path) == 1 })
 		back()
-		s.later(t, 4*time.Second)
-		s.rendered(t, path, "completed")
+		s.advance(t, 4*time.Second)
+		s.waitForVideo(t, path, "completed")
 		var output string
 		if err := s.DB.QueryRow(t.Context(), "SELECT output FROM media_jobs WHERE id = $1", idOf(path)).Scan(&output); err != nil {
 			t.Fatal(err)
 		}
 		if strings.Count(output, `"variant":"video"`) != 1 || strings.Count(output, `"variant":"thumbnail"`) != 1 {
-			t.Errorf("it came to %s", output)
+			t.Errorf("got %s", output)
 		}
-		s.balanced(t, 4*credit)
+		s.checkLedger(t, 4*credit)
 	})
 }
 
-// TestAThumbnailIsAskedForAgain, a few times: nobody waits for a video because of
-// its thumbnail.
-func TestAThumbnailIsAskedForAgain(t *testing.T) {
-	t.Parallel()
-	for fails, want := range map[int]int{2: http.StatusOK, 9: http.StatusNotFound} {
-		eachShop(t, nil, func(t *testing.T, s *shop) {
-			path := s.make(t, videos, film(fmt.Sprintf("[failsthumbnail %d] [polls 1] a ship", fails)))
-			s.rendered(t, path, "completed")
+func TestThumbnailIsRetriedAFewTimes(t *testing.T) {
+	eachMedia(t, sqlite, nil, func(t *testing.T, s *mediaClient) {
+		for fails, want := range map[int]int{2: http.StatusOK, 9: http.StatusNotFound} {
+			path := s.createJob(t, videos, videoBody(fmt.Sprintf("[failsthumbnail %d] [polls 1] a ship", fails)))
+			s.waitForVideo(t, path, "completed")
 			if r := s.ask(t, "GET", path+"/content?variant=thumbnail", nil); r.Status != want {
 				t.Errorf("after %d failures: %d %s", fails, r.Status, r.Body)
 			}
 			if n := s.tries(t, path); n != 0 {
 				t.Errorf("%d tries of the video failed", n)
 			}
-		})
-	}
+		}
+	})
 }
 
-// TestWhoCannotPayLeavesNoFile: the picture of a render that is refused is not
-// kept.
-func TestWhoCannotPayLeavesNoFile(t *testing.T) {
-	t.Parallel()
-	eachShop(t, nil, func(t *testing.T, s *shop) {
+func TestVideoRejectedForCreditsLeavesNoFile(t *testing.T) {
+	eachMedia(t, sqlite, nil, func(t *testing.T, s *mediaClient) {
 		s.credits(t, 1)
 		body, header := formOf(t, "one", formPart{name: "model", data: []byte("film")}, formPart{name: "prompt", data: []byte("a form")},
 			formPart{"input_reference", "start.png", "image/png", upstreams.PNG()})
 		s.Do(t, harness.Request{Method: "POST", Path: videos, Key: s.key, Body: body, Header: header}).Want(t, 402, "insufficient_credits")
 		if n := s.rows(t, "files"); n != 0 {
-			t.Errorf("%d files are kept", n)
+			t.Errorf("got %d files", n)
 		}
 	})
 }
 
-// TestACancelledVideoIsAFailedOne for pollers, costs nothing, and the provider
-// is told to stop.
-func TestACancelledVideoIsAFailedOne(t *testing.T) {
-	t.Parallel()
-	eachShop(t, nil, func(t *testing.T, s *shop) {
-		path := s.make(t, videos, film("[polls 99] a ship"))
+func TestCanceledVideoFailsAndIsFree(t *testing.T) {
+	eachMedia(t, both, nil, func(t *testing.T, s *mediaClient) {
+		path := s.createJob(t, videos, videoBody("[polls 99] a ship"))
 		s.Eventually(t, func() bool { return s.upstream(t, path) != "" })
 		for range 2 {
 			r := s.post(t, path+"/cancel", nil)
 			if r.Text("status") != "failed" || r.Text("error.code") != "cancelled" || r.Text("failure_reason") != "cancelled" || r.At("cost") != 0.0 {
-				t.Errorf("it is %s", r.Body)
+				t.Errorf("got %s", r.Body)
 			}
 		}
-		s.Eventually(t, func() bool { return s.studio.count("DELETE /videos/video_1", "") == 1 })
+		s.Eventually(t, func() bool { return s.provider.count("DELETE /videos/video_1", "") == 1 })
 		s.Eventually(t, func() bool { return s.rows(t, "media_tasks WHERE due_at IS NOT NULL") == 0 })
 		if n := len(s.eventsOf(t, idOf(path))); n != 1 {
 			t.Errorf("%d events", n)
 		}
 		s.ask(t, "GET", path+"/content", nil).Want(t, 404, "not_found")
-		s.balanced(t, 0)
+		s.checkLedger(t, 0)
 	})
 }
 
-// TestARenderThatIsBeingStartedWhenItIsCancelled is stopped as soon as its id
-// is known.
-func TestARenderThatIsBeingStartedWhenItIsCancelled(t *testing.T) {
-	t.Parallel()
-	eachShop(t, nil, func(t *testing.T, s *shop) {
-		path := s.make(t, videos, film("[gate g] [polls 99] a ship"))
-		s.Eventually(t, func() bool { return s.studio.count("POST /videos", "") == 1 })
-		s.post(t, path+"/cancel", nil)
-		s.studio.open("g")
-		s.Eventually(t, func() bool { return s.studio.count("DELETE /videos/video_1", "") == 1 })
-		s.Eventually(t, func() bool { return s.rows(t, "media_tasks WHERE due_at IS NOT NULL") == 0 })
-		if s.studio.count("POST /videos", "") != 1 || len(s.eventsOf(t, idOf(path))) != 1 {
-			t.Error("it was started or told twice")
-		}
-		s.balanced(t, 0)
-	})
-}
-
-// TestARenderIsStoppedThoughItsVideoIsDeleted at once: a render that nobody
-// knows of any more would go on at the operator's expense.
-func TestARenderIsStoppedThoughItsVideoIsDeleted(t *testing.T) {
-	t.Parallel()
-	eachShop(t, nil, func(t *testing.T, s *shop) {
-		path := s.make(t, videos, film("[gate g] [polls 99] a ship"))
-		s.Eventually(t, func() bool { return s.studio.count("POST /videos", "") == 1 })
+func TestRenderOfADeletedVideoIsStopped(t *testing.T) {
+	eachMedia(t, sqlite, nil, func(t *testing.T, s *mediaClient) {
+		path := s.createJob(t, videos, videoBody("[gate g] [polls 99] a ship"))
+		s.Eventually(t, func() bool { return s.provider.count("POST /videos", "") == 1 })
 		s.post(t, path+"/cancel", nil)
 		s.ask(t, "DELETE", path, nil).Want(t, 200, "")
 		s.ask(t, "GET", path, nil).Want(t, 404, "not_found")
 		if n := s.rows(t, "media_jobs WHERE workspace_id <> '' OR input LIKE '%ship%'"); n != 0 {
 			t.Error("something is left of it")
 		}
-		s.studio.open("g")
-		s.Eventually(t, func() bool { return s.studio.count("DELETE /videos/video_1", "") == 1 })
+		s.provider.open("g")
+		s.Eventually(t, func() bool { return s.provider.count("DELETE /videos/video_1", "") == 1 })
 		s.Eventually(t, func() bool { return s.rows(t, "media_tasks WHERE due_at IS NOT NULL") == 0 })
-		s.balanced(t, 0)
+		s.checkLedger(t, 0)
 	})
 }
 
-// TestWhatComesAfterAJobsEndIsNotKept: a video that was cancelled, and perhaps
-// deleted, while its file was being fetched.
-func TestWhatComesAfterAJobsEndIsNotKept(t *testing.T) {
-	t.Parallel()
-	for _, deleted := range []bool{false, true} {
-		t.Run(fmt.Sprintf("deleted %t", deleted), func(t *testing.T) {
-			t.Parallel()
-			eachShop(t, nil, func(t *testing.T, s *shop) {
-				path := s.make(t, videos, film("[holdvideo g] [polls 1] a ship"))
-				s.Eventually(t, func() bool {
-					s.later(t, time.Second)
-					return s.studio.count("GET /videos/video_1/content", "") == 1
-				})
-				s.post(t, path+"/cancel", nil)
-				if deleted {
-					s.ask(t, "DELETE", path, nil).Want(t, 200, "")
-				}
-				s.studio.open("g")
-				s.Eventually(t, func() bool { return s.rows(t, "files") > 0 })
-				s.Eventually(t, func() bool { return s.rows(t, "file_uses") == 0 && s.rows(t, "files WHERE expires_at > 0") == 0 })
-				s.balanced(t, 0)
-			})
-		})
-	}
-}
-
-func TestAVideoThatIsBlockedSaysSo(t *testing.T) {
-	t.Parallel()
-	eachShop(t, nil, func(t *testing.T, s *shop) {
-		r := s.rendered(t, s.make(t, videos, film("[blocked] a fight")), "failed")
+func TestBlockedVideoNamesItsReason(t *testing.T) {
+	eachMedia(t, sqlite, nil, func(t *testing.T, s *mediaClient) {
+		r := s.waitForVideo(t, s.createJob(t, videos, videoBody("[blocked] a fight")), "failed")
 		if r.Text("error.code") != "moderation_blocked_output" || r.Text("failure_reason") != "moderation_blocked_output" || r.At("url") != nil {
-			t.Errorf("it came to %s", r.Body)
+			t.Errorf("got %s", r.Body)
 		}
 		s.ask(t, "POST", videos+"/"+r.Text("id")+"/cancel", nil).Want(t, 409, "invalid_state")
-		s.balanced(t, 0)
+		s.checkLedger(t, 0)
 	})
 }
 
-// TestAVideoOutlivesABadMinute: the provider fails twice at each step, and the
-// render is started once.
-func TestAVideoOutlivesABadMinute(t *testing.T) {
-	t.Parallel()
-	eachShop(t, nil, func(t *testing.T, s *shop) {
-		path := s.make(t, videos, film("[fails 2] [polls 1] a ship"))
+func TestVideoSurvivesProviderFailures(t *testing.T) {
+	eachMedia(t, sqlite, nil, func(t *testing.T, s *mediaClient) {
+		path := s.createJob(t, videos, videoBody("[fails 2] [polls 1] a ship"))
 		for n, wait := range []time.Duration{5 * time.Second, 30 * time.Second} {
 			s.Eventually(t, func() bool { return s.tries(t, path) == int64(n+1) })
-			s.later(t, wait)
+			s.advance(t, wait)
 		}
 		s.Eventually(t, func() bool { return s.upstream(t, path) != "" })
 		if n := s.tries(t, path); n != 0 {
 			t.Errorf("after it went well %d failures are counted", n)
 		}
-		s.later(t, time.Second)
-		for n, wait := range []time.Duration{5 * time.Second, 30 * time.Second} { // now the polls fail
+		s.advance(t, time.Second)
+		for n, wait := range []time.Duration{5 * time.Second, 30 * time.Second} { // now polling fails
 			s.Eventually(t, func() bool { return s.tries(t, path) == int64(n+1) })
-			s.later(t, wait)
+			s.advance(t, wait)
 		}
-		// The file fails twice, too, which makes four in a row.
+		// The file also fails twice, which makes four in a row.
 		for n, wait := range []time.Duration{2 * time.Minute, 10 * time.Minute} {
 			s.Eventually(t, func() bool {
-				return s.tries(t, path) == int64(n+3) && s.studio.count("GET /videos/video_1/content", "") == n+1
+				return s.tries(t, path) == int64(n+3) && s.provider.count("GET /videos/video_1/content", "") == n+1
 			})
-			s.later(t, wait)
+			s.advance(t, wait)
 		}
-		r := s.rendered(t, path, "completed")
-		if r.At("cost") != 4.0 || s.studio.count("POST /videos", "") != 3 {
-			t.Errorf("%d starts: %s", s.studio.count("POST /videos", ""), r.Body)
+		r := s.waitForVideo(t, path, "completed")
+		if r.At("cost") != 4.0 || s.provider.count("POST /videos", "") != 3 {
+			t.Errorf("%d starts: %s", s.provider.count("POST /videos", ""), r.Body)
 		}
-		s.balanced(t, 4*credit)
+		s.checkLedger(t, 4*credit)
 	})
 }
 
-func TestAVideoThatTakesTooLongFails(t *testing.T) {
-	t.Parallel()
-	eachShop(t, func(cfg *config.Config) { cfg.Media.Deadline = time.Minute }, func(t *testing.T, s *shop) {
-		path := s.make(t, videos, film("[polls 999] a ship"))
+func TestVideoFailsAfterItsTimeLimit(t *testing.T) {
+	eachMedia(t, sqlite, func(cfg *config.Config) { cfg.Media.Deadline = time.Minute }, func(t *testing.T, s *mediaClient) {
+		path := s.createJob(t, videos, videoBody("[polls 999] a ship"))
 		s.Eventually(t, func() bool { return s.upstream(t, path) != "" })
-		s.later(t, time.Minute)
-		r := s.ended(t, path, "failed")
+		s.advance(t, time.Minute)
+		r := s.waitForEnd(t, path, "failed")
 		if r.Text("error.code") != "deadline_exceeded" || r.At("cost") != 0.0 {
-			t.Errorf("it came to %s", r.Body)
+			t.Errorf("got %s", r.Body)
 		}
-		if n := s.studio.count("DELETE /videos/video_1", ""); n != 1 {
+		if n := s.provider.count("DELETE /videos/video_1", ""); n != 1 {
 			t.Errorf("the provider was told %d times to stop", n)
 		}
-		s.balanced(t, 0)
+		s.checkLedger(t, 0)
 	})
 }
 
-// TestARestartedServerGoesOnWithARender: its id at the provider was stored
-// before it was asked for again, so it is not started twice.
-func TestARestartedServerGoesOnWithARender(t *testing.T) {
-	t.Parallel()
-	eachShop(t, nil, func(t *testing.T, s *shop) {
+func TestRenderContinuesAfterARestart(t *testing.T) {
+	eachMedia(t, both, nil, func(t *testing.T, s *mediaClient) {
 		s.credits(t, 100)
-		path := s.make(t, videos, film("[polls 3] a ship"))
+		path := s.createJob(t, videos, videoBody("[polls 3] a ship"))
 		s.Eventually(t, func() bool { return s.upstream(t, path) != "" })
 		s.restart(t)
-		// Nobody has ended what the job has set aside.
+		// The job's lease still exists.
 		if n := s.rows(t, "spend_leases WHERE node_id = 'job:"+idOf(path)+"'"); n != 1 {
 			t.Errorf("the job has %d leases", n)
 		}
-		r := s.rendered(t, path, "completed")
-		if n := s.studio.count("POST /videos", ""); n != 1 || r.At("cost") != 4.0 {
+		r := s.waitForVideo(t, path, "completed")
+		if n := s.provider.count("POST /videos", ""); n != 1 || r.At("cost") != 4.0 {
 			t.Errorf("it was started %d times: %s", n, r.Body)
 		}
-		s.balanced(t, 4*credit)
+		s.checkLedger(t, 4*credit)
 	})
 }
 
-// restart stops the server and starts another on the same store.
-func (s *shop) restart(t *testing.T) {
+// restart stops the server and starts another on the same database.
+func (s *mediaClient) restart(t *testing.T) {
 	t.Helper()
 	if err := s.App.Close(); err != nil {
 		t.Fatal(err)
 	}
 	again := harness.Start(t, s.cfg, s.Clock)
-	c := *s.customer
+	c := *s.client
 	c.Server = again
-	s.customer = &c
+	s.client = &c
 }
 
-// TestARevokedKeysJobs: what was not begun fails, what a provider works on
-// goes on.
-func TestARevokedKeysJobs(t *testing.T) {
-	t.Parallel()
-	eachShop(t, nil, func(t *testing.T, s *shop) {
-		owner, id := s.keyed(t, liveKey())
-		begun := owner.make(t, videos, film("[polls 3] a ship"))
+func TestJobsOfARevokedKeyEnd(t *testing.T) {
+	eachMedia(t, both, nil, func(t *testing.T, s *mediaClient) {
+		owner, id := s.withKey(t, liveKey())
+		begun := owner.createJob(t, videos, videoBody("[polls 3] a ship"))
 		s.Eventually(t, func() bool { return s.upstream(t, begun) != "" })
-		waiting := []string{owner.make(t, videos, film("[fails 1] never")), owner.make(t, batches, batch("[fails 1] never", "[fails 1] never, too")),
-			owner.make(t, renders, talk("[fails 1] Never."))}
+		waiting := []string{owner.createJob(t, videos, videoBody("[fails 1] never")), owner.createJob(t, batches, batchBody("[fails 1] never", "[fails 1] never, too")),
+			owner.createJob(t, renders, speechBody("[fails 1] Never."))}
 		s.Eventually(t, func() bool { return s.rows(t, "media_tasks WHERE tries = 1") == 4 })
 		s.ask(t, "DELETE", "/v1/keys/"+id, nil).Want(t, 200, "")
-		s.later(t, 5*time.Second)
+		s.advance(t, 5*time.Second)
 		for i, path := range waiting {
-			r := s.ended(t, path, "failed")
+			r := s.waitForEnd(t, path, "failed")
 			code := r.Text("error.code")
 			if i == 1 {
 				code = r.Text("results.1.error.code")
@@ -437,47 +362,44 @@ func TestARevokedKeysJobs(t *testing.T) {
 				t.Errorf("%s", r.Body)
 			}
 		}
-		if n := s.studio.count("POST", "ever"); n != 4 {
+		if n := s.provider.count("POST", "ever"); n != 4 {
 			t.Errorf("after it was revoked a provider was asked %d times", n-4)
 		}
-		s.rendered(t, begun, "completed")
-		s.balanced(t, 4*credit)
+		s.waitForVideo(t, begun, "completed")
+		s.checkLedger(t, 4*credit)
 	})
 }
 
-// TestOthersSeeNothingOfAJob: another workspace, the other environment, and
-// tokens of another user.
-func TestOthersSeeNothingOfAJob(t *testing.T) {
-	t.Parallel()
-	eachShop(t, nil, func(t *testing.T, s *shop) {
-		token := func(metadata map[string]any) *shop {
+func TestJobsAreIsolatedByTenant(t *testing.T) {
+	eachMedia(t, both, nil, func(t *testing.T, s *mediaClient) {
+		token := func(metadata map[string]any) *mediaClient {
 			r := s.post(t, "/v1/scoped_tokens", map[string]any{"scopes": []string{"images:create", "videos:create", "voice:create"}, "metadata": metadata})
 			return s.as(r.Text("value"))
 		}
 		const n int64 = 1234567890123456789 // which is n+1 as a 64-bit float
 		ann, ann2, bob := token(map[string]any{"user": "ann", "n": n}), token(map[string]any{"n": n, "user": "ann"}), token(map[string]any{"user": "bob"})
 		anna := token(map[string]any{"user": "ann", "n": n + 1})
-		stranger := newCustomer(t, s.Server, accounts.Live)
+		stranger := newClient(t, s.Server, accounts.Live)
 		for _, kind := range []struct {
 			path  string
 			order any
-		}{{batches, batch("one")}, {videos, film("one")}, {renders, talk("One.")}} {
-			mine, hers := s.make(t, kind.path, kind.order), ann.make(t, kind.path, kind.order)
+		}{{batches, batchBody("one")}, {videos, videoBody("one")}, {renders, speechBody("One.")}} {
+			mine, hers := s.createJob(t, kind.path, kind.order), ann.createJob(t, kind.path, kind.order)
 			for name, c := range map[string]struct {
-				who   *customer
+				who   *client
 				sees  int
 				paths []string
 			}{
-				"bob":      {bob.customer, 0, []string{mine, hers}},
-				"anna":     {anna.customer, 0, []string{mine, hers}},
-				"ann":      {ann.customer, 1, []string{mine}},
-				"ann2":     {ann2.customer, 1, []string{mine}},
+				"bob":      {bob.client, 0, []string{mine, hers}},
+				"anna":     {anna.client, 0, []string{mine, hers}},
+				"ann":      {ann.client, 1, []string{mine}},
+				"ann2":     {ann2.client, 1, []string{mine}},
 				"stranger": {stranger, 0, []string{mine, hers}},
-				"test":     {s.inTest(t), 0, []string{mine, hers}},
-				"key":      {s.customer, 2, nil},
+				"test":     {s.withTestKey(t), 0, []string{mine, hers}},
+				"key":      {s.client, 2, nil},
 			} {
 				if n := len(idsOf(c.who.get(t, kind.path))); n != c.sees {
-					t.Errorf("%s sees %d of %s, expected %d", name, n, kind.path, c.sees)
+					t.Errorf("%s sees %d of %s, want %d", name, n, kind.path, c.sees)
 				}
 				for _, path := range c.paths {
 					c.who.ask(t, "GET", path, nil).Want(t, 404, "not_found")
@@ -490,44 +412,41 @@ func TestOthersSeeNothingOfAJob(t *testing.T) {
 			}
 			ann2.get(t, hers)
 			s.get(t, hers)
-			// An id of another kind is none of this one.
+			// An ID of another type isn't found.
 			for _, other := range []string{batches, videos, renders} {
 				if other != kind.path {
 					s.ask(t, "GET", other+"/"+idOf(mine), nil).Want(t, 404, "not_found")
 				}
 			}
 		}
-		reader, _ := s.keyed(t, liveKey("images:read"))
+		reader, _ := s.withKey(t, liveKey("images:read"))
 		reader.get(t, batches)
-		reader.ask(t, "POST", batches, batch("one")).Want(t, 403, "insufficient_scope")
+		reader.ask(t, "POST", batches, batchBody("one")).Want(t, 403, "insufficient_scope")
 		reader.ask(t, "GET", videos, nil).Want(t, 403, "insufficient_scope")
 	})
 }
 
-// TestATokensJobOutlivesIt: its expiry stops nothing.
-func TestATokensJobOutlivesIt(t *testing.T) {
-	t.Parallel()
-	eachShop(t, nil, func(t *testing.T, s *shop) {
+func TestJobOutlivesItsScopedToken(t *testing.T) {
+	eachMedia(t, sqlite, nil, func(t *testing.T, s *mediaClient) {
 		r := s.post(t, "/v1/scoped_tokens", map[string]any{"scopes": []string{"images:create"}, "expires_in": 1})
-		path := s.as(r.Text("value")).make(t, batches, batch("[fails 1] one"))
+		path := s.as(r.Text("value")).createJob(t, batches, batchBody("[fails 1] one"))
 		s.Eventually(t, func() bool { return s.tries(t, path) == 1 })
-		s.later(t, time.Minute)
-		s.ended(t, path, "completed")
-		s.balanced(t, credit)
+		s.advance(t, time.Minute)
+		s.waitForEnd(t, path, "completed")
+		s.checkLedger(t, credit)
 	})
 }
 
-func TestListsOfJobsAreFilteredAndPaged(t *testing.T) {
-	t.Parallel()
-	eachShop(t, nil, func(t *testing.T, s *shop) {
+func TestJobsAreFilteredAndPaged(t *testing.T) {
+	eachMedia(t, both, nil, func(t *testing.T, s *mediaClient) {
 		var all []string
 		for i := range 5 {
 			prompt := "fine"
 			if i%2 == 1 {
 				prompt = "[blocked] no"
 			}
-			path := s.make(t, batches, batch(prompt))
-			s.becomes(t, path, "completed", "failed")
+			path := s.createJob(t, batches, batchBody(prompt))
+			s.waitForStatus(t, path, "completed", "failed")
 			all = append(all, idOf(path))
 		}
 		if got := idsOf(s.get(t, batches+"?status=failed&order=asc")); fmt.Sprint(got) != fmt.Sprint([]string{all[1], all[3]}) {
@@ -553,19 +472,6 @@ func TestListsOfJobsAreFilteredAndPaged(t *testing.T) {
 			if r := s.ask(t, "GET", batches+"?"+query, nil); r.Status != 400 || r.Text("error.param") != param {
 				t.Errorf("%s: %d %s", query, r.Status, r.Body)
 			}
-		}
-	})
-}
-
-// TestAVideoWithoutAModelIsMadeByTheUsualOne, as OpenAI's interface has it, and
-// not by one at three times its price.
-func TestAVideoWithoutAModelIsMadeByTheUsualOne(t *testing.T) {
-	t.Parallel()
-	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
-		key, _ := s.Key(t, s.Workspace(t, "acme"), accounts.Test)
-		r := s.Do(t, harness.Request{Method: "POST", Path: videos, Key: key, Body: map[string]any{"prompt": "a ferry"}}).Want(t, 200, "")
-		if r.At("model") != "sora-2" {
-			t.Errorf("it is made by %v", r.At("model"))
 		}
 	})
 }

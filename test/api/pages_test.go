@@ -14,16 +14,17 @@ import (
 	"turnpike/test/harness"
 )
 
-// large is about as much as an event may have. A page of rows with such a text
-// has five: the fifth takes it over its budget.
+// large is about the maximum size of an event. A page of rows with such a text
+// has five: the fifth exceeds its budget.
 var large = strings.Repeat("x", 900<<10)
 
-// largest is what a page may be: of runs, what they wait for counts apart.
+// largest is the maximum size of a page. For runs, required actions count
+// separately.
 const largest = 10 << 20
 
 // pages reads a list to its end, and returns the field of its rows by page. It
-// does not hold so much text against the reference, which takes long.
-func (c *customer) pages(t *testing.T, list, cursor, field string) (out [][]string) {
+// skips the OpenAPI check, which takes long for so much text.
+func (c *client) pages(t *testing.T, list, cursor, field string) (out [][]string) {
 	t.Helper()
 	for path := list; len(out) < 50; {
 		body := c.raw(t, path)
@@ -51,8 +52,8 @@ func (c *customer) pages(t *testing.T, list, cursor, field string) (out [][]stri
 	return out
 }
 
-// raw is an answer's body.
-func (c *customer) raw(t *testing.T, path string) []byte {
+// raw returns the body of a response.
+func (c *client) raw(t *testing.T, path string) []byte {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), "GET", c.URL+path, nil)
 	if err != nil {
@@ -71,7 +72,7 @@ func (c *customer) raw(t *testing.T, path string) []byte {
 	return body
 }
 
-// wantPages checks that pages are of the sizes, and have the rows in their order.
+// wantPages checks the sizes of pages and the order of their rows.
 func wantPages(t *testing.T, what string, got [][]string, sizes []int, rows []string) {
 	t.Helper()
 	var lengths []int
@@ -79,16 +80,13 @@ func wantPages(t *testing.T, what string, got [][]string, sizes []int, rows []st
 		lengths = append(lengths, len(page))
 	}
 	if all := slices.Concat(got...); !slices.Equal(lengths, sizes) || !slices.Equal(all, rows) {
-		t.Errorf("%s: pages of %v rows, expected %v, with %v, expected %v", what, lengths, sizes, all, rows)
+		t.Errorf("%s: pages of %v rows, want %v, with %v, want %v", what, lengths, sizes, all, rows)
 	}
 }
 
-// TestPageOfLargeEventsEndsAtItsBudget and goes on behind it, in both orders,
-// with and without a filter.
-func TestPageOfLargeEventsEndsAtItsBudget(t *testing.T) {
-	t.Parallel()
-	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
-		c := newCustomer(t, s, accounts.Live)
+func TestPageOfLargeEventsIsLimitedInBytes(t *testing.T) {
+	eachShared(t, both, func(t *testing.T, s *harness.Server) {
+		c := newClient(t, s, accounts.Live)
 		var ids []string
 		for range 7 {
 			run := events.Sample(events.AgentRunCompleted, s.Clock.Now()).(events.AgentRun)
@@ -108,20 +106,17 @@ func TestPageOfLargeEventsEndsAtItsBudget(t *testing.T) {
 	})
 }
 
-// TestPagesOfLargeRunsEndAtTheirBudget: of runs, by what they came to and what
-// they wait for, of their steps with what tools answered, and of their logs.
-func TestPagesOfLargeRunsEndAtTheirBudget(t *testing.T) {
-	t.Parallel()
-	eachLab(t, nil, func(t *testing.T, l *lab) {
-		shop := tellAll(t, l, "3")
+func TestPagesOfLargeRunsAreLimitedInBytes(t *testing.T) {
+	eachAgents(t, sqlite, nil, func(t *testing.T, l *agentClient) {
+		shop := newTool(t, l, "3")
 		var ended, waiting []string
 		for range 7 {
-			ended = append(ended, idOf(l.begin(t, task(l.brain.learn("plain", saying{text: "x"}), nil))))
-			l.ended(t, runs+"/"+ended[len(ended)-1], "completed")
+			ended = append(ended, idOf(l.startRun(t, runBody(l.model.addScript("plain", reply{text: "x"}), nil))))
+			l.waitForEnd(t, runs+"/"+ended[len(ended)-1], "completed")
 		}
 		for range 7 {
-			waiting = append(waiting, idOf(l.begin(t, task(l.brain.learn("held", calls(toolCall{"mine", ok})), []any{function("mine")}))))
-			l.waits(t, runs+"/"+waiting[len(waiting)-1], "requires_action")
+			waiting = append(waiting, idOf(l.startRun(t, runBody(l.model.addScript("held", calls(toolCall{"mine", ok})), []any{function("mine")}))))
+			l.waitForAction(t, runs+"/"+waiting[len(waiting)-1], "requires_action")
 		}
 		l.exec(t, "UPDATE agent_runs SET result = $1 WHERE status = 'completed'", `{"output_text":"`+large+`"}`)
 		l.exec(t, "UPDATE agent_calls SET arguments = $1", large)
@@ -131,8 +126,8 @@ func TestPagesOfLargeRunsEndAtTheirBudget(t *testing.T) {
 		slices.Reverse(all)
 		wantPages(t, "all", l.pages(t, runs+"?limit=100", "after", "id"), []int{5, 7, 2}, all)
 
-		path := l.begin(t, task(l.brain.learn("long", append(again(6), saying{text: "x"})...), []any{webTool("stock", shop.URL)}))
-		l.ended(t, path, "completed")
+		path := l.startRun(t, runBody(l.model.addScript("long", append(again(6), reply{text: "x"})...), []any{webTool("stock", shop.URL)}))
+		l.waitForEnd(t, path, "completed")
 		log := len(l.history(t, path))
 		l.exec(t, "UPDATE agent_calls SET output = $1 WHERE run_id = $2", large, idOf(path))
 		l.exec(t, "UPDATE agent_steps SET text = $1 WHERE run_id = $2", large, idOf(path))
@@ -143,7 +138,7 @@ func TestPagesOfLargeRunsEndAtTheirBudget(t *testing.T) {
 		l.exec(t, "UPDATE agent_events SET type = 'tool_call.completed', data = $1 WHERE run_id = $2 AND seq <= 7",
 			`{"call_id":"call_1_0","tool":"stock","is_error":false,"output":"`+large+`"}`, idOf(path))
 		wantPages(t, "a log", l.pages(t, path+"/events?limit=100", "starting_after", "seq"), []int{5, log - 5}, numbersTo(log))
-		watched := l.watch(t, path+"/events?stream=true", nil)
+		watched := l.openStream(t, path+"/events?stream=true", nil)
 		watched.Buffer(nil, 1<<20)
 		if n := len(watched.rest(t, 1)); n != log {
 			t.Errorf("who watches sees %d of %d lines", n, log)
@@ -151,20 +146,18 @@ func TestPagesOfLargeRunsEndAtTheirBudget(t *testing.T) {
 	})
 }
 
-// TestPageOfLargeJobsEndsAtItsBudget, whatever they were told.
-func TestPageOfLargeJobsEndsAtItsBudget(t *testing.T) {
-	t.Parallel()
-	eachShop(t, nil, func(t *testing.T, s *shop) {
+func TestPageOfLargeJobsIsLimitedInBytes(t *testing.T) {
+	eachMedia(t, sqlite, nil, func(t *testing.T, s *mediaClient) {
 		var made []string
 		for range 7 {
-			made = append(made, s.post(t, videos, film("a cat")).Text("id"))
+			made = append(made, s.post(t, videos, videoBody("a cat")).Text("id"))
 		}
 		s.exec(t, "UPDATE media_jobs SET input = replace(input, 'a cat', $1)", large)
 		wantPages(t, "videos", s.pages(t, videos+"?limit=100&order=asc", "after", "id"), []int{5, 2}, made)
 	})
 }
 
-// numbersTo are those from one on.
+// numbersTo returns the numbers from one to n.
 func numbersTo(n int) (out []string) {
 	for i := range n {
 		out = append(out, fmt.Sprint(i+1))

@@ -15,28 +15,27 @@ import (
 	"turnpike/test/harness"
 )
 
-// newPinned is a project with one of everything in it, all created by a key that
-// is pinned to it.
+// newPinned returns a project with one object of each type, all created by a
+// key that is pinned to it.
 func newPinned(t *testing.T, s *harness.Server, w *accounts.Workspace, project string) tenant {
 	t.Helper()
 	admin, _ := s.Key(t, w, accounts.Test)
 	key := s.Do(t, newKey(admin, map[string]any{"name": project, "scopes": []string{"*"}, "project": project})).Want(t, 200, "").Text("value")
-	return furnish(t, s, tenant{name: project, key: key}, project)
+	return populate(t, s, tenant{name: project, key: key}, project)
 }
 
-func TestPinnedKeySeesNoOtherProject(t *testing.T) {
-	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+func TestPinnedKeyCannotReadOtherProjects(t *testing.T) {
+	each(t, both, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		alpha, beta := newPinned(t, s, w, "alpha"), newPinned(t, s, w, "beta")
-		none := newTenant(t, s, w, accounts.Test) // whose key is not pinned
-		alpha.seesNothingOf(t, s, beta)
-		alpha.seesNothingOf(t, s, none)
-		beta.seesNothingOf(t, s, alpha)
+		none := newTenant(t, s, w, accounts.Test) // its key isn't pinned
+		alpha.checkCannotSee(t, s, beta)
+		alpha.checkCannotSee(t, s, none)
+		beta.checkCannotSee(t, s, alpha)
 		for _, n := range []tenant{alpha, beta, none} {
-			n.seesItsOwn(t, s)
+			n.checkSeesOwn(t, s)
 		}
-		// The other way round: a key that is not pinned acts on all of them.
+		// A key that isn't pinned acts on all of them.
 		for _, owner := range []tenant{alpha, beta} {
 			decide := s.Do(t, harness.Request{Method: "POST", Path: "/v1/agents/runs/" + owner.ids["/v1/agents/runs/"] + "/approvals/" + owner.approval, Key: none.key,
 				Body: map[string]any{"decision": "deny"}})
@@ -45,14 +44,13 @@ func TestPinnedKeySeesNoOtherProject(t *testing.T) {
 	})
 }
 
-func TestListsOfPinnedKeysShowTheirProjectOnly(t *testing.T) {
-	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+func TestListsOfPinnedKeysShowOnlyTheirProject(t *testing.T) {
+	each(t, both, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		alpha, beta := newPinned(t, s, w, "alpha"), newPinned(t, s, w, "beta")
 		none := newTenant(t, s, w, accounts.Test)
 		s.Do(t, harness.Request{Method: "POST", Path: "/v1/chat/completions", Key: beta.key, Body: chatBody("hi")}).Want(t, 200, "")
-		// Those that return something else than a list of the project's objects.
+		// Routes that don't return a list of the project's objects.
 		refused := map[string]string{"/v1/billing": "project_not_allowed", "/v1/projects": "project_not_allowed", "/v1/tunnel": "invalid_parameter"}
 		ownIDs := map[string]string{"/v1/audit/actions": "/v1/keys/", "/v1/audit?format=csv": "/v1/audit/", "/v1/agents/runs?status=awaiting_approval": "/v1/agents/runs/"}
 		paths := []string{"/v1/audit?format=csv", "/v1/agents/runs?status=awaiting_approval", "/v1/usage?group_by=key,project", "/v1/deliveries?endpoint=" + alpha.ids["/v1/webhooks/"],
@@ -60,7 +58,7 @@ func TestListsOfPinnedKeysShowTheirProjectOnly(t *testing.T) {
 		for _, rt := range api.Routes() {
 			switch {
 			case rt.Method != "GET" || strings.Contains(rt.Path, "{") || rt.Path == "/v1/models":
-			case rt.Path == "/v1/audit": // which has more than a page by now
+			case rt.Path == "/v1/audit": // has more than one page by now
 				paths = append(paths, rt.Path+"?limit=100")
 			default:
 				paths = append(paths, rt.Path)
@@ -99,11 +97,8 @@ func TestListsOfPinnedKeysShowTheirProjectOnly(t *testing.T) {
 	})
 }
 
-// A project's jobs and runs are listed by an index, so that a page of them is as
-// fast in a large workspace as in a small one, and is never short.
 func TestPinnedKeyPagesThroughItsProject(t *testing.T) {
-	t.Parallel()
-	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
+	eachShared(t, both, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		admin, _ := s.Key(t, w, accounts.Test)
 		pinned := s.Do(t, newKey(admin, map[string]any{"name": "n", "scopes": []string{"*"}, "project": "alpha"})).Want(t, 200, "").Text("value")
@@ -131,34 +126,33 @@ func TestPinnedKeyPagesThroughItsProject(t *testing.T) {
 	})
 }
 
-// publishIn has an event happen in a project, or in none.
-func (c *customer) publishIn(t *testing.T, project string) *events.Event {
+// publishIn publishes an event in a project, or in none.
+func (c *client) publishIn(t *testing.T, project string) *events.Event {
 	t.Helper()
 	var e *events.Event
 	c.write(t, func(tx *db.Tx) (err error) {
-		e, err = events.NewPublisher(c.Clock.Now).Publish(t.Context(), tx, events.Origin{WorkspaceID: c.workspace.ID, Environment: string(c.env), Project: project}, creditsLow)
+		e, err = events.NewPublisher(c.Clock.Now).Publish(t.Context(), tx, events.Origin{Tenant: c.workspace.In(c.env), Project: project}, creditsLow)
 		tx.Signal("events", "")
 		return err
 	})
 	return e
 }
 
-// pinned is the same customer with a key that is pinned to a project.
-func (c *customer) pinned(t *testing.T, project string) *customer {
+// pinned returns the client with a key that is pinned to a project.
+func (c *client) pinned(t *testing.T, project string) *client {
 	t.Helper()
 	other := *c
-	other.key, _ = c.KeyOf(t, &access.Key{WorkspaceID: c.workspace.ID, Environment: c.env, Name: project, Scopes: []string{"*"}, Project: project})
+	other.key, _ = c.KeyOf(t, &access.Key{Tenant: c.workspace.In(c.env), Name: project, Scopes: []string{"*"}, Project: project})
 	return &other
 }
 
-func TestEndpointOfPinnedKeyGetsEventsOfItsProjectOnly(t *testing.T) {
-	t.Parallel()
-	eachHooked(t, nil, func(t *testing.T, c *customer) {
+func TestEndpointOfPinnedKeyGetsOnlyEventsOfItsProject(t *testing.T) {
+	eachWebhooks(t, sqlite, nil, func(t *testing.T, c *client) {
 		alpha := c.pinned(t, "alpha")
 		before := c.publishIn(t, "alpha")
 		hidden := c.publishIn(t, "beta")
 		c.Eventually(t, func() bool { return c.rows(t, "new_events") == 0 })
-		bound, all := newReceiver(t, c.Clock, answering(200)), newReceiver(t, c.Clock, answering(200))
+		bound, all := newReceiver(t, c.Clock, respond(200)), newReceiver(t, c.Clock, respond(200))
 		boundID, _ := alpha.endpoint(t, bound.URL)
 		allID, _ := c.endpoint(t, all.URL)
 		if got := c.get(t, "/v1/webhooks/"+boundID).Text("project"); got != "alpha" {
@@ -174,16 +168,16 @@ func TestEndpointOfPinnedKeyGetsEventsOfItsProjectOnly(t *testing.T) {
 		if got := eventIDs(t, bound.wait(t, c, 1)); !slices.Equal(got, []string{own.ID}) {
 			t.Errorf("the endpoint got %v, want %s alone", got, own.ID)
 		}
-		// What it missed is that of its project, too, whoever asks for it.
+		// A replay of missed events is limited to its project for every key.
 		replay := c.post(t, "/v1/webhooks/"+boundID+"/replay", map[string]any{"since": c.Clock.Now().Unix() - 60, "status": "missed"})
 		got := eventIDs(t, bound.wait(t, c, 2))
 		if !slices.Contains(got, before.ID) || slices.Contains(got, hidden.ID) {
 			t.Errorf("after the replay of missed events the endpoint has %v, want %s and %s", got, own.ID, before.ID)
 		}
-		if replay.At("total") != float64(2) { // one of which it had
+		if replay.At("total") != float64(2) { // one of which was delivered before
 			t.Errorf("the replay is %s", replay.Body)
 		}
-		// And so is a sample.
+		// So is a sample.
 		d := c.ask(t, "POST", "/v1/webhooks/"+boundID+"/test", nil).Want(t, 200, "")
 		if got := alpha.get(t, "/v1/events/"+d.Text("event_id")).Text("project"); got != "alpha" {
 			t.Errorf("the sample's project is %q, want alpha", got)
@@ -191,7 +185,7 @@ func TestEndpointOfPinnedKeyGetsEventsOfItsProjectOnly(t *testing.T) {
 	})
 }
 
-// eventIDs are the IDs of the events that came, in the order of their coming.
+// eventIDs returns the IDs of the events in order of arrival.
 func eventIDs(t *testing.T, list []received) (out []string) {
 	t.Helper()
 	for _, r := range list {
@@ -202,9 +196,8 @@ func eventIDs(t *testing.T, list []received) (out []string) {
 	return out
 }
 
-func TestTokenWithAProjectSeesItOnly(t *testing.T) {
-	t.Parallel()
-	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
+func TestTokenWithAProjectSeesOnlyThatProject(t *testing.T) {
+	eachShared(t, both, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		key, _ := s.Key(t, w, accounts.Test)
 		s.Do(t, inProject(key, "alpha")).Want(t, 200, "")
@@ -225,9 +218,8 @@ func TestTokenWithAProjectSeesItOnly(t *testing.T) {
 	})
 }
 
-func TestUsageOfPinnedKeyIsThatOfItsProject(t *testing.T) {
-	t.Parallel()
-	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
+func TestUsageOfPinnedKeyIsLimitedToItsProject(t *testing.T) {
+	eachShared(t, both, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		key, _ := s.Key(t, w, accounts.Test)
 		pinned := s.Do(t, newKey(key, map[string]any{"name": "n", "scopes": []string{"*"}, "project": "alpha"})).Want(t, 200, "").Text("value")
@@ -244,27 +236,23 @@ func TestUsageOfPinnedKeyIsThatOfItsProject(t *testing.T) {
 	})
 }
 
-func TestBillingIsNotForPinnedKeys(t *testing.T) {
-	t.Parallel()
-	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
+func TestPinnedKeysCannotReadBilling(t *testing.T) {
+	eachShared(t, both, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
-		pinned, _ := s.KeyOf(t, &access.Key{WorkspaceID: w.ID, Environment: accounts.Live, Name: "n", Scopes: []string{"*"}, Project: "alpha"})
+		pinned, _ := s.KeyOf(t, &access.Key{Tenant: w.In(accounts.Live), Name: "n", Scopes: []string{"*"}, Project: "alpha"})
 		s.Do(t, harness.Request{Method: "GET", Path: "/v1/billing", Key: pinned}).Want(t, 403, "project_not_allowed")
 		s.Do(t, harness.Request{Method: "PATCH", Path: "/v1/billing", Key: pinned, Body: map[string]any{"monthly_credits": 1_000_000}}).Want(t, 403, "project_not_allowed")
 	})
 }
 
-// Sign-ins, members and settings belong to no environment. Test keys are often
-// kept carelessly, and pinned ones are given to others.
-func TestActionsWithoutAnEnvironmentAreForLiveKeysOnly(t *testing.T) {
-	t.Parallel()
-	eachHooked(t, nil, func(t *testing.T, live *customer) {
-		test := live.inTest(t)
+func TestActionsWithoutAnEnvironmentNeedALiveKey(t *testing.T) {
+	eachWebhooks(t, both, nil, func(t *testing.T, live *client) {
+		test := live.withTestKey(t)
 		test.endpoint(t, "https://example.com/")
 		live.exec(t, `INSERT INTO admin_actions (id, workspace_id, environment, actor, action, target, detail, ip, created_at)
 			VALUES ($1, $2, NULL, 'usr_1', 'person.signed_in', 'usr_1', '{}', '203.0.113.7', $3)`, ids.New(ids.AdminAction), live.workspace.ID, live.Clock.Now().UnixMicro())
 		for _, c := range []struct {
-			by   *customer
+			by   *client
 			want bool
 		}{{live, true}, {test, false}, {live.pinned(t, "alpha"), false}, {test.pinned(t, "alpha"), false}} {
 			body := string(c.by.get(t, "/v1/audit/actions").Body)

@@ -11,22 +11,21 @@ import (
 	"turnpike/test/harness"
 )
 
-// inProject reads something in a project.
+// inProject sends a read request in a project.
 func inProject(key, project string) harness.Request {
 	r := models(key)
 	r.Header = http.Header{"Service-Project": {project}}
 	return r
 }
 
-// workIn calls a model in a project, which creates it.
+// workIn requests a model in a project, which creates the project.
 func workIn(key, project string) harness.Request {
 	return harness.Request{Method: "POST", Path: "/v1/embeddings", Key: key, Body: map[string]any{"model": "text-embedding-3-small", "input": "hi"},
 		Header: http.Header{"Service-Project": {project}}}
 }
 
-func TestProjectIsCreatedAtItsFirstUse(t *testing.T) {
-	t.Parallel()
-	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
+func TestProjectIsCreatedOnFirstUse(t *testing.T) {
+	eachShared(t, both, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		key, _ := s.Key(t, w, accounts.Test)
 		live, _ := s.Key(t, w, accounts.Live)
@@ -50,14 +49,13 @@ func TestProjectIsCreatedAtItsFirstUse(t *testing.T) {
 		}
 		audit := s.Do(t, harness.Request{Method: "GET", Path: "/v1/audit?project=web", Key: key}).Want(t, 200, "")
 		if n := len(audit.At("data").([]any)); n != 3 {
-			t.Errorf("%d requests are attributed to the project, expected 3", n)
+			t.Errorf("%d requests are attributed to the project, want 3", n)
 		}
 	})
 }
 
 func TestStrictWorkspaceAndTokensCreateNoProjects(t *testing.T) {
-	t.Parallel()
-	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
+	eachShared(t, both, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		key, _ := s.Key(t, w, accounts.Test)
 		token := s.Do(t, mint(key, map[string]any{"scopes": []string{"models:read"}})).Want(t, 200, "").Text("value")
@@ -70,35 +68,8 @@ func TestStrictWorkspaceAndTokensCreateNoProjects(t *testing.T) {
 	})
 }
 
-// Who may only read has nothing to do in a project that is not there yet, and
-// must not be able to use up the workspace's projects.
-func TestKeyThatOnlyReadsCreatesNoProject(t *testing.T) {
-	t.Parallel()
-	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
-		w := s.Workspace(t, "acme")
-		admin, _ := s.Key(t, w, accounts.Test)
-		reader, _ := s.Key(t, w, accounts.Test, "models:read", "images:read")
-		for range 2 {
-			s.Do(t, inProject(reader, "junk")).Want(t, 200, "")
-		}
-		s.Do(t, harness.Request{Method: "GET", Path: "/v1/projects/junk", Key: admin}).Want(t, 404, "not_found")
-		log := s.Do(t, harness.Request{Method: "GET", Path: "/v1/audit?project=junk", Key: admin}).Want(t, 200, "")
-		if n := len(log.At("data").([]any)); n != 2 {
-			t.Errorf("%d requests are attributed to the project, expected 2", n)
-		}
-
-		s.Do(t, workIn(admin, "web")).Want(t, 200, "")
-		s.Do(t, inProject(reader, "web")).Want(t, 200, "")
-		s.Do(t, harness.Request{Method: "DELETE", Path: "/v1/projects/web", Key: admin}).Want(t, 200, "")
-		s.Do(t, inProject(reader, "web")).Want(t, 400, "unknown_project")
-		s.MakeStrict(t, w)
-		s.Do(t, inProject(reader, "junk")).Want(t, 400, "unknown_project")
-	})
-}
-
-func TestArchivedProjectIsRefusedUntilRestored(t *testing.T) {
-	t.Parallel()
-	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
+func TestArchivedProjectIsRejectedUntilRestored(t *testing.T) {
+	eachShared(t, both, func(t *testing.T, s *harness.Server) {
 		key, _ := s.Key(t, s.Workspace(t, "acme"), accounts.Test)
 		s.Do(t, workIn(key, "web")).Want(t, 200, "")
 		at := func(method string, body any) *harness.Response {
@@ -118,8 +89,7 @@ func TestArchivedProjectIsRefusedUntilRestored(t *testing.T) {
 }
 
 func TestPinnedKeyStaysInItsProject(t *testing.T) {
-	t.Parallel()
-	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
+	eachShared(t, both, func(t *testing.T, s *harness.Server) {
 		admin, _ := s.Key(t, s.Workspace(t, "acme"), accounts.Test)
 		pinned := s.Do(t, newKey(admin, map[string]any{"name": "n", "scopes": []string{"*"}, "project": "web"})).Want(t, 200, "").Text("value")
 		s.Do(t, models(pinned)).Want(t, 200, "")
@@ -132,10 +102,8 @@ func TestPinnedKeyStaysInItsProject(t *testing.T) {
 	})
 }
 
-// Which projects there are is not to be found out by pinning keys to them.
-func TestPinnedKeyHearsNothingOfOtherProjects(t *testing.T) {
-	t.Parallel()
-	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
+func TestErrorsOfPinnedKeysDoNotRevealOtherProjects(t *testing.T) {
+	eachShared(t, both, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		admin, _ := s.Key(t, w, accounts.Test)
 		pinned := s.Do(t, newKey(admin, map[string]any{"name": "n", "scopes": []string{"*"}, "project": "web"})).Want(t, 200, "").Text("value")
@@ -151,9 +119,8 @@ func TestPinnedKeyHearsNothingOfOtherProjects(t *testing.T) {
 	})
 }
 
-func TestAdminLogSaysWhetherAProjectIsArchived(t *testing.T) {
-	t.Parallel()
-	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
+func TestAdminLogShowsWhetherAProjectIsArchived(t *testing.T) {
+	eachShared(t, both, func(t *testing.T, s *harness.Server) {
 		admin, _ := s.Key(t, s.Workspace(t, "acme"), accounts.Test)
 		s.Do(t, harness.Request{Method: "POST", Path: "/v1/projects", Key: admin, Body: map[string]any{"id": "web"}}).Want(t, 200, "")
 		for _, status := range []string{"archived", "active"} {
@@ -166,9 +133,8 @@ func TestAdminLogSaysWhetherAProjectIsArchived(t *testing.T) {
 	})
 }
 
-func TestWorkspaceHasAThousandProjectsAtMost(t *testing.T) {
-	t.Parallel()
-	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
+func TestProjectsPerWorkspaceAreLimited(t *testing.T) {
+	eachShared(t, both, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		key, _ := s.Key(t, w, accounts.Test)
 		s.FillProjects(t, w, accounts.Test, accounts.MaxProjects-1)
@@ -182,9 +148,8 @@ func TestWorkspaceHasAThousandProjectsAtMost(t *testing.T) {
 	})
 }
 
-func TestArchivedProjectLeavesItsPlaceToAnother(t *testing.T) {
-	t.Parallel()
-	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
+func TestArchivedProjectFreesItsSlot(t *testing.T) {
+	eachShared(t, both, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		key, _ := s.Key(t, w, accounts.Test)
 		s.FillProjects(t, w, accounts.Test, accounts.MaxProjects)
@@ -204,10 +169,8 @@ func TestArchivedProjectLeavesItsPlaceToAnother(t *testing.T) {
 	})
 }
 
-// The rule may be younger than a name, and must not protect what has one.
-func TestNameThatIsNoLongerAllowedIsInNobodysWay(t *testing.T) {
-	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+func TestProjectWithAnOutdatedNameStaysUsable(t *testing.T) {
+	each(t, both, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		admin, _ := s.Key(t, w, accounts.Test)
 		_, keyID := s.Key(t, w, accounts.Test)
@@ -235,11 +198,10 @@ func TestNameThatIsNoLongerAllowedIsInNobodysWay(t *testing.T) {
 }
 
 func TestProjectListPages(t *testing.T) {
-	t.Parallel()
-	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
+	eachShared(t, both, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		key, _ := s.Key(t, w, accounts.Test)
-		s.FillProjects(t, w, accounts.Test, 5) // at the same moment: the id decides
+		s.FillProjects(t, w, accounts.Test, 5) // with the same creation time, so the ID decides
 		seen := map[string]bool{}
 		after := ""
 		for range 3 {

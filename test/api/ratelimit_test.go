@@ -10,7 +10,6 @@ import (
 	"turnpike/internal/accounts"
 	"turnpike/internal/config"
 	"turnpike/internal/credits"
-	"turnpike/internal/db/dbtest"
 	"turnpike/test/fakes/upstreams"
 	"turnpike/test/harness"
 )
@@ -19,28 +18,28 @@ func wantHeaders(t *testing.T, r *harness.Response, want map[string]string) {
 	t.Helper()
 	for name, value := range want {
 		if got := r.Header.Get(name); got != value {
-			t.Errorf("%s is %q, expected %q: %d %s", name, got, value, r.Status, r.Body)
+			t.Errorf("%s is %q, want %q: %d %s", name, got, value, r.Status, r.Body)
 		}
 	}
 }
 
-func TestKeyHasItsRateOfRequests(t *testing.T) {
-	t.Parallel()
-	eachMarket(t, nil, func(t *testing.T, m *market) {
+func TestRequestsPerKeyAndMinuteAreLimited(t *testing.T) {
+	eachGateway(t, sqlite, nil, func(t *testing.T, m *gatewayClient) {
 		rate := int64(2)
-		c := m.keyed(t, access.Key{RateLimit: &rate})
+		c := m.withKey(t, access.Key{RateLimit: &rate})
 		call := func() *harness.Response { return c.chat(t, body("small", "hi", nil)) }
 		wantHeaders(t, call().Want(t, 200, ""), map[string]string{"x-ratelimit-limit-requests": "2", "x-ratelimit-remaining-requests": "1", "x-ratelimit-reset-requests": "30s",
 			"x-ratelimit-limit-tokens": "2000000", "Retry-After": ""})
 		wantHeaders(t, call().Want(t, 200, ""), map[string]string{"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "1m0s"})
-		for range 3 { // what is refused counts for nothing
+		for range 3 { // rejected requests don't count
 			r := call().Want(t, 429, "rate_limit_exceeded")
 			wantHeaders(t, r, map[string]string{"x-ratelimit-limit-requests": "2", "x-ratelimit-remaining-requests": "0", "Retry-After": "30", "retry-after-ms": "30000", "Service-Model": ""})
 			if e := c.entry(t, r); e.At("model") != nil || e.At("credits") != 0.0 || e.Text("error_code") != "rate_limit_exceeded" {
-				t.Errorf("the entry is %s", e.Body)
+				t.Errorf("got log entry %s", e.Body)
 			}
 		}
-		// All model calls count together, and those of the key's tokens with them; nothing else does.
+		// All model requests count together, including those of the key's
+		// tokens. Nothing else counts.
 		token := c.Do(t, mint(c.key, map[string]any{"scopes": []string{"responses:create"}})).Want(t, 200, "").Text("value")
 		c.ask(t, "POST", "/v1/embeddings", map[string]any{"model": "embed", "input": "hi"}).Want(t, 429, "rate_limit_exceeded")
 		c.Do(t, harness.Request{Method: "POST", Path: "/v1/responses", Key: token, Body: map[string]any{"model": "small", "input": "hi"}}).Want(t, 429, "rate_limit_exceeded")
@@ -52,30 +51,29 @@ func TestKeyHasItsRateOfRequests(t *testing.T) {
 		call().Want(t, 200, "")
 		call().Want(t, 429, "rate_limit_exceeded")
 		if n := len(m.openai.Requests()); n != 4 {
-			t.Errorf("%d calls reached the provider, expected 4", n)
+			t.Errorf("%d calls reached the provider, want 4", n)
 		}
 	})
 }
 
-func TestTestKeysMayDoTenTimesAsMuch(t *testing.T) {
-	t.Parallel()
-	eachMarket(t, func(cfg *config.Config) { cfg.Limits.LiveRequestsPerMinute, cfg.Limits.LiveTokensPerMinute = 3, 0 }, func(t *testing.T, m *market) {
-		test := m.inTest(t)
+func TestTestKeysHaveTenTimesTheLimits(t *testing.T) {
+	eachGateway(t, sqlite, func(cfg *config.Config) { cfg.Limits.LiveRequestsPerMinute, cfg.Limits.LiveTokensPerMinute = 3, 0 }, func(t *testing.T, m *gatewayClient) {
+		test := m.withTestKey(t)
 		r := test.chat(t, chatBody("hello")).Want(t, 200, "")
 		wantHeaders(t, r, map[string]string{"x-ratelimit-limit-requests": "30", "x-ratelimit-remaining-requests": "29", "x-ratelimit-limit-tokens": "", "x-ratelimit-reset-tokens": ""})
 		wantHeaders(t, m.chat(t, body("small", "hi", nil)).Want(t, 200, ""), map[string]string{"x-ratelimit-limit-requests": "3"})
-		// An error of the call itself has them, too.
+		// Errors of the request itself have the headers as well.
 		wantHeaders(t, test.chat(t, chatBody("[[sim:error=500]]")).Want(t, 500, "internal_error"), map[string]string{"x-ratelimit-remaining-requests": "28"})
 	})
 }
 
-func TestKeyHasItsRateOfTokens(t *testing.T) {
-	t.Parallel()
-	eachMarket(t, func(cfg *config.Config) { cfg.Limits.LiveTokensPerMinute = 600 }, func(t *testing.T, m *market) {
+func TestTokensPerKeyAndMinuteAreLimited(t *testing.T) {
+	eachGateway(t, sqlite, func(cfg *config.Config) { cfg.Limits.LiveTokensPerMinute = 600 }, func(t *testing.T, m *gatewayClient) {
 		call := func(most int) *harness.Response {
 			return m.chat(t, body("small", "hi", map[string]any{"max_tokens": most}))
 		}
-		// A call counts with what it may use, and afterwards with what it did.
+		// A request counts at its maximum usage, and afterwards at its actual
+		// usage.
 		for range 3 {
 			wantHeaders(t, call(500).Want(t, 200, ""), map[string]string{"x-ratelimit-limit-tokens": "600"})
 		}
@@ -89,18 +87,17 @@ func TestKeyHasItsRateOfTokens(t *testing.T) {
 		m.Clock.Turn(time.Minute)
 		call(500).Want(t, 200, "")
 
-		// What a budget refuses has used none.
+		// Requests that a budget refuses use no tokens.
 		none := credits.Micro(0)
-		poor := m.keyed(t, access.Key{MonthlyBudget: &none})
+		poor := m.withKey(t, access.Key{MonthlyBudget: &none})
 		for range 3 {
 			poor.chat(t, body("small", "hi", map[string]any{"max_tokens": 500})).Want(t, 402, "budget_exceeded")
 		}
 	})
 }
 
-func TestKeyHasSoManyCallsAtOnce(t *testing.T) {
-	t.Parallel()
-	eachMarket(t, func(cfg *config.Config) { cfg.Limits.LiveInFlight = 1 }, func(t *testing.T, m *market) {
+func TestCallsInFlightPerKeyAreLimited(t *testing.T) {
+	eachGateway(t, sqlite, func(cfg *config.Config) { cfg.Limits.LiveInFlight = 1 }, func(t *testing.T, m *gatewayClient) {
 		m.openai.Queue(upstreams.OpenAIReply{Delay: time.Second})
 		done := make(chan *harness.Response)
 		go func() { done <- m.chat(t, body("small", "hi", nil)) }()
@@ -110,13 +107,13 @@ func TestKeyHasSoManyCallsAtOnce(t *testing.T) {
 		m.as(other).chat(t, body("small", "hi", nil)).Want(t, 200, "")
 		(<-done).Want(t, 200, "")
 		m.chat(t, body("small", "hi", nil)).Want(t, 200, "")
-		// A stream has its place until it ends, or its client leaves.
+		// A stream keeps its slot until it ends or its client disconnects.
 		m.openai.Queue(upstreams.OpenAIReply{Stall: 1000})
-		m.hangUp(t, body("small", "hi", map[string]any{"stream": true}), "data:")
+		m.disconnectAfter(t, body("small", "hi", map[string]any{"stream": true}), "data:")
 		m.Eventually(t, func() bool { return m.chat(t, body("small", "hi", nil)).Status == 200 })
-		// Whoever has read its end may call again at once.
+		// A client that has read the end can send the next request immediately.
 		for range 30 {
-			m.hangUp(t, body("small", "hi", map[string]any{"stream": true}), "[DONE]")
+			m.disconnectAfter(t, body("small", "hi", map[string]any{"stream": true}), "[DONE]")
 			m.chat(t, body("small", "hi", nil)).Want(t, 200, "")
 		}
 	})
@@ -130,26 +127,21 @@ func limited(t *testing.T, engine string, change func(l *config.Limits)) *harnes
 }
 
 // eachLimited runs fn on each engine, with other limits.
-func eachLimited(t *testing.T, change func(l *config.Limits), fn func(t *testing.T, s *harness.Server)) {
+func eachLimited(t *testing.T, engines []string, change func(l *config.Limits), fn func(t *testing.T, s *harness.Server)) {
 	t.Helper()
-	for _, engine := range dbtest.Engines {
-		t.Run(engine, func(t *testing.T) {
-			t.Parallel()
-			fn(t, limited(t, engine, change))
-		})
-	}
+	eachEngine(t, engines, func(t *testing.T, engine string) { fn(t, limited(t, engine, change)) })
 }
 
 func TestReadsAndWritesAreLimitedPerKeyAndWorkspace(t *testing.T) {
-	t.Parallel()
-	eachLimited(t, func(l *config.Limits) {
+	eachLimited(t, both, func(l *config.Limits) {
 		l.ReadsPerMinute, l.WorkspaceReadsPerMinute, l.WritesPerMinute, l.WorkspaceWritesPerMinute = 6, 10, 3, 5
 	}, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		key, id := s.Key(t, w, accounts.Test)
 		token := s.Do(t, mint(key, map[string]any{"scopes": []string{"models:read"}})).Want(t, 200, "").Text("value")
 
-		// Every path counts, and so do a scoped token's requests and refused ones.
+		// Every path counts, and so do requests of scoped tokens and rejected
+		// ones.
 		wantHeaders(t, s.Do(t, models(key)).Want(t, 200, ""), map[string]string{"x-ratelimit-limit-requests": "6", "x-ratelimit-remaining-requests": "5",
 			"x-ratelimit-reset-requests": "10s", "x-ratelimit-limit-tokens": "", "Retry-After": ""})
 		for _, r := range []harness.Request{models(token), {Method: "GET", Path: "/v1/nothing", Key: key}, {Method: "HEAD", Path: "/v1/models", Key: key},
@@ -169,7 +161,7 @@ func TestReadsAndWritesAreLimitedPerKeyAndWorkspace(t *testing.T) {
 		lower.Header = http.Header{"Authorization": {"bearer  " + key}, "X-Forwarded-For": {"192.0.2.1"}}
 		s.Do(t, lower).Want(t, 429, "rate_limit_exceeded")
 
-		// Writes have a bucket of their own, and a rotation doesn't refill it.
+		// Writes have a separate bucket, and a rotation doesn't refill it.
 		key = s.Do(t, harness.Request{Method: "POST", Path: "/v1/keys/" + id + "/rotate", Key: key}).Want(t, 200, "").Text("value")
 		s.Do(t, harness.Request{Method: "PATCH", Path: "/v1/nothing", Key: key}).Want(t, 404, "not_found")
 		s.Do(t, harness.Request{Method: "DELETE", Path: "/v1/webhooks/wh_x", Key: key}).Want(t, 429, "rate_limit_exceeded")
@@ -190,7 +182,8 @@ func TestReadsAndWritesAreLimitedPerKeyAndWorkspace(t *testing.T) {
 		}
 		s.Do(t, harness.Request{Method: "POST", Path: "/v1/projects", Key: second, Body: "{"}).Want(t, 429, "rate_limit_exceeded")
 
-		// Live doesn't wait for test, nor one workspace for another.
+		// Live and test environments have separate buckets, and so do
+		// workspaces.
 		live, _ := s.Key(t, w, accounts.Live)
 		s.Do(t, models(live)).Want(t, 200, "")
 		other, _ := s.Key(t, s.Workspace(t, "other"), accounts.Test)
@@ -202,9 +195,8 @@ func TestReadsAndWritesAreLimitedPerKeyAndWorkspace(t *testing.T) {
 	})
 }
 
-func TestLimitedRequestIsRefusedBeforeItsBodyIsRead(t *testing.T) {
-	t.Parallel()
-	eachLimited(t, func(l *config.Limits) {
+func TestRateLimitedRequestIsRejectedBeforeItsBody(t *testing.T) {
+	eachLimited(t, sqlite, func(l *config.Limits) {
 		l.WritesPerMinute, l.BodyBytes, l.ModelBodyBytes, l.LiveRequestsPerMinute = 1, 1024, 1024, 1
 	}, func(t *testing.T, s *harness.Server) {
 		key, _ := s.Key(t, s.Workspace(t, "acme"), accounts.Live)
@@ -218,9 +210,8 @@ func TestLimitedRequestIsRefusedBeforeItsBodyIsRead(t *testing.T) {
 	})
 }
 
-func TestForbiddenRequestsUseUpNoLimit(t *testing.T) {
-	t.Parallel()
-	eachLimited(t, func(l *config.Limits) { l.ReadsPerMinute = 2 }, func(t *testing.T, s *harness.Server) {
+func TestForbiddenRequestsDoNotConsumeLimits(t *testing.T) {
+	eachLimited(t, sqlite, func(l *config.Limits) { l.ReadsPerMinute = 2 }, func(t *testing.T, s *harness.Server) {
 		key, _ := s.Key(t, s.Workspace(t, "acme"), accounts.Live)
 		stranger := models(key)
 		stranger.Header = http.Header{"Origin": {"https://example.com"}}
@@ -234,9 +225,8 @@ func TestForbiddenRequestsUseUpNoLimit(t *testing.T) {
 	})
 }
 
-func TestFloodOverTheLimitLeavesFewLogEntries(t *testing.T) {
-	t.Parallel()
-	eachLimited(t, func(l *config.Limits) { l.WritesPerMinute, l.TestRequestsPerMinute = 1, 1 }, func(t *testing.T, s *harness.Server) {
+func TestRateLimitedFloodLeavesFewLogEntries(t *testing.T) {
+	eachLimited(t, both, func(l *config.Limits) { l.WritesPerMinute, l.TestRequestsPerMinute = 1, 1 }, func(t *testing.T, s *harness.Server) {
 		key, id := s.Key(t, s.Workspace(t, "acme"), accounts.Test)
 		s.Do(t, harness.Request{Method: "POST", Path: "/v1/chat/completions", Key: key, Body: chatBody("hi")}).Want(t, 200, "")
 		s.Do(t, harness.Request{Method: "POST", Path: "/v1/chat/completions", Key: key, Body: chatBody("hi")}).Want(t, 429, "rate_limit_exceeded")
@@ -258,7 +248,7 @@ func TestFloodOverTheLimitLeavesFewLogEntries(t *testing.T) {
 	})
 }
 
-func TestLimitsOfZeroAreOff(t *testing.T) {
+func TestZeroDisablesALimit(t *testing.T) {
 	t.Parallel()
 	s := limited(t, "sqlite", func(l *config.Limits) { l.ReadsPerMinute, l.WorkspaceReadsPerMinute = 0, 0 })
 	key, _ := s.Key(t, s.Workspace(t, "acme"), accounts.Test)

@@ -13,10 +13,10 @@ import (
 	"testing"
 	"time"
 
+	"turnpike/internal/access"
 	"turnpike/internal/accounts"
 	"turnpike/internal/config"
 	"turnpike/internal/db"
-	"turnpike/internal/db/dbtest"
 	"turnpike/internal/events"
 	"turnpike/internal/ids"
 	"turnpike/internal/lanes"
@@ -25,8 +25,8 @@ import (
 	"turnpike/webhook"
 )
 
-// hookedConfig lets the server deliver to this machine.
-func hookedConfig(t *testing.T, engine string) config.Config {
+// webhookConfig allows the server to deliver to this machine.
+func webhookConfig(t *testing.T, engine string) config.Config {
 	t.Helper()
 	cfg := harness.Config(t, engine)
 	cfg.Webhooks.AllowHTTP = true
@@ -34,39 +34,36 @@ func hookedConfig(t *testing.T, engine string) config.Config {
 	return cfg
 }
 
-// eachHooked is harness.Each with a server that delivers to this machine, and
-// with a customer on it.
-func eachHooked(t *testing.T, change func(t *testing.T, cfg *config.Config), fn func(t *testing.T, c *customer)) {
+// eachWebhooks is harness.Each with a server that delivers to this machine, and
+// a client of it.
+func eachWebhooks(t *testing.T, engines []string, change func(t *testing.T, cfg *config.Config), fn func(t *testing.T, c *client)) {
 	t.Helper()
-	for _, engine := range dbtest.Engines {
-		t.Run(engine, func(t *testing.T) {
-			t.Parallel()
-			cfg := hookedConfig(t, engine)
-			if change != nil {
-				change(t, &cfg)
-			}
-			fn(t, newCustomer(t, harness.Start(t, cfg, harness.NewClock()), accounts.Live))
-		})
-	}
+	eachEngine(t, engines, func(t *testing.T, engine string) {
+		cfg := webhookConfig(t, engine)
+		if change != nil {
+			change(t, &cfg)
+		}
+		fn(t, newClient(t, harness.Start(t, cfg, harness.NewClock()), accounts.Live))
+	})
 }
 
-// customer has a workspace and a key that may do everything in one environment.
-type customer struct {
+// client has a workspace and a key with all scopes in one environment.
+type client struct {
 	*harness.Server
 	workspace *accounts.Workspace
 	env       accounts.Environment
 	key       string
 }
 
-func newCustomer(t *testing.T, s *harness.Server, env accounts.Environment) *customer {
+func newClient(t *testing.T, s *harness.Server, env accounts.Environment) *client {
 	t.Helper()
-	c := &customer{Server: s, workspace: s.Workspace(t, ids.New("acme ")), env: env}
+	c := &client{Server: s, workspace: s.Workspace(t, ids.New("acme ")), env: env}
 	c.key, _ = s.Key(t, c.workspace, env)
 	return c
 }
 
-// inTest is the same customer with a test key.
-func (c *customer) inTest(t *testing.T) *customer {
+// withTestKey returns the client with a test key.
+func (c *client) withTestKey(t *testing.T) *client {
 	t.Helper()
 	other := *c
 	other.env = accounts.Test
@@ -74,23 +71,33 @@ func (c *customer) inTest(t *testing.T) *customer {
 	return &other
 }
 
-func (c *customer) ask(t *testing.T, method, path string, body any) *harness.Response {
+// newKey creates a key of the workspace, with all scopes unless k has some.
+func (c *client) newKey(t *testing.T, k access.Key) (value, id string) {
+	t.Helper()
+	k.Tenant, k.Name = c.workspace.In(c.env), "test"
+	if k.Scopes == nil {
+		k.Scopes = []string{"*"}
+	}
+	return c.KeyOf(t, &k)
+}
+
+func (c *client) ask(t *testing.T, method, path string, body any) *harness.Response {
 	t.Helper()
 	return c.Do(t, harness.Request{Method: method, Path: path, Key: c.key, Body: body})
 }
 
-func (c *customer) get(t *testing.T, path string) *harness.Response {
+func (c *client) get(t *testing.T, path string) *harness.Response {
 	t.Helper()
 	return c.ask(t, "GET", path, nil).Want(t, 200, "")
 }
 
-func (c *customer) post(t *testing.T, path string, body any) *harness.Response {
+func (c *client) post(t *testing.T, path string, body any) *harness.Response {
 	t.Helper()
 	return c.ask(t, "POST", path, body).Want(t, 200, "")
 }
 
-// endpoint makes one at the address for the events, or for all.
-func (c *customer) endpoint(t *testing.T, url string, names ...string) (id, secret string) {
+// endpoint creates an endpoint at the address for the events, or for all.
+func (c *client) endpoint(t *testing.T, url string, names ...string) (id, secret string) {
 	t.Helper()
 	if len(names) == 0 {
 		names = []string{"*"}
@@ -101,33 +108,33 @@ func (c *customer) endpoint(t *testing.T, url string, names ...string) (id, secr
 
 var creditsLow = events.CreditsLow{Remaining: 5, Threshold: 10, MonthlyCredits: 100, Period: "2026-10"}
 
-// publish has events happen, in one transaction, as another process would.
-func (c *customer) publish(t *testing.T, payloads ...events.Payload) []*events.Event {
+// publish publishes events in one transaction, like another process.
+func (c *client) publish(t *testing.T, payloads ...events.Payload) []*events.Event {
 	t.Helper()
 	var out []*events.Event
 	c.write(t, func(tx *db.Tx) error {
 		out = nil
 		for _, p := range payloads {
-			e, err := events.NewPublisher(c.Clock.Now).Publish(t.Context(), tx, events.Origin{WorkspaceID: c.workspace.ID, Environment: string(c.env), Project: "shop"}, p)
+			e, err := events.NewPublisher(c.Clock.Now).Publish(t.Context(), tx, events.Origin{Tenant: c.workspace.In(c.env), Project: "shop"}, p)
 			if err != nil {
 				return err
 			}
 			out = append(out, e)
 		}
-		tx.Signal("events", "") // the poll would find it, a second later
+		tx.Signal("events", "") // instead of waiting a second for the poll
 		return nil
 	})
 	return out
 }
 
-func (c *customer) write(t *testing.T, fn func(tx *db.Tx) error) {
+func (c *client) write(t *testing.T, fn func(tx *db.Tx) error) {
 	t.Helper()
 	if err := c.DB.Write(t.Context(), fn); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func (c *customer) exec(t *testing.T, query string, args ...any) {
+func (c *client) exec(t *testing.T, query string, args ...any) {
 	t.Helper()
 	c.write(t, func(tx *db.Tx) error {
 		_, err := tx.Exec(t.Context(), query, args...)
@@ -135,7 +142,7 @@ func (c *customer) exec(t *testing.T, query string, args ...any) {
 	})
 }
 
-func (c *customer) rows(t *testing.T, what string) (n int) {
+func (c *client) rows(t *testing.T, what string) (n int) {
 	t.Helper()
 	if err := c.DB.QueryRow(t.Context(), "SELECT count(*) FROM "+what).Scan(&n); err != nil {
 		t.Fatal(err)
@@ -143,25 +150,24 @@ func (c *customer) rows(t *testing.T, what string) (n int) {
 	return n
 }
 
-// look has the endpoint's lane looked into now: after the clock was turned the
-// poll would do so, a second later.
-func (c *customer) look(t *testing.T, endpointID string) {
+// wakeEndpoint enqueues the endpoint. The poll would find it a second later.
+func (c *client) wakeEndpoint(t *testing.T, endpointID string) {
 	t.Helper()
 	c.write(t, func(tx *db.Tx) error {
 		return lanes.Enqueue(t.Context(), tx, webhooks.Queue, map[string]time.Time{endpointID: c.Clock.Now()})
 	})
 }
 
-// turn moves the clock on and has the endpoint's lane looked into.
-func (c *customer) turn(t *testing.T, d time.Duration, endpointID string) {
+// advanceEndpoint moves the clock and wakes the endpoint.
+func (c *client) advanceEndpoint(t *testing.T, d time.Duration, endpointID string) {
 	t.Helper()
 	c.Clock.Turn(d)
-	c.look(t, endpointID)
+	c.wakeEndpoint(t, endpointID)
 }
 
-// deliveries are the ids of an endpoint's deliveries, oldest first, when there
-// are n of them.
-func (c *customer) deliveries(t *testing.T, endpointID string, n int) []string {
+// deliveries waits for n deliveries of an endpoint and returns their IDs,
+// oldest first.
+func (c *client) deliveries(t *testing.T, endpointID string, n int) []string {
 	t.Helper()
 	var found []string
 	c.Eventually(t, func() bool {
@@ -169,7 +175,7 @@ func (c *customer) deliveries(t *testing.T, endpointID string, n int) []string {
 		return len(found) >= n
 	})
 	if len(found) != n {
-		t.Fatalf("there are %d deliveries, expected %d", len(found), n)
+		t.Fatalf("there are %d deliveries, want %d", len(found), n)
 	}
 	return found
 }
@@ -181,8 +187,8 @@ func idsOf(list *harness.Response) (found []string) {
 	return found
 }
 
-// until waits for a delivery to have the status after so many attempts.
-func (c *customer) until(t *testing.T, deliveryID, status string, attempts int) *harness.Response {
+// waitForDelivery waits for the status and the number of attempts.
+func (c *client) waitForDelivery(t *testing.T, deliveryID, status string, attempts int) *harness.Response {
 	t.Helper()
 	var last *harness.Response
 	t.Cleanup(func() {
@@ -197,15 +203,15 @@ func (c *customer) until(t *testing.T, deliveryID, status string, attempts int) 
 	return last
 }
 
-// grow waits for a count to reach n, for as long as there is progress.
-func (c *customer) grow(t *testing.T, n int, count func() int) {
+// waitForCount waits for a count to reach n, as long as there is progress.
+func (c *client) waitForCount(t *testing.T, n int, count func() int) {
 	t.Helper()
 	for have := count(); have < n; have = count() {
 		c.Eventually(t, func() bool { return count() > have })
 	}
 }
 
-// received is a request that came to a receiver.
+// received is a request to a receiver.
 type received struct {
 	id     string
 	header http.Header
@@ -215,11 +221,11 @@ type received struct {
 
 func (r received) sample() bool { return bytes.Contains(r.body, []byte(`"sample":true`)) }
 
-// receiver is an endpoint's other side. It keeps what comes and answers as it
-// is told to.
+// receiver is the server of an endpoint. It stores requests, and the test sets
+// its response.
 type receiver struct {
 	*httptest.Server
-	ended chan struct{} // closed before the server is: whoever waits may stop
+	ended chan struct{} // closed before the server, so that waiting handlers end
 
 	mu     sync.Mutex
 	got    []received
@@ -239,7 +245,7 @@ func unstarted(t *testing.T, clock *harness.Clock, answer http.HandlerFunc) *rec
 	r.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		body, err := io.ReadAll(req.Body)
 		if err != nil {
-			return // it has left
+			return // the client disconnected
 		}
 		r.mu.Lock()
 		r.got = append(r.got, received{req.Header.Get(webhook.HeaderEventID), req.Header, body, clock.Now()})
@@ -255,14 +261,14 @@ func unstarted(t *testing.T, clock *harness.Clock, answer http.HandlerFunc) *rec
 	return r
 }
 
-// become changes the answer.
-func (r *receiver) become(answer http.HandlerFunc) {
+// respondWith changes the response.
+func (r *receiver) respondWith(answer http.HandlerFunc) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.answer = answer
 }
 
-// all is what came, samples left out.
+// all returns the received requests without samples.
 func (r *receiver) all() []received {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -271,23 +277,23 @@ func (r *receiver) all() []received {
 
 func (r *receiver) count() int { return len(r.all()) }
 
-// wait returns when n have come, and fails when there are more.
-func (r *receiver) wait(t *testing.T, c *customer, n int) []received {
+// wait waits for n requests, and fails if there are more.
+func (r *receiver) wait(t *testing.T, c *client, n int) []received {
 	t.Helper()
-	c.grow(t, n, r.count)
+	c.waitForCount(t, n, r.count)
 	got := r.all()
 	if len(got) != n {
-		t.Fatalf("%d deliveries came, expected %d", len(got), n)
+		t.Fatalf("%d deliveries came, want %d", len(got), n)
 	}
 	return got
 }
 
-// answering is a receiver's answer with the status.
-func answering(status int) http.HandlerFunc {
+// respond responds with the status.
+func respond(status int) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }
 }
 
-// unlessSample answers samples with 204 and the others with the status.
+// unlessSample responds to samples with 204 and to others with the status.
 func unlessSample(r *receiver, status int) http.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request) {
 		r.mu.Lock()
@@ -303,8 +309,8 @@ func unlessSample(r *receiver, status int) http.HandlerFunc {
 	}
 }
 
-// held answers with the status when the gate opens.
-func (r *receiver) held(gate <-chan struct{}, status int) http.HandlerFunc {
+// respondAfter responds with the status when the gate opens.
+func (r *receiver) respondAfter(gate <-chan struct{}, status int) http.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request) {
 		select {
 		case <-gate:
@@ -315,7 +321,7 @@ func (r *receiver) held(gate <-chan struct{}, status int) http.HandlerFunc {
 	}
 }
 
-// signedBy reports whether Service-Signature is the secret's.
+// signedBy reports whether the Service-Signature was made with the secret.
 func (r received) signedBy(secret string) bool {
 	return webhook.Verifier{Secrets: []string{secret}, Now: func() time.Time { return r.at }}.Verify(r.body, r.header) == nil
 }
@@ -327,7 +333,7 @@ func decode(t *testing.T, body []byte, into any) {
 	}
 }
 
-// discardLog is for a server whose client must not trust it.
+// discardLog is for a server whose clients reject its certificate.
 func discardLog() *log.Logger { return log.New(io.Discard, "", 0) }
 
 func itoa(n int64) string { return strconv.FormatInt(n, 10) }

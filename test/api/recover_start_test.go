@@ -8,12 +8,10 @@ import (
 	"turnpike/test/harness"
 )
 
-// TestAServerStartsBesideWhatItCannotRecover: what a dead node left is tried
-// again later, and keeps nobody from serving.
-func TestAServerStartsBesideWhatItCannotRecover(t *testing.T) {
+func TestServerStartsIfRecoveryFails(t *testing.T) {
 	t.Parallel()
 	cfg := harness.Config(t, "sqlite")
-	c := newCustomer(t, harness.Start(t, cfg, harness.NewClock()), accounts.Test)
+	c := newClient(t, harness.Start(t, cfg, harness.NewClock()), accounts.Test)
 	c.write(t, func(tx *db.Tx) error {
 		_, err := tx.Exec(t.Context(), "CREATE TRIGGER refuses BEFORE INSERT ON requests WHEN NEW.node_id = 'node_dead' AND NEW.settled BEGIN SELECT RAISE(ABORT, 'as the test says'); END")
 		return err

@@ -18,12 +18,12 @@ import (
 )
 
 // replay starts a bulk replay and waits for its end.
-func (c *customer) replay(t *testing.T, endpointID string, body map[string]any) *harness.Response {
+func (c *client) replay(t *testing.T, endpointID string, body map[string]any) *harness.Response {
 	t.Helper()
-	return c.replayed(t, c.post(t, "/v1/webhooks/"+endpointID+"/replay", body).Text("id"), "completed")
+	return c.waitForReplay(t, c.post(t, "/v1/webhooks/"+endpointID+"/replay", body).Text("id"), "completed")
 }
 
-func (c *customer) replayed(t *testing.T, id, status string) (r *harness.Response) {
+func (c *client) waitForReplay(t *testing.T, id, status string) (r *harness.Response) {
 	t.Helper()
 	for r = c.get(t, "/v1/replays/"+id); r.Text("status") != status; {
 		before := number(t, r, "done")
@@ -35,8 +35,9 @@ func (c *customer) replayed(t *testing.T, id, status string) (r *harness.Respons
 	return r
 }
 
-// missed has n events happen before an endpoint is made for them at the address.
-func (c *customer) missed(t *testing.T, n int, address string) (endpointID string, since int64) {
+// missEvents publishes n events and then creates an endpoint for them at the
+// address.
+func (c *client) missEvents(t *testing.T, n int, address string) (endpointID string, since int64) {
 	t.Helper()
 	since = c.Clock.Now().Unix()
 	c.publish(t, slices.Repeat([]events.Payload{creditsLow}, n)...)
@@ -46,28 +47,27 @@ func (c *customer) missed(t *testing.T, n int, address string) (endpointID strin
 	return endpointID, since
 }
 
-func TestReplayedDeliveryKeepsItsIDUnlessANewOneIsWanted(t *testing.T) {
-	t.Parallel()
-	eachHooked(t, nil, func(t *testing.T, c *customer) {
-		r := newReceiver(t, c.Clock, answering(200))
+func TestReplayedDeliveryKeepsItsIDUnlessRequestedOtherwise(t *testing.T) {
+	eachWebhooks(t, both, nil, func(t *testing.T, c *client) {
+		r := newReceiver(t, c.Clock, respond(200))
 		id, secret := c.endpoint(t, r.URL)
 		event := c.publish(t, creditsLow)[0]
 		delivery := c.deliveries(t, id, 1)[0]
-		c.until(t, delivery, "succeeded", 1)
+		c.waitForDelivery(t, delivery, "succeeded", 1)
 		c.Clock.Turn(time.Hour)
 
 		again := c.post(t, "/v1/deliveries/"+delivery+"/replay", nil)
 		if again.Text("id") != delivery || again.Text("status") != "pending" || again.At("finished_at") != nil || again.At("next_attempt_at") != float64(c.Clock.Now().Unix()) {
 			t.Errorf("replayed it is %s", again.Body)
 		}
-		c.until(t, delivery, "succeeded", 2)
+		c.waitForDelivery(t, delivery, "succeeded", 2)
 		other := c.post(t, "/v1/deliveries/"+delivery+"/replay", map[string]any{"new_id": true})
 		if other.Text("id") == delivery || other.Text("event_id") != event.ID || other.Text("endpoint_id") != id || other.At("attempt_count") != float64(0) ||
 			other.At("event_created_at") != float64(event.CreatedAt.Unix()) {
 			t.Errorf("replayed under a new id it is %s", other.Body)
 		}
-		c.until(t, other.Text("id"), "succeeded", 1)
-		c.until(t, delivery, "succeeded", 2)
+		c.waitForDelivery(t, other.Text("id"), "succeeded", 1)
+		c.waitForDelivery(t, delivery, "succeeded", 2)
 		got := r.wait(t, c, 3)
 		for i, want := range []string{delivery, delivery, other.Text("id")} {
 			if got[i].id != want || !bytes.Equal(got[i].body, event.Body) || !got[i].signedBy(secret) {
@@ -80,20 +80,19 @@ func TestReplayedDeliveryKeepsItsIDUnlessANewOneIsWanted(t *testing.T) {
 	})
 }
 
-func TestReplayRunsAWholeScheduleWhateverBecameOfTheDelivery(t *testing.T) {
-	t.Parallel()
-	eachHooked(t, nil, func(t *testing.T, c *customer) {
-		r := newReceiver(t, c.Clock, answering(500))
+func TestReplayRestartsTheRetrySchedule(t *testing.T) {
+	eachWebhooks(t, both, nil, func(t *testing.T, c *client) {
+		r := newReceiver(t, c.Clock, respond(500))
 		id, _ := c.endpoint(t, r.URL)
 		c.publish(t, creditsLow)
 		delivery := c.deliveries(t, id, 1)[0]
-		c.until(t, delivery, "retrying", 1)
-		c.turn(t, 2*time.Minute, id)
-		c.until(t, delivery, "retrying", 2) // and next in five minutes
+		c.waitForDelivery(t, delivery, "retrying", 1)
+		c.advanceEndpoint(t, 2*time.Minute, id)
+		c.waitForDelivery(t, delivery, "retrying", 2) // and again in five minutes
 		for attempts, status := range []string{"retrying", "failed", "discarded"} {
 			c.exec(t, "UPDATE deliveries SET status = $2, due_at = NULL, reason = 'expired', finished_at = 1 WHERE id = $1", delivery, status)
 			c.post(t, "/v1/deliveries/"+delivery+"/replay", nil)
-			d := c.until(t, delivery, "retrying", attempts+3)
+			d := c.waitForDelivery(t, delivery, "retrying", attempts+3)
 			last := d.At("attempts").([]any)[attempts+2].(map[string]any)
 			if plan := last["next_retry_at"].(float64) - last["started_at"].(float64); plan < 60 || plan > 61 || d.At("reason") != nil || d.At("finished_at") != nil {
 				t.Errorf("replayed when it was %s, it is %s", status, d.Body)
@@ -101,65 +100,61 @@ func TestReplayRunsAWholeScheduleWhateverBecameOfTheDelivery(t *testing.T) {
 		}
 		// The sixth failure of the replay pauses the endpoint like any other.
 		for attempts := 6; attempts <= 10; attempts++ {
-			c.turn(t, 13*time.Hour, id)
-			c.until(t, delivery, map[bool]string{true: "failed", false: "retrying"}[attempts == 10], attempts)
+			c.advanceEndpoint(t, 13*time.Hour, id)
+			c.waitForDelivery(t, delivery, map[bool]string{true: "failed", false: "retrying"}[attempts == 10], attempts)
 		}
 		if e := c.get(t, "/v1/webhooks/"+id); e.Text("paused_reason") != "delivery_failed" {
-			t.Errorf("the endpoint is %s", e.Body)
+			t.Errorf("got endpoint %s", e.Body)
 		}
 	})
 }
 
-// An attempt is under way when the delivery is replayed, or its endpoint paused
-// and resumed: it is recorded, and does not take the fresh schedule with it.
-func TestReplayDuringAnAttemptIsNotLostWithIt(t *testing.T) {
+func TestReplayDuringAnAttemptIsKept(t *testing.T) {
 	t.Parallel()
-	for name, again := range map[string]func(t *testing.T, c *customer, endpoint, delivery string){
-		"replayed": func(t *testing.T, c *customer, _, delivery string) {
+	for name, again := range map[string]func(t *testing.T, c *client, endpoint, delivery string){
+		"replayed": func(t *testing.T, c *client, _, delivery string) {
 			c.post(t, "/v1/deliveries/"+delivery+"/replay", nil)
 		},
-		"paused and resumed": func(t *testing.T, c *customer, endpoint, _ string) {
+		"paused and resumed": func(t *testing.T, c *client, endpoint, _ string) {
 			c.post(t, "/v1/webhooks/"+endpoint+"/pause", nil)
 			c.post(t, "/v1/webhooks/"+endpoint+"/resume", nil)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			oneRetry := func(_ *testing.T, cfg *config.Config) { cfg.Webhooks.RetrySchedule = []time.Duration{time.Hour} }
-			eachHooked(t, oneRetry, func(t *testing.T, c *customer) {
-				r := newReceiver(t, c.Clock, answering(500))
+			eachWebhooks(t, both, oneRetry, func(t *testing.T, c *client) {
+				r := newReceiver(t, c.Clock, respond(500))
 				id, _ := c.endpoint(t, r.URL)
 				c.publish(t, creditsLow)
 				delivery := c.deliveries(t, id, 1)[0]
-				c.until(t, delivery, "retrying", 1)
+				c.waitForDelivery(t, delivery, "retrying", 1)
 
 				gate := make(chan struct{})
-				r.become(r.held(gate, 500))
-				c.turn(t, 2*time.Hour, id)
+				r.respondWith(r.respondAfter(gate, 500))
+				c.advanceEndpoint(t, 2*time.Hour, id)
 				r.wait(t, c, 2) // the last attempt
 				again(t, c, id, delivery)
-				r.become(answering(500))
+				r.respondWith(respond(500))
 				close(gate)
-				c.until(t, delivery, "retrying", 3)
+				c.waitForDelivery(t, delivery, "retrying", 3)
 				if e := c.get(t, "/v1/webhooks/"+id); e.Text("status") != "active" {
-					t.Errorf("the endpoint is %s", e.Body)
+					t.Errorf("got endpoint %s", e.Body)
 				}
-				r.become(answering(200))
-				c.turn(t, 2*time.Hour, id)
-				c.until(t, delivery, "succeeded", 4)
+				r.respondWith(respond(200))
+				c.advanceEndpoint(t, 2*time.Hour, id)
+				c.waitForDelivery(t, delivery, "succeeded", 4)
 			})
 		})
 	}
 }
 
-func TestReplayIsRefusedWhereItCannotBe(t *testing.T) {
-	t.Parallel()
-	eachHooked(t, nil, func(t *testing.T, c *customer) {
-		r := newReceiver(t, c.Clock, answering(200))
+func TestInvalidReplayIsRejected(t *testing.T) {
+	eachWebhooks(t, sqlite, nil, func(t *testing.T, c *client) {
+		r := newReceiver(t, c.Clock, respond(200))
 		id, _ := c.endpoint(t, r.URL)
 		c.publish(t, creditsLow)
 		delivery := c.deliveries(t, id, 1)[0]
-		c.until(t, delivery, "succeeded", 1)
+		c.waitForDelivery(t, delivery, "succeeded", 1)
 		began := c.Clock.Now().Unix()
 		both := func(status int, code string) {
 			t.Helper()
@@ -183,18 +178,19 @@ func TestReplayIsRefusedWhereItCannotBe(t *testing.T) {
 
 		c.post(t, "/v1/webhooks/"+id+"/pause", nil)
 		both(409, "invalid_state")
-		// A tunnel has nobody who could resume it here.
+		// No one can resume a tunnel here.
 		c.exec(t, "UPDATE endpoints SET kind = 'tunnel' WHERE id = $1", id)
-		if r := c.ask(t, "POST", "/v1/deliveries/"+delivery+"/replay", nil).Want(t, 409, "invalid_state"); !strings.Contains(r.Text("error.message"), "not connected; turnpike listen --resume "+id) {
+		if r := c.ask(t, "POST", "/v1/deliveries/"+delivery+"/replay", nil).Want(t, 409, "invalid_state"); !strings.Contains(r.Text("error.message"), "is not connected. Connect it with turnpike listen --resume "+id) {
 			t.Errorf("a tunnel that is away: %s", r.Body)
 		}
 		c.exec(t, "UPDATE endpoints SET kind = 'http' WHERE id = $1", id)
 		c.post(t, "/v1/webhooks/"+id+"/resume", nil)
 
-		// The event's time counts, to the moment; the bulk's is in whole seconds.
+		// The exact time of the event counts. The bulk replay uses whole
+		// seconds.
 		c.Clock.Turn(30*24*time.Hour - time.Second)
 		c.post(t, "/v1/deliveries/"+delivery+"/replay", nil)
-		c.until(t, delivery, "succeeded", 2)
+		c.waitForDelivery(t, delivery, "succeeded", 2)
 		c.Clock.Turn(2 * time.Second)
 		both(400, "outside_replay_window")
 
@@ -208,10 +204,9 @@ func TestReplayIsRefusedWhereItCannotBe(t *testing.T) {
 	})
 }
 
-func TestBulkReplaySendsWhatWasAskedForAndNothingElse(t *testing.T) {
-	t.Parallel()
-	eachHooked(t, nil, func(t *testing.T, c *customer) {
-		r := newReceiver(t, c.Clock, answering(200))
+func TestBulkReplaySendsExactlyTheSelection(t *testing.T) {
+	eachWebhooks(t, both, nil, func(t *testing.T, c *client) {
+		r := newReceiver(t, c.Clock, respond(200))
 		id, _ := c.endpoint(t, r.URL)
 		morning := c.Clock.Now().Unix()
 		c.publish(t, creditsLow, events.KeyRevoked{KeyID: "key_1"})
@@ -222,10 +217,10 @@ func TestBulkReplaySendsWhatWasAskedForAndNothingElse(t *testing.T) {
 		all := c.deliveries(t, id, 4)
 		sent := map[string]int{}
 		for _, one := range all {
-			c.until(t, one, "succeeded", 1)
+			c.waitForDelivery(t, one, "succeeded", 1)
 			sent[one] = 1
 		}
-		// replays runs one and checks how often each delivery came.
+		// replays runs a replay and checks how often each delivery arrived.
 		replays := func(body map[string]any, want ...string) {
 			t.Helper()
 			done := c.replay(t, id, body)
@@ -235,7 +230,7 @@ func TestBulkReplaySendsWhatWasAskedForAndNothingElse(t *testing.T) {
 			}
 			for _, one := range want {
 				sent[one]++
-				c.until(t, one, "succeeded", sent[one])
+				c.waitForDelivery(t, one, "succeeded", sent[one])
 			}
 			got := map[string]int{}
 			for _, one := range r.all() {
@@ -243,7 +238,7 @@ func TestBulkReplaySendsWhatWasAskedForAndNothingElse(t *testing.T) {
 			}
 			for one, n := range sent {
 				if got[one] != n {
-					t.Errorf("%v: %s came %d times in all, expected %d", body, one, got[one], n)
+					t.Errorf("%v: %s came %d times in all, want %d", body, one, got[one], n)
 				}
 			}
 		}
@@ -260,28 +255,27 @@ func TestBulkReplaySendsWhatWasAskedForAndNothingElse(t *testing.T) {
 		replays(map[string]any{"since": noon, "status": "all", "types": []string{"billing.credits.low", "agent.run.failed"}}, all[2])
 		replays(map[string]any{"since": morning, "status": "all"}, all...)
 		c.replay(t, id, map[string]any{"since": morning, "status": "missed"})
-		replays(map[string]any{"since": noon}) // and nothing more has come
+		replays(map[string]any{"since": noon}) // nothing else has arrived
 		c.deliveries(t, id, 4)
 	})
 }
 
-func TestMissedEventsAreThoseWithoutADelivery(t *testing.T) {
-	t.Parallel()
-	eachHooked(t, nil, func(t *testing.T, c *customer) {
-		r := newReceiver(t, c.Clock, answering(200))
+func TestMissedEventsHaveNoDelivery(t *testing.T) {
+	eachWebhooks(t, both, nil, func(t *testing.T, c *client) {
+		r := newReceiver(t, c.Clock, respond(200))
 		began := c.Clock.Now().Unix()
 		early := c.publish(t, creditsLow, events.KeyRevoked{KeyID: "key_1"}, events.AgentRun{ID: "run_1", Status: "failed"}, events.KeyRevoked{KeyID: "key_2"})
-		c.inTest(t).publish(t, events.KeyRevoked{KeyID: "key_3"})
+		c.withTestKey(t).publish(t, events.KeyRevoked{KeyID: "key_3"})
 		c.Eventually(t, func() bool { return c.rows(t, "new_events") == 0 })
 		c.Clock.Turn(time.Minute)
 		id, _ := c.endpoint(t, r.URL, "key.*", "billing.credits.*")
 		c.publish(t, events.KeyRevoked{KeyID: "key_4"})
-		c.until(t, c.deliveries(t, id, 1)[0], "succeeded", 1)
-		c.until(t, c.post(t, "/v1/webhooks/"+id+"/test", nil).Text("id"), "succeeded", 1)
+		c.waitForDelivery(t, c.deliveries(t, id, 1)[0], "succeeded", 1)
+		c.waitForDelivery(t, c.post(t, "/v1/webhooks/"+id+"/test", nil).Text("id"), "succeeded", 1)
 		other, _ := c.endpoint(t, r.URL, "agent.run.*")
-		c.until(t, c.post(t, "/v1/webhooks/"+other+"/test", nil).Text("id"), "succeeded", 1) // a sample was not missed by the first
+		c.waitForDelivery(t, c.post(t, "/v1/webhooks/"+other+"/test", nil).Text("id"), "succeeded", 1) // the first endpoint doesn't count this sample as missed
 
-		// With the sample and the one that it did not miss, there are then so many.
+		// The total includes the sample and the event that was not missed.
 		for _, turn := range []struct {
 			body map[string]any
 			want int
@@ -293,10 +287,10 @@ func TestMissedEventsAreThoseWithoutADelivery(t *testing.T) {
 			turn.body["since"], turn.body["status"] = began, "missed"
 			done := c.replay(t, id, turn.body)
 			if number(t, done, "done") != number(t, done, "total") || done.Text("selection") != "missed" {
-				t.Errorf("it is %s", done.Body)
+				t.Errorf("got %s", done.Body)
 			}
 			for _, one := range c.deliveries(t, id, turn.want) {
-				c.until(t, one, "succeeded", 1)
+				c.waitForDelivery(t, one, "succeeded", 1)
 			}
 		}
 		got := r.wait(t, c, 4)
@@ -308,12 +302,10 @@ func TestMissedEventsAreThoseWithoutADelivery(t *testing.T) {
 	})
 }
 
-// The fan-out of an event is still to come when a replay finds that it was
-// missed: both make its delivery, which must be one.
-func TestEventThatIsNotFannedOutYetIsDeliveredOnce(t *testing.T) {
+func TestReplayDuringFanOutDeliversOnce(t *testing.T) {
 	t.Parallel()
-	c := newCustomer(t, harness.Start(t, hookedConfig(t, "postgres"), harness.NewClock()), accounts.Live)
-	r := newReceiver(t, c.Clock, answering(200))
+	c := newClient(t, harness.Start(t, webhookConfig(t, "postgres"), harness.NewClock()), accounts.Live)
+	r := newReceiver(t, c.Clock, respond(200))
 	id, _ := c.endpoint(t, r.URL)
 	began := c.Clock.Now().Unix()
 	locked, release := make(chan int), make(chan struct{})
@@ -328,7 +320,7 @@ func TestEventThatIsNotFannedOutYetIsDeliveredOnce(t *testing.T) {
 					err = r.Scan(&id)
 					return id, err
 				})
-				locked <- len(list) // none when the fan-out was faster
+				locked <- len(list) // 0 if the fan-out was faster
 				if len(list) > 0 {
 					<-release
 				}
@@ -340,26 +332,25 @@ func TestEventThatIsNotFannedOutYetIsDeliveredOnce(t *testing.T) {
 	close(release)
 	c.Eventually(t, func() bool { return c.rows(t, "new_events") == 0 })
 	for _, one := range c.deliveries(t, id, events) {
-		c.until(t, one, "succeeded", 1)
+		c.waitForDelivery(t, one, "succeeded", 1)
 	}
 	r.wait(t, c, events)
 }
 
-func TestReplayUnderNewIDsEnds(t *testing.T) {
-	t.Parallel()
-	eachHooked(t, func(_ *testing.T, cfg *config.Config) { cfg.Webhooks.PerEndpoint = 2 }, func(t *testing.T, c *customer) {
-		r := newReceiver(t, c.Clock, answering(200))
+func TestReplayWithNewIDsEnds(t *testing.T) {
+	eachWebhooks(t, sqlite, func(_ *testing.T, cfg *config.Config) { cfg.Webhooks.PerEndpoint = 2 }, func(t *testing.T, c *client) {
+		r := newReceiver(t, c.Clock, respond(200))
 		id, _ := c.endpoint(t, r.URL)
-		const total = 50 // many times what one step of it takes
+		const total = 50 // many times the size of one step
 		began := c.Clock.Now().Unix()
 		c.publish(t, slices.Repeat([]events.Payload{creditsLow}, total)...)
 		succeeded := func(n int) {
 			t.Helper()
-			c.grow(t, n, func() int { return c.rows(t, "deliveries WHERE status = 'succeeded' AND attempts = 1") })
+			c.waitForCount(t, n, func() int { return c.rows(t, "deliveries WHERE status = 'succeeded' AND attempts = 1") })
 		}
 		succeeded(total)
 		if done := c.replay(t, id, map[string]any{"since": began, "status": "all", "new_id": true}); number(t, done, "total") != total || number(t, done, "done") != total || done.At("new_id") != true {
-			t.Errorf("it is %s", done.Body)
+			t.Errorf("got %s", done.Body)
 		}
 		succeeded(2 * total)
 		came := map[string]int{}
@@ -367,58 +358,55 @@ func TestReplayUnderNewIDsEnds(t *testing.T) {
 			came[got.id]++
 		}
 		if len(came) != 2*total || len(c.deliveries(t, id, 2*total)) != 2*total {
-			t.Errorf("there came %d ids, expected %d", len(came), 2*total)
+			t.Errorf("there came %d ids, want %d", len(came), 2*total)
 		}
 	})
 }
 
-// What is on its way when it begins is finished when the replay gets there.
-func TestReplayIsNeverDoneWithMoreThanItsTotal(t *testing.T) {
-	t.Parallel()
-	eachHooked(t, func(_ *testing.T, cfg *config.Config) { cfg.Webhooks.PerEndpoint = 1 }, func(t *testing.T, c *customer) {
-		r := newReceiver(t, c.Clock, answering(200))
+func TestReplayNeverExceedsItsTotal(t *testing.T) {
+	eachWebhooks(t, sqlite, func(_ *testing.T, cfg *config.Config) { cfg.Webhooks.PerEndpoint = 1 }, func(t *testing.T, c *client) {
+		r := newReceiver(t, c.Clock, respond(200))
 		id, _ := c.endpoint(t, r.URL)
 		began := c.Clock.Now().Unix()
 		c.publish(t, creditsLow, creditsLow)
 		for _, one := range c.deliveries(t, id, 2) {
-			c.until(t, one, "succeeded", 1)
+			c.waitForDelivery(t, one, "succeeded", 1)
 		}
 		gate := make(chan struct{})
-		r.become(r.held(gate, 200))
+		r.respondWith(r.respondAfter(gate, 200))
 		c.publish(t, creditsLow, creditsLow)
 		c.Eventually(t, func() bool { return r.count() == 3 })
 		started := c.post(t, "/v1/webhooks/"+id+"/replay", map[string]any{"since": began, "status": "all"})
 		if number(t, started, "total") != 2 {
-			t.Errorf("it began as %s", started.Body)
+			t.Errorf("got new replay %s", started.Body)
 		}
 		close(gate)
-		if done := c.replayed(t, started.Text("id"), "completed"); number(t, done, "done") > number(t, done, "total") {
+		if done := c.waitForReplay(t, started.Text("id"), "completed"); number(t, done, "done") > number(t, done, "total") {
 			t.Errorf("it ended as %s", done.Body)
 		}
 	})
 }
 
-func TestReplayStopsWhenItsEndpointIsPausedOrDeleted(t *testing.T) {
-	t.Parallel()
-	eachHooked(t, nil, func(t *testing.T, c *customer) {
-		r := newReceiver(t, c.Clock, answering(200))
+func TestReplayStopsWithItsEndpoint(t *testing.T) {
+	eachWebhooks(t, both, nil, func(t *testing.T, c *client) {
+		r := newReceiver(t, c.Clock, respond(200))
 		for _, turn := range []struct{ method, path string }{{"POST", "/pause"}, {"DELETE", ""}} {
 			gate := make(chan struct{})
-			r.become(r.held(gate, 200))
+			r.respondWith(r.respondAfter(gate, 200))
 			before := r.count()
-			id, since := c.missed(t, 100, r.URL)
+			id, since := c.missEvents(t, 100, r.URL)
 			started := c.post(t, "/v1/webhooks/"+id+"/replay", map[string]any{"since": since, "status": "missed"})
 			if started.Text("status") != "running" || number(t, started, "total") != 100 || number(t, started, "done") != 0 || started.At("finished_at") != nil {
-				t.Errorf("it began as %s", started.Body)
+				t.Errorf("got new replay %s", started.Body)
 			}
 			c.Eventually(t, func() bool { return r.count() >= before+4 })
 			if running := c.get(t, "/v1/replays/"+started.Text("id")); running.Text("status") != "running" || number(t, running, "done") == 0 {
 				t.Errorf("under way it is %s", running.Body)
 			}
 			c.ask(t, turn.method, "/v1/webhooks/"+id+turn.path, nil).Want(t, 200, "")
-			r.become(answering(200))
+			r.respondWith(respond(200))
 			close(gate)
-			stopped := c.replayed(t, started.Text("id"), "stopped")
+			stopped := c.waitForReplay(t, started.Text("id"), "stopped")
 			done := number(t, stopped, "done")
 			if done == 0 || done > 50 || stopped.At("finished_at") == nil {
 				t.Errorf("stopped it is %s", stopped.Body)
@@ -426,19 +414,20 @@ func TestReplayStopsWhenItsEndpointIsPausedOrDeleted(t *testing.T) {
 			if turn.method == "DELETE" {
 				continue
 			}
-			// Resumed, what was handed over is delivered, and not the rest.
+			// After a resume, only the deliveries that were already created are
+			// sent.
 			c.post(t, "/v1/webhooks/"+id+"/resume", nil)
 			for _, one := range c.deliveries(t, id, int(done)) {
-				c.until(t, one, "succeeded", 1)
+				c.waitForDelivery(t, one, "succeeded", 1)
 			}
 			witness := c.post(t, "/v1/webhooks/"+id+"/test", nil).Text("id")
-			c.until(t, witness, "succeeded", 1)
+			c.waitForDelivery(t, witness, "succeeded", 1)
 			c.deliveries(t, id, int(done)+1)
 			if again := c.get(t, "/v1/replays/"+started.Text("id")); again.Text("status") != "stopped" {
 				t.Errorf("after a resume it is %s", again.Body)
 			}
 			c.ask(t, "DELETE", "/v1/webhooks/"+id, nil).Want(t, 200, "")
-			c.Clock.Turn(time.Second) // the next turn's events are not these
+			c.Clock.Turn(time.Second) // separates the events from the next iteration's
 		}
 	})
 }
@@ -449,10 +438,10 @@ func TestReplaySurvivesARestart(t *testing.T) {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
 			const total = 300
-			cfg := hookedConfig(t, engine)
-			c := newCustomer(t, harness.Start(t, cfg, harness.NewClock()), accounts.Live)
+			cfg := webhookConfig(t, engine)
+			c := newClient(t, harness.Start(t, cfg, harness.NewClock()), accounts.Live)
 			r := newReceiver(t, c.Clock, nil)
-			r.become(func(w http.ResponseWriter, _ *http.Request) {
+			r.respondWith(func(w http.ResponseWriter, _ *http.Request) {
 				if r.count() > 20 { // slow enough that the server stops in the middle
 					select {
 					case <-time.After(100 * time.Millisecond):
@@ -460,7 +449,7 @@ func TestReplaySurvivesARestart(t *testing.T) {
 					}
 				}
 			})
-			id, since := c.missed(t, total, r.URL)
+			id, since := c.missEvents(t, total, r.URL)
 			started := c.post(t, "/v1/webhooks/"+id+"/replay", map[string]any{"since": since, "status": "missed"}).Text("id")
 			c.Eventually(t, func() bool { return r.count() > 20 })
 			if err := c.App.Close(); err != nil {
@@ -470,9 +459,9 @@ func TestReplaySurvivesARestart(t *testing.T) {
 			if before >= total {
 				t.Fatal("it was over before the server stopped")
 			}
-			r.become(answering(200))
+			r.respondWith(respond(200))
 			c.Server = harness.Start(t, cfg, c.Clock)
-			if done := c.replayed(t, started, "completed"); number(t, done, "done") != total {
+			if done := c.waitForReplay(t, started, "completed"); number(t, done, "done") != total {
 				t.Errorf("after the restart it is %s", done.Body)
 			}
 			came := map[string]int{}
@@ -486,37 +475,35 @@ func TestReplaySurvivesARestart(t *testing.T) {
 	}
 }
 
-func TestLiveEventGoesAheadOfAReplay(t *testing.T) {
-	t.Parallel()
-	eachHooked(t, nil, func(t *testing.T, c *customer) {
+func TestLiveEventOvertakesAReplay(t *testing.T) {
+	eachWebhooks(t, sqlite, nil, func(t *testing.T, c *client) {
 		const total = 300
 		r := newReceiver(t, c.Clock, nil)
 		gate := make(chan struct{})
-		r.become(r.held(gate, 200))
-		id, since := c.missed(t, total, r.URL)
+		r.respondWith(r.respondAfter(gate, 200))
+		id, since := c.missEvents(t, total, r.URL)
 		replay := c.post(t, "/v1/webhooks/"+id+"/replay", map[string]any{"since": since, "status": "missed"}).Text("id")
 		c.Eventually(t, func() bool { return r.count() >= 4 })
 		c.publish(t, events.KeyRevoked{KeyID: "key_1"})
 		c.Eventually(t, func() bool { return c.rows(t, "deliveries WHERE type = 'key.auto_revoked'") == 1 })
-		r.become(answering(200))
+		r.respondWith(respond(200))
 		close(gate)
 		got := r.wait(t, c, total+1)
 		place := slices.IndexFunc(got, func(g received) bool { return bytes.Contains(g.body, []byte("key.auto_revoked")) })
 		if place < 0 || place > 50 {
 			t.Errorf("the live event came as number %d of %d", place+1, len(got))
 		}
-		c.replayed(t, replay, "completed")
+		c.waitForReplay(t, replay, "completed")
 	})
 }
 
 func TestEndpointHasOneReplayAtATime(t *testing.T) {
-	t.Parallel()
-	eachHooked(t, nil, func(t *testing.T, c *customer) {
+	eachWebhooks(t, both, nil, func(t *testing.T, c *client) {
 		const total = 300
 		r := newReceiver(t, c.Clock, nil)
 		gate := make(chan struct{})
-		r.become(r.held(gate, 200))
-		id, since := c.missed(t, total, r.URL)
+		r.respondWith(r.respondAfter(gate, 200))
+		id, since := c.missEvents(t, total, r.URL)
 		body := map[string]any{"since": since, "status": "missed"}
 		path := "/v1/webhooks/" + id + "/replay"
 		var mu sync.Mutex
@@ -542,11 +529,11 @@ func TestEndpointHasOneReplayAtATime(t *testing.T) {
 		if got := again.Text("error.message"); !strings.Contains(got, started) {
 			t.Errorf("got %q, want it to name %s", got, started)
 		}
-		other, _ := c.endpoint(t, newReceiver(t, c.Clock, answering(200)).URL)
+		other, _ := c.endpoint(t, newReceiver(t, c.Clock, respond(200)).URL)
 		c.replay(t, other, body)
-		r.become(answering(200))
+		r.respondWith(respond(200))
 		close(gate)
-		c.replayed(t, started, "completed")
+		c.waitForReplay(t, started, "completed")
 		c.replay(t, id, body)
 	})
 }

@@ -9,7 +9,7 @@ import (
 	"turnpike/test/harness"
 )
 
-func (c *customer) respond(t *testing.T, b any) *harness.Response {
+func (c *client) respond(t *testing.T, b any) *harness.Response {
 	t.Helper()
 	return c.ask(t, "POST", "/v1/responses", b)
 }
@@ -18,8 +18,7 @@ var weather = []any{map[string]any{"type": "function", "name": "get_weather", "d
 	"parameters": map[string]any{"type": "object", "properties": map[string]any{"city": map[string]any{"type": "string"}}}}}
 
 func TestResponsesAreChargedAndLoggedLikeChats(t *testing.T) {
-	t.Parallel()
-	eachMarket(t, nil, func(t *testing.T, m *market) {
+	eachGateway(t, sqlite, nil, func(t *testing.T, m *gatewayClient) {
 		for _, c := range []struct {
 			model, said string
 			in, out     int64
@@ -35,7 +34,7 @@ func TestResponsesAreChargedAndLoggedLikeChats(t *testing.T) {
 				t.Errorf("%s: %s credits, %s", c.model, charged(t, r), r.Body)
 			}
 			if e := m.entry(t, r); amount(t, e, "credits") != c.cost || e.Text("path") != "/v1/responses" || e.Text("usage_source") != "provider" {
-				t.Errorf("%s: the entry is %s", c.model, e.Body)
+				t.Errorf("%s: got log entry %s", c.model, e.Body)
 			}
 			r = m.respond(t, map[string]any{"model": c.model, "input": "one two three", "stream": true}).Want(t, 200, "")
 			list := chunks(r)
@@ -51,21 +50,20 @@ func TestResponsesAreChargedAndLoggedLikeChats(t *testing.T) {
 				t.Errorf("%s: %s", c.model, r.Body)
 			}
 			if e := m.entry(t, r); amount(t, e, "credits") != c.cost {
-				t.Errorf("%s: the entry is %s", c.model, e.Body)
+				t.Errorf("%s: got log entry %s", c.model, e.Body)
 			}
 		}
-		// The bound of the answer is the provider's own name for it.
+		// The provider has its own name for the output limit.
 		m.respond(t, map[string]any{"model": "small", "models": []string{"spare-small"}, "input": "hi", "max_output_tokens": 12}).Want(t, 200, "")
 		sent := m.openai.Requests()
 		if got := string(sent[len(sent)-1].Body); !strings.Contains(got, `"max_completion_tokens":12`) || strings.Contains(got, `"input"`) || strings.Contains(got, `"models"`) {
-			t.Errorf("the provider got %s", got)
+			t.Errorf("got provider request %s", got)
 		}
 	})
 }
 
-func TestResponsesCallToolsAndTakeTheirResults(t *testing.T) {
-	t.Parallel()
-	eachMarket(t, nil, func(t *testing.T, m *market) {
+func TestResponsesCallToolsAndAcceptResults(t *testing.T) {
+	eachGateway(t, sqlite, nil, func(t *testing.T, m *gatewayClient) {
 		call := upstreams.OpenAIReply{Calls: []upstreams.OpenAICall{{ID: "call_7", Name: "get_weather", Arguments: `{"city":"Oslo"}`}}, Usage: &upstreams.OpenAIUsage{Input: 20, Output: 5}}
 		m.openai.Queue(call, call)
 		ask := map[string]any{"model": "small", "input": "How is the weather in Oslo?", "tools": weather}
@@ -88,7 +86,7 @@ func TestResponsesCallToolsAndTakeTheirResults(t *testing.T) {
 			t.Errorf("after the result: %s", r.Body)
 		}
 
-		test := m.inTest(t)
+		test := m.withTestKey(t)
 		ask = map[string]any{"model": "gpt-4o-mini", "input": "[[sim:tool=get_weather]]", "tools": weather}
 		r = test.respond(t, ask).Want(t, 200, "")
 		if r.Text("output.0.name") != "get_weather" || r.Header.Get("Service-Provider") != "simulator" || r.Header.Get("Service-Credits") != "0" {
@@ -98,77 +96,6 @@ func TestResponsesCallToolsAndTakeTheirResults(t *testing.T) {
 		list = chunks(test.respond(t, ask).Want(t, 200, ""))
 		if last := list[len(list)-1]; last.Text("response.output.0.name") != "get_weather" || last.At("response.usage.credits") != 0.0 {
 			t.Errorf("a test key's stream: %s", last.Body)
-		}
-	})
-}
-
-// picture asks what is on one, looked at as closely as detail says.
-func picture(detail string) map[string]any {
-	part := map[string]any{"type": "input_image", "image_url": "https://example.com/a.png", "detail": detail}
-	return map[string]any{"model": "gpt-4o-mini", "input": []any{map[string]any{"role": "user", "content": []any{part}}}}
-}
-
-// A chat refuses fields and words that only the Responses API has.
-func TestWhatOnlyResponsesKnowReachesNoProvider(t *testing.T) {
-	t.Parallel()
-	eachMarket(t, nil, func(t *testing.T, m *market) {
-		ask := picture("original")
-		m.inTest(t).respond(t, ask).Want(t, 200, "")
-		ask["model"], ask["client_metadata"] = "small", map[string]any{"session_id": "s"}
-		m.respond(t, ask).Want(t, 200, "")
-		sent := m.openai.Requests()
-		if got := string(sent[len(sent)-1].Body); !strings.Contains(got, `"detail":"high"`) || strings.Contains(got, "client_metadata") {
-			t.Errorf("the provider got %s", got)
-		}
-	})
-}
-
-func TestErrorsOfResponsesNameTheCallersField(t *testing.T) {
-	t.Parallel()
-	eachMarket(t, nil, func(t *testing.T, m *market) {
-		test := m.inTest(t)
-		for text, param := range map[string]string{
-			`{"model":"M"}`: "input", `{"model":"M","input":[]}`: "input", `{"input":"hi"}`: "model", `{"model":"M","input":"hi","max_output_tokens":0}`: "max_output_tokens",
-			`{"model":"M","input":"hi","previous_response_id":"resp_1"}`: "previous_response_id", `{"model":"M","input":"hi","background":true}`: "background",
-			`{"model":"M","input":"hi","tools":[{"type":"web_search"}]}`: "tools[0].type", `{"model":"M","input":"hi","messages":[]}`: "messages",
-			`{"model":"M","input":[{"role":"user","content":[{"type":"text","text":"x"}]}]}`:               "input[0].content[0].type",
-			`{"model":"M","input":[{"role":"user","content":"a"},{"type":"item_reference","id":"msg_1"}]}`: "input[1]",
-			`{"model":"M","input":"hi","text":{"format":{"type":"json_schema"}}}`:                          "text.format.name", `{"model":"M","input":"hi","include":["nothing"]}`: "include[0]",
-		} {
-			for model, c := range map[string]*customer{"small": m.customer, "gpt-4o-mini": test} {
-				r := c.respond(t, strings.ReplaceAll(text, `"M"`, `"`+model+`"`))
-				if r.Status != 400 || r.Text("error.param") != param {
-					t.Errorf("%s: %d %s", text, r.Status, r.Body)
-				}
-			}
-		}
-		// What the provider or the simulator finds wrong with the chat, too.
-		m.openai.Queue(upstreams.OpenAIReply{Status: 400, Param: "max_completion_tokens"}, upstreams.OpenAIReply{Status: 400, Param: "messages[1].content"})
-		input := map[string]any{"model": "small", "input": []any{map[string]any{"role": "user", "content": "a"}, map[string]any{"role": "user", "content": "b"}}}
-		for _, param := range []string{"max_output_tokens", "input[1].content"} {
-			if r := m.respond(t, input).Want(t, 400, "invalid_parameter"); r.Text("error.param") != param {
-				t.Errorf("answered %s", r.Body)
-			}
-		}
-		if r := test.respond(t, map[string]any{"model": "gpt-4o-mini", "input": "hi", "temperature": 7}); r.Status != 400 || r.Text("error.param") != "temperature" {
-			t.Errorf("answered %s", r.Body)
-		}
-		if r := test.respond(t, picture("huge")); r.Status != 400 || r.Text("error.param") != "input[0].content[0].detail" {
-			t.Errorf("answered %s", r.Body)
-		}
-		test.respond(t, map[string]any{"model": "gpt-4o-mini", "input": "[[sim:error=429]]", "stream": true}).Want(t, 429, "rate_limit_exceeded")
-
-		// A stream that breaks says so in its own way.
-		m.openai.Queue(upstreams.OpenAIReply{Text: "one two three four five six seven", Cut: 1000})
-		for model, c := range map[string]*customer{"small": m.customer, "gpt-4o-mini": test} {
-			r := c.respond(t, map[string]any{"model": model, "input": "[[sim:cut=2]]", "stream": true}).Want(t, 200, "")
-			list := chunks(r)
-			if last := list[len(list)-1]; last.Text("type") != "response.failed" || last.Text("response.error.code") != "upstream_error" || list[len(list)-2].Text("type") != "error" {
-				t.Errorf("%s: the stream ends with %s", model, last.Body)
-			}
-			if e := c.entry(t, r); e.Text("error_code") != "upstream_error" || e.Text("usage_source") != "partial" {
-				t.Errorf("%s: the entry is %s", model, e.Body)
-			}
 		}
 	})
 }

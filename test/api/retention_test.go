@@ -8,9 +8,8 @@ import (
 	"turnpike/test/harness"
 )
 
-func TestRecordsGoWhenTheirTimeIsOverAndNotBefore(t *testing.T) {
-	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+func TestRecordsAreDeletedAtTheEndOfTheirRetention(t *testing.T) {
+	each(t, both, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		key, keyID := s.Key(t, w, accounts.Test)
 		token := s.Do(t, mint(key, map[string]any{"scopes": []string{"models:read"}})).Want(t, 200, "")

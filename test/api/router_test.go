@@ -4,14 +4,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"turnpike/internal/config"
 	"turnpike/test/fakes/upstreams"
 )
 
-// threeModels leaves one provider with models that the table knows: cheap,
-// middling and dear.
+// threeModels configures one provider with models that the router knows: cheap,
+// medium and expensive.
 func threeModels(cfg *config.Config) {
 	cfg.Providers = cfg.Providers[:1]
 	cfg.Providers[0].Catalog = "openai"
@@ -19,15 +18,14 @@ func threeModels(cfg *config.Config) {
 		{ID: "gpt-4o-mini", Price: price("1", "1", ""), Capabilities: []string{}},
 		{ID: "gpt-4o", Price: price("5", "5", "")},
 		{ID: "gpt-4.1", Price: price("20", "20", "")},
-		{ID: "stranger", Price: price("0.5", "0.5", "")}, // nothing is known of it
+		{ID: "stranger", Price: price("0.5", "0.5", "")}, // unknown to the router
 		{ID: "text-embedding-3-small"},
 	}
 	cfg.Routes = []config.Route{{Name: "see", Models: []string{"gpt-4o-mini", "gpt-4o"}}}
 }
 
 func TestRouterValuesAreListedAsModels(t *testing.T) {
-	t.Parallel()
-	eachMarket(t, threeModels, func(t *testing.T, m *market) {
+	eachGateway(t, sqlite, threeModels, func(t *testing.T, m *gatewayClient) {
 		r := m.get(t, "/v1/models")
 		var ids []string
 		for i := range r.At("data").([]any) {
@@ -47,7 +45,7 @@ func TestRouterValuesAreListedAsModels(t *testing.T) {
 			t.Errorf("gpt-4o is %s", one.Body)
 		}
 		m.ask(t, "GET", "/v1/models/route/none", nil).Want(t, 404, "model_not_found")
-		test := m.inTest(t)
+		test := m.withTestKey(t)
 		if r := test.get(t, "/v1/models/route/see"); r.Text("id") != "route/see" {
 			t.Errorf("with a test key: %s", r.Body)
 		}
@@ -59,9 +57,8 @@ func TestRouterValuesAreListedAsModels(t *testing.T) {
 	})
 }
 
-func TestRouterChoosesAsItsValuesSay(t *testing.T) {
-	t.Parallel()
-	eachMarket(t, threeModels, func(t *testing.T, m *market) {
+func TestRouterChoosesByPriceAndCapability(t *testing.T) {
+	eachGateway(t, sqlite, threeModels, func(t *testing.T, m *gatewayClient) {
 		answered := func(b map[string]any) string {
 			t.Helper()
 			r := m.chat(t, b).Want(t, 200, "")
@@ -73,15 +70,16 @@ func TestRouterChoosesAsItsValuesSay(t *testing.T) {
 		}
 		for value, model := range map[string]string{"auto:cheapest": "gpt-4o-mini", "auto": "gpt-4o", "auto:strongest": "gpt-4.1"} {
 			if got := answered(body(value, "hi", nil)); got != model {
-				t.Errorf("%s was answered by %s, expected %s", value, got, model)
+				t.Errorf("%s was answered by %s, want %s", value, got, model)
 			}
 		}
-		// The next one when it fails.
+		// If a model fails, the next one is used.
 		m.openai.Queue(upstreams.OpenAIReply{Status: 500})
 		if got := answered(body("auto:strongest", "hi", nil)); got != "gpt-4o" {
 			t.Errorf("after the strongest came %s", got)
 		}
-		// Only those that can do what is asked; the cheapest can do nothing but text.
+		// Only models with the required capabilities are used. The cheapest one
+		// supports only text.
 		picture := map[string]any{"messages": []any{map[string]any{"role": "user", "content": []any{
 			map[string]any{"type": "text", "text": "what is this"}, map[string]any{"type": "image_url", "image_url": map[string]any{"url": "https://example.com/a.png"}}}}}}
 		tools := map[string]any{"tools": []any{map[string]any{"type": "function", "function": map[string]any{"name": "f"}}}}
@@ -92,38 +90,18 @@ func TestRouterChoosesAsItsValuesSay(t *testing.T) {
 					t.Errorf("%s with %s was answered by %s", model, name, got)
 				}
 			}
-			if got := answered(body("gpt-4o-mini", "hi", more)); got != "gpt-4o-mini" { // who names one means it
+			if got := answered(body("gpt-4o-mini", "hi", more)); got != "gpt-4o-mini" { // an explicit name is used as is
 				t.Errorf("%s with %s was answered by %s", "gpt-4o-mini", name, got)
 			}
 		}
-		if got := answered(body("auto:cheapest", strings.Repeat("long ", 130_000), nil)); got != "gpt-4.1" { // the others have 128,000 tokens
+		if got := answered(body("auto:cheapest", strings.Repeat("long ", 130_000), nil)); got != "gpt-4.1" { // the others have a context of 128,000 tokens
 			t.Errorf("a long text was answered by %s", got)
 		}
 	})
 }
 
-func TestRouterLearnsWhoIsFastest(t *testing.T) {
-	t.Parallel()
-	eachMarket(t, threeModels, func(t *testing.T, m *market) {
-		call := func(model string, delay time.Duration) string {
-			t.Helper()
-			m.openai.Queue(upstreams.OpenAIReply{Delay: delay})
-			return m.chat(t, body(model, "hi", nil)).Want(t, 200, "").Header.Get("Service-Model")
-		}
-		call("gpt-4o-mini", 1200*time.Millisecond)
-		call("gpt-4o", 0)
-		call("gpt-4.1", 900*time.Millisecond)
-		for range 3 {
-			if got := call("auto:fastest", 0); got != "gpt-4o" {
-				t.Errorf("the fastest is said to be %s", got)
-			}
-		}
-	})
-}
-
-func TestModelsListMayNameRouterValuesAndEveryTargetIsAskedOnce(t *testing.T) {
-	t.Parallel()
-	eachMarket(t, threeModels, func(t *testing.T, m *market) {
+func TestEveryTargetOfAModelListIsTriedOnce(t *testing.T) {
+	eachGateway(t, sqlite, threeModels, func(t *testing.T, m *gatewayClient) {
 		for range 3 {
 			m.openai.Queue(upstreams.OpenAIReply{Status: 500})
 		}

@@ -10,11 +10,8 @@ import (
 	"turnpike/test/harness"
 )
 
-// TestStoppingServerDoesNotWaitForWhoWatchesARun: a run may wait for days, and
-// whoever watches it comes back. They get their answer before anything happens.
-func TestStoppingServerDoesNotWaitForWhoWatchesARun(t *testing.T) {
-	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+func TestShutdownDoesNotWaitForRunWatchers(t *testing.T) {
+	each(t, both, func(t *testing.T, s *harness.Server) {
 		key, _ := s.Key(t, s.Workspace(t, "watched"), accounts.Test, "*")
 		run := s.Do(t, harness.Request{Method: "POST", Path: "/v1/agents/runs", Key: key, Body: map[string]any{"model": "gpt-4o",
 			"input": "[[sim:script=tool:f]]", "tools": []any{map[string]any{"type": "function", "name": "f"}}}}).Want(t, 200, "")

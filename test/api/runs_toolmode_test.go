@@ -12,44 +12,41 @@ import (
 	"turnpike/internal/db"
 )
 
-// inSandbox returns the lab with a test key.
-func (l *lab) inSandbox(t *testing.T) *lab {
+// inSandbox returns the client with a test key.
+func (l *agentClient) inSandbox(t *testing.T) *agentClient {
 	t.Helper()
 	out := *l
-	out.customer = l.customer.inTest(t)
+	out.client = l.client.withTestKey(t)
 	return &out
 }
 
-// scripted is a run of a test key that takes the script's steps.
+// scripted returns a run of a test key that follows the script's steps.
 func scripted(steps string, tools []any, more ...any) map[string]any {
-	return task("[[sim:script="+steps+"]]", tools, append([]any{"model", "gpt-4o"}, more...)...)
+	return runBody("[[sim:script="+steps+"]]", tools, append([]any{"model", "gpt-4o"}, more...)...)
 }
 
-// setTestTools changes the workspace's setting, as the operator does.
-func (l *lab) setTestTools(t *testing.T, mode accounts.ToolMode) {
+// setTestTools changes the workspace's setting, like the operator.
+func (l *agentClient) setTestTools(t *testing.T, mode accounts.ToolMode) {
 	t.Helper()
 	l.workspace.TestTools = mode
 	l.write(t, func(tx *db.Tx) error { return accounts.UpdateWorkspace(t.Context(), tx, l.workspace) })
 }
 
-// TestTestKeysSimulateTools: with the settings as delivered, a test key can't
-// make the server send a request.
 func TestTestKeysSimulateTools(t *testing.T) {
-	t.Parallel()
-	eachLab(t, nil, func(t *testing.T, l *lab) {
-		sink := tellAll(t, l, "real")
+	eachAgents(t, sqlite, nil, func(t *testing.T, l *agentClient) {
+		sink := newTool(t, l, "real")
 		l = l.inSandbox(t)
 		tools := []any{webTool("stock", sink.URL), approved("pay", sink.URL),
 			map[string]any{"type": "mcp", "server_label": "docs", "server_url": sink.URL, "require_approval": "never"},
 			map[string]any{"type": "mcp", "server_label": "few", "server_url": sink.URL, "allowed_tools": []string{"a.b", "close", "close"}, "require_approval": map[string]any{"never": map[string]any{"tool_names": []string{"close"}}}}}
-		path := l.begin(t, scripted(`tool:stock{"q":"<x>"}+tool:docs__echo{"any":[1]}+tool:few__close;tool:pay{"q":"y"};text:Done.`, tools,
+		path := l.startRun(t, scripted(`tool:stock{"q":"<x>"}+tool:docs__echo{"any":[1]}+tool:few__close;tool:pay{"q":"y"};text:Done.`, tools,
 			"output", map[string]any{"checks": []any{map[string]any{"type": "http", "url": sink.URL}}}))
-		want := l.waits(t, path, "awaiting_approval")
+		want := l.waitForAction(t, path, "awaiting_approval")
 		if len(want) != 1 || want[0]["tool"] != "pay" {
 			t.Fatalf("required_actions is %v, want an approval of pay", want)
 		}
 		l.decide(t, path, want[0]["id"].(string), "approve").Want(t, 200, "")
-		r := l.ended(t, path, "completed")
+		r := l.waitForEnd(t, path, "completed")
 		if r.At("result.verified") != nil || r.At("result.verification.simulated") != true || r.At("result.verification.checks.0.simulated") != true {
 			t.Errorf("result is %v, want an unverified one with a simulated check", r.At("result"))
 		}
@@ -86,38 +83,35 @@ func TestTestKeysSimulateTools(t *testing.T) {
 		}
 
 		// The input can set what calls return.
-		path = l.begin(t, task("[[sim:tool_result=[1,2]]][[sim:script=tool:stock+tool:docs__echo;text:Done.]]", tools, "model", "gpt-4o"))
-		l.ended(t, path, "completed")
+		path = l.startRun(t, runBody("[[sim:tool_result=[1,2]]][[sim:script=tool:stock+tool:docs__echo;text:Done.]]", tools, "model", "gpt-4o"))
+		l.waitForEnd(t, path, "completed")
 		for _, c := range called(l.steps(t, path)[0]) {
 			if c["output"] != "[1,2]" || c["simulated"] != true {
 				t.Errorf("call is %v, want the set output", c)
 			}
 		}
-		// A schema that fails is known to fail, whatever is simulated.
-		path = l.begin(t, scripted("invalid*2", nil, "output", map[string]any{"schema": map[string]any{"type": "object"}, "checks": []any{map[string]any{"type": "http", "url": sink.URL}}}))
-		l.failed(t, path, "verification_failed")
+		// A failed schema check is reported even if tools are simulated.
+		path = l.startRun(t, scripted("invalid*2", nil, "output", map[string]any{"schema": map[string]any{"type": "object"}, "checks": []any{map[string]any{"type": "http", "url": sink.URL}}}))
+		l.waitForFailure(t, path, "verification_failed")
 		if n := sink.count(); n != 0 {
 			t.Errorf("the server got %d requests, want none", n)
 		}
 	})
 }
 
-// TestTestToolsSetting: the workspace can choose real tools. Runs in progress
-// follow a change to simulated, and never one to real.
-func TestTestToolsSetting(t *testing.T) {
-	t.Parallel()
-	eachLab(t, nil, func(t *testing.T, l *lab) {
-		sink := tellAll(t, l, "real")
+func TestWorkspaceSettingEnablesRealToolsForTestKeys(t *testing.T) {
+	eachAgents(t, sqlite, nil, func(t *testing.T, l *agentClient) {
+		sink := newTool(t, l, "real")
 		l = l.inSandbox(t)
 		begin := func() (path, approval string) {
-			path = l.begin(t, scripted("tool:pay;text:Done.", []any{approved("pay", sink.URL)}))
-			return path, l.waits(t, path, "awaiting_approval")[0]["id"].(string)
+			path = l.startRun(t, scripted("tool:pay;text:Done.", []any{approved("pay", sink.URL)}))
+			return path, l.waitForAction(t, path, "awaiting_approval")[0]["id"].(string)
 		}
 		check := func(path, approval string, simulated bool) {
 			t.Helper()
 			before := sink.count()
 			l.decide(t, path, approval, "approve").Want(t, 200, "")
-			l.ended(t, path, "completed")
+			l.waitForEnd(t, path, "completed")
 			requests := map[bool]int{true: 0, false: 1}[simulated]
 			if c := called(l.steps(t, path)[0])[0]; c["simulated"] != simulated || sink.count() != before+requests {
 				t.Errorf("call is %v with %d requests, want simulated %v", c, sink.count()-before, simulated)
@@ -134,15 +128,13 @@ func TestTestToolsSetting(t *testing.T) {
 	})
 }
 
-// TestServerDefaultOfTestTools applies to workspaces that set nothing.
-func TestServerDefaultOfTestTools(t *testing.T) {
-	t.Parallel()
-	eachLab(t, func(cfg *config.Config) { cfg.Agents.TestToolsDefault = "real" }, func(t *testing.T, l *lab) {
-		sink := tellAll(t, l, "real")
+func TestServerSettingIsTheDefaultForTestTools(t *testing.T) {
+	eachAgents(t, sqlite, func(cfg *config.Config) { cfg.Agents.TestToolsDefault = "real" }, func(t *testing.T, l *agentClient) {
+		sink := newTool(t, l, "real")
 		l = l.inSandbox(t)
 		run := func() map[string]any {
-			path := l.begin(t, scripted("tool:stock;text:Done.", []any{webTool("stock", sink.URL)}))
-			l.ended(t, path, "completed")
+			path := l.startRun(t, scripted("tool:stock;text:Done.", []any{webTool("stock", sink.URL)}))
+			l.waitForEnd(t, path, "completed")
 			return called(l.steps(t, path)[0])[0]
 		}
 		if c := run(); c["output"] != "real" || c["simulated"] != false {
@@ -155,23 +147,19 @@ func TestServerDefaultOfTestTools(t *testing.T) {
 	})
 }
 
-// TestLiveToolsAreReal whatever test_tools says, and directives mean nothing.
-func TestLiveToolsAreReal(t *testing.T) {
-	t.Parallel()
-	eachLab(t, nil, func(t *testing.T, l *lab) {
-		sink := tellAll(t, l, "real")
+func TestLiveKeysCallRealTools(t *testing.T) {
+	eachAgents(t, sqlite, nil, func(t *testing.T, l *agentClient) {
+		sink := newTool(t, l, "real")
 		l.setTestTools(t, accounts.ToolsSimulated)
-		path := l.begin(t, task(l.brain.learn("live", calls(toolCall{"stock", ok}), saying{text: "Done."})+" [[sim:tool_result=fake]]", []any{webTool("stock", sink.URL)}))
-		l.ended(t, path, "completed")
+		path := l.startRun(t, runBody(l.model.addScript("live", calls(toolCall{"stock", ok}), reply{text: "Done."})+" [[sim:tool_result=fake]]", []any{webTool("stock", sink.URL)}))
+		l.waitForEnd(t, path, "completed")
 		if c := called(l.steps(t, path)[0])[0]; c["output"] != "real" || c["simulated"] != false {
 			t.Errorf("call is %v, want a real one", c)
 		}
 	})
 }
 
-// TestNoKeyChangesTestTools: the interface has no such field.
-func TestNoKeyChangesTestTools(t *testing.T) {
-	t.Parallel()
+func TestKeysCannotChangeTheTestToolSetting(t *testing.T) {
 	reference, err := os.ReadFile("../../internal/api/openapi.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -179,7 +167,7 @@ func TestNoKeyChangesTestTools(t *testing.T) {
 	if strings.Contains(string(reference), "test_tools:") {
 		t.Error("the reference has a field test_tools")
 	}
-	eachLab(t, nil, func(t *testing.T, l *lab) {
+	eachAgents(t, sqlite, nil, func(t *testing.T, l *agentClient) {
 		for _, r := range []struct{ method, path string }{{"PATCH", "/v1/billing"}, {"POST", "/v1/projects"}, {"POST", "/v1/keys"}, {"POST", runs}} {
 			if got := l.ask(t, r.method, r.path, map[string]any{"test_tools": "real"}); got.Status != 400 {
 				t.Errorf("%s %s returned %d, want 400", r.method, r.path, got.Status)

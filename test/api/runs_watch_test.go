@@ -23,14 +23,14 @@ type streamed struct {
 	data string
 }
 
-// reading is a run's log as it comes.
+// reading is an open stream of a run's log.
 type reading struct {
 	*bufio.Scanner
 	stop func() error
 }
 
-// watch opens the stream of a run.
-func (l *lab) watch(t *testing.T, path string, header http.Header) *reading {
+// openStream opens the stream of a run.
+func (l *agentClient) openStream(t *testing.T, path string, header http.Header) *reading {
 	t.Helper()
 	res := l.Open(t, harness.Request{Method: "GET", Path: path, Key: l.key, Header: header})
 	if res.StatusCode != 200 || !strings.HasPrefix(res.Header.Get("Content-Type"), "text/event-stream") {
@@ -39,7 +39,7 @@ func (l *lab) watch(t *testing.T, path string, header http.Header) *reading {
 	return &reading{bufio.NewScanner(res.Body), res.Body.Close}
 }
 
-// next is the stream's next event; the last one has the data [DONE].
+// next returns the stream's next event. The last one has the data [DONE].
 func (r *reading) next(t *testing.T) (e streamed) {
 	t.Helper()
 	for r.Scan() {
@@ -61,7 +61,7 @@ func (r *reading) next(t *testing.T) (e streamed) {
 	return e
 }
 
-// rest are all events until [DONE], which must be numbered from first on.
+// rest returns all events until [DONE], which must be numbered from first on.
 func (r *reading) rest(t *testing.T, first int) (names []string) {
 	t.Helper()
 	for {
@@ -80,51 +80,48 @@ func (r *reading) rest(t *testing.T, first int) (names []string) {
 	}
 }
 
-// TestWatchingARun: from the start or from anywhere, on the node that works it
-// or on another, nothing is missing and nothing comes twice.
-func TestWatchingARun(t *testing.T) {
-	t.Parallel()
-	eachLab(t, nil, func(t *testing.T, l *lab) {
+func TestRunEventsAreStreamedAndResumed(t *testing.T) {
+	eachAgents(t, both, nil, func(t *testing.T, l *agentClient) {
 		other := l
 		if l.DB.Engine() == "postgres" {
-			c := *l.customer
+			c := *l.client
 			c.Server = harness.Start(t, l.cfg, l.Clock)
-			other = &lab{&c, l.brain, l.cfg}
+			other = &agentClient{&c, l.model, l.cfg}
 		}
-		shop := tellAll(t, l, "3")
-		script := append(again(4), saying{text: "Done."})
+		stockTool := newTool(t, l, "3")
+		script := append(again(4), reply{text: "Done."})
 		script[2].gate = "g"
-		input := l.brain.learn("watched", script...)
-		path := l.begin(t, task(input, []any{webTool("stock", shop.URL)}))
-		both := []*reading{l.watch(t, path+"/events?stream=true", nil), other.watch(t, path+"/events?stream=true", nil)}
+		input := l.model.addScript("watched", script...)
+		path := l.startRun(t, runBody(input, []any{webTool("stock", stockTool.URL)}))
+		both := []*reading{l.openStream(t, path+"/events?stream=true", nil), other.openStream(t, path+"/events?stream=true", nil)}
 		seen := make([]int, 2)
 		for i, r := range both {
 			for r.next(t).name != "tool_call.completed" {
 				seen[i]++
 			}
 			seen[i]++
-			if err := r.stop(); err != nil { // a client that loses its line
+			if err := r.stop(); err != nil { // the client loses its connection
 				t.Fatal(err)
 			}
 		}
-		resumed := []*reading{l.watch(t, path+"/events?stream=true", http.Header{"Last-Event-ID": {fmt.Sprint(seen[0])}}),
-			other.watch(t, fmt.Sprint(path, "/events?stream=true&starting_after=", seen[1]), nil)}
-		l.brain.open("g")
-		l.ended(t, path, "completed")
+		resumed := []*reading{l.openStream(t, path+"/events?stream=true", http.Header{"Last-Event-ID": {fmt.Sprint(seen[0])}}),
+			other.openStream(t, fmt.Sprint(path, "/events?stream=true&starting_after=", seen[1]), nil)}
+		l.model.open("g")
+		l.waitForEnd(t, path, "completed")
 		all := l.history(t, path)
 		for i, r := range resumed {
 			if got := r.rest(t, seen[i]+1); !slices.Equal(got, all[seen[i]:]) {
-				t.Errorf("stream %d brought %v, expected %v", i, got, all[seen[i]:])
+				t.Errorf("stream %d brought %v, want %v", i, got, all[seen[i]:])
 			}
 		}
-		// One that has ended is told in full, and one that is read to its end is over.
-		if got := other.watch(t, path+"/events?stream=true", nil).rest(t, 1); !slices.Equal(got, all) {
+		// The stream of a finished run has all events and then ends.
+		if got := other.openStream(t, path+"/events?stream=true", nil).rest(t, 1); !slices.Equal(got, all) {
 			t.Errorf("afterwards it brought %v", got)
 		}
-		if got := l.watch(t, fmt.Sprint(path, "/events?stream=true&starting_after=", len(all)), nil).rest(t, len(all)+1); len(got) != 0 {
+		if got := l.openStream(t, fmt.Sprint(path, "/events?stream=true&starting_after=", len(all)), nil).rest(t, len(all)+1); len(got) != 0 {
 			t.Errorf("after the end came %v", got)
 		}
-		// In pages.
+		// Read the same log in pages.
 		var paged []string
 		for after := 0; ; {
 			r := l.get(t, fmt.Sprint(path, "/events?limit=4&starting_after=", after))
@@ -148,15 +145,12 @@ func TestWatchingARun(t *testing.T) {
 	})
 }
 
-// TestARevokedKeyWatchesNoMore: a run may wait for days, and its log is not for
-// those who may not see it any more.
-func TestARevokedKeyWatchesNoMore(t *testing.T) {
-	t.Parallel()
-	eachLab(t, nil, func(t *testing.T, l *lab) {
-		path := l.begin(t, task(l.brain.learn("seen", calls(toolCall{"mine", ok}), saying{text: "Done."}), []any{function("mine")}))
-		call := l.waits(t, path, "requires_action")[0]["call_id"].(string)
-		viewer, id := l.keyed(t, access.Key{Scopes: []string{"agents.runs:read"}})
-		stream := viewer.watch(t, path+"/events?stream=true&starting_after=5", nil)
+func TestStreamEndsWhenItsKeyIsRevoked(t *testing.T) {
+	eachAgents(t, sqlite, nil, func(t *testing.T, l *agentClient) {
+		path := l.startRun(t, runBody(l.model.addScript("seen", calls(toolCall{"mine", ok}), reply{text: "Done."}), []any{function("mine")}))
+		call := l.waitForAction(t, path, "requires_action")[0]["call_id"].(string)
+		viewer, id := l.withKey(t, access.Key{Scopes: []string{"agents.runs:read"}})
+		stream := viewer.openStream(t, path+"/events?stream=true&starting_after=5", nil)
 		if e := stream.next(t); e.name != "run.requires_action" {
 			t.Errorf("the first event is %+v", e)
 		}
@@ -165,18 +159,16 @@ func TestARevokedKeyWatchesNoMore(t *testing.T) {
 			t.Errorf("then comes %+v", e)
 		}
 		l.output(t, path, call, "a secret").Want(t, 200, "")
-		l.ended(t, path, "completed")
+		l.waitForEnd(t, path, "completed")
 		if stream.Scan() {
 			t.Errorf("the stream goes on with %q", stream.Text())
 		}
 	})
 }
 
-// TestAStreamedRun is watched from its creation on.
-func TestAStreamedRun(t *testing.T) {
-	t.Parallel()
-	eachLab(t, nil, func(t *testing.T, l *lab) {
-		body := task(l.brain.learn("live", saying{text: "Hello."}), nil, "stream", true)
+func TestRunCanBeCreatedAsAStream(t *testing.T) {
+	eachAgents(t, sqlite, nil, func(t *testing.T, l *agentClient) {
+		body := runBody(l.model.addScript("live", reply{text: "Hello."}), nil, "stream", true)
 		res := l.Open(t, harness.Request{Method: "POST", Path: runs, Key: l.key, Body: body})
 		names := (&reading{bufio.NewScanner(res.Body), res.Body.Close}).rest(t, 1)
 		if names[0] != "run.queued" || names[len(names)-1] != "run.completed" {
@@ -184,27 +176,24 @@ func TestAStreamedRun(t *testing.T) {
 		}
 		l.Do(t, harness.Request{Method: "POST", Path: runs, Key: l.key, Body: body, Header: http.Header{"Idempotency-Key": {"a"}}}).Want(t, 400, "invalid_parameter")
 		if n := l.rows(t, "agent_runs"); n != 1 {
-			t.Errorf("%d runs were made", n)
+			t.Errorf("got %d runs", n)
 		}
 	})
 }
 
-// TestRunsAreTheirOwnersAlone: other workspaces, the other environment and
-// other end users do not find them.
-func TestRunsAreTheirOwnersAlone(t *testing.T) {
-	t.Parallel()
-	eachLab(t, nil, func(t *testing.T, l *lab) {
-		bank := tellAll(t, l, "paid")
-		input := l.brain.learn("owned", calls(toolCall{"pay", ok}), saying{text: "Done."})
-		token := func(user string) *lab {
+func TestRunsAreIsolatedByTenant(t *testing.T) {
+	eachAgents(t, both, nil, func(t *testing.T, l *agentClient) {
+		payTool := newTool(t, l, "paid")
+		input := l.model.addScript("owned", calls(toolCall{"pay", ok}), reply{text: "Done."})
+		token := func(user string) *agentClient {
 			r := l.post(t, "/v1/scoped_tokens", map[string]any{"scopes": []string{"agents.runs:create"}, "metadata": map[string]any{"user": user}})
 			return l.as(r.Text("value"))
 		}
 		ann, alsoAnn, bob := token("ann"), token("ann"), token("bob")
-		path := ann.begin(t, task(input, []any{approved("pay", bank.URL)}))
-		own := l.begin(t, task(input, []any{approved("pay", bank.URL)}))
-		approval := l.waits(t, path, "awaiting_approval")[0]
-		l.waits(t, own, "awaiting_approval")
+		path := ann.startRun(t, runBody(input, []any{approved("pay", payTool.URL)}))
+		own := l.startRun(t, runBody(input, []any{approved("pay", payTool.URL)}))
+		approval := l.waitForAction(t, path, "awaiting_approval")[0]
+		l.waitForAction(t, own, "awaiting_approval")
 		if got := idsOf(alsoAnn.get(t, runs)); !slices.Equal(got, []string{idOf(path)}) {
 			t.Errorf("her other token sees %v", got)
 		}
@@ -213,9 +202,9 @@ func TestRunsAreTheirOwnersAlone(t *testing.T) {
 		}
 		alsoAnn.get(t, path+"/steps")
 		ann.ask(t, "GET", own, nil).Want(t, 404, "not_found")
-		stranger := &lab{newCustomer(t, l.Server, accounts.Live), l.brain, l.cfg}
-		tester := l.as(l.inTest(t).key)
-		for who, other := range map[string]*lab{"bob": bob, "a stranger": stranger, "test": tester} {
+		stranger := &agentClient{newClient(t, l.Server, accounts.Live), l.model, l.cfg}
+		tester := l.as(l.withTestKey(t).key)
+		for who, other := range map[string]*agentClient{"bob": bob, "a stranger": stranger, "test": tester} {
 			for _, call := range [][2]string{{"GET", path}, {"GET", path + "/steps"}, {"GET", path + "/events"}, {"GET", path + "/events?stream=true"}, {"POST", path + "/cancel"},
 				{"POST", path + "/tool_outputs"}, {"POST", path + "/approvals/" + approval["id"].(string)}} {
 				var body any
@@ -232,7 +221,7 @@ func TestRunsAreTheirOwnersAlone(t *testing.T) {
 			}
 		}
 		l.decide(t, own, approval["id"].(string), "approve").Want(t, 404, "not_found") // another run's
-		if r := l.get(t, path); r.Text("status") != "awaiting_approval" || bank.count() != 0 {
+		if r := l.get(t, path); r.Text("status") != "awaiting_approval" || payTool.count() != 0 {
 			t.Errorf("a stranger has done something: %s", r.Body)
 		}
 		alsoAnn.post(t, path+"/cancel", nil)
@@ -240,20 +229,18 @@ func TestRunsAreTheirOwnersAlone(t *testing.T) {
 	})
 }
 
-// TestListsOfRuns, by pages and by state.
-func TestListsOfRuns(t *testing.T) {
-	t.Parallel()
-	eachLab(t, nil, func(t *testing.T, l *lab) {
-		shop := tellAll(t, l, "3")
+func TestRunsAreFilteredAndPaged(t *testing.T) {
+	eachAgents(t, both, nil, func(t *testing.T, l *agentClient) {
+		stockTool := newTool(t, l, "3")
 		var made []string
 		for range 5 {
-			made = append(made, idOf(l.begin(t, task(l.brain.learn("listed", saying{text: "x"}), nil))))
+			made = append(made, idOf(l.startRun(t, runBody(l.model.addScript("listed", reply{text: "x"}), nil))))
 		}
 		for _, id := range made {
-			l.ended(t, runs+"/"+id, "completed")
+			l.waitForEnd(t, runs+"/"+id, "completed")
 		}
-		waiting := l.begin(t, task(l.brain.learn("held", calls(toolCall{"mine", ok})), []any{function("mine")}))
-		l.waits(t, waiting, "requires_action")
+		waiting := l.startRun(t, runBody(l.model.addScript("held", calls(toolCall{"mine", ok})), []any{function("mine")}))
+		l.waitForAction(t, waiting, "requires_action")
 		r := l.get(t, runs+"?status=requires_action")
 		if got := objects(r, "data"); len(got) != 1 || got[0]["id"] != idOf(waiting) || len(got[0]["required_actions"].([]any)) != 1 {
 			t.Errorf("those that wait: %s", r.Body)
@@ -267,12 +254,12 @@ func TestListsOfRuns(t *testing.T) {
 			}
 		}
 		if !slices.Equal(paged, made) {
-			t.Errorf("the pages have %v, expected %v", paged, made)
+			t.Errorf("the pages have %v, want %v", paged, made)
 		}
 		l.ask(t, "GET", runs+"?status=odd", nil).Want(t, 400, "invalid_parameter")
 
-		path := l.begin(t, task(l.brain.learn("long", append(again(4), saying{text: "x"})...), []any{webTool("stock", shop.URL)}))
-		l.ended(t, path, "completed")
+		path := l.startRun(t, runBody(l.model.addScript("long", append(again(4), reply{text: "x"})...), []any{webTool("stock", stockTool.URL)}))
+		l.waitForEnd(t, path, "completed")
 		var numbers []any
 		for after := ""; ; {
 			r := l.get(t, path+"/steps?limit=2"+after)
@@ -293,24 +280,21 @@ func TestListsOfRuns(t *testing.T) {
 	})
 }
 
-// TestARunIsMadeOnce with an Idempotency-Key, and all of its doing belongs to
-// its project.
-func TestARunIsMadeOnceInItsProject(t *testing.T) {
-	t.Parallel()
-	eachLab(t, nil, func(t *testing.T, l *lab) {
-		shop := tellAll(t, l, "3")
-		request := harness.Request{Method: "POST", Path: runs, Key: l.key, Body: task(l.brain.learn("once", append(again(2), saying{text: "x"})...), []any{webTool("stock", shop.URL)}),
+func TestRunCreationIsIdempotentPerProject(t *testing.T) {
+	eachAgents(t, both, nil, func(t *testing.T, l *agentClient) {
+		stockTool := newTool(t, l, "3")
+		request := harness.Request{Method: "POST", Path: runs, Key: l.key, Body: runBody(l.model.addScript("once", append(again(2), reply{text: "x"})...), []any{webTool("stock", stockTool.URL)}),
 			Header: http.Header{"Idempotency-Key": {"k"}, "Service-Project": {"sea"}}}
 		first := l.Do(t, request).Want(t, 200, "")
 		second := l.Do(t, request).Want(t, 200, "")
 		if second.Text("id") != first.Text("id") || second.Header.Get("Idempotent-Replayed") != "true" || l.rows(t, "agent_runs") != 1 {
 			t.Errorf("the second time it is %s", second.Body)
 		}
-		request.Body = task("other", nil)
+		request.Body = runBody("other", nil)
 		l.Do(t, request).Want(t, 409, "idempotency_key_reused")
 		path := runs + "/" + first.Text("id")
-		l.ended(t, path, "completed")
-		if n := l.rows(t, "requests WHERE path = '"+path+"' AND user_agent LIKE '%agent run%' AND project = 'sea' AND status = 200 AND provider = 'brain' AND ip <> ''"); n != 3 {
+		l.waitForEnd(t, path, "completed")
+		if n := l.rows(t, "requests WHERE path = '"+path+"' AND user_agent LIKE '%agent run%' AND project = 'sea' AND status = 200 AND provider = 'model' AND ip <> ''"); n != 3 {
 			t.Errorf("%d steps are in the project's log", n)
 		}
 		for _, s := range l.steps(t, path) {
@@ -320,19 +304,17 @@ func TestARunIsMadeOnceInItsProject(t *testing.T) {
 			}
 		}
 		if e := l.eventsOf(t, idOf(path)); len(e) != 1 || e[0]["project"] != "sea" {
-			t.Errorf("the events are %v", e)
+			t.Errorf("got events %v", e)
 		}
 		if r := l.get(t, "/v1/projects/sea"); amount(t, r, "spent_this_month") != 3*oneAnswer {
-			t.Errorf("the project is %s", r.Body)
+			t.Errorf("got project %s", r.Body)
 		}
-		l.balanced(t, 3*oneAnswer)
+		l.checkLedger(t, 3*oneAnswer)
 	})
 }
 
-// TestRunsThatCannotBe are refused with the field's name.
-func TestRunsThatCannotBe(t *testing.T) {
-	t.Parallel()
-	eachLab(t, nil, func(t *testing.T, l *lab) {
+func TestInvalidRunsAreRejected(t *testing.T) {
+	eachAgents(t, sqlite, nil, func(t *testing.T, l *agentClient) {
 		for name, bad := range map[string]struct {
 			change map[string]any
 			param  string
@@ -356,7 +338,7 @@ func TestRunsThatCannotBe(t *testing.T) {
 			"private check":  {map[string]any{"output": map[string]any{"checks": []any{map[string]any{"type": "http", "url": "http://169.254.169.254/"}}}}, "output.checks[0].url"},
 			"metadata":       {map[string]any{"metadata": map[string]string{"": "x"}}, "metadata"},
 		} {
-			body := task("x", nil)
+			body := runBody("x", nil)
 			for k, v := range bad.change {
 				body[k] = v
 			}
@@ -364,46 +346,44 @@ func TestRunsThatCannotBe(t *testing.T) {
 				t.Errorf("%s: %d %s", name, r.Status, r.Body)
 			}
 		}
-		reader, _ := l.keyed(t, liveKey("agents.runs:read"))
-		reader.ask(t, "POST", runs, task("x", nil)).Want(t, 403, "insufficient_scope")
+		reader, _ := l.withKey(t, liveKey("agents.runs:read"))
+		reader.ask(t, "POST", runs, runBody("x", nil)).Want(t, 403, "insufficient_scope")
 		if n := l.rows(t, "agent_runs"); n != 0 {
-			t.Errorf("%d runs were made", n)
+			t.Errorf("got %d runs", n)
 		}
 	})
 }
 
-// TestWatchersOfAKeyAreBounded, with those of its tokens: each takes some work.
-func TestWatchersOfAKeyAreBounded(t *testing.T) {
-	t.Parallel()
-	eachLab(t, nil, func(t *testing.T, l *lab) {
-		path := l.begin(t, task(l.brain.learn("crowded", calls(toolCall{"mine", ok})), []any{function("mine")}))
-		l.waits(t, path, "requires_action")
+func TestStreamsPerKeyAreLimited(t *testing.T) {
+	eachAgents(t, sqlite, nil, func(t *testing.T, l *agentClient) {
+		path := l.startRun(t, runBody(l.model.addScript("crowded", calls(toolCall{"mine", ok})), []any{function("mine")}))
+		l.waitForAction(t, path, "requires_action")
 		token := l.as(l.post(t, "/v1/scoped_tokens", map[string]any{"scopes": []string{"agents.runs:create"}}).Text("value"))
-		own := token.begin(t, task(l.brain.learn("crowded", calls(toolCall{"mine", ok})), []any{function("mine")}))
+		own := token.startRun(t, runBody(l.model.addScript("crowded", calls(toolCall{"mine", ok})), []any{function("mine")}))
 		var streams []*reading
 		for i := range 100 {
 			if i%2 == 0 {
-				streams = append(streams, l.watch(t, path+"/events?stream=true", nil))
+				streams = append(streams, l.openStream(t, path+"/events?stream=true", nil))
 			} else {
-				streams = append(streams, token.watch(t, own+"/events?stream=true", nil))
+				streams = append(streams, token.openStream(t, own+"/events?stream=true", nil))
 			}
 		}
-		for _, who := range []*lab{l, token} {
+		for _, who := range []*agentClient{l, token} {
 			res := who.Open(t, harness.Request{Method: "GET", Path: own + "/events?stream=true", Key: who.key})
 			_ = res.Body.Close()
 			if res.StatusCode != 429 || res.Header.Get("Retry-After") == "" {
 				t.Errorf("one more answers %d, to be tried again after %q", res.StatusCode, res.Header.Get("Retry-After"))
 			}
 			before := l.rows(t, "agent_runs")
-			res = who.Open(t, harness.Request{Method: "POST", Path: runs, Key: who.key, Body: task("x", nil, "stream", true)})
+			res = who.Open(t, harness.Request{Method: "POST", Path: runs, Key: who.key, Body: runBody("x", nil, "stream", true)})
 			_ = res.Body.Close()
 			if res.StatusCode != 429 || l.rows(t, "agent_runs") != before {
 				t.Errorf("a run that nobody may watch answers %d", res.StatusCode)
 			}
 		}
-		l.get(t, own+"/events") // a list is no stream
-		other, _ := l.keyed(t, liveKey())
-		_ = other.watch(t, path+"/events?stream=true", nil).stop()
+		l.get(t, own+"/events") // a list isn't a stream
+		other, _ := l.withKey(t, liveKey())
+		_ = other.openStream(t, path+"/events?stream=true", nil).stop()
 		if err := streams[0].stop(); err != nil {
 			t.Fatal(err)
 		}

@@ -54,7 +54,7 @@ func TestServesHTTPSWithHTTP2(t *testing.T) {
 	}
 }
 
-// certificate makes one for 127.0.0.1 and returns its files.
+// certificate creates one for 127.0.0.1 and returns its files.
 func certificate(t *testing.T) (cert, key string, pool *x509.CertPool) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -105,7 +105,6 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-// This test is not parallel: the log is the process's.
 func TestSecretsNeverReachTheLog(t *testing.T) {
 	old := slog.Default()
 	defer slog.SetDefault(old)

@@ -7,14 +7,14 @@ import (
 	"testing"
 
 	"turnpike/internal/config"
-	"turnpike/internal/safehttp/safehttptest"
+	"turnpike/test/fakes/safehttptest"
 	"turnpike/test/harness"
 )
 
-// atEverySurface are the requests that give the server an address to call.
+// atEverySurface returns the requests that make the server call an address.
 func atEverySurface(url string) map[string]harness.Request {
 	run := func(more ...any) harness.Request {
-		return harness.Request{Method: "POST", Path: runs, Body: task("x", nil, more...)}
+		return harness.Request{Method: "POST", Path: runs, Body: runBody("x", nil, more...)}
 	}
 	return map[string]harness.Request{
 		"webhook":    {Method: "POST", Path: "/v1/webhooks", Body: map[string]any{"url": url, "events": []string{"*"}}},
@@ -24,11 +24,10 @@ func atEverySurface(url string) map[string]harness.Request {
 	}
 }
 
-func TestInternalURLsAreRefusedAtEverySurface(t *testing.T) {
-	t.Parallel()
-	eachLab(t, func(cfg *config.Config) {
+func TestInternalURLsAreRejectedEverywhere(t *testing.T) {
+	eachAgents(t, sqlite, func(cfg *config.Config) {
 		cfg.Webhooks.AllowCIDRs, cfg.Agents.AllowCIDRs = nil, nil
-	}, func(t *testing.T, l *lab) {
+	}, func(t *testing.T, l *agentClient) {
 		for _, url := range safehttptest.InternalURLs {
 			for surface, request := range atEverySurface(url) {
 				request.Key = l.key
@@ -37,7 +36,7 @@ func TestInternalURLsAreRefusedAtEverySurface(t *testing.T) {
 				}
 			}
 		}
-		for surface, request := range atEverySurface("https://example.invalid/") { // or the requests above prove nothing
+		for surface, request := range atEverySurface("https://example.invalid/") { // proves that the requests above work
 			request.Key = l.key
 			if r := l.Do(t, request); r.Status != 200 {
 				t.Errorf("%s at a public name: %d %s, want 200", surface, r.Status, r.Body)
@@ -46,13 +45,10 @@ func TestInternalURLsAreRefusedAtEverySurface(t *testing.T) {
 	})
 }
 
-// A name is looked up when it is called, so the guard decides then. localhost is
-// such a name if the operator allows ::1: it leads to 127.0.0.1 as well.
-func TestNamesOfRefusedAddressesAreNotDialed(t *testing.T) {
-	t.Parallel()
-	eachLab(t, func(cfg *config.Config) {
+func TestNamesOfInternalAddressesAreNotDialed(t *testing.T) {
+	eachAgents(t, sqlite, func(cfg *config.Config) {
 		cfg.Webhooks.AllowCIDRs, cfg.Agents.AllowCIDRs = prefixes(t, "::1/128"), prefixes(t, "::1/128")
-	}, func(t *testing.T, l *lab) {
+	}, func(t *testing.T, l *agentClient) {
 		listener, err := net.Listen("tcp4", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
@@ -73,22 +69,22 @@ func TestNamesOfRefusedAddressesAreNotDialed(t *testing.T) {
 		at := "http://localhost:" + port
 
 		hook, _ := l.endpoint(t, at)
-		l.until(t, l.post(t, "/v1/webhooks/"+hook+"/test", nil).Text("id"), "retrying", 1)
-		tool := l.begin(t, task(l.brain.learn("tool", calls(toolCall{name: "t", arguments: ok}), saying{text: "Done."}), []any{webTool("t", at)}))
-		l.ended(t, tool, "completed")
+		l.waitForDelivery(t, l.post(t, "/v1/webhooks/"+hook+"/test", nil).Text("id"), "retrying", 1)
+		tool := l.startRun(t, runBody(l.model.addScript("tool", calls(toolCall{name: "t", arguments: ok}), reply{text: "Done."}), []any{webTool("t", at)}))
+		l.waitForEnd(t, tool, "completed")
 		for _, body := range []map[string]any{
-			task(l.brain.learn("mcp", saying{text: "Never."}), []any{map[string]any{"type": "mcp", "server_label": "docs", "server_url": at}}),
-			task(l.brain.learn("check", saying{text: "{}"}), nil, "output", map[string]any{"schema": map[string]any{"type": "object"},
+			runBody(l.model.addScript("mcp", reply{text: "Never."}), []any{map[string]any{"type": "mcp", "server_label": "docs", "server_url": at}}),
+			runBody(l.model.addScript("check", reply{text: "{}"}), nil, "output", map[string]any{"schema": map[string]any{"type": "object"},
 				"checks": []any{map[string]any{"type": "http", "url": at}}}),
 		} {
-			path := l.begin(t, body)
-			l.exhausts(t, path)
-			l.ended(t, path, "failed")
+			path := l.startRun(t, body)
+			l.exhaustRetries(t, path)
+			l.waitForEnd(t, path, "failed")
 		}
 		if n := reached.Load(); n != 0 {
 			t.Errorf("127.0.0.1 was dialed %d times", n)
 		}
-		conn, err := net.Dial("tcp", listener.Addr().String()) // or the listener proves nothing
+		conn, err := net.Dial("tcp", listener.Addr().String()) // proves that the listener works
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,8 +15,7 @@ func mint(key string, body map[string]any) harness.Request {
 }
 
 func TestScopedTokenLivesAtMostFifteenMinutes(t *testing.T) {
-	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	each(t, both, func(t *testing.T, s *harness.Server) {
 		key, _ := s.Key(t, s.Workspace(t, "acme"), accounts.Test)
 		scopes := []string{"models:read"}
 		for _, bad := range []any{901, 0, -1, 1 << 40, "900", 1.5} {
@@ -42,8 +41,7 @@ func TestScopedTokenLivesAtMostFifteenMinutes(t *testing.T) {
 }
 
 func TestScopedTokenCannotExceedItsParentNorMint(t *testing.T) {
-	t.Parallel()
-	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
+	eachShared(t, both, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		admin, _ := s.Key(t, w, accounts.Test)
 		parent, parentID := s.Key(t, w, accounts.Test, "models:read", "images:create", "scoped_tokens:create")
@@ -63,16 +61,16 @@ func TestScopedTokenCannotExceedItsParentNorMint(t *testing.T) {
 		s.Do(t, harness.Request{Method: "POST", Path: "/v1/chat/completions", Key: token, Body: chatBody("hi")}).Want(t, 403, "insufficient_scope")
 		s.Do(t, harness.Request{Method: "GET", Path: "/v1/keys", Key: token}).Want(t, 403, "scoped_token_not_allowed")
 
-		// What the parent loses, the token loses, at once.
+		// A scope removed from the parent is removed from the token
+		// immediately.
 		s.Do(t, models(token)).Want(t, 200, "")
 		s.Do(t, harness.Request{Method: "PATCH", Path: "/v1/keys/" + parentID, Key: admin, Body: map[string]any{"scopes": []string{"images:create", "scoped_tokens:create"}}}).Want(t, 200, "")
 		s.Do(t, models(token)).Want(t, 403, "insufficient_scope")
 	})
 }
 
-func TestScopedTokenSurvivesRotationAndDiesWithItsParent(t *testing.T) {
-	t.Parallel()
-	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
+func TestScopedTokenSurvivesRotationButNotRevocation(t *testing.T) {
+	eachShared(t, both, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		admin, _ := s.Key(t, w, accounts.Live)
 		parent, parentID := s.Key(t, w, accounts.Live)
@@ -86,8 +84,7 @@ func TestScopedTokenSurvivesRotationAndDiesWithItsParent(t *testing.T) {
 }
 
 func TestScopedTokenCanBeRevokedAlone(t *testing.T) {
-	t.Parallel()
-	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
+	eachShared(t, both, func(t *testing.T, s *harness.Server) {
 		key, _ := s.Key(t, s.Workspace(t, "acme"), accounts.Test)
 		made := s.Do(t, mint(key, map[string]any{"scopes": []string{"models:read"}})).Want(t, 200, "")
 		other := s.Do(t, mint(key, map[string]any{"scopes": []string{"models:read"}})).Want(t, 200, "").Text("value")
@@ -101,9 +98,8 @@ func TestScopedTokenCanBeRevokedAlone(t *testing.T) {
 	})
 }
 
-func TestScopedTokenMetadataIsAnObjectOfFourKiB(t *testing.T) {
-	t.Parallel()
-	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
+func TestScopedTokenMetadataIsLimitedTo4KiB(t *testing.T) {
+	eachShared(t, both, func(t *testing.T, s *harness.Server) {
 		key, _ := s.Key(t, s.Workspace(t, "acme"), accounts.Test)
 		for _, bad := range []any{"text", 1, []string{"a"}, map[string]any{"a": strings.Repeat("x", 4096)}} {
 			r := s.Do(t, mint(key, map[string]any{"scopes": []string{"models:read"}, "metadata": bad})).Want(t, 400, "invalid_parameter")
@@ -115,10 +111,8 @@ func TestScopedTokenMetadataIsAnObjectOfFourKiB(t *testing.T) {
 	})
 }
 
-// The metadata stands in the request log beside every call of the token.
-func TestScopedTokenMetadataTakesNoKeys(t *testing.T) {
-	t.Parallel()
-	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
+func TestScopedTokenMetadataRejectsKeys(t *testing.T) {
+	eachShared(t, both, func(t *testing.T, s *harness.Server) {
 		key, _ := s.Key(t, s.Workspace(t, "acme"), accounts.Test)
 		escaped := `"` + strings.Replace(key, "_", `\u005f`, 1) + `"`
 		for _, bad := range []any{map[string]any{"note": key}, map[string]any{key: "note"}, map[string]any{"in": []any{"a " + key}}, json.RawMessage(`{"note":` + escaped + `}`)} {

@@ -16,12 +16,12 @@ import (
 	"turnpike/test/harness"
 )
 
-// sums are what calls came to.
+// sums are the totals of requests.
 type sums struct{ requests, errors, in, out, credits int64 }
 
-// calls are the log's entries of model calls. It is searched by the ids of
-// requests, which do not go by the test's clock.
-func (m *market) calls(t *testing.T) (out []map[string]any) {
+// calls returns the log entries of model requests. It searches by request ID,
+// which doesn't depend on the test's clock.
+func (m *gatewayClient) calls(t *testing.T) (out []map[string]any) {
 	t.Helper()
 	for after := ""; ; {
 		r := m.get(t, "/v1/audit?limit=100"+after)
@@ -41,7 +41,7 @@ func (m *market) calls(t *testing.T) (out []map[string]any) {
 	}
 }
 
-// added adds entries up by bucket and group.
+// added sums entries by bucket and group.
 func added(calls []map[string]any, from time.Time, bucket string, groups []string) map[string]sums {
 	out := map[string]sums{}
 	for _, e := range calls {
@@ -83,7 +83,7 @@ func floor(at time.Time, bucket string) time.Time {
 	return time.Date(at.Year(), at.Month(), 1, 0, 0, 0, 0, time.UTC)
 }
 
-func (m *market) used(t *testing.T, from, to time.Time, bucket string, groups []string) map[string]sums {
+func (m *gatewayClient) used(t *testing.T, from, to time.Time, bucket string, groups []string) map[string]sums {
 	t.Helper()
 	r := m.get(t, fmt.Sprintf("/v1/usage?start=%d&end=%d&bucket=%s&group_by=%s", from.Unix(), to.Unix(), bucket, strings.Join(groups, ",")))
 	var list struct {
@@ -123,10 +123,9 @@ func (m *market) used(t *testing.T, from, to time.Time, bucket string, groups []
 }
 
 func TestUsageIsTheSumOfTheLog(t *testing.T) {
-	t.Parallel()
-	eachMarket(t, nil, func(t *testing.T, m *market) {
+	eachGateway(t, both, nil, func(t *testing.T, m *gatewayClient) {
 		other, _ := m.Key(t, m.workspace, m.env)
-		poor := m.keyed(t, access.Key{MonthlyBudget: new(credits.Micro)}).key
+		poor := m.withKey(t, access.Key{MonthlyBudget: new(credits.Micro)}).key
 		begin := m.Clock.Now()
 		all := [][]string{nil, {"key"}, {"project"}, {"model"}, {"provider"}, {"key", "model"}, {"provider", "project", "key", "model"}}
 		compare := func(from time.Time, buckets ...string) {
@@ -177,19 +176,18 @@ func TestUsageIsTheSumOfTheLog(t *testing.T) {
 		m.Clock.Turn(12 * 24 * time.Hour)
 		compare(begin, "day", "month")
 
-		// A moment inside of a bucket means all of it.
+		// A time inside a bucket selects the whole bucket.
 		first := fmt.Sprint(floor(begin.UTC(), "day").Unix())
 		days := m.used(t, begin, begin.Add(time.Second), "day", nil)
 		if want := added(m.calls(t), begin.Add(-time.Minute), "day", nil); len(days) != 1 || days[first] != want[first] {
-			t.Errorf("the first day: %v, expected %v", days, want[first])
+			t.Errorf("the first day: %v, want %v", days, want[first])
 		}
 	})
 }
 
-func TestUsageRefusesWhatItDoesNotHave(t *testing.T) {
-	t.Parallel()
-	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
-		c := newCustomer(t, s, "live")
+func TestInvalidUsageQueriesAreRejected(t *testing.T) {
+	eachShared(t, sqlite, func(t *testing.T, s *harness.Server) {
+		c := newClient(t, s, "live")
 		now := s.Clock.Now().Unix()
 		for query, param := range map[string]string{
 			"bucket=week": "bucket", "group_by=who": "group_by", "group_by=key,key": "group_by", "group_by=key,": "group_by", "start=x": "start", "end=-1": "end",
@@ -211,8 +209,8 @@ func TestUsageRefusesWhatItDoesNotHave(t *testing.T) {
 	})
 }
 
-// fillUsage makes calls of so many keys on a day.
-func (c *customer) fillUsage(t *testing.T, day time.Time, keys int) {
+// fillUsage creates requests of many keys on a day.
+func (c *client) fillUsage(t *testing.T, day time.Time, keys int) {
 	t.Helper()
 	bulk := db.NewBulk("usage_days", "", "workspace_id text", "environment text", "start bigint", "key_id text", "project text", "model text", "provider text",
 		"requests bigint", "errors bigint", "input_tokens bigint", "output_tokens bigint", "credits bigint", "simulated_credits bigint")
@@ -226,12 +224,9 @@ func (c *customer) fillUsage(t *testing.T, day time.Time, keys int) {
 	})
 }
 
-// TestUsageOfTooManyGroupsIsRefusedWithWhatToDo: an answer has a bound, and no
-// part of the truth is given for all of it.
-func TestUsageOfTooManyGroupsIsRefusedWithWhatToDo(t *testing.T) {
-	t.Parallel()
-	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
-		c := newCustomer(t, s, "live")
+func TestUsageWithTooManyGroupsIsRejectedWithAdvice(t *testing.T) {
+	eachShared(t, sqlite, func(t *testing.T, s *harness.Server) {
+		c := newClient(t, s, "live")
 		now := s.Clock.Now()
 		c.fillUsage(t, now, 9_999)
 		c.fillUsage(t, now.AddDate(0, 0, -2), 1)
@@ -257,14 +252,12 @@ func TestUsageOfTooManyGroupsIsRefusedWithWhatToDo(t *testing.T) {
 	})
 }
 
-// TestUsageThatTakesTooLongIsNotAnOutage: its reader can do something about it.
-// A table can be locked in PostgreSQL alone.
-func TestUsageThatTakesTooLongIsNotAnOutage(t *testing.T) {
+func TestSlowUsageQueryIsNotAnOutage(t *testing.T) {
 	t.Parallel()
 	s := harness.Start(t, harness.Config(t, "postgres"), harness.NewClock())
-	c := newCustomer(t, s, "live")
+	c := newClient(t, s, "live")
 	c.write(t, func(tx *db.Tx) error {
-		if err := tx.Patient(t.Context()); err != nil {
+		if err := tx.DisableTimeouts(t.Context()); err != nil {
 			return err
 		}
 		if _, err := tx.Exec(t.Context(), "LOCK TABLE usage_days IN ACCESS EXCLUSIVE MODE"); err != nil {

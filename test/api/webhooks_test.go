@@ -23,9 +23,8 @@ import (
 )
 
 func TestEndpointSecretIsShownOnceAndStoredSealed(t *testing.T) {
-	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
-		c := newCustomer(t, s, accounts.Live)
+	each(t, both, func(t *testing.T, s *harness.Server) {
+		c := newClient(t, s, accounts.Live)
 		create := harness.Request{Method: "POST", Path: "/v1/webhooks", Key: c.key, Header: http.Header{"Idempotency-Key": {"once"}},
 			Body: map[string]any{"url": "https://example.com/hooks", "events": []string{"agent.run.*", "key.auto_revoked"}, "description": "orders"}}
 		made := s.Do(t, create).Want(t, 200, "")
@@ -33,7 +32,7 @@ func TestEndpointSecretIsShownOnceAndStoredSealed(t *testing.T) {
 		if made.Text("object") != "webhook_endpoint" || made.Text("kind") != "http" || made.Text("url") != "https://example.com/hooks" || made.Text("description") != "orders" ||
 			made.Text("status") != "active" || made.At("paused_reason") != nil || made.At("paused_at") != nil || made.Text("environment") != "live" ||
 			made.At("created_at") != float64(s.Clock.Now().Unix()) || made.Text("events.0") != "agent.run.*" || made.Text("events.1") != "key.auto_revoked" {
-			t.Errorf("the endpoint is %s", made.Body)
+			t.Errorf("got endpoint %s", made.Body)
 		}
 		if hint := made.Text("secret_hint"); hint != "whsec_…"+secret[len(secret)-5:len(secret)-1] {
 			t.Errorf("the hint of %s is %s", secret, hint)
@@ -84,10 +83,9 @@ func TestEndpointSecretIsShownOnceAndStoredSealed(t *testing.T) {
 	})
 }
 
-func TestEveryMalformedEndpointIsRefusedAndNothingIsStored(t *testing.T) {
-	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
-		c := newCustomer(t, s, accounts.Test)
+func TestInvalidEndpointIsRejectedAndNotStored(t *testing.T) {
+	each(t, both, func(t *testing.T, s *harness.Server) {
+		c := newClient(t, s, accounts.Test)
 		type mistake struct{ body, code, param string }
 		mistakes := []mistake{
 			{`{}`, "missing_parameter", "url"},
@@ -102,7 +100,7 @@ func TestEveryMalformedEndpointIsRefusedAndNothingIsStored(t *testing.T) {
 			{`{"url":"https://example.com/","events":["*"],"kind":"tunnel"}`, "unknown_parameter", "kind"},
 			{`{"url":"https://example.com/","events":["*"],"description":"a\u0000b"}`, "invalid_parameter", "description"},
 			{fmt.Sprintf(`{"url":"https://example.com/","events":["*"],"description":%q}`, strings.Repeat("x", 501)), "invalid_parameter", "description"},
-			{fmt.Sprintf(`{"url":"https://example.com/","events":["*"],"description":"it is %s"}`, c.key), "invalid_parameter", "description"},
+			{fmt.Sprintf(`{"url":"https://example.com/","events":["*"],"description":"got %s"}`, c.key), "invalid_parameter", "description"},
 			{fmt.Sprintf(`{"url":"https://example.com/?key=%s","events":["*"]}`, c.key), "invalid_parameter", "url"},
 			{`{"url":"https://example.com/","events":["*"` + strings.Repeat(`,"*"`, 50) + `]}`, "invalid_parameter", "events"},
 			{`{"url":"https://example.com/","events":["*"]} x`, "invalid_json", ""},
@@ -128,13 +126,13 @@ func TestEveryMalformedEndpointIsRefusedAndNothingIsStored(t *testing.T) {
 		if n := c.rows(t, "endpoints"); n != 0 {
 			t.Fatalf("%d refused endpoints were stored", n)
 		}
-		// And these are within the limits.
+		// These are within the limits.
 		long := "https://example.com/" + strings.Repeat("x", 2028)
 		id, _ := c.endpoint(t, long, slices.Repeat([]string{"key.*"}, 50)...)
 		c.endpoint(t, "https://93.184.216.34:8443/hooks?a=b")
 		c.post(t, "/v1/webhooks", map[string]any{"url": "https://example.com/", "events": []string{"*"}, "description": strings.Repeat("x", 500)})
 
-		// A change is held to the same rules, and a refused one changes nothing.
+		// Changes follow the same rules, and a rejected one changes nothing.
 		before := c.get(t, "/v1/webhooks/"+id)
 		for body, param := range map[string]string{`{"url":"http://example.com/"}`: "url", `{"url":"https://example.com/` + c.key + `"}`: "url", `{"url":null}`: "url", `{"events":["x"]}`: "events", `{"events":null}`: "events",
 			`{"description":"` + strings.Repeat("x", 501) + `"}`: "description", `{"url":"https://example.com/new","status":"paused"}`: "status"} {
@@ -158,9 +156,8 @@ func TestEveryMalformedEndpointIsRefusedAndNothingIsStored(t *testing.T) {
 }
 
 func TestEndpointsAreLimitedPerWorkspaceAndEnvironment(t *testing.T) {
-	t.Parallel()
-	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
-		c := newCustomer(t, s, accounts.Live)
+	eachShared(t, both, func(t *testing.T, s *harness.Server) {
+		c := newClient(t, s, accounts.Live)
 		bulk := db.NewBulk("endpoints", "", "id text", "workspace_id text", "environment text", "kind text", "url text", "events text", "description text", "status text",
 			"secret text", "secret_hint text", "created_at bigint")
 		rows := make([][]any, 999)
@@ -174,17 +171,16 @@ func TestEndpointsAreLimitedPerWorkspaceAndEnvironment(t *testing.T) {
 		last, _ := c.endpoint(t, "https://example.com/")
 		body := map[string]any{"url": "https://example.com/", "events": []string{"*"}}
 		c.ask(t, "POST", "/v1/webhooks", body).Want(t, 409, "limit_reached")
-		newCustomer(t, s, accounts.Live).endpoint(t, "https://example.com/") // another workspace
-		c.inTest(t).endpoint(t, "https://example.com/")
+		newClient(t, s, accounts.Live).endpoint(t, "https://example.com/") // another workspace
+		c.withTestKey(t).endpoint(t, "https://example.com/")
 		c.ask(t, "DELETE", "/v1/webhooks/"+last, nil).Want(t, 200, "")
 		c.endpoint(t, "https://example.com/")
 	})
 }
 
 func TestEndpointsAreListedByPage(t *testing.T) {
-	t.Parallel()
-	harness.EachShared(t, func(t *testing.T, s *harness.Server) {
-		c := newCustomer(t, s, accounts.Test)
+	eachShared(t, both, func(t *testing.T, s *harness.Server) {
+		c := newClient(t, s, accounts.Test)
 		var want []string
 		for range 5 {
 			id, _ := c.endpoint(t, "https://example.com/")
@@ -206,7 +202,7 @@ func TestEndpointsAreListedByPage(t *testing.T) {
 }
 
 // paged reads a list to its end.
-func paged(t *testing.T, c *customer, path string) (found []string) {
+func paged(t *testing.T, c *client, path string) (found []string) {
 	t.Helper()
 	after := ""
 	for {
@@ -219,13 +215,12 @@ func paged(t *testing.T, c *customer, path string) (found []string) {
 	}
 }
 
-func TestEventIsDeliveredOnceToWhoWantsIt(t *testing.T) {
-	t.Parallel()
-	eachHooked(t, nil, func(t *testing.T, c *customer) {
-		live, test := newReceiver(t, c.Clock, answering(200)), newReceiver(t, c.Clock, answering(200))
+func TestEventIsDeliveredOnceToSubscribers(t *testing.T) {
+	eachWebhooks(t, both, nil, func(t *testing.T, c *client) {
+		live, test := newReceiver(t, c.Clock, respond(200)), newReceiver(t, c.Clock, respond(200))
 		_, secret := c.endpoint(t, live.URL+"/all", "*", "billing.credits.*", "billing.credits.low", "*")
 		c.endpoint(t, live.URL+"/other", "key.*", "agent.run.*")
-		inTest := c.inTest(t)
+		inTest := c.withTestKey(t)
 		inTest.endpoint(t, test.URL, "*")
 
 		e := c.publish(t, creditsLow)[0]
@@ -251,12 +246,13 @@ func TestEventIsDeliveredOnceToWhoWantsIt(t *testing.T) {
 			t.Errorf("the delivery's id is %q", id)
 		}
 
-		// Neither environment has the other's, neither in its receiver nor in its lists.
+		// Neither environment sees the other's events, in its receiver or in
+		// its lists.
 		decode(t, test.all()[0].body, &body)
 		if body.ID != sandbox.ID || body.Environment != "test" || live.count() != 1 {
 			t.Errorf("the test endpoint got %s, and the live one %d", test.all()[0].body, live.count())
 		}
-		for _, own := range []*customer{c, inTest} {
+		for _, own := range []*client{c, inTest} {
 			for _, path := range []string{"/v1/events", "/v1/deliveries"} {
 				if list := own.get(t, path); len(idsOf(list)) != 1 || list.Text("data.0.environment") != string(own.env) {
 					t.Errorf("%s has %s", path, list.Body)
@@ -267,21 +263,20 @@ func TestEventIsDeliveredOnceToWhoWantsIt(t *testing.T) {
 }
 
 func TestChangedEndpointIsUsedByTheNextAttempt(t *testing.T) {
-	t.Parallel()
-	eachHooked(t, nil, func(t *testing.T, c *customer) {
-		old, fresh := newReceiver(t, c.Clock, answering(500)), newReceiver(t, c.Clock, answering(200))
+	eachWebhooks(t, both, nil, func(t *testing.T, c *client) {
+		old, fresh := newReceiver(t, c.Clock, respond(500)), newReceiver(t, c.Clock, respond(200))
 		id, _ := c.endpoint(t, old.URL, "billing.credits.low")
 		c.publish(t, creditsLow)
 		delivery := c.deliveries(t, id, 1)[0]
-		c.until(t, delivery, "retrying", 1)
+		c.waitForDelivery(t, delivery, "retrying", 1)
 
 		changed := c.ask(t, "PATCH", "/v1/webhooks/"+id, map[string]any{"url": fresh.URL + "/new", "events": []string{"key.*"}, "description": "moved"}).Want(t, 200, "")
 		if changed.Text("url") != fresh.URL+"/new" || changed.Text("events.0") != "key.*" || changed.Text("description") != "moved" || changed.At("secret") != nil {
 			t.Errorf("changed it is %s", changed.Body)
 		}
 		secret := c.post(t, "/v1/webhooks/"+id+"/rotate_secret", map[string]any{"grace_period_seconds": 0}).Text("secret")
-		c.turn(t, 2*time.Minute, id)
-		done := c.until(t, delivery, "succeeded", 2)
+		c.advanceEndpoint(t, 2*time.Minute, id)
+		done := c.waitForDelivery(t, delivery, "succeeded", 2)
 		got := fresh.wait(t, c, 1)[0]
 		if got.id != delivery || !got.signedBy(secret) || old.count() != 1 {
 			t.Errorf("the second attempt has the id %s, signed by the new secret: %t; the old address got %d", got.id, got.signedBy(secret), old.count())
@@ -289,31 +284,30 @@ func TestChangedEndpointIsUsedByTheNextAttempt(t *testing.T) {
 		if done.Text("attempts.0.url") != old.URL || done.Text("attempts.1.url") != fresh.URL+"/new" {
 			t.Errorf("the attempts are %s", done.Body)
 		}
-		// The new subscription is for what comes.
+		// The new subscription applies to later events.
 		c.publish(t, creditsLow, events.KeyRevoked{KeyID: "key_1"})
 		c.deliveries(t, id, 2)
 		if again := fresh.wait(t, c, 2)[1]; !bytes.Contains(again.body, []byte(`"key.auto_revoked"`)) {
 			t.Errorf("after the change came %s", again.body)
 		}
-		// What is left out stays.
+		// Omitted fields stay unchanged.
 		if same := c.ask(t, "PATCH", "/v1/webhooks/"+id, nil).Want(t, 200, ""); same.Text("url") != fresh.URL+"/new" || same.Text("description") != "moved" {
 			t.Errorf("an empty change made %s", same.Body)
 		}
 	})
 }
 
-func TestDeletedEndpointGetsNothingMoreAndKeepsItsHistory(t *testing.T) {
-	t.Parallel()
-	eachHooked(t, nil, func(t *testing.T, c *customer) {
-		r := newReceiver(t, c.Clock, answering(200))
+func TestDeletedEndpointGetsNoDeliveriesAndKeepsItsHistory(t *testing.T) {
+	eachWebhooks(t, both, nil, func(t *testing.T, c *client) {
+		r := newReceiver(t, c.Clock, respond(200))
 		id, _ := c.endpoint(t, r.URL, "billing.credits.low")
 		c.publish(t, creditsLow)
 		delivered := c.deliveries(t, id, 1)[0]
-		c.until(t, delivered, "succeeded", 1)
-		r.become(answering(500))
+		c.waitForDelivery(t, delivered, "succeeded", 1)
+		r.respondWith(respond(500))
 		c.publish(t, creditsLow)
 		retrying := c.deliveries(t, id, 2)[1]
-		c.until(t, retrying, "retrying", 1)
+		c.waitForDelivery(t, retrying, "retrying", 1)
 		other, _ := c.endpoint(t, r.URL, "key.*")
 		c.post(t, "/v1/webhooks/"+other+"/pause", nil)
 		c.publish(t, events.KeyRevoked{KeyID: "key_1"})
@@ -342,30 +336,29 @@ func TestDeletedEndpointGetsNothingMoreAndKeepsItsHistory(t *testing.T) {
 		if d := c.get(t, "/v1/deliveries/"+delivered); d.Text("status") != "succeeded" || d.At("reason") != nil || len(d.At("attempts").([]any)) != 1 {
 			t.Errorf("what was delivered is %s", d.Body)
 		}
-		// A new event is delivered to somebody else alone.
+		// A new event is delivered only to other endpoints.
 		seen := r.count()
-		r.become(answering(200))
+		r.respondWith(respond(200))
 		third, _ := c.endpoint(t, r.URL)
 		c.Clock.Turn(24 * time.Hour)
 		c.publish(t, creditsLow)
-		c.until(t, c.deliveries(t, third, 1)[0], "succeeded", 1)
-		c.look(t, id)
+		c.waitForDelivery(t, c.deliveries(t, third, 1)[0], "succeeded", 1)
+		c.wakeEndpoint(t, id)
 		c.deliveries(t, id, 2)
 		c.deliveries(t, other, 1)
 		if r.count() != seen+1 {
-			t.Errorf("%d requests came after the endpoints were deleted, expected 1", r.count()-seen)
+			t.Errorf("%d requests came after the endpoints were deleted, want 1", r.count()-seen)
 		}
 	})
 }
 
 func TestPausedEndpointHoldsEventsUntilResumed(t *testing.T) {
-	t.Parallel()
-	eachHooked(t, nil, func(t *testing.T, c *customer) {
-		r := newReceiver(t, c.Clock, answering(500))
+	eachWebhooks(t, both, nil, func(t *testing.T, c *client) {
+		r := newReceiver(t, c.Clock, respond(500))
 		id, _ := c.endpoint(t, r.URL)
 		c.publish(t, creditsLow)
 		first := c.deliveries(t, id, 1)[0]
-		c.until(t, first, "retrying", 1)
+		c.waitForDelivery(t, first, "retrying", 1)
 
 		paused := c.post(t, "/v1/webhooks/"+id+"/pause", nil)
 		if paused.Text("status") != "paused" || paused.Text("paused_reason") != "manual" || paused.At("paused_at") != float64(c.Clock.Now().Unix()) || paused.At("stats.held") != float64(1) {
@@ -378,7 +371,7 @@ func TestPausedEndpointHoldsEventsUntilResumed(t *testing.T) {
 		c.publish(t, creditsLow, creditsLow)
 		all := c.deliveries(t, id, 3)
 		for _, one := range all {
-			d := c.until(t, one, "held", map[bool]int{true: 1, false: 0}[one == first])
+			d := c.waitForDelivery(t, one, "held", map[bool]int{true: 1, false: 0}[one == first])
 			if d.At("next_attempt_at") != nil || d.At("finished_at") != nil || d.At("reason") != nil {
 				t.Errorf("held: %s", d.Body)
 			}
@@ -387,11 +380,12 @@ func TestPausedEndpointHoldsEventsUntilResumed(t *testing.T) {
 			t.Errorf("holding three it is %s", e.Body)
 		}
 
-		// An endpoint that is delivered to shows that the others would have been.
-		r.become(answering(200))
-		witness := newReceiver(t, c.Clock, answering(200))
+		// A delivery to another endpoint shows that the others had their
+		// chance.
+		r.respondWith(respond(200))
+		witness := newReceiver(t, c.Clock, respond(200))
 		c.endpoint(t, witness.URL, "key.*")
-		c.look(t, id)
+		c.wakeEndpoint(t, id)
 		c.publish(t, events.KeyRevoked{KeyID: "key_1"})
 		witness.wait(t, c, 1)
 		c.deliveries(t, id, 4)
@@ -404,22 +398,21 @@ func TestPausedEndpointHoldsEventsUntilResumed(t *testing.T) {
 			t.Errorf("resumed it is %s", resumed.Body)
 		}
 		for i, one := range c.deliveries(t, id, 4) {
-			c.until(t, one, "succeeded", map[bool]int{true: 2, false: 1}[i == 0])
+			c.waitForDelivery(t, one, "succeeded", map[bool]int{true: 2, false: 1}[i == 0])
 		}
 		r.wait(t, c, 5)
 		if again := c.post(t, "/v1/webhooks/"+id+"/resume", map[string]any{"held": "discard"}); again.Text("status") != "active" {
 			t.Errorf("resumed a second time it is %s", again.Body)
 		}
 		for _, one := range c.deliveries(t, id, 4) {
-			c.until(t, one, "succeeded", map[bool]int{true: 2, false: 1}[one == first])
+			c.waitForDelivery(t, one, "succeeded", map[bool]int{true: 2, false: 1}[one == first])
 		}
 	})
 }
 
-func TestResumeCanDiscardWhatIsHeld(t *testing.T) {
-	t.Parallel()
-	eachHooked(t, nil, func(t *testing.T, c *customer) {
-		r := newReceiver(t, c.Clock, answering(200))
+func TestResumeCanDiscardHeldEvents(t *testing.T) {
+	eachWebhooks(t, both, nil, func(t *testing.T, c *client) {
+		r := newReceiver(t, c.Clock, respond(200))
 		id, _ := c.endpoint(t, r.URL)
 		c.post(t, "/v1/webhooks/"+id+"/pause", nil)
 		c.publish(t, creditsLow, creditsLow)
@@ -431,16 +424,13 @@ func TestResumeCanDiscardWhatIsHeld(t *testing.T) {
 			}
 		}
 		c.publish(t, creditsLow)
-		c.until(t, c.deliveries(t, id, 3)[2], "succeeded", 1)
+		c.waitForDelivery(t, c.deliveries(t, id, 3)[2], "succeeded", 1)
 		r.wait(t, c, 1)
 	})
 }
 
-// A request has begun when the endpoint is paused, changed or deleted: it
-// finishes, and what came of it is written down.
 func TestAttemptInFlightAlwaysFinishes(t *testing.T) {
-	t.Parallel()
-	eachHooked(t, nil, func(t *testing.T, c *customer) {
+	eachWebhooks(t, both, nil, func(t *testing.T, c *client) {
 		for _, turn := range []struct {
 			name, method, path string
 			status             int
@@ -451,9 +441,9 @@ func TestAttemptInFlightAlwaysFinishes(t *testing.T) {
 			{"deleted, and it succeeds", "DELETE", "", 200, "succeeded", ""},
 			{"deleted, and it fails", "DELETE", "", 500, "discarded", "endpoint_deleted"},
 		} {
-			r := newReceiver(t, c.Clock, answering(200))
+			r := newReceiver(t, c.Clock, respond(200))
 			gate := make(chan struct{})
-			r.become(r.held(gate, turn.status))
+			r.respondWith(r.respondAfter(gate, turn.status))
 			id, _ := c.endpoint(t, r.URL, "key.*")
 			c.publish(t, events.KeyRevoked{KeyID: "key_1"})
 			r.wait(t, c, 1)
@@ -463,7 +453,7 @@ func TestAttemptInFlightAlwaysFinishes(t *testing.T) {
 				t.Errorf("%s: before it has an answer it is %s", turn.name, d.Body)
 			}
 			close(gate)
-			d := c.until(t, delivery, turn.want, 1)
+			d := c.waitForDelivery(t, delivery, turn.want, 1)
 			if d.Text("reason") != turn.reason || d.At("attempts.0.response_status") != float64(turn.status) || d.At("next_attempt_at") != nil {
 				t.Errorf("%s: %s", turn.name, d.Body)
 			}
@@ -474,14 +464,12 @@ func TestAttemptInFlightAlwaysFinishes(t *testing.T) {
 	})
 }
 
-// More is waiting in the server's memory than is under way at once.
-func TestNothingIsBegunOnceTheEndpointIsPausedOrDeleted(t *testing.T) {
-	t.Parallel()
-	eachHooked(t, nil, func(t *testing.T, c *customer) {
+func TestNoAttemptStartsOncePausedOrDeleted(t *testing.T) {
+	eachWebhooks(t, both, nil, func(t *testing.T, c *client) {
 		for _, turn := range []struct{ method, path string }{{"DELETE", ""}, {"POST", "/pause"}} {
-			r := newReceiver(t, c.Clock, answering(200))
+			r := newReceiver(t, c.Clock, respond(200))
 			gate := make(chan struct{})
-			r.become(r.held(gate, 200))
+			r.respondWith(r.respondAfter(gate, 200))
 			id, _ := c.endpoint(t, r.URL, "key.*")
 			c.publish(t, slices.Repeat([]events.Payload{events.KeyRevoked{KeyID: "key_1"}}, 8)...)
 			c.Eventually(t, func() bool { return r.count() >= 4 })
@@ -493,7 +481,7 @@ func TestNothingIsBegunOnceTheEndpointIsPausedOrDeleted(t *testing.T) {
 			})
 			witness, _ := c.endpoint(t, r.URL, "billing.credits.*")
 			c.publish(t, creditsLow)
-			c.until(t, c.deliveries(t, witness, 1)[0], "succeeded", 1)
+			c.waitForDelivery(t, c.deliveries(t, witness, 1)[0], "succeeded", 1)
 			if n := r.count() - 1; n != begun || begun == 8 {
 				t.Errorf("after %s%s, with %d under way, %d more attempts were begun", turn.method, turn.path, begun, n-begun)
 			}
@@ -505,10 +493,9 @@ func TestNothingIsBegunOnceTheEndpointIsPausedOrDeleted(t *testing.T) {
 	})
 }
 
-func TestRotatedSecretSignsBesideTheOldOneUntilTheGraceEnds(t *testing.T) {
-	t.Parallel()
-	eachHooked(t, nil, func(t *testing.T, c *customer) {
-		r := newReceiver(t, c.Clock, answering(200))
+func TestRotatedSecretSignsAlongsideTheOldOneDuringGrace(t *testing.T) {
+	eachWebhooks(t, both, nil, func(t *testing.T, c *client) {
+		r := newReceiver(t, c.Clock, respond(200))
 		id, first := c.endpoint(t, r.URL, "key.*")
 		standard := func(got received, secret string) bool {
 			wh, err := standardwebhooks.NewWebhook(secret)
@@ -552,8 +539,9 @@ func TestRotatedSecretSignsBesideTheOldOneUntilTheGraceEnds(t *testing.T) {
 			t.Errorf("the grace ended, and it is %s", ended.Body)
 		}
 		signedWith("after its end", third, second, false)
-		c.post(t, "/v1/webhooks/"+id+"/end_grace", nil) // there is none: no error
-		// The admin log has no more to say about it, which the document must allow.
+		c.post(t, "/v1/webhooks/"+id+"/end_grace", nil) // without a grace period it isn't an error
+		// The admin log entry has no detail, which the OpenAPI document must
+		// allow.
 		if actions := c.get(t, "/v1/audit/actions"); !strings.Contains(string(actions.Body), `"action":"webhook.grace_ended","target":"`+id+`","detail":null`) {
 			t.Errorf("the admin log is %s", actions.Body)
 		}
@@ -565,11 +553,10 @@ func TestRotatedSecretSignsBesideTheOldOneUntilTheGraceEnds(t *testing.T) {
 }
 
 func TestSampleGoesToOneEndpointAndNeverPausesIt(t *testing.T) {
-	t.Parallel()
-	eachHooked(t, nil, func(t *testing.T, c *customer) {
-		other := newReceiver(t, c.Clock, answering(200))
+	eachWebhooks(t, sqlite, nil, func(t *testing.T, c *client) {
+		other := newReceiver(t, c.Clock, respond(200))
 		c.endpoint(t, other.URL)
-		r := newReceiver(t, c.Clock, answering(200))
+		r := newReceiver(t, c.Clock, respond(200))
 		id, secret := c.endpoint(t, r.URL, "agent.run.failed", "key.*")
 		samples := func() []received {
 			r.mu.Lock()
@@ -583,30 +570,30 @@ func TestSampleGoesToOneEndpointAndNeverPausesIt(t *testing.T) {
 		if d.Text("type") != "agent.run.failed" || d.Text("status") != "pending" || d.Text("endpoint_id") != id {
 			t.Errorf("the delivery is %s", d.Body)
 		}
-		c.until(t, d.Text("id"), "succeeded", 1)
+		c.waitForDelivery(t, d.Text("id"), "succeeded", 1)
 		got := samples()[0]
 		if !got.signedBy(secret) || !got.sample() || !bytes.Contains(got.body, []byte(`"project":"support"`)) {
 			t.Errorf("it came as %s", got.body)
 		}
 		if e := c.get(t, "/v1/events/"+d.Text("event_id")); e.At("sample") != true || !bytes.Equal(e.Body, got.body) {
-			t.Errorf("the event is %s", e.Body)
+			t.Errorf("got event %s", e.Body)
 		}
-		// Of every type, subscribed to or not.
+		// Every type, subscribed to or not.
 		for _, typ := range events.Types {
 			d := send(map[string]any{"type": typ}, nil)
-			c.until(t, d.Text("id"), "succeeded", 1)
+			c.waitForDelivery(t, d.Text("id"), "succeeded", 1)
 			if e := c.get(t, "/v1/events/"+d.Text("event_id")); e.Text("type") != string(typ) {
 				t.Errorf("a sample of %s is %s", typ, e.Body)
 			}
 		}
 
-		r.become(answering(500))
+		r.respondWith(respond(500))
 		last := send(nil, nil).Text("id")
 		for attempts := 1; attempts < 6; attempts++ {
-			c.until(t, last, "retrying", attempts)
-			c.turn(t, 13*time.Hour, id)
+			c.waitForDelivery(t, last, "retrying", attempts)
+			c.advanceEndpoint(t, 13*time.Hour, id)
 		}
-		c.until(t, last, "failed", 6)
+		c.waitForDelivery(t, last, "failed", 6)
 		if e := c.get(t, "/v1/webhooks/"+id); e.Text("status") != "active" || e.At("stats.failed") != float64(1) || e.At("stats.failed_attempts") != float64(6) {
 			t.Errorf("after six failures of a sample the endpoint is %s", e.Body)
 		}
@@ -621,17 +608,16 @@ func TestSampleGoesToOneEndpointAndNeverPausesIt(t *testing.T) {
 	})
 }
 
-func TestSampleAtAPausedEndpointIsHeld(t *testing.T) {
-	t.Parallel()
-	eachHooked(t, nil, func(t *testing.T, c *customer) {
-		r := newReceiver(t, c.Clock, answering(200))
+func TestSampleForAPausedEndpointIsHeld(t *testing.T) {
+	eachWebhooks(t, sqlite, nil, func(t *testing.T, c *client) {
+		r := newReceiver(t, c.Clock, respond(200))
 		id, _ := c.endpoint(t, r.URL)
 		c.post(t, "/v1/webhooks/"+id+"/pause", nil)
 		d := c.post(t, "/v1/webhooks/"+id+"/test", nil)
 		if d.Text("status") != "held" || d.At("next_attempt_at") != nil {
-			t.Errorf("it is %s", d.Body)
+			t.Errorf("got %s", d.Body)
 		}
 		c.post(t, "/v1/webhooks/"+id+"/resume", nil)
-		c.until(t, d.Text("id"), "succeeded", 1)
+		c.waitForDelivery(t, d.Text("id"), "succeeded", 1)
 	})
 }

@@ -3,22 +3,15 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"cmp"
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
-	"os"
-	"os/exec"
 	"slices"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
-	"turnpike/test/chaos/program"
+	"golang.org/x/sync/errgroup"
 )
 
 const (
@@ -26,93 +19,52 @@ const (
 	connections = 64
 	// maxRequests bounds a measurement, and the memory for its latencies.
 	maxRequests = 1_000_000
+	// warmUp is how long a server is under load before a measurement begins.
+	warmUp = time.Second
 )
 
-// loadOrder tells the generator what to do.
 type loadOrder struct {
-	Address  string        `json:"address"`
-	Request  []byte        `json:"request"` // sent as it is, again and again
-	Duration time.Duration `json:"duration"`
-	// Connections is how many there are; 0 is the usual number.
-	Connections int `json:"connections"`
-	// First measures until the first piece of the answer's body is there.
-	First bool `json:"first"`
-	// Spread lets the connections begin one after the other over that time.
-	Spread time.Duration `json:"spread"`
-	// Forgiving goes on with a new connection when an answer breaks off. Go's
-	// reverse proxy now and then breaks a stream off; a server of ours must not.
-	Forgiving bool `json:"forgiving"`
+	Address     string
+	Request     []byte // sent as it is, again and again
+	Stream      bool   // whether underLoad sends a request for a stream
+	Duration    time.Duration
+	Connections int
+	FirstByte   bool          // measure the time to the first piece of the body
+	Spread      time.Duration // the connections start one after the other over this time
+	// Reconnect continues with a new connection if a response breaks off. Go's
+	// reverse proxy sometimes breaks off a stream; Turnpike must not.
+	Reconnect bool
 }
 
-// loadResult is what it found.
 type loadResult struct {
-	Requests int           `json:"requests"`
-	Took     time.Duration `json:"took"`
-	P50      time.Duration `json:"p50"`
-	P99      time.Duration `json:"p99"`
-
-	cpu time.Duration // of the generator
+	Requests       int
+	Took, P50, P99 time.Duration
 }
 
-// generate runs a load generator.
-func generate(ctx context.Context, o loadOrder) (r loadResult, err error) {
-	order, err := json.Marshal(o)
-	if err != nil {
-		return r, err
-	}
-	self, err := os.Executable()
-	if err != nil {
-		return r, err
-	}
-	cmd := exec.CommandContext(ctx, self)
-	cmd.Env = append(os.Environ(), roleVariable+"="+roleLoad)
-	cmd.Stdin = bytes.NewReader(order)
-	cmd.Stderr = os.Stderr
-	program.EndWithParent(cmd)
-	out, err := cmd.Output()
-	if err != nil {
-		return r, fmt.Errorf("load generator: %w", err)
-	}
-	r.cpu = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
-	return r, json.Unmarshal(out, &r)
-}
-
-// playLoad is the generator's process.
-func playLoad(in io.Reader, out io.Writer) error {
-	var o loadOrder
-	if err := json.NewDecoder(in).Decode(&o); err != nil {
-		return err
-	}
+func generateLoad(o loadOrder) (r loadResult) {
 	var left atomic.Int64
 	left.Store(maxRequests)
-	o.Connections = cmp.Or(o.Connections, connections)
 	latencies := make([][]time.Duration, o.Connections)
-	errs := make([]error, o.Connections)
 	begun := time.Now()
-	var clients sync.WaitGroup
+	var clients errgroup.Group
 	for i := range o.Connections {
-		clients.Go(func() {
+		clients.Go(func() (err error) {
 			time.Sleep(o.Spread * time.Duration(i) / time.Duration(o.Connections))
-			latencies[i], errs[i] = repeat(o, begun.Add(o.Spread+o.Duration), &left)
+			latencies[i], err = repeat(o, begun.Add(o.Spread+o.Duration), &left)
+			return err
 		})
 	}
-	clients.Wait()
-	if err := errors.Join(errs...); err != nil {
-		return err
-	}
-	r := loadResult{Took: time.Since(begun)}
+	check(clients.Wait())
 	all := slices.Concat(latencies...)
-	slices.Sort(all)
-	if r.Requests = len(all); r.Requests > 0 {
-		r.P50, r.P99 = all[len(all)/2], all[len(all)*99/100]
-	}
-	return json.NewEncoder(out).Encode(r)
+	r.Took, r.Requests = time.Since(begun), len(all)
+	r.P50, r.P99 = percentiles(all)
+	return r
 }
 
-// repeat makes requests on one keep-alive connection, each as soon as the one
-// before is answered, and returns how long each took.
+// repeat sends requests on one keep-alive connection, each as soon as the
+// response to the last is complete, and returns how long each took.
 func repeat(o loadOrder, until time.Time, left *atomic.Int64) ([]time.Duration, error) {
-	conn, from, err := connect(o.Address, until)
+	conn, in, err := dial(o.Address, until)
 	if err != nil {
 		return nil, err
 	}
@@ -126,17 +78,17 @@ func repeat(o loadOrder, until time.Time, left *atomic.Int64) ([]time.Duration, 
 		if _, err := conn.Write(o.Request); err != nil {
 			return nil, err
 		}
-		first, err := readAnswer(from)
-		if err != nil && o.Forgiving {
+		first, err := readResponse(in)
+		if err != nil && o.Reconnect {
 			_ = conn.Close()
-			if conn, from, err = connect(o.Address, until); err == nil {
+			if conn, in, err = dial(o.Address, until); err == nil {
 				continue
 			}
 		}
 		if err != nil {
 			return nil, err
 		}
-		if !o.First {
+		if !o.FirstByte {
 			first = time.Now()
 		}
 		took = append(took, first.Sub(begun))
@@ -144,7 +96,7 @@ func repeat(o loadOrder, until time.Time, left *atomic.Int64) ([]time.Duration, 
 	return took, nil
 }
 
-func connect(address string, until time.Time) (net.Conn, *bufio.Reader, error) {
+func dial(address string, until time.Time) (net.Conn, *bufio.Reader, error) {
 	conn, err := net.Dial("tcp", address)
 	if err != nil {
 		return nil, nil, err
@@ -152,20 +104,20 @@ func connect(address string, until time.Time) (net.Conn, *bufio.Reader, error) {
 	return conn, bufio.NewReaderSize(conn, 16<<10), conn.SetDeadline(until.Add(time.Minute))
 }
 
-// readAnswer reads a response to its end, by hand: what the generator spends is
-// taken from the server, which has the same two cores. It returns when the
-// first piece of a body in pieces was there.
-func readAnswer(from *bufio.Reader) (first time.Time, err error) {
-	line, err := from.ReadSlice('\n')
+// readResponse reads a response to its end and returns when the first chunk of
+// a chunked body arrived. It parses by hand: the generator and the server share
+// the cores, and net/http would take as much of them as the server.
+func readResponse(in *bufio.Reader) (first time.Time, err error) {
+	line, err := in.ReadSlice('\n')
 	if err != nil {
 		return first, err
 	}
 	if !bytes.HasPrefix(line, []byte("HTTP/1.1 200 ")) {
-		return first, fmt.Errorf("answered with %q", bytes.TrimSpace(line))
+		return first, fmt.Errorf("got response %q, want 200", bytes.TrimSpace(line))
 	}
 	size, chunked := -1, false
 	for {
-		if line, err = from.ReadSlice('\n'); err != nil {
+		if line, err = in.ReadSlice('\n'); err != nil {
 			return first, err
 		}
 		if line = bytes.TrimSpace(line); len(line) == 0 {
@@ -183,13 +135,13 @@ func readAnswer(from *bufio.Reader) (first time.Time, err error) {
 	}
 	if !chunked {
 		if size < 0 {
-			return first, errors.New("answered without a length")
+			return first, errors.New("the response has no length")
 		}
-		_, err = from.Discard(size)
+		_, err = in.Discard(size)
 		return first, err
 	}
 	for {
-		if line, err = from.ReadSlice('\n'); err != nil {
+		if line, err = in.ReadSlice('\n'); err != nil {
 			return first, err
 		}
 		if first.IsZero() {
@@ -199,8 +151,42 @@ func readAnswer(from *bufio.Reader) (first time.Time, err error) {
 		if err != nil {
 			return first, err
 		}
-		if _, err := from.Discard(int(n) + len("\r\n")); err != nil || n == 0 {
+		if _, err := in.Discard(int(n) + len("\r\n")); err != nil || n == 0 {
 			return first, err
 		}
 	}
+}
+
+// loaded is a server under load.
+type loaded struct {
+	name          string
+	address       string
+	pid, database int // processes; database is 0 if there is none
+	plain, stream []byte
+	reconnect     bool // see loadOrder
+}
+
+// underLoad warms the server up and measures it. Helpers are further processes
+// that work for the measurement.
+func (b *bench) underLoad(s *loaded, o loadOrder, helpers ...int) sample {
+	o.Address, o.Reconnect, o.Request = s.address, s.reconnect, s.plain
+	if o.Stream {
+		o.Request = s.stream
+	}
+	if o.Connections == 0 {
+		o.Connections = connections
+	}
+	var r loadResult
+	duration := o.Duration
+	o.Duration = warmUp
+	b.load.ask(b.ctx, o, &r)
+	o.Duration = duration
+	x := watch(s.pid, s.database, append(helpers, b.load.pid()), func() { b.load.ask(b.ctx, o, &r) })
+	x.count, x.took, x.p50, x.p99 = r.Requests, r.Took, r.P50, r.P99
+	return x
+}
+
+func chatRequest(path, key, body string) []byte {
+	return fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nUser-Agent: bench\r\n"+
+		"Accept: */*\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", path, key, len(body), body)
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -9,224 +10,195 @@ import (
 	"net/url"
 	"regexp"
 	"slices"
-	"strings"
 	"time"
 
+	"turnpike/internal/accounts"
+	"turnpike/internal/app"
+	"turnpike/internal/audit"
+	"turnpike/internal/db"
+	"turnpike/internal/events"
+	"turnpike/internal/people"
+	"turnpike/internal/webhooks"
 	"turnpike/test/chaos/program"
 )
 
-// pageViews is how often each page is opened: its 95th percentile is the second
-// slowest of them.
-const pageViews = 40
+const (
+	pageViews = 40 // of each page: its 95th percentile is the third slowest
+)
 
-// pagesSize is how much there is to look at.
-type pagesSize struct{ delivered, logged int }
-
-// dashboard is what was measured of the pages.
-type dashboard struct {
-	engines []*pagesSeries
-}
-
-// pagesSeries is one engine's figures, by size.
-type pagesSeries struct {
-	engine string
-	sizes  []pagesSample
-}
-
-type pagesSample struct {
-	pagesSize
-	filled time.Duration
-	pages  []pageSample
-}
-
-// pageSample is one page: how long the server took, and how large it is.
-type pageSample struct {
+type page struct {
 	name     string
 	p50, p95 time.Duration
-	bytes    int // as it is sent
+	kb       float64
 }
 
-func (s pagesSample) slowest() pageSample {
-	return slices.MaxFunc(s.pages, func(a, b pageSample) int { return int(a.p95 - b.p95) })
-}
-
-func (s pagesSample) largest() pageSample {
-	return slices.MaxFunc(s.pages, func(a, b pageSample) int { return a.bytes - b.bytes })
-}
-
-// measurePages measures the dashboard. Without a database it does without
-// PostgreSQL.
-func measurePages(ctx context.Context, o options, database *postgres) (*dashboard, error) {
-	engines := []*engine{{name: "SQLite", folder: o.folder}}
-	if database != nil {
-		engines = append(engines, &engine{name: "PostgreSQL", folder: o.folder, database: database})
+func measurePages(b *bench) {
+	b.patience /= 4
+	for _, e := range b.engines {
+		b.measurePagesOn(e)
 	}
-	calm := &calm{left: mediaPatience}
-	p := &dashboard{}
-	for _, e := range engines {
-		s, err := measurePagesOf(ctx, o, e, calm)
-		if err != nil {
-			return nil, fmt.Errorf("the dashboard on %s: %w", e.name, err)
-		}
-		p.engines = append(p.engines, s)
-	}
-	return p, nil
+	b.method("The dashboard: one workspace with %d keys, %d projects, %d endpoints and a month of usage by the hour. Deliveries, of which one in fifty has failed, and log entries are added to the same database from size to size. A signed-in client opens each page %d times, one after the other, and the time ends with the last byte. Filters without an index stop after a bounded scan and offer to continue.",
+		pagesKeys, pagesProjects, pagesEndpoints, pageViews)
 }
 
-func measurePagesOf(ctx context.Context, o options, e *engine, calm *calm) (*pagesSeries, error) {
-	at, remove, err := e.fresh(ctx)
-	if err != nil {
-		return nil, err
-	}
+func (b *bench) measurePagesOn(e *engine) {
+	at, remove := b.newPlace(e)
 	defer remove()
-	w, err := newPagesWorld(ctx, at)
-	if err != nil {
-		return nil, err
+	w := b.newPagesData(e, at)
+	titles := make([]string, 0, len(b.sizes)+1)
+	var all [][]page
+	for _, n := range b.sizes {
+		w.grow(b.ctx, at, n, 5*n)
+		b.waitForQuiet()
+		all = append(all, b.openPages(e, at, w))
+		titles = append(titles, fmt.Sprintf("%d deliveries, %d log entries", n, 5*n))
+		say("dashboard, %s, %s", e, titles[len(titles)-1])
 	}
-	s := &pagesSeries{engine: e.name}
-	for _, n := range o.pending {
-		one := pagesSample{pagesSize: pagesSize{delivered: n, logged: 5 * n}}
-		begun := time.Now()
-		if err := w.grow(ctx, at, one.pagesSize); err != nil {
-			return nil, err
+	last := all[len(all)-1]
+	b.section("Dashboard on %s: server time of a page, median and p95", e.name)
+	b.header(append(titles, "size")...)
+	for i, p := range last {
+		cells := []string{"`" + p.name + "`"}
+		for _, pages := range all {
+			cells = append(cells, millis(pages[i].p50)+", "+millis(pages[i].p95))
 		}
-		one.filled = time.Since(begun)
-		if err := calm.wait(); err != nil {
-			return nil, err
-		}
-		if one.pages, err = lookAt(ctx, at, w); err != nil {
-			return nil, err
-		}
-		s.sizes = append(s.sizes, one)
-		slowest := one.slowest()
-		say("dashboard, %s, %d deliveries and %d entries: filled in %s, slowest page %s with a p95 of %s", e.name, one.delivered, one.logged, seconds(one.filled), slowest.name, millis(slowest.p95))
+		b.row(append(cells, fmt.Sprintf("%.1f KB", p.kb))...)
 	}
-	return s, nil
+	slow := slices.MaxFunc(last, func(a, b page) int { return int(a.p95 - b.p95) })
+	large := slices.MaxFunc(last, func(a, b page) int { return int(a.kb - b.kb) })
+	b.atMost(inMillis(slow.p95), 100, "ms", "the slowest page (%s) with %s on %s, p95", slow.name, titles[len(titles)-1], e.name)
+	b.atMost(large.kb, 100, "KB", "the largest page (%s) on %s", large.name, e.name)
 }
 
-// lookAt opens every page of a server on the database.
-func lookAt(ctx context.Context, at program.Place, w *pagesWorld) ([]pageSample, error) {
-	n, err := startNode(ctx, at, tenant{workspace: w.workspace})
-	if err != nil {
-		return nil, err
-	}
+func (b *bench) openPages(e *engine, at program.Place, w *pagesData) (all []page) {
+	n := b.startNode(e, at, account{})
 	defer n.kill()
-	v, err := signInto(ctx, n.URL, w)
-	if err != nil {
-		return nil, err
-	}
-	paths, err := v.paths(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var out []pageSample
-	for _, path := range paths {
-		one, err := v.open(ctx, path)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, one)
-	}
-	return out, nil
-}
-
-// viewer is somebody at a browser.
-type viewer struct {
-	client *http.Client
-	base   string // of the server
-	world  *pagesWorld
-}
-
-func signInto(ctx context.Context, base string, w *pagesWorld) (*viewer, error) {
-	jar, err := cookiejar.New(nil)
-	if err != nil {
-		return nil, err
-	}
-	v := &viewer{client: &http.Client{Jar: jar, Timeout: askPatience}, base: base, world: w}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/dashboard/login",
-		strings.NewReader(url.Values{"email": {pagesEmail}, "password": {pagesPassword}}.Encode()))
-	if err != nil {
-		return nil, err
-	}
-	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	res, err := v.client.Do(req)
-	if err != nil {
-		return nil, err
-	}
+	client := &http.Client{Jar: must(cookiejar.New(nil)), Timeout: orderTimeout}
+	res := must(client.PostForm(n.url+"/dashboard/login", url.Values{"email": {pagesEmail}, "password": {pagesPassword}}))
 	res.Body.Close()
-	if res.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("the sign-in was answered with %s", res.Status)
+	get := func(path string) []byte {
+		check(b.ctx.Err())
+		res := must(client.Get(n.url + "/dashboard/w/" + w.workspace + "/live/" + path))
+		defer res.Body.Close()
+		body := must(io.ReadAll(res.Body))
+		if res.StatusCode != http.StatusOK {
+			check(fmt.Errorf("/%s: got %s, want 200", path, res.Status))
+		}
+		return body
 	}
-	return v, nil
+	for _, path := range pagePaths(w, get) {
+		p := page{name: "/" + regexp.MustCompile(`[a-z]+_01[0-9a-z]+`).ReplaceAllString(path, "…")}
+		times := make([]time.Duration, pageViews+1)
+		for i := range times {
+			begun := time.Now()
+			p.kb = float64(len(get(path))) / 1000
+			times[i] = time.Since(begun)
+		}
+		times = times[1:] // the first one parses the template
+		slices.Sort(times)
+		p.p50, p.p95 = times[len(times)/2], times[len(times)*95/100]
+		all = append(all, p)
+	}
+	return all
 }
 
-func (v *viewer) get(ctx context.Context, path string) (body []byte, took time.Duration, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, v.base+"/dashboard/w/"+v.world.workspace+"/live/"+path, nil)
-	if err != nil {
-		return nil, 0, err
+// pagePaths are the lists with their filters, and one item of each list.
+func pagePaths(w *pagesData, get func(string) []byte) []string {
+	find := func(path, pattern string) string {
+		found := regexp.MustCompile(pattern).FindSubmatch(get(path))
+		if found == nil {
+			check(errors.New("/" + path + " shows no " + pattern))
+		}
+		return string(found[1])
 	}
-	begun := time.Now()
-	res, err := v.client.Do(req)
-	if err != nil {
-		return nil, 0, err
-	}
-	defer res.Body.Close()
-	body, err = io.ReadAll(res.Body)
-	took = time.Since(begun)
-	if err == nil && res.StatusCode != http.StatusOK {
-		err = fmt.Errorf("/%s was answered with %s", path, res.Status)
-	}
-	return body, took, err
-}
-
-// paths are the pages: those with lists, in the ways that they can be asked
-// for, and one thing of each list.
-func (v *viewer) paths(ctx context.Context) ([]string, error) {
-	list, _, err := v.get(ctx, "deliveries?status=failed")
-	if err != nil {
-		return nil, err
-	}
-	delivery := regexp.MustCompile(`/deliveries/(dlv_[0-9a-z]+)`).FindSubmatch(list)
-	requests, _, err := v.get(ctx, "requests")
-	if err != nil {
-		return nil, err
-	}
-	request := regexp.MustCompile(`/requests/(req_[0-9a-z]+)`).FindSubmatch(requests)
-	event := regexp.MustCompile(`/events/(evt_[0-9a-z]+)`)
-	if delivery == nil || request == nil {
-		return nil, fmt.Errorf("the lists show no delivery or no request")
-	}
-	one, _, err := v.get(ctx, "deliveries/"+string(delivery[1]))
-	if err != nil {
-		return nil, err
-	}
-	found := event.FindSubmatch(one)
-	if found == nil {
-		return nil, fmt.Errorf("a delivery does not show its event")
-	}
-	key, endpoint := v.world.keys[0], v.world.endpoints[0]
+	request := find("requests", `/requests/(req_[0-9a-z]+)`)
+	delivery := find("deliveries?status=failed", `/deliveries/(dlv_[0-9a-z]+)`)
+	event := find("deliveries/"+delivery, `/events/(evt_[0-9a-z]+)`)
+	key, endpoint := w.keys[0], w.endpoints[0]
 	return []string{"", "keys", "keys/" + key, "keys/" + key + "/tokens", "projects", "projects/project-1",
 		"usage", "usage?group=key", "usage?group=model&bucket=hour", "usage?group=project&metric=credits",
 		"requests", "requests?key=" + key, "requests?status=502", "requests?ip=192.0.2.7", "requests?model=model-3", "requests?model=none", "requests?project=project-1",
-		"requests/" + string(request[1]), "log", "billing", "webhooks", "webhooks/" + endpoint,
+		"requests/" + request, "log", "billing", "webhooks", "webhooks/" + endpoint,
 		"deliveries", "deliveries?status=failed", "deliveries?status=held", "deliveries?endpoint=" + endpoint, "deliveries?endpoint=" + endpoint + "&status=failed",
-		"deliveries?type=key.auto_revoked", "deliveries/" + string(delivery[1]), "events", "events?type=key.auto_revoked", "events/" + string(found[1]),
-		"jobs/images", "jobs/videos", "jobs/voice", "runs", "security", "team", "settings"}, nil
+		"deliveries?type=key.auto_revoked", "deliveries/" + delivery, "events", "events?type=key.auto_revoked", "events/" + event,
+		"jobs/images", "jobs/videos", "jobs/voice", "runs", "security", "team", "settings"}
 }
 
-// open opens a page again and again.
-func (v *viewer) open(ctx context.Context, path string) (s pageSample, err error) {
-	s.name = "/" + regexp.MustCompile(`[a-z]+_01[0-9a-z]+`).ReplaceAllString(path, "…")
-	var times []time.Duration
-	for range pageViews + 1 {
-		body, took, err := v.get(ctx, path)
-		if err != nil {
-			return s, err
-		}
-		times, s.bytes = append(times, took), len(body)
+// One workspace that has everything, over a month.
+const (
+	pagesKeys, pagesProjects, pagesEndpoints, pagesDays = 40, 20, 20, 30
+
+	pagesPassword = "a few words nobody says"
+	pagesEmail    = "owner@example.com"
+)
+
+type pagesData struct {
+	workspace         string
+	keys, endpoints   []string
+	since             time.Time // start of the month
+	delivered, logged int
+}
+
+// newPagesData creates the workspace, its owner, keys, projects, endpoints and usage.
+func (b *bench) newPagesData(e *engine, at program.Place) *pagesData {
+	s := must(app.OpenStore(b.ctx, settings(at)))
+	defer s.Close()
+	service := people.New(s.DB, s.Ring, people.Options{})
+	var owner account
+	var link *people.Link
+	write(b.ctx, s.DB, func(tx *db.Tx) {
+		owner = addAccount(b.ctx, tx, s, liveKey)
+		u := &accounts.User{Email: pagesEmail, Name: "The owner", WorkspaceID: owner.workspace, Role: accounts.Owner}
+		check(accounts.CreateUser(b.ctx, tx, u, time.Now()))
+		link = must(service.NewPasswordLink(b.ctx, tx, u.ID, people.WelcomeLimit))
+	})
+	must(service.ResetPassword(b.ctx, link.Token, pagesPassword, people.Browser{}))
+	w := &pagesData{workspace: owner.workspace, since: time.Now().AddDate(0, 0, -pagesDays)}
+	n := b.startNode(e, at, owner)
+	defer n.kill()
+	for i := range pagesKeys {
+		w.keys = append(w.keys, n.create(b.ctx, "/v1/keys", `{"name":"service %d","scopes":["*"]}`, i))
 	}
-	times = times[1:] // the first reads its template
-	slices.Sort(times)
-	s.p50, s.p95 = times[len(times)/2], times[len(times)*95/100]
-	return s, nil
+	for i := range pagesProjects {
+		n.create(b.ctx, "/v1/projects", `{"id":"project-%d"}`, i)
+	}
+	for i := range pagesEndpoints {
+		w.endpoints = append(w.endpoints, n.subscribe(b.ctx, fmt.Sprintf("http://127.0.0.1:1/service-%d", i)))
+	}
+	preparePartitions(b.ctx, s.DB, events.Table, webhooks.Deliveries, webhooks.Attempts, audit.Requests)
+	write(b.ctx, s.DB, func(tx *db.Tx) { w.addUsage(b.ctx, tx) })
+	return w
+}
+
+// addUsage adds a month by hour, key, project and model. It doesn't grow with
+// the log.
+func (w *pagesData) addUsage(ctx context.Context, tx *db.Tx) {
+	must(tx.Exec(ctx, `INSERT INTO usage_hours (workspace_id, environment, start, key_id, project, model, provider, requests, errors, input_tokens, output_tokens, credits, simulated_credits)
+		WITH RECURSIVE n (i) AS (SELECT CAST(0 AS BIGINT) UNION ALL SELECT i + 1 FROM n WHERE i + 1 < $3), k (at, id) AS (VALUES `+numbered(w.keys)+`)
+		SELECT $1, 'live', $2 + (n.i / 120) * 3600, k.id, 'project-' || CAST(n.i % 20 AS TEXT), 'model-' || CAST(n.i % 3 AS TEXT), 'openai', 50, 1, 9000, 7000, 4500000, 0
+		FROM n JOIN k ON k.at = n.i % 40`,
+		w.workspace, w.since.Truncate(time.Hour).Unix(), int64(pagesDays*24*120))) // in seconds, as the rollup is
+	must(tx.Exec(ctx, `INSERT INTO usage_days (workspace_id, environment, start, key_id, project, model, provider, requests, errors, input_tokens, output_tokens, credits, simulated_credits)
+		SELECT workspace_id, environment, start - start % 86400, key_id, project, model, provider, sum(requests), sum(errors), sum(input_tokens), sum(output_tokens), sum(credits), 0
+		FROM usage_hours GROUP BY workspace_id, environment, start - start % 86400, key_id, project, model, provider`))
+}
+
+func (w *pagesData) grow(ctx context.Context, at program.Place, delivered, logged int) {
+	d := must(app.OpenDatabase(ctx, settings(at)))
+	defer d.Close()
+	step := (logged - w.logged) / pagesDays
+	for day := range pagesDays {
+		for from := 0; from < step; from += logBatch {
+			addLogEntries(ctx, d, logEntriesOf{w.workspace, w.keys, w.since.AddDate(0, 0, day).Add(time.Duration(w.logged) * time.Millisecond), from, min(from+logBatch, step)})
+		}
+	}
+	w.logged = logged
+	addDeliveries(ctx, d, delivered-w.delivered, func(i int) delivery {
+		if i%50 == 0 {
+			return delivery{w.workspace, w.endpoints[i%len(w.endpoints)], webhooks.Failed}
+		}
+		return delivery{w.workspace, w.endpoints[i%len(w.endpoints)], webhooks.Succeeded}
+	})
+	w.delivered = delivered
+	analyze(ctx, d)
 }

@@ -2,183 +2,177 @@ package main
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
 	"time"
 )
 
-// report is everything that was measured in one run.
 type report struct {
-	options         options
-	cores           int
-	goVersion       string
-	postgresVersion string
-	withoutPostgres error // why it was not measured
-
-	fsync50, fsync99 time.Duration
-
-	chat    *chat      // nil when it was not asked for
-	gateway *gateway   // likewise
-	hooks   *hooks     // likewise
-	media   *media     // likewise
-	agents  *agents    // likewise
-	pages   *dashboard // likewise
+	targets  []target
+	sections strings.Builder
+	facts    strings.Builder // rows of the table "Context"
+	methods  strings.Builder // list items of "How it is measured"
 }
 
 // target is a bound that the run must keep.
 type target struct {
-	name  string
-	value string
-	bound string
-	met   bool
+	name, value, bound string
+	met                bool
 }
 
-func (r *report) targets() (all []target) {
-	if r.chat != nil {
-		all = append(all, r.chat.targets()...)
-	}
-	if r.gateway != nil {
-		all = append(all, r.gateway.targets()...)
-	}
-	if r.hooks != nil {
-		all = append(all, r.hooks.targets()...)
-	}
-	if r.media != nil {
-		all = append(all, r.media.targets()...)
-	}
-	if r.agents != nil {
-		all = append(all, r.agents.targets()...)
-	}
-	if r.pages != nil {
-		all = append(all, r.pages.targets()...)
-	}
-	return all
+func (r *report) atLeast(value, bound float64, unit, format string, args ...any) {
+	r.targets = append(r.targets, target{fmt.Sprintf(format, args...), number(value, unit), "at least " + number(bound, unit), value >= bound})
 }
 
-// line writes a line of the report.
-type line func(format string, args ...any)
+func (r *report) atMost(value, bound float64, unit, format string, args ...any) {
+	r.targets = append(r.targets, target{fmt.Sprintf(format, args...), number(value, unit), "at most " + number(bound, unit), value <= bound})
+}
 
-// markdown is docs/benchmarks.md.
-func (r *report) markdown() string {
-	var b strings.Builder
-	var line line = func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
-	line("# Benchmarks")
-	line("")
-	line("Written by `make bench`, which measures all of it anew and exits with 1 when a target is missed. The figures below are of one run on %d shared cores (%s, Linux),", r.cores, r.goVersion)
-	line("where servers and whoever calls them have the same cores and neighbours come and go: compare figures of one run, not of two.")
-	line("")
-	line("## Targets")
-	line("")
-	line("| | measured | target | |")
-	line("|---|---|---|---|")
-	for _, t := range r.targets() {
+// number writes whole numbers for units that are large, and two digits otherwise.
+func number(value float64, unit string) string {
+	switch unit {
+	case "MB", "KB":
+		return fmt.Sprintf("%.0f %s", value, unit)
+	case "/s":
+		return fmt.Sprintf("%.0f/s", value)
+	case "", "%":
+		return fmt.Sprintf("%.2f%s", value, unit)
+	}
+	return fmt.Sprintf("%.2f %s", value, unit)
+}
+
+func inMillis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+func millis(d time.Duration) string    { return number(inMillis(d), "ms") }
+func seconds(d time.Duration) string   { return number(d.Seconds(), "s") }
+func megabytes(mb float64) string      { return number(mb, "MB") }
+
+func (r *report) section(format string, args ...any) {
+	fmt.Fprintf(&r.sections, "\n## "+format+"\n\n", args...)
+}
+func (r *report) text(format string, args ...any) { fmt.Fprintf(&r.sections, format+"\n\n", args...) }
+func (r *report) fact(name, value string)         { fmt.Fprintf(&r.facts, "| %s | %s |\n", name, value) }
+func (r *report) method(format string, args ...any) {
+	fmt.Fprintf(&r.methods, "- "+format+"\n", args...)
+}
+func (r *report) row(cells ...string) {
+	r.sections.WriteString("| " + strings.Join(cells, " | ") + " |\n")
+}
+
+// header writes a table's first row, whose first cell is empty.
+func (r *report) header(cells ...string) {
+	r.row(append([]string{""}, cells...)...)
+	r.sections.WriteString(strings.Repeat("|---", len(cells)+1) + "|\n")
+}
+
+// column is a column of a table of series; first is the table's first series,
+// which ratios refer to.
+type column struct {
+	title string
+	cell  func(s, first series) string
+}
+
+func (r *report) table(all []series, columns ...column) {
+	titles := make([]string, len(columns))
+	for i, c := range columns {
+		titles[i] = c.title
+	}
+	r.header(titles...)
+	for _, s := range all {
+		cells := []string{s.name}
+		for _, c := range columns {
+			cells = append(cells, c.cell(s, all[0]))
+		}
+		r.row(cells...)
+	}
+}
+
+// figure is the median of what get returns for the samples.
+func (s series) figure(get func(sample) float64) float64 {
+	values := make([]float64, len(s.samples))
+	for i, x := range s.samples {
+		values[i] = get(x)
+	}
+	return median(values)
+}
+
+// ratio is the median of the rounds' ratios: each compares two measurements
+// that were made one after the other.
+func (s series) ratio(to series, get func(sample) float64) float64 {
+	ratios := make([]float64, len(s.samples))
+	for i := range ratios {
+		ratios[i] = get(s.samples[i]) / get(to.samples[i])
+	}
+	return median(ratios)
+}
+
+func p50(x sample) float64 { return inMillis(x.p50) }
+func p99(x sample) float64 { return inMillis(x.p99) }
+
+func rateColumn(things string) column {
+	return column{things + "/s", func(s, _ series) string { return fmt.Sprintf("%.0f", s.figure(sample.rate)) }}
+}
+
+func figureColumn(title, unit string, get func(sample) float64) column {
+	return column{title, func(s, _ series) string { return number(s.figure(get), unit) }}
+}
+
+func roundsColumn(title, format string, get func(sample) float64) column {
+	return column{title, func(s, _ series) string {
+		cells := make([]string, len(s.samples))
+		for i, x := range s.samples {
+			cells[i] = fmt.Sprintf(format, get(x))
+		}
+		return strings.Join(cells, ", ")
+	}}
+}
+
+// cpuColumn is CPU time per thing, which not every subject has.
+func cpuColumn(title string, get func(sample) time.Duration) column {
+	return column{title, func(s, _ series) string {
+		per := s.figure(func(x sample) float64 { return float64(get(x)) / float64(x.count) / 1e3 })
+		if per == 0 {
+			return "–"
+		}
+		return fmt.Sprintf("%.0f µs", per)
+	}}
+}
+
+var (
+	ratioColumn    = column{"ratio", func(s, first series) string { return number(s.ratio(first, sample.rate), "") }}
+	rateRounds     = roundsColumn("rounds", "%.0f", sample.rate)
+	p50Column      = figureColumn("p50", "ms", p50)
+	p99Column      = figureColumn("p99", "ms", p99)
+	p99Rounds      = roundsColumn("p99 of the rounds", "%.2f ms", p99)
+	databaseColumn = cpuColumn("database CPU", func(x sample) time.Duration { return x.databaseCPU })
+	othersColumn   = column{"others", func(s, _ series) string {
+		return fmt.Sprintf("%.0f%%", 100*s.figure(func(x sample) float64 { return x.others }))
+	}}
+)
+
+func serverCPU(thing string) column {
+	return cpuColumn("CPU per "+thing, func(x sample) time.Duration { return x.cpu })
+}
+
+func (b *bench) markdown() string {
+	var out strings.Builder
+	line := func(format string, args ...any) { fmt.Fprintf(&out, format+"\n", args...) }
+	line("# Benchmarks\n")
+	line("`make bench` measures everything on this page, writes it and exits with 1 if a target is missed. The numbers come from one run on %d shared cores", runtime.NumCPU())
+	line("(%s, Linux). Servers and clients share the cores, and the machine has other users: compare numbers of one run, not of two.\n", runtime.Version())
+	line("## Targets\n\n| | measured | target | |\n|---|---|---|---|")
+	for _, t := range b.targets {
 		verdict := "met"
 		if !t.met {
 			verdict = "**missed**"
 		}
 		line("| %s | %s | %s | %s |", t.name, t.value, t.bound, verdict)
 	}
-	line("")
-	if r.chat != nil {
-		r.chat.tables(line)
-	}
-	if r.gateway != nil {
-		r.gateway.tables(line)
-	}
-	if r.hooks != nil {
-		r.hooks.tables(line)
-	}
-	if r.media != nil {
-		r.media.tables(line)
-	}
-	if r.agents != nil {
-		r.agents.tables(line)
-	}
-	if r.pages != nil {
-		r.pages.tables(line)
-	}
-	if r.withoutPostgres != nil {
-		line("PostgreSQL could not be started and was not measured in this run.") // why is on standard error; it may name folders
-		line("")
-	}
-	line("## Context")
-	line("")
-	line("| | |")
-	line("|---|---|")
-	line("| write 4 KiB and fsync, same disk, same run | median %s, 99th percentile %s |", millis(r.fsync50), millis(r.fsync99))
-	if r.chat != nil {
-		r.chat.context(line)
-	}
-	if r.gateway != nil {
-		r.gateway.context(line)
-	}
-	line("")
-	line("## How it is measured")
-	line("")
-	line("- Everything that a server answers or delivers is durable: SQLite runs with `synchronous=FULL`%s. Servers, and what they are compared with, called by or deliver to, are processes of their own.", r.postgresText())
-	if r.chat != nil {
-		r.chat.method(line, r.options)
-	}
-	if r.gateway != nil {
-		r.gateway.method(line)
-	}
-	if r.hooks != nil {
-		r.hooks.method(line)
-	}
-	if r.media != nil {
-		r.media.method(line)
-	}
-	if r.agents != nil {
-		r.agents.method(line)
-	}
-	if r.pages != nil {
-		r.pages.method(line)
-	}
-	line("- The subjects are measured in turn, in %d rounds; a figure is the median of the rounds, a ratio the median of the rounds' ratios. CPU is the server's process time per request or delivery, its threads, the kernel's work for it and the garbage collector included, that of the other processes not.", r.options.rounds)
-	line("- Others is the share of all cores that processes which have nothing to do with this run had meanwhile. They take more from a server that waits for its disk and its writer than from one that never waits: with more than a few percent the ratios are lower than on a quiet machine. So a measurement waits until they have less than %.0f %%, and one during which they had more is repeated, up to %d times in all; the least disturbed one counts. After %v of waiting, for each part of the run unless it says otherwise, things are measured as they are.", 100*disturbed, attempts, patience)
-	return b.String()
-}
-
-func (r *report) postgresText() string {
-	if r.withoutPostgres != nil {
-		return ""
-	}
-	return fmt.Sprintf("; PostgreSQL %s is as it is installed, `fsync` and `synchronous_commit` on, on the same machine", r.postgresVersion)
-}
-
-func megabytes(mb float64) string { return fmt.Sprintf("%.0f MB", mb) }
-func micros(d time.Duration) string {
-	return fmt.Sprintf("%.2f µs", float64(d)/float64(time.Microsecond))
-}
-func millis(d time.Duration) string {
-	return fmt.Sprintf("%.2f ms", float64(d)/float64(time.Millisecond))
-}
-
-// seconds is for what takes long enough to be waited for.
-func seconds(d time.Duration) string { return fmt.Sprintf("%.2f s", d.Seconds()) }
-
-// figure is the median of what get finds in the samples.
-func figure[S any](samples []S, get func(S) float64) float64 {
-	values := make([]float64, len(samples))
-	for i, s := range samples {
-		values[i] = get(s)
-	}
-	return median(values)
-}
-
-// ratioOf is the median of the rounds' ratios: each compares two measurements
-// that were made one after the other.
-func ratioOf[S any](samples, to []S, get func(S) float64) float64 {
-	ratios := make([]float64, len(samples))
-	for i := range ratios {
-		ratios[i] = get(samples[i]) / get(to[i])
-	}
-	return median(ratios)
-}
-
-func joined[T any](values []T, text func(T) string) string {
-	parts := make([]string, len(values))
-	for i, v := range values {
-		parts[i] = text(v)
-	}
-	return strings.Join(parts, ", ")
+	out.WriteString(b.sections.String())
+	line("\n## Context\n\n| | |\n|---|---|\n%s", b.facts.String())
+	line("## How it is measured\n")
+	line("- Every response and delivery is durable: SQLite runs with `synchronous=FULL`, and PostgreSQL %s with its default settings (`fsync` and `synchronous_commit` on) on the same machine. Servers, the servers they are compared with, the load generator and the receivers are separate processes.", b.databaseVersion)
+	out.WriteString(b.methods.String())
+	line("- The subjects are measured in turn, in %d rounds. A number is the median of the rounds, a ratio is the median of the rounds' ratios. CPU is the server's process time per request or delivery, with all its threads, the kernel's work for it and the garbage collector, without other processes.", b.options.rounds)
+	line("- *Others* is the share of all cores that unrelated processes had. They cost a server that waits for its disk more than one that never waits: with more than a few percent, ratios are lower than on a quiet machine. A measurement waits until others have less than %.0f%%. If they had more, it's repeated, up to %d times in all, and the least disturbed one counts. Each part of the run waits %v at most; jobs, agent runs and the dashboard a quarter of it.", 100*disturbed, attempts, b.wait)
+	return out.String()
 }

@@ -1,7 +1,7 @@
 //go:build browser
 
-// Package browser_test uses the pages in a real browser: Chromium, driven by
-// its own protocol. `make test-browser` runs it.
+// Package browser_test uses the pages in a real Chromium, driven by the DevTools
+// protocol. `make test-browser` runs it.
 package browser_test
 
 import (
@@ -32,13 +32,13 @@ import (
 	"turnpike/test/harness"
 )
 
-// password is everybody's here.
+// password is the password of every test user.
 const password = "a few words nobody says"
 
-// patience is how long a page may take to come to what is waited for.
+// patience is how long a page may take to show the expected content.
 const patience = 30 * time.Second
 
-// chromium is the one browser; every test has a profile of its own in it.
+// chromium is the browser of all tests. Every test has a separate profile.
 var chromium context.Context
 
 func TestMain(m *testing.M) {
@@ -48,7 +48,7 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.WindowSize(1280, 800))
-	if os.Getuid() == 0 { // the sandbox needs another user
+	if os.Getuid() == 0 { // the sandbox doesn't work as root
 		options = append(options, chromedp.NoSandbox)
 	}
 	allocator, stop := chromedp.NewExecAllocator(context.Background(), options...)
@@ -73,8 +73,8 @@ func findChromium() (string, error) {
 	return "", fmt.Errorf("the tests need Chromium on PATH (as chromium, chromium-browser or google-chrome). Debian: apt-get install chromium; or run make test-browser, which does that")
 }
 
-// tab is a page in a profile of its own. The test fails of whatever goes wrong
-// in it: errors on the console, violations of the policy, requests that fail.
+// tab is a page in a separate profile. The test fails on console errors, policy
+// violations and failed requests.
 type tab struct {
 	t    *testing.T
 	ctx  context.Context
@@ -83,11 +83,11 @@ type tab struct {
 
 	hearing sync.WaitGroup
 	mu      sync.Mutex
-	allowed map[int64]bool // statuses that are no fault
+	allowed map[int64]bool // statuses that don't fail the test
 	wrong   []string
 }
 
-// newTab opens one that keeps no cookies of others.
+// newTab opens a tab without cookies.
 func newTab(t *testing.T, s *harness.Server) *tab {
 	t.Helper()
 	u, err := url.Parse(s.URL)
@@ -95,7 +95,7 @@ func newTab(t *testing.T, s *harness.Server) *tab {
 		t.Fatal(err)
 	}
 	ctx, stop := chromedp.NewContext(chromium, chromedp.WithNewBrowserContext())
-	// Passkeys belong to a name, not to an address.
+	// Passkeys need a host name, not an IP address.
 	b := &tab{t: t, ctx: ctx, s: s, base: "http://localhost:" + u.Port(), allowed: map[int64]bool{}}
 	b.listen()
 	t.Cleanup(func() {
@@ -111,7 +111,7 @@ func newTab(t *testing.T, s *harness.Server) *tab {
 	return b
 }
 
-// call sends a command of the browser's protocol.
+// call sends a DevTools command.
 func call[P, R any](b *tab, command cdp.Command[P, R], params P) R {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, patience)
@@ -123,7 +123,7 @@ func call[P, R any](b *tab, command cdp.Command[P, R], params P) R {
 	return out
 }
 
-// watchShifts adds up how far things move by themselves.
+// watchShifts adds up the layout shifts.
 const watchShifts = `window.shifted = 0;
 new PerformanceObserver((list) => { for (const e of list.getEntries()) if (!e.hadRecentInput) window.shifted += e.value; }).observe({type: "layout-shift", buffered: true});`
 
@@ -133,7 +133,7 @@ func (b *tab) complain(format string, args ...any) {
 	b.wrong = append(b.wrong, fmt.Sprintf(format, args...))
 }
 
-// listen notes what goes wrong.
+// listen records errors.
 func (b *tab) listen() {
 	hear(b, runtime.ConsoleAPICalled, func(e runtime.EventConsoleAPICalled) {
 		if e.Type == runtime.ConsoleAPICalledTypeError || e.Type == runtime.ConsoleAPICalledTypeWarning || e.Type == runtime.ConsoleAPICalledTypeAssert {
@@ -146,13 +146,13 @@ func (b *tab) listen() {
 	})
 	hear(b, runtime.ExceptionThrown, func(e runtime.EventExceptionThrown) { b.complain("exception: %s", e.ExceptionDetails.Text) })
 	hear(b, log.EntryAdded, func(e log.EventEntryAdded) {
-		// Requests that fail are seen below, with their status.
+		// Failed requests are checked below, with their status.
 		if e.Entry.Level == log.EntryLevelError && e.Entry.Source != log.EntrySourceNetwork {
 			b.complain("log: %s %s", e.Entry.Text, e.Entry.URL)
 		}
 	})
 	hear(b, network.LoadingFailed, func(e network.EventLoadingFailed) {
-		// What a page leaves behind when another one is opened is no fault.
+		// Requests that a navigation aborts are not errors.
 		if !e.Canceled && e.ErrorText != "net::ERR_ABORTED" {
 			b.complain("a request failed: %s %s", e.ErrorText, e.BlockedReason)
 		}
@@ -165,7 +165,7 @@ func (b *tab) listen() {
 			b.complain("%s answered %d", e.Response.URL, e.Response.Status)
 		}
 	})
-	// A question before what cannot be undone: yes.
+	// Accept confirmation dialogs.
 	hear(b, page.JavascriptDialogOpening, func(page.EventJavascriptDialogOpening) {
 		_, _ = chromedp.Call(b.ctx, page.HandleJavaScriptDialog, page.HandleJavaScriptDialogParams{Accept: true})
 	})
@@ -183,7 +183,7 @@ func hear[E any](b *tab, event cdp.Event[E], fn func(e E)) {
 	})
 }
 
-// allow has a status not be a fault.
+// allow keeps a status from failing the test.
 func (b *tab) allow(status int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -199,7 +199,7 @@ func (b *tab) run(actions ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// navigates does what leads to another page, and waits for that.
+// navigates runs actions that open another page, and waits for that page.
 func (b *tab) navigates(actions ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, patience)
@@ -209,13 +209,12 @@ func (b *tab) navigates(actions ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// open goes to a page.
 func (b *tab) open(path string) {
 	b.t.Helper()
 	b.navigates(chromedp.Navigate(b.base + path))
 }
 
-// eval is the value of an expression in the page.
+// eval evaluates an expression in the page.
 func eval[T any](b *tab, expression string) T {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, patience)
@@ -252,16 +251,16 @@ func (b *tab) read(expression string) string {
 // navigated is DevTools' error code for an evaluation that a navigation ended.
 const navigated = -32000
 
-// quoted is a text inside of an XPath expression; the tests have no quotes in theirs.
+// quoted quotes a string for XPath. The strings of the tests have no quotes.
 func quoted(s string) string { return `"` + s + `"` }
 
-// press clicks a button, a link or a summary by its words, and waits for the page that it leads to.
+// press clicks a button, a link or a summary by its text, and waits for the next page.
 func (b *tab) press(words string) {
 	b.t.Helper()
 	b.navigates(b.clicking(words))
 }
 
-// tap is press for what leads to no other page.
+// tap is press without a navigation.
 func (b *tab) tap(words string) {
 	b.t.Helper()
 	b.run(b.clicking(words))
@@ -271,20 +270,20 @@ func (b *tab) clicking(words string) chromedp.Action[chromedp.Void] {
 	return chromedp.Click(chromedp.Search(fmt.Sprintf("//*[self::button or self::a or self::summary][normalize-space()=%s]", quoted(words))), chromedp.NodeVisible)
 }
 
-// fill types into the field with the label, which is empty.
+// fill types into the empty field with the label.
 func (b *tab) fill(label, value string) {
 	b.t.Helper()
 	field := chromedp.Search(fmt.Sprintf("//label[starts-with(normalize-space(), %s)]//*[self::input or self::textarea]", quoted(label)))
 	b.run(chromedp.SendKeys(field, value, chromedp.NodeVisible))
 }
 
-// tick chooses the box with the label.
+// tick checks the box with the label.
 func (b *tab) tick(label string) {
 	b.t.Helper()
 	b.run(chromedp.Click(chromedp.Search(fmt.Sprintf("//label[starts-with(normalize-space(), %s)]//input", quoted(label))), chromedp.NodeVisible))
 }
 
-// sees waits until the page shows all of the texts.
+// sees waits until the page shows all the strings.
 func (b *tab) sees(texts ...string) {
 	b.t.Helper()
 	for _, text := range texts {
@@ -292,7 +291,7 @@ func (b *tab) sees(texts ...string) {
 	}
 }
 
-// misses checks that the page shows none of the texts.
+// misses checks that the page shows none of the strings.
 func (b *tab) misses(texts ...string) {
 	b.t.Helper()
 	shown := b.text()
@@ -314,57 +313,55 @@ func (b *tab) until(what string, ok func() bool) {
 	}
 }
 
-// window gives the page a size, as a phone or a desktop has it.
+// window sets the size of the viewport.
 func (b *tab) window(width, height int64) {
 	b.t.Helper()
 	call(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: width, Height: height, DeviceScaleFactor: 1, Mobile: width < 600})
 }
 
-// member makes a person with a password in a workspace.
-func member(t *testing.T, s *harness.Server, w *accounts.Workspace, name, email string, role accounts.Role) *accounts.User {
+func addOwner(t *testing.T, s *harness.Server, w *accounts.Workspace) *accounts.User {
 	t.Helper()
-	u := &accounts.User{Email: email, Name: name, WorkspaceID: w.ID, Role: role}
-	folk := people.New(s.DB, s.Ring, people.Options{Now: s.Clock.Now})
+	u := &accounts.User{Email: "olivia@example.com", Name: "Olivia Owner", WorkspaceID: w.ID, Role: accounts.Owner}
+	service := people.New(s.DB, s.Ring, people.Options{Now: s.Clock.Now})
 	var link *people.Link
 	err := s.DB.Write(t.Context(), func(tx *db.Tx) (err error) {
 		if err := accounts.CreateUser(t.Context(), tx, u, s.Clock.Now()); err != nil {
 			return err
 		}
-		if err := audit.LogAction(t.Context(), tx, audit.Operator, audit.Action{WorkspaceID: w.ID, Action: "member.added", Target: u.ID}, nil, s.Clock.Now()); err != nil {
+		if err := audit.Operator.Log(t.Context(), tx, audit.Action{Tenant: accounts.Tenant{WorkspaceID: w.ID}, Action: "member.added", Target: u.ID}, nil, s.Clock.Now()); err != nil {
 			return err
 		}
-		link, err = folk.NewPasswordLink(t.Context(), tx, u.ID, people.WelcomeLimit)
+		link, err = service.NewPasswordLink(t.Context(), tx, u.ID, people.WelcomeLimit)
 		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := folk.ResetPassword(t.Context(), link.Token, password, people.Browser{}); err != nil {
+	if _, err := service.ResetPassword(t.Context(), link.Token, password, people.Browser{}); err != nil {
 		t.Fatal(err)
 	}
 	return u
 }
 
-// signIn signs in with the password.
 func (b *tab) signIn(email string) {
 	b.t.Helper()
 	b.open("/dashboard/login")
-	b.fill("E-mail address", email)
+	b.fill("Email address", email)
 	b.fill("Password", password)
 	b.press("Sign in")
 }
 
-// owner is a signed-in owner of a workspace.
+// owner returns a tab in which an owner of the workspace is signed in.
 func owner(t *testing.T, s *harness.Server, w *accounts.Workspace) *tab {
 	t.Helper()
-	u := member(t, s, w, "Olivia Owner", "olivia@example.com", accounts.Owner)
+	u := addOwner(t, s, w)
 	b := newTab(t, s)
 	b.signIn(u.Email)
 	b.sees("Home")
 	return b
 }
 
-// in is the path of a page of the workspace.
+// in returns the path of a page of the workspace.
 func in(w *accounts.Workspace, env accounts.Environment, page string) string {
-	return "/dashboard/w/" + w.ID + "/" + string(env) + "/" + page
+	return "/dashboard/w/" + w.In(env).Path() + "/" + page
 }

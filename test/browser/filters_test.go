@@ -12,13 +12,13 @@ import (
 	"turnpike/test/harness"
 )
 
-func TestFiltersAreTypedAndGoneBackFrom(t *testing.T) {
+func TestBackButtonRestoresFilters(t *testing.T) {
 	t.Parallel()
 	s := harness.Start(t, harness.Config(t, dbtest.Engines[0]), harness.NewClock())
 	w := s.Workspace(t, "acme")
 	b := owner(t, s, w)
 
-	// A day is typed to its end before it counts.
+	// The filter waits until the date is complete.
 	usage := in(w, accounts.Live, "usage")
 	b.open(usage)
 	b.run(chromedp.SendKeys(`input[name="start"]`, "01012025"))
@@ -26,7 +26,7 @@ func TestFiltersAreTypedAndGoneBackFrom(t *testing.T) {
 		t.Errorf("typing a day led to %s with %s", b.path(), got)
 	}
 
-	// What is chosen and what is listed stay together.
+	// The selected filters match the listed rows.
 	requests := in(w, accounts.Live, "requests")
 	b.open(requests)
 	eval[bool](b, `(() => { const s = document.querySelector("select[name=status]"); s.value = "402"; return s.dispatchEvent(new Event("change", {bubbles: true})); })()`)

@@ -15,7 +15,7 @@ import (
 	"turnpike/test/harness"
 )
 
-// shownKey is the secret that the page shows once.
+// shownKey returns the secret that the page shows once.
 func (b *tab) shownKey() string {
 	b.t.Helper()
 	return eval[string](b, `document.querySelector("#secret")?.textContent ?? ""`)
@@ -25,7 +25,7 @@ func models(key string) harness.Request {
 	return harness.Request{Method: "GET", Path: "/v1/models", Key: key}
 }
 
-// newKey fills the form of a key.
+// newKey creates a key with the form.
 func (b *tab) newKey(w *accounts.Workspace, name string) string {
 	b.t.Helper()
 	b.open(in(w, accounts.Test, "keys"))
@@ -41,7 +41,7 @@ func (b *tab) newKey(w *accounts.Workspace, name string) string {
 	return value
 }
 
-func TestKeyIsMadeUsedRotatedAndRevoked(t *testing.T) {
+func TestKeyIsCreatedUsedRotatedAndRevoked(t *testing.T) {
 	t.Parallel()
 	for _, engine := range dbtest.Engines {
 		t.Run(engine, func(t *testing.T) {
@@ -55,7 +55,7 @@ func TestKeyIsMadeUsedRotatedAndRevoked(t *testing.T) {
 			page := b.path()
 			b.open(page)
 			b.misses(value)
-			// The page tells of the call by itself.
+			// The live page shows the request without a reload.
 			b.sees("GET /v1/models")
 
 			b.press("Rotate")
@@ -65,7 +65,7 @@ func TestKeyIsMadeUsedRotatedAndRevoked(t *testing.T) {
 			for _, key := range []string{value, next} {
 				s.Do(t, models(key)).Want(t, 200, "")
 			}
-			b.press("End the grace now")
+			b.press("End grace period")
 			b.misses("The old secret …")
 			s.Do(t, models(value)).Want(t, 401, "authentication_error")
 			s.Do(t, models(next)).Want(t, 200, "")
@@ -77,7 +77,7 @@ func TestKeyIsMadeUsedRotatedAndRevoked(t *testing.T) {
 	}
 }
 
-// grant allows the page what a person would be asked for.
+// grant grants the page a browser permission.
 func (b *tab) grant(name string) {
 	b.t.Helper()
 	c := chromedp.FromContext(b.ctx)
@@ -88,7 +88,7 @@ func (b *tab) grant(name string) {
 	}
 }
 
-// copies presses the button that copies what is at the selector.
+// copies presses the copy button of the selector and checks the clipboard.
 func (b *tab) copies(selector, want string) {
 	b.t.Helper()
 	for _, name := range []string{"clipboard-read", "clipboard-write"} {
@@ -116,13 +116,13 @@ func TestCopyingFallsBackToSelecting(t *testing.T) {
 	}
 }
 
-func TestKeyIsMadeWithoutJavaScript(t *testing.T) {
+func TestKeyIsCreatedWithoutJavaScript(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	w := s.Workspace(t, "acme")
 	b := newTab(t, s)
 	call(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
-	u := member(t, s, w, "Olivia Owner", "olivia@example.com", accounts.Owner)
+	u := addOwner(t, s, w)
 	b.signIn(u.Email)
 	s.Do(t, models(b.newKey(w, "backend"))).Want(t, 200, "")
 	if eval[int](b, `document.querySelectorAll("[data-needs-script]:not([hidden])").length`) != 0 {
@@ -130,7 +130,7 @@ func TestKeyIsMadeWithoutJavaScript(t *testing.T) {
 	}
 }
 
-func TestEnvironmentsCannotBeMistaken(t *testing.T) {
+func TestEnvironmentsLookDifferent(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	w := s.Workspace(t, "acme")
@@ -145,7 +145,7 @@ func TestEnvironmentsCannotBeMistaken(t *testing.T) {
 		if path := b.path(); path != in(w, accounts.Live, "keys") {
 			t.Errorf("the switch leads to %s", path)
 		}
-		b.sees("There are no live keys yet")
+		b.sees("No live keys yet")
 		b.misses("Test mode", "only for tests")
 		if live := b.looks(); live == test {
 			t.Errorf("at %d pixels both look like %s", width, live)
@@ -155,8 +155,7 @@ func TestEnvironmentsCannotBeMistaken(t *testing.T) {
 	}
 }
 
-// looks is how the frame of the page tells the environment: by its colour, and
-// by the entry of the switch that is marked.
+// looks returns the color of the page's frame and the selected environment.
 func (b *tab) looks() string {
 	b.t.Helper()
 	return eval[string](b, `(() => { const now = document.querySelector(".switch [aria-current]"); return now.textContent + " " + getComputedStyle(now).backgroundColor; })()`)

@@ -21,7 +21,7 @@ func start(t *testing.T) *harness.Server {
 	return harness.Start(t, harness.Config(t, "sqlite"), harness.NewClock())
 }
 
-func TestSetUpLinkMakesTheOwner(t *testing.T) {
+func TestSetupLinkCreatesOwner(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	w, err := accounts.FindWorkspace(t.Context(), s.DB, accounts.DefaultWorkspace)
@@ -30,7 +30,7 @@ func TestSetUpLinkMakesTheOwner(t *testing.T) {
 	}
 	var link *people.Link
 	err = s.DB.Write(t.Context(), func(tx *db.Tx) (err error) {
-		link, err = people.New(s.DB, s.Ring, people.Options{Now: s.Clock.Now}).NewSetUpLink(t.Context(), tx, w.ID)
+		link, err = people.New(s.DB, s.Ring, people.Options{Now: s.Clock.Now}).NewSetupLink(t.Context(), tx, w.ID)
 		return err
 	})
 	if err != nil {
@@ -40,27 +40,27 @@ func TestSetUpLinkMakesTheOwner(t *testing.T) {
 	b.open(strings.TrimPrefix(link.URL(b.base), b.base))
 	b.sees("Set up Turnpike")
 	b.fill("Your name", "Olivia Owner")
-	b.fill("E-mail address", "olivia@example.com")
+	b.fill("Email address", "olivia@example.com")
 	b.fill("Password", password)
-	b.press("Create the owner")
+	b.press("Create owner")
 	b.sees("Home", "Test mode", "Olivia Owner")
-	// It has worked once.
+	// The link works only once.
 	b.allow(404)
 	b.allow(401)
 	b.allow(410)
 	b.allow(400)
 	b.allow(403)
 	b.open(strings.TrimPrefix(link.URL(b.base), b.base))
-	b.misses("Create the owner")
+	b.misses("Create owner")
 }
 
-func TestCodesOfAnAppAreAskedForAtTheNextSignIn(t *testing.T) {
+func TestNextSignInAsksForAppCode(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	b := owner(t, s, s.Workspace(t, "acme"))
 	b.open("/dashboard/account")
-	b.press("Set up an app")
-	b.tap("Or type the secret")
+	b.press("Set up app")
+	b.tap("Or enter the secret")
 	secret := eval[string](b, `document.querySelector("#totp-secret").textContent.replaceAll(" ", "")`)
 	code := func() string {
 		t.Helper()
@@ -71,15 +71,15 @@ func TestCodesOfAnAppAreAskedForAtTheNextSignIn(t *testing.T) {
 		return out
 	}
 	b.fill("Code", code())
-	b.press("Turn it on")
+	b.press("Enable")
 	b.sees("These are your recovery codes", "10 of 10 recovery codes are left")
 	email := eval[string](b, `document.querySelector("input[name=email]").value`)
 	b.tap("Olivia Owner")
 	b.press("Sign out")
 	b.sees("You are signed out")
 	b.signIn(email)
-	b.sees("One more step")
-	s.Clock.Turn(time.Minute) // a code works once
+	b.sees("Second factor")
+	s.Clock.Turn(time.Minute) // a code works only once
 	b.fill("Code", code())
 	b.press("Sign in")
 	b.sees("Home")
@@ -89,7 +89,7 @@ func TestPasskeySignsIn(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	b := owner(t, s, s.Workspace(t, "acme"))
-	// An authenticator that is built in and always says yes.
+	// A built-in authenticator that always approves.
 	call(b, webauthn.Enable, webauthn.EnableParams{})
 	call(b, webauthn.AddVirtualAuthenticator, webauthn.AddVirtualAuthenticatorParams{Options: &webauthn.VirtualAuthenticatorOptions{Protocol: webauthn.AuthenticatorProtocolCtap2,
 		Transport: webauthn.AuthenticatorTransportInternal, HasResidentKey: true, HasUserVerification: true, IsUserVerified: true, AutomaticPresenceSimulation: true}})

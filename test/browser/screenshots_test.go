@@ -22,14 +22,15 @@ import (
 	"turnpike/test/world"
 )
 
-// maxPicture keeps the repository small.
-const maxPicture = 150 << 10
+// maxImage keeps the repository small.
+const maxImage = 150 << 10
 
-// TestScreenshots takes the pictures of docs/dashboard.md: make screenshots.
+// TestScreenshots creates the images of docs/reference/dashboard.md. `make screenshots`
+// runs it.
 func TestScreenshots(t *testing.T) {
 	folder := os.Getenv("TURNPIKE_SCREENSHOTS")
 	if folder == "" {
-		t.Skip("pictures are taken by make screenshots")
+		t.Skip("make screenshots creates the images")
 	}
 	w := world.Demo(t)
 	b := newTab(t, w.Server)
@@ -51,32 +52,32 @@ func TestScreenshots(t *testing.T) {
 		for _, theme := range []string{"light", "dark"} {
 			call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: theme}}})
 			eval[bool](b, "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))")
-			picture := smaller(t, call(b, page.CaptureScreenshot, page.CaptureScreenshotParams{Format: page.CaptureScreenshotFormatPng}).Data)
-			if len(picture) > maxPicture {
-				t.Errorf("%s-%s.png has %d bytes", name, theme, len(picture))
+			img := smaller(t, call(b, page.CaptureScreenshot, page.CaptureScreenshotParams{Format: page.CaptureScreenshotFormatPng}).Data)
+			if len(img) > maxImage {
+				t.Errorf("%s-%s.png has %d bytes, want at most %d", name, theme, len(img), maxImage)
 			}
-			if err := os.WriteFile(filepath.Join(folder, name+"-"+theme+".png"), picture, 0o644); err != nil {
+			if err := os.WriteFile(filepath.Join(folder, name+"-"+theme+".png"), img, 0o644); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
 	b.open("/dashboard/login")
 	shoot("login")
-	b.fill("E-mail address", w.Owner.Email)
+	b.fill("Email address", w.Owner.Email)
 	b.fill("Password", world.DemoPassword)
 	b.press("Sign in")
 	for _, shot := range shots {
 		b.open(shot.path)
-		b.until("the pictures are there", func() bool { return eval[bool](b, "[...document.images].every((i) => i.complete)") })
+		b.until("the images are loaded", func() bool { return eval[bool](b, "[...document.images].every((i) => i.complete)") })
 		shoot(shot.name)
 	}
 }
 
-// smaller is the picture with its 256 most frequent colours, which is all that
-// a page without photographs has, but for the edges of its letters.
-func smaller(t *testing.T, picture []byte) []byte {
+// smaller reduces an image to its 256 most frequent colors. Pages without photographs
+// have no more, except at the edges of letters.
+func smaller(t *testing.T, img []byte) []byte {
 	t.Helper()
-	from, err := png.Decode(bytes.NewReader(picture))
+	from, err := png.Decode(bytes.NewReader(img))
 	if err != nil {
 		t.Fatal(err)
 	}

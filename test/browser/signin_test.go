@@ -19,15 +19,14 @@ import (
 
 	"github.com/chromedp/cdproto/webauthn"
 
-	"turnpike/internal/accounts"
 	"turnpike/internal/config"
 	"turnpike/test/harness"
 )
 
 func b64(raw []byte) string { return base64.RawURLEncoding.EncodeToString(raw) }
 
-// provider is one of OpenID Connect that leads everybody over another host of
-// its own, as large ones do, and back.
+// provider is an OpenID Connect provider that redirects across a second host and back,
+// as large ones do.
 func provider(t *testing.T, clock *harness.Clock, email string) *httptest.Server {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -80,16 +79,16 @@ func provider(t *testing.T, clock *harness.Clock, email string) *httptest.Server
 	return server
 }
 
-func TestSignInAtAProviderGoesOverItsHosts(t *testing.T) {
+func TestProviderSignInFollowsRedirectsAcrossHosts(t *testing.T) {
 	t.Parallel()
 	clock := harness.NewClock()
 	cfg := harness.Config(t, "sqlite")
 	cfg.OIDC = config.OIDC{Issuer: provider(t, clock, "olivia@example.com").URL, ClientID: "turnpike", Name: "Acme ID"}
 	s := harness.Start(t, cfg, clock)
-	member(t, s, s.Workspace(t, "acme"), "Olivia Owner", "olivia@example.com", accounts.Owner)
+	addOwner(t, s, s.Workspace(t, "acme"))
 	b := newTab(t, s)
-	b.base = s.URL // the provider leads back there
-	// Who has a password links the provider first.
+	b.base = s.URL // the provider redirects there
+	// People with a password link the provider first.
 	b.signIn("olivia@example.com")
 	b.open("/dashboard/account")
 	b.press("Link your account at Acme ID")
@@ -102,7 +101,7 @@ func TestSignInAtAProviderGoesOverItsHosts(t *testing.T) {
 	b.sees("Your account", "by sign-in provider")
 }
 
-func TestPasskeyConfirms(t *testing.T) {
+func TestPasskeyConfirmsIdentity(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	b := owner(t, s, s.Workspace(t, "acme"))
@@ -115,14 +114,14 @@ func TestPasskeyConfirms(t *testing.T) {
 	b.press("Add a passkey")
 	b.sees("the laptop")
 	s.Clock.Turn(11 * time.Minute)
-	// Another one is added by somebody who has confirmed: the script leads there.
+	// Another passkey needs a confirmation. The script redirects there.
 	b.fill("Name of the new passkey", "the phone")
 	b.press("Add a passkey")
 	b.sees("Confirm that it is you")
 	b.press("Use a passkey")
 	b.sees("Your account")
-	// The same device is told so, and makes no second one.
+	// The same device can't register twice.
 	b.fill("Name of the new passkey", "the phone")
 	b.tap("Add a passkey")
-	b.sees("This device has a passkey for your account already.")
+	b.sees("This device already has a passkey for your account.")
 }

@@ -14,7 +14,7 @@ import (
 	"turnpike/test/world"
 )
 
-func TestFailedDeliveryIsReplayedAndTurnsGreenByItself(t *testing.T) {
+func TestReplayedDeliveryUpdatesLive(t *testing.T) {
 	t.Parallel()
 	s := harness.Start(t, world.Config(t, "sqlite"), harness.NewClock())
 	w := s.Workspace(t, "acme")
@@ -30,7 +30,7 @@ func TestFailedDeliveryIsReplayedAndTurnsGreenByItself(t *testing.T) {
 	b.press("New endpoint")
 	b.fill("Address", receiver.URL+"/hooks")
 	if !eval[bool](b, `document.querySelector("input[name=events][value=\"*\"]").checked`) {
-		b.tick("Everything")
+		b.tick("All events, including future ones")
 	}
 	b.press("Create endpoint")
 	b.sees("This is the secret that signs its deliveries")
@@ -38,19 +38,20 @@ func TestFailedDeliveryIsReplayedAndTurnsGreenByItself(t *testing.T) {
 	b.open(in(w, accounts.Test, "deliveries"))
 	b.sees("retrying")
 	b.press(eval[string](b, `document.querySelector("[data-row] a").textContent.trim()`))
-	b.sees("What comes next", "the order could not be saved")
+	b.sees("Next attempts", "the order could not be saved")
 	repaired.Store(true)
 	b.press("Replay")
-	// No reload: what marks the page must stay.
+	// The page must not reload, so the mark stays.
 	eval[any](b, "void (window.stays = true)")
 	b.sees("succeeded")
 	if !eval[bool](b, "window.stays === true") {
 		t.Error("the page was loaded again")
 	}
-	b.misses("What comes next")
+	b.misses("Next attempts")
 }
 
-// mayDecide waits until the call has been there for long enough to be read.
+// mayDecide waits until the buttons accept a decision, which gives people time to read
+// the call.
 func (b *tab) mayDecide() {
 	b.t.Helper()
 	b.until("the buttons work", func() bool { return eval[bool](b, `document.querySelector("button[value=approve]:enabled") !== null`) })
@@ -66,18 +67,18 @@ func TestAgentRunIsApproved(t *testing.T) {
 		"input": `Order A-1042 never came. [[sim:script=tool:note_refund{"order":"A-1042"};text:It is paid back.]]`,
 		"tools": []any{map[string]any{"type": "function", "name": "note_refund", "require_approval": "always"}}}}).Want(t, 200, "").Text("id")
 	b.open(in(w, accounts.Test, "runs/"+run))
-	b.sees("Approve the call of note_refund?", `{"order":"A-1042"}`)
+	b.sees("Approve call of note_refund?", `{"order":"A-1042"}`)
 	b.mayDecide()
 	b.press("Approve")
-	b.sees("Approved by", "Your code has to run note_refund")
+	b.sees("Approved by", "Your code must run note_refund")
 	s.Do(t, harness.Request{Method: "POST", Path: "/v1/agents/runs/" + run + "/tool_outputs", Key: key,
 		Body: map[string]any{"tool_outputs": []any{map[string]string{"call_id": "call_1_0", "output": "noted"}}}}).Want(t, 200, "")
 	b.sees("It is paid back.", "completed")
 }
 
-// A call that is decided elsewhere makes room for the next one, right under the
-// pointer of somebody who was about to decide about the first.
-func TestAClickIsNoDecisionAboutACallThatNobodyRead(t *testing.T) {
+// If another person decides about a call, the next one moves up, right under the
+// pointer.
+func TestClickDoesNotDecideAboutUnreadCall(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	w := s.Workspace(t, "acme")
@@ -89,7 +90,7 @@ func TestAClickIsNoDecisionAboutACallThatNobodyRead(t *testing.T) {
 			"tools": []any{map[string]any{"type": "function", "name": "search", "require_approval": "always"},
 				map[string]any{"type": "function", "name": "refund", "require_approval": "always"}}}}).Want(t, 200, "").Text("id")
 		b.open(in(w, accounts.Test, strings.TrimPrefix(path, "/v1/agents/")))
-		b.sees("Approve the call of search?")
+		b.sees("Approve call of search?")
 		eval[any](b, `void (() => {
 			const asks = document.getElementById("asks"), approve = "button[value=approve]", at = asks.querySelector(approve).getBoundingClientRect();
 			new MutationObserver(() => {
@@ -106,7 +107,7 @@ func TestAClickIsNoDecisionAboutACallThatNobodyRead(t *testing.T) {
 				Body: map[string]any{"tool_outputs": []any{map[string]string{"call_id": "call_1_0", "output": "found"}}}}).Want(t, 200, "")
 		}
 		b.until("the next call is pressed at once", func() bool { return eval[bool](b, "window.pressed === true") })
-		b.sees("Approve the call of refund?", "The call before was decided elsewhere. This is the next one.")
+		b.sees("Approve call of refund?", "The previous call was decided elsewhere. This is the next one.")
 		b.mayDecide()
 		if now := s.Do(t, harness.Request{Method: "GET", Path: path, Key: key}).Want(t, 200, ""); now.Text("status") != "awaiting_approval" {
 			t.Errorf("%s: the run is %s", name, now.Body)

@@ -17,20 +17,20 @@ import (
 	"turnpike/test/chaos/program"
 )
 
-// team is some nodes on one database.
-type team struct {
-	*agency
+// agentCluster is a set of nodes on one database.
+type agentCluster struct {
+	*agentFixture
 	mu    sync.Mutex
 	nodes []*node
 }
 
-func newTeam(t *testing.T) *team {
+func newAgentCluster(t *testing.T) *agentCluster {
 	t.Helper()
 	at := program.Place{Folder: t.TempDir(), DatabaseURL: dbtest.Address(t, "postgres")}
-	return alone(t, newAgency(t, at))
+	return singleNode(t, newAgentFixture(t, at))
 }
 
-func (c *team) join(t *testing.T) *node {
+func (c *agentCluster) join(t *testing.T) *node {
 	t.Helper()
 	s := serve(c.owner, program.Place{Folder: t.TempDir(), DatabaseURL: c.at.DatabaseURL}, c.flags...)
 	n := &node{s, newestNode(t, c.d)}
@@ -41,24 +41,23 @@ func (c *team) join(t *testing.T) *node {
 	return n
 }
 
-// leave takes a node off the list, before it dies.
-func (c *team) leave(n *node) {
+// leave removes a node from the set, before it dies.
+func (c *agentCluster) leave(n *node) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.nodes = slices.DeleteFunc(c.nodes, func(other *node) bool { return other == n })
 	c.server = c.nodes[0].Server
 }
 
-// any is a node that lives, as far as is known.
-func (c *team) any() *node {
+func (c *agentCluster) anyNode() *node {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.nodes[rand.IntN(len(c.nodes))]
 }
 
-// busy is a node that has asked the model something, if there is one at the
-// moment.
-func (c *team) busy(t *testing.T) *node {
+// busyNode returns a node with a model request in progress, or any node if there is
+// none.
+func (c *agentCluster) busyNode(t *testing.T) *node {
 	t.Helper()
 	owners := map[string]bool{}
 	rows, err := c.d.Query(t.Context(), "SELECT DISTINCT node_id FROM requests WHERE NOT settled AND path LIKE '/v1/agents/runs/%'")
@@ -76,11 +75,11 @@ func (c *team) busy(t *testing.T) *node {
 			return n
 		}
 	}
-	return c.any()
+	return c.anyNode()
 }
 
-// workedBy finds the node that has a run's lane.
-func (c *team) workedBy(t *testing.T, run string) *node {
+// ownerOf returns the node that owns a run's lane.
+func (c *agentCluster) ownerOf(t *testing.T, run string) *node {
 	t.Helper()
 	var owner string
 	if err := c.d.QueryRow(t.Context(), "SELECT l.owner FROM lanes l JOIN agent_runs r ON r.lane = l.id WHERE l.queue = 'agents' AND r.id = $1", run).Scan(&owner); err != nil {
@@ -91,21 +90,22 @@ func (c *team) workedBy(t *testing.T, run string) *node {
 			return n
 		}
 	}
-	t.Fatalf("the run is worked by %s, who is not here", owner)
+	t.Fatalf("got owner %s of the run, want a node of the cluster", owner)
 	return nil
 }
 
-// TestAnotherNodeFinishesARun kills the node that works a run in the middle of
-// a step, or has it stand still for longer than its lease. The other one goes
-// on with the run, and what the first one has to say later counts for nothing.
-func TestAnotherNodeFinishesARun(t *testing.T) {
+// TestAnotherNodeFinishesRunsOfADeadNode kills a run's node in the middle of a step, or
+// freezes it for longer than its lease. Another node continues the run and ignores
+// later results of the first one.
+func TestAnotherNodeFinishesRunsOfADeadNode(t *testing.T) {
+	longOnly(t, "agents.TestRunSurvivesCrashesDecisionsAndTimeoutsInAnyOrder, lanes.TestTwoNodesRunEveryItemOnce")
 	t.Parallel()
-	c := newTeam(t)
+	c := newAgentCluster(t)
 	c.join(t)
 	for _, part := range []struct {
 		name  string
-		tool  bool // in the tool's call, and not the model's
-		still bool // the node does not die, but stands still
+		tool  bool // during the tool call instead of a model request
+		still bool // freeze the node instead of killing it
 	}{
 		{"killed during a model call", false, false},
 		{"killed during the tool's call", true, false},
@@ -113,20 +113,20 @@ func TestAnotherNodeFinishesARun(t *testing.T) {
 		{"standing still during the tool's call", true, true},
 	} {
 		if part.still && !full {
-			continue // its lease must really run out
+			continue // needs a real lease to expire
 		}
 		var id string
 		if part.tool {
-			id = inTool(t, c.agency, order{})
+			id = runUntilToolCall(t, c.agentFixture, runSpec{})
 		} else {
-			reached := c.mind.gates[1].close()
+			reached := c.model.gates[1].close()
 			var r events.AgentRun
-			r, id = asked(t, c.agency, order{})
+			r, id = createUntilApproval(t, c.agentFixture, runSpec{})
 			c.approve(t, c.server.URL, r)
-			wait(t, "the model is asked again", reached)
-			known(t, c.agency, id)
+			wait(t, "the model gets the second request", reached)
+			waitUntilLogged(t, c.agentFixture, id)
 		}
-		n := c.workedBy(t, id)
+		n := c.ownerOf(t, id)
 		c.leave(n)
 		patience := promptly
 		begun := time.Now()
@@ -136,17 +136,18 @@ func TestAnotherNodeFinishesARun(t *testing.T) {
 			n.Kill()
 		}
 		if full {
-			// Others wait for the lease, and a minute more for the books.
+			// Other nodes wait for the lease, and one more minute before they recover
+			// the requests.
 			patience += 2*time.Minute + leaseTime
 		} else {
-			bury(t, c.d, c.at, n.id)
-			c.join(t) // which closes the books of the dead one at its start
+			evictAndExpire(t, c.d, c.at, n.id)
+			c.join(t) // recovers the dead node's requests when it starts
 		}
 		if part.tool {
-			eventually(t, patience, "the other asks for a new approval", func() bool { return c.run(t, id).Status == "awaiting_approval" })
-			asksAgain(t, c.agency, id)
+			eventually(t, patience, "the other node asks for a new approval", func() bool { return c.run(t, id).Status == "awaiting_approval" })
+			checkAsksAgain(t, c.agentFixture, id)
 		} else {
-			eventually(t, patience, "the other asks the model again", func() bool {
+			eventually(t, patience, "the other node repeats the model request", func() bool {
 				return count(t, c.d, "SELECT count(*) FROM requests WHERE NOT settled AND path = $1 AND node_id <> $2", "/v1/agents/runs/"+id, n.id) == 1
 			})
 		}
@@ -159,9 +160,9 @@ func TestAnotherNodeFinishesARun(t *testing.T) {
 		}
 		c.openAll()
 		c.finish(t, id)
-		c.checkRun(t, c.server.URL, id, order{late: part.still && !part.tool})
-		if made, want := c.tool.made(id+":call_1_0"), map[bool]int{false: 1, true: 2}[part.tool]; made != want {
-			t.Errorf("%s: the tool was called %d times, expected %d", part.name, made, want)
+		c.checkRun(t, c.server.URL, id, runSpec{late: part.still && !part.tool})
+		if made, want := c.tool.callCount(id+":call_1_0"), map[bool]int{false: 1, true: 2}[part.tool]; made != want {
+			t.Errorf("%s: got %d tool calls, want %d", part.name, made, want)
 		}
 		for len(c.nodes) < 2 {
 			c.join(t)
@@ -170,7 +171,7 @@ func TestAnotherNodeFinishesARun(t *testing.T) {
 	c.audit(t, c.servers()...)
 }
 
-func (c *team) servers() (list []*program.Server) {
+func (c *agentCluster) servers() (list []*program.Server) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, n := range c.nodes {
@@ -179,9 +180,10 @@ func (c *team) servers() (list []*program.Server) {
 	return list
 }
 
-// TestFiftyRunsSurviveRandomKills kills one of two nodes now and then, while
-// fifty runs go on and somebody approves what they ask for.
-func TestFiftyRunsSurviveRandomKills(t *testing.T) {
+// TestConcurrentRunsSurviveRandomKills kills one of two nodes repeatedly while fifty
+// runs are in progress and their tool calls get approved.
+func TestConcurrentRunsSurviveRandomKills(t *testing.T) {
+	longOnly(t, "TestRunSurvivesKill9")
 	t.Parallel()
 	kills, runs := 4, 50
 	if full {
@@ -190,23 +192,23 @@ func TestFiftyRunsSurviveRandomKills(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
-	c := newTeam(t)
+	c := newAgentCluster(t)
 	c.join(t)
-	c.mind.delay = func() time.Duration { return 20*time.Millisecond + rand.N(150*time.Millisecond) }
-	c.tool.delay = c.mind.delay
-	all := c.crowd(t, runs)
+	c.model.delay = func() time.Duration { return 20*time.Millisecond + rand.N(150*time.Millisecond) }
+	c.tool.delay = c.model.delay
+	all := c.createRuns(t, runs)
 	done := c.approveAll(t)
 	for n := range kills {
-		// Each part of the work has its kill: a run asks the model twice and
-		// the tool once.
+		// Spread the kills over the work: a run makes two model requests and one tool
+		// call.
 		part := 3 * runs / (kills + 1)
 		at := n*part + part/2 + random.IntN(part/2)
-		eventually(t, time.Minute, "the runs go on", func() bool { return int(c.mind.asked.Load())+c.tool.made("") >= at })
-		victim := c.busy(t)
+		eventually(t, time.Minute, "the runs make progress", func() bool { return int(c.model.asked.Load())+c.tool.callCount("") >= at })
+		victim := c.busyNode(t)
 		c.leave(victim)
 		victim.Kill()
 		c.kills++
-		bury(t, c.d, c.at, victim.id)
+		evictAndExpire(t, c.d, c.at, victim.id)
 		c.join(t)
 	}
 	c.allEnd(t, len(all), time.Minute)
@@ -214,32 +216,32 @@ func TestFiftyRunsSurviveRandomKills(t *testing.T) {
 	again := 0
 	for id, o := range all {
 		c.checkRun(t, c.server.URL, id, o)
-		if n := c.tool.made(id + ":call_1_0"); n > 1 {
+		if n := c.tool.callCount(id + ":call_1_0"); n > 1 {
 			again++
 		}
 	}
 	cut := count(t, c.d, "SELECT count(*) FROM requests WHERE usage_source = 'recovered'")
 	repeats := c.audit(t, c.servers()...)
-	t.Logf("%d kills over %d runs: %d tools were called again by a new approval or as idempotent, %d model calls were recovered, %d deliveries came again",
+	t.Logf("%d kills over %d runs: %d tools were called again by a new approval or as idempotent, %d model calls were recovered, %d deliveries were repeated",
 		c.kills, len(all), again, cut, len(repeats))
 	if again+cut == 0 {
-		t.Error("nothing was ever cut short: the kills came at the wrong moments to show anything")
+		t.Error("got no interrupted work, want some: the kills came at the wrong moments to show anything")
 	}
 }
 
-// crowd makes runs, every third with a tool that is idempotent.
-func (c *team) crowd(t *testing.T, n int) map[string]order {
+// createRuns creates n runs. Every third has an idempotent tool.
+func (c *agentCluster) createRuns(t *testing.T, n int) map[string]runSpec {
 	t.Helper()
-	all := map[string]order{}
+	all := map[string]runSpec{}
 	for i := range n {
-		o := order{idempotent: i%3 == 2}
-		all[c.create(t, c.any().URL, o)] = o
+		o := runSpec{idempotent: i%3 == 2}
+		all[c.create(t, c.anyNode().URL, o)] = o
 	}
 	return all
 }
 
-// approveAll says yes to whatever is asked for, until it is told to stop.
-func (c *team) approveAll(t *testing.T) (stop func()) {
+// approveAll approves every tool call until stop is called.
+func (c *agentCluster) approveAll(t *testing.T) (stop func()) {
 	t.Helper()
 	quit := make(chan struct{})
 	var approver sync.WaitGroup
@@ -261,10 +263,10 @@ func (c *team) approveAll(t *testing.T) (stop func()) {
 	return stop
 }
 
-// approveSome asks a node what is to be approved. It may die over that.
-func (c *team) approveSome() {
-	url := c.any().URL
-	o := call(url, request{mark: "waiting", method: "GET", path: "/v1/agents/runs?status=awaiting_approval&limit=20", key: c.payer.admin})
+// approveSome approves the tool calls that a node lists. The node may die meanwhile.
+func (c *agentCluster) approveSome() {
+	url := c.anyNode().URL
+	o := call(url, request{mark: "waiting", method: "GET", path: "/v1/agents/runs?status=awaiting_approval&limit=20", key: c.account.admin})
 	var page struct{ Data []events.AgentRun }
 	if o.status != http.StatusOK || json.Unmarshal(o.body, &page) != nil {
 		return
@@ -276,8 +278,8 @@ func (c *team) approveSome() {
 	}
 }
 
-// allEnd waits until so many runs have ended. The store may be away meanwhile.
-func (a *agency) allEnd(t *testing.T, n int, patience time.Duration) {
+// allEnd waits until n runs have ended. The database may be down meanwhile.
+func (a *agentFixture) allEnd(t *testing.T, n int, patience time.Duration) {
 	t.Helper()
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -291,8 +293,8 @@ func (a *agency) allEnd(t *testing.T, n int, patience time.Duration) {
 	})
 }
 
-// showRuns logs where the runs stand that have not ended.
-func (a *agency) showRuns(t *testing.T) {
+// showRuns logs the runs that haven't ended.
+func (a *agentFixture) showRuns(t *testing.T) {
 	t.Helper()
 	rows, err := a.d.Query(context.WithoutCancel(t.Context()), `SELECT r.id, r.status, r.turn, r.tries, COALESCE(r.due_at, 0), COALESCE(l.owner, 'nobody'), COALESCE(l.lease_until, 0), COALESCE(l.due_at, 0)
 		FROM agent_runs r LEFT JOIN lanes l ON l.queue = 'agents' AND l.id = r.lane WHERE r.completed_at IS NULL ORDER BY r.id LIMIT 10`)
@@ -301,7 +303,7 @@ func (a *agency) showRuns(t *testing.T) {
 		var turn, tries, due, until, next int64
 		err := r.Scan(&id, &status, &turn, &tries, &due, &owner, &until, &next)
 		t.Logf("open: %s is %s after %d turns, %d of them failed, and due at %s; its lane is due at %s and %s has it until %s", id, status, turn, tries,
-			clock(time.UnixMicro(due)), clock(time.UnixMicro(next)), owner, clock(time.UnixMicro(until)))
+			formatTime(time.UnixMicro(due)), formatTime(time.UnixMicro(next)), owner, formatTime(time.UnixMicro(until)))
 		return err
 	})
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 	"turnpike/test/fakes/upstreams"
 )
 
-// gate is a place where something can be kept waiting.
+// gate blocks its callers while it is closed.
 type gate struct {
 	mu      sync.Mutex
 	shut    chan struct{}
@@ -29,7 +29,7 @@ type gate struct {
 	once    *sync.Once
 }
 
-// close keeps whatever comes waiting, and tells when the first of it is there.
+// close blocks later callers of pass. reached is closed when the first one arrives.
 func (g *gate) close() (reached <-chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -46,7 +46,7 @@ func (g *gate) open() {
 	}
 }
 
-// pass returns when the gate is open, or whoever came has left.
+// pass returns when the gate is open or ctx is done.
 func (g *gate) pass(ctx context.Context) {
 	g.mu.Lock()
 	shut, reached, once := g.shut, g.reached, g.once
@@ -61,40 +61,39 @@ func (g *gate) pass(ctx context.Context) {
 	}
 }
 
-// mind is the model of the runs. What it says follows from the conversation
-// alone, so that it says the same again to whoever asks again.
-type mind struct {
+// modelServer is the model of the runs. Its response depends only on the conversation,
+// so a retry gets the same one.
+type modelServer struct {
 	mock *upstreams.OpenAI
-	// reply is what it says after so many answers of its own.
+	// reply returns the response that follows the given number of assistant messages.
 	reply func(said int, messages []json.RawMessage) upstreams.OpenAIReply
-	gates [3]gate // before its first answer, its second, and a verdict
+	gates [3]gate // before the first response, the second one, and a verdict
 	delay func() time.Duration
 	asked atomic.Int64
 	mu    sync.Mutex
 }
 
-// The tool of the runs, what it is called with, and the answer after it.
+// The tool of the runs, its arguments, and the final response.
 const (
 	toolName  = "transfer"
 	arguments = `{"amount": 5}`
 	finalText = `{"paid": true}`
 )
 
-// usage is what every answer of the mind costs: 0.05 credits.
+// usage is the usage of every response: 0.05 credits.
 var usage = &upstreams.OpenAIUsage{Input: 100, Output: 50}
 
-// obedient calls the tool once and then answers.
-func obedient(said int, _ []json.RawMessage) upstreams.OpenAIReply {
+func callToolThenReply(said int, _ []json.RawMessage) upstreams.OpenAIReply {
 	if said == 0 {
 		return upstreams.OpenAIReply{Calls: []upstreams.OpenAICall{{Name: toolName, Arguments: arguments}}}
 	}
 	return upstreams.OpenAIReply{Text: finalText}
 }
 
-func (m *mind) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (m *modelServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		return // who asked was killed
+		return // the client was killed
 	}
 	var in struct {
 		Messages       []json.RawMessage
@@ -129,7 +128,7 @@ func (m *mind) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	m.gates[at].pass(r.Context())
 	reply.Usage = usage
-	// One at a time: the mock takes replies in the order of their queue.
+	// One at a time, because the mock sends replies in the order of its queue.
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r.Body = io.NopCloser(bytes.NewReader(body))
@@ -137,20 +136,20 @@ func (m *mind) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	m.mock.ServeHTTP(w, r)
 }
 
-// device is a customer's server that runs call: a tool, or a check.
-type device struct {
+// toolServer is a customer's server that runs call as a tool or a check.
+type toolServer struct {
 	gate
 	answer   string
 	delay    func() time.Duration
-	answered atomic.Pointer[func()] // is told when an answer has left
+	answered atomic.Pointer[func()] // called after a response was sent
 
 	mu    sync.Mutex
-	calls map[string]int // by Idempotency-Key
+	calls map[string]int
 	total int
 	wrong []string
 }
 
-func (d *device) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (d *toolServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return
@@ -174,14 +173,15 @@ func (d *device) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if _, err := io.WriteString(w, d.answer); err != nil {
 		return
 	}
-	_ = http.NewResponseController(w).Flush() // whoever has left does not need it
+	_ = http.NewResponseController(w).Flush() // fails only if the client has disconnected
 	if tell := d.answered.Load(); tell != nil {
 		(*tell)()
 	}
 }
 
-// made counts the calls with the key, or all.
-func (d *device) made(key string) int {
+// callCount returns the number of calls with the key, or of all calls if the key is
+// empty.
+func (d *toolServer) callCount(key string) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if key == "" {
@@ -190,8 +190,8 @@ func (d *device) made(key string) int {
 	return d.calls[key]
 }
 
-// keys are those of a run's calls.
-func (d *device) keys(run string) (keys []string) {
+// keys returns the idempotency keys of a run's calls.
+func (d *toolServer) keys(run string) (keys []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for key := range d.calls {
@@ -204,46 +204,45 @@ func (d *device) keys(run string) (keys []string) {
 
 const verdict = `{"passed":true,"reason":"fine"}`
 
-// agency is whoever has runs, and everything that they meet.
-type agency struct {
-	*customer
-	owner    *testing.T // until whose end servers live, also those that a part of it starts
+// agentFixture is an account that starts runs, with all the servers they use.
+type agentFixture struct {
+	*webhookFixture
+	owner    *testing.T // servers run until it ends, including those that a subtest starts
 	at       program.Place
 	flags    []string
 	server   *program.Server
-	payer    *payer
+	account  *account
 	inbox    *inbox
-	mind     *mind
-	tool     *device
-	checker  *device
+	model    *modelServer
+	tool     *toolServer
+	checker  *toolServer
 	toolURL  string
 	checkURL string
 
 	mu       sync.Mutex
-	approved map[string]map[string]bool // ids of approvals that were given, by run:call
+	approved map[string]map[string]bool // IDs of sent approvals by run:call
 	kills    int
 }
 
-// newAgency starts a server whose model, tools and receivers are in this
-// process, and do not die with it.
-func newAgency(t *testing.T, at program.Place) *agency {
+// newAgentFixture starts a server. Its model, tools and receivers are in the test
+// process and survive a kill.
+func newAgentFixture(t *testing.T, at program.Place) *agentFixture {
 	t.Helper()
-	a := &agency{owner: t, at: at, approved: map[string]map[string]bool{}}
-	a.mind = &mind{mock: upstreams.NewOpenAI(t, "sk-mock"), reply: obedient}
-	a.tool = &device{answer: `{"ok":true}`, calls: map[string]int{}}
-	a.checker = &device{answer: verdict, calls: map[string]int{}}
+	a := &agentFixture{owner: t, at: at, approved: map[string]map[string]bool{}}
+	a.model = &modelServer{mock: upstreams.NewOpenAI(t, "sk-mock"), reply: callToolThenReply}
+	a.tool = &toolServer{answer: `{"ok":true}`, calls: map[string]int{}}
+	a.checker = &toolServer{answer: verdict, calls: map[string]int{}}
 	a.toolURL, a.checkURL = listen(t, a.tool), listen(t, a.checker)
-	settings := metered(t, at, listen(t, a.mind)+"/v1")
+	settings := writeProviderConfig(t, at, listen(t, a.model)+"/v1")
 	t.Cleanup(a.openAll)
 	a.flags = []string{settings, "--webhooks-allow-http", "--webhooks-allow-cidrs=127.0.0.0/8", "--agents-allow-http", "--agents-allow-cidrs=127.0.0.0/8"}
 	a.server = serve(t, at, a.flags...)
-	a.payer = newPayer(t, at, a.server.URL)
-	a.customer = &customer{key: a.payer.admin, d: open(t, at)}
-	a.inbox = a.customer.inbox(t, a.server.URL, "agent.run.*")
+	a.account = newAccount(t, at, a.server.URL)
+	a.webhookFixture = &webhookFixture{key: a.account.admin, d: open(t, at)}
+	a.inbox = a.webhookFixture.inbox(t, a.server.URL, "agent.run.*")
 	return a
 }
 
-// listen serves until the test ends.
 func listen(t *testing.T, h http.Handler) (url string) {
 	t.Helper()
 	s := httptest.NewServer(h)
@@ -254,32 +253,32 @@ func listen(t *testing.T, h http.Handler) (url string) {
 	return s.URL
 }
 
-// openAll lets go of all that is kept waiting.
-func (a *agency) openAll() {
-	for i := range a.mind.gates {
-		a.mind.gates[i].open()
+// openAll opens every gate.
+func (a *agentFixture) openAll() {
+	for i := range a.model.gates {
+		a.model.gates[i].open()
 	}
 	a.tool.open()
 	a.checker.open()
-	if a.customer != nil {
-		a.customer.hold(false)
+	if a.webhookFixture != nil {
+		a.webhookFixture.hold(false)
 	}
 }
 
-// order is a run to make. The zero value has a tool that needs approval, and a
-// result that is checked by a schema.
-type order struct {
+// runSpec describes a run to create. The zero value has a tool that needs approval, and
+// a result that is checked against a schema.
+type runSpec struct {
 	idempotent bool
 	check      bool // by the customer's server
 	judge      bool
 	maxSteps   int
-	tools      string // instead
-	// late means that a call of the run was charged as it was reserved, its node
-	// being thought dead, and was then corrected in the log.
+	tools      string // replaces the default tool
+	// late means that a request was charged at its reserved cost when its node was
+	// evicted, and corrected in the log later.
 	late bool
 }
 
-func (a *agency) body(o order) string {
+func (a *agentFixture) body(o runSpec) string {
 	tools := o.tools
 	if tools == "" {
 		tools = fmt.Sprintf(`[{"type":"http","name":%q,"description":"moves money","url":%q,"idempotent":%t,"require_approval":"always","headers":{"X-Secret":"hush"},
@@ -299,26 +298,25 @@ func (a *agency) body(o order) string {
 		"output":{"schema":{"type":"object","properties":{"paid":{"type":"boolean"}},"required":["paid"]},"checks":%s}}`, callModel, o.maxSteps, tools, checks)
 }
 
-// create makes a run at a server.
-func (a *agency) create(t *testing.T, url string, o order) string {
+func (a *agentFixture) create(t *testing.T, url string, o runSpec) string {
 	t.Helper()
-	made := call(url, request{mark: "create", method: "POST", path: "/v1/agents/runs", key: a.payer.key, body: a.body(o)})
+	made := call(url, request{mark: "create", method: "POST", path: "/v1/agents/runs", key: a.account.key, body: a.body(o)})
 	var r events.AgentRun
 	if made.status != http.StatusOK || json.Unmarshal(made.body, &r) != nil || r.Status != "queued" {
-		t.Fatalf("no run was made: %v\n%s", made, made.body)
+		t.Fatalf("got %v, want a queued run\n%s", made, made.body)
 	}
 	return r.ID
 }
 
-// run is one as the interface shows it now.
-func (a *agency) run(t *testing.T, id string) (r events.AgentRun) {
+// run returns a run from the API.
+func (a *agentFixture) run(t *testing.T, id string) (r events.AgentRun) {
 	t.Helper()
-	a.ask(t, a.server.URL, request{method: "GET", path: "/v1/agents/runs/" + id}, &r)
+	a.mustCall(t, a.server.URL, request{method: "GET", path: "/v1/agents/runs/" + id}, &r)
 	return r
 }
 
-// reaches waits until a run has a status.
-func (a *agency) reaches(t *testing.T, id, status string) (r events.AgentRun) {
+// reaches waits until a run has the status.
+func (a *agentFixture) reaches(t *testing.T, id, status string) (r events.AgentRun) {
 	t.Helper()
 	t.Cleanup(func() {
 		if t.Failed() && r.Status != status {
@@ -332,38 +330,38 @@ func (a *agency) reaches(t *testing.T, id, status string) (r events.AgentRun) {
 	return r
 }
 
-// patience is what a run may need for a few steps on a busy machine, with a
-// pause for the books of a node that died.
+// patience is enough for a few steps on a busy machine, including the recovery of a
+// dead node's requests.
 const patience = 20 * time.Second
 
-// approve says yes to all that a run asks for.
-func (a *agency) approve(t *testing.T, url string, r events.AgentRun) {
+// approve approves every pending tool call of a run.
+func (a *agentFixture) approve(t *testing.T, url string, r events.AgentRun) {
 	t.Helper()
 	for _, action := range r.RequiredActions {
 		if action.Type != "approval" || action.Tool != toolName || action.Arguments != arguments {
-			t.Fatalf("the run asks for %+v", action)
+			t.Fatalf("got required action %+v, want an approval of the tool call", action)
 		}
 		if o := a.decide(url, r.ID, action); o.status != http.StatusOK {
-			t.Fatalf("the approval was not taken: %v\n%s", o, o.body)
+			t.Fatalf("got %v for the approval, want 200\n%s", o, o.body)
 		}
 	}
 }
 
-// decide sends an approval, whatever comes of it.
-func (a *agency) decide(url, run string, action events.RequiredAction) *outcome {
+// decide sends an approval and ignores the outcome.
+func (a *agentFixture) decide(url, run string, action events.RequiredAction) *outcome {
 	key := run + ":" + action.CallID
 	a.mu.Lock()
 	if a.approved[key] == nil {
 		a.approved[key] = map[string]bool{}
 	}
-	a.approved[key][action.ID] = true // it may be taken though the answer is lost
+	a.approved[key][action.ID] = true // it may be stored even if the response is lost
 	a.mu.Unlock()
-	return call(url, request{mark: "approve", method: "POST", path: "/v1/agents/runs/" + run + "/approvals/" + action.ID, key: a.payer.admin,
+	return call(url, request{mark: "approve", method: "POST", path: "/v1/agents/runs/" + run + "/approvals/" + action.ID, key: a.account.admin,
 		body: fmt.Sprintf(`{"decision":"approve","arguments_hash":%q}`, action.ArgumentsHash)})
 }
 
-// finish approves what is asked for until the run has ended.
-func (a *agency) finish(t *testing.T, id string) (r events.AgentRun) {
+// finish approves tool calls until the run has ended.
+func (a *agentFixture) finish(t *testing.T, id string) (r events.AgentRun) {
 	t.Helper()
 	eventually(t, patience, "the run "+id+" ends", func() bool {
 		r = a.run(t, id)
@@ -375,13 +373,13 @@ func (a *agency) finish(t *testing.T, id string) (r events.AgentRun) {
 	return r
 }
 
-// kill ends the server as kill -9 does and starts it again.
-func (a *agency) kill(t *testing.T) {
+// kill kills the server with SIGKILL and starts it again.
+func (a *agentFixture) kill(t *testing.T) {
 	t.Helper()
 	dead := newestNode(t, a.d)
 	a.server.Kill()
 	a.kills++
-	bury(t, a.d, a.at, dead)
+	evictAndExpire(t, a.d, a.at, dead)
 	a.server = serve(a.owner, a.at, a.flags...)
 }
 
@@ -393,9 +391,9 @@ func newestNode(t *testing.T, d *db.DB) (id string) {
 	return id
 }
 
-// bury evicts a dead node and ends its lane leases, which on PostgreSQL takes a
-// minute and a lease.
-func bury(t *testing.T, d *db.DB, at program.Place, dead string) {
+// evictAndExpire evicts a dead node and ends its lane leases. On PostgreSQL, other
+// nodes need a minute and a lease for that.
+func evictAndExpire(t *testing.T, d *db.DB, at program.Place, dead string) {
 	t.Helper()
 	if at.DatabaseURL == "" {
 		return
@@ -412,7 +410,7 @@ func bury(t *testing.T, d *db.DB, at program.Place, dead string) {
 	}
 }
 
-// step is one as the interface shows it.
+// step is a step as the API returns it.
 type step struct {
 	Number    int
 	Status    string
@@ -423,21 +421,21 @@ type step struct {
 	} `json:"tool_calls"`
 }
 
-func (a *agency) steps(t *testing.T, url, id string) []step {
+func (a *agentFixture) steps(t *testing.T, url, id string) []step {
 	t.Helper()
 	var page struct{ Data []step }
-	a.ask(t, url, request{method: "GET", path: "/v1/agents/runs/" + id + "/steps?limit=100"}, &page)
+	a.mustCall(t, url, request{method: "GET", path: "/v1/agents/runs/" + id + "/steps?limit=100"}, &page)
 	return page.Data
 }
 
-// logged is what the request log says that a run cost.
-func (a *agency) logged(t *testing.T, id string) credits.Micro {
+// loggedCost returns the cost of a run according to the request log.
+func (a *agentFixture) loggedCost(t *testing.T, id string) credits.Micro {
 	t.Helper()
 	return credits.Micro(count(t, a.d, "SELECT CAST(coalesce(sum(credits), 0) AS BIGINT) FROM requests WHERE path = $1", "/v1/agents/runs/"+id))
 }
 
-// told are the events of a run that are stored, in their order.
-func (a *agency) told(t *testing.T, id string) (kinds []events.Type) {
+// runEvents returns the types of a run's stored events, in order.
+func (a *agentFixture) runEvents(t *testing.T, id string) (kinds []events.Type) {
 	t.Helper()
 	rows, err := a.d.Query(t.Context(), "SELECT type FROM events WHERE body LIKE $1 ORDER BY id", "%"+id+"%")
 	err = db.Each(rows, err, func(r db.Row) error {
@@ -452,8 +450,8 @@ func (a *agency) told(t *testing.T, id string) (kinds []events.Type) {
 	return kinds
 }
 
-// delivered is an event of a run that the receiver got and verified, or nil.
-func (a *agency) delivered(kind events.Type, id string) *events.AgentRun {
+// delivered returns a run's event that the receiver has verified, or nil.
+func (a *agentFixture) delivered(kind events.Type, id string) *events.AgentRun {
 	a.inbox.mu.Lock()
 	defer a.inbox.mu.Unlock()
 	for _, all := range a.inbox.got {
@@ -468,19 +466,18 @@ func (a *agency) delivered(kind events.Type, id string) *events.AgentRun {
 	return nil
 }
 
-// checkRun holds a run that has completed against everything that is known of
-// it from elsewhere.
-func (a *agency) checkRun(t *testing.T, url, id string, o order) {
+// checkRun compares a completed run with the log, the events and the tool calls.
+func (a *agentFixture) checkRun(t *testing.T, url, id string, o runSpec) {
 	t.Helper()
-	wrong := &complaints{t: t}
+	wrong := &failures{t: t}
 	defer wrong.done()
 	var r events.AgentRun
-	a.ask(t, url, request{method: "GET", path: "/v1/agents/runs/" + id}, &r)
+	a.mustCall(t, url, request{method: "GET", path: "/v1/agents/runs/" + id}, &r)
 	switch {
 	case r.Status != "completed" || r.Error != nil || r.Result == nil:
 		wrong.add("%s is %s: %+v", id, r.Status, r.Error)
 	case r.Result.OutputText != finalText || r.Result.Verified == nil || !*r.Result.Verified || r.Result.Verification == nil || !r.Result.Verification.Checks[0].Passed:
-		wrong.add("%s came to %+v", id, r.Result)
+		wrong.add("%s: got result %+v, want the verified final text", id, r.Result)
 	}
 	var inSteps credits.Micro
 	steps := a.steps(t, url, id)
@@ -491,16 +488,16 @@ func (a *agency) checkRun(t *testing.T, url, id string, o order) {
 		}
 	}
 	if len(steps) != 2 || r.StepsUsed != 2 {
-		wrong.add("%s has %d steps and counts %d", id, len(steps), r.StepsUsed)
+		wrong.add("%s: got %d steps, but a count of %d", id, len(steps), r.StepsUsed)
 	}
-	inLog := a.logged(t, id)
+	inLog := a.loggedCost(t, id)
 	if o.late && r.Usage.Credits > inLog {
 		inLog = r.Usage.Credits
 	}
 	if r.Usage.Credits != inLog || !o.judge && inSteps != inLog || inLog == 0 {
-		wrong.add("%s says that it cost %s, its steps say %s, and the log %s", id, r.Usage.Credits, inSteps, inLog)
+		wrong.add("%s: got cost %s in the run, %s in its steps and %s in the log, want them equal", id, r.Usage.Credits, inSteps, inLog)
 	}
-	kinds := a.told(t, id)
+	kinds := a.runEvents(t, id)
 	ends := 0
 	for _, kind := range kinds {
 		if kind == events.AgentRunCompleted || kind == events.AgentRunFailed {
@@ -508,23 +505,23 @@ func (a *agency) checkRun(t *testing.T, url, id string, o order) {
 		}
 	}
 	if ends != 1 || kinds[len(kinds)-1] != events.AgentRunCompleted || kinds[0] != events.AgentRunAwaitingApproval {
-		wrong.add("%s was told of by %v", id, kinds)
+		wrong.add("%s: got events %v", id, kinds)
 	}
 	a.checkCalls(wrong, id, o)
 }
 
-// checkCalls holds the calls of a run's tool against the approvals.
-func (a *agency) checkCalls(wrong *complaints, id string, o order) {
+// checkCalls compares the calls of a run's tool with the approvals.
+func (a *agentFixture) checkCalls(wrong *failures, id string, o runSpec) {
 	key := id + ":call_1_0"
 	a.mu.Lock()
 	approvals := len(a.approved[key])
 	a.mu.Unlock()
-	made := a.tool.made(key)
+	made := a.tool.callCount(key)
 	if made == 0 || !o.idempotent && made > approvals {
-		wrong.add("%s has called its tool %d times by %d approvals", id, made, approvals)
+		wrong.add("%s: got %d tool calls with %d approvals", id, made, approvals)
 	}
 	if keys := a.tool.keys(id); len(keys) != 1 {
-		wrong.add("the tool was called with the keys %v", keys)
+		wrong.add("got tool calls with keys %v", keys)
 	}
 	a.tool.mu.Lock()
 	defer a.tool.mu.Unlock()
@@ -533,17 +530,17 @@ func (a *agency) checkCalls(wrong *complaints, id string, o order) {
 	}
 }
 
-// audit closes the books: all events have come, and all sums are right. The
-// servers are stopped by that.
-func (a *agency) audit(t *testing.T, servers ...*program.Server) (repeats []repeat) {
+// audit stops the servers and checks that all events were delivered and all sums are
+// exact.
+func (a *agentFixture) audit(t *testing.T, servers ...*program.Server) (repeats []repeat) {
 	t.Helper()
-	a.settle(t, patience)
+	a.waitUntilDelivered(t, patience)
 	repeats = a.check(t, servers[0].URL)
 	stop(t, servers...)
-	checkBooks(t, a.d)
+	checkBalances(t, a.d)
 	for _, s := range servers {
 		if strings.Contains(s.Log(), "hush") {
-			t.Error("a tool's header is in the server's log")
+			t.Error("the server's log contains a tool's header")
 		}
 	}
 	return repeats

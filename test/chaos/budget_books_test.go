@@ -17,24 +17,24 @@ import (
 	"turnpike/test/chaos/program"
 )
 
-// What calls cost here: input nothing, and a token of output a thousandth of a
-// credit, so that a call is bounded by max_tokens alone, to one credit.
+// Input is free and an output token costs a thousandth of a credit. So max_tokens alone
+// limits the cost of a request, to one credit.
 const (
 	callTokens = 1000
 	callBound  = credits.Credit
-	callPrice  = "{input: 0, output: 1}" // dollars for a million
+	callPrice  = "{input: 0, output: 1}" // dollars per million tokens
 	callModel  = "metered"
 )
 
-// upstream is a provider that answers every call after a while, with as many
-// tokens of output as the test says.
+// upstream starts a provider that responds after the delay with the given number of
+// output tokens.
 func upstream(t *testing.T, tokens func() int64, delay func() time.Duration) (url string) {
 	t.Helper()
 	closing := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var in struct{ Stream bool }
 		if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
-			return // the caller was killed
+			return // the client was killed
 		}
 		select {
 		case <-time.After(delay()):
@@ -51,7 +51,7 @@ func upstream(t *testing.T, tokens func() int64, delay func() time.Duration) (ur
 		for _, event := range []string{`"choices":[{"index":0,"delta":{"role":"assistant","content":"Y"},"finish_reason":null}]`,
 			`"choices":[{"index":0,"delta":{"content":"es."},"finish_reason":"stop"}]`, `"choices":[],` + usage} {
 			fmt.Fprint(w, "data: "+head+`"object":"chat.completion.chunk",`+event+"}\n\n")
-			_ = http.NewResponseController(w).Flush() // whoever has left does not need it
+			_ = http.NewResponseController(w).Flush() // fails only if the client has disconnected
 		}
 		fmt.Fprint(w, "data: [DONE]\n\n")
 	}))
@@ -63,8 +63,8 @@ func upstream(t *testing.T, tokens func() int64, delay func() time.Duration) (ur
 	return server.URL + "/v1"
 }
 
-// slowStream is a provider whose streams send a token every few seconds until
-// over is closed, and then end.
+// slowStream starts a provider whose streams send a token every few seconds until over
+// is closed.
 func slowStream(t *testing.T, over <-chan struct{}) (url string) {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -92,9 +92,9 @@ func slowStream(t *testing.T, over <-chan struct{}) (url string) {
 	return server.URL + "/v1"
 }
 
-// metered writes the settings of a server whose live calls go to the upstream,
-// as many at a time as there are, and returns the flag that names them.
-func metered(t *testing.T, at program.Place, upstream string) string {
+// writeProviderConfig writes a configuration that sends live requests to the upstream
+// without a concurrency limit. It returns the flag that names the file.
+func writeProviderConfig(t *testing.T, at program.Place, upstream string) string {
 	t.Helper()
 	path := filepath.Join(at.Folder, "metered.yaml")
 	settings := fmt.Sprintf(`
@@ -113,21 +113,21 @@ providers:
 	return "--config=" + path
 }
 
-// payer is whoever makes live calls, within budgets.
-type payer struct {
+// account has keys for live requests within budgets.
+type account struct {
 	at    program.Place
-	key   string // of the calls
-	admin string // of everything else
+	key   string // for model requests
+	admin string // for everything else
 }
 
-// newPayer makes a live key that is pinned to a project, both with budgets that
-// are too large to matter: there are three caps to keep, and three accounts.
-func newPayer(t *testing.T, at program.Place, url string) *payer {
+// newAccount creates a live key that is pinned to a project. Both have budgets too
+// large to matter, so three limits and three balances apply.
+func newAccount(t *testing.T, at program.Place, url string) *account {
 	t.Helper()
-	p := &payer{at: at, key: liveKey(t, at, "--project", "p1", "--budget", "100000"), admin: liveKey(t, at)}
+	p := &account{at: at, key: liveKey(t, at, "--project", "p1", "--budget", "100000"), admin: liveKey(t, at)}
 	o := call(url, request{mark: "project", method: "PATCH", path: "/v1/projects/p1", key: p.admin, body: `{"monthly_budget":50000}`})
 	if o.status != http.StatusOK {
-		t.Fatalf("the project has no budget: %v\n%s", o, o.body)
+		t.Fatalf("failed to set the project's budget: %v\n%s", o, o.body)
 	}
 	return p
 }
@@ -145,52 +145,52 @@ func liveKey(t *testing.T, at program.Place, args ...string) string {
 	return key.Value
 }
 
-// setCredits is what the workspace may use.
-func (p *payer) setCredits(t *testing.T, url string, limit credits.Micro) {
+// setCredits sets the monthly credits of the workspace.
+func (p *account) setCredits(t *testing.T, url string, limit credits.Micro) {
 	t.Helper()
 	o := call(url, request{mark: "billing", method: "PATCH", path: "/v1/billing", key: p.admin, body: fmt.Sprintf(`{"monthly_credits":%s}`, limit)})
 	if o.status != http.StatusOK {
-		t.Fatalf("the workspace has no limit: %v\n%s", o, o.body)
+		t.Fatalf("failed to set the workspace's credits: %v\n%s", o, o.body)
 	}
 }
 
-// used asks how much of it is.
-func (p *payer) used(c *client) (used, reserved credits.Micro, ok bool) {
+// used returns the credits that the workspace has used and reserved.
+func (p *account) used(c *client) (used, reserved credits.Micro, ok bool) {
 	o := c.do(request{mark: "billing", method: "GET", path: "/v1/billing", key: p.admin}, nil)
 	var b struct{ Used, Reserved credits.Micro }
 	if o.status != http.StatusOK || json.Unmarshal(o.body, &b) != nil {
-		return 0, 0, false // it was killed, or is about to be
+		return 0, 0, false // the server was killed, or is about to be
 	}
 	return b.Used, b.Reserved, true
 }
 
-// pay is a call that costs.
-func (p *payer) pay(mark string, stream bool) request {
+// paidRequest returns a request that costs credits.
+func (p *account) paidRequest(mark string, stream bool) request {
 	body := fmt.Sprintf(`{"model":%q,"stream":%t,"max_tokens":%d,"messages":[{"role":"user","content":"Well?"}]}`, callModel, stream, callTokens)
 	return request{mark: mark, method: "POST", path: "/v1/chat/completions", key: p.key, body: body, streamed: stream}
 }
 
-// total is what the log says that live calls cost.
-func total(t *testing.T, d *db.DB) credits.Micro {
+// totalSpent returns the cost of all live requests according to the log.
+func totalSpent(t *testing.T, d *db.DB) credits.Micro {
 	t.Helper()
 	return credits.Micro(count(t, d, "SELECT CAST(coalesce(sum(credits), 0) AS BIGINT) FROM requests WHERE environment = 'live'"))
 }
 
-// checkBooks holds every sum against the log, to the microcredit, when nothing
-// is under way: what is spent, what is set aside, and usage.
-func checkBooks(t *testing.T, d *db.DB) {
+// checkBalances compares spending, reservations and usage with the log, to the
+// microcredit. No request may be in progress.
+func checkBalances(t *testing.T, d *db.DB) {
 	t.Helper()
-	wrong := &complaints{t: t}
+	wrong := &failures{t: t}
 	defer wrong.done()
 	if n := count(t, d, "SELECT count(*) FROM requests WHERE NOT settled"); n > 0 {
-		wrong.add("%d entries of the log are open at rest", n)
+		wrong.add("got %d open log entries, want 0", n)
 	}
 	if n := count(t, d, "SELECT count(*) FROM spend_leases"); n > 0 {
-		wrong.add("%d leases are left at rest", n)
+		wrong.add("got %d leases, want 0", n)
 	}
 	spent := map[string]int64{}
 	type slot struct{ table, key string }
-	usage := map[slot][5]int64{} // requests, errors, input, output, credits
+	usage := map[slot][5]int64{}
 	rows, err := d.Query(t.Context(), `SELECT workspace_id, environment, key_id, coalesce(project, ''), coalesce(model, ''), coalesce(provider, ''), created_at,
 		coalesce(status, 0), coalesce(input_tokens, 0), coalesce(output_tokens, 0), credits, coalesce(accounts, '[]') FROM requests`)
 	err = db.Each(rows, err, func(r db.Row) error {
@@ -207,7 +207,7 @@ func checkBooks(t *testing.T, d *db.DB) {
 			month := time.UnixMicro(created).UTC().Format("2006-01")
 			for _, want := range [][3]string{{"workspace", workspace, month}, {"key", key, month}, {"project", workspace + "/" + project, month}} {
 				if (want[0] != "project" || project != "") && !slices.Contains(stored, want) {
-					wrong.add("a call was charged to %v and not to %v", stored, want)
+					wrong.add("got a request charged to %v, want %v", stored, want)
 				}
 			}
 			for _, account := range stored {
@@ -241,7 +241,7 @@ func checkBooks(t *testing.T, d *db.DB) {
 		}
 		line := level + " " + id + " " + period
 		if settled != spent[line] || leased != 0 {
-			wrong.add("%s: the books say %d settled and %d set aside, the log has %d", line, settled, leased, spent[line])
+			wrong.add("%s: got %d settled and %d leased, want %d as in the log", line, settled, leased, spent[line])
 		}
 		delete(spent, line)
 		return nil
@@ -250,7 +250,7 @@ func checkBooks(t *testing.T, d *db.DB) {
 		t.Fatal(err)
 	}
 	for line, n := range spent {
-		wrong.add("%s: the log has %d, the books nothing", line, n)
+		wrong.add("%s: got no balance, want %d as in the log", line, n)
 	}
 	for _, table := range []string{"usage_minutes", "usage_hours", "usage_days"} {
 		rows, err := d.Query(t.Context(), `SELECT workspace_id, environment, start, key_id, project, model, provider, requests, errors, input_tokens, output_tokens, credits FROM `+table)
@@ -263,7 +263,7 @@ func checkBooks(t *testing.T, d *db.DB) {
 			}
 			s := slot{table, strings.Join([]string{workspace, environment, fmt.Sprint(start), key, project, model, provider}, " ")}
 			if u != usage[s] {
-				wrong.add("%s %s: %v, and by the log %v", table, s.key, u, usage[s])
+				wrong.add("%s %s: got usage %v, want %v as in the log", table, s.key, u, usage[s])
 			}
 			delete(usage, s)
 			return nil
@@ -274,12 +274,11 @@ func checkBooks(t *testing.T, d *db.DB) {
 	}
 	for s, u := range usage {
 		if u != [5]int64{} {
-			wrong.add("%s %s: nothing, and by the log %v", s.table, s.key, u)
+			wrong.add("%s %s: got no usage, want %v as in the log", s.table, s.key, u)
 		}
 	}
 }
 
-// stop asks servers to stop and waits until they have.
 func stop(t *testing.T, servers ...*program.Server) {
 	t.Helper()
 	for _, s := range servers {
@@ -289,7 +288,7 @@ func stop(t *testing.T, servers ...*program.Server) {
 	}
 	for _, s := range servers {
 		if code, err := s.Wait(30 * time.Second); code != 0 || err != nil {
-			t.Fatalf("a server ended with %d, %v\n%s", code, err, s.Log())
+			t.Fatalf("got exit code %d (%v), want 0\n%s", code, err, s.Log())
 		}
 	}
 }

@@ -14,11 +14,10 @@ import (
 	"turnpike/test/chaos/program"
 )
 
-// TestBudgetIsKeptThroughKill9 kills a node that spends, again and again, on
-// PostgreSQL beside one that goes on. What it had under way is charged as it
-// was reserved, what it had set aside beyond that is everybody's again, and at
-// no moment is more spent than the limit.
-func TestBudgetIsKeptThroughKill9(t *testing.T) {
+// TestBudgetIsExactAfterKill9 repeatedly kills a node that spends. On PostgreSQL,
+// another node keeps running. Requests in progress are charged at their reserved cost,
+// unused leases are released, and spending never exceeds the limit.
+func TestBudgetIsExactAfterKill9(t *testing.T) {
 	t.Parallel()
 	kills := 3
 	if full {
@@ -28,55 +27,54 @@ func TestBudgetIsKeptThroughKill9(t *testing.T) {
 		seed := rand.Uint64()
 		t.Logf("seed %d", seed)
 		random := rand.New(rand.NewPCG(seed, 0))
-		settings := metered(t, at, upstream(t, func() int64 { return 1 + rand.Int64N(callTokens) }, func() time.Duration { return 5*time.Millisecond + rand.N(50*time.Millisecond) }))
-		s := &spending{at: at, settings: settings}
+		settings := writeProviderConfig(t, at, upstream(t, func() int64 { return 1 + rand.Int64N(callTokens) }, func() time.Duration { return 5*time.Millisecond + rand.N(50*time.Millisecond) }))
+		s := &budgetTest{at: at, settings: settings}
 		if at.DatabaseURL != "" {
 			s.survivor = serve(t, at, settings)
 		}
-		s.mortal = serve(t, at, settings)
+		s.victim = serve(t, at, settings)
 		s.d = open(t, at)
-		s.payer = newPayer(t, at, s.mortal.URL)
+		s.account = newAccount(t, at, s.victim.URL)
 		for n := 0; n < kills && !t.Failed(); n++ {
 			s.round(t, n, 5+random.IntN(80))
 		}
 		if s.recovered == 0 {
-			t.Error("nothing was ever recovered: the kills came at the wrong moments to show anything")
+			t.Error("got no recovered request, want some: the kills came at the wrong moments to show anything")
 		}
 		stop(t, s.servers()...)
-		checkBooks(t, s.d)
+		checkBalances(t, s.d)
 	})
 }
 
-// spending is the state of the test on one engine.
-type spending struct {
+type budgetTest struct {
 	at        program.Place
 	settings  string
 	d         *db.DB
-	mortal    *program.Server // is killed and started again
-	survivor  *program.Server // nil on the embedded database
-	payer     *payer
+	victim    *program.Server // is killed and restarted
+	survivor  *program.Server // nil on SQLite
+	account   *account
 	limit     credits.Micro
 	outcomes  []*outcome
 	recovered int
 }
 
-func (s *spending) servers() []*program.Server {
+func (s *budgetTest) servers() []*program.Server {
 	if s.survivor == nil {
-		return []*program.Server{s.mortal}
+		return []*program.Server{s.victim}
 	}
-	return []*program.Server{s.survivor, s.mortal}
+	return []*program.Server{s.survivor, s.victim}
 }
 
-// roundCalls is for how many calls at their bound each round has room. They
-// cost half of that, and there are many more than twice as many: the limit is
-// reached, before or after the kill.
+// roundCalls is the number of requests at maximum cost that fit into each round's
+// limit. They cost half of that on average, and clients send more than twice as many,
+// so every round reaches the limit.
 const roundCalls = 60
 
-// round raises the limit, calls, kills, starts again and looks.
-func (s *spending) round(t *testing.T, n, killAt int) {
+// round raises the limit, sends requests, kills the node, restarts it and checks.
+func (s *budgetTest) round(t *testing.T, n, killAt int) {
 	t.Helper()
 	s.limit += roundCalls * callBound
-	s.payer.setCredits(t, s.mortal.URL, s.limit)
+	s.account.setCredits(t, s.victim.URL, s.limit)
 	watched := s.watch(t)
 	dead := s.newest(t)
 	outcomes := s.load(n, killAt)
@@ -84,9 +82,9 @@ func (s *spending) round(t *testing.T, n, killAt int) {
 	s.outcomes = append(s.outcomes, outcomes...)
 
 	if s.at.DatabaseURL != "" {
-		evict(t, s.d, dead) // other nodes would do so after a minute
+		evict(t, s.d, dead) // other nodes would evict it after a minute
 	}
-	s.mortal = serve(t, s.at, s.settings)
+	s.victim = serve(t, s.at, s.settings)
 	s.check(t, dead)
 	served := 0
 	for _, o := range outcomes {
@@ -95,12 +93,12 @@ func (s *spending) round(t *testing.T, n, killAt int) {
 		}
 	}
 	t.Logf("kill %d at answer %d: %d of %d calls served, %s of %s spent, %d recovered so far, %d looks at billing",
-		n+1, killAt, served, len(outcomes), total(t, s.d), s.limit, s.recovered, looks)
+		n+1, killAt, served, len(outcomes), totalSpent(t, s.d), s.limit, s.recovered, looks)
 }
 
-// newest is the node that started last, which is the mortal one: ids are in
-// the order of time.
-func (s *spending) newest(t *testing.T) (id string) {
+// newest returns the node that started last, which is the victim: IDs are ordered by
+// time.
+func (s *budgetTest) newest(t *testing.T) (id string) {
 	t.Helper()
 	if err := s.d.QueryRow(t.Context(), "SELECT max(id) FROM nodes").Scan(&id); err != nil {
 		t.Fatal(err)
@@ -108,8 +106,8 @@ func (s *spending) newest(t *testing.T) (id string) {
 	return id
 }
 
-// watch asks all the time how much is used, until what it returns is called.
-func (s *spending) watch(t *testing.T) (looks func() int) {
+// watch polls the used credits until the returned function is called.
+func (s *budgetTest) watch(t *testing.T) (looks func() int) {
 	t.Helper()
 	servers, limit := s.servers(), s.limit
 	var n atomic.Int64
@@ -124,13 +122,13 @@ func (s *spending) watch(t *testing.T) (looks func() int) {
 				return
 			case <-time.After(2 * time.Millisecond):
 			}
-			used, reserved, ok := s.payer.used(c)
+			used, reserved, ok := s.account.used(c)
 			if !ok {
 				continue
 			}
 			n.Add(1)
 			if used+reserved > limit {
-				t.Errorf("%s are used and %s reserved of %s", used, reserved, limit)
+				t.Errorf("got %s used and %s reserved, want at most %s", used, reserved, limit)
 				return
 			}
 		}
@@ -142,9 +140,9 @@ func (s *spending) watch(t *testing.T) (looks func() int) {
 	})
 }
 
-// load calls on many connections and kills the mortal node when so many calls
-// were served. Its callers end with it, the others a moment later.
-func (s *spending) load(n, killAt int) []*outcome {
+// load sends requests on many connections and kills the victim after killAt responses.
+// Its clients stop with it, the others 100 ms later.
+func (s *budgetTest) load(n, killAt int) []*outcome {
 	const conns = 40
 	var mu sync.Mutex
 	var outcomes []*outcome
@@ -157,7 +155,7 @@ func (s *spending) load(n, killAt int) []*outcome {
 			c := newClient(servers[w%len(servers)].URL)
 			defer c.close()
 			for i := 0; !over.Load(); i++ {
-				o := c.do(s.payer.pay(fmt.Sprintf("budget/%d/%d/%d", n, w, i), w%8 >= 6), nil)
+				o := c.do(s.account.paidRequest(fmt.Sprintf("budget/%d/%d/%d", n, w, i), w%8 >= 6), nil)
 				mu.Lock()
 				outcomes = append(outcomes, o)
 				mu.Unlock()
@@ -166,11 +164,11 @@ func (s *spending) load(n, killAt int) []*outcome {
 					return
 				case o.status == http.StatusOK:
 					if served.Add(1) == int64(killAt) {
-						s.mortal.Kill()
+						s.victim.Kill()
 						time.AfterFunc(100*time.Millisecond, func() { over.Store(true) })
 					}
 				case o.status == http.StatusPaymentRequired:
-					time.Sleep(20 * time.Millisecond) // who has no credits does not hammer
+					time.Sleep(20 * time.Millisecond) // clients without credits pause
 				}
 			}
 		})
@@ -179,30 +177,29 @@ func (s *spending) load(n, killAt int) []*outcome {
 	return outcomes
 }
 
-// check holds the log against what the callers saw, and looks for what the
-// dead node may have left.
-func (s *spending) check(t *testing.T, dead string) {
+// check compares the log with the responses and looks for leftovers of the dead node.
+func (s *budgetTest) check(t *testing.T, dead string) {
 	t.Helper()
-	log := export(t, s.mortal.URL, s.payer.admin)
+	log := export(t, s.victim.URL, s.account.admin)
 	checkLogged(t, s.outcomes, log, answered)
-	wrong := &complaints{t: t}
+	wrong := &failures{t: t}
 	defer wrong.done()
 	for _, o := range s.outcomes {
 		if o.whole && o.status != http.StatusOK && o.status != http.StatusPaymentRequired {
-			wrong.add("neither served nor refused: %v\n%s", o, o.body)
+			wrong.add("got %v, want a served or rejected request\n%s", o, o.body)
 		}
 	}
 	if n := count(t, s.d, "SELECT count(*) FROM requests WHERE NOT settled AND node_id = $1", dead); n > 0 {
-		wrong.add("%d entries of a dead node are open", n)
+		wrong.add("got %d open entries of a dead node, want 0", n)
 	}
 	if n := count(t, s.d, "SELECT count(*) FROM spend_leases WHERE node_id = $1", dead); n > 0 {
-		wrong.add("a dead node has %d leases", n)
+		wrong.add("got %d leases of a dead node, want 0", n)
 	}
 	if n := count(t, s.d, "SELECT count(*) FROM requests WHERE usage_source = 'recovered' AND credits <> reserved"); n > 0 {
-		wrong.add("%d recovered calls are not charged as they were reserved", n)
+		wrong.add("got %d recovered requests whose cost differs from the reservation, want 0", n)
 	}
-	if spent := total(t, s.d); spent > s.limit {
-		wrong.add("%s of %s credits are spent", spent, s.limit)
+	if spent := totalSpent(t, s.d); spent > s.limit {
+		wrong.add("got %s spent, want at most %s", spent, s.limit)
 	}
 	s.recovered = count(t, s.d, "SELECT count(*) FROM requests WHERE usage_source = 'recovered' AND credits = reserved AND credits > 0")
 }

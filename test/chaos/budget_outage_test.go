@@ -12,17 +12,17 @@ import (
 	"turnpike/test/chaos/program"
 )
 
-// TestBudgetIsKeptWhenCommitsAreNotAnswered has the database commit and not say
-// so, while calls are reserved, recorded and charged. What was charged once is
-// not charged again, who was told that the call failed does not pay for it,
-// nothing stays set aside, and whoever takes over finds nothing open.
-func TestBudgetIsKeptWhenCommitsAreNotAnswered(t *testing.T) {
+// TestBudgetIsExactWhenCommitResponsesAreLost drops responses to commits while requests
+// are reserved, recorded and charged. Nothing is charged twice, failed requests cost
+// nothing, no reservation is left, and the next server finds nothing open.
+func TestBudgetIsExactWhenCommitResponsesAreLost(t *testing.T) {
+	longOnly(t, "spend.TestChargeWhoseCommitIsInDoubtIsPostedOnce")
 	t.Parallel()
 	at := program.Place{Folder: t.TempDir(), DatabaseURL: dbtest.Address(t, "postgres")}
-	swallower, address := swallow(t, at.DatabaseURL)
-	settings := metered(t, at, upstream(t, func() int64 { return 1 + rand.Int64N(callTokens) }, func() time.Duration { return rand.N(40 * time.Millisecond) }))
+	responseDropper, address := dropResponses(t, at.DatabaseURL)
+	settings := writeProviderConfig(t, at, upstream(t, func() int64 { return 1 + rand.Int64N(callTokens) }, func() time.Duration { return rand.N(40 * time.Millisecond) }))
 	server := serve(t, program.Place{Folder: at.Folder, DatabaseURL: address}, settings)
-	p := newPayer(t, at, server.URL)
+	p := newAccount(t, at, server.URL)
 	const limit = 100 * callBound
 	p.setCredits(t, server.URL, limit)
 	d := open(t, at)
@@ -51,7 +51,7 @@ func TestBudgetIsKeptWhenCommitsAreNotAnswered(t *testing.T) {
 					return
 				case <-time.After(rand.N(20 * time.Millisecond)):
 				}
-				o := c.do(p.pay(fmt.Sprintf("unanswered/%d/%d", w, i), w%4 == 0), nil)
+				o := c.do(p.paidRequest(fmt.Sprintf("unanswered/%d/%d", w, i), w%4 == 0), nil)
 				mu.Lock()
 				outcomes = append(outcomes, o)
 				mu.Unlock()
@@ -64,16 +64,16 @@ func TestBudgetIsKeptWhenCommitsAreNotAnswered(t *testing.T) {
 	}
 	for n := range silent + broken {
 		before := seen(http.StatusOK) + seen(http.StatusPaymentRequired)
-		eventually(t, 20*time.Second, "calls are answered", func() bool {
+		eventually(t, 20*time.Second, "requests get responses", func() bool {
 			return seen(http.StatusOK)+seen(http.StatusPaymentRequired) >= before+20
 		})
-		lost := swallower.swallowed()
-		swallower.hangUp(n >= silent)
-		if err := swallower.begin(); err != nil {
+		lost := responseDropper.dropped()
+		responseDropper.hangUp(n >= silent)
+		if err := responseDropper.begin(); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, 10*time.Second, "commits are not answered", func() bool { return swallower.swallowed() > lost+n%3 })
-		if err := swallower.end(); err != nil {
+		eventually(t, 10*time.Second, "commit responses are dropped", func() bool { return responseDropper.dropped() > lost+n%3 })
+		if err := responseDropper.end(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -82,29 +82,29 @@ func TestBudgetIsKeptWhenCommitsAreNotAnswered(t *testing.T) {
 
 	check := func() {
 		t.Helper()
-		checkBooks(t, d)
-		if spent := total(t, d); spent > limit {
-			t.Errorf("%s of %s are spent", spent, limit)
+		checkBalances(t, d)
+		if spent := totalSpent(t, d); spent > limit {
+			t.Errorf("got %s spent, want at most %s", spent, limit)
 		}
 		if n := count(t, d, "SELECT count(*) FROM requests WHERE status = 503 AND credits > 0"); n > 0 {
-			t.Errorf("%d refused calls are charged", n)
+			t.Errorf("got %d rejected requests that were charged, want 0", n)
 		}
 	}
 	stop(t, server)
 	check()
-	t.Logf("%d commits were not answered; %d calls served, %d refused for want of credits, %d for want of the store; %s spent",
-		swallower.swallowed(), seen(http.StatusOK), seen(http.StatusPaymentRequired), seen(http.StatusServiceUnavailable), total(t, d))
+	t.Logf("%d commits were not answered; %d calls served, %d refused for lack of credits, %d for lack of the database; %s spent",
+		responseDropper.dropped(), seen(http.StatusOK), seen(http.StatusPaymentRequired), seen(http.StatusServiceUnavailable), totalSpent(t, d))
 
-	// What another finds open, it charges.
+	// The next server charges the requests that are still open.
 	server = serve(t, at, settings)
 	log := export(t, server.URL, p.admin)
 	checkLogged(t, outcomes, log, acknowledged)
-	wrong := &complaints{t: t}
+	wrong := &failures{t: t}
 	defer wrong.done()
 	for _, o := range outcomes {
-		// Which refusal it was does not matter, and nobody paid for one.
+		// The kind of rejection doesn't matter. None is charged.
 		if e := log[o.mark]; o.whole && len(e) == 1 && acknowledged(o) != (e[0].status == http.StatusOK) {
-			wrong.add("in the log with %d: %v", e[0].status, o)
+			wrong.add("got status %d in the log for %v", e[0].status, o)
 		}
 	}
 	stop(t, server)

@@ -1,5 +1,5 @@
-// Package chaos crashes the real program, its database and its disk, and checks
-// that nothing which was acknowledged is lost.
+// Package chaos crashes the real program, its database and its disk, and checks that no
+// acknowledged data is lost.
 package chaos
 
 import (
@@ -16,12 +16,20 @@ import (
 	"turnpike/test/chaos/program"
 )
 
-// full is the long form of the tests, which `make chaos` runs.
+// full selects the long form of the tests, which `make chaos` runs.
 var full = os.Getenv("TURNPIKE_CHAOS") == "full"
 
 func TestMain(m *testing.M) { program.Main(m) }
 
-// binary returns the program to crash.
+// longOnly skips the test in the short form, which CI runs. cheaper names the tests
+// that check the same guarantee there.
+func longOnly(t *testing.T, cheaper string) {
+	t.Helper()
+	if !full {
+		t.Skip("long form only; in CI: " + cheaper)
+	}
+}
+
 func binary(t *testing.T) program.Binary {
 	t.Helper()
 	b, err := program.Self()
@@ -31,7 +39,7 @@ func binary(t *testing.T) program.Binary {
 	return b
 }
 
-// eachEngine runs fn with an empty place of each engine.
+// eachEngine runs fn with an empty database of each engine.
 func eachEngine(t *testing.T, fn func(t *testing.T, at program.Place)) {
 	t.Helper()
 	for _, engine := range dbtest.Engines {
@@ -46,13 +54,12 @@ func eachEngine(t *testing.T, fn func(t *testing.T, at program.Place)) {
 	}
 }
 
-// unlimited lets one key send as much as a test can, and every request has its
-// entry in the log.
+// unlimited removes the rate limits, so that every request has an entry in the log.
 var unlimited = []string{"--limits-live-requests-per-minute", "0", "--limits-test-requests-per-minute", "0",
 	"--limits-reads-per-minute", "0", "--limits-workspace-reads-per-minute", "0",
 	"--limits-writes-per-minute", "0", "--limits-workspace-writes-per-minute", "0"}
 
-// serve starts a server, which is gone at the end of the test at the latest.
+// serve starts a server and kills it when the test ends.
 func serve(t *testing.T, at program.Place, args ...string) *program.Server {
 	t.Helper()
 	return serveWith(t, at, slices.Concat(unlimited, args)...)
@@ -68,13 +75,13 @@ func serveWith(t *testing.T, at program.Place, args ...string) *program.Server {
 	t.Cleanup(func() {
 		s.Kill()
 		if t.Failed() {
-			t.Logf("the server's last words:\n%s", s.Log())
+			t.Logf("end of the server log:\n%s", s.Log())
 		}
 	})
 	return s
 }
 
-// newKey makes a test key with the operator's command.
+// newKey creates a test key with the CLI.
 func newKey(t *testing.T, at program.Place) string {
 	t.Helper()
 	out, errOut, err := binary(t).Run(at, "keys", "create", "--env", "test", "--json")
@@ -88,7 +95,7 @@ func newKey(t *testing.T, at program.Place) string {
 	return key.Value
 }
 
-// open opens the database beside whoever uses it.
+// open opens the database that a server may be using.
 func open(t *testing.T, at program.Place) *db.DB {
 	t.Helper()
 	address := at.DatabaseURL
@@ -103,7 +110,6 @@ func open(t *testing.T, at program.Place) *db.DB {
 	return d
 }
 
-// count answers a query for one number.
 func count(t *testing.T, d *db.DB, query string, args ...any) int {
 	t.Helper()
 	var n int64
@@ -113,8 +119,8 @@ func count(t *testing.T, d *db.DB, query string, args ...any) int {
 	return int(n)
 }
 
-// evict removes a node from the cluster, as other nodes do after a minute
-// without its heartbeats.
+// evict removes a node from the cluster, as other nodes do after a minute without its
+// heartbeats.
 func evict(t *testing.T, d *db.DB, id string) {
 	t.Helper()
 	if err := d.Write(t.Context(), func(tx *db.Tx) error {
@@ -141,7 +147,7 @@ func evictAll(t *testing.T, d *db.DB) {
 	}
 }
 
-// eventually waits for a condition of another process, which can only be polled.
+// eventually polls a condition of another process.
 func eventually(t *testing.T, patience time.Duration, what string, holds func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -152,7 +158,7 @@ func eventually(t *testing.T, patience time.Duration, what string, holds func() 
 		select {
 		case <-look.C:
 		case <-ctx.Done():
-			t.Fatalf("within %v it did not happen that %s", patience, what)
+			t.Fatalf("timed out after %v waiting until %s", patience, what)
 		}
 	}
 }

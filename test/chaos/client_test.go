@@ -3,6 +3,7 @@ package chaos
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -13,9 +14,8 @@ import (
 	"time"
 )
 
-// request is a call to make. The mark is sent as User-Agent, which the log
-// keeps, so that a call can be found there even when its answer was lost on
-// the way, and counted when it is there twice.
+// request is a request to send. The mark is sent as User-Agent, which the log keeps. So
+// the tests find a request there even if its response was lost, and notice duplicates.
 type request struct {
 	mark     string
 	method   string
@@ -23,18 +23,19 @@ type request struct {
 	key      string
 	body     string
 	streamed bool
-	expect   bool // send the body only when the server asks for it, which shows that it works on the call
+	timeout  time.Duration // of the whole exchange; default: callTimeout
+	expect   bool          // send the body only after 100 Continue, which shows that the server is handling the request
 }
 
-// outcome is what the client saw of a call.
+// outcome is the client's view of a request.
 type outcome struct {
 	request
 	begun, ended time.Time
-	seen         int // bytes of the answer
-	status       int // 0 when the status line did not arrive
+	seen         int // bytes of the response
+	status       int // 0 if no status line arrived
 	id           string
 	body         []byte
-	whole        bool // the answer arrived to its end
+	whole        bool // the response arrived completely
 	err          error
 }
 
@@ -42,19 +43,19 @@ func (o *outcome) String() string {
 	return fmt.Sprintf("%s %s (%s): %d bytes, status %d, id %q, %v, %v", o.method, o.path, o.mark, o.seen, o.status, o.id, o.ended.Sub(o.begun), o.err)
 }
 
-// code is the answer's error code, or empty.
+// code returns the error code of the response, or "".
 func (o *outcome) code() string {
 	var v struct{ Error struct{ Code string } }
-	_ = json.Unmarshal(o.body, &v) // what is no error has no code
+	_ = json.Unmarshal(o.body, &v) // other responses have no code
 	return v.Error.Code
 }
 
-// callTimeout ends a call that hangs; every test asks for far less.
+// callTimeout ends a hanging request. Every test expects far less.
 const callTimeout = 20 * time.Second
 
-// client is one keep-alive connection. It is not the standard library's client,
-// because that sends some requests again by itself, and does not tell how much
-// of an answer it saw before the connection broke.
+// client is one keep-alive connection. The standard library's client retries some
+// requests automatically and doesn't report how much of a response it read before the
+// connection broke.
 type client struct {
 	address string
 	conn    net.Conn
@@ -77,9 +78,8 @@ func (c *client) close() {
 	}
 }
 
-// do makes the call and reads the answer as far as it comes. Every piece that
-// arrives is shown to watch, if there is one; the wish for the body is an empty
-// piece.
+// do sends the request and reads as much of the response as arrives. It passes every
+// piece to watch, if set. A 100 Continue is an empty piece.
 func (c *client) do(r request, watch func(piece []byte)) *outcome {
 	o := &outcome{request: r, begun: time.Now()}
 	o.err = c.exchange(o, watch)
@@ -98,7 +98,7 @@ func (c *client) exchange(o *outcome, watch func([]byte)) error {
 		}
 		c.conn, c.from = conn, bufio.NewReader(c)
 	}
-	if err := c.conn.SetDeadline(time.Now().Add(callTimeout)); err != nil {
+	if err := c.conn.SetDeadline(time.Now().Add(cmp.Or(o.timeout, callTimeout))); err != nil {
 		return err
 	}
 	c.seen = 0
@@ -156,28 +156,27 @@ func (c *client) exchange(o *outcome, watch func([]byte)) error {
 	return nil
 }
 
-// call makes one call on a connection of its own.
+// call sends one request on a new connection.
 func call(url string, r request) *outcome {
 	c := newClient(url)
 	defer c.close()
 	return c.do(r, nil)
 }
 
-// get asks for a path that needs no key.
+// get requests a path that needs no key.
 func get(url, path string) *outcome {
 	return call(url, request{mark: "probe", method: "GET", path: path})
 }
 
-// chat is a chat completion, streamed or not.
 func chat(mark, key, content string, stream bool) request {
 	body := fmt.Sprintf(`{"model":"gpt-4o-mini","stream":%t,"messages":[{"role":"user","content":%q}]}`, stream, content)
 	return request{mark: mark, method: "POST", path: "/v1/chat/completions", key: key, body: body, streamed: stream}
 }
 
-// serves fails the test unless the server answers a model call.
+// serves fails the test unless the server responds to a model request.
 func serves(t *testing.T, url, key string) {
 	t.Helper()
 	if o := call(url, chat("serves", key, "Are you there?", false)); o.status != http.StatusOK {
-		t.Fatalf("the server does not serve: %v\n%s", o, o.body)
+		t.Fatalf("got %v, want a model response\n%s", o, o.body)
 	}
 }

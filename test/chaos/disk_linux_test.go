@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fullDisk makes every file that the process writes end where it is: writes
-// beyond fail, as on a disk that is full, and nobody needs to be root for it.
+// fullDisk limits the size of the process's files to their current size. Further writes
+// fail as on a full disk, without root privileges.
 func fullDisk(t *testing.T, pid int) outage {
 	t.Helper()
 	var before unix.Rlimit

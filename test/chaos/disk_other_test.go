@@ -4,7 +4,7 @@ package chaos
 
 import "testing"
 
-// fullDisk needs to change another process's limits.
+// fullDisk is skipped: this platform can't change the limits of another process.
 func fullDisk(t *testing.T, _ int) outage {
 	t.Helper()
 	t.Skip("a full disk can be made on Linux only (prlimit): this guarantee is not checked here")

@@ -13,11 +13,10 @@ import (
 	"turnpike/test/chaos/program"
 )
 
-// TestDatabaseOutageEvictsNoNode takes the database from three nodes for 90
-// seconds, which is longer than a heartbeat stays fresh, while streams are open
-// on each. No node is evicted, and the streams that outlast the outage are
-// settled at their real cost. The short form of this guarantee, with a test
-// clock, is nodes.TestOutageOfTheDatabaseEvictsNoNode.
+// TestDatabaseOutageEvictsNoNode cuts three nodes off from the database for 90 seconds,
+// longer than a heartbeat is valid, with open streams on each. No node is evicted, and
+// streams that outlast the outage settle at their real cost. CI runs
+// nodes.TestDatabaseOutageEvictsNoNode instead, with a test clock.
 func TestDatabaseOutageEvictsNoNode(t *testing.T) {
 	t.Parallel()
 	if !full {
@@ -25,24 +24,26 @@ func TestDatabaseOutageEvictsNoNode(t *testing.T) {
 	}
 	const outage, streams = 90 * time.Second, 5
 	address := dbtest.Address(t, "postgres")
-	network, through := wire(t, address)
+	network, through := newNetwork(t, address)
 	at := program.Place{Folder: t.TempDir(), DatabaseURL: address}
 	over := make(chan struct{})
 	provider := slowStream(t, over)
-	settings := metered(t, at, provider)
+	settings := writeProviderConfig(t, at, provider)
 	var servers []*program.Server
 	for range 3 {
 		servers = append(servers, serve(t, program.Place{Folder: t.TempDir(), DatabaseURL: through}, settings))
 	}
 	d := open(t, at)
-	p := newPayer(t, at, servers[0].URL)
+	p := newAccount(t, at, servers[0].URL)
 	p.setCredits(t, servers[0].URL, 1000*callBound)
 	before := members(t, d)
 
 	outcomes := make([]*outcome, 3*streams)
 	var all sync.WaitGroup
 	for i := range outcomes {
-		all.Go(func() { outcomes[i] = call(servers[i%3].URL, p.pay(fmt.Sprintf("outage/%d", i), true)) })
+		r := p.paidRequest(fmt.Sprintf("outage/%d", i), true)
+		r.timeout = 10 * time.Minute
+		all.Go(func() { outcomes[i] = call(servers[i%3].URL, r) })
 	}
 	eventually(t, 30*time.Second, "the streams are open", func() bool {
 		return count(t, d, "SELECT count(*) FROM requests WHERE NOT settled AND user_agent LIKE 'outage/%'") == len(outcomes)
@@ -51,16 +52,16 @@ func TestDatabaseOutageEvictsNoNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	time.Sleep(outage)
-	if err := network.mend(); err != nil {
+	if err := network.restore(); err != nil {
 		t.Fatal(err)
 	}
-	// Another recovery would evict those that are late.
+	// Another recovery would evict late nodes.
 	time.Sleep(100 * time.Second)
 	close(over)
 	all.Wait()
 	for _, o := range outcomes {
 		if o.status != http.StatusOK || !o.whole || !strings.HasSuffix(string(o.body), "data: [DONE]\n\n") {
-			t.Errorf("a stream did not outlast the outage: %v\n%s", o, o.body)
+			t.Errorf("got %v, want a stream that outlasts the outage\n%s", o, o.body)
 		}
 	}
 	if after := members(t, d); after != before {
@@ -73,12 +74,12 @@ func TestDatabaseOutageEvictsNoNode(t *testing.T) {
 	}
 	stop(t, servers...)
 	if n := count(t, d, "SELECT count(*) FROM requests WHERE usage_source = 'recovered'"); n != 0 {
-		t.Errorf("%d requests were recovered, want 0", n)
+		t.Errorf("got %d recovered requests, want 0", n)
 	}
-	checkBooks(t, d)
+	checkBalances(t, d)
 }
 
-// members are the IDs of all nodes.
+// members returns the IDs of all nodes.
 func members(t *testing.T, d *db.DB) (ids string) {
 	t.Helper()
 	if err := d.QueryRow(t.Context(), "SELECT string_agg(id, ' ' ORDER BY id) FROM nodes").Scan(&ids); err != nil {

@@ -13,10 +13,10 @@ import (
 	"turnpike/test/chaos/program"
 )
 
-// TestEveryAnsweredCallIsInTheLogAfterKill9 kills the server in the middle of
-// its work, again and again on the same data. Whoever saw a byte of an answer
-// is in the log, once.
-func TestEveryAnsweredCallIsInTheLogAfterKill9(t *testing.T) {
+// TestEveryAnsweredCallIsLoggedAfterKill9 repeatedly kills the server under load, on
+// the same data. If a client received a byte of a response, the request is in the log
+// exactly once.
+func TestEveryAnsweredCallIsLoggedAfterKill9(t *testing.T) {
 	t.Parallel()
 	rounds, calls, conns := 2, 400, 100
 	if full {
@@ -25,7 +25,7 @@ func TestEveryAnsweredCallIsInTheLogAfterKill9(t *testing.T) {
 	eachEngine(t, func(t *testing.T, at program.Place) {
 		seed := rand.Uint64()
 		t.Logf("seed %d", seed)
-		k := &killing{at: at, random: rand.New(rand.NewPCG(seed, 0)), calls: calls, conns: conns}
+		k := &killTest{at: at, random: rand.New(rand.NewPCG(seed, 0)), calls: calls, conns: conns}
 		server := serve(t, at)
 		k.key = newKey(t, at)
 		for n := 0; n < rounds && !t.Failed(); n++ {
@@ -35,12 +35,11 @@ func TestEveryAnsweredCallIsInTheLogAfterKill9(t *testing.T) {
 	})
 }
 
-// killing is the state of the test on one engine.
-type killing struct {
+type killTest struct {
 	at        program.Place
 	key       string
 	random    *rand.Rand
-	calls     int // a round
+	calls     int // per round
 	conns     int
 	round     int
 	last      bool
@@ -48,8 +47,8 @@ type killing struct {
 	recovered int        // entries of all rounds
 }
 
-// run is one round: load, kill, restart, look. It returns the new server.
-func (k *killing) run(t *testing.T, server *program.Server) *program.Server {
+// run is one round: load, kill, restart, check. It returns the new server.
+func (k *killTest) run(t *testing.T, server *program.Server) *program.Server {
 	t.Helper()
 	requests := make([]request, k.calls)
 	for i := range requests {
@@ -62,8 +61,8 @@ func (k *killing) run(t *testing.T, server *program.Server) *program.Server {
 	if k.last && k.at.DatabaseURL != "" {
 		evictAll(t, open(t, k.at)) // so that the next start recovers its entries
 	}
-	// Every other server commits first and calls then, so that calls which are
-	// not streams leave open entries, too.
+	// Every other server commits before the provider request, so that plain requests
+	// leave open entries too.
 	server = serve(t, k.at, fmt.Sprintf("--audit-strict=%t", k.round%2 == 0))
 	serves(t, server.URL, k.key)
 	k.outcomes = append(k.outcomes, outcomes...)
@@ -75,9 +74,8 @@ func (k *killing) run(t *testing.T, server *program.Server) *program.Server {
 	return server
 }
 
-// request makes up a call: of every kind of answer, some that are still being
-// worked on when the server dies.
-func (k *killing) request(mark string) request {
+// request returns a random request. Some are still in progress when the server dies.
+func (k *killTest) request(mark string) request {
 	delay := func(most int) int { return 1 + k.random.IntN(most) }
 	switch n := k.random.IntN(100); {
 	case n < 45:
@@ -101,9 +99,9 @@ func (k *killing) request(mark string) request {
 	}
 }
 
-// load makes the calls over many connections and kills the server when so many
-// were answered. What was not tried before that is left out.
-func (k *killing) load(server *program.Server, requests []request, killAt int64) []*outcome {
+// load sends the requests over many connections and kills the server after killAt
+// responses. It drops the requests that were not sent by then.
+func (k *killTest) load(server *program.Server, requests []request, killAt int64) []*outcome {
 	var next, done atomic.Int64
 	var dead atomic.Bool
 	outcomes := make([]*outcome, len(requests))
@@ -129,11 +127,11 @@ func (k *killing) load(server *program.Server, requests []request, killAt int64)
 	return outcomes[:min(next.Load(), int64(len(requests)))]
 }
 
-// checkRecovered sees that what the dead server left open was closed. On
-// PostgreSQL that is so only where its heartbeat was made an old one.
-func (k *killing) checkRecovered(t *testing.T, log map[string][]entry) {
+// checkRecovered checks that the entries the dead server left open were closed. On
+// PostgreSQL this needs an expired heartbeat.
+func (k *killTest) checkRecovered(t *testing.T, log map[string][]entry) {
 	t.Helper()
-	wrong := &complaints{t: t}
+	wrong := &failures{t: t}
 	defer wrong.done()
 	recovered := 0
 	taken := k.at.DatabaseURL == "" || k.last
@@ -146,26 +144,26 @@ func (k *killing) checkRecovered(t *testing.T, log map[string][]entry) {
 			case e.usage == "recovered":
 				recovered++
 			case e.status == 0 && taken:
-				wrong.add("%s (%s) was left open", e.id, mark)
+				wrong.add("entry %s (%s) is still open", e.id, mark)
 			}
 		}
 	}
 	if taken {
 		if n := count(t, open(t, k.at), "SELECT count(*) FROM requests WHERE NOT settled AND user_agent LIKE 'kill/%'"); n > 0 {
-			wrong.add("%d entries of dead servers are not settled", n)
+			wrong.add("got %d unsettled entries of dead servers, want 0", n)
 		}
 		if recovered == 0 && k.last {
-			wrong.add("no entry was ever recovered: the kills came at the wrong moments to show anything")
+			wrong.add("got no recovered entry, want some: the kills came at the wrong moments to show anything")
 		}
 	}
 	k.recovered = recovered
 }
 
-// checkTokens sees that tokens which were handed out are valid: the acts
-// themselves are as durable as their log entries.
-func (k *killing) checkTokens(t *testing.T, server *program.Server, outcomes []*outcome) {
+// checkTokens checks that the returned tokens are valid: tokens are as durable as their
+// log entries.
+func (k *killTest) checkTokens(t *testing.T, server *program.Server, outcomes []*outcome) {
 	t.Helper()
-	wrong := &complaints{t: t}
+	wrong := &failures{t: t}
 	defer wrong.done()
 	c := newClient(server.URL)
 	defer c.close()
@@ -175,16 +173,16 @@ func (k *killing) checkTokens(t *testing.T, server *program.Server, outcomes []*
 		}
 		var token struct{ Value string }
 		if err := json.Unmarshal(o.body, &token); err != nil || token.Value == "" {
-			wrong.add("no token in the answer: %v", o)
+			wrong.add("got no token in the response: %v", o)
 			continue
 		}
 		if used := c.do(request{mark: "token", method: "GET", path: "/v1/models", key: token.Value}, nil); used.status != http.StatusOK {
-			wrong.add("a token that was handed out is not valid: %v", used)
+			wrong.add("got %v for a returned token, want it to be valid", used)
 		}
 	}
 }
 
-func (k *killing) report(t *testing.T, outcomes []*outcome, log map[string][]entry, killAt int64) {
+func (k *killTest) report(t *testing.T, outcomes []*outcome, log map[string][]entry, killAt int64) {
 	t.Helper()
 	whole, cut, none, unseen := 0, 0, 0, 0
 	for _, o := range outcomes {

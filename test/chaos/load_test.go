@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// load is a crowd of clients that call without pause until it is stopped.
+// load is a group of clients that send requests until it is stopped.
 type load struct {
 	mu       sync.Mutex
 	outcomes []*outcome
@@ -17,7 +17,8 @@ type load struct {
 	workers  sync.WaitGroup
 }
 
-// startLoad begins. Every fourth client streams, every eighth makes tokens.
+// startLoad starts the clients. Every fourth one streams, every eighth one creates
+// tokens.
 func startLoad(t *testing.T, url, key, mark string, clients int) *load {
 	t.Helper()
 	l := &load{quit: make(chan struct{})}
@@ -50,8 +51,7 @@ func startLoad(t *testing.T, url, key, mark string, clients int) *load {
 	return l
 }
 
-// stop ends the load after the calls in flight and returns all outcomes. It may
-// be called again.
+// stop waits for the requests in progress and returns all outcomes. It is idempotent.
 func (l *load) stop() []*outcome {
 	l.mu.Lock()
 	select {
@@ -64,7 +64,7 @@ func (l *load) stop() []*outcome {
 	return l.outcomes
 }
 
-// since returns the calls that began after the moment and have ended.
+// since returns the completed requests that started after the given time.
 func (l *load) since(begun time.Time) []*outcome {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -77,10 +77,10 @@ func (l *load) since(begun time.Time) []*outcome {
 	return out
 }
 
-// succeeded counts the calls since the moment that were answered with 200.
+// succeeded counts the requests since the given time whose status is 200.
 func (l *load) succeeded(since time.Time) int {
 	return len(slices.DeleteFunc(l.since(since), func(o *outcome) bool { return !acknowledged(o) }))
 }
 
-// acknowledged says of a call that its answer began with 200.
+// acknowledged reports whether the response has status 200.
 func acknowledged(o *outcome) bool { return o.status == http.StatusOK }

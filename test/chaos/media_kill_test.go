@@ -14,13 +14,13 @@ import (
 	"turnpike/test/chaos/program"
 )
 
-// TestLongTextIsReadAloudThoughTheServerIsKilled kills the server in the middle
-// of a text of fifty thousand characters, again and again. Every word of it is
-// heard once, in its place, with the pauses between.
+// TestVoiceRenderSurvivesKill9 repeatedly kills the server while it renders fifty
+// thousand characters. The audio has every word once, in order, with its pauses.
 //
-// Without a record of each piece the text would begin anew; a piece that was
-// charged when it was asked for, and not with its record, would be paid twice.
-func TestLongTextIsReadAloudThoughTheServerIsKilled(t *testing.T) {
+// Without a record of each piece, the text would start again. If a piece were charged
+// before its record is written, it would be charged twice.
+func TestVoiceRenderSurvivesKill9(t *testing.T) {
+	longOnly(t, "TestImageBatchSurvivesKill9, api.TestRestartRepeatsAtMostOnePart")
 	t.Parallel()
 	kills, length := 3, 50_000
 	if full {
@@ -30,39 +30,39 @@ func TestLongTextIsReadAloudThoughTheServerIsKilled(t *testing.T) {
 		seed := rand.Uint64()
 		t.Logf("seed %d", seed)
 		random := rand.New(rand.NewPCG(seed, 0))
-		s := newStudio(t, func() time.Duration { return 20*time.Millisecond + rand.N(60*time.Millisecond) })
-		w := newWorkshop(t, at, s, "--media-per-workspace=3")
+		s := newMediaProvider(t, func() time.Duration { return 20*time.Millisecond + rand.N(60*time.Millisecond) })
+		w := newMediaFixture(t, at, s, "--media-per-workspace=3")
 		parts, want := longText(length)
-		path := w.order(t, w.payer.key, "/v1/voice/renders", map[string]any{"model": "speaker", "voice": "alloy", "segments": parts})
-		pieces := w.look(t, w.payer.key, path).Segments.Total
+		path := w.createJob(t, w.account.key, "/v1/voice/renders", map[string]any{"model": "speaker", "voice": "alloy", "segments": parts})
+		pieces := w.getJob(t, w.account.key, path).Segments.Total
 		for range kills {
-			// So soon that the last kill comes before the end.
-			killAt := len(s.came("POST")) + 1 + random.IntN(pieces/kills)
+			// Early enough that the last kill comes before the end.
+			killAt := len(s.received("POST")) + 1 + random.IntN(pieces/kills)
 			early := random.IntN(2) == 0
-			w.killWhen(t, func(c studioCall, answered bool) bool { return answered != early && c.n >= killAt })
+			w.killWhen(t, func(c providerCall, answered bool) bool { return answered != early && c.n >= killAt })
 			before := w.done(t)
-			w.revive(t)
+			w.restart(t)
 			t.Logf("killed at call %d, answered %t: %d of %d pieces are there", killAt, !early, before, pieces)
 			if before >= pieces {
 				t.Error("the kill came too late to show anything")
 			}
 		}
-		j := w.ended(t, w.payer.key, path, time.Minute)
+		j := w.waitForEnd(t, w.account.key, path, time.Minute)
 		if j.Status != "completed" || j.Segments.Completed != pieces {
-			t.Fatalf("the render is %+v", j)
+			t.Fatalf("got render %+v, want a completed one", j)
 		}
 		file, err := w.fetch(j.URL)
 		if err != nil {
 			t.Fatal(err)
 		}
-		text, lasts, err := heard(file)
-		if err != nil || squeezed(text) != squeezed(want) {
-			t.Errorf("heard are %d bytes of %d, and they are not the same; %v", len(text), len(want), err)
+		text, lasts, err := decodeSpeech(file)
+		if err != nil || withoutSpaces(text) != withoutSpaces(want) {
+			t.Errorf("got %d bytes of speech that differ from the %d expected ones (%v)", len(text), len(want), err)
 		}
-		// By what the studio said, and the pauses.
+		// The bill has the characters the provider spoke, and the pauses.
 		said, characters := map[string]bool{}, int64(0)
 		var sum time.Duration
-		for _, c := range s.came("POST /audio/speech") {
+		for _, c := range s.received("POST /audio/speech") {
 			if !said[c.text] {
 				said[c.text] = true
 				sum += speechFormat.Duration(int64(2 * perByte * len(c.text)))
@@ -73,19 +73,19 @@ func TestLongTextIsReadAloudThoughTheServerIsKilled(t *testing.T) {
 			sum += time.Duration(p["pause_ms"].(int)) * time.Millisecond
 		}
 		if (lasts-sum).Abs() > time.Millisecond || time.Duration(j.Duration*float64(time.Second))-lasts > time.Millisecond || len(said) != pieces {
-			t.Errorf("it lasts %v, its %d pieces %v, and %v is what is said of it", lasts, len(said), sum, j.Duration)
+			t.Errorf("got a duration of %v, want the sum of its %d pieces (%v) and the one the API returns (%v)", lasts, len(said), sum, j.Duration)
 		}
-		t.Logf("%d kills; %d calls for %d pieces; %v of sound", w.deaths, len(s.came("POST /audio/speech")), pieces, lasts.Round(time.Second))
+		t.Logf("%d kills; %d calls for %d pieces; %v of sound", w.deaths, len(s.received("POST /audio/speech")), pieces, lasts.Round(time.Second))
 		w.checkFiles(t)
 		if cost := credits.Micro(characters) * characterPrice; j.Cost != cost {
-			t.Errorf("it costs %s instead of %s", j.Cost, cost)
+			t.Errorf("got cost %s, want %s", j.Cost, cost)
 		}
-		w.settled(t, "voice.render.completed", j.Cost)
+		w.checkSettled(t, "voice.render.completed", j.Cost)
 	})
 }
 
-// longText is so many characters in parts with pauses, and what is to be heard
-// of them.
+// longText returns a text of the given length in parts with pauses, and the expected
+// speech.
 func longText(length int) (parts []map[string]any, want string) {
 	const partLength = 4000
 	var all strings.Builder
@@ -103,14 +103,14 @@ func longText(length int) (parts []map[string]any, want string) {
 	return parts, all.String()
 }
 
-// killWhen kills the server at a call of the studio. That call's answer may
-// have been sent, and is lost or not, as it happens.
-func (w *workshop) killWhen(t *testing.T, now func(c studioCall, answered bool) bool) {
+// killWhen kills the server at a provider request. The response of that request may or
+// may not get lost.
+func (w *mediaFixture) killWhen(t *testing.T, now func(c providerCall, answered bool) bool) {
 	t.Helper()
 	killed := make(chan struct{})
 	var once sync.Once
 	server := w.server
-	w.studio.onCall(func(c studioCall, answered bool) {
+	w.provider.onCall(func(c providerCall, answered bool) {
 		if now(c, answered) {
 			once.Do(func() {
 				server.Kill()
@@ -118,17 +118,17 @@ func (w *workshop) killWhen(t *testing.T, now func(c studioCall, answered bool) 
 			})
 		}
 	})
-	defer w.studio.onCall(nil)
+	defer w.provider.onCall(nil)
 	select {
 	case <-killed:
 	case <-time.After(time.Minute):
-		t.Fatal("the moment for the kill does not come")
+		t.Fatal("timed out waiting for the moment to kill the server")
 	}
 }
 
-// TestImageBatchEndsThoughTheServerIsKilled kills the server in the middle of a
-// batch. Every picture is there in the end, and the receiver hears of it once.
-func TestImageBatchEndsThoughTheServerIsKilled(t *testing.T) {
+// TestImageBatchSurvivesKill9 kills the server during a batch. The batch ends with
+// every image, and the receiver gets one event.
+func TestImageBatchSurvivesKill9(t *testing.T) {
 	t.Parallel()
 	kills, items := 2, 200
 	if full {
@@ -138,55 +138,55 @@ func TestImageBatchEndsThoughTheServerIsKilled(t *testing.T) {
 		seed := rand.Uint64()
 		t.Logf("seed %d", seed)
 		random := rand.New(rand.NewPCG(seed, 0))
-		w := newWorkshop(t, at, newStudio(t, func() time.Duration { return 0 }))
-		c := newCustomer(t, at)
-		// What one costs, in the same money of the simulator.
-		one := w.order(t, c.key, "/v1/images/batches", batch(1))
-		w.ended(t, c.key, one, 20*time.Second)
-		eventually(t, promptly, "nobody is to be told of it", func() bool { return c.open(t) == 0 })
+		w := newMediaFixture(t, at, newMediaProvider(t, func() time.Duration { return 0 }))
+		c := newWebhookFixture(t, at)
+		// The simulator's cost of one image.
+		one := w.createJob(t, c.key, "/v1/images/batches", batch(1))
+		w.waitForEnd(t, c.key, one, 20*time.Second)
+		eventually(t, promptly, "no delivery is pending", func() bool { return c.undelivered(t) == 0 })
 		price := count(t, w.d, "SELECT CAST(sum(simulated_credits) AS BIGINT) FROM requests")
 		inbox := c.inbox(t, w.server.URL, "image.batch.completed")
-		path := w.order(t, c.key, "/v1/images/batches", batch(items))
+		path := w.createJob(t, c.key, "/v1/images/batches", batch(items))
 		for range kills {
-			// So soon that the last kill comes before the end.
+			// Early enough that the last kill comes before the end.
 			killAt := w.done(t) + 1 + random.IntN(items/kills/2)
-			eventually(t, time.Minute, "pictures are made", func() bool { return w.done(t) >= killAt })
+			eventually(t, time.Minute, "images are created", func() bool { return w.done(t) >= killAt })
 			w.server.Kill()
 			before := w.done(t) - 1
-			w.revive(t)
+			w.restart(t)
 			t.Logf("killed at %d of %d", before, items)
 			if before >= items {
 				t.Error("the kill came too late to show anything")
 			}
 		}
-		j := w.ended(t, c.key, path, time.Minute)
+		j := w.waitForEnd(t, c.key, path, time.Minute)
 		if j.Status != "completed" || j.Progress != 100 || len(j.Results) != items {
-			t.Fatalf("the batch is %s at %d with %d results", j.Status, j.Progress, len(j.Results))
+			t.Fatalf("got a batch with status %s, progress %d and %d results", j.Status, j.Progress, len(j.Results))
 		}
-		wrong := &complaints{t: t}
+		wrong := &failures{t: t}
 		defer wrong.done()
 		for _, r := range j.Results {
 			if r.Status != "completed" || len(r.Images) != 1 {
-				wrong.add("%s is %s with %d pictures", r.CustomID, r.Status, len(r.Images))
+				wrong.add("%s: got status %s and %d images", r.CustomID, r.Status, len(r.Images))
 				continue
 			}
 			w.checkImage(wrong, r.CustomID, r.Images[0])
 		}
-		eventually(t, time.Minute, "the event is delivered", func() bool { return inbox.came(time.Time{}) > 0 && c.open(t) == 0 })
+		eventually(t, time.Minute, "the event is delivered", func() bool { return inbox.receivedSince(time.Time{}) > 0 && c.undelivered(t) == 0 })
 		w.checkDelivery(t, wrong, inbox, items)
 		w.checkFiles(t)
 		if simulated := count(t, w.d, "SELECT CAST(sum(simulated_credits) AS BIGINT) FROM requests"); price == 0 || simulated != (items+1)*price {
-			wrong.add("%d are said to be used for %d pictures of %d each", simulated, items+1, price)
+			wrong.add("got a usage of %d for %d images at %d each", simulated, items+1, price)
 		}
 		if n := count(t, w.d, "SELECT count(*) FROM events WHERE type = 'image.batch.completed'"); n != 2 {
-			wrong.add("two batches had %d events", n)
+			wrong.add("got %d events for two batches", n)
 		}
 		stop(t, w.server)
-		checkBooks(t, w.d)
+		checkBalances(t, w.d)
 	})
 }
 
-// batch is an order of so many pictures, which take a moment each.
+// batch returns a batch of images that take a moment each.
 func batch(items int) any {
 	list := make([]any, items)
 	for i := range list {
@@ -195,9 +195,8 @@ func batch(items int) any {
 	return map[string]any{"model": "dall-e-3", "requests": list}
 }
 
-// checkDelivery looks at what came to the receiver: one event, whose links lead
-// to all the pictures.
-func (w *workshop) checkDelivery(t *testing.T, wrong *complaints, b *inbox, items int) {
+// checkDelivery checks that the receiver got one event with links to all images.
+func (w *mediaFixture) checkDelivery(t *testing.T, wrong *failures, b *inbox, items int) {
 	t.Helper()
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -205,7 +204,7 @@ func (w *workshop) checkDelivery(t *testing.T, wrong *complaints, b *inbox, item
 		wrong.add("%s", complaint)
 	}
 	if len(b.got) != 1 {
-		wrong.add("%d deliveries came", len(b.got))
+		wrong.add("got %d deliveries, want 1", len(b.got))
 	}
 	for _, all := range b.got {
 		var event struct{ Data job }
@@ -213,7 +212,7 @@ func (w *workshop) checkDelivery(t *testing.T, wrong *complaints, b *inbox, item
 			t.Fatal(err)
 		}
 		if event.Data.Status != "completed" || len(event.Data.Results) != items {
-			wrong.add("the event says %s with %d results", event.Data.Status, len(event.Data.Results))
+			wrong.add("got an event with status %s and %d results", event.Data.Status, len(event.Data.Results))
 		}
 		for _, r := range event.Data.Results {
 			for _, made := range r.Images {
@@ -223,12 +222,13 @@ func (w *workshop) checkDelivery(t *testing.T, wrong *complaints, b *inbox, item
 	}
 }
 
-// TestVideoIsStartedOnceThoughTheServerIsKilled kills the server when the
-// provider has answered, before the first look, and during the looks.
+// TestVideoIsStartedOnceDespiteKill9 kills the server after the provider's response,
+// before the first poll, and during the polls.
 //
-// A render that is not written down before it is looked after would be started
-// again each time, and be paid for at the provider.
-func TestVideoIsStartedOnceThoughTheServerIsKilled(t *testing.T) {
+// If the server polled a render before recording it, every restart would start and pay
+// for another one.
+func TestVideoIsStartedOnceDespiteKill9(t *testing.T) {
+	longOnly(t, "TestImageBatchSurvivesKill9, api.TestRenderContinuesAfterARestart")
 	t.Parallel()
 	rounds := 1
 	if full {
@@ -243,47 +243,47 @@ func TestVideoIsStartedOnceThoughTheServerIsKilled(t *testing.T) {
 }
 
 func killVideo(t *testing.T, at program.Place) {
-	s := newStudio(t, func() time.Duration { return rand.N(20 * time.Millisecond) })
-	w := newWorkshop(t, at, s)
+	s := newMediaProvider(t, func() time.Duration { return rand.N(20 * time.Millisecond) })
+	w := newMediaFixture(t, at, s)
 	written := func() int { return count(t, w.d, "SELECT count(*) FROM media_tasks WHERE output IS NOT NULL") }
-	looks := func() int { return len(s.came("GET /videos")) }
+	looks := func() int { return len(s.received("GET /videos")) }
 
-	// The order's answer may be lost with the server; the job is not.
-	go call(w.server.URL, request{mark: "order", method: "POST", path: "/v1/videos", key: w.payer.key, body: `{"model":"director","prompt":"Waves","seconds":"4"}`})
-	w.killWhen(t, func(c studioCall, answered bool) bool { return answered && c.what == "POST /videos" })
+	// The response may be lost with the server. The job isn't.
+	go call(w.server.URL, request{mark: "order", method: "POST", path: "/v1/videos", key: w.account.key, body: `{"model":"director","prompt":"Waves","seconds":"4"}`})
+	w.killWhen(t, func(c providerCall, answered bool) bool { return answered && c.what == "POST /videos" })
 	atOnce := written()
-	w.revive(t)
-	eventually(t, 20*time.Second, "the render is written down", func() bool { return written() == 1 })
+	w.restart(t)
+	eventually(t, 20*time.Second, "the render is recorded", func() bool { return written() == 1 })
 	w.server.Kill()
 	before := looks()
 	for _, answered := range []bool{false, true} {
-		w.revive(t)
-		w.killWhen(t, func(c studioCall, done bool) bool {
+		w.restart(t)
+		w.killWhen(t, func(c providerCall, done bool) bool {
 			return done == answered && strings.HasPrefix(c.what, "GET /videos")
 		})
 	}
-	w.revive(t)
+	w.restart(t)
 
 	var id string
 	if err := w.d.QueryRow(t.Context(), "SELECT id FROM media_jobs").Scan(&id); err != nil {
 		t.Fatal(err)
 	}
-	j := w.ended(t, w.payer.key, "/v1/videos/"+id, 30*time.Second)
-	starts := s.came("POST /videos")
+	j := w.waitForEnd(t, w.account.key, "/v1/videos/"+id, 30*time.Second)
+	starts := s.received("POST /videos")
 	if j.Status != "completed" || len(starts) != 2-atOnce {
-		t.Errorf("the video is %s after %d starts, of which %d was written down before the first kill", j.Status, len(starts), atOnce)
+		t.Errorf("got status %s after %d starts, %d of them recorded before the first kill", j.Status, len(starts), atOnce)
 	}
 	for _, c := range starts {
 		if c.key != id {
-			t.Errorf("a start of %s has the key %q", id, c.key)
+			t.Errorf("got a start of %s with the key %q", id, c.key)
 		}
 	}
-	if file, err := w.fetch(j.URL); err != nil || string(file) != string(filmed(len(starts)-1)) {
-		t.Errorf("%d bytes are not the video, %v", len(file), err)
+	if file, err := w.fetch(j.URL); err != nil || string(file) != string(renderVideo(len(starts)-1)) {
+		t.Errorf("got %d bytes that differ from the video (%v)", len(file), err)
 	}
-	t.Logf("%d kills: %d was written down before the first, %d looks came before the second; %d starts and %d looks in all", w.deaths, atOnce, before, len(starts), looks())
+	t.Logf("%d kills: %d recorded before the first, %d polls before the second; %d starts and %d polls in total", w.deaths, atOnce, before, len(starts), looks())
 	if j.Cost != 4*secondPrice {
-		t.Errorf("it costs %s", j.Cost)
+		t.Errorf("got cost %s, want %s", j.Cost, 4*secondPrice)
 	}
-	w.settled(t, "video.render.completed", 4*secondPrice)
+	w.checkSettled(t, "video.render.completed", 4*secondPrice)
 }

@@ -21,25 +21,25 @@ import (
 	"turnpike/test/chaos/program"
 )
 
-// What media costs here. A dollar is a thousand credits.
+// Prices of media. A dollar is a thousand credits.
 const (
 	characterPrice = credits.Credit / 100
-	picturePrice   = 2 * credits.Credit
+	imagePrice     = 2 * credits.Credit
 	secondPrice    = 5 * credits.Credit
 )
 
-// workshop is a server that makes media at the studio, and who pays for it.
-type workshop struct {
-	at     program.Place
-	args   []string
-	studio *studio
-	server *program.Server
-	payer  *payer
-	d      *db.DB
-	deaths int
+// mediaFixture is a server that creates media at the provider, with an account.
+type mediaFixture struct {
+	at       program.Place
+	args     []string
+	provider *mediaProvider
+	server   *program.Server
+	account  *account
+	d        *db.DB
+	deaths   int
 }
 
-func newWorkshop(t *testing.T, at program.Place, s *studio, args ...string) *workshop {
+func newMediaFixture(t *testing.T, at program.Place, s *mediaProvider, args ...string) *mediaFixture {
 	t.Helper()
 	path := filepath.Join(at.Folder, "media.yaml")
 	settings := fmt.Sprintf(`
@@ -47,10 +47,10 @@ limits: {live_requests_per_minute: 0, live_tokens_per_minute: 0, live_in_flight:
 media: {poll_interval: 200ms, espeak: false}
 webhooks: {allow_http: true, allow_cidrs: [127.0.0.0/8]}
 providers:
-  - name: studio
+  - name: mediaprovider
     type: openai
     base_url: %s/v1
-    api_key: sk-studio
+    api_key: sk-provider
     models:
       - {id: speaker, kind: speech, price: {per_character: 0.00001}}
       - {id: painter, kind: image, price: {per_image: 0.002}}
@@ -59,28 +59,28 @@ providers:
 	if err := os.WriteFile(path, []byte(settings), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w := &workshop{at: at, studio: s, args: append([]string{"--config=" + path}, args...)}
+	w := &mediaFixture{at: at, provider: s, args: append([]string{"--config=" + path}, args...)}
 	w.server = serve(t, at, w.args...)
 	w.d = open(t, at)
-	w.payer = newPayer(t, at, w.server.URL)
-	w.payer.setCredits(t, w.server.URL, 20_000*credits.Credit)
+	w.account = newAccount(t, at, w.server.URL)
+	w.account.setCredits(t, w.server.URL, 20_000*credits.Credit)
 	return w
 }
 
-// revive starts the server again after it was killed. Others believe in a dead
-// one for a while; here nobody waits for that.
-func (w *workshop) revive(t *testing.T) {
+// restart starts the server after a kill, and evicts the dead node instead of waiting
+// for its lease.
+func (w *mediaFixture) restart(t *testing.T) {
 	t.Helper()
 	w.deaths++
 	if w.at.DatabaseURL != "" {
-		(&customer{d: w.d}).expireLeases(t)
+		(&webhookFixture{d: w.d}).expireLeases(t)
 		evictAll(t, w.d)
 	}
 	w.server = serve(t, w.at, w.args...)
 }
 
-// order makes a job and returns its path.
-func (w *workshop) order(t *testing.T, key, path string, body any) string {
+// createJob creates a job and returns its path.
+func (w *mediaFixture) createJob(t *testing.T, key, path string, body any) string {
 	t.Helper()
 	text, err := json.Marshal(body)
 	if err != nil {
@@ -89,12 +89,12 @@ func (w *workshop) order(t *testing.T, key, path string, body any) string {
 	o := call(w.server.URL, request{mark: "order", method: "POST", path: path, key: key, body: string(text)})
 	var j job
 	if o.status != http.StatusOK || json.Unmarshal(o.body, &j) != nil || j.Status != "queued" {
-		t.Fatalf("no job was made: %v\n%s", o, o.body)
+		t.Fatalf("failed to create a job: %v\n%s", o, o.body)
 	}
 	return path + "/" + j.ID
 }
 
-// job is what the interface says of one, of any kind.
+// job is a job of any kind as the API returns it.
 type job struct {
 	ID       string
 	Status   string
@@ -118,7 +118,7 @@ type madeImage struct {
 	Bytes  int
 }
 
-func (w *workshop) look(t *testing.T, key, path string) (j job) {
+func (w *mediaFixture) getJob(t *testing.T, key, path string) (j job) {
 	t.Helper()
 	o := call(w.server.URL, request{mark: "look", method: "GET", path: path, key: key})
 	if err := json.Unmarshal(o.body, &j); o.status != http.StatusOK || err != nil {
@@ -127,8 +127,8 @@ func (w *workshop) look(t *testing.T, key, path string) (j job) {
 	return j
 }
 
-// ended waits for the job's end.
-func (w *workshop) ended(t *testing.T, key, path string, patience time.Duration) (j job) {
+// waitForEnd waits until the job has ended.
+func (w *mediaFixture) waitForEnd(t *testing.T, key, path string, patience time.Duration) (j job) {
 	t.Helper()
 	last := 0
 	defer func() {
@@ -137,7 +137,7 @@ func (w *workshop) ended(t *testing.T, key, path string, patience time.Duration)
 		}
 	}()
 	eventually(t, patience, "the job ends", func() bool {
-		if j = w.look(t, key, path); j.Progress < last {
+		if j = w.getJob(t, key, path); j.Progress < last {
 			t.Errorf("the progress fell from %d to %d", last, j.Progress)
 		}
 		last = j.Progress
@@ -146,8 +146,8 @@ func (w *workshop) ended(t *testing.T, key, path string, patience time.Duration)
 	return j
 }
 
-// showTasks logs what is left of a job.
-func (w *workshop) showTasks(t *testing.T, id string) {
+// showTasks logs the unfinished tasks of a job.
+func (w *mediaFixture) showTasks(t *testing.T, id string) {
 	t.Helper()
 	rows, err := w.d.Query(context.WithoutCancel(t.Context()), `SELECT k.position, k.status, k.tries, COALESCE(k.due_at, 0), COALESCE(k.error, ''), COALESCE(l.owner, 'nobody'), COALESCE(l.due_at, 0)
 		FROM media_tasks k LEFT JOIN lanes l ON l.id = k.lane WHERE k.job_id = $1 AND k.status <> 'completed' ORDER BY k.position LIMIT 10`, id)
@@ -155,7 +155,7 @@ func (w *workshop) showTasks(t *testing.T, id string) {
 		var position, tries, due, next int64
 		var status, failure, owner string
 		err := r.Scan(&position, &status, &tries, &due, &failure, &owner, &next)
-		t.Logf("task %d is %s after %d failures (%s) and due at %s; %s has its lane, which is due at %s", position, status, tries, failure, clock(time.UnixMicro(due)), owner, clock(time.UnixMicro(next)))
+		t.Logf("task %d is %s after %d failures (%s) and due at %s; %s has its lane, which is due at %s", position, status, tries, failure, formatTime(time.UnixMicro(due)), owner, formatTime(time.UnixMicro(next)))
 		return err
 	})
 	if err != nil {
@@ -163,15 +163,15 @@ func (w *workshop) showTasks(t *testing.T, id string) {
 	}
 }
 
-// done counts the finished tasks of the only job there is.
-func (w *workshop) done(t *testing.T) int {
+// done counts the finished tasks of the only job.
+func (w *mediaFixture) done(t *testing.T) int {
 	t.Helper()
 	return count(t, w.d, "SELECT count(*) FROM media_tasks WHERE status = 'completed'")
 }
 
-// fetch downloads a link. It leads to the server that made it, which may be
-// dead; so the one that lives is asked.
-func (w *workshop) fetch(link string) ([]byte, error) {
+// fetch downloads a URL. It replaces the host, because the server that created the URL
+// may be dead.
+func (w *mediaFixture) fetch(link string) ([]byte, error) {
 	u, err := url.Parse(link)
 	if err != nil {
 		return nil, err
@@ -188,11 +188,11 @@ func (w *workshop) fetch(link string) ([]byte, error) {
 	return data, err
 }
 
-// checkImage downloads a picture, which must be the one that was promised.
-func (w *workshop) checkImage(wrong *complaints, name string, made madeImage) {
+// checkImage downloads an image and compares it with its description.
+func (w *mediaFixture) checkImage(wrong *failures, name string, made madeImage) {
 	data, err := w.fetch(made.URL)
 	if err != nil || hashOf(data) != made.SHA256 || len(data) != made.Bytes {
-		wrong.add("%s: %d of %d bytes, %s instead of %s, %v", name, len(data), made.Bytes, hashOf(data), made.SHA256, err)
+		wrong.add("%s: got %d bytes, want %d; got hash %s, want %s (%v)", name, len(data), made.Bytes, hashOf(data), made.SHA256, err)
 	}
 }
 
@@ -201,9 +201,8 @@ func hashOf(data []byte) string {
 	return hex.EncodeToString(h[:])
 }
 
-// checkFiles sees that every stored file is what its name says: there are no
-// halves.
-func (w *workshop) checkFiles(t *testing.T) (n int) {
+// checkFiles checks that the content of every stored file matches its name.
+func (w *mediaFixture) checkFiles(t *testing.T) (n int) {
 	t.Helper()
 	root := filepath.Join(w.at.Folder, "files")
 	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
@@ -215,7 +214,7 @@ func (w *workshop) checkFiles(t *testing.T) (n int) {
 		}
 		data, err := os.ReadFile(path)
 		if n++; err == nil && hashOf(data) != e.Name() {
-			t.Errorf("%s is half a file, with %d bytes", path, len(data))
+			t.Errorf("%s is truncated to %d bytes", path, len(data))
 		}
 		return err
 	})
@@ -225,19 +224,18 @@ func (w *workshop) checkFiles(t *testing.T) (n int) {
 	return n
 }
 
-// settled checks, when all is over, that a job has told its end once and was
-// charged once.
-func (w *workshop) settled(t *testing.T, event string, cost credits.Micro) {
+// checkSettled checks that a job published its final event once and was charged once.
+func (w *mediaFixture) checkSettled(t *testing.T, event string, cost credits.Micro) {
 	t.Helper()
 	if n := count(t, w.d, "SELECT count(*) FROM events WHERE type = $1", event); n != 1 {
-		t.Errorf("%s happened %d times", event, n)
+		t.Errorf("got event %s %d times, want once", event, n)
 	}
-	if spent := total(t, w.d); spent != cost {
-		t.Errorf("%s were charged, it costs %s", spent, cost)
+	if spent := totalSpent(t, w.d); spent != cost {
+		t.Errorf("got %s charged, want %s", spent, cost)
 	}
 	stop(t, w.server)
-	checkBooks(t, w.d)
+	checkBalances(t, w.d)
 }
 
-// squeezed leaves out the spaces, of which a provider does not get all.
-func squeezed(text string) string { return strings.Join(strings.Fields(text), "") }
+// withoutSpaces removes the spaces, because providers don't get all of them.
+func withoutSpaces(text string) string { return strings.Join(strings.Fields(text), "") }

@@ -15,9 +15,9 @@ import (
 	"turnpike/test/chaos/program"
 )
 
-// TestMoveToPostgreSQL moves what a killed server has left: there its keys work,
-// its log goes on, and what was spent is spent.
-func TestMoveToPostgreSQL(t *testing.T) {
+// TestMoveToPostgreSQLKeepsEverything moves the data of a killed server. Afterwards its
+// keys work, its log continues, and its spending still counts.
+func TestMoveToPostgreSQLKeepsEverything(t *testing.T) {
 	t.Parallel()
 	here := program.Place{Folder: t.TempDir()}
 	there := program.Place{Folder: here.Folder, DatabaseURL: dbtest.Empty(t, "postgres")}
@@ -25,34 +25,34 @@ func TestMoveToPostgreSQL(t *testing.T) {
 		t.Fatal(err)
 	}
 	atTheBound := func() int64 { return callTokens }
-	settings := metered(t, here, upstream(t, atTheBound, func() time.Duration { return 0 }))
+	settings := writeProviderConfig(t, here, upstream(t, atTheBound, func() time.Duration { return 0 }))
 	server := serve(t, here, settings)
-	p := newPayer(t, here, server.URL)
+	p := newAccount(t, here, server.URL)
 	p.setCredits(t, server.URL, 15*callBound)
-	if served, _ := p.crowd(t, []*program.Server{server}, 10); served != 10 {
-		t.Fatalf("%d of 10 calls were served", served)
+	if served, _ := p.sendAll(t, []*program.Server{server}, 10); served != 10 {
+		t.Fatalf("got %d requests served, want 10", served)
 	}
-	refuses(t, there, "another turnpike serve is running", "move")
-	refuses(t, here, "say where to", "move")
+	mustFail(t, there, "another turnpike serve or move is running", "move")
+	mustFail(t, here, "missing database", "move")
 	server.Kill()
 
 	other := program.Place{Folder: t.TempDir(), DatabaseURL: dbtest.Address(t, "postgres")}
 	serve(t, other).Kill()
-	refuses(t, program.Place{Folder: here.Folder, DatabaseURL: other.DatabaseURL}, "is not empty", "move")
+	mustFail(t, program.Place{Folder: here.Folder, DatabaseURL: other.DatabaseURL}, "is not empty", "move")
 
-	// What PostgreSQL refuses at the very end was not moved.
-	runs(t, there, "migrate")
+	// If PostgreSQL rejects the final commit, nothing was moved.
+	mustRun(t, there, "migrate")
 	target := open(t, there)
 	exec(t, target, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''not today''; END'`)
 	exec(t, target, "CREATE CONSTRAINT TRIGGER late AFTER INSERT ON workspaces DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION refuse()")
-	refuses(t, there, "not today", "move")
+	mustFail(t, there, "not today", "move")
 	for _, command := range [][]string{{"serve", "--listen", "127.0.0.1:0"}, {"workspaces", "create", "anew"}} {
-		refuses(t, there, "has not been moved to PostgreSQL", command...)
+		mustFail(t, there, "has not been moved to PostgreSQL", command...)
 	}
-	runs(t, here, "keys", "list")
+	mustRun(t, here, "keys", "list")
 	exec(t, target, "DROP TRIGGER late ON workspaces")
 
-	out := runs(t, there, "move", "--json")
+	out := mustRun(t, there, "move", "--json")
 	var moved struct {
 		Tables, Rows int
 		To           string
@@ -61,36 +61,37 @@ func TestMoveToPostgreSQL(t *testing.T) {
 		t.Errorf("move --json printed %s (%v)", out, err)
 	}
 	for _, command := range [][]string{{"keys", "list"}, {"doctor"}, {"serve", "--listen", "127.0.0.1:0"}} {
-		refuses(t, here, "was moved to PostgreSQL at "+moved.To, command...)
+		mustFail(t, here, "was moved to PostgreSQL at "+moved.To, command...)
 	}
-	refuses(t, there, "was moved to PostgreSQL at "+moved.To, "move")
+	mustFail(t, there, "was moved to PostgreSQL at "+moved.To, "move")
 
 	server = serve(t, there, settings)
-	if served, refused := p.crowd(t, []*program.Server{server}, 10); served != 5 || refused != 5 {
-		t.Errorf("of 15 calls that are paid for 10 were made here, and %d there; %d were refused", served, refused)
+	if served, refused := p.sendAll(t, []*program.Server{server}, 10); served != 5 || refused != 5 {
+		t.Errorf("got %d requests served and %d rejected after the move, want 5 served: the budget is for 15 and 10 were served before", served, refused)
 	}
 	log := export(t, server.URL, p.admin)
 	for i := range 10 {
 		if mark := fmt.Sprintf("crowd/%d", i); len(log[mark]) != 2 || log[mark][0].status != http.StatusOK {
-			t.Errorf("%s is in the log as %v", mark, log[mark])
+			t.Errorf("%s: got log entries %v", mark, log[mark])
 		}
 	}
 	stop(t, server)
-	checkBooks(t, target)
+	checkBalances(t, target)
 	if n := count(t, target, "SELECT count(*) FROM requests_default"); n > 0 {
-		t.Errorf("%d entries of the log are in no month", n)
+		t.Errorf("got %d log entries outside the monthly partitions, want 0", n)
 	}
 
-	runs(t, here, "move", "--undo")
+	mustRun(t, here, "move", "--undo")
 	server = serve(t, here, settings)
-	if served, _ := p.crowd(t, []*program.Server{server}, 10); served != 5 {
-		t.Errorf("the old database is not as it was: %d of 10 calls were served", served)
+	if served, _ := p.sendAll(t, []*program.Server{server}, 10); served != 5 {
+		t.Errorf("got %d requests served on the old database, want 5", served)
 	}
 }
 
-// TestMoveWhoseCommitIsNotAnswered: everything may be there, so nothing works on
-// the old database until somebody has looked.
-func TestMoveWhoseCommitIsNotAnswered(t *testing.T) {
+// TestMoveSurvivesALostCommitResponse checks that the old database stays locked after a
+// lost commit response. The move may have succeeded, so an operator has to check.
+func TestMoveSurvivesALostCommitResponse(t *testing.T) {
+	longOnly(t, "TestMoveToPostgreSQLKeepsEverything")
 	t.Parallel()
 	here := program.Place{Folder: t.TempDir()}
 	if err := os.WriteFile(filepath.Join(here.Folder, "master.key"), []byte(program.MasterKey+"\n"), 0o600); err != nil {
@@ -98,20 +99,20 @@ func TestMoveWhoseCommitIsNotAnswered(t *testing.T) {
 	}
 	serve(t, here).Kill()
 	there := program.Place{Folder: here.Folder, DatabaseURL: dbtest.Empty(t, "postgres")}
-	wire, address := swallow(t, there.DatabaseURL)
+	wire, address := dropResponses(t, there.DatabaseURL)
 	wire.after("INSERT INTO workspaces")
 	wire.hangUp(true)
 	if err := wire.begin(); err != nil {
 		t.Fatal(err)
 	}
-	refuses(t, program.Place{Folder: here.Folder, DatabaseURL: address}, "is not known. Look, with turnpike keys list", "move")
-	if n := wire.swallowed(); n != 1 {
-		t.Fatalf("%d commits were not answered", n)
+	mustFail(t, program.Place{Folder: here.Folder, DatabaseURL: address}, "is not known. Look, with turnpike keys list", "move")
+	if n := wire.dropped(); n != 1 {
+		t.Fatalf("got %d dropped commit responses, want 1", n)
 	}
-	refuses(t, here, "was moved to PostgreSQL", "keys", "list")
-	runs(t, here, "move", "--undo")
-	if old, moved := runs(t, here, "keys", "list", "--json"), runs(t, there, "keys", "list", "--json"); old != moved || !strings.Contains(old, "key_") {
-		t.Errorf("the old database has %s, the new one %s", old, moved)
+	mustFail(t, here, "was moved to PostgreSQL", "keys", "list")
+	mustRun(t, here, "move", "--undo")
+	if old, moved := mustRun(t, here, "keys", "list", "--json"), mustRun(t, there, "keys", "list", "--json"); old != moved || !strings.Contains(old, "key_") {
+		t.Errorf("got keys %s in the old database and %s in the new one, want them equal", old, moved)
 	}
 }
 
@@ -126,8 +127,8 @@ func exec(t *testing.T, d *db.DB, statement string) {
 	}
 }
 
-// runs runs a command that must succeed.
-func runs(t *testing.T, at program.Place, args ...string) string {
+// mustRun runs a command that must succeed.
+func mustRun(t *testing.T, at program.Place, args ...string) string {
 	t.Helper()
 	out, errOut, err := binary(t).Run(at, args...)
 	if err != nil {
@@ -136,11 +137,11 @@ func runs(t *testing.T, at program.Place, args ...string) string {
 	return out
 }
 
-// refuses runs a command that must fail and say why.
-func refuses(t *testing.T, at program.Place, why string, args ...string) {
+// mustFail runs a command that must fail with the given reason.
+func mustFail(t *testing.T, at program.Place, why string, args ...string) {
 	t.Helper()
 	out, errOut, err := binary(t).Run(at, args...)
 	if err == nil || !strings.Contains(out+errOut, why) {
-		t.Errorf("%s: %v, and not %q\n%s%s", strings.Join(args, " "), err, why, out, errOut)
+		t.Errorf("%s: got %v, want an error with %q\n%s%s", strings.Join(args, " "), err, why, out, errOut)
 	}
 }

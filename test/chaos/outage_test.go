@@ -10,17 +10,17 @@ import (
 	"turnpike/test/chaos/program"
 )
 
-// returnTime is how long after the store is back the server may need to serve.
+// returnTime is how long the server may need after the database is back.
 const returnTime = 10 * time.Second
 
-// outage is a way for the store to be away.
+// outage is a way to cut off the database.
 type outage struct {
 	begin, end func() error
 }
 
-// TestStorageOutageAnswers503AndRecovers takes the store away under load.
-// Nobody hangs, nobody is lied to, and the server comes back by itself.
-func TestStorageOutageAnswers503AndRecovers(t *testing.T) {
+// TestDatabaseOutageReturns503AndRecovers cuts off the database under load. No request
+// hangs, no response is wrong, and the server recovers without a restart.
+func TestDatabaseOutageReturns503AndRecovers(t *testing.T) {
 	t.Parallel()
 	t.Run("postgres dies", func(t *testing.T) {
 		t.Parallel()
@@ -34,25 +34,25 @@ func TestStorageOutageAnswers503AndRecovers(t *testing.T) {
 			}
 		})
 		at := program.Place{Folder: t.TempDir(), DatabaseURL: cluster.URL()}
-		endure(t, at, serve(t, at), outage{begin: cluster.Kill, end: cluster.Restart})
+		surviveOutage(t, at, serve(t, at), outage{begin: cluster.Kill, end: cluster.Restart})
 	})
 	t.Run("postgres is out of reach", func(t *testing.T) {
 		t.Parallel()
-		network, address := wire(t, dbtest.Address(t, "postgres"))
+		network, address := newNetwork(t, dbtest.Address(t, "postgres"))
 		at := program.Place{Folder: t.TempDir(), DatabaseURL: address}
-		// Silence takes its time to be told from slowness.
-		endure(t, at, serve(t, at), outage{begin: network.cut, end: network.mend})
+		// Noticing a silent connection takes longer.
+		surviveOutage(t, at, serve(t, at), outage{begin: network.cut, end: network.restore})
 	})
 	t.Run("sqlite on a full disk", func(t *testing.T) {
 		t.Parallel()
 		at := program.Place{Folder: t.TempDir()}
 		server := serve(t, at)
-		endure(t, at, server, fullDisk(t, server.Pid()))
+		surviveOutage(t, at, server, fullDisk(t, server.Pid()))
 	})
 }
 
-// endure puts a server under load through an outage.
-func endure(t *testing.T, at program.Place, server *program.Server, away outage) {
+// surviveOutage checks a server under load during and after an outage.
+func surviveOutage(t *testing.T, at program.Place, server *program.Server, away outage) {
 	key := newKey(t, at)
 	const clients = 24
 	load := startLoad(t, server.URL, key, "outage", clients)
@@ -62,20 +62,20 @@ func endure(t *testing.T, at program.Place, server *program.Server, away outage)
 		t.Fatal(err)
 	}
 	begun := time.Now()
-	eventually(t, 30*time.Second, "calls end during the outage", func() bool { return len(load.since(begun)) >= clients/2 })
+	eventually(t, 30*time.Second, "requests end during the outage", func() bool { return len(load.since(begun)) >= clients/2 })
 	during := load.since(begun)
-	wrong := &complaints{t: t}
+	wrong := &failures{t: t}
 	for _, o := range during {
 		if o.status != http.StatusServiceUnavailable || o.code() != "storage_unavailable" {
-			wrong.add("while the store was away: %v\n%s", o, o.body)
+			wrong.add("during the outage: got %v\n%s", o, o.body)
 		}
 	}
 	wrong.done()
 	if o := get(server.URL, "/healthz"); o.status != http.StatusOK {
-		t.Errorf("the process is well, but /healthz: %v", o)
+		t.Errorf("got %v from /healthz during the outage, want 200", o)
 	}
 	if o := get(server.URL, "/readyz"); o.status != http.StatusServiceUnavailable {
-		t.Errorf("the store is away, but /readyz: %v", o)
+		t.Errorf("got %v from /readyz during the outage, want 503", o)
 	}
 
 	ending := time.Now()
@@ -91,20 +91,20 @@ func endure(t *testing.T, at program.Place, server *program.Server, away outage)
 	checkWhole(t, outcomes)
 	checkLogged(t, outcomes, export(t, server.URL, key), acknowledged)
 	d := open(t, at)
-	eventually(t, returnTime, "what was answered is settled", func() bool {
+	eventually(t, returnTime, "all completed requests are settled", func() bool {
 		return count(t, d, "SELECT count(*) FROM requests WHERE NOT settled AND user_agent LIKE 'outage/%'") == 0
 	})
 }
 
-// checkWhole sees that every answer came to its end, streams with their mark
-// of it.
+// checkWhole checks that every response is complete, including the end marker of
+// streams.
 func checkWhole(t *testing.T, outcomes []*outcome) {
 	t.Helper()
-	wrong := &complaints{t: t}
+	wrong := &failures{t: t}
 	defer wrong.done()
 	for _, o := range outcomes {
 		if !o.whole || acknowledged(o) && o.streamed && !strings.HasSuffix(string(o.body), "data: [DONE]\n\n") {
-			wrong.add("cut short: %v\n…%s", o, o.body[max(0, len(o.body)-200):])
+			wrong.add("truncated response: %v\n…%s", o, o.body[max(0, len(o.body)-200):])
 		}
 	}
 }

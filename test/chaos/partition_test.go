@@ -7,23 +7,21 @@ import (
 	"testing"
 )
 
-// network is the wire between a server and its database. When it is cut,
-// nothing arrives any more and nobody is told, as when a cable is pulled or a
-// firewall swallows packets.
+// network is a proxy between a server and its database. While it is cut, it drops all
+// data without closing connections, as an unplugged cable or a firewall does.
 type network struct {
 	to string
 	ln net.Listener
 
 	mu    sync.Mutex
-	flows sync.Cond // signalled when whole changes
+	flows sync.Cond // signaled when whole changes
 	whole bool
 	ended bool
 	conns []net.Conn
 }
 
-// wire puts a network in front of the database and returns the address that
-// leads through it.
-func wire(t *testing.T, database string) (*network, string) {
+// newNetwork starts a proxy to the database and returns its address.
+func newNetwork(t *testing.T, database string) (*network, string) {
 	t.Helper()
 	u, err := url.Parse(database)
 	if err != nil {
@@ -47,12 +45,12 @@ func (n *network) accept() {
 		if err != nil {
 			return
 		}
-		go n.join(near)
+		go n.proxy(near)
 	}
 }
 
-// join carries bytes both ways, when they flow.
-func (n *network) join(near net.Conn) {
+// proxy copies bytes in both directions while the network isn't cut.
+func (n *network) proxy(near net.Conn) {
 	if !n.keep(near) || !n.pass() {
 		return
 	}
@@ -81,7 +79,7 @@ func (n *network) join(near net.Conn) {
 	carry(far, near)
 }
 
-// pass waits while the wire is cut, and reports whether it still exists.
+// pass waits while the network is cut. It returns false once the network is closed.
 func (n *network) pass() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -91,7 +89,7 @@ func (n *network) pass() bool {
 	return !n.ended
 }
 
-// keep notes a connection, to close it in the end.
+// keep registers a connection to close at the end.
 func (n *network) keep(c net.Conn) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -111,8 +109,8 @@ func (n *network) set(whole bool) error {
 	return nil
 }
 
-func (n *network) cut() error  { return n.set(false) }
-func (n *network) mend() error { return n.set(true) }
+func (n *network) cut() error     { return n.set(false) }
+func (n *network) restore() error { return n.set(true) }
 
 func (n *network) close() {
 	n.mu.Lock()

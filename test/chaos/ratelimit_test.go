@@ -11,16 +11,17 @@ import (
 	"turnpike/test/chaos/program"
 )
 
-// TestFloodOfWritesIsLimitedByDefault sends what a free test key could once fill
-// a disk with to the real program, as it is configured by default: from fresh
-// and reused connections, with made-up addresses and other header spellings.
+// TestFloodOfWritesIsLimitedByDefault floods the server with writes that could once
+// fill a disk, using a free test key and the default configuration. It varies
+// connections, client addresses and header spellings.
 func TestFloodOfWritesIsLimitedByDefault(t *testing.T) {
+	longOnly(t, "api.TestReadsAndWritesAreLimitedPerKeyAndWorkspace")
 	t.Parallel()
 	const (
 		total  = 1500
 		limit  = 600 // writes per minute and key
-		rows   = 60  // log entries of refused requests per minute
-		margin = 20  // 3.1%, what nodes that share a limit may differ by
+		rows   = 60  // log entries of rejected requests per minute
+		margin = 20  // 3.1%, the tolerance of nodes that share a limit
 	)
 	eachEngine(t, func(t *testing.T, at program.Place) {
 		server := serveWith(t, at)
@@ -64,15 +65,15 @@ func TestFloodOfWritesIsLimitedByDefault(t *testing.T) {
 		took := time.Since(begun)
 		most := limit + int(limit*took/time.Minute) + margin
 		if status[200] > most || status[200]+status[429] != total {
-			t.Errorf("got %v in %s, want at most %d that succeed and the rest refused", status, took, most)
+			t.Errorf("got %v in %s, want at most %d that succeed and the rest rejected", status, took, most)
 		}
 		d := open(t, at)
-		if n := count(t, d, "SELECT (SELECT count(*) FROM keys) + (SELECT count(*) FROM scoped_tokens)"); n > status[200]+2 { // and the first key, and ours
+		if n := count(t, d, "SELECT (SELECT count(*) FROM keys) + (SELECT count(*) FROM scoped_tokens)"); n > status[200]+2 { // plus the first key and the test's key
 			t.Errorf("got %d rows, want one for each of %d requests that succeeded", n, status[200])
 		}
 		minutes := int(took/time.Minute) + 2
 		if n := count(t, d, "SELECT count(*) FROM requests WHERE status = 429"); n > rows*minutes {
-			t.Errorf("got %d log entries of refused requests, want at most %d", n, rows*minutes)
+			t.Errorf("got %d log entries of rejected requests, want at most %d", n, rows*minutes)
 		}
 	})
 }

@@ -11,8 +11,7 @@ import (
 	"turnpike/test/chaos/program"
 )
 
-// TestGracefulShutdownFinishesWhatIsInFlight asks a busy server to stop.
-func TestGracefulShutdownFinishesWhatIsInFlight(t *testing.T) {
+func TestGracefulShutdownFinishesRequestsInFlight(t *testing.T) {
 	t.Parallel()
 	eachEngine(t, func(t *testing.T, at program.Place) {
 		server := serve(t, at)
@@ -30,7 +29,7 @@ func TestGracefulShutdownFinishesWhatIsInFlight(t *testing.T) {
 			}
 			once := sync.OnceFunc(begun.Done)
 			calls.Go(func() {
-				defer once() // a call that fails has begun, too
+				defer once() // a failed request has started too
 				c := newClient(server.URL)
 				defer c.close()
 				outcomes[i] = c.do(r, func([]byte) { once() })
@@ -41,7 +40,7 @@ func TestGracefulShutdownFinishesWhatIsInFlight(t *testing.T) {
 		if err := server.Terminate(); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, 10*time.Second, "the server takes no more calls", func() bool {
+		eventually(t, 10*time.Second, "the server accepts no more requests", func() bool {
 			conn, err := net.Dial("tcp", strings.TrimPrefix(server.URL, "http://"))
 			if err != nil {
 				return true
@@ -49,31 +48,31 @@ func TestGracefulShutdownFinishesWhatIsInFlight(t *testing.T) {
 			conn.Close()
 			return false
 		})
-		// Whoever runs it may say so twice, as a terminal does that is closed.
+		// Closing a terminal may send the signal twice.
 		if err := server.Terminate(); err != nil {
 			t.Fatal(err)
 		}
 		calls.Wait()
 		if code, err := server.Wait(30 * time.Second); code != 0 || err != nil {
-			t.Errorf("the server ended with %d, %v", code, err)
+			t.Errorf("got exit code %d (%v), want 0", code, err)
 		}
 
 		checkWhole(t, outcomes)
-		wrong := &complaints{t: t}
+		wrong := &failures{t: t}
 		defer wrong.done()
 		for _, o := range outcomes {
 			if !acknowledged(o) {
-				wrong.add("not answered with 200: %v", o)
+				wrong.add("got %v, want 200", o)
 			}
-			// The first piece is the role's, and empty.
+			// The first chunk has the role and no content.
 			if pieces := strings.Count(string(o.body), `"content":"`) - 1; o.streamed && pieces != tokens {
-				wrong.add("%d pieces of %d: %v", pieces, tokens, o)
+				wrong.add("got %d chunks, want %d: %v", pieces, tokens, o)
 			}
 		}
 		settled := count(t, open(t, at), `SELECT count(*) FROM requests WHERE user_agent LIKE 'shutdown/%'
 			AND settled AND status = 200 AND usage_source = 'provider' AND output_tokens > 0`)
 		if settled != len(outcomes) {
-			t.Errorf("%d of %d calls are settled in the log", settled, len(outcomes))
+			t.Errorf("got %d of %d requests settled in the log, want all", settled, len(outcomes))
 		}
 	})
 }

@@ -15,8 +15,8 @@ import (
 	"turnpike/test/chaos/program"
 )
 
-// unreadRequests announce a body and never send it. No handler wants the body
-// of the first group. The second group has handlers that read it.
+// unreadRequests announce a body and never send it. The first group has handlers that
+// ignore the body, the second has handlers that read it.
 var (
 	unreadRequests = []string{
 		"GET /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n",
@@ -35,9 +35,10 @@ var (
 	}
 )
 
-// TestUnsentBodiesDoNotHoldConnections attacks from 127.0.0.1. Other clients,
-// which have other loopback addresses, notice nothing.
+// TestUnsentBodiesDoNotHoldConnections attacks from 127.0.0.1. Clients with other
+// loopback addresses are not affected.
 func TestUnsentBodiesDoNotHoldConnections(t *testing.T) {
+	longOnly(t, "web.TestUnreadBodyGetsAResponseAndClosesItsConnection")
 	t.Parallel()
 	for name, c := range map[string]struct {
 		args   []string
@@ -66,7 +67,7 @@ func TestUnsentBodiesDoNotHoldConnections(t *testing.T) {
 	}
 }
 
-// attack is many connections from 127.0.0.1 that announce bodies.
+// attack is a set of connections from 127.0.0.1 that announce bodies.
 type attack struct {
 	address     string
 	connections int
@@ -74,8 +75,8 @@ type attack struct {
 	capped      bool
 }
 
-// goneWithin is how long a connection may be held. The longest deadline is the
-// 20 seconds of limits.body_timeout. The rest is for a busy machine.
+// goneWithin limits how long a connection may stay open. The longest deadline is
+// limits.body_timeout, 20 seconds. The rest is for a busy machine.
 const goneWithin = time.Minute
 
 func (a attack) run(t *testing.T) {
@@ -93,7 +94,7 @@ func (a attack) run(t *testing.T) {
 		_ = conn.SetReadDeadline(time.Now().Add(goneWithin))
 		held.Go(func() {
 			request := a.requests[i%len(a.requests)]
-			_, _ = io.WriteString(conn, request) // fails if the cap has closed it
+			_, _ = io.WriteString(conn, request) // fails if the connection limit closed it
 			n, err := io.Copy(io.Discard, conn)
 			end := "answered"
 			if timeout, ok := err.(net.Error); ok && timeout.Timeout() {
@@ -117,20 +118,20 @@ func (a attack) run(t *testing.T) {
 		answered++
 	}
 	if answered != 100 {
-		t.Errorf("another client got %d of 100 answers from /healthz, want all", answered)
+		t.Errorf("another client got %d of 100 responses from /healthz, want all", answered)
 	}
 	held.Wait()
 	t.Logf("opened %d connections in %v, the last one ended after %v: %v", a.connections, opened, time.Since(begun), ends)
 	if gone := ends["answered"] + ends["closed by the cap"]; gone != a.connections || a.capped != (ends["closed by the cap"] > 0) {
-		t.Errorf("connections ended as %v, want all %d gone, some of them by the cap: %t", ends, a.connections, a.capped)
+		t.Errorf("connections ended as %v, want all %d gone, some of them by the connection limit: %t", ends, a.connections, a.capped)
 	}
 	if err := probe(a.address, "127.0.0.1"); err != nil {
-		t.Errorf("the address is still refused after its connections are gone: %v", err)
+		t.Errorf("the address is still rejected after its connections are gone: %v", err)
 	}
 }
 
-// stream begins a chat from 127.0.0.3 that takes longer than any deadline of a
-// body, and returns what came of it.
+// stream starts a chat from 127.0.0.3 that takes longer than any body deadline, and
+// returns its response.
 func (a attack) stream(t *testing.T, key string) <-chan string {
 	t.Helper()
 	tokens := 30
@@ -151,7 +152,7 @@ func (a attack) stream(t *testing.T, key string) <-chan string {
 	out := make(chan string, 1)
 	go func() {
 		defer res.Body.Close()
-		text, _ := io.ReadAll(res.Body) // what is missing at its end tells
+		text, _ := io.ReadAll(res.Body) // an error shows as missing text
 		out <- string(text)
 	}()
 	return out
@@ -162,7 +163,7 @@ func transportFrom(address string) *http.Transport {
 	return &http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true}
 }
 
-// probe asks for /healthz on a new connection from the local address.
+// probe requests /healthz on a new connection from the local address.
 func probe(address, from string) error {
 	client := &http.Client{Transport: transportFrom(from), Timeout: callTimeout}
 	res, err := client.Get("http://" + address + "/healthz")
@@ -176,8 +177,8 @@ func probe(address, from string) error {
 	return nil
 }
 
-// raiseFileLimit lets this process have n more descriptors than usual. The
-// server has the same limit as it.
+// raiseFileLimit raises the file descriptor limit of this process by n. The server
+// inherits it.
 func raiseFileLimit(t *testing.T, n uint64) {
 	t.Helper()
 	var limit syscall.Rlimit

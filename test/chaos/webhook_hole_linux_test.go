@@ -9,9 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// blackHole returns the address of a host that swallows packets: its queue of
-// connections is full and nobody takes them, so that the kernel drops whoever
-// knocks.
+// blackHole returns the address of a host that drops packets. Its accept queue is full
+// and never drained, so the kernel drops new connections.
 func blackHole(t *testing.T) string {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -37,6 +36,6 @@ func blackHole(t *testing.T) string {
 		}
 		t.Cleanup(func() { conn.Close() })
 	}
-	t.Fatalf("%s takes all connections", address)
+	t.Fatalf("%s accepts all connections", address)
 	return ""
 }

@@ -10,24 +10,20 @@ import (
 	"turnpike/test/chaos/program"
 )
 
-// TestNodesShareDeliveries lets nodes on one database come and go under a
-// stream of events to fifty endpoints. Each type of event goes to endpoints of
-// its own and has a pause between its turns that is longer than a drained lane
-// is kept, so that lanes go from hand to hand all the time.
+// TestJoiningAndLeavingNodesRepeatNoDelivery adds and removes nodes under a stream of
+// events to fifty endpoints. Each event type has its own endpoints and pauses for
+// longer than a drained lane is kept, so lanes keep moving between nodes.
 //
-// As long as nodes only join and stop nothing comes twice: claims that do not
-// skip what another one claims, a lane that is given back with an attempt
-// under way, or a node that works on a lane which is no longer its own would
-// show.
+// While nodes only join and stop, nothing is delivered twice. The test would notice
+// claims that don't skip claimed lanes, lanes released during an attempt, and nodes
+// that work on lanes they lost.
 //
-// Then one node is killed, and another one stands still for longer than its
-// lease and goes on. What they had under way comes again, and no more. What
-// the one that stood still has to say is late: it is on record, and changes
-// nothing. Without taking over leases that ran out much would never come; a
-// node that went on with lanes it had once would repeat more than was under
-// way; outcomes that are written over newer ones would have deliveries fail
-// that came, or count fewer attempts than there are.
-func TestNodesShareDeliveries(t *testing.T) {
+// Then one node is killed, and another is frozen for longer than its lease and resumed.
+// Only attempts in progress are repeated. Late results of the frozen node are recorded
+// and change nothing. The test would notice leases that are never taken over, a node
+// that continues with lost lanes, and outcomes that overwrite newer ones.
+func TestJoiningAndLeavingNodesRepeatNoDelivery(t *testing.T) {
+	longOnly(t, "lanes.TestTwoNodesRunEveryItemOnce, lanes.TestNoItemIsLostOrRunsTwice")
 	t.Parallel()
 	turns := 1
 	if full {
@@ -35,16 +31,16 @@ func TestNodesShareDeliveries(t *testing.T) {
 	}
 	const (
 		endpoints = 50
-		each      = 8 // events at a time
+		each      = 8 // events per batch
 	)
 	at := program.Place{Folder: t.TempDir(), DatabaseURL: dbtest.Address(t, "postgres")}
-	c := &customer{}
+	c := &webhookFixture{}
 	join := func() *node {
 		t.Helper()
-		// What times out because its node stands still is tried again soon.
+		// Attempts that time out while their node is frozen are retried soon.
 		n := &node{Server: serveHooks(t, program.Place{Folder: t.TempDir(), DatabaseURL: at.DatabaseURL}, "--webhooks-retry-schedule=1s,1s,1s,1s,1s")}
 		if c.d == nil {
-			c = newCustomer(t, at)
+			c = newWebhookFixture(t, at)
 		}
 		if err := c.d.QueryRow(t.Context(), "SELECT id FROM nodes ORDER BY started_at DESC LIMIT 1").Scan(&n.id); err != nil {
 			t.Fatal(err)
@@ -55,48 +51,48 @@ func TestNodesShareDeliveries(t *testing.T) {
 	for i := range endpoints {
 		c.inbox(t, first.URL, string(events.Types[i%len(events.Types)]))
 	}
-	// Eight types, a turn of each every four seconds.
+	// Eight types, each published every four seconds.
 	stream := func() func() { return c.stream(t, 4*time.Second/time.Duration(len(events.Types)), each) }
 	stop := stream()
-	var deaths []death
+	var deaths []crash
 	for range turns {
 		third, fourth := join(), join()
-		finish(t, first.Server)
-		c.shared(t, 3)
+		stopServer(t, first.Server)
+		c.waitUntilShared(t, 3)
 		stop()
-		c.settle(t, promptly)
+		c.waitUntilDelivered(t, promptly)
 		if len(deaths) == 0 {
-			noRepeats(t, c.check(t, third.URL))
+			wantNoRepeats(t, c.check(t, third.URL))
 		}
 		stop = stream()
 
-		d := death{engaged: c.engage(t, second, third), killed: time.Now()}
+		d := crash{engaged: c.holdAttempts(t, second, third), killed: time.Now()}
 		second.Kill()
 		third.signal(t, syscall.SIGSTOP)
 		c.hold(false)
-		d.begun = time.Now().Add(time.Second) // what was on its way is read by then
+		d.begun = time.Now().Add(time.Second) // data on its way is read by then
 		for _, b := range c.inboxes {
-			eventually(t, leaseTime+promptly, "the one that is left takes over", func() bool { return b.came(d.begun) > 0 })
+			eventually(t, leaseTime+promptly, "the remaining node takes over", func() bool { return b.receivedSince(d.begun) > 0 })
 		}
 		t.Logf("taken over %v after the death", time.Since(d.killed).Round(time.Millisecond))
 		d.resumed = time.Now()
 		deaths = append(deaths, d)
 		third.signal(t, syscall.SIGCONT)
 		first, second = fourth, join()
-		c.shared(t, 2)
-		finish(t, third.Server)
+		c.waitUntilShared(t, 2)
+		stopServer(t, third.Server)
 	}
 	stop()
-	c.settle(t, promptly)
+	c.waitUntilDelivered(t, promptly)
 	repeats := c.check(t, first.URL)
-	excused(t, repeats, deaths, turns*endpoints*each)
+	checkRepeats(t, repeats, deaths, turns*endpoints*each)
 	if count(t, c.d, "SELECT count(*) FROM deliveries WHERE attempts > 1") == 0 {
-		t.Error("no delivery has two attempts: the one that stood still had nothing to say")
+		t.Error("got no delivery with two attempts: the frozen node had none in progress")
 	}
-	t.Logf("%d of %d deliveries came again after %d deaths", len(repeats), c.arrivals.Load(), 2*turns)
+	t.Logf("%d of %d deliveries were repeated after %d deaths", len(repeats), c.arrivals.Load(), 2*turns)
 }
 
-// node is a server and the name that it has among the others.
+// node is a server and its node ID.
 type node struct {
 	*program.Server
 	id string
@@ -109,15 +105,15 @@ func (n *node) signal(t *testing.T, what syscall.Signal) {
 	}
 }
 
-// engage returns when all inboxes keep attempts waiting, some of each node's,
+// holdAttempts returns when all inboxes hold attempts, including some from each node,
 // and since when.
-func (c *customer) engage(t *testing.T, nodes ...*node) (since time.Time) {
+func (c *webhookFixture) holdAttempts(t *testing.T, nodes ...*node) (since time.Time) {
 	t.Helper()
 	for range 10 {
 		begun := time.Now()
 		c.hold(true)
 		for _, b := range c.inboxes {
-			eventually(t, returnTime, "all endpoints have attempts under way", func() bool { return b.came(begun) > 0 })
+			eventually(t, returnTime, "all endpoints have attempts in progress", func() bool { return b.receivedSince(begun) > 0 })
 		}
 		idle := 0
 		for _, n := range nodes {
@@ -128,71 +124,70 @@ func (c *customer) engage(t *testing.T, nodes ...*node) (since time.Time) {
 		if idle == 0 {
 			return begun
 		}
-		c.hold(false) // others were faster each time
+		c.hold(false) // the other nodes were faster each time
 	}
-	t.Fatal("some node never has anything to do")
+	t.Fatal("timed out waiting until every node has an attempt in progress")
 	return since
 }
 
-// owners counts the nodes that have lanes.
-func (c *customer) owners(t *testing.T) int {
+// owners counts the nodes that own lanes.
+func (c *webhookFixture) owners(t *testing.T) int {
 	t.Helper()
 	return count(t, c.d, "SELECT count(DISTINCT owner) FROM lanes WHERE lease_until > $1", time.Now().UnixMicro())
 }
 
-// shared waits until so many nodes have lanes at once, and each endpoint had
-// its turn.
-func (c *customer) shared(t *testing.T, nodes int) {
+// waitUntilShared waits until the given number of nodes own lanes concurrently and each
+// endpoint had a delivery.
+func (c *webhookFixture) waitUntilShared(t *testing.T, nodes int) {
 	t.Helper()
 	begun := time.Now()
-	eventually(t, time.Minute, "so many nodes have lanes", func() bool { return c.owners(t) >= nodes })
+	eventually(t, time.Minute, "enough nodes own lanes", func() bool { return c.owners(t) >= nodes })
 	for _, b := range c.inboxes {
-		eventually(t, 2*returnTime, "each endpoint gets something", func() bool { return b.came(begun) > 0 })
+		eventually(t, 2*returnTime, "each endpoint gets a delivery", func() bool { return b.receivedSince(begun) > 0 })
 	}
 	t.Logf("%d nodes had lanes, and all endpoints deliveries, within %v", nodes, time.Since(begun).Round(time.Millisecond))
 }
 
-// finish asks a server to stop and waits until it has.
-func finish(t *testing.T, s *program.Server) {
+func stopServer(t *testing.T, s *program.Server) {
 	t.Helper()
 	if err := s.Terminate(); err != nil {
 		t.Fatal(err)
 	}
 	if code, err := s.Wait(30 * time.Second); code != 0 || err != nil {
-		t.Fatalf("the server ended with %d, %v", code, err)
+		t.Fatalf("got exit code %d (%v), want 0", code, err)
 	}
 }
 
-// TestAStoppingNodeKeepsOnlyWhatItHasUnderWay: an attempt is under way when a
-// node is asked to stop, and takes long. Another node runs.
+// TestStoppingNodeKeepsOnlyAttemptsInProgress stops a node during a long attempt while
+// another node runs.
 //
-// If the first one let its lease run out while it waits for the answer, the
-// other one would make the same attempt again. If it kept all its lanes until
-// then, one slow endpoint would hold up everybody's deliveries.
-func TestAStoppingNodeKeepsOnlyWhatItHasUnderWay(t *testing.T) {
+// If the first node let its lease expire, the other would repeat the attempt. If it
+// kept all its lanes, one slow endpoint would delay all deliveries.
+func TestStoppingNodeKeepsOnlyAttemptsInProgress(t *testing.T) {
+	longOnly(t, "lanes.TestStoppingNodeReleasesIdleLanesFirst")
 	t.Parallel()
 	at := program.Place{Folder: t.TempDir(), DatabaseURL: dbtest.Address(t, "postgres")}
 	first := serveHooks(t, at, "--webhooks-timeout=40s")
-	c := newCustomer(t, at)
+	c := newWebhookFixture(t, at)
 	slow, other := c.inbox(t, first.URL), c.inbox(t, first.URL)
 	slow.hold(true)
 	begun := time.Now()
-	underWay := c.happen(t, 1)[0]
-	eventually(t, promptly, "the attempts are made", func() bool { return slow.came(begun) == 1 && other.came(begun) == 1 })
+	underWay := c.publishNow(t, 1)[0]
+	eventually(t, promptly, "both attempts arrive", func() bool { return slow.receivedSince(begun) == 1 && other.receivedSince(begun) == 1 })
 
 	second := serveHooks(t, program.Place{Folder: t.TempDir(), DatabaseURL: at.DatabaseURL}, "--webhooks-timeout=40s")
 	if err := first.Terminate(); err != nil {
 		t.Fatal(err)
 	}
 	stopping := time.Now()
-	e := c.happen(t, 1)[0]
+	e := c.publishNow(t, 1)[0]
 	eventually(t, promptly, "the other endpoint gets its events", func() bool { return other.has(e.ID) })
 
-	// The lease is renewed on the way, or waited for to show that it was.
+	// Wait past the lease to show that it is renewed.
 	beyond := stopping.Add(leaseTime + 2*time.Second)
-	eventually(t, leaseTime+promptly, "the lease goes on", func() bool {
-		if n := slow.times(underWay.ID); n > 1 {
-			t.Fatalf("%v after the node was asked to stop, another one took over from it in the middle of an attempt", time.Since(stopping))
+	eventually(t, leaseTime+promptly, "the lease is renewed", func() bool {
+		if n := slow.receivedCount(underWay.ID); n > 1 {
+			t.Fatalf("another node took over an attempt in progress %v after the first was asked to stop", time.Since(stopping))
 		}
 		if full {
 			return time.Now().After(beyond)
@@ -201,16 +196,16 @@ func TestAStoppingNodeKeepsOnlyWhatItHasUnderWay(t *testing.T) {
 	})
 	slow.hold(false)
 	if code, err := first.Wait(30 * time.Second); code != 0 || err != nil {
-		t.Fatalf("the node ended with %d, %v", code, err)
+		t.Fatalf("got exit code %d (%v), want 0", code, err)
 	}
-	c.settle(t, promptly)
-	noRepeats(t, c.check(t, second.URL))
+	c.waitUntilDelivered(t, promptly)
+	wantNoRepeats(t, c.check(t, second.URL))
 }
 
-// TestAServerStopsThoughTheStoreIsAway: what an attempt came to cannot be
-// written, and the server is asked to stop. It must not wait for ever, or
-// whoever runs it kills it; the attempt is made again by the next one.
-func TestAServerStopsThoughTheStoreIsAway(t *testing.T) {
+// TestServerStopsDuringADatabaseOutage stops a server that can't write the outcome of
+// an attempt. It must not wait forever, or its operator kills it. The next server
+// repeats the attempt.
+func TestServerStopsDuringADatabaseOutage(t *testing.T) {
 	t.Parallel()
 	if !full {
 		t.Skip("waits for a lease to run out: part of the long form")
@@ -226,12 +221,12 @@ func TestAServerStopsThoughTheStoreIsAway(t *testing.T) {
 	})
 	at := program.Place{Folder: t.TempDir(), DatabaseURL: cluster.URL()}
 	server := serveHooks(t, at)
-	c := newCustomer(t, at)
+	c := newWebhookFixture(t, at)
 	b := c.inbox(t, server.URL)
 	b.hold(true)
-	c.happen(t, 3)
-	eventually(t, promptly, "attempts are under way", func() bool { return c.arrivals.Load() == 3 })
-	d := death{killed: time.Now()}
+	c.publishNow(t, 3)
+	eventually(t, promptly, "attempts are in progress", func() bool { return c.arrivals.Load() == 3 })
+	d := crash{killed: time.Now()}
 	if err := cluster.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -249,6 +244,6 @@ func TestAServerStopsThoughTheStoreIsAway(t *testing.T) {
 	}
 	server = serveHooks(t, at)
 	d.begun = time.Now()
-	c.settle(t, leaseTime+promptly)
-	excused(t, c.check(t, server.URL), []death{d}, 3)
+	c.waitUntilDelivered(t, leaseTime+promptly)
+	checkRepeats(t, c.check(t, server.URL), []crash{d}, 3)
 }

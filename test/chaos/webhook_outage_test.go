@@ -9,14 +9,13 @@ import (
 	"turnpike/test/chaos/program"
 )
 
-// TestDeliveriesSurviveAStorageOutage takes the store away under a stream of
-// events. The server lives, so nothing may come twice: an attempt whose outcome
-// could not be written would be made again when the store is back, unless the
-// server keeps it in mind until then. A lane whose look failed and is not
-// looked at again, or a lease that is not asked for again, would leave events
-// lying there. An outcome that is written a second time, because nobody said
-// that it was the first time, must not count twice.
-func TestDeliveriesSurviveAStorageOutage(t *testing.T) {
+// TestDeliveriesSurviveADatabaseOutage cuts off the database under a stream of events.
+// The server keeps running, so nothing may be delivered twice: it keeps unwritten
+// outcomes in memory until the database is back. It must retry failed lane scans and
+// lease renewals, or events stay undelivered. An outcome that is written twice after a
+// lost commit response must count once.
+func TestDeliveriesSurviveADatabaseOutage(t *testing.T) {
+	longOnly(t, "TestDatabaseOutageReturns503AndRecovers, TestEveryEventIsDeliveredDespiteKill9")
 	t.Parallel()
 	t.Run("postgres dies", func(t *testing.T) {
 		t.Parallel()
@@ -30,7 +29,7 @@ func TestDeliveriesSurviveAStorageOutage(t *testing.T) {
 			}
 		})
 		at := program.Place{Folder: t.TempDir(), DatabaseURL: cluster.URL()}
-		ordeal{begin: cluster.Kill, end: cluster.Restart, blink: cluster.Restart}.endure(t, at, serveHooks(t, at))
+		outageTest{begin: cluster.Kill, end: cluster.Restart, blink: cluster.Restart}.run(t, at, serveHooks(t, at))
 	})
 	t.Run("postgres is out of reach", func(t *testing.T) {
 		t.Parallel()
@@ -38,36 +37,36 @@ func TestDeliveriesSurviveAStorageOutage(t *testing.T) {
 			t.Skip("its timeouts take long: part of the long form")
 		}
 		at := program.Place{Folder: t.TempDir(), DatabaseURL: dbtest.Address(t, "postgres")}
-		network, address := wire(t, at.DatabaseURL)
+		network, address := newNetwork(t, at.DatabaseURL)
 		server := serveHooks(t, program.Place{Folder: at.Folder, DatabaseURL: address})
-		ordeal{begin: network.cut, end: network.mend}.endure(t, at, server)
+		outageTest{begin: network.cut, end: network.restore}.run(t, at, server)
 	})
 	t.Run("postgres commits and cannot say so", func(t *testing.T) {
 		t.Parallel()
 		at := program.Place{Folder: t.TempDir(), DatabaseURL: dbtest.Address(t, "postgres")}
-		wire, address := swallow(t, at.DatabaseURL)
+		wire, address := dropResponses(t, at.DatabaseURL)
 		server := serveHooks(t, program.Place{Folder: at.Folder, DatabaseURL: address})
-		noticed := func() bool { return wire.swallowed() >= 3 }
-		ordeal{begin: wire.begin, end: wire.end, noticed: noticed}.endure(t, at, server)
+		noticed := func() bool { return wire.dropped() >= 3 }
+		outageTest{begin: wire.begin, end: wire.end, noticed: noticed}.run(t, at, server)
 	})
 	t.Run("sqlite on a full disk", func(t *testing.T) {
 		t.Parallel()
 		at := program.Place{Folder: t.TempDir()}
 		server := serveHooks(t, at)
 		full := fullDisk(t, server.Pid())
-		ordeal{begin: full.begin, end: full.end}.endure(t, at, server)
+		outageTest{begin: full.begin, end: full.end}.run(t, at, server)
 	})
 }
 
-// ordeal is a way for the store to be away.
-type ordeal struct {
+// outageTest is a way to cut off the database.
+type outageTest struct {
 	begin, end func() error
-	blink      func() error // is away and back again, if there is such a way
-	noticed    func() bool  // by the server; nil is that it says so
+	blink      func() error // cuts it off briefly; optional
+	noticed    func() bool  // whether the server has noticed; default: it reports unhealthy
 }
 
-// endure puts a server that delivers through it.
-func (o ordeal) endure(t *testing.T, at program.Place, server *program.Server) {
+// run checks a delivering server during and after the outage.
+func (o outageTest) run(t *testing.T, at program.Place, server *program.Server) {
 	t.Helper()
 	rounds := 1
 	if full {
@@ -76,46 +75,47 @@ func (o ordeal) endure(t *testing.T, at program.Place, server *program.Server) {
 	if o.noticed == nil {
 		o.noticed = func() bool { return get(server.URL, "/readyz").status == http.StatusServiceUnavailable }
 	}
-	c := newCustomer(t, at)
+	c := newWebhookFixture(t, at)
 	for range 3 {
 		c.inbox(t, server.URL)
 	}
 	stop := c.stream(t, 20*time.Millisecond, 2)
 	for round := range rounds {
-		goesOn(t, c, "the stream runs", time.Now())
+		waitForDeliveries(t, c, "the stream runs", time.Now())
 		if o.blink != nil {
 			if err := o.blink(); err != nil {
 				t.Fatal(err)
 			}
-			goesOn(t, c, "deliveries go on after a blink", time.Now())
+			waitForDeliveries(t, c, "deliveries go on after a blink", time.Now())
 		}
-		// These attempts begin while the store is there and end when it is not.
+		// These attempts start before the outage and end during it.
 		before := c.arrivals.Load()
 		c.hold(true)
-		eventually(t, promptly, "attempts are under way", func() bool { return c.arrivals.Load() >= before+int64(len(c.inboxes)) })
+		eventually(t, promptly, "attempts are in progress", func() bool { return c.arrivals.Load() >= before+int64(len(c.inboxes)) })
 		if err := o.begin(); err != nil {
 			t.Fatal(err)
 		}
 		c.hold(false)
-		eventually(t, 2*promptly, "the server notices", o.noticed)
+		eventually(t, 2*promptly, "the server notices the outage", o.noticed)
 		if round%5 == 4 {
-			<-time.After(leaseTime + time.Second) // long enough for the leases to run out
+			<-time.After(leaseTime + time.Second) // until the leases have expired
 		}
 		if err := o.end(); err != nil {
 			t.Fatal(err)
 		}
-		goesOn(t, c, "deliveries go on after the outage", time.Now())
+		waitForDeliveries(t, c, "deliveries go on after the outage", time.Now())
 	}
 	stop()
-	c.settle(t, time.Minute)
-	noRepeats(t, c.check(t, server.URL))
+	c.waitUntilDelivered(t, time.Minute)
+	wantNoRepeats(t, c.check(t, server.URL))
 }
 
-// goesOn waits until each inbox got several deliveries since the moment.
-func goesOn(t *testing.T, c *customer, what string, since time.Time) {
+// waitForDeliveries waits until each inbox received several deliveries since the given
+// time.
+func waitForDeliveries(t *testing.T, c *webhookFixture, what string, since time.Time) {
 	t.Helper()
 	for _, b := range c.inboxes {
-		eventually(t, returnTime, what, func() bool { return b.came(since) >= 20 })
+		eventually(t, returnTime, what, func() bool { return b.receivedSince(since) >= 20 })
 	}
 	t.Logf("%s: %v", what, time.Since(since).Round(time.Millisecond))
 }

@@ -19,37 +19,37 @@ import (
 	"turnpike/webhook"
 )
 
-// perEndpoint is the server's default: so many attempts to one endpoint can be
-// under way when a server dies. As many as unwritten were made and are not
-// written down yet.
+// perEndpoint is the server's default number of concurrent attempts per endpoint.
+// unwritten is the number of finished attempts that may not be recorded when a server
+// dies.
 const (
 	perEndpoint = 32
 	unwritten   = 256
 )
 
-// serveHooks starts a server that delivers to this machine.
+// serveHooks starts a server that may deliver to this machine.
 func serveHooks(t *testing.T, at program.Place, args ...string) *program.Server {
 	t.Helper()
 	return serve(t, at, append([]string{"--webhooks-allow-http", "--webhooks-allow-cidrs=127.0.0.0/8"}, args...)...)
 }
 
-// customer is who has endpoints, and to whom events happen. They are published
-// by this process, so that a server's death does not end them.
-type customer struct {
+// webhookFixture is a workspace with endpoints. The test process publishes its events,
+// so that they continue when a server dies.
+type webhookFixture struct {
 	d       *db.DB
 	key     string
 	origin  events.Origin
 	inboxes []*inbox
 
 	arrivals atomic.Int64
-	watch    atomic.Pointer[func(n int64)] // hears of each arrival before it is answered
+	watch    atomic.Pointer[func(n int64)] // called with each arrival before the response
 	stored   atomic.Int64                  // events whose commit was acknowledged
 }
 
-// newCustomer needs a server that has run once.
-func newCustomer(t *testing.T, at program.Place) *customer {
+// newWebhookFixture needs a database that a server has initialized.
+func newWebhookFixture(t *testing.T, at program.Place) *webhookFixture {
 	t.Helper()
-	c := &customer{key: newKey(t, at), d: open(t, at)}
+	c := &webhookFixture{key: newKey(t, at), d: open(t, at)}
 	c.origin.Environment = "test"
 	if err := c.d.QueryRow(t.Context(), "SELECT id FROM workspaces").Scan(&c.origin.WorkspaceID); err != nil {
 		t.Fatal(err)
@@ -57,27 +57,27 @@ func newCustomer(t *testing.T, at program.Place) *customer {
 	return c
 }
 
-// arrival is a delivery as it came to an endpoint.
+// arrival is a delivery that an endpoint received.
 type arrival struct {
 	at    time.Time
-	event string // the id in the body
+	event string // the ID in the body
 	body  string
 }
 
-// inbox is an endpoint's other side. It verifies, keeps and acknowledges what comes.
+// inbox is a receiver. It verifies, stores and acknowledges deliveries.
 type inbox struct {
-	c          *customer
+	c          *webhookFixture
 	id, secret string
 	server     *httptest.Server
 
 	mu    sync.Mutex
-	got   map[string][]arrival // by Service-Event-Id, in the order they came
-	wrong []string             // what a customer would complain about
-	gate  chan struct{}        // while it is there and open, nothing is answered
+	got   map[string][]arrival // by Service-Event-Id, in order of arrival
+	wrong []string             // problems that a customer would report
+	gate  chan struct{}        // while it is open, nothing is acknowledged
 }
 
-// inbox makes a receiver and an endpoint for it, for the events or for all.
-func (c *customer) inbox(t *testing.T, url string, names ...string) *inbox {
+// inbox creates a receiver and its endpoint, which subscribes to the events or to all.
+func (c *webhookFixture) inbox(t *testing.T, url string, names ...string) *inbox {
 	t.Helper()
 	b := &inbox{c: c, got: map[string][]arrival{}}
 	b.server = httptest.NewServer(b)
@@ -94,8 +94,8 @@ func (c *customer) inbox(t *testing.T, url string, names ...string) *inbox {
 	return b
 }
 
-// endpoint makes one at the target, for the events or for all.
-func (c *customer) endpoint(t *testing.T, url, target string, names ...string) (id, secret string) {
+// endpoint creates an endpoint at the target, which subscribes to the events or to all.
+func (c *webhookFixture) endpoint(t *testing.T, url, target string, names ...string) (id, secret string) {
 	t.Helper()
 	if len(names) == 0 {
 		names = []string{"*"}
@@ -105,12 +105,12 @@ func (c *customer) endpoint(t *testing.T, url, target string, names ...string) (
 		t.Fatal(err)
 	}
 	var made struct{ ID, Secret string }
-	c.ask(t, url, request{method: "POST", path: "/v1/webhooks", body: fmt.Sprintf(`{"url":%q,"events":%s}`, target, list)}, &made)
+	c.mustCall(t, url, request{method: "POST", path: "/v1/webhooks", body: fmt.Sprintf(`{"url":%q,"events":%s}`, target, list)}, &made)
 	return made.ID, made.Secret
 }
 
-// ask makes a call that must succeed.
-func (c *customer) ask(t *testing.T, url string, r request, into any) {
+// mustCall sends a request that must succeed.
+func (c *webhookFixture) mustCall(t *testing.T, url string, r request, into any) {
 	t.Helper()
 	r.mark, r.key = "customer", c.key
 	o := call(url, r)
@@ -125,7 +125,7 @@ func (c *customer) ask(t *testing.T, url string, r request, into any) {
 func (b *inbox) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		return // the server died in the middle of it
+		return // the server died meanwhile
 	}
 	a := arrival{at: time.Now(), body: string(body)}
 	var envelope struct{ ID string }
@@ -152,7 +152,7 @@ func (b *inbox) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// hold has the inbox answer nothing, or answer again.
+// hold stops or resumes the responses of the inbox.
 func (b *inbox) hold(on bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -165,18 +165,17 @@ func (b *inbox) hold(on bool) {
 	}
 }
 
-// hold has all inboxes answer nothing, or answer again.
-func (c *customer) hold(on bool) {
+// hold stops or resumes the responses of all inboxes.
+func (c *webhookFixture) hold(on bool) {
 	for _, b := range c.inboxes {
 		b.hold(on)
 	}
 }
 
-// has reports whether the event came.
-func (b *inbox) has(event string) bool { return b.times(event) > 0 }
+func (b *inbox) has(event string) bool { return b.receivedCount(event) > 0 }
 
-// times counts how often an event came.
-func (b *inbox) times(event string) (n int) {
+// receivedCount returns how often an event arrived.
+func (b *inbox) receivedCount(event string) (n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, all := range b.got {
@@ -189,8 +188,8 @@ func (b *inbox) times(event string) (n int) {
 	return n
 }
 
-// came counts what came since the moment.
-func (b *inbox) came(since time.Time) (n int) {
+// receivedSince counts the arrivals since the given time.
+func (b *inbox) receivedSince(since time.Time) (n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, all := range b.got {
@@ -203,10 +202,9 @@ func (b *inbox) came(since time.Time) (n int) {
 	return n
 }
 
-// publish has n events of the type happen in one transaction. A store that is
-// away is tried again: the customers' doings do not end with it. An attempt
-// that failed may have been stored all the same, as with any client.
-func (c *customer) publish(ctx context.Context, kind events.Type, n int) (list []*events.Event, err error) {
+// publish stores n events of the type in one transaction. It retries while the database
+// is down. As with any client, a failed attempt may have been stored.
+func (c *webhookFixture) publish(ctx context.Context, kind events.Type, n int) (list []*events.Event, err error) {
 	publisher := events.NewPublisher(time.Now)
 	for {
 		err = c.d.Write(ctx, func(tx *db.Tx) error {
@@ -218,7 +216,7 @@ func (c *customer) publish(ctx context.Context, kind events.Type, n int) (list [
 				}
 				list = append(list, e)
 			}
-			tx.Signal("events", "") // as a publisher in a server wakes it; the poll would find it, too
+			tx.Signal("events", "") // wakes the servers as a publisher does; they also poll
 			return nil
 		})
 		if err == nil {
@@ -233,8 +231,8 @@ func (c *customer) publish(ctx context.Context, kind events.Type, n int) (list [
 	}
 }
 
-// happen publishes n events now.
-func (c *customer) happen(t *testing.T, n int) []*events.Event {
+// publishNow publishes n events.
+func (c *webhookFixture) publishNow(t *testing.T, n int) []*events.Event {
 	t.Helper()
 	list, err := c.publish(t.Context(), events.BillingCreditsLow, n)
 	if err != nil {
@@ -243,9 +241,9 @@ func (c *customer) happen(t *testing.T, n int) []*events.Event {
 	return list
 }
 
-// burst publishes n events in the background, a few at a time, and returns the
-// way to wait for its end.
-func (c *customer) burst(t *testing.T, n int) (wait func()) {
+// burst publishes n events in the background, a few at a time. wait returns when all
+// are published.
+func (c *webhookFixture) burst(t *testing.T, n int) (wait func()) {
 	t.Helper()
 	const few = 5
 	var err error
@@ -265,16 +263,16 @@ func (c *customer) burst(t *testing.T, n int) (wait func()) {
 	return wait
 }
 
-// stream publishes without end until it is stopped. It goes through the types
-// of events one after the other, a pause after each.
-func (c *customer) stream(t *testing.T, pause time.Duration, n int) (stop func()) {
+// stream publishes events until it is stopped. It cycles through the event types, with
+// a pause after each.
+func (c *webhookFixture) stream(t *testing.T, pause time.Duration, n int) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
 	all.Go(func() {
 		for i := 0; ctx.Err() == nil; i++ {
 			if _, err := c.publish(ctx, events.Types[i%len(events.Types)], n); err != nil {
-				return // stopped
+				return
 			}
 			select {
 			case <-time.After(pause):
@@ -290,27 +288,28 @@ func (c *customer) stream(t *testing.T, pause time.Duration, n int) (stop func()
 	return stop
 }
 
-// settle waits until every stored event is delivered everywhere.
-func (c *customer) settle(t *testing.T, patience time.Duration) {
+// waitUntilDelivered waits until every stored event is delivered to every endpoint.
+func (c *webhookFixture) waitUntilDelivered(t *testing.T, patience time.Duration) {
 	t.Helper()
 	t.Cleanup(func() {
 		if t.Failed() {
-			c.showOpen(t)
+			c.showUndelivered(t)
 		}
 	})
 	begun := time.Now()
-	eventually(t, patience, "everything is delivered", func() bool { return c.open(t) == 0 })
+	eventually(t, patience, "all events are delivered", func() bool { return c.undelivered(t) == 0 })
 	t.Logf("settled after %v", time.Since(begun).Round(time.Millisecond))
 }
 
-// open counts what is not delivered yet.
-func (c *customer) open(t *testing.T) int {
+// undelivered counts the deliveries that haven't succeeded.
+func (c *webhookFixture) undelivered(t *testing.T) int {
 	t.Helper()
 	return count(t, c.d, "SELECT (SELECT count(*) FROM new_events) + (SELECT count(*) FROM deliveries WHERE status <> 'succeeded')")
 }
 
-// showOpen logs a few deliveries that are not done, and who has their lanes.
-func (c *customer) showOpen(t *testing.T) {
+// showUndelivered logs a few deliveries that haven't succeeded, with the owners of
+// their lanes.
+func (c *webhookFixture) showUndelivered(t *testing.T) {
 	t.Helper()
 	rows, err := c.d.Query(context.WithoutCancel(t.Context()), `SELECT d.id, d.status, d.attempts, COALESCE(d.due_at, 0), COALESCE(l.owner, 'nobody'), COALESCE(l.lease_until, 0), COALESCE(l.due_at, 0)
 		FROM deliveries d LEFT JOIN lanes l ON l.id = d.endpoint_id WHERE d.status <> 'succeeded' ORDER BY d.id LIMIT 10`)
@@ -319,7 +318,7 @@ func (c *customer) showOpen(t *testing.T) {
 		var attempts, due, until, next int64
 		err := r.Scan(&id, &status, &attempts, &due, &owner, &until, &next)
 		t.Logf("open: %s is %s after %d attempts and due at %s; its lane is due at %s and %s has it until %s", id, status, attempts,
-			clock(time.UnixMicro(due)), clock(time.UnixMicro(next)), owner, clock(time.UnixMicro(until)))
+			formatTime(time.UnixMicro(due)), formatTime(time.UnixMicro(next)), owner, formatTime(time.UnixMicro(until)))
 		return err
 	})
 	if err != nil {
@@ -327,7 +326,7 @@ func (c *customer) showOpen(t *testing.T) {
 	}
 }
 
-// delivery is one as the interface shows it.
+// delivery is a delivery as the API returns it.
 type delivery struct {
 	ID           string
 	EventID      string `json:"event_id"`
@@ -339,11 +338,11 @@ type delivery struct {
 
 type attempt struct {
 	Number         int
-	ResponseStatus int `json:"response_status"` // 0 for no answer
+	ResponseStatus int `json:"response_status"` // 0 without a response
 }
 
-// deliveries are all of an endpoint, through the interface.
-func (c *customer) deliveries(t *testing.T, url, endpoint string) (all []delivery) {
+// deliveries returns all deliveries of an endpoint from the API.
+func (c *webhookFixture) deliveries(t *testing.T, url, endpoint string) (all []delivery) {
 	t.Helper()
 	path := "/v1/deliveries?order=asc&limit=100&endpoint=" + endpoint
 	for next := path; ; {
@@ -352,7 +351,7 @@ func (c *customer) deliveries(t *testing.T, url, endpoint string) (all []deliver
 			LastID  string `json:"last_id"`
 			HasMore bool   `json:"has_more"`
 		}
-		c.ask(t, url, request{method: "GET", path: next}, &page)
+		c.mustCall(t, url, request{method: "GET", path: next}, &page)
 		all = append(all, page.Data...)
 		if !page.HasMore {
 			return all
@@ -361,26 +360,26 @@ func (c *customer) deliveries(t *testing.T, url, endpoint string) (all []deliver
 	}
 }
 
-// repeat is a delivery that came again.
+// repeat is a delivery that arrived more than once.
 type repeat struct {
 	id            string
-	happened      time.Time // the event
-	before, after time.Time // when it came, and when it came again
+	happened      time.Time // the event's time
+	before, after time.Time // two consecutive arrivals
 }
 
-// check compares what was stored, what came and what the interface says, after
-// all is settled. It returns what came more than once.
+// check compares stored events, arrivals and the API after all events are delivered. It
+// returns the deliveries that arrived more than once.
 //
-// It fails when an event did not come, came as two deliveries or with another
-// body than was stored; when a delivery is not shown as succeeded; and when
-// the attempts in its record are not as many as it counts.
-func (c *customer) check(t *testing.T, url string) (repeats []repeat) {
+// It fails if an event is missing, arrived as two deliveries, or differs from the
+// stored body. It also fails if a delivery hasn't succeeded or its count differs from
+// its recorded attempts.
+func (c *webhookFixture) check(t *testing.T, url string) (repeats []repeat) {
 	t.Helper()
-	wrong := &complaints{t: t}
+	wrong := &failures{t: t}
 	defer wrong.done()
-	truth := c.truth(t)
+	truth := c.storedEvents(t)
 	if len(truth) < int(c.stored.Load()) {
-		wrong.add("%d events are stored, %d were acknowledged", len(truth), c.stored.Load())
+		wrong.add("got %d stored events, want at least the %d that were acknowledged", len(truth), c.stored.Load())
 	}
 	attempts := c.attempts(t)
 	for _, b := range c.inboxes {
@@ -391,7 +390,7 @@ func (c *customer) check(t *testing.T, url string) (repeats []repeat) {
 				FailedAttempts int `json:"failed_attempts"`
 			}
 		}
-		c.ask(t, url, request{method: "GET", path: "/v1/webhooks/" + b.id}, &endpoint)
+		c.mustCall(t, url, request{method: "GET", path: "/v1/webhooks/" + b.id}, &endpoint)
 		shown := map[string]delivery{}
 		for _, d := range c.deliveries(t, url, b.id) {
 			if other, again := shown[d.EventID]; again {
@@ -404,7 +403,7 @@ func (c *customer) check(t *testing.T, url string) (repeats []repeat) {
 			recorded += attempts[d.ID]
 		}
 		if st := endpoint.Stats; st.Succeeded+st.FailedAttempts != recorded {
-			wrong.add("%s counts %+v, and %d attempts are recorded", b.id, st, recorded)
+			wrong.add("%s: got counts %+v, want %d as in the recorded attempts", b.id, st, recorded)
 		}
 		b.mu.Lock()
 		for _, complaint := range b.wrong {
@@ -416,40 +415,40 @@ func (c *customer) check(t *testing.T, url string) (repeats []repeat) {
 			}
 			d, came := shown[id], b.got[shown[id].ID]
 			if len(came) == 0 {
-				wrong.add("%s never came to %s (%+v)", id, b.id, d)
+				wrong.add("%s never arrived at %s (%+v)", id, b.id, d)
 				continue
 			}
 			for i, a := range came {
 				if a.event != id || a.body != event.body {
-					wrong.add("%s came as %s with the body %q, stored is %q", id, d.ID, a.body, event.body)
+					wrong.add("%s arrived as %s: got body %q, want %q", id, d.ID, a.body, event.body)
 				}
 				if i > 0 {
 					repeats = append(repeats, repeat{d.ID, event.at, came[i-1].at, a.at})
 				}
 			}
 			if d.Status != "succeeded" || d.AttemptCount != attempts[d.ID] || d.AttemptCount < 1 || d.AttemptCount > len(came) {
-				wrong.add("%s is %s after %d attempts, of which %d are recorded; it came %d times", d.ID, d.Status, d.AttemptCount, attempts[d.ID], len(came))
+				wrong.add("%s: got status %s, %d attempts, %d recorded attempts and %d arrivals", d.ID, d.Status, d.AttemptCount, attempts[d.ID], len(came))
 			}
 			delete(shown, id)
 		}
 		b.mu.Unlock()
 		for id := range shown {
-			wrong.add("%s was delivered to %s, which did not ask for it", id, b.id)
+			wrong.add("%s was delivered to %s, which doesn't subscribe to it", id, b.id)
 		}
 	}
 	c.checkRecords(t, url, wrong, repeats)
 	return repeats
 }
 
-// stored is an event as the store has it.
+// stored is an event in the database.
 type stored struct {
 	kind events.Type
 	at   time.Time
 	body string
 }
 
-// truth is what must have come.
-func (c *customer) truth(t *testing.T) map[string]stored {
+// storedEvents returns the events that must have arrived.
+func (c *webhookFixture) storedEvents(t *testing.T) map[string]stored {
 	t.Helper()
 	all := map[string]stored{}
 	rows, err := c.d.Query(t.Context(), "SELECT id, type, created_at, body FROM events")
@@ -467,7 +466,7 @@ func (c *customer) truth(t *testing.T) map[string]stored {
 }
 
 // attempts counts the recorded attempts of each delivery.
-func (c *customer) attempts(t *testing.T) map[string]int {
+func (c *webhookFixture) attempts(t *testing.T) map[string]int {
 	t.Helper()
 	n := map[string]int{}
 	rows, err := c.d.Query(t.Context(), "SELECT delivery_id, count(*) FROM attempts GROUP BY delivery_id")
@@ -484,9 +483,8 @@ func (c *customer) attempts(t *testing.T) map[string]int {
 	return n
 }
 
-// checkRecords looks at some deliveries as a customer would: the ones that
-// came again, and a few others.
-func (c *customer) checkRecords(t *testing.T, url string, wrong *complaints, repeats []repeat) {
+// checkRecords checks the API's records of the repeated deliveries and of a few others.
+func (c *webhookFixture) checkRecords(t *testing.T, url string, wrong *failures, repeats []repeat) {
 	t.Helper()
 	const few = 20
 	look := map[string]bool{}
@@ -503,44 +501,44 @@ func (c *customer) checkRecords(t *testing.T, url string, wrong *complaints, rep
 	b.mu.Unlock()
 	for id := range look {
 		var d delivery
-		c.ask(t, url, request{method: "GET", path: "/v1/deliveries/" + id}, &d)
+		c.mustCall(t, url, request{method: "GET", path: "/v1/deliveries/" + id}, &d)
 		acknowledged := 0
 		for i, a := range d.Attempts {
 			if a.Number != i+1 {
-				wrong.add("%s shows its attempts as %+v", id, d.Attempts)
+				wrong.add("%s: got attempts %+v", id, d.Attempts)
 			}
 			if a.ResponseStatus == http.StatusNoContent {
 				acknowledged++
 			}
 		}
 		if len(d.Attempts) != d.AttemptCount || acknowledged == 0 {
-			wrong.add("%s counts %d attempts and shows %+v", id, d.AttemptCount, d.Attempts)
+			wrong.add("%s: got a count of %d and the attempts %+v", id, d.AttemptCount, d.Attempts)
 		}
 	}
 }
 
-// noRepeats is for servers that did not die.
-func noRepeats(t *testing.T, repeats []repeat) {
+// wantNoRepeats is for tests in which no server dies.
+func wantNoRepeats(t *testing.T, repeats []repeat) {
 	t.Helper()
-	wrong := &complaints{t: t}
+	wrong := &failures{t: t}
 	defer wrong.done()
 	for _, r := range repeats {
-		wrong.add("%s came at %s and again at %s, although no server died", r.id, clock(r.before), clock(r.after))
+		wrong.add("%s arrived at %s and again at %s, but no server died", r.id, formatTime(r.before), formatTime(r.after))
 	}
 }
 
-// death is when a server was killed, and when another began; or when it stood
-// still, and when it went on.
-type death struct {
-	engaged                time.Time // since when attempts were kept waiting, if they were
+// crash is the time between the kill of a server and the start of the next one, or
+// between freezing and resuming it.
+type crash struct {
+	engaged                time.Time // since when the inboxes held attempts, if they did
 	killed, begun, resumed time.Time
 }
 
-// explains reports whether what was under way then can have come again: before
-// and after, or from the one that took over and from the one that went on.
-func (d death) explains(r repeat) bool {
-	// An attempt is written down within milliseconds of its answer; a busy
-	// machine gets more.
+// explains reports whether the attempt was in progress during the crash: it may arrive
+// before and after, or from both owners of the lane.
+func (d crash) explains(r repeat) bool {
+	// An attempt is recorded within milliseconds of its response. A busy machine gets
+	// more.
 	const recent = 5 * time.Second
 	if !r.happened.Before(d.begun) {
 		return false
@@ -555,20 +553,20 @@ func (d death) explains(r repeat) bool {
 	return !d.resumed.IsZero() && r.before.After(d.killed) && r.after.After(d.resumed) && r.after.Before(d.resumed.Add(recent))
 }
 
-// excused fails for what came again without a server's death between, or
-// although it had come long before that: only what is under way is repeated.
-func excused(t *testing.T, repeats []repeat, deaths []death, most int) {
+// checkRepeats fails for repeats without a crash in between, or long after the first
+// arrival: only attempts in progress may repeat.
+func checkRepeats(t *testing.T, repeats []repeat, deaths []crash, most int) {
 	t.Helper()
-	wrong := &complaints{t: t}
+	wrong := &failures{t: t}
 	defer wrong.done()
 	for _, r := range repeats {
-		if !slices.ContainsFunc(deaths, func(d death) bool { return d.explains(r) }) {
-			wrong.add("%s came at %s and again at %s, which no death explains", r.id, clock(r.before), clock(r.after))
+		if !slices.ContainsFunc(deaths, func(d crash) bool { return d.explains(r) }) {
+			wrong.add("%s arrived at %s and again at %s, which no crash explains", r.id, formatTime(r.before), formatTime(r.after))
 		}
 	}
 	if len(repeats) > most {
-		t.Errorf("%d deliveries were repeated, at most %d can have been under way", len(repeats), most)
+		t.Errorf("got %d repeated deliveries, want at most %d (those in progress)", len(repeats), most)
 	}
 }
 
-func clock(at time.Time) string { return at.Format("15:04:05.000") }
+func formatTime(at time.Time) string { return at.Format("15:04:05.000") }

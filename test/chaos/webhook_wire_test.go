@@ -8,23 +8,22 @@ import (
 	"testing"
 )
 
-// swallower is a wire to the database on which, while it is on, the answers to
-// commits are lost: what was committed is, and whoever did it cannot know.
-type swallower struct {
+// responseDropper is a proxy to the database that can drop the responses to commits.
+// The data is committed, but the client can't know.
+type responseDropper struct {
 	to string
 	ln net.Listener
 
 	mu    sync.Mutex
 	on    bool
-	only  []byte // on connections that have carried this
-	hangs bool   // up instead of being silent
+	only  []byte // only on connections that have carried this
+	hangs bool   // close the connection instead of staying silent
 	lost  int
 	conns []net.Conn
 }
 
-// swallow puts the wire in front of the database and returns the address that
-// leads over it.
-func swallow(t *testing.T, database string) (*swallower, string) {
+// dropResponses starts the proxy and returns its address.
+func dropResponses(t *testing.T, database string) (*responseDropper, string) {
 	t.Helper()
 	u, err := url.Parse(database)
 	if err != nil {
@@ -34,7 +33,7 @@ func swallow(t *testing.T, database string) (*swallower, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &swallower{to: u.Host, ln: ln}
+	s := &responseDropper{to: u.Host, ln: ln}
 	var all sync.WaitGroup
 	all.Go(func() { s.accept(&all) })
 	t.Cleanup(func() {
@@ -50,7 +49,7 @@ func swallow(t *testing.T, database string) (*swallower, string) {
 	return s, u.String()
 }
 
-func (s *swallower) accept(all *sync.WaitGroup) {
+func (s *responseDropper) accept(all *sync.WaitGroup) {
 	for {
 		near, err := s.ln.Accept()
 		if err != nil {
@@ -64,8 +63,8 @@ func (s *swallower) accept(all *sync.WaitGroup) {
 		s.mu.Lock()
 		s.conns = append(s.conns, near, far)
 		s.mu.Unlock()
-		mute := make(chan struct{}) // closed when nothing is to come back any more
-		all.Go(func() { s.carry(far, near, s.hears(mute)) })
+		mute := make(chan struct{}) // closed when responses must be dropped
+		all.Go(func() { s.carry(far, near, s.findCommits(mute)) })
 		all.Go(func() {
 			s.carry(near, far, func([]byte) bool {
 				select {
@@ -84,8 +83,8 @@ func (s *swallower) accept(all *sync.WaitGroup) {
 	}
 }
 
-// hears looks for commits in what goes to the database.
-func (s *swallower) hears(mute chan struct{}) func([]byte) bool {
+// findCommits looks for commits in the data to the database.
+func (s *responseDropper) findCommits(mute chan struct{}) func([]byte) bool {
 	once := sync.OnceFunc(func() { close(mute) })
 	meant := false
 	return func(sent []byte) bool {
@@ -100,8 +99,8 @@ func (s *swallower) hears(mute chan struct{}) func([]byte) bool {
 	}
 }
 
-// carry takes bytes from one end to the other, those that may pass.
-func (s *swallower) carry(to, from net.Conn, pass func([]byte) bool) {
+// carry copies the bytes that pass accepts.
+func (s *responseDropper) carry(to, from net.Conn, pass func([]byte) bool) {
 	defer to.Close()
 	buf := make([]byte, 32<<10)
 	for {
@@ -117,33 +116,33 @@ func (s *swallower) carry(to, from net.Conn, pass func([]byte) bool) {
 	}
 }
 
-func (s *swallower) set(on bool) error {
+func (s *responseDropper) set(on bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.on = on
 	return nil
 }
 
-// hangUp says whether connections break instead of falling silent, which is
-// noticed at once.
-func (s *swallower) hangUp(hangs bool) {
+// hangUp sets whether connections close instead of staying silent. A closed connection
+// is noticed immediately.
+func (s *responseDropper) hangUp(hangs bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.hangs = hangs
 }
 
-// after is for commits of what a connection does once it has carried the text.
-func (s *swallower) after(text string) {
+// after limits the drops to commits on connections that have carried the string.
+func (s *responseDropper) after(text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.only = []byte(text)
 }
 
-func (s *swallower) begin() error { return s.set(true) }
-func (s *swallower) end() error   { return s.set(false) }
+func (s *responseDropper) begin() error { return s.set(true) }
+func (s *responseDropper) end() error   { return s.set(false) }
 
-// swallowed counts the commits whose answers were lost.
-func (s *swallower) swallowed() int {
+// dropped counts the lost responses.
+func (s *responseDropper) dropped() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.lost

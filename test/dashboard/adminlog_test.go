@@ -14,31 +14,30 @@ import (
 	"turnpike/test/harness"
 )
 
-// act writes a line of the admin log.
 func act(t *testing.T, s *harness.Server, by string, a audit.Action, detail any) {
 	t.Helper()
 	err := s.DB.Write(t.Context(), func(tx *db.Tx) error {
-		return audit.LogAction(t.Context(), tx, audit.Actor{Name: by, IP: "192.0.2.7"}, a, detail, s.Clock.Now())
+		return audit.Actor{Name: by, IP: "192.0.2.7"}.Log(t.Context(), tx, a, detail, s.Clock.Now())
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 }
 
-func TestTheAdminLogSaysWhoDidWhatToWhich(t *testing.T) {
+func TestAdminLogShowsActorActionAndTarget(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		owner := member(t, s, w, accounts.Owner)
 		viewer := member(t, s, w, accounts.Viewer)
 		const evil = `<script>alert(1)</script>`
-		to := owner.post(t, owner.in(accounts.Test, "keys/new"), url.Values{"name": {evil}, "scopes": {"*"}}).leadsTo(t, owner.in(accounts.Test, "keys/key_*"))
-		manager, managerID := s.KeyOf(t, &access.Key{WorkspaceID: w.ID, Environment: accounts.Test, Name: "deploy bot", Scopes: []string{"*"}})
+		to := owner.post(t, owner.in(accounts.Test, "keys/new"), url.Values{"name": {evil}, "scopes": {"*"}}).redirectsTo(t, owner.in(accounts.Test, "keys/key_*"))
+		manager, managerID := s.KeyOf(t, &access.Key{Tenant: w.In(accounts.Test), Name: "deploy bot", Scopes: []string{"*"}})
 		made := s.Do(t, harness.Request{Method: "POST", Path: "/v1/projects", Key: manager, Body: map[string]any{"id": "shop", "name": evil}}).Want(t, 200, "")
 		hook := s.Do(t, harness.Request{Method: "POST", Path: "/v1/webhooks", Key: manager, Body: map[string]any{"url": "https://example.com/hooks", "events": []string{"*"}}}).Want(t, 200, "")
 		run := ids.New(ids.Run)
-		act(t, s, owner.person.ID, audit.Action{WorkspaceID: w.ID, Environment: "test", Action: "agent.run.approved", Target: run}, map[string]any{evil: "\u202e"})
-		act(t, s, owner.person.ID, audit.Action{WorkspaceID: w.ID, Environment: "live", Action: "only.live", Target: "x"}, nil)
+		act(t, s, owner.person.ID, audit.Action{Tenant: w.In(accounts.Test), Action: "agent.run.approved", Target: run}, map[string]any{evil: "\u202e"})
+		act(t, s, owner.person.ID, audit.Action{Tenant: w.In(accounts.Live), Action: "only.live", Target: "x"}, nil)
 
 		a := viewer.get(t, viewer.in(accounts.Test, "log")).shows(t, "The owner", "the operator", "key deploy bot", "key.created", "project.created", "both environments",
 			`<a href="`+to+`">&lt;script&gt;alert(1)&lt;/script&gt;</a>`, `<a href="`+viewer.in(accounts.Test, "projects/shop")+`">shop</a>`,
@@ -47,7 +46,7 @@ func TestTheAdminLogSaysWhoDidWhatToWhich(t *testing.T) {
 		a.hides(t, evil, "only.live", "\u202e")
 		viewer.get(t, viewer.in(accounts.Live, "log")).shows(t, "only.live", "member.added").hides(t, "agent.run.approved", managerID)
 
-		// Filters, alone and together; the links of rows add to them.
+		// Filters can be combined, and links in rows add to them.
 		viewer.get(t, viewer.in(accounts.Test, "log?action=project.created")).shows(t, "key deploy bot", `value="project.created"`).hides(t, "agent.run.approved", "The owner</a>")
 		viewer.get(t, viewer.in(accounts.Test, "log?actor="+managerID)).shows(t, "webhook.created", `<option value="`+managerID+`" selected>key deploy bot`).hides(t, "agent.run.approved")
 		both := viewer.get(t, viewer.in(accounts.Test, "log?actor="+owner.person.ID)).shows(t, "agent.run.approved").hides(t, "webhook.created").link(t, "key.created")
@@ -56,34 +55,34 @@ func TestTheAdminLogSaysWhoDidWhatToWhich(t *testing.T) {
 		}
 		viewer.get(t, both).shows(t, to).hides(t, "agent.run.approved")
 		viewer.get(t, viewer.in(accounts.Test, "log?target="+run)).shows(t, "agent.run.approved").hides(t, "webhook.created")
-		viewer.get(t, viewer.in(accounts.Test, "log?target="+url.QueryEscape(`"><script>`))).shows(t, "Nothing in the log matches").hides(t, `"><script>`)
+		viewer.get(t, viewer.in(accounts.Test, "log?target="+url.QueryEscape(`"><script>`))).shows(t, "No entries match").hides(t, `"><script>`)
 
-		// Nobody else sees any of it.
+		// Other workspaces see none of it.
 		stranger := member(t, s, s.Workspace(t, "other"), accounts.Owner)
 		stranger.get(t, viewer.in(accounts.Test, "log")).is(t, 404)
-		stranger.get(t, stranger.in(accounts.Test, "log?actor="+owner.person.ID)).shows(t, "Nothing in the log matches").hides(t, "The owner of acme", run)
+		stranger.get(t, stranger.in(accounts.Test, "log?actor="+owner.person.ID)).shows(t, "No entries match").hides(t, "The owner of acme", run)
 	})
 }
 
-func TestTheAdminLogShowsNamesAsTheyWereTyped(t *testing.T) {
+func TestAdminLogShowsNamesVerbatim(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) {
 		b := member(t, s, s.Workspace(t, "acme"), accounts.Owner)
 		const name = `R&D <east> \u0026`
-		b.post(t, b.in(accounts.Test, "keys/new"), url.Values{"name": {name}, "scopes": {"models:read"}, "rate_limit": {"100000000"}}).leadsTo(t, b.in(accounts.Test, "keys/key_*"))
+		b.post(t, b.in(accounts.Test, "keys/new"), url.Values{"name": {name}, "scopes": {"models:read"}, "rate_limit": {"100000000"}}).redirectsTo(t, b.in(accounts.Test, "keys/key_*"))
 		b.get(t, b.in(accounts.Test, "log?action=key.created")).shows(t, `R&amp;D &lt;east&gt; \\u0026`, "&#34;rate_limit&#34;: 100000000").hides(t, `R\u0026D`, `\u003c`)
 	})
 }
 
-func TestTheAdminLogIsReadPageByPage(t *testing.T) {
+func TestAdminLogIsPaged(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		b := member(t, s, w, accounts.Viewer)
 		err := s.DB.Write(t.Context(), func(tx *db.Tx) error {
 			for i := range 120 {
-				a := audit.Action{WorkspaceID: w.ID, Environment: "test", Action: []string{"even", "odd"}[i%2], Target: fmt.Sprintf("target-%03d", i)}
-				if err := audit.LogAction(t.Context(), tx, audit.Operator, a, nil, s.Clock.Now()); err != nil {
+				a := audit.Action{Tenant: w.In(accounts.Test), Action: []string{"even", "odd"}[i%2], Target: fmt.Sprintf("target-%03d", i)}
+				if err := audit.Operator.Log(t.Context(), tx, a, nil, s.Clock.Now()); err != nil {
 					return err
 				}
 			}

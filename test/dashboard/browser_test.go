@@ -1,5 +1,5 @@
-// Package dashboard_test looks at the pages as a browser without JavaScript
-// does: it follows links, sends forms and keeps cookies.
+// Package dashboard_test tests the pages like a browser without JavaScript: it
+// follows links, sends forms and keeps cookies.
 package dashboard_test
 
 import (
@@ -18,20 +18,20 @@ import (
 	"turnpike/test/harness"
 )
 
-// password is everybody's here.
+// password is the password of every test user.
 const password = "a few words nobody says"
 
-// browser is somebody's, perhaps signed in.
+// browser is a browser with cookies, possibly signed in.
 type browser struct {
 	s         *harness.Server
 	client    *http.Client
 	workspace *accounts.Workspace
 	person    *accounts.User
 	header    http.Header // sent with every request
-	host      string      // that the browser believes to talk to, if it is another
+	host      string      // the Host header, if it differs
 }
 
-// newBrowser is a stranger's.
+// newBrowser returns a browser that isn't signed in.
 func newBrowser(t testing.TB, s *harness.Server) *browser {
 	t.Helper()
 	jar, err := cookiejar.New(nil)
@@ -40,13 +40,13 @@ func newBrowser(t testing.TB, s *harness.Server) *browser {
 	}
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
-	// Redirects are answers to look at.
+	// Redirects are not followed, so that tests can check them.
 	client := &http.Client{Jar: jar, Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	return &browser{s: s, client: client, header: http.Header{}}
 }
 
-// member makes a person with a password in a workspace and signs them in. The
-// e-mail address begins with the role.
+// member creates a member with a password and signs them in. The email address
+// begins with the role.
 func member(t testing.TB, s *harness.Server, w *accounts.Workspace, role accounts.Role) *browser {
 	t.Helper()
 	b := newBrowser(t, s)
@@ -56,63 +56,59 @@ func member(t testing.TB, s *harness.Server, w *accounts.Workspace, role account
 	return b
 }
 
-// addMember makes a person with a password.
 func addMember(t testing.TB, s *harness.Server, w *accounts.Workspace, email string, role accounts.Role) *accounts.User {
 	t.Helper()
 	u := &accounts.User{Email: email, Name: "The " + string(role), WorkspaceID: w.ID, Role: role}
-	folk := people.New(s.DB, s.Ring, people.Options{Now: s.Clock.Now})
+	members := people.New(s.DB, s.Ring, people.Options{Now: s.Clock.Now})
 	var link *people.Link
 	err := s.DB.Write(t.Context(), func(tx *db.Tx) error {
 		if err := accounts.CreateUser(t.Context(), tx, u, s.Clock.Now()); err != nil {
 			return err
 		}
-		if err := audit.LogAction(t.Context(), tx, audit.Operator, audit.Action{WorkspaceID: w.ID, Action: "member.added", Target: u.ID}, nil, s.Clock.Now()); err != nil {
+		if err := audit.Operator.Log(t.Context(), tx, audit.Action{Tenant: accounts.Tenant{WorkspaceID: w.ID}, Action: "member.added", Target: u.ID}, nil, s.Clock.Now()); err != nil {
 			return err
 		}
 		var err error
-		link, err = folk.NewPasswordLink(t.Context(), tx, u.ID, people.WelcomeLimit)
+		link, err = members.NewPasswordLink(t.Context(), tx, u.ID, people.WelcomeLimit)
 		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := folk.ResetPassword(t.Context(), link.Token, password, people.Browser{}); err != nil {
+	if _, err := members.ResetPassword(t.Context(), link.Token, password, people.Browser{}); err != nil {
 		t.Fatal(err)
 	}
 	return u
 }
 
-// signIn signs in with the password.
 func (b *browser) signIn(t testing.TB) {
 	t.Helper()
-	b.post(t, "/dashboard/login", url.Values{"email": {b.person.Email}, "password": {password}}).leadsTo(t, "/dashboard/")
+	b.post(t, "/dashboard/login", url.Values{"email": {b.person.Email}, "password": {password}}).redirectsTo(t, "/dashboard/")
 }
 
-// in is the path of a page of the person's workspace.
+// in returns the path of a page of the person's workspace.
 func (b *browser) in(env accounts.Environment, page string) string {
-	return "/dashboard/w/" + b.workspace.ID + "/" + string(env) + "/" + page
+	return "/dashboard/w/" + b.workspace.In(env).Path() + "/" + page
 }
 
-// answer is what came back.
-type answer struct {
+type response struct {
 	status int
 	header http.Header
 	body   string
 	path   string
 }
 
-func (b *browser) get(t testing.TB, path string) *answer {
+func (b *browser) get(t testing.TB, path string) *response {
 	t.Helper()
 	return b.do(t, "GET", path, nil)
 }
 
-// post sends a form.
-func (b *browser) post(t testing.TB, path string, form url.Values) *answer {
+func (b *browser) post(t testing.TB, path string, form url.Values) *response {
 	t.Helper()
 	return b.do(t, "POST", path, form)
 }
 
-func (b *browser) do(t testing.TB, method, path string, form url.Values) *answer {
+func (b *browser) do(t testing.TB, method, path string, form url.Values) *response {
 	t.Helper()
 	var body io.Reader
 	if form != nil {
@@ -138,11 +134,11 @@ func (b *browser) do(t testing.TB, method, path string, form url.Values) *answer
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &answer{status: resp.StatusCode, header: resp.Header, body: string(text), path: method + " " + path}
+	return &response{status: resp.StatusCode, header: resp.Header, body: string(text), path: method + " " + path}
 }
 
-// shows checks that the page is there and has each of the texts.
-func (a *answer) shows(t testing.TB, texts ...string) *answer {
+// shows checks that the status is 200 and the page contains the texts.
+func (a *response) shows(t testing.TB, texts ...string) *response {
 	t.Helper()
 	a.is(t, http.StatusOK)
 	for _, text := range texts {
@@ -153,8 +149,8 @@ func (a *answer) shows(t testing.TB, texts ...string) *answer {
 	return a
 }
 
-// hides checks that none of the texts are there.
-func (a *answer) hides(t testing.TB, texts ...string) *answer {
+// hides checks that the page contains none of the texts.
+func (a *response) hides(t testing.TB, texts ...string) *response {
 	t.Helper()
 	for _, text := range texts {
 		if strings.Contains(a.body, text) {
@@ -164,8 +160,7 @@ func (a *answer) hides(t testing.TB, texts ...string) *answer {
 	return a
 }
 
-// is checks the status.
-func (a *answer) is(t testing.TB, status int) *answer {
+func (a *response) is(t testing.TB, status int) *response {
 	t.Helper()
 	if a.status != status {
 		t.Fatalf("%s answered %d, want %d:\n%s", a.path, a.status, status, a.main())
@@ -173,9 +168,8 @@ func (a *answer) is(t testing.TB, status int) *answer {
 	return a
 }
 
-// refuses checks the status and what the page says is wrong; it may begin with a
-// capital letter there.
-func (a *answer) refuses(t testing.TB, status int, why string) *answer {
+// rejects checks the status and the error message, ignoring case.
+func (a *response) rejects(t testing.TB, status int, why string) *response {
 	t.Helper()
 	a.is(t, status)
 	if !strings.Contains(a.body, `role="alert"`) || !strings.Contains(strings.ToLower(a.body), strings.ToLower(why)) {
@@ -184,9 +178,9 @@ func (a *answer) refuses(t testing.TB, status int, why string) *answer {
 	return a
 }
 
-// leadsTo checks where the answer redirects to, and returns it; the path may
-// end in * for anything.
-func (a *answer) leadsTo(t testing.TB, path string) string {
+// redirectsTo checks the redirect and returns its target. A path that ends in *
+// matches a prefix.
+func (a *response) redirectsTo(t testing.TB, path string) string {
 	t.Helper()
 	a.is(t, http.StatusSeeOther)
 	to := a.header.Get("Location")
@@ -198,16 +192,16 @@ func (a *answer) leadsTo(t testing.TB, path string) string {
 
 var mainPart = regexp.MustCompile(`(?s)<main.*</main>`)
 
-// main is the part of a page that differs from others.
-func (a *answer) main() string {
+// main returns the page without its layout.
+func (a *response) main() string {
 	if m := mainPart.FindString(a.body); m != "" {
 		return m
 	}
 	return a.body
 }
 
-// find returns the first group of what matches in the page.
-func (a *answer) find(t testing.TB, pattern string) string {
+// find returns the last group of the first match in the page.
+func (a *response) find(t testing.TB, pattern string) string {
 	t.Helper()
 	m := regexp.MustCompile(pattern).FindStringSubmatch(a.body)
 	if m == nil {

@@ -12,9 +12,9 @@ import (
 
 const styleSheet = "../../internal/dashboard/static/style.css"
 
-var colour = regexp.MustCompile(`(--[a-z0-9-]+):\s*(#[0-9a-f]{6})\b`)
+var color = regexp.MustCompile(`(--[a-z0-9-]+):\s*(#[0-9a-f]{6})\b`)
 
-// palettes are the colours of the light and the dark theme.
+// palettes returns the colors of the light and the dark theme.
 func palettes(t *testing.T) map[string]map[string]string {
 	t.Helper()
 	css, err := os.ReadFile(styleSheet)
@@ -27,22 +27,22 @@ func palettes(t *testing.T) map[string]map[string]string {
 	}
 	out := map[string]map[string]string{"light": {}, "dark": {}}
 	for name, part := range map[string]string{"light": light, "dark": dark} {
-		for _, m := range colour.FindAllStringSubmatch(part, -1) {
+		for _, m := range color.FindAllStringSubmatch(part, -1) {
 			out[name][m[1]] = m[2]
 		}
 	}
 	if len(out["light"]) < 20 || len(out["light"]) != len(out["dark"]) {
-		t.Fatalf("there are %d colours in the light theme and %d in the dark one", len(out["light"]), len(out["dark"]))
+		t.Fatalf("there are %d colors in the light theme and %d in the dark one", len(out["light"]), len(out["dark"]))
 	}
 	return out
 }
 
-// luminance and contrast are WCAG's.
+// luminance and contrast are defined by WCAG.
 func luminance(t *testing.T, hex string) float64 {
 	t.Helper()
 	n, err := strconv.ParseUint(strings.TrimPrefix(hex, "#"), 16, 32)
 	if err != nil || len(hex) != 7 {
-		t.Fatalf("%q is no colour", hex)
+		t.Fatalf("%q is no color", hex)
 	}
 	part := func(shift int) float64 {
 		c := float64(n>>shift&0xff) / 255
@@ -60,7 +60,7 @@ func contrast(t *testing.T, a, b string) float64 {
 	return (max(x, y) + 0.05) / (min(x, y) + 0.05)
 }
 
-func TestColoursCanBeRead(t *testing.T) {
+func TestColorsMeetContrastRequirements(t *testing.T) {
 	t.Parallel()
 	if got := contrast(t, "#000000", "#ffffff"); math.Abs(got-21) > 0.01 {
 		t.Fatalf("black on white is %.2f", got)
@@ -80,17 +80,17 @@ func TestColoursCanBeRead(t *testing.T) {
 		pairs = append(pairs, pair{kind, kind + "-bg", 4.5}, pair{"--text", kind + "-bg", 4.5})
 	}
 	pairs = append(pairs, pair{"--accent-text", "--accent", 4.5})
-	// What is no text but must be seen: fields, the outline of what has the focus, the bars of charts.
+	// Not text, but it must be visible: fields, focus outlines and chart bars.
 	for _, ground := range []string{"--page", "--side", "--card"} {
 		pairs = append(pairs, pair{"--field", ground, 3})
 		for i := range 7 {
 			pairs = append(pairs, pair{fmt.Sprintf("--s%d", i), ground, 3})
 		}
 	}
-	for theme, colours := range palettes(t) {
+	for theme, colors := range palettes(t) {
 		for _, p := range pairs {
-			if got := contrast(t, colours[p.front], colours[p.behind]); got < p.atLeast {
-				t.Errorf("%s: %s %s on %s %s has a contrast of %.2f, which must be at least %.1f", theme, p.front, colours[p.front], p.behind, colours[p.behind], got, p.atLeast)
+			if got := contrast(t, colors[p.front], colors[p.behind]); got < p.atLeast {
+				t.Errorf("%s: %s %s on %s %s has a contrast of %.2f, which must be at least %.1f", theme, p.front, colors[p.front], p.behind, colors[p.behind], got, p.atLeast)
 			}
 		}
 	}

@@ -36,12 +36,12 @@ func TestFirstRunFileIsDeletedOnceThereIsAnOwner(t *testing.T) {
 			if _, err := os.Stat(path); err != nil {
 				t.Errorf("the file is deleted before anyone is the owner: %v", err)
 			}
-			b.post(t, link, url.Values{"email": {"ada@example.com"}, "name": {"Ada"}, "password": {password}}).leadsTo(t, "/dashboard/")
+			b.post(t, link, url.Values{"email": {"ada@example.com"}, "name": {"Ada"}, "password": {password}}).redirectsTo(t, "/dashboard/")
 			gone(path)
-			if engine == "sqlite" { // one data folder has one server
+			if engine == "sqlite" { // a data directory belongs to one server
 				return
 			}
-			// Another node, on which an older version has left the file.
+			// Another node, where an older version left the file.
 			cfg.Data = t.TempDir()
 			left := filepath.Join(cfg.Data, "first-run.txt")
 			if err := os.WriteFile(left, []byte("a key and a link"), 0o600); err != nil {

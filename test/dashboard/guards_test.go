@@ -14,9 +14,9 @@ import (
 	"turnpike/test/harness"
 )
 
-// TestWhatWidensRightsAsksForAFreshProof names the routes: the walk over the
-// table only checks that what the table says is done.
-func TestWhatWidensRightsAsksForAFreshProof(t *testing.T) {
+// TestActionsThatWidenRightsRequireConfirmation names the routes, because the test of the
+// route table only checks that its rules are enforced.
+func TestActionsThatWidenRightsRequireConfirmation(t *testing.T) {
 	t.Parallel()
 	const here = "/dashboard/w/{workspace}/{env}/"
 	for _, path := range []string{here + "keys/new", here + "keys/{id}/edit", here + "keys/{id}/rotate", here + "webhooks/new", here + "webhooks/{id}/edit",
@@ -28,9 +28,9 @@ func TestWhatWidensRightsAsksForAFreshProof(t *testing.T) {
 	}
 }
 
-func TestACarriageReturnForgesNoEvent(t *testing.T) {
+func TestCarriageReturnCannotForgeEvents(t *testing.T) {
 	t.Parallel()
-	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) { // nothing of it is the database's
+	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) {
 		b := member(t, s, s.Workspace(t, "acme"), accounts.Viewer)
 		key, _ := s.Key(t, b.workspace, accounts.Test)
 		made := s.Do(t, harness.Request{Method: "POST", Path: "/v1/images/batches", Key: key,
@@ -42,11 +42,11 @@ func TestACarriageReturnForgesNoEvent(t *testing.T) {
 	})
 }
 
-func TestASecretIsNotShownByACookieThatWasKept(t *testing.T) {
+func TestExpiredFlashDoesNotShowSecret(t *testing.T) {
 	t.Parallel()
-	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) { // as above
+	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) {
 		b := member(t, s, s.Workspace(t, "acme"), accounts.Owner)
-		to := b.post(t, b.in(accounts.Test, "keys/new"), newKey("backend")).leadsTo(t, b.in(accounts.Test, "keys/key_*"))
+		to := b.post(t, b.in(accounts.Test, "keys/new"), newKey("backend")).redirectsTo(t, b.in(accounts.Test, "keys/key_*"))
 		s.Clock.Turn(2 * time.Minute)
 		if page := b.get(t, to).shows(t, "backend"); len(page.find(t, `tp_test_([A-Za-z0-9]*)`)) > 4 {
 			t.Errorf("the secret is shown: %s", page.main())
@@ -54,53 +54,52 @@ func TestASecretIsNotShownByACookieThatWasKept(t *testing.T) {
 	})
 }
 
-func TestAProxyOnTheSameMachineMakesNobodyLocal(t *testing.T) {
+func TestRequestsThroughLocalProxyAreNotLocal(t *testing.T) {
 	t.Parallel()
-	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) { // as above
+	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) {
 		owner := member(t, s, s.Workspace(t, "acme"), accounts.Owner)
 		b := newBrowser(t, s)
 		b.header = http.Header{"X-Forwarded-For": {"203.0.113.7"}}
-		b.post(t, "/dashboard/login", url.Values{"email": {owner.person.Email}, "password": {password}}).refuses(t, http.StatusForbidden, "not encrypted")
+		b.post(t, "/dashboard/login", url.Values{"email": {owner.person.Email}, "password": {password}}).rejects(t, http.StatusForbidden, "not encrypted")
 	})
 }
 
-// TestAProxyThatHidesTheHost is told what it has to pass on.
-func TestAProxyThatHidesTheHost(t *testing.T) {
+func TestProxyWithoutHostHeaderIsExplained(t *testing.T) {
 	t.Parallel()
 	cfg := harness.Config(t, "sqlite")
 	cfg.PublicURL = "https://api.example.com"
 	s := harness.Start(t, cfg, harness.NewClock())
-	s.URL = s.App.Listens()
+	s.URL = s.App.ListenURL()
 	b := newBrowser(t, s)
 	b.host, b.header = "127.0.0.1:8080", http.Header{"X-Forwarded-For": {"203.0.113.7"}}
-	b.get(t, "/dashboard/login").refuses(t, http.StatusForbidden, "must pass on the Host").refuses(t, http.StatusForbidden, "api.example.com")
+	b.get(t, "/dashboard/login").rejects(t, http.StatusForbidden, "must forward the Host header").rejects(t, http.StatusForbidden, "api.example.com")
 }
 
-func TestHTTPSIsBelievedOnlyFromTrustedProxies(t *testing.T) {
+func TestForwardedHTTPSIsTrustedOnlyFromTrustedProxies(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		trusted []netip.Prefix
 		host    string
 		status  int
-		message string // of the refusal
+		message string // of the rejection
 	}{
 		"no trusted proxy":            {nil, "api.example.com", http.StatusForbidden, "trusted_proxies"},
 		"another trusted proxy":       {[]netip.Prefix{netip.MustParsePrefix("10.0.0.5/32")}, "api.example.com", http.StatusForbidden, "trusted_proxies"},
 		"trusted proxy":               {[]netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}, "api.example.com", http.StatusOK, ""},
-		"trusted proxy, other host":   {[]netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}, "other.example.com", http.StatusForbidden, "must pass on the Host"},
-		"trusted proxy, another port": {[]netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}, "api.example.com:8443", http.StatusForbidden, "must pass on the Host"},
+		"trusted proxy, other host":   {[]netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}, "other.example.com", http.StatusForbidden, "must forward the Host header"},
+		"trusted proxy, another port": {[]netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}, "api.example.com:8443", http.StatusForbidden, "must forward the Host header"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cfg := harness.Config(t, "sqlite")
 			cfg.PublicURL, cfg.TrustedProxies = "https://api.example.com", c.trusted
 			s := harness.Start(t, cfg, harness.NewClock())
-			s.URL = s.App.Listens()
+			s.URL = s.App.ListenURL()
 			b := newBrowser(t, s)
 			b.host, b.header = c.host, http.Header{"X-Forwarded-For": {"203.0.113.7"}, "X-Forwarded-Proto": {"https"}}
 			a := b.get(t, "/dashboard/login")
 			if c.message != "" {
-				a.refuses(t, c.status, c.message)
+				a.rejects(t, c.status, c.message)
 			} else {
 				a.is(t, c.status)
 			}

@@ -15,10 +15,9 @@ import (
 	"turnpike/test/harness"
 )
 
-// TestHomeBegins with what to do first, until something was called.
-func TestHomeBegins(t *testing.T) {
+func TestHomeShowsFirstStepsUntilFirstRequest(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		b := member(t, s, w, accounts.Owner)
 		home := b.in(accounts.Test, "")
@@ -34,10 +33,9 @@ func TestHomeBegins(t *testing.T) {
 	})
 }
 
-// TestHomeTellsHowLongCreditsLast by what the last seven days have cost.
-func TestHomeTellsHowLongCreditsLast(t *testing.T) {
+func TestHomeShowsHowLongCreditsLast(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		b := member(t, s, w, accounts.Owner)
 		home := b.in(accounts.Live, "")
@@ -47,7 +45,7 @@ func TestHomeTellsHowLongCreditsLast(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			// Seventy credits in seven days, and many more before.
+			// 70 credits in the last seven days, and many more before.
 			for age, spent := range map[time.Duration]int64{time.Hour: 30_000_000, 100 * time.Hour: 40_000_000, 200 * time.Hour: 330_000_000} {
 				for table, step := range map[string]time.Duration{"usage_hours": time.Hour, "usage_days": 24 * time.Hour} {
 					_, err := tx.Exec(t.Context(), `INSERT INTO `+table+` (workspace_id, environment, start, key_id, project, model, provider, requests, errors, input_tokens, output_tokens, credits, simulated_credits)
@@ -62,7 +60,7 @@ func TestHomeTellsHowLongCreditsLast(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b.get(t, home).shows(t, "Spent this month", `<span class="stat">400</span>`, "no limit", `<span class="stat">8</span>`, `<span class="stat">2</span>`, "25.0 % of the model calls", "Spend by day")
+		b.get(t, home).shows(t, "Spent this month", `<span class="stat">400</span>`, "without a limit", `<span class="stat">8</span>`, `<span class="stat">2</span>`, "25.0% of model requests", "Spend by day")
 		err = s.DB.Write(t.Context(), func(tx *db.Tx) error {
 			_, err := tx.Exec(t.Context(), "UPDATE workspaces SET monthly_credits = 600000000 WHERE id = $1", w.ID)
 			return err
@@ -82,8 +80,7 @@ func TestHomeTellsHowLongCreditsLast(t *testing.T) {
 	})
 }
 
-// TestHomeTellsWhatNeedsAttention, of this environment alone.
-func TestHomeTellsWhatNeedsAttention(t *testing.T) {
+func TestHomeShowsIssuesOfThisEnvironmentOnly(t *testing.T) {
 	t.Parallel()
 	harness.Each(t, func(t *testing.T, s *harness.Server) {
 		w, other := s.Workspace(t, "acme"), s.Workspace(t, "other")
@@ -92,12 +89,12 @@ func TestHomeTellsWhatNeedsAttention(t *testing.T) {
 		now := s.Clock.Now()
 		soon, late := now.Add(6*24*time.Hour+time.Hour), now.Add(8*24*time.Hour)
 		for name, ends := range map[string]*time.Time{"ends soon": &soon, "ends late": &late, "never ends": nil} {
-			s.KeyOf(t, &access.Key{WorkspaceID: w.ID, Environment: accounts.Live, Name: name, Scopes: []string{"*"}, ExpiresAt: ends})
+			s.KeyOf(t, &access.Key{Tenant: w.In(accounts.Live), Name: name, Scopes: []string{"*"}, ExpiresAt: ends})
 		}
 		b.get(t, home).shows(t, "Needs attention", "ends soon", "in 6 days").hides(t, "ends late", "never ends")
 
-		rotating, _ := b.makeKey(t, accounts.Live, url.Values{"name": {"was rotated"}, "preset": {"calls"}})
-		b.post(t, rotating+"/rotate", url.Values{"grace": {"3600"}}).leadsTo(t, rotating)
+		rotating, _ := b.createKey(t, accounts.Live, url.Values{"name": {"was rotated"}, "preset": {"calls"}})
+		b.post(t, rotating+"/rotate", url.Values{"grace": {"3600"}}).redirectsTo(t, rotating)
 		leaked, _ := s.Key(t, w, accounts.Live)
 		s.Do(t, harness.Request{Method: "POST", Path: "/leaks/report", Body: map[string]any{"keys": []string{leaked}}}).Want(t, 202, "")
 		endpoint := func(tenant *accounts.Workspace, name, status string, failedAt, succeededAt any) {
@@ -134,10 +131,9 @@ func TestHomeTellsWhatNeedsAttention(t *testing.T) {
 	})
 }
 
-// TestHomeTellsWhichRunsWait for somebody's approval.
-func TestHomeTellsWhichRunsWait(t *testing.T) {
+func TestHomeShowsRunsAwaitingApproval(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		b := member(t, s, w, accounts.Owner)
 		var waiting []string
@@ -162,7 +158,7 @@ func TestHomeTellsWhichRunsWait(t *testing.T) {
 			t.Fatal(err)
 		}
 		home := b.get(t, b.in(accounts.Test, "")).shows(t, waiting...)
-		if n := strings.Count(home.body, "waits for a decision"); n != len(waiting) {
+		if n := strings.Count(home.body, "awaits a decision"); n != len(waiting) {
 			t.Errorf("%d runs wait, not %d", n, len(waiting))
 		}
 	})

@@ -17,30 +17,28 @@ import (
 	"turnpike/test/harness"
 )
 
-// script is what somebody would like to have run on a page.
 const script = `"><script>alert(1)</script>`
 
-// jobMaker is somebody's browser, and the key of their program.
-type jobMaker struct {
+// jobClient is a browser with an API key.
+type jobClient struct {
 	*browser
 	key string
 }
 
-func newJobMaker(t *testing.T, s *harness.Server) *jobMaker {
+func newJobClient(t *testing.T, s *harness.Server) *jobClient {
 	t.Helper()
 	b := member(t, s, s.Workspace(t, "acme"), accounts.Owner)
 	key, _ := s.Key(t, b.workspace, accounts.Test)
-	return &jobMaker{b, key}
+	return &jobClient{b, key}
 }
 
-// order makes a job or a run by the interface.
-func (m *jobMaker) order(t *testing.T, path string, body any) *harness.Response {
+func (m *jobClient) create(t *testing.T, path string, body any) *harness.Response {
 	t.Helper()
 	return m.s.Do(t, harness.Request{Method: "POST", Path: path, Key: m.key, Body: body}).Want(t, 200, "")
 }
 
-// ends waits until the interface says that it has come to a state.
-func (m *jobMaker) ends(t *testing.T, path, status string) *harness.Response {
+// waitFor waits until the API reports a status.
+func (m *jobClient) waitFor(t *testing.T, path, status string) *harness.Response {
 	t.Helper()
 	var r *harness.Response
 	m.s.Eventually(t, func() bool {
@@ -50,8 +48,8 @@ func (m *jobMaker) ends(t *testing.T, path, status string) *harness.Response {
 	return r
 }
 
-// nobodyWorks has the lanes of a queue be another node's.
-func (m *jobMaker) nobodyWorks(t *testing.T, queue string, kinds ...string) {
+// holdLanes pins the lanes of a queue to another node, so that nothing runs.
+func (m *jobClient) holdLanes(t *testing.T, queue string, kinds ...string) {
 	t.Helper()
 	err := m.s.DB.Write(t.Context(), func(tx *db.Tx) error {
 		for _, kind := range kinds {
@@ -69,8 +67,8 @@ func (m *jobMaker) nobodyWorks(t *testing.T, queue string, kinds ...string) {
 	}
 }
 
-// acts are what the admin log has of an id.
-func (m *jobMaker) acts(t *testing.T, target string) (list []string) {
+// loggedActions returns the admin log entries of a target.
+func (m *jobClient) loggedActions(t *testing.T, target string) (list []string) {
 	t.Helper()
 	rows, err := m.s.DB.Query(t.Context(), "SELECT action, actor FROM admin_actions WHERE workspace_id = $1 AND target = $2 ORDER BY id", m.workspace.ID, target)
 	list, err = db.All(rows, err, func(r db.Row) (string, error) {
@@ -84,8 +82,8 @@ func (m *jobMaker) acts(t *testing.T, target string) (list []string) {
 	return list
 }
 
-// links are the addresses of files on a page, each once.
-func (a *answer) links() (list []string) {
+// links returns the URLs of files on a page without duplicates.
+func (a *response) links() (list []string) {
 	seen := map[string]bool{}
 	for _, m := range regexp.MustCompile(`src="(/files/[^"]+)"`).FindAllStringSubmatch(a.body, -1) {
 		if link := html.UnescapeString(m[1]); !seen[link] {
@@ -96,8 +94,8 @@ func (a *answer) links() (list []string) {
 	return list
 }
 
-// harmless checks that nothing of a customer's runs on the page.
-func (a *answer) harmless(t testing.TB) *answer {
+// harmless checks that injected scripts are escaped.
+func (a *response) harmless(t testing.TB) *response {
 	t.Helper()
 	if !strings.Contains(a.body, "&lt;script&gt;alert(1)") {
 		t.Errorf("%s does not show what was meant to harm:\n%s", a.path, a.main())
@@ -105,8 +103,7 @@ func (a *answer) harmless(t testing.TB) *answer {
 	return a.hides(t, "<script>alert", `""><`)
 }
 
-// small checks that the page is quickly there.
-func (a *answer) small(t testing.TB) *answer {
+func (a *response) small(t testing.TB) *response {
 	t.Helper()
 	if len(a.body) > 100_000 {
 		t.Errorf("%s has %d bytes", a.path, len(a.body))
@@ -114,22 +111,22 @@ func (a *answer) small(t testing.TB) *answer {
 	return a
 }
 
-func TestABatchOfPicturesIsShown(t *testing.T) {
+func TestImageBatchPageShowsItsImages(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
-		m := newJobMaker(t, s)
-		m.get(t, m.in(accounts.Test, "jobs")).leadsTo(t, m.in(accounts.Test, "jobs/images"))
-		m.get(t, m.in(accounts.Test, "jobs/images")).shows(t, "There are no test jobs of this kind")
+	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) {
+		m := newJobClient(t, s)
+		m.get(t, m.in(accounts.Test, "jobs")).redirectsTo(t, m.in(accounts.Test, "jobs/images"))
+		m.get(t, m.in(accounts.Test, "jobs/images")).shows(t, "No test jobs yet")
 		long := strings.Repeat("very ", 100) + "far away"
-		made := m.order(t, "/v1/images/batches", map[string]any{"metadata": map[string]string{"for" + script: "shop" + script}, "requests": []any{
+		made := m.create(t, "/v1/images/batches", map[string]any{"metadata": map[string]string{"for" + script: "shop" + script}, "requests": []any{
 			map[string]any{"custom_id": "house" + script, "body": map[string]any{"prompt": "a house " + long + script, "n": 2, "size": "64x64"}},
 			map[string]any{"custom_id": "fight", "body": map[string]any{"prompt": "[[sim:fail=moderation_blocked_output]] a fight" + script, "size": "64x64"}},
 			map[string]any{"custom_id": "many", "body": map[string]any{"prompt": "many", "n": 6, "size": "64x64"}},
 		}})
 		id := made.Text("id")
-		ended := m.ends(t, "/v1/images/batches/"+id, "completed")
+		ended := m.waitFor(t, "/v1/images/batches/"+id, "completed")
 		m.get(t, m.in(accounts.Test, "jobs/images")).shows(t, id, "completed", "2 done, 1 failed", `value="100"`)
-		m.get(t, m.in(accounts.Test, "jobs/images?status=failed")).shows(t, "There are no such jobs here").hides(t, id)
+		m.get(t, m.in(accounts.Test, "jobs/images?status=failed")).shows(t, "No jobs match this filter").hides(t, id)
 		m.get(t, m.in(accounts.Live, "jobs/images")).hides(t, id)
 
 		path := m.in(accounts.Test, "jobs/images/"+id)
@@ -146,12 +143,12 @@ func TestABatchOfPicturesIsShown(t *testing.T) {
 				t.Errorf("picture %d is %x, want %s", i, sum, want)
 			}
 		}
-		// The addresses stay, so that a page that is kept up to date loads nothing again.
+		// URLs stay the same, so that a live page doesn't reload the images.
 		s.Clock.Turn(time.Second)
 		if again := m.get(t, path).links(); again[0] != links[0] && s.Clock.Now().Truncate(time.Hour).Equal(s.Clock.Now().Add(-time.Second).Truncate(time.Hour)) {
 			t.Errorf("a second later it is at %s", again[0])
 		}
-		m.get(t, path+"?only=failed").shows(t, "fight", "refused what came of the input").hides(t, "a house")
+		m.get(t, path+"?only=failed").shows(t, "fight", "rejected the output").hides(t, "a house")
 		m.get(t, path+"?part=0").shows(t, "far away", ended.Text("results.0.images.1.sha256"), "64x64").harmless(t)
 		if n := len(m.get(t, path+"?part=2").links()); n != 6 {
 			t.Errorf("%d pictures of the last request", n)
@@ -162,22 +159,22 @@ func TestABatchOfPicturesIsShown(t *testing.T) {
 	})
 }
 
-func TestVideosAndVoicesAreShown(t *testing.T) {
+func TestVideoAndVoicePagesShowTheirFiles(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) {
 		s.Clock.Run(t)
-		m := newJobMaker(t, s)
-		video := m.order(t, "/v1/videos", map[string]any{"prompt": "a ship " + strings.Repeat("🚢", 2000) + script + "at last", "seconds": "1", "size": "64x64",
+		m := newJobClient(t, s)
+		video := m.create(t, "/v1/videos", map[string]any{"prompt": "a ship " + strings.Repeat("🚢", 2000) + script + "at last", "seconds": "1", "size": "64x64",
 			"metadata": map[string]string{"a": script}}).Text("id")
-		voice := m.order(t, "/v1/voice/renders", map[string]any{"voice": "alloy", "segments": []any{
+		voice := m.create(t, "/v1/voice/renders", map[string]any{"voice": "alloy", "segments": []any{
 			map[string]any{"text": "Hello " + script, "pause_ms": 250}, map[string]any{"text": "Good night.", "voice": "echo"}}}).Text("id")
-		broken := m.order(t, "/v1/voice/renders", map[string]any{"voice": "alloy", "input": "Hello. [[sim:fail=moderation_blocked_input]]"}).Text("id")
-		m.ends(t, "/v1/videos/"+video, "completed")
-		m.ends(t, "/v1/voice/renders/"+voice, "completed")
-		m.ends(t, "/v1/voice/renders/"+broken, "failed")
+		broken := m.create(t, "/v1/voice/renders", map[string]any{"voice": "alloy", "input": "Hello. [[sim:fail=moderation_blocked_input]]"}).Text("id")
+		m.waitFor(t, "/v1/videos/"+video, "completed")
+		m.waitFor(t, "/v1/voice/renders/"+voice, "completed")
+		m.waitFor(t, "/v1/voice/renders/"+broken, "failed")
 
 		m.get(t, m.in(accounts.Test, "jobs/videos")).shows(t, video, "a ship").hides(t, voice, "<script>alert", "at last")
-		// Nothing is offered that no video is ever found by.
+		// Only statuses of videos are offered.
 		m.get(t, m.in(accounts.Test, "jobs/videos")).shows(t, `value="failed"`).hides(t, `value="cancelled"`)
 		m.get(t, m.in(accounts.Test, "jobs/voice")).shows(t, `value="cancelled"`).hides(t, `value="cancelling"`)
 		page := m.get(t, m.in(accounts.Test, "jobs/videos/"+video)).shows(t, `<video class="player" controls preload="none"`, "video/mp4", "sha256", "Show all").hides(t, "at last")
@@ -195,18 +192,18 @@ func TestVideosAndVoicesAreShown(t *testing.T) {
 		if !strings.HasPrefix(sound.body, "RIFF") {
 			t.Errorf("the sound is %q", sound.body[:min(len(sound.body), 20)])
 		}
-		m.get(t, m.in(accounts.Test, "jobs/voice/"+broken)).shows(t, "failed", "moderation_blocked_input", "refused the input")
-		// An id belongs to its kind.
+		m.get(t, m.in(accounts.Test, "jobs/voice/"+broken)).shows(t, "failed", "moderation_blocked_input", "rejected the input")
+		// An ID is only found under its kind.
 		m.get(t, m.in(accounts.Test, "jobs/videos/"+voice)).is(t, 404)
 		m.get(t, m.in(accounts.Test, "jobs/images/"+video)).is(t, 404)
 	})
 }
 
-func TestJobsAreCancelledAndDeleted(t *testing.T) {
+func TestJobsCanBeCanceledAndDeleted(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
-		m := newJobMaker(t, s)
-		m.nobodyWorks(t, "media", ".image", ".video", ".voice")
+	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) {
+		m := newJobClient(t, s)
+		m.holdLanes(t, "media", ".image", ".video", ".voice")
 		viewer := member(t, s, m.workspace, accounts.Viewer)
 		other := member(t, s, s.Workspace(t, "other"), accounts.Owner)
 		for kind, order := range map[string]struct {
@@ -218,25 +215,25 @@ func TestJobsAreCancelledAndDeleted(t *testing.T) {
 			"videos": {"/v1/videos", map[string]any{"prompt": "a ship"}, "video.render"},
 			"voice":  {"/v1/voice/renders", map[string]any{"voice": "alloy", "input": "Hello."}, "voice.render"},
 		} {
-			id := m.order(t, order.path, order.body).Text("id")
+			id := m.create(t, order.path, order.body).Text("id")
 			path := m.in(accounts.Test, "jobs/"+kind+"/"+id)
 			m.get(t, path).shows(t, "queued", path+"/cancel").hides(t, path+"/delete")
 			viewer.get(t, path).shows(t, "queued").hides(t, "/cancel")
 			for _, act := range []string{"/cancel", "/delete"} {
-				viewer.post(t, path+act, url.Values{}).refuses(t, 403, ":create")
+				viewer.post(t, path+act, url.Values{}).rejects(t, 403, ":create")
 				other.post(t, other.in(accounts.Test, "jobs/"+kind+"/"+id+act), url.Values{}).is(t, 404)
 				m.post(t, m.in(accounts.Live, "jobs/"+kind+"/"+id+act), url.Values{}).is(t, 404)
 			}
 			other.get(t, other.in(accounts.Test, "jobs/"+kind+"/"+id)).is(t, 404)
 			m.get(t, m.in(accounts.Test, "jobs/"+kind+"/nonsense")).is(t, 404)
-			m.post(t, path+"/delete", url.Values{}).refuses(t, 409, "cancel it first")
+			m.post(t, path+"/delete", url.Values{}).rejects(t, 409, "Cancel it first")
 
-			m.post(t, path+"/cancel", url.Values{}).leadsTo(t, path)
-			m.get(t, path).shows(t, "is cancelled", "the job was cancelled", path+"/delete").hides(t, path+"/cancel")
-			m.post(t, path+"/delete", url.Values{}).leadsTo(t, m.in(accounts.Test, "jobs/"+kind))
-			m.get(t, m.in(accounts.Test, "jobs/"+kind)).shows(t, "are deleted").hides(t, id)
+			m.post(t, path+"/cancel", url.Values{}).redirectsTo(t, path)
+			m.get(t, path).shows(t, "Canceled the", "The job was canceled", path+"/delete").hides(t, path+"/cancel")
+			m.post(t, path+"/delete", url.Values{}).redirectsTo(t, m.in(accounts.Test, "jobs/"+kind))
+			m.get(t, m.in(accounts.Test, "jobs/"+kind)).shows(t, "and its files").hides(t, id)
 			m.get(t, path).is(t, 404)
-			if acts := m.acts(t, id); len(acts) != 2 || acts[0] != order.acts+".cancelled "+m.person.ID || acts[1] != order.acts+".deleted "+m.person.ID {
+			if acts := m.loggedActions(t, id); len(acts) != 2 || acts[0] != order.acts+".cancelled "+m.person.ID || acts[1] != order.acts+".deleted "+m.person.ID {
 				t.Errorf("the admin log has %v", acts)
 			}
 		}
@@ -244,17 +241,17 @@ func TestJobsAreCancelledAndDeleted(t *testing.T) {
 	})
 }
 
-func TestALargeBatchIsShownInParts(t *testing.T) {
+func TestLargeBatchIsPaged(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
-		m := newJobMaker(t, s)
-		m.nobodyWorks(t, "media", ".image")
+	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) {
+		m := newJobClient(t, s)
+		m.holdLanes(t, "media", ".image")
 		requests := make([]any, 1000)
 		for i := range requests {
 			requests[i] = map[string]any{"custom_id": fmt.Sprintf("item-%03d", i), "body": map[string]any{"prompt": strings.Repeat("long ", 400)}}
 		}
-		id := m.order(t, "/v1/images/batches", map[string]any{"requests": requests}).Text("id")
-		// As if they had all been made, with ten pictures each.
+		id := m.create(t, "/v1/images/batches", map[string]any{"requests": requests}).Text("id")
+		// As if all were completed, with ten images each.
 		file := `{"sha256":"` + strings.Repeat("a", 64) + `","bytes":1234,"content_type":"image/png"}`
 		err := s.DB.Write(t.Context(), func(tx *db.Tx) error {
 			_, err := tx.Exec(t.Context(), "UPDATE media_tasks SET status = 'completed', due_at = NULL, output = $2 WHERE job_id = $1", id,
@@ -269,6 +266,6 @@ func TestALargeBatchIsShownInParts(t *testing.T) {
 		next := html.UnescapeString(page.find(t, `href="([^"#]+)#results" rel="next"`))
 		m.get(t, next).shows(t, "item-020", "item-039", "First").hides(t, "item-019", "item-040").small(t)
 		m.get(t, path+"?after=979").shows(t, "item-980", "item-999").hides(t, `rel="next"`)
-		m.get(t, path+"?only=failed").shows(t, "None of them has failed")
+		m.get(t, path+"?only=failed").shows(t, "No failed parts")
 	})
 }

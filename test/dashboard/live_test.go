@@ -14,8 +14,8 @@ import (
 	"turnpike/test/harness"
 )
 
-// watch opens a page as an EventSource does. next returns the next event's name
-// and data, or "" when the stream has ended.
+// watch opens a page as an EventSource does. next returns the name and data of the
+// next event, or "" if the stream has ended.
 func (b *browser) watch(t *testing.T, path string) (status int, next func() (name, data string)) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -49,12 +49,12 @@ func (b *browser) watch(t *testing.T, path string) (status int, next func() (nam
 
 func newKey(name string) url.Values { return url.Values{"name": {name}, "scopes": {"models:read"}} }
 
-func TestAPageIsSentAgainWhenItHasChangedAndGoesWithTheSession(t *testing.T) {
+func TestLivePageSendsChangesAndEndsWithSession(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) {
 		b := member(t, s, s.Workspace(t, "acme"), accounts.Owner)
 		status, next := b.watch(t, b.in(accounts.Test, "keys"))
-		if name, data := next(); status != 200 || name != "page" || !strings.Contains(data, "There are no test keys yet") {
+		if name, data := next(); status != 200 || name != "page" || !strings.Contains(data, "No test keys yet") {
 			t.Fatalf("%d, %s: %s", status, name, data)
 		}
 		b.post(t, b.in(accounts.Test, "keys/new"), newKey("backend")).is(t, http.StatusSeeOther)
@@ -68,11 +68,11 @@ func TestAPageIsSentAgainWhenItHasChangedAndGoesWithTheSession(t *testing.T) {
 	})
 }
 
-func TestOnlyLivePagesAreWatchedAndNobodyTakesAllPlaces(t *testing.T) {
+func TestOnlyLivePagesStreamAndSessionsHaveALimit(t *testing.T) {
 	t.Parallel()
-	s := harness.Start(t, harness.Config(t, "sqlite"), harness.NewClock()) // nothing of it is the database's
+	s := harness.Start(t, harness.Config(t, "sqlite"), harness.NewClock())
 	b := member(t, s, s.Workspace(t, "acme"), accounts.Viewer)
-	// One that is not live may have been when the browser got it.
+	// A page that isn't live now may have been live when the browser opened it.
 	_, next := b.watch(t, b.in(accounts.Test, "settings"))
 	for _, want := range []string{"page", "end", ""} {
 		if name, _ := next(); name != want {
@@ -104,11 +104,11 @@ func TestOnlyLivePagesAreWatchedAndNobodyTakesAllPlaces(t *testing.T) {
 	}
 }
 
-// TestAFormIsDoneUnderTheRightsThatAreLeft: a form whose end comes after its
-// sender was removed does nothing.
-func TestAFormIsDoneUnderTheRightsThatAreLeft(t *testing.T) {
+// TestSlowFormIsAuthorizedAfterItArrived: a form changes nothing if its sender was
+// removed while it arrived.
+func TestSlowFormIsAuthorizedAfterItArrived(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		owner, leaver := member(t, s, w, accounts.Owner), member(t, s, w, accounts.Admin)
 		body, rest := io.Pipe()
@@ -128,7 +128,7 @@ func TestAFormIsDoneUnderTheRightsThatAreLeft(t *testing.T) {
 			answered <- resp.Header.Get("Location")
 		}()
 		form := newKey("late").Encode()
-		_, _ = io.WriteString(rest, form[:8]) // returns when it is on its way
+		_, _ = io.WriteString(rest, form[:8]) // returns when the server reads it
 		owner.post(t, owner.in(accounts.Live, "team/members/"+leaver.person.ID+"/remove"), url.Values{}).is(t, http.StatusSeeOther)
 		_, _ = io.WriteString(rest, form[8:])
 		rest.Close()
@@ -139,15 +139,15 @@ func TestAFormIsDoneUnderTheRightsThatAreLeft(t *testing.T) {
 	})
 }
 
-func TestAPageThatIsWatchedKeepsNoSessionAlive(t *testing.T) {
+func TestLivePageDoesNotExtendSession(t *testing.T) {
 	t.Parallel()
-	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) { // nothing of it is the database's
+	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) {
 		b := member(t, s, s.Workspace(t, "acme"), accounts.Viewer)
 		_, next := b.watch(t, b.in(accounts.Test, "keys"))
 		if name, _ := next(); name != "page" {
 			t.Fatal(name)
 		}
-		// Nobody is there for twice seven hours, with a look in between.
+		// The person is away for twice seven hours.
 		s.Clock.Turn(7 * time.Hour)
 		s.Key(t, b.workspace, accounts.Test)
 		if name, _ := next(); name != "page" {

@@ -7,15 +7,14 @@ import (
 	"turnpike/internal/accounts"
 )
 
-// TestWhoHasLeftIsStillNamed: what somebody did stays theirs.
-func TestWhoHasLeftIsStillNamed(t *testing.T) {
+func TestFormerMembersAreStillNamed(t *testing.T) {
 	t.Parallel()
-	eachOffice(t, func(t *testing.T, o *office) {
+	withRunTest(t, func(t *testing.T, o *runTest) {
 		leaver := member(t, o.s, o.workspace, accounts.Developer)
-		key, _ := leaver.makeKey(t, accounts.Test, url.Values{"name": {"theirs"}, "preset": {"calls"}})
+		key, _ := leaver.createKey(t, accounts.Test, url.Values{"name": {"theirs"}, "preset": {"calls"}})
 		run := o.begin(t, `tool:pay{};text:Done.`, "awaiting_approval")
 		path, hash := asked(t, leaver, run)
-		leaver.post(t, path, url.Values{"decision": {"deny"}, "arguments_hash": {hash}}).leadsTo(t, o.in(accounts.Test, "runs/"+run))
+		leaver.post(t, path, url.Values{"decision": {"deny"}, "arguments_hash": {hash}}).redirectsTo(t, o.in(accounts.Test, "runs/"+run))
 		o.exec(t, "DELETE FROM members WHERE user_id = $1", leaver.person.ID)
 
 		o.get(t, key).shows(t, " by The developer")

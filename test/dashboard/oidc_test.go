@@ -19,14 +19,13 @@ import (
 
 	"turnpike/internal/accounts"
 	"turnpike/internal/config"
-	"turnpike/internal/db/dbtest"
-	"turnpike/internal/safehttp/safehttptest"
+	"turnpike/test/fakes/safehttptest"
 	"turnpike/test/harness"
 )
 
 func b64(raw []byte) string { return base64.RawURLEncoding.EncodeToString(raw) }
 
-// issuer is a provider of OpenID Connect: whoever comes is who the test says.
+// issuer is an OpenID Connect provider that signs in the person the test chooses.
 type issuer struct {
 	*httptest.Server
 	key   *ecdsa.PrivateKey
@@ -34,9 +33,9 @@ type issuer struct {
 
 	mu        sync.Mutex
 	email     string
-	subject   string           // the id there; empty is the address
+	subject   string           // the ID there; default: the email address
 	asked     url.Values       // of the last sign-in
-	authTime  func() time.Time // when the person proved who they are; nil when it is not said
+	authTime  func() time.Time // time of the last authentication; nil: not reported
 	nonce     string
 	challenge string
 }
@@ -68,7 +67,7 @@ func newIssuer(t *testing.T, clock *harness.Clock) *issuer {
 	return i
 }
 
-// authorize lets everybody through, and back.
+// authorize signs everyone in and redirects back.
 func (i *issuer) authorize(w http.ResponseWriter, r *http.Request) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -110,29 +109,24 @@ func (i *issuer) token(w http.ResponseWriter, r *http.Request) {
 		"id_token": text + "." + b64(append(x.FillBytes(make([]byte, 32)), y.FillBytes(make([]byte, 32))...))})
 }
 
-// eachWithIssuer runs fn against a server whose people can sign in at an issuer.
-func eachWithIssuer(t *testing.T, fn func(t *testing.T, s *harness.Server, i *issuer)) {
+// withIssuer runs fn with a server that uses an issuer.
+func withIssuer(t *testing.T, fn func(t *testing.T, s *harness.Server, i *issuer)) {
 	t.Helper()
-	for _, engine := range dbtest.Engines {
-		t.Run(engine, func(t *testing.T) {
-			t.Parallel()
-			clock := harness.NewClock()
-			i := newIssuer(t, clock)
-			cfg := harness.Config(t, engine)
-			cfg.OIDC = config.OIDC{Issuer: i.URL, ClientID: "turnpike", ClientSecret: "the-client-secret", Name: "Acme ID"}
-			fn(t, harness.Start(t, cfg, clock), i)
-		})
-	}
+	clock := harness.NewClock()
+	i := newIssuer(t, clock)
+	cfg := harness.Config(t, "sqlite")
+	cfg.OIDC = config.OIDC{Issuer: i.URL, ClientID: "turnpike", ClientSecret: "the-client-secret", Name: "Acme ID"}
+	fn(t, harness.Start(t, cfg, clock), i)
 }
 
-// toProvider presses the button, goes to the provider, and returns the path by
-// which it leads back.
+// toProvider clicks the button, goes to the provider and returns the path that it
+// redirects to.
 func (b *browser) toProvider(t testing.TB, i *issuer, next, email string) string {
 	t.Helper()
 	return b.press(t, i, "/dashboard/login/oidc?next="+url.QueryEscape(next), email)
 }
 
-// press is toProvider for any button that leads there.
+// press is toProvider for any button.
 func (b *browser) press(t testing.TB, i *issuer, button, email string) string {
 	t.Helper()
 	i.mu.Lock()
@@ -158,9 +152,9 @@ func (b *browser) press(t testing.TB, i *issuer, button, email string) string {
 	return strings.TrimPrefix(back, b.s.URL)
 }
 
-func TestSignInAtAProvider(t *testing.T) {
+func TestProviderSignsInMembersAndInvitedPeople(t *testing.T) {
 	t.Parallel()
-	eachWithIssuer(t, func(t *testing.T, s *harness.Server, i *issuer) {
+	withIssuer(t, func(t *testing.T, s *harness.Server, i *issuer) {
 		b := newBrowser(t, s)
 		b.workspace = s.Workspace(t, "acme")
 		b.person = addMember(t, s, b.workspace, "ada@example.com", accounts.Owner)
@@ -168,37 +162,37 @@ func TestSignInAtAProvider(t *testing.T) {
 		b.post(t, "/dashboard/logout", nil)
 		b.get(t, "/dashboard/login").shows(t, "Sign in with Acme ID")
 		back := b.toProvider(t, i, "/dashboard/account", "ada@example.com")
-		b.get(t, back).leadsTo(t, "/dashboard/account")
+		b.get(t, back).redirectsTo(t, "/dashboard/account")
 		b.get(t, "/dashboard/account").shows(t, "by sign-in provider", "ada@example.com", i.URL)
 		first := b.token(t)
-		// The answer works once, and only in the browser that began.
-		b.get(t, back).refuses(t, http.StatusUnauthorized, "took too long or was answered already")
+		// The callback works once, and only in the browser that started.
+		b.get(t, back).rejects(t, http.StatusUnauthorized, "took too long or was already completed")
 		back = b.toProvider(t, i, "/dashboard/account", "ada@example.com")
 		eve := newBrowser(t, s)
-		eve.get(t, back).refuses(t, http.StatusUnauthorized, "took too long or was answered already")
+		eve.get(t, back).rejects(t, http.StatusUnauthorized, "took too long or was already completed")
 		eve.signedIn(t, false)
-		b.get(t, back).leadsTo(t, "/dashboard/account")
+		b.get(t, back).redirectsTo(t, "/dashboard/account")
 		if b.token(t) == first {
 			t.Error("the token is the same")
 		}
-		// Strangers stay outside, the invited come in.
-		eve.get(t, eve.toProvider(t, i, "", "eve@example.com")).refuses(t, http.StatusUnauthorized, "ask an owner to invite you")
+		// Unknown people are rejected, invited people are accepted.
+		eve.get(t, eve.toProvider(t, i, "", "eve@example.com")).rejects(t, http.StatusUnauthorized, "ask an owner to invite you")
 		eve.signedIn(t, false)
 		invite(t, s, b.workspace, "eve@example.com", accounts.Viewer)
-		eve.get(t, eve.toProvider(t, i, "//evil.example", "eve@example.com")).leadsTo(t, "/dashboard/")
-		eve.get(t, "/dashboard/account").shows(t, "viewer", "You have none yet")
-		// Who has no password here confirms by signing in again, and may then set one.
+		eve.get(t, eve.toProvider(t, i, "//evil.example", "eve@example.com")).redirectsTo(t, "/dashboard/")
+		eve.get(t, "/dashboard/account").shows(t, "viewer", "You have no password yet")
+		// People without a password confirm by signing in again, and can then set one.
 		s.Clock.Turn(11 * time.Minute)
 		eve.header.Set("Referer", s.URL+"/dashboard/account")
-		to := eve.post(t, "/dashboard/account/password", url.Values{"password": {password}}).leadsTo(t, "/dashboard/confirm?next=%2Fdashboard%2Faccount")
+		to := eve.post(t, "/dashboard/account/password", url.Values{"password": {password}}).redirectsTo(t, "/dashboard/confirm?next=%2Fdashboard%2Faccount")
 		button := eve.get(t, to).shows(t, "Confirm at Acme ID").hides(t, `name="password"`).find(t, `action="(/dashboard/login/oidc\?confirm=[^"]+)"`)
-		eve.get(t, eve.press(t, i, button, "eve@example.com")).leadsTo(t, "/dashboard/account")
-		eve.post(t, "/dashboard/account/password", url.Values{"password": {password}}).leadsTo(t, "/dashboard/account")
-		// An authenticator app is still asked for.
+		eve.get(t, eve.press(t, i, button, "eve@example.com")).redirectsTo(t, "/dashboard/account")
+		eve.post(t, "/dashboard/account/password", url.Values{"password": {password}}).redirectsTo(t, "/dashboard/account")
+		// An authenticator app is still required.
 		b.signIn(t)
 		b.setUpApp(t)
 		b.post(t, "/dashboard/logout", nil)
-		b.get(t, b.toProvider(t, i, "/dashboard/account", "ada@example.com")).leadsTo(t, "/dashboard/login/code?next=%2Fdashboard%2Faccount")
+		b.get(t, b.toProvider(t, i, "/dashboard/account", "ada@example.com")).redirectsTo(t, "/dashboard/login/code?next=%2Fdashboard%2Faccount")
 	})
 }
 
@@ -208,35 +202,35 @@ func (b *browser) link(t testing.TB, i *issuer) {
 	b.signIn(t)
 	page := b.get(t, "/dashboard/account").shows(t, "Link your account at Acme ID").hides(t, i.URL)
 	before := b.token(t)
-	b.get(t, b.press(t, i, page.find(t, `action="(/dashboard/login/oidc\?next=[^"]+)"`), b.person.Email)).leadsTo(t, "/dashboard/account")
+	b.get(t, b.press(t, i, page.find(t, `action="(/dashboard/login/oidc\?next=[^"]+)"`), b.person.Email)).redirectsTo(t, "/dashboard/account")
 	b.get(t, "/dashboard/account").shows(t, "Your account at Acme ID is linked", i.URL, "by password").hides(t, "Link your account at")
 	if b.token(t) == before {
 		t.Error("the token is the same")
 	}
 }
 
-func TestProviderAccountIsLinkedByWhoIsSignedIn(t *testing.T) {
+func TestProviderAccountIsLinkedBySignedInPerson(t *testing.T) {
 	t.Parallel()
-	eachWithIssuer(t, func(t *testing.T, s *harness.Server, i *issuer) {
+	withIssuer(t, func(t *testing.T, s *harness.Server, i *issuer) {
 		w := s.Workspace(t, "acme")
 		b := newBrowser(t, s)
 		b.person = addMember(t, s, w, "ada@example.com", accounts.Owner)
 		const first = "sign in with your password or passkey, then link it under Your account"
-		b.get(t, b.toProvider(t, i, "", "ada@example.com")).refuses(t, http.StatusUnauthorized, first)
+		b.get(t, b.toProvider(t, i, "", "ada@example.com")).rejects(t, http.StatusUnauthorized, first)
 		b.signedIn(t, false)
 		eve := member(t, s, w, accounts.Owner)
-		eve.get(t, eve.press(t, i, "/dashboard/login/oidc?sign_in=1&next=/dashboard/account", "ada@example.com")).refuses(t, http.StatusUnauthorized, first)
+		eve.get(t, eve.press(t, i, "/dashboard/login/oidc?sign_in=1&next=/dashboard/account", "ada@example.com")).rejects(t, http.StatusUnauthorized, first)
 		eve.get(t, "/dashboard/account").shows(t, eve.person.Email, "Link your account at Acme ID")
 		b.link(t, i)
 		b.post(t, "/dashboard/logout", nil)
-		b.get(t, b.toProvider(t, i, "/dashboard/account", "ada@example.com")).leadsTo(t, "/dashboard/account")
+		b.get(t, b.toProvider(t, i, "/dashboard/account", "ada@example.com")).redirectsTo(t, "/dashboard/account")
 		b.get(t, "/dashboard/account").shows(t, "by sign-in provider").hides(t, "Link your account at")
 	})
 }
 
-func TestLinkingMakesNobodyAnother(t *testing.T) {
+func TestLinkingNeverSwitchesPerson(t *testing.T) {
 	t.Parallel()
-	eachWithIssuer(t, func(t *testing.T, s *harness.Server, i *issuer) {
+	withIssuer(t, func(t *testing.T, s *harness.Server, i *issuer) {
 		w := s.Workspace(t, "acme")
 		vi, dev := newBrowser(t, s), member(t, s, w, accounts.Developer)
 		vi.person = addMember(t, s, w, "vi@example.com", accounts.Owner)
@@ -247,47 +241,47 @@ func TestLinkingMakesNobodyAnother(t *testing.T) {
 		refused := func(email, subject, why string) {
 			t.Helper()
 			i.subject = subject
-			dev.get(t, dev.press(t, i, link, email)).refuses(t, http.StatusUnauthorized, why).showsToo(t, "Your account", dev.person.Email, "sign out there, or here, first")
+			dev.get(t, dev.press(t, i, link, email)).rejects(t, http.StatusUnauthorized, why).contains(t, "Your account", dev.person.Email, "Sign out there or here first")
 			dev.get(t, "/dashboard/account").shows(t, dev.person.Email, "Link your account at Acme ID", "by password").hides(t, i.URL)
 			if dev.token(t) != before {
 				t.Error("the session has another token")
 			}
 		}
-		refused("vi@example.com", "vi", "belongs to somebody else")
-		refused(dev.person.Email, "vi", "belongs to somebody else") // the id counts before the address
+		refused("vi@example.com", "vi", "belongs to someone else")
+		refused(dev.person.Email, "vi", "belongs to someone else") // the ID takes precedence over the email address
 		refused("vi@example.com", "another", "belongs to vi@example.com, and you are signed in as "+dev.person.Email)
 		refused("nobody@example.com", "nobody", "belongs to nobody@example.com")
-		// Nobody's invitation is accepted by it.
+		// It accepts no invitation of another person.
 		invitation := invite(t, s, w, "carol@example.com", accounts.Viewer)
 		refused("carol@example.com", "carol", "belongs to carol@example.com")
 		newBrowser(t, s).get(t, invitation).shows(t, "carol@example.com", "Join acme")
-		// Somebody else in the browser when the answer comes is not linked either.
+		// Another person who has signed in meanwhile isn't linked.
 		i.subject = "dev"
 		back := dev.press(t, i, link, dev.person.Email)
 		mine := dev.token(t)
-		dev.plant(t, vi.token(t))
-		dev.get(t, back).refuses(t, http.StatusUnauthorized, "took too long or was answered already")
-		dev.plant(t, mine)
-		// Nor does it sign in whoever has signed out meanwhile.
+		dev.setSessionCookie(t, vi.token(t))
+		dev.get(t, back).rejects(t, http.StatusUnauthorized, "took too long or was already completed")
+		dev.setSessionCookie(t, mine)
+		// A person who has signed out meanwhile isn't signed in.
 		back = dev.press(t, i, link, dev.person.Email)
-		dev.plant(t, "")
-		dev.get(t, back).refuses(t, http.StatusUnauthorized, "took too long or was answered already")
+		dev.setSessionCookie(t, "")
+		dev.get(t, back).rejects(t, http.StatusUnauthorized, "took too long or was already completed")
 		dev.signedIn(t, false)
-		dev.plant(t, mine)
+		dev.setSessionCookie(t, mine)
 
 		dev.link(t, i)
 		vi.get(t, "/dashboard/account").shows(t, "vi@example.com")
-		// Linked already: the id counts, whatever the address is there by now.
-		dev.get(t, dev.press(t, i, link, "dev@elsewhere.example")).leadsTo(t, "/dashboard/account")
+		// Already linked: the subject counts, not the email address.
+		dev.get(t, dev.press(t, i, link, "dev@elsewhere.example")).redirectsTo(t, "/dashboard/account")
 		dev.get(t, "/dashboard/account").shows(t, dev.person.Email, "by password").hides(t, "is linked. You can")
 	})
 }
 
-// TestSignInPageThatWasLeftOpen is the sign-in's form in a browser that has come
-// to a session meanwhile: who presses it wants to be somebody else.
-func TestSignInPageThatWasLeftOpen(t *testing.T) {
+// TestStaleSignInPageSignsInInsteadOfLinking: the sign-in form of a browser that has a session
+// by now signs in as another person.
+func TestStaleSignInPageSignsInInsteadOfLinking(t *testing.T) {
 	t.Parallel()
-	eachWithIssuer(t, func(t *testing.T, s *harness.Server, i *issuer) {
+	withIssuer(t, func(t *testing.T, s *harness.Server, i *issuer) {
 		w := s.Workspace(t, "acme")
 		vi := newBrowser(t, s)
 		vi.person = addMember(t, s, w, "vi@example.com", accounts.Owner)
@@ -296,55 +290,55 @@ func TestSignInPageThatWasLeftOpen(t *testing.T) {
 		dev.person = addMember(t, s, w, "dev@example.com", accounts.Developer)
 		button := dev.get(t, "/dashboard/login?next=/dashboard/account").find(t, `action="(/dashboard/login/oidc\?[^"]+)"`)
 		dev.signIn(t)
-		dev.get(t, dev.press(t, i, button, "vi@example.com")).leadsTo(t, "/dashboard/account")
+		dev.get(t, dev.press(t, i, button, "vi@example.com")).redirectsTo(t, "/dashboard/account")
 		dev.get(t, "/dashboard/account").shows(t, "vi@example.com", "by sign-in provider").hides(t, "dev@example.com")
-		// The invited come in this way too, and are not told that they have linked something.
+		// Invited people can sign in this way, too.
 		invite(t, s, w, "carol@example.com", accounts.Viewer)
 		dev.signIn(t)
-		dev.get(t, dev.press(t, i, button, "carol@example.com")).leadsTo(t, "/dashboard/account")
+		dev.get(t, dev.press(t, i, button, "carol@example.com")).redirectsTo(t, "/dashboard/account")
 		dev.get(t, "/dashboard/account").shows(t, "carol@example.com").hides(t, "is linked")
 	})
 }
 
-func TestProviderConfirms(t *testing.T) {
+func TestProviderConfirmsIdentity(t *testing.T) {
 	t.Parallel()
-	eachWithIssuer(t, func(t *testing.T, s *harness.Server, i *issuer) {
+	withIssuer(t, func(t *testing.T, s *harness.Server, i *issuer) {
 		w := s.Workspace(t, "acme")
 		b := newBrowser(t, s)
 		b.workspace, b.person = w, addMember(t, s, w, "ada@example.com", accounts.Owner)
 		b.link(t, i)
-		// Whoever was signed in there all day has proved nothing here.
+		// An old sign-in at the provider proves nothing.
 		i.authTime = func() time.Time { return s.Clock.Now().Add(-time.Hour) }
 		b.post(t, "/dashboard/logout", nil)
-		b.get(t, b.toProvider(t, i, "", "ada@example.com")).leadsTo(t, "/dashboard/")
+		b.get(t, b.toProvider(t, i, "", "ada@example.com")).redirectsTo(t, "/dashboard/")
 		page := b.in(accounts.Test, "keys/new")
-		to := b.get(t, page).leadsTo(t, "/dashboard/confirm?next=*")
+		to := b.get(t, page).redirectsTo(t, "/dashboard/confirm?next=*")
 		button := b.get(t, to).shows(t, "Confirm at Acme ID", `name="password"`).find(t, `action="(/dashboard/login/oidc\?confirm=[^"]+)"`)
-		b.get(t, b.press(t, i, button, "ada@example.com")).refuses(t, http.StatusUnauthorized, "the provider did not ask who you are").showsToo(t, "Confirm at Acme ID")
-		b.get(t, page).leadsTo(t, "/dashboard/confirm?next=*")
+		b.get(t, b.press(t, i, button, "ada@example.com")).rejects(t, http.StatusUnauthorized, "The provider did not ask you to sign in again").contains(t, "Confirm at Acme ID")
+		b.get(t, page).redirectsTo(t, "/dashboard/confirm?next=*")
 		if i.asked.Get("prompt") != "login" || i.asked.Get("max_age") != "0" {
 			t.Errorf("the provider was asked %v", i.asked)
 		}
 		i.authTime = s.Clock.Now
 		before := b.token(t)
-		b.get(t, b.press(t, i, button, "eve@example.com")).refuses(t, http.StatusUnauthorized, "another account at the provider")
-		b.get(t, b.press(t, i, button, "ada@example.com")).leadsTo(t, page)
+		b.get(t, b.press(t, i, button, "eve@example.com")).rejects(t, http.StatusUnauthorized, "not the account at the provider that is linked")
+		b.get(t, b.press(t, i, button, "ada@example.com")).redirectsTo(t, page)
 		if b.token(t) == before {
 			t.Error("the token is the same")
 		}
 		b.get(t, page).is(t, http.StatusOK)
-		newBrowser(t, s).post(t, "/dashboard/login/oidc?confirm=1", nil).refuses(t, http.StatusUnauthorized, "sign in first")
-		// With an app only a code counts.
+		newBrowser(t, s).post(t, "/dashboard/login/oidc?confirm=1", nil).rejects(t, http.StatusUnauthorized, "Sign in first")
+		// With an app only a code confirms.
 		b.setUpApp(t)
 		s.Clock.Turn(11 * time.Minute)
 		b.get(t, to).shows(t, `name="code"`).hides(t, `name="password"`, "Confirm at Acme ID")
-		b.get(t, b.press(t, i, button, "ada@example.com")).refuses(t, http.StatusUnauthorized, "type a code of your authenticator app")
+		b.get(t, b.press(t, i, button, "ada@example.com")).rejects(t, http.StatusUnauthorized, "Enter a code of your authenticator app")
 	})
 }
 
-func TestProviderAnswersThatAreRefused(t *testing.T) {
+func TestInvalidProviderResponsesAreRejected(t *testing.T) {
 	t.Parallel()
-	eachWithIssuer(t, func(t *testing.T, s *harness.Server, i *issuer) {
+	withIssuer(t, func(t *testing.T, s *harness.Server, i *issuer) {
 		b := newBrowser(t, s)
 		b.person = addMember(t, s, s.Workspace(t, "acme"), "ada@example.com", accounts.Owner)
 		b.link(t, i)
@@ -371,18 +365,18 @@ func TestProviderAnswersThatAreRefused(t *testing.T) {
 				t.Errorf("%s: %d\n%s", what, a.status, a.main())
 			}
 			b.signedIn(t, false)
-			b.get(t, u.RequestURI()).is(t, http.StatusUnauthorized) // the right answer after a wrong one
+			b.get(t, u.RequestURI()).is(t, http.StatusUnauthorized) // the correct code after a wrong one
 		}
-		b.host = "localhost:1" // the provider would lead back to another host
-		b.post(t, "/dashboard/login/oidc", nil).refuses(t, http.StatusConflict, "works at "+s.URL+" only")
+		b.host = "localhost:1" // the provider would redirect to another host
+		b.post(t, "/dashboard/login/oidc", nil).rejects(t, http.StatusConflict, "only works at "+s.URL)
 		b.host = ""
 		i.Close()
 	})
 }
 
-func TestWithoutAProvider(t *testing.T) {
+func TestProviderRoutesAreNotFoundWithoutProvider(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) {
 		b := newBrowser(t, s)
 		b.get(t, "/dashboard/login").shows(t, "Sign in").hides(t, "/dashboard/login/oidc")
 		b.post(t, "/dashboard/login/oidc", nil).is(t, http.StatusNotFound)

@@ -15,12 +15,10 @@ import (
 	"turnpike/test/world"
 )
 
-// maxPage is how large a page may be.
 const maxPage = 100 << 10
 
-// document is a page that was read.
 type document struct {
-	all    []*html.Node // elements, in their order
+	all    []*html.Node // elements in document order
 	ids    map[string]*html.Node
 	faults []string
 }
@@ -42,7 +40,7 @@ func has(n *html.Node, name string) bool {
 	return slices.ContainsFunc(n.Attr, func(a html.Attribute) bool { return a.Key == name })
 }
 
-// inside finds the nearest element around n with the tag.
+// inside returns the nearest ancestor of n with the tag.
 func inside(n *html.Node, tag string) *html.Node {
 	for p := n.Parent; p != nil; p = p.Parent {
 		if p.Type == html.ElementNode && p.Data == tag {
@@ -66,7 +64,7 @@ func textOf(n *html.Node) string {
 	return out.String()
 }
 
-// readPage parses a page and looks for what no page may have.
+// readPage parses a page and finds violations.
 func readPage(body string) *document {
 	d := &document{ids: map[string]*html.Node{}}
 	root, err := html.Parse(strings.NewReader(body))
@@ -153,7 +151,7 @@ func (d *document) check(n *html.Node, labels map[string]bool) {
 	}
 }
 
-// links are the addresses on this server that the page leads to.
+// links returns the links of the page to this server.
 func (d *document) links(page string) (out []string) {
 	base, err := url.Parse(page)
 	if err != nil {
@@ -179,12 +177,11 @@ func (d *document) links(page string) (out []string) {
 	return out
 }
 
-// walk opens every page of the table and checks it, and everything that it
-// leads to.
-func (b *browser) walk(t *testing.T, w *world.World, look func(a *answer)) {
+// walk checks every page of the route table and everything that it links to.
+func (b *browser) walk(t *testing.T, w *world.World, look func(a *response)) {
 	t.Helper()
 	tried := map[string]bool{}
-	open := func(path string) *answer {
+	open := func(path string) *response {
 		a := b.get(t, path)
 		tried[path] = true
 		return a
@@ -194,7 +191,7 @@ func (b *browser) walk(t *testing.T, w *world.World, look func(a *answer)) {
 			continue
 		}
 		if w == nil && world.Named(rt) {
-			continue // there is nothing yet
+			continue // no such resource yet
 		}
 		path, _ := w.Path(t, rt, b.workspace, accounts.Test)
 		a := open(path)
@@ -225,22 +222,21 @@ func (b *browser) walk(t *testing.T, w *world.World, look func(a *answer)) {
 	}
 }
 
-// emptyPagesAreWhole walks through a workspace that has nothing yet.
-func (x *town) emptyPagesAreWhole(t *testing.T) {
-	member(t, x.own.Server, x.own.Server.Workspace(t, "empty"), accounts.Owner).walk(t, nil, func(*answer) {})
+// testEmptyPages checks the pages of an empty workspace.
+func (x *routeTest) testEmptyPages(t *testing.T) {
+	member(t, x.own.Server, x.own.Server.Workspace(t, "empty"), accounts.Owner).walk(t, nil, func(*response) {})
 }
 
-// attack breaks out of an attribute, an element and a template if anything
-// forgets to escape it.
+// attack breaks out of an attribute, an element and a template if it isn't escaped.
 const (
 	marker = "zqx"
 	attack = `"'></p><img src=x onerror=` + marker + `(1)>{{` + marker + `}}`
 )
 
-// pagesShowText walks through a workspace in which every word is an attack.
-func (x *town) pagesShowText(t *testing.T) {
+// testEscaping checks the pages of a workspace in which every text is an attack.
+func (x *routeTest) testEscaping(t *testing.T) {
 	seen := 0
-	x.folk[accounts.Owner].walk(t, x.own, func(a *answer) {
+	x.members[accounts.Owner].walk(t, x.own, func(a *response) {
 		if strings.Contains(a.main(), marker) {
 			seen++
 		}

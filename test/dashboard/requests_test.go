@@ -16,7 +16,6 @@ import (
 	"turnpike/test/harness"
 )
 
-// entry is a row of the log.
 type entry struct {
 	workspace *accounts.Workspace
 	env       accounts.Environment
@@ -31,7 +30,7 @@ type entry struct {
 	credits   int64
 }
 
-// logs writes entries as they are, the oldest first, and returns their ids.
+// logs writes entries, oldest first, and returns their IDs.
 func logs(t *testing.T, s *harness.Server, list ...entry) []string {
 	t.Helper()
 	bulk := db.NewBulk("requests", "", "id text", "workspace_id text", "environment text", "key_id text", "key_hint text", "ip text", "method text", "path text",
@@ -57,14 +56,13 @@ func logs(t *testing.T, s *harness.Server, list ...entry) []string {
 	return made
 }
 
-// link is where the first link with the text leads to.
-func (a *answer) link(t testing.TB, text string) string {
+// link returns the target of the first link with the text.
+func (a *response) link(t testing.TB, text string) string {
 	t.Helper()
 	return html.UnescapeString(a.find(t, `<a [^>]*href="([^"]*)"[^>]*>`+text+`</a>`))
 }
 
-// table reads a file.
-func (a *answer) table(t testing.TB) [][]string {
+func (a *response) table(t testing.TB) [][]string {
 	t.Helper()
 	a.is(t, http.StatusOK)
 	if kind := a.header.Get("Content-Type"); kind != "text/csv; charset=utf-8" || !strings.HasPrefix(a.header.Get("Content-Disposition"), "attachment") {
@@ -81,37 +79,37 @@ func chatWith(model, prompt string) map[string]any {
 	return map[string]any{"model": model, "messages": []map[string]string{{"role": "user", "content": prompt}}}
 }
 
-func TestARequestIsFoundInTheLog(t *testing.T) {
+func TestRequestIsFoundByIDAndFilter(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		b := member(t, s, w, accounts.Viewer)
-		b.get(t, b.in(accounts.Test, "requests")).shows(t, "No test request was made yet")
+		b.get(t, b.in(accounts.Test, "requests")).shows(t, "No test requests yet")
 		key, keyID := s.Key(t, w, accounts.Test)
 		r := s.Do(t, harness.Request{Method: "POST", Path: "/v1/chat/completions", Key: key, Body: chatWith("gpt-4o-mini", "hello"),
 			Header: http.Header{"Service-Project": {"shop"}, "User-Agent": {"my-client/1.0"}}}).Want(t, 200, "")
 		id := r.Header.Get("X-Request-Id")
-		var list *answer
+		var list *response
 		s.Eventually(t, func() bool {
 			list = b.get(t, b.in(accounts.Test, "requests")).is(t, 200)
 			return strings.Contains(list.body, `<span class="badge good">200</span>`)
 		})
 		list.shows(t, id, "gpt-4o-mini", "simulator", "shop", "127.0.0.1", b.in(accounts.Test, "keys/"+keyID), "/v1/chat/completions")
-		b.get(t, b.in(accounts.Test, "requests/"+id)).shows(t, id, "my-client/1.0", "the provider said so", "Simulated credits", "first choice answered", "Latency")
-		// By its id, from either environment.
+		b.get(t, b.in(accounts.Test, "requests/"+id)).shows(t, id, "my-client/1.0", "reported by the provider", "Simulated credits", "first choice succeeded", "Latency")
+		// By its ID, from either environment.
 		page := b.in(accounts.Test, "requests/"+id)
-		b.get(t, b.in(accounts.Test, "requests?id=++"+id+"+")).leadsTo(t, page)
-		b.get(t, b.in(accounts.Live, "requests?id="+id)).leadsTo(t, page)
-		b.get(t, b.in(accounts.Test, "requests?id="+ids.New(ids.Request))).refuses(t, 404, "kept for")
-		b.get(t, b.in(accounts.Test, "requests?id=nonsense")).refuses(t, 400, "begins with req_")
-		// The other environment does not have it, and nobody else does.
+		b.get(t, b.in(accounts.Test, "requests?id=++"+id+"+")).redirectsTo(t, page)
+		b.get(t, b.in(accounts.Live, "requests?id="+id)).redirectsTo(t, page)
+		b.get(t, b.in(accounts.Test, "requests?id="+ids.New(ids.Request))).rejects(t, 404, "kept for")
+		b.get(t, b.in(accounts.Test, "requests?id=nonsense")).rejects(t, 400, "starts with req_")
+		// It isn't in the other environment or another workspace.
 		b.get(t, b.in(accounts.Live, "requests/"+id)).is(t, 404)
 		b.get(t, b.in(accounts.Live, "requests")).shows(t, "No live request").hides(t, id)
 		other := member(t, s, s.Workspace(t, "other"), accounts.Owner)
 		for _, page := range []string{"requests/" + id, "requests?id=" + id} {
 			other.get(t, other.in(accounts.Test, page)).is(t, 404).hides(t, "my-client")
 		}
-		other.get(t, other.in(accounts.Test, "requests?key="+keyID)).shows(t, "No request matches").hides(t, "my-client")
+		other.get(t, other.in(accounts.Test, "requests?key="+keyID)).shows(t, "No requests match").hides(t, "my-client")
 		other.get(t, b.in(accounts.Test, "requests/export.csv")).is(t, 404)
 		if rows := other.get(t, other.in(accounts.Test, "requests/export.csv?key="+keyID)).table(t); len(rows) != 1 {
 			t.Errorf("somebody else's export has %d rows", len(rows))
@@ -119,12 +117,11 @@ func TestARequestIsFoundInTheLog(t *testing.T) {
 	})
 }
 
-func TestGoingBackDoesNotBringOldFiltersBack(t *testing.T) {
+func TestBackButtonDoesNotRestoreOldFilters(t *testing.T) {
 	t.Parallel()
-	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) { // nothing of it is the database's
+	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) {
 		b := member(t, s, s.Workspace(t, "acme"), accounts.Owner)
-		// A browser would fill in what was chosen last, beside a list that is of
-		// another address.
+		// A browser would restore the previous choice next to another list.
 		for _, page := range []string{"requests", "log", "usage", "billing", "deliveries", "events", "jobs/images", "runs"} {
 			a := b.get(t, b.in(accounts.Live, page)).shows(t, `<form class="filters" method="get" autocomplete="off"`)
 			if forms, quiet := strings.Count(a.body, `method="get"`), strings.Count(a.body, `method="get" autocomplete="off"`); forms != quiet {
@@ -136,17 +133,17 @@ func TestGoingBackDoesNotBringOldFiltersBack(t *testing.T) {
 
 func TestRequestFiltersAreKeptInEveryLink(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		b := member(t, s, w, accounts.Viewer)
 		_, one := s.Key(t, w, accounts.Live)
 		_, two := s.Key(t, w, accounts.Live)
-		at := func(key, model, project, ip string, status, credits int64) entry {
-			return entry{workspace: w, env: accounts.Live, key: key, model: model, project: project, ip: ip, status: status, credits: credits}
+		at := func(key string, status int64) entry {
+			return entry{workspace: w, env: accounts.Live, key: key, model: "small", status: status}
 		}
-		list := []entry{at(one, "big", "shop", "192.0.2.9", 200, 5_000_000), at(two, "small", "", "", 429, 0), at(two, "small", "", "", 502, 0)}
+		list := []entry{{workspace: w, env: accounts.Live, key: one, model: "big", project: "shop", ip: "192.0.2.9", status: 200, credits: 5_000_000}, at(two, 429), at(two, 502)}
 		for range 60 {
-			list = append(list, at(one, "small", "", "", 200, 0))
+			list = append(list, at(one, 200))
 		}
 		made := logs(t, s, list...)
 		day := s.Clock.Now().UTC().Format(time.DateOnly)
@@ -169,14 +166,13 @@ func TestRequestFiltersAreKeptInEveryLink(t *testing.T) {
 			}
 		}
 		for _, bad := range []string{"key=tp_live_x", "status=9", "status=x", "start=yesterday", "end=1"} {
-			// The other filters are kept, and nothing is shown that they were not applied to.
-			if a := b.get(t, b.in(accounts.Live, "requests?model=small&"+bad)).refuses(t, 400, `name="model" value="small"`); len(rowsOf(a)) != 0 {
+			// The other filters are kept, and no unfiltered rows are shown.
+			if a := b.get(t, b.in(accounts.Live, "requests?model=small&"+bad)).rejects(t, 400, `name="model" value="small"`); len(rowsOf(a)) != 0 {
 				t.Errorf("%s: there are %d rows", bad, len(rowsOf(a)))
 			}
 			b.get(t, b.in(accounts.Live, "requests/export.csv?"+bad)).is(t, 400)
 		}
-		// The next page of a filter is of the same filter, and so is what is
-		// narrowed further.
+		// Links to the next page and to narrower filters keep the filter.
 		first := b.get(t, b.in(accounts.Live, "requests?model=small&status=200")).shows(t, `value="small"`, `<option value="200" selected>`)
 		second := first.link(t, "Older")
 		if !strings.Contains(second, "model=small") || !strings.Contains(second, "status=200") {
@@ -189,9 +185,9 @@ func TestRequestFiltersAreKeptInEveryLink(t *testing.T) {
 	})
 }
 
-func TestALongSearchSaysHowFarItWentAndGoesOn(t *testing.T) {
+func TestLongSearchReportsProgressAndContinues(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		b := member(t, s, w, accounts.Viewer)
 		_, keyID := s.Key(t, w, accounts.Test)
@@ -199,12 +195,12 @@ func TestALongSearchSaysHowFarItWentAndGoesOn(t *testing.T) {
 		pages, next := 0, b.in(accounts.Test, "requests?model=rare")
 		for {
 			a := b.get(t, next).is(t, 200)
-			if !strings.Contains(a.body, "Go on looking") {
-				a.shows(t, ">rare</a>").hides(t, "Looked through")
+			if !strings.Contains(a.body, "Continue") {
+				a.shows(t, ">rare</a>").hides(t, "Scanned")
 				break
 			}
-			a.shows(t, "Looked through 10,000 entries", "The log goes on").hides(t, "No request matches")
-			if next = a.link(t, "Go on looking"); !strings.Contains(next, "model=rare") {
+			a.shows(t, "Scanned 10,000 entries", "There are older entries").hides(t, "No requests match")
+			if next = a.link(t, "Continue"); !strings.Contains(next, "model=rare") {
 				t.Fatalf("it goes on at %s", next)
 			}
 			if pages++; pages > 5 {
@@ -220,9 +216,9 @@ func TestALongSearchSaysHowFarItWentAndGoesOn(t *testing.T) {
 	})
 }
 
-func TestTheRouterSaysWhatItTriedAndWhy(t *testing.T) {
+func TestRequestPageShowsRouterAttempts(t *testing.T) {
 	t.Parallel()
-	// What a page says of an entry: the tests above read the log on both engines.
+	// Other tests read the log on both engines.
 	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		b := member(t, s, w, accounts.Viewer)
@@ -230,14 +226,14 @@ func TestTheRouterSaysWhatItTriedAndWhy(t *testing.T) {
 		tried := `[{"provider":"first","model":"small","outcome":"rate_limited","status":429,"ms":12},{"provider":"first","model":"small","outcome":"connect","ms":3},` +
 			`{"provider":"spare","model":"other","outcome":"ok","ms":250}]`
 		id := logs(t, s, entry{workspace: w, env: accounts.Live, key: keyID, model: "other", status: 200, credits: 1_500_000, attempts: tried, metadata: `{"user":"u7"}`})[0]
-		b.get(t, b.in(accounts.Live, "requests/"+id)).shows(t, "What the router tried", "takes no more calls for now", "asked again", "nobody was reached there",
-			"went on to the next", "250 ms", "answered", "1.50", "v7", "the client left before the end", "40 ms of it at the provider", "5.60 ms here", "&#34;user&#34;: &#34;u7&#34;")
+		b.get(t, b.in(accounts.Live, "requests/"+id)).shows(t, "Router attempts", "rate limited by the provider", "retried", "could not connect",
+			"tried the next model", "250 ms", "answered", "1.50", "v7", "the client disconnected before the end", "40 ms of it at the provider", "5.60 ms here", "&#34;user&#34;: &#34;u7&#34;")
 	})
 }
 
-func TestTheLogShowsWhatStrangersWroteAsText(t *testing.T) {
+func TestRequestLogEscapesClientText(t *testing.T) {
 	t.Parallel()
-	// What is escaped: the tests above read the log on both engines.
+	// Other tests read the log on both engines.
 	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		b := member(t, s, w, accounts.Viewer)
@@ -253,7 +249,7 @@ func TestTheLogShowsWhatStrangersWroteAsText(t *testing.T) {
 			}
 		}
 		b.get(t, b.in(accounts.Live, "requests/"+id)).shows(t, `\u202e`)
-		// A spreadsheet must not run it.
+		// A spreadsheet must not run it as a formula.
 		cells := []string{"=1+1", "+1", "-1", "@sum(a)", "\tx"}
 		var list []entry
 		for _, cell := range cells {

@@ -21,48 +21,48 @@ var (
 	environments = []accounts.Environment{accounts.Test, accounts.Live}
 )
 
-// town is two workspaces with something of everything, so that one's ids can be
-// tried in the other, and somebody of each role.
-type town struct {
+// routeTest has two workspaces with every kind of resource, so that IDs of one can be
+// requested in the other, and a member of each role.
+type routeTest struct {
 	own, other *world.World
-	folk       map[accounts.Role]*browser // of own
-	neighbour  *browser                   // the owner of other
+	members    map[accounts.Role]*browser // of the first workspace
+	otherOwner *browser                   // owner of the second workspace
 }
 
-func TestTheWholeTable(t *testing.T) {
+func TestEveryRouteEnforcesItsRules(t *testing.T) {
 	t.Parallel()
 	for _, engine := range dbtest.Engines {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
 			s := harness.Start(t, world.Config(t, engine), harness.NewClock())
-			x := &town{own: world.Fill(t, s, "acme", func(s string) string { return s + attack }), other: world.Fill(t, s, "globex", func(s string) string { return s }),
-				folk: map[accounts.Role]*browser{}}
+			x := &routeTest{own: world.Fill(t, s, "acme", func(s string) string { return s + attack }), other: world.Fill(t, s, "globex", func(s string) string { return s }),
+				members: map[accounts.Role]*browser{}}
 			for _, role := range roles {
-				x.folk[role] = member(t, s, x.own.Workspace, role)
+				x.members[role] = member(t, s, x.own.Workspace, role)
 			}
-			x.neighbour = member(t, s, x.other.Workspace, accounts.Owner)
-			t.Run("pages of an empty workspace are whole", x.emptyPagesAreWhole)
-			// The next one sees everything as it was made, and the last one lets time pass.
-			t.Run("pages show what customers write as text, and lead to pages that are there", x.pagesShowText)
-			t.Run("strangers are led to the sign-in and others learn nothing", x.strangersStayOut)
-			t.Run("forms from other sites do nothing", x.otherSitesDoNothing)
-			t.Run("every answer forbids what a browser must not do", x.answersAreStrict)
-			t.Run("a required second factor guards every page", x.secondFactorGuardsEveryPage)
-			t.Run("roles may do what the table says and nothing else", x.rolesAreKept)
-			t.Run("secrets ask for a proof that is fresh", x.secretsAskForAProof)
+			x.otherOwner = member(t, s, x.other.Workspace, accounts.Owner)
+			t.Run("pages of an empty workspace are valid", x.testEmptyPages)
+			// testEscaping needs unchanged data, and testConfirmation advances the clock.
+			t.Run("pages escape text and have no broken links", x.testEscaping)
+			t.Run("routes require a session and membership", x.testAuthentication)
+			t.Run("forms from other sites are rejected", x.testCrossSiteForms)
+			t.Run("responses have security headers", x.testResponseHeaders)
+			t.Run("a required second factor protects every page", x.testSecondFactor)
+			t.Run("roles are enforced", x.testRoles)
+			t.Run("routes with secrets require confirmation", x.testConfirmation)
 		})
 	}
 }
 
-// path is the route's in the first workspace.
-func (x *town) path(t *testing.T, rt dashboard.Route) string {
+// path returns the path of a route in the first workspace.
+func (x *routeTest) path(t *testing.T, rt dashboard.Route) string {
 	t.Helper()
 	path, _ := x.own.Path(t, rt, x.own.Workspace, accounts.Test)
 	return path
 }
 
-// send visits a route: a form is empty.
-func (b *browser) send(t *testing.T, rt dashboard.Route, path string) *answer {
+// send requests a route, with an empty form.
+func (b *browser) send(t *testing.T, rt dashboard.Route, path string) *response {
 	t.Helper()
 	if rt.Method == http.MethodPost {
 		return b.post(t, path, url.Values{})
@@ -70,31 +70,31 @@ func (b *browser) send(t *testing.T, rt dashboard.Route, path string) *answer {
 	return b.do(t, rt.Method, path, nil)
 }
 
-// mayCome is what the table says of a role.
-func mayCome(rt dashboard.Route, role accounts.Role, env accounts.Environment) bool {
+// isAllowed reports whether the table allows a role.
+func isAllowed(rt dashboard.Route, role accounts.Role, env accounts.Environment) bool {
 	return (rt.Scope == "" || access.RoleGrant(role, env).Allows(rt.Scope)) && (!rt.Manages || access.ManagesMembers(role))
 }
 
-func (x *town) rolesAreKept(t *testing.T) {
+func (x *routeTest) testRoles(t *testing.T) {
 	refused := 0
 	for _, rt := range dashboard.Routes() {
-		if !rt.Workspace || strings.HasSuffix(rt.Path, "/team/leave") { // whoever leaves is gone
+		if !rt.Workspace || strings.HasSuffix(rt.Path, "/team/leave") { // a person who leaves loses access
 			continue
 		}
 		for _, role := range roles {
 			for _, env := range environments {
-				if !mayCome(rt, role, env) {
+				if !isAllowed(rt, role, env) {
 					path, _ := x.own.Path(t, rt, x.own.Workspace, env)
-					if a := x.folk[role].send(t, rt, path); a.status != http.StatusForbidden {
+					if a := x.members[role].send(t, rt, path); a.status != http.StatusForbidden {
 						t.Errorf("the %s may not, and gets %d from %s", role, a.status, a.path)
 					}
 					refused++
 					continue
 				}
-				// What is asked for is another workspace's: nothing is done, and nothing is told.
+				// The ID belongs to another workspace: not found, and nothing changes.
 				path, named := x.other.Path(t, rt, x.own.Workspace, env)
-				a := x.folk[role].send(t, rt, path)
-				hidden := a.status == http.StatusNotFound || rt.Method == http.MethodPost && a.status == http.StatusBadRequest // the form is empty
+				a := x.members[role].send(t, rt, path)
+				hidden := a.status == http.StatusNotFound || rt.Method == http.MethodPost && a.status == http.StatusBadRequest // an empty form
 				if a.status == http.StatusForbidden || a.status >= 500 || named && !hidden {
 					t.Errorf("the %s may, and gets %d from %s:\n%s", role, a.status, a.path, a.main())
 				}
@@ -106,23 +106,23 @@ func (x *town) rolesAreKept(t *testing.T) {
 	}
 }
 
-func (x *town) strangersStayOut(t *testing.T) {
+func (x *routeTest) testAuthentication(t *testing.T) {
 	nobody := newBrowser(t, x.own.Server)
 	before := x.quiet(t)
 	for _, rt := range dashboard.Routes() {
 		if !rt.SignedIn {
 			continue
 		}
-		nobody.send(t, rt, x.path(t, rt)).leadsTo(t, "/dashboard/login*")
+		nobody.send(t, rt, x.path(t, rt)).redirectsTo(t, "/dashboard/login*")
 		if rt.Workspace {
-			x.neighbour.send(t, rt, x.path(t, rt)).is(t, http.StatusNotFound)
+			x.otherOwner.send(t, rt, x.path(t, rt)).is(t, http.StatusNotFound)
 		}
 	}
 	sameRows(t, before, x.rows(t))
 }
 
-func (x *town) otherSitesDoNothing(t *testing.T) {
-	b := *x.folk[accounts.Owner]
+func (x *routeTest) testCrossSiteForms(t *testing.T) {
+	b := *x.members[accounts.Owner]
 	b.header = http.Header{"Sec-Fetch-Site": {"cross-site"}}
 	before := x.quiet(t)
 	for _, rt := range dashboard.Routes() {
@@ -133,13 +133,13 @@ func (x *town) otherSitesDoNothing(t *testing.T) {
 	sameRows(t, before, x.rows(t))
 }
 
-func (x *town) secretsAskForAProof(t *testing.T) {
-	b := x.folk[accounts.Owner]
+func (x *routeTest) testConfirmation(t *testing.T) {
+	b := x.members[accounts.Owner]
 	x.own.Clock.Turn(11 * time.Minute)
 	asked := 0
 	for _, rt := range dashboard.Routes() {
 		if rt.Confirm {
-			b.send(t, rt, x.path(t, rt)).leadsTo(t, "/dashboard/confirm*")
+			b.send(t, rt, x.path(t, rt)).redirectsTo(t, "/dashboard/confirm*")
 			asked++
 		}
 	}
@@ -148,23 +148,23 @@ func (x *town) secretsAskForAProof(t *testing.T) {
 	}
 }
 
-func (x *town) secondFactorGuardsEveryPage(t *testing.T) {
+func (x *routeTest) testSecondFactor(t *testing.T) {
 	x.own.RequireSecondFactor(t, x.own.Workspace, true)
 	defer x.own.RequireSecondFactor(t, x.own.Workspace, false)
-	b := x.folk[accounts.Owner]
+	b := x.members[accounts.Owner]
 	before := x.quiet(t)
 	for _, rt := range dashboard.Routes() {
 		if rt.Workspace {
-			b.send(t, rt, x.path(t, rt)).leadsTo(t, "/dashboard/second-factor*")
-			x.neighbour.send(t, rt, x.path(t, rt)).is(t, http.StatusNotFound) // and tells nobody else
+			b.send(t, rt, x.path(t, rt)).redirectsTo(t, "/dashboard/second-factor*")
+			x.otherOwner.send(t, rt, x.path(t, rt)).is(t, http.StatusNotFound) // other workspaces get no hint
 		}
 	}
 	sameRows(t, before, x.rows(t))
-	x.neighbour.get(t, x.neighbour.in(accounts.Test, "")).is(t, http.StatusOK)
+	x.otherOwner.get(t, x.otherOwner.in(accounts.Test, "")).is(t, http.StatusOK)
 }
 
-func (x *town) answersAreStrict(t *testing.T) {
-	b := x.folk[accounts.Owner]
+func (x *routeTest) testResponseHeaders(t *testing.T) {
+	b := x.members[accounts.Owner]
 	for _, rt := range dashboard.Routes() {
 		if rt.Method != http.MethodGet {
 			continue
@@ -188,21 +188,20 @@ func (x *town) answersAreStrict(t *testing.T) {
 	}
 }
 
-// deedTables are what forms change. Others, such as leases and heartbeats, change
-// by themselves.
-var deedTables = []string{"workspaces", "users", "members", "invitations", "sessions", "totp", "recovery_codes", "passkeys", "one_time_links", "ceremonies", "half_logins",
+// formTables are the tables that forms change. Background work changes others, such as
+// leases and heartbeats.
+var formTables = []string{"workspaces", "users", "members", "invitations", "sessions", "totp", "recovery_codes", "passkeys", "one_time_links", "ceremonies", "half_logins",
 	"keys", "key_secrets", "scoped_tokens", "projects", "endpoints", "events", "deliveries", "replays", "media_jobs", "agent_runs", "agent_calls", "admin_actions", "mails"}
 
-// rows is every text of what forms change, but for when something was used last,
-// which is written some time after the use.
-func (x *town) rows(t *testing.T) []byte {
+// rows dumps formTables without the times of last use, which are written later.
+func (x *routeTest) rows(t *testing.T) []byte {
 	t.Helper()
-	return x.own.DumpTables(t, deedTables, "last_used_at", "last_used_ip", "seen_at")
+	return x.own.DumpTables(t, formTables, "last_used_at", "last_used_ip", "seen_at")
 }
 
-// quiet is the rows once what the server still does by itself is done: replays,
-// mails. Retries rest while the clock stands still.
-func (x *town) quiet(t *testing.T) (now []byte) {
+// quiet returns the rows once background work such as replays and emails has
+// finished. Retries wait for the test clock.
+func (x *routeTest) quiet(t *testing.T) (now []byte) {
 	t.Helper()
 	x.own.Within(t, time.Minute, func() bool {
 		last := now
@@ -212,7 +211,6 @@ func (x *town) quiet(t *testing.T) (now []byte) {
 	return now
 }
 
-// sameRows compares two dumps.
 func sameRows(t *testing.T, before, after []byte) {
 	t.Helper()
 	if bytes.Equal(before, after) {

@@ -9,14 +9,13 @@ import (
 
 	"turnpike/internal/accounts"
 	"turnpike/internal/config"
-	"turnpike/internal/db/dbtest"
 	"turnpike/test/fakes/smtp"
 	"turnpike/test/harness"
 )
 
 func TestSettingsTakeEffect(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme <script>alert(1)</script>")
 		b := member(t, s, w, accounts.Admin)
 		key, _ := s.Key(t, w, accounts.Test)
@@ -27,37 +26,36 @@ func TestSettingsTakeEffect(t *testing.T) {
 			return s.Do(t, harness.Request{Method: "GET", Path: "/v1/models", Key: key, Header: http.Header{"Service-Project": {project}}})
 		}
 		named("first").Want(t, 200, "")
-		b.post(t, settings, url.Values{"strict_projects": {"yes"}, "default_project_budget": {"1,250.5"}, "rotation_grace": {"1.5"}}).leadsTo(t, settings)
-		b.get(t, settings).shows(t, "The settings are saved.", `value="yes" checked`, `value="1250.5"`, `value="1.5"`)
+		b.post(t, settings, url.Values{"strict_projects": {"yes"}, "default_project_budget": {"1,250.5"}, "rotation_grace": {"1.5"}}).redirectsTo(t, settings)
+		b.get(t, settings).shows(t, "Settings saved.", `value="yes" checked`, `value="1250.5"`, `value="1.5"`)
 		named("second").Want(t, 400, "unknown_project")
 		got, err := accounts.GetWorkspace(t.Context(), s.DB, w.ID)
 		if err != nil || !got.StrictProjects || got.RotationGrace != 90*time.Minute {
 			t.Errorf("the workspace is %+v: %v", got, err)
 		}
-		b.post(t, settings, url.Values{"rotation_grace": {"24"}}).leadsTo(t, settings)
+		b.post(t, settings, url.Values{"rotation_grace": {"24"}}).redirectsTo(t, settings)
 		named("second").Want(t, 200, "")
 		if n := actions(t, s, w, "workspace.updated"); n != 2 {
 			t.Errorf("the admin log has %d entries", n)
 		}
 
 		for _, grace := range []string{"", "-1", "169", "NaN", "a day"} {
-			b.post(t, settings, url.Values{"rotation_grace": {grace}}).refuses(t, http.StatusBadRequest, "a number of hours from 0 to 168")
+			b.post(t, settings, url.Values{"rotation_grace": {grace}}).rejects(t, http.StatusBadRequest, "from 0 to 168 hours")
 		}
-		b.post(t, settings, url.Values{"rotation_grace": {"24"}, "default_project_budget": {"much"}}).refuses(t, http.StatusBadRequest, "an amount is a number of credits")
+		b.post(t, settings, url.Values{"rotation_grace": {"24"}, "default_project_budget": {"much"}}).rejects(t, http.StatusBadRequest, "Enter a number of credits")
 		for _, role := range []accounts.Role{accounts.Developer, accounts.Viewer} {
 			other := member(t, s, w, role)
-			other.get(t, settings).shows(t, "are created at their first use", "24 h after a rotation").hides(t, "<form method=\"post\" action=\""+settings)
-			other.post(t, settings, url.Values{"rotation_grace": {"1"}}).refuses(t, http.StatusForbidden, "only owners and admins")
-			other.post(t, settings+"/mail", url.Values{}).refuses(t, http.StatusForbidden, "only owners and admins")
+			other.get(t, settings).shows(t, "are created on first use", "24 h after a rotation").hides(t, "<form method=\"post\" action=\""+settings)
+			other.post(t, settings, url.Values{"rotation_grace": {"1"}}).rejects(t, http.StatusForbidden, "only owners and admins")
+			other.post(t, settings+"/mail", url.Values{}).rejects(t, http.StatusForbidden, "only owners and admins")
 		}
 	})
 }
 
-// TestOnlyManagersChangeTestTools: owners and admins do, other roles and keys
-// can't.
+// TestOnlyManagersChangeTestTools: other roles and keys can't.
 func TestOnlyManagersChangeTestTools(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		key, _ := s.Key(t, w, accounts.Test)
 		mode := func() accounts.ToolMode {
@@ -74,13 +72,13 @@ func TestOnlyManagersChangeTestTools(t *testing.T) {
 			b := member(t, s, w, role)
 			settings = b.in(accounts.Test, "settings")
 			b.get(t, settings).shows(t, `<option value="" selected>Server default (simulated)</option>`)
-			b.post(t, settings, form("real")).leadsTo(t, settings)
+			b.post(t, settings, form("real")).redirectsTo(t, settings)
 			b.get(t, settings).shows(t, `<option value="real" selected>`)
 			if got := mode(); got != accounts.ToolsReal {
 				t.Errorf("test_tools is %q, want real", got)
 			}
-			b.post(t, settings, form("sometimes")).refuses(t, http.StatusBadRequest, "must be simulated or real")
-			b.post(t, settings, form("")).leadsTo(t, settings)
+			b.post(t, settings, form("sometimes")).rejects(t, http.StatusBadRequest, "must be simulated or real")
+			b.post(t, settings, form("")).redirectsTo(t, settings)
 			if got := mode(); got != "" {
 				t.Errorf("test_tools is %q, want the default", got)
 			}
@@ -88,7 +86,7 @@ func TestOnlyManagersChangeTestTools(t *testing.T) {
 		for _, role := range []accounts.Role{accounts.Developer, accounts.Viewer} {
 			other := member(t, s, w, role)
 			other.get(t, settings).shows(t, "simulated (server default)").hides(t, `name="test_tools"`)
-			other.post(t, settings, form("real")).refuses(t, http.StatusForbidden, "only owners and admins")
+			other.post(t, settings, form("real")).rejects(t, http.StatusForbidden, "only owners and admins")
 		}
 		s.Do(t, harness.Request{Method: "POST", Path: settings, Key: key, Body: form("real").Encode(), Header: http.Header{"Content-Type": {"application/x-www-form-urlencoded"}}})
 		if got := mode(); got != "" {
@@ -100,7 +98,7 @@ func TestOnlyManagersChangeTestTools(t *testing.T) {
 	})
 }
 
-// actions counts what the admin log has of an action.
+// actions counts the admin log entries of an action.
 func actions(t testing.TB, s *harness.Server, w *accounts.Workspace, action string) (n int64) {
 	t.Helper()
 	if err := s.DB.QueryRow(t.Context(), "SELECT count(*) FROM admin_actions WHERE workspace_id = $1 AND action = $2", w.ID, action).Scan(&n); err != nil {
@@ -109,38 +107,33 @@ func actions(t testing.TB, s *harness.Server, w *accounts.Workspace, action stri
 	return n
 }
 
-func TestTestMail(t *testing.T) {
+func TestTestEmailReportsMailServerResult(t *testing.T) {
 	t.Parallel()
-	for _, engine := range dbtest.Engines {
-		t.Run(engine, func(t *testing.T) {
-			t.Parallel()
-			mails := smtp.Start(t, smtp.WithLogin("postmaster", "the mail password", "PLAIN"))
-			cfg := harness.Config(t, engine)
-			withMail(mails)(t, &cfg)
-			s := harness.Start(t, cfg, harness.NewClock())
-			b := member(t, s, s.Workspace(t, "acme"), accounts.Owner)
-			settings := b.in(accounts.Live, "settings")
-			host := strings.TrimPrefix(mails.URL()[strings.Index(mails.URL(), "@")+1:], "smtp://")
-			b.get(t, settings).shows(t, host, "turnpike@example.com").hides(t, "the mail password", "the%20mail%20password", "postmaster")
-			b.post(t, settings+"/mail", url.Values{}).leadsTo(t, settings)
-			b.get(t, settings).shows(t, "The mail server has taken the mail to "+b.person.Email)
-			sent := mails.Wait(t, 1)[0]
-			if sent.To[0] != b.person.Email || !strings.Contains(string(sent.Data), "Subject: Test mail of ") || !strings.Contains(string(sent.Data), "acme") {
-				t.Errorf("the mail to %v is\n%s", sent.To, sent.Data)
-			}
-			mails.Reject(1, 550, "we do not like <b>you</b>")
-			b.post(t, settings+"/mail", url.Values{}).refuses(t, http.StatusConflict, "has not taken the mail").showsToo(t, "550", "we do not like &lt;b&gt;you").hides(t, "<b>you")
-			// What was set before stays ticked beside another form's problem.
-			b.post(t, settings, url.Values{"strict_projects": {"yes"}, "rotation_grace": {"24"}}).leadsTo(t, settings)
-			mails.HangUp(smtp.Connect, 1)
-			b.post(t, settings+"/mail", url.Values{}).refuses(t, http.StatusConflict, "EOF").showsToo(t, `value="yes" checked`)
-			b.post(t, settings+"/mail", url.Values{}).leadsTo(t, settings)
-		})
+	mails := smtp.Start(t, smtp.WithLogin("postmaster", "the mail password", "PLAIN"))
+	cfg := harness.Config(t, "sqlite")
+	withMail(mails)(t, &cfg)
+	s := harness.Start(t, cfg, harness.NewClock())
+	b := member(t, s, s.Workspace(t, "acme"), accounts.Owner)
+	settings := b.in(accounts.Live, "settings")
+	host := strings.TrimPrefix(mails.URL()[strings.Index(mails.URL(), "@")+1:], "smtp://")
+	b.get(t, settings).shows(t, host, "turnpike@example.com").hides(t, "the mail password", "the%20mail%20password", "postmaster")
+	b.post(t, settings+"/mail", url.Values{}).redirectsTo(t, settings)
+	b.get(t, settings).shows(t, "The mail server accepted the email to "+b.person.Email)
+	sent := mails.Wait(t, 1)[0]
+	if sent.To[0] != b.person.Email || !strings.Contains(string(sent.Data), "Subject: Test email from ") || !strings.Contains(string(sent.Data), "acme") {
+		t.Errorf("the mail to %v is\n%s", sent.To, sent.Data)
 	}
+	mails.Reject(1, 550, "we do not like <b>you</b>")
+	b.post(t, settings+"/mail", url.Values{}).rejects(t, http.StatusConflict, "did not accept the email").contains(t, "550", "we do not like &lt;b&gt;you").hides(t, "<b>you")
+	// A rejected form doesn't change the other forms of the page.
+	b.post(t, settings, url.Values{"strict_projects": {"yes"}, "rotation_grace": {"24"}}).redirectsTo(t, settings)
+	mails.HangUp(smtp.Connect, 1)
+	b.post(t, settings+"/mail", url.Values{}).rejects(t, http.StatusConflict, "EOF").contains(t, `value="yes" checked`)
+	b.post(t, settings+"/mail", url.Values{}).redirectsTo(t, settings)
 }
 
-// showsToo is shows for an answer that is no 200.
-func (a *answer) showsToo(t testing.TB, texts ...string) *answer {
+// contains is shows for any status.
+func (a *response) contains(t testing.TB, texts ...string) *response {
 	t.Helper()
 	for _, text := range texts {
 		if !strings.Contains(a.body, text) {
@@ -150,18 +143,18 @@ func (a *answer) showsToo(t testing.TB, texts ...string) *answer {
 	return a
 }
 
-func TestSettingsShowWhatTheOperatorHasSet(t *testing.T) {
+func TestSettingsShowOperatorConfiguration(t *testing.T) {
 	t.Parallel()
-	eachWith(t, func(_ *testing.T, cfg *config.Config) {
+	onSQLiteWith(t, func(_ *testing.T, cfg *config.Config) {
 		cfg.Webhooks.RetrySchedule, cfg.Webhooks.Timeout = []time.Duration{90 * time.Second, 50 * time.Hour}, 7*time.Second
 		cfg.Audit.RetentionDays, cfg.Files.Retention, cfg.Limits.LiveTokensPerMinute = 123, 72*time.Hour, 0
 		cfg.Providers = []config.Provider{{Name: "house-llm", Type: "openai", BaseURL: "http://127.0.0.1:1", APIKey: "sk-very-secret", Weight: 1, Local: true}}
 	}, func(t *testing.T, s *harness.Server) {
 		b := member(t, s, s.Workspace(t, "acme"), accounts.Viewer)
 		b.get(t, b.in(accounts.Test, "settings")).shows(t, "after 90 s, 50 h, then the endpoint is paused", "7 s", "kept for 123 days", "kept for 3 days",
-			"no limit a minute", "1,000 a minute", "house-llm", "mails are not sent", "<dd>test</dd>").hides(t, "sk-very-secret", "Send a test mail")
+			"no limit a minute", "1,000 a minute", "house-llm", "emails aren't sent", "<dd>test</dd>").hides(t, "sk-very-secret", "Send test email")
 		owner := member(t, s, b.workspace, accounts.Owner)
-		owner.get(t, owner.in(accounts.Test, "settings")).hides(t, "Send a test mail")
-		owner.post(t, owner.in(accounts.Test, "settings/mail"), url.Values{}).refuses(t, http.StatusConflict, "no mail server is configured")
+		owner.get(t, owner.in(accounts.Test, "settings")).hides(t, "Send test email")
+		owner.post(t, owner.in(accounts.Test, "settings/mail"), url.Values{}).rejects(t, http.StatusConflict, "no mail server is configured")
 	})
 }

@@ -21,7 +21,7 @@ import (
 	"turnpike/test/harness"
 )
 
-// writeCertificate makes one for this machine and returns who trusts it.
+// writeCertificate creates a certificate for this machine and returns its pool.
 func writeCertificate(t *testing.T, cfg *config.Config) *x509.CertPool {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -56,8 +56,8 @@ func writeCertificate(t *testing.T, cfg *config.Config) *x509.CertPool {
 	return pool
 }
 
-// cookieOf is a cookie as the answer sets it.
-func cookieOf(t testing.TB, a *answer, name string) *http.Cookie {
+// cookieOf returns a cookie that the response sets.
+func cookieOf(t testing.TB, a *response, name string) *http.Cookie {
 	t.Helper()
 	for _, line := range a.header.Values("Set-Cookie") {
 		if c, err := http.ParseSetCookie(line); err == nil && c.Name == name && c.MaxAge >= 0 {
@@ -68,7 +68,7 @@ func cookieOf(t testing.TB, a *answer, name string) *http.Cookie {
 	return nil
 }
 
-func TestCookiesOverTLS(t *testing.T) {
+func TestCookiesAreSecureOverTLS(t *testing.T) {
 	t.Parallel()
 	var roots *x509.CertPool
 	cfg := harness.Config(t, "sqlite")
@@ -82,7 +82,7 @@ func TestCookiesOverTLS(t *testing.T) {
 	b.workspace = s.Workspace(t, "acme")
 	b.person = addMember(t, s, b.workspace, "ada@example.com", accounts.Owner)
 	a := b.post(t, "/dashboard/login", credentials(b, password))
-	a.leadsTo(t, "/dashboard/")
+	a.redirectsTo(t, "/dashboard/")
 	c := cookieOf(t, a, "__Host-turnpike")
 	if !c.Secure || !c.HttpOnly || c.SameSite != http.SameSiteLaxMode || c.Path != "/" || c.Domain != "" {
 		t.Errorf("the session's cookie is %s", c)
@@ -91,14 +91,14 @@ func TestCookiesOverTLS(t *testing.T) {
 		t.Error("browsers are not told to stay with HTTPS")
 	}
 	b.signedIn(t, true)
-	// A name that others can set is not read.
+	// A cookie without the __Host- prefix is ignored.
 	eve := newBrowser(t, s)
 	eve.client.Transport = b.client.Transport
-	eve.plant(t, b.token(t))
+	eve.setSessionCookie(t, b.token(t))
 	eve.signedIn(t, false)
 	secret, _ := b.setUpApp(t)
 	s.Clock.Turn(time.Minute)
-	for name, a := range map[string]*answer{
+	for name, a := range map[string]*response{
 		"__Host-turnpike-half":  b.post(t, "/dashboard/login", credentials(b, password)),
 		"__Host-turnpike-flash": b.post(t, "/dashboard/account/name", map[string][]string{"name": {"Ada"}}),
 	} {
@@ -106,7 +106,7 @@ func TestCookiesOverTLS(t *testing.T) {
 			t.Errorf("%s", c)
 		}
 	}
-	b.post(t, "/dashboard/login/code", map[string][]string{"code": {code(t, s, secret)}}).leadsTo(t, "/dashboard/")
+	b.post(t, "/dashboard/login/code", map[string][]string{"code": {code(t, s, secret)}}).redirectsTo(t, "/dashboard/")
 }
 
 func TestSignInOnlyAtThePublicURL(t *testing.T) {
@@ -115,28 +115,28 @@ func TestSignInOnlyAtThePublicURL(t *testing.T) {
 	roots := writeCertificate(t, &cfg)
 	cfg.PublicURL = "https://tp.example"
 	s := harness.Start(t, cfg, harness.NewClock())
-	s.URL = s.App.Listens()
+	s.URL = s.App.ListenURL()
 	b := newBrowser(t, s)
 	b.client.Transport.(*http.Transport).TLSClientConfig = &tls.Config{RootCAs: roots}
 	b.person = addMember(t, s, s.Workspace(t, "acme"), "ada@example.com", accounts.Owner)
 	for _, host := range []string{"tp.example:8443", "evil.tp.example", "other.example", "203.0.113.7"} {
 		b.host = host
-		b.get(t, "/dashboard/login").refuses(t, http.StatusForbidden, "public_url")
-		b.post(t, "/dashboard/login", credentials(b, password)).refuses(t, http.StatusForbidden, "https://tp.example")
-		b.post(t, "/dashboard/login/passkey/start", nil).refuses(t, http.StatusForbidden, "public_url")
+		b.get(t, "/dashboard/login").rejects(t, http.StatusForbidden, "public_url")
+		b.post(t, "/dashboard/login", credentials(b, password)).rejects(t, http.StatusForbidden, "https://tp.example")
+		b.post(t, "/dashboard/login/passkey/start", nil).rejects(t, http.StatusForbidden, "public_url")
 	}
 	b.host = "tp.example"
 	b.get(t, "/dashboard/login").shows(t, "passkey")
 	if a := b.post(t, "/dashboard/login/passkey/start", nil).is(t, http.StatusOK); !strings.Contains(a.body, `"rpId":"tp.example"`) {
 		t.Errorf("the challenge is %s, want the relying party tp.example", a.body)
 	}
-	b.post(t, "/dashboard/login", credentials(b, password)).leadsTo(t, "/dashboard/")
+	b.post(t, "/dashboard/login", credentials(b, password)).redirectsTo(t, "/dashboard/")
 	b.signedIn(t, true)
 	b.host = "tp.example:8443"
 	b.signedIn(t, false)
 }
 
-func TestEveryFaceHasSecurityHeaders(t *testing.T) {
+func TestEveryResponseHasSecurityHeaders(t *testing.T) {
 	t.Parallel()
 	for _, secure := range []bool{true, false} {
 		cfg := harness.Config(t, "sqlite")
@@ -174,7 +174,7 @@ func TestEveryFaceHasSecurityHeaders(t *testing.T) {
 	}
 }
 
-// The cap counts TCP connections, whatever is spoken on them.
+// The limit counts TCP connections.
 func TestUnauthenticatedConnectionsAreCappedOverTLS(t *testing.T) {
 	t.Parallel()
 	cfg := harness.Config(t, "sqlite")
@@ -197,8 +197,8 @@ func TestUnauthenticatedConnectionsAreCappedOverTLS(t *testing.T) {
 	if connect() == nil {
 		t.Error("a second connection is accepted beside an unauthenticated one")
 	}
-	b.post(t, "/dashboard/login", credentials(b, password)).leadsTo(t, "/dashboard/")
-	b.signedIn(t, true) // the session counts, on the same HTTP/2 connection
+	b.post(t, "/dashboard/login", credentials(b, password)).redirectsTo(t, "/dashboard/")
+	b.signedIn(t, true) // the session applies on the same HTTP/2 connection
 	if err := connect(); err != nil {
 		t.Errorf("a second connection is refused beside one with a session: %v", err)
 	}
@@ -207,9 +207,9 @@ func TestUnauthenticatedConnectionsAreCappedOverTLS(t *testing.T) {
 	}
 }
 
-func TestCookiesOnThisMachine(t *testing.T) {
+func TestCookiesWorkOnLocalhostWithoutTLS(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) {
 		b := newBrowser(t, s)
 		b.person = addMember(t, s, s.Workspace(t, "acme"), "ada@example.com", accounts.Owner)
 		a := b.post(t, "/dashboard/login", credentials(b, password))

@@ -13,14 +13,13 @@ import (
 	"turnpike/test/harness"
 )
 
-// used is what the rollups have.
 type used struct {
 	at             time.Time
 	key            string
 	project, model string
 	requests       int64
 	credits        int64
-	errors         int64 // that a sum of several has, one each
+	errors         int64 // one per added-up row
 }
 
 func rollUp(t *testing.T, s *harness.Server, w *accounts.Workspace, env accounts.Environment, list ...used) {
@@ -32,7 +31,7 @@ func rollUp(t *testing.T, s *harness.Server, w *accounts.Workspace, env accounts
 				output_tokens = `+table+`.output_tokens + excluded.output_tokens, credits = `+table+`.credits + excluded.credits`,
 				"workspace_id text", "environment text", "start bigint", "key_id text", "project text", "model text", "provider text",
 				"requests bigint", "errors bigint", "input_tokens bigint", "output_tokens bigint", "credits bigint", "simulated_credits bigint")
-			// One statement takes a row once, so what falls together is added up first.
+			// A statement can insert a row only once, so duplicates are added up first.
 			sums := map[used]*used{}
 			for _, u := range list {
 				at := used{at: u.at.UTC().Truncate(step), key: u.key, project: u.project, model: u.model}
@@ -58,14 +57,14 @@ func rollUp(t *testing.T, s *harness.Server, w *accounts.Workspace, env accounts
 	}
 }
 
-func TestUsageCountsTheCalls(t *testing.T) {
+func TestUsageCountsRequests(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		b := member(t, s, w, accounts.Viewer)
-		b.get(t, b.in(accounts.Test, "usage")).shows(t, "Nothing to draw for this time", "UTC")
-		key, keyID := s.KeyOf(t, &access.Key{WorkspaceID: w.ID, Environment: accounts.Test, Name: "web <shop>", Scopes: []string{"*"}})
-		other, _ := s.KeyOf(t, &access.Key{WorkspaceID: w.ID, Environment: accounts.Test, Name: "=backend", Scopes: []string{"*"}})
+		b.get(t, b.in(accounts.Test, "usage")).shows(t, "No data for this period", "UTC")
+		key, keyID := s.KeyOf(t, &access.Key{Tenant: w.In(accounts.Test), Name: "web <shop>", Scopes: []string{"*"}})
+		other, _ := s.KeyOf(t, &access.Key{Tenant: w.In(accounts.Test), Name: "=backend", Scopes: []string{"*"}})
 		for i, k := range []string{key, key, other} {
 			r := harness.Request{Method: "POST", Path: "/v1/chat/completions", Key: k, Body: chatWith("gpt-4o-mini", "hello")}
 			if i == 0 {
@@ -96,15 +95,15 @@ func TestUsageCountsTheCalls(t *testing.T) {
 		if rows[2][2] != "'=backend" {
 			t.Errorf("a spreadsheet would run %q", rows[2][2])
 		}
-		// Of somebody else there is nothing.
+		// Other workspaces have no usage.
 		stranger := member(t, s, s.Workspace(t, "other"), accounts.Owner)
-		stranger.get(t, stranger.in(accounts.Test, "usage?group=key")).shows(t, "Nothing to draw").hides(t, keyID)
+		stranger.get(t, stranger.in(accounts.Test, "usage?group=key")).shows(t, "No data for this period").hides(t, keyID)
 	})
 }
 
-func TestUsageOfManyGroupsStaysReadable(t *testing.T) {
+func TestUsageMergesSmallGroups(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		b := member(t, s, w, accounts.Viewer)
 		var list []used
@@ -118,17 +117,16 @@ func TestUsageOfManyGroupsStaysReadable(t *testing.T) {
 		rollUp(t, s, w, accounts.Live, list...)
 		day := func(back int) string { return now.UTC().AddDate(0, 0, back).Format(time.DateOnly) }
 		span := "&start=" + day(-3) + "&end=" + day(-1)
-		a := b.get(t, b.in(accounts.Live, "usage?group=model&bucket=hour"+span)).shows(t, "model-00", "model-49", "5 others, which the CSV has", "A bar is 2 hours.", "</i>other</span>")
+		a := b.get(t, b.in(accounts.Live, "usage?group=model&bucket=hour"+span)).shows(t, "model-00", "model-49", "5 others, included in the CSV", "A bar is 2 hours.", "</i>other</span>")
 		for _, model := range []string{"model-00", "model-05"} {
 			a.find(t, `(<i class="s\d"></i>`+model+`)`)
 		}
 		if strings.Contains(a.body, "</i>model-06") {
-			t.Error("the seventh has a colour of its own")
+			t.Error("the seventh has a color of its own")
 		}
 		if len(a.body) > 100_000 {
 			t.Errorf("the page has %d bytes", len(a.body))
 		}
-		// 3 days of hours, each with 55 models.
 		total := 0
 		for model := range 55 {
 			total += 3 * 24 * (100 - model)
@@ -147,12 +145,11 @@ func TestUsageOfManyGroupsStaysReadable(t *testing.T) {
 	})
 }
 
-// TestTheFileOfUsageIsWhole: a page looks at a bounded part, and says so; the
-// file leaves nothing out.
-func TestTheFileOfUsageIsWhole(t *testing.T) {
+// TestUsageExportIsComplete: unlike the page, the file omits nothing.
+func TestUsageExportIsComplete(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
-		const days, models = 3, 7_001 // more than 20,000 together
+	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) {
+		const days, models = 3, 7_001 // more than 20,000 rows
 		w := s.Workspace(t, "acme")
 		b := member(t, s, w, accounts.Viewer)
 		list := make([]used, 0, days*models)
@@ -162,7 +159,7 @@ func TestTheFileOfUsageIsWhole(t *testing.T) {
 			}
 		}
 		rollUp(t, s, w, accounts.Live, list...)
-		a := b.get(t, b.in(accounts.Live, "usage?group=model&bucket=day&range=7d")).shows(t, "Requests by model: 14,002<", "There is more usage in this time")
+		a := b.get(t, b.in(accounts.Live, "usage?group=model&bucket=day&range=7d")).shows(t, "Requests by model: 14,002<", "This period has more usage")
 		rows := b.get(t, a.link(t, "Download as CSV")).table(t)
 		if len(rows) != 1+days*models {
 			t.Errorf("the file has %d rows", len(rows))
@@ -175,7 +172,7 @@ func TestTheFileOfUsageIsWhole(t *testing.T) {
 
 func TestUsageFiltersAreKeptAndChecked(t *testing.T) {
 	t.Parallel()
-	// What is read of the address: both engines count in the tests above.
+	// Other tests count usage on both engines.
 	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		b := member(t, s, w, accounts.Viewer)
@@ -189,17 +186,17 @@ func TestUsageFiltersAreKeptAndChecked(t *testing.T) {
 			}
 		}
 		b.get(t, a.link(t, "12 months")).shows(t, "=old")
-		// Days are whole, and win over a range.
+		// Days take precedence over a range.
 		old := now.AddDate(0, 0, -40).Format(time.DateOnly)
 		b.get(t, b.in(accounts.Live, "usage?range=24h&start="+old+"&end="+old)).shows(t, "<h2>Requests: 5</h2>", `value="`+old+`"`)
 		rows := b.get(t, b.in(accounts.Live, "usage/export.csv?group=model&start="+old+"&end="+old)).table(t)
 		if len(rows) != 2 || rows[1][1] != "'=old" || rows[1][2] != "5" {
 			t.Errorf("the file is %q", rows)
 		}
-		b.get(t, b.in(accounts.Live, "usage?bucket=minute&range=30d")).shows(t, "By minute, at most 24 h are shown at once")
+		b.get(t, b.in(accounts.Live, "usage?bucket=minute&range=30d")).shows(t, "With bucket minute, the page shows at most the last 24 h")
 		b.get(t, b.in(accounts.Live, "usage?bucket=minute&start="+old+"&end="+old)).shows(t, "kept for 7 days")
 		for _, bad := range []string{"bucket=week", "group=ip", "group=" + url.QueryEscape("key; drop"), "start=x", "end=1", "start=2026-02-02&end=2026-02-01"} {
-			b.get(t, b.in(accounts.Live, "usage?metric=errors&"+bad)).refuses(t, 400, `<option value="errors" selected>`).hides(t, "usage-chart")
+			b.get(t, b.in(accounts.Live, "usage?metric=errors&"+bad)).rejects(t, 400, `<option value="errors" selected>`).hides(t, "usage-chart")
 			b.get(t, b.in(accounts.Live, "usage/export.csv?"+bad)).is(t, 400)
 		}
 	})

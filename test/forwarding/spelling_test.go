@@ -104,10 +104,17 @@ func (s *server) post(t *testing.T, path, contentType string, body []byte) *resp
 	return out
 }
 
+// content is a request body and its type.
+type content struct {
+	kind string
+	body []byte
+}
+
 // refused sends a body that must not reach the provider.
-func (s *server) refused(t *testing.T, path, contentType string, body []byte, code, param string) {
+func (s *server) refused(t *testing.T, path string, sent content, code, param string) {
 	t.Helper()
-	r := s.post(t, path, contentType, body)
+	body := sent.body
+	r := s.post(t, path, sent.kind, body)
 	if r.status != 400 || r.Error.Code != code || r.Error.Param != param {
 		t.Errorf("POST %s %.300s:\n got %d %.200s\nwant 400 %s for %s", path, body, r.status, r.body, code, param)
 	}
@@ -159,25 +166,25 @@ func TestProviderNeverGetsAnotherSpellingOfAField(t *testing.T) {
 			for _, v := range variants(e.names) {
 				// The last of several members wins at the provider. A nested one is all that its parent has.
 				if name, _, nested := strings.Cut(v.param, "."); nested || strings.Contains(name, "[") {
-					s.refused(t, e.path, jsonType, merge(e.body, v.json), "unknown_parameter", v.param)
+					s.refused(t, e.path, content{jsonType, merge(e.body, v.json)}, "unknown_parameter", v.param)
 					continue
 				}
-				s.refused(t, e.path, jsonType, []byte(e.body+","+v.json[1:]), "unknown_parameter", v.param)
+				s.refused(t, e.path, content{jsonType, []byte(e.body + "," + v.json[1:])}, "unknown_parameter", v.param)
 			}
 		})
 	}
 	t.Run("the only spelling", func(t *testing.T) {
-		s.refused(t, "/v1/chat/completions", jsonType, []byte(`{"Model":"small","messages":[{"role":"user","content":"Hi"}]}`), "unknown_parameter", "Model")
-		s.refused(t, "/v1/chat/completions", jsonType, []byte(`{"model":"small","Stream":true,"messages":[{"role":"user","content":"Hi"}]}`), "unknown_parameter", "Stream")
+		s.refused(t, "/v1/chat/completions", content{jsonType, []byte(`{"Model":"small","messages":[{"role":"user","content":"Hi"}]}`)}, "unknown_parameter", "Model")
+		s.refused(t, "/v1/chat/completions", content{jsonType, []byte(`{"model":"small","Stream":true,"messages":[{"role":"user","content":"Hi"}]}`)}, "unknown_parameter", "Stream")
 	})
 	t.Run("escaped", func(t *testing.T) {
-		s.refused(t, "/v1/chat/completions", jsonType, []byte(`{"model":"small","messages":[],"\u004dodel":"large"}`), "unknown_parameter", "Model")
+		s.refused(t, "/v1/chat/completions", content{jsonType, []byte(`{"model":"small","messages":[],"\u004dodel":"large"}`)}, "unknown_parameter", "Model")
 	})
 	t.Run("duplicates", func(t *testing.T) {
 		for _, e := range endpoints {
-			s.refused(t, e.path, jsonType, []byte(e.body+`,"model":"large"}`), "invalid_json", "model")
-			s.refused(t, e.path, jsonType, []byte(e.body+`,"m\u006fdel":"large"}`), "invalid_json", "model")
-			s.refused(t, e.path, jsonType, []byte(e.body+`,"x":{"y":1,"y":2}}`), "invalid_json", "x.y")
+			s.refused(t, e.path, content{jsonType, []byte(e.body + `,"model":"large"}`)}, "invalid_json", "model")
+			s.refused(t, e.path, content{jsonType, []byte(e.body + `,"m\u006fdel":"large"}`)}, "invalid_json", "model")
+			s.refused(t, e.path, content{jsonType, []byte(e.body + `,"x":{"y":1,"y":2}}`)}, "invalid_json", "x.y")
 		}
 	})
 	t.Run("forms", s.forms)
@@ -208,15 +215,15 @@ func (s *server) forms(t *testing.T) {
 		}
 		for _, other := range spellings(name) {
 			kind, body := edit(other + "=9")
-			s.refused(t, "/v1/images/edits", kind, body, "unknown_parameter", other)
+			s.refused(t, "/v1/images/edits", content{kind, body}, "unknown_parameter", other)
 		}
 	}
 	kind, body = edit("Model[]=large")
-	s.refused(t, "/v1/images/edits", kind, body, "unknown_parameter", "Model")
+	s.refused(t, "/v1/images/edits", content{kind, body}, "unknown_parameter", "Model")
 	for _, twice := range []string{"model=large", "model[]=large", "n=9"} {
 		kind, body := edit(twice)
 		name, _, _ := strings.Cut(strings.Replace(twice, "[]", "", 1), "=")
-		s.refused(t, "/v1/images/edits", kind, body, "invalid_parameter", name)
+		s.refused(t, "/v1/images/edits", content{kind, body}, "invalid_parameter", name)
 	}
 	for _, other := range []string{"Seconds", "MODEL", "\u017fize"} {
 		var body bytes.Buffer
@@ -225,7 +232,7 @@ func (s *server) forms(t *testing.T) {
 			_ = form.WriteField(name, "4")
 		}
 		_ = form.Close()
-		s.refused(t, "/v1/videos", form.FormDataContentType(), body.Bytes(), "unknown_parameter", other)
+		s.refused(t, "/v1/videos", content{form.FormDataContentType(), body.Bytes()}, "unknown_parameter", other)
 	}
 }
 
@@ -242,7 +249,7 @@ func (s *server) jobs(t *testing.T) {
 		{"/v1/agents/runs", `{"model":"small","input":[{"Role":"user","content":"x"}]}`, "input[0].Role"},
 		{"/v1/agents/runs", `{"model":"small","input":[{"role":"user","content":[{"type":"text","text":"x","IMAGE_URL":{"url":"https://example.com/a.png"}}]}]}`, "input[0].content[0].IMAGE_URL"},
 	} {
-		s.refused(t, c.path, jsonType, []byte(c.body), "unknown_parameter", c.param)
+		s.refused(t, c.path, content{jsonType, []byte(c.body)}, "unknown_parameter", c.param)
 	}
 }
 

@@ -6,23 +6,12 @@ import (
 	"os"
 	"sync"
 	"testing"
-
-	"turnpike/internal/db/dbtest"
 )
 
-// EachShared runs fn on each engine against a server that it shares with other
-// tests. It is for tests that neither move the clock, nor change the
-// configuration, nor stop the server, nor count what other workspaces do. The
-// package's TestMain must be Main.
-func EachShared(t *testing.T, fn func(t *testing.T, s *Server)) {
-	t.Helper()
-	for _, engine := range dbtest.Engines {
-		t.Run(engine, func(t *testing.T) {
-			t.Parallel()
-			fn(t, shared[engine]())
-		})
-	}
-}
+// Shared returns the server that tests of the package share. It's for tests that
+// neither move the clock, nor change the configuration, nor stop the server, nor
+// count what other workspaces do. The package's TestMain must be Main.
+func Shared(engine string) *Server { return shared[engine]() }
 
 // shared holds one server per engine, started by the first test that needs it.
 var shared = map[string]func() *Server{
@@ -36,7 +25,7 @@ func startShared(engine string) *Server {
 	return s
 }
 
-// Main is the TestMain of packages that use EachShared.
+// Main is the TestMain of packages that use Shared.
 func Main(m *testing.M) {
 	code := m.Run()
 	process.end()

@@ -43,7 +43,7 @@ func TestForbiddenImportsAreReported(t *testing.T) {
 		"spend reads prices":          {"internal/spend", "internal/catalog", ""},
 		"prices do not read spend":    {"internal/catalog", "internal/spend", "both are records"},
 		"limits take ids":             {"internal/limits", "internal/access", "not Principals"},
-		"dashboard beside api":        {"internal/dashboard", "internal/api", "with a Principal"},
+		"dashboard next to api":       {"internal/dashboard", "internal/api", "with a Principal"},
 		"leaks from the gateway":      {"internal/gateway", "internal/leaks", "through api"},
 		"leaks from api":              {"internal/api", "internal/leaks", ""},
 		"settings for the wiring":     {"internal/app", "internal/config", ""},
@@ -88,7 +88,7 @@ func TestInternalTestsFollowTheTableButMayUseTestPackages(t *testing.T) {
 	}
 }
 
-// full turns the short names above into import paths.
+// full expands the short names above to import paths.
 func full(name string) string {
 	if name == "" {
 		return "turnpike"
@@ -104,7 +104,7 @@ func full(name string) string {
 func listPackages(t *testing.T) []pkg {
 	t.Helper()
 	watchSources(t)
-	// -e: code that does not build is the compiler's to report, not ours.
+	// -e: the compiler reports code that doesn't build.
 	cmd := exec.Command("go", "list", "-e", "-json=ImportPath,Imports,TestImports", "turnpike/...")
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
@@ -128,13 +128,12 @@ func listPackages(t *testing.T) []pkg {
 	return packages
 }
 
-// watchSources looks at every source file, because go test repeats a cached
-// result as long as the files that the test itself looked at are unchanged, and
-// it cannot see those that go list reads.
+// watchSources stats every source file. go test caches a result until the files that
+// the test itself read change, and it can't see the files that go list reads.
 func watchSources(t *testing.T) {
 	t.Helper()
 	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) { // an editor's or a test's, gone again
+		if errors.Is(err, fs.ErrNotExist) { // a temporary file that is gone
 			return nil
 		}
 		if err != nil {

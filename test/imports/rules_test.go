@@ -1,4 +1,4 @@
-// Package imports holds the table of who may import whom, and checks it.
+// Package imports defines which package may import which, and checks it.
 package imports
 
 import (
@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// layers is the tree from top to bottom. A package may import what stands in a
-// lower layer, and beyond that only what the tables below grant. A package
-// inside another's folder (providers/openai, db/migrations) belongs to it.
+// layers is the tree from top to bottom. A package may import lower layers, and
+// otherwise only what the tables below allow. A package in a subdirectory
+// (providers/openai, db/migrations) belongs to its parent.
 var layers = []layer{
 	{"program", list("turnpike")},
 	{"commands", list("cli")},
@@ -18,26 +18,27 @@ var layers = []layer{
 	{"engines", list("gateway providers media agents webhooks leaks lanes mail retention")},
 	{"records", list("accounts idempotency access people limits spend catalog events audit files")},
 	{"settings", list("config")},
-	{"upper ground", list("nodes visibility openai")},
-	{"middle ground", list("db safehttp jsonbody keyring visitors connlimit")},
-	{"lower ground", list("ids fault credits durable audio clientip assets")},
-	{"public", list("webhook")},
+	{"upper ground", list("nodes visibility openai web docsite")},
+	{"middle ground", list("db safehttp jsonbody keyring addrlimit connlimit")},
+	{"lower ground", list("ids fault credits fsync audio clientip safeschema")},
+	{"public", list("webhook docs")},
 }
 
-// beside lists the imports between neighbours of one layer.
-var beside = []grant{
+// sameLayer lists the allowed imports within a layer.
+var sameLayer = []grant{
 	{from: list("agents"), to: list("gateway")},
 	{from: list("media"), to: list("gateway providers")},
 	{from: list("gateway"), to: list("providers")},
 	{from: members("engines"), to: list("lanes mail retention")},
 	{from: members("records"), to: list("accounts events audit")},
 	{from: list("spend"), to: list("catalog")},
-	{from: list("people"), to: list("access")}, // what a role may do stands there
-	{from: list("api"), to: list("tunnel")},    // its route hands the connection over
+	{from: list("people"), to: list("access")}, // access defines what a role may do
+	{from: list("docsite"), to: list("web")},
+	{from: list("api"), to: list("tunnel")}, // its route passes the connection on
 }
 
-// restricted takes back what the layers alone would allow, or says once more,
-// with the reason, what must not be granted later.
+// restricted forbids imports that the layers allow, or that must not be allowed later.
+// Each entry has its reason.
 var restricted = []restriction{
 	{to: "config", onlyFrom: list("cli app"), why: "everything else takes its settings by its constructor"},
 	{to: "cli", onlyFrom: list("turnpike"), why: "the command line is the top"},
@@ -46,13 +47,13 @@ var restricted = []restriction{
 	{to: "leaks", neverFrom: list("gateway"), why: "a leak is reported through api"},
 }
 
-// testOnly reports whether a package serves tests only: those named like dbtest
-// and the fakes of other services. No code that ships imports them.
+// testOnly reports whether a package is only for tests: packages named like dbtest, and
+// the fakes of other services. Product code must not import them.
 func testOnly(importPath string) bool {
 	return isFake(importPath) || strings.HasPrefix(importPath, "turnpike/internal/") && strings.HasSuffix(importPath, "test")
 }
 
-// isFake reports whether a package is one of test/fakes, which every test may import.
+// isFake reports whether a package is in test/fakes, which every test may import.
 func isFake(importPath string) bool { return strings.HasPrefix(importPath, "turnpike/test/fakes/") }
 
 type layer struct {
@@ -64,22 +65,20 @@ type grant struct{ from, to []string }
 
 type restriction struct {
 	to        string
-	onlyFrom  []string // if set, the only ones that may
+	onlyFrom  []string // if set, only these may import it
 	neverFrom []string
 	why       string
 }
 
-// pkg is what the check needs to know of a package; the JSON is go list's.
-// External test packages (package x_test) may import what they like, so
-// XTestImports is left out.
+// pkg is a package as go list describes it. External test packages (package x_test) may
+// import anything, so XTestImports is left out.
 type pkg struct {
 	ImportPath  string
 	Imports     []string
 	TestImports []string
 }
 
-// check returns one sentence for each import that the tables forbid and for
-// each package they do not know.
+// check returns a message for each forbidden import and each unknown package.
 func check(packages []pkg) []string {
 	var problems []string
 	for _, p := range packages {
@@ -89,7 +88,7 @@ func check(packages []pkg) []string {
 			continue
 		case unknown:
 			problems = append(problems, fmt.Sprintf(
-				"%s has no place: add %q to a layer in test/imports/rules_test.go, and to the tree in the README", p.ImportPath, from))
+				"%s has no place: add %q to a layer in test/imports/rules_test.go, and to the tree in docs/architecture.md", p.ImportPath, from))
 			continue
 		}
 		for _, to := range p.Imports {
@@ -110,11 +109,11 @@ func check(packages []pkg) []string {
 	return slices.Compact(problems)
 }
 
-// forbidden says why a package of the module may not import another, or nothing.
+// forbidden returns why a package may not import another, or "".
 func forbidden(from, importPath string) string {
 	to, kind := place(importPath)
 	switch {
-	case kind == outside, kind == unknown, isFake(importPath): // an unknown one is reported by itself
+	case kind == outside, kind == unknown, isFake(importPath): // unknown packages are reported separately
 		return ""
 	case kind == free:
 		return "nothing depends on the tests' own tree"
@@ -130,7 +129,7 @@ func forbidden(from, importPath string) string {
 	if upper < lower {
 		return ""
 	}
-	for _, g := range beside {
+	for _, g := range sameLayer {
 		if slices.Contains(g.from, from) && slices.Contains(g.to, to) {
 			return ""
 		}
@@ -144,13 +143,13 @@ func forbidden(from, importPath string) string {
 type kind int
 
 const (
-	outside kind = iota // another module, or the standard library
+	outside kind = iota // another module or the standard library
 	free                // under test/
 	unknown
 	placed
 )
 
-// place names the entry of the tables that a package belongs to.
+// place returns the table entry that a package belongs to.
 func place(importPath string) (string, kind) {
 	if importPath == "turnpike" {
 		return importPath, placed
@@ -165,14 +164,15 @@ func place(importPath string) (string, kind) {
 	}
 	inner, internal := strings.CutPrefix(rest, "internal/")
 	name, _, _ := strings.Cut(inner, "/")
-	// Only webhook is public; an internal package of that name would be another.
-	if level(name) < 0 || internal == (name == "webhook") {
+	// Only webhook and docs are public. An internal package of that name would be a
+	// different one.
+	if level(name) < 0 || internal == (name == "webhook" || name == "docs") {
 		return name, unknown
 	}
 	return name, placed
 }
 
-// level is the index of a package's layer, or -1.
+// level returns the index of a package's layer, or -1.
 func level(name string) int {
 	return slices.IndexFunc(layers, func(l layer) bool { return slices.Contains(l.packages, name) })
 }

@@ -8,16 +8,16 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write the receivers' sources into the documentation")
+var update = flag.Bool("update", false, "copy the receivers into the documentation")
 
-const page = "../../docs/receiving-webhooks.md"
+const page = "../../docs/guides/verify-webhooks.md"
 
-// block is a source in the page: its file's name, and the fence that holds it.
-var block = regexp.MustCompile("(?s)(<!-- (testdata/[a-z./]+) -->\n```[a-z]+\n)(.*?)(```\n)")
+// block matches a receiver on the page: its file name and its code fence.
+var block = regexp.MustCompile("(?s)(<!-- (testdata/[a-z./]+) -->\n```[a-z]+ title=\"[a-z.]+\"\n)(.*?)(```\n)")
 
-// TestDocumentationShowsTheReceiversThatAreTested: what a reader copies is what
-// was tried. After a change, go test ./test/receivers -update mends the page.
-func TestDocumentationShowsTheReceiversThatAreTested(t *testing.T) {
+// TestGuideShowsTestedReceivers checks that the guide shows the tested code. go test
+// ./test/receivers -update rewrites the page.
+func TestGuideShowsTestedReceivers(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(page)
 	if err != nil {
@@ -35,13 +35,13 @@ func TestDocumentationShowsTheReceiversThatAreTested(t *testing.T) {
 		}
 		found[part[2]] = true
 		if part[3] != string(source) && !*update {
-			t.Errorf("the page does not show %s as it is; go test ./test/receivers -update mends it", part[2])
+			t.Errorf("%s differs from the page; run go test ./test/receivers -update", part[2])
 		}
 		return part[1] + string(source) + part[4]
 	})
 	for _, want := range []string{"testdata/go/receiver.go", "testdata/receiver.mts", "testdata/receiver.py", "testdata/receiver.rb"} {
 		if !found[want] {
-			t.Errorf("the page does not show %s", want)
+			t.Errorf("the page doesn't show %s", want)
 		}
 	}
 	if *update && fresh != string(text) {

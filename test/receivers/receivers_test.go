@@ -1,5 +1,5 @@
-// Package receivers_test runs the receivers of docs/receiving-webhooks.md as
-// real processes and sends them deliveries, good and bad.
+// Package receivers_test runs the receivers of docs/guides/verify-webhooks.md as real
+// processes and sends them valid and invalid deliveries.
 package receivers_test
 
 import (
@@ -21,7 +21,7 @@ import (
 	"turnpike/webhook"
 )
 
-// patience bounds the wait for a process on a loaded machine.
+// patience limits the wait for a process on a busy machine.
 const patience = time.Minute
 
 func TestReceiversFollowTheRules(t *testing.T) {
@@ -41,8 +41,8 @@ func TestReceiversFollowTheRules(t *testing.T) {
 					t.Errorf("%s: answered %d, want %d", c.name, got, c.want)
 				}
 			}
-			// Events are worked on in order: once the last is through, so is
-			// everything that should not have been.
+			// Receivers process events in order. After the last one, all wrongly
+			// accepted ones have shown up as well.
 			want := []string{"dlv_first", "dlv_rotated", "dlv_early", "dlv_late", "dlv_last"}
 			if got := r.processedUntil(t, "dlv_last"); !slices.Equal(got, want) {
 				t.Errorf("processed %v, want %v", got, want)
@@ -51,8 +51,8 @@ func TestReceiversFollowTheRules(t *testing.T) {
 	}
 }
 
-// TestPackageFileStandsAlone holds the promise that a receiver in another
-// module needs to copy one file.
+// TestPackageFileStandsAlone checks that a receiver in another module needs to copy
+// only one file.
 func TestPackageFileStandsAlone(t *testing.T) {
 	t.Parallel()
 	if out, err := exec.Command("go", "build", "-o", os.DevNull, "../../webhook/webhook.go").CombinedOutput(); err != nil {
@@ -60,8 +60,8 @@ func TestPackageFileStandsAlone(t *testing.T) {
 	}
 }
 
-// goReceiver builds the receiver. With the tests' race detector, so that the
-// packages they share are compiled once.
+// goReceiver builds the receiver with the race detector, so that it shares compiled
+// packages with the tests.
 func goReceiver(t *testing.T) *exec.Cmd {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "receiver")
@@ -75,8 +75,8 @@ func goReceiver(t *testing.T) *exec.Cmd {
 	return exec.Command(path)
 }
 
-// nodeReceiver runs the TypeScript as the JavaScript that it also is: Node 20
-// does not know the other file name.
+// nodeReceiver runs the TypeScript file as JavaScript, because Node 20 doesn't know the
+// .mts extension.
 func nodeReceiver(t *testing.T) *exec.Cmd {
 	t.Helper()
 	text, err := os.ReadFile("testdata/receiver.mts")
@@ -90,7 +90,7 @@ func nodeReceiver(t *testing.T) *exec.Cmd {
 	return exec.Command("node", path)
 }
 
-// optional is a receiver in a language that not every machine has.
+// optional returns a receiver in a language that may not be installed.
 func optional(t *testing.T, language, path string) *exec.Cmd {
 	t.Helper()
 	if err := exec.Command(language, "--version").Run(); err != nil {
@@ -99,25 +99,24 @@ func optional(t *testing.T, language, path string) *exec.Cmd {
 	return exec.Command(language, path)
 }
 
-// receiver is a running receiver.
 type receiver struct {
 	url       string
-	processed <-chan string // the ids of what it worked on; closed when it ends
+	processed <-chan string // IDs of processed events; closed when the receiver ends
 }
 
-// start runs the receiver on a port of its choice until the test ends.
+// start runs the receiver on a free port until the test ends.
 func start(t *testing.T, cmd *exec.Cmd, secrets ...string) receiver {
 	t.Helper()
 	var errOut bytes.Buffer
-	// Our own pipe: the command's is closed when the process ends, which may be
-	// before its last words were read.
+	// Not cmd.StdoutPipe: that pipe is closed when the process ends, possibly before
+	// its last lines are read.
 	read, write, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	cmd.Env = append(os.Environ(), "PORT=0", "WEBHOOK_SECRET="+strings.Join(secrets, " "))
 	cmd.Stdout, cmd.Stderr = write, &errOut
-	cmd.WaitDelay = time.Second // in case somebody else still holds stderr
+	cmd.WaitDelay = time.Second // in case another process still has stderr open
 	program.EndWithParent(cmd)
 	err = cmd.Start()
 	_ = write.Close() // the process has its own
@@ -155,10 +154,10 @@ func start(t *testing.T, cmd *exec.Cmd, secrets ...string) receiver {
 	panic("unreachable")
 }
 
-// client uses each connection once: the smaller receivers do as well.
+// client uses each connection once, as the smaller receivers do.
 var client = &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
 
-// deliver sends a request and returns the answer's status.
+// deliver sends a request and returns the status of the response.
 func (r receiver) deliver(t *testing.T, c request) int {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), "POST", r.url, bytes.NewReader(c.body))
@@ -175,7 +174,7 @@ func (r receiver) deliver(t *testing.T, c request) int {
 	return res.StatusCode
 }
 
-// processedUntil returns what the receiver worked on, up to and with the id.
+// processedUntil returns the IDs of the processed events up to the given one.
 func (r receiver) processedUntil(t *testing.T, id string) []string {
 	t.Helper()
 	timeout := time.After(patience)
@@ -207,12 +206,12 @@ type testCase struct {
 	want int
 }
 
-// event has letters of more than one byte, which a receiver that signs text
-// instead of bytes gets wrong.
+// event has multi-byte characters, so receivers that sign strings instead of bytes
+// fail.
 var event = []byte(`{"id":"evt_1","object":"event","type":"image.batch.completed","created_at":1760000000,"environment":"test",` +
 	`"workspace":"ws_1","project":null,"data":{"id":"imgbatch_1","prompt":"é 😀 <&> \u2028"}}`)
 
-// cases is what a receiver with two secrets gets, in this order.
+// cases returns the deliveries to a receiver with two secrets, in order.
 func cases(t *testing.T, old, fresh string) []testCase {
 	t.Helper()
 	now := time.Now()

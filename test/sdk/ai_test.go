@@ -11,16 +11,16 @@ import (
 	"turnpike/test/harness"
 )
 
-// The versions of the npm packages "ai" and "@ai-sdk/openai" that are tried,
-// and of what they want beside them.
+// The tested versions of the npm packages "ai" and "@ai-sdk/openai", and of their peer
+// dependencies.
 const (
 	npmAI       = "6.0.326"
 	npmAIOpenAI = "3.0.139"
 	npmZod      = "4.6.7"
 )
 
-// TestAISDKWithEveryProvider runs Vercel's AI SDK, as it is published, through
-// the same conversation as the others, with chats and with responses.
+// TestAISDKWithEveryProvider runs the published AI SDK from Vercel through the shared
+// conversation, with chat completions and responses.
 func TestAISDKWithEveryProvider(t *testing.T) {
 	t.Parallel()
 	modules, err := npmInstall("ai-"+npmAI, "ai@"+npmAI, "@ai-sdk/openai@"+npmAIOpenAI, "zod@"+npmZod)

@@ -22,18 +22,17 @@ import (
 	"turnpike/test/harness"
 )
 
-// maker is who makes pictures, speech and videos for a key: the simulator, or
-// the mock of a provider.
+// maker creates images, speech and videos for a key: the simulator or a mock provider.
 type maker struct {
 	name, key            string
 	image, speech, video string // models
 	voice                string
-	masks                bool // it knows what to do with the mask of an edit
-	mp3                  bool // it speaks in other formats than wav
-	plays                bool // its files are whole, and not only their beginning
+	masks                bool // supports masks in edits
+	mp3                  bool // supports audio formats other than WAV
+	plays                bool // its files are complete, not only their first bytes
 }
 
-// withMakers runs fn once for each, with a server that has all of them.
+// withMakers runs fn once for each maker, with a server that has all of them.
 func withMakers(t *testing.T, engine string, fn func(t *testing.T, s *harness.Server, m maker)) {
 	t.Helper()
 	o, g := upstreams.NewOpenAI(t, upstreamKey), upstreams.NewGemini(t, upstreamKey)
@@ -63,13 +62,12 @@ func withMakers(t *testing.T, engine string, fn func(t *testing.T, s *harness.Se
 	}
 }
 
-// sum is how files are compared.
 func sum(data []byte) string {
 	h := sha256.Sum256(data)
 	return hex.EncodeToString(h[:])
 }
 
-// fetch asks for a link as a browser does.
+// fetch downloads a URL without a key, as a browser does.
 func fetch(t *testing.T, url string) []byte {
 	t.Helper()
 	res, err := http.Get(url)
@@ -108,7 +106,7 @@ func (m maker) checkMP3(t *testing.T, data []byte) {
 	t.Helper()
 	if m.plays {
 		probe(t, data, "mp3")
-	} else if !bytes.HasPrefix(data, []byte("ID3")) && !bytes.HasPrefix(data, []byte{0xff}) { // a tag, or the first frame
+	} else if !bytes.HasPrefix(data, []byte("ID3")) && !bytes.HasPrefix(data, []byte{0xff}) { // an ID3 tag or the first frame
 		t.Errorf("the sound begins with %q", data[:min(8, len(data))])
 	}
 }
@@ -122,7 +120,7 @@ func (m maker) checkMP4(t *testing.T, data []byte) {
 	}
 }
 
-// probe decodes a whole file, which must be of the kind.
+// probe decodes a whole file and checks its codec.
 func probe(t *testing.T, data []byte, codec string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "file")

@@ -13,8 +13,8 @@ import (
 	"turnpike/test/harness"
 )
 
-// TestNodeSDKMakesMedia runs the npm package, as it is published, through the
-// same as Go's.
+// TestNodeSDKMakesMedia runs the published npm package through the same steps as the Go
+// SDK.
 func TestNodeSDKMakesMedia(t *testing.T) {
 	t.Parallel()
 	pkg, err := installed()
@@ -22,21 +22,21 @@ func TestNodeSDKMakesMedia(t *testing.T) {
 		t.Fatal(err)
 	}
 	withMakers(t, "sqlite", func(t *testing.T, s *harness.Server, m maker) {
-		folder := t.TempDir()
-		if err := os.WriteFile(filepath.Join(folder, "source.png"), upstreams.PNGOf(64, 64), 0o600); err != nil {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "source.png"), upstreams.PNGOf(64, 64), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		cmd := exec.CommandContext(t.Context(), "node", "testdata/media.mjs")
-		cmd.Env = append(os.Environ(), "PACKAGE="+pkg, "BASE_URL="+s.URL+"/v1", "KEY="+m.key, "FOLDER="+folder, "IMAGE="+m.image, "SPEECH="+m.speech,
+		cmd.Env = append(os.Environ(), "PACKAGE="+pkg, "BASE_URL="+s.URL+"/v1", "KEY="+m.key, "FOLDER="+dir, "IMAGE="+m.image, "SPEECH="+m.speech,
 			"VOICE="+m.voice, "VIDEO="+m.video, "MASKS="+yes(m.masks), "MP3="+yes(m.mp3))
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
-		m.checkFolder(t, folder)
+		m.checkDirectory(t, dir)
 	})
 }
 
-// yes is what a script takes for true; empty is false.
+// yes encodes a boolean for a script, in which an empty string is false.
 func yes(b bool) string {
 	if b {
 		return "yes"
@@ -44,16 +44,16 @@ func yes(b bool) string {
 	return ""
 }
 
-// checkFolder looks at every file that the script has made.
-func (m maker) checkFolder(t *testing.T, folder string) {
+// checkDirectory checks every file that the script has created.
+func (m maker) checkDirectory(t *testing.T, dir string) {
 	t.Helper()
 	found := map[string]int{}
-	entries, err := os.ReadDir(folder)
+	entries, err := os.ReadDir(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, e := range entries {
-		data, err := os.ReadFile(filepath.Join(folder, e.Name()))
+		data, err := os.ReadFile(filepath.Join(dir, e.Name()))
 		if err != nil {
 			t.Fatal(err)
 		}

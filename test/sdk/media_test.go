@@ -21,8 +21,8 @@ import (
 	"turnpike/test/harness"
 )
 
-// TestSDKMakesMedia: the same client code gets pictures, speech and videos from
-// each, as if all of them were OpenAI.
+// TestSDKMakesMedia creates images, speech and videos with the same client code for
+// each maker, as if all were OpenAI.
 func TestSDKMakesMedia(t *testing.T) {
 	t.Parallel()
 	for _, engine := range dbtest.Engines {
@@ -47,7 +47,7 @@ type mediaClient struct {
 	maker
 }
 
-// told is an error with what the SDK keeps beside it.
+// told adds the details that the SDK keeps in its error.
 func told(err error) error {
 	var e *openai.Error
 	if errors.As(err, &e) {
@@ -82,7 +82,7 @@ func (c mediaClient) draws() {
 	if linked[0].B64JSON != "" || linked[0].URL == "" {
 		c.Fatalf("no link: %.200s", linked[0].RawJSON())
 	}
-	// All of them draw the same of the same prompt.
+	// Every maker returns the same image for the same prompt.
 	if a, b := fetch(c.T, linked[0].URL), c.decode(asked[0]); sum(a) != sum(b) {
 		c.Errorf("the link has %d bytes, the answer %d others", len(a), len(b))
 	}
@@ -154,7 +154,7 @@ func (c mediaClient) speaks() {
 	}
 }
 
-// wants is an error as the SDK reads it.
+// wants checks an error as the SDK parses it.
 func (c mediaClient) wants(err error, status int, code string) {
 	c.Helper()
 	var e *openai.Error

@@ -19,9 +19,8 @@ import (
 	"turnpike/test/harness"
 )
 
-// TestOddModelNames: local servers call their models anything. A name comes
-// back as it was sent, in the answer, in the header and in the log, or it is
-// refused.
+// TestOddModelNames sends unusual model names, as local servers have them. The
+// response, the header and the log have the exact name, or the request is rejected.
 func TestOddModelNames(t *testing.T) {
 	t.Parallel()
 	for _, engine := range dbtest.Engines {

@@ -14,11 +14,11 @@ import (
 	"turnpike/test/harness"
 )
 
-// npmOpenAI is the version of the npm package "openai" that is tried.
+// npmOpenAI is the tested version of the npm package "openai".
 const npmOpenAI = "6.49.0"
 
-// TestNodeSDKWithEveryProvider runs the npm package, as it is published, through
-// the same conversation as Go's.
+// TestNodeSDKWithEveryProvider runs the published npm package through the same
+// conversation as the Go SDK.
 func TestNodeSDKWithEveryProvider(t *testing.T) {
 	t.Parallel()
 	pkg, err := installed()
@@ -35,33 +35,33 @@ func TestNodeSDKWithEveryProvider(t *testing.T) {
 	})
 }
 
-// installed returns the package's entry.
+// installed returns the path of the package's entry point.
 var installed = sync.OnceValues(func() (string, error) {
 	modules, err := npmInstall("openai-"+npmOpenAI, "openai@"+npmOpenAI)
 	return filepath.Join(modules, "openai", "index.mjs"), err
 })
 
-// npmInstall installs packages once, into a folder that is kept beside what is
-// built, and returns where they are. The folder is moved there whole, so that
-// an installation that broke off leaves nothing to trip over.
+// npmInstall installs packages once, into a directory next to the build output, and
+// returns its path. It renames a finished installation into place, so an interrupted
+// one leaves no files there.
 func npmInstall(name string, packages ...string) (string, error) {
-	folder, err := filepath.Abs("../../bin/npm/" + name)
+	dir, err := filepath.Abs("../../bin/npm/" + name)
 	if err != nil {
 		return "", err
 	}
-	modules := filepath.Join(folder, "node_modules")
+	modules := filepath.Join(dir, "node_modules")
 	if _, err := os.Stat(modules); err == nil {
 		return modules, nil
 	}
-	if err := os.MkdirAll(filepath.Dir(folder), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return "", err
 	}
-	fresh, err := os.MkdirTemp(filepath.Dir(folder), "new-")
+	fresh, err := os.MkdirTemp(filepath.Dir(dir), "new-")
 	if err != nil {
 		return "", err
 	}
 	defer os.RemoveAll(fresh)
-	alone, err := json.Marshal(map[string]any{"private": true}) // so that npm looks for no other project around it
+	alone, err := json.Marshal(map[string]any{"private": true}) // keeps npm from using a parent project
 	if err != nil {
 		return "", err
 	}
@@ -74,7 +74,7 @@ func npmInstall(name string, packages ...string) (string, error) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("install the npm package %s, which takes npm and its registry: %w\n%s", packages[0], err, out)
 	}
-	if err := os.Rename(fresh, folder); err != nil {
+	if err := os.Rename(fresh, dir); err != nil {
 		if _, found := os.Stat(modules); found != nil { // another run was faster
 			return "", err
 		}

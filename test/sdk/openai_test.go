@@ -205,7 +205,8 @@ func TestClientThatLeavesEndsTheCall(t *testing.T) {
 		}
 		leave()
 		stream.Close()
-		// The entry says so, long before the forty seconds of the whole answer.
+		// The log entry is written long before the response would end after forty
+		// seconds.
 		s.Eventually(t, func() bool {
 			r := s.Do(t, harness.Request{Method: "GET", Path: "/v1/audit?model=gpt-4o-mini", Key: key})
 			return r.Text("data.0.usage_source") == "partial" && r.At("data.0.output_tokens") != nil && r.At("data.0.input_tokens") != 0.0

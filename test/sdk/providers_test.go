@@ -17,8 +17,9 @@ import (
 	"turnpike/test/harness"
 )
 
-// TestSDKWithEveryProvider: the same client code gets the same from each, as if
-// all of them were OpenAI. Its calls are in the order of the conversation.
+// TestSDKWithEveryProvider gets the same results from each provider with the same
+// client code, as if all were OpenAI. Its requests follow the order of the
+// conversation.
 func TestSDKWithEveryProvider(t *testing.T) {
 	t.Parallel()
 	for _, engine := range dbtest.Engines {
@@ -183,7 +184,7 @@ func (c conversationWith) responds() {
 	}
 }
 
-// each hands over the events of a stream.
+// each passes the events of a stream to fn.
 func each[T any](t *testing.T, s *ssestream.Stream[T], fn func(T)) {
 	t.Helper()
 	for s.Next() {

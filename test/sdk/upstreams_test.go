@@ -14,43 +14,43 @@ import (
 	"turnpike/test/harness"
 )
 
-// What the upstreams say, whichever format they say it in.
+// The responses of the upstreams, in any format.
 const (
 	spoken   = "It is forty-two, of course."
 	toolName = "get_weather"
 	toolArgs = `{"city":"Paris"}`
 	person   = `{"name":"Ada","age":36}`
-	// pixel is an image of one.
+	// pixel is an image of one pixel.
 	pixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
 
-// step is one answer of an upstream in the conversation that every client has.
+// step is one upstream response in the shared conversation.
 type step struct {
-	text   string // or a call of the tool
+	text   string // empty: a tool call
 	stream bool
 }
 
-// conversation is what upstreams answer, in the order of the clients' calls.
+// conversation has the upstream responses in the order of the clients' requests.
 var conversation = []step{
 	{spoken, false}, {spoken, true}, // chat
 	{"", false}, {spoken, false}, {"", true}, // tools: a loop, and a streamed call
-	{person, false}, {spoken, false}, // JSON schema, vision
+	{person, false}, {spoken, false}, // structured output, vision
 	{spoken, false}, {spoken, true}, {"", false}, {spoken, false}, // responses: plain, streamed, a tool loop
 }
 
-// upstream is a mock of a provider with what the clients need to know of it.
+// upstream is a mock provider with its settings for the clients.
 type upstream struct {
 	name       string
 	model      string
-	embeddings string // a model for them, if it has any
+	embeddings string // an embeddings model, if it has one
 	base       string
 	prepare    func()        // queues the conversation
-	bodies     func() []byte // everything it was asked
+	bodies     func() []byte // all request bodies
 }
 
 const upstreamKey = "the-upstream-key"
 
-// allUpstreams starts a fake of every provider.
+// allUpstreams starts a mock of every provider.
 func allUpstreams(t *testing.T) []upstream {
 	o, a, g := upstreams.NewOpenAI(t, upstreamKey), upstreams.NewAnthropic(t, upstreamKey), upstreams.NewGemini(t, upstreamKey)
 	return []upstream{
@@ -126,8 +126,8 @@ func geminiReply(s step) upstreams.GeminiReply {
 	return upstreams.GeminiReply{Body: body}
 }
 
-// withUpstreams runs fn once for each provider, with a server that has all of
-// them and a live key, and checks what the provider has seen.
+// withUpstreams runs fn once for each provider, with a server that has all of them and
+// a live key. It then checks the provider's requests.
 func withUpstreams(t *testing.T, engine string, fn func(t *testing.T, s *harness.Server, key string, u upstream)) {
 	t.Helper()
 	list := allUpstreams(t)

@@ -19,7 +19,7 @@ import (
 	"turnpike/test/fakes/upstreams"
 )
 
-// ready waits for a video the way the SDK does.
+// ready polls a video as the SDK does.
 func (c mediaClient) ready(v *openai.Video, err error) *openai.Video {
 	c.Helper()
 	if err != nil {
@@ -36,7 +36,7 @@ func (c mediaClient) ready(v *openai.Video, err error) *openai.Video {
 	return v
 }
 
-// whole looks for what OpenAI's videos always have, be it null.
+// whole checks the fields that OpenAI's videos always have, even if null.
 func (c mediaClient) whole(v *openai.Video) {
 	c.Helper()
 	for _, name := range []string{"id", "object", "completed_at", "created_at", "error", "expires_at", "model", "progress", "prompt", "remixed_from_video_id", "seconds", "size", "status"} {
@@ -85,7 +85,7 @@ func (c mediaClient) films() {
 		}
 	}
 
-	// The same as JSON, which others send.
+	// The same in JSON, which other clients send.
 	ids := []string{first.ID}
 	var others [3]openai.Video
 	for i := range others {

@@ -30,14 +30,12 @@ import (
 	"turnpike/test/chaos/program"
 )
 
-// TestOthersLibrariesAcceptWhatTheServerDelivers has the real program deliver
-// over HTTP and over TLS, and hands what arrives to libraries that nobody here
-// wrote. A header that is named or signed otherwise than they expect would be
-// refused here, as would a body that changed on the way; the receiver whose
-// certificate nobody vouches for would hear of events if the program did not
-// check it.
+// TestOthersLibrariesAcceptWhatTheServerDelivers delivers over HTTP and TLS and
+// verifies the deliveries with third-party libraries. They reject a header with another
+// name or signature, and a changed body. A receiver with an untrusted certificate must
+// not get events.
 //
-// It changes the environment, so it runs alone.
+// It changes the environment, so it can't run in parallel.
 func TestOthersLibrariesAcceptWhatTheServerDelivers(t *testing.T) {
 	trusted, stranger := newAuthority(t), newAuthority(t)
 	if runtime.GOOS == "darwin" || runtime.GOOS == "windows" {
@@ -77,8 +75,8 @@ func TestOthersLibrariesAcceptWhatTheServerDelivers(t *testing.T) {
 		}
 	}
 
-	// In a secret's grace period each library is served with the old one, and
-	// those that know the new headers with either.
+	// In a secret's grace period, each library accepts the old secret. Libraries that
+	// know the new headers accept either.
 	old := http2.secret
 	s.call(t, "POST", "/v1/webhooks/"+http2.id+"/rotate_secret", `{"grace_period_seconds":60}`, http2)
 	s.send(t, http2, events.BillingCreditsLow)
@@ -111,7 +109,7 @@ func TestOthersLibrariesAcceptWhatTheServerDelivers(t *testing.T) {
 
 func TestMain(m *testing.M) { program.Main(m) }
 
-// running is the real program with a customer.
+// running is the real program with a workspace.
 type running struct {
 	*program.Server
 	key string
@@ -145,7 +143,7 @@ func startProgram(t *testing.T) *running {
 	return &running{server, key.Value}
 }
 
-// call makes a call that must succeed.
+// call sends a request that must succeed.
 func (s *running) call(t *testing.T, method, path, body string, into any) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, s.URL+path, strings.NewReader(body))
@@ -168,7 +166,7 @@ func (s *running) call(t *testing.T, method, path, body string, into any) {
 	}
 }
 
-// send has an event of the type delivered and returns the delivery's id.
+// send sends a sample event of the type and returns the delivery's ID.
 func (s *running) send(t *testing.T, to *postbox, kind events.Type) string {
 	t.Helper()
 	var d struct{ ID string }
@@ -189,7 +187,7 @@ func (s *running) eventually(t *testing.T, holds func() bool) {
 	}
 }
 
-// message is a delivery as it arrived.
+// message is a received delivery.
 type message struct {
 	proto  string
 	tls    *tls.ConnectionState
@@ -197,7 +195,7 @@ type message struct {
 	body   []byte
 }
 
-// postbox is an endpoint that keeps what comes.
+// postbox is an endpoint that stores deliveries.
 type postbox struct {
 	id, secret string
 
@@ -206,7 +204,7 @@ type postbox struct {
 	came chan struct{}
 }
 
-// UnmarshalJSON takes id and secret from the interface's answer.
+// UnmarshalJSON reads ID and secret from the API's response.
 func (b *postbox) UnmarshalJSON(answer []byte) error {
 	var shown struct{ ID, Secret string }
 	err := json.Unmarshal(answer, &shown)
@@ -228,7 +226,7 @@ func (s *running) postbox(t *testing.T, start func(*httptest.Server)) *postbox {
 		b.came <- struct{}{}
 		w.WriteHeader(http.StatusNoContent)
 	}))
-	server.Config.ErrorLog = log.New(io.Discard, "", 0) // a handshake that is refused is what we test
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // the test rejects a handshake on purpose
 	start(server)
 	t.Cleanup(func() {
 		server.CloseClientConnections()
@@ -244,7 +242,7 @@ func (b *postbox) count() int {
 	return len(b.got)
 }
 
-// wait returns what came when there are n.
+// wait returns the messages when there are n.
 func (b *postbox) wait(t *testing.T, n int) []message {
 	t.Helper()
 	for deadline := time.After(30 * time.Second); b.count() < n; {
@@ -259,9 +257,9 @@ func (b *postbox) wait(t *testing.T, n int) []message {
 	return append([]message(nil), b.got...)
 }
 
-// authority vouches for certificates.
+// authority is a certificate authority.
 type authority struct {
-	file string // its own certificate
+	file string // its certificate
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 }
@@ -287,7 +285,7 @@ func newAuthority(t *testing.T) *authority {
 	return a
 }
 
-// certificate is one for this machine.
+// certificate issues a certificate for this machine.
 func (a *authority) certificate(t *testing.T) tls.Certificate {
 	t.Helper()
 	der, key := a.sign(t, &x509.Certificate{SerialNumber: big.NewInt(2), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
@@ -295,7 +293,7 @@ func (a *authority) certificate(t *testing.T) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-// sign makes a certificate with a key of its own; the first one signs itself.
+// sign issues a certificate with a new key. The first one is self-signed.
 func (a *authority) sign(t *testing.T, template *x509.Certificate) (der []byte, key *ecdsa.PrivateKey) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

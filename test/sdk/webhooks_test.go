@@ -16,16 +16,16 @@ import (
 	"turnpike/webhook"
 )
 
-// receivers are libraries that nobody here wrote, which verify a delivery with
-// the endpoint's secret as it was shown.
+// receivers are third-party libraries that verify a delivery with the endpoint's
+// secret.
 var receivers = map[string]func(body []byte, header http.Header, secret string) error{
 	"stripe-go":         acceptedByStripe,
 	"standard-webhooks": acceptedByStandardWebhooks,
 	"openai-go":         acceptedByOpenAI,
 }
 
-// acceptedByStripe verifies Service-Signature, which is Stripe's v1 scheme;
-// Stripe sends time and signature in one header.
+// acceptedByStripe verifies Service-Signature, which is Stripe's v1 scheme. Stripe has
+// timestamp and signature in one header.
 func acceptedByStripe(body []byte, header http.Header, secret string) error {
 	joined := "t=" + header.Get("Service-Timestamp") + ",v1=" + header.Get("Service-Signature")
 	return stripe.ValidatePayload(body, joined, secret)
@@ -39,7 +39,7 @@ func acceptedByStandardWebhooks(body []byte, header http.Header, secret string) 
 	return wh.Verify(body, header)
 }
 
-// acceptedByOpenAI also reads the event, of a type that the library has never heard of.
+// acceptedByOpenAI also parses the event, whose type the library doesn't know.
 func acceptedByOpenAI(body []byte, header http.Header, secret string) error {
 	c := openai.NewClient(option.WithAPIKey("unused"), option.WithWebhookSecret(secret))
 	_, err := c.Webhooks.Unwrap(body, header)
@@ -49,7 +49,7 @@ func acceptedByOpenAI(body []byte, header http.Header, secret string) error {
 var delivered = []byte(`{"id":"evt_01h455vb4pex5vsknk084sn02q","object":"event","type":"image.batch.completed","created_at":1760000000,` +
 	`"environment":"test","workspace":"ws_01h455vb4pex5vsknk084sn02q","project":null,"data":{"id":"imgbatch_1","prompt":"é 😀 <&>"}}`)
 
-// signedAt is the header of a delivery of the body above.
+// signedAt returns the headers of a delivery of the body above.
 func signedAt(t *testing.T, at time.Time, secrets ...string) http.Header {
 	t.Helper()
 	h := http.Header{}
@@ -75,7 +75,7 @@ func TestOthersLibrariesAcceptADelivery(t *testing.T) {
 func TestOthersLibrariesRefuseWhatWeRefuse(t *testing.T) {
 	t.Parallel()
 	secret := webhook.NewSecret()
-	altered := bytes.Replace(delivered, []byte("imgbatch_1"), []byte("imgbatch_0"), 1) // one bit, and still an event
+	altered := bytes.Replace(delivered, []byte("imgbatch_1"), []byte("imgbatch_0"), 1) // one bit differs; still a valid event
 	for name, accepted := range receivers {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -93,8 +93,8 @@ func TestOthersLibrariesRefuseWhatWeRefuse(t *testing.T) {
 	}
 }
 
-// In the grace period the libraries that know the new headers take either
-// secret; one that knows Service-Signature alone stays with the old.
+// In the grace period, libraries that know the new headers accept either secret. A
+// library that only knows Service-Signature accepts the old one.
 func TestOthersLibrariesFollowARotation(t *testing.T) {
 	t.Parallel()
 	old, fresh := webhook.NewSecret(), webhook.NewSecret()

@@ -23,7 +23,7 @@ import (
 	"turnpike/webhook"
 )
 
-// rawReceiver keeps requests as they come over the line.
+// rawReceiver records the bytes of requests.
 func rawReceiver(t *testing.T) (address string, requests chan string) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -81,16 +81,14 @@ func readRaw(in *bufio.Reader) (string, error) {
 	return request.String(), nil
 }
 
-// forwardedIsByteForByteWhatAnEndpointGets: a tunnel that mirrors an
-// endpoint hands over the very request that the endpoint gets, but for the
-// host and the delivery's own id.
-func forwardedIsByteForByteWhatAnEndpointGets(t *testing.T, c *customer) {
+// The requests of a mirror and its endpoint differ only in host and delivery ID.
+func forwardedRequestEqualsThatOfAnEndpoint(t *testing.T, c *tenant) {
 	remote, toEndpoint := rawReceiver(t)
 	local, toTunnel := rawReceiver(t)
 	made := c.post(t, "/v1/webhooks", map[string]any{"url": remote, "events": []string{"*"}})
 	_, ready := c.listen(t, local, func(o *tunnel.Options) { o.Endpoint = made.Text("id") })
 	if ready.Mirrors != made.Text("id") || ready.Secret != "" || !slices.Equal(ready.Events, []string{"*"}) {
-		t.Errorf("the mirror is %+v", ready)
+		t.Errorf("got mirror %+v", ready)
 	}
 	for _, typ := range events.Types {
 		c.publish(t, typ, 1)
@@ -101,9 +99,8 @@ func forwardedIsByteForByteWhatAnEndpointGets(t *testing.T, c *customer) {
 	}
 }
 
-// withoutOwn checks a request's signatures and takes out what must differ
-// between two endpoints: the host, the delivery's id, and the one signature
-// that covers the id.
+// withoutOwn checks the signatures of a request and removes what differs between two
+// endpoints: the host, the delivery ID, and the signature that covers it.
 func withoutOwn(t *testing.T, raw, address, secret string) string {
 	t.Helper()
 	req, err := http.ReadRequest(bufio.NewReader(strings.NewReader(raw)))
@@ -124,27 +121,25 @@ func withoutOwn(t *testing.T, raw, address, secret string) string {
 	id, signature := req.Header.Get(webhook.HeaderEventID), req.Header.Get(webhook.HeaderStandardSignature)
 	for _, own := range []string{u.Host, id, signature} {
 		if !strings.Contains(raw, own) {
-			t.Errorf("%q is not in the request", own)
+			t.Errorf("the request lacks %q", own)
 		}
 	}
 	return strings.NewReplacer(u.Host, "HOST", id, "ID", signature, "SIGNATURE").Replace(raw)
 }
 
-// tunnelHasItsOwnSecret: the one that was printed verifies what is
-// forwarded, by both schemes.
-func tunnelHasItsOwnSecret(t *testing.T, c *customer) {
-	local := newReceiver(t, answering(200))
+func tunnelHasItsOwnSecret(t *testing.T, c *tenant) {
+	local := newReceiver(t, respond(200))
 	l, ready := c.listen(t, local.URL+"/hooks", nil)
-	if !strings.HasPrefix(ready.Secret, "whsec_") || ready.Mirrors != "" || ready.Again || ready.Replaced {
-		t.Errorf("the tunnel is %+v", ready)
+	if !strings.HasPrefix(ready.Secret, "whsec_") || ready.Mirrors != "" || ready.Reconnected || ready.Replaced {
+		t.Errorf("got tunnel %+v", ready)
 	}
-	// Larger than what travels with its delivery's row.
+	// Too large to be stored in the row of the delivery.
 	c.publish(t, events.ImageBatchCompleted, 1)
 	large := strings.Repeat("é🦀 \u2028<&>", 60_000)
 	c.write(t, func(tx *db.Tx) error {
 		run := events.Sample(events.AgentRunFailed, c.Clock.Now()).(events.AgentRun)
 		run.PartialResult = &large
-		_, err := events.NewPublisher(c.Clock.Now).Publish(t.Context(), tx, events.Origin{WorkspaceID: c.workspace.ID, Environment: "test"}, run)
+		_, err := events.NewPublisher(c.Clock.Now).Publish(t.Context(), tx, events.Origin{Tenant: c.workspace.In("test")}, run)
 		tx.Signal("events", "")
 		return err
 	})
@@ -155,12 +150,12 @@ func tunnelHasItsOwnSecret(t *testing.T, c *customer) {
 	}
 	f := <-l.forwarded
 	if f.Type != "image.batch.completed" && f.Type != "agent.run.failed" || f.Status != 200 || f.Attempt != 1 {
-		t.Errorf("the client tells of %d %q", f.Status, f.Type)
+		t.Errorf("OnForward: got %d %q", f.Status, f.Type)
 	}
 }
 
-func tunnelGetsTheEventsItAskedFor(t *testing.T, c *customer) {
-	local := newReceiver(t, answering(200))
+func tunnelGetsOnlyItsEvents(t *testing.T, c *tenant) {
+	local := newReceiver(t, respond(200))
 	_, ready := c.listen(t, local.URL, func(o *tunnel.Options) { o.Events = []string{"agent.run.*", "key.auto_revoked"} })
 	for _, typ := range events.Types {
 		c.publish(t, typ, 1)
@@ -168,45 +163,42 @@ func tunnelGetsTheEventsItAskedFor(t *testing.T, c *customer) {
 	c.await(t, ready.Endpoint, "succeeded", 4)
 	for _, d := range local.wait(t, 4) {
 		if !bytes.Contains(d.body, []byte(`"type":"agent.run.`)) && !bytes.Contains(d.body, []byte(`"type":"key.auto_revoked"`)) {
-			t.Errorf("%.80s… came", d.body)
+			t.Errorf("got delivery %.80s…", d.body)
 		}
 	}
 }
 
-// TestLocalFailureIsAnAttemptAndNeverPauses: the whole schedule runs, the
-// delivery fails, nobody is mailed, and the next event is delivered.
-func TestLocalFailureIsAnAttemptAndNeverPauses(t *testing.T) {
+func TestLocalFailuresNeverPauseATunnel(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, c *customer) {
+	each(t, func(t *testing.T, c *tenant) {
 		local := newReceiver(t, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "not yet", http.StatusInternalServerError) })
 		_, ready := c.listen(t, local.URL, nil)
 		c.publish(t, events.AgentRunCompleted, 1)
 		for i, wait := range []time.Duration{time.Minute, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 12 * time.Hour} {
-			d := c.theDelivery(t, ready.Endpoint, "retrying", i+1)
+			d := c.onlyDelivery(t, ready.Endpoint, "retrying", i+1)
 			if d.At("attempts.0.response_status") != float64(500) || d.Text("attempts.0.response_body") != "not yet\n" {
-				t.Fatalf("the attempt is %s", d.Body)
+				t.Fatalf("got attempt %s", d.Body)
 			}
-			c.turn(t, wait+wait/10, ready.Endpoint)
+			c.advance(t, wait+wait/10, ready.Endpoint)
 		}
-		c.theDelivery(t, ready.Endpoint, "failed", 6)
-		local.become(answering(200))
+		c.onlyDelivery(t, ready.Endpoint, "failed", 6)
+		local.setHandler(respond(200))
 		c.publish(t, events.AgentRunFailed, 1)
 		eventually(t, func() bool { return c.deliveries(t, ready.Endpoint)["succeeded"] == 1 })
 		var mails int
 		if err := c.DB.QueryRow(t.Context(), "SELECT count(*) FROM mails").Scan(&mails); err != nil || mails != 0 {
-			t.Errorf("%d mails, %v", mails, err)
+			t.Errorf("got %d emails, %v, want none", mails, err)
 		}
 		if local.count() != 7 {
-			t.Errorf("the local service was called %d times", local.count())
+			t.Errorf("got %d local requests", local.count())
 		}
 	})
 }
 
-// whyNothingAnsweredIsSaid: to the developer and in the attempt.
-func whyNothingAnsweredIsSaid(t *testing.T, c *customer) {
-	closed := newReceiver(t, answering(200))
+func failedForwardIsRecordedWithItsReason(t *testing.T, c *tenant) {
+	closed := newReceiver(t, respond(200))
 	closed.Close()
-	secure := httptest.NewUnstartedServer(answering(200))
+	secure := httptest.NewUnstartedServer(respond(200))
 	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
 	secure.StartTLS()
 	t.Cleanup(secure.Close)
@@ -216,43 +208,41 @@ func whyNothingAnsweredIsSaid(t *testing.T, c *customer) {
 	} {
 		l, ready := c.listen(t, want.to, nil)
 		c.publish(t, events.AgentRunCompleted, 1)
-		d := c.theDelivery(t, ready.Endpoint, "retrying", 1)
+		d := c.onlyDelivery(t, ready.Endpoint, "retrying", 1)
 		if !strings.Contains(d.Text("attempts.0.error.message"), want.text) || d.Text("attempts.0.error.class") != want.class {
-			t.Errorf("%s: the attempt is %s", name, d.Body)
+			t.Errorf("%s: got attempt %s", name, d.Body)
 		}
 		if f := <-l.forwarded; f.Status != 0 || f.Error != d.Text("attempts.0.error.message") {
-			t.Errorf("%s: the client tells of %d %q", name, f.Status, f.Error)
+			t.Errorf("%s: OnForward: got %d %q", name, f.Status, f.Error)
 		}
-		l.leave(t)
+		l.stopAndWait(t)
 	}
 	_, ready := c.listen(t, secure.URL, func(o *tunnel.Options) { o.SkipVerify = true })
 	c.publish(t, events.AgentRunCompleted, 1)
-	c.theDelivery(t, ready.Endpoint, "succeeded", 1)
+	c.onlyDelivery(t, ready.Endpoint, "succeeded", 1)
 }
 
-func TestSlowLocalServiceIsATimeout(t *testing.T) {
+func TestSlowLocalServiceTimesOut(t *testing.T) {
 	t.Parallel()
 	for _, engine := range dbtest.Engines {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
 			cfg := configured(t, engine)
 			cfg.Webhooks.Timeout = 300 * time.Millisecond
-			c := newCustomer(t, harness.Start(t, cfg, harness.NewClock()))
+			c := newTenant(t, harness.Start(t, cfg, harness.NewClock()))
 			local := newReceiver(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 			_, ready := c.listen(t, local.URL, nil)
 			c.publish(t, events.AgentRunCompleted, 1)
-			d := c.theDelivery(t, ready.Endpoint, "retrying", 1)
+			d := c.onlyDelivery(t, ready.Endpoint, "retrying", 1)
 			if d.Text("attempts.0.error.class") != "timeout" || !strings.Contains(d.Text("attempts.0.error.message"), "within 0.3 s") {
-				t.Errorf("the attempt is %s", d.Body)
+				t.Errorf("got attempt %s", d.Body)
 			}
 		})
 	}
 }
 
-// mirrorHasNoEffectOnItsEndpoint: its deliveries, its status and its
-// counts are as without.
-func mirrorHasNoEffectOnItsEndpoint(t *testing.T, c *customer) {
-	remote, local := newReceiver(t, answering(200)), newReceiver(t, answering(500))
+func mirrorHasNoEffectOnItsEndpoint(t *testing.T, c *tenant) {
+	remote, local := newReceiver(t, respond(200)), newReceiver(t, respond(500))
 	made := c.post(t, "/v1/webhooks", map[string]any{"url": remote.URL, "events": []string{"agent.run.*"}})
 	id := made.Text("id")
 	_, ready := c.listen(t, local.URL, func(o *tunnel.Options) { o.Endpoint = id })
@@ -267,14 +257,14 @@ func mirrorHasNoEffectOnItsEndpoint(t *testing.T, c *customer) {
 	}
 	shown := c.get(t, "/v1/webhooks/"+id)
 	if shown.Text("status") != "active" || shown.At("stats.succeeded") != float64(3) || shown.At("stats.failed_attempts") != float64(0) {
-		t.Errorf("the endpoint is %s", shown.Body)
+		t.Errorf("got endpoint %s", shown.Body)
 	}
-	// The other way round: a paused endpoint's mirror goes on.
+	// The mirror of a paused endpoint is not paused.
 	c.post(t, "/v1/webhooks/"+id+"/pause", nil)
-	local.become(answering(200))
+	local.setHandler(respond(200))
 	c.publish(t, events.AgentRunFailed, 1)
 	eventually(t, func() bool { return c.deliveries(t, ready.Endpoint)["succeeded"] == 1 })
 	if n := c.deliveries(t, id)["held"]; n != 1 {
-		t.Errorf("the paused endpoint holds %d", n)
+		t.Errorf("the paused endpoint holds %d deliveries", n)
 	}
 }

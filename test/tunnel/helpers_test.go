@@ -1,6 +1,5 @@
-// Package tunnel_test holds the tunnel to its promises: what a local receiver
-// gets is what an endpoint would get, and a lost connection loses nothing and
-// repeats nothing.
+// Package tunnel_test tests the tunnel: a local receiver gets the same requests as an
+// endpoint, and a lost connection neither loses nor repeats a delivery.
 package tunnel_test
 
 import (
@@ -27,29 +26,29 @@ import (
 	"turnpike/webhook"
 )
 
-// patience bounds every wait; only a failure needs it.
-const patience = 20 * time.Second
+// timeout limits every wait.
+const timeout = 20 * time.Second
 
-// customer is a workspace with a key on a server.
-type customer struct {
+// tenant is a workspace with a test key.
+type tenant struct {
 	*harness.Server
 	workspace *accounts.Workspace
 	key       string
 	keyID     string
 }
 
-// each runs fn with a customer on a server of its own on each engine.
-func each(t *testing.T, fn func(t *testing.T, c *customer)) {
+// each runs fn on each engine, with a separate server.
+func each(t *testing.T, fn func(t *testing.T, c *tenant)) {
 	t.Helper()
 	for _, engine := range dbtest.Engines {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
-			fn(t, newCustomer(t, harness.Start(t, configured(t, engine), harness.NewClock())))
+			fn(t, newTenant(t, harness.Start(t, configured(t, engine), harness.NewClock())))
 		})
 	}
 }
 
-// configured lets the server deliver to this machine.
+// configured allows deliveries to this machine.
 func configured(t *testing.T, engine string) config.Config {
 	t.Helper()
 	cfg := harness.Config(t, engine)
@@ -58,47 +57,47 @@ func configured(t *testing.T, engine string) config.Config {
 	return cfg
 }
 
-func newCustomer(t *testing.T, s *harness.Server) *customer {
+func newTenant(t *testing.T, s *harness.Server) *tenant {
 	t.Helper()
-	c := &customer{Server: s, workspace: s.Workspace(t, t.Name())}
+	c := &tenant{Server: s, workspace: s.Workspace(t, t.Name())}
 	c.key, c.keyID = s.Key(t, c.workspace, accounts.Test)
 	return c
 }
 
-func (c *customer) get(t *testing.T, path string) *harness.Response {
+func (c *tenant) get(t *testing.T, path string) *harness.Response {
 	t.Helper()
 	return c.Do(t, harness.Request{Method: "GET", Path: path, Key: c.key}).Want(t, 200, "")
 }
 
-func (c *customer) post(t *testing.T, path string, body any) *harness.Response {
+func (c *tenant) post(t *testing.T, path string, body any) *harness.Response {
 	t.Helper()
 	return c.Do(t, harness.Request{Method: "POST", Path: path, Key: c.key, Body: body}).Want(t, 200, "")
 }
 
-func (c *customer) write(t *testing.T, fn func(tx *db.Tx) error) {
+func (c *tenant) write(t *testing.T, fn func(tx *db.Tx) error) {
 	t.Helper()
 	if err := c.DB.Write(t.Context(), fn); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// publish has n events of the type happen.
-func (c *customer) publish(t *testing.T, typ events.Type, n int) {
+// publish publishes n events.
+func (c *tenant) publish(t *testing.T, typ events.Type, n int) {
 	t.Helper()
 	c.write(t, func(tx *db.Tx) error {
 		for range n {
-			from := events.Origin{WorkspaceID: c.workspace.ID, Environment: string(accounts.Test)}
+			from := events.Origin{Tenant: c.workspace.In(accounts.Test)}
 			if _, err := events.NewPublisher(c.Clock.Now).Publish(t.Context(), tx, from, events.Sample(typ, c.Clock.Now())); err != nil {
 				return err
 			}
 		}
-		tx.Signal("events", "") // the poll would find them, a second later
+		tx.Signal("events", "") // otherwise the poll finds them a second later
 		return nil
 	})
 }
 
-// turn moves the clock on and has the endpoint's lane looked into.
-func (c *customer) turn(t *testing.T, d time.Duration, endpointID string) {
+// advance moves the clock and wakes the lane of the endpoint.
+func (c *tenant) advance(t *testing.T, d time.Duration, endpointID string) {
 	t.Helper()
 	c.Clock.Turn(d)
 	c.write(t, func(tx *db.Tx) error {
@@ -107,7 +106,7 @@ func (c *customer) turn(t *testing.T, d time.Duration, endpointID string) {
 }
 
 // deliveries counts an endpoint's deliveries by status.
-func (c *customer) deliveries(t *testing.T, endpointID string) map[string]int {
+func (c *tenant) deliveries(t *testing.T, endpointID string) map[string]int {
 	t.Helper()
 	rows, err := c.DB.Query(t.Context(), "SELECT status, count(*) FROM deliveries WHERE endpoint_id = $1 GROUP BY status", endpointID)
 	counts := map[string]int{}
@@ -127,12 +126,12 @@ func (c *customer) deliveries(t *testing.T, endpointID string) map[string]int {
 }
 
 // await waits until the endpoint has n deliveries of the status and no others.
-func (c *customer) await(t *testing.T, endpointID, status string, n int) {
+func (c *tenant) await(t *testing.T, endpointID, status string, n int) {
 	t.Helper()
 	var last map[string]int
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("%s had %v deliveries when %d %s were last waited for", endpointID, last, n, status)
+			t.Logf("deliveries of %s: got %v, want %d %s", endpointID, last, n, status)
 		}
 	})
 	eventually(t, func() bool {
@@ -141,9 +140,9 @@ func (c *customer) await(t *testing.T, endpointID, status string, n int) {
 	})
 }
 
-// theDelivery is the endpoint's only one, when it has the status after so many
-// attempts.
-func (c *customer) theDelivery(t *testing.T, endpointID, status string, attempts int) *harness.Response {
+// onlyDelivery waits until the endpoint's only delivery has the status and the number
+// of attempts.
+func (c *tenant) onlyDelivery(t *testing.T, endpointID, status string, attempts int) *harness.Response {
 	t.Helper()
 	var one *harness.Response
 	eventually(t, func() bool {
@@ -157,8 +156,8 @@ func (c *customer) theDelivery(t *testing.T, endpointID, status string, attempts
 	return one
 }
 
-// away waits until the server knows that the tunnel's client has left.
-func (c *customer) away(t *testing.T, endpointID string) {
+// awaitDisconnect waits until the server has stored that the client is gone.
+func (c *tenant) awaitDisconnect(t *testing.T, endpointID string) {
 	t.Helper()
 	eventually(t, func() bool {
 		var at *int64
@@ -169,31 +168,30 @@ func (c *customer) away(t *testing.T, endpointID string) {
 	})
 }
 
-// eventually waits for something that happens by itself.
+// eventually waits for a condition.
 func eventually(t *testing.T, ok func() bool) { t.Helper(); waitFor(t, 25*time.Millisecond, ok) }
 
-// waitFor looks as often as told: into the database less often than elsewhere.
+// waitFor checks a condition at an interval.
 func waitFor(t *testing.T, every time.Duration, ok func() bool) {
 	t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(timeout)
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for !ok() {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatal("it has not happened")
+			t.Fatal("timed out")
 		}
 	}
 }
 
-// received is a delivery at a local receiver.
 type received struct {
 	header http.Header
 	body   []byte
 }
 
-// receiver is the service on the developer's machine.
+// receiver is the local service.
 type receiver struct {
 	*httptest.Server
 	mu     sync.Mutex
@@ -219,7 +217,7 @@ func newReceiver(t *testing.T, answer http.HandlerFunc) *receiver {
 	return r
 }
 
-func (r *receiver) become(answer http.HandlerFunc) {
+func (r *receiver) setHandler(answer http.HandlerFunc) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.answer = answer
@@ -237,18 +235,18 @@ func (r *receiver) count() int {
 	return len(r.got)
 }
 
-// wait returns what came when it is n.
+// wait waits for n deliveries.
 func (r *receiver) wait(t *testing.T, n int) []received {
 	t.Helper()
 	eventually(t, func() bool { return r.count() >= n })
 	got := r.all()
 	if len(got) != n {
-		t.Fatalf("%d deliveries came, expected %d", len(got), n)
+		t.Fatalf("got %d deliveries, want %d", len(got), n)
 	}
 	return got
 }
 
-// times is how often each delivery came.
+// times counts how often each delivery came.
 func (r *receiver) times() map[string]int {
 	counts := map[string]int{}
 	for _, d := range r.all() {
@@ -257,7 +255,7 @@ func (r *receiver) times() map[string]int {
 	return counts
 }
 
-func answering(status int) http.HandlerFunc {
+func respond(status int) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }
 }
 
@@ -271,14 +269,13 @@ type listener struct {
 }
 
 // listen starts a client and returns when it is connected.
-func (c *customer) listen(t *testing.T, to string, change func(o *tunnel.Options)) (*listener, tunnel.Ready) {
+func (c *tenant) listen(t *testing.T, to string, change func(o *tunnel.Options)) (*listener, tunnel.Ready) {
 	t.Helper()
 	l := c.start(t, to, change)
 	return l, l.connected(t)
 }
 
-// start starts a client.
-func (c *customer) start(t *testing.T, to string, change func(o *tunnel.Options)) *listener {
+func (c *tenant) start(t *testing.T, to string, change func(o *tunnel.Options)) *listener {
 	t.Helper()
 	target, err := url.Parse(to)
 	if err != nil {
@@ -310,7 +307,7 @@ func (l *listener) connected(t *testing.T) tunnel.Ready {
 	case err := <-l.ended:
 		l.ended <- err
 		t.Fatalf("the client ended: %v", err)
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		t.Fatal("the client is not connected")
 	case r := <-l.ready:
 		return r
@@ -318,8 +315,8 @@ func (l *listener) connected(t *testing.T) tunnel.Ready {
 	panic("unreachable")
 }
 
-// leave stops the client and returns when it has left.
-func (l *listener) leave(t *testing.T) {
+// stopAndWait stops the client and waits for its end.
+func (l *listener) stopAndWait(t *testing.T) {
 	t.Helper()
 	l.stop()
 	if err := l.end(t); err != nil {
@@ -334,15 +331,15 @@ func (l *listener) end(t *testing.T) error {
 	case err := <-l.ended:
 		l.ended <- err
 		return err
-	case <-time.After(patience):
-		t.Fatal("the client goes on")
+	case <-time.After(timeout):
+		t.Fatal("the client did not stop")
 	}
 	panic("unreachable")
 }
 
-// wire is a line between a client and a server that can be cut and led
-// elsewhere.
-type wire struct {
+// proxy is a TCP proxy between client and server whose connections can be cut and
+// rerouted.
+type proxy struct {
 	URL string
 	ln  net.Listener
 
@@ -352,21 +349,21 @@ type wire struct {
 	conns  map[net.Conn]struct{}
 }
 
-func newWire(t *testing.T, to string) *wire {
+func newProxy(t *testing.T, to string) *proxy {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &wire{URL: "http://" + ln.Addr().String(), ln: ln, conns: map[net.Conn]struct{}{}}
-	w.lead(t, to)
+	w := &proxy{URL: "http://" + ln.Addr().String(), ln: ln, conns: map[net.Conn]struct{}{}}
+	w.routeTo(t, to)
 	go func() {
 		for {
 			c, err := ln.Accept()
 			if err != nil {
 				return
 			}
-			go w.carry(c)
+			go w.copyBoth(c)
 		}
 	}()
 	t.Cleanup(func() {
@@ -376,7 +373,7 @@ func newWire(t *testing.T, to string) *wire {
 	return w
 }
 
-func (w *wire) carry(near net.Conn) {
+func (w *proxy) copyBoth(near net.Conn) {
 	w.mu.Lock()
 	to, broken := w.to, w.broken
 	w.mu.Unlock()
@@ -407,8 +404,8 @@ func (w *wire) carry(near net.Conn) {
 	w.mu.Unlock()
 }
 
-// cut ends every connection, with a reset and whatever is on its way.
-func (w *wire) cut() {
+// cut resets every connection.
+func (w *proxy) cut() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for c := range w.conns {
@@ -417,22 +414,22 @@ func (w *wire) cut() {
 	}
 }
 
-// unplug cuts, and lets nobody through until plug.
-func (w *wire) unplug() {
+// block cuts, and rejects connections until unblock.
+func (w *proxy) block() {
 	w.mu.Lock()
 	w.broken = true
 	w.mu.Unlock()
 	w.cut()
 }
 
-func (w *wire) plug() {
+func (w *proxy) unblock() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.broken = false
 }
 
-// lead has new connections go to another server.
-func (w *wire) lead(t *testing.T, to string) {
+// routeTo sends new connections to another server.
+func (w *proxy) routeTo(t *testing.T, to string) {
 	t.Helper()
 	u, err := url.Parse(to)
 	if err != nil {
@@ -443,15 +440,15 @@ func (w *wire) lead(t *testing.T, to string) {
 	w.to = u.Host
 }
 
-// over has the client go through the wire.
-func (w *wire) over(o *tunnel.Options) { o.BaseURL = w.URL }
+// over connects the client through the proxy.
+func (w *proxy) over(o *tunnel.Options) { o.BaseURL = w.URL }
 
-// wantOnce fails unless n deliveries came, each once.
+// wantOnce checks that n deliveries came, each once.
 func (r *receiver) wantOnce(t *testing.T, n int) {
 	t.Helper()
 	counts := r.times()
 	if len(counts) != n {
-		t.Errorf("%d deliveries came, expected %d", len(counts), n)
+		t.Errorf("got %d deliveries, want %d", len(counts), n)
 	}
 	twice := 0
 	for _, times := range counts {

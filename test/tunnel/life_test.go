@@ -11,17 +11,16 @@ import (
 	"turnpike/test/harness"
 )
 
-// TestTunnelIsDeletedADayAfterItsClientLeft: not before, and what it held is
-// discarded by name.
-func TestTunnelIsDeletedADayAfterItsClientLeft(t *testing.T) {
+// Its held deliveries are discarded with a reason.
+func TestTunnelIsDeletedADayAfterItsDisconnect(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, c *customer) {
-		l, ready := c.listen(t, newReceiver(t, answering(200)).URL, nil)
+	each(t, func(t *testing.T, c *tenant) {
+		l, ready := c.listen(t, newReceiver(t, respond(200)).URL, nil)
 		c.Clock.Turn(48 * time.Hour)
 		c.retain(t)
-		c.get(t, "/v1/webhooks/"+ready.Endpoint) // connected tunnels stay
-		l.leave(t)
-		c.away(t, ready.Endpoint)
+		c.get(t, "/v1/webhooks/"+ready.Endpoint) // connected tunnels are kept
+		l.stopAndWait(t)
+		c.awaitDisconnect(t, ready.Endpoint)
 		c.publish(t, events.AgentRunCompleted, 1)
 		c.await(t, ready.Endpoint, "held", 1)
 		c.Clock.Turn(24*time.Hour - time.Minute)
@@ -30,74 +29,71 @@ func TestTunnelIsDeletedADayAfterItsClientLeft(t *testing.T) {
 		c.Clock.Turn(2 * time.Minute)
 		c.retain(t)
 		c.Do(t, harness.Request{Method: "GET", Path: "/v1/webhooks/" + ready.Endpoint, Key: c.key}).Want(t, 404, "not_found")
-		if d := c.theDelivery(t, ready.Endpoint, "discarded", 0); d.Text("reason") != "endpoint_deleted" {
-			t.Errorf("the delivery is %s", d.Body)
+		if d := c.onlyDelivery(t, ready.Endpoint, "discarded", 0); d.Text("reason") != "endpoint_deleted" {
+			t.Errorf("got delivery %s", d.Body)
 		}
-		// Asked for by name it is an error: whoever asks may mean another.
+		// --resume with the ID of a deleted tunnel is an error.
 		again := c.start(t, "http://localhost:1", func(o *tunnel.Options) { o.Resume = ready.Endpoint })
 		if err := again.end(t); err == nil {
-			t.Error("a deleted tunnel came back")
+			t.Error("a deleted tunnel was resumed")
 		}
 	})
 }
 
-func (c *customer) retain(t *testing.T) {
+func (c *tenant) retain(t *testing.T) {
 	t.Helper()
 	if err := c.App.RunRetention(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// TestClientMakesAnotherTunnelWhenItsOwnIsGone: it says so, with the new
-// secret, and goes on with the same events.
-func TestClientMakesAnotherTunnelWhenItsOwnIsGone(t *testing.T) {
+func TestClientOpensANewTunnelIfItsOwnWasDeleted(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, c *customer) {
-		local := newReceiver(t, answering(200))
-		line := newWire(t, c.URL)
+	each(t, func(t *testing.T, c *tenant) {
+		local := newReceiver(t, respond(200))
+		line := newProxy(t, c.URL)
 		l, first := c.listen(t, local.URL, func(o *tunnel.Options) {
 			o.Events = []string{"agent.run.*"}
 			line.over(o)
 		})
-		line.unplug()
-		c.away(t, first.Endpoint)
+		line.block()
+		c.awaitDisconnect(t, first.Endpoint)
 		c.Clock.Turn(25 * time.Hour)
 		c.retain(t)
-		line.plug()
+		line.unblock()
 		second := l.connected(t)
 		if !second.Replaced || second.Endpoint == first.Endpoint || second.Secret == "" || second.Secret == first.Secret || second.Events[0] != "agent.run.*" {
-			t.Errorf("it came back to %+v", second)
+			t.Errorf("got %+v after reconnecting", second)
 		}
 		c.publish(t, events.AgentRunCompleted, 1)
 		local.wait(t, 1)
 	})
 }
 
-// deletingAConnectedTunnelSendsItsClientAway: the client makes another.
-func deletingAConnectedTunnelSendsItsClientAway(t *testing.T, c *customer) {
-	l, first := c.listen(t, newReceiver(t, answering(200)).URL, nil)
+// The client then opens another one.
+func deletingATunnelDisconnectsItsClient(t *testing.T, c *tenant) {
+	l, first := c.listen(t, newReceiver(t, respond(200)).URL, nil)
 	c.Do(t, harness.Request{Method: "DELETE", Path: "/v1/webhooks/" + first.Endpoint, Key: c.key}).Want(t, 200, "")
 	if second := l.connected(t); !second.Replaced || second.Endpoint == first.Endpoint {
-		t.Errorf("it came back to %+v", second)
+		t.Errorf("got %+v after reconnecting", second)
 	}
 }
 
-// TestDeadNodesTunnelsWaitAndGo: a node that was killed could not store that
-// its clients left; the next start does.
-func TestDeadNodesTunnelsWaitAndGo(t *testing.T) {
+// The next start stores the disconnects of a node that was killed.
+func TestTunnelsOfADeadNodeAreDisconnected(t *testing.T) {
 	t.Parallel()
 	for _, engine := range dbtest.Engines {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
 			cfg, clock := configured(t, engine), harness.NewClock()
-			c := newCustomer(t, harness.Start(t, cfg, clock))
-			l, ready := c.listen(t, newReceiver(t, answering(200)).URL, nil)
-			l.leave(t)
-			c.away(t, ready.Endpoint)
+			c := newTenant(t, harness.Start(t, cfg, clock))
+			l, ready := c.listen(t, newReceiver(t, respond(200)).URL, nil)
+			l.stopAndWait(t)
+			c.awaitDisconnect(t, ready.Endpoint)
 			if err := c.App.Close(); err != nil {
 				t.Fatal(err)
 			}
-			// As a node leaves it that is killed while a client is connected.
+			// The state after a node was killed while a client was connected.
 			c.write(t, func(tx *db.Tx) error {
 				if _, err := tx.Exec(t.Context(), "UPDATE lanes SET pinned_to = 'node_dead' WHERE id = $1", ready.Endpoint); err != nil {
 					return err
@@ -105,11 +101,11 @@ func TestDeadNodesTunnelsWaitAndGo(t *testing.T) {
 				_, err := tx.Exec(t.Context(), "UPDATE endpoints SET disconnected_at = NULL, status = 'active', paused_at = NULL, paused_reason = NULL WHERE id = $1", ready.Endpoint)
 				return err
 			})
-			next := &customer{Server: harness.Start(t, cfg, clock), workspace: c.workspace, key: c.key}
-			next.away(t, ready.Endpoint)
+			next := &tenant{Server: harness.Start(t, cfg, clock), workspace: c.workspace, key: c.key}
+			next.awaitDisconnect(t, ready.Endpoint)
 			next.publish(t, events.AgentRunCompleted, 1)
 			next.await(t, ready.Endpoint, "held", 1)
-			local := newReceiver(t, answering(200))
+			local := newReceiver(t, respond(200))
 			next.listen(t, local.URL, func(o *tunnel.Options) { o.Resume = ready.Endpoint })
 			next.await(t, ready.Endpoint, "succeeded", 1)
 			local.wantOnce(t, 1)
@@ -117,35 +113,33 @@ func TestDeadNodesTunnelsWaitAndGo(t *testing.T) {
 	}
 }
 
-// TestClientMovesBetweenNodesAndMissesNothing: two nodes of a cluster, and a
-// client whose connection ends up now at the one and now at the other.
-func TestClientMovesBetweenNodesAndMissesNothing(t *testing.T) {
+func TestClientThatSwitchesNodesMissesNothing(t *testing.T) {
 	t.Parallel()
 	const moves, portion = 5, 25
 	cfg, clock := configured(t, "postgres"), harness.NewClock()
-	a := newCustomer(t, harness.Start(t, cfg, clock))
+	a := newTenant(t, harness.Start(t, cfg, clock))
 	b := harness.Start(t, cfg, clock)
-	local := newReceiver(t, answering(204))
-	line := newWire(t, a.URL)
+	local := newReceiver(t, respond(204))
+	line := newProxy(t, a.URL)
 	l, ready := a.listen(t, local.URL, line.over)
 	for i := range moves {
 		a.publish(t, events.AgentRunCompleted, portion)
 		eventually(t, func() bool { return local.count() >= i*portion+portion/3 })
 		if i == moves-1 {
-			// The last time its node stops, in good order. The client is at a.
-			line.lead(t, b.URL)
+			// The last time its node shuts down. The client is connected to a.
+			line.routeTo(t, b.URL)
 			if err := a.App.Close(); err != nil {
 				t.Fatal(err)
 			}
 		} else {
-			line.lead(t, []string{b.URL, a.URL}[i%2])
+			line.routeTo(t, []string{b.URL, a.URL}[i%2])
 			line.cut()
 		}
 		if again := l.connected(t); again.Endpoint != ready.Endpoint || again.Replaced {
-			t.Fatalf("it came back to %+v", again)
+			t.Fatalf("got %+v after reconnecting", again)
 		}
 	}
-	on := &customer{Server: b, workspace: a.workspace, key: a.key}
+	on := &tenant{Server: b, workspace: a.workspace, key: a.key}
 	on.await(t, ready.Endpoint, "succeeded", moves*portion)
 	local.wantOnce(t, moves*portion)
 	select {

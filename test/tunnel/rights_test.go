@@ -13,10 +13,8 @@ import (
 	"turnpike/test/harness"
 )
 
-// wrongRequestsGetOrdinaryErrors: before the upgrade a tunnel is a request
-// like any other.
-func wrongRequestsGetOrdinaryErrors(t *testing.T, c *customer) {
-	local := newReceiver(t, answering(200))
+func invalidRequestsGetAPIErrors(t *testing.T, c *tenant) {
+	local := newReceiver(t, respond(200))
 	_, ready := c.listen(t, local.URL, nil)
 	reader, _ := c.Key(t, c.workspace, accounts.Test, "webhooks:read")
 	live, _ := c.Key(t, c.workspace, accounts.Live)
@@ -35,10 +33,10 @@ func wrongRequestsGetOrdinaryErrors(t *testing.T, c *customer) {
 		{c.key, "events=agent.run.*,image.batch.exploded", 400, "invalid_parameter", `"image.batch.exploded"`},
 		{c.key, "events=,", 400, "invalid_parameter", ""},
 		{c.key, "event=agent.run.*", 400, "unknown_parameter", ""},
-		{c.key, "events=*&resume=" + ready.Endpoint, 400, "invalid_parameter", "exclude"},
+		{c.key, "events=*&resume=" + ready.Endpoint, 400, "invalid_parameter", "Use only one of events, endpoint and resume"},
 		{c.key, "endpoint=wh_nonsense", 404, "not_found", ""},
 		{c.key, "endpoint=wh_01m7ew1ndjemb9htnpcswfzf8f", 404, "not_found", ""},
-		{c.key, "endpoint=" + ready.Endpoint, 400, "invalid_parameter", "tunnel itself"},
+		{c.key, "endpoint=" + ready.Endpoint, 400, "invalid_parameter", "is a tunnel and cannot be mirrored"},
 		{stranger, "resume=" + ready.Endpoint, 404, "not_found", ""},
 		{live, "resume=" + ready.Endpoint, 404, "not_found", ""},
 	} {
@@ -51,58 +49,55 @@ func wrongRequestsGetOrdinaryErrors(t *testing.T, c *customer) {
 			t.Errorf("%s: %s", wrong.query, r.Body)
 		}
 	}
-	// The client tells the developer what the server said, and gives up.
+	// The client returns the server's message and stops.
 	l := c.start(t, local.URL, func(o *tunnel.Options) { o.Key = reader })
 	var refused *tunnel.Refusal
 	if err := l.end(t); !errors.As(err, &refused) || refused.Status != 403 || !strings.Contains(refused.Message, "webhooks:write") {
 		t.Errorf("the client ended with %v", err)
 	}
-	// Nobody's connection was disturbed by any of it.
+	// Other connections are not affected.
 	c.publish(t, events.AgentRunCompleted, 1)
 	local.wait(t, 1)
 }
 
-// revokedKeyHearsNothingMore: within a moment, not at the next connection.
-func revokedKeyHearsNothingMore(t *testing.T, c *customer) {
-	local := newReceiver(t, answering(200))
+// Within seconds, not at the next connection.
+func revokedKeyIsDisconnected(t *testing.T, c *tenant) {
+	local := newReceiver(t, respond(200))
 	l, _ := c.listen(t, local.URL, nil)
 	c.RevokeAsOperator(t, c.keyID)
-	if err := l.end(t); err == nil || !strings.Contains(err.Error(), "the key may not listen any more") {
+	if err := l.end(t); err == nil || !strings.Contains(err.Error(), "the key is no longer allowed to listen") {
 		t.Errorf("the client ended with %v", err)
 	}
 }
 
-// tunnelIsInTheLogBeforeItIsThere: with the status 101, and nothing of the
-// secret.
-func tunnelIsInTheLogBeforeItIsThere(t *testing.T, c *customer) {
-	_, ready := c.listen(t, newReceiver(t, answering(200)).URL, nil)
+func tunnelIsLoggedBeforeItConnects(t *testing.T, c *tenant) {
+	_, ready := c.listen(t, newReceiver(t, respond(200)).URL, nil)
 	entry := c.get(t, "/v1/audit?limit=1")
 	if entry.Text("data.0.path") != "/v1/tunnel" || entry.At("data.0.status") != float64(101) || entry.Text("data.0.key_id") != c.keyID {
-		t.Errorf("the log says %s", entry.Body)
+		t.Errorf("got log entry %s", entry.Body)
 	}
 	var sealed string
 	if err := c.DB.QueryRow(t.Context(), "SELECT secret FROM endpoints WHERE id = $1", ready.Endpoint).Scan(&sealed); err != nil {
 		t.Fatal(err)
 	}
 	if strings.Contains(sealed, strings.TrimPrefix(ready.Secret, "whsec_")) {
-		t.Error("the secret is in the database in the clear")
+		t.Error("the database contains the plaintext secret")
 	}
 }
 
-func tunnelIsHiddenFromListsUnlessAskedFor(t *testing.T, c *customer) {
-	_, ready := c.listen(t, newReceiver(t, answering(200)).URL, nil)
+func tunnelIsHiddenFromListsByDefault(t *testing.T, c *tenant) {
+	_, ready := c.listen(t, newReceiver(t, respond(200)).URL, nil)
 	if list := c.get(t, "/v1/webhooks"); len(list.At("data").([]any)) != 0 {
-		t.Errorf("the list is %s", list.Body)
+		t.Errorf("got list %s", list.Body)
 	}
 	list := c.get(t, "/v1/webhooks?kind=all")
 	if list.Text("data.0.id") != ready.Endpoint || list.Text("data.0.kind") != "tunnel" || list.At("data.0.url") != nil || list.Text("data.0.status") != "active" {
-		t.Errorf("the list is %s", list.Body)
+		t.Errorf("got list %s", list.Body)
 	}
 }
 
-// newClientTakesTheTunnelOver: the one before it is told, and leaves it.
-func newClientTakesTheTunnelOver(t *testing.T, c *customer) {
-	first, second := newReceiver(t, answering(200)), newReceiver(t, answering(200))
+func newClientReplacesTheOldOne(t *testing.T, c *tenant) {
+	first, second := newReceiver(t, respond(200)), newReceiver(t, respond(200))
 	l, ready := c.listen(t, first.URL, nil)
 	c.publish(t, events.AgentRunCompleted, 1)
 	first.wait(t, 1)
@@ -114,17 +109,16 @@ func newClientTakesTheTunnelOver(t *testing.T, c *customer) {
 	second.wait(t, 1)
 	c.await(t, ready.Endpoint, "succeeded", 2)
 	if first.count() != 1 {
-		t.Errorf("the first client forwarded %d", first.count())
+		t.Errorf("the first client forwarded %d deliveries", first.count())
 	}
 	if len(taker.lost) > 0 {
-		t.Errorf("the leaving of the first client disconnected the second: %v", <-taker.lost)
+		t.Errorf("the end of the first client disconnected the second: %v", <-taker.lost)
 	}
 }
 
-// onlyTheKeyThatOpenedATunnelResumesIt: another key of the same workspace and
-// environment that may open tunnels does not take it over. A rotated key does.
-func onlyTheKeyThatOpenedATunnelResumesIt(t *testing.T, c *customer) {
-	first, second := newReceiver(t, answering(200)), newReceiver(t, answering(200))
+// Another key of the same tenant can't. A rotated key can.
+func onlyTheOpeningKeyResumesATunnel(t *testing.T, c *tenant) {
+	first, second := newReceiver(t, respond(200)), newReceiver(t, respond(200))
 	l, ready := c.listen(t, first.URL, nil)
 	other, _ := c.Key(t, c.workspace, accounts.Test)
 	stranger := c.start(t, second.URL, func(o *tunnel.Options) { o.Key, o.Resume = other, ready.Endpoint })
@@ -134,18 +128,17 @@ func onlyTheKeyThatOpenedATunnelResumesIt(t *testing.T, c *customer) {
 	}
 	c.publish(t, events.AgentRunCompleted, 1)
 	first.wait(t, 1)
-	l.leave(t)
+	l.stopAndWait(t)
 	rotated := c.post(t, "/v1/keys/"+c.keyID+"/rotate", map[string]any{}).Text("value")
 	c.listen(t, second.URL, func(o *tunnel.Options) { o.Key, o.Resume = rotated, ready.Endpoint })
 	c.publish(t, events.AgentRunCompleted, 1)
 	second.wait(t, 1)
 }
 
-// tunnelOfPinnedKeyGetsItsProjectOnly: also as a mirror, for which it sees the
-// endpoints of its project alone.
-func tunnelOfPinnedKeyGetsItsProjectOnly(t *testing.T, c *customer) {
+// A mirror, too, sees only the endpoints of the project.
+func tunnelOfPinnedKeyGetsOnlyItsProject(t *testing.T, c *tenant) {
 	pinned := c.post(t, "/v1/keys", map[string]any{"name": "n", "scopes": []string{"*"}, "project": "alpha"}).Text("value")
-	everything, own := newReceiver(t, answering(200)), newReceiver(t, answering(200))
+	everything, own := newReceiver(t, respond(200)), newReceiver(t, respond(200))
 	_, all := c.listen(t, everything.URL, nil)
 	_, ready := c.listen(t, own.URL, func(o *tunnel.Options) { o.Key = pinned })
 	endpoint := c.post(t, "/v1/webhooks", map[string]any{"url": "https://example.com/", "events": []string{"billing.credits.low"}}).Text("id")
@@ -155,7 +148,7 @@ func tunnelOfPinnedKeyGetsItsProjectOnly(t *testing.T, c *customer) {
 	}
 	for _, project := range []string{"", "beta", "alpha"} {
 		c.write(t, func(tx *db.Tx) error {
-			from := events.Origin{WorkspaceID: c.workspace.ID, Environment: string(accounts.Test), Project: project}
+			from := events.Origin{Tenant: c.workspace.In(accounts.Test), Project: project}
 			_, err := events.NewPublisher(c.Clock.Now).Publish(t.Context(), tx, from, events.Sample(events.AgentRunCompleted, c.Clock.Now()))
 			tx.Signal("events", "")
 			return err
@@ -168,10 +161,10 @@ func tunnelOfPinnedKeyGetsItsProjectOnly(t *testing.T, c *customer) {
 	}
 }
 
-// tunnelEndsWhenItsKeyIsPinned: it gets the events of all projects.
-func tunnelEndsWhenItsKeyIsPinned(t *testing.T, c *customer) {
+// The tunnel gets the events of all projects.
+func pinningTheKeyEndsTheTunnel(t *testing.T, c *tenant) {
 	made := c.post(t, "/v1/keys", map[string]any{"name": "n", "scopes": []string{"*"}})
-	l, _ := c.listen(t, newReceiver(t, answering(200)).URL, func(o *tunnel.Options) { o.Key = made.Text("value") })
+	l, _ := c.listen(t, newReceiver(t, respond(200)).URL, func(o *tunnel.Options) { o.Key = made.Text("value") })
 	c.Do(t, harness.Request{Method: "PATCH", Path: "/v1/keys/" + made.Text("id"), Key: c.key, Body: map[string]any{"project": "alpha"}}).Want(t, 200, "")
 	if err := l.end(t); err == nil {
 		t.Error("the client ended without an error")

@@ -7,31 +7,30 @@ import (
 	"turnpike/test/harness"
 )
 
-// guarantees are what holds on a server with other customers at work.
-var guarantees = map[string]func(t *testing.T, c *customer){
-	"WhatAStrangeClientSaysIsHeldInBounds":          whatAStrangeClientSaysIsHeldInBounds,
-	"WhatIsNoFrameEndsTheConnection":                whatIsNoFrameEndsTheConnection,
-	"CutBetweenTheAnswerAndItsReportRepeatsNothing": cutBetweenTheAnswerAndItsReportRepeatsNothing,
-	"AwayClientFindsWhatWasHeld":                    awayClientFindsWhatWasHeld,
-	"LeavingFinishesWhatIsUnderWay":                 leavingFinishesWhatIsUnderWay,
-	"ForwardedIsByteForByteWhatAnEndpointGets":      forwardedIsByteForByteWhatAnEndpointGets,
-	"TunnelHasItsOwnSecret":                         tunnelHasItsOwnSecret,
-	"TunnelGetsTheEventsItAskedFor":                 tunnelGetsTheEventsItAskedFor,
-	"WhyNothingAnsweredIsSaid":                      whyNothingAnsweredIsSaid,
-	"MirrorHasNoEffectOnItsEndpoint":                mirrorHasNoEffectOnItsEndpoint,
-	"WrongRequestsGetOrdinaryErrors":                wrongRequestsGetOrdinaryErrors,
-	"RevokedKeyHearsNothingMore":                    revokedKeyHearsNothingMore,
-	"TunnelIsInTheLogBeforeItIsThere":               tunnelIsInTheLogBeforeItIsThere,
-	"TunnelIsHiddenFromListsUnlessAskedFor":         tunnelIsHiddenFromListsUnlessAskedFor,
-	"NewClientTakesTheTunnelOver":                   newClientTakesTheTunnelOver,
-	"OnlyTheKeyThatOpenedATunnelResumesIt":          onlyTheKeyThatOpenedATunnelResumesIt,
-	"TunnelOfPinnedKeyGetsItsProjectOnly":           tunnelOfPinnedKeyGetsItsProjectOnly,
-	"TunnelEndsWhenItsKeyIsPinned":                  tunnelEndsWhenItsKeyIsPinned,
-	"DeletingAConnectedTunnelSendsItsClientAway":    deletingAConnectedTunnelSendsItsClientAway,
+// guarantees are tested on a shared server.
+var guarantees = map[string]func(t *testing.T, c *tenant){
+	"ReportsOfAnUntrustedClientAreBounded":       reportsOfAnUntrustedClientAreBounded,
+	"InvalidFrameEndsTheConnection":              invalidFrameEndsTheConnection,
+	"LostReportDoesNotRepeatTheRequest":          lostReportDoesNotRepeatTheRequest,
+	"ReconnectedClientGetsHeldDeliveries":        reconnectedClientGetsHeldDeliveries,
+	"StoppingClientFinishesDeliveriesInProgress": stoppingClientFinishesDeliveriesInProgress,
+	"ForwardedRequestEqualsThatOfAnEndpoint":     forwardedRequestEqualsThatOfAnEndpoint,
+	"TunnelHasItsOwnSecret":                      tunnelHasItsOwnSecret,
+	"TunnelGetsOnlyItsEvents":                    tunnelGetsOnlyItsEvents,
+	"FailedForwardIsRecordedWithItsReason":       failedForwardIsRecordedWithItsReason,
+	"MirrorHasNoEffectOnItsEndpoint":             mirrorHasNoEffectOnItsEndpoint,
+	"InvalidRequestsGetAPIErrors":                invalidRequestsGetAPIErrors,
+	"RevokedKeyIsDisconnected":                   revokedKeyIsDisconnected,
+	"TunnelIsLoggedBeforeItConnects":             tunnelIsLoggedBeforeItConnects,
+	"TunnelIsHiddenFromListsByDefault":           tunnelIsHiddenFromListsByDefault,
+	"NewClientReplacesTheOldOne":                 newClientReplacesTheOldOne,
+	"OnlyTheOpeningKeyResumesATunnel":            onlyTheOpeningKeyResumesATunnel,
+	"TunnelOfPinnedKeyGetsOnlyItsProject":        tunnelOfPinnedKeyGetsOnlyItsProject,
+	"PinningTheKeyEndsTheTunnel":                 pinningTheKeyEndsTheTunnel,
+	"DeletingATunnelDisconnectsItsClient":        deletingATunnelDisconnectsItsClient,
 }
 
-// TestTunnel holds the guarantees on each engine. Starting a server is most of
-// the work of most of them, so they share one.
+// TestTunnel runs the guarantees on one server per engine, which is faster.
 func TestTunnel(t *testing.T) {
 	t.Parallel()
 	for _, engine := range dbtest.Engines {
@@ -41,7 +40,7 @@ func TestTunnel(t *testing.T) {
 			for name, fn := range guarantees {
 				t.Run(name, func(t *testing.T) {
 					t.Parallel()
-					fn(t, newCustomer(t, s))
+					fn(t, newTenant(t, s))
 				})
 			}
 		})

@@ -28,7 +28,7 @@ import (
 	"turnpike/test/harness"
 )
 
-// scripts are what the demo's model does, by the beginning of what it is asked.
+// scripts are the responses of the demo's model, by the start of the prompt.
 var scripts = map[string]string{
 	"Order LB-20417": `tool:find_order{"order":"LB-20417"};tool:refund_order{"order":"LB-20417","amount":"24.90","currency":"EUR"};text:Refunded.`,
 	"Order LB-20388": `tool:find_order{"order":"LB-20388"};text:Your parcel left Rotterdam yesterday evening and arrives on Thursday. You do not have to do anything.`,
@@ -36,13 +36,13 @@ var scripts = map[string]string{
 	"Order LB-20402": `error:400`,
 }
 
-// studio is the demo's provider: the simulator of another server, which is told
-// what to do behind the customer's back.
-func studio(t testing.TB) string {
+// scriptedProvider is the demo's provider: the simulator of another server, which plays
+// the scripts.
+func scriptedProvider(t testing.TB) string {
 	t.Helper()
 	s := harness.Start(t, harness.Config(t, "sqlite"), harness.NewClock())
 	s.Clock.Run(t)
-	key, _ := s.Key(t, s.Workspace(t, "studio"), accounts.Test)
+	key, _ := s.Key(t, s.Workspace(t, "provider"), accounts.Test)
 	to, err := url.Parse(s.URL)
 	if err != nil {
 		t.Fatal(err)
@@ -63,17 +63,16 @@ func studio(t testing.TB) string {
 	return front.URL + "/v1"
 }
 
-// DemoPassword is that of the demo's people.
 const DemoPassword = "lanterns over the harbour"
 
-// Demo is a bookshop that has used the server for weeks, in production.
+// Demo creates a bookshop that has used the server in production for weeks.
 func Demo(t testing.TB) *World {
 	t.Helper()
 	cfg := Config(t, "sqlite")
-	cfg.Providers = []config.Provider{{Name: "openai", Type: config.OpenAI, Catalog: "openai", BaseURL: config.Address(studio(t)), APIKey: "sk-demo", Weight: 1, Models: []config.ProviderModel{
+	cfg.Providers = []config.Provider{{Name: "openai", Type: config.OpenAI, Catalog: "openai", BaseURL: config.Address(scriptedProvider(t)), APIKey: "sk-demo", Weight: 1, Models: []config.ProviderModel{
 		{ID: "gpt-4.1"}, {ID: "gpt-4.1-mini"}, {ID: "gpt-4o-mini"}, {ID: "dall-e-3"}, {ID: "tts-1"}}}}
 	clock := harness.NewClock()
-	clock.Turn(-95 * time.Minute) // it is about now when all has happened
+	clock.Turn(-95 * time.Minute) // the clock is close to the present at the end
 	s := harness.Start(t, cfg, clock)
 	w := &World{Server: s, Workspace: s.Workspace(t, "Lantern Books"), text: func(s string) string { return s }}
 	w.demoPeople(t)
@@ -81,7 +80,7 @@ func Demo(t testing.TB) *World {
 	w.demoJobs(t)
 	w.demoRuns(t)
 	w.leakLive(t)
-	w.demoWebhooks(t) // no time passes afterwards: nothing is sent to the addresses that they get
+	w.demoWebhooks(t) // the clock stops here, so nothing is sent to the new addresses
 	w.demoUsage(t)
 	w.age(t)
 	return w
@@ -115,11 +114,11 @@ func (w *World) demoPeople(t testing.TB) {
 	}
 }
 
-// demoKey is a key of the shop, with its share of the calls.
+// demoKey is a key of the bookshop, with its share of the requests.
 type demoKey struct {
 	name, project, model string
 	budget               credits.Micro
-	perDay               float64 // calls
+	perDay               float64 // requests
 	cost                 credits.Micro
 	id, hint             string
 }
@@ -137,7 +136,7 @@ func (w *World) demoKeys(t testing.TB) {
 	monthly := credits.Micro(4_000_000_000)
 	w.write(t, func(tx *db.Tx) error {
 		for _, p := range []accounts.Project{{ID: "shop", Name: "Shop"}, {ID: "support", Name: "Customer support"}, {ID: "catalogue", Name: "Catalogue texts"}} {
-			p.WorkspaceID, p.Environment = w.Workspace.ID, accounts.Live
+			p.Tenant = w.Workspace.In(accounts.Live)
 			budget := credits.Micro(1_500_000_000)
 			p.MonthlyBudget = &budget
 			if err := accounts.CreateProject(t.Context(), tx, &p, w.Clock.Now()); err != nil {
@@ -145,7 +144,7 @@ func (w *World) demoKeys(t testing.TB) {
 			}
 		}
 		for _, k := range demoKeys {
-			made := &access.Key{Name: k.name, WorkspaceID: w.Workspace.ID, Environment: accounts.Live, Project: k.project, MonthlyBudget: &k.budget,
+			made := &access.Key{Name: k.name, Tenant: w.Workspace.In(accounts.Live), Project: k.project, MonthlyBudget: &k.budget,
 				Scopes: []string{"chat.completions:create", "embeddings:create", "images:create", "images:read", "agents.runs:create", "agents.runs:read"}}
 			if k.name == "Shop backend" {
 				made.AllowedIPs = []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}
@@ -160,24 +159,24 @@ func (w *World) demoKeys(t testing.TB) {
 				}
 			}
 		}
-		old := &access.Key{Name: "Tomás' laptop", WorkspaceID: w.Workspace.ID, Environment: accounts.Live, Scopes: []string{"models:read"}}
+		old := &access.Key{Name: "Tomás' laptop", Tenant: w.Workspace.In(accounts.Live), Scopes: []string{"models:read"}}
 		if _, err := keys.Create(t.Context(), tx, by, old); err != nil {
 			return err
 		}
 		if err := keys.Revoke(t.Context(), tx, by, old); err != nil {
 			return err
 		}
-		_, err := spend.ChangeBilling(t.Context(), tx, by.Actor, w.Workspace.ID, func(ws *accounts.Workspace) error {
+		_, err := spend.ChangeBilling(t.Context(), tx, w.Workspace.ID, spend.BillingChange{By: by.Actor, At: w.Clock.Now(), Apply: func(ws *accounts.Workspace) error {
 			ws.MonthlyCredits, ws.Alert = &monthly, accounts.Threshold{Percent: 20}
 			return nil
-		}, w.Clock.Now())
+		}})
 		return err
 	})
 	w.KeyID, w.ProjectID = demoKeys[0].id, "support"
-	w.Key, _ = w.KeyOf(t, &access.Key{WorkspaceID: w.Workspace.ID, Environment: accounts.Live, Name: "Operations", Scopes: []string{"*"}})
+	w.Key, _ = w.KeyOf(t, &access.Key{Tenant: w.Workspace.In(accounts.Live), Name: "Operations", Scopes: []string{"*"}})
 }
 
-// demoUsage is a month of calls: busy days, quiet nights and weekends.
+// demoUsage creates a month of requests: busy days, quiet nights and weekends.
 func (w *World) demoUsage(t testing.TB) {
 	t.Helper()
 	dice := rand.New(rand.NewPCG(7, 42)) //nolint:gosec // the same pictures every time
@@ -206,7 +205,6 @@ func (w *World) demoUsage(t testing.TB) {
 		if _, err := hours.Write(t.Context(), tx, rows); err != nil {
 			return err
 		}
-		// Days are sums of hours.
 		_, err := tx.Exec(t.Context(), `INSERT INTO usage_days (workspace_id, environment, start, key_id, project, model, provider, requests, errors, input_tokens, output_tokens, credits, simulated_credits)
 			SELECT workspace_id, environment, start - start % 86400, key_id, project, model, provider, sum(requests), sum(errors), sum(input_tokens), sum(output_tokens), sum(credits), sum(simulated_credits)
 			FROM usage_hours WHERE workspace_id = $1 AND key_id IN ($2, $3, $4) GROUP BY workspace_id, environment, start - start % 86400, key_id, project, model, provider`,
@@ -225,7 +223,7 @@ func (w *World) demoUsage(t testing.TB) {
 	})
 }
 
-// demoRequests are the latest calls in the log.
+// demoRequests creates the latest requests in the log.
 func (w *World) demoRequests(t testing.TB, tx *db.Tx, dice *rand.Rand) error {
 	t.Helper()
 	log := db.NewBulk("requests", "", "id text", "workspace_id text", "environment text", "key_id text", "key_hint text", "ip text", "method text", "path text", "project text",
@@ -277,7 +275,7 @@ func (w *World) demoJobs(t testing.TB) {
 	}
 }
 
-// demoWebhooks are two endpoints, one of which has trouble.
+// demoWebhooks creates two endpoints. One of them fails.
 func (w *World) demoWebhooks(t testing.TB) {
 	t.Helper()
 	well := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusNoContent) }))
@@ -299,8 +297,8 @@ func (w *World) demoWebhooks(t testing.TB) {
 	w.addresses = map[string]string{fine: "https://api.lanternbooks.example/hooks/turnpike", broken: "https://print.lanternbooks.example/hooks"}
 }
 
-// age makes what was done a moment ago look like a shop's: the addresses of its
-// receivers, things that are weeks old, and a log without the looks of the demo.
+// age makes new data look old: realistic receiver addresses, dates weeks ago, and no
+// log entries of the demo itself.
 func (w *World) age(t testing.TB) {
 	t.Helper()
 	now := w.Clock.Now()
@@ -370,7 +368,7 @@ var (
 
 func (w *World) leakLive(t testing.TB) {
 	t.Helper()
-	value, _ := w.KeyOf(t, &access.Key{WorkspaceID: w.Workspace.ID, Environment: accounts.Live, Name: "Prototype of the chat", Scopes: []string{"chat.completions:create"}})
+	value, _ := w.KeyOf(t, &access.Key{Tenant: w.Workspace.In(accounts.Live), Name: "Prototype of the chat", Scopes: []string{"chat.completions:create"}})
 	w.Do(t, harness.Request{Method: "POST", Path: "/leaks/report", Body: map[string]any{"keys": []string{value}, "url": "https://git.example/lantern/prototype/blob/main/.env"}})
 	w.Clock.Turn(8 * time.Minute)
 }

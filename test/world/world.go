@@ -1,5 +1,5 @@
-// Package world fills a workspace with something of everything, so that every
-// page has something to show.
+// Package world fills a workspace with every kind of resource, so that every page has
+// content.
 package world
 
 import (
@@ -22,12 +22,12 @@ import (
 	"turnpike/test/harness"
 )
 
-// World is a workspace and the ids of what is in it.
+// World is a workspace and the IDs of its resources.
 type World struct {
 	*harness.Server
 	Workspace *accounts.Workspace
-	Owner     *accounts.User // who has no password
-	Key       string         // may do everything in the sandbox
+	Owner     *accounts.User // has no password
+	Key       string         // has all permissions in the test environment
 
 	KeyID, TokenID, ProjectID                 string
 	RequestID, FailedRequestID                string
@@ -37,10 +37,10 @@ type World struct {
 	InvitationID, MemberID                    string
 
 	text      func(string) string
-	addresses map[string]string // of the demo's endpoints, in the end
+	addresses map[string]string // final addresses of the demo's endpoints
 }
 
-// Config is a server's that sends webhooks to this machine.
+// Config returns the configuration of a server that may send webhooks to this machine.
 func Config(t testing.TB, engine string) config.Config {
 	t.Helper()
 	cfg := harness.Config(t, engine)
@@ -49,8 +49,8 @@ func Config(t testing.TB, engine string) config.Config {
 	return cfg
 }
 
-// Fill makes a workspace and fills its sandbox. Everything that a customer can
-// word goes through text.
+// Fill creates a workspace and fills its test environment. Every string that a customer
+// can choose goes through text.
 func Fill(t testing.TB, s *harness.Server, name string, text func(string) string) *World {
 	t.Helper()
 	w := &World{Server: s, Workspace: s.Workspace(t, text(name)), text: text}
@@ -65,8 +65,8 @@ func Fill(t testing.TB, s *harness.Server, name string, text func(string) string
 	return w
 }
 
-// Path is where a line of the dashboard's table leads to in a workspace, with
-// ids of this world. named says whether there is one in it.
+// Path returns the path of a route in a workspace, with IDs of this world. named
+// reports whether it contains an ID.
 func (w *World) Path(t testing.TB, rt dashboard.Route, in *accounts.Workspace, env accounts.Environment) (path string, named bool) {
 	t.Helper()
 	path = strings.NewReplacer("{workspace}", in.ID, "{env}", string(env), "{$}", "").Replace(rt.Path)
@@ -82,13 +82,13 @@ func (w *World) Path(t testing.TB, rt dashboard.Route, in *accounts.Workspace, e
 
 var placeholder = regexp.MustCompile(`\{(\w+)(?:\.\.\.)?\}`)
 
-// Named reports whether the path of a page has an id in it.
+// Named reports whether the path of a page contains an ID.
 func Named(rt dashboard.Route) bool {
 	return placeholder.MatchString(strings.NewReplacer("{workspace}", "", "{env}", "", "{file}", "").Replace(rt.Path))
 }
 
-// id finds what belongs into a page's path: of keys/{id} that of a key. What
-// belongs to a person is nobody's.
+// id returns the ID for a page's path, such as a key's ID for keys/{id}. Resources of a
+// person have none.
 func (w *World) id(path, name string) string {
 	before, _, _ := strings.Cut(path, "{"+name)
 	parts := strings.Split(strings.Trim(before, "/"), "/")
@@ -128,7 +128,7 @@ func (w *World) write(t testing.TB, fn func(tx *db.Tx) error) {
 	}
 }
 
-// people are an owner, a member, somebody invited, and what they have changed.
+// people creates an owner, a member, an invited person, and their changes.
 func (w *World) people(t testing.TB) {
 	t.Helper()
 	folk := people.New(w.DB, w.Ring, people.Options{Now: w.Clock.Now})
@@ -148,7 +148,7 @@ func (w *World) people(t testing.TB) {
 	w.MemberID, w.InvitationID = other.ID, invitation.ID
 }
 
-// keys are one of each state, and a project.
+// keys creates a key of each state, and a project.
 func (w *World) keys(t testing.TB) {
 	t.Helper()
 	keys := access.NewKeys(w.Ring, w.Clock.Now)
@@ -162,7 +162,7 @@ func (w *World) keys(t testing.TB) {
 	revoked := &access.Key{Name: w.text("old laptop"), Scopes: []string{"models:read"}}
 	w.write(t, func(tx *db.Tx) error {
 		for _, k := range []*access.Key{one, rotating, revoked} {
-			k.WorkspaceID, k.Environment = w.Workspace.ID, accounts.Test
+			k.Tenant = w.Workspace.In(accounts.Test)
 			if _, err := keys.Create(t.Context(), tx, by, k); err != nil {
 				return err
 			}
@@ -179,7 +179,7 @@ func chat(prompt string) map[string]any {
 	return map[string]any{"model": "gpt-4o-mini", "messages": []map[string]string{{"role": "user", "content": prompt}}}
 }
 
-// calls are requests that went well and such that did not.
+// calls sends requests that succeed and requests that fail.
 func (w *World) calls(t testing.TB) {
 	t.Helper()
 	w.RequestID = w.post(t, "/v1/chat/completions", chat(w.text("Hello there"))).Header.Get("X-Request-Id")
@@ -189,7 +189,7 @@ func (w *World) calls(t testing.TB) {
 	w.TokenID = w.post(t, "/v1/scoped_tokens", map[string]any{"scopes": []string{"models:read"}, "metadata": map[string]string{"user": w.text("u-17")}}).Text("id")
 }
 
-// jobs are one of each kind, and one that fails.
+// jobs creates a job of each kind, and one that fails.
 func (w *World) jobs(t testing.TB) {
 	t.Helper()
 	picture := func(id, prompt string) map[string]any {
@@ -209,7 +209,7 @@ func (w *World) jobs(t testing.TB) {
 	}
 }
 
-// runs are one that waits for approval, and others that have ended.
+// runs creates a run that waits for approval, and completed ones.
 func (w *World) runs(t testing.TB) {
 	t.Helper()
 	tools := []any{map[string]any{"type": "function", "name": "find_order", "description": w.text("Finds an order.")},
@@ -230,7 +230,7 @@ func (w *World) runs(t testing.TB) {
 	}
 }
 
-// webhooks are an endpoint that fails, one that is paused, and a replay.
+// webhooks creates a failing endpoint, a paused one, and a replay.
 func (w *World) webhooks(t testing.TB) {
 	t.Helper()
 	broken := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
@@ -246,14 +246,14 @@ func (w *World) webhooks(t testing.TB) {
 	w.until(t, "/v1/deliveries/"+w.DeliveryID, func(r *harness.Response) bool { return r.At("attempt_count") != 0.0 })
 }
 
-// leak is a key that somebody has found.
+// leak creates a leaked key.
 func (w *World) leak(t testing.TB) {
 	t.Helper()
-	value, _ := w.KeyOf(t, &access.Key{WorkspaceID: w.Workspace.ID, Environment: accounts.Test, Name: w.text("found in a repository"), Scopes: []string{"models:read"}})
+	value, _ := w.KeyOf(t, &access.Key{Tenant: w.Workspace.In(accounts.Test), Name: w.text("found in a repository"), Scopes: []string{"models:read"}})
 	w.Do(t, harness.Request{Method: "POST", Path: "/leaks/report", Body: map[string]any{"keys": []string{value}}}).Want(t, 202, "")
 }
 
-// until waits for what is at the path.
+// until polls the path until ok accepts the response.
 func (w *World) until(t testing.TB, path string, ok func(r *harness.Response) bool) (last *harness.Response) {
 	t.Helper()
 	t.Cleanup(func() {
@@ -262,12 +262,12 @@ func (w *World) until(t testing.TB, path string, ok func(r *harness.Response) bo
 		}
 	})
 	w.Eventually(t, func() bool {
-		w.Clock.Turn(100 * time.Millisecond) // a video is asked for now and then
+		w.Clock.Turn(100 * time.Millisecond) // the server polls a video from time to time
 		last = w.get(t, path)
 		return ok(last)
 	})
 	return last
 }
 
-// jsonText is a text inside of quotes.
+// jsonText escapes a string for JSON.
 func jsonText(s string) string { return strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s) }

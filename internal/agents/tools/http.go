@@ -10,6 +10,7 @@ import (
 	"net/http/httptrace"
 	"net/url"
 	"sync/atomic"
+	"time"
 
 	"turnpike/internal/safehttp"
 )
@@ -21,7 +22,6 @@ const (
 	maxQuery  = 8 << 10
 )
 
-// runHTTP sends one request. The guarded transport follows no redirect.
 func (x *Executor) runHTTP(ctx context.Context, c Invocation) (Output, error) {
 	headers := c.headers()
 	var sent atomic.Bool
@@ -76,9 +76,8 @@ func newRequest(ctx context.Context, spec Spec, arguments json.RawMessage) (*htt
 	return req, ""
 }
 
-// addQuery adds the arguments to a URL: strings as they are, arrays by repeating
-// the name, other values as JSON, null not at all. The model can't override
-// parameters that the customer's URL has.
+// addQuery adds the arguments to a URL: strings as they are, arrays by repeating the name, other
+// values as JSON, null not at all. The model can't override parameters that the customer's URL has.
 func addQuery(u *url.URL, arguments json.RawMessage) (problem string) {
 	var members map[string]json.RawMessage
 	if json.Unmarshal(arguments, &members) != nil {
@@ -117,7 +116,6 @@ func queryText(value json.RawMessage) (string, bool) {
 	return string(value), true
 }
 
-// responseOutput returns what the model sees of a response.
 func responseOutput(resp *http.Response, body []byte, headers map[string]string) Output {
 	text, ok := readText(resp.Header.Get("Content-Type"), body, headers)
 	switch {
@@ -131,4 +129,31 @@ func responseOutput(resp *http.Response, body []byte, headers map[string]string)
 		message += ":\n" + truncate(text, maxPage)
 	}
 	return Output{Text: message, IsError: true}
+}
+
+// exhaustedRetries is how often a request waits a second for a file descriptor.
+const exhaustedRetries = 5
+
+// retryExhausted is a transport that retries if this server has no file descriptor
+// for a connection. Otherwise the model would read that the tool is broken.
+type retryExhausted struct{ base http.RoundTripper }
+
+func (p retryExhausted) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := p.base.RoundTrip(req)
+	for range exhaustedRetries {
+		if !safehttp.Exhausted(err) || req.Body != nil && req.GetBody == nil {
+			break
+		}
+		select {
+		case <-time.After(time.Second):
+		case <-req.Context().Done():
+			return nil, err
+		}
+		retry := req.Clone(req.Context())
+		if req.GetBody != nil {
+			retry.Body, _ = req.GetBody() // bytes in memory
+		}
+		resp, err = p.base.RoundTrip(retry)
+	}
+	return resp, err
 }

@@ -43,7 +43,7 @@ func failure(t *testing.T, err error) *Failure {
 	return f
 }
 
-func TestHTTPRequestIsWhatTheToolSays(t *testing.T) {
+func TestHTTPRequestFollowsTheSpec(t *testing.T) {
 	t.Parallel()
 	type seen struct {
 		method, query, body, key, agent, secret, kind string
@@ -85,7 +85,7 @@ func TestHTTPRequestIsWhatTheToolSays(t *testing.T) {
 	}
 }
 
-func TestHTTPAnswersAreBoundedText(t *testing.T) {
+func TestHTTPResponsesAreLimitedText(t *testing.T) {
 	t.Parallel()
 	for what, c := range map[string]struct {
 		status         int
@@ -127,7 +127,7 @@ func TestHTTPAnswersAreBoundedText(t *testing.T) {
 	}
 }
 
-func TestHTTPGigabyteCostsNeitherMemoryNorTime(t *testing.T) {
+func TestHTTPGigabyteIsNotRead(t *testing.T) {
 	var wrote atomic.Int64
 	url := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		block := []byte(strings.Repeat("a", 64<<10))
@@ -165,7 +165,7 @@ func TestHTTPRedirectIsNotFollowed(t *testing.T) {
 	}
 }
 
-func TestHTTPFailuresSayWhetherTheCallMayHaveHappened(t *testing.T) {
+func TestHTTPFailuresSayWhetherTheCallMayHaveHadAnEffect(t *testing.T) {
 	t.Parallel()
 	// A server notices that its client has gone once it has read the request.
 	hanging := serve(t, func(_ http.ResponseWriter, r *http.Request) {
@@ -213,7 +213,7 @@ func TestHTTPFailuresSayWhetherTheCallMayHaveHappened(t *testing.T) {
 	}
 }
 
-func TestHTTPPrivateAddressIsRefusedWhenItIsDialled(t *testing.T) {
+func TestHTTPPrivateAddressIsRefused(t *testing.T) {
 	t.Parallel()
 	var reached atomic.Bool
 	url := serve(t, func(http.ResponseWriter, *http.Request) { reached.Store(true) })
@@ -230,7 +230,7 @@ func TestHTTPPrivateAddressIsRefusedWhenItIsDialled(t *testing.T) {
 	}
 }
 
-func TestHTTPCancelledCallEndsAtOnce(t *testing.T) {
+func TestCanceledHTTPCallEnds(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	url := serve(t, func(_ http.ResponseWriter, r *http.Request) {
@@ -271,7 +271,7 @@ func TestHTTPRequestIsNeverSentTwice(t *testing.T) {
 	}
 }
 
-func TestHTTPWorksOverHTTP2WithoutKeptConnections(t *testing.T) {
+func TestHTTPWorksOverHTTP2(t *testing.T) {
 	t.Parallel()
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Proto) }))
 	s.EnableHTTP2 = true
@@ -290,7 +290,7 @@ func TestHTTPWorksOverHTTP2WithoutKeptConnections(t *testing.T) {
 	}
 }
 
-func TestFailuresAndSpecsDoNotShowHeaders(t *testing.T) {
+func TestFailuresAndSpecsDoNotContainHeaders(t *testing.T) {
 	t.Parallel()
 	specs, secrets := parsed(t, local(), object{"type": "http", "name": "tool", "url": "http://nowhere.invalid/?token=hidden-in-query", "headers": object{"Authorization": testSecret}})
 	_, err := local().Run(t.Context(), Invocation{Tool{Kind: HTTP}, specs[0], secrets, nil, "k"})
@@ -301,7 +301,7 @@ func TestFailuresAndSpecsDoNotShowHeaders(t *testing.T) {
 	}
 }
 
-func TestFunctionsAreNotExecutedHere(t *testing.T) {
+func TestFunctionsAreNotExecuted(t *testing.T) {
 	t.Parallel()
 	specs, secrets := parsed(t, local(), `{"type":"function","name":"f","require_approval":"always"}`)
 	tools, err := local().Resolve(t.Context(), specs, secrets)
@@ -313,8 +313,7 @@ func TestFunctionsAreNotExecutedHere(t *testing.T) {
 	}
 }
 
-// TestAToolsURLIsNotTheModels: what stands in it cannot be said once more.
-func TestAToolsURLIsNotTheModels(t *testing.T) {
+func TestModelCannotChangeTheURL(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int64
 	url := serve(t, func(http.ResponseWriter, *http.Request) { asked.Add(1) })
@@ -361,7 +360,7 @@ func TestSecretsAreRedactedInEveryCommonEncoding(t *testing.T) {
 	}
 }
 
-func TestNoPartOfASecretIsLeftWhereAResponseIsCut(t *testing.T) {
+func TestTruncatedResponseHasNoPartOfASecret(t *testing.T) {
 	t.Parallel()
 	secret := strings.Repeat("s/", 3000)
 	escaped := strings.Repeat(`s\/`, 3000)
@@ -380,7 +379,7 @@ func TestNoPartOfASecretIsLeftWhereAResponseIsCut(t *testing.T) {
 	}
 }
 
-func TestLongTextIsTextThoughACharacterIsCut(t *testing.T) {
+func TestTruncatedCharacterIsStillText(t *testing.T) {
 	t.Parallel()
 	for _, character := range []string{"a", "é", "€", "😀"} {
 		for skip := range len(character) {

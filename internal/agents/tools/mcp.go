@@ -9,7 +9,6 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// metaIdempotencyKey is the field of _meta with the call's idempotency key.
 const metaIdempotencyKey = "turnpike/idempotency-key"
 
 // runMCP calls a tool of an MCP server in a new session.
@@ -36,9 +35,8 @@ func (x *Executor) runMCP(ctx context.Context, c Invocation) (Output, error) {
 	return Output{}, &Failure{Message: "the tool's MCP server: " + w.explain(ctx, err), Unknown: w.sent.Load(), Cause: ctx.Err()}
 }
 
-// mcpOutput returns a result as the model sees it: its texts, and descriptions of
-// other content. Structured content is added unless a text repeats it, as the
-// protocol recommends.
+// mcpOutput returns a result as the model sees it: its texts, and descriptions of other content.
+// Structured content is added unless a text repeats it, as the protocol recommends.
 func mcpOutput(result *mcp.CallToolResult, structured json.RawMessage, headers map[string]string) Output {
 	if result.InputRequests != nil {
 		return Output{Text: "the tool asks for more input, which a run cannot give", IsError: true}

@@ -9,7 +9,6 @@ import (
 	"unicode/utf8"
 )
 
-// truncate shortens a string to at most n bytes and an ellipsis.
 func truncate(s string, n int) string {
 	if len(s) <= n {
 		return s
@@ -17,7 +16,6 @@ func truncate(s string, n int) string {
 	return trimTo(s, n) + "…"
 }
 
-// trimTo returns at most n bytes of a string, in whole characters.
 func trimTo(s string, n int) string {
 	n = max(n, 0)
 	for n > 0 && n < len(s) && !utf8.RuneStart(s[n]) {
@@ -40,8 +38,7 @@ func excerpt(s string, headers map[string]string, n int) string {
 	return text + "…"
 }
 
-// modelText returns a text as the model sees it: redacted, limited, and with a
-// note if it was cut.
+// modelText returns a text as the model sees it: redacted, limited, and with a note if it was cut.
 func modelText(s string, headers map[string]string, limit int) string {
 	text, complete := redactPrefix(storable(s), headers, limit)
 	if complete {

@@ -1,20 +1,26 @@
 package tools
 
 import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"golang.org/x/net/http/httpguts"
 
 	"turnpike/internal/fault"
 	"turnpike/internal/jsonbody"
+	"turnpike/internal/openai"
+	"turnpike/internal/safeschema"
 )
 
-// functionFields are the fields of a function, next to its type or inside
-// "function". Strict is accepted because OpenAI's clients send it, but arguments
-// are always validated.
+// functionFields are the fields of a function, next to its type or inside "function". Strict is
+// accepted because OpenAI's clients send it, but arguments are always validated.
 type functionFields struct {
 	Name        string         `json:"name"`
 	Description string         `json:"description"`
@@ -54,7 +60,6 @@ type mcpInput struct {
 
 var methods = []string{"POST", "GET", "PUT", "PATCH", "DELETE"}
 
-// noParameters is the schema of a function without parameters.
 var noParameters = json.RawMessage(`{"type":"object","properties":{}}`)
 
 // Parse validates the "tools" of a run. The param of an error names the field, such
@@ -137,27 +142,15 @@ func (x *Executor) parseHTTP(at string, raw json.RawMessage) (*Spec, map[string]
 	if err := jsonbody.DecodeStrict(raw, &in); err != nil {
 		return nil, nil, prefixParam(at, err)
 	}
-	spec := &Spec{Type: HTTP, Name: in.Name, Description: in.Description, Method: "POST", URL: in.URL, Idempotent: in.Idempotent}
-	if err := spec.describe(at, in.Parameters); err != nil {
-		return nil, nil, err
-	}
-	if in.Method != nil {
-		if !slices.Contains(methods, *in.Method) {
-			return nil, nil, fault.Invalid(at+".method", "%s.method must be one of %s.", at, strings.Join(methods, ", "))
-		}
-		spec.Method = *in.Method
-	}
-	if err := x.checkURL(at+".url", in.URL); err != nil {
-		return nil, nil, err
-	}
-	if err := spec.setTimeout(at, in.TimeoutSeconds); err != nil {
-		return nil, nil, err
-	}
-	if err := spec.setApproval(at, in.Approval, never); err != nil {
-		return nil, nil, err
-	}
+	spec := &Spec{Type: HTTP, Name: in.Name, Description: in.Description, URL: in.URL, Idempotent: in.Idempotent}
 	headers, err := checkHeaders(at+".headers", HTTP, in.Headers)
-	return spec, headers, err
+	return spec, headers, cmp.Or(
+		spec.describe(at, in.Parameters),
+		spec.setMethod(at, in.Method),
+		x.checkURL(at+".url", in.URL),
+		spec.setTimeout(at, in.TimeoutSeconds),
+		spec.setApproval(at, in.Approval, never),
+		err)
 }
 
 func (x *Executor) parseMCP(at string, raw json.RawMessage) (*Spec, map[string]string, error) {
@@ -166,29 +159,27 @@ func (x *Executor) parseMCP(at string, raw json.RawMessage) (*Spec, map[string]s
 		return nil, nil, prefixParam(at, err)
 	}
 	spec := &Spec{Type: MCP, ServerLabel: in.ServerLabel, ServerURL: in.ServerURL}
-	if err := checkName(at+".server_label", in.ServerLabel); err != nil {
-		return nil, nil, err
-	}
-	if err := x.checkURL(at+".server_url", in.ServerURL); err != nil {
-		return nil, nil, err
-	}
-	if in.AllowedTools != nil {
-		if err := checkAllowed(at+".allowed_tools", *in.AllowedTools); err != nil {
-			return nil, nil, err
-		}
-		spec.AllowedTools = *in.AllowedTools
-	}
-	if err := spec.setTimeout(at, in.TimeoutSeconds); err != nil {
-		return nil, nil, err
-	}
-	if err := spec.setApproval(at, in.Approval, always); err != nil {
-		return nil, nil, err
-	}
 	headers, err := checkHeaders(at+".headers", MCP, in.Headers)
-	return spec, headers, err
+	return spec, headers, cmp.Or(
+		checkName(at+".server_label", in.ServerLabel),
+		x.checkURL(at+".server_url", in.ServerURL),
+		spec.setAllowed(at+".allowed_tools", in.AllowedTools),
+		spec.setTimeout(at, in.TimeoutSeconds),
+		spec.setApproval(at, in.Approval, always),
+		err)
 }
 
-// describe validates the fields that functions and http tools share.
+func (s *Spec) setMethod(at string, method *string) error {
+	s.Method = "POST"
+	if method == nil {
+		return nil
+	}
+	if s.Method = *method; !slices.Contains(methods, s.Method) {
+		return fault.Invalid(at+".method", "%s.method must be one of %s.", at, strings.Join(methods, ", "))
+	}
+	return nil
+}
+
 func (s *Spec) describe(at string, parameters jsontext.Value) error {
 	if err := checkName(at+".name", s.Name); err != nil {
 		return err
@@ -236,9 +227,8 @@ func (x *Executor) checkURL(param, raw string) error {
 	return err
 }
 
-// checkParameters validates the schema of a tool's arguments, which must be an object.
 func checkParameters(param string, schema json.RawMessage) error {
-	if err := checkSchema(param, schema, &schemaBudget{lenient: true}); err != nil {
+	if err := checkSchema(param, schema, &safeschema.Budget{IgnorePatterns: true}); err != nil {
 		return err
 	}
 	var root struct {
@@ -250,7 +240,12 @@ func checkParameters(param string, schema json.RawMessage) error {
 	return nil
 }
 
-func checkAllowed(param string, names []string) error {
+func (s *Spec) setAllowed(param string, allowed *[]string) error {
+	if allowed == nil {
+		return nil
+	}
+	s.AllowedTools = *allowed
+	names := *allowed
 	if len(names) == 0 || len(names) > maxTools {
 		return fault.Invalid(param, "%s must have 1 to %d tool names. Omit it to allow all tools.", param, maxTools)
 	}
@@ -266,13 +261,12 @@ func checkName(param, name string) error {
 	if name == "" {
 		return fault.Missing(param, "%s is required.", param)
 	}
-	if !validName(name) {
+	if !openai.ValidName(name) {
 		return fault.Invalid(param, "%s must have 1 to %d letters, digits, hyphens or underscores.", param, maxName)
 	}
 	return nil
 }
 
-// prefixParam prefixes the param of an error with the path of the object.
 func prefixParam(at string, err error) error {
 	f, ok := fault.As(err)
 	if !ok {
@@ -286,4 +280,95 @@ func prefixParam(at string, err error) error {
 	moved.Param = at + "." + f.Param
 	moved.Message = strings.Replace(f.Message, f.Param, moved.Param, 1)
 	return &moved
+}
+
+const (
+	maxName       = 64  // the limit of model providers
+	maxRemoteName = 256 // of a tool at its MCP server
+)
+
+// invalidInName reports whether model providers reject a character in a name.
+func invalidInName(r rune) bool {
+	return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || r == '_' || r == '-')
+}
+
+// ValidName returns a valid tool name for one that a model may have invented.
+func ValidName(name string) string {
+	if openai.ValidName(name) {
+		return name
+	}
+	clean := strings.Map(validInName, name)
+	if clean == "" {
+		clean = "no_name"
+	}
+	return clean[:min(len(clean), maxName)]
+}
+
+func validInName(r rune) rune {
+	if invalidInName(r) {
+		return '_'
+	}
+	return r
+}
+
+// mcpToolName returns the name by which the model calls an MCP tool: label__tool.
+// An invalid name is changed and gets a hash, which keeps it unique.
+func mcpToolName(label, tool string) string {
+	whole := label + "__" + tool
+	if openai.ValidName(whole) {
+		return whole
+	}
+	sum := sha256.Sum256([]byte(whole))
+	suffix := "_" + hex.EncodeToString(sum[:4])
+	clean := strings.Map(validInName, whole)
+	return clean[:min(len(clean), maxName-len(suffix))] + suffix
+}
+
+const (
+	maxHeaders     = 32
+	maxHeaderBytes = 8 << 10 // of one name or value
+)
+
+// reserved headers belong to the connection or to the server.
+var reserved = map[string]bool{
+	"Host": true, "Content-Length": true, "Connection": true, "Keep-Alive": true, "Te": true, "Trailer": true,
+	"Transfer-Encoding": true, "Upgrade": true, "Expect": true, "Proxy-Connection": true, "Proxy-Authorization": true,
+	"Proxy-Authenticate": true, "User-Agent": true, "Idempotency-Key": true,
+	"X-Idempotency-Key": true, // net/http repeats requests that have it
+}
+
+// reservedForMCP headers belong to the protocol, as do those that begin with Mcp-.
+var reservedForMCP = map[string]bool{"Accept": true, "Content-Type": true, "Last-Event-Id": true}
+
+// checkHeaders validates headers and normalizes their names. Its errors contain no
+// names or values except reserved names, because they may be secret.
+func checkHeaders(param string, kind Kind, given map[string]string) (map[string]string, error) {
+	if len(given) == 0 {
+		return nil, nil
+	}
+	if len(given) > maxHeaders {
+		return nil, fault.Invalid(param, "%s must have at most %d headers.", param, maxHeaders)
+	}
+	headers := make(map[string]string, len(given))
+	for name, value := range given {
+		if len(name) > maxHeaderBytes || !httpguts.ValidHeaderFieldName(name) {
+			return nil, fault.Invalid(param, "%s has an invalid name. Names consist of letters, digits and hyphens.", param)
+		}
+		name = http.CanonicalHeaderKey(name)
+		if reserved[name] || kind == MCP && (reservedForMCP[name] || strings.HasPrefix(name, "Mcp-")) {
+			return nil, fault.Invalid(param, "%s must not have %s, which the server sets.", param, name)
+		}
+		if !validHeaderValue(value) {
+			return nil, fault.Invalid(param, "%s has an invalid value. Values have at most %d bytes, no line breaks or control characters, and no spaces at the ends.", param, maxHeaderBytes)
+		}
+		if _, twice := headers[name]; twice {
+			return nil, fault.Invalid(param, "%s has a name twice. Names are case-insensitive.", param)
+		}
+		headers[name] = value
+	}
+	return headers, nil
+}
+
+func validHeaderValue(value string) bool {
+	return len(value) <= maxHeaderBytes && strings.TrimSpace(value) == value && httpguts.ValidHeaderFieldValue(value)
 }

@@ -8,9 +8,10 @@ import (
 	"testing"
 
 	"turnpike/internal/fault"
+	"turnpike/internal/openai"
 )
 
-func TestParseSaysWhichFieldIsWrong(t *testing.T) {
+func TestParseErrorsNameTheField(t *testing.T) {
 	t.Parallel()
 	const secret = "sk-very-secret-value"
 	http := func(more string) string {
@@ -28,11 +29,11 @@ func TestParseSaysWhichFieldIsWrong(t *testing.T) {
 		{`{"type":"function"}`, "missing_parameter", "tools[0].name", "is required"},
 		{`{"type":"function","function":{}}`, "missing_parameter", "tools[0].function.name", "is required"},
 		{`{"type":"function","name":"a","function":{"name":"b"}}`, "invalid_parameter", "tools[0].function", "not both"},
-		{`{"type":"function","function":{"name":"b","url":"x"}}`, "unknown_parameter", "tools[0].function.url", "no field tools[0].function.url"},
+		{`{"type":"function","function":{"name":"b","url":"x"}}`, "unknown_parameter", "tools[0].function.url", `Unknown field "tools[0].function.url"`},
 		{`{"type":"function","name":"a b"}`, "invalid_parameter", "tools[0].name", "letters"},
 		{`{"type":"function","name":"` + strings.Repeat("a", 65) + `"}`, "invalid_parameter", "tools[0].name", "64"},
-		{`{"type":"function","name":"a","url":"https://example.com"}`, "unknown_parameter", "tools[0].url", "no field"},
-		{`{"type":"function","name":"a","headers":{}}`, "unknown_parameter", "tools[0].headers", "no field"},
+		{`{"type":"function","name":"a","url":"https://example.com"}`, "unknown_parameter", "tools[0].url", "Unknown field"},
+		{`{"type":"function","name":"a","headers":{}}`, "unknown_parameter", "tools[0].headers", "Unknown field"},
 		{`{"type":"function","name":"a","description":"` + strings.Repeat("a", 9000) + `"}`, "invalid_parameter", "tools[0].description", "8192"},
 		{`{"type":"function","name":"a","parameters":[]}`, "invalid_parameter", "tools[0].parameters", "not an object"},
 		{`{"type":"function","name":"a","parameters":{"type":"string"}}`, "invalid_parameter", "tools[0].parameters", `"type": "object"`},
@@ -54,7 +55,7 @@ func TestParseSaysWhichFieldIsWrong(t *testing.T) {
 		{http(`,"timeout_seconds":301`), "invalid_parameter", "tools[0].timeout_seconds", "1 to 300"},
 		{http(`,"timeout_seconds":"1"`), "invalid_parameter", "tools[0].timeout_seconds", "whole number"},
 		{http(`,"idempotent":"yes"`), "invalid_parameter", "tools[0].idempotent", "true or false"},
-		{http(`,"nmae":1`), "unknown_parameter", "tools[0].nmae", "no field tools[0].nmae"},
+		{http(`,"nmae":1`), "unknown_parameter", "tools[0].nmae", `Unknown field "tools[0].nmae"`},
 		{http(`,"headers":{"Host":"` + secret + `"}`), "invalid_parameter", "tools[0].headers", "Host"},
 		{http(`,"headers":{"content-length":"` + secret + `"}`), "invalid_parameter", "tools[0].headers", "Content-Length"},
 		{http(`,"headers":{"transfer-encoding":"` + secret + `"}`), "invalid_parameter", "tools[0].headers", "Transfer-Encoding"},
@@ -71,7 +72,7 @@ func TestParseSaysWhichFieldIsWrong(t *testing.T) {
 		{`{"type":"mcp","server_label":"a.b","server_url":"https://example.com"}`, "invalid_parameter", "tools[0].server_label", "letters"},
 		{`{"type":"mcp","server_label":"a"}`, "missing_parameter", "tools[0].server_url", "is required"},
 		{`{"type":"mcp","server_label":"a","server_url":"https://169.254.169.254/"}`, "invalid_parameter", "tools[0].server_url", "metadata"},
-		{`{"type":"mcp","server_label":"a","command":"sh"}`, "unknown_parameter", "tools[0].command", "no field"},
+		{`{"type":"mcp","server_label":"a","command":"sh"}`, "unknown_parameter", "tools[0].command", "Unknown field"},
 		{mcp(`,"allowed_tools":[]`), "invalid_parameter", "tools[0].allowed_tools", "Omit it"},
 		{mcp(`,"allowed_tools":[""]`), "invalid_parameter", "tools[0].allowed_tools[0]", "1 to 256"},
 		{mcp(`,"allowed_tools":"a"`), "invalid_parameter", "tools[0].allowed_tools", "an array"},
@@ -96,7 +97,7 @@ func TestParseSaysWhichFieldIsWrong(t *testing.T) {
 	}
 }
 
-func TestParseTakesAtMostSixtyFourTools(t *testing.T) {
+func TestParseLimitsTheNumberOfTools(t *testing.T) {
 	t.Parallel()
 	var tools []any
 	for i := range maxSpecs + 1 {
@@ -111,7 +112,7 @@ func TestParseTakesAtMostSixtyFourTools(t *testing.T) {
 	}
 }
 
-func TestParseKeepsHeadersApartFromWhatIsStored(t *testing.T) {
+func TestHeadersAreNotPartOfSpecs(t *testing.T) {
 	t.Parallel()
 	specs, secrets := parsed(t, public(),
 		`{"type":"function","name":"plain"}`,
@@ -151,7 +152,7 @@ func TestParseKeepsHeadersApartFromWhatIsStored(t *testing.T) {
 	}
 }
 
-func TestHintsTightenAndNeverLoosen(t *testing.T) {
+func TestHintsOnlyAddApprovals(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		approval          string
@@ -178,13 +179,13 @@ func TestHintsTightenAndNeverLoosen(t *testing.T) {
 	}
 }
 
-func TestExposedNamesFitAndDiffer(t *testing.T) {
+func TestToolNamesAreValidAndUnique(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("a", 64)
 	seen := map[string]bool{}
 	for _, c := range [][2]string{{"a", "b"}, {long, "b"}, {long, "c"}, {"a", long}, {"a", long + "b"}, {"a", "b.c"}, {"a", "b/c"}, {"a", "bäc"}, {"a", "b\xffc"}} {
 		name := mcpToolName(c[0], c[1])
-		if !validName(name) || seen[name] {
+		if !openai.ValidName(name) || seen[name] {
 			t.Errorf("%v: %q", c, name)
 		}
 		seen[name] = true

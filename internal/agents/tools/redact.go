@@ -20,9 +20,8 @@ const (
 	redacted = "[hidden]"
 )
 
-// redact replaces the headers' values in a text, because servers may return what
-// they received. It finds values as they are, escaped for JSON and escaped for
-// URLs.
+// redact replaces the headers' values in a text, because servers may return what they received. It
+// finds values as they are, escaped for JSON and escaped for URLs.
 func redact(text string, headers map[string]string) string {
 	text, _ = redactPrefix(text, headers, len(text))
 	return text
@@ -70,7 +69,6 @@ func findSecrets(text string, headers map[string]string) (found []span) {
 	return found
 }
 
-// secretForms returns the headers' values in all forms.
 func secretForms(headers map[string]string) map[string]bool {
 	forms := map[string]bool{}
 	for _, value := range headers {

@@ -23,12 +23,11 @@ type RequestLimits struct {
 	Now            func() time.Time
 }
 
-// Reserve takes the first request to the hosts of urls, or returns a
-// *limits.Refusal. Every further request counts when it is sent, even if that
-// exceeds the limits: the next reservation waits for it. So a session or a list
-// of checks that has begun is never broken off, and a long one can't starve. A nil
-// *RequestLimits limits nothing.
-func (l *RequestLimits) Reserve(workspaceID string, environment accounts.Environment, urls ...string) (*Reservation, error) {
+// Reserve takes the first request to the hosts of urls, or returns a *limits.Refusal. Every further
+// request counts when it is sent, even if that exceeds the limits: the next reservation waits for
+// it. So a started session is never interrupted, and a long one can't starve. A nil *RequestLimits
+// limits nothing.
+func (l *RequestLimits) Reserve(t accounts.Tenant, urls ...string) (*Reservation, error) {
 	if l == nil {
 		return nil, nil
 	}
@@ -43,7 +42,7 @@ func (l *RequestLimits) Reserve(workspaceID string, environment accounts.Environ
 		return &meter{ticket: ticket}, nil
 	}
 	var err error
-	if r.workspace, err = add("tools/"+workspaceID+"/"+string(environment), l.PerWorkspace); err != nil {
+	if r.workspace, err = add("tools/"+t.Path(), l.PerWorkspace); err != nil {
 		return nil, err
 	}
 	for _, raw := range urls {
@@ -52,7 +51,7 @@ func (l *RequestLimits) Reserve(workspaceID string, environment accounts.Environ
 		if r.hosts[host] != nil || slices.ContainsFunc(l.UnlimitedHosts, unlimited) {
 			continue
 		}
-		m, err := add("toolhost/"+string(environment)+"/"+host, l.PerHost)
+		m, err := add("toolhost/"+string(t.Environment)+"/"+host, l.PerHost)
 		if err != nil {
 			return nil, err
 		}
@@ -72,7 +71,6 @@ type Reservation struct {
 	hosts     map[string]*meter
 }
 
-// meter counts requests against one limit.
 type meter struct {
 	ticket *limits.Ticket
 	sent   int64
@@ -161,8 +159,7 @@ func hostOf(raw string) string {
 	return normalHost(u.Hostname())
 }
 
-// normalHost writes a host in one way. International names arrive in punycode:
-// others are refused.
+// normalHost writes a host in one way. International names arrive in punycode: others are refused.
 func normalHost(host string) string {
 	if addr, err := netip.ParseAddr(host); err == nil {
 		return addr.Unmap().String()

@@ -33,16 +33,17 @@ type none struct{}
 
 func (none) RoundTrip(*http.Request) (*http.Response, error) { return nil, http.ErrHandlerTimeout }
 
-// TestReservationCountsWhatIsSent: unsent requests are returned, and those
+// TestReservationCountsSentRequests: unsent requests are returned, and those
 // beyond the first are paid for by the next reservation.
-func TestReservationCountsWhatIsSent(t *testing.T) {
+func TestReservationCountsSentRequests(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		now := time.Now()
 		l := &RequestLimits{Limiter: limits.New(d, "node_1", func() time.Time { return now }), PerWorkspace: 3, PerHost: 2, Now: func() time.Time { return now }}
+		l.Limiter.StoreTimeout = time.Minute // a busy machine must not change the result
 		reserve := func(env accounts.Environment, urls ...string) *Reservation {
 			t.Helper()
-			r, err := l.Reserve("ws_1", env, urls...)
+			r, err := l.Reserve(accounts.Tenant{WorkspaceID: "ws_1", Environment: env}, urls...)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -50,7 +51,7 @@ func TestReservationCountsWhatIsSent(t *testing.T) {
 		}
 		refused := func(workspace string, urls ...string) {
 			t.Helper()
-			_, err := l.Reserve(workspace, accounts.Live, urls...)
+			_, err := l.Reserve(accounts.Tenant{WorkspaceID: workspace, Environment: accounts.Live}, urls...)
 			var refusal *limits.Refusal
 			if !errors.As(err, &refusal) || refusal.RetryAfter <= 0 {
 				t.Fatalf("a reservation over the limit returned %v, want a refusal", err)
@@ -73,7 +74,7 @@ func TestReservationCountsWhatIsSent(t *testing.T) {
 		send(first, "https://a.example", 1)
 		first.Release()
 		for range l.PerHost { // another workspace uses up a host
-			r, err := l.Reserve("ws_2", accounts.Live, "https://full.example")
+			r, err := l.Reserve(accounts.Tenant{WorkspaceID: "ws_2", Environment: accounts.Live}, "https://full.example")
 			if err != nil {
 				t.Fatal(err)
 			}

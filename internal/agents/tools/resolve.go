@@ -60,7 +60,6 @@ func describedTool(spec Spec, index int) Tool {
 		Idempotent: spec.Idempotent, NeedsApproval: spec.Approval.needed(spec.Name, false), Spec: index}
 }
 
-// combine joins the tools of all specs, and checks their number and names.
 func combine(lists [][]Tool) ([]Tool, error) {
 	tools := slices.Concat(lists...)
 	if len(tools) > maxTools {
@@ -76,7 +75,6 @@ func combine(lists [][]Tool) ([]Tool, error) {
 	return tools, nil
 }
 
-// listMCP asks one server for its tools.
 func (x *Executor) listMCP(ctx context.Context, spec Spec, headers map[string]string) ([]Tool, error) {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"turnpike/internal/fault"
+	"turnpike/internal/safeschema"
 )
 
 // quick fails a test whose work is not bounded. It is generous: a machine may
@@ -26,7 +27,7 @@ func quick(t *testing.T, what string, f func()) {
 	}
 }
 
-func TestBadSchemasAreRefused(t *testing.T) {
+func TestInvalidSchemasAreRejected(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "schema.json")
 	if err := os.WriteFile(file, []byte(`{"type":"string"}`), 0o600); err != nil {
@@ -78,7 +79,7 @@ func TestBadSchemasAreRefused(t *testing.T) {
 	}
 }
 
-func TestUsualSchemasWork(t *testing.T) {
+func TestCommonSchemasWork(t *testing.T) {
 	t.Parallel()
 	tree := `{"type":"object","properties":{"name":{"type":"string"},"children":{"type":"array","items":{"$ref":"#"}}},"required":["name"],"additionalProperties":false}`
 	old := `{"$schema":"http://json-schema.org/draft-07/schema#","definitions":{"n":{"type":"integer","minimum":1}},"type":"object","properties":{"n":{"$ref":"#/definitions/n"}}}`
@@ -116,7 +117,7 @@ func TestUsualSchemasWork(t *testing.T) {
 	}
 }
 
-func TestSchemasThatAskForTooMuchWorkAreStopped(t *testing.T) {
+func TestExpensiveSchemasAreStopped(t *testing.T) {
 	t.Parallel()
 	// Each place refers twice to the next one.
 	doubling := func(keyword, leaf string) string {
@@ -149,7 +150,7 @@ func TestSchemasThatAskForTooMuchWorkAreStopped(t *testing.T) {
 			if c.says == "too long" && what != "allOf" { // a shorter wait for the same end
 				steps = 1 << 14
 			}
-			err := validate(json.RawMessage(c.schema), json.RawMessage(c.value), &schemaBudget{left: steps})
+			err := validate(json.RawMessage(c.schema), json.RawMessage(c.value), &safeschema.Budget{Steps: steps})
 			if c.says == "" && err != nil || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
 				t.Errorf("%s: %v, want %q", what, err, c.says)
 			}
@@ -160,7 +161,7 @@ func TestSchemasThatAskForTooMuchWorkAreStopped(t *testing.T) {
 	}
 }
 
-func TestCheckArgumentsTellsTheModelWhatToChange(t *testing.T) {
+func TestArgumentErrorsExplainWhatToChange(t *testing.T) {
 	t.Parallel()
 	tool := Tool{Name: "search", Parameters: json.RawMessage(`{"type":"object","properties":{"q":{"type":"string"},"n":{"type":"integer"}},"required":["q"]}`)}
 	for arguments, says := range map[string]string{
@@ -180,9 +181,9 @@ func TestCheckArgumentsTellsTheModelWhatToChange(t *testing.T) {
 	}
 }
 
-// TestArgumentsMeanOneThing: what is checked is what whoever gets the text
+// TestAmbiguousArgumentsAreRejected: what is checked is what whoever gets the text
 // reads.
-func TestArgumentsMeanOneThing(t *testing.T) {
+func TestAmbiguousArgumentsAreRejected(t *testing.T) {
 	t.Parallel()
 	tool := Tool{Name: "pay", Parameters: json.RawMessage(`{"type":"object","properties":{"amount":{"type":"integer","maximum":10}}}`)}
 	for arguments, says := range map[string]string{
@@ -201,10 +202,10 @@ func TestArgumentsMeanOneThing(t *testing.T) {
 	}
 }
 
-// TestPatternsOfOtherEngines: a tool checks its own input, so one of its
+// TestUnsupportedPatternsAreIgnored: a tool checks its own input, so one of its
 // patterns that cannot be read here holds for everything. An answer is
 // verified by its schema, which must be read whole.
-func TestPatternsOfOtherEngines(t *testing.T) {
+func TestUnsupportedPatternsAreIgnored(t *testing.T) {
 	t.Parallel()
 	email := `{"type":"object","properties":{"to":{"type":"string","format":"email","pattern":"^(?!\\.)(?!.*\\.\\.)([A-Za-z0-9_'+\\-\\.]*)[A-Za-z0-9_+-]@([A-Za-z0-9][A-Za-z0-9\\-]*\\.)+[A-Za-z]{2,}$"},
 		"code":{"type":"string","pattern":"^[a-z]+$"}},"patternProperties":{"^(?!to|code)":{"type":"integer"}},"additionalProperties":false}`
@@ -229,7 +230,7 @@ func TestPatternsOfOtherEngines(t *testing.T) {
 		t.Error("an answer was checked by half a schema")
 	}
 	// What is only too large stays refused.
-	if _, _, err := local().Parse(list(t, `{"type":"function","name":"f","parameters":{"type":"object","properties":{"a":{"pattern":"`+strings.Repeat("a", maxPattern+1)+`"}}}}`)); err == nil {
+	if _, _, err := local().Parse(list(t, `{"type":"function","name":"f","parameters":{"type":"object","properties":{"a":{"pattern":"`+strings.Repeat("a", safeschema.MaxPattern+1)+`"}}}}`)); err == nil {
 		t.Error("a pattern of any size was taken")
 	}
 }

@@ -19,8 +19,7 @@ import (
 	"turnpike/internal/safehttp"
 )
 
-// sessionBytes limits what an MCP server sends in one session. The SDK reads
-// responses into memory.
+// sessionBytes limits what an MCP server sends in one session. The SDK reads responses into memory.
 const sessionBytes = 8 << 20
 
 // codeRejected is the SDK's error code for requests that its transport could not
@@ -65,7 +64,7 @@ type sessionTransport struct {
 	headers map[string]string
 	agent   string
 	left    atomic.Int64 // bytes that the server may still send
-	calling atomic.Bool  // the tool call has begun
+	calling atomic.Bool  // the tool call has started
 	sent    atomic.Bool  // its request may have been sent
 
 	responses responseLog // since the tool call began
@@ -112,7 +111,6 @@ func (w *sessionTransport) recordResult(resp *http.Response, err error) {
 	}
 }
 
-// overflowed reports whether the server sent more than sessionBytes.
 func (w *sessionTransport) overflowed() bool { return w.left.Load() < 0 }
 
 // responseProblem describes what is wrong with the last response. It is empty if

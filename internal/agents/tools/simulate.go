@@ -11,7 +11,6 @@ import (
 // simulatedTool is the tool of a simulated MCP server without allowed_tools.
 const simulatedTool = "echo"
 
-// anyParameters is the schema of a tool that takes any object.
 var anyParameters = stdjson.RawMessage(`{"type":"object"}`)
 
 // ResolveSimulated lists the tools that the model can call if tools are simulated.
@@ -38,8 +37,7 @@ func ResolveSimulated(specs []Spec) ([]Tool, error) {
 	return combine(lists)
 }
 
-// Simulate returns the output of a simulated call: the given result, or the call
-// itself.
+// Simulate returns the output of a simulated call: the given result, or the call itself.
 func Simulate(tool, arguments string, result *string) (Output, error) {
 	if result != nil {
 		return Output{Text: modelText(*result, nil, maxOutput)}, nil

@@ -14,7 +14,6 @@ type responseLog struct {
 	bodies []*bytes.Buffer
 }
 
-// newBody adds a response.
 func (s *responseLog) newBody() *bytes.Buffer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -29,8 +28,7 @@ func (s *responseLog) add(b *bytes.Buffer, p []byte) {
 	b.Write(p)
 }
 
-// structured returns the structured content of the result as the server wrote it,
-// or nil.
+// structured returns the structured content of the result as the server wrote it, or nil.
 func (s *responseLog) structured() json.RawMessage {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -49,7 +47,6 @@ func (s *responseLog) structured() json.RawMessage {
 	return nil
 }
 
-// eventsOf returns the data of the events of a stream.
 func eventsOf(body []byte) (list [][]byte) {
 	var event []byte
 	for line := range bytes.Lines(body) {
@@ -65,7 +62,6 @@ func eventsOf(body []byte) (list [][]byte) {
 	return append(list, event)
 }
 
-// sameJSON reports whether a text is JSON with the same value.
 func sameJSON(text string, value json.RawMessage) bool {
 	a, err := decode(json.RawMessage(text))
 	if err != nil {

@@ -5,11 +5,10 @@
 // servers, arguments from a model. So all sizes and times are limited, every request
 // goes through the guarded client, and nothing is executed on this machine.
 //
-// Approval: "always" and "never" apply to a tool, or to all tools of an MCP server.
-// The object form names MCP tools, and tools in neither list need approval. Hints of
-// a server can only add approvals: with a plain "never", a tool with
-// destructiveHint: true needs approval unless the customer lists it under never.
-// Hints that would remove approvals (readOnlyHint, idempotentHint,
+// Approval: "always" and "never" apply to a tool, or to all tools of an MCP server. The object form
+// names MCP tools, and tools in neither list need approval. Hints of a server can only add
+// approvals: with a plain "never", a tool with destructiveHint: true needs approval unless the
+// customer lists it under never. Hints that would remove approvals (readOnlyHint, idempotentHint,
 // destructiveHint: false) are ignored, and MCP tools are never idempotent.
 //
 // A call is sent once: each http tool call opens a connection, because net/http
@@ -70,7 +69,6 @@ type Spec struct {
 	TimeoutSeconds int `json:"timeout_seconds,omitempty"`
 }
 
-// id returns the key of the spec in Secrets.
 func (s *Spec) id() string {
 	if s.Type == MCP {
 		return s.ServerLabel

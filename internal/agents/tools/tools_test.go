@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"turnpike/internal/safehttp"
-	"turnpike/internal/safehttp/safehttptest"
+	"turnpike/test/fakes/safehttptest"
 )
 
 // local is an executor that may reach the tests' own servers.

@@ -143,7 +143,7 @@ function letRead(part, before) {
     const line = document.createElement("p");
     line.className = "warning";
     line.setAttribute("role", "status");
-    line.textContent = "The call before was decided elsewhere. This is the next one.";
+    line.textContent = "The previous call was decided elsewhere. This is the next one.";
     part.prepend(line);
   }
   const buttons = part.querySelectorAll(decision);
@@ -170,10 +170,10 @@ const toBytes = (s) => Uint8Array.from(atob(s.replace(/-/g, "+").replace(/_/g, "
 const toText = (b) => btoa(String.fromCharCode(...new Uint8Array(b))).replace(/\+/g, "-").replace(/\//g, "_").replace(/=+$/, "");
 
 const passkeyProblems = {
-  NotAllowedError: "It was cancelled, or took too long.",
-  InvalidStateError: "This device has a passkey for your account already.",
-  SecurityError: "The browser refuses passkeys here: they need HTTPS and a host name.",
-  TypeError: "This browser does not do passkeys, or the server could not be reached.",
+  NotAllowedError: "Canceled or timed out.",
+  InvalidStateError: "This device already has a passkey for your account.",
+  SecurityError: "The browser rejects passkeys here. They need HTTPS and a host name.",
+  TypeError: "This browser doesn't support passkeys, or the server is unreachable.",
 };
 
 document.addEventListener("submit", async (event) => {
@@ -185,7 +185,7 @@ document.addEventListener("submit", async (event) => {
   try {
     const begun = await fetch(form.dataset.passkey, { method: "POST" });
     if (begun.redirected) { location = begun.url; return; } // to the sign-in, or to confirm
-    if (!begun.ok) throw new Error(begun.status === 429 ? "Too many attempts; try again in a minute." : "The server did not begin it. Load the page again.");
+    if (!begun.ok) throw new Error(begun.status === 429 ? "Too many attempts. Try again in a minute." : "The server could not start. Reload the page.");
     const { options, token } = await begun.json();
     const key = options.publicKey;
     key.challenge = toBytes(key.challenge);

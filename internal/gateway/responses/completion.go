@@ -9,7 +9,6 @@ import (
 	"turnpike/internal/fault"
 )
 
-// lenient options are for JSON of providers.
 var lenient = []jsontext.Options{jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)}
 
 // completion is a chat completion or a chunk of one. They differ only in message and delta.
@@ -49,7 +48,6 @@ type chatLogprobs struct {
 	Content []logprob `json:"content"`
 }
 
-// logprob has the same shape in a chat and in a response.
 type logprob struct {
 	Token       string       `json:"token"`
 	Logprob     float64      `json:"logprob"`
@@ -98,7 +96,6 @@ func readCompletion(data []byte) (*completion, error) {
 	return c, nil
 }
 
-// firstChoice returns the choice with index 0, or nil.
 func (c *completion) firstChoice() *choice {
 	for i := range c.Choices {
 		if c.Choices[i].Index == 0 {

@@ -1,6 +1,9 @@
 package responses
 
-import "github.com/go-json-experiment/json"
+import (
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
 
 // Event is a server-sent event: its name and the JSON of its data.
 type Event struct {
@@ -8,89 +11,30 @@ type Event struct {
 	Data []byte
 }
 
-// eventHeader is common to all events.
-type eventHeader struct {
-	Type           string `json:"type"`
-	SequenceNumber int    `json:"sequence_number"`
+// event is the data of an event. Which fields are set depends on the type.
+type event struct {
+	Type           string         `json:"type"`
+	SequenceNumber int            `json:"sequence_number"`
+	Response       *response      `json:"response,omitzero"`
+	ItemID         string         `json:"item_id,omitzero"`
+	OutputIndex    *int           `json:"output_index,omitzero"`
+	ContentIndex   *int           `json:"content_index,omitzero"`
+	Item           *outputItem    `json:"item,omitzero"`
+	Part           *outputPart    `json:"part,omitzero"`
+	Delta          *string        `json:"delta,omitzero"`
+	Text           *string        `json:"text,omitzero"`
+	Refusal        *string        `json:"refusal,omitzero"`
+	Logprobs       []logprob      `json:"logprobs,omitzero"`
+	Name           *string        `json:"name,omitzero"`
+	Arguments      *string        `json:"arguments,omitzero"`
+	Code           string         `json:"code,omitzero"`
+	Message        string         `json:"message,omitzero"`
+	Param          jsontext.Value `json:"param,omitzero"` // always null
+	Error          *errorObject   `json:"error,omitzero"`
 }
 
-type responseEvent struct {
-	eventHeader
-	Response *response `json:"response"`
-}
-
-type itemEvent struct {
-	eventHeader
-	OutputIndex int        `json:"output_index"`
-	Item        outputItem `json:"item"`
-}
-
-// itemRef is the item that an event belongs to.
-type itemRef struct {
-	ItemID      string `json:"item_id"`
-	OutputIndex int    `json:"output_index"`
-}
-
-type partEvent struct {
-	eventHeader
-	itemRef
-	ContentIndex int        `json:"content_index"`
-	Part         outputPart `json:"part"`
-}
-
-type textDelta struct {
-	eventHeader
-	itemRef
-	ContentIndex int       `json:"content_index"`
-	Delta        string    `json:"delta"`
-	Logprobs     []logprob `json:"logprobs"`
-}
-
-type textDone struct {
-	eventHeader
-	itemRef
-	ContentIndex int       `json:"content_index"`
-	Text         string    `json:"text"`
-	Logprobs     []logprob `json:"logprobs"`
-}
-
-type refusalDelta struct {
-	eventHeader
-	itemRef
-	ContentIndex int    `json:"content_index"`
-	Delta        string `json:"delta"`
-}
-
-type refusalDone struct {
-	eventHeader
-	itemRef
-	ContentIndex int    `json:"content_index"`
-	Refusal      string `json:"refusal"`
-}
-
-type argumentsDelta struct {
-	eventHeader
-	itemRef
-	Delta string `json:"delta"`
-}
-
-type argumentsDone struct {
-	eventHeader
-	itemRef
-	Name      string `json:"name"`
-	Arguments string `json:"arguments"`
-}
-
-// errorEvent has its fields twice: next to the type, as documented, and in an object, by which
-// the official clients recognize an error.
-type errorEvent struct {
-	eventHeader
-	Code    string      `json:"code"`
-	Message string      `json:"message"`
-	Param   *string     `json:"param"`
-	Error   errorObject `json:"error"`
-}
-
+// errorObject repeats the fields of an error event, because the official clients
+// recognize an error by it.
 type errorObject struct {
 	Type    string  `json:"type"`
 	Code    string  `json:"code"`
@@ -98,19 +42,31 @@ type errorObject struct {
 	Param   *string `json:"param"`
 }
 
-// newHeader returns the header of the next event.
-func (s *Stream) newHeader(kind string) eventHeader {
-	h := eventHeader{Type: kind, SequenceNumber: s.sequence}
+func (s *Stream) send(e event) {
+	e.SequenceNumber = s.sequence
 	s.sequence++
-	return h
-}
-
-// send queues an event.
-func (s *Stream) send(h eventHeader, event any) {
-	data, err := json.Marshal(event, lenient...)
+	data, err := json.Marshal(e, lenient...)
 	if err != nil {
 		s.err = err
 		return
 	}
-	s.ready = append(s.ready, Event{Type: h.Type, Data: data})
+	s.ready = append(s.ready, Event{Type: e.Type, Data: data})
+}
+
+func (s *Stream) sendItem(item *streamItem, e event) {
+	e.ItemID, e.OutputIndex = item.id, &item.index
+	s.send(e)
+}
+
+func (s *Stream) sendPart(item *streamItem, e event) {
+	e.ContentIndex = new(len(item.parts) - 1)
+	s.sendItem(item, e)
+}
+
+// notNil returns the log probabilities as an array that is never omitted.
+func notNil(logprobs []logprob) []logprob {
+	if logprobs == nil {
+		return []logprob{}
+	}
+	return logprobs
 }

@@ -7,7 +7,6 @@ import (
 	"turnpike/internal/fault"
 )
 
-// origin is where a chat message comes from in the request.
 type origin struct {
 	at      string   // such as input[3]
 	content string   // the field with its content; "" if it is the value itself
@@ -45,7 +44,6 @@ var fieldPrefixes = []struct{ chat, responses string }{
 	{"messages", "input"},
 }
 
-// fieldName translates the name of a chat field.
 func (r *Request) fieldName(chat string) string {
 	if i, rest, ok := splitIndex(chat, "messages"); ok {
 		if i >= len(r.origins) {
@@ -64,7 +62,6 @@ func (r *Request) fieldName(chat string) string {
 	return chat
 }
 
-// fieldName translates the rest of the name of a message field.
 func (o *origin) fieldName(rest string) string {
 	if i, rest, ok := splitIndex(rest, ".tool_calls"); ok && i < len(o.calls) {
 		switch rest {

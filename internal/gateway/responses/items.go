@@ -4,31 +4,15 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"turnpike/internal/fault"
+	"turnpike/internal/openai"
 )
 
 // input is the conversation: a string, which is a user message, or items.
-type input struct {
-	kind  jsontext.Kind // of the JSON value; 0 if absent
-	text  string
-	items []item
-}
+type input = openai.StringOr[[]item]
 
-func (i *input) UnmarshalJSONFrom(in *jsontext.Decoder) error {
-	*i = input{kind: in.PeekKind()}
-	switch i.kind {
-	case jsontext.KindString:
-		return json.UnmarshalDecode(in, &i.text)
-	case jsontext.KindBeginArray:
-		return json.UnmarshalDecode(in, &i.items)
-	}
-	return in.SkipValue()
-}
-
-// item is a message, a function call, or a function's output.
 type item struct {
 	Type      string  `json:"type"`
 	ID        string  `json:"id"`
@@ -40,37 +24,21 @@ type item struct {
 	Output    content `json:"output"`
 }
 
-// message is a message of a chat completion request.
 type message struct {
-	Role       string      `json:"role"`
-	Content    chatContent `json:"content"`
-	ToolCalls  []toolCall  `json:"tool_calls,omitzero"`
-	ToolCallID string      `json:"tool_call_id,omitzero"`
-
+	openai.Message
 	from origin
-}
-
-type toolCall struct {
-	ID       string       `json:"id"`
-	Type     string       `json:"type"`
-	Function functionCall `json:"function"`
-}
-
-type functionCall struct {
-	Name      string `json:"name"`
-	Arguments string `json:"arguments"`
 }
 
 // turn is a message with the results of its function calls. Chat completions need the results
 // right after the message; items may have them anywhere later.
 type turn struct {
 	message
-	hasResult []bool // for each call
+	parts     []openai.Part // content of the message
+	hasResult []bool        // for each call
 	results   []message
-	media     chatContent // of the results
+	media     []openai.Part // of the results
 }
 
-// conversation collects the turns.
 type conversation struct {
 	turns []*turn
 	// open has the calls without a result by call_id, which not every provider makes unique.
@@ -87,15 +55,15 @@ type openCall struct {
 func (in *request) messages() ([]message, error) {
 	c := &conversation{open: map[string][]openCall{}}
 	if in.Instructions != nil && *in.Instructions != "" {
-		c.add("system", chatContent{textPart(*in.Instructions)}, origin{at: "instructions"})
+		c.add("system", []openai.Part{openai.TextPart(*in.Instructions)}, origin{at: "instructions"})
 	}
 	before := len(c.turns)
-	switch in.Input.kind {
+	switch in.Input.Kind {
 	case jsontext.KindString:
-		c.add("user", chatContent{textPart(in.Input.text)}, origin{at: "input"})
+		c.add("user", []openai.Part{openai.TextPart(in.Input.Text)}, origin{at: "input"})
 	case jsontext.KindBeginArray:
-		for i := range in.Input.items {
-			if err := c.addItem(&in.Input.items[i], "input["+strconv.Itoa(i)+"]"); err != nil {
+		for i := range in.Input.Value {
+			if err := c.addItem(&in.Input.Value[i], "input["+strconv.Itoa(i)+"]"); err != nil {
 				return nil, err
 			}
 		}
@@ -110,8 +78,8 @@ func (in *request) messages() ([]message, error) {
 	return c.messages()
 }
 
-func (c *conversation) add(role string, content chatContent, from origin) *turn {
-	t := &turn{message: message{Role: role, Content: content, from: from}}
+func (c *conversation) add(role string, parts []openai.Part, from origin) *turn {
+	t := &turn{message: message{openai.Message{Role: role}, from}, parts: parts}
 	c.turns = append(c.turns, t)
 	return t
 }
@@ -142,22 +110,22 @@ func (c *conversation) addMessage(i *item, at string) error {
 	default:
 		return fault.Invalid(at+".role", "%s.role must be user, assistant, system or developer.", at)
 	}
-	content, err := i.Content.chat(at+".content", i.Role == "user")
+	parts, err := chatParts(&i.Content, at+".content", i.Role == "user")
 	if err != nil {
 		return err
 	}
 	if i.Role != "assistant" {
-		for k := range content {
-			if content[k].Type == "refusal" {
+		for k := range parts {
+			if parts[k].Type == "refusal" {
 				here := at + ".content[" + strconv.Itoa(k) + "].type"
 				return fault.Invalid(here, "%s refusal is only allowed in a message of the assistant.", here)
 			}
 		}
 	} else if last := c.lastAssistant(); last != nil && len(last.ToolCalls) > 0 && len(last.results) == 0 {
-		last.Content = append(last.Content, content...) // nothing may come between a call and its result
+		last.parts = append(last.parts, parts...) // nothing may come between a call and its result
 		return nil
 	}
-	c.add(i.Role, content, origin{at: at, content: "content"})
+	c.add(i.Role, parts, origin{at: at, content: "content"})
 	return nil
 }
 
@@ -184,7 +152,7 @@ func (c *conversation) addCall(i *item, at string) error {
 	if t == nil || len(t.results) > 0 {
 		t = c.add("assistant", nil, origin{at: at, content: "content"})
 	}
-	t.ToolCalls = append(t.ToolCalls, toolCall{ID: i.CallID, Type: "function", Function: functionCall{Name: i.Name, Arguments: *i.Arguments}})
+	t.ToolCalls = append(t.ToolCalls, openai.FunctionToolCall(i.CallID, i.Name, *i.Arguments))
 	t.from.calls = append(t.from.calls, at)
 	c.open[i.CallID] = append(c.open[i.CallID], openCall{turn: t, index: len(t.hasResult)})
 	t.hasResult = append(t.hasResult, false)
@@ -201,42 +169,41 @@ func (c *conversation) addResult(i *item, at string) error {
 	if len(calls) == 0 {
 		return fault.Invalid(at+".call_id", "%s.call_id %.80q matches no function_call before it without an output.", at, i.CallID)
 	}
-	output := chatContent{textPart("")} // an empty array is the output of a function without a result
-	if !i.Output.isEmptyArray() {
+	output := []openai.Part{openai.TextPart("")} // an empty array is the output of a function without a result
+	if !isEmptyArray(&i.Output) {
 		var err error
-		if output, err = i.Output.chat(at+".output", true); err != nil {
+		if output, err = chatParts(&i.Output, at+".output", true); err != nil {
 			return err
 		}
 	}
 	call := calls[len(calls)-1]
 	c.open[i.CallID] = calls[:len(calls)-1]
 	call.turn.hasResult[call.index] = true
-	var text, media chatContent
+	var text, media []openai.Part
 	for k := range output {
 		switch {
 		case output[k].Type == "refusal":
 			here := at + ".output[" + strconv.Itoa(k) + "].type"
 			return fault.Invalid(here, "%s must be input_text, input_image or input_file.", here)
-		case output[k].isMedia():
+		case isMedia(&output[k]):
 			media = append(media, output[k])
 		default:
 			text = append(text, output[k])
 		}
 	}
 	if len(text) == 0 {
-		text = chatContent{textPart("The output is in the next message of the user.")}
+		text = []openai.Part{openai.TextPart("The output is in the next message of the user.")}
 	}
 	t := call.turn
 	t.results = append(t.results, message{
-		Role: "tool", Content: text, ToolCallID: i.CallID, from: origin{at: at, content: "output"},
+		openai.Message{Role: "tool", Content: chatContent(text), ToolCallID: i.CallID}, origin{at: at, content: "output"},
 	})
 	if len(media) > 0 {
-		t.media = append(append(t.media, textPart("Output of the call "+i.CallID+":")), media...)
+		t.media = append(append(t.media, openai.TextPart("Output of the call "+i.CallID+":")), media...)
 	}
 	return nil
 }
 
-// messages returns the turns as chat messages.
 func (c *conversation) messages() ([]message, error) {
 	var out []message
 	for _, t := range c.turns {
@@ -244,9 +211,10 @@ func (c *conversation) messages() ([]message, error) {
 			at := t.from.calls[k]
 			return nil, fault.Invalid(at+".call_id", "%s.call_id %.80q has no output. Add a function_call_output with this call_id.", at, t.ToolCalls[k].ID)
 		}
+		t.Content = chatContent(t.parts)
 		out = append(append(out, t.message), t.results...)
 		if len(t.media) > 0 {
-			out = append(out, message{Role: "user", Content: t.media, from: origin{at: "input"}})
+			out = append(out, message{openai.Message{Role: "user", Content: chatContent(t.media)}, origin{at: "input"}})
 		}
 	}
 	return out, nil

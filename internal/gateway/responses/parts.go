@@ -4,41 +4,26 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"turnpike/internal/fault"
+	"turnpike/internal/openai"
 )
 
 // content is the content of a message or the output of a function: a string, or parts.
-type content struct {
-	kind  jsontext.Kind // of the JSON value; 0 if absent
-	text  string
-	parts []part
-}
-
-func (c *content) UnmarshalJSONFrom(in *jsontext.Decoder) error {
-	*c = content{kind: in.PeekKind()}
-	switch c.kind {
-	case jsontext.KindString:
-		return json.UnmarshalDecode(in, &c.text)
-	case jsontext.KindBeginArray:
-		return json.UnmarshalDecode(in, &c.parts)
-	}
-	return in.SkipValue()
-}
+type content = openai.StringOr[[]part]
 
 type part struct {
-	Type       string         `json:"type"`
-	Text       *string        `json:"text"`
-	Refusal    *string        `json:"refusal"`
-	ImageURL   *string        `json:"image_url"`
-	Detail     *string        `json:"detail"`
-	FileID     *string        `json:"file_id"`
-	FileURL    *string        `json:"file_url"`
-	FileData   *string        `json:"file_data"`
-	Filename   *string        `json:"filename"`
-	InputAudio jsontext.Value `json:"input_audio"`
+	Type       string             `json:"type"`
+	Text       *string            `json:"text"`
+	Refusal    *string            `json:"refusal"`
+	ImageURL   *string            `json:"image_url"`
+	Detail     *string            `json:"detail"`
+	FileID     *string            `json:"file_id"`
+	FileURL    *string            `json:"file_url"`
+	FileData   *string            `json:"file_data"`
+	Filename   *string            `json:"filename"`
+	InputAudio *openai.InputAudio `json:"input_audio"`
 
 	// Clients send these back with output_text; they are dropped.
 	Annotations jsontext.Value `json:"annotations"`
@@ -48,66 +33,41 @@ type part struct {
 	Extra jsontext.Value `json:",embed"` // such as a provider's cache_control
 }
 
-// chatContent is the content of a chat message.
-type chatContent []chatPart
-
-type chatPart struct {
-	Type       string         `json:"type"`
-	Text       *string        `json:"text,omitzero"`
-	Refusal    *string        `json:"refusal,omitzero"`
-	ImageURL   *chatImage     `json:"image_url,omitzero"`
-	File       *chatFile      `json:"file,omitzero"`
-	InputAudio jsontext.Value `json:"input_audio,omitzero"`
-	Extra      jsontext.Value `json:",embed"`
-}
-
-type chatImage struct {
-	URL    string  `json:"url"`
-	Detail *string `json:"detail,omitzero"`
-}
-
-type chatFile struct {
-	Filename *string `json:"filename,omitzero"`
-	FileData string  `json:"file_data"`
-}
-
-func textPart(text string) chatPart { return chatPart{Type: "text", Text: &text} }
-
-func (p *chatPart) isMedia() bool { return p.Type != "text" && p.Type != "refusal" }
-
-// MarshalJSONTo writes a single text part as a string, which every server accepts in every
-// message, and no parts as null.
-func (c chatContent) MarshalJSONTo(out *jsontext.Encoder) error {
-	if len(c) == 0 {
-		return out.WriteToken(jsontext.Null)
+// chatContent returns the content of a chat message. A single text part becomes a string, which
+// every server accepts in every message. A message with nothing but calls has null.
+func chatContent(parts []openai.Part) openai.Content {
+	switch {
+	case len(parts) == 0:
+		return openai.Content{}
+	case len(parts) == 1 && parts[0].Type == "text" && len(parts[0].Extra) == 0:
+		return openai.TextContent(*parts[0].Text)
 	}
-	if len(c) == 1 && c[0].Type == "text" && len(c[0].Extra) == 0 {
-		return out.WriteToken(jsontext.String(*c[0].Text))
-	}
-	return json.MarshalEncode(out, []chatPart(c))
+	return openai.PartsContent(parts)
 }
 
-func (c *content) isEmptyArray() bool {
-	return c.kind == jsontext.KindBeginArray && len(c.parts) == 0
+func isMedia(p *openai.Part) bool { return p.Type != "text" && p.Type != "refusal" }
+
+func isEmptyArray(c *content) bool {
+	return c.Kind == jsontext.KindBeginArray && len(c.Value) == 0
 }
 
-// chat translates a content. Images, files and audio are allowed only if media is true.
-func (c *content) chat(at string, media bool) (chatContent, error) {
-	switch c.kind {
+// chatParts translates a content. Images, files and audio are allowed only if media is true.
+func chatParts(c *content, at string, media bool) ([]openai.Part, error) {
+	switch c.Kind {
 	case jsontext.KindString:
-		return chatContent{textPart(c.text)}, nil
+		return []openai.Part{openai.TextPart(c.Text)}, nil
 	case jsontext.KindBeginArray:
-		if c.isEmptyArray() {
+		if isEmptyArray(c) {
 			return nil, fault.Invalid(at, "%s must have at least one part.", at)
 		}
-		out := make(chatContent, 0, len(c.parts))
-		for i := range c.parts {
+		out := make([]openai.Part, 0, len(c.Value))
+		for i := range c.Value {
 			here := at + "[" + strconv.Itoa(i) + "]"
-			p, err := c.parts[i].chat(here)
+			p, err := c.Value[i].chat(here)
 			if err != nil {
 				return nil, err
 			}
-			if p.isMedia() && !media {
+			if isMedia(&p) && !media {
 				return nil, fault.Invalid(here+".type", "%s.type must be a text type. Images, files and audio are only allowed in a message of the user.", here)
 			}
 			out = append(out, p)
@@ -119,8 +79,8 @@ func (c *content) chat(at string, media bool) (chatContent, error) {
 	return nil, fault.Invalid(at, "%s must be a string or an array of parts.", at)
 }
 
-func (p *part) chat(at string) (chatPart, error) {
-	out := chatPart{Extra: p.Extra}
+func (p *part) chat(at string) (openai.Part, error) {
+	out := openai.Part{Extra: p.Extra}
 	switch p.Type {
 	case "input_text", "output_text":
 		if p.Text == nil {
@@ -139,7 +99,7 @@ func (p *part) chat(at string) (chatPart, error) {
 	case "input_file":
 		return p.file(at, out)
 	case "input_audio":
-		if p.InputAudio.Kind() != jsontext.KindBeginObject {
+		if p.InputAudio == nil {
 			return out, fault.Missing(at+".input_audio", "%s.input_audio is required: an object with data and format.", at)
 		}
 		out.Type, out.InputAudio = p.Type, p.InputAudio
@@ -153,10 +113,10 @@ func (p *part) chat(at string) (chatPart, error) {
 	return out, fault.Invalid(at+".type", "%s.type must be input_text, input_image, input_file, output_text or refusal, not %.40q.", at, p.Type)
 }
 
-func (p *part) image(at string, out chatPart) (chatPart, error) {
+func (p *part) image(at string, out openai.Part) (openai.Part, error) {
 	switch {
 	case p.ImageURL != nil && *p.ImageURL != "":
-		out.Type, out.ImageURL = "image_url", &chatImage{URL: *p.ImageURL, Detail: p.chatDetail()}
+		out.Type, out.ImageURL = "image_url", &openai.ImageURL{URL: *p.ImageURL, Detail: p.chatDetail()}
 		return out, nil
 	case p.FileID != nil:
 		return out, noFileID(at, "image_url as an https or data URL")
@@ -165,18 +125,17 @@ func (p *part) image(at string, out chatPart) (chatPart, error) {
 }
 
 // chatDetail translates the detail. Chat completions have no "original"; "high" is the closest.
-func (p *part) chatDetail() *string {
-	if p.Detail != nil && *p.Detail == "original" {
-		high := "high"
-		return &high
+func (p *part) chatDetail() string {
+	if d := value(p.Detail); d != "original" {
+		return d
 	}
-	return p.Detail
+	return "high"
 }
 
-func (p *part) file(at string, out chatPart) (chatPart, error) {
+func (p *part) file(at string, out openai.Part) (openai.Part, error) {
 	switch {
 	case p.FileData != nil && *p.FileData != "":
-		out.Type, out.File = "file", &chatFile{Filename: p.Filename, FileData: *p.FileData}
+		out.Type, out.File = "file", &openai.File{Name: value(p.Filename), Data: *p.FileData}
 		return out, nil
 	case p.FileID != nil:
 		return out, noFileID(at, "file_data as a base64 data URL")

@@ -1,41 +1,46 @@
+// Package responses translates OpenAI's Responses API to chat completions, and plain or streamed
+// completions back to responses. Nothing is stored, so references to earlier responses are rejected.
 package responses
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"turnpike/internal/fault"
+	"turnpike/internal/jsonbody"
+	"turnpike/internal/openai"
 )
 
-// request is the body of POST /v1/responses.
 type request struct {
-	Model             *string        `json:"model"`
-	Input             input          `json:"input"`
-	Instructions      *string        `json:"instructions"`
-	Tools             []tool         `json:"tools"`
-	ToolChoice        toolChoice     `json:"tool_choice"`
-	ParallelToolCalls *bool          `json:"parallel_tool_calls"`
-	Temperature       *float64       `json:"temperature"`
-	TopP              *float64       `json:"top_p"`
-	TopLogprobs       *int64         `json:"top_logprobs"`
-	MaxOutputTokens   *int64         `json:"max_output_tokens"`
-	MaxToolCalls      *int64         `json:"max_tool_calls"` // limits hosted tools, which are not supported
-	Text              *textSettings  `json:"text"`
-	Reasoning         *reasoning     `json:"reasoning"`
-	Metadata          jsontext.Value `json:"metadata"`
-	User              *string        `json:"user"`
-	SafetyIdentifier  *string        `json:"safety_identifier"`
-	PromptCacheKey    *string        `json:"prompt_cache_key"`
-	ServiceTier       *string        `json:"service_tier"`
-	Store             *bool          `json:"store"`
-	Truncation        *string        `json:"truncation"`
-	Include           []string       `json:"include"`
-	Stream            bool           `json:"stream"`
-	StreamOptions     *streamOptions `json:"stream_options"`
-	Background        bool           `json:"background"`
-	N                 *int64         `json:"n"`
+	Model             *string               `json:"model"`
+	Input             input                 `json:"input"`
+	Instructions      *string               `json:"instructions"`
+	Tools             []tool                `json:"tools"`
+	ToolChoice        toolChoice            `json:"tool_choice"`
+	ParallelToolCalls *bool                 `json:"parallel_tool_calls"`
+	Temperature       *float64              `json:"temperature"`
+	TopP              *float64              `json:"top_p"`
+	TopLogprobs       *int64                `json:"top_logprobs"`
+	MaxOutputTokens   *int64                `json:"max_output_tokens"`
+	MaxToolCalls      *int64                `json:"max_tool_calls"` // limits hosted tools, which are not supported
+	Text              *textSettings         `json:"text"`
+	Reasoning         *reasoning            `json:"reasoning"`
+	Metadata          jsontext.Value        `json:"metadata"`
+	User              *string               `json:"user"`
+	SafetyIdentifier  *string               `json:"safety_identifier"`
+	PromptCacheKey    *string               `json:"prompt_cache_key"`
+	ServiceTier       *string               `json:"service_tier"`
+	Store             *bool                 `json:"store"`
+	Truncation        *string               `json:"truncation"`
+	Include           []string              `json:"include"`
+	Stream            bool                  `json:"stream"`
+	StreamOptions     *openai.StreamOptions `json:"stream_options"`
+	Background        bool                  `json:"background"`
+	N                 *int64                `json:"n"`
 
 	// ClientMetadata is sent by Codex. Chat completions have no such field, and OpenAI rejects
 	// unknown ones.
@@ -67,41 +72,17 @@ type reasoning struct {
 	Effort *string `json:"effort"`
 }
 
-type streamOptions struct {
-	IncludeUsage       bool  `json:"include_usage"`
-	IncludeObfuscation *bool `json:"include_obfuscation,omitzero"`
-}
-
-// chat is the body of a chat completion request.
-type chat struct {
-	Model               *string         `json:"model,omitzero"`
-	Messages            []message       `json:"messages"`
-	Tools               []chatTool      `json:"tools,omitzero"`
-	ToolChoice          *chatChoice     `json:"tool_choice,omitzero"`
-	ParallelToolCalls   *bool           `json:"parallel_tool_calls,omitzero"`
-	Temperature         *float64        `json:"temperature,omitzero"`
-	TopP                *float64        `json:"top_p,omitzero"`
-	Logprobs            bool            `json:"logprobs,omitzero"`
-	TopLogprobs         *int64          `json:"top_logprobs,omitzero"`
-	MaxCompletionTokens *int64          `json:"max_completion_tokens,omitzero"`
-	ResponseFormat      *responseFormat `json:"response_format,omitzero"`
-	Verbosity           *string         `json:"verbosity,omitzero"`
-	ReasoningEffort     *string         `json:"reasoning_effort,omitzero"`
-	User                *string         `json:"user,omitzero"`
-	SafetyIdentifier    *string         `json:"safety_identifier,omitzero"`
-	PromptCacheKey      *string         `json:"prompt_cache_key,omitzero"`
-	ServiceTier         *string         `json:"service_tier,omitzero"`
-	Stream              bool            `json:"stream,omitzero"`
-	StreamOptions       *streamOptions  `json:"stream_options,omitzero"`
-	Extra               jsontext.Value  `json:",embed"`
-}
-
-// isSet reports whether a field is present and not null.
 func isSet(v jsontext.Value) bool {
 	return len(v) > 0 && v.Kind() != jsontext.KindNull
 }
 
-// rejectUnsupported returns an error for the first unsupported field.
+func value(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
 func (in *request) rejectUnsupported() error {
 	if in.Background {
 		return fault.Invalid("background", "background true is not supported: responses are not stored. Omit it, and read or stream the response.")
@@ -148,7 +129,7 @@ func (in *request) rejectUnsupported() error {
 
 // copySettings copies the fields that mean the same in both APIs. It drops store and metadata:
 // nothing is stored, and OpenAI rejects metadata without store.
-func (in *request) copySettings(out *chat) error {
+func (in *request) copySettings(out *openai.ChatRequest) error {
 	if in.MaxOutputTokens != nil && *in.MaxOutputTokens < 1 {
 		return fault.Invalid("max_output_tokens", "max_output_tokens must be at least 1.")
 	}
@@ -164,14 +145,14 @@ func (in *request) copySettings(out *chat) error {
 	}
 	out.Temperature, out.TopP = in.Temperature, in.TopP
 	out.MaxCompletionTokens = in.MaxOutputTokens
-	out.User, out.SafetyIdentifier = in.User, in.SafetyIdentifier
-	out.PromptCacheKey, out.ServiceTier = in.PromptCacheKey, in.ServiceTier
+	out.User, out.SafetyIdentifier = value(in.User), value(in.SafetyIdentifier)
+	out.PromptCacheKey, out.ServiceTier = value(in.PromptCacheKey), value(in.ServiceTier)
 	if in.Reasoning != nil {
-		out.ReasoningEffort = in.Reasoning.Effort
+		out.ReasoningEffort = value(in.Reasoning.Effort)
 	}
 	if in.Stream {
 		out.Stream = true
-		out.StreamOptions = &streamOptions{IncludeUsage: true} // the last event of a response contains it
+		out.StreamOptions = &openai.StreamOptions{IncludeUsage: true} // the last event of a response contains it
 		if in.StreamOptions != nil {
 			out.StreamOptions.IncludeObfuscation = in.StreamOptions.IncludeObfuscation
 		}
@@ -194,7 +175,7 @@ var includeValues = []string{
 	"web_search_call.action.sources",
 }
 
-func (in *request) applyInclude(out *chat) error {
+func (in *request) applyInclude(out *openai.ChatRequest) error {
 	for i, name := range in.Include {
 		if !slices.Contains(includeValues, name) {
 			at := "include[" + strconv.Itoa(i) + "]"
@@ -209,4 +190,90 @@ func (in *request) applyInclude(out *chat) error {
 		out.Logprobs, out.TopLogprobs = true, in.TopLogprobs
 	}
 	return nil
+}
+
+// textSettings is "text" in a request and in its response.
+type textSettings struct {
+	Format    *textFormat `json:"format"`
+	Verbosity *string     `json:"verbosity,omitzero"`
+}
+
+type textFormat struct {
+	Type        string         `json:"type"`
+	Name        string         `json:"name,omitzero"`
+	Description *string        `json:"description,omitzero"`
+	Schema      jsontext.Value `json:"schema,omitzero"`
+	Strict      *bool          `json:"strict,omitzero"`
+}
+
+// translateText translates "text". The schema is one object deeper in chat completions.
+func (in *request) translateText(out *openai.ChatRequest) error {
+	if in.Text == nil {
+		return nil
+	}
+	out.Verbosity = value(in.Text.Verbosity)
+	f := in.Text.Format
+	if f == nil {
+		return nil
+	}
+	switch f.Type {
+	case "text": // the default, which not every server accepts by name
+	case "json_object":
+		out.ResponseFormat = &openai.ResponseFormat{Type: f.Type}
+	case "json_schema":
+		if f.Name == "" {
+			return fault.Missing("text.format.name", "text.format.name is required with json_schema: a name for the schema.")
+		}
+		if f.Schema.Kind() != jsontext.KindBeginObject {
+			return fault.Missing("text.format.schema", "text.format.schema is required with json_schema: a JSON Schema as an object.")
+		}
+		out.ResponseFormat = &openai.ResponseFormat{Type: f.Type, JSONSchema: &openai.JSONSchema{
+			Name: f.Name, Description: value(f.Description), Schema: f.Schema, Strict: f.Strict,
+		}}
+	case "":
+		return fault.Missing("text.format.type", "text.format.type is required: text, json_object or json_schema.")
+	default:
+		return fault.Invalid("text.format.type", "text.format.type must be text, json_object or json_schema.")
+	}
+	return nil
+}
+
+// Request is a Responses request and its translation.
+type Request struct {
+	Chat   []byte // the body of the chat completion request
+	Stream bool
+	Model  string // as in the request, or ""
+	// ID is the source of the response's IDs: req_abc gives resp_abc, msg_abc_0 and so on. If
+	// empty, they derive from the completion's ID, which not every server makes unique.
+	ID string
+
+	in      *request
+	origins []origin // of the chat messages, for TranslateFault
+}
+
+var requestNames = jsonbody.NamesOf[request]()
+
+// ToChat translates a Responses request. Errors name the field as in the request.
+func ToChat(body []byte) (*Request, error) {
+	in := &request{}
+	if err := jsonbody.DecodeForwarded(body, in, requestNames); err != nil {
+		return nil, err
+	}
+	out := &openai.ChatRequest{Model: value(in.Model), Extra: in.Extra}
+	if err := cmp.Or(in.rejectUnsupported(), in.copySettings(out), in.translateTools(out), in.translateText(out)); err != nil {
+		return nil, err
+	}
+	messages, err := in.messages()
+	if err != nil {
+		return nil, err
+	}
+	r := &Request{Stream: in.Stream, Model: out.Model, in: in}
+	for _, m := range messages {
+		out.Messages = append(out.Messages, m.Message)
+		r.origins = append(r.origins, m.from)
+	}
+	if r.Chat, err = json.Marshal(out); err != nil { // the translation nests deeper than the limit of JSON
+		return nil, fault.New(fault.InvalidJSON, "The body is nested too deeply.").Because(err)
+	}
+	return r, nil
 }

@@ -6,7 +6,10 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"turnpike/internal/fault"
 )
 
 // The values of status.
@@ -64,7 +67,6 @@ type reasoningEcho struct {
 	Summary *string `json:"summary"` // chat completions have none
 }
 
-// toolEcho is a tool with its defaults filled in.
 type toolEcho struct {
 	Type        string         `json:"type"`
 	Name        string         `json:"name"`
@@ -73,7 +75,6 @@ type toolEcho struct {
 	Strict      bool           `json:"strict"`
 }
 
-// outputItem is a message or a function call.
 type outputItem struct {
 	ID        string       `json:"id"`
 	Type      string       `json:"type"`
@@ -85,7 +86,6 @@ type outputItem struct {
 	Arguments *string      `json:"arguments,omitzero"`
 }
 
-// outputPart is text or a refusal.
 type outputPart struct {
 	Type        string     `json:"type"`
 	Annotations []struct{} `json:"annotations,omitzero"` // always empty
@@ -106,10 +106,7 @@ func callItem(id, status, callID, name, arguments string) outputItem {
 }
 
 func textOutput(text string, logprobs []logprob) outputPart {
-	if logprobs == nil {
-		logprobs = []logprob{}
-	}
-	return outputPart{Type: "output_text", Annotations: []struct{}{}, Logprobs: logprobs, Text: &text}
+	return outputPart{Type: "output_text", Annotations: []struct{}{}, Logprobs: notNil(logprobs), Text: &text}
 }
 
 func refusalOutput(text string) outputPart {
@@ -148,7 +145,6 @@ func (u *chatUsage) response() *usage {
 	return out
 }
 
-// newResponse returns a response in progress with an empty output.
 func (r *Request) newResponse(of *completion) *response {
 	in := r.in
 	out := &response{
@@ -174,6 +170,9 @@ func (r *Request) newResponse(of *completion) *response {
 	}
 	if out.Model == "" {
 		out.Model = r.Model
+	}
+	if out.ToolChoice.IsNull() {
+		out.ToolChoice = toolChoice{Kind: jsontext.KindString, Text: "auto"}
 	}
 	if in.Reasoning != nil {
 		out.Reasoning.Effort = in.Reasoning.Effort
@@ -224,7 +223,6 @@ func (r *response) finish(reason text) {
 	}
 }
 
-// suffix returns the common part of all IDs of a response.
 func (r *Request) suffix(chatID string) string {
 	if r.ID == "" {
 		sum := sha256.Sum256([]byte(chatID))
@@ -236,7 +234,49 @@ func (r *Request) suffix(chatID string) string {
 	return r.ID
 }
 
-// itemID returns an ID of a kind: msg, fc or call.
 func itemID(kind, responseID string, index int) string {
 	return kind + strings.TrimPrefix(responseID, "resp") + "_" + strconv.Itoa(index)
+}
+
+// ToResponse translates a plain chat completion.
+func (r *Request) ToResponse(completion []byte) ([]byte, error) {
+	c, err := readCompletion(completion)
+	if err != nil {
+		return nil, err
+	}
+	choice := c.firstChoice()
+	if choice == nil {
+		return nil, fault.New(fault.Upstream, "The model provider's response has no choices.")
+	}
+	out := r.newResponse(c)
+	out.addOutput(choice)
+	out.finish(choice.FinishReason)
+	out.Usage = c.Usage.response()
+	text, err := json.Marshal(out, lenient...)
+	if err != nil {
+		return nil, fault.New(fault.Internal, "The response could not be encoded.").Because(err)
+	}
+	return text, nil
+}
+
+func (r *response) addOutput(c *choice) {
+	var parts []outputPart
+	if c.Message.Content != "" {
+		parts = append(parts, textOutput(string(c.Message.Content), c.logprobs()))
+	}
+	if c.Message.Refusal != "" {
+		parts = append(parts, refusalOutput(string(c.Message.Refusal)))
+	}
+	if parts != nil {
+		r.Output = append(r.Output, messageItem(itemID("msg", r.ID, 0), completed, parts))
+	}
+	for _, call := range c.Message.ToolCalls {
+		n := len(r.Output)
+		callID := string(call.ID)
+		if callID == "" {
+			callID = itemID("call", r.ID, n)
+		}
+		f := call.Function
+		r.Output = append(r.Output, callItem(itemID("fc", r.ID, n), completed, callID, string(f.Name), string(f.Arguments)))
+	}
 }

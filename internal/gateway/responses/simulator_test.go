@@ -22,7 +22,7 @@ func TestTranslatedChatsWorkAndStreamTheSame(t *testing.T) {
 			if err := json.Unmarshal(read(t, dir, "request.json"), &fields); err != nil {
 				t.Fatal(err)
 			}
-			ask := func(stream string) (*responses.Request, *providers.Answer) {
+			ask := func(stream string) (*responses.Request, *providers.Response) {
 				fields["stream"] = json.RawMessage(stream)
 				body, _ := json.Marshal(fields)
 				r := toChat(t, string(body))

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"strings"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"turnpike/internal/fault"
 )
 
@@ -23,7 +25,6 @@ type Stream struct {
 	err      error
 }
 
-// streamItem is an output item in progress.
 type streamItem struct {
 	index int // in the output
 	id    string
@@ -99,8 +100,7 @@ func (s *Stream) Fail(code, message string) []Event {
 	}
 	s.start(&completion{})
 	s.ended = true
-	h := s.newHeader("error")
-	s.send(h, errorEvent{eventHeader: h, Code: code, Message: message, Error: errorObject{
+	s.send(event{Type: "error", Code: code, Message: message, Param: jsontext.Value("null"), Error: &errorObject{
 		Type: fault.FamilyOf(fault.Code(code)).Type, Code: code, Message: message,
 	}})
 	s.response.Output = s.output()
@@ -135,8 +135,7 @@ func (s *Stream) start(c *completion) {
 }
 
 func (s *Stream) sendResponse(kind string) {
-	h := s.newHeader(kind)
-	s.send(h, responseEvent{h, s.response})
+	s.send(event{Type: kind, Response: s.response})
 }
 
 func (s *Stream) applyChoice(c *choice) {
@@ -150,7 +149,6 @@ func (s *Stream) applyChoice(c *choice) {
 	}
 }
 
-// appendText adds to the message, which it creates if needed.
 func (s *Stream) appendText(delta string, logprobs []logprob, refusal bool) {
 	if delta == "" {
 		return
@@ -165,18 +163,15 @@ func (s *Stream) appendText(delta string, logprobs []logprob, refusal bool) {
 		s.closePart(item)
 		p = &streamPart{refusal: refusal}
 		item.parts = append(item.parts, p)
-		s.sendPart("response.content_part.added", item)
+		s.sendPart(item, event{Type: "response.content_part.added", Part: p.output()})
 	}
 	p.text.WriteString(delta)
 	p.logprobs = append(p.logprobs, logprobs...)
-	at := len(item.parts) - 1
 	if refusal {
-		h := s.newHeader("response.refusal.delta")
-		s.send(h, refusalDelta{h, item.ref(), at, delta})
-		return
+		s.sendPart(item, event{Type: "response.refusal.delta", Delta: &delta})
+	} else {
+		s.sendPart(item, event{Type: "response.output_text.delta", Delta: &delta, Logprobs: notNil(logprobs)})
 	}
-	h := s.newHeader("response.output_text.delta")
-	s.send(h, textDelta{h, item.ref(), at, delta, logprobs})
 }
 
 // appendCall adds to a call, which it creates if needed. Calls may be interleaved, so all stay
@@ -210,13 +205,11 @@ func (s *Stream) appendCall(delta *chatCall, position count) {
 	}
 }
 
-// sendArguments sends the arguments that were not sent yet.
 func (s *Stream) sendArguments(item *streamItem) {
 	s.announce(item)
 	if unsent := item.arguments.String()[item.sent:]; unsent != "" {
 		item.sent += len(unsent)
-		h := s.newHeader("response.function_call_arguments.delta")
-		s.send(h, argumentsDelta{h, item.ref(), unsent})
+		s.sendItem(item, event{Type: "response.function_call_arguments.delta", Delta: &unsent})
 	}
 }
 
@@ -238,11 +231,9 @@ func (s *Stream) announce(item *streamItem) {
 		item.callID = cmp.Or(item.chatID, itemID("call", s.response.ID, item.index))
 		empty = callItem(item.id, inProgress, item.callID, item.name, "")
 	}
-	h := s.newHeader("response.output_item.added")
-	s.send(h, itemEvent{h, item.index, empty})
+	s.send(event{Type: "response.output_item.added", OutputIndex: &item.index, Item: &empty})
 }
 
-// closeItem sends the last events of an item.
 func (s *Stream) closeItem(item *streamItem, cut bool) {
 	if item.done {
 		return
@@ -250,8 +241,7 @@ func (s *Stream) closeItem(item *streamItem, cut bool) {
 	item.done = true
 	if item.isCall {
 		s.sendArguments(item)
-		h := s.newHeader("response.function_call_arguments.done")
-		s.send(h, argumentsDone{h, item.ref(), item.name, item.arguments.String()})
+		s.sendItem(item, event{Type: "response.function_call_arguments.done", Name: &item.name, Arguments: new(item.arguments.String())})
 	} else {
 		s.closePart(item)
 	}
@@ -259,33 +249,23 @@ func (s *Stream) closeItem(item *streamItem, cut bool) {
 	if cut {
 		status = incomplete
 	}
-	h := s.newHeader("response.output_item.done")
-	s.send(h, itemEvent{h, item.index, item.output(status)})
+	s.send(event{Type: "response.output_item.done", OutputIndex: &item.index, Item: new(item.output(status))})
 }
 
-// closePart sends the last events of a message's part, if it has one.
 func (s *Stream) closePart(item *streamItem) {
 	p := item.lastPart()
 	if p == nil {
 		return
 	}
-	at := len(item.parts) - 1
+	text := p.text.String()
 	if p.refusal {
-		h := s.newHeader("response.refusal.done")
-		s.send(h, refusalDone{h, item.ref(), at, p.text.String()})
+		s.sendPart(item, event{Type: "response.refusal.done", Refusal: &text})
 	} else {
-		h := s.newHeader("response.output_text.done")
-		s.send(h, textDone{h, item.ref(), at, p.text.String(), p.logprobs})
+		s.sendPart(item, event{Type: "response.output_text.done", Text: &text, Logprobs: notNil(p.logprobs)})
 	}
-	s.sendPart("response.content_part.done", item)
+	s.sendPart(item, event{Type: "response.content_part.done", Part: p.output()})
 }
 
-func (s *Stream) sendPart(kind string, item *streamItem) {
-	h := s.newHeader(kind)
-	s.send(h, partEvent{h, item.ref(), len(item.parts) - 1, item.lastPart().output()})
-}
-
-// output returns the announced items.
 func (s *Stream) output() []outputItem {
 	out := make([]outputItem, 0, len(s.items))
 	for _, item := range s.items {
@@ -301,8 +281,6 @@ func (s *Stream) output() []outputItem {
 	return out
 }
 
-func (i *streamItem) ref() itemRef { return itemRef{i.id, i.index} }
-
 func (i *streamItem) lastPart() *streamPart {
 	if len(i.parts) == 0 {
 		return nil
@@ -316,14 +294,14 @@ func (i *streamItem) output(status string) outputItem {
 	}
 	var parts []outputPart
 	for _, p := range i.parts {
-		parts = append(parts, p.output())
+		parts = append(parts, *p.output())
 	}
 	return messageItem(i.id, status, parts)
 }
 
-func (p *streamPart) output() outputPart {
+func (p *streamPart) output() *outputPart {
 	if p.refusal {
-		return refusalOutput(p.text.String())
+		return new(refusalOutput(p.text.String()))
 	}
-	return textOutput(p.text.String(), p.logprobs)
+	return new(textOutput(p.text.String(), p.logprobs))
 }

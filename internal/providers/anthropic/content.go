@@ -12,7 +12,6 @@ import (
 	"turnpike/internal/openai"
 )
 
-// source is where the content of an image or a document is.
 type source struct {
 	Type      string `json:"type"`
 	MediaType string `json:"media_type,omitzero"`

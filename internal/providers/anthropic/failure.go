@@ -1,6 +1,7 @@
 package anthropic
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -12,10 +13,6 @@ import (
 	"turnpike/internal/providers/wire"
 )
 
-// lenient accepts whatever a provider's JSON can still mean.
-var lenient = json.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-
-// apiError is the body of an error response or an error event of a stream.
 type apiError struct {
 	Error struct {
 		Type    string `json:"type"`
@@ -24,13 +21,18 @@ type apiError struct {
 }
 
 func readError(text []byte) (e apiError) {
-	if json.Unmarshal(text, &e, lenient) != nil {
+	if json.Unmarshal(text, &e, wire.Lenient) != nil {
 		return apiError{}
 	}
 	return e
 }
 
-// text returns the error for the log.
+func explain(f *providers.Failure, body []byte) string {
+	e := readError(body)
+	f.Param, f.Kind = e.param(), cmp.Or(e.kind(), f.Kind)
+	return e.text()
+}
+
 func (e *apiError) text() string {
 	if e.Error.Type == "" {
 		return e.Error.Message
@@ -38,7 +40,6 @@ func (e *apiError) text() string {
 	return e.Error.Type + ": " + e.Error.Message
 }
 
-// kind returns the kind of failure, or "" if the type is unknown.
 func (e *apiError) kind() providers.Kind {
 	switch e.Error.Type {
 	case "invalid_request_error":
@@ -68,7 +69,6 @@ func (e *apiError) kind() providers.Kind {
 	return ""
 }
 
-// fields maps the fields in Anthropic's errors to the client's.
 var fields = map[string]string{
 	"max_tokens":     "max_tokens",
 	"messages":       "messages",
@@ -98,20 +98,14 @@ func (e *apiError) param() string {
 	return fields[name]
 }
 
-// failureIn returns the error in the body of a successful response.
 func (p *Provider) failureIn(text []byte) error {
 	e := readError(text)
-	kind := e.kind()
-	if kind == "" {
-		kind = providers.KindServer
-	}
-	return &providers.Failure{Kind: kind, Param: e.param(), Err: errors.New(wire.Loggable(e.text(), p.key))}
+	return &providers.Failure{Kind: cmp.Or(e.kind(), providers.KindServer), Param: e.param(), Err: errors.New(wire.Loggable(e.text(), p.key))}
 }
 
 // protocolFailure is for a response that doesn't follow the API.
 func (p *Provider) protocolFailure(format string, args ...any) error {
-	text := fmt.Errorf(format, args...).Error()
-	return &providers.Failure{Kind: providers.KindProtocol, Err: errors.New(wire.Loggable(text, p.key))}
+	return wire.ProtocolFailure("%s", wire.Loggable(fmt.Errorf(format, args...).Error(), p.key))
 }
 
 // loggable drops the values that a decoder quotes in its error.

@@ -12,9 +12,9 @@ import (
 
 	"turnpike/internal/fault"
 	"turnpike/internal/openai"
-	"turnpike/internal/openai/openaitest"
 	"turnpike/internal/providers"
 	"turnpike/internal/providers/wire"
+	"turnpike/test/fakes/openaitest"
 )
 
 // seed adds a file of every golden directory.
@@ -32,9 +32,9 @@ func isJSON(text []byte) bool {
 func FuzzRequest(f *testing.F) {
 	models := []string{"claude-opus-5-5", "claude-3-5-haiku-latest", "claude-sonnet-4-5", "kimi-k3"}
 	seed(f, "call.json", func(text []byte) {
-		for _, m := range members(text) {
-			if m.name == "body" {
-				f.Add([]byte(m.value))
+		for _, m := range openai.ParseOrdered(text).Members {
+			if m.Name == "body" {
+				f.Add([]byte(m.Value.JSON()))
 			}
 		}
 	})
@@ -87,7 +87,7 @@ func FuzzStream(f *testing.F) {
 		}
 		for _, answerTool := range []string{"", "trip"} {
 			resp := &http.Response{Body: io.NopCloser(bytes.NewReader(body.Bytes()))}
-			s := &stream{events: wire.NewEvents(resp), provider: fuzzProvider(), info: requestInfo{model: "m", answerTool: answerTool}, head: openai.Head{ID: "x", Model: "m"}}
+			s := &stream{events: wire.NewEvents(resp), provider: fuzzProvider(), info: requestInfo{model: "m", answerTool: answerTool}, ChunkQueue: wire.ChunkQueue{Head: openai.Head{ID: "x", Model: "m"}}}
 			var last *providers.Usage
 			for {
 				chunk, err := s.Next()

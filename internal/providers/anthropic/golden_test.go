@@ -12,9 +12,9 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"turnpike/internal/openai/openaitest"
 	"turnpike/internal/providers"
 	"turnpike/internal/providers/wire"
+	"turnpike/test/fakes/openaitest"
 	"turnpike/test/fakes/upstreams"
 )
 

@@ -14,13 +14,11 @@ import (
 	"turnpike/internal/openai"
 )
 
-// message is a message of the Messages API.
 type message struct {
 	Role    string  `json:"role"`
 	Content []block `json:"content"`
 }
 
-// block is a content block of a message, the system prompt or a tool result.
 type block struct {
 	Type         string         `json:"type"`
 	Text         string         `json:"text,omitzero"`
@@ -108,9 +106,8 @@ func (b *builder) finishMessages() error {
 	return nil
 }
 
-// add appends blocks to the conversation. Consecutive messages of one role
-// become one, as the API requires for tool results. The API rejects empty
-// messages, so they are dropped.
+// add appends blocks to the conversation. Consecutive messages of one role become one, as the API
+// requires for tool results. The API rejects empty messages, so they are dropped.
 func (b *builder) add(role string, blocks ...block) {
 	if len(blocks) == 0 {
 		return

@@ -10,9 +10,8 @@ import (
 // below are from Anthropic's migration guides.
 type model struct {
 	family string // opus, sonnet, haiku, fable, mythos; "" for others
-	// version is 100 × major + minor: 405 is 4.5. It is 0 for models of other
-	// servers with the API, which get only what the API has had from the start.
-	// Claude without a number is the newest.
+	// version is 100 × major + minor: 405 is 4.5. It is 0 for models of other servers with the API,
+	// which get only what the API has had from the start. Claude without a number is the newest.
 	version int
 }
 
@@ -84,7 +83,6 @@ func (m model) adaptive() bool { return m.version >= 406 }
 // hidesThinking reports whether thinking is returned only on request.
 func (m model) hidesThinking() bool { return m.version >= 407 }
 
-// effort returns the model's nearest effort to OpenAI's.
 func (m model) effort(wanted string) string {
 	switch {
 	case wanted == "minimal":
@@ -109,5 +107,4 @@ func (m model) thinkingOff() string {
 	return ""
 }
 
-// alwaysThinks reports whether thinking can't be turned off.
 func (m model) alwaysThinks() bool { return m.version >= 500 && m.thinkingOff() == "" }

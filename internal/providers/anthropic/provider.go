@@ -4,7 +4,6 @@ package anthropic
 
 import (
 	"context"
-	"errors"
 	"mime"
 	"net/http"
 	"strings"
@@ -65,7 +64,7 @@ func (p *Provider) Name() string { return p.name }
 
 // Chat makes a chat request. A streamed one returns once the model has started,
 // so that an error at the very start is returned here.
-func (p *Provider) Chat(ctx context.Context, req *providers.ChatRequest) (*providers.Answer, error) {
+func (p *Provider) Chat(ctx context.Context, req *providers.ChatRequest) (*providers.Response, error) {
 	body, info, err := translate(req)
 	if err != nil {
 		return nil, err
@@ -80,12 +79,13 @@ func (p *Provider) Chat(ctx context.Context, req *providers.ChatRequest) (*provi
 			resp.Body.Close()
 			return nil, p.protocolFailure("%.80q instead of a stream", kind)
 		}
-		s := &stream{events: wire.NewEvents(resp), provider: p, info: info, head: head}
+		queue := wire.ChunkQueue{Head: head, IncludeUsage: info.includeUsage}
+		s := &stream{ChunkQueue: queue, events: wire.NewEvents(resp), provider: p, info: info}
 		if err := s.start(); err != nil {
 			s.Close()
 			return nil, err
 		}
-		return &providers.Answer{Stream: s}, nil
+		return &providers.Response{Stream: s}, nil
 	}
 	text, err := wire.ReadAll(resp)
 	if err != nil {
@@ -99,16 +99,5 @@ func (p *Provider) post(ctx context.Context, body []byte) (*http.Response, error
 	if p.key != "" {
 		header.Set("X-Api-Key", p.key)
 	}
-	var e apiError
-	resp, err := p.client.Post(ctx, p.url, header, body, func(_ int, text []byte) (param, message string) {
-		e = readError(text)
-		return e.param(), e.text()
-	})
-	var f *providers.Failure
-	if errors.As(err, &f) {
-		if kind := e.kind(); kind != "" {
-			f.Kind = kind
-		}
-	}
-	return resp, err
+	return p.client.Post(ctx, p.url, header, body, explain)
 }

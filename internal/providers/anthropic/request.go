@@ -11,13 +11,13 @@ import (
 	"turnpike/internal/fault"
 	"turnpike/internal/openai"
 	"turnpike/internal/providers"
+	"turnpike/internal/providers/wire"
 )
 
 // defaultMaxTokens is for requests without a limit: the Messages API requires
 // one, and every model accepts this one.
 const defaultMaxTokens = 4096
 
-// request is the body of POST /v1/messages.
 type request struct {
 	Model         string           `json:"model"`
 	MaxTokens     int64            `json:"max_tokens"`
@@ -62,7 +62,6 @@ type requestInfo struct {
 	includeUsage bool
 }
 
-// builder translates a chat request to a Messages request.
 type builder struct {
 	in    *openai.ChatRequest
 	model model
@@ -77,9 +76,8 @@ type builder struct {
 	lastMessage int // index of the last message that has content
 }
 
-// translate builds the body of a Messages request. It returns a fault for
-// fields that the API has no counterpart for, if ignoring them would surprise
-// the client.
+// translate builds the body of a Messages request. It returns a fault for fields that the API has
+// no counterpart for, if ignoring them would surprise the client.
 func translate(req *providers.ChatRequest) ([]byte, requestInfo, error) {
 	in, err := openai.Decode(req.Body)
 	if err != nil {
@@ -101,7 +99,7 @@ func translate(req *providers.ChatRequest) ([]byte, requestInfo, error) {
 		}
 	}
 	b.setUser()
-	body, err := json.Marshal(&b.out, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	body, err := json.Marshal(&b.out, wire.Lenient)
 	if err != nil {
 		return nil, requestInfo{}, fault.New(fault.InvalidJSON, "The body is nested too deeply.").Because(err)
 	}
@@ -158,7 +156,6 @@ func (b *builder) setStop() (err error) {
 // thinking, for models that take a number. They leave room for the response.
 var budgetShares = map[string]float64{"minimal": 0.1, "low": 0.2, "medium": 0.5, "high": 0.8, "xhigh": 0.8, "max": 0.8}
 
-// minBudget is the smallest thinking budget that the API accepts.
 const minBudget = 1024
 
 // setThinking translates reasoning_effort. Without it the model's default
@@ -187,7 +184,6 @@ func (b *builder) setThinking() error {
 	return nil
 }
 
-// forcesToolCall reports whether the model must call a tool.
 func (b *builder) forcesToolCall() bool {
 	return b.out.ToolChoice != nil && (b.out.ToolChoice.Type == "any" || b.out.ToolChoice.Type == "tool")
 }
@@ -217,9 +213,8 @@ func (b *builder) disableThinking() {
 	}
 }
 
-// endsWithToolResult reports whether the conversation ends with tool results. A
-// model with a budget then requires its signed thinking from before the call,
-// which OpenAI's format can't carry.
+// endsWithToolResult reports whether the conversation ends with tool results. A model with a budget
+// then requires its signed thinking from before the call, which OpenAI's format can't carry.
 func (b *builder) endsWithToolResult() bool {
 	last := b.out.Messages[len(b.out.Messages)-1]
 	return last.Content[0].Type == "tool_result"
@@ -238,7 +233,6 @@ func (b *builder) outputConfig() *outputConfig {
 	return b.out.OutputConfig
 }
 
-// maxUserID is the API's limit.
 const maxUserID = 256
 
 func (b *builder) setUser() {
@@ -252,7 +246,6 @@ func (b *builder) setUser() {
 	b.out.Metadata = &metadata{UserID: id}
 }
 
-// instruct appends text to the system prompt.
 func (b *builder) instruct(text string) {
 	b.out.System = append(b.out.System, block{Type: "text", Text: text})
 }

@@ -174,7 +174,7 @@ func TestThinkingBudgetLeavesRoomForResponse(t *testing.T) {
 	for _, test := range []struct {
 		effort    string
 		maxTokens int64
-		want      int64 // 0 is no thinking
+		want      int64 // 0 disables thinking
 	}{
 		{"high", 1025, 0},
 		{"high", 2048, 1638},

@@ -8,6 +8,7 @@ import (
 
 	"turnpike/internal/openai"
 	"turnpike/internal/providers"
+	"turnpike/internal/providers/wire"
 )
 
 // response is a message of the model, or the start of a streamed one.
@@ -53,8 +54,7 @@ func (u *usage) merge(later *usage) {
 	raise(&u.Details.Thinking, later.Details.Thinking)
 }
 
-// total counts like OpenAI: tokens read from or written to the cache are part
-// of the input.
+// total counts like OpenAI: tokens read from or written to the cache are part of the input.
 func (u *usage) total() providers.Usage {
 	return providers.Usage{
 		InputTokens:  u.Input + u.CacheCreation + u.CacheRead,
@@ -65,40 +65,22 @@ func (u *usage) total() providers.Usage {
 	}
 }
 
-// openAI returns the usage in OpenAI's format.
-func (u *usage) openAI() openai.Usage {
-	total := u.total()
-	return openai.Usage{
-		PromptTokens:      total.InputTokens,
-		CompletionTokens:  total.OutputTokens,
-		TotalTokens:       total.InputTokens + total.OutputTokens,
-		PromptDetails:     openai.PromptDetails{CachedTokens: total.CachedInput, CacheWriteTokens: total.CacheWrite},
-		CompletionDetails: openai.CompletionDetails{ReasoningTokens: min(u.Details.Thinking, total.OutputTokens)},
-	}
-}
-
-// estimateInput is for servers that don't count.
 func (u *usage) estimateInput(info requestInfo) {
 	if u.total().InputTokens == 0 {
-		u.Input, u.estimated = estimateTokens(info.bytes), true
+		u.Input, u.estimated = wire.EstimateTokens(info.bytes), true
 	}
 }
 
 // estimateOutput is for servers that don't count, or not yet.
 func (u *usage) estimateOutput(bytes int) {
-	if n := estimateTokens(bytes); n > u.Output {
+	if n := wire.EstimateTokens(bytes); n > u.Output {
 		u.Output, u.estimated = n, true
 	}
 }
 
-// estimateTokens assumes four bytes per token, as in English. Other languages
-// have more bytes and more tokens per word.
-func estimateTokens(bytes int) int64 { return int64(bytes+3) / 4 }
-
-// completion translates a response that isn't streamed.
-func (p *Provider) completion(body []byte, info requestInfo, head openai.Head) (*providers.Answer, error) {
+func (p *Provider) completion(body []byte, info requestInfo, head openai.Head) (*providers.Response, error) {
 	var r response
-	if err := json.Unmarshal(body, &r, lenient); err != nil {
+	if err := json.Unmarshal(body, &r, wire.Lenient); err != nil {
 		return nil, p.protocolFailure("not a message: %w", loggable(err))
 	}
 	switch r.Type {
@@ -120,8 +102,8 @@ func (p *Provider) completion(body []byte, info requestInfo, head openai.Head) (
 		counted.estimateOutput(bytes)
 	}
 	counted.estimateInput(info)
-	completion := head.Completion([]openai.Choice{choice}, counted.openAI())
-	return &providers.Answer{Body: openai.Encode(completion), Usage: counted.total()}, nil
+	completion := head.Completion([]openai.Choice{choice}, wire.ChatUsage(counted.total(), counted.Details.Thinking))
+	return &providers.Response{Body: openai.Encode(completion), Usage: counted.total()}, nil
 }
 
 // choice collects the blocks of a response and counts their bytes. If the input
@@ -157,7 +139,7 @@ func (b *responseBlock) arguments() string {
 	if b.Input.Kind() != jsontext.KindBeginObject {
 		return "{}"
 	}
-	return compact(b.Input)
+	return openai.Compact(b.Input)
 }
 
 // finishReason translates a stop reason. pause_turn comes only with tools that

@@ -9,12 +9,11 @@ import (
 	"turnpike/internal/openai"
 )
 
-// setFormat makes the model respond in JSON. Anthropic's structured output
-// constrains the response to a grammar, like OpenAI's json_schema, and is used
-// if the model has it. It can't express objects with open properties or
-// recursive schemas, and older models don't have it. In these cases the model
-// has to call a tool whose input has the schema, and that input becomes the
-// response. json_object has no counterpart and is requested in the system prompt.
+// setFormat makes the model respond in JSON. Anthropic's structured output constrains the response
+// to a grammar, like OpenAI's json_schema, and is used if the model has it. It can't express
+// objects with open properties or recursive schemas, and older models don't have it. In these cases
+// the model has to call a tool whose input has the schema, and that input becomes the response.
+// json_object has no counterpart and is requested in the system prompt.
 func (b *builder) setFormat() error {
 	f := b.in.ResponseFormat
 	if f == nil {
@@ -33,12 +32,13 @@ func (b *builder) setFormat() error {
 	if err := f.JSONSchema.CheckName(); err != nil {
 		return err
 	}
-	schema := f.JSONSchema.Schema
+	schema := openai.ParseOrdered(f.JSONSchema.Schema)
 	if b.model.structured() && (isClosed(schema) || !b.model.forcedTools()) {
-		b.outputConfig().Format = &outputFormat{Type: "json_schema", Schema: grammar(schema)}
+		schema = grammar(schema)
+		b.outputConfig().Format = &outputFormat{Type: "json_schema", Schema: schema.JSON()}
 		return nil
 	}
-	input, ok := objectSchema(schema)
+	input, ok := objectSchema(f.JSONSchema.Schema)
 	if !ok {
 		const at = "response_format.json_schema.schema"
 		return fault.Invalid(at, "%s must describe an object.", at)
@@ -47,9 +47,8 @@ func (b *builder) setFormat() error {
 	return nil
 }
 
-// addAnswerTool adds the tool whose input is the response, and forces the model
-// to call it or one of the client's. A tool that the client names takes
-// precedence over the format.
+// addAnswerTool adds the tool whose input is the response, and forces the model to call it or one
+// of the client's. A tool that the client names takes precedence over the format.
 func (b *builder) addAnswerTool(s *openai.JSONSchema, input jsontext.Value) {
 	if b.toolMode == "tool" {
 		return

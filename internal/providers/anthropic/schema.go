@@ -1,67 +1,15 @@
 package anthropic
 
 import (
-	"bytes"
 	"slices"
 	"strings"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"turnpike/internal/openai"
 )
 
-// maxSchemaDepth limits the recursion into nested schemas.
 const maxSchemaDepth = 64
-
-// member is a member of an object. Their order is kept, because a model writes
-// its response in the order of the schema.
-type member struct {
-	name  string
-	value jsontext.Value
-}
-
-// members returns the members of an object, and nil for any other value.
-func members(object jsontext.Value) []member {
-	if object.Kind() != jsontext.KindBeginObject {
-		return nil
-	}
-	d := jsontext.NewDecoder(bytes.NewReader(object), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-	if _, err := d.ReadToken(); err != nil {
-		return nil
-	}
-	var list []member
-	for d.PeekKind() == jsontext.KindString {
-		name, err := d.ReadToken()
-		if err != nil {
-			return nil
-		}
-		m := member{name: name.String()}
-		value, err := d.ReadValue()
-		if err != nil {
-			return nil
-		}
-		m.value = value.Clone()
-		list = append(list, m)
-	}
-	return list
-}
-
-func elements(array jsontext.Value) (list []jsontext.Value) {
-	_ = json.Unmarshal(array, &list, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-	return list
-}
-
-func appendObject(b []byte, list []member) []byte {
-	b = append(b, '{')
-	for i, m := range list {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = appendString(b, m.name)
-		b = append(b, ':')
-		b = append(b, m.value...)
-	}
-	return append(b, '}')
-}
 
 // objectSchema returns a function's parameters as a tool's input schema, which
 // must have the type object.
@@ -73,22 +21,24 @@ func objectSchema(v jsontext.Value) (jsontext.Value, bool) {
 	default:
 		return nil, false
 	}
-	list := members(v)
-	at := slices.IndexFunc(list, func(m member) bool { return m.name == "type" })
+	schema := openai.ParseOrdered(v)
+	at := schema.Index("type")
 	if at < 0 {
-		return appendObject(nil, slices.Insert(list, 0, member{"type", jsontext.Value(`"object"`)})), true
+		schema.Members = slices.Insert(schema.Members, 0, openai.Member{Name: "type", Value: openai.OrderedString("object")})
+		return schema.JSON(), true
 	}
-	return v, list[at].value.Kind() != jsontext.KindString || string(list[at].value) == `"object"`
+	of := &schema.Members[at].Value
+	return v, of.Kind != jsontext.KindString || of.Text() == "object"
 }
 
 // isClosed reports whether a grammar can express the schema: no object in it
 // allows unknown properties, and it isn't recursive.
-func isClosed(schema jsontext.Value) bool {
-	w := &closedWalk{definitions: map[string]jsontext.Value{}}
-	for _, m := range members(schema) {
-		if m.name == "$defs" || m.name == "definitions" {
-			for _, d := range members(m.value) {
-				w.definitions["#/"+m.name+"/"+d.name] = d.value
+func isClosed(schema openai.Ordered) bool {
+	w := &closedWalk{definitions: map[string]openai.Ordered{}}
+	for _, m := range schema.Members {
+		if m.Name == "$defs" || m.Name == "definitions" {
+			for _, d := range m.Value.Members {
+				w.definitions["#/"+m.Name+"/"+d.Name] = d.Value
 			}
 		}
 	}
@@ -96,36 +46,32 @@ func isClosed(schema jsontext.Value) bool {
 }
 
 type closedWalk struct {
-	definitions map[string]jsontext.Value
+	definitions map[string]openai.Ordered
 	inside      []string // definitions that are being checked
 	checked     []string
 }
 
-func (w *closedWalk) check(schema jsontext.Value, depth int) bool {
-	if depth > maxSchemaDepth {
+func (w *closedWalk) check(schema openai.Ordered, depth int) bool {
+	if depth > maxSchemaDepth || isFreeForm(schema) {
 		return false
 	}
-	list := members(schema)
-	if isFreeForm(list) {
-		return false
-	}
-	for _, m := range list {
+	for _, m := range schema.Members {
 		closed := true
-		switch m.name {
+		switch m.Name {
 		case "additionalProperties", "unevaluatedProperties":
-			closed = m.value.Kind() == jsontext.KindFalse
+			closed = m.Value.Kind == jsontext.KindFalse
 		case "patternProperties":
 			closed = false
 		case "$ref":
-			closed = w.checkRef(m.value, depth)
+			closed = w.checkRef(m.Value.Text(), depth)
 		case "properties":
-			for _, p := range members(m.value) {
-				closed = closed && w.check(p.value, depth+1)
+			for _, p := range m.Value.Members {
+				closed = closed && w.check(p.Value, depth+1)
 			}
 		case "items":
-			closed = w.check(m.value, depth+1)
+			closed = w.check(m.Value, depth+1)
 		case "anyOf", "oneOf", "allOf":
-			for _, e := range elements(m.value) {
+			for _, e := range m.Value.Elements {
 				closed = closed && w.check(e, depth+1)
 			}
 		}
@@ -138,12 +84,12 @@ func (w *closedWalk) check(schema jsontext.Value, depth int) bool {
 
 // isFreeForm reports whether the schema is an object without any properties: a
 // grammar would allow only an empty one.
-func isFreeForm(schema []member) bool {
+func isFreeForm(schema openai.Ordered) bool {
 	object := false
-	for _, m := range schema {
-		switch m.name {
+	for _, m := range schema.Members {
+		switch m.Name {
 		case "type":
-			object = bytes.Contains(m.value, []byte(`"object"`))
+			object = namesObject(m.Value)
 		case "properties", "additionalProperties", "unevaluatedProperties", "$ref", "anyOf", "oneOf", "allOf", "enum", "const":
 			return false
 		}
@@ -151,9 +97,12 @@ func isFreeForm(schema []member) bool {
 	return object
 }
 
-func (w *closedWalk) checkRef(ref jsontext.Value, depth int) bool {
-	var to string
-	_ = json.Unmarshal(ref, &to, jsontext.AllowInvalidUTF8(true))
+// namesObject reports whether the value of "type" is or contains "object".
+func namesObject(v openai.Ordered) bool {
+	return v.Text() == "object" || slices.ContainsFunc(v.Elements, func(e openai.Ordered) bool { return e.Text() == "object" })
+}
+
+func (w *closedWalk) checkRef(to string, depth int) bool {
 	definition, ok := w.definitions[to]
 	if !ok || slices.Contains(w.inside, to) {
 		return false
@@ -174,109 +123,60 @@ var keywords = []string{"type", "enum", "const", "default", "description", "titl
 // formats are the string formats that they support.
 var formats = []string{"date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid"}
 
-// grammar returns a schema that Anthropic's structured output accepts. It rejects
-// keywords that it can't enforce, so they move to the description, where the
-// model can read them.
-func grammar(schema jsontext.Value) jsontext.Value { return grammarAt(schema, 0) }
-
-func grammarAt(schema jsontext.Value, depth int) jsontext.Value {
-	if schema.Kind() != jsontext.KindBeginObject || depth > maxSchemaDepth {
-		return schema
-	}
-	list := members(schema)
-	isRef := slices.ContainsFunc(list, func(m member) bool { return m.name == "$ref" })
-	var out []member
+// grammar returns a schema that Anthropic's structured output accepts. It rejects keywords that it
+// can't enforce, so they move to the description, where the model can read them.
+func grammar(schema openai.Ordered) openai.Ordered {
+	isRef := schema.Index("$ref") >= 0
+	var out []openai.Member
 	var notes []string
 	object := false
-	for _, m := range list {
-		switch m.name {
-		case "$defs", "definitions":
-			out = append(out, member{m.name, eachMember(m.value, depth+1)})
-			continue
-		case "$ref":
-			out = append(out, m)
-			continue
-		}
-		if isRef { // no other keyword may be next to $ref
-			continue
-		}
+	for _, m := range schema.Members {
 		switch {
-		case slices.Contains(keywords, m.name):
-			object = object || m.name == "type" && strings.Contains(string(m.value), `"object"`)
-			out = append(out, m)
-		case m.name == "properties":
+		case m.Name == "$defs", m.Name == "definitions":
+			m.Value = m.Value.Map(grammar)
+		case m.Name == "$ref":
+		case isRef: // no other keyword may be next to $ref
+			continue
+		case slices.Contains(keywords, m.Name):
+			object = object || m.Name == "type" && namesObject(m.Value)
+		case m.Name == "properties":
 			object = true
-			out = append(out, member{m.name, eachMember(m.value, depth+1)})
-		case m.name == "items" && m.value.Kind() == jsontext.KindBeginObject:
-			out = append(out, member{m.name, grammarAt(m.value, depth+1)})
-		case m.name == "anyOf", m.name == "allOf":
-			out = append(out, member{m.name, eachElement(m.value, depth+1)})
-		case m.name == "oneOf":
-			out = append(out, member{"anyOf", eachElement(m.value, depth+1)})
-		case m.name == "format" && slices.Contains(formats, strings.Trim(string(m.value), `"`)),
-			m.name == "minItems" && (string(m.value) == "0" || string(m.value) == "1"):
-			out = append(out, m)
-		case m.name == "additionalProperties", strings.HasPrefix(m.name, "$"):
+			m.Value = m.Value.Map(grammar)
+		case m.Name == "items" && m.Value.Kind == jsontext.KindBeginObject:
+			m.Value = grammar(m.Value)
+		case m.Name == "anyOf", m.Name == "allOf", m.Name == "oneOf":
+			if m.Name == "oneOf" {
+				m.Name = "anyOf"
+			}
+			m.Value = m.Value.Map(grammar)
+		case m.Name == "format" && slices.Contains(formats, m.Value.Text()),
+			m.Name == "minItems" && (string(m.Value.Scalar) == "0" || string(m.Value.Scalar) == "1"):
+		case m.Name == "additionalProperties", strings.HasPrefix(m.Name, "$"):
+			continue
 		default:
-			notes = append(notes, m.name+": "+compact(m.value))
+			notes = append(notes, m.Name+": "+string(m.Value.JSON()))
+			continue
 		}
+		out = append(out, m)
 	}
 	if object {
-		out = append(out, member{"additionalProperties", jsontext.Value("false")})
+		out = append(out, openai.Member{Name: "additionalProperties", Value: openai.Ordered{Kind: jsontext.KindFalse, Scalar: jsontext.Value("false")}})
 	}
-	return appendObject(nil, describe(out, notes))
+	schema.Members = out
+	describe(&schema, notes)
+	return schema
 }
 
-// describe appends notes to the description.
-func describe(list []member, notes []string) []member {
+func describe(schema *openai.Ordered, notes []string) {
 	if len(notes) == 0 {
-		return list
+		return
 	}
 	note := "(" + strings.Join(notes, ", ") + ")"
-	at := slices.IndexFunc(list, func(m member) bool { return m.name == "description" })
+	at := schema.Index("description")
 	if at < 0 {
-		return append(list, member{"description", appendString(nil, note)})
+		schema.Members = append(schema.Members, openai.Member{Name: "description", Value: openai.OrderedString(note)})
+		return
 	}
-	var text string
-	_ = json.Unmarshal(list[at].value, &text, jsontext.AllowInvalidUTF8(true))
-	list[at].value = appendString(nil, strings.TrimSpace(text+" "+note))
-	return list
-}
-
-func eachMember(object jsontext.Value, depth int) jsontext.Value {
-	if object.Kind() != jsontext.KindBeginObject {
-		return object
-	}
-	list := members(object)
-	for i := range list {
-		list[i].value = grammarAt(list[i].value, depth)
-	}
-	return appendObject(nil, list)
-}
-
-func eachElement(array jsontext.Value, depth int) jsontext.Value {
-	if array.Kind() != jsontext.KindBeginArray {
-		return array
-	}
-	b := []byte{'['}
-	for i, e := range elements(array) {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = append(b, grammarAt(e, depth)...)
-	}
-	return append(b, ']')
-}
-
-// compact returns a value without white space.
-func compact(v jsontext.Value) string {
-	v = v.Clone()
-	_ = v.Compact(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-	return string(v)
-}
-
-// appendString appends a JSON string. Invalid UTF-8 becomes U+FFFD.
-func appendString(b []byte, s string) []byte {
-	b, _ = jsontext.AppendQuote(b, s)
-	return b
+	text := schema.Members[at].Value.Text()
+	schema.Members[at].Value = openai.OrderedString(strings.TrimSpace(text + " " + note))
 }

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"turnpike/internal/openai"
 )
 
 func TestFreeFormObjectsAreNotClosed(t *testing.T) {
@@ -17,7 +19,7 @@ func TestFreeFormObjectsAreNotClosed(t *testing.T) {
 		`{"type":"object","properties":{"a":{"type":"array","items":{"type":"object"}}}}`:        false,
 		`{"type":"object","properties":{"a":{"$ref":"#/$defs/b"}},"$defs":{"b":{"enum":["x"]}}}`: true,
 	} {
-		if got := isClosed(jsontext.Value(schema)); got != want {
+		if got := isClosed(openai.ParseOrdered(jsontext.Value(schema))); got != want {
 			t.Errorf("%s: got closed %t, want %t", schema, got, want)
 		}
 	}

@@ -6,19 +6,17 @@ import (
 	"io"
 
 	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 
 	"turnpike/internal/openai"
 	"turnpike/internal/providers"
 	"turnpike/internal/providers/wire"
 )
 
-// stream translates the events of the Messages API to chunks.
 type stream struct {
+	wire.ChunkQueue
 	events   *wire.Events
 	provider *Provider
 	info     requestInfo
-	head     openai.Head
 
 	started    bool // message_start has arrived
 	blocks     map[int64]*openBlock
@@ -28,12 +26,8 @@ type stream struct {
 	final      bool // counted has the total of the output
 	bytes      int  // of the output, to estimate its tokens
 	answers    int  // calls of the answer tool
-
-	queue []providers.Chunk
-	err   error // returned after the queue
 }
 
-// openBlock is a content block that hasn't ended.
 type openBlock struct {
 	kind           blockKind
 	call           int    // index of a tool call
@@ -53,7 +47,6 @@ const (
 	answerKind // a call of the answer tool
 )
 
-// event is any of the stream's events.
 type event struct {
 	Type    string         `json:"type"`
 	Index   int64          `json:"index"`
@@ -70,28 +63,22 @@ type event struct {
 	Usage *usage `json:"usage"`
 }
 
-// start reads up to message_start.
 func (s *stream) start() error {
-	for !s.started && s.err == nil {
-		s.err = s.read()
+	for !s.started {
+		if err := s.read(); err != nil {
+			return err
+		}
 	}
-	return s.err
+	return nil
 }
 
 // Next returns the next chunk. After an error it returns that error again.
 func (s *stream) Next() (providers.Chunk, error) {
-	for len(s.queue) == 0 && s.err == nil {
-		s.err = s.read()
-	}
-	if len(s.queue) > 0 {
-		chunk := s.queue[0]
-		s.queue = s.queue[1:]
-		return chunk, nil
-	}
-	if s.err == io.EOF {
+	chunk, err := s.ChunkQueue.Next(s.read)
+	if err == io.EOF {
 		s.events.Drain()
 	}
-	return providers.Chunk{}, s.err
+	return chunk, err
 }
 
 // SoFar returns the input as counted by the provider and, until it counts the
@@ -124,7 +111,7 @@ func (s *stream) read() error {
 		return err
 	}
 	var e event
-	if err := json.Unmarshal(data, &e, lenient); err != nil {
+	if err := json.Unmarshal(data, &e, wire.Lenient); err != nil {
 		return s.provider.protocolFailure("event %.40q: %w", name, loggable(err))
 	}
 	switch e.Type = cmp.Or(e.Type, name); e.Type {
@@ -164,7 +151,7 @@ func (s *stream) startMessage(e *event) error {
 		return s.provider.protocolFailure("message_start without a message, or a second one")
 	}
 	if e.Message.Model != "" {
-		s.head.Model = e.Message.Model
+		s.Head.Model = e.Message.Model
 	}
 	if e.Message.Usage != nil {
 		s.counted.merge(e.Message.Usage)
@@ -222,7 +209,6 @@ func (s *stream) continueBlock(e *event) {
 	}
 }
 
-// write sends a piece of a block.
 func (s *stream) write(b *openBlock, text string) {
 	if text == "" {
 		return
@@ -259,25 +245,10 @@ func (s *stream) endBlock(e *event) {
 	}
 }
 
-// finish sends the finish reason and then the usage.
 func (s *stream) finish() {
 	s.send(openai.Delta{}, finishReason(s.stopReason, s.calls > 0))
 	u := s.usage()
-	chunk := s.head.Chunk()
-	chunk.Usage = openai.Encode(u.openAI())
-	total := u.total()
-	s.queue = append(s.queue, providers.Chunk{Data: openai.Encode(chunk), Usage: &total})
+	s.SendUsage(u.total(), u.Details.Thinking)
 }
 
-// send queues a chunk of the only choice.
-func (s *stream) send(delta openai.Delta, finish string) {
-	choice := openai.ChunkChoice{Delta: delta}
-	if finish != "" {
-		choice.FinishReason = &finish
-	}
-	chunk := s.head.Chunk(choice)
-	if s.info.includeUsage {
-		chunk.Usage = jsontext.Value("null")
-	}
-	s.queue = append(s.queue, providers.Chunk{Data: openai.Encode(chunk)})
-}
+func (s *stream) send(delta openai.Delta, finish string) { s.Send(0, delta, finish) }

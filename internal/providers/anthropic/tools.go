@@ -71,8 +71,7 @@ func (b *builder) setNoTools(choice toolChoice) error {
 	return nil
 }
 
-// requestToolCall asks in the system prompt for a call that the model can't be
-// forced to make.
+// requestToolCall asks in the system prompt for a call that the model can't be forced to make.
 func (b *builder) requestToolCall(choice toolChoice) toolChoice {
 	switch choice.Type {
 	case "any":

@@ -14,7 +14,6 @@ import (
 
 	"turnpike/internal/audio"
 	"turnpike/internal/fault"
-	"turnpike/internal/jsonbody"
 	"turnpike/internal/providers"
 	"turnpike/internal/safehttp"
 )
@@ -26,9 +25,6 @@ const (
 	minWordsPerMinute = 80
 )
 
-// rawPCM is the format of "pcm", which has no header, at OpenAI.
-var rawPCM = audio.Format{Rate: 24_000, Channels: 1}
-
 // Name is the name of the provider and of its only model.
 const Name = "espeak"
 
@@ -39,8 +35,8 @@ type Espeak struct {
 }
 
 var (
-	_ providers.Provider    = (*Espeak)(nil)
-	_ providers.SpeechMaker = (*Espeak)(nil)
+	_ providers.Provider        = (*Espeak)(nil)
+	_ providers.SpeechGenerator = (*Espeak)(nil)
 )
 
 // Find looks for espeak-ng on the PATH.
@@ -57,14 +53,11 @@ func (e *Espeak) Name() string { return Name }
 
 // Speech reads a text aloud.
 func (e *Espeak) Speech(ctx context.Context, req *providers.SpeechRequest) (*providers.Content, error) {
-	contentType, ok := audio.Types[req.Format]
-	if !ok {
-		return nil, fault.Invalid("response_format", "response_format must be wav, mp3, opus, aac, flac or pcm.")
+	contentType, err := req.ContentType()
+	if err != nil {
+		return nil, err
 	}
-	if req.Format != "wav" && req.Format != "pcm" && !audio.CanTranscode() {
-		return nil, fault.Invalid("response_format", "response_format must be wav or pcm. For %s the server needs ffmpeg, which is not installed.", req.Format)
-	}
-	speed, err := readSpeed(req.Body)
+	speed, err := req.ReadSpeed()
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +71,7 @@ func (e *Espeak) Speech(ctx context.Context, req *providers.SpeechRequest) (*pro
 	}
 	// The text is passed on standard input, because every user of the machine can
 	// see arguments. Without -m, markup is read as text.
-	spoken, err := audio.Program(ctx, strings.NewReader(text), e.path, "--stdin", "--stdout", "-b", "1", "-v", voice, "-s", strconv.Itoa(speed))
+	spoken, err := audio.Program(ctx, strings.NewReader(text), e.path, "--stdin", "--stdout", "-b", "1", "-v", voice, "-s", strconv.Itoa(max(minWordsPerMinute, int(speed*wordsPerMinute))))
 	if err != nil {
 		return nil, failure(err)
 	}
@@ -88,28 +81,6 @@ func (e *Espeak) Speech(ctx context.Context, req *providers.SpeechRequest) (*pro
 		return nil, err
 	}
 	return &providers.Content{ContentType: contentType, Body: body, Size: size}, nil
-}
-
-// speechFields holds the fields that this provider reads.
-type speechFields struct {
-	Speed *float64 `json:"speed"`
-}
-
-// readSpeed returns the requested speed in words per minute.
-func readSpeed(body []byte) (int, error) {
-	var in speechFields
-	if len(body) > 0 {
-		if err := jsonbody.DecodeLenient(body, &in); err != nil {
-			return 0, err
-		}
-	}
-	if in.Speed == nil {
-		return wordsPerMinute, nil
-	}
-	if !(*in.Speed >= 0.25 && *in.Speed <= 4) {
-		return 0, fault.Invalid("speed", "speed must be from 0.25 to 4.")
-	}
-	return max(minWordsPerMinute, int(*in.Speed*wordsPerMinute)), nil
 }
 
 // plain removes what espeak-ng would interpret instead of reading it: phonemes in
@@ -129,17 +100,17 @@ func plain(text string) string {
 // convert converts the WAV of espeak-ng. It returns after the first audio, so
 // that a failure is an error and not an empty file.
 func convert(ctx context.Context, spoken io.ReadCloser, format string) (io.ReadCloser, int64, error) {
-	pcm, sound, err := audio.ReadWAV(spoken)
+	pcm, samples, err := audio.ReadWAV(spoken)
 	if err != nil {
 		return nil, 0, failure(errors.Join(err, drain(spoken)))
 	}
 	switch format {
 	case "pcm":
-		return &body{audio.Convert(rawPCM, pcm, sound), spoken}, -1, nil
+		return &body{audio.Convert(audio.RawPCM, pcm, samples), spoken}, -1, nil
 	case "wav":
-		return bufferWAV(pcm, sound, spoken)
+		return bufferWAV(pcm, samples, spoken)
 	}
-	wav := &body{io.MultiReader(strings.NewReader(string(audio.Header(pcm, -1))), sound), spoken}
+	wav := &body{io.MultiReader(strings.NewReader(string(audio.Header(pcm, -1))), samples), spoken}
 	out, err := audio.Encode(ctx, wav, format)
 	if err != nil {
 		return nil, 0, failure(err)
@@ -155,13 +126,13 @@ func drain(spoken io.Reader) error {
 
 // bufferWAV stores the audio until its size is known, because many players need
 // the size in the header. Generating takes a hundredth of the playing time.
-func bufferWAV(pcm audio.Format, sound io.Reader, spoken io.Closer) (io.ReadCloser, int64, error) {
+func bufferWAV(pcm audio.Format, samples io.Reader, spoken io.Closer) (io.ReadCloser, int64, error) {
 	file, err := os.CreateTemp("", "turnpike-speech-*.pcm")
 	if err != nil {
 		return nil, 0, failure(err)
 	}
 	temp := &tempFile{file}
-	size, err := io.Copy(file, sound)
+	size, err := io.Copy(file, samples)
 	_, rewindErr := file.Seek(0, io.SeekStart)
 	if err = errors.Join(err, spoken.Close(), rewindErr); err != nil {
 		temp.Close()
@@ -171,7 +142,6 @@ func bufferWAV(pcm audio.Format, sound io.Reader, spoken io.Closer) (io.ReadClos
 	return &body{io.MultiReader(strings.NewReader(header), file), temp}, int64(len(header)) + size, nil
 }
 
-// tempFile is removed when it is closed.
 type tempFile struct{ *os.File }
 
 func (f *tempFile) Close() error {
@@ -192,7 +162,6 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// failure wraps an error for the gateway.
 func failure(err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("espeak: %w", err)

@@ -32,7 +32,6 @@ var openAIVoices = map[string]string{
 // variant. It never matches a path.
 var voiceName = regexp.MustCompile(`^[a-z0-9][a-z0-9+-]{0,39}$`)
 
-// voice returns espeak-ng's name for the requested voice.
 func (e *Espeak) voice(ctx context.Context, name string) (string, error) {
 	if own, ok := openAIVoices[name]; ok {
 		return own, nil

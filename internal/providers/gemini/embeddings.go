@@ -2,11 +2,9 @@ package gemini
 
 import (
 	"context"
-	"encoding/base64"
-	"encoding/binary"
-	"errors"
 	"fmt"
 	"math"
+	"net/http"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -14,15 +12,14 @@ import (
 
 	"turnpike/internal/fault"
 	"turnpike/internal/jsonbody"
+	"turnpike/internal/openai"
 	"turnpike/internal/providers"
 	"turnpike/internal/providers/wire"
 )
 
 const (
-	// maxInputs is OpenAI's limit.
-	maxInputs = 2048
-	// perBatch is how many texts batchEmbedContents takes.
-	perBatch = 100
+	maxInputs = 2048 // OpenAI's limit
+	maxBatch  = 100  // of batchEmbedContents
 )
 
 type embeddingsRequest struct {
@@ -30,7 +27,7 @@ type embeddingsRequest struct {
 	Dimensions     *int64         `json:"dimensions"`
 	EncodingFormat string         `json:"encoding_format"`
 
-	texts []string // Input, read
+	texts []string // parsed Input
 }
 
 type embedRequest struct {
@@ -50,34 +47,16 @@ type embeddingValues struct {
 	Values []float64 `json:"values"`
 }
 
-// embeddingList is OpenAI's answer.
-type embeddingList struct {
-	Object string          `json:"object"`
-	Data   []embedding     `json:"data"`
-	Model  string          `json:"model"`
-	Usage  embeddingsUsage `json:"usage"`
-}
-
-type embedding struct {
-	Object    string `json:"object"`
-	Index     int    `json:"index"`
-	Embedding any    `json:"embedding"` // []float64, or a string of base64
-}
-
-type embeddingsUsage struct {
-	PromptTokens int64 `json:"prompt_tokens"`
-	TotalTokens  int64 `json:"total_tokens"`
-}
-
-// Embeddings answers an embeddings request of OpenAI's shape.
-func (p *Provider) Embeddings(ctx context.Context, model string, body []byte) (*providers.Answer, error) {
+// Embeddings makes an embeddings request in OpenAI's format.
+func (p *Provider) Embeddings(ctx context.Context, model string, body []byte) (*providers.Response, error) {
 	in, err := readEmbeddings(body)
 	if err != nil {
 		return nil, err
 	}
-	out, estimated := embeddingList{Object: "list", Model: model, Data: make([]embedding, 0, len(in.texts))}, false
-	for start := 0; start < len(in.texts); start += perBatch {
-		texts := in.texts[start:min(start+perBatch, len(in.texts))]
+	var vectors [][]float64
+	var used providers.Usage
+	for start := 0; start < len(in.texts); start += maxBatch {
+		texts := in.texts[start:min(start+maxBatch, len(in.texts))]
 		method, body, err := in.batch(model, texts)
 		if err != nil {
 			return nil, err
@@ -86,25 +65,22 @@ func (p *Provider) Embeddings(ctx context.Context, model string, body []byte) (*
 		if err != nil {
 			return nil, err
 		}
-		if body, err = wire.ReadAll(resp); err != nil {
-			return nil, err
-		}
-		vectors, tokens, counted, err := readVectors(body, texts, p.key)
+		r, err := p.readVectors(resp, texts)
 		if err != nil {
 			return nil, err
 		}
-		for _, v := range vectors {
-			out.Data = append(out.Data, embedding{"embedding", len(out.Data), in.encode(v.Values)})
+		for _, v := range r.Embeddings {
+			if in.Dimensions != nil {
+				normalize(v.Values)
+			}
+			vectors = append(vectors, v.Values)
 		}
-		out.Usage.PromptTokens += tokens
-		estimated = estimated || !counted
+		tokens, counted := r.promptTokens(texts)
+		used.InputTokens += tokens
+		used.Estimated = used.Estimated || !counted
 	}
-	out.Usage.TotalTokens = out.Usage.PromptTokens
-	answer := &providers.Answer{Usage: providers.Usage{InputTokens: out.Usage.PromptTokens, Estimated: estimated}}
-	if answer.Body, err = json.Marshal(out); err != nil {
-		return nil, fmt.Errorf("gemini: encode embeddings: %w", err)
-	}
-	return answer, nil
+	out, err := openai.EncodeEmbeddings(model, vectors, in.EncodingFormat == "base64", used.InputTokens)
+	return &providers.Response{Body: out, Usage: used}, err
 }
 
 func readEmbeddings(body []byte) (*embeddingsRequest, error) {
@@ -114,34 +90,33 @@ func readEmbeddings(body []byte) (*embeddingsRequest, error) {
 	}
 	switch r.Input.Kind() {
 	case jsontext.KindInvalid, jsontext.KindNull:
-		return nil, fault.Missing("input", "input is required: a string or an array of strings")
+		return nil, fault.Missing("input", "input is required: a string or an array of strings.")
 	case jsontext.KindString:
 		r.texts = make([]string, 1)
 		_ = json.Unmarshal(r.Input, &r.texts[0]) // it is a string
 	default:
 		if err := json.Unmarshal(r.Input, &r.texts); err != nil {
-			return nil, fault.Invalid("input", "input must be a string or an array of strings; this model takes no tokens")
+			return nil, fault.Invalid("input", "input must be a string or an array of strings. This model does not accept tokens.")
 		}
 	}
 	if len(r.texts) == 0 || len(r.texts) > maxInputs {
-		return nil, fault.Invalid("input", "input must have 1 to %d texts", maxInputs)
+		return nil, fault.Invalid("input", "input must have 1 to %d strings.", maxInputs)
 	}
 	for i, text := range r.texts {
 		if strings.TrimSpace(text) == "" {
-			return nil, fault.Invalid("input", "input must have no empty texts; number %d is one", i)
+			return nil, fault.Invalid("input", "input must not have empty strings. Number %d is empty.", i)
 		}
 	}
 	if r.Dimensions != nil && (*r.Dimensions < 1 || *r.Dimensions > math.MaxInt32) {
-		return nil, fault.Invalid("dimensions", "dimensions must be at least 1")
+		return nil, fault.Invalid("dimensions", "dimensions must be at least 1.")
 	}
 	switch r.EncodingFormat {
 	case "", "float", "base64":
 		return r, nil
 	}
-	return nil, fault.Invalid("encoding_format", "encoding_format must be float or base64")
+	return nil, fault.Invalid("encoding_format", "encoding_format must be float or base64.")
 }
 
-// batch is the call for some of the texts.
 func (r *embeddingsRequest) batch(model string, texts []string) (method string, body []byte, err error) {
 	requests := make([]embedRequest, len(texts))
 	for i, text := range texts {
@@ -166,46 +141,36 @@ func (r *embeddingsRequest) batch(model string, texts []string) (method string, 
 	return method, body, err
 }
 
-// readVectors reads the answer for some texts, and how many tokens they have.
-func readVectors(body []byte, texts []string, key string) (_ []embeddingValues, tokens int64, counted bool, err error) {
-	var r embedResponse
-	if err := json.Unmarshal(body, &r, fromGoogle); err != nil {
-		return nil, 0, false, &providers.Failure{Kind: providers.KindProtocol, Err: errors.New(wire.Loggable(err.Error(), key))}
+func (p *Provider) readVectors(resp *http.Response, texts []string) (*embedResponse, error) {
+	r := new(embedResponse)
+	if err := wire.ReadJSON(resp, wire.MaxMedia, r, p.key); err != nil {
+		return nil, err
 	}
 	if r.Error != nil {
-		return nil, 0, false, r.Error.failure(key)
+		return nil, r.Error.failure(p.key)
 	}
 	if r.Embedding != nil {
 		r.Embeddings = append(r.Embeddings, *r.Embedding)
 	}
 	if len(r.Embeddings) != len(texts) {
-		return nil, 0, false, &providers.Failure{Kind: providers.KindProtocol, Err: fmt.Errorf("%d embeddings for %d texts", len(r.Embeddings), len(texts))}
+		return nil, wire.ProtocolFailure("%d embeddings for %d texts", len(r.Embeddings), len(texts))
 	}
+	return r, nil
+}
+
+// promptTokens returns the tokens of the texts. Older models don't count them.
+func (r *embedResponse) promptTokens(texts []string) (tokens int64, counted bool) {
 	if m := r.UsageMetadata; m != nil && m.Prompt > 0 {
-		return r.Embeddings, clamp(m.Prompt), true, nil
+		return clamp(m.Prompt), true
 	}
-	for _, text := range texts { // older models do not count
-		tokens += estimateTokens(len(text))
+	for _, text := range texts {
+		tokens += wire.EstimateTokens(len(text))
 	}
-	return r.Embeddings, tokens, false, nil
+	return tokens, false
 }
 
-// encode gives a vector the form that was asked for. One that Gemini has
-// shortened is no longer of length one, which users of OpenAI's rely on.
-func (r *embeddingsRequest) encode(v []float64) any {
-	if r.Dimensions != nil {
-		normalize(v)
-	}
-	if r.EncodingFormat != "base64" {
-		return v
-	}
-	b := make([]byte, 0, 4*len(v))
-	for _, x := range v {
-		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(float32(x)))
-	}
-	return base64.StdEncoding.EncodeToString(b)
-}
-
+// normalize makes the length one, which users of OpenAI's API rely on. Vectors that
+// Gemini has shortened have another.
 func normalize(v []float64) {
 	var sum float64
 	for _, x := range v {

@@ -10,12 +10,12 @@ import (
 	"testing"
 
 	"turnpike/internal/fault"
-	"turnpike/internal/openai/openaitest"
 	"turnpike/internal/providers"
+	"turnpike/test/fakes/openaitest"
 	"turnpike/test/fakes/upstreams"
 )
 
-func embed(t *testing.T, body string, replies ...upstreams.GeminiReply) (*providers.Answer, []upstreams.GeminiRequest) {
+func embed(t *testing.T, body string, replies ...upstreams.GeminiReply) (*providers.Response, []upstreams.GeminiRequest) {
 	t.Helper()
 	p, server := start(t)
 	server.Queue(replies...)
@@ -37,7 +37,7 @@ func TestEmbeddingsAreTranslated(t *testing.T) {
 	})
 }
 
-func TestManyTextsGoInBatchesOfAHundred(t *testing.T) {
+func TestManyTextsAreSentInBatches(t *testing.T) {
 	t.Parallel()
 	texts := make([]string, 250)
 	for i := range texts {
@@ -104,7 +104,7 @@ func TestShortenedVectorsHaveLengthOne(t *testing.T) {
 	}
 }
 
-func TestBadEmbeddingsAreRefused(t *testing.T) {
+func TestInvalidEmbeddingsRequestsAreRejected(t *testing.T) {
 	t.Parallel()
 	many := strings.TrimSuffix(strings.Repeat(`"x",`, 2049), ",")
 	for body, param := range map[string]string{

@@ -8,17 +8,11 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 
 	"turnpike/internal/providers"
 	"turnpike/internal/providers/wire"
 )
 
-// fromGoogle are the options for reading what Google sends: it is not ours to
-// refuse over a doubled name or a broken character.
-var fromGoogle = json.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-
-// apiError is Google's error object.
 type apiError struct {
 	Code    int           `json:"code"`
 	Message string        `json:"message"`
@@ -26,41 +20,42 @@ type apiError struct {
 	Details []errorDetail `json:"details"`
 }
 
-// errorDetail is one of several messages that only @type tells apart; their
-// fields have different names.
+// errorDetail is any of several messages, whose fields have different names.
 type errorDetail struct {
-	Reason          string           `json:"reason"`     // ErrorInfo
-	RetryDelay      string           `json:"retryDelay"` // RetryInfo
-	FieldViolations []fieldViolation `json:"fieldViolations"`
+	Reason          string `json:"reason"`     // ErrorInfo
+	RetryDelay      string `json:"retryDelay"` // RetryInfo
+	FieldViolations []struct {
+		Field string `json:"field"`
+	} `json:"fieldViolations"`
 }
 
-type fieldViolation struct {
-	Field string `json:"field"`
-}
-
-// readError reads an error body; one that is none leaves everything empty.
-// A stream's error may come in an array.
+// readError reads the body of an error response. It returns an empty error for
+// anything else. A stream's error may be in an array.
 func readError(body []byte) apiError {
-	body = bytes.TrimSpace(body)
-	if len(body) > 0 && body[0] == '[' {
-		var list []struct {
-			Error apiError `json:"error"`
-		}
-		if json.Unmarshal(body, &list, fromGoogle) == nil && len(list) > 0 {
-			return list[0].Error
-		}
-		return apiError{}
-	}
-	var one struct {
+	type response struct {
 		Error apiError `json:"error"`
 	}
-	if json.Unmarshal(body, &one, fromGoogle) != nil {
+	list := make([]response, 1)
+	var err error
+	if bytes.HasPrefix(bytes.TrimSpace(body), []byte("[")) {
+		err = json.Unmarshal(body, &list, wire.Lenient)
+	} else {
+		err = json.Unmarshal(body, &list[0], wire.Lenient)
+	}
+	if err != nil || len(list) == 0 {
 		return apiError{}
 	}
-	return one.Error
+	return list[0].Error
 }
 
-// failure is for an error that came inside an answer.
+func explain(f *providers.Failure, body []byte) string {
+	e := readError(body)
+	f.Param = e.param()
+	e.refine(f)
+	return e.Message
+}
+
+// failure is for an error in a successful response.
 func (e *apiError) failure(key string) *providers.Failure {
 	f := &providers.Failure{
 		Kind:   providers.KindServer,
@@ -75,7 +70,7 @@ func (e *apiError) failure(key string) *providers.Failure {
 	return f
 }
 
-// refine says what the HTTP status alone could not.
+// refine sets what the HTTP status alone doesn't say.
 func (e *apiError) refine(f *providers.Failure) {
 	if kind := e.kind(); kind != "" {
 		f.Kind = kind
@@ -90,18 +85,17 @@ func (e *apiError) refine(f *providers.Failure) {
 	}
 }
 
-// kind follows google.rpc.Code; empty is for a status that says no more than
-// HTTP's.
+// kind follows google.rpc.Code. It returns "" for a status that says no more than HTTP's.
 func (e *apiError) kind() providers.Kind {
 	switch e.Status {
 	case "INVALID_ARGUMENT", "OUT_OF_RANGE":
-		if e.aboutKey() {
+		if e.isAboutKey() {
 			return providers.KindAuth
 		}
 		return providers.KindInvalid
 	case "FAILED_PRECONDITION":
-		// Mostly it is the operator's account: no billing, or a country that
-		// the free tier does not serve. Then another provider can help.
+		// Usually it is the operator's account: no billing, or a country that the
+		// free tier doesn't serve. Then another provider can help.
 		if text := strings.ToLower(e.Message); strings.Contains(text, "billing") || strings.Contains(text, "location") {
 			return providers.KindAuth
 		}
@@ -122,9 +116,8 @@ func (e *apiError) kind() providers.Kind {
 	return ""
 }
 
-// aboutKey finds a key that is not accepted, which Google calls an invalid
-// argument.
-func (e *apiError) aboutKey() bool {
+// isAboutKey recognizes a rejected key, which Google reports as an invalid argument.
+func (e *apiError) isAboutKey() bool {
 	for _, d := range e.Details {
 		if strings.HasPrefix(d.Reason, "API_KEY_") {
 			return true
@@ -133,9 +126,8 @@ func (e *apiError) aboutKey() bool {
 	return strings.Contains(e.Message, "API key not valid") || strings.Contains(e.Message, "API key expired")
 }
 
-// fields are the places in a Gemini request, longest first, and what the
-// caller knows them as.
-var fields = []struct{ gemini, ours string }{
+// fields are paths in a Gemini request, longest first, and the client's fields.
+var fields = []struct{ path, field string }{
 	{"generation_config.response_json_schema", "response_format.json_schema.schema"},
 	{"generation_config.response_mime_type", "response_format"},
 	{"generation_config.max_output_tokens", "max_completion_tokens"},
@@ -154,26 +146,29 @@ var fields = []struct{ gemini, ours string }{
 	{"output_dimensionality", "dimensions"},
 }
 
-// placed finds the field in Google's messages: "… at 'tools[0].…'", or
+// pathPattern finds the field in Google's messages: "… at 'tools[0].…'", or
 // "* GenerateContentRequest.contents[0]…: …".
-var placed = regexp.MustCompile(`at '([^']+)'|GenerateContentRequest\.(\S+)`)
+var pathPattern = regexp.MustCompile(`at '([^']+)'|GenerateContentRequest\.(\S+)`)
 
-var declaration = regexp.MustCompile(`function_declarations\[([0-9]+)\]`)
+var declarationPattern = regexp.MustCompile(`function_declarations\[([0-9]+)\]`)
 
-// param is the caller's field that the error is about, or nothing.
-func (e *apiError) param() string {
-	place := strings.Join(placed.FindStringSubmatch(e.Message), " ")
+func (e *apiError) violation(fallback string) string {
 	for _, d := range e.Details {
 		if len(d.FieldViolations) > 0 {
-			place = d.FieldViolations[0].Field
+			fallback = d.FieldViolations[0].Field
 		}
 	}
-	if m := declaration.FindStringSubmatch(place); m != nil {
+	return fallback
+}
+
+func (e *apiError) param() string {
+	path := e.violation(strings.Join(pathPattern.FindStringSubmatch(e.Message), " "))
+	if m := declarationPattern.FindStringSubmatch(path); m != nil {
 		return "tools[" + m[1] + "].function"
 	}
 	for _, f := range fields {
-		if strings.Contains(place, f.gemini) {
-			return f.ours
+		if strings.Contains(path, f.path) {
+			return f.field
 		}
 	}
 	if strings.Contains(e.Message, "input token count") {

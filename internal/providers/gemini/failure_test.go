@@ -21,7 +21,7 @@ func failureOf(t *testing.T, err error) *providers.Failure {
 	return f
 }
 
-func TestErrorsBecomeKinds(t *testing.T) {
+func TestErrorsHaveTheirKind(t *testing.T) {
 	t.Parallel()
 	const keyInvalid = `[{"@type":"type.googleapis.com/google.rpc.ErrorInfo","reason":"API_KEY_INVALID","domain":"googleapis.com","metadata":{"service":"generativelanguage.googleapis.com"}}]`
 	const retry = `[{"@type":"type.googleapis.com/google.rpc.QuotaFailure","violations":[{"quotaId":"x"}]},{"@type":"type.googleapis.com/google.rpc.RetryInfo","retryDelay":"37.5s"}]`
@@ -79,7 +79,7 @@ func TestErrorsBecomeKinds(t *testing.T) {
 	}
 }
 
-func TestErrorsThatAreNotGooglesKeepTheStatusAndTheHeader(t *testing.T) {
+func TestUnknownErrorsKeepStatusAndRetryAfter(t *testing.T) {
 	t.Parallel()
 	p, server := start(t)
 	server.Queue(upstreams.GeminiReply{Status: 503, Body: "<html>busy</html>", Header: http.Header{"Retry-After": {"7"}}})
@@ -90,7 +90,7 @@ func TestErrorsThatAreNotGooglesKeepTheStatusAndTheHeader(t *testing.T) {
 }
 
 // Google quotes the key when it denies one.
-func TestKeyNeverAppearsInErrorsOrAddresses(t *testing.T) {
+func TestErrorsAndURLsDoNotContainTheKey(t *testing.T) {
 	t.Parallel()
 	says := func(code int, status string) string {
 		return upstreams.GeminiError(code, status, "Permission denied: Consumer 'api_key:"+testKey+"' has been suspended.", "")
@@ -107,7 +107,7 @@ func TestKeyNeverAppearsInErrorsOrAddresses(t *testing.T) {
 		for _, call := range []string{"plain", "stream", "embeddings"} {
 			p, server := start(t)
 			server.Queue(reply)
-			var answer *providers.Answer
+			var answer *providers.Response
 			var err error
 			if call == "embeddings" {
 				answer, err = p.Embeddings(t.Context(), "m", []byte(`{"input":"x"}`))

@@ -12,8 +12,8 @@ import (
 
 	"turnpike/internal/fault"
 	"turnpike/internal/openai"
-	"turnpike/internal/openai/openaitest"
 	"turnpike/internal/providers"
+	"turnpike/test/fakes/openaitest"
 )
 
 // seeds adds the files of testdata that match a pattern.

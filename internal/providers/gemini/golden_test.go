@@ -12,8 +12,8 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"turnpike/internal/openai/openaitest"
 	"turnpike/internal/providers"
+	"turnpike/test/fakes/openaitest"
 	"turnpike/test/fakes/upstreams"
 )
 
@@ -71,7 +71,7 @@ func TestRequestsAreTranslated(t *testing.T) {
 
 const hello = `{"model":"m","messages":[{"role":"user","content":"Hello"}]}`
 
-func TestAnswersAreTranslated(t *testing.T) {
+func TestResponsesAreTranslated(t *testing.T) {
 	t.Parallel()
 	eachFile(t, "answer/*.json", func(t *testing.T, input []byte) []byte {
 		p, server := start(t)

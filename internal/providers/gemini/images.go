@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
+	"math"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -15,23 +17,19 @@ import (
 )
 
 const (
-	// maxPictures is OpenAI's limit.
-	maxPictures = 10
-	// atOnce is how many calls for one request run at the same time.
-	atOnce = 4
-	// perPrediction is how many pictures Imagen makes in one call.
-	perPrediction = 4
+	maxImages       = 10 // OpenAI's limit
+	maxConcurrent   = 4  // upstream requests for one request
+	imagesPerImagen = 4  // in one upstream request
 )
 
-// imagesRequest is what is read of a request for pictures; other fields have
-// no counterpart in Gemini.
+// imagesRequest has the fields of a request that Gemini has a counterpart for.
 type imagesRequest struct {
 	Prompt       string `json:"prompt"`
 	N            *int   `json:"n"`
 	Size         string `json:"size"`
 	OutputFormat string `json:"output_format"`
 
-	size size // Size, read
+	size size // parsed
 	n    int
 }
 
@@ -40,25 +38,25 @@ type imageConfig struct {
 	ImageSize   string `json:"imageSize,omitempty"`
 }
 
-// Images makes pictures, or edits those that are given. What a filter takes out
-// of several is missing in the answer; if it takes all, that is a failure.
-func (p *Provider) Images(ctx context.Context, req *providers.ImageRequest) (*providers.ImageAnswer, error) {
+// Images generates or edits images. If a filter blocks some of them, they are
+// missing in the response. If it blocks all, the request fails.
+func (p *Provider) Images(ctx context.Context, req *providers.ImageRequest) (*providers.ImageResult, error) {
 	in, err := readImages(req)
 	if err != nil {
 		return nil, err
 	}
 	if strings.HasPrefix(strings.TrimPrefix(req.Model, "models/"), "imagen-") {
 		if len(req.Sources) > 0 {
-			return nil, fault.Invalid("image", "this model makes new pictures only: leave image out, or take another model")
+			return nil, fault.Invalid("image", "This model cannot edit images. Omit image or use another model.")
 		}
-		calls := (in.n + perPrediction - 1) / perPrediction
-		return together(ctx, calls, func(ctx context.Context, i int) (*providers.ImageAnswer, error) {
-			return p.predict(ctx, req.Model, in, min(perPrediction, in.n-i*perPrediction))
+		requests := (in.n + imagesPerImagen - 1) / imagesPerImagen
+		return concurrently(ctx, requests, func(ctx context.Context, i int) (*providers.ImageResult, error) {
+			return p.predict(ctx, req.Model, in, min(imagesPerImagen, in.n-i*imagesPerImagen))
 		})
 	}
 	call := in.generate(req)
-	return together(ctx, in.n, func(ctx context.Context, _ int) (*providers.ImageAnswer, error) {
-		return p.picture(ctx, req.Model, in.Prompt, call)
+	return concurrently(ctx, in.n, func(ctx context.Context, _ int) (*providers.ImageResult, error) {
+		return p.generateImage(ctx, req.Model, in.Prompt, call)
 	})
 }
 
@@ -68,38 +66,37 @@ func readImages(req *providers.ImageRequest) (*imagesRequest, error) {
 		return nil, err
 	}
 	if strings.TrimSpace(in.Prompt) == "" {
-		return nil, fault.Missing("prompt", "prompt is required: what the picture should show")
+		return nil, fault.Missing("prompt", "prompt is required: a description of the image.")
 	}
 	if in.N != nil {
 		in.n = *in.N
 	}
-	if in.n < 1 || in.n > maxPictures {
-		return nil, fault.Invalid("n", "n must be a whole number from 1 to %d", maxPictures)
+	if in.n < 1 || in.n > maxImages {
+		return nil, fault.Invalid("n", "n must be a whole number from 1 to %d.", maxImages)
 	}
 	if req.Mask != nil {
-		return nil, fault.Invalid("mask", "this model takes no mask: say in the prompt what should change")
+		return nil, fault.Invalid("mask", "This model does not support mask. Describe in the prompt what to change.")
 	}
 	var err error
 	in.size, err = parseSize(in.Size)
 	return in, err
 }
 
-// generate is the call for one picture.
-func (in *imagesRequest) generate(req *providers.ImageRequest) *mediaRequest {
+func (in *imagesRequest) generate(req *providers.ImageRequest) *generateRequest {
 	parts := []part{{Text: in.Prompt}}
 	for i := range req.Sources {
 		parts = append(parts, part{InlineData: inline(&req.Sources[i])})
 	}
-	call := &mediaRequest{Contents: []content{{Role: "user", Parts: parts}}}
+	call := &generateRequest{Contents: []content{{Role: "user", Parts: parts}}}
 	version := parseModel(req.Model).version
 	call.GenerationConfig.ResponseModalities = []string{"IMAGE"}
 	if version > 0 && version < 2.5 {
-		call.GenerationConfig.ResponseModalities = []string{"TEXT", "IMAGE"} // it refuses to be silent
+		call.GenerationConfig.ResponseModalities = []string{"TEXT", "IMAGE"} // it rejects IMAGE alone
 		return call
 	}
 	config := imageConfig{AspectRatio: in.size.aspectRatio(geminiRatios)}
 	if version >= 3 {
-		config.ImageSize = in.size.grade()
+		config.ImageSize = in.size.imageSize()
 	}
 	if config != (imageConfig{}) {
 		call.GenerationConfig.ImageConfig = &config
@@ -107,8 +104,8 @@ func (in *imagesRequest) generate(req *providers.ImageRequest) *mediaRequest {
 	return call
 }
 
-// inline is a caller's file as part of a request. Its type is what its bytes
-// say, if they say anything.
+// inline returns a file of the client as part of a request. Its content decides
+// its type, if it can.
 func inline(file *providers.Upload) *blob {
 	kind := http.DetectContentType(file.Data)
 	if !strings.HasPrefix(kind, "image/") && file.ContentType != "" {
@@ -117,55 +114,54 @@ func inline(file *providers.Upload) *blob {
 	return &blob{MimeType: kind, Data: base64.StdEncoding.EncodeToString(file.Data)}
 }
 
-func (p *Provider) picture(ctx context.Context, model, prompt string, call *mediaRequest) (*providers.ImageAnswer, error) {
+func (p *Provider) generateImage(ctx context.Context, model, prompt string, call *generateRequest) (*providers.ImageResult, error) {
 	var r mediaResponse
-	if err := p.postMedia(ctx, model, "generateContent", call, &r); err != nil {
+	if err := p.postMedia(ctx, p.url(model, "generateContent"), call, &r); err != nil {
 		return nil, err
 	}
-	return p.readPicture(&r, prompt)
+	return p.readImage(&r, prompt)
 }
 
-func (p *Provider) readPicture(r *mediaResponse, prompt string) (*providers.ImageAnswer, error) {
+func (p *Provider) readImage(r *mediaResponse, prompt string) (*providers.ImageResult, error) {
 	files, err := p.blobs(r)
 	if err != nil {
 		return nil, err
 	}
-	// One was asked for, and one is paid for: the last is the finished one.
-	picture, err := wire.NewPicture(files[len(files)-1].Data, "")
+	// One was requested and is paid for. The last one is final.
+	image, err := wire.NewImage(files[len(files)-1].Data, "")
 	if err != nil {
 		return nil, err
 	}
-	count := counter{prompt: estimateTokens(len(prompt)), metadata: r.UsageMetadata}
-	return &providers.ImageAnswer{Images: []providers.Picture{picture}, Usage: count.usage()}, nil
+	count := counter{prompt: wire.EstimateTokens(len(prompt)), metadata: r.UsageMetadata}
+	return &providers.ImageResult{Images: []providers.Image{image}, Usage: count.usage()}, nil
 }
 
-// together makes several calls, a few at a time, and joins their answers in
-// order. The first failure ends all others, unless a filter has blocked one of
-// several.
-func together(ctx context.Context, calls int, one func(ctx context.Context, i int) (*providers.ImageAnswer, error)) (*providers.ImageAnswer, error) {
+// concurrently sends several requests, a few at a time, and joins their results in order. The first
+// failure cancels the others, unless a filter has blocked one of several.
+func concurrently(ctx context.Context, n int, send func(ctx context.Context, i int) (*providers.ImageResult, error)) (*providers.ImageResult, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	answers := make([]*providers.ImageAnswer, calls)
+	results := make([]*providers.ImageResult, n)
 	var (
 		group   sync.WaitGroup
 		mu      sync.Mutex
 		blocked error
 		failed  error
 	)
-	slots := make(chan struct{}, atOnce)
-	for i := range calls {
+	slots := make(chan struct{}, maxConcurrent)
+	for i := range n {
 		slots <- struct{}{}
 		group.Go(func() {
 			defer func() { <-slots }()
-			answer, err := one(ctx, i)
+			result, err := send(ctx, i)
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
 			case err == nil:
-				answers[i] = answer
+				results[i] = result
 			case isBlocked(err):
 				blocked = err
-			case failed == nil: // those that it ends fail, too
+			case failed == nil: // the canceled ones fail, too
 				failed = err
 				cancel()
 			}
@@ -175,7 +171,7 @@ func together(ctx context.Context, calls int, one func(ctx context.Context, i in
 	if failed != nil {
 		return nil, failed
 	}
-	return join(answers, blocked)
+	return join(results, blocked)
 }
 
 func isBlocked(err error) bool {
@@ -183,22 +179,171 @@ func isBlocked(err error) bool {
 	return errors.As(err, &f) && (f.Kind == providers.KindBlockedInput || f.Kind == providers.KindBlockedOutput)
 }
 
-// join makes one answer of several. Those that are missing were blocked.
-func join(answers []*providers.ImageAnswer, blocked error) (*providers.ImageAnswer, error) {
-	all := new(providers.ImageAnswer)
-	for _, answer := range answers {
-		if answer == nil {
+// join joins the results. Missing ones were blocked.
+func join(results []*providers.ImageResult, blocked error) (*providers.ImageResult, error) {
+	all := new(providers.ImageResult)
+	for _, result := range results {
+		if result == nil {
 			continue
 		}
-		all.Images = append(all.Images, answer.Images...)
-		all.Usage.InputTokens += answer.Usage.InputTokens
-		all.Usage.OutputTokens += answer.Usage.OutputTokens
-		all.Usage.CachedInput += answer.Usage.CachedInput
-		all.Usage.Estimated = all.Usage.Estimated || answer.Usage.Estimated
+		all.Images = append(all.Images, result.Images...)
+		all.Usage.InputTokens += result.Usage.InputTokens
+		all.Usage.OutputTokens += result.Usage.OutputTokens
+		all.Usage.CachedInput += result.Usage.CachedInput
+		all.Usage.Estimated = all.Usage.Estimated || result.Usage.Estimated
 	}
 	if len(all.Images) == 0 {
 		return nil, blocked
 	}
 	all.Usage.Images = int64(len(all.Images))
 	return all, nil
+}
+
+type predictRequest struct {
+	Instances  []predictInstance `json:"instances"`
+	Parameters any               `json:"parameters,omitzero"`
+}
+
+type predictInstance struct {
+	Prompt string        `json:"prompt"`
+	Image  *predictImage `json:"image,omitzero"`
+}
+
+type predictImage struct {
+	Data     string `json:"bytesBase64Encoded"`
+	MimeType string `json:"mimeType"`
+}
+
+type imagenParameters struct {
+	SampleCount      int            `json:"sampleCount"`
+	AspectRatio      string         `json:"aspectRatio,omitempty"`
+	SampleImageSize  string         `json:"sampleImageSize,omitempty"`
+	IncludeRaiReason bool           `json:"includeRaiReason"` // otherwise a blocked image is just missing
+	OutputOptions    *outputOptions `json:"outputOptions,omitzero"`
+}
+
+type outputOptions struct {
+	MimeType string `json:"mimeType"`
+}
+
+type predictResponse struct {
+	Predictions []struct {
+		Data              wire.Base64 `json:"bytesBase64Encoded"`
+		RaiFilteredReason string      `json:"raiFilteredReason"`
+	} `json:"predictions"`
+	Error *apiError `json:"error"`
+}
+
+// predict generates up to four images with Imagen, which counts no tokens.
+func (p *Provider) predict(ctx context.Context, model string, in *imagesRequest, n int) (*providers.ImageResult, error) {
+	parameters := imagenParameters{SampleCount: n, AspectRatio: in.size.aspectRatio(imagenRatios), IncludeRaiReason: true}
+	if in.size.imageSize() != "" && strings.Contains(model, "imagen-4") && !strings.Contains(model, "fast") {
+		parameters.SampleImageSize = "2K" // there is no 4K, and other models have one size
+	}
+	if in.OutputFormat == "jpeg" {
+		parameters.OutputOptions = &outputOptions{"image/jpeg"}
+	}
+	var r predictResponse
+	err := p.postMedia(ctx, p.url(model, "predict"), predictRequest{[]predictInstance{{Prompt: in.Prompt}}, parameters}, &r)
+	if err != nil {
+		return nil, err
+	}
+	return p.readPredictions(&r)
+}
+
+func (p *Provider) readPredictions(r *predictResponse) (*providers.ImageResult, error) {
+	if r.Error != nil {
+		return nil, r.Error.mediaFailure(p.key)
+	}
+	result := new(providers.ImageResult)
+	var blocked *providers.Failure
+	for _, prediction := range r.Predictions {
+		if len(prediction.Data) == 0 {
+			if reason := prediction.RaiFilteredReason; reason != "" {
+				blocked = p.blocked(filterKind(reason), reason)
+			}
+			continue
+		}
+		image, err := wire.NewImage(prediction.Data, "")
+		if err != nil {
+			return nil, err
+		}
+		result.Images = append(result.Images, image)
+	}
+	switch {
+	case len(result.Images) > 0:
+		return result, nil
+	case blocked != nil:
+		return nil, blocked
+	}
+	return nil, wire.ProtocolFailure("a response without images")
+}
+
+// size is the size of an image in pixels. The zero size is the model's default.
+type size struct{ width, height int }
+
+// maxSide is twice the longest side of any model.
+const maxSide = 16384
+
+func parseSize(text string) (size, error) {
+	if text == "" || text == "auto" {
+		return size{}, nil
+	}
+	w, h, _ := strings.Cut(text, "x")
+	width, err1 := strconv.Atoi(w)
+	height, err2 := strconv.Atoi(h)
+	if err1 != nil || err2 != nil || width < 1 || height < 1 || width > maxSide || height > maxSide {
+		return size{}, fault.Invalid("size", "size must be auto or a width and a height, such as 1024x1024.")
+	}
+	return size{width, height}, nil
+}
+
+// The aspect ratios that Google documents.
+var (
+	imagenRatios = []string{"1:1", "3:4", "4:3", "9:16", "16:9"}
+	geminiRatios = []string{"1:1", "2:3", "3:2", "3:4", "4:3", "4:5", "5:4", "9:16", "16:9", "21:9"}
+	veoRatios    = []string{"16:9", "9:16"}
+)
+
+// aspectRatio returns the nearest of the known ratios, or "" for the zero size.
+// Twice as wide is as far off as twice as high.
+func (s size) aspectRatio(known []string) string {
+	if s.width == 0 {
+		return ""
+	}
+	best, distance := "", math.Inf(1)
+	for _, ratio := range known {
+		w, h, _ := strings.Cut(ratio, ":")
+		width, _ := strconv.ParseFloat(w, 64)
+		height, _ := strconv.ParseFloat(h, 64)
+		if d := math.Abs(math.Log(float64(s.width) / float64(s.height) * height / width)); d < distance {
+			best, distance = ratio, d
+		}
+	}
+	return best
+}
+
+// imageSize returns the nearest of Google's sizes: 1K has a million pixels, 2K
+// four times as many, 4K sixteen times. It returns "" for 1K, the default.
+func (s size) imageSize() string {
+	switch pixels := s.width * s.height; {
+	case pixels > 8_000_000:
+		return "4K"
+	case pixels > 2_000_000:
+		return "2K"
+	}
+	return ""
+}
+
+// resolution returns the nearest resolution of videos, by the shorter side.
+func (s size) resolution() string {
+	switch shorter := min(s.width, s.height); {
+	case shorter == 0:
+		return ""
+	case shorter > 1620:
+		return "4k"
+	case shorter > 900:
+		return "1080p"
+	}
+	return "720p"
 }

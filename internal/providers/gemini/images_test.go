@@ -29,7 +29,7 @@ func makeMedia(m upstreams.GeminiMedia) upstreams.GeminiReply {
 	return upstreams.GeminiReply{Media: m}
 }
 
-func TestPicturesAreMade(t *testing.T) {
+func TestImagesAreGenerated(t *testing.T) {
 	t.Parallel()
 	for model, c := range map[string]struct {
 		n     int
@@ -87,7 +87,7 @@ func TestImageRequestIsTranslated(t *testing.T) {
 	}
 }
 
-func TestNearestAspectRatioIsTaken(t *testing.T) {
+func TestNearestAspectRatioIsUsed(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"1024x1024": "1:1 1:1 16:9", "1536x1024": "3:2 4:3 16:9", "1024x1536": "2:3 3:4 9:16", "1792x1024": "16:9 16:9 16:9",
@@ -100,7 +100,7 @@ func TestNearestAspectRatioIsTaken(t *testing.T) {
 	}
 }
 
-func TestBadImageRequestsAreRefused(t *testing.T) {
+func TestInvalidImageRequestsAreRejected(t *testing.T) {
 	t.Parallel()
 	file := providers.Upload{Data: upstreams.PNG()}
 	for _, c := range []struct {
@@ -126,19 +126,19 @@ func TestBadImageRequestsAreRefused(t *testing.T) {
 	}
 }
 
-func TestCallsForPicturesRunTogetherButNotAll(t *testing.T) {
+func TestImageRequestsRunConcurrentlyUpToALimit(t *testing.T) {
 	t.Parallel()
 	p, server := start(t)
 	for range 10 {
 		server.Queue(makeMedia(upstreams.GeminiMedia{Together: 4}))
 	}
 	answer, err := p.Images(t.Context(), &providers.ImageRequest{Model: nano, Body: []byte(`{"prompt":"x","n":10}`)})
-	if err != nil || len(answer.Images) != 10 || server.MostAtOnce() != 4 {
-		t.Errorf("%d at once, %v", server.MostAtOnce(), err)
+	if err != nil || len(answer.Images) != 10 || server.MaxConcurrent() != 4 {
+		t.Errorf("%d at once, %v", server.MaxConcurrent(), err)
 	}
 }
 
-func TestImageFailureIsNamed(t *testing.T) {
+func TestImageFailureHasItsKind(t *testing.T) {
 	t.Parallel()
 	text := func(body string) upstreams.GeminiReply { return upstreams.GeminiReply{Body: body} }
 	said := func(code int, status, message string) upstreams.GeminiReply {
@@ -193,7 +193,7 @@ func TestImageFailureIsNamed(t *testing.T) {
 	}
 }
 
-func TestFilterTakesPicturesOutOfSeveral(t *testing.T) {
+func TestBlockedImagesAreMissing(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		model string
@@ -209,7 +209,7 @@ func TestFilterTakesPicturesOutOfSeveral(t *testing.T) {
 }
 
 // One failure of several is that of the call, and not of those that it ended.
-func TestOneFailureEndsTheOthers(t *testing.T) {
+func TestOneFailureCancelsTheOthers(t *testing.T) {
 	t.Parallel()
 	p, server := start(t)
 	server.Queue(upstreams.GeminiReply{Stall: true}, upstreams.GeminiReply{Stall: true}, upstreams.GeminiReply{Status: 503, Body: upstreams.GeminiError(503, "UNAVAILABLE", "busy", "")})
@@ -219,7 +219,7 @@ func TestOneFailureEndsTheOthers(t *testing.T) {
 	}
 }
 
-func TestFinishedPictureIsTaken(t *testing.T) {
+func TestLastImageIsUsed(t *testing.T) {
 	t.Parallel()
 	p, server := start(t)
 	finished := upstreams.PNGOf(3, 3)
@@ -230,7 +230,7 @@ func TestFinishedPictureIsTaken(t *testing.T) {
 	}
 }
 
-func TestLargePicturesPass(t *testing.T) {
+func TestLargeImagesAreReturned(t *testing.T) {
 	t.Parallel()
 	large := upstreams.PNGOf(1700, 1700)
 	for _, model := range []string{nano, oldImages} {
@@ -243,7 +243,7 @@ func TestLargePicturesPass(t *testing.T) {
 	}
 }
 
-func TestCallerWhoHangsUpEndsTheMediaCall(t *testing.T) {
+func TestCanceledRequestCancelsTheMediaRequest(t *testing.T) {
 	t.Parallel()
 	for name, call := range map[string]func(context.Context, *Provider) error{
 		"images": func(ctx context.Context, p *Provider) error {
@@ -276,7 +276,7 @@ func TestCallerWhoHangsUpEndsTheMediaCall(t *testing.T) {
 	}
 }
 
-func TestCallerWhoHasGoneGetsNoPictures(t *testing.T) {
+func TestCanceledRequestGeneratesNoImages(t *testing.T) {
 	t.Parallel()
 	p, _ := start(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -286,7 +286,7 @@ func TestCallerWhoHasGoneGetsNoPictures(t *testing.T) {
 	}
 }
 
-func TestKeyIsInNoMediaError(t *testing.T) {
+func TestMediaErrorsDoNotContainTheKey(t *testing.T) {
 	t.Parallel()
 	echo := upstreams.GeminiError(400, "INVALID_ARGUMENT", "the prompt with "+testKey+" may violate", "")
 	for _, reply := range []upstreams.GeminiReply{
@@ -311,8 +311,8 @@ func TestKeyIsInNoMediaError(t *testing.T) {
 	}
 }
 
-// FuzzMediaAnswer holds for every body: pictures, or a failure.
-func FuzzMediaAnswer(f *testing.F) {
+// FuzzMediaResponse checks that every body results in images or a failure.
+func FuzzMediaResponse(f *testing.F) {
 	data := base64.StdEncoding.EncodeToString(upstreams.PNG())
 	f.Add(`{"candidates":[{"content":{"parts":[{"inlineData":{"mimeType":"audio/L16;rate=8000","data":"` + data + `"}}]}}],"usageMetadata":{"promptTokenCount":-1}}`)
 	f.Add(`{"predictions":[{"bytesBase64Encoded":"` + data + `"},{"raiFilteredReason":"x"}]}`)
@@ -330,8 +330,8 @@ func FuzzMediaAnswer(f *testing.F) {
 			check(err)
 			return err
 		}
-		pictures := func(got *providers.ImageAnswer, err error) {
-			if got, err = join([]*providers.ImageAnswer{got}, err); err != nil {
+		pictures := func(got *providers.ImageResult, err error) {
+			if got, err = join([]*providers.ImageResult{got}, err); err != nil {
 				check(err)
 				return
 			}
@@ -342,7 +342,7 @@ func FuzzMediaAnswer(f *testing.F) {
 		}
 		var made mediaResponse
 		if read(&made) == nil {
-			pictures(p.readPicture(&made, "x"))
+			pictures(p.readImage(&made, "x"))
 			_, err := p.readSpeech(t.Context(), &made, "wav")
 			check(err)
 		}

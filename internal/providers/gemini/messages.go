@@ -12,6 +12,7 @@ import (
 	"turnpike/internal/fault"
 	"turnpike/internal/jsonbody"
 	"turnpike/internal/openai"
+	"turnpike/internal/providers/wire"
 )
 
 // extraContent is where Google's own OpenAI-compatible API has the signature of
@@ -51,7 +52,6 @@ func (b *builder) setContents() error {
 	return nil
 }
 
-// instruct appends text to the system instruction.
 func (b *builder) instruct(text string) {
 	b.instruction = b.appendText(b.instruction, text)
 }
@@ -80,9 +80,8 @@ func (b *builder) addMessage(m *openai.Message, at string, trailing bool) error 
 	return err
 }
 
-// add appends a content. Gemini rejects empty ones, so they are dropped.
-// Consecutive messages of the model become one, because a function call must
-// follow the user or a function response.
+// add appends a content. Gemini rejects empty ones, so they are dropped. Consecutive messages of
+// the model become one, because a function call must follow the user or a function response.
 func (b *builder) add(role string, parts []part) {
 	if len(parts) == 0 {
 		return
@@ -150,8 +149,7 @@ func (b *builder) functionCall(c *openai.ToolCall, at string) (part, error) {
 	}, nil
 }
 
-// addResult adds the result of a function. Results of one step belong in one
-// content.
+// addResult adds the result of a function. Results of one step belong in one content.
 func (b *builder) addResult(m *openai.Message, at, name string) error {
 	parts, err := b.contentParts(m, at+".content")
 	if err != nil {
@@ -190,7 +188,7 @@ func resultObject(text string) jsontext.Value {
 // hasExactNumbers reports whether all numbers survive as a float64, as which
 // Gemini reads them: an ID of 19 digits would change, and 1.10 become 1.1.
 func hasExactNumbers(v jsontext.Value) bool {
-	d := jsontext.NewDecoder(bytes.NewReader(v), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	d := jsontext.NewDecoder(bytes.NewReader(v), wire.Lenient)
 	for {
 		t, err := d.ReadToken()
 		if err != nil {

@@ -32,11 +32,9 @@ func parseModel(id string) model {
 	return m
 }
 
-// requiresSignatures reports whether the model rejects earlier function calls
-// without a signature.
+// requiresSignatures reports whether the model rejects earlier function calls without a signature.
 func (m model) requiresSignatures() bool { return m.version >= 3 || m.latest }
 
-// fetchesURLs reports whether the model fetches files from the web.
 func (m model) fetchesURLs() bool { return m.version == 0 || m.version >= 2.5 }
 
 // jsonWithTools reports whether a request may have a JSON format and functions.
@@ -58,7 +56,6 @@ func (m model) sampling() bool { return !m.recent() }
 // prefill reports whether the conversation may end with a message of the model.
 func (m model) prefill() bool { return !m.recent() }
 
-// thinkingConfig has either a budget or a level.
 type thinkingConfig struct {
 	IncludeThoughts bool   `json:"includeThoughts,omitzero"`
 	Budget          *int64 `json:"thinkingBudget,omitzero"`
@@ -74,8 +71,7 @@ const (
 	minBudgetPro = 128
 )
 
-// thinking translates reasoning_effort. It returns nil for models that aren't
-// known to think.
+// thinking translates reasoning_effort. It returns nil for models that aren't known to think.
 func (m model) thinking(effort string) (*thinkingConfig, error) {
 	if effort == "" {
 		return nil, nil

@@ -3,11 +3,11 @@ package gemini
 import (
 	"testing"
 
-	"turnpike/internal/jsonbody/jsonbodytest"
 	"turnpike/internal/providers"
+	"turnpike/test/fakes/jsonbodytest"
 )
 
-func TestFieldsThatAreReadAreRegistered(t *testing.T) {
+func TestReadFieldsAreRegistered(t *testing.T) {
 	t.Parallel()
 	jsonbodytest.WantRegistered[extraContent](t, providers.ChatNames["messages"]["tool_calls"]["extra_content"])
 	jsonbodytest.WantRegistered[embeddingsRequest](t, providers.EmbeddingNames)

@@ -5,7 +5,6 @@ package gemini
 import (
 	"cmp"
 	"context"
-	"errors"
 	"net/http"
 	"net/url"
 	"strings"
@@ -39,7 +38,12 @@ type Provider struct {
 	newID  func(prefix string) string
 }
 
-var _ providers.Provider = (*Provider)(nil)
+var (
+	_ providers.ChatCompleter   = (*Provider)(nil)
+	_ providers.ImageGenerator  = (*Provider)(nil)
+	_ providers.SpeechGenerator = (*Provider)(nil)
+	_ providers.VideoGenerator  = (*Provider)(nil)
+)
 
 // New returns a provider.
 func New(o Options) *Provider {
@@ -60,7 +64,7 @@ func New(o Options) *Provider {
 func (p *Provider) Name() string { return p.name }
 
 // Chat makes a chat request.
-func (p *Provider) Chat(ctx context.Context, req *providers.ChatRequest) (*providers.Answer, error) {
+func (p *Provider) Chat(ctx context.Context, req *providers.ChatRequest) (*providers.Response, error) {
 	call, err := translate(req)
 	if err != nil {
 		return nil, err
@@ -75,7 +79,7 @@ func (p *Provider) Chat(ctx context.Context, req *providers.ChatRequest) (*provi
 	}
 	head := head{openai.Head{ID: p.newID("chatcmpl-"), Created: p.now().Unix(), Model: req.Model}, p.newID}
 	if req.Stream {
-		return &providers.Answer{Stream: newStream(wire.NewEvents(resp), head, call, p.key)}, nil
+		return &providers.Response{Stream: newStream(wire.NewEvents(resp), head, call, p.key)}, nil
 	}
 	body, err := wire.ReadAll(resp)
 	if err != nil {
@@ -84,19 +88,16 @@ func (p *Provider) Chat(ctx context.Context, req *providers.ChatRequest) (*provi
 	return head.completion(body, call, p.key)
 }
 
-// post calls a method of a model.
 func (p *Provider) post(ctx context.Context, model, method string, body []byte) (*http.Response, error) {
-	var e apiError
-	resp, err := p.client.Post(ctx, p.base+"/models/"+escape(model)+":"+method, p.header(), body, func(_ int, body []byte) (param, message string) {
-		e = readError(body)
-		return e.param(), e.Message
-	})
-	var f *providers.Failure
-	if errors.As(err, &f) && f.Status != 0 {
-		e.refine(f)
-	}
-	return resp, err
+	return p.client.Post(ctx, p.url(model, method), p.header(), body, explain)
 }
+
+func (p *Provider) url(model, method string) string {
+	return p.base + "/models/" + escape(model) + ":" + method
+}
+
+// header has the key. A URL would end up in logs and error messages.
+func (p *Provider) header() http.Header { return http.Header{"X-Goog-Api-Key": {p.key}} }
 
 // escape makes a model's name one segment of a path. It also escapes the colon,
 // which starts the method.

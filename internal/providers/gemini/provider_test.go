@@ -7,7 +7,7 @@ import (
 	"turnpike/internal/providers"
 )
 
-func TestModelIsOneSegmentOfThePath(t *testing.T) {
+func TestModelIsOnePathSegment(t *testing.T) {
 	t.Parallel()
 	for model, want := range map[string]string{
 		"gemini-2.5-flash":        "gemini-2.5-flash",
@@ -26,7 +26,7 @@ func TestModelIsOneSegmentOfThePath(t *testing.T) {
 	}
 }
 
-func TestAnswersHaveIdsOfOurOwn(t *testing.T) {
+func TestResponsesHaveTurnpikeIDs(t *testing.T) {
 	t.Parallel()
 	_, server := start(t)
 	p := New(Options{Name: "google", BaseURL: server.BaseURL(), Key: testKey})

@@ -10,9 +10,9 @@ import (
 	"turnpike/internal/fault"
 	"turnpike/internal/openai"
 	"turnpike/internal/providers"
+	"turnpike/internal/providers/wire"
 )
 
-// generateRequest is Gemini's GenerateContentRequest.
 type generateRequest struct {
 	Contents          []content        `json:"contents"`
 	SystemInstruction *content         `json:"systemInstruction,omitzero"`
@@ -71,6 +71,9 @@ type generationConfig struct {
 	ResponseMimeType   string          `json:"responseMimeType,omitempty"`
 	ResponseJSONSchema jsontext.Value  `json:"responseJsonSchema,omitzero"`
 	ThinkingConfig     *thinkingConfig `json:"thinkingConfig,omitzero"`
+	ResponseModalities []string        `json:"responseModalities,omitempty"`
+	ImageConfig        *imageConfig    `json:"imageConfig,omitzero"`
+	SpeechConfig       *speechConfig   `json:"speechConfig,omitzero"`
 }
 
 // call is a translated request and what the translation of its response needs.
@@ -82,7 +85,6 @@ type call struct {
 	oneCall      bool   // the client accepts at most one tool call
 }
 
-// builder translates a chat request to a Gemini request.
 type builder struct {
 	in    *openai.ChatRequest
 	model model
@@ -128,15 +130,11 @@ func translate(req *providers.ChatRequest) (*call, error) {
 	return c, nil
 }
 
-// promptTokens estimates the tokens of the prompt by Google's numbers: four
-// characters are a token, a small image is 258, and a second of audio 32. Audio
-// is assumed to be MP3 of 128 kbit/s.
+// promptTokens estimates the tokens of the prompt by Google's numbers: four characters are a token,
+// a small image is 258, and a second of audio 32. Audio is assumed to be MP3 of 128 kbit/s.
 func (b *builder) promptTokens() int64 {
-	return estimateTokens(b.textBytes) + int64(b.images)*258 + int64(b.audioBytes/16000)*32
+	return wire.EstimateTokens(b.textBytes) + int64(b.images)*258 + int64(b.audioBytes/16000)*32
 }
-
-// estimateTokens assumes four bytes per token.
-func estimateTokens(bytes int) int64 { return int64(bytes+3) / 4 }
 
 func (b *builder) setMaxOutput(limit int64) error {
 	n, err := b.in.MaxOutput(limit)

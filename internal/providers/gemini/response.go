@@ -15,8 +15,7 @@ import (
 	"turnpike/internal/providers/wire"
 )
 
-// generateResponse is Gemini's GenerateContentResponse: a whole response or an
-// event of a stream.
+// generateResponse is Gemini's GenerateContentResponse: a whole response or an event of a stream.
 type generateResponse struct {
 	Candidates     []candidate    `json:"candidates"`
 	PromptFeedback promptFeedback `json:"promptFeedback"`
@@ -44,7 +43,7 @@ type head struct {
 // returns that as a failure.
 func parseResponse(body []byte, key string) (*generateResponse, error) {
 	r := new(generateResponse)
-	if err := json.Unmarshal(body, r, fromGoogle); err != nil {
+	if err := json.Unmarshal(body, r, wire.Lenient); err != nil {
 		// The decoder's message quotes field names at most.
 		return nil, &providers.Failure{Kind: providers.KindProtocol, Err: errors.New(wire.Loggable(err.Error(), key))}
 	}
@@ -54,8 +53,7 @@ func parseResponse(body []byte, key string) (*generateResponse, error) {
 	return r, nil
 }
 
-// completion translates a response that isn't streamed.
-func (h head) completion(body []byte, call *call, key string) (*providers.Answer, error) {
+func (h head) completion(body []byte, call *call, key string) (*providers.Response, error) {
 	r, err := parseResponse(body, key)
 	if err != nil {
 		return nil, err
@@ -75,9 +73,9 @@ func (h head) completion(body []byte, call *call, key string) (*providers.Answer
 	case r.PromptFeedback.BlockReason != "":
 		choices = []openai.Choice{{Message: openai.AssistantMessage{Role: "assistant", Content: new("")}, FinishReason: "content_filter"}}
 	default:
-		return nil, protocolFailure("a response without candidates")
+		return nil, wire.ProtocolFailure("a response without candidates")
 	}
-	return &providers.Answer{Body: openai.Encode(h.Completion(choices, count.openAI())), Usage: count.usage()}, nil
+	return &providers.Response{Body: openai.Encode(h.Completion(choices, wire.ChatUsage(count.usage(), count.reasoning()))), Usage: count.usage()}, nil
 }
 
 // choice collects the parts of a candidate. If the arguments of a function are
@@ -111,24 +109,19 @@ func (h head) choice(c *candidate, count *counter, call *call) (openai.Choice, e
 	return openai.Choice{Index: c.Index, Message: message, FinishReason: finish}, err
 }
 
-// isAnswer reports whether the part calls the answer tool.
 func (c *call) isAnswer(p *part) bool {
 	return c.answerTool != "" && p.FunctionCall != nil && p.FunctionCall.Name == c.answerTool
 }
 
-// acceptsCall reports whether the client accepts a tool call after others.
-// Gemini can't be kept from making several at once. It makes the dropped ones
-// again once it has the result of the first.
+// acceptsCall reports whether the client accepts a tool call after others. Gemini can't be kept
+// from making several together. It makes the dropped ones again once it has the result of the first.
 func (c *call) acceptsCall(others int) bool { return others == 0 || !c.oneCall }
 
-// arguments returns the arguments of a function call.
 func (p *part) arguments() string {
 	if p.FunctionCall.Args.Kind() != jsontext.KindBeginObject {
 		return "{}"
 	}
-	args := p.FunctionCall.Args.Clone()
-	_ = args.Compact(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) // it was decoded as JSON
-	return string(args)
+	return openai.Compact(p.FunctionCall.Args)
 }
 
 // toolCall translates a function call. It gets a new ID: Gemini has none, or one
@@ -143,9 +136,9 @@ func (h head) toolCall(p *part) openai.ToolCall {
 	return c
 }
 
-// finishReason translates why a candidate ended. One that is empty because of a
-// mistake of the model, or for no given reason, is a failure, which is retried.
-// A client would take it for the model's response.
+// finishReason translates why a candidate ended. A candidate that
+// is empty because of a model error, or for no given reason, is a failure, which
+// is retried. A client would take it for the model's response.
 func finishReason(reason string, hasCalls, hasText bool) (string, error) {
 	switch reason {
 	case "MAX_TOKENS":
@@ -162,4 +155,67 @@ func finishReason(reason string, hasCalls, hasText bool) (string, error) {
 		return "tool_calls", nil
 	}
 	return "stop", nil
+}
+
+// usageMetadata counts tokens. In a stream it counts all events so far.
+type usageMetadata struct {
+	Prompt        int64 `json:"promptTokenCount"`
+	Cached        int64 `json:"cachedContentTokenCount"` // part of the prompt
+	ToolUsePrompt int64 `json:"toolUsePromptTokenCount"`
+	Candidates    int64 `json:"candidatesTokenCount"`
+	Thoughts      int64 `json:"thoughtsTokenCount"`
+}
+
+// counter counts the tokens of a request: by Gemini's count, or by an estimate if there is none.
+type counter struct {
+	prompt       int64 // estimate
+	metadata     *usageMetadata
+	outputBytes  int // text and calls
+	thoughtBytes int
+}
+
+func (c *counter) add(p *part) {
+	switch {
+	case p.FunctionCall != nil:
+		c.outputBytes += len(p.FunctionCall.Name) + len(p.FunctionCall.Args)
+	case p.Thought:
+		c.thoughtBytes += len(p.Text)
+	default:
+		c.outputBytes += len(p.Text)
+	}
+}
+
+func (c *counter) usage() providers.Usage {
+	input, cached, output, thoughts := c.counts()
+	m := c.metadata
+	return providers.Usage{InputTokens: input, CachedInput: cached, OutputTokens: output + thoughts,
+		Estimated: m == nil || m.Prompt <= 0 || m.Candidates <= 0 && c.outputBytes > 0 || m.Thoughts <= 0 && c.thoughtBytes > 0}
+}
+
+func (c *counter) counts() (input, cached, output, thoughts int64) {
+	input = c.prompt
+	if m := c.metadata; m != nil {
+		if m.Prompt > 0 {
+			input = clamp(m.Prompt)
+		}
+		input += clamp(m.ToolUsePrompt)
+		cached = min(clamp(m.Cached), input)
+		output, thoughts = clamp(m.Candidates), clamp(m.Thoughts)
+	}
+	// The first events of a stream may lack a count.
+	if output == 0 {
+		output = wire.EstimateTokens(c.outputBytes)
+	}
+	if thoughts == 0 {
+		thoughts = wire.EstimateTokens(c.thoughtBytes)
+	}
+	return input, cached, output, thoughts
+}
+
+// clamp keeps sums from becoming negative or overflowing.
+func clamp(tokens int64) int64 { return min(max(0, tokens), 1<<40) }
+
+func (c *counter) reasoning() int64 {
+	_, _, _, thoughts := c.counts()
+	return thoughts
 }

@@ -90,7 +90,7 @@ func finishOf(t *testing.T, body string, stream bool) string {
 	return finish
 }
 
-func TestAnswersThatCannotBeUnderstoodAreProtocolFailures(t *testing.T) {
+func TestInvalidResponsesAreProtocolFailures(t *testing.T) {
 	t.Parallel()
 	for _, body := range []string{``, `null`, `{}`, `[]`, `{"candidates":[]}`, `{"candidates":{}}`, `<html>`, `{"candidates":[{"content":{"parts":[{"text":1}]}}]}`} {
 		if got := finishOf(t, body, false); got != "protocol" {
@@ -106,7 +106,7 @@ func TestAnswersThatCannotBeUnderstoodAreProtocolFailures(t *testing.T) {
 }
 
 // OpenAI's own library is what reads our answers.
-func TestOpenAIsLibraryReadsAnswersAndStreams(t *testing.T) {
+func TestOfficialClientReadsResponsesAndStreams(t *testing.T) {
 	t.Parallel()
 	const event = `{"candidates":[{"content":{"parts":[{"text":"Let me see."},{"functionCall":{"name":"f","args":{"a":1}}},{"functionCall":{"name":"g","args":{}}}]},"finishReason":"STOP"}],"usageMetadata":{"promptTokenCount":5,"candidatesTokenCount":7,"thoughtsTokenCount":2,"cachedContentTokenCount":3}}`
 	p, server := start(t)

@@ -29,7 +29,7 @@ func speak(t *testing.T, p *Provider, format string) (*providers.Content, []byte
 	return content, sound
 }
 
-func TestSpeechIsMade(t *testing.T) {
+func TestSpeechIsGenerated(t *testing.T) {
 	t.Parallel()
 	p, server := start(t)
 	raw, sound := speak(t, p, "pcm")
@@ -49,7 +49,7 @@ func TestSpeechIsMade(t *testing.T) {
 	}
 }
 
-func TestSpeechIsGivenAStyle(t *testing.T) {
+func TestInstructionsPrecedeTheText(t *testing.T) {
 	t.Parallel()
 	p, server := start(t)
 	_, err := p.Speech(t.Context(), &providers.SpeechRequest{Model: tts, Input: "Good day.", Format: "wav", Body: []byte(`{"input":"another","instructions":"Say cheerfully. ","speed":1}`)})
@@ -61,7 +61,7 @@ func TestSpeechIsGivenAStyle(t *testing.T) {
 	}
 }
 
-func TestSampleRateIsTheProviders(t *testing.T) {
+func TestSampleRateIsForwarded(t *testing.T) {
 	t.Parallel()
 	p, server := start(t)
 	server.Queue(makeMedia(upstreams.GeminiMedia{Type: "audio/L16;rate=16000"}), makeMedia(upstreams.GeminiMedia{Type: "audio/L16;rate=16000"}))
@@ -73,7 +73,7 @@ func TestSampleRateIsTheProviders(t *testing.T) {
 	}
 }
 
-func TestBadSpeechRequestsAreRefused(t *testing.T) {
+func TestInvalidSpeechRequestsAreRejected(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ format, body, param string }{
 		{"ogg", `{}`, "response_format"}, {"", `{}`, "response_format"}, {"wav", `{"speed":2}`, "speed"}, {"wav", `{"instructions":7}`, "instructions"},
@@ -87,7 +87,7 @@ func TestBadSpeechRequestsAreRefused(t *testing.T) {
 }
 
 // Gemini itself sends samples alone, and who does not say otherwise wants mp3.
-func TestSpeechComesInEveryFormat(t *testing.T) {
+func TestSpeechIsEncodedInEveryFormat(t *testing.T) {
 	t.Parallel()
 	if !sound.CanTranscode() {
 		t.Fatal("the tests need ffmpeg: run scripts/setup.sh")
@@ -110,7 +110,7 @@ func TestSpeechComesInEveryFormat(t *testing.T) {
 }
 
 // Not parallel: it takes the programs away.
-func TestSpeechSaysThatItNeedsFFmpeg(t *testing.T) {
+func TestSpeechErrorNamesFFmpeg(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	p, server := start(t)
 	_, err := p.Speech(t.Context(), &providers.SpeechRequest{Model: tts, Input: "x", Format: "mp3"})
@@ -119,7 +119,7 @@ func TestSpeechSaysThatItNeedsFFmpeg(t *testing.T) {
 	}
 }
 
-func TestSpeechFailureIsNamed(t *testing.T) {
+func TestSpeechFailureHasItsKind(t *testing.T) {
 	t.Parallel()
 	sound := base64.StdEncoding.EncodeToString([]byte("sound"))
 	for name, c := range map[string]struct {

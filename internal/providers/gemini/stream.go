@@ -19,8 +19,8 @@ type events interface {
 	Close() error
 }
 
-// stream translates the events of a response to chunks.
 type stream struct {
+	wire.ChunkQueue
 	head
 	events  events
 	key     string
@@ -28,11 +28,8 @@ type stream struct {
 	count   counter
 	choices []*streamChoice
 	blocked bool // a filter blocked the prompt
-	queue   []providers.Chunk
-	err     error // returned after the queue
 }
 
-// streamChoice is the state of a choice.
 type streamChoice struct {
 	index   int
 	started bool // its first chunk was sent
@@ -42,36 +39,25 @@ type streamChoice struct {
 }
 
 func newStream(e events, h head, c *call, key string) *stream {
-	return &stream{head: h, events: e, key: key, call: c, count: counter{prompt: c.promptTokens}}
+	queue := wire.ChunkQueue{Head: h.Head, IncludeUsage: c.includeUsage}
+	return &stream{ChunkQueue: queue, head: h, events: e, key: key, call: c, count: counter{prompt: c.promptTokens}}
 }
 
 // Next returns the next chunk. After an error it returns that error again.
-func (s *stream) Next() (providers.Chunk, error) {
-	for len(s.queue) == 0 {
-		if s.err != nil {
-			return providers.Chunk{}, s.err
-		}
-		s.err = s.read()
-	}
-	next := s.queue[0]
-	s.queue = s.queue[1:]
-	return next, nil
-}
+func (s *stream) Next() (providers.Chunk, error) { return s.ChunkQueue.Next(s.read) }
 
-// SoFar returns Gemini's count, which comes with every event. Missing counts are
-// estimated.
+// SoFar returns Gemini's count, which comes with every event. Missing counts are estimated.
 func (s *stream) SoFar() providers.Usage { return s.count.usage() }
 
 // Close ends the request.
 func (s *stream) Close() error { return s.events.Close() }
 
-// read queues the chunks of one event.
 func (s *stream) read() error {
 	_, data, err := s.events.Next()
 	if err == io.EOF {
 		return s.end()
 	}
-	if err != nil && !jsontext.Value(data).IsValid(fromGoogle) {
+	if err != nil && !jsontext.Value(data).IsValid(wire.Lenient) {
 		return err
 	}
 	r, parseErr := parseResponse(data, s.key)
@@ -129,7 +115,6 @@ func (s *stream) addCandidate(c *candidate) error {
 	return err
 }
 
-// choice returns the choice with an index, and creates it if necessary.
 func (s *stream) choice(index int) *streamChoice {
 	for _, c := range s.choices {
 		if c.index == index {
@@ -145,7 +130,6 @@ func (c *streamChoice) finish() (string, error) {
 	return finishReason(c.reason, c.calls > 0, c.hasText)
 }
 
-// end queues the finish reasons and the usage.
 func (s *stream) end() error {
 	if len(s.choices) == 0 && s.blocked {
 		s.choice(0).reason = "SAFETY"
@@ -164,10 +148,7 @@ func (s *stream) end() error {
 		}
 		s.send(c, openai.Delta{}, finish)
 	}
-	chunk := s.Chunk()
-	chunk.Usage = openai.Encode(s.count.openAI())
-	usage := s.count.usage()
-	s.queue = append(s.queue, providers.Chunk{Data: openai.Encode(chunk), Usage: &usage})
+	s.SendUsage(s.count.usage(), s.count.reasoning())
 	return io.EOF
 }
 
@@ -180,17 +161,9 @@ func cut(how string) error {
 func (s *stream) send(choice *streamChoice, delta openai.Delta, finish string) {
 	if !choice.started {
 		choice.started = true
-		s.send(choice, openai.FirstDelta(), "")
+		s.Send(choice.index, openai.FirstDelta(), "")
 	}
-	c := openai.ChunkChoice{Index: choice.index, Delta: delta}
-	if finish != "" {
-		c.FinishReason = &finish
-	}
-	chunk := s.Chunk(c)
-	if s.call.includeUsage {
-		chunk.Usage = jsontext.Value("null")
-	}
-	s.queue = append(s.queue, providers.Chunk{Data: openai.Encode(chunk)})
+	s.Send(choice.index, delta, finish)
 }
 
 var _ events = (*wire.Events)(nil)

@@ -32,7 +32,7 @@ func next(t *testing.T, s providers.Stream) providers.Chunk {
 	return chunk
 }
 
-func TestHangUpIsChargedByWhatIsKnown(t *testing.T) {
+func TestCanceledStreamHasUsageSoFar(t *testing.T) {
 	t.Parallel()
 	// Before the first event: the prompt's guess, 8 characters.
 	s := streamOf(t, upstreams.GeminiReply{Events: []string{
@@ -53,7 +53,7 @@ func TestHangUpIsChargedByWhatIsKnown(t *testing.T) {
 	}
 }
 
-func TestBrokenConnectionIsACut(t *testing.T) {
+func TestBrokenConnectionIsCut(t *testing.T) {
 	t.Parallel()
 	s := streamOf(t, upstreams.GeminiReply{Events: []string{`{"candidates":[{"content":{"parts":[{"text":"x"}]}}]}`}, Cut: true}, hello)
 	next(t, s)
@@ -77,7 +77,7 @@ func TestLastEventNeedsNoEmptyLine(t *testing.T) {
 	}
 }
 
-func TestUsageIsNullInChunksWhenAskedFor(t *testing.T) {
+func TestUsageIsNullInChunksIfRequested(t *testing.T) {
 	t.Parallel()
 	s := streamOf(t, upstreams.GeminiReply{Events: []string{`{"candidates":[{"content":{"parts":[{"text":"x"}]},"finishReason":"STOP"}]}`}},
 		say(`"Hi"`, `"stream_options":{"include_usage":true}`))
@@ -94,7 +94,7 @@ func TestUsageIsNullInChunksWhenAskedFor(t *testing.T) {
 	}
 }
 
-func TestHangUpEndsTheCall(t *testing.T) {
+func TestClosingTheStreamEndsTheRequest(t *testing.T) {
 	t.Parallel()
 	p, _ := start(t)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -74,7 +74,6 @@ func declare(t *openai.Tool, at string) (d functionDeclaration, err error) {
 	return d, nil
 }
 
-// setToolConfig translates tool_choice.
 func (b *builder) setToolConfig() error {
 	choice, err := b.in.ReadToolChoice()
 	if err != nil || b.in.ToolChoice.IsNull() {

@@ -88,7 +88,7 @@ func ask(t *testing.T, body string, stream bool, parts ...string) (s told) {
 	}
 }
 
-func TestAnswerThatAFunctionIsCalledWithIsTheContent(t *testing.T) {
+func TestArgumentsOfAnswerToolAreTheContent(t *testing.T) {
 	t.Parallel()
 	body := say(`"Time?"`, twoTools, `"response_format":{"type":"json_schema","json_schema":{"name":"x","schema":{"type":"object"}}}`)
 	const answer, words, call = `{"functionCall":{"name":"final_answer","args":{"time": "noon"}}}`, `{"text":"Here it is."}`, `{"functionCall":{"name":"f","args":{}}}`
@@ -102,7 +102,7 @@ func TestAnswerThatAFunctionIsCalledWithIsTheContent(t *testing.T) {
 	}
 }
 
-func TestOneCallAloneIsPassedOnIfTheCallerTakesNoMore(t *testing.T) {
+func TestOnlyFirstCallIsReturnedWithoutParallelCalls(t *testing.T) {
 	t.Parallel()
 	for fields, want := range map[string]string{`"parallel_tool_calls":false`: "f", `"parallel_tool_calls":true`: "f g", `"parallel_tool_calls":null`: "f g"} {
 		for _, stream := range []bool{false, true} {
@@ -114,7 +114,7 @@ func TestOneCallAloneIsPassedOnIfTheCallerTakesNoMore(t *testing.T) {
 	}
 }
 
-func TestParametersAreAnObjects(t *testing.T) {
+func TestParametersMustBeAnObjectSchema(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]string{
 		`{}`:                                `{"type":"object"}`,

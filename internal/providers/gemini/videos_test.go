@@ -36,7 +36,7 @@ func TestVideoIsRendered(t *testing.T) {
 	if file, err := io.ReadAll(content.Body); !bytes.Equal(file, upstreams.MP4()) || content.ContentType != "video/mp4" || err != nil {
 		t.Errorf("%d bytes of %s, %v", len(file), content.ContentType, err)
 	}
-	if err := p.DropVideo(t.Context(), id); err != nil {
+	if err := p.DeleteVideo(t.Context(), id); err != nil {
 		t.Error(err)
 	}
 	if got := server.Requests()[1]; got.Path != "/v1beta/"+id || got.Method != http.MethodGet || len(got.Body) != 0 {
@@ -72,7 +72,7 @@ func TestVideoRequestIsTranslated(t *testing.T) {
 	}
 }
 
-func TestWhyARenderFailedIsNamed(t *testing.T) {
+func TestFailedRenderHasItsKind(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		media upstreams.GeminiMedia
@@ -108,7 +108,7 @@ func TestWhyARenderFailedIsNamed(t *testing.T) {
 	}
 }
 
-func TestVideoAnswersAreNamed(t *testing.T) {
+func TestVideoResponseFailuresHaveTheirKind(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		reply       upstreams.GeminiReply
@@ -136,7 +136,7 @@ func TestVideoAnswersAreNamed(t *testing.T) {
 	}
 }
 
-func TestOperationNameStaysInItsPlace(t *testing.T) {
+func TestOperationNameCannotLeaveItsPath(t *testing.T) {
 	t.Parallel()
 	p, server := start(t)
 	_, _ = p.PollVideo(t.Context(), "models/a?b#c/operations/d e")
@@ -168,7 +168,7 @@ func TestUnfinishedVideoCannotBeFetched(t *testing.T) {
 
 // The video's address is the provider's word. The key goes to its own host
 // alone, also when that redirects.
-func TestVideoIsFetchedFromElsewhereWithoutTheKey(t *testing.T) {
+func TestRedirectedVideoDownloadDoesNotSendTheKey(t *testing.T) {
 	t.Parallel()
 	var calls, keys atomic.Int32
 	store := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -204,9 +204,9 @@ func TestVideoIsFetchedFromElsewhereWithoutTheKey(t *testing.T) {
 	}
 }
 
-// No video is shorter than a byte, or begins as words do, whatever its type
-// says.
-func TestNoVideoIsAFailure(t *testing.T) {
+// A video has at least one byte and doesn't begin like text, regardless of its
+// content type.
+func TestTextInsteadOfVideoIsAFailure(t *testing.T) {
 	t.Parallel()
 	for name, body := range map[string]string{"empty": "", "HTML": upstreams.HTML, "words": `{"error":{"code":500}}`} {
 		for _, kind := range []string{"video/mp4", "application/octet-stream"} {
@@ -228,7 +228,7 @@ func TestNoVideoIsAFailure(t *testing.T) {
 	}
 }
 
-func TestFetchedVideoFailsByKind(t *testing.T) {
+func TestVideoDownloadFailureHasItsKind(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		reply upstreams.GeminiReply

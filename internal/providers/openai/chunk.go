@@ -6,110 +6,105 @@ import (
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"turnpike/internal/providers/wire"
 )
 
-// chunk is what a stream needs to know of one of its chunks. It is used again
-// for the next.
+// chunk is a parsed chunk of a stream. It is reused for the next one.
 type chunk struct {
 	object
 	choices    []choice
-	characters int  // of what the model said
-	spoken     bool // it said something, be it nothing with characters
+	characters int  // of the model's output
+	hasOutput  bool // also if it has no characters
 
-	inner   bytes.Buffer
-	decoder jsontext.Decoder
+	choicesBuffer  bytes.Buffer
+	choicesDecoder jsontext.Decoder
 }
 
 type choice struct {
 	index    float64
-	finished bool // it says why it ended
+	finished bool // it has a finish reason
 }
 
-// soundPerCharacter is how much base64 of sound counts as a character, four of
-// which are a token: OpenAI's models make a token of 50 ms, and stream samples
-// of 16 bits, 24,000 in a second.
-const soundPerCharacter = 800
+// audioPerCharacter is how many bytes of base64 audio count as a character. Four characters
+// are a token, and a token of OpenAI's models is 50 ms of 24,000 samples with 16 bits per second.
+const audioPerCharacter = 800
 
 func (c *chunk) read(data []byte) error {
-	c.choices, c.characters, c.spoken = c.choices[:0], 0, false
+	c.choices, c.characters, c.hasOutput = c.choices[:0], 0, false
 	if err := c.parse(data); err != nil {
 		return err
 	}
-	list := c.get("choices")
-	if list == nil {
+	array := c.get("choices")
+	if array == nil {
 		return nil
 	}
-	c.inner = *bytes.NewBuffer(list)
-	c.decoder.Reset(&c.inner, lenient...)
-	return elements(&c.decoder, c.readChoice)
+	c.choicesBuffer = *bytes.NewBuffer(array)
+	c.choicesDecoder.Reset(&c.choicesBuffer, wire.Lenient)
+	return eachElement(&c.choicesDecoder, c.readChoice)
 }
 
 func (c *chunk) readChoice() error {
-	d := &c.decoder
-	var one choice
-	err := members(d, func(name jsontext.Value) error {
+	d := &c.choicesDecoder
+	var next choice
+	err := eachMember(d, func(name jsontext.Value) error {
 		switch string(name) {
-		case `"delta"`:
+		case `"delta"`, `"message"`: // of a response that isn't streamed
 			return c.readDelta()
 		case `"index"`:
 			value, err := d.ReadValue()
-			one.index, _ = strconv.ParseFloat(string(value), 64) // 0 for what is none
+			next.index, _ = strconv.ParseFloat(string(value), 64)
 			return err
 		case `"finish_reason"`:
 			value, err := d.ReadValue()
-			one.finished = one.finished || value.Kind() == '"' && !empty(value) // some say "" where others say null
+			next.finished = next.finished || value.Kind() == '"' && !isEmpty(value) // some servers send "" instead of null
 			return err
 		}
 		return d.SkipValue()
 	})
-	c.choices = append(c.choices, one)
+	c.choices = append(c.choices, next)
 	return err
 }
 
-// readDelta counts what was said: text, reasoning, sound and the calls of
-// tools. What nobody here knows was at least said.
+// readDelta counts the output: text, reasoning, audio and tool calls. Unknown
+// fields count as output without characters.
 func (c *chunk) readDelta() error {
-	d := &c.decoder
-	return members(d, func(name jsontext.Value) error {
+	d := &c.choicesDecoder
+	return eachMember(d, func(name jsontext.Value) error {
 		switch string(name) {
 		case `"role"`:
 			return d.SkipValue()
 		case `"content"`, `"refusal"`, `"reasoning_content"`, `"reasoning"`:
 			return c.count()
 		case `"tool_calls"`:
-			return elements(d, func() error { return members(d, c.readCall) })
+			return eachElement(d, func() error { return eachMember(d, c.readToolCall) })
 		case `"function_call"`:
-			return members(d, c.readFunction)
+			return eachMember(d, c.readFunction)
 		case `"audio"`:
-			return members(d, c.readSound)
+			return eachMember(d, c.readAudio)
 		}
-		return c.notice()
+		value, err := d.ReadValue()
+		c.hasOutput = c.hasOutput || !isEmpty(value)
+		return err
 	})
 }
 
-func (c *chunk) readSound(name jsontext.Value) error {
+func (c *chunk) readAudio(name jsontext.Value) error {
 	switch string(name) {
 	case `"transcript"`:
 		return c.count()
 	case `"data"`:
-		value, err := c.decoder.ReadValue()
-		c.characters += len(value) / soundPerCharacter
-		c.spoken = c.spoken || !empty(value)
+		value, err := c.choicesDecoder.ReadValue()
+		c.characters += len(value) / audioPerCharacter
+		c.hasOutput = c.hasOutput || !isEmpty(value)
 		return err
 	}
-	return c.decoder.SkipValue()
+	return c.choicesDecoder.SkipValue()
 }
 
-// notice sees whether the value that comes next says anything.
-func (c *chunk) notice() error {
-	value, err := c.decoder.ReadValue()
-	c.spoken = c.spoken || !empty(value)
-	return err
-}
-
-// empty is so of what holds nothing, and of numbers and truths, which are about
-// an answer and no part of it.
-func empty(value jsontext.Value) bool {
+// isEmpty reports whether a value is empty. Numbers and booleans are: they are
+// about the output and not part of it.
+func isEmpty(value jsontext.Value) bool {
 	switch value.Kind() {
 	case '"', '[', '{':
 		return len(bytes.TrimSpace(value[1:len(value)-1])) == 0
@@ -117,11 +112,11 @@ func empty(value jsontext.Value) bool {
 	return true
 }
 
-func (c *chunk) readCall(name jsontext.Value) error {
+func (c *chunk) readToolCall(name jsontext.Value) error {
 	if string(name) == `"function"` {
-		return members(&c.decoder, c.readFunction)
+		return eachMember(&c.choicesDecoder, c.readFunction)
 	}
-	return c.decoder.SkipValue()
+	return c.choicesDecoder.SkipValue()
 }
 
 func (c *chunk) readFunction(name jsontext.Value) error {
@@ -129,20 +124,20 @@ func (c *chunk) readFunction(name jsontext.Value) error {
 	case `"name"`, `"arguments"`:
 		return c.count()
 	}
-	return c.decoder.SkipValue()
+	return c.choicesDecoder.SkipValue()
 }
 
-// count adds the characters of the value that comes next. Mistral's content
-// may be a list of parts, in which case its brackets count as well.
+// count adds the characters of the next value. Mistral's content may be an array
+// of parts, whose brackets then count, too.
 func (c *chunk) count() error {
-	value, err := c.decoder.ReadValue()
+	value, err := c.choicesDecoder.ReadValue()
 	if err != nil || value.Kind() == 'n' {
 		return err
 	}
 	if value.Kind() == '"' {
 		value = value[1 : len(value)-1]
 	}
-	c.spoken = c.spoken || len(value) > 0
+	c.hasOutput = c.hasOutput || len(value) > 0
 	for i := 0; i < len(value); i++ {
 		switch {
 		case value[i] == '\\' && i+1 < len(value) && value[i+1] == 'u':

@@ -14,7 +14,7 @@ func BenchmarkChunk(b *testing.B) {
 		if err := s.chunk.read(data); err != nil {
 			b.Fatal(err)
 		}
-		if s.take(data) == nil {
+		if s.forward(data) == nil {
 			b.Fatal("lost")
 		}
 	}

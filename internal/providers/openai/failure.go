@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -13,65 +14,65 @@ import (
 	"turnpike/internal/providers/wire"
 )
 
-// complaint is a provider's error object.
-type complaint struct{ message, kind, param, code string }
+type apiError struct{ message, kind, param, code string }
 
-// maxParam is longer than any field's path that a caller would recognise.
+// maxParam is longer than any path of a field that a client would recognize.
 const maxParam = 128
 
-// explain reads the body of an answer with an error's status.
-func explain(_ int, body []byte) (param, message string) {
+// explain reads the body of an error response.
+func explain(f *providers.Failure, body []byte) string {
 	var o object
 	if o.parse(body) != nil {
-		return "", ""
+		return ""
 	}
-	c, ok := complaintIn(&o)
+	e, ok := findError(&o)
 	if !ok {
-		// FastAPI's, which many servers in Python show, and others.
-		return "", cmp.Or(text(o.get("message")), text(o.get("detail")))
+		// FastAPI's, which many Python servers use, and others.
+		return cmp.Or(text(o.get("message")), text(o.get("detail")))
 	}
-	return c.param, c.String()
+	f.Param = e.param
+	if f.Status == http.StatusTooManyRequests && e.failureKind() == providers.KindAuth {
+		f.Kind = providers.KindAuth // the account has no credit left
+	}
+	return e.String()
 }
 
-// isAboutAccount: a 429 is not for coming too often, but for an account that
-// has no money.
-func isAboutAccount(status int, body []byte) bool {
+// explainMedia is explain, and recognizes content filters.
+func explainMedia(f *providers.Failure, body []byte) string {
 	var o object
-	if status != http.StatusTooManyRequests || o.parse(body) != nil {
-		return false
+	if o.parse(body) == nil {
+		f.Kind = cmp.Or(filterKind(o.get("error")), f.Kind)
 	}
-	c, ok := complaintIn(&o)
-	return ok && c.failureKind() == providers.KindAuth
+	return explain(f, body)
 }
 
-// complaintIn finds an error in an object, in the shapes that are in use.
-func complaintIn(o *object) (complaint, bool) {
-	inner := o.get("error")
-	switch inner.Kind() {
+// findError finds an error in an object, in the forms that servers use.
+func findError(o *object) (apiError, bool) {
+	value := o.get("error")
+	switch value.Kind() {
 	case '{':
 		var e object
-		if err := e.parse(inner); err != nil {
-			return complaint{}, false
+		if err := e.parse(value); err != nil {
+			return apiError{}, false
 		}
-		return readComplaint(&e), len(e.members) > 0
+		return readError(&e), len(e.members) > 0
 	case '"': // Ollama's
-		return complaint{message: text(inner)}, text(inner) != ""
+		return apiError{message: text(value)}, text(value) != ""
 	}
 	if text(o.get("object")) == "error" { // Mistral's and older vLLM's: the object itself
-		return readComplaint(o), true
+		return readError(o), true
 	}
-	return complaint{}, false
+	return apiError{}, false
 }
 
-func readComplaint(o *object) complaint {
-	c := complaint{message: text(o.get("message")), kind: text(o.get("type")), param: text(o.get("param")), code: text(o.get("code"))}
-	if len(c.param) > maxParam {
-		c.param = ""
+func readError(o *object) apiError {
+	e := apiError{message: text(o.get("message")), kind: text(o.get("type")), param: text(o.get("param")), code: text(o.get("code"))}
+	if len(e.param) > maxParam {
+		e.param = ""
 	}
-	return c
+	return e
 }
 
-// text is what a string says, or any other value but null as it is written.
 func text(v jsontext.Value) string {
 	switch v.Kind() {
 	case '"':
@@ -83,29 +84,44 @@ func text(v jsontext.Value) string {
 	return string(v)
 }
 
-func (c complaint) String() string {
-	words := strings.TrimSpace(c.kind + " " + c.code)
-	if words == "" || c.message == "" {
-		return cmp.Or(c.message, words)
+func (e apiError) String() string {
+	words := strings.TrimSpace(e.kind + " " + e.code)
+	if words == "" || e.message == "" {
+		return cmp.Or(e.message, words)
 	}
-	return words + ": " + c.message
+	return words + ": " + e.message
 }
 
-// failure is of a complaint that came with a status of success, or inside a
-// stream. The status is 0 there.
-func (c complaint) failure(status int, secrets []string) error {
+// failure is for an error in a successful response, or in a stream, where the status is 0.
+func (e apiError) failure(status int, secrets []string) *providers.Failure {
 	return &providers.Failure{
-		Kind: c.failureKind(), Status: status, Param: wire.Loggable(c.param, secrets...),
-		Err: errors.New(wire.Loggable(cmp.Or(c.String(), "an error without a word"), secrets...)),
+		Kind: e.failureKind(), Status: status, Param: wire.Loggable(e.param, secrets...),
+		Err: errors.New(wire.Loggable(cmp.Or(e.String(), "an error without a message"), secrets...)),
 	}
 }
 
-// meanings are the words in codes and types that tell what went wrong.
-var meanings = []struct {
+// mediaFailure returns the failure for an error object in a response, or nil if
+// the value isn't one.
+func (p *Provider) mediaFailure(status int, value jsontext.Value) error {
+	var o object
+	if err := o.parse([]byte(`{"error":` + string(value) + `}`)); value == nil || err != nil {
+		return nil
+	}
+	e, failed := findError(&o)
+	if !failed {
+		return nil
+	}
+	f := e.failure(status, p.secrets)
+	f.Kind = cmp.Or(filterKind(value), f.Kind)
+	return f
+}
+
+// kinds maps words in codes and types to kinds of failures.
+var kinds = []struct {
 	word string
 	kind providers.Kind
 }{
-	{"insufficient_quota", providers.KindAuth}, // the account has no money; waiting does not help
+	{"insufficient_quota", providers.KindAuth}, // the account has no credit left
 	{"billing", providers.KindAuth},
 	{"rate_limit", providers.KindRateLimited},
 	{"ratelimit", providers.KindRateLimited},
@@ -127,17 +143,50 @@ var meanings = []struct {
 	{"internal", providers.KindServer},
 }
 
-// failureKind goes by the code, which may be an HTTP status, and then by the type.
-func (c complaint) failureKind() providers.Kind {
-	if status, err := strconv.Atoi(c.code); err == nil && status >= 400 && status <= 599 {
+// failureKind prefers the code, which may be an HTTP status, to the type.
+func (e apiError) failureKind() providers.Kind {
+	if status, err := strconv.Atoi(e.code); err == nil && status >= 400 && status <= 599 {
 		return wire.KindOf(status)
 	}
-	for _, said := range []string{c.code, c.kind} {
-		for _, m := range meanings {
-			if strings.Contains(strings.ToLower(said), m.word) {
-				return m.kind
+	for _, name := range []string{e.code, e.kind} {
+		for _, k := range kinds {
+			if strings.Contains(strings.ToLower(name), k.word) {
+				return k.kind
 			}
 		}
 	}
 	return providers.KindProtocol
+}
+
+// filterCodes are the error codes of content filters: OpenAI's and Azure's.
+var filterCodes = []string{"moderation_blocked", "content_policy_violation", "content_filter", "contentfilter", "responsibleaipolicyviolation"}
+
+// filterKind returns the kind of failure if the error object says that a content
+// filter blocked the input or the output, and "" otherwise.
+func filterKind(value jsontext.Value) providers.Kind {
+	var e object
+	if value.Kind() != '{' || e.parse(value) != nil {
+		return ""
+	}
+	isFilterCode := func(code jsontext.Value) bool { return slices.Contains(filterCodes, strings.ToLower(text(code))) }
+	if !isFilterCode(e.get("code")) && !isFilterCode(e.nested("inner_error", "code")) && !isFilterCode(e.nested("innererror", "code")) {
+		return ""
+	}
+	message := strings.ToLower(text(e.get("message")))
+	switch stage := text(e.nested("moderation_details", "moderation_stage")); {
+	case stage == "output":
+		return providers.KindBlockedOutput
+	case stage != "": // input
+	case strings.Contains(message, "generated image"), strings.Contains(message, "generated video"), strings.Contains(message, "output"):
+		return providers.KindBlockedOutput
+	}
+	return providers.KindBlockedInput
+}
+
+func (o *object) nested(outer, inner string) jsontext.Value {
+	var in object
+	if value := o.get(outer); value.Kind() != '{' || in.parse(value) != nil {
+		return nil
+	}
+	return in.get(inner)
 }

@@ -15,20 +15,18 @@ import (
 	"turnpike/internal/providers/wire"
 )
 
-// maxPicture bounds a picture that is fetched from a URL.
-const maxPicture = 64 << 20
+const maxImage = 64 << 20
 
-// Images makes pictures, or edits those that are given.
-func (p *Provider) Images(ctx context.Context, req *providers.ImageRequest) (*providers.ImageAnswer, error) {
+// Images generates or edits images.
+func (p *Provider) Images(ctx context.Context, req *providers.ImageRequest) (*providers.ImageResult, error) {
 	var o object
-	if err := o.parse(req.Body); err != nil {
-		return nil, badBody(err)
+	if err := o.parseBody(req.Body, req.Model); err != nil {
+		return nil, err
 	}
-	setModel(&o, req.Model)
-	askForData(&o, req.Model)
+	requestFiles(&o, req.Model)
 	call := wire.Call{Method: http.MethodPost}
 	if len(req.Sources) == 0 {
-		call.URL = p.address(req.Model, "/images/generations")
+		call.URL = p.url(req.Model, "/images/generations")
 		call.Body = [][]byte{o.bytes()}
 	} else {
 		form, err := editForm(o.bytes(), req)
@@ -38,48 +36,40 @@ func (p *Provider) Images(ctx context.Context, req *providers.ImageRequest) (*pr
 		var kind string
 		call.Body, kind = form.Close()
 		call.Header = http.Header{"Content-Type": {kind}}
-		call.URL = p.address(req.Model, "/images/edits")
+		call.URL = p.url(req.Model, "/images/edits")
 	}
-	resp, err := p.do(ctx, call)
+	resp, err := p.doMedia(ctx, call)
 	if err != nil {
 		return nil, err
 	}
 	return p.readImages(ctx, resp)
 }
 
-// askForData makes the answer a plain one with the files in it: how the caller
-// gets them is the gateway's business. OpenAI's newer models always do so, and
-// refuse to be asked.
-func askForData(o *object, model string) {
+// requestFiles requests a response that isn't streamed and has the files in it: the gateway decides
+// how the client gets them. OpenAI's newer models always return them so, and reject the field.
+func requestFiles(o *object, model string) {
 	o.drop("stream")
 	o.drop("partial_images")
-	if knowsNoFormat(model) {
+	model = model[strings.LastIndexByte(model, '/')+1:]
+	if strings.HasPrefix(model, "gpt-image") || strings.HasPrefix(model, "chatgpt-image") {
 		o.drop("response_format")
 	} else {
 		o.set("response_format", `"b64_json"`)
 	}
 }
 
-func knowsNoFormat(model string) bool {
-	if i := strings.LastIndexByte(model, '/'); i >= 0 {
-		model = model[i+1:]
-	}
-	return strings.HasPrefix(model, "gpt-image") || strings.HasPrefix(model, "chatgpt-image")
-}
-
-// editForm has the body's members as fields, and the files.
 func editForm(body []byte, req *providers.ImageRequest) (*wire.Form, error) {
 	var o object
 	if err := o.parse(body); err != nil {
-		return nil, badBody(err)
+		return nil, invalidBody(err)
 	}
 	form := wire.NewForm()
 	for i := range o.members {
 		m := &o.members[i]
 		switch name := string(m.name); name {
-		case "image", "image[]", "mask": // the files are beside the body
+		case "image", "image[]", "mask": // the files are next to the body
 		default:
-			if value := jsontext.Value(o.text[m.from:m.end]); value.Kind() != 'n' {
+			if value := o.value(m); value.Kind() != 'n' {
 				form.Field(name, text(value))
 			}
 		}
@@ -97,7 +87,7 @@ func editForm(body []byte, req *providers.ImageRequest) (*wire.Form, error) {
 	return form, nil
 }
 
-// imagesResponse is OpenAI's answer. An image has its data or a URL.
+// imagesResponse is OpenAI's response. An image has its data or a URL.
 type imagesResponse struct {
 	Data []struct {
 		B64JSON       wire.Base64 `json:"b64_json"`
@@ -108,61 +98,60 @@ type imagesResponse struct {
 	Error jsontext.Value `json:"error"`
 }
 
-func (p *Provider) readImages(ctx context.Context, resp *http.Response) (*providers.ImageAnswer, error) {
+func (p *Provider) readImages(ctx context.Context, resp *http.Response) (*providers.ImageResult, error) {
 	var in imagesResponse
 	if err := wire.ReadJSON(resp, wire.MaxMedia, &in, p.secrets...); err != nil {
 		return nil, err
 	}
-	if err := p.complaintFailure(resp.StatusCode, in.Error); err != nil {
+	if err := p.mediaFailure(resp.StatusCode, in.Error); err != nil {
 		return nil, err
 	}
 	if len(in.Data) == 0 {
-		return nil, protocol("an answer without images")
+		return nil, wire.ProtocolFailure("a response without images")
 	}
-	answer := &providers.ImageAnswer{Usage: readImageUsage(in.Usage)}
-	room := int64(wire.MaxMedia) // for all of an answer's files
+	result := &providers.ImageResult{Usage: readImageUsage(in.Usage)}
+	remaining := int64(wire.MaxMedia) // bytes for all files of the response
 	for i := range in.Data {
 		file := []byte(in.Data[i].B64JSON)
 		if len(file) == 0 {
 			var err error
-			if file, err = p.fetchPicture(ctx, in.Data[i].URL, min(room, maxPicture)); err != nil {
+			if file, err = p.fetchImage(ctx, in.Data[i].URL, min(remaining, maxImage)); err != nil {
 				return nil, err
 			}
-			room -= int64(len(file))
+			remaining -= int64(len(file))
 		}
-		picture, err := wire.NewPicture(file, in.Data[i].RevisedPrompt)
+		image, err := wire.NewImage(file, in.Data[i].RevisedPrompt)
 		if err != nil {
 			return nil, err
 		}
-		answer.Images = append(answer.Images, picture)
+		result.Images = append(result.Images, image)
 	}
-	answer.Usage.Images = int64(len(answer.Images))
-	return answer, nil
+	result.Usage.Images = int64(len(result.Images))
+	return result, nil
 }
 
-// filePauses are before a file is asked for again. What was made is paid for:
-// asking for the whole again would cost the same once more.
-var filePauses = []time.Duration{250 * time.Millisecond, time.Second}
+// downloadRetries are the delays before a download is retried. The images are
+// paid for: retrying the whole request would cost the same again.
+var downloadRetries = []time.Duration{250 * time.Millisecond, time.Second}
 
-// fetchPicture gets a picture from where the provider keeps it. The key stays
-// here: the address is mostly another's, and such addresses open by themselves.
-func (p *Provider) fetchPicture(ctx context.Context, from string, limit int64) ([]byte, error) {
+// fetchImage downloads an image without the key: it is usually on another server,
+// and such URLs need none.
+func (p *Provider) fetchImage(ctx context.Context, from string, limit int64) ([]byte, error) {
 	if from == "" {
-		return nil, protocol("an image with neither data nor a URL")
+		return nil, wire.ProtocolFailure("an image with neither data nor a URL")
 	}
-	for try := 0; ; try++ {
+	for attempt := 0; ; attempt++ {
 		file, err := p.download(ctx, from, limit)
 		var f *providers.Failure
 		if !errors.As(err, &f) || f.Kind == providers.KindLocal || f.Kind == providers.KindProtocol {
 			return file, err
 		}
-		if !f.Momentary() || try == len(filePauses) {
-			// A file that was promised and is not there is never the caller's fault nor a
-			// word on the model.
+		if !f.Transient() || attempt == len(downloadRetries) {
+			// A missing file is neither the client's fault nor about the model.
 			return nil, &providers.Failure{Kind: providers.KindCut, Status: f.Status, Err: f.Err}
 		}
 		select {
-		case <-time.After(filePauses[try]):
+		case <-time.After(downloadRetries[attempt]):
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
@@ -177,7 +166,7 @@ func (p *Provider) download(ctx context.Context, from string, limit int64) ([]by
 	return wire.ReadAtMost(resp, limit)
 }
 
-// readImageUsage reads the tokens, which not every model counts.
+// readImageUsage returns the tokens, which not every model counts.
 func readImageUsage(value jsontext.Value) (u providers.Usage) {
 	var in struct {
 		Input   float64 `json:"input_tokens"`
@@ -186,11 +175,10 @@ func readImageUsage(value jsontext.Value) (u providers.Usage) {
 			Cached float64 `json:"cached_tokens"`
 		} `json:"input_tokens_details"`
 	}
-	const absurd = 1e12
-	if value.Kind() != '{' || json.Unmarshal(value, &in, lenient...) != nil || in.Input > absurd || in.Output > absurd {
+	if value.Kind() != '{' || json.Unmarshal(value, &in, wire.Lenient) != nil || in.Input > maxPlausible || in.Output > maxPlausible {
 		return u
 	}
 	u.InputTokens, u.OutputTokens = int64(max(0, in.Input)), int64(max(0, in.Output))
-	u.CachedInput = min(int64(max(0, min(in.Details.Cached, absurd))), u.InputTokens)
+	u.CachedInput = min(int64(max(0, min(in.Details.Cached, maxPlausible))), u.InputTokens)
 	return u
 }

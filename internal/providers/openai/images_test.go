@@ -25,7 +25,7 @@ func media(m upstreams.OpenAIMedia) upstreams.OpenAIReply {
 	return upstreams.OpenAIReply{Media: m}
 }
 
-func TestPicturesAreMade(t *testing.T) {
+func TestImagesAreGenerated(t *testing.T) {
 	t.Parallel()
 	for model, c := range map[string]struct {
 		media upstreams.OpenAIMedia
@@ -40,23 +40,23 @@ func TestPicturesAreMade(t *testing.T) {
 			t.Parallel()
 			upstream, p := start(t)
 			upstream.Queue(media(c.media))
-			answer, err := p.Images(t.Context(), &providers.ImageRequest{Model: model, Body: []byte(imageBody)})
+			result, err := p.Images(t.Context(), &providers.ImageRequest{Model: model, Body: []byte(imageBody)})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if answer.Usage != c.usage || len(answer.Images) != 2 {
-				t.Errorf("%d pictures for %+v", len(answer.Images), answer.Usage)
+			if result.Usage != c.usage || len(result.Images) != 2 {
+				t.Errorf("got %d images with usage %+v", len(result.Images), result.Usage)
 			}
-			for _, picture := range answer.Images {
-				if _, err := png.Decode(bytes.NewReader(picture.Data)); err != nil || picture.ContentType != "image/png" || picture.RevisedPrompt != c.media.Prompt {
-					t.Errorf("%s of %q: %v", picture.ContentType, picture.RevisedPrompt, err)
+			for _, image := range result.Images {
+				if _, err := png.Decode(bytes.NewReader(image.Data)); err != nil || image.ContentType != "image/png" || image.RevisedPrompt != c.media.Prompt {
+					t.Errorf("%s of %q: %v", image.ContentType, image.RevisedPrompt, err)
 				}
 			}
 		})
 	}
 }
 
-func TestImageRequestIsSpliced(t *testing.T) {
+func TestImageRequestChangesOnlyItsFields(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ model, body, want string }{
 		"newer":       {"gpt-image-1", `{"prompt":"x", "response_format":"url","background":"transparent","stream":true, "partial_images":2,"models":["a"]}`, `{"prompt":"x","background":"transparent","model":"gpt-image-1"}`},
@@ -75,7 +75,7 @@ func TestImageRequestIsSpliced(t *testing.T) {
 	}
 }
 
-func TestPicturesAreEdited(t *testing.T) {
+func TestImagesAreEdited(t *testing.T) {
 	t.Parallel()
 	source := providers.Upload{Name: `my "cat".png`, ContentType: "image/png", Data: upstreams.PNG()}
 	nameless := providers.Upload{ContentType: "broken\r\nX-Evil: 1", Data: upstreams.PNG()}
@@ -89,7 +89,7 @@ func TestPicturesAreEdited(t *testing.T) {
 		"several": {[]providers.Upload{source, nameless}, &mask, []string{`image[] my "cat".png (image/png)`, "image[] image-2 (image/png)", "mask mask.png (image/png)"}},
 	} {
 		upstream, p := start(t)
-		answer, err := p.Images(t.Context(), &providers.ImageRequest{
+		result, err := p.Images(t.Context(), &providers.ImageRequest{
 			Model: "gpt-image-1", Sources: c.sources, Mask: c.mask,
 			Body: []byte(`{"prompt":"two\nlines","n":2,"user":null,"stream":true,"response_format":"url","image":"x","input_fidelity":"high"}`),
 		})
@@ -98,38 +98,38 @@ func TestPicturesAreEdited(t *testing.T) {
 		}
 		req := upstream.Requests()[0]
 		values, files := upstreams.FormOf(req.Header, req.Body)
-		if got := fmt.Sprint(values); len(answer.Images) != 2 || req.Path != "/images/edits" || got != "map[input_fidelity:high model:gpt-image-1 n:2 prompt:two\nlines]" {
-			t.Errorf("%s: %s got %s for %d pictures", name, req.Path, got, len(answer.Images))
+		if got := fmt.Sprint(values); len(result.Images) != 2 || req.Path != "/images/edits" || got != "map[input_fidelity:high model:gpt-image-1 n:2 prompt:two\nlines]" {
+			t.Errorf("%s: %s got %s and returned %d images, want 2", name, req.Path, got, len(result.Images))
 		}
 		if len(files) != len(c.files) {
-			t.Errorf("%s: the files are %q", name, files)
+			t.Errorf("%s: got the files %q", name, files)
 		}
 		for _, file := range c.files {
 			if files[file] != string(upstreams.PNG()) {
-				t.Errorf("%s: %s is not among the files", name, file)
+				t.Errorf("%s: file %s is missing", name, file)
 			}
 		}
 		if strings.Contains(string(req.Body), "X-Evil") {
-			t.Errorf("%s: a type made a header", name)
+			t.Errorf("%s: a content type added a header", name)
 		}
 	}
 }
 
-func TestLargePicturesPass(t *testing.T) {
+func TestLargeImagesAreForwarded(t *testing.T) {
 	t.Parallel()
 	upstream, p := start(t)
 	large := upstreams.PNGOf(1700, 1700)
 	if len(large) < 10<<20 {
-		t.Fatalf("%d bytes are not large", len(large))
+		t.Fatalf("the image has only %d bytes", len(large))
 	}
 	upstream.Queue(media(upstreams.OpenAIMedia{File: large}))
-	answer, err := p.Images(t.Context(), &providers.ImageRequest{Model: "gpt-image-1", Body: []byte(`{"prompt":"x"}`)})
-	if err != nil || !bytes.Equal(answer.Images[0].Data, large) {
+	result, err := p.Images(t.Context(), &providers.ImageRequest{Model: "gpt-image-1", Body: []byte(`{"prompt":"x"}`)})
+	if err != nil || !bytes.Equal(result.Images[0].Data, large) {
 		t.Errorf("got %v", err)
 	}
 }
 
-func TestImageAnswerIsReadInEveryForm(t *testing.T) {
+func TestImageResponseIsReadInEveryFormat(t *testing.T) {
 	t.Parallel()
 	data := base64.StdEncoding.EncodeToString(upstreams.PNG())
 	for name, item := range map[string]string{
@@ -141,14 +141,14 @@ func TestImageAnswerIsReadInEveryForm(t *testing.T) {
 	} {
 		upstream, p := start(t)
 		upstream.Queue(upstreams.OpenAIReply{Body: `{"created":1,"error":null,"data":[` + item + `],"usage":{"input_tokens":-1,"output_tokens":"x"}}`})
-		answer, err := p.Images(t.Context(), &providers.ImageRequest{Model: "m", Body: []byte(`{"prompt":"x"}`)})
-		if err != nil || !bytes.Equal(answer.Images[0].Data, upstreams.PNG()) || answer.Usage != (providers.Usage{Images: 1}) {
+		result, err := p.Images(t.Context(), &providers.ImageRequest{Model: "m", Body: []byte(`{"prompt":"x"}`)})
+		if err != nil || !bytes.Equal(result.Images[0].Data, upstreams.PNG()) || result.Usage != (providers.Usage{Images: 1}) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
 
-func TestImageFailureIsNamed(t *testing.T) {
+func TestImageFailureHasItsKind(t *testing.T) {
 	t.Parallel()
 	item := func(s string) upstreams.OpenAIReply {
 		return upstreams.OpenAIReply{Body: `{"created":1,"data":[` + s + `]}`}
@@ -178,12 +178,12 @@ func TestImageFailureIsNamed(t *testing.T) {
 		"more than JSON":    {upstreams.OpenAIReply{Body: `{"data":[]} x`}, providers.Failure{Kind: providers.KindProtocol}, ""},
 		"an array":          {upstreams.OpenAIReply{Body: `[]`}, providers.Failure{Kind: providers.KindProtocol}, ""},
 		"no images":         {item(""), providers.Failure{Kind: providers.KindProtocol}, "without images"},
-		"no base64":         {item(`{"b64_json":"!!!!"}`), providers.Failure{Kind: providers.KindProtocol}, "no base64"},
-		"half base64":       {item(`{"b64_json":"iVBOR"}`), providers.Failure{Kind: providers.KindProtocol}, "no base64"},
+		"no base64":         {item(`{"b64_json":"!!!!"}`), providers.Failure{Kind: providers.KindProtocol}, "isn't valid base64"},
+		"half base64":       {item(`{"b64_json":"iVBOR"}`), providers.Failure{Kind: providers.KindProtocol}, "isn't valid base64"},
 		"a number":          {item(`{"b64_json":7}`), providers.Failure{Kind: providers.KindProtocol}, "base64"},
-		"no picture":        {item(`{"b64_json":"aGVsbG8gdGhlcmU="}`), providers.Failure{Kind: providers.KindProtocol}, "no picture"},
+		"not an image":      {item(`{"b64_json":"aGVsbG8gdGhlcmU="}`), providers.Failure{Kind: providers.KindProtocol}, "instead of an image"},
 		"nothing in it":     {item(`{"b64_json":""}`), providers.Failure{Kind: providers.KindProtocol}, "neither"},
-		"a file's URL":      {item(`{"url":"file:///etc/passwd"}`), providers.Failure{Kind: providers.KindProtocol}, "no http or https"},
+		"a file's URL":      {item(`{"url":"file:///etc/passwd"}`), providers.Failure{Kind: providers.KindProtocol}, "isn't an http or https URL"},
 		"a URL to nowhere":  {item(`{"url":"http://nowhere.invalid/a.png"}`), providers.Failure{Kind: providers.KindCut}, ""},
 		"error in a 200":    {upstreams.OpenAIReply{Body: `{"error":{"message":"strange"}}`}, providers.Failure{Kind: providers.KindProtocol, Status: 200}, "strange"},
 		"hung up":           {upstreams.OpenAIReply{Cut: -1}, providers.Failure{Kind: providers.KindConnect}, ""},
@@ -208,9 +208,9 @@ func TestImageFailureIsNamed(t *testing.T) {
 	}
 }
 
-// The store of files is another host: it must see no key, and what it says is
-// not the caller's fault.
-func TestPictureIsFetchedWithoutTheKey(t *testing.T) {
+// The file server is another host: it must not get the key, and its errors are not
+// the client's fault.
+func TestImageIsDownloadedWithoutTheKey(t *testing.T) {
 	t.Parallel()
 	var keys, asked atomic.Int32
 	var store *httptest.Server
@@ -243,17 +243,17 @@ func TestPictureIsFetchedWithoutTheKey(t *testing.T) {
 	for path, want := range map[string]providers.Kind{"/a.png": "", "/moved": "", "/later": "", "/gone": providers.KindCut, "/endless": providers.KindProtocol} {
 		upstream, p := start(t)
 		upstream.Queue(media(upstreams.OpenAIMedia{AsURL: true, URL: store.URL + path}))
-		answer, err := p.Images(t.Context(), &providers.ImageRequest{Model: "dall-e-2", Body: []byte(`{"prompt":"x"}`)})
-		if want == "" && (err != nil || answer.Images[0].ContentType != "image/png") || want != "" && failure(err).Kind != want {
+		result, err := p.Images(t.Context(), &providers.ImageRequest{Model: "dall-e-2", Body: []byte(`{"prompt":"x"}`)})
+		if want == "" && (err != nil || result.Images[0].ContentType != "image/png") || want != "" && failure(err).Kind != want {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
 	if keys.Load() != 0 {
-		t.Errorf("the store got a key %d times", keys.Load())
+		t.Errorf("the file server got a key %d times, want none", keys.Load())
 	}
 }
 
-func TestCallerWhoHangsUpEndsTheMediaCall(t *testing.T) {
+func TestCanceledRequestCancelsTheMediaRequest(t *testing.T) {
 	t.Parallel()
 	for name, call := range map[string]func(context.Context, *openai.Provider) error{
 		"images": func(ctx context.Context, p *openai.Provider) error {
@@ -290,7 +290,7 @@ func TestCallerWhoHangsUpEndsTheMediaCall(t *testing.T) {
 	}
 }
 
-func TestKeyIsInNoMediaError(t *testing.T) {
+func TestMediaErrorsDoNotContainTheKey(t *testing.T) {
 	t.Parallel()
 	echo := `{"id":"v","error":{"message":"not with ` + key + ` of proj_0123456789"}}`
 	replies := []upstreams.OpenAIReply{{Body: echo}, {Status: 400, Body: echo}, {Body: upstreams.HTML, Type: "text/html; k=" + key}, {Status: 302, Header: http.Header{"Location": {"http://elsewhere.invalid/" + key}}}}
@@ -309,18 +309,18 @@ func TestKeyIsInNoMediaError(t *testing.T) {
 	}
 }
 
-func FuzzImageAnswer(f *testing.F) {
+func FuzzImageResponse(f *testing.F) {
 	data := base64.StdEncoding.EncodeToString(upstreams.PNG())
 	f.Add(`{"data":[{"b64_json":"` + data + `"}],"usage":{"input_tokens":5,"input_tokens_details":{"cached_tokens":9}}}`)
 	f.Add(`{"data":[{"b64_json":"data:,\u0041"}],"error":{"code":"moderation_blocked","moderation_details":{"moderation_stage":"output"}}}`)
 	f.Add(`{"data":[{"url":""}],"data":[]}`)
 	upstream := upstreams.NewOpenAI(f, key)
 	p := newProvider(upstream.BaseURL(), wire.Timeouts{})
-	f.Fuzz(func(t *testing.T, answer string) {
-		if answer == "" || strings.Contains(answer, "url") && strings.Contains(answer, "http") {
+	f.Fuzz(func(t *testing.T, result string) {
+		if result == "" || strings.Contains(result, "url") && strings.Contains(result, "http") {
 			return
 		}
-		upstream.Queue(upstreams.OpenAIReply{Body: answer, Type: "application/json"})
+		upstream.Queue(upstreams.OpenAIReply{Body: result, Type: "application/json"})
 		got, err := p.Images(t.Context(), &providers.ImageRequest{Model: "gpt-image-1", Body: []byte(`{"prompt":"x"}`)})
 		if err != nil {
 			if failure(err).Kind == "" {
@@ -329,7 +329,7 @@ func FuzzImageAnswer(f *testing.F) {
 			return
 		}
 		if u := got.Usage; len(got.Images) == 0 || u.Images != int64(len(got.Images)) || u.InputTokens < 0 || u.OutputTokens < 0 || u.CachedInput > u.InputTokens {
-			t.Errorf("got %d pictures for %+v", len(got.Images), u)
+			t.Errorf("got %d images with usage %+v", len(got.Images), u)
 		}
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"go/parser"
 	"go/token"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -13,16 +14,16 @@ import (
 	"turnpike/internal/providers"
 )
 
-// bodyFiles change callers' bodies. The rest of the package reads responses.
+// bodyFiles change request bodies. The rest of the package reads responses.
 var bodyFiles = map[string][]jsonbody.Names{
 	"request.go": {providers.ChatNames, providers.ChatNames["stream_options"]},
 	"images.go":  {providers.ImageNames, providers.ChatNames},
 	"speech.go":  {providers.SpeechNames},
 }
 
-// TestFieldsThatAreSetAreRegistered finds the names in the source, as an object
+// TestChangedFieldsAreRegistered finds the names in the source, as an object
 // has them in strings: o.set("model", …), o.drop(other), case "mask".
-func TestFieldsThatAreSetAreRegistered(t *testing.T) {
+func TestChangedFieldsAreRegistered(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("*.go")
 	if err != nil {
@@ -40,7 +41,7 @@ func TestFieldsThatAreSetAreRegistered(t *testing.T) {
 		names, changesBodies := bodyFiles[file]
 		for _, name := range changed(source) {
 			if !changesBodies && name == "model" {
-				t.Errorf("%s sets %q: if it changes callers' bodies, list it in bodyFiles", file, name)
+				t.Errorf("%s sets %q. If it changes request bodies, list it in bodyFiles.", file, name)
 			}
 			if !changesBodies {
 				continue
@@ -65,10 +66,10 @@ func registered(name string, lists []jsonbody.Names) bool {
 	return false
 }
 
-// changed are the strings that a file passes to the methods of an object,
+// changed returns the strings that a file passes to the methods of an object,
 // compares a member's name with, or declares as the name of a limit.
 func changed(source *ast.File) (names []string) {
-	take := func(list ...ast.Expr) {
+	add := func(list ...ast.Expr) {
 		for _, e := range list {
 			if s, ok := e.(*ast.BasicLit); ok && s.Kind == token.STRING {
 				name, _ := strconv.Unquote(s.Value)
@@ -79,32 +80,24 @@ func changed(source *ast.File) (names []string) {
 	ast.Inspect(source, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.CallExpr:
-			switch f := n.Fun.(type) {
-			case *ast.SelectorExpr:
-				switch f.Sel.Name {
-				case "set", "drop", "has", "get":
-					take(n.Args[0])
-				}
-			case *ast.Ident:
-				if f.Name == "setText" {
-					take(n.Args[1])
-				}
+			if f, ok := n.Fun.(*ast.SelectorExpr); ok && slices.Contains([]string{"set", "setString", "drop", "has", "get"}, f.Sel.Name) {
+				add(n.Args[0])
 			}
 		case *ast.SwitchStmt:
 			if namesMember(n.Tag) || namesMember(n.Init) {
 				for _, c := range n.Body.List {
-					take(c.(*ast.CaseClause).List...)
+					add(c.(*ast.CaseClause).List...)
 				}
 			}
 		case *ast.BinaryExpr:
 			if namesMember(n.X) {
-				take(n.Y)
+				add(n.Y)
 			}
 		case *ast.ValueSpec:
 			for i, name := range n.Names {
 				switch name.Name {
-				case "oldLimit", "newLimit", "llamaCPPs":
-					take(n.Values[i])
+				case "maxTokens", "maxCompletionTokens", "nPredict":
+					add(n.Values[i])
 				}
 			}
 		}

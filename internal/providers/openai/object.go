@@ -6,54 +6,51 @@ import (
 	"io"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"turnpike/internal/providers/wire"
 )
 
-// object is a JSON object in which values are replaced, members dropped and
-// members added. All else stays as it is, byte for byte.
+// object is a JSON object whose members can be replaced, dropped and added. All
+// other bytes stay the same.
 type object struct {
-	text    []byte
+	source  []byte
 	open    int // after the opening bracket
 	members []member
 	added   []byte
-	from    bytes.Buffer
+	buffer  bytes.Buffer
 	decoder jsontext.Decoder
 }
 
-// member is a part of the text.
 type member struct {
 	name             []byte // unquoted
 	start, from, end int    // of the name with its quotes, of the value, of both
-	value            []byte // what takes the value's place, if any
+	replacement      []byte // new value, if any
 	dropped          bool
 }
 
-// usualMembers is how many calls, answers and chunks have, or a few more.
+// usualMembers is a little more than most requests, responses and chunks have.
 const usualMembers = 8
 
-var errNotObject = errors.New("not a JSON object")
-
-// lenient is for what others made: what is wrong with it is theirs to judge.
-// A caller's own body has been checked at the edge.
-var lenient = []jsontext.Options{jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)}
-
-// parse reads a text, which must stay as it is while the object is in use.
-func (o *object) parse(text []byte) error {
-	o.text, o.members, o.added = text, o.members[:0], o.added[:0]
+// parse parses a JSON object, which must not change while the object is in use.
+func (o *object) parse(source []byte) error {
+	o.source, o.members, o.added = source, o.members[:0], o.added[:0]
 	if o.members == nil {
 		o.members = make([]member, 0, usualMembers)
 	}
-	d := o.reader(text)
+	o.buffer = *bytes.NewBuffer(source) // decoded without a copy
+	d := &o.decoder
+	d.Reset(&o.buffer, wire.Lenient)
 	if d.PeekKind() != '{' {
 		if _, err := d.ReadToken(); err != nil {
 			return err
 		}
-		return errNotObject
+		return errors.New("not a JSON object")
 	}
-	o.open = bytes.IndexByte(text, '{') + 1
-	err := members(d, func(name jsontext.Value) error {
+	o.open = bytes.IndexByte(source, '{') + 1
+	err := eachMember(d, func(name jsontext.Value) error {
 		m := member{end: int(d.InputOffset())}
 		m.start = m.end - len(name)
-		m.name = text[m.start+1 : m.end-1]
+		m.name = source[m.start+1 : m.end-1]
 		if bytes.IndexByte(m.name, '\\') >= 0 {
 			m.name, _ = jsontext.AppendUnquote(nil, name)
 		}
@@ -67,40 +64,34 @@ func (o *object) parse(text []byte) error {
 		return err
 	}
 	if _, err := d.ReadToken(); err != io.EOF {
-		return errors.New("more after the JSON object")
+		return errors.New("more data after the JSON object")
 	}
 	return nil
 }
 
-// reader reads a text without a copy of it.
-func (o *object) reader(text []byte) *jsontext.Decoder {
-	o.from = *bytes.NewBuffer(text)
-	o.decoder.Reset(&o.from, lenient...)
-	return &o.decoder
-}
+func (o *object) value(m *member) jsontext.Value { return o.source[m.from:m.end] }
 
-// get is a member's value as it stands there, or nil.
+// get returns the value of a member in the source, or nil. Of two with the same
+// name it takes the last, as most decoders do.
 func (o *object) get(name string) jsontext.Value {
-	for i := len(o.members) - 1; i >= 0; i-- { // of two with one name most readers take the last
+	for i := len(o.members) - 1; i >= 0; i-- {
 		if m := &o.members[i]; string(m.name) == name {
-			return o.text[m.from:m.end]
+			return o.value(m)
 		}
 	}
 	return nil
 }
 
-// has reports whether a member is there and is not null.
 func (o *object) has(name string) bool {
 	value := o.get(name)
 	return value != nil && value.Kind() != 'n'
 }
 
-// set replaces a member's value, or adds the member.
 func (o *object) set(name, value string) {
 	found := false
 	for i := range o.members {
 		if m := &o.members[i]; string(m.name) == name {
-			m.value, found = []byte(value), true
+			m.replacement, found = []byte(value), true
 		}
 	}
 	if found {
@@ -113,7 +104,11 @@ func (o *object) set(name, value string) {
 	o.added = append(append(o.added, ':'), value...)
 }
 
-// drop removes a member.
+func (o *object) setString(name, value string) {
+	quoted, _ := jsontext.AppendQuote(nil, value)
+	o.set(name, string(quoted))
+}
+
 func (o *object) drop(name string) {
 	for i := range o.members {
 		if m := &o.members[i]; string(m.name) == name {
@@ -122,10 +117,9 @@ func (o *object) drop(name string) {
 	}
 }
 
-// bytes is the object with its changes, in memory of its own.
 func (o *object) bytes() []byte {
-	out := make([]byte, 0, len(o.text)+len(o.added)+64)
-	out = append(out, o.text[:o.open]...)
+	out := make([]byte, 0, len(o.source)+len(o.added)+64)
+	out = append(out, o.source[:o.open]...)
 	end, empty := o.open, true
 	for i := range o.members {
 		m := &o.members[i]
@@ -133,16 +127,16 @@ func (o *object) bytes() []byte {
 		case m.dropped:
 			end = m.end
 			continue
-		case empty: // there is no comma before the first
-			out = append(out, o.text[o.open:o.members[0].start]...)
+		case empty: // no comma before the first
+			out = append(out, o.source[o.open:o.members[0].start]...)
 		default:
-			out = append(out, o.text[end:m.start]...)
+			out = append(out, o.source[end:m.start]...)
 		}
-		out = append(out, o.text[m.start:m.from]...)
-		if m.value != nil {
-			out = append(out, m.value...)
+		out = append(out, o.source[m.start:m.from]...)
+		if m.replacement != nil {
+			out = append(out, m.replacement...)
 		} else {
-			out = append(out, o.text[m.from:m.end]...)
+			out = append(out, o.value(m)...)
 		}
 		end, empty = m.end, false
 	}
@@ -152,13 +146,12 @@ func (o *object) bytes() []byte {
 		}
 		out = append(out, o.added...)
 	}
-	return append(out, o.text[end:]...)
+	return append(out, o.source[end:]...)
 }
 
-// members calls visit for each member of the object that comes next: visit
-// gets the name as it is written, valid until it reads the value. Anything
-// but an object is skipped.
-func members(d *jsontext.Decoder, visit func(name jsontext.Value) error) error {
+// eachMember calls read for each member of the next object. The quoted name is
+// valid until read reads the value. Other values than objects are skipped.
+func eachMember(d *jsontext.Decoder, read func(name jsontext.Value) error) error {
 	if d.PeekKind() != '{' {
 		return d.SkipValue()
 	}
@@ -170,7 +163,7 @@ func members(d *jsontext.Decoder, visit func(name jsontext.Value) error) error {
 		if err != nil {
 			return err
 		}
-		if err := visit(name); err != nil {
+		if err := read(name); err != nil {
 			return err
 		}
 	}
@@ -178,8 +171,8 @@ func members(d *jsontext.Decoder, visit func(name jsontext.Value) error) error {
 	return err
 }
 
-// elements calls visit for each element of the array that comes next.
-func elements(d *jsontext.Decoder, visit func() error) error {
+// eachElement calls read for each element of the next array. Other values than arrays are skipped.
+func eachElement(d *jsontext.Decoder, read func() error) error {
 	if d.PeekKind() != '[' {
 		return d.SkipValue()
 	}
@@ -187,7 +180,7 @@ func elements(d *jsontext.Decoder, visit func() error) error {
 		return err
 	}
 	for kind := d.PeekKind(); kind != ']' && kind > 0; kind = d.PeekKind() {
-		if err := visit(); err != nil {
+		if err := read(); err != nil {
 			return err
 		}
 	}

@@ -1,12 +1,11 @@
-// Package openai calls any server that speaks OpenAI's format: OpenAI itself,
-// Azure, vLLM, Ollama, llama.cpp, Groq, Mistral, OpenRouter and many more. The
-// caller's bytes go through with a few splices, the answer's as they are.
+// Package openai calls servers with OpenAI's API: OpenAI itself, Azure, vLLM,
+// Ollama, llama.cpp, Groq, Mistral, OpenRouter and many more. It forwards the
+// client's bytes with a few changed fields, and responses unchanged.
 package openai
 
 import (
 	"context"
-	"errors"
-	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -19,23 +18,22 @@ import (
 type Options struct {
 	Name    string // such as "openai"
 	BaseURL string // with the version: https://api.openai.com/v1
-	Key     string // empty for servers that want none
-	// Headers are sent with every call, such as OpenAI-Organization.
+	Key     string // empty for servers without keys
+	// Headers are sent with every request, such as OpenAI-Organization.
 	Headers map[string]string
-	// APIVersion is for Azure's dated API alone: a call then goes to
-	// BaseURL/deployments/{model}, and the key into Api-Key. The BaseURL ends
-	// in /openai; with one that ends in /openai/v1 it is not needed.
+	// APIVersion is only for Azure's dated API: requests then go to
+	// BaseURL/deployments/{model}, and the key into Api-Key. The BaseURL ends in
+	// /openai. One that ends in /openai/v1 needs no APIVersion.
 	APIVersion string
-	// OldLimitOnly is for servers that refuse or ignore max_completion_tokens,
-	// such as Ollama: they get the caller's as max_tokens. NoStreamOptions is
-	// for those that refuse stream_options, and say unasked what a stream
-	// used. Mistral's own server is known to be both.
-	OldLimitOnly    bool
+	// MaxTokensOnly is for servers that reject or ignore max_completion_tokens, such as Ollama:
+	// they get it as max_tokens. NoStreamOptions is for servers that reject stream_options and send
+	// the usage of a stream anyway. Mistral's own server is known to be both.
+	MaxTokensOnly   bool
 	NoStreamOptions bool
 	Client          *wire.Client
 }
 
-// Provider is one such server.
+// Provider is a server with OpenAI's API.
 type Provider struct {
 	name       string
 	base       string
@@ -46,21 +44,27 @@ type Provider struct {
 	client     *wire.Client
 }
 
-// dialect is how a server differs from OpenAI's.
-type dialect struct{ oldLimitOnly, noStreamOptions bool }
+var (
+	_ providers.ImageGenerator  = (*Provider)(nil)
+	_ providers.SpeechGenerator = (*Provider)(nil)
+	_ providers.VideoGenerator  = (*Provider)(nil)
+)
 
-// New makes a provider.
+// dialect is how a server differs from OpenAI's.
+type dialect struct{ maxTokensOnly, noStreamOptions bool }
+
+// New returns a provider.
 func New(o Options) *Provider {
 	p := &Provider{
 		name:       o.Name,
 		base:       strings.TrimRight(o.BaseURL, "/"),
 		apiVersion: o.APIVersion,
 		header:     http.Header{},
-		dialect:    dialect{oldLimitOnly: o.OldLimitOnly, noStreamOptions: o.NoStreamOptions},
+		dialect:    dialect{maxTokensOnly: o.MaxTokensOnly, noStreamOptions: o.NoStreamOptions},
 		client:     o.Client,
 	}
 	if u, err := url.Parse(o.BaseURL); err == nil && u.Hostname() == "api.mistral.ai" {
-		p.dialect = dialect{oldLimitOnly: true, noStreamOptions: true}
+		p.dialect = dialect{maxTokensOnly: true, noStreamOptions: true}
 	}
 	if o.Key != "" {
 		p.secrets = append(p.secrets, o.Key)
@@ -77,24 +81,24 @@ func New(o Options) *Provider {
 	return p
 }
 
-// Name is the provider's name.
+// Name returns the provider's name.
 func (p *Provider) Name() string { return p.name }
 
-// String and GoString keep the key out of whatever prints a provider.
+// String returns the name and the URL without the key and a password.
 func (p *Provider) String() string {
-	base := "an unreadable address"
+	base := "an invalid URL"
 	if u, err := url.Parse(p.base); err == nil {
 		base = u.Redacted()
 	}
 	return p.name + " at " + base
 }
 
-// GoString is String.
+// GoString returns the same as String.
 func (p *Provider) GoString() string { return p.String() }
 
-// Chat answers a chat completion. A plain answer that does not say what it
-// used has a zero Usage, and a stream none at all: the caller has to estimate.
-func (p *Provider) Chat(ctx context.Context, req *providers.ChatRequest) (*providers.Answer, error) {
+// Chat makes a chat request. If the server doesn't count tokens, the output is estimated, the input
+// is zero, and a stream ends without a usage chunk.
+func (p *Provider) Chat(ctx context.Context, req *providers.ChatRequest) (*providers.Response, error) {
 	body, err := p.dialect.chatBody(req)
 	if err != nil {
 		return nil, err
@@ -104,18 +108,17 @@ func (p *Provider) Chat(ctx context.Context, req *providers.ChatRequest) (*provi
 		return nil, err
 	}
 	if req.Stream && mayBeEvents(resp) {
-		return &providers.Answer{Stream: newStream(p, resp)}, nil
+		return &providers.Response{Stream: &stream{provider: p, events: wire.NewEvents(resp)}}, nil
 	}
-	answer, err := p.readAnswer(resp, "choices")
+	result, err := p.readResponse(resp, "choices")
 	if err == nil && req.Stream {
-		return nil, protocol("a plain answer to a streamed call (%s)", resp.Header.Get("Content-Type"))
+		return nil, wire.ProtocolFailure("the response isn't a stream (%s)", resp.Header.Get("Content-Type"))
 	}
-	return answer, err
+	return result, err
 }
 
-// Embeddings answers an embeddings call. Its body is the caller's JSON; the
-// answer's usage may be zero, as with Chat.
-func (p *Provider) Embeddings(ctx context.Context, model string, body []byte) (*providers.Answer, error) {
+// Embeddings makes an embeddings request. The usage may be zero, as with Chat.
+func (p *Provider) Embeddings(ctx context.Context, model string, body []byte) (*providers.Response, error) {
 	body, err := embeddingsBody(model, body)
 	if err != nil {
 		return nil, err
@@ -124,28 +127,31 @@ func (p *Provider) Embeddings(ctx context.Context, model string, body []byte) (*
 	if err != nil {
 		return nil, err
 	}
-	return p.readAnswer(resp, "data")
+	return p.readResponse(resp, "data")
 }
 
 func (p *Provider) post(ctx context.Context, model, path string, body []byte) (*http.Response, error) {
-	to := p.base + path
-	if p.apiVersion != "" {
-		to = p.base + "/deployments/" + url.PathEscape(model) + path + "?api-version=" + url.QueryEscape(p.apiVersion)
-	}
-	account := false
-	resp, err := p.client.Post(ctx, to, p.header, body, func(status int, body []byte) (param, message string) {
-		account = isAboutAccount(status, body)
-		return explain(status, body)
-	})
-	var f *providers.Failure
-	if account && errors.As(err, &f) {
-		f.Kind = providers.KindAuth
-	}
-	return resp, err
+	return p.client.Post(ctx, p.url(model, path), p.header, body, explain)
 }
 
-// mayBeEvents reports whether an answer can be a stream. Not every server
-// gives its streams their proper type.
+func (p *Provider) url(model, path string) string {
+	if p.apiVersion != "" {
+		return p.base + "/deployments/" + url.PathEscape(model) + path + "?api-version=" + url.QueryEscape(p.apiVersion)
+	}
+	return p.base + path
+}
+
+// doMedia sends a request that a content filter may reject. Its headers are
+// added to the provider's.
+func (p *Provider) doMedia(ctx context.Context, call wire.Call) (*http.Response, error) {
+	header := p.header.Clone()
+	maps.Copy(header, call.Header)
+	call.Header, call.Explain = header, explainMedia
+	return p.client.Do(ctx, call)
+}
+
+// mayBeEvents reports whether a response can be a stream. Not every server
+// sends the right media type.
 func mayBeEvents(resp *http.Response) bool {
 	kind, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
 	switch strings.ToLower(strings.TrimSpace(kind)) {
@@ -153,9 +159,4 @@ func mayBeEvents(resp *http.Response) bool {
 		return true
 	}
 	return false
-}
-
-// protocol is the failure of an answer that cannot be understood.
-func protocol(format string, args ...any) error {
-	return &providers.Failure{Kind: providers.KindProtocol, Err: fmt.Errorf(format, args...)}
 }

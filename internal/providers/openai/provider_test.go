@@ -25,7 +25,7 @@ const (
 
 var _ providers.Provider = (*openai.Provider)(nil)
 
-func TestPlainAnswerPassesAsItIs(t *testing.T) {
+func TestResponseIsForwardedUnchanged(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		reply upstreams.OpenAIReply
@@ -38,11 +38,16 @@ func TestPlainAnswerPassesAsItIs(t *testing.T) {
 		"tools":         {upstreams.OpenAIReply{Calls: []upstreams.OpenAICall{{Name: "weather", Arguments: `{"city":"Paris"}`}}, Usage: &upstreams.OpenAIUsage{Input: 5, Output: 6}}, "", `"arguments":"{\"city\":\"Paris\"}"`, providers.Usage{InputTokens: 5, OutputTokens: 6}},
 		"forced tool":   {upstreams.OpenAIReply{Usage: &upstreams.OpenAIUsage{Input: 5, Output: 6}}, `{"model":"ours","messages":[{}],"tools":[{"type":"function","function":{"name":"now"}}],"tool_choice":"required"}`, `"name":"now"`, providers.Usage{InputTokens: 5, OutputTokens: 6}},
 		"schema":        {upstreams.OpenAIReply{}, `{"model":"ours","messages":[{}],"response_format":{"type":"json_schema","json_schema":{"name":"x","schema":{}}}}`, `"content":"{\"answer\": \"Hello!\"}"`, providers.Usage{InputTokens: 10, OutputTokens: 2}},
-		"no usage":      {upstreams.OpenAIReply{Counts: upstreams.CountsMissing}, "", "", providers.Usage{}},
-		"zero usage":    {upstreams.OpenAIReply{Counts: upstreams.CountsZero}, "", "", providers.Usage{}},
+		"no usage":      {upstreams.OpenAIReply{Counts: upstreams.CountsMissing}, "", "", providers.Usage{OutputTokens: 8, Estimated: true}},
+		"zero usage":    {upstreams.OpenAIReply{Counts: upstreams.CountsZero}, "", "", providers.Usage{OutputTokens: 8, Estimated: true}},
 		"late and slow": {upstreams.OpenAIReply{Delay: 5 * time.Millisecond}, "", "", providers.Usage{InputTokens: 10, OutputTokens: 7}},
-		"no error":      {upstreams.OpenAIReply{Body: `{"error":null,"choices":[],"usage":{"prompt_tokens":1}}`}, "", `{"error":null,"choices":[],"usage":{"prompt_tokens":1}}`, providers.Usage{InputTokens: 1}},
-		"odd usage":     {upstreams.OpenAIReply{Body: `{"choices":[],"usage":{"prompt_tokens":3.0,"completion_tokens":"4"}}`}, "", "", providers.Usage{}},
+		"estimated": {upstreams.OpenAIReply{Body: `{"choices":[{"message":{"role":"assistant","content":"12345678","tool_calls":[{"id":"call_1","function":{"name":"abcd","arguments":"{\"a\":1}"}}]}}]}`}, "", "",
+			providers.Usage{OutputTokens: 5, Estimated: true}}, // 8 + 4 + 7 characters
+		"estimated audio": {upstreams.OpenAIReply{Body: `{"choices":[{"message":{"content":null,"audio":{"id":"audio_1","expires_at":1,"transcript":"12345678","data":"` + strings.Repeat("A", 6400) + `"}}}],"usage":{"prompt_tokens":3}}`}, "", "",
+			providers.Usage{InputTokens: 3, OutputTokens: 4, Estimated: true}},
+		"no output": {upstreams.OpenAIReply{Body: `{"choices":[{"message":{"content":null}}],"usage":{"prompt_tokens":3}}`}, "", "", providers.Usage{InputTokens: 3}},
+		"no error":  {upstreams.OpenAIReply{Body: `{"error":null,"choices":[],"usage":{"prompt_tokens":1}}`}, "", `{"error":null,"choices":[],"usage":{"prompt_tokens":1}}`, providers.Usage{InputTokens: 1}},
+		"odd usage": {upstreams.OpenAIReply{Body: `{"choices":[],"usage":{"prompt_tokens":3.0,"completion_tokens":"4"}}`}, "", "", providers.Usage{}},
 		"usage in float": {upstreams.OpenAIReply{Body: `{"choices":[],"usage":{"prompt_tokens":3.0,"completion_tokens":4e0,"prompt_tokens_details":{"cached_tokens":9}}}`}, "", "",
 			providers.Usage{InputTokens: 3, OutputTokens: 4, CachedInput: 3}},
 		"reasoning apart": {upstreams.OpenAIReply{Body: `{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":4,"total_tokens":107,"completion_tokens_details":{"reasoning_tokens":100}}}`}, "", "",
@@ -60,15 +65,15 @@ func TestPlainAnswerPassesAsItIs(t *testing.T) {
 			t.Parallel()
 			upstream, p := start(t)
 			upstream.Queue(c.reply)
-			answer, err := p.Chat(t.Context(), &providers.ChatRequest{Model: "theirs", Body: []byte(cmp.Or(c.body, body))})
+			result, err := p.Chat(t.Context(), &providers.ChatRequest{Model: "theirs", Body: []byte(cmp.Or(c.body, body))})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if answer.Usage != c.usage || !strings.Contains(string(answer.Body), c.has) || answer.Stream != nil {
-				t.Errorf("got %+v and %s, want %+v and %s", answer.Usage, answer.Body, c.usage, c.has)
+			if result.Usage != c.usage || !strings.Contains(string(result.Body), c.has) || result.Stream != nil {
+				t.Errorf("got %+v and %s, want %+v and %s", result.Usage, result.Body, c.usage, c.has)
 			}
-			if c.reply.Body != "" && string(answer.Body) != c.reply.Body {
-				t.Errorf("%s came as %s", c.reply.Body, answer.Body)
+			if c.reply.Body != "" && string(result.Body) != c.reply.Body {
+				t.Errorf("%s was forwarded as %s", c.reply.Body, result.Body)
 			}
 		})
 	}
@@ -89,7 +94,7 @@ func TestRequestReachesTheProvider(t *testing.T) {
 	}
 }
 
-func TestServerWithoutKeysGetsNone(t *testing.T) {
+func TestServerWithoutKeysGetsNoKey(t *testing.T) {
 	t.Parallel()
 	upstream := upstreams.NewOpenAI(t, "")
 	p := openai.New(openai.Options{Name: "ollama", BaseURL: upstream.BaseURL() + "/", Client: wire.NewClient(wire.Timeouts{})})
@@ -97,11 +102,11 @@ func TestServerWithoutKeysGetsNone(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, has := upstream.Requests()[0].Header["Authorization"]; has {
-		t.Errorf("it got %q", got)
+		t.Errorf("got the key %q, want none", got)
 	}
 }
 
-func TestAzureIsAddressedByDeployment(t *testing.T) {
+func TestAzureURLNamesTheDeployment(t *testing.T) {
 	t.Parallel()
 	upstream := upstreams.NewOpenAI(t, key)
 	p := openai.New(openai.Options{Name: "azure", BaseURL: upstream.BaseURL(), Key: key, APIVersion: "2024-10-21", Client: wire.NewClient(wire.Timeouts{})})
@@ -114,30 +119,30 @@ func TestAzureIsAddressedByDeployment(t *testing.T) {
 	}
 }
 
-func TestEmbeddingsPass(t *testing.T) {
+func TestEmbeddingsAreForwarded(t *testing.T) {
 	t.Parallel()
 	upstream, p := start(t)
-	answer, err := p.Embeddings(t.Context(), "embed", []byte(`{"model":"ours","input":["two words","x"],"dimensions":3}`))
+	result, err := p.Embeddings(t.Context(), "embed", []byte(`{"model":"ours","input":["two words","x"],"dimensions":3}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (providers.Usage{InputTokens: 3}); answer.Usage != want || !strings.Contains(string(answer.Body), `"embedding":[9,0.5,-0.25]`) {
-		t.Errorf("got %+v and %s", answer.Usage, answer.Body)
+	if want := (providers.Usage{InputTokens: 3}); result.Usage != want || !strings.Contains(string(result.Body), `"embedding":[9,0.5,-0.25]`) {
+		t.Errorf("got %+v and %s", result.Usage, result.Body)
 	}
 	if req := upstream.Requests()[0]; req.Path != "/embeddings" || string(req.Body) != `{"model":"embed","input":["two words","x"],"dimensions":3}` {
-		t.Errorf("it was asked %s %s", req.Path, req.Body)
+		t.Errorf("got request %s %s", req.Path, req.Body)
 	}
 	upstream.Queue(upstreams.OpenAIReply{Counts: upstreams.CountsMissing}, upstreams.OpenAIReply{Body: `{"choices":[]}`})
-	if answer, err := p.Embeddings(t.Context(), "embed", []byte(`{"input":"x"}`)); err != nil || answer.Usage != (providers.Usage{}) {
-		t.Errorf("without usage: %v", err)
+	if result, err := p.Embeddings(t.Context(), "embed", []byte(`{"input":"x"}`)); err != nil || result.Usage != (providers.Usage{}) {
+		t.Errorf("without usage: got %v, want zero usage", err)
 	}
 	if _, err := p.Embeddings(t.Context(), "embed", []byte(`{"input":"x"}`)); failure(err).Kind != providers.KindProtocol {
-		t.Errorf("without data: %v", err)
+		t.Errorf("without data: got %v, want a protocol failure", err)
 	}
 }
 
-// A failure of the call as a whole is the same for a plain call and a stream.
-func TestFailureIsNamed(t *testing.T) {
+// A failure before the response is the same for plain and streamed requests.
+func TestFailureHasItsKind(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		reply upstreams.OpenAIReply
@@ -156,7 +161,7 @@ func TestFailureIsNamed(t *testing.T) {
 		"FastAPI":          {upstreams.OpenAIReply{Status: 422, Body: `{"detail":[{"loc":["body"],"msg":"Field required"}]}`}, providers.Failure{Kind: providers.KindInvalid, Status: 422}, "Field required"},
 		"Mistral":          {upstreams.OpenAIReply{Status: 422, Body: `{"object":"error","message":{"detail":[{"msg":"Extra inputs"}]},"type":"invalid_request_error","param":null,"code":null}`}, providers.Failure{Kind: providers.KindInvalid, Status: 422}, "Extra inputs"},
 		"Ollama":           {upstreams.OpenAIReply{Status: 404, Body: `{"error":"model 'x' not found"}`}, providers.Failure{Kind: providers.KindNoModel, Status: 404}, "model 'x' not found"},
-		"no words":         {upstreams.OpenAIReply{Status: 500, Empty: true}, providers.Failure{Kind: providers.KindServer, Status: 500}, "no text"},
+		"no message":       {upstreams.OpenAIReply{Status: 500, Empty: true}, providers.Failure{Kind: providers.KindServer, Status: 500}, "no message"},
 		"HTML":             {upstreams.OpenAIReply{Body: upstreams.HTML}, providers.Failure{Kind: providers.KindProtocol}, "text/html"},
 		"half JSON":        {upstreams.OpenAIReply{Body: `{"choices":[{"index":0,`}, providers.Failure{Kind: providers.KindProtocol}, ""},
 		"more than JSON":   {upstreams.OpenAIReply{Body: `{"choices":[]} {}`}, providers.Failure{Kind: providers.KindProtocol}, ""},
@@ -169,7 +174,7 @@ func TestFailureIsNamed(t *testing.T) {
 		"200 bad key":      {upstreams.OpenAIReply{Body: `{"error":{"type":"invalid_request_error","code":"invalid_api_key"}}`}, providers.Failure{Kind: providers.KindAuth, Status: 200}, "invalid_api_key"},
 		"200 older vLLM":   {upstreams.OpenAIReply{Body: `{"object":"error","message":"too long","type":"BadRequestError","param":"messages","code":400}`}, providers.Failure{Kind: providers.KindInvalid, Status: 200, Param: "messages"}, "too long"},
 		"hung up":          {upstreams.OpenAIReply{Cut: -1}, providers.Failure{Kind: providers.KindConnect}, ""},
-		"hangs":            {upstreams.OpenAIReply{Stall: -1}, providers.Failure{Kind: providers.KindTimeout}, "no answer within"},
+		"hangs":            {upstreams.OpenAIReply{Stall: -1}, providers.Failure{Kind: providers.KindTimeout}, "no response within"},
 	} {
 		for _, stream := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/stream=%v", name, stream), func(t *testing.T) {
@@ -191,7 +196,7 @@ func TestFailureIsNamed(t *testing.T) {
 	}
 }
 
-func TestBodyThatBreaksOffIsCut(t *testing.T) {
+func TestTruncatedBodyIsCut(t *testing.T) {
 	t.Parallel()
 	upstream := upstreams.NewOpenAI(t, key)
 	p := newProvider(upstream.BaseURL(), wire.Timeouts{Idle: 150 * time.Millisecond})
@@ -203,7 +208,7 @@ func TestBodyThatBreaksOffIsCut(t *testing.T) {
 	}
 }
 
-func TestStreamedCallAnsweredPlainlyIsRefused(t *testing.T) {
+func TestStreamRequestRejectsPlainResponse(t *testing.T) {
 	t.Parallel()
 	upstream, p := start(t)
 	upstream.Queue(upstreams.OpenAIReply{Body: `{"choices":[{"index":0,"message":{"content":"Hi"}}]}`})
@@ -212,7 +217,7 @@ func TestStreamedCallAnsweredPlainlyIsRefused(t *testing.T) {
 	}
 }
 
-func TestKeyIsNeverShown(t *testing.T) {
+func TestErrorsDoNotContainTheKey(t *testing.T) {
 	t.Parallel()
 	upstream := upstreams.NewOpenAI(t, "another")
 	p := newProvider(upstream.BaseURL(), wire.Timeouts{})
@@ -223,7 +228,7 @@ func TestKeyIsNeverShown(t *testing.T) {
 
 	_, err := p.Chat(t.Context(), &providers.ChatRequest{Model: "m", Body: []byte(body)})
 	if failure(err).Kind != providers.KindAuth {
-		t.Errorf("another key: %v", err)
+		t.Errorf("another key: got %v, want an auth failure", err)
 	}
 	texts = append(texts, fmt.Sprintf("%v %+v", err, err))
 
@@ -239,16 +244,16 @@ func TestKeyIsNeverShown(t *testing.T) {
 	for _, text := range texts {
 		for _, secret := range []string{key, "proj_0123456789", "abcdefghijklmnop", "hunter2222"} {
 			if strings.Contains(text, secret) {
-				t.Errorf("%s is in %s", secret, text)
+				t.Errorf("the secret %s is in %s", secret, text)
 			}
 		}
 	}
 	if !slices.ContainsFunc(texts, func(s string) bool { return strings.Contains(s, "not with ***") }) {
-		t.Errorf("the texts are %q", texts)
+		t.Errorf("got the texts %q", texts)
 	}
 }
 
-func TestCallerWhoHangsUpIsNoFailure(t *testing.T) {
+func TestCanceledRequestIsNotAFailure(t *testing.T) {
 	t.Parallel()
 	upstream, p := start(t)
 	upstream.Queue(upstreams.OpenAIReply{Stall: 20})
@@ -276,17 +281,17 @@ func newProvider(base string, timeouts wire.Timeouts) *openai.Provider {
 	})
 }
 
-// streamed is the body of a streamed call.
+// streamed returns the body of a streamed request.
 func streamed() []byte { return []byte(`{"model":"ours","messages":[{}],"stream":true}`) }
 
 // collect reads a stream to its end.
-func collect(answer *providers.Answer, err error) (chunks []string, usage *providers.Usage, _ error) {
+func collect(result *providers.Response, err error) (chunks []string, usage *providers.Usage, _ error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	defer answer.Stream.Close()
+	defer result.Stream.Close()
 	for {
-		chunk, err := answer.Stream.Next()
+		chunk, err := result.Stream.Next()
 		if err == io.EOF {
 			return chunks, usage, nil
 		}
@@ -301,7 +306,7 @@ func collect(answer *providers.Answer, err error) (chunks []string, usage *provi
 }
 
 func failure(err error) *providers.Failure {
-	f := &providers.Failure{Err: fmt.Errorf("no failure but %v", err)}
+	f := &providers.Failure{Err: fmt.Errorf("got %v, want a failure", err)}
 	errors.As(err, &f)
 	return f
 }

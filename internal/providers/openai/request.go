@@ -10,18 +10,17 @@ import (
 	"turnpike/internal/providers"
 )
 
-// chatBody is the caller's body with what the provider must be told otherwise.
+// chatBody returns the client's body with the fields that the provider must get otherwise.
 func (d dialect) chatBody(req *providers.ChatRequest) ([]byte, error) {
 	var o object
-	if err := o.parse(req.Body); err != nil {
-		return nil, badBody(err)
+	if err := o.parseBody(req.Body, req.Model); err != nil {
+		return nil, err
 	}
-	setModel(&o, req.Model)
 	if d.noStreamOptions {
 		o.drop("stream_options")
 	} else if req.Stream {
-		if err := askForUsage(&o); err != nil {
-			return nil, badBody(err)
+		if err := includeUsage(&o); err != nil {
+			return nil, invalidBody(err)
 		}
 	}
 	d.limitOutput(&o, limitName(req), req.MaxOutput)
@@ -30,107 +29,107 @@ func (d dialect) chatBody(req *providers.ChatRequest) ([]byte, error) {
 
 func embeddingsBody(model string, body []byte) ([]byte, error) {
 	var o object
-	if err := o.parse(body); err != nil {
-		return nil, badBody(err)
+	if err := o.parseBody(body, model); err != nil {
+		return nil, err
 	}
-	setModel(&o, model)
 	return o.bytes(), nil
 }
 
-// badBody is not seen by callers: the edge has refused such bodies before.
-func badBody(err error) error {
-	return fault.New(fault.InvalidJSON, "the body must be a JSON object").Because(err)
-}
-
-// setModel names the model as the provider does, and takes out the list of
-// models to fall back to, which is ours alone.
-func setModel(o *object, model string) {
-	name, _ := jsontext.AppendQuote(nil, model)
-	o.set("model", string(name))
+// parseBody parses the client's body. It sets the provider's name of the model,
+// and drops the fallbacks, which are Turnpike's own.
+func (o *object) parseBody(body []byte, model string) error {
+	if err := o.parse(body); err != nil {
+		return invalidBody(err)
+	}
+	o.setString("model", model)
 	o.drop("models")
+	return nil
 }
 
-// askForUsage makes a stream say what it used, whether the caller wants to
-// know or not.
-func askForUsage(o *object) error {
+// invalidBody doesn't reach clients: the API has rejected such bodies before.
+func invalidBody(err error) error {
+	return fault.New(fault.InvalidJSON, "The body must be a JSON object.").Because(err)
+}
+
+// includeUsage makes a stream end with its usage, whether the client asks for it or not.
+func includeUsage(o *object) error {
 	if !o.has("stream_options") {
 		o.set("stream_options", `{"include_usage":true}`)
 		return nil
 	}
 	for i := range o.members {
 		m := &o.members[i]
-		given := jsontext.Value(o.text[m.from:m.end])
+		given := o.value(m)
 		if string(m.name) != "stream_options" || given.Kind() != '{' {
-			continue // what is no object the provider says what is wrong with
+			continue // the provider reports values that aren't objects
 		}
 		var options object
 		if err := options.parse(given); err != nil {
 			return err
 		}
 		options.set("include_usage", "true")
-		m.value = options.bytes()
+		m.replacement = options.bytes()
 	}
 	return nil
 }
 
 const (
-	oldLimit  = "max_tokens"
-	newLimit  = "max_completion_tokens"
-	llamaCPPs = "n_predict" // which llama.cpp takes before either
+	maxTokens           = "max_tokens"
+	maxCompletionTokens = "max_completion_tokens"
+	nPredict            = "n_predict" // llama.cpp prefers it to both
 )
 
-// limitOutput keeps the answer within the tokens that credits are reserved
-// for, under a name that the server knows.
-func (d dialect) limitOutput(o *object, name string, most int64) {
-	other := oldLimit
-	if d.oldLimitOnly {
-		name, other = oldLimit, newLimit
+// limitOutput limits the output to the tokens that credits are reserved for, in
+// a field that the server knows.
+func (d dialect) limitOutput(o *object, name string, limit int64) {
+	other := maxTokens
+	if d.maxTokensOnly {
+		name, other = maxTokens, maxCompletionTokens
 	}
-	if d.oldLimitOnly || name == newLimit { // the server refuses or ignores the other
+	if d.maxTokensOnly || name == maxCompletionTokens { // the server rejects or ignores the other
 		if o.has(other) && !o.has(name) {
-			o.set(name, string(within(o.get(other), most)))
+			o.set(name, string(atMost(o.get(other), limit)))
 		}
 		o.drop(other)
 	}
-	if most <= 0 {
+	if limit <= 0 {
 		return
 	}
 	for i := range o.members {
 		switch m := &o.members[i]; string(m.name) {
-		case oldLimit, newLimit, llamaCPPs:
-			if given := jsontext.Value(o.text[m.from:m.end]); given.Kind() != 'n' {
-				m.value = within(given, most)
+		case maxTokens, maxCompletionTokens, nPredict:
+			if given := o.value(m); given.Kind() != 'n' {
+				m.replacement = atMost(given, limit)
 			}
 		}
 	}
-	if !o.has(oldLimit) && !o.has(newLimit) {
-		o.set(name, strconv.FormatInt(most, 10))
+	if !o.has(maxTokens) && !o.has(maxCompletionTokens) {
+		o.set(name, strconv.FormatInt(limit, 10))
 	}
 }
 
-// within is a limit that does not exceed ours, if there is one. Ours also
-// stands in for what is no number, which some servers convert, and for what is
-// below one, which some take for "no limit".
-func within(given jsontext.Value, most int64) jsontext.Value {
+// atMost returns the client's value, or the limit if that is lower. The limit also replaces
+// strings, which some servers convert, and values below one, which some take for "no limit".
+func atMost(given jsontext.Value, limit int64) jsontext.Value {
 	n, err := strconv.ParseFloat(string(given), 64)
-	if most <= 0 || err == nil && n >= 1 && n <= float64(most) {
+	if limit <= 0 || err == nil && n >= 1 && n <= float64(limit) {
 		return given
 	}
-	return strconv.AppendInt(nil, most, 10)
+	return strconv.AppendInt(nil, limit, 10)
 }
 
-// limitName is the field that bounds a model's output. OpenAI's models that
-// reason know the new one only; many other servers the old one only.
+// limitName returns the field that limits a model's output. OpenAI's reasoning
+// models know only the new one, and many other servers only the old one.
 func limitName(req *providers.ChatRequest) string {
-	if reasons(req.Model) || reasons(req.ID) {
-		return newLimit
+	if isReasoning(req.Model) || isReasoning(req.ID) {
+		return maxCompletionTokens
 	}
-	return oldLimit
+	return maxTokens
 }
 
-// reasons reports whether a name is that of a model of OpenAI's that does, or of
+// isReasoning reports whether a name is that of an OpenAI reasoning model, or of
 // one tuned from it: ft:o4-mini:acme::abc.
-func reasons(model string) bool {
+func isReasoning(model string) bool {
 	if tuned, ok := strings.CutPrefix(model, "ft:"); ok {
 		model, _, _ = strings.Cut(tuned, ":")
 	}
@@ -142,13 +141,8 @@ func reasons(model string) bool {
 	return ok && leadingNumber(rest) >= 1
 }
 
-// leadingNumber is the number that a text begins with, or -1.
 func leadingNumber(s string) int {
-	end := 0
-	for end < len(s) && s[end] >= '0' && s[end] <= '9' {
-		end++
-	}
-	n, err := strconv.Atoi(s[:end])
+	n, err := strconv.Atoi(s[:len(s)-len(strings.TrimLeft(s, "0123456789"))])
 	if err != nil {
 		return -1
 	}

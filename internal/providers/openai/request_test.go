@@ -14,9 +14,10 @@ import (
 
 	"turnpike/internal/fault"
 	"turnpike/internal/providers"
+	"turnpike/internal/providers/wire"
 )
 
-func TestBodyIsSplicedAndNotRewritten(t *testing.T) {
+func TestChatBodyChangesOnlyItsFields(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		body    string
@@ -27,51 +28,51 @@ func TestBodyIsSplicedAndNotRewritten(t *testing.T) {
 		dialect dialect
 		want    string
 	}{
-		"model alone":          {body: `{"model":"x"}`, want: `{"model":"m"}`},
-		"no model":             {body: ` { } `, want: ` {"model":"m" } `},
-		"model with quotes":    {body: `{"model":"x"}`, model: `a"b\`, want: `{"model":"a\"b\\"}`},
-		"all else stays":       {body: "{ \"b\" : 1e400 ,\n\t\"model\":\"x\", \"a\":\"\\u00e9\\/é\", \"c\":[1 , {}]\r\n}\n", want: "{ \"b\" : 1e400 ,\n\t\"model\":\"m\", \"a\":\"\\u00e9\\/é\", \"c\":[1 , {}]\r\n}\n"},
-		"inner names stay":     {body: `{"model":"x","metadata":{"model":"x","models":[],"max_tokens":9}}`, most: 5, want: `{"model":"m","metadata":{"model":"x","models":[],"max_tokens":9},"max_tokens":5}`},
-		"models first":         {body: `{ "models":["a"], "model":"x"}`, want: `{ "model":"m"}`},
-		"models last":          {body: `{"model":"x" , "models":["a"] }`, want: `{"model":"m" }`},
-		"models between":       {body: `{"model":"x", "models":["a"], "n":1}`, want: `{"model":"m", "n":1}`},
-		"models alone":         {body: `{ "models":["a"] }`, want: `{"model":"m" }`},
-		"models twice":         {body: `{"models":1,"models":2,"model":"x","models":3,"models":4}`, want: `{"model":"m"}`},
-		"names with escapes":   {body: `{"mod\u0065l":"x","model\u0073":[],"max_tok\u0065ns":9}`, most: 5, want: `{"mod\u0065l":"m","max_tok\u0065ns":5}`},
-		"plain call":           {body: `{"model":"x","stream_options":null}`, want: `{"model":"m","stream_options":null}`},
-		"stream":               {body: `{"model":"x","stream":true}`, stream: true, want: `{"model":"m","stream":true,"stream_options":{"include_usage":true}}`},
-		"stream options":       {body: `{"model":"x","stream_options":{ "a":1 }}`, stream: true, want: `{"model":"m","stream_options":{ "a":1,"include_usage":true }}`},
-		"no options":           {body: `{"model":"x","stream_options":{}}`, stream: true, want: `{"model":"m","stream_options":{"include_usage":true}}`},
-		"null options":         {body: `{"model":"x","stream_options":null}`, stream: true, want: `{"model":"m","stream_options":{"include_usage":true}}`},
-		"usage not wanted":     {body: `{"model":"x","stream_options":{"include_usage":false,"b":2}}`, stream: true, want: `{"model":"m","stream_options":{"include_usage":true,"b":2}}`},
-		"usage wanted":         {body: `{"model":"x","stream_options":{"include_usage":true}}`, stream: true, want: `{"model":"m","stream_options":{"include_usage":true}}`},
-		"wrong options":        {body: `{"model":"x","stream_options":7}`, stream: true, want: `{"model":"m","stream_options":7}`},
-		"options refused":      {body: `{"model":"x","stream_options":{"a":1}}`, stream: true, dialect: dialect{noStreamOptions: true}, want: `{"model":"m"}`},
-		"no limit":             {body: `{"model":"x"}`, most: 100, want: `{"model":"m","max_tokens":100}`},
-		"no limit, reasoning":  {body: `{"model":"x"}`, most: 100, model: "o3-mini", want: `{"model":"o3-mini","max_completion_tokens":100}`},
-		"lower limit":          {body: `{"model":"x","max_tokens":99}`, most: 100, want: `{"model":"m","max_tokens":99}`},
-		"higher limit":         {body: `{"model":"x","max_tokens":101}`, most: 100, want: `{"model":"m","max_tokens":100}`},
-		"huge limit":           {body: `{"model":"x","max_tokens":99999999999999999999999}`, most: 100, want: `{"model":"m","max_tokens":100}`},
-		"limit in other words": {body: `{"model":"x","max_completion_tokens":1e3}`, most: 100, want: `{"model":"m","max_completion_tokens":100}`},
-		"both limits":          {body: `{"model":"x","max_tokens":101,"max_completion_tokens":102}`, most: 100, want: `{"model":"m","max_tokens":100,"max_completion_tokens":100}`},
-		"limit twice":          {body: `{"model":"x","max_tokens":101,"max_tokens":5}`, most: 100, want: `{"model":"m","max_tokens":100,"max_tokens":5}`},
-		"null limit":           {body: `{"model":"x","max_tokens":null}`, most: 100, want: `{"model":"m","max_tokens":100}`},
-		"null and a limit":     {body: `{"model":"x","max_tokens":null,"max_completion_tokens":7}`, most: 100, want: `{"model":"m","max_tokens":null,"max_completion_tokens":7}`},
-		"minus one":            {body: `{"model":"x","max_tokens":-1}`, most: 100, want: `{"model":"m","max_tokens":100}`},
-		"text as limit":        {body: `{"model":"x","max_tokens":"100000"}`, most: 100, want: `{"model":"m","max_tokens":100}`},
-		"llama.cpp's limit":    {body: `{"model":"x","n_predict":-1}`, most: 100, want: `{"model":"m","n_predict":100,"max_tokens":100}`},
-		"unbounded":            {body: `{"model":"x","max_tokens":-1}`, want: `{"model":"m","max_tokens":-1}`},
-		"old limit only":       {body: `{"model":"x","max_completion_tokens":7,"n":1}`, most: 100, dialect: dialect{oldLimitOnly: true}, want: `{"model":"m","n":1,"max_tokens":7}`},
-		"old, higher":          {body: `{"max_completion_tokens":700,"model":"x"}`, most: 100, dialect: dialect{oldLimitOnly: true}, want: `{"model":"m","max_tokens":100}`},
-		"old, null":            {body: `{"model":"x","max_tokens":null,"max_completion_tokens":7}`, most: 100, dialect: dialect{oldLimitOnly: true}, want: `{"model":"m","max_tokens":7}`},
-		"old, unbounded":       {body: `{"model":"x","max_completion_tokens":7}`, dialect: dialect{oldLimitOnly: true}, want: `{"model":"m","max_tokens":7}`},
-		"old, both":            {body: `{"model":"x","max_completion_tokens":7,"max_tokens":900}`, most: 100, dialect: dialect{oldLimitOnly: true}, want: `{"model":"m","max_tokens":100}`},
-		"new limit only":       {body: `{"model":"x","max_tokens":7,"n":1}`, most: 100, model: "gpt-5-mini", want: `{"model":"gpt-5-mini","n":1,"max_completion_tokens":7}`},
-		"new, unbounded":       {body: `{"max_tokens":7,"model":"x"}`, model: "o3", want: `{"model":"o3","max_completion_tokens":7}`},
-		"new, both":            {body: `{"model":"x","max_tokens":7,"max_completion_tokens":900}`, most: 100, model: "o3", want: `{"model":"o3","max_completion_tokens":100}`},
-		"a deployment's name":  {body: `{"model":"gpt-5"}`, most: 100, model: "team-gpt-5", id: "gpt-5", want: `{"model":"team-gpt-5","max_completion_tokens":100}`},
-		"a customer's name":    {body: `{"model":"best"}`, most: 100, model: "gpt-5", id: "best", want: `{"model":"gpt-5","max_completion_tokens":100}`},
-		"old, none":            {body: `{"model":"x"}`, most: 100, model: "o3", dialect: dialect{oldLimitOnly: true}, want: `{"model":"o3","max_tokens":100}`},
+		"model alone":         {body: `{"model":"x"}`, want: `{"model":"m"}`},
+		"no model":            {body: ` { } `, want: ` {"model":"m" } `},
+		"model with quotes":   {body: `{"model":"x"}`, model: `a"b\`, want: `{"model":"a\"b\\"}`},
+		"all else stays":      {body: "{ \"b\" : 1e400 ,\n\t\"model\":\"x\", \"a\":\"\\u00e9\\/é\", \"c\":[1 , {}]\r\n}\n", want: "{ \"b\" : 1e400 ,\n\t\"model\":\"m\", \"a\":\"\\u00e9\\/é\", \"c\":[1 , {}]\r\n}\n"},
+		"inner names stay":    {body: `{"model":"x","metadata":{"model":"x","models":[],"max_tokens":9}}`, most: 5, want: `{"model":"m","metadata":{"model":"x","models":[],"max_tokens":9},"max_tokens":5}`},
+		"models first":        {body: `{ "models":["a"], "model":"x"}`, want: `{ "model":"m"}`},
+		"models last":         {body: `{"model":"x" , "models":["a"] }`, want: `{"model":"m" }`},
+		"models between":      {body: `{"model":"x", "models":["a"], "n":1}`, want: `{"model":"m", "n":1}`},
+		"models alone":        {body: `{ "models":["a"] }`, want: `{"model":"m" }`},
+		"models twice":        {body: `{"models":1,"models":2,"model":"x","models":3,"models":4}`, want: `{"model":"m"}`},
+		"names with escapes":  {body: `{"mod\u0065l":"x","model\u0073":[],"max_tok\u0065ns":9}`, most: 5, want: `{"mod\u0065l":"m","max_tok\u0065ns":5}`},
+		"plain call":          {body: `{"model":"x","stream_options":null}`, want: `{"model":"m","stream_options":null}`},
+		"stream":              {body: `{"model":"x","stream":true}`, stream: true, want: `{"model":"m","stream":true,"stream_options":{"include_usage":true}}`},
+		"stream options":      {body: `{"model":"x","stream_options":{ "a":1 }}`, stream: true, want: `{"model":"m","stream_options":{ "a":1,"include_usage":true }}`},
+		"no options":          {body: `{"model":"x","stream_options":{}}`, stream: true, want: `{"model":"m","stream_options":{"include_usage":true}}`},
+		"null options":        {body: `{"model":"x","stream_options":null}`, stream: true, want: `{"model":"m","stream_options":{"include_usage":true}}`},
+		"usage not wanted":    {body: `{"model":"x","stream_options":{"include_usage":false,"b":2}}`, stream: true, want: `{"model":"m","stream_options":{"include_usage":true,"b":2}}`},
+		"usage wanted":        {body: `{"model":"x","stream_options":{"include_usage":true}}`, stream: true, want: `{"model":"m","stream_options":{"include_usage":true}}`},
+		"wrong options":       {body: `{"model":"x","stream_options":7}`, stream: true, want: `{"model":"m","stream_options":7}`},
+		"options refused":     {body: `{"model":"x","stream_options":{"a":1}}`, stream: true, dialect: dialect{noStreamOptions: true}, want: `{"model":"m"}`},
+		"no limit":            {body: `{"model":"x"}`, most: 100, want: `{"model":"m","max_tokens":100}`},
+		"no limit, reasoning": {body: `{"model":"x"}`, most: 100, model: "o3-mini", want: `{"model":"o3-mini","max_completion_tokens":100}`},
+		"lower limit":         {body: `{"model":"x","max_tokens":99}`, most: 100, want: `{"model":"m","max_tokens":99}`},
+		"higher limit":        {body: `{"model":"x","max_tokens":101}`, most: 100, want: `{"model":"m","max_tokens":100}`},
+		"huge limit":          {body: `{"model":"x","max_tokens":99999999999999999999999}`, most: 100, want: `{"model":"m","max_tokens":100}`},
+		"limit with exponent": {body: `{"model":"x","max_completion_tokens":1e3}`, most: 100, want: `{"model":"m","max_completion_tokens":100}`},
+		"both limits":         {body: `{"model":"x","max_tokens":101,"max_completion_tokens":102}`, most: 100, want: `{"model":"m","max_tokens":100,"max_completion_tokens":100}`},
+		"limit twice":         {body: `{"model":"x","max_tokens":101,"max_tokens":5}`, most: 100, want: `{"model":"m","max_tokens":100,"max_tokens":5}`},
+		"null limit":          {body: `{"model":"x","max_tokens":null}`, most: 100, want: `{"model":"m","max_tokens":100}`},
+		"null and a limit":    {body: `{"model":"x","max_tokens":null,"max_completion_tokens":7}`, most: 100, want: `{"model":"m","max_tokens":null,"max_completion_tokens":7}`},
+		"minus one":           {body: `{"model":"x","max_tokens":-1}`, most: 100, want: `{"model":"m","max_tokens":100}`},
+		"text as limit":       {body: `{"model":"x","max_tokens":"100000"}`, most: 100, want: `{"model":"m","max_tokens":100}`},
+		"llama.cpp's limit":   {body: `{"model":"x","n_predict":-1}`, most: 100, want: `{"model":"m","n_predict":100,"max_tokens":100}`},
+		"unbounded":           {body: `{"model":"x","max_tokens":-1}`, want: `{"model":"m","max_tokens":-1}`},
+		"old limit only":      {body: `{"model":"x","max_completion_tokens":7,"n":1}`, most: 100, dialect: dialect{maxTokensOnly: true}, want: `{"model":"m","n":1,"max_tokens":7}`},
+		"old, higher":         {body: `{"max_completion_tokens":700,"model":"x"}`, most: 100, dialect: dialect{maxTokensOnly: true}, want: `{"model":"m","max_tokens":100}`},
+		"old, null":           {body: `{"model":"x","max_tokens":null,"max_completion_tokens":7}`, most: 100, dialect: dialect{maxTokensOnly: true}, want: `{"model":"m","max_tokens":7}`},
+		"old, unbounded":      {body: `{"model":"x","max_completion_tokens":7}`, dialect: dialect{maxTokensOnly: true}, want: `{"model":"m","max_tokens":7}`},
+		"old, both":           {body: `{"model":"x","max_completion_tokens":7,"max_tokens":900}`, most: 100, dialect: dialect{maxTokensOnly: true}, want: `{"model":"m","max_tokens":100}`},
+		"new limit only":      {body: `{"model":"x","max_tokens":7,"n":1}`, most: 100, model: "gpt-5-mini", want: `{"model":"gpt-5-mini","n":1,"max_completion_tokens":7}`},
+		"new, unbounded":      {body: `{"max_tokens":7,"model":"x"}`, model: "o3", want: `{"model":"o3","max_completion_tokens":7}`},
+		"new, both":           {body: `{"model":"x","max_tokens":7,"max_completion_tokens":900}`, most: 100, model: "o3", want: `{"model":"o3","max_completion_tokens":100}`},
+		"a deployment's name": {body: `{"model":"gpt-5"}`, most: 100, model: "team-gpt-5", id: "gpt-5", want: `{"model":"team-gpt-5","max_completion_tokens":100}`},
+		"a customer's name":   {body: `{"model":"best"}`, most: 100, model: "gpt-5", id: "best", want: `{"model":"gpt-5","max_completion_tokens":100}`},
+		"old, none":           {body: `{"model":"x"}`, most: 100, model: "o3", dialect: dialect{maxTokensOnly: true}, want: `{"model":"o3","max_tokens":100}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -84,41 +85,40 @@ func TestBodyIsSplicedAndNotRewritten(t *testing.T) {
 				t.Errorf("got  %s, %v\nwant %s", got, err, c.want)
 			}
 			if string(given) != c.body {
-				t.Errorf("the caller's body was changed to %s", given)
+				t.Errorf("the request body was changed to %s", given)
 			}
 		})
 	}
 }
 
-func TestBodyThatIsNoObjectIsRefused(t *testing.T) {
+func TestBodyMustBeAnObject(t *testing.T) {
 	t.Parallel()
 	for _, body := range []string{"", "null", "[]", `{"a":}`, `{"a":1`, `{} {}`, "\uFEFF{}", `{"stream_options":{]}`} {
 		if _, err := (dialect{}).chatBody(&providers.ChatRequest{Body: []byte(body), Stream: true}); !fault.Is(err, fault.InvalidJSON) {
-			t.Errorf("%q: %v", body, err)
+			t.Errorf("%q: got %v, want invalid_json", body, err)
 		}
 		if _, err := embeddingsBody("m", []byte(body)); !fault.Is(err, fault.InvalidJSON) {
-			t.Errorf("%q for embeddings: %v", body, err)
+			t.Errorf("%q for embeddings: got %v, want invalid_json", body, err)
 		}
 	}
 }
 
-func TestLimitHasTheNameTheModelKnows(t *testing.T) {
+func TestLimitFieldDependsOnTheModel(t *testing.T) {
 	t.Parallel()
 	for model, want := range map[string]string{
-		"o1": newLimit, "o3-mini": newLimit, "o4-mini-2025-04-16": newLimit, "gpt-5": newLimit, "gpt-5.1-mini": newLimit, "gpt-10": newLimit, "openai/gpt-5-nano": newLimit,
-		"ft:o4-mini-2025-04-16:acme::abc": newLimit, "ft:gpt-5-mini:acme/x::abc": newLimit, "ft:gpt-4o-mini:acme::abc": oldLimit,
-		"gpt-4o": oldLimit, "gpt-4.1": oldLimit, "gpt-3.5-turbo": oldLimit, "gpt-oss-120b": oldLimit, "olmo-2": oldLimit, "o": oldLimit, "": oldLimit,
-		"llama3.1:8b": oldLimit, "openai/gpt-4o": oldLimit, "o1/llama": oldLimit, "gpt-99999999999999999999": oldLimit,
+		"o1": maxCompletionTokens, "o3-mini": maxCompletionTokens, "o4-mini-2025-04-16": maxCompletionTokens, "gpt-5": maxCompletionTokens, "gpt-5.1-mini": maxCompletionTokens, "gpt-10": maxCompletionTokens, "openai/gpt-5-nano": maxCompletionTokens,
+		"ft:o4-mini-2025-04-16:acme::abc": maxCompletionTokens, "ft:gpt-5-mini:acme/x::abc": maxCompletionTokens, "ft:gpt-4o-mini:acme::abc": maxTokens,
+		"gpt-4o": maxTokens, "gpt-4.1": maxTokens, "gpt-3.5-turbo": maxTokens, "gpt-oss-120b": maxTokens, "olmo-2": maxTokens, "o": maxTokens, "": maxTokens,
+		"llama3.1:8b": maxTokens, "openai/gpt-4o": maxTokens, "o1/llama": maxTokens, "gpt-99999999999999999999": maxTokens,
 	} {
 		if got := limitName(&providers.ChatRequest{Model: model}); got != want {
-			t.Errorf("%s: %s, want %s", model, got, want)
+			t.Errorf("%s: got %s, want %s", model, got, want)
 		}
 	}
 }
 
-// Whatever the caller sends, the splice changes the members it is for, and
-// no other byte of any other.
-func TestSpliceChangesOnlyItsMembers(t *testing.T) {
+// Only the members that must change do, and every other byte stays the same.
+func TestRandomBodyChangesOnlyItsFields(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		body := drawObject(t, 3)
@@ -128,17 +128,17 @@ func TestSpliceChangesOnlyItsMembers(t *testing.T) {
 			Stream:    rapid.Bool().Draw(t, "stream"),
 			MaxOutput: rapid.Int64Range(0, 200).Draw(t, "most"),
 		}
-		d := dialect{oldLimitOnly: rapid.Bool().Draw(t, "old"), noStreamOptions: rapid.Bool().Draw(t, "no options")}
+		d := dialect{maxTokensOnly: rapid.Bool().Draw(t, "old"), noStreamOptions: rapid.Bool().Draw(t, "no options")}
 		got, err := d.chatBody(req)
 		if err != nil {
 			t.Fatalf("%s: %v", body, err)
 		}
-		if !jsontext.Value(got).IsValid(lenient...) {
+		if !jsontext.Value(got).IsValid(wire.Lenient) {
 			t.Fatalf("%s became %s", body, got)
 		}
 		before, after := rawMembers(t, req.Body), rawMembers(t, got)
 		ours := func(m rawMember) bool {
-			return slices.Contains([]string{"model", "models", "stream_options", oldLimit, newLimit, llamaCPPs}, m.name)
+			return slices.Contains([]string{"model", "models", "stream_options", maxTokens, maxCompletionTokens, nPredict}, m.name)
 		}
 		if was, is := slices.DeleteFunc(slices.Clone(before), ours), slices.DeleteFunc(slices.Clone(after), ours); !slices.Equal(was, is) {
 			t.Fatalf("%s became %s", body, got)
@@ -149,10 +149,10 @@ func TestSpliceChangesOnlyItsMembers(t *testing.T) {
 		has := func(name string) bool {
 			return slices.ContainsFunc(after, func(m rawMember) bool { return m.name == name && m.value != "null" })
 		}
-		if !has("model") || req.MaxOutput > 0 && !has(oldLimit) && !has(newLimit) || req.Stream && !d.noStreamOptions && !has("stream_options") {
+		if !has("model") || req.MaxOutput > 0 && !has(maxTokens) && !has(maxCompletionTokens) || req.Stream && !d.noStreamOptions && !has("stream_options") {
 			t.Fatalf("%s became %s", body, got)
 		}
-		// A body that needs no change is the same, with all its white space.
+		// A body that needs no change stays the same, with all its white space.
 		again, err := d.chatBody(&providers.ChatRequest{Model: req.Model, Body: got, Stream: req.Stream, MaxOutput: req.MaxOutput})
 		if err != nil || !bytes.Equal(again, got) {
 			t.Fatalf("%s became %s, %v", got, again, err)
@@ -172,9 +172,9 @@ func checkMember(t *rapid.T, req *providers.ChatRequest, d dialect, m rawMember)
 		if req.Stream && m.value[0] == '{' && !slices.Contains(rawMembers(t, []byte(m.value)), rawMember{"include_usage", "true"}) || d.noStreamOptions {
 			t.Fatalf("the stream options are %s", m.value)
 		}
-	case oldLimit, newLimit, llamaCPPs:
+	case maxTokens, maxCompletionTokens, nPredict:
 		n, err := strconv.ParseFloat(m.value, 64)
-		if m.value != "null" && req.MaxOutput > 0 && (err != nil || n < 1 || n > float64(req.MaxOutput)) || d.oldLimitOnly && m.name == newLimit {
+		if m.value != "null" && req.MaxOutput > 0 && (err != nil || n < 1 || n > float64(req.MaxOutput)) || d.maxTokensOnly && m.name == maxCompletionTokens {
 			t.Fatalf("%s is %s", m.name, m.value)
 		}
 	}
@@ -182,7 +182,7 @@ func checkMember(t *rapid.T, req *providers.ChatRequest, d dialect, m rawMember)
 
 type rawMember struct{ name, value string }
 
-// rawMembers reads an object with another decoder than the code does.
+// rawMembers reads an object with another decoder than the package.
 func rawMembers(t *rapid.T, text []byte) (list []rawMember) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	if _, err := d.Token(); err != nil {

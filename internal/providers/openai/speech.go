@@ -4,14 +4,12 @@ import (
 	"context"
 	"net/http"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"turnpike/internal/providers"
 	"turnpike/internal/providers/wire"
 )
 
-// soundTypes are the types of the formats, for servers that do not name them.
-var soundTypes = map[string]string{
+// audioTypes are the media types of the formats, for servers that don't send one.
+var audioTypes = map[string]string{
 	"":     "audio/mpeg", // OpenAI's default
 	"mp3":  "audio/mpeg",
 	"opus": "audio/ogg",
@@ -21,21 +19,21 @@ var soundTypes = map[string]string{
 	"pcm":  "audio/pcm",
 }
 
-// Speech reads a text aloud. The sound is passed on as it comes.
+// Speech turns text into speech. The audio is forwarded as it arrives.
 func (p *Provider) Speech(ctx context.Context, req *providers.SpeechRequest) (*providers.Content, error) {
 	body, err := speechBody(req)
 	if err != nil {
 		return nil, err
 	}
-	resp, err := p.do(ctx, wire.Call{Method: http.MethodPost, URL: p.address(req.Model, "/audio/speech"), Body: [][]byte{body}})
+	resp, err := p.doMedia(ctx, wire.Call{Method: http.MethodPost, URL: p.url(req.Model, "/audio/speech"), Body: [][]byte{body}})
 	if err != nil {
 		return nil, err
 	}
-	kind, ok := soundTypes[req.Format]
+	kind, ok := audioTypes[req.Format]
 	if !ok {
 		kind = "application/octet-stream"
 	}
-	return p.content(resp, kind, req.Format == "pcm")
+	return p.readFile(resp, kind, req.Format == "pcm")
 }
 
 func speechBody(req *providers.SpeechRequest) ([]byte, error) {
@@ -44,22 +42,16 @@ func speechBody(req *providers.SpeechRequest) ([]byte, error) {
 		body = []byte("{}")
 	}
 	var o object
-	if err := o.parse(body); err != nil {
-		return nil, badBody(err)
+	if err := o.parseBody(body, req.Model); err != nil {
+		return nil, err
 	}
-	setModel(&o, req.Model)
-	setText(&o, "input", req.Input)
-	if req.Voice != "" { // or it is in the body, as an object
-		setText(&o, "voice", req.Voice)
+	o.setString("input", req.Input)
+	if req.Voice != "" { // or the body has it as an object
+		o.setString("voice", req.Voice)
 	}
 	if req.Format != "" {
-		setText(&o, "response_format", req.Format)
+		o.setString("response_format", req.Format)
 	}
-	o.drop("stream_format") // the answer is the file, not events with its pieces
+	o.drop("stream_format") // the response is the file, not events
 	return o.bytes(), nil
-}
-
-func setText(o *object, name, value string) {
-	quoted, _ := jsontext.AppendQuote(nil, value)
-	o.set(name, string(quoted))
 }

@@ -17,7 +17,7 @@ func readContent(c *providers.Content) ([]byte, error) {
 	return io.ReadAll(c.Body)
 }
 
-func TestSpeechIsPassedOn(t *testing.T) {
+func TestSpeechIsForwarded(t *testing.T) {
 	t.Parallel()
 	for format, c := range map[string]struct{ begins, kind, fallback string }{
 		"mp3":  {"ID3", "audio/mpeg", "audio/mpeg"},
@@ -43,7 +43,7 @@ func TestSpeechIsPassedOn(t *testing.T) {
 	}
 }
 
-func TestSpeechRequestIsSpliced(t *testing.T) {
+func TestSpeechRequestChangesOnlyItsFields(t *testing.T) {
 	t.Parallel()
 	upstream, p := start(t)
 	for _, c := range []struct {
@@ -68,7 +68,7 @@ func TestSpeechRequestIsSpliced(t *testing.T) {
 	}
 }
 
-func TestSpeechArrivesAsItIsMade(t *testing.T) {
+func TestSpeechIsForwardedAsItArrives(t *testing.T) {
 	t.Parallel()
 	upstream, p := start(t)
 	upstream.Queue(upstreams.OpenAIReply{Stall: 100})
@@ -76,7 +76,7 @@ func TestSpeechArrivesAsItIsMade(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first := make([]byte, 100) // no more of it comes
+	first := make([]byte, 100) // nothing else arrives
 	if _, err := io.ReadFull(content.Body, first); err != nil || string(first[:4]) != "RIFF" {
 		t.Errorf("got %q, %v", first[:4], err)
 	}
@@ -84,9 +84,9 @@ func TestSpeechArrivesAsItIsMade(t *testing.T) {
 	<-upstream.Requests()[0].Gone
 }
 
-func TestSpeechFailureIsNamed(t *testing.T) {
+func TestSpeechFailureHasItsKind(t *testing.T) {
 	t.Parallel()
-	words := func(kind, file string) upstreams.OpenAIReply {
+	text := func(kind, file string) upstreams.OpenAIReply {
 		return media(upstreams.OpenAIMedia{Type: kind, File: []byte(file)})
 	}
 	for name, c := range map[string]struct {
@@ -98,9 +98,9 @@ func TestSpeechFailureIsNamed(t *testing.T) {
 		"no model":        {upstreams.OpenAIReply{Status: 404, Code: "model_not_found"}, providers.KindNoModel},
 		"error in a 200":  {upstreams.OpenAIReply{Body: `{"error":{"message":"strange"}}`}, providers.KindProtocol},
 		"busy in a 200":   {upstreams.OpenAIReply{Body: `{"error":{"type":"overloaded_error"}}`}, providers.KindOverloaded},
-		"error as sound":  {words("application/octet-stream", `{"error":{"message":"strange"}}`), providers.KindProtocol},
+		"error as audio":  {text("application/octet-stream", `{"error":{"message":"strange"}}`), providers.KindProtocol},
 		"HTML":            {upstreams.OpenAIReply{Body: upstreams.HTML}, providers.KindProtocol},
-		"HTML as sound":   {words("none", upstreams.HTML), providers.KindProtocol},
+		"HTML as audio":   {text("none", upstreams.HTML), providers.KindProtocol},
 		"events":          {upstreams.OpenAIReply{Body: "data: {}\n\n"}, providers.KindProtocol},
 		"nothing":         {upstreams.OpenAIReply{Empty: true, Type: "audio/wav"}, providers.KindProtocol},
 		"hung up":         {upstreams.OpenAIReply{Cut: -1}, providers.KindConnect},
@@ -127,8 +127,8 @@ func TestSpeechFailureIsNamed(t *testing.T) {
 	}
 }
 
-// PCM may begin with any byte: it is not to be taken for words.
-func TestRawSoundIsNotTakenForWords(t *testing.T) {
+// PCM may begin with any byte: it must not be mistaken for text.
+func TestPCMIsNotMistakenForText(t *testing.T) {
 	t.Parallel()
 	upstream, p := start(t)
 	upstream.Queue(media(upstreams.OpenAIMedia{Type: "application/octet-stream", File: []byte("{<{<")}))
@@ -141,7 +141,7 @@ func TestRawSoundIsNotTakenForWords(t *testing.T) {
 	}
 }
 
-func TestAzureMediaAreAddressedByDeployment(t *testing.T) {
+func TestAzureMediaURLsNameTheDeployment(t *testing.T) {
 	t.Parallel()
 	upstream := upstreams.NewOpenAI(t, key)
 	p := openai.New(openai.Options{Name: "azure", BaseURL: upstream.BaseURL(), Key: key, APIVersion: "2025-04-01-preview", Client: wire.NewClient(wire.Timeouts{})})
@@ -154,7 +154,7 @@ func TestAzureMediaAreAddressedByDeployment(t *testing.T) {
 	_, _ = p.PollVideo(t.Context(), "video_1")
 	for i, want := range []string{"/v1/deployments/gpt-image-1/images/generations", "/v1/deployments/tts/audio/speech", "/v1/v1/videos/video_1"} {
 		if req := upstream.Requests()[i]; req.Escaped != want || req.Header.Get("Api-Key") != key {
-			t.Errorf("called %s, want %s", req.Escaped, want)
+			t.Errorf("got URL %s, want %s", req.Escaped, want)
 		}
 	}
 }

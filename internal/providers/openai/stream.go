@@ -4,79 +4,70 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"net/http"
 	"slices"
 
 	"turnpike/internal/providers"
 	"turnpike/internal/providers/wire"
 )
 
-// stream passes chunks on as they come, except for their usage, which it keeps
-// until the end: servers send it once or with every chunk, alone or beside
-// content, and it is to leave once and alone.
+// stream forwards chunks unchanged, except for their usage. Servers send it once or with every
+// chunk, alone or next to content. The stream sends it once, alone and at the end.
 type stream struct {
-	provider *Provider
-	events   *wire.Events
-	chunk    chunk
-	ended    []bool // of each choice, whether it said why
-	finished bool   // one did
-	done     bool   // the provider has said all
-	err      error
+	provider    *Provider
+	events      *wire.Events
+	chunk       chunk
+	finished    []bool // by index of the choice
+	anyFinished bool   // of the choices
+	done        bool   // the provider has sent [DONE]
+	err         error
 
-	usage      providers.Usage // what the provider said last
-	usageChunk []byte          // the chunk that said so; nil if none did
+	usage      providers.Usage // the last one
+	usageChunk []byte          // the chunk that had it; nil if none did
 
-	spoken     int64 // chunks with content
-	characters int64 // in them
+	outputChunks int64
+	characters   int64
 }
 
-// maxChoices is how many a call can have.
+// maxChoices is OpenAI's limit.
 const maxChoices = 128
 
-func newStream(p *Provider, resp *http.Response) *stream {
-	return &stream{provider: p, events: wire.NewEvents(resp)}
-}
-
-// Next returns the next chunk, in memory of its own. The stream has failed for
-// good after an error. One whose provider does not say what was used, or says
-// zero, ends without a usage chunk.
+// Next returns the next chunk. After an error it returns that error again. If the
+// provider counts no tokens, or none at all, there is no usage chunk.
 func (s *stream) Next() (providers.Chunk, error) {
 	for s.err == nil {
 		data, err := s.read()
 		switch {
 		case err == io.EOF:
 			s.err = io.EOF
-			if s.reliable() {
+			if s.hasUsage() {
 				return s.lastChunk()
 			}
 		case err != nil:
 			s.err = err
 		case data != nil:
-			return providers.Chunk{Data: data, Whole: s.whole()}, nil
+			return providers.Chunk{Data: data, Whole: s.anyFinished && !slices.Contains(s.finished, false)}, nil
 		}
 	}
 	return providers.Chunk{}, s.err
 }
 
-// SoFar is what the provider said last. If it has said nothing, the output is
-// an estimate, by which four characters are a token and no chunk that says
-// something has less than one, and the input is unknown: zero.
+// SoFar returns the provider's last count. If there is none, the output is an estimate, with four
+// characters per token and at least one token per chunk, and the input is unknown: zero.
 func (s *stream) SoFar() providers.Usage {
-	if s.reliable() {
-		return s.usage
-	}
 	u := s.usage
-	u.OutputTokens = max(s.spoken, (s.characters+3)/4)
+	if !s.hasUsage() {
+		u.OutputTokens = max(s.outputChunks, (s.characters+3)/4)
+	}
 	return u
 }
 
-// reliable reports whether the provider said what was used: a count without
-// output is none if there was some, but the beginning of one.
-func (s *stream) reliable() bool {
+// hasUsage reports whether the provider has counted the tokens. A count without
+// output is only the start of one if there was output.
+func (s *stream) hasUsage() bool {
 	return s.usageChunk != nil && (s.usage.OutputTokens > 0 || s.characters == 0)
 }
 
-// Close ends the upstream call, or keeps the connection if it has ended.
+// Close ends the request, and keeps the connection if the stream has ended.
 func (s *stream) Close() error {
 	if s.done {
 		s.events.Drain()
@@ -84,60 +75,50 @@ func (s *stream) Close() error {
 	return s.events.Close()
 }
 
-// read takes one event, and returns what of it is for the client, if anything.
 func (s *stream) read() ([]byte, error) {
 	name, data, err := s.events.Next()
 	// The last event of some servers lacks the empty line after it.
-	if string(data) == "[DONE]" && (err == nil || kindOf(err) == providers.KindCut) {
+	if string(data) == "[DONE]" && (err == nil || isCut(err)) {
 		s.done = true
 		return nil, io.EOF
 	}
-	if err == io.EOF && !s.finished {
-		return nil, &providers.Failure{Kind: providers.KindCut, Err: errors.New("the stream ended before the answer did")}
+	if err == io.EOF && !s.anyFinished {
+		return nil, &providers.Failure{Kind: providers.KindCut, Err: errors.New("the stream ended before the response")}
 	}
-	if err != nil {
+	if err != nil || len(bytes.TrimSpace(data)) == 0 {
 		return nil, err
 	}
-	if len(bytes.TrimSpace(data)) == 0 {
-		return nil, nil
-	}
 	if err := s.chunk.read(data); err != nil {
-		return nil, protocol("a chunk is no JSON object: %w", err)
+		return nil, wire.ProtocolFailure("a chunk isn't a JSON object: %w", err)
 	}
-	if c, failed := complaintIn(&s.chunk.object); failed {
-		return nil, c.failure(0, s.provider.secrets)
+	if e, failed := findError(&s.chunk.object); failed {
+		return nil, e.failure(0, s.provider.secrets)
 	}
 	if name == "error" {
-		return nil, readComplaint(&s.chunk.object).failure(0, s.provider.secrets)
+		return nil, readError(&s.chunk.object).failure(0, s.provider.secrets)
 	}
-	return s.take(data), nil
+	return s.forward(data), nil
 }
 
-// whole reports whether all choices have ended.
-func (s *stream) whole() bool { return s.finished && !slices.Contains(s.ended, false) }
-
-// see notes how far a choice is.
-func (s *stream) see(c choice) {
-	at := int(min(max(0, c.index), maxChoices-1))
-	for len(s.ended) <= at {
-		s.ended = append(s.ended, false)
+func (s *stream) track(c choice) {
+	i := int(min(max(0, c.index), maxChoices-1))
+	for len(s.finished) <= i {
+		s.finished = append(s.finished, false)
 	}
-	s.ended[at] = s.ended[at] || c.finished
-	s.finished = s.finished || c.finished
+	s.finished[i] = s.finished[i] || c.finished
+	s.anyFinished = s.anyFinished || c.finished
 }
 
-// take counts a chunk and takes its usage out of it.
-func (s *stream) take(data []byte) []byte {
+func (s *stream) forward(data []byte) []byte {
 	c := &s.chunk
 	for _, choice := range c.choices {
-		s.see(choice)
+		s.track(choice)
 	}
 	s.characters += int64(c.characters)
-	if c.spoken {
-		s.spoken++
+	if c.hasOutput {
+		s.outputChunks++
 	}
-	value := c.get("usage")
-	if value.Kind() != '{' {
+	if c.get("usage").Kind() != '{' {
 		return oneLine(bytes.Clone(data))
 	}
 	if usage, ok := c.usage(); ok {
@@ -147,11 +128,10 @@ func (s *stream) take(data []byte) []byte {
 	if len(c.choices) == 0 {
 		return nil
 	}
-	c.set("usage", "null") // as OpenAI has it on a chunk with content
+	c.set("usage", "null") // as in OpenAI's chunks with content
 	return oneLine(c.bytes())
 }
 
-// lastChunk says what was used, and nothing else.
 func (s *stream) lastChunk() (providers.Chunk, error) {
 	var o object
 	if err := o.parse(s.usageChunk); err != nil {
@@ -162,8 +142,7 @@ func (s *stream) lastChunk() (providers.Chunk, error) {
 	return providers.Chunk{Data: oneLine(o.bytes()), Usage: &usage}, nil
 }
 
-// oneLine makes a chunk fit behind one "data:". Outside of its strings, which
-// have no line ends in them, JSON does not mind.
+// oneLine makes a chunk fit behind one "data:". Line ends in JSON are always outside of strings.
 func oneLine(data []byte) []byte {
 	for i, c := range data {
 		if c == '\n' || c == '\r' {
@@ -173,10 +152,7 @@ func oneLine(data []byte) []byte {
 	return data
 }
 
-func kindOf(err error) providers.Kind {
+func isCut(err error) bool {
 	var f *providers.Failure
-	if errors.As(err, &f) {
-		return f.Kind
-	}
-	return ""
+	return errors.As(err, &f) && f.Kind == providers.KindCut
 }

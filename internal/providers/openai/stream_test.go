@@ -27,7 +27,7 @@ const (
 
 func event(data string) string { return "data: " + data + "\n\n" }
 
-func TestStreamPassesAsItIs(t *testing.T) {
+func TestStreamIsForwardedUnchanged(t *testing.T) {
 	t.Parallel()
 	ofThree := &providers.Usage{InputTokens: 3, OutputTokens: 4}
 	for name, c := range map[string]struct {
@@ -72,7 +72,7 @@ func TestStreamPassesAsItIs(t *testing.T) {
 		"no object":          {event("[]"), nil, nil, providers.KindProtocol},
 		"an error":           {event(hello) + event(`{"error":{"message":"no","type":"server_error"}}`), []string{hello}, nil, providers.KindServer},
 		"an error's number":  {event(hello) + event(`{"error":{"message":"no","code":"503"},"choices":[{"finish_reason":"error"}]}`), []string{hello}, nil, providers.KindOverloaded},
-		"an error's words":   {event(`{"error":"no"}`), nil, nil, providers.KindProtocol},
+		"an error string":    {event(`{"error":"no"}`), nil, nil, providers.KindProtocol},
 		"an error's event":   {"event: error\n" + event(`{"message":"no","type":"rate_limit_error"}`), nil, nil, providers.KindRateLimited},
 		"older vLLM's error": {event(`{"object":"error","message":"no","code":400}`), nil, nil, providers.KindInvalid},
 		"no error":           {event(`{"error":null,"choices":[]}`) + event(`{"error":{}}`) + done, []string{`{"error":null,"choices":[]}`, `{"error":{}}`}, nil, ""},
@@ -86,16 +86,16 @@ func TestStreamPassesAsItIs(t *testing.T) {
 				t.Errorf("got  %q\nwant %q", got, c.want)
 			}
 			if (usage == nil) != (c.usage == nil) || usage != nil && *usage != *c.usage {
-				t.Errorf("the usage is %+v, not %+v", usage, c.usage)
+				t.Errorf("got usage %+v, want %+v", usage, c.usage)
 			}
 			if c.fails == "" && err != nil || c.fails != "" && failure(err).Kind != c.fails {
-				t.Errorf("it ended with %v, not %s", err, c.fails)
+				t.Errorf("got error %v, want %s", err, c.fails)
 			}
 		})
 	}
 }
 
-func TestServersCountInTheirOwnWays(t *testing.T) {
+func TestUsageIsReadInEveryFormat(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		counts upstreams.OpenAICounts
@@ -111,8 +111,8 @@ func TestServersCountInTheirOwnWays(t *testing.T) {
 			t.Parallel()
 			upstream, p := start(t)
 			upstream.Queue(upstreams.OpenAIReply{Text: "one two three", Reasoning: "hm hm", Usage: &upstreams.OpenAIUsage{Input: 20, Output: 30, Cached: 16}, Counts: c.counts})
-			answer, err := p.Chat(t.Context(), &providers.ChatRequest{Model: "m", Body: streamed(), Stream: true})
-			chunks, usage, err := collect(answer, err)
+			result, err := p.Chat(t.Context(), &providers.ChatRequest{Model: "m", Body: streamed(), Stream: true})
+			chunks, usage, err := collect(result, err)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -120,8 +120,8 @@ func TestServersCountInTheirOwnWays(t *testing.T) {
 			if !c.known {
 				want = providers.Usage{OutputTokens: 5} // five chunks, 18 characters
 			}
-			if (usage != nil) != c.known || c.known && *usage != want || answer.Stream.SoFar() != want {
-				t.Errorf("usage %+v, so far %+v, want %+v", usage, answer.Stream.SoFar(), want)
+			if (usage != nil) != c.known || c.known && *usage != want || result.Stream.SoFar() != want {
+				t.Errorf("got usage %+v and SoFar %+v, want %+v", usage, result.Stream.SoFar(), want)
 			}
 			text := ""
 			for _, chunk := range chunks {
@@ -136,13 +136,13 @@ func TestServersCountInTheirOwnWays(t *testing.T) {
 				}
 			}
 			if text != "one two three" {
-				t.Errorf("it said %q", text)
+				t.Errorf("got text %q", text)
 			}
 		})
 	}
 }
 
-func TestWhatWasSaidIsEstimated(t *testing.T) {
+func TestOutputIsEstimatedWithoutUsage(t *testing.T) {
 	t.Parallel()
 	delta := func(s string) string { return `{"choices":[{"delta":` + s + `}]}` }
 	for name, c := range map[string]struct {
@@ -160,7 +160,7 @@ func TestWhatWasSaidIsEstimated(t *testing.T) {
 		"older functions": {[]string{delta(`{"function_call":{"name":"1234","arguments":"1234"}}`)}, 2},
 		"choices":         {[]string{`{"choices":[{"delta":{"content":"1234"}},{"delta":{"content":"1234"}}]}`}, 2},
 		"parts":           {[]string{delta(`{"content":[1,2]}`)}, 2},
-		"words of sound":  {[]string{delta(`{"audio":{"id":"audio_123456789","transcript":"12345"}}`)}, 2},
+		"transcript":      {[]string{delta(`{"audio":{"id":"audio_123456789","transcript":"12345"}}`)}, 2},
 		"sound":           {[]string{delta(`{"audio":{"data":"` + strings.Repeat("A", 16_000) + `"}}`), delta(`{"audio":{"data":"AAAA"}}`)}, 5},
 		"little of it":    {[]string{delta(`{"audio":{"data":"AAAA"}}`), delta(`{"audio":{"data":"AAAA"}}`)}, 2},
 		"the end of it":   {[]string{delta(`{"audio":{"expires_at":1741569952}}`), delta(`{"audio":{"id":"audio_1","transcript":"","data":null}}`)}, 0},
@@ -175,19 +175,19 @@ func TestWhatWasSaidIsEstimated(t *testing.T) {
 				events += event(chunk)
 			}
 			upstream.Queue(upstreams.OpenAIReply{Body: events + event(stop) + done})
-			answer, err := p.Chat(t.Context(), &providers.ChatRequest{Model: "m", Body: streamed(), Stream: true})
-			if _, _, err := collect(answer, err); err != nil {
+			result, err := p.Chat(t.Context(), &providers.ChatRequest{Model: "m", Body: streamed(), Stream: true})
+			if _, _, err := collect(result, err); err != nil {
 				t.Fatal(err)
 			}
-			if got := answer.Stream.SoFar(); got != (providers.Usage{OutputTokens: c.want}) {
-				t.Errorf("%+v, want %d", got, c.want)
+			if got := result.Stream.SoFar(); got != (providers.Usage{OutputTokens: c.want}) {
+				t.Errorf("got %+v, want %d output tokens", got, c.want)
 			}
 		})
 	}
 }
 
-// TestAnswerIsWholeWhenAllItsChoicesHaveEnded, however they are mixed.
-func TestAnswerIsWholeWhenAllItsChoicesHaveEnded(t *testing.T) {
+// TestStreamIsWholeWhenAllChoicesHaveFinished, however they are mixed.
+func TestStreamIsWholeWhenAllChoicesHaveFinished(t *testing.T) {
 	t.Parallel()
 	says := func(index, finish string) string {
 		return `{"choices":[{"delta":{"content":"a"},"finish_reason":` + finish + `,"index":` + index + `}]}`
@@ -214,62 +214,62 @@ func TestAnswerIsWholeWhenAllItsChoicesHaveEnded(t *testing.T) {
 				events += event(chunk)
 			}
 			upstream.Queue(upstreams.OpenAIReply{Body: events + event(used) + done})
-			answer, err := p.Chat(t.Context(), &providers.ChatRequest{Model: "m", Body: streamed(), Stream: true})
+			result, err := p.Chat(t.Context(), &providers.ChatRequest{Model: "m", Body: streamed(), Stream: true})
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer answer.Stream.Close()
+			defer result.Stream.Close()
 			for i, want := range c.whole {
-				if chunk, err := answer.Stream.Next(); err != nil || chunk.Whole != want {
-					t.Errorf("chunk %d: whole is %t (%v)", i, chunk.Whole, err)
+				if chunk, err := result.Stream.Next(); err != nil || chunk.Whole != want {
+					t.Errorf("chunk %d: got Whole %t (%v)", i, chunk.Whole, err)
 				}
 			}
 		})
 	}
 }
 
-func TestClientWhoLeavesAStreamEndsIt(t *testing.T) {
+func TestCanceledRequestEndsTheStream(t *testing.T) {
 	t.Parallel()
 	upstream, p := start(t)
 	upstream.Queue(upstreams.OpenAIReply{Body: event(hello), Stall: len(event(hello))})
 	ctx, cancel := context.WithCancel(t.Context())
-	answer, err := p.Chat(ctx, &providers.ChatRequest{Model: "m", Body: streamed(), Stream: true})
+	result, err := p.Chat(ctx, &providers.ChatRequest{Model: "m", Body: streamed(), Stream: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer answer.Stream.Close()
-	if chunk, err := answer.Stream.Next(); string(chunk.Data) != hello || err != nil {
+	defer result.Stream.Close()
+	if chunk, err := result.Stream.Next(); string(chunk.Data) != hello || err != nil {
 		t.Fatalf("%s, %v", chunk.Data, err)
 	}
 	cancel()
 	for range 2 {
-		if _, err := answer.Stream.Next(); err != context.Canceled {
+		if _, err := result.Stream.Next(); err != context.Canceled {
 			t.Errorf("got %v", err)
 		}
 	}
-	if got := answer.Stream.SoFar(); got != (providers.Usage{OutputTokens: 2}) {
-		t.Errorf("so far %+v", got)
+	if got := result.Stream.SoFar(); got != (providers.Usage{OutputTokens: 2}) {
+		t.Errorf("got SoFar %+v", got)
 	}
 	<-upstream.Requests()[0].Gone
 }
 
-func TestClosedStreamEndsTheCall(t *testing.T) {
+func TestClosingTheStreamEndsTheRequest(t *testing.T) {
 	t.Parallel()
 	upstream, p := start(t)
 	upstream.Queue(upstreams.OpenAIReply{Body: event(hello), Stall: len(event(hello))})
-	answer, err := p.Chat(t.Context(), &providers.ChatRequest{Model: "m", Body: streamed(), Stream: true})
+	result, err := p.Chat(t.Context(), &providers.ChatRequest{Model: "m", Body: streamed(), Stream: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := answer.Stream.Close(); err != nil {
+		if err := result.Stream.Close(); err != nil {
 			t.Error(err)
 		}
 	}
 	<-upstream.Requests()[0].Gone
 }
 
-func TestStreamThatFailsOnTheWay(t *testing.T) {
+func TestStreamFailureHasItsKind(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		reply upstreams.OpenAIReply
@@ -290,25 +290,25 @@ func TestStreamThatFailsOnTheWay(t *testing.T) {
 			upstream.Queue(c.reply)
 			chunks, _, err := collect(newProvider(upstream.BaseURL(), timeouts).Chat(t.Context(), &providers.ChatRequest{Model: "m", Body: streamed(), Stream: true}))
 			if c.want == "" && err != nil || c.want != "" && failure(err).Kind != c.want || len(chunks) == 0 {
-				t.Errorf("%d chunks and %v, want %s", len(chunks), err, c.want)
+				t.Errorf("got %d chunks and %v, want %s", len(chunks), err, c.want)
 			}
 		})
 	}
 }
 
-func TestLongChunkPasses(t *testing.T) {
+func TestLongChunkIsForwarded(t *testing.T) {
 	t.Parallel()
 	long := `{"choices":[{"delta":{"content":"` + strings.Repeat("x", 10_000_000) + `"}}]}`
 	upstream, p := start(t)
 	upstream.Queue(upstreams.OpenAIReply{Body: event(long) + event(stop) + done})
 	chunks, _, err := collect(p.Chat(t.Context(), &providers.ChatRequest{Model: "m", Body: streamed(), Stream: true}))
 	if err != nil || len(chunks) != 2 || chunks[0] != long {
-		t.Errorf("%d chunks, %v", len(chunks), err)
+		t.Errorf("got %d chunks and %v, want all", len(chunks), err)
 	}
 }
 
-// FuzzStream holds for every body: no panic; chunks are JSON of one line, and
-// usage comes at most once, at the end.
+// FuzzStream checks for every body that nothing panics, that chunks are JSON of one
+// line, and that usage comes at most once, at the end.
 func FuzzStream(f *testing.F) {
 	for _, body := range []string{
 		"", event(hello) + event(stop) + event(used) + done, event(`{"choices":[{"delta":{"content":"a"}}],"usage":{"prompt_tokens":3}}`) + done,
@@ -325,13 +325,13 @@ func FuzzStream(f *testing.F) {
 	p := openai.New(openai.Options{Name: "fuzz", BaseURL: server.URL, Client: wire.NewClient(wire.Timeouts{})})
 	f.Fuzz(func(t *testing.T, events []byte) {
 		body.Store(&events)
-		answer, err := p.Chat(t.Context(), &providers.ChatRequest{Model: "m", Body: []byte(`{}`), Stream: true})
+		result, err := p.Chat(t.Context(), &providers.ChatRequest{Model: "m", Body: []byte(`{}`), Stream: true})
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer answer.Stream.Close()
+		defer result.Stream.Close()
 		for ended := false; ; {
-			chunk, err := answer.Stream.Next()
+			chunk, err := result.Stream.Next()
 			if err != nil {
 				if err != io.EOF && failure(err).Kind == "" {
 					t.Errorf("ended with %v", err)
@@ -342,8 +342,8 @@ func FuzzStream(f *testing.F) {
 				t.Errorf("chunk %q", chunk.Data)
 			}
 			ended = chunk.Usage != nil
-			if u := answer.Stream.SoFar(); u.InputTokens < 0 || u.OutputTokens < 0 || u.CachedInput > u.InputTokens {
-				t.Errorf("so far %+v", u)
+			if u := result.Stream.SoFar(); u.InputTokens < 0 || u.OutputTokens < 0 || u.CachedInput > u.InputTokens {
+				t.Errorf("got SoFar %+v", u)
 			}
 		}
 	})

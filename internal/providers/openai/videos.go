@@ -15,13 +15,11 @@ import (
 	"turnpike/internal/providers/wire"
 )
 
-// maxID is much longer than any id of a render that is in use.
 const maxID = 512
 
-// maxVideoAnswer bounds a render's description, which has its prompt in it.
-const maxVideoAnswer = 1 << 20
+// maxVideoResponse limits the description of a render, which contains the prompt.
+const maxVideoResponse = 1 << 20
 
-// videoObject is OpenAI's description of a render.
 type videoObject struct {
 	ID       string         `json:"id"`
 	Status   string         `json:"status"`
@@ -29,14 +27,14 @@ type videoObject struct {
 	Error    jsontext.Value `json:"error"`
 }
 
-// StartVideo begins a render.
+// StartVideo starts a render.
 func (p *Provider) StartVideo(ctx context.Context, req *providers.VideoRequest) (string, error) {
 	call, err := startCall(req)
 	if err != nil {
 		return "", err
 	}
-	call.URL = p.videosAddress()
-	resp, err := p.do(ctx, call)
+	call.URL = p.videosURL()
+	resp, err := p.doMedia(ctx, call)
 	if err != nil {
 		return "", err
 	}
@@ -45,12 +43,12 @@ func (p *Provider) StartVideo(ctx context.Context, req *providers.VideoRequest) 
 		return "", err
 	}
 	if !isID(video.ID) {
-		return "", protocol("a render whose id cannot be used")
+		return "", wire.ProtocolFailure("the render has an invalid ID")
 	}
 	return video.ID, nil
 }
 
-// startCall is a form if there is a picture to begin with.
+// startCall returns a form if the video starts with an image.
 func startCall(req *providers.VideoRequest) (call wire.Call, err error) {
 	call = wire.Call{Method: http.MethodPost, Header: http.Header{}}
 	if req.Key != "" {
@@ -59,7 +57,7 @@ func startCall(req *providers.VideoRequest) (call wire.Call, err error) {
 	in := struct {
 		Model   string `json:"model"`
 		Prompt  string `json:"prompt"`
-		Seconds string `json:"seconds,omitempty"` // the API's number is a string
+		Seconds string `json:"seconds,omitempty"` // a string in OpenAI's API
 		Size    string `json:"size,omitempty"`
 	}{Model: req.Model, Prompt: req.Prompt, Size: req.Size}
 	if req.Seconds > 0 {
@@ -86,13 +84,13 @@ func startCall(req *providers.VideoRequest) (call wire.Call, err error) {
 	return call, nil
 }
 
-// PollVideo tells how far a render has come.
+// PollVideo returns the state of a render.
 func (p *Provider) PollVideo(ctx context.Context, id string) (*providers.VideoState, error) {
-	at, err := p.videoAddress(id)
+	at, err := p.videoURL(id)
 	if err != nil {
 		return nil, err
 	}
-	resp, err := p.do(ctx, wire.Call{Method: http.MethodGet, URL: at})
+	resp, err := p.doMedia(ctx, wire.Call{Method: http.MethodGet, URL: at})
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +100,7 @@ func (p *Provider) PollVideo(ctx context.Context, id string) (*providers.VideoSt
 	}
 	switch video.Status {
 	case "":
-		return nil, protocol("a render without a status")
+		return nil, wire.ProtocolFailure("a render without a status")
 	case "completed":
 		return &providers.VideoState{Done: true, Progress: 100}, nil
 	case "failed":
@@ -111,28 +109,26 @@ func (p *Provider) PollVideo(ctx context.Context, id string) (*providers.VideoSt
 	return &providers.VideoState{Progress: percent(video.Progress)}, nil
 }
 
-// readVideo reads a render's description. The error of a render that failed is
-// part of it, and not of the call.
+// readVideo reads the description of a render, which has an error if the render failed.
 func (p *Provider) readVideo(resp *http.Response) (*videoObject, error) {
 	video := new(videoObject)
-	if err := wire.ReadJSON(resp, maxVideoAnswer, video, p.secrets...); err != nil {
+	if err := wire.ReadJSON(resp, maxVideoResponse, video, p.secrets...); err != nil {
 		return nil, err
 	}
 	if video.Status != "" {
 		return video, nil
 	}
-	if err := p.complaintFailure(resp.StatusCode, video.Error); err != nil {
+	if err := p.mediaFailure(resp.StatusCode, video.Error); err != nil {
 		return nil, err
 	}
 	return video, nil
 }
 
-// renderFailure is why a render failed. An error that we do not know is the
-// provider's own.
+// renderFailure returns why a render failed. Unknown errors are the provider's.
 func (p *Provider) renderFailure(value jsontext.Value) *providers.Failure {
 	var f *providers.Failure
-	if !errors.As(p.complaintFailure(0, value), &f) {
-		return &providers.Failure{Kind: providers.KindServer, Err: errors.New("the render failed without a word")}
+	if !errors.As(p.mediaFailure(0, value), &f) {
+		return &providers.Failure{Kind: providers.KindServer, Err: errors.New("the render failed without a message")}
 	}
 	if f.Kind == providers.KindProtocol {
 		f.Kind = providers.KindServer
@@ -140,7 +136,6 @@ func (p *Provider) renderFailure(value jsontext.Value) *providers.Failure {
 	return f
 }
 
-// percent is a whole number from 0 to 100, whatever came.
 func percent(value jsontext.Value) int {
 	n, err := strconv.ParseFloat(text(value), 64)
 	if err != nil || !(n > 0) {
@@ -149,39 +144,37 @@ func percent(value jsontext.Value) int {
 	return int(min(n, 100))
 }
 
-// videoTypes are the types of the variants, as OpenAI documents them.
+// videoTypes are the media types of the variants, as OpenAI documents them.
 var videoTypes = map[string]string{
 	"video":       "video/mp4",
 	"thumbnail":   "image/webp",
 	"spritesheet": "image/jpeg",
 }
 
-// FetchVideo gets a finished render's file.
+// FetchVideo returns a file of a finished render.
 func (p *Provider) FetchVideo(ctx context.Context, id, variant string) (*providers.Content, error) {
 	kind, ok := videoTypes[variant]
 	if !ok {
 		return nil, &providers.Failure{Kind: providers.KindInvalid, Param: "variant", Err: errors.New("variant must be video, thumbnail or spritesheet")}
 	}
-	at, err := p.videoAddress(id)
+	at, err := p.videoURL(id)
 	if err != nil {
 		return nil, err
 	}
-	var verdict providers.Kind
-	resp, err := p.client.Download(ctx, at+"/content?variant="+variant, p.header, explainVerdict(&verdict))
+	resp, err := p.client.Download(ctx, at+"/content?variant="+variant, p.header, explainMedia)
 	if err != nil {
-		return nil, judged(err, verdict)
+		return nil, err
 	}
-	return p.content(resp, kind, false)
+	return p.readFile(resp, kind, false)
 }
 
-// DropVideo removes a render, which also ends one that runs. One that is not
-// there any more is fine.
-func (p *Provider) DropVideo(ctx context.Context, id string) error {
-	at, err := p.videoAddress(id)
+// DeleteVideo deletes a render, which also stops it. A render that no longer exists isn't an error.
+func (p *Provider) DeleteVideo(ctx context.Context, id string) error {
+	at, err := p.videoURL(id)
 	if err != nil {
 		return err
 	}
-	resp, err := p.do(ctx, wire.Call{Method: http.MethodDelete, URL: at})
+	resp, err := p.doMedia(ctx, wire.Call{Method: http.MethodDelete, URL: at})
 	var f *providers.Failure
 	if errors.As(err, &f) && (f.Status == http.StatusNotFound || f.Status == http.StatusGone) {
 		return nil
@@ -189,27 +182,26 @@ func (p *Provider) DropVideo(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	_, err = wire.ReadAtMost(resp, maxVideoAnswer)
+	_, err = wire.ReadAtMost(resp, maxVideoResponse)
 	return err
 }
 
-// videosAddress is where renders are. Azure has them in its undated API only.
-func (p *Provider) videosAddress() string {
+// videosURL returns the URL of all renders. Azure has them only in its undated API.
+func (p *Provider) videosURL() string {
 	if p.apiVersion != "" {
 		return p.base + "/v1/videos"
 	}
 	return p.base + "/videos"
 }
 
-func (p *Provider) videoAddress(id string) (string, error) {
+func (p *Provider) videoURL(id string) (string, error) {
 	if !isID(id) {
-		return "", protocol("the render's id cannot be used")
+		return "", wire.ProtocolFailure("the render has an invalid ID")
 	}
-	return p.videosAddress() + "/" + url.PathEscape(id), nil
+	return p.videosURL() + "/" + url.PathEscape(id), nil
 }
 
-// isID reports whether an id can be a segment of a path. Dots would be
-// another one.
+// isID reports whether an ID can be a segment of a path. Dots alone can't.
 func isID(id string) bool {
 	return id != "" && len(id) <= maxID && strings.Trim(id, ".") != ""
 }

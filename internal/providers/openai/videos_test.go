@@ -30,7 +30,7 @@ func TestVideoIsRendered(t *testing.T) {
 	for i, want := range []providers.VideoState{{Progress: 33}, {Progress: 66}, {Done: true, Progress: 100}} {
 		state, err := p.PollVideo(t.Context(), id)
 		if err != nil || *state != want {
-			t.Errorf("poll %d: %+v, %v", i, state, err)
+			t.Errorf("poll %d: got %+v, %v", i, state, err)
 		}
 	}
 	for variant, kind := range map[string]string{"video": "video/mp4", "thumbnail": "image/webp", "spritesheet": "image/jpeg"} {
@@ -46,20 +46,20 @@ func TestVideoIsRendered(t *testing.T) {
 			}
 		}
 	}
-	for range 2 { // the second time it is not there any more
-		if err := p.DropVideo(t.Context(), id); err != nil {
+	for range 2 { // the second time it no longer exists
+		if err := p.DeleteVideo(t.Context(), id); err != nil {
 			t.Error(err)
 		}
 	}
 	if requests := upstream.Requests(); requests[len(requests)-1].Method != http.MethodDelete {
-		t.Errorf("dropped by %s", requests[len(requests)-1].Method)
+		t.Errorf("got method %s, want DELETE", requests[len(requests)-1].Method)
 	}
 	if _, err := p.PollVideo(t.Context(), id); failure(err).Status != 404 {
-		t.Errorf("afterwards: %v", err)
+		t.Errorf("after the deletion: got %v, want a failure", err)
 	}
 }
 
-func TestVideoBeginsWithAPicture(t *testing.T) {
+func TestVideoStartsWithAnImage(t *testing.T) {
 	t.Parallel()
 	upstream, p := start(t)
 	_, err := p.StartVideo(t.Context(), &providers.VideoRequest{
@@ -76,7 +76,7 @@ func TestVideoBeginsWithAPicture(t *testing.T) {
 	}
 }
 
-func TestWhyARenderFailedIsNamed(t *testing.T) {
+func TestFailedRenderHasItsKind(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		said string
@@ -89,7 +89,7 @@ func TestWhyARenderFailedIsNamed(t *testing.T) {
 		"server":         {`{"code":"server_error","message":"m"}`, providers.KindServer},
 		"rate limit":     {`{"code":"rate_limit_exceeded","message":"m"}`, providers.KindRateLimited},
 		"unknown":        {`{"code":"video_generation_failed","message":"m"}`, providers.KindServer},
-		"no words":       {`null`, providers.KindServer},
+		"no message":     {`null`, providers.KindServer},
 	} {
 		upstream, p := start(t)
 		upstream.Queue(media(upstreams.OpenAIMedia{Polls: 1, Status: "failed", Error: c.said}))
@@ -99,12 +99,12 @@ func TestWhyARenderFailedIsNamed(t *testing.T) {
 		}
 		state, err := p.PollVideo(t.Context(), id)
 		if err != nil || !state.Done || state.Failure == nil || state.Failure.Kind != c.want || state.Failure.Status != 0 {
-			t.Errorf("%s: %+v, %v, want %s", name, state, err, c.want)
+			t.Errorf("%s: got %+v, %v, want %s", name, state, err, c.want)
 		}
 	}
 }
 
-func TestVideoAnswersAreNamed(t *testing.T) {
+func TestVideoResponseFailuresHaveTheirKind(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		reply upstreams.OpenAIReply
@@ -135,47 +135,47 @@ func TestVideoAnswersAreNamed(t *testing.T) {
 			p := newProvider(upstream.BaseURL(), timeouts)
 			upstream.Queue(c.reply, c.reply)
 			if _, err := p.StartVideo(t.Context(), &providers.VideoRequest{Model: "sora-2", Prompt: "x"}); c.start == "" && err != nil || c.start != "" && failure(err).Kind != c.start {
-				t.Errorf("start: %v, want %s", err, c.start)
+				t.Errorf("start: got %v, want %s", err, c.start)
 			}
 			state, err := p.PollVideo(t.Context(), "v")
 			if c.poll == "" && (err != nil || state.Done || state.Failure != nil || state.Progress < 0 || state.Progress > 100) || c.poll != "" && failure(err).Kind != c.poll {
-				t.Errorf("poll: %+v, %v, want %s", state, err, c.poll)
+				t.Errorf("poll: got %+v, %v, want %s", state, err, c.poll)
 			}
 		})
 	}
 }
 
-func TestVideoIdIsOneSegment(t *testing.T) {
+func TestVideoIDIsOnePathSegment(t *testing.T) {
 	t.Parallel()
 	upstream, p := start(t)
 	_, _ = p.PollVideo(t.Context(), "a/../b?c#d")
-	_ = p.DropVideo(t.Context(), "a/../b?c#d")
+	_ = p.DeleteVideo(t.Context(), "a/../b?c#d")
 	_, _ = p.FetchVideo(t.Context(), "a/../b?c#d", "video")
 	for i, want := range []string{"/v1/videos/a%2F..%2Fb%3Fc%23d", "/v1/videos/a%2F..%2Fb%3Fc%23d", "/v1/videos/a%2F..%2Fb%3Fc%23d/content"} {
 		if got := upstream.Requests()[i].Escaped; got != want {
-			t.Errorf("called %s, want %s", got, want)
+			t.Errorf("got URL %s, want %s", got, want)
 		}
 	}
 	for _, id := range []string{"", ".", "..", strings.Repeat("x", 600)} {
 		_, poll := p.PollVideo(t.Context(), id)
 		_, fetch := p.FetchVideo(t.Context(), id, "video")
-		for _, err := range []error{poll, fetch, p.DropVideo(t.Context(), id)} {
+		for _, err := range []error{poll, fetch, p.DeleteVideo(t.Context(), id)} {
 			if failure(err).Kind != providers.KindProtocol {
 				t.Errorf("%.10s: %v", id, err)
 			}
 		}
 	}
 	if n := len(upstream.Requests()); n != 3 {
-		t.Errorf("%d calls were made", n)
+		t.Errorf("got %d requests, want none", n)
 	}
 	if _, err := p.FetchVideo(t.Context(), "v", "poster"); failure(err).Kind != providers.KindInvalid {
-		t.Errorf("another variant: %v", err)
+		t.Errorf("another variant: got %v, want an invalid failure", err)
 	}
 }
 
-// A provider keeps its videos elsewhere: the download follows it there, and
-// the key does not.
-func TestVideoIsFetchedFromElsewhereWithoutTheKey(t *testing.T) {
+// A provider stores its videos on another server. The download follows the redirect
+// without the key.
+func TestRedirectedVideoDownloadDoesNotSendTheKey(t *testing.T) {
 	t.Parallel()
 	var got atomic.Value
 	store := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -193,14 +193,14 @@ func TestVideoIsFetchedFromElsewhereWithoutTheKey(t *testing.T) {
 		t.Errorf("%d bytes, %v", len(file), err)
 	}
 	if got.Load() != "" {
-		t.Errorf("the store was given %q", got.Load())
+		t.Errorf("the file server got the key %q, want none", got.Load())
 	}
 	if upstream.Requests()[0].Header.Get("Authorization") != "Bearer "+key {
-		t.Error("the provider was given no key")
+		t.Error("the provider got no key")
 	}
 }
 
-func TestFetchedVideoFailsByKind(t *testing.T) {
+func TestVideoDownloadFailureHasItsKind(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		reply upstreams.OpenAIReply
@@ -224,7 +224,7 @@ func TestFetchedVideoFailsByKind(t *testing.T) {
 			_, err = readContent(content)
 		}
 		if failure(err).Kind != c.want {
-			t.Errorf("%s: %v, want %s", name, err, c.want)
+			t.Errorf("%s: got %v, want %s", name, err, c.want)
 		}
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"turnpike/internal/providers"
 )
 
-// The prompt of the server's benchmark.
+// shortPrompt is the prompt of the server's benchmark.
 const shortPrompt = `{"model":"sim-1","messages":[{"role":"system","content":"You are a helpful assistant."},{"role":"user","content":"Say hello in one short sentence, please."}],"temperature":0.7}`
 
 func bench(b *testing.B, body string, stream bool) {

@@ -2,9 +2,10 @@ package simulator
 
 import "strings"
 
-// prompt is what the end of a conversation asks for: the last user message, or
-// the results of tools. Magic inputs count only in the user message. Tool results
-// get a summary, so that an agent's loop ends. Only a script continues (nextStep).
+// prompt is the request at the end of a conversation: the last user message, or
+// the results of tools. Magic inputs count only in the user message. Tool
+// results get a summary, so that an agent's loop ends. Only a script continues
+// (nextStep).
 type prompt struct {
 	texts   []string // the text parts of the user message
 	results []toolResult
@@ -47,7 +48,6 @@ func (r *request) prompt() prompt {
 	return p
 }
 
-// extractMagic reads the magic inputs and removes them from the texts.
 func (p *prompt) extractMagic() (*magic, error) {
 	m := new(magic)
 	for i, text := range p.texts {
@@ -68,7 +68,6 @@ const (
 	maxResults = 8
 )
 
-// sentence returns the response without magic inputs.
 func (p *prompt) sentence() string {
 	var b strings.Builder
 	b.Grow(2 * maxQuote)
@@ -97,7 +96,7 @@ func (p *prompt) sentence() string {
 	return b.String()
 }
 
-// quote writes the beginning of the texts with white space folded. A prefix
+// quote writes the beginning of the texts with collapsed white space. A prefix
 // precedes it unless the texts are empty.
 func quote(b *strings.Builder, prefix string, texts ...string) {
 	count := 0

@@ -9,7 +9,7 @@ import (
 
 func TestDocsNameEveryErrorAndMagicInput(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../../../docs/simulator.md")
+	text, err := os.ReadFile("../../../docs/reference/simulator.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,8 +3,6 @@ package simulator
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/base64"
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -15,6 +13,7 @@ import (
 
 	"turnpike/internal/fault"
 	"turnpike/internal/jsonbody"
+	"turnpike/internal/openai"
 	"turnpike/internal/providers"
 )
 
@@ -37,9 +36,9 @@ type embeddingsRequest struct {
 	EncodingFormat *string        `json:"encoding_format"`
 }
 
-// Embeddings returns vectors of length 1 that follow from the text alone. Texts
-// that share words are nearer to each other than others.
-func (s *Simulator) Embeddings(ctx context.Context, model string, body []byte) (*providers.Answer, error) {
+// Embeddings returns vectors of length 1 that depend only on the text. Texts
+// with common words are closer to each other than others.
+func (s *Simulator) Embeddings(ctx context.Context, model string, body []byte) (*providers.Response, error) {
 	var in embeddingsRequest
 	if err := jsonbody.DecodeLenient(body, &in); err != nil {
 		return nil, err
@@ -56,11 +55,6 @@ func (s *Simulator) Embeddings(ctx context.Context, model string, body []byte) (
 	if in.EncodingFormat != nil && !inBase64 && *in.EncodingFormat != "float" {
 		return nil, fault.Invalid("encoding_format", "encoding_format must be float or base64.")
 	}
-	type item struct {
-		Object    string `json:"object"`
-		Index     int    `json:"index"`
-		Embedding any    `json:"embedding"`
-	}
 	c, err := s.tokenizer.acquire(ctx, len(body)+len(inputs)*4*size) // a number has four bytes
 	if err != nil {
 		return nil, err
@@ -70,20 +64,15 @@ func (s *Simulator) Embeddings(ctx context.Context, model string, body []byte) (
 	if err != nil {
 		return nil, err
 	}
-	data := make([]item, len(inputs))
+	vectors := make([][]float32, len(inputs))
 	for i, x := range inputs {
 		if err := ctx.Err(); err != nil {
 			return nil, fmt.Errorf("simulator: %w", err)
 		}
-		vector := embed(x.text, size)
-		data[i] = item{"embedding", i, vector}
-		if inBase64 {
-			data[i].Embedding = base64.StdEncoding.EncodeToString(littleEndian(vector))
-		}
+		vectors[i] = embed(x.text, size)
 	}
-	out, err := json.Marshal(map[string]any{"object": "list", "data": data, "model": model,
-		"usage": map[string]int{"prompt_tokens": tokens, "total_tokens": tokens}})
-	return &providers.Answer{Body: out, Usage: providers.Usage{InputTokens: int64(tokens)}}, err
+	out, err := openai.EncodeEmbeddings(model, vectors, inBase64, int64(tokens))
+	return &providers.Response{Body: out, Usage: providers.Usage{InputTokens: int64(tokens)}}, err
 }
 
 type embeddingsInput struct {
@@ -122,7 +111,6 @@ func (r *embeddingsRequest) inputs() ([]embeddingsInput, error) {
 	return out, nil
 }
 
-// countInputs counts the tokens of all inputs and checks the limits.
 func (c *counter) countInputs(inputs []embeddingsInput) (total int, err error) {
 	for i, x := range inputs {
 		tokens := x.tokens
@@ -139,7 +127,6 @@ func (c *counter) countInputs(inputs []embeddingsInput) (total int, err error) {
 	return total, nil
 }
 
-// decodeAs decodes a value if it has the type.
 func decodeAs[T any](value jsontext.Value) (T, bool) {
 	var out, none T
 	if json.Unmarshal(value, &out) != nil {
@@ -195,12 +182,4 @@ func addText(sum []float64, text string) {
 	for i := range sum {
 		sum[i] += random.NormFloat64()
 	}
-}
-
-func littleEndian(vector []float32) []byte {
-	out := make([]byte, 0, 4*len(vector))
-	for _, x := range vector {
-		out = binary.LittleEndian.AppendUint32(out, math.Float32bits(x))
-	}
-	return out
 }

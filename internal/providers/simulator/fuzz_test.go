@@ -13,8 +13,9 @@ import (
 	"turnpike/internal/providers"
 )
 
-// FuzzChat holds for every body: no panic; a plain and a streamed call agree;
-// what is answered is JSON, and what is refused is a fault with a message.
+// FuzzChat checks every body for these guarantees: no panic, a plain and a
+// streamed request agree, responses are JSON, and rejections are faults with a
+// message.
 func FuzzChat(f *testing.F) {
 	for _, body := range []string{
 		``, `{}`, `{"messages":1}`, `null`,

@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"image"
+	"image/color"
+	_ "image/gif" // for Decode
 	"image/jpeg"
 	"image/png"
 	"strconv"
@@ -19,7 +22,7 @@ import (
 	"turnpike/internal/providers"
 )
 
-var _ providers.ImageMaker = (*Simulator)(nil)
+var _ providers.ImageGenerator = (*Simulator)(nil)
 
 const (
 	maxImages   = 10
@@ -38,8 +41,8 @@ type imageRequest struct {
 	OutputFormat string         `json:"output_format"`
 }
 
-// Images draws gradients whose colors follow from the prompt.
-func (s *Simulator) Images(ctx context.Context, req *providers.ImageRequest) (*providers.ImageAnswer, error) {
+// Images draws gradients whose colors depend on the prompt.
+func (s *Simulator) Images(ctx context.Context, req *providers.ImageRequest) (*providers.ImageResult, error) {
 	var in imageRequest
 	if err := jsonbody.DecodeLenient(req.Body, &in); err != nil {
 		return nil, err
@@ -73,7 +76,7 @@ func (s *Simulator) Images(ctx context.Context, req *providers.ImageRequest) (*p
 	if err := m.requestedError(); err != nil {
 		return nil, err
 	}
-	answer := &providers.ImageAnswer{Usage: providers.Usage{Images: int64(count), InputTokens: int64(len(prompt)+3) / 4,
+	result := &providers.ImageResult{Usage: providers.Usage{Images: int64(count), InputTokens: int64(len(prompt)+3) / 4,
 		OutputTokens: int64(count) * imageTokens(size.width, size.height)}}
 	for i := range count {
 		if err := ctx.Err(); err != nil {
@@ -84,16 +87,15 @@ func (s *Simulator) Images(ctx context.Context, req *providers.ImageRequest) (*p
 		if source != nil {
 			drawn = edit(source, mask, colors)
 		}
-		picture, err := format.file(drawn)
+		file, err := format.file(drawn)
 		if err != nil {
 			return nil, err
 		}
-		answer.Images = append(answer.Images, picture)
+		result.Images = append(result.Images, file)
 	}
-	return answer, nil
+	return result, nil
 }
 
-// count returns n, which is 1 by default.
 func (r *imageRequest) count() (int, error) {
 	switch r.N.Kind() {
 	case jsontext.KindInvalid, jsontext.KindNull:
@@ -128,7 +130,6 @@ func (r *imageRequest) size(source image.Image) (size, error) {
 	return s, nil
 }
 
-// size is the size of an image or a video.
 type size struct{ width, height int }
 
 // parseSize parses WIDTHxHEIGHT. Both must be multiples of step.
@@ -139,7 +140,6 @@ func parseSize(text string, step int) (size, bool) {
 	return size{w, h}, okWidth && okHeight && w%step == 0 && h%step == 0
 }
 
-// readSources decodes the images and the mask, and returns the first image.
 func readSources(req *providers.ImageRequest) (source, mask image.Image, err error) {
 	for i, upload := range req.Sources {
 		m, err := decodeImage(upload.Data)
@@ -158,7 +158,6 @@ func readSources(req *providers.ImageRequest) (source, mask image.Image, err err
 	return source, mask, nil
 }
 
-// imageFormat is a file format.
 type imageFormat struct {
 	contentType string
 	encode      func(*bytes.Buffer, image.Image) error
@@ -173,7 +172,7 @@ var (
 	}}
 )
 
-// pngEncoder reuses its buffers, which cost more than a small image.
+// pngEncoder reuses its buffers, which are larger than a small image.
 var pngEncoder = &png.Encoder{CompressionLevel: png.BestSpeed, BufferPool: new(pngBuffers)}
 
 type pngBuffers struct{ pool sync.Pool }
@@ -195,15 +194,73 @@ func (r *imageRequest) format() (imageFormat, error) {
 	return imageFormat{}, fault.Invalid("output_format", "output_format must be png or jpeg. Others are not simulated.")
 }
 
-func (f imageFormat) file(m image.Image) (providers.Picture, error) {
+func (f imageFormat) file(m image.Image) (providers.Image, error) {
 	var b bytes.Buffer
 	if err := f.encode(&b, m); err != nil {
-		return providers.Picture{}, fmt.Errorf("simulator: %w", err)
+		return providers.Image{}, fmt.Errorf("simulator: %w", err)
 	}
-	return providers.Picture{ContentType: f.contentType, Data: b.Bytes()}, nil
+	return providers.Image{ContentType: f.contentType, Data: b.Bytes()}, nil
 }
 
 // imageTokens estimates the tokens of an image of medium quality.
 func imageTokens(width, height int) int64 {
 	return max(1, int64(width)*int64(height)*1056/(1024*1024))
+}
+
+// gradient draws rows from one color to another. The seed contains both.
+func gradient(seed [32]byte, width, height int) *image.Paletted {
+	palette := make(color.Palette, 256)
+	for i := range palette {
+		channel := func(c int) uint8 { return uint8((int(seed[c])*(255-i) + int(seed[c+3])*i) / 255) }
+		palette[i] = color.NRGBA{channel(0), channel(1), channel(2), 255}
+	}
+	m := image.NewPaletted(image.Rect(0, 0, width, height), palette)
+	for y := range height {
+		row := m.Pix[y*m.Stride : y*m.Stride+width]
+		row[0] = uint8(y * 256 / height)
+		for n := 1; n < width; n *= 2 {
+			copy(row[n:], row[:n])
+		}
+	}
+	return m
+}
+
+// edit scales the source to the size of the gradient and mixes both where the
+// mask is transparent. Without a mask, it changes the lower half.
+func edit(source, mask image.Image, over *image.Paletted) *image.NRGBA {
+	size := over.Bounds().Size()
+	out := image.NewNRGBA(over.Bounds())
+	scaled := func(m image.Image, x, y int) color.NRGBA {
+		b := m.Bounds()
+		return color.NRGBAModel.Convert(m.At(b.Min.X+x*b.Dx()/size.X, b.Min.Y+y*b.Dy()/size.Y)).(color.NRGBA)
+	}
+	for y := range size.Y {
+		for x := range size.X {
+			c := scaled(source, x, y)
+			if mask == nil && y >= size.Y/2 || mask != nil && scaled(mask, x, y).A < 0x80 {
+				o := over.At(x, y).(color.NRGBA)
+				c = color.NRGBA{c.R/2 + o.R/2, c.G/2 + o.G/2, c.B/2 + o.B/2, 255}
+			}
+			out.SetNRGBA(x, y, c)
+		}
+	}
+	return out
+}
+
+// maxPixels limits the memory that an uploaded image takes: a small file can claim any size.
+const maxPixels = 4096 * 4096
+
+func decodeImage(data []byte) (image.Image, error) {
+	config, _, err := image.DecodeConfig(bytes.NewReader(data))
+	if err != nil {
+		return nil, errors.New("it is not a PNG, JPEG or GIF file")
+	}
+	if config.Width < 1 || config.Height < 1 || config.Width > maxPixels/config.Height {
+		return nil, fmt.Errorf("it has %dx%d pixels, and at most %d are allowed", config.Width, config.Height, maxPixels)
+	}
+	m, _, err := image.Decode(bytes.NewReader(data))
+	if err != nil {
+		return nil, errors.New("it is damaged")
+	}
+	return m, nil
 }

@@ -16,7 +16,7 @@ import (
 	"turnpike/internal/providers"
 )
 
-func drawn(t *testing.T, body string, sources ...[]byte) []providers.Picture {
+func drawn(t *testing.T, body string, sources ...[]byte) []providers.Image {
 	t.Helper()
 	req := &providers.ImageRequest{Body: []byte(body)}
 	for _, s := range sources {
@@ -75,7 +75,7 @@ func TestImageFollowsFromThePrompt(t *testing.T) {
 	if !bytes.Equal(one[0].Data, magic[0].Data) {
 		t.Error("magic is drawn")
 	}
-	// Not by a pixel, but for everybody to see.
+	// The difference must be visible, not just a pixel.
 	if n := differ(t, one[0].Data, other[0].Data); n < 0.5 {
 		t.Errorf("pictures of two prompts differ in %.0f%% of their pixels", 100*n)
 	}
@@ -87,7 +87,7 @@ func TestImageFollowsFromThePrompt(t *testing.T) {
 	}
 }
 
-// differ is the part of two pictures in which they do.
+// differ returns the fraction of pixels in which two images differ.
 func differ(t *testing.T, a, b []byte) float64 {
 	t.Helper()
 	first, err := png.Decode(bytes.NewReader(a))
@@ -109,7 +109,7 @@ func differ(t *testing.T, a, b []byte) float64 {
 	return float64(count) / float64(all.Dx()*all.Dy())
 }
 
-// red is a picture of one colour.
+// red returns an image of one color.
 func red(width, height int) *image.NRGBA {
 	m := image.NewNRGBA(image.Rect(0, 0, width, height))
 	for i := range m.Pix {
@@ -157,7 +157,7 @@ func TestEditChangesOnlyPartOfTheSource(t *testing.T) {
 		t.Errorf("%d pictures", len(got))
 	}
 
-	// Where the mask is not transparent nothing changes.
+	// Opaque parts of the mask stay unchanged.
 	req := &providers.ImageRequest{Body: []byte(`{"prompt":"add a hill"}`), Sources: []providers.Upload{{Data: asPNG}}, Mask: &providers.Upload{Data: asPNG}}
 	a, err := newSimulator().Images(t.Context(), req)
 	if err != nil {
@@ -171,7 +171,7 @@ func TestEditChangesOnlyPartOfTheSource(t *testing.T) {
 func TestInvalidImageRequestIsRejected(t *testing.T) {
 	t.Parallel()
 	huge := encoded(func(b *bytes.Buffer) error { return png.Encode(b, red(1, 1)) })
-	copy(huge[16:], "\x00\x00\xff\xff\x00\x00\xff\xff") // its size, and the sum with it
+	copy(huge[16:], "\x00\x00\xff\xff\x00\x00\xff\xff") // its size and checksum
 	binary.BigEndian.PutUint32(huge[29:], crc32.ChecksumIEEE(huge[12:29]))
 	for body, param := range map[string]string{
 		`{}`: "prompt", `{"prompt":"  "}`: "prompt", `{"prompt":5}`: "prompt",

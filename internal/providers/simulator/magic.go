@@ -2,6 +2,7 @@ package simulator
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"turnpike/internal/fault"
 	"turnpike/internal/openai"
+	"turnpike/internal/providers"
 )
 
 const (
@@ -16,7 +18,6 @@ const (
 	closing = "]]"
 )
 
-// magicHelp lists the magic inputs of a message.
 const magicHelp = "Known magic inputs: [[sim:error=STATUS]] (400, 401, 402, 403, 404, 408, 409, 413, 429, 500, 502, 503, 504), " +
 	"[[sim:delay=2s]] and [[sim:chunk_delay=20ms]] (up to 60s), [[sim:length=500]] (1 to 16384 tokens), [[sim:text=…]], [[sim:tool=NAME]] (up to 16 times), " +
 	"[[sim:finish=REASON]] (stop, length, content_filter), [[sim:refusal]], [[sim:cut=5]], [[sim:tool_result=…]] and [[sim:script=STEPS]] (tool:NAME, tool:NAME{…}, unknown:NAME, " +
@@ -109,7 +110,6 @@ func (m *magic) invalid(input string) error {
 	return fault.Invalid(param, "The magic input \"%s%s\" is not valid. %s", opening, input, help)
 }
 
-// apply reads one magic input without its brackets.
 func (m *magic) apply(input string) error {
 	name, value, hasValue := strings.Cut(input, "=")
 	ok := hasValue
@@ -166,7 +166,6 @@ func duration(s string) (time.Duration, bool) {
 	return d, err == nil && 0 <= d && d <= maxDelay
 }
 
-// requestedFault returns the error that [[sim:error]] requests.
 func (m *magic) requestedFault() error {
 	f := fault.New(errorCodes[m.status], "Simulated error, requested by [[sim:error=%d]].", m.status)
 	switch m.status {
@@ -176,4 +175,48 @@ func (m *magic) requestedFault() error {
 		f.RetryAfter = time.Second
 	}
 	return f
+}
+
+// mediaMagic are the magic inputs for images, videos and speech.
+var mediaMagic = []string{"error", "delay", "fail"}
+
+const mediaMagicHelp = "Known magic inputs: [[sim:fail=CODE]] (moderation_blocked_input, moderation_blocked_output, invalid_input, upstream_error, upstream_timeout, capacity), " +
+	"[[sim:error=STATUS]] (400, 401, 402, 403, 404, 408, 409, 413, 429, 500, 502, 503, 504) and [[sim:delay=2s]] (up to 60s)."
+
+type failureCode string
+
+var failures = map[failureCode]providers.Kind{
+	"moderation_blocked_input":  providers.KindBlockedInput,
+	"moderation_blocked_output": providers.KindBlockedOutput,
+	"invalid_input":             providers.KindInvalid,
+	"upstream_error":            providers.KindServer,
+	"upstream_timeout":          providers.KindTimeout,
+	"capacity":                  providers.KindOverloaded,
+}
+
+func extractMediaMagic(param, text string) (m *magic, rest string, err error) {
+	m = &magic{param: param}
+	rest, err = m.extract(text)
+	return m, rest, err
+}
+
+func (m *magic) failure() *providers.Failure {
+	if m.fail == "" {
+		return nil
+	}
+	f := &providers.Failure{Kind: failures[m.fail], Err: errors.New("simulated failure, requested by [[sim:fail=" + string(m.fail) + "]]")}
+	if f.Kind == providers.KindInvalid {
+		f.Param = m.param
+	}
+	return f
+}
+
+func (m *magic) requestedError() error {
+	if m.status != 0 {
+		return m.requestedFault()
+	}
+	if f := m.failure(); f != nil {
+		return f
+	}
+	return nil
 }

@@ -13,8 +13,8 @@ import (
 	"turnpike/internal/providers"
 )
 
-// makers ask for a picture, a sound and a video with the same words, and say
-// which field those are in.
+// makers request an image, audio and a video with the same prompt, and name the
+// field of the prompt.
 var makers = map[string]struct {
 	param string
 	make  func(ctx context.Context, words string) error
@@ -47,7 +47,7 @@ func TestMagicFailFailsMedia(t *testing.T) {
 		words := "please [[sim:fail=" + code + "]]"
 		for name, maker := range makers {
 			err := maker.make(t.Context(), words)
-			if name == "video" { // fails later, as others do
+			if name == "video" { // fails later, like other jobs
 				s := newSimulator()
 				id, startErr := s.StartVideo(t.Context(), &providers.VideoRequest{Prompt: words, Seconds: 1, Size: "64x64"})
 				state, pollErr := s.PollVideo(t.Context(), id)

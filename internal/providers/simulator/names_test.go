@@ -3,13 +3,12 @@ package simulator
 import (
 	"testing"
 
-	"turnpike/internal/jsonbody/jsonbodytest"
 	"turnpike/internal/providers"
+	"turnpike/test/fakes/jsonbodytest"
 )
 
 func TestEveryFieldHasARegisteredName(t *testing.T) {
 	t.Parallel()
 	jsonbodytest.WantRegistered[embeddingsRequest](t, providers.EmbeddingNames)
 	jsonbodytest.WantRegistered[imageRequest](t, providers.ImageNames)
-	jsonbodytest.WantRegistered[speechFields](t, providers.SpeechNames)
 }

@@ -1,6 +1,7 @@
 package simulator
 
 import (
+	"fmt"
 	"strings"
 	"unicode/utf8"
 
@@ -10,7 +11,6 @@ import (
 	"turnpike/internal/providers/simulator/jsonsample"
 )
 
-// reply is the content of every choice of a response.
 type reply struct {
 	text    string
 	refusal bool // text is a refusal
@@ -22,7 +22,6 @@ type reply struct {
 
 const refusalText = "This is a simulated refusal: I can't help with that."
 
-// reply returns the reply to a prompt, whose tokens are not counted yet.
 func (r *request) reply(p prompt, m *magic) (*reply, error) {
 	calls, err := r.calls(p, m)
 	if err != nil {
@@ -41,7 +40,6 @@ func (r *request) reply(p prompt, m *magic) (*reply, error) {
 	return reply, nil
 }
 
-// size returns the number of bytes to tokenize.
 func (reply *reply) size() int {
 	n := len(reply.text)
 	for _, c := range reply.calls {
@@ -50,7 +48,6 @@ func (reply *reply) size() int {
 	return n
 }
 
-// count counts the tokens and truncates the reply at the limit.
 func (reply *reply) count(c *counter, limit int, m *magic) {
 	if len(reply.calls) > 0 {
 		reply.countCalls(c, limit)
@@ -62,7 +59,6 @@ func (reply *reply) count(c *counter, limit int, m *magic) {
 	}
 }
 
-// calls returns the tool calls of the reply.
 func (r *request) calls(p prompt, m *magic) (calls []call, err error) {
 	if len(m.calls) > 0 && r.choice.Mode != "none" {
 		return r.scriptedCalls(m.calls)
@@ -81,7 +77,6 @@ func (r *request) calls(p prompt, m *magic) (calls []call, err error) {
 	return calls, nil
 }
 
-// toolsToCall returns the names of the tools that the reply calls.
 func (r *request) toolsToCall(p prompt, m *magic) ([]string, error) {
 	for _, name := range m.tools {
 		if r.ToolIndex(name) < 0 {
@@ -106,7 +101,6 @@ func (r *request) toolsToCall(p prompt, m *magic) ([]string, error) {
 	return []string{r.Tools[0].Function.Name}, nil
 }
 
-// text returns the text of the reply before it is truncated.
 func (r *request) text(p prompt, m *magic) (string, error) {
 	switch {
 	case m.refusal:
@@ -171,7 +165,6 @@ func truncateAtStop(text string, stops []string) string {
 	return text
 }
 
-// countText counts the tokens of the text and truncates it at the limit.
 func (reply *reply) countText(c *counter, limit int) {
 	var cut bool
 	reply.text, reply.ends, cut = c.tokenize(reply.text, limit)
@@ -184,7 +177,6 @@ func (reply *reply) countText(c *counter, limit int) {
 // tokensPerCall are the tokens of a tool call besides its name and arguments.
 const tokensPerCall = 3
 
-// countCalls counts the tokens of the calls and truncates them at the limit.
 func (reply *reply) countCalls(c *counter, limit int) {
 	for i := range reply.calls {
 		call := &reply.calls[i]
@@ -210,9 +202,8 @@ func (reply *reply) countCalls(c *counter, limit int) {
 	}
 }
 
-// tokenize returns the offsets at which the tokens end. If limit is not negative,
-// it truncates the text after that many tokens. A character that this splits is
-// dropped, but its tokens count.
+// tokenize returns the offsets at which the tokens end. If limit is not negative, it truncates the
+// text after that many tokens. A character that this splits is dropped, but its tokens count.
 func (c *counter) tokenize(text string, limit int) (kept string, ends []int, cut bool) {
 	ends = make([]int, 0, min(len(text)/4+8, 1024))
 	for end := range c.tokenEnds(text) {
@@ -236,4 +227,24 @@ func (c *counter) tokenize(text string, limit int) (kept string, ends []int, cut
 		ends[i] = end
 	}
 	return text[:end], ends, true
+}
+
+type call struct {
+	name      string
+	arguments string
+	ends      []int // of the arguments' tokens
+}
+
+func (r *request) newCall(name string) (call, error) {
+	i := r.ToolIndex(name)
+	c := call{name: name, arguments: "{}"}
+	if p := r.Tools[i].Function.Parameters; p.Kind() == jsontext.KindBeginObject {
+		arguments, err := jsonsample.Object(p)
+		if err != nil {
+			param := fmt.Sprintf("tools[%d].function.parameters", i)
+			return c, fault.Invalid(param, "Cannot simulate %s: %v.", param, err)
+		}
+		c.arguments = string(arguments)
+	}
+	return c, nil
 }

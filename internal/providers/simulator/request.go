@@ -25,7 +25,8 @@ type request struct {
 	choice openai.ToolChoice
 }
 
-// parseRequest decodes a request and rejects whatever a provider would reject.
+// parseRequest decodes a request and rejects everything that a provider would
+// reject.
 func parseRequest(body []byte, stream bool) (*request, error) {
 	decoded, err := openai.Decode(body)
 	if err != nil {
@@ -194,7 +195,6 @@ func checkPart(p *openai.Part, at, role string) error {
 	return nil
 }
 
-// textsOf returns the text parts of a message.
 func textsOf(m *openai.Message) []string {
 	if m.Content.Kind == jsontext.KindString {
 		return []string{m.Content.Text}

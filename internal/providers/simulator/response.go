@@ -2,15 +2,15 @@ package simulator
 
 import (
 	"crypto/sha256"
-	"strconv"
+	"fmt"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"turnpike/internal/providers"
 )
 
-// response is a reply as a chat completion. The JSON is written by hand, because
-// encoding it by reflection costs more than the rest of a response together.
+// response is a reply as a chat completion. The JSON is written by hand,
+// because encoding it by reflection costs more than the rest of the response.
 type response struct {
 	*reply
 	digest      [sha256.Size]byte
@@ -24,7 +24,6 @@ type response struct {
 
 const commonFields = `"service_tier":"default","system_fingerprint":"fp_simulator"`
 
-// body returns the body of a response that isn't streamed.
 func (a *response) body() []byte {
 	size := 640 + len(a.model) + a.choices*(160+len(a.text)+len(a.text)/8)
 	for _, c := range a.calls {
@@ -36,65 +35,40 @@ func (a *response) body() []byte {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = append(b, `{"index":`...)
-		b = strconv.AppendInt(b, int64(i), 10)
-		b = append(b, `,"message":`...)
+		b = fmt.Appendf(b, `{"index":%d,"message":`, i)
 		b = a.appendMessage(b, i)
 		b = a.appendLogprobs(b, 0, len(a.ends))
-		b = append(b, `,"finish_reason":"`...)
-		b = append(b, a.finish...)
-		b = append(b, `"}`...)
+		b = fmt.Appendf(b, `,"finish_reason":"%s"}`, a.finish)
 	}
-	b = append(b, `],"usage":`...)
-	b = appendUsage(b, a.usage)
-	b = append(b, ',')
-	b = append(b, commonFields...)
-	return append(b, '}')
+	b = appendUsage(append(b, `],"usage":`...), a.usage)
+	return append(b, ","+commonFields+"}"...)
 }
 
-// appendHead writes the beginning of a completion or a chunk.
 func (a *response) appendHead(b []byte, object string) []byte {
-	b = append(b, `{"id":"chatcmpl-`...)
-	b = appendID(b, a.digest, 29)
-	b = append(b, `","object":"`...)
-	b = append(b, object...)
-	b = append(b, `","created":`...)
-	b = strconv.AppendInt(b, a.created, 10)
-	b = append(b, `,"model":`...)
-	b = appendString(b, a.model)
-	return append(b, ',')
+	return fmt.Appendf(b, `{"id":"chatcmpl-%s","object":"%s","created":%d,"model":%s,`, newID(a.digest, 29), object, a.created, quoteJSON(a.model))
 }
 
 func (a *response) appendMessage(b []byte, choice int) []byte {
 	b = append(b, `{"role":"assistant","content":`...)
 	switch {
 	case a.refusal:
-		b = append(b, `null,"refusal":`...)
-		b = appendString(b, a.text)
+		b = appendString(append(b, `null,"refusal":`...), a.text)
 	case len(a.calls) > 0:
 		b = append(b, `null,"refusal":null,"tool_calls":[`...)
 		for i, c := range a.calls {
 			if i > 0 {
 				b = append(b, ',')
 			}
-			b = append(b, `{"id":"`...)
-			b = a.appendCallID(b, choice, i)
-			b = append(b, `","type":"function","function":{"name":`...)
-			b = appendString(b, c.name)
-			b = append(b, `,"arguments":`...)
-			b = appendString(b, c.arguments)
-			b = append(b, `}}`...)
+			b = fmt.Appendf(b, `{"id":"%s","type":"function","function":{"name":%s,"arguments":%s}}`, a.callID(choice, i), quoteJSON(c.name), quoteJSON(c.arguments))
 		}
 		b = append(b, ']')
 	default:
-		b = appendString(b, a.text)
-		b = append(b, `,"refusal":null`...)
+		b = append(appendString(b, a.text), `,"refusal":null`...)
 	}
 	return append(b, `,"annotations":[]}`...)
 }
 
-// appendLogprobs writes the field for a range of the text's tokens. Every token
-// has probability 1.
+// appendLogprobs writes the field for a range of the text's tokens. Every token has probability 1.
 func (a *response) appendLogprobs(b []byte, from, to int) []byte {
 	if !a.logprobs || len(a.calls) > 0 {
 		return append(b, `,"logprobs":null`...)
@@ -103,21 +77,15 @@ func (a *response) appendLogprobs(b []byte, from, to int) []byte {
 	if a.refusal {
 		list, other = other, list
 	}
-	b = append(b, `,"logprobs":{"`...)
-	b = append(b, other...)
-	b = append(b, `":null,"`...)
-	b = append(b, list...)
-	b = append(b, `":[`...)
+	b = fmt.Appendf(b, `,"logprobs":{"%s":null,"%s":[`, other, list)
 	for i := from; i < to; i++ {
 		if i > from {
 			b = append(b, ',')
 		}
 		token := a.text[startOf(a.ends, i):a.ends[i]]
-		b = appendLogprob(b, token)
-		b = append(b, `,"top_logprobs":[`...)
+		b = append(appendLogprob(b, token), `,"top_logprobs":[`...)
 		if a.topLogprobs {
-			b = appendLogprob(b, token)
-			b = append(b, '}')
+			b = append(appendLogprob(b, token), '}')
 		}
 		b = append(b, `]}`...)
 	}
@@ -127,19 +95,17 @@ func (a *response) appendLogprobs(b []byte, from, to int) []byte {
 // appendLogprob writes the object of a token without its closing bracket. A token
 // can be a part of a character, which only its bytes represent.
 func appendLogprob(b []byte, token string) []byte {
-	b = append(b, `{"token":`...)
-	b = appendString(b, token)
+	b = appendString(append(b, `{"token":`...), token)
 	b = append(b, `,"logprob":0,"bytes":[`...)
 	for i := range len(token) {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = strconv.AppendInt(b, int64(token[i]), 10)
+		b = fmt.Append(b, token[i])
 	}
 	return append(b, ']')
 }
 
-// startOf returns the offset of a token, given the ends of all.
 func startOf(ends []int, i int) int {
 	if i == 0 {
 		return 0
@@ -148,30 +114,23 @@ func startOf(ends []int, i int) int {
 }
 
 func appendUsage(b []byte, u providers.Usage) []byte {
-	b = append(b, `{"prompt_tokens":`...)
-	b = strconv.AppendInt(b, u.InputTokens, 10)
-	b = append(b, `,"completion_tokens":`...)
-	b = strconv.AppendInt(b, u.OutputTokens, 10)
-	b = append(b, `,"total_tokens":`...)
-	b = strconv.AppendInt(b, u.InputTokens+u.OutputTokens, 10)
-	return append(b, `,"prompt_tokens_details":{"cached_tokens":0,"audio_tokens":0},`+
-		`"completion_tokens_details":{"reasoning_tokens":0,"audio_tokens":0,"accepted_prediction_tokens":0,"rejected_prediction_tokens":0}}`...)
+	return fmt.Appendf(b, `{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d,"prompt_tokens_details":{"cached_tokens":0,"audio_tokens":0},`+
+		`"completion_tokens_details":{"reasoning_tokens":0,"audio_tokens":0,"accepted_prediction_tokens":0,"rejected_prediction_tokens":0}}`,
+		u.InputTokens, u.OutputTokens, u.InputTokens+u.OutputTokens)
 }
 
-// appendCallID writes the ID of a tool call.
-func (a *response) appendCallID(b []byte, choice, call int) []byte {
-	seed := append(a.digest[:], byte(choice), byte(call))
-	b = append(b, `call_`...)
-	return appendID(b, sha256.Sum256(seed), 24)
+func (a *response) callID(choice, call int) string {
+	return "call_" + newID(sha256.Sum256(append(a.digest[:], byte(choice), byte(call))), 24)
 }
 
-// appendID writes up to 32 letters and digits that follow from a digest.
-func appendID(b []byte, digest [sha256.Size]byte, length int) []byte {
+// newID returns up to 32 letters and digits derived from a digest.
+func newID(digest [sha256.Size]byte, length int) string {
 	const alphabet = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-	for _, c := range digest[:length] {
-		b = append(b, alphabet[int(c)%len(alphabet)])
+	id := digest[:length]
+	for i, c := range id {
+		id[i] = alphabet[int(c)%len(alphabet)]
 	}
-	return b
+	return string(id)
 }
 
 // appendString writes a JSON string. Invalid UTF-8 becomes U+FFFD.
@@ -179,3 +138,5 @@ func appendString(b []byte, s string) []byte {
 	b, _ = jsontext.AppendQuote(b, s)
 	return b
 }
+
+func quoteJSON(s string) []byte { return appendString(nil, s) }

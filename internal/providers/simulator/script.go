@@ -1,11 +1,13 @@
 package simulator
 
 import (
+	"encoding/json"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"turnpike/internal/fault"
+	"turnpike/internal/jsonbody"
 	"turnpike/internal/openai"
 )
 
@@ -13,7 +15,6 @@ import (
 // [[sim:script=tool:search;tool:now+unknown:later;invalid*2;answer]].
 type script []step
 
-// step is a response, or several that are alike.
 type step struct {
 	calls   []scriptCall
 	text    string
@@ -23,8 +24,7 @@ type step struct {
 	times   int // 0: forever
 }
 
-// scriptCall is a tool call. If it has no arguments, they are generated from the
-// tool's schema.
+// scriptCall is a tool call. If it has no arguments, they are generated from the tool's schema.
 type scriptCall struct {
 	name      string
 	arguments string
@@ -35,12 +35,11 @@ const (
 	maxSteps   = 200 // the limit of a run
 	maxRepeats = 1000
 
-	// Invalid JSON, as models write it now and then.
+	// Invalid JSON, which models occasionally write.
 	brokenArguments = `{"simulated": "these arguments break o`
 	brokenDocument  = `{"simulated": "this answer is no JSON`
 )
 
-// parseScript parses steps separated by semicolons.
 func parseScript(rest string) (s script, ok bool) {
 	for {
 		var one step
@@ -58,7 +57,6 @@ func parseScript(rest string) (s script, ok bool) {
 	}
 }
 
-// parseStep parses one step and returns the rest.
 func parseStep(text string) (s step, rest string, ok bool) {
 	s.times = 1
 	if text, ok = strings.CutPrefix(text, "text:"); ok {
@@ -136,7 +134,6 @@ func parseCalls(text string) (calls []scriptCall, rest string, ok bool) {
 	}
 }
 
-// parseArguments parses an optional JSON object.
 func parseArguments(text string) (arguments, rest string, ok bool) {
 	if !strings.HasPrefix(text, "{") {
 		return "", text, true
@@ -157,7 +154,6 @@ func indexAny(text, characters string) int {
 	return len(text)
 }
 
-// step returns step n, counted from 0, or nil after the last.
 func (s script) step(n int) *step {
 	for i := range s {
 		if s[i].times == 0 || n < s[i].times {
@@ -206,13 +202,11 @@ func messageMagic(m *openai.Message) (asked *magic, found bool) {
 	return asked, found
 }
 
-// magic returns the magic of the step. The delays of the script's message apply
-// to every step.
+// magic returns the magic of the step. The delays of the script's message apply to every step.
 func (s *step) magic(script *magic) *magic {
 	return &magic{delay: script.delay, chunkDelay: script.chunkDelay, status: s.status, text: s.text, hasText: s.hasText, refusal: s.refusal, calls: s.calls}
 }
 
-// scriptedCalls returns the calls of a step.
 func (r *request) scriptedCalls(list []scriptCall) (calls []call, err error) {
 	for _, want := range list {
 		c := call{name: want.name, arguments: want.arguments}
@@ -233,4 +227,19 @@ func (r *request) scriptedCalls(list []scriptCall) (calls []call, err error) {
 		}
 	}
 	return calls, nil
+}
+
+// ToolResult returns the output that the conversation of an agent run sets for simulated tool calls
+// with [[sim:tool_result=…]]. As with scripts, the last user message with magic inputs counts.
+func ToolResult(messages []json.RawMessage) (result string, found bool) {
+	for i := len(messages) - 1; i >= 0; i-- {
+		var m openai.Message
+		if err := jsonbody.DecodeLenient(messages[i], &m); err != nil || m.Role != "user" {
+			continue
+		}
+		if asked, found := messageMagic(&m); found {
+			return asked.toolResult, asked.hasToolResult
+		}
+	}
+	return "", false
 }

@@ -11,8 +11,8 @@ import (
 	"turnpike/internal/providers"
 )
 
-// agent asks again and again, as an agent's loop does, until an answer calls
-// no tool. What was said is a line for each answer.
+// agent sends requests like an agent's loop until a response calls no tool. The
+// transcript has a line for each response.
 func agent(t *testing.T, text string, most int, fields ...string) (said []string) {
 	t.Helper()
 	messages := []any{map[string]any{"role": "user", "content": text}}
@@ -51,7 +51,8 @@ func saidIn(m reading) string {
 	return strings.Join(parts, " + ")
 }
 
-// answered is the answer as it goes back, with what its tools returned.
+// answered returns the response as the next request contains it, with the
+// results of its tools.
 func answered(m reading) []any {
 	list := []any{map[string]any{"role": "assistant", "content": m.Content, "refusal": m.Refusal, "tool_calls": m.ToolCalls}}
 	for _, c := range m.ToolCalls {
@@ -114,7 +115,7 @@ func TestScriptContinuesAfterPlainMessages(t *testing.T) {
 		}
 		messages = append(append(messages, answered(m)...), map[string]any{"role": "user", "content": "Try again."})
 	}
-	// One that asks for something ends it, even if that cannot be read any more.
+	// A later magic input ends the script, even if it is invalid.
 	for _, text := range []string{"[[sim:text=other]]", "[[sim:nonsense]]"} {
 		list := []any{map[string]any{"role": "user", "content": "[[sim:script=invalid*]]"}, map[string]any{"role": "assistant", "content": "x"}, map[string]any{"role": "user", "content": text},
 			map[string]any{"role": "assistant", "content": "y"}, map[string]any{"role": "user", "content": "Well?"}}

@@ -1,6 +1,5 @@
-// Package simulator serves the requests of test keys: free, deterministic, in
-// OpenAI's exact format and with real token counts. docs/simulator.md documents
-// the magic inputs that control it.
+// Package simulator serves the requests of test keys: free, deterministic, in OpenAI's exact format
+// and with real token counts. docs/reference/simulator.md documents the magic inputs that control it.
 package simulator
 
 import (
@@ -18,7 +17,7 @@ type Options struct {
 	Now func() time.Time // for "created"; time.Now if nil
 }
 
-// Simulator is a providers.Provider without a model behind it.
+// Simulator is a providers.Provider that needs no model.
 type Simulator struct {
 	now       func() time.Time
 	tokenizer *tokenizer
@@ -38,7 +37,7 @@ func New(o Options) *Simulator {
 func (s *Simulator) Name() string { return "simulator" }
 
 // Chat responds to a chat request. It accepts every model name.
-func (s *Simulator) Chat(ctx context.Context, req *providers.ChatRequest) (*providers.Answer, error) {
+func (s *Simulator) Chat(ctx context.Context, req *providers.ChatRequest) (*providers.Response, error) {
 	r, err := parseRequest(req.Body, req.Stream)
 	if err != nil {
 		return nil, err
@@ -79,15 +78,14 @@ func (s *Simulator) Chat(ctx context.Context, req *providers.ChatRequest) (*prov
 		OutputTokens: int64(reply.tokens * a.choices),
 	}
 	if req.Stream {
-		return &providers.Answer{Stream: newStream(ctx, a, m, r.IncludeUsage())}, nil
+		return &providers.Response{Stream: newStream(ctx, a, m, r.IncludeUsage())}, nil
 	}
 	if m.hasCut {
 		return nil, errCut()
 	}
-	return &providers.Answer{Body: a.body(), Usage: a.usage}, nil
+	return &providers.Response{Body: a.body(), Usage: a.usage}, nil
 }
 
-// count counts the tokens of the reply and the request, and truncates the reply.
 func (s *Simulator) count(ctx context.Context, r *request, reply *reply, bodySize int, m *magic) (inputTokens int, err error) {
 	c, err := s.tokenizer.acquire(ctx, bodySize+reply.size())
 	if err != nil {
@@ -114,7 +112,6 @@ func errCut() error {
 	return fault.New(fault.Upstream, "Simulated failure in the middle of the response, requested by [[sim:cut]].")
 }
 
-// wait waits for a duration or until the context ends.
 func wait(ctx context.Context, d time.Duration) error {
 	if d > 0 {
 		timer := time.NewTimer(d)

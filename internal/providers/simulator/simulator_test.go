@@ -21,7 +21,7 @@ func newSimulator() *Simulator {
 	return New(Options{Now: func() time.Time { return time.Unix(created, 0) }})
 }
 
-// completion is the wire shape as a client reads it.
+// completion is the response as a client reads it.
 type completion struct {
 	ID      string `json:"id"`
 	Object  string `json:"object"`
@@ -60,7 +60,7 @@ type usage struct {
 	TotalTokens      int64 `json:"total_tokens"`
 }
 
-// say is a body with one user message and further fields.
+// say returns a body with one user message and further fields.
 func say(text string, fields ...string) string {
 	quoted, _ := json.Marshal(text)
 	body := fmt.Sprintf(`{"model":"m","messages":[{"role":"user","content":%s}]`, quoted)
@@ -89,7 +89,7 @@ func ask(t *testing.T, body string) completion {
 	return c
 }
 
-// openStream starts a streamed call.
+// openStream starts a streamed request.
 func openStream(ctx context.Context, t *testing.T, body string) providers.Stream {
 	t.Helper()
 	answer, err := newSimulator().Chat(ctx, &providers.ChatRequest{Model: "m", Body: []byte(body), Stream: true})

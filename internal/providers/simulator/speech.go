@@ -3,16 +3,18 @@ package simulator
 import (
 	"bytes"
 	"context"
+	"hash/fnv"
 	"io"
+	"math"
 	"strings"
+	"unicode/utf8"
 
 	"turnpike/internal/audio"
 	"turnpike/internal/fault"
-	"turnpike/internal/jsonbody"
 	"turnpike/internal/providers"
 )
 
-var _ providers.SpeechMaker = (*Simulator)(nil)
+var _ providers.SpeechGenerator = (*Simulator)(nil)
 
 // Sample rates. A voice whose name ends in lowRateVoice takes a third of the space.
 const (
@@ -21,20 +23,17 @@ const (
 	lowRateVoice = "-8k"
 )
 
-// Speech returns a tone instead of a voice. It lasts as long as the text would
-// take to be read aloud, and its pitch follows from the text and the voice.
+// Speech returns a tone instead of a voice. It lasts as long as reading the
+// text aloud would take, and its pitch depends on the text and the voice.
 func (s *Simulator) Speech(ctx context.Context, req *providers.SpeechRequest) (*providers.Content, error) {
-	contentType, ok := audio.Types[req.Format]
-	if !ok {
-		return nil, fault.Invalid("response_format", "response_format must be wav, mp3, opus, aac, flac or pcm.")
-	}
-	if req.Format != "wav" && req.Format != "pcm" && !audio.CanTranscode() {
-		return nil, fault.Invalid("response_format", "response_format must be wav or pcm. For %s the server needs ffmpeg, which is not installed.", req.Format)
+	contentType, err := req.ContentType()
+	if err != nil {
+		return nil, err
 	}
 	if strings.TrimSpace(req.Input) == "" {
 		return nil, fault.Missing("input", "input is required: the text to read aloud.")
 	}
-	speed, err := readSpeed(req.Body)
+	speed, err := req.ReadSpeed()
 	if err != nil {
 		return nil, err
 	}
@@ -51,34 +50,12 @@ func (s *Simulator) Speech(ctx context.Context, req *providers.SpeechRequest) (*
 	return speak(ctx, req, text, speed, contentType)
 }
 
-// speechFields holds the fields that the simulator reads.
-type speechFields struct {
-	Speed *float64 `json:"speed"`
-}
-
-// readSpeed returns the speed, which is 1 by default.
-func readSpeed(body []byte) (float64, error) {
-	var in speechFields
-	if len(body) > 0 {
-		if err := jsonbody.DecodeLenient(body, &in); err != nil {
-			return 0, err
-		}
-	}
-	if in.Speed == nil {
-		return 1, nil
-	}
-	if !(*in.Speed >= 0.25 && *in.Speed <= 4) {
-		return 0, fault.Invalid("speed", "speed must be from 0.25 to 4.")
-	}
-	return *in.Speed, nil
-}
-
 func speak(ctx context.Context, req *providers.SpeechRequest, text string, speed float64, contentType string) (*providers.Content, error) {
 	rate := defaultRate
 	if strings.HasSuffix(req.Voice, lowRateVoice) {
 		rate = lowRate
 	}
-	// A text of magic inputs alone still gets some audio.
+	// A text with only magic inputs still gets some audio.
 	if strings.TrimSpace(text) == "" {
 		text = "-"
 	}
@@ -96,4 +73,42 @@ func speak(ctx context.Context, req *providers.SpeechRequest, text string, speed
 		return nil, &providers.Failure{Kind: providers.KindServer, Err: err}
 	}
 	return &providers.Content{ContentType: contentType, Body: out, Size: -1}, nil
+}
+
+// charactersPerSecond is roughly how fast people read aloud.
+const charactersPerSecond = 15
+
+// wave is one period of a sine at a fifth of the maximum volume.
+var wave = func() (w [1024]int16) {
+	for i := range w {
+		w[i] = int16(math.MaxInt16 / 5 * math.Sin(2*math.Pi*float64(i)/float64(len(w))))
+	}
+	return w
+}()
+
+// tone is 16-bit mono PCM that is generated while it is read: a long text is hours of audio.
+type tone struct {
+	size, position int64  // in bytes
+	step           uint32 // per sample; 2^32 is one period
+}
+
+func newTone(text, voice string, rate int, speed float64) *tone {
+	h := fnv.New32a()
+	_, _ = io.WriteString(h, voice+"\x00"+text[:min(len(text), 1024)])
+	hertz := 220 + float64(h.Sum32()%440)
+	samples := float64(utf8.RuneCountInString(text)) * float64(rate) / (speed * charactersPerSecond)
+	return &tone{size: 2 * int64(math.Round(samples)), step: uint32(hertz / float64(rate) * (1 << 32))}
+}
+
+func (t *tone) Read(p []byte) (int, error) {
+	if t.position == t.size {
+		return 0, io.EOF
+	}
+	n := int(min(int64(len(p)), t.size-t.position))
+	for i := range n {
+		sample := wave[uint32(t.position/2)*t.step>>22]
+		p[i] = byte(sample >> (8 * (t.position % 2)))
+		t.position++
+	}
+	return n, nil
 }

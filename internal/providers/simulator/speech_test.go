@@ -116,7 +116,7 @@ func TestInvalidSpeechRequestIsRejected(t *testing.T) {
 	}
 }
 
-// A long text is hours of sound; only a little of it is ever there.
+// A long text is hours of audio, and only a small part of it is in memory.
 func TestSpeechIsGeneratedWhileItIsRead(t *testing.T) {
 	text := strings.Repeat("a long story and ", 60_000)
 	var before, after runtime.MemStats

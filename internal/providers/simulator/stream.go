@@ -2,8 +2,8 @@ package simulator
 
 import (
 	"context"
+	"fmt"
 	"io"
-	"strconv"
 	"time"
 	"unicode/utf8"
 
@@ -23,13 +23,12 @@ type stream struct {
 	cut        int // content chunks before the stream fails, or -1
 	err        error
 
-	head   []byte // begins every chunk
-	tail   string // ends every chunk but the last
-	buffer []byte // for the next chunks
+	head string // begins every chunk
+	tail string // ends every chunk but the last
 }
 
-// delta is what a chunk adds: some tokens of the text or of a call's arguments,
-// or one of the events around them.
+// delta is the content of a chunk: some tokens of the text or of a call's
+// arguments, or one of the events around them.
 type delta struct {
 	kind     deltaKind
 	call     int
@@ -61,9 +60,7 @@ func newStream(ctx context.Context, a *response, m *magic, includeUsage bool) *s
 	if includeUsage {
 		s.tail = `,"usage":null}`
 	}
-	s.head = a.appendHead(make([]byte, 0, 256), "chat.completion.chunk")
-	s.head = append(s.head, commonFields...)
-	s.head = append(s.head, `,"choices":[`...)
+	s.head = string(a.appendHead(nil, "chat.completion.chunk")) + commonFields + `,"choices":[`
 	return s
 }
 
@@ -134,25 +131,18 @@ func (s *stream) chunk(choice int, d delta) (providers.Chunk, error) {
 		s.sent++
 		s.tokens += int64(d.to - d.from)
 	}
-	b := s.begin()
-	b = append(b, `{"index":`...)
-	b = strconv.AppendInt(b, int64(choice), 10)
-	b = append(b, `,"delta":`...)
+	b := fmt.Appendf(s.newChunk(), `{"index":%d,"delta":`, choice)
 	b = s.response.appendDelta(b, choice, d)
 	if d.kind == textDelta {
 		b = s.response.appendLogprobs(b, d.from, d.to)
 	} else {
 		b = append(b, `,"logprobs":null`...)
 	}
-	b = append(b, `,"finish_reason":`...)
+	finish := "null"
 	if d.kind == finishDelta {
-		b = append(b, '"')
-		b = append(b, s.response.finish...)
-		b = append(b, `"}]`...)
-	} else {
-		b = append(b, `null}]`...)
+		finish = `"` + s.response.finish + `"`
 	}
-	return providers.Chunk{Data: s.end(append(b, s.tail...))}, nil
+	return providers.Chunk{Data: append(b, `,"finish_reason":`+finish+"}]"+s.tail...)}, nil
 }
 
 func (a *response) appendDelta(b []byte, choice int, d delta) []byte {
@@ -163,55 +153,31 @@ func (a *response) appendDelta(b []byte, choice int, d delta) []byte {
 		}
 		return append(b, `{"role":"assistant","content":"","refusal":null}`...)
 	case textDelta:
+		field := `{"content":`
 		if a.refusal {
-			b = append(b, `{"refusal":`...)
-		} else {
-			b = append(b, `{"content":`...)
+			field = `{"refusal":`
 		}
-		b = appendString(b, a.text[startOf(a.ends, d.from):a.ends[d.to-1]])
+		b = appendString(append(b, field...), a.text[startOf(a.ends, d.from):a.ends[d.to-1]])
 		return append(b, '}')
 	case finishDelta:
 		return append(b, `{}`...)
 	}
 	c := &a.calls[d.call]
-	b = append(b, `{"tool_calls":[{"index":`...)
-	b = strconv.AppendInt(b, int64(d.call), 10)
+	b = fmt.Appendf(b, `{"tool_calls":[{"index":%d,`, d.call)
 	if d.kind == callDelta {
-		b = append(b, `,"id":"`...)
-		b = a.appendCallID(b, choice, d.call)
-		b = append(b, `","type":"function","function":{"name":`...)
-		b = appendString(b, c.name)
-		return append(b, `,"arguments":""}}]}`...)
+		return fmt.Appendf(b, `"id":"%s","type":"function","function":{"name":%s,"arguments":""}}]}`, a.callID(choice, d.call), quoteJSON(c.name))
 	}
-	b = append(b, `,"function":{"arguments":`...)
-	b = appendString(b, c.arguments[startOf(c.ends, d.from):c.ends[d.to-1]])
+	b = appendString(append(b, `"function":{"arguments":`...), c.arguments[startOf(c.ends, d.from):c.ends[d.to-1]])
 	return append(b, `}}]}`...)
 }
 
 func (s *stream) usageChunk() providers.Chunk {
-	b := append(s.begin(), `],"usage":`...)
-	b = appendUsage(b, s.response.usage)
 	usage := s.response.usage
-	return providers.Chunk{Data: s.end(append(b, '}')), Usage: &usage}
+	b := appendUsage(append(s.newChunk(), `],"usage":`...), usage)
+	return providers.Chunk{Data: append(b, '}'), Usage: &usage}
 }
 
-// begin starts a chunk in the shared buffer. Chunks don't overlap, so that each
-// stays valid.
-func (s *stream) begin() []byte {
+func (s *stream) newChunk() []byte {
 	const typical = 160 // bytes after the head
-	if cap(s.buffer)-len(s.buffer) < len(s.head)+typical {
-		left := max(1, s.response.choices*len(s.deltas)+2-s.next)
-		s.buffer = make([]byte, 0, min(left, 24)*(len(s.head)+typical))
-	}
-	start := len(s.buffer)
-	return append(s.buffer[start:start:cap(s.buffer)], s.head...)
-}
-
-// end removes the bytes of a finished chunk from the shared buffer. A chunk that
-// outgrew the buffer has its own memory.
-func (s *stream) end(b []byte) []byte {
-	if used := len(s.buffer) + len(b); used <= cap(s.buffer) {
-		s.buffer = s.buffer[:used]
-	}
-	return b[:len(b):len(b)]
+	return append(make([]byte, 0, len(s.head)+typical), s.head...)
 }

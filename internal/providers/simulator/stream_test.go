@@ -13,7 +13,8 @@ import (
 	"turnpike/internal/providers"
 )
 
-// streamed is what a client puts together from the chunks of the first choice.
+// streamed is the message that a client assembles from the chunks of the first
+// choice.
 type streamed struct {
 	text, refusal string
 	calls         []providerCall
@@ -106,7 +107,7 @@ func TestStreamAddsUpToTheUnstreamedResponse(t *testing.T) {
 				t.Errorf("streamed %+v, plain %+v", s.usage, plain.Usage)
 			}
 			for _, c := range s.chunks {
-				// The body is the same, so the ids are too.
+				// Equal bodies have equal IDs.
 				if c.ID != plain.ID || c.Object != "chat.completion.chunk" || c.Created != created || c.Model != "m" {
 					t.Errorf("chunk %+v", c)
 				}

@@ -1,9 +1,15 @@
 package simulator
 
 import (
+	"context"
+	"fmt"
+	"iter"
+	"runtime"
+
 	"github.com/go-json-experiment/json/jsontext"
 
 	"turnpike/internal/openai"
+	"turnpike/internal/providers/simulator/o200k"
 )
 
 // OpenAI's published formula for the tokens of a chat request.
@@ -15,7 +21,8 @@ const (
 	tokensOfTools    = 12 // once, if there are any
 )
 
-// Parts other than text have a typical number of tokens, whatever they contain.
+// Parts other than text have a typical number of tokens, regardless of their
+// content.
 const (
 	tokensPerImage    = 765 // 1024 × 1024 pixels in high detail: 85 + 4 tiles of 170
 	tokensPerLowImage = 85  // in low detail, of any size
@@ -23,7 +30,6 @@ const (
 	tokensPerFile     = 1000
 )
 
-// promptTokens counts the tokens of the request.
 func (r *request) promptTokens(c *counter) int {
 	n := tokensOfPriming
 	for i := range r.Messages {
@@ -82,4 +88,88 @@ func (c *counter) countJSON(v jsontext.Value) int {
 		return 0 // impossible: it was part of a valid body
 	}
 	return c.count(string(v))
+}
+
+const (
+	// maxCounted is the number of bytes of a request and its response that are counted exactly.
+	// Adversarial text takes 0.65 s of CPU time per MiB, and test keys pay nothing.
+	maxCounted = 256 << 10
+	// estimatedBytes of the remaining bytes count as a token, as in the
+	// gateway.
+	estimatedBytes = 4
+	// smallRequest needs no slot: counting it takes less than a millisecond.
+	smallRequest = 1 << 10
+)
+
+// tokenizer limits the CPU time for counting.
+type tokenizer struct {
+	ends  func(text string) iter.Seq[int]
+	slots chan struct{} // one for each request in progress
+}
+
+// newTokenizer returns a tokenizer that uses at most half of the CPUs.
+func newTokenizer() *tokenizer {
+	return &tokenizer{ends: o200k.Ends, slots: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))}
+}
+
+// counter counts the tokens of one request. Call release when done.
+type counter struct {
+	*tokenizer
+	left int // bytes to count exactly
+	held bool
+}
+
+// acquire waits for a slot, unless the number of bytes is small.
+func (t *tokenizer) acquire(ctx context.Context, bytes int) (*counter, error) {
+	c := &counter{tokenizer: t, left: maxCounted}
+	if bytes <= smallRequest {
+		return c, nil
+	}
+	select {
+	case t.slots <- struct{}{}:
+		c.held = true
+		return c, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("simulator: %w", ctx.Err())
+	}
+}
+
+func (c *counter) release() {
+	if c.held {
+		<-c.slots
+	}
+}
+
+// count returns the number of tokens in a text. Beyond maxCounted, it estimates.
+func (c *counter) count(text string) (tokens int) {
+	exact := c.take(text)
+	for range c.ends(text[:exact]) {
+		tokens++
+	}
+	return tokens + (len(text)-exact+estimatedBytes-1)/estimatedBytes
+}
+
+func (c *counter) take(text string) int {
+	exact := min(len(text), c.left)
+	c.left -= exact
+	return exact
+}
+
+// tokenEnds yields the offsets at which the tokens end. Beyond maxCounted, each
+// token has estimatedBytes.
+func (c *counter) tokenEnds(text string) iter.Seq[int] {
+	exact := c.take(text)
+	return func(yield func(int) bool) {
+		for end := range c.ends(text[:exact]) {
+			if !yield(end) {
+				return
+			}
+		}
+		for end := exact; end < len(text); {
+			end = min(end+estimatedBytes, len(text))
+			if !yield(end) {
+				return
+			}
+		}
+	}
 }

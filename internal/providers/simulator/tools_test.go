@@ -97,8 +97,8 @@ func TestMaxTokensTruncatesToolCalls(t *testing.T) {
 	}
 }
 
-// An agent that sends the whole conversation with every call must come to an
-// end, whatever the user asked for and whatever tool_choice says.
+// An agent that sends the whole conversation with every request must end, for
+// every user message and every tool_choice.
 func TestToolLoopEnds(t *testing.T) {
 	t.Parallel()
 	for _, choice := range []string{`"auto"`, `"required"`, `{"type":"function","function":{"name":"now"}}`} {

@@ -4,17 +4,23 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
 	"errors"
+	"hash/crc32"
 	"image"
 	"image/draw"
 	"io"
+	"slices"
+	"strings"
+	"time"
 
 	"turnpike/internal/fault"
 	"turnpike/internal/providers"
 	"turnpike/internal/providers/simulator/mp4"
 )
 
-var _ providers.VideoMaker = (*Simulator)(nil)
+var _ providers.VideoGenerator = (*Simulator)(nil)
 
 const maxSeconds = 60
 
@@ -52,7 +58,7 @@ func (s *Simulator) StartVideo(ctx context.Context, req *providers.VideoRequest)
 	return r.id(), nil
 }
 
-// PollVideo returns the progress, which follows from the time since the start.
+// PollVideo returns the progress, which depends on the time since the start.
 func (s *Simulator) PollVideo(_ context.Context, id string) (*providers.VideoState, error) {
 	r, err := parseVideoID(id)
 	if err != nil {
@@ -92,8 +98,8 @@ func (s *Simulator) FetchVideo(ctx context.Context, id, variant string) (*provid
 	return nil, fault.Invalid("variant", "variant must be video, thumbnail or spritesheet.")
 }
 
-// DropVideo only checks the ID.
-func (s *Simulator) DropVideo(_ context.Context, id string) error {
+// DeleteVideo only checks the ID.
+func (s *Simulator) DeleteVideo(_ context.Context, id string) error {
 	_, err := parseVideoID(id)
 	return err
 }
@@ -103,7 +109,6 @@ const (
 	tileSide     = 160 // of the longer side
 )
 
-// spriteSheet draws one tile for each second.
 func spriteSheet(r *videoSpec) image.Image {
 	longer := max(r.size.width, r.size.height)
 	width, height := tileSide*r.size.width/longer, tileSide*r.size.height/longer
@@ -118,13 +123,60 @@ func spriteSheet(r *videoSpec) image.Image {
 }
 
 func jpegContent(m image.Image) (*providers.Content, error) {
-	picture, err := formatJPEG.file(m)
+	file, err := formatJPEG.file(m)
 	if err != nil {
 		return nil, err
 	}
-	return content(picture.ContentType, picture.Data), nil
+	return content(file.ContentType, file.Data), nil
 }
 
 func content(contentType string, data []byte) *providers.Content {
 	return &providers.Content{ContentType: contentType, Body: io.NopCloser(bytes.NewReader(data)), Size: int64(len(data))}
+}
+
+type videoSpec struct {
+	started time.Time
+	delay   time.Duration
+	fail    failureCode
+	seconds int
+	size    size
+	seed    [sha256.Size]byte
+}
+
+const videoIDPrefix = "simvideo_"
+
+// failureCodes are numbered by their position in IDs. Append new ones.
+var failureCodes = []failureCode{
+	"moderation_blocked_input", "moderation_blocked_output", "invalid_input", "upstream_error", "upstream_timeout", "capacity",
+}
+
+// id encodes a spec. The checksum detects invalid IDs, not forged ones.
+func (r *videoSpec) id() string {
+	out := binary.BigEndian.AppendUint64(nil, uint64(r.started.UnixMilli()))
+	out = binary.BigEndian.AppendUint32(out, uint32(r.delay.Milliseconds()))
+	out = append(out, byte(slices.Index(failureCodes, r.fail)+1), byte(r.seconds))
+	out = binary.BigEndian.AppendUint16(out, uint16(r.size.width))
+	out = binary.BigEndian.AppendUint16(out, uint16(r.size.height))
+	out = append(out, r.seed[:]...)
+	out = binary.BigEndian.AppendUint32(out, crc32.ChecksumIEEE(out))
+	return videoIDPrefix + base64.RawURLEncoding.EncodeToString(out)
+}
+
+func parseVideoID(id string) (*videoSpec, error) {
+	r := new(videoSpec)
+	const length = 8 + 4 + 1 + 1 + 2 + 2 + len(r.seed) + 4
+	text, ok := strings.CutPrefix(id, videoIDPrefix)
+	data, err := base64.RawURLEncoding.DecodeString(text)
+	if !ok || err != nil || len(data) != length || crc32.ChecksumIEEE(data[:length-4]) != binary.BigEndian.Uint32(data[length-4:]) {
+		return nil, &providers.Failure{Kind: providers.KindInvalid, Status: 404, Err: errors.New("simulator: no such video")}
+	}
+	r.started = time.UnixMilli(int64(binary.BigEndian.Uint64(data)))
+	r.delay = time.Duration(binary.BigEndian.Uint32(data[8:])) * time.Millisecond
+	if code := int(data[12]); code > 0 && code <= len(failureCodes) {
+		r.fail = failureCodes[code-1]
+	}
+	r.seconds = int(data[13])
+	r.size = size{int(binary.BigEndian.Uint16(data[14:])), int(binary.BigEndian.Uint16(data[16:]))}
+	copy(r.seed[:], data[18:])
+	return r, nil
 }

@@ -47,7 +47,7 @@ func fetch(t *testing.T, s *Simulator, id, variant string) (contentType string, 
 func TestVideoHasRequestedSizeAndLength(t *testing.T) {
 	t.Parallel()
 	id := start(t, newSimulator(), providers.VideoRequest{Prompt: "waves", Size: "1280x720", Seconds: 8})
-	// Another process serves the same file for an ID.
+	// Another process serves the same file for the ID.
 	contentType, file := fetch(t, newSimulator(), id, "video")
 	if want := mp4.Encode(1280, 720, 8); contentType != "video/mp4" || !bytes.Equal(file, want) {
 		t.Errorf("got %d bytes of %s, want the %d bytes of 1280x720 and 8 seconds", len(file), contentType, len(want))
@@ -101,7 +101,7 @@ func TestMagicDelayDelaysVideos(t *testing.T) {
 	s := New(Options{Now: clock})
 	done := start(t, s, providers.VideoRequest{Prompt: "waves [[sim:delay=10s]]"})
 	failed := start(t, s, providers.VideoRequest{Prompt: "waves [[sim:delay=10s]] [[sim:fail=capacity]]"})
-	s = New(Options{Now: clock}) // nothing is remembered
+	s = New(Options{Now: clock}) // a new process without state
 	for _, c := range []struct {
 		after    time.Duration
 		progress int
@@ -129,7 +129,7 @@ func TestInvalidVideoIDIsNotFound(t *testing.T) {
 	t.Parallel()
 	s := newSimulator()
 	id := start(t, s, providers.VideoRequest{Prompt: "my secret plan"})
-	if err := s.DropVideo(t.Context(), id); err != nil || len(id) > 100 || strings.Contains(id, "secret") {
+	if err := s.DeleteVideo(t.Context(), id); err != nil || len(id) > 100 || strings.Contains(id, "secret") {
 		t.Errorf("%s: %v", id, err)
 	}
 	other := []byte(id)
@@ -139,7 +139,7 @@ func TestInvalidVideoIDIsNotFound(t *testing.T) {
 	for _, wrong := range []string{"", "video_123", id[:len(id)-1], id + "A", string(other), videoIDPrefix, videoIDPrefix + "!"} {
 		_, pollErr := s.PollVideo(t.Context(), wrong)
 		_, fetchErr := s.FetchVideo(t.Context(), wrong, "video")
-		for _, err := range []error{pollErr, fetchErr, s.DropVideo(t.Context(), wrong)} {
+		for _, err := range []error{pollErr, fetchErr, s.DeleteVideo(t.Context(), wrong)} {
 			var f *providers.Failure
 			if !errors.As(err, &f) || f.Status != 404 {
 				t.Errorf("%q: %v", wrong, err)

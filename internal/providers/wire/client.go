@@ -1,5 +1,5 @@
-// Package wire is what providers behind HTTP share: the call itself, the body
-// of its answer, server-sent events, and the names of what can go wrong.
+// Package wire contains the common parts of HTTP providers: requests, response
+// bodies, server-sent events, and kinds of failures.
 package wire
 
 import (
@@ -20,52 +20,50 @@ import (
 	"turnpike/internal/safehttp"
 )
 
-// Timeouts of upstream calls. A zero means none: the defaults are the
-// configuration's.
+// Timeouts of upstream requests; 0 means none. The configuration has the
+// defaults.
 type Timeouts struct {
 	Connect   time.Duration // for the connection and for the TLS handshake, each
-	FirstByte time.Duration // until the answer's headers, which of a plain one come when it is ready
+	FirstByte time.Duration // until the headers of the response
 	Idle      time.Duration // between two reads of a stream or a body
 }
 
 const (
-	// maxIdlePerHost is how many calls to one provider may come and go at
-	// once without dialling anew: an HTTP/1 connection carries one at a time.
+	// maxIdlePerHost is how many concurrent requests to a provider can reuse their
+	// connections: an HTTP/1 connection carries one at a time.
 	maxIdlePerHost = 512
-	// idleConnTimeout is shorter than what common servers and load balancers
-	// grant, most of which close after 60 s or more.
+	// idleConnTimeout is shorter than that of common servers and load balancers,
+	// most of which close after 60 s or more.
 	idleConnTimeout = 50 * time.Second
-	// pingEvery finds HTTP/2 connections that died silently. Without it they
-	// swallow call after call, as one connection serves all of a host.
-	pingEvery = 15 * time.Second
+	// pingInterval finds dead HTTP/2 connections. One connection serves all
+	// requests to a host, so all of them would time out.
+	pingInterval = 15 * time.Second
 	// maxRedirects is enough for a server that adds or drops a slash.
 	maxRedirects = 3
-	// maxRepeats is how often a body is sent again: for redirects, and when
-	// net/http repeats a call that a server has not processed. By itself it
-	// does so without end.
-	maxRepeats = 2 * maxRedirects
-	// maxHeaders bounds the headers of an answer; real ones have a few kilobytes.
+	// maxResends limits how often a body is sent again: for redirects, and when
+	// net/http repeats an unprocessed request, which it does without a limit.
+	maxResends = 2 * maxRedirects
+	// maxHeaders limits the headers of a response; real ones have a few kilobytes.
 	maxHeaders = 1 << 20
-	// errorPatience bounds the wait for the text of an error whose status is known.
-	errorPatience = 5 * time.Second
-	// maxErrorBody bounds that text; real ones are below a kilobyte.
+	// errorTimeout limits the wait for the body of an error whose status is known.
+	errorTimeout = 5 * time.Second
+	// maxErrorBody limits that body; real ones are below a kilobyte.
 	maxErrorBody = 64 << 10
 )
 
-// Client calls providers. One client serves all of them.
+// Client sends requests to providers. One client serves all of them.
 type Client struct {
-	http     *http.Client
-	noAnswer *tooSlow
-	noMore   *tooSlow
+	http      *http.Client
+	firstByte *timeoutError
+	idle      *timeoutError
 }
 
-// NewClient makes a client with its own pool of connections. Providers are the
-// operator's choice and not a customer's, so private addresses and the
-// environment's proxy are allowed.
+// NewClient returns a client with its own pool of connections. The operator
+// chooses the providers, so private addresses and a proxy are allowed.
 func NewClient(t Timeouts) *Client {
 	return &Client{
-		noAnswer: &tooSlow{"no answer", t.FirstByte},
-		noMore:   noMoreWithin(t.Idle),
+		firstByte: &timeoutError{"no response", t.FirstByte},
+		idle:      idleError(t.Idle),
 		http: &http.Client{
 			CheckRedirect: stayOnHost,
 			Transport: &http.Transport{
@@ -73,7 +71,7 @@ func NewClient(t Timeouts) *Client {
 				DialContext:            (&net.Dialer{Timeout: t.Connect}).DialContext,
 				TLSHandshakeTimeout:    t.Connect,
 				ForceAttemptHTTP2:      true, // a DialContext turns it off otherwise
-				HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingEvery, PingTimeout: pingEvery},
+				HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingInterval, PingTimeout: pingInterval},
 				MaxIdleConnsPerHost:    maxIdlePerHost,
 				IdleConnTimeout:        idleConnTimeout,
 				MaxResponseHeaderBytes: maxHeaders,
@@ -83,8 +81,8 @@ func NewClient(t Timeouts) *Client {
 	}
 }
 
-// stayOnHost follows a redirect that repeats the call at the same server. Any
-// other would lose the body or hand the key to somebody else.
+// stayOnHost follows redirects that repeat the request at the same server.
+// Others would lose the body or send the key to another server.
 func stayOnHost(req *http.Request, via []*http.Request) error {
 	first := via[0]
 	if len(via) > maxRedirects || req.Method != first.Method || req.URL.Scheme != first.URL.Scheme || req.URL.Host != first.URL.Host {
@@ -93,69 +91,67 @@ func stayOnHost(req *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// Explain reads the error body of a provider's format: the request's field
-// that it names, and its message. What it returns is cleaned of secrets here.
-type Explain func(status int, body []byte) (param, message string)
+// Explain decodes the body of an error and returns its message. It sets the failure's Param, and
+// its Kind and RetryAfter if the body is more precise than the status. The caller removes secrets.
+type Explain func(f *providers.Failure, body []byte) (message string)
 
-// Call is one request to a provider.
+// Call is a request to a provider.
 type Call struct {
 	Method  string
 	URL     string
 	Header  http.Header
-	Body    [][]byte // sent one after the other, and not copied
+	Body    [][]byte // sent one after the other, without a copy
 	Explain Explain  // may be nil
 }
 
-// Post sends JSON and returns the response if its status is 2xx; the caller
-// closes its body. Anything else is a *providers.Failure, or context.Canceled
-// if the caller's own context was cancelled. explain may be nil.
+// Post sends JSON and returns the response if its status is 2xx. The caller closes its body. Other
+// errors are a *providers.Failure, or context.Canceled if ctx was canceled. explain may be nil.
 func (c *Client) Post(ctx context.Context, url string, header http.Header, body []byte, explain Explain) (*http.Response, error) {
 	return c.Do(ctx, Call{Method: http.MethodPost, URL: url, Header: header, Body: [][]byte{body}, Explain: explain})
 }
 
-// Do makes a call, with the results of Post. A body is JSON unless the header
-// says otherwise.
+// Do sends a request and returns the same as Post. The body is JSON unless the
+// header says otherwise.
 func (c *Client) Do(ctx context.Context, call Call) (*http.Response, error) {
 	resp, err := c.send(ctx, call)
 	if err != nil {
 		return nil, err
 	}
-	return call.succeeded(resp)
+	return call.checkStatus(resp)
 }
 
-// succeeded passes a response whose status is 2xx, and closes any other.
-func (call Call) succeeded(resp *http.Response) (*http.Response, error) {
+func (call Call) checkStatus(resp *http.Response) (*http.Response, error) {
 	if resp.StatusCode/100 == 2 {
 		return resp, nil
 	}
 	b := resp.Body.(*body)
 	defer b.Close()
 	if resp.StatusCode == http.StatusSwitchingProtocols {
-		// Its body is the bare connection: no context ends a read of that.
+		// The body is the raw connection, and a context doesn't end a read of
+		// it.
 		return nil, &providers.Failure{Kind: providers.KindProtocol, Status: resp.StatusCode, Err: safehttp.ErrUpgraded}
 	}
 	return nil, statusFailure(resp, b, call.Header, call.Explain)
 }
 
-// send makes a call and returns the response whatever its status. Its body is
-// a *body.
+// send sends a request and returns the response with any status. Its body is a *body.
 func (c *Client) send(ctx context.Context, call Call) (*http.Response, error) {
-	b := &body{ctx: ctx, noMore: c.noMore}
+	b := &body{ctx: ctx, idle: c.idle}
 	b.callCtx, b.cancel = context.WithCancelCause(ctx)
 	req, err := call.request(b.callCtx)
 	if err != nil {
 		b.cancel(nil)
-		// The error quotes the URL, which may have a password in it.
-		return nil, &providers.Failure{Kind: providers.KindConnect, Err: errors.New("the provider's address is not a URL")}
+		// The error quotes the URL, which may contain a password.
+		return nil, &providers.Failure{Kind: providers.KindConnect, Err: errors.New("the provider's URL is invalid")}
 	}
-	b.wait(c.noAnswer)
+	b.startTimer(c.firstByte)
 	resp, err := c.http.Do(req)
-	b.rest()
+	b.stopTimer()
 	if err != nil {
 		defer b.cancel(nil)
 		return nil, callFailure(ctx, b.callCtx, err)
 	}
-	b.from, resp.Body = resp.Body, b
+	b.source, resp.Body = resp.Body, b
 	return resp, nil
 }
 
@@ -164,12 +160,12 @@ func (call Call) request(ctx context.Context) (*http.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, piece := range call.Body {
-		req.ContentLength += int64(len(piece))
+	for _, part := range call.Body {
+		req.ContentLength += int64(len(part))
 	}
 	if req.ContentLength > 0 {
-		req.Body = io.NopCloser(readerOf(call.Body))
-		req.GetBody = call.repeats()
+		req.Body = io.NopCloser(newReader(call.Body))
+		req.GetBody = call.bodies()
 	}
 	req.Header = call.Header.Clone()
 	if req.Header == nil {
@@ -182,30 +178,27 @@ func (call Call) request(ctx context.Context) (*http.Request, error) {
 	return req, nil
 }
 
-// repeats gives the body once more, a few times: for a redirect, and for
-// net/http, which makes a call again that was surely not processed.
-func (call Call) repeats() func() (io.ReadCloser, error) {
-	left := maxRepeats
+// bodies returns a GetBody function that works a few times.
+func (call Call) bodies() func() (io.ReadCloser, error) {
+	remaining := maxResends
 	return func() (io.ReadCloser, error) {
-		if left == 0 {
-			return nil, errRepeated
+		if remaining == 0 {
+			return nil, errResent
 		}
-		left--
-		return io.NopCloser(readerOf(call.Body)), nil
+		remaining--
+		return io.NopCloser(newReader(call.Body)), nil
 	}
 }
 
-var errRepeated = fmt.Errorf("the provider has given the call back more than %d times", maxRepeats)
+var errResent = fmt.Errorf("the provider returned the request unprocessed more than %d times", maxResends)
 
-// readerOf reads the pieces one after the other. One alone net/http knows to be
-// in memory, and sends it together with the headers: a provider has the whole
-// call at once. io.MultiReader would copy the others through a buffer of its
-// own, a new one for each call.
-func readerOf(pieces [][]byte) io.Reader {
-	if len(pieces) == 1 {
-		return bytes.NewReader(pieces[0])
+// newReader reads the parts one after the other. net/http sends a bytes.Reader
+// together with the headers. io.MultiReader would copy through a new buffer.
+func newReader(parts [][]byte) io.Reader {
+	if len(parts) == 1 {
+		return bytes.NewReader(parts[0])
 	}
-	buffers := net.Buffers(slices.Clone(pieces)) // reading takes from it
+	buffers := net.Buffers(slices.Clone(parts)) // reading consumes it
 	return &buffers
 }
 
@@ -215,31 +208,29 @@ func setDefault(h http.Header, name, value string) {
 	}
 }
 
-// statusFailure reads the body of an answer that is an error.
 func statusFailure(resp *http.Response, b *body, header http.Header, explain Explain) error {
-	text, err := b.readFor(errorPatience, maxErrorBody)
+	text, err := b.readWithin(errorTimeout, maxErrorBody)
 	if errors.Is(err, context.Canceled) {
 		return err
 	}
 	f := &providers.Failure{Kind: KindOf(resp.StatusCode), Status: resp.StatusCode, RetryAfter: retryAfter(resp.Header, time.Now())}
-	param, message := "", ""
+	message := ""
 	if explain != nil {
-		param, message = explain(resp.StatusCode, text)
+		message = explain(f, text)
 	}
 	if to, err := resp.Location(); err == nil && resp.StatusCode/100 == 3 {
 		message = "redirects to " + to.Host
 	}
-	hidden := secrets(header)
-	f.Param = Loggable(param, hidden...)
-	f.Err = errors.New(Loggable(cmp.Or(message, string(text), "no text"), hidden...))
+	redact := secrets(header)
+	f.Param = Loggable(f.Param, redact...)
+	f.Err = errors.New(Loggable(cmp.Or(message, string(text), "no message"), redact...))
 	return f
 }
 
-// callFailure names why no answer came.
 func callFailure(ctx, callCtx context.Context, err error) error {
-	var outer *url.Error
-	if errors.As(err, &outer) { // it quotes the URL
-		err = outer.Err
+	var withURL *url.Error
+	if errors.As(err, &withURL) { // drop the URL, which may contain a password
+		err = withURL.Err
 	}
 	kind := providers.KindConnect
 	switch {
@@ -251,35 +242,67 @@ func callFailure(ctx, callCtx context.Context, err error) error {
 	return failure(ctx, callCtx, kind, err)
 }
 
-// notHTTP reports that an answer came and is not valid: the provider was
-// reached, and may have done what was asked. net/http has no types for its own
-// words; PROTOCOL_ERROR is HTTP/2's for all of it.
+// notHTTP reports whether the response is invalid. The provider was reached, and
+// may have processed the request. net/http has no types for these errors, and
+// HTTP/2 has PROTOCOL_ERROR for all of them.
 func notHTTP(err error) bool {
 	text := err.Error()
 	return slices.ContainsFunc([]string{"malformed", "response headers exceeded", "Content-Length", "transfer encoding", "trailer key", "PROTOCOL_ERROR"},
-		func(words string) bool { return strings.Contains(text, words) })
+		func(phrase string) bool { return strings.Contains(text, phrase) })
 }
 
-// failure is of the kind given, unless the caller has gone or time has run out.
+// failure returns a failure of a kind, unless ctx was canceled or a timeout expired.
 func failure(ctx, callCtx context.Context, kind providers.Kind, err error) error {
-	var slow *tooSlow
+	var timeout *timeoutError
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled):
 		return ctx.Err()
 	case ctx.Err() != nil:
 		return &providers.Failure{Kind: providers.KindTimeout, Err: ctx.Err()}
-	case errors.As(context.Cause(callCtx), &slow):
-		return &providers.Failure{Kind: providers.KindTimeout, Err: slow}
+	case errors.As(context.Cause(callCtx), &timeout):
+		return &providers.Failure{Kind: providers.KindTimeout, Err: timeout}
 	}
 	return &providers.Failure{Kind: kind, Err: err}
 }
 
-// tooSlow is why we gave a call up.
-type tooSlow struct {
+// timeoutError is the cause of a context that a timeout canceled.
+type timeoutError struct {
 	what  string
 	after time.Duration
 }
 
-func noMoreWithin(after time.Duration) *tooSlow { return &tooSlow{"no more of the answer", after} }
+func idleError(after time.Duration) *timeoutError {
+	return &timeoutError{"no more data of the response", after}
+}
 
-func (e *tooSlow) Error() string { return fmt.Sprintf("%s within %s", e.what, e.after) }
+func (e *timeoutError) Error() string { return fmt.Sprintf("%s within %s", e.what, e.after) }
+
+// Download fetches a file and returns the same as Post. It follows redirects to other servers,
+// where providers store files, but doesn't send them the header, which contains the key.
+func (c *Client) Download(ctx context.Context, address string, header http.Header, explain Explain) (*http.Response, error) {
+	at, err := url.Parse(address)
+	if err != nil || !isWeb(at) {
+		return nil, &providers.Failure{Kind: providers.KindProtocol, Err: errors.New("the file's address isn't an http or https URL")}
+	}
+	call := Call{Method: http.MethodGet, Header: header, Explain: explain}
+	sent := header
+	for hops := 0; ; hops++ {
+		resp, err := c.send(ctx, Call{Method: http.MethodGet, URL: at.String(), Header: sent})
+		if err != nil {
+			return nil, err
+		}
+		to, err := resp.Location()
+		if resp.StatusCode/100 != 3 || err != nil || hops == maxRedirects || !isWeb(to) || at.Scheme == "https" && to.Scheme != "https" {
+			return call.checkStatus(resp)
+		}
+		_ = resp.Body.Close()
+		if to.Scheme != at.Scheme || to.Host != at.Host {
+			sent = nil
+		}
+		at = to
+	}
+}
+
+func isWeb(u *url.URL) bool {
+	return (u.Scheme == "http" || u.Scheme == "https") && u.Host != ""
+}

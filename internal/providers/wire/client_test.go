@@ -19,114 +19,12 @@ import (
 	"time"
 
 	"turnpike/internal/providers"
-	"turnpike/internal/safehttp/safehttptest"
+	"turnpike/test/fakes/safehttptest"
 )
 
 const apiKey = "sk-secret-0123456789"
 
-func TestStatusNamesTheKindOfFailure(t *testing.T) {
-	t.Parallel()
-	for status, want := range map[int]providers.Kind{
-		400: providers.KindInvalid, 413: providers.KindInvalid, 422: providers.KindInvalid,
-		401: providers.KindAuth, 402: providers.KindAuth, 403: providers.KindAuth,
-		404: providers.KindNoModel, 408: providers.KindTimeout, 409: providers.KindServer,
-		429: providers.KindRateLimited, 503: providers.KindOverloaded, 529: providers.KindOverloaded,
-		500: providers.KindServer, 502: providers.KindServer, 504: providers.KindServer, 524: providers.KindServer,
-		302: providers.KindProtocol, 405: providers.KindProtocol, 999: providers.KindProtocol,
-	} {
-		url := serve(t, func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Retry-After", "7")
-			w.WriteHeader(status)
-			_, _ = io.WriteString(w, `{"error":"why"}`)
-		})
-		_, err := post(t.Context(), NewClient(Timeouts{}), url)
-		var f *providers.Failure
-		if !errors.As(err, &f) || f.Kind != want || f.Status != status || f.RetryAfter != 7*time.Second {
-			t.Errorf("%d is %#v, want %s", status, err, want)
-		}
-	}
-}
-
-func TestRetryAfterIsReadInEveryForm(t *testing.T) {
-	t.Parallel()
-	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-	for name, c := range map[string]struct {
-		after, ms string
-		want      time.Duration
-	}{
-		"none":            {"", "", 0},
-		"seconds":         {"20", "", 20 * time.Second},
-		"fraction":        {"0.5", "", 500 * time.Millisecond},
-		"milliseconds":    {"2", "1500", 1500 * time.Millisecond},
-		"date":            {"Thu, 01 Jan 2026 12:00:30 GMT", "", 30 * time.Second},
-		"date gone by":    {"Thu, 01 Jan 2026 11:00:00 GMT", "", 0},
-		"negative":        {"-5", "", 0},
-		"endless":         {"inf", "", maxRetryAfter},
-		"not a number":    {"NaN", "", 0},
-		"words":           {"soon", "", 0},
-		"far too long":    {"999999999999999999999", "", maxRetryAfter},
-		"unreadable ms":   {"3", "x", 3 * time.Second},
-		"date far in the": {"Thu, 01 Jan 2099 12:00:00 GMT", "", maxRetryAfter},
-	} {
-		h := http.Header{}
-		h.Set("Retry-After", c.after)
-		h.Set("Retry-After-Ms", c.ms)
-		if got := retryAfter(h, now); got != c.want {
-			t.Errorf("%s: %s, want %s", name, got, c.want)
-		}
-	}
-}
-
-func TestProviderExplainsItsError(t *testing.T) {
-	t.Parallel()
-	url := serve(t, func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(400)
-		_, _ = io.WriteString(w, "the body")
-	})
-	_, err := NewClient(Timeouts{}).Post(t.Context(), url, nil, nil, func(status int, body []byte) (string, string) {
-		return "temperature", fmt.Sprintf("%d with %s", status, body)
-	})
-	var f *providers.Failure
-	if !errors.As(err, &f) || f.Param != "temperature" || f.Err.Error() != "400 with the body" {
-		t.Errorf("got %#v", err)
-	}
-}
-
-func TestNoSecretReachesAnError(t *testing.T) {
-	t.Parallel()
-	const customers = "tp_live_0123456789abcdefghijABCDEFGHIJ"
-	echo := func(w http.ResponseWriter, r *http.Request) {
-		w.WriteHeader(401)
-		_, _ = fmt.Fprintf(w, "%s and %v are not accepted", customers, r.Header)
-	}
-	// The end of what is logged falls into the middle of the key.
-	longEcho := func(w http.ResponseWriter, r *http.Request) {
-		w.WriteHeader(401)
-		_, _ = io.WriteString(w, strings.Repeat("x", maxLogged-len(apiKey)/2)+apiKey)
-	}
-	closed := httptest.NewServer(nil)
-	closed.Close()
-	for name, url := range map[string]string{
-		"echo":           serve(t, echo) + "?key=" + apiKey,
-		"long echo":      serve(t, longEcho),
-		"refused":        closed.URL + "/?key=" + apiKey,
-		"not a URL":      "http://[" + apiKey,
-		"wrong protocol": strings.Replace(serve(t, echo), "http:", "https:", 1) + "?key=" + apiKey,
-		"unknown host":   "http://user:" + apiKey + "@nowhere.invalid",
-	} {
-		_, err := post(t.Context(), NewClient(Timeouts{}), url)
-		if err == nil {
-			t.Fatalf("%s: no error", name)
-		}
-		for _, secret := range []string{apiKey[:8], customers[8:], "another-one"} {
-			if text := fmt.Sprintf("%v %+v", err, err); strings.Contains(text, secret) {
-				t.Errorf("%s: the error has %s in it: %s", name, secret, text)
-			}
-		}
-	}
-}
-
-func TestConnectionThatFailsIsNamed(t *testing.T) {
+func TestConnectionFailureHasItsKind(t *testing.T) {
 	t.Parallel()
 	closed := httptest.NewServer(nil)
 	closed.Close()
@@ -146,7 +44,7 @@ func TestConnectionThatFailsIsNamed(t *testing.T) {
 	}
 }
 
-func TestAnswerThatIsNoHTTP2IsOfTheProtocol(t *testing.T) {
+func TestInvalidHTTP2IsAProtocolFailure(t *testing.T) {
 	t.Parallel()
 	for name, answer := range map[string]http.HandlerFunc{
 		"endless headers": func(w http.ResponseWriter, _ *http.Request) {
@@ -173,7 +71,7 @@ func TestAnswerThatIsNoHTTP2IsOfTheProtocol(t *testing.T) {
 	}
 }
 
-func TestWantOfDescriptorsIsNoFailureOfTheProvider(t *testing.T) {
+func TestExhaustedDescriptorsAreALocalFailure(t *testing.T) {
 	t.Parallel()
 	client := NewClient(Timeouts{})
 	client.http.Transport.(*http.Transport).DialContext = func(context.Context, string, string) (net.Conn, error) {
@@ -200,14 +98,14 @@ func TestSlowProviderTimesOut(t *testing.T) {
 	short := 150 * time.Millisecond
 
 	_, err := post(t.Context(), NewClient(Timeouts{FirstByte: short, Idle: 2 * short}), serve(t, hang))
-	if kindOf(err) != providers.KindTimeout || !strings.Contains(err.Error(), "no answer within 150ms") {
+	if kindOf(err) != providers.KindTimeout || !strings.Contains(err.Error(), "no response within 150ms") {
 		t.Errorf("before the headers: %v", err)
 	}
 	resp, err := post(t.Context(), NewClient(Timeouts{Idle: short}), serve(t, half(200, `{"a":`)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ReadAll(resp); kindOf(err) != providers.KindTimeout || !strings.Contains(err.Error(), "no more of the answer within 150ms") {
+	if _, err := ReadAll(resp); kindOf(err) != providers.KindTimeout || !strings.Contains(err.Error(), "no more data of the response within 150ms") {
 		t.Errorf("inside a body: %v", err)
 	}
 	resp, err = post(t.Context(), NewClient(Timeouts{Idle: short}), serve(t, half(200, "data: a\n\ndata: b")))
@@ -222,7 +120,8 @@ func TestSlowProviderTimesOut(t *testing.T) {
 	if _, _, err := events.Next(); kindOf(err) != providers.KindTimeout {
 		t.Errorf("inside a stream: %v", err)
 	}
-	// An error's status is known already: its text may be lost, but not that.
+	// The error's status is already known. Its text may be lost, the status may
+	// not.
 	_, err = post(t.Context(), NewClient(Timeouts{Idle: short}), serve(t, half(503, "half of the reason")))
 	if kindOf(err) != providers.KindOverloaded || !strings.Contains(err.Error(), "half of the reason") {
 		t.Errorf("inside an error: %v", err)
@@ -234,11 +133,11 @@ func TestSlowProviderTimesOut(t *testing.T) {
 	}
 }
 
-// TestOurOwnPausesAreNobodysSlowness: a client may read slowly, and the provider
-// waits for us meanwhile.
-func TestOurOwnPausesAreNobodysSlowness(t *testing.T) {
+// TestSlowReaderIsNotATimeout covers a client that reads slowly while the
+// provider waits.
+func TestSlowReaderIsNotATimeout(t *testing.T) {
 	t.Parallel()
-	patience := time.Second // enough for a busy machine; only our own pauses are longer
+	patience := time.Second // enough for a busy machine; only the test's own pauses are longer
 	second := make(chan struct{})
 	url := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "data: a\n\n")
@@ -266,7 +165,7 @@ func TestOurOwnPausesAreNobodysSlowness(t *testing.T) {
 	}
 }
 
-func TestCallerWhoHangsUpEndsTheUpstreamCall(t *testing.T) {
+func TestCanceledRequestEndsTheUpstreamRequest(t *testing.T) {
 	t.Parallel()
 	for name, begin := range map[string]string{"before the headers": "", "inside the stream": "data: a\n\n"} {
 		t.Run(name, func(t *testing.T) {
@@ -299,7 +198,7 @@ func TestCallerWhoHangsUpEndsTheUpstreamCall(t *testing.T) {
 	}
 }
 
-func TestRedirectIsFollowedOnTheSameServerOnly(t *testing.T) {
+func TestRedirectsStayOnTheServer(t *testing.T) {
 	t.Parallel()
 	var got atomic.Value
 	got.Store("")
@@ -337,7 +236,7 @@ func TestRedirectIsFollowedOnTheSameServerOnly(t *testing.T) {
 	}
 }
 
-func TestConnectionIsUsedAgain(t *testing.T) {
+func TestConnectionIsReused(t *testing.T) {
 	t.Parallel()
 	var connections atomic.Int32
 	read := make(chan bool)
@@ -349,7 +248,7 @@ func TestConnectionIsUsedAgain(t *testing.T) {
 		case "/stream":
 			_, _ = io.WriteString(w, "data: a\n\ndata: [DONE]\n\n")
 			w.(http.Flusher).Flush()
-			<-read // the body's end is not with its last event
+			<-read // the end of the body comes after its last event
 		default:
 			_, _ = io.WriteString(w, "{}")
 		}
@@ -380,14 +279,14 @@ func TestConnectionIsUsedAgain(t *testing.T) {
 		events.Drain()
 		_ = events.Close()
 	}
-	// One would do. A machine that is too busy to end the body in time may
-	// need another, but not one for each stream.
+	// One connection is enough. A busy machine that ends the body late may need
+	// another, but not one for each stream.
 	if n := connections.Load(); n > 2 {
 		t.Errorf("%d connections were made", n)
 	}
 }
 
-func TestHTTP2IsSpoken(t *testing.T) {
+func TestHTTP2IsUsed(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Proto) }))
 	server.EnableHTTP2 = true
@@ -404,9 +303,9 @@ func TestHTTP2IsSpoken(t *testing.T) {
 	}
 }
 
-// Over TLS such an answer's body is net/http's: the bare connection, which no
-// context ends.
-func TestProviderThatSwitchesProtocolsIsNotWaitedFor(t *testing.T) {
+// Over TLS net/http returns the raw connection as the body, and no context ends
+// a read of it.
+func TestSwitchingProtocolsIsAProtocolFailure(t *testing.T) {
 	t.Parallel()
 	left := make(chan bool)
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -422,7 +321,7 @@ func TestProviderThatSwitchesProtocolsIsNotWaitedFor(t *testing.T) {
 	<-left
 }
 
-func TestBodyIsReadWholeOrNotAtAll(t *testing.T) {
+func TestBodyIsReadCompletelyOrFails(t *testing.T) {
 	t.Parallel()
 	if body, err := ReadAll(response(strings.NewReader("all of it"))); string(body) != "all of it" || err != nil {
 		t.Errorf("got %q, %v", body, err)
@@ -451,7 +350,7 @@ func post(ctx context.Context, c *Client, url string) (*http.Response, error) {
 func serve(t *testing.T, handler http.HandlerFunc) string {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body) // or the server does not notice that a client leaves
+		body, _ := io.ReadAll(r.Body) // otherwise the server doesn't notice that a client disconnects
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		handler(w, r)
 	}))
@@ -462,19 +361,19 @@ func serve(t *testing.T, handler http.HandlerFunc) string {
 	return server.URL
 }
 
-// rawServer answers every connection with a text and closes it.
+// rawServer responds to every connection with fixed bytes and closes it.
 func rawServer(t *testing.T, text string) string {
 	t.Helper()
 	return listen(t, func(conn net.Conn, in *bufio.Reader) {
-		// All of it: a connection that is closed on unread bytes is reset,
-		// and the client may notice that before it reads the answer.
+		// Read everything: closing a connection with unread bytes resets it,
+		// and the client may see that before the response.
 		_ = conn.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
 		readRequest(in)
 		_, _ = io.WriteString(conn, text)
 	})
 }
 
-// listen serves connections, each by itself, until the test ends.
+// listen serves each connection in a goroutine until the test ends.
 func listen(t *testing.T, serve func(conn net.Conn, in *bufio.Reader)) (url string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bufio"
 	"bytes"
 	"fmt"
 	"io"
@@ -11,87 +12,84 @@ import (
 )
 
 const (
-	// maxEvent bounds an event, and so each of its lines: images come whole.
+	// maxEvent limits an event; images come whole.
 	maxEvent = 10 << 20
-	// firstBuffer holds several events of the usual length.
-	firstBuffer = 4 << 10
-	// drainPatience is for the last bytes of a body whose answer is complete:
-	// they are under way with it, or they do not come.
-	drainPatience = 50 * time.Millisecond
-	drainLimit    = 64 << 10
+	// drainTimeout is for the last bytes of a body whose response is complete: they
+	// arrive together with it, or not at all.
+	drainTimeout = 50 * time.Millisecond
+	drainLimit   = 64 << 10
 
 	bom = "\uFEFF"
 )
 
 // Events reads server-sent events. It is not safe for concurrent use.
 type Events struct {
-	from io.ReadCloser
+	source  io.ReadCloser
+	reader  *bufio.Reader
+	line    []byte
+	size    int // bytes of the event so far
+	afterCR bool
+	started bool // the first line, which may start with a BOM, was read
+	err     error
 
-	// buf[start:end] is what was read and not yet returned. An event is kept
-	// in it from its beginning, so that its data needs no copy. All positions
-	// but these two are counted from start, as the buffer's content may move.
-	buf        []byte
-	start, end int
-	line       int // where the line begins that is looked at
-	seen       int // up to where it was searched for its end
-	afterCR    bool
-	begun      bool // a first line was seen, which may begin with a BOM
-	err        error
-
-	name    string // the last one; with hasName, this event's
+	name    string // the previous event's name unless hasName
 	hasName bool
-	data    span // with hasData
+	data    []byte
 	hasData bool
 }
 
 // NewEvents reads the events of a response's body.
 func NewEvents(resp *http.Response) *Events {
-	return &Events{from: resp.Body, buf: make([]byte, firstBuffer)}
+	return &Events{source: resp.Body, reader: bufio.NewReader(resp.Body), data: []byte{}}
 }
 
-// Next returns the next event that has data; its name is empty if it has none.
-// The data is valid until the next call. At a proper end of the body the error
-// is io.EOF. A body that ends inside an event is a failure of KindCut, with
-// what came of the event beside it.
+// Next returns the next event with data; the name may be empty. The data is valid until the next
+// call. At the end of the body the error is io.EOF. If the body ends inside an event, Next returns
+// the part that arrived and a failure of KindCut.
 func (e *Events) Next() (name string, data []byte, err error) {
-	e.discard()
+	if e.err != nil {
+		return "", nil, e.err
+	}
+	e.reset()
 	for {
-		line, err := e.readLine()
+		err := e.readLine()
 		switch {
 		case err == io.EOF:
-			return e.last(line)
+			return e.last()
 		case err != nil:
-			return "", nil, cut(err)
-		case line.from < line.to:
-			e.field(line)
+			e.err = cut(err)
+			return "", nil, e.err
+		case len(e.line) > 0:
+			e.field()
 		case e.hasData:
-			return e.eventName(), e.bytes(e.data), nil
+			return e.eventName(), e.data, nil
 		default:
-			e.discard() // a name alone is no event
+			e.reset() // a name alone isn't an event
 		}
 	}
 }
 
-// Drain reads what is left of a body that has said all it had to say, so that
-// its connection can be used again. It waits for a moment only.
+// Drain reads the rest of a body whose response is complete, so that its
+// connection can be reused. It waits only briefly.
 func (e *Events) Drain() {
-	if b, ok := e.from.(*body); ok && e.err == nil {
-		_, _ = b.readFor(drainPatience, drainLimit)
+	if b, ok := e.source.(*body); ok && e.err == nil {
+		_, _ = b.readWithin(drainTimeout, drainLimit)
 	}
 }
 
-// Close ends the call.
-func (e *Events) Close() error { return e.from.Close() }
+// Close ends the request.
+func (e *Events) Close() error { return e.source.Close() }
 
-// last is the end of the body, and of a line that has none.
-func (e *Events) last(line span) (string, []byte, error) {
-	if line.from < line.to {
-		e.field(line)
+// last handles the end of the body, and of a line without an end.
+func (e *Events) last() (string, []byte, error) {
+	if len(e.line) > 0 {
+		e.field()
 	} else if !e.hasData && !e.hasName {
+		e.err = io.EOF
 		return "", nil, io.EOF
 	}
 	e.err = &providers.Failure{Kind: providers.KindCut, Err: fmt.Errorf("inside an event: %w", io.ErrUnexpectedEOF)}
-	return e.eventName(), e.bytes(e.data), e.err
+	return e.eventName(), e.data, e.err
 }
 
 func (e *Events) eventName() string {
@@ -101,46 +99,43 @@ func (e *Events) eventName() string {
 	return ""
 }
 
-func (e *Events) bytes(s span) []byte {
-	return e.buf[e.start+s.from : e.start+s.to : e.start+s.to]
-}
+func (e *Events) reset() { e.data, e.size, e.hasData, e.hasName = e.data[:0], 0, false, false }
 
-// discard forgets the event up to the line that is next.
-func (e *Events) discard() {
-	e.start += e.line
-	e.seen -= e.line
-	e.line = 0
-	e.hasData, e.hasName, e.data = false, false, span{}
-}
-
-// readLine finds the next line, without its end: a CR, an LF or both. With an
-// error it returns what is left.
-func (e *Events) readLine() (span, error) {
+// readLine reads the next line without its end: CR, LF or both. With an error the
+// line has the rest.
+func (e *Events) readLine() error {
+	e.line = e.line[:0]
 	for {
-		// A CR ends its line at once, or the event would wait for the byte
-		// after it; an LF that follows belongs to it.
-		if e.afterCR && e.start+e.line < e.end {
+		if _, err := e.reader.Peek(1); err != nil {
+			return err
+		}
+		buffered, _ := e.reader.Peek(e.reader.Buffered())
+		// A CR ends its line immediately: waiting for an LF would delay the event.
+		// An LF that follows belongs to it.
+		if e.afterCR {
 			e.afterCR = false
-			if e.buf[e.start+e.line] == '\n' {
-				e.line++
-				e.seen = e.line
+			if buffered[0] == '\n' {
+				_, _ = e.reader.Discard(1)
+				continue
 			}
 		}
-		fresh := e.buf[e.start+e.seen : e.end]
-		if i := lineEnd(fresh); i >= 0 {
-			line := span{e.line, e.seen + i}
-			e.line = line.to + 1
-			e.seen = e.line
-			e.afterCR = fresh[i] == '\r'
-			if !e.begun && bytes.HasPrefix(e.bytes(line), []byte(bom)) {
-				line.from += len(bom)
-			}
-			e.begun = true
-			return line, nil
+		end := lineEnd(buffered)
+		part := buffered
+		if end >= 0 {
+			part = buffered[:end]
+			e.afterCR = buffered[end] == '\r'
 		}
-		e.seen = e.end - e.start
-		if err := e.fill(); err != nil {
-			return span{e.line, e.seen}, err
+		e.line = append(e.line, part...)
+		_, _ = e.reader.Discard(min(len(part)+1, len(buffered)))
+		if e.size += len(part) + 1; e.size > maxEvent {
+			return ProtocolFailure("an event has more than %d bytes", maxEvent)
+		}
+		if end >= 0 {
+			if !e.started {
+				e.line = bytes.TrimPrefix(e.line, []byte(bom))
+			}
+			e.started = true
+			return nil
 		}
 	}
 }
@@ -156,64 +151,24 @@ func lineEnd(b []byte) int {
 	return i
 }
 
-// fill reads more, and makes room for it first.
-func (e *Events) fill() error {
-	if e.err != nil {
-		return e.err
-	}
-	if e.end == len(e.buf) {
-		held := e.end - e.start
-		if held >= maxEvent {
-			e.err = &providers.Failure{Kind: providers.KindProtocol, Err: fmt.Errorf("an event has more than %d bytes", maxEvent)}
-			return e.err
-		}
-		to := e.buf
-		if held > len(e.buf)/2 && len(e.buf) < maxEvent {
-			to = make([]byte, min(2*len(e.buf), maxEvent))
-		}
-		copy(to, e.buf[e.start:e.end])
-		e.buf, e.start, e.end = to, 0, held
-	}
-	n, err := e.from.Read(e.buf[e.end:])
-	e.end += n
-	e.err = err
-	if n > 0 {
-		return nil
-	}
-	return err
-}
-
-// field takes a line of an event. What is not known is ignored, as the
-// standard wants it.
-func (e *Events) field(line span) {
-	name, value, _ := bytes.Cut(e.bytes(line), []byte(":"))
+// field handles a line of an event. Unknown fields are ignored, as in the standard.
+func (e *Events) field() {
+	name, value, _ := bytes.Cut(e.line, []byte(":"))
 	value = bytes.TrimPrefix(value, []byte(" "))
 	switch string(name) {
 	case "":
 		if !e.hasData && !e.hasName {
-			e.discard() // comments keep a connection alive for hours
+			e.size = 0 // comments may keep a connection alive for hours
 		}
 	case "event":
 		e.hasName = len(value) > 0
-		if string(value) != e.name { // most events have the name of the last one
+		if string(value) != e.name { // most events have the same name
 			e.name = string(value)
 		}
 	case "data":
-		e.appendData(span{line.to - len(value), line.to})
+		if e.hasData {
+			e.data = append(e.data, '\n')
+		}
+		e.data, e.hasData = append(e.data, value...), true
 	}
 }
-
-// appendData joins the lines of the data by moving each to the one before it:
-// there is room, as what stands between them is longer than a line feed.
-func (e *Events) appendData(value span) {
-	if !e.hasData {
-		e.hasData, e.data = true, value
-		return
-	}
-	at := e.start + e.data.to
-	e.buf[at] = '\n'
-	e.data.to += 1 + copy(e.buf[at+1:], e.bytes(value))
-}
-
-// span is a part of the buffer, counted from the event's beginning.
-type span struct{ from, to int }

@@ -13,7 +13,7 @@ import (
 	"turnpike/internal/providers"
 )
 
-func TestEventsAreReadAsTheStandardSays(t *testing.T) {
+func TestEventsAreReadByTheStandard(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		body string
@@ -61,7 +61,7 @@ func TestEventIsReturnedBeforeTheNextByteArrives(t *testing.T) {
 	t.Parallel()
 	for _, body := range []string{"data: a\n\n", "data: a\r\n\r", "data: a\r\r"} {
 		r, w := io.Pipe()
-		go func() { _, _ = io.WriteString(w, body) }() // and no end
+		go func() { _, _ = io.WriteString(w, body) }() // without an end
 		e := NewEvents(&http.Response{Body: r})
 		if _, data, err := e.Next(); string(data) != "a" || err != nil {
 			t.Errorf("%q gave %q and %v", body, data, err)
@@ -70,7 +70,7 @@ func TestEventIsReturnedBeforeTheNextByteArrives(t *testing.T) {
 	}
 }
 
-func TestLongEventIsReadAndLongerRefused(t *testing.T) {
+func TestEventsAreLimitedInSize(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 10_000_000)
 	e := NewEvents(response(strings.NewReader("data: a\n\ndata: " + long + "\n\ndata: b\n\n")))
@@ -91,20 +91,20 @@ func TestLongEventIsReadAndLongerRefused(t *testing.T) {
 		if _, _, err := e.Next(); kindOf(err) != providers.KindProtocol {
 			t.Errorf("%s without an end gave %v the second time", name, err)
 		}
-		if len(e.buf) > maxEvent {
-			t.Errorf("%s took %d bytes of memory", name, len(e.buf))
+		if got := len(e.line) + len(e.data); got > maxEvent+4<<10 {
+			t.Errorf("%s: %d bytes in memory, want at most %d", name, got, maxEvent)
 		}
 	}
 }
 
-func TestCommentsTakeNoMemory(t *testing.T) {
+func TestCommentsUseNoMemory(t *testing.T) {
 	t.Parallel()
 	e := NewEvents(response(io.MultiReader(strings.NewReader(strings.Repeat(": still thinking\n", 10_000)+"data: a\n\n"), endless('x'))))
 	if _, data, err := e.Next(); string(data) != "a" || err != nil {
 		t.Fatalf("got %q and %v", data, err)
 	}
-	if len(e.buf) > firstBuffer {
-		t.Errorf("the buffer has %d bytes", len(e.buf))
+	if got := cap(e.line) + cap(e.data); got > 4<<10 {
+		t.Errorf("%d bytes in memory, want less than a few lines", got)
 	}
 }
 
@@ -122,8 +122,8 @@ func TestBrokenBodyIsCut(t *testing.T) {
 	}
 }
 
-// FuzzEvents holds for every body: no panic, no more memory than it needs, and
-// the same events however the body is split into reads.
+// FuzzEvents checks every body for these guarantees: no panic, bounded memory,
+// and the same events for every split into reads.
 func FuzzEvents(f *testing.F) {
 	for _, body := range []string{
 		"", "data: a\n\n", "data\ndata: b\r\n\r\nevent: x\rdata: c\r\r: d\n", "\uFEFFevent:x\n\n\ndata:\n\n", "data: a\n\r\n\rdata",
@@ -143,7 +143,7 @@ func FuzzEvents(f *testing.F) {
 	})
 }
 
-// simpleEvents reads events the obvious way.
+// simpleEvents parses events in the obvious way.
 func simpleEvents(body string) []string {
 	var events, data []string
 	name := ""
@@ -191,7 +191,7 @@ func kindOf(err error) providers.Kind {
 	return ""
 }
 
-// splitReader gives out its bytes in pieces of alternating sizes.
+// splitReader returns its bytes in parts of alternating sizes.
 type splitReader struct {
 	rest  []byte
 	sizes [2]int

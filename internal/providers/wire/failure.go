@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"fmt"
 	"math"
 	"net/http"
 	"slices"
@@ -12,12 +13,12 @@ import (
 	"turnpike/internal/providers"
 )
 
-// KindOf is the kind of failure that an HTTP status stands for.
+// KindOf returns the kind of failure for an HTTP status.
 func KindOf(status int) providers.Kind {
 	switch status {
 	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
 		return providers.KindInvalid
-	case http.StatusUnauthorized, http.StatusForbidden, http.StatusPaymentRequired: // the operator's account, not the caller
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusPaymentRequired: // the operator's account, not the client's
 		return providers.KindAuth
 	case http.StatusNotFound, http.StatusGone:
 		return providers.KindNoModel
@@ -36,12 +37,16 @@ func KindOf(status int) providers.Kind {
 	return providers.KindProtocol
 }
 
-// maxRetryAfter keeps a nonsensical wish from overflowing.
+// ProtocolFailure returns the failure of a response that doesn't follow the protocol.
+func ProtocolFailure(format string, args ...any) *providers.Failure {
+	return &providers.Failure{Kind: providers.KindProtocol, Err: fmt.Errorf(format, args...)}
+}
+
+// maxRetryAfter keeps absurd values from overflowing.
 const maxRetryAfter = 24 * time.Hour
 
-// retryAfter is how long the provider wants to be left alone, or 0.
-// OpenAI and Anthropic send milliseconds beside the standard header, which
-// has a number of seconds or a date.
+// retryAfter returns the delay that the provider requests, or 0. OpenAI and Anthropic send
+// milliseconds next to the standard header, which has seconds or a date.
 func retryAfter(h http.Header, now time.Time) time.Duration {
 	if d, ok := duration(h.Get("Retry-After-Ms"), time.Millisecond); ok {
 		return d
@@ -65,13 +70,12 @@ func duration(number string, unit time.Duration) (time.Duration, bool) {
 	return time.Duration(min(max(0, n), float64(maxRetryAfter))), true
 }
 
-// maxLogged is how much of what a provider says is worth a place in the log.
 const maxLogged = 1 << 10
 
-// Loggable makes a provider's words fit for the log: without our customers'
-// keys and the secrets given, and not too long.
+// Loggable returns a provider's message for the log: without Turnpike's keys and
+// the given secrets, and not too long.
 func Loggable(text string, secrets ...string) string {
-	// The mask comes before the cut, which could leave half a secret unmasked.
+	// Redact before truncating, which could leave half a secret.
 	for _, secret := range secrets {
 		if secret != "" {
 			text = strings.ReplaceAll(text, secret, "***")
@@ -84,11 +88,10 @@ func Loggable(text string, secrets ...string) string {
 	return text
 }
 
-// notSecret are the headers whose values may stand in the log.
 var notSecret = []string{"Accept", "Anthropic-Beta", "Anthropic-Version", "Content-Type", "User-Agent"}
 
-// secrets are the words of a call's headers that must not reach the log. An
-// operator may put a key into any header, so all others count.
+// secrets returns the words of the headers that must not be logged. An operator
+// may put a key into any other header.
 func secrets(header http.Header) []string {
 	var list []string
 	for name, values := range header {
@@ -103,7 +106,7 @@ func secrets(header http.Header) []string {
 			}
 		}
 	}
-	// A secret that begins another must not leave the other's end behind.
+	// Longer ones first: a secret may be the prefix of another.
 	slices.SortFunc(list, func(a, b string) int { return len(b) - len(a) })
 	return list
 }

@@ -13,18 +13,18 @@ import (
 	"turnpike/internal/providers"
 )
 
-// TestCallThatIsGivenBackIsNotMadeForever: net/http makes a call again that a
-// server has not processed, as on a connection that it closes in order. One that
-// closes each was asked seventy times a second.
-func TestCallThatIsGivenBackIsNotMadeForever(t *testing.T) {
+// TestUnprocessedRequestIsResentOnlyAFewTimes covers a server that closes every
+// connection in order without processing its request. net/http repeats such
+// requests without a limit, which was seventy times a second.
+func TestUnprocessedRequestIsResentOnlyAFewTimes(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		refuses int32 // that many calls are given back
+		refuses int32 // number of requests left unprocessed
 		want    int32
 		kind    providers.Kind
 	}{
 		"one":   {1, 2, ""},
-		"every": {1 << 30, 1 + maxRepeats, providers.KindConnect},
+		"every": {1 << 30, 1 + maxResends, providers.KindConnect},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -49,7 +49,8 @@ func TestCallThatIsGivenBackIsNotMadeForever(t *testing.T) {
 	}
 }
 
-// serveGoingAway gives the connection's first call back, or answers it.
+// serveGoingAway leaves the connection's first request unprocessed, or responds
+// to it.
 func serveGoingAway(conn io.ReadWriter, refuse func() bool) {
 	_, err := io.ReadFull(conn, make([]byte, len(http2.ClientPreface)))
 	frames := http2.NewFramer(conn, conn)

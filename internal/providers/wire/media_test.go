@@ -16,7 +16,7 @@ import (
 	"turnpike/internal/providers"
 )
 
-func TestCallsHaveTheirMethodAndBody(t *testing.T) {
+func TestRequestsHaveTheirMethodAndBody(t *testing.T) {
 	t.Parallel()
 	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -46,7 +46,7 @@ func TestCallsHaveTheirMethodAndBody(t *testing.T) {
 	}
 }
 
-func TestDownloadLeavesTheKeyBehind(t *testing.T) {
+func TestDownloadFromOtherServerDoesNotSendTheKey(t *testing.T) {
 	t.Parallel()
 	var keys atomic.Int32
 	elsewhere := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -76,7 +76,7 @@ func TestDownloadLeavesTheKeyBehind(t *testing.T) {
 			_, _ = io.WriteString(w, r.Header.Get("Authorization"))
 		case "/away":
 			http.Redirect(w, r, elsewhere+"/"+r.URL.RawQuery, http.StatusFound)
-		case "/and-back": // by way of another: the key is not taken up again
+		case "/and-back": // redirected through another server: the key isn't sent again
 			http.Redirect(w, r, elsewhere+"/?to="+home+"/back", http.StatusFound)
 		case "/loop":
 			http.Redirect(w, r, elsewhere+"/?to="+home+"/loop", http.StatusFound)
@@ -107,7 +107,7 @@ func TestDownloadLeavesTheKeyBehind(t *testing.T) {
 	}
 }
 
-func TestLimitIsKept(t *testing.T) {
+func TestResponseBeyondTheLimitFails(t *testing.T) {
 	t.Parallel()
 	for size, ok := range map[int]bool{0: true, 9: true, 10: true, 11: false, 5000: false} {
 		body, err := ReadAtMost(response(strings.NewReader(strings.Repeat("x", size))), 10)
@@ -125,7 +125,7 @@ func TestLimitIsKept(t *testing.T) {
 	}
 }
 
-func TestFormHasItsFilesAsTheyAre(t *testing.T) {
+func TestFormFilesAreUnchanged(t *testing.T) {
 	t.Parallel()
 	form := NewForm()
 	form.Field("prompt", "a\r\nb ü")
@@ -153,10 +153,10 @@ func TestFormHasItsFilesAsTheyAre(t *testing.T) {
 	}
 }
 
-func TestPictureIsWhatItsBytesSay(t *testing.T) {
+func TestImageTypeIsDetected(t *testing.T) {
 	t.Parallel()
 	for begin, want := range map[string]string{"\x89PNG\r\n\x1a\n": "image/png", "\xff\xd8\xff\xe0": "image/jpeg", "RIFF\x10\x00\x00\x00WEBPVP": "image/webp", "GIF89a": "", "<svg>": "", "": ""} {
-		picture, err := NewPicture([]byte(begin), "revised")
+		picture, err := NewImage([]byte(begin), "revised")
 		if want == "" && kindOf(err) != providers.KindProtocol || want != "" && (err != nil || picture.ContentType != want || picture.RevisedPrompt != "revised") {
 			t.Errorf("%q is %s, %v", begin, picture.ContentType, err)
 		}

@@ -15,8 +15,8 @@ import (
 	"turnpike/internal/providers"
 )
 
-// A provider that returns invalid HTTP was reached and may have done the work,
-// so the failure must not look like one to connect.
+// A provider that returns invalid HTTP was reached and may have processed the
+// request. So the failure must not look like a connection failure.
 func TestInvalidResponsesAreProtocolFailures(t *testing.T) {
 	t.Parallel()
 	const hint, final = "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
@@ -72,8 +72,8 @@ func TestErrorSentBeforeBodyIsReadIsReported(t *testing.T) {
 	}
 }
 
-// A server may close a connection while the next request is on its way. No one
-// knows whether it was processed, so only idempotent requests are sent again.
+// A server may close a connection while the next request arrives. The request
+// may have been processed, so only idempotent ones are sent again.
 func TestOnlyIdempotentRequestsAreSentAgain(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

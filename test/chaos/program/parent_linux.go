@@ -5,8 +5,8 @@ import (
 	"syscall"
 )
 
-// EndWithParent makes the kernel end the command when we are killed before we
-// could do it ourselves. Call it before the command starts.
+// EndWithParent makes the kernel kill the command if this process dies before it can.
+// Call it before the command starts.
 func EndWithParent(cmd *exec.Cmd) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}

@@ -4,5 +4,5 @@ package program
 
 import "os/exec"
 
-// EndWithParent has no counterpart here: cleaning up is all there is.
+// EndWithParent does nothing on this platform.
 func EndWithParent(*exec.Cmd) {}

@@ -1,5 +1,5 @@
-// Package program runs Turnpike in a separate process, for the tests that crash
-// it and the benchmarks that measure it.
+// Package program runs Turnpike in a separate process, for the tests that crash it and
+// the benchmarks that measure it.
 package program
 
 import (
@@ -20,10 +20,10 @@ import (
 	"turnpike/internal/cli"
 )
 
-// MasterKey is the master key of every server that is given one.
+// MasterKey is the master key that tests configure.
 const MasterKey = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f"
 
-// startTimeout bounds a start on a loaded machine, migrations included.
+// startTimeout limits a start on a busy machine, including migrations.
 const startTimeout = 60 * time.Second
 
 // asProgram makes a test binary behave as the turnpike command.
@@ -46,8 +46,8 @@ func Build(dir string) (Binary, error) {
 	return Binary{path: path}, nil
 }
 
-// Self returns the running test binary as the program, which saves compiling
-// everything a second time. Its TestMain must be Main.
+// Self returns the running test binary as the program, which saves a second
+// compilation. Its TestMain must be Main.
 func Self() (Binary, error) {
 	path, err := os.Executable()
 	return Binary{path: path, env: []string{asProgram}}, err
@@ -61,16 +61,16 @@ func Main(m interface{ Run() int }) {
 	os.Exit(m.Run())
 }
 
-// Place is where a server keeps its data: in Folder alone, or with DatabaseURL
-// in PostgreSQL. Servers and commands that share a Place share the data.
+// Place is the storage of a server: a data directory, and PostgreSQL if DatabaseURL is
+// set. Servers and commands with the same Place share the data.
 type Place struct {
 	Folder      string
 	DatabaseURL string
-	Env         []string // further variables, NAME=VALUE
+	Env         []string // NAME=VALUE
 }
 
-// command prepares the program with the place's settings and none of those
-// that happen to be around us.
+// command prepares the program with the place's settings only. It ignores the
+// environment of this process.
 func (b Binary) command(at Place, args ...string) *exec.Cmd {
 	cmd := exec.Command(b.path, args...)
 	cmd.Dir = at.Folder
@@ -88,7 +88,7 @@ func (b Binary) command(at Place, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// Run runs a command to its end and returns what it wrote.
+// Run runs a command and returns its output.
 func (b Binary) Run(at Place, args ...string) (stdout, stderr string, err error) {
 	var out, errOut strings.Builder
 	cmd := b.command(at, args...)
@@ -106,18 +106,18 @@ type Server struct {
 	err  error // of the process, once done is closed
 }
 
-// announced is how a server says where it can be reached.
+// announced matches the line that contains the server's address.
 var announced = regexp.MustCompile(`listening on (http://[0-9.:]+)`)
 
-// Serve starts a server on a free port and returns when it takes requests.
+// Serve starts a server on a free port and returns when it accepts requests.
 func (b Binary) Serve(at Place, args ...string) (*Server, error) {
 	cmd := b.command(at, append([]string{"serve", "--listen", "127.0.0.1:0"}, args...)...)
 	s := &Server{cmd: cmd, log: &tail{}, done: make(chan struct{})}
 	if err := os.MkdirAll(at.Folder, 0o700); err != nil {
 		return nil, err
 	}
-	// Our own pipe and not the command's: that one is closed when the process
-	// ends, which may be before its last words were read.
+	// Not cmd.StdoutPipe: that pipe is closed when the process ends, possibly before
+	// its last lines are read.
 	read, write, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -154,24 +154,23 @@ func (b Binary) Serve(at Place, args ...string) (*Server, error) {
 	}
 }
 
-// Pid is the server's process.
+// Pid returns the server's process ID.
 func (s *Server) Pid() int { return s.cmd.Process.Pid }
 
-// Log is the end of what the server logged.
+// Log returns the end of the server's log.
 func (s *Server) Log() string { return s.log.String() }
 
-// Kill ends the server as kill -9 does, and returns when it is gone. It may be
-// called again.
+// Kill sends SIGKILL and waits until the server has ended. It is idempotent.
 func (s *Server) Kill() {
-	_ = s.cmd.Process.Signal(syscall.SIGKILL) // fails only when it has ended already
+	_ = s.cmd.Process.Signal(syscall.SIGKILL) // fails only if the process has ended
 	<-s.done
 }
 
-// Terminate asks the server to stop.
+// Terminate sends SIGTERM.
 func (s *Server) Terminate() error { return s.cmd.Process.Signal(syscall.SIGTERM) }
 
-// Wait returns when the server has ended, with its exit code: -1 for one that
-// was killed, or that did not end in time.
+// Wait waits until the server has ended and returns its exit code, or -1 if it was
+// killed or did not end in time.
 func (s *Server) Wait(patience time.Duration) (code int, err error) {
 	select {
 	case <-s.done:
@@ -181,8 +180,7 @@ func (s *Server) Wait(patience time.Duration) (code int, err error) {
 	}
 }
 
-// tail keeps the end of a log, so that a failing test can show it and a noisy
-// server cannot fill the memory.
+// tail keeps the end of a log, so that a noisy server can't fill the memory.
 type tail struct {
 	mu  sync.Mutex
 	buf []byte

@@ -14,7 +14,7 @@ import (
 	"turnpike/internal/api"
 )
 
-// document is the OpenAPI document with the means to compile its schemas.
+// document is the OpenAPI document with a compiler for its schemas.
 type document struct {
 	root     map[string]any
 	compiler *jsonschema.Compiler
@@ -58,7 +58,7 @@ func newValidator() (*Validator, error) {
 	return v, nil
 }
 
-// object follows names from the root, and references on the way.
+// object follows names from the root and resolves references.
 func (d *document) object(names ...string) map[string]any {
 	o := d.root
 	for _, name := range names {
@@ -70,7 +70,7 @@ func (d *document) object(names ...string) map[string]any {
 	return o
 }
 
-// schema compiles the schema at a place; nil when there is none.
+// schema compiles the schema at a path. It returns nil if there is none.
 func (d *document) schema(place ...string) (*jsonschema.Schema, error) {
 	last := len(place) - 1
 	if d.object(place[:last]...)[place[last]] == nil {
@@ -81,7 +81,7 @@ func (d *document) schema(place ...string) (*jsonschema.Schema, error) {
 	for _, name := range place {
 		pointer += "/" + url.PathEscape(strings.NewReplacer("~", "~0", "/", "~1").Replace(name))
 		at, _ = at[name].(map[string]any)
-		if ref, ok := at["$ref"].(string); ok { // also outside of schemas, where the compiler does not follow it
+		if ref, ok := at["$ref"].(string); ok { // also outside schemas, where the compiler doesn't resolve it
 			pointer = strings.TrimPrefix(ref, "#")
 			at = d.object(strings.Split(strings.TrimPrefix(ref, "#/"), "/")...)
 		}
@@ -119,7 +119,7 @@ func (d *document) operation(path, method string) (*operation, string, error) {
 	return op, path, nil
 }
 
-// target is the schema itself, behind references to it.
+// target resolves references to a schema.
 func target(s *jsonschema.Schema) *jsonschema.Schema {
 	for s.Ref != nil {
 		s = s.Ref
@@ -153,7 +153,7 @@ func (d *document) response(place ...string) (*response, error) {
 	return r, nil
 }
 
-// texts is a list of texts in an object, if it is there.
+// texts returns an array of strings in an object, if present.
 func texts(object any, name string) (out []string) {
 	list, _ := object.(map[string]any)[name].([]any)
 	for _, text := range list {

@@ -10,8 +10,8 @@ import (
 
 const formType = "multipart/form-data"
 
-// formProblems checks the names in a form that was accepted. What the values
-// may be is the server's own to check: in a form all of them are texts.
+// formProblems checks the field names of an accepted form. It doesn't check values,
+// because all of them are strings in a form.
 func (op *operation) formProblems(body []byte, boundary string) []string {
 	if op.form == nil {
 		return []string{"a form was accepted, and the document has none"}
@@ -30,7 +30,7 @@ func (op *operation) formProblems(body []byte, boundary string) []string {
 		if err != nil {
 			return append(out, fmt.Sprintf("the form cannot be read: %v", err))
 		}
-		name := strings.TrimSuffix(part.FormName(), "[]") // as some clients write lists
+		name := strings.TrimSuffix(part.FormName(), "[]") // some clients write arrays this way
 		delete(missing, name)
 		if schema.Properties[name] == nil && schema.AdditionalProperties == false {
 			out = append(out, fmt.Sprintf("the form was accepted, but the document does not have its field %q", name))

@@ -1,9 +1,7 @@
-// Package contract checks the responses of the server against the
-// OpenAPI document that it serves.
+// Package contract checks the server's responses against its OpenAPI document.
 //
-// The schemas are JSON Schema 2020-12 and are compiled once. What the document
-// does not mention is wrong too: a status, a header, a content type, a field
-// of one of our own objects, an error code that belongs to another status.
+// It compiles the schemas (JSON Schema 2020-12) once. Undocumented statuses, headers,
+// content types and fields are errors too, as are error codes of another status.
 package contract
 
 import (
@@ -23,19 +21,18 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// Validator checks answers. It may be used from several goroutines.
+// Validator checks responses. It is safe for concurrent use.
 type Validator struct {
 	routes *http.ServeMux    // finds the operation
-	shared map[int]*response // the errors, for paths and methods that no operation has
-	final  map[string]bool   // codes that a retry cannot change
+	shared map[int]*response // errors of paths and methods without an operation
+	final  map[string]bool   // error codes that aren't retryable
 }
 
-// operation is an http.Handler only so that a ServeMux can find it by the
-// server's own rules.
+// operation is an http.Handler so that a ServeMux can find it by the server's rules.
 type operation struct {
 	request   *jsonschema.Schema // nil without a body
-	foreign   bool               // the request is the provider's to judge
-	form      *jsonschema.Schema // of a body that is a form; nil where none is taken
+	foreign   bool               // the provider validates the request
+	form      *jsonschema.Schema // of a form body; nil if forms aren't accepted
 	responses map[int]*response
 }
 
@@ -54,8 +51,8 @@ type header struct {
 type media struct {
 	schema   *jsonschema.Schema
 	event    *jsonschema.Schema // of a stream
-	last     []string           // of a stream with named events: those that end it
-	numbered bool               // of a stream that can be gone on with
+	last     []string           // of a stream with named events: the final ones
+	numbered bool               // of a resumable stream
 	columns  []string           // of CSV
 }
 
@@ -71,10 +68,10 @@ func New(t testing.TB) *Validator {
 	return v
 }
 
-// Check fails the test when an answer is not what the document says. Paths
-// outside the document are left alone, except under /v1, where even those get
-// a documented error. The request of a 200 must be a documented one as well,
-// if its body can be read again (GetBody) and is not passed on to a provider.
+// Check fails the test if a response doesn't match the document. It ignores paths
+// outside the document, except under /v1, where they must get a documented error. The
+// request of a 200 must be documented too, if its body can be read again (GetBody) and
+// isn't forwarded to a provider.
 func (v *Validator) Check(t testing.TB, req *http.Request, res *http.Response, body []byte) {
 	t.Helper()
 	v.report(t, req, res, body, true)
@@ -88,9 +85,8 @@ func (v *Validator) report(t testing.TB, req *http.Request, res *http.Response, 
 	}
 }
 
-// Transport checks every answer that passes through it. Ordinary bodies are
-// read, checked and handed on; streams are handed on as they arrive and
-// checked when they end.
+// Transport checks every response. It reads and checks ordinary bodies first. It passes
+// streams on as they arrive and checks them when they end.
 func (v *Validator) Transport(t testing.TB, base http.RoundTripper) http.RoundTripper {
 	if base == nil {
 		base = http.DefaultTransport
@@ -115,7 +111,7 @@ func (tr transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	body, err := io.ReadAll(res.Body)
 	_ = res.Body.Close()
-	if err != nil { // the caller's to notice
+	if err != nil { // the caller reports it
 		res.Body = io.NopCloser(io.MultiReader(bytes.NewReader(body), broken{err}))
 		return res, nil
 	}
@@ -128,8 +124,8 @@ type broken struct{ err error }
 
 func (b broken) Read([]byte) (int, error) { return 0, b.err }
 
-// stream keeps what passes through it, for the check at its end. One that is
-// closed before that may lack its last event.
+// stream records a stream for the check at its end. If it is closed early, the last
+// event may be missing.
 type stream struct {
 	io.ReadCloser
 	seen bytes.Buffer
@@ -151,7 +147,7 @@ func (s *stream) Close() error {
 	return s.ReadCloser.Close()
 }
 
-// problems lists how an answer differs from the document.
+// problems returns how a response differs from the document.
 func (v *Validator) problems(req *http.Request, res *http.Response, body []byte, whole bool) []string {
 	if req.Method == http.MethodOptions && req.Header.Get("Access-Control-Request-Method") != "" {
 		return preflightProblems(res, body)
@@ -185,8 +181,7 @@ func preflightProblems(res *http.Response, body []byte) []string {
 	return nil
 }
 
-// undocumented are headers of the transport, of caches and of browsers, which
-// the document leaves to their own standards.
+// undocumented are transport, cache and browser headers, which other standards define.
 var undocumented = []string{"Content-Type", "Content-Length", "Content-Encoding", "Date", "Vary", "Cache-Control", "Connection",
 	"Transfer-Encoding", "X-Accel-Buffering", "X-Content-Type-Options", "Content-Security-Policy", "Referrer-Policy", "Strict-Transport-Security"}
 
@@ -214,7 +209,7 @@ func (r *response) headerProblems(got http.Header) []string {
 	return out
 }
 
-// headerValue reads a header's text as what its schema wants.
+// headerValue parses a header for its schema.
 func headerValue(s *jsonschema.Schema, text string) any {
 	s = target(s)
 	if s.Types != nil && (slices.Contains(s.Types.ToStrings(), "integer") || slices.Contains(s.Types.ToStrings(), "number")) {
@@ -269,7 +264,7 @@ func (v *Validator) bodyProblems(req *http.Request, res *http.Response, expected
 	return out
 }
 
-// errorProblems checks what an error's body and headers say together.
+// errorProblems checks that an error's body and headers match.
 func (v *Validator) errorProblems(body any, h http.Header) []string {
 	object, _ := body.(map[string]any)
 	e, _ := object["error"].(map[string]any)
@@ -277,17 +272,17 @@ func (v *Validator) errorProblems(body any, h http.Header) []string {
 	if code, _ := e["code"].(string); v.final[code] != (h.Get("X-Should-Retry") == "false") {
 		out = append(out, fmt.Sprintf("x-should-retry is %q, which is wrong for %s", h.Get("X-Should-Retry"), code))
 	}
-	// A repeated answer carries the id of the request that it was first given to.
+	// A replayed response has the ID of the original request.
 	if e["request_id"] != h.Get("X-Request-Id") && h.Get("Idempotent-Replayed") == "" {
 		out = append(out, fmt.Sprintf("the body has the request id %v, the header %s", e["request_id"], h.Get("X-Request-Id")))
 	}
 	return out
 }
 
-// eventProblems checks a stream of server-sent events. One that was read to
-// its end has [DONE] as its last event, or an error; one whose events have
-// names, which are the types of their data, has one of those that end it.
-// Numbered events have names as well, but end with [DONE] or an error.
+// eventProblems checks a stream of server-sent events. A complete stream ends with
+// [DONE] or an error. If its events are named after the type of their data, it ends
+// with one of the final names. Numbered events have names too, but end with [DONE] or
+// an error.
 func (m media) eventProblems(body []byte, whole bool) []string {
 	text := string(body)
 	if end := strings.LastIndex(text, "\n\n"); !whole {
@@ -300,7 +295,7 @@ func (m media) eventProblems(body []byte, whole bool) []string {
 	number := int64(0)
 	for i, lines := range strings.Split(strings.TrimSuffix(text, "\n\n"), "\n\n") {
 		if lines == "" && !whole || m.numbered && strings.HasPrefix(lines, ": ") {
-			continue // nothing, or a comment
+			continue // empty or a comment
 		}
 		e, ok := m.readEvent(lines)
 		switch {
@@ -349,11 +344,10 @@ func (m media) eventProblems(body []byte, whole bool) []string {
 	return out
 }
 
-// sentEvent is an event as it is written.
 type sentEvent struct{ id, name, data string }
 
-// readEvent reads the lines of an event: its id and its name, where a stream
-// has such, and one line of data.
+// readEvent parses the lines of an event: ID and name, if the stream has them, and one
+// line of data.
 func (m media) readEvent(lines string) (e sentEvent, ok bool) {
 	if rest, found := strings.CutPrefix(lines, "id: "); found && m.numbered {
 		e.id, lines, _ = strings.Cut(rest, "\n")
@@ -366,7 +360,7 @@ func (m media) readEvent(lines string) (e sentEvent, ok bool) {
 }
 
 func csvProblems(columns []string, body []byte) []string {
-	rows, err := csv.NewReader(bytes.NewReader(body)).ReadAll() // lines of unequal length are an error
+	rows, err := csv.NewReader(bytes.NewReader(body)).ReadAll() // rows of different lengths are an error
 	if err != nil {
 		return []string{fmt.Sprintf("the body is not CSV: %v", err)}
 	}

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// recorder is a test that notes failures instead of failing.
+// recorder records failures instead of failing the test.
 type recorder struct {
 	testing.TB
 	failures []string
@@ -39,7 +39,7 @@ const (
 	tag     = `"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"`
 )
 
-// file is the headers of a video, but for what is changed.
+// file returns the headers of a video with the given changes.
 func file(changed map[string]string) map[string]string {
 	h := map[string]string{"Content-Type": "video/mp4", "Content-Disposition": "inline", "ETag": tag, "Accept-Ranges": "bytes"}
 	maps.Copy(h, changed)
@@ -47,10 +47,10 @@ func file(changed map[string]string) map[string]string {
 }
 
 func problem(code, kind string) string {
-	return `{"error":{"code":"` + code + `","type":"` + kind + `","message":"m","param":null,"request_id":"` + requestID + `"}}`
+	return `{"error":{"code":"` + code + `","type":"` + kind + `","message":"m","param":null,"request_id":"` + requestID + `","doc_url":"http://127.0.0.1/docs/reference/errors#` + code + `"}}`
 }
 
-// Each case is an answer, right or wrong in one way only.
+// Each case is a response that is valid or has exactly one error.
 func TestAnswersAreHeldAgainstTheDocument(t *testing.T) {
 	t.Parallel()
 	v := New(t)
@@ -151,15 +151,16 @@ func TestAnswersAreHeldAgainstTheDocument(t *testing.T) {
 					res.Header.Del(name)
 				}
 			}
-			expect(t, v, req, res, c.body, c.want)
+			res.Request = req
+			expect(t, v, res, c.body, c.want)
 		})
 	}
 }
 
-func expect(t *testing.T, v *Validator, req *http.Request, res *http.Response, body, want string) {
+func expect(t *testing.T, v *Validator, res *http.Response, body, want string) {
 	t.Helper()
 	r := &recorder{TB: t}
-	v.Check(r, req, res, []byte(body))
+	v.Check(r, res.Request, res, []byte(body))
 	got := strings.Join(r.failures, "\n")
 	switch {
 	case want == "" && got != "":
@@ -208,7 +209,8 @@ func TestFormsAreHeldAgainstTheDocument(t *testing.T) {
 				res.Header.Set("Service-Model", "m")
 				res.Header.Set("Service-Provider", "p")
 			}
-			expect(t, v, req, res, c.body, c.want)
+			res.Request = req
+			expect(t, v, res, c.body, c.want)
 		})
 	}
 }
@@ -232,7 +234,8 @@ func TestStreamsAreHeldAgainstTheDocument(t *testing.T) {
 			t.Parallel()
 			res := &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"text/event-stream; charset=utf-8"},
 				"X-Request-Id": {requestID}, "Service-Model": {"m"}, "Service-Provider": {"simulator"}, "Cache-Control": {"no-cache"}}}
-			expect(t, v, httptest.NewRequestWithContext(t.Context(), "POST", "/v1/chat/completions", nil), res, c.body, c.want)
+			res.Request = httptest.NewRequestWithContext(t.Context(), "POST", "/v1/chat/completions", nil)
+			expect(t, v, res, c.body, c.want)
 		})
 	}
 }
@@ -264,7 +267,8 @@ func TestNumberedStreamsAreHeldAgainstTheDocument(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			res := &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"text/event-stream; charset=utf-8"}, "X-Request-Id": {requestID}}}
-			expect(t, v, httptest.NewRequestWithContext(t.Context(), "GET", "/v1/agents/runs/run_1/events?stream=true", nil), res, c.body, c.want)
+			res.Request = httptest.NewRequestWithContext(t.Context(), "GET", "/v1/agents/runs/run_1/events?stream=true", nil)
+			expect(t, v, res, c.body, c.want)
 		})
 	}
 }
@@ -284,7 +288,7 @@ func TestTransportHandsOnWhatItChecks(t *testing.T) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		_, _ = io.WriteString(w, "data: "+chunk+"\n\n")
 		_ = http.NewResponseController(w).Flush()
-		<-read // the rest comes only after the client has seen the first event
+		<-read // the rest is sent after the client has read the first event
 		_, _ = io.WriteString(w, "data: {}\n\ndata: [DONE]\n\n")
 	}))
 	defer s.Close()

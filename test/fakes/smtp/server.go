@@ -30,7 +30,6 @@ type Message struct {
 	User string // that logged in
 }
 
-// Stage is a part of a session.
 type Stage string
 
 // The stages, in order.
@@ -38,11 +37,10 @@ const (
 	Connect   Stage = "connect"
 	Mail      Stage = "MAIL"
 	Recipient Stage = "RCPT"
-	Data      Stage = "DATA"     // the server has the email and did not accept it yet
-	Accepted  Stage = "accepted" // and the client knows
+	Data      Stage = "DATA"     // the server has the email but hasn't accepted it yet
+	Accepted  Stage = "accepted" // the client got the response
 )
 
-// Server is a running server.
 type Server struct {
 	listener       net.Listener
 	scheme         string
@@ -69,7 +67,6 @@ type failure struct {
 	text  string
 }
 
-// Option configures a server.
 type Option func(*Server)
 
 // WithStartTLS offers STARTTLS, with a certificate that Roots verifies.
@@ -211,7 +208,6 @@ func (s *Server) Down() {
 	}
 }
 
-// Up accepts connections again.
 func (s *Server) Up() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -245,7 +241,6 @@ func (g gate) Accept() (net.Conn, error) {
 	}
 }
 
-// session is a session with one client.
 type session struct {
 	server   *Server
 	conn     *smtp.Conn

@@ -14,10 +14,9 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Gemini is a server that speaks Gemini's published v1beta format. Like the
-// real one it refuses a key that is not its own and a field that it does not
-// know. It answers what the test has queued, and else repeats the last text, or
-// makes a small file.
+// Gemini serves Gemini's v1beta format. It rejects other keys than its own and
+// unknown fields. It returns the replies that the test has queued, and otherwise
+// repeats the last text or returns a small file.
 type Gemini struct {
 	server  *httptest.Server
 	key     string
@@ -28,32 +27,31 @@ type Gemini struct {
 	requests []GeminiRequest
 	arrived  *sync.Cond
 	renders  map[string]*geminiRender
-	running  int // calls for media that run now
-	most     int // and at most
+	running  int // media requests in progress
+	most     int // maximum of running
 }
 
-// GeminiReply is an answer that a test has made up.
+// GeminiReply is a response set by a test.
 type GeminiReply struct {
-	Status int         // 0 is 200
-	Header http.Header // beside the usual
-	Body   string      // of a plain answer
+	Status int         // default: 200
+	Header http.Header // additional headers
+	Body   string      // of a plain response
 	Events []string    // of a stream: the data of each
-	Cut    bool        // breaks the connection off after them
-	Stall  bool        // after them nothing comes until the client leaves
-	Media  GeminiMedia // of a call for pictures, speech or a video, if Body is empty
+	Cut    bool        // break the connection after them
+	Stall  bool        // stop sending after them
+	Media  GeminiMedia // for images, speech or a video, if Body is empty
 }
 
-// GeminiRequest is a call as it came in.
 type GeminiRequest struct {
 	Method string
 	Path   string // escaped
 	Query  url.Values
 	Header http.Header
 	Body   []byte
-	Gone   <-chan struct{} // closed when the client has left or has got all
+	Gone   <-chan struct{} // closed when the request has ended
 }
 
-// NewGemini starts a server that lives as long as the test.
+// NewGemini starts a server that runs until the test ends.
 func NewGemini(t testing.TB, key string) *Gemini {
 	g := &Gemini{key: key, closing: make(chan struct{})}
 	g.arrived = sync.NewCond(&g.mu)
@@ -65,25 +63,22 @@ func NewGemini(t testing.TB, key string) *Gemini {
 	return g
 }
 
-// BaseURL is the address with the version.
+// BaseURL returns the URL with the version.
 func (g *Gemini) BaseURL() string { return g.server.URL + "/v1beta" }
 
-// Queue adds replies for the calls to come.
 func (g *Gemini) Queue(replies ...GeminiReply) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.replies = append(g.replies, replies...)
 }
 
-// Requests returns the calls so far.
 func (g *Gemini) Requests() []GeminiRequest {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return append([]GeminiRequest(nil), g.requests...)
 }
 
-// GeminiError is an error body in Google's format; details is a JSON array or
-// empty.
+// GeminiError returns an error body in Google's format. details is a JSON array or empty.
 func GeminiError(code int, status, message, details string) string {
 	if details == "" {
 		details = "[]"
@@ -94,7 +89,7 @@ func GeminiError(code int, status, message, details string) string {
 func (g *Gemini) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		return // the client has gone
+		return // the client has disconnected
 	}
 	g.mu.Lock()
 	g.requests = append(g.requests, GeminiRequest{Method: r.Method, Path: r.URL.EscapedPath(), Query: r.URL.Query(), Header: r.Header.Clone(), Body: body, Gone: r.Context().Done()})
@@ -153,7 +148,7 @@ func (g *Gemini) send(w http.ResponseWriter, r *http.Request, reply GeminiReply)
 	}
 }
 
-// The fields that Google publishes and that callers of ours can cause.
+// The fields of Google's format that Turnpike can send.
 type (
 	geminiGenerate struct {
 		Contents          []geminiContent `json:"contents"`
@@ -222,7 +217,7 @@ type (
 	}
 )
 
-// geminiEcho checks a request and makes the answer that repeats it.
+// geminiEcho checks a request and returns a response that repeats it.
 func geminiEcho(model, method string, body []byte) (GeminiReply, error) {
 	strict := json.RejectUnknownMembers(true)
 	switch method {
@@ -264,7 +259,7 @@ func geminiEcho(model, method string, body []byte) (GeminiReply, error) {
 	return GeminiReply{}, fmt.Errorf("unknown method %q", method)
 }
 
-// check refuses what Google refuses, and returns the last text.
+// check rejects what Google rejects and returns the last text.
 func (r *geminiGenerate) check() (last string, err error) {
 	if len(r.Contents) == 0 {
 		return "", fmt.Errorf("* GenerateContentRequest.contents: contents is not specified")
@@ -298,7 +293,7 @@ func (r *geminiGenerate) check() (last string, err error) {
 	return last, nil
 }
 
-// checkModel refuses what some of the models refuse.
+// checkModel rejects what some models reject.
 func (r *geminiGenerate) checkModel(model string) error {
 	var version float64
 	_, _ = fmt.Sscanf(model, "gemini-%f", &version)
@@ -324,7 +319,7 @@ func (r *geminiGenerate) checkModel(model string) error {
 	return nil
 }
 
-// geminiSay answers with a text, in a stream word by word.
+// geminiSay returns a response with a text. A stream has one event for each word.
 func geminiSay(text string, stream bool) GeminiReply {
 	const tail = `"modelVersion":"gemini-test","responseId":"mock-response-id"`
 	event := func(text, finish string, tokens int) string {
@@ -348,7 +343,7 @@ func geminiSay(text string, stream bool) GeminiReply {
 	return reply
 }
 
-// vector is made from the text's length.
+// vector returns a vector that follows from the length of the text.
 func (r *geminiEmbed) vector() string {
 	var size int
 	for _, p := range r.Content.Parts {

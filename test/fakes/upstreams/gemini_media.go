@@ -11,23 +11,23 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// GeminiMedia says what a call for media is answered with. The zero value is
-// small files that are what was asked for.
+// GeminiMedia describes the response to a media request. The zero value is a small
+// valid file.
 type GeminiMedia struct {
-	File     []byte // in place of the picture, the sound or the video
-	Type     string // in place of its type
+	File     []byte // instead of the default file
+	Type     string // instead of its type
 	Block    string // promptFeedback.blockReason
-	Finish   string // finishReason, without a file; empty is STOP with one
-	Thought  []byte // a file that the model made while it thought
-	Filtered string // why Imagen's first picture is missing, or why Veo made no video
-	Together int    // answers only when so many calls for media run at once
+	Finish   string // finishReason of a response without a file
+	Thought  []byte // a file among the thoughts
+	Filtered string // why Imagen's first image is missing, or Veo's video
+	Together int    // respond only when this many media requests are in progress
 
-	// Of a render, given with the call that starts it:
+	// For a video, set in the reply to the request that starts it:
 
-	Polls int    // how often it is asked for until it has ended; 0 is 2
-	Error string // the error object of one that failed
-	URI   string // where its video is, in place of the server's own address
-	Empty bool   // it ends with nothing to show
+	Polls int    // polls until it has ended; default: 2
+	Error string // the error object of a failed video
+	URI   string // instead of the server's own URL
+	Empty bool   // it ends without a video
 }
 
 type geminiRender struct {
@@ -35,7 +35,7 @@ type geminiRender struct {
 	polled int
 }
 
-// Wait returns when n calls have come.
+// Wait waits for n requests.
 func (g *Gemini) Wait(n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -44,15 +44,15 @@ func (g *Gemini) Wait(n int) {
 	}
 }
 
-// MostAtOnce is how many calls for pictures have run at the same time.
-func (g *Gemini) MostAtOnce() int {
+// MaxConcurrent returns the maximum number of concurrent media requests so far.
+func (g *Gemini) MaxConcurrent() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.most
 }
 
-// media answers a call for pictures, speech or a video, and says whether it is
-// one.
+// media responds to a request for images, speech or a video, and reports whether
+// it is one.
 func (g *Gemini) media(r *http.Request, body []byte, reply *GeminiReply) (GeminiReply, bool) {
 	path := r.URL.EscapedPath()
 	model, method, _ := strings.Cut(strings.TrimPrefix(path, "/v1beta/models/"), ":")
@@ -84,7 +84,7 @@ func (g *Gemini) media(r *http.Request, body []byte, reply *GeminiReply) (Gemini
 	if reply == nil {
 		return out, true
 	}
-	// A reply made up by the test, or the usual one in the test's way.
+	// The test sets the whole reply, or how the default reply fails.
 	if reply.Body != "" || reply.Status != 0 {
 		return *reply, true
 	}
@@ -95,7 +95,7 @@ func (g *Gemini) media(r *http.Request, body []byte, reply *GeminiReply) (Gemini
 	return out, true
 }
 
-// join counts a call, and holds it until others have come.
+// join counts a request and waits for others.
 func (g *Gemini) join(r *http.Request, together int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -113,17 +113,15 @@ func (g *Gemini) leave() {
 	g.running--
 }
 
-// strictly reads a body as Google does: a field that it does not publish is an
-// error.
-func strictly(body []byte, into any) error {
+// decodeStrict rejects unknown fields, as Google does.
+func decodeStrict(body []byte, into any) error {
 	if err := json.Unmarshal(body, into, json.RejectUnknownMembers(true)); err != nil {
 		return fmt.Errorf("invalid JSON payload received: %w", err)
 	}
 	return nil
 }
 
-// geminiMediaRequest are the fields that Google publishes for pictures and
-// speech.
+// geminiMediaRequest is a request for images or speech.
 type geminiMediaRequest struct {
 	Contents         []geminiContent `json:"contents"`
 	GenerationConfig struct {
@@ -150,7 +148,7 @@ var (
 
 func generateMedia(model string, body []byte, m GeminiMedia) (GeminiReply, error) {
 	var in geminiMediaRequest
-	if err := strictly(body, &in); err != nil {
+	if err := decodeStrict(body, &in); err != nil {
 		return GeminiReply{}, err
 	}
 	content := geminiGenerate{Contents: in.Contents}
@@ -174,7 +172,7 @@ func generateMedia(model string, body []byte, m GeminiMedia) (GeminiReply, error
 	return GeminiReply{Body: m.generated(kind, file)}, nil
 }
 
-// generated is a GenerateContentResponse with a file.
+// generated returns a GenerateContentResponse with a file.
 func (m GeminiMedia) generated(kind string, file []byte) string {
 	const usage = `"usageMetadata":{"promptTokenCount":8,"candidatesTokenCount":1290,"totalTokenCount":1298},"modelVersion":"gemini-test"`
 	if m.Block != "" {
@@ -213,7 +211,7 @@ func imagen(body []byte, m GeminiMedia) (GeminiReply, error) {
 			} `json:"outputOptions"`
 		} `json:"parameters"`
 	}
-	if err := strictly(body, &in); err != nil {
+	if err := decodeStrict(body, &in); err != nil {
 		return GeminiReply{}, err
 	}
 	switch p := in.Parameters; {
@@ -256,7 +254,7 @@ func (g *Gemini) veo(model string, body []byte, m GeminiMedia) (GeminiReply, err
 			SampleCount     int    `json:"sampleCount"`
 		} `json:"parameters"`
 	}
-	if err := strictly(body, &in); err != nil {
+	if err := decodeStrict(body, &in); err != nil {
 		return GeminiReply{}, err
 	}
 	old := strings.HasPrefix(model, "veo-2")
@@ -284,7 +282,7 @@ func (g *Gemini) veo(model string, body []byte, m GeminiMedia) (GeminiReply, err
 	return GeminiReply{Body: fmt.Sprintf(`{"name":%q}`, name)}, nil
 }
 
-// operation tells how a render is.
+// operation returns the state of a video.
 func (g *Gemini) operation(r *http.Request) (GeminiReply, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -311,8 +309,7 @@ func (g *Gemini) operation(r *http.Request) (GeminiReply, error) {
 	return GeminiReply{Body: fmt.Sprintf(`{"name":%q,"done":true,%s}`, name, ended)}, nil
 }
 
-// file serves a video. As the real server does, it first redirects to where
-// its files are.
+// file serves a video, after a redirect as Google does.
 func (g *Gemini) file(r *http.Request, m GeminiMedia) (GeminiReply, error) {
 	if r.Method != http.MethodGet || r.URL.Query().Get("alt") != "media" {
 		return GeminiReply{Status: 404, Body: GeminiError(404, "NOT_FOUND", "File not found.", "")}, nil

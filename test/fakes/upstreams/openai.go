@@ -1,6 +1,5 @@
-// Package upstreams holds providers on free ports, for tests: each speaks
-// its wire format, fails in the ways that format fails, and remembers what it
-// was asked.
+// Package upstreams holds fake providers for tests. Each serves the wire format of
+// its provider, fails as the provider does, and records its requests.
 package upstreams
 
 import (
@@ -15,9 +14,9 @@ import (
 	"time"
 )
 
-// OpenAI is a server that speaks OpenAI's chat completions, embeddings, images,
-// speech and videos, and like the real one refuses a key that is not its own.
-// It answers what the test has queued, and else a sentence or a small file.
+// OpenAI serves OpenAI's chat completions, embeddings, images, speech and videos.
+// It rejects other keys than its own. It returns the replies that the test has
+// queued, and otherwise a sentence or a small file.
 type OpenAI struct {
 	server  *httptest.Server
 	key     string
@@ -30,57 +29,55 @@ type OpenAI struct {
 	videos   map[string]*openAIVideo
 }
 
-// OpenAIReply says how a call is answered. The zero value answers it well.
+// OpenAIReply describes a response. The zero value is a success.
 type OpenAIReply struct {
-	// What is said.
+	// Content.
 
-	Text      string       // empty is a sentence, or JSON if the call wants JSON
+	Text      string       // default: a sentence, or JSON if the request asks for JSON
 	Reasoning string       // as vLLM and DeepSeek send it, before the text
 	Refusal   string       // instead of the text
-	Calls     []OpenAICall // instead of the text; a call that requires one gets the first tool
-	Finish    string       // finish_reason; empty is what fits
-	Usage     *OpenAIUsage // nil is ten tokens of input, and one of output for each word
-	Counts    OpenAICounts // where usage is said
-	Media     OpenAIMedia  // of a call for pictures, speech or a video
+	Calls     []OpenAICall // instead of the text; a request that requires a call gets the first tool
+	Finish    string       // finish_reason; default: the one that fits
+	Usage     *OpenAIUsage // default: 10 input tokens, and one output token for each word
+	Counts    OpenAICounts // where the usage is reported
+	Media     OpenAIMedia  // for images, speech or a video
 
-	// How it fails.
+	// Failures.
 
 	Delay   time.Duration // before the headers
-	Status  int           // 0 is 200; an error has OpenAI's body
+	Status  int           // default: 200; an error has OpenAI's body
 	Message string        // of the error
 	Param   string        // of the error
 	Code    string        // of the error
-	Header  http.Header   // beside the usual, such as Retry-After
-	Body    string        // instead of all that
-	Type    string        // its Content-Type; empty is guessed
+	Header  http.Header   // additional headers, such as Retry-After
+	Body    string        // instead of everything above
+	Type    string        // the Content-Type of Body; default: guessed
 	Empty   bool          // no body at all
 	Drip    time.Duration // between two events
-	Cut     int           // bytes of the body after which the connection breaks; -1 is before the headers
-	Stall   int           // bytes of the body after which nothing comes until the client leaves; -1 is before the headers
+	Cut     int           // bytes of the body before the connection breaks; -1: before the headers
+	Stall   int           // bytes of the body before the server stops sending; -1: before the headers
 }
 
-// OpenAICall is a call of a tool.
 type OpenAICall struct{ ID, Name, Arguments string }
 
-// OpenAIUsage is what an answer says that it used.
+// OpenAIUsage is the usage that a response reports.
 type OpenAIUsage struct{ Input, Output, Cached, Reasoning int64 }
 
-// OpenAICounts is where an answer says what it used.
+// OpenAICounts is where a response reports its usage.
 type OpenAICounts int
 
-// The ways that are in use.
+// Where servers report usage.
 const (
-	CountsUsual   OpenAICounts = iota // OpenAI's: a stream has them on a chunk of their own, if asked
+	CountsUsual   OpenAICounts = iota // as OpenAI: a separate chunk of a stream, if requested
 	CountsMissing                     // nowhere
-	CountsZero                        // all are zero
-	CountsOnLast                      // a stream has them on its last chunk with a choice
-	CountsOnEvery                     // a stream has them on every chunk, growing, and on one of their own
+	CountsZero                        // zeros
+	CountsOnLast                      // the last chunk of a stream with a choice
+	CountsOnEvery                     // every chunk of a stream, growing, and a separate one
 )
 
-// HTML is what a proxy in front of a provider says.
+// HTML is the error page of a proxy in front of a provider.
 const HTML = "<html>\r\n<head><title>502 Bad Gateway</title></head>\r\n<body>\r\n<center><h1>502 Bad Gateway</h1></center>\r\n</body>\r\n</html>\r\n"
 
-// OpenAIRequest is a call as it came in.
 type OpenAIRequest struct {
 	Method  string
 	Path    string // after the base URL
@@ -88,15 +85,14 @@ type OpenAIRequest struct {
 	Query   string
 	Header  http.Header
 	Body    []byte
-	// Began is closed when the first byte of the answer's body has left, or
-	// the answer has stalled before it; Gone when the client has left or has
-	// got all.
+	// Began is closed when the first byte of the body is sent or the response has
+	// stalled before it. Gone is closed when the request has ended.
 	Began chan struct{}
 	Gone  <-chan struct{}
 }
 
-// NewOpenAI starts a server that lives as long as the test. With an empty key
-// it wants none, as local servers do.
+// NewOpenAI starts a server that runs until the test ends. An empty key accepts
+// every request, as local servers do.
 func NewOpenAI(t testing.TB, key string) *OpenAI {
 	o := &OpenAI{key: key, closing: make(chan struct{})}
 	o.arrived = sync.NewCond(&o.mu)
@@ -109,24 +105,22 @@ func NewOpenAI(t testing.TB, key string) *OpenAI {
 	return o
 }
 
-// BaseURL is the address with the version, as OpenAI's clients take it.
+// BaseURL returns the URL with the version, as OpenAI's clients expect it.
 func (o *OpenAI) BaseURL() string { return o.server.URL + "/v1" }
 
-// Queue adds replies for the calls to come.
 func (o *OpenAI) Queue(replies ...OpenAIReply) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.replies = append(o.replies, replies...)
 }
 
-// Requests returns the calls so far.
 func (o *OpenAI) Requests() []*OpenAIRequest {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return slices.Clone(o.requests)
 }
 
-// Wait returns the n-th call, counted from 1, as soon as it has come.
+// Wait waits for request n, counted from 1.
 func (o *OpenAI) Wait(n int) *OpenAIRequest {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -139,7 +133,7 @@ func (o *OpenAI) Wait(n int) *OpenAIRequest {
 func (o *OpenAI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		return // the client has gone
+		return // the client has disconnected
 	}
 	req := &OpenAIRequest{
 		Method: r.Method, Path: strings.TrimPrefix(r.URL.Path, "/v1"), Escaped: r.URL.EscapedPath(), Query: r.URL.RawQuery, Header: r.Header.Clone(), Body: body,
@@ -150,15 +144,15 @@ func (o *OpenAI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	out := &openAIWriter{w: w, upstream: o, req: req, closing: o.closing}
 	defer out.began()
-	out.reply = o.take(req)
+	out.reply = o.record(req)
 	if o.key != "" && r.Header.Get("Authorization") != "Bearer "+o.key && r.Header.Get("Api-Key") != o.key {
 		out.reply = OpenAIReply{Status: 401, Code: "invalid_api_key", Message: "Incorrect API key provided: " + r.Header.Get("Authorization")}
 	}
-	out.answer()
+	out.respond()
 }
 
-// take remembers a request and finds its reply.
-func (o *OpenAI) take(req *OpenAIRequest) (reply OpenAIReply) {
+// record records a request and returns its reply.
+func (o *OpenAI) record(req *OpenAIRequest) (reply OpenAIReply) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.requests = append(o.requests, req)
@@ -169,7 +163,7 @@ func (o *OpenAI) take(req *OpenAIRequest) (reply OpenAIReply) {
 	return reply
 }
 
-// openAIWriter sends one answer the way its reply wants it.
+// openAIWriter sends a response as its reply describes it.
 type openAIWriter struct {
 	w        http.ResponseWriter
 	upstream *OpenAI
@@ -182,7 +176,7 @@ type openAIWriter struct {
 
 func (o *openAIWriter) began() { o.once.Do(func() { close(o.req.Began) }) }
 
-func (o *openAIWriter) answer() {
+func (o *openAIWriter) respond() {
 	o.pause(o.reply.Delay)
 	if o.reply.Cut < 0 {
 		panic(http.ErrAbortHandler)
@@ -208,8 +202,8 @@ func (o *openAIWriter) answer() {
 	}
 }
 
-// content is the body in the pieces that are sent one by one: a plain answer
-// has one, a stream one for each event.
+// content returns the body in the pieces to send: one for a plain response, and
+// one for each event of a stream.
 func (o *openAIWriter) content() (contentType string, status int, pieces []string) {
 	const jsonType = "application/json"
 	status = cmp.Or(o.reply.Status, http.StatusOK)
@@ -226,10 +220,10 @@ func (o *openAIWriter) content() (contentType string, status int, pieces []strin
 	case !strings.HasSuffix(o.req.Path, "/chat/completions"):
 		return jsonType, http.StatusNotFound, []string{openAIError(OpenAIReply{Message: "Invalid URL (POST /v1" + o.req.Path + ")"})}
 	}
-	a, refusal := newOpenAIAnswer(o.req.Body, o.reply)
+	a, rejection := newOpenAIResponse(o.req.Body, o.reply)
 	switch {
-	case refusal != "":
-		return jsonType, http.StatusBadRequest, []string{openAIError(OpenAIReply{Message: refusal})}
+	case rejection != "":
+		return jsonType, http.StatusBadRequest, []string{openAIError(OpenAIReply{Message: rejection})}
 	case a.stream:
 		return "text/event-stream; charset=utf-8", status, a.events()
 	}
@@ -246,7 +240,7 @@ func guessType(body string) string {
 	return "application/json"
 }
 
-// send writes a piece of the body, and reports whether more may follow.
+// send writes a piece of the body and reports whether to continue.
 func (o *openAIWriter) send(piece string) bool {
 	stop := cmp.Or(o.reply.Cut, o.reply.Stall)
 	last := stop > 0 && o.sent+len(piece) >= stop
@@ -266,7 +260,7 @@ func (o *openAIWriter) send(piece string) bool {
 	return err == nil && !last
 }
 
-// stall does nothing more until the client has had enough.
+// stall waits until the client ends the request.
 func (o *openAIWriter) stall() {
 	o.began()
 	select {

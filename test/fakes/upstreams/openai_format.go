@@ -12,8 +12,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// openAIAnswer is an answer on its way into OpenAI's format.
-type openAIAnswer struct {
+type openAIResponse struct {
 	OpenAIReply
 	model      string
 	stream     bool
@@ -21,8 +20,8 @@ type openAIAnswer struct {
 	usage      OpenAIUsage
 }
 
-// newOpenAIAnswer reads a request and decides what to say, or refuses it.
-func newOpenAIAnswer(body []byte, reply OpenAIReply) (a *openAIAnswer, refusal string) {
+// newOpenAIResponse reads a request and returns the response or an error message.
+func newOpenAIResponse(body []byte, reply OpenAIReply) (a *openAIResponse, rejection string) {
 	var in struct {
 		Model         string           `json:"model"`
 		Messages      []jsontext.Value `json:"messages"`
@@ -58,10 +57,10 @@ func newOpenAIAnswer(body []byte, reply OpenAIReply) (a *openAIAnswer, refusal s
 	case in.MaxTokens != nil && in.MaxCompletionTokens != nil:
 		return nil, "Setting 'max_tokens' and 'max_completion_tokens' at the same time is not supported."
 	}
-	a = &openAIAnswer{OpenAIReply: reply, model: in.Model, stream: in.Stream}
+	a = &openAIResponse{OpenAIReply: reply, model: in.Model, stream: in.Stream}
 	a.wantsUsage = in.StreamOptions != nil && in.StreamOptions.IncludeUsage
-	must := string(in.ToolChoice)
-	if a.Text == "" && a.Calls == nil && len(in.Tools) > 0 && must != "" && must != `"auto"` && must != `"none"` {
+	choice := string(in.ToolChoice)
+	if a.Text == "" && a.Calls == nil && len(in.Tools) > 0 && choice != "" && choice != `"auto"` && choice != `"none"` {
 		a.Calls = []OpenAICall{{Name: in.Tools[0].Function.Name, Arguments: "{}"}}
 	}
 	text := "Hello! How can I help you today?"
@@ -81,15 +80,14 @@ func newOpenAIAnswer(body []byte, reply OpenAIReply) (a *openAIAnswer, refusal s
 	return a, ""
 }
 
-func (a *openAIAnswer) finish() string {
+func (a *openAIResponse) finish() string {
 	if len(a.Calls) > 0 {
 		return cmp.Or(a.Finish, "tool_calls")
 	}
 	return cmp.Or(a.Finish, "stop")
 }
 
-// body is a plain answer.
-func (a *openAIAnswer) body() string {
+func (a *openAIResponse) body() string {
 	message := `{"role":"assistant","content":` + openAIStringOrNull(a.Text) + `,"refusal":` + openAIStringOrNull(a.Refusal)
 	if a.Reasoning != "" {
 		message += `,"reasoning_content":` + openAIString(a.Reasoning)
@@ -109,8 +107,7 @@ func (a *openAIAnswer) body() string {
 		a.head("chat.completion"), message, openAIString(a.finish()), usage)
 }
 
-// events are the events of a streamed answer.
-func (a *openAIAnswer) events() []string {
+func (a *openAIResponse) events() []string {
 	deltas := []string{`{"role":"assistant","content":"","refusal":null}`}
 	add := func(field, text string) {
 		if text == "" {
@@ -145,12 +142,12 @@ func (a *openAIAnswer) events() []string {
 	return append(events, "data: [DONE]\n\n")
 }
 
-func (a *openAIAnswer) event(choices, usage string) string {
+func (a *openAIResponse) event(choices, usage string) string {
 	return "data: {" + a.head("chat.completion.chunk") + `,"service_tier":"default","choices":` + choices + usage + "}\n\n"
 }
 
-// usageOf is what the i-th of n chunks with a choice says of usage.
-func (a *openAIAnswer) usageOf(i, n int) string {
+// usageOf returns the usage field of chunk i of n with a choice.
+func (a *openAIResponse) usageOf(i, n int) string {
 	switch {
 	case a.Counts == CountsOnEvery:
 		growing := a.usage
@@ -164,7 +161,7 @@ func (a *openAIAnswer) usageOf(i, n int) string {
 	return ""
 }
 
-func (a *openAIAnswer) head(object string) string {
+func (a *openAIResponse) head(object string) string {
 	return fmt.Sprintf(`"id":"chatcmpl-B9MBs8CjcvOU2jLn4n570S5qMJKcT","object":%q,"created":1741569952,"model":%s`, object, openAIString(a.model))
 }
 
@@ -173,15 +170,15 @@ func (u OpenAIUsage) json() string {
 		u.Input, u.Output, u.Input+u.Output, u.Cached, u.Reasoning)
 }
 
-// openAIError is an error body in OpenAI's format.
+// openAIError returns an error body in OpenAI's format.
 func openAIError(r OpenAIReply) string {
 	kind := map[int]string{401: "invalid_request_error", 403: "permission_error", 429: "requests", 500: "server_error", 503: "server_error"}[r.Status]
 	return fmt.Sprintf("{\n    \"error\": {\n        \"message\": %s,\n        \"type\": %s,\n        \"param\": %s,\n        \"code\": %s\n    }\n}\n",
 		openAIString(cmp.Or(r.Message, "The request failed.")), openAIString(cmp.Or(kind, "invalid_request_error")), openAIStringOrNull(r.Param), openAIStringOrNull(r.Code))
 }
 
-// openAIVectors answers an embeddings call: one vector for each input, made
-// from its length.
+// openAIVectors returns the response to an embeddings request. Each vector follows
+// from the length of its input.
 func openAIVectors(body []byte, r OpenAIReply) string {
 	var in struct {
 		Model  string         `json:"model"`
@@ -209,7 +206,7 @@ func openAIVectors(body []byte, r OpenAIReply) string {
 	return fmt.Sprintf(`{"object":"list","data":[%s],"model":%s%s}`, strings.Join(vectors, ","), openAIString(in.Model), usage)
 }
 
-// openAIFloats is a vector in base64, as OpenAI's own clients ask for it.
+// openAIFloats returns a vector in base64, which OpenAI's clients request.
 func openAIFloats(vector ...float32) string {
 	var b []byte
 	for _, x := range vector {

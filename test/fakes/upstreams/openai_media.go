@@ -18,29 +18,29 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// OpenAIMedia says what a call for media is answered with. The zero value is
-// small files that are what was asked for.
+// OpenAIMedia describes the response to a media request. The zero value is a small
+// valid file.
 type OpenAIMedia struct {
-	File   []byte // in place of the picture, the sound or the video
-	Type   string // in place of its type; "none" is no type at all
-	AsURL  bool   // a picture is to be fetched, although base64 was asked for
-	URL    string // from there, in place of the server's own address
-	Prompt string // that the provider made of the caller's
+	File   []byte // instead of the default file
+	Type   string // instead of its type; "none": no type
+	AsURL  bool   // return a URL although the request asks for base64
+	URL    string // instead of the server's own URL
+	Prompt string // the revised prompt
 
-	// Of a render, given with the call that starts it:
+	// For a video, set in the reply to the request that starts it:
 
-	Polls  int    // how often it is asked for until it has ended; 0 is 2
-	Status string // how it ends; empty is completed
-	Error  string // the error object of one that failed
+	Polls  int    // polls until it has ended; default: 2
+	Status string // the final status; default: completed
+	Error  string // the error object of a failed video
 }
 
-// OpenAIBlocked is the refusal of OpenAI's filter. The stage is input, output,
-// or empty where the filter does not say.
+// OpenAIBlocked returns the error of OpenAI's filter. The stage is input, output or
+// empty if unknown.
 func OpenAIBlocked(code, stage string) OpenAIReply {
 	return OpenAIReply{Status: http.StatusBadRequest, Body: `{"error":` + OpenAIBlockedError(code, stage) + `}`}
 }
 
-// OpenAIBlockedError is the error object of such a refusal.
+// OpenAIBlockedError returns its error object.
 func OpenAIBlockedError(code, stage string) string {
 	details := ""
 	if stage != "" {
@@ -49,21 +49,19 @@ func OpenAIBlockedError(code, stage string) string {
 	return fmt.Sprintf(`{"message":"Your request was rejected by the safety system. safety_violations=[violence].","type":"image_generation_user_error","param":null,"code":%q%s}`, code, details)
 }
 
-// openAIVideo is a render.
 type openAIVideo struct {
 	OpenAIMedia
 	id, model, prompt, seconds, size string
 	polled                           int
 }
 
-// openAIFile is an answer with its type.
 type openAIFile struct {
 	kind   string
 	status int
 	body   string
 }
 
-// mediaPaths are the paths of the media calls; Azure's stand behind its own.
+// mediaPaths are the paths of media requests. Azure adds a prefix.
 var mediaPaths = []string{"/images/generations", "/images/edits", "/audio/speech"}
 
 func isOpenAIMedia(path string) bool {
@@ -71,13 +69,13 @@ func isOpenAIMedia(path string) bool {
 		slices.ContainsFunc(mediaPaths, func(end string) bool { return strings.HasSuffix(path, end) })
 }
 
-// media answers a call for pictures, speech or videos.
+// media responds to a request for images, speech or videos.
 func (o *OpenAI) media(req *OpenAIRequest, m OpenAIMedia) openAIFile {
 	if rest, ok := strings.CutPrefix(req.Path, "/videos"); ok {
 		return o.video(req, m, strings.TrimPrefix(rest, "/"))
 	}
 	if req.Method != http.MethodPost {
-		return refuse(http.StatusMethodNotAllowed, "", "", "Not allowed to "+req.Method+" on "+req.Path)
+		return reject(http.StatusMethodNotAllowed, "", "", "Not allowed to "+req.Method+" on "+req.Path)
 	}
 	switch {
 	case strings.HasSuffix(req.Path, "/images/generations"):
@@ -88,40 +86,39 @@ func (o *OpenAI) media(req *OpenAIRequest, m OpenAIMedia) openAIFile {
 	return speech(req, m)
 }
 
-// refuse is one of OpenAI's errors.
-func refuse(status int, code, param, message string) openAIFile {
+// reject returns an error of OpenAI.
+func reject(status int, code, param, message string) openAIFile {
 	return openAIFile{"application/json", status, openAIError(OpenAIReply{Status: status, Code: code, Param: param, Message: message})}
 }
 
 func unknown(param string) openAIFile {
-	return refuse(http.StatusBadRequest, "unknown_parameter", param, "Unknown parameter: '"+param+"'.")
+	return reject(http.StatusBadRequest, "unknown_parameter", param, "Unknown parameter: '"+param+"'.")
 }
 
 func invalid(param string) openAIFile {
-	return refuse(http.StatusBadRequest, "invalid_value", param, "Invalid value for '"+param+"'.")
+	return reject(http.StatusBadRequest, "invalid_value", param, "Invalid value for '"+param+"'.")
 }
 
-// fields are a request's members, as OpenAI documents them.
 type fields map[string]jsontext.Value
 
 func readFields(req *OpenAIRequest) (fields, *openAIFile) {
 	in := fields{}
 	if kind, _, _ := mime.ParseMediaType(req.Header.Get("Content-Type")); kind != "application/json" {
-		answer := refuse(http.StatusBadRequest, "unsupported_content_type", "", "Invalid Content-Type header ("+kind+"), expected application/json.")
+		answer := reject(http.StatusBadRequest, "unsupported_content_type", "", "Invalid Content-Type header ("+kind+"), expected application/json.")
 		return nil, &answer
 	}
 	if err := json.Unmarshal(req.Body, &in); err != nil {
-		answer := refuse(http.StatusBadRequest, "", "", "We could not parse the JSON body of your request.")
+		answer := reject(http.StatusBadRequest, "", "", "We could not parse the JSON body of your request.")
 		return nil, &answer
 	}
 	return in, nil
 }
 
-// check finds a field that is missing, not known, or not of its kind.
+// check finds a missing or unknown field, or one with a wrong type.
 func (in fields) check(known map[string]string, required ...string) *openAIFile {
 	for _, name := range required {
 		if in[name] == nil {
-			answer := refuse(http.StatusBadRequest, "missing_required_parameter", name, "Missing required parameter: '"+name+"'.")
+			answer := reject(http.StatusBadRequest, "missing_required_parameter", name, "Missing required parameter: '"+name+"'.")
 			return &answer
 		}
 	}
@@ -132,7 +129,7 @@ func (in fields) check(known map[string]string, required ...string) *openAIFile 
 			return &answer
 		}
 		if !strings.ContainsRune(kinds, rune(value.Kind())) {
-			answer := refuse(http.StatusBadRequest, "invalid_type", name, "Invalid type for '"+name+"'.")
+			answer := reject(http.StatusBadRequest, "invalid_type", name, "Invalid type for '"+name+"'.")
 			return &answer
 		}
 	}
@@ -145,8 +142,7 @@ func (in fields) text(name string) string {
 	return s
 }
 
-// imageFields are the fields of a call for pictures, with the kinds of their
-// values: some are of the newer models only, some of the older.
+// imageFields returns the fields that a model accepts, with the kinds of their values.
 func imageFields(model string, edit bool) map[string]string {
 	known := map[string]string{"model": `"`, "prompt": `"`, "n": "0n", "size": `"n`, "user": `"`, "quality": `"n`}
 	switch {
@@ -163,7 +159,7 @@ func imageFields(model string, edit bool) map[string]string {
 		if model == "dall-e-3" {
 			known["style"] = `"n`
 		}
-		if !strings.HasPrefix(model, "dall-e") { // other servers take what they please
+		if !strings.HasPrefix(model, "dall-e") { // other servers accept more
 			known["seed"], known["negative_prompt"] = "0", `"`
 		}
 	}
@@ -171,21 +167,21 @@ func imageFields(model string, edit bool) map[string]string {
 }
 
 func (o *OpenAI) generation(req *OpenAIRequest, m OpenAIMedia) openAIFile {
-	in, refused := readFields(req)
-	if refused == nil {
-		refused = in.check(imageFields(in.text("model"), false), "model", "prompt")
+	in, rejected := readFields(req)
+	if rejected == nil {
+		rejected = in.check(imageFields(in.text("model"), false), "model", "prompt")
 	}
-	if refused != nil {
-		return *refused
+	if rejected != nil {
+		return *rejected
 	}
 	n, _ := strconv.Atoi(string(in["n"]))
-	return o.pictures(m, in.text("model"), cmp.Or(n, 1), in.text("response_format"))
+	return o.images(m, in.text("model"), cmp.Or(n, 1), in.text("response_format"))
 }
 
 func (o *OpenAI) edit(req *OpenAIRequest, m OpenAIMedia) openAIFile {
-	form, refused := readForm(req)
-	if refused != nil {
-		return *refused
+	form, rejected := readForm(req)
+	if rejected != nil {
+		return *rejected
 	}
 	values := func(name string) string { return strings.Join(form.Value[name], "") }
 	known := imageFields(values("model"), true)
@@ -196,10 +192,10 @@ func (o *OpenAI) edit(req *OpenAIRequest, m OpenAIMedia) openAIFile {
 	}
 	images := append(slices.Clone(form.File["image"]), form.File["image[]"]...)
 	if len(images) == 0 || values("prompt") == "" {
-		return refuse(http.StatusBadRequest, "missing_required_parameter", "image", "Missing required parameter: 'image'.")
+		return reject(http.StatusBadRequest, "missing_required_parameter", "image", "Missing required parameter: 'image'.")
 	}
 	if len(form.File["image"]) > 1 {
-		return refuse(http.StatusBadRequest, "duplicate_parameter", "image", "Duplicate parameter: 'image'. You provided multiple values for this parameter, whereas only one is allowed.")
+		return reject(http.StatusBadRequest, "duplicate_parameter", "image", "Duplicate parameter: 'image'. You provided multiple values for this parameter, whereas only one is allowed.")
 	}
 	for name, files := range form.File {
 		if name != "image" && name != "image[]" && name != "mask" {
@@ -207,26 +203,26 @@ func (o *OpenAI) edit(req *OpenAIRequest, m OpenAIMedia) openAIFile {
 		}
 		for _, file := range files {
 			if !strings.HasPrefix(file.Header.Get("Content-Type"), "image/") {
-				return refuse(http.StatusBadRequest, "unsupported_file_mimetype", name, "Invalid file '"+name+"': unsupported mimetype.")
+				return reject(http.StatusBadRequest, "unsupported_file_mimetype", name, "Invalid file '"+name+"': unsupported mimetype.")
 			}
 		}
 	}
 	n, _ := strconv.Atoi(values("n"))
-	return o.pictures(m, values("model"), cmp.Or(n, 1), values("response_format"))
+	return o.images(m, values("model"), cmp.Or(n, 1), values("response_format"))
 }
 
 func readForm(req *OpenAIRequest) (*multipart.Form, *openAIFile) {
 	_, params, _ := mime.ParseMediaType(req.Header.Get("Content-Type"))
 	form, err := multipart.NewReader(bytes.NewReader(req.Body), params["boundary"]).ReadForm(64 << 20)
 	if err != nil {
-		answer := refuse(http.StatusBadRequest, "", "", "Could not parse multipart form")
+		answer := reject(http.StatusBadRequest, "", "", "Could not parse multipart form")
 		return nil, &answer
 	}
 	return form, nil
 }
 
-// pictures answers in base64 or with URLs, as the model does.
-func (o *OpenAI) pictures(m OpenAIMedia, model string, n int, format string) openAIFile {
+// images returns base64 or URLs, as the model does.
+func (o *OpenAI) images(m OpenAIMedia, model string, n int, format string) openAIFile {
 	if n < 1 || n > 10 || n > 1 && model == "dall-e-3" {
 		return invalid("n")
 	}
@@ -254,8 +250,8 @@ func (o *OpenAI) pictures(m OpenAIMedia, model string, n int, format string) ope
 	return openAIFile{"application/json", http.StatusOK, `{"created":1713833628,"data":[` + strings.Join(data, ",") + `]` + usage + `}`}
 }
 
-// serveFile answers for a picture's URL. As the stores of files do, it refuses
-// a key beside the signature.
+// serveFile serves the URL of an image. As object stores do, it rejects a key in
+// addition to the signature.
 func (o *OpenAI) serveFile(w http.ResponseWriter, r *http.Request) bool {
 	if !strings.HasPrefix(r.URL.Path, "/files/") {
 		return false
@@ -268,8 +264,7 @@ func (o *OpenAI) serveFile(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// speechFormats are the formats with their types and the bytes that they
-// begin with.
+// speechFormats are the formats with their types and first bytes.
 var speechFormats = map[string][2]string{
 	"mp3":  {"audio/mpeg", "ID3\x04\x00"},
 	"opus": {"audio/opus", "OggS\x00"},
@@ -280,19 +275,19 @@ var speechFormats = map[string][2]string{
 }
 
 func speech(req *OpenAIRequest, m OpenAIMedia) openAIFile {
-	in, refused := readFields(req)
-	if refused == nil {
-		refused = in.check(map[string]string{"model": `"`, "input": `"`, "voice": `"{`, "instructions": `"n`, "response_format": `"`, "speed": "0"}, "model", "input", "voice")
+	in, rejected := readFields(req)
+	if rejected == nil {
+		rejected = in.check(map[string]string{"model": `"`, "input": `"`, "voice": `"{`, "instructions": `"n`, "response_format": `"`, "speed": "0"}, "model", "input", "voice")
 	}
-	if refused != nil {
-		return *refused
+	if rejected != nil {
+		return *rejected
 	}
 	speed, err := strconv.ParseFloat(cmp.Or(string(in["speed"]), "1"), 64)
 	if err != nil || speed < 0.25 || speed > 4 {
 		return invalid("speed")
 	}
 	if input := in.text("input"); input == "" || len([]rune(input)) > 4096 {
-		return refuse(http.StatusBadRequest, "string_above_max_length", "input", "Invalid 'input': string too long.")
+		return reject(http.StatusBadRequest, "string_above_max_length", "input", "Invalid 'input': string too long.")
 	}
 	name := cmp.Or(in.text("response_format"), "mp3")
 	format, ok := speechFormats[name]
@@ -306,7 +301,7 @@ func speech(req *OpenAIRequest, m OpenAIMedia) openAIFile {
 	return m.file(format[0], file)
 }
 
-// file is a file as an answer, unless the test wants another.
+// file returns a file, unless the test sets another.
 func (m OpenAIMedia) file(kind string, file []byte) openAIFile {
 	if m.File != nil {
 		file = m.File
@@ -318,8 +313,7 @@ func (m OpenAIMedia) file(kind string, file []byte) openAIFile {
 	return openAIFile{kind, http.StatusOK, string(file)}
 }
 
-// video answers the calls of the Videos API. rest is what stands after
-// /videos/.
+// video serves the Videos API. rest is the path after /videos/.
 func (o *OpenAI) video(req *OpenAIRequest, m OpenAIMedia, rest string) openAIFile {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -330,14 +324,14 @@ func (o *OpenAI) video(req *OpenAIRequest, m OpenAIMedia, rest string) openAIFil
 	v := o.videos[id]
 	switch {
 	case v == nil:
-		return refuse(http.StatusNotFound, "", "", "Video with id '"+id+"' not found.")
+		return reject(http.StatusNotFound, "", "", "Video with id '"+id+"' not found.")
 	case wantsContent:
 		return v.content(req, m)
 	case req.Method == http.MethodDelete:
 		delete(o.videos, id)
 		return openAIFile{"application/json", http.StatusOK, fmt.Sprintf(`{"id":%q,"object":"video.deleted","deleted":true}`, id)}
 	case req.Method != http.MethodGet:
-		return refuse(http.StatusMethodNotAllowed, "", "", "Not allowed to "+req.Method)
+		return reject(http.StatusMethodNotAllowed, "", "", "Not allowed to "+req.Method)
 	}
 	v.polled++
 	return openAIFile{"application/json", http.StatusOK, v.json()}
@@ -350,14 +344,14 @@ var (
 
 func (o *OpenAI) startVideo(req *OpenAIRequest, m OpenAIMedia) openAIFile {
 	if req.Method != http.MethodPost {
-		return refuse(http.StatusMethodNotAllowed, "", "", "Not allowed to "+req.Method)
+		return reject(http.StatusMethodNotAllowed, "", "", "Not allowed to "+req.Method)
 	}
 	in := map[string]string{}
 	known := map[string]string{"model": `"`, "prompt": `"`, "seconds": `"`, "size": `"`}
 	if strings.HasPrefix(req.Header.Get("Content-Type"), "multipart/form-data") {
-		form, refused := readForm(req)
-		if refused != nil {
-			return *refused
+		form, rejected := readForm(req)
+		if rejected != nil {
+			return *rejected
 		}
 		for name, values := range form.Value {
 			if known[name] == "" {
@@ -369,12 +363,12 @@ func (o *OpenAI) startVideo(req *OpenAIRequest, m OpenAIMedia) openAIFile {
 			return invalid("input_reference")
 		}
 	} else {
-		values, refused := readFields(req)
-		if refused == nil {
-			refused = values.check(known, "prompt")
+		values, rejected := readFields(req)
+		if rejected == nil {
+			rejected = values.check(known, "prompt")
 		}
-		if refused != nil {
-			return *refused
+		if rejected != nil {
+			return *rejected
 		}
 		for name := range values {
 			in[name] = values.text(name)
@@ -382,7 +376,7 @@ func (o *OpenAI) startVideo(req *OpenAIRequest, m OpenAIMedia) openAIFile {
 	}
 	switch {
 	case in["prompt"] == "":
-		return refuse(http.StatusBadRequest, "missing_required_parameter", "prompt", "Missing required parameter: 'prompt'.")
+		return reject(http.StatusBadRequest, "missing_required_parameter", "prompt", "Missing required parameter: 'prompt'.")
 	case !slices.Contains(videoSeconds, in["seconds"]):
 		return invalid("seconds")
 	case !slices.Contains(videoSizes, in["size"]):
@@ -399,7 +393,7 @@ func (o *OpenAI) startVideo(req *OpenAIRequest, m OpenAIMedia) openAIFile {
 
 func (v *openAIVideo) polls() int { return cmp.Or(v.Polls, 2) }
 
-// status goes from queued over in_progress to the end.
+// status goes from queued to in_progress to the final status.
 func (v *openAIVideo) status() string {
 	switch {
 	case v.polled >= v.polls():
@@ -421,10 +415,10 @@ func (v *openAIVideo) json() string {
 
 func (v *openAIVideo) content(req *OpenAIRequest, now OpenAIMedia) openAIFile {
 	if req.Method != http.MethodGet {
-		return refuse(http.StatusMethodNotAllowed, "", "", "Not allowed to "+req.Method)
+		return reject(http.StatusMethodNotAllowed, "", "", "Not allowed to "+req.Method)
 	}
 	if v.status() != "completed" {
-		return refuse(http.StatusBadRequest, "invalid_request_error", "", "Video is not ready yet, use GET /v1/videos/{video_id} to check status.")
+		return reject(http.StatusBadRequest, "invalid_request_error", "", "Video is not ready yet, use GET /v1/videos/{video_id} to check status.")
 	}
 	query, _ := url.ParseQuery(req.Query)
 	switch query.Get("variant") {
@@ -438,8 +432,7 @@ func (v *openAIVideo) content(req *OpenAIRequest, now OpenAIMedia) openAIFile {
 	return invalid("variant")
 }
 
-// FormOf reads a form that came in, for tests: its fields, and its files by
-// "field name (type)".
+// FormOf decodes a form: its fields, and its files by "field name (type)".
 func FormOf(header http.Header, body []byte) (values map[string]string, files map[string]string) {
 	values, files = map[string]string{}, map[string]string{}
 	_, params, _ := mime.ParseMediaType(header.Get("Content-Type"))

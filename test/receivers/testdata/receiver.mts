@@ -1,22 +1,22 @@
-// A receiver of webhooks, without dependencies:
+// A webhook receiver without dependencies:
 //
 //   WEBHOOK_SECRET=whsec_… node receiver.mjs
 //
-// Every type is inferred, so the same text is TypeScript and JavaScript: call it
-// receiver.mts where TypeScript is compiled, receiver.mjs where Node runs it as it is.
+// All types are inferred, so this file is TypeScript and JavaScript. Name it
+// receiver.mts to compile it, or receiver.mjs to run it with Node.
 import { createHmac, timingSafeEqual } from "node:crypto";
 import { createServer } from "node:http";
 
-// While a secret is rotated there are two, separated by a space.
+// During a rotation there are two secrets, separated by a space.
 const secrets = (process.env.WEBHOOK_SECRET ?? "").split(" ").filter((secret) => secret !== "");
 if (secrets.length === 0) {
   throw new Error("set WEBHOOK_SECRET to the endpoint's secret");
 }
 const tolerance = 300; // seconds
-const maxBody = (1 << 20) + (64 << 10); // 1 MiB is sent at most
+const maxBody = (1 << 20) + (64 << 10); // bodies have at most 1 MiB
 
-// The ids of what was taken in. It forgets when the program ends: a real
-// receiver has a database table instead, with the id unique.
+// The IDs of accepted deliveries. In production, use a database table with the
+// ID as its primary key.
 const seen = new Set();
 
 const server = createServer(async (req, res) => {
@@ -24,7 +24,7 @@ const server = createServer(async (req, res) => {
     if (req.method !== "POST") {
       return res.writeHead(405, { Allow: "POST" }).end();
     }
-    // The signature is over the bytes as they came, so they are not parsed yet.
+    // The signature covers the raw bytes, so read them before you parse anything.
     const chunks = [];
     let size = 0;
     for await (const chunk of req) {
@@ -58,13 +58,13 @@ const server = createServer(async (req, res) => {
     try {
       event = JSON.parse(body.toString("utf8"));
     } catch {
-      // No JSON: no event, as below.
+      // Not JSON: rejected below.
     }
     if (id === "" || typeof event?.type !== "string") {
       return res.writeHead(400).end("not an event\n");
     }
 
-    // Acknowledge first, also what came before; work after, and only once.
+    // Acknowledge first, duplicates too. Then do the work, only once.
     const first = !seen.has(id);
     seen.add(id);
     res.writeHead(204).end();
@@ -72,7 +72,7 @@ const server = createServer(async (req, res) => {
       setImmediate(() => console.log("processed", id, event.type));
     }
   } catch {
-    // The sender left before its body was whole. It will try again.
+    // The connection broke. Turnpike retries.
     res.destroy();
   }
 });

@@ -1,4 +1,4 @@
-"""A receiver of webhooks, with the standard library alone:
+"""A webhook receiver that needs only the standard library:
 
     WEBHOOK_SECRET=whsec_… python3 receiver.py
 """
@@ -13,20 +13,20 @@ import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-# While a secret is rotated there are two, separated by a space.
+# During a rotation there are two secrets, separated by a space.
 SECRETS = os.environ.get("WEBHOOK_SECRET", "").split()
 TOLERANCE = 300  # seconds
-MAX_BODY = (1 << 20) + (64 << 10)  # 1 MiB is sent at most
+MAX_BODY = (1 << 20) + (64 << 10)  # bodies have at most 1 MiB
 
-# What was taken in, and what is still to do. Both forget when the program
-# ends: a real receiver has a database table instead, with the id unique.
+# Accepted IDs and queued deliveries. In production, use a database table with the
+# ID as its primary key.
 lock = threading.Lock()
 seen = set()
 todo = queue.Queue()
 
 
 def signed(timestamp, body, signature):
-    """Whether one of the secrets made the signature."""
+    """Reports whether the signature belongs to one of the secrets."""
     for secret in SECRETS:
         mac = hmac.new(secret.encode(), timestamp.encode() + b"." + body, hashlib.sha256)
         expected = mac.hexdigest().encode()
@@ -36,21 +36,21 @@ def signed(timestamp, body, signature):
 
 
 class Receiver(BaseHTTPRequestHandler):
-    timeout = 10  # seconds, for a sender that stops in the middle
+    timeout = 10  # seconds until a stalled connection is closed
 
     def do_POST(self):
         self.send_response(self.receive())
         self.end_headers()
 
     def receive(self):
-        """Takes a delivery in and returns the status of the answer."""
+        """Stores a delivery and returns the status of the response."""
         try:
             length = int(self.headers.get("Content-Length", ""))
         except ValueError:
             return 411
         if not 0 <= length <= MAX_BODY:
             return 413
-        # The signature is over the bytes as they came, so they are not parsed yet.
+        # The signature covers the raw bytes, so read them before you parse anything.
         body = self.rfile.read(length)
 
         timestamp = self.headers.get("Service-Timestamp", "")
@@ -59,7 +59,7 @@ class Receiver(BaseHTTPRequestHandler):
         if abs(int(time.time()) - int(timestamp)) > TOLERANCE:
             return 400
 
-        # As bytes, because compare_digest refuses text that is not ASCII.
+        # As bytes, because compare_digest rejects strings that are not ASCII.
         signature = self.headers.get("Service-Signature", "").encode("utf-8", "replace")
         if not signed(timestamp, body, signature):
             return 401
@@ -73,7 +73,7 @@ class Receiver(BaseHTTPRequestHandler):
             return 400
 
         with lock:
-            if delivery_id not in seen:  # else it came again: acknowledge it again, and do nothing
+            if delivery_id not in seen:  # acknowledge duplicates and do nothing
                 seen.add(delivery_id)
                 todo.put((delivery_id, event))
         return 204
@@ -83,7 +83,7 @@ class Receiver(BaseHTTPRequestHandler):
 
 
 def work():
-    """Does what takes time, after the sender has its answer."""
+    """Processes deliveries after they were acknowledged."""
     while True:
         delivery_id, event = todo.get()
         print("processed", delivery_id, event["type"], flush=True)

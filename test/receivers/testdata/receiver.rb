@@ -1,4 +1,4 @@
-# A receiver of webhooks, as a Rack application that also runs alone:
+# A webhook receiver: a Rack application that also runs on its own:
 #
 #   WEBHOOK_SECRET=whsec_… ruby receiver.rb
 require "json"
@@ -7,15 +7,15 @@ require "set"
 require "socket"
 require "stringio"
 
-# While a secret is rotated there are two, separated by a space.
+# During a rotation there are two secrets, separated by a space.
 SECRETS = ENV.fetch("WEBHOOK_SECRET", "").split
 abort "set WEBHOOK_SECRET to the endpoint's secret" if SECRETS.empty?
 
 TOLERANCE = 300 # seconds
-MAX_BODY = (1 << 20) + (64 << 10) # 1 MiB is sent at most
+MAX_BODY = (1 << 20) + (64 << 10) # bodies have at most 1 MiB
 
-# What was taken in, and what is still to do. Both forget when the program
-# ends: a real receiver has a database table instead, with the id unique.
+# Accepted IDs and queued deliveries. In production, use a database table with the
+# ID as its primary key.
 LOCK = Mutex.new
 SEEN = Set.new
 TODO = Queue.new
@@ -28,11 +28,11 @@ def signed?(timestamp, body, signature)
   end
 end
 
-# Takes a delivery in and returns the status of the answer.
+# Stores a delivery and returns the status of the response.
 def receive(env)
   return 405 unless env["REQUEST_METHOD"] == "POST"
 
-  # The signature is over the bytes as they came, so they are not parsed yet.
+  # The signature covers the raw bytes, so read them before you parse anything.
   body = env["rack.input"]&.read(MAX_BODY + 1).to_s.b
   return 413 if body.bytesize > MAX_BODY
 
@@ -46,17 +46,17 @@ def receive(env)
   return 400 if id.empty? || !event.is_a?(Hash) || !event.key?("type")
 
   LOCK.synchronize do
-    TODO << [id, event] if SEEN.add?(id) # else it came again: acknowledge it again, and do nothing
+    TODO << [id, event] if SEEN.add?(id) # acknowledge duplicates and do nothing
   end
   204
 rescue JSON::ParserError
   400
 end
 
-# For Puma or another server: `run RECEIVER` in config.ru, and the last part below is not needed.
+# For Puma and other servers: put `run RECEIVER` into config.ru and leave out the rest of the file.
 RECEIVER = ->(env) { [receive(env), {}, []] }
 
-# Does what takes time, after the sender has its answer.
+# Processes deliveries after they were acknowledged.
 Thread.new do
   loop do
     id, event = TODO.pop
@@ -64,7 +64,7 @@ Thread.new do
   end
 end
 
-# Ruby brings no HTTP server, so here is as much of one as a delivery needs.
+# Ruby has no HTTP server of its own, so here is a minimal one.
 def serve(client)
   client.binmode
   env = { "REQUEST_METHOD" => client.gets("\r\n", 8192).to_s.split.first }
@@ -75,7 +75,7 @@ def serve(client)
   length = env["HTTP_CONTENT_LENGTH"].to_i.clamp(0, MAX_BODY + 1)
   env["rack.input"] = StringIO.new(client.read(length).to_s)
   status, = RECEIVER.call(env)
-  client.write("HTTP/1.1 #{status} Answer\r\nConnection: close\r\n#{"Content-Length: 0\r\n" unless status == 204}\r\n")
+  client.write("HTTP/1.1 #{status} Response\r\nConnection: close\r\n#{"Content-Length: 0\r\n" unless status == 204}\r\n")
 ensure
   client.close
 end

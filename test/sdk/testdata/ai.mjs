@@ -1,4 +1,4 @@
-// The same conversation as the other clients', with Vercel's AI SDK as it is.
+// The shared conversation, with the published AI SDK from Vercel.
 import assert from "node:assert/strict";
 import { createRequire } from "node:module";
 
@@ -25,22 +25,22 @@ const streamed = streamText({ ...chat, prompt: "What is the answer?" });
 assert.equal(await streamed.text, SPOKEN);
 assert.ok((await streamed.usage).totalTokens > 0);
 
-// Tools: the loop that the SDK drives, and a streamed call.
+// Tools: the SDK's own loop, and a streamed call.
 const loop = await generateText({ ...chat, prompt: "How is the weather in Paris?", tools, stopWhen });
 assert.equal(loop.text, SPOKEN);
 const calling = streamText({ ...chat, prompt: "How is the weather in Paris?", tools });
 assert.equal(await calling.finishReason, "tool-calls");
 assert.deepEqual(seen, [JSON.parse(ARGS), JSON.parse(ARGS)]);
 
-// JSON of a schema, and an image.
+// Structured output and an image.
 const person = { type: "object", properties: { name: { type: "string" }, age: { type: "integer" } }, required: ["name", "age"], additionalProperties: false };
 const described = await generateText({ ...chat, prompt: "Describe a person", output: Output.object({ schema: jsonSchema(person) }) });
 assert.deepEqual(described.output, JSON.parse(PERSON));
 const picture = { role: "user", content: [{ type: "text", text: "What is this?" }, { type: "image", image: PIXEL }] };
 assert.equal((await generateText({ ...chat, messages: [picture] })).text, SPOKEN);
 
-// Responses, which are the SDK's default. Without store: false it sends its
-// second turn as references to what a server has stored.
+// Responses, the SDK's default. Without store: false, the second turn only references
+// stored items.
 const responses = { model: provider(MODEL), maxRetries: 0, providerOptions: { openai: { store: false } } };
 const messages = [{ role: "user", content: "What is the answer?" }];
 const first = await generateText({ ...responses, messages });

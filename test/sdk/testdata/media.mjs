@@ -1,5 +1,5 @@
-// Pictures, speech and videos with the npm package as it is. What it has made
-// is left in FOLDER, for others to look at.
+// Images, speech and videos with the published npm package. The files stay in FOLDER
+// for the test to check.
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { createReadStream, createWriteStream } from "node:fs";
@@ -21,7 +21,7 @@ const fetched = async (url) => {
   return Buffer.from(await answer.arrayBuffer());
 };
 
-// Pictures: in the answer, and behind a link.
+// Images: as base64 and as a URL.
 const prompt = "A toll house by the sea";
 const two = await client.images.generate({ model: IMAGE, prompt, n: 2, size: "1024x1024" });
 assert.equal(two.data.length, 2);
@@ -31,7 +31,7 @@ const linked = await client.images.generate({ model: IMAGE, prompt, size: "1024x
 assert.equal(linked.data[0].b64_json, undefined);
 assert.equal(sum(await fetched(linked.data[0].url)), sum(Buffer.from(asked.data[0].b64_json, "base64")));
 
-// Edits: of one picture from a stream, with a mask, and of two.
+// Edits: one image from a stream with a mask, and two images.
 const mask = MASKS ? { mask: await toFile(readFile(source), "mask.png", { type: "image/png" }) } : {};
 const edited = await client.images.edit({ model: IMAGE, prompt: "Add a dog", image: createReadStream(source), n: 1, ...mask });
 await writeFile(FOLDER + "/edited.png", Buffer.from(edited.data[0].b64_json, "base64"));
@@ -48,7 +48,7 @@ if (MP3) {
   await assert.rejects(say("mp3"), (e) => e instanceof OpenAI.BadRequestError && e.code === "invalid_parameter");
 }
 
-// Videos. The package has no helper that waits for one.
+// Videos. The package has no polling helper.
 const ready = async (video) => {
   assert.equal(video.status, "queued");
   for (let progress = 0; ["queued", "in_progress"].includes(video.status); ) {

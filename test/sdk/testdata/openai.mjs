@@ -1,4 +1,4 @@
-// The same conversation as the Go client's, with the npm package as it is.
+// The same conversation as the Go SDK's, with the published npm package.
 import assert from "node:assert/strict";
 import { pathToFileURL } from "node:url";
 
@@ -21,7 +21,7 @@ assert.equal(streamed.choices[0].message.content, SPOKEN);
 assert.equal(streamed.choices[0].finish_reason, "stop");
 assert.ok(streamed.usage.total_tokens > 0 && streamed.usage.credits > 0, JSON.stringify(streamed.usage));
 
-// Tools: the loop that the package itself drives, and a streamed call.
+// Tools: the package's own loop, and a streamed call.
 const seen = [];
 const runner = client.chat.completions.runTools({
   model: MODEL,
@@ -37,7 +37,7 @@ assert.equal(calling.choices[0].finish_reason, "tool_calls");
 assert.equal(calling.choices[0].message.tool_calls[0].function.name, TOOL);
 assert.deepEqual(JSON.parse(calling.choices[0].message.tool_calls[0].function.arguments), args);
 
-// JSON of a schema, and an image.
+// Structured output and an image.
 const person = { type: "object", properties: { name: { type: "string" }, age: { type: "integer" } }, required: ["name", "age"], additionalProperties: false };
 const parsed = await client.chat.completions.parse({
   model: MODEL,
@@ -52,7 +52,7 @@ const shown = await client.chat.completions.create({
 });
 assert.equal(shown.choices[0].message.content, SPOKEN);
 
-// Responses: plain, streamed, and a loop.
+// Responses: plain, streamed, and a tool loop.
 const response = await client.responses.create({ model: MODEL, instructions: "Be brief.", input: "What is the answer?" });
 assert.equal(response.output_text, SPOKEN);
 assert.equal(response.status, "completed");
@@ -76,7 +76,7 @@ const second = await client.responses.create({
 });
 assert.equal(second.output_text, SPOKEN);
 
-// Embeddings, which the package asks for in base64 and turns into numbers.
+// Embeddings. The package requests base64 and decodes it.
 if (EMBEDDINGS) {
   const list = await client.embeddings.create({ model: EMBEDDINGS, input: ["one", "three"] });
   assert.equal(list.data.length, 2);

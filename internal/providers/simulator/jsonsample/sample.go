@@ -9,15 +9,15 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"turnpike/internal/safeschema"
 )
 
-// union is an anyOf or oneOf.
 type union struct {
 	branches  []*jsonschema.Schema
 	exclusive bool // exactly one branch must hold
 }
 
-// generate generates a value for schemas that apply together.
 func (s *sampler) generate(schemas []*jsonschema.Schema, depth int) (value, error) {
 	if depth > s.depth {
 		return value{}, errTooDeep
@@ -34,9 +34,9 @@ func (s *sampler) generate(schemas []*jsonschema.Schema, depth int) (value, erro
 	return s.resolve(flat, unions, depth)
 }
 
-// flatten collects a schema with everything that its $ref and allOf add.
+// flatten collects a schema with the schemas of its $ref and allOf.
 func (s *sampler) flatten(schema *jsonschema.Schema, flat *[]*jsonschema.Schema, unions *[]union) error {
-	s.steps += 1 + len(*flat)/4
+	s.budget.Steps -= 1 + len(*flat)/4
 	if err := s.checkLimits(); err != nil {
 		return err
 	}
@@ -61,14 +61,14 @@ func (s *sampler) flatten(schema *jsonschema.Schema, flat *[]*jsonschema.Schema,
 	return nil
 }
 
-// resolve tries the branches of the first union until one leads to a value.
+// resolve tries the branches of the first union until one produces a value.
 func (s *sampler) resolve(flat []*jsonschema.Schema, unions []union, depth int) (v value, err error) {
 	if len(unions) == 0 {
 		return s.plain(flat, depth)
 	}
 	u := unions[0]
 	for _, branch := range u.branches {
-		// Clip, so that branches don't share what they append.
+		// Clip the slice, so that branches don't share appended elements.
 		schemas, rest := slices.Clip(flat), slices.Clip(unions[1:])
 		if err = s.flatten(branch, &schemas, &rest); err == nil {
 			v, err = s.resolve(schemas, rest, depth)
@@ -100,7 +100,7 @@ func (s *sampler) plain(schemas []*jsonschema.Schema, depth int) (v value, err e
 		if i < 0 {
 			return v, errors.New("none of the values in its enum or const satisfies its other rules")
 		}
-		s.values += countValues(constants[i])
+		s.values += safeschema.CountValues(constants[i])
 		return s.scalar(constants[i])
 	}
 	err = errors.New("it requires a value of two types at once")
@@ -199,7 +199,7 @@ func (s *sampler) object(schemas []*jsonschema.Schema, depth int) (value, error)
 		minimum, maximum = max(minimum, intOr(schema.MinProperties, 0)), min(maximum, intOr(schema.MaxProperties, maximum))
 	}
 	slices.Sort(optional)
-	if s.steps += len(required) + len(optional); s.onlyRequired(depth) {
+	if s.budget.Steps -= len(required) + len(optional); s.onlyRequired(depth) {
 		optional = nil
 	}
 	members, text := map[string]any{}, []byte{'{'}
@@ -227,10 +227,10 @@ func (s *sampler) object(schemas []*jsonschema.Schema, depth int) (value, error)
 	}
 	for _, name := range optional {
 		if len(members) < maximum {
-			_ = add(name) // left out if it fails
+			_ = add(name) // omitted if it fails
 		}
 	}
-	for i := 1; len(members) < minimum; i++ { // the limits end it
+	for i := 1; len(members) < minimum; i++ { // the limits end the loop
 		if err := add("extra" + strconv.Itoa(i)); err != nil {
 			return value{}, err
 		}
@@ -238,11 +238,10 @@ func (s *sampler) object(schemas []*jsonschema.Schema, depth int) (value, error)
 	return value{members, append(text, '}')}, s.spend(0)
 }
 
-// propertySchemas returns the schemas that apply to a property.
 func (s *sampler) propertySchemas(schemas []*jsonschema.Schema, name string) []*jsonschema.Schema {
 	var applicable []*jsonschema.Schema
 	for _, schema := range schemas {
-		s.steps++
+		s.budget.Steps--
 		sub := schema.Properties[name]
 		if sub == nil {
 			sub, _ = schema.AdditionalProperties.(*jsonschema.Schema)
@@ -252,7 +251,7 @@ func (s *sampler) propertySchemas(schemas []*jsonschema.Schema, name string) []*
 	return applicable
 }
 
-// array generates the required items, and one where none is required.
+// array generates the required items, or one if none is required.
 func (s *sampler) array(schemas []*jsonschema.Schema, depth int) (value, error) {
 	required, wanted, maximum := 0, 0, maxValues+1
 	for _, schema := range schemas {

@@ -9,6 +9,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"turnpike/internal/safeschema"
 )
 
 // formats are examples of the formats that JSON Schema defines.
@@ -36,22 +38,21 @@ func (s *sampler) string(schemas []*jsonschema.Schema) (value, error) {
 		if schema.Format != nil && formats[schema.Format.Name] != "" {
 			candidates = slices.Insert(candidates, 0, formats[schema.Format.Name])
 		}
-		if p, ok := schema.Pattern.(*pattern); ok {
+		if p, ok := schema.Pattern.(*safeschema.Pattern); ok {
 			for _, extra := range []int{0, minimum} {
-				text := p.sample(extra)
+				text := samplePattern(p.Syntax, extra)
 				candidates = append(candidates, text, fit(text, minimum, maximum))
 			}
 		}
 	}
 	for _, c := range candidates {
-		if s.steps += 1 + len(c)/64; s.valid(c, schemas...) {
+		if s.budget.Steps -= 1 + len(c)/64; s.valid(c, schemas...) {
 			return s.scalar(c)
 		}
 	}
 	return value{}, errors.New("no string was found that satisfies its rules for one")
 }
 
-// fit cuts or pads a string to a length in characters.
 func fit(text string, minimum, maximum int) string {
 	n := utf8.RuneCountInString(text)
 	if n > maximum {

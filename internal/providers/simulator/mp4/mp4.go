@@ -22,7 +22,7 @@ const (
 var clip []byte
 
 // frames are the frames of the clip as MP4 stores them: after their length.
-// frameSizes are their sizes, and pictureSet is the picture parameter set.
+// frameSizes are their sizes, and pictureSet is the clip's PPS.
 var frames, frameSizes, pictureSet = parseClip()
 
 func parseClip() (frames []byte, sizes []uint32, pps []byte) {
@@ -70,7 +70,7 @@ func box(name string, parts ...[]byte) []byte {
 	return slices.Concat(u32(uint32(8+len(content))), []byte(name), content)
 }
 
-// identity is the transformation that leaves a video as it is.
+// identity is the transformation matrix that doesn't change a video.
 var identity = u32(0x10000, 0, 0, 0, 0x10000, 0, 0, 0, 0x40000000)
 
 func movie(width, height, seconds int, offset uint32) []byte {
@@ -93,8 +93,7 @@ func movie(width, height, seconds int, offset uint32) []byte {
 	)
 }
 
-// sampleTable describes one chunk of 24 frames for each second. All chunks are
-// at the same offset.
+// sampleTable describes one chunk of 24 frames for each second. All chunks are at the same offset.
 func sampleTable(seconds int, offset uint32) []byte {
 	var keys []uint32
 	for i := range seconds {
@@ -118,8 +117,8 @@ func sampleEntry(width, height int) []byte {
 }
 
 // sequenceSet returns the sequence parameter set of the clip with cropping. Its
-// names are those of the H.264 standard, section 7.3.2.1.1. There are never 16
-// zero bits in a row, so no emulation prevention is needed.
+// names come from the H.264 standard, section 7.3.2.1.1. It never has 16 zero
+// bits in a row, so it needs no emulation prevention.
 func sequenceSet(width, height int) []byte {
 	bits := "01100111" + // NAL unit: sequence parameter set
 		"01000010" + "11000000" + "00110010" + // profile_idc 66, constraint sets 0 and 1, level_idc 50

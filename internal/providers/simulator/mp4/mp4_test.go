@@ -17,7 +17,7 @@ func TestVideoHasRequestedSizeAndDuration(t *testing.T) {
 		if err := os.WriteFile(path, file, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		// -count_frames decodes every frame, and -v error reports whatever is wrong with one.
+		// -count_frames decodes every frame, and -v error reports any defect.
 		out, err := exec.Command("ffprobe", "-v", "error", "-count_frames", "-show_entries",
 			"stream=codec_name,profile,width,height,r_frame_rate,duration,nb_read_frames:format=duration", "-of", "default=nw=1", path).CombinedOutput()
 		want := fmt.Sprintf("codec_name=h264\nprofile=Constrained Baseline\nwidth=%d\nheight=%d\nr_frame_rate=24/1\nduration=%d.000000\nnb_read_frames=%d\nduration=%d.000000\n",

@@ -2,13 +2,12 @@ package o200k
 
 import "sync"
 
-// maxMerge bounds the memory of one merge. A longer piece, which is a word of
-// 64 KiB without a space, is merged in parts of this size: its count may then
-// be one too high per part.
+// maxMerge limits the memory of a merge. A longer piece, such as a word of more
+// than 64 KiB, is merged in parts. Its count may be too high by one for each part.
 const maxMerge = 64 << 10
 
-// merge yields the ends of the tokens that byte-pair encoding makes of piece,
-// which lies at offset base of the text. It returns false when told to stop.
+// merge applies byte-pair encoding to the piece at offset base of the text and
+// yields the ends of its tokens. It returns false if yield does.
 func (t *table) merge(piece string, base int, yield func(int) bool) bool {
 	for len(piece) > maxMerge {
 		if !t.mergePart(piece[:maxMerge], base, yield) {
@@ -19,14 +18,13 @@ func (t *table) merge(piece string, base int, yield func(int) bool) bool {
 	return t.mergePart(piece, base, yield)
 }
 
-// part is a run of bytes that is a token so far, in a linked list. rank is
-// that of the token it makes together with the next part.
+// part is a token so far, in a linked list. rank is the rank of the token that
+// it forms with the next part.
 type part struct {
 	prev, next int32
 	rank       uint32
 }
 
-// merger is the memory of one merge.
 type merger struct {
 	parts []part
 	queue queue
@@ -34,8 +32,8 @@ type merger struct {
 
 var mergers = sync.Pool{New: func() any { return new(merger) }}
 
-// mergePart joins the two neighbours of lowest rank, the leftmost on a tie,
-// until no two make a token.
+// mergePart joins the two neighbors of lowest rank, the leftmost on a tie, until
+// no two form a token.
 func (t *table) mergePart(piece string, base int, yield func(int) bool) bool {
 	m := mergers.Get().(*merger)
 	defer mergers.Put(m)
@@ -54,7 +52,7 @@ func (t *table) mergePart(piece string, base int, yield func(int) bool) bool {
 	}
 
 	parts := m.parts
-	// rerank looks up anew what the part at i makes with its successor.
+	// rerank updates the rank of the part at i.
 	rerank := func(i int32) {
 		p := &parts[i]
 		p.rank = noRank
@@ -68,7 +66,7 @@ func (t *table) mergePart(piece string, base int, yield func(int) bool) bool {
 	for len(m.queue) > 0 {
 		best := m.queue.pop()
 		p := &parts[best.at]
-		if p.rank != best.rank { // outdated: the part has changed since
+		if p.rank != best.rank { // outdated
 			continue
 		}
 		gone := p.next
@@ -91,7 +89,7 @@ func (t *table) mergePart(piece string, base int, yield func(int) bool) bool {
 	return true
 }
 
-// candidate is a merge of the part at an offset with its successor.
+// candidate is a merge of the part at an offset with the next part.
 type candidate struct {
 	rank uint32
 	at   int32
@@ -101,7 +99,7 @@ func (c candidate) before(d candidate) bool {
 	return c.rank < d.rank || c.rank == d.rank && c.at < d.at
 }
 
-// queue is a binary heap; container/heap would allocate for every push.
+// queue is a binary heap. container/heap allocates for every push.
 type queue []candidate
 
 func (q *queue) push(c candidate) {

@@ -1,11 +1,10 @@
 // Package o200k counts tokens exactly as OpenAI's o200k_base encoding does.
 //
-// The vocabulary comes from tiktoken-go/tokenizer; the code does not, because
-// that module's splitter needs quadratic time for whitespace with newlines in
-// it (a megabyte took eight minutes), ends such a run at its first newline
-// instead of its last, and skips the character U+007F. Its vocabulary is a map
-// of 200,000 strings: 11 MB of heap for the garbage collector to scan and
-// 0.1 s to build, where the one here takes a quarter and a tenth of that.
+// Only the vocabulary comes from tiktoken-go/tokenizer. The splitter of that
+// module takes quadratic time for whitespace with newlines: 8 minutes for a
+// megabyte. It ends such a run at its first newline instead of its last, and
+// skips U+007F. Its vocabulary is a map of 200,000 strings: 11 MB of heap to scan
+// and 0.1 s to build. This one takes a quarter and a tenth of that.
 package o200k
 
 import (
@@ -46,23 +45,21 @@ func Ends(text string) iter.Seq[int] {
 
 //go:generate go run generate.go
 
-// vocabulary is every token in the order of its rank, as one byte of length
-// and its bytes.
+// vocabulary has every token in the order of its rank: one byte of length, and its bytes.
 //
 //go:embed vocabulary.bin
 var vocabulary string
 
-// table finds tokens in the vocabulary. It has no pointers for the garbage
-// collector to follow.
+// table indexes the vocabulary. It has no pointers for the garbage collector to follow.
 type table struct {
-	starts []uint32 // rank → the place of its length byte
-	slots  []uint32 // a hash table with open addressing: rank + 1, or 0 for an empty slot
+	starts []uint32 // rank → offset of the length byte
+	slots  []uint32 // hash table with open addressing: rank + 1, or 0 for an empty slot
 	seed   maphash.Seed
 }
 
 const (
 	tokenCount = 199_998
-	slotCount  = 1 << 19 // a power of two that is filled to less than 40 %
+	slotCount  = 1 << 19 // a power of two, filled to less than 40%
 )
 
 // noRank marks bytes that are not a token.
@@ -95,8 +92,7 @@ func (t *table) token(rank uint32) string {
 	return vocabulary[start : start+uint32(vocabulary[start-1])]
 }
 
-// rank returns the token's rank, which is also the priority of the merge that
-// makes it, or noRank.
+// rank returns the rank of a token, which is also the priority of its merge, or noRank.
 func (t *table) rank(token string) uint32 {
 	for i := t.slotOf(token); t.slots[i] != 0; i = (i + 1) % slotCount {
 		if rank := t.slots[i] - 1; t.token(rank) == token {

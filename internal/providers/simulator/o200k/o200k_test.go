@@ -45,7 +45,7 @@ func tokens(text string) (tokens []string) {
 	return tokens
 }
 
-// awkward are the characters at which the pattern's alternatives meet.
+// awkward are characters at the boundaries of the pattern's alternatives.
 var awkward = rapid.SampledFrom([]string{
 	"a", "b", "Z", "Q", "s", "S", "t", "re", "VE", "ll", "d", "'", "ſ", "1", "22", "٣", "Ⅷ", "½",
 	" ", "  ", "\t", "\n", "\r", "\r\n", "\u00a0", "\u2028", "\u3000", ".", "!", "/", "//", "_", "-", "é", "É",
@@ -68,8 +68,8 @@ func TestSplitFollowsThePattern(t *testing.T) {
 	})
 }
 
-// mergeNaively is byte-pair encoding as it is defined: join the first pair of
-// lowest rank until none is left.
+// mergeNaively implements the definition of byte-pair encoding: it joins the
+// first pair of lowest rank until none is left.
 func mergeNaively(piece string) []string {
 	table := load()
 	if table.rank(piece) != noRank {
@@ -155,8 +155,8 @@ func TestVeryLongWordIsCountedInParts(t *testing.T) {
 	}
 }
 
-// The counts are those of OpenAI's own tiktoken for o200k_base.
-func TestKnownCounts(t *testing.T) {
+// The counts are from OpenAI's tiktoken for o200k_base.
+func TestCountsMatchTiktoken(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]int{
 		"":                             0,

@@ -5,8 +5,8 @@ import (
 	"unicode/utf8"
 )
 
-// The encoding first splits text into pieces by this pattern; merges never
-// cross a piece's border. nextPiece matches it by hand, in linear time.
+// The encoding first splits text into pieces by this pattern. Merges never cross
+// the boundary of a piece. nextPiece matches the pattern in linear time.
 //
 //	[^\r\n\p{L}\p{N}]?U*L+(?i:'s|'t|'re|'ve|'m|'ll|'d)?   a word that ends in lower case
 //	[^\r\n\p{L}\p{N}]?U+L*(?i:'s|'t|'re|'ve|'m|'ll|'d)?   a word in capitals
@@ -46,8 +46,8 @@ var asciiClass = func() (classes [utf8.RuneSelf]uint8) {
 	return classes
 }()
 
-// classAt returns the classes and the width of the character that s[i:]
-// begins with; width 0 is the end of the text.
+// classAt returns the classes and the width of the character at i. At the end of
+// the text, the width is 0.
 func classAt(s string, i int) (class uint8, width int) {
 	if i >= len(s) {
 		return 0, 0
@@ -77,8 +77,7 @@ func classOf(r rune) uint8 {
 	return 0
 }
 
-// skip returns the end of the run of characters from i that are in one of the
-// wanted classes.
+// skip returns the end of the run of characters at i that are in one of the classes.
 func skip(s string, i int, wanted uint8) int {
 	for {
 		class, width := classAt(s, i)
@@ -89,7 +88,7 @@ func skip(s string, i int, wanted uint8) int {
 	}
 }
 
-// nextPiece returns the length of the piece that s, which is not empty, begins with.
+// nextPiece returns the length of the first piece of s, which is not empty.
 func nextPiece(s string) int {
 	class, width := classAt(s, 0)
 	if end := wordPiece(s, class, width); end > 0 {
@@ -112,8 +111,8 @@ func nextPiece(s string) int {
 	return spaces(s)
 }
 
-// wordPiece matches the first two lines of the pattern, without contraction;
-// 0 is no match. One character that is no letter may lead the word.
+// wordPiece matches the first two lines of the pattern without the contraction,
+// and returns 0 for no match. One character other than a letter may precede the word.
 func wordPiece(s string, class uint8, width int) int {
 	switch {
 	case class&letter != 0:
@@ -134,8 +133,8 @@ func wordPiece(s string, class uint8, width int) int {
 	return 0
 }
 
-// word returns the end of the word at i, or i if there is none; ok says
-// that U*L+ matched and not only U+L*.
+// word returns the end of the word at i, or i if there is none. ok reports whether
+// U*L+ matched, and not only U+L*.
 func word(s string, i int) (end int, ok bool) {
 	both := i // the end of the last character in both U and L
 	for {
@@ -158,7 +157,7 @@ func word(s string, i int) (end int, ok bool) {
 	return i, false
 }
 
-// contraction extends a word's end over an English contraction.
+// contraction extends the end of a word by an English contraction.
 func contraction(s string, end int) int {
 	rest := s[end:]
 	if len(rest) < 2 || rest[0] != '\'' {
@@ -181,7 +180,7 @@ func contraction(s string, end int) int {
 	return end
 }
 
-// symbols matches ` ?[^\s\p{L}\p{N}]+[\r\n/]*`; 0 is no match.
+// symbols matches ` ?[^\s\p{L}\p{N}]+[\r\n/]*` and returns 0 for no match.
 func symbols(s string) int {
 	start := 0
 	if s[0] == ' ' {
@@ -204,9 +203,9 @@ func symbols(s string) int {
 	return end
 }
 
-// spaces matches the last three lines of the pattern: up to the last newline
-// of the run; else all of it at the end of the text; else all but the last,
-// which leads the word that follows.
+// spaces matches the last three lines of the pattern. It returns the run up to
+// its last newline, or the whole run at the end of the text. Otherwise it
+// returns all but the last character, which precedes the next word.
 func spaces(s string) int {
 	end, last, lineEnd := 0, 0, 0
 	for {

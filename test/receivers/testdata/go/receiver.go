@@ -1,4 +1,4 @@
-// A receiver of webhooks:
+// A webhook receiver:
 //
 //	WEBHOOK_SECRET=whsec_… go run receiver.go
 package main
@@ -19,7 +19,7 @@ import (
 )
 
 func main() {
-	// While a secret is rotated there are two, separated by a space.
+	// During a rotation there are two secrets, separated by a space.
 	secrets := strings.Fields(os.Getenv("WEBHOOK_SECRET"))
 	if len(secrets) == 0 {
 		log.Fatal("set WEBHOOK_SECRET to the endpoint's secret")
@@ -38,15 +38,15 @@ func main() {
 	}
 	fmt.Printf("listening on http://%s/\n", listener.Addr())
 	server := &http.Server{
-		// It answers 400 to a stale timestamp and 401 to a wrong signature.
+		// Returns 400 for a stale timestamp and 401 for an invalid signature.
 		Handler:     webhook.Verifier{Secrets: secrets}.Handler(in.accept),
 		ReadTimeout: 10 * time.Second,
 	}
 	log.Fatal(server.Serve(listener))
 }
 
-// inbox keeps deliveries until their work is done. It forgets when the program
-// ends: a real receiver has a database table instead, with the id unique.
+// inbox queues deliveries and remembers their IDs. In production, use a database
+// table with the ID as its primary key.
 type inbox struct {
 	mu    sync.Mutex
 	seen  map[string]bool
@@ -58,23 +58,23 @@ type delivery struct {
 	event *webhook.Event
 }
 
-// accept takes a verified delivery in. When it returns nil, the sender gets its 204.
+// accept stores a verified delivery. If it returns nil, the response is 204.
 func (in *inbox) accept(_ context.Context, event *webhook.Event, id string) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if in.seen[id] {
-		return nil // it came again: acknowledge it again, and do nothing
+		return nil // a duplicate: acknowledge it and do nothing
 	}
 	select {
 	case in.queue <- delivery{id, event}:
 		in.seen[id] = true
 		return nil
 	default:
-		return errors.New("the queue is full") // 500: it will be sent again later
+		return errors.New("the queue is full") // 500: Turnpike retries later
 	}
 }
 
-// work does what takes time, after the sender has its answer.
+// work processes deliveries after they were acknowledged.
 func (in *inbox) work() {
 	for d := range in.queue {
 		fmt.Println("processed", d.id, d.event.Type)

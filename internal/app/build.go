@@ -1,0 +1,242 @@
+package app
+
+import (
+	"context"
+	"log/slog"
+	"net/url"
+
+	"turnpike/internal/access"
+	"turnpike/internal/accounts"
+	"turnpike/internal/agents"
+	"turnpike/internal/agents/tools"
+	"turnpike/internal/api"
+	"turnpike/internal/audit"
+	"turnpike/internal/config"
+	"turnpike/internal/dashboard"
+	"turnpike/internal/db"
+	"turnpike/internal/events"
+	"turnpike/internal/gateway"
+	"turnpike/internal/idempotency"
+	"turnpike/internal/lanes"
+	"turnpike/internal/leaks"
+	"turnpike/internal/limits"
+	"turnpike/internal/mail"
+	"turnpike/internal/media"
+	"turnpike/internal/nodes"
+	"turnpike/internal/people"
+	"turnpike/internal/providers/simulator"
+	"turnpike/internal/safehttp"
+	"turnpike/internal/spend"
+	"turnpike/internal/tunnel"
+	"turnpike/internal/webhooks"
+)
+
+// components are the records and engines that an instance connects.
+type components struct {
+	node        *nodes.Node
+	group       *db.Group
+	events      *events.Publisher
+	ledger      *spend.Ledger
+	leases      *spend.LeaseCache
+	settler     *spend.Settler
+	log         *audit.Log
+	refused     *audit.Refused
+	throttled   *audit.Throttled
+	limiter     *limits.Limiter
+	people      *people.People
+	lastUsed    *access.LastUsed
+	auth        *access.Authenticator
+	keys        *access.Keys
+	tokens      *access.Tokens
+	directory   *accounts.Directory
+	idempotency *idempotency.Store
+	outbox      *mail.Outbox
+	hooks       *webhooks.Service
+	tunnels     *tunnel.Hub
+	gateway     *gateway.Gateway
+	media       *media.Service
+	agents      *agents.Service
+	leaks       *leaks.Service
+}
+
+// build creates the components from the lowest layer to the highest and starts
+// their background work.
+func (i *instance) build(ctx context.Context) error {
+	for _, step := range []func(context.Context) error{
+		i.join, i.buildRecords, i.buildWebhooks, i.buildEngines, i.buildHandler, i.buildRetention, i.startMetrics,
+	} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	i.startWork(ctx)
+	return nil
+}
+
+// join makes this process a node of the cluster, and recovers requests and
+// leases of evicted nodes.
+func (i *instance) join(ctx context.Context) (err error) {
+	d := i.store.DB
+	if err := preparePartitions(ctx, d, i.now()); err != nil {
+		slog.Warn("failed to create partitions; rows go to the default ones; retrying", "error", err)
+	}
+	if d.Engine() == "sqlite" {
+		// The lock on the data directory proves that the lanes' owners are gone.
+		if err := lanes.ClearOwners(ctx, d); err != nil {
+			return err
+		}
+	}
+	if i.node, err = nodes.Join(ctx, d, i.now); err != nil {
+		return err
+	}
+	i.group = db.NewGroup(d)
+	i.events = events.NewPublisher(i.now)
+	i.ledger = spend.NewLedger(d)
+	i.settler = spend.NewSettler(i.ledger, i.events, i.now)
+	i.log = audit.NewLog(i.group, i.node, i.settler.Settle)
+	if err := i.recoverOnce(ctx); err != nil {
+		// One dead node must not keep the others from serving.
+		slog.Error("failed to recover requests of evicted nodes, whose credits stay reserved; retrying", "retry_in", recoverInterval, "error", err)
+	}
+	i.leases = i.ledger.LeaseCache(i.node)
+	i.limiter = limits.New(d, i.node.ID, i.now)
+	return nil
+}
+
+// buildRecords creates the access to keys, projects, logs, mail and files.
+func (i *instance) buildRecords(ctx context.Context) (err error) {
+	d, ring, limit := i.store.DB, i.store.Ring, i.cfg.Limits
+	i.lastUsed = access.NewLastUsed(d)
+	if i.auth, err = access.NewAuthenticator(d, ring, i.lastUsed, i.now); err != nil {
+		return err
+	}
+	i.keys, i.tokens = access.NewKeys(ring, i.now), access.NewTokens(ring, i.now)
+	i.keys.Max, i.tokens.Max = int64(limit.Keys), int64(limit.ScopedTokens)
+	i.idempotency = idempotency.New(ring, i.now)
+	i.idempotency.Max = int64(limit.IdempotencyRecords)
+	i.refused = audit.NewRefused(d, int64(limit.RefusedKeys), i.now)
+	i.throttled = audit.NewThrottled(d, i.now)
+	i.directory = accounts.NewDirectory(d, i.now)
+	i.directory.NewPerDay = int64(limit.NewProjectsPerDay)
+	if i.outbox, err = i.newOutbox(); err != nil {
+		return err
+	}
+	return i.openFiles(ctx)
+}
+
+// newOutbox sends mail through the configured server, or writes it to the log.
+func (i *instance) newOutbox() (*mail.Outbox, error) {
+	var smtp *mail.SMTP
+	if i.cfg.SMTP.URL != "" {
+		var err error
+		if smtp, err = mail.NewSMTP(string(i.cfg.SMTP.URL), i.cfg.Mail.From); err != nil {
+			return nil, err
+		}
+	}
+	return mail.New(i.store.DB, i.store.Ring, smtp, mail.Options{PublicURL: i.URL(), Now: i.now}), nil
+}
+
+// buildWebhooks creates the delivery of events, to endpoints and through tunnels.
+func (i *instance) buildWebhooks(ctx context.Context) error {
+	c := i.cfg.Webhooks
+	i.hooks = webhooks.New(webhooks.Options{DB: i.store.DB, Group: i.group, Ring: i.store.Ring, Publisher: i.events, Outbox: i.outbox, Node: i.node.ID,
+		Guard:    safehttp.New(safehttp.Policy{AllowCIDRs: c.AllowCIDRs, AllowHTTP: c.AllowHTTP}),
+		Schedule: c.RetrySchedule, Timeout: c.Timeout, PerEndpoint: c.PerEndpoint, Slots: c.Concurrency,
+		Version: i.version, Link: i.fileURL, Now: i.now})
+	i.tunnels = tunnel.NewHub(i.store.DB, i.hooks)
+	i.hooks.AddSender(webhooks.Tunnel, i.tunnels)
+	return i.disconnectEvicted(ctx)
+}
+
+// buildEngines creates the gateway, and the jobs and agent runs that call models through it.
+func (i *instance) buildEngines(ctx context.Context) (err error) {
+	if i.telemetry, err = newTelemetry(ctx, i.version); err != nil {
+		return err
+	}
+	models, err := LoadCatalog(i.cfg)
+	if err != nil {
+		return err
+	}
+	d, ring := i.store.DB, i.store.Ring
+	i.gateway = gateway.New(gateway.Options{Catalog: models, Simulator: simulator.New(simulator.Options{}), Upstreams: upstreams(i.cfg), Routes: routes(i.cfg),
+		Leases: i.leases, Budgets: i.directory.Budgets, Limiter: i.limiter, Rates: modelRates(i.cfg.Limits), DefaultMaxOutput: int64(i.cfg.Gateway.DefaultMaxOutput),
+		Strict: i.cfg.Audit.Strict, Now: i.now, Observe: i.telemetry.observe})
+
+	m := i.cfg.Media
+	i.media = media.New(media.Options{DB: d, Files: i.files, Gateway: i.gateway, Settler: i.settler, Publisher: i.events, Node: i.node.ID,
+		PerLane: m.PerWorkspace, Slots: m.Concurrency, Deadline: m.Deadline, PollEvery: m.PollInterval, Now: i.now})
+
+	c := i.cfg.Agents
+	i.agents = agents.New(agents.Options{DB: d, Ring: ring, Gateway: i.gateway, Log: i.log, Publisher: i.events, Node: i.node.ID,
+		Guard:   safehttp.New(safehttp.Policy{AllowCIDRs: c.AllowCIDRs, AllowHTTP: c.AllowHTTP}),
+		PerLane: c.PerWorkspace, Slots: c.Concurrency,
+		Requests: &tools.RequestLimits{Limiter: i.limiter, PerWorkspace: int64(c.RequestsPerMinute), PerHost: int64(c.HostRequestsPerMinute),
+			UnlimitedHosts: c.UnlimitedHosts, Now: i.now},
+		CallsPerStep: c.ToolCallsPerStep, CallsPerRun: int64(c.ToolCallsPerRun),
+		TestTools: accounts.ToolMode(c.TestToolsDefault), ToolResult: simulator.ToolResult, Version: i.version, Now: i.now})
+
+	l := i.cfg.Leaks
+	i.leaks = leaks.New(leaks.Options{DB: d, Keys: i.keys, Tokens: i.tokens, Publisher: i.events, Outbox: i.outbox, Now: i.now,
+		GitHubKeysURL: l.GitHubKeysURL, GitLabToken: string(l.GitLabToken), ReportsPerMinute: int64(l.ReportPerMinute)})
+	return nil
+}
+
+// buildHandler creates the API and the dashboard.
+func (i *instance) buildHandler(context.Context) error {
+	d := i.store.DB
+	pages, err := dashboard.New(dashboard.Options{DB: d, Ring: i.store.Ring, People: i.people, Keys: i.keys, Tokens: i.tokens, Webhooks: i.hooks, Media: i.media,
+		Agents: i.agents, Leaks: i.leaks, Files: i.files, Outbox: i.outbox, SignIn: i.signIn(), PublicURL: i.URL(), ListenURL: i.ListenURL(),
+		TrustedProxies: i.cfg.TrustedProxies, Facts: i.facts(), Now: i.now})
+	if err != nil {
+		return err
+	}
+	server := api.New(api.Deps{DB: d, Auth: i.auth, Keys: i.keys, Tokens: i.tokens, Projects: i.directory, Log: i.log, Refused: i.refused, Throttled: i.throttled,
+		Limiter: i.limiter, Webhooks: i.hooks, Tunnels: i.tunnels, Files: i.files, Media: i.media, Agents: i.agents, Leaks: i.leaks, Gateway: i.gateway,
+		Idempotency: i.idempotency, Now: i.now, PublicURL: i.URL(), TrustedProxies: i.cfg.TrustedProxies, AllowedOrigins: i.cfg.AllowedOrigins,
+		Limits: requestLimits(i.cfg.Limits), Rates: requestRates(i.cfg.Limits)})
+	public, err := url.Parse(i.URL())
+	if err != nil {
+		return err
+	}
+	i.handler = &handler{pages: pages, api: server, public: public}
+	i.stopWatching = func() {
+		pages.StopWatching()
+		server.StopWatching()
+	}
+	d.OnSignal(people.SignalSetup, func(userID string) {
+		if userID != "" { // empty if signals may have been lost
+			i.deleteFirstRun()
+		}
+	})
+	return nil
+}
+
+// requestLimits converts the limits of one request. A workspace may use half of
+// the memory for bodies, so that half must hold the largest body.
+func requestLimits(l config.Limits) api.Limits {
+	return api.Limits{Body: int64(l.BodyBytes), ModelBody: int64(l.ModelBodyBytes), Header: int64(l.HeaderBytes),
+		JSONDepth: l.JSONDepth, JSONValues: l.JSONValues, BodyTimeout: l.BodyTimeout,
+		Bodies: int64(max(l.BodiesBytes, 2*l.BodyBytes, 2*l.ModelBodyBytes))}
+}
+
+func requestRates(l config.Limits) api.Rates {
+	return api.Rates{
+		Key:               api.RequestRates{Reads: int64(l.ReadsPerMinute), Writes: int64(l.WritesPerMinute)},
+		Workspace:         api.RequestRates{Reads: int64(l.WorkspaceReadsPerMinute), Writes: int64(l.WorkspaceWritesPerMinute)},
+		LiveModelRequests: int64(l.LiveRequestsPerMinute), TestModelRequests: int64(l.TestRequests()),
+		WorkspaceModelRequests: int64(l.WorkspaceModelRequestsPerMinute),
+	}
+}
+
+// startWork starts the background work. It ends with stopWork, not with ctx.
+func (i *instance) startWork(ctx context.Context) {
+	ctx, i.stopWork = context.WithCancel(context.WithoutCancel(ctx))
+	for _, run := range []func(context.Context){
+		i.runNode, i.recoverEvictedNodes, i.limiter.Run, i.keeper.Run,
+		i.lastUsed.Run, i.refused.Run, i.throttled.Run,
+		i.outbox.Run, i.hooks.Run, i.tunnels.Run, i.media.Run, i.agents.Run, i.leaks.Run,
+		func(ctx context.Context) { i.leases.Run(ctx, i.store.DB) },
+	} {
+		i.work.Go(func() { run(ctx) })
+	}
+}

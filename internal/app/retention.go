@@ -1,0 +1,77 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"turnpike/internal/accounts"
+	"turnpike/internal/audit"
+	"turnpike/internal/db"
+	"turnpike/internal/events"
+	"turnpike/internal/leaks"
+	"turnpike/internal/limits"
+	"turnpike/internal/mail"
+	"turnpike/internal/retention"
+	"turnpike/internal/spend"
+	"turnpike/internal/webhooks"
+)
+
+// buildRetention lists the data to purge, and when.
+func (i *instance) buildRetention(context.Context) error {
+	minutesKept := func() time.Time { return i.now().Add(-spend.MinutesKept) }
+	i.keeper = &retention.Keeper{DB: i.store.DB, Before: i.rotatePartitions, Purges: append(i.hooks.Purges(), []retention.Purge{
+		{Name: "expired token hashes", Run: i.tokens.PurgeHashes},
+		{Name: "scoped tokens", Run: i.tokens.Purge},
+		{Name: "retired secrets", Run: i.keys.PurgeSecrets},
+		{Name: "idempotency keys", Run: i.idempotency.Purge},
+		{Name: "requests", Run: olderThan(i.logWindow, audit.Purge)},
+		{Name: "admin actions", Run: olderThan(i.logWindow, audit.PurgeActions)},
+		{Name: "refused keys", Run: olderThan(i.logWindow, audit.PurgeRefused)},
+		{Name: "throttled requests", Run: olderThan(i.logWindow, audit.PurgeThrottled)},
+		{Name: "leak reports", Run: olderThan(i.logWindow, leaks.Purge)},
+		{Name: "usage per minute", Run: olderThan(minutesKept, spend.PurgeUsage)},
+		{Name: "shares of limits", Run: olderThan(i.now, limits.Purge)},
+		{Name: "expiring counts", Run: olderThan(i.now, accounts.PurgeCounts)},
+		{Name: "mails", Run: olderThan(i.hooks.RowsBefore, mail.Purge)},
+		{Name: "sessions and links", Run: i.people.Purge},
+		{Name: "media jobs", Run: i.media.Purge},
+		{Name: "agent runs", Run: i.agents.Purge},
+		{Name: "files", Run: i.files.Purge},
+	}...)}
+	return nil
+}
+
+type purgeFunc = func(ctx context.Context, tx *db.Tx, limit int64) (int64, error)
+
+// olderThan purges rows from before the time that start returns.
+func olderThan(start func() time.Time, purge func(ctx context.Context, tx *db.Tx, before time.Time, limit int64) (int64, error)) purgeFunc {
+	return func(ctx context.Context, tx *db.Tx, limit int64) (int64, error) {
+		return purge(ctx, tx, start(), limit)
+	}
+}
+
+// logWindow returns the start of the request log's retention.
+func (i *instance) logWindow() time.Time { return i.now().AddDate(0, 0, -i.cfg.Audit.RetentionDays) }
+
+// rotatePartitions creates the next partitions and drops expired ones.
+func (i *instance) rotatePartitions(ctx context.Context) error {
+	d := i.store.DB
+	err := preparePartitions(ctx, d, i.now())
+	before, failed := i.hooks.DropBefore(ctx) // the zero time drops nothing
+	err = errors.Join(err, failed)
+	for _, p := range []db.Partitioned{webhooks.Attempts, webhooks.Deliveries, events.Table} {
+		err = errors.Join(err, p.Drop(ctx, d, before))
+	}
+	return errors.Join(err, audit.Requests.Drop(ctx, d, i.logWindow()), i.deleteClaimedFirstRun(ctx))
+}
+
+var partitionedTables = []db.Partitioned{audit.Requests, events.Table, webhooks.Deliveries, webhooks.Attempts}
+
+// preparePartitions creates the partitions of the next months.
+func preparePartitions(ctx context.Context, d *db.DB, now time.Time) (err error) {
+	for _, p := range partitionedTables {
+		err = errors.Join(err, p.Prepare(ctx, d, now))
+	}
+	return err
+}

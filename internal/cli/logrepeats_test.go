@@ -1,0 +1,120 @@
+package cli
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// logged runs fn with a logger and a fake clock, and returns the lines without
+// their time.
+func logged(t *testing.T, fn func(log *slog.Logger)) (lines []string) {
+	t.Helper()
+	synctest.Test(t, func(*testing.T) {
+		var out bytes.Buffer
+		fn(slog.New(newRepeatFilter(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelInfo}))))
+		time.Sleep(time.Minute) // until everything is flushed
+		synctest.Wait()
+		for line := range strings.Lines(out.String()) {
+			_, line, _ = strings.Cut(strings.TrimSpace(line), " ")
+			lines = append(lines, line)
+		}
+	})
+	return lines
+}
+
+func assertLines(t *testing.T, got []string, want ...string) {
+	t.Helper()
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// Five times a second for 25 seconds.
+func TestRepeatedWarningIsLoggedEveryTenSeconds(t *testing.T) {
+	t.Parallel()
+	got := logged(t, func(log *slog.Logger) {
+		for i := range 125 {
+			log.Warn("cannot claim", "queue", "media", "waiting", i, "error", errors.New("refused"))
+			time.Sleep(201 * time.Millisecond)
+		}
+	})
+	assertLines(t, got,
+		`level=WARN msg="cannot claim" queue=media waiting=0 error=refused`,
+		`level=WARN msg="cannot claim" queue=media waiting=49 error=refused repeated=49`,
+		`level=WARN msg="cannot claim" queue=media waiting=99 error=refused repeated=50`,
+		`level=WARN msg="cannot claim" queue=media waiting=124 error=refused repeated=25`,
+		`level=INFO msg="not repeated for 10s: cannot claim" queue=media error=refused began="40s ago" repeated=124`)
+}
+
+func TestOnlyTheSameWarningIsHeldBack(t *testing.T) {
+	t.Parallel()
+	refused := errors.New("refused")
+	got := logged(t, func(log *slog.Logger) {
+		for range 2 {
+			log.Info("closed", "entries", 1)
+			log.Error("request", "request_id", "req_1", "error", refused)
+		}
+		log.Warn("cannot claim", "queue", "media", "error", refused)
+		log.Warn("cannot claim", "queue", "agents", "error", refused)
+		log.With("node", "1").Warn("cannot claim", "queue", "media", "error", refused)
+		log.WithGroup("g").Warn("cannot claim", "queue", "media", "error", refused)
+		log.Warn("cannot renew", "queue", "media", "error", refused)
+		log.Warn("cannot claim", "queue", "media", "error", errors.New("gone"))
+		time.Sleep(15 * time.Second)
+		log.Warn("cannot claim", "queue", "media", "error", refused) // after the interval
+	})
+	assertLines(t, got,
+		`level=INFO msg=closed entries=1`,
+		`level=ERROR msg=request request_id=req_1 error=refused`,
+		`level=INFO msg=closed entries=1`,
+		`level=ERROR msg=request request_id=req_1 error=refused`,
+		`level=WARN msg="cannot claim" queue=media error=refused`,
+		`level=WARN msg="cannot claim" queue=agents error=refused`,
+		`level=WARN msg="cannot claim" node=1 queue=media error=refused`,
+		`level=WARN msg="cannot claim" g.queue=media g.error=refused`,
+		`level=WARN msg="cannot renew" queue=media error=refused`,
+		`level=WARN msg="cannot claim" queue=media error=gone`,
+		`level=WARN msg="cannot claim" queue=media error=refused`)
+}
+
+func TestEachErrorIsCountedSeparately(t *testing.T) {
+	t.Parallel()
+	got := logged(t, func(log *slog.Logger) {
+		for _, text := range []string{"shutting down", "refused", "refused"} {
+			for range 2 {
+				log.Warn("cannot claim", "error", errors.New(text))
+			}
+			time.Sleep(11 * time.Second)
+		}
+	})
+	assertLines(t, got,
+		`level=WARN msg="cannot claim" error="shutting down"`,
+		`level=WARN msg="cannot claim" error="shutting down" repeated=1`,
+		`level=WARN msg="cannot claim" error=refused`,
+		`level=INFO msg="not repeated for 10s: cannot claim" error="shutting down" began="20s ago" repeated=1`,
+		`level=WARN msg="cannot claim" error=refused repeated=1`,
+		`level=WARN msg="cannot claim" error=refused repeated=2`,
+		`level=INFO msg="not repeated for 10s: cannot claim" error=refused began="30s ago" repeated=3`)
+}
+
+func TestRepeatFilterMemoryIsBounded(t *testing.T) {
+	t.Parallel()
+	got := logged(t, func(log *slog.Logger) {
+		for range 2 {
+			for i := range maxSeries + 10 {
+				log.Warn("cannot read", "run", fmt.Sprint("run_", i))
+			}
+		}
+	})
+	// In the second round, warnings beyond the limit are logged immediately, the
+	// others once as repeated and once at the end.
+	if want := 3*maxSeries + 2*10; len(got) != want {
+		t.Errorf("%d lines, want %d", len(got), want)
+	}
+}

@@ -1,0 +1,85 @@
+package dashboard
+
+import (
+	"time"
+
+	"turnpike/internal/accounts"
+	"turnpike/internal/credits"
+	"turnpike/internal/spend"
+)
+
+// chartDays is how many days the charts of keys, projects and home show.
+const chartDays = 30
+
+// daily is the usage of the last days, by day. In test, credits are simulated.
+type daily struct {
+	Chart    *chart
+	Requests int64
+	Errors   int64
+	Credits  credits.Micro
+}
+
+// Rounded returns the credits, rounded to a hundredth from one credit up.
+func (d *daily) Rounded() credits.Micro {
+	const hundredth = credits.Credit / 100
+	if d.Credits < credits.Credit {
+		return d.Credits
+	}
+	return (d.Credits + hundredth/2) / hundredth * hundredth
+}
+
+// firstDay returns the start of the first day.
+func firstDay(now time.Time) time.Time {
+	return now.UTC().Truncate(24*time.Hour).AddDate(0, 0, 1-chartDays)
+}
+
+// lastDays reads the daily usage of q. It fills in the workspace, environment and times.
+func (req *request) lastDays(q spend.UsageQuery) (*daily, error) {
+	q.Bucket = spend.ByDay
+	list, err := req.usageSince(firstDay(req.now()), q)
+	return newDaily(req.env, req.now(), list), err
+}
+
+// usageSince reads the environment's usage from start until now.
+func (req *request) usageSince(start time.Time, q spend.UsageQuery) ([]spend.Usage, error) {
+	q.Tenant, q.Start, q.End = req.workspace.In(req.env), start, req.now()
+	return spend.ReadUsage(req.Context(), req.s.DB, q)
+}
+
+// costOf returns the charged credits, or the simulated ones in test.
+func costOf(env accounts.Environment, u spend.Usage) credits.Micro {
+	if env == accounts.Test {
+		return u.SimulatedCredits
+	}
+	return u.Credits
+}
+
+// newDaily adds up usage. Its chart shows the spending, or the requests if they cost
+// nothing.
+func newDaily(env accounts.Environment, now time.Time, list []spend.Usage) *daily {
+	d := &daily{}
+	first := firstDay(now)
+	slots, spent, calls := make([]string, chartDays), make([]float64, chartDays), make([]float64, chartDays)
+	for i := range slots {
+		slots[i] = first.AddDate(0, 0, i).Format("2 Jan")
+	}
+	for _, u := range list {
+		cost := costOf(env, u)
+		d.Requests += u.Requests
+		d.Errors += u.Errors
+		d.Credits += cost
+		if day := int(u.Start.Sub(first) / (24 * time.Hour)); day >= 0 && day < chartDays {
+			spent[day] += cost.Float()
+			calls[day] += float64(u.Requests)
+		}
+	}
+	title, values := "Spend by day", spent
+	switch {
+	case d.Credits == 0:
+		title, values = "Calls by day", calls
+	case env == accounts.Test:
+		title = "Simulated spend by day"
+	}
+	d.Chart = newChart(title, slots, []chartSeries{{Values: values}}, shortNumber)
+	return d
+}

@@ -1,0 +1,112 @@
+package leaks
+
+import (
+	"context"
+	"net/url"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"turnpike/internal/access"
+	"turnpike/internal/accounts"
+	"turnpike/internal/db"
+	"turnpike/internal/ids"
+	"turnpike/internal/keyring"
+)
+
+const (
+	// IDPrefix is the prefix of the notes' IDs.
+	IDPrefix = "leak_"
+	// maxNotes limits the stored repetitions for a key.
+	maxNotes = 100
+	maxURL   = 2048
+)
+
+// Note is a stored report.
+type Note struct {
+	ID string
+	accounts.Tenant
+	KeyID      string
+	TokenID    string // empty for a key
+	Hint       string
+	Source     Source
+	URL        string // according to the reporter; may be empty
+	Outcome    Outcome
+	ReportedAt time.Time
+}
+
+// storeNote stores a report in the transaction of its outcome.
+func (s *Service) storeNote(ctx context.Context, tx *db.Tx, r Report, e *access.Exposed, outcome Outcome) error {
+	n := Note{ID: ids.New(IDPrefix), Hint: e.Hint}
+	if t := e.Token; t != nil {
+		n.Tenant, n.KeyID, n.TokenID = t.Tenant, t.KeyID, t.ID
+	} else {
+		n.Tenant, n.KeyID = e.Key.Tenant, e.Key.ID
+	}
+	if outcome == Already || outcome == Noted {
+		var have int64
+		err := tx.QueryRow(ctx, "SELECT count(*) FROM (SELECT 1 FROM leak_reports WHERE key_id = $1 LIMIT $2) AS noted", n.KeyID, int64(maxNotes)).Scan(&have)
+		if err != nil || have == maxNotes {
+			return err
+		}
+	}
+	_, err := tx.Exec(ctx, db.Insert("leak_reports", noteColumns), n.ID, n.WorkspaceID, n.Environment, n.KeyID, db.OrNull(n.TokenID), n.Hint,
+		string(r.Source), db.OrNull(cleanURL(r.URL)), string(outcome), s.Now().UnixMicro())
+	return err
+}
+
+const (
+	noteColumns = "id, workspace_id, environment, key_id, token_id, hint, source, url, outcome, reported_at"
+	noteSelect  = "SELECT " + noteColumns + " FROM leak_reports"
+)
+
+// List returns a page of an environment's reports, and whether there are more.
+func List(ctx context.Context, q db.Querier, t accounts.Tenant, page db.Page) ([]*Note, bool, error) {
+	query := noteSelect + " WHERE workspace_id = $1 AND environment = $2"
+	args := []any{t.WorkspaceID, t.Environment, int64(page.Limit + 1)}
+	if page.After != "" {
+		query += " AND id " + page.Past() + " $4"
+		args = append(args, page.After)
+	}
+	rows, err := q.Query(ctx, query+" ORDER BY id "+page.Order()+" LIMIT $3", args...)
+	list, err := db.All(rows, err, scanNote)
+	list, more := db.Cut(page, list)
+	return list, more, err
+}
+
+// ListByKey returns the newest reports of a key and of its tokens.
+func ListByKey(ctx context.Context, q db.Querier, keyID string, limit int) ([]*Note, error) {
+	rows, err := q.Query(ctx, noteSelect+" WHERE key_id = $1 ORDER BY id DESC LIMIT $2", keyID, int64(limit))
+	return db.All(rows, err, scanNote)
+}
+
+func scanNote(r db.Row) (*Note, error) {
+	var n Note
+	err := db.Scan(r, &n.ID, &n.WorkspaceID, &n.Environment, &n.KeyID, &n.TokenID, &n.Hint, &n.Source, &n.URL, &n.Outcome, &n.ReportedAt)
+	return &n, err
+}
+
+// Purge deletes a batch of reports from before a time.
+func Purge(ctx context.Context, tx *db.Tx, before time.Time, limit int64) (int64, error) {
+	return tx.Exec(ctx, `DELETE FROM leak_reports WHERE id IN
+		(SELECT id FROM leak_reports WHERE id < $1 ORDER BY id LIMIT $2)`, ids.Floor(IDPrefix, before), limit)
+}
+
+// cleanURL returns an untrusted URL without its login and query, which may contain
+// tokens, and without keys. It returns an empty string for an invalid URL.
+func cleanURL(s string) string {
+	s = strings.TrimSpace(s)
+	if s == "" || len(s) > maxURL || !utf8.ValidString(s) {
+		return ""
+	}
+	u, err := url.Parse(s)
+	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" {
+		return ""
+	}
+	clean := url.URL{Scheme: u.Scheme, Host: keyring.Mask(u.Host), Path: keyring.Mask(u.Path), Fragment: keyring.Mask(u.Fragment)}
+	out := clean.String()
+	if len(out) > maxURL || strings.Contains(out, "%00") {
+		return ""
+	}
+	return out
+}

@@ -1,0 +1,195 @@
+package people
+
+import (
+	"context"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/coreos/go-oidc/v3/oidc"
+	"golang.org/x/oauth2"
+	"golang.org/x/sync/singleflight"
+
+	"turnpike/internal/fault"
+)
+
+// ProviderSettings configure an OpenID Connect provider. The operator trusts it: the owner of a member's
+// email address at the provider is that member.
+type ProviderSettings struct {
+	Issuer       string
+	ClientID     string
+	ClientSecret string
+	RedirectURL  string // of the page that calls FinishOIDC
+}
+
+// Provider is an OpenID Connect provider. It is discovered at the first sign-in, so that the server starts
+// without it.
+type Provider struct {
+	settings ProviderSettings
+	client   *http.Client
+	flight   singleflight.Group // one discovery at a time
+
+	mu       sync.Mutex // not held during discovery
+	found    *oidc.Provider
+	failed   error
+	failedAt time.Time
+}
+
+// retryProviderAfter is how long a failed discovery is cached, so that sign-ins don't queue for it.
+const retryProviderAfter = 30 * time.Second
+
+// NewProvider returns a Provider. The client must have a timeout.
+func NewProvider(s ProviderSettings, client *http.Client) *Provider {
+	return &Provider{settings: s, client: client}
+}
+
+// Issuer returns the provider's issuer URL.
+func (o *Provider) Issuer() string { return o.settings.Issuer }
+
+func (o *Provider) discover(ctx context.Context, now func() time.Time) (*oidc.Provider, error) {
+	if found, err := o.cached(now()); found != nil || err != nil {
+		return found, err
+	}
+	// A canceled request doesn't cancel the discovery for others. The client's timeout ends it.
+	result := o.flight.DoChan("", func() (any, error) { return o.fetch(context.WithoutCancel(ctx), now) })
+	select {
+	case r := <-result:
+		found, _ := r.Val.(*oidc.Provider)
+		return found, r.Err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// cached returns the result of the last discovery, or its error if it is recent.
+func (o *Provider) cached(now time.Time) (*oidc.Provider, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.failed != nil && now.Sub(o.failedAt) < retryProviderAfter {
+		return nil, o.failed
+	}
+	return o.found, nil
+}
+
+func (o *Provider) fetch(ctx context.Context, now func() time.Time) (*oidc.Provider, error) {
+	if found, err := o.cached(now()); found != nil || err != nil {
+		return found, err // another discovery has finished
+	}
+	found, err := oidc.NewProvider(oidc.ClientContext(ctx, o.client), o.settings.Issuer)
+	if err != nil {
+		err = fault.New(fault.Upstream, "The sign-in provider is unreachable. Retry in 30 seconds, or sign in another way.").Because(err)
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.found, o.failed, o.failedAt = found, err, now()
+	return found, err
+}
+
+func (o *Provider) oauth(found *oidc.Provider) *oauth2.Config {
+	return &oauth2.Config{ClientID: o.settings.ClientID, ClientSecret: o.settings.ClientSecret, RedirectURL: o.settings.RedirectURL,
+		Endpoint: found.Endpoint(), Scopes: []string{oidc.ScopeOpenID, "email", "profile"}}
+}
+
+// claims are the verified claims of an ID token.
+type claims struct {
+	token *oidc.IDToken
+
+	Email         string `json:"email"`
+	EmailVerified bool   `json:"email_verified"`
+	Name          string `json:"name"`
+
+	// AuthTime is when the person last authenticated. Not every provider sends it.
+	AuthTime json.Number `json:"auth_time"`
+
+	// Methods are how the person authenticated (RFC 8176). Not every provider sends them.
+	Methods authMethods `json:"amr"`
+}
+
+// authMethods ignores values that are not an array of strings, because they must not fail a sign-in.
+type authMethods []string
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (m *authMethods) UnmarshalJSON(text []byte) error {
+	var list []string
+	if json.Unmarshal(text, &list) == nil {
+		*m = list
+	}
+	return nil
+}
+
+// secondFactor reports whether the provider checked more than one factor.
+func (c *claims) secondFactor() bool { return slices.Contains(c.Methods, "mfa") }
+
+// skew is how far ahead the provider's clock may be.
+const skew = time.Minute
+
+// provenAt returns when the person authenticated at the provider. If the provider doesn't report it, it is
+// long ago, because the person may have been signed in there all day.
+func (c *claims) provenAt(now time.Time) (at time.Time, reported bool) {
+	seconds, err := c.AuthTime.Float64()
+	if err != nil {
+		return time.UnixMicro(0), false
+	}
+	at = time.Unix(int64(seconds), 0)
+	switch {
+	case at.After(now.Add(skew)):
+		return time.UnixMicro(0), true // a future time proves nothing
+	case at.After(now):
+		return now, true
+	}
+	return at, true
+}
+
+func errOIDC(cause error) error {
+	return fault.New(fault.Authentication, "The sign-in at the provider failed. Retry.").Because(cause)
+}
+
+// exchangeVerified is exchange with a verified email address.
+func (p *People) exchangeVerified(ctx context.Context, o *Provider, c OIDCCallback, f challengeFor) (*claims, error) {
+	who, err := p.exchange(ctx, o, c, f)
+	if err != nil {
+		return nil, err
+	}
+	who.Email = normalizeEmail(who.Email)
+	if !who.EmailVerified || checkEmail(who.Email) != nil {
+		return nil, fault.New(fault.Authentication, "The provider has not verified your email address, so you cannot sign in with it.")
+	}
+	return who, nil
+}
+
+// exchange checks the callback, and gets and verifies the ID token.
+func (p *People) exchange(ctx context.Context, o *Provider, c OIDCCallback, f challengeFor) (*claims, error) {
+	var state oidcState
+	if err := p.consumeChallenge(ctx, c.Cookie, f, &state); err != nil {
+		return nil, err
+	}
+	if subtle.ConstantTimeCompare([]byte(state.State), []byte(c.State)) != 1 {
+		return nil, errOIDC(errors.New("wrong state"))
+	}
+	found, err := o.discover(ctx, p.now)
+	if err != nil {
+		return nil, err
+	}
+	tokens, err := o.oauth(found).Exchange(oidc.ClientContext(ctx, o.client), c.Code, oauth2.VerifierOption(state.Verifier))
+	if err != nil {
+		return nil, errOIDC(fmt.Errorf("exchange the code: %w", err))
+	}
+	raw, _ := tokens.Extra("id_token").(string)
+	token, err := found.Verifier(&oidc.Config{ClientID: o.settings.ClientID, Now: p.now}).Verify(ctx, raw)
+	if err != nil {
+		return nil, errOIDC(fmt.Errorf("verify the ID token: %w", err))
+	}
+	if subtle.ConstantTimeCompare([]byte(token.Nonce), []byte(state.Nonce)) != 1 {
+		return nil, errOIDC(errors.New("wrong nonce"))
+	}
+	who := claims{token: token}
+	if err := token.Claims(&who); err != nil {
+		return nil, errOIDC(fmt.Errorf("claims: %w", err))
+	}
+	return &who, nil
+}

@@ -1,0 +1,260 @@
+package spend
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"turnpike/internal/credits"
+	"turnpike/internal/nodes"
+)
+
+// Refusal reports which budget is exhausted.
+type Refusal struct {
+	Account
+	Limit    credits.Micro
+	Spent    credits.Micro // charged
+	Reserved credits.Micro // for requests and jobs in progress
+	Resets   time.Time
+	// Transient means that only reservations block the request, so it may fit
+	// when they end. Retrying any other refusal is pointless.
+	Transient bool
+}
+
+func (r *Refusal) Error() string {
+	return fmt.Sprintf("the %s has spent %s of %s, and %s are reserved", r.Level, r.Spent, r.Limit, r.Reserved)
+}
+
+// Left returns the credits that are neither charged nor reserved.
+func (r *Refusal) Left() credits.Micro { return r.Limit - r.Spent - r.Reserved }
+
+// For returns the refusal of a request that needs the amount.
+func (r *Refusal) For(amount credits.Micro) *Refusal {
+	out := *r
+	// Reservations may have ended since the refusal.
+	out.Transient = r.Level != Run && r.Limit > 0 && amount <= r.Limit-r.Spent
+	return &out
+}
+
+// Transient reports whether err is, or wraps, a refusal caused only by requests
+// in progress.
+func Transient(err error) bool {
+	var r *Refusal
+	return errors.As(err, &r) && r.Transient
+}
+
+// Reservation is the maximum cost of a request, held against every budget it
+// counts toward. It is settled or released once, and stays in the month in
+// which it was created.
+type Reservation struct {
+	Amount credits.Micro
+
+	cache *LeaseCache
+	keys  []accountMonth // every charged account, with or without a limit
+	holds []hold
+	once  sync.Once
+}
+
+// hold is the part of a reservation in one lease.
+type hold struct {
+	key        accountMonth
+	lease      *lease
+	generation int // the lease's generation at the time
+}
+
+// Reserve holds the amount against every budget, or returns a *Refusal and holds
+// nothing.
+func (c *LeaseCache) Reserve(ctx context.Context, budgets []Cap, amount credits.Micro, now time.Time) (*Reservation, error) {
+	r := &Reservation{Amount: amount, cache: c}
+	period := PeriodOf(now)
+	ordered := slices.SortedFunc(slices.Values(budgets), func(a, b Cap) int {
+		return compare(accountMonth{a.Account, period}, accountMonth{b.Account, period})
+	})
+	for _, b := range ordered {
+		key := accountMonth{b.Account, period}
+		r.keys = append(r.keys, key)
+		if b.Limit == nil {
+			continue
+		}
+		h, err := c.reserve(ctx, reserveRequest{key: key, limit: *b.Limit, amount: amount, arrived: time.Now()})
+		if err != nil {
+			r.end(0)
+			return nil, err
+		}
+		r.holds = append(r.holds, h)
+	}
+	return r, nil
+}
+
+// reserveRequest is a reservation in one lease.
+type reserveRequest struct {
+	key           accountMonth
+	lease         *lease
+	limit, amount credits.Micro
+	arrived       time.Time
+}
+
+// reserve reserves under one limit: from the lease if it has enough, otherwise
+// from the ledger and other nodes.
+func (c *LeaseCache) reserve(ctx context.Context, r reserveRequest) (hold, error) {
+	if !c.leaseValid() {
+		return hold{}, nodes.ErrLeaseExpired
+	}
+	for {
+		c.mu.Lock()
+		if r.lease = c.leases[r.key]; r.lease == nil {
+			r.lease = &lease{}
+			c.leases[r.key] = r.lease
+		}
+		h, ok := r.reserveLocal()
+		refill := ok && c.background != nil && r.lease.state == leaseHeld && r.lease.free() < r.lease.chunk/refillAt
+		if refill {
+			r.lease.state = r.lease.state.next(refillBegins)
+		}
+		c.mu.Unlock()
+		if refill {
+			c.background(func() { c.refill(r) })
+		}
+		if ok {
+			return h, nil
+		}
+		r.lease.store.Lock()
+		if c.isCached(r.lease) {
+			h, err := c.reserveRemote(ctx, r)
+			r.lease.store.Unlock()
+			return h, err
+		}
+		r.lease.store.Unlock() // the lease was dropped during the wait
+	}
+}
+
+// reserveLocal reserves if the lease has enough. Credits acquired under a
+// higher limit don't count. The caller holds the cache's lock.
+func (r reserveRequest) reserveLocal() (hold, bool) {
+	le := r.lease
+	if r.limit < le.limit {
+		le.limit = r.limit
+		le.expire()
+	}
+	if r.limit <= 0 || le.free() < r.amount {
+		return hold{}, false
+	}
+	le.reserved += r.amount
+	le.used = true
+	return hold{r.key, le, le.generation}, true
+}
+
+// reserveRemote acquires more for the lease until the request fits or is
+// refused. The caller holds the lease's store lock.
+func (c *LeaseCache) reserveRemote(ctx context.Context, r reserveRequest) (hold, error) {
+	var wait reclaimWait
+	for {
+		c.mu.Lock()
+		h, ok := r.reserveLocal() // an earlier request may have acquired enough
+		free, stale := r.lease.free(), r.lease.stale
+		c.mu.Unlock()
+		if ok {
+			return h, nil
+		}
+		if stale > 0 { // counts against the limit until it is released
+			if err := c.shrink(ctx, r.key, r.lease); err != nil {
+				return hold{}, err
+			}
+			continue
+		}
+		need := r.amount - free
+		if m := r.lease.refusal; m.Refusal != nil && m.at.After(r.arrived) && need >= m.need && m.Limit == r.limit {
+			return hold{}, m.For(r.amount)
+		}
+		got, before, err := c.acquire(ctx, r, need)
+		if err != nil {
+			return hold{}, err
+		}
+		if got > 0 {
+			continue
+		}
+		refusal := (&Refusal{Account: r.key.Account, Limit: r.limit, Spent: before.Settled, Reserved: before.reservedBy(r.limit, free), Resets: r.key.Period.End()}).For(r.amount)
+		if err := c.reclaimAndWait(ctx, r, refusal, &wait); err != nil {
+			if errors.Is(err, refusal) {
+				r.lease.refusal = refusalMemo{refusal, time.Now(), need}
+			}
+			return hold{}, err
+		}
+	}
+}
+
+// reclaimWait is the progress of a request that waits for unused credits of
+// other nodes.
+type reclaimWait struct {
+	since  time.Time // when other nodes were asked
+	synced bool
+}
+
+// reclaimAndWait asks other nodes once to release unused credits, and waits
+// briefly for them and for requests in progress. It returns the refusal if
+// waiting is pointless or took too long. The caller holds the lease's store
+// lock.
+func (c *LeaseCache) reclaimAndWait(ctx context.Context, r reserveRequest, refusal *Refusal, w *reclaimWait) error {
+	if !refusal.Transient {
+		return refusal
+	}
+	c.mu.Lock()
+	free, inUse := r.lease.free(), r.lease.reserved > 0
+	c.mu.Unlock()
+	if c.alone && !inUse || !w.since.IsZero() && time.Since(w.since) > c.reclaimTimeout {
+		if w.synced {
+			return refusal
+		}
+		// Requests that ended during a shrink count twice in the ledger until
+		// this node reports again how much it keeps.
+		w.synced = true
+		return c.shrink(ctx, r.key, r.lease)
+	}
+	if free > 0 && !c.alone {
+		// Two nodes that wait for each other must not both keep too little.
+		if err := c.shrink(ctx, r.key, r.lease); err != nil {
+			return err
+		}
+	}
+	if w.since.IsZero() {
+		w.since = time.Now()
+		if err := c.source.reclaim(ctx, r.key); err != nil {
+			return err
+		}
+	}
+	select {
+	case <-time.After(c.reclaimPoll):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// end deducts a charge from the reservation and releases the rest in memory.
+func (r *Reservation) end(charge credits.Micro) {
+	r.cache.mu.Lock()
+	defer r.cache.mu.Unlock()
+	for _, h := range r.holds {
+		h.lease.reserved -= r.Amount
+		h.lease.granted -= charge
+		if h.generation != h.lease.generation {
+			h.lease.stale += r.Amount - charge
+		}
+	}
+}
+
+// Accounts lists the accounts that the request will be charged to, for the log.
+func (r *Reservation) Accounts() json.RawMessage { return encodeAccounts(r.keys) }
+
+// Release ends a reservation that costs nothing.
+func (r *Reservation) Release() { r.once.Do(func() { r.end(0) }) }
+
+// Settled ends a reservation whose charge the ledger has deducted from the
+// lease. Call it after that commit.
+func (r *Reservation) Settled(charge credits.Micro) {
+	r.once.Do(func() { r.end(min(charge, r.Amount)) })
+}
