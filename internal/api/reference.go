@@ -61,10 +61,10 @@ func newDocumentation() (*documentation, error) {
 const docsPolicy = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 // serveOpenAPI serves the document to any website, for tools that run in a browser.
-func serveOpenAPI(a *web.Asset) handler {
+func serveOpenAPI(format func(*documentation) *web.Asset) handler {
 	return func(c *Call) error {
 		c.W.Header().Set("Access-Control-Allow-Origin", "*")
-		return c.serveAsset(a)
+		return c.serveAsset(format(loadDocumentation()))
 	}
 }
 

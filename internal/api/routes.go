@@ -225,12 +225,11 @@ func (c *Call) notFound() error {
 // publicRoutes need no key: health, the reference, files with signed URLs and
 // reports of leaked keys.
 func (s *Server) publicRoutes() []Route {
-	d := loadDocumentation()
 	routes := []Route{
 		{"GET", "/healthz", "", sendOK},
 		{"GET", "/readyz", "", checkReady},
-		{"GET", "/openapi.json", "", serveOpenAPI(d.json)},
-		{"GET", "/openapi.yaml", "", serveOpenAPI(d.yaml)},
+		{"GET", "/openapi.json", "", serveOpenAPI(func(d *documentation) *web.Asset { return d.json })},
+		{"GET", "/openapi.yaml", "", serveOpenAPI(func(d *documentation) *web.Asset { return d.yaml })},
 		{"GET", "/docs", "", serveDocs},
 		{"GET", "/docs/{page...}", "", serveDocs},
 		{"GET", "/llms.txt", "", serveDocs},

@@ -86,7 +86,7 @@ func (b *bench) idleMemory() (idle, afterCall float64) {
 	key := newAccounts(b.ctx, at, 1, testKey)[0].key
 	must(callAPI(b.ctx, "POST", server.URL+chatPath, key, []byte(plainBody)))
 	afterCall = highestMB(server.Pid(), settleTime)
-	b.atMost(idle, 60, "MB", "memory after start")
+	b.atMost(idle, 50, "MB", "memory after start")
 	b.atMost(afterCall, 60, "MB", "memory after one request")
 	return idle, afterCall
 }
