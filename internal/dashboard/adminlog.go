@@ -64,7 +64,7 @@ func (req *request) actionRows(list []*audit.Action) ([]actionRow, error) {
 			r.Request = req.to("requests/" + a.RequestID)
 		}
 		if text := string(a.Detail); text != "null" && text != "{}" {
-			r.Text = escapeInvisible(plainJSON(a.Detail))
+			r.Text = escapeInvisible(showJSON(a.Detail))
 		}
 		rows[i] = r
 	}

@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -47,24 +48,35 @@ func (req *request) setCookie(name, value string, lifetime time.Duration) {
 	http.SetCookie(req.W, c)
 }
 
-// flash is a message for the next page, which shows it once.
+// sealedCookie is the content of an encrypted cookie.
+type sealedCookie struct {
+	Value any   `json:"v"`
+	Until int64 `json:"u"` // even if the browser keeps the cookie longer
+}
+
+func (req *request) setSealed(name, context string, value any, lifetime time.Duration) {
+	text, _ := json.Marshal(sealedCookie{value, req.now().Add(lifetime).Unix()}) // strings and a number: cannot fail
+	req.setCookie(name, req.s.Ring.Seal(text, context), lifetime)
+}
+
+// openSealed reads a cookie into value. It reports false if the cookie is missing,
+// expired, forged or for another context.
+func (req *request) openSealed(name, context string, value any) bool {
+	text, err := req.s.Ring.Open(req.cookie(name), context)
+	c := sealedCookie{Value: value}
+	return err == nil && json.Unmarshal(text, &c) == nil && req.now().Unix() <= c.Until
+}
+
+// flash is a message for the next page, which shows it once. It is encrypted: it may
+// contain a secret, and no one else may put text on a page.
 type flash struct {
 	Notice string `json:"n,omitzero"`
 	Secret string `json:"s,omitzero"` // that was just created, shown once
 	Of     string `json:"o,omitzero"` // the ID that the secret belongs to
-	Until  int64  `json:"u,omitzero"` // even if the browser keeps the cookie longer
 }
 
 // flashLifetime is how long the browser may take to open the next page.
 const flashLifetime = time.Minute
-
-// setFlash encrypts the flash: it may contain a secret, and no one else may put text on
-// a page.
-func (req *request) setFlash(f flash) {
-	f.Until = req.now().Add(flashLifetime).Unix()
-	text, _ := json.Marshal(f) // strings and a number: cannot fail
-	req.setCookie(flashCookie, req.s.Ring.Seal(text, req.flashContext()), flashLifetime)
-}
 
 func (req *request) flashContext() string {
 	if req.session == nil {
@@ -74,28 +86,14 @@ func (req *request) flashContext() string {
 }
 
 // takeFlash reads the flash and deletes it.
-func (req *request) takeFlash() *flash {
-	sealed := req.cookie(flashCookie)
-	if sealed == "" {
-		return nil
+func (req *request) takeFlash() {
+	if req.cookie(flashCookie) == "" {
+		return
 	}
 	req.setCookie(flashCookie, "", 0)
-	text, err := req.s.Ring.Open(sealed, req.flashContext())
-	if err != nil {
-		return nil // of another session, or forged
+	if f := (flash{}); req.openSealed(flashCookie, req.flashContext(), &f) {
+		req.flash = f
 	}
-	var f flash
-	if json.Unmarshal(text, &f) != nil || req.now().Unix() > f.Until {
-		return nil
-	}
-	return &f
-}
-
-// savedForm is a form that was sent too long after the last proof of identity. Its page
-// shows it filled in, once.
-type savedForm struct {
-	Fields url.Values `json:"f"`
-	Until  int64      `json:"u"`
 }
 
 const (
@@ -114,18 +112,13 @@ func isSaved(name string) bool {
 	return !slices.ContainsFunc(unsavedFields, func(part string) bool { return strings.Contains(name, part) })
 }
 
-// saveForm encrypts the form for its page and this session. What doesn't fit has to be
-// typed again.
+// saveForm saves a form that was sent too long after the last proof of identity, for its
+// page and this session. What doesn't fit has to be typed again.
 func (req *request) saveForm() {
-	form := savedForm{Fields: url.Values{}, Until: req.now().Add(savedFormLifetime).Unix()}
-	for name, values := range req.R.PostForm {
-		if isSaved(name) {
-			form.Fields[name] = values
-		}
-	}
-	text, _ := json.Marshal(form) // strings and a number: cannot fail
-	if len(form.Fields) > 0 && len(text) <= maxSavedForm {
-		req.setCookie(formCookie, req.s.Ring.Seal(text, req.formContext(req.formPath())), savedFormLifetime)
+	fields := maps.Clone(req.R.PostForm)
+	maps.DeleteFunc(fields, func(name string, _ []string) bool { return !isSaved(name) })
+	if len(fields) > 0 && len(fields.Encode()) <= maxSavedForm {
+		req.setSealed(formCookie, req.formContext(req.formPath()), fields, savedFormLifetime)
 		return
 	}
 	req.clearSavedForm() // or the page would show an older form
@@ -150,30 +143,22 @@ func (req *request) formPath() string {
 	return parentPage(req.s.mux, page)
 }
 
-// restoreForm fills in the form that was saved for this page and session, and deletes it.
+// restoreForm fills in the form that was saved for this page and session, once.
 func (req *request) restoreForm() {
-	sealed := req.cookie(formCookie)
-	if sealed == "" || req.session == nil {
+	var fields url.Values
+	if req.session == nil || !req.openSealed(formCookie, req.formContext(req.R.URL.Path), &fields) {
 		return
 	}
-	text, err := req.s.Ring.Open(sealed, req.formContext(req.R.URL.Path))
-	if err != nil {
-		return
-	}
-	req.setCookie(formCookie, "", 0)
-	var form savedForm
-	if json.Unmarshal(text, &form) != nil || req.now().Unix() > form.Until {
-		return
-	}
-	req.restored = form.Fields
-	if req.flash == nil {
-		req.flash = &flash{Notice: "Nothing has changed yet. Send the form again."}
+	req.clearSavedForm()
+	req.restored = fields
+	if req.flash == (flash{}) {
+		req.flash.Notice = "Nothing has changed yet. Send the form again."
 	}
 }
 
 // shownSecret returns the secret of something that was just created.
 func (req *request) shownSecret(id string) string {
-	if req.flash == nil || req.flash.Of != id {
+	if req.flash.Of != id {
 		return ""
 	}
 	return req.flash.Secret

@@ -117,7 +117,7 @@ func New(o Options) (*Server, error) {
 	if err := s.sameSite.AddTrustedOrigin(clientip.Origin(public)); err != nil {
 		return nil, err
 	}
-	s.mux = s.newMux(routes())
+	s.mux = s.newMux(Routes())
 	return s, nil
 }
 

@@ -157,22 +157,16 @@ func replaySelected(req *request) (*view, error) {
 			return nil, fault.New(fault.NotFound, "One of the deliveries no longer exists.")
 		}
 	}
-	var current string
-	err := req.write(func(tx *db.Tx) error {
-		for _, current = range chosen {
-			if _, err := req.s.Webhooks.ReplayDelivery(req.Context(), tx, req.actor(), req.principal.Visibility(), webhooks.DeliveryReplay{DeliveryID: current}); err != nil {
+	to, notice := url.URL{Path: req.to("deliveries"), RawQuery: req.R.URL.Query().Encode()}, "Replayed the delivery."
+	if len(chosen) > 1 {
+		notice = "Replayed " + showCount(len(chosen)) + " deliveries."
+	}
+	return req.save(to.String(), notice, func(tx *db.Tx) error {
+		for _, id := range chosen {
+			if _, err := req.s.Webhooks.ReplayDelivery(req.Context(), tx, req.actor(), req.principal.Visibility(), webhooks.DeliveryReplay{DeliveryID: id}); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, req.replayError(current, err)
-	}
-	to := url.URL{Path: req.to("deliveries"), RawQuery: req.R.URL.Query().Encode()}
-	notice := "Replayed the delivery."
-	if len(chosen) > 1 {
-		notice = "Replayed " + showCount(len(chosen)) + " deliveries."
-	}
-	return req.redirect(to.String(), flash{Notice: notice})
 }

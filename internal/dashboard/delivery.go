@@ -195,7 +195,7 @@ func replayDelivery(req *request) (*view, error) {
 		return req.s.Webhooks.ReplayDelivery(req.Context(), tx, req.actor(), req.principal.Visibility(), webhooks.DeliveryReplay{DeliveryID: id, NewID: req.form("id") == "new"})
 	})
 	if err != nil {
-		return nil, req.replayError(id, err)
+		return nil, err
 	}
 	notice := "Replayed the delivery, with a full schedule of attempts."
 	if d.ID != id {

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"turnpike/internal/events"
-	"turnpike/internal/fault"
 	"turnpike/internal/files"
 	"turnpike/internal/ids"
 )
@@ -92,35 +91,24 @@ func (req *request) event() (*events.Event, error) {
 	return events.Get(req.Context(), req.s.DB, req.principal.Visibility(), req.id())
 }
 
-func eventPage(req *request) (*view, error) {
-	e, err := req.event()
-	if err != nil {
-		return nil, err
-	}
+func eventPage(req *request, e *events.Event) (*view, error) {
 	shown, err := req.showEvent(e)
 	if err != nil {
 		return nil, err
 	}
-	d := eventData{Event: shown}
 	sent, err := req.s.Webhooks.EventDeliveries(req.Context(), req.s.DB, req.principal.Visibility(), e.ID)
 	if err != nil {
 		return nil, err
 	}
-	if d.Deliveries, err = req.deliveryRows(sent); err != nil {
-		return nil, err
-	}
-	return &view{template: "event", title: string(e.Type), data: d, live: true}, nil
+	rows, err := req.deliveryRows(sent)
+	return &view{template: "event", title: string(e.Type), data: eventData{shown, rows}, live: true}, err
 }
 
 // eventBody sends the whole body as a file.
-func eventBody(req *request) (*view, error) {
-	e, err := req.event()
-	if err != nil {
-		return nil, err
-	}
+func eventBody(req *request, e *events.Event) (*view, error) {
 	body, _, err := req.linkedBody(e)
 	if err != nil {
-		return nil, fault.New(fault.Internal, "The event cannot be read.").Because(err)
+		return nil, err
 	}
 	h := req.W.Header()
 	h.Set("Content-Type", "application/json")

@@ -1,18 +1,18 @@
 package dashboard
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"html/template"
 	"net/netip"
 	"reflect"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"turnpike/internal/credits"
 	"turnpike/internal/web"
@@ -21,38 +21,25 @@ import (
 // functions are the template functions. Each accepts a value or a pointer, and shows a
 // dash for a missing value.
 var functions = template.FuncMap{
-	"time":    showTime,
-	"ago":     showAgo,
-	"credits": showCredits,
-	"count":   showCount,
-	"bytes":   showBytes,
-	"ms":      showDuration,
-	"json":    showJSON,
-	"text":    text,
-	"dict":    dict,
-	"lower":   strings.ToLower,
-	"join":    strings.Join,
-	"percent": func(part, whole credits.Micro) int64 { return percent(int64(part), int64(whole)) },
-	"static":  staticURL,
-	"span":    span,
-	"short":   shortened,
-	"capital": capital,
-	"words":   func(s string) string { return strings.ReplaceAll(s, "_", " ") },
+	"time":      showTime,
+	"ago":       showAgo,
+	"credits":   showCredits,
+	"count":     showCount,
+	"countdown": countdown,
+	"bytes":     showBytes,
+	"ms":        showDuration,
+	"json":      showJSON[json.RawMessage],
+	"text":      text,
+	"dict":      dict,
+	"lower":     strings.ToLower,
+	"join":      strings.Join,
+	"percent":   func(part, whole credits.Micro) int64 { return percent(int64(part), int64(whole)) },
+	"static":    staticURL,
+	"short":     shortened,
+	"words":     func(s string) string { return strings.ReplaceAll(s, "_", " ") },
 }
 
 const none = "–"
-
-// plainWord matches the start of a message that isn't a value: no URL, nothing quoted,
-// no field name.
-var plainWord = regexp.MustCompile(`^[a-z]+(-[a-z]+)*[,:;]?( |$)`)
-
-// capital capitalizes the first letter of a message.
-func capital(s string) string {
-	if !plainWord.MatchString(s) {
-		return s
-	}
-	return strings.ToUpper(s[:1]) + s[1:]
-}
 
 // indirect follows a pointer. A nil pointer is nil.
 func indirect(v any) any {
@@ -139,16 +126,6 @@ func countdown(d time.Duration) string {
 	return roughly(d)
 }
 
-// span formats a configured duration exactly, in its largest whole unit.
-func span(d time.Duration) string {
-	for i, unit := range timeUnits {
-		if n := d / unit.size; n > 0 && d%unit.size == 0 && (n > 1 || i > 0) {
-			return strconv.FormatInt(int64(n), 10) + unit.name
-		}
-	}
-	return d.String()
-}
-
 // showCredits groups the digits, and shows at least two decimals if there are any.
 func showCredits(v any) string {
 	if v = indirect(v); v == nil {
@@ -210,40 +187,11 @@ func showDuration(d time.Duration) string {
 	return roughly(d)
 }
 
-// showJSON indents JSON. Other text stays as it is.
-func showJSON(v any) string {
-	var raw []byte
-	switch x := v.(type) {
-	case json.RawMessage:
-		raw = x
-	case []byte:
-		raw = x
-	case string:
-		raw = []byte(x)
-	default:
-		raw, _ = json.Marshal(v)
-	}
-	var out bytes.Buffer
-	if len(raw) == 0 || json.Indent(&out, raw, "", "  ") != nil {
-		return string(raw)
-	}
-	return out.String()
-}
-
-// plainJSON indents JSON without escaping <, > and &.
-func plainJSON(raw json.RawMessage) string {
-	words := json.NewDecoder(bytes.NewReader(raw))
-	words.UseNumber()
-	var v any
-	if words.Decode(&v) != nil {
-		return string(raw)
-	}
-	var out bytes.Buffer
-	plain := json.NewEncoder(&out)
-	plain.SetEscapeHTML(false)
-	plain.SetIndent("", "  ")
-	_ = plain.Encode(v) // it was JSON: cannot fail
-	return strings.TrimSpace(out.String())
+// showJSON indents JSON and removes escapes that strings don't need. Other text stays as
+// it is.
+func showJSON[T ~[]byte | ~string](text T) string {
+	out, _ := jsontext.AppendFormat(nil, text, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true), jsontext.WithIndent("  "))
+	return string(out)
 }
 
 func percent(part, whole int64) int64 {
@@ -255,11 +203,10 @@ func percent(part, whole int64) int64 {
 
 // shortened truncates text for a row of a list.
 func shortened(s string, n int) string {
-	letters := []rune(s)
-	if len(letters) <= n {
+	if clip(s, n).Cut == 0 {
 		return s
 	}
-	return string(letters[:n-1]) + "…"
+	return clip(s, n-1).Text + "…"
 }
 
 // lastDay returns the day that ends at a time, or contains it.
@@ -290,6 +237,14 @@ func clip(s string, most int) clipped {
 		n++
 	}
 	return clipped{Text: s}
+}
+
+// clip is clip, unless the query asks for the whole text.
+func (req *request) clip(s string, most int) clipped {
+	if req.query("all") != "" {
+		return clipped{Text: s}
+	}
+	return clip(s, most)
 }
 
 // escapeInvisible shows every character of a string: invisible ones, and those that

@@ -1,11 +1,9 @@
 package dashboard
 
 import (
-	"cmp"
 	"net/url"
 
 	"turnpike/internal/accounts"
-	"turnpike/internal/fault"
 	"turnpike/internal/people"
 )
 
@@ -36,23 +34,9 @@ func invitationPage(req *request) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.Workspace = w.Name
-	if d.By, err = req.nameOf(i.InvitedBy); err != nil {
-		return nil, err
-	}
-	return &view{template: "invitation", title: "Join " + w.Name, data: d}, nil
-}
-
-// nameOf returns the display name of an actor.
-func (req *request) nameOf(actor string) (string, error) {
-	person, err := req.s.People.Get(req.Context(), req.s.DB, actor)
-	if fault.Is(err, fault.NotFound) {
-		return actor, nil
-	}
-	if err != nil {
-		return "", err
-	}
-	return cmp.Or(person.Name, person.Email), nil
+	names, err := req.peopleNames(i.InvitedBy)
+	d.Workspace, d.By = w.Name, actorName(i.InvitedBy, names, nil)
+	return &view{template: "invitation", title: "Join " + w.Name, data: d}, err
 }
 
 func acceptInvitation(req *request) (*view, error) {
@@ -75,5 +59,5 @@ func acceptInvitation(req *request) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	return req.finishSignInWith(in, place, joined)
+	return req.finishSignIn(in, place, joined)
 }

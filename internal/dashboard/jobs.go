@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"turnpike/internal/access"
 	"turnpike/internal/audit"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
@@ -18,33 +19,26 @@ type jobTab struct {
 	Kind   media.Kind
 	Path   string // after jobs/
 	Name   string
-	Reads  string // scope for reading
-	Writes string // scope for canceling and deleting
-	None   string // the endpoint that creates one, for an empty list
-	log    string // prefix of its actions in the admin log
+	Reads  access.Scope
+	Writes access.Scope // for canceling and deleting
+	None   string       // the endpoint that creates one, for an empty list
+	log    string       // prefix of its actions in the admin log
+	states []media.Status
 }
 
+// Only batches cancel gradually, and a canceled video is failed, as at OpenAI.
 var jobTabs = []jobTab{
-	{media.Images, "images", "Images", "images:read", "images:create", "POST /v1/images/batches", "image.batch"},
-	{media.Video, "videos", "Videos", "videos:read", "videos:create", "POST /v1/videos", "video.render"},
-	{media.Voice, "voice", "Voice", "voice:read", "voice:create", "POST /v1/voice/renders", "voice.render"},
-}
-
-func tabOf(k media.Kind) jobTab {
-	return jobTabs[slices.IndexFunc(jobTabs, func(t jobTab) bool { return t.Kind == k })]
+	{media.Images, "images", "Images", access.ImagesRead, access.ImagesCreate, "POST /v1/images/batches", "image.batch",
+		[]media.Status{media.Queued, media.InProgress, media.Cancelling, media.Completed, media.Failed, media.Cancelled}},
+	{media.Video, "videos", "Videos", access.VideosRead, access.VideosCreate, "POST /v1/videos", "video.render",
+		[]media.Status{media.Queued, media.InProgress, media.Completed, media.Failed}},
+	{media.Voice, "voice", "Voice", access.VoiceRead, access.VoiceCreate, "POST /v1/voice/renders", "voice.render",
+		[]media.Status{media.Queued, media.InProgress, media.Completed, media.Failed, media.Cancelled}},
 }
 
 // jobsStart redirects to the first kind.
 func jobsStart(req *request) (*view, error) {
 	return req.redirect(req.to("jobs/images"), flash{})
-}
-
-// jobStates are the states of each kind of job. Only batches cancel gradually, and a
-// cancelled video is failed, as at OpenAI.
-var jobStates = map[media.Kind][]media.Status{
-	media.Images: {media.Queued, media.InProgress, media.Cancelling, media.Completed, media.Failed, media.Cancelled},
-	media.Video:  {media.Queued, media.InProgress, media.Completed, media.Failed},
-	media.Voice:  {media.Queued, media.InProgress, media.Completed, media.Failed, media.Cancelled},
 }
 
 // jobRow is a job in a list.
@@ -77,27 +71,23 @@ type jobsData struct {
 	Next   pager
 }
 
-// jobsPage lists jobs of a kind.
-func jobsPage(k media.Kind) page {
-	return func(req *request) (*view, error) {
-		page := req.page(k.Prefix())
-		status := media.Status(req.query("status"))
-		if !slices.Contains(jobStates[k], status) {
-			status = ""
-		}
-		found, err := req.s.Media.List(req.Context(), req.s.DB, req.principal, media.Filter{Kind: k, Status: status}, page)
-		if err != nil {
+func (tab jobTab) listPage(req *request) (*view, error) {
+	page := req.page(tab.Kind.Prefix())
+	status := media.Status(req.query("status"))
+	if !slices.Contains(tab.states, status) {
+		status = ""
+	}
+	found, err := req.s.Media.List(req.Context(), req.s.DB, req.principal, media.Filter{Kind: tab.Kind, Status: status}, page)
+	if err != nil {
+		return nil, err
+	}
+	d := jobsData{Tab: tab, Tabs: jobTabs, States: tab.states, Jobs: make([]jobRow, len(found.Rows)), Next: req.pager(page, found.More, func() string { return found.Cursor })}
+	for i, j := range found.Rows {
+		if d.Jobs[i], err = newJobRow(j); err != nil {
 			return nil, err
 		}
-		d := jobsData{Tab: tabOf(k), Tabs: jobTabs, States: jobStates[k], Jobs: make([]jobRow, len(found.Rows)),
-			Next: req.pager(page, found.More, func() string { return found.Cursor })}
-		for i, j := range found.Rows {
-			if d.Jobs[i], err = newJobRow(j); err != nil {
-				return nil, err
-			}
-		}
-		return &view{template: "jobs", title: d.Tab.Name, data: d, live: found.Looked == 0}, nil
 	}
+	return &view{template: "jobs", title: tab.Name, data: d, live: found.Looked == 0}, nil
 }
 
 const (
@@ -149,38 +139,26 @@ func (d jobData) Cancels() bool {
 // HasParts reports whether the job has parts. A video has none.
 func (d jobData) HasParts() bool { return d.Job.Kind != media.Video }
 
-// jobPage shows a job.
-func jobPage(k media.Kind) page {
-	return func(req *request) (*view, error) {
-		j, err := req.job(k)
-		if err != nil {
-			return nil, err
-		}
-		d := jobData{Tab: tabOf(k), Embeds: !req.s.Files.Redirects()}
-		if d.Job, err = newJobRow(j); err != nil {
-			return nil, err
-		}
-		d.Prompt = clip(d.Job.Asked.Prompt, promptText)
-		if req.query("all") != "" {
-			d.Prompt = clipped{Text: d.Job.Asked.Prompt}
-		}
-		named, err := j.Files()
-		if err != nil {
-			return nil, err
-		}
-		d.Files = withPoster(req.shownFiles(j, named))
-		if d.HasParts() {
-			if err := req.jobParts(j, &d); err != nil {
-				return nil, err
-			}
-		}
-		title := strings.ToUpper(k.Noun()[:1]) + k.Noun()[1:]
-		return &view{template: "job", title: title, data: d, live: !j.Status.Ended()}, nil
+func (tab jobTab) jobPage(req *request) (*view, error) {
+	j, err := req.s.Media.Get(req.Context(), req.s.DB, req.principal, tab.Kind, req.id())
+	if err != nil {
+		return nil, err
 	}
-}
-
-func (req *request) job(k media.Kind) (*media.Job, error) {
-	return req.s.Media.Get(req.Context(), req.s.DB, req.principal, k, req.id())
+	d := jobData{Tab: tab, Embeds: !req.s.Files.Redirects()}
+	if d.Job, err = newJobRow(j); err != nil {
+		return nil, err
+	}
+	d.Prompt = req.clip(d.Job.Asked.Prompt, promptText)
+	named, err := j.Files()
+	if err != nil {
+		return nil, err
+	}
+	d.Files = withPoster(req.shownFiles(j, named))
+	if d.HasParts() {
+		err = req.jobParts(j, &d)
+	}
+	title := strings.ToUpper(tab.Kind.Noun()[:1]) + tab.Kind.Noun()[1:]
+	return &view{template: "job", title: title, data: d, live: !j.Status.Ended()}, err
 }
 
 // jobParts reads a page of parts, or a single one.
@@ -254,47 +232,39 @@ func withPoster(list []shownFile) []shownFile {
 	return list
 }
 
-// cancelJob cancels a job.
-func cancelJob(k media.Kind) action {
-	return func(req *request) (*view, error) {
-		id := req.id()
-		notice := "Canceled the " + k.Noun() + "."
-		err := req.write(func(tx *db.Tx) error {
-			j, err := req.s.Media.Cancel(req.Context(), tx, req.principal, k, id)
-			if err != nil {
-				return err
-			}
-			if j.Status == media.Cancelling {
-				notice = "Canceling the " + k.Noun() + ". Parts in progress still finish."
-			}
-			return req.logJob(tx, j, "cancelled")
-		})
+func (tab jobTab) cancel(req *request) (*view, error) {
+	notice := "Canceled the " + tab.Kind.Noun() + "."
+	err := req.write(func(tx *db.Tx) error {
+		j, err := req.s.Media.Cancel(req.Context(), tx, req.principal, tab.Kind, req.id())
 		if err != nil {
-			return nil, err
+			return err
 		}
-		return req.redirect(req.to("jobs/"+tabOf(k).Path+"/"+id), flash{Notice: notice})
+		if j.Status == media.Cancelling {
+			notice = "Canceling the " + tab.Kind.Noun() + ". Parts in progress still finish."
+		}
+		return req.logJob(tx, j, tab.log+".cancelled")
+	})
+	if err != nil {
+		return nil, err
 	}
+	return req.redirect(req.to("jobs/"+tab.Path+"/"+req.id()), flash{Notice: notice})
 }
 
-// deleteJob deletes a job that has ended, and its files.
-func deleteJob(k media.Kind) action {
-	return func(req *request) (*view, error) {
-		id := req.id()
-		return req.save(req.to("jobs/"+tabOf(k).Path), "Deleted the "+k.Noun()+" and its files.", func(tx *db.Tx) error {
-			j, err := req.s.Media.Get(req.Context(), tx, req.principal, k, id)
-			if err != nil {
-				return err
-			}
-			if err := req.s.Media.Delete(req.Context(), tx, req.principal, k, id); err != nil {
-				return err
-			}
-			return req.logJob(tx, j, "deleted")
-		})
-	}
+// remove deletes a job that has ended, and its files.
+func (tab jobTab) remove(req *request) (*view, error) {
+	return req.save(req.to("jobs/"+tab.Path), "Deleted the "+tab.Kind.Noun()+" and its files.", func(tx *db.Tx) error {
+		j, err := req.s.Media.Get(req.Context(), tx, req.principal, tab.Kind, req.id())
+		if err != nil {
+			return err
+		}
+		if err := req.s.Media.Delete(req.Context(), tx, req.principal, tab.Kind, req.id()); err != nil {
+			return err
+		}
+		return req.logJob(tx, j, tab.log+".deleted")
+	})
 }
 
 // logJob writes to the admin log, because people's actions aren't in the request log.
-func (req *request) logJob(tx *db.Tx, j *media.Job, what string) error {
-	return req.actor().Log(req.Context(), tx, audit.Action{Tenant: j.Tenant, Project: j.Project,
-		Action: tabOf(j.Kind).log + "." + what, Target: j.ID}, nil, req.now())
+func (req *request) logJob(tx *db.Tx, j *media.Job, action string) error {
+	return req.actor().Log(req.Context(), tx, audit.Action{Tenant: j.Tenant, Project: j.Project, Action: action, Target: j.ID}, nil, req.now())
 }

@@ -43,11 +43,7 @@ type keyData struct {
 	CanRevokeMore   bool // some of them are still active
 }
 
-func keyPage(req *request) (*view, error) {
-	k, err := req.key()
-	if err != nil {
-		return nil, err
-	}
+func showKey(req *request, k *access.Key) (*view, error) {
 	rows, err := req.keyRows(k)
 	if err != nil {
 		return nil, err
@@ -56,10 +52,7 @@ func keyPage(req *request) (*view, error) {
 	if d.Secret != "" {
 		d.Example = req.example(k, d.Secret)
 	}
-	if err := req.keyHistory(d); err != nil {
-		return nil, err
-	}
-	return &view{template: "key", title: k.Name, data: d, live: true}, nil
+	return &view{template: "key", title: k.Name, data: d, live: true}, req.keyHistory(d)
 }
 
 // key reads the key in the path.
@@ -147,11 +140,7 @@ type tokensData struct {
 	Next   pager
 }
 
-func tokensPage(req *request) (*view, error) {
-	k, err := req.key()
-	if err != nil {
-		return nil, err
-	}
+func tokensPage(req *request, k *access.Key) (*view, error) {
 	page := req.page(ids.ScopedToken)
 	list, more, err := req.s.Tokens.ListByKey(req.Context(), req.s.DB, k.ID, page)
 	if err != nil {

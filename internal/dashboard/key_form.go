@@ -149,11 +149,7 @@ func (req *request) keyToChange() (*access.Key, error) {
 	return k, nil
 }
 
-func editKeyPage(req *request) (*view, error) {
-	k, err := req.keyToChange()
-	if err != nil {
-		return nil, err
-	}
+func editKeyPage(req *request, k *access.Key) (*view, error) {
 	chosen := choose
 	if slices.Equal(k.Scopes, []string{"*"}) {
 		chosen = "everything"

@@ -41,11 +41,7 @@ type rotateData struct {
 	Grace []graceChoice
 }
 
-func rotateKeyPage(req *request) (*view, error) {
-	k, err := req.keyToChange()
-	if err != nil {
-		return nil, err
-	}
+func rotateKeyPage(req *request, k *access.Key) (*view, error) {
 	rows, err := req.keyRows(k)
 	if err != nil {
 		return nil, err

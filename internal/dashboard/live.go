@@ -87,7 +87,7 @@ type snapshot struct {
 
 // streamUpdates sends the page, and sends it again when it has changed, until the
 // browser disconnects. Every refresh authorizes the person again.
-func (req *request) streamUpdates(rt route) {
+func (req *request) streamUpdates(rt Route) {
 	page, err := req.refresh(rt)
 	if err != nil && !accessLost(err) {
 		req.fail(err)
@@ -145,7 +145,7 @@ func accessLost(err error) bool {
 }
 
 // refresh builds the page as it is now, as a new request.
-func (req *request) refresh(rt route) (snapshot, error) {
+func (req *request) refresh(rt Route) (snapshot, error) {
 	ctx, cancel := web.WithPageTimeout(req.Context())
 	defer cancel()
 	fresh := &request{Exchange: web.Exchange{W: req.W, R: req.R.WithContext(ctx), ID: req.ID, IP: req.IP, Start: req.Start}, s: req.s, background: true}

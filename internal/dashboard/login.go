@@ -40,31 +40,22 @@ func (req *request) findSession() error {
 // must not keep a session alive.
 func (req *request) authenticate(token string) (*people.Session, error) {
 	if req.background {
-		return req.s.People.LookUpSession(req.Context(), token)
+		return req.s.People.LookUpSession(req.Context(), req.s.DB, token)
 	}
 	return req.s.People.Authenticate(req.Context(), token, req.browser())
 }
 
-// returnQuery returns the query that leads back here after a detour. A form that was sent
-// leads back to its page.
-func (req *request) returnQuery() string {
-	next := req.R.URL.RequestURI()
+// detour redirects to a page that leads back here. A form that was sent leads back to its
+// page, with a notice that it had no effect.
+func (req *request) detour(to, notice string) {
+	next, f := req.R.URL.RequestURI(), flash{}
 	if req.R.Method != http.MethodGet {
-		next = refererPath(req.R)
+		next, f.Notice = refererPath(req.R), notice
 	}
-	if next == Home {
-		return ""
+	if next != Home {
+		to += "?next=" + url.QueryEscape(next)
 	}
-	return "?next=" + url.QueryEscape(next)
-}
-
-// nextQuery passes on where to go after signing in.
-func (req *request) nextQuery() string {
-	next := req.query("next")
-	if next == "" {
-		return ""
-	}
-	return "?next=" + url.QueryEscape(next)
+	req.redirect(to, f)
 }
 
 func refererPath(r *http.Request) string {
@@ -152,16 +143,12 @@ func login(req *request) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	return req.finishSignIn(in, req.query("next"))
+	return req.finishSignIn(in, req.query("next"), flash{})
 }
 
-// finishSignIn sets the session, or asks for the second factor.
-func (req *request) finishSignIn(in *people.SignIn, next string) (*view, error) {
-	return req.finishSignInWith(in, next, flash{})
-}
-
-// finishSignInWith is finishSignIn with a message for the next page.
-func (req *request) finishSignInWith(in *people.SignIn, next string, f flash) (*view, error) {
+// finishSignIn sets the session and shows a message on the next page, or asks for the
+// second factor.
+func (req *request) finishSignIn(in *people.SignIn, next string, f flash) (*view, error) {
 	next = dashboardPath(next)
 	if !in.Complete() {
 		req.setCookie(partialCookie, in.PendingToken, 10*time.Minute)
@@ -208,12 +195,10 @@ func logout(req *request) (*view, error) {
 // redirectToConfirm redirects to the page where the person confirms their identity, and
 // then back.
 func (req *request) redirectToConfirm() {
-	var f flash
 	if req.R.Method == http.MethodPost {
-		f.Notice = "Nothing has changed yet. Confirm that it is you, then send the form again."
 		req.saveForm()
 	}
-	req.redirect("/dashboard/confirm"+req.returnQuery(), f)
+	req.detour("/dashboard/confirm", "Nothing has changed yet. Confirm that it is you, then send the form again.")
 }
 
 type confirmData struct {
@@ -243,7 +228,7 @@ func (req *request) confirmView(next string) (*view, error) {
 	}
 	d := confirmData{Next: next, HasCode: factor.Enabled, HasPasskey: len(passkeys) > 0 && req.canPasskey()}
 	if !factor.Enabled {
-		d.HasPassword = req.session.Person.HasPassword
+		d.HasPassword = req.session.Person.HasPassword()
 		if req.linkedHere(identities) {
 			d.Provider = req.providerName()
 		}
@@ -276,13 +261,13 @@ func setUp(req *request) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	return req.finishSignIn(in, Home)
+	return req.finishSignIn(in, Home, flash{})
 }
 
 // factorPage asks for the second factor after a correct password.
 func factorPage(req *request) (*view, error) {
 	if req.cookie(partialCookie) == "" {
-		return req.redirect("/dashboard/login"+req.nextQuery(), flash{})
+		return req.redirect("/dashboard/login?next="+url.QueryEscape(req.query("next")), flash{})
 	}
 	return &view{template: "factor", title: "Second factor", data: req.query("next")}, nil
 }
@@ -292,8 +277,9 @@ func finishLogin(req *request) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
+	var message flash
 	if in.Session.Method == people.ByRecoveryCode {
-		return req.finishSignInWith(in, req.query("next"), flash{Notice: "You used a recovery code. Your account page shows how many are left."})
+		message.Notice = "You used a recovery code. Your account page shows how many are left."
 	}
-	return req.finishSignIn(in, req.query("next"))
+	return req.finishSignIn(in, req.query("next"), message)
 }

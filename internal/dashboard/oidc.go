@@ -147,14 +147,14 @@ func (req *request) completeAtProvider(purpose string, a people.OIDCCallback, ne
 		if in.Linked {
 			message.Notice = "Your account at " + name + " is linked. You can now sign in with it."
 		}
-		_, err = req.finishSignInWith(in, next, message)
+		_, err = req.finishSignIn(in, next, message)
 		return err
 	}
 	in, err := req.s.People.FinishOIDC(req.Context(), provider, a, req.browser())
 	if err != nil {
 		return err
 	}
-	_, err = req.finishSignIn(in, next)
+	_, err = req.finishSignIn(in, next, flash{})
 	return err
 }
 

@@ -88,7 +88,7 @@ func passkeyLogin(req *request) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	return req.finishSignIn(in, req.query("next"))
+	return req.finishSignIn(in, req.query("next"), flash{})
 }
 
 func startPasskeyConfirm(req *request) (*view, error) {

@@ -29,9 +29,7 @@ func addressesOf(ctx context.Context, q db.Querier, keyID string) ([]keyAddress,
 		(SELECT ip, created_at FROM requests WHERE key_id = $1 ORDER BY id DESC LIMIT $2) AS newest
 		GROUP BY ip ORDER BY 3 DESC, ip LIMIT $3`, keyID, int64(recentRequests), int64(shortList))
 	return db.All(rows, err, func(r db.Row) (a keyAddress, err error) {
-		var last int64
-		err = r.Scan(&a.IP, &a.Requests, &last)
-		a.LastAt = time.UnixMicro(last)
+		err = db.Scan(r, &a.IP, &a.Requests, &a.LastAt)
 		return a, err
 	})
 }
@@ -67,19 +65,14 @@ type failingEndpoint struct {
 // failingEndpoints returns the endpoints that are paused, or whose last attempt failed
 // since a time. A workspace has few endpoints.
 func failingEndpoints(ctx context.Context, q db.Querier, t accounts.Tenant, since time.Time) ([]failingEndpoint, error) {
-	rows, err := q.Query(ctx, `SELECT e.id, e.url, e.status, e.paused_reason, s.last_error, s.last_failure_at
+	rows, err := q.Query(ctx, `SELECT e.id, e.url, e.status = $4, e.paused_reason, s.last_error, s.last_failure_at
 		FROM endpoints e LEFT JOIN endpoint_stats s ON s.endpoint_id = e.id
 		WHERE e.workspace_id = $1 AND e.environment = $2 AND e.kind = $3 AND e.deleted_at IS NULL
 			AND (e.status = $4 OR s.last_failure_at >= $5 AND (s.last_success_at IS NULL OR s.last_success_at < s.last_failure_at))
 		ORDER BY e.id DESC LIMIT $6`,
 		t.WorkspaceID, t.Environment, string(webhooks.HTTP), string(webhooks.Paused), since.UnixMicro(), int64(homeRows))
 	return db.All(rows, err, func(r db.Row) (e failingEndpoint, err error) {
-		var status string
-		var address, reason, last *string
-		var failure *int64
-		err = r.Scan(&e.ID, &address, &status, &reason, &last, &failure)
-		e.URL, e.PausedReason, e.LastError, e.LastFailure = db.Text(address), db.Text(reason), db.Text(last), db.Time(failure)
-		e.Paused = status == string(webhooks.Paused)
+		err = db.Scan(r, &e.ID, &e.URL, &e.Paused, &e.PausedReason, &e.LastError, &e.LastFailure)
 		return e, err
 	})
 }
@@ -98,7 +91,7 @@ type teamMember struct {
 // teamMembers returns a page of a workspace's members.
 func teamMembers(ctx context.Context, q db.Querier, workspaceID string, page db.Page) ([]*teamMember, bool, error) {
 	query := `SELECT u.id, u.email, u.name, m.role, m.created_at,
-			(SELECT count(*) FROM totp t WHERE t.user_id = u.id AND t.enabled_at IS NOT NULL),
+			EXISTS (SELECT 1 FROM totp t WHERE t.user_id = u.id AND t.enabled_at IS NOT NULL),
 			(SELECT count(*) FROM passkeys p WHERE p.user_id = u.id)
 		FROM members m JOIN users u ON u.id = m.user_id WHERE m.workspace_id = $1`
 	args := []any{workspaceID, int64(page.Limit + 1)}
@@ -108,12 +101,8 @@ func teamMembers(ctx context.Context, q db.Querier, workspaceID string, page db.
 	}
 	rows, err := q.Query(ctx, query+" ORDER BY m.user_id "+page.Order()+" LIMIT $2", args...)
 	list, err := db.All(rows, err, func(r db.Row) (*teamMember, error) {
-		var m teamMember
-		var role string
-		var since, apps int64
-		err := r.Scan(&m.ID, &m.Email, &m.Name, &role, &since, &apps, &m.Passkeys)
-		m.Role, m.Since, m.HasApp = accounts.Role(role), time.UnixMicro(since), apps > 0
-		return &m, err
+		m := new(teamMember)
+		return m, db.Scan(r, &m.ID, &m.Email, &m.Name, &m.Role, &m.Since, &m.HasApp, &m.Passkeys)
 	})
 	list, more := db.Cut(page, list)
 	return list, more, err

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -87,48 +88,28 @@ type shell struct {
 
 // URL returns the path of another page of this workspace and environment.
 func (s *shell) URL(parts ...string) string {
-	out := s.req.base()
-	for _, p := range parts {
-		out += p
-	}
-	return out
+	return s.req.base() + strings.Join(parts, "")
 }
 
 // InEnv returns the page's section in another environment. The resource itself
 // doesn't exist there.
 func (s *shell) InEnv(env string) string {
-	section := s.Section()
-	if section == "home" {
-		section = ""
-	}
-	return "/dashboard/w/" + s.Workspace.ID + "/" + env + "/" + section
+	return "/dashboard/w/" + s.Workspace.ID + "/" + env + "/" + s.Section()
 }
 
-// Section returns the menu section that the page belongs to.
+// Section returns the path of the menu entry that the page belongs to.
 func (s *shell) Section() string {
-	if s.Workspace == nil {
-		return ""
-	}
-	rest := s.req.R.URL.Path[len(s.req.base()):]
-	for i, c := range rest {
-		if c == '/' {
-			rest = rest[:i]
-			break
-		}
-	}
-	switch rest {
-	case "":
-		return "home"
-	case "events":
+	section, _, _ := strings.Cut(s.req.R.URL.Path[len(s.req.base()):], "/")
+	if section == "events" {
 		return "deliveries"
 	}
-	return rest
+	return section
 }
 
 // May reports whether the person's role has a scope. Pages offer only permitted
 // actions; the server checks again.
-func (s *shell) May(scope string) bool {
-	return s.req.principal != nil && s.req.principal.Grant.Allows(access.Scope(scope))
+func (s *shell) May(scope access.Scope) bool {
+	return s.req.principal != nil && s.req.principal.Grant.Allows(scope)
 }
 
 // Manages reports whether the person manages members.
@@ -210,10 +191,7 @@ func (req *request) render(shown *view) ([]byte, error) {
 		return nil, err
 	}
 	s := &shell{req: req, Title: shown.title, Data: shown.data, Wide: shown.wide, Live: shown.live, Workspace: req.workspace, Role: req.role, Env: req.env, Problem: req.problem,
-		RequestID: req.ID, Now: req.now()}
-	if req.flash != nil {
-		s.Notice = req.flash.Notice
-	}
+		RequestID: req.ID, Now: req.now(), Notice: req.flash.Notice}
 	if req.session != nil {
 		s.Person = req.session.Person
 	}

@@ -16,22 +16,14 @@ type replayFormData struct {
 	Earliest string
 }
 
-func newReplayPage(req *request) (*view, error) {
-	e, err := req.endpoint()
-	if err != nil {
-		return nil, err
-	}
+func newReplayPage(req *request, e *webhooks.Endpoint) (*view, error) {
 	now := req.now().UTC()
 	return &view{template: "replay_new", title: "Replay events", data: replayFormData{Endpoint: e, Types: events.Types,
 		Since: now.Add(-24 * time.Hour).Format(timeLayout), Earliest: now.Add(time.Minute - webhooks.ReplayWindow).Format(timeLayout)}}, nil
 }
 
 // startReplay replays many deliveries in the background.
-func startReplay(req *request) (*view, error) {
-	e, err := req.endpoint()
-	if err != nil {
-		return nil, err
-	}
+func startReplay(req *request, e *webhooks.Endpoint) (_ *view, err error) {
 	p := &webhooks.Replay{EndpointID: e.ID, Mode: req.form("status"), NewIDs: req.form("new_id") != ""}
 	if p.Since, err = parseTime("since", req.form("since")); err != nil {
 		return nil, err
@@ -53,40 +45,9 @@ func startReplay(req *request) (*view, error) {
 		return req.s.Webhooks.StartReplay(req.Context(), tx, req.actor(), req.principal.Visibility(), p)
 	})
 	if err != nil {
-		return nil, req.endpointError(e.ID, err)
+		return nil, err
 	}
 	return req.redirect(req.to("webhooks/"+e.ID+"/replays/"+p.ID), flash{Notice: "Replay started. It continues when you leave this page."})
-}
-
-// replayError explains why a delivery wasn't replayed.
-func (req *request) replayError(deliveryID string, err error) error {
-	if !fault.Is(err, fault.InvalidState) {
-		return err
-	}
-	d, readErr := req.s.Webhooks.GetDelivery(req.Context(), req.s.DB, req.principal.Visibility(), deliveryID)
-	if readErr != nil {
-		return readErr
-	}
-	return req.endpointError(d.EndpointID, err)
-}
-
-// endpointError explains a rejected replay with the endpoint's name.
-func (req *request) endpointError(endpointID string, err error) error {
-	if !fault.Is(err, fault.InvalidState) {
-		return err
-	}
-	named, readErr := req.s.Webhooks.Named(req.Context(), req.s.DB, req.principal.Visibility(), endpointID)
-	if readErr != nil {
-		return readErr
-	}
-	e := named[endpointID]
-	if e == nil || e.Kind == webhooks.Tunnel {
-		return err // it has the command for tunnels
-	}
-	if e.DeletedAt != nil {
-		return fault.New(fault.InvalidState, "Nothing was replayed: the endpoint %s is deleted.", endpointName(e)).Because(err)
-	}
-	return fault.New(fault.InvalidState, "Nothing was replayed: the endpoint %s is paused. Resume it first.", endpointName(e)).Because(err)
 }
 
 type replayData struct {

@@ -30,7 +30,7 @@ type request struct {
 	principal *access.Principal    // the person in the workspace and environment
 
 	problem    *fault.Error // why the form that is shown again was rejected
-	flash      *flash       // message of the previous page
+	flash      flash        // message of the previous page
 	restored   url.Values   // form fields from before the person had to confirm
 	background bool         // a refresh of a live page, not sent by the person
 }
@@ -187,7 +187,7 @@ func (req *request) origin() *url.URL {
 // no view.
 func (req *request) redirect(to string, f flash) (*view, error) {
 	if f != (flash{}) {
-		req.setFlash(f)
+		req.setSealed(flashCookie, req.flashContext(), f, flashLifetime)
 	}
 	req.W.Header().Set("Location", to)
 	req.WriteHeader(http.StatusSeeOther)

@@ -1,57 +1,55 @@
 package dashboard
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"net/url"
 	"path"
+	"slices"
 	"strings"
 
 	"turnpike/internal/access"
 	"turnpike/internal/accounts"
 	"turnpike/internal/fault"
 	"turnpike/internal/ids"
-	"turnpike/internal/media"
 	"turnpike/internal/people"
 	"turnpike/internal/web"
 )
 
-// page builds a view. It changes nothing.
-type page func(req *request) (*view, error)
+// handler builds a view, or performs an action and redirects to a page.
+type handler func(req *request) (*view, error)
 
-// action changes something and redirects to a page, or returns a view if a
-// redirect wouldn't do.
-type action func(req *request) (*view, error)
-
-// route is an entry of the route table.
-type route struct {
-	method   string
-	path     string // in the syntax of http.ServeMux, after the area's prefix
-	area     area
-	scope    access.Scope       // that the person's role must have, in a workspace
-	private  bool               // only over a connection that no one else can read
-	manages  bool               // only owners and admins
-	confirm  bool               // only after a recent proof of identity
-	download bool               // a file, which may take long
-	page     page               // of a GET
-	action   action             // of a POST
-	formPage page               // shown again if the action was rejected
-	handle   func(req *request) // instead of page and action, for any client
+// load returns a handler for the resource in the path.
+func load[T any](read func(*request) (T, error), handle func(*request, T) (*view, error)) handler {
+	return func(req *request) (*view, error) {
+		resource, err := read(req)
+		if err != nil {
+			return nil, err
+		}
+		return handle(req, resource)
+	}
 }
 
-// area is the part of the dashboard that a route belongs to. It decides who has
-// access.
-type area int
+// Route is an entry of the route table.
+type Route struct {
+	Method    string // GET for a page, POST for an action
+	Path      string // in the syntax of http.ServeMux
+	SignedIn  bool   // only for people who are signed in
+	Workspace bool   // only for members, in one environment of the workspace
 
-const (
-	open     area = iota // everyone
-	personal             // people who are signed in
-	tenant               // members, in one environment of the workspace
-)
+	Scope   access.Scope // that the person's role must have, in a workspace
+	Manages bool         // only owners and admins
+	Confirm bool         // only after a recent proof of identity
 
-var prefix = map[area]string{open: "/dashboard/", personal: "/dashboard/", tenant: "/dashboard/w/{workspace}/{env}/"}
-
-func (rt route) pattern() string { return rt.method + " " + prefix[rt.area] + rt.path }
+	id       web.PathID // the format of the {id} in the path
+	private  bool       // only over a connection that no one else can read
+	download bool       // a file, which may take long
+	page     handler
+	action   handler
+	formPage handler            // shown again if the action was rejected
+	handle   func(req *request) // instead of page and action, for any client
+}
 
 // pathIDs are the formats of the {id} of routes, by the path before it. Handlers check the
 // IDs of projects, which customers choose.
@@ -60,9 +58,6 @@ var pathIDs = map[string]web.PathID{
 	"account/sessions":            {Prefix: people.SessionID, Kind: "session"},
 	"deliveries":                  {Prefix: ids.Delivery, Kind: "delivery"},
 	"events":                      {Prefix: ids.Event, Kind: "event"},
-	"jobs/images":                 {Prefix: media.Images.Prefix(), Kind: media.Images.Noun()},
-	"jobs/videos":                 {Prefix: media.Video.Prefix(), Kind: media.Video.Noun()},
-	"jobs/voice":                  {Prefix: media.Voice.Prefix(), Kind: media.Voice.Noun()},
 	"keys":                        {Prefix: ids.Key, Kind: "key"},
 	"requests":                    {Prefix: ids.Request, Kind: "request"},
 	"runs":                        {Prefix: ids.Run, Kind: "agent run"},
@@ -72,155 +67,163 @@ var pathIDs = map[string]web.PathID{
 	"webhooks/{endpoint}/replays": {Prefix: ids.Replay, Kind: "replay"},
 }
 
-func (rt route) checkID(r *http.Request) error {
-	before, _, _ := strings.Cut(rt.path, "/{id}")
-	return pathIDs[before].Check(r)
-}
-
-// routes is the table of all pages and actions. Those of a workspace need the same
+// Routes returns the table of all pages and actions. Those of a workspace need the same
 // scope as the API's routes for the same resource.
-func routes() []route {
-	return []route{
-		// Sign-in.
-		{method: "GET", path: "static/{file}", area: open, page: staticFile},
-		{method: "GET", path: "{$}", area: open, page: start},
-		{method: "GET", path: "login", area: open, private: true, page: loginPage},
-		{method: "POST", path: "login", area: open, private: true, action: login, formPage: loginPage},
-		{method: "GET", path: "setup", area: open, private: true, page: setUpPage},
-		{method: "POST", path: "setup", area: open, private: true, action: setUp, formPage: setUpPage},
-		{method: "POST", path: "logout", area: personal, action: logout},
-		{method: "GET", path: "confirm", area: personal, page: confirmPage},
-		{method: "POST", path: "confirm", area: personal, action: confirm, formPage: confirmPage},
-		{method: "GET", path: "login/code", area: open, private: true, page: factorPage},
-		{method: "POST", path: "login/code", area: open, private: true, action: finishLogin, formPage: factorPage},
-		{method: "POST", path: "login/passkey/start", area: open, private: true, action: startPasskeyLogin},
-		{method: "POST", path: "login/passkey", area: open, private: true, action: passkeyLogin, formPage: loginPage},
-		{method: "POST", path: "login/oidc", area: open, private: true, action: startOIDC, formPage: loginPage},
-		{method: "GET", path: "login/oidc/callback", area: open, private: true, page: finishOIDC},
-		{method: "GET", path: "forgot", area: open, private: true, page: forgotPage},
-		{method: "POST", path: "forgot", area: open, private: true, action: forgot, formPage: forgotPage},
-		{method: "GET", path: "password", area: open, private: true, page: passwordPage},
-		{method: "POST", path: "password", area: open, private: true, action: resetPassword, formPage: passwordPage},
-		{method: "GET", path: "invitation", area: open, private: true, page: invitationPage},
-		{method: "POST", path: "invitation", area: open, private: true, action: acceptInvitation, formPage: invitationPage},
-		{method: "GET", path: "second-factor", area: personal, page: secondFactorPage},
-		{method: "POST", path: "confirm/passkey/start", area: personal, action: startPasskeyConfirm},
-		{method: "POST", path: "confirm/passkey", area: personal, action: passkeyConfirm, formPage: confirmPage},
-
-		// Account.
-		{method: "GET", path: "account", area: personal, page: accountPage},
-		{method: "POST", path: "account/name", area: personal, action: renamePerson, formPage: accountPage},
-		{method: "POST", path: "account/password", area: personal, action: changePassword, formPage: accountPage},
-		{method: "POST", path: "account/app", area: personal, confirm: true, action: startApp, formPage: accountPage},
-		{method: "GET", path: "account/app", area: personal, confirm: true, page: appPage},
-		{method: "POST", path: "account/app/enable", area: personal, confirm: true, action: enableApp, formPage: appPage},
-		{method: "POST", path: "account/app/disable", area: personal, confirm: true, action: disableApp, formPage: accountPage},
-		{method: "POST", path: "account/app/codes", area: personal, confirm: true, action: renewCodes, formPage: accountPage},
-		{method: "POST", path: "account/passkeys/start", area: personal, confirm: true, action: startPasskey},
-		{method: "POST", path: "account/passkeys", area: personal, confirm: true, action: addPasskey, formPage: accountPage},
-		{method: "POST", path: "account/passkeys/{id}/rename", area: personal, action: renamePasskey, formPage: accountPage},
-		{method: "POST", path: "account/passkeys/{id}/delete", area: personal, confirm: true, action: deletePasskey, formPage: accountPage},
-		{method: "POST", path: "account/sessions/revoke", area: personal, action: revokeOthers, formPage: accountPage},
-		{method: "POST", path: "account/sessions/{id}/revoke", area: personal, action: revokeSession, formPage: accountPage},
-
-		// Home.
-		{method: "GET", path: "{$}", area: tenant, page: homePage},
+func Routes() []Route {
+	keyPage, endpointPage, runPage := load((*request).key, showKey), load((*request).endpoint, showEndpoint), load((*request).run, showRun)
+	public := []Route{
+		{Path: "static/{file}", page: staticFile},
+		{Path: "{$}", page: start},
+	}
+	signIn := []Route{
+		{Path: "login", page: loginPage, action: login},
+		{Path: "setup", page: setUpPage, action: setUp},
+		{Path: "login/code", page: factorPage, action: finishLogin},
+		{Path: "login/passkey/start", action: startPasskeyLogin},
+		{Path: "login/passkey", action: passkeyLogin, formPage: loginPage},
+		{Path: "login/oidc", action: startOIDC, formPage: loginPage},
+		{Path: "login/oidc/callback", page: finishOIDC},
+		{Path: "forgot", page: forgotPage, action: forgot},
+		{Path: "password", page: passwordPage, action: resetPassword},
+		{Path: "invitation", page: invitationPage, action: acceptInvitation},
+	}
+	personal := []Route{
+		{Path: "logout", action: logout},
+		{Path: "confirm", page: confirmPage, action: confirm},
+		{Path: "second-factor", page: secondFactorPage},
+		{Path: "confirm/passkey/start", action: startPasskeyConfirm},
+		{Path: "confirm/passkey", action: passkeyConfirm, formPage: confirmPage},
+		{Path: "account", page: accountPage},
+		{Path: "account/name", action: renamePerson, formPage: accountPage},
+		{Path: "account/password", action: changePassword, formPage: accountPage},
+		{Path: "account/app", Confirm: true, action: startApp, formPage: accountPage},
+		{Path: "account/app", Confirm: true, page: appPage},
+		{Path: "account/app/enable", Confirm: true, action: enableApp, formPage: appPage},
+		{Path: "account/app/disable", Confirm: true, action: disableApp, formPage: accountPage},
+		{Path: "account/app/codes", Confirm: true, action: renewCodes, formPage: accountPage},
+		{Path: "account/passkeys/start", Confirm: true, action: startPasskey},
+		{Path: "account/passkeys", Confirm: true, action: addPasskey, formPage: accountPage},
+		{Path: "account/passkeys/{id}/rename", action: renamePasskey, formPage: accountPage},
+		{Path: "account/passkeys/{id}/delete", Confirm: true, action: deletePasskey, formPage: accountPage},
+		{Path: "account/sessions/revoke", action: revokeOthers, formPage: accountPage},
+		{Path: "account/sessions/{id}/revoke", action: revokeSession, formPage: accountPage},
+	}
+	workspace := []Route{
+		{Path: "{$}", page: homePage},
 
 		// Keys and projects.
-		{method: "GET", path: "keys", area: tenant, scope: access.KeysRead, page: keysPage},
-		{method: "GET", path: "keys/new", area: tenant, scope: access.KeysWrite, confirm: true, page: newKeyPage},
-		{method: "POST", path: "keys/new", area: tenant, scope: access.KeysWrite, confirm: true, action: createKey, formPage: newKeyPage},
-		{method: "GET", path: "keys/{id}", area: tenant, scope: access.KeysRead, page: keyPage},
-		{method: "GET", path: "keys/{id}/edit", area: tenant, scope: access.KeysWrite, confirm: true, page: editKeyPage},
-		{method: "POST", path: "keys/{id}/edit", area: tenant, scope: access.KeysWrite, confirm: true, action: updateKey, formPage: editKeyPage},
-		{method: "GET", path: "keys/{id}/rotate", area: tenant, scope: access.KeysWrite, confirm: true, page: rotateKeyPage},
-		{method: "POST", path: "keys/{id}/rotate", area: tenant, scope: access.KeysWrite, confirm: true, action: rotateKey, formPage: rotateKeyPage},
-		{method: "POST", path: "keys/{id}/end-grace", area: tenant, scope: access.KeysWrite, action: endGrace, formPage: keyPage},
-		{method: "POST", path: "keys/{id}/revoke", area: tenant, scope: access.KeysWrite, action: revokeKey, formPage: keyPage},
-		{method: "GET", path: "keys/{id}/tokens", area: tenant, scope: access.KeysRead, page: tokensPage},
-		{method: "POST", path: "keys/{id}/tokens/{token}/revoke", area: tenant, scope: access.ScopedTokensCreate, action: revokeToken},
-		{method: "GET", path: "projects", area: tenant, scope: access.ProjectsRead, page: projectsPage},
-		{method: "POST", path: "projects", area: tenant, scope: access.ProjectsWrite, action: createProject, formPage: projectsPage},
-		{method: "GET", path: "projects/{id}", area: tenant, scope: access.ProjectsRead, page: projectPage},
-		{method: "POST", path: "projects/{id}", area: tenant, scope: access.ProjectsWrite, action: updateProject, formPage: projectPage},
-		{method: "POST", path: "projects/{id}/archive", area: tenant, scope: access.ProjectsWrite, action: archiveProject, formPage: projectPage},
-		{method: "POST", path: "projects/{id}/restore", area: tenant, scope: access.ProjectsWrite, action: restoreProject, formPage: projectPage},
+		{Path: "keys", Scope: access.KeysRead, page: keysPage},
+		{Path: "keys/new", Scope: access.KeysWrite, Confirm: true, page: newKeyPage, action: createKey},
+		{Path: "keys/{id}", Scope: access.KeysRead, page: keyPage},
+		{Path: "keys/{id}/edit", Scope: access.KeysWrite, Confirm: true, page: load((*request).keyToChange, editKeyPage), action: updateKey},
+		{Path: "keys/{id}/rotate", Scope: access.KeysWrite, Confirm: true, page: load((*request).keyToChange, rotateKeyPage), action: rotateKey},
+		{Path: "keys/{id}/end-grace", Scope: access.KeysWrite, action: endGrace, formPage: keyPage},
+		{Path: "keys/{id}/revoke", Scope: access.KeysWrite, action: revokeKey, formPage: keyPage},
+		{Path: "keys/{id}/tokens", Scope: access.KeysRead, page: load((*request).key, tokensPage)},
+		{Path: "keys/{id}/tokens/{token}/revoke", Scope: access.ScopedTokensCreate, action: revokeToken},
+		{Path: "projects", Scope: access.ProjectsRead, page: projectsPage},
+		{Path: "projects", Scope: access.ProjectsWrite, action: createProject, formPage: projectsPage},
+		{Path: "projects/{id}", Scope: access.ProjectsRead, page: projectPage},
+		{Path: "projects/{id}", Scope: access.ProjectsWrite, action: updateProject, formPage: projectPage},
+		{Path: "projects/{id}/archive", Scope: access.ProjectsWrite, action: archiveProject, formPage: projectPage},
+		{Path: "projects/{id}/restore", Scope: access.ProjectsWrite, action: restoreProject, formPage: projectPage},
 
 		// Usage, requests, the admin log, billing.
-		{method: "GET", path: "usage", area: tenant, scope: access.UsageRead, page: usagePage},
-		{method: "GET", path: "usage/export.csv", area: tenant, scope: access.UsageRead, download: true, page: exportUsage},
-		{method: "GET", path: "requests", area: tenant, scope: access.AuditRead, page: requestsPage},
-		{method: "GET", path: "requests/export.csv", area: tenant, scope: access.AuditRead, download: true, page: exportRequests},
-		{method: "GET", path: "requests/{id}", area: tenant, scope: access.AuditRead, page: requestPage},
-		{method: "GET", path: "log", area: tenant, scope: access.AuditRead, page: adminLogPage},
-		{method: "GET", path: "billing", area: tenant, scope: access.BillingRead, page: billingPage},
-		{method: "POST", path: "billing", area: tenant, scope: access.BillingWrite, confirm: true, action: changeBilling, formPage: billingPage},
+		{Path: "usage", Scope: access.UsageRead, page: usagePage},
+		{Path: "usage/export.csv", Scope: access.UsageRead, download: true, page: exportUsage},
+		{Path: "requests", Scope: access.AuditRead, page: requestsPage},
+		{Path: "requests/export.csv", Scope: access.AuditRead, download: true, page: exportRequests},
+		{Path: "requests/{id}", Scope: access.AuditRead, page: requestPage},
+		{Path: "log", Scope: access.AuditRead, page: adminLogPage},
+		{Path: "billing", Scope: access.BillingRead, page: billingPage},
+		{Path: "billing", Scope: access.BillingWrite, Confirm: true, action: changeBilling, formPage: billingPage},
 
 		// Webhooks and deliveries.
-		{method: "GET", path: "webhooks", area: tenant, scope: access.WebhooksRead, page: webhooksPage},
-		{method: "GET", path: "webhooks/new", area: tenant, scope: access.WebhooksWrite, confirm: true, page: newEndpointPage},
-		{method: "POST", path: "webhooks/new", area: tenant, scope: access.WebhooksWrite, confirm: true, action: createEndpoint, formPage: newEndpointPage},
-		{method: "GET", path: "webhooks/{id}", area: tenant, scope: access.WebhooksRead, page: endpointPage},
-		{method: "GET", path: "webhooks/{id}/edit", area: tenant, scope: access.WebhooksWrite, confirm: true, page: editEndpointPage},
-		{method: "POST", path: "webhooks/{id}/edit", area: tenant, scope: access.WebhooksWrite, confirm: true, action: editEndpoint, formPage: editEndpointPage},
-		{method: "POST", path: "webhooks/{id}/pause", area: tenant, scope: access.WebhooksWrite, action: pauseEndpoint, formPage: endpointPage},
-		{method: "POST", path: "webhooks/{id}/resume", area: tenant, scope: access.WebhooksWrite, action: resumeEndpoint, formPage: endpointPage},
-		{method: "GET", path: "webhooks/{id}/rotate", area: tenant, scope: access.WebhooksWrite, confirm: true, page: rotateSecretPage},
-		{method: "POST", path: "webhooks/{id}/rotate", area: tenant, scope: access.WebhooksWrite, confirm: true, action: rotateSecret, formPage: rotateSecretPage},
-		{method: "POST", path: "webhooks/{id}/end_grace", area: tenant, scope: access.WebhooksWrite, confirm: true, action: endSecretGrace, formPage: endpointPage},
-		{method: "POST", path: "webhooks/{id}/test", area: tenant, scope: access.WebhooksWrite, action: testEndpoint, formPage: endpointPage},
-		{method: "POST", path: "webhooks/{id}/delete", area: tenant, scope: access.WebhooksWrite, action: deleteEndpoint, formPage: endpointPage},
-		{method: "GET", path: "webhooks/{id}/replay", area: tenant, scope: access.EventsReplay, page: newReplayPage},
-		{method: "POST", path: "webhooks/{id}/replay", area: tenant, scope: access.EventsReplay, action: startReplay, formPage: newReplayPage},
-		{method: "GET", path: "webhooks/{endpoint}/replays/{id}", area: tenant, scope: access.WebhooksRead, page: replayPage},
-		{method: "GET", path: "deliveries", area: tenant, scope: access.WebhooksRead, page: deliveriesPage},
-		{method: "POST", path: "deliveries", area: tenant, scope: access.EventsReplay, action: replaySelected, formPage: deliveriesPage},
-		{method: "GET", path: "deliveries/{id}", area: tenant, scope: access.WebhooksRead, page: deliveryPage},
-		{method: "POST", path: "deliveries/{id}/replay", area: tenant, scope: access.EventsReplay, action: replayDelivery, formPage: deliveryPage},
-		{method: "GET", path: "events", area: tenant, scope: access.EventsRead, page: eventsPage},
-		{method: "GET", path: "events/{id}", area: tenant, scope: access.EventsRead, page: eventPage},
-		{method: "GET", path: "events/{id}/body", area: tenant, scope: access.EventsRead, download: true, page: eventBody},
+		{Path: "webhooks", Scope: access.WebhooksRead, page: webhooksPage},
+		{Path: "webhooks/new", Scope: access.WebhooksWrite, Confirm: true, page: newEndpointPage, action: createEndpoint},
+		{Path: "webhooks/{id}", Scope: access.WebhooksRead, page: endpointPage},
+		{Path: "webhooks/{id}/edit", Scope: access.WebhooksWrite, Confirm: true, page: load((*request).endpoint, editEndpointPage), action: editEndpoint},
+		{Path: "webhooks/{id}/pause", Scope: access.WebhooksWrite, action: pauseEndpoint, formPage: endpointPage},
+		{Path: "webhooks/{id}/resume", Scope: access.WebhooksWrite, action: resumeEndpoint, formPage: endpointPage},
+		{Path: "webhooks/{id}/rotate", Scope: access.WebhooksWrite, Confirm: true, page: load((*request).endpoint, rotateSecretPage), action: rotateSecret},
+		{Path: "webhooks/{id}/end_grace", Scope: access.WebhooksWrite, Confirm: true, action: endSecretGrace, formPage: endpointPage},
+		{Path: "webhooks/{id}/test", Scope: access.WebhooksWrite, action: testEndpoint, formPage: endpointPage},
+		{Path: "webhooks/{id}/delete", Scope: access.WebhooksWrite, action: deleteEndpoint, formPage: endpointPage},
+		{Path: "webhooks/{id}/replay", Scope: access.EventsReplay, page: load((*request).endpoint, newReplayPage), action: load((*request).endpoint, startReplay)},
+		{Path: "webhooks/{endpoint}/replays/{id}", Scope: access.WebhooksRead, page: replayPage},
+		{Path: "deliveries", Scope: access.WebhooksRead, page: deliveriesPage},
+		{Path: "deliveries", Scope: access.EventsReplay, action: replaySelected, formPage: deliveriesPage},
+		{Path: "deliveries/{id}", Scope: access.WebhooksRead, page: deliveryPage},
+		{Path: "deliveries/{id}/replay", Scope: access.EventsReplay, action: replayDelivery, formPage: deliveryPage},
+		{Path: "events", Scope: access.EventsRead, page: eventsPage},
+		{Path: "events/{id}", Scope: access.EventsRead, page: load((*request).event, eventPage)},
+		{Path: "events/{id}/body", Scope: access.EventsRead, download: true, page: load((*request).event, eventBody)},
 
 		// Jobs and agent runs.
-		{method: "GET", path: "jobs", area: tenant, scope: access.ImagesRead, page: jobsStart},
-		{method: "GET", path: "jobs/images", area: tenant, scope: access.ImagesRead, page: jobsPage(media.Images)},
-		{method: "GET", path: "jobs/images/{id}", area: tenant, scope: access.ImagesRead, page: jobPage(media.Images)},
-		{method: "POST", path: "jobs/images/{id}/cancel", area: tenant, scope: access.ImagesCreate, action: cancelJob(media.Images), formPage: jobPage(media.Images)},
-		{method: "POST", path: "jobs/images/{id}/delete", area: tenant, scope: access.ImagesCreate, action: deleteJob(media.Images), formPage: jobPage(media.Images)},
-		{method: "GET", path: "jobs/videos", area: tenant, scope: access.VideosRead, page: jobsPage(media.Video)},
-		{method: "GET", path: "jobs/videos/{id}", area: tenant, scope: access.VideosRead, page: jobPage(media.Video)},
-		{method: "POST", path: "jobs/videos/{id}/cancel", area: tenant, scope: access.VideosCreate, action: cancelJob(media.Video), formPage: jobPage(media.Video)},
-		{method: "POST", path: "jobs/videos/{id}/delete", area: tenant, scope: access.VideosCreate, action: deleteJob(media.Video), formPage: jobPage(media.Video)},
-		{method: "GET", path: "jobs/voice", area: tenant, scope: access.VoiceRead, page: jobsPage(media.Voice)},
-		{method: "GET", path: "jobs/voice/{id}", area: tenant, scope: access.VoiceRead, page: jobPage(media.Voice)},
-		{method: "POST", path: "jobs/voice/{id}/cancel", area: tenant, scope: access.VoiceCreate, action: cancelJob(media.Voice), formPage: jobPage(media.Voice)},
-		{method: "POST", path: "jobs/voice/{id}/delete", area: tenant, scope: access.VoiceCreate, action: deleteJob(media.Voice), formPage: jobPage(media.Voice)},
-		{method: "GET", path: "runs", area: tenant, scope: access.AgentRunsRead, page: runsPage},
-		{method: "GET", path: "runs/{id}", area: tenant, scope: access.AgentRunsRead, page: runPage},
-		{method: "POST", path: "runs/{id}/approvals/{approval}", area: tenant, scope: access.AgentRunsApprove, action: decideRun, formPage: runPage},
-		{method: "POST", path: "runs/{id}/cancel", area: tenant, scope: access.AgentRunsCreate, action: cancelRun, formPage: runPage},
+		{Path: "jobs", Scope: access.ImagesRead, page: jobsStart},
+		{Path: "runs", Scope: access.AgentRunsRead, page: runsPage},
+		{Path: "runs/{id}", Scope: access.AgentRunsRead, page: runPage},
+		{Path: "runs/{id}/approvals/{approval}", Scope: access.AgentRunsApprove, action: decideRun, formPage: runPage},
+		{Path: "runs/{id}/cancel", Scope: access.AgentRunsCreate, action: cancelRun, formPage: runPage},
 
 		// Security, team, settings.
-		{method: "GET", path: "security", area: tenant, scope: access.AuditRead, page: securityPage},
-		{method: "POST", path: "security", area: tenant, scope: access.AuditRead, manages: true, action: setLeakPolicy, formPage: securityPage},
-		{method: "GET", path: "team", area: tenant, page: teamPage},
-		{method: "POST", path: "team/leave", area: tenant, action: leave, formPage: teamPage},
-		{method: "POST", path: "team/members/{id}/role", area: tenant, manages: true, confirm: true, action: changeRole, formPage: teamPage},
-		{method: "POST", path: "team/members/{id}/remove", area: tenant, manages: true, confirm: true, action: removeMember, formPage: teamPage},
-		{method: "POST", path: "team/invitations", area: tenant, manages: true, confirm: true, action: invite, formPage: teamPage},
-		{method: "POST", path: "team/invitations/{id}/again", area: tenant, manages: true, confirm: true, action: inviteAgain, formPage: teamPage},
-		{method: "POST", path: "team/invitations/{id}/revoke", area: tenant, manages: true, action: revokeInvitation, formPage: teamPage},
-		{method: "GET", path: "settings", area: tenant, page: settingsPage},
-		{method: "POST", path: "settings", area: tenant, manages: true, action: updateSettings, formPage: settingsPage},
-		{method: "POST", path: "settings/second-factor", area: tenant, manages: true, confirm: true, action: setRequireSecondFactor, formPage: settingsPage},
-		{method: "POST", path: "settings/mail", area: tenant, manages: true, action: sendTestMail, formPage: settingsPage},
+		{Path: "security", Scope: access.AuditRead, page: securityPage},
+		{Path: "security", Scope: access.AuditRead, Manages: true, action: setLeakPolicy, formPage: securityPage},
+		{Path: "team", page: teamPage},
+		{Path: "team/leave", action: leave, formPage: teamPage},
+		{Path: "team/members/{id}/role", Manages: true, Confirm: true, action: changeRole, formPage: teamPage},
+		{Path: "team/members/{id}/remove", Manages: true, Confirm: true, action: removeMember, formPage: teamPage},
+		{Path: "team/invitations", Manages: true, Confirm: true, action: invite, formPage: teamPage},
+		{Path: "team/invitations/{id}/again", Manages: true, Confirm: true, action: inviteAgain, formPage: teamPage},
+		{Path: "team/invitations/{id}/revoke", Manages: true, action: revokeInvitation, formPage: teamPage},
+		{Path: "settings", page: settingsPage},
+		{Path: "settings", Manages: true, action: updateSettings, formPage: settingsPage},
+		{Path: "settings/second-factor", Manages: true, Confirm: true, action: setRequireSecondFactor, formPage: settingsPage},
+		{Path: "settings/mail", Manages: true, action: sendTestMail, formPage: settingsPage},
 	}
+	for _, tab := range jobTabs {
+		path, id := "jobs/"+tab.Path, web.PathID{Prefix: tab.Kind.Prefix(), Kind: tab.Kind.Noun()}
+		workspace = append(workspace,
+			Route{Path: path, Scope: tab.Reads, page: tab.listPage},
+			Route{Path: path + "/{id}", id: id, Scope: tab.Reads, page: tab.jobPage},
+			Route{Path: path + "/{id}/cancel", id: id, Scope: tab.Writes, action: tab.cancel, formPage: tab.jobPage},
+			Route{Path: path + "/{id}/delete", id: id, Scope: tab.Writes, action: tab.remove, formPage: tab.jobPage})
+	}
+	return slices.Concat(
+		expand(Route{Path: Home}, public),
+		expand(Route{Path: Home, private: true}, signIn),
+		expand(Route{Path: Home, SignedIn: true}, personal),
+		expand(Route{Path: Home + "w/{workspace}/{env}/", SignedIn: true, Workspace: true}, workspace))
 }
 
-func (s *Server) newMux(table []route) *http.ServeMux {
+// expand completes the routes of an area. An entry with a page and an action becomes two
+// routes: the page is the form of the action.
+func expand(area Route, list []Route) []Route {
+	var out []Route
+	for _, rt := range list {
+		before, _, _ := strings.Cut(rt.Path, "/{id}")
+		rt.id, rt.Path = cmp.Or(rt.id, pathIDs[before]), area.Path+rt.Path
+		rt.SignedIn, rt.Workspace, rt.private = area.SignedIn, area.Workspace, area.private
+		page, action := rt.page, rt.action
+		if page != nil {
+			rt.Method, rt.action = http.MethodGet, nil
+			out = append(out, rt)
+		}
+		if action != nil {
+			rt.Method, rt.page, rt.action = http.MethodPost, nil, action
+			if page != nil {
+				rt.formPage = page
+			}
+			out = append(out, rt)
+		}
+	}
+	return out
+}
+
+func (s *Server) newMux(table []Route) *http.ServeMux {
 	mux := http.NewServeMux()
 	for _, rt := range table {
-		mux.HandleFunc(rt.pattern(), func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, rt) })
+		mux.HandleFunc(rt.Method+" "+rt.Path, func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, rt) })
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet && hasRoute(mux, http.MethodPost, r.URL.Path) {
@@ -233,11 +236,11 @@ func (s *Server) newMux(table []route) *http.ServeMux {
 }
 
 // redirectRoute redirects to a path.
-func redirectRoute(to string) route {
-	return route{handle: func(req *request) { req.redirect(to, flash{}) }}
+func redirectRoute(to string) Route {
+	return Route{handle: func(req *request) { req.redirect(to, flash{}) }}
 }
 
-var notFoundRoute = route{handle: func(req *request) { req.fail(errNoSuchPage) }}
+var notFoundRoute = Route{handle: func(req *request) { req.fail(errNoSuchPage) }}
 
 var errNoSuchPage = fault.New(fault.NotFound, "This page does not exist.")
 
@@ -260,7 +263,7 @@ func hasRoute(mux *http.ServeMux, method, address string) bool {
 }
 
 // serve serves a request by its route.
-func (s *Server) serve(w http.ResponseWriter, r *http.Request, rt route) {
+func (s *Server) serve(w http.ResponseWriter, r *http.Request, rt Route) {
 	start := s.Now()
 	setDeadlines(w)
 	defer clearDeadlines(w) // the connection may serve other requests
@@ -292,7 +295,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, rt route) {
 // checkForm rejects requests of other sites and reads the form of an action. The
 // person is authenticated afterwards: their rights may change while a slow form
 // arrives.
-func (s *Server) checkForm(w http.ResponseWriter, r *http.Request, rt route) error {
+func (s *Server) checkForm(w http.ResponseWriter, r *http.Request, rt Route) error {
 	if err := s.sameSite.Check(r); err != nil {
 		return fault.New(fault.InsufficientScope, "This request came from another site and was rejected. Open the dashboard and try again there.").Because(err)
 	}
@@ -307,21 +310,21 @@ func (s *Server) checkForm(w http.ResponseWriter, r *http.Request, rt route) err
 }
 
 // respond authorizes the request, then shows the page or performs the action.
-func (req *request) respond(rt route) {
+func (req *request) respond(rt Route) {
 	if err := req.authorize(rt); err != nil {
 		req.deny(rt, err)
 		return
 	}
 	if rt.page != nil {
-		req.flash = req.takeFlash()
+		req.takeFlash()
 		req.restoreForm()
-		if rt.area == tenant {
+		if rt.Workspace {
 			req.rememberWorkspace()
 		}
 		req.send(rt.page(req))
 		return
 	}
-	if rt.confirm {
+	if rt.Confirm {
 		req.clearSavedForm()
 	}
 	shown, err := rt.action(req)
@@ -345,7 +348,7 @@ func (req *request) send(shown *view, err error) {
 }
 
 // rejectForm shows the form again, with the submitted values and the error.
-func (req *request) rejectForm(formPage page, err error) {
+func (req *request) rejectForm(formPage handler, err error) {
 	f := req.Fault(err)
 	status := fault.FamilyOf(f.Code).Status
 	if status >= http.StatusInternalServerError {
@@ -375,38 +378,38 @@ func (req *request) rejectForm(formPage page, err error) {
 }
 
 // authorize finds the session and checks that the person may use the route.
-func (req *request) authorize(rt route) error {
+func (req *request) authorize(rt Route) error {
 	if err := req.findSession(); err != nil {
 		return err
 	}
-	if rt.area == open {
-		if rt.private {
-			return req.requirePrivate()
-		}
+	if rt.private {
+		return req.requirePrivate()
+	}
+	if !rt.SignedIn {
 		return nil
 	}
 	if req.session == nil {
 		return errSignIn
 	}
-	if rt.area == tenant {
+	if rt.Workspace {
 		if err := req.enterWorkspace(); err != nil {
 			return err
 		}
-		if rt.scope != "" {
-			if err := req.principal.Require(rt.scope); err != nil {
+		if rt.Scope != "" {
+			if err := req.principal.Require(rt.Scope); err != nil {
 				return err
 			}
 		}
-		if rt.manages && !access.ManagesMembers(req.role) {
+		if rt.Manages && !access.ManagesMembers(req.role) {
 			return fault.New(fault.InsufficientScope, "Only owners and admins can do this.")
 		}
 	}
-	if rt.confirm {
+	if rt.Confirm {
 		if err := req.s.People.RequireConfirmed(req.session); err != nil {
 			return err
 		}
 	}
-	return rt.checkID(req.R)
+	return rt.id.Check(req.R)
 }
 
 // enterWorkspace reads the workspace and environment in the path. For people who
@@ -437,42 +440,19 @@ func (req *request) enterWorkspace() error {
 var errSignIn = fault.New(fault.Authentication, "Sign in first.")
 
 // deny redirects to the page where the person can get access, or shows the error.
-func (req *request) deny(rt route, err error) {
+func (req *request) deny(rt Route, err error) {
 	switch {
 	case errors.Is(err, people.ErrConfirmationRequired):
 		req.redirectToConfirm()
 	case errors.Is(err, people.ErrSecondFactorRequired):
-		req.redirectToSecondFactor()
-	case fault.Is(err, fault.Authentication) && rt.area != open:
-		var f flash
-		switch {
-		case rt.path == "logout":
-			f.Notice = "You are signed out."
-		case req.R.Method == http.MethodPost:
-			f.Notice = "You were signed out, and nothing was changed. Sign in, then fill in the form again."
+		req.detour("/dashboard/second-factor", "Nothing was changed. This workspace requires a second factor.")
+	case fault.Is(err, fault.Authentication) && rt.SignedIn:
+		notice := "You were signed out, and nothing was changed. Sign in, then fill in the form again."
+		if rt.Path == Home+"logout" {
+			notice = "You are signed out."
 		}
-		req.redirect("/dashboard/login"+req.returnQuery(), f)
+		req.detour("/dashboard/login", notice)
 	default:
 		req.fail(err)
 	}
-}
-
-// Route is an entry of the route table, for tests.
-type Route struct {
-	Method    string
-	Path      string // the full path, in the syntax of http.ServeMux
-	SignedIn  bool   // others are redirected to the sign-in page
-	Workspace bool   // it belongs to a workspace and an environment
-	Scope     access.Scope
-	Manages   bool
-	Confirm   bool
-}
-
-// Routes returns the table of all pages and actions.
-func Routes() []Route {
-	var out []Route
-	for _, rt := range routes() {
-		out = append(out, Route{rt.method, prefix[rt.area] + rt.path, rt.area != open, rt.area == tenant, rt.scope, rt.manages, rt.confirm})
-	}
-	return out
 }

@@ -181,27 +181,20 @@ func (d runData) Verification() *events.Verification {
 	return d.Run.Result.Verification
 }
 
-func runPage(req *request) (*view, error) {
-	r, err := req.run()
+func showRun(req *request, r *agents.Run) (*view, error) {
+	d := runData{Run: r, Instructions: req.clip(r.Config.Instructions, openingText), Tools: toolRows(r.Specs), Answer: req.clip(answerOf(r), answerText)}
+	opening, err := req.s.Agents.Input(req.Context(), req.s.DB, r.ID, openingMessages)
 	if err != nil {
 		return nil, err
 	}
-	d := runData{Run: r, Instructions: clip(r.Config.Instructions, openingText), Tools: toolRows(r.Specs)}
-	whole := req.query("all") != ""
-	if whole {
-		d.Instructions = clipped{Text: r.Config.Instructions}
-	}
-	d.Answer = answerOf(r, whole)
-	if err := req.runOpening(&d, whole); err != nil {
-		return nil, err
+	for _, said := range opening {
+		d.Opening = append(d.Opening, openingRow{said, req.clip(said.Text, openingText)})
 	}
 	if err := req.runPending(&d); err != nil {
 		return nil, err
 	}
-	if err := req.runSteps(&d); err != nil {
-		return nil, err
-	}
-	return &view{template: "run", title: "Agent run", data: d, live: !r.Status.Ended()}, nil
+	err = req.runSteps(&d)
+	return &view{template: "run", title: "Agent run", data: d, live: !r.Status.Ended()}, err
 }
 
 func (req *request) run() (*agents.Run, error) {
@@ -227,31 +220,14 @@ func toolRows(list []tools.Spec) []toolRow {
 }
 
 // answerOf returns the model's last output, indented if it is JSON.
-func answerOf(r *agents.Run, whole bool) clipped {
-	text := r.Answer
-	if r.Result != nil {
-		text = r.Result.OutputText
+func answerOf(r *agents.Run) string {
+	switch {
+	case r.Result == nil:
+		return r.Answer
+	case r.Result.Output != nil:
+		return showJSON(strings.TrimSpace(r.Result.OutputText))
 	}
-	if r.Result != nil && r.Result.Output != nil {
-		text = showJSON(strings.TrimSpace(text))
-	}
-	if whole {
-		return clipped{Text: text}
-	}
-	return clip(text, answerText)
-}
-
-// runOpening reads the input messages.
-func (req *request) runOpening(d *runData, whole bool) error {
-	list, err := req.s.Agents.Input(req.Context(), req.s.DB, d.Run.ID, openingMessages)
-	for _, said := range list {
-		row := openingRow{said, clip(said.Text, openingText)}
-		if whole {
-			row.Words = clipped{Text: said.Text}
-		}
-		d.Opening = append(d.Opening, row)
-	}
-	return err
+	return r.Result.OutputText
 }
 
 // runPending reads what the run waits for.
@@ -301,7 +277,7 @@ func (req *request) runSteps(d *runData) error {
 	if err != nil {
 		return err
 	}
-	names, err := req.deciders(calls...)
+	names, err := req.peopleNames(web.Map(calls, func(c *agents.Call) string { return c.DecidedBy })...)
 	if err != nil {
 		return err
 	}
@@ -339,17 +315,11 @@ func (req *request) stepNumber(name string) (int64, bool) {
 	return n, err == nil && n > 0
 }
 
-// deciders returns the names of the people who decided about calls.
-func (req *request) deciders(calls ...*agents.Call) (map[string]string, error) {
-	return req.peopleNames(web.Map(calls, func(c *agents.Call) string { return c.DecidedBy })...)
-}
-
 // decisionVerbs are the past participles of decisions.
 var decisionVerbs = map[string]string{agents.Approve: "approved", agents.Deny: "denied"}
 
 // decideRun approves or denies a call with the arguments that the person saw.
 func decideRun(req *request) (*view, error) {
-	id := req.id()
 	approval := req.R.PathValue("approval")
 	if !ids.Valid(ids.Approval, approval) {
 		return nil, fault.NoSuch("approval", web.Sanitize(approval, 64))
@@ -358,80 +328,26 @@ func decideRun(req *request) (*view, error) {
 	if d.Hash == "" {
 		return nil, fault.Missing("arguments_hash", "The form has no arguments hash. Reload the page.")
 	}
-	calls, err := writeValue(req, func(tx *db.Tx) ([]*agents.Call, error) {
-		_, calls, err := req.s.Agents.Decide(req.Context(), tx, agents.DecideParams{Principal: req.principal, Actor: req.actor(), RunID: id, ApprovalID: approval, Decision: d})
-		return calls, err
-	})
-	if fault.Is(err, fault.InvalidState) {
-		return nil, req.lateDecisionError(id, approval, err)
-	}
-	if err != nil {
-		return nil, err
-	}
-	notice := "You " + decisionVerbs[d.Decision] + " the call."
-	switch c := approvalIn(calls, approval); {
-	case c == nil:
-	case c.DecidedBy != req.session.UserID: // someone else made the same decision first
-		notice = "The call was already " + decisionVerbs[d.Decision] + ". Your decision changed nothing."
-	default:
-		notice = "You " + decisionVerbs[d.Decision] + " the call of " + c.Tool + "."
-	}
-	return req.redirect(req.to("runs/"+id), flash{Notice: notice})
-}
-
-// lateDecisionError reports who decided first, if someone did.
-func (req *request) lateDecisionError(runID, approval string, err error) error {
-	r, readErr := req.s.Agents.Get(req.Context(), req.s.DB, req.principal, runID)
-	if readErr != nil {
-		return readErr
-	}
-	calls, readErr := req.s.Agents.Calls(req.Context(), req.s.DB, runID, 1, r.StepsUsed)
-	if readErr != nil {
-		return readErr
-	}
-	c := approvalIn(calls, approval)
-	if c == nil || c.Decision == "" {
+	return req.save(req.to("runs/"+req.id()), "The call is "+decisionVerbs[d.Decision]+".", func(tx *db.Tx) error {
+		_, _, err := req.s.Agents.Decide(req.Context(), tx, agents.DecideParams{Principal: req.principal, Actor: req.actor(), RunID: req.id(), ApprovalID: approval, Decision: d})
 		return err
-	}
-	if c.DecidedBy == req.session.UserID {
-		return fault.New(fault.InvalidState, "Your decision was not recorded: you have already %s this call.", decisionVerbs[c.Decision])
-	}
-	names, readErr := req.deciders(c)
-	if readErr != nil {
-		return readErr
-	}
-	by := names[c.DecidedBy]
-	if by == "" {
-		by = c.DecidedBy
-	}
-	return fault.New(fault.InvalidState, "Your decision was not recorded: %s has already %s this call.", by, decisionVerbs[c.Decision])
+	})
 }
 
-func approvalIn(calls []*agents.Call, approval string) *agents.Call {
-	i := slices.IndexFunc(calls, func(c *agents.Call) bool { return c.ApprovalID == approval })
-	if i < 0 {
-		return nil
-	}
-	return calls[i]
-}
-
-// cancelRun cancels a run.
 func cancelRun(req *request) (*view, error) {
-	id := req.id()
 	notice := "Run canceled."
 	err := req.write(func(tx *db.Tx) error {
-		r, _, err := req.s.Agents.Cancel(req.Context(), tx, req.principal, id)
+		r, _, err := req.s.Agents.Cancel(req.Context(), tx, req.principal, req.id())
 		if err != nil {
 			return err
 		}
 		if r.Status == agents.Cancelling {
 			notice = "Canceling the run. The current step still finishes."
 		}
-		return req.actor().Log(req.Context(), tx, audit.Action{Tenant: req.workspace.In(req.env), Project: r.Project,
-			Action: "agent.run.cancelled", Target: id}, nil, req.now())
+		return req.actor().Log(req.Context(), tx, audit.Action{Tenant: r.Tenant, Project: r.Project, Action: "agent.run.cancelled", Target: r.ID}, nil, req.now())
 	})
 	if err != nil {
 		return nil, err
 	}
-	return req.redirect(req.to("runs/"+id), flash{Notice: notice})
+	return req.redirect(req.to("runs/"+req.id()), flash{Notice: notice})
 }

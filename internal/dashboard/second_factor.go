@@ -1,22 +1,10 @@
 package dashboard
 
 import (
-	"net/http"
-
 	"turnpike/internal/accounts"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
 )
-
-// redirectToSecondFactor redirects to the page where the person proves or sets up a
-// second factor, and then back.
-func (req *request) redirectToSecondFactor() {
-	var f flash
-	if req.R.Method == http.MethodPost {
-		f.Notice = "Nothing was changed. This workspace requires a second factor."
-	}
-	req.redirect("/dashboard/second-factor"+req.returnQuery(), f)
-}
 
 // secondFactorPage asks for one of the person's second factors.
 func secondFactorPage(req *request) (*view, error) {

@@ -14,6 +14,7 @@ import (
 	"turnpike/internal/fault"
 	"turnpike/internal/keyring"
 	"turnpike/internal/mail"
+	"turnpike/internal/web"
 )
 
 type settingsData struct {
@@ -30,11 +31,8 @@ type settingsData struct {
 const lastMails = 10
 
 func settingsPage(req *request) (*view, error) {
-	var waits []string
-	for _, d := range req.s.Facts.RetryAfter {
-		waits = append(waits, span(d))
-	}
-	d := settingsData{Seen: settingsFingerprint(req.workspace), Facts: req.s.Facts, PublicURL: req.s.PublicURL, Schedule: strings.Join(waits, ", "),
+	d := settingsData{Seen: settingsFingerprint(req.workspace), Facts: req.s.Facts, PublicURL: req.s.PublicURL,
+		Schedule:   strings.Join(web.Map(req.s.Facts.RetryAfter, countdown), ", "),
 		GraceHours: strconv.FormatFloat(req.workspace.RotationGrace.Hours(), 'f', -1, 64)}
 	d.Strict = req.workspace.StrictProjects
 	if req.problem != nil && req.R.PostForm.Has("rotation_grace") {
@@ -42,7 +40,7 @@ func settingsPage(req *request) (*view, error) {
 	}
 	if access.ManagesMembers(req.role) {
 		var err error
-		if d.Mails, _, err = mail.List(req.Context(), req.s.DB, req.workspace.ID, db.Page{Limit: lastMails}); err != nil {
+		if d.Mails, err = mail.List(req.Context(), req.s.DB, req.workspace.ID, lastMails); err != nil {
 			return nil, err
 		}
 	}
@@ -66,9 +64,7 @@ func updateSettings(req *request) (*view, error) {
 		before := settingsFingerprint(w)
 		w.StrictProjects, w.DefaultProjectBudget = req.form("strict_projects") != "", budget
 		w.RotationGrace = time.Duration(math.Round(hours*3600)) * time.Second
-		if req.R.PostForm.Has("test_tools") { // older forms don't have it
-			w.TestTools = accounts.ToolMode(req.form("test_tools"))
-		}
+		w.TestTools = accounts.ToolMode(req.form("test_tools"))
 		if err := req.checkEditConflict(before, settingsFingerprint(w)); err != nil {
 			return err
 		}

@@ -10,6 +10,7 @@ import (
 	"turnpike/internal/ids"
 	"turnpike/internal/mail"
 	"turnpike/internal/people"
+	"turnpike/internal/web"
 )
 
 type teamData struct {
@@ -75,62 +76,55 @@ func (req *request) addInvitations(d *teamData) error {
 		return err
 	}
 	d.MoreInvited = req.pager(page, more, func() string { return list[len(list)-1].ID })
-	names := map[string]string{}
+	names, err := req.peopleNames(web.Map(list, func(i *people.Invitation) string { return i.InvitedBy })...)
 	for _, i := range list {
-		if _, ok := names[i.InvitedBy]; !ok {
-			if names[i.InvitedBy], err = req.nameOf(i.InvitedBy); err != nil {
-				return err
-			}
-		}
-		d.Invitations = append(d.Invitations, invitationRow{Invitation: i, State: i.Status(req.now()), By: names[i.InvitedBy], Manage: access.MayChangeRole(req.role, i.Role, "")})
+		d.Invitations = append(d.Invitations, invitationRow{Invitation: i, State: i.Status(req.now()), By: actorName(i.InvitedBy, names, nil),
+			Manage: access.MayChangeRole(req.role, i.Role, "")})
 		if link := req.shownSecret(i.ID); link != "" {
 			d.Link, d.LinkFor = link, i.Email
 		}
 	}
-	return nil
+	return err
 }
 
 func invite(req *request) (*view, error) {
 	i := &people.Invitation{WorkspaceID: req.workspace.ID, Email: req.form("email"), Role: accounts.Role(req.form("role"))}
-	var link *people.Link
-	err := req.write(func(tx *db.Tx) (err error) {
-		if link, err = req.s.People.Invite(req.Context(), tx, req.session.Caller(req.browser()), i); err != nil {
-			return err
-		}
-		return req.mailInvitation(tx, i, link)
+	return req.sendInvitation(func(tx *db.Tx) (*people.Invitation, *people.Link, error) {
+		link, err := req.s.People.Invite(req.Context(), tx, req.session.Caller(req.browser()), i)
+		return i, link, err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return req.confirmInvitation(i, link)
 }
 
 func inviteAgain(req *request) (*view, error) {
-	var i *people.Invitation
-	var link *people.Link
-	err := req.write(func(tx *db.Tx) (err error) {
-		if i, link, err = req.s.People.ResendInvitation(req.Context(), tx, req.session.Caller(req.browser()), req.workspace.ID, req.id()); err != nil {
+	return req.sendInvitation(func(tx *db.Tx) (*people.Invitation, *people.Link, error) {
+		return req.s.People.ResendInvitation(req.Context(), tx, req.session.Caller(req.browser()), req.workspace.ID, req.id())
+	})
+}
+
+// sendInvitation creates an invitation and emails its link. Without a mail server, the
+// team page shows the link.
+func (req *request) sendInvitation(create func(tx *db.Tx) (*people.Invitation, *people.Link, error)) (*view, error) {
+	var message flash
+	err := req.write(func(tx *db.Tx) error {
+		i, link, err := create(tx)
+		if err != nil {
 			return err
 		}
-		return req.mailInvitation(tx, i, link)
+		if !req.s.Outbox.Sends() {
+			message = flash{Notice: "Invited " + i.Email + ".", Secret: link.URL(req.s.PublicURL), Of: i.ID}
+			return nil
+		}
+		if err := req.s.People.CheckInvitationEmail(req.Context(), tx, i); err != nil {
+			return err
+		}
+		message.Notice = "Invitation sent to " + i.Email + "."
+		return req.s.Outbox.Enqueue(req.Context(), tx, mail.Message{WorkspaceID: i.WorkspaceID, To: i.Email, Data: mail.Invitation{Workspace: req.workspace.Name,
+			InvitedBy: req.displayName(), Role: string(i.Role), URL: link.URL(req.s.PublicURL), ExpiresAt: i.ExpiresAt}})
 	})
 	if err != nil {
 		return nil, err
 	}
-	return req.confirmInvitation(i, link)
-}
-
-// mailInvitation enqueues the email in the invitation's transaction. Without a mail
-// server the outbox would only keep the link for no one.
-func (req *request) mailInvitation(tx *db.Tx, i *people.Invitation, link *people.Link) error {
-	if !req.s.Outbox.Sends() {
-		return nil
-	}
-	if err := req.s.People.CheckInvitationEmail(req.Context(), tx, i); err != nil {
-		return err
-	}
-	return req.s.Outbox.Enqueue(req.Context(), tx, mail.Message{WorkspaceID: i.WorkspaceID, To: i.Email, Data: mail.Invitation{Workspace: req.workspace.Name,
-		InvitedBy: req.displayName(), Role: string(i.Role), URL: link.URL(req.s.PublicURL), ExpiresAt: i.ExpiresAt}})
+	return req.redirect(req.to("team"), message)
 }
 
 // displayName returns the person's name for others.
@@ -139,14 +133,6 @@ func (req *request) displayName() string {
 		return p.Name + " (" + p.Email + ")"
 	}
 	return req.session.Person.Email
-}
-
-// confirmInvitation redirects to the team. Without a mail server it shows the link.
-func (req *request) confirmInvitation(i *people.Invitation, link *people.Link) (*view, error) {
-	if req.s.Outbox.Sends() {
-		return req.redirect(req.to("team"), flash{Notice: "Invitation sent to " + i.Email + "."})
-	}
-	return req.redirect(req.to("team"), flash{Notice: "Invited " + i.Email + ".", Secret: link.URL(req.s.PublicURL), Of: i.ID})
 }
 
 func revokeInvitation(req *request) (*view, error) {

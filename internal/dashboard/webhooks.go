@@ -182,11 +182,7 @@ const (
 	latestReplays    = 5
 )
 
-func endpointPage(req *request) (*view, error) {
-	e, err := req.endpoint()
-	if err != nil {
-		return nil, err
-	}
+func showEndpoint(req *request, e *webhooks.Endpoint) (*view, error) {
 	rows, err := req.endpointRows(maxHeld, e)
 	if err != nil {
 		return nil, err
@@ -228,11 +224,7 @@ func endpointName(e *webhooks.Endpoint) string {
 	return shortened(e.URL, 60)
 }
 
-func editEndpointPage(req *request) (*view, error) {
-	e, err := req.endpoint()
-	if err != nil {
-		return nil, err
-	}
+func editEndpointPage(_ *request, e *webhooks.Endpoint) (*view, error) {
 	return &view{template: "webhook_edit", title: "Change endpoint", data: endpointForm{e, patterns(e)}}, nil
 }
 
@@ -268,11 +260,7 @@ func resumeEndpoint(req *request) (*view, error) {
 	})
 }
 
-func rotateSecretPage(req *request) (*view, error) {
-	e, err := req.endpoint()
-	if err != nil {
-		return nil, err
-	}
+func rotateSecretPage(req *request, e *webhooks.Endpoint) (*view, error) {
 	rows, err := req.endpointRows(maxHeldInList, e)
 	if err != nil {
 		return nil, err

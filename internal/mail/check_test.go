@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"turnpike/internal/db"
 	"turnpike/internal/mail"
 	"turnpike/test/fakes/smtp"
 )
@@ -35,7 +34,7 @@ func TestSendNowReturnsTheServersResponse(t *testing.T) {
 	if err := o.SendNow(t.Context(), reader, data); err == nil {
 		t.Error("of a server that is down it says nothing")
 	}
-	if list, _, err := mail.List(t.Context(), d, workspace, db.Page{Limit: 10}); err != nil || len(list) != 0 {
+	if list, err := mail.List(t.Context(), d, workspace, 10); err != nil || len(list) != 0 {
 		t.Errorf("%d mails are kept: %v", len(list), err)
 	}
 	none := newOutbox(d, nil, time.Now)

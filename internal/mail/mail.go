@@ -40,25 +40,17 @@ type Mail struct {
 
 const columns = "id, workspace_id, kind, recipient, subject, status, created_at, due_at, attempts, last_error, sent_at"
 
-func scan(r db.Row, more ...any) (*Mail, error) {
-	var m Mail
-	err := db.Scan(r, append([]any{&m.ID, &m.WorkspaceID, &m.Kind, &m.To, &m.Subject, &m.Status, &m.CreatedAt, &m.DueAt, &m.Attempts, &m.LastError, &m.SentAt}, more...)...)
-	return &m, err
+func (m *Mail) fields() []any {
+	return []any{&m.ID, &m.WorkspaceID, &m.Kind, &m.To, &m.Subject, &m.Status, &m.CreatedAt, &m.DueAt, &m.Attempts, &m.LastError, &m.SentAt}
 }
 
-// List returns a page of a workspace's emails in all states, and whether there are
-// more.
-func List(ctx context.Context, q db.Querier, workspaceID string, page db.Page) ([]*Mail, bool, error) {
-	query := "SELECT " + columns + " FROM mails WHERE workspace_id = $1"
-	args := []any{workspaceID, int64(page.Limit + 1)}
-	if page.After != "" {
-		query += " AND id " + page.Past() + " $3"
-		args = append(args, page.After)
-	}
-	rows, err := q.Query(ctx, query+" ORDER BY id "+page.Order()+" LIMIT $2", args...)
-	list, err := db.All(rows, err, func(r db.Row) (*Mail, error) { return scan(r) })
-	list, more := db.Cut(page, list)
-	return list, more, err
+// List returns a workspace's newest emails, in all states.
+func List(ctx context.Context, q db.Querier, workspaceID string, limit int) ([]*Mail, error) {
+	rows, err := q.Query(ctx, "SELECT "+columns+" FROM mails WHERE workspace_id = $1 ORDER BY id DESC LIMIT $2", workspaceID, int64(limit))
+	return db.All(rows, err, func(r db.Row) (*Mail, error) {
+		m := new(Mail)
+		return m, db.Scan(r, m.fields()...)
+	})
 }
 
 // Purge deletes up to limit finished emails that were created before a time. An

@@ -13,6 +13,7 @@ import (
 	"text/template"
 	"time"
 
+	"turnpike/internal/accounts"
 	"turnpike/internal/db"
 	"turnpike/internal/ids"
 	"turnpike/internal/keyring"
@@ -92,7 +93,7 @@ func (o *Outbox) Enqueue(ctx context.Context, tx *db.Tx, messages ...Message) er
 		id := ids.New(ids.Mail)
 		_, err = tx.Exec(ctx, `INSERT INTO mails (id, workspace_id, kind, recipient, subject, sealed_body, once, status, created_at, due_at, attempts)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9, 0) ON CONFLICT (once) DO NOTHING`,
-			id, m.WorkspaceID, m.Data.kind(), m.To, subject, o.seal(id, text), m.onceHash(), string(Waiting), now)
+			id, m.WorkspaceID, m.Data.kind(), m.To, subject, o.ring.Seal([]byte(text), sealContext(id)), m.onceHash(), string(Waiting), now)
 		if err != nil {
 			return fmt.Errorf("enqueue email: %w", err)
 		}
@@ -106,11 +107,28 @@ func (o *Outbox) Enqueue(ctx context.Context, tx *db.Tx, messages ...Message) er
 	return nil
 }
 
+// EnqueueAdmins is Enqueue for a workspace's owners and admins. data gets the
+// workspace's name.
+func (o *Outbox) EnqueueAdmins(ctx context.Context, tx *db.Tx, workspaceID, once string, data func(workspace string) Data) error {
+	w, err := accounts.GetWorkspace(ctx, tx, workspaceID)
+	if err != nil {
+		return err
+	}
+	people, err := accounts.ListUsers(ctx, tx, workspaceID)
+	if err != nil {
+		return err
+	}
+	var messages []Message
+	for _, p := range people {
+		if p.Role == accounts.Owner || p.Role == accounts.Admin {
+			messages = append(messages, Message{WorkspaceID: workspaceID, To: p.Email, Once: once, Data: data(w.Name)})
+		}
+	}
+	return o.Enqueue(ctx, tx, messages...)
+}
+
 // Run sends due emails until ctx ends. It finishes the email in progress.
 func (o *Outbox) Run(ctx context.Context) {
-	if err := o.SealStored(ctx); err != nil && ctx.Err() == nil {
-		slog.Warn("failed to seal emails of an older version; retrying at the next start", "error", err)
-	}
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
 	for {
@@ -154,9 +172,12 @@ func (o *Outbox) claim(ctx context.Context) (mails []*Mail, err error) {
 	now := o.now()
 	err = o.db.Write(ctx, func(tx *db.Tx) error {
 		rows, err := tx.Query(ctx, `WITH due AS (SELECT id FROM mails WHERE due_at <= $1 ORDER BY due_at LIMIT $3`+tx.Claim("mails")+`)
-			UPDATE mails SET due_at = $2 WHERE id IN (SELECT id FROM due) RETURNING `+columns+`, sealed_body, body`,
+			UPDATE mails SET due_at = $2 WHERE id IN (SELECT id FROM due) RETURNING `+columns+`, sealed_body`,
 			now.UnixMicro(), now.Add(lease).UnixMicro(), int64(batch))
-		mails, err = db.All(rows, err, o.scanClaimed)
+		mails, err = db.All(rows, err, func(r db.Row) (*Mail, error) {
+			m := new(Mail)
+			return m, db.Scan(r, append(m.fields(), &m.sealed)...)
+		})
 		return err
 	})
 	if err != nil {
@@ -191,6 +212,18 @@ func (o *Outbox) sendAll(ctx context.Context, mails []*Mail) error {
 		}
 	}
 	return nil
+}
+
+// sealContext binds a sealed text to its email.
+func sealContext(id string) string { return "mail " + id }
+
+// send decrypts an email's text and sends it.
+func (o *Outbox) send(s *session, m *Mail) error {
+	text, err := o.ring.Open(m.sealed, sealContext(m.ID))
+	if err != nil {
+		return fmt.Errorf("%w: decrypt the text: %w", errRejected, err)
+	}
+	return s.send(m, string(text))
 }
 
 // recordAttempt stores the result of an attempt. failure is nil if the emails were
@@ -229,7 +262,7 @@ func (o *Outbox) store(ctx context.Context, claimed []*Mail, change func(*Mail))
 			change(&m)
 			query := "UPDATE mails SET status = $3, due_at = $4, attempts = $5, last_error = $6, sent_at = $7"
 			if m.DueAt == nil {
-				query += ", " + withoutText
+				query += ", sealed_body = NULL" // it may contain a secret link
 			}
 			_, err := tx.Exec(ctx, query+" WHERE id = $1 AND due_at = $2",
 				m.ID, db.Micros(before.DueAt), string(m.Status), db.Micros(m.DueAt), m.Attempts, db.OrNull(m.LastError), db.Micros(m.SentAt))

@@ -348,7 +348,7 @@ func TestProviderAcceptsInvitedPersonWithoutWorkspace(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !in.Complete() || in.Person.HasPassword {
+			if !in.Complete() || in.Person.HasPassword() {
 				t.Errorf("signed in as %+v", in)
 			}
 			if role, err := people.RoleIn(t.Context(), w.db, in.Person.ID, w.acme.ID); err != nil || role != accounts.Admin {

@@ -52,15 +52,8 @@ func (i *Invitation) Status(now time.Time) string {
 const invitationColumns = "id, workspace_id, email, role, invited_by, created_at, expires_at, accepted_at, revoked_at"
 
 func scanInvitation(r db.Row) (*Invitation, error) {
-	var i Invitation
-	var role string
-	var created, expires int64
-	var accepted, revoked *int64
-	err := r.Scan(&i.ID, &i.WorkspaceID, &i.Email, &role, &i.InvitedBy, &created, &expires, &accepted, &revoked)
-	i.Role = accounts.Role(role)
-	i.CreatedAt, i.ExpiresAt = time.UnixMicro(created), time.UnixMicro(expires)
-	i.AcceptedAt, i.RevokedAt = db.Time(accepted), db.Time(revoked)
-	return &i, err
+	i := new(Invitation)
+	return i, db.Scan(r, &i.ID, &i.WorkspaceID, &i.Email, &i.Role, &i.InvitedBy, &i.CreatedAt, &i.ExpiresAt, &i.AcceptedAt, &i.RevokedAt)
 }
 
 func lockInvitation(ctx context.Context, tx *db.Tx, workspaceID, id string) (*Invitation, error) {
@@ -74,7 +67,7 @@ const openInvitation = "accepted_at IS NULL AND revoked_at IS NULL AND expires_a
 // Invite creates an invitation from its workspace, email and role, and returns the link, to be sent in the
 // same transaction. It replaces an open invitation to the same address.
 func (p *People) Invite(ctx context.Context, tx *db.Tx, by Caller, i *Invitation) (*Link, error) {
-	i.Email = normalizeEmail(i.Email)
+	i.Email = accounts.NormalizeEmail(i.Email)
 	if err := checkEmail(i.Email); err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"turnpike/internal/accounts"
 	"turnpike/internal/audit"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
@@ -35,7 +36,7 @@ func errInvalidCredentials() error {
 // Login signs in with a password. replaced is the browser's current session token, if any; that session
 // ends.
 func (p *People) Login(ctx context.Context, email, password, replaced string, from Browser) (*SignIn, error) {
-	email = normalizeEmail(email)
+	email = accounts.NormalizeEmail(email)
 	person, err := p.byEmail(ctx, p.db, email)
 	if err != nil {
 		return nil, err

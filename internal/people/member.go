@@ -39,10 +39,7 @@ type Membership struct {
 func Memberships(ctx context.Context, q db.Querier, userID string) ([]Membership, error) {
 	rows, err := q.Query(ctx, "SELECT workspace_id, role, created_at FROM members WHERE user_id = $1 ORDER BY workspace_id", userID)
 	return db.All(rows, err, func(r db.Row) (m Membership, err error) {
-		var role string
-		var since int64
-		err = r.Scan(&m.WorkspaceID, &role, &since)
-		m.Role, m.Since = accounts.Role(role), time.UnixMicro(since)
+		err = db.Scan(r, &m.WorkspaceID, &m.Role, &m.Since)
 		return m, err
 	})
 }

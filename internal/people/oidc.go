@@ -66,7 +66,7 @@ func (p *People) FinishOIDC(ctx context.Context, o *Provider, c OIDCCallback, fr
 		return nil, err
 	}
 	return inTx(ctx, p.db, func(tx *db.Tx) (*SignIn, error) {
-		current, err := p.lookUpSession(ctx, tx, c.Replaced)
+		current, err := p.LookUpSession(ctx, tx, c.Replaced)
 		if err != nil && !fault.Is(err, fault.Authentication) {
 			return nil, err
 		}
@@ -262,7 +262,7 @@ func (p *People) checkLinkAllowed(ctx context.Context, tx *db.Tx, person *Person
 	}
 	var passkeys int64
 	err := tx.QueryRow(ctx, "SELECT count(*) FROM passkeys WHERE user_id = $1", person.ID).Scan(&passkeys)
-	if err != nil || passkeys == 0 && !person.HasPassword {
+	if err != nil || passkeys == 0 && !person.HasPassword() {
 		return err
 	}
 	return fault.New(fault.Authentication, "The account of %s is not linked yet. Sign in with your password or passkey, then link it under Your account.", person.Email)
@@ -316,9 +316,7 @@ type Identity struct {
 func (p *People) Identities(ctx context.Context, q db.Querier, userID string) ([]Identity, error) {
 	rows, err := q.Query(ctx, "SELECT issuer, created_at FROM identities WHERE user_id = $1 ORDER BY issuer", userID)
 	return db.All(rows, err, func(r db.Row) (i Identity, err error) {
-		var created int64
-		err = r.Scan(&i.Issuer, &created)
-		i.CreatedAt = time.UnixMicro(created)
+		err = db.Scan(r, &i.Issuer, &i.CreatedAt)
 		return i, err
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/oauth2"
 	"golang.org/x/sync/singleflight"
 
+	"turnpike/internal/accounts"
 	"turnpike/internal/fault"
 )
 
@@ -155,7 +156,7 @@ func (p *People) exchangeVerified(ctx context.Context, o *Provider, c OIDCCallba
 	if err != nil {
 		return nil, err
 	}
-	who.Email = normalizeEmail(who.Email)
+	who.Email = accounts.NormalizeEmail(who.Email)
 	if !who.EmailVerified || checkEmail(who.Email) != nil {
 		return nil, fault.New(fault.Authentication, "The provider has not verified your email address, so you cannot sign in with it.")
 	}

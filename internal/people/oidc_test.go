@@ -158,7 +158,7 @@ func TestProviderSignsInMembersAndInvitedPeople(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if role, err := people.RoleIn(t.Context(), w.db, bob.Person.ID, w.acme.ID); err != nil || role != accounts.Developer || bob.Person.HasPassword {
+		if role, err := people.RoleIn(t.Context(), w.db, bob.Person.ID, w.acme.ID); err != nil || role != accounts.Developer || bob.Person.HasPassword() {
 			t.Errorf("%s, %v", role, err)
 		}
 		if list, err := w.Identities(t.Context(), w.db, bob.Person.ID); err != nil || len(list) != 1 || list[0].Issuer != i.URL {
@@ -372,7 +372,7 @@ func TestProviderConfirmsOnlyRecentAuthentication(t *testing.T) {
 			if err != nil {
 				t.Fatal(what, err)
 			}
-			stored, err := w.LookUpSession(t.Context(), in.Token)
+			stored, err := w.LookUpSession(t.Context(), w.db, in.Token)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -131,7 +131,7 @@ type NewAccount struct {
 
 // Setup uses the setup link: it creates the first owner and signs them in.
 func (p *People) Setup(ctx context.Context, token string, n NewAccount, from Browser) (*SignIn, error) {
-	n.Email = normalizeEmail(n.Email)
+	n.Email = accounts.NormalizeEmail(n.Email)
 	if err := errors.Join(checkEmail(n.Email), accounts.CheckName("name", n.Name), checkPassword(n.Password, n.Email)); err != nil {
 		return nil, firstFault(err)
 	}

@@ -105,12 +105,9 @@ func (p *People) Passkeys(ctx context.Context, q db.Querier, userID string) ([]*
 	return db.All(rows, err, func(r db.Row) (*Passkey, error) {
 		var k Passkey
 		var sealed string
-		var created int64
-		var used *int64
-		if err := r.Scan(&k.ID, &k.UserID, &k.Name, &sealed, &created, &used); err != nil {
+		if err := db.Scan(r, &k.ID, &k.UserID, &k.Name, &sealed, &k.CreatedAt, &k.LastUsedAt); err != nil {
 			return nil, err
 		}
-		k.CreatedAt, k.LastUsedAt = time.UnixMicro(created), db.Time(used)
 		text, err := p.ring.Open(sealed, passkeyLocation(k.ID, k.UserID))
 		if err != nil {
 			return nil, fmt.Errorf("passkey: %w", err)

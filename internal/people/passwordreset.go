@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"turnpike/internal/accounts"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
 )
@@ -12,7 +13,7 @@ import (
 // RequestPasswordReset creates a password link, to be sent in the same transaction. It returns nil for an
 // unknown address and shortly after another request. The response must be the same in every case.
 func (p *People) RequestPasswordReset(ctx context.Context, tx *db.Tx, email string, from Browser) (*Link, error) {
-	person, err := p.byEmail(ctx, tx, normalizeEmail(email))
+	person, err := p.byEmail(ctx, tx, accounts.NormalizeEmail(email))
 	if err != nil || person == nil {
 		return nil, err
 	}
@@ -176,7 +177,7 @@ func (p *People) ChangePassword(ctx context.Context, s *Session, old, password s
 		return "", err
 	}
 	var attempt *loginAttempt
-	if person.HasPassword {
+	if person.HasPassword() {
 		if attempt, err = p.startProofAttempt(ctx, s.UserID, confirmSubject(s.UserID), from); err != nil {
 			return "", err
 		}
@@ -230,7 +231,7 @@ func (p *People) setPassword(ctx context.Context, tx *db.Tx, person *Person, has
 	if err := deleteLinks(ctx, tx, person.ID); err != nil {
 		return err
 	}
-	person.passwordHash, person.HasPassword = hash, hash != ""
+	person.passwordHash = hash
 	_, err := deleteSessions(ctx, tx, person.ID, keep)
 	return err
 }

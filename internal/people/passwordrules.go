@@ -6,6 +6,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"turnpike/internal/accounts"
 	"turnpike/internal/fault"
 )
 
@@ -22,11 +23,11 @@ var keyboardRows = []string{"abcdefghijklmnopqrstuvwxyz", "0123456789",
 // checkPassword rejects passwords that are too short or easy to guess by someone who knows the email
 // address.
 func checkPassword(password, email string) error {
-	lower := normalizeEmail(password)
+	lower := accounts.NormalizeEmail(password)
 	switch {
 	case len(password) < minPassword || len(password) > maxPassword || !utf8.ValidString(password):
 		return fault.Invalid("password", "The password must have from %d to %d bytes. Choose a few words that only you would put together.", minPassword, maxPassword)
-	case isOwnEmail(lower, normalizeEmail(email)):
+	case isOwnEmail(lower, accounts.NormalizeEmail(email)):
 		return fault.Invalid("password", "The password must not be your email address. Choose a few words that only you would put together.")
 	case strings.Contains(commonPasswords, "\n"+lower+"\n"):
 		return fault.Invalid("password", "This password is one of the 10,000 most common ones. Choose a few words that only you would put together.")

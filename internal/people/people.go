@@ -60,35 +60,27 @@ func New(d *db.DB, ring *keyring.Ring, o Options) *People {
 
 // Person is someone with an account.
 type Person struct {
-	ID          string
-	Email       string
-	Name        string
-	HasPassword bool
-	CreatedAt   time.Time
+	ID        string
+	Email     string
+	Name      string
+	CreatedAt time.Time
 
 	passwordHash string
 }
 
 const personColumns = "u.id, u.email, u.name, u.password_hash, u.created_at"
 
-// into returns the destinations of personColumns. Call done after the scan.
-func (p *Person) into() (dest []any, done func()) {
-	var hash *string
-	var created int64
-	return []any{&p.ID, &p.Email, &p.Name, &hash, &created}, func() {
-		p.passwordHash, p.HasPassword = db.Text(hash), hash != nil
-		p.CreatedAt = time.UnixMicro(created)
-	}
+// fields returns the destinations of personColumns.
+func (p *Person) fields() []any {
+	return []any{&p.ID, &p.Email, &p.Name, &p.passwordHash, &p.CreatedAt}
 }
 
+// HasPassword reports whether the person can sign in with a password.
+func (p *Person) HasPassword() bool { return p.passwordHash != "" }
+
 func scanPerson(r db.Row) (*Person, error) {
-	var p Person
-	dest, done := p.into()
-	if err := r.Scan(dest...); err != nil {
-		return nil, err
-	}
-	done()
-	return &p, nil
+	p := new(Person)
+	return p, db.Scan(r, p.fields()...)
 }
 
 // Get returns a person by ID.
@@ -111,7 +103,7 @@ func (p *People) Names(ctx context.Context, q db.Querier, ids []string) (map[str
 
 // Find returns a person by email address. Only operators may learn who has an account.
 func (p *People) Find(ctx context.Context, q db.Querier, email string) (*Person, error) {
-	person, err := p.byEmail(ctx, q, normalizeEmail(email))
+	person, err := p.byEmail(ctx, q, accounts.NormalizeEmail(email))
 	if err == nil && person == nil {
 		return nil, fault.Param(fault.NotFound, "email", "No user has the email address %q. To list users, run: turnpike users list", email)
 	}
@@ -180,7 +172,7 @@ func (p *People) OtherCredentials(ctx context.Context, q db.Querier, userID stri
 
 // CanSignIn reports whether the person has any credentials.
 func (p *People) CanSignIn(ctx context.Context, q db.Querier, person *Person) (bool, error) {
-	if person.HasPassword {
+	if person.HasPassword() {
 		return true, nil
 	}
 	ways, err := p.OtherCredentials(ctx, q, person.ID)
@@ -213,11 +205,7 @@ func (b Browser) device() string {
 		}
 		return r
 	}, b.UserAgent)
-	for len(s) > maxUserAgent {
-		_, size := utf8.DecodeLastRuneInString(s)
-		s = s[:len(s)-size]
-	}
-	return keyring.Mask(s)
+	return keyring.Mask(strings.ToValidUTF8(s[:min(len(s), maxUserAgent)], ""))
 }
 
 func (b Browser) actor(userID string) audit.Actor {
@@ -245,8 +233,6 @@ func (p *People) log(ctx context.Context, tx *db.Tx, by audit.Actor, a personAct
 	}
 	return nil
 }
-
-func normalizeEmail(email string) string { return accounts.NormalizeEmail(email) }
 
 func checkEmail(email string) error {
 	address, err := mail.ParseAddress(email)

@@ -26,7 +26,7 @@ func TestProviderProvesSecondFactorOnlyWithAMRClaim(t *testing.T) {
 			if err != nil {
 				t.Fatal(what, err)
 			}
-			stored, err := w.LookUpSession(t.Context(), in.Token)
+			stored, err := w.LookUpSession(t.Context(), w.db, in.Token)
 			if err != nil {
 				t.Fatal(what, err)
 			}

@@ -48,15 +48,6 @@ type Session struct {
 	tokenHash string
 }
 
-// ExpiresAt returns when the session ends if it isn't used.
-func (s *Session) ExpiresAt() time.Time {
-	idle, absolute := s.SeenAt.Add(idleTimeout), s.CreatedAt.Add(sessionLifetime)
-	if idle.Before(absolute) {
-		return idle
-	}
-	return absolute
-}
-
 // ErrConfirmationRequired is returned for actions that need a recent authentication. Ask for the password,
 // a code or a passkey, and call Confirm.
 var ErrConfirmationRequired = fault.New(fault.InsufficientScope, "Confirm that it is you, then retry.")
@@ -76,15 +67,8 @@ func errNoSession() error { return fault.New(fault.Authentication, "You are not 
 const sessionColumns = "s.id, s.user_id, s.method, s.ip, s.user_agent, s.created_at, s.seen_at, s.confirmed_at, s.second_factor_at, s.token_hash"
 
 func scanSession(r db.Row, more ...any) (*Session, error) {
-	var s Session
-	var method string
-	var created, seen, confirmed int64
-	var secondFactor *int64
-	dest := append([]any{&s.ID, &s.UserID, &method, &s.IP, &s.UserAgent, &created, &seen, &confirmed, &secondFactor, &s.tokenHash}, more...)
-	err := r.Scan(dest...)
-	s.Method, s.SecondFactorAt = Method(method), db.Time(secondFactor)
-	s.CreatedAt, s.SeenAt, s.ConfirmedAt = time.UnixMicro(created), time.UnixMicro(seen), time.UnixMicro(confirmed)
-	return &s, err
+	s := new(Session)
+	return s, db.Scan(r, append([]any{&s.ID, &s.UserID, &s.Method, &s.IP, &s.UserAgent, &s.CreatedAt, &s.SeenAt, &s.ConfirmedAt, &s.SecondFactorAt, &s.tokenHash}, more...)...)
 }
 
 // activeSessions selects sessions that have not expired. sessionCutoffs returns its parameters.
@@ -96,30 +80,24 @@ func sessionCutoffs(now time.Time) (seen, created int64) {
 
 // LookUpSession returns the session of a token with its person. It doesn't extend the session, because
 // pages that refresh themselves call it.
-func (p *People) LookUpSession(ctx context.Context, token string) (*Session, error) {
-	return p.lookUpSession(ctx, p.db, token)
-}
-
-func (p *People) lookUpSession(ctx context.Context, q db.Querier, token string) (*Session, error) {
+func (p *People) LookUpSession(ctx context.Context, q db.Querier, token string) (*Session, error) {
 	seen, created := sessionCutoffs(p.now())
-	var person Person
-	dest, done := person.into()
+	person := new(Person)
 	s, err := scanSession(q.QueryRow(ctx, "SELECT "+sessionColumns+", "+personColumns+
-		" FROM sessions s JOIN users u ON u.id = s.user_id WHERE s.token_hash = $1 AND "+activeSessions, hashToken(token), seen, created), dest...)
+		" FROM sessions s JOIN users u ON u.id = s.user_id WHERE s.token_hash = $1 AND "+activeSessions, hashToken(token), seen, created), person.fields()...)
 	if errors.Is(err, db.ErrNotFound) {
 		return nil, errNoSession()
 	}
 	if err != nil {
 		return nil, err
 	}
-	done()
-	s.Person = &person
+	s.Person = person
 	return s, nil
 }
 
 // Authenticate is LookUpSession for requests of a person: it extends the session, at most once a minute.
 func (p *People) Authenticate(ctx context.Context, token string, from Browser) (*Session, error) {
-	s, err := p.lookUpSession(ctx, p.db, token)
+	s, err := p.LookUpSession(ctx, p.db, token)
 	if err != nil {
 		return nil, err
 	}

@@ -84,13 +84,13 @@ func TestLookUpDoesNotExtendASession(t *testing.T) {
 		in := w.login("ada@example.com")
 		for range 12 {
 			w.advance(time.Hour - time.Second)
-			s, err := w.LookUpSession(t.Context(), in.Token)
+			s, err := w.LookUpSession(t.Context(), w.db, in.Token)
 			if err != nil || s.ID != in.Session.ID || s.Person.Email != "ada@example.com" {
 				t.Fatal(s, err)
 			}
 		}
 		w.advance(12 * time.Second)
-		_, err := w.LookUpSession(t.Context(), in.Token)
+		_, err := w.LookUpSession(t.Context(), w.db, in.Token)
 		want(t, err, fault.Authentication)
 	})
 }

@@ -43,15 +43,11 @@ const (
 func (p *People) familiarityOf(ctx context.Context, q db.Querier, userID string, from Browser) (familiarity, error) {
 	rows, err := q.Query(ctx, "SELECT kind FROM sign_in_sources WHERE hash IN ($1, $2) AND seen_at > $3",
 		p.sourceHash(deviceSource, userID, from), p.sourceHash(networkSource, userID, from), p.now().Add(-DeviceLifetime).UnixMicro())
-	kinds, err := db.All(rows, err, func(r db.Row) (kind sourceKind, err error) {
-		var text string
-		err = r.Scan(&text)
-		return sourceKind(text), err
-	})
+	kinds, err := db.Strings(rows, err)
 	switch {
 	case err != nil || len(kinds) == 0:
 		return unknownSource, err
-	case slices.Contains(kinds, deviceSource):
+	case slices.Contains(kinds, string(deviceSource)):
 		return knownDevice, nil
 	}
 	return knownNetwork, nil

@@ -43,15 +43,14 @@ type SecondFactor struct {
 
 // GetSecondFactor returns the state of a person's app.
 func (p *People) GetSecondFactor(ctx context.Context, q db.Querier, userID string) (*SecondFactor, error) {
-	var f SecondFactor
-	var enabled *int64
-	err := q.QueryRow(ctx, `SELECT enabled_at, (SELECT count(*) FROM recovery_codes WHERE user_id = $1 AND used_at IS NULL)
-		FROM totp WHERE user_id = $1`, userID).Scan(&enabled, &f.RecoveryCodesLeft)
+	f := new(SecondFactor)
+	err := db.Scan(q.QueryRow(ctx, `SELECT enabled_at, (SELECT count(*) FROM recovery_codes WHERE user_id = $1 AND used_at IS NULL)
+		FROM totp WHERE user_id = $1`, userID), &f.EnabledAt, &f.RecoveryCodesLeft)
+	f.Enabled = f.EnabledAt != nil
 	if errors.Is(err, db.ErrNotFound) {
-		return &f, nil
+		return f, nil
 	}
-	f.Enabled, f.EnabledAt = enabled != nil, db.Time(enabled)
-	return &f, err
+	return f, err
 }
 
 func (p *People) hasTOTP(ctx context.Context, q db.Querier, userID string) (bool, error) {

@@ -113,6 +113,6 @@ func TestClickDoesNotDecideAboutUnreadCall(t *testing.T) {
 			t.Errorf("%s: the run is %s", name, now.Body)
 		}
 		b.press("Approve")
-		b.sees("You approved the call of refund.")
+		b.sees("The call is approved.")
 	}
 }

@@ -125,7 +125,7 @@ func TestApprovedCallRunsWithShownArguments(t *testing.T) {
 		if by := steps.Text("data.0.tool_calls.0.approval.decided_by"); by != o.person.ID {
 			t.Errorf("it was decided by %s", by)
 		}
-		o.get(t, o.in(accounts.Test, "runs/"+id)).shows(t, "You approved the call of pay.", "completed", "Done.", "Approved by The owner", "Reason: fine", "paid&#34;&gt;", "2 of 20").harmless(t).
+		o.get(t, o.in(accounts.Test, "runs/"+id)).shows(t, "The call is approved.", "completed", "Done.", "Approved by The owner", "Reason: fine", "paid&#34;&gt;", "2 of 20").harmless(t).
 			hides(t, "Approve call of")
 		o.get(t, o.in(accounts.Test, "runs")).shows(t, id, "completed").hides(t, `badge warn`)
 		if acts := o.loggedActions(t, id); len(acts) != 1 || acts[0] != "agent.run.approve "+o.person.ID {
@@ -144,7 +144,7 @@ func TestDeniedCallIsNotRun(t *testing.T) {
 		if len(o.calls()) != 0 || !strings.Contains(r.Text("result.output_text"), "too much") {
 			t.Errorf("the tool was called %d times, and the model says %s", len(o.calls()), r.Body)
 		}
-		o.get(t, o.in(accounts.Test, "runs/"+id)).shows(t, "You denied the call of pay.", "Denied by The owner", "Reason: too much")
+		o.get(t, o.in(accounts.Test, "runs/"+id)).shows(t, "The call is denied.", "Denied by The owner", "Reason: too much")
 	})
 }
 
@@ -174,22 +174,22 @@ func TestFirstDecisionWins(t *testing.T) {
 		both.Go(func() { answers[0] = o.post(t, path, url.Values{"decision": {"approve"}, "arguments_hash": {hash}}) })
 		both.Go(func() { answers[1] = second.post(t, path, url.Values{"decision": {"deny"}, "arguments_hash": {hash}}) })
 		both.Wait()
-		winner, loser, late := answers[0], answers[1], "The owner has already approved this call"
+		winner, loser, late := answers[0], answers[1], "already has a decision: approve"
 		if answers[1].status == http.StatusSeeOther {
-			winner, loser, late = answers[1], answers[0], "The developer has already denied this call"
+			winner, loser, late = answers[1], answers[0], "already has a decision: deny"
 		}
 		winner.redirectsTo(t, o.in(accounts.Test, "runs/"+id))
 		loser.rejects(t, 409, late)
 		o.waitFor(t, "/v1/agents/runs/"+id, "completed")
 
-		// Repeating a decision reports that it was already made.
+		// Repeating a decision changes nothing.
 		id = o.begin(t, `tool:pay{};text:Done.`, "awaiting_approval")
 		path, hash = asked(t, o.browser, id)
 		o.post(t, path, url.Values{"decision": {"approve"}, "arguments_hash": {hash}}).redirectsTo(t, o.in(accounts.Test, "runs/"+id))
 		o.waitFor(t, "/v1/agents/runs/"+id, "completed")
 		to := second.post(t, path, url.Values{"decision": {"approve"}, "arguments_hash": {hash}}).redirectsTo(t, o.in(accounts.Test, "runs/"+id))
-		second.get(t, to).shows(t, "The call was already approved")
-		o.post(t, path, url.Values{"decision": {"deny"}, "arguments_hash": {hash}}).rejects(t, 409, "you have already approved this call")
+		second.get(t, to).shows(t, "The call is approved", "Approved by The owner")
+		o.post(t, path, url.Values{"decision": {"deny"}, "arguments_hash": {hash}}).rejects(t, 409, "already has a decision: approve")
 	})
 }
 
@@ -220,7 +220,7 @@ func TestStaleApprovalIsRejected(t *testing.T) {
 			second = page.find(t, `action="([^"]+/approvals/[^"]+)"`)
 			return second != first
 		})
-		o.post(t, first, url.Values{"decision": {"deny"}, "arguments_hash": {hash}}).rejects(t, 409, "you have already approved this call")
+		o.post(t, first, url.Values{"decision": {"deny"}, "arguments_hash": {hash}}).rejects(t, 409, "already has a decision: approve")
 		o.post(t, first, url.Values{"decision": {"approve"}, "arguments_hash": {hash}}).redirectsTo(t, o.in(accounts.Test, "runs/"+id))
 		o.post(t, o.in(accounts.Test, "runs/"+id+"/approvals/"+ids.New(ids.Approval)), url.Values{"decision": {"approve"}, "arguments_hash": {hash}}).rejects(t, 404, "approval")
 		o.post(t, o.in(accounts.Test, "runs/"+id+"/approvals/nonsense"), url.Values{"decision": {"approve"}, "arguments_hash": {hash}}).rejects(t, 404, "approval")

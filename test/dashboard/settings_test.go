@@ -151,7 +151,7 @@ func TestSettingsShowOperatorConfiguration(t *testing.T) {
 		cfg.Providers = []config.Provider{{Name: "house-llm", Type: "openai", BaseURL: "http://127.0.0.1:1", APIKey: "sk-very-secret", Weight: 1, Local: true}}
 	}, func(t *testing.T, s *harness.Server) {
 		b := member(t, s, s.Workspace(t, "acme"), accounts.Viewer)
-		b.get(t, b.in(accounts.Test, "settings")).shows(t, "after 90 s, 50 h, then the endpoint is paused", "7 s", "kept for 123 days", "kept for 3 days",
+		b.get(t, b.in(accounts.Test, "settings")).shows(t, "after 1 min 30 s, 2 days 2 h, then the endpoint is paused", "7 s", "kept for 123 days", "kept for 3 days",
 			"no limit a minute", "1,000 a minute", "house-llm", "emails aren't sent", "<dd>test</dd>").hides(t, "sk-very-secret", "Send test email")
 		owner := member(t, s, b.workspace, accounts.Owner)
 		owner.get(t, owner.in(accounts.Test, "settings")).hides(t, "Send test email")

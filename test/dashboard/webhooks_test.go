@@ -295,7 +295,7 @@ func TestPausedEndpointShowsHeldDeliveries(t *testing.T) {
 		b.get(t, path).shows(t, "paused by hand", "2 deliveries wait for it", "Resume and deliver 2 held", "Resume and discard 2 held").hides(t, ">Pause<")
 		b.get(t, b.in(accounts.Test, "webhooks")).shows(t, badge("warn", "paused"), "paused by hand")
 		b.get(t, b.in(accounts.Test, "deliveries/"+held[0])).shows(t, badge("warn", "held"), "On hold until the endpoint is resumed").hides(t, "Replay with")
-		b.post(t, b.in(accounts.Test, "deliveries/"+held[0]+"/replay"), url.Values{"id": {"same"}}).rejects(t, http.StatusConflict, "the endpoint "+r.URL+" is paused")
+		b.post(t, b.in(accounts.Test, "deliveries/"+held[0]+"/replay"), url.Values{"id": {"same"}}).rejects(t, http.StatusConflict, "is paused. Resume it first")
 		b.post(t, path+"/resume", url.Values{"held": {"lose"}}).rejects(t, http.StatusBadRequest, "deliver or discard")
 		if n := r.came(""); n != 0 {
 			t.Errorf("%d came to a paused endpoint", n)
@@ -360,7 +360,7 @@ func TestFailedDeliveriesSinceATimeAreReplayed(t *testing.T) {
 		b.post(t, path+"/replay", url.Values{"since": {since}, "status": {"lost"}}).rejects(t, http.StatusBadRequest, "status must be")
 		b.post(t, path+"/pause", nil).redirectsTo(t, path)
 		b.get(t, path+"/replay").shows(t, "Resume").hides(t, "Start replay")
-		b.post(t, path+"/replay", url.Values{"since": {since}, "status": {"failed"}}).rejects(t, http.StatusConflict, "the endpoint "+r.URL+" is paused")
+		b.post(t, path+"/replay", url.Values{"since": {since}, "status": {"failed"}}).rejects(t, http.StatusConflict, "is paused. Resume it first")
 	})
 }
 
