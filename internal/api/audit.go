@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	"turnpike/internal/accounts"
 	"turnpike/internal/audit"
@@ -52,16 +51,12 @@ type auditObject struct {
 }
 
 func newAuditObject(e *audit.Entry) *auditObject {
-	o := &auditObject{ID: e.RequestID, Object: "audit.entry", RequestID: e.RequestID, KeyID: e.KeyID, KeyHint: e.KeyHint,
+	return &auditObject{ID: e.RequestID, Object: "audit.entry", RequestID: e.RequestID, KeyID: e.KeyID, KeyHint: e.KeyHint,
 		ScopedTokenID: orNil(e.TokenID), TokenMetadata: orNull(e.TokenMetadata), IP: e.IP, Method: e.Method, Path: e.Path,
 		ErrorCode: orNil(e.ErrorCode), Model: orNil(e.Model), Provider: orNil(e.Provider), Attempts: orNull(e.Attempts),
 		Project: orNil(e.Project), Environment: e.Environment, InputTokens: e.InputTokens, OutputTokens: e.OutputTokens, CachedTokens: e.CachedTokens,
 		Credits: e.Credits, UnbilledCredits: e.UnbilledCredits, SimulatedCredits: e.SimulatedCredits, PriceVersion: orNil(e.PriceVersion), UsageSource: orNil(e.UsageSource),
-		LatencyMS: milliseconds(e.Latency), UpstreamMS: milliseconds(e.Upstream), UserAgent: e.UserAgent, CreatedAt: e.CreatedAt.Unix()}
-	if e.Status != 0 {
-		o.Status = &e.Status
-	}
-	return o
+		Status: orNil(e.Status), LatencyMS: orNil(inMS(e.Latency)), UpstreamMS: orNil(inMS(e.Upstream)), UserAgent: e.UserAgent, CreatedAt: e.CreatedAt.Unix()}
 }
 
 func orNull(raw json.RawMessage) json.RawMessage {
@@ -69,14 +64,6 @@ func orNull(raw json.RawMessage) json.RawMessage {
 		return json.RawMessage("null")
 	}
 	return raw
-}
-
-func milliseconds(d time.Duration) *float64 {
-	if d == 0 {
-		return nil
-	}
-	ms := inMS(d)
-	return &ms
 }
 
 var auditParams = []string{"start", "end", "key", "model", "project", "ip", "status", "format"}
@@ -167,10 +154,7 @@ func (c *Call) exportAudit(f audit.Filter, page db.Page) error {
 
 func getAudit(ctx context.Context, c *Call) (any, error) {
 	e, err := audit.Get(ctx, c.s.DB, c.Principal.Visibility(), c.id())
-	if err != nil {
-		return nil, err
-	}
-	return newAuditObject(e), nil
+	return show(e, err, newAuditObject)
 }
 
 type actionObject struct {

@@ -46,10 +46,7 @@ func getBilling(ctx context.Context, c *Call) (any, error) {
 		return nil, err
 	}
 	b, err := spend.ReadBilling(ctx, c.s.DB, c.Principal.WorkspaceID, c.s.Now())
-	if err != nil {
-		return nil, err
-	}
-	return newBillingObject(b), nil
+	return show(b, err, newBillingObject)
 }
 
 type updateBillingRequest struct {
@@ -72,10 +69,7 @@ func updateBilling(ctx context.Context, c *Call, tx *db.Tx, in updateBillingRequ
 		}
 		return nil
 	}})
-	if err != nil {
-		return nil, err
-	}
-	return newBillingObject(b), nil
+	return show(b, err, newBillingObject)
 }
 
 // readThreshold reads a number of credits, or a percentage such as "20%".

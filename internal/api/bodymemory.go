@@ -49,35 +49,33 @@ func (m *bodyMemory) release(workspace string, bytes int64) {
 	}
 }
 
-// reservation is the memory that one request has reserved.
-type reservation struct {
-	workspace string
-	bytes     int64
-}
-
 // reserveBody reserves memory for a body of size bytes, beyond the freeBodyBytes
 // that every body gets.
 func (c *Call) reserveBody(size int64) error {
-	held := &c.bodyMemory
-	more := size - freeBodyBytes - held.bytes
+	more := size - freeBodyBytes - c.bodyMemory
 	if more <= 0 {
 		return nil
 	}
-	if held.bytes == 0 && c.Principal != nil {
-		held.workspace = c.Principal.WorkspaceID
-	}
-	if !c.s.bodies.reserve(held.workspace, more) {
+	if !c.s.bodies.reserve(c.workspace(), more) {
 		f := fault.New(fault.Overloaded, "Too many large request bodies are in progress. Retry shortly.")
 		f.RetryAfter = time.Second
 		return f
 	}
-	held.bytes += more
+	c.bodyMemory += more
 	return nil
 }
 
 // releaseBody releases the memory that the body had reserved.
 func (c *Call) releaseBody() {
-	if held := c.bodyMemory; held.bytes > 0 {
-		c.s.bodies.release(held.workspace, held.bytes)
+	if c.bodyMemory > 0 {
+		c.s.bodies.release(c.workspace(), c.bodyMemory)
 	}
+}
+
+// workspace returns the workspace of the key, or an empty string without one.
+func (c *Call) workspace() string {
+	if c.Principal == nil {
+		return ""
+	}
+	return c.Principal.WorkspaceID
 }

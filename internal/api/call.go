@@ -31,8 +31,8 @@ type Call struct {
 	successHeaders []header      // sent unless the response turns into an error
 	bodyDuration   time.Duration // how long the body took to arrive
 	body           []byte        // until it is scanned for keys
-	bodyMemory     reservation
-	deferred       []func() // work to do after the response is sent
+	bodyMemory     int64         // that the body has reserved
+	deferred       []func()      // work to do after the response is sent
 }
 
 // Caller returns who manages keys, for the admin log and for their limits.

@@ -131,8 +131,5 @@ type replayDeliveryRequest struct {
 
 func replayDelivery(ctx context.Context, c *Call, tx *db.Tx, in replayDeliveryRequest) (any, error) {
 	d, err := c.s.Webhooks.ReplayDelivery(ctx, tx, c.Actor(), c.Principal.Visibility(), webhooks.DeliveryReplay{DeliveryID: c.id(), NewID: in.NewID})
-	if err != nil {
-		return nil, err
-	}
-	return newDeliveryObject(d), nil
+	return show(d, err, newDeliveryObject)
 }

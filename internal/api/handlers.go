@@ -30,6 +30,14 @@ func read(fn func(ctx context.Context, c *Call) (any, error)) handler {
 	}
 }
 
+// show returns the response for a record, unless err is set.
+func show[R, T any](record R, err error, render func(R) T) (any, error) {
+	if err != nil {
+		return nil, err
+	}
+	return render(record), nil
+}
+
 // act returns a handler that changes something. The change, its admin log, the
 // stored response of an Idempotency-Key and the request's log entry are one
 // transaction; fn runs inside it and may run again if it loses a race.

@@ -8,7 +8,6 @@ import (
 	"turnpike/internal/accounts"
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
-	"turnpike/internal/fault"
 	"turnpike/internal/ids"
 	"turnpike/internal/jsonbody"
 	"turnpike/internal/spend"
@@ -96,7 +95,7 @@ func createKey(ctx context.Context, c *Call, tx *db.Tx, in createKeyRequest) (an
 	k := &access.Key{Tenant: c.Principal.Tenant, Name: in.Name, Scopes: in.Scopes,
 		MonthlyBudget: in.MonthlyBudget, RateLimit: in.RateLimit}
 	var err error
-	if k.ExpiresAt, err = expiry(in.ExpiresAt); err != nil {
+	if k.ExpiresAt, err = fromUnix("expires_at", in.ExpiresAt); err != nil {
 		return nil, err
 	}
 	if k.AllowedIPs, err = access.ParseAllowedIPs(in.AllowedIPs); err != nil {
@@ -114,18 +113,6 @@ func createKey(ctx context.Context, c *Call, tx *db.Tx, in createKeyRequest) (an
 	o, err := c.key(ctx, tx, k)
 	o.Value = value
 	return o, err
-}
-
-// expiry reads a Unix time.
-func expiry(seconds *int64) (*time.Time, error) {
-	if seconds == nil {
-		return nil, nil
-	}
-	if *seconds < 0 || *seconds > maxUnixTime {
-		return nil, fault.Invalid("expires_at", "expires_at must be a Unix time in seconds.")
-	}
-	t := time.Unix(*seconds, 0)
-	return &t, nil
 }
 
 func listKeys(ctx context.Context, c *Call) (any, error) {
@@ -187,7 +174,7 @@ func updateKey(ctx context.Context, c *Call, tx *db.Tx, in updateKeyRequest) (an
 	setNullable(&k.MonthlyBudget, in.MonthlyBudget)
 	setNullable(&k.RateLimit, in.RateLimit)
 	if in.ExpiresAt.Set {
-		if k.ExpiresAt, err = expiry(in.ExpiresAt.Pointer()); err != nil {
+		if k.ExpiresAt, err = fromUnix("expires_at", in.ExpiresAt.Pointer()); err != nil {
 			return nil, err
 		}
 	}
@@ -248,10 +235,8 @@ func rotateKey(ctx context.Context, c *Call, tx *db.Tx, in rotateKeyRequest) (an
 			return nil, err
 		}
 		r.Grace = w.RotationGrace
-	} else if s := *in.GracePeriodSeconds; s >= 0 && s <= int64(accounts.MaxRotationGrace/time.Second) {
-		r.Grace = time.Duration(s) * time.Second
 	} else {
-		r.Grace = -1 // might overflow a Duration; Rotate returns the error
+		r.Grace = fromSeconds(*in.GracePeriodSeconds, accounts.MaxRotationGrace)
 	}
 	value, err := c.s.Keys.Rotate(ctx, tx, c.Caller(), k, r)
 	if err != nil {

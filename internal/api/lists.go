@@ -152,10 +152,29 @@ func unix(t *time.Time) *int64 {
 	return &s
 }
 
-// orNil returns nil for an empty string.
-func orNil[T ~string](s T) *T {
-	if s == "" {
+// fromUnix reads an optional Unix time in a body.
+func fromUnix(param string, seconds *int64) (*time.Time, error) {
+	if seconds == nil {
+		return nil, nil
+	}
+	if *seconds < 0 || *seconds > maxUnixTime {
+		return nil, fault.Invalid(param, "%s must be a Unix time in seconds.", param)
+	}
+	t := time.Unix(*seconds, 0)
+	return &t, nil
+}
+
+// fromSeconds converts seconds to a duration. If there are too many, it returns more than
+// the limit, so that the caller's check of the range fails.
+func fromSeconds(n int64, limit time.Duration) time.Duration {
+	return time.Duration(min(max(n, -1), int64(limit/time.Second)+1)) * time.Second
+}
+
+// orNil returns nil for the zero value.
+func orNil[T comparable](v T) *T {
+	var zero T
+	if v == zero {
 		return nil
 	}
-	return &s
+	return &v
 }

@@ -33,15 +33,8 @@ type modelPricing struct {
 
 func (c *Call) model(m *catalog.Model) *modelObject {
 	return &modelObject{ID: m.ID, Object: "model", Created: c.s.Gateway.CatalogDate().Unix(), OwnedBy: m.Provider,
-		ContextWindow: positive(m.ContextWindow), MaxOutputTokens: positive(m.MaxOutputTokens), Modalities: m.Modalities,
+		ContextWindow: orNil(m.ContextWindow), MaxOutputTokens: orNil(m.MaxOutputTokens), Modalities: m.Modalities,
 		Pricing: &modelPricing{m.Price.Input, m.Price.Output, m.Price.CachedInput, m.Price.CacheWrite, m.Price.PerImage, m.Price.PerSecond, m.Price.PerCharacter}}
-}
-
-func positive(n int64) *int64 {
-	if n == 0 {
-		return nil
-	}
-	return &n
 }
 
 // listModels returns all models on one page, as OpenAI does.
@@ -67,8 +60,5 @@ func getModel(ctx context.Context, c *Call) (any, error) {
 		return c.routerValue(name), nil
 	}
 	m, err := c.s.Gateway.Model(c.Principal, c.R.PathValue("id"))
-	if err != nil {
-		return nil, err
-	}
-	return c.model(m), nil
+	return show(m, err, c.model)
 }

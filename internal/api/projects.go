@@ -164,10 +164,7 @@ func updateProject(ctx context.Context, c *Call, tx *db.Tx, in updateProjectRequ
 	case !in.Status.Set || in.Status.Value == "active":
 		p.ArchivedAt = nil
 	case in.Status.Value == "archived":
-		if p.ArchivedAt == nil {
-			now := c.s.Now()
-			p.ArchivedAt = &now
-		}
+		c.archive(p)
 	default:
 		return nil, fault.Invalid("status", "status must be active or archived.")
 	}
@@ -179,9 +176,13 @@ func archiveProject(ctx context.Context, c *Call, tx *db.Tx, _ struct{}) (any, e
 	if err != nil {
 		return nil, err
 	}
+	c.archive(p)
+	return c.storeProject(ctx, tx, p, "project.archived")
+}
+
+func (c *Call) archive(p *accounts.Project) {
 	if p.ArchivedAt == nil {
 		now := c.s.Now()
 		p.ArchivedAt = &now
 	}
-	return c.storeProject(ctx, tx, p, "project.archived")
 }

@@ -228,11 +228,11 @@ func newStepObject(p *agents.Step, calls []*agents.Call) *stepObject {
 }
 
 func cancelRun(ctx context.Context, c *Call, tx *db.Tx, _ struct{}) (any, error) {
-	r, calls, err := c.s.Agents.Cancel(ctx, tx, c.Principal, c.id())
-	if err != nil {
-		return nil, err
-	}
-	return agents.Object(r, calls), nil
+	return showRun(c.s.Agents.Cancel(ctx, tx, c.Principal, c.id()))
+}
+
+func showRun(r *agents.Run, calls []*agents.Call, err error) (any, error) {
+	return show(r, err, func(r *agents.Run) events.AgentRun { return agents.Object(r, calls) })
 }
 
 type toolOutputsRequest struct {
@@ -240,11 +240,7 @@ type toolOutputsRequest struct {
 }
 
 func sendToolOutputs(ctx context.Context, c *Call, tx *db.Tx, in toolOutputsRequest) (any, error) {
-	r, calls, err := c.s.Agents.SubmitOutputs(ctx, tx, c.Principal, c.id(), in.ToolOutputs)
-	if err != nil {
-		return nil, err
-	}
-	return agents.Object(r, calls), nil
+	return showRun(c.s.Agents.SubmitOutputs(ctx, tx, c.Principal, c.id(), in.ToolOutputs))
 }
 
 func decideApproval(ctx context.Context, c *Call, tx *db.Tx, in agents.Decision) (any, error) {
@@ -252,11 +248,7 @@ func decideApproval(ctx context.Context, c *Call, tx *db.Tx, in agents.Decision)
 	if !ids.Valid(ids.Approval, approval) {
 		return nil, fault.NoSuch("approval", web.Sanitize(approval, 64))
 	}
-	r, calls, err := c.s.Agents.Decide(ctx, tx, agents.DecideParams{Principal: c.Principal, Actor: c.Actor(), RunID: c.id(), ApprovalID: approval, Decision: in})
-	if err != nil {
-		return nil, err
-	}
-	return agents.Object(r, calls), nil
+	return showRun(c.s.Agents.Decide(ctx, tx, agents.DecideParams{Principal: c.Principal, Actor: c.Actor(), RunID: c.id(), ApprovalID: approval, Decision: in}))
 }
 
 // runEvent is an entry of a run's log.

@@ -41,8 +41,7 @@ type createScopedTokenRequest struct {
 func createScopedToken(ctx context.Context, c *Call, tx *db.Tx, in createScopedTokenRequest) (any, error) {
 	lifetime := access.MaxTokenLifetime
 	if in.ExpiresIn != nil {
-		// Clamp to just outside the valid range, so that it can't overflow.
-		lifetime = time.Duration(min(max(*in.ExpiresIn, 0), int64(access.MaxTokenLifetime/time.Second)+1)) * time.Second
+		lifetime = fromSeconds(*in.ExpiresIn, access.MaxTokenLifetime)
 	}
 	t := &access.Token{Scopes: in.Scopes, Project: c.Project, Metadata: json.RawMessage("{}")}
 	if len(in.Metadata) > 0 && in.Metadata.Kind() != 'n' {
@@ -60,8 +59,5 @@ func createScopedToken(ctx context.Context, c *Call, tx *db.Tx, in createScopedT
 
 func revokeScopedToken(ctx context.Context, c *Call, tx *db.Tx, _ struct{}) (any, error) {
 	t, err := c.s.Tokens.Revoke(ctx, tx, c.Caller(), c.Principal.Visibility(), c.id())
-	if err != nil {
-		return nil, err
-	}
-	return newScopedTokenObject(t, ""), nil
+	return show(t, err, func(t *access.Token) *scopedTokenObject { return newScopedTokenObject(t, "") })
 }

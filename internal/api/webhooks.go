@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"time"
 
 	"turnpike/internal/accounts"
 	"turnpike/internal/db"
@@ -211,10 +210,7 @@ type rotateSecretRequest struct {
 func rotateEndpointSecret(ctx context.Context, c *Call, tx *db.Tx, in rotateSecretRequest) (any, error) {
 	grace := webhooks.DefaultSecretGrace
 	if s := in.GracePeriodSeconds; s != nil {
-		grace = -1 // might overflow a Duration; RotateSecret returns the error
-		if *s >= 0 && *s <= int64(webhooks.MaxSecretGrace/time.Second) {
-			grace = time.Duration(*s) * time.Second
-		}
+		grace = fromSeconds(*s, webhooks.MaxSecretGrace)
 	}
 	e, err := c.lockEndpoint(ctx, tx)
 	if err != nil {
@@ -248,10 +244,7 @@ func testEndpoint(ctx context.Context, c *Call, tx *db.Tx, in testEndpointReques
 		return nil, err
 	}
 	d, err := c.s.Webhooks.SendTest(ctx, tx, c.Actor(), e, webhooks.TestEvent{Type: t, Project: c.Project})
-	if err != nil {
-		return nil, err
-	}
-	return newDeliveryObject(d), nil
+	return show(d, err, newDeliveryObject)
 }
 
 type replayEndpointRequest struct {
@@ -267,18 +260,17 @@ func replayEndpoint(ctx context.Context, c *Call, tx *db.Tx, in replayEndpointRe
 	if in.Since == nil {
 		return nil, fault.Missing("since", "since is required: the Unix time from which events are replayed.")
 	}
-	for _, at := range []struct {
-		name string
-		from *int64
-		into *time.Time
-	}{{"since", in.Since, &p.Since}, {"until", in.Until, &p.Until}} {
-		if at.from == nil {
-			continue
-		}
-		if *at.from < 0 || *at.from > maxUnixTime {
-			return nil, fault.Invalid(at.name, "%s must be a Unix time in seconds.", at.name)
-		}
-		*at.into = time.Unix(*at.from, 0)
+	since, err := fromUnix("since", in.Since)
+	if err != nil {
+		return nil, err
+	}
+	until, err := fromUnix("until", in.Until)
+	if err != nil {
+		return nil, err
+	}
+	p.Since = *since
+	if until != nil {
+		p.Until = *until
 	}
 	for _, name := range in.Types {
 		t, err := events.ParseType("types", name)
@@ -287,10 +279,8 @@ func replayEndpoint(ctx context.Context, c *Call, tx *db.Tx, in replayEndpointRe
 		}
 		p.Types = append(p.Types, t)
 	}
-	if err := c.s.Webhooks.StartReplay(ctx, tx, c.Actor(), c.Principal.Visibility(), p); err != nil {
-		return nil, err
-	}
-	return newReplayObject(p), nil
+	err = c.s.Webhooks.StartReplay(ctx, tx, c.Actor(), c.Principal.Visibility(), p)
+	return show(p, err, newReplayObject)
 }
 
 type replayObject struct {
@@ -319,8 +309,5 @@ func newReplayObject(p *webhooks.Replay) *replayObject {
 
 func getReplay(ctx context.Context, c *Call) (any, error) {
 	p, err := c.s.Webhooks.GetReplay(ctx, c.s.DB, c.Principal.Visibility(), c.id())
-	if err != nil {
-		return nil, err
-	}
-	return newReplayObject(p), nil
+	return show(p, err, newReplayObject)
 }

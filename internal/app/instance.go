@@ -140,8 +140,8 @@ func (i *instance) release() {
 		_ = i.node.Leave(ctx)
 		cancel()
 	}
-	if i.telemetry != nil {
-		i.telemetry.close(context.Background())
+	if i.telemetry != nil && i.telemetry.otel != nil {
+		i.telemetry.otel.close(context.Background())
 	}
 	if i.store != nil {
 		i.store.Close()

@@ -14,11 +14,8 @@ import (
 	"turnpike/internal/keyring"
 )
 
-// Rows of the table meta.
-const (
-	rootKeyRow    = "root_key"         // encrypted with the master key
-	masterKeyMark = "master_key_check" // a hash of the root key
-)
+// rootKeyRow is the row of the table meta with the root key, encrypted with the master key.
+const rootKeyRow = "root_key"
 
 // newKeySuffix marks the file of a new master key until the database uses it.
 const newKeySuffix = ".new"
@@ -64,23 +61,13 @@ func (s *Store) unlock(ctx context.Context) error {
 
 // createRoot creates the root key, unless another process was faster.
 func createRoot(ctx context.Context, d *db.DB, master []byte) error {
-	root := keyring.NewKey()
-	wrapped, err := keyring.Wrap(root, master)
-	if err != nil {
-		return err
-	}
-	ring, err := keyring.New(root)
+	wrapped, err := keyring.Wrap(keyring.NewKey(), master)
 	if err != nil {
 		return err
 	}
 	err = d.Write(ctx, func(tx *db.Tx) error {
-		for _, row := range [][2]string{{masterKeyMark, ring.Check()}, {rootKeyRow, wrapped}} {
-			n, err := tx.Exec(ctx, "INSERT INTO meta (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING", row[0], row[1])
-			if err != nil || n == 0 {
-				return err // another process was faster
-			}
-		}
-		return nil
+		_, err := tx.Exec(ctx, "INSERT INTO meta (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING", rootKeyRow, wrapped)
+		return err
 	})
 	if err != nil {
 		return fmt.Errorf("create the root key: %w", err)
@@ -88,47 +75,19 @@ func createRoot(ctx context.Context, d *db.DB, master []byte) error {
 	return nil
 }
 
-// openRoot returns the root key. Databases of an earlier version have none: their
-// first master key is the root key. A new database returns db.ErrNotFound.
+// openRoot returns the root key, or db.ErrNotFound for a new database.
 func openRoot(ctx context.Context, q db.Querier, master []byte) ([]byte, error) {
-	mark, err := metaValue(ctx, q, masterKeyMark)
-	if err != nil {
-		return nil, err
+	var wrapped string
+	if err := q.QueryRow(ctx, "SELECT value FROM meta WHERE name = $1", rootKeyRow).Scan(&wrapped); err != nil {
+		return nil, fmt.Errorf("check master key: %w", err)
 	}
-	wrapped, err := metaValue(ctx, q, rootKeyRow)
-	if err != nil && !errors.Is(err, db.ErrNotFound) {
-		return nil, err
-	}
-	root := master
-	if err == nil {
-		if root, err = keyring.Unwrap(wrapped, master); err != nil {
-			return nil, err
-		}
-	}
-	ring, err := keyring.New(root)
-	if err != nil {
-		return nil, err
-	}
-	if ring.Check() != mark {
-		return nil, keyring.ErrWrongMasterKey
-	}
-	return root, nil
-}
-
-func metaValue(ctx context.Context, q db.Querier, name string) (value string, err error) {
-	if err := q.QueryRow(ctx, "SELECT value FROM meta WHERE name = $1", name).Scan(&value); err != nil {
-		return "", fmt.Errorf("check master key: %w", err)
-	}
-	return value, nil
+	return keyring.Unwrap(wrapped, master)
 }
 
 // Rekeyed is the result of a change of the master key.
 type Rekeyed struct {
 	File    string // with the new key; empty if the key is in the configuration
 	Already bool   // an earlier attempt changed it
-	// WasRoot reports that the old master key is also the root key, as in databases
-	// of an earlier version. It still decrypts copies of the database.
-	WasRoot bool
 }
 
 // ChangeMasterKey encrypts the root key with another master key. Running
@@ -203,25 +162,24 @@ func (s *Store) rekey(ctx context.Context, next []byte) (*Rekeyed, error) {
 	err := s.DB.Write(ctx, func(tx *db.Tx) error {
 		out = Rekeyed{}
 		// Lock the row: the second of two concurrent changes finds the new key.
-		if _, err := tx.Exec(ctx, "UPDATE meta SET value = value WHERE name = $1", masterKeyMark); err != nil {
+		if _, err := tx.Exec(ctx, "UPDATE meta SET value = value WHERE name = $1", rootKeyRow); err != nil {
 			return err
 		}
 		root, err := openRoot(ctx, tx, s.master)
 		if errors.Is(err, keyring.ErrWrongMasterKey) {
-			if root, already := openRoot(ctx, tx, next); already == nil {
-				out.Already, out.WasRoot = true, bytes.Equal(root, s.master)
+			if _, failed := openRoot(ctx, tx, next); failed == nil {
+				out.Already = true
 				return nil
 			}
 		}
 		if err != nil {
 			return err
 		}
-		out.WasRoot = bytes.Equal(root, s.master)
 		wrapped, err := keyring.Wrap(root, next)
 		if err != nil {
 			return err
 		}
-		_, err = tx.Exec(ctx, "INSERT INTO meta (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value", rootKeyRow, wrapped)
+		_, err = tx.Exec(ctx, "UPDATE meta SET value = $2 WHERE name = $1", rootKeyRow, wrapped)
 		return err
 	})
 	if err != nil {

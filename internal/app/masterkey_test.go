@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"turnpike/internal/config"
-	"turnpike/internal/db"
 	"turnpike/internal/db/dbtest"
 	"turnpike/internal/keyring"
 )
@@ -61,7 +60,7 @@ func TestChangedMasterKeyOpensExistingSecrets(t *testing.T) {
 			t.Errorf("to the same key: %v", err)
 		}
 		done, err := ChangeMasterKey(t.Context(), cfg, next)
-		if err != nil || done.Already || done.WasRoot || done.File != "" {
+		if err != nil || done.Already || done.File != "" {
 			t.Fatalf("%+v, %v", done, err)
 		}
 		if err := closed(OpenStore(t.Context(), cfg)); !errors.Is(err, keyring.ErrWrongMasterKey) {
@@ -103,60 +102,6 @@ func TestConcurrentMasterKeyChangesHaveOneWinner(t *testing.T) {
 			if _, err := openRoot(t.Context(), d, keys[i]); (err == nil) != (errs[i] == nil) {
 				t.Errorf("it was told %v, and opens with %v", errs[i], err)
 			}
-		}
-	})
-}
-
-// TestEarlierVersionsMasterKeyIsTheRootKey covers databases without a stored
-// root key.
-func TestEarlierVersionsMasterKeyIsTheRootKey(t *testing.T) {
-	t.Parallel()
-	eachKeyed(t, func(t *testing.T, cfg config.Config) {
-		opened(t, cfg)
-		master := parsed(t, oneMasterKey)
-		ring, err := keyring.New(master)
-		if err != nil {
-			t.Fatal(err)
-		}
-		d, err := OpenDatabase(t.Context(), cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer d.Close()
-		if err := d.Write(t.Context(), func(tx *db.Tx) error {
-			_, err := tx.Exec(t.Context(), "DELETE FROM meta WHERE name = $1", rootKeyRow)
-			if err == nil {
-				_, err = tx.Exec(t.Context(), "UPDATE meta SET value = $1 WHERE name = $2", ring.Check(), masterKeyMark)
-			}
-			return err
-		}); err != nil {
-			t.Fatal(err)
-		}
-		hash, _, sealed := opened(t, cfg)
-		if hash != ring.Hash("secret") {
-			t.Error("its keys do not come from the master key")
-		}
-		if _, err := metaValue(t.Context(), d, rootKeyRow); !errors.Is(err, db.ErrNotFound) {
-			t.Errorf("it was given a root key: %v", err)
-		}
-		wrong := cfg
-		wrong.MasterKey = otherMasterKey
-		if err := closed(OpenStore(t.Context(), wrong)); !errors.Is(err, keyring.ErrWrongMasterKey) {
-			t.Errorf("with another key: %v", err)
-		}
-		done, err := ChangeMasterKey(t.Context(), cfg, parsed(t, otherMasterKey))
-		if err != nil || !done.WasRoot {
-			t.Fatalf("%+v, %v", done, err)
-		}
-		if done, err := ChangeMasterKey(t.Context(), cfg, parsed(t, otherMasterKey)); err != nil || !done.Already || !done.WasRoot {
-			t.Errorf("once more: %+v, %v", done, err)
-		}
-		again, open, _ := opened(t, wrong)
-		if err := open(sealed); again != hash || err != nil {
-			t.Errorf("what was stored is not readable (%v)", err)
-		}
-		if err := closed(OpenStore(t.Context(), cfg)); !errors.Is(err, keyring.ErrWrongMasterKey) {
-			t.Errorf("with the old key: %v", err)
 		}
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -29,6 +30,7 @@ import (
 // telemetry reports model calls to Prometheus and OpenTelemetry. Labels are
 // bounded: a model that isn't in the catalog is "other".
 type telemetry struct {
+	*prometheus.Registry
 	calls    *prometheus.CounterVec
 	tokens   *prometheus.CounterVec
 	credits  *prometheus.CounterVec
@@ -71,13 +73,16 @@ func (t *telemetry) series(l labels) *series {
 var buckets = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300}
 
 func newTelemetry(ctx context.Context, version string) (*telemetry, error) {
+	registry := prometheus.NewRegistry()
+	register := promauto.With(registry)
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+		return register.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
 	histogram := func(name, help string) *prometheus.HistogramVec {
-		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, []string{"operation", "provider"})
+		return register.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, []string{"operation", "provider"})
 	}
 	t := &telemetry{
+		Registry: registry,
 		calls:    counter("turnpike_model_calls_total", "Completed model calls. The result is ok or an error code.", "operation", "provider", "model", "environment", "result"),
 		tokens:   counter("turnpike_model_tokens_total", "Tokens of model calls.", "provider", "model", "environment", "direction"),
 		credits:  counter("turnpike_model_credits_total", "Credits charged for model calls.", "provider", "model"),
@@ -120,24 +125,6 @@ func callsInFlight(g *gateway.Gateway) prometheus.Collector {
 		func() float64 { return float64(g.InFlight()) })
 }
 
-func (t *telemetry) vectors() []prometheus.Collector {
-	return []prometheus.Collector{t.calls, t.tokens, t.credits, t.failures, t.latency, t.first}
-}
-
-// Describe lists the metrics for Prometheus.
-func (t *telemetry) Describe(out chan<- *prometheus.Desc) {
-	for _, v := range t.vectors() {
-		v.Describe(out)
-	}
-}
-
-// Collect reads the metrics for Prometheus.
-func (t *telemetry) Collect(out chan<- prometheus.Metric) {
-	for _, v := range t.vectors() {
-		v.Collect(out)
-	}
-}
-
 // observe counts a finished request.
 func (t *telemetry) observe(o gateway.Observation) {
 	model, result := bounded(o).Model, "ok"
@@ -160,13 +147,6 @@ func (t *telemetry) observe(o gateway.Observation) {
 	}
 	if t.otel != nil {
 		t.otel.observe(o)
-	}
-}
-
-// close sends pending telemetry.
-func (t *telemetry) close(ctx context.Context) {
-	if t.otel != nil {
-		t.otel.close(ctx)
 	}
 }
 
@@ -277,6 +257,7 @@ func attempts(o gateway.Observation) int {
 // telemetryTimeout is how long a stopping server waits for the collector.
 const telemetryTimeout = 3 * time.Second
 
+// close sends pending telemetry.
 func (t *openTelemetry) close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, telemetryTimeout)
 	defer cancel()

@@ -83,7 +83,7 @@ func TestCollectorThatSwitchesProtocolsDoesNotKeepTheServer(t *testing.T) {
 	m.observe(observed)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	m.close(ctx)
+	m.otel.close(ctx)
 }
 
 func TestEachSignalHasItsCollector(t *testing.T) {

@@ -259,6 +259,15 @@ func (e *env) printJSON(v any) error {
 	return enc.Encode(v)
 }
 
+// report prints a result as JSON, or as a text.
+func (e *env) report(v any, format string, args ...any) error {
+	if e.asJSON {
+		return e.printJSON(v)
+	}
+	_, err := fmt.Fprintf(e.out, format, args...)
+	return err
+}
+
 // printObjects prints objects as JSON, or as a table. The row is a template with
 // tabs between the cells.
 func printObjects[T any](e *env, objects []T, header, row string) error {

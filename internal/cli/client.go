@@ -138,6 +138,14 @@ func (c *apiClient) do(ctx context.Context, method, path string, in, out any) er
 	return nil
 }
 
+// fetch is do with the response as JSON and decoded.
+func (c *apiClient) fetch(ctx context.Context, method, path string, in any) (raw json.RawMessage, o object, err error) {
+	if err = c.do(ctx, method, path, in, &raw); err == nil {
+		o, err = decode(raw)
+	}
+	return raw, o, err
+}
+
 // list reads up to limit objects of a collection, page by page.
 func (c *apiClient) list(ctx context.Context, path string, q url.Values, limit int) (all []json.RawMessage, more bool, err error) {
 	all = []json.RawMessage{}

@@ -82,11 +82,9 @@ func newVersion(e *env) *cobra.Command {
 	cmd := &cobra.Command{Use: "version", Short: "Print the version", Args: cobra.NoArgs}
 	e.jsonFlag(cmd)
 	cmd.RunE = func(*cobra.Command, []string) error {
-		if e.asJSON {
-			return e.printJSON(map[string]string{"version": version, "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH})
-		}
-		fmt.Fprintf(e.out, "turnpike %s (%s, %s/%s)\n", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
-		return nil
+		platform := runtime.GOOS + "/" + runtime.GOARCH
+		return e.report(map[string]string{"version": version, "go": runtime.Version(), "platform": platform},
+			"turnpike %s (%s, %s)\n", version, runtime.Version(), platform)
 	}
 	return cmd
 }

@@ -27,6 +27,14 @@ type finding struct {
 	Message string `json:"message"`
 }
 
+// newFinding returns the result of a check that succeeds unless err is set.
+func newFinding(check string, err error, success string) finding {
+	if err != nil {
+		return finding{check, false, message(err)}
+	}
+	return finding{check, true, success}
+}
+
 func newDoctor(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
@@ -44,12 +52,15 @@ if a check fails.`,
 		if err := e.loadConfig(cmd); err != nil {
 			return err
 		}
-		findings := checkAll(cmd.Context(), e.loaded)
-		ok := true
+		findings, ok, text := checkAll(cmd.Context(), e.loaded), true, ""
 		for _, f := range findings {
-			ok = ok && f.OK
+			mark := "ok"
+			if !f.OK {
+				mark, ok = "FAILED", false
+			}
+			text += fmt.Sprintf("%-6s  %-12s %s\n", mark, f.Check, visible(f.Message))
 		}
-		if err := e.printFindings(findings, ok); err != nil {
+		if err := e.report(map[string]any{"ok": ok, "findings": findings}, "%s", text); err != nil {
 			return err
 		}
 		if !ok {
@@ -58,20 +69,6 @@ if a check fails.`,
 		return nil
 	}
 	return cmd
-}
-
-func (e *env) printFindings(findings []finding, ok bool) error {
-	if e.asJSON {
-		return e.printJSON(map[string]any{"ok": ok, "findings": findings})
-	}
-	for _, f := range findings {
-		mark := "ok    "
-		if !f.OK {
-			mark = "FAILED"
-		}
-		fmt.Fprintf(e.out, "%s  %-12s %s\n", mark, f.Check, visible(f.Message))
-	}
-	return nil
 }
 
 func checkAll(ctx context.Context, l config.Loaded) []finding {
@@ -113,11 +110,7 @@ func checkHTTPS(c config.Config) []finding {
 func checkStorage(ctx context.Context, l config.Loaded) []finding {
 	var out []finding
 	add := func(check string, err error, success string) bool {
-		f := finding{check, err == nil, success}
-		if err != nil {
-			f.Message = message(err)
-		}
-		out = append(out, f)
+		out = append(out, newFinding(check, err, success))
 		return err == nil
 	}
 	if l.DatabaseURL == "" {
@@ -164,10 +157,8 @@ func checkFiles(ctx context.Context, l config.Loaded, nodes int64) []finding {
 		}
 		return []finding{{"files", false, fmt.Sprintf("%d nodes run without a bucket and can't read each other's files; set files.url", nodes)}}
 	}
-	if err := files.CheckBucket(ctx, string(l.Files.URL)); err != nil {
-		return []finding{{"files", false, message(err)}}
-	}
-	return []finding{{"files", true, "wrote, read and deleted an object in the bucket"}}
+	err := files.CheckBucket(ctx, string(l.Files.URL))
+	return []finding{newFinding("files", err, "wrote, read and deleted an object in the bucket")}
 }
 
 const noDatabase = "no database yet: the first turnpike serve creates it"

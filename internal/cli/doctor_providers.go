@@ -43,14 +43,14 @@ func checkProviders(ctx context.Context, l config.Loaded) []finding {
 func checkProvider(ctx context.Context, p config.Provider, origin string, models *catalog.Catalog) finding {
 	text := fmt.Sprintf("%s (%s) at %s, from %s; ", p.Name, p.Type, p.BaseURL, origin)
 	offers, err := countOffers(p.Name, models)
-	if err != nil {
-		return finding{"provider", false, text + err.Error()}
+	state := ""
+	if err == nil {
+		text += offers + "; "
+		state, err = probe(ctx, p)
 	}
-	state, err := probe(ctx, p)
-	if err != nil {
-		return finding{"provider", false, text + offers + "; " + err.Error()}
-	}
-	return finding{"provider", true, text + offers + "; " + state}
+	f := newFinding("provider", err, state)
+	f.Message = text + f.Message
+	return f
 }
 
 func countOffers(supplier string, models *catalog.Catalog) (string, error) {

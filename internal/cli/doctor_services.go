@@ -48,17 +48,14 @@ func checkService(ctx context.Context, check string, try func(context.Context) (
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	success, err := try(ctx)
-	switch {
-	case err == nil:
-		return finding{check, true, success}
-	case ctx.Err() != nil:
-		return finding{check, false, fmt.Sprintf("no response within %s", probeTimeout)}
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("no response within %s", probeTimeout)
 	}
-	text := message(err)
-	if len(text) > maxServiceError { // some contain a whole page
-		text = strings.ToValidUTF8(text[:maxServiceError], "") + "…"
+	f := newFinding(check, err, success)
+	if len(f.Message) > maxServiceError { // some contain a whole page
+		f.Message = strings.ToValidUTF8(f.Message[:maxServiceError], "") + "…"
 	}
-	return finding{check, false, text}
+	return f
 }
 
 func checkCertificate(cert, key string, now time.Time) (string, error) {

@@ -26,13 +26,6 @@ var jobs = &resource{
 	row: `{{.id}}	{{status .status}}	{{.progress}}%	` +
 		`{{with .request_counts}}{{.completed}}/{{.total}}{{if .failed}}, {{.failed}} failed{{end}}{{else with .segments}}{{.completed}}/{{.total}}{{else}}-{{end}}	` +
 		`{{.model}}	{{.cost}}	{{at .created_at}}`,
-	prepare: func(ctx context.Context, c *apiClient, j object) {
-		if link := j.str("url"); link != "" {
-			if f, err := c.fileInfo(ctx, link); err == nil {
-				j["file_size"] = f.size
-			}
-		}
-	},
 	templates: []string{"job", "job results"},
 }
 
@@ -113,17 +106,12 @@ is.`,
 	if err := cmd.MarkFlagDirname("download"); err != nil {
 		panic(err)
 	}
-	return e.withClient(cmd, func(ctx context.Context, c *apiClient, args []string) error {
-		path, err := jobs.path(args[0])
+	return jobs.withObject(e, cmd, func(ctx context.Context, c *apiClient, path string, args []string) error {
 		switch {
-		case err != nil:
 		case timeout < 0:
-			err = errors.New("--timeout must not be negative")
+			return wrongUsage(cmd, errors.New("--timeout must not be negative"))
 		case d.force && d.directory == "":
-			err = errors.New("--force needs --download")
-		}
-		if err != nil {
-			return wrongUsage(cmd, err)
+			return wrongUsage(cmd, errors.New("--force needs --download"))
 		}
 		raw, j, err := watched{path: path, label: "Working on the " + jobKind(args[0]).Noun(), timeout: timeout,
 			hint:     fmt.Sprintf("%s continues on the server (turnpike jobs show %s)", args[0], args[0]),
@@ -132,7 +120,7 @@ is.`,
 		switch {
 		case err != nil:
 		case d.directory == "":
-			err = jobs.print(ctx, e, c, raw)
+			err = jobs.print(e, raw, j)
 		case e.asJSON:
 			err = e.printJSON(raw)
 		default:

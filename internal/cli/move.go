@@ -87,13 +87,9 @@ func (e *env) moveBack(ctx context.Context, embedded config.Config) error {
 	if err != nil {
 		return err
 	}
-	if e.asJSON {
-		return e.printJSON(map[string]any{"data": embedded.Data, "moved": moved, "to": from})
-	}
+	result := map[string]any{"data": embedded.Data, "moved": moved, "to": from}
 	if !moved {
-		fmt.Fprintf(e.out, "The database in %s was not moved.\n", embedded.Data)
-		return nil
+		return e.report(result, "The database in %s was not moved.\n", embedded.Data)
 	}
-	fmt.Fprintf(e.out, "The database in %s can be used again. It has no changes that were made at %s since.\n", embedded.Data, from)
-	return nil
+	return e.report(result, "The database in %s can be used again. It has no changes that were made at %s since.\n", embedded.Data, from)
 }

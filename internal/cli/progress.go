@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"sync"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
@@ -21,7 +20,6 @@ type progress struct {
 	total int64                    // 0 if unknown
 	bar   *progressbar.ProgressBar // nil where there is no terminal
 
-	mu       sync.Mutex
 	lastLine time.Time
 }
 
@@ -41,8 +39,6 @@ func newProgress(out io.Writer, label string, total int64) *progress {
 
 // Set updates how much is done.
 func (p *progress) Set(n int64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	if p.bar != nil {
 		_ = p.bar.Set64(n) // fails if an estimated total was too low
 		return
@@ -60,8 +56,6 @@ func (p *progress) Set(n int64) {
 
 // Done removes the bar. It may be called twice.
 func (p *progress) Done() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	if p.bar != nil {
 		_ = p.bar.Exit()
 		_ = p.bar.Clear()

@@ -73,20 +73,12 @@ func (e *env) nextMasterKey() ([]byte, error) {
 }
 
 func (e *env) printRekeyed(done *app.Rekeyed) error {
-	if e.asJSON {
-		return e.printJSON(map[string]any{"file": done.File, "already": done.Already, "old_key_still_reads": done.WasRoot})
-	}
+	text := fmt.Sprintf("Changed the master key. Set the master key of every node to the value of %s before its next start.", newMasterKey)
 	switch {
 	case done.File != "":
-		fmt.Fprintf(e.out, "Changed the master key. The new one is in %s. Keep a copy of it, separate from the database.\n", done.File)
+		text = fmt.Sprintf("Changed the master key. The new one is in %s. Keep a copy of it, separate from the database.", done.File)
 	case done.Already:
-		fmt.Fprintf(e.out, "The database already has the new master key. Set the master key of every node to the value of %s.\n", newMasterKey)
-	default:
-		fmt.Fprintf(e.out, "Changed the master key. Set the master key of every node to the value of %s before its next start.\n", newMasterKey)
+		text = fmt.Sprintf("The database already has the new master key. Set the master key of every node to the value of %s.", newMasterKey)
 	}
-	fmt.Fprintln(e.out, "Older backups need the old key.")
-	if done.WasRoot {
-		fmt.Fprintln(e.out, "\nAn earlier version created this database with keys derived from the old master key. Anyone who has that key and a copy of\nthe database can still read it. If the old key leaked, see docs/explanation/security-model.md for what to replace.")
-	}
-	return nil
+	return e.report(map[string]any{"file": done.File, "already": done.Already}, "%s\nOlder backups need the old key.\n", text)
 }

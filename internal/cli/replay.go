@@ -167,11 +167,7 @@ func (e *env) replayEndpoint(ctx context.Context, c *apiClient, f *replayFlags) 
 			return errors.New("nothing was replayed")
 		}
 	}
-	var raw json.RawMessage
-	if err := c.do(ctx, http.MethodPost, "/v1/webhooks/"+f.endpoint+"/replay", body, &raw); err != nil {
-		return err
-	}
-	r, err := decode(raw)
+	raw, r, err := c.fetch(ctx, http.MethodPost, "/v1/webhooks/"+f.endpoint+"/replay", body)
 	if err != nil {
 		return err
 	}
@@ -179,16 +175,12 @@ func (e *env) replayEndpoint(ctx context.Context, c *apiClient, f *replayFlags) 
 	if f.status == webhooks.ReplayMissed {
 		unit = []string{"event", "events"}
 	}
-	if f.noWait && e.asJSON {
-		return e.printJSON(raw)
-	}
-	if !e.asJSON {
-		fmt.Fprintf(e.out, "Started %s for %s.\n", r.str("id"), counted(r.num("total"), unit[0], unit[1]))
-	}
-	if f.noWait {
-		return nil
-	}
 	id := r.str("id")
+	if f.noWait || !e.asJSON {
+		if err := e.report(raw, "Started %s for %s.\n", id, counted(r.num("total"), unit[0], unit[1])); err != nil || f.noWait {
+			return err
+		}
+	}
 	raw, r, err = watched{path: "/v1/replays/" + id, label: "Replaying", started: true,
 		hint:     fmt.Sprintf("%s continues on the server (GET /v1/replays/%s)", id, id),
 		ended:    func(r object) bool { return r.str("status") != webhooks.ReplayRunning },
@@ -204,7 +196,9 @@ func (e *env) replayEndpoint(ctx context.Context, c *apiClient, f *replayFlags) 
 	done := r.num("done")
 	switch {
 	case r.str("status") == webhooks.ReplayStopped:
-		return fmt.Errorf("the replay stopped after %s of %s: %s", grouped(done), grouped(r.num("total")), c.afterStop(ctx, f, r))
+		return fmt.Errorf("the replay stopped after %s of %s, because the endpoint was paused or deleted; "+
+			"fix it, resume it (POST /v1/webhooks/%s/resume), and replay the rest with --since %d",
+			grouped(done), grouped(r.num("total")), f.endpoint, r.num("since"))
 	case e.asJSON:
 	case done == 0:
 		fmt.Fprintln(e.out, "There was nothing to replay.")
@@ -262,36 +256,4 @@ func (f *replayFlags) matches(d object) bool {
 	at := d.num("event_created_at")
 	return slices.Contains(ended, webhooks.State(d.str("status"))) && (len(f.types) == 0 || slices.Contains(f.types, d.str("type"))) &&
 		at >= f.from.Unix() && (f.until == "" || at < f.to.Unix())
-}
-
-// afterStop explains why a replay stopped and how to continue.
-func (c *apiClient) afterStop(ctx context.Context, f *replayFlags, r object) string {
-	var raw json.RawMessage
-	err := c.do(ctx, http.MethodGet, "/v1/webhooks/"+f.endpoint, nil, &raw)
-	if refused, ok := errors.AsType[*apiError](err); ok && refused.Status == http.StatusNotFound {
-		return fmt.Sprintf("the endpoint %s was deleted", f.endpoint)
-	}
-	why := "was paused"
-	if endpoint, err := decode(raw); err == nil && endpoint.str("paused_reason") == webhooks.PausedFailed {
-		why += fmt.Sprintf(" because the last retry of a delivery failed (%s)", endpoint.sub("stats").str("last_error"))
-	}
-	return fmt.Sprintf(`the endpoint %s %s.
-Fix it and resume it (POST /v1/webhooks/%s/resume), which sends the queued deliveries. Then run:
-  %s`, f.endpoint, why, f.endpoint, f.commandLine(r))
-}
-
-// commandLine returns the command that replays the rest.
-func (f *replayFlags) commandLine(r object) string {
-	line := fmt.Sprintf("turnpike deliveries replay --endpoint %s --since %d", f.endpoint, r.num("since"))
-	if f.until != "" {
-		line += fmt.Sprintf(" --until %d", r.num("until"))
-	}
-	line += " --status " + f.status
-	if len(f.types) > 0 {
-		line += " --type " + strings.Join(f.types, ",")
-	}
-	if f.newID {
-		line += " --new-id"
-	}
-	return line
 }

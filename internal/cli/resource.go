@@ -35,8 +35,7 @@ type resource struct {
 	header      string // of the list, with tabs between the columns
 	row         string // template of a line of the list
 	attached    *attachment
-	prepare     func(ctx context.Context, c *apiClient, o object) // before the details are printed; may be nil
-	templates   []string                                          // of the details
+	templates   []string // of the details
 }
 
 // collection is where the API has the objects with a prefix.
@@ -73,6 +72,17 @@ func (r *resource) path(id string) (string, error) {
 		prefixes[i] = col.prefix
 	}
 	return "", fmt.Errorf("%q is not the ID of %s, which starts with %s; to see IDs, run: turnpike %s list", id, r.noun, strings.Join(prefixes, " or "), r.name)
+}
+
+// withObject makes run the action of cmd, whose first argument is the ID of an object.
+func (r *resource) withObject(e *env, cmd *cobra.Command, run func(ctx context.Context, c *apiClient, path string, args []string) error) *cobra.Command {
+	return e.withClient(cmd, func(ctx context.Context, c *apiClient, args []string) error {
+		path, err := r.path(args[0])
+		if err != nil {
+			return wrongUsage(cmd, err)
+		}
+		return run(ctx, c, path, args)
+	})
 }
 
 // list returns the command that lists objects, newest first.
@@ -208,40 +218,28 @@ func (r *resource) show(e *env, cmd *cobra.Command) *cobra.Command {
 	if attach && r.attached.flag != "" {
 		cmd.Flags().BoolVar(&attach, r.attached.field, false, r.attached.flag)
 	}
-	return e.withClient(cmd, func(ctx context.Context, c *apiClient, args []string) error {
-		path, err := r.path(args[0])
+	return r.withObject(e, cmd, func(ctx context.Context, c *apiClient, path string, _ []string) error {
+		raw, o, err := c.fetch(ctx, http.MethodGet, path, nil)
 		if err != nil {
-			return wrongUsage(cmd, err)
-		}
-		var raw json.RawMessage
-		if err := c.do(ctx, http.MethodGet, path, nil, &raw); err != nil {
 			return err
 		}
 		if attach {
-			o, err := decode(raw)
-			if err != nil {
-				return err
-			}
 			value, err := r.attached.fetch(ctx, c, path, o)
 			if err != nil {
 				return err
 			}
 			raw = withField(raw, r.attached.field, value)
+			if o, err = decode(raw); err != nil {
+				return err
+			}
 		}
-		return r.print(ctx, e, c, raw)
+		return r.print(e, raw, o)
 	})
 }
 
-func (r *resource) print(ctx context.Context, e *env, c *apiClient, raw json.RawMessage) error {
+func (r *resource) print(e *env, raw json.RawMessage, o object) error {
 	if e.asJSON {
 		return e.printJSON(raw)
-	}
-	o, err := decode(raw)
-	if err != nil {
-		return err
-	}
-	if r.prepare != nil {
-		r.prepare(ctx, c, o)
 	}
 	return e.render(e.out, o, r.templates...)
 }
@@ -256,27 +254,16 @@ func withField(object json.RawMessage, name string, value json.RawMessage) json.
 // for it to end.
 func (r *resource) cancel(e *env, cmd *cobra.Command, next string) *cobra.Command {
 	cmd.Use, cmd.Args = "cancel "+r.argument, cobra.ExactArgs(1)
-	return e.withClient(cmd, func(ctx context.Context, c *apiClient, args []string) error {
-		path, err := r.path(args[0])
+	return r.withObject(e, cmd, func(ctx context.Context, c *apiClient, path string, args []string) error {
+		raw, o, err := c.fetch(ctx, http.MethodPost, path+"/cancel", struct{}{})
 		if err != nil {
-			return wrongUsage(cmd, err)
-		}
-		var raw json.RawMessage
-		if err := c.do(ctx, http.MethodPost, path+"/cancel", struct{}{}, &raw); err != nil {
 			return err
 		}
-		o, err := decode(raw)
-		switch {
-		case err != nil:
-			return err
-		case e.asJSON:
-			return e.printJSON(raw)
-		case o.str("status") == "cancelling":
-			fmt.Fprintf(e.out, "%s is %s; work in progress finishes first. To wait for it: turnpike %s %s %s\n", args[0], e.status("cancelling"), r.name, next, args[0])
-		default:
-			fmt.Fprintf(e.out, "Canceled %s.\n", args[0])
+		if o.str("status") == "cancelling" {
+			return e.report(raw, "%s is %s; work in progress finishes first. To wait for it: turnpike %s %s %s\n",
+				args[0], e.status("cancelling"), r.name, next, args[0])
 		}
-		return nil
+		return e.report(raw, "Canceled %s.\n", args[0])
 	})
 }
 
@@ -305,10 +292,7 @@ func (w watched) watch(ctx context.Context, e *env, c *apiClient) (raw json.RawM
 	}
 	var bar *progress
 	for {
-		if err = c.do(polling, http.MethodGet, w.path, nil, &raw); err == nil {
-			if o, err = decode(raw); err != nil {
-				return nil, nil, err
-			}
+		if raw, o, err = c.fetch(polling, http.MethodGet, w.path, nil); err == nil {
 			if w.ended(o) {
 				return raw, o, nil
 			}

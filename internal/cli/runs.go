@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"encoding/json"
-	"net/http"
 	"net/url"
 	"strings"
 
@@ -62,13 +61,4 @@ steps are kept.`,
 			Example: `  turnpike runs cancel run_01h455vb4pex5vsknk084sn02q`,
 		}, "watch"))
 	return cmd
-}
-
-// run fetches a run without its steps.
-func (c *apiClient) run(ctx context.Context, path string) (object, error) {
-	var raw json.RawMessage
-	if err := c.do(ctx, http.MethodGet, path, nil, &raw); err != nil {
-		return nil, err
-	}
-	return decode(raw)
 }

@@ -2,11 +2,9 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -46,18 +44,14 @@ pass the approval ID and --yes to decide without seeing it.`,
 	}
 	reason := cmd.Flags().String("reason", "", "why; it is recorded, and sent to the model if you deny")
 	yes := cmd.Flags().Bool("yes", false, "don't ask for confirmation")
-	return e.withClient(cmd, func(ctx context.Context, c *apiClient, args []string) error {
-		path, err := runs.path(args[0])
+	return runs.withObject(e, cmd, func(ctx context.Context, c *apiClient, path string, args []string) error {
 		id := ""
-		if err == nil && len(args) > 1 {
+		if len(args) > 1 {
 			if id = args[1]; !ids.Valid(ids.Approval, id) {
-				err = fmt.Errorf("%q is not the ID of an approval, which looks like appr_01h455vb4pex5vsknk084sn02q", id)
+				return wrongUsage(cmd, fmt.Errorf("%q is not the ID of an approval, which looks like appr_01h455vb4pex5vsknk084sn02q", id))
 			}
 		}
-		if err != nil {
-			return wrongUsage(cmd, err)
-		}
-		r, err := c.run(ctx, path)
+		_, r, err := c.fetch(ctx, http.MethodGet, path, nil)
 		if lacksScope(err) {
 			if id == "" || !*yes {
 				return fmt.Errorf("cannot show the call: %w; to decide without seeing it, pass the approval ID and --yes", err)
@@ -67,7 +61,7 @@ pass the approval ID and --yes to decide without seeing it.`,
 		if err != nil {
 			return err
 		}
-		a, err := c.findApproval(ctx, path, r, id)
+		a, err := findApproval(r, id)
 		if err != nil {
 			return err
 		}
@@ -85,10 +79,8 @@ pass the approval ID and --yes to decide without seeing it.`,
 	})
 }
 
-// findApproval returns the approval with the ID, or the only pending one. An
-// approval that was decided already is found, too, so that a request whose
-// response was lost can be repeated.
-func (c *apiClient) findApproval(ctx context.Context, path string, r object, id string) (object, error) {
+// findApproval returns the pending approval with the ID, or the only one.
+func findApproval(r object, id string) (object, error) {
 	var pending []object
 	list := ""
 	for _, a := range r.list("required_actions") {
@@ -103,7 +95,7 @@ func (c *apiClient) findApproval(ctx context.Context, path string, r object, id 
 	}
 	switch {
 	case id != "":
-		return c.findDecided(ctx, path, id)
+		return nil, fmt.Errorf("the run has no pending approval %s; its status is %s", id, r.str("status"))
 	case len(pending) == 0:
 		return nil, fmt.Errorf("%s has no pending approval; its status is %s", r.str("id"), r.str("status"))
 	case len(pending) > 1:
@@ -112,35 +104,8 @@ func (c *apiClient) findApproval(ctx context.Context, path string, r object, id 
 	return pending[0], nil
 }
 
-func (c *apiClient) findDecided(ctx context.Context, path, id string) (object, error) {
-	steps, err := runs.attached.fetch(ctx, c, path, nil)
-	if err != nil {
-		return nil, err
-	}
-	r, err := decode(slices.Concat([]byte(`{"steps":`), steps, []byte("}")))
-	if err != nil {
-		return nil, err
-	}
-	for _, s := range r.list("steps") {
-		for _, call := range s.list("tool_calls") {
-			if call.sub("approval").str("id") == id {
-				call["call_id"], call["id"] = call["id"], id
-				return call, nil
-			}
-		}
-	}
-	return nil, fmt.Errorf("the run has no approval %s; to see its approvals, use turnpike runs show", id)
-}
-
 func (e *env) decide(ctx context.Context, c *apiClient, path string, d agents.Decision) error {
-	var raw json.RawMessage
-	if err := c.do(ctx, http.MethodPost, path, d, &raw); err != nil {
-		return err
-	}
-	if e.asJSON {
-		return e.printJSON(raw)
-	}
-	r, err := decode(raw)
+	raw, r, err := c.fetch(ctx, http.MethodPost, path, d)
 	if err != nil {
 		return err
 	}
@@ -148,6 +113,6 @@ func (e *env) decide(ctx context.Context, c *apiClient, path string, d agents.De
 	if d.Decision == agents.Deny {
 		color, word = red, "Denied"
 	}
-	fmt.Fprintf(e.out, "%s the call; %s is %s. To watch it: turnpike runs watch %s\n", e.paint(color, word), r.str("id"), e.status(r.str("status")), r.str("id"))
-	return nil
+	return e.report(raw, "%s the call; %s is %s. To watch it: turnpike runs watch %s\n",
+		e.paint(color, word), r.str("id"), e.status(r.str("status")), r.str("id"))
 }

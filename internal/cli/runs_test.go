@@ -140,18 +140,15 @@ func serveApprovals(t *testing.T, approvals ...string) (server *httptest.Server,
 	}
 	waiting := strings.Replace(runJSON("awaiting_approval", ""), `"required_actions":[]`, `"required_actions":[`+strings.Join(list, ",")+`]`, 1)
 	server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch {
-		case r.Method == http.MethodPost:
-			var in map[string]string
-			_ = json.NewDecoder(r.Body).Decode(&in)
-			in["path"] = r.URL.Path
-			decisions <- in
-			_, _ = io.WriteString(w, runJSON("queued", ""))
-		case strings.HasSuffix(r.URL.Path, "/steps"):
-			_, _ = io.WriteString(w, `{"data":[{"number":1,"tool_calls":[{"id":"call_1_0","tool":"pay","arguments":"{\"amount\":7}","arguments_hash":"earlier","approval":{"id":"`+otherApproval+`","decision":"approve"}}]}],"has_more":false}`)
-		default:
+		if r.Method == http.MethodGet {
 			_, _ = io.WriteString(w, waiting)
+			return
 		}
+		var in map[string]string
+		_ = json.NewDecoder(r.Body).Decode(&in)
+		in["path"] = r.URL.Path
+		decisions <- in
+		_, _ = io.WriteString(w, runJSON("queued", ""))
 	}))
 	t.Cleanup(server.Close)
 	return server, decisions
@@ -168,13 +165,12 @@ func TestDecisionIncludesTheHashOfTheShownArguments(t *testing.T) {
 	if d["decision"] != "deny" || d["arguments_hash"] != "hash0" || d["reason"] != "too dear" || !strings.HasSuffix(d["path"], "/approvals/"+testApproval) {
 		t.Errorf("got decision %v", d)
 	}
-	// An approval that was decided already.
-	code, out, errOut = runsCommand(server, "approve", testRun, otherApproval, "--json")
-	if d := <-decisions; code != 0 || d["arguments_hash"] != "earlier" || !strings.Contains(errOut, `{"amount":7}`) || !json.Valid([]byte(out)) {
-		t.Errorf("exit %d, decided %v\n%s%s", code, d, out, errOut)
+	code, out, errOut = runsCommand(server, "approve", testRun, testApproval, "--json")
+	if <-decisions; code != 0 || !strings.Contains(errOut, `{"amount":0}`) || !json.Valid([]byte(out)) {
+		t.Errorf("exit %d\n%s%s", code, out, errOut)
 	}
-	code, _, errOut = runsCommand(server, "approve", testRun, "appr_01h455vb4pex5vsknk084sn02s")
-	if code != 1 || !strings.Contains(errOut, "has no approval") {
+	code, _, errOut = runsCommand(server, "approve", testRun, otherApproval)
+	if code != 1 || !strings.Contains(errOut, "has no pending approval") {
 		t.Errorf("exit %d, %s", code, errOut)
 	}
 }
@@ -232,13 +228,12 @@ func TestKeyWithoutReadScopeDecidesOnlyWithIDAndYes(t *testing.T) {
 func TestStatusLineIsRedrawnBelowTheOutput(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	s := &statusLine{out: &out, width: func() int { return 20 }}
-	s.print(func() { fmt.Fprintln(&out, "one") })
-	s.update(object{"data": object{"status": "in_progress", "step": int64(3)}, "created_at": time.Now().Add(time.Hour).Unix()})
-	s.print(func() { fmt.Fprintln(&out, "two") })
-	s.print(func() { fmt.Fprintln(&out, "three") })
-	const erase = "\r\x1b[J"
-	if want := erase + "one\n" + erase + "two\nin progress, step 3" + erase + "three\nin progress, step 3"; out.String() != want {
+	w := &runWatcher{env: &env{err: &out}, terminal: true}
+	w.printAbove(func() { fmt.Fprintln(&out, "one") })
+	w.updateStatus(object{"data": object{"status": "in_progress", "step": int64(3)}})
+	w.printAbove(func() { fmt.Fprintln(&out, "two") })
+	w.printAbove(func() { fmt.Fprintln(&out, "three") })
+	if want := eraseLine + "one\n" + eraseLine + "two\nin progress, step 3" + eraseLine + "three\nin progress, step 3"; out.String() != want {
 		t.Errorf("got %q, want %q", out.String(), want)
 	}
 }

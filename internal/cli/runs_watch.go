@@ -12,11 +12,9 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"turnpike/internal/agents"
 )
@@ -35,18 +33,15 @@ It exits with 0 if the run completed, and with 1 if it failed or was canceled.`,
   turnpike runs watch run_01h455vb4pex5vsknk084sn02q --json | jq .type`,
 		Args: cobra.ExactArgs(1),
 	}
-	return e.withClient(cmd, func(ctx context.Context, c *apiClient, args []string) error {
-		path, err := runs.path(args[0])
-		if err != nil {
-			return wrongUsage(cmd, err)
-		}
-		w := &runWatcher{env: e, client: c, id: args[0], path: path, line: newStatusLine(e.err)}
-		err = w.follow(ctx)
-		w.line.remove()
+	return runs.withObject(e, cmd, func(ctx context.Context, c *apiClient, path string, args []string) error {
+		w := &runWatcher{env: e, client: c, id: args[0], path: path, terminal: isTerminal(e.err) && os.Getenv("TERM") != "dumb"}
+		err := w.follow(ctx)
+		w.lastLine = ""
+		w.printAbove(func() {})
 		if err != nil {
 			return err
 		}
-		r, err := c.run(ctx, path)
+		_, r, err := c.fetch(ctx, http.MethodGet, path, nil)
 		if err != nil {
 			return err
 		}
@@ -66,7 +61,11 @@ type runWatcher struct {
 	client *apiClient
 	id     string
 	path   string
-	line   *statusLine
+
+	terminal bool   // the last line shows the status
+	state    string // of the run
+	step     int64
+	lastLine string
 
 	last         int64 // sequence number of the last event shown
 	connected    bool  // the current connection has returned something
@@ -92,7 +91,7 @@ func (w *runWatcher) follow(ctx context.Context) error {
 			return err
 		}
 		if !w.disconnected && !w.asJSON {
-			w.line.print(func() {
+			w.printAbove(func() {
 				fmt.Fprintf(w.err, "Not connected (%s). Reconnecting; the run continues on the server.\n", message(err))
 			})
 		}
@@ -186,7 +185,7 @@ func (w *runWatcher) show(ctx context.Context, data json.RawMessage) error {
 	var waiting object
 	if s := agents.Status(status); s == agents.AwaitingApproval && isTerminal(w.in) || s == agents.RequiresAction {
 		// The actions of an old event may have been taken already.
-		r, err := w.client.run(ctx, w.path)
+		_, r, err := w.client.fetch(ctx, http.MethodGet, w.path, nil)
 		if refused, ok := errors.AsType[*apiError](err); ok && refused.Status < http.StatusInternalServerError {
 			return err
 		}
@@ -194,8 +193,8 @@ func (w *runWatcher) show(ctx context.Context, data json.RawMessage) error {
 			waiting = r
 		}
 	}
-	w.line.update(ev)
-	w.line.print(func() {
+	w.updateStatus(ev)
+	w.printAbove(func() {
 		err = w.print(ev)
 		if waiting != nil {
 			err = errors.Join(err, w.render(w.out, waiting, "required actions"))
@@ -221,78 +220,27 @@ func (w *runWatcher) print(ev object) error {
 	return err
 }
 
-// statusLine is the last line of a terminal. It shows the status of a run, and
-// for how long. Elsewhere it does nothing.
-type statusLine struct {
-	out   io.Writer
-	width func() int // nil where there is no terminal
-
-	mu     sync.Mutex
-	status string
-	step   int64
-	since  time.Time
-	ticker *time.Ticker
-}
-
-func newStatusLine(out io.Writer) *statusLine {
-	s := &statusLine{out: out}
-	f, ok := out.(*os.File)
-	if !ok || !isTerminal(f) || os.Getenv("TERM") == "dumb" {
-		return s
-	}
-	s.width = func() int {
-		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 0 {
-			return width
-		}
-		return 80
-	}
-	s.ticker = time.NewTicker(time.Second)
-	go func() {
-		for range s.ticker.C {
-			s.print(func() {})
-		}
-	}()
-	return s
-}
-
-func (s *statusLine) update(ev object) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if status := ev.sub("data").str("status"); status != "" {
-		s.status, s.since = status, time.Unix(ev.num("created_at"), 0)
-	}
-	s.step = max(s.step, ev.sub("data").num("step"))
-}
-
-// print removes the line, calls write and draws the line again.
-func (s *statusLine) print(write func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.width == nil {
+// printAbove calls write. On a terminal, the last line is the status of the run.
+func (w *runWatcher) printAbove(write func()) {
+	if !w.terminal {
 		write()
 		return
 	}
-	fmt.Fprint(s.out, "\r\x1b[J")
+	fmt.Fprint(w.err, eraseLine)
 	write()
-	if s.status == "" {
-		return
-	}
-	text := strings.ReplaceAll(s.status, "_", " ")
-	if s.step > 0 {
-		text += fmt.Sprintf(", step %d", s.step)
-	}
-	r := []rune(text + ", for " + formatDuration(max(0, time.Since(s.since))))
-	fmt.Fprint(s.out, string(r[:max(0, min(len(r), s.width()-1))])) // some terminals wrap at the last column
+	fmt.Fprint(w.err, w.lastLine)
 }
 
-// remove removes the line for good.
-func (s *statusLine) remove() {
-	if s.width == nil {
-		return
+const eraseLine = "\r\x1b[J"
+
+// updateStatus sets the last line from an event.
+func (w *runWatcher) updateStatus(ev object) {
+	if status := ev.sub("data").str("status"); status != "" {
+		w.state = strings.ReplaceAll(status, "_", " ")
 	}
-	s.ticker.Stop()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.status = ""
-	fmt.Fprint(s.out, "\r\x1b[J")
+	w.step = max(w.step, ev.sub("data").num("step"))
+	w.lastLine = w.state
+	if w.step > 0 {
+		w.lastLine += fmt.Sprintf(", step %d", w.step)
+	}
 }

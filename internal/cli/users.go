@@ -127,19 +127,15 @@ sign-in provider. An authenticator app stays and is still required.`,
 		if err != nil {
 			return err
 		}
-		if e.asJSON {
-			return e.printJSON(map[string]any{"object": "password_link", "user": link.Person.ID, "email": link.Person.Email,
-				"link": e.linkURL(link), "expires_at": link.ExpiresAt.Unix()})
-		}
-		e.printLink(link)
-		return nil
+		return e.report(map[string]any{"object": "password_link", "user": link.Person.ID, "email": link.Person.Email,
+			"link": e.linkURL(link), "expires_at": link.ExpiresAt.Unix()}, "%s", e.linkText(link))
 	})
 }
 
 func (e *env) linkURL(l *people.Link) string { return l.URL(e.loaded.BaseURL(e.loaded.Listen)) }
 
-func (e *env) printLink(l *people.Link) {
-	fmt.Fprintf(e.out, "Link for %s to choose a password, once, until %s:\n\n  %s\n",
+func (e *env) linkText(l *people.Link) string {
+	return fmt.Sprintf("Link for %s to choose a password, once, until %s:\n\n  %s\n",
 		l.Person.Email, l.ExpiresAt.UTC().Format("2 January 2006, 15:04 UTC"), e.linkURL(l))
 }
 
@@ -195,8 +191,8 @@ func (e *env) printCreatedUser(u *accounts.User, link *people.Link, existing *ex
 	}
 	fmt.Fprintln(e.out)
 	if link != nil {
-		e.printLink(link)
-		return nil
+		_, err := fmt.Fprint(e.out, e.linkText(link))
+		return err
 	}
 	fmt.Fprintf(e.out, "%s already has an account, is a member of %s, and signs in as before.\nIf the account may belong to someone else, remove the user under Team and send an invitation there.\n",
 		u.Email, counted(int64(existing.OtherWorkspaces), "other workspace", "other workspaces"))

@@ -120,7 +120,7 @@ func (a Address) fault() string {
 		return "has a query or a fragment"
 	case !validHost(u.Hostname()):
 		return "has a bad host name"
-	case strings.HasSuffix(u.Host, ":") || u.Port() != "" && (!validPort(u.Port()) || u.Port() == "0"):
+	case hasBadPort(u):
 		return "has a bad port"
 	}
 	return ""

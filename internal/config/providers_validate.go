@@ -28,37 +28,12 @@ var capabilityNames = []string{"vision", "tools", "json_schema", "reasoning", "a
 // modelKinds are the kinds of models.
 var modelKinds = []string{"chat", "embedding", "image", "video", "speech"}
 
-// faults collects the problems of an entry. Messages never quote a value, which
-// could be a misplaced key.
-type faults struct {
-	path string
-	all  Problems
-}
-
-func (f *faults) add(key, format string, args ...any) {
-	name := f.path
-	if key != "" {
-		name += "." + key
-	}
-	f.all = append(f.all, Problem{Setting: name, Message: fmt.Sprintf(format, args...)})
-}
-
-func (f *faults) addIf(wrong bool, key, format string, args ...any) {
-	if wrong {
-		f.add(key, format, args...)
-	}
-}
-
 func providerProblems(providers []Provider) Problems {
 	var all Problems
-	seen := map[string]int{}
 	for i, p := range providers {
 		f := &faults{path: fmt.Sprintf("providers[%d]", i)}
-		if first, again := seen[p.Name]; again && p.Name != "" {
-			f.add("name", "is that of providers[%d] too; expected another one", first)
-		} else {
-			seen[p.Name] = i
-		}
+		first := slices.IndexFunc(providers, func(other Provider) bool { return other.Name == p.Name })
+		f.addIf(first < i && p.Name != "", "name", "is that of providers[%d] too; expected another one", first)
 		p.check(f)
 		all = append(all, f.all...)
 	}
@@ -83,25 +58,21 @@ func (p Provider) check(f *faults) {
 	f.addIf(p.Weight < 1 || p.Weight > 1000, "weight", "%d is out of range; expected 1 to 1000", p.Weight)
 	p.DefaultPrice.check(f, "default_price", "")
 	f.addIf(p.Models != nil && len(p.Models) == 0, "models", "is an empty list; expected models, or no list for all that the table has")
-	seen := map[string]int{}
 	for i, m := range p.Models {
 		key := fmt.Sprintf("models[%d]", i)
-		if first, again := seen[m.ID]; again && m.ID != "" {
-			f.add(key+".id", "is that of models[%d] too; expected another one", first)
-		} else {
-			seen[m.ID] = i
-		}
+		first := slices.IndexFunc(p.Models, func(other ProviderModel) bool { return other.ID == m.ID })
+		f.addIf(first < i && m.ID != "", key+".id", "is that of models[%d] too; expected another one", first)
 		m.check(f, key)
 	}
 }
 
 func (p Provider) checkAddress(f *faults) {
 	const expected = "; expected such as https://api.example.com/v1"
+	fault := p.BaseURL.fault()
 	if p.BaseURL == "" {
-		f.add("base_url", "is missing%s", expected)
-	} else if fault := p.BaseURL.fault(); fault != "" {
-		f.add("base_url", "%s%s", fault, expected)
+		fault = "is missing"
 	}
+	f.addIf(fault != "", "base_url", "%s%s", fault, expected)
 }
 
 func (p Provider) checkKey(f *faults) {
@@ -192,14 +163,10 @@ func (p *ModelPrice) check(f *faults, key, kind string) {
 
 func routeProblems(routes []Route) Problems {
 	var all Problems
-	seen := map[string]int{}
 	for i, r := range routes {
 		f := &faults{path: fmt.Sprintf("routes[%d]", i)}
-		if first, again := seen[r.Name]; again && r.Name != "" {
-			f.add("name", "is that of routes[%d] too; expected another one", first)
-		} else {
-			seen[r.Name] = i
-		}
+		first := slices.IndexFunc(routes, func(other Route) bool { return other.Name == r.Name })
+		f.addIf(first < i && r.Name != "", "name", "is that of routes[%d] too; expected another one", first)
 		f.addIf(!routeName.MatchString(r.Name), "name", "is missing or not a name; expected 1 to 64 of a-z, 0-9 and -")
 		f.addIf(len(r.Models) == 0, "models", "is missing or empty; expected the models to try, in their order")
 		for j, m := range r.Models {

@@ -50,53 +50,113 @@ func (ps Problems) Error() string {
 // Validate reports every invalid setting, as Problems. It doesn't access files
 // or the network.
 func (c Config) Validate() error {
-	var ps Problems
+	f := &faults{}
 	for _, s := range c.settings() {
-		if message := s.fault(); message != "" {
-			ps = append(ps, Problem{Setting: s.name, Message: message})
-		}
+		f.note(s.name, s.fault())
 	}
-	for _, check := range []struct{ setting, message string }{
-		{"listen", listenFault(c.Listen)},
-		{"data", dataFault(c.Data)},
-		{"database_url", databaseFault(c.DatabaseURL)},
-		{"public_url", publicURLFault(c.PublicURL)},
-		{"master_key", masterKeyFault(c)},
-		{"tls.cert", pairFault(c.TLS.Cert, c.TLS.Key, "tls.key is set, so its certificate file is expected here too")},
-		{"tls.key", pairFault(c.TLS.Key, c.TLS.Cert, "tls.cert is set, so its key file is expected here too")},
-		{"metrics_listen", metricsFault(c)},
-		{"webhooks.retry_schedule", scheduleFault(c.Webhooks.RetrySchedule)},
-		{"files.url", bucketFault(string(c.Files.URL))},
-		{"files.from_bucket", fromBucketFault(c.Files)},
-		{"files.retention", retentionFault(c)},
-		{"leaks.github_keys_url", keysURLFault(c.Leaks.GitHubKeysURL)},
-		{"leaks.gitlab_token", gitLabTokenFault(c.Leaks.GitLabToken)},
-		{"smtp.url", smtpFault(c.SMTP.URL)},
-		{"mail.from", senderFault(c.Mail.From, c.SMTP.URL)},
-		{"oidc.issuer", issuerFault(c.OIDC.Issuer)},
-		{"oidc.client_id", clientIDFault(c.OIDC)},
-		{"oidc.name", providerNameFault(c.OIDC)},
-	} {
-		if check.message != "" {
-			ps = append(ps, Problem{Setting: check.setting, Message: check.message})
-		}
+	f.note("listen", listenFault(c.Listen))
+	f.addIf(c.Data == "", "data", "is empty; expected a folder")
+	if c.DatabaseURL != "" {
+		f.note("database_url", c.DatabaseURL.fault())
 	}
+	if c.PublicURL != "" {
+		f.note("public_url", publicURLFault(c.PublicURL))
+	}
+	c.checkMasterKey(f)
+	f.addIf(c.TLS.Cert == "" && c.TLS.Key != "", "tls.cert", "tls.key is set, so its certificate file is expected here too")
+	f.addIf(c.TLS.Key == "" && c.TLS.Cert != "", "tls.key", "tls.cert is set, so its key file is expected here too")
+	if c.MetricsListen != "" {
+		f.note("metrics_listen", listenFault(c.MetricsListen))
+		same := c.MetricsListen == c.Listen && !strings.HasSuffix(c.Listen, ":0")
+		f.addIf(same, "metrics_listen", "is the address of listen, too; expected another port")
+	}
+	f.note("webhooks.retry_schedule", scheduleFault(c.Webhooks.RetrySchedule))
+	c.checkFiles(f)
+	// Anyone who can change the list in transit could revoke keys.
+	f.note("leaks.github_keys_url", webFault(c.Leaks.GitHubKeysURL))
+	f.addIf(c.Leaks.GitLabToken != "" && len(c.Leaks.GitLabToken) < 16, "leaks.gitlab_token",
+		"is shorter than 16 characters, which can be guessed; openssl rand -hex 24 makes a good one")
+	c.checkMail(f)
+	c.OIDC.check(f)
 	for _, o := range c.AllowedOrigins {
-		if message := originFault(o); message != "" {
-			ps = append(ps, Problem{Setting: "allowed_origins", Message: message})
-		}
+		f.note("allowed_origins", originFault(o))
 	}
 	for _, host := range c.Agents.UnlimitedHosts {
-		if !isHost(host) {
-			ps = append(ps, Problem{Setting: "agents.unlimited_hosts", Message: fmt.Sprintf("%q is not a host; expected a name or an address without scheme and port, such as api.example.com", host)})
-		}
+		f.addIf(!isHost(host), "agents.unlimited_hosts",
+			"%q is not a host; expected a name or an address without scheme and port, such as api.example.com", host)
 	}
-	ps = append(ps, providerProblems(c.Providers)...)
-	ps = append(ps, routeProblems(c.Routes)...)
-	if len(ps) > 0 {
-		return ps
+	f.all = slices.Concat(f.all, providerProblems(c.Providers), routeProblems(c.Routes))
+	if len(f.all) > 0 {
+		return f.all
 	}
 	return nil
+}
+
+// faults collects problems. The messages about an entry of a section never
+// quote a value, which could be a misplaced key.
+type faults struct {
+	path string // of the entry; empty for settings
+	all  Problems
+}
+
+func (f *faults) add(key, format string, args ...any) {
+	f.all = append(f.all, Problem{Setting: strings.Trim(f.path+"."+key, "."), Message: fmt.Sprintf(format, args...)})
+}
+
+func (f *faults) addIf(wrong bool, key, format string, args ...any) {
+	if wrong {
+		f.add(key, format, args...)
+	}
+}
+
+// note adds a message, unless it is empty.
+func (f *faults) note(key, message string) { f.addIf(message != "", key, "%s", message) }
+
+func (c Config) checkMasterKey(f *faults) {
+	if c.MasterKey == "" {
+		// Each node would generate a different key and couldn't read the others'
+		// secrets.
+		f.addIf(c.DatabaseURL != "", "master_key",
+			"is required with database_url, the same on every node: 32 bytes in base64 or hex, such as openssl rand -base64 32 prints")
+		return
+	}
+	if _, err := keyring.ParseMaster(string(c.MasterKey)); err != nil {
+		f.note("master_key", err.Error())
+	}
+}
+
+func (c Config) checkFiles(f *faults) {
+	if c.Files.URL != "" {
+		f.note("files.url", bucketFault(string(c.Files.URL)))
+	}
+	f.addIf(c.Files.FromBucket && c.Files.URL == "", "files.from_bucket",
+		"needs a bucket in files.url: a directory cannot send files itself")
+	// The first files of a job must still exist when it ends.
+	f.addIf(c.Files.Retention < c.Media.Deadline, "files.retention",
+		"%v is less than media.deadline: parts of a job could be gone before its end; expected at least %v", c.Files.Retention, c.Media.Deadline)
+}
+
+func (c Config) checkMail(f *faults) {
+	const expected = "expected an address such as turnpike@example.com or Turnpike <turnpike@example.com>"
+	if c.SMTP.URL != "" {
+		f.note("smtp.url", smtpFault(string(c.SMTP.URL)))
+		f.addIf(c.Mail.From == "", "mail.from", "is required with smtp.url; %s", expected)
+	}
+	if _, err := mail.ParseAddress(c.Mail.From); err != nil && c.Mail.From != "" {
+		f.add("mail.from", "%q is not an e-mail address; %s", c.Mail.From, expected)
+	}
+}
+
+func (o OIDC) check(f *faults) {
+	if o.Issuer == "" {
+		f.addIf(o.ClientID != "" || o.ClientSecret != "", "oidc.client_id", "is of no use without oidc.issuer")
+		return
+	}
+	// Anyone who can change the provider's responses in transit could sign in as any user.
+	f.note("oidc.issuer", webFault(o.Issuer))
+	f.addIf(strings.ContainsAny(o.Issuer, "?#"), "oidc.issuer", "has a query or a fragment")
+	f.addIf(o.ClientID == "", "oidc.client_id", "is required with oidc.issuer; expected what the provider calls this server")
+	f.addIf(strings.TrimSpace(o.Name) == "" || len(o.Name) > 60, "oidc.name", "must have from 1 to 60 bytes, because it is on a button")
 }
 
 // isHost reports whether text is the host of a URL and nothing else.
@@ -161,10 +221,8 @@ var hostName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`)
 
 func listenFault(address string) string {
 	host, port, err := net.SplitHostPort(address)
-	if err == nil && validPort(port) {
-		if _, err := netip.ParseAddr(host); host == "" || err == nil || hostName.MatchString(host) {
-			return ""
-		}
+	if err == nil && validPort(port) && (host == "" || validHost(host)) {
+		return ""
 	}
 	return fmt.Sprintf("%q is not an address with a port; expected such as 127.0.0.1:8080, [::1]:8080, or :8080 for all interfaces", address)
 }
@@ -179,46 +237,12 @@ func validPort(port string) bool {
 	return err == nil
 }
 
-func dataFault(folder string) string {
-	if folder == "" {
-		return "is empty; expected a folder"
-	}
-	return ""
-}
-
-func databaseFault(u SecretURL) string {
-	if u == "" {
-		return ""
-	}
-	return u.fault()
-}
-
-func masterKeyFault(c Config) string {
-	if c.MasterKey == "" {
-		// Each node would generate a different key and couldn't read the others'
-		// secrets.
-		if c.DatabaseURL != "" {
-			return "is required with database_url, the same on every node: 32 bytes in base64 or hex, such as openssl rand -base64 32 prints"
-		}
-		return ""
-	}
-	if _, err := keyring.ParseMaster(string(c.MasterKey)); err != nil {
-		return err.Error()
-	}
-	return ""
-}
-
-func pairFault(value, other, message string) string {
-	if value == "" && other != "" {
-		return message
-	}
-	return ""
+// hasBadPort reports whether a URL has a port that no server can have.
+func hasBadPort(u *url.URL) bool {
+	return strings.HasSuffix(u.Host, ":") || u.Port() != "" && (!validPort(u.Port()) || u.Port() == "0")
 }
 
 func publicURLFault(raw string) string {
-	if raw == "" {
-		return ""
-	}
 	o, fault := parseOrigin(raw)
 	if fault == "" && o.Scheme != "http" && o.Scheme != "https" {
 		fault = "is neither http nor https"
@@ -231,12 +255,9 @@ func publicURLFault(raw string) string {
 
 // smtpFault describes what is wrong with a mail server's URL, without quoting
 // it. mail.NewSMTP parses the same URLs.
-func smtpFault(address SecretURL) string {
+func smtpFault(address string) string {
 	const expected = "; expected smtp://user:password@host:587 or smtps://user:password@host:465, with special characters in the password percent-encoded (# is %23, / is %2F, ? is %3F, @ is %40)"
-	if address == "" {
-		return ""
-	}
-	u, err := url.Parse(string(address))
+	u, err := url.Parse(address)
 	if err != nil {
 		return "is not a URL" + expected
 	}
@@ -249,7 +270,7 @@ func smtpFault(address SecretURL) string {
 		return "does not start with smtp:// or smtps://" + expected
 	case !validHost(u.Hostname()):
 		return "names no host" + expected
-	case strings.HasSuffix(u.Host, ":") || u.Port() != "" && (!validPort(u.Port()) || u.Port() == "0"):
+	case hasBadPort(u):
 		return "has a bad port" + expected
 	case strings.Trim(u.Path, "/") != "" || u.Fragment != "":
 		return "has a path or a fragment" + expected
@@ -261,20 +282,6 @@ func smtpFault(address SecretURL) string {
 		return "has a tls query, which is for smtp:// alone: smtps:// is always encrypted"
 	case tls != "" && tls != "starttls" && tls != "insecure-plaintext":
 		return "has an unknown tls query; expected ?tls=starttls or ?tls=insecure-plaintext"
-	}
-	return ""
-}
-
-func senderFault(from string, server SecretURL) string {
-	const expected = "expected an address such as turnpike@example.com or Turnpike <turnpike@example.com>"
-	if from == "" {
-		if server != "" {
-			return "is required with smtp.url; " + expected
-		}
-		return ""
-	}
-	if _, err := mail.ParseAddress(from); err != nil {
-		return fmt.Sprintf("%q is not an e-mail address; %s", from, expected)
 	}
 	return ""
 }
@@ -317,33 +324,17 @@ func parseOrigin(raw string) (*url.URL, string) {
 		return nil, "has a path"
 	case strings.ContainsAny(raw, "?#"):
 		return nil, "has a query or a fragment"
-	case strings.HasSuffix(u.Host, ":") || u.Port() != "" && (!validPort(u.Port()) || u.Port() == "0"):
+	case hasBadPort(u):
 		return nil, "has a bad port"
-	}
-	if _, err := netip.ParseAddr(u.Hostname()); err != nil && !hostName.MatchString(u.Hostname()) {
+	case !validHost(u.Hostname()):
 		return nil, "has a bad host name (international names are written as xn--…)"
 	}
 	return u, ""
 }
 
-// metricsFault is listenFault for the optional metrics listener.
-func metricsFault(c Config) string {
-	_, port, _ := net.SplitHostPort(c.MetricsListen)
-	switch {
-	case c.MetricsListen == "":
-		return ""
-	case c.MetricsListen == c.Listen && port != "0":
-		return "is the address of listen, too; expected another port"
-	}
-	return listenFault(c.MetricsListen)
-}
-
 // bucketFault describes what is wrong with a bucket's URL, without quoting it.
 func bucketFault(address string) string {
 	const expected = "; expected such as s3://name?region=eu-central-1"
-	if address == "" {
-		return ""
-	}
 	u, err := url.Parse(address)
 	switch {
 	case err != nil:
@@ -360,25 +351,9 @@ func bucketFault(address string) string {
 	return ""
 }
 
-func fromBucketFault(f Files) string {
-	if f.FromBucket && f.URL == "" {
-		return "needs a bucket in files.url: a directory cannot send files itself"
-	}
-	return ""
-}
-
 // longestSchedule is six days. Events can be replayed for 30 days and are kept
 // for 37, so a last retry still has a day to spare.
 const longestSchedule = 144 * time.Hour
-
-// retentionFault requires that the first files of a job still exist when it
-// ends.
-func retentionFault(c Config) string {
-	if c.Files.Retention < c.Media.Deadline {
-		return fmt.Sprintf("%v is less than media.deadline: parts of a job could be gone before its end; expected at least %v", c.Files.Retention, c.Media.Deadline)
-	}
-	return ""
-}
 
 // scheduleFault limits the retries. An empty schedule pauses the endpoint after
 // the first failure.
@@ -399,13 +374,12 @@ func scheduleFault(schedule []time.Duration) string {
 	return ""
 }
 
-// keysURLFault requires HTTPS: anyone who can change the list in transit could
-// revoke keys.
-func keysURLFault(address string) string {
+// webFault requires HTTPS, except on this machine.
+func webFault(address string) string {
 	u, err := url.Parse(address)
 	switch {
 	case err != nil || u.Host == "" || u.User != nil || u.Scheme != "https" && u.Scheme != "http":
-		return "is not a web address; expected https://…"
+		return "is not a web address; expected such as https://accounts.example.com"
 	case u.Scheme == "http" && !isLocal(u.Hostname()):
 		return "must be https://, except on this machine"
 	}
@@ -415,47 +389,4 @@ func keysURLFault(address string) string {
 func isLocal(host string) bool {
 	ip, err := netip.ParseAddr(host)
 	return host == "localhost" || err == nil && ip.IsLoopback()
-}
-
-func gitLabTokenFault(token Secret) string {
-	if token != "" && len(token) < 16 {
-		return "is shorter than 16 characters, which can be guessed; openssl rand -hex 24 makes a good one"
-	}
-	return ""
-}
-
-// issuerFault requires HTTPS: anyone who can change the provider's responses in
-// transit could sign in as any user.
-func issuerFault(address string) string {
-	const expected = "; expected such as https://accounts.example.com"
-	if address == "" {
-		return ""
-	}
-	u, err := url.Parse(address)
-	switch {
-	case err != nil || u.Host == "" || u.User != nil || u.Scheme != "https" && u.Scheme != "http":
-		return "is not a web address" + expected
-	case strings.ContainsAny(address, "?#"):
-		return "has a query or a fragment" + expected
-	case u.Scheme == "http" && !isLocal(u.Hostname()):
-		return "must be https://, except on this machine"
-	}
-	return ""
-}
-
-func clientIDFault(o OIDC) string {
-	switch {
-	case o.Issuer != "" && o.ClientID == "":
-		return "is required with oidc.issuer; expected what the provider calls this server"
-	case o.Issuer == "" && (o.ClientID != "" || o.ClientSecret != ""):
-		return "is of no use without oidc.issuer"
-	}
-	return ""
-}
-
-func providerNameFault(o OIDC) string {
-	if o.Issuer != "" && (strings.TrimSpace(o.Name) == "" || len(o.Name) > 60) {
-		return "must have from 1 to 60 bytes, because it is on a button"
-	}
-	return ""
 }

@@ -68,52 +68,37 @@ type Family struct {
 	Final bool
 }
 
-var families = map[Code]Family{
-	InvalidJSON:           {Status: 400, Type: "invalid_request_error"},
-	InvalidParameter:      {Status: 400, Type: "invalid_request_error"},
-	UnknownParameter:      {Status: 400, Type: "invalid_request_error"},
-	MissingParameter:      {Status: 400, Type: "invalid_request_error"},
-	ContextLengthExceeded: {Status: 400, Type: "invalid_request_error"},
-	ModelNotPriced:        {Status: 400, Type: "invalid_request_error"},
-	UnknownProject:        {Status: 400, Type: "invalid_request_error"},
-	OutsideReplayWindow:   {Status: 400, Type: "invalid_request_error"},
+var families = byCode(map[Family][]Code{
+	{Status: 400, Type: "invalid_request_error"}: {InvalidJSON, InvalidParameter, UnknownParameter, MissingParameter,
+		ContextLengthExceeded, ModelNotPriced, UnknownProject, OutsideReplayWindow},
+	{Status: 401, Type: "authentication_error"}: {Authentication},
+	{Status: 402, Type: "billing_error"}:        {InsufficientCredits, BudgetExceeded},
+	{Status: 403, Type: "permission_error"}: {InsufficientScope, IPNotAllowed, LiveKeyInBrowser,
+		ScopedTokenNotAllowed, ProjectNotAllowed, InvalidSignature},
+	{Status: 404, Type: "not_found_error"}:                {NotFound, ModelNotFound},
+	{Status: 405, Type: "invalid_request_error"}:          {MethodNotAllowed},
+	{Status: 406, Type: "invalid_request_error"}:          {NotAcceptable},
+	{Status: 408, Type: "invalid_request_error"}:          {RequestTimeout},
+	{Status: 409, Type: "conflict_error", Final: true}:    {InvalidState, IdempotencyKeyReused, LimitReached},
+	{Status: 409, Type: "conflict_error"}:                 {Conflict},
+	{Status: 413, Type: "invalid_request_error"}:          {RequestTooLarge},
+	{Status: 415, Type: "invalid_request_error"}:          {UnsupportedMediaType},
+	{Status: 429, Type: "rate_limit_error"}:               {RateLimitExceeded},
+	{Status: 500, Type: "api_error"}:                      {Internal},
+	{Status: 502, Type: "upstream_error"}:                 {Upstream},
+	{Status: 503, Type: "unavailable_error", Final: true}: {NoProvider},
+	{Status: 503, Type: "unavailable_error"}:              {Overloaded, StorageUnavailable},
+	{Status: 504, Type: "upstream_error"}:                 {UpstreamTimeout},
+})
 
-	Authentication: {Status: 401, Type: "authentication_error"},
-
-	InsufficientCredits: {Status: 402, Type: "billing_error"},
-	BudgetExceeded:      {Status: 402, Type: "billing_error"},
-
-	InsufficientScope:     {Status: 403, Type: "permission_error"},
-	IPNotAllowed:          {Status: 403, Type: "permission_error"},
-	LiveKeyInBrowser:      {Status: 403, Type: "permission_error"},
-	ScopedTokenNotAllowed: {Status: 403, Type: "permission_error"},
-	ProjectNotAllowed:     {Status: 403, Type: "permission_error"},
-	InvalidSignature:      {Status: 403, Type: "permission_error"},
-
-	NotFound:      {Status: 404, Type: "not_found_error"},
-	ModelNotFound: {Status: 404, Type: "not_found_error"},
-
-	MethodNotAllowed:     {Status: 405, Type: "invalid_request_error"},
-	NotAcceptable:        {Status: 406, Type: "invalid_request_error"},
-	RequestTimeout:       {Status: 408, Type: "invalid_request_error"},
-	RequestTooLarge:      {Status: 413, Type: "invalid_request_error"},
-	UnsupportedMediaType: {Status: 415, Type: "invalid_request_error"},
-
-	InvalidState:         {Status: 409, Type: "conflict_error", Final: true},
-	IdempotencyKeyReused: {Status: 409, Type: "conflict_error", Final: true},
-	LimitReached:         {Status: 409, Type: "conflict_error", Final: true},
-	Conflict:             {Status: 409, Type: "conflict_error"},
-
-	RateLimitExceeded: {Status: 429, Type: "rate_limit_error"},
-
-	Internal: {Status: 500, Type: "api_error"},
-
-	Upstream:        {Status: 502, Type: "upstream_error"},
-	UpstreamTimeout: {Status: 504, Type: "upstream_error"},
-
-	NoProvider:         {Status: 503, Type: "unavailable_error", Final: true},
-	Overloaded:         {Status: 503, Type: "unavailable_error"},
-	StorageUnavailable: {Status: 503, Type: "unavailable_error"},
+func byCode(codes map[Family][]Code) map[Code]Family {
+	out := map[Code]Family{}
+	for family, list := range codes {
+		for _, code := range list {
+			out[code] = family
+		}
+	}
+	return out
 }
 
 // FamilyOf returns a code's family; an unknown code is an internal error.

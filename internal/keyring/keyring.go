@@ -9,7 +9,6 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"hash"
@@ -25,15 +24,13 @@ const Size = 32
 const (
 	purposeSecrets = "turnpike/secret-pepper/v1"
 	purposeSeal    = "turnpike/seal/v1"
-	purposeCheck   = "turnpike/check/v1"
 	purposeWrap    = "turnpike/wrap/v1"
 )
 
 // Ring holds the derived keys.
 type Ring struct {
-	macs  sync.Pool // of hash.Hash with the pepper: setting the key costs as much as hashing
-	check []byte
-	seal  cipher.AEAD
+	macs sync.Pool // of hash.Hash with the pepper: setting the key costs as much as hashing
+	seal cipher.AEAD
 }
 
 // New derives a ring from a root key.
@@ -42,15 +39,11 @@ func New(root []byte) (*Ring, error) {
 	if err != nil {
 		return nil, err
 	}
-	check, err := derive(root, purposeCheck)
-	if err != nil {
-		return nil, err
-	}
 	seal, err := newAEAD(root, purposeSeal)
 	if err != nil {
 		return nil, err
 	}
-	r := &Ring{check: check, seal: seal}
+	r := &Ring{seal: seal}
 	r.macs.New = func() any { return hmac.New(sha256.New, pepper) }
 	return r, nil
 }
@@ -93,9 +86,6 @@ func (r *Ring) Hash(secret string) [sha256.Size]byte {
 	mac.Sum(out[:0])
 	return out
 }
-
-// Check returns a value that identifies the root key without revealing it.
-func (r *Ring) Check() string { return hex.EncodeToString(r.check) }
 
 // Seal encrypts plaintext and binds it to a location, such as a row, so that it can't be opened
 // elsewhere.
