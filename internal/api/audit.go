@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"mime"
 	"net/http"
 	"slices"
@@ -120,36 +119,14 @@ func wantsCSV(format, accept string) (bool, error) {
 
 // exportAudit streams every matching entry.
 func (c *Call) exportAudit(f audit.Filter, page db.Page) error {
-	if err := c.waitUntilLogged(); err != nil {
-		return err
-	}
-	var err error
-	for part, exportErr := range audit.Export(c.Context(), c.s.DB, c.Principal.Visibility(), f, page) {
-		if err = exportErr; err != nil {
-			break
-		}
-		if !c.Started {
-			c.W.Header().Set("Content-Type", "text/csv; charset=utf-8")
-			c.W.Header().Set("Content-Disposition", `attachment; filename="audit.csv"`)
-			c.WriteHeader(http.StatusOK)
-		}
-		if c.writeChunks(part) != nil {
-			err = errClientGone
-			break
-		}
-		c.clearWriteDeadline()
-	}
-	c.setWriteDeadline()
-	switch {
-	case err == nil || errors.Is(err, errClientGone):
-		c.settle(http.StatusOK, "")
-		return nil
-	case !c.Started:
-		return err
-	}
-	c.Fault(err)
-	c.settle(http.StatusOK, string(fault.Internal))
-	panic(http.ErrAbortHandler) // a partial file must not look complete
+	parts := audit.Export(c.Context(), c.s.DB, c.Principal.Visibility(), f, page)
+	return c.streamFile(parts, streamedFile{
+		setHeaders: func(h http.Header) {
+			h.Set("Content-Type", "text/csv; charset=utf-8")
+			h.Set("Content-Disposition", `attachment; filename="audit.csv"`)
+		},
+		beforeLog: func() {},
+	})
 }
 
 func getAudit(ctx context.Context, c *Call) (any, error) {

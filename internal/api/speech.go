@@ -1,12 +1,10 @@
 package api
 
 import (
-	"errors"
 	"io"
+	"iter"
 	"net/http"
 	"strconv"
-
-	"turnpike/internal/gateway"
 )
 
 func createSpeech(c *Call) error {
@@ -19,57 +17,72 @@ func createSpeech(c *Call) error {
 		return err
 	}
 	c.nameModel(response)
-	return c.streamAudio(response.Audio)
+	audio := response.Audio
+	defer audio.Close()
+	return c.streamFile(readParts(audio), streamedFile{
+		setHeaders: func(h http.Header) {
+			h.Set("Content-Type", audio.ContentType())
+			if size := audio.Size(); size >= 0 {
+				h.Set("Content-Length", strconv.FormatInt(size, 10))
+			}
+		},
+		beforeLog: func() { _ = audio.Close() }, // so that the log entry has the usage
+	})
 }
 
-// streamAudio sends a file to the client while it is generated. An error before the
-// first byte is an ordinary error response; a later one drops the connection,
-// because the file must not look complete.
-func (c *Call) streamAudio(s *gateway.Audio) error {
-	defer s.Close()
-	buf := make([]byte, 32<<10)
-	n, err := io.ReadAtLeast(s, buf, 1)
-	if err != nil && err != io.EOF {
-		return err
-	}
-	// Send no byte before the request is in the log.
-	if err := c.waitUntilLogged(); err != nil {
-		return err
-	}
-	h := c.W.Header()
-	c.setSuccessHeaders(h)
-	h.Set("Content-Type", s.ContentType())
-	if size := s.Size(); size >= 0 {
-		h.Set("Content-Length", strconv.FormatInt(size, 10))
-	}
-	c.WriteHeader(http.StatusOK)
-	if n > 0 {
-		err = c.copyAudio(s, buf, n)
-	}
-	_ = s.Close() // before the log entry is settled, so that it has the usage
-	if err == nil || err == io.EOF || errors.Is(err, errClientGone) {
-		c.settle(http.StatusOK, "")
-		return nil
-	}
-	c.settle(http.StatusOK, string(c.Fault(err).Code))
-	panic(http.ErrAbortHandler)
-}
-
-// copyAudio sends the n bytes in buf, and then everything from the reader.
-func (c *Call) copyAudio(from io.Reader, buf []byte, n int) error {
-	defer c.setWriteDeadline() // the end of the response may come long after its last byte
-	control := http.NewResponseController(c.W)
-	for {
-		err := c.writeChunks(buf[:n])
-		if err == nil {
-			err = control.Flush()
+// readParts yields what a reader has, and at least one part, which may be empty.
+func readParts(from io.Reader) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		buf := make([]byte, 32<<10)
+		for {
+			n, err := from.Read(buf)
+			if (n > 0 || err == io.EOF) && !yield(buf[:n], nil) || err == io.EOF {
+				return
+			}
+			if err != nil {
+				yield(nil, err)
+				return
+			}
 		}
-		if err != nil {
-			return errClientGone
+	}
+}
+
+// streamedFile describes a file that is sent while it is generated.
+type streamedFile struct {
+	setHeaders func(h http.Header)
+	beforeLog  func() // called before the log entry is settled
+}
+
+// streamFile sends a file in parts. An error before the first part is an ordinary
+// error response; a later one drops the connection, because the file must not look
+// complete.
+func (c *Call) streamFile(parts iter.Seq2[[]byte, error], f streamedFile) error {
+	defer c.setWriteDeadline() // the end of the response may come long after its last byte
+	code := ""
+	for part, err := range parts {
+		switch {
+		case err != nil && !c.Started:
+			return err
+		case err != nil:
+			code = string(c.Fault(err).Code)
+		case !c.Started:
+			// Send no byte before the request is in the log.
+			if err := c.waitUntilLogged(); err != nil {
+				return err
+			}
+			c.setSuccessHeaders(c.W.Header())
+			f.setHeaders(c.W.Header())
+			c.WriteHeader(http.StatusOK)
+		}
+		if c.writeChunks(part) != nil || http.NewResponseController(c.W).Flush() != nil {
+			break // the client has disconnected
 		}
 		c.clearWriteDeadline()
-		if n, err = from.Read(buf); err != nil && n == 0 {
-			return err
-		}
 	}
+	f.beforeLog()
+	c.settle(http.StatusOK, code)
+	if code != "" {
+		panic(http.ErrAbortHandler)
+	}
+	return nil
 }

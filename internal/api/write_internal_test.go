@@ -73,7 +73,8 @@ func TestSilentStreamsOutliveTheWriteTimeout(t *testing.T) {
 			c.setWriteDeadline()
 		}, "onetwo"},
 		"audio": {func(c *Call) {
-			_ = c.copyAudio(iotest.OneByteReader(&pausing{strings.NewReader("wo"), limit + limit/2}), []byte("t"), 1)
+			parts := readParts(iotest.OneByteReader(&pausing{strings.NewReader("two"), limit + limit/2}))
+			_ = c.streamFile(parts, streamedFile{func(http.Header) {}, func() {}})
 		}, "two"},
 	} {
 		for _, http2 := range []bool{false, true} {

@@ -21,7 +21,6 @@ import (
 //	min,max  bounds of numbers, sizes and durations
 //	oneof    the allowed words, comma-separated
 //	alias    a second, shorter environment variable
-//	section  instead of all others: a list that only the file has (sections.go)
 //
 // Secret and SecretURL values mask themselves when they are printed.
 type Config struct {
@@ -52,8 +51,8 @@ type Config struct {
 	Mail     Mail     `name:"mail"`
 	OIDC     OIDC     `name:"oidc"`
 
-	Providers []Provider `section:"providers"`
-	Routes    []Route    `section:"routes"`
+	Providers []Provider // lists that only the file has (sections.go)
+	Routes    []Route
 }
 
 // TLS enables HTTPS. Both files are required, or none.

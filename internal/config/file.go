@@ -42,7 +42,7 @@ func (l *loader) file(path string, data []byte) error {
 		return fmt.Errorf("line %d: expected settings, as in \"listen: 127.0.0.1:8080\"", root.Line)
 	}
 	r := fileReader{loader: l, path: path, seen: map[string]int{}}
-	r.mapping(root, "")
+	r.pairs("", root, r.entry)
 	return nil
 }
 
@@ -59,16 +59,21 @@ type fileReader struct {
 	seen map[string]int // name → line
 }
 
-func (r *fileReader) mapping(m *yaml.Node, prefix string) {
+// pairs visits the entries of a mapping with their full names, and rejects
+// repeated keys.
+func (r *fileReader) pairs(prefix string, m *yaml.Node, visit func(name string, key, value *yaml.Node)) {
 	for i := 0; i+1 < len(m.Content); i += 2 {
-		key, value := m.Content[i], resolve(m.Content[i+1])
-		name := prefix + key.Value
-		if first, again := r.seen[name]; again {
-			r.problem(name, key, fmt.Sprintf("is set twice, first in line %d", first))
+		key := m.Content[i]
+		name := prefix + "a key"
+		if settingLike.MatchString(key.Value) {
+			name = prefix + key.Value
+		}
+		if first, again := r.seen[prefix+key.Value]; again {
+			r.refuse(name, key, fmt.Sprintf("is set twice, first in line %d", first))
 			continue
 		}
-		r.seen[name] = key.Line
-		r.entry(name, key, value)
+		r.seen[prefix+key.Value] = key.Line
+		visit(name, key, resolve(m.Content[i+1]))
 	}
 }
 
@@ -88,34 +93,31 @@ func (r *fileReader) entry(name string, key, value *yaml.Node) {
 	members := groupMembers(r.all, name)
 	switch {
 	case len(members) == 0:
-		r.problem(name, key, "is not a setting"+didYouMean(name, "", r.candidates()))
+		r.refuse(name, key, "is not a setting"+didYouMean(name, "", r.candidates()))
 	case isNull(value):
 	case value.Kind != yaml.MappingNode:
-		r.problem(name, key, "is a group; expected "+strings.Join(members, ", "))
+		r.refuse(name, key, "is a group; expected "+strings.Join(members, ", "))
 	default:
-		r.mapping(value, name+".")
+		r.pairs(name+".", value, r.entry)
 	}
 }
 
 // candidates returns all settings, groups and sections.
 func (r *fileReader) candidates() []string {
-	all := names(r.all, func(s setting) string { return s.name })
+	all := texts(r.all, func(s setting) string { return s.name })
 	for _, s := range r.all {
 		if group, _, ok := strings.Cut(s.name, "."); ok {
 			all = append(all, group)
 		}
 	}
-	return append(all, sectionNames()...)
+	return append(all, sectionNames...)
 }
 
 func (r *fileReader) origin(at *yaml.Node) string {
 	return fmt.Sprintf("file %s:%d", r.path, at.Line)
 }
 
-func (r *fileReader) problem(name string, at *yaml.Node, message string) {
-	if !settingLike.MatchString(name) {
-		name = "a key"
-	}
+func (r *fileReader) refuse(name string, at *yaml.Node, message string) {
 	r.problems = append(r.problems, Problem{Setting: name, Message: message, Origin: r.origin(at)})
 }
 

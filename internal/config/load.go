@@ -114,7 +114,7 @@ func (l *loader) environ(all map[string]string) map[string]string {
 			env[name] = value
 		}
 	}
-	known := append(names(l.all, setting.env), names(l.all, func(s setting) string { return s.alias })...)
+	known := append(texts(l.all, setting.env), texts(l.all, func(s setting) string { return s.alias })...)
 	for _, s := range l.all {
 		if s.isSecret() {
 			known = append(known, s.env()+fileSuffix)

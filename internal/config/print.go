@@ -33,7 +33,7 @@ func (l Loaded) Print(w io.Writer) error {
 		value.LineComment = "# " + l.Origin[s.name]
 		into.Content = append(into.Content, keyNode(key), &value)
 	}
-	for _, name := range sectionNames() {
+	for _, name := range sectionNames {
 		if list := l.sectionNode(name); len(list.Content) > 0 {
 			root.Content = append(root.Content, keyNode(name), list)
 		}

@@ -13,26 +13,17 @@ import (
 // entry declares its keys: the key tag is the name in the file, and default is
 // the value of a missing key.
 
+var sectionNames = []string{"providers", "routes"}
+
 // section returns the list with the name.
-func (c *Config) section(name string) (reflect.Value, bool) {
-	config := reflect.ValueOf(c).Elem()
-	for i := range config.NumField() {
-		if tag := config.Type().Field(i).Tag.Get("section"); tag != "" && tag == name {
-			return config.Field(i), true
-		}
+func (c *Config) section(name string) (list reflect.Value, ok bool) {
+	switch name {
+	case "providers":
+		return reflect.ValueOf(&c.Providers).Elem(), true
+	case "routes":
+		return reflect.ValueOf(&c.Routes).Elem(), true
 	}
 	return reflect.Value{}, false
-}
-
-func sectionNames() []string {
-	var names []string
-	config := reflect.TypeFor[Config]()
-	for i := range config.NumField() {
-		if tag := config.Field(i).Tag.Get("section"); tag != "" {
-			names = append(names, tag)
-		}
-	}
-	return names
 }
 
 // section decodes a node of the file into a value. The path, such as
@@ -89,17 +80,12 @@ func (r *fileReader) record(path string, n *yaml.Node, into reflect.Value) {
 		r.refuse(path, n, "expected "+strings.Join(keys, ", "))
 		return
 	}
-	r.pairs(path, n, func(key, value *yaml.Node) {
-		i := slices.Index(keys, key.Value)
-		if i < 0 {
-			word := "a key"
-			if settingLike.MatchString(key.Value) {
-				word = key.Value
-			}
-			r.refuse(path+"."+word, key, "is not known here"+didYouMean(key.Value, "", keys)+"; expected "+strings.Join(keys, ", "))
-			return
+	r.pairs(path+".", n, func(name string, key, value *yaml.Node) {
+		if i := slices.Index(keys, key.Value); i >= 0 {
+			r.section(name, value, into.Field(i))
+		} else {
+			r.refuse(name, key, "is not known here"+didYouMean(key.Value, "", keys)+"; expected "+strings.Join(keys, ", "))
 		}
-		r.section(path+"."+keys[i], value, into.Field(i))
 	})
 }
 
@@ -118,7 +104,7 @@ func (r *fileReader) headers(path string, n *yaml.Node, into *map[string]Secret)
 		return
 	}
 	*into = map[string]Secret{}
-	r.pairs(path, n, func(key, value *yaml.Node) {
+	r.pairs(path+".", n, func(_ string, key, value *yaml.Node) {
 		var secret Secret
 		if err := setNode(&secret, value); err != nil {
 			r.refuse(path, key, err.Error())
@@ -126,24 +112,6 @@ func (r *fileReader) headers(path string, n *yaml.Node, into *map[string]Secret)
 		}
 		(*into)[key.Value] = secret
 	})
-}
-
-// pairs visits the entries of a mapping, and rejects repeated keys.
-func (r *fileReader) pairs(path string, m *yaml.Node, visit func(key, value *yaml.Node)) {
-	seen := map[string]int{}
-	for i := 0; i+1 < len(m.Content); i += 2 {
-		key := m.Content[i]
-		if first, again := seen[key.Value]; again {
-			r.refuse(path, key, fmt.Sprintf("has the same key as in line %d", first))
-			continue
-		}
-		seen[key.Value] = key.Line
-		visit(key, resolve(m.Content[i+1]))
-	}
-}
-
-func (r *fileReader) refuse(path string, at *yaml.Node, message string) {
-	r.problems = append(r.problems, Problem{Setting: path, Message: message, Origin: r.origin(at)})
 }
 
 // sectionNode returns a section for printing: secrets masked, empty fields left
@@ -184,7 +152,7 @@ func printed(v reflect.Value) *yaml.Node {
 	case reflect.Struct:
 		node := &yaml.Node{Kind: yaml.MappingNode}
 		for i, key := range recordKeys(v.Type()) {
-			if field := v.Field(i); !isEmpty(field) {
+			if field := v.Field(i); !field.IsZero() {
 				node.Content = append(node.Content, keyNode(key), printed(field))
 			}
 		}
@@ -201,12 +169,4 @@ func printed(v reflect.Value) *yaml.Node {
 		panic("config: " + err.Error())
 	}
 	return node
-}
-
-func isEmpty(v reflect.Value) bool {
-	switch v.Kind() {
-	case reflect.Slice, reflect.Map:
-		return v.IsNil()
-	}
-	return v.IsZero()
 }

@@ -64,7 +64,7 @@ func collect(group reflect.Value, prefix string) []setting {
 	var all []setting
 	for i := range group.NumField() {
 		tag := group.Type().Field(i).Tag
-		if tag.Get("section") != "" {
+		if tag == "" { // a section
 			continue
 		}
 		name := prefix + tag.Get("name")
@@ -148,21 +148,9 @@ func distance(a, b string) int {
 // didYouMean returns a suggestion to append to a message, or "". It compares
 // names without the common prefix.
 func didYouMean(word, prefix string, candidates []string) string {
-	bare := make([]string, 0, len(candidates))
-	for _, c := range candidates {
-		bare = append(bare, strings.TrimPrefix(c, prefix))
-	}
+	bare := texts(candidates, func(c string) string { return strings.TrimPrefix(c, prefix) })
 	if c := closest(strings.TrimPrefix(word, prefix), bare); c != "" {
 		return "; did you mean " + prefix + c + "?"
 	}
 	return ""
-}
-
-// names applies name to all settings.
-func names(all []setting, name func(setting) string) []string {
-	out := make([]string, 0, len(all))
-	for _, s := range all {
-		out = append(out, name(s))
-	}
-	return out
 }

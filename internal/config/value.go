@@ -123,9 +123,9 @@ func setScalar(target any, text string) error {
 		}
 		*v = n
 	case *time.Duration:
-		d, err := time.ParseDuration(text)
+		d, err := parseDuration(text)
 		if err != nil {
-			return fmt.Errorf("%q is not a duration; expected a number with a unit, such as 30s, 5m or 1h30m", text)
+			return err
 		}
 		*v = d
 	case *slog.Level:
@@ -145,30 +145,37 @@ func setList(target any, items []string) error {
 	case *[]string:
 		*v = items
 	case *[]netip.Prefix:
-		var prefixes []netip.Prefix
-		var faults []string
-		for _, item := range items {
-			p, err := parsePrefix(item)
-			if err != nil {
-				faults = append(faults, err.Error())
-				continue
-			}
-			prefixes = append(prefixes, p)
-		}
-		if len(faults) > 0 {
-			return errors.New(strings.Join(faults, "; "))
-		}
-		*v = prefixes
+		return parseList(v, items, parsePrefix)
 	case *[]time.Duration:
-		durations := make([]time.Duration, len(items))
-		for i, item := range items {
-			if err := setScalar(&durations[i], item); err != nil {
-				return err
-			}
-		}
-		*v = durations
+		return parseList(v, items, parseDuration)
 	}
 	return nil
+}
+
+// parseList parses all items, and reports all that are wrong.
+func parseList[T any](into *[]T, items []string, parse func(string) (T, error)) error {
+	var list []T
+	var faults []string
+	for _, item := range items {
+		value, err := parse(item)
+		if err != nil {
+			faults = append(faults, err.Error())
+		}
+		list = append(list, value)
+	}
+	if len(faults) > 0 {
+		return errors.New(strings.Join(faults, "; "))
+	}
+	*into = list
+	return nil
+}
+
+func parseDuration(text string) (time.Duration, error) {
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		err = fmt.Errorf("%q is not a duration; expected a number with a unit, such as 30s, 5m or 1h30m", text)
+	}
+	return d, err
 }
 
 // parsePrefix parses a CIDR range or a single address. It unmaps IPv4 in IPv6,
@@ -211,23 +218,24 @@ func plain(target any) any {
 	case *[]string:
 		return append([]string{}, *v...)
 	case *[]netip.Prefix:
-		items := make([]string, 0, len(*v))
-		for _, p := range *v {
-			items = append(items, p.String())
-		}
-		return items
+		return texts(*v, netip.Prefix.String)
 	case *[]time.Duration:
-		items := make([]string, 0, len(*v))
-		for _, d := range *v {
-			items = append(items, shortest(d))
-		}
-		return items
+		return texts(*v, shortest)
 	case *slog.Level:
 		return strings.ToLower(v.String())
 	case fmt.Stringer: // *Secret, *SecretURL, *Size, *time.Duration
 		return v.String()
 	}
 	panic(fmt.Sprintf("config: no notation for a %T", target))
+}
+
+// texts applies text to all values. The result is never nil.
+func texts[T any](values []T, text func(T) string) []string {
+	out := make([]string, len(values))
+	for i, v := range values {
+		out[i] = text(v)
+	}
+	return out
 }
 
 // shortest formats 1m0s as 1m.

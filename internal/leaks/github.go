@@ -41,11 +41,10 @@ type githubKeys struct {
 	client *http.Client
 	now    func() time.Time
 
-	mu       sync.Mutex
-	keys     map[string]*ecdsa.PublicKey
-	fetched  time.Time
-	asked    time.Time
-	fetching chan struct{} // closed when the fetch in progress ends; nil if there is none
+	mu      sync.Mutex
+	keys    map[string]*ecdsa.PublicKey
+	fetched time.Time
+	asked   time.Time
 }
 
 // match is a key that GitHub found.
@@ -119,59 +118,29 @@ func (g *githubKeys) verify(ctx context.Context, body []byte, keyID, signature s
 // failed fetch is in the log.
 var ErrNoGitHubKeys = fault.New(fault.Upstream, "GitHub's signing keys cannot be fetched at the moment. Try again in a minute.")
 
-// find returns the key with the ID, or nil if GitHub has none.
+// find returns the key with the ID, or nil if GitHub has none. It fetches the list if the
+// key is unknown or the list is old. Other reports wait meanwhile.
 func (g *githubKeys) find(ctx context.Context, id string) (*ecdsa.PublicKey, error) {
-	now := g.now()
-	if fetched := g.refresh(ctx, id, now); fetched != nil {
-		select {
-		case <-fetched:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	now, pause := g.now(), refetchEvery
+	if len(g.keys) == 0 {
+		pause = refetchEmpty
+	}
+	fresh := g.keys[id] != nil && now.Sub(g.fetched) < keysFresh
+	if !fresh && now.Sub(g.asked) >= pause {
+		g.asked = now
+		keys, err := g.fetch(ctx)
+		if err != nil {
+			slog.Warn("failed to fetch the keys of GitHub's secret scanning; retrying with a later report", "err", err, "retry_in", pause.String())
+		} else {
+			g.keys, g.fetched = keys, now
+		}
+	}
 	if len(g.keys) == 0 || now.Sub(g.fetched) >= keysStale {
 		return nil, ErrNoGitHubKeys
 	}
 	return g.keys[id], nil
-}
-
-// refresh starts a fetch if the key is unknown or the list is old, at most one
-// at a time. It returns a channel that is closed when the fetch has ended, or
-// nil if there is nothing to wait for.
-func (g *githubKeys) refresh(ctx context.Context, id string, now time.Time) <-chan struct{} {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.keys[id] != nil && now.Sub(g.fetched) < keysFresh {
-		return nil
-	}
-	if g.fetching != nil {
-		return g.fetching
-	}
-	pause := refetchEvery
-	if len(g.keys) == 0 {
-		pause = refetchEmpty
-	}
-	if !g.asked.IsZero() && now.Sub(g.asked) < pause {
-		return nil
-	}
-	g.asked = now
-	done := make(chan struct{})
-	g.fetching = done
-	go func() {
-		defer close(done)
-		keys, err := g.fetch(ctx)
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		g.fetching = nil
-		if err != nil {
-			slog.Warn("failed to fetch the keys of GitHub's secret scanning; retrying with a later report", "err", err, "retry_in", pause.String())
-			return
-		}
-		g.keys, g.fetched = keys, now
-	}()
-	return done
 }
 
 // fetch fetches the list. It continues if the client disconnects, because clients

@@ -138,7 +138,7 @@ func (l *Limiter) BeginAll(subjects []Subject, tokens int64, now time.Time) (*Ti
 			}
 			return nil, r
 		}
-		t.Requests, t.Tokens = t.Requests.tighter(h.requestState), t.Tokens.tighter(h.tokenState)
+		t.Requests, t.Tokens = t.Requests.tighter(h.states.Requests), t.Tokens.tighter(h.states.Tokens)
 	}
 	return t, nil
 }
@@ -263,7 +263,7 @@ func (l *Limiter) tryLocal(e *entry, h *hold, at int64) (waits, bool) {
 		e.tokens.charge(limits.TokensPerMinute, h.tokens, at)
 	}
 	h.requestMark, h.tokenMark = e.requests.mark(), e.tokens.mark()
-	h.requestState, h.tokenState = e.requests.state(limits.RequestsPerMinute, 0, at), e.tokens.state(limits.TokensPerMinute, 0, at)
+	h.states = e.states(limits, amounts{}, at)
 	return waits{}, true
 }
 
@@ -296,7 +296,11 @@ func (l *Limiter) refusal(e *entry, h *hold, w waits, at int64) *Refusal {
 		r.Kind, r.Limit, longest = InFlight, limits.InFlight, w.slot
 	}
 	r.RetryAfter = time.Duration(longest)
-	r.Requests = e.requests.state(limits.RequestsPerMinute, e.leased.requests, at)
-	r.Tokens = e.tokens.state(limits.TokensPerMinute, e.leased.tokens, at)
+	r.States = e.states(limits, e.leased, at)
 	return r
+}
+
+// states returns the states for the headers. The leased units count as remaining.
+func (e *entry) states(limits Limits, leased amounts, at int64) States {
+	return States{e.requests.state(limits.RequestsPerMinute, leased.requests, at), e.tokens.state(limits.TokensPerMinute, leased.tokens, at)}
 }

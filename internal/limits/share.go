@@ -157,8 +157,7 @@ func (e *entry) tryShared(h *hold, at int64) (waits, bool) {
 	e.leased.requests -= n.requests
 	e.leased.tokens -= n.tokens
 	h.requestMark, h.tokenMark = e.requests.mark(), e.tokens.mark()
-	h.requestState = e.requests.state(h.limits.RequestsPerMinute, e.leased.requests, at)
-	h.tokenState = e.tokens.state(h.limits.TokensPerMinute, e.leased.tokens, at)
+	h.states = e.states(h.limits, e.leased, at)
 	return waits{}, true
 }
 

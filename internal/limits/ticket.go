@@ -37,10 +37,26 @@ func (s State) tighter(other State) State {
 	return other
 }
 
+// States are the states of both rate limits.
+type States struct{ Requests, Tokens State }
+
+// Headers sets the rate limit headers.
+func (s States) Headers(h http.Header) {
+	s.Requests.headers(h, "X-Ratelimit-Limit-Requests", "X-Ratelimit-Remaining-Requests", "X-Ratelimit-Reset-Requests")
+	s.Tokens.headers(h, "X-Ratelimit-Limit-Tokens", "X-Ratelimit-Remaining-Tokens", "X-Ratelimit-Reset-Tokens")
+}
+
+func (s State) headers(h http.Header, limit, remaining, reset string) {
+	if s.Limit > 0 {
+		h.Set(limit, strconv.FormatInt(s.Limit, 10))
+		h.Set(remaining, strconv.FormatInt(s.Remaining, 10))
+		h.Set(reset, formatDuration(s.Reset))
+	}
+}
+
 // Ticket is an admitted request.
 type Ticket struct {
-	Requests State // of the subject with the fewest left, at admission
-	Tokens   State
+	States // of the subject with the fewest left, at admission
 
 	limiter *Limiter
 	holds   []hold  // empty if nothing is limited
@@ -55,9 +71,9 @@ type hold struct {
 	limits Limits
 	tokens int64 // charged
 
-	requestMark, tokenMark   int64 // positions in the buckets, for refundable
-	requestState, tokenState State
-	ended                    bool
+	requestMark, tokenMark int64 // positions in the buckets, for refundable
+	states                 States
+	ended                  bool
 }
 
 // Adjust corrects the token count of every subject, up or down. It may be
@@ -92,9 +108,6 @@ func (t *Ticket) End() {
 	}
 }
 
-// Headers sets the rate limit headers.
-func (t *Ticket) Headers(h http.Header) { rateHeaders(h, t.Requests, t.Tokens) }
-
 // Refusal is the error of a request over a limit. If several limits are
 // reached, it names the one with the longest wait.
 type Refusal struct {
@@ -102,37 +115,21 @@ type Refusal struct {
 	Kind       Kind
 	Limit      int64
 	RetryAfter time.Duration
-	Requests   State
-	Tokens     State
+	States
 }
 
 func (r *Refusal) Error() string {
-	switch r.Kind {
-	case InFlight:
+	if r.Kind == InFlight {
 		return fmt.Sprintf("the limit of %d calls in flight is reached", r.Limit)
-	default:
-		return fmt.Sprintf("the limit of %d %s per minute is reached; the next fits in %s", r.Limit, r.Kind, formatDuration(r.RetryAfter))
 	}
+	return fmt.Sprintf("the limit of %d %s per minute is reached; the next fits in %s", r.Limit, r.Kind, formatDuration(r.RetryAfter))
 }
 
 // Headers sets the rate limit headers and Retry-After.
 func (r *Refusal) Headers(h http.Header) {
-	rateHeaders(h, r.Requests, r.Tokens)
+	r.States.Headers(h)
 	h.Set("Retry-After", strconv.FormatInt(int64(max(time.Second, roundUp(r.RetryAfter, time.Second))/time.Second), 10))
 	h.Set("Retry-After-Ms", strconv.FormatInt(int64(roundUp(r.RetryAfter, time.Millisecond)/time.Millisecond), 10))
-}
-
-func rateHeaders(h http.Header, requests, tokens State) {
-	if requests.Limit > 0 {
-		h.Set("X-Ratelimit-Limit-Requests", strconv.FormatInt(requests.Limit, 10))
-		h.Set("X-Ratelimit-Remaining-Requests", strconv.FormatInt(requests.Remaining, 10))
-		h.Set("X-Ratelimit-Reset-Requests", formatDuration(requests.Reset))
-	}
-	if tokens.Limit > 0 {
-		h.Set("X-Ratelimit-Limit-Tokens", strconv.FormatInt(tokens.Limit, 10))
-		h.Set("X-Ratelimit-Remaining-Tokens", strconv.FormatInt(tokens.Remaining, 10))
-		h.Set("X-Ratelimit-Reset-Tokens", formatDuration(tokens.Reset))
-	}
 }
 
 // formatDuration formats a duration as OpenAI's clients expect it: 20ms, 1.5s,
