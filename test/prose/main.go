@@ -1,7 +1,8 @@
 // Prose checks the wording of everything people read, with Vale and the rules in
 // .vale: docs, Go comments, messages in Go code, dashboard templates, emails and
 // openapi.yaml. It fails if a kind of text has more findings per 1,000 words than
-// its limit.
+// its limit. Long sentences and the passive voice are warnings, which count toward
+// no limit.
 //
 // Usage: prose [-v] VALE, in the root of the repository.
 package main
@@ -37,13 +38,15 @@ var limits = map[kind]float64{comments: 3, messages: 3, templates: 3, openAPI: 3
 
 // finding is one of Vale's alerts.
 type finding struct {
-	Check, Message, Match string
-	Line                  int
-	path                  string
+	Check, Message, Match, Severity string
+	Line                            int
+	path                            string
 }
 
+func (f finding) isWarning() bool { return f.Severity == "warning" }
+
 func main() {
-	verbose := flag.Bool("v", false, "print every finding, also of kinds within their limit")
+	verbose := flag.Bool("v", false, "print every finding and warning, also of kinds within their limit")
 	flag.Parse()
 	log.SetFlags(0)
 	if flag.NArg() != 1 {
@@ -70,12 +73,21 @@ func run(vale string, verbose bool) error {
 	}
 	failed := false
 	for _, k := range []kind{comments, messages, templates, openAPI, docs} {
-		rate := 1000 * float64(len(found[k])) / float64(words[k])
-		fmt.Printf("%-10s %7d words, %4d findings, %5.2f per 1,000 words (limit %g)\n", k, words[k], len(found[k]), rate, limits[k])
+		counts := map[string]int{} // by rule
+		findings := 0
+		for _, f := range found[k] {
+			counts[f.Check]++
+			if !f.isWarning() {
+				findings++
+			}
+		}
+		rate := 1000 * float64(findings) / float64(words[k])
+		fmt.Printf("%-10s %7d words, %4d findings, %5.2f per 1,000 words (limit %g); warnings: %d long sentences, %d passives\n",
+			k, words[k], findings, rate, limits[k], counts["Turnpike.Length"], counts["Turnpike.Passive"])
 		over := rate > limits[k]
-		if over || verbose {
-			for _, f := range found[k] {
-				fmt.Printf("%s:%d: %s (%s)\n", f.path, f.Line, f.Message, f.Check)
+		for _, f := range found[k] {
+			if verbose || over && !f.isWarning() {
+				fmt.Printf("%s:%d: %s: %s (%s)\n", f.path, f.Line, f.Severity, f.Message, f.Check)
 			}
 		}
 		failed = failed || over
