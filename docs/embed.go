@@ -3,7 +3,7 @@ package docs
 
 import "embed"
 
-// Files holds the Markdown pages.
+// Files holds the Markdown pages, and their Mermaid diagrams as images.
 //
-//go:embed *.md */*.md
+//go:embed *.md */*.md diagrams/*.svg
 var Files embed.FS

@@ -2,11 +2,13 @@ package docsite
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"html/template"
 	"io/fs"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -79,6 +81,7 @@ var markdown = goldmark.New(
 
 func renderPage(file string, source []byte) (*page, error) {
 	p := &page{Path: address(file), Markdown: source}
+	source = mermaid.ReplaceAllFunc(source, diagramImage)
 	doc := markdown.Parser().Parse(text.NewReader(source), parser.WithContext(parser.NewContext(parser.WithIDs(&headingIDs{used: map[string]int{}}))))
 	if err := p.inspect(file, doc, source); err != nil {
 		return nil, err
@@ -92,6 +95,16 @@ func renderPage(file string, source []byte) (*page, error) {
 	}
 	p.Body = template.HTML(out.String())
 	return p, nil
+}
+
+// mermaid finds diagrams. The first group is the source, the second its title.
+var mermaid = regexp.MustCompile("(?ms)^```mermaid\n(.*?\n *accTitle: ([^\n]+)\n.*?)^```$")
+
+// diagramImage returns a link to the image of a diagram. `make diagrams` names it after
+// the hash of the source.
+func diagramImage(block []byte) []byte {
+	m := mermaid.FindSubmatch(block)
+	return fmt.Appendf(nil, "![%s](%s/diagrams/%.4x.svg)", m[2], home, sha256.Sum256(m[1]))
 }
 
 // inspect finds the title, the summary and the text for the search, and makes links

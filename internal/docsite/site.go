@@ -98,6 +98,17 @@ func New(openAPI *yaml.Node, docs fs.FS) (Site, error) {
 			index = append(index, p.Parts...)
 		}
 	}
+	diagrams, err := fs.Glob(docs, "diagrams/*.svg")
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range diagrams {
+		image, err := fs.ReadFile(docs, file)
+		if err != nil {
+			return nil, err
+		}
+		site[path.Join(home, file)] = web.NewAsset("image/svg+xml", image)
+	}
 	search, err := json.Marshal(index)
 	if err != nil {
 		return nil, err

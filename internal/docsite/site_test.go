@@ -50,6 +50,7 @@ func TestLinksLeadSomewhereAndPagesLoadNothingFromElsewhere(t *testing.T) {
 			}
 		}
 	}
+	linked := map[string]bool{}
 	for path, asset := range site {
 		if path == "/llms.txt" || !strings.HasPrefix(string(asset.Body()), "<!DOCTYPE") {
 			continue
@@ -64,12 +65,21 @@ func TestLinksLeadSomewhereAndPagesLoadNothingFromElsewhere(t *testing.T) {
 				link = path + link
 			}
 			link, _, _ = strings.Cut(link, "?v=")
+			linked[link] = true
 			switch {
 			case anchors[link], strings.HasPrefix(link, "https://"), strings.HasPrefix(link, "data:"), strings.HasPrefix(link, "mailto:"):
 			case link == "/openapi.json", link == "/openapi.yaml", link == "/dashboard/":
 			default:
-				t.Errorf("%s links to %s, which doesn't exist", path, m[1])
+				t.Errorf("%s links to %s, which doesn't exist (make diagrams renders the diagrams)", path, m[1])
 			}
+		}
+		if strings.Contains(html, "language-mermaid") {
+			t.Errorf("%s shows the source of a diagram, which needs an accTitle", path)
+		}
+	}
+	for path := range site {
+		if strings.HasSuffix(path, ".svg") && !linked[path] {
+			t.Errorf("no page shows %s (make diagrams deletes it)", path)
 		}
 	}
 }
