@@ -110,7 +110,7 @@ func (c *Call) requireUnpinned() error {
 	if c.Principal.Project == "" {
 		return nil
 	}
-	return fault.New(fault.ProjectNotAllowed, "This key is pinned to project %q and cannot manage projects.", c.Principal.Project)
+	return fault.New(fault.ProjectNotAllowed, "This key is pinned to project %q and cannot list or manage projects.", c.Principal.Project)
 }
 
 func listProjects(ctx context.Context, c *Call) (any, error) {

@@ -159,7 +159,7 @@ func editKeyPage(req *request, k *access.Key) (*view, error) {
 }
 
 func updateKey(req *request) (*view, error) {
-	return req.save(req.to("keys/"+req.id()), "Key saved. The change takes effect within a second.", func(tx *db.Tx) error {
+	return req.save(req.to("keys/"+req.id()), "Key saved. The change takes effect on every node within 10 seconds.", func(tx *db.Tx) error {
 		before, err := req.s.Keys.GetLocked(req.Context(), tx, req.principal.Visibility(), req.id())
 		if err != nil {
 			return err
