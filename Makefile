@@ -2,7 +2,7 @@
 # ARGS goes to the program or the test run: make run ARGS='--listen :9000', make test ARGS='-run Revoke'.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run build test test-browser race clients docs-test screenshots chaos bench lint prose fuzz clean withpostgres
+.PHONY: help setup run build test test-browser race clients docs-test diagrams screenshots chaos bench lint prose fuzz clean withpostgres
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 TEST_TIMEOUT ?= 20m
@@ -55,8 +55,12 @@ docs-test: build ## run the examples of the README, the tutorials and the guides
 	go vet -tags docs ./test/docs
 	go test -vet=off -tags docs -count=1 -v -timeout $(TEST_TIMEOUT) $(ARGS) ./test/docs
 
-screenshots: withpostgres ## take the screenshots of docs/reference/dashboard.md
+diagrams: ## render the Mermaid diagrams of docs/ for the server (needs npm)
 	@scripts/setup.sh chromium
+	scripts/diagrams.sh
+
+screenshots: withpostgres ## take the screenshot of the README
+	@scripts/setup.sh chromium fonts
 	TURNPIKE_SCREENSHOTS=$(CURDIR)/docs/images $(TEST) -tags browser -count=1 -timeout $(TEST_TIMEOUT) -run '^TestScreenshots$$' ./test/browser
 
 chaos: setup withpostgres ## run the long form of the crash tests
@@ -71,7 +75,7 @@ lint: ## gofmt, vet, staticcheck and our own rules; govulncheck where its databa
 	go vet -vettool=$(CURDIR)/bin/lint -tags browser,docs ./...
 	@scripts/vulncheck.sh
 
-prose: ## check the wording of docs, comments, messages, templates and openapi.yaml (ARGS=-v lists every finding)
+prose: ## check the wording of docs, comments, messages, templates and openapi.yaml (ARGS=-v lists findings and warnings)
 	go build -C .vale -o ../bin/vale github.com/errata-ai/vale/v2/cmd/vale
 	go run ./test/prose $(ARGS) bin/vale
 

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Installs what the tests need, where apt-get and the permission to use it exist, else reports what is missing:
 # PostgreSQL's server binaries, Node with npm for clients in that language, espeak-ng for speech, and ffmpeg to convert
-# audio and check videos. Arguments add to the list: "chromium" for the browser tests, "compiler" for the race detector.
+# audio and check videos. Arguments add to the list: "chromium" for the browser tests, "fonts" for the
+# screenshot, "compiler" for the race detector.
 # The server itself needs none of them.
 set -eu
 
@@ -26,6 +27,10 @@ has_ffmpeg() {
 
 has_chromium() {
 	command -v chromium >/dev/null 2>&1 || command -v chromium-browser >/dev/null 2>&1 || command -v google-chrome >/dev/null 2>&1
+}
+
+has_fonts() {
+	fc-list 2>/dev/null | grep -q 'Inter'
 }
 
 as_root() {
@@ -85,6 +90,10 @@ if wants chromium; then
 	has_chromium || missing="$missing chromium"
 fi
 
+if wants fonts; then
+	has_fonts || missing="$missing fonts-inter"
+fi
+
 if [ -z "$missing" ]; then
 	exit 0
 fi
@@ -97,6 +106,7 @@ if may_install; then
 	case "$missing" in *espeak-ng*) apt_install espeak-ng ;; esac
 	case "$missing" in *ffmpeg*) apt_install ffmpeg ;; esac
 	case "$missing" in *chromium*) apt_install chromium ;; esac
+	case "$missing" in *fonts-inter*) apt_install fonts-inter ;; esac
 	case "$missing" in *postgresql*) install_postgres ;; esac
 fi
 

@@ -25,53 +25,41 @@ import (
 // maxImage keeps the repository small.
 const maxImage = 150 << 10
 
-// TestScreenshots creates the images of docs/reference/dashboard.md. `make screenshots`
-// runs it.
+// TestScreenshots takes the screenshot of the README. `make screenshots` runs it.
 func TestScreenshots(t *testing.T) {
-	folder := os.Getenv("TURNPIKE_SCREENSHOTS")
-	if folder == "" {
-		t.Skip("make screenshots creates the images")
+	dir := os.Getenv("TURNPIKE_SCREENSHOTS")
+	if dir == "" {
+		t.Skip("make screenshots takes the screenshot")
 	}
 	w := world.Demo(t)
 	b := newTab(t, w.Server)
 	b.window(1280, 800)
-	here := func(page string) string { return in(w.Workspace, accounts.Live, page) }
-	shots := []struct{ name, path string }{
-		{"home", here("")}, {"keys", here("keys")}, {"key", here("keys/" + w.KeyID)}, {"key-new", here("keys/new")},
-		{"key-rotate", here("keys/" + w.KeyID + "/rotate")}, {"projects", here("projects")}, {"project", here("projects/shop")},
-		{"usage", here("usage?group=model&range=30d")}, {"requests", here("requests")}, {"request", here("requests/" + w.RequestID)}, {"webhooks", here("webhooks")},
-		{"webhook", here("webhooks/" + w.EndpointID)}, {"webhook-new", here("webhooks/new")}, {"replay", here("webhooks/" + w.EndpointID + "/replay")},
-		{"events", here("events")}, {"deliveries", here("deliveries")}, {"delivery", here("deliveries/" + w.DeliveryID)}, {"jobs", here("jobs/images")},
-		{"job", here("jobs/images/" + w.BatchID)}, {"runs", here("runs")}, {"run", here("runs/" + w.RunID)}, {"billing", here("billing")}, {"security", here("security")},
-		{"log", here("log")}, {"team", here("team")}, {"settings", here("settings")}, {"account", "/dashboard/account"}, {"test-mode", in(w.Workspace, accounts.Test, "")},
-	}
-	if err := os.MkdirAll(folder, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	shoot := func(name string) {
-		for _, theme := range []string{"light", "dark"} {
-			call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: theme}}})
-			eval[bool](b, "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))")
-			img := smaller(t, call(b, page.CaptureScreenshot, page.CaptureScreenshotParams{Format: page.CaptureScreenshotFormatPng}).Data)
-			if len(img) > maxImage {
-				t.Errorf("%s-%s.png has %d bytes, want at most %d", name, theme, len(img), maxImage)
-			}
-			if err := os.WriteFile(filepath.Join(folder, name+"-"+theme+".png"), img, 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
 	b.open("/dashboard/login")
-	shoot("login")
 	b.fill("Email address", w.Owner.Email)
 	b.fill("Password", world.DemoPassword)
 	b.press("Sign in")
-	for _, shot := range shots {
-		b.open(shot.path)
-		b.until("the images are loaded", func() bool { return eval[bool](b, "[...document.images].every((i) => i.complete)") })
-		shoot(shot.name)
+	b.open(in(w.Workspace, accounts.Live, ""))
+	call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "light"}}})
+	if !eval[bool](b, useInter) {
+		t.Fatal("the font Inter is missing; Debian: apt-get install fonts-inter")
+	}
+	eval[bool](b, "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))")
+	img := smaller(t, call(b, page.CaptureScreenshot, page.CaptureScreenshotParams{Format: page.CaptureScreenshotFormatPng}).Data)
+	if len(img) > maxImage {
+		t.Errorf("the screenshot has %d bytes, want at most %d", len(img), maxImage)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "home-light.png"), img, 0o644); err != nil {
+		t.Fatal(err)
 	}
 }
+
+// useInter sets the font of the page, and reports whether it is installed.
+const useInter = `(() => {
+  const text = document.createElement("canvas").getContext("2d");
+  const width = (font) => { text.font = font; return text.measureText("mmmiii").width; };
+  document.body.style.fontFamily = "Inter, sans-serif";
+  return width("16px Inter, monospace") !== width("16px monospace");
+})()`
 
 // smaller reduces an image to its 256 most frequent colors. Pages without photographs
 // have no more, except at the edges of letters.
@@ -88,10 +76,10 @@ func smaller(t *testing.T, img []byte) []byte {
 			counts[from.At(x, y)]++
 		}
 	}
-	colours := slices.SortedFunc(maps.Keys(counts), func(a, b color.Color) int {
+	colors := slices.SortedFunc(maps.Keys(counts), func(a, b color.Color) int {
 		return cmp.Or(counts[b]-counts[a], cmp.Compare(fmt.Sprint(a), fmt.Sprint(b)))
 	})
-	to := image.NewPaletted(area, colours[:min(len(colours), 256)])
+	to := image.NewPaletted(area, colors[:min(len(colors), 256)])
 	nearest := map[color.Color]uint8{}
 	for y := area.Min.Y; y < area.Max.Y; y++ {
 		for x := area.Min.X; x < area.Max.X; x++ {

@@ -100,7 +100,7 @@ func Start(t testing.TB, cfg config.Config, clock *Clock) *Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Server{App: a, URL: a.URL(), Clock: clock, DB: d, Ring: ring, Data: cfg.Data, validator: contract.New(t)}
+	return &Server{App: a, URL: a.ListenURL(), Clock: clock, DB: d, Ring: ring, Data: cfg.Data, validator: contract.New(t)}
 }
 
 // Eventually waits up to ten seconds for the condition.

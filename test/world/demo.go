@@ -69,6 +69,7 @@ const DemoPassword = "lanterns over the harbour"
 func Demo(t testing.TB) *World {
 	t.Helper()
 	cfg := Config(t, "sqlite")
+	cfg.PublicURL = "https://turnpike.example.com"
 	cfg.Providers = []config.Provider{{Name: "openai", Type: config.OpenAI, Catalog: "openai", BaseURL: config.Address(scriptedProvider(t)), APIKey: "sk-demo", Weight: 1, Models: []config.ProviderModel{
 		{ID: "gpt-4.1"}, {ID: "gpt-4.1-mini"}, {ID: "gpt-4o-mini"}, {ID: "dall-e-3"}, {ID: "tts-1"}}}}
 	clock := harness.NewClock()
