@@ -1,6 +1,7 @@
 package audio
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -22,6 +23,40 @@ var ffmpegFormats = map[string][]string{
 func CanTranscode() bool {
 	_, err := exec.LookPath("ffmpeg")
 	return err == nil
+}
+
+// Content returns samples as a file of a speech format, and the file's size. size is that of the
+// samples. Both are -1 if unknown. The samples are closed with the file, or if there is an error.
+func Content(ctx context.Context, f Format, samples io.ReadCloser, size int64, format string) (io.ReadCloser, int64, error) {
+	if format == "pcm" {
+		if f != RawPCM {
+			size = -1
+		}
+		return content{Convert(RawPCM, f, samples), samples}, size, nil
+	}
+	header := Header(f, size)
+	wav := content{io.MultiReader(bytes.NewReader(header), samples), samples}
+	if format == "wav" {
+		if size >= 0 {
+			size += int64(len(header))
+		}
+		return wav, size, nil
+	}
+	out, err := Encode(ctx, wav, format)
+	if err != nil || format != "flac" || size < 0 {
+		return out, -1, err
+	}
+	flac, err := WithLength(out, f, size)
+	if err != nil {
+		out.Close()
+		return nil, -1, err
+	}
+	return content{flac, out}, -1, nil
+}
+
+type content struct {
+	io.Reader
+	io.Closer
 }
 
 // Encode converts a WAV stream to another format with ffmpeg. It closes the WAV stream

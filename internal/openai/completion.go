@@ -7,10 +7,7 @@ import (
 
 // Completion is the response to a chat request that isn't streamed.
 type Completion struct {
-	ID      string   `json:"id"`
-	Object  string   `json:"object"`
-	Created int64    `json:"created"`
-	Model   string   `json:"model"`
+	Head
 	Choices []Choice `json:"choices"`
 	Usage   Usage    `json:"usage"`
 }
@@ -19,7 +16,7 @@ type Completion struct {
 type Choice struct {
 	Index        int              `json:"index"`
 	Message      AssistantMessage `json:"message"`
-	Logprobs     *struct{}        `json:"logprobs"` // always null
+	Logprobs     *Logprobs        `json:"logprobs"`
 	FinishReason string           `json:"finish_reason"`
 }
 
@@ -35,10 +32,7 @@ type AssistantMessage struct {
 
 // Chunk is an event of a streamed response.
 type Chunk struct {
-	ID      string        `json:"id"`
-	Object  string        `json:"object"`
-	Created int64         `json:"created"`
-	Model   string        `json:"model"`
+	Head
 	Choices []ChunkChoice `json:"choices"`
 	// Usage is the encoded Usage, or null in other chunks than the last of a
 	// stream that was asked for the usage.
@@ -49,8 +43,22 @@ type Chunk struct {
 type ChunkChoice struct {
 	Index        int       `json:"index"`
 	Delta        Delta     `json:"delta"`
-	Logprobs     *struct{} `json:"logprobs"` // always null
+	Logprobs     *Logprobs `json:"logprobs"`
 	FinishReason *string   `json:"finish_reason"`
+}
+
+// Logprobs are the log probabilities of the tokens of a choice: of its content or its refusal.
+type Logprobs struct {
+	Content *[]Logprob `json:"content"`
+	Refusal *[]Logprob `json:"refusal"`
+}
+
+// Logprob is the log probability of a token. The top ones have none of their own.
+type Logprob struct {
+	Token       string    `json:"token"`
+	Logprob     float64   `json:"logprob"`
+	Bytes       []int64   `json:"bytes"`
+	TopLogprobs []Logprob `json:"top_logprobs,omitzero"`
 }
 
 // Delta is what a chunk adds to the message of a choice.
@@ -106,20 +114,22 @@ func FunctionToolCall(id, name, arguments string) ToolCall {
 
 // Head begins a response and each of its chunks.
 type Head struct {
-	ID      string `json:"id"`
-	Created int64  `json:"created"`
-	Model   string `json:"model"`
+	ID                string `json:"id"`
+	Object            string `json:"object"`
+	Created           int64  `json:"created"`
+	Model             string `json:"model"`
+	ServiceTier       string `json:"service_tier,omitzero"`
+	SystemFingerprint string `json:"system_fingerprint,omitzero"`
 }
 
 // Completion returns a completion with the given choices.
 func (h Head) Completion(choices []Choice, usage Usage) Completion {
-	return Completion{ID: h.ID, Object: "chat.completion", Created: h.Created, Model: h.Model, Choices: choices, Usage: usage}
+	h.Object = "chat.completion"
+	return Completion{Head: h, Choices: choices, Usage: usage}
 }
 
 // Chunk returns a chunk with the given choices, which may be none.
 func (h Head) Chunk(choices ...ChunkChoice) Chunk {
-	if choices == nil {
-		choices = []ChunkChoice{}
-	}
-	return Chunk{ID: h.ID, Object: "chat.completion.chunk", Created: h.Created, Model: h.Model, Choices: choices}
+	h.Object = "chat.completion.chunk"
+	return Chunk{Head: h, Choices: choices}
 }

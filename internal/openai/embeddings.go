@@ -5,12 +5,57 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"turnpike/internal/fault"
+	"turnpike/internal/jsonbody"
 )
 
+// MaxEmbeddings is OpenAI's limit for the inputs of a request.
+const MaxEmbeddings = 2048
+
+// EmbeddingsRequest is the body of POST /v1/embeddings.
+type EmbeddingsRequest struct {
+	Input          jsontext.Value `json:"input"`
+	Dimensions     *int64         `json:"dimensions"`
+	EncodingFormat string         `json:"encoding_format"`
+}
+
+// DecodeEmbeddings reads an embeddings request. It checks everything but the input's elements and
+// the upper limit of the dimensions.
+func DecodeEmbeddings(body []byte) (*EmbeddingsRequest, error) {
+	r := new(EmbeddingsRequest)
+	if err := jsonbody.DecodeLenient(body, r); err != nil {
+		return nil, err
+	}
+	switch {
+	case !isSet(r.Input):
+		return nil, fault.Missing("input", "input is required: a string or an array of strings.")
+	case r.Dimensions != nil && *r.Dimensions < 1:
+		return nil, fault.Invalid("dimensions", "dimensions must be at least 1.")
+	case !slices.Contains([]string{"", "float", "base64"}, r.EncodingFormat):
+		return nil, fault.Invalid("encoding_format", "encoding_format must be float or base64.")
+	}
+	return r, nil
+}
+
+// Texts returns the input if it is a string or an array of strings.
+func (r *EmbeddingsRequest) Texts() (texts []string, ok bool) {
+	var one string
+	if json.Unmarshal(r.Input, &one) == nil {
+		return []string{one}, true
+	}
+	if json.Unmarshal(r.Input, &texts) != nil {
+		return nil, false
+	}
+	return texts, true
+}
+
 // EncodeEmbeddings encodes the response to an embeddings request.
-func EncodeEmbeddings[F float32 | float64](model string, vectors [][]F, inBase64 bool, tokens int64) ([]byte, error) {
+func EncodeEmbeddings[F float32 | float64](model string, vectors [][]F, format string, tokens int64) ([]byte, error) {
 	type embedding struct {
 		Object    string `json:"object"`
 		Index     int    `json:"index"`
@@ -29,7 +74,7 @@ func EncodeEmbeddings[F float32 | float64](model string, vectors [][]F, inBase64
 	out.Usage.PromptTokens, out.Usage.TotalTokens = tokens, tokens
 	for i, vector := range vectors {
 		e := embedding{"embedding", i, vector}
-		if inBase64 {
+		if format == "base64" {
 			b := make([]byte, 0, 4*len(vector))
 			for _, x := range vector {
 				b = binary.LittleEndian.AppendUint32(b, math.Float32bits(float32(x)))

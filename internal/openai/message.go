@@ -129,20 +129,44 @@ func TrailingInstructions(messages []Message) int {
 	return len(messages)
 }
 
-// CheckContent checks that content at a path is a string or an array of parts.
-func CheckContent(c *Content, at string) error {
+// EachPart checks the content of the message at a path, and calls read for each part with its path.
+// A string is a text part. types are the types of parts that the model accepts from users.
+func (m *Message) EachPart(at string, types []string, read func(p *Part, at string) error) error {
+	c := &m.Content
 	switch {
 	case c.IsNull():
 		return fault.Missing(at, "%s is required: a string or an array of parts. Only an assistant message with tool_calls may omit it.", at)
 	case !c.valid():
 		return fault.Invalid(at, "%s must be a string or an array of parts.", at)
+	case c.Kind == jsontext.KindString:
+		return read(new(TextPart(c.Text)), at)
+	}
+	for i := range c.Value {
+		p, here := &c.Value[i], at+"["+strconv.Itoa(i)+"]"
+		if err := p.check(here, m.Role, types); err != nil {
+			return err
+		}
+		if err := read(p, here); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-// Check checks that the part at a path has the field that its type requires, and that a message of
-// the role may have it. types are the types that the model accepts from users.
-func (p *Part) Check(at, role string, types ...string) error {
+// PlainText returns the text or the refusal of a part.
+func (p *Part) PlainText() string {
+	switch {
+	case p.Text != nil:
+		return *p.Text
+	case p.Refusal != nil:
+		return *p.Refusal
+	}
+	return ""
+}
+
+// check checks that the part at a path has the field that its type requires, and that a message of
+// the role may have it.
+func (p *Part) check(at, role string, types []string) error {
 	allowed := "text"
 	switch {
 	case role == "user":

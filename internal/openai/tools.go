@@ -41,6 +41,34 @@ func (t *Tool) Check(at string) error {
 	return nil
 }
 
+// Schema checks the tool at a path and returns its parameters as the schema of an object, or nil.
+func (t *Tool) Schema(at string) (jsontext.Value, error) {
+	if err := t.Check(at); err != nil || !isSet(t.Function.Parameters) {
+		return nil, err
+	}
+	schema, ok := ObjectSchema(t.Function.Parameters)
+	if !ok {
+		at += ".function.parameters"
+		return nil, fault.Invalid(at, "%s must be a JSON Schema of an object.", at)
+	}
+	return schema, nil
+}
+
+// ObjectSchema returns a schema with the type object. It isn't ok if the schema has another type.
+func ObjectSchema(v jsontext.Value) (_ jsontext.Value, ok bool) {
+	if v.Kind() != jsontext.KindBeginObject {
+		return nil, false
+	}
+	schema := ParseOrdered(v)
+	at := schema.Index("type")
+	if at < 0 {
+		schema.Members = slices.Insert(schema.Members, 0, Member{Name: "type", Value: OrderedString("object")})
+		return schema.JSON(), true
+	}
+	of := &schema.Members[at].Value
+	return v, of.Kind != jsontext.KindString || of.Text() == "object"
+}
+
 // ToolIndex returns the index of the tool with a name, or -1.
 func (r *ChatRequest) ToolIndex(name string) int {
 	return slices.IndexFunc(r.Tools, func(t Tool) bool { return t.Function != nil && t.Function.Name == name })

@@ -3,6 +3,7 @@ package providers
 import (
 	"context"
 	"io"
+	"strings"
 
 	"turnpike/internal/audio"
 	"turnpike/internal/fault"
@@ -25,6 +26,35 @@ type ImageRequest struct {
 	// Sources are the images to edit, and Mask says where. Both are empty for a new image.
 	Sources []Upload
 	Mask    *Upload
+}
+
+// MaxImages is OpenAI's limit for the images of a request.
+const MaxImages = 10
+
+// ImageFields are the fields of a request that not only OpenAI's models have.
+type ImageFields struct {
+	Prompt       string `json:"prompt"`
+	N            *int64 `json:"n"`
+	Size         string `json:"size"`
+	OutputFormat string `json:"output_format"`
+}
+
+// Fields decodes the body. N is 1 by default.
+func (r *ImageRequest) Fields() (*ImageFields, error) {
+	in := new(ImageFields)
+	if err := jsonbody.DecodeLenient(r.Body, in); err != nil {
+		return nil, err
+	}
+	if in.N == nil {
+		in.N = new(int64(1))
+	}
+	if strings.TrimSpace(in.Prompt) == "" {
+		return nil, fault.Missing("prompt", "prompt is required: a description of the image.")
+	}
+	if *in.N < 1 || *in.N > MaxImages {
+		return nil, fault.Invalid("n", "n must be a whole number from 1 to %d.", MaxImages)
+	}
+	return in, nil
 }
 
 // Upload is a file from the client.

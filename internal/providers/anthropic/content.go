@@ -2,7 +2,6 @@ package anthropic
 
 import (
 	"encoding/base64"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -35,54 +34,27 @@ func readCacheControl(v jsontext.Value) *cacheControl {
 // contentBlocks translates the content of a message. The API rejects text that
 // is only white space, so it is dropped.
 func contentBlocks(m *openai.Message, at string) (blocks []block, err error) {
-	c := &m.Content
-	if err := openai.CheckContent(c, at); err != nil {
-		return nil, err
+	if m.Role == "tool" { // Anthropic's tool results take what users may send
+		m = &openai.Message{Role: "user", Content: m.Content}
 	}
-	if c.Kind == jsontext.KindString {
-		return appendText(nil, c.Text), nil
-	}
-	role := m.Role
-	if role == "tool" { // Anthropic's tool results take what users may send
-		role = "user"
-	}
-	for i := range c.Value {
-		p, here := &c.Value[i], at+"["+strconv.Itoa(i)+"]"
-		if err := p.Check(here, role, "text", "image_url", "file"); err != nil {
-			return nil, err
-		}
-		before := len(blocks)
+	err = m.EachPart(at, []string{"text", "image_url", "file"}, func(p *openai.Part, at string) (err error) {
+		var b block
 		switch p.Type {
-		case "text":
-			blocks = appendText(blocks, *p.Text)
-		case "refusal":
-			blocks = appendText(blocks, *p.Refusal)
+		case "image_url":
+			b, err = imageBlock(p.ImageURL.URL, at+".image_url.url")
+		case "file":
+			b, err = documentBlock(p.File, at+".file")
 		default:
-			media, err := mediaBlock(p, here)
-			if err != nil {
-				return nil, err
+			b = block{Type: "text", Text: p.PlainText()}
+			if isBlank(b.Text) {
+				return nil
 			}
-			blocks = append(blocks, media)
 		}
-		if len(blocks) > before {
-			blocks[before].CacheControl = readCacheControl(p.CacheControl)
-		}
-	}
-	return blocks, nil
-}
-
-func appendText(blocks []block, text string) []block {
-	if isBlank(text) {
-		return blocks
-	}
-	return append(blocks, block{Type: "text", Text: text})
-}
-
-func mediaBlock(p *openai.Part, at string) (block, error) {
-	if p.Type == "image_url" {
-		return imageBlock(p.ImageURL.URL, at+".image_url.url")
-	}
-	return documentBlock(p.File, at+".file")
+		b.CacheControl = readCacheControl(p.CacheControl)
+		blocks = append(blocks, b)
+		return err
+	})
+	return blocks, err
 }
 
 func imageBlock(url, at string) (block, error) {

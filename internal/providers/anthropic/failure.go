@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 
 	"turnpike/internal/providers"
 	"turnpike/internal/providers/wire"
@@ -21,9 +21,7 @@ type apiError struct {
 }
 
 func readError(text []byte) (e apiError) {
-	if json.Unmarshal(text, &e, wire.Lenient) != nil {
-		return apiError{}
-	}
+	_ = json.Unmarshal(text, &e, wire.Lenient) // other bodies have no type and no message
 	return e
 }
 
@@ -40,33 +38,30 @@ func (e *apiError) text() string {
 	return e.Error.Type + ": " + e.Error.Message
 }
 
+// kinds are the kinds of failures by the type of the error.
+var kinds = map[string]providers.Kind{
+	"invalid_request_error": providers.KindInvalid,
+	"request_too_large":     providers.KindInvalid,
+	"authentication_error":  providers.KindAuth,
+	"permission_error":      providers.KindAuth,
+	"billing_error":         providers.KindAuth,
+	"not_found_error":       providers.KindNoModel,
+	"rate_limit_error":      providers.KindRateLimited,
+	"overloaded_error":      providers.KindOverloaded,
+	"timeout_error":         providers.KindTimeout,
+	"api_error":             providers.KindServer,
+	"conflict_error":        providers.KindServer,
+}
+
+// noCredit recognizes an account without credit, which gets the same type and
+// status as an invalid request.
+var noCredit = regexp.MustCompile("credit balance|usage limits|spend limit")
+
 func (e *apiError) kind() providers.Kind {
-	switch e.Error.Type {
-	case "invalid_request_error":
-		// An account without credit gets the same type and status as an invalid
-		// request. Only the message differs.
-		for _, phrase := range []string{"credit balance", "usage limits", "spend limit"} {
-			if strings.Contains(e.Error.Message, phrase) {
-				return providers.KindAuth
-			}
-		}
-		return providers.KindInvalid
-	case "request_too_large":
-		return providers.KindInvalid
-	case "authentication_error", "permission_error", "billing_error":
+	if e.Error.Type == "invalid_request_error" && noCredit.MatchString(e.Error.Message) {
 		return providers.KindAuth
-	case "not_found_error":
-		return providers.KindNoModel
-	case "rate_limit_error":
-		return providers.KindRateLimited
-	case "overloaded_error":
-		return providers.KindOverloaded
-	case "timeout_error":
-		return providers.KindTimeout
-	case "api_error", "conflict_error":
-		return providers.KindServer
 	}
-	return ""
+	return kinds[e.Error.Type]
 }
 
 var fields = map[string]string{
@@ -106,17 +101,4 @@ func (p *Provider) failureIn(text []byte) error {
 // protocolFailure is for a response that doesn't follow the API.
 func (p *Provider) protocolFailure(format string, args ...any) error {
 	return wire.ProtocolFailure("%s", wire.Loggable(fmt.Errorf(format, args...).Error(), p.key))
-}
-
-// loggable drops the values that a decoder quotes in its error.
-func loggable(err error) error {
-	var semantic *json.SemanticError
-	if errors.As(err, &semantic) {
-		return fmt.Errorf("%.80q has the wrong type", string(semantic.JSONPointer))
-	}
-	var syntactic *jsontext.SyntacticError
-	if errors.As(err, &syntactic) {
-		return fmt.Errorf("invalid JSON at byte %d", syntactic.ByteOffset)
-	}
-	return errors.New("invalid JSON")
 }

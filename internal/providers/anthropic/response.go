@@ -81,7 +81,7 @@ func (u *usage) estimateOutput(bytes int) {
 func (p *Provider) completion(body []byte, info requestInfo, head openai.Head) (*providers.Response, error) {
 	var r response
 	if err := json.Unmarshal(body, &r, wire.Lenient); err != nil {
-		return nil, p.protocolFailure("not a message: %w", loggable(err))
+		return nil, p.protocolFailure("not a message: %w", err)
 	}
 	switch r.Type {
 	case "message":

@@ -38,7 +38,7 @@ func (b *builder) setFormat() error {
 		b.outputConfig().Format = &outputFormat{Type: "json_schema", Schema: schema.JSON()}
 		return nil
 	}
-	input, ok := objectSchema(f.JSONSchema.Schema)
+	input, ok := openai.ObjectSchema(f.JSONSchema.Schema)
 	if !ok {
 		const at = "response_format.json_schema.schema"
 		return fault.Invalid(at, "%s must describe an object.", at)

@@ -11,26 +11,6 @@ import (
 
 const maxSchemaDepth = 64
 
-// objectSchema returns a function's parameters as a tool's input schema, which
-// must have the type object.
-func objectSchema(v jsontext.Value) (jsontext.Value, bool) {
-	switch v.Kind() {
-	case jsontext.KindInvalid, jsontext.KindNull:
-		return jsontext.Value(emptySchema), true
-	case jsontext.KindBeginObject:
-	default:
-		return nil, false
-	}
-	schema := openai.ParseOrdered(v)
-	at := schema.Index("type")
-	if at < 0 {
-		schema.Members = slices.Insert(schema.Members, 0, openai.Member{Name: "type", Value: openai.OrderedString("object")})
-		return schema.JSON(), true
-	}
-	of := &schema.Members[at].Value
-	return v, of.Kind != jsontext.KindString || of.Text() == "object"
-}
-
 // isClosed reports whether a grammar can express the schema: no object in it
 // allows unknown properties, and it isn't recursive.
 func isClosed(schema openai.Ordered) bool {

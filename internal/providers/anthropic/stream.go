@@ -112,7 +112,7 @@ func (s *stream) read() error {
 	}
 	var e event
 	if err := json.Unmarshal(data, &e, wire.Lenient); err != nil {
-		return s.provider.protocolFailure("event %.40q: %w", name, loggable(err))
+		return s.provider.protocolFailure("event %.40q: %w", name, err)
 	}
 	switch e.Type = cmp.Or(e.Type, name); e.Type {
 	case "error":

@@ -90,12 +90,12 @@ func (b *builder) toolIndex(name string) int {
 }
 
 func translateTool(t *openai.Tool, at string) (toolDefinition, error) {
-	if err := t.Check(at); err != nil {
+	schema, err := t.Schema(at)
+	if err != nil {
 		return toolDefinition{}, err
 	}
-	schema, ok := objectSchema(t.Function.Parameters)
-	if !ok {
-		return toolDefinition{}, fault.Invalid(at+".function.parameters", "%s.function.parameters must be a JSON Schema of an object.", at)
+	if schema == nil {
+		schema = jsontext.Value(emptySchema)
 	}
 	return toolDefinition{
 		Name:         t.Function.Name,

@@ -104,18 +104,21 @@ func convert(ctx context.Context, spoken io.ReadCloser, format string) (io.ReadC
 	if err != nil {
 		return nil, 0, failure(errors.Join(err, drain(spoken)))
 	}
-	switch format {
-	case "pcm":
-		return &body{audio.Convert(audio.RawPCM, pcm, samples), spoken}, -1, nil
-	case "wav":
-		return bufferWAV(pcm, samples, spoken)
+	var source io.ReadCloser = struct {
+		io.Reader
+		io.Closer
+	}{samples, spoken}
+	size := int64(-1)
+	if format == "wav" {
+		if source, size, err = buffer(samples, spoken); err != nil {
+			return nil, 0, err
+		}
 	}
-	wav := &body{io.MultiReader(strings.NewReader(string(audio.Header(pcm, -1))), samples), spoken}
-	out, err := audio.Encode(ctx, wav, format)
+	out, size, err := audio.Content(ctx, pcm, source, size, format)
 	if err != nil {
 		return nil, 0, failure(err)
 	}
-	return &body{out, out}, -1, nil
+	return &body{out, out}, size, nil
 }
 
 // drain returns the error of the program, if any, which explains invalid WAV.
@@ -124,9 +127,9 @@ func drain(spoken io.Reader) error {
 	return err
 }
 
-// bufferWAV stores the audio until its size is known, because many players need
-// the size in the header. Generating takes a hundredth of the playing time.
-func bufferWAV(pcm audio.Format, samples io.Reader, spoken io.Closer) (io.ReadCloser, int64, error) {
+// buffer stores the audio until its size is known, because many players need it in the header of a
+// WAV file. Generating takes a hundredth of the playing time.
+func buffer(samples io.Reader, spoken io.Closer) (io.ReadCloser, int64, error) {
 	file, err := os.CreateTemp("", "turnpike-speech-*.pcm")
 	if err != nil {
 		return nil, 0, failure(err)
@@ -138,8 +141,7 @@ func bufferWAV(pcm audio.Format, samples io.Reader, spoken io.Closer) (io.ReadCl
 		temp.Close()
 		return nil, 0, failure(err)
 	}
-	header := string(audio.Header(pcm, size))
-	return &body{io.MultiReader(strings.NewReader(header), file), temp}, int64(len(header)) + size, nil
+	return temp, size, nil
 }
 
 type tempFile struct{ *os.File }

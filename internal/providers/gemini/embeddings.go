@@ -2,33 +2,17 @@ package gemini
 
 import (
 	"context"
-	"fmt"
 	"math"
-	"net/http"
+	"slices"
 	"strings"
 
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
-
 	"turnpike/internal/fault"
-	"turnpike/internal/jsonbody"
 	"turnpike/internal/openai"
 	"turnpike/internal/providers"
 	"turnpike/internal/providers/wire"
 )
 
-const (
-	maxInputs = 2048 // OpenAI's limit
-	maxBatch  = 100  // of batchEmbedContents
-)
-
-type embeddingsRequest struct {
-	Input          jsontext.Value `json:"input"`
-	Dimensions     *int64         `json:"dimensions"`
-	EncodingFormat string         `json:"encoding_format"`
-
-	texts []string // parsed Input
-}
+const maxBatch = 100 // of batchEmbedContents
 
 type embedRequest struct {
 	Model                string  `json:"model"`
@@ -49,23 +33,24 @@ type embeddingValues struct {
 
 // Embeddings makes an embeddings request in OpenAI's format.
 func (p *Provider) Embeddings(ctx context.Context, model string, body []byte) (*providers.Response, error) {
-	in, err := readEmbeddings(body)
+	in, err := openai.DecodeEmbeddings(body)
 	if err != nil {
 		return nil, err
 	}
+	texts, ok := in.Texts()
+	switch {
+	case !ok:
+		return nil, fault.Invalid("input", "input must be a string or an array of strings. This model does not accept tokens.")
+	case len(texts) == 0 || len(texts) > openai.MaxEmbeddings:
+		return nil, fault.Invalid("input", "input must have 1 to %d strings.", openai.MaxEmbeddings)
+	}
+	if i := slices.IndexFunc(texts, func(text string) bool { return strings.TrimSpace(text) == "" }); i >= 0 {
+		return nil, fault.Invalid("input", "input must not have empty strings. Number %d is empty.", i)
+	}
 	var vectors [][]float64
 	var used providers.Usage
-	for start := 0; start < len(in.texts); start += maxBatch {
-		texts := in.texts[start:min(start+maxBatch, len(in.texts))]
-		method, body, err := in.batch(model, texts)
-		if err != nil {
-			return nil, err
-		}
-		resp, err := p.post(ctx, model, method, body)
-		if err != nil {
-			return nil, err
-		}
-		r, err := p.readVectors(resp, texts)
+	for batch := range slices.Chunk(texts, maxBatch) {
+		r, err := p.embed(ctx, model, batch, in.Dimensions)
 		if err != nil {
 			return nil, err
 		}
@@ -75,75 +60,31 @@ func (p *Provider) Embeddings(ctx context.Context, model string, body []byte) (*
 			}
 			vectors = append(vectors, v.Values)
 		}
-		tokens, counted := r.promptTokens(texts)
+		tokens, counted := r.promptTokens(batch)
 		used.InputTokens += tokens
 		used.Estimated = used.Estimated || !counted
 	}
-	out, err := openai.EncodeEmbeddings(model, vectors, in.EncodingFormat == "base64", used.InputTokens)
+	out, err := openai.EncodeEmbeddings(model, vectors, in.EncodingFormat, used.InputTokens)
 	return &providers.Response{Body: out, Usage: used}, err
 }
 
-func readEmbeddings(body []byte) (*embeddingsRequest, error) {
-	r := new(embeddingsRequest)
-	if err := jsonbody.DecodeLenient(body, r); err != nil {
-		return nil, err
+func (p *Provider) embed(ctx context.Context, model string, texts []string, dimensions *int64) (*embedResponse, error) {
+	var batch struct {
+		Requests []embedRequest `json:"requests"`
 	}
-	switch r.Input.Kind() {
-	case jsontext.KindInvalid, jsontext.KindNull:
-		return nil, fault.Missing("input", "input is required: a string or an array of strings.")
-	case jsontext.KindString:
-		r.texts = make([]string, 1)
-		_ = json.Unmarshal(r.Input, &r.texts[0]) // it is a string
-	default:
-		if err := json.Unmarshal(r.Input, &r.texts); err != nil {
-			return nil, fault.Invalid("input", "input must be a string or an array of strings. This model does not accept tokens.")
-		}
-	}
-	if len(r.texts) == 0 || len(r.texts) > maxInputs {
-		return nil, fault.Invalid("input", "input must have 1 to %d strings.", maxInputs)
-	}
-	for i, text := range r.texts {
-		if strings.TrimSpace(text) == "" {
-			return nil, fault.Invalid("input", "input must not have empty strings. Number %d is empty.", i)
-		}
-	}
-	if r.Dimensions != nil && (*r.Dimensions < 1 || *r.Dimensions > math.MaxInt32) {
-		return nil, fault.Invalid("dimensions", "dimensions must be at least 1.")
-	}
-	switch r.EncodingFormat {
-	case "", "float", "base64":
-		return r, nil
-	}
-	return nil, fault.Invalid("encoding_format", "encoding_format must be float or base64.")
-}
-
-func (r *embeddingsRequest) batch(model string, texts []string) (method string, body []byte, err error) {
-	requests := make([]embedRequest, len(texts))
-	for i, text := range texts {
-		requests[i] = embedRequest{
+	for _, text := range texts {
+		batch.Requests = append(batch.Requests, embedRequest{
 			Model:                "models/" + strings.TrimPrefix(model, "models/"),
 			Content:              content{Parts: []part{{Text: text}}},
-			OutputDimensionality: r.Dimensions,
-		}
+			OutputDimensionality: dimensions,
+		})
 	}
-	if len(r.texts) == 1 {
-		method = "embedContent"
-		body, err = json.Marshal(requests[0])
-	} else {
-		method = "batchEmbedContents"
-		body, err = json.Marshal(struct {
-			Requests []embedRequest `json:"requests"`
-		}{requests})
+	var method, request = "batchEmbedContents", any(batch)
+	if len(texts) == 1 {
+		method, request = "embedContent", batch.Requests[0]
 	}
-	if err != nil {
-		err = fmt.Errorf("gemini: encode request: %w", err)
-	}
-	return method, body, err
-}
-
-func (p *Provider) readVectors(resp *http.Response, texts []string) (*embedResponse, error) {
 	r := new(embedResponse)
-	if err := wire.ReadJSON(resp, wire.MaxMedia, r, p.key); err != nil {
+	if err := p.post(ctx, p.url(model, method), request, r, explain); err != nil {
 		return nil, err
 	}
 	if r.Error != nil {

@@ -85,35 +85,35 @@ func (e *apiError) refine(f *providers.Failure) {
 	}
 }
 
-// kind follows google.rpc.Code. It returns "" for a status that says no more than HTTP's.
+// kinds are the kinds of failures by google.rpc.Code.
+var kinds = map[string]providers.Kind{
+	"INVALID_ARGUMENT":    providers.KindInvalid,
+	"OUT_OF_RANGE":        providers.KindInvalid,
+	"FAILED_PRECONDITION": providers.KindInvalid,
+	"UNAUTHENTICATED":     providers.KindAuth,
+	"PERMISSION_DENIED":   providers.KindAuth,
+	"NOT_FOUND":           providers.KindNoModel,
+	"RESOURCE_EXHAUSTED":  providers.KindRateLimited,
+	"UNAVAILABLE":         providers.KindOverloaded,
+	"DEADLINE_EXCEEDED":   providers.KindTimeout,
+	"INTERNAL":            providers.KindServer,
+	"UNKNOWN":             providers.KindServer,
+	"DATA_LOSS":           providers.KindServer,
+	"ABORTED":             providers.KindServer,
+	"CANCELLED":           providers.KindServer,
+}
+
+// accountPattern finds problems of the operator's account, with which another provider can help: no
+// billing, or a country that the free tier doesn't serve.
+var accountPattern = regexp.MustCompile("(?i)billing|location")
+
+// kind returns "" for a status that says no more than HTTP's.
 func (e *apiError) kind() providers.Kind {
-	switch e.Status {
-	case "INVALID_ARGUMENT", "OUT_OF_RANGE":
-		if e.isAboutKey() {
-			return providers.KindAuth
-		}
-		return providers.KindInvalid
-	case "FAILED_PRECONDITION":
-		// Usually it is the operator's account: no billing, or a country that the
-		// free tier doesn't serve. Then another provider can help.
-		if text := strings.ToLower(e.Message); strings.Contains(text, "billing") || strings.Contains(text, "location") {
-			return providers.KindAuth
-		}
-		return providers.KindInvalid
-	case "UNAUTHENTICATED", "PERMISSION_DENIED":
+	kind := kinds[e.Status]
+	if kind == providers.KindInvalid && (e.isAboutKey() || e.Status == "FAILED_PRECONDITION" && accountPattern.MatchString(e.Message)) {
 		return providers.KindAuth
-	case "NOT_FOUND":
-		return providers.KindNoModel
-	case "RESOURCE_EXHAUSTED":
-		return providers.KindRateLimited
-	case "UNAVAILABLE":
-		return providers.KindOverloaded
-	case "DEADLINE_EXCEEDED":
-		return providers.KindTimeout
-	case "INTERNAL", "UNKNOWN", "DATA_LOSS", "ABORTED", "CANCELLED":
-		return providers.KindServer
 	}
-	return ""
+	return kind
 }
 
 // isAboutKey recognizes a rejected key, which Google reports as an invalid argument.

@@ -1,6 +1,7 @@
 package gemini
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -8,29 +9,23 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"sync"
+
+	"golang.org/x/sync/errgroup"
 
 	"turnpike/internal/fault"
-	"turnpike/internal/jsonbody"
 	"turnpike/internal/providers"
 	"turnpike/internal/providers/wire"
 )
 
 const (
-	maxImages       = 10 // OpenAI's limit
-	maxConcurrent   = 4  // upstream requests for one request
-	imagesPerImagen = 4  // in one upstream request
+	maxConcurrent   = 4 // upstream requests for one request
+	imagesPerImagen = 4 // in one upstream request
 )
 
 // imagesRequest has the fields of a request that Gemini has a counterpart for.
 type imagesRequest struct {
-	Prompt       string `json:"prompt"`
-	N            *int   `json:"n"`
-	Size         string `json:"size"`
-	OutputFormat string `json:"output_format"`
-
-	size size // parsed
-	n    int
+	*providers.ImageFields
+	size size
 }
 
 type imageConfig struct {
@@ -49,37 +44,28 @@ func (p *Provider) Images(ctx context.Context, req *providers.ImageRequest) (*pr
 		if len(req.Sources) > 0 {
 			return nil, fault.Invalid("image", "This model cannot edit images. Omit image or use another model.")
 		}
-		requests := (in.n + imagesPerImagen - 1) / imagesPerImagen
+		n := int(*in.N)
+		requests := (n + imagesPerImagen - 1) / imagesPerImagen
 		return concurrently(ctx, requests, func(ctx context.Context, i int) (*providers.ImageResult, error) {
-			return p.predict(ctx, req.Model, in, min(imagesPerImagen, in.n-i*imagesPerImagen))
+			return p.predict(ctx, req.Model, in, min(imagesPerImagen, n-i*imagesPerImagen))
 		})
 	}
 	call := in.generate(req)
-	return concurrently(ctx, in.n, func(ctx context.Context, _ int) (*providers.ImageResult, error) {
+	return concurrently(ctx, int(*in.N), func(ctx context.Context, _ int) (*providers.ImageResult, error) {
 		return p.generateImage(ctx, req.Model, in.Prompt, call)
 	})
 }
 
 func readImages(req *providers.ImageRequest) (*imagesRequest, error) {
-	in := &imagesRequest{n: 1}
-	if err := jsonbody.DecodeLenient(req.Body, in); err != nil {
+	in, err := req.Fields()
+	if err != nil {
 		return nil, err
-	}
-	if strings.TrimSpace(in.Prompt) == "" {
-		return nil, fault.Missing("prompt", "prompt is required: a description of the image.")
-	}
-	if in.N != nil {
-		in.n = *in.N
-	}
-	if in.n < 1 || in.n > maxImages {
-		return nil, fault.Invalid("n", "n must be a whole number from 1 to %d.", maxImages)
 	}
 	if req.Mask != nil {
 		return nil, fault.Invalid("mask", "This model does not support mask. Describe in the prompt what to change.")
 	}
-	var err error
-	in.size, err = parseSize(in.Size)
-	return in, err
+	size, err := parseSize(in.Size)
+	return &imagesRequest{in, size}, err
 }
 
 func (in *imagesRequest) generate(req *providers.ImageRequest) *generateRequest {
@@ -88,14 +74,9 @@ func (in *imagesRequest) generate(req *providers.ImageRequest) *generateRequest 
 		parts = append(parts, part{InlineData: inline(&req.Sources[i])})
 	}
 	call := &generateRequest{Contents: []content{{Role: "user", Parts: parts}}}
-	version := parseModel(req.Model).version
 	call.GenerationConfig.ResponseModalities = []string{"IMAGE"}
-	if version > 0 && version < 2.5 {
-		call.GenerationConfig.ResponseModalities = []string{"TEXT", "IMAGE"} // it rejects IMAGE alone
-		return call
-	}
 	config := imageConfig{AspectRatio: in.size.aspectRatio(geminiRatios)}
-	if version >= 3 {
+	if parseModel(req.Model).version >= 3 {
 		config.ImageSize = in.size.imageSize()
 	}
 	if config != (imageConfig{}) {
@@ -115,15 +96,15 @@ func inline(file *providers.Upload) *blob {
 }
 
 func (p *Provider) generateImage(ctx context.Context, model, prompt string, call *generateRequest) (*providers.ImageResult, error) {
-	var r mediaResponse
-	if err := p.postMedia(ctx, p.url(model, "generateContent"), call, &r); err != nil {
+	var r generateResponse
+	if err := p.post(ctx, p.url(model, "generateContent"), call, &r, explainMedia); err != nil {
 		return nil, err
 	}
 	return p.readImage(&r, prompt)
 }
 
-func (p *Provider) readImage(r *mediaResponse, prompt string) (*providers.ImageResult, error) {
-	files, err := p.blobs(r)
+func (p *Provider) readImage(r *generateResponse, prompt string) (*providers.ImageResult, error) {
+	files, err := p.files(r)
 	if err != nil {
 		return nil, err
 	}
@@ -139,39 +120,21 @@ func (p *Provider) readImage(r *mediaResponse, prompt string) (*providers.ImageR
 // concurrently sends several requests, a few at a time, and joins their results in order. The first
 // failure cancels the others, unless a filter has blocked one of several.
 func concurrently(ctx context.Context, n int, send func(ctx context.Context, i int) (*providers.ImageResult, error)) (*providers.ImageResult, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	results := make([]*providers.ImageResult, n)
-	var (
-		group   sync.WaitGroup
-		mu      sync.Mutex
-		blocked error
-		failed  error
-	)
-	slots := make(chan struct{}, maxConcurrent)
+	results, blocked := make([]*providers.ImageResult, n), make([]error, n)
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(maxConcurrent)
 	for i := range n {
-		slots <- struct{}{}
-		group.Go(func() {
-			defer func() { <-slots }()
-			result, err := send(ctx, i)
-			mu.Lock()
-			defer mu.Unlock()
-			switch {
-			case err == nil:
-				results[i] = result
-			case isBlocked(err):
-				blocked = err
-			case failed == nil: // the canceled ones fail, too
-				failed = err
-				cancel()
+		group.Go(func() (err error) {
+			if results[i], err = send(ctx, i); isBlocked(err) {
+				blocked[i], err = err, nil
 			}
+			return err
 		})
 	}
-	group.Wait()
-	if failed != nil {
-		return nil, failed
+	if err := group.Wait(); err != nil {
+		return nil, err
 	}
-	return join(results, blocked)
+	return join(results, cmp.Or(blocked...))
 }
 
 func isBlocked(err error) bool {
@@ -244,7 +207,7 @@ func (p *Provider) predict(ctx context.Context, model string, in *imagesRequest,
 		parameters.OutputOptions = &outputOptions{"image/jpeg"}
 	}
 	var r predictResponse
-	err := p.postMedia(ctx, p.url(model, "predict"), predictRequest{[]predictInstance{{Prompt: in.Prompt}}, parameters}, &r)
+	err := p.post(ctx, p.url(model, "predict"), predictRequest{[]predictInstance{{Prompt: in.Prompt}}, parameters}, &r, explainMedia)
 	if err != nil {
 		return nil, err
 	}

@@ -36,11 +36,10 @@ func TestImagesAreGenerated(t *testing.T) {
 		calls int
 		usage providers.Usage
 	}{
-		nano:                     {3, 3, providers.Usage{InputTokens: 24, OutputTokens: 3870, Images: 3}},
-		nanoPro:                  {1, 1, providers.Usage{InputTokens: 8, OutputTokens: 1290, Images: 1}},
-		oldImages:                {6, 2, providers.Usage{Images: 6}},
-		"models/" + oldImages:    {1, 1, providers.Usage{Images: 1}},
-		"gemini-2.0-flash-image": {1, 1, providers.Usage{InputTokens: 8, OutputTokens: 1290, Images: 1}},
+		nano:                  {3, 3, providers.Usage{InputTokens: 24, OutputTokens: 3870, Images: 3}},
+		nanoPro:               {1, 1, providers.Usage{InputTokens: 8, OutputTokens: 1290, Images: 1}},
+		oldImages:             {6, 2, providers.Usage{Images: 6}},
+		"models/" + oldImages: {1, 1, providers.Usage{Images: 1}},
 	} {
 		p, server := start(t)
 		answer, err := p.Images(t.Context(), &providers.ImageRequest{Model: model, Body: fmt.Appendf(nil, `{"prompt":"a lighthouse","n":%d,"quality":"high"}`, c.n)})
@@ -72,7 +71,6 @@ func TestImageRequestIsTranslated(t *testing.T) {
 		{nanoPro, `{"prompt":"x","size":"1536x1024"}`, []providers.Upload{source, source}, `{"contents":[{"role":"user","parts":[{"text":"x"},` + inlined + `,` + inlined + `]}],"generationConfig":{"responseModalities":["IMAGE"],"imageConfig":{"aspectRatio":"3:2"}}}`},
 		{nanoPro, `{"prompt":"x","size":"3840x2160"}`, nil, `{"contents":[{"role":"user","parts":[{"text":"x"}]}],"generationConfig":{"responseModalities":["IMAGE"],"imageConfig":{"aspectRatio":"16:9","imageSize":"4K"}}}`},
 		{nanoPro, `{"prompt":"x","size":"2048x2048"}`, nil, `{"contents":[{"role":"user","parts":[{"text":"x"}]}],"generationConfig":{"responseModalities":["IMAGE"],"imageConfig":{"aspectRatio":"1:1","imageSize":"2K"}}}`},
-		{"gemini-2.0-flash-image", `{"prompt":"x","size":"1024x1024"}`, nil, `{"contents":[{"role":"user","parts":[{"text":"x"}]}],"generationConfig":{"responseModalities":["TEXT","IMAGE"]}}`},
 		{oldImages, `{"prompt":"x","n":2,"size":"1024x1792","output_format":"jpeg"}`, nil, `{"instances":[{"prompt":"x"}],"parameters":{"sampleCount":2,"aspectRatio":"9:16","includeRaiReason":true,"outputOptions":{"mimeType":"image/jpeg"}}}`},
 		{oldImages, `{"prompt":"x","size":"2048x2048"}`, nil, `{"instances":[{"prompt":"x"}],"parameters":{"sampleCount":1,"aspectRatio":"1:1","sampleImageSize":"2K","includeRaiReason":true}}`},
 		{"imagen-4.0-fast-generate-001", `{"prompt":"x","size":"2048x2048"}`, nil, `{"instances":[{"prompt":"x"}],"parameters":{"sampleCount":1,"aspectRatio":"1:1","includeRaiReason":true}}`},
@@ -340,7 +338,7 @@ func FuzzMediaResponse(f *testing.F) {
 				t.Errorf("%d pictures for %+v", len(got.Images), got.Usage)
 			}
 		}
-		var made mediaResponse
+		var made generateResponse
 		if read(&made) == nil {
 			pictures(p.readImage(&made, "x"))
 			_, err := p.readSpeech(t.Context(), &made, "wav")

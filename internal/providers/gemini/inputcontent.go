@@ -1,54 +1,37 @@
 package gemini
 
 import (
-	"fmt"
 	"net/url"
 	"path"
 	"strings"
-
-	"github.com/go-json-experiment/json/jsontext"
 
 	"turnpike/internal/fault"
 	"turnpike/internal/openai"
 )
 
+var contentTypes = []string{"text", "image_url", "input_audio", "file"}
+
 // contentParts translates the content of a message. Empty text is dropped.
 func (b *builder) contentParts(m *openai.Message, at string) (parts []part, err error) {
-	c := &m.Content
-	if err := openai.CheckContent(c, at); err != nil {
-		return nil, err
-	}
-	if c.Kind == jsontext.KindString {
-		return b.appendText(nil, c.Text), nil
-	}
-	for i := range c.Value {
-		p, here := &c.Value[i], fmt.Sprintf("%s[%d]", at, i)
-		if err := p.Check(here, m.Role, "text", "image_url", "input_audio", "file"); err != nil {
-			return nil, err
-		}
+	err = m.EachPart(at, contentTypes, func(p *openai.Part, at string) (err error) {
 		var media part
 		switch p.Type {
-		case "text":
-			parts = b.appendText(parts, *p.Text)
-			continue
-		case "refusal":
-			parts = b.appendText(parts, *p.Refusal)
-			continue
 		case "image_url":
 			b.images++
-			media, err = b.imagePart(p.ImageURL.URL, here+".image_url.url")
+			media, err = b.imagePart(p.ImageURL.URL, at+".image_url.url")
 		case "input_audio":
 			b.audioBytes += len(p.InputAudio.Data) / 4 * 3
-			media, err = audioPart(p.InputAudio, here+".input_audio")
+			media, err = audioPart(p.InputAudio, at+".input_audio")
 		case "file":
-			media, err = b.filePart(p.File, here+".file")
-		}
-		if err != nil {
-			return nil, err
+			media, err = b.filePart(p.File, at+".file")
+		default:
+			parts = b.appendText(parts, p.PlainText())
+			return nil
 		}
 		parts = append(parts, media)
-	}
-	return parts, nil
+		return err
+	})
+	return parts, err
 }
 
 func (b *builder) appendText(parts []part, text string) []part {

@@ -1,10 +1,10 @@
 package gemini
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -14,39 +14,13 @@ import (
 	"turnpike/internal/providers/wire"
 )
 
-type mediaResponse struct {
-	Candidates []struct {
-		Content struct {
-			Parts []mediaPart `json:"parts"`
-		} `json:"content"`
-		FinishReason string `json:"finishReason"`
-	} `json:"candidates"`
-	PromptFeedback promptFeedback `json:"promptFeedback"`
-	UsageMetadata  *usageMetadata `json:"usageMetadata"`
-	Error          *apiError      `json:"error"`
-}
-
-type mediaPart struct {
-	InlineData *mediaBlob `json:"inlineData"`
-	Thought    bool       `json:"thought"`
-}
-
-type mediaBlob struct {
-	MimeType string      `json:"mimeType"`
-	Data     wire.Base64 `json:"data"`
-}
-
-func (p *Provider) postMedia(ctx context.Context, url string, request, into any) error {
+// post sends a request and decodes its response.
+func (p *Provider) post(ctx context.Context, url string, request, into any, explain wire.Explain) error {
 	body, err := json.Marshal(request, jsontext.AllowInvalidUTF8(true))
 	if err != nil {
 		return fmt.Errorf("gemini: encode request: %w", err)
 	}
-	return p.doMedia(ctx, wire.Call{Method: http.MethodPost, URL: url, Body: [][]byte{body}}, into)
-}
-
-func (p *Provider) doMedia(ctx context.Context, call wire.Call, into any) error {
-	call.Header, call.Explain = p.header(), explainMedia
-	resp, err := p.client.Do(ctx, call)
+	resp, err := p.client.Post(ctx, url, p.header(), body, explain)
 	if err != nil {
 		return err
 	}
@@ -126,23 +100,25 @@ func (p *Provider) blocked(kind providers.Kind, reason string) *providers.Failur
 	return &providers.Failure{Kind: kind, Err: errors.New(wire.Loggable(reason, p.key))}
 }
 
-// blobs returns the files of a response, without those that the model made while
+// files returns the files of a response, without those that the model made while
 // thinking. If there are none, the failure says why.
-func (p *Provider) blobs(r *mediaResponse) ([]*mediaBlob, error) {
+func (p *Provider) files(r *generateResponse) (files []providers.Upload, err error) {
 	if r.Error != nil {
 		return nil, r.Error.mediaFailure(p.key)
 	}
-	var files []*mediaBlob
 	reason := "no reason"
 	for _, c := range r.Candidates {
 		for _, part := range c.Content.Parts {
-			if part.InlineData != nil && !part.Thought {
-				files = append(files, part.InlineData)
+			if part.InlineData == nil || part.Thought {
+				continue
 			}
+			data, err := wire.DecodeBase64(part.InlineData.Data)
+			if err != nil {
+				return nil, wire.ProtocolFailure("%w", err)
+			}
+			files = append(files, providers.Upload{ContentType: part.InlineData.MimeType, Data: data})
 		}
-		if c.FinishReason != "" {
-			reason = c.FinishReason
-		}
+		reason = cmp.Or(c.FinishReason, reason)
 	}
 	if len(files) > 0 {
 		return files, nil

@@ -10,7 +10,5 @@ import (
 func TestReadFieldsAreRegistered(t *testing.T) {
 	t.Parallel()
 	jsonbodytest.WantRegistered[extraContent](t, providers.ChatNames["messages"]["tool_calls"]["extra_content"])
-	jsonbodytest.WantRegistered[embeddingsRequest](t, providers.EmbeddingNames)
-	jsonbodytest.WantRegistered[imagesRequest](t, providers.ImageNames)
 	jsonbodytest.WantRegistered[speechExtras](t, providers.SpeechNames)
 }

@@ -73,7 +73,7 @@ func (p *Provider) Chat(ctx context.Context, req *providers.ChatRequest) (*provi
 	if req.Stream {
 		method = "streamGenerateContent?alt=sse"
 	}
-	resp, err := p.post(ctx, req.Model, method, call.body)
+	resp, err := p.client.Post(ctx, p.url(req.Model, method), p.header(), call.body, explain)
 	if err != nil {
 		return nil, err
 	}
@@ -86,10 +86,6 @@ func (p *Provider) Chat(ctx context.Context, req *providers.ChatRequest) (*provi
 		return nil, err
 	}
 	return head.completion(body, call, p.key)
-}
-
-func (p *Provider) post(ctx context.Context, model, method string, body []byte) (*http.Response, error) {
-	return p.client.Post(ctx, p.url(model, method), p.header(), body, explain)
 }
 
 func (p *Provider) url(model, method string) string {

@@ -2,11 +2,9 @@ package gemini
 
 import (
 	"bytes"
-	"errors"
 	"slices"
 	"strings"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"turnpike/internal/fault"
@@ -27,11 +25,8 @@ func (b *builder) setFormat() error {
 	case "json_object":
 		b.out.GenerationConfig.ResponseMimeType = "application/json"
 	case "json_schema":
-		schema, err := cleanSchema(f.JSONSchema.Schema)
-		if err != nil {
-			return fault.Invalid(schemaParam, "%s is not a valid JSON Schema.", schemaParam).Because(err)
-		}
-		b.out.GenerationConfig.ResponseMimeType, b.out.GenerationConfig.ResponseJSONSchema = "application/json", schema
+		b.out.GenerationConfig.ResponseMimeType = "application/json"
+		b.out.GenerationConfig.ResponseJSONSchema = cleanSchema(f.JSONSchema.Schema)
 	}
 	return nil
 }
@@ -66,7 +61,7 @@ func (b *builder) replaceFormat() (answerTool string, err error) {
 }
 
 func (r *generateRequest) addAnswerTool(schema jsontext.Value) (string, error) {
-	parameters, ok := objectSchema(schema)
+	parameters, ok := openai.ObjectSchema(schema)
 	if !ok {
 		return "", fault.Invalid(schemaParam, "%s must describe an object if there are tools.", schemaParam)
 	}
@@ -78,7 +73,7 @@ func (r *generateRequest) addAnswerTool(schema jsontext.Value) (string, error) {
 	*list = append(*list, functionDeclaration{
 		Name:                 name,
 		Description:          "Gives the final answer: what it is called with goes to the user.",
-		ParametersJSONSchema: parameters,
+		ParametersJSONSchema: cleanSchema(parameters), // a $ref allows no type
 	})
 	if r.ToolConfig == nil {
 		r.ToolConfig = new(toolConfig)
@@ -91,39 +86,14 @@ func (r *generateRequest) addAnswerTool(schema jsontext.Value) (string, error) {
 	return name, nil
 }
 
-// objectSchema returns the schema with the type object. It isn't ok if the schema has another type.
-func objectSchema(schema jsontext.Value) (_ jsontext.Value, ok bool) {
-	var top struct {
-		Type jsontext.Value `json:"type"`
-		Ref  jsontext.Value `json:"$ref"`
-	}
-	if json.Unmarshal(schema, &top) != nil {
-		return nil, false
-	}
-	switch {
-	case top.Type.Kind() == jsontext.KindString:
-		return schema, string(top.Type) == `"object"`
-	case top.Type != nil || top.Ref != nil: // nothing may be next to a reference
-		return schema, true
-	}
-	out := jsontext.Value(`{"type":"object"`)
-	if string(schema) != "{}" {
-		out = append(out, ',')
-	}
-	return append(out, schema[1:]...), true
-}
-
 // cleanSchema translates a JSON Schema to the part of the language that Gemini
 // reads. It drops $schema and keywords that Gemini rejects next to a $ref, and
 // replaces const by an enum of one value, and definitions by $defs with the
 // references to them. Other keywords stay, although some have no effect.
-func cleanSchema(schema jsontext.Value) (jsontext.Value, error) {
-	if !schema.IsValid() {
-		return nil, errors.New("not valid JSON")
-	}
+func cleanSchema(schema jsontext.Value) jsontext.Value {
 	c := schemaCleaner{renamesDefinitions: !bytes.Contains(schema, []byte(`"$defs"`))}
 	out := c.clean(openai.ParseOrdered(schema))
-	return out.JSON(), nil
+	return out.JSON()
 }
 
 type schemaCleaner struct {

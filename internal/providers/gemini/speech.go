@@ -28,74 +28,42 @@ type speechExtras struct {
 	Speed        *float64 `json:"speed"`
 }
 
-// Speech turns text into speech. Gemini returns PCM. For wav a header is added,
-// and ffmpeg converts that to the other formats.
+// Speech turns text into speech. Gemini returns PCM.
 func (p *Provider) Speech(ctx context.Context, req *providers.SpeechRequest) (*providers.Content, error) {
 	call, err := speechCall(req)
 	if err != nil {
 		return nil, err
 	}
-	var r mediaResponse
-	if err := p.postMedia(ctx, p.url(req.Model, "generateContent"), call, &r); err != nil {
+	var r generateResponse
+	if err := p.post(ctx, p.url(req.Model, "generateContent"), call, &r, explainMedia); err != nil {
 		return nil, err
 	}
 	return p.readSpeech(ctx, &r, req.Format)
 }
 
-func (p *Provider) readSpeech(ctx context.Context, r *mediaResponse, format string) (*providers.Content, error) {
-	blobs, err := p.blobs(r)
+func (p *Provider) readSpeech(ctx context.Context, r *generateResponse, format string) (*providers.Content, error) {
+	files, err := p.files(r)
 	if err != nil {
 		return nil, err
 	}
 	var samples []byte
 	rate := 0
-	for _, b := range blobs {
+	for _, f := range files {
 		var ok bool
-		if rate, ok = sampleRate(b.MimeType); !ok {
-			return nil, wire.ProtocolFailure("audio of type %s", wire.Loggable(b.MimeType, p.key))
+		if rate, ok = sampleRate(f.ContentType); !ok {
+			return nil, wire.ProtocolFailure("audio of type %s", wire.Loggable(f.ContentType, p.key))
 		}
-		samples = append(samples, b.Data...)
+		samples = append(samples, f.Data...)
 	}
 	if len(samples) == 0 {
 		return nil, wire.ProtocolFailure("a response without audio")
 	}
-	if format == "pcm" {
-		kind := "audio/pcm"
-		if rate != audio.RawPCM.Rate {
-			kind += ";rate=" + strconv.Itoa(rate)
-		}
-		return newContent(kind, bytes.NewReader(samples), len(samples)), nil
-	}
 	pcm := audio.Format{Rate: rate, Channels: 1}
-	header := audio.Header(pcm, int64(len(samples)))
-	wav := io.MultiReader(bytes.NewReader(header), bytes.NewReader(samples))
-	if format != "wav" {
-		return encode(ctx, wav, format, pcm, int64(len(samples)))
-	}
-	return newContent("audio/wav", wav, len(header)+len(samples)), nil
-}
-
-// encode converts a WAV file to another format. size is that of its samples.
-func encode(ctx context.Context, wav io.Reader, format string, pcm audio.Format, size int64) (*providers.Content, error) {
-	out, err := audio.Encode(ctx, io.NopCloser(wav), format)
+	body, size, err := audio.Content(ctx, pcm, io.NopCloser(bytes.NewReader(samples)), int64(len(samples)), format)
 	if err != nil {
 		return nil, err
 	}
-	var body io.Reader = out
-	if format == "flac" {
-		if body, err = audio.WithLength(out, pcm, size); err != nil {
-			_ = out.Close()
-			return nil, err
-		}
-	}
-	return &providers.Content{ContentType: audio.Types[format], Body: struct {
-		io.Reader
-		io.Closer
-	}{body, out}, Size: -1}, nil
-}
-
-func newContent(kind string, from io.Reader, size int) *providers.Content {
-	return &providers.Content{ContentType: kind, Body: io.NopCloser(from), Size: int64(size)}
+	return &providers.Content{ContentType: audio.Types[format], Body: body, Size: size}, nil
 }
 
 func speechCall(req *providers.SpeechRequest) (*generateRequest, error) {

@@ -47,31 +47,18 @@ func (b *builder) setTools() error {
 	return nil
 }
 
-func declare(t *openai.Tool, at string) (d functionDeclaration, err error) {
+func declare(t *openai.Tool, at string) (functionDeclaration, error) {
 	if t.Type == "" { // accepted for clients that use only Gemini
 		t.Type = "function"
 	}
-	if err := t.Check(at); err != nil {
-		return d, err
-	}
-	d = functionDeclaration{Name: t.Function.Name, Description: t.Function.Description}
-	at += ".function.parameters"
-	switch t.Function.Parameters.Kind() {
-	case jsontext.KindInvalid, jsontext.KindNull:
-		return d, nil
-	case jsontext.KindBeginObject:
-	default:
-		return d, fault.Invalid(at, "%s must be an object: a JSON Schema.", at)
-	}
-	schema, err := cleanSchema(t.Function.Parameters)
+	schema, err := t.Schema(at)
 	if err != nil {
-		return d, fault.Invalid(at, "%s is not a valid JSON Schema.", at).Because(err)
+		return functionDeclaration{}, err
 	}
-	var ok bool
-	if d.ParametersJSONSchema, ok = objectSchema(schema); !ok {
-		return d, fault.Invalid(at, "%s must be a JSON Schema of an object.", at)
+	if schema != nil {
+		schema = cleanSchema(schema)
 	}
-	return d, nil
+	return functionDeclaration{t.Function.Name, t.Function.Description, schema}, nil
 }
 
 func (b *builder) setToolConfig() error {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"turnpike/internal/openai"
 	"turnpike/internal/providers"
@@ -124,9 +125,9 @@ func TestParametersMustBeAnObjectSchema(t *testing.T) {
 		`{"$ref":"#/$defs/A","$defs":{}}`:   `{"$ref":"#/$defs/A","$defs":{}}`,
 		`{"type":"string","properties":{}}`: ``,
 	} {
-		got, ok := objectSchema([]byte(in))
-		if ok != (want != "") || ok && string(got) != want {
-			t.Errorf("%s became %s, %v", in, got, ok)
+		got, err := declare(&openai.Tool{Function: &openai.Function{Name: "f", Parameters: jsontext.Value(in)}}, "tools[0]")
+		if string(got.ParametersJSONSchema) != want || (err == nil) != (want != "") {
+			t.Errorf("%s became %s, %v", in, got.ParametersJSONSchema, err)
 		}
 	}
 }

@@ -55,7 +55,7 @@ func (p *Provider) StartVideo(ctx context.Context, req *providers.VideoRequest) 
 		instance.Image = &predictImage{Data: source.Data, MimeType: source.MimeType}
 	}
 	var op operation
-	if err := p.postMedia(ctx, p.url(req.Model, "predictLongRunning"), predictRequest{[]predictInstance{instance}, parameters}, &op); err != nil {
+	if err := p.post(ctx, p.url(req.Model, "predictLongRunning"), predictRequest{[]predictInstance{instance}, parameters}, &op, explainMedia); err != nil {
 		return "", err
 	}
 	if op.Error != nil && op.Name == "" {
@@ -91,8 +91,12 @@ func (p *Provider) operation(ctx context.Context, id string) (*operation, error)
 	if err != nil {
 		return nil, err
 	}
+	resp, err := p.client.Do(ctx, wire.Call{Method: http.MethodGet, URL: p.base + path, Header: p.header(), Explain: explainMedia})
+	if err != nil {
+		return nil, err
+	}
 	op := new(operation)
-	if err = p.doMedia(ctx, wire.Call{Method: http.MethodGet, URL: p.base + path}, op); err != nil {
+	if err := wire.ReadJSON(resp, wire.MaxMedia, op, p.key); err != nil {
 		return nil, err
 	}
 	return op, op.check(p)

@@ -50,14 +50,14 @@ func (c *chunk) readChoice() error {
 	err := eachMember(d, func(name jsontext.Value) error {
 		switch string(name) {
 		case `"delta"`, `"message"`: // of a response that isn't streamed
-			return c.readDelta()
+			return c.count()
 		case `"index"`:
 			value, err := d.ReadValue()
 			next.index, _ = strconv.ParseFloat(string(value), 64)
 			return err
 		case `"finish_reason"`:
 			value, err := d.ReadValue()
-			next.finished = next.finished || value.Kind() == '"' && !isEmpty(value) // some servers send "" instead of null
+			next.finished = next.finished || value.Kind() == '"' && len(value) > 2 // some servers send "" instead of null
 			return err
 		}
 		return d.SkipValue()
@@ -66,88 +66,54 @@ func (c *chunk) readChoice() error {
 	return err
 }
 
-// readDelta counts the output: text, reasoning, audio and tool calls. Unknown
-// fields count as output without characters.
-func (c *chunk) readDelta() error {
-	d := &c.choicesDecoder
-	return eachMember(d, func(name jsontext.Value) error {
-		switch string(name) {
-		case `"role"`:
-			return d.SkipValue()
-		case `"content"`, `"refusal"`, `"reasoning_content"`, `"reasoning"`:
-			return c.count()
-		case `"tool_calls"`:
-			return eachElement(d, func() error { return eachMember(d, c.readToolCall) })
-		case `"function_call"`:
-			return eachMember(d, c.readFunction)
-		case `"audio"`:
-			return eachMember(d, c.readAudio)
-		}
-		value, err := d.ReadValue()
-		c.hasOutput = c.hasOutput || !isEmpty(value)
-		return err
-	})
-}
-
-func (c *chunk) readAudio(name jsontext.Value) error {
-	switch string(name) {
-	case `"transcript"`:
-		return c.count()
-	case `"data"`:
-		value, err := c.choicesDecoder.ReadValue()
-		c.characters += len(value) / audioPerCharacter
-		c.hasOutput = c.hasOutput || !isEmpty(value)
-		return err
-	}
-	return c.choicesDecoder.SkipValue()
-}
-
-// isEmpty reports whether a value is empty. Numbers and booleans are: they are
-// about the output and not part of it.
-func isEmpty(value jsontext.Value) bool {
-	switch value.Kind() {
-	case '"', '[', '{':
-		return len(bytes.TrimSpace(value[1:len(value)-1])) == 0
-	}
-	return true
-}
-
-func (c *chunk) readToolCall(name jsontext.Value) error {
-	if string(name) == `"function"` {
-		return eachMember(&c.choicesDecoder, c.readFunction)
-	}
-	return c.choicesDecoder.SkipValue()
-}
-
-func (c *chunk) readFunction(name jsontext.Value) error {
-	switch string(name) {
-	case `"name"`, `"arguments"`:
-		return c.count()
-	}
-	return c.choicesDecoder.SkipValue()
-}
-
-// count adds the characters of the next value. Mistral's content may be an array
-// of parts, whose brackets then count, too.
+// count adds the strings in the next value, which are the output: text, reasoning, audio, and the
+// names and arguments of tool calls.
 func (c *chunk) count() error {
-	value, err := c.choicesDecoder.ReadValue()
-	if err != nil || value.Kind() == 'n' {
+	d := &c.choicesDecoder
+	switch d.PeekKind() {
+	case '{':
+		return eachMember(d, c.countMember)
+	case '[':
+		return eachElement(d, c.count)
+	case '"':
+		value, err := d.ReadValue()
+		if err == nil {
+			c.hasOutput = c.hasOutput || len(value) > 2
+			c.characters += countCharacters(value[1 : len(value)-1])
+		}
 		return err
 	}
-	if value.Kind() == '"' {
-		value = value[1 : len(value)-1]
+	return d.SkipValue()
+}
+
+func (c *chunk) countMember(name jsontext.Value) error {
+	d := &c.choicesDecoder
+	switch string(name) {
+	case `"role"`, `"type"`, `"id"`:
+		return d.SkipValue()
+	case `"data"`:
+		value, err := d.ReadValue()
+		if value.Kind() == '"' { // audio
+			c.hasOutput = c.hasOutput || len(value) > 2
+			c.characters += len(value) / audioPerCharacter
+		}
+		return err
 	}
-	c.hasOutput = c.hasOutput || len(value) > 0
-	for i := 0; i < len(value); i++ {
+	return c.count()
+}
+
+// countCharacters counts the characters of a JSON string without its quotes.
+func countCharacters(quoted []byte) (n int) {
+	for i := 0; i < len(quoted); i++ {
 		switch {
-		case value[i] == '\\' && i+1 < len(value) && value[i+1] == 'u':
+		case quoted[i] == '\\' && i+1 < len(quoted) && quoted[i+1] == 'u':
 			i += 5
-		case value[i] == '\\':
+		case quoted[i] == '\\':
 			i++
-		case !utf8.RuneStart(value[i]):
+		case !utf8.RuneStart(quoted[i]):
 			continue
 		}
-		c.characters++
+		n++
 	}
-	return nil
+	return n
 }

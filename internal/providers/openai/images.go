@@ -27,14 +27,10 @@ func (p *Provider) Images(ctx context.Context, req *providers.ImageRequest) (*pr
 	call := wire.Call{Method: http.MethodPost}
 	if len(req.Sources) == 0 {
 		call.URL = p.url(req.Model, "/images/generations")
-		call.Body = [][]byte{o.bytes()}
+		call.Body = o.bytes()
 	} else {
-		form, err := editForm(o.bytes(), req)
-		if err != nil {
-			return nil, err
-		}
 		var kind string
-		call.Body, kind = form.Close()
+		call.Body, kind = editForm(&o, req).Close()
 		call.Header = http.Header{"Content-Type": {kind}}
 		call.URL = p.url(req.Model, "/images/edits")
 	}
@@ -58,19 +54,14 @@ func requestFiles(o *object, model string) {
 	}
 }
 
-func editForm(body []byte, req *providers.ImageRequest) (*wire.Form, error) {
-	var o object
-	if err := o.parse(body); err != nil {
-		return nil, invalidBody(err)
-	}
+func editForm(o *object, req *providers.ImageRequest) *wire.Form {
 	form := wire.NewForm()
-	for i := range o.members {
-		m := &o.members[i]
+	for _, m := range o.members {
 		switch name := string(m.name); name {
 		case "image", "image[]", "mask": // the files are next to the body
 		default:
-			if value := o.value(m); value.Kind() != 'n' {
-				form.Field(name, text(value))
+			if m.value.Kind() != 'n' {
+				form.Field(name, text(m.value))
 			}
 		}
 	}
@@ -84,7 +75,7 @@ func editForm(body []byte, req *providers.ImageRequest) (*wire.Form, error) {
 	if req.Mask != nil {
 		form.File("mask", "mask", req.Mask)
 	}
-	return form, nil
+	return form
 }
 
 // imagesResponse is OpenAI's response. An image has its data or a URL.

@@ -61,7 +61,7 @@ func TestImageRequestChangesOnlyItsFields(t *testing.T) {
 	for name, c := range map[string]struct{ model, body, want string }{
 		"newer":       {"gpt-image-1", `{"prompt":"x", "response_format":"url","background":"transparent","stream":true, "partial_images":2,"models":["a"]}`, `{"prompt":"x","background":"transparent","model":"gpt-image-1"}`},
 		"with a path": {"openai/gpt-image-1", `{"prompt":"x","response_format":"b64_json"}`, `{"prompt":"x","model":"openai/gpt-image-1"}`},
-		"older":       {"dall-e-3", `{"model":"ours","response_format":"url", "prompt":"x"}`, `{"model":"dall-e-3","response_format":"b64_json", "prompt":"x"}`},
+		"older":       {"dall-e-3", `{"model":"ours","response_format":"url", "prompt":"x"}`, `{"model":"dall-e-3","response_format":"b64_json","prompt":"x"}`},
 		"compatible":  {"flux", `{"prompt":"x","seed":7}`, `{"prompt":"x","seed":7,"model":"flux","response_format":"b64_json"}`},
 	} {
 		upstream, p := start(t)
@@ -180,7 +180,7 @@ func TestImageFailureHasItsKind(t *testing.T) {
 		"no images":         {item(""), providers.Failure{Kind: providers.KindProtocol}, "without images"},
 		"no base64":         {item(`{"b64_json":"!!!!"}`), providers.Failure{Kind: providers.KindProtocol}, "isn't valid base64"},
 		"half base64":       {item(`{"b64_json":"iVBOR"}`), providers.Failure{Kind: providers.KindProtocol}, "isn't valid base64"},
-		"a number":          {item(`{"b64_json":7}`), providers.Failure{Kind: providers.KindProtocol}, "base64"},
+		"a number":          {item(`{"b64_json":7}`), providers.Failure{Kind: providers.KindProtocol}, "b64"},
 		"not an image":      {item(`{"b64_json":"aGVsbG8gdGhlcmU="}`), providers.Failure{Kind: providers.KindProtocol}, "instead of an image"},
 		"nothing in it":     {item(`{"b64_json":""}`), providers.Failure{Kind: providers.KindProtocol}, "neither"},
 		"a file's URL":      {item(`{"url":"file:///etc/passwd"}`), providers.Failure{Kind: providers.KindProtocol}, "isn't an http or https URL"},

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -11,53 +12,36 @@ import (
 )
 
 // object is a JSON object whose members can be replaced, dropped and added. All
-// other bytes stay the same.
+// other values stay the same, byte for byte.
 type object struct {
-	source  []byte
-	open    int // after the opening bracket
 	members []member
-	added   []byte
 	buffer  bytes.Buffer
 	decoder jsontext.Decoder
 }
 
 type member struct {
-	name             []byte // unquoted
-	start, from, end int    // of the name with its quotes, of the value, of both
-	replacement      []byte // new value, if any
-	dropped          bool
+	name  []byte // unquoted
+	value jsontext.Value
 }
-
-// usualMembers is a little more than most requests, responses and chunks have.
-const usualMembers = 8
 
 // parse parses a JSON object, which must not change while the object is in use.
 func (o *object) parse(source []byte) error {
-	o.source, o.members, o.added = source, o.members[:0], o.added[:0]
-	if o.members == nil {
-		o.members = make([]member, 0, usualMembers)
-	}
+	o.members = o.members[:0]
 	o.buffer = *bytes.NewBuffer(source) // decoded without a copy
 	d := &o.decoder
 	d.Reset(&o.buffer, wire.Lenient)
 	if d.PeekKind() != '{' {
-		if _, err := d.ReadToken(); err != nil {
-			return err
-		}
 		return errors.New("not a JSON object")
 	}
-	o.open = bytes.IndexByte(source, '{') + 1
-	err := eachMember(d, func(name jsontext.Value) error {
-		m := member{end: int(d.InputOffset())}
-		m.start = m.end - len(name)
-		m.name = source[m.start+1 : m.end-1]
-		if bytes.IndexByte(m.name, '\\') >= 0 {
-			m.name, _ = jsontext.AppendUnquote(nil, name)
+	err := eachMember(d, func(quoted jsontext.Value) error {
+		end := d.InputOffset()
+		name := source[end-int64(len(quoted))+1 : end-1]
+		if bytes.IndexByte(name, '\\') >= 0 {
+			name, _ = jsontext.AppendUnquote(nil, quoted)
 		}
 		value, err := d.ReadValue()
-		m.end = int(d.InputOffset())
-		m.from = m.end - len(value)
-		o.members = append(o.members, m)
+		end = d.InputOffset()
+		o.members = append(o.members, member{name, source[end-int64(len(value)) : end]})
 		return err
 	})
 	if err != nil {
@@ -69,14 +53,11 @@ func (o *object) parse(source []byte) error {
 	return nil
 }
 
-func (o *object) value(m *member) jsontext.Value { return o.source[m.from:m.end] }
-
-// get returns the value of a member in the source, or nil. Of two with the same
-// name it takes the last, as most decoders do.
+// get returns the value of a member, or nil. Of two it takes the last, as most decoders do.
 func (o *object) get(name string) jsontext.Value {
 	for i := len(o.members) - 1; i >= 0; i-- {
 		if m := &o.members[i]; string(m.name) == name {
-			return o.value(m)
+			return m.value
 		}
 	}
 	return nil
@@ -91,17 +72,12 @@ func (o *object) set(name, value string) {
 	found := false
 	for i := range o.members {
 		if m := &o.members[i]; string(m.name) == name {
-			m.replacement, found = []byte(value), true
+			m.value, found = jsontext.Value(value), true
 		}
 	}
-	if found {
-		return
+	if !found {
+		o.members = append(o.members, member{[]byte(name), jsontext.Value(value)})
 	}
-	if len(o.added) > 0 {
-		o.added = append(o.added, ',')
-	}
-	o.added, _ = jsontext.AppendQuote(o.added, name)
-	o.added = append(append(o.added, ':'), value...)
 }
 
 func (o *object) setString(name, value string) {
@@ -110,43 +86,23 @@ func (o *object) setString(name, value string) {
 }
 
 func (o *object) drop(name string) {
-	for i := range o.members {
-		if m := &o.members[i]; string(m.name) == name {
-			m.dropped = true
-		}
-	}
+	o.members = slices.DeleteFunc(o.members, func(m member) bool { return string(m.name) == name })
 }
 
 func (o *object) bytes() []byte {
-	out := make([]byte, 0, len(o.source)+len(o.added)+64)
-	out = append(out, o.source[:o.open]...)
-	end, empty := o.open, true
-	for i := range o.members {
-		m := &o.members[i]
-		switch {
-		case m.dropped:
-			end = m.end
-			continue
-		case empty: // no comma before the first
-			out = append(out, o.source[o.open:o.members[0].start]...)
-		default:
-			out = append(out, o.source[end:m.start]...)
-		}
-		out = append(out, o.source[m.start:m.from]...)
-		if m.replacement != nil {
-			out = append(out, m.replacement...)
-		} else {
-			out = append(out, o.value(m)...)
-		}
-		end, empty = m.end, false
+	size := 2
+	for _, m := range o.members {
+		size += len(m.name) + len(m.value) + len(`"":,`)
 	}
-	if len(o.added) > 0 {
-		if !empty {
+	out := append(make([]byte, 0, size), '{')
+	for i, m := range o.members {
+		if i > 0 {
 			out = append(out, ',')
 		}
-		out = append(out, o.added...)
+		out, _ = jsontext.AppendQuote(out, m.name)
+		out = append(append(out, ':'), m.value...)
 	}
-	return append(out, o.source[end:]...)
+	return append(out, '}')
 }
 
 // eachMember calls read for each member of the next object. The quoted name is

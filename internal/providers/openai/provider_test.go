@@ -86,7 +86,7 @@ func TestRequestReachesTheProvider(t *testing.T) {
 		t.Fatal(err)
 	}
 	req := upstream.Requests()[0]
-	if want := `{"model":"theirs", "messages":[{"role":"user","content":"Hi"}], "top_k": 5,"max_tokens":50 }`; string(req.Body) != want {
+	if want := `{"model":"theirs","messages":[{"role":"user","content":"Hi"}],"top_k":5,"max_tokens":50}`; string(req.Body) != want {
 		t.Errorf("got  %s\nwant %s", req.Body, want)
 	}
 	if req.Path != "/chat/completions" || req.Header.Get("Authorization") != "Bearer "+key || req.Header.Get("Content-Type") != "application/json" || req.Header.Get("Openai-Project") != "proj_0123456789" {

@@ -53,23 +53,19 @@ func invalidBody(err error) error {
 
 // includeUsage makes a stream end with its usage, whether the client asks for it or not.
 func includeUsage(o *object) error {
-	if !o.has("stream_options") {
-		o.set("stream_options", `{"include_usage":true}`)
-		return nil
+	given := o.get("stream_options")
+	if given == nil || given.Kind() == 'n' {
+		given = jsontext.Value("{}")
 	}
-	for i := range o.members {
-		m := &o.members[i]
-		given := o.value(m)
-		if string(m.name) != "stream_options" || given.Kind() != '{' {
-			continue // the provider reports values that aren't objects
-		}
-		var options object
-		if err := options.parse(given); err != nil {
-			return err
-		}
-		options.set("include_usage", "true")
-		m.replacement = options.bytes()
+	if given.Kind() != '{' {
+		return nil // the provider reports it
 	}
+	var options object
+	if err := options.parse(given); err != nil {
+		return err
+	}
+	options.set("include_usage", "true")
+	o.set("stream_options", string(options.bytes()))
 	return nil
 }
 
@@ -95,12 +91,9 @@ func (d dialect) limitOutput(o *object, name string, limit int64) {
 	if limit <= 0 {
 		return
 	}
-	for i := range o.members {
-		switch m := &o.members[i]; string(m.name) {
-		case maxTokens, maxCompletionTokens, nPredict:
-			if given := o.value(m); given.Kind() != 'n' {
-				m.replacement = atMost(given, limit)
-			}
+	for _, field := range []string{maxTokens, maxCompletionTokens, nPredict} {
+		if o.has(field) {
+			o.set(field, string(atMost(o.get(field), limit)))
 		}
 	}
 	if !o.has(maxTokens) && !o.has(maxCompletionTokens) {

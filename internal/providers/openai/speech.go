@@ -1,23 +1,14 @@
 package openai
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 
+	"turnpike/internal/audio"
 	"turnpike/internal/providers"
 	"turnpike/internal/providers/wire"
 )
-
-// audioTypes are the media types of the formats, for servers that don't send one.
-var audioTypes = map[string]string{
-	"":     "audio/mpeg", // OpenAI's default
-	"mp3":  "audio/mpeg",
-	"opus": "audio/ogg",
-	"aac":  "audio/aac",
-	"flac": "audio/flac",
-	"wav":  "audio/wav",
-	"pcm":  "audio/pcm",
-}
 
 // Speech turns text into speech. The audio is forwarded as it arrives.
 func (p *Provider) Speech(ctx context.Context, req *providers.SpeechRequest) (*providers.Content, error) {
@@ -25,15 +16,12 @@ func (p *Provider) Speech(ctx context.Context, req *providers.SpeechRequest) (*p
 	if err != nil {
 		return nil, err
 	}
-	resp, err := p.doMedia(ctx, wire.Call{Method: http.MethodPost, URL: p.url(req.Model, "/audio/speech"), Body: [][]byte{body}})
+	resp, err := p.doMedia(ctx, wire.Call{Method: http.MethodPost, URL: p.url(req.Model, "/audio/speech"), Body: body})
 	if err != nil {
 		return nil, err
 	}
-	kind, ok := audioTypes[req.Format]
-	if !ok {
-		kind = "application/octet-stream"
-	}
-	return p.readFile(resp, kind, req.Format == "pcm")
+	kind := audio.Types[cmp.Or(req.Format, "mp3")] // OpenAI's default
+	return p.readFile(resp, cmp.Or(kind, "application/octet-stream"), req.Format == "pcm")
 }
 
 func speechBody(req *providers.SpeechRequest) ([]byte, error) {

@@ -21,7 +21,7 @@ func TestSpeechIsForwarded(t *testing.T) {
 	t.Parallel()
 	for format, c := range map[string]struct{ begins, kind, fallback string }{
 		"mp3":  {"ID3", "audio/mpeg", "audio/mpeg"},
-		"opus": {"OggS", "audio/opus", "audio/ogg"},
+		"opus": {"OggS", "audio/opus", "audio/opus"},
 		"aac":  {"\xff\xf1", "audio/aac", "audio/aac"},
 		"flac": {"fLaC", "audio/flac", "audio/flac"},
 		"wav":  {"RIFF", "audio/wav", "audio/wav"},
@@ -52,7 +52,7 @@ func TestSpeechRequestChangesOnlyItsFields(t *testing.T) {
 	}{
 		{providers.SpeechRequest{Input: "a \"b\"", Voice: "alloy", Format: "wav"}, `{"model":"tts-1","input":"a \"b\"","voice":"alloy","response_format":"wav"}`},
 		{providers.SpeechRequest{Input: "a", Voice: "echo", Format: "pcm", Body: []byte(`{"model":"ours","input":"all of it", "voice":"alloy","stream_format":"sse", "speed":1.5,"instructions":"slowly"}`)},
-			`{"model":"tts-1","input":"a", "voice":"echo", "speed":1.5,"instructions":"slowly","response_format":"pcm"}`},
+			`{"model":"tts-1","input":"a","voice":"echo","speed":1.5,"instructions":"slowly","response_format":"pcm"}`},
 		{providers.SpeechRequest{Input: "a", Body: []byte(`{"voice":{"id":"voice_1"}}`)}, `{"voice":{"id":"voice_1"},"model":"tts-1","input":"a"}`},
 	} {
 		c.req.Model = "tts-1"

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"turnpike/internal/providers"
@@ -29,10 +28,7 @@ type videoObject struct {
 
 // StartVideo starts a render.
 func (p *Provider) StartVideo(ctx context.Context, req *providers.VideoRequest) (string, error) {
-	call, err := startCall(req)
-	if err != nil {
-		return "", err
-	}
+	call := startCall(req)
 	call.URL = p.videosURL()
 	resp, err := p.doMedia(ctx, call)
 	if err != nil {
@@ -49,39 +45,34 @@ func (p *Provider) StartVideo(ctx context.Context, req *providers.VideoRequest) 
 }
 
 // startCall returns a form if the video starts with an image.
-func startCall(req *providers.VideoRequest) (call wire.Call, err error) {
-	call = wire.Call{Method: http.MethodPost, Header: http.Header{}}
+func startCall(req *providers.VideoRequest) wire.Call {
+	call := wire.Call{Method: http.MethodPost, Header: http.Header{}}
 	if req.Key != "" {
 		call.Header.Set("Idempotency-Key", req.Key)
 	}
-	in := struct {
-		Model   string `json:"model"`
-		Prompt  string `json:"prompt"`
-		Seconds string `json:"seconds,omitempty"` // a string in OpenAI's API
-		Size    string `json:"size,omitempty"`
-	}{Model: req.Model, Prompt: req.Prompt, Size: req.Size}
+	var o object
+	form := wire.NewForm()
+	set := func(name, value string) {
+		o.setString(name, value)
+		form.Field(name, value)
+	}
+	set("model", req.Model)
+	set("prompt", req.Prompt)
 	if req.Seconds > 0 {
-		in.Seconds = strconv.Itoa(req.Seconds)
+		set("seconds", strconv.Itoa(req.Seconds)) // a string in OpenAI's API
+	}
+	if req.Size != "" {
+		set("size", req.Size)
 	}
 	if req.Source == nil {
-		body, err := json.Marshal(in, jsontext.AllowInvalidUTF8(true))
-		call.Body = [][]byte{body}
-		return call, err
-	}
-	form := wire.NewForm()
-	form.Field("model", in.Model)
-	form.Field("prompt", in.Prompt)
-	if in.Seconds != "" {
-		form.Field("seconds", in.Seconds)
-	}
-	if in.Size != "" {
-		form.Field("size", in.Size)
+		call.Body = o.bytes()
+		return call
 	}
 	form.File("input_reference", "reference", req.Source)
 	var kind string
 	call.Body, kind = form.Close()
 	call.Header.Set("Content-Type", kind)
-	return call, nil
+	return call
 }
 
 // PollVideo returns the state of a render.

@@ -9,10 +9,7 @@ import (
 	"math/rand/v2"
 	"strings"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"turnpike/internal/fault"
-	"turnpike/internal/jsonbody"
 	"turnpike/internal/openai"
 	"turnpike/internal/providers"
 )
@@ -21,7 +18,6 @@ import (
 const (
 	defaultDimensions = 1536
 	largeDimensions   = 3072
-	maxInputs         = 2048
 	maxInputTokens    = 8192
 	maxTotalTokens    = 300_000
 )
@@ -30,30 +26,26 @@ const (
 // them would take 50 times as long.
 const numbersPerWord = 32
 
-type embeddingsRequest struct {
-	Input          jsontext.Value `json:"input"`
-	Dimensions     *int           `json:"dimensions"`
-	EncodingFormat *string        `json:"encoding_format"`
-}
-
 // Embeddings returns vectors of length 1 that depend only on the text. Texts
 // with common words are closer to each other than others.
 func (s *Simulator) Embeddings(ctx context.Context, model string, body []byte) (*providers.Response, error) {
-	var in embeddingsRequest
-	if err := jsonbody.DecodeLenient(body, &in); err != nil {
-		return nil, err
-	}
-	inputs, err := in.inputs()
+	in, err := openai.DecodeEmbeddings(body)
 	if err != nil {
 		return nil, err
 	}
-	size, err := in.size(model)
+	inputs, err := readInputs(in)
 	if err != nil {
 		return nil, err
 	}
-	inBase64 := in.EncodingFormat != nil && *in.EncodingFormat == "base64"
-	if in.EncodingFormat != nil && !inBase64 && *in.EncodingFormat != "float" {
-		return nil, fault.Invalid("encoding_format", "encoding_format must be float or base64.")
+	size := defaultDimensions
+	if strings.Contains(model, "large") {
+		size = largeDimensions
+	}
+	if in.Dimensions != nil {
+		if *in.Dimensions > int64(size) {
+			return nil, fault.Invalid("dimensions", "dimensions must be from 1 to %d.", size)
+		}
+		size = int(*in.Dimensions)
 	}
 	c, err := s.tokenizer.acquire(ctx, len(body)+len(inputs)*4*size) // a number has four bytes
 	if err != nil {
@@ -71,7 +63,7 @@ func (s *Simulator) Embeddings(ctx context.Context, model string, body []byte) (
 		}
 		vectors[i] = embed(x.text, size)
 	}
-	out, err := openai.EncodeEmbeddings(model, vectors, inBase64, int64(tokens))
+	out, err := openai.EncodeEmbeddings(model, vectors, in.EncodingFormat, int64(tokens))
 	return &providers.Response{Body: out, Usage: providers.Usage{InputTokens: int64(tokens)}}, err
 }
 
@@ -82,31 +74,28 @@ type embeddingsInput struct {
 
 const uncounted = -1
 
-// inputs reads a string, an array of strings, an array of tokens or an array of those.
-func (r *embeddingsRequest) inputs() ([]embeddingsInput, error) {
-	if len(r.Input) == 0 {
-		return nil, fault.Missing("input", "input is required: a string, an array of strings, or tokens.")
-	}
-	texts, isTexts := decodeAs[[]string](r.Input)
-	if one, isText := decodeAs[string](r.Input); isText {
-		texts, isTexts = []string{one}, true
-	}
-	lists, isLists := decodeAs[[][]int](r.Input)
-	if one, isTokens := decodeAs[[]int](r.Input); isTokens {
-		lists, isLists = [][]int{one}, true
-	}
-	if !isTexts && !isLists {
-		return nil, fault.Invalid("input", "input must be a string, an array of strings, an array of tokens, or an array of arrays of tokens.")
-	}
+// readInputs reads a string, an array of strings, an array of tokens or an array of those.
+func readInputs(r *openai.EmbeddingsRequest) ([]embeddingsInput, error) {
 	var out []embeddingsInput
+	texts, isTexts := r.Texts()
 	for _, text := range texts {
 		out = append(out, embeddingsInput{text, uncounted})
 	}
-	for _, list := range lists {
-		out = append(out, embeddingsInput{fmt.Sprint(list), len(list)})
+	if !isTexts {
+		var one []int
+		var lists [][]int
+		switch {
+		case json.Unmarshal(r.Input, &one) == nil:
+			lists = [][]int{one}
+		case json.Unmarshal(r.Input, &lists) != nil:
+			return nil, fault.Invalid("input", "input must be a string, an array of strings, an array of tokens, or an array of arrays of tokens.")
+		}
+		for _, list := range lists {
+			out = append(out, embeddingsInput{fmt.Sprint(list), len(list)})
+		}
 	}
-	if len(out) == 0 || len(out) > maxInputs {
-		return nil, fault.Invalid("input", "input must have from 1 to %d entries.", maxInputs)
+	if len(out) == 0 || len(out) > openai.MaxEmbeddings {
+		return nil, fault.Invalid("input", "input must have from 1 to %d entries.", openai.MaxEmbeddings)
 	}
 	return out, nil
 }
@@ -125,28 +114,6 @@ func (c *counter) countInputs(inputs []embeddingsInput) (total int, err error) {
 		}
 	}
 	return total, nil
-}
-
-func decodeAs[T any](value jsontext.Value) (T, bool) {
-	var out, none T
-	if json.Unmarshal(value, &out) != nil {
-		return none, false
-	}
-	return out, true
-}
-
-func (r *embeddingsRequest) size(model string) (int, error) {
-	limit := defaultDimensions
-	if strings.Contains(model, "large") {
-		limit = largeDimensions
-	}
-	if r.Dimensions == nil {
-		return limit, nil
-	}
-	if *r.Dimensions < 1 || *r.Dimensions > limit {
-		return 0, fault.Invalid("dimensions", "dimensions must be from 1 to %d.", limit)
-	}
-	return *r.Dimensions, nil
 }
 
 // embed adds a direction for each word.

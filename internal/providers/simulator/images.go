@@ -2,6 +2,7 @@ package simulator
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -15,17 +16,13 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"turnpike/internal/fault"
-	"turnpike/internal/jsonbody"
 	"turnpike/internal/providers"
 )
 
 var _ providers.ImageGenerator = (*Simulator)(nil)
 
 const (
-	maxImages   = 10
 	defaultSide = 1024
 	minSide     = 64
 	maxSide     = 2048
@@ -33,49 +30,29 @@ const (
 	jpegQuality = 85
 )
 
-// imageRequest holds the fields that the simulator reads. In a form, numbers are strings.
-type imageRequest struct {
-	Prompt       string         `json:"prompt"`
-	N            jsontext.Value `json:"n"`
-	Size         string         `json:"size"`
-	OutputFormat string         `json:"output_format"`
-}
-
 // Images draws gradients whose colors depend on the prompt.
 func (s *Simulator) Images(ctx context.Context, req *providers.ImageRequest) (*providers.ImageResult, error) {
-	var in imageRequest
-	if err := jsonbody.DecodeLenient(req.Body, &in); err != nil {
-		return nil, err
-	}
-	if strings.TrimSpace(in.Prompt) == "" {
-		return nil, fault.Missing("prompt", "prompt is required.")
-	}
-	count, err := in.count()
+	in, err := req.Fields()
 	if err != nil {
 		return nil, err
 	}
-	format, err := in.format()
-	if err != nil {
-		return nil, err
+	format, ok := imageFormats[cmp.Or(in.OutputFormat, "png")]
+	if !ok {
+		return nil, fault.Invalid("output_format", "output_format must be png or jpeg. Others are not simulated.")
 	}
 	source, mask, err := readSources(req)
 	if err != nil {
 		return nil, err
 	}
-	size, err := in.size(source)
+	size, err := imageSize(in.Size, source)
 	if err != nil {
 		return nil, err
 	}
-	m, prompt, err := extractMediaMagic("prompt", in.Prompt)
+	prompt, err := obeyMagic(ctx, "prompt", in.Prompt)
 	if err != nil {
 		return nil, err
 	}
-	if err := wait(ctx, m.delay); err != nil {
-		return nil, err
-	}
-	if err := m.requestedError(); err != nil {
-		return nil, err
-	}
+	count := int(*in.N)
 	result := &providers.ImageResult{Usage: providers.Usage{Images: int64(count), InputTokens: int64(len(prompt)+3) / 4,
 		OutputTokens: int64(count) * imageTokens(size.width, size.height)}}
 	for i := range count {
@@ -96,26 +73,10 @@ func (s *Simulator) Images(ctx context.Context, req *providers.ImageRequest) (*p
 	return result, nil
 }
 
-func (r *imageRequest) count() (int, error) {
-	switch r.N.Kind() {
-	case jsontext.KindInvalid, jsontext.KindNull:
-		return 1, nil
-	}
-	text := string(r.N)
-	if inner, ok := decodeAs[string](r.N); ok {
-		text = inner
-	}
-	n, ok := number(text, 1, maxImages)
-	if !ok {
-		return 0, fault.Invalid("n", "n must be an integer from 1 to %d.", maxImages)
-	}
-	return n, nil
-}
-
-// size returns the requested size. The default is the size of the source, if
+// imageSize returns the requested size. The default is the size of the source, if
 // there is one that isn't too large.
-func (r *imageRequest) size(source image.Image) (size, error) {
-	if r.Size == "" || r.Size == "auto" {
+func imageSize(text string, source image.Image) (size, error) {
+	if text == "" || text == "auto" {
 		if source != nil {
 			if b := source.Bounds(); b.Dx() <= maxSide && b.Dy() <= maxSide {
 				return size{b.Dx(), b.Dy()}, nil
@@ -123,7 +84,7 @@ func (r *imageRequest) size(source image.Image) (size, error) {
 		}
 		return size{defaultSide, defaultSide}, nil
 	}
-	s, ok := parseSize(r.Size, sideStep)
+	s, ok := parseSize(text, sideStep)
 	if !ok {
 		return size{}, fault.Invalid("size", "size must be auto or WIDTHxHEIGHT such as 1024x1024, each from %d to %d and a multiple of %d.", minSide, maxSide, sideStep)
 	}
@@ -163,14 +124,12 @@ type imageFormat struct {
 	encode      func(*bytes.Buffer, image.Image) error
 }
 
-var (
-	formatPNG = imageFormat{"image/png", func(b *bytes.Buffer, m image.Image) error {
-		return pngEncoder.Encode(b, m)
-	}}
-	formatJPEG = imageFormat{"image/jpeg", func(b *bytes.Buffer, m image.Image) error {
+var imageFormats = map[string]imageFormat{
+	"png": {"image/png", func(b *bytes.Buffer, m image.Image) error { return pngEncoder.Encode(b, m) }},
+	"jpeg": {"image/jpeg", func(b *bytes.Buffer, m image.Image) error {
 		return jpeg.Encode(b, m, &jpeg.Options{Quality: jpegQuality})
-	}}
-)
+	}},
+}
 
 // pngEncoder reuses its buffers, which are larger than a small image.
 var pngEncoder = &png.Encoder{CompressionLevel: png.BestSpeed, BufferPool: new(pngBuffers)}
@@ -183,16 +142,6 @@ func (p *pngBuffers) Get() *png.EncoderBuffer {
 }
 
 func (p *pngBuffers) Put(b *png.EncoderBuffer) { p.pool.Put(b) }
-
-func (r *imageRequest) format() (imageFormat, error) {
-	switch r.OutputFormat {
-	case "", "png":
-		return formatPNG, nil
-	case "jpeg":
-		return formatJPEG, nil
-	}
-	return imageFormat{}, fault.Invalid("output_format", "output_format must be png or jpeg. Others are not simulated.")
-}
 
 func (f imageFormat) file(m image.Image) (providers.Image, error) {
 	var b bytes.Buffer

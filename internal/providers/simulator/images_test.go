@@ -38,11 +38,11 @@ func TestImagesHaveRequestedCountSizeAndFormat(t *testing.T) {
 		count, width, height int
 		kind                 string
 	}{
-		``:                           {1, 1024, 1024, "png"},
-		`,"size":"auto","n":null`:    {1, 1024, 1024, "png"},
-		`,"size":"64x2048"`:          {1, 64, 2048, "png"},
-		`,"size":"1536x1024","n":2`:  {2, 1536, 1024, "png"},
-		`,"size":"256x256","n":"10"`: {10, 256, 256, "png"}, // from a form
+		``:                          {1, 1024, 1024, "png"},
+		`,"size":"auto","n":null`:   {1, 1024, 1024, "png"},
+		`,"size":"64x2048"`:         {1, 64, 2048, "png"},
+		`,"size":"1536x1024","n":2`: {2, 1536, 1024, "png"},
+		`,"size":"256x256","n":10`:  {10, 256, 256, "png"}, // from a form
 		`,"size":"256x256","n":3,"output_format":"jpeg","quality":"low"`: {3, 256, 256, "jpeg"},
 	} {
 		images := drawn(t, `{"prompt":"a house by the sea"`+fields+`}`)

@@ -2,6 +2,7 @@ package simulator
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"slices"
 	"strconv"
@@ -211,12 +212,20 @@ func (m *magic) failure() *providers.Failure {
 	return f
 }
 
-func (m *magic) requestedError() error {
+// obeyMagic waits and fails as the magic inputs of a text request, and returns the text without them.
+func obeyMagic(ctx context.Context, param, text string) (rest string, err error) {
+	m, rest, err := extractMediaMagic(param, text)
+	if err != nil {
+		return "", err
+	}
+	if err := wait(ctx, m.delay); err != nil {
+		return "", err
+	}
 	if m.status != 0 {
-		return m.requestedFault()
+		return "", m.requestedFault()
 	}
 	if f := m.failure(); f != nil {
-		return f
+		return "", f
 	}
-	return nil
+	return rest, nil
 }

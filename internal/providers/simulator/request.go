@@ -166,24 +166,13 @@ func checkContent(m *openai.Message, at string) error {
 	if c.IsNull() && m.Role == "assistant" && (len(m.ToolCalls) > 0 || m.FunctionCall != nil || m.Refusal != "" || m.Audio.Kind() == jsontext.KindBeginObject) {
 		return nil // an action or a refusal replaces the content
 	}
-	if err := openai.CheckContent(c, at); err != nil {
-		return err
-	}
 	if c.Kind == jsontext.KindBeginArray && len(c.Value) == 0 {
 		return fault.Invalid(at, "%s must have at least one part.", at)
 	}
-	for i := range c.Value {
-		if err := checkPart(&c.Value[i], fmt.Sprintf("%s[%d]", at, i), m.Role); err != nil {
-			return err
-		}
-	}
-	return nil
+	return m.EachPart(at, []string{"text", "image_url", "input_audio", "file"}, checkPart)
 }
 
-func checkPart(p *openai.Part, at, role string) error {
-	if err := p.Check(at, role, "text", "image_url", "input_audio", "file"); err != nil {
-		return err
-	}
+func checkPart(p *openai.Part, at string) error {
 	switch {
 	case p.Type == "image_url" && !slices.Contains([]string{"", "auto", "low", "high"}, p.ImageURL.Detail):
 		return fault.Invalid(at+".image_url.detail", "%s.image_url.detail must be auto, low or high.", at)

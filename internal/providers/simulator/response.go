@@ -2,108 +2,69 @@ package simulator
 
 import (
 	"crypto/sha256"
-	"fmt"
 
-	"github.com/go-json-experiment/json/jsontext"
-
+	"turnpike/internal/openai"
 	"turnpike/internal/providers"
+	"turnpike/internal/providers/wire"
 )
 
-// response is a reply as a chat completion. The JSON is written by hand,
-// because encoding it by reflection costs more than the rest of the response.
+// response is a reply as a chat completion.
 type response struct {
 	*reply
+	head        openai.Head
 	digest      [sha256.Size]byte
-	model       string
-	created     int64
 	choices     int
 	logprobs    bool
 	topLogprobs bool
 	usage       providers.Usage
 }
 
-const commonFields = `"service_tier":"default","system_fingerprint":"fp_simulator"`
-
 func (a *response) body() []byte {
-	size := 640 + len(a.model) + a.choices*(160+len(a.text)+len(a.text)/8)
-	for _, c := range a.calls {
-		size += a.choices * (160 + len(c.name) + len(c.arguments)*5/4)
+	choices := make([]openai.Choice, a.choices)
+	for i := range choices {
+		choices[i] = openai.Choice{Index: i, Message: a.message(i), Logprobs: a.logprobsOf(0, len(a.ends)), FinishReason: a.finish}
 	}
-	b := a.appendHead(make([]byte, 0, size), "chat.completion")
-	b = append(b, `"choices":[`...)
-	for i := range a.choices {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = fmt.Appendf(b, `{"index":%d,"message":`, i)
-		b = a.appendMessage(b, i)
-		b = a.appendLogprobs(b, 0, len(a.ends))
-		b = fmt.Appendf(b, `,"finish_reason":"%s"}`, a.finish)
-	}
-	b = appendUsage(append(b, `],"usage":`...), a.usage)
-	return append(b, ","+commonFields+"}"...)
+	return openai.Encode(a.head.Completion(choices, wire.ChatUsage(a.usage, 0)))
 }
 
-func (a *response) appendHead(b []byte, object string) []byte {
-	return fmt.Appendf(b, `{"id":"chatcmpl-%s","object":"%s","created":%d,"model":%s,`, newID(a.digest, 29), object, a.created, quoteJSON(a.model))
-}
-
-func (a *response) appendMessage(b []byte, choice int) []byte {
-	b = append(b, `{"role":"assistant","content":`...)
+func (a *response) message(choice int) openai.AssistantMessage {
+	m := openai.AssistantMessage{Role: "assistant"}
 	switch {
 	case a.refusal:
-		b = appendString(append(b, `null,"refusal":`...), a.text)
+		m.Refusal = &a.text
 	case len(a.calls) > 0:
-		b = append(b, `null,"refusal":null,"tool_calls":[`...)
 		for i, c := range a.calls {
-			if i > 0 {
-				b = append(b, ',')
-			}
-			b = fmt.Appendf(b, `{"id":"%s","type":"function","function":{"name":%s,"arguments":%s}}`, a.callID(choice, i), quoteJSON(c.name), quoteJSON(c.arguments))
+			m.ToolCalls = append(m.ToolCalls, openai.FunctionToolCall(a.callID(choice, i), c.name, c.arguments))
 		}
-		b = append(b, ']')
 	default:
-		b = append(appendString(b, a.text), `,"refusal":null`...)
+		m.Content = &a.text
 	}
-	return append(b, `,"annotations":[]}`...)
+	return m
 }
 
-// appendLogprobs writes the field for a range of the text's tokens. Every token has probability 1.
-func (a *response) appendLogprobs(b []byte, from, to int) []byte {
+// logprobsOf returns the log probabilities of a range of the text's tokens. Every token has
+// probability 1.
+func (a *response) logprobsOf(from, to int) *openai.Logprobs {
 	if !a.logprobs || len(a.calls) > 0 {
-		return append(b, `,"logprobs":null`...)
+		return nil
 	}
-	list, other := "content", "refusal"
-	if a.refusal {
-		list, other = other, list
-	}
-	b = fmt.Appendf(b, `,"logprobs":{"%s":null,"%s":[`, other, list)
+	list := make([]openai.Logprob, 0, to-from)
 	for i := from; i < to; i++ {
-		if i > from {
-			b = append(b, ',')
+		p := openai.Logprob{Token: a.text[startOf(a.ends, i):a.ends[i]]}
+		for _, b := range []byte(p.Token) { // a token can be a part of a character
+			p.Bytes = append(p.Bytes, int64(b))
 		}
-		token := a.text[startOf(a.ends, i):a.ends[i]]
-		b = append(appendLogprob(b, token), `,"top_logprobs":[`...)
+		top := []openai.Logprob{}
 		if a.topLogprobs {
-			b = append(appendLogprob(b, token), '}')
+			top = append(top, p)
 		}
-		b = append(b, `]}`...)
+		p.TopLogprobs = top
+		list = append(list, p)
 	}
-	return append(b, `]}`...)
-}
-
-// appendLogprob writes the object of a token without its closing bracket. A token
-// can be a part of a character, which only its bytes represent.
-func appendLogprob(b []byte, token string) []byte {
-	b = appendString(append(b, `{"token":`...), token)
-	b = append(b, `,"logprob":0,"bytes":[`...)
-	for i := range len(token) {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = fmt.Append(b, token[i])
+	if a.refusal {
+		return &openai.Logprobs{Refusal: &list}
 	}
-	return append(b, ']')
+	return &openai.Logprobs{Content: &list}
 }
 
 func startOf(ends []int, i int) int {
@@ -111,12 +72,6 @@ func startOf(ends []int, i int) int {
 		return 0
 	}
 	return ends[i-1]
-}
-
-func appendUsage(b []byte, u providers.Usage) []byte {
-	return fmt.Appendf(b, `{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d,"prompt_tokens_details":{"cached_tokens":0,"audio_tokens":0},`+
-		`"completion_tokens_details":{"reasoning_tokens":0,"audio_tokens":0,"accepted_prediction_tokens":0,"rejected_prediction_tokens":0}}`,
-		u.InputTokens, u.OutputTokens, u.InputTokens+u.OutputTokens)
 }
 
 func (a *response) callID(choice, call int) string {
@@ -132,11 +87,3 @@ func newID(digest [sha256.Size]byte, length int) string {
 	}
 	return string(id)
 }
-
-// appendString writes a JSON string. Invalid UTF-8 becomes U+FFFD.
-func appendString(b []byte, s string) []byte {
-	b, _ = jsontext.AppendQuote(b, s)
-	return b
-}
-
-func quoteJSON(s string) []byte { return appendString(nil, s) }

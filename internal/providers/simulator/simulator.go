@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"turnpike/internal/fault"
+	"turnpike/internal/openai"
 	"turnpike/internal/providers"
 )
 
@@ -62,12 +63,10 @@ func (s *Simulator) Chat(ctx context.Context, req *providers.ChatRequest) (*prov
 	if err != nil {
 		return nil, err
 	}
-	a := &response{
-		reply:   reply,
-		digest:  digest(req),
-		model:   req.Model,
-		created: s.now().Unix(),
-		choices: 1,
+	a := &response{reply: reply, digest: digest(req), choices: 1}
+	a.head = openai.Head{
+		ID: "chatcmpl-" + newID(a.digest, 29), Created: s.now().Unix(), Model: req.Model,
+		ServiceTier: "default", SystemFingerprint: "fp_simulator",
 	}
 	if r.N != nil {
 		a.choices = int(*r.N)

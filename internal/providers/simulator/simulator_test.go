@@ -139,11 +139,10 @@ func TestResponseHasOpenAIsShape(t *testing.T) {
 	if err := json.Unmarshal(answer.Body, &c); err != nil {
 		t.Fatal(err)
 	}
-	want := fmt.Sprintf(`{"id":"%s","object":"chat.completion","created":1750000000,"model":"odd \"model\"",`+
+	want := fmt.Sprintf(`{"id":"%s","object":"chat.completion","created":1750000000,"model":"odd \"model\"","service_tier":"default","system_fingerprint":"fp_simulator",`+
 		`"choices":[{"index":0,"message":{"role":"assistant","content":"This is a simulated answer to: Hello there","refusal":null,"annotations":[]},"logprobs":null,"finish_reason":"stop"}],`+
-		`"usage":{"prompt_tokens":9,"completion_tokens":9,"total_tokens":18,"prompt_tokens_details":{"cached_tokens":0,"audio_tokens":0},`+
-		`"completion_tokens_details":{"reasoning_tokens":0,"audio_tokens":0,"accepted_prediction_tokens":0,"rejected_prediction_tokens":0}},`+
-		`"service_tier":"default","system_fingerprint":"fp_simulator"}`, c.ID)
+		`"usage":{"prompt_tokens":9,"completion_tokens":9,"total_tokens":18,"prompt_tokens_details":{"cached_tokens":0,"cache_write_tokens":0,"audio_tokens":0},`+
+		`"completion_tokens_details":{"reasoning_tokens":0,"audio_tokens":0,"accepted_prediction_tokens":0,"rejected_prediction_tokens":0}}}`, c.ID)
 	if string(answer.Body) != want {
 		t.Errorf("got  %s\nwant %s", answer.Body, want)
 	}

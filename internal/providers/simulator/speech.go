@@ -1,7 +1,6 @@
 package simulator
 
 import (
-	"bytes"
 	"context"
 	"hash/fnv"
 	"io"
@@ -37,14 +36,8 @@ func (s *Simulator) Speech(ctx context.Context, req *providers.SpeechRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	m, text, err := extractMediaMagic("input", req.Input)
+	text, err := obeyMagic(ctx, "input", req.Input)
 	if err != nil {
-		return nil, err
-	}
-	if err := wait(ctx, m.delay); err != nil {
-		return nil, err
-	}
-	if err := m.requestedError(); err != nil {
 		return nil, err
 	}
 	return speak(ctx, req, text, speed, contentType)
@@ -60,19 +53,14 @@ func speak(ctx context.Context, req *providers.SpeechRequest, text string, speed
 		text = "-"
 	}
 	pcm := newTone(text, req.Voice, rate, speed)
-	if req.Format == "pcm" {
+	if req.Format == "pcm" { // at its own rate
 		return &providers.Content{ContentType: contentType, Body: io.NopCloser(pcm), Size: pcm.size}, nil
 	}
-	header := audio.Header(audio.Format{Rate: rate, Channels: 1}, pcm.size)
-	wav := io.NopCloser(io.MultiReader(bytes.NewReader(header), pcm))
-	if req.Format == "wav" {
-		return &providers.Content{ContentType: contentType, Body: wav, Size: pcm.size + int64(len(header))}, nil
-	}
-	out, err := audio.Encode(ctx, wav, req.Format)
+	body, size, err := audio.Content(ctx, audio.Format{Rate: rate, Channels: 1}, io.NopCloser(pcm), pcm.size, req.Format)
 	if err != nil {
 		return nil, &providers.Failure{Kind: providers.KindServer, Err: err}
 	}
-	return &providers.Content{ContentType: contentType, Body: out, Size: -1}, nil
+	return &providers.Content{ContentType: contentType, Body: body, Size: size}, nil
 }
 
 // charactersPerSecond is roughly how fast people read aloud.

@@ -235,7 +235,7 @@ func TestMagicChunkDelaySeparatesChunks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		s := readStream(t, say("[[sim:chunk_delay=20ms]] [[sim:length=10]]"))
-		if d, want := time.Since(start), 20*time.Millisecond*time.Duration(len(s.chunks)); d != want {
+		if d, want := time.Since(start), 20*time.Millisecond*time.Duration(len(s.chunks)-1); d != want {
 			t.Errorf("%d chunks took %v, want %v", len(s.chunks), d, want)
 		}
 	})

@@ -123,7 +123,7 @@ func spriteSheet(r *videoSpec) image.Image {
 }
 
 func jpegContent(m image.Image) (*providers.Content, error) {
-	file, err := formatJPEG.file(m)
+	file, err := imageFormats["jpeg"].file(m)
 	if err != nil {
 		return nil, err
 	}

@@ -1,7 +1,7 @@
 package wire
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -14,8 +14,6 @@ import (
 
 // maxResponse limits a response. Several images may come inside JSON.
 const maxResponse = 64 << 20
-
-const usualResponse = 1 << 20
 
 // body is the body of a response. Its reads have a timeout and return failures.
 // It exists before the response, and also has the timeout for the headers.
@@ -78,47 +76,29 @@ func ReadAll(resp *http.Response) ([]byte, error) { return ReadAtMost(resp, maxR
 // ReadAtMost reads and closes a body. It fails if the body has more than limit bytes.
 func ReadAtMost(resp *http.Response, limit int64) ([]byte, error) {
 	defer resp.Body.Close()
-	source := &limitedReader{resp.Body, limit, limit}
-	var all bytes.Buffer
-	if announced := min(resp.ContentLength, limit); announced > 0 {
-		// Don't allocate more than usual because of a header alone. For a body
-		// that really is that long, avoid copies while the buffer grows.
-		all.Grow(int(min(announced, usualResponse)) + bytes.MinRead)
-		if announced > usualResponse {
-			if _, err := io.CopyN(&all, source, usualResponse); err != nil && err != io.EOF {
-				return nil, cut(err)
-			}
-			all.Grow(int(announced) - all.Len() + bytes.MinRead)
-		}
-	}
-	if _, err := all.ReadFrom(source); err != nil {
+	all, err := io.ReadAll(http.MaxBytesReader(nil, resp.Body, limit))
+	if err != nil {
 		return nil, cut(err)
 	}
-	return all.Bytes(), nil
+	return all, nil
 }
 
-// limitedReader fails if its source has more bytes than the limit.
-type limitedReader struct {
-	source           io.Reader
-	remaining, limit int64
-}
-
-func (l *limitedReader) Read(p []byte) (int, error) {
-	if int64(len(p)) > l.remaining+1 {
-		p = p[:l.remaining+1]
-	}
-	n, err := l.source.Read(p)
-	if int64(n) > l.remaining {
-		return 0, ProtocolFailure("the response has more than %d bytes", l.limit)
-	}
-	l.remaining -= int64(n)
-	return n, err
-}
-
+// cut returns the failure of a body that can't be read to its end.
 func cut(err error) error {
+	return cmp.Or(knownFailure(err), error(&providers.Failure{Kind: providers.KindCut, Err: err}))
+}
+
+// knownFailure returns the failure that an error contains, or nil.
+func knownFailure(err error) error {
 	var known *providers.Failure
-	if errors.As(err, &known) || errors.Is(err, context.Canceled) {
-		return err
+	var tooLong *http.MaxBytesError
+	switch {
+	case errors.As(err, &known):
+		return known
+	case errors.As(err, &tooLong):
+		return ProtocolFailure("the response has more than %d bytes", tooLong.Limit)
+	case errors.Is(err, context.Canceled):
+		return context.Canceled
 	}
-	return &providers.Failure{Kind: providers.KindCut, Err: err}
+	return nil
 }

@@ -36,6 +36,11 @@ func (q *ChunkQueue) Send(index int, delta openai.Delta, finish string) {
 	if finish != "" {
 		choice.FinishReason = &finish
 	}
+	q.SendChoice(choice)
+}
+
+// SendChoice queues a chunk of a choice.
+func (q *ChunkQueue) SendChoice(choice openai.ChunkChoice) {
 	chunk := q.Head.Chunk(choice)
 	if q.IncludeUsage {
 		chunk.Usage = jsontext.Value("null")

@@ -100,14 +100,14 @@ type Call struct {
 	Method  string
 	URL     string
 	Header  http.Header
-	Body    [][]byte // sent one after the other, without a copy
-	Explain Explain  // may be nil
+	Body    []byte
+	Explain Explain // may be nil
 }
 
 // Post sends JSON and returns the response if its status is 2xx. The caller closes its body. Other
 // errors are a *providers.Failure, or context.Canceled if ctx was canceled. explain may be nil.
 func (c *Client) Post(ctx context.Context, url string, header http.Header, body []byte, explain Explain) (*http.Response, error) {
-	return c.Do(ctx, Call{Method: http.MethodPost, URL: url, Header: header, Body: [][]byte{body}, Explain: explain})
+	return c.Do(ctx, Call{Method: http.MethodPost, URL: url, Header: header, Body: body, Explain: explain})
 }
 
 // Do sends a request and returns the same as Post. The body is JSON unless the
@@ -156,20 +156,26 @@ func (c *Client) send(ctx context.Context, call Call) (*http.Response, error) {
 }
 
 func (call Call) request(ctx context.Context) (*http.Request, error) {
-	req, err := http.NewRequestWithContext(ctx, call.Method, call.URL, nil)
+	var body io.Reader
+	if call.Body != nil {
+		body = bytes.NewReader(call.Body)
+	}
+	req, err := http.NewRequestWithContext(ctx, call.Method, call.URL, body)
 	if err != nil {
 		return nil, err
 	}
-	for _, part := range call.Body {
-		req.ContentLength += int64(len(part))
+	if again := req.GetBody; again != nil {
+		remaining := maxResends
+		req.GetBody = func() (io.ReadCloser, error) {
+			if remaining == 0 {
+				return nil, errResent
+			}
+			remaining--
+			return again()
+		}
 	}
-	if req.ContentLength > 0 {
-		req.Body = io.NopCloser(newReader(call.Body))
-		req.GetBody = call.bodies()
-	}
-	req.Header = call.Header.Clone()
-	if req.Header == nil {
-		req.Header = http.Header{}
+	if call.Header != nil {
+		req.Header = call.Header.Clone()
 	}
 	if call.Body != nil {
 		setDefault(req.Header, "Content-Type", "application/json")
@@ -178,29 +184,7 @@ func (call Call) request(ctx context.Context) (*http.Request, error) {
 	return req, nil
 }
 
-// bodies returns a GetBody function that works a few times.
-func (call Call) bodies() func() (io.ReadCloser, error) {
-	remaining := maxResends
-	return func() (io.ReadCloser, error) {
-		if remaining == 0 {
-			return nil, errResent
-		}
-		remaining--
-		return io.NopCloser(newReader(call.Body)), nil
-	}
-}
-
 var errResent = fmt.Errorf("the provider returned the request unprocessed more than %d times", maxResends)
-
-// newReader reads the parts one after the other. net/http sends a bytes.Reader
-// together with the headers. io.MultiReader would copy through a new buffer.
-func newReader(parts [][]byte) io.Reader {
-	if len(parts) == 1 {
-		return bytes.NewReader(parts[0])
-	}
-	buffers := net.Buffers(slices.Clone(parts)) // reading consumes it
-	return &buffers
-}
 
 func setDefault(h http.Header, name, value string) {
 	if h.Get(name) == "" {

@@ -13,23 +13,26 @@ import (
 	"turnpike/internal/providers"
 )
 
+var statusKinds = map[int]providers.Kind{
+	http.StatusBadRequest:            providers.KindInvalid,
+	http.StatusRequestEntityTooLarge: providers.KindInvalid,
+	http.StatusUnprocessableEntity:   providers.KindInvalid,
+	http.StatusUnauthorized:          providers.KindAuth,
+	http.StatusForbidden:             providers.KindAuth,
+	http.StatusPaymentRequired:       providers.KindAuth, // the operator's account, not the client's
+	http.StatusNotFound:              providers.KindNoModel,
+	http.StatusGone:                  providers.KindNoModel,
+	http.StatusRequestTimeout:        providers.KindTimeout,
+	http.StatusTooManyRequests:       providers.KindRateLimited,
+	http.StatusServiceUnavailable:    providers.KindOverloaded,
+	529:                              providers.KindOverloaded,
+	http.StatusConflict:              providers.KindServer,
+}
+
 // KindOf returns the kind of failure for an HTTP status.
 func KindOf(status int) providers.Kind {
-	switch status {
-	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
-		return providers.KindInvalid
-	case http.StatusUnauthorized, http.StatusForbidden, http.StatusPaymentRequired: // the operator's account, not the client's
-		return providers.KindAuth
-	case http.StatusNotFound, http.StatusGone:
-		return providers.KindNoModel
-	case http.StatusRequestTimeout:
-		return providers.KindTimeout
-	case http.StatusTooManyRequests:
-		return providers.KindRateLimited
-	case http.StatusServiceUnavailable, 529:
-		return providers.KindOverloaded
-	case http.StatusConflict:
-		return providers.KindServer
+	if kind, ok := statusKinds[status]; ok {
+		return kind
 	}
 	if status >= 500 && status <= 599 {
 		return providers.KindServer

@@ -2,7 +2,7 @@ package wire
 
 import (
 	"bytes"
-	"context"
+	"cmp"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -30,14 +30,11 @@ const MaxMedia = 128 << 20
 // that a large response is never in memory twice.
 func ReadJSON(resp *http.Response, limit int64, into any, secrets ...string) error {
 	defer resp.Body.Close()
-	err := json.UnmarshalRead(&limitedReader{resp.Body, limit, limit}, into, Lenient)
-	var known *providers.Failure
-	switch {
-	case err == nil:
+	err := json.UnmarshalRead(http.MaxBytesReader(nil, resp.Body, limit), into, Lenient)
+	if err == nil {
 		return nil
-	case errors.Is(err, context.Canceled):
-		return context.Canceled
-	case errors.As(err, &known):
+	}
+	if known := knownFailure(err); known != nil {
 		return known
 	}
 	text := fmt.Sprintf("cannot decode the response (%s): %v", resp.Header.Get("Content-Type"), err)
@@ -47,38 +44,27 @@ func ReadJSON(resp *http.Response, limit int64, into any, secrets ...string) err
 // Base64 is a file inside JSON.
 type Base64 []byte
 
-// UnmarshalJSONFrom decodes the file without copying the JSON. Some servers send
-// a data URL, and some omit the padding.
+// UnmarshalJSONFrom decodes the file.
 func (b *Base64) UnmarshalJSONFrom(d *jsontext.Decoder) error {
-	value, err := d.ReadValue()
-	if err != nil {
+	var text string
+	if err := json.UnmarshalDecode(d, &text); err != nil {
 		return err
 	}
-	*b = nil
-	switch value.Kind() {
-	case 'n':
-		return nil
-	case '"':
-	default:
-		return errors.New("a file must be a string of base64")
+	file, err := DecodeBase64(text)
+	*b = file
+	return err
+}
+
+// DecodeBase64 decodes a file. Some servers send a data URL, and some omit the padding.
+func DecodeBase64(text string) ([]byte, error) {
+	if strings.HasPrefix(text, "data:") {
+		_, text, _ = strings.Cut(text, ",")
 	}
-	text := []byte(value[1 : len(value)-1])
-	if bytes.IndexByte(text, '\\') >= 0 {
-		if text, err = jsontext.AppendUnquote(nil, value); err != nil {
-			return err
-		}
-	}
-	if bytes.HasPrefix(text, []byte("data:")) {
-		_, text, _ = bytes.Cut(text, []byte(","))
-	}
-	text = bytes.TrimRight(text, "=")
-	file := make([]byte, base64.RawStdEncoding.DecodedLen(len(text)))
-	n, err := base64.RawStdEncoding.Decode(file, text)
+	file, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(text, "="))
 	if err != nil {
-		return errors.New("a file isn't valid base64")
+		return nil, errors.New("a file isn't valid base64")
 	}
-	*b = file[:n]
-	return nil
+	return file, nil
 }
 
 var imageTypes = []string{"image/png", "image/jpeg", "image/webp"}
@@ -92,41 +78,37 @@ func NewImage(file []byte, revisedPrompt string) (providers.Image, error) {
 	return providers.Image{ContentType: kind, Data: file, RevisedPrompt: revisedPrompt}, nil
 }
 
-// Form is a multipart/form-data body that doesn't copy its files.
+// Form is a multipart/form-data body.
 type Form struct {
+	buffer bytes.Buffer
 	writer *multipart.Writer
-	parts  [][]byte
 }
 
 // NewForm returns an empty form.
 func NewForm() *Form {
 	f := new(Form)
-	f.writer = multipart.NewWriter((*partWriter)(&f.parts))
+	f.writer = multipart.NewWriter(&f.buffer)
 	return f
 }
 
 // Field adds a text field.
 func (f *Form) Field(name, value string) {
-	_ = f.writer.WriteField(name, value) // partWriter doesn't fail
+	_ = f.writer.WriteField(name, value) // a buffer doesn't fail
 }
 
 // File adds a file with its own name, or fallback if it has none.
 func (f *Form) File(field, fallback string, file *providers.Upload) {
-	name := file.Name
-	if name == "" {
-		name = fallback
-	}
-	_, _ = f.writer.CreatePart(textproto.MIMEHeader{
-		"Content-Disposition": {multipart.FileContentDisposition(field, name)},
+	part, _ := f.writer.CreatePart(textproto.MIMEHeader{
+		"Content-Disposition": {multipart.FileContentDisposition(field, cmp.Or(file.Name, fallback))},
 		"Content-Type":        {fileType(file)},
 	})
-	f.parts = append(f.parts, file.Data)
+	_, _ = part.Write(file.Data)
 }
 
 // Close ends the form and returns the body and its content type.
-func (f *Form) Close() (body [][]byte, contentType string) {
+func (f *Form) Close() (body []byte, contentType string) {
 	_ = f.writer.Close()
-	return f.parts, f.writer.FormDataContentType()
+	return f.buffer.Bytes(), f.writer.FormDataContentType()
 }
 
 // fileType returns the type that a file came with, or detects it if that isn't a
@@ -138,13 +120,6 @@ func fileType(file *providers.Upload) string {
 		}
 	}
 	return http.DetectContentType(file.Data)
-}
-
-type partWriter [][]byte
-
-func (p *partWriter) Write(b []byte) (int, error) {
-	*p = append(*p, bytes.Clone(b))
-	return len(b), nil
 }
 
 // FileOptions say how ReadFile recognizes a file.

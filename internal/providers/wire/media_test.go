@@ -29,9 +29,9 @@ func TestRequestsHaveTheirMethodAndBody(t *testing.T) {
 	for want, call := range map[string]Call{
 		`GET "" 0 `:                      {Method: http.MethodGet},
 		`DELETE "" 0 `:                   {Method: http.MethodDelete},
-		`POST "application/json" 4 [{}]`: {Method: http.MethodPost, Body: [][]byte{[]byte("["), []byte("{}"), []byte("]")}},
-		`POST "application/json" 0 `:     {Method: http.MethodPost, Body: [][]byte{nil}},
-		`PUT "text/plain" 2 ab`:          {Method: http.MethodPut, Body: [][]byte{[]byte("a"), nil, []byte("b")}, Header: http.Header{"Content-Type": {"text/plain"}}},
+		`POST "application/json" 4 [{}]`: {Method: http.MethodPost, Body: []byte("[{}]")},
+		`POST "application/json" 0 `:     {Method: http.MethodPost, Body: []byte{}},
+		`PUT "text/plain" 2 ab`:          {Method: http.MethodPut, Body: []byte("ab"), Header: http.Header{"Content-Type": {"text/plain"}}},
 	} {
 		for _, path := range []string{"/", "/moved"} { // a redirect sends the body again
 			call.URL = url + path
@@ -132,13 +132,7 @@ func TestFormFilesAreUnchanged(t *testing.T) {
 	data := []byte("\x89PNG\r\n\x1a\n and more")
 	form.File("image", "image", &providers.Upload{Name: "a\"b\r\nX-Evil: 1.png", ContentType: "image/webp; v=1", Data: data})
 	form.File("mask", "mask", &providers.Upload{ContentType: "no type\r\nX-Evil: 1", Data: data})
-	pieces, kind := form.Close()
-	for _, piece := range pieces {
-		if bytes.Contains(piece, []byte("PNG")) && &piece[0] != &data[0] {
-			t.Error("a file was copied")
-		}
-	}
-	whole := bytes.Join(pieces, nil)
+	whole, kind := form.Close()
 	if bytes.Contains(whole, []byte("\nX-Evil")) {
 		t.Errorf("a name or a type made a header: %s", whole)
 	}
